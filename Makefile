@@ -1,0 +1,84 @@
+# `make help` lists what there is to do here.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-builtin-rules
+
+# Tools are pinned and live in the tree, so that every machine checks with the same ones.
+GOLANGCI_LINT_VERSION := v2.15.0
+DEADCODE_VERSION := v0.52.0
+
+TOOLS := $(CURDIR)/.bin
+GOLANGCI_LINT := $(TOOLS)/golangci-lint
+DEADCODE := $(TOOLS)/deadcode
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+REVISION ?= $(shell git rev-parse --verify --quiet HEAD 2>/dev/null || echo unknown)
+LDFLAGS := -s -w -X main.version=$(VERSION) -X main.revision=$(REVISION)
+
+# The Redis server that the tests start; another one may be named, such as valkey-server.
+REDIS_SERVER ?= redis-server
+export REDIS_SERVER
+
+FUZZTIME ?= 5s
+# The benchmarks repeat by themselves what noise calls for.
+BENCHTIME ?= 1x
+CONTAINER ?= docker
+
+.PHONY: help
+help: ## Show this list
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build bin/notifier
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/notifier ./cmd/notifier
+
+.PHONY: test
+test: ## Run every test with the race detector, against real servers that the tests start
+	scripts/need $(REDIS_SERVER) redis-server
+	scripts/need gcc gcc libc6-dev
+	CGO_ENABLED=1 go test -race -shuffle=on ./...
+
+.PHONY: lint
+lint: tools ## Check the code, the Lua scripts, the module files, and that nothing is unused
+	$(GOLANGCI_LINT) run ./...
+	go vet -tags nodev ./...
+	scripts/lint-lua
+	go mod tidy -diff
+	@unused=$$($(DEADCODE) -test ./...); if [ -n "$$unused" ]; then echo "$$unused"; exit 1; fi
+
+.PHONY: fuzz
+fuzz: ## Fuzz each target for FUZZTIME (5s)
+	scripts/fuzz $(FUZZTIME)
+
+.PHONY: bench
+bench: ## Measure throughput, latency and what a decision costs, beside the plain way to do it
+	scripts/need $(REDIS_SERVER) redis-server
+	go test -run '^$$' -bench . -benchtime $(BENCHTIME) -timeout 60m ./bench
+
+.PHONY: docs
+docs: ## Write the settings table of the README anew
+	go run ./internal/tools/settings
+
+.PHONY: image
+image: ## Build the container image notifier:VERSION
+	$(CONTAINER) build --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION) --tag notifier:$(VERSION) .
+
+.PHONY: tools
+tools: $(TOOLS)/.golangci-lint-$(GOLANGCI_LINT_VERSION) $(TOOLS)/.deadcode-$(DEADCODE_VERSION) ## Install what the checks and tests need
+	@scripts/need $(REDIS_SERVER) redis-server
+	@scripts/need luacheck lua-check
+
+# Each mark carries the version, so that a new pin builds a new tool.
+$(TOOLS)/.golangci-lint-$(GOLANGCI_LINT_VERSION):
+	GOBIN=$(TOOLS) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
+	@rm -f $(TOOLS)/.golangci-lint-* && touch $@
+
+$(TOOLS)/.deadcode-$(DEADCODE_VERSION):
+	GOBIN=$(TOOLS) go install golang.org/x/tools/cmd/deadcode@$(DEADCODE_VERSION)
+	@rm -f $(TOOLS)/.deadcode-* && touch $@
+
+.PHONY: clean
+clean: ## Remove what was built
+	rm -rf bin $(TOOLS) coverage.out

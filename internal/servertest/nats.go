@@ -1,0 +1,175 @@
+package servertest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// The environment of a test binary that is to serve NATS: the configuration file, the port, and the store.
+const (
+	serveConfig = "SERVERTEST_NATS"
+	servePort   = "SERVERTEST_NATS_PORT"
+	serveStore  = "SERVERTEST_NATS_STORE"
+	serveReady  = "servertest: NATS is ready"
+)
+
+// NATS is a real NATS server with JetStream, on its own port and folder.
+type NATS struct {
+	URL string // nats://127.0.0.1:port, the same for the server's whole life
+	Dir string // where JetStream stores
+
+	t       testing.TB
+	restart func()
+	kill    func()
+	process *process // nil for a server in this process
+}
+
+// StartNATS starts a server in this process, which takes a few milliseconds, and ends it with the test.
+// The functions change its options before each start.
+func StartNATS(t testing.TB, options ...func(*server.Options)) *NATS {
+	t.Helper()
+	port := ReservePort(t)
+	n := newNATS(t, port)
+	var running *server.Server
+	n.kill = func() {
+		running.Shutdown()
+		running.WaitForShutdown()
+		waitFree(t, fmt.Sprintf("127.0.0.1:%d", port))
+	}
+	n.restart = func() {
+		n.t.Helper()
+		o := &server.Options{JetStream: true, NoLog: true}
+		for _, change := range options {
+			change(o)
+		}
+		o.Host, o.Port, o.StoreDir, o.NoSigs = "127.0.0.1", port, n.Dir, true
+		s, err := serve(o)
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		running = s
+	}
+	n.restart()
+	t.Cleanup(n.Kill)
+	return n
+}
+
+// StartNATSProcess starts a server in a process of its own, which can be killed and paused, and ends it
+// with the test. The text is a NATS configuration, often empty; address, store and JetStream are set for it.
+func StartNATSProcess(t testing.TB, config string) *NATS {
+	t.Helper()
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatalf("find the test binary, which is to serve NATS: %v", err)
+	}
+	file := filepath.Join(t.TempDir(), "nats.conf")
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatalf("write the NATS configuration: %v", err)
+	}
+	port := ReservePort(t)
+	n := newNATS(t, port)
+	n.kill = func() { n.process.kill() }
+	n.restart = func() {
+		n.t.Helper()
+		n.process = startOnPort(n.t, func() *exec.Cmd {
+			command := exec.Command(program)
+			command.Env = append(os.Environ(), serveConfig+"="+file, servePort+"="+strconv.Itoa(port), serveStore+"="+n.Dir)
+			return command
+		}, serveReady)
+	}
+	n.restart()
+	t.Cleanup(n.Kill)
+	return n
+}
+
+func newNATS(t testing.TB, port int) *NATS {
+	return &NATS{URL: fmt.Sprintf("nats://127.0.0.1:%d", port), Dir: t.TempDir(), t: t}
+}
+
+// Kill ends the server: with SIGKILL if it has a process of its own, else by shutting it down.
+// Killing it twice is killing it once.
+func (n *NATS) Kill() { n.kill() }
+
+// Restart kills the server if it runs, and starts it on the same address and store. It returns when clients are accepted.
+func (n *NATS) Restart() {
+	n.t.Helper()
+	n.kill()
+	n.restart()
+}
+
+// Pause stops the server with SIGSTOP: connections stay open, and nothing is answered. Only for [StartNATSProcess].
+func (n *NATS) Pause() {
+	n.t.Helper()
+	if err := n.child().pause(); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// Resume lets a paused server go on, with SIGCONT.
+func (n *NATS) Resume() {
+	n.t.Helper()
+	if err := n.child().resume(); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func (n *NATS) child() *process {
+	n.t.Helper()
+	if n.process == nil {
+		n.t.Fatal("pause a NATS server: it runs in this process; start it with StartNATSProcess")
+	}
+	return n.process
+}
+
+// serve starts a server and returns when it accepts clients.
+func serve(o *server.Options) (*server.Server, error) {
+	s, err := server.NewServer(o)
+	if err != nil {
+		return nil, fmt.Errorf("set up a NATS server: %w", err)
+	}
+	s.Start()
+	if !s.ReadyForConnections(startTimeout) {
+		s.Shutdown()
+		s.WaitForShutdown()
+		return nil, fmt.Errorf("start a NATS server on port %d: it accepts no clients after %v", o.Port, startTimeout)
+	}
+	return s, nil
+}
+
+// A test binary started by StartNATSProcess never reaches its tests. This is an init function, so that no package
+// has to call it from its TestMain.
+func init() {
+	file, found := os.LookupEnv(serveConfig)
+	if !found {
+		return
+	}
+	if err := serveUntilKilled(file); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func serveUntilKilled(file string) error {
+	o, err := server.ProcessConfigFile(file)
+	if err != nil {
+		return fmt.Errorf("read the NATS configuration: %w", err)
+	}
+	if o.Port, err = strconv.Atoi(os.Getenv(servePort)); err != nil {
+		return fmt.Errorf("read %s: %w", servePort, err)
+	}
+	o.Host, o.StoreDir, o.JetStream, o.NoSigs = "127.0.0.1", os.Getenv(serveStore), true, true
+	s, err := serve(o)
+	if err != nil {
+		return err
+	}
+	fmt.Println(serveReady)
+	s.WaitForShutdown()
+	return errors.New("the NATS server ended by itself")
+}
