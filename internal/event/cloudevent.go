@@ -1,0 +1,168 @@
+package event
+
+import (
+	"cmp"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
+)
+
+// envelope holds the attributes of a CloudEvent that an Event takes over. All are empty where
+// the message is no CloudEvent.
+type envelope struct {
+	id          string // "<source>/<id>"
+	source      string
+	time        time.Time
+	contentType string // media type of the data, as declared
+}
+
+// attributes are the context attributes of a CloudEvent by their names.
+type attributes map[string]string
+
+// attributeNames returns the context attributes of CloudEvents 1.0, required ones first.
+// Extension attributes say nothing that an Event holds.
+func attributeNames() (required, optional []string) {
+	return []string{"specversion", "id", "source", "type"},
+		[]string{"time", "datacontenttype", "subject", "dataschema"}
+}
+
+// id returns "<source>/<id>", empty unless both are there.
+func (a attributes) id() string {
+	if a["source"] == "" || a["id"] == "" {
+		return ""
+	}
+	return a["source"] + "/" + a["id"]
+}
+
+// headerAttributes returns the attributes that stand in "ce-" headers, nil if none of the
+// required ones does, for then the message is no CloudEvent in binary mode.
+func headerAttributes(header map[string][]string) attributes {
+	var a attributes
+	read := func(names []string) {
+		for _, name := range names {
+			if value := headerValue(header, "ce-"+name); value != "" {
+				if a == nil {
+					a = attributes{}
+				}
+				a[name] = percentDecoded(value)
+			}
+		}
+	}
+	required, optional := attributeNames()
+	if read(required); a != nil {
+		read(optional)
+	}
+	return a
+}
+
+// percentDecoded undoes the encoding that the CloudEvents bindings prescribe for header values.
+// Not every producer applies it, so a value that does not decode to text stands for itself.
+func percentDecoded(value string) string {
+	if decoded, err := url.PathUnescape(value); err == nil && utf8.ValidString(decoded) {
+		return decoded
+	}
+	return strings.ToValidUTF8(value, string(utf8.RuneError))
+}
+
+// memberAttributes returns the attributes that stand in a CloudEvent in structured mode, as far
+// as they are strings. The error, a *Fault, names the first that is not.
+func memberAttributes(o object) (attributes, error) {
+	a := attributes{}
+	var fault error
+	required, optional := attributeNames()
+	for _, name := range slices.Concat(required, optional) {
+		switch value := o.get(name); {
+		case value == nil:
+		case value[0] == '"':
+			a[name] = unquote(value)
+		case fault == nil:
+			fault = badCloudEvent(fmt.Sprintf("%s must be a string, not %s", name, show(value)), nil)
+		}
+	}
+	return a, fault
+}
+
+// open checks the attributes against CloudEvents 1.0. The error is a *Fault. The id of the
+// envelope is set even then, as far as it is known.
+func (a attributes) open() (envelope, error) {
+	env := envelope{id: a.id(), source: a["source"], contentType: a["datacontenttype"]}
+	if version, ok := a["specversion"]; version != cloudevents.CloudEventsVersionV1 {
+		if !ok {
+			return env, badCloudEvent("specversion is missing", nil)
+		}
+		return env, badCloudEvent("specversion must be \"1.0\", not "+excerpt(version), nil)
+	}
+	ce := cloudevents.New(cloudevents.CloudEventsVersionV1)
+	ce.SetID(a["id"])
+	ce.SetSource(a["source"])
+	ce.SetType(a["type"])
+	ce.SetSubject(a["subject"])
+	ce.SetDataSchema(a["dataschema"])
+	ce.SetDataContentType(a["datacontenttype"])
+	if err := ce.Validate(); err != nil {
+		return env, badCloudEvent(describe(err), err)
+	}
+	if text := a["time"]; text != "" {
+		t, err := parseTime(text)
+		if err != nil {
+			return env, badCloudEvent("time must be a time as in RFC 3339, not "+excerpt(text), err)
+		}
+		env.time = t
+	}
+	return env, nil
+}
+
+// describe lists the attributes at fault in a fixed order; the SDK's own text has none.
+func describe(err error) string {
+	var invalid cloudevents.ValidationError
+	if !errors.As(err, &invalid) {
+		return err.Error()
+	}
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(invalid)) {
+		parts = append(parts, fmt.Sprintf("%s: %v", name, invalid[name]))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// structured reads a CloudEvent in structured mode. The error is a *Fault; the id of the
+// envelope is set even then, as far as it is known.
+func structured(o object) (envelope, content, error) {
+	a, fault := memberAttributes(o)
+	env, err := a.open()
+	if err := cmp.Or(fault, err); err != nil {
+		return env, content{}, err
+	}
+	data, encoded := o.get("data"), o.get("data_base64")
+	switch {
+	case data != nil && encoded != nil:
+		return env, content{}, badCloudEvent("data and data_base64 exclude each other", nil)
+	case data != nil:
+		c, err := jsonContent(data)
+		return env, c, err
+	case encoded != nil:
+		if encoded[0] != '"' {
+			return env, content{}, badCloudEvent("data_base64 must be a string, not "+show(encoded), nil)
+		}
+		decoded, err := base64.StdEncoding.DecodeString(unquote(encoded))
+		if err != nil {
+			return env, content{}, badCloudEvent(fmt.Sprintf("data_base64 is not base64: %v", err), err)
+		}
+		c, err := typedContent(decoded, env.contentType)
+		return env, c, err
+	default:
+		return env, content{}, nil
+	}
+}
+
+func badCloudEvent(detail string, err error) error {
+	return NewFault(ReasonBadCloudEvent, "CloudEvent: "+detail, err)
+}

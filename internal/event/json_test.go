@@ -1,0 +1,107 @@
+package event
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestParseObjectKeepsOrderAndDuplicates(t *testing.T) {
+	t.Parallel()
+	got, err := parseObject([]byte(" {\t\"b\" :1,\r\n\"a\":\"x\\\"},{\" , \"b\":[{\"c\":\"]\"}, 2 ] ,\"\\u0061\" :null,\"\":-1e2} "))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []struct{ name, value string }{
+		{"b", "1"}, {"a", `"x\"},{"`}, {"b", `[{"c":"]"}, 2 ]`}, {"a", "null"}, {"", "-1e2"},
+	}
+	if len(got) != len(want) {
+		t.Fatalf("%d members, want %d", len(got), len(want))
+	}
+	for i, m := range got {
+		if m.name != want[i].name || string(m.value) != want[i].value {
+			t.Errorf("member %d is %q: %s, want %q: %s", i, m.name, m.value, want[i].name, want[i].value)
+		}
+	}
+	if value := got.get("b"); string(value) != `[{"c":"]"}, 2 ]` {
+		t.Errorf("get(b) = %s, want the last one", value)
+	}
+	if value := got.get("a"); value != nil {
+		t.Errorf("get(a) = %s, want nil for null", value)
+	}
+	if value := got.get("B"); value != nil {
+		t.Errorf("get(B) = %s: names were matched in any case", value)
+	}
+}
+
+func TestParseObjectBoundsDepth(t *testing.T) {
+	t.Parallel()
+	nested := func(levels int) []byte {
+		return []byte(`{"a":` + strings.Repeat("[", levels) + strings.Repeat("]", levels) + `}`)
+	}
+	if _, err := parseObject(nested(maxDepth)); err != nil {
+		t.Errorf("%d levels: %v", maxDepth, err)
+	}
+	for _, levels := range []int{maxDepth + 1, 9_999, 10_000, 100_000} {
+		_, err := parseObject(nested(levels))
+		var fault *Fault
+		if !errors.As(err, &fault) || fault.Reason != ReasonBadJSON {
+			t.Errorf("%d levels: %v, want %s", levels, err, ReasonBadJSON)
+		}
+	}
+}
+
+// FuzzObject compares the splitting with encoding/json, which keeps the last of duplicates.
+func FuzzObject(f *testing.F) {
+	for _, text := range []string{
+		`{}`, ` { } `, `{"a":1}`, `{"a":{"b":[1,"}"]},"c":"\\"}`, `{"a":"\ud800","a":"\u0000"}`, `{"":{}}`, `{"a":1,}`, `{"a" 1}`,
+		`{"a":tru}`, `{"a":1}}`, `{"a":[}`, `[1]`, `"x"`, `{"é":"ü","x":-0.1E+2 , "y" : [ ] }`, `{"a":"` + "\x01" + `"}`,
+	} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var want map[string]json.RawMessage
+		if !looksLikeObject(data) || strings.HasPrefix(string(data), byteOrderMark) || checkUTF8(data) != nil {
+			return
+		}
+		wantErr := json.Unmarshal(data, &want)
+		got, err := parseObject(data)
+		if err != nil {
+			var fault *Fault
+			if !errors.As(err, &fault) || fault.Reason != ReasonBadJSON {
+				t.Fatalf("error %v is not %s", err, ReasonBadJSON)
+			}
+			if wantErr == nil && !strings.Contains(fault.Detail, "nested") {
+				t.Fatalf("%q: %v, but it is valid", data, err)
+			}
+			return
+		}
+		if wantErr != nil {
+			t.Fatalf("%q was taken, but %v", data, wantErr)
+		}
+		names := map[string]bool{}
+		for _, m := range got {
+			names[m.name] = true
+			if !json.Valid(m.value) {
+				t.Fatalf("%q: value %q is not JSON", data, m.value)
+			}
+		}
+		if len(names) != len(want) {
+			t.Fatalf("%q: %d names, want %d", data, len(names), len(want))
+		}
+		for name, value := range want {
+			last := slices.Collect(func(yield func(string) bool) {
+				for _, m := range got {
+					if m.name == name && !yield(string(m.value)) {
+						return
+					}
+				}
+			})
+			if len(last) == 0 || last[len(last)-1] != string(value) {
+				t.Fatalf("%q: member %q is %q, want %s last", data, name, last, value)
+			}
+		}
+	})
+}

@@ -1,0 +1,104 @@
+package event
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+)
+
+// Default is the category of an event whose subject and body name none.
+const Default = "default"
+
+// Bounds of a category path. They keep keys, labels and log lines short, and one decision
+// to at most MaxTokens limits below the global one.
+const (
+	MaxTokens    = 8
+	MaxPathBytes = 128
+)
+
+// wildcard is the token of a Pattern that stands for any one token. It sorts before every
+// byte a category may hold, which Pattern.Compare relies on.
+const wildcard = "*"
+
+// ValidatePath returns nil if path is a category: one to MaxTokens tokens of [a-z0-9_-],
+// separated by dots, at most MaxPathBytes bytes in all. Otherwise the error says in words
+// what is wrong; it quotes at most a short excerpt of path.
+func ValidatePath(path string) error {
+	if err := validateTokens(path, false); err != nil {
+		return fmt.Errorf("category %s %w", excerpt(path), err)
+	}
+	return nil
+}
+
+// Prefixes yields the nodes on the way to path, from the first level down to path itself:
+// for "payments.refunds.failed" these are "payments", "payments.refunds" and
+// "payments.refunds.failed". Each is a slice of path; path must be a category.
+func Prefixes(path string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for i := range len(path) {
+			if path[i] == '.' && !yield(path[:i]) {
+				return
+			}
+		}
+		yield(path)
+	}
+}
+
+// validateTokens checks a category path, or a pattern where wildcards are allowed. The error
+// is a predicate that completes a sentence about text.
+func validateTokens(text string, wildcards bool) error {
+	if text == "" {
+		return errors.New("is empty")
+	}
+	if len(text) > MaxPathBytes {
+		return fmt.Errorf("is %d bytes long; at most %d are allowed", len(text), MaxPathBytes)
+	}
+	if levels := strings.Count(text, ".") + 1; levels > MaxTokens {
+		return fmt.Errorf("has %d levels; at most %d are allowed", levels, MaxTokens)
+	}
+	for token := range strings.SplitSeq(text, ".") {
+		if token == "" {
+			return errors.New("has an empty level")
+		}
+		if wildcards && token == wildcard {
+			continue
+		}
+		if err := validateToken(token, wildcards); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func validateToken(token string, wildcards bool) error {
+	for i := range len(token) {
+		switch c := token[i]; {
+		case 'a' <= c && c <= 'z', '0' <= c && c <= '9', c == '_', c == '-':
+		case 'A' <= c && c <= 'Z':
+			return errors.New("holds an upper-case letter; write it in lower case")
+		case c == '*' && wildcards:
+			return errors.New("holds a '*' beside other characters; it stands for a whole level only")
+		default:
+			return errors.New("may hold only a-z, 0-9, '_' and '-' in each level")
+		}
+	}
+	return nil
+}
+
+// lowerASCII lower-cases A-Z alone: Unicode folding would turn some letters outside ASCII,
+// such as the Kelvin sign, into valid ones. It allocates only if there is something to change.
+func lowerASCII(s string) string {
+	for i := range len(s) {
+		if 'A' <= s[i] && s[i] <= 'Z' {
+			lower := []byte(s)
+			for ; i < len(lower); i++ {
+				if 'A' <= lower[i] && lower[i] <= 'Z' {
+					lower[i] += 'a' - 'A'
+				}
+			}
+			return string(lower)
+		}
+	}
+	return s
+}

@@ -1,0 +1,161 @@
+package event
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Pattern is a category path in which whole tokens may be "*", which takes any one token.
+// Patterns are comparable with ==. The zero Pattern has no tokens and matches nothing.
+type Pattern struct{ text string }
+
+// ParsePattern reads a pattern such as "payments.*.failed". Case counts: an upper-case letter
+// is a fault, since no category could ever match it.
+func ParsePattern(text string) (Pattern, error) {
+	if err := validateTokens(text, true); err != nil {
+		return Pattern{}, fmt.Errorf("pattern %s %w", excerpt(text), err)
+	}
+	return Pattern{text}, nil
+}
+
+// String returns the pattern as it was written.
+func (p Pattern) String() string { return p.text }
+
+// Depth returns the number of tokens, 0 for the zero Pattern.
+func (p Pattern) Depth() int { return depth(p.text) }
+
+// Matches reports whether path has as many tokens as the pattern and each literal token of
+// the pattern stands at the same place in it. path must be a category.
+func (p Pattern) Matches(path string) bool {
+	if p.text == "" {
+		return false
+	}
+	pattern, more := p.text, true
+	for more {
+		var token, want string
+		var moreTokens bool
+		want, pattern, more = strings.Cut(pattern, ".")
+		token, path, moreTokens = strings.Cut(path, ".")
+		if more != moreTokens || want != wildcard && want != token {
+			return false
+		}
+	}
+	return true
+}
+
+// Compare orders patterns of one depth, the more specific first: the one with more literal
+// tokens; then the one whose first literal token stands further left; then by text. Patterns
+// of different depths never match the same path; the one with fewer tokens comes first.
+// The result is 0 only for equal patterns.
+func (p Pattern) Compare(q Pattern) int {
+	return cmp.Or(
+		cmp.Compare(p.Depth(), q.Depth()),
+		cmp.Compare(p.wildcards(), q.wildcards()),
+		cmp.Compare(p.firstLiteral(), q.firstLiteral()),
+		cmp.Compare(p.text, q.text),
+	)
+}
+
+// wildcards counts the wildcard tokens; '*' occurs as nothing else in a valid pattern.
+func (p Pattern) wildcards() int { return strings.Count(p.text, wildcard) }
+
+// firstLiteral returns the place of the first literal token, counted from 0. Each wildcard
+// before it takes two bytes, itself and its dot.
+func (p Pattern) firstLiteral() int {
+	literal := strings.TrimLeft(p.text, "*.")
+	return (len(p.text) - len(literal)) / 2
+}
+
+func depth(path string) int {
+	if path == "" {
+		return 0
+	}
+	return strings.Count(path, ".") + 1
+}
+
+// Entry is a pattern and what a Table holds for it.
+type Entry[T any] struct {
+	Pattern Pattern
+	Value   T
+}
+
+// Table finds the most specific pattern for a category path. It never changes, so any number
+// of goroutines may use it at once. The zero Table is empty.
+type Table[T any] struct {
+	entries []Entry[T]
+	exact   map[string]int       // path -> place in entries
+	wild    [MaxTokens + 1][]int // depth -> places in entries, the most specific first
+}
+
+// NewTable builds a Table. A pattern given more than once is an error, and so is the zero
+// Pattern; all such errors are joined.
+func NewTable[T any](entries []Entry[T]) (Table[T], error) {
+	t := Table[T]{entries: slices.Clone(entries), exact: make(map[string]int, len(entries))}
+	count := make(map[Pattern]int, len(entries))
+	var faults []error
+	for i, entry := range t.entries {
+		p := entry.Pattern
+		if p.text == "" {
+			faults = append(faults, errors.New("a pattern is empty"))
+			continue
+		}
+		if count[p]++; count[p] > 1 {
+			if count[p] == 2 {
+				faults = append(faults, fmt.Errorf("pattern %s is given twice", excerpt(p.text)))
+			}
+			continue
+		}
+		if p.wildcards() == 0 {
+			t.exact[p.text] = i
+		} else {
+			t.wild[p.Depth()] = append(t.wild[p.Depth()], i)
+		}
+	}
+	if len(faults) > 0 {
+		return Table[T]{}, errors.Join(faults...)
+	}
+	for _, places := range t.wild {
+		slices.SortFunc(places, func(a, b int) int {
+			return t.entries[a].Pattern.Compare(t.entries[b].Pattern)
+		})
+	}
+	return t, nil
+}
+
+// Lookup returns the entry of the most specific pattern that matches path as a whole: the
+// path itself, else the first match in the order of Pattern.Compare. Its time grows with the
+// number of wildcard patterns of the same depth.
+func (t Table[T]) Lookup(path string) (Entry[T], bool) {
+	if i, ok := t.exact[path]; ok {
+		return t.entries[i], true
+	}
+	if d := depth(path); d <= MaxTokens {
+		for _, i := range t.wild[d] {
+			if t.entries[i].Pattern.Matches(path) {
+				return t.entries[i], true
+			}
+		}
+	}
+	return Entry[T]{}, false
+}
+
+// Nearest returns what Lookup finds for path, else for the longest prefix of path for which
+// it finds something.
+func (t Table[T]) Nearest(path string) (Entry[T], bool) {
+	for {
+		if entry, ok := t.Lookup(path); ok {
+			return entry, true
+		}
+		dot := strings.LastIndexByte(path, '.')
+		if dot < 0 {
+			return Entry[T]{}, false
+		}
+		path = path[:dot]
+	}
+}
+
+// Entries returns a copy of the entries in the order given.
+func (t Table[T]) Entries() []Entry[T] { return slices.Clone(t.entries) }

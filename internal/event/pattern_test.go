@@ -1,0 +1,281 @@
+package event_test
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+)
+
+func pattern(t testing.TB, text string) event.Pattern {
+	t.Helper()
+	p, err := event.ParsePattern(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func table(t testing.TB, patterns ...string) event.Table[string] {
+	t.Helper()
+	var entries []event.Entry[string]
+	for _, text := range patterns {
+		entries = append(entries, event.Entry[string]{Pattern: pattern(t, text), Value: "value of " + text})
+	}
+	result, err := event.NewTable(entries)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result
+}
+
+func TestParsePattern(t *testing.T) {
+	t.Parallel()
+	for text, depth := range map[string]int{
+		"*": 1, "a": 1, "payments.*": 2, "*.*.failed": 3, "a.*.c.*.e.*.g.*": 8, "global": 1,
+	} {
+		p := pattern(t, text)
+		if p.String() != text || p.Depth() != depth {
+			t.Errorf("ParsePattern(%q) = %q of depth %d, want depth %d", text, p, p.Depth(), depth)
+		}
+	}
+	for text, want := range map[string]string{
+		"":                       "is empty",
+		"a.":                     "empty level",
+		"..":                     "empty level",
+		"Payments.*":             "upper-case",
+		"pay*":                   "whole level",
+		"**":                     "whole level",
+		"a.>":                    "may hold only",
+		"a b":                    "may hold only",
+		"*.*.*.*.*.*.*.*.*":      "9 levels",
+		strings.Repeat("a", 129): "129 bytes",
+	} {
+		p, err := event.ParsePattern(text)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("ParsePattern(%q) = %v, want an error with %q", text, err, want)
+		}
+		if p != (event.Pattern{}) {
+			t.Errorf("ParsePattern(%q) = %q beside an error", text, p)
+		}
+	}
+	if zero := (event.Pattern{}); zero.Depth() != 0 || zero.Matches("a") || zero.Matches("") {
+		t.Error("the zero Pattern is not empty")
+	}
+}
+
+func TestPatternMatches(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		pattern, path string
+		want          bool
+	}{
+		{"a", "a", true},
+		{"a", "b", false},
+		{"a", "ab", false},
+		{"a", "a.b", false},
+		{"*", "a", true},
+		{"*", "a.b", false},
+		{"a.*", "a", false},
+		{"a.*", "a.b", true},
+		{"a.*", "b.b", false},
+		{"a.*", "a.b.c", false},
+		{"*.b", "a.b", true},
+		{"*.b", "a.c", false},
+		{"*.*.c", "a.b.c", true},
+		{"a.*.c", "a.b.d", false},
+		{"*.*.*.*.*.*.*.*", "a.b.c.d.e.f.g.h", true},
+	} {
+		if got := pattern(t, test.pattern).Matches(test.path); got != test.want {
+			t.Errorf("%q matches %q: %t, want %t", test.pattern, test.path, got, test.want)
+		}
+	}
+}
+
+func TestPatternCompareOrdersTheMoreSpecificFirst(t *testing.T) {
+	t.Parallel()
+	want := []string{
+		"a", "b", "*",
+		"a.b", "a.c", "a.*", "b.*", "*.a", "*.*",
+		"a.b.c", "a.*.c", "a.b.*", "*.b.c", "a.*.*", "*.b.*", "*.*.c", "*.*.*",
+	}
+	patterns := make([]event.Pattern, 0, len(want))
+	for _, text := range want {
+		patterns = append(patterns, pattern(t, text))
+	}
+	for i, p := range patterns {
+		for j, q := range patterns {
+			if got, sign := p.Compare(q), compareInts(i, j); got != sign {
+				t.Errorf("%q.Compare(%q) = %d, want %d", p, q, got, sign)
+			}
+		}
+	}
+}
+
+func compareInts(i, j int) int {
+	switch {
+	case i < j:
+		return -1
+	case i > j:
+		return 1
+	default:
+		return 0
+	}
+}
+
+func TestTableLookup(t *testing.T) {
+	t.Parallel()
+	entries := table(t, "*.*", "payments.*", "*.refunds", "payments.refunds", "payments", "a.*.c", "a.b.*", "*.b.c")
+	for path, want := range map[string]string{
+		"payments":                  "payments",
+		"orders":                    "",
+		"payments.refunds":          "payments.refunds",
+		"payments.charges":          "payments.*",
+		"orders.refunds":            "*.refunds",
+		"orders.new":                "*.*",
+		"payments.refunds.f":        "",
+		"a.b.c":                     "a.*.c",
+		"a.b.x":                     "a.b.*",
+		"x.b.c":                     "*.b.c",
+		"x.y.z":                     "",
+		"a.b.c.d.e.f.g.h":           "",
+		"a.b.c.d.e.f.g.h.i.j.k.l.m": "",
+		"":                          "",
+	} {
+		entry, ok := entries.Lookup(path)
+		if ok != (want != "") || entry.Pattern.String() != want {
+			t.Errorf("Lookup(%q) = %q, %t, want %q", path, entry.Pattern, ok, want)
+		}
+		if ok && entry.Value != "value of "+want {
+			t.Errorf("Lookup(%q) has %q", path, entry.Value)
+		}
+	}
+}
+
+func TestTableNearest(t *testing.T) {
+	t.Parallel()
+	entries := table(t, "payments", "payments.*.failed", "*.audit")
+	for path, want := range map[string]string{
+		"payments":                  "payments",
+		"payments.refunds":          "payments",
+		"payments.audit":            "*.audit",
+		"payments.refunds.failed":   "payments.*.failed",
+		"payments.refunds.failed.x": "payments.*.failed",
+		"payments.refunds.done":     "payments",
+		"orders.audit.x.y":          "*.audit",
+		"orders":                    "",
+		"orders.new":                "",
+	} {
+		entry, ok := entries.Nearest(path)
+		if ok != (want != "") || entry.Pattern.String() != want {
+			t.Errorf("Nearest(%q) = %q, %t, want %q", path, entry.Pattern, ok, want)
+		}
+	}
+}
+
+func TestTableKeepsItsEntries(t *testing.T) {
+	t.Parallel()
+	given := []event.Entry[int]{{pattern(t, "b"), 1}, {pattern(t, "*"), 2}, {pattern(t, "a"), 3}}
+	entries, err := event.NewTable(given)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := slices.Clone(given)
+	given[0].Value = 99
+	entries.Entries()[1].Value = 99
+	if got := entries.Entries(); !slices.Equal(got, want) {
+		t.Errorf("Entries() = %v, want %v", got, want)
+	}
+	var zero event.Table[int]
+	if _, ok := zero.Lookup("a"); ok || len(zero.Entries()) != 0 {
+		t.Error("the zero Table is not empty")
+	}
+	if _, ok := zero.Nearest("a.b"); ok {
+		t.Error("the zero Table has something near")
+	}
+}
+
+func TestNewTableReportsEveryFault(t *testing.T) {
+	t.Parallel()
+	a, b := pattern(t, "a"), pattern(t, "b.*")
+	_, err := event.NewTable([]event.Entry[int]{{a, 1}, {b, 2}, {a, 3}, {b, 4}, {a, 5}, {event.Pattern{}, 6}})
+	if err == nil {
+		t.Fatal("patterns given twice are no error")
+	}
+	want := "pattern \"a\" is given twice\npattern \"b.*\" is given twice\na pattern is empty"
+	if err.Error() != want {
+		t.Errorf("error %q, want %q", err, want)
+	}
+}
+
+func TestTableMayBeReadByMany(t *testing.T) {
+	t.Parallel()
+	entries := table(t, "a", "*", "a.*", "*.b")
+	var group sync.WaitGroup
+	for range 8 {
+		group.Go(func() {
+			for range 100 {
+				if entry, ok := entries.Nearest("a.b.c"); !ok || entry.Pattern.String() != "a.*" {
+					t.Errorf("Nearest = %q, %t", entry.Pattern, ok)
+				}
+			}
+		})
+	}
+	group.Wait()
+}
+
+func FuzzPattern(f *testing.F) {
+	for _, pair := range [][3]string{
+		{"*", "a", "a"}, {"a.*", "*.b", "a.b"}, {"a.*.c", "a.b.*", "a.b.c"}, {"A", "pay*", "x"}, {"", "..", ""},
+		{"*.*.*.*.*.*.*.*", "a.b.c.d.e.f.g.h", "a.b.c.d.e.f.g.h"}, {"🔥", "\xff", "a.>"},
+	} {
+		f.Add(pair[0], pair[1], pair[2])
+	}
+	f.Fuzz(func(t *testing.T, one, other, path string) {
+		p, err := event.ParsePattern(one)
+		tokens := strings.Split(one, ".")
+		for i, token := range tokens {
+			if token == "*" {
+				tokens[i] = "x"
+			}
+		}
+		if valid := event.ValidatePath(strings.Join(tokens, ".")) == nil; valid != (err == nil) {
+			t.Errorf("ParsePattern(%q) = %v, but with its wildcards filled in it is a category: %t", one, err, valid)
+		}
+		if err != nil {
+			return
+		}
+		if p.String() != one || p.Depth() != strings.Count(one, ".")+1 {
+			t.Errorf("ParsePattern(%q) = %q of depth %d", one, p, p.Depth())
+		}
+		q, err := event.ParsePattern(other)
+		if err != nil {
+			return
+		}
+		if p.Compare(q) != -q.Compare(p) || (p.Compare(q) == 0) != (p == q) {
+			t.Errorf("%q.Compare(%q) = %d, the other way %d", p, q, p.Compare(q), q.Compare(p))
+		}
+		if event.ValidatePath(path) != nil || p == q {
+			return
+		}
+		both, err := event.NewTable([]event.Entry[int]{{p, 1}, {q, 2}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		entry, ok := both.Lookup(path)
+		if ok != (p.Matches(path) || q.Matches(path)) {
+			t.Fatalf("Lookup(%q) = %t for %q and %q", path, ok, p, q)
+		}
+		if !ok {
+			return
+		}
+		if !entry.Pattern.Matches(path) {
+			t.Errorf("Lookup(%q) = %q, which does not match", path, entry.Pattern)
+		}
+		if p.Matches(path) && q.Matches(path) && entry.Pattern != slices.MinFunc([]event.Pattern{p, q}, event.Pattern.Compare) {
+			t.Errorf("Lookup(%q) = %q of %q and %q", path, entry.Pattern, p, q)
+		}
+	})
+}

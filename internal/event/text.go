@@ -1,0 +1,55 @@
+package event
+
+import (
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// maxExcerptBytes bounds what a fault shows of a producer's value.
+const maxExcerptBytes = 40
+
+// mark ends a text that was cut.
+const mark = "…"
+
+// excerpt quotes s for a fault, cut with a mark where it is long.
+func excerpt(s string) string {
+	if len(s) <= maxExcerptBytes {
+		return strconv.Quote(s)
+	}
+	return strconv.Quote(cut(s, maxExcerptBytes)) + mark
+}
+
+// cut returns the longest beginning of s that has at most size bytes and splits no rune.
+func cut(s string, size int) string {
+	if len(s) <= size {
+		return s
+	}
+	for size > 0 && !utf8.RuneStart(s[size]) {
+		size--
+	}
+	return s[:size]
+}
+
+// printable returns s on one line, as valid UTF-8, with every unprintable rune replaced.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n', r == '\r', r == '\t':
+			return ' '
+		case strconv.IsPrint(r):
+			return r
+		default:
+			return utf8.RuneError
+		}
+	}, s)
+}
+
+// visible reports whether a reader would see anything of s: a rune that is neither blank, nor
+// a control character, nor an invisible format character such as a zero-width joiner.
+func visible(s string) bool {
+	return strings.ContainsFunc(s, func(r rune) bool {
+		return !unicode.IsSpace(r) && !unicode.IsControl(r) && !unicode.Is(unicode.Cf, r)
+	})
+}
