@@ -1,0 +1,24 @@
+// Package throttle decides which events may be delivered.
+//
+// It owns the limits and their tree ([Tree]), the limiters that keep the sliding logs ([Redis], shared by all
+// instances, and [Memory], private to one), and the [Gate] through which a worker asks: deny cache in front, Redis
+// behind it, and the failure policy for the time that Redis is away.
+//
+// A sliding log admits an event of cost c at time t if the slots taken in (t − window, t] and c together do not
+// exceed the limit's count, for every limit of every node on the event's path. It is recorded in all of them or in
+// none.
+//
+// An admitted event gets a [Grant], a lease on its delivery. Whoever holds the grant delivers the event and then
+// finishes it (done, for good), refunds it (the slots are free again, nothing was sent), or releases it (the slots
+// stay taken, someone else may deliver). A grant that nobody renews lapses; the next delivery of the same stored
+// message takes it over.
+//
+//	         Decide                    Finish
+//	(none) ─────────► leased ──────────────────► done
+//	   ▲                │  ▲                       │
+//	   └── Refund ──────┘  └─ lapse, Release,      └─ forgotten after Retention
+//	                          then Decide again
+//
+// Everything here may be used by any number of goroutines at once. On an error from a limiter nothing is known to be
+// decided: the same call may be made again and never takes a second slot.
+package throttle

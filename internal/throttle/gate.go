@@ -1,0 +1,559 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// Policy says what happens while Redis is away.
+type Policy string
+
+// The failure policies.
+const (
+	Hold   Policy = "hold"   // wait; events stay in JetStream
+	Local  Policy = "local"  // after the grace, each instance decides by its share of every limit
+	Open   Policy = "open"   // after the grace, everything is sent
+	Closed Policy = "closed" // after the grace, everything is dropped
+)
+
+// Source tells who decided.
+type Source string
+
+// The sources of decisions.
+const (
+	SourceRedis Source = "redis"
+	SourceCache Source = "cache"
+	SourceLocal Source = "local" // this instance alone, by the failure policy
+)
+
+// LevelClosed is the level of a denial by the closed failure policy, which no limit denied.
+const LevelClosed = "closed"
+
+// Metrics is told what the gate does. Its methods may be called by many goroutines at once.
+type Metrics interface {
+	Decision(verdict, source string, n int)
+	DecisionDuration(d time.Duration)
+	Degraded(on bool)
+	Refunded(n int)
+	LimitUsed(level string, used int64)
+	LimitSize(level string, size int64)
+}
+
+// GateOptions say how a worker's questions are answered.
+type GateOptions struct {
+	Settings
+	Redis        *Redis
+	Policy       Policy
+	Grace        time.Duration // how long Redis may be away before a policy other than hold acts
+	DenyCacheTTL time.Duration // 0 turns the cache off
+	Instances    func() int    // how many instances are alive, for their shares; nil is one
+	Logger       *slog.Logger
+	Metrics      Metrics
+}
+
+// Gate is what a worker asks: the deny cache, then Redis, and the failure policy while Redis is away.
+//
+//	              a call fails                 grace is over
+//	answering ────────────────► away ─────────────────────────► acting
+//	    ▲                        │ (hold stays here)               │
+//	    └──── a probe succeeds, admissions made meanwhile ─────────┘
+//	          are written into the logs
+type Gate struct {
+	o       GateOptions
+	cache   *denyCache
+	local   *Memory // decides while the policy acts, and follows this instance's admissions before
+	pauses  pauses
+	usage   *usage
+	refused refusals
+	finish  batcher[Lease, struct{}]
+	extend  batcher[Lease, Lease]
+	release batcher[Lease, Lease]
+	refund  batcher[Lease, bool]
+
+	mu      sync.Mutex
+	state   gateState
+	changed chan struct{} // closed and replaced at each change of state
+	since   time.Time     // of the state
+	cause   error         // why Redis is away
+	backlog []*Grant      // admitted, delivered or refunded without Redis knowing
+}
+
+type gateState int
+
+const (
+	away gateState = iota
+	answering
+	acting
+)
+
+// maxBacklog bounds what is remembered for Redis during an outage: a few tens of megabytes.
+const maxBacklog = 100_000
+
+// probeEvery is how often a Redis that is away is tried.
+const probeEvery = 250 * time.Millisecond
+
+// NewGate makes a gate that answers once [Gate.Run] has reached Redis.
+func NewGate(o GateOptions) *Gate {
+	local := o.Settings
+	local.Forward = o.Forward || o.Policy == Open
+	g := &Gate{
+		o:       o,
+		cache:   newDenyCache(o.DenyCacheTTL, time.Now),
+		local:   NewMemory(local, time.Now, o.Instances),
+		usage:   newUsage(o.Tree, o.Metrics),
+		changed: make(chan struct{}),
+		since:   time.Now(),
+		cause:   errors.New("not reached yet"),
+	}
+	g.finish.call = func(ctx context.Context, leases []Lease) ([]struct{}, error) {
+		return make([]struct{}, len(leases)), o.Redis.Finish(ctx, leases)
+	}
+	g.extend.call = func(ctx context.Context, leases []Lease) ([]Lease, error) {
+		return o.Redis.Extend(ctx, leases, o.Lease)
+	}
+	g.release.call = func(ctx context.Context, leases []Lease) ([]Lease, error) {
+		return o.Redis.Extend(ctx, leases, 0)
+	}
+	g.refund.call = o.Redis.Refund
+	return g
+}
+
+// Full tells whether an event of the category is known to be denied, and by which node, without asking Redis.
+func (g *Gate) Full(category string) (Node, bool) {
+	if g.o.Forward {
+		return Node{}, false
+	}
+	node, full := g.cache.find(g.o.Tree.Path(category))
+	if full {
+		g.o.Metrics.Decision("denied", string(SourceCache), 1)
+	}
+	return node, full
+}
+
+// Answer is a decision and what comes of it.
+type Answer struct {
+	Decision
+	Grant *Grant // of an event to deliver, else nil
+	Err   error  // this event cannot be judged, others can; the verdict is 0
+}
+
+// Decide judges a batch. On an error, which is ErrUnavailable or the context's, nothing is known to be decided: give the
+// events back and call [Gate.Await].
+func (g *Gate) Decide(ctx context.Context, requests []Request) ([]Answer, error) {
+	switch g.currentState() {
+	case answering:
+		return g.ask(ctx, requests)
+	case acting:
+		return g.act(ctx, requests), nil
+	case away:
+	}
+	return nil, g.unavailable()
+}
+
+func (g *Gate) ask(ctx context.Context, requests []Request) ([]Answer, error) {
+	asked := time.Now()
+	ruling, err := g.o.Redis.Decide(ctx, requests)
+	g.o.Metrics.DecisionDuration(time.Since(asked))
+	switch {
+	case err == nil:
+		g.pauses.learn(asked, ruling.Pauses)
+		return g.answers(SourceRedis, asked, ruling.Decisions, requests), nil
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case errors.Is(err, ErrRefused):
+		return g.askEach(ctx, requests, err)
+	default:
+		g.lost(err)
+		return nil, g.unavailable()
+	}
+}
+
+// askEach finds out which events of a refused batch can be judged: one log of the wrong type must not stop the others.
+func (g *Gate) askEach(ctx context.Context, requests []Request, cause error) ([]Answer, error) {
+	if err := g.o.Redis.Probe(ctx); err != nil {
+		g.lost(cause)
+		return nil, g.unavailable()
+	}
+	answers := make([]Answer, 0, len(requests))
+	for i := range requests {
+		asked, one := time.Now(), requests[i:i+1]
+		ruling, err := g.o.Redis.Decide(ctx, one)
+		switch {
+		case err == nil:
+			answers = append(answers, g.answers(SourceRedis, asked, ruling.Decisions, one)...)
+		case errors.Is(err, ErrRefused):
+			g.refused.report(g.o.Logger, one[0].Category, err)
+			answers = append(answers, Answer{Err: err})
+		default:
+			// What was admitted so far is leased and comes back to whoever asks again.
+			g.lost(err)
+			return nil, g.unavailable()
+		}
+	}
+	return answers, nil
+}
+
+// answers turns decisions into answers, and lets the caches and the local limiter take note of them.
+func (g *Gate) answers(source Source, asked time.Time, decisions []Decision, requests []Request) []Answer {
+	var (
+		answers  = make([]Answer, len(decisions))
+		admitted []Request
+		counts   = make(map[string]int, 3)
+	)
+	for i, d := range decisions {
+		answers[i].Decision = d
+		if label := d.Verdict.label(); label != "" {
+			counts[label]++
+		}
+		switch d.Verdict {
+		case Admitted:
+			admitted = append(admitted, requests[i])
+		case Denied:
+			g.cache.learn(asked, d, requests[i].Cost)
+			g.usage.denied(d, asked)
+		case NeverFits:
+			g.cache.learn(asked, d, requests[i].Cost)
+			g.refused.neverFits(g.o.Logger, requests[i], d)
+		case Repeated, Leased, Done, Duplicate, Unknown:
+		}
+		g.usage.touch(requests[i].Category)
+	}
+	var at time.Time
+	if source == SourceRedis && g.o.Policy == Local && len(admitted) > 0 {
+		at = g.local.Follow(admitted)
+	}
+	for i := range answers {
+		if answers[i].Lease.ID != "" {
+			answers[i].Grant = &Grant{gate: g, lease: answers[i].Lease, admitted: at, followed: answers[i].Verdict == Admitted && !at.IsZero()}
+		}
+	}
+	for label, n := range counts {
+		g.o.Metrics.Decision(label, string(source), n)
+	}
+	return answers
+}
+
+// act decides without Redis.
+func (g *Gate) act(ctx context.Context, requests []Request) []Answer {
+	if g.o.Policy == Closed {
+		answers := make([]Answer, len(requests))
+		for i := range answers {
+			answers[i].Verdict, answers[i].Node = Denied, Node{Level: LevelClosed}
+		}
+		g.o.Metrics.Decision("denied", string(SourceLocal), len(requests))
+		return answers
+	}
+	asked := time.Now()
+	ruling, err := g.local.Decide(ctx, requests)
+	if err != nil { // the in-memory limiter has no way to fail
+		panic(fmt.Sprintf("throttle: the in-memory limiter failed: %v", err))
+	}
+	if g.o.Policy == Open {
+		for i := range ruling.Decisions {
+			if d := &ruling.Decisions[i]; d.Verdict == Denied || d.Verdict == NeverFits {
+				*d = Decision{Verdict: Admitted, Lease: d.Lease}
+			}
+		}
+	}
+	answers := g.answers(SourceLocal, asked, ruling.Decisions, requests)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, answer := range answers {
+		if answer.Grant == nil {
+			continue
+		}
+		answer.Grant.local, answer.Grant.admitted = true, asked
+		if answer.Verdict == Admitted {
+			g.owe(answer.Grant)
+		}
+	}
+	return answers
+}
+
+// owe remembers what Redis has to be told. The caller holds the lock.
+func (g *Gate) owe(grant *Grant) {
+	if grant.owed {
+		return
+	}
+	if len(g.backlog) == maxBacklog {
+		g.backlog[0].owed = false
+		g.backlog = g.backlog[1:]
+	}
+	grant.owed = true
+	g.backlog = append(g.backlog, grant)
+}
+
+// Await returns when Decide may work: nil, or the context's error.
+func (g *Gate) Await(ctx context.Context) error {
+	for {
+		g.mu.Lock()
+		state, changed := g.state, g.changed
+		g.mu.Unlock()
+		if state != away {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// Ready is nil while events can be decided, by Redis or by the failure policy.
+func (g *Gate) Ready() error {
+	if g.currentState() == away {
+		return g.unavailable()
+	}
+	return nil
+}
+
+func (g *Gate) unavailable() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return fmt.Errorf("%w: %w", ErrUnavailable, g.cause)
+}
+
+func (g *Gate) currentState() gateState {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.state
+}
+
+func (g *Gate) enter(state gateState, cause error) {
+	g.state, g.cause, g.since = state, cause, time.Now()
+	close(g.changed)
+	g.changed = make(chan struct{})
+	g.o.Metrics.Degraded(state == acting || state == away && g.o.Policy == Hold)
+}
+
+// lost takes note that Redis does not answer.
+func (g *Gate) lost(cause error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.state != answering {
+		return
+	}
+	g.enter(away, cause)
+	g.o.Logger.Warn("redis is away", "policy", string(g.o.Policy), "grace", g.o.Grace, "error", cause)
+}
+
+// Run reaches Redis, watches over an outage and keeps the usage metrics, until the context ends.
+func (g *Gate) Run(ctx context.Context) {
+	g.reach(ctx)
+	usage := time.NewTicker(usageEvery)
+	defer usage.Stop()
+	for ctx.Err() == nil {
+		g.mu.Lock()
+		state, changed := g.state, g.changed
+		g.mu.Unlock()
+		if state != answering {
+			g.probe(ctx)
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-usage.C:
+			// A single call may have failed while the others were answered.
+			if _, err := g.repay(ctx); err != nil {
+				g.lost(err)
+				continue
+			}
+			g.usage.refresh(ctx, g.o.Redis)
+		}
+	}
+}
+
+// reach makes the first contact.
+func (g *Gate) reach(ctx context.Context) {
+	err := g.o.Redis.Probe(ctx)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err != nil {
+		g.enter(away, err)
+		g.o.Logger.Warn("redis is not there yet", "policy", string(g.o.Policy), "grace", g.o.Grace, "error", err)
+		return
+	}
+	g.enter(answering, nil)
+}
+
+// probe tries once whether Redis is back; if not, it lets the policy act in time, and rests.
+func (g *Gate) probe(ctx context.Context) {
+	err := g.o.Redis.Probe(ctx)
+	if err == nil {
+		err = g.comeBack(ctx)
+	}
+	if err == nil || ctx.Err() != nil {
+		return
+	}
+	g.mu.Lock()
+	if g.state == away && g.o.Policy != Hold && time.Since(g.since) >= g.o.Grace {
+		g.enter(acting, err)
+		g.o.Logger.Warn("redis stays away, the failure policy acts", "policy", string(g.o.Policy), "instances", g.instances(), "error", err)
+	}
+	g.mu.Unlock()
+	select {
+	case <-time.After(probeEvery):
+	case <-ctx.Done():
+	}
+}
+
+func (g *Gate) instances() int {
+	if g.o.Instances == nil {
+		return 1
+	}
+	return g.o.Instances()
+}
+
+// comeBack tells Redis what happened without it and lets it answer again.
+func (g *Gate) comeBack(ctx context.Context) error {
+	restored := 0
+	for {
+		n, err := g.repay(ctx)
+		if err != nil {
+			return err
+		}
+		restored += n
+		g.mu.Lock()
+		if len(g.backlog) == 0 {
+			g.o.Logger.Info("redis answers", "away", time.Since(g.since).Round(time.Millisecond), "restored", restored)
+			g.enter(answering, nil)
+			g.mu.Unlock()
+			return nil
+		}
+		g.mu.Unlock()
+	}
+}
+
+// repay tells Redis what it has missed, and returns of how many events. On an error, what is not told stays owed.
+func (g *Gate) repay(ctx context.Context) (told int, err error) {
+	for {
+		g.mu.Lock()
+		batch := g.backlog[:min(len(g.backlog), MaxBatch)]
+		g.backlog = g.backlog[len(batch):]
+		for _, grant := range batch {
+			grant.owed = false
+		}
+		if len(batch) == 0 {
+			g.backlog = nil
+			g.mu.Unlock()
+			return told, nil
+		}
+		g.mu.Unlock()
+		err := g.settle(ctx, batch)
+		if errors.Is(err, ErrRefused) {
+			err = g.settleEach(ctx, batch)
+		}
+		if err != nil {
+			g.mu.Lock()
+			for _, grant := range batch {
+				g.owe(grant)
+			}
+			g.mu.Unlock()
+			return told, err
+		}
+		told += len(batch)
+	}
+}
+
+// settleEach leaves out events whose own logs are at fault: one log of the wrong type must not stop the others.
+func (g *Gate) settleEach(ctx context.Context, batch []*Grant) error {
+	if err := errors.Join(g.o.Redis.Probe(ctx), g.o.Redis.Rehearse(ctx)); err != nil {
+		return err
+	}
+	for i := range batch {
+		err := g.settle(ctx, batch[i:i+1])
+		if errors.Is(err, ErrRefused) {
+			g.refused.report(g.o.Logger, batch[i].category(), err)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settle tells Redis about the grants of a batch. Repeating it is harmless.
+func (g *Gate) settle(ctx context.Context, batch []*Grant) error {
+	var (
+		admissions         []admission
+		refunds            []Lease
+		restored, refunded []*Grant
+	)
+	g.mu.Lock()
+	for _, grant := range batch {
+		if grant.refunded && !grant.local {
+			refunds, refunded = append(refunds, grant.lease), append(refunded, grant)
+			continue
+		}
+		admissions = append(admissions, admission{lease: grant.lease, at: grant.admitted, delivered: grant.delivered})
+		restored = append(restored, grant)
+	}
+	g.mu.Unlock()
+
+	returned, err := g.o.Redis.Refund(ctx, refunds)
+	if err != nil {
+		return err
+	}
+	for i, grant := range refunded {
+		if returned[i] {
+			grant.returned()
+		}
+	}
+	if len(restored) == 0 {
+		return nil
+	}
+	leaseEnd, err := g.o.Redis.Restore(ctx, admissions)
+	if err != nil {
+		return err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, grant := range restored {
+		if !grant.delivered && grant.local {
+			grant.local, grant.lease.End = false, leaseEnd
+		}
+		if grant.refunded {
+			g.owe(grant) // now that Redis knows of the admission, it can be refunded
+		}
+	}
+	return nil
+}
+
+// Pause lets a destination rest for d, on all instances.
+func (g *Gate) Pause(ctx context.Context, destination string, d time.Duration) {
+	g.pauses.learn(time.Now(), map[string]time.Duration{destination: d})
+	if g.currentState() != answering {
+		return
+	}
+	if err := g.o.Redis.Pause(ctx, destination, d); err != nil {
+		g.o.Logger.Warn("other instances do not know of a pause", "destination", destination, "error", err)
+	}
+}
+
+// Paused is how long a destination still rests, as far as this instance knows; 0 if it does not.
+func (g *Gate) Paused(destination string) time.Duration { return g.pauses.left(destination) }
+
+// NextSlot tells which level was full last and when its next slot opens: the global one if it is full, else the one
+// that opens first. The wait is 0 if no limit is known to be full.
+func (g *Gate) NextSlot() (level string, wait time.Duration) { return g.usage.nextSlot(time.Now()) }
+
+// label is the verdict as notifier_decisions_total shows it.
+func (v Verdict) label() string {
+	switch v {
+	case Admitted:
+		return "admitted"
+	case Denied, NeverFits:
+		return "denied"
+	case Repeated, Leased, Done, Duplicate:
+		return "repeated"
+	case Unknown:
+	}
+	return ""
+}

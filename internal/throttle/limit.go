@@ -1,0 +1,211 @@
+package throttle
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+)
+
+// Bounds of a limit. A count of ten million sorted-set members is about a gigabyte of Redis; 366 days is a leap year.
+const (
+	MaxCount  = 10_000_000
+	MinWindow = time.Millisecond
+	MaxWindow = 366 * 24 * time.Hour
+)
+
+const day = 24 * time.Hour
+
+// Limit allows Count slots in any rolling Window. A Count of 0 blocks.
+type Limit struct {
+	Count  int64
+	Window time.Duration // whole milliseconds
+}
+
+// Limits all apply at one node of the tree. Empty means that the node has no limit.
+type Limits []Limit
+
+// Rule gives the limits of every path that its pattern matches.
+type Rule struct {
+	Pattern event.Pattern
+	Limits  Limits
+}
+
+// ParseLimits reads "10/30m", "10/30m+3/1m", "5/minute", "0/1h" or "none".
+func ParseLimits(text string) (Limits, error) {
+	text = strings.TrimSpace(text)
+	if text == "none" {
+		return nil, nil
+	}
+	var limits Limits
+	for part := range strings.SplitSeq(text, "+") {
+		limit, err := parseLimit(strings.TrimSpace(part))
+		if err != nil {
+			return nil, err
+		}
+		limits = append(limits, limit)
+	}
+	return limits, nil
+}
+
+func parseLimit(text string) (Limit, error) {
+	count, window, found := strings.Cut(text, "/")
+	if !found {
+		return Limit{}, fmt.Errorf("limit %q is not <count>/<window>, such as 10/30m, nor none", text)
+	}
+	n, err := parseCount(strings.TrimSpace(count))
+	if err != nil {
+		return Limit{}, fmt.Errorf("limit %q: %w", text, err)
+	}
+	w, err := parseWindow(strings.TrimSpace(window))
+	if err != nil {
+		return Limit{}, fmt.Errorf("limit %q: %w", text, err)
+	}
+	return Limit{Count: n, Window: w}, nil
+}
+
+func parseCount(text string) (int64, error) {
+	if text == "" || strings.Trim(text, "0123456789") != "" {
+		return 0, fmt.Errorf("count %q is not a whole number", text)
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n > MaxCount {
+		return 0, fmt.Errorf("count %s is above %d", text, MaxCount)
+	}
+	return n, nil
+}
+
+var namedWindows = map[string]time.Duration{
+	"s": time.Second, "sec": time.Second, "second": time.Second,
+	"m": time.Minute, "min": time.Minute, "minute": time.Minute,
+	"h": time.Hour, "hour": time.Hour,
+	"d": day, "day": day,
+	"week": 7 * day,
+}
+
+// parseWindow reads a Go duration, one that starts with days ("1d12h"), or the name of a unit ("minute").
+func parseWindow(text string) (time.Duration, error) {
+	window, named := namedWindows[text]
+	if !named {
+		var err error
+		if window, err = parseDuration(text); err != nil {
+			return 0, err
+		}
+	}
+	if window < MinWindow || window > MaxWindow {
+		return 0, fmt.Errorf("window %q is not between %s and %s", text, formatWindow(MinWindow), formatWindow(MaxWindow))
+	}
+	if window%time.Millisecond != 0 {
+		return 0, fmt.Errorf("window %q is not a whole number of milliseconds", text)
+	}
+	return window, nil
+}
+
+func parseDuration(text string) (time.Duration, error) {
+	fault := fmt.Errorf("window %q is not a duration, such as 30m, 1h30m, 1d or minute", text)
+	var days time.Duration
+	if before, after, found := strings.Cut(text, "d"); found {
+		n, err := strconv.ParseUint(before, 10, 16)
+		if err != nil {
+			return 0, fault
+		}
+		if days, text = time.Duration(n)*day, after; text == "" {
+			return days, nil
+		}
+	}
+	if text == "" || text[0] < '0' || text[0] > '9' {
+		return 0, fault
+	}
+	rest, err := time.ParseDuration(text)
+	if err != nil {
+		return 0, fault
+	}
+	return days + rest, nil
+}
+
+// String is the form that ParseLimits reads.
+func (l Limit) String() string {
+	return strconv.FormatInt(l.Count, 10) + "/" + formatWindow(l.Window)
+}
+
+// String is the form that ParseLimits reads; "none" for no limits.
+func (l Limits) String() string {
+	if len(l) == 0 {
+		return "none"
+	}
+	parts := make([]string, len(l))
+	for i, limit := range l {
+		parts[i] = limit.String()
+	}
+	return strings.Join(parts, "+")
+}
+
+// formatWindow writes a window without the zero parts that time.Duration prints: 30m, not 30m0s.
+func formatWindow(window time.Duration) string {
+	var text strings.Builder
+	for _, unit := range []struct {
+		size time.Duration
+		name string
+	}{{day, "d"}, {time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}, {time.Millisecond, "ms"}} {
+		if n := window / unit.size; n > 0 {
+			fmt.Fprintf(&text, "%d%s", n, unit.name)
+			window -= n * unit.size
+		}
+	}
+	return text.String()
+}
+
+// reserved names rules that have a setting of their own, and that setting.
+var reserved = map[string]string{
+	"global":   "NOTIFIER_GLOBAL_LIMIT",
+	"category": "NOTIFIER_CATEGORY_LIMIT",
+	"*":        "NOTIFIER_CATEGORY_LIMIT",
+}
+
+// ParseRules reads "path=limit,…". It returns every fault, each naming its entry.
+func ParseRules(text string) ([]Rule, []error) {
+	var (
+		rules  []Rule
+		faults []error
+	)
+	given := make(map[event.Pattern]bool)
+	for entry := range strings.SplitSeq(text, ",") {
+		rule, err := parseRule(strings.TrimSpace(entry))
+		if err == nil && given[rule.Pattern] {
+			err = fmt.Errorf("rule %q is given twice", rule.Pattern)
+		}
+		if err != nil {
+			faults = append(faults, err)
+			continue
+		}
+		given[rule.Pattern] = true
+		rules = append(rules, rule)
+	}
+	return rules, faults
+}
+
+func parseRule(entry string) (Rule, error) {
+	if entry == "" {
+		return Rule{}, errors.New("an entry is empty, expected path=limit")
+	}
+	path, limit, found := strings.Cut(entry, "=")
+	if !found {
+		return Rule{}, fmt.Errorf("entry %q is not path=limit", entry)
+	}
+	path = strings.TrimSpace(path)
+	if setting, taken := reserved[path]; taken {
+		return Rule{}, fmt.Errorf("entry %q: %q is reserved, use %s", entry, path, setting)
+	}
+	pattern, err := event.ParsePattern(path)
+	if err != nil {
+		return Rule{}, fmt.Errorf("entry %q: %w", entry, err)
+	}
+	limits, err := ParseLimits(limit)
+	if err != nil {
+		return Rule{}, fmt.Errorf("entry %q: %w", entry, err)
+	}
+	return Rule{Pattern: pattern, Limits: limits}, nil
+}

@@ -1,0 +1,124 @@
+package throttle
+
+import (
+	"context"
+	"hash/fnv"
+	"strconv"
+	"time"
+)
+
+// Limiter keeps the sliding logs and the delivery record. [Redis] and [Memory] behave alike, which one conformance
+// suite and a step-by-step comparison show. All methods may be called at once, by any number of goroutines and, for
+// Redis, processes.
+type Limiter interface {
+	// Decide judges the requests in their order, as one step: no other call comes between. It returns one decision
+	// for each request. On an error it is unknown whether anything was decided; asking again takes no second slot.
+	Decide(ctx context.Context, requests []Request) (Ruling, error)
+
+	// Finish records that the events were delivered. Repeating it is harmless.
+	Finish(ctx context.Context, leases []Lease) error
+
+	// Extend renews the leases for d from now, or ends them if d is 0, and returns them with their new ends. A lease
+	// that is no longer the caller's comes back with End 0.
+	Extend(ctx context.Context, leases []Lease, d time.Duration) ([]Lease, error)
+
+	// Refund returns the slots of events that were definitely not delivered and forgets the events. It tells for each
+	// whether the lease was still the caller's; if not, nothing was changed. Repeating it is harmless.
+	Refund(ctx context.Context, leases []Lease) ([]bool, error)
+}
+
+// Message names a stored JetStream message. It is the same for every redelivery.
+type Message struct {
+	Stream   string
+	Sequence uint64
+	Stored   time.Time // when JetStream stored it
+}
+
+// stampSequences is how many messages of one millisecond a stamp tells apart: JetStream does not store a million
+// messages a second in one stream.
+const stampSequences = 1024
+
+// stamp is the message as one number that a sorted set's score holds exactly (53 bits). The millisecond makes it differ
+// for a stream that was deleted and made anew, whose sequence starts at 1 again.
+func (m Message) stamp() int64 {
+	hash := fnv.New32a()
+	_, _ = hash.Write([]byte(m.Stream))
+	return m.Stored.UnixMilli()*stampSequences + int64((m.Sequence+uint64(hash.Sum32()))%stampSequences)
+}
+
+// Request asks for one event.
+type Request struct {
+	ID       string
+	Derived  bool // the ID was made from the message's place in the stream
+	Message  Message
+	Category string
+	Cost     int // slots; 0 asks only what is known of the event
+}
+
+// record is the event's name in the delivery record: its ID, and the stamp of its message behind a derived one, which
+// alone would not tell the messages of a stream from those of its predecessor of the same name.
+func (r Request) record() string {
+	if !r.Derived {
+		return r.ID
+	}
+	return r.ID + "\n" + strconv.FormatInt(r.Message.stamp(), 10)
+}
+
+// identity is the record and the stamp as the scripts take them: a record that contains the stamp goes without.
+func (r Request) identity() (record, stamp string) {
+	if r.Derived {
+		return r.record(), ""
+	}
+	return r.ID, strconv.FormatInt(r.Message.stamp(), 10)
+}
+
+// Lease is the right to deliver an admitted event.
+type Lease struct {
+	Request
+	End int64 // microseconds of the limiter's clock; it also tells one holder from the next
+}
+
+// Verdict is what was decided about a request.
+type Verdict int
+
+// The verdicts, numbered as in decide.lua.
+const (
+	Admitted  Verdict = iota + 1 // recorded in every log of its path; the caller has the lease
+	Denied                       // some limit was full
+	NeverFits                    // its cost is above some limit's count
+	Repeated                     // admitted earlier, and whoever had the lease let it lapse; the caller has it now
+	Leased                       // someone else is delivering it
+	Done                         // this very message was delivered
+	Duplicate                    // another stored message with its ID was admitted
+	Unknown                      // nothing is known of it (Cost 0)
+)
+
+// Decision answers one Request.
+type Decision struct {
+	Verdict Verdict
+	Node    Node          // Denied, NeverFits: whose limit denied
+	Limit   Limit         // Denied, NeverFits: that limit
+	Wait    time.Duration // Denied: until enough slots open; Leased: until the lease ends
+	Lease   Lease         // Admitted, Repeated, and denials that are forwarded
+}
+
+// Ruling answers a batch.
+type Ruling struct {
+	At        int64 // microseconds of the limiter's clock
+	Decisions []Decision
+	Pauses    map[string]time.Duration // destinations that take no messages, and for how long still
+}
+
+// Settings that both limiters share.
+type Settings struct {
+	Tree      *Tree
+	Lease     time.Duration // how long a grant lasts unless it is renewed
+	Retention time.Duration // how long a delivered event, or one nobody delivers, is remembered
+	Forward   bool          // shadow mode: denied events are leased too, without taking slots
+}
+
+// tolerance is TOLERANCE of prelude.lua, nonceKept is NONCE_KEPT of decide.lua.
+const (
+	tolerance = time.Minute
+	nonceKept = 10 * time.Second
+)

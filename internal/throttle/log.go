@@ -1,0 +1,85 @@
+package throttle
+
+import (
+	"slices"
+	"sort"
+)
+
+// slidingLog is one node's admissions in memory, oldest first. Times are microseconds. It is not safe for concurrent
+// use.
+type slidingLog struct {
+	entries []logEntry
+	base    int64 // slots of all entries that were trimmed from the front
+}
+
+// logEntry holds the slots taken at one time. Running totals make counting a window two binary searches.
+type logEntry struct {
+	at      int64
+	through int64 // slots of all entries ever, up to and including this one
+}
+
+// after is the index of the first entry later than t.
+func (l *slidingLog) after(t int64) int {
+	return sort.Search(len(l.entries), func(i int) bool { return l.entries[i].at > t })
+}
+
+// before is the number of slots of all entries ever, ahead of index i.
+func (l *slidingLog) before(i int) int64 {
+	if i == 0 {
+		return l.base
+	}
+	return l.entries[i-1].through
+}
+
+func (l *slidingLog) slots(i int) int64 { return l.entries[i].through - l.before(i) }
+
+// count is the number of slots taken in (from, upto].
+func (l *slidingLog) count(from, upto int64) int64 {
+	first, end := l.after(from), l.after(upto)
+	if first >= end {
+		return 0
+	}
+	return l.entries[end-1].through - l.before(first)
+}
+
+// time is when the n-th slot after `from` was taken, n from 1.
+func (l *slidingLog) time(from, n int64) int64 {
+	first := l.after(from)
+	wanted := l.before(first) + n
+	i := first + sort.Search(len(l.entries)-first, func(i int) bool { return l.entries[first+i].through >= wanted })
+	return l.entries[i].at
+}
+
+// add takes slots at a time.
+func (l *slidingLog) add(at, slots int64) {
+	i := l.after(at)
+	if i == 0 || l.entries[i-1].at != at {
+		l.entries = slices.Insert(l.entries, i, logEntry{at: at, through: l.before(i)})
+		i++
+	}
+	for j := i - 1; j < len(l.entries); j++ {
+		l.entries[j].through += slots
+	}
+}
+
+// remove gives slots of a time back, if the log still holds them.
+func (l *slidingLog) remove(at, slots int64) {
+	i := l.after(at) - 1
+	if i < 0 || l.entries[i].at != at {
+		return
+	}
+	slots = min(slots, l.slots(i))
+	for j := i; j < len(l.entries); j++ {
+		l.entries[j].through -= slots
+	}
+	if l.slots(i) == 0 {
+		l.entries = slices.Delete(l.entries, i, i+1)
+	}
+}
+
+// trim forgets what is not in (from, upto].
+func (l *slidingLog) trim(from, upto int64) {
+	first, end := l.after(from), l.after(upto)
+	l.base = l.before(first)
+	l.entries = l.entries[first:max(first, end)]
+}

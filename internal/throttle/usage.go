@@ -1,0 +1,131 @@
+package throttle
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// usageEvery is how often the usage metrics are read from the logs.
+const usageEvery = 5 * time.Second
+
+// maxTouched bounds the categories whose usage an instance follows.
+const maxTouched = 1000
+
+// usage keeps notifier_limit_used and notifier_limit_size, and when full limits open.
+type usage struct {
+	tree    *Tree
+	metrics Metrics
+
+	mu      sync.Mutex
+	touched map[string]bool      // categories judged since their logs were last seen empty
+	opens   map[string]time.Time // by level, as of the latest denial
+}
+
+func newUsage(tree *Tree, metrics Metrics) *usage {
+	for _, level := range tree.Levels() {
+		metrics.LimitSize(level.Level, level.Limits[0].Count)
+		metrics.LimitUsed(level.Level, 0)
+	}
+	return &usage{tree: tree, metrics: metrics, touched: make(map[string]bool), opens: make(map[string]time.Time)}
+}
+
+func (u *usage) touch(category string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.touched) < maxTouched {
+		u.touched[category] = true
+	}
+}
+
+func (u *usage) denied(d Decision, asked time.Time) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.opens[d.Node.Level] = asked.Add(d.Wait)
+}
+
+func (u *usage) nextSlot(now time.Time) (level string, wait time.Duration) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if global := u.opens[LevelGlobal].Sub(now); global > 0 {
+		return LevelGlobal, global
+	}
+	for name, opens := range u.opens {
+		if left := opens.Sub(now); left > 0 && (wait == 0 || left < wait) {
+			level, wait = name, left
+		}
+	}
+	return level, wait
+}
+
+// refresh shows for each rule the fullest limit of its nodes.
+func (u *usage) refresh(ctx context.Context, limiter *Redis) {
+	nodes, categories := u.nodes()
+	fullest := make(map[string]limitUse)
+	for _, level := range u.tree.Levels() {
+		fullest[level.Level] = limitUse{size: level.Limits[0].Count}
+	}
+	inUse := make(map[string]bool)
+	for len(nodes) > 0 {
+		batch := nodes[:min(len(nodes), MaxBatch)]
+		nodes = nodes[len(batch):]
+		used, err := limiter.Usage(ctx, batch)
+		if err != nil {
+			return // the next decision finds out what is wrong with Redis
+		}
+		for i, node := range batch {
+			for l, limit := range node.Limits {
+				use := limitUse{used: used[i][l], size: limit.Count}
+				inUse[node.Path] = inUse[node.Path] || use.used > 0
+				if use.fuller(fullest[node.Level]) {
+					fullest[node.Level] = use
+				}
+			}
+		}
+	}
+	for level, use := range fullest {
+		u.metrics.LimitUsed(level, use.used)
+		u.metrics.LimitSize(level, use.size)
+	}
+	u.forgetIdle(categories, inUse)
+}
+
+type limitUse struct{ used, size int64 }
+
+// fuller compares shares of limits: used/size without dividing by a limit of 0.
+func (a limitUse) fuller(b limitUse) bool { return a.used*b.size > b.used*a.size }
+
+// nodes lists the root and the nodes of the touched categories, each once.
+func (u *usage) nodes() ([]Node, []string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	var (
+		nodes      = append([]Node(nil), u.tree.Path("")...)
+		categories = make([]string, 0, len(u.touched))
+		seen       = map[string]bool{"": true}
+	)
+	for category := range u.touched {
+		categories = append(categories, category)
+		for _, node := range u.tree.Path(category) {
+			if !seen[node.Path] {
+				seen[node.Path] = true
+				nodes = append(nodes, node)
+			}
+		}
+	}
+	return nodes, categories
+}
+
+func (u *usage) forgetIdle(categories []string, inUse map[string]bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, category := range categories {
+		busy := false
+		for _, node := range u.tree.Path(category) {
+			busy = busy || node.Path != "" && inUse[node.Path]
+		}
+		if !busy {
+			delete(u.touched, category)
+		}
+	}
+}
