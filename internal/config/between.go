@@ -1,0 +1,135 @@
+package config
+
+import (
+	"crypto/tls"
+	"fmt"
+	"strings"
+
+	"github.com/seed-4578ace9/notifier/internal/throttle"
+)
+
+// between returns the sink, and the faults between settings. A rule is left out where one of
+// its settings is faulty itself.
+func (v *variables) between(defaultSink string) (string, []Fault) {
+	sink, faults := v.sinkFaults(defaultSink)
+	faults = append(v.natsFaults(), faults...)
+	faults = append(faults, v.NATS.TLS.faults()...)
+	faults = append(faults, v.Redis.TLS.faults()...)
+	return sink, faults
+}
+
+func (v *variables) natsFaults() []Fault {
+	var faults []Fault
+	nats, dlq := &v.NATS, &v.DLQ
+
+	if wait, slack, redis := &nats.AckWait, &v.Slack.Timeout, &v.Redis.Timeout; !wait.faulty && !slack.faulty && !redis.faulty &&
+		wait.got-slack.got <= redis.got { // a sum could overflow
+		faults = append(faults, wait.fault("not longer than %s=%s and %s=%s together; expected more, or a redelivery overtakes a delivery",
+			slack.name, slack.text, redis.name, redis.text))
+	}
+
+	if nats.Password.given && !nats.User.given {
+		faults = append(faults, nats.User.fault("not set, but %s is; expected the user of that password", nats.Password.name))
+	}
+	var logins []string
+	for _, login := range []*setting{&nats.CredsFile.setting, &nats.User.setting, &nats.Token.setting} {
+		if login.given {
+			logins = append(logins, login.name)
+		}
+		if login.given && len(logins) > 1 {
+			faults = append(faults, login.fault("set together with %s; expected one way to log in", logins[0]))
+		}
+	}
+
+	if events, dead := &nats.Stream, &dlq.Stream; !events.faulty && !dead.faulty && events.got == dead.got {
+		faults = append(faults, dead.fault("the same stream as %s; expected another one", events.name))
+	}
+	if events, dead := &nats.Subject, &dlq.Subject; !events.faulty && !dead.faulty &&
+		(isUnder(dead.got, events.got) || isUnder(events.got, dead.got)) {
+		faults = append(faults, dead.fault("overlaps %s=%q; expected a subject outside of it", events.name, events.got))
+	}
+	return faults
+}
+
+// isUnder reports whether a subject is prefix or something below it.
+func isUnder(subject, prefix string) bool {
+	return subject == prefix || strings.HasPrefix(subject, prefix+".")
+}
+
+func (v *variables) sinkFaults(fallback string) (string, []Fault) {
+	var faults []Fault
+	token, webhook, channel := &v.Slack.Token, &v.Slack.WebhookURL, &v.Slack.Channel
+	if token.given && webhook.given {
+		faults = append(faults, webhook.fault("set together with %s; expected one of them", token.name))
+	}
+	if token.given && !channel.given {
+		faults = append(faults, channel.fault("not set, but %s is; expected a default channel such as #alerts", token.name))
+	}
+	if v.Sink.faulty {
+		return "", faults
+	}
+
+	sink := v.Sink.got
+	switch slack := token.given || webhook.given; {
+	case slack && sink == "":
+		sink = SinkSlack
+	case sink == "" && fallback != "":
+		sink = fallback
+	case sink == "":
+		faults = append(faults, v.Sink.fault("nowhere to send to; expected %s with %s, or %s, or %s=%s to print instead",
+			token.name, channel.name, webhook.name, v.Sink.name, SinkConsole))
+	case sink == SinkSlack && !slack:
+		faults = append(faults, v.Sink.fault("without a way to post; expected %s with %s, or %s",
+			token.name, channel.name, webhook.name))
+	}
+	return sink, faults
+}
+
+func (v *tlsVariables) faults() []Fault {
+	certificate, key := &v.CertFile, &v.KeyFile
+	switch {
+	case certificate.given && !key.given:
+		return []Fault{key.fault("not set, but %s is; expected the key of that certificate", certificate.name)}
+	case key.given && !certificate.given:
+		return []Fault{certificate.fault("not set, but %s is; expected the certificate of that key", key.name)}
+	case !certificate.given || certificate.faulty || key.faulty:
+		return nil
+	}
+	if _, err := tls.LoadX509KeyPair(certificate.got, key.got); err != nil {
+		return []Fault{certificate.fault("does not go with %s=%q: %v; expected a certificate and its key in PEM",
+			key.name, shown(key.got, false), err)}
+	}
+	return nil
+}
+
+// warnings names settings that are allowed but have no effect.
+func (c Config) warnings() []string {
+	warnings := unreachable("NOTIFIER_CATEGORY_LIMIT", c.Limits.Category, c.Limits.Global)
+	for _, rule := range c.Limits.Rules {
+		warnings = append(warnings, unreachable(fmt.Sprintf("NOTIFIER_LIMITS: %s", rule.Pattern), rule.Limits, c.Limits.Global)...)
+	}
+	if c.Slack.WebhookURL.IsSet() && c.Slack.Channel != "" {
+		warnings = append(warnings, "NOTIFIER_SLACK_CHANNEL has no effect: a webhook posts to its own channel")
+	}
+	if c.Slack.WebhookURL.IsSet() && len(c.Slack.Routes.Entries()) > 0 {
+		warnings = append(warnings, "NOTIFIER_SLACK_ROUTES has no effect: a webhook posts to its own channel")
+	}
+	return warnings
+}
+
+// unreachable warns of limits that are above a global one: those that can never be full, since
+// the global limit lets through less in the same window. A window is covered by so many global
+// windows, rounded up, and each of these lets through no more than the global count.
+func unreachable(name string, limits, global throttle.Limits) []string {
+	var warnings []string
+	for _, limit := range limits {
+		for _, whole := range global {
+			windows := int64((limit.Window + whole.Window - 1) / whole.Window)
+			if limit.Count > whole.Count*windows {
+				warnings = append(warnings, fmt.Sprintf("%s=%s is above NOTIFIER_GLOBAL_LIMIT=%s, which is always full first", name, limit, whole))
+				break
+			}
+		}
+	}
+	return warnings
+}

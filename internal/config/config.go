@@ -1,0 +1,151 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/kelseyhightower/envconfig"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
+)
+
+// Values of Config.Sink.
+const (
+	SinkSlack   = "slack"
+	SinkConsole = "console"
+)
+
+// Values of Redis.Failure: what a worker does while Redis is away.
+const (
+	FailureHold   = "hold"   // wait; events stay in JetStream
+	FailureLocal  = "local"  // wait for the grace, then count on its own
+	FailureOpen   = "open"   // send everything
+	FailureClosed = "closed" // drop everything
+)
+
+// Config is the settings of one process, checked.
+type Config struct {
+	NATS                 NATS
+	DLQ                  DLQ
+	Redis                Redis
+	Limits               Limits
+	Sink                 string // SinkSlack or SinkConsole
+	Slack                Slack
+	Event                Event
+	Concurrency          int // deliveries at once, 1 to 1024
+	HTTP                 HTTP
+	Log                  Log
+	ShutdownTimeout      time.Duration // above 0
+	MetricsMaxCategories int           // 1 to 10000
+}
+
+// NATS is the server that events come from.
+type NATS struct {
+	URL       Secret // comma-separated URLs of one deployment; they may hold credentials
+	URLSet    bool   // URL is not the default
+	CredsFile string // "" for none, and so with User, Password and Token
+	User      string
+	Password  Secret
+	Token     Secret
+	TLS       TLS
+
+	Stream    string
+	Subject   string // prefix: events come on it and on everything below it
+	Consumer  string
+	Provision bool          // create what is absent
+	AckWait   time.Duration // longer than one Slack request and one Redis call together
+}
+
+// DLQ is where dead letters go. It overlaps neither the stream nor the subjects of NATS.
+type DLQ struct {
+	Stream  string
+	Subject string // prefix: dead letters go to <Subject>.<reason>
+}
+
+// Redis is the server that holds the shared budget.
+type Redis struct {
+	URL      Secret // redis:// or rediss://; it may hold credentials
+	URLSet   bool   // URL is not the default
+	Password Secret // "" for none, or for the one in URL
+	TLS      TLS
+	Prefix   string        // of every key, and its hash tag; without braces
+	Timeout  time.Duration // of one call, above 0
+	Failure  string        // one of the Failure constants
+	Grace    time.Duration // 0 for none
+}
+
+// Limits is the budget.
+type Limits struct {
+	Global       throttle.Limits
+	Category     throttle.Limits // of each first-level category that no rule matches
+	Rules        []throttle.Rule // in the order given, no pattern twice
+	DenyCacheTTL time.Duration   // 0 for no cache
+	Shadow       bool            // decide and measure, but forward everything
+}
+
+// Slack is how notifications are posted. With SinkSlack there is either a token and a channel
+// or a webhook; with SinkConsole there may be neither.
+type Slack struct {
+	Token      Secret
+	Channel    string              // where no route matches
+	Routes     event.Table[string] // channels
+	WebhookURL Secret
+	APIURL     string        // "" for Slack's own
+	Timeout    time.Duration // of one request, above 0
+}
+
+// Event bounds what is accepted.
+type Event struct {
+	MaxAge   time.Duration // since JetStream stored it; 0 for no bound
+	MaxBytes int           // of a body, 1 to 64 MiB
+}
+
+// HTTP is the server for metrics and probes.
+type HTTP struct {
+	Addr    string // host:port; "" for no server
+	AddrSet bool   // Addr is not the default
+}
+
+// Log is how the log is written.
+type Log struct {
+	Level  slog.Level
+	Format string // "json" or "text"
+}
+
+// Options are defaults that depend on the command.
+type Options struct {
+	Sink     string // where neither a sink nor Slack is set; "" makes that a fault
+	HTTPAddr string // instead of the usual default; "" keeps that, and so below
+	LogLevel,
+	LogFormat string
+}
+
+// Load reads the settings of the process. The texts it returns are warnings, each of one line.
+// The error is a *Faults with every fault found; the Config is then the zero Config.
+func Load(o Options) (Config, []string, error) {
+	v, settings := newVariables()
+	v.HTTP.Addr.fallback = cmp.Or(o.HTTPAddr, v.HTTP.Addr.fallback)
+	v.Log.Level.fallback = cmp.Or(o.LogLevel, v.Log.Level.fallback)
+	v.Log.Format.fallback = cmp.Or(o.LogFormat, v.Log.Format.fallback)
+	if err := envconfig.Process(prefix, v); err != nil {
+		panic(fmt.Sprintf("config: a field of the settings cannot be read at all: %v", err))
+	}
+
+	var faults Faults
+	for _, s := range settings {
+		faults = append(faults, s.resolve()...)
+	}
+	sink, betweenFaults := v.between(o.Sink)
+	faults = append(faults, betweenFaults...)
+	faults = append(faults, unknown(settings)...)
+	if len(faults) > 0 {
+		return Config{}, nil, &faults
+	}
+
+	c := v.config()
+	c.Sink = sink
+	return c, c.warnings(), nil
+}

@@ -1,0 +1,70 @@
+package config
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// maxShown is the number of bytes of a value that a fault shows.
+const maxShown = 200
+
+// Fault is one thing wrong with the settings.
+type Fault struct {
+	Variable string // its full name
+	Value    string // as set, cut where it is long; "(hidden)" for a secret; "" where it is not set
+	Problem  string // what is wrong and the form expected
+}
+
+// String returns one line.
+func (f Fault) String() string {
+	switch f.Value {
+	case "":
+		return f.Variable + ": " + f.Problem
+	case mask:
+		return f.Variable + "=" + mask + ": " + f.Problem
+	default:
+		return fmt.Sprintf("%s=%q: %s", f.Variable, f.Value, f.Problem)
+	}
+}
+
+// Faults is every fault of the settings; never empty when it is returned as an error.
+type Faults []Fault
+
+// Error returns one line for each fault.
+func (f *Faults) Error() string {
+	lines := make([]string, len(*f))
+	for i, fault := range *f {
+		lines[i] = fault.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// misplaced matches what is likely a secret in a variable that should not hold one: a URL with
+// credentials, a webhook, a Slack token.
+var misplaced = regexp.MustCompile(`://.*@|hooks\.slack\.com|xox[a-z]-|xapp-`)
+
+// quotedText matches what %q prints.
+var quotedText = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
+
+// newFault hides in the problem, too, what it quotes of a value that is not to be seen.
+func newFault(variable, value, problem string) Fault {
+	if value == mask {
+		problem = quotedText.ReplaceAllString(problem, mask)
+	}
+	return Fault{variable, value, problem}
+}
+
+// shown is what a fault may show of a value.
+func shown(value string, secret bool) string {
+	if value == "" {
+		return ""
+	}
+	if secret || misplaced.MatchString(value) {
+		return mask
+	}
+	if len(value) > maxShown {
+		return value[:maxShown] + "…"
+	}
+	return value
+}

@@ -1,0 +1,100 @@
+package config
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+)
+
+// Bounds of the files that settings name, so that a wrong path does not fill the memory.
+const (
+	maxSecretBytes = 64 << 10 // more than any password, token or list of URLs
+	maxFileBytes   = 4 << 20  // more than any bundle of certificates
+)
+
+var errEmptyFile = errors.New("file is empty; expected the path of a file with content")
+
+type (
+	file        struct{}
+	authorities struct{}
+)
+
+// parse checks that the file can be read and is not empty. What is in it is for its user to
+// check.
+func (file) parse(path string) (string, error) {
+	_, err := readFile(path, maxFileBytes)
+	if err != nil {
+		return "", err
+	}
+	return path, nil
+}
+
+func (authorities) parse(path string) (string, error) {
+	if _, err := readAuthorities(path); err != nil {
+		return "", err
+	}
+	return path, nil
+}
+
+// readAuthorities returns the certificates of a PEM file.
+func readAuthorities(path string) (*x509.CertPool, error) {
+	content, err := readFile(path, maxFileBytes)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(content) {
+		return nil, errors.New("file holds no certificate; expected certificates in PEM")
+	}
+	return pool, nil
+}
+
+// readSecret reads a file that holds one secret; one final line feed is not part of it.
+func readSecret(path string) (string, error) {
+	content, err := readFile(path, maxSecretBytes)
+	if err != nil {
+		return "", err
+	}
+	text := strings.TrimSuffix(string(content), "\n")
+	if text == "" {
+		return "", errEmptyFile
+	}
+	return text, nil
+}
+
+// readFile returns what a file holds, at least one byte and at most limit. Its errors leave the
+// path out: a fault shows it, or hides it, already.
+func readFile(path string, limit int64) ([]byte, error) {
+	opened, err := os.Open(path) //nolint:gosec // who runs the program names the file
+	if err != nil {
+		return nil, unreadable(err)
+	}
+	defer func() { _ = opened.Close() }() // nothing was written
+	if info, err := opened.Stat(); err == nil && info.IsDir() {
+		return nil, errors.New("is a folder; expected the path of a file")
+	}
+	content, err := io.ReadAll(io.LimitReader(opened, limit+1))
+	switch {
+	case err != nil:
+		return nil, unreadable(err)
+	case len(content) == 0:
+		return nil, errEmptyFile
+	case int64(len(content)) > limit:
+		return nil, fmt.Errorf("file is larger than %d bytes; expected the path of a smaller one", limit)
+	}
+	return content, nil
+}
+
+func unreadable(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return errors.New("there is no such file; expected the path of a readable file")
+	}
+	if pathError := new(fs.PathError); errors.As(err, &pathError) {
+		err = pathError.Err
+	}
+	return fmt.Errorf("file cannot be read: %w; expected the path of a readable file", err)
+}

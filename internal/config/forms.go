@@ -1,0 +1,361 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
+)
+
+// Bounds of whole numbers.
+const (
+	maxConcurrency = 1024
+	maxBodyBytes   = 64 << 20 // the largest message that a NATS server can be set to take
+	maxCategories  = 10_000   // times the outcomes and levels, about what one scrape can carry
+	maxNameBytes   = 255      // of a stream or a consumer, in JetStream
+)
+
+// off is the listen address of no server.
+const off = "off"
+
+// hidden is a text of form F that must not be seen.
+type hidden[F form[string]] struct{}
+
+func (hidden[F]) parse(text string) (Secret, error) {
+	var f F
+	plain, err := f.parse(text)
+	return NewSecret(plain), err
+}
+
+type anyText struct{}
+
+func (anyText) parse(text string) (string, error) { return text, nil }
+
+type boolean struct{}
+
+func (boolean) parse(text string) (bool, error) {
+	switch text {
+	case "true", "1":
+		return true, nil
+	case "false", "0":
+		return false, nil
+	}
+	return false, errors.New("not a truth value; expected true, false, 1 or 0")
+}
+
+type (
+	concurrency struct{}
+	bodySize    struct{}
+	categories  struct{}
+)
+
+func (concurrency) parse(text string) (int, error) { return wholeNumber(text, maxConcurrency) }
+func (bodySize) parse(text string) (int, error)    { return wholeNumber(text, maxBodyBytes) }
+func (categories) parse(text string) (int, error)  { return wholeNumber(text, maxCategories) }
+
+// wholeNumber reads a number in base 10, whatever zeros it starts with.
+func wholeNumber(text string, most int) (int, error) {
+	n, err := strconv.Atoi(text)
+	switch {
+	case err != nil && !errors.Is(err, strconv.ErrRange):
+		return 0, fmt.Errorf("not a whole number; expected one from 1 to %d", most)
+	case err != nil || n < 1 || n > most:
+		return 0, fmt.Errorf("out of range; expected a whole number from 1 to %d", most)
+	}
+	return n, nil
+}
+
+type (
+	positive   struct{}
+	noNegative struct{}
+)
+
+func (positive) parse(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if err != nil || d <= 0 {
+		return 0, errors.New("not a duration above 0; expected one such as 500ms, 10s or 1m30s")
+	}
+	return d, nil
+}
+
+func (noNegative) parse(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 {
+		return 0, errors.New("not a duration; expected 0, or one such as 500ms, 10s or 1h30m")
+	}
+	return d, nil
+}
+
+type (
+	failurePolicy struct{}
+	sink          struct{}
+	logFormat     struct{}
+	logLevel      struct{}
+)
+
+func (failurePolicy) parse(text string) (string, error) {
+	return oneOf(text, FailureHold, FailureLocal, FailureOpen, FailureClosed)
+}
+func (sink) parse(text string) (string, error)      { return oneOf(text, SinkSlack, SinkConsole) }
+func (logFormat) parse(text string) (string, error) { return oneOf(text, "json", "text") }
+
+func (logLevel) parse(text string) (slog.Level, error) {
+	name, err := oneOf(text, "debug", "info", "warn", "error")
+	if err != nil {
+		return 0, err
+	}
+	var level slog.Level
+	return level, level.UnmarshalText([]byte(name))
+}
+
+func oneOf(text string, choices ...string) (string, error) {
+	if slices.Contains(choices, text) {
+		return text, nil
+	}
+	last := len(choices) - 1
+	return "", fmt.Errorf("not a choice; expected %s or %s", strings.Join(choices[:last], ", "), choices[last])
+}
+
+type (
+	limits struct{}
+	rules  struct{}
+)
+
+func (limits) parse(text string) (throttle.Limits, error) { return throttle.ParseLimits(text) }
+
+func (rules) parse(text string) ([]throttle.Rule, error) {
+	parsed, faults := throttle.ParseRules(text)
+	return parsed, errors.Join(faults...)
+}
+
+type (
+	channel struct{}
+	routes  struct{}
+)
+
+func (channel) parse(text string) (string, error) {
+	if strings.ContainsAny(text, ",=") || strings.ContainsFunc(text, blank) {
+		return "", errors.New("not a channel; expected one name such as #alerts or one ID such as C0123456789")
+	}
+	return text, nil
+}
+
+// reservedRoutes are words that no rule may use as a path: they are reserved in limits, and a
+// route for everything is the default channel.
+var reservedRoutes = []string{throttle.LevelGlobal, throttle.LevelCategory, "*"}
+
+func (routes) parse(text string) (event.Table[string], error) {
+	var (
+		entries []event.Entry[string]
+		faults  []error
+	)
+	given := make(map[event.Pattern]bool)
+	for part := range strings.SplitSeq(text, ",") {
+		entry, err := parseRoute(strings.TrimSpace(part))
+		if err == nil && given[entry.Pattern] {
+			err = fmt.Errorf("rule %q is given twice", entry.Pattern)
+		}
+		if err != nil {
+			faults = append(faults, fmt.Errorf("%w; expected path=channel,… such as payments=#payments,infra.*=#infra", err))
+			continue
+		}
+		given[entry.Pattern] = true
+		entries = append(entries, entry)
+	}
+	if len(faults) > 0 {
+		return event.Table[string]{}, errors.Join(faults...)
+	}
+	return event.NewTable(entries)
+}
+
+func parseRoute(text string) (event.Entry[string], error) {
+	path, name, found := strings.Cut(text, "=")
+	path, name = strings.TrimSpace(path), strings.TrimSpace(name)
+	if !found || name == "" {
+		return event.Entry[string]{}, fmt.Errorf("entry %q is not path=channel", text)
+	}
+	if slices.Contains(reservedRoutes, path) {
+		return event.Entry[string]{}, fmt.Errorf("entry %q: %q is reserved, use NOTIFIER_SLACK_CHANNEL", text, path)
+	}
+	pattern, err := event.ParsePattern(path)
+	if err != nil {
+		return event.Entry[string]{}, fmt.Errorf("entry %q: %w", text, err)
+	}
+	if _, err := (channel{}).parse(name); err != nil {
+		return event.Entry[string]{}, fmt.Errorf("entry %q: %q is not a channel", text, name)
+	}
+	return event.Entry[string]{Pattern: pattern, Value: name}, nil
+}
+
+type (
+	streamName  struct{}
+	subject     struct{}
+	redisPrefix struct{}
+)
+
+func (streamName) parse(text string) (string, error) {
+	if len(text) > maxNameBytes || strings.ContainsAny(text, `.*>/\`) || strings.ContainsFunc(text, blank) {
+		return "", fmt.Errorf("not a JetStream name; expected up to %d bytes without white space, '.', '*', '>', '/' and '\\'", maxNameBytes)
+	}
+	return text, nil
+}
+
+func (subject) parse(text string) (string, error) {
+	wellFormed := !strings.ContainsAny(text, "*>") && !strings.ContainsFunc(text, blank) &&
+		!strings.HasPrefix(text, "$") // the server's own
+	for token := range strings.SplitSeq(text, ".") {
+		wellFormed = wellFormed && token != ""
+	}
+	if !wellFormed {
+		return "", errors.New("not a subject prefix; expected one such as notify or team.notify, without wildcards, white space and empty tokens, not starting with '$'")
+	}
+	return text, nil
+}
+
+func (redisPrefix) parse(text string) (string, error) {
+	if strings.ContainsAny(text, "{}") || strings.ContainsFunc(text, blank) {
+		return "", errors.New("holds braces or white space; expected a word such as notifier, since it becomes the hash tag of every key")
+	}
+	return text, nil
+}
+
+// blank reports what may stand in no name: white space, and what does not print.
+func blank(r rune) bool {
+	return unicode.IsSpace(r) || unicode.IsControl(r) || r == unicode.ReplacementChar
+}
+
+type (
+	natsServers struct{}
+	redisURL    struct{}
+	webURL      struct{}
+	apiURL      struct{}
+	slackToken  struct{}
+)
+
+// The errors of net/url are left out of all of these: they print the URL, and with it what is
+// secret in it.
+
+func (natsServers) parse(text string) (string, error) {
+	const expected = "expected nats://host:port, or tls://, ws:// or wss://, several separated by commas"
+	var webSockets, servers int
+	for server := range strings.SplitSeq(text, ",") {
+		u, err := url.Parse(strings.TrimSpace(server))
+		if err != nil || u.Hostname() == "" || !validPort(u.Port(), true) {
+			return "", errors.New("not the URL of a server; " + expected)
+		}
+		switch u.Scheme {
+		case "nats", "tls":
+		case "ws", "wss":
+			webSockets++
+		default:
+			return "", errors.New("not a scheme of NATS; " + expected)
+		}
+		servers++
+	}
+	if webSockets != 0 && webSockets != servers {
+		return "", errors.New("mixes WebSocket and other URLs; expected one kind")
+	}
+	return text, nil
+}
+
+func (redisURL) parse(text string) (string, error) {
+	const expected = "expected redis://host:port/0 or rediss://host:port/0; special characters of a password are percent-encoded"
+	u, err := url.Parse(text)
+	if err != nil || u.Hostname() == "" || !validPort(u.Port(), true) || strings.ContainsFunc(text, blank) {
+		return "", errors.New("not the URL of a server; " + expected)
+	}
+	if u.Scheme != "redis" && u.Scheme != "rediss" {
+		return "", errors.New("not a scheme of Redis; " + expected)
+	}
+	database := strings.Trim(u.Path, "/")
+	if database != "" {
+		if _, err := strconv.ParseUint(database, 10, 31); err != nil {
+			return "", errors.New("not the number of a database; " + expected)
+		}
+	}
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return "", errors.New("not a query; " + expected)
+	}
+	for _, address := range query["addr"] {
+		host, port, err := net.SplitHostPort(address)
+		if err != nil || host == "" || !validPort(port, false) {
+			return "", errors.New("a further address is not one; expected ?addr=host:port, joined with &")
+		}
+	}
+	if query.Has("master_name") {
+		if query.Get("master_name") == "" {
+			return "", errors.New("the name of the Sentinel master is empty; expected ?master_name=name&addr=host:port")
+		}
+	} else if query.Has("addr") && database != "" && database != "0" {
+		return "", errors.New("names a database together with further nodes; expected none, since Redis Cluster has only database 0")
+	}
+	return text, nil
+}
+
+func (webURL) parse(text string) (string, error) {
+	if _, err := parseWebURL(text); err != nil {
+		return "", errors.New("not a web address; expected https://hooks.slack.com/services/… as Slack shows it")
+	}
+	return text, nil
+}
+
+func (apiURL) parse(text string) (string, error) {
+	u, err := parseWebURL(text)
+	if err != nil || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return "", errors.New("not the address of an API; expected one such as https://slack.example.com/api/, without credentials and query")
+	}
+	return text, nil
+}
+
+var errNotWeb = errors.New("not an http or https URL")
+
+func parseWebURL(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || !validPort(u.Port(), true) ||
+		strings.ContainsFunc(text, blank) {
+		return nil, errNotWeb
+	}
+	return u, nil
+}
+
+// parse checks no more than that the token can stand in an HTTP header: its form is Slack's to
+// change.
+func (slackToken) parse(text string) (string, error) {
+	for _, r := range text {
+		if r <= ' ' || r >= unicode.MaxASCII {
+			return "", errors.New("holds white space or other characters that no token has; expected a bot token such as xoxb-…")
+		}
+	}
+	return text, nil
+}
+
+type listenAddress struct{}
+
+func (listenAddress) parse(text string) (string, error) {
+	if text == off {
+		return off, nil
+	}
+	host, port, err := net.SplitHostPort(text)
+	if err != nil || !validPort(port, false) || strings.ContainsFunc(host, blank) {
+		return "", errors.New("not an address to listen on; expected host:port or :port with a port from 0 to 65535, or off")
+	}
+	return text, nil
+}
+
+func validPort(port string, optional bool) bool {
+	if port == "" {
+		return optional
+	}
+	_, err := strconv.ParseUint(port, 10, 16)
+	return err == nil
+}

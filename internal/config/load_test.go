@@ -1,0 +1,592 @@
+package config_test
+
+import (
+	"errors"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/config"
+)
+
+// The settings come from the process's environment, so these tests cannot run in parallel.
+
+type env map[string]string
+
+// setenv replaces every NOTIFIER_* variable with those given, names without the prefix.
+func setenv(t *testing.T, variables env) {
+	t.Helper()
+	for _, variable := range os.Environ() {
+		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "NOTIFIER_") {
+			t.Setenv(name, "") // restores it afterwards
+			if err := os.Unsetenv(name); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for name, value := range variables {
+		t.Setenv("NOTIFIER_"+name, value)
+	}
+}
+
+func load(t *testing.T, variables env, o config.Options) (config.Config, []string) {
+	t.Helper()
+	setenv(t, variables)
+	c, warnings, err := config.Load(o)
+	if err != nil {
+		t.Fatalf("Load failed:\n%v", err)
+	}
+	return c, warnings
+}
+
+func loadFaults(t *testing.T, variables env) config.Faults {
+	t.Helper()
+	setenv(t, variables)
+	_, _, err := config.Load(config.Options{})
+	if err == nil {
+		t.Fatal("Load succeeded")
+	}
+	faults := new(config.Faults)
+	if !errors.As(err, &faults) {
+		t.Fatalf("error is a %T, want *Faults", err)
+	}
+	return *faults
+}
+
+// base is the smallest environment without faults.
+func base(changes env) env {
+	variables := env{"SINK": "console"}
+	maps.Copy(variables, changes)
+	return variables
+}
+
+func write(t *testing.T, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestDefaults(t *testing.T) {
+	c, warnings := load(t, base(nil), config.Options{})
+	if len(warnings) > 0 {
+		t.Errorf("warnings %q", warnings)
+	}
+	if got := c.NATS.URL.Reveal(); got != "nats://127.0.0.1:4222" {
+		t.Errorf("NATS URL %q", got)
+	}
+	if got := c.Redis.URL.Reveal(); got != "redis://127.0.0.1:6379/0" {
+		t.Errorf("Redis URL %q", got)
+	}
+	for what, is := range map[string]bool{
+		"NATS":  c.NATS.Stream == "NOTIFICATIONS" && c.NATS.Subject == "notify" && c.NATS.Consumer == "notifier" && c.NATS.Provision && c.NATS.AckWait == 30*time.Second,
+		"login": c.NATS.CredsFile == "" && c.NATS.User == "" && !c.NATS.Password.IsSet() && !c.NATS.Token.IsSet() && !c.NATS.TLS.IsSet(),
+		"DLQ":   c.DLQ == config.DLQ{Stream: "NOTIFICATIONS_DLQ", Subject: "notify-dlq"},
+		"Redis": c.Redis.Prefix == "notifier" && c.Redis.Timeout == time.Second && c.Redis.Failure == config.FailureLocal && c.Redis.Grace == 5*time.Second,
+		"limits": c.Limits.Global.String() == "100/30m" && c.Limits.Category.String() == "10/30m" && len(c.Limits.Rules) == 0 &&
+			c.Limits.DenyCacheTTL == time.Second && !c.Limits.Shadow,
+		"Slack":   c.Slack.Timeout == 10*time.Second && c.Slack.APIURL == "" && !c.Slack.Token.IsSet() && !c.Slack.WebhookURL.IsSet() && c.Slack.Channel == "",
+		"event":   c.Event == config.Event{MaxAge: time.Hour, MaxBytes: 262144},
+		"HTTP":    c.HTTP == config.HTTP{Addr: ":8080"},
+		"log":     c.Log == config.Log{Level: slog.LevelInfo, Format: "json"},
+		"sink":    c.Sink == config.SinkConsole,
+		"rest":    c.Concurrency == 8 && c.ShutdownTimeout == 25*time.Second && c.MetricsMaxCategories == 50,
+		"not set": !c.NATS.URLSet && !c.Redis.URLSet,
+	} {
+		if !is {
+			t.Errorf("%s: not the defaults: %+v", what, c)
+		}
+	}
+}
+
+func TestValues(t *testing.T) {
+	c, warnings := load(t, env{
+		"NATS_URL":               "nats://user:pass@one:4222, tls://two",
+		"NATS_STREAM":            "S",
+		"NATS_SUBJECT":           "team.notify",
+		"NATS_CONSUMER":          "C",
+		"NATS_PROVISION":         "0",
+		"NATS_ACK_WAIT":          "3s",
+		"DLQ_STREAM":             "D",
+		"DLQ_SUBJECT":            "team.dead",
+		"REDIS_URL":              "rediss://:pass@one:6379?addr=two:6379&addr=three:6379",
+		"REDIS_PREFIX":           "a.b-c:d",
+		"REDIS_TIMEOUT":          "1s",
+		"REDIS_FAILURE":          "hold",
+		"REDIS_GRACE":            "0",
+		"GLOBAL_LIMIT":           "none",
+		"CATEGORY_LIMIT":         "10/30m+3/1m",
+		"LIMITS":                 "payments=40/30m, payments.*=5/10m,debug=0/1h,security=none",
+		"DENY_CACHE_TTL":         "0",
+		"SHADOW":                 "1",
+		"SLACK_TOKEN":            "xoxb-token",
+		"SLACK_CHANNEL":          "#alerts",
+		"SLACK_ROUTES":           "payments=#payments, infra.*=C0123",
+		"SLACK_API_URL":          "http://127.0.0.1:1/api",
+		"SLACK_TIMEOUT":          "1s",
+		"EVENT_MAX_AGE":          "0",
+		"EVENT_MAX_BYTES":        "67108864",
+		"CONCURRENCY":            "010",
+		"HTTP_ADDR":              "off",
+		"LOG_LEVEL":              "debug",
+		"LOG_FORMAT":             "text",
+		"SHUTDOWN_TIMEOUT":       "1ms",
+		"METRICS_MAX_CATEGORIES": "10000",
+	}, config.Options{Sink: config.SinkConsole})
+	if len(warnings) > 0 {
+		t.Errorf("warnings %q", warnings)
+	}
+	route, _ := c.Slack.Routes.Nearest("infra.disk.full")
+	var rules []string
+	for _, rule := range c.Limits.Rules {
+		rules = append(rules, rule.Pattern.String()+"="+rule.Limits.String())
+	}
+	for what, is := range map[string]bool{
+		"NATS": c.NATS.URL.Reveal() == "nats://user:pass@one:4222, tls://two" && c.NATS.URLSet && c.NATS.Stream == "S" && c.NATS.Subject == "team.notify" &&
+			c.NATS.Consumer == "C" && !c.NATS.Provision && c.NATS.AckWait == 3*time.Second,
+		"DLQ": c.DLQ == config.DLQ{Stream: "D", Subject: "team.dead"},
+		"Redis": c.Redis.URL.Reveal() == "rediss://:pass@one:6379?addr=two:6379&addr=three:6379" && c.Redis.URLSet && c.Redis.Prefix == "a.b-c:d" &&
+			c.Redis.Failure == config.FailureHold && c.Redis.Grace == 0,
+		"limits": c.Limits.Global == nil && c.Limits.Category.String() == "10/30m+3/1m" && c.Limits.DenyCacheTTL == 0 && c.Limits.Shadow,
+		"rules":  slices.Equal(rules, []string{"payments=40/30m", "payments.*=5/10m", "debug=0/1h", "security=none"}),
+		"Slack":  c.Slack.Token.Reveal() == "xoxb-token" && c.Slack.Channel == "#alerts" && c.Slack.APIURL == "http://127.0.0.1:1/api",
+		"routes": route.Value == "C0123" && len(c.Slack.Routes.Entries()) == 2,
+		"sink":   c.Sink == config.SinkSlack,
+		"event":  c.Event == config.Event{MaxAge: 0, MaxBytes: 64 << 20},
+		"HTTP":   c.HTTP == config.HTTP{Addr: "", AddrSet: true},
+		"log":    c.Log == config.Log{Level: slog.LevelDebug, Format: "text"},
+		"rest":   c.Concurrency == 10 && c.ShutdownTimeout == time.Millisecond && c.MetricsMaxCategories == 10000,
+	} {
+		if !is {
+			t.Errorf("%s: not as set: %+v", what, c)
+		}
+	}
+}
+
+func TestAccepted(t *testing.T) {
+	certificate, key := writePair(t)
+	for name, variables := range map[string]env{
+		"webhook":               {"SINK": "", "SLACK_WEBHOOK_URL": "https://hooks.slack.com/services/T/B/x"},
+		"token and console":     {"SLACK_TOKEN": "t", "SLACK_CHANNEL": "#c"},
+		"slack by name":         {"SINK": "slack", "SLACK_WEBHOOK_URL": "http://127.0.0.1:1/hook"},
+		"port zero":             {"HTTP_ADDR": "127.0.0.1:0"},
+		"listen on IPv6":        {"HTTP_ADDR": "[::1]:8080"},
+		"web socket":            {"NATS_URL": "wss://one,ws://two:80"},
+		"IPv6 server":           {"NATS_URL": "nats://[::1]:4222", "REDIS_URL": "redis://[::1]:6379"},
+		"Sentinel":              {"REDIS_URL": "redis://one:26379/2?master_name=main&addr=two:26379"},
+		"Cluster, database 0":   {"REDIS_URL": "redis://one:6379/0?addr=two:6379"},
+		"user and password":     {"NATS_USER": "u", "NATS_PASSWORD": "p w\t"},
+		"user alone":            {"NATS_USER": "u"},
+		"certificate authority": {"NATS_TLS_CA_FILE": certificate, "REDIS_TLS_CA_FILE": certificate},
+		"client certificate": {
+			"NATS_TLS_CERT_FILE": certificate, "NATS_TLS_KEY_FILE": key,
+			"REDIS_TLS_CERT_FILE": certificate, "REDIS_TLS_KEY_FILE": key,
+		},
+		"booleans":                     {"NATS_PROVISION": "false", "SHADOW": "true"},
+		"exotic but literal subject":   {"NATS_SUBJECT": "Notify.äö.x-y"},
+		"subjects that share a start":  {"NATS_SUBJECT": "notify", "DLQ_SUBJECT": "notify2"},
+		"reserved words inside a path": {"LIMITS": "global.x=1/1m,category.*=none", "SLACK_ROUTES": "x.global=#c,*.x=#d"},
+		"ack wait just long enough":    {"NATS_ACK_WAIT": "2001ms", "SLACK_TIMEOUT": "1s", "REDIS_TIMEOUT": "1s"},
+		"unknown but empty":            {"NAST_URL": ""},
+		"everything empty": {
+			"NATS_URL": "", "NATS_TOKEN": "", "NATS_TOKEN_FILE": "", "NATS_ACK_WAIT": "", "NATS_PROVISION": "", "NATS_TLS_CERT_FILE": "",
+			"REDIS_FAILURE": "", "REDIS_GRACE": "", "LIMITS": "", "SLACK_ROUTES": "", "CONCURRENCY": "", "HTTP_ADDR": "", "LOG_LEVEL": "",
+		},
+		"Kubernetes service links": {
+			"SERVICE_HOST": "10.0.0.1", "SERVICE_PORT": "8080", "SERVICE_PORT_HTTP": "8080",
+			"PORT": "tcp://10.0.0.1:8080", "PORT_8080_TCP": "tcp://10.0.0.1:8080", "PORT_8080_TCP_PROTO": "tcp",
+			"PORT_8080_TCP_PORT": "8080", "PORT_8080_TCP_ADDR": "10.0.0.1", "PORT_53_UDP": "udp://10.0.0.1:53",
+			"METRICS_SERVICE_HOST": "10.0.0.2", "METRICS_SERVICE_PORT_HTTP": "80", "METRICS_PORT": "tcp://10.0.0.2:80",
+			"METRICS_PORT_80_TCP_ADDR": "10.0.0.2",
+		},
+	} {
+		t.Run(name, func(t *testing.T) { load(t, base(variables), config.Options{}) })
+	}
+}
+
+// Every rule has a case here: a valid environment, then one thing broken.
+func TestFaults(t *testing.T) {
+	certificate, key := writePair(t)
+	otherCertificate, _ := writePair(t)
+	var (
+		absent = filepath.Join(t.TempDir(), "absent")
+		folder = t.TempDir()
+		empty  = write(t, "")
+		feed   = write(t, "\n")
+		huge   = write(t, strings.Repeat("x", 64<<10+1))
+		text   = write(t, "text")
+	)
+	slack := func(changes env) env {
+		variables := env{"SINK": "slack", "SLACK_TOKEN": "t", "SLACK_CHANNEL": "#c"}
+		maps.Copy(variables, changes)
+		return variables
+	}
+	type test struct {
+		set      env
+		variable string
+		problem  string // a part of it
+	}
+	tests := map[string]test{
+		// Single settings.
+		"NATS scheme":              {env{"NATS_URL": "http://h"}, "NATS_URL", "expected nats://host:port"},
+		"NATS without a scheme":    {env{"NATS_URL": "localhost:4222"}, "NATS_URL", "expected nats://"},
+		"NATS without a host":      {env{"NATS_URL": "nats://:4222"}, "NATS_URL", "expected nats://"},
+		"NATS port":                {env{"NATS_URL": "nats://h:65536"}, "NATS_URL", "expected nats://"},
+		"NATS empty entry":         {env{"NATS_URL": "nats://h,"}, "NATS_URL", "expected nats://"},
+		"NATS mixed":               {env{"NATS_URL": "nats://h,ws://h"}, "NATS_URL", "mixes WebSocket"},
+		"NATS not a URL":           {env{"NATS_URL": "nats://a b"}, "NATS_URL", "expected nats://"},
+		"stream with a dot":        {env{"NATS_STREAM": "a.b"}, "NATS_STREAM", "not a JetStream name"},
+		"stream with a blank":      {env{"NATS_STREAM": "a b"}, "NATS_STREAM", "not a JetStream name"},
+		"stream too long":          {env{"NATS_STREAM": strings.Repeat("s", 256)}, "NATS_STREAM", "up to 255 bytes"},
+		"stream not UTF-8":         {env{"NATS_STREAM": "a\xff"}, "NATS_STREAM", "not a JetStream name"},
+		"consumer with a star":     {env{"NATS_CONSUMER": "a*"}, "NATS_CONSUMER", "not a JetStream name"},
+		"consumer with a slash":    {env{"NATS_CONSUMER": "a/b"}, "NATS_CONSUMER", "not a JetStream name"},
+		"dead-letter stream":       {env{"DLQ_STREAM": "a>"}, "DLQ_STREAM", "not a JetStream name"},
+		"subject with a wildcard":  {env{"NATS_SUBJECT": "notify.>"}, "NATS_SUBJECT", "without wildcards"},
+		"subject with a star":      {env{"NATS_SUBJECT": "*"}, "NATS_SUBJECT", "without wildcards"},
+		"subject with a blank":     {env{"NATS_SUBJECT": "a b"}, "NATS_SUBJECT", "without wildcards"},
+		"subject with empty token": {env{"NATS_SUBJECT": "a..b"}, "NATS_SUBJECT", "empty tokens"},
+		"subject ends in a dot":    {env{"NATS_SUBJECT": "a."}, "NATS_SUBJECT", "empty tokens"},
+		"subject of the server":    {env{"NATS_SUBJECT": "$JS.x"}, "NATS_SUBJECT", "not starting with '$'"},
+		"dead-letter subject":      {env{"DLQ_SUBJECT": "d.*"}, "DLQ_SUBJECT", "without wildcards"},
+		"provision":                {env{"NATS_PROVISION": "yes"}, "NATS_PROVISION", "expected true, false, 1 or 0"},
+		"ack wait":                 {env{"NATS_ACK_WAIT": "30"}, "NATS_ACK_WAIT", "duration above 0"},
+		"ack wait of zero":         {env{"NATS_ACK_WAIT": "0s"}, "NATS_ACK_WAIT", "duration above 0"},
+
+		"Redis scheme":           {env{"REDIS_URL": "http://h"}, "REDIS_URL", "expected redis://host:port/0"},
+		"Redis without a host":   {env{"REDIS_URL": "redis:///0"}, "REDIS_URL", "expected redis://"},
+		"Redis without a scheme": {env{"REDIS_URL": "localhost:6379"}, "REDIS_URL", "expected redis://"},
+		"Redis port":             {env{"REDIS_URL": "redis://h:66666"}, "REDIS_URL", "expected redis://"},
+		"Redis database":         {env{"REDIS_URL": "redis://h/one"}, "REDIS_URL", "number of a database"},
+		"Redis deep path":        {env{"REDIS_URL": "redis://h/0/1"}, "REDIS_URL", "number of a database"},
+		"Redis query":            {env{"REDIS_URL": "redis://h?%zz"}, "REDIS_URL", "not a query"},
+		"Redis further address":  {env{"REDIS_URL": "redis://h?addr=two"}, "REDIS_URL", "?addr=host:port"},
+		"Redis Sentinel name":    {env{"REDIS_URL": "redis://h?master_name="}, "REDIS_URL", "?master_name=name"},
+		"Redis Cluster database": {env{"REDIS_URL": "redis://h/1?addr=two:6379"}, "REDIS_URL", "only database 0"},
+		"Redis prefix braces":    {env{"REDIS_PREFIX": "{a}"}, "REDIS_PREFIX", "braces or white space"},
+		"Redis prefix blank":     {env{"REDIS_PREFIX": "a b"}, "REDIS_PREFIX", "braces or white space"},
+		"Redis timeout":          {env{"REDIS_TIMEOUT": "-1s"}, "REDIS_TIMEOUT", "duration above 0"},
+		"Redis failure":          {env{"REDIS_FAILURE": "panic"}, "REDIS_FAILURE", "expected hold, local, open or closed"},
+		"Redis grace":            {env{"REDIS_GRACE": "-1s"}, "REDIS_GRACE", "expected 0, or one such as"},
+
+		"global limit":         {env{"GLOBAL_LIMIT": "100"}, "GLOBAL_LIMIT", "<count>/<window>"},
+		"global limit window":  {env{"GLOBAL_LIMIT": "100/367d"}, "GLOBAL_LIMIT", "366d"},
+		"category limit":       {env{"CATEGORY_LIMIT": "-1/30m"}, "CATEGORY_LIMIT", "whole number"},
+		"rule without a limit": {env{"LIMITS": "payments"}, "LIMITS", "path=limit"},
+		"rule pattern":         {env{"LIMITS": "Payments=1/1m"}, "LIMITS", "upper-case"},
+		"rule limit":           {env{"LIMITS": "payments=1/1parsec"}, "LIMITS", "1parsec"},
+		"rule twice":           {env{"LIMITS": "a=1/1m,b=none,a=2/1m"}, "LIMITS", `"a" is given twice`},
+		"rule empty":           {env{"LIMITS": "a=1/1m,"}, "LIMITS", "empty"},
+		"rule global":          {env{"LIMITS": "global=1/1m"}, "LIMITS", "NOTIFIER_GLOBAL_LIMIT"},
+		"rule category":        {env{"LIMITS": "category=1/1m"}, "LIMITS", "NOTIFIER_CATEGORY_LIMIT"},
+		"rule star":            {env{"LIMITS": "*=1/1m"}, "LIMITS", "NOTIFIER_CATEGORY_LIMIT"},
+		"deny cache":           {env{"DENY_CACHE_TTL": "1"}, "DENY_CACHE_TTL", "expected 0, or one such as"},
+		"shadow":               {env{"SHADOW": "TRUE"}, "SHADOW", "expected true, false, 1 or 0"},
+
+		"sink":                    {env{"SINK": "email"}, "SINK", "expected slack or console"},
+		"token with a line feed":  {slack(env{"SLACK_TOKEN": "t\r\n"}), "SLACK_TOKEN", "white space"},
+		"channel with a blank":    {env{"SLACK_CHANNEL": "a b"}, "SLACK_CHANNEL", "expected one name such as #alerts"},
+		"two channels":            {env{"SLACK_CHANNEL": "#a,#b"}, "SLACK_CHANNEL", "expected one name such as #alerts"},
+		"route without a channel": {env{"SLACK_ROUTES": "payments="}, "SLACK_ROUTES", "path=channel"},
+		"route without a path":    {env{"SLACK_ROUTES": "#payments"}, "SLACK_ROUTES", "path=channel"},
+		"route pattern":           {env{"SLACK_ROUTES": "a..b=#c"}, "SLACK_ROUTES", "empty level"},
+		"route channel":           {env{"SLACK_ROUTES": "a=#c d"}, "SLACK_ROUTES", `"#c d" is not a channel`},
+		"route twice":             {env{"SLACK_ROUTES": "a.*=#c,a.*=#d"}, "SLACK_ROUTES", `"a.*" is given twice`},
+		"route star":              {env{"SLACK_ROUTES": "*=#c"}, "SLACK_ROUTES", "use NOTIFIER_SLACK_CHANNEL"},
+		"route global":            {env{"SLACK_ROUTES": "global=#c"}, "SLACK_ROUTES", "use NOTIFIER_SLACK_CHANNEL"},
+		"webhook scheme":          {env{"SLACK_WEBHOOK_URL": "ftp://h"}, "SLACK_WEBHOOK_URL", "expected https://hooks.slack.com"},
+		"webhook host":            {env{"SLACK_WEBHOOK_URL": "https:///x"}, "SLACK_WEBHOOK_URL", "expected https://hooks.slack.com"},
+		"webhook line feed":       {env{"SLACK_WEBHOOK_URL": "https://h/x\n"}, "SLACK_WEBHOOK_URL", "expected https://hooks.slack.com"},
+		"API URL":                 {env{"SLACK_API_URL": "slack.example.com"}, "SLACK_API_URL", "expected one such as https://"},
+		"API URL query":           {env{"SLACK_API_URL": "https://h/api?x=y"}, "SLACK_API_URL", "expected one such as https://"},
+		"Slack timeout":           {env{"SLACK_TIMEOUT": "ten"}, "SLACK_TIMEOUT", "duration above 0"},
+
+		"greatest age":         {env{"EVENT_MAX_AGE": "1day"}, "EVENT_MAX_AGE", "expected 0, or one such as"},
+		"body size zero":       {env{"EVENT_MAX_BYTES": "0"}, "EVENT_MAX_BYTES", "from 1 to 67108864"},
+		"body size too large":  {env{"EVENT_MAX_BYTES": "67108865"}, "EVENT_MAX_BYTES", "from 1 to 67108864"},
+		"body size overflow":   {env{"EVENT_MAX_BYTES": "99999999999999999999"}, "EVENT_MAX_BYTES", "out of range"},
+		"concurrency hex":      {env{"CONCURRENCY": "0x10"}, "CONCURRENCY", "not a whole number"},
+		"concurrency fraction": {env{"CONCURRENCY": "1.5"}, "CONCURRENCY", "not a whole number"},
+		"concurrency above":    {env{"CONCURRENCY": "1025"}, "CONCURRENCY", "from 1 to 1024"},
+		"categories":           {env{"METRICS_MAX_CATEGORIES": "10001"}, "METRICS_MAX_CATEGORIES", "from 1 to 10000"},
+		"no categories":        {env{"METRICS_MAX_CATEGORIES": "0"}, "METRICS_MAX_CATEGORIES", "from 1 to 10000"},
+		"address":              {env{"HTTP_ADDR": "8080"}, "HTTP_ADDR", "expected host:port or :port"},
+		"address port":         {env{"HTTP_ADDR": ":http"}, "HTTP_ADDR", "from 0 to 65535, or off"},
+		"address host":         {env{"HTTP_ADDR": "a b:80"}, "HTTP_ADDR", "expected host:port or :port"},
+		"log level":            {env{"LOG_LEVEL": "loud"}, "LOG_LEVEL", "expected debug, info, warn or error"},
+		"log format":           {env{"LOG_FORMAT": "xml"}, "LOG_FORMAT", "expected json or text"},
+		"shutdown timeout":     {env{"SHUTDOWN_TIMEOUT": "0"}, "SHUTDOWN_TIMEOUT", "duration above 0"},
+
+		// Files.
+		"credentials absent":   {env{"NATS_CREDS_FILE": absent}, "NATS_CREDS_FILE", "there is no such file"},
+		"credentials a folder": {env{"NATS_CREDS_FILE": folder}, "NATS_CREDS_FILE", "is a folder"},
+		"credentials empty":    {env{"NATS_CREDS_FILE": empty}, "NATS_CREDS_FILE", "is empty"},
+		"path not a path":      {env{"NATS_CREDS_FILE": strings.Repeat("x", 300)}, "NATS_CREDS_FILE", "cannot be read"},
+		"authority absent":     {env{"NATS_TLS_CA_FILE": absent}, "NATS_TLS_CA_FILE", "there is no such file"},
+		"authority not PEM":    {env{"REDIS_TLS_CA_FILE": text}, "REDIS_TLS_CA_FILE", "holds no certificate"},
+		"certificate absent": {
+			env{"REDIS_TLS_CERT_FILE": absent, "REDIS_TLS_KEY_FILE": key}, "REDIS_TLS_CERT_FILE", "there is no such file",
+		},
+		"key a folder": {env{"NATS_TLS_CERT_FILE": certificate, "NATS_TLS_KEY_FILE": folder}, "NATS_TLS_KEY_FILE", "is a folder"},
+		"key of another": {
+			env{"NATS_TLS_CERT_FILE": otherCertificate, "NATS_TLS_KEY_FILE": key}, "NATS_TLS_CERT_FILE", "does not go with",
+		},
+		"secret too large":      {env{"NATS_TOKEN_FILE": huge}, "NATS_TOKEN_FILE", "larger than"},
+		"secret of a line feed": {env{"REDIS_PASSWORD_FILE": feed}, "REDIS_PASSWORD_FILE", "is empty"},
+		"bad URL in a file":     {env{"REDIS_URL_FILE": text}, "REDIS_URL", "expected redis://"},
+
+		// Between settings.
+		"ack wait as short as the timeouts": {
+			env{"NATS_ACK_WAIT": "2s", "SLACK_TIMEOUT": "1s", "REDIS_TIMEOUT": "1s"}, "NATS_ACK_WAIT",
+			"not longer than NOTIFIER_SLACK_TIMEOUT=1s and NOTIFIER_REDIS_TIMEOUT=1s",
+		},
+		"default ack wait":          {env{"SLACK_TIMEOUT": "40s"}, "NATS_ACK_WAIT", "not longer than NOTIFIER_SLACK_TIMEOUT=40s"},
+		"ack wait with an overflow": {env{"SLACK_TIMEOUT": "2562047h", "REDIS_TIMEOUT": "2562047h"}, "NATS_ACK_WAIT", "not longer than"},
+		"token and webhook": {
+			slack(env{"SLACK_WEBHOOK_URL": "https://h/x"}), "SLACK_WEBHOOK_URL", "set together with NOTIFIER_SLACK_TOKEN",
+		},
+		"token without a channel":  {slack(env{"SLACK_CHANNEL": ""}), "SLACK_CHANNEL", "not set, but NOTIFIER_SLACK_TOKEN is"},
+		"no sink":                  {env{"SINK": ""}, "SINK", "nowhere to send to"},
+		"slack without a way":      {env{"SINK": "slack"}, "SINK", "without a way to post"},
+		"same stream":              {env{"NATS_STREAM": "S", "DLQ_STREAM": "S"}, "DLQ_STREAM", "the same stream as NOTIFIER_NATS_STREAM"},
+		"same subject":             {env{"DLQ_SUBJECT": "notify"}, "DLQ_SUBJECT", "overlaps NOTIFIER_NATS_SUBJECT"},
+		"subject under the other":  {env{"DLQ_SUBJECT": "notify.dead"}, "DLQ_SUBJECT", "overlaps NOTIFIER_NATS_SUBJECT"},
+		"subject above the other":  {env{"NATS_SUBJECT": "a.b", "DLQ_SUBJECT": "a"}, "DLQ_SUBJECT", "overlaps NOTIFIER_NATS_SUBJECT"},
+		"certificate without key":  {env{"NATS_TLS_CERT_FILE": certificate}, "NATS_TLS_KEY_FILE", "not set, but NOTIFIER_NATS_TLS_CERT_FILE is"},
+		"key without certificate":  {env{"REDIS_TLS_KEY_FILE": key}, "REDIS_TLS_CERT_FILE", "not set, but NOTIFIER_REDIS_TLS_KEY_FILE is"},
+		"password without a user":  {env{"NATS_PASSWORD": "p"}, "NATS_USER", "not set, but NOTIFIER_NATS_PASSWORD is"},
+		"token and user":           {env{"NATS_USER": "u", "NATS_TOKEN": "t"}, "NATS_TOKEN", "set together with NOTIFIER_NATS_USER"},
+		"credentials and user":     {env{"NATS_CREDS_FILE": text, "NATS_USER": "u"}, "NATS_USER", "set together with NOTIFIER_NATS_CREDS_FILE"},
+		"unknown":                  {env{"NAST_URL": "x"}, "NAST_URL", "perhaps NOTIFIER_NATS_URL"},
+		"unknown like a port link": {env{"HTTP_PORT": "8080"}, "HTTP_PORT", "perhaps NOTIFIER_HTTP_ADDR"},
+		"unknown bare port":        {env{"PORT": "8080"}, "PORT", "no such setting"},
+		"unknown file":             {env{"SLACK_TOKN_FILE": "x"}, "SLACK_TOKN_FILE", "perhaps NOTIFIER_SLACK_TOKEN_FILE"},
+		"unknown file of no secret": {
+			env{"SLACK_CHANNEL_FILE": "x"}, "SLACK_CHANNEL_FILE", "perhaps NOTIFIER_SLACK_CHANNEL",
+		},
+	}
+	for _, name := range secrets {
+		tests[name+"_FILE absent"] = test{env{name + "_FILE": absent}, name + "_FILE", "there is no such file"}
+		tests[name+"_FILE a folder"] = test{env{name + "_FILE": folder}, name + "_FILE", "is a folder"}
+		tests[name+"_FILE empty"] = test{env{name + "_FILE": empty}, name + "_FILE", "is empty"}
+		tests[name+" and its file"] = test{
+			env{name: secretValues[name], name + "_FILE": write(t, secretValues[name])}, name + "_FILE", "set together with NOTIFIER_" + name,
+		}
+	}
+	for name, tt := range tests {
+		// What these secrets need beside them.
+		switch tt.variable {
+		case "NATS_PASSWORD_FILE":
+			tt.set["NATS_USER"] = "u"
+		case "SLACK_TOKEN_FILE":
+			tt.set["SLACK_CHANNEL"] = "#c"
+		}
+		t.Run(name, func(t *testing.T) {
+			faults := loadFaults(t, base(tt.set))
+			if len(faults) != 1 {
+				t.Fatalf("%d faults, want 1:\n%v", len(faults), &faults)
+			}
+			if got, want := faults[0].Variable, "NOTIFIER_"+tt.variable; got != want {
+				t.Errorf("fault of %s, want %s", got, want)
+			}
+			if !strings.Contains(faults[0].Problem, tt.problem) {
+				t.Errorf("problem %q, want one that holds %q", faults[0].Problem, tt.problem)
+			}
+			line := faults.Error()
+			if strings.ContainsAny(line, "\r\n") {
+				t.Errorf("more than one line: %q", line)
+			}
+			if !strings.HasPrefix(line, "NOTIFIER_"+tt.variable) || !strings.HasSuffix(line, ": "+faults[0].Problem) {
+				t.Errorf("line %q", line)
+			}
+		})
+	}
+}
+
+var secrets = []string{
+	"NATS_URL", "NATS_PASSWORD", "NATS_TOKEN", "REDIS_URL", "REDIS_PASSWORD", "SLACK_TOKEN", "SLACK_WEBHOOK_URL",
+}
+
+// secretValues are valid; each ends in "canary".
+var secretValues = env{
+	"NATS_URL":          "nats://user:canary@host/canary",
+	"NATS_PASSWORD":     "pass canary",
+	"NATS_TOKEN":        "token-canary",
+	"REDIS_URL":         "redis://user:canary@host:6379?client_name=canary",
+	"REDIS_PASSWORD":    "pass canary",
+	"SLACK_TOKEN":       "xoxb-canary",
+	"SLACK_WEBHOOK_URL": "https://hooks.slack.com/services/T/B/canary",
+}
+
+func TestFaultsAllAtOnce(t *testing.T) {
+	faults := loadFaults(t, env{
+		"NATS_URL":        "nope",
+		"NATS_ACK_WAIT":   "soon",
+		"NATS_TOKEN_FILE": filepath.Join(t.TempDir(), "absent"),
+		"LIMITS":          "a=1,global=1/1m,b=1/1m,b=1/1m",
+		"SLACK_ROUTES":    "a=,=#b",
+		"SLACK_TOKEN":     "t",
+		"CONCURRENCY":     "0",
+		"ZZZ":             "1",
+		"AAA":             "1",
+	})
+	var got []string
+	for _, fault := range faults {
+		got = append(got, strings.TrimPrefix(fault.Variable, "NOTIFIER_"))
+	}
+	want := []string{
+		"NATS_URL", "NATS_TOKEN_FILE", "NATS_ACK_WAIT", "LIMITS", "LIMITS", "LIMITS", "SLACK_ROUTES", "SLACK_ROUTES", "CONCURRENCY",
+		"SLACK_CHANNEL", "AAA", "ZZZ",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("faults of %v, want %v", got, want)
+	}
+	if lines := strings.Split(faults.Error(), "\n"); len(lines) != len(want) {
+		t.Errorf("%d lines, want %d:\n%v", len(lines), len(want), &faults)
+	}
+}
+
+func TestFaultLine(t *testing.T) {
+	for name, tt := range map[string]struct {
+		set  env
+		want string
+	}{
+		"quoted":                       {env{"LOG_LEVEL": "lo\nud"}, `NOTIFIER_LOG_LEVEL="lo\nud": not a choice; expected debug, info, warn or error`},
+		"not set":                      {env{"SINK": ""}, "NOTIFIER_SINK: nowhere to send to;"},
+		"secret":                       {env{"NATS_URL": "x"}, "NOTIFIER_NATS_URL=(hidden): not the URL of a server;"},
+		"unknown":                      {env{"TOKEN": "x"}, "NOTIFIER_TOKEN=(hidden): no such setting;"},
+		"cut":                          {env{"LOG_LEVEL": strings.Repeat("x", 300)}, `NOTIFIER_LOG_LEVEL="` + strings.Repeat("x", 200) + `…": `},
+		"webhook in another place":     {env{"SLACK_CHANNEL": "a https://hooks.slack.com/services/x"}, "NOTIFIER_SLACK_CHANNEL=(hidden): "},
+		"token in another place":       {env{"LIMITS": `a="xoxb-canary`}, `NOTIFIER_LIMITS=(hidden): entry (hidden): limit (hidden) is not`},
+		"credentials in another place": {env{"SLACK_API_URL": "https://user:pass@host"}, "NOTIFIER_SLACK_API_URL=(hidden): "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if faults := loadFaults(t, base(tt.set)); !strings.HasPrefix(faults.Error(), tt.want) {
+				t.Errorf("got  %s\nwant %s", faults.Error(), tt.want)
+			}
+		})
+	}
+}
+
+func TestSecretFiles(t *testing.T) {
+	read := map[string]func(config.Config) config.Secret{
+		"NATS_URL":          func(c config.Config) config.Secret { return c.NATS.URL },
+		"NATS_PASSWORD":     func(c config.Config) config.Secret { return c.NATS.Password },
+		"NATS_TOKEN":        func(c config.Config) config.Secret { return c.NATS.Token },
+		"REDIS_URL":         func(c config.Config) config.Secret { return c.Redis.URL },
+		"REDIS_PASSWORD":    func(c config.Config) config.Secret { return c.Redis.Password },
+		"SLACK_TOKEN":       func(c config.Config) config.Secret { return c.Slack.Token },
+		"SLACK_WEBHOOK_URL": func(c config.Config) config.Secret { return c.Slack.WebhookURL },
+	}
+	for _, name := range secrets {
+		for _, end := range []string{"", "\n"} {
+			t.Run(name+end, func(t *testing.T) {
+				variables := base(env{name: "", name + "_FILE": write(t, secretValues[name]+end)})
+				switch name {
+				case "NATS_PASSWORD":
+					variables["NATS_USER"] = "u"
+				case "SLACK_TOKEN":
+					variables["SLACK_CHANNEL"] = "#c"
+				}
+				c, _ := load(t, variables, config.Options{})
+				if got := read[name](c).Reveal(); got != secretValues[name] {
+					t.Errorf("got %q", got)
+				}
+				if name == "NATS_URL" && !c.NATS.URLSet || name == "REDIS_URL" && !c.Redis.URLSet {
+					t.Error("counts as not set")
+				}
+			})
+		}
+	}
+
+	t.Run("only one line feed is dropped", func(t *testing.T) {
+		c, _ := load(t, base(env{"REDIS_PASSWORD_FILE": write(t, "a\n\n")}), config.Options{})
+		if got := c.Redis.Password.Reveal(); got != "a\n" {
+			t.Errorf("got %q", got)
+		}
+	})
+}
+
+func TestSink(t *testing.T) {
+	webhook := env{"SLACK_WEBHOOK_URL": "https://h/x"}
+	file := env{"SLACK_WEBHOOK_URL_FILE": write(t, "https://h/x\n")}
+	for name, tt := range map[string]struct {
+		set      env
+		fallback string
+		want     string
+	}{
+		"webhook":             {webhook, "", config.SinkSlack},
+		"webhook from a file": {file, "", config.SinkSlack},
+		"over the fallback":   {webhook, config.SinkConsole, config.SinkSlack},
+		"fallback":            {env{}, config.SinkConsole, config.SinkConsole},
+		"named over webhook":  {env{"SINK": "console", "SLACK_WEBHOOK_URL": "https://h/x"}, "", config.SinkConsole},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if c, _ := load(t, tt.set, config.Options{Sink: tt.fallback}); c.Sink != tt.want {
+				t.Errorf("sink %q, want %q", c.Sink, tt.want)
+			}
+		})
+	}
+}
+
+func TestHTTPAddrOption(t *testing.T) {
+	o := config.Options{HTTPAddr: "127.0.0.1:8080"}
+	if c, _ := load(t, base(nil), o); c.HTTP != (config.HTTP{Addr: "127.0.0.1:8080"}) {
+		t.Errorf("default: %+v", c.HTTP)
+	}
+	if c, _ := load(t, base(env{"HTTP_ADDR": ":1"}), o); c.HTTP != (config.HTTP{Addr: ":1", AddrSet: true}) {
+		t.Errorf("set: %+v", c.HTTP)
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	for name, tt := range map[string]struct {
+		set  env
+		want []string // starts of the warnings
+	}{
+		"defaults":       {nil, nil},
+		"as large":       {env{"CATEGORY_LIMIT": "100/30m"}, nil},
+		"above":          {env{"CATEGORY_LIMIT": "101/30m"}, []string{"NOTIFIER_CATEGORY_LIMIT=101/30m is above NOTIFIER_GLOBAL_LIMIT=100/30m"}},
+		"shorter window": {env{"CATEGORY_LIMIT": "101/1m"}, []string{"NOTIFIER_CATEGORY_LIMIT=101/1m is above"}},
+		"longer window":  {env{"CATEGORY_LIMIT": "200/31m"}, nil},
+		"too large even so": {
+			env{"CATEGORY_LIMIT": "201/31m"}, []string{"NOTIFIER_CATEGORY_LIMIT=201/31m is above"},
+		},
+		"no global limit":   {env{"GLOBAL_LIMIT": "none", "CATEGORY_LIMIT": "101/30m"}, nil},
+		"no category limit": {env{"CATEGORY_LIMIT": "none"}, nil},
+		"largest numbers": {
+			env{"GLOBAL_LIMIT": "10000000/1ms", "CATEGORY_LIMIT": "10000000/366d"}, nil,
+		},
+		"one of several": {
+			env{"GLOBAL_LIMIT": "100/30m+5/1m", "CATEGORY_LIMIT": "10/30m+6/1m"},
+			[]string{"NOTIFIER_CATEGORY_LIMIT=6/1m is above NOTIFIER_GLOBAL_LIMIT=5/1m"},
+		},
+		"a rule": {env{"LIMITS": "a=1/1m,b.*=500/30m"}, []string{"NOTIFIER_LIMITS: b.*=500/30m is above"}},
+		"webhook with channels": {
+			env{"SLACK_WEBHOOK_URL": "https://h/x", "SLACK_CHANNEL": "#c", "SLACK_ROUTES": "a=#b"},
+			[]string{"NOTIFIER_SLACK_CHANNEL has no effect", "NOTIFIER_SLACK_ROUTES has no effect"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, warnings := load(t, base(tt.set), config.Options{})
+			if !slices.EqualFunc(warnings, tt.want, strings.HasPrefix) {
+				t.Errorf("got  %q\nwant %q", warnings, tt.want)
+			}
+		})
+	}
+}
+
+// The unprefixed name of a variable must not be read.
+func TestOnlyThePrefixedName(t *testing.T) {
+	for _, setting := range config.Table() {
+		t.Setenv(strings.TrimPrefix(setting.Variable, "NOTIFIER_"), "nonsense")
+	}
+	load(t, base(nil), config.Options{})
+}

@@ -1,0 +1,53 @@
+package config
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+)
+
+const mask = "(hidden)"
+
+// Secret is a text that must not be seen. Printed with any verb, logged or marshalled it shows
+// only whether it is set; Reveal gives it away. The zero Secret is "".
+type Secret struct {
+	// Behind a pointer, since fmt prints what it finds in unexported fields without asking
+	// any method.
+	text *string
+}
+
+// NewSecret hides text.
+func NewSecret(text string) Secret {
+	if text == "" {
+		return Secret{}
+	}
+	return Secret{&text}
+}
+
+// Reveal returns the text. The caller sees to it that it goes nowhere but to its server.
+func (s Secret) Reveal() string {
+	if s.text == nil {
+		return ""
+	}
+	return *s.text
+}
+
+// IsSet reports whether the text is other than "".
+func (s Secret) IsSet() bool { return s.text != nil }
+
+// String returns "(hidden)", or "" where nothing is set.
+func (s Secret) String() string {
+	if s.text == nil {
+		return ""
+	}
+	return mask
+}
+
+// Format prints what String returns, whatever the verb.
+func (s Secret) Format(state fmt.State, _ rune) { _, _ = io.WriteString(state, s.String()) }
+
+// LogValue logs what String returns.
+func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
+// MarshalText gives what String returns.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }

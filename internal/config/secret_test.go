@@ -1,0 +1,126 @@
+package config_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/seed-4578ace9/notifier/internal/config"
+)
+
+func TestSecretIsMasked(t *testing.T) {
+	t.Parallel()
+	secret := config.NewSecret("canary")
+	if got := secret.Reveal(); got != "canary" {
+		t.Errorf("Reveal: %q", got)
+	}
+	var shown []string
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d", "%t", "%10s"} {
+		shown = append(shown,
+			fmt.Sprintf(verb, secret),
+			fmt.Sprintf(verb, &secret),
+			fmt.Sprintf(verb, []config.Secret{secret}),
+		)
+		// A field that is not exported keeps fmt from calling any method.
+		if text := fmt.Sprintf(verb, struct{ secret config.Secret }{secret}); strings.Contains(text, "canary") || strings.Contains(text, "63616e617279") {
+			t.Errorf("%s of an unexported field: %s", verb, text)
+		}
+	}
+	encoded, err := json.Marshal(map[string]any{"secret": secret})
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown = append(shown, secret.String(), string(encoded), secret.LogValue().String())
+	for _, text := range shown {
+		if !strings.Contains(text, "(hidden)") || strings.Contains(text, "canary") {
+			t.Errorf("shown as %s", text)
+		}
+	}
+}
+
+func TestSecretNotSet(t *testing.T) {
+	t.Parallel()
+	for _, secret := range []config.Secret{{}, config.NewSecret("")} {
+		if secret.IsSet() || secret.Reveal() != "" || secret.String() != "" {
+			t.Errorf("counts as set: %v", secret)
+		}
+	}
+	if !config.NewSecret("x").IsSet() {
+		t.Error("counts as not set")
+	}
+}
+
+// No way to print, log or encode a Config shows a secret in it.
+func TestConfigShowsNoSecret(t *testing.T) {
+	variables := base(env{"NATS_USER": "u", "SLACK_CHANNEL": "#c"})
+	for name, value := range secretValues {
+		if name != "NATS_TOKEN" && name != "SLACK_WEBHOOK_URL" { // not together with others
+			variables[name] = value
+		}
+	}
+	first, warnings := load(t, variables, config.Options{})
+	second, more := load(t, base(env{
+		"NATS_TOKEN":        secretValues["NATS_TOKEN"],
+		"SLACK_WEBHOOK_URL": secretValues["SLACK_WEBHOOK_URL"],
+		"SLACK_CHANNEL":     "#c",
+	}), config.Options{})
+
+	var out bytes.Buffer
+	fmt.Fprintln(&out, warnings, more)
+	for _, c := range []config.Config{first, second} {
+		fmt.Fprintf(&out, "%v\n%+v\n%#v\n%v\n", c, c, c, &c)
+		fmt.Fprintf(&out, "%+v\n", struct{ c config.Config }{c})
+		slog.New(slog.NewJSONHandler(&out, nil)).Info("settings", "config", c, "url", c.NATS.URL)
+		slog.New(slog.NewTextHandler(&out, nil)).Info("settings", "config", c, "url", c.Redis.URL)
+		if err := json.NewEncoder(&out).Encode(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if strings.Contains(out.String(), "canary") {
+		t.Errorf("a secret shows:\n%s", out.String())
+	}
+	if !strings.Contains(out.String(), "(hidden)") {
+		t.Errorf("no mask shows:\n%s", out.String())
+	}
+}
+
+// Whatever is wrong with a secret, and wherever it was put, no fault shows it.
+func TestFaultsShowNoSecret(t *testing.T) {
+	for _, name := range secrets {
+		for kind, value := range map[string]string{
+			"valid":      secretValues[name],
+			"line feed":  secretValues[name] + "\n",
+			"control":    "\x01canary:%zz@",
+			"bad port":   "nats://u:canary@h:canary",
+			"bad scheme": "canary://u:canary@h/canary",
+			"bad escape": "redis://:canary%zz@h/canary?x=%zz",
+			"database":   "redis://:canary@h/canary",
+			"addresses":  "redis://:canary@h?addr=canary&master_name=",
+			"mixed":      "nats://canary@h,ws://canary@h",
+		} {
+			file := write(t, value)
+			for where, variables := range map[string]env{
+				"alone":         {name: value},
+				"in a file":     {name + "_FILE": file},
+				"both":          {name: value, name + "_FILE": file},
+				"misspelt":      {name + "X": value},
+				"with all else": {name: value, "SLACK_TOKEN": "xoxb-canary", "SLACK_WEBHOOK_URL": "https://h/canary", "NATS_TOKEN": "canary", "NATS_PASSWORD": "canary"},
+			} {
+				t.Run(strings.Join([]string{name, kind, where}, "/"), func(t *testing.T) {
+					variables["LOG_LEVEL"] = "loud" // so that there is a fault in any case
+					setenv(t, variables)
+					_, _, err := config.Load(config.Options{})
+					if err == nil {
+						t.Fatal("no fault")
+					}
+					if strings.Contains(fmt.Sprintf("%v %+v", err, err), "canary") {
+						t.Errorf("a secret shows:\n%v", err)
+					}
+				})
+			}
+		}
+	}
+}

@@ -1,0 +1,40 @@
+package config
+
+import (
+	"crypto/tls"
+	"fmt"
+)
+
+// TLS is the files that a client needs for TLS. The server is always verified, against the
+// system's authorities where there is no CAFile.
+type TLS struct {
+	CAFile   string // PEM; "" for the system's
+	CertFile string // PEM; "" for no client certificate, and then no KeyFile either
+	KeyFile  string
+}
+
+// IsSet reports whether any file is given, which asks for TLS whatever the scheme of the URL.
+func (t TLS) IsSet() bool { return t != TLS{} }
+
+// ClientConfig reads the files. It returns nil where none is given.
+func (t TLS) ClientConfig() (*tls.Config, error) {
+	if !t.IsSet() {
+		return nil, nil
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if t.CAFile != "" {
+		authorities, err := readAuthorities(t.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("certificate authorities in %s: %w", t.CAFile, err)
+		}
+		config.RootCAs = authorities
+	}
+	if t.CertFile != "" {
+		certificate, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("client certificate in %s with the key in %s: %w", t.CertFile, t.KeyFile, err)
+		}
+		config.Certificates = []tls.Certificate{certificate}
+	}
+	return config, nil
+}

@@ -1,0 +1,146 @@
+package config
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
+)
+
+// variables is every setting as envconfig reads it. A variable's name is NOTIFIER and the names
+// on the way to its field; no field has an envconfig tag, since such a tag would also read the
+// variable without the prefix. The tags: default; desc, for the table of settings, where single
+// quotes enclose what is to be typed as it stands; secret.
+type variables struct {
+	NATS struct {
+		URL       value[Secret, hidden[natsServers]] `default:"nats://127.0.0.1:4222" secret:"true" desc:"servers, comma separated: 'nats://', 'tls://', 'ws://' or 'wss://'"`
+		CredsFile value[string, file]                `split_words:"true" desc:"credentials file of a NATS user"`
+		User      value[string, anyText]             `desc:"user name"`
+		Password  value[Secret, hidden[anyText]]     `secret:"true" desc:"password of the user"`
+		Token     value[Secret, hidden[anyText]]     `secret:"true" desc:"token, instead of a user"`
+		TLS       tlsVariables
+		Stream    value[string, streamName]      `default:"NOTIFICATIONS" desc:"the stream"`
+		Subject   value[string, subject]         `default:"notify" desc:"subject prefix: events come on 'notify' and 'notify.>'"`
+		Consumer  value[string, streamName]      `default:"notifier" desc:"the durable pull consumer, shared by all instances"`
+		Provision value[bool, boolean]           `default:"true" desc:"create stream, consumer and dead-letter stream where absent; never alters what exists"`
+		AckWait   value[time.Duration, positive] `split_words:"true" default:"30s" desc:"how long an instance has for an event before another one gets it; longer than the timeouts of Slack and Redis together"`
+	}
+	DLQ struct {
+		Stream  value[string, streamName] `default:"NOTIFICATIONS_DLQ" desc:"the stream of dead letters"`
+		Subject value[string, subject]    `default:"notify-dlq" desc:"dead letters go to 'notify-dlq.<reason>'"`
+	}
+	Redis struct {
+		URL      value[Secret, hidden[redisURL]] `default:"redis://127.0.0.1:6379/0" secret:"true" desc:"'redis://' or 'rediss://'; Cluster: further nodes as '?addr=host:port'; Sentinel: '?master_name=…&addr=…'"`
+		Password value[Secret, hidden[anyText]]  `secret:"true" desc:"password"`
+		TLS      tlsVariables
+		Prefix   value[string, redisPrefix]       `default:"notifier" desc:"prefix and hash tag of every key"`
+		Timeout  value[time.Duration, positive]   `default:"1s" desc:"of one call"`
+		Failure  value[string, failurePolicy]     `default:"local" desc:"when Redis is away: 'hold' (wait, events stay in JetStream), 'local' (wait for the grace, then limits per instance), 'open' (send all), 'closed' (drop all)"`
+		Grace    value[time.Duration, noNegative] `default:"5s" desc:"how long Redis may be away before 'local', 'open' or 'closed' acts"`
+	}
+	GlobalLimit   value[throttle.Limits, limits]   `split_words:"true" default:"100/30m" desc:"limit for everything together: '<count>/<window>', several joined with '+', or 'none'"`
+	CategoryLimit value[throttle.Limits, limits]   `split_words:"true" default:"10/30m" desc:"limit for each first-level category"`
+	Limits        value[[]throttle.Rule, rules]    `desc:"limits of single categories: 'path=limit,…', where '*' stands for one level of a path"`
+	DenyCacheTTL  value[time.Duration, noNegative] `split_words:"true" default:"1s" desc:"how long a full limit may be remembered without asking Redis; '0' turns it off"`
+	Shadow        value[bool, boolean]             `default:"false" desc:"decide and measure, but forward everything"`
+	Sink          value[string, sink]              `desc:"'slack', or 'console', which prints one line each; not set: 'slack' if a Slack token or webhook is set, else an error"`
+	Slack         struct {
+		Token      value[Secret, hidden[slackToken]]  `secret:"true" desc:"bot token, for 'chat.postMessage'"`
+		Channel    value[string, channel]             `desc:"default channel; needed with a token"`
+		Routes     value[event.Table[string], routes] `desc:"channels of single categories: 'path=channel,…'; a route holds for all below its path"`
+		WebhookURL value[Secret, hidden[webURL]]      `split_words:"true" secret:"true" desc:"incoming webhook, instead of a token"`
+		API        struct {
+			URL value[string, apiURL] `desc:"for a proxy or a test server; not set: Slack itself"`
+		}
+		Timeout value[time.Duration, positive] `default:"10s" desc:"of one request"`
+	}
+	Event struct {
+		MaxAge   value[time.Duration, noNegative] `split_words:"true" default:"1h" desc:"an event stored longer ago than this is 'expired', not sent; '0': no limit"`
+		MaxBytes value[int, bodySize]             `split_words:"true" default:"262144" desc:"a larger body is 'too_large'; up to 67108864"`
+	}
+	Concurrency value[int, concurrency] `default:"8" desc:"deliveries at once, up to 1024"`
+	HTTP        struct {
+		Addr value[string, listenAddress] `default:":8080" desc:"where '/metrics', '/healthz' and '/readyz' are ('dev': '127.0.0.1:8080'); 'off' turns them off"`
+	}
+	Log struct {
+		Level  value[slog.Level, logLevel] `default:"info" desc:"'debug', 'info', 'warn' or 'error'"`
+		Format value[string, logFormat]    `default:"json" desc:"'json', or 'text' for people"`
+	}
+	ShutdownTimeout value[time.Duration, positive] `split_words:"true" default:"25s" desc:"drain within it, then give unfinished events back to JetStream"`
+	Metrics         struct {
+		MaxCategories value[int, categories] `split_words:"true" default:"50" desc:"categories with a label of their own, up to 10000; the rest is 'other'"`
+	}
+}
+
+type tlsVariables struct {
+	CAFile   value[string, authorities] `split_words:"true" desc:"certificate authorities to trust, PEM"`
+	CertFile value[string, file]        `split_words:"true" desc:"client certificate, PEM"`
+	KeyFile  value[string, file]        `split_words:"true" desc:"its key, PEM"`
+}
+
+// config collects the values.
+func (v *variables) config() Config {
+	address := v.HTTP.Addr.got
+	if address == off {
+		address = ""
+	}
+	return Config{
+		NATS: NATS{
+			URL:       v.NATS.URL.got,
+			URLSet:    v.NATS.URL.given,
+			CredsFile: v.NATS.CredsFile.got,
+			User:      v.NATS.User.got,
+			Password:  v.NATS.Password.got,
+			Token:     v.NATS.Token.got,
+			TLS:       v.NATS.TLS.files(),
+			Stream:    v.NATS.Stream.got,
+			Subject:   v.NATS.Subject.got,
+			Consumer:  v.NATS.Consumer.got,
+			Provision: v.NATS.Provision.got,
+			AckWait:   v.NATS.AckWait.got,
+		},
+		DLQ: DLQ{
+			Stream:  v.DLQ.Stream.got,
+			Subject: v.DLQ.Subject.got,
+		},
+		Redis: Redis{
+			URL:      v.Redis.URL.got,
+			URLSet:   v.Redis.URL.given,
+			Password: v.Redis.Password.got,
+			TLS:      v.Redis.TLS.files(),
+			Prefix:   v.Redis.Prefix.got,
+			Timeout:  v.Redis.Timeout.got,
+			Failure:  v.Redis.Failure.got,
+			Grace:    v.Redis.Grace.got,
+		},
+		Limits: Limits{
+			Global:       v.GlobalLimit.got,
+			Category:     v.CategoryLimit.got,
+			Rules:        v.Limits.got,
+			DenyCacheTTL: v.DenyCacheTTL.got,
+			Shadow:       v.Shadow.got,
+		},
+		Slack: Slack{
+			Token:      v.Slack.Token.got,
+			Channel:    v.Slack.Channel.got,
+			Routes:     v.Slack.Routes.got,
+			WebhookURL: v.Slack.WebhookURL.got,
+			APIURL:     v.Slack.API.URL.got,
+			Timeout:    v.Slack.Timeout.got,
+		},
+		Event: Event{
+			MaxAge:   v.Event.MaxAge.got,
+			MaxBytes: v.Event.MaxBytes.got,
+		},
+		Concurrency:          v.Concurrency.got,
+		HTTP:                 HTTP{Addr: address, AddrSet: v.HTTP.Addr.given},
+		Log:                  Log{Level: v.Log.Level.got, Format: v.Log.Format.got},
+		ShutdownTimeout:      v.ShutdownTimeout.got,
+		MetricsMaxCategories: v.Metrics.MaxCategories.got,
+	}
+}
+
+func (v tlsVariables) files() TLS {
+	return TLS{CAFile: v.CAFile.got, CertFile: v.CertFile.got, KeyFile: v.KeyFile.got}
+}

@@ -1,0 +1,150 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Bounds of the admin server, so that no client can hold it up. A scrape takes milliseconds.
+const (
+	readTimeout    = 10 * time.Second
+	writeTimeout   = 30 * time.Second
+	idleTimeout    = 2 * time.Minute // longer than the usual scrape interval
+	maxHeaderBytes = 16 << 10
+	maxScrapes     = 16
+)
+
+// AdminOptions configures an Admin. All fields but FallbackPort must be set.
+type AdminOptions struct {
+	Addr         string              // host:port; port 0 is any free one
+	FallbackPort bool                // where the port is taken, use any free one of the same host
+	Gatherer     prometheus.Gatherer // what /metrics shows
+	Live         func() error        // nil while the process works at all
+	Ready        func() error        // nil, or why it cannot do its work; may join several errors
+	Logger       *slog.Logger
+}
+
+// Admin is the HTTP server for those who run the notifier: /metrics for Prometheus, /healthz
+// and /readyz for probes. It answers GET and HEAD only. Live and Ready are called once for
+// each request and several at once; their texts are shown to whoever asks.
+type Admin struct {
+	options  AdminOptions
+	server   *http.Server
+	listener net.Listener
+}
+
+// NewAdmin returns a server that does not listen yet.
+func NewAdmin(o AdminOptions) *Admin {
+	errorLog := log.New(logWriter{o.Logger}, "", 0)
+	metrics := promhttp.HandlerFor(o.Gatherer, promhttp.HandlerOpts{
+		ErrorLog:            errorLog,
+		ErrorHandling:       promhttp.ContinueOnError,
+		MaxRequestsInFlight: maxScrapes,
+	})
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", metrics)
+	mux.Handle("GET /healthz", probe("alive", o.Live))
+	mux.Handle("GET /readyz", probe("ready", o.Ready))
+	return &Admin{
+		options: o,
+		server: &http.Server{
+			Handler:           mux,
+			ReadHeaderTimeout: readTimeout,
+			ReadTimeout:       readTimeout,
+			WriteTimeout:      writeTimeout,
+			IdleTimeout:       idleTimeout,
+			MaxHeaderBytes:    maxHeaderBytes,
+			ErrorLog:          errorLog,
+		},
+	}
+}
+
+// Listen takes the port, so that one that cannot be had is known before anything else starts.
+func (a *Admin) Listen(ctx context.Context) error {
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", a.options.Addr)
+	if errors.Is(err, syscall.EADDRINUSE) && a.options.FallbackPort {
+		host, _, splitErr := net.SplitHostPort(a.options.Addr)
+		if splitErr != nil {
+			return fmt.Errorf("listen on %s for metrics and probes: %w", a.options.Addr, splitErr)
+		}
+		listener, err = config.Listen(ctx, "tcp", net.JoinHostPort(host, "0"))
+	}
+	if err != nil {
+		return fmt.Errorf("listen on %s for metrics and probes: %w", a.options.Addr, err)
+	}
+	a.listener = listener
+	return nil
+}
+
+// Addr returns the address it listens on, as host:port with the real port; before Listen, the
+// configured one.
+func (a *Admin) Addr() string {
+	if a.listener == nil {
+		return a.options.Addr
+	}
+	return a.listener.Addr().String()
+}
+
+// Serve answers requests until Shutdown, and then returns nil. Listen comes first.
+func (a *Admin) Serve() error {
+	if err := a.server.Serve(a.listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve metrics and probes on %s: %w", a.Addr(), err)
+	}
+	return nil
+}
+
+// Shutdown stops listening and waits for the requests in hand until ctx ends; then it cuts
+// them off and returns ctx's error. It may be called more than once, and without Serve.
+func (a *Admin) Shutdown(ctx context.Context) error {
+	err := a.server.Shutdown(ctx)
+	if err != nil {
+		err = errors.Join(err, a.server.Close())
+	}
+	if a.listener != nil {
+		// The server closes only a listener that it serves.
+		if closeErr := a.listener.Close(); !errors.Is(closeErr, net.ErrClosed) {
+			err = errors.Join(err, closeErr)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("stop serving metrics and probes: %w", err)
+	}
+	return nil
+}
+
+// probe answers 200 with a word while check returns nil, else 503 with the reasons, one on
+// each line.
+func probe(word string, check func() error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		status, text := http.StatusOK, word
+		if err := check(); err != nil {
+			status, text = http.StatusServiceUnavailable, err.Error()
+		}
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.Header().Set("Cache-Control", "no-store")
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, text+"\n") // a client that left is none of our business
+	})
+}
+
+// logWriter hands what a library prints to the logger, under one constant message.
+type logWriter struct{ logger *slog.Logger }
+
+func (w logWriter) Write(line []byte) (int, error) {
+	w.logger.Warn("admin server", "error", strings.TrimSpace(string(line)))
+	return len(line), nil
+}

@@ -1,0 +1,63 @@
+package telemetry_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/telemetry"
+)
+
+func TestLogger(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	telemetry.NewLogger(&out, slog.LevelInfo, "json").Info("started", "instance", "a")
+	var record map[string]any
+	if err := json.Unmarshal(out.Bytes(), &record); err != nil {
+		t.Fatalf("not JSON: %s", out.String())
+	}
+	if record["msg"] != "started" || record["level"] != "INFO" || record["instance"] != "a" || record["time"] == nil {
+		t.Errorf("got %v", record)
+	}
+
+	out.Reset()
+	telemetry.NewLogger(&out, slog.LevelInfo, "text").Info("started", "instance", "a")
+	if line := out.String(); !strings.HasSuffix(line, "level=INFO msg=started instance=a\n") {
+		t.Errorf("got %s", line)
+	}
+}
+
+func TestLoggerLevel(t *testing.T) {
+	t.Parallel()
+	levels := []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError}
+	for i, level := range levels {
+		for _, format := range []string{"json", "text"} {
+			var out bytes.Buffer
+			logger := telemetry.NewLogger(&out, level, format)
+			for _, of := range levels {
+				logger.Log(t.Context(), of, "message")
+			}
+			if got, want := strings.Count(out.String(), "\n"), len(levels)-i; got != want {
+				t.Errorf("%s at %s: %d lines, want %d", format, level, got, want)
+			}
+		}
+	}
+}
+
+func TestLoggerMasksSecrets(t *testing.T) {
+	t.Parallel()
+	secret := config.NewSecret("canary")
+	settings := config.Config{NATS: config.NATS{Password: secret}, Slack: config.Slack{Token: secret}}
+	for _, format := range []string{"json", "text"} {
+		var out bytes.Buffer
+		telemetry.NewLogger(&out, slog.LevelInfo, format).
+			With("one", secret).WithGroup("group").
+			Info("settings", "config", settings, "two", &secret, slog.Group("inner", "three", []config.Secret{secret}))
+		if strings.Contains(out.String(), "canary") || strings.Count(out.String(), "(hidden)") < 4 {
+			t.Errorf("%s: got %s", format, out.String())
+		}
+	}
+}

@@ -1,0 +1,207 @@
+package telemetry
+
+import (
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+)
+
+// MetricsOptions is what the metrics need to know before they start.
+type MetricsOptions struct {
+	MaxCategories     int      // values of the category label beside "other"
+	Levels            []string // every rule's label: "global", "category", and each pattern as configured
+	Policy            string   // the failure policy that is set
+	Version, Revision string   // of the build
+}
+
+// Metrics counts what the notifier does, in a registry of its own. Every value of a closed
+// label is there from the start, at 0, so that a rate sees the first occurrence. A count of n
+// adds nothing where n is below 1.
+type Metrics struct {
+	registry *prometheus.Registry
+
+	events        *perCategory
+	dropped       *perCategory
+	decisions     map[string]closedCounter // by verdict
+	deadLetters   closedCounter
+	slackRequests closedCounter
+	redeliveries  prometheus.Counter
+	refunds       prometheus.Counter
+
+	decisionDuration prometheus.Histogram
+	eventAge         prometheus.Histogram
+	slackDuration    prometheus.Histogram
+
+	levels    closedSet
+	limitUsed *prometheus.GaugeVec
+	limitSize *prometheus.GaugeVec
+	inFlight  prometheus.Gauge
+	degraded  prometheus.Gauge
+}
+
+// NewMetrics registers every metric of the notifier, those of the Go runtime and those of the
+// process.
+func NewMetrics(o MetricsOptions) *Metrics {
+	r := registrar{prometheus.NewRegistry()}
+	r.MustRegister(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
+	levels := closedSet(slices.Clone(o.Levels))
+	seen := newCategories(o.MaxCategories)
+	m := &Metrics{
+		registry: r.Registry,
+
+		events: newPerCategory(r.counters("notifier_events_total",
+			"Events that reached their one outcome.", "category", "outcome"), seen, outcomes),
+		dropped: newPerCategory(r.counters("notifier_dropped_total",
+			"Events dropped, by the rule that denied them.", "category", "level"), seen, levels),
+		decisions: decisionCounters(r.counters("notifier_decisions_total",
+			"Events decided about, by verdict and by who decided.", "verdict", "source")),
+		deadLetters: newClosedCounter(r.counters("notifier_dead_letters_total",
+			"Events stored as dead letters, by reason.", "reason"), reasons),
+		slackRequests: newClosedCounter(r.counters("notifier_slack_requests_total",
+			"Requests to Slack, by how they ended.", "result"), results),
+		redeliveries: r.counter("notifier_redeliveries_total",
+			"Messages that JetStream delivered again."),
+		refunds: r.counter("notifier_refunds_total",
+			"Admitted events whose slots were given back because they could not be delivered."),
+
+		// From a Redis on the same machine to more than the default timeout of a call.
+		decisionDuration: r.histogram("notifier_decision_duration_seconds",
+			"Time that one call for decisions took.",
+			.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5),
+		// From an event passed on at once to one that waited for the default greatest age.
+		eventAge: r.histogram("notifier_event_age_seconds",
+			"Age of an event, counted from when JetStream stored it, at its outcome.",
+			.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 1800, 3600),
+		// To more than the default timeout of a request.
+		slackDuration: r.histogram("notifier_slack_request_duration_seconds",
+			"Time that one request to Slack took.",
+			.025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30),
+
+		levels: levels,
+		limitUsed: r.gauges("notifier_limit_used",
+			"Slots of a limit that are taken; those of the fullest node where a rule covers many.", "level"),
+		limitSize: r.gauges("notifier_limit_size",
+			"Slots that a limit has.", "level"),
+		inFlight: r.gauges("notifier_inflight",
+			"Events received from JetStream that have no outcome yet.").WithLabelValues(),
+		degraded: r.gauges("notifier_degraded",
+			"1 while the failure policy acts, else 0.", "policy").WithLabelValues(o.Policy),
+	}
+	for _, level := range levels {
+		m.limitUsed.WithLabelValues(level)
+		m.limitSize.WithLabelValues(level)
+	}
+	r.gauges("notifier_build_info",
+		"Always 1; the labels say what is running.", "version", "revision", "goversion").
+		WithLabelValues(o.Version, o.Revision, runtime.Version()).Set(1)
+	return m
+}
+
+// Registry returns the registry, for scraping and for metrics of the embedding program.
+func (m *Metrics) Registry() *prometheus.Registry { return m.registry }
+
+// Event counts n events of a category that reached an outcome.
+func (m *Metrics) Event(category, outcome string, n int) { m.events.add(category, outcome, n) }
+
+// Dropped counts n events of a category that the rule of a level denied.
+func (m *Metrics) Dropped(category, level string, n int) { m.dropped.add(category, level, n) }
+
+// DeadLetter counts one event stored as a dead letter.
+func (m *Metrics) DeadLetter(reason string) { m.deadLetters.add(reason, 1) }
+
+// Decision counts n events that source judged alike.
+func (m *Metrics) Decision(verdict, source string, n int) {
+	m.decisions[verdicts.label(verdict)].add(source, n)
+}
+
+// DecisionDuration records the time that one call for decisions took.
+func (m *Metrics) DecisionDuration(d time.Duration) { m.decisionDuration.Observe(d.Seconds()) }
+
+// EventAge records how long ago an event that reached its outcome had been stored. The clocks
+// of two machines may differ, so an age below 0 is taken as 0.
+func (m *Metrics) EventAge(d time.Duration) { m.eventAge.Observe(max(d, 0).Seconds()) }
+
+// SlackRequest counts one request to Slack and records the time it took.
+func (m *Metrics) SlackRequest(result string, took time.Duration) {
+	m.slackRequests.add(result, 1)
+	m.slackDuration.Observe(took.Seconds())
+}
+
+// LimitUsed sets how many slots of a level's limit are taken.
+func (m *Metrics) LimitUsed(level string, used int64) {
+	m.limitUsed.WithLabelValues(m.levels.label(level)).Set(float64(used))
+}
+
+// LimitSize sets how many slots a level's limit has.
+func (m *Metrics) LimitSize(level string, size int64) {
+	m.limitSize.WithLabelValues(m.levels.label(level)).Set(float64(size))
+}
+
+// Redelivered counts n messages that JetStream delivered again.
+func (m *Metrics) Redelivered(n int) { addTo(m.redeliveries, n) }
+
+// Refunded counts n events whose slots were given back.
+func (m *Metrics) Refunded(n int) { addTo(m.refunds, n) }
+
+// InFlight changes the number of events received that have no outcome yet by delta.
+func (m *Metrics) InFlight(delta int) { m.inFlight.Add(float64(delta)) }
+
+// Degraded says whether the failure policy acts.
+func (m *Metrics) Degraded(on bool) {
+	value := 0.0
+	if on {
+		value = 1
+	}
+	m.degraded.Set(value)
+}
+
+func addTo(counter prometheus.Counter, n int) {
+	if n > 0 {
+		counter.Add(float64(n))
+	}
+}
+
+// decisionCounters curries the counters by verdict, so that each is closed over its source. A
+// verdict outside the closed set has counters too, but no series until it occurs.
+func decisionCounters(vec *prometheus.CounterVec) map[string]closedCounter {
+	counters := make(map[string]closedCounter, len(verdicts)+1)
+	for _, verdict := range verdicts {
+		counters[verdict] = newClosedCounter(vec.MustCurryWith(prometheus.Labels{"verdict": verdict}), sources)
+	}
+	counters[other] = closedCounter{
+		vec:    vec.MustCurryWith(prometheus.Labels{"verdict": other}),
+		values: sources,
+	}
+	return counters
+}
+
+// registrar makes metrics and registers them.
+type registrar struct{ *prometheus.Registry }
+
+func (r registrar) counters(name, help string, labels ...string) *prometheus.CounterVec {
+	vec := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	r.MustRegister(vec)
+	return vec
+}
+
+func (r registrar) counter(name, help string) prometheus.Counter {
+	return r.counters(name, help).WithLabelValues()
+}
+
+func (r registrar) gauges(name, help string, labels ...string) *prometheus.GaugeVec {
+	vec := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+	r.MustRegister(vec)
+	return vec
+}
+
+func (r registrar) histogram(name, help string, buckets ...float64) prometheus.Histogram {
+	histogram := prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})
+	r.MustRegister(histogram)
+	return histogram
+}

@@ -1,0 +1,327 @@
+package telemetry_test
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/sink"
+	"github.com/seed-4578ace9/notifier/internal/telemetry"
+)
+
+func newMetrics(maxCategories int) *telemetry.Metrics {
+	return telemetry.NewMetrics(telemetry.MetricsOptions{
+		MaxCategories: maxCategories,
+		Levels:        []string{"global", "category", "payments.*"},
+		Policy:        "hold",
+		Version:       "v1",
+		Revision:      "abc",
+	})
+}
+
+// series returns the notifier's series by name and labels as Prometheus writes them, with a
+// histogram as its count.
+func series(t *testing.T, m *telemetry.Metrics) map[string]float64 {
+	t.Helper()
+	families, err := m.Registry().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := make(map[string]float64)
+	for _, family := range families {
+		if !strings.HasPrefix(family.GetName(), "notifier_") {
+			continue
+		}
+		for _, metric := range family.GetMetric() {
+			var labels []string
+			for _, label := range metric.GetLabel() {
+				labels = append(labels, fmt.Sprintf("%s=%q", label.GetName(), label.GetValue()))
+			}
+			name := family.GetName()
+			if len(labels) > 0 {
+				name += "{" + strings.Join(labels, ",") + "}"
+			}
+			all[name] = metric.GetCounter().GetValue() + metric.GetGauge().GetValue() + float64(metric.GetHistogram().GetSampleCount())
+		}
+	}
+	return all
+}
+
+// expect compares all series that are not 0.
+func expect(t *testing.T, m *telemetry.Metrics, want map[string]float64) {
+	t.Helper()
+	got := series(t, m)
+	for name, value := range got {
+		if strings.HasPrefix(name, "notifier_build_info") {
+			continue
+		}
+		if value != want[name] {
+			t.Errorf("%s is %v, want %v", name, value, want[name])
+		}
+	}
+	for name := range want {
+		if _, ok := got[name]; !ok {
+			t.Errorf("%s is missing", name)
+		}
+	}
+}
+
+// Names and labels are a public contract, so they stand here a second time.
+func TestSeriesAtTheStart(t *testing.T) {
+	t.Parallel()
+	want := []string{
+		`notifier_build_info{goversion="` + runtime.Version() + `",revision="abc",version="v1"}`,
+		`notifier_decision_duration_seconds`,
+		`notifier_degraded{policy="hold"}`,
+		`notifier_event_age_seconds`,
+		`notifier_inflight`,
+		`notifier_redeliveries_total`,
+		`notifier_refunds_total`,
+		`notifier_slack_request_duration_seconds`,
+	}
+	for _, outcome := range []string{"sent", "dropped", "duplicate", "dead", "expired"} {
+		want = append(want, fmt.Sprintf(`notifier_events_total{category="other",outcome=%q}`, outcome))
+	}
+	for _, level := range []string{"global", "category", "payments.*"} {
+		want = append(want,
+			fmt.Sprintf(`notifier_dropped_total{category="other",level=%q}`, level),
+			fmt.Sprintf(`notifier_limit_used{level=%q}`, level),
+			fmt.Sprintf(`notifier_limit_size{level=%q}`, level))
+	}
+	for _, reason := range event.Reasons() {
+		want = append(want, fmt.Sprintf(`notifier_dead_letters_total{reason=%q}`, reason))
+	}
+	for _, verdict := range []string{"admitted", "denied", "repeated"} {
+		for _, source := range []string{"redis", "cache", "local"} {
+			want = append(want, fmt.Sprintf(`notifier_decisions_total{source=%q,verdict=%q}`, source, verdict))
+		}
+	}
+	for _, result := range sink.Classes() {
+		want = append(want, fmt.Sprintf(`notifier_slack_requests_total{result=%q}`, result))
+	}
+	slices.Sort(want)
+
+	var got []string
+	for name, value := range series(t, newMetrics(50)) {
+		got = append(got, name)
+		if value != 0 && !strings.HasPrefix(name, "notifier_build_info") {
+			t.Errorf("%s starts at %v", name, value)
+		}
+	}
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func TestRuntimeMetrics(t *testing.T) {
+	t.Parallel()
+	families, err := newMetrics(1).Registry().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, family := range families {
+		names = append(names, family.GetName())
+	}
+	for _, want := range []string{"go_goroutines", "process_start_time_seconds"} {
+		if !slices.Contains(names, want) {
+			t.Errorf("%s is missing", want)
+		}
+	}
+}
+
+func TestLint(t *testing.T) {
+	t.Parallel()
+	var names []string
+	for name := range series(t, newMetrics(1)) {
+		name, _, _ = strings.Cut(name, "{")
+		names = append(names, name)
+	}
+	problems, err := testutil.GatherAndLint(newMetrics(1).Registry(), names...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, problem := range problems {
+		t.Errorf("%s: %s", problem.Metric, problem.Text)
+	}
+}
+
+func TestCounting(t *testing.T) {
+	t.Parallel()
+	m := newMetrics(50)
+	m.Event("errors", "sent", 2)
+	m.Event("errors", "sent", 3)
+	m.Event("errors", "dropped", 0)
+	m.Event("errors", "dropped", -1)
+	m.Event("payments.refunds", "expired", 1)
+	m.Event("other", "sent", 1)
+	m.Event("", "dead", 1)
+	m.Event("not UTF-8 \xff", "dead", 1)
+	m.Dropped("payments.refunds", "payments.*", 4)
+	m.Dropped("errors", "global", 1)
+	m.DeadLetter("bad_json")
+	m.Decision("admitted", "redis", 3)
+	m.Decision("denied", "cache", 2)
+	m.Decision("denied", "cache", 0)
+	m.DecisionDuration(time.Millisecond)
+	m.EventAge(-time.Second)
+	m.EventAge(time.Hour)
+	m.SlackRequest("ok", time.Second)
+	m.SlackRequest("unknown", time.Second)
+	m.LimitUsed("global", 99)
+	m.LimitSize("global", 100)
+	m.LimitSize("payments.*", math.MaxInt32)
+	m.Redelivered(2)
+	m.Redelivered(-1)
+	m.Refunded(1)
+	m.InFlight(5)
+	m.InFlight(-2)
+	m.Degraded(true)
+	expect(t, m, map[string]float64{
+		`notifier_events_total{category="errors",outcome="sent"}`:                5,
+		`notifier_events_total{category="errors",outcome="dropped"}`:             0,
+		`notifier_events_total{category="payments.refunds",outcome="expired"}`:   1,
+		`notifier_events_total{category="other",outcome="sent"}`:                 1,
+		`notifier_events_total{category="other",outcome="dead"}`:                 2,
+		`notifier_dropped_total{category="payments.refunds",level="payments.*"}`: 4,
+		`notifier_dropped_total{category="errors",level="global"}`:               1,
+		`notifier_dead_letters_total{reason="bad_json"}`:                         1,
+		`notifier_decisions_total{source="redis",verdict="admitted"}`:            3,
+		`notifier_decisions_total{source="cache",verdict="denied"}`:              2,
+		`notifier_decision_duration_seconds`:                                     1,
+		`notifier_event_age_seconds`:                                             2,
+		`notifier_slack_requests_total{result="ok"}`:                             1,
+		`notifier_slack_requests_total{result="unknown"}`:                        1,
+		`notifier_slack_request_duration_seconds`:                                2,
+		`notifier_limit_used{level="global"}`:                                    99,
+		`notifier_limit_size{level="global"}`:                                    100,
+		`notifier_limit_size{level="payments.*"}`:                                math.MaxInt32,
+		`notifier_redeliveries_total`:                                            2,
+		`notifier_refunds_total`:                                                 1,
+		`notifier_inflight`:                                                      3,
+		`notifier_degraded{policy="hold"}`:                                       1,
+	})
+	m.Degraded(false)
+	if got := series(t, m)[`notifier_degraded{policy="hold"}`]; got != 0 {
+		t.Errorf("degraded is still %v", got)
+	}
+}
+
+// A value outside a closed set costs one series, whatever it is.
+func TestClosedLabels(t *testing.T) {
+	t.Parallel()
+	m := newMetrics(50)
+	for i := range 100 {
+		wrong := fmt.Sprintf("wrong %d", i)
+		m.Event("errors", wrong, 1)
+		m.Dropped("errors", wrong, 1)
+		m.DeadLetter(wrong)
+		m.Decision(wrong, "redis", 1)
+		m.Decision("denied", wrong, 1)
+		m.SlackRequest(wrong, 0)
+		m.LimitUsed(wrong, 1)
+		m.LimitSize(wrong, 1)
+	}
+	expect(t, m, map[string]float64{
+		`notifier_events_total{category="errors",outcome="other"}`:  100,
+		`notifier_dropped_total{category="errors",level="other"}`:   100,
+		`notifier_dead_letters_total{reason="other"}`:               100,
+		`notifier_decisions_total{source="redis",verdict="other"}`:  100,
+		`notifier_decisions_total{source="other",verdict="denied"}`: 100,
+		`notifier_slack_requests_total{result="other"}`:             100,
+		`notifier_slack_request_duration_seconds`:                   100,
+		`notifier_limit_used{level="other"}`:                        1,
+		`notifier_limit_size{level="other"}`:                        1,
+	})
+}
+
+// The first categories have a label of their own in every metric; all others share one.
+func TestCategoryBound(t *testing.T) {
+	t.Parallel()
+	m := newMetrics(2)
+	m.Event("a", "sent", 1)
+	m.Event("other", "sent", 1) // takes no place
+	m.Dropped("b", "global", 1)
+	for i := range 1000 {
+		m.Event(fmt.Sprint("more-", i), "sent", 1)
+		m.Dropped(fmt.Sprint("others-", i), "global", 1)
+	}
+	m.Event("b", "sent", 1)
+	m.Event("a", "dropped", 1)
+	expect(t, m, map[string]float64{
+		`notifier_events_total{category="a",outcome="sent"}`:      1,
+		`notifier_events_total{category="a",outcome="dropped"}`:   1,
+		`notifier_events_total{category="b",outcome="sent"}`:      1,
+		`notifier_events_total{category="other",outcome="sent"}`:  1001,
+		`notifier_dropped_total{category="b",level="global"}`:     1,
+		`notifier_dropped_total{category="other",level="global"}`: 1000,
+	})
+}
+
+func TestConcurrentUse(t *testing.T) {
+	t.Parallel()
+	const goroutines, rounds, limit = 8, 200, 5
+	m := newMetrics(limit)
+	var all sync.WaitGroup
+	for range goroutines {
+		all.Go(func() {
+			for i := range rounds {
+				category := fmt.Sprint("category-", i%20)
+				m.Event(category, "dropped", 1)
+				m.Dropped(category, "global", 1)
+				m.Decision("denied", "cache", 1)
+				m.SlackRequest("ok", time.Millisecond)
+				m.InFlight(1)
+				if i%50 == 0 {
+					series(t, m)
+				}
+			}
+		})
+	}
+	all.Wait()
+	var events, dropped float64
+	categories := make(map[string]bool)
+	for name, value := range series(t, m) {
+		switch {
+		case strings.HasPrefix(name, "notifier_events_total"):
+			events += value
+		case strings.HasPrefix(name, "notifier_dropped_total"):
+			dropped += value
+		default:
+			continue
+		}
+		category, _, _ := strings.Cut(strings.SplitN(name, `category="`, 2)[1], `"`)
+		categories[category] = true
+	}
+	if events != goroutines*rounds || dropped != goroutines*rounds {
+		t.Errorf("%v events and %v drops, want %d each", events, dropped, goroutines*rounds)
+	}
+	if len(categories) != limit+1 || !categories["other"] {
+		t.Errorf("categories %v, want %d and other", categories, limit)
+	}
+}
+
+// Counting what has been counted before must not allocate.
+func TestHotPathDoesNotAllocate(t *testing.T) { //nolint:paralleltest // allocations of other tests would count
+	m := newMetrics(1)
+	m.Event("errors", "dropped", 1)
+	m.Dropped("errors", "global", 1)
+	if allocations := testing.AllocsPerRun(100, func() {
+		m.Event("errors", "dropped", 1)
+		m.Dropped("errors", "global", 1)
+		m.Event("beyond-the-bound", "dropped", 1)
+		m.Decision("denied", "cache", 1)
+		m.DecisionDuration(time.Millisecond)
+	}); allocations != 0 {
+		t.Errorf("%v allocations", allocations)
+	}
+}
