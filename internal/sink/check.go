@@ -1,0 +1,186 @@
+package sink
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/slack-go/slack"
+)
+
+const (
+	// A page of channels has to fit in maxReply; one channel takes 1 to 1.5 KiB.
+	channelsInPage  = 40
+	maxChannelPages = 25
+	// publicScope lets a bot post to public channels that it is not in.
+	publicScope = "chat:write.public"
+)
+
+var (
+	channelID = regexp.MustCompile(`^[CDG][A-Z0-9]{2,}$`)
+	userID    = regexp.MustCompile(`^(@.*|[UW][A-Z0-9]{2,})$`)
+)
+
+// Check asks Slack who the token is, and about each channel as far as the token may ask. It
+// posts nothing. A webhook cannot be tried without posting, which is a warning.
+func (s *Slack) Check(ctx context.Context) []Problem {
+	if s.webhook != "" {
+		return []Problem{{
+			Subject: "Slack webhook",
+			Err:     errors.New("an incoming webhook cannot be checked without posting a message"),
+			Warning: true,
+		}}
+	}
+	auth, failure := s.ask(ctx, "auth.test", func(ctx context.Context) error {
+		_, err := s.api.AuthTestContext(ctx)
+		return err
+	})
+	if failure != nil {
+		return []Problem{{Subject: "Slack token", Err: fmt.Errorf("auth.test: %w", failure.Err)}}
+	}
+	c := channelCheck{Slack: s}
+	if scopes := auth.header.Get("X-OAuth-Scopes"); scopes != "" {
+		for scope := range strings.SplitSeq(scopes, ",") {
+			c.public = c.public || strings.TrimSpace(scope) == publicScope
+		}
+	}
+	var problems []Problem
+	for _, channel := range s.channels() {
+		if warning, err := c.check(ctx, channel); err != nil {
+			problems = append(problems, Problem{Subject: "Slack channel " + channel, Err: err, Warning: warning})
+		}
+	}
+	return problems
+}
+
+// ask makes one request to a method that posts nothing.
+func (s *Slack) ask(ctx context.Context, method string, request func(context.Context) error) (reply, *Error) {
+	if ctx.Err() != nil {
+		return reply{}, s.interrupted(ctx, method)
+	}
+	return s.call(ctx, method, judgeMethod, request)
+}
+
+// channels returns the default channel and those of the routes, each once.
+func (s *Slack) channels() []string {
+	channels := []string{s.channel}
+	for _, entry := range s.routes.Entries() {
+		if !slices.Contains(channels, entry.Value) {
+			channels = append(channels, entry.Value)
+		}
+	}
+	return channels
+}
+
+// channelCheck checks the channels of one sink, one after the other.
+type channelCheck struct {
+	*Slack
+	public bool            // the token has publicScope
+	member map[string]bool // names of the channels that the bot is in; nil until asked for
+}
+
+// check returns what keeps messages from channel, and whether it is less than certain that it
+// does.
+func (c *channelCheck) check(ctx context.Context, channel string) (warning bool, fault error) {
+	if userID.MatchString(channel) {
+		return true, errors.New("a direct message to a user cannot be checked")
+	}
+	answer, failure := c.ask(ctx, channel, func(ctx context.Context) error {
+		_, err := c.api.GetConversationInfoContext(ctx, &slack.GetConversationInfoInput{ChannelID: channel})
+		return err
+	})
+	if failure != nil {
+		switch failure.Code {
+		case "channel_not_found":
+			if channelID.MatchString(channel) {
+				return false, errors.New("channel_not_found: no such channel, or it is private and the bot is not in it")
+			}
+			return c.checkName(ctx, strings.TrimPrefix(channel, "#"))
+		case "not_in_channel", "is_archived":
+			return false, failure.Err
+		default:
+			return true, fmt.Errorf("could not be checked with conversations.info: %w", failure.Err)
+		}
+	}
+	var info struct {
+		Channel struct {
+			Archived bool  `json:"is_archived"`
+			Private  bool  `json:"is_private"`
+			Member   *bool `json:"is_member"` // absent for direct messages
+		} `json:"channel"`
+	}
+	if err := json.Unmarshal(answer.body, &info); err != nil {
+		return true, errors.New("could not be checked: the answer of conversations.info is not one of Slack's")
+	}
+	switch {
+	case info.Channel.Archived:
+		return false, errors.New("is_archived: the channel is archived")
+	case info.Channel.Member != nil && !*info.Channel.Member && (info.Channel.Private || !c.public):
+		return false, errNotMember
+	}
+	return false, nil
+}
+
+var errNotMember = errors.New("not_in_channel: the bot is not in the channel; invite it there")
+
+// checkName looks for a channel among those that the bot is in. chat.postMessage takes names,
+// but conversations.info knows channels by their IDs alone.
+func (c *channelCheck) checkName(ctx context.Context, name string) (warning bool, fault error) {
+	if c.member == nil {
+		if failure := c.loadMember(ctx); failure != nil {
+			err := fmt.Errorf("channel_not_found by name, and users.conversations could not tell more: %w", failure.Err)
+			rejected := failure.Class == Rejected || failure.Class == Misconfigured
+			return !rejected || failure.Code == "missing_scope", err
+		}
+	}
+	if c.member[name] {
+		return false, nil
+	}
+	if c.public {
+		return true, errors.New("the bot is not in a channel of that name, so only a public one will do; give its ID to have it checked")
+	}
+	return false, errNotMember
+}
+
+func (c *channelCheck) loadMember(ctx context.Context) *Error {
+	member := make(map[string]bool)
+	cursor := ""
+	for range maxChannelPages {
+		answer, failure := c.ask(ctx, "users.conversations", func(ctx context.Context) error {
+			_, _, err := c.api.GetConversationsForUserContext(ctx, &slack.GetConversationsForUserParameters{
+				Cursor:          cursor,
+				Types:           []string{"public_channel", "private_channel"},
+				Limit:           channelsInPage,
+				ExcludeArchived: true,
+			})
+			return err
+		})
+		if failure != nil {
+			return failure
+		}
+		var page struct {
+			Channels []struct {
+				Name string `json:"name"`
+			} `json:"channels"`
+			Metadata struct {
+				Cursor string `json:"next_cursor"`
+			} `json:"response_metadata"`
+		}
+		if json.Unmarshal(answer.body, &page) != nil {
+			return &Error{Class: Unknown, Channel: "users.conversations", Err: errors.New("the answer is not one of Slack's")}
+		}
+		for _, channel := range page.Channels {
+			member[channel.Name] = true
+		}
+		if cursor = page.Metadata.Cursor; cursor == "" {
+			c.member = member
+			return nil
+		}
+	}
+	err := fmt.Errorf("the bot is in more than %d channels", channelsInPage*maxChannelPages)
+	return &Error{Class: Unknown, Channel: "users.conversations", Err: err}
+}

@@ -1,0 +1,147 @@
+package sink
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+)
+
+func newTestConsole(w io.Writer, colour bool) *Console {
+	c := NewConsole(w, colour)
+	c.now = func() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
+	return c
+}
+
+func TestConsole(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name   string
+		event  event.Event
+		colour bool
+		want   string
+	}{
+		{
+			"title and text",
+			event.Event{Category: "a.b", Title: "disk full", Text: "on db-1\r\n\tsince 3", Severity: event.SeverityWarning},
+			false,
+			"03:04:05 WARNING  a.b disk full: on db-1 since 3\n",
+		},
+		{"text alone", event.Event{Category: "a", Text: "hello"}, false, "03:04:05 INFO     a hello\n"},
+		{"title alone", event.Event{Category: "a", Title: "hello"}, false, "03:04:05 INFO     a hello\n"},
+		{
+			"commands to a terminal",
+			event.Event{Category: "a", Title: "\x1b[31mred\x1b[0m\x07", Text: "a\u202eb\u009bc\x7f\xff"},
+			false,
+			"03:04:05 INFO     a [31mred[0m: abc\ufffd\n",
+		},
+		{
+			"too long",
+			event.Event{Category: "a", Text: strings.Repeat("x", 5000)},
+			false,
+			"03:04:05 INFO     a " + strings.Repeat("x", 999) + "…\n",
+		},
+		{
+			"colour",
+			event.Event{Category: "a", Text: "hello", Severity: event.SeverityError},
+			true,
+			"\x1b[2m03:04:05\x1b[0m \x1b[31mERROR   \x1b[0m \x1b[36ma\x1b[0m hello\n",
+		},
+	}
+	for _, test := range tests {
+		var out bytes.Buffer
+		if err := newTestConsole(&out, test.colour).Send(t.Context(), test.event); err != nil {
+			t.Errorf("%s: %v", test.name, err)
+		}
+		if got := out.String(); got != test.want {
+			t.Errorf("%s: got %q, want %q", test.name, got, test.want)
+		}
+	}
+}
+
+func TestConsoleColoursDiffer(t *testing.T) {
+	t.Parallel()
+	seen := make(map[string]bool)
+	for _, s := range []event.Severity{event.SeverityInfo, event.SeverityWarning, event.SeverityError, event.SeverityCritical} {
+		seen[ansi(s)] = true
+	}
+	if len(seen) != 4 {
+		t.Errorf("%d colours for 4 severities", len(seen))
+	}
+}
+
+func TestConsoleConcurrentLines(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	c := NewConsole(&out, false)
+	var group sync.WaitGroup
+	for i := range 50 {
+		group.Go(func() {
+			if err := c.Send(context.Background(), event.Event{Category: "a", Text: fmt.Sprint("event", i)}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+	if len(lines) != 50 {
+		t.Errorf("%d lines, want 50", len(lines))
+	}
+	for _, line := range lines {
+		if !strings.Contains(line, " INFO     a event") {
+			t.Errorf("broken line %q", line)
+		}
+	}
+}
+
+// brokenWriter takes some bytes, then fails.
+type brokenWriter struct{ takes int }
+
+var errBroken = errors.New("broken pipe")
+
+func (w brokenWriter) Write([]byte) (int, error) { return w.takes, errBroken }
+
+func TestConsoleFailures(t *testing.T) {
+	t.Parallel()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	tests := []struct {
+		name   string
+		ctx    context.Context
+		writer io.Writer
+		class  Class
+		cause  error
+	}{
+		{"nothing written", t.Context(), brokenWriter{0}, Transient, errBroken},
+		{"part written", t.Context(), brokenWriter{3}, Unknown, errBroken},
+		{"cancelled", ended, io.Discard, Transient, context.Canceled},
+	}
+	for _, test := range tests {
+		err := NewConsole(test.writer, false).Send(test.ctx, event.Event{Text: "t"})
+		var failure *Error
+		if !errors.As(err, &failure) {
+			t.Fatalf("%s: got %v, want an *Error", test.name, err)
+		}
+		if failure.Class != test.class || failure.Channel != "console" || !errors.Is(err, test.cause) {
+			t.Errorf("%s: got %+v, want %s because of %v", test.name, failure, test.class, test.cause)
+		}
+	}
+}
+
+func TestConsoleIsASink(t *testing.T) {
+	t.Parallel()
+	var s Sink = NewConsole(io.Discard, false)
+	if got := s.Destination(event.Event{Category: "a"}); got != "console" {
+		t.Errorf("destination %q", got)
+	}
+	if got := s.Check(t.Context()); len(got) != 0 {
+		t.Errorf("problems %v", got)
+	}
+}

@@ -1,0 +1,21 @@
+// Package sink delivers events: to Slack through a bot token or an incoming webhook, or to a
+// terminal.
+//
+// It owns the rendering of an event, one request for each Send, and the judgement of what came
+// of it. It does not retry, wait or pace: a failure is an *Error whose Class tells the caller
+// what to do, and whose Channel and RetryAfter tell where and how long.
+//
+//	class          the message                       the caller
+//	ok             Slack has it                      is done
+//	rate_limited   was not taken                     waits RetryAfter for that channel
+//	transient      was not taken                     tries again soon
+//	unknown        may have been taken               tries again, knowing that it may be the second post
+//	rejected       can never be taken                gives the message up
+//	misconfigured  is fine; the setup is not         stops, alarms, tries again slowly
+//
+// A request counts as certainly not sent as long as none of its body was handed to a
+// connection; from then on, without an answer, its fate is unknown.
+//
+// Everything exported is safe for concurrent use. No error holds the token, the webhook URL or
+// its path: texts are redacted before they are wrapped.
+package sink

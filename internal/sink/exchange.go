@@ -1,0 +1,86 @@
+package sink
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// maxReply is how much of an answer's body is read, in bytes.
+	maxReply = 64 << 10
+	// maxConnections bounds the connections to Slack. Over HTTP/2, which Slack speaks, one
+	// carries many requests.
+	maxConnections = 128
+)
+
+// exchange records one request, made with a context that carries it, and its answer.
+type exchange struct {
+	// begun is set before the first byte of the request's body is handed to a connection.
+	begun atomic.Bool
+	reply *reply // nil if none came
+	// err is why there is no reply, or why its body is incomplete. It comes from below
+	// http.Client, which would add the URL.
+	err error
+}
+
+type exchangeKey struct{}
+
+func (x *exchange) context(parent context.Context) context.Context {
+	ctx := context.WithValue(parent, exchangeKey{}, x)
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		// The transport asks for another connection only when the one before took nothing.
+		GetConn: func(string) { x.begun.Store(false) },
+		// WroteRequest would be too late: it races with a cancelled request's return, whereas
+		// this runs before the body and thus before the connection is closed.
+		WroteHeaders: func() { x.begun.Store(true) },
+	})
+}
+
+// recorder is a http.RoundTripper that fills in the exchange of its request's context. It reads
+// the answer's body, maxReply bytes at most, before it returns.
+type recorder struct {
+	next      *http.Transport
+	userAgent string
+}
+
+// RoundTrip implements http.RoundTripper.
+func (r *recorder) RoundTrip(request *http.Request) (*http.Response, error) {
+	x, ok := request.Context().Value(exchangeKey{}).(*exchange)
+	if !ok {
+		x = new(exchange) // nobody asks
+	}
+	request = request.Clone(request.Context())
+	request.Header.Set("User-Agent", r.userAgent)
+	response, err := r.next.RoundTrip(request)
+	if err != nil {
+		x.err = err
+		return nil, err
+	}
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxReply))
+	_ = response.Body.Close() // nothing of it is needed any more
+	x.reply = &reply{status: response.StatusCode, header: response.Header, body: body}
+	x.err = err
+	response.Body = io.NopCloser(bytes.NewReader(body))
+	return response, nil
+}
+
+// newTransport heeds HTTPS_PROXY, as http.DefaultTransport does, and bounds its connections. The
+// pings find a connection that died silently, which would otherwise eat every request for
+// minutes.
+func newTransport() *http.Transport {
+	return &http.Transport{
+		Proxy:                  http.ProxyFromEnvironment,
+		ForceAttemptHTTP2:      true,
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 5 * time.Second},
+		MaxConnsPerHost:        maxConnections,
+		MaxIdleConns:           maxConnections,
+		MaxIdleConnsPerHost:    maxConnections,
+		IdleConnTimeout:        90 * time.Second,
+		MaxResponseHeaderBytes: maxReply,
+	}
+}

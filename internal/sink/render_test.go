@@ -1,0 +1,386 @@
+package sink
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"github.com/slack-go/slack"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+)
+
+func asText(element slack.MixedElement) *slack.TextBlockObject {
+	text, ok := element.(*slack.TextBlockObject)
+	if !ok {
+		panic(fmt.Sprintf("an element of a context is a %T", element))
+	}
+	return text
+}
+
+// texts returns every text object of the message's blocks, the headline's first.
+func (m message) texts() []*slack.TextBlockObject {
+	var texts []*slack.TextBlockObject
+	for _, block := range append([]slack.Block{m.headline}, m.attachment.Blocks.BlockSet...) {
+		switch block := block.(type) {
+		case *slack.HeaderBlock:
+			texts = append(texts, block.Text)
+		case *slack.SectionBlock:
+			if block.Text != nil {
+				texts = append(texts, block.Text)
+			}
+			texts = append(texts, block.Fields...)
+		case *slack.ContextBlock:
+			for _, element := range block.ContextElements.Elements {
+				texts = append(texts, asText(element))
+			}
+		}
+	}
+	return texts
+}
+
+func TestRender(t *testing.T) {
+	t.Parallel()
+	e := event.Event{
+		ID:       "e-1",
+		Category: "payments.refunds",
+		Title:    "Refunds <stuck> & late",
+		Text:     "42 refunds wait\nfor *approval*",
+		Severity: event.SeverityError,
+		Source:   "api-7",
+		Link:     "https://example.org/a|b?x=1&y=2",
+		Fields:   []event.Field{{Name: "region", Value: "eu-1"}, {Name: "oldest", Value: "3 > 2 h"}},
+		Time:     time.Date(2026, 1, 2, 3, 4, 5, 0, time.FixedZone("", 3600)),
+	}
+	got, err := json.MarshalIndent(render(e).webhook(), "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `{
+  "text": "[ERROR] Refunds &lt;stuck&gt; &amp; late",
+  "attachments": [
+    {
+      "color": "#dc2626",
+      "fallback": "[ERROR] Refunds &lt;stuck&gt; &amp; late\n42 refunds wait\nfor *approval*",
+      "blocks": [
+        {"type": "section", "text": {"type": "plain_text", "text": "42 refunds wait\nfor *approval*", "emoji": false}},
+        {"type": "section", "fields": [
+          {"type": "mrkdwn", "text": "*region*\neu-1", "verbatim": true},
+          {"type": "mrkdwn", "text": "*oldest*\n3 &gt; 2 h", "verbatim": true}
+        ]},
+        {"type": "section", "text": {"type": "mrkdwn", "text": "<https://example.org/a%7Cb?x=1&amp;y=2|Open>", "verbatim": true}},
+        {"type": "context", "elements": [
+          {"type": "plain_text", "text": "category payments.refunds", "emoji": false},
+          {"type": "plain_text", "text": "source api-7", "emoji": false},
+          {"type": "mrkdwn", "text": "<!date^1767319445^{date_short_pretty} {time}|2026-01-02T02:04:05Z>", "verbatim": true},
+          {"type": "plain_text", "text": "id e-1", "emoji": false}
+        ]}
+      ]
+    }
+  ],
+  "blocks": [
+    {"type": "header", "text": {"type": "plain_text", "text": "[ERROR] Refunds &lt;stuck&gt; &amp; late", "emoji": false}}
+  ],
+  "replace_original": false,
+  "delete_original": false,
+  "unfurl_links": false,
+  "unfurl_media": false
+}`
+	var gotValue, wantValue any
+	if err := json.Unmarshal(got, &gotValue); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal([]byte(want), &wantValue); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(gotValue, wantValue) {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestRenderHeadline(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("long ", 100)
+	tests := []struct {
+		name     string
+		event    event.Event
+		headline string   // the header's text
+		sections []string // texts of the sections below it
+	}{
+		{"title", event.Event{Title: "t", Text: "b"}, "[INFO] t", []string{"b"}},
+		{"title alone", event.Event{Title: "t"}, "[INFO] t", nil},
+		{"one line of text", event.Event{Text: "b"}, "[INFO] b", nil},
+		{"two lines of text", event.Event{Text: "\r\na\r\nb\n"}, "[INFO] a", []string{"b"}},
+		{"blank title", event.Event{Title: " \n\t\x00", Text: "a"}, "[INFO] a", nil},
+		{"title over lines", event.Event{Title: "a\nb\u2028c"}, "[INFO] a b c", nil},
+		{"neither", event.Event{Category: "c", Title: "\x01", Text: "\x02"}, "[INFO] c", nil},
+		{"severity", event.Event{Title: "t", Severity: event.SeverityCritical}, "[CRITICAL] t", nil},
+		{
+			"long title",
+			event.Event{Title: long, Text: "b"},
+			"[INFO] " + long[:142] + "…",
+			[]string{strings.TrimSpace(long), "b"},
+		},
+		{
+			"long line of text",
+			event.Event{Text: long + "\nb"},
+			"[INFO] " + long[:142] + "…",
+			[]string{strings.TrimSpace(long), "b"},
+		},
+	}
+	for _, test := range tests {
+		m := render(test.event)
+		if got := m.texts()[0].Text; got != test.headline {
+			t.Errorf("%s: headline %q, want %q", test.name, got, test.headline)
+		}
+		var sections []string
+		for _, block := range m.attachment.Blocks.BlockSet {
+			if section, ok := block.(*slack.SectionBlock); ok {
+				sections = append(sections, section.Text.Text)
+			}
+		}
+		if !reflect.DeepEqual(sections, test.sections) {
+			t.Errorf("%s: sections %q, want %q", test.name, sections, test.sections)
+		}
+	}
+}
+
+func TestRenderSeverities(t *testing.T) {
+	t.Parallel()
+	colours := make(map[string]event.Severity)
+	for _, s := range []event.Severity{event.SeverityInfo, event.SeverityWarning, event.SeverityError, event.SeverityCritical} {
+		m := render(event.Event{Title: "t", Severity: s})
+		if want := "[" + strings.ToUpper(string(s)) + "] t"; m.text != want {
+			t.Errorf("%s: text %q, want %q", s, m.text, want)
+		}
+		if !regexp.MustCompile(`^#[0-9a-f]{6}$`).MatchString(m.attachment.Color) {
+			t.Errorf("%s: colour %q", s, m.attachment.Color)
+		}
+		if other, taken := colours[m.attachment.Color]; taken {
+			t.Errorf("%s and %s share a colour", s, other)
+		}
+		colours[m.attachment.Color] = s
+	}
+}
+
+func TestRenderText(t *testing.T) {
+	t.Parallel()
+	line := strings.Repeat("x", 99) + "\n"
+	tests := []struct {
+		name, text string
+		want       []string
+	}{
+		{"exactly one section", strings.Repeat("x", 3000), []string{strings.Repeat("x", 3000)}},
+		{
+			"two sections",
+			strings.Repeat("x", 3000) + strings.Repeat("y", 3000),
+			[]string{strings.Repeat("x", 3000), strings.Repeat("y", 3000)},
+		},
+		{
+			"too long",
+			strings.Repeat("x", 3000) + strings.Repeat("y", 3001),
+			[]string{strings.Repeat("x", 3000), strings.Repeat("y", 2999) + "…"},
+		},
+		{
+			"broken at a line end",
+			strings.Repeat(line, 29) + strings.Repeat("y", 200),
+			[]string{strings.TrimSpace(strings.Repeat(line, 29)), strings.Repeat("y", 200)},
+		},
+		{
+			"an escape is not cut apart",
+			strings.Repeat("x", 2998) + "&" + strings.Repeat("<", 1000),
+			[]string{strings.Repeat("x", 2998), "&amp;" + strings.Repeat("&lt;", 748) + "…"},
+		},
+		{
+			"a character of two units is not cut apart",
+			strings.Repeat("😀", 1501),
+			[]string{strings.Repeat("😀", 1500), "😀"},
+		},
+		{"blanks between", "a" + strings.Repeat(" ", 9000) + "b", []string{"a", "b"}},
+	}
+	for _, test := range tests {
+		if got := sections(test.text, 2); !reflect.DeepEqual(got, test.want) {
+			t.Errorf("%s: got %q", test.name, got)
+		}
+	}
+}
+
+func TestRenderFields(t *testing.T) {
+	t.Parallel()
+	many := make([]event.Field, 250)
+	for i := range many {
+		many[i] = event.Field{Name: fmt.Sprint("n", i), Value: "v"}
+	}
+	big := event.Field{Name: strings.Repeat("n", 500), Value: strings.Repeat("&", 5000)}
+	tests := []struct {
+		name   string
+		fields []event.Field
+		shown  int
+		note   string
+	}{
+		{"none", nil, 0, ""},
+		{"one", many[:1], 1, ""},
+		{"eleven", many[:11], 11, ""},
+		{"too many", many, 100, "… 150 more fields"},
+		{"too long together", []event.Field{big, big, big, {Name: "n", Value: "v"}}, 2, "… 2 more fields"},
+		{"empty", []event.Field{{}, {Name: " ", Value: "\x00"}}, 0, ""},
+		{"name alone and value alone", []event.Field{{Name: "n"}, {Value: "v"}}, 2, ""},
+	}
+	for _, test := range tests {
+		shown, note := 0, ""
+		for _, block := range fields(test.fields) {
+			switch block := block.(type) {
+			case *slack.SectionBlock:
+				if len(block.Fields) > 10 {
+					t.Errorf("%s: a section of %d fields", test.name, len(block.Fields))
+				}
+				shown += len(block.Fields)
+			case *slack.ContextBlock:
+				note = asText(block.ContextElements.Elements[0]).Text
+			}
+		}
+		if shown != test.shown || note != test.note {
+			t.Errorf("%s: %d shown and note %q, want %d and %q", test.name, shown, note, test.shown, test.note)
+		}
+	}
+}
+
+func TestRenderLink(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ link, kind, want string }{
+		{"https://example.org/", "mrkdwn", "<https://example.org/|Open>"},
+		{"http://example.org/?a=1&b=<2>|x y", "mrkdwn", "<http://example.org/?a=1&amp;b=%3C2%3E%7Cx%20y|Open>"},
+		{"https://example.org/ <!channel>", "mrkdwn", "<https://example.org/%20%3C!channel%3E|Open>"},
+		{"javascript:alert(1)", "plain_text", "javascript:alert(1)"},
+		{"!channel", "plain_text", "!channel"},
+		{"<!here>", "plain_text", "&lt;!here&gt;"},
+		{"https://example.org/" + strings.Repeat("x", 1500), "plain_text", "https://example.org/" + strings.Repeat("x", 1479) + "…"},
+	}
+	for _, test := range tests {
+		if got := link(test.link); got.Type != test.kind || got.Text != test.want {
+			t.Errorf("%s: got %s %q, want %s %q", test.link, got.Type, got.Text, test.kind, test.want)
+		}
+	}
+}
+
+func TestRenderTime(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ time, want string }{
+		{"1970-01-01T00:00:00Z", "<!date^0^{date_short_pretty} {time}|1970-01-01T00:00:00Z>"},
+		{"2100-12-31T23:59:59Z", "<!date^4133980799^{date_short_pretty} {time}|2100-12-31T23:59:59Z>"},
+		{"1969-12-31T23:59:59Z", "1969-12-31T23:59:59Z"},
+	}
+	for _, test := range tests {
+		at, err := time.Parse(time.RFC3339, test.time)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := moment(at).Text; got != test.want {
+			t.Errorf("%s: got %q, want %q", test.time, got, test.want)
+		}
+	}
+}
+
+var (
+	linkMarkup = regexp.MustCompile(`^<https?://[^<>| \n]+\|Open>$`)
+	dateMarkup = regexp.MustCompile(`^<!date\^\d+\^\{date_short_pretty\} \{time\}\|[0-9TZ:+-]+>$`)
+	bareAmp    = regexp.MustCompile(`&(amp;|lt;|gt;)`)
+)
+
+// checkEscaped fails unless text is safe to hand to Slack and at most limit characters.
+func checkEscaped(t *testing.T, text string, limit int) {
+	t.Helper()
+	if !utf8.ValidString(text) {
+		t.Errorf("invalid UTF-8: %q", text)
+	}
+	if got := len(utf16.Encode([]rune(text))); got > limit {
+		t.Errorf("%d characters, more than %d: %.100q", got, limit, text)
+	}
+	if strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' }) {
+		t.Errorf("control character in %q", text)
+	}
+	if strings.ContainsAny(text, "<>") || strings.Contains(bareAmp.ReplaceAllString(text, ""), "&") {
+		t.Errorf("not escaped: %q", text)
+	}
+}
+
+func FuzzRender(f *testing.F) {
+	f.Add("title", "text", "name", "value", "https://example.org/a?b=1", "source", "category", "error", int64(1767322800), uint8(3))
+	f.Add("", "<!channel> & <@U123>", "<n>", ">&<", "https://x/|<>", "<s>", "c", "", int64(-1), uint8(0))
+	f.Add("&<>", "<😀&amp;\nlines of text", "*n*", "v\n>value<", "javascript:x", "\x00", "", "x", int64(0), uint8(255))
+	f.Add("\xff\xfe", "\u202e\u0000\r\n\r", "", "", " ", "\u2028", "a.b", "critical", int64(4133980799), uint8(12))
+	f.Add("|", "&amp;lt;", "a", "b", "http://[::1]:80/%zz", "", "", "warning", int64(math.MaxInt64), uint8(1))
+	f.Fuzz(func(t *testing.T, title, text, name, value, link, source, category, severity string, unix int64, count uint8) {
+		// Repeating reaches the limits with inputs that are quick to mutate.
+		again := func(s string, length int) string {
+			return strings.Repeat(s, 1+int(count)*length/(len(s)+1)/math.MaxUint8)
+		}
+		title, text, link = again(title, 8000), again(text, 8000), again(link, 2000)
+		e := event.Event{
+			ID: name, Category: category, Title: title, Text: text, Severity: event.Severity(severity),
+			Source: source, Link: link, Time: time.Unix(unix, 0),
+		}
+		for range count {
+			e.Fields = append(e.Fields, event.Field{Name: name, Value: value})
+		}
+		if count%2 == 1 {
+			e.Fields[0] = event.Field{Name: again(name, 500), Value: again(value, 4000)}
+		}
+		m := render(e)
+		if !reflect.DeepEqual(m, render(e)) {
+			t.Error("two results for one event")
+		}
+		checkEscaped(t, m.text, 4000)
+		checkEscaped(t, m.attachment.Fallback, maxFallback)
+		if m.text == "" {
+			t.Error("no text")
+		}
+		blocks := append([]slack.Block{m.headline}, m.attachment.Blocks.BlockSet...)
+		if len(blocks) > 50 {
+			t.Errorf("%d blocks", len(blocks))
+		}
+		for _, block := range blocks {
+			switch block := block.(type) {
+			case *slack.HeaderBlock:
+				checkEscaped(t, block.Text.Text, 150)
+			case *slack.SectionBlock:
+				if len(block.Fields) > 10 {
+					t.Errorf("%d fields in a section", len(block.Fields))
+				}
+				for _, field := range block.Fields {
+					checkEscaped(t, field.Text, 2000)
+				}
+			case *slack.ContextBlock:
+				if n := len(block.ContextElements.Elements); n < 1 || n > 10 {
+					t.Errorf("%d elements in a context", n)
+				}
+			}
+		}
+		total := 0
+		for _, object := range m.texts() {
+			if err := object.Validate(); err != nil {
+				t.Errorf("%q: %v", object.Text, err)
+			}
+			total += len(utf16.Encode([]rune(object.Text)))
+			isMarkup := object.Type == slack.MarkdownType &&
+				(linkMarkup.MatchString(object.Text) || dateMarkup.MatchString(object.Text))
+			if !isMarkup {
+				checkEscaped(t, object.Text, 3000)
+			}
+		}
+		if total > 13000 {
+			t.Errorf("%d characters in all blocks", total)
+		}
+		if _, err := json.Marshal(m.webhook()); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,74 @@
+package sink
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+)
+
+// Class says what came of one request. The set is closed, and a class is the value of a metric
+// label.
+type Class string
+
+// The classes; the package comment says what each means.
+const (
+	OK            Class = "ok"
+	RateLimited   Class = "rate_limited"
+	Transient     Class = "transient"
+	Rejected      Class = "rejected"
+	Misconfigured Class = "misconfigured"
+	Unknown       Class = "unknown"
+)
+
+// Classes returns every class.
+func Classes() []Class {
+	return []Class{OK, RateLimited, Transient, Rejected, Misconfigured, Unknown}
+}
+
+// Error is a delivery that did not succeed.
+type Error struct {
+	Class Class // any but OK
+	// Code is Slack's error code, the first line of a webhook's answer, or the HTTP status in
+	// words; empty when no answer came. Printable, at most 100 characters.
+	Code string
+	// Channel is the destination whose pause or fault it is, as Sink.Destination names it.
+	Channel string
+	// RetryAfter is how long the channel must rest: 1s to 1h for RateLimited, else 0.
+	RetryAfter time.Duration
+	// Err is never nil and holds no secret. A cancelled or expired context is found in it with
+	// errors.Is.
+	Err error
+}
+
+// Error says where, which class and why.
+func (e *Error) Error() string {
+	if e.RetryAfter > 0 {
+		return fmt.Sprintf("post to %s: %s for %v: %v", e.Channel, e.Class, e.RetryAfter, e.Err)
+	}
+	return fmt.Sprintf("post to %s: %s: %v", e.Channel, e.Class, e.Err)
+}
+
+// Unwrap returns Err.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Sink delivers events. All methods may be called at once.
+type Sink interface {
+	// Send posts e once, without retries. nil means that it was taken; any other result is an
+	// *Error.
+	Send(ctx context.Context, e event.Event) error
+	// Destination names where e goes: a channel, "webhook" or "console". Events of one
+	// destination share its rate limit.
+	Destination(e event.Event) string
+	// Check finds out, without posting anything, whether the sink could deliver. It returns
+	// one Problem for each fault and each thing that it could not find out.
+	Check(ctx context.Context) []Problem
+}
+
+// Problem is one finding of Sink.Check.
+type Problem struct {
+	Subject string // what was checked, such as "Slack channel C0123456789"
+	Err     error  // what is wrong and what to do about it, without secrets
+	Warning bool   // delivery may still work
+}

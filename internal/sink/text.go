@@ -1,0 +1,88 @@
+package sink
+
+import (
+	"strings"
+	"unicode"
+)
+
+// mark ends a text that was cut.
+const mark = "…"
+
+// clean returns s as valid UTF-8 without control characters other than line feed and tab, and
+// without the marks that make a terminal or a browser show text in another order than it is
+// written. Line ends become line feeds.
+func clean(s string) string {
+	s = strings.ToValidUTF8(s, string(unicode.ReplacementChar))
+	s = strings.ReplaceAll(s, "\r\n", "\n")
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n', r == '\t':
+			return r
+		case r == '\r':
+			return '\n'
+		case unicode.IsControl(r), '\u202a' <= r && r <= '\u202e', '\u2066' <= r && r <= '\u2069':
+			return -1
+		}
+		return r
+	}, s)
+}
+
+// oneLine returns s cleaned, each run of white space and line ends as one blank.
+func oneLine(s string) string { return strings.Join(strings.Fields(clean(s)), " ") }
+
+// width is what r takes of a limit. Slack's limits count characters without saying which:
+// UTF-16 units are the most that this can mean.
+func width(r rune) int {
+	if r > 0xffff {
+		return 2
+	}
+	return 1
+}
+
+// escapedWidth is the width of r after escape.
+func escapedWidth(r rune) int {
+	switch r {
+	case '&':
+		return len("&amp;")
+	case '<', '>':
+		return len("&lt;")
+	}
+	return width(r)
+}
+
+// split returns the longest head of s whose runes are at most limit wide in sum, and the rest.
+func split(s string, limit int, width func(rune) int) (head, rest string) {
+	for i, r := range s {
+		if limit -= width(r); limit < 0 {
+			return s[:i], s[i:]
+		}
+	}
+	return s, ""
+}
+
+// shorten returns s if it is at most limit wide, else as much of it as fits before a mark.
+func shorten(s string, limit int, width func(rune) int) string {
+	if _, rest := split(s, limit, width); rest == "" {
+		return s
+	}
+	head, _ := split(s, limit-1, width)
+	return strings.TrimRightFunc(head, unicode.IsSpace) + mark
+}
+
+// cut returns s, cut to limit characters with a mark if it is longer.
+func cut(s string, limit int) string { return shorten(s, limit, width) }
+
+// fit returns s escaped for Slack, cut to limit characters with a mark if it is longer. An
+// escape is never cut apart.
+func fit(s string, limit int) string { return escape(shorten(s, limit, escapedWidth)) }
+
+// fits reports whether fit would return s uncut.
+func fits(s string, limit int) bool {
+	_, rest := split(s, limit, escapedWidth)
+	return rest == ""
+}
+
+var escaper = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
+
+// escape takes from s the power to command Slack: mentions, links, dates.
+func escape(s string) string { return escaper.Replace(s) }

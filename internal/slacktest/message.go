@@ -1,0 +1,144 @@
+package slacktest
+
+import (
+	"encoding/json"
+	"unicode/utf16"
+)
+
+// Slack's limits on a message, in characters, here counted as UTF-16 units.
+const (
+	maxMessageText   = 40000
+	maxBlocks        = 50
+	maxHeaderText    = 150
+	maxSectionText   = 3000
+	maxSectionFields = 10
+	maxFieldText     = 2000
+	maxElements      = 10
+	maxBlocksText    = 13200 // all blocks together, found by trial
+)
+
+// Message is what a post shows. Texts are as they were sent: escaped.
+type Message struct {
+	Text        string
+	Blocks      []Block
+	Attachments []Attachment
+}
+
+// Attachment is a secondary part of a message, beside a coloured bar.
+type Attachment struct {
+	Color    string  `json:"color"`
+	Fallback string  `json:"fallback"`
+	Text     string  `json:"text"`
+	Blocks   []Block `json:"blocks"`
+}
+
+// Block is a Block Kit block of text: header, section or context.
+type Block struct {
+	Type     string `json:"type"`
+	Text     *Text  `json:"text"`
+	Fields   []Text `json:"fields"`
+	Elements []Text `json:"elements"`
+}
+
+// Text is a text object: plain_text or mrkdwn.
+type Text struct {
+	Type     string `json:"type"`
+	Text     string `json:"text"`
+	Verbatim bool   `json:"verbatim"`
+}
+
+// Texts returns every text object of the message, in order.
+func (m Message) Texts() []Text {
+	var texts []Text
+	collect := func(blocks []Block) {
+		for _, block := range blocks {
+			texts = append(texts, block.texts()...)
+		}
+	}
+	collect(m.Blocks)
+	for _, attachment := range m.Attachments {
+		collect(attachment.Blocks)
+	}
+	return texts
+}
+
+func (b Block) texts() []Text {
+	var texts []Text
+	if b.Text != nil {
+		texts = append(texts, *b.Text)
+	}
+	return append(append(texts, b.Fields...), b.Elements...)
+}
+
+// parseMessage also returns the code with which Slack refuses such a message, or "".
+func parseMessage(text string, blocks, attachments json.RawMessage) (Message, string) {
+	m := Message{Text: text}
+	if len(blocks) > 0 && json.Unmarshal(blocks, &m.Blocks) != nil {
+		return m, "invalid_blocks_format"
+	}
+	if len(attachments) > 0 && json.Unmarshal(attachments, &m.Attachments) != nil {
+		return m, "invalid_attachments"
+	}
+	return m, m.fault()
+}
+
+func (m Message) fault() string {
+	switch {
+	case m.Text == "" && len(m.Blocks) == 0 && len(m.Attachments) == 0:
+		return "no_text"
+	case length(m.Text) > maxMessageText:
+		return "msg_too_long"
+	case !validBlocks(m.Blocks):
+		return "invalid_blocks"
+	}
+	for _, attachment := range m.Attachments {
+		if !validBlocks(attachment.Blocks) {
+			return "invalid_attachments"
+		}
+	}
+	total := 0
+	for _, text := range m.Texts() {
+		total += length(text.Text)
+	}
+	if total > maxBlocksText {
+		return "msg_blocks_too_long"
+	}
+	return ""
+}
+
+func validBlocks(blocks []Block) bool {
+	for _, block := range blocks {
+		if !block.valid() {
+			return false
+		}
+	}
+	return len(blocks) <= maxBlocks
+}
+
+func (b Block) valid() bool {
+	for _, text := range b.texts() {
+		if text.Text == "" || text.Type != "plain_text" && text.Type != "mrkdwn" {
+			return false
+		}
+	}
+	switch b.Type {
+	case "header":
+		return b.Text != nil && b.Text.Type == "plain_text" && length(b.Text.Text) <= maxHeaderText
+	case "section":
+		for _, field := range b.Fields {
+			if length(field.Text) > maxFieldText {
+				return false
+			}
+		}
+		return (b.Text != nil || len(b.Fields) > 0) && len(b.Fields) <= maxSectionFields &&
+			(b.Text == nil || length(b.Text.Text) <= maxSectionText)
+	case "context":
+		return len(b.Elements) > 0 && len(b.Elements) <= maxElements
+	case "divider":
+		return true
+	default:
+		return false
+	}
+}
+
+func length(s string) int { return len(utf16.Encode([]rune(s))) }
