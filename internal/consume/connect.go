@@ -1,0 +1,154 @@
+package consume
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// ConnectOptions say which NATS to use, and as whom.
+type ConnectOptions struct {
+	URL       string // comma separated
+	CredsFile string // "" for none, and so on
+	User      string
+	Password  string
+	Token     string
+	TLS       *tls.Config
+	Inbox     string // prefix of the subjects on which replies come; "" for the usual one
+	Logger    *slog.Logger
+}
+
+// InboxPrefix is a worker's prefix of the subjects on which replies and events come, so that permissions can keep others
+// from listening there.
+const InboxPrefix = "_INBOX_notifier"
+
+// Connection is a connection to NATS that is never given up: while it is lost, it is tried again and again.
+type Connection struct {
+	Conn *nats.Conn
+
+	closed chan struct{}
+
+	mu        sync.Mutex
+	reconnect time.Time // the latest time at which the connection was there again
+	denied    map[string]bool
+}
+
+// Connect starts connecting and does not wait for it. The error is one that waiting does not mend, such as a file of
+// credentials that cannot be read.
+func Connect(o ConnectOptions) (*Connection, error) {
+	c := &Connection{closed: make(chan struct{}), denied: make(map[string]bool)}
+	options := []nats.Option{
+		nats.Name("notifier"),
+		nats.RetryOnFailedConnect(true),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(500 * time.Millisecond),
+		nats.ReconnectJitter(250*time.Millisecond, 250*time.Millisecond),
+		nats.IgnoreAuthErrorAbort(), // credentials are rotated; the log says what is wrong
+		nats.Timeout(5 * time.Second),
+		nats.PingInterval(5 * time.Second), // a server that hangs is noticed within 15 s
+		nats.MaxPingsOutstanding(2),
+		nats.ConnectHandler(func(nc *nats.Conn) {
+			o.Logger.Info("nats is connected", "server", nc.ConnectedUrlRedacted())
+		}),
+		nats.ReconnectHandler(func(nc *nats.Conn) {
+			c.mu.Lock()
+			c.reconnect = time.Now()
+			c.mu.Unlock()
+			o.Logger.Info("nats is connected again", "server", nc.ConnectedUrlRedacted())
+		}),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil {
+				o.Logger.Warn("nats is away", "error", err)
+			}
+		}),
+		nats.ReconnectErrHandler(c.reconnectFailed(o.Logger)),
+		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) { c.asyncError(o.Logger, sub, err) }),
+		nats.ClosedHandler(func(*nats.Conn) { close(c.closed) }),
+	}
+	if o.Inbox != "" {
+		options = append(options, nats.CustomInboxPrefix(o.Inbox))
+	}
+	if o.CredsFile != "" {
+		options = append(options, nats.UserCredentials(o.CredsFile))
+	}
+	if o.User != "" {
+		options = append(options, nats.UserInfo(o.User, o.Password))
+	}
+	if o.Token != "" {
+		options = append(options, nats.Token(o.Token))
+	}
+	if o.TLS != nil {
+		options = append(options, nats.Secure(o.TLS))
+	}
+	conn, err := nats.Connect(o.URL, options...)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to nats: %w", err)
+	}
+	c.Conn = conn
+	return c, nil
+}
+
+// Closed is closed when the connection has ended for good.
+func (c *Connection) Closed() <-chan struct{} { return c.closed }
+
+// lastReconnect is the zero time if the connection was never lost.
+func (c *Connection) lastReconnect() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.reconnect
+}
+
+// reconnectFailed reports why the server cannot be reached: once for each reason in a row.
+func (c *Connection) reconnectFailed(logger *slog.Logger) nats.ConnErrHandler {
+	var last string // handlers are called one after the other
+	return func(_ *nats.Conn, err error) {
+		if err == nil || err.Error() == last {
+			return
+		}
+		last = err.Error()
+		logger.Warn("nats cannot be reached", "error", err)
+	}
+}
+
+// asyncError reports what the server complains about. A missing permission looks like a timeout to whoever asked, so it
+// is said here, once for each subject.
+func (c *Connection) asyncError(logger *slog.Logger, sub *nats.Subscription, err error) {
+	if errors.Is(err, nats.ErrPermissionViolation) {
+		text := err.Error()
+		c.mu.Lock()
+		known := c.denied[text] || len(c.denied) > 100
+		c.denied[text] = true
+		c.mu.Unlock()
+		if !known && !optional(text) {
+			logger.Error("nats permission is missing", "error", err)
+		}
+		return
+	}
+	subject := ""
+	if sub != nil {
+		subject = sub.Subject
+	}
+	logger.Warn("nats reports an error", "subject", subject, "error", err)
+}
+
+// Denied lists what the server did not permit so far.
+func (c *Connection) Denied() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var denied []string
+	for text := range c.denied {
+		if !optional(text) {
+			denied = append(denied, text)
+		}
+	}
+	return denied
+}
+
+// optional tells whether a worker does without what was denied: it reads the stream's settings only if it may.
+func optional(denial string) bool { return strings.Contains(denial, "$JS.API.STREAM.INFO.") }

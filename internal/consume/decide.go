@@ -1,0 +1,207 @@
+package consume
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+)
+
+// unjudged is how long an event rests that could not be judged now.
+const unjudged = time.Second
+
+// decideAll decides about messages as they come, in batches of what has come, until no more do. Once the context has
+// ended they are given back instead. Deliveries and dead letters go on in the work context.
+func (w *Worker) decideAll(ctx, work context.Context) {
+	batch := make([]*message, 0, MaxBatch)
+	for m := range w.incoming {
+		batch = append(batch[:0], m)
+		for len(batch) < MaxBatch && len(w.incoming) > 0 {
+			next, open := <-w.incoming
+			if !open {
+				break
+			}
+			batch = append(batch, next)
+		}
+		if ctx.Err() != nil {
+			for _, m := range batch {
+				w.giveBack(m, 0)
+			}
+			continue
+		}
+		w.decideBatch(ctx, work, batch)
+	}
+}
+
+// candidate is a message whose event asks to be delivered.
+type candidate struct {
+	*message
+	event  event.Event
+	lookUp bool
+}
+
+// decideBatch takes messages through decoding and decision. Drops are settled here; the rest is handed on.
+func (w *Worker) decideBatch(ctx, work context.Context, batch []*message) {
+	var (
+		settled    []settlement
+		candidates []candidate
+	)
+	for _, m := range batch {
+		if m.left() <= 0 {
+			continue // it waited too long here: JetStream delivers it again
+		}
+		again := w.deliveredBefore(m)
+		if m.delivered > 1 {
+			w.metrics.Redelivered(1)
+		}
+		expired := w.tooOld(m)
+		if expired && !again {
+			m.category, _, _ = w.o.Decoder.CategoryOf(m.Subject())
+			settled = append(settled, settlement{message: m, outcome: Expired})
+			continue
+		}
+		e, level, fault := w.read(m, again)
+		switch {
+		case fault != nil && expired:
+			settled = append(settled, settlement{message: m, outcome: Expired})
+		case fault != nil:
+			w.hand <- struct{}{}
+			w.work(func() { w.bury(work, m, fault, func() {}) })
+		case level != "":
+			settled = append(settled, settlement{message: m, outcome: Dropped, level: level})
+		default:
+			candidates = append(candidates, candidate{message: m, event: e, lookUp: expired})
+		}
+	}
+	w.settler.settle(settled...)
+	for len(candidates) > 0 {
+		n := w.reserve(ctx, len(candidates))
+		if n == 0 { // the context has ended
+			for _, c := range candidates {
+				w.giveBack(c.message, 0)
+			}
+			return
+		}
+		w.decide(ctx, work, candidates[:n])
+		candidates = candidates[n:]
+	}
+}
+
+// read finds out what a message is about: an event, or the level that is known to be full (found without decoding
+// where the subject names the category), or what is wrong with it. A message that was delivered before is never dropped
+// unasked: its event may have been admitted.
+func (w *Worker) read(m *message, again bool) (e event.Event, full string, fault *event.Fault) {
+	category, bare, err := w.o.Decoder.CategoryOf(m.Subject())
+	if err == nil && !bare {
+		m.category = category
+		if !again {
+			if level, known := w.throttle.Full(category); known {
+				return event.Event{}, level, nil
+			}
+		}
+	}
+	e, err = m.decode(w.o.Decoder)
+	m.category = e.Category
+	if err != nil {
+		errors.As(err, &fault)
+		return e, "", fault
+	}
+	if bare && !again {
+		if level, known := w.throttle.Full(e.Category); known {
+			return e, level, nil
+		}
+	}
+	return e, "", nil
+}
+
+// clockSkew is how far the clocks of this host and of the NATS server may differ without harm.
+const clockSkew = 5 * time.Second
+
+// deliveredBefore tells whether the message may have been in someone's hands: the consumer says so, or it was stored
+// before the connection was last lost, since a server that was killed forgets what it had delivered.
+func (w *Worker) deliveredBefore(m *message) bool {
+	return m.delivered > 1 || m.stored.Before(w.o.Connection.lastReconnect().Add(clockSkew))
+}
+
+func (w *Worker) tooOld(m *message) bool {
+	return w.o.MaxAge > 0 && time.Since(m.stored) > w.o.MaxAge
+}
+
+// reserve takes places in hand: as many as are wanted or are free, but enough for a batch that is worth a call, for
+// which it waits. It takes none when the context ends first.
+func (w *Worker) reserve(ctx context.Context, wanted int) int {
+	enough := min(wanted, handSize/4)
+	for n := range wanted {
+		if n < enough {
+			select {
+			case w.hand <- struct{}{}:
+				continue
+			case <-ctx.Done():
+				w.vacate(n)
+				return 0
+			}
+		}
+		select {
+		case w.hand <- struct{}{}:
+		default:
+			return n
+		}
+	}
+	return wanted
+}
+
+func (w *Worker) vacate(places int) {
+	for range places {
+		<-w.hand
+	}
+}
+
+// work runs a task for which a place in hand is reserved.
+func (w *Worker) work(task func()) {
+	w.working.Go(func() {
+		defer w.vacate(1)
+		task()
+	})
+}
+
+// decide asks the throttle about candidates, for each of which a place in hand is reserved.
+func (w *Worker) decide(ctx, work context.Context, candidates []candidate) {
+	asked := make([]Candidate, len(candidates))
+	for i, c := range candidates {
+		asked[i] = Candidate{Event: c.event, Stream: c.stream, Sequence: c.sequence, Stored: c.stored, LookUp: c.lookUp}
+	}
+	decisions, err := w.throttle.Decide(ctx, asked)
+	if err != nil {
+		w.vacate(len(candidates))
+		for _, c := range candidates {
+			w.giveBack(c.message, jitter(unjudged))
+		}
+		return
+	}
+	var settled []settlement
+	for i, decision := range decisions {
+		c := candidates[i]
+		if decision.Grant != nil {
+			w.work(func() { w.deliver(ctx, work, c, decision) })
+			continue
+		}
+		w.vacate(1)
+		switch decision.Verdict {
+		case Deny:
+			settled = append(settled, settlement{message: c.message, outcome: Dropped, level: decision.Level})
+		case Repeat:
+			settled = append(settled, settlement{message: c.message, outcome: Duplicate})
+		case Done:
+			settled = append(settled, settlement{message: c.message, outcome: Sent})
+		case Unknown:
+			settled = append(settled, settlement{message: c.message, outcome: Expired})
+		case Wait:
+			w.giveBack(c.message, decision.Wait+jitter(50*time.Millisecond))
+		case Undecidable:
+			w.giveBack(c.message, jitter(10*unjudged))
+		case Admit: // always with a grant
+		}
+	}
+	w.settler.settle(settled...)
+}

@@ -1,0 +1,174 @@
+package consume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Names say which stream and consumer a worker uses, and where its dead letters go.
+type Names struct {
+	Stream   string
+	Subject  string // events come on it and on everything below it
+	Consumer string
+
+	DeadLetterStream  string
+	DeadLetterSubject string // dead letters go to <subject>.<reason>
+}
+
+// maxAckPending bounds the messages that all instances together have in hand or have given back with a delay.
+const maxAckPending = 20_000
+
+// deadLetterWindow is how long the dead-letter stream knows a message again that is stored a second time.
+const deadLetterWindow = time.Hour
+
+// StreamConfig is the stream as it is provisioned. Messages leave it when they are acknowledged, never by age: each
+// is to end in an outcome.
+func (n Names) StreamConfig() jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name:      n.Stream,
+		Subjects:  []string{n.Subject, n.Subject + ".>"},
+		Retention: jetstream.WorkQueuePolicy,
+		Storage:   jetstream.FileStorage,
+	}
+}
+
+// DeadLetterConfig is the dead-letter stream as it is provisioned.
+func (n Names) DeadLetterConfig() jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name:       n.DeadLetterStream,
+		Subjects:   []string{n.DeadLetterSubject + ".>"},
+		Retention:  jetstream.WorkQueuePolicy,
+		Storage:    jetstream.FileStorage,
+		Duplicates: deadLetterWindow,
+	}
+}
+
+func (n Names) consumerConfig(ackWait time.Duration) jetstream.ConsumerConfig {
+	return jetstream.ConsumerConfig{
+		Durable:        n.Consumer,
+		AckPolicy:      jetstream.AckExplicitPolicy,
+		AckWait:        ackWait,
+		MaxDeliver:     -1,
+		MaxAckPending:  maxAckPending,
+		FilterSubjects: []string{n.Subject, n.Subject + ".>"},
+	}
+}
+
+// place is the consumer as it was found or made.
+type place struct {
+	consumer  jetstream.Consumer
+	ackWait   time.Duration
+	streamAge time.Duration // how long the stream keeps messages; 0 for ever or not known
+}
+
+// apiTimeout bounds one request to the JetStream API.
+const apiTimeout = 5 * time.Second
+
+// provision finds the consumer. Where it, its stream or the dead-letter stream is absent, create says whether they are
+// made; what exists is never altered.
+func (n Names) provision(ctx context.Context, js jetstream.JetStream, ackWait time.Duration, create bool, logger *slog.Logger) (place, error) {
+	ctx, cancel := context.WithTimeout(ctx, 6*apiTimeout)
+	defer cancel()
+	consumer, err := js.Consumer(ctx, n.Stream, n.Consumer)
+	if create && (errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrConsumerNotFound)) {
+		consumer, err = n.create(ctx, js, ackWait, logger)
+	}
+	if err != nil {
+		return place{}, fmt.Errorf("looking for consumer %q of stream %q: %w", n.Consumer, n.Stream, err)
+	}
+	found := consumer.CachedInfo().Config
+	if err := n.fit(found); err != nil {
+		return place{}, err
+	}
+	for _, note := range n.remarks(found, ackWait) {
+		logger.Warn("consumer differs from the settings", "consumer", n.Consumer, "detail", note)
+	}
+	if create {
+		if err := ensureStream(ctx, js, n.DeadLetterConfig(), logger); err != nil {
+			logger.Warn("dead-letter stream cannot be made sure of", "error", err)
+		}
+	}
+	return place{consumer: consumer, ackWait: leaseOf(found), streamAge: streamAge(ctx, js, n.Stream)}, nil
+}
+
+func (n Names) create(ctx context.Context, js jetstream.JetStream, ackWait time.Duration, logger *slog.Logger) (jetstream.Consumer, error) {
+	if err := ensureStream(ctx, js, n.StreamConfig(), logger); err != nil {
+		return nil, err
+	}
+	consumer, err := js.CreateConsumer(ctx, n.Stream, n.consumerConfig(ackWait))
+	if errors.Is(err, jetstream.ErrConsumerExists) { // another instance was faster
+		return js.Consumer(ctx, n.Stream, n.Consumer)
+	}
+	if err == nil {
+		logger.Info("consumer is created", "stream", n.Stream, "consumer", n.Consumer)
+	}
+	return consumer, err
+}
+
+// ensureStream creates a stream unless one of its name exists.
+func ensureStream(ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig, logger *slog.Logger) error {
+	_, err := js.Stream(ctx, config.Name)
+	if !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return err
+	}
+	_, err = js.CreateStream(ctx, config)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNameAlreadyInUse): // another instance was faster
+		return nil
+	case err != nil:
+		return fmt.Errorf("creating stream %q: %w", config.Name, err)
+	}
+	logger.Info("stream is created", "stream", config.Name)
+	return nil
+}
+
+// fit tells why a consumer cannot be used.
+func (n Names) fit(c jetstream.ConsumerConfig) error {
+	switch {
+	case c.DeliverSubject != "":
+		return fmt.Errorf("consumer %q is a push consumer, expected a pull consumer", n.Consumer)
+	case c.AckPolicy != jetstream.AckExplicitPolicy:
+		return fmt.Errorf("consumer %q has acknowledgement policy %s, expected explicit", n.Consumer, c.AckPolicy)
+	}
+	return nil
+}
+
+// remarks lists what an operator should know of a consumer that exists.
+func (n Names) remarks(c jetstream.ConsumerConfig, ackWait time.Duration) []string {
+	var notes []string
+	if c.MaxDeliver > 0 {
+		notes = append(notes, fmt.Sprintf("it delivers a message at most %d times, after that it is lost; expected no bound", c.MaxDeliver))
+	}
+	if lease := leaseOf(c); lease != ackWait {
+		notes = append(notes, fmt.Sprintf("its acknowledgement wait is %s, not %s; its own is used", lease, ackWait))
+	}
+	if len(c.BackOff) > 0 {
+		notes = append(notes, "it has a back-off, which adds to the delays that a worker asks for")
+	}
+	return notes
+}
+
+// leaseOf is how long a message is a worker's: the shortest of the times after which the server delivers it again.
+func leaseOf(c jetstream.ConsumerConfig) time.Duration {
+	lease := c.AckWait
+	for _, wait := range c.BackOff {
+		lease = min(lease, wait)
+	}
+	return lease
+}
+
+// streamAge asks how long the stream keeps messages; a user who may not ask goes without.
+func streamAge(ctx context.Context, js jetstream.JetStream, name string) time.Duration {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	stream, err := js.Stream(ctx, name)
+	if err != nil {
+		return 0
+	}
+	return stream.CachedInfo().Config.MaxAge
+}

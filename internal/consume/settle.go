@@ -1,0 +1,164 @@
+package consume
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// What a consumer is told about a message, as JetStream's protocol spells it. The worker speaks it itself: nats.go
+// acknowledges a message object once, and a settlement whose confirmation was lost has to be said again.
+var (
+	sayAck        = []byte("+ACK")
+	sayInProgress = []byte("+WPI")
+)
+
+const (
+	sayNak  = "-NAK"
+	sayTerm = "+TERM"
+)
+
+// settlement is a message whose outcome is safe.
+type settlement struct {
+	*message
+	outcome Outcome
+	level   string // the rule that denied it; in shadow mode it is sent all the same
+}
+
+// settler acknowledges. It says "ack" for a batch, lets the server confirm the last one, which confirms those before it
+// too, and counts the outcomes then: so each is counted once, also when the connection is lost in between.
+type settler struct {
+	conn    *nats.Conn
+	metrics Metrics
+	queue   chan []settlement
+	done    chan struct{}
+	patient time.Duration // how long a confirmation is waited for before the server's redelivery is left to settle it
+}
+
+// settleQueue is how many batches may wait; more make the worker wait.
+const settleQueue = 64
+
+// confirmTimeout is how long one confirmation is waited for before the batch is said again.
+const confirmTimeout = 2 * time.Second
+
+func newSettler(conn *nats.Conn, metrics Metrics, ackWait time.Duration) *settler {
+	s := &settler{
+		conn: conn, metrics: metrics,
+		queue: make(chan []settlement, settleQueue), done: make(chan struct{}), patient: 4 * ackWait,
+	}
+	go s.run()
+	return s
+}
+
+// settle hands over what is to be acknowledged. It may wait for earlier batches.
+func (s *settler) settle(batch ...settlement) {
+	if len(batch) > 0 {
+		s.queue <- batch
+	}
+}
+
+// close waits until everything handed over is settled, or the context ends.
+func (s *settler) close(ctx context.Context) {
+	close(s.queue)
+	select {
+	case <-s.done:
+	case <-ctx.Done():
+	}
+}
+
+func (s *settler) run() {
+	defer close(s.done)
+	for batch := range s.queue {
+		for more := true; more; {
+			select {
+			case next := <-s.queue:
+				batch = append(batch, next...)
+				more = len(next) > 0 && len(batch) < 16*MaxBatch
+			default:
+				more = false
+			}
+		}
+		if s.acknowledge(batch) {
+			s.count(batch)
+		}
+	}
+}
+
+// acknowledge says a batch until the server confirms it. An acknowledgement that comes late still removes the message.
+func (s *settler) acknowledge(batch []settlement) bool {
+	giveUp := time.Now().Add(s.patient)
+	last := batch[len(batch)-1]
+	for time.Now().Before(giveUp) && !s.conn.IsClosed() {
+		for _, settled := range batch[:len(batch)-1] {
+			_ = s.conn.Publish(settled.Reply(), sayAck) // a failure shows in the confirmation
+		}
+		if _, err := s.conn.Request(last.Reply(), sayAck, confirmTimeout); err == nil {
+			return true
+		}
+		for !s.conn.IsConnected() && !s.conn.IsClosed() && time.Now().Before(giveUp) {
+			time.Sleep(50 * time.Millisecond)
+		}
+	}
+	return false
+}
+
+func (s *settler) count(batch []settlement) {
+	type kind struct {
+		category string
+		outcome  Outcome
+		level    string
+	}
+	counts := make(map[kind]int)
+	for _, settled := range batch {
+		counts[kind{settled.category, settled.outcome, settled.level}]++
+	}
+	for k, n := range counts {
+		s.metrics.Event(k.category, string(k.outcome), n)
+		if k.level != "" {
+			s.metrics.Dropped(k.category, k.level, n)
+		}
+	}
+}
+
+// giveBack returns a message to JetStream, to be delivered again after the delay. If the lease may have run out it is
+// delivered again anyway, and another word would be one delivery too many.
+func (w *Worker) giveBack(m *message, delay time.Duration) {
+	if m.left() <= 0 {
+		return
+	}
+	word := sayNak
+	if delay > 0 {
+		word += ` {"delay": ` + strconv.FormatInt(delay.Nanoseconds(), 10) + `}`
+	}
+	_ = w.conn.Publish(m.Reply(), []byte(word)) // if it is lost, the acknowledgement wait does the same, later
+}
+
+// terminate ends a message that is stored as a dead letter, and says why.
+func (w *Worker) terminate(m *message, reason string) {
+	if m.left() > 0 {
+		if _, err := w.conn.Request(m.Reply(), []byte(sayTerm+" "+reason), confirmTimeout); err == nil {
+			w.settler.count([]settlement{{message: m, outcome: Dead}})
+			return
+		}
+	}
+	w.settler.settle(settlement{message: m, outcome: Dead}) // late or unconfirmed: an acknowledgement does no harm
+}
+
+// extend renews the lease on a message. Only the server's confirmation moves the deadline.
+func (w *Worker) extend(ctx context.Context, m *message) error {
+	left := m.left()
+	if left <= 0 {
+		return fmt.Errorf("extending the lease on message %d: it has run out", m.sequence)
+	}
+	ctx, cancel := context.WithTimeout(ctx, min(left, w.ackWait/6))
+	defer cancel()
+	asked := time.Now()
+	if _, err := w.conn.RequestWithContext(ctx, m.Reply(), sayInProgress); err != nil {
+		return fmt.Errorf("extending the lease on message %d: %w", m.sequence, err)
+	}
+	m.extend(asked, w.ackWait)
+	return nil
+}

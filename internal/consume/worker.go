@@ -1,0 +1,182 @@
+package consume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+)
+
+// Options say how a worker works.
+type Options struct {
+	Connection  *Connection
+	Names       Names
+	Provision   bool // create what is absent
+	AckWait     time.Duration
+	Decoder     event.Decoder
+	MaxAge      time.Duration // since the event was stored; 0 for no bound
+	Concurrency int           // deliveries at once
+	SendTimeout time.Duration // the longest that Sink.Send takes
+	Shutdown    time.Duration // how long to finish what is in hand
+	Logger      *slog.Logger
+	Metrics     Metrics
+}
+
+// Worker takes events from JetStream and settles them.
+type Worker struct {
+	o       Options
+	names   Names
+	conn    *nats.Conn
+	js      jetstream.JetStream
+	logger  *slog.Logger
+	metrics Metrics
+	trouble *trouble
+
+	place   atomic.Pointer[place]
+	ackWait time.Duration
+
+	// Set by Run.
+	throttle Throttle
+	sink     Sink
+	settler  *settler
+	incoming chan *message
+	hand     chan struct{} // a place for each message between decision and settlement
+	sending  chan struct{} // a place for each delivery at once
+	keeper   *keeper
+	working  sync.WaitGroup
+}
+
+// handSize is how many decided messages a worker holds at most, on top of its deliveries at once: a full batch.
+const handSize = MaxBatch
+
+// New makes a worker. It talks to NATS from [Worker.Prepare] on.
+func New(o Options) (*Worker, error) {
+	js, err := jetstream.New(o.Connection.Conn, jetstream.WithDefaultTimeout(apiTimeout))
+	if err != nil {
+		return nil, fmt.Errorf("using jetstream: %w", err)
+	}
+	return &Worker{
+		o: o, names: o.Names, conn: o.Connection.Conn, js: js, logger: o.Logger, metrics: o.Metrics,
+		trouble: newTrouble(o.Logger),
+	}, nil
+}
+
+// Prepare waits until the consumer is there, making it where that is wanted. It tells how long a message is a worker's,
+// and how long the stream keeps one (0 for ever or not known). The error is the context's, or that the connection was
+// closed.
+func (w *Worker) Prepare(ctx context.Context) (ackWait, streamAge time.Duration, err error) {
+	if err := w.findConsumer(ctx); err != nil {
+		return 0, 0, err
+	}
+	found := w.place.Load()
+	w.ackWait = found.ackWait
+	return found.ackWait, found.streamAge, nil
+}
+
+// errClosed ends a worker: the connection does not come back.
+var errClosed = errors.New("the connection to nats is closed")
+
+// findConsumer looks for the consumer until it is there.
+func (w *Worker) findConsumer(ctx context.Context) error {
+	for {
+		found, err := place{}, nats.ErrDisconnected
+		if w.conn.IsConnected() {
+			found, err = w.names.provision(ctx, w.js, w.o.AckWait, w.o.Provision, w.logger)
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err != nil && len(w.o.Connection.Denied()) > 0 {
+			err = fmt.Errorf("%w (%s)", err, w.o.Connection.Denied()[0])
+		}
+		if !errors.Is(err, nats.ErrDisconnected) { // the connection reports for itself
+			w.trouble.consumerFound(err)
+		}
+		if err == nil {
+			w.place.Store(&found)
+			return nil
+		}
+		if err := w.rest(ctx, time.Second); err != nil {
+			return err
+		}
+	}
+}
+
+// rest waits, unless the context or the connection ends.
+func (w *Worker) rest(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-w.o.Connection.Closed():
+		return errClosed
+	}
+}
+
+// Ready is nil while the worker can do its work, as far as NATS and the sink are concerned.
+func (w *Worker) Ready() error {
+	if !w.conn.IsConnected() {
+		return errors.New("nats is not connected")
+	}
+	if w.place.Load() == nil {
+		return errors.Join(errors.New("the consumer was not found yet"), w.trouble.ready())
+	}
+	return w.trouble.ready()
+}
+
+// Run works until the context ends, and then until what is in hand is finished or given back. [Worker.Prepare] must
+// have returned before. The error is nil after an orderly end.
+func (w *Worker) Run(ctx context.Context, throttle Throttle, sink Sink) error {
+	w.throttle, w.sink = throttle, sink
+	w.incoming = make(chan *message, MaxBatch)
+	w.hand = make(chan struct{}, handSize+w.o.Concurrency)
+	w.sending = make(chan struct{}, w.o.Concurrency)
+	w.settler = newSettler(w.conn, w.metrics, w.ackWait)
+
+	// Deliveries outlive the context: they have until the shutdown timeout.
+	work, abandon := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer abandon(nil)
+	w.keeper = newKeeper(w)
+	keeping, stopKeeping := context.WithCancel(work)
+	defer stopKeeping()
+	go w.keeper.run(keeping)
+
+	pulled := make(chan error, 1)
+	go func() { pulled <- w.pull(ctx) }()
+	w.decideAll(ctx, work)
+	err := <-pulled
+
+	w.finish(abandon)
+	flushing, cancel := context.WithTimeout(work, confirmTimeout)
+	defer cancel()
+	w.settler.close(flushing)
+	_ = w.conn.FlushWithContext(flushing)
+	return err
+}
+
+var errShutdown = errors.New("the shutdown timeout is over")
+
+// finish waits for the deliveries in hand; those that take too long are cut and given back.
+func (w *Worker) finish(abandon context.CancelCauseFunc) {
+	finished := make(chan struct{})
+	go func() {
+		w.working.Wait()
+		close(finished)
+	}()
+	select {
+	case <-finished:
+	case <-time.After(w.o.Shutdown):
+		w.logger.Warn("deliveries in hand are given back", "count", len(w.hand))
+		abandon(errShutdown)
+		<-finished
+	}
+}
