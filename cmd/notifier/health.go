@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/seed-4578ace9/notifier/internal/config"
+)
+
+// newHealthCommand asks a worker on this host whether it lives: the health check of a container without a shell.
+func newHealthCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    "health",
+		Short:  "Ask the worker on this host whether it lives",
+		Hidden: true,
+		Args:   noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			settings, _, err := config.Load(config.Options{Sink: config.SinkConsole})
+			if err != nil {
+				return &usageError{err}
+			}
+			return askHealth(cmd.Context(), settings.HTTP.Addr)
+		},
+	}
+}
+
+func askHealth(ctx context.Context, address string) error {
+	if address == "" {
+		return nil // without the server there is nothing to ask
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("asking %s: %w", address, err)
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "localhost"
+	}
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(host, port)+"/healthz", nil)
+	if err != nil {
+		return fmt.Errorf("asking %s: %w", address, err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return fmt.Errorf("asking %s: %w", address, err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("asking %s: %s", address, response.Status)
+	}
+	return nil
+}

@@ -1,0 +1,255 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+
+	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/event"
+)
+
+// publishTimeout bounds how long it takes to reach NATS and to have everything stored.
+const publishTimeout = 10 * time.Second
+
+// maxPending is how many events are on their way to JetStream at once.
+const maxPending = 512
+
+func newPublishCommand() *cobra.Command {
+	var p publisher
+	command := &cobra.Command{
+		Use:   "publish CATEGORY TEXT",
+		Short: "Publish an event",
+		Long: "Publish one event to CATEGORY, or with --stdin one event for each line of standard input: a JSON object as the\n" +
+			"worker takes it. With --stdin CATEGORY may be left out; then each line names its own. A line that the worker\n" +
+			"would refuse is reported and not published.",
+		Example: "  notifier publish payments \"card declined\"\n" +
+			"  notifier publish payments.refunds \"refund failed\" --severity error --field order=4711\n" +
+			"  notifier publish --stdin < events.jsonl",
+		Args: p.checkArguments,
+		RunE: func(cmd *cobra.Command, arguments []string) error {
+			return p.run(cmd.Context(), arguments, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	flags := command.Flags()
+	flags.BoolVar(&p.stdin, "stdin", false, "read events from standard input, a JSON object on each line")
+	flags.IntVar(&p.count, "count", 1, "publish the event this many times")
+	flags.StringVar(&p.body.Title, "title", "", "title")
+	flags.StringVar(&p.body.Severity, "severity", "", "info, warning, error or critical")
+	flags.StringVar(&p.body.Source, "source", "", "where it comes from")
+	flags.StringVar(&p.body.Link, "link", "", "an http or https address")
+	flags.StringVar(&p.body.ID, "id", "", "the event's ID: another event with it is a duplicate")
+	flags.IntVar(&p.body.Cost, "cost", 0, "how many slots it takes (default 1)")
+	flags.StringToStringVar(&p.body.Fields, "field", nil, "a field, as name=value; may be repeated")
+	return command
+}
+
+// publisher is the command's flags.
+type publisher struct {
+	stdin bool
+	count int
+	body  publishedEvent
+}
+
+// publishedEvent is an event's body.
+type publishedEvent struct {
+	ID       string            `json:"id,omitempty"`
+	Title    string            `json:"title,omitempty"`
+	Text     string            `json:"text,omitempty"`
+	Severity string            `json:"severity,omitempty"`
+	Source   string            `json:"source,omitempty"`
+	Link     string            `json:"link,omitempty"`
+	Cost     int               `json:"cost,omitempty"`
+	Fields   map[string]string `json:"fields,omitempty"`
+}
+
+func (p *publisher) checkArguments(cmd *cobra.Command, arguments []string) error {
+	fault := ""
+	switch {
+	case p.stdin && len(arguments) > 1:
+		fault = "--stdin takes at most a category"
+	case !p.stdin && len(arguments) != 2:
+		fault = "expected a category and a text"
+	case p.count < 1:
+		fault = "--count is below 1"
+	case p.count > 1 && p.body.ID != "":
+		fault = "--count with --id would publish duplicates"
+	}
+	if fault == "" && len(arguments) > 0 {
+		if err := event.ValidatePath(arguments[0]); err != nil {
+			fault = fmt.Sprintf("category %q: %v", arguments[0], err)
+		}
+	}
+	if fault != "" {
+		return &usageError{fmt.Errorf("%s\nSee '%s --help'", fault, cmd.CommandPath())}
+	}
+	return nil
+}
+
+func (p *publisher) run(ctx context.Context, arguments []string, in io.Reader, out, problems io.Writer) error {
+	settings, _, err := config.Load(config.Options{Sink: config.SinkConsole})
+	if err != nil {
+		return &usageError{err}
+	}
+	subject := settings.NATS.Subject
+	if len(arguments) > 0 {
+		subject += "." + arguments[0]
+	}
+	decoder := event.Decoder{Prefix: settings.NATS.Subject, MaxBytes: settings.Event.MaxBytes}
+	var body []byte
+	if !p.stdin {
+		p.body.Text = arguments[1]
+		if body, err = json.Marshal(p.body); err != nil {
+			return err
+		}
+		if err := acceptable(decoder, subject, body); err != nil {
+			return &usageError{fmt.Errorf("the worker would refuse this event: %w", err)}
+		}
+	}
+	session, err := openPublishing(ctx, settings)
+	if err != nil {
+		return err
+	}
+	defer session.close()
+	refused := 0
+	if p.stdin {
+		refused, err = session.publishLines(ctx, decoder, subject, in, problems)
+	} else {
+		for range p.count {
+			err = errors.Join(err, session.publish(ctx, subject, body))
+		}
+	}
+	stored, storeErr := session.await(ctx)
+	_, _ = fmt.Fprintf(out, "published %d\n", stored)
+	if err = errors.Join(err, storeErr); err != nil {
+		return err
+	}
+	if refused > 0 {
+		return fmt.Errorf("%d lines were not published", refused)
+	}
+	return nil
+}
+
+// acceptable tells why the worker would not take a body.
+func acceptable(decoder event.Decoder, subject string, body []byte) error {
+	_, err := decoder.Decode(event.Message{Subject: subject, Data: body, Stream: "stream", Sequence: 1})
+	return err
+}
+
+// publishing is a connection with events on their way.
+type publishing struct {
+	js      jetstream.JetStream
+	close   func()
+	pending []jetstream.PubAckFuture
+	stored  int
+}
+
+func openPublishing(ctx context.Context, settings config.Config) (*publishing, error) {
+	connection, err := connectNATS(settings.NATS, "", slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, err
+	}
+	if err := awaitConnection(ctx, connection.Conn); err != nil {
+		connection.Conn.Close()
+		return nil, err
+	}
+	js, err := jetstream.New(connection.Conn, jetstream.WithPublishAsyncTimeout(publishTimeout))
+	if err != nil {
+		connection.Conn.Close()
+		return nil, fmt.Errorf("using jetstream: %w", err)
+	}
+	return &publishing{js: js, close: connection.Conn.Close}, nil
+}
+
+// awaitConnection waits for a connection that is being made, but not for ever.
+func awaitConnection(ctx context.Context, conn *nats.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout/2)
+	defer cancel()
+	for !conn.IsConnected() {
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+			err := conn.LastError()
+			if err == nil {
+				err = context.Cause(ctx)
+			}
+			return fmt.Errorf("connecting to nats: %w", err)
+		}
+	}
+	return nil
+}
+
+func (p *publishing) publish(ctx context.Context, subject string, body []byte) error {
+	if len(p.pending) == maxPending {
+		if _, err := p.await(ctx); err != nil {
+			return err
+		}
+	}
+	future, err := p.js.PublishMsgAsync(&nats.Msg{Subject: subject, Data: body})
+	if err != nil {
+		return fmt.Errorf("publishing to %s: %w", subject, err)
+	}
+	p.pending = append(p.pending, future)
+	return nil
+}
+
+// await returns when everything published is stored, and how much was stored so far.
+func (p *publishing) await(ctx context.Context) (stored int, err error) {
+	for _, future := range p.pending {
+		select {
+		case <-future.Ok():
+			p.stored++
+		case failure := <-future.Err():
+			err = fmt.Errorf("publishing to %s: %w", future.Msg().Subject, explain(failure))
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+	}
+	p.pending = p.pending[:0]
+	return p.stored, err
+}
+
+// explain says what is behind an error that newcomers meet.
+func explain(err error) error {
+	if errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse) {
+		return fmt.Errorf("%w (no stream takes this subject; a worker creates it, so start one first)", err)
+	}
+	return err
+}
+
+// maxLine is the longest line of standard input: the largest body that a setting allows, and a line feed.
+const maxLine = 64<<20 + 1
+
+// publishLines publishes each line that the worker would take and reports the others.
+func (p *publishing) publishLines(ctx context.Context, decoder event.Decoder, subject string, in io.Reader, problems io.Writer) (refused int, err error) {
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, maxLine)
+	for number := 1; lines.Scan(); number++ {
+		if len(lines.Bytes()) == 0 {
+			continue
+		}
+		body := append([]byte(nil), lines.Bytes()...)
+		if err := acceptable(decoder, subject, body); err != nil {
+			refused++
+			_, _ = fmt.Fprintf(problems, "line %d: %v\n", number, err)
+			continue
+		}
+		if err := p.publish(ctx, subject, body); err != nil {
+			return refused, err
+		}
+	}
+	if err := lines.Err(); err != nil && !errors.Is(err, os.ErrClosed) {
+		return refused, fmt.Errorf("reading standard input: %w", err)
+	}
+	return refused, nil
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/seed-4578ace9/notifier/internal/config"
+)
+
+// A call is tried again where its reply was lost: the scripts count an event once. All tries share one timeout.
+const (
+	redisRetries  = 2
+	shortestRetry = 8 * time.Millisecond
+	longestRetry  = 128 * time.Millisecond
+)
+
+// newRedisClient makes a client for a single server, Sentinel or Cluster, as the URL says. It does not connect yet.
+func newRedisClient(settings config.Redis, logger *slog.Logger) (redis.UniversalClient, error) {
+	redis.SetLogger(redisLog{logger})
+	o, err := redisOptions(settings.URL.Reveal())
+	if err != nil {
+		return nil, fmt.Errorf("NOTIFIER_REDIS_URL: %w", err)
+	}
+	if settings.Password.Reveal() != "" {
+		o.Password = settings.Password.Reveal()
+	}
+	if settings.TLS.IsSet() {
+		files, err := settings.TLS.ClientConfig()
+		if err != nil {
+			return nil, fmt.Errorf("reading the TLS files for redis: %w", err)
+		}
+		if o.TLSConfig != nil {
+			files.ServerName = o.TLSConfig.ServerName
+		}
+		o.TLSConfig = files
+	}
+	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = settings.Timeout, settings.Timeout, settings.Timeout
+	o.ContextTimeoutEnabled = true
+	o.MaxRetries, o.MinRetryBackoff, o.MaxRetryBackoff = redisRetries, shortestRetry, longestRetry
+	o.DisableIdentity = true
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	return redis.NewUniversalClient(o), nil
+}
+
+// redisOptions reads the URL. Its errors do not repeat it: it may hold a password.
+func redisOptions(text string) (*redis.UniversalOptions, error) {
+	parsed, err := url.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("not a URL")
+	}
+	query := parsed.Query()
+	switch {
+	case query.Has("master_name"):
+		o, err := redis.ParseFailoverURL(text)
+		if err != nil {
+			return nil, redacted(err, text)
+		}
+		return &redis.UniversalOptions{
+			Addrs: o.SentinelAddrs, MasterName: o.MasterName, DB: o.DB, Username: o.Username, Password: o.Password,
+			SentinelUsername: o.SentinelUsername, SentinelPassword: o.SentinelPassword, TLSConfig: o.TLSConfig,
+		}, nil
+	case query.Has("addr"):
+		o, err := redis.ParseClusterURL(text)
+		if err != nil {
+			return nil, redacted(err, text)
+		}
+		return &redis.UniversalOptions{
+			Addrs: o.Addrs, IsClusterMode: true, Username: o.Username, Password: o.Password, TLSConfig: o.TLSConfig,
+		}, nil
+	}
+	o, err := redis.ParseURL(text)
+	if err != nil {
+		return nil, redacted(err, text)
+	}
+	return &redis.UniversalOptions{
+		Addrs: []string{o.Addr}, DB: o.DB, Username: o.Username, Password: o.Password, TLSConfig: o.TLSConfig,
+	}, nil
+}
+
+// redacted keeps a parser's words unless they quote what is secret.
+func redacted(err error, secret string) error {
+	text := err.Error()
+	if parsed, parseErr := url.Parse(secret); parseErr == nil && parsed.User != nil {
+		if password, set := parsed.User.Password(); set && strings.Contains(text, password) {
+			return fmt.Errorf("not a URL that the client understands")
+		}
+	}
+	return fmt.Errorf("not a URL that the client understands: %s", strings.ReplaceAll(text, secret, "(hidden)"))
+}
+
+// redisLog takes what the client would print by itself. The gate reports outages; the rest is for debugging.
+type redisLog struct{ logger *slog.Logger }
+
+func (l redisLog) Printf(ctx context.Context, format string, values ...any) {
+	l.logger.DebugContext(ctx, "redis client", "detail", fmt.Sprintf(format, values...))
+}
+
+// noEviction is the only maxmemory-policy that keeps every log.
+const noEviction = "noeviction"
+
+// evictionPolicy asks for the maxmemory-policy, where the server lets us.
+func evictionPolicy(ctx context.Context, client redis.UniversalClient) (policy string, known bool) {
+	if values, err := client.ConfigGet(ctx, "maxmemory-policy").Result(); err == nil && values["maxmemory-policy"] != "" {
+		return values["maxmemory-policy"], true
+	}
+	info, err := client.Info(ctx, "memory").Result()
+	if err != nil {
+		return "", false
+	}
+	for line := range strings.Lines(info) {
+		if value, found := strings.CutPrefix(strings.TrimSpace(line), "maxmemory_policy:"); found {
+			return value, true
+		}
+	}
+	return "", false
+}

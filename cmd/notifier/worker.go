@@ -1,0 +1,304 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/consume"
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/fleet"
+	"github.com/seed-4578ace9/notifier/internal/sink"
+	"github.com/seed-4578ace9/notifier/internal/telemetry"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
+)
+
+// stopTimeout bounds the end of what is left once the worker itself has stopped.
+const stopTimeout = 5 * time.Second
+
+func runWorker(ctx context.Context) error {
+	settings, warnings, err := config.Load(config.Options{})
+	if err != nil {
+		return &usageError{err}
+	}
+	w := worker{settings: settings, logger: telemetry.NewLogger(os.Stderr, settings.Log.Level, settings.Log.Format), stdout: os.Stdout}
+	for _, warning := range warnings {
+		w.logger.Warn("settings", "detail", warning)
+	}
+	return w.run(ctx)
+}
+
+// worker is one instance, put together from the settings.
+type worker struct {
+	settings     config.Config
+	logger       *slog.Logger
+	stdout       io.Writer // of the console sink
+	colour       bool
+	fallbackPort bool // another port will do where the one for metrics and probes is taken
+
+	// observe, if set, stands between the packages and the metrics.
+	observe func(*telemetry.Metrics) consume.Metrics
+	// started, if set, is told when the worker begins to take events.
+	started func(gate *throttle.Gate, adminAddr string)
+
+	consumer atomic.Pointer[consume.Worker]
+	gate     atomic.Pointer[throttle.Gate]
+}
+
+// run works until the context ends, and then until what is in hand is finished or given back.
+func (w *worker) run(ctx context.Context) (err error) {
+	v, r, _ := buildInfo()
+	w.logger.Info("notifier starts", "version", v, "revision", r)
+	life := &lifecycle{timeout: stopTimeout}
+	defer func() {
+		err = errors.Join(err, life.stop())
+		if err == nil {
+			w.logger.Info("notifier has stopped")
+		}
+	}()
+
+	tree, err := throttle.NewTree(w.settings.Limits.Global, w.settings.Limits.Category, w.settings.Limits.Rules)
+	if err != nil {
+		return err
+	}
+	metrics := telemetry.NewMetrics(telemetry.MetricsOptions{
+		MaxCategories: w.settings.MetricsMaxCategories,
+		Levels:        levels(tree, w.settings.Redis.Failure),
+		Policy:        w.settings.Redis.Failure,
+		Version:       v,
+		Revision:      r,
+	})
+	adminAddr, err := w.serveAdmin(ctx, life, metrics)
+	if err != nil {
+		return err
+	}
+	destination, err := newSink(w.settings, w.stdout, w.colour, metrics.SlackRequest)
+	if err != nil {
+		return err
+	}
+	life.add("the sink", func(context.Context) error { destination.close(); return nil })
+	client, err := newRedisClient(w.settings.Redis, w.logger)
+	if err != nil {
+		return err
+	}
+	life.add("redis", func(context.Context) error { return client.Close() })
+	connection, err := connectNATS(w.settings.NATS, consume.InboxPrefix, w.logger)
+	if err != nil {
+		return err
+	}
+	life.add("nats", func(context.Context) error { connection.Conn.Close(); return nil })
+
+	consumer, err := consume.New(w.consumeOptions(connection, w.observed(metrics)))
+	if err != nil {
+		return err
+	}
+	w.consumer.Store(consumer)
+	ackWait, streamAge, err := consumer.Prepare(ctx)
+	if err != nil {
+		return ended(ctx, err)
+	}
+	instances, err := fleet.Join(connection.Conn, v, "throttles notifications", w.logger)
+	if err != nil {
+		return err
+	}
+	life.add("the micro service", func(context.Context) error { instances.Leave(); return nil })
+	life.background("counting instances", instances.Watch)
+
+	gate := w.newGate(client, tree, ackWait, retention(streamAge, w.settings.Event.MaxAge), instances.Alive, metrics)
+	w.gate.Store(gate)
+	life.background("watching redis", gate.Run)
+	life.background("looking at redis' settings", func(ctx context.Context) { w.warnOfEviction(ctx, gate, client) })
+	if w.started != nil {
+		w.started(gate, adminAddr)
+	}
+	return ended(ctx, consumer.Run(ctx, throttleOf{gate}, destination))
+}
+
+// ended drops the error that an orderly end leaves behind.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
+		return nil
+	}
+	return err
+}
+
+// levels are the rules that can deny.
+func levels(tree *throttle.Tree, policy string) []string {
+	var names []string
+	for _, node := range tree.Levels() {
+		names = append(names, node.Level)
+	}
+	if policy == config.FailureClosed {
+		names = append(names, throttle.LevelClosed)
+	}
+	return names
+}
+
+// unboundedRetention is how long deliveries are remembered where neither the stream nor the settings bound how late a
+// message can be delivered again.
+const unboundedRetention = 7 * 24 * time.Hour
+
+// retention is how long deliveries are remembered: longer than a message can be delivered again and still be sent.
+func retention(streamAge, maxAge time.Duration) time.Duration {
+	longest := max(streamAge, maxAge)
+	if longest == 0 {
+		longest = unboundedRetention
+	}
+	return longest + time.Hour
+}
+
+func (w *worker) observed(metrics *telemetry.Metrics) consume.Metrics {
+	if w.observe == nil {
+		return metrics
+	}
+	return w.observe(metrics)
+}
+
+func (w *worker) consumeOptions(connection *consume.Connection, metrics consume.Metrics) consume.Options {
+	return consume.Options{
+		Connection:  connection,
+		Names:       names(w.settings),
+		Provision:   w.settings.NATS.Provision,
+		AckWait:     w.settings.NATS.AckWait,
+		Decoder:     event.Decoder{Prefix: w.settings.NATS.Subject, MaxBytes: w.settings.Event.MaxBytes},
+		MaxAge:      w.settings.Event.MaxAge,
+		Concurrency: w.settings.Concurrency,
+		SendTimeout: w.settings.Slack.Timeout,
+		Shutdown:    w.settings.ShutdownTimeout,
+		Logger:      w.logger,
+		Metrics:     metrics,
+	}
+}
+
+func (w *worker) newGate(client redis.UniversalClient, tree *throttle.Tree, lease, kept time.Duration, instances func() int, metrics *telemetry.Metrics) *throttle.Gate {
+	settings := throttle.Settings{Tree: tree, Lease: lease, Retention: kept, Forward: w.settings.Limits.Shadow}
+	return throttle.NewGate(throttle.GateOptions{
+		Settings:     settings,
+		Redis:        newLimiter(client, w.settings.Redis, settings),
+		Policy:       throttle.Policy(w.settings.Redis.Failure),
+		Grace:        w.settings.Redis.Grace,
+		DenyCacheTTL: w.settings.Limits.DenyCacheTTL,
+		Instances:    instances,
+		Logger:       w.logger,
+		Metrics:      metrics,
+	})
+}
+
+func newLimiter(client redis.UniversalClient, settings config.Redis, s throttle.Settings) *throttle.Redis {
+	return throttle.NewRedis(throttle.RedisOptions{Client: client, Prefix: settings.Prefix, Timeout: settings.Timeout}, s)
+}
+
+// serveAdmin starts the server for metrics and probes, if one is wanted, and returns its address.
+func (w *worker) serveAdmin(ctx context.Context, life *lifecycle, metrics *telemetry.Metrics) (string, error) {
+	if w.settings.HTTP.Addr == "" {
+		return "", nil
+	}
+	admin := telemetry.NewAdmin(telemetry.AdminOptions{
+		Addr:         w.settings.HTTP.Addr,
+		FallbackPort: w.fallbackPort,
+		Gatherer:     metrics.Registry(),
+		Live:         func() error { return nil },
+		Ready:        func() error { return w.ready(ctx) },
+		Logger:       w.logger,
+	})
+	if err := admin.Listen(ctx); err != nil {
+		return "", err
+	}
+	served := make(chan error, 1)
+	go func() { served <- admin.Serve() }()
+	life.add("the admin server", func(stopping context.Context) error {
+		return errors.Join(admin.Shutdown(stopping), <-served)
+	})
+	return admin.Addr(), nil
+}
+
+// ready tells what keeps the worker from its work.
+func (w *worker) ready(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return errors.New("the worker is stopping")
+	}
+	consumer, gate := w.consumer.Load(), w.gate.Load()
+	if consumer == nil || gate == nil {
+		var err error
+		if consumer != nil {
+			err = consumer.Ready()
+		}
+		return errors.Join(errors.New("the worker is starting"), err)
+	}
+	return errors.Join(consumer.Ready(), gate.Ready())
+}
+
+// warnOfEviction says, once Redis is there, if it may throw away logs: every log that is lost lets a whole limit through
+// once more.
+func (w *worker) warnOfEviction(ctx context.Context, gate *throttle.Gate, client redis.UniversalClient) {
+	if gate.Await(ctx) != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, w.settings.Redis.Timeout)
+	defer cancel()
+	if policy, known := evictionPolicy(ctx, client); known && policy != noEviction {
+		w.logger.Warn("redis may evict what the limits are counted from", "maxmemory_policy", policy, "expected", noEviction)
+	}
+}
+
+// names are the places in JetStream.
+func names(settings config.Config) consume.Names {
+	return consume.Names{
+		Stream:            settings.NATS.Stream,
+		Subject:           settings.NATS.Subject,
+		Consumer:          settings.NATS.Consumer,
+		DeadLetterStream:  settings.DLQ.Stream,
+		DeadLetterSubject: settings.DLQ.Subject,
+	}
+}
+
+// connectNATS connects as a worker or, with the inbox prefix left out, as a producer.
+func connectNATS(settings config.NATS, inbox string, logger *slog.Logger) (*consume.Connection, error) {
+	options := consume.ConnectOptions{
+		URL: settings.URL.Reveal(), CredsFile: settings.CredsFile, User: settings.User,
+		Password: settings.Password.Reveal(), Token: settings.Token.Reveal(), Inbox: inbox, Logger: logger,
+	}
+	if settings.TLS.IsSet() {
+		tls, err := settings.TLS.ClientConfig()
+		if err != nil {
+			return nil, fmt.Errorf("reading the TLS files for nats: %w", err)
+		}
+		options.TLS = tls
+	}
+	return consume.Connect(options)
+}
+
+// sinkOf is a sink as the consumer sees it.
+type sinkOf struct {
+	sink.Sink
+	close func()
+}
+
+func newSink(settings config.Config, stdout io.Writer, colour bool, observe func(string, time.Duration)) (sinkOf, error) {
+	if settings.Sink == config.SinkConsole {
+		return sinkOf{sink.NewConsole(stdout, colour), func() {}}, nil
+	}
+	v, _, _ := buildInfo()
+	slack, err := sink.NewSlack(sink.SlackOptions{
+		Token:      settings.Slack.Token.Reveal(),
+		WebhookURL: settings.Slack.WebhookURL.Reveal(),
+		Channel:    settings.Slack.Channel,
+		Routes:     settings.Slack.Routes,
+		APIURL:     settings.Slack.APIURL,
+		Timeout:    settings.Slack.Timeout,
+		Observe:    func(result sink.Class, took time.Duration) { observe(string(result), took) },
+		Version:    v,
+	})
+	if err != nil {
+		return sinkOf{}, err
+	}
+	return sinkOf{slack, slack.Close}, nil
+}
