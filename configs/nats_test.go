@@ -1,0 +1,240 @@
+package configs_test
+
+import (
+	"context"
+	"errors"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/servertest"
+)
+
+// wait bounds what a test waits for, and is no expectation of how long it takes.
+const wait = 30 * time.Second
+
+// parseNATS reads the configuration as the server does.
+func parseNATS(t *testing.T, file string) *server.Options {
+	t.Helper()
+	for _, user := range []string{"OPERATOR", "NOTIFIER", "PRODUCER"} {
+		t.Setenv("NATS_"+user+"_PASSWORD", strings.ToLower(user)+"-secret")
+	}
+	parsed, err := server.ProcessConfigFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parsed
+}
+
+func loadNATSConfiguration(t *testing.T, file string) {
+	parsed := parseNATS(t, file)
+	parsed.HTTPPort = 0 // a fixed port, which may be taken
+	running := servertest.StartNATS(t, func(o *server.Options) { *o = *parsed.Clone() })
+	ctx, cancel := context.WithTimeout(t.Context(), wait)
+	defer cancel()
+
+	if connection, err := nats.Connect(running.URL); err == nil {
+		connection.Close()
+		t.Error("a client without a user gets in")
+	}
+
+	settings := load(t, map[string]string{"NOTIFIER_SINK": config.SinkConsole})
+	operator := signIn(t, running, "operator")
+	streams := operator.jetStream(t)
+	for stream, subjects := range map[string][]string{
+		settings.NATS.Stream: {settings.NATS.Subject, settings.NATS.Subject + ".>"},
+		settings.DLQ.Stream:  {settings.DLQ.Subject + ".>"},
+	} {
+		if _, err := streams.CreateStream(ctx, jetstream.StreamConfig{Name: stream, Subjects: subjects}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	consumer := jetstream.ConsumerConfig{Durable: settings.NATS.Consumer, AckPolicy: jetstream.AckExplicitPolicy}
+	if _, err := streams.CreateConsumer(ctx, settings.NATS.Stream, consumer); err != nil {
+		t.Fatal(err)
+	}
+
+	producer := signIn(t, running, "producer")
+	for _, subject := range []string{settings.NATS.Subject, settings.NATS.Subject + ".payments.refunds"} {
+		if _, err := producer.jetStream(t).Publish(ctx, subject, []byte("hello")); err != nil {
+			t.Fatalf("publish on %s: %v", subject, err)
+		}
+	}
+
+	worker := signIn(t, running, "notifier", nats.CustomInboxPrefix("_INBOX_notifier"))
+	work := worker.jetStream(t)
+	for _, stream := range []string{settings.NATS.Stream, settings.DLQ.Stream} {
+		if _, err := work.Stream(ctx, stream); err != nil {
+			t.Errorf("look at the stream %s: %v", stream, err)
+		}
+	}
+	shared, err := work.Consumer(ctx, settings.NATS.Stream, settings.NATS.Consumer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, settle := range []func(jetstream.Msg) error{
+		func(m jetstream.Msg) error { return errors.Join(m.InProgress(), m.DoubleAck(ctx)) },
+		func(m jetstream.Msg) error {
+			_, err := work.Publish(ctx, settings.DLQ.Subject+".bad_json", m.Data())
+			return errors.Join(err, m.TermWithReason("bad_json"))
+		},
+	} {
+		message, err := shared.Next(jetstream.FetchMaxWait(wait))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := settle(message); err != nil {
+			t.Errorf("settle an event: %v", err)
+		}
+	}
+	worker.requireNoDenial(t)
+	info, err := streams.Consumer(ctx, settings.NATS.Stream, settings.NATS.Consumer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if state := info.CachedInfo(); state.NumAckPending != 0 || state.NumPending != 0 {
+		t.Errorf("after settling, %d events are unacknowledged and %d wait, want none", state.NumAckPending, state.NumPending)
+	}
+
+	requireCounting(t, running, worker, operator)
+	requireDenials(t, worker, []string{
+		settings.NATS.Subject + ".payments",
+		"$JS.API.STREAM.DELETE." + settings.NATS.Stream,
+		"$JS.API.CONSUMER.DELETE." + settings.NATS.Stream + "." + settings.NATS.Consumer,
+		"$JS.API.CONSUMER.CREATE." + settings.NATS.Stream + ".another",
+		"other",
+	}, []string{settings.NATS.Subject + ".>", settings.DLQ.Subject + ".>", "_INBOX.>", ">"})
+	requireDenials(t, producer, []string{
+		settings.DLQ.Subject + ".bad_json",
+		"$JS.API.CONSUMER.MSG.NEXT." + settings.NATS.Stream + "." + settings.NATS.Consumer,
+		"$JS.ACK." + settings.NATS.Stream + "." + settings.NATS.Consumer + ".1",
+		"$SRV.PING.notifier",
+	}, []string{settings.NATS.Subject + ".>", "_INBOX_notifier.>", ">"})
+}
+
+// requireCounting has two workers find each other, and the operator both of them.
+func requireCounting(t *testing.T, running *servertest.NATS, worker, operator *client) {
+	t.Helper()
+	second := signIn(t, running, "notifier", nats.CustomInboxPrefix("_INBOX_notifier"))
+	var ids []string
+	for _, instance := range []*client{worker, second} {
+		service, err := micro.AddService(instance.Conn, micro.Config{Name: "notifier", Version: "1.0.0"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = service.Stop() })
+		ids = append(ids, service.Info().ID)
+		instance.requireNoDenial(t)
+	}
+	for _, asker := range []*client{worker, second, operator} {
+		replies, err := asker.SubscribeSync(asker.NewRespInbox())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := asker.PublishRequest("$SRV.PING.notifier", replies.Subject, nil); err != nil {
+			t.Fatal(err)
+		}
+		for range ids {
+			reply, err := replies.NextMsg(wait)
+			if err != nil {
+				t.Fatalf("answers to %s: %v", asker.user, err)
+			}
+			if !slices.ContainsFunc(ids, func(id string) bool { return strings.Contains(string(reply.Data), id) }) {
+				t.Errorf("answer to %s = %s, want one of %v", asker.user, reply.Data, ids)
+			}
+		}
+		asker.requireNoDenial(t)
+	}
+}
+
+func requireDenials(t *testing.T, c *client, publish, subscribe []string) {
+	t.Helper()
+	for _, subject := range publish {
+		if err := c.Publish(subject, nil); err != nil {
+			t.Fatal(err)
+		}
+		c.requireDenial(t, "publish on "+subject)
+	}
+	for _, subject := range subscribe {
+		subscription, err := c.SubscribeSync(subject)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.requireDenial(t, "subscribe to "+subject)
+		_ = subscription.Unsubscribe()
+	}
+}
+
+// client is one user's connection, with what the server denied it.
+type client struct {
+	*nats.Conn
+	user    string
+	denials chan error
+}
+
+func signIn(t *testing.T, running *servertest.NATS, user string, options ...nats.Option) *client {
+	t.Helper()
+	c := &client{user: user, denials: make(chan error, 100)}
+	options = append(options, nats.UserInfo(user, user+"-secret"),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { c.denials <- err }))
+	connection, err := nats.Connect(running.URL, options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(connection.Close)
+	c.Conn = connection
+	return c
+}
+
+func (c *client) jetStream(t *testing.T) jetstream.JetStream {
+	t.Helper()
+	js, err := jetstream.New(c.Conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
+}
+
+func (c *client) requireNoDenial(t *testing.T) {
+	t.Helper()
+	if err := c.FlushTimeout(wait); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-c.denials:
+		t.Errorf("the user %s: %v", c.user, err)
+	default:
+	}
+}
+
+func (c *client) requireDenial(t *testing.T, what string) {
+	t.Helper()
+	if err := c.FlushTimeout(wait); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-c.denials:
+		if !errors.Is(err, nats.ErrPermissionViolation) {
+			t.Errorf("the user %s: %s: %v, want a denial", c.user, what, err)
+		}
+	case <-time.After(wait):
+		t.Errorf("the user %s: %s: no denial", c.user, what)
+	}
+}
+
+// The scaler of Kubernetes asks for an account of this configuration.
+func TestScalerAsksForTheAccount(t *testing.T) {
+	account := decodeYAML[scaledObject](t, "kubernetes/scaled-object.yaml").Spec.Triggers[0].Metadata.Account
+	parsed := parseNATS(t, path.Join("nats", "notifier.conf"))
+	if !slices.ContainsFunc(parsed.Accounts, func(a *server.Account) bool { return a.Name == account }) {
+		t.Errorf("nats/notifier.conf has no account %q", account)
+	}
+}

@@ -1,0 +1,148 @@
+package configs_test
+
+import (
+	"crypto/ed25519"
+	"crypto/x509"
+	"encoding/pem"
+	"maps"
+	"math/big"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/config"
+)
+
+// secrets are stand-ins for what the files hold that settings name.
+var secrets = map[string]string{
+	"NOTIFIER_NATS_PASSWORD_FILE":     "change-me",
+	"NOTIFIER_REDIS_PASSWORD_FILE":    "change-me",
+	"NOTIFIER_SLACK_TOKEN_FILE":       "xoxb-change-me",
+	"NOTIFIER_SLACK_WEBHOOK_URL_FILE": "https://hooks.slack.com/services/T0/B0/change-me",
+}
+
+// load reads settings as a worker does, with nothing else in its environment.
+func load(t *testing.T, variables map[string]string) config.Config {
+	t.Helper()
+	for _, variable := range os.Environ() {
+		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "NOTIFIER_") {
+			t.Setenv(name, "") // counts as not set
+		}
+	}
+	for name, value := range variables {
+		t.Setenv(name, value)
+	}
+	settings, warnings, err := config.Load(config.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, warning := range warnings {
+		t.Errorf("a sample must not warn: %s", warning)
+	}
+	return settings
+}
+
+// withFiles puts files with proper content in the place of those that the variables name.
+func withFiles(t *testing.T, variables map[string]string) map[string]string {
+	t.Helper()
+	variables = maps.Clone(variables)
+	certificate, key := selfSigned(t)
+	for name, value := range variables {
+		if !strings.HasSuffix(name, "_FILE") || value == "" {
+			continue
+		}
+		var content string
+		switch {
+		case strings.HasSuffix(name, "_CA_FILE"), strings.HasSuffix(name, "_CERT_FILE"):
+			content = certificate
+		case strings.HasSuffix(name, "_KEY_FILE"):
+			content = key
+		default:
+			var known bool
+			if content, known = secrets[name]; !known {
+				t.Fatalf("%s: the test has nothing to put into this file", name)
+			}
+		}
+		file := filepath.Join(t.TempDir(), filepath.Base(value))
+		if err := os.WriteFile(file, []byte(content+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		variables[name] = file
+	}
+	return variables
+}
+
+func selfSigned(t *testing.T) (certificate, key string) {
+	t.Helper()
+	public, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true}
+	signed, err := x509.CreateCertificate(nil, template, template, public, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	encoded, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: signed})),
+		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded}))
+}
+
+func loadEnvironment(t *testing.T, file string) {
+	given, commented := assignments(t, file)
+	if len(given) == 0 {
+		t.Error("no setting is given")
+	}
+	if file != "notifier.env" && len(commented) > 0 {
+		t.Errorf("an example says what it sets, and nothing else: %v", commented)
+	}
+	settings := load(t, withFiles(t, given))
+	for _, of := range []config.TLS{settings.NATS.TLS, settings.Redis.TLS} {
+		if _, err := of.ClientConfig(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// The annotated file has every setting, and shows its default.
+func TestAnnotatedSettings(t *testing.T) {
+	given, commented := assignments(t, "notifier.env")
+	known := make(map[string]bool)
+	for _, setting := range config.Table() {
+		known[setting.Variable] = true
+		known[setting.Variable+"_FILE"] = setting.Secret
+		_, isGiven := given[setting.Variable]
+		_, fromFile := given[setting.Variable+"_FILE"]
+		shown, isCommented := commented[setting.Variable]
+		switch {
+		case isCommented && (isGiven || fromFile):
+			t.Errorf("%s is there twice", setting.Variable)
+		case isCommented && shown != setting.Default:
+			t.Errorf("%s is shown with %q, and its default is %q", setting.Variable, shown, setting.Default)
+		case !isCommented && !isGiven && !fromFile:
+			t.Errorf("%s is missing", setting.Variable)
+		}
+	}
+	for _, lines := range []map[string]string{given, commented} {
+		for name := range lines {
+			if !known[name] {
+				t.Errorf("%s is no setting", name)
+			}
+		}
+	}
+
+	plain := withFiles(t, given)
+	all := maps.Clone(commented)
+	maps.Copy(all, plain)
+	want, got := load(t, plain), load(t, all)
+	want.NATS.URLSet, want.Redis.URLSet, want.HTTP.AddrSet = true, true, true
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("with the comment signs gone the settings are\n%+v\nand not the defaults\n%+v", got, want)
+	}
+}
