@@ -1,0 +1,220 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/servertest"
+)
+
+// arena is the servers of one round, fresh for each contestant.
+type arena struct {
+	b     *testing.B
+	nats  *servertest.NATS
+	redis *servertest.Redis
+	slack *slackCounter
+	conn  *nats.Conn
+	js    jetstream.JetStream
+}
+
+func newArena(b *testing.B) *arena {
+	b.Helper()
+	a := &arena{b: b, nats: servertest.StartNATSProcess(b, ""), redis: servertest.StartRedis(b), slack: newSlackCounter(b)}
+	conn, err := nats.Connect(a.nats.URL)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(conn.Close)
+	a.conn = conn
+	if a.js, err = jetstream.New(conn); err != nil {
+		b.Fatal(err)
+	}
+	ctx := context.Background()
+	if _, err := a.js.CreateStream(ctx, jetstream.StreamConfig{
+		Name: stream, Subjects: []string{subject, subject + ".>"}, Retention: jetstream.WorkQueuePolicy,
+	}); err != nil {
+		b.Fatal(err)
+	}
+	if _, err := a.js.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
+		Durable: consumer, AckPolicy: jetstream.AckExplicitPolicy, AckWait: 30 * time.Second, MaxDeliver: -1, MaxAckPending: 20_000,
+	}); err != nil {
+		b.Fatal(err)
+	}
+	return a
+}
+
+// fill stores events over 20 categories.
+func (a *arena) fill(count int) {
+	a.b.Helper()
+	for i := range count {
+		if _, err := a.js.PublishAsync(eventSubject(i), eventBody(i)); err != nil {
+			a.b.Fatal(err)
+		}
+		if i%4000 == 3999 {
+			<-a.js.PublishAsyncComplete()
+		}
+	}
+	<-a.js.PublishAsyncComplete()
+}
+
+func eventSubject(i int) string { return fmt.Sprintf("%s.category%d", subject, i%20) }
+
+func eventBody(i int) []byte {
+	return fmt.Appendf(nil, `{"title":"disk %d is full","text":"94 %% of /var are used","severity":"error","source":"host%d"}`, i, i%50)
+}
+
+func (a *arena) left() int {
+	s, err := a.js.Stream(context.Background(), stream)
+	if err != nil {
+		a.b.Fatal(err)
+	}
+	return int(s.CachedInfo().State.Msgs)
+}
+
+// drain runs a contestant until the stream is empty: how long that took from the first acknowledgement on, and the most
+// memory that the contestant had.
+func (a *arena) drain(c contestant, count int) (took time.Duration, mebibytes float64) {
+	a.b.Helper()
+	a.fill(count)
+	process := a.start(c)
+	deadline := time.Now().Add(5 * time.Minute)
+	for a.left() == count {
+		a.mayGoOn(deadline)
+	}
+	start := time.Now()
+	for a.left() > 0 {
+		a.mayGoOn(deadline)
+	}
+	took = time.Since(start)
+	return took, peakMemory(a.b, process.Pid)
+}
+
+func (a *arena) mayGoOn(deadline time.Time) {
+	if time.Now().After(deadline) {
+		a.b.Fatal("the contestant does not finish")
+	}
+	time.Sleep(2 * time.Millisecond)
+}
+
+// contestant is one way to do the work.
+type contestant struct {
+	name             string
+	global, category int
+	concurrency      int
+}
+
+func (c contestant) limited(global, category int) contestant {
+	c.global, c.category = global, category
+	return c
+}
+
+var (
+	notifier  = contestant{name: "notifier", concurrency: 64}
+	plainPort = contestant{name: "plain"}
+	bareLoop  = contestant{name: "bare"}
+)
+
+// start runs a contestant as a process until the benchmark ends.
+func (a *arena) start(c contestant) *os.Process {
+	a.b.Helper()
+	var command *exec.Cmd
+	if c.name == notifier.name {
+		command = exec.Command(notifierBinary, "run")
+		command.Env = append(os.Environ(),
+			"NOTIFIER_NATS_URL="+a.nats.URL,
+			"NOTIFIER_REDIS_URL="+a.redis.URL(),
+			"NOTIFIER_SLACK_TOKEN=xoxb-bench", "NOTIFIER_SLACK_CHANNEL=C1", "NOTIFIER_SLACK_API_URL="+a.slack.url,
+			"NOTIFIER_CONCURRENCY="+strconv.Itoa(c.concurrency),
+			fmt.Sprintf("NOTIFIER_GLOBAL_LIMIT=%d/30m", c.global),
+			fmt.Sprintf("NOTIFIER_CATEGORY_LIMIT=%d/30m", c.category),
+			"NOTIFIER_HTTP_ADDR=off", "NOTIFIER_LOG_LEVEL=error")
+	} else {
+		command = exec.Command(os.Args[0])
+		command.Env = append(os.Environ(), roleVariable+"="+c.name,
+			natsVariable+"="+a.nats.URL, redisVariable+"="+a.redis.Addr, slackVariable+"="+a.slack.url,
+			limitVariable+"="+fmt.Sprintf("%d %d", c.global, c.category))
+	}
+	command.Stderr = os.Stderr
+	if err := command.Start(); err != nil {
+		a.b.Fatal(err)
+	}
+	a.b.Cleanup(func() {
+		_ = command.Process.Kill()
+		_ = command.Wait()
+	})
+	return command.Process
+}
+
+// peakMemory is the most memory that a process had resident, in MiB; 0 where the system does not tell.
+func peakMemory(b *testing.B, pid int) float64 {
+	b.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(status)) {
+		if value, found := strings.CutPrefix(line, "VmHWM:"); found {
+			var kibibytes float64
+			if _, err := fmt.Sscan(value, &kibibytes); err != nil {
+				b.Fatal(err)
+			}
+			return kibibytes / 1024
+		}
+	}
+	return 0
+}
+
+// eventNumber finds the event in a message, whether it came as a form or as JSON.
+var eventNumber = regexp.MustCompile(`disk(?:\+|%20| )(\d+)`)
+
+// slackCounter takes every message at once and notes when each came.
+type slackCounter struct {
+	url   string
+	timed bool // note arrivals; else messages are only taken
+
+	mu      sync.Mutex
+	arrived map[string]time.Time // by the number in the title
+}
+
+func newSlackCounter(b *testing.B) *slackCounter {
+	b.Helper()
+	s := &slackCounter{arrived: make(map[string]time.Time)}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(s.answer))
+	server.Config.ConnState = func(net.Conn, http.ConnState) {}
+	server.Start()
+	b.Cleanup(server.Close)
+	s.url = server.URL + "/api/"
+	return s
+}
+
+func (s *slackCounter) answer(w http.ResponseWriter, r *http.Request) {
+	now := time.Now()
+	if !s.timed {
+		_, _ = io.Copy(io.Discard, r.Body)
+	} else if body, err := io.ReadAll(r.Body); err != nil {
+		return
+	} else if match := eventNumber.FindSubmatch(body); match != nil {
+		s.mu.Lock()
+		if _, again := s.arrived[string(match[1])]; !again {
+			s.arrived[string(match[1])] = now
+		}
+		s.mu.Unlock()
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = io.WriteString(w, `{"ok":true,"channel":"C1","ts":"1700000000.000100"}`)
+}

@@ -1,0 +1,302 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
+)
+
+// rounds is how often each contestant runs; the best counts.
+const rounds = 3
+
+// once makes a benchmark run its whole comparison one time, whatever -benchtime says.
+func once(b *testing.B) bool {
+	b.ReportMetric(0, "ns/op")
+	return b.N == 1
+}
+
+// BenchmarkDrainFlood empties a stream that is almost all dropped.
+func BenchmarkDrainFlood(b *testing.B) {
+	const events = 200_000
+	best := make(map[string]time.Duration)
+	memory := 0.0
+	for range rounds {
+		for _, c := range []contestant{bareLoop, notifier.limited(100, 10), plainPort.limited(100, 10)} {
+			b.Run(c.name, func(b *testing.B) {
+				took, mebibytes := newArena(b).drain(c, events)
+				if best[c.name] == 0 || took < best[c.name] {
+					best[c.name] = took
+				}
+				if c.name == notifier.name {
+					memory = max(memory, mebibytes)
+				}
+				b.ReportMetric(events/took.Seconds(), "events/s")
+				once(b)
+			})
+		}
+	}
+	conclude("flood, %d events: notifier %.0f/s, bare loop %.0f/s, plain port %.0f/s", events,
+		events/best["notifier"].Seconds(), events/best["bare"].Seconds(), events/best["plain"].Seconds())
+	conclude("flood: notifier = %.2f of the bare loop, %.1f times the plain port, %.0f MiB at most",
+		best["bare"].Seconds()/best["notifier"].Seconds(), best["plain"].Seconds()/best["notifier"].Seconds(), memory)
+}
+
+// BenchmarkAllAdmitted delivers everything, 64 deliveries at once.
+func BenchmarkAllAdmitted(b *testing.B) {
+	const events = 20_000
+	best := make(map[string]time.Duration)
+	for range rounds {
+		for _, c := range []contestant{notifier.limited(throttle.MaxCount, throttle.MaxCount), plainPort.limited(throttle.MaxCount, throttle.MaxCount)} {
+			b.Run(c.name, func(b *testing.B) {
+				took, _ := newArena(b).drain(c, events)
+				if best[c.name] == 0 || took < best[c.name] {
+					best[c.name] = took
+				}
+				b.ReportMetric(events/took.Seconds(), "events/s")
+				once(b)
+			})
+		}
+	}
+	conclude("all admitted, %d events: notifier %.0f/s, plain port %.0f/s: %.2f times the plain port", events,
+		events/best["notifier"].Seconds(), events/best["plain"].Seconds(), best["plain"].Seconds()/best["notifier"].Seconds())
+}
+
+// BenchmarkLatency measures from publishing an event to the request at Slack, at 20 events a second.
+func BenchmarkLatency(b *testing.B) {
+	const (
+		events = 300
+		gap    = 50 * time.Millisecond
+	)
+	results := make(map[string][]time.Duration)
+	for _, c := range []contestant{notifier.limited(throttle.MaxCount, throttle.MaxCount), plainPort.limited(throttle.MaxCount, throttle.MaxCount)} {
+		b.Run(c.name, func(b *testing.B) {
+			latencies := newArena(b).latencies(c, events, gap)
+			results[c.name] = latencies
+			b.ReportMetric(float64(percentile(latencies, 50).Microseconds()), "µs-p50")
+			b.ReportMetric(float64(percentile(latencies, 99).Microseconds()), "µs-p99")
+			once(b)
+		})
+	}
+	for _, p := range []int{50, 99} {
+		n, plain := percentile(results["notifier"], p), percentile(results["plain"], p)
+		conclude("publish to Slack at 20/s, p%d: notifier %v, plain port %v: %.2f times the plain port", p, n, plain, n.Seconds()/plain.Seconds())
+	}
+}
+
+func (a *arena) latencies(c contestant, events int, gap time.Duration) []time.Duration {
+	a.b.Helper()
+	const warmUp = 20
+	a.slack.timed = true
+	a.start(c)
+	published := make(map[string]time.Time)
+	ctx := context.Background()
+	ticker := time.NewTicker(gap)
+	defer ticker.Stop()
+	for i := range events + warmUp {
+		<-ticker.C
+		published[strconv.Itoa(i)] = time.Now()
+		if _, err := a.js.Publish(ctx, eventSubject(i), eventBody(i)); err != nil {
+			a.b.Fatal(err)
+		}
+	}
+	deadline := time.Now().Add(time.Minute)
+	for a.left() > 0 {
+		a.mayGoOn(deadline)
+	}
+	a.slack.mu.Lock()
+	defer a.slack.mu.Unlock()
+	var latencies []time.Duration
+	for i := warmUp; i < warmUp+events; i++ {
+		arrived, here := a.slack.arrived[strconv.Itoa(i)]
+		if !here {
+			a.b.Fatalf("event %d did not arrive at Slack", i)
+		}
+		latencies = append(latencies, arrived.Sub(published[strconv.Itoa(i)]))
+	}
+	slices.Sort(latencies)
+	return latencies
+}
+
+func percentile(sorted []time.Duration, p int) time.Duration { return sorted[(len(sorted)-1)*p/100] }
+
+// decisionTime is how long each measurement of decisions runs.
+const decisionTime = time.Second
+
+// askers is how many batches are under way at once, so that Redis never waits for one.
+const askers = 4
+
+// BenchmarkDecisions asks one Redis, in batches and one event a call.
+func BenchmarkDecisions(b *testing.B) {
+	server := servertest.StartRedis(b)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr, PoolSize: askers})
+	b.Cleanup(func() { _ = client.Close() })
+	for _, kind := range []struct {
+		name  string
+		limit int
+	}{{"denied", 100}, {"admitted", throttle.MaxCount}} {
+		pipelined := perSecond(b, client, kind.name+"/plain-pipeline-of-64", plainPipeline(client, kind.limit))
+		for _, size := range []int{1, 16, 64, 256} {
+			rate := perSecond(b, client, fmt.Sprintf("%s/batch-%d", kind.name, size), batches(b, client, kind.limit, 20, size))
+			conclude("%s, batch of %d: %.0f/s, %.1f times one event a call over a pipeline of 64 (%.0f/s)", kind.name, size, rate, rate/pipelined, pipelined)
+		}
+	}
+}
+
+// BenchmarkDecisionCost compares one decision under small and under large circumstances.
+func BenchmarkDecisionCost(b *testing.B) {
+	server := servertest.StartRedis(b)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr, PoolSize: askers})
+	b.Cleanup(func() { _ = client.Close() })
+	measure := func(name string, limit, categories int) float64 {
+		if err := client.FlushAll(context.Background()).Err(); err != nil {
+			b.Fatal(err)
+		}
+		fillLimit(b, client, limit, categories)
+		return perSecondKept(b, name, batches(b, client, limit, categories, 1))
+	}
+	small := measure("limit-100", 100, 20)
+	large := measure("limit-1000000", 1_000_000, 20)
+	conclude("a denial with a full limit of 1,000,000 costs %.2f times one with a full limit of 100", small/large)
+	few := measure("categories-20", throttle.MaxCount, 20)
+	many := measure("categories-100000", throttle.MaxCount, 100_000)
+	conclude("an admission among 100,000 categories costs %.2f times one among 20", few/many)
+}
+
+// asker makes one call and returns how many events it asked for.
+type asker func(worker, round int) (int, error)
+
+func perSecond(b *testing.B, client *redis.Client, name string, ask asker) float64 {
+	b.Helper()
+	if err := client.FlushAll(context.Background()).Err(); err != nil {
+		b.Fatal(err)
+	}
+	return perSecondKept(b, name, ask)
+}
+
+// perSecondKept is the best rate of several rounds.
+func perSecondKept(b *testing.B, name string, ask asker) float64 {
+	b.Helper()
+	best := 0.0
+	b.Run(name, func(b *testing.B) {
+		for round := range rounds {
+			best = max(best, rate(b, round, ask))
+		}
+		b.ReportMetric(best, "decisions/s")
+		once(b)
+	})
+	return best
+}
+
+func rate(b *testing.B, round int, ask asker) float64 {
+	b.Helper()
+	var (
+		working sync.WaitGroup
+		mu      sync.Mutex
+		total   int
+	)
+	start := time.Now()
+	for worker := range askers {
+		working.Go(func() {
+			events := 0
+			for i := 0; time.Since(start) < decisionTime; i++ {
+				n, err := ask(worker, round*100_000_000+i)
+				if err != nil {
+					b.Error(err)
+					return
+				}
+				events += n
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			total += events
+		})
+	}
+	working.Wait()
+	return float64(total) / time.Since(start).Seconds()
+}
+
+// batches asks the limiter, `size` events a call.
+func batches(b *testing.B, client *redis.Client, limit, categories, size int) asker {
+	b.Helper()
+	limiter := newLimiter(b, client, limit)
+	stored := time.Now()
+	return func(worker, round int) (int, error) {
+		requests := make([]throttle.Request, size)
+		for i := range requests {
+			n := (round*size+i)*askers + worker
+			requests[i] = throttle.Request{
+				ID: stream + ":" + strconv.Itoa(n), Derived: true, Cost: 1,
+				Message:  throttle.Message{Stream: stream, Sequence: uint64(n), Stored: stored},
+				Category: "category" + strconv.Itoa(n%categories),
+			}
+		}
+		_, err := limiter.Decide(context.Background(), requests)
+		return size, err
+	}
+}
+
+func newLimiter(b *testing.B, client *redis.Client, limit int) *throttle.Redis {
+	b.Helper()
+	limits := throttle.Limits{{Count: int64(limit), Window: 30 * time.Minute}}
+	tree, err := throttle.NewTree(limits, limits, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return throttle.NewRedis(throttle.RedisOptions{Client: client, Prefix: "notifier", Timeout: 10 * time.Second},
+		throttle.Settings{Tree: tree, Lease: 30 * time.Second, Retention: time.Hour})
+}
+
+// fillLimit puts entries into the logs as admissions would: a full root log, or one event in each category.
+func fillLimit(b *testing.B, client *redis.Client, limit, categories int) {
+	b.Helper()
+	ctx := context.Background()
+	now := float64(time.Now().UnixMicro())
+	pipe := client.Pipeline()
+	flush := func() {
+		if _, err := pipe.Exec(ctx); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for i := range min(limit, 1_000_000) {
+		pipe.ZAdd(ctx, "{notifier}:log", redis.Z{Score: now - float64(i%1000), Member: "old:" + strconv.Itoa(i)})
+		if i%10_000 == 9_999 {
+			flush()
+		}
+	}
+	for i := range categories {
+		pipe.ZAdd(ctx, "{notifier}:log:category"+strconv.Itoa(i), redis.Z{Score: now, Member: "old:" + strconv.Itoa(i)})
+		if i%10_000 == 9_999 {
+			flush()
+		}
+	}
+	flush()
+}
+
+// plainPipeline asks the plain port's script, one event a call, 64 calls in flight.
+func plainPipeline(client *redis.Client, limit int) asker {
+	const inFlight = 64
+	ctx := context.Background()
+	loaded := sync.OnceValue(func() error { return plainScript.Load(ctx, client).Err() })
+	return func(worker, round int) (int, error) {
+		if err := loaded(); err != nil {
+			return 0, err
+		}
+		pipe := client.Pipeline()
+		for i := range inFlight {
+			n := (round*inFlight+i)*askers + worker
+			plainScript.EvalSha(ctx, pipe, []string{"{plain}:log", "{plain}:log:category" + strconv.Itoa(n%20)},
+				limit, limit, stream+":"+strconv.Itoa(n), (30 * time.Minute).Microseconds())
+		}
+		_, err := pipe.Exec(ctx)
+		return inFlight, err
+	}
+}
