@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -36,13 +38,13 @@ type Connection struct {
 
 	mu        sync.Mutex
 	reconnect time.Time // the latest time at which the connection was there again
-	denied    map[string]bool
+	denied    []string  // each once, in the order in which it came up
 }
 
 // Connect starts connecting and does not wait for it. The error is one that waiting does not mend, such as a file of
 // credentials that cannot be read.
 func Connect(o ConnectOptions) (*Connection, error) {
-	c := &Connection{closed: make(chan struct{}), denied: make(map[string]bool)}
+	c := &Connection{closed: make(chan struct{})}
 	options := []nats.Option{
 		nats.Name("notifier"),
 		nats.RetryOnFailedConnect(true),
@@ -116,17 +118,22 @@ func (c *Connection) reconnectFailed(logger *slog.Logger) nats.ConnErrHandler {
 	}
 }
 
+// acknowledged matches the subject of an acknowledgement, which differs from message to message after the consumer's name.
+var acknowledged = regexp.MustCompile(`(\$JS\.ACK\.[^."]+\.[^."]+)[^"]*`)
+
 // asyncError reports what the server complains about. A missing permission looks like a timeout to whoever asked, so it
 // is said here, once for each subject.
 func (c *Connection) asyncError(logger *slog.Logger, sub *nats.Subscription, err error) {
 	if errors.Is(err, nats.ErrPermissionViolation) {
-		text := err.Error()
+		text := acknowledged.ReplaceAllString(err.Error(), "$1.>")
 		c.mu.Lock()
-		known := c.denied[text] || len(c.denied) > 100
-		c.denied[text] = true
+		known := slices.Contains(c.denied, text) || len(c.denied) == mostDenied
+		if !known {
+			c.denied = append(c.denied, text)
+		}
 		c.mu.Unlock()
 		if !known && !optional(text) {
-			logger.Error("nats permission is missing", "error", err)
+			logger.Error("nats permission is missing", "error", text)
 		}
 		return
 	}
@@ -137,12 +144,15 @@ func (c *Connection) asyncError(logger *slog.Logger, sub *nats.Subscription, err
 	logger.Warn("nats reports an error", "subject", subject, "error", err)
 }
 
-// Denied lists what the server did not permit so far.
+// mostDenied bounds what is remembered of that.
+const mostDenied = 100
+
+// Denied lists what the server did not permit so far, in the order in which that came up.
 func (c *Connection) Denied() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var denied []string
-	for text := range c.denied {
+	for _, text := range c.denied {
 		if !optional(text) {
 			denied = append(denied, text)
 		}

@@ -12,9 +12,16 @@ import (
 const unjudged = time.Second
 
 // decideAll decides about messages as they come, in batches of what has come, until no more do. Once the context has
-// ended they are given back instead. Deliveries and dead letters go on in the work context.
+// ended they are kept, and given back when no more come: before, the last request for messages would get them again.
+// Deliveries and dead letters go on in the work context.
 func (w *Worker) decideAll(ctx, work context.Context) {
 	batch := make([]*message, 0, MaxBatch)
+	var undecided []*message
+	defer func() {
+		for _, m := range undecided {
+			w.giveBack(m, 0)
+		}
+	}()
 	for m := range w.incoming {
 		batch = append(batch[:0], m)
 		for len(batch) < MaxBatch && len(w.incoming) > 0 {
@@ -25,12 +32,10 @@ func (w *Worker) decideAll(ctx, work context.Context) {
 			batch = append(batch, next)
 		}
 		if ctx.Err() != nil {
-			for _, m := range batch {
-				w.giveBack(m, 0)
-			}
+			undecided = append(undecided, batch...)
 			continue
 		}
-		w.decideBatch(ctx, work, batch)
+		undecided = append(undecided, w.decideBatch(ctx, work, batch)...)
 	}
 }
 
@@ -41,8 +46,9 @@ type candidate struct {
 	lookUp bool
 }
 
-// decideBatch takes messages through decoding and decision. Drops are settled here; the rest is handed on.
-func (w *Worker) decideBatch(ctx, work context.Context, batch []*message) {
+// decideBatch takes messages through decoding and decision. Drops are settled here; the rest is handed on. It returns
+// those that it had not decided about when the context ended.
+func (w *Worker) decideBatch(ctx, work context.Context, batch []*message) (undecided []*message) {
 	var (
 		settled    []settlement
 		candidates []candidate
@@ -77,15 +83,15 @@ func (w *Worker) decideBatch(ctx, work context.Context, batch []*message) {
 	w.settler.settle(settled...)
 	for len(candidates) > 0 {
 		n := w.reserve(ctx, len(candidates))
-		if n == 0 { // the context has ended
+		if n == 0 || !w.decide(ctx, work, candidates[:n]) { // the context has ended
 			for _, c := range candidates {
-				w.giveBack(c.message, 0)
+				undecided = append(undecided, c.message)
 			}
-			return
+			return undecided
 		}
-		w.decide(ctx, work, candidates[:n])
 		candidates = candidates[n:]
 	}
+	return nil
 }
 
 // read finds out what a message is about: an event, or the level that is known to be full (found without decoding
@@ -119,9 +125,14 @@ func (w *Worker) read(m *message, again bool) (e event.Event, full string, fault
 const clockSkew = 5 * time.Second
 
 // deliveredBefore tells whether the message may have been in someone's hands: the consumer says so, or it was stored
-// before the connection was last lost, since a server that was killed forgets what it had delivered.
+// before the connection or the consumer was last lost, since a server that was killed forgets what it had delivered, and
+// a consumer that was made anew does not know.
 func (w *Worker) deliveredBefore(m *message) bool {
-	return m.delivered > 1 || m.stored.Before(w.o.Connection.lastReconnect().Add(clockSkew))
+	forgotten := w.o.Connection.lastReconnect()
+	if refound := w.place.Load().refound; refound.After(forgotten) {
+		forgotten = refound
+	}
+	return m.delivered > 1 || m.stored.Before(forgotten.Add(clockSkew))
 }
 
 func (w *Worker) tooOld(m *message) bool {
@@ -165,8 +176,9 @@ func (w *Worker) work(task func()) {
 	})
 }
 
-// decide asks the throttle about candidates, for each of which a place in hand is reserved.
-func (w *Worker) decide(ctx, work context.Context, candidates []candidate) {
+// decide asks the throttle about candidates, for each of which a place in hand is reserved. It does not get to decide if
+// the context ends first.
+func (w *Worker) decide(ctx, work context.Context, candidates []candidate) (decided bool) {
 	asked := make([]Candidate, len(candidates))
 	for i, c := range candidates {
 		asked[i] = Candidate{Event: c.event, Stream: c.stream, Sequence: c.sequence, Stored: c.stored, LookUp: c.lookUp}
@@ -174,10 +186,13 @@ func (w *Worker) decide(ctx, work context.Context, candidates []candidate) {
 	decisions, err := w.throttle.Decide(ctx, asked)
 	if err != nil {
 		w.vacate(len(candidates))
+		if ctx.Err() != nil {
+			return false
+		}
 		for _, c := range candidates {
 			w.giveBack(c.message, jitter(unjudged))
 		}
-		return
+		return true
 	}
 	var settled []settlement
 	for i, decision := range decisions {
@@ -204,4 +219,5 @@ func (w *Worker) decide(ctx, work context.Context, candidates []candidate) {
 		}
 	}
 	w.settler.settle(settled...)
+	return true
 }

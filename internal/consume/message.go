@@ -18,25 +18,28 @@ type message struct {
 	delivered uint64 // how often the consumer has delivered it, this time included
 	category  string // "" until known, or if it is none
 
+	connection uint64 // how often the connection had been lost when it was asked for
+
 	mu       sync.Mutex
 	deadline time.Time // until then it is certainly this worker's
 	extended time.Time // when the deadline was last set
 }
 
 // newMessage takes over a message that was asked for at `asked`: the server started its acknowledgement wait later.
-func newMessage(msg jetstream.Msg, asked time.Time, ackWait time.Duration) (*message, error) {
+func newMessage(msg jetstream.Msg, asked time.Time, connection uint64, ackWait time.Duration) (*message, error) {
 	meta, err := msg.Metadata()
 	if err != nil {
 		return nil, err
 	}
 	return &message{
-		Msg:       msg,
-		stream:    meta.Stream,
-		sequence:  meta.Sequence.Stream,
-		stored:    meta.Timestamp,
-		delivered: meta.NumDelivered,
-		deadline:  asked.Add(ackWait),
-		extended:  asked,
+		Msg:        msg,
+		stream:     meta.Stream,
+		sequence:   meta.Sequence.Stream,
+		stored:     meta.Timestamp,
+		delivered:  meta.NumDelivered,
+		connection: connection,
+		deadline:   asked.Add(ackWait),
+		extended:   asked,
 	}, nil
 }
 

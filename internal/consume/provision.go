@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -48,15 +49,23 @@ func (n Names) DeadLetterConfig() jetstream.StreamConfig {
 	}
 }
 
-func (n Names) consumerConfig(ackWait time.Duration) jetstream.ConsumerConfig {
-	return jetstream.ConsumerConfig{
-		Durable:        n.Consumer,
-		AckPolicy:      jetstream.AckExplicitPolicy,
-		AckWait:        ackWait,
-		MaxDeliver:     -1,
-		MaxAckPending:  maxAckPending,
-		FilterSubjects: []string{n.Subject, n.Subject + ".>"},
+// consumerConfig is the consumer as it is provisioned. In a stream that holds other subjects too it filters; where there
+// is nothing to filter it does not, since the server delivers a third slower then.
+func (n Names) consumerConfig(ackWait time.Duration, streamSubjects []string) jetstream.ConsumerConfig {
+	config := jetstream.ConsumerConfig{
+		Durable:       n.Consumer,
+		AckPolicy:     jetstream.AckExplicitPolicy,
+		AckWait:       ackWait,
+		MaxDeliver:    -1,
+		MaxAckPending: maxAckPending,
 	}
+	own := n.StreamConfig().Subjects
+	for _, subject := range streamSubjects {
+		if !slices.Contains(own, subject) {
+			config.FilterSubjects = own
+		}
+	}
+	return config
 }
 
 // place is the consumer as it was found or made.
@@ -64,6 +73,7 @@ type place struct {
 	consumer  jetstream.Consumer
 	ackWait   time.Duration
 	streamAge time.Duration // how long the stream keeps messages; 0 for ever or not known
+	refound   time.Time     // when it was there again after it had been gone; the zero time at first
 }
 
 // apiTimeout bounds one request to the JetStream API.
@@ -100,7 +110,11 @@ func (n Names) create(ctx context.Context, js jetstream.JetStream, ackWait time.
 	if err := ensureStream(ctx, js, n.StreamConfig(), logger); err != nil {
 		return nil, err
 	}
-	consumer, err := js.CreateConsumer(ctx, n.Stream, n.consumerConfig(ackWait))
+	stream, err := js.Stream(ctx, n.Stream)
+	if err != nil {
+		return nil, err
+	}
+	consumer, err := js.CreateConsumer(ctx, n.Stream, n.consumerConfig(ackWait, stream.CachedInfo().Config.Subjects))
 	if errors.Is(err, jetstream.ErrConsumerExists) { // another instance was faster
 		return js.Consumer(ctx, n.Stream, n.Consumer)
 	}

@@ -31,14 +31,14 @@ func (w *Worker) pull(ctx context.Context) error {
 			}
 			return err
 		}
-		asked := time.Now()
+		asked, connection := time.Now(), w.conn.Stats().Reconnects
 		batch, err := w.place.Load().consumer.Fetch(demand, jetstream.FetchMaxWait(min(pollTime, w.ackWait/4)))
 		if err == nil {
 			received := 0
 			handing := time.Duration(0)
 			for msg := range batch.Messages() {
 				received++
-				handing += w.pass(msg, asked)
+				handing += w.pass(msg, asked, connection)
 			}
 			demand = nextDemand(demand, received, handing, w.ackWait)
 			err = batch.Error()
@@ -52,8 +52,8 @@ func (w *Worker) pull(ctx context.Context) error {
 }
 
 // pass hands a message on and tells how long that took.
-func (w *Worker) pass(msg jetstream.Msg, asked time.Time) time.Duration {
-	m, err := newMessage(msg, asked, w.ackWait)
+func (w *Worker) pass(msg jetstream.Msg, asked time.Time, connection uint64) time.Duration {
+	m, err := newMessage(msg, asked, connection, w.ackWait)
 	if err != nil {
 		w.logger.Error("a message without JetStream's metadata was left alone", "error", err)
 		return 0

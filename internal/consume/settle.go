@@ -3,7 +3,10 @@ package consume
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -35,7 +38,17 @@ type settler struct {
 	metrics Metrics
 	queue   chan []settlement
 	done    chan struct{}
-	patient time.Duration // how long a confirmation is waited for before the server's redelivery is left to settle it
+	cut     <-chan struct{} // closed when nothing is waited for any more
+	patient time.Duration   // how long a confirmation is waited for before the server's redelivery is left to settle it
+
+	mu   sync.Mutex
+	late map[stored]time.Time // what was settled late, and until when that is remembered
+}
+
+// stored names a message, also if the stream is made anew.
+type stored struct {
+	sequence uint64
+	at       int64
 }
 
 // settleQueue is how many batches may wait; more make the worker wait.
@@ -44,19 +57,30 @@ const settleQueue = 64
 // confirmTimeout is how long one confirmation is waited for before the batch is said again.
 const confirmTimeout = 2 * time.Second
 
-func newSettler(conn *nats.Conn, metrics Metrics, ackWait time.Duration) *settler {
+func newSettler(conn *nats.Conn, metrics Metrics, ackWait time.Duration, cut <-chan struct{}) *settler {
 	s := &settler{
 		conn: conn, metrics: metrics,
-		queue: make(chan []settlement, settleQueue), done: make(chan struct{}), patient: 4 * ackWait,
+		queue: make(chan []settlement, settleQueue), done: make(chan struct{}), cut: cut, patient: 4 * ackWait,
+		late: make(map[stored]time.Time),
 	}
 	go s.run()
 	return s
 }
 
-// settle hands over what is to be acknowledged. It may wait for earlier batches.
+// settle hands over what is to be acknowledged. It may wait for earlier batches, but not beyond the cut: then the
+// server's redelivery settles what there is no room for.
 func (s *settler) settle(batch ...settlement) {
-	if len(batch) > 0 {
-		s.queue <- batch
+	if len(batch) == 0 {
+		return
+	}
+	select {
+	case s.queue <- batch:
+		return
+	default:
+	}
+	select {
+	case s.queue <- batch:
+	case <-s.cut:
 	}
 }
 
@@ -87,15 +111,17 @@ func (s *settler) run() {
 	}
 }
 
-// acknowledge says a batch until the server confirms it. An acknowledgement that comes late still removes the message.
+// acknowledge says a batch until the server confirms it, all on one connection: what was said on a connection that was
+// lost before the confirmation may not have arrived. An acknowledgement that comes late still removes the message.
 func (s *settler) acknowledge(batch []settlement) bool {
 	giveUp := time.Now().Add(s.patient)
 	last := batch[len(batch)-1]
 	for time.Now().Before(giveUp) && !s.conn.IsClosed() {
+		connections := s.conn.Stats().Reconnects
 		for _, settled := range batch[:len(batch)-1] {
 			_ = s.conn.Publish(settled.Reply(), sayAck) // a failure shows in the confirmation
 		}
-		if _, err := s.conn.Request(last.Reply(), sayAck, confirmTimeout); err == nil {
+		if _, err := s.conn.Request(last.Reply(), sayAck, confirmTimeout); err == nil && s.conn.Stats().Reconnects == connections {
 			return true
 		}
 		for !s.conn.IsConnected() && !s.conn.IsClosed() && time.Now().Before(giveUp) {
@@ -105,7 +131,10 @@ func (s *settler) acknowledge(batch []settlement) bool {
 	return false
 }
 
+// count counts what is confirmed. A message that was settled late may have been delivered again before that, and its
+// second settlement does not count.
 func (s *settler) count(batch []settlement) {
+	batch = slices.DeleteFunc(batch, s.again())
 	type kind struct {
 		category string
 		outcome  Outcome
@@ -120,6 +149,31 @@ func (s *settler) count(batch []settlement) {
 		if k.level != "" {
 			s.metrics.Dropped(k.category, k.level, n)
 		}
+	}
+}
+
+// again returns a function that tells whether a settlement is a message's second one. It remembers the late ones: those of
+// a connection that was lost since, and those whose lease had run out.
+func (s *settler) again() func(settlement) bool {
+	now, connection := time.Now(), s.conn.Stats().Reconnects
+	tidy := false
+	return func(settled settlement) bool {
+		late := settled.connection != connection || settled.left() <= 0
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if !late && len(s.late) == 0 {
+			return false
+		}
+		name := stored{settled.sequence, settled.stored.UnixNano()}
+		_, again := s.late[name]
+		if late {
+			if !tidy {
+				tidy = true
+				maps.DeleteFunc(s.late, func(_ stored, until time.Time) bool { return now.After(until) })
+			}
+			s.late[name] = now.Add(s.patient)
+		}
+		return again
 	}
 }
 

@@ -101,6 +101,9 @@ func (w *Worker) findConsumer(ctx context.Context) error {
 			w.trouble.consumerFound(err)
 		}
 		if err == nil {
+			if w.place.Load() != nil {
+				found.refound = time.Now()
+			}
 			w.place.Store(&found)
 			return nil
 		}
@@ -140,11 +143,14 @@ func (w *Worker) Run(ctx context.Context, throttle Throttle, sink Sink) error {
 	w.incoming = make(chan *message, MaxBatch)
 	w.hand = make(chan struct{}, handSize+w.o.Concurrency)
 	w.sending = make(chan struct{}, w.o.Concurrency)
-	w.settler = newSettler(w.conn, w.metrics, w.ackWait)
 
 	// Deliveries outlive the context: they have until the shutdown timeout.
 	work, abandon := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer abandon(nil)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	context.AfterFunc(ctx, func() { w.cut(work, abandon) })
+	w.settler = newSettler(w.conn, w.metrics, w.ackWait, work.Done())
 	w.keeper = newKeeper(w)
 	keeping, stopKeeping := context.WithCancel(work)
 	defer stopKeeping()
@@ -155,8 +161,9 @@ func (w *Worker) Run(ctx context.Context, throttle Throttle, sink Sink) error {
 	w.decideAll(ctx, work)
 	err := <-pulled
 
-	w.finish(abandon)
-	flushing, cancel := context.WithTimeout(work, confirmTimeout)
+	stop()
+	w.working.Wait()
+	flushing, cancel := context.WithTimeout(context.WithoutCancel(work), confirmTimeout)
 	defer cancel()
 	w.settler.close(flushing)
 	_ = w.conn.FlushWithContext(flushing)
@@ -165,18 +172,12 @@ func (w *Worker) Run(ctx context.Context, throttle Throttle, sink Sink) error {
 
 var errShutdown = errors.New("the shutdown timeout is over")
 
-// finish waits for the deliveries in hand; those that take too long are cut and given back.
-func (w *Worker) finish(abandon context.CancelCauseFunc) {
-	finished := make(chan struct{})
-	go func() {
-		w.working.Wait()
-		close(finished)
-	}()
+// cut ends the deliveries in hand that take too long. They are given back.
+func (w *Worker) cut(work context.Context, abandon context.CancelCauseFunc) {
 	select {
-	case <-finished:
+	case <-work.Done(): // all are finished
 	case <-time.After(w.o.Shutdown):
 		w.logger.Warn("deliveries in hand are given back", "count", len(w.hand))
 		abandon(errShutdown)
-		<-finished
 	}
 }

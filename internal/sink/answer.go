@@ -170,19 +170,15 @@ func (r reply) judgeCode(answer apiAnswer, class Class) verdict {
 // text. Workflow webhooks answer with the Web API's JSON instead.
 func judgeWebhook(r reply) verdict {
 	text := strings.TrimSpace(string(r.body))
-	switch {
-	case r.status >= 200 && r.status < 300:
-		if text == "ok" {
-			return verdict{class: OK}
-		}
-		return judgeMethod(r)
-	case r.status == http.StatusNotFound, r.status == http.StatusGone:
-		return verdict{class: Misconfigured, code: r.textCode(text)}
-	default:
+	if r.status < 200 || r.status > 299 {
 		v := judgeStatus(r)
 		v.code = r.textCode(text)
 		return v
 	}
+	if text == "ok" {
+		return verdict{class: OK}
+	}
+	return judgeMethod(r)
 }
 
 // textCode returns the first line of a plain text answer, or the status where the body is
@@ -206,8 +202,9 @@ func judgeStatus(r reply) verdict {
 		v.class, v.retryAfter = RateLimited, retryAfter(r.header)
 	case r.status == http.StatusRequestTimeout, r.status >= 500 && r.status < 600:
 		v.class = Transient
-	case r.status == http.StatusUnauthorized, r.status == http.StatusForbidden:
-		v.class = Misconfigured
+	case r.status == http.StatusUnauthorized, r.status == http.StatusForbidden,
+		r.status == http.StatusNotFound, r.status == http.StatusGone:
+		v.class = Misconfigured // this is not where messages are posted, or not with these rights
 	case r.status >= 300 && r.status < 400:
 		v.class, v.detail = Misconfigured, "redirects are not followed"
 	case r.status >= 400 && r.status < 500:

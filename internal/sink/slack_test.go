@@ -219,7 +219,7 @@ func TestSendFailures(t *testing.T) {
 		},
 		{
 			"not found", slacktest.HTML(404),
-			want{Rejected, "404 Not Found", 0}, want{Misconfigured, "404 Not Found", 0},
+			want{Misconfigured, "404 Not Found", 0}, want{Misconfigured, "404 Not Found", 0},
 		},
 		{
 			"long and ugly code", slacktest.Status(400, `{"ok":false,"error":"a\n\u202eb`+strings.Repeat("c", 200)+`"}`),

@@ -1,0 +1,318 @@
+package consume
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+)
+
+// failing fails with the class on the first attempts.
+func failing(class FailureClass, attempts int) func(context.Context, event.Event, int) *Failure {
+	return func(_ context.Context, _ event.Event, attempt int) *Failure {
+		if attempt > attempts {
+			return nil
+		}
+		return &Failure{Class: class, Code: "scripted_code", Err: errScripted}
+	}
+}
+
+// A delivery that fails for now is tried again while its first lease lasts, without giving the message back.
+func TestRetryInsideTheLease(t *testing.T) {
+	t.Parallel()
+	for name, class := range map[string]FailureClass{"transient": Transient, "uncertain": Uncertain} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			f.sink.send = failing(class, 2)
+			w := f.start(nil)
+			sequence := f.event("payments", "e")
+			f.awaitSettled(1)
+			f.requireSaid(sequence, "+ACK")
+			f.requireHistory("e", "send", "send", "send", "finish")
+			f.requireOutcomes(map[string]int{"sent payments": 1})
+			if f.metrics.get("age") != 1 {
+				t.Errorf("%d ages were observed, want one for each delivery", f.metrics.get("age"))
+			}
+			for _, line := range []string{"deliveries fail and are tried again", "deliveries work again"} {
+				if lines := f.log.lines(line); len(lines) != 1 {
+					t.Errorf("%q was logged %d times, want once", line, len(lines))
+				}
+			}
+			if err := w.Ready(); err != nil {
+				t.Errorf("it is not ready: %v", err)
+			}
+		})
+	}
+}
+
+// A delivery whose next attempt would not end inside the first lease goes back to JetStream with a delay; the grant is
+// released, not refunded, so that the slot stays taken.
+func TestRetryAfterTheLease(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.sink.send = failing(Transient, 1)
+	f.start(func(o *Options) { o.AckWait, o.SendTimeout = 2*time.Second, 1900*time.Millisecond })
+	sequence := f.event("payments", "e")
+	f.awaitSettled(1)
+	f.requireSaid(sequence, "-NAK…", "+ACK")
+	if delays := f.said.delays(t, sequence); len(delays) != 1 || delays[0] < firstBackoff*3/4 || delays[0] > firstBackoff*5/4 {
+		t.Errorf("put off by %v, want once, by %v give or take a quarter", delays, firstBackoff)
+	}
+	history := slices.DeleteFunc(f.journal.about("e"), func(what string) bool { return what == "extend" })
+	if want := []string{"send", "release", "send", "finish"}; !slices.Equal(history, want) {
+		t.Errorf("happened: %q, want %q", history, want)
+	}
+}
+
+// The back-off of a message that comes back goes on where it was.
+func TestBackoffGoesOn(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	w := f.prepared(nil)
+	f.event("payments", "e")
+	d := &delivery{candidate: candidate{message: f.taken(w, patience)}, grant: &fakeGrant{journal: f.journal}, taken: time.Now(), attempts: 1}
+	for deliveries, want := range map[uint64]time.Duration{1: firstBackoff, 2: 4 * time.Second, 3: longestBackoff, 1000: longestBackoff} {
+		d.delivered = deliveries
+		delay, _ := w.failed(t.Context(), d, &Failure{Class: Transient, Err: errScripted})
+		if again := want < patience/2; again && (delay < want*3/4 || delay > want*5/4) {
+			t.Errorf("after delivery %d the next attempt is in %v, want %v give or take a quarter", deliveries, delay, want)
+		}
+	}
+	for attempts, want := range map[int]time.Duration{
+		1: 500 * time.Millisecond, 2: time.Second, 3: 2 * time.Second, 6: 16 * time.Second, 7: 30 * time.Second, 1 << 30: 30 * time.Second,
+	} {
+		if got := backoff(firstBackoff, attempts); got != want {
+			t.Errorf("the back-off after %d attempts is %v, want %v", attempts, got, want)
+		}
+	}
+	if got := backoff(misconfiguredBackoff, 1); got != 5*time.Second {
+		t.Errorf("the first back-off of a misconfigured delivery is %v, want 5s", got)
+	}
+	for range 1000 {
+		if d := jitter(time.Second); d < 750*time.Millisecond || d > 1250*time.Millisecond {
+			t.Fatalf("one second with jitter is %v, want a quarter to either side at most", d)
+		}
+	}
+}
+
+// A destination that wants rest gets it: its events go back with the delay that it asked for, and those of other
+// destinations go on.
+func TestRateLimited(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.provision(patience)
+	const rest = time.Second
+	f.sink.send = func(_ context.Context, e event.Event, attempt int) *Failure {
+		if e.Category == "busy" && attempt == 1 && e.ID == "first" {
+			return &Failure{Class: RateLimited, RetryAfter: rest, Err: errScripted}
+		}
+		return nil
+	}
+	f.start(func(o *Options) { o.Concurrency = 1 })
+	first := f.event("busy", "first")
+	f.eventually("it is given back", func() bool { return len(f.said.about(first)) > 0 })
+	if got := f.throttle.pauses["busy"]; got != rest {
+		t.Errorf("the destination was paused for %v, want %v", got, rest)
+	}
+	second := f.event("busy", "second")
+	f.event("quiet", "other")
+	f.eventually("the other destination goes on", func() bool { return f.metrics.get("sent quiet") == 1 })
+	f.awaitSettled(3)
+	f.requireHistory("other", "send", "finish")
+	f.requireHistory("first", "send", "release", "send", "finish")
+	if delays := f.said.delays(t, first); len(delays) != 1 || delays[0] < rest || delays[0] > rest+longestSpread {
+		t.Errorf("put off by %v, want once, by at least %v", delays, rest)
+	}
+	// The second one found the destination resting and was not posted before it had rested.
+	if history := f.journal.about("second"); !slices.Equal(history, []string{"release", "send", "finish"}) {
+		t.Errorf("second: %q, want that it is released, then posted once", history)
+	}
+	f.requireSaid(second, "-NAK…", "+ACK")
+	f.requireOutcomes(map[string]int{"sent busy": 2, "sent quiet": 1})
+}
+
+// Events that wait for one destination do not all come back at one moment.
+func TestSpread(t *testing.T) {
+	t.Parallel()
+	k := newKeeper(&Worker{})
+	for i := 1; i <= 100; i++ {
+		want := min(longestSpread, time.Duration(i)*spread)
+		if got := k.spread("busy"); got != want {
+			t.Fatalf("number %d is put off by another %v, want %v", i, got, want)
+		}
+	}
+	if got := k.spread("quiet"); got != spread {
+		t.Errorf("another destination's first one is put off by %v, want %v", got, spread)
+	}
+	k.due()
+	if got := k.spread("busy"); got != spread {
+		t.Errorf("after a beat the first one is put off by %v, want %v", got, spread)
+	}
+}
+
+// A message that will never be delivered is stored as a dead letter, then its slot is returned, then it is terminated.
+func TestRejected(t *testing.T) {
+	t.Parallel()
+	for name, code := range map[string]string{"with a code": "scripted_code", "without a code": ""} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			f.provision(patience)
+			sequence := f.event("payments", "e")
+			f.throttle.judge = func(_ context.Context, c Candidate) (Decision, error) {
+				grant := f.throttle.grant(c)
+				grant.refund = func() {
+					if letters := f.deadLetters(); len(letters) != 1 {
+						t.Errorf("at the refund %d dead letters are stored, want 1", len(letters))
+					}
+					if said := f.said.about(sequence); len(said) > 0 {
+						t.Errorf("before the refund was said %q", said)
+					}
+				}
+				return Decision{Verdict: Admit, Grant: grant}, nil
+			}
+			f.sink.send = func(context.Context, event.Event, int) *Failure {
+				return &Failure{Class: Rejected, Code: code, Err: errScripted}
+			}
+			f.start(nil)
+			f.awaitSettled(1)
+			detail := "scripted"
+			if code != "" {
+				detail = code
+			}
+			f.requireHistory("e", "send", "refund")
+			f.requireSaid(sequence, "+TERM slack_rejected: "+detail)
+			f.requireOutcomes(map[string]int{"dead payments": 1})
+			if f.metrics.get("letter slack_rejected") != 1 {
+				t.Error("the dead letter was not counted by its reason")
+			}
+			letter := f.deadLetters()[0]
+			if letter.Subject != "notify-dlq.slack_rejected" || letter.Header.Get(headerError) != detail || letter.Header.Get(headerDeliveries) != "1" {
+				t.Errorf("the dead letter is on %s with %v", letter.Subject, letter.Header)
+			}
+		})
+	}
+}
+
+// While dead letters cannot be stored, messages that should become one are given back, and none is lost.
+func TestDeadLettersCannotBeStored(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.provision(patience)
+	if err := f.js.DeleteStream(t.Context(), testNames.DeadLetterStream); err != nil {
+		t.Fatal(err)
+	}
+	f.sink.send = failing(Rejected, 1000)
+	f.start(func(o *Options) { o.Provision = false })
+	sequences := []uint64{f.event("payments", "e"), f.publish("notify.payments", "{broken")}
+	for _, sequence := range sequences {
+		f.eventually("it is given back", func() bool { return len(f.said.about(sequence)) > 0 })
+		if delays := f.said.delays(t, sequence); len(delays) == 0 || delays[0] < misconfiguredBackoff*3/4 || delays[0] > misconfiguredBackoff*5/4 {
+			t.Errorf("put off by %v, want %v give or take a quarter", delays, misconfiguredBackoff)
+		}
+	}
+	f.eventually("the grant is ended", func() bool { return len(f.journal.about("e")) == 2 })
+	f.requireHistory("e", "send", "release")
+	f.requireOutcomes(nil)
+	if f.metrics.get("letter slack_rejected")+f.metrics.get("letter bad_json") > 0 {
+		t.Error("dead letters were counted that are not stored")
+	}
+
+	f.provision(patience)
+	f.awaitSettled(2)
+	f.requireHistory("e", "send", "release", "send", "refund")
+	f.requireOutcomes(map[string]int{"dead payments": 2})
+	for _, line := range []string{"dead letters cannot be stored", "dead letters can be stored again"} {
+		if lines := f.log.lines(line); len(lines) != 1 {
+			t.Errorf("%q was logged %d times, want once", line, len(lines))
+		}
+	}
+}
+
+// While the setup is at fault no more events are taken, the worker is not ready, and nothing is lost. It goes on by itself.
+func TestMisconfigured(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	mended := newGate(t)
+	f.sink.send = func(context.Context, event.Event, int) *Failure {
+		select {
+		case <-mended.opened:
+			return nil
+		default:
+			return &Failure{Class: Misconfigured, Code: "invalid_auth", Err: errScripted}
+		}
+	}
+	w := f.start(nil)
+	first := f.event("payments", "first")
+	f.eventually("it is not ready", func() bool { return w.Ready() != nil })
+	f.eventually("no request for events is open", func() bool { return f.consumerInfo().NumWaiting == 0 })
+	for i := range 10 {
+		f.event("errors", fmt.Sprint(i))
+	}
+	if info := f.consumerInfo(); info.NumPending != 10 || info.NumAckPending != 1 {
+		t.Errorf("%d events wait and %d are taken, want 10 and 1", info.NumPending, info.NumAckPending)
+	}
+	mended.open()
+	f.awaitSettled(11)
+	f.eventually("it is ready", func() bool { return w.Ready() == nil })
+	f.requireSaid(first, "+ACK")
+	f.requireHistory("first", "send", "send", "finish")
+	f.requireOutcomes(map[string]int{"sent payments": 1, "sent errors": 10})
+	if lines := f.log.lines("deliveries are misconfigured"); len(lines) != 1 {
+		t.Errorf("that was logged %d times, want once", len(lines))
+	}
+}
+
+// An event that becomes too old while it waits is expired. Its slot is returned if it surely was never posted.
+func TestExpiredWhileWaiting(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		class FailureClass
+		ends  string
+	}{
+		"certainly not delivered": {Transient, "refund"},
+		"perhaps delivered":       {Uncertain, "release"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			f.sink.send = failing(test.class, 1000)
+			f.start(func(o *Options) { o.MaxAge = time.Second })
+			sequence := f.event("payments", "e")
+			f.awaitSettled(1)
+			f.requireSaid(sequence, "+ACK")
+			f.requireOutcomes(map[string]int{"expired payments": 1})
+			if history := f.journal.about("e"); len(history) < 2 || history[len(history)-1] != test.ends {
+				t.Errorf("happened: %q, want that it ends with %s", history, test.ends)
+			}
+		})
+	}
+}
+
+// A message that was delivered before may have been posted then, so its slot stays taken when it expires.
+func TestExpiredAfterARedelivery(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	found := f.provision(patience)
+	sequence := f.event("payments", "e")
+	m, err := found.consumer.Next(jetstream.FetchMaxWait(patience))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Nak(); err != nil {
+		t.Fatal(err)
+	}
+	f.sink.send = failing(Transient, 1000)
+	f.start(func(o *Options) { o.MaxAge = 1500 * time.Millisecond })
+	f.awaitSettled(1)
+	f.requireSaid(sequence, "-NAK", "+ACK")
+	if history := f.journal.about("e"); len(history) > 0 && history[len(history)-1] != "release" {
+		t.Errorf("happened: %q, want that it ends with release", history)
+	}
+}

@@ -1,0 +1,210 @@
+package consume
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/servertest"
+)
+
+// A post that takes several acknowledgement waits keeps its message: it is delivered once, and both leases are renewed.
+func TestSlowDeliveryKeepsItsLease(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	release := newGate(t)
+	f.sink.send = func(ctx context.Context, _ event.Event, _ int) *Failure {
+		if err := release.pass(ctx); err != nil {
+			return &Failure{Class: Uncertain, Err: err}
+		}
+		return nil
+	}
+	const ackWait = 1500 * time.Millisecond
+	f.start(func(o *Options) { o.AckWait, o.SendTimeout = ackWait, ackWait/2 })
+	sequence := f.event("payments", "e")
+	start := time.Now()
+	f.eventually("the leases are renewed, for longer than two of them last", func() bool {
+		return f.journal.count("extend e") >= 7 && time.Since(start) > 2*ackWait
+	})
+	if delivered := f.consumerInfo().Delivered.Consumer; delivered != 1 {
+		t.Errorf("the message was delivered %d times while it was being posted, want once", delivered)
+	}
+	release.open()
+	f.awaitSettled(1)
+	f.requireSaid(sequence, "+ACK")
+	f.requireOutcomes(map[string]int{"sent payments": 1})
+	if f.journal.count("send e") != 1 || f.metrics.redelivered != 0 {
+		t.Errorf("happened: %q", f.journal.all())
+	}
+}
+
+// A delivery whose grant is someone else's by now is not posted, and nothing is said about its message.
+func TestGrantLostToSomeoneElse(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	const ackWait = time.Second
+	f.provision(ackWait)
+	var judged atomic.Int32
+	f.throttle.judge = func(_ context.Context, c Candidate) (Decision, error) {
+		if judged.Add(1) > 1 {
+			return Decision{Verdict: Done}, nil
+		}
+		return Decision{Verdict: Admit, Grant: &fakeGrant{id: c.Event.ID, journal: f.journal, extend: func() bool { return false }}}, nil
+	}
+	f.sink.send = func(context.Context, event.Event, int) *Failure {
+		t.Error("it was posted")
+		return nil
+	}
+	// The lease never lasts for a post, so it is renewed before one.
+	sequence := f.event("payments", "e")
+	f.start(func(o *Options) { o.AckWait, o.SendTimeout = ackWait, time.Minute })
+	f.eventually("it comes again", func() bool { return judged.Load() > 1 })
+	f.awaitSettled(1)
+	f.requireSaid(sequence, "+ACK")
+	f.requireHistory("e", "extend")
+}
+
+// taken is a message in the hands of a worker that does not run.
+func (f *fixture) taken(w *Worker, ackWait time.Duration) *message {
+	f.Helper()
+	asked := time.Now()
+	msg, err := f.fetch(w)
+	if err != nil {
+		f.Fatal(err)
+	}
+	m, err := newMessage(msg, asked, w.conn.Stats().Reconnects, ackWait)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return m
+}
+
+func (f *fixture) fetch(w *Worker) (jetstream.Msg, error) {
+	return w.place.Load().consumer.Next(jetstream.FetchMaxWait(patience))
+}
+
+// prepared is a worker that can settle and does not run.
+func (f *fixture) prepared(change func(*Options)) *Worker {
+	f.Helper()
+	w := f.newWorker(change)
+	if _, _, err := w.Prepare(f.Context()); err != nil {
+		f.Fatal(err)
+	}
+	w.settler = newSettler(w.conn, f.metrics, w.ackWait, nil)
+	f.Cleanup(func() { w.settler.close(context.Background()) })
+	return w
+}
+
+// Only the server's confirmation moves the deadline: not the request, and not the hope for a reply that is lost.
+func TestDeadlineMovesOnConfirmation(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	proxy := servertest.StartProxy(t, f.server.URL[len("nats://"):])
+	const ackWait = 3 * time.Second
+	w := f.prepared(func(o *Options) {
+		o.Connection, o.AckWait = f.connect("nats://"+proxy.Addr), ackWait
+	})
+	f.event("payments", "e")
+	m := f.taken(w, ackWait)
+
+	before := m.deadline
+	proxy.DropReplies(true)
+	if err := w.extend(t.Context(), m); err == nil {
+		t.Error("an extension whose reply was lost gives no error")
+	}
+	if !m.deadline.Equal(before) {
+		t.Errorf("the deadline moved by %v without a confirmation", m.deadline.Sub(before))
+	}
+	proxy.DropReplies(false)
+	asked := time.Now()
+	if err := w.extend(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	if m.deadline.Before(asked.Add(ackWait)) || m.deadline.After(time.Now().Add(ackWait)) {
+		t.Errorf("the deadline moved to %v after it was asked for, want %v", m.deadline.Sub(asked), ackWait)
+	}
+
+	m.deadline = time.Now().Add(-time.Millisecond)
+	before = m.deadline
+	if err := w.extend(t.Context(), m); err == nil || !m.deadline.Equal(before) {
+		t.Errorf("a lease that has run out was extended: %v", err)
+	}
+}
+
+// Once the lease may have run out a message is neither given back nor terminated, since both would change what the
+// server does with the next delivery. A late acknowledgement settles it.
+func TestAfterTheLease(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	const ackWait = 500 * time.Millisecond
+	w := f.prepared(func(o *Options) { o.AckWait = ackWait })
+	sequence := f.event("payments", "e")
+	late := f.taken(w, ackWait)
+	current := f.taken(w, ackWait) // the server has delivered it again
+	if late.left() > 0 || current.delivered != 2 {
+		t.Fatalf("the lease lasts for another %v, delivery %d", late.left(), current.delivered)
+	}
+
+	w.giveBack(late, 0)
+	w.postpone(t.Context(), &delivery{candidate: candidate{message: late}, grant: &fakeGrant{journal: f.journal}}, 0)
+	w.terminate(late, "bad_json: of no use")
+	f.awaitSettled(1)
+	f.requireSaid(sequence, "+ACK")
+	f.requireOutcomes(map[string]int{"dead ": 1})
+	if happened := f.journal.all(); len(happened) > 0 {
+		t.Errorf("a grant that may be someone else's was touched: %q", happened)
+	}
+
+	// The other one who has the message is not harmed by it.
+	w.settler.settle(settlement{message: current, outcome: Dead})
+	f.event("payments", "another")
+	w.settler.settle(settlement{message: f.taken(w, ackWait), outcome: Sent})
+	f.awaitSettled(2)
+	f.requireSaid(sequence, "+ACK", "+ACK")
+	f.requireOutcomes(map[string]int{"dead ": 1, "sent ": 1})
+}
+
+// A message goes back with the delay that is wanted, and the server delivers it then.
+func TestGiveBack(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	w := f.prepared(nil)
+	sequence := f.event("payments", "e")
+	w.giveBack(f.taken(w, patience), 0)
+	again := f.taken(w, patience)
+	start := time.Now()
+	w.giveBack(again, 250*time.Millisecond)
+	third := f.taken(w, patience)
+	if waited := time.Since(start); again.delivered != 2 || third.delivered != 3 || waited < 250*time.Millisecond {
+		t.Errorf("delivery %d, and %d after %v; want 2, and 3 after the delay", again.delivered, third.delivered, waited)
+	}
+	f.requireSaid(sequence, "-NAK", `-NAK {"delay": 250000000}`)
+}
+
+// A post is not begun on a lease that could not be renewed and may end before the post does.
+func TestNoPostWithoutALease(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	proxy := servertest.StartProxy(t, f.server.URL[len("nats://"):])
+	const ackWait = 3 * time.Second
+	w := f.prepared(func(o *Options) {
+		o.Connection, o.AckWait, o.SendTimeout = f.connect("nats://"+proxy.Addr), ackWait, time.Minute
+	})
+	w.sink, w.throttle, w.keeper, w.sending = f.sink, f.throttle, newKeeper(w), make(chan struct{}, 1)
+	f.event("payments", "e")
+	d := &delivery{candidate: candidate{message: f.taken(w, ackWait), event: event.Event{ID: "e"}}, grant: &fakeGrant{id: "e", journal: f.journal}}
+	proxy.DropReplies(true)
+	if _, attempted := w.attempt(t.Context(), d); attempted {
+		t.Error("it was posted")
+	}
+	f.requireHistory("e")
+	proxy.DropReplies(false)
+	if failure, attempted := w.attempt(t.Context(), d); !attempted || failure != nil {
+		t.Errorf("with the lease renewed it was not posted: %v", failure)
+	}
+	f.requireHistory("e", "extend", "send")
+}

@@ -1,0 +1,689 @@
+package consume
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/servertest"
+)
+
+// These tests wait for leases and back-offs more than they compute, so more of them run at once than there are processors.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "16"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// patience bounds what a test waits for, and is no expectation of how long it takes.
+const patience = 30 * time.Second
+
+var testNames = Names{
+	Stream: "EVENTS", Subject: "notify", Consumer: "notifier", DeadLetterStream: "DEAD", DeadLetterSubject: "notify-dlq",
+}
+
+// journal lists what happened, in order.
+type journal struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (j *journal) add(format string, values ...any) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.lines = append(j.lines, fmt.Sprintf(format, values...))
+}
+
+func (j *journal) all() []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.Clone(j.lines)
+}
+
+func (j *journal) count(line string) int {
+	n := 0
+	for _, l := range j.all() {
+		if l == line {
+			n++
+		}
+	}
+	return n
+}
+
+// about lists what happened to one event.
+func (j *journal) about(id string) []string {
+	var lines []string
+	for _, line := range j.all() {
+		if what, found := strings.CutSuffix(line, " "+id); found {
+			lines = append(lines, what)
+		}
+	}
+	return lines
+}
+
+// fakeThrottle admits everything unless it is told otherwise.
+type fakeThrottle struct {
+	journal *journal
+	judge   func(ctx context.Context, c Candidate) (Decision, error) // nil: admit
+	full    func(category string) (string, bool)                     // nil: nothing is full
+	await   func(ctx context.Context) error                          // nil: at once
+
+	mu         sync.Mutex
+	candidates []Candidate
+	resting    map[string]time.Time
+	pauses     map[string]time.Duration // what Pause was told last
+}
+
+func (f *fakeThrottle) Full(category string) (string, bool) {
+	if f.full == nil {
+		return "", false
+	}
+	return f.full(category)
+}
+
+func (f *fakeThrottle) Decide(ctx context.Context, candidates []Candidate) ([]Decision, error) {
+	f.mu.Lock()
+	f.candidates = append(f.candidates, candidates...)
+	f.mu.Unlock()
+	decisions := make([]Decision, len(candidates))
+	for i, c := range candidates {
+		if f.judge == nil {
+			decisions[i] = f.admit(c)
+			continue
+		}
+		var err error
+		if decisions[i], err = f.judge(ctx, c); err != nil {
+			return nil, err
+		}
+	}
+	return decisions, nil
+}
+
+func (f *fakeThrottle) Await(ctx context.Context) error {
+	if f.await == nil {
+		return ctx.Err()
+	}
+	return f.await(ctx)
+}
+
+func (f *fakeThrottle) Pause(_ context.Context, destination string, d time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.resting[destination] = time.Now().Add(d)
+	f.pauses[destination] = d
+}
+
+func (f *fakeThrottle) Paused(destination string) time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return max(0, time.Until(f.resting[destination]))
+}
+
+func (f *fakeThrottle) asked() []Candidate {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.candidates)
+}
+
+func (f *fakeThrottle) grant(c Candidate) *fakeGrant {
+	return &fakeGrant{id: c.Event.ID, journal: f.journal}
+}
+
+func (f *fakeThrottle) admit(c Candidate) Decision {
+	return Decision{Verdict: Admit, Grant: f.grant(c)}
+}
+
+// fakeGrant notes what becomes of it.
+type fakeGrant struct {
+	id      string
+	journal *journal
+	extend  func() bool // nil: it is renewed
+	refund  func()      // called before the refund is noted
+}
+
+// note writes the word, and that the context had ended already, since a real grant could tell nobody then.
+func (g *fakeGrant) note(ctx context.Context, word string) {
+	if ctx.Err() != nil {
+		word += " too late"
+	}
+	g.journal.add("%s %s", word, g.id)
+}
+
+func (g *fakeGrant) Finish(ctx context.Context)  { g.note(ctx, "finish") }
+func (g *fakeGrant) Release(ctx context.Context) { g.note(ctx, "release") }
+
+func (g *fakeGrant) Refund(ctx context.Context) {
+	if g.refund != nil {
+		g.refund()
+	}
+	g.note(ctx, "refund")
+}
+
+func (g *fakeGrant) Extend(ctx context.Context) bool {
+	g.note(ctx, "extend")
+	return g.extend == nil || g.extend()
+}
+
+// fakeSink takes everything unless it is told otherwise. Events of one category have one destination.
+type fakeSink struct {
+	journal *journal
+	send    func(ctx context.Context, e event.Event, attempt int) *Failure // attempts count from 1
+
+	mu       sync.Mutex
+	attempts map[string]int
+	running  int
+	most     int // posts at once
+}
+
+func (f *fakeSink) Send(ctx context.Context, e event.Event) *Failure {
+	f.mu.Lock()
+	f.attempts[e.ID]++
+	attempt := f.attempts[e.ID]
+	f.running++
+	f.most = max(f.most, f.running)
+	f.mu.Unlock()
+	defer func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.running--
+	}()
+	f.journal.add("send %s", e.ID)
+	if f.send == nil {
+		return nil
+	}
+	return f.send(ctx, e, attempt)
+}
+
+func (f *fakeSink) Destination(e event.Event) string { return e.Category }
+
+func (f *fakeSink) mostAtOnce() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.most
+}
+
+// fakeMetrics counts.
+type fakeMetrics struct {
+	mu          sync.Mutex
+	counts      map[string]int
+	inFlight    int
+	mostInHand  int
+	redelivered int
+}
+
+func newFakeMetrics() *fakeMetrics { return &fakeMetrics{counts: make(map[string]int)} }
+
+func (f *fakeMetrics) add(name string, n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.counts[name] += n
+}
+
+func (f *fakeMetrics) Event(category, outcome string, n int) { f.add(outcome+" "+category, n) }
+func (f *fakeMetrics) Dropped(category, level string, n int) { f.add("by "+level+" "+category, n) }
+func (f *fakeMetrics) DeadLetter(reason string)              { f.add("letter "+reason, 1) }
+func (f *fakeMetrics) EventAge(time.Duration)                { f.add("age", 1) }
+
+func (f *fakeMetrics) Redelivered(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.redelivered += n
+}
+
+func (f *fakeMetrics) InFlight(delta int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.inFlight += delta
+	f.mostInHand = max(f.mostInHand, f.inFlight)
+}
+
+func (f *fakeMetrics) get(name string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.counts[name]
+}
+
+// outcomes is how many events ended, by outcome and category.
+func (f *fakeMetrics) outcomes() map[string]int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	outcomes := make(map[string]int)
+	for name, n := range f.counts {
+		outcome, _, _ := strings.Cut(name, " ")
+		if slices.Contains([]Outcome{Sent, Dropped, Duplicate, Dead, Expired}, Outcome(outcome)) {
+			outcomes[name] = n
+		}
+	}
+	return outcomes
+}
+
+func (f *fakeMetrics) ended() int {
+	sum := 0
+	for _, n := range f.outcomes() {
+		sum += n
+	}
+	return sum
+}
+
+// logBuffer is a log that can be searched.
+type logBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logBuffer) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(line)
+}
+
+func (l *logBuffer) logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+// lines are those that contain the text.
+func (l *logBuffer) lines(containing string) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var lines []string
+	for line := range strings.Lines(l.text.String()) {
+		if strings.Contains(line, containing) {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// spy hears what workers tell the server about messages.
+type spy struct {
+	mu    sync.Mutex
+	words map[uint64][]string // by stream sequence
+}
+
+func newSpy(t testing.TB, conn *nats.Conn) *spy {
+	t.Helper()
+	s := &spy{words: make(map[uint64][]string)}
+	if _, err := conn.Subscribe("$JS.ACK.>", s.hear); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.FlushTimeout(patience); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// hear reads $JS.ACK.<stream>.<consumer>.<deliveries>.<stream sequence>.…
+func (s *spy) hear(m *nats.Msg) {
+	sequence, err := strconv.ParseUint(strings.Split(m.Subject, ".")[5], 10, 64)
+	if err != nil {
+		panic(fmt.Sprintf("an acknowledgement on %s: %v", m.Subject, err))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.words[sequence] = append(s.words[sequence], string(m.Data))
+}
+
+// about lists what was said about a message, extensions of its lease left out.
+func (s *spy) about(sequence uint64) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(s.words[sequence]), func(word string) bool { return word == string(sayInProgress) })
+}
+
+// delays is how long the message was put off each time it was given back.
+func (s *spy) delays(t testing.TB, sequence uint64) []time.Duration {
+	t.Helper()
+	var delays []time.Duration
+	for _, word := range s.about(sequence) {
+		if delay, given := delayOf(t, word); given {
+			delays = append(delays, delay)
+		}
+	}
+	return delays
+}
+
+func delayOf(t testing.TB, word string) (delay time.Duration, givenBack bool) {
+	t.Helper()
+	rest, givenBack := strings.CutPrefix(word, sayNak)
+	if rest == "" {
+		return 0, givenBack
+	}
+	number, _ := strings.CutPrefix(rest, ` {"delay": `)
+	nanoseconds, err := strconv.ParseInt(strings.TrimSuffix(number, "}"), 10, 64)
+	if givenBack && err != nil {
+		t.Fatalf("given back with %q: %v", word, err)
+	}
+	return time.Duration(nanoseconds), givenBack
+}
+
+// fixture is a NATS server, and what a worker on it meets.
+type fixture struct {
+	testing.TB
+	server   *servertest.NATS
+	js       jetstream.JetStream
+	journal  *journal
+	throttle *fakeThrottle
+	sink     *fakeSink
+	metrics  *fakeMetrics
+	log      *logBuffer
+	said     *spy
+}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	return newFixtureOn(t, servertest.StartNATS(t))
+}
+
+func newFixtureOn(t *testing.T, server *servertest.NATS, options ...nats.Option) *fixture {
+	t.Helper()
+	options = append(options, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+	conn, err := nats.Connect(server.URL, options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	events := &journal{}
+	return &fixture{
+		TB: t, server: server, js: js, journal: events,
+		throttle: &fakeThrottle{journal: events, resting: make(map[string]time.Time), pauses: make(map[string]time.Duration)},
+		sink:     &fakeSink{journal: events, attempts: make(map[string]int)},
+		metrics:  newFakeMetrics(), log: &logBuffer{}, said: newSpy(t, conn),
+	}
+}
+
+// provision makes what a worker would make.
+func (f *fixture) provision(ackWait time.Duration) place {
+	f.Helper()
+	found, err := testNames.provision(f.Context(), f.js, ackWait, true, slog.New(slog.DiscardHandler))
+	if err != nil {
+		f.Fatal(err)
+	}
+	return found
+}
+
+// publish stores a message and returns its sequence. Headers are pairs of names and values.
+func (f *fixture) publish(subject, body string, headers ...string) uint64 {
+	f.Helper()
+	m := nats.NewMsg(subject)
+	m.Data = []byte(body)
+	for i := 0; i < len(headers); i += 2 {
+		m.Header.Add(headers[i], headers[i+1])
+	}
+	stored, err := f.js.PublishMsg(f.Context(), m)
+	if err != nil {
+		f.Fatalf("publish on %s: %v", subject, err)
+	}
+	return stored.Sequence
+}
+
+// event publishes an event of that ID.
+func (f *fixture) event(category, id string) uint64 {
+	f.Helper()
+	return f.publish("notify."+category, fmt.Sprintf(`{"id": %q, "title": "an event"}`, id))
+}
+
+// deliverOnce takes a message as an instance does that then crashes: it comes again at once.
+func (f *fixture) deliverOnce(found place) {
+	f.Helper()
+	m, err := found.consumer.Next(jetstream.FetchMaxWait(patience))
+	if err != nil {
+		f.Fatal(err)
+	}
+	if err := m.Nak(); err != nil {
+		f.Fatal(err)
+	}
+}
+
+// running is a worker at work.
+type running struct {
+	*Worker
+	f      *fixture
+	cancel context.CancelFunc
+	result chan error
+}
+
+func (f *fixture) options(connection *Connection) Options {
+	return Options{
+		Connection: connection, Names: testNames, Provision: true, AckWait: patience,
+		Decoder: event.Decoder{Prefix: testNames.Subject, MaxBytes: 1 << 20}, Concurrency: 4,
+		SendTimeout: time.Second, Shutdown: patience, Logger: f.log.logger(), Metrics: f.metrics,
+	}
+}
+
+func (f *fixture) connect(url string) *Connection {
+	f.Helper()
+	return f.connectAs(ConnectOptions{URL: url})
+}
+
+func (f *fixture) connectAs(o ConnectOptions) *Connection {
+	f.Helper()
+	o.Logger = f.log.logger()
+	connection, err := Connect(o)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() {
+		connection.Conn.Close()
+		<-connection.Closed()
+	})
+	return connection
+}
+
+// newWorker makes a worker that is not started yet.
+func (f *fixture) newWorker(change func(*Options)) *Worker {
+	f.Helper()
+	o := f.options(nil)
+	if change != nil {
+		change(&o)
+	}
+	if o.Connection == nil {
+		o.Connection = f.connect(f.server.URL)
+	}
+	w, err := New(o)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return w
+}
+
+// start prepares and runs a worker, and stops it with the test.
+func (f *fixture) start(change func(*Options)) *running {
+	f.Helper()
+	w := f.newWorker(change)
+	ctx, cancel := context.WithTimeout(f.Context(), patience)
+	defer cancel()
+	if _, _, err := w.Prepare(ctx); err != nil {
+		f.Fatal(err)
+	}
+	return f.run(w)
+}
+
+func (f *fixture) run(w *Worker) *running {
+	f.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &running{Worker: w, f: f, cancel: cancel, result: make(chan error, 1)}
+	go func() {
+		defer close(r.result)
+		r.result <- w.Run(ctx, f.throttle, f.sink)
+	}()
+	f.Cleanup(func() {
+		cancel()
+		<-r.result
+	})
+	return r
+}
+
+// stop ends the worker in good order.
+func (r *running) stop() {
+	r.f.Helper()
+	r.cancel()
+	r.wait()
+}
+
+// wait returns when the worker has ended.
+func (r *running) wait() {
+	r.f.Helper()
+	select {
+	case err := <-r.result:
+		if err != nil {
+			r.f.Errorf("the worker ended with %v, want no error", err)
+		}
+	case <-time.After(patience):
+		r.f.Fatal("the worker does not end")
+	}
+}
+
+// eventually waits until a condition holds.
+func (f *fixture) eventually(what string, holds func() bool) {
+	f.Helper()
+	if !within(patience, holds) {
+		f.Fatalf("%s: not after %v\nhappened: %q\noutcomes: %v", what, patience, f.journal.all(), f.metrics.outcomes())
+	}
+}
+
+func within(d time.Duration, holds func() bool) bool {
+	for deadline := time.Now().Add(d); !holds(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			return false
+		}
+	}
+	return true
+}
+
+func (f *fixture) streamInfo(name string) *jetstream.StreamInfo {
+	f.Helper()
+	stream, err := f.js.Stream(f.Context(), name)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return stream.CachedInfo()
+}
+
+func (f *fixture) consumerInfo() *jetstream.ConsumerInfo {
+	f.Helper()
+	consumer, err := f.js.Consumer(f.Context(), testNames.Stream, testNames.Consumer)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return consumer.CachedInfo()
+}
+
+// awaitSettled waits until as many events as were published have ended, and JetStream has none left.
+func (f *fixture) awaitSettled(n int) {
+	f.Helper()
+	f.eventually(fmt.Sprintf("%d events end", n), func() bool { return f.metrics.ended() >= n })
+	f.requireEmpty()
+}
+
+func (f *fixture) requireEmpty() {
+	f.Helper()
+	if messages := f.streamInfo(testNames.Stream).State.Msgs; messages != 0 {
+		f.Errorf("the stream holds %d messages, want none", messages)
+	}
+	if unacknowledged := f.consumerInfo().NumAckPending; unacknowledged != 0 {
+		f.Errorf("%d messages are unacknowledged, want none", unacknowledged)
+	}
+}
+
+func (f *fixture) requireOutcomes(want map[string]int) {
+	f.Helper()
+	got := f.metrics.outcomes()
+	for name, n := range want {
+		if got[name] != n {
+			f.Errorf("outcome %q was counted %d times, want %d", name, got[name], n)
+		}
+		delete(got, name)
+	}
+	if len(got) > 0 {
+		f.Errorf("further outcomes were counted: %v", got)
+	}
+}
+
+func (f *fixture) requireHistory(id string, want ...string) {
+	f.Helper()
+	if got := f.journal.about(id); !slices.Equal(got, want) {
+		f.Errorf("event %s: %q, want %q", id, got, want)
+	}
+}
+
+// requireSaid compares the words about a message; one that ends in "…" is a prefix.
+func (f *fixture) requireSaid(sequence uint64, want ...string) {
+	f.Helper()
+	matches := func(got, want string) bool {
+		prefix, cut := strings.CutSuffix(want, "…")
+		return got == want || cut && strings.HasPrefix(got, prefix)
+	}
+	// The spy has its own connection and may hear a word after its effect is there.
+	within(patience, func() bool { return len(f.said.about(sequence)) >= len(want) })
+	if got := f.said.about(sequence); !slices.EqualFunc(got, want, matches) {
+		f.Errorf("about message %d was said %q, want %q", sequence, got, want)
+	}
+}
+
+// deadLetters reads the dead-letter stream from its start, without taking anything out.
+func (f *fixture) deadLetters() []*jetstream.RawStreamMsg {
+	f.Helper()
+	stream, err := f.js.Stream(f.Context(), testNames.DeadLetterStream)
+	if err != nil {
+		f.Fatal(err)
+	}
+	var letters []*jetstream.RawStreamMsg
+	state := stream.CachedInfo().State
+	for sequence := max(state.FirstSeq, 1); sequence <= state.LastSeq; sequence++ {
+		letter, err := stream.GetMsg(f.Context(), sequence)
+		if err != nil {
+			f.Fatal(err)
+		}
+		letters = append(letters, letter)
+	}
+	return letters
+}
+
+// gate is a point at which something waits until the test opens it.
+type gate struct {
+	once   sync.Once
+	opened chan struct{}
+}
+
+func newGate(t testing.TB) *gate {
+	g := &gate{opened: make(chan struct{})}
+	t.Cleanup(g.open)
+	return g
+}
+
+func (g *gate) open() { g.once.Do(func() { close(g.opened) }) }
+
+// pass waits for the gate, or for the context.
+func (g *gate) pass(ctx context.Context) error {
+	select {
+	case <-g.opened:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+var errScripted = errors.New("scripted")

@@ -1,0 +1,215 @@
+package consume
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+)
+
+// Every outcome of an event that nothing goes wrong with: how it is acknowledged and counted, and what becomes of its
+// grant.
+func TestOutcomes(t *testing.T) {
+	t.Parallel()
+	decide := func(d Decision) func(*fixture) {
+		return func(f *fixture) {
+			f.throttle.judge = func(context.Context, Candidate) (Decision, error) { return d, nil }
+		}
+	}
+	full := func(f *fixture) {
+		f.throttle.full = func(category string) (string, bool) { return "the rule", category == "payments" }
+	}
+	for name, test := range map[string]struct {
+		setUp     func(*fixture)
+		subject   string // notify.payments
+		body      string // an event with the ID e
+		redeliver bool   // another instance had it before
+		maxAge    time.Duration
+
+		outcome Outcome
+		said    string
+		history []string
+		level   string
+		undone  bool // the throttle is not asked
+	}{
+		"sent":      {outcome: Sent, said: "+ACK", history: []string{"send", "finish"}},
+		"denied":    {setUp: decide(Decision{Verdict: Deny, Level: "the rule"}), outcome: Dropped, said: "+ACK", level: "the rule"},
+		"duplicate": {setUp: decide(Decision{Verdict: Repeat}), outcome: Duplicate, said: "+ACK"},
+		"done":      {setUp: decide(Decision{Verdict: Done}), redeliver: true, outcome: Sent, said: "+ACK"},
+		"denied in shadow mode": {setUp: func(f *fixture) {
+			f.throttle.judge = func(_ context.Context, c Candidate) (Decision, error) {
+				return Decision{Verdict: Deny, Level: "the rule", Grant: f.throttle.grant(c)}, nil
+			}
+		}, outcome: Sent, said: "+ACK", history: []string{"send", "finish"}, level: "the rule"},
+		"known to be full, undecoded": {setUp: full, body: "{broken", outcome: Dropped, said: "+ACK", level: "the rule", undone: true},
+		"known to be full, by its body": {setUp: full, subject: "notify", body: `{"title": "x", "category": "payments"}`,
+			outcome: Dropped, said: "+ACK", level: "the rule", undone: true},
+		"known to be full, but delivered before": {setUp: full, redeliver: true, outcome: Sent, said: "+ACK", history: []string{"send", "finish"}},
+		"broken":                                 {body: "{broken", outcome: Dead, said: "+TERM bad_json: …", undone: true},
+		"broken, without category":               {subject: "notify.PÄY", outcome: Dead, said: "+TERM bad_category: …", undone: true},
+		"expired":                                {maxAge: time.Nanosecond, outcome: Expired, said: "+ACK", undone: true},
+		"expired, broken, delivered before":      {maxAge: time.Nanosecond, redeliver: true, body: "{broken", outcome: Expired, said: "+ACK", undone: true},
+		"expired, delivered before, unknown": {setUp: decide(Decision{Verdict: Unknown}), maxAge: time.Nanosecond, redeliver: true,
+			outcome: Expired, said: "+ACK"},
+		"expired, delivered before, and done": {setUp: decide(Decision{Verdict: Done}), maxAge: time.Nanosecond, redeliver: true,
+			outcome: Sent, said: "+ACK"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			found := f.provision(patience)
+			if test.setUp != nil {
+				test.setUp(f)
+			}
+			subject, body := "notify.payments", `{"id": "e", "title": "an event"}`
+			if test.subject != "" {
+				subject = test.subject
+			}
+			if test.body != "" {
+				body = test.body
+			}
+			sequence := f.publish(subject, body)
+			if test.redeliver {
+				f.deliverOnce(found)
+			}
+			f.start(func(o *Options) { o.MaxAge = test.maxAge })
+			f.awaitSettled(1)
+
+			category := "payments"
+			if strings.HasSuffix(subject, "PÄY") {
+				category = ""
+			}
+			f.requireOutcomes(map[string]int{fmt.Sprintf("%s %s", test.outcome, category): 1})
+			if test.redeliver {
+				f.requireSaid(sequence, sayNak, test.said)
+			} else {
+				f.requireSaid(sequence, test.said)
+			}
+			f.requireHistory("e", test.history...)
+			if got := f.metrics.get("by the rule payments"); got != len(test.level)/len("the rule") {
+				t.Errorf("the rule was counted %d times for a drop by %q", got, test.level)
+			}
+			asked := f.throttle.asked()
+			if len(asked) > 0 == test.undone {
+				t.Errorf("the throttle was asked for %v", asked)
+			}
+			for _, c := range asked {
+				lookUp := test.maxAge > 0
+				if c.LookUp != lookUp || c.Event.ID != "e" || c.Stream != testNames.Stream || c.Sequence != sequence || time.Since(c.Stored) > patience {
+					t.Errorf("the throttle was asked for %+v", c)
+				}
+			}
+			if want := len(test.history) / 2; f.metrics.get("age") != want || f.metrics.inFlight != 0 || f.metrics.mostInHand != want {
+				t.Errorf("%d ages, %d in flight, %d at most, want %d, 0, %d", f.metrics.get("age"), f.metrics.inFlight, f.metrics.mostInHand, want, want)
+			}
+		})
+	}
+}
+
+// An event that someone else delivers, or that cannot be judged now, comes back, and keeps nothing else waiting.
+func TestUndecided(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		first             Decision
+		err               error
+		shortest, longest time.Duration
+	}{
+		"someone else delivers it": {first: Decision{Verdict: Wait, Wait: 300 * time.Millisecond}, shortest: 300 * time.Millisecond, longest: 400 * time.Millisecond},
+		"it cannot be judged":      {first: Decision{Verdict: Undecidable}, shortest: 7 * time.Second, longest: 13 * time.Second},
+		"nothing can be judged":    {err: errScripted, shortest: 700 * time.Millisecond, longest: 1300 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			f.provision(patience)
+			asked := 0
+			f.throttle.judge = func(_ context.Context, c Candidate) (Decision, error) {
+				if c.Event.ID == "e" {
+					if asked++; asked == 1 {
+						return test.first, test.err
+					}
+				}
+				return f.throttle.admit(c), nil
+			}
+			sequence := f.event("payments", "e")
+			f.start(nil)
+			f.eventually("it is given back", func() bool { return len(f.said.about(sequence)) > 0 })
+			f.event("payments", "another")
+			f.eventually("the other one is sent", func() bool { return f.metrics.get("sent payments") == 1 })
+			f.requireHistory("another", "send", "finish")
+			delays := f.said.delays(t, sequence)
+			if len(delays) != 1 || delays[0] < test.shortest || delays[0] > test.longest {
+				t.Errorf("put off by %v, want once, by %v to %v", delays, test.shortest, test.longest)
+			}
+			if test.longest < 5*time.Second {
+				f.awaitSettled(2)
+				f.requireHistory("e", "send", "finish")
+				if f.metrics.redelivered != 1 {
+					t.Errorf("%d redeliveries were counted, want 1", f.metrics.redelivered)
+				}
+			}
+		})
+	}
+}
+
+// While deliveries are slow a worker holds no more than it has places for, and posts no more at once than it may.
+func TestInHandIsBounded(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	const concurrency, events = 3, handSize + 100
+	f.provision(patience)
+	for i := range events {
+		f.event("payments", fmt.Sprint(i))
+	}
+	release := newGate(t)
+	f.sink.send = func(ctx context.Context, _ event.Event, _ int) *Failure {
+		if err := release.pass(ctx); err != nil {
+			return &Failure{Class: Uncertain, Err: err}
+		}
+		return nil
+	}
+	f.start(func(o *Options) { o.Concurrency = concurrency })
+	f.eventually("all events are taken", func() bool { return f.consumerInfo().NumAckPending == events })
+	f.eventually("the hand is full", func() bool { return len(f.throttle.asked()) >= handSize+concurrency })
+	f.eventually("posts are under way", func() bool { return f.sink.mostAtOnce() == concurrency })
+	if decided := len(f.throttle.asked()); decided != handSize+concurrency {
+		t.Errorf("%d events were decided about, want as many as there are places in hand: %d", decided, handSize+concurrency)
+	}
+	release.open()
+	f.awaitSettled(events)
+	f.requireOutcomes(map[string]int{"sent payments": events})
+	if got := f.sink.mostAtOnce(); got != concurrency {
+		t.Errorf("%d posts were under way at once, want %d", got, concurrency)
+	}
+	if got := len(slices.Compact(slices.Sorted(slices.Values(f.journal.all())))); got != 2*events {
+		t.Errorf("%d different things happened, want one post and one record for each of %d events", got, events)
+	}
+}
+
+// A throttle that is away is waited for, and no event is taken meanwhile.
+func TestThrottleIsAwaited(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.provision(patience)
+	back, waiting := newGate(t), make(chan struct{}, 1)
+	f.throttle.await = func(ctx context.Context) error {
+		select {
+		case waiting <- struct{}{}:
+		default:
+		}
+		return back.pass(ctx)
+	}
+	f.event("payments", "e")
+	f.start(nil)
+	<-waiting
+	if info := f.consumerInfo(); info.NumPending != 1 || info.NumAckPending != 0 || info.NumWaiting != 0 {
+		t.Errorf("%d events wait, %d are taken, %d requests are open; want 1, 0, 0", info.NumPending, info.NumAckPending, info.NumWaiting)
+	}
+	back.open()
+	f.awaitSettled(1)
+	f.requireHistory("e", "send", "finish")
+}
