@@ -88,7 +88,7 @@ local first_event = position + 1
 
 -- Read.
 
-local now = deployment_time(calls_key)
+local now, ran_ahead = deployment_time(calls_key)
 
 -- The end of the leases that this very call granted when it ran before.
 local lease_granted_before
@@ -260,7 +260,7 @@ local function recall(argument, ask, lease_end, is_done)
   end
   if is_done then
     return done
-  elseif lease_end == lease_granted_before then
+  elseif lease_end == lease_granted_before and ask.cost > 0 then
     granted_stamp[record] = stamp
     return answer(ADMITTED, 0, lease_end - now)
   elseif lease_end > now then
@@ -296,11 +296,10 @@ if grants == 0 then
   return reply
 end
 
--- The forgotten go first: it frees what is no longer needed, and a user who may not remove or expire is told so
--- before anything is charged.
+-- What does no harm by itself goes first, so that a user who lacks a command is told so before anything is charged.
+local calls_kept = milliseconds(math.max(retention, longest_window))
 redis.call('ZREMRANGEBYSCORE', calls_key, '-inf', integer(now - NONCE_KEPT))
-redis.call('ZREMRANGEBYSCORE', calls_key, '(' .. integer(now + TOLERANCE), '+inf')
-redis.call('PEXPIRE', calls_key, milliseconds(math.max(retention, longest_window)))
+local calls_were_there = redis.call('PEXPIRE', calls_key, calls_kept) == 1
 local function forget_until(key, upto)
   local forgotten = redis.call('ZRANGE', key, '-inf', upto, 'BYSCORE', 'LIMIT', 0, PIECE)
   if #forgotten > 0 then
@@ -320,7 +319,9 @@ forget_until(done_key, time)
 forget_until(leased_key, integer(now - retention))
 
 redis.call('ZADD', calls_key, time, nonce)
-redis.call('PEXPIRE', calls_key, milliseconds(math.max(retention, longest_window)))
+if not calls_were_there then
+  redis.call('PEXPIRE', calls_key, calls_kept)
+end
 
 local leases, messages, message_count, lease_end = {}, {}, 0, integer(now + lease)
 for g = 1, grants do
@@ -362,7 +363,9 @@ end
 for _, node in ipairs(nodes) do
   if node.additions then
     redis.call('ZREMRANGEBYSCORE', node.log, '-inf', integer(now - node.window))
-    redis.call('ZREMRANGEBYSCORE', node.log, '(' .. integer(now + TOLERANCE), '+inf')
+    if ran_ahead then
+      redis.call('ZREMRANGEBYSCORE', node.log, '(' .. integer(now + TOLERANCE), '+inf')
+    end
     if add_new(node.log, node.additions) < node.addition_count / 2 then
       rename_taken(node)
     end

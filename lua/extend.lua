@@ -8,7 +8,8 @@
 --   lease (microseconds; 0 releases: the event may be taken over at once), retention (microseconds)
 --   for each event: record, the end of the lease as the caller knows it
 --
--- Returns the new end, then 1 or 0 for each event: 0 if the lease is no longer the caller's.
+-- Returns the new end, then 1 or 0 for each event: 0 if the lease is no longer the caller's. Until the end that the
+-- caller knows, nobody else can have it: a later end is of this very call, which is repeated because its reply was lost.
 
 local calls_key, leased_key = KEYS[1], KEYS[2]
 local lease, retention = tonumber(ARGV[1]), tonumber(ARGV[2])
@@ -17,8 +18,9 @@ local now = deployment_time(calls_key)
 local lease_end = integer(now + lease)
 local reply, renewed = { now + lease }, {}
 for argument = 3, #ARGV, 2 do
-  local current = redis.call('ZSCORE', leased_key, ARGV[argument])
-  local held = current and tonumber(current) == tonumber(ARGV[argument + 1])
+  local current, known = redis.call('ZSCORE', leased_key, ARGV[argument]), tonumber(ARGV[argument + 1])
+  current = current and tonumber(current)
+  local held = current and (current == known or current > known and known > now)
   if held then
     renewed[#renewed + 1] = lease_end
     renewed[#renewed + 1] = ARGV[argument]

@@ -22,15 +22,20 @@ local function server_time()
 end
 
 -- The time of a deployment is its server's, but always later than that of the newest call that granted something: each
--- such call has a time of its own, and a clock that stepped back is waited out.
+-- such call has a time of its own, and a clock that stepped back is waited out. The second result tells whether there
+-- were calls by a clock that had run too far ahead.
 local function deployment_time(calls_key)
-  local now = server_time()
-  local newest =
-    redis.call('ZRANGE', calls_key, integer(now + TOLERANCE), '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, 1, 'WITHSCORES')[2]
+  local now, ran_ahead = server_time(), false
+  local newest = redis.call('ZRANGE', calls_key, -1, -1, 'WITHSCORES')[2]
+  if newest and tonumber(newest) > now + TOLERANCE then
+    ran_ahead = true
+    local upto = integer(now + TOLERANCE)
+    newest = redis.call('ZRANGE', calls_key, upto, '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, 1, 'WITHSCORES')[2]
+  end
   if newest then
     now = math.max(now, tonumber(newest) + 1)
   end
-  return now
+  return now, ran_ahead
 end
 
 local function milliseconds(microseconds)

@@ -41,6 +41,8 @@ type check struct {
 
 func (c check) consumer(ctx context.Context) Finding {
 	subject := fmt.Sprintf("nats consumer %q of stream %q", c.names.Consumer, c.names.Stream)
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
 	consumer, err := c.js.Consumer(ctx, c.names.Stream, c.names.Consumer)
 	absent := errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrConsumerNotFound)
 	switch {
@@ -80,6 +82,8 @@ const errUnexpected = jetstream.ErrorCode(10060)
 func (c check) deadLetters(ctx context.Context) Finding {
 	reason := c.names.DeadLetterSubject + ".check"
 	subject := fmt.Sprintf("nats dead letters on %q", c.names.DeadLetterSubject+".>")
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
 	_, err := c.js.PublishMsg(ctx, nats.NewMsg(reason), jetstream.WithExpectStream("notifier-check-no-such-stream"), jetstream.WithRetryAttempts(0))
 	var refusal *jetstream.APIError
 	switch {
@@ -110,6 +114,8 @@ func (c check) permissions(ctx context.Context) []Finding {
 	if err == nil {
 		defer func() { _ = services.Unsubscribe() }()
 	}
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
 	if err := conn.FlushWithContext(ctx); err != nil {
 		return []Finding{{Subject: "nats permissions", Err: err}}
 	}

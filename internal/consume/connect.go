@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -89,6 +90,10 @@ func Connect(o ConnectOptions) (*Connection, error) {
 		options = append(options, nats.Secure(o.TLS))
 	}
 	conn, err := nats.Connect(o.URL, options...)
+	var unread *url.Error // it quotes the URL, which may hold a password
+	if errors.As(err, &unread) {
+		return nil, errors.New("connecting to nats: not a URL")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("connecting to nats: %w", err)
 	}

@@ -34,6 +34,9 @@ func (w *Worker) bury(ctx context.Context, m *message, fault *event.Fault, store
 	err := w.storeDeadLetter(ctx, m, fault)
 	w.trouble.deadLettersStored(err)
 	if err != nil {
+		if w.o.Provision && errors.Is(err, jetstream.ErrNoStreamResponse) { // it was deleted
+			err = ensureStream(ctx, w.js, w.names.DeadLetterConfig(), w.logger)
+		}
 		w.giveBack(m, jitter(misconfiguredBackoff))
 		return false
 	}
@@ -80,7 +83,7 @@ func deadLetterHeader(producer, own nats.Header) nats.Header {
 		switch {
 		case canonical == nats.MsgIdHdr && len(values) > 0:
 			header.Set(headerMessageID, values[0])
-		case strings.HasPrefix(canonical, serverPrefix), strings.HasPrefix(canonical, "Notifier-"):
+		case strings.HasPrefix(canonical, serverPrefix), canonical == headerMessageID, own[canonical] != nil:
 		default:
 			header[name] = values
 		}

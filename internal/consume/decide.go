@@ -170,10 +170,22 @@ func (w *Worker) vacate(places int) {
 
 // work runs a task for which a place in hand is reserved.
 func (w *Worker) work(task func()) {
-	w.working.Go(func() {
-		defer w.vacate(1)
+	w.working.Add(1)
+	select {
+	case w.tasks <- task:
+	default:
+		go w.hands(task)
+	}
+}
+
+// hands runs a task, and then others as they come, until no more will: a goroutine that has posted before has the stack
+// that posting needs.
+func (w *Worker) hands(task func()) {
+	for open := true; open; task, open = <-w.tasks {
 		task()
-	})
+		w.vacate(1)
+		w.working.Done()
+	}
 }
 
 // decide asks the throttle about candidates, for each of which a place in hand is reserved. It does not get to decide if

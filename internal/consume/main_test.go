@@ -330,9 +330,13 @@ func newSpy(t testing.TB, conn *nats.Conn) *spy {
 	return s
 }
 
-// hear reads $JS.ACK.<stream>.<consumer>.<deliveries>.<stream sequence>.…
+// hear reads $JS.ACK.<stream>.<consumer>.<deliveries>.<stream sequence>.… and leaves out what is about no message.
 func (s *spy) hear(m *nats.Msg) {
-	sequence, err := strconv.ParseUint(strings.Split(m.Subject, ".")[5], 10, 64)
+	tokens := strings.Split(m.Subject, ".")
+	if len(tokens) < 6 {
+		return
+	}
+	sequence, err := strconv.ParseUint(tokens[5], 10, 64)
 	if err != nil {
 		panic(fmt.Sprintf("an acknowledgement on %s: %v", m.Subject, err))
 	}

@@ -76,14 +76,12 @@ type place struct {
 	refound   time.Time     // when it was there again after it had been gone; the zero time at first
 }
 
-// apiTimeout bounds one request to the JetStream API.
+// apiTimeout bounds one request to the JetStream API. One that is not permitted takes that long.
 const apiTimeout = 5 * time.Second
 
 // provision finds the consumer. Where it, its stream or the dead-letter stream is absent, create says whether they are
 // made; what exists is never altered.
 func (n Names) provision(ctx context.Context, js jetstream.JetStream, ackWait time.Duration, create bool, logger *slog.Logger) (place, error) {
-	ctx, cancel := context.WithTimeout(ctx, 6*apiTimeout)
-	defer cancel()
 	consumer, err := js.Consumer(ctx, n.Stream, n.Consumer)
 	if create && (errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrConsumerNotFound)) {
 		consumer, err = n.create(ctx, js, ackWait, logger)
@@ -141,12 +139,9 @@ func ensureStream(ctx context.Context, js jetstream.JetStream, config jetstream.
 	return nil
 }
 
-// fit tells why a consumer cannot be used.
+// fit tells why a pull consumer cannot be used.
 func (n Names) fit(c jetstream.ConsumerConfig) error {
-	switch {
-	case c.DeliverSubject != "":
-		return fmt.Errorf("consumer %q is a push consumer, expected a pull consumer", n.Consumer)
-	case c.AckPolicy != jetstream.AckExplicitPolicy:
+	if c.AckPolicy != jetstream.AckExplicitPolicy {
 		return fmt.Errorf("consumer %q has acknowledgement policy %s, expected explicit", n.Consumer, c.AckPolicy)
 	}
 	return nil

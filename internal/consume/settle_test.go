@@ -38,7 +38,10 @@ func TestCountedOnceAcrossAKill(t *testing.T) {
 	f.server.Restart()
 	f.eventually("all events end", func() bool { return f.metrics.ended() >= events })
 	w.stop()
-	f.requireEmpty()
+	// The consumer may remember deliveries from before the kill for another acknowledgement wait.
+	if left := f.streamInfo(testNames.Stream).State.Msgs; left != 0 {
+		t.Errorf("the stream holds %d messages, want none", left)
+	}
 	f.requireOutcomes(map[string]int{"sent sent": events / 2, "dropped dropped": events / 2})
 	if n := f.metrics.get("by the rule dropped"); n != events/2 {
 		t.Errorf("%d drops by the rule were counted, want %d", n, events/2)

@@ -50,6 +50,7 @@ type Worker struct {
 	incoming chan *message
 	hand     chan struct{} // a place for each message between decision and settlement
 	sending  chan struct{} // a place for each delivery at once
+	tasks    chan func()   // for goroutines that have nothing to do
 	keeper   *keeper
 	working  sync.WaitGroup
 }
@@ -143,6 +144,8 @@ func (w *Worker) Run(ctx context.Context, throttle Throttle, sink Sink) error {
 	w.incoming = make(chan *message, MaxBatch)
 	w.hand = make(chan struct{}, handSize+w.o.Concurrency)
 	w.sending = make(chan struct{}, w.o.Concurrency)
+	w.tasks = make(chan func())
+	defer close(w.tasks)
 
 	// Deliveries outlive the context: they have until the shutdown timeout.
 	work, abandon := context.WithCancelCause(context.WithoutCancel(ctx))

@@ -364,7 +364,10 @@ func (g *Gate) Run(ctx context.Context) {
 				g.lost(err)
 				continue
 			}
-			g.usage.refresh(ctx, g.o.Redis)
+			// An idle worker notices here that Redis is away.
+			if err := g.usage.refresh(ctx, g.o.Redis); errors.Is(err, ErrUnavailable) && ctx.Err() == nil {
+				g.lost(err)
+			}
 		}
 	}
 }

@@ -100,7 +100,7 @@ func (m *Memory) now() int64 {
 func (m *Memory) remember(now int64, nonce string) {
 	kept := m.calls[:0]
 	for _, call := range m.calls {
-		if call.nonce != nonce && call.at > now-nonceKept.Microseconds() && call.at <= now+tolerance.Microseconds() {
+		if call.nonce != nonce && call.at > now-nonceKept.Microseconds() {
 			kept = append(kept, call)
 		}
 	}
@@ -164,7 +164,7 @@ func (b *memoryBatch) decide(request Request) Decision {
 		return Decision{Verdict: Done}
 	case b.granted[name]:
 		return Decision{Verdict: Leased, Wait: b.settings.Lease}
-	case known.leaseEnd == b.leaseGrantedBefore:
+	case known.leaseEnd == b.leaseGrantedBefore && request.Cost > 0:
 		b.granted[name] = true
 		return Decision{Verdict: Admitted, Lease: Lease{Request: request, End: known.leaseEnd}}
 	case known.leaseEnd > b.now:
@@ -284,13 +284,15 @@ func (m *Memory) Finish(_ context.Context, leases []Lease) error {
 func (m *Memory) Extend(_ context.Context, leases []Lease, d time.Duration) ([]Lease, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	end := m.now() + d.Microseconds()
+	now := m.now()
+	end := now + d.Microseconds()
 	extended := make([]Lease, len(leases))
 	for i, lease := range leases {
-		held := m.held(lease)
+		r := m.records[lease.record()]
+		known := lease.End
 		lease.End = 0
-		if held != nil {
-			held.leaseEnd, lease.End = end, end
+		if r != nil && r.doneUntil == 0 && (r.leaseEnd == known || r.leaseEnd > known && known > now) {
+			r.leaseEnd, lease.End = end, end
 		}
 		extended[i] = lease
 	}

@@ -59,7 +59,7 @@ func (u *usage) nextSlot(now time.Time) (level string, wait time.Duration) {
 }
 
 // refresh shows for each rule the fullest limit of its nodes.
-func (u *usage) refresh(ctx context.Context, limiter *Redis) {
+func (u *usage) refresh(ctx context.Context, limiter *Redis) error {
 	nodes, categories := u.nodes()
 	fullest := make(map[string]limitUse)
 	for _, level := range u.tree.Levels() {
@@ -71,7 +71,7 @@ func (u *usage) refresh(ctx context.Context, limiter *Redis) {
 		nodes = nodes[len(batch):]
 		used, err := limiter.Usage(ctx, batch)
 		if err != nil {
-			return // the next decision finds out what is wrong with Redis
+			return err
 		}
 		for i, node := range batch {
 			for l, limit := range node.Limits {
@@ -88,6 +88,7 @@ func (u *usage) refresh(ctx context.Context, limiter *Redis) {
 		u.metrics.LimitSize(level, use.size)
 	}
 	u.forgetIdle(categories, inUse)
+	return nil
 }
 
 type limitUse struct{ used, size int64 }
