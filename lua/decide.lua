@@ -299,6 +299,9 @@ end
 -- What does no harm by itself goes first, so that a user who lacks a command is told so before anything is charged.
 local calls_kept = milliseconds(math.max(retention, longest_window))
 redis.call('ZREMRANGEBYSCORE', calls_key, '-inf', integer(now - NONCE_KEPT))
+if ran_ahead then
+  redis.call('ZREMRANGEBYSCORE', calls_key, '(' .. integer(now + TOLERANCE), '+inf')
+end
 local calls_were_there = redis.call('PEXPIRE', calls_key, calls_kept) == 1
 local function forget_until(key, upto)
   local forgotten = redis.call('ZRANGE', key, '-inf', upto, 'BYSCORE', 'LIMIT', 0, PIECE)
@@ -363,9 +366,6 @@ end
 for _, node in ipairs(nodes) do
   if node.additions then
     redis.call('ZREMRANGEBYSCORE', node.log, '-inf', integer(now - node.window))
-    if ran_ahead then
-      redis.call('ZREMRANGEBYSCORE', node.log, '(' .. integer(now + TOLERANCE), '+inf')
-    end
     if add_new(node.log, node.additions) < node.addition_count / 2 then
       rename_taken(node)
     end

@@ -77,9 +77,9 @@ func (l *slidingLog) remove(at, slots int64) {
 	}
 }
 
-// trim forgets what is not in (from, upto].
-func (l *slidingLog) trim(from, upto int64) {
-	first, end := l.after(from), l.after(upto)
+// trim forgets what was taken up to a time.
+func (l *slidingLog) trim(upto int64) {
+	first := l.after(upto)
 	l.base = l.before(first)
-	l.entries = l.entries[first:max(first, end)]
+	l.entries = l.entries[first:]
 }

@@ -100,7 +100,7 @@ func (m *Memory) now() int64 {
 func (m *Memory) remember(now int64, nonce string) {
 	kept := m.calls[:0]
 	for _, call := range m.calls {
-		if call.nonce != nonce && call.at > now-nonceKept.Microseconds() {
+		if call.nonce != nonce && call.at > now-nonceKept.Microseconds() && call.at <= now+tolerance.Microseconds() {
 			kept = append(kept, call)
 		}
 	}
@@ -238,7 +238,7 @@ func (b *memoryBatch) divided(limit Limit) int64 {
 func (m *Memory) charge(path []Node, at, cost int64) {
 	for _, node := range path {
 		log := m.log(node.Path)
-		log.trim(at-node.Limits.longestWindow().Microseconds(), at+tolerance.Microseconds())
+		log.trim(at - node.Limits.longestWindow().Microseconds())
 		log.add(at, cost)
 	}
 }

@@ -48,7 +48,8 @@ func NewTree(global, category Limits, rules []Rule) (*Tree, error) {
 	return &Tree{global: global, category: category, rules: table, paths: make(map[string][]Node)}, nil
 }
 
-// Path lists the nodes with limits on a category's path, the root first. The caller must not change it.
+// Path lists the nodes with limits on a category's path, the root first; of "", the root alone. The caller must not
+// change it.
 func (t *Tree) Path(category string) []Node {
 	t.mu.RLock()
 	path, cached := t.paths[category]
@@ -70,6 +71,9 @@ func (t *Tree) path(category string) []Node {
 	var path []Node
 	if len(t.global) > 0 {
 		path = append(path, Node{Level: LevelGlobal, Limits: t.global})
+	}
+	if category == "" {
+		return path
 	}
 	first := true
 	for prefix := range event.Prefixes(category) {

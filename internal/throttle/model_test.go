@@ -1,0 +1,372 @@
+package throttle
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+
+	"github.com/seed-4578ace9/notifier/internal/servertest"
+)
+
+// TestModel drives the scripts and the in-memory limiter with the same calls, and compares all they say after every step.
+func TestModel(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	client := newClient(t, redis.Options{Addr: server.Addr})
+	rapid.Check(t, func(rt *rapid.T) {
+		if err := client.FlushDB(context.Background()).Err(); err != nil {
+			rt.Fatal(err)
+		}
+		m := newModel(t, rt, client)
+		rt.Repeat(map[string]func(*rapid.T){
+			"":                  m.compareUsage,
+			"decide":            m.decide,
+			"decide again":      m.decide, // twice as often as the others
+			"decide and decide": m.decide,
+			"repeat a call":     m.repeat,
+			"finish":            m.finish,
+			"finish unasked":    m.finishUnasked,
+			"extend":            m.extend,
+			"refund":            m.refund,
+			"wait":              m.wait,
+			"wait for a slot":   m.waitForSlot,
+			"clock steps":       m.stepClock,
+		})
+	})
+}
+
+// model holds both limiters and what the test knows of them.
+type model struct {
+	redis      *Redis
+	memory     *Memory
+	clock      *fakeClock // of both
+	settings   Settings
+	categories []string
+	nodes      []Node
+
+	ticks    time.Duration // makes every time of the clock a new one
+	events   map[string]Request
+	leases   []heldLease
+	admitted map[string]int    // by record and stamp: how often it took slots that it did not give back
+	taken    map[string]*taken // likewise by record and stamp
+	lastCall struct {
+		nonce    string
+		requests []Request
+	}
+	lastWait time.Duration // of the latest denial
+}
+
+type heldLease struct {
+	Lease
+	*taken
+}
+
+// taken is when an event's slots were taken.
+type taken struct {
+	at   int64
+	none bool // it was denied, and forwarded all the same
+	left bool // a call found that they have left a window
+}
+
+func newModel(t *testing.T, rt *rapid.T, client *redis.Client) *model {
+	m := &model{
+		events:   make(map[string]Request),
+		admitted: make(map[string]int),
+		taken:    make(map[string]*taken),
+		settings: Settings{
+			Tree:      drawTree(rt),
+			Lease:     rapid.SampledFrom([]time.Duration{time.Second, 30 * time.Second, 5 * time.Minute}).Draw(rt, "lease"),
+			Retention: rapid.SampledFrom([]time.Duration{time.Minute, 10 * time.Minute, 3 * time.Hour}).Draw(rt, "retention"),
+			Forward:   rapid.IntRange(0, 4).Draw(rt, "forward") == 4,
+		},
+	}
+	m.redis = newRedis(client, "model", m.settings)
+	m.clock = withFakeTime(t, m.redis)
+	m.memory = NewMemory(m.settings, m.clock.read, nil)
+	m.memory.sweepAt = math.MaxInt // see forget
+	m.categories = rapid.SliceOfNDistinct(rapid.Custom(drawCategory), 1, 6, rapid.ID[string]).Draw(rt, "categories")
+	nodes := make(map[string]Node)
+	for _, category := range m.categories {
+		for _, node := range m.settings.Tree.Path(category) {
+			nodes[node.Path] = node
+		}
+	}
+	for _, path := range slices.Sorted(maps.Keys(nodes)) {
+		m.nodes = append(m.nodes, nodes[path])
+	}
+	return m
+}
+
+func drawCategory(rt *rapid.T) string {
+	tokens := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b"}), 1, 8).Draw(rt, "tokens")
+	return strings.Join(tokens, ".")
+}
+
+func drawLimits(rt *rapid.T) string {
+	limit := rapid.Custom(func(rt *rapid.T) string {
+		count := rapid.SampledFrom([]int{0, 1, 2, 3, 5, 8, 13}).Draw(rt, "count")
+		window := rapid.SampledFrom([]string{"1ms", "1s", "20s", "1m", "7m", "1h"}).Draw(rt, "window")
+		return fmt.Sprintf("%d/%s", max(count, 1-rapid.IntRange(0, 4).Draw(rt, "blocked")/4), window)
+	})
+	limits := rapid.SliceOfN(limit, 0, 2).Draw(rt, "limits")
+	if len(limits) == 0 {
+		return "none"
+	}
+	return strings.Join(limits, "+")
+}
+
+func drawTree(rt *rapid.T) *Tree {
+	limits := rapid.Custom(drawLimits)
+	pattern := rapid.Custom(func(rt *rapid.T) string {
+		tokens := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "*"}), 1, 8).Draw(rt, "pattern")
+		return strings.Join(tokens, ".")
+	}).Filter(func(pattern string) bool { return pattern != "*" })
+	var rules []string
+	for _, p := range rapid.SliceOfNDistinct(pattern, 0, 8, rapid.ID[string]).Draw(rt, "patterns") {
+		rules = append(rules, p+"="+limits.Draw(rt, "rule"))
+	}
+	tree := newTree(rt, limits.Draw(rt, "global"), limits.Draw(rt, "category"), strings.Join(rules, ","))
+	rt.Logf("limits:\n%s", tree)
+	return tree
+}
+
+// drawRequest makes an event, in one of three stored messages, or finds the one that was made before. A producer's
+// redelivery has the category and cost that it had.
+func (m *model) drawRequest(rt *rapid.T) Request {
+	number := rapid.IntRange(1, 12).Draw(rt, "event")
+	generation := rapid.IntRange(0, 2).Draw(rt, "message")
+	isDerived := number > 8
+	name := fmt.Sprint(number, "/", generation)
+	request, known := m.events[name]
+	if !known {
+		request.Category = rapid.SampledFrom(m.categories).Draw(rt, "category")
+		request.Cost = rapid.SampledFrom([]int{1, 1, 1, 2, 3, 9}).Draw(rt, "cost")
+		request.Message = Message{Stream: "EVENTS", Sequence: uint64(number), Stored: start.Add(time.Duration(generation) * time.Hour)}
+		request.ID, request.Derived = fmt.Sprint("event-", number), isDerived
+		if isDerived {
+			request.ID = fmt.Sprint("EVENTS:", number)
+		}
+		m.events[name] = request
+	}
+	if rapid.IntRange(0, 9).Draw(rt, "look") == 0 {
+		request.Cost = 0
+	}
+	return request
+}
+
+func stampedRecord(r Request) string { return fmt.Sprintf("%s@%d", r.ID, r.Message.stamp()) }
+
+func (m *model) decide(rt *rapid.T) {
+	var requests []Request
+	for range rapid.IntRange(1, 8).Draw(rt, "events") {
+		request := m.drawRequest(rt)
+		// The retention outlives the redeliveries of a message, so none is forgotten and then admitted again.
+		if !m.forgotten(request) {
+			requests = append(requests, request)
+		}
+	}
+	m.lastCall.nonce, m.lastCall.requests = newNonce(), requests
+	m.call(rt)
+}
+
+// forgotten tells that a message has taken slots, and that the limiter does not know it any more.
+func (m *model) forgotten(request Request) bool {
+	if m.admitted[stampedRecord(request)] == 0 {
+		return false
+	}
+	r := m.memory.records[request.record()]
+	return r == nil || r.stamp != request.Message.stamp() || !m.memory.remembered(r, m.memory.now()+1)
+}
+
+func (m *model) repeat(rt *rapid.T) {
+	if m.lastCall.nonce == "" || slices.ContainsFunc(m.lastCall.requests, m.forgotten) {
+		rt.Skip("nothing to repeat")
+	}
+	m.call(rt)
+}
+
+func (m *model) call(rt *rapid.T) {
+	nonce, requests := m.lastCall.nonce, m.lastCall.requests
+	m.clock.advance(time.Microsecond) // no call takes less
+	got, err := m.redis.decideBatch(context.Background(), nonce, requests)
+	if err != nil {
+		rt.Fatal(err)
+	}
+	want := m.memory.decideBatch(nonce, requests)
+	if got.At != want.At {
+		rt.Fatalf("decided at %d, in memory at %d", got.At, want.At)
+	}
+	for i := range requests {
+		if !reflect.DeepEqual(got.Decisions[i], want.Decisions[i]) {
+			rt.Fatalf("event %d, %+v, at %d:\nredis  %+v\nmemory %+v", i, requests[i], got.At, got.Decisions[i], want.Decisions[i])
+		}
+	}
+	for _, held := range m.leases {
+		held.left = held.left || got.At <= held.at-tolerance.Microseconds() || got.At >= held.at+m.shortestWindow(held.Category)
+	}
+	granted := false
+	for i, d := range got.Decisions {
+		rt.Logf("%v: %s cost %d in %q: verdict %d", time.UnixMicro(got.At).UTC(), stampedRecord(requests[i]), requests[i].Cost, requests[i].Category, d.Verdict)
+		if d.Verdict == Denied {
+			m.lastWait = d.Wait
+		}
+		if d.Lease.ID == "" {
+			continue
+		}
+		if slices.ContainsFunc(m.leases, func(held heldLease) bool { return held.Lease == d.Lease }) {
+			continue // a repeated call
+		}
+		granted = true
+		name := stampedRecord(requests[i])
+		if d.Verdict == Admitted {
+			m.admitted[name]++
+		}
+		if d.Verdict != Repeated {
+			m.taken[name] = &taken{at: got.At, none: d.Verdict != Admitted}
+		}
+		m.leases = append(m.leases, heldLease{Lease: d.Lease, taken: m.taken[name]})
+	}
+	if granted {
+		m.forget(got.At)
+	}
+}
+
+// forget drops the records in memory at the moment when the script drops its own: at each call that grants something.
+// The limiter itself does so from time to time, which shows only when the clock goes back by more than the retention.
+func (m *model) forget(now int64) {
+	for name, r := range m.memory.records {
+		if !m.memory.remembered(r, now) {
+			delete(m.memory.records, name)
+		}
+	}
+}
+
+// drawLeases picks some leases, live or not, of different events.
+func (m *model) drawLeases(rt *rapid.T) []int {
+	if len(m.leases) == 0 {
+		rt.Skip("nothing was granted")
+	}
+	recent := max(0, len(m.leases)-12)
+	indexes := rapid.SliceOfNDistinct(rapid.IntRange(recent, len(m.leases)-1), 1, 5, func(i int) string { return m.leases[i].record() })
+	return indexes.Draw(rt, "leases")
+}
+
+func (m *model) pick(indexes []int) []Lease {
+	leases := make([]Lease, len(indexes))
+	for i, index := range indexes {
+		leases[i] = m.leases[index].Lease
+	}
+	return leases
+}
+
+func (m *model) finish(rt *rapid.T) { m.finishAll(rt, m.pick(m.drawLeases(rt))) }
+
+// finishUnasked tells of a delivery of which nobody asked before.
+func (m *model) finishUnasked(rt *rapid.T) {
+	request := m.drawRequest(rt)
+	request.Cost = max(1, request.Cost)
+	m.finishAll(rt, []Lease{{Request: request}})
+}
+
+func (m *model) finishAll(rt *rapid.T, leases []Lease) {
+	if err := m.redis.Finish(context.Background(), leases); err != nil {
+		rt.Fatal(err)
+	}
+	_ = m.memory.Finish(context.Background(), leases)
+}
+
+func (m *model) extend(rt *rapid.T) {
+	indexes := m.drawLeases(rt)
+	d := rapid.SampledFrom([]time.Duration{0, time.Second, m.settings.Lease}).Draw(rt, "for")
+	got, err := m.redis.Extend(context.Background(), m.pick(indexes), d)
+	if err != nil {
+		rt.Fatal(err)
+	}
+	want, _ := m.memory.Extend(context.Background(), m.pick(indexes), d)
+	if !reflect.DeepEqual(got, want) {
+		rt.Fatalf("extended by %v:\nredis  %+v\nmemory %+v", d, got, want)
+	}
+	for i, index := range indexes {
+		m.leases[index].Lease = got[i]
+	}
+}
+
+func (m *model) refund(rt *rapid.T) {
+	indexes := slices.DeleteFunc(m.drawLeases(rt), func(i int) bool { return !m.refundable(m.leases[i]) })
+	leases := m.pick(indexes)
+	got, err := m.redis.Refund(context.Background(), leases)
+	if err != nil {
+		rt.Fatal(err)
+	}
+	want, _ := m.memory.Refund(context.Background(), leases)
+	if len(leases) > 0 && !reflect.DeepEqual(got, want) {
+		rt.Fatalf("refunded %+v:\nredis  %v\nmemory %v", leases, got, want)
+	}
+	for i, returned := range got {
+		rt.Logf("refund of %s: %v", stampedRecord(leases[i].Request), returned)
+		if held := m.leases[indexes[i]]; returned && !held.none {
+			m.admitted[stampedRecord(held.Request)]--
+		}
+	}
+}
+
+// refundable leaves out what the logs cannot tell apart, because a slot's name is all that they have: where an event has
+// no slot (any more), one of its name is that of another message with its ID.
+func (m *model) refundable(held heldLease) bool {
+	if !held.none && !held.left {
+		return true
+	}
+	return !slices.ContainsFunc(m.leases, func(other heldLease) bool { return other.ID == held.ID && other.Message != held.Message })
+}
+
+func (m *model) shortestWindow(category string) int64 {
+	shortest := MaxWindow
+	for _, node := range m.settings.Tree.Path(category) {
+		for _, limit := range node.Limits {
+			shortest = min(shortest, limit.Window)
+		}
+	}
+	return shortest.Microseconds()
+}
+
+func (m *model) wait(rt *rapid.T) {
+	scale := rapid.SampledFrom([]time.Duration{time.Microsecond, time.Millisecond, time.Second, time.Minute}).Draw(rt, "scale")
+	m.advance(time.Duration(rapid.IntRange(0, 90).Draw(rt, "times")) * scale)
+}
+
+// waitForSlot lets the next call come when the latest denial said that a slot opens, or just before.
+func (m *model) waitForSlot(rt *rapid.T) {
+	early := rapid.SampledFrom([]time.Duration{time.Microsecond, 2 * time.Microsecond}).Draw(rt, "early")
+	m.clock.advance(max(0, m.lastWait-early))
+}
+
+func (m *model) stepClock(rt *rapid.T) {
+	step := rapid.SampledFrom([]time.Duration{
+		-time.Second, -59 * time.Second, -time.Minute, -61 * time.Second, -time.Hour, -24 * time.Hour, time.Hour, 24 * time.Hour,
+	}).Draw(rt, "step")
+	m.advance(step)
+}
+
+func (m *model) advance(d time.Duration) {
+	m.ticks += time.Microsecond
+	m.clock.advance(d + m.ticks)
+}
+
+func (m *model) compareUsage(rt *rapid.T) {
+	got, err := m.redis.Usage(context.Background(), m.nodes)
+	if err != nil {
+		rt.Fatal(err)
+	}
+	if want := m.memory.Usage(m.nodes); len(m.nodes) > 0 && !reflect.DeepEqual(got, want) {
+		rt.Fatalf("slots taken at %v of %+v:\nredis  %v\nmemory %v", m.clock.read(), m.nodes, got, want)
+	}
+}

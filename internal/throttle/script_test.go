@@ -1,0 +1,707 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/seed-4578ace9/notifier/internal/servertest"
+)
+
+// scriptTree has a limit at each level of the path a.b.
+const scriptPath = "a.b"
+
+func scriptSettings(t testing.TB) Settings {
+	return Settings{Tree: newTree(t, "6/1h", "5/1h", "a.b=4/1h"), Lease: testLease, Retention: testRetention}
+}
+
+// operation is one call of each script that writes, on an event that was leased before.
+type operation struct {
+	name    string
+	touches []string // the kinds of keys on which it depends
+	writes  []string // the commands with which it writes
+	call    func(ctx context.Context, r *Redis, lease Lease) error
+}
+
+var operations = []operation{
+	{
+		"decide", []string{"calls", "leased", "done", "message", "pauses", "log", "log:a", "log:a.b"},
+		[]string{"zadd", "pexpire", "zrem", "zremrangebyscore"},
+		func(ctx context.Context, r *Redis, _ Lease) error {
+			_, err := r.Decide(ctx, []Request{request("new", scriptPath)})
+			return err
+		},
+	},
+	{
+		"finish", []string{"calls", "leased", "done", "message"}, []string{"zadd", "pexpire", "zrem"},
+		func(ctx context.Context, r *Redis, lease Lease) error { return r.Finish(ctx, []Lease{lease}) },
+	},
+	{
+		"extend", []string{"calls", "leased"}, []string{"zadd", "pexpire", "zrem"},
+		func(ctx context.Context, r *Redis, lease Lease) error {
+			_, err := r.Extend(ctx, []Lease{lease}, time.Minute)
+			return err
+		},
+	},
+	{
+		"release", []string{"calls", "leased"}, []string{"zadd", "pexpire", "zrem"},
+		func(ctx context.Context, r *Redis, lease Lease) error {
+			_, err := r.Extend(ctx, []Lease{lease}, 0)
+			return err
+		},
+	},
+	{
+		"refund", []string{"leased", "message", "log", "log:a", "log:a.b"}, []string{"zrem"},
+		func(ctx context.Context, r *Redis, lease Lease) error {
+			_, err := r.Refund(ctx, []Lease{lease})
+			return err
+		},
+	},
+	{
+		"restore", []string{"calls", "leased", "done", "message", "log", "log:a", "log:a.b"}, []string{"zadd", "pexpire", "zrem"},
+		func(ctx context.Context, r *Redis, _ Lease) error {
+			now := time.Now()
+			_, err := r.Restore(ctx, []admission{
+				{lease: Lease{Request: request("restored", scriptPath)}, at: now.Add(-time.Minute), delivered: true},
+				{lease: Lease{Request: request("restored too", scriptPath).withCost(2)}, at: now},
+			})
+			return err
+		},
+	},
+	{
+		"pause", []string{"calls", "pauses"}, []string{"zadd", "pexpire", "zrem", "zremrangebyscore"},
+		func(ctx context.Context, r *Redis, _ Lease) error { return r.Pause(ctx, "#elsewhere", time.Hour) },
+	},
+	{
+		"usage", []string{"calls", "log", "log:a", "log:a.b"}, nil,
+		func(ctx context.Context, r *Redis, _ Lease) error {
+			_, err := r.Usage(ctx, r.settings.Tree.Path(scriptPath))
+			return err
+		},
+	},
+}
+
+// seed leaves one event of each state, and a pause: every kind of key is there.
+func seed(t *testing.T, r *Redis) (leased Lease) {
+	t.Helper()
+	ruling, err := r.Decide(t.Context(), []Request{request("leased", scriptPath), request("delivered", scriptPath)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Finish(t.Context(), []Lease{ruling.Decisions[1].Lease}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Pause(t.Context(), "#here", time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	return ruling.Decisions[0].Lease
+}
+
+// contents is what a server holds: each key and what it consists of.
+func contents(t *testing.T, client redis.UniversalClient) map[string]string {
+	t.Helper()
+	keys, err := client.Keys(t.Context(), "*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := make(map[string]string)
+	for _, key := range keys {
+		dump, err := client.Dump(t.Context(), key).Result()
+		if err != nil {
+			t.Fatalf("dump %s: %v", key, err)
+		}
+		held[key] = dump
+	}
+	return held
+}
+
+func wantUnchanged(t *testing.T, client redis.UniversalClient, before map[string]string) {
+	t.Helper()
+	after := contents(t, client)
+	for key := range maps.Keys(after) {
+		if before[key] != after[key] {
+			t.Errorf("%s was changed", key)
+		}
+	}
+	for key := range maps.Keys(before) {
+		if _, there := after[key]; !there {
+			t.Errorf("%s is gone", key)
+		}
+	}
+}
+
+// wantExpiries checks that no key stays for ever.
+func wantExpiries(t *testing.T, client redis.UniversalClient) (keys []string) {
+	t.Helper()
+	keys, err := client.Keys(t.Context(), "*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range keys {
+		if ttl := client.PTTL(t.Context(), key).Val(); ttl <= 0 {
+			t.Errorf("%s expires after %v", key, ttl)
+		}
+	}
+	return keys
+}
+
+func TestEveryKeyExpires(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	client := newClient(t, redis.Options{Addr: server.Addr})
+	for _, o := range operations {
+		t.Run(o.name, func(t *testing.T) {
+			// Alone, on an empty server, and after others.
+			client.FlushDB(t.Context())
+			r := newRedis(client, "expiry", scriptSettings(t))
+			if err := o.call(t.Context(), r, Lease{Request: request("never leased", scriptPath), End: 1}); err != nil {
+				t.Fatal(err)
+			}
+			wantExpiries(t, client)
+			lease := seed(t, r)
+			if err := o.call(t.Context(), r, lease); err != nil {
+				t.Fatal(err)
+			}
+			if keys := wantExpiries(t, client); len(keys) < 5 {
+				t.Errorf("only %q are there", keys)
+			}
+		})
+	}
+	t.Run("shadow mode", func(t *testing.T) {
+		client.FlushDB(t.Context())
+		settings := scriptSettings(t)
+		settings.Forward = true
+		r := newRedis(client, "expiry", settings)
+		if _, err := r.Decide(t.Context(), several(10, "e", scriptPath)); err != nil {
+			t.Fatal(err)
+		}
+		wantExpiries(t, client)
+	})
+}
+
+func TestScriptsMayBeFlushed(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	client := newClient(t, redis.Options{Addr: server.Addr})
+	r := newRedis(client, "flush", scriptSettings(t))
+	lease := seed(t, r)
+	for _, o := range operations {
+		server.CLI("SCRIPT", "FLUSH", "SYNC")
+		if err := o.call(t.Context(), r, lease); err != nil {
+			t.Errorf("%s after SCRIPT FLUSH: %v", o.name, err)
+		}
+	}
+}
+
+// TestRestart shows that what an append-only file keeps is enough to go on.
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
+	client := newClient(t, redis.Options{Addr: server.Addr, MaxRetries: 20})
+	r := newRedis(client, "restart", scriptSettings(t))
+	lease := seed(t, r)
+	server.Restart()
+	ruling, err := r.Decide(t.Context(), append(several(3, "new", scriptPath), request("leased", scriptPath), request("delivered", scriptPath)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []Verdict{Admitted, Admitted, Denied, Leased, Done} {
+		if got := ruling.Decisions[i].Verdict; got != want {
+			t.Errorf("event %d: verdict %d, want %d", i, got, want)
+		}
+	}
+	if returned, err := r.Refund(t.Context(), []Lease{lease}); err != nil || !returned[0] {
+		t.Errorf("refund: %v, %v", returned, err)
+	}
+	wantExpiries(t, client)
+}
+
+func TestKeyOfTheWrongType(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	client := newClient(t, redis.Options{Addr: server.Addr})
+	for _, kind := range []string{"calls", "leased", "done", "message", "pauses", "log", "log:a", "log:a.b"} {
+		for _, o := range operations {
+			t.Run(kind+"/"+o.name, func(t *testing.T) {
+				client.FlushDB(t.Context())
+				r := newRedis(client, "wrong", scriptSettings(t))
+				lease := seed(t, r)
+				client.Set(t.Context(), "{wrong}:"+kind, "a string", 0)
+				before := contents(t, client)
+				err := o.call(t.Context(), r, lease)
+				if !slices.Contains(o.touches, kind) {
+					if err != nil {
+						t.Fatalf("it does not need that key: %v", err)
+					}
+					return
+				}
+				if !errors.Is(err, ErrRefused) || errors.Is(err, ErrUnavailable) {
+					t.Fatalf("error %v, want %v", err, ErrRefused)
+				}
+				if !strings.Contains(err.Error(), "WRONGTYPE") {
+					t.Errorf("error %q does not say what is wrong", err)
+				}
+				wantUnchanged(t, client, before)
+			})
+		}
+	}
+}
+
+// rights are the commands that the scripts run, and those with which they are run. HELLO and AUTH need no right.
+var rights = []string{
+	"evalsha", "eval", "time", "zadd", "zcard", "zcount", "zmscore", "zrange", "zrem", "zremrangebyscore", "zscore", "pexpire",
+}
+
+// setUser makes a user who may run the commands on one deployment's keys, and returns a client of it.
+func setUser(t *testing.T, server *servertest.Redis, name string, commands []string) *redis.Client {
+	t.Helper()
+	arguments := []string{"ACL", "SETUSER", name, "reset", "on", ">secret", "~{rights}:*", "-@all"}
+	for _, command := range commands {
+		arguments = append(arguments, "+"+command)
+	}
+	server.CLI(arguments...)
+	return newClient(t, redis.Options{Addr: server.Addr, Username: name, Password: "secret"})
+}
+
+func without(commands []string, command string) []string {
+	return slices.DeleteFunc(slices.Clone(commands), func(c string) bool { return c == command })
+}
+
+func TestRightsThatAreEnough(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	client := setUser(t, server, "worker", rights)
+	r := newRedis(client, "rights", scriptSettings(t))
+	if err := r.Probe(t.Context()); err != nil {
+		t.Errorf("probe: %v", err)
+	}
+	if err := r.Rehearse(t.Context()); err != nil {
+		t.Errorf("rehearsal: %v", err)
+	}
+	lease := seed(t, r)
+	for _, o := range operations {
+		if err := o.call(t.Context(), r, lease); err != nil {
+			t.Errorf("%s: %v", o.name, err)
+		}
+	}
+	admin := newClient(t, redis.Options{Addr: server.Addr})
+	for _, key := range wantExpiries(t, admin) {
+		if !strings.HasPrefix(key, "{rights}:") {
+			t.Errorf("key %q is not of this deployment", key)
+		}
+	}
+	// Long sets are read in another way.
+	none := newRedis(client, "rights", Settings{Tree: newTree(t, "none", "none", ""), Lease: testLease, Retention: testRetention})
+	for batch := range 2 {
+		if _, err := none.Decide(t.Context(), several(200, fmt.Sprint(batch, "-"), "a")); err != nil {
+			t.Errorf("a long record: %v", err)
+		}
+	}
+}
+
+func TestRehearsalFindsAMissingRight(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	for _, command := range without(rights, "evalsha") {
+		t.Run(command, func(t *testing.T) {
+			client := setUser(t, server, "without-"+command, without(rights, command))
+			err := newRedis(client, "rights", scriptSettings(t)).Rehearse(t.Context())
+			if !errors.Is(err, ErrRefused) {
+				t.Fatalf("a rehearsal without %s: %v", command, err)
+			}
+			server.CLI("SCRIPT", "FLUSH", "SYNC") // so that each of them needs eval
+		})
+	}
+}
+
+func TestMissingRightToWrite(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	admin := newClient(t, redis.Options{Addr: server.Addr})
+	for _, command := range []string{"zadd", "pexpire", "zrem", "zremrangebyscore"} {
+		client := setUser(t, server, "without-"+command, without(rights, command))
+		for _, o := range operations {
+			t.Run(command+"/"+o.name, func(t *testing.T) {
+				admin.FlushDB(t.Context())
+				settings := scriptSettings(t)
+				lease := seed(t, newRedis(admin, "rights", settings))
+				if o.name == "decide" && command == "zrem" {
+					// It is used when there is something to forget.
+					admin.ZAdd(t.Context(), "{rights}:done", redis.Z{Score: 1, Member: "old"})
+				}
+				before := contents(t, admin)
+				err := o.call(t.Context(), newRedis(client, "rights", settings), lease)
+				if !slices.Contains(o.writes, command) {
+					if err != nil {
+						t.Fatalf("it does not need that command: %v", err)
+					}
+					return
+				}
+				if !errors.Is(err, ErrRefused) {
+					t.Fatalf("error %v, want %v", err, ErrRefused)
+				}
+				wantUnchanged(t, admin, before)
+			})
+		}
+	}
+}
+
+// TestOutOfMemory shows that a server without memory refuses wholly, or does wholly what it is asked.
+func TestOutOfMemory(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	client := newClient(t, redis.Options{Addr: server.Addr})
+	for _, o := range operations {
+		t.Run(o.name, func(t *testing.T) {
+			client.FlushDB(t.Context())
+			r := newRedis(client, "memory", scriptSettings(t))
+			lease := seed(t, r)
+			before := contents(t, client)
+			server.CLI("CONFIG", "SET", "maxmemory", "1mb")
+			err := o.call(t.Context(), r, lease)
+			server.CLI("CONFIG", "SET", "maxmemory", "0")
+			wantExpiries(t, client)
+			if err != nil {
+				if !errors.Is(err, ErrRefused) {
+					t.Errorf("error %v, want %v", err, ErrRefused)
+				}
+				wantUnchanged(t, client, before)
+				return
+			}
+			if o.name != "decide" {
+				return
+			}
+			for _, log := range []string{"log", "log:a", "log:a.b"} {
+				if !slices.Contains(client.ZRange(t.Context(), "{memory}:"+log, 0, -1).Val(), "new") {
+					t.Errorf("the event was admitted, and %s does not have it", log)
+				}
+			}
+		})
+	}
+}
+
+// TestLostReply has the client repeat a script call whose answer was lost on the way.
+func TestLostReply(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	proxy := servertest.StartProxy(t, server.Addr)
+	client := newClient(t, redis.Options{Addr: proxy.Addr, MaxRetries: 3})
+	r := newRedis(client, "lost", scriptSettings(t))
+	lease := seed(t, r) // the scripts are loaded
+	lost := func(call func() error) {
+		t.Helper()
+		happened := proxy.CutAfterRequest("evalsha")
+		if err := call(); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-happened:
+		case <-time.After(patience):
+			t.Fatal("no reply was lost")
+		}
+	}
+
+	var ruling Ruling
+	ids := append(several(3, "new", scriptPath), request("new1", scriptPath), request("leased", scriptPath))
+	lost(func() (err error) { ruling, err = r.Decide(t.Context(), ids); return err })
+	for i, want := range []Verdict{Admitted, Admitted, Denied, Leased, Leased} {
+		if got := ruling.Decisions[i].Verdict; got != want {
+			t.Errorf("event %d: verdict %d, want %d", i, got, want)
+		}
+	}
+	wantUsed(t, r, 4)
+	first, second := ruling.Decisions[0].Lease, ruling.Decisions[1].Lease
+	var extended []Lease
+	if extended, err := r.Extend(t.Context(), []Lease{first}, testLease); err != nil || extended[0].End == 0 {
+		t.Errorf("the lease of the repeated call does not hold: %+v, %v", extended, err)
+	}
+	lost(func() (err error) { extended, err = r.Extend(t.Context(), []Lease{lease}, testLease); return err })
+	if extended[0].End == 0 {
+		t.Error("a lease that was extended twice is said to be someone else's")
+	}
+	lost(func() error { return r.Finish(t.Context(), []Lease{second}) })
+	lost(func() error { return r.Pause(t.Context(), "#there", time.Hour) })
+	lost(func() error {
+		_, err := r.Restore(t.Context(), []admission{{lease: Lease{Request: request("restored", "a")}, at: time.Now()}})
+		return err
+	})
+	counts, err := r.Usage(t.Context(), r.settings.Tree.Path("a"))
+	if err != nil || !reflect.DeepEqual(counts, [][]int64{{5}, {5}}) {
+		t.Errorf("after all that, %v slots are taken, %v", counts, err)
+	}
+}
+
+func wantUsed(t *testing.T, r *Redis, want int64) {
+	t.Helper()
+	counts, err := r.Usage(t.Context(), r.settings.Tree.Path(scriptPath))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(counts, [][]int64{{want}, {want}, {want}}) {
+		t.Errorf("slots taken: %v, want %d at each node", counts, want)
+	}
+}
+
+// TestNoReply has a call fail although it was executed. Asking again takes no second slot.
+func TestNoReply(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	proxy := servertest.StartProxy(t, server.Addr)
+	client := newClient(t, redis.Options{Addr: proxy.Addr, MaxRetries: -1})
+	settings := scriptSettings(t)
+	settings.Lease = 50 * time.Millisecond
+	r := newRedis(client, "none", settings)
+	seed(t, r)
+	wantUsed(t, r, 2)
+	proxy.DropReplies(true)
+	hasty := *r
+	hasty.timeout = 50 * time.Millisecond
+	_, err := hasty.Decide(t.Context(), []Request{request("e", scriptPath)})
+	if !errors.Is(err, ErrUnavailable) {
+		t.Fatalf("error %v, want %v", err, ErrUnavailable)
+	}
+	proxy.DropReplies(false)
+	proxy.Cut()
+	deadline := time.Now().Add(patience)
+	for {
+		ruling, err := r.Decide(t.Context(), []Request{request("e", scriptPath)})
+		if err == nil && ruling.Decisions[0].Verdict == Repeated {
+			break
+		}
+		if err == nil && ruling.Decisions[0].Verdict != Leased {
+			t.Fatalf("verdict %d, want %d and then %d", ruling.Decisions[0].Verdict, Leased, Repeated)
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the lease did not lapse; last error: %v", err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	wantUsed(t, r, 3)
+}
+
+func TestCluster(t *testing.T) {
+	t.Parallel()
+	bus := strconv.Itoa(servertest.ReservePort(t))
+	server := servertest.StartRedis(t, "--cluster-enabled", "yes", "--cluster-port", bus)
+	server.CLI("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
+	for deadline := time.Now().Add(patience); !strings.Contains(server.CLI("CLUSTER", "INFO"), "cluster_state:ok"); {
+		if time.Now().After(deadline) {
+			t.Fatalf("the cluster does not form: %s", server.CLI("CLUSTER", "INFO"))
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	client := redis.NewUniversalClient(&redis.UniversalOptions{
+		Addrs: []string{server.Addr}, IsClusterMode: true, DisableIdentity: true, ContextTimeoutEnabled: true,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+	t.Cleanup(func() { _ = client.Close() })
+	r := newRedis(client, "cluster", scriptSettings(t))
+	if err := errors.Join(r.Probe(t.Context()), r.Rehearse(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	lease := seed(t, r)
+	for _, o := range operations {
+		if err := o.call(t.Context(), r, lease); err != nil {
+			t.Errorf("%s: %v", o.name, err)
+		}
+	}
+	ruling, err := r.Decide(t.Context(), []Request{request("x", scriptPath).withCost(3)})
+	if err != nil || ruling.Decisions[0].Verdict != Denied {
+		t.Errorf("%+v, %v", ruling, err)
+	}
+}
+
+func TestLogMembers(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	client := newClient(t, redis.Options{Addr: server.Addr})
+	settings := scriptSettings(t)
+	settings.Tree = newTree(t, "100/1h", "100/1h", "a.b=100/1h")
+	r := newRedis(client, "members", settings)
+	clock := withFakeTime(t, r)
+	again := derived(7, start.Add(time.Hour), scriptPath).withCost(2)
+	decide := func(requests ...Request) {
+		t.Helper()
+		ruling, err := r.Decide(t.Context(), requests)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, d := range ruling.Decisions {
+			if d.Verdict != Admitted {
+				t.Fatalf("%q: %+v", requests[i].ID, d)
+			}
+		}
+	}
+	decide(request("one", scriptPath), request("three", scriptPath).withCost(3), derived(7, start, scriptPath).withCost(2))
+	clock.advance(time.Second)
+	decide(again, request("<http://source>/id", scriptPath))
+
+	first, second := float64(start.UnixMicro()), float64(start.Add(time.Second).UnixMicro())
+	stamp := strconv.FormatInt(again.Message.stamp(), 10)
+	want := map[string]float64{
+		"one":   first,
+		"three": first, "three\n2": first, "three\n3": first,
+		"EVENTS:7": first, "EVENTS:7\n2": first,
+		"EVENTS:7\n" + stamp: second, "EVENTS:7\n" + stamp + "\n2": second,
+		"<http://source>/id": second,
+	}
+	for _, log := range []string{"log", "log:a", "log:a.b"} {
+		got := make(map[string]float64)
+		for _, member := range client.ZRangeWithScores(t.Context(), "{members}:"+log, 0, -1).Val() {
+			got[member.Member.(string)] = member.Score
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("%s holds %v, want %v", log, got, want)
+		}
+	}
+}
+
+func TestDeniedEventsLeaveNoTrace(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	client := newClient(t, redis.Options{Addr: server.Addr})
+	settings := scriptSettings(t)
+	settings.Tree = newTree(t, "3/1h", "2/1h", "off=0/1h")
+	r := newRedis(client, "trace", settings)
+	if _, err := r.Decide(t.Context(), append(several(3, "x", "off"), request("large", "a").withCost(5))); err != nil {
+		t.Fatal(err)
+	}
+	if held := contents(t, client); len(held) != 0 {
+		t.Fatalf("events that never fit left %v", slices.Collect(maps.Keys(held)))
+	}
+	if _, err := r.Decide(t.Context(), append(several(2, "e", "a"), request("f", "b"))); err != nil {
+		t.Fatal(err)
+	}
+	before := contents(t, client)
+	want := []string{"{trace}:calls", "{trace}:leased", "{trace}:log", "{trace}:log:a", "{trace}:log:b", "{trace}:message"}
+	if got := slices.Sorted(maps.Keys(before)); !slices.Equal(got, want) {
+		t.Fatalf("keys %q, want %q", got, want)
+	}
+	var flood []Request
+	for i := range 2000 {
+		flood = append(flood, request(fmt.Sprint("flood", i), fmt.Sprintf("a%d.b.c", i)))
+	}
+	for batch := range slices.Chunk(flood, MaxBatch) {
+		ruling, err := r.Decide(t.Context(), batch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range ruling.Decisions {
+			if d.Verdict != Denied || d.Node.Level != LevelGlobal {
+				t.Fatalf("%+v", d)
+			}
+		}
+	}
+	wantUnchanged(t, client, before)
+}
+
+func TestPausesAreShared(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	client := newClient(t, redis.Options{Addr: server.Addr})
+	r := newRedis(client, "pauses", scriptSettings(t))
+	clock := withFakeTime(t, r)
+	steps := []struct {
+		pause   string
+		d, wait time.Duration
+		want    map[string]time.Duration
+	}{
+		{"#a", time.Minute, 0, map[string]time.Duration{"#a": time.Minute}},
+		{"#b\n", time.Second, 0, map[string]time.Duration{"#a": time.Minute, "#b\n": time.Second}},
+		{"#a", time.Second, 0, map[string]time.Duration{"#a": time.Minute, "#b\n": time.Second}},
+		{"#b\n", 2 * time.Second, time.Second, map[string]time.Duration{"#a": 59 * time.Second, "#b\n": 2 * time.Second}},
+		{"#c", 1500 * time.Microsecond, 2 * time.Second, map[string]time.Duration{"#a": 57 * time.Second, "#c": 1500 * time.Microsecond}},
+		{"#c", time.Hour, 57 * time.Second, map[string]time.Duration{"#c": time.Hour}},
+	}
+	for i, step := range steps {
+		clock.advance(step.wait)
+		if err := r.Pause(t.Context(), step.pause, step.d); err != nil {
+			t.Fatal(err)
+		}
+		ruling, err := r.Decide(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !maps.Equal(ruling.Pauses, step.want) {
+			t.Errorf("step %d: pauses %v, want %v", i, ruling.Pauses, step.want)
+		}
+	}
+	clock.advance(time.Hour)
+	if ruling, err := r.Decide(t.Context(), nil); err != nil || len(ruling.Pauses) != 0 {
+		t.Errorf("after all pauses: %v, %v", ruling.Pauses, err)
+	}
+}
+
+func TestRestore(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	client := newClient(t, redis.Options{Addr: server.Addr})
+	r := newRedis(client, "restore", scriptSettings(t))
+	clock := withFakeTime(t, r)
+	leases := func(requests ...Request) []Lease {
+		ruling, err := r.Decide(t.Context(), requests)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return leasesOf(ruling.Decisions)
+	}
+	known := leases(request("leased", scriptPath), request("done", scriptPath))
+	if err := r.Finish(t.Context(), known[1:]); err != nil {
+		t.Fatal(err)
+	}
+	clock.advance(time.Minute)
+	now := time.Now()
+	admissions := []admission{
+		{lease: Lease{Request: request("delivered", scriptPath)}, at: now.Add(-10 * time.Minute), delivered: true},
+		{lease: Lease{Request: request("under way", scriptPath).withCost(2)}, at: now.Add(-5 * time.Minute)},
+		{lease: Lease{Request: request("leased", scriptPath)}, at: now.Add(-5 * time.Minute), delivered: true},
+		{lease: Lease{Request: request("done", scriptPath)}, at: now.Add(-5 * time.Minute)},
+		{lease: Lease{Request: request("long ago", scriptPath)}, at: now.Add(-2 * time.Hour), delivered: true},
+	}
+	for range 2 {
+		end, err := r.Restore(t.Context(), admissions)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if late := end - clock.read().Add(testLease).UnixMicro(); late < 0 || late > 10 {
+			t.Errorf("leases end at %d", end)
+		}
+		for _, log := range []string{"log", "log:a", "log:a.b"} {
+			ages := make(map[string]time.Duration)
+			for _, m := range client.ZRangeWithScores(t.Context(), "{restore}:"+log, 0, -1).Val() {
+				ages[m.Member.(string)] = clock.read().Sub(time.UnixMicro(int64(m.Score))).Round(time.Minute)
+			}
+			want := map[string]time.Duration{
+				"leased": time.Minute, "done": time.Minute, "delivered": 10 * time.Minute,
+				"under way": 5 * time.Minute, "under way\n2": 5 * time.Minute,
+			}
+			if !maps.Equal(ages, want) {
+				t.Errorf("%s: ages %v, want %v", log, ages, want)
+			}
+		}
+		clock.advance(time.Second)
+	}
+	ruling, err := r.Decide(t.Context(), []Request{
+		request("delivered", scriptPath), request("under way", scriptPath), request("leased", scriptPath), request("done", scriptPath),
+		request("long ago", scriptPath), request("delivered", scriptPath).inMessage(2), request("under way", scriptPath).inMessage(2),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []Verdict{Done, Leased, Done, Done, Done, Duplicate, Duplicate} {
+		if got := ruling.Decisions[i].Verdict; got != want {
+			t.Errorf("event %d: verdict %d, want %d", i, got, want)
+		}
+	}
+	wantExpiries(t, client)
+}
