@@ -93,7 +93,7 @@ func checkNATS(ctx context.Context, r *report, settings config.Config) {
 	connection, err := connectNATS(settings.NATS, consume.InboxPrefix, slog.New(slog.DiscardHandler))
 	if err == nil {
 		defer connection.Conn.Close()
-		err = awaitConnection(ctx, connection.Conn)
+		err = awaitConnection(ctx, connection)
 	}
 	if err != nil {
 		r.fail("nats", explainNATS(err))
@@ -113,14 +113,10 @@ func checkNATS(ctx context.Context, r *report, settings config.Config) {
 }
 
 func explainNATS(err error) string {
-	text := err.Error()
-	switch {
-	case errors.Is(err, nats.ErrAuthorization):
-		text += " (check NOTIFIER_NATS_CREDS_FILE, NOTIFIER_NATS_USER and NOTIFIER_NATS_PASSWORD, or NOTIFIER_NATS_TOKEN)"
-	case errors.Is(err, nats.ErrNoServers):
-		text += " (check NOTIFIER_NATS_URL)"
+	if errors.Is(err, nats.ErrAuthorization) {
+		return err.Error() + " (check NOTIFIER_NATS_CREDS_FILE, NOTIFIER_NATS_USER and NOTIFIER_NATS_PASSWORD, or NOTIFIER_NATS_TOKEN)"
 	}
-	return text
+	return err.Error() + " (check NOTIFIER_NATS_URL)"
 }
 
 func checkRedis(ctx context.Context, r *report, settings config.Config, tree *throttle.Tree) {
@@ -172,7 +168,7 @@ func explainRedis(err error) string {
 	switch {
 	case strings.Contains(text, "NOAUTH"), strings.Contains(text, "WRONGPASS"):
 		text += " (check NOTIFIER_REDIS_PASSWORD and the user in NOTIFIER_REDIS_URL)"
-	case strings.Contains(text, "NOPERM"), strings.Contains(text, "ACL failure"):
+	case strings.Contains(text, "NOPERM"), strings.Contains(text, "ACL failure"), strings.Contains(text, "The user executing the script can't"):
 		text += " (the user lacks a command or the keys; configs/redis has one with what is needed)"
 	case strings.Contains(text, "WRONGTYPE"):
 		text += " (something else uses the keys of NOTIFIER_REDIS_PREFIX)"

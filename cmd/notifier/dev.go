@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -83,15 +84,21 @@ func (d *dev) run(ctx context.Context, out io.Writer) error {
 	defer stop()
 
 	totals, stopTotals := context.WithCancel(context.Background())
-	defer stopTotals()
+	storm, stopStorm := context.WithCancel(ctx)
+	var tasks sync.WaitGroup
+	defer func() {
+		stopTotals()
+		stopStorm()
+		tasks.Wait()
+	}()
 	w := worker{
 		settings: settings, logger: logger, stdout: output, colour: d.paint.colour, fallbackPort: !settings.HTTP.AddrSet,
 		observe: func(m *telemetry.Metrics) consume.Metrics { return d.tally.over(m) },
 		started: func(gate *throttle.Gate, adminAddr string) {
 			d.introduce(settings, adminAddr)
-			go d.printTotals(totals, gate)
+			tasks.Go(func() { d.printTotals(totals, gate) })
 			if d.storm > 0 {
-				go d.publishStorm(ctx, settings, logger)
+				tasks.Go(func() { d.publishStorm(storm, settings, logger) })
 			}
 		},
 	}

@@ -80,10 +80,25 @@ func newRoot() *cobra.Command {
 	})
 	root.AddCommand(newRunCommand(), newCheckCommand(), newPublishCommand(), newVersionCommand(), newHealthCommand())
 	addDevCommand(root)
+	addCompletionCommand(root)
 	return root
 }
 
-// noArguments and exactly are cobra's checks, as usage errors.
+// addCompletionCommand adds cobra's own, with its usage errors as ours.
+func addCompletionCommand(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	completion, _, err := root.Find([]string{"completion"})
+	if err != nil {
+		return
+	}
+	completion.Args = noArguments
+	completion.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	for _, shell := range completion.Commands() {
+		shell.Args = noArguments
+	}
+}
+
+// noArguments is cobra's check, as a usage error.
 func noArguments(cmd *cobra.Command, arguments []string) error {
 	if len(arguments) == 0 {
 		return nil

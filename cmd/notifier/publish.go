@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/consume"
 	"github.com/seed-4578ace9/notifier/internal/event"
 )
 
@@ -87,7 +89,7 @@ func (p *publisher) checkArguments(cmd *cobra.Command, arguments []string) error
 	}
 	if fault == "" && len(arguments) > 0 {
 		if err := event.ValidatePath(arguments[0]); err != nil {
-			fault = fmt.Sprintf("category %q: %v", arguments[0], err)
+			fault = err.Error()
 		}
 	}
 	if fault != "" {
@@ -159,7 +161,7 @@ func openPublishing(ctx context.Context, settings config.Config) (*publishing, e
 	if err != nil {
 		return nil, err
 	}
-	if err := awaitConnection(ctx, connection.Conn); err != nil {
+	if err := awaitConnection(ctx, connection); err != nil {
 		connection.Conn.Close()
 		return nil, err
 	}
@@ -172,18 +174,14 @@ func openPublishing(ctx context.Context, settings config.Config) (*publishing, e
 }
 
 // awaitConnection waits for a connection that is being made, but not for ever.
-func awaitConnection(ctx context.Context, conn *nats.Conn) error {
+func awaitConnection(ctx context.Context, connection *consume.Connection) error {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout/2)
 	defer cancel()
-	for !conn.IsConnected() {
+	for !connection.Conn.IsConnected() {
 		select {
 		case <-time.After(10 * time.Millisecond):
 		case <-ctx.Done():
-			err := conn.LastError()
-			if err == nil {
-				err = context.Cause(ctx)
-			}
-			return fmt.Errorf("connecting to nats: %w", err)
+			return fmt.Errorf("connecting to nats: %w", cmp.Or(connection.Failure(), context.Cause(ctx)))
 		}
 	}
 	return nil

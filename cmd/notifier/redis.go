@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/url"
@@ -53,7 +54,7 @@ func newRedisClient(settings config.Redis, logger *slog.Logger) (redis.Universal
 func redisOptions(text string) (*redis.UniversalOptions, error) {
 	parsed, err := url.Parse(text)
 	if err != nil {
-		return nil, fmt.Errorf("not a URL")
+		return nil, errors.New("not a URL")
 	}
 	query := parsed.Query()
 	switch {
@@ -84,15 +85,19 @@ func redisOptions(text string) (*redis.UniversalOptions, error) {
 	}, nil
 }
 
-// redacted keeps a parser's words unless they quote what is secret.
+// redacted keeps a parser's words unless they quote what is secret. An "@" in them stood behind a password that is not
+// encoded as it should be.
 func redacted(err error, secret string) error {
 	text := err.Error()
+	hide := strings.Contains(text, secret) || strings.Contains(text, "@")
 	if parsed, parseErr := url.Parse(secret); parseErr == nil && parsed.User != nil {
-		if password, set := parsed.User.Password(); set && strings.Contains(text, password) {
-			return fmt.Errorf("not a URL that the client understands")
-		}
+		password, set := parsed.User.Password()
+		hide = hide || set && strings.Contains(text, password)
 	}
-	return fmt.Errorf("not a URL that the client understands: %s", strings.ReplaceAll(text, secret, "(hidden)"))
+	if hide {
+		return errors.New("not a URL that the client understands")
+	}
+	return fmt.Errorf("not a URL that the client understands: %s", text)
 }
 
 // redisLog takes what the client would print by itself. The gate reports outages; the rest is for debugging.

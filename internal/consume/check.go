@@ -26,7 +26,7 @@ func Check(ctx context.Context, connection *Connection, names Names, provision b
 	if err != nil {
 		return []Finding{{Subject: "jetstream", Err: err}}
 	}
-	c := check{connection, js, names, provision, ackWait}
+	c := &check{connection: connection, js: js, names: names, provision: provision, ackWait: ackWait}
 	findings := []Finding{c.consumer(ctx), c.deadLetters(ctx)}
 	return append(findings, c.permissions(ctx)...)
 }
@@ -37,9 +37,10 @@ type check struct {
 	names      Names
 	provision  bool
 	ackWait    time.Duration
+	creates    []string // the API's subjects on which the worker will ask for what is absent
 }
 
-func (c check) consumer(ctx context.Context) Finding {
+func (c *check) consumer(ctx context.Context) Finding {
 	subject := fmt.Sprintf("nats consumer %q of stream %q", c.names.Consumer, c.names.Stream)
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
@@ -47,6 +48,10 @@ func (c check) consumer(ctx context.Context) Finding {
 	absent := errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrConsumerNotFound)
 	switch {
 	case absent && c.provision:
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			c.creates = append(c.creates, "$JS.API.STREAM.CREATE."+c.names.Stream)
+		}
+		c.creates = append(c.creates, fmt.Sprintf("$JS.API.CONSUMER.CREATE.%s.%s", c.names.Stream, c.names.Consumer))
 		return Finding{Subject: subject, Note: "absent; the worker creates it"}
 	case absent:
 		return Finding{Subject: subject, Err: fmt.Errorf("%w (create it, or set NOTIFIER_NATS_PROVISION=true)", err)}
@@ -64,7 +69,7 @@ func (c check) consumer(ctx context.Context) Finding {
 }
 
 // explain adds what the server did not permit, since whoever asked sees only a timeout.
-func (c check) explain(err error) error {
+func (c *check) explain(err error) error {
 	if denied := c.connection.Denied(); len(denied) > 0 {
 		return fmt.Errorf("%w (%s)", err, strings.Join(denied, "; "))
 	}
@@ -79,7 +84,7 @@ func (c check) explain(err error) error {
 const errUnexpected = jetstream.ErrorCode(10060)
 
 // deadLetters publishes a dead letter that no stream accepts, to see that one would be stored.
-func (c check) deadLetters(ctx context.Context) Finding {
+func (c *check) deadLetters(ctx context.Context) Finding {
 	reason := c.names.DeadLetterSubject + ".check"
 	subject := fmt.Sprintf("nats dead letters on %q", c.names.DeadLetterSubject+".>")
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
@@ -91,6 +96,7 @@ func (c check) deadLetters(ctx context.Context) Finding {
 		return Finding{Subject: subject, Note: "would be stored"}
 	case errors.Is(err, jetstream.ErrNoStreamResponse), errors.Is(err, nats.ErrNoResponders):
 		if c.provision {
+			c.creates = append(c.creates, "$JS.API.STREAM.CREATE."+c.names.DeadLetterStream)
 			return Finding{Subject: subject, Note: "no stream yet; the worker creates it"}
 		}
 		return Finding{Subject: subject, Err: fmt.Errorf("no stream takes them (create %q, or set NOTIFIER_NATS_PROVISION=true)", c.names.DeadLetterStream)}
@@ -99,15 +105,15 @@ func (c check) deadLetters(ctx context.Context) Finding {
 }
 
 // permissions touches the other subjects that a worker uses, without effect, and lists those that are not permitted.
-func (c check) permissions(ctx context.Context) []Finding {
+func (c *check) permissions(ctx context.Context) []Finding {
 	conn := c.connection.Conn
 	before := len(c.connection.Denied())
-	for _, subject := range []string{
+	for _, subject := range append([]string{
 		fmt.Sprintf("$JS.ACK.%s.%s.check", c.names.Stream, c.names.Consumer),
 		fmt.Sprintf("$JS.API.CONSUMER.MSG.NEXT.%s.%s", c.names.Stream, c.names.Consumer),
 		"$SRV.PING.notifier",
-	} {
-		// The request for messages is malformed, so that none is delivered.
+	}, c.creates...) {
+		// The requests are malformed, so that nothing is delivered or created.
 		_ = conn.Publish(subject, []byte("check"))
 	}
 	services, err := conn.SubscribeSync("$SRV.PING.notifier.check")

@@ -39,6 +39,7 @@ type Connection struct {
 
 	mu        sync.Mutex
 	reconnect time.Time // the latest time at which the connection was there again
+	failure   error     // why the latest attempt to connect failed; nil if none did
 	denied    []string  // each once, in the order in which it came up
 }
 
@@ -90,8 +91,7 @@ func Connect(o ConnectOptions) (*Connection, error) {
 		options = append(options, nats.Secure(o.TLS))
 	}
 	conn, err := nats.Connect(o.URL, options...)
-	var unread *url.Error // it quotes the URL, which may hold a password
-	if errors.As(err, &unread) {
+	if _, unread := errors.AsType[*url.Error](err); unread { // it quotes the URL, which may hold a password
 		return nil, errors.New("connecting to nats: not a URL")
 	}
 	if err != nil {
@@ -113,14 +113,25 @@ func (c *Connection) lastReconnect() time.Time {
 
 // reconnectFailed reports why the server cannot be reached: once for each reason in a row.
 func (c *Connection) reconnectFailed(logger *slog.Logger) nats.ConnErrHandler {
-	var last string // handlers are called one after the other
 	return func(_ *nats.Conn, err error) {
-		if err == nil || err.Error() == last {
+		if err == nil {
 			return
 		}
-		last = err.Error()
-		logger.Warn("nats cannot be reached", "error", err)
+		c.mu.Lock()
+		known := c.failure != nil && c.failure.Error() == err.Error()
+		c.failure = err
+		c.mu.Unlock()
+		if !known {
+			logger.Warn("nats cannot be reached", "error", err)
+		}
 	}
+}
+
+// Failure is why the latest attempt to connect failed, or nil if none did.
+func (c *Connection) Failure() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.failure
 }
 
 // acknowledged matches the subject of an acknowledgement, which differs from message to message after the consumer's name.

@@ -47,6 +47,9 @@ func TestConnectWaits(t *testing.T) {
 	f.server.Kill()
 	c := f.connect(f.server.URL)
 	f.eventually("the log says that it is away", func() bool { return len(f.log.lines("nats cannot be reached")) > 0 })
+	if err := c.Failure(); err == nil {
+		t.Error("why it cannot be reached is not known")
+	}
 	f.server.Restart()
 	f.eventually("it is connected", c.Conn.IsConnected)
 	f.eventually("the log says so", func() bool { return len(f.log.lines("nats is connected")) > 0 })
@@ -244,6 +247,10 @@ func TestCheck(t *testing.T) {
 			consumer: "!acknowledgement policy", deadLetters: "!no stream", permissions: "is allowed"},
 		"other settings": {setUp: consumer(func(c *jetstream.ConsumerConfig) { c.AckWait, c.MaxDeliver = time.Minute, 4 }),
 			consumer: "?at most 4 times", deadLetters: "!no stream", permissions: "is allowed"},
+		"nothing is there, and no right to make streams": {provision: true, denied: []string{"$JS.API.STREAM.CREATE.>"},
+			consumer: "the worker creates it", deadLetters: "the worker creates it", permissions: "!STREAM.CREATE.EVENTS"},
+		"no consumer, and no right to make one": {setUp: stream, provision: true, denied: []string{"$JS.API.CONSUMER.CREATE.>"},
+			consumer: "the worker creates it", deadLetters: "the worker creates it", permissions: "!CONSUMER.CREATE.EVENTS.notifier"},
 		"no right to take events": {setUp: all, denied: []string{"$JS.API.CONSUMER.MSG.NEXT.>"},
 			consumer: "0 events are waiting", deadLetters: "would be stored", permissions: "!CONSUMER.MSG.NEXT.EVENTS.notifier"},
 		"no right to settle them": {setUp: all, denied: []string{"$JS.ACK.>"},
@@ -260,8 +267,8 @@ func TestCheck(t *testing.T) {
 				test.setUp(f)
 			}
 			findings := f.check(f.connectLimited(), testNames, test.provision, patience)
-			if len(findings) != 3 {
-				t.Fatalf("findings: %+v, want 3", findings)
+			if len(findings) < 3 {
+				t.Fatalf("findings: %+v, want one for each question", findings)
 			}
 			for i, want := range []string{test.consumer, test.deadLetters, test.permissions} {
 				finding := findings[i]
@@ -278,6 +285,11 @@ func TestCheck(t *testing.T) {
 					}
 				case finding.Err != nil || !strings.Contains(finding.Note, want):
 					t.Errorf("%s: %q, %v; want %q", finding.Subject, finding.Note, finding.Err, want)
+				}
+			}
+			for _, denied := range findings[3:] {
+				if denied.Subject != findings[2].Subject || denied.Err == nil {
+					t.Errorf("%s: %q, %v; want nothing but further rights that are missing", denied.Subject, denied.Note, denied.Err)
 				}
 			}
 			if test.setUp == nil {

@@ -32,11 +32,13 @@ const serverPrefix = "Nats-"
 // given back for later. It tells which.
 func (w *Worker) bury(ctx context.Context, m *message, fault *event.Fault, stored func()) bool {
 	err := w.storeDeadLetter(ctx, m, fault)
+	if w.o.Provision && errors.Is(err, jetstream.ErrNoStreamResponse) { // the stream was deleted
+		if err = ensureStream(ctx, w.js, w.names.DeadLetterConfig(), w.logger); err == nil {
+			err = w.storeDeadLetter(ctx, m, fault)
+		}
+	}
 	w.trouble.deadLettersStored(err)
 	if err != nil {
-		if w.o.Provision && errors.Is(err, jetstream.ErrNoStreamResponse) { // it was deleted
-			err = ensureStream(ctx, w.js, w.names.DeadLetterConfig(), w.logger)
-		}
 		w.giveBack(m, jitter(misconfiguredBackoff))
 		return false
 	}
@@ -65,7 +67,7 @@ func (w *Worker) storeDeadLetter(ctx context.Context, m *message, fault *event.F
 		if header != nil {
 			options = append(options, jetstream.WithMsgID(fmt.Sprintf("dlq-%s-%d", m.stream, m.sequence)))
 		}
-		if _, err = w.js.PublishMsg(ctx, letter, options...); !errors.Is(err, nats.ErrMaxPayload) {
+		if _, err = w.js.PublishMsg(ctx, letter, options...); !tooMuch(err) {
 			break
 		}
 	}
@@ -73,6 +75,14 @@ func (w *Worker) storeDeadLetter(ctx context.Context, m *message, fault *event.F
 		return fmt.Errorf("storing a dead letter: %w", err)
 	}
 	return nil
+}
+
+// errMessageSize is how a stream with a bound of its own answers a message that is larger.
+const errMessageSize = jetstream.ErrorCode(10054)
+
+func tooMuch(err error) bool {
+	refusal, refused := errors.AsType[*jetstream.APIError](err)
+	return errors.Is(err, nats.ErrMaxPayload) || refused && refusal.ErrorCode == errMessageSize
 }
 
 // deadLetterHeader is the producer's headers, those kept out that command the server, and ours over them.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 )
@@ -167,8 +168,23 @@ func TestDeadLetterStreamIsMadeAnew(t *testing.T) {
 	}
 	sequence := f.publish("notify.payments", "{broken")
 	f.awaitSettled(1)
-	f.requireSaid(sequence, "-NAK…", "+TERM bad_json: …")
+	f.requireSaid(sequence, "+TERM bad_json: …")
 	if letters := f.deadLetters(); len(letters) != 1 {
 		t.Errorf("%d dead letters are stored, want 1", len(letters))
+	}
+}
+
+// A stream may bound its messages more tightly than the server does.
+func TestTooMuch(t *testing.T) {
+	t.Parallel()
+	for _, err := range []error{nats.ErrMaxPayload, &jetstream.APIError{ErrorCode: 10054}} {
+		if !tooMuch(fmt.Errorf("wrapped: %w", err)) {
+			t.Errorf("%v is not taken for too much", err)
+		}
+	}
+	for _, err := range []error{nil, nats.ErrTimeout, &jetstream.APIError{ErrorCode: 10060}} {
+		if tooMuch(err) {
+			t.Errorf("%v is taken for too much", err)
+		}
 	}
 }

@@ -529,13 +529,14 @@ func (f *fixture) run(w *Worker) *running {
 	f.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &running{Worker: w, f: f, cancel: cancel, result: make(chan error, 1)}
+	ended := make(chan struct{})
 	go func() {
-		defer close(r.result)
+		defer close(ended)
 		r.result <- w.Run(ctx, f.throttle, f.sink)
 	}()
 	f.Cleanup(func() {
 		cancel()
-		<-r.result
+		<-ended
 	})
 	return r
 }

@@ -76,7 +76,7 @@ func (c *deafConn) Write(data []byte) (int, error) {
 	}
 	c.dialer.mu.Unlock()
 	if deaf {
-		_ = c.Conn.Close()
+		_ = c.Close()
 		return len(data), nil
 	}
 	return c.Conn.Write(data)

@@ -139,7 +139,8 @@ func TestStopSettlesWhatWasDeliveredLast(t *testing.T) {
 		<-ctx.Done()
 		return nil
 	}
-	w := f.start(func(o *Options) { o.Shutdown = 50 * time.Millisecond })
+	// It is cut when nothing else is left to wait for, so that its acknowledgement is the last thing said.
+	w := f.start(func(o *Options) { o.Shutdown = 3 * pollTime / 2 })
 	sequence := f.event("payments", "e")
 	<-sending
 	w.stop()

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// What was started last is stopped first, each once, and a step that fails keeps none from its turn.
+func TestLifecycle(t *testing.T) {
+	t.Parallel()
+	errStep := errors.New("it did not stop")
+	var stopped []string
+	l := &lifecycle{timeout: patience}
+	step := func(name string, err error) {
+		l.add(name, func(ctx context.Context) error {
+			if _, bounded := ctx.Deadline(); !bounded || ctx.Err() != nil {
+				t.Errorf("%s: it is stopped without a deadline, or too late", name)
+			}
+			stopped = append(stopped, name)
+			return err
+		})
+	}
+	step("first", errStep)
+	step("second", nil)
+	l.background("third", func(ctx context.Context) {
+		<-ctx.Done()
+		stopped = append(stopped, "third")
+	})
+	step("fourth", errors.New("neither did this"))
+	err := l.stop()
+	if want := []string{"fourth", "third", "second", "first"}; !slices.Equal(stopped, want) {
+		t.Errorf("stopped: %q, want %q", stopped, want)
+	}
+	if !errors.Is(err, errStep) || !strings.Contains(err.Error(), "stopping first: it did not stop") || !strings.Contains(err.Error(), "stopping fourth: ") {
+		t.Errorf("the error is %v, want both, with the names of their steps", err)
+	}
+	if again := l.stop(); !errors.Is(again, errStep) || len(stopped) != 4 {
+		t.Errorf("stopping again: %v, stopped %q; want the same error and nothing stopped twice", again, stopped)
+	}
+}
+
+func TestLifecycleOfNothing(t *testing.T) {
+	t.Parallel()
+	if err := (&lifecycle{timeout: patience}).stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// All steps share one deadline: one that hangs is left behind, and the others are stopped all the same.
+func TestLifecycleTimeout(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := &lifecycle{timeout: 5 * time.Second}
+		reached := false
+		l.add("the first", func(context.Context) error {
+			reached = true
+			return nil
+		})
+		hang := make(chan struct{})
+		l.background("a task that hangs", func(context.Context) { <-hang })
+		start := time.Now()
+		err := l.stop()
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "a task that hangs") {
+			t.Errorf("the error is %v, want that the task is left behind", err)
+		}
+		if took := time.Since(start); took != 5*time.Second || !reached {
+			t.Errorf("it took %v, and the other step was stopped: %t", took, reached)
+		}
+		close(hang)
+	})
+}

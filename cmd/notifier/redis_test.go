@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/servertest"
+)
+
+func TestRedisOptions(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]struct {
+		addresses                []string
+		user, password           string
+		database                 int
+		tls, cluster             bool
+		master                   string
+		sentinelUser, sentinelPW string
+	}{
+		"redis://127.0.0.1:6379/0":                  {addresses: []string{"127.0.0.1:6379"}},
+		"redis://example.com":                       {addresses: []string{"example.com:6379"}},
+		"redis://user:p%40ss%2F@example.com:7000/3": {addresses: []string{"example.com:7000"}, user: "user", password: "p@ss/", database: 3},
+		"rediss://:pass@example.com:7000/3":         {addresses: []string{"example.com:7000"}, password: "pass", database: 3, tls: true},
+		"redis://[::1]:6379/0":                      {addresses: []string{"[::1]:6379"}},
+		"rediss://user:pass@a:1?addr=b:2&addr=c:3":  {addresses: []string{"a:1", "b:2", "c:3"}, user: "user", password: "pass", tls: true, cluster: true},
+		// Whom a Sentinel URL names in front of the host is the user of the Sentinels.
+		"redis://su:sp@a:1/2?master_name=m&addr=b:2&username=user&password=pass": {
+			addresses: []string{"a:1", "b:2"}, user: "user", password: "pass", database: 2, master: "m", sentinelUser: "su", sentinelPW: "sp"},
+		"rediss://a:1?master_name=m": {addresses: []string{"a:1"}, master: "m", tls: true},
+	} {
+		o, err := redisOptions(text)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		if got := slices.Sorted(slices.Values(o.Addrs)); !slices.Equal(got, want.addresses) {
+			t.Errorf("%s: addresses %q, want %q", text, got, want.addresses)
+		}
+		if o.Username != want.user || o.Password != want.password || o.DB != want.database || (o.TLSConfig != nil) != want.tls ||
+			o.IsClusterMode != want.cluster || o.MasterName != want.master || o.SentinelUsername != want.sentinelUser || o.SentinelPassword != want.sentinelPW {
+			t.Errorf("%s: %+v, want %+v", text, o, want)
+		}
+	}
+}
+
+// No error repeats a password, however the URL is broken.
+func TestRedisErrorsHideThePassword(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		"canary", "canary://host", "redis://user:canary@host:port/0", "redis://user:canary@host:6379/x", "redis://user:canary@host:6379/0/1",
+		"redis://user:canary@host:6379/canary", "redis://user:canary@host:6379/0?unknown=1", "redis://user:canary@host:6379/0?canary=1",
+		"redis://user:canary@host:6379/0?dial_timeout=canary", "redis://user:12?canary@host:6379/0", "redis://user:12?canary@host:6379/0&addr=b:1",
+		"redis://user:12?canary@host:6379/0&master_name=m", "redis://user:12/canary@host:6379/0", "redis://user:ca\x7fnary@host:6379/0",
+		"redis://user:canary@host:6379/x?addr=b:1", "redis://user:canary@host:6379/x?master_name=m", "redis://user:canary@host?addr=b:1&canary=1",
+		"redis://user:canary@host?master_name=m&canary=1", "redis://user:%zzcanary@host:6379/0", "canary://user:canary@host?addr=b:1",
+	} {
+		o, err := redisOptions(text)
+		if err == nil {
+			if o.Password != "canary" && len(o.Addrs) > 0 && strings.Contains(strings.Join(o.Addrs, " "), "canary") {
+				t.Errorf("%s: addresses %q", text, o.Addrs)
+			}
+			continue
+		}
+		if secret := strings.Contains(text, "user:"); secret && strings.Contains(err.Error(), "canary") {
+			t.Errorf("%s: %v, which shows the password", text, err)
+		}
+		_, err = newRedisClient(config.Redis{URL: config.NewSecret(text)}, slog.New(slog.DiscardHandler))
+		if err == nil || !strings.HasPrefix(err.Error(), "NOTIFIER_REDIS_URL: ") {
+			t.Errorf("%s: %v, want the name of the setting", text, err)
+		}
+	}
+}
+
+// A password of its own wins over the one in the URL.
+func TestRedisPassword(t *testing.T) {
+	server := servertest.StartRedis(t, "--requirepass", "right")
+	url := "redis://:canary@" + server.Addr + "/0"
+	for password, works := range map[string]bool{"right": true, "": false, "canary2": false} {
+		settings := config.Redis{URL: config.NewSecret(url), Timeout: patience}
+		if password != "" {
+			settings.Password = config.NewSecret(password)
+		}
+		client, err := newRedisClient(settings, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = client.Ping(t.Context()).Err()
+		if (err == nil) != works {
+			t.Errorf("with the password %q: %v", password, err)
+		}
+		if err != nil && (strings.Contains(explainRedis(err), "canary") || !strings.Contains(explainRedis(err), "NOTIFIER_REDIS_PASSWORD")) {
+			t.Errorf("explained as %q, want the setting and no password", explainRedis(err))
+		}
+		if err := client.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestEvictionPolicy(t *testing.T) {
+	server := servertest.StartRedis(t, "--maxmemory-policy", "allkeys-lru")
+	for user, rights := range map[string][]string{
+		"both": {"+config|get", "+info"}, "config": {"+config|get"}, "info": {"+info"}, "neither": {},
+	} {
+		server.CLI(append([]string{"ACL", "SETUSER", user, "on", ">password", "+ping", "+hello", "+auth"}, rights...)...)
+		settings := config.Redis{URL: config.NewSecret("redis://" + user + ":password@" + server.Addr + "/0"), Timeout: patience}
+		client, err := newRedisClient(settings, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		policy, known := evictionPolicy(t.Context(), client)
+		if want := user != "neither"; known != want || known && policy != "allkeys-lru" {
+			t.Errorf("the user with the rights %q sees %q, known %t", rights, policy, known)
+		}
+		if err := client.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// What the client would print by itself is for debugging.
+func TestRedisLog(t *testing.T) {
+	t.Parallel()
+	var text strings.Builder
+	logger := slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	redisLog{logger}.Printf(context.Background(), "%d tries in %s", 3, time.Second)
+	if got := text.String(); !strings.Contains(got, "level=DEBUG") || !strings.Contains(got, `detail="3 tries in 1s"`) {
+		t.Errorf("logged: %s", got)
+	}
+}
