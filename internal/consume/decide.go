@@ -124,15 +124,12 @@ func (w *Worker) read(m *message, again bool) (e event.Event, full string, fault
 // clockSkew is how far the clocks of this host and of the NATS server may differ without harm.
 const clockSkew = 5 * time.Second
 
-// deliveredBefore tells whether the message may have been in someone's hands: the consumer says so, or it was stored
-// before the connection or the consumer was last lost, since a server that was killed forgets what it had delivered, and
-// a consumer that was made anew does not know.
+// deliveredBefore tells whether the message may have been in someone's hands: the consumer says so; or it is older than
+// the consumer, which may have been made anew; or it was stored before the connection was last lost, since a server that
+// was killed forgets what it had delivered.
 func (w *Worker) deliveredBefore(m *message) bool {
-	forgotten := w.o.Connection.lastReconnect()
-	if refound := w.place.Load().refound; refound.After(forgotten) {
-		forgotten = refound
-	}
-	return m.delivered > 1 || m.stored.Before(forgotten.Add(clockSkew))
+	return m.delivered > 1 || m.stored.Before(w.place.Load().created) ||
+		m.stored.Before(w.o.Connection.lastReconnect().Add(clockSkew))
 }
 
 func (w *Worker) tooOld(m *message) bool {

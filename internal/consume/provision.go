@@ -73,7 +73,7 @@ type place struct {
 	consumer  jetstream.Consumer
 	ackWait   time.Duration
 	streamAge time.Duration // how long the stream keeps messages; 0 for ever or not known
-	refound   time.Time     // when it was there again after it had been gone; the zero time at first
+	created   time.Time     // when the consumer was, by the server's clock
 }
 
 // apiTimeout bounds one request to the JetStream API. One that is not permitted takes that long.
@@ -101,7 +101,12 @@ func (n Names) provision(ctx context.Context, js jetstream.JetStream, ackWait ti
 			logger.Warn("dead-letter stream cannot be made sure of", "error", err)
 		}
 	}
-	return place{consumer: consumer, ackWait: leaseOf(found), streamAge: streamAge(ctx, js, n.Stream)}, nil
+	return place{
+		consumer:  consumer,
+		created:   consumer.CachedInfo().Created,
+		ackWait:   leaseOf(found),
+		streamAge: streamAge(ctx, js, n.Stream),
+	}, nil
 }
 
 func (n Names) create(ctx context.Context, js jetstream.JetStream, ackWait time.Duration, logger *slog.Logger) (jetstream.Consumer, error) {

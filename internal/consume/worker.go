@@ -102,9 +102,6 @@ func (w *Worker) findConsumer(ctx context.Context) error {
 			w.trouble.consumerFound(err)
 		}
 		if err == nil {
-			if w.place.Load() != nil {
-				found.refound = time.Now()
-			}
 			w.place.Store(&found)
 			return nil
 		}

@@ -1,0 +1,313 @@
+package tests
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/slacktest"
+)
+
+// TestServersDownAtStart starts a worker before anything that it needs.
+func TestServersDownAtStart(t *testing.T) {
+	t.Parallel()
+	for _, policy := range []string{"hold", "local"} {
+		t.Run(policy, func(t *testing.T) {
+			t.Parallel()
+			n, r := servertest.StartNATS(t), servertest.StartRedis(t)
+			d := deploy(t, nil, r)
+			n.Kill()
+			r.Kill()
+			w := d.startWorker("worker", "NATS_URL", n.URL, "REDIS_FAILURE", policy, "REDIS_GRACE", "10m")
+			w.awaitStatus("/readyz", http.StatusServiceUnavailable, "nats is not connected")
+			w.awaitStatus("/healthz", http.StatusOK, "")
+			// Long enough for several attempts, of which the log is to mention the first.
+			time.Sleep(3 * time.Second)
+			if lines := w.logLines(""); lines > 3 {
+				t.Errorf("the log has %d lines, want no more than one for each server and one for the start", lines)
+			}
+
+			n.Restart()
+			d.nats, d.js = n, connect(t, n.URL)
+			w.awaitStatus("/readyz", http.StatusServiceUnavailable, "redis")
+			ids := d.publishEvents([]string{"errors"}, 5)
+			await(t, "a line about redis", func() error {
+				if w.logLines("redis") == 0 {
+					return errMissing
+				}
+				return nil
+			})
+			time.Sleep(time.Second) // several attempts
+			if lines := w.logLines("redis"); lines != 1 {
+				t.Errorf("the log has %d lines about redis, want one", lines)
+			}
+			if posts := d.slack.Posts(); len(posts) != 0 {
+				t.Errorf("%d posts before redis was there", len(posts))
+			}
+
+			r.Restart()
+			w.awaitReady()
+			d.awaitEmpty()
+			wantPostedOnce(t, d.slack.Accepted(), ids)
+			if lines := w.logLines(`"level":"WARN"`) + w.logLines(`"level":"ERROR"`); lines > 3 {
+				t.Errorf("%d warnings, want no more than one for each server and one for the consumer", lines)
+			}
+		})
+	}
+}
+
+// TestIdleWorkerNoticesRedis has Redis go while no event makes the worker ask.
+func TestIdleWorkerNoticesRedis(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	w := d.startReady("worker", "REDIS_FAILURE", "hold", "REDIS_TIMEOUT", "500ms")
+	d.redis.Kill()
+	w.awaitStatus("/readyz", http.StatusServiceUnavailable, "redis")
+	w.alone().awaitSum(1, "notifier_degraded", "policy", "hold")
+	d.redis.Restart()
+	w.awaitReady()
+	w.alone().awaitSum(0, "notifier_degraded", "policy", "hold")
+}
+
+// TestPermissionsMissing gives the worker NATS users who lack something.
+func TestPermissionsMissing(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name        string
+		permissions string
+		options     []string
+		says        string
+	}{
+		{"no JetStream API", `publish: { deny: "$JS.API.>" }`, nil, "$JS.API.CONSUMER.INFO"},
+		{"may not create the stream", `publish: { deny: "$JS.API.STREAM.CREATE.>" }`, nil, "$JS.API.STREAM.CREATE"},
+		{"may not take events", `publish: { deny: "$JS.API.CONSUMER.MSG.NEXT.>" }`, nil, "$JS.API.CONSUMER.MSG.NEXT"},
+		{"may not acknowledge", `publish: { deny: "$JS.ACK.>" }`, nil, "$JS.ACK"},
+		{"no account with JetStream", ``, []string{"jetstream: disabled"}, "JetStream"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			jetStream := "jetstream: enabled"
+			for _, option := range test.options {
+				jetStream = option
+			}
+			n := servertest.StartNATSProcess(t, fmt.Sprintf(`
+				accounts { A { %s, users: [
+					{ user: admin, password: admin }
+					{ user: worker, password: worker, permissions: { subscribe: ">", %s } }
+				] } }`, jetStream, test.permissions))
+			d := deploy(t, nil, servertest.StartRedis(t))
+			d.js = connect(t, n.URL, nats.UserInfo("admin", "admin"))
+			w := d.startWorker("worker", "NATS_URL", n.URL, "NATS_USER", "worker", "NATS_PASSWORD", "worker")
+			if test.name == "may not take events" || test.name == "may not acknowledge" {
+				w.awaitReady()
+				d.publishEvents([]string{"errors"}, 10)
+			} else {
+				w.awaitStatus("/readyz", http.StatusServiceUnavailable, "")
+			}
+			await(t, "a line that names what is missing", func() error {
+				if w.logLines(test.says) == 0 {
+					return errMissing
+				}
+				return nil
+			})
+			if status, _ := w.get("/healthz"); status != http.StatusOK {
+				t.Errorf("/healthz has status %d, want 200", status)
+			}
+			w.stop()
+			if lines := w.logLines("permission is missing"); lines > 2 {
+				t.Errorf("the log has %d lines about permissions, want one for each that is missing", lines)
+			}
+		})
+	}
+}
+
+// TestStreamDeleted deletes the stream under a running worker. The new one counts from 1 again, so that events without an
+// ID get those of the old stream's, which were posted.
+func TestStreamDeleted(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	workers := d.startFleet(2, unlimited()...)
+	const events = 5
+	for range events {
+		d.publish("notify.errors", "before")
+	}
+	d.awaitPosts(events)
+	d.awaitEmpty()
+	if err := d.js.DeleteStream(t.Context(), streamName); err != nil {
+		t.Fatal(err)
+	}
+	d.awaitConsumer()
+	for range events {
+		d.publish("notify.errors", "after")
+	}
+	d.awaitPosts(2 * events)
+	d.awaitEmpty()
+	for _, w := range workers {
+		w.awaitReady()
+	}
+	after := 0
+	for _, post := range d.slack.Accepted() {
+		if post.Text == "[INFO] after" {
+			after++
+		}
+	}
+	if after != events {
+		t.Errorf("%d of %d events of the new stream were posted", after, events)
+	}
+	workers.awaitEvents(2*events, "outcome", "sent")
+	workers.awaitSum(2*events, "notifier_events_total")
+}
+
+// awaitConsumer waits until the consumer is there again.
+func (d *deployment) awaitConsumer() {
+	d.t.Helper()
+	await(d.t, "the consumer", func() error {
+		_, err := d.js.Consumer(d.t.Context(), streamName, consumerName)
+		return err
+	})
+}
+
+func TestConsumerDeleted(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	slowPosts(d.slack, 50*time.Millisecond)
+	workers := d.startFleet(2, unlimited()...)
+	ids := d.publishEvents([]string{"errors"}, 50)
+	d.awaitPosts(10)
+	if err := d.js.DeleteConsumer(t.Context(), streamName, consumerName); err != nil {
+		t.Fatal(err)
+	}
+	d.awaitConsumer()
+	ids = append(ids, d.publishEvents([]string{"later"}, 10)...)
+	d.awaitEmpty()
+	wantPostedOnce(t, d.slack.Accepted(), ids)
+	for _, w := range workers {
+		w.awaitReady()
+	}
+}
+
+// TestConsumerDeletedWhileDelivering deletes the consumer while admitted events are being posted and their limit is known to be full.
+// The new consumer delivers them as if for the first time; they must not be taken for new ones, which would be dropped.
+func TestConsumerDeletedWhileDelivering(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	release := make(chan struct{})
+	d.slack.Respond(func(slacktest.Post) slacktest.Answer { return slacktest.Hold(release, slacktest.OK()) })
+	w := d.startReady("worker", quick("SLACK_TIMEOUT", "2s", "CATEGORY_LIMIT", "2/30m", "DENY_CACHE_TTL", "10m")...)
+	d.publishEvents([]string{"errors"}, 10)
+	w.alone().awaitEvents(8, "outcome", "dropped")
+	if err := d.js.DeleteConsumer(t.Context(), streamName, consumerName); err != nil {
+		t.Fatal(err)
+	}
+	d.awaitConsumer()
+	await(t, "a delivery by the new consumer", func() error {
+		consumer, err := d.js.Consumer(t.Context(), streamName, consumerName)
+		if err == nil && consumer.CachedInfo().Delivered.Consumer < 2 {
+			err = errMissing
+		}
+		return err
+	})
+	close(release)
+	d.awaitEmpty()
+	w.alone().awaitEvents(8, "outcome", "dropped")
+	w.alone().awaitSum(10, "notifier_events_total")
+	if got := len(count(d.slack.Accepted(), "id")); got != 2 {
+		t.Errorf("%d events were posted, want 2", got)
+	}
+}
+
+// TestNothingProvisioned runs a worker that may create nothing.
+func TestNothingProvisioned(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	w := d.startWorker("worker", "NATS_PROVISION", "false")
+	w.awaitStatus("/readyz", http.StatusServiceUnavailable, "stream not found")
+	time.Sleep(3 * time.Second) // several attempts
+	if n := w.logLines("the consumer is not there"); n != 1 {
+		t.Errorf("the log says %d times that the consumer is not there, want once", n)
+	}
+	if names := d.js.StreamNames(t.Context()); len(names.Name()) != 0 {
+		t.Error("a stream was created")
+	}
+
+	d.createStream()
+	w.awaitStatus("/readyz", http.StatusServiceUnavailable, "consumer not found")
+	_, err := d.js.CreateConsumer(t.Context(), streamName, jetstream.ConsumerConfig{
+		Durable: consumerName, AckPolicy: jetstream.AckExplicitPolicy, AckWait: 20 * time.Second,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.awaitReady()
+	ids := d.publishEvents([]string{"errors"}, 3)
+	d.awaitEmpty()
+	wantPostedOnce(t, d.slack.Accepted(), ids)
+	if n := w.logLines("acknowledgement wait"); n != 1 {
+		t.Errorf("the log says %d times that the acknowledgement wait is another one, want once", n)
+	}
+}
+
+// TestProvisioned reads what a worker creates, and that it alters nothing that is there.
+func TestProvisioned(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	if _, err := d.js.CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: streamName, Subjects: []string{"notify.>", "notify", "more"}, Storage: jetstream.MemoryStorage, Description: "mine",
+	}); err != nil {
+		t.Fatal(err)
+	}
+	d.startReady("worker", "NATS_ACK_WAIT", "20s")
+	stream, err := d.js.Stream(t.Context(), streamName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := stream.CachedInfo().Config; c.Description != "mine" || len(c.Subjects) != 3 || c.Storage != jetstream.MemoryStorage {
+		t.Errorf("the stream was altered: %+v", c)
+	}
+	consumer, err := d.js.Consumer(t.Context(), streamName, consumerName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := consumer.CachedInfo().Config; c.AckPolicy != jetstream.AckExplicitPolicy || c.AckWait != 20*time.Second || c.MaxDeliver != -1 || c.Durable != consumerName {
+		t.Errorf("the consumer is %+v", c)
+	}
+	dead, err := d.js.Stream(t.Context(), deadStreamName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := dead.CachedInfo().Config; c.Retention != jetstream.WorkQueuePolicy || c.Storage != jetstream.FileStorage || c.Subjects[0] != "notify-dlq.>" {
+		t.Errorf("the dead-letter stream is %+v", c)
+	}
+}
+
+// TestOtherNames uses names for everything other than the defaults, a NATS token and a Redis database.
+func TestOtherNames(t *testing.T) {
+	t.Parallel()
+	n := servertest.StartNATS(t, func(o *server.Options) { o.Authorization = "token" })
+	d := deploy(t, nil, servertest.StartRedis(t))
+	d.nats, d.js = n, connect(t, n.URL, nats.Token("token"))
+	w := d.startReady("worker", "NATS_TOKEN", "token", "NATS_STREAM", "ALARMS", "NATS_SUBJECT", "team.alarms", "NATS_CONSUMER", "posting",
+		"DLQ_STREAM", "REFUSED", "DLQ_SUBJECT", "team.refused", "REDIS_URL", "redis://"+d.redis.Addr+"/3", "REDIS_PREFIX", "team:a.b-c", "GLOBAL_LIMIT", "2/1h")
+	d.publish("team.alarms.errors", "{")
+	w.alone().awaitEvents(1, "outcome", "dead")
+	d.publish("team.alarms", eventBody("bare"))
+	d.publish("team.alarms.errors", eventBody("error"))
+	d.publish("team.alarms.errors", eventBody("too many"))
+	w.alone().awaitEvents(2, "outcome", "sent")
+	w.alone().awaitEvents(1, "outcome", "dropped")
+	wantPostedOnce(t, d.slack.Accepted(), []string{"bare", "error"})
+	for stream, want := range map[string]int{"ALARMS": 0, "REFUSED": 1} {
+		if left, err := d.left(stream); err != nil || left != want {
+			t.Errorf("stream %s holds %d messages, error %v, want %d", stream, left, err, want)
+		}
+	}
+	if keys := d.redis.CLI("keys", "*"); keys != "" {
+		t.Errorf("database 0 holds %q", keys)
+	}
+}

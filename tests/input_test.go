@@ -1,0 +1,286 @@
+package tests
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"net/textproto"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+)
+
+// maxPayload is what NATS takes in one message, headers and body together, unless it is configured otherwise.
+const maxPayload = 1 << 20
+
+// maxBody is what a worker takes unless it is configured otherwise.
+const maxBody = 256 << 10
+
+// input is a message as a producer may send it.
+type input struct {
+	name    string
+	subject string // notify.errors if empty
+	header  nats.Header
+	body    string
+	reason  string // of its dead letter; none for a message that is an event
+	says    string // what the dead letter's error has to mention; for an event, what its post shows
+}
+
+func inputs() []input {
+	cloud := func(pairs ...string) nats.Header {
+		h := nats.Header{"ce-specversion": {"1.0"}, "ce-id": {"1"}, "ce-source": {"/s"}, "ce-type": {"t"}}
+		for i := 0; i < len(pairs); i += 2 {
+			if h.Del(pairs[i]); pairs[i+1] != "" {
+				h[pairs[i]] = []string{pairs[i+1]}
+			}
+		}
+		return h
+	}
+	typed := func(contentType string) nats.Header { return nats.Header{"Content-Type": {contentType}} }
+	deep := func(levels int) string {
+		return strings.Repeat(`{"text":`, levels) + `"x"` + strings.Repeat("}", levels)
+	}
+	many := nats.Header{}
+	for i := range 1000 {
+		many[fmt.Sprintf("X-Header-%d", i)] = []string{"a", "b"}
+	}
+	return []input{
+		{name: "plain text", body: "disk full", says: "disk full"},
+		{name: "null", body: "null", says: "null"},
+		{name: "array", body: `[{"title":"x"}]`, says: `[{"title":"x"}]`},
+		{name: "number", body: "42", says: "42"},
+		{name: "string", body: `"quoted"`, says: `"quoted"`},
+		{name: "brackets twenty thousand deep", body: strings.Repeat("[", 20_000), says: "[[[["},
+		{name: "NUL in the text", body: "a\x00b", says: "ab"},
+		{name: "byte order mark and blanks", body: " \ufeff\n{\"text\":\"marked\"}", says: "marked"},
+		{name: "unknown members", body: `{"text":"known","more":[1,{"a":2}]}`, says: "known"},
+		{name: "duplicate members", body: `{"text":1,"text":"last"}`, says: "last"},
+		{name: "largest body", body: strings.Repeat("x", maxBody), says: "xxxx"},
+		{name: "1970", body: `{"text":"x","time":"1970-01-01T00:00:00Z"}`, says: "1970-01-01T00:00:00Z"},
+		{name: "2100", body: `{"text":"x","time":"2100-01-01T00:00:00Z"}`, says: "2100-01-01T00:00:00Z"},
+		{name: "year 0", body: `{"text":"x","time":"0000-01-01T00:00:00Z"}`, says: "0000-01-01T00:00:00Z"},
+		{name: "cost 100", body: `{"text":"costly","cost":100}`, says: "costly"},
+		{name: "a thousand headers", header: many, body: "with headers", says: "with headers"},
+		{name: "upper-case subject", subject: "notify.PayMents.EU", body: "x", says: "category payments.eu"},
+		{name: "eight levels", subject: "notify.a.b.c.d.e.f.g.h", body: "x", says: "category a.b.c.d.e.f.g.h"},
+		{name: "category global", subject: "notify.global", body: "x", says: "category global"},
+		{name: "bare subject", subject: "notify", body: "x", says: "category default"},
+		{name: "bare subject with a category", subject: "notify", body: `{"text":"x","category":"From.Body"}`, says: "category from.body"},
+		{name: "category in subject and body", body: `{"text":"x","category":"other"}`, says: "category errors"},
+		{name: "structured CloudEvent", body: `{"specversion":"1.0","id":"1","source":"/s","type":"t","data":{"text":"inside"}}`, says: "inside"},
+		{name: "binary CloudEvent", header: cloud(), body: "in binary", says: "in binary"},
+		{name: "binary CloudEvent in upper case", header: nats.Header{"CE-SPECVERSION": {"1.0"}, "CE-ID": {"1"}, "CE-SOURCE": {"/s"}, "CE-TYPE": {"t"}}, body: "loud", says: "loud"},
+
+		{name: "empty", reason: "empty"},
+		{name: "blank", body: " \n\t", reason: "empty"},
+		{name: "neither title nor text", body: `{"severity":"error"}`, reason: "empty", says: "title"},
+		{name: "empty object", body: "{}", reason: "empty"},
+		{name: "truncated", body: `{"text":"x`, reason: "bad_json"},
+		{name: "trailing junk", body: `{"text":"x"} more`, reason: "bad_json"},
+		{name: "two objects", body: `{"text":"x"}{"text":"y"}`, reason: "bad_json"},
+		{name: "brace", body: "{", reason: "bad_json"},
+		{name: "ten thousand deep", body: deep(10_000), reason: "bad_json"},
+		{name: "ten thousand deep, truncated", body: strings.Repeat(`{"text":`, 10_000), reason: "bad_json"},
+		{name: "declared JSON", header: cloud("datacontenttype", "", "Content-Type", "application/json"), body: "no json", reason: "bad_json"},
+		{name: "invalid UTF-8", body: "caf\xe9", reason: "bad_utf8", says: "byte 4"},
+		{name: "invalid UTF-8 in JSON", body: "{\"text\":\"\xff\"}", reason: "bad_utf8"},
+		{name: "too large", body: strings.Repeat("x", maxBody+1), reason: "too_large", says: "262145"},
+		{name: "title is a number", body: `{"title":1}`, reason: "bad_field", says: "title"},
+		{name: "text is an array", body: `{"text":["x"]}`, reason: "bad_field", says: "text"},
+		{name: "id is a number", body: `{"text":"x","id":7}`, reason: "bad_field", says: "id"},
+		{name: "severity unknown", body: `{"text":"x","severity":"fatal"}`, reason: "bad_field", says: "fatal"},
+		{name: "severity is true", body: `{"text":"x","severity":true}`, reason: "bad_field", says: "severity"},
+		{name: "source is an object", body: `{"text":"x","source":{}}`, reason: "bad_field", says: "source"},
+		{name: "link to a script", body: `{"text":"x","link":"javascript:alert(1)"}`, reason: "bad_field", says: "link"},
+		{name: "link is relative", body: `{"text":"x","link":"/x"}`, reason: "bad_field", says: "link"},
+		{name: "fields is an array", body: `{"text":"x","fields":[]}`, reason: "bad_field", says: "fields"},
+		{name: "field is a number", body: `{"text":"x","fields":{"a":1}}`, reason: "bad_field", says: "fields.a"},
+		{name: "time is no time", body: `{"text":"x","time":"yesterday"}`, reason: "bad_field", says: "yesterday"},
+		{name: "time is a number", body: `{"text":"x","time":1}`, reason: "bad_field", says: "time"},
+		{name: "cost 0", body: `{"text":"x","cost":0}`, reason: "bad_field", says: "cost"},
+		{name: "cost -1", body: `{"text":"x","cost":-1}`, reason: "bad_field", says: "-1"},
+		{name: "cost 1.5", body: `{"text":"x","cost":1.5}`, reason: "bad_field", says: "1.5"},
+		{name: "cost 101", body: `{"text":"x","cost":101}`, reason: "bad_field", says: "101"},
+		{name: "cost is a string", body: `{"text":"x","cost":"1"}`, reason: "bad_field", says: "cost"},
+		{name: "cost is huge", body: `{"text":"x","cost":1e400}`, reason: "bad_field", says: "cost"},
+		{name: "emoji in the subject", subject: "notify.fire.🔥", body: "x", reason: "bad_category"},
+		{name: "nine levels", subject: "notify.a.b.c.d.e.f.g.h.i", body: "x", reason: "bad_category", says: "9"},
+		{name: "long category", subject: "notify." + strings.Repeat("a", 129), body: "x", reason: "bad_category", says: "129"},
+		{name: "odd character in the subject", subject: "notify.a$b", body: "x", reason: "bad_category"},
+		{name: "Kelvin sign", subject: "notify.\u212aelvin", body: "x", reason: "bad_category"},
+		{name: "bad category in the body", subject: "notify", body: `{"text":"x","category":"a b"}`, reason: "bad_category"},
+		{name: "category in the body is a number", subject: "notify", body: `{"text":"x","category":1}`, reason: "bad_category"},
+		{name: "CloudEvent of another version", body: `{"specversion":"0.3","id":"1","source":"/s","type":"t","data":"x"}`, reason: "bad_cloudevent", says: "0.3"},
+		{name: "CloudEvent without a source", body: `{"specversion":"1.0","id":"1","type":"t","data":"x"}`, reason: "bad_cloudevent", says: "source"},
+		{name: "CloudEvent by its content type alone", header: typed("application/cloudevents+json"), body: `{"text":"x"}`, reason: "bad_cloudevent"},
+		{name: "CloudEvent that is no object", header: typed("application/cloudevents+json"), body: `[]`, reason: "bad_cloudevent"},
+		{name: "batch of CloudEvents", header: typed("application/cloudevents-batch+json"), body: `[]`, reason: "bad_cloudevent", says: "batch"},
+		{name: "binary CloudEvent without a type", header: cloud("ce-type", ""), body: "x", reason: "bad_cloudevent", says: "type"},
+		{name: "CloudEvent with bad data", body: `{"specversion":"1.0","id":"1","source":"/s","type":"t","data":{"text":1}}`, reason: "bad_field", says: "text"},
+		{name: "CloudEvent without data", body: `{"specversion":"1.0","id":"1","source":"/s","type":"t"}`, reason: "empty"},
+		{name: "bad, with headers that command the server", header: nats.Header{
+			"Nats-Expected-Stream": {"NOTIFICATIONS"}, "Nats-Rollup": {""}, "Notifier-Reason": {"mine"}, "X-Keep": {"kept"},
+		}, body: "{", reason: "bad_json"},
+		{name: "bad, with a thousand headers", header: many, body: "{", reason: "bad_json"},
+	}
+}
+
+// TestInput publishes every kind of message, good and bad, and looks where it ends.
+func TestInput(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	d.createStream()
+	all := inputs()
+	byName := make(map[string]input)
+	events := 0
+	for _, in := range all {
+		if in.subject == "" {
+			in.subject = "notify.errors"
+		}
+		byName[in.name] = in
+		if in.reason == "" {
+			events++
+		}
+		message := &nats.Msg{Subject: in.subject, Header: nats.Header{"Nats-Msg-Id": {in.name}}, Data: []byte(in.body)}
+		maps.Copy(message.Header, in.header)
+		if _, err := d.js.PublishMsg(t.Context(), message); err != nil {
+			t.Fatalf("publish %s: %v", in.name, err)
+		}
+	}
+	w := d.startReady("worker", unlimited()...)
+	d.awaitEmpty()
+	w.alone().awaitEvents(events, "outcome", "sent")
+	w.alone().awaitEvents(len(all)-events, "outcome", "dead")
+	w.alone().awaitSum(len(all), "notifier_events_total")
+
+	posted := make(map[string]bool)
+	for _, post := range d.slack.Accepted() {
+		name := origin(post, "id")
+		if in, known := byName[name]; !known || in.reason != "" || posted[name] {
+			t.Errorf("a post of %q: it is no event, or posted already", name)
+		}
+		posted[name] = true
+		shown := post.Text
+		for _, text := range post.Message.Texts() {
+			shown += "\n" + text.Text
+		}
+		if !strings.Contains(shown, byName[name].says) {
+			t.Errorf("%s: the post does not show %q: %.500q", name, byName[name].says, shown)
+		}
+	}
+	if len(posted) != events {
+		t.Errorf("%d events were posted, want %d", len(posted), events)
+	}
+
+	reasons := make(map[string]int)
+	for _, letter := range d.deadLetters() {
+		name := letter.Header.Get("Notifier-Msg-Id")
+		in, known := byName[name]
+		if !known || in.reason == "" {
+			t.Errorf("a dead letter of %q: %v", name, letter.Header)
+			continue
+		}
+		delete(byName, name)
+		reasons[in.reason]++
+		header := nats.Header{"Notifier-Reason": {in.reason}, "Notifier-Subject": {in.subject}, "Notifier-Deliveries": {"1"}}
+		for name, values := range in.header {
+			if canonical := textproto.CanonicalMIMEHeaderKey(name); !strings.HasPrefix(canonical, "Nats-") && !strings.HasPrefix(canonical, "Notifier-") {
+				header[name] = values
+			}
+		}
+		for name, want := range header {
+			if got := letter.Header[name]; !slices.Equal(got, want) {
+				t.Errorf("%s: %s of the dead letter is %q, want %q", in.name, name, got, want)
+			}
+		}
+		for name := range letter.Header {
+			if strings.HasPrefix(name, "Nats-") && name != "Nats-Msg-Id" {
+				t.Errorf("%s: the dead letter has the producer's header %s", in.name, name)
+			}
+		}
+		if words := letter.Header.Get("Notifier-Error"); words == "" || !strings.Contains(words, in.says) {
+			t.Errorf("%s: the dead letter says %q, want it to mention %q", in.name, words, in.says)
+		}
+		if letter.Subject != "notify-dlq."+in.reason || string(letter.Data) != in.body {
+			t.Errorf("%s: the dead letter is on %s with a body of %d bytes, want notify-dlq.%s and the body of %d", in.name, letter.Subject, len(letter.Data), in.reason, len(in.body))
+		}
+	}
+	for name, in := range byName {
+		if in.reason != "" {
+			t.Errorf("no dead letter of %q", name)
+		}
+	}
+	for reason, n := range reasons {
+		w.alone().awaitSum(n, "notifier_dead_letters_total", "reason", reason)
+	}
+	w.awaitReady()
+}
+
+// TestInputOfGreatestSize sends as much as the server takes: the body must survive, and as much of the headers as
+// there is room for.
+func TestInputOfGreatestSize(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	w := d.startReady("worker", unlimited("EVENT_MAX_BYTES", "1048576")...)
+
+	full := bytes.Repeat([]byte("x"), maxPayload)
+	d.publish("notify.errors", string(full))
+	w.alone().awaitEvents(1, "outcome", "sent")
+
+	full[0] = '{'
+	d.publish("notify.errors", string(full))
+	w.alone().awaitEvents(1, "outcome", "dead")
+
+	// With the producer's headers there is no room for the notifier's own.
+	headers := []string{"X-Padding", strings.Repeat("p", 10_000)}
+	size := len("NATS/1.0\r\nX-Padding: \r\n\r\n") + 10_000
+	d.publish("notify.errors", string(full[:maxPayload-size]), headers...)
+	w.alone().awaitEvents(2, "outcome", "dead")
+
+	letters := d.deadLetters()
+	if len(letters) != 2 {
+		t.Fatalf("%d dead letters, want 2", len(letters))
+	}
+	for i, body := range [][]byte{full, full[:maxPayload-size]} {
+		if letters[i].Subject != "notify-dlq.bad_json" || !bytes.Equal(letters[i].Data, body) {
+			t.Errorf("dead letter %d is on %s with a body of %d bytes, want notify-dlq.bad_json and the body of %d", i+1, letters[i].Subject, len(letters[i].Data), len(body))
+		}
+	}
+	if got := letters[1].Header; got.Get("Notifier-Reason") != "bad_json" || got.Get("Notifier-Error") == "" || got.Get("X-Padding") != "" {
+		t.Errorf("the second dead letter has headers %v, want the notifier's own", got)
+	}
+	d.awaitEmpty()
+	w.awaitReady()
+}
+
+// TestManyCategories invents a category for each event.
+func TestManyCategories(t *testing.T) {
+	t.Parallel()
+	const admitted, labels, categories = 10, 20, 2000
+	d := newDeployment(t)
+	w := d.startReady("worker", "GLOBAL_LIMIT", fmt.Sprintf("%d/30m", admitted), "METRICS_MAX_CATEGORIES", fmt.Sprint(labels), "DENY_CACHE_TTL", "0")
+	names := make([]string, categories)
+	for i := range names {
+		names[i] = fmt.Sprintf("category-%d", i)
+	}
+	d.publishEvents(names, 1)
+	w.alone().awaitEvents(categories)
+	metrics := w.scrape()
+	for _, metric := range []string{"notifier_events_total", "notifier_dropped_total"} {
+		if got := len(metrics.labels(metric, "category")); got > labels+1 {
+			t.Errorf("%s has %d categories, want at most %d and \"other\"", metric, got, labels)
+		}
+		if metrics.sum(metric, "category", "other") == 0 {
+			t.Errorf("%s of \"other\" is 0", metric)
+		}
+	}
+	logs := strings.Fields(d.redis.CLI("keys", rootLog+":*"))
+	if len(logs) != admitted {
+		t.Errorf("%d categories have a log, want the %d of admitted events", len(logs), admitted)
+	}
+	if keys := strings.Fields(d.redis.CLI("keys", "*")); len(keys) > admitted+6 {
+		t.Errorf("%d keys: %q", len(keys), keys)
+	}
+}

@@ -1,0 +1,57 @@
+package tests
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// program is the built program. TestMain sets it, and nothing changes it afterwards.
+var program string
+
+func TestMain(m *testing.M) {
+	os.Exit(buildAndRun(m))
+}
+
+func buildAndRun(m *testing.M) int {
+	folder, err := os.MkdirTemp("", "notifier-tests-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "make a folder for the program:", err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(folder) }()
+	program = filepath.Join(folder, "notifier")
+	build := exec.Command("go", "build", "-o", program, "../cmd/notifier")
+	if output, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build the program: %v\n%s", err, output)
+		return 1
+	}
+	runMoreAtOnce()
+	status := m.Run()
+	if status == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
+	return status
+}
+
+// testsAtOnce is for tests that spend their time waiting for processes: many more than there are processors.
+const testsAtOnce = 8
+
+// runMoreAtOnce raises -parallel where it has its default.
+func runMoreAtOnce() {
+	flag.Parse()
+	atOnce := flag.Lookup("test.parallel")
+	if atOnce.Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
+		_ = atOnce.Value.Set(strconv.Itoa(testsAtOnce))
+	}
+}

@@ -1,0 +1,246 @@
+package tests
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/slacktest"
+)
+
+// unlimited are settings that let every event through, and more.
+func unlimited(more ...string) []string {
+	return append([]string{"GLOBAL_LIMIT", "none", "CATEGORY_LIMIT", "none"}, more...)
+}
+
+// TestRateLimitedChannel has Slack refuse one channel until everything for the others has arrived.
+func TestRateLimitedChannel(t *testing.T) {
+	t.Parallel()
+	const instances, slow, fast = 2, 20, 60
+	d := newDeployment(t)
+	var (
+		mu      sync.Mutex
+		fastIn  = make(chan struct{})
+		arrived int
+	)
+	d.slack.Respond(func(post slacktest.Post) slacktest.Answer {
+		if post.Channel == "#slow" {
+			select {
+			case <-fastIn:
+				return slacktest.OK()
+			default:
+				return slacktest.RateLimited(2 * time.Second)
+			}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if arrived++; arrived == fast {
+			close(fastIn)
+		}
+		return slacktest.OK()
+	})
+	workers := d.startFleet(instances, unlimited("SLACK_ROUTES", "slow=#slow")...)
+	ids := d.publishEvents([]string{"slow.one", "slow.two"}, slow/2)
+	await(t, "the first refusal", func() error {
+		if workers.sum("notifier_slack_requests_total", "result", "rate_limited") == 0 {
+			return errMissing
+		}
+		return nil
+	})
+	ids = append(ids, d.publishEvents([]string{"fast", "faster"}, fast/2)...)
+	d.awaitEmpty()
+	wantPostedOnce(t, d.slack.Accepted(), ids)
+	for _, post := range d.slack.Accepted() {
+		want := defaultChannel
+		if strings.HasPrefix(origin(post, "category"), "slow") {
+			want = "#slow"
+		}
+		if post.Channel != want {
+			t.Errorf("%s was posted to %s, want %s", origin(post, "category"), post.Channel, want)
+		}
+	}
+}
+
+// TestRetryAfterHoldsForAllInstances counts the requests that came to a channel before it was to be asked again.
+func TestRetryAfterHoldsForAllInstances(t *testing.T) {
+	t.Parallel()
+	const instances, pause = 3, 4 * time.Second
+	d := newDeployment(t)
+	d.slack.Script(slacktest.RateLimited(pause))
+	workers := d.startFleet(instances, unlimited()...)
+	ids := d.publishEvents([]string{"first"}, 1)
+	await(t, "the note of the pause in redis", func() error {
+		if d.redis.CLI("exists", "{notifier}:pauses") != "1" {
+			return errMissing
+		}
+		return nil
+	})
+	ids = append(ids, d.publishEvents([]string{"a", "b", "c", "d"}, 25)...)
+	d.awaitEmpty()
+	posts := d.slack.Posts()
+	wantPostedOnce(t, d.slack.Accepted(), ids)
+	for _, post := range posts[1:] {
+		if early := pause - post.Received.Sub(posts[0].Received); early > 0 {
+			t.Errorf("%s was posted %v before the pause was over", origin(post, "id"), early)
+		}
+	}
+	workers.awaitSum(1, "notifier_slack_requests_total", "result", "rate_limited")
+}
+
+func TestSlackFails(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name    string
+		arrange func(slack *slacktest.Server)
+		result  string // of the requests that failed
+		repeats int    // posts that Slack took although the worker could not know
+	}{
+		{"server error", func(slack *slacktest.Server) {
+			slack.Script(slacktest.Status(http.StatusServiceUnavailable, "upstream"), slacktest.HTML(http.StatusBadGateway), slacktest.Code("internal_error"))
+		}, "transient", 0},
+		{"connection reset before the request", func(slack *slacktest.Server) { slack.ResetConnections(2) }, "", 0},
+		{"connection reset after the request", func(slack *slacktest.Server) { slack.Script(slacktest.Reset(), slacktest.Reset()) }, "unknown", 0},
+		{"answer lost", func(slack *slacktest.Server) { slack.Script(slacktest.Lost()) }, "unknown", 1},
+		{"answer cut off", func(slack *slacktest.Server) { slack.Script(slacktest.Truncated(1000, `{"ok":tr`)) }, "unknown", 0},
+		{"answer too large", func(slack *slacktest.Server) { slack.Script(slacktest.Huge(1 << 20)) }, "unknown", 0},
+		{"no answer", func(slack *slacktest.Server) { slack.Script(slacktest.Hold(nil, slacktest.OK())) }, "unknown", 0},
+		{"proxy", func(slack *slacktest.Server) { slack.Script(slacktest.HTML(http.StatusOK)) }, "unknown", 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			d := newDeployment(t)
+			test.arrange(d.slack)
+			w := d.startReady("worker", unlimited("SLACK_TIMEOUT", "2s")...)
+			ids := d.publishEvents([]string{"errors"}, 10)
+			w.alone().awaitEvents(10, "outcome", "sent")
+			d.awaitEmpty()
+			posts := d.slack.Accepted()
+			if got := repeats(posts); got != test.repeats {
+				t.Errorf("%d posts were repeated, want %d", got, test.repeats)
+			}
+			if got := slices.Sorted(maps.Keys(count(posts, "id"))); len(got) != len(ids) {
+				t.Errorf("posted were %q, want %q", got, ids)
+			}
+			metrics := w.scrape()
+			if test.result != "" && metrics.sum("notifier_slack_requests_total", "result", test.result) == 0 {
+				t.Errorf("no request was counted as %s", test.result)
+			}
+			if got := metrics.sum("notifier_slack_requests_total", "result", "ok"); got != len(ids) {
+				t.Errorf("%d requests were counted as ok, want %d", got, len(ids))
+			}
+		})
+	}
+}
+
+// TestRejected has Slack refuse a message for good: it becomes a dead letter, and its slot goes to the next event.
+func TestRejected(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	d.slack.Script(slacktest.Code("msg_too_long"))
+	w := d.startReady("worker", "GLOBAL_LIMIT", "1/30m")
+	body := eventBody("refused")
+	d.publish("notify.errors", body, "Nats-Msg-Id", "message-1", "X-Trace", "4711")
+	w.alone().awaitEvents(1, "category", "errors", "outcome", "dead")
+	d.publish("notify.errors", eventBody("next"))
+	w.alone().awaitEvents(1, "category", "errors", "outcome", "sent")
+	d.awaitEmpty()
+
+	wantPostedOnce(t, d.slack.Accepted(), []string{"next"})
+	w.alone().awaitSum(1, "notifier_refunds_total")
+	w.alone().awaitSum(1, "notifier_dead_letters_total", "reason", "slack_rejected")
+	w.alone().awaitSum(1, "notifier_slack_requests_total", "result", "rejected")
+	letters := d.deadLetters()
+	if len(letters) != 1 {
+		t.Fatalf("%d dead letters, want 1", len(letters))
+	}
+	letter := letters[0]
+	if letter.Subject != "notify-dlq.slack_rejected" || string(letter.Data) != body {
+		t.Errorf("the dead letter is %s on %s, want %s on notify-dlq.slack_rejected", letter.Data, letter.Subject, body)
+	}
+	for name, want := range map[string]string{
+		"Notifier-Reason": "slack_rejected", "Notifier-Error": "msg_too_long", "Notifier-Subject": "notify.errors",
+		"Notifier-Sequence": "1", "Notifier-Deliveries": "1", "Notifier-Msg-Id": "message-1", "X-Trace": "4711",
+	} {
+		if got := letter.Header.Get(name); got != want {
+			t.Errorf("%s of the dead letter is %q, want %q", name, got, want)
+		}
+	}
+}
+
+// TestMisconfigured has Slack refuse the token for a while.
+func TestMisconfigured(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	d.slack.Respond(func(slacktest.Post) slacktest.Answer { return slacktest.Code("invalid_auth") })
+	w := d.startReady("worker", unlimited()...)
+	ids := d.publishEvents([]string{"errors"}, 50)
+	w.awaitStatus("/readyz", http.StatusServiceUnavailable, "invalid_auth")
+	if n := w.logLines("misconfigured"); n != 1 {
+		t.Errorf("the log says %d times that deliveries are misconfigured, want once", n)
+	}
+	if left, err := d.left(streamName); err != nil || left != 50 {
+		t.Errorf("%d events are in the stream, error %v, want 50", left, err)
+	}
+	d.slack.Respond(nil)
+	d.awaitEmpty()
+	w.awaitReady()
+	wantPostedOnce(t, d.slack.Accepted(), ids)
+	w.alone().awaitEvents(50, "outcome", "sent")
+}
+
+func TestWebhook(t *testing.T) {
+	t.Parallel()
+	const secret = "canary-webhook-secret"
+	d := newDeployment(t)
+	slack := slacktest.New(t, slacktest.WithWebhookSecret(secret))
+	slack.Script(slacktest.Code("invalid_payload"), slacktest.RateLimited(time.Second), slacktest.Status(http.StatusInternalServerError, "rollup_error"))
+	w := d.startReady("worker", "SLACK_TOKEN", "", "SLACK_CHANNEL", "", "SLACK_API_URL", "", "SLACK_WEBHOOK_URL", slack.WebhookURL())
+	ids := d.publishEvents([]string{"errors"}, 6)
+	d.awaitEmpty()
+	w.alone().awaitEvents(5, "outcome", "sent")
+	w.alone().awaitEvents(1, "outcome", "dead")
+	posts := slack.Accepted()
+	dead := d.deadLetters()
+	if len(dead) != 1 || dead[0].Header.Get("Notifier-Error") != "invalid_payload" {
+		t.Fatalf("dead letters %v, want one with invalid_payload", dead)
+	}
+	ids = slices.DeleteFunc(ids, func(id string) bool { return eventBody(id) == string(dead[0].Data) })
+	wantPostedOnce(t, posts, ids)
+	if calls := d.slack.Calls("chat.postMessage"); calls != 0 {
+		t.Errorf("chat.postMessage was called %d times", calls)
+	}
+	if strings.Contains(w.all(), secret) {
+		t.Error("the log holds the webhook's secret")
+	}
+}
+
+// TestMessage reads a message as Slack got it.
+func TestMessage(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	d.startReady("worker")
+	d.publish("notify.payments.refunds", `{"id":"r1","title":"Refund <!channel> failed","text":"a & b\n<@U123>","severity":"critical",`+
+		`"source":"till-7","link":"https://example.com/r?1","fields":{"order":"4711"},"time":"2026-01-02T03:04:05Z"}`)
+	d.awaitPosts(1)
+	message := d.slack.Accepted()[0].Message
+	all := message.Text
+	for _, text := range message.Texts() {
+		all += "\n" + text.Text
+	}
+	for _, want := range []string{"CRITICAL", "Refund &lt;!channel&gt; failed", "a &amp; b", "&lt;@U123&gt;", "till-7", "https://example.com/r?1", "*order*\n4711",
+		"category payments.refunds", "2026-01-02T03:04:05Z"} {
+		if !strings.Contains(all, want) {
+			t.Errorf("the message lacks %q: %s", want, all)
+		}
+	}
+	if !strings.Contains(message.Text, "Refund") || len(message.Blocks) == 0 || len(message.Attachments) != 1 || message.Attachments[0].Color == "" {
+		t.Errorf("the message lacks a text, blocks or a colour: %s", all)
+	}
+	if strings.Contains(all, "<!channel>") || strings.Contains(all, "<@U123>") {
+		t.Errorf("the message calls someone: %s", all)
+	}
+}

@@ -1,0 +1,137 @@
+package tests
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/slacktest"
+)
+
+// TestRollingRestart replaces every worker while events come in. The acknowledgement wait is longer than the test waits, so that
+// an event that is not given back is never delivered again.
+func TestRollingRestart(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	slowPosts(d.slack, 40*time.Millisecond)
+	changes := []string{"NATS_ACK_WAIT", "10m", "GLOBAL_LIMIT", "300/30m", "CATEGORY_LIMIT", "none"}
+	workers := d.startFleet(3, changes...)
+
+	ctx, stop := context.WithCancel(t.Context())
+	stopped := make(chan int, 1)
+	go func() {
+		published := 0
+		for {
+			select {
+			case <-ctx.Done():
+				stopped <- published
+				return
+			case <-time.After(3 * time.Millisecond):
+				_, err := d.js.Publish(ctx, fmt.Sprintf("notify.category%d", published%20), []byte(eventBody(fmt.Sprintf("event-%d", published))))
+				if err == nil {
+					published++
+				}
+			}
+		}
+	}()
+	replaced := 0
+	for round := range 2 {
+		for i := range workers {
+			d.awaitPosts(20 * (replaced + 1))
+			workers[i].stop()
+			workers[i] = d.startReady(fmt.Sprintf("worker %d of round %d", i+1, round+2), changes...)
+			replaced++
+		}
+	}
+	d.awaitPosts(290)
+	stop()
+	published := <-stopped
+	d.awaitEmpty()
+
+	posts := d.slack.Posts()
+	if len(posts) != 300 || repeats(posts) != 0 {
+		t.Errorf("%d posts of %d events, %d of them repeated; want 300 and 0", len(posts), published, repeats(posts))
+	}
+	wantLogged(t, d)
+}
+
+// TestStopWhileSlackHangs ends a worker whose deliveries do not.
+func TestStopWhileSlackHangs(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	d.slack.Respond(func(slacktest.Post) slacktest.Answer { return slacktest.Hold(nil, slacktest.OK()) })
+	changes := unlimited("NATS_ACK_WAIT", "20m", "SLACK_TIMEOUT", "10m", "SHUTDOWN_TIMEOUT", "2s")
+	first := d.startReady("first", changes...)
+	ids := d.publishEvents([]string{"errors"}, 20)
+	await(t, "requests under way", func() error {
+		if n := len(d.slack.Posts()); n < defaultSendings {
+			return fmt.Errorf("%d", n)
+		}
+		return nil
+	})
+	began := time.Now()
+	first.stop()
+	// Far from the other timeouts, which are in minutes.
+	if took := time.Since(began); took > 30*time.Second {
+		t.Errorf("the end took %v, want about 2s", took)
+	}
+	if n := first.logLines("given back"); n != 1 {
+		t.Errorf("the log says %d times that deliveries are given back, want once", n)
+	}
+
+	d.slack.Respond(nil)
+	d.startReady("second", changes...)
+	d.awaitEmpty()
+	wantPostedOnce(t, d.slack.Accepted(), ids)
+}
+
+func TestSecondSignal(t *testing.T) {
+	t.Parallel()
+	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		t.Run(signal.String(), func(t *testing.T) {
+			t.Parallel()
+			d := newDeployment(t)
+			d.slack.Respond(func(slacktest.Post) slacktest.Answer { return slacktest.Hold(nil, slacktest.OK()) })
+			w := d.startReady("worker", unlimited("NATS_ACK_WAIT", "20m", "SLACK_TIMEOUT", "10m", "SHUTDOWN_TIMEOUT", "10m")...)
+			d.publishEvents([]string{"errors"}, 1)
+			await(t, "a request under way", func() error {
+				if len(d.slack.Posts()) == 0 {
+					return errMissing
+				}
+				return nil
+			})
+			w.signal(signal)
+			w.awaitStatus("/readyz", http.StatusServiceUnavailable, "stopping")
+			if status, _ := w.get("/healthz"); status != http.StatusOK {
+				t.Errorf("/healthz of a stopping worker has status %d, want 200", status)
+			}
+			w.signal(signal)
+			if status := w.wait(); status == 0 {
+				t.Error("the status after a second signal is 0, as after an orderly end")
+			}
+		})
+	}
+}
+
+// TestStopIdle ends workers that have nothing to do, ready or still waiting for their servers.
+func TestStopIdle(t *testing.T) {
+	t.Parallel()
+	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		t.Run(signal.String(), func(t *testing.T) {
+			t.Parallel()
+			d := newDeployment(t)
+			ready := d.startReady("ready")
+			waiting := d.startWorker("waiting", "NATS_URL", "nats://127.0.0.1:1", "REDIS_URL", "redis://127.0.0.1:1")
+			waiting.awaitStatus("/readyz", http.StatusServiceUnavailable, "")
+			for _, w := range []*worker{ready, waiting} {
+				w.signal(signal)
+				if status := w.wait(); status != 0 {
+					t.Errorf("%s ended with status %d after %v, want 0", w.name, status, signal)
+				}
+			}
+		})
+	}
+}
