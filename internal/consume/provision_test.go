@@ -2,6 +2,7 @@ package consume
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -216,6 +217,7 @@ func TestDeletedWhileRunning(t *testing.T) {
 					f.provision(patience)
 				}
 				f.eventually("it is ready", func() bool { return w.Ready() == nil })
+				f.eventually("the stream takes messages", f.streamAnswers)
 				f.event("payments", "after")
 				f.awaitSettled(2)
 				f.requireHistory("after", "send", "finish")
@@ -226,6 +228,16 @@ func TestDeletedWhileRunning(t *testing.T) {
 			})
 		}
 	}
+}
+
+// streamAnswers tells whether the stream answers who publishes to it: a server takes a moment to do so after the stream was
+// made anew. The message that asks is refused.
+func (f *fixture) streamAnswers() bool {
+	ctx, cancel := context.WithTimeout(f.Context(), time.Second)
+	defer cancel()
+	_, err := f.js.Publish(ctx, testNames.Subject+".check", nil, jetstream.WithExpectStream("another"))
+	refusal, refused := errors.AsType[*jetstream.APIError](err)
+	return refused && refusal.ErrorCode == errUnexpected
 }
 
 // While a connection is lost events wait; they go on when it is back, and nothing is logged for each try.
