@@ -94,7 +94,8 @@ func newDecideCall(names keys, s Settings, nonce string, requests []Request) *de
 	}
 	arguments = append(arguments, len(asks))
 	arguments = append(arguments, askArguments...)
-	call.arguments = append(arguments, events...)
+	arguments = append(arguments, events...)
+	call.arguments = arguments
 	return call
 }
 

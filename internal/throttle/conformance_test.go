@@ -824,6 +824,22 @@ var conformance = []struct {
 		},
 	},
 	{
+		name: "slots that a clock left ahead are waited for in their place", global: "3/10m", category: "none",
+		run: func(s *subject) {
+			s.clock.advance(70 * time.Second)
+			s.admit(request("ahead", "a"))
+			s.clock.set(start)
+			s.admit(request("first", "a"))
+			s.clock.advance(20 * time.Second)
+			decisions := s.decide(request("second", "a"), request("1", "a"), request("2", "a").withCost(2), request("3", "a").withCost(3))
+			for i, wait := range map[int]time.Duration{1: 10*time.Minute - 20*time.Second, 2: 10 * time.Minute, 3: 10*time.Minute + 50*time.Second} {
+				if d := decisions[i]; d.Verdict != Denied || d.Wait != wait {
+					s.t.Errorf("event %d: %+v, want a wait of %v", i+1, d, wait)
+				}
+			}
+		},
+	},
+	{
 		name: "large batches and costs", global: "none", category: "20000/1h",
 		run: func(s *subject) {
 			requests := several(MaxBatch, "e", "a")
@@ -847,12 +863,12 @@ var conformance = []struct {
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
-	real := newClient(t, redis.Options{Addr: server.Addr})
+	genuine := newClient(t, redis.Options{Addr: server.Addr})
 	imitation := miniredis.RunT(t)
 	standIn := newClient(t, redis.Options{Addr: imitation.Addr()})
 	for name, newSubject := range map[string]func(t *testing.T, s Settings) *subject{
 		"memory":    newMemorySubject,
-		"redis":     func(t *testing.T, s Settings) *subject { return newRedisSubject(t, real, s) },
+		"redis":     func(t *testing.T, s Settings) *subject { return newRedisSubject(t, genuine, s) },
 		"miniredis": func(t *testing.T, s Settings) *subject { return newRedisSubject(t, standIn, s) },
 	} {
 		t.Run(name, func(t *testing.T) {

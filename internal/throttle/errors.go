@@ -25,8 +25,7 @@ func classify(tried string, err error) error {
 		return nil
 	}
 	class := ErrUnavailable
-	var reply redis.Error
-	if errors.As(err, &reply) {
+	if reply, answered := errors.AsType[redis.Error](err); answered {
 		class = ErrRefused
 		for _, code := range passing {
 			if strings.HasPrefix(reply.Error(), code+" ") || reply.Error() == code {

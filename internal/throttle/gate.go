@@ -360,7 +360,7 @@ func (g *Gate) Run(ctx context.Context) {
 		case <-changed:
 		case <-usage.C:
 			// A single call may have failed while the others were answered.
-			if _, err := g.repay(ctx); err != nil {
+			if _, err := g.repay(ctx); err != nil && ctx.Err() == nil {
 				g.lost(err)
 				continue
 			}

@@ -152,7 +152,7 @@ func formatWindow(window time.Duration) string {
 	}{{day, "d"}, {time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}, {time.Millisecond, "ms"}} {
 		if n := window / unit.size; n > 0 {
 			fmt.Fprintf(&text, "%d%s", n, unit.name)
-			window -= n * unit.size
+			window %= unit.size
 		}
 	}
 	return text.String()

@@ -138,7 +138,7 @@ func TestParseRulesFaults(t *testing.T) {
 		"global=1/1h":          {"NOTIFIER_GLOBAL_LIMIT"},
 		"category=1/1h":        {"NOTIFIER_CATEGORY_LIMIT"},
 		"*=1/1h":               {"NOTIFIER_CATEGORY_LIMIT"},
-		" global =none":        {"NOTIFIER_GLOBAL_LIMIT"},
+		"  global=none":        {"NOTIFIER_GLOBAL_LIMIT"},
 		"a=1/1h,a=2/1h":        {"twice"},
 		"a=1/1h,b=x,c,a=2/1h":  {`"b=x"`, `"c"`, "twice"},
 		"a.b.c.d.e.f.g.h.i=1":  {"levels"},

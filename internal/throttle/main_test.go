@@ -15,7 +15,14 @@ import (
 	"github.com/seed-4578ace9/notifier/lua"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	redis.SetLogger(silence{}) // it tells of each connection that it cannot make
+	goleak.VerifyTestMain(m)
+}
+
+type silence struct{}
+
+func (silence) Printf(context.Context, string, ...any) {}
 
 // patience bounds what a test waits for, and is no expectation of how long it takes.
 const patience = 30 * time.Second
@@ -156,9 +163,9 @@ func withFakeTime(t testing.TB, r *Redis) *fakeClock {
 
 func fakeTime(t testing.TB, script, key string) string {
 	t.Helper()
-	const real = "redis.call('TIME')"
-	if strings.Count(script, real) != 1 {
-		t.Fatalf("the script has %d calls of TIME, expected one", strings.Count(script, real))
+	const genuine = "redis.call('TIME')"
+	if strings.Count(script, genuine) != 1 {
+		t.Fatalf("the script has %d calls of TIME, expected one", strings.Count(script, genuine))
 	}
-	return strings.Replace(script, real, fmt.Sprintf("redis.call('HMGET', '%s', 'seconds', 'micros')", key), 1)
+	return strings.Replace(script, genuine, fmt.Sprintf("redis.call('HMGET', '%s', 'seconds', 'micros')", key), 1)
 }

@@ -104,7 +104,8 @@ func (m *Memory) remember(now int64, nonce string) {
 			kept = append(kept, call)
 		}
 	}
-	m.calls = append(kept, grantingCall{at: now, nonce: nonce})
+	kept = append(kept, grantingCall{at: now, nonce: nonce})
+	m.calls = kept
 	m.sweep(now)
 }
 

@@ -558,7 +558,7 @@ func TestLogMembers(t *testing.T) {
 	for _, log := range []string{"log", "log:a", "log:a.b"} {
 		got := make(map[string]float64)
 		for _, member := range client.ZRangeWithScores(t.Context(), "{members}:"+log, 0, -1).Val() {
-			got[member.Member.(string)] = member.Score
+			got[fmt.Sprint(member.Member)] = member.Score
 		}
 		if !maps.Equal(got, want) {
 			t.Errorf("%s holds %v, want %v", log, got, want)
@@ -642,6 +642,33 @@ func TestPausesAreShared(t *testing.T) {
 	}
 }
 
+// TestRestoreForgottenEvent restores an event whose ID belonged to one that may be forgotten, and has not been yet.
+func TestRestoreForgottenEvent(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	r := newRedis(newClient(t, redis.Options{Addr: server.Addr}), "forgotten", scriptSettings(t))
+	clock := withFakeTime(t, r)
+	seed(t, r)
+	clock.advance(testRetention + testLease + time.Second)
+	admissions := []admission{
+		{lease: Lease{Request: request("delivered", scriptPath).inMessage(2)}, at: time.Now()},
+		{lease: Lease{Request: request("leased", scriptPath).inMessage(2)}, at: time.Now()},
+	}
+	if _, err := r.Restore(t.Context(), admissions); err != nil {
+		t.Fatal(err)
+	}
+	wantUsed(t, r, 2)
+	for i := range 3 {
+		ruling, err := r.Decide(t.Context(), []Request{
+			request(fmt.Sprint("other", i), "b"), request("delivered", scriptPath).inMessage(2), request("leased", scriptPath).inMessage(2),
+		})
+		if err != nil || ruling.Decisions[1].Verdict != Leased || ruling.Decisions[2].Verdict != Leased {
+			t.Fatalf("%+v, %v", ruling.Decisions, err)
+		}
+		clock.advance(time.Second)
+	}
+}
+
 func TestRestore(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
@@ -679,7 +706,7 @@ func TestRestore(t *testing.T) {
 		for _, log := range []string{"log", "log:a", "log:a.b"} {
 			ages := make(map[string]time.Duration)
 			for _, m := range client.ZRangeWithScores(t.Context(), "{restore}:"+log, 0, -1).Val() {
-				ages[m.Member.(string)] = clock.read().Sub(time.UnixMicro(int64(m.Score))).Round(time.Minute)
+				ages[fmt.Sprint(m.Member)] = clock.read().Sub(time.UnixMicro(int64(m.Score))).Round(time.Minute)
 			}
 			want := map[string]time.Duration{
 				"leased": time.Minute, "done": time.Minute, "delivered": 10 * time.Minute,

@@ -1,0 +1,93 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+)
+
+func TestBatcherGathersWhatIsAskedDuringACall(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var sizes []int
+		release := make(chan struct{})
+		b := batcher[int, int]{call: func(_ context.Context, items []int) ([]int, error) {
+			sizes = append(sizes, len(items))
+			<-release
+			doubled := make([]int, len(items))
+			for i, item := range items {
+				doubled[i] = 2 * item
+			}
+			return doubled, nil
+		}}
+		var work sync.WaitGroup
+		ask := func(item int) {
+			work.Go(func() {
+				if got, err := b.do(t.Context(), item); err != nil || got != 2*item {
+					t.Errorf("%d: %d, %v", item, got, err)
+				}
+			})
+		}
+		ask(1)
+		synctest.Wait()
+		for item := range MaxBatch + 10 {
+			ask(item)
+		}
+		synctest.Wait()
+		close(release)
+		work.Wait()
+		synctest.Wait()
+		if len(sizes) != 3 || sizes[0] != 1 || sizes[1] != MaxBatch || sizes[2] != 10 {
+			t.Errorf("calls of %v items", sizes)
+		}
+		if b.running {
+			t.Error("it runs although nothing is asked")
+		}
+	})
+}
+
+func TestBatcherErrorIsEverybodys(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("broken")
+	b := batcher[int, int]{call: func(context.Context, []int) ([]int, error) { return nil, broken }}
+	var work sync.WaitGroup
+	for range 20 {
+		work.Go(func() {
+			if _, err := b.do(t.Context(), 1); !errors.Is(err, broken) {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+	work.Wait()
+}
+
+func TestBatcherCancelledWaitLeavesTheCallAlone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		release, done := make(chan struct{}), false
+		b := batcher[int, int]{call: func(ctx context.Context, items []int) ([]int, error) {
+			<-release
+			done = ctx.Err() == nil
+			return items, nil
+		}}
+		stopped := errors.New("stopped")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		result := make(chan error, 1)
+		go func() {
+			_, err := b.do(ctx, 1)
+			result <- err
+		}()
+		synctest.Wait()
+		cancel(stopped)
+		if err := <-result; !errors.Is(err, stopped) {
+			t.Errorf("error %v", err)
+		}
+		close(release)
+		synctest.Wait()
+		if !done {
+			t.Error("the call was cancelled with the wait")
+		}
+	})
+}

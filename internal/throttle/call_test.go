@@ -1,0 +1,192 @@
+package throttle
+
+import (
+	"encoding/json"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+// replyCall asks for two events, of which one has three limits on its path.
+func replyCall(t testing.TB, forward bool) *decideCall {
+	settings := Settings{Tree: newTree(t, "10/1h", "5/1h+2/1m", ""), Lease: testLease, Retention: testRetention, Forward: forward}
+	return newDecideCall(newKeys("reply"), settings, "nonce", []Request{request("one", "a"), request("two", "a")})
+}
+
+func list(values ...any) []any { return values }
+
+func numbers(values ...int64) []any {
+	converted := make([]any, len(values))
+	for i, v := range values {
+		converted[i] = v
+	}
+	return converted
+}
+
+func TestDecodeReply(t *testing.T) {
+	t.Parallel()
+	const at = 1_700_000_000_000_000
+	call := replyCall(t, false)
+	ruling, err := call.decode(list(int64(at), list("#a", "1700000001000000", "#b", "1.7000000025e+15"), numbers(1, 0, 30_000_000, 2, 3, 1500, 5, 0, 7), int64(1), int64(2)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Ruling{
+		At:     at,
+		Pauses: map[string]time.Duration{"#a": time.Second, "#b": 2500 * time.Millisecond},
+		Decisions: []Decision{
+			{Verdict: Admitted, Lease: Lease{Request: request("one", "a"), End: at + 30_000_000}},
+			{Verdict: Denied, Node: call.nodes[2], Limit: Limit{2, time.Minute}, Wait: 1500 * time.Microsecond},
+		},
+	}
+	if !reflect.DeepEqual(ruling, want) {
+		t.Errorf("decoded as\n%+v, want\n%+v", ruling, want)
+	}
+	ruling, err = replyCall(t, true).decode(list(int64(at), list(), numbers(2, 1, 5, 8, 0, 0), int64(1), int64(2)))
+	if err != nil || ruling.Decisions[0].Lease != (Lease{request("one", "a"), at + testLease.Microseconds()}) || ruling.Decisions[1].Verdict != Unknown {
+		t.Errorf("decoded as %+v, %v", ruling, err)
+	}
+}
+
+func TestDecodeReplyOfAnotherForm(t *testing.T) {
+	t.Parallel()
+	call := replyCall(t, false)
+	for name, reply := range map[string][]any{
+		"nothing":               nil,
+		"an event too few":      list(int64(1), list(), numbers(1, 0, 1), int64(1)),
+		"an event too many":     list(int64(1), list(), numbers(1, 0, 1), int64(1), int64(1), int64(1)),
+		"time as text":          list("1", list(), numbers(1, 0, 1), int64(1), int64(1)),
+		"no pauses":             list(int64(1), nil, numbers(1, 0, 1), int64(1), int64(1)),
+		"half a pause":          list(int64(1), list("#a"), numbers(1, 0, 1), int64(1), int64(1)),
+		"a pause of numbers":    list(int64(1), numbers(1, 2), numbers(1, 0, 1), int64(1), int64(1)),
+		"a pause without end":   list(int64(1), list("#a", "soon"), numbers(1, 0, 1), int64(1), int64(1)),
+		"answers as text":       list(int64(1), list(), "1", int64(1), int64(1)),
+		"part of an answer":     list(int64(1), list(), numbers(1, 0), int64(1), int64(1)),
+		"an answer of text":     list(int64(1), list(), list("1", "0", "1"), int64(1), int64(1)),
+		"verdict 0":             list(int64(1), list(), numbers(0, 0, 1), int64(1), int64(1)),
+		"verdict 9":             list(int64(1), list(), numbers(9, 0, 1), int64(1), int64(1)),
+		"limit 0 denies":        list(int64(1), list(), numbers(2, 0, 1), int64(1), int64(1)),
+		"limit 4 of 3 denies":   list(int64(1), list(), numbers(3, 4, 1), int64(1), int64(1)),
+		"answer 0":              list(int64(1), list(), numbers(1, 0, 1), int64(1), int64(0)),
+		"answer 2 of 1":         list(int64(1), list(), numbers(1, 0, 1), int64(2), int64(1)),
+		"a number of an answer": list(int64(1), list(), numbers(1, 0, 1), "1", int64(1)),
+	} {
+		if ruling, err := call.decode(reply); !errors.Is(err, errReply) {
+			t.Errorf("%s: %+v, %v", name, ruling, err)
+		}
+	}
+}
+
+// FuzzReply has any values in the place of the script's reply. They are written as JSON, in which whole numbers stand for
+// the integers of Redis.
+func FuzzReply(f *testing.F) {
+	for _, seed := range []string{
+		`[1700000000000000, ["#a", "1700000001000000"], [1, 0, 30000000, 2, 3, 1500], 1, 2]`,
+		`[1, [], [3, 1, 0, 4, 0, 5, 5, 0, 5, 6, 0, 0, 7, 0, 0, 8, 0, 0], 1, 6]`,
+		`[1, [], [1, 0], 1, 1]`, `[1, null, [], 1, 1]`, `["1", [], [1, 0, 1], 1, 1]`, `[1, ["#a", "nan"], [1, 0, 1], 1, 1]`,
+		`[-1, ["#a", "inf"], [1, 0, -9223372036854775808], 1, 1]`, `[1, [], [2, 9223372036854775807, 1], 1, 1]`, `[]`, `[[], [], [], [], []]`,
+	} {
+		f.Add([]byte(seed), false)
+		f.Add([]byte(seed), true)
+	}
+	f.Fuzz(func(t *testing.T, text []byte, forward bool) {
+		var values []any
+		decoder := json.NewDecoder(strings.NewReader(string(text)))
+		decoder.UseNumber()
+		if decoder.Decode(&values) != nil {
+			return
+		}
+		call := replyCall(t, forward)
+		ruling, err := call.decode(redisValues(values))
+		if err != nil {
+			if !errors.Is(err, errReply) {
+				t.Fatalf("error %v", err)
+			}
+			return
+		}
+		if len(ruling.Decisions) != len(call.requests) {
+			t.Fatalf("%d decisions for %d requests", len(ruling.Decisions), len(call.requests))
+		}
+		for i, d := range ruling.Decisions {
+			if d.Verdict < Admitted || d.Verdict > Unknown {
+				t.Fatalf("verdict %d", d.Verdict)
+			}
+			if denied := d.Verdict == Denied || d.Verdict == NeverFits; denied != (len(d.Node.Limits) > 0) {
+				t.Fatalf("verdict %d by %+v", d.Verdict, d.Node)
+			}
+			if d.Lease.End != 0 && d.Lease.Request != call.requests[i] {
+				t.Fatalf("lease of %+v for %+v", d.Lease.Request, call.requests[i])
+			}
+		}
+	})
+}
+
+func redisValues(values []any) []any {
+	converted := make([]any, len(values))
+	for i, value := range values {
+		switch v := value.(type) {
+		case json.Number:
+			if n, err := v.Int64(); err == nil {
+				converted[i] = n
+			} else {
+				converted[i] = v.String()
+			}
+		case []any:
+			converted[i] = redisValues(v)
+		default:
+			converted[i] = v
+		}
+	}
+	return converted
+}
+
+func TestArgumentsNameEachLogOnce(t *testing.T) {
+	t.Parallel()
+	settings := Settings{Tree: newTree(t, "10/1h", "5/1h", "a.b=1/1h,none=none"), Lease: time.Second, Retention: time.Minute}
+	requests := []Request{request("1", "a"), request("2", "a.b"), request("3", "a").withCost(2), derived(4, start, "none"), request("5", "a")}
+	call := newDecideCall(newKeys("p"), settings, "nonce", requests)
+	wantKeys := []string{"{p}:calls", "{p}:leased", "{p}:done", "{p}:message", "{p}:pauses", "{p}:log", "{p}:log:a", "{p}:log:a.b"}
+	if !reflect.DeepEqual(call.keys, wantKeys) {
+		t.Errorf("keys %q, want %q", call.keys, wantKeys)
+	}
+	stamp, hour := "1814903193600965", "3600000000"
+	want := []any{
+		"nonce", "1000000", "60000000", "0",
+		3, 1, int64(10), hour, 1, int64(5), hour, 1, int64(1), hour,
+		4, 1, 2, 1, 2, 1, 3, 1, 2, 3, 2, 2, 1, 2, 1, 1, 1,
+		"1", stamp, "1", "2", stamp, "2", "3", stamp, "3", "EVENTS:4\n1814903193600968", "", "4", "5", stamp, "1",
+	}
+	if !reflect.DeepEqual(call.arguments, want) {
+		t.Errorf("arguments\n%v, want\n%v", call.arguments, want)
+	}
+}
+
+func TestStamp(t *testing.T) {
+	t.Parallel()
+	of := func(stream string, sequence uint64, stored time.Time) int64 {
+		return Message{Stream: stream, Sequence: sequence, Stored: stored}.stamp()
+	}
+	stamps := map[string]int64{
+		"one":             of("EVENTS", 1, start),
+		"next":            of("EVENTS", 2, start),
+		"a stream anew":   of("EVENTS", 1, start.Add(time.Millisecond)),
+		"another stream":  of("OTHERS", 1, start),
+		"the year 2200":   of("EVENTS", 1, time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)),
+		"the last number": of("EVENTS", 1<<64-1, start),
+	}
+	seen := make(map[int64]string)
+	for name, stamp := range stamps {
+		if stamp <= 0 || int64(float64(stamp)) != stamp || stamp >= 1<<53 {
+			t.Errorf("%s: %d is no number that a score holds exactly", name, stamp)
+		}
+		if other, taken := seen[stamp]; taken {
+			t.Errorf("%s and %s have the stamp %d", name, other, stamp)
+		}
+		seen[stamp] = name
+	}
+	if again := of("EVENTS", 1, start.Add(time.Microsecond)); again != stamps["one"] {
+		t.Errorf("the stamp changes within a millisecond: %d, %d", again, stamps["one"])
+	}
+}
