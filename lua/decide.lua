@@ -17,7 +17,7 @@
 --   nonce, lease, retention (both microseconds), forward ("1": denied events are leased too, without taking slots)
 --   number of nodes; for each: number of limits; for each limit: count, window (microseconds)
 --   number of asks; for each: cost, number of nodes on the path; for each: its index, from 1, the root first
---     a cost of 0 asks only what is known of the event
+--     a cost of 0 asks only what is known of the event, or, in a call that is repeated, what it was granted
 --   for each event: record, stamp, index of its ask
 --
 -- Returns
@@ -260,7 +260,7 @@ local function recall(argument, ask, lease_end, is_done)
   end
   if is_done then
     return done
-  elseif lease_end == lease_granted_before and ask.cost > 0 then
+  elseif lease_end == lease_granted_before then
     granted_stamp[record] = stamp
     return answer(ADMITTED, 0, lease_end - now)
   elseif lease_end > now then

@@ -31,7 +31,7 @@ end
 
 local logs = {}
 for l = 1, tonumber(next_argument()) do
-  logs[l] = { key = KEYS[KEYS_BEFORE_LOGS + l], window = tonumber(next_argument()), additions = {} }
+  logs[l] = { key = KEYS[KEYS_BEFORE_LOGS + l], window = tonumber(next_argument()), slots = {} }
   redis.call('ZCARD', logs[l].key) -- a key of the wrong type must be found before anything is written
 end
 redis.call('ZCARD', leased_key)
@@ -40,6 +40,7 @@ redis.call('ZCARD', message_key)
 
 local now = deployment_time(calls_key)
 local leases, dones, messages, delivered_records, not_done = {}, {}, {}, {}, {}
+local counted = {}
 while position < #ARGV do
   local record, stamp = next_argument(), next_argument()
   local at = now - tonumber(next_argument())
@@ -48,16 +49,16 @@ while position < #ARGV do
   local lease_end = tonumber(redis.call('ZSCORE', leased_key, record) or 0)
   local is_done = done_until > now
   local known = is_done or lease_end > now - retention
-  local name = log_names(record, stamp)
+  local name, other = log_names(record, stamp)
   for _ = 1, tonumber(next_argument()) do
     local log = logs[tonumber(next_argument())]
-    if not known and at > now - log.window then
+    if not known and not counted[record] and at > now - log.window then
       for slot = 1, cost do
-        log.additions[#log.additions + 1] = integer(at)
-        log.additions[#log.additions + 1] = slot_member(name, slot)
+        log.slots[#log.slots + 1] = { at = integer(at), name = slot_member(name, slot), other = slot_member(other, slot) }
       end
     end
   end
+  counted[record] = true
   if delivered then
     dones[#dones + 1] = integer(now + retention)
     dones[#dones + 1] = record
@@ -74,9 +75,16 @@ while position < #ARGV do
 end
 
 check_rights(leased_key, lease + retention)
+for _, log in ipairs(logs) do
+  redis.call('ZREMRANGEBYSCORE', log.key, '-inf', integer(now - log.window))
+end
 in_pieces('ZREM', done_key, not_done)
 for _, log in ipairs(logs) do
-  add_new(log.key, log.additions)
+  for _, slot in ipairs(log.slots) do
+    if redis.call('ZADD', log.key, 'NX', slot.at, slot.name) == 0 then
+      redis.call('ZADD', log.key, 'NX', slot.at, slot.other)
+    end
+  end
   redis.call('PEXPIRE', log.key, milliseconds(log.window + TOLERANCE))
 end
 in_pieces('ZADD', message_key, messages)

@@ -174,6 +174,10 @@ func explainRedis(err error) string {
 		text += " (something else uses the keys of NOTIFIER_REDIS_PREFIX)"
 	case strings.Contains(text, "MOVED"), strings.Contains(text, "CROSSSLOT"):
 		text += " (the server is a cluster: name another node as ?addr=host:port in NOTIFIER_REDIS_URL)"
+	default:
+		if _, answered := errors.AsType[redis.Error](err); !answered {
+			text += " (check NOTIFIER_REDIS_URL)"
+		}
 	}
 	return text
 }

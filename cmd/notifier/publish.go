@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -10,6 +11,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -88,6 +90,7 @@ func (p *publisher) checkArguments(cmd *cobra.Command, arguments []string) error
 		fault = "--count with --id would publish duplicates"
 	}
 	if fault == "" && len(arguments) > 0 {
+		arguments[0] = strings.ToLower(arguments[0]) // as the worker does
 		if err := event.ValidatePath(arguments[0]); err != nil {
 			fault = err.Error()
 		}
@@ -225,6 +228,8 @@ func explain(err error) error {
 	return err
 }
 
+var errNotObject = errors.New("not a JSON object")
+
 // maxLine is the longest line of standard input: the largest body that a setting allows, and a line feed.
 const maxLine = 64<<20 + 1
 
@@ -233,11 +238,15 @@ func (p *publishing) publishLines(ctx context.Context, decoder event.Decoder, su
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, maxLine)
 	for number := 1; lines.Scan(); number++ {
-		if len(lines.Bytes()) == 0 {
+		body := bytes.TrimSpace(bytes.Clone(lines.Bytes()))
+		if len(body) == 0 {
 			continue
 		}
-		body := append([]byte(nil), lines.Bytes()...)
-		if err := acceptable(decoder, subject, body); err != nil {
+		err := acceptable(decoder, subject, body)
+		if body[0] != '{' {
+			err = errNotObject
+		}
+		if err != nil {
 			refused++
 			_, _ = fmt.Fprintf(problems, "line %d: %v\n", number, err)
 			continue

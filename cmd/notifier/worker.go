@@ -113,7 +113,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 	if err != nil {
 		return ended(ctx, err)
 	}
-	instances, err := fleet.Join(connection.Conn, v, "throttles notifications", w.logger)
+	instances, err := fleet.Join(connection.Conn, w.settings.Redis.Prefix, v, w.logger)
 	if err != nil {
 		return err
 	}

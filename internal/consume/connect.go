@@ -40,6 +40,7 @@ type Connection struct {
 	mu        sync.Mutex
 	reconnect time.Time // the latest time at which the connection was there again
 	failure   error     // why the latest attempt to connect failed; nil if none did
+	reported  []string  // the reasons that were logged since the connection was lost
 	denied    []string  // each once, in the order in which it came up
 }
 
@@ -58,12 +59,14 @@ func Connect(o ConnectOptions) (*Connection, error) {
 		nats.PingInterval(5 * time.Second), // a server that hangs is noticed within 15 s
 		nats.MaxPingsOutstanding(2),
 		nats.ConnectHandler(func(nc *nats.Conn) {
+			c.connected()
 			o.Logger.Info("nats is connected", "server", nc.ConnectedUrlRedacted())
 		}),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
 			c.mu.Lock()
 			c.reconnect = time.Now()
 			c.mu.Unlock()
+			c.connected()
 			o.Logger.Info("nats is connected again", "server", nc.ConnectedUrlRedacted())
 		}),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
@@ -111,21 +114,37 @@ func (c *Connection) lastReconnect() time.Time {
 	return c.reconnect
 }
 
-// reconnectFailed reports why the server cannot be reached: once for each reason in a row.
+// connected forgets why the server could not be reached.
+func (c *Connection) connected() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.failure, c.reported = nil, nil
+}
+
+// reconnectFailed reports why the server cannot be reached: each reason once until it is reached again. That no server is
+// left to try says nothing more.
 func (c *Connection) reconnectFailed(logger *slog.Logger) nats.ConnErrHandler {
 	return func(_ *nats.Conn, err error) {
 		if err == nil {
 			return
 		}
 		c.mu.Lock()
-		known := c.failure != nil && c.failure.Error() == err.Error()
-		c.failure = err
+		known := slices.Contains(c.reported, err.Error()) || errors.Is(err, nats.ErrNoServers) || len(c.reported) == mostReasons
+		if !known {
+			c.reported = append(c.reported, err.Error())
+		}
+		if c.failure == nil || !errors.Is(err, nats.ErrNoServers) {
+			c.failure = err
+		}
 		c.mu.Unlock()
 		if !known {
 			logger.Warn("nats cannot be reached", "error", err)
 		}
 	}
 }
+
+// mostReasons bounds what is reported of one outage.
+const mostReasons = 10
 
 // Failure is why the latest attempt to connect failed, or nil if none did.
 func (c *Connection) Failure() error {

@@ -65,7 +65,9 @@ func (w *Worker) storeDeadLetter(ctx context.Context, m *message, fault *event.F
 		letter := &nats.Msg{Subject: w.names.DeadLetterSubject + "." + string(fault.Reason), Header: header, Data: m.Data()}
 		var options []jetstream.PublishOpt
 		if header != nil {
-			options = append(options, jetstream.WithMsgID(fmt.Sprintf("dlq-%s-%d", m.stream, m.sequence)))
+			// The time tells the message from one of the same number in a stream that was made anew.
+			id := fmt.Sprintf("dlq-%s-%d-%d", m.stream, m.sequence, m.stored.UnixMilli())
+			options = append(options, jetstream.WithMsgID(id))
 		}
 		if _, err = w.js.PublishMsg(ctx, letter, options...); !tooMuch(err) {
 			break

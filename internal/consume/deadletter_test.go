@@ -120,7 +120,9 @@ func TestDeadLetter(t *testing.T) {
 			}
 			want := map[string]string{
 				headerReason: string(test.reason), headerSubject: subject, headerSequence: "1", headerDeliveries: "1",
-				nats.MsgIdHdr: "dlq-EVENTS-1",
+			}
+			if id := letter.Header.Get(nats.MsgIdHdr); !strings.HasPrefix(id, "dlq-EVENTS-1-") {
+				t.Errorf("its message ID is %q, want one that names stream, sequence and time", id)
 			}
 			maps.Copy(want, test.has)
 			for name, value := range want {

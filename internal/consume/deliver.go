@@ -45,7 +45,7 @@ func (w *Worker) deliver(ctx, work context.Context, c candidate, decision Decisi
 	w.keeper.add(d)
 	defer func() {
 		w.keeper.remove(d)
-		w.trouble.resolve(d)
+		w.trouble.leave(d)
 		w.metrics.InFlight(-1)
 	}()
 	for {
@@ -55,6 +55,13 @@ func (w *Worker) deliver(ctx, work context.Context, c candidate, decision Decisi
 		}
 		if w.tooOld(d.message) {
 			w.expire(work, d)
+			return
+		}
+		if !w.trouble.turn(ctx, d) {
+			if ctx.Err() == nil && !d.isLost() {
+				continue
+			}
+			w.postpone(work, d, 0)
 			return
 		}
 		failure, attempted := w.attempt(work, d)
@@ -94,15 +101,14 @@ func (w *Worker) attempt(work context.Context, d *delivery) (failure *Failure, a
 	if d.isLost() {
 		return nil, false
 	}
-	if d.attempts == 0 {
-		w.metrics.EventAge(time.Since(d.stored))
-	}
 	d.attempts++
 	return w.sink.Send(work, d.event), true
 }
 
 func (w *Worker) delivered(work context.Context, d *delivery) {
+	w.metrics.EventAge(time.Since(d.stored))
 	w.trouble.sinkTried(nil)
+	w.trouble.mended(d.destination)
 	d.grant.Finish(context.WithoutCancel(work))
 	w.settler.settle(settlement{message: d.message, outcome: Sent, level: d.level})
 }
@@ -110,7 +116,7 @@ func (w *Worker) delivered(work context.Context, d *delivery) {
 // failed decides what comes after an attempt that did not succeed: another one after a delay, or the end.
 func (w *Worker) failed(work context.Context, d *delivery, failure *Failure) (delay time.Duration, again bool) {
 	if failure.Class != Misconfigured {
-		w.trouble.resolve(d)
+		w.trouble.mended(d.destination)
 	}
 	switch failure.Class {
 	case Rejected:
@@ -174,7 +180,11 @@ func (w *Worker) reject(work context.Context, d *delivery, failure *Failure) {
 	}
 	fault := event.NewFault(event.ReasonSlackRejected, detail, failure.Err)
 	work = context.WithoutCancel(work)
-	if !w.bury(work, d.message, fault, func() { d.grant.Refund(work) }) {
+	end := d.grant.Refund
+	if d.uncertain { // an earlier attempt may have delivered it after all
+		end = d.grant.Release
+	}
+	if !w.bury(work, d.message, fault, func() { end(work) }) {
 		d.grant.Release(work)
 	}
 }

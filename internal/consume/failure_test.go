@@ -2,8 +2,11 @@ package consume
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -267,6 +270,77 @@ func TestMisconfigured(t *testing.T) {
 	if lines := f.log.lines("deliveries are misconfigured"); len(lines) != 1 {
 		t.Errorf("that was logged %d times, want once", len(lines))
 	}
+}
+
+// While the setup is at fault one delivery tries and the others wait for it; when it is mended they go out at once.
+func TestOneDeliveryProbes(t *testing.T) {
+	t.Parallel()
+	const events = 20
+	f := newFixture(t)
+	mended := newGate(t)
+	var refused atomic.Int64
+	f.sink.send = func(context.Context, event.Event, int) *Failure {
+		select {
+		case <-mended.opened:
+			return nil
+		default:
+			refused.Add(1)
+			return &Failure{Class: Misconfigured, Code: "invalid_auth", Err: errScripted}
+		}
+	}
+	f.provision(patience)
+	for i := range events {
+		f.event("payments", fmt.Sprint(i))
+	}
+	var concurrency int
+	w := f.start(func(o *Options) { concurrency = o.Concurrency })
+	f.eventually("it is not ready", func() bool { return w.Ready() != nil })
+	mended.open()
+	f.awaitSettled(events)
+	if n := refused.Load(); n > int64(concurrency) {
+		t.Errorf("%d posts were refused, want at most one for each delivery at once", n)
+	}
+	f.requireOutcomes(map[string]int{"sent payments": events})
+	f.eventually("it is ready", func() bool { return w.Ready() == nil })
+}
+
+// A prober that ends without an answer hands over to one that waits; where nobody waits, the fault is found anew.
+func TestProberLeaves(t *testing.T) {
+	t.Parallel()
+	trouble := newTrouble(slog.New(slog.DiscardHandler))
+	prober, other := &delivery{destination: "C1"}, &delivery{destination: "C1"}
+	trouble.misconfigure(prober, errScripted)
+	if !trouble.turn(t.Context(), &delivery{destination: "C2"}) {
+		t.Error("another destination has to wait")
+	}
+	looked := make(chan bool)
+	go func() { looked <- trouble.turn(t.Context(), other) }()
+	for {
+		trouble.mu.Lock()
+		waiting := trouble.faults["C1"].waiting
+		trouble.mu.Unlock()
+		if waiting == 1 {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	trouble.leave(prober)
+	if <-looked {
+		t.Error("who waited may try without looking again")
+	}
+	if !trouble.turn(t.Context(), other) {
+		t.Error("nobody takes over")
+	}
+	trouble.leave(prober) // it is the prober no more
+	if _, err := trouble.misconfiguration(); !errors.Is(err, errScripted) {
+		t.Errorf("the fault is %v, want it to stand", err)
+	}
+	changed, _ := trouble.misconfiguration()
+	trouble.leave(other)
+	if _, err := trouble.misconfiguration(); err != nil {
+		t.Errorf("the fault %v stands though nobody tries", err)
+	}
+	<-changed
 }
 
 // An event that becomes too old while it waits is expired. Its slot is returned if it surely was never posted.

@@ -1,6 +1,7 @@
 package consume
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"math/rand/v2"
@@ -12,16 +13,16 @@ import (
 type trouble struct {
 	logger *slog.Logger
 
-	mu            sync.Mutex
-	deadLetters   error // dead letters cannot be stored
-	sink          error // deliveries fail
-	consumer      error // the consumer is not there
-	misconfigured map[*delivery]error
-	changed       chan struct{} // closed and replaced when misconfigured becomes empty
+	mu          sync.Mutex
+	deadLetters error                  // dead letters cannot be stored
+	sink        error                  // deliveries fail
+	consumer    error                  // the consumer is not there
+	faults      map[string]*setupFault // by destination
+	changed     chan struct{}          // closed and replaced when there are no more faults
 }
 
 func newTrouble(logger *slog.Logger) *trouble {
-	return &trouble{logger: logger, misconfigured: make(map[*delivery]error), changed: make(chan struct{})}
+	return &trouble{logger: logger, faults: make(map[string]*setupFault), changed: make(chan struct{})}
 }
 
 // deadLettersStored notes how storing a dead letter went.
@@ -63,37 +64,101 @@ func (t *trouble) change(kind *error, err error) (starts, ends bool) {
 	return was == nil && err != nil, was != nil && err == nil
 }
 
-// misconfigure notes a delivery that fails because of the setup.
+// setupFault is a destination to which nothing can be delivered until someone mends the setup. One delivery, the prober,
+// goes on trying; the others wait for it.
+type setupFault struct {
+	err     error
+	prober  *delivery // nil while nobody tries
+	waiting int
+	changed chan struct{} // closed when those who wait should look again
+}
+
+// misconfigure notes that a delivery failed because of the setup.
 func (t *trouble) misconfigure(d *delivery, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.misconfigured) == 0 {
+	if len(t.faults) == 0 {
 		t.logger.Error("deliveries are misconfigured, no more events are asked for", "destination", d.destination, "error", err)
 	}
-	t.misconfigured[d] = err
+	fault := t.faults[d.destination]
+	if fault == nil {
+		fault = &setupFault{prober: d, changed: make(chan struct{})}
+		t.faults[d.destination] = fault
+	}
+	fault.err = err
 }
 
-// resolve notes that a delivery has ended or works now.
-func (t *trouble) resolve(d *delivery) {
+// turn tells whether a delivery may try. While another one tries for its destination it waits, at most for the longest
+// back-off, and the answer is no: then there is reason to look again.
+func (t *trouble) turn(ctx context.Context, d *delivery) bool {
+	t.mu.Lock()
+	fault := t.faults[d.destination]
+	if fault == nil || fault.prober == nil || fault.prober == d {
+		if fault != nil {
+			fault.prober = d
+		}
+		t.mu.Unlock()
+		return true
+	}
+	fault.waiting++
+	changed := fault.changed
+	t.mu.Unlock()
+	select {
+	case <-changed:
+	case <-time.After(longestBackoff):
+	case <-ctx.Done():
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if _, known := t.misconfigured[d]; !known {
+	fault.waiting--
+	return false
+}
+
+// mended notes that the setup is not what keeps a destination from its deliveries.
+func (t *trouble) mended(destination string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.endFault(destination)
+}
+
+func (t *trouble) endFault(destination string) {
+	fault := t.faults[destination]
+	if fault == nil {
 		return
 	}
-	delete(t.misconfigured, d)
-	if len(t.misconfigured) == 0 {
+	delete(t.faults, destination)
+	close(fault.changed)
+	if len(t.faults) == 0 {
 		t.logger.Info("deliveries are no longer known to be misconfigured")
 		close(t.changed)
 		t.changed = make(chan struct{})
 	}
 }
 
+// leave notes that a delivery has ended. If it was the prober, another one takes over; if there is none, whoever comes
+// next finds out.
+func (t *trouble) leave(d *delivery) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	fault := t.faults[d.destination]
+	if fault == nil || fault.prober != d {
+		return
+	}
+	if fault.waiting == 0 {
+		t.endFault(d.destination)
+		return
+	}
+	fault.prober = nil
+	close(fault.changed)
+	fault.changed = make(chan struct{})
+}
+
 // misconfiguration is one of the faults of the setup, or nil, and when to look again.
 func (t *trouble) misconfiguration() (changed <-chan struct{}, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, err := range t.misconfigured {
-		return t.changed, err
+	for _, fault := range t.faults {
+		return t.changed, fault.err
 	}
 	return nil, nil
 }

@@ -108,7 +108,7 @@ type Metrics interface {
 	Event(category, outcome string, n int)
 	Dropped(category, level string, n int)
 	DeadLetter(reason string)
-	EventAge(d time.Duration)
+	EventAge(d time.Duration) // of one that was sent
 	Redelivered(n int)
 	InFlight(delta int)
 }

@@ -1,12 +1,13 @@
 // Package fleet tells how many instances of the notifier are alive.
 //
 // Each instance announces itself as a NATS micro service named "notifier", so that `nats micro ls` shows them, and asks
-// from time to time who else answers. The number needs no Redis: it divides the limits while Redis is away. While NATS
+// from time to time who else of its deployment answers. The number needs no Redis: it divides the limits while Redis is away. While NATS
 // does not answer, the last number stands. [Fleet.Alive] may be called at any time by anyone.
 package fleet
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -32,14 +33,21 @@ const (
 type Fleet struct {
 	conn    *nats.Conn
 	service micro.Service
+	group   string
 	logger  *slog.Logger
 	alive   atomic.Int64
 }
 
-// Join announces this instance. The version has to be a semantic one, as the protocol demands; another is announced as
+// groupKey is the name in a service's metadata under which the deployment stands.
+const groupKey = "deployment"
+
+// Join announces this instance of a deployment; others of the same NATS account are not counted. The version has to be a semantic one, as the protocol demands; another is announced as
 // 0.0.0.
-func Join(conn *nats.Conn, version, description string, logger *slog.Logger) (*Fleet, error) {
-	config := micro.Config{Name: Name, Version: strings.TrimPrefix(version, "v"), Description: description}
+func Join(conn *nats.Conn, deployment, version string, logger *slog.Logger) (*Fleet, error) {
+	config := micro.Config{
+		Name: Name, Version: strings.TrimPrefix(version, "v"), Description: "throttles notifications",
+		Metadata: map[string]string{groupKey: deployment},
+	}
 	service, err := micro.AddService(conn, config)
 	if errors.Is(err, micro.ErrConfigValidation) {
 		config.Version = "0.0.0"
@@ -48,7 +56,7 @@ func Join(conn *nats.Conn, version, description string, logger *slog.Logger) (*F
 	if err != nil {
 		return nil, fmt.Errorf("announcing the micro service %q: %w", Name, err)
 	}
-	f := &Fleet{conn: conn, service: service, logger: logger}
+	f := &Fleet{conn: conn, service: service, group: deployment, logger: logger}
 	f.alive.Store(1)
 	return f, nil
 }
@@ -103,7 +111,8 @@ func (f *Fleet) count(ctx context.Context) {
 		if err != nil {
 			break
 		}
-		if answer.Header.Get("Status") == "" { // else: nobody is there
+		var who micro.Ping
+		if json.Unmarshal(answer.Data, &who) == nil && who.Metadata[groupKey] == f.group { // else: another's, or nobody is there
 			alive++
 		}
 	}

@@ -59,7 +59,7 @@ type member struct {
 func join(t *testing.T, url, version string) member {
 	t.Helper()
 	m := member{conn: connect(t, url), log: &logBuffer{}}
-	f, err := Join(m.conn, version, "of a test", slog.New(slog.NewTextHandler(m.log, nil)))
+	f, err := Join(m.conn, "of a test", version, slog.New(slog.NewTextHandler(m.log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,6 +108,25 @@ func TestInstancesCountEachOther(t *testing.T) {
 	first.requireCount(t, 1)
 }
 
+// Instances of another deployment in the same account do not count.
+func TestOtherDeployment(t *testing.T) {
+	t.Parallel()
+	n := servertest.StartNATS(t)
+	mine := join(t, n.URL, "1.2.3")
+	conn := connect(t, n.URL)
+	if _, err := Join(conn, "another", "1.2.3", slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.FlushTimeout(patience); err != nil {
+		t.Fatal(err)
+	}
+	mine.requireCount(t, 1)
+	mine.count(t.Context())
+	if alive := mine.Alive(); alive != 1 {
+		t.Errorf("%d instances are alive, want 1", alive)
+	}
+}
+
 // The version that is announced is the program's where it is a semantic one.
 func TestVersion(t *testing.T) {
 	t.Parallel()
@@ -132,8 +151,8 @@ func TestVersion(t *testing.T) {
 			if err := json.Unmarshal(answer.Data, &info); err != nil {
 				t.Fatal(err)
 			}
-			if info.Name != "notifier" || info.Version != want || info.Description != "of a test" {
-				t.Errorf("%q is announced as %s %s, %q; want notifier %s", version, info.Name, info.Version, info.Description, want)
+			if info.Name != "notifier" || info.Version != want || info.Metadata[groupKey] != "of a test" {
+				t.Errorf("%q is announced as %s %s of %v; want notifier %s", version, info.Name, info.Version, info.Metadata, want)
 			}
 		})
 	}
@@ -216,7 +235,7 @@ func TestJoinWithoutConnection(t *testing.T) {
 	n := servertest.StartNATS(t)
 	conn := connect(t, n.URL)
 	conn.Close()
-	if _, err := Join(conn, "1.0.0", "", slog.New(slog.DiscardHandler)); err == nil {
+	if _, err := Join(conn, "", "1.0.0", slog.New(slog.DiscardHandler)); err == nil {
 		t.Error("there is no error")
 	}
 }

@@ -76,7 +76,7 @@ func NewMetrics(o MetricsOptions) *Metrics {
 			.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5),
 		// From an event passed on at once to one that waited for the default greatest age.
 		eventAge: r.histogram("notifier_event_age_seconds",
-			"Age of an event, counted from when JetStream stored it, at its outcome.",
+			"Age of an event when it was sent, counted from when JetStream stored it.",
 			.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 1800, 3600),
 		// To more than the default timeout of a request.
 		slackDuration: r.histogram("notifier_slack_request_duration_seconds",

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 )
@@ -74,12 +75,13 @@ type Gate struct {
 	release batcher[Lease, Lease]
 	refund  batcher[Lease, bool]
 
-	mu      sync.Mutex
-	state   gateState
-	changed chan struct{} // closed and replaced at each change of state
-	since   time.Time     // of the state
-	cause   error         // why Redis is away
-	backlog []*Grant      // admitted, delivered or refunded without Redis knowing
+	mu         sync.Mutex
+	state      gateState
+	changed    chan struct{} // closed and replaced at each change of state
+	since      time.Time     // of the state
+	cause      error         // why Redis is away
+	backlog    []*Grant      // admitted, delivered or refunded without Redis knowing
+	unanswered []unanswered  // calls whose replies did not come
 }
 
 type gateState int
@@ -127,6 +129,9 @@ func (g *Gate) Full(category string) (Node, bool) {
 	if g.o.Forward {
 		return Node{}, false
 	}
+	if g.o.Policy == Open && g.currentState() != answering {
+		return Node{}, false
+	}
 	node, full := g.cache.find(g.o.Tree.Path(category))
 	if full {
 		g.o.Metrics.Decision("denied", string(SourceCache), 1)
@@ -155,8 +160,8 @@ func (g *Gate) Decide(ctx context.Context, requests []Request) ([]Answer, error)
 }
 
 func (g *Gate) ask(ctx context.Context, requests []Request) ([]Answer, error) {
-	asked := time.Now()
-	ruling, err := g.o.Redis.Decide(ctx, requests)
+	asked, nonce := time.Now(), newNonce()
+	ruling, err := g.o.Redis.decideBatch(ctx, nonce, requests)
 	g.o.Metrics.DecisionDuration(time.Since(asked))
 	switch {
 	case err == nil:
@@ -167,9 +172,66 @@ func (g *Gate) ask(ctx context.Context, requests []Request) ([]Answer, error) {
 	case errors.Is(err, ErrRefused):
 		return g.askEach(ctx, requests, err)
 	default:
+		g.leaveUnanswered(nonce, requests)
 		g.lost(err)
 		return nil, g.unavailable()
 	}
+}
+
+// unanswered is a call whose reply did not come: perhaps the server granted something to nobody.
+type unanswered struct {
+	nonce    string
+	requests []Request
+}
+
+// maxUnanswered bounds the calls that are remembered. More are hardly under way at once; what they were granted lapses.
+const maxUnanswered = 16
+
+func (g *Gate) leaveUnanswered(nonce string, requests []Request) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.unanswered) == maxUnanswered {
+		return
+	}
+	lookups := slices.Clone(requests)
+	for i := range lookups {
+		lookups[i].Cost = 0 // nothing more is to be admitted
+	}
+	g.unanswered = append(g.unanswered, unanswered{nonce, lookups})
+}
+
+// giveUp ends the leases that unanswered calls were granted: their events were given back and are asked for again.
+func (g *Gate) giveUp(ctx context.Context) error {
+	for {
+		g.mu.Lock()
+		if len(g.unanswered) == 0 {
+			g.mu.Unlock()
+			return nil
+		}
+		call := g.unanswered[0]
+		g.mu.Unlock()
+		ruling, err := g.o.Redis.decideBatch(ctx, call.nonce, call.requests)
+		if err == nil {
+			err = g.forgo(ctx, ruling)
+		}
+		if err != nil && !errors.Is(err, ErrRefused) {
+			return err
+		}
+		g.mu.Lock()
+		g.unanswered = g.unanswered[1:]
+		g.mu.Unlock()
+	}
+}
+
+func (g *Gate) forgo(ctx context.Context, ruling Ruling) error {
+	var leases []Lease
+	for _, d := range ruling.Decisions {
+		if d.Lease.ID != "" {
+			leases = append(leases, d.Lease)
+		}
+	}
+	_, err := g.o.Redis.Extend(ctx, leases, 0)
+	return err
 }
 
 // askEach finds out which events of a refused batch can be judged: one log of the wrong type must not stop the others.
@@ -213,10 +275,14 @@ func (g *Gate) answers(source Source, asked time.Time, decisions []Decision, req
 		case Admitted:
 			admitted = append(admitted, requests[i])
 		case Denied:
-			g.cache.learn(asked, d, requests[i].Cost)
+			if source == SourceRedis { // a share of a limit is full sooner than the limit
+				g.cache.learn(asked, d, requests[i].Cost)
+			}
 			g.usage.denied(d, asked)
 		case NeverFits:
-			g.cache.learn(asked, d, requests[i].Cost)
+			if source == SourceRedis {
+				g.cache.learn(asked, d, requests[i].Cost)
+			}
 			g.refused.neverFits(g.o.Logger, requests[i], d)
 		case Repeated, Leased, Done, Duplicate, Unknown:
 		}
@@ -239,7 +305,7 @@ func (g *Gate) answers(source Source, asked time.Time, decisions []Decision, req
 
 // act decides without Redis.
 func (g *Gate) act(ctx context.Context, requests []Request) []Answer {
-	if g.o.Policy == Closed {
+	if g.o.Policy == Closed && !g.o.Forward {
 		answers := make([]Answer, len(requests))
 		for i := range answers {
 			answers[i].Verdict, answers[i].Node = Denied, Node{Level: LevelClosed}
@@ -339,12 +405,14 @@ func (g *Gate) lost(cause error) {
 		return
 	}
 	g.enter(away, cause)
+	g.cache.forget() // what comes back may have lost its data
 	g.o.Logger.Warn("redis is away", "policy", string(g.o.Policy), "grace", g.o.Grace, "error", cause)
 }
 
 // Run reaches Redis, watches over an outage and keeps the usage metrics, until the context ends.
 func (g *Gate) Run(ctx context.Context) {
 	g.reach(ctx)
+	_ = g.usage.refresh(ctx, g.o.Redis) // the ticks go on with it
 	usage := time.NewTicker(usageEvery)
 	defer usage.Stop()
 	for ctx.Err() == nil {
@@ -415,6 +483,9 @@ func (g *Gate) instances() int {
 
 // comeBack tells Redis what happened without it and lets it answer again.
 func (g *Gate) comeBack(ctx context.Context) error {
+	if err := g.giveUp(ctx); err != nil {
+		return err
+	}
 	restored := 0
 	for {
 		n, err := g.repay(ctx)

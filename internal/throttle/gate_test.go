@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -67,6 +68,24 @@ func (m *fakeMetrics) LimitSize(level string, size int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.size[level] = size
+}
+
+func (m *fakeMetrics) wantDegraded(t *testing.T, want ...bool) {
+	t.Helper()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !slices.Equal(m.degraded, want) {
+		t.Errorf("degraded %v, want %v", m.degraded, want)
+	}
+}
+
+func (m *fakeMetrics) wantRefunded(t *testing.T, want int) {
+	t.Helper()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.refunded != want {
+		t.Errorf("%d refunds, want %d", m.refunded, want)
+	}
 }
 
 func (m *fakeMetrics) wantDecisions(t *testing.T, want map[string]int) {
@@ -271,9 +290,7 @@ func TestGateHolds(t *testing.T) {
 	}
 	gate.want(map[Verdict]int{Admitted: 9, Denied: 1}, several(10, "e", "a")...)
 	gate.logs.want(t, "redis is away", "redis answers")
-	if want := []bool{false, true, false}; !slices.Equal(gate.metrics.degraded, want) {
-		t.Errorf("degraded %v, want %v", gate.metrics.degraded, want)
-	}
+	gate.metrics.wantDegraded(t, false, true, false)
 	gate.metrics.wantDecisions(t, map[string]int{"admitted by redis": 10, "denied by redis": 1})
 }
 
@@ -285,7 +302,9 @@ func TestGateWaitsForTheFirstContact(t *testing.T) {
 	if err := gate.Ready(); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("ready: %v", err)
 	}
+	contact := gate.changed
 	gate.run()
+	<-contact
 	cancelled, cancel := context.WithCancelCause(t.Context())
 	stopped := errors.New("stopped")
 	cancel(stopped)
@@ -369,14 +388,8 @@ func TestGateDecidesLocally(t *testing.T) {
 	}
 	going.Finish(t.Context())
 	gate.one(Done, request("local2", "a"))
-	gate.metrics.mu.Lock()
-	defer gate.metrics.mu.Unlock()
-	if gate.metrics.refunded != 2 {
-		t.Errorf("%d refunds, want 2", gate.metrics.refunded)
-	}
-	if want := []bool{false, true, false}; !slices.Equal(gate.metrics.degraded, want) {
-		t.Errorf("degraded %v, want %v", gate.metrics.degraded, want)
-	}
+	gate.metrics.wantRefunded(t, 2)
+	gate.metrics.wantDegraded(t, false, true, false)
 }
 
 func TestGateForgetsARefundedAdmissionOfItsOwn(t *testing.T) {
@@ -402,16 +415,17 @@ func TestGateForgetsARefundedAdmissionOfItsOwn(t *testing.T) {
 func TestGateSharesAreAtLeastOne(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
-	instances := 1
+	var instances atomic.Int64
+	instances.Store(1)
 	gate := startGate(t, server.Addr, GateOptions{
 		Settings: Settings{Tree: newTree(t, "none", "3/1h", "off=0/1h")}, Policy: Local, Grace: time.Nanosecond,
-		Instances: func() int { return instances },
+		Instances: func() int { return int(instances.Load()) },
 	})
 	gate.lose(server)
 	gate.until(acting)
-	instances = 100
+	instances.Store(100)
 	gate.want(map[Verdict]int{Admitted: 1, Denied: 2}, several(3, "a", "a")...)
-	instances = 1
+	instances.Store(1)
 	gate.want(map[Verdict]int{Admitted: 2, Denied: 1}, several(3, "b", "a")...)
 	gate.one(NeverFits, request("off", "off"))
 }
@@ -464,17 +478,17 @@ func TestGateGrace(t *testing.T) {
 	gate.await()
 	gate.one(Admitted, request("e", "a"))
 	gate.logs.want(t, "redis is away", "redis answers")
-	if want := []bool{false}; !slices.Equal(gate.metrics.degraded, want) {
-		t.Errorf("degraded %v, want %v", gate.metrics.degraded, want)
-	}
+	gate.metrics.wantDegraded(t, false)
 }
 
 func TestGateRedisThatAnswersNothing(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
 	proxy := servertest.StartProxy(t, server.Addr)
-	gate := startGate(t, proxy.Addr, GateOptions{Policy: Closed, Grace: time.Nanosecond})
-	gate.o.Redis.timeout = 50 * time.Millisecond
+	gate := newGateKit(t, proxy.Addr, GateOptions{Policy: Closed, Grace: time.Nanosecond})
+	gate.o.Redis.timeout = 100 * time.Millisecond
+	gate.run()
+	gate.await()
 	grant := gate.one(Admitted, request("e", "a"))
 	proxy.DropReplies(true)
 	if _, err := gate.Decide(t.Context(), []Request{request("f", "a")}); !errors.Is(err, ErrUnavailable) {
@@ -486,7 +500,10 @@ func TestGateRedisThatAnswersNothing(t *testing.T) {
 	proxy.Cut()
 	gate.until(answering)
 	gate.one(Done, request("e", "a"))
-	gate.one(Leased, request("f", "a")) // the question arrived
+	gate.one(Repeated, request("f", "a")) // the question had arrived; what it was granted has been given up
+	if log := scores(t, server, "{gate}:log:a"); len(log) != 2 {
+		t.Errorf("the log holds %v", log)
+	}
 }
 
 // TestGateRepays has single calls fail while the gate goes on answering.
@@ -494,7 +511,8 @@ func TestGateRepays(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
 	proxy := servertest.StartProxy(t, server.Addr)
-	gate := startGate(t, proxy.Addr, GateOptions{Policy: Local})
+	gate := newGateKit(t, proxy.Addr, GateOptions{Policy: Local})
+	gate.reach(t.Context())
 	grants := gate.want(map[Verdict]int{Admitted: 3}, several(3, "e", "a")...)
 	proxy.Refuse(true)
 	proxy.Cut()
@@ -511,9 +529,7 @@ func TestGateRepays(t *testing.T) {
 	if told, err := gate.repay(t.Context()); err != nil || told != 0 {
 		t.Errorf("%d events were told again, %v", told, err)
 	}
-	if gate.metrics.refunded != 1 {
-		t.Errorf("%d refunds", gate.metrics.refunded)
-	}
+	gate.metrics.wantRefunded(t, 1)
 	gate.logs.want(t)
 }
 
@@ -651,7 +667,8 @@ func TestGatesSharePauses(t *testing.T) {
 func TestGateUsageMetrics(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
-	gate := startGate(t, server.Addr, GateOptions{Settings: Settings{Tree: newTree(t, "100/1h", "10/1h+20/2h", "a.b=4/1h,off=0/1h,none=none,c.*=3/1h")}})
+	gate := newGateKit(t, server.Addr, GateOptions{Settings: Settings{Tree: newTree(t, "100/1h", "10/1h+20/2h", "a.b=4/1h,off=0/1h,none=none,c.*=3/1h")}})
+	gate.reach(t.Context())
 	sizes := map[string]int64{LevelGlobal: 100, LevelCategory: 10, "a.b": 4, "off": 0, "c.*": 3}
 	check := func(want map[string]int64) {
 		t.Helper()
@@ -735,7 +752,5 @@ func TestGateConcurrentGrants(t *testing.T) {
 	if local := gate.local.Usage(gate.o.Tree.Path("a")); local[0][0] != want {
 		t.Errorf("%v slots are taken locally, want %d", local, want)
 	}
-	if gate.metrics.refunded != 8*10*2 {
-		t.Errorf("%d refunds", gate.metrics.refunded)
-	}
+	gate.metrics.wantRefunded(t, 8*10*2)
 }

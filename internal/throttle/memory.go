@@ -165,7 +165,7 @@ func (b *memoryBatch) decide(request Request) Decision {
 		return Decision{Verdict: Done}
 	case b.granted[name]:
 		return Decision{Verdict: Leased, Wait: b.settings.Lease}
-	case known.leaseEnd == b.leaseGrantedBefore && request.Cost > 0:
+	case known.leaseEnd == b.leaseGrantedBefore:
 		b.granted[name] = true
 		return Decision{Verdict: Admitted, Lease: Lease{Request: request, End: known.leaseEnd}}
 	case known.leaseEnd > b.now:
@@ -204,7 +204,7 @@ func (b *memoryBatch) judge(request Request, name string, stamp int64) Decision 
 func (b *memoryBatch) denial(path []Node, cost int64) Decision {
 	for _, node := range path {
 		for _, limit := range node.Limits {
-			if cost > b.divided(limit) {
+			if cost > limit.Count {
 				return Decision{Verdict: NeverFits, Node: node, Limit: limit}
 			}
 		}
@@ -217,7 +217,7 @@ func (b *memoryBatch) denial(path []Node, cost int64) Decision {
 		for _, limit := range node.Limits {
 			from := b.now - limit.Window.Microseconds()
 			used := log.count(from, b.now+tolerance.Microseconds())
-			leaving := cost - (b.divided(limit) - used) // slots that must leave the window first
+			leaving := cost - (b.divided(limit, cost) - used) // slots that must leave the window first
 			if leaving <= 0 {
 				continue
 			}
@@ -228,12 +228,9 @@ func (b *memoryBatch) denial(path []Node, cost int64) Decision {
 	return Decision{Verdict: Admitted}
 }
 
-// divided is this instance's share of a limit.
-func (b *memoryBatch) divided(limit Limit) int64 {
-	if limit.Count == 0 {
-		return 0
-	}
-	return max(1, limit.Count/b.share)
+// divided is this instance's share of a limit, but never less than one event needs that fits the limit.
+func (b *memoryBatch) divided(limit Limit, cost int64) int64 {
+	return max(limit.Count/b.share, cost)
 }
 
 func (m *Memory) charge(path []Node, at, cost int64) {

@@ -97,6 +97,24 @@ func TestMemoryShares(t *testing.T) {
 	}
 }
 
+// TestMemoryShareHoldsAnyEventThatFitsTheLimit shows that an event of several slots is not denied for ever by a small share.
+func TestMemoryShareHoldsAnyEventThatFitsTheLimit(t *testing.T) {
+	t.Parallel()
+	m := NewMemory(Settings{Tree: newTree(t, "10/1h", "none", ""), Lease: time.Second, Retention: time.Minute},
+		newFakeClock(nil).read, func() int { return 5 })
+	ruling, err := m.Decide(t.Context(), []Request{
+		request("1", "a").withCost(7), request("2", "a"), request("3", "a").withCost(7), request("4", "a").withCost(11),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []Verdict{Admitted, Denied, Denied, NeverFits} {
+		if got := ruling.Decisions[i].Verdict; got != want {
+			t.Errorf("event %d: verdict %d, want %d", i+1, got, want)
+		}
+	}
+}
+
 func TestMemoryConcurrently(t *testing.T) {
 	t.Parallel()
 	tree := newTree(t, "100/1h", "60/1h", "")

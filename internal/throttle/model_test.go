@@ -222,7 +222,7 @@ func (m *model) call(rt *rapid.T) {
 		if d.Lease.ID == "" {
 			continue
 		}
-		if slices.ContainsFunc(m.leases, func(held heldLease) bool { return held.Lease == d.Lease }) {
+		if slices.ContainsFunc(m.leases, func(held heldLease) bool { return held.record() == d.Lease.record() && held.End == d.Lease.End }) {
 			continue // a repeated call
 		}
 		granted = true

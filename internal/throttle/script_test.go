@@ -68,7 +68,8 @@ var operations = []operation{
 		},
 	},
 	{
-		"restore", []string{"calls", "leased", "done", "message", "log", "log:a", "log:a.b"}, []string{"zadd", "pexpire", "zrem"},
+		"restore", []string{"calls", "leased", "done", "message", "log", "log:a", "log:a.b"},
+		[]string{"zadd", "pexpire", "zrem", "zremrangebyscore"},
 		func(ctx context.Context, r *Redis, _ Lease) error {
 			now := time.Now()
 			_, err := r.Restore(ctx, []admission{

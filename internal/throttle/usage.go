@@ -7,7 +7,7 @@ import (
 )
 
 // usageEvery is how often the usage metrics are read from the logs.
-const usageEvery = 5 * time.Second
+const usageEvery = time.Second
 
 // maxTouched bounds the categories whose usage an instance follows.
 const maxTouched = 1000
