@@ -181,7 +181,7 @@ func TestPublish(t *testing.T) {
 		{[]string{"errors", "many", "--count", "600"}, "", 0, 600, ""},
 		{[]string{"payments.refunds", "refund failed", "--title", "Refund", "--severity", "critical", "--source", "till", "--link", "https://example.com",
 			"--id", "r-1", "--cost", "2", "--field", "order=4711"}, "", 0, 1, ""},
-		{[]string{"--stdin", "errors"}, "{\"text\":\"one\"}\n\nplain line\n", 0, 2, ""},
+		{[]string{"--stdin", "errors"}, "{\"text\":\"one\"}\n\n{\"text\":\"two\"}\nplain line\n", 1, 2, "line 4: not a JSON object"},
 		{[]string{"--stdin"}, "{\"text\":\"one\",\"category\":\"a.b\"}\n{\"text\":2}\n{\"category\":\"B!\",\"text\":\"x\"}\n{\n{\"text\":\"last\"}", 1, 2, "line 2: bad_field"},
 		{[]string{"--stdin"}, "", 0, 0, ""},
 		{[]string{"errors", "costly", "--cost", "101"}, "", 2, -1, "cost"},
