@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -35,6 +36,7 @@ func newClient(t testing.TB, o redis.Options) *redis.Client {
 	o.DisableIdentity = true
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	o.ContextTimeoutEnabled = true
+	o.ReadTimeout = cmp.Or(o.ReadTimeout, patience) // else a slow stand-in is asked twice
 	o.MinRetryBackoff, o.MaxRetryBackoff = time.Millisecond, 10*time.Millisecond
 	client := redis.NewClient(&o)
 	t.Cleanup(func() { _ = client.Close() })
