@@ -111,7 +111,7 @@ local function scores(key)
   if record_count >= MANY and redis.call('ZCARD', key) <= SMALL then
     local entries = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
     for i = 1, #entries, 2 do
-      found[entries[i]] = tonumber(entries[i + 1])
+      found[entries[i]] = entries[i + 1]
     end
     return found
   end
@@ -119,10 +119,7 @@ local function scores(key)
     local upto = math.min(from + PIECE - 1, record_count)
     local piece = redis.call('ZMSCORE', key, unpack(records, from, upto))
     for i = from, upto do
-      local score = piece[i - from + 1]
-      if score then
-        found[records[i]] = tonumber(score)
-      end
+      found[records[i]] = piece[i - from + 1] or nil
     end
   end
   return found
@@ -278,6 +275,9 @@ for index = 1, record_count do
   local argument = first_event + EVENT_ARGUMENTS * (index - 1)
   local ask = asks[ARGV[argument + 2]]
   local stamp_granted, lease_end, done_at = granted_stamp[record], lease_ends[record], done_until[record]
+  if lease_end or done_at then
+    lease_end, done_at = tonumber(lease_end), tonumber(done_at)
+  end
   replies = replies + 1
   if stamp_granted then
     reply[replies] = stamp_granted == ARGV[argument + 1] and leased_now or duplicate

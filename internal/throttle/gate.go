@@ -593,7 +593,7 @@ func (g *Gate) settle(ctx context.Context, batch []*Grant) error {
 		if !grant.delivered && grant.local {
 			grant.local, grant.lease.End = false, leaseEnd
 		}
-		if grant.refunded {
+		if grant.refunded && !grant.local {
 			g.owe(grant) // now that Redis knows of the admission, it can be refunded
 		}
 	}

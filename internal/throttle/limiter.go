@@ -2,7 +2,6 @@ package throttle
 
 import (
 	"context"
-	"hash/fnv"
 	"strconv"
 	"time"
 )
@@ -41,9 +40,17 @@ const stampSequences = 1024
 // stamp is the message as one number that a sorted set's score holds exactly (53 bits). The millisecond makes it differ
 // for a stream that was deleted and made anew, whose sequence starts at 1 again.
 func (m Message) stamp() int64 {
-	hash := fnv.New32a()
-	_, _ = hash.Write([]byte(m.Stream))
-	return m.Stored.UnixMilli()*stampSequences + int64((m.Sequence+uint64(hash.Sum32()))%stampSequences)
+	return m.Stored.UnixMilli()*stampSequences + int64((m.Sequence+hashOf(m.Stream))%stampSequences)
+}
+
+// hashOf is the 32-bit FNV-1a hash of a name, without the allocation that hash/fnv makes for each.
+func hashOf(name string) uint64 {
+	const offset, prime = 2166136261, 16777619
+	hash := uint32(offset)
+	for i := range len(name) {
+		hash = (hash ^ uint32(name[i])) * prime
+	}
+	return uint64(hash)
 }
 
 // Request asks for one event.
@@ -61,8 +68,13 @@ func (r Request) record() string {
 	if !r.Derived {
 		return r.ID
 	}
-	return r.ID + "\n" + strconv.FormatInt(r.Message.stamp(), 10)
+	name := make([]byte, 0, len(r.ID)+len("\n")+maxDigits)
+	name = append(append(name, r.ID...), '\n')
+	return string(strconv.AppendInt(name, r.Message.stamp(), 10))
 }
+
+// maxDigits is how long a number gets, its sign included.
+const maxDigits = 20
 
 // identity is the record and the stamp as the scripts take them: a record that contains the stamp goes without.
 func (r Request) identity() (record, stamp string) {
