@@ -105,13 +105,12 @@ for argument = first_event, #ARGV, EVENT_ARGUMENTS do
   records[record_count] = ARGV[argument]
 end
 
--- The scores of those records that a set holds.
+-- Those records that a set holds, each with its score or, where that was not read, true.
 local function scores(key)
   local found = {}
   if record_count >= MANY and redis.call('ZCARD', key) <= SMALL then
-    local entries = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
-    for i = 1, #entries, 2 do
-      found[entries[i]] = entries[i + 1]
+    for _, record in ipairs(redis.call('ZRANGE', key, 0, -1)) do
+      found[record] = true
     end
     return found
   end
@@ -125,6 +124,11 @@ local function scores(key)
   return found
 end
 local lease_ends, done_until = scores(leased_key), scores(done_key)
+
+local function score(key, record, found)
+  return tonumber(found == true and redis.call('ZSCORE', key, record) or found)
+end
+
 redis.call('ZMSCORE', message_key, '') -- a key of the wrong type, and a right that only long sets need, show here
 
 local function measure(node)
@@ -276,7 +280,7 @@ for index = 1, record_count do
   local ask = asks[ARGV[argument + 2]]
   local stamp_granted, lease_end, done_at = granted_stamp[record], lease_ends[record], done_until[record]
   if lease_end or done_at then
-    lease_end, done_at = tonumber(lease_end), tonumber(done_at)
+    lease_end, done_at = score(leased_key, record, lease_end), score(done_key, record, done_at)
   end
   replies = replies + 1
   if stamp_granted then
