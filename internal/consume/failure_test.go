@@ -25,7 +25,7 @@ func failing(class FailureClass, attempts int) func(context.Context, event.Event
 	}
 }
 
-// A delivery that fails for now is tried again while its first lease lasts, without giving the message back.
+// A delivery that fails and may yet succeed is tried again while its first lease lasts, without giving the message back.
 func TestRetryInsideTheLease(t *testing.T) {
 	t.Parallel()
 	for name, class := range map[string]FailureClass{"transient": Transient, "uncertain": Uncertain} {
