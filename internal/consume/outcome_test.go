@@ -174,10 +174,11 @@ func TestInHandIsBounded(t *testing.T) {
 	}
 	f.start(func(o *Options) { o.Concurrency = concurrency })
 	f.eventually("all events are taken", func() bool { return f.consumerInfo().NumAckPending == events })
-	f.eventually("the hand is full", func() bool { return len(f.throttle.asked()) >= handSize+concurrency })
+	// The last places stay empty until there are enough for a batch that is worth a call.
+	f.eventually("the hand is full", func() bool { return len(f.throttle.asked()) > handSize+concurrency-handSize/4 })
 	f.eventually("posts are under way", func() bool { return f.sink.mostAtOnce() == concurrency })
-	if decided := len(f.throttle.asked()); decided != handSize+concurrency {
-		t.Errorf("%d events were decided about, want as many as there are places in hand: %d", decided, handSize+concurrency)
+	if decided := len(f.throttle.asked()); decided > handSize+concurrency {
+		t.Errorf("%d events were decided about, want no more than there are places in hand: %d", decided, handSize+concurrency)
 	}
 	release.open()
 	f.awaitSettled(events)
