@@ -1,0 +1,292 @@
+// Package exactness checks from outside what a limiter was seen to do. It knows what limits promise, and nothing of how
+// that is done: it is given the limits as plain values, and each admission and denial as a client was told of it.
+//
+// [Check] is a pure function. It is for tests; its cost grows with the square of the number of events.
+package exactness
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Kind says how a limit counts.
+type Kind string
+
+// The kinds.
+const (
+	Log      Kind = "log"      // at most Count slots in any window (t − Window, t]
+	Counter  Kind = "counter"  // the same, where the slots of the aligned window before are taken as spread evenly
+	Fixed    Kind = "fixed"    // at most Count slots in each window between multiples of its length
+	Token    Kind = "token"    // in any span no more than Burst + Count × span / Window
+	Leaky    Kind = "leaky"    // after each slot Window / Count without any
+	InFlight Kind = "inflight" // at most Count slots of deliveries under way
+)
+
+// Limit holds for the events of a path and below it; of "" for all. Times are microseconds.
+type Limit struct {
+	Path   string
+	Kind   Kind
+	Count  int64
+	Window int64
+	Burst  int64 // Token
+}
+
+// Guarantee is slots that belong to a path in each window of the log limits of path "".
+type Guarantee struct {
+	Path  string
+	Slots int64
+}
+
+// Deployment is the limits that were in force all the time, in the order in which the first full one is named.
+type Deployment struct {
+	Limits     []Limit
+	Guarantees []Guarantee
+}
+
+// Span is when something happened that a client cannot time: not before From and not after Upto. The zero Span is never.
+type Span struct{ From, Upto int64 }
+
+func (s Span) never() bool { return s == Span{} }
+
+// Event is one decision.
+type Event struct {
+	ID       string
+	Category string
+	Cost     int64
+	At       int64
+	Call     int // events of one call were decided together, in the order in which they are given
+
+	Admitted bool
+	Returned Span // its slots were given back: it was not delivered
+	Ended    Span // its slots of InFlight limits came back
+
+	By   Limit // that denied it
+	Next int64 // when it was told that its slots open
+}
+
+// maxFaults bounds what is reported: after the first fault, others mostly follow from it.
+const maxFaults = 10
+
+// Check returns what is wrong, or nil:
+//   - an ID was admitted twice, and its slots not given back between;
+//   - a limit had no room for an admission, or a guarantee was not kept;
+//   - a denial was needless: the limit that is named had room, or another one was full before it;
+//   - the time that was told is not when the slots open, as things stood at the denial.
+//
+// Where it is not known whether slots were given back before a decision, it is believed. What of a slot is given back by a
+// Token or Leaky limit depends on what came after it, so less is asked of denials then. For InFlight limits the time told
+// only has to be later than the denial.
+func Check(d Deployment, events []Event) error {
+	c := checker{Deployment: d, admitted: make(map[string]Event)}
+	for _, event := range inOrder(events) {
+		if event.Admitted {
+			c.checkAdmission(event)
+			c.history = append(c.history, event)
+		} else {
+			c.checkDenial(event)
+		}
+		if len(c.faults) >= maxFaults {
+			break
+		}
+	}
+	return errors.Join(c.faults...)
+}
+
+// inOrder sorts events as they were decided. A call that admits something has a time of its own or is the last of its
+// time.
+func inOrder(events []Event) []Event {
+	admits := make(map[int]int)
+	for _, event := range events {
+		if event.Admitted {
+			admits[event.Call] = 1
+		}
+	}
+	ordered := slices.Clone(events)
+	slices.SortStableFunc(ordered, func(a, b Event) int {
+		return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(admits[a.Call], admits[b.Call]), cmp.Compare(a.Call, b.Call))
+	})
+	return ordered
+}
+
+type checker struct {
+	Deployment
+	history  []Event          // admitted so far
+	admitted map[string]Event // by ID, the latest
+	faults   []error
+}
+
+func (c *checker) fault(format string, arguments ...any) {
+	c.faults = append(c.faults, fmt.Errorf(format, arguments...))
+}
+
+func (c *checker) checkAdmission(event Event) {
+	if before, twice := c.admitted[event.ID]; twice && before.Returned.never() {
+		c.fault("%s was admitted at %d and again at %d", event.ID, before.At, event.At)
+	}
+	c.admitted[event.ID] = event
+	for _, limit := range c.Limits {
+		if !within(event.Category, limit.Path) {
+			continue
+		}
+		there := c.surelyThere(limit, event.At)
+		if !c.fits(limit, there, event, event.At) {
+			c.fault("%s of cost %d in %q was admitted at %d, where %s had no room", event.ID, event.Cost, event.Category, event.At, limit)
+		}
+		rolling := slotsBetween(there, event.At-limit.Window, event.At) + event.Cost
+		if limit.Kind == Counter && rolling >= 2*limit.Count {
+			c.fault("%s at %d makes %d slots in one window of %s", event.ID, event.At, rolling, limit)
+		}
+	}
+}
+
+func (c *checker) checkDenial(event Event) {
+	place := slices.Index(c.Limits, event.By)
+	if place < 0 || !within(event.Category, event.By.Path) {
+		c.fault("%s in %q was denied by %s, which is no limit of it", event.ID, event.Category, event.By)
+		return
+	}
+	there, perhaps := c.surelyThere(event.By, event.At), c.perhapsThere(event.By, event.At)
+	if c.fits(event.By, perhaps, event, event.At) {
+		c.fault("%s of cost %d in %q was denied needlessly at %d: %s had room", event.ID, event.Cost, event.Category, event.At, event.By)
+		return
+	}
+	for _, limit := range c.Limits[:place] {
+		if within(event.Category, limit.Path) && !c.fits(limit, c.surelyThere(limit, event.At), event, event.At) {
+			c.fault("%s in %q was denied by %s at %d, though %s was full before it", event.ID, event.Category, event.By, event.At, limit)
+		}
+	}
+	switch {
+	case event.Next <= event.At:
+		c.fault("%s was denied at %d and told to come at %d", event.ID, event.At, event.Next)
+	case event.By.Kind == InFlight || len(there) != len(perhaps):
+	case c.fits(event.By, there, event, event.Next-1):
+		c.fault("%s was denied at %d until %d, but there is room in %s sooner", event.ID, event.At, event.Next, event.By)
+	case !c.fits(event.By, there, event, event.Next):
+		c.fault("%s was denied at %d until %d, but there is no room in %s then", event.ID, event.At, event.Next, event.By)
+	}
+}
+
+// surelyThere is the admissions that count for a limit at a time, whatever is not known for certain.
+func (c *checker) surelyThere(limit Limit, at int64) []Event {
+	return c.there(limit, func(e Event) bool {
+		left := e.Returned
+		if limit.Kind == InFlight && left.never() {
+			left = e.Ended
+		}
+		return left.never() || left.From > at
+	})
+}
+
+// perhapsThere is those that may count.
+func (c *checker) perhapsThere(limit Limit, at int64) []Event {
+	return c.there(limit, func(e Event) bool {
+		left := e.Returned
+		switch {
+		case limit.Kind == Token || limit.Kind == Leaky:
+			return true
+		case limit.Kind == InFlight && left.never():
+			left = e.Ended
+		}
+		return left.never() || left.Upto > at
+	})
+}
+
+func (c *checker) there(limit Limit, counts func(Event) bool) []Event {
+	var there []Event
+	for _, e := range c.history {
+		if within(e.Category, limit.Path) && counts(e) {
+			there = append(there, e)
+		}
+	}
+	return there
+}
+
+// fits tells whether a limit has room for an event at a time, if nothing else comes between.
+func (c *checker) fits(limit Limit, there []Event, event Event, at int64) bool {
+	if limit.Count == 0 {
+		return false
+	}
+	switch limit.Kind {
+	case Log:
+		return c.fitsLog(limit, there, event, at)
+	case Counter:
+		begin := at - at%limit.Window
+		current, before := slotsBetween(there, begin-1, at), slotsBetween(there, begin-limit.Window-1, begin-1)
+		return before*(limit.Window-(at-begin))+(current+event.Cost)*limit.Window <= limit.Count*limit.Window
+	case Fixed:
+		return slotsBetween(there, at-at%limit.Window-1, at)+event.Cost <= limit.Count
+	case Token:
+		slots := event.Cost
+		enough := slots <= limit.Burst
+		for _, e := range slices.Backward(there) {
+			slots += e.Cost
+			enough = enough && slots*limit.Window <= limit.Burst*limit.Window+limit.Count*(at-e.At)
+		}
+		return enough
+	case Leaky:
+		return !slices.ContainsFunc(there, func(e Event) bool { return (at-e.At)*limit.Count < e.Cost*limit.Window })
+	case InFlight:
+		return slotsBetween(there, 0, at)+event.Cost <= limit.Count
+	}
+	return false
+}
+
+// fitsLog also keeps what belongs to guarantees and is not used.
+func (c *checker) fitsLog(limit Limit, there []Event, event Event, at int64) bool {
+	from := at - limit.Window
+	kept := int64(0)
+	for _, guarantee := range c.Guarantees {
+		if limit.Path != "" {
+			break
+		}
+		used := int64(0)
+		for _, e := range there {
+			if e.At > from && e.At <= at && c.guaranteeOf(e.Category) == guarantee {
+				used += e.Cost
+			}
+		}
+		if c.guaranteeOf(event.Category) == guarantee {
+			used += event.Cost
+		}
+		kept += max(0, guarantee.Slots-used)
+	}
+	return slotsBetween(there, from, at)+event.Cost+kept <= limit.Count
+}
+
+// guaranteeOf is the most specific one that a category belongs to.
+func (c *checker) guaranteeOf(category string) Guarantee {
+	var found Guarantee
+	for _, guarantee := range c.Guarantees {
+		if within(category, guarantee.Path) && len(guarantee.Path) > len(found.Path) {
+			found = guarantee
+		}
+	}
+	return found
+}
+
+// slotsBetween is how many slots were taken in (from, upto].
+func slotsBetween(events []Event, from, upto int64) int64 {
+	slots := int64(0)
+	for _, e := range slices.Backward(events) {
+		if e.At <= from {
+			break
+		}
+		if e.At <= upto {
+			slots += e.Cost
+		}
+	}
+	return slots
+}
+
+// within tells whether a category is a path or lies below it.
+func within(category, path string) bool {
+	return path == "" || category == path || strings.HasPrefix(category, path+".")
+}
+
+// String names a limit in a fault.
+func (l Limit) String() string {
+	return fmt.Sprintf("the %s limit %d/%dµs of %q", l.Kind, l.Count, l.Window, l.Path)
+}

@@ -1,0 +1,181 @@
+package servertest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// clusterSlots is how many hash slots a Redis Cluster has.
+const clusterSlots = 16384
+
+// busOffset is how far a node's bus port is from its own, unless a server newer than Redis 6.2 is told otherwise.
+const busOffset = 10000
+
+// Cluster is a Redis Cluster whose nodes are all primaries, each of them a real redis-server. Like those of a single
+// server, its methods are for one goroutine at a time.
+type Cluster struct {
+	Nodes []*Redis
+
+	t     testing.TB
+	ids   map[*Redis]string // the nodes' names for each other
+	owner [clusterSlots]*Redis
+}
+
+// StartCluster starts so many nodes, shares the slots out evenly, and returns when every node finds the cluster in order,
+// which takes some two seconds. The arguments are those of [StartRedis]. It ends the nodes with the test.
+func StartCluster(t testing.TB, nodes int, args ...string) *Cluster {
+	t.Helper()
+	c := &Cluster{t: t, ids: make(map[*Redis]string)}
+	for n := range nodes {
+		port := reserveWithBus(t)
+		// The last of two ports wins over the one that the server would have had.
+		node := StartRedis(t, append([]string{"--cluster-enabled", "yes", "--port", strconv.Itoa(port)}, args...)...)
+		node.Addr = fmt.Sprintf("127.0.0.1:%d", port)
+		c.Nodes = append(c.Nodes, node)
+		c.ids[node] = node.CLI("CLUSTER", "MYID")
+		node.CLI("CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(n+1))
+
+		command := []string{"CLUSTER", "ADDSLOTS"}
+		for slot := n * clusterSlots / nodes; slot < (n+1)*clusterSlots/nodes; slot++ {
+			c.owner[slot] = node
+			command = append(command, strconv.Itoa(slot))
+		}
+		node.CLI(command...)
+		if n > 0 {
+			host, port := c.Nodes[0].hostAndPort()
+			node.CLI("CLUSTER", "MEET", host, port)
+		}
+	}
+	c.AwaitOK()
+	return c
+}
+
+// Addrs lists the addresses of the nodes.
+func (c *Cluster) Addrs() []string {
+	addresses := make([]string, len(c.Nodes))
+	for i, node := range c.Nodes {
+		addresses[i] = node.Addr
+	}
+	return addresses
+}
+
+// AwaitOK returns when every node knows all of them and finds the cluster in order.
+func (c *Cluster) AwaitOK() {
+	c.t.Helper()
+	known := fmt.Sprintf("cluster_known_nodes:%d\r\n", len(c.Nodes))
+	for _, node := range c.Nodes {
+		await(c.t, "the cluster to be in order", func() (done bool, state string) {
+			state = node.CLI("CLUSTER", "INFO")
+			return strings.Contains(state, "cluster_state:ok") && strings.Contains(state, known), state
+		})
+	}
+}
+
+// Slot is the hash slot of a key.
+func (c *Cluster) Slot(key string) int {
+	c.t.Helper()
+	slot, err := strconv.Atoi(c.Nodes[0].CLI("CLUSTER", "KEYSLOT", key))
+	if err != nil {
+		c.t.Fatalf("ask for the slot of %q: %v", key, err)
+	}
+	return slot
+}
+
+// Owner is the node that a slot was given to last.
+func (c *Cluster) Owner(slot int) *Redis { return c.owner[slot] }
+
+// SlotMove is a slot on its way from one node to another. What clients do meanwhile is served by either node or
+// answered with ASK or TRYAGAIN.
+type SlotMove struct {
+	cluster  *Cluster
+	slot     int
+	from, to *Redis
+}
+
+// MoveSlot begins to move a slot to another node: both know of it, no key has moved. Go on with [SlotMove.Keys] until
+// there are no more, and then with [SlotMove.End].
+func (c *Cluster) MoveSlot(slot int, to *Redis) *SlotMove {
+	c.t.Helper()
+	m := &SlotMove{cluster: c, slot: slot, from: c.owner[slot], to: to}
+	to.CLI("CLUSTER", "SETSLOT", strconv.Itoa(slot), "IMPORTING", c.ids[m.from])
+	m.from.CLI("CLUSTER", "SETSLOT", strconv.Itoa(slot), "MIGRATING", c.ids[to])
+	return m
+}
+
+// Keys moves up to n keys, and tells whether there were any.
+func (m *SlotMove) Keys(n int) (moved bool) {
+	m.cluster.t.Helper()
+	keys := m.from.CLI("CLUSTER", "GETKEYSINSLOT", strconv.Itoa(m.slot), strconv.Itoa(n))
+	if keys == "" {
+		return false
+	}
+	host, port := m.to.hostAndPort()
+	command := []string{"MIGRATE", host, port, "", "0", strconv.Itoa(int(startTimeout.Milliseconds())), "KEYS"}
+	m.from.CLI(append(command, strings.Split(keys, "\n")...)...)
+	return true
+}
+
+// End gives the slot, which must have no more keys where it was, to the other node.
+func (m *SlotMove) End() {
+	m.cluster.t.Helper()
+	// Its new owner is told first, so that there is one at all times.
+	others := append([]*Redis{m.to, m.from}, m.cluster.Nodes...)
+	for _, node := range others {
+		node.CLI("CLUSTER", "SETSLOT", strconv.Itoa(m.slot), "NODE", m.cluster.ids[m.to])
+	}
+	m.cluster.owner[m.slot] = m.to
+}
+
+func (r *Redis) hostAndPort() (host, port string) {
+	r.t.Helper()
+	host, port, err := net.SplitHostPort(r.Addr)
+	if err != nil {
+		r.t.Fatalf("split an address: %v", err)
+	}
+	return host, port
+}
+
+// reserveWithBus returns a port that is free and has a free one at the offset of the bus.
+func reserveWithBus(t testing.TB) int {
+	t.Helper()
+	for range 1000 {
+		port := firstPort - busOffset + rand.IntN(lastPort-firstPort)
+		if reserve(t, port) && reserve(t, port+busOffset) {
+			return port
+		}
+	}
+	t.Fatal("reserve a port and one for the bus: none of 1000 tries was free")
+	return 0
+}
+
+// reserve does for one port what [ReservePort] does for any.
+func reserve(t testing.TB, port int) bool {
+	address := fmt.Sprintf("127.0.0.1:%d", port)
+	reservation, err := net.ListenPacket("udp4", address)
+	if err != nil {
+		return false
+	}
+	t.Cleanup(func() { _ = reservation.Close() })
+	return free(address)
+}
+
+// await polls until something is so, and says what was in its place if it does not come to be.
+func await(t testing.TB, what string, look func() (done bool, state string)) {
+	t.Helper()
+	deadline := time.Now().Add(startTimeout)
+	for {
+		done, state := look()
+		if done {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("wait for %s: after %v there is %s", what, startTimeout, state)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}

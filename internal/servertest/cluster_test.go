@@ -1,0 +1,83 @@
+package servertest_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-4578ace9/notifier/internal/servertest"
+)
+
+func newClient(t *testing.T, address string) *redis.Client {
+	t.Helper()
+	c := redis.NewClient(&redis.Options{Addr: address, MaxRetries: -1})
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// requireError sends a command to one node, and wants its error to begin so.
+func requireError(t *testing.T, node *servertest.Redis, begins string, command ...any) {
+	t.Helper()
+	err := newClient(t, node.Addr).Do(t.Context(), command...).Err()
+	if err == nil || !strings.HasPrefix(err.Error(), begins) {
+		t.Errorf("%v at %s: error %v, want one that begins with %s", command, node.Addr, err, begins)
+	}
+}
+
+func TestClusterMovesASlot(t *testing.T) {
+	t.Parallel()
+	c := servertest.StartCluster(t, 3)
+	if len(c.Nodes) != 3 || !slices.Equal(c.Addrs(), []string{c.Nodes[0].Addr, c.Nodes[1].Addr, c.Nodes[2].Addr}) {
+		t.Fatalf("%d nodes at %q", len(c.Nodes), c.Addrs())
+	}
+	slot := c.Slot("{tag}a")
+	home := c.Owner(slot)
+	others := slices.DeleteFunc(slices.Clone(c.Nodes), func(r *servertest.Redis) bool { return r == home })
+	for n := range 3 {
+		home.CLI("SET", fmt.Sprintf("{tag}%c", 'a'+n), fmt.Sprint(n))
+	}
+	requireError(t, others[0], "MOVED ", "GET", "{tag}a")
+
+	move := c.MoveSlot(slot, others[0])
+	if got := home.CLI("GET", "{tag}a"); got != "0" {
+		t.Errorf("a key that has not moved is %q", got)
+	}
+	requireError(t, home, "ASK ", "GET", "{tag}absent")
+	if !move.Keys(1) {
+		t.Error("no key has moved")
+	}
+	if here, there := home.CLI("DBSIZE"), others[0].CLI("DBSIZE"); here != "2" || there != "1" {
+		t.Errorf("of three keys %s are where they were and %s where they go", here, there)
+	}
+	if !move.Keys(5) || move.Keys(1) {
+		t.Error("not all keys have moved at the second step")
+	}
+	requireError(t, home, "ASK ", "GET", "{tag}a")
+	move.End()
+
+	if c.Owner(slot) != others[0] {
+		t.Error("the slot is not where it was moved to")
+	}
+	requireError(t, home, "MOVED ", "GET", "{tag}a")
+	for n := range 3 {
+		if got := others[0].CLI("GET", fmt.Sprintf("{tag}%c", 'a'+n)); got != fmt.Sprint(n) {
+			t.Errorf("key %d after the move is %q", n, got)
+		}
+	}
+	c.AwaitOK()
+}
+
+func TestClusterOfOne(t *testing.T) {
+	t.Parallel()
+	c := servertest.StartCluster(t, 1)
+	c.Nodes[0].CLI("SET", "key", "value")
+	if got := c.Nodes[0].CLI("GET", "key"); got != "value" {
+		t.Errorf("key = %q", got)
+	}
+	if c.Owner(0) != c.Nodes[0] || c.Owner(16383) != c.Nodes[0] {
+		t.Error("the only node does not own every slot")
+	}
+}
