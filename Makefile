@@ -39,6 +39,15 @@ test: ## Run every test with the race detector, against real servers that the te
 	scripts/need $(REDIS_SERVER) redis-server
 	scripts/need gcc gcc libc6-dev
 	CGO_ENABLED=1 go test -race -shuffle=on ./...
+	$(MODEL) -rapid.checks=1000
+
+# Both parts of the model test run that often.
+MODEL := go test -count=1 -timeout 60m -run '^TestModel$$' ./internal/throttle -rapid.steps=100
+
+.PHONY: proof
+proof: ## Compare the scripts with the model in 20,000 runs of 100 steps
+	scripts/need $(REDIS_SERVER) redis-server
+	$(MODEL) -rapid.checks=10000
 
 .PHONY: lint
 lint: tools ## Check the code, the Lua scripts, the module files, and that nothing is unused
@@ -57,9 +66,15 @@ bench: ## Measure throughput, latency and what a decision costs, beside the plai
 	scripts/need $(REDIS_SERVER) redis-server
 	go test -run '^$$' -bench . -benchtime $(BENCHTIME) -timeout 60m ./bench
 
+.PHONY: mutants
+mutants: ## Plant each bug of tests/mutants, or those that MUTANTS names, and see that its test finds it
+	scripts/need $(REDIS_SERVER) redis-server
+	scripts/mutants $(MUTANTS)
+
 .PHONY: docs
-docs: ## Write the settings table of the README anew
+docs: ## Write the settings table of the README and the pictures of docs/ anew
 	go run ./internal/tools/settings
+	go run ./internal/tools/pictures
 
 .PHONY: image
 image: ## Build the container image notifier:VERSION

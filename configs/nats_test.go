@@ -3,9 +3,11 @@ package configs_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"path"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/overrides"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 )
 
@@ -24,7 +27,7 @@ const wait = 30 * time.Second
 // parseNATS reads the configuration as the server does.
 func parseNATS(t *testing.T, file string) *server.Options {
 	t.Helper()
-	for _, user := range []string{"OPERATOR", "NOTIFIER", "PRODUCER"} {
+	for _, user := range []string{"OPERATOR", "NOTIFIER", "LIMITS", "PRODUCER"} {
 		t.Setenv("NATS_"+user+"_PASSWORD", strings.ToLower(user)+"-secret")
 	}
 	parsed, err := server.ProcessConfigFile(file)
@@ -105,11 +108,15 @@ func loadNATSConfiguration(t *testing.T, file string) {
 	}
 
 	requireCounting(t, running, worker, operator)
+	requireLiveLimits(t, running, settings.Limits.Bucket, worker, operator)
 	requireDenials(t, worker, []string{
 		settings.NATS.Subject + ".payments",
 		"$JS.API.STREAM.DELETE." + settings.NATS.Stream,
 		"$JS.API.CONSUMER.DELETE." + settings.NATS.Stream + "." + settings.NATS.Consumer,
 		"$JS.API.CONSUMER.CREATE." + settings.NATS.Stream + ".another",
+		"$KV." + settings.Limits.Bucket + ".global",
+		"$JS.API.STREAM.PURGE.KV_" + settings.Limits.Bucket,
+		"$JS.API.STREAM.CREATE.KV_" + settings.Limits.Bucket,
 		"other",
 	}, []string{settings.NATS.Subject + ".>", settings.DLQ.Subject + ".>", "_INBOX.>", ">"})
 	requireDenials(t, producer, []string{
@@ -117,7 +124,68 @@ func loadNATSConfiguration(t *testing.T, file string) {
 		"$JS.API.CONSUMER.MSG.NEXT." + settings.NATS.Stream + "." + settings.NATS.Consumer,
 		"$JS.ACK." + settings.NATS.Stream + "." + settings.NATS.Consumer + ".1",
 		"$SRV.PING.notifier",
-	}, []string{settings.NATS.Subject + ".>", "_INBOX_notifier.>", ">"})
+		"$KV." + settings.Limits.Bucket + ".global",
+	}, []string{settings.NATS.Subject + ".>", "$KV." + settings.Limits.Bucket + ".>", "_INBOX_notifier.>", ">"})
+}
+
+// requireLiveLimits has the operator create the bucket, and the user for limits change what the worker follows.
+func requireLiveLimits(t *testing.T, running *servertest.NATS, bucket string, worker, operator *client) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), wait)
+	defer cancel()
+	o := overrides.Options{Name: bucket, Provision: true, Logger: slog.New(slog.DiscardHandler)}
+	if _, err := overrides.Open(ctx, operator.jetStream(t), o); err != nil {
+		t.Fatal(err)
+	}
+	o.Provision = false
+	snapshots := make(chan overrides.Snapshot, 10)
+	watcher := overrides.NewWatcher(worker.jetStream(t), o, func(s overrides.Snapshot) { snapshots <- s })
+	watching, stop := context.WithCancel(ctx)
+	var ended sync.WaitGroup
+	ended.Go(func() { watcher.Run(watching) })
+	defer ended.Wait()
+	defer stop()
+
+	limits := signIn(t, running, "limits", nats.CustomInboxPrefix("_INBOX_notifier"))
+	opened, err := overrides.Open(ctx, limits.jetStream(t), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := overrides.Name{Pattern: "payments.*"}
+	first, err := opened.Set(ctx, name, "1/1m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	last, err := opened.Unset(ctx, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if changes, err := opened.History(ctx); err != nil || len(changes) != 2 {
+		t.Errorf("the history is %v, %v", changes, err)
+	}
+	if changed, err := opened.Rollback(ctx, first); err != nil || len(changed) != 1 {
+		t.Errorf("rolled back: %v, %v", changed, err)
+	}
+	for revision := uint64(0); revision <= last; {
+		select {
+		case s := <-snapshots:
+			revision = s.Revision
+		case <-ctx.Done():
+			t.Fatalf("the worker does not see all changes: %v", watcher.Away())
+		}
+	}
+	if err := watcher.Refresh(ctx); err != nil {
+		t.Errorf("the worker asks for the newest limits: %v", err)
+	}
+	worker.requireNoDenial(t)
+	limits.requireNoDenial(t)
+	requireDenials(t, limits, []string{
+		"notify.payments",
+		"$JS.API.STREAM.DELETE.KV_" + bucket,
+		"$JS.API.STREAM.PURGE.KV_" + bucket,
+		"$JS.API.STREAM.INFO.NOTIFICATIONS",
+		"$KV.other.global",
+	}, []string{"notify.>", "_INBOX.>", ">"})
 }
 
 // requireCounting has two workers find each other, and the operator both of them.

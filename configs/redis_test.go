@@ -1,7 +1,6 @@
 package configs_test
 
 import (
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
 // userPassword is the one in redis/users.acl and its comment in redis/redis.conf.
@@ -31,7 +31,9 @@ var clusterCommands = []string{"cluster|nodes", "cluster|shards", "cluster|slots
 
 // samples has one harmless call of each command that a script may use, on the key given.
 var samples = map[string]string{
+	"get":              `redis.call('GET', KEYS[1])`,
 	"pexpire":          `redis.call('PEXPIRE', KEYS[1], 1000)`,
+	"set":              `redis.call('SET', KEYS[1], 'value', 'PX', 1000)`,
 	"time":             `redis.call('TIME')`,
 	"zadd":             `redis.call('ZADD', KEYS[1], 'NX', 1, 'member')`,
 	"zcard":            `redis.call('ZCARD', KEYS[1])`,
@@ -46,9 +48,13 @@ var samples = map[string]string{
 // scriptCommands reads the scripts for what they call.
 func scriptCommands(t *testing.T) []string {
 	t.Helper()
-	scripts, err := filepath.Glob("../lua/*.lua")
-	if err != nil || len(scripts) == 0 {
-		t.Fatalf("look for the scripts: %d, %v", len(scripts), err)
+	var scripts []string
+	for _, pattern := range []string{"../lua/*.lua", "../lua/algorithms/*.lua"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil || len(found) == 0 {
+			t.Fatalf("look for the scripts: %d, %v", len(found), err)
+		}
+		scripts = append(scripts, found...)
 	}
 	var commands []string
 	for _, script := range scripts {
@@ -130,7 +136,9 @@ func loadRedisUsers(t *testing.T, _ string) {
 			t.Errorf("%s: %v", user, err)
 		}
 		for _, command := range [][]any{
-			{"get", "{notifier}:log"},
+			{"getdel", "{notifier}:log"},
+			{"get", "{other}:counter"},
+			{"set", "{other}:counter", "1"},
 			{"del", "{notifier}:log"},
 			{"keys", "*"},
 			{"flushall"},
@@ -139,46 +147,97 @@ func loadRedisUsers(t *testing.T, _ string) {
 			{"client", "kill", "id", "1"},
 			{"acl", "list"},
 			{"publish", "channel", "message"},
+			{"scan", "0"},
 			{"zadd", "{other}:log", 1, "member"},
 		} {
 			if err := client.Do(ctx, command...).Err(); !denied(err) {
 				t.Errorf("%s: %v: %v, want a denial", user, command, err)
 			}
 		}
+		for _, command := range [][]any{{"fcall", "function", "0"}, {"function", "load", "#!lua name=library"}} {
+			err := client.Do(ctx, command...).Err()
+			if !denied(err) && (err == nil || !strings.Contains(err.Error(), "unknown command")) { // Redis 6.2 has not got them
+				t.Errorf("%s: %v: %v, want a denial", user, command, err)
+			}
+		}
+	}
+}
+
+// addUsers gives the users of users.acl to a server on which its default user may still do everything.
+func addUsers(t *testing.T, server *servertest.Redis) {
+	t.Helper()
+	for line := range strings.Lines(read(t, "redis/users.acl")) {
+		if user := strings.Fields(line); user[1] != "default" {
+			server.CLI(append([]string{"acl", "setuser"}, user[1:]...)...)
+		}
+	}
+}
+
+// The scripts run as the plain user, as such where functions are tried first, and as functions with the two rights that the
+// comment names.
+func TestRedisScripting(t *testing.T) {
+	t.Parallel()
+	tree, err := throttle.NewTree(throttle.Plan{Global: throttle.Limits{{Count: 100, Window: time.Minute}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rights := []string{"+fcall", "+function|load"}
+	for _, right := range rights {
+		if comment := read(t, "redis/redis.conf"); !strings.Contains(comment, right) {
+			t.Errorf("the comment does not tell what %s is for", right)
+		}
+	}
+	for name, test := range map[string]struct {
+		scripting throttle.Scripting
+		rights    []string
+		functions bool // run, where the server has them
+	}{
+		"scripts":                   {throttle.Eval, rights, false},
+		"either, without rights":    {throttle.Auto, nil, false},
+		"either, with half a right": {throttle.Auto, rights[:1], false},
+		"either, with rights":       {throttle.Auto, rights, true},
+		"functions, without rights": {throttle.Functions, nil, false},
+		"functions":                 {throttle.Functions, rights, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := servertest.StartRedis(t)
+			addUsers(t, server)
+			functions := test.functions
+			if server.CLI("command", "info", "fcall") == "" { // Redis 6.2
+				functions = false
+			} else {
+				server.CLI(append([]string{"acl", "setuser", "notifier"}, test.rights...)...)
+			}
+			limiter := throttle.NewRedis(throttle.RedisOptions{
+				Client: connect(t, options(server.Addr, "notifier")), Prefix: "notifier", Timeout: wait, Scripting: test.scripting,
+			}, throttle.Settings{Tree: tree, Lease: time.Minute, Retention: time.Minute})
+			err := errors.Join(limiter.Rehearse(t.Context()), limiter.Probe(t.Context()))
+			if works := test.scripting != throttle.Functions || functions; (err == nil) != works {
+				t.Errorf("the scripts run: %v, want success: %t", err, works)
+			}
+			calls := server.CLI("info", "commandstats")
+			for command, want := range map[string]bool{"fcall": functions, "evalsha": test.scripting != throttle.Functions && !functions} {
+				if got := strings.Contains(calls, "cmdstat_"+command+":"); got != want {
+					t.Errorf("%s is called: %t, want %t", command, got, want)
+				}
+			}
+		})
 	}
 }
 
 func TestRedisClusterUser(t *testing.T) {
 	t.Parallel()
 	// Nobody in users.acl may hand out slots, so a server without that file does, and then gets its users.
-	server := servertest.StartRedis(t, "--cluster-enabled", "yes")
-	assign := []string{"cluster", "addslots"}
-	for slot := range 16384 {
-		assign = append(assign, strconv.Itoa(slot))
-	}
-	server.CLI(assign...)
-	for line := range strings.Lines(read(t, "redis/users.acl")) {
-		if user := strings.Fields(line); user[1] != "default" {
-			server.CLI(append([]string{"acl", "setuser"}, user[1:]...)...)
-		}
-	}
+	server := servertest.StartCluster(t, 1).Nodes[0]
+	addUsers(t, server)
 
 	o := options(server.Addr, "notifier-cluster")
 	o.IsClusterMode = true
 	client := connect(t, o)
 	script := redis.NewScript("return redis.call('ZADD', KEYS[1], 1, 'member')")
-	ctx, cancel := context.WithTimeout(t.Context(), wait)
-	defer cancel()
-	for {
-		err := script.Run(ctx, client, []string{"{notifier}:log"}).Err()
-		if err == nil {
-			return
-		}
-		// A new cluster takes a moment before it says that it is complete.
-		if !strings.HasPrefix(err.Error(), "CLUSTERDOWN") || ctx.Err() != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(10 * time.Millisecond)
+	if err := script.Run(t.Context(), client, []string{"{notifier}:log"}).Err(); err != nil {
+		t.Error(err)
 	}
 }
 

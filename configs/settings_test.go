@@ -140,6 +140,9 @@ func TestAnnotatedSettings(t *testing.T) {
 	plain := withFiles(t, given)
 	all := maps.Clone(commented)
 	maps.Copy(all, plain)
+	for _, name := range []string{"NOTIFIER_GLOBAL_LIMIT", "NOTIFIER_CATEGORY_LIMIT"} {
+		plain[name] = commented[name] // the settings know whether it was given
+	}
 	want, got := load(t, plain), load(t, all)
 	want.NATS.URLSet, want.Redis.URLSet, want.HTTP.AddrSet = true, true, true
 	if !reflect.DeepEqual(got, want) {

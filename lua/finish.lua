@@ -5,25 +5,36 @@
 --   2  leased   sorted set: record -> end of its lease
 --   3  done     sorted set: record -> when it may be forgotten
 --   4  message  sorted set: record -> stamp of its stored message
+--   5  taken    sorted set: record -> time of admission, where a meter needs it
+--   6… meters   see read_meters: those that follow deliveries
 --
 -- ARGV
---   lease, retention (microseconds), then for each event: record, stamp
+--   lease, retention (microseconds), meters (see read_meters)
+--   for each event: record, stamp, cost, path (see read_path), path in the shadow
 --
 -- Returns the time. A delivery counts as done whoever holds the lease: the message is out.
 --
 -- Errors: WRONGTYPE is raised before anything is written.
 
-local calls_key, leased_key, done_key, message_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local lease, retention = tonumber(ARGV[1]), tonumber(ARGV[2])
+local keys = { calls = KEYS[1], leased = KEYS[2], done = KEYS[3], message = KEYS[4], taken = KEYS[5] }
+local next_argument = reader(ARGV, 0)
+local next_key = reader(KEYS, 5)
+local lease, retention = tonumber(next_argument()), tonumber(next_argument())
 
-local now = deployment_time(calls_key)
-redis.call('ZCARD', leased_key)
-redis.call('ZCARD', message_key)
+local now, newest_call = deployment_time(keys.calls)
+redis.call('ZCARD', keys.leased)
+redis.call('ZCARD', keys.message)
+redis.call('ZCARD', keys.taken)
+local meters = read_meters(next_argument, next_key, now, lease)
+for _, meter in ipairs(meters) do
+  read_once(meter)
+end
 
 local forget_at = integer(now + retention)
-local records, dones, messages = {}, {}, {}
-for argument = 3, #ARGV, 2 do
-  local record, stamp = ARGV[argument], ARGV[argument + 1]
+local records, dones, messages, followed = {}, {}, {}, {}
+for record in next_argument do
+  local stamp, cost = next_argument(), tonumber(next_argument())
+  local paths = { read_path(next_argument, meters), read_path(next_argument, meters) }
   records[#records + 1] = record
   dones[#dones + 1] = forget_at
   dones[#dones + 1] = record
@@ -31,12 +42,25 @@ for argument = 3, #ARGV, 2 do
     messages[#messages + 1] = stamp
     messages[#messages + 1] = record
   end
+  if #paths[1] + #paths[2] > 0 then
+    local _, message = log_names(record, stamp)
+    followed[#followed + 1] = { message = message, cost = cost, paths = paths }
+  end
 end
 
-check_rights(done_key, retention)
-in_pieces('ZADD', done_key, dones)
-redis.call('PEXPIRE', done_key, milliseconds(retention))
-in_pieces('ZADD', message_key, messages)
-redis.call('PEXPIRE', message_key, milliseconds(lease + retention))
-in_pieces('ZREM', leased_key, records)
+check_rights(keys.done, retention)
+forget(keys, now, newest_call, retention)
+in_pieces('ZADD', keys.done, dones)
+redis.call('PEXPIRE', keys.done, milliseconds(retention))
+in_pieces('ZADD', keys.message, messages)
+redis.call('PEXPIRE', keys.message, milliseconds(lease + retention))
+in_pieces('ZREM', keys.leased, records)
+in_pieces('ZREM', keys.taken, records)
+for _, event in ipairs(followed) do
+  for _, path in ipairs(event.paths) do
+    for _, meter in ipairs(path) do
+      meter.algorithm.give_back(meter, event)
+    end
+  end
+end
 return now

@@ -1,42 +1,94 @@
-// Package lua holds the scripts that run inside Redis. Each file's header lists its KEYS, ARGV, returns and errors.
+// Package lua holds the scripts that run inside Redis. Each file's header lists its KEYS, ARGV, returns and errors; each
+// file in algorithms/ says what its limits promise.
 //
-// The scripts run unchanged on Redis 6.2 and later and on Valkey: no shebang, locals only, and every key they touch
-// is in KEYS.
+// The sources run unchanged on Redis 6.2 and later and on Valkey, as scripts (EVAL) and as a library of functions
+// (FCALL): no shebang, locals only, and every key they touch is in KEYS.
 package lua
 
-import _ "embed" // the scripts are files of their own
-
-//go:embed prelude.lua
-var prelude string
-
-//go:embed decide.lua
-var decide string
-
-//go:embed finish.lua
-var finish string
-
-//go:embed extend.lua
-var extend string
-
-//go:embed refund.lua
-var refund string
-
-//go:embed restore.lua
-var restore string
-
-//go:embed pause.lua
-var pause string
-
-//go:embed usage.lua
-var usage string
-
-// The scripts as they are sent to the server.
-var (
-	Decide  = prelude + decide
-	Finish  = prelude + finish
-	Extend  = prelude + extend
-	Refund  = prelude + refund
-	Restore = prelude + restore
-	Pause   = prelude + pause
-	Usage   = prelude + usage
+import (
+	"crypto/sha1" //nolint:gosec // names a version, as Redis names scripts
+	"embed"
+	"encoding/hex"
+	"strings"
 )
+
+//go:embed *.lua algorithms/*.lua
+var files embed.FS
+
+// Script names one of the scripts.
+type Script string
+
+// The scripts.
+const (
+	Decide  Script = "decide"
+	Finish  Script = "finish"
+	Extend  Script = "extend"
+	Refund  Script = "refund"
+	Restore Script = "restore"
+	Pause   Script = "pause"
+	Usage   Script = "usage"
+)
+
+// Scripts lists them all.
+var Scripts = []Script{Decide, Finish, Extend, Refund, Restore, Pause, Usage}
+
+// Algorithms lists the names of the files in algorithms/.
+var Algorithms = algorithmNames()
+
+func algorithmNames() []string {
+	entries, err := files.ReadDir("algorithms")
+	if err != nil {
+		panic("lua: " + err.Error())
+	}
+	names := make([]string, len(entries))
+	for i, entry := range entries {
+		names[i] = strings.TrimSuffix(entry.Name(), ".lua")
+	}
+	return names
+}
+
+// Source composes a script as it is sent to the server: the prelude, the algorithms named, which are the names of files in
+// algorithms/, and the script itself. The fewer algorithms, the less a call costs.
+func Source(script Script, algorithms []string) string {
+	return shared(algorithms) + read(string(script)+".lua")
+}
+
+// shared is what stands in front of every script. Each algorithm has local names of its own.
+func shared(algorithms []string) string {
+	var text strings.Builder
+	text.WriteString(read("prelude.lua"))
+	for _, name := range algorithms {
+		text.WriteString("do\n" + read("algorithms/"+name+".lua") + "end\n")
+	}
+	return text.String()
+}
+
+// Library is all scripts, with all algorithms, as one library of functions. Its name and those of its functions carry a
+// hash of the sources, so that instances of different versions do not meet.
+func Library() (name, source string) {
+	var body strings.Builder
+	body.WriteString(shared(Algorithms))
+	for _, script := range Scripts {
+		body.WriteString("local function " + string(script) + "(KEYS, ARGV)\n" + read(string(script)+".lua") + "end\n")
+	}
+	sum := sha1.Sum([]byte(body.String())) //nolint:gosec // see above
+	name = "notifier_" + hex.EncodeToString(sum[:])[:12]
+	var text strings.Builder
+	text.WriteString("#!lua name=" + name + "\n" + body.String())
+	for _, script := range Scripts {
+		text.WriteString("redis.register_function('" + Function(name, script) + "', " + string(script) + ")\n")
+	}
+	return name, text.String()
+}
+
+// Function is the name of a script in a library.
+func Function(library string, script Script) string { return library + "_" + string(script) }
+
+// read returns an embedded file. That all of them are there is certain once the program is built.
+func read(path string) string {
+	text, err := files.ReadFile(path)
+	if err != nil {
+		panic("lua: " + err.Error())
+	}
+	return string(text)
+}

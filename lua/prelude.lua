@@ -5,6 +5,9 @@
 
 local SECOND = 1000000
 
+-- How long the nonce of a call is kept: longer than a client goes on repeating it.
+local NONCE_KEPT = 10 * SECOND
+
 -- How far ahead of the clock a recorded time may lie and still count: a clock that stepped back by less is waited
 -- out, one that had run ahead by more is ignored.
 local TOLERANCE = 60 * SECOND
@@ -22,8 +25,8 @@ local function server_time()
 end
 
 -- The time of a deployment is its server's, but always later than that of the newest call that granted something: each
--- such call has a time of its own, and a clock that stepped back is waited out. The second result tells whether there
--- were calls by a clock that had run too far ahead.
+-- such call has a time of its own, and a clock that stepped back is waited out. Further results: that
+-- call's time, if there was one, and whether there were calls by a clock that had run too far ahead.
 local function deployment_time(calls_key)
   local now, ran_ahead = server_time(), false
   local newest = redis.call('ZRANGE', calls_key, -1, -1, 'WITHSCORES')[2]
@@ -33,9 +36,10 @@ local function deployment_time(calls_key)
     newest = redis.call('ZRANGE', calls_key, upto, '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, 1, 'WITHSCORES')[2]
   end
   if newest then
-    now = math.max(now, tonumber(newest) + 1)
+    newest = tonumber(newest)
+    now = math.max(now, newest + 1)
   end
-  return now, ran_ahead
+  return now, newest, ran_ahead
 end
 
 local function milliseconds(microseconds)
@@ -58,13 +62,41 @@ local function in_pieces(command, key, values)
   return sum
 end
 
--- Adds { score, member, … } to a sorted set, leaving members alone that it has; returns how many are new.
-local function add_new(key, values)
-  local sum = 0
-  for from = 1, #values, PIECE do
-    sum = sum + redis.call('ZADD', key, 'NX', unpack(values, from, math.min(from + PIECE - 1, #values)))
+-- A few whole numbers that are kept as one string, apart by blanks.
+local function load_numbers(key)
+  local text = redis.call('GET', key)
+  if not text then
+    return nil
   end
-  return sum
+  local numbers = {}
+  for number in string.gmatch(text, '%d+') do
+    numbers[#numbers + 1] = tonumber(number)
+  end
+  return numbers
+end
+
+local function save_numbers(key, kept, ...)
+  local texts = {}
+  for i, number in ipairs({ ... }) do
+    texts[i] = integer(number)
+  end
+  redis.call('SET', key, table.concat(texts, ' '), 'PX', milliseconds(kept))
+end
+
+-- Forgets what no answer depends on any more: calls, except the newest, above whose time the clock stays; and the records
+-- of events that nobody asks for again. The scripts that end deliveries do it, since nothing waits for those.
+local function forget(keys, now, newest_call, retention)
+  redis.call('ZREMRANGEBYSCORE', keys.calls, '-inf', '(' .. integer(math.min(now - NONCE_KEPT, newest_call or now)))
+  local function forget_until(key, upto)
+    local forgotten = redis.call('ZRANGE', key, '-inf', integer(upto), 'BYSCORE', 'LIMIT', 0, PIECE)
+    if #forgotten > 0 then
+      redis.call('ZREM', key, unpack(forgotten))
+      redis.call('ZREM', keys.message, unpack(forgotten))
+      redis.call('ZREM', keys.taken, unpack(forgotten))
+    end
+  end
+  forget_until(keys.done, now)
+  forget_until(keys.leased, now - retention)
 end
 
 -- An event comes as its record, its name in the delivery record, and a stamp of the stored message that it came in.
@@ -85,4 +117,113 @@ local function slot_member(name, slot)
     return name
   end
   return name .. '\n' .. slot
+end
+
+-- Gives the values of a list one by one, from behind a position; the second result tells where it is.
+local function reader(values, position)
+  local function next_value()
+    position = position + 1
+    return values[position]
+  end
+  return next_value, function() return position end
+end
+
+-- The algorithms by their names; their files add themselves, those that a deployment uses. A meter is what one of them
+-- counts with: the log of a place with all its log limits, or the state of one other limit. An algorithm has
+--   read(meter)                 reads its state; nothing is decided before
+--   wait(meter, cost, g)        nil if the cost fits, else the limit that is full and the time until it does (microseconds);
+--                               g is the number of the guarantee that the event belongs to, else 0
+--   take(meter, event)          takes the slots, in this call
+--   trim(meter)                 removes what has left every window; it need not have this
+--   write(meter)                writes what has changed
+--   give_back(meter, event)     returns the slots of an event that was not delivered
+--   restore(meter, event, at)   takes the slots of an event that was admitted elsewhere at a time
+--   used(meter, limit)          slots taken now
+-- and says whether it
+--   times_admissions            needs event.taken, the time of admission, to return slots
+--   follows_delivery            gives its slots back when the delivery ends, by give_back; it then also has
+--                               holds(meter, event), renew(meter, event) and, for slots that may be lost by now,
+--                               extend(meter, event), which writes at once
+local algorithms = {}
+
+-- Reads meters from ARGV and their keys from KEYS:
+--   number of meters; for each: algorithm, number of limits; for each limit: count, window (microseconds), burst;
+--   number of guarantees; for each: its slots
+-- The key of a meter is followed by those of its guarantees.
+local function read_meters(next_argument, next_key, now, lease)
+  local meters, limit_count = {}, 0
+  for m = 1, tonumber(next_argument()) do
+    local meter = { algorithm = algorithms[next_argument()], key = next_key(), limits = {}, guarantees = {}, longest = 0 }
+    for l = 1, tonumber(next_argument()) do
+      limit_count = limit_count + 1
+      local count, window = tonumber(next_argument()), tonumber(next_argument())
+      local burst = tonumber(next_argument())
+      meter.limits[l] = { number = limit_count, count = count, window = window, burst = burst, guaranteed = 0 }
+      meter.count, meter.window, meter.burst = count, window, burst
+      meter.longest = math.max(meter.longest, window)
+    end
+    for g = 1, tonumber(next_argument()) do
+      local slots = tonumber(next_argument())
+      meter.guarantees[g] = { key = next_key(), slots = slots }
+      for _, limit in ipairs(meter.limits) do
+        limit.guaranteed = limit.guaranteed + slots
+      end
+    end
+    meter.now, meter.time, meter.lease = now, integer(now), lease
+    meters[m] = meter
+  end
+  return meters
+end
+
+-- Reads the meters of one event: their number, and the index of each.
+local function read_path(next_argument, meters)
+  local path = {}
+  for m = 1, tonumber(next_argument()) do
+    path[m] = meters[tonumber(next_argument())]
+  end
+  return path
+end
+
+local function read_once(meter)
+  if not meter.was_read then
+    meter.algorithm.read(meter)
+    meter.was_read = true
+  end
+  return meter
+end
+
+-- Removes from meters what has left every window. It does no harm by itself.
+local function trim_meters(meters)
+  for _, meter in ipairs(meters) do
+    if meter.algorithm.trim then
+      meter.algorithm.trim(meter)
+    end
+  end
+end
+
+-- Renews the slots that follow a delivery which goes on, and takes those again that it has lost; or returns how long it has
+-- to wait for them. A limit that has become too small for it does not keep it for ever.
+local function resume(event, path)
+  local held, lost = {}, {}
+  for _, meter in ipairs(path) do
+    if meter.algorithm.follows_delivery and event.cost <= meter.count then
+      if meter.algorithm.holds(read_once(meter), event) then
+        held[#held + 1] = meter
+      else
+        local limit, time = meter.algorithm.wait(meter, event.cost, 0)
+        if limit then
+          return time
+        end
+        lost[#lost + 1] = meter
+      end
+    end
+  end
+  for _, meter in ipairs(held) do
+    meter.algorithm.renew(meter, event)
+    meter.changed = true
+  end
+  for _, meter in ipairs(lost) do
+    meter.algorithm.take(meter, event)
+    meter.changed = true
+  end
 end

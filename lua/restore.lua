@@ -7,59 +7,57 @@
 --   2  leased   sorted set: record -> end of its lease
 --   3  done     sorted set: record -> when it may be forgotten
 --   4  message  sorted set: record -> stamp of its stored message
---   5… logs     sorted sets of the nodes on the events' paths
+--   5  taken    sorted set: record -> time of admission, where a meter needs it
+--   6… meters   see read_meters
 --
 -- ARGV
---   lease, retention (microseconds)
---   number of logs; for each its longest window (microseconds)
---   for each event: record, stamp, age of its admission (microseconds), cost, delivered ("1" or "0"),
---   number of logs; for each: its index, from 1
+--   lease, retention (microseconds), meters (see read_meters)
+--   for each event: record, stamp, age of its admission (microseconds), cost, delivered ("1" or "0"), number of its
+--   guarantee, path (see read_path)
 --
 -- Errors: WRONGTYPE is raised before anything is written.
 --
 -- Returns the time; the leases of the events that are not delivered yet end a lease after it.
 
-local calls_key, leased_key, done_key, message_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local KEYS_BEFORE_LOGS = 4
+local calls_key, leased_key, done_key, message_key, taken_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local next_argument = reader(ARGV, 0)
+local next_key = reader(KEYS, 5)
+local lease, retention = tonumber(next_argument()), tonumber(next_argument())
 
-local lease, retention = tonumber(ARGV[1]), tonumber(ARGV[2])
-local position = 2
-local function next_argument()
-  position = position + 1
-  return ARGV[position]
-end
-
-local logs = {}
-for l = 1, tonumber(next_argument()) do
-  logs[l] = { key = KEYS[KEYS_BEFORE_LOGS + l], window = tonumber(next_argument()), slots = {} }
-  redis.call('ZCARD', logs[l].key) -- a key of the wrong type must be found before anything is written
-end
 redis.call('ZCARD', leased_key)
 redis.call('ZCARD', done_key)
 redis.call('ZCARD', message_key)
-
+redis.call('ZCARD', taken_key)
 local now = deployment_time(calls_key)
-local leases, dones, messages, delivered_records, not_done = {}, {}, {}, {}, {}
-local counted = {}
-while position < #ARGV do
-  local record, stamp = next_argument(), next_argument()
-  local at = now - tonumber(next_argument())
-  local cost, delivered = tonumber(next_argument()), next_argument() == '1'
+local meters = read_meters(next_argument, next_key, now, lease)
+for _, meter in ipairs(meters) do
+  read_once(meter)
+end
+
+local leases, dones, messages, delivered_records, not_done, times = {}, {}, {}, {}, {}, {}
+local admissions, counted = {}, {}
+for record in next_argument do
+  local stamp, at = next_argument(), now - tonumber(next_argument())
+  local event = { record = record, at = at, cost = tonumber(next_argument()), delivered = next_argument() == '1' }
+  event.guarantee, event.path = tonumber(next_argument()), read_path(next_argument, meters)
+  event.name, event.message = log_names(record, stamp)
+  event.other = event.message
   local done_until = tonumber(redis.call('ZSCORE', done_key, record) or 0)
   local lease_end = tonumber(redis.call('ZSCORE', leased_key, record) or 0)
   local is_done = done_until > now
   local known = is_done or lease_end > now - retention
-  local name, other = log_names(record, stamp)
-  for _ = 1, tonumber(next_argument()) do
-    local log = logs[tonumber(next_argument())]
-    if not known and not counted[record] and at > now - log.window then
-      for slot = 1, cost do
-        log.slots[#log.slots + 1] = { at = integer(at), name = slot_member(name, slot), other = slot_member(other, slot) }
+  if not known and not counted[record] then
+    admissions[#admissions + 1] = event
+    for _, meter in ipairs(event.path) do
+      if meter.algorithm.times_admissions then
+        times[#times + 1] = integer(at)
+        times[#times + 1] = record
+        break
       end
     end
   end
   counted[record] = true
-  if delivered then
+  if event.delivered then
     dones[#dones + 1] = integer(now + retention)
     dones[#dones + 1] = record
     delivered_records[#delivered_records + 1] = record
@@ -68,25 +66,28 @@ while position < #ARGV do
     leases[#leases + 1] = record
     not_done[#not_done + 1] = record -- what is left of an older event
   end
-  if stamp ~= '' and (delivered or not known) then
+  if stamp ~= '' and (event.delivered or not known) then
     messages[#messages + 1] = stamp
     messages[#messages + 1] = record
   end
 end
 
 check_rights(leased_key, lease + retention)
-for _, log in ipairs(logs) do
-  redis.call('ZREMRANGEBYSCORE', log.key, '-inf', integer(now - log.window))
-end
+trim_meters(meters)
 in_pieces('ZREM', done_key, not_done)
-for _, log in ipairs(logs) do
-  for _, slot in ipairs(log.slots) do
-    if redis.call('ZADD', log.key, 'NX', slot.at, slot.name) == 0 then
-      redis.call('ZADD', log.key, 'NX', slot.at, slot.other)
-    end
+for _, event in ipairs(admissions) do
+  for _, meter in ipairs(event.path) do
+    meter.algorithm.restore(meter, event, event.at)
+    meter.changed = true
   end
-  redis.call('PEXPIRE', log.key, milliseconds(log.window + TOLERANCE))
 end
+for _, meter in ipairs(meters) do
+  if meter.changed then
+    meter.algorithm.write(meter)
+  end
+end
+in_pieces('ZADD', taken_key, times)
+redis.call('PEXPIRE', taken_key, milliseconds(lease + retention))
 in_pieces('ZADD', message_key, messages)
 redis.call('PEXPIRE', message_key, milliseconds(lease + retention))
 in_pieces('ZADD', leased_key, leases)

@@ -57,7 +57,7 @@ func inputs() []input {
 		{name: "byte order mark and blanks", body: " \ufeff\n{\"text\":\"marked\"}", says: "marked"},
 		{name: "unknown members", body: `{"text":"known","more":[1,{"a":2}]}`, says: "known"},
 		{name: "duplicate members", body: `{"text":1,"text":"last"}`, says: "last"},
-		{name: "largest body", body: strings.Repeat("x", maxBody), says: "xxxx"},
+		{name: "largest body", body: strings.Repeat("a", maxBody), says: "aaaa"},
 		{name: "1970", body: `{"text":"x","time":"1970-01-01T00:00:00Z"}`, says: "1970-01-01T00:00:00Z"},
 		{name: "2100", body: `{"text":"x","time":"2100-01-01T00:00:00Z"}`, says: "2100-01-01T00:00:00Z"},
 		{name: "year 0", body: `{"text":"x","time":"0000-01-01T00:00:00Z"}`, says: "0000-01-01T00:00:00Z"},
@@ -280,7 +280,10 @@ func TestManyCategories(t *testing.T) {
 	if len(logs) != admitted {
 		t.Errorf("%d categories have a log, want the %d of admitted events", len(logs), admitted)
 	}
-	if keys := strings.Fields(d.redis.CLI("keys", "*")); len(keys) > admitted+6 {
+	keys := slices.DeleteFunc(strings.Fields(d.redis.CLI("keys", "*")), func(key string) bool {
+		return strings.Contains(key, ":scratch:") // of the rehearsal at the start, and gone soon
+	})
+	if len(keys) > admitted+6 {
 		t.Errorf("%d keys: %q", len(keys), keys)
 	}
 }

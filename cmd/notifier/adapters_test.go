@@ -99,7 +99,7 @@ func newTestGate(t *testing.T, perCategory string) *throttle.Gate {
 	if settings.Limits.Category, err = throttle.ParseLimits(perCategory); err != nil {
 		t.Fatal(err)
 	}
-	tree, err := throttle.NewTree(settings.Limits.Global, settings.Limits.Category, nil)
+	tree, err := throttle.NewTree(settings.Limits.Plan())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func newTestGate(t *testing.T, perCategory string) *throttle.Gate {
 		t.Fatal(err)
 	}
 	metrics := telemetry.NewMetrics(telemetry.MetricsOptions{MaxCategories: 10, Levels: levels(tree, config.FailureHold), Policy: config.FailureHold})
-	gate := w.newGate(client, tree, time.Minute, time.Hour, func() int { return 1 }, metrics)
+	gate := w.newGate(client, throttle.Ruleset{Tree: tree}, time.Minute, time.Hour, func() int { return 1 }, nil, metrics)
 	life := &lifecycle{timeout: patience}
 	life.add("redis", func(context.Context) error { return client.Close() })
 	life.background("the gate", gate.Run)

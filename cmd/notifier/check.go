@@ -46,10 +46,11 @@ func runCheck(ctx context.Context, out io.Writer, offline bool) error {
 	for _, warning := range warnings {
 		r.warn("settings", warning)
 	}
-	tree, err := throttle.NewTree(settings.Limits.Global, settings.Limits.Category, settings.Limits.Rules)
+	rules, err := throttle.NewRuleset(settings.Limits.Plan(), nil, settings.Limits.ShadowLimits, nil)
 	if err != nil {
 		return err
 	}
+	tree := rules.Tree
 	if !offline {
 		checkNATS(ctx, r, settings)
 		checkRedis(ctx, r, settings, tree)

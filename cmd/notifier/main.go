@@ -78,7 +78,8 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &usageError{fmt.Errorf("%w\nSee '%s --help'", err, cmd.CommandPath())}
 	})
-	root.AddCommand(newRunCommand(), newCheckCommand(), newPublishCommand(), newVersionCommand(), newHealthCommand())
+	root.AddCommand(newRunCommand(), newCheckCommand(), newPublishCommand(), newLimitsCommand(), newSimulateCommand(),
+		newVersionCommand(), newHealthCommand())
 	addDevCommand(root)
 	addCompletionCommand(root)
 	return root

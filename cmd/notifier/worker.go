@@ -73,13 +73,13 @@ func (w *worker) run(ctx context.Context) (err error) {
 		}
 	}()
 
-	tree, err := throttle.NewTree(w.settings.Limits.Global, w.settings.Limits.Category, w.settings.Limits.Rules)
+	rules, err := throttle.NewRuleset(w.settings.Limits.Plan(), nil, w.settings.Limits.ShadowLimits, nil)
 	if err != nil {
 		return err
 	}
 	metrics := telemetry.NewMetrics(telemetry.MetricsOptions{
 		MaxCategories: w.settings.MetricsMaxCategories,
-		Levels:        levels(tree, w.settings.Redis.Failure),
+		Levels:        levels(rules.Tree, w.settings.Redis.Failure),
 		Policy:        w.settings.Redis.Failure,
 		Version:       v,
 		Revision:      r,
@@ -120,9 +120,15 @@ func (w *worker) run(ctx context.Context) (err error) {
 	life.add("the micro service", func(context.Context) error { instances.Leave(); return nil })
 	life.background("counting instances", instances.Watch)
 
-	gate := w.newGate(client, tree, ackWait, retention(streamAge, w.settings.Event.MaxAge), instances.Alive, metrics)
+	limits, err := w.newLimitsWatcher(connection.Conn)
+	if err != nil {
+		return err
+	}
+	gate := w.newGate(client, rules, ackWait, retention(streamAge, w.settings.Event.MaxAge), instances.Alive, limits.Refresh, metrics)
 	w.gate.Store(gate)
 	life.background("watching redis", gate.Run)
+	life.background("watching the limits", limits.Run)
+	awaitLimits(ctx, limits)
 	life.background("looking at redis' settings", func(ctx context.Context) { w.warnOfEviction(ctx, gate, client) })
 	if w.started != nil {
 		w.started(gate, adminAddr)
@@ -186,8 +192,11 @@ func (w *worker) consumeOptions(connection *consume.Connection, metrics consume.
 	}
 }
 
-func (w *worker) newGate(client redis.UniversalClient, tree *throttle.Tree, lease, kept time.Duration, instances func() int, metrics *telemetry.Metrics) *throttle.Gate {
-	settings := throttle.Settings{Tree: tree, Lease: lease, Retention: kept, Forward: w.settings.Limits.Shadow}
+func (w *worker) newGate(
+	client redis.UniversalClient, rules throttle.Ruleset, lease, kept time.Duration, instances func() int,
+	refresh func(context.Context) error, metrics *telemetry.Metrics,
+) *throttle.Gate {
+	settings := throttle.Settings{Tree: rules.Tree, Shadow: rules.Shadow, Lease: lease, Retention: kept, Forward: w.settings.Limits.Shadow}
 	return throttle.NewGate(throttle.GateOptions{
 		Settings:     settings,
 		Redis:        newLimiter(client, w.settings.Redis, settings),
@@ -195,13 +204,16 @@ func (w *worker) newGate(client redis.UniversalClient, tree *throttle.Tree, leas
 		Grace:        w.settings.Redis.Grace,
 		DenyCacheTTL: w.settings.Limits.DenyCacheTTL,
 		Instances:    instances,
+		Refresh:      refresh,
 		Logger:       w.logger,
 		Metrics:      metrics,
 	})
 }
 
 func newLimiter(client redis.UniversalClient, settings config.Redis, s throttle.Settings) *throttle.Redis {
-	return throttle.NewRedis(throttle.RedisOptions{Client: client, Prefix: settings.Prefix, Timeout: settings.Timeout}, s)
+	return throttle.NewRedis(throttle.RedisOptions{
+		Client: client, Prefix: settings.Prefix, Timeout: settings.Timeout, Scripting: throttle.Scripting(settings.Scripting),
+	}, s)
 }
 
 // serveAdmin starts the server for metrics and probes, if one is wanted, and returns its address.

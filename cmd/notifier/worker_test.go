@@ -71,7 +71,7 @@ func TestLevels(t *testing.T) {
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
-	tree, err := throttle.NewTree(limits("100/30m"), limits("10/30m"), rules)
+	tree, err := throttle.NewTree(throttle.Plan{Global: limits("100/30m"), Category: limits("10/30m"), Rules: rules})
 	if err != nil {
 		t.Fatal(err)
 	}

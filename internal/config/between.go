@@ -15,7 +15,23 @@ func (v *variables) between(defaultSink string) (string, []Fault) {
 	faults = append(v.natsFaults(), faults...)
 	faults = append(faults, v.NATS.TLS.faults()...)
 	faults = append(faults, v.Redis.TLS.faults()...)
-	return sink, faults
+	return sink, append(faults, v.limitFaults()...)
+}
+
+func (v *variables) limitFaults() []Fault {
+	if v.GlobalLimit.faulty || v.Guarantees.faulty {
+		return nil
+	}
+	if err := throttle.CheckGuarantees(v.GlobalLimit.got, v.Guarantees.got); err != nil {
+		return []Fault{v.Guarantees.fault("cannot be kept: %v; expected no more slots than %s=%s has", err, v.GlobalLimit.name, v.GlobalLimit.text)}
+	}
+	if v.CategoryLimit.faulty || v.Limits.faulty || v.ShadowLimits.faulty {
+		return nil
+	}
+	if _, err := throttle.NewRuleset(v.config().Limits.Plan(), nil, v.ShadowLimits.got, nil); err != nil {
+		return []Fault{v.ShadowLimits.fault("cannot be tried out: %v", err)}
+	}
+	return nil
 }
 
 func (v *variables) natsFaults() []Fault {
@@ -124,6 +140,9 @@ func unreachable(name string, limits, global throttle.Limits) []string {
 	var warnings []string
 	for _, limit := range limits {
 		for _, whole := range global {
+			if limit.Algorithm != throttle.SlidingLog || whole.Algorithm != throttle.SlidingLog {
+				continue // others count in another way
+			}
 			windows := int64((limit.Window + whole.Window - 1) / whole.Window)
 			if limit.Count > whole.Count*windows {
 				warnings = append(warnings, fmt.Sprintf("%s=%s is above NOTIFIER_GLOBAL_LIMIT=%s, which is always full first", name, limit, whole))

@@ -26,6 +26,13 @@ const (
 	FailureClosed = "closed" // drop everything
 )
 
+// Values of Redis.Scripting: how the scripts run.
+const (
+	ScriptingAuto     = "auto"
+	ScriptingEval     = "eval"
+	ScriptingFunction = "function"
+)
+
 // Config is the settings of one process, checked.
 type Config struct {
 	NATS                 NATS
@@ -75,15 +82,27 @@ type Redis struct {
 	Timeout  time.Duration // of one call, above 0
 	Failure  string        // one of the Failure constants
 	Grace    time.Duration // 0 for none
+
+	Scripting string // one of the Scripting constants
 }
 
 // Limits is the budget.
 type Limits struct {
 	Global       throttle.Limits
-	Category     throttle.Limits // of each first-level category that no rule matches
-	Rules        []throttle.Rule // in the order given, no pattern twice
-	DenyCacheTTL time.Duration   // 0 for no cache
-	Shadow       bool            // decide and measure, but forward everything
+	Category     throttle.Limits      // of each first-level category that no rule matches
+	Rules        []throttle.Rule      // in the order given, no pattern twice
+	Guarantees   []throttle.Guarantee // that the global limit can keep
+	ShadowLimits []throttle.Override  // none: no shadow
+	Bucket       string               // of live overrides
+	DenyCacheTTL time.Duration        // 0 for no cache
+	Shadow       bool                 // decide and measure, but forward everything
+
+	origins map[string]throttle.Origin
+}
+
+// Plan is what the limits in force are built from, but for live overrides.
+func (l Limits) Plan() throttle.Plan {
+	return throttle.Plan{Global: l.Global, Category: l.Category, Rules: l.Rules, Guarantees: l.Guarantees, Origins: l.origins}
 }
 
 // Slack is how notifications are posted. With SinkSlack there is either a token and a channel

@@ -97,6 +97,7 @@ func (noNegative) parse(text string) (time.Duration, error) {
 
 type (
 	failurePolicy struct{}
+	scripting     struct{}
 	sink          struct{}
 	logFormat     struct{}
 	logLevel      struct{}
@@ -104,6 +105,9 @@ type (
 
 func (failurePolicy) parse(text string) (string, error) {
 	return oneOf(text, FailureHold, FailureLocal, FailureOpen, FailureClosed)
+}
+func (scripting) parse(text string) (string, error) {
+	return oneOf(text, ScriptingAuto, ScriptingEval, ScriptingFunction)
 }
 func (sink) parse(text string) (string, error)      { return oneOf(text, SinkSlack, SinkConsole) }
 func (logFormat) parse(text string) (string, error) { return oneOf(text, "json", "text") }
@@ -126,9 +130,21 @@ func oneOf(text string, choices ...string) (string, error) {
 }
 
 type (
-	limits struct{}
-	rules  struct{}
+	limits     struct{}
+	rules      struct{}
+	guarantees struct{}
+	overrides  struct{}
 )
+
+func (guarantees) parse(text string) ([]throttle.Guarantee, error) {
+	parsed, faults := throttle.ParseGuarantees(text)
+	return parsed, errors.Join(faults...)
+}
+
+func (overrides) parse(text string) ([]throttle.Override, error) {
+	parsed, faults := throttle.ParseOverrides(text)
+	return parsed, errors.Join(faults...)
+}
 
 func (limits) parse(text string) (throttle.Limits, error) { return throttle.ParseLimits(text) }
 
@@ -198,6 +214,7 @@ func parseRoute(text string) (event.Entry[string], error) {
 
 type (
 	streamName  struct{}
+	bucketName  struct{}
 	subject     struct{}
 	redisPrefix struct{}
 )
@@ -205,6 +222,18 @@ type (
 func (streamName) parse(text string) (string, error) {
 	if len(text) > maxNameBytes || strings.ContainsAny(text, `.*>/\`) || strings.ContainsFunc(text, blank) {
 		return "", fmt.Errorf("not a JetStream name; expected up to %d bytes without white space, '.', '*', '>', '/' and '\\'", maxNameBytes)
+	}
+	return text, nil
+}
+
+func (bucketName) parse(text string) (string, error) {
+	for _, r := range text {
+		if r != '-' && r != '_' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') {
+			return "", errors.New("not the name of a key-value bucket; expected letters, digits, '-' and '_'")
+		}
+	}
+	if len(text) > maxNameBytes-len("KV_") {
+		return "", fmt.Errorf("not the name of a key-value bucket; expected up to %d bytes", maxNameBytes-len("KV_"))
 	}
 	return text, nil
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
 // The settings come from the process's environment, so these tests cannot run in parallel.
@@ -89,9 +90,11 @@ func TestDefaults(t *testing.T) {
 		"NATS":  c.NATS.Stream == "NOTIFICATIONS" && c.NATS.Subject == "notify" && c.NATS.Consumer == "notifier" && c.NATS.Provision && c.NATS.AckWait == 30*time.Second,
 		"login": c.NATS.CredsFile == "" && c.NATS.User == "" && !c.NATS.Password.IsSet() && !c.NATS.Token.IsSet() && !c.NATS.TLS.IsSet(),
 		"DLQ":   c.DLQ == config.DLQ{Stream: "NOTIFICATIONS_DLQ", Subject: "notify-dlq"},
-		"Redis": c.Redis.Prefix == "notifier" && c.Redis.Timeout == time.Second && c.Redis.Failure == config.FailureLocal && c.Redis.Grace == 5*time.Second,
+		"Redis": c.Redis.Prefix == "notifier" && c.Redis.Timeout == time.Second && c.Redis.Failure == config.FailureLocal && c.Redis.Grace == 5*time.Second &&
+			c.Redis.Scripting == config.ScriptingAuto,
 		"limits": c.Limits.Global.String() == "100/30m" && c.Limits.Category.String() == "10/30m" && len(c.Limits.Rules) == 0 &&
-			c.Limits.DenyCacheTTL == time.Second && !c.Limits.Shadow,
+			c.Limits.DenyCacheTTL == time.Second && !c.Limits.Shadow && len(c.Limits.Guarantees) == 0 && len(c.Limits.ShadowLimits) == 0 &&
+			c.Limits.Bucket == "notifier-limits",
 		"Slack":   c.Slack.Timeout == 10*time.Second && c.Slack.APIURL == "" && !c.Slack.Token.IsSet() && !c.Slack.WebhookURL.IsSet() && c.Slack.Channel == "",
 		"event":   c.Event == config.Event{MaxAge: time.Hour, MaxBytes: 262144},
 		"HTTP":    c.HTTP == config.HTTP{Addr: ":8080"},
@@ -124,6 +127,9 @@ func TestValues(t *testing.T) {
 		"GLOBAL_LIMIT":           "none",
 		"CATEGORY_LIMIT":         "10/30m+3/1m",
 		"LIMITS":                 "payments=40/30m, payments.*=5/10m,debug=0/1h,security=none",
+		"LIMITS_BUCKET":          "Team_1-limits",
+		"SHADOW_LIMITS":          "global=50/30m, payments.*=none,category=token:100/1h;burst=20",
+		"REDIS_SCRIPTING":        "function",
 		"DENY_CACHE_TTL":         "0",
 		"SHADOW":                 "1",
 		"SLACK_TOKEN":            "xoxb-token",
@@ -148,13 +154,19 @@ func TestValues(t *testing.T) {
 	for _, rule := range c.Limits.Rules {
 		rules = append(rules, rule.Pattern.String()+"="+rule.Limits.String())
 	}
+	var shadow []string
+	for _, o := range c.Limits.ShadowLimits {
+		shadow = append(shadow, o.Level+"="+o.Limits.String())
+	}
 	for what, is := range map[string]bool{
 		"NATS": c.NATS.URL.Reveal() == "nats://user:pass@one:4222, tls://two" && c.NATS.URLSet && c.NATS.Stream == "S" && c.NATS.Subject == "team.notify" &&
 			c.NATS.Consumer == "C" && !c.NATS.Provision && c.NATS.AckWait == 3*time.Second,
 		"DLQ": c.DLQ == config.DLQ{Stream: "D", Subject: "team.dead"},
 		"Redis": c.Redis.URL.Reveal() == "rediss://:pass@one:6379?addr=two:6379&addr=three:6379" && c.Redis.URLSet && c.Redis.Prefix == "a.b-c:d" &&
-			c.Redis.Failure == config.FailureHold && c.Redis.Grace == 0,
+			c.Redis.Failure == config.FailureHold && c.Redis.Grace == 0 && c.Redis.Scripting == config.ScriptingFunction,
 		"limits": c.Limits.Global == nil && c.Limits.Category.String() == "10/30m+3/1m" && c.Limits.DenyCacheTTL == 0 && c.Limits.Shadow,
+		"bucket": c.Limits.Bucket == "Team_1-limits",
+		"shadow": slices.Equal(shadow, []string{"global=50/30m", "payments.*=none", "category=token:100/1h;burst=20"}),
 		"rules":  slices.Equal(rules, []string{"payments=40/30m", "payments.*=5/10m", "debug=0/1h", "security=none"}),
 		"Slack":  c.Slack.Token.Reveal() == "xoxb-token" && c.Slack.Channel == "#alerts" && c.Slack.APIURL == "http://127.0.0.1:1/api",
 		"routes": route.Value == "C0123" && len(c.Slack.Routes.Entries()) == 2,
@@ -193,6 +205,12 @@ func TestAccepted(t *testing.T) {
 		"exotic but literal subject":   {"NATS_SUBJECT": "Notify.äö.x-y"},
 		"subjects that share a start":  {"NATS_SUBJECT": "notify", "DLQ_SUBJECT": "notify2"},
 		"reserved words inside a path": {"LIMITS": "global.x=1/1m,category.*=none", "SLACK_ROUTES": "x.global=#c,*.x=#d"},
+		"all slots guaranteed":         {"GUARANTEES": "security=60, payments.cards=40"},
+		"guarantees of a mixed limit":  {"GLOBAL_LIMIT": "token:5/1m+30/30m", "GUARANTEES": "security=30"},
+		"a guarantee of global":        {"GUARANTEES": "global=1,category=1"}, // ordinary categories
+		"scripts":                      {"REDIS_SCRIPTING": "eval"},
+		"longest name of a bucket":     {"LIMITS_BUCKET": strings.Repeat("b", 252)},
+		"shadow of no limit":           {"SHADOW_LIMITS": "global=none,category=0/1h"},
 		"ack wait just long enough":    {"NATS_ACK_WAIT": "2001ms", "SLACK_TIMEOUT": "1s", "REDIS_TIMEOUT": "1s"},
 		"unknown but empty":            {"NAST_URL": ""},
 		"everything empty": {
@@ -290,6 +308,30 @@ func TestFaults(t *testing.T) {
 		"deny cache":           {env{"DENY_CACHE_TTL": "1"}, "DENY_CACHE_TTL", "expected 0, or one such as"},
 		"shadow":               {env{"SHADOW": "TRUE"}, "SHADOW", "expected true, false, 1 or 0"},
 
+		"guarantee without slots": {env{"GUARANTEES": "security"}, "GUARANTEES", "not path=slots"},
+		"guarantee of nothing":    {env{"GUARANTEES": "security=0"}, "GUARANTEES", "no slots"},
+		"guarantee not a number":  {env{"GUARANTEES": "security=20/30m"}, "GUARANTEES", "not a whole number"},
+		"guarantee too large":     {env{"GUARANTEES": "security=10000001"}, "GUARANTEES", "above 10000000"},
+		"guarantee of a pattern":  {env{"GUARANTEES": "security.*=5"}, "GUARANTEES", `"security.*=5"`},
+		"guarantee of upper case": {env{"GUARANTEES": "Security=5"}, "GUARANTEES", `"Security=5"`},
+		"guarantee twice":         {env{"GUARANTEES": "a=1,b=1,a=2"}, "GUARANTEES", `"a" is given twice`},
+		"guarantee empty":         {env{"GUARANTEES": "a=1,"}, "GUARANTEES", "not path=slots"},
+
+		"bucket with a dot":   {env{"LIMITS_BUCKET": "a.b"}, "LIMITS_BUCKET", "not the name of a key-value bucket"},
+		"bucket with a blank": {env{"LIMITS_BUCKET": "a b"}, "LIMITS_BUCKET", "letters, digits, '-' and '_'"},
+		"bucket with a star":  {env{"LIMITS_BUCKET": "*"}, "LIMITS_BUCKET", "letters, digits, '-' and '_'"},
+		"bucket not ASCII":    {env{"LIMITS_BUCKET": "größe"}, "LIMITS_BUCKET", "letters, digits, '-' and '_'"},
+		"bucket too long":     {env{"LIMITS_BUCKET": strings.Repeat("b", 253)}, "LIMITS_BUCKET", "up to 252 bytes"},
+
+		"shadow limit without a limit": {env{"SHADOW_LIMITS": "payments"}, "SHADOW_LIMITS", "not level=limit"},
+		"shadow limit":                 {env{"SHADOW_LIMITS": "payments=lots"}, "SHADOW_LIMITS", "<count>/<window>"},
+		"shadow limit pattern":         {env{"SHADOW_LIMITS": "Payments=1/1m"}, "SHADOW_LIMITS", "upper-case"},
+		"shadow limit star":            {env{"SHADOW_LIMITS": "*=1/1m"}, "SHADOW_LIMITS", "use category"},
+		"shadow limit twice":           {env{"SHADOW_LIMITS": "global=1/1m,a=1/1m,global=2/1m"}, "SHADOW_LIMITS", "given twice"},
+		"shadow limit algorithm":       {env{"SHADOW_LIMITS": "a=bucket:1/1m"}, "SHADOW_LIMITS", "not one of the algorithms"},
+
+		"scripting": {env{"REDIS_SCRIPTING": "lua"}, "REDIS_SCRIPTING", "expected auto, eval or function"},
+
 		"sink":                    {env{"SINK": "email"}, "SINK", "expected slack or console"},
 		"token with a line feed":  {slack(env{"SLACK_TOKEN": "t\r\n"}), "SLACK_TOKEN", "white space"},
 		"channel with a blank":    {env{"SLACK_CHANNEL": "a b"}, "SLACK_CHANNEL", "expected one name such as #alerts"},
@@ -346,6 +388,16 @@ func TestFaults(t *testing.T) {
 		"ack wait as short as the timeouts": {
 			env{"NATS_ACK_WAIT": "2s", "SLACK_TIMEOUT": "1s", "REDIS_TIMEOUT": "1s"}, "NATS_ACK_WAIT",
 			"not longer than NOTIFIER_SLACK_TIMEOUT=1s and NOTIFIER_REDIS_TIMEOUT=1s",
+		},
+		"guarantees above the global limit": {
+			env{"GLOBAL_LIMIT": "100/30m+30/1m", "GUARANTEES": "a=20,b=11"}, "GUARANTEES",
+			"31 slots together are more than the global limit 30/1m has; expected no more slots than NOTIFIER_GLOBAL_LIMIT=100/30m+30/1m",
+		},
+		"guarantees above the default": {env{"GUARANTEES": "a=101"}, "GUARANTEES", "more than the global limit 100/30m has"},
+		"guarantees of no limit":       {env{"GLOBAL_LIMIT": "none", "GUARANTEES": "a=1"}, "GUARANTEES", "a sliding log"},
+		"guarantees of a bucket":       {env{"GLOBAL_LIMIT": "token:100/1h", "GUARANTEES": "a=1"}, "GUARANTEES", "it is token:100/1h"},
+		"guarantees above the shadow's global limit": {
+			env{"GUARANTEES": "a=60", "SHADOW_LIMITS": "global=50/30m"}, "SHADOW_LIMITS", "cannot be tried out: shadow limits: guarantees of 60 slots",
 		},
 		"default ack wait":          {env{"SLACK_TIMEOUT": "40s"}, "NATS_ACK_WAIT", "not longer than NOTIFIER_SLACK_TIMEOUT=40s"},
 		"ack wait with an overflow": {env{"SLACK_TIMEOUT": "2562047h", "REDIS_TIMEOUT": "2562047h"}, "NATS_ACK_WAIT", "not longer than"},
@@ -431,6 +483,8 @@ func TestFaultsAllAtOnce(t *testing.T) {
 		"NATS_ACK_WAIT":   "soon",
 		"NATS_TOKEN_FILE": filepath.Join(t.TempDir(), "absent"),
 		"LIMITS":          "a=1,global=1/1m,b=1/1m,b=1/1m",
+		"GUARANTEES":      "a=0,b",
+		"SHADOW_LIMITS":   "a=1,b=1/1m,b=1/1m",
 		"SLACK_ROUTES":    "a=,=#b",
 		"SLACK_TOKEN":     "t",
 		"CONCURRENCY":     "0",
@@ -442,7 +496,8 @@ func TestFaultsAllAtOnce(t *testing.T) {
 		got = append(got, strings.TrimPrefix(fault.Variable, "NOTIFIER_"))
 	}
 	want := []string{
-		"NATS_URL", "NATS_TOKEN_FILE", "NATS_ACK_WAIT", "LIMITS", "LIMITS", "LIMITS", "SLACK_ROUTES", "SLACK_ROUTES", "CONCURRENCY",
+		"NATS_URL", "NATS_TOKEN_FILE", "NATS_ACK_WAIT", "LIMITS", "LIMITS", "LIMITS", "GUARANTEES", "GUARANTEES",
+		"SHADOW_LIMITS", "SHADOW_LIMITS", "SLACK_ROUTES", "SLACK_ROUTES", "CONCURRENCY",
 		"SLACK_CHANNEL", "AAA", "ZZZ",
 	}
 	if !slices.Equal(got, want) {
@@ -514,6 +569,38 @@ func TestSecretFiles(t *testing.T) {
 	})
 }
 
+// Each rule knows whether it was given; what is given as it would be by default counts as given.
+func TestPlan(t *testing.T) {
+	for name, tt := range map[string]struct {
+		set  env
+		want map[string]throttle.Origin
+	}{
+		"defaults": {nil, map[string]throttle.Origin{"global": "default", "category": "default"}},
+		"empty":    {env{"GLOBAL_LIMIT": "", "LIMITS": ""}, map[string]throttle.Origin{"global": "default", "category": "default"}},
+		"given": {
+			env{"GLOBAL_LIMIT": "100/30m", "LIMITS": "payments.*=1/1m,global.x=none", "GUARANTEES": "security=20", "SHADOW_LIMITS": "category=1/1m"},
+			map[string]throttle.Origin{
+				"global": "environment", "category": "default", "payments.*": "environment", "global.x": "environment",
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, _ := load(t, base(tt.set), config.Options{})
+			plan := c.Limits.Plan()
+			if !maps.Equal(plan.Origins, tt.want) {
+				t.Errorf("origins %v, want %v", plan.Origins, tt.want)
+			}
+			if plan.Global.String() != "100/30m" || plan.Category.String() != "10/30m" || len(plan.Rules) != len(c.Limits.Rules) ||
+				!slices.Equal(plan.Guarantees, c.Limits.Guarantees) {
+				t.Errorf("plan %+v of limits %+v", plan, c.Limits)
+			}
+			if want := tt.set["GUARANTEES"] != ""; (len(plan.Guarantees) == 1 && plan.Guarantees[0] == throttle.Guarantee{Path: "security", Slots: 20}) != want {
+				t.Errorf("guarantees %v", plan.Guarantees)
+			}
+		})
+	}
+}
+
 func TestSink(t *testing.T) {
 	webhook := env{"SLACK_WEBHOOK_URL": "https://h/x"}
 	file := env{"SLACK_WEBHOOK_URL_FILE": write(t, "https://h/x\n")}
@@ -568,7 +655,8 @@ func TestWarnings(t *testing.T) {
 			env{"GLOBAL_LIMIT": "100/30m+5/1m", "CATEGORY_LIMIT": "10/30m+6/1m"},
 			[]string{"NOTIFIER_CATEGORY_LIMIT=6/1m is above NOTIFIER_GLOBAL_LIMIT=5/1m"},
 		},
-		"a rule": {env{"LIMITS": "a=1/1m,b.*=500/30m"}, []string{"NOTIFIER_LIMITS: b.*=500/30m is above"}},
+		"another algorithm": {env{"CATEGORY_LIMIT": "token:500/30m"}, nil},
+		"a rule":            {env{"LIMITS": "a=1/1m,b.*=500/30m"}, []string{"NOTIFIER_LIMITS: b.*=500/30m is above"}},
 		"webhook with channels": {
 			env{"SLACK_WEBHOOK_URL": "https://h/x", "SLACK_CHANNEL": "#c", "SLACK_ROUTES": "a=#b"},
 			[]string{"NOTIFIER_SLACK_CHANNEL has no effect", "NOTIFIER_SLACK_ROUTES has no effect"},

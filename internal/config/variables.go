@@ -38,13 +38,18 @@ type variables struct {
 		Timeout  value[time.Duration, positive]   `default:"1s" desc:"of one call"`
 		Failure  value[string, failurePolicy]     `default:"local" desc:"when Redis is away: 'hold' (wait, events stay in JetStream), 'local' (wait for the grace, then limits per instance), 'open' (send all), 'closed' (drop all)"`
 		Grace    value[time.Duration, noNegative] `default:"5s" desc:"how long Redis may be away before 'local', 'open' or 'closed' acts"`
+
+		Scripting value[string, scripting] `default:"auto" desc:"how the scripts run: 'eval', 'function' (Redis 7 or later), or 'auto': functions where the server has them and the user may load them"`
 	}
-	GlobalLimit   value[throttle.Limits, limits]   `split_words:"true" default:"100/30m" desc:"limit for everything together: '<count>/<window>', several joined with '+', or 'none'"`
-	CategoryLimit value[throttle.Limits, limits]   `split_words:"true" default:"10/30m" desc:"limit for each first-level category"`
-	Limits        value[[]throttle.Rule, rules]    `desc:"limits of single categories: 'path=limit,…', where '*' stands for one level of a path"`
-	DenyCacheTTL  value[time.Duration, noNegative] `split_words:"true" default:"1s" desc:"how long a full limit may be remembered without asking Redis; '0' turns it off"`
-	Shadow        value[bool, boolean]             `default:"false" desc:"decide and measure, but forward everything"`
-	Sink          value[string, sink]              `desc:"'slack', or 'console', which prints one line each; not set: 'slack' if a Slack token or webhook is set, else an error"`
+	GlobalLimit   value[throttle.Limits, limits]          `split_words:"true" default:"100/30m" desc:"limit for everything together: '<count>/<window>', several joined with '+', or 'none'"`
+	CategoryLimit value[throttle.Limits, limits]          `split_words:"true" default:"10/30m" desc:"limit for each first-level category"`
+	Limits        value[[]throttle.Rule, rules]           `desc:"limits of single categories: 'path=limit,…', where '*' stands for one level of a path"`
+	Guarantees    value[[]throttle.Guarantee, guarantees] `desc:"slots of each global window that belong to a path: 'path=slots,…'; nobody else can take them"`
+	LimitsBucket  value[string, bucketName]               `split_words:"true" default:"notifier-limits" desc:"JetStream key-value bucket of limits that are changed while workers run"`
+	ShadowLimits  value[[]throttle.Override, overrides]   `split_words:"true" desc:"limits to try out: 'path=limit,…', also 'global' and 'category'; judged and counted, without any effect"`
+	DenyCacheTTL  value[time.Duration, noNegative]        `split_words:"true" default:"1s" desc:"how long a full limit may be remembered without asking Redis; '0' turns it off"`
+	Shadow        value[bool, boolean]                    `default:"false" desc:"decide and measure, but forward everything"`
+	Sink          value[string, sink]                     `desc:"'slack', or 'console', which prints one line each; not set: 'slack' if a Slack token or webhook is set, else an error"`
 	Slack         struct {
 		Token      value[Secret, hidden[slackToken]]  `secret:"true" desc:"bot token, for 'chat.postMessage'"`
 		Channel    value[string, channel]             `desc:"default channel; needed with a token"`
@@ -113,11 +118,17 @@ func (v *variables) config() Config {
 			Timeout:  v.Redis.Timeout.got,
 			Failure:  v.Redis.Failure.got,
 			Grace:    v.Redis.Grace.got,
+
+			Scripting: v.Redis.Scripting.got,
 		},
 		Limits: Limits{
 			Global:       v.GlobalLimit.got,
 			Category:     v.CategoryLimit.got,
 			Rules:        v.Limits.got,
+			Guarantees:   v.Guarantees.got,
+			ShadowLimits: v.ShadowLimits.got,
+			Bucket:       v.LimitsBucket.got,
+			origins:      v.origins(),
 			DenyCacheTTL: v.DenyCacheTTL.got,
 			Shadow:       v.Shadow.got,
 		},
@@ -139,6 +150,23 @@ func (v *variables) config() Config {
 		ShutdownTimeout:      v.ShutdownTimeout.got,
 		MetricsMaxCategories: v.Metrics.MaxCategories.got,
 	}
+}
+
+// origins tells where each rule comes from.
+func (v *variables) origins() map[string]throttle.Origin {
+	of := func(s setting) throttle.Origin {
+		if s.given {
+			return throttle.FromEnvironment
+		}
+		return throttle.FromDefault
+	}
+	origins := map[string]throttle.Origin{
+		throttle.LevelGlobal: of(v.GlobalLimit.setting), throttle.LevelCategory: of(v.CategoryLimit.setting),
+	}
+	for _, rule := range v.Limits.got {
+		origins[rule.Pattern.String()] = throttle.FromEnvironment
+	}
+	return origins
 }
 
 func (v tlsVariables) files() TLS {

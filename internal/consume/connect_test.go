@@ -83,7 +83,7 @@ func (f *fixture) check(c *Connection, names Names, provision bool, ackWait time
 // sampleServer is a server with the sample of configs, where everything is provisioned by its operator.
 func sampleServer(t *testing.T) *fixture {
 	t.Helper()
-	for _, user := range []string{"OPERATOR", "NOTIFIER", "PRODUCER"} {
+	for _, user := range []string{"OPERATOR", "LIMITS", "NOTIFIER", "PRODUCER"} {
 		t.Setenv("NATS_"+user+"_PASSWORD", "secret")
 	}
 	sample, err := server.ProcessConfigFile("../../configs/nats/notifier.conf")

@@ -47,12 +47,18 @@ func (c *categories) label(category string) string {
 	return category
 }
 
-// perCategory counts by category and one closed label. It keeps the counters it has resolved,
+// labels is a set of label values that others are "other" of.
+type labels interface {
+	label(value string) string
+	all() []string
+}
+
+// perCategory counts by category and one label of a set. It keeps the counters it has resolved,
 // so that counting costs one map lookup instead of hashing every label.
 type perCategory struct {
 	vec        *prometheus.CounterVec
 	categories *categories
-	values     closedSet
+	values     labels
 
 	mu       sync.RWMutex
 	counters map[categoryValue]prometheus.Counter
@@ -60,14 +66,14 @@ type perCategory struct {
 
 type categoryValue struct{ category, value string }
 
-func newPerCategory(vec *prometheus.CounterVec, c *categories, values closedSet) *perCategory {
+func newPerCategory(vec *prometheus.CounterVec, c *categories, values labels) *perCategory {
 	p := &perCategory{
 		vec:        vec,
 		categories: c,
 		values:     values,
 		counters:   make(map[categoryValue]prometheus.Counter),
 	}
-	for _, value := range values {
+	for _, value := range values.all() {
 		p.resolve(categoryValue{other, value})
 	}
 	return p

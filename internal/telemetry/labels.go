@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"slices"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -34,6 +35,42 @@ func (set closedSet) label(value string) string {
 	}
 	return other
 }
+
+func (set closedSet) all() []string { return set }
+
+// growingSet is a set of label values that may gain some while it is used: rules that operators add.
+type growingSet struct {
+	mu     sync.RWMutex
+	values closedSet
+}
+
+func (set *growingSet) label(value string) string {
+	set.mu.RLock()
+	defer set.mu.RUnlock()
+	return set.values.label(value)
+}
+
+// add takes values in, up to a number that a scrape can carry, and returns those that are new.
+func (set *growingSet) add(values []string) (added []string) {
+	set.mu.Lock()
+	defer set.mu.Unlock()
+	for _, value := range values {
+		if !slices.Contains(set.values, value) && len(set.values) < maxLevels {
+			set.values = append(set.values, value)
+			added = append(added, value)
+		}
+	}
+	return added
+}
+
+func (set *growingSet) all() []string {
+	set.mu.RLock()
+	defer set.mu.RUnlock()
+	return slices.Clone(set.values)
+}
+
+// maxLevels bounds the rules that have series of their own over the life of a process; more count as "other".
+const maxLevels = 1000
 
 // closedCounter counts by one label with a closed set of values.
 type closedCounter struct {

@@ -35,7 +35,9 @@ type Metrics struct {
 	eventAge         prometheus.Histogram
 	slackDuration    prometheus.Histogram
 
-	levels    closedSet
+	levels    *growingSet
+	shadow    *growingSet
+	shadowed  *prometheus.CounterVec
 	limitUsed *prometheus.GaugeVec
 	limitSize *prometheus.GaugeVec
 	inFlight  prometheus.Gauge
@@ -50,7 +52,7 @@ func NewMetrics(o MetricsOptions) *Metrics {
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
-	levels := closedSet(slices.Clone(o.Levels))
+	levels := &growingSet{values: slices.Clone(o.Levels)}
 	seen := newCategories(o.MaxCategories)
 	m := &Metrics{
 		registry: r.Registry,
@@ -84,6 +86,10 @@ func NewMetrics(o MetricsOptions) *Metrics {
 			.025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30),
 
 		levels: levels,
+		shadow: &growingSet{},
+		shadowed: r.counters("notifier_shadow_decisions_total",
+			"Events judged by the shadow limits, by the rule that would have denied them, none for those let through.",
+			"level", "verdict"),
 		limitUsed: r.gauges("notifier_limit_used",
 			"Slots of a limit that are taken; those of the fullest node where a rule covers many.", "level"),
 		limitSize: r.gauges("notifier_limit_size",
@@ -93,7 +99,7 @@ func NewMetrics(o MetricsOptions) *Metrics {
 		degraded: r.gauges("notifier_degraded",
 			"1 while the failure policy acts, else 0.", "policy").WithLabelValues(o.Policy),
 	}
-	for _, level := range levels {
+	for _, level := range levels.all() {
 		m.limitUsed.WithLabelValues(level)
 		m.limitSize.WithLabelValues(level)
 	}
@@ -141,6 +147,31 @@ func (m *Metrics) LimitUsed(level string, used int64) {
 // LimitSize sets how many slots a level's limit has.
 func (m *Metrics) LimitSize(level string, size int64) {
 	m.limitSize.WithLabelValues(m.levels.label(level)).Set(float64(size))
+}
+
+// Levels has series for more rules: those in force, and those of the shadow limits.
+func (m *Metrics) Levels(inForce, shadow []string) {
+	for _, level := range m.levels.add(inForce) {
+		m.limitUsed.WithLabelValues(level)
+		m.limitSize.WithLabelValues(level)
+		m.dropped.add("", level, 0)
+	}
+	if len(shadow) == 0 {
+		return
+	}
+	for _, level := range m.shadow.add(shadow) {
+		m.shadowed.WithLabelValues(level, "denied")
+	}
+	m.shadow.add([]string{none})
+	m.shadowed.WithLabelValues(none, "admitted")
+}
+
+// none is the level of what no rule of the shadow limits denied.
+const none = "none"
+
+// ShadowDecision counts n events that the shadow limits judged alike.
+func (m *Metrics) ShadowDecision(level, verdict string, n int) {
+	addTo(m.shadowed.WithLabelValues(m.shadow.label(level), verdict), n)
 }
 
 // Redelivered counts n messages that JetStream delivered again.

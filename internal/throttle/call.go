@@ -7,49 +7,85 @@ import (
 	"time"
 )
 
-// logIndex numbers the logs of a script call in the order in which they are first named.
-type logIndex struct {
-	names keys
-	keys  []string // the script's KEYS
-	fixed int      // how many of them are not logs
-	nodes []Node
-	index map[string]int
+// meterIndex numbers the meters of a script call in the order in which they are first named, and builds what read_meters
+// in prelude.lua reads.
+type meterIndex struct {
+	names     keys
+	keys      []string // the script's KEYS
+	arguments []any
+	index     map[string]int
+	limits    []limitAt // by the number of the limit, from 1, as the scripts count them
 }
 
-func newLogIndex(names keys, fixed ...string) *logIndex {
-	return &logIndex{names: names, keys: fixed, fixed: len(fixed), index: make(map[string]int)}
+// limitAt is a limit and whose it is.
+type limitAt struct {
+	node  Node
+	limit Limit
 }
 
-// of is the log's number, from 1.
-func (l *logIndex) of(node Node) int {
-	number, known := l.index[node.Path]
-	if !known {
-		l.keys = append(l.keys, l.names.log(node.Path))
-		l.nodes = append(l.nodes, node)
-		number = len(l.nodes)
-		l.index[node.Path] = number
+func newMeterIndex(names keys, fixed ...string) *meterIndex {
+	return &meterIndex{names: names, keys: fixed, index: make(map[string]int)}
+}
+
+// of is a meter's number, from 1.
+func (x *meterIndex) of(m *meter, tree *Tree, set string) int {
+	key := x.names.meter(set + m.name)
+	number, known := x.index[key]
+	if known {
+		return number
+	}
+	number = len(x.index) + 1
+	x.index[key] = number
+	x.keys = append(x.keys, key)
+	x.arguments = append(x.arguments, m.algorithm.String(), len(m.limits))
+	for _, limit := range m.limits {
+		x.arguments = append(x.arguments, limit.Count, microseconds(limit.Window), limit.capacity())
+		x.limits = append(x.limits, limitAt{m.node, limit})
+	}
+	if !m.guaranteed() {
+		x.arguments = append(x.arguments, 0)
+		return number
+	}
+	x.arguments = append(x.arguments, len(tree.guarantees))
+	for _, guarantee := range tree.guarantees {
+		x.keys = append(x.keys, x.names.meter(set+"guarantee:"+guarantee.Path))
+		x.arguments = append(x.arguments, guarantee.Slots)
 	}
 	return number
 }
 
-// appendPath appends the number of logs and the number of each.
-func (l *logIndex) appendPath(arguments []any, path []Node) []any {
-	arguments = append(arguments, len(path))
-	for _, node := range path {
-		arguments = append(arguments, l.of(node))
+// appendRoute appends the number of a category's guarantee, the number of its meters, and the number of each, as
+// read_path reads them.
+func (x *meterIndex) appendRoute(arguments []any, tree *Tree, category, set string) []any {
+	r := tree.route(category)
+	arguments = append(arguments, tree.guaranteeNumber(r.guarantee), len(r.meters))
+	for i := range r.meters {
+		arguments = append(arguments, x.of(&r.meters[i], tree, set))
 	}
 	return arguments
 }
+
+// appendMeters appends the meters that have been named.
+func (x *meterIndex) appendMeters(arguments []any) []any {
+	arguments = append(arguments, len(x.index))
+	return append(arguments, x.arguments...)
+}
+
+// Sets of limits, as their keys begin.
+const (
+	inForce  = ""
+	inShadow = "shadow:"
+)
 
 // decideCall is one call of decide.lua: its arguments, and what is needed to read the reply.
 type decideCall struct {
 	keys      []string
 	arguments []any
 	requests  []Request
+	rules     *Ruleset
 	lease     time.Duration
 	forward   bool
-	nodes     []Node  // by the number of the limit, from 1, as the script counts them
-	limits    []Limit // likewise
+	limits    []limitAt
 }
 
 // ask is what requests of one category and cost have in common.
@@ -58,8 +94,9 @@ type ask struct {
 	cost     int
 }
 
-func newDecideCall(names keys, s Settings, nonce string, requests []Request) *decideCall {
-	logs := newLogIndex(names, names.calls, names.leased, names.done, names.message, names.pauses)
+func newDecideCall(names keys, s Settings, rules *Ruleset, nonce string, requests []Request) *decideCall {
+	meters := newMeterIndex(names, names.calls, names.leased, names.done, names.message, names.pauses,
+		names.limits, names.taken, names.shadowTaken(rules))
 	var (
 		askArguments []any
 		asks         = make(map[ask]string) // its number
@@ -69,34 +106,40 @@ func newDecideCall(names keys, s Settings, nonce string, requests []Request) *de
 		this := ask{request.Category, request.Cost}
 		number, known := asks[this]
 		if !known {
-			askArguments = append(askArguments, request.Cost)
-			askArguments = logs.appendPath(askArguments, s.Tree.Path(request.Category))
+			askArguments = appendAsk(askArguments, meters, rules, request)
 			number = strconv.Itoa(len(asks) + 1)
 			asks[this] = number
 		}
 		record, stamp := request.identity()
 		events = append(events, record, stamp, number)
 	}
-	forward := "0"
+	forward, shadowKept := 0, int64(0)
 	if s.Forward {
-		forward = "1"
+		forward = 1
 	}
-	call := &decideCall{keys: logs.keys, requests: requests, lease: s.Lease, forward: s.Forward}
-	arguments := make([]any, 0, len(events)+len(askArguments)+4*len(logs.nodes)+8)
-	arguments = append(arguments, nonce, microseconds(s.Lease), microseconds(s.Retention), forward, len(logs.nodes))
-	for _, node := range logs.nodes {
-		arguments = append(arguments, len(node.Limits))
-		for _, limit := range node.Limits {
-			arguments = append(arguments, limit.Count, microseconds(limit.Window))
-			call.nodes = append(call.nodes, node)
-			call.limits = append(call.limits, limit)
-		}
+	if rules.Shadow != nil {
+		shadowKept = rules.shadowKept()
 	}
-	arguments = append(arguments, len(asks))
+	arguments := make([]any, 0, len(events)+len(askArguments)+len(meters.arguments)+9)
+	arguments = append(arguments, nonce, microseconds(s.Lease), microseconds(s.Retention), forward,
+		rules.Generation, rules.Revision)
+	arguments = meters.appendMeters(arguments)
+	arguments = append(arguments, shadowKept, len(asks))
 	arguments = append(arguments, askArguments...)
 	arguments = append(arguments, events...)
-	call.arguments = arguments
-	return call
+	return &decideCall{
+		keys: meters.keys, arguments: arguments, requests: requests, rules: rules, lease: s.Lease, forward: s.Forward,
+		limits: meters.limits,
+	}
+}
+
+func appendAsk(arguments []any, meters *meterIndex, rules *Ruleset, request Request) []any {
+	arguments = append(arguments, request.Cost)
+	arguments = meters.appendRoute(arguments, rules.Tree, request.Category, inForce)
+	if rules.Shadow == nil {
+		return arguments
+	}
+	return meters.appendRoute(arguments, rules.Shadow, request.Category, inShadow)
 }
 
 // Shape of the reply of decide.lua.
@@ -109,8 +152,13 @@ var errReply = errors.New("the script's reply is not of the expected form")
 
 // decode reads the script's reply strictly: a reply of another shape comes from another script.
 func (c *decideCall) decode(reply []any) (Ruling, error) {
-	if len(reply) != replyHead+len(c.requests) {
-		return Ruling{}, fmt.Errorf("%w: %d values for %d events", errReply, len(reply), len(c.requests))
+	events := len(c.requests)
+	expected := replyHead + events
+	if c.rules.Shadow != nil {
+		expected += events
+	}
+	if len(reply) != expected {
+		return Ruling{}, fmt.Errorf("%w: %d values for %d events", errReply, len(reply), events)
 	}
 	at, isNumber := reply[0].(int64)
 	if !isNumber {
@@ -124,17 +172,30 @@ func (c *decideCall) decode(reply []any) (Ruling, error) {
 	if err != nil {
 		return Ruling{}, err
 	}
-	ruling := Ruling{At: at, Pauses: pauses, Decisions: make([]Decision, len(c.requests))}
+	ruling := Ruling{At: at, Pauses: pauses, Decisions: make([]Decision, events)}
 	for i, request := range c.requests {
 		number, isNumber := reply[replyHead+i].(int64)
 		if !isNumber || number < 1 || number > int64(len(answers)) {
 			return Ruling{}, fmt.Errorf("%w: answer %v of %d", errReply, reply[replyHead+i], len(answers))
 		}
 		decision := answers[number-1]
+		if c.forward && (decision.Verdict == Denied || decision.Verdict == NeverFits) {
+			decision.Lease.End, decision.Lease.slotless = at+c.lease.Microseconds(), true
+		}
 		if decision.Lease.End != 0 {
-			decision.Lease.Request = request
+			decision.Lease.Request, decision.Lease.tree, decision.Lease.shadow = request, c.rules.Tree, c.rules.Shadow
 		}
 		ruling.Decisions[i] = decision
+	}
+	for i, value := range reply[replyHead+events:] {
+		number, isNumber := value.(int64)
+		if !isNumber || number < 0 || number > int64(len(answers)) {
+			return Ruling{}, fmt.Errorf("%w: answer %v of %d of the shadow", errReply, value, len(answers))
+		}
+		if number > 0 {
+			d := answers[number-1]
+			ruling.Decisions[i].Shadow = ShadowDecision{Verdict: d.Verdict, Node: d.Node, Limit: d.Limit, Wait: d.Wait}
+		}
 	}
 	return ruling, nil
 }
@@ -158,11 +219,8 @@ func (c *decideCall) decodeAnswers(reply any, at int64) ([]Decision, error) {
 			if limit < 1 || limit > int64(len(c.limits)) {
 				return nil, fmt.Errorf("%w: denied by limit %d of %d", errReply, limit, len(c.limits))
 			}
-			decision.Node, decision.Limit = c.nodes[limit-1], c.limits[limit-1]
+			decision.Node, decision.Limit = c.limits[limit-1].node, c.limits[limit-1].limit
 			decision.Wait = time.Duration(wait) * time.Microsecond
-			if c.forward {
-				decision.Lease.End = at + c.lease.Microseconds()
-			}
 		case Admitted, Repeated:
 			decision.Lease.End = at + wait
 		case Leased:
@@ -175,7 +233,6 @@ func (c *decideCall) decodeAnswers(reply any, at int64) ([]Decision, error) {
 	}
 	return answers, nil
 }
-
 func decodeNumbers(reply []any, count int) ([]int64, error) {
 	if len(reply) != count {
 		return nil, fmt.Errorf("%w: %d values, expected %d", errReply, len(reply), count)

@@ -12,7 +12,7 @@ import (
 // replyCall asks for two events, of which one has three limits on its path.
 func replyCall(t testing.TB, forward bool) *decideCall {
 	settings := Settings{Tree: newTree(t, "10/1h", "5/1h+2/1m", ""), Lease: testLease, Retention: testRetention, Forward: forward}
-	return newDecideCall(newKeys("reply"), settings, "nonce", []Request{request("one", "a"), request("two", "a")})
+	return newDecideCall(newKeys("reply"), settings, settings.rules(), "nonce", []Request{request("one", "a"), request("two", "a")})
 }
 
 func list(values ...any) []any { return values }
@@ -37,15 +37,16 @@ func TestDecodeReply(t *testing.T) {
 		At:     at,
 		Pauses: map[string]time.Duration{"#a": time.Second, "#b": 2500 * time.Millisecond},
 		Decisions: []Decision{
-			{Verdict: Admitted, Lease: Lease{Request: request("one", "a"), End: at + 30_000_000}},
-			{Verdict: Denied, Node: call.nodes[2], Limit: Limit{2, time.Minute}, Wait: 1500 * time.Microsecond},
+			{Verdict: Admitted, Lease: Lease{Request: request("one", "a"), End: at + 30_000_000, tree: call.rules.Tree}},
+			{Verdict: Denied, Node: call.limits[2].node, Limit: Limit{Count: 2, Window: time.Minute}, Wait: 1500 * time.Microsecond},
 		},
 	}
 	if !reflect.DeepEqual(ruling, want) {
 		t.Errorf("decoded as\n%+v, want\n%+v", ruling, want)
 	}
-	ruling, err = replyCall(t, true).decode(list(int64(at), list(), numbers(2, 1, 5, 8, 0, 0), int64(1), int64(2)))
-	if err != nil || ruling.Decisions[0].Lease != (Lease{request("one", "a"), at + testLease.Microseconds()}) || ruling.Decisions[1].Verdict != Unknown {
+	call = replyCall(t, true)
+	ruling, err = call.decode(list(int64(at), list(), numbers(2, 1, 5, 8, 0, 0), int64(1), int64(2)))
+	if err != nil || ruling.Decisions[0].Lease != (Lease{Request: request("one", "a"), End: at + testLease.Microseconds(), tree: call.rules.Tree, slotless: true}) || ruling.Decisions[1].Verdict != Unknown {
 		t.Errorf("decoded as %+v, %v", ruling, err)
 	}
 }
@@ -146,16 +147,20 @@ func TestArgumentsNameEachLogOnce(t *testing.T) {
 	t.Parallel()
 	settings := Settings{Tree: newTree(t, "10/1h", "5/1h", "a.b=1/1h,none=none"), Lease: time.Second, Retention: time.Minute}
 	requests := []Request{request("1", "a"), request("2", "a.b"), request("3", "a").withCost(2), derived(4, start, "none"), request("5", "a")}
-	call := newDecideCall(newKeys("p"), settings, "nonce", requests)
-	wantKeys := []string{"{p}:calls", "{p}:leased", "{p}:done", "{p}:message", "{p}:pauses", "{p}:log", "{p}:log:a", "{p}:log:a.b"}
+	call := newDecideCall(newKeys("p"), settings, &Ruleset{Tree: settings.Tree, Generation: 7, Revision: 8}, "nonce", requests)
+	wantKeys := []string{
+		"{p}:calls", "{p}:leased", "{p}:done", "{p}:message", "{p}:pauses", "{p}:limits", "{p}:taken", "{p}:shadow:taken:7:8",
+		"{p}:log", "{p}:log:a", "{p}:log:a.b",
+	}
 	if !reflect.DeepEqual(call.keys, wantKeys) {
 		t.Errorf("keys %q, want %q", call.keys, wantKeys)
 	}
 	stamp, hour := "1814903193600965", "3600000000"
 	want := []any{
-		"nonce", "1000000", "60000000", "0",
-		3, 1, int64(10), hour, 1, int64(5), hour, 1, int64(1), hour,
-		4, 1, 2, 1, 2, 1, 3, 1, 2, 3, 2, 2, 1, 2, 1, 1, 1,
+		"nonce", "1000000", "60000000", 0, int64(7), uint64(8),
+		3, "log", 1, int64(10), hour, int64(10), 0, "log", 1, int64(5), hour, int64(5), 0, "log", 1, int64(1), hour, int64(1), 0,
+		int64(0),
+		4, 1, 0, 2, 1, 2, 1, 0, 3, 1, 2, 3, 2, 0, 2, 1, 2, 1, 0, 1, 1,
 		"1", stamp, "1", "2", stamp, "2", "3", stamp, "3", "EVENTS:4\n1814903193600968", "", "4", "5", stamp, "1",
 	}
 	if !reflect.DeepEqual(call.arguments, want) {

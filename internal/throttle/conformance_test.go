@@ -3,6 +3,7 @@ package throttle
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +20,8 @@ type subject struct {
 	t      *testing.T
 	clock  *fakeClock
 	tree   *Tree
+	shadow *Tree
+	adopt  func(rules Ruleset)
 	repeat func(nonce string, requests []Request) (Ruling, error)
 	counts func(nodes []Node) ([][]int64, error)
 }
@@ -27,7 +30,7 @@ func newMemorySubject(t *testing.T, s Settings) *subject {
 	clock := newFakeClock(nil)
 	memory := NewMemory(s, clock.read, nil)
 	return &subject{
-		Limiter: memory, t: t, clock: clock, tree: s.Tree,
+		Limiter: memory, t: t, clock: clock, tree: s.Tree, shadow: s.Shadow, adopt: memory.Adopt,
 		repeat: func(nonce string, requests []Request) (Ruling, error) {
 			return memory.decideBatch(nonce, requests), nil
 		},
@@ -36,15 +39,23 @@ func newMemorySubject(t *testing.T, s Settings) *subject {
 }
 
 func newRedisSubject(t *testing.T, client redis.UniversalClient, s Settings) *subject {
-	limiter := newRedis(client, "test:"+t.Name(), s)
+	return subjectOf(t, newRedis(client, "test:"+t.Name(), s), s)
+}
+
+func subjectOf(t *testing.T, limiter *Redis, s Settings) *subject {
 	clock := withFakeTime(t, limiter)
 	return &subject{
-		Limiter: limiter, t: t, clock: clock, tree: s.Tree,
+		Limiter: limiter, t: t, clock: clock, tree: s.Tree, shadow: s.Shadow, adopt: limiter.Adopt,
 		repeat: func(nonce string, requests []Request) (Ruling, error) {
 			return limiter.decideBatch(t.Context(), nonce, requests)
 		},
 		counts: func(nodes []Node) ([][]int64, error) { return limiter.Usage(t.Context(), nodes) },
 	}
+}
+
+// newFunctionsSubject runs the scripts as a library of functions.
+func newFunctionsSubject(t *testing.T, client redis.UniversalClient, s Settings) *subject {
+	return subjectOf(t, NewRedis(RedisOptions{Client: client, Prefix: "test:" + t.Name(), Timeout: patience, Scripting: Functions}, s), s)
 }
 
 func (s *subject) ruling(requests ...Request) Ruling {
@@ -101,6 +112,50 @@ func (s *subject) deny(level string, wait time.Duration, r Request) Decision {
 		s.t.Fatalf("denied by %q for %v, want %q for %v", d.Node.Level, d.Wait, level, wait)
 	}
 	return d
+}
+
+// opens asks for an event that is denied at a level until a time from now: it is denied still a microsecond before that,
+// and then admitted.
+func (s *subject) opens(level string, wait time.Duration, r Request) Lease {
+	s.t.Helper()
+	s.deny(level, wait, r)
+	s.clock.advance(wait - time.Microsecond)
+	s.deny(level, time.Microsecond, r)
+	s.clock.advance(time.Microsecond)
+	return s.admit(r)[0]
+}
+
+// admits asks for events in one call, of which the first n are to be admitted and the others denied at a level.
+func (s *subject) admits(n int, level string, requests ...Request) []Lease {
+	s.t.Helper()
+	decisions := s.decide(requests...)
+	for i, d := range decisions {
+		switch {
+		case i < n && d.Verdict != Admitted:
+			s.t.Fatalf("event %d of %d, %q: %+v, want it admitted", i+1, len(requests), requests[i].ID, d)
+		case i >= n && (d.Verdict != Denied || d.Node.Level != level):
+			s.t.Fatalf("event %d of %d, %q: %+v, want it denied by %q", i+1, len(requests), requests[i].ID, d, level)
+		}
+	}
+	return leasesOf(decisions[:n])
+}
+
+// change puts other limits in force.
+func (s *subject) change(plan Plan) {
+	s.t.Helper()
+	rules := newRuleset(s.t, plan, "")
+	s.tree, s.shadow = rules.Tree, rules.Shadow
+	s.adopt(rules)
+}
+
+// used is how many slots are taken in every limit on the path, the root first.
+func (s *subject) used(category string) [][]int64 {
+	s.t.Helper()
+	counts, err := s.counts(s.tree.Path(category))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return counts
 }
 
 // taken compares how many slots are taken in the first limit of each node on the path, the root first.
@@ -160,14 +215,59 @@ const (
 	testRetention = time.Hour
 )
 
-// conformance is what every limiter has to do.
-var conformance = []struct {
+// conformanceCase is one thing that every limiter has to do.
+type conformanceCase struct {
 	name                    string
 	global, category, rules string
+	guarantees              string        // as ParseGuarantees reads them
+	shadow                  string        // as ParseOverrides reads them
 	retention               time.Duration // testRetention unless given
 	forward                 bool
 	run                     func(s *subject)
-}{
+}
+
+func (c conformanceCase) settings(t *testing.T) Settings {
+	plan := guarded(t, newPlan(t, c.global, c.category, c.rules), c.guarantees)
+	rules := newRuleset(t, plan, c.shadow)
+	settings := Settings{Tree: rules.Tree, Shadow: rules.Shadow, Lease: testLease, Retention: testRetention, Forward: c.forward}
+	if c.retention != 0 {
+		settings.Retention = c.retention
+	}
+	return settings
+}
+
+// guarded is a plan with guarantees.
+func guarded(t fataler, plan Plan, guarantees string) Plan {
+	t.Helper()
+	if guarantees == "" {
+		return plan
+	}
+	var faults []error
+	if plan.Guarantees, faults = ParseGuarantees(guarantees); len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	return plan
+}
+
+// newRuleset is the limits of a plan, and those of the shadow if it has overrides.
+func newRuleset(t fataler, plan Plan, shadow string) Ruleset {
+	t.Helper()
+	var overrides []Override
+	if shadow != "" {
+		var faults []error
+		if overrides, faults = ParseOverrides(shadow); len(faults) > 0 {
+			t.Fatal(faults)
+		}
+	}
+	rules, err := NewRuleset(plan, nil, overrides, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rules
+}
+
+// conformance is what every limiter has to do, whatever the algorithms.
+var conformance = []conformanceCase{
 	{
 		name: "a limit is reached exactly", global: "100/30m", category: "10/30m",
 		run: func(s *subject) {
@@ -198,7 +298,7 @@ var conformance = []struct {
 			if ruling.At != start.UnixMicro() {
 				s.t.Fatalf("decided at %d, want %d", ruling.At, start.UnixMicro())
 			}
-			want := Lease{Request: request("e", "a"), End: start.Add(testLease).UnixMicro()}
+			want := Lease{Request: request("e", "a"), End: start.Add(testLease).UnixMicro(), tree: s.tree}
 			if got := ruling.Decisions[0].Lease; got != want {
 				s.t.Fatalf("lease %+v, want %+v", got, want)
 			}
@@ -228,14 +328,14 @@ var conformance = []struct {
 		name: "several limits at one node all apply", global: "none", category: "5/1h+2/1m",
 		run: func(s *subject) {
 			s.admit(several(2, "first", "a")...)
-			if d := s.deny(LevelCategory, time.Minute-time.Microsecond, request("x", "a")); d.Limit != (Limit{2, time.Minute}) {
+			if d := s.deny(LevelCategory, time.Minute-time.Microsecond, request("x", "a")); d.Limit != (Limit{Count: 2, Window: time.Minute}) {
 				s.t.Fatalf("denied by %v", d.Limit)
 			}
 			s.clock.advance(time.Minute)
 			s.admit(several(2, "second", "a")...)
 			s.clock.advance(time.Minute)
 			s.admit(request("third", "a"))
-			if d := s.deny(LevelCategory, 58*time.Minute-time.Microsecond, request("x", "a")); d.Limit != (Limit{5, time.Hour}) {
+			if d := s.deny(LevelCategory, 58*time.Minute-time.Microsecond, request("x", "a")); d.Limit != (Limit{Count: 5, Window: time.Hour}) {
 				s.t.Fatalf("denied by %v", d.Limit)
 			}
 			s.clock.advance(58 * time.Minute)
@@ -286,7 +386,7 @@ var conformance = []struct {
 		run: func(s *subject) {
 			for _, category := range []string{"off", "off.on"} {
 				d := s.want(NeverFits, request("x", category))[0]
-				if d.Node.Level != "off" || d.Limit != (Limit{0, time.Hour}) || d.Wait != 0 {
+				if d.Node.Level != "off" || d.Limit != (Limit{Count: 0, Window: time.Hour}) || d.Wait != 0 {
 					s.t.Fatalf("%s: denied as %+v", category, d)
 				}
 			}
@@ -324,11 +424,11 @@ var conformance = []struct {
 					s.t.Fatalf("cost %d: denied as %+v", r.Cost, d)
 				}
 			}
-			check(request("x", "a").withCost(3), LevelCategory, Limit{2, time.Minute})
-			check(request("x", "a").withCost(4), LevelCategory, Limit{3, time.Hour})
-			check(request("x", "a").withCost(11), LevelGlobal, Limit{10, time.Hour})
+			check(request("x", "a").withCost(3), LevelCategory, Limit{Count: 2, Window: time.Minute})
+			check(request("x", "a").withCost(4), LevelCategory, Limit{Count: 3, Window: time.Hour})
+			check(request("x", "a").withCost(11), LevelGlobal, Limit{Count: 10, Window: time.Hour})
 			s.admit(request("two", "a").withCost(2))
-			check(request("x", "a").withCost(3), LevelCategory, Limit{2, time.Minute})
+			check(request("x", "a").withCost(3), LevelCategory, Limit{Count: 2, Window: time.Minute})
 			s.taken("a", 2, 2)
 		},
 	},
@@ -869,17 +969,14 @@ func TestConformance(t *testing.T) {
 	for name, newSubject := range map[string]func(t *testing.T, s Settings) *subject{
 		"memory":    newMemorySubject,
 		"redis":     func(t *testing.T, s Settings) *subject { return newRedisSubject(t, genuine, s) },
+		"functions": func(t *testing.T, s Settings) *subject { return newFunctionsSubject(t, genuine, s) },
 		"miniredis": func(t *testing.T, s Settings) *subject { return newRedisSubject(t, standIn, s) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, c := range conformance {
+			for _, c := range slices.Concat(conformance, algorithmConformance, guaranteeConformance, changeConformance, shadowConformance) {
 				t.Run(strings.ReplaceAll(c.name, " ", "_"), func(t *testing.T) {
 					t.Parallel()
-					settings := Settings{Tree: newTree(t, c.global, c.category, c.rules), Lease: testLease, Retention: testRetention, Forward: c.forward}
-					if c.retention != 0 {
-						settings.Retention = c.retention
-					}
-					c.run(newSubject(t, settings))
+					c.run(newSubject(t, c.settings(t)))
 				})
 			}
 		})

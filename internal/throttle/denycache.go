@@ -17,10 +17,11 @@ type denyCache struct {
 }
 
 // fullLimit is a limit at a place in the tree. The limit is part of the key: a place whose limit was changed is asked
-// about anew.
+// about anew. So is the guarantee: a global limit that is full for others is not full for a path with slots of its own.
 type fullLimit struct {
-	path  string
-	limit Limit
+	path      string
+	limit     Limit
+	guarantee string
 }
 
 // maxFull bounds the entries; beyond it those that have ended make room, else all do.
@@ -30,27 +31,29 @@ func newDenyCache(ttl time.Duration, clock func() time.Time) *denyCache {
 	return &denyCache{ttl: ttl, clock: clock, full: make(map[fullLimit]time.Time)}
 }
 
-// find returns the first node on the path, from the root down, that is known to be full.
-func (c *denyCache) find(path []Node) (Node, bool) {
+// find returns the first meter on the route, from the root down, of which a limit is known to be full.
+func (c *denyCache) find(r *route) (Node, bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	if len(c.full) == 0 {
 		return Node{}, false
 	}
 	now := c.clock()
-	for _, node := range path {
-		for _, limit := range node.Limits {
-			if until, full := c.full[fullLimit{node.Path, limit}]; full && now.Before(until) {
-				return node, true
+	for i := range r.meters {
+		m := &r.meters[i]
+		for _, limit := range m.limits {
+			if until, full := c.full[m.full(limit, r.guarantee)]; full && now.Before(until) {
+				return m.node, true
 			}
 		}
 	}
 	return Node{}, false
 }
 
-// learn takes note of a denial that was asked for at `asked`. Only one of cost 1 says that nothing else fits either.
-func (c *denyCache) learn(asked time.Time, d Decision, cost int) {
-	if c.ttl == 0 || cost != 1 {
+// learn takes note of a denial that was asked for at `asked`, of an event of a route. Only one of cost 1 says that nothing
+// else fits either.
+func (c *denyCache) learn(asked time.Time, r *route, d Decision, cost int) {
+	if c.ttl == 0 || cost != 1 || !algorithms[d.Limit.Algorithm].firm {
 		return
 	}
 	wait := d.Wait
@@ -62,7 +65,16 @@ func (c *denyCache) learn(asked time.Time, d Decision, cost int) {
 	if len(c.full) >= maxFull {
 		c.makeRoom(asked)
 	}
-	c.full[fullLimit{d.Node.Path, d.Limit}] = asked.Add(wait)
+	m := meter{algorithm: d.Limit.Algorithm, node: d.Node}
+	c.full[m.full(d.Limit, r.guarantee)] = asked.Add(wait)
+}
+
+// full is how the cache calls a limit of the meter, for events of a guarantee.
+func (m *meter) full(limit Limit, guarantee string) fullLimit {
+	if !m.guaranteed() {
+		guarantee = ""
+	}
+	return fullLimit{path: m.node.Path, limit: limit, guarantee: guarantee}
 }
 
 func (c *denyCache) makeRoom(now time.Time) {

@@ -15,10 +15,11 @@ func TestDenyCache(t *testing.T) {
 	clock := newFakeClock(nil)
 	cache := newDenyCache(time.Second, clock.read)
 	tree := newTree(t, "100/1h", "10/1h+3/1m", "a.b=5/1h")
-	path := tree.Path("a.b")
+	route := tree.route("a.b")
+	path := route.nodes
 	want := func(category, node string) {
 		t.Helper()
-		got, full := cache.find(tree.Path(category))
+		got, full := cache.find(tree.route(category))
 		if full != (node != "-") || full && got.Path != node {
 			t.Errorf("%s is full at %+v, %v; want %q", category, got, full, node)
 		}
@@ -28,7 +29,7 @@ func TestDenyCache(t *testing.T) {
 	// A slot opens before the entry is too old, counted from when the question was asked.
 	asked := clock.read()
 	clock.advance(100 * time.Millisecond)
-	cache.learn(asked, denied(path[1], path[1].Limits[1], 300*time.Millisecond), 1)
+	cache.learn(asked, route, denied(path[1], path[1].Limits[1], 300*time.Millisecond), 1)
 	want("a.b", "a")
 	want("a", "a")
 	want("a.x.y", "a")
@@ -40,8 +41,8 @@ func TestDenyCache(t *testing.T) {
 
 	// The entry is too old before a slot opens.
 	asked = clock.read()
-	cache.learn(asked, denied(path[2], path[2].Limits[0], time.Hour), 1)
-	cache.learn(asked, denied(path[0], path[0].Limits[0], 500*time.Millisecond), 1)
+	cache.learn(asked, route, denied(path[2], path[2].Limits[0], time.Hour), 1)
+	cache.learn(asked, route, denied(path[0], path[0].Limits[0], 500*time.Millisecond), 1)
 	want("a.b", "")
 	want("c", "")
 	clock.advance(500 * time.Millisecond)
@@ -51,25 +52,25 @@ func TestDenyCache(t *testing.T) {
 	want("a.b", "-")
 
 	// What never fits is full for as long as an entry lasts.
-	cache.learn(clock.read(), Decision{Verdict: NeverFits, Node: path[2], Limit: path[2].Limits[0]}, 1)
+	cache.learn(clock.read(), route, Decision{Verdict: NeverFits, Node: path[2], Limit: path[2].Limits[0]}, 1)
 	want("a.b", "a.b")
 	clock.advance(time.Second)
 	want("a.b", "-")
 
 	// More slots than one may be too many where one fits.
-	cache.learn(clock.read(), denied(path[0], path[0].Limits[0], time.Hour), 2)
-	cache.learn(clock.read(), Decision{Verdict: NeverFits, Node: path[2], Limit: path[2].Limits[0]}, 6)
+	cache.learn(clock.read(), route, denied(path[0], path[0].Limits[0], time.Hour), 2)
+	cache.learn(clock.read(), route, Decision{Verdict: NeverFits, Node: path[2], Limit: path[2].Limits[0]}, 6)
 	want("a.b", "-")
 
-	cache.learn(clock.read(), denied(path[0], path[0].Limits[0], time.Hour), 1)
+	cache.learn(clock.read(), route, denied(path[0], path[0].Limits[0], time.Hour), 1)
 	want("a.b", "")
 	cache.forget()
 	want("a.b", "-")
 
 	// A limit that was changed is asked about anew.
-	cache.learn(clock.read(), denied(path[0], path[0].Limits[0], time.Hour), 1)
+	cache.learn(clock.read(), route, denied(path[0], path[0].Limits[0], time.Hour), 1)
 	raised := newTree(t, "200/1h", "10/1h", "")
-	if node, full := cache.find(raised.Path("a")); full {
+	if node, full := cache.find(raised.route("a")); full {
 		t.Errorf("the raised limit is full at %+v", node)
 	}
 	want("a.b", "")
@@ -79,10 +80,11 @@ func TestDenyCacheTurnedOff(t *testing.T) {
 	t.Parallel()
 	clock := newFakeClock(nil)
 	cache := newDenyCache(0, clock.read)
-	node := newTree(t, "0/1h", "none", "").Path("a")
-	cache.learn(clock.read(), denied(node[0], node[0].Limits[0], time.Hour), 1)
-	cache.learn(clock.read(), Decision{Verdict: NeverFits, Node: node[0], Limit: node[0].Limits[0]}, 1)
-	if got, full := cache.find(node); full {
+	route := newTree(t, "0/1h", "none", "").route("a")
+	node := route.nodes
+	cache.learn(clock.read(), route, denied(node[0], node[0].Limits[0], time.Hour), 1)
+	cache.learn(clock.read(), route, Decision{Verdict: NeverFits, Node: node[0], Limit: node[0].Limits[0]}, 1)
+	if got, full := cache.find(route); full {
 		t.Errorf("full at %+v", got)
 	}
 }
@@ -94,11 +96,11 @@ func TestDenyCacheIsBounded(t *testing.T) {
 	tree := newTree(t, "none", "1/1h", "")
 	learn := func(name string, wait time.Duration) {
 		node := tree.Path(name)[0]
-		cache.learn(clock.read(), denied(node, node.Limits[0], wait), 1)
+		cache.learn(clock.read(), tree.route(name), denied(node, node.Limits[0], wait), 1)
 		if len(cache.full) > maxFull {
 			t.Fatalf("%d entries", len(cache.full))
 		}
-		if _, full := cache.find([]Node{node}); !full {
+		if _, full := cache.find(tree.route(name)); !full {
 			t.Fatalf("%s was not learnt", name)
 		}
 	}
@@ -108,7 +110,7 @@ func TestDenyCacheIsBounded(t *testing.T) {
 	learn("long", time.Hour)
 	clock.advance(time.Second)
 	learn("next", time.Hour) // what has ended makes room
-	if _, full := cache.find(tree.Path("long")); !full || len(cache.full) != 2 {
+	if _, full := cache.find(tree.route("long")); !full || len(cache.full) != 2 {
 		t.Errorf("%d entries, long is full: %v", len(cache.full), full)
 	}
 	for i := range 2 * maxFull {

@@ -1,12 +1,16 @@
 // Package throttle decides which events may be delivered.
 //
-// It owns the limits and their tree ([Tree]), the limiters that keep the sliding logs ([Redis], shared by all
-// instances, and [Memory], private to one), and the [Gate] through which a worker asks: deny cache in front, Redis
-// behind it, and the failure policy for the time that Redis is away.
+// It owns the limits and their tree ([Tree]), the limiters that count ([Redis], shared by all instances, and [Memory],
+// private to one), and the [Gate] through which a worker asks: deny cache in front, Redis behind it, and the failure
+// policy for the time that Redis is away.
 //
 // A sliding log admits an event of cost c at time t if the slots taken in (t − window, t] and c together do not
-// exceed the limit's count, for every limit of every node on the event's path. It is recorded in all of them or in
-// none.
+// exceed the limit's count; other algorithms say in lua/algorithms what they promise. An event has to fit in every limit
+// of every node on its path. It takes its slots in all of them or in none. Guarantees keep slots of the global logs for
+// some paths. Shadow limits are judged beside, in the same call, without any effect.
+//
+// Limits may change while all this is used: [Gate.Adopt]. Each call carries the revision of its limits, and Redis turns
+// it away ([ErrStale]) once one with a newer revision has been made: no two instances decide by different limits.
 //
 // An admitted event gets a [Grant], a lease on its delivery. Whoever holds the grant delivers the event and then
 // finishes it (done, for good), refunds it (the slots are free again, nothing was sent), or releases it (the slots

@@ -16,10 +16,20 @@ var ErrUnavailable = errors.New("redis is unavailable")
 // memory. Someone has to mend it.
 var ErrRefused = errors.New("redis refused")
 
-// passing lists the error codes of a server that will be able to work by and by. None of them has executed anything.
-var passing = []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "BUSY", "MOVED", "ASK", "UNKILLABLE"}
+// ErrStale is the class of errors for which a call was turned away because another was made with newer limits. Nothing was
+// decided; it can be made again once those limits are known here.
+var ErrStale = errors.New("newer limits are in force")
 
-// classify wraps an error of go-redis in ErrUnavailable or ErrRefused.
+// staleCode is what decide.lua says then.
+const staleCode = "STALELIMITS"
+
+// passing lists the error codes of a server that will be able to work by and by. None of them has executed anything.
+var passing = []string{
+	"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "BUSY", "MOVED", "ASK", "UNKILLABLE",
+	"ERR max number of clients",
+}
+
+// classify wraps an error of go-redis in ErrUnavailable, ErrRefused or ErrStale.
 func classify(tried string, err error) error {
 	if err == nil {
 		return nil
@@ -27,11 +37,25 @@ func classify(tried string, err error) error {
 	class := ErrUnavailable
 	if reply, answered := errors.AsType[redis.Error](err); answered {
 		class = ErrRefused
+		if strings.HasPrefix(reply.Error(), staleCode+" ") {
+			class = ErrStale
+		}
 		for _, code := range passing {
-			if strings.HasPrefix(reply.Error(), code+" ") || reply.Error() == code {
+			if strings.HasPrefix(fromCode(reply.Error())+" ", code+" ") {
 				class = ErrUnavailable
 			}
 		}
 	}
 	return fmt.Errorf("%s: %w: %w", tried, class, err)
+}
+
+// fromCode is an error reply from its code on. Servers before Redis 7.0 tell what went wrong in a script in words of their
+// own: "ERR Error running script (call to f_…): @user_script:9: @user_script: 9: -READONLY You can't write against …".
+func fromCode(reply string) string {
+	if place, told := strings.CutPrefix(reply, "ERR Error running script"); told {
+		if _, inScript, found := strings.Cut(place, ": -"); found {
+			return inScript
+		}
+	}
+	return reply
 }

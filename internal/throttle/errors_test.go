@@ -18,6 +18,11 @@ type serverError string
 func (e serverError) Error() string { return string(e) }
 func (serverError) RedisError()     {}
 
+// inOldScript is what Redis 6.2 makes of an error in a script.
+func inOldScript(told string) serverError {
+	return serverError("ERR Error running script (call to f_0a1b): @user_script:9: @user_script: 9: " + told)
+}
+
 func TestClassify(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -37,6 +42,9 @@ func TestClassify(t *testing.T) {
 		{serverError("BUSY Redis is busy running a script."), ErrUnavailable},
 		{serverError("MOVED 1 127.0.0.1:7000"), ErrUnavailable},
 		{serverError("ASK 1 127.0.0.1:7000"), ErrUnavailable},
+		{serverError("ERR max number of clients reached"), ErrUnavailable},
+		{serverError("ERR max number of clients + cluster connections reached"), ErrUnavailable},
+		{inOldScript("-READONLY You can't write against a read only replica."), ErrUnavailable},
 		{fmt.Errorf("wrapped: %w", serverError("LOADING")), ErrUnavailable},
 		{serverError("LOADINGS something else"), ErrRefused},
 		{serverError("WRONGTYPE Operation against a key holding the wrong kind of value"), ErrRefused},
@@ -44,6 +52,8 @@ func TestClassify(t *testing.T) {
 		{serverError("NOAUTH Authentication required."), ErrRefused},
 		{serverError("OOM command not allowed when used memory > 'maxmemory'."), ErrRefused},
 		{serverError("ERR Error running script"), ErrRefused},
+		{inOldScript("-OOM command not allowed when used memory > 'maxmemory'."), ErrRefused},
+		{inOldScript("attempt to perform arithmetic on a nil value"), ErrRefused},
 	} {
 		err := classify("trying", c.err)
 		other := ErrRefused

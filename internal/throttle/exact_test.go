@@ -3,118 +3,163 @@ package throttle
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/seed-4578ace9/notifier/internal/exactness"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 )
 
-// observed is what a client was told of one event, at a time in microseconds.
+// exactKinds are the algorithms as the check from outside calls them.
+var exactKinds = map[Algorithm]exactness.Kind{
+	SlidingLog: exactness.Log, SlidingCounter: exactness.Counter, FixedWindow: exactness.Fixed,
+	TokenBucket: exactness.Token, LeakyBucket: exactness.Leaky, InFlight: exactness.InFlight,
+}
+
+func exactLimit(node Node, limit Limit) exactness.Limit {
+	exact := exactness.Limit{Path: node.Path, Kind: exactKinds[limit.Algorithm], Count: limit.Count, Window: limit.Window.Microseconds()}
+	if limit.Algorithm == TokenBucket {
+		exact.Burst = cmp.Or(limit.Burst, limit.Count)
+	}
+	return exact
+}
+
+// exactDeployment is the limits of the categories, those of a shorter path first.
+func exactDeployment(tree *Tree, categories []string) exactness.Deployment {
+	nodes := make(map[string]Node)
+	for _, category := range categories {
+		for _, node := range tree.Path(category) {
+			nodes[node.Path] = node
+		}
+	}
+	var d exactness.Deployment
+	for _, path := range slices.Sorted(maps.Keys(nodes)) {
+		for _, limit := range nodes[path].Limits {
+			d.Limits = append(d.Limits, exactLimit(nodes[path], limit))
+		}
+	}
+	for _, guarantee := range tree.Guarantees() {
+		d.Guarantees = append(d.Guarantees, exactness.Guarantee{Path: guarantee.Path, Slots: guarantee.Slots})
+	}
+	return d
+}
+
+// observer collects what clients are told. It may be used by many of them at once.
+type observer struct {
+	t *testing.T
+
+	mu     sync.Mutex
+	events []exactness.Event
+	places map[string]int // of the admissions, by ID
+	calls  int
+}
+
+func newObserver(t *testing.T) *observer { return &observer{t: t, places: make(map[string]int)} }
+
+// decided takes note of a call, and returns the leases.
+func (o *observer) decided(requests []Request, ruling Ruling) (leases []Lease) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.calls++
+	for i, d := range ruling.Decisions {
+		event := exactness.Event{
+			ID: requests[i].ID, Category: requests[i].Category, Cost: int64(requests[i].Cost), At: ruling.At, Call: o.calls,
+		}
+		switch d.Verdict {
+		case Admitted:
+			event.Admitted = true
+			o.places[event.ID] = len(o.events)
+			leases = append(leases, d.Lease)
+		case Denied:
+			event.By, event.Next = exactLimit(d.Node, d.Limit), ruling.At+d.Wait.Microseconds()
+		default:
+			o.t.Errorf("%q: %+v", requests[i].ID, d)
+		}
+		o.events = append(o.events, event)
+	}
+	return leases
+}
+
+// left takes note of when a delivery ended, or its slots were given back.
+func (o *observer) left(lease Lease, when exactness.Span, delivered bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	event := &o.events[o.places[lease.ID]]
+	if delivered {
+		event.Ended = when
+		return
+	}
+	event.Returned = when
+}
+
+// check looks at all that was observed, which has to say something about each of the algorithms.
+func (o *observer) check(d exactness.Deployment) {
+	o.t.Helper()
+	denials := make(map[exactness.Kind]int)
+	for _, event := range o.events {
+		denials[event.By.Kind]++
+	}
+	for _, limit := range d.Limits {
+		if denials[limit.Kind] == 0 {
+			o.t.Errorf("no %s limit denied any of %d events: that says nothing of them", limit.Kind, len(o.events))
+		}
+	}
+	if err := exactness.Check(d, o.events); err != nil {
+		o.t.Error(err)
+	}
+}
+
+// observed is what a client was told of one admission, at a time in microseconds.
 type observed struct {
 	id       string
 	category string
 	at       int64
 	cost     int64
-	denied   string // the path of the node that denied it; "-" if it was admitted
-	count    int64  // of the limit that denied
-	window   int64  // likewise, in microseconds
+	denied   string // "-": it was not
 }
 
-// checkWindows looks at admissions alone: for every node and every instant t, those in (t − window, t] are no more than
-// the limit allows. The count changes only where one comes in, so those instants are all that need to be looked at.
+// checkWindows looks at admissions alone, whichever events they are of: none was one too many for the log limits of a path.
 func checkWindows(admissions []observed, limits map[string]Limits) error {
-	slices.SortFunc(admissions, func(a, b observed) int { return cmp.Compare(a.at, b.at) })
+	var d exactness.Deployment
 	for path, all := range limits {
-		var at []int64
-		for _, a := range admissions {
-			if path == "" || a.category == path || strings.HasPrefix(a.category, path+".") {
-				for range a.cost {
-					at = append(at, a.at)
-				}
-			}
-		}
 		for _, limit := range all {
-			oldest, window := 0, limit.Window.Microseconds()
-			for i, t := range at {
-				for at[oldest] <= t-window {
-					oldest++
-				}
-				if n := int64(i - oldest + 1); n > limit.Count {
-					return fmt.Errorf("%d slots of %q were taken in the %v up to %d, at most %d may be", n, path, limit.Window, t, limit.Count)
-				}
-			}
+			d.Limits = append(d.Limits, exactLimit(Node{Path: path}, limit))
 		}
 	}
-	return nil
+	events := make([]exactness.Event, len(admissions))
+	for i, a := range admissions {
+		events[i] = exactness.Event{ID: fmt.Sprint(a.id, "/", i), Category: a.category, Cost: a.cost, At: a.at, Call: i, Admitted: true}
+	}
+	return exactness.Check(d, events)
 }
 
-// checkDenials looks whether the limit that denied an event had no room for it.
-func checkDenials(all []observed) error {
-	for _, d := range all {
-		if d.denied == "-" {
-			continue
-		}
-		taken := int64(0)
-		for _, a := range all {
-			inside := d.denied == "" || a.category == d.denied || strings.HasPrefix(a.category, d.denied+".")
-			if a.denied == "-" && inside && a.at > d.at-d.window && a.at <= d.at {
-				taken += a.cost
-			}
-		}
-		if taken+d.cost <= d.count {
-			return fmt.Errorf("%s of cost %d was denied by %q at %d, where %d slots of %d were taken", d.id, d.cost, d.denied, d.at, taken, d.count)
-		}
-	}
-	return nil
+// exactTree has limits of every algorithm, and guarantees.
+func exactTree(t *testing.T) (tree *Tree, categories []string) {
+	plan := newPlan(t, "40/200ms+token:190/1s;burst=40", "counter:2/100ms",
+		"a=10/100ms+40/1s,a.b=fixed:3/100ms,d=leaky:15/1s,e=inflight:3/30s,f=token:3/100ms;burst=2+counter:20/1s")
+	tree = newRuleset(t, guarded(t, plan, "a.b=4,d=2,g.h=3"), "").Tree
+	return tree, []string{"a", "a.b", "a.b.x", "c", "d", "e", "f", "g", "g.h"}
 }
 
-func TestCheckWindowsFindsWhatIsTooMuch(t *testing.T) {
-	t.Parallel()
-	limits := map[string]Limits{"": {{Count: 3, Window: 10 * time.Microsecond}}, "a": {{Count: 2, Window: 5 * time.Microsecond}}}
-	admitted := func(category string, at, cost int64) observed {
-		return observed{category: category, at: at, cost: cost, denied: "-"}
-	}
-	for name, c := range map[string]struct {
-		admissions []observed
-		wrong      bool
-	}{
-		"full":           {[]observed{admitted("a", 100, 1), admitted("a.b", 101, 1), admitted("b", 109, 1), admitted("a", 110, 1)}, false},
-		"category over":  {[]observed{admitted("a", 100, 1), admitted("a.b", 101, 1), admitted("a", 104, 1)}, true},
-		"other category": {[]observed{admitted("a", 100, 1), admitted("a.b", 101, 1), admitted("ab", 104, 1)}, false},
-		"global over":    {[]observed{admitted("b", 109, 1), admitted("b", 100, 2), admitted("b", 104, 1)}, true},
-		"cost":           {[]observed{admitted("b", 100, 4)}, true},
-	} {
-		if err := checkWindows(c.admissions, limits); (err != nil) != c.wrong {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
-// TestExactUnderConcurrency has many clients ask at once, on the server's own clock, and counts from outside.
+// TestExactUnderConcurrency has many clients ask at once, deliver and give back, on the server's own clock, and judges from
+// outside.
 func TestExactUnderConcurrency(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
-	limits := map[string]Limits{
-		"": parseLimits(t, "60/200ms"), "a": parseLimits(t, "25/150ms+40/1s"), "a.b": parseLimits(t, "10/100ms"),
-		"c": parseLimits(t, "30/300ms"), "d": parseLimits(t, "30/300ms"),
-	}
-	tree := newTree(t, limits[""].String(), limits["c"].String(), "a="+limits["a"].String()+",a.b="+limits["a.b"].String())
+	tree, categories := exactTree(t)
 	const (
 		clients   = 4
 		perClient = 3
-		calls     = 60
+		calls     = 40
 	)
-	var (
-		mu   sync.Mutex
-		all  []observed
-		work sync.WaitGroup
-	)
+	o := newObserver(t)
+	var work sync.WaitGroup
 	for c := range clients {
 		client := newClient(t, redis.Options{Addr: server.Addr})
 		limiter := newRedis(client, "exact", Settings{Tree: tree, Lease: testLease, Retention: testRetention})
@@ -123,7 +168,7 @@ func TestExactUnderConcurrency(t *testing.T) {
 				for call := range calls {
 					requests := make([]Request, 1+rand.IntN(8))
 					for i := range requests {
-						category := []string{"a", "a.b", "a.b.x", "c", "d"}[rand.IntN(5)]
+						category := categories[rand.IntN(len(categories))]
 						requests[i] = request(fmt.Sprint(c, "-", g, "-", call, "-", i), category).withCost(1 + rand.IntN(2))
 					}
 					before := time.Now()
@@ -136,46 +181,103 @@ func TestExactUnderConcurrency(t *testing.T) {
 					if at := time.UnixMicro(ruling.At); at.Before(before.Add(-time.Second)) || at.After(after.Add(time.Second)) {
 						t.Errorf("decided at %v, asked between %v and %v", at, before, after)
 					}
-					mu.Lock()
-					for i, d := range ruling.Decisions {
-						o := observed{id: requests[i].ID, category: requests[i].Category, at: ruling.At, cost: int64(requests[i].Cost), denied: "-"}
-						if d.Verdict == Denied {
-							o.denied, o.count, o.window = d.Node.Path, d.Limit.Count, d.Limit.Window.Microseconds()
-						} else if d.Verdict != Admitted {
-							t.Errorf("%q: %+v", requests[i].ID, d)
-						}
-						all = append(all, o)
-					}
-					mu.Unlock()
+					leases := o.decided(requests, ruling)
 					time.Sleep(time.Duration(rand.IntN(10)) * time.Millisecond)
+					for _, lease := range leases {
+						endDelivery(o, limiter, lease, rand.IntN(4) > 0)
+					}
 				}
 			})
 		}
 	}
 	work.Wait()
-	admissions := slices.DeleteFunc(slices.Clone(all), func(o observed) bool { return o.denied != "-" })
-	if len(admissions) == 0 || len(admissions) == len(all) {
-		t.Fatalf("%d events of %d were admitted: that says nothing about the limits", len(admissions), len(all))
+	o.check(exactDeployment(tree, categories))
+}
+
+// endDelivery finishes a delivery or gives its slots back. When that is done in the server is known to a call's length.
+func endDelivery(o *observer, limiter Limiter, lease Lease, delivered bool) {
+	const imprecision = 1000 // between the clocks, which are both of this machine
+	from := time.Now().UnixMicro() - imprecision
+	if delivered {
+		if err := limiter.Finish(o.t.Context(), []Lease{lease}); err != nil {
+			o.t.Error(err)
+		}
+	} else if returned, err := limiter.Refund(o.t.Context(), []Lease{lease}); err != nil || !returned[0] {
+		o.t.Errorf("refund: %v, %v", returned, err)
 	}
-	if err := checkWindows(admissions, limits); err != nil {
-		t.Error(err)
-	}
-	if err := checkDenials(all); err != nil {
-		t.Error(err)
+	o.left(lease, exactness.Span{From: from, Upto: time.Now().UnixMicro() + imprecision}, delivered)
+}
+
+// TestExactStepByStep makes random calls one by one, by a clock that often stands where something is due.
+func TestExactStepByStep(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	client := newClient(t, redis.Options{Addr: server.Addr})
+	for name, newSubject := range map[string]func(t *testing.T, s Settings) *subject{
+		"memory": newMemorySubject,
+		"redis":  func(t *testing.T, s Settings) *subject { return newRedisSubject(t, client, s) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			seed := rand.Uint64()
+			t.Logf("seed %d", seed)
+			tree, categories := exactTree(t)
+			s := newSubject(t, Settings{Tree: tree, Lease: testLease, Retention: testRetention})
+			stepByStep(s, rand.New(rand.NewPCG(seed, 0)), categories)
+		})
 	}
 }
 
-// TestExactWithRefunds takes and returns slots in turn: what is kept never exceeds a limit.
+func stepByStep(s *subject, random *rand.Rand, categories []string) {
+	var (
+		o        = newObserver(s.t)
+		underWay []Lease
+		due      []int64 // times that denials told
+	)
+	for step := range 300 {
+		if len(due) > 0 && random.IntN(3) == 0 {
+			at := due[random.IntN(len(due))] - int64(random.IntN(2))
+			s.clock.set(start.Add(time.Duration(max(at, s.clock.read().UnixMicro()+1)-start.UnixMicro()) * time.Microsecond))
+		} else {
+			s.clock.advance(time.Microsecond + time.Duration(random.IntN(20_000))*time.Microsecond)
+		}
+		requests := make([]Request, 1+random.IntN(6))
+		for i := range requests {
+			category := categories[random.IntN(len(categories))]
+			requests[i] = request(fmt.Sprint(step, "-", i), category).withCost(1 + random.IntN(3)/2)
+		}
+		ruling := s.ruling(requests...)
+		underWay = append(underWay, o.decided(requests, ruling)...)
+		due = due[:0]
+		for _, d := range ruling.Decisions {
+			if d.Verdict == Denied && d.Limit.Algorithm != InFlight {
+				due = append(due, ruling.At+d.Wait.Microseconds())
+			}
+		}
+		for len(underWay) > 0 && random.IntN(3) > 0 {
+			at := random.IntN(len(underWay))
+			lease, delivered := underWay[at], random.IntN(4) > 0
+			underWay = slices.Delete(underWay, at, at+1)
+			s.clock.advance(time.Microsecond)
+			if delivered {
+				s.finish(lease)
+			} else {
+				s.refund(true, lease)
+			}
+			now := s.clock.read().UnixMicro()
+			o.left(lease, exactness.Span{From: now, Upto: now}, delivered)
+		}
+	}
+	o.check(exactDeployment(s.tree, categories))
+}
+
+// TestExactWithRefunds takes and returns slots in turn: what is kept is what the limits say is taken.
 func TestExactWithRefunds(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
-	limits := map[string]Limits{"": parseLimits(t, "40/1h"), "a": parseLimits(t, "25/1h"), "b": parseLimits(t, "25/1h")}
-	tree := newTree(t, "40/1h", "25/1h", "")
-	var (
-		mu   sync.Mutex
-		kept []observed
-		work sync.WaitGroup
-	)
+	tree := newTree(t, "40/1h", "25/1h+fixed:22/1d", "")
+	o := newObserver(t)
+	var work sync.WaitGroup
 	for c := range 6 {
 		client := newClient(t, redis.Options{Addr: server.Addr})
 		limiter := newRedis(client, "refunds", Settings{Tree: tree, Lease: testLease, Retention: testRetention})
@@ -187,29 +289,23 @@ func TestExactWithRefunds(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				d := ruling.Decisions[0]
-				if d.Verdict != Admitted {
-					continue
-				}
-				if rand.IntN(3) > 0 {
-					if returned, err := limiter.Refund(t.Context(), []Lease{d.Lease}); err != nil || !returned[0] {
-						t.Errorf("refund: %v, %v", returned, err)
+				for _, lease := range o.decided([]Request{r}, ruling) {
+					if rand.IntN(3) > 0 {
+						endDelivery(o, limiter, lease, false)
 					}
-					continue
 				}
-				mu.Lock()
-				kept = append(kept, observed{id: r.ID, category: r.Category, at: ruling.At, cost: int64(r.Cost), denied: "-"})
-				mu.Unlock()
 			}
 		})
 	}
 	work.Wait()
-	if err := checkWindows(kept, limits); err != nil {
+	if err := exactness.Check(exactDeployment(tree, []string{"a", "b"}), o.events); err != nil {
 		t.Error(err)
 	}
 	used := int64(0)
-	for _, k := range kept {
-		used += k.cost
+	for _, event := range o.events {
+		if event.Admitted && event.Returned == (exactness.Span{}) {
+			used += event.Cost
+		}
 	}
 	counts, err := newRedis(newClient(t, redis.Options{Addr: server.Addr}), "refunds", Settings{Tree: tree}).Usage(t.Context(), tree.Path("a"))
 	if err != nil || counts[0][0] != used {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -31,6 +32,9 @@ const (
 	SourceLocal Source = "local" // this instance alone, by the failure policy
 )
 
+// LevelNone stands for the level of what no limit of the shadow denied.
+const LevelNone = "none"
+
 // LevelClosed is the level of a denial by the closed failure policy, which no limit denied.
 const LevelClosed = "closed"
 
@@ -40,6 +44,8 @@ type Metrics interface {
 	DecisionDuration(d time.Duration)
 	Degraded(on bool)
 	Refunded(n int)
+	ShadowDecision(level, verdict string, n int)
+	Levels(inForce, shadow []string) // the rules that can deny have changed
 	LimitUsed(level string, used int64)
 	LimitSize(level string, size int64)
 }
@@ -52,8 +58,12 @@ type GateOptions struct {
 	Grace        time.Duration // how long Redis may be away before a policy other than hold acts
 	DenyCacheTTL time.Duration // 0 turns the cache off
 	Instances    func() int    // how many instances are alive, for their shares; nil is one
-	Logger       *slog.Logger
-	Metrics      Metrics
+
+	// Refresh has limits adopted that are newer than those in force here, or fails. nil: limits never change.
+	Refresh func(ctx context.Context) error
+
+	Logger  *slog.Logger
+	Metrics Metrics
 }
 
 // Gate is what a worker asks: the deny cache, then Redis, and the failure policy while Redis is away.
@@ -65,8 +75,10 @@ type GateOptions struct {
 //	          are written into the logs
 type Gate struct {
 	o       GateOptions
+	rules   atomic.Pointer[Ruleset]
 	cache   *denyCache
-	local   *Memory // decides while the policy acts, and follows this instance's admissions before
+	shadow  *denyCache // what is known to be full in the shadow
+	local   *Memory    // decides while the policy acts, and follows this instance's admissions before
 	pauses  pauses
 	usage   *usage
 	refused refusals
@@ -105,12 +117,15 @@ func NewGate(o GateOptions) *Gate {
 	g := &Gate{
 		o:       o,
 		cache:   newDenyCache(o.DenyCacheTTL, time.Now),
+		shadow:  newDenyCache(o.DenyCacheTTL, time.Now),
 		local:   NewMemory(local, time.Now, o.Instances),
 		usage:   newUsage(o.Tree, o.Metrics),
 		changed: make(chan struct{}),
 		since:   time.Now(),
 		cause:   errors.New("not reached yet"),
 	}
+	g.rules.Store(o.rules())
+	o.Metrics.Levels(levelsOf(o.Tree), levelsOf(o.Shadow))
 	g.finish.call = func(ctx context.Context, leases []Lease) ([]struct{}, error) {
 		return make([]struct{}, len(leases)), o.Redis.Finish(ctx, leases)
 	}
@@ -124,15 +139,43 @@ func NewGate(o GateOptions) *Gate {
 	return g
 }
 
-// Full tells whether an event of the category is known to be denied, and by which node, without asking Redis.
+// Adopt puts other limits in force, at once and for every decision that follows.
+func (g *Gate) Adopt(rules Ruleset) {
+	g.o.Metrics.Levels(levelsOf(rules.Tree), levelsOf(rules.Shadow))
+	g.o.Redis.Adopt(rules)
+	g.local.Adopt(rules)
+	g.rules.Store(&rules)
+	g.usage.adopt(rules.Tree)
+}
+
+func levelsOf(tree *Tree) []string {
+	if tree == nil {
+		return nil
+	}
+	var names []string
+	for _, level := range tree.Levels() {
+		names = append(names, level.Level)
+	}
+	return names
+}
+
+// Full tells whether an event of the category is known to be denied, and by which node, without asking Redis. Where there
+// is a shadow, that has to be known to deny it too: else it would not be asked.
 func (g *Gate) Full(category string) (Node, bool) {
 	if g.o.Forward {
 		return Node{}, false
 	}
-	if g.o.Policy == Open && g.currentState() != answering {
+	if state, _ := g.currentState(); g.o.Policy == Open && state != answering {
 		return Node{}, false
 	}
-	node, full := g.cache.find(g.o.Tree.Path(category))
+	rules := g.rules.Load()
+	node, full := g.cache.find(rules.Tree.route(category))
+	if full && rules.Shadow != nil {
+		var shadowed Node
+		if shadowed, full = g.shadow.find(rules.Shadow.route(category)); full {
+			g.o.Metrics.ShadowDecision(shadowed.Level, "denied", 1)
+		}
+	}
 	if full {
 		g.o.Metrics.Decision("denied", string(SourceCache), 1)
 	}
@@ -149,14 +192,15 @@ type Answer struct {
 // Decide judges a batch. On an error, which is ErrUnavailable or the context's, nothing is known to be decided: give the
 // events back and call [Gate.Await].
 func (g *Gate) Decide(ctx context.Context, requests []Request) ([]Answer, error) {
-	switch g.currentState() {
+	state, cause := g.currentState()
+	switch state {
 	case answering:
 		return g.ask(ctx, requests)
 	case acting:
 		return g.act(ctx, requests), nil
 	case away:
 	}
-	return nil, g.unavailable()
+	return nil, unavailable(cause)
 }
 
 func (g *Gate) ask(ctx context.Context, requests []Request) ([]Answer, error) {
@@ -171,11 +215,44 @@ func (g *Gate) ask(ctx context.Context, requests []Request) ([]Answer, error) {
 		return nil, context.Cause(ctx)
 	case errors.Is(err, ErrRefused):
 		return g.askEach(ctx, requests, err)
+	case errors.Is(err, ErrStale):
+		return g.askNewer(ctx, requests, err)
 	default:
 		g.leaveUnanswered(nonce, requests)
 		g.lost(err)
-		return nil, g.unavailable()
+		return nil, unavailable(err)
 	}
+}
+
+// refreshTimeout bounds the wait for limits that others use already.
+const refreshTimeout = 2 * time.Second
+
+// askNewer asks again with the limits that are in force elsewhere. If they cannot be learned, nothing is decided here:
+// others, who know them, get the events.
+func (g *Gate) askNewer(ctx context.Context, requests []Request, stale error) ([]Answer, error) {
+	if g.o.Refresh != nil {
+		refreshing, cancel := context.WithTimeout(ctx, refreshTimeout)
+		defer cancel()
+		for range 3 { // they may change again meanwhile
+			if err := g.o.Refresh(refreshing); err != nil {
+				break
+			}
+			asked := time.Now()
+			ruling, err := g.o.Redis.Decide(ctx, requests)
+			if err == nil {
+				g.pauses.learn(asked, ruling.Pauses)
+				return g.answers(SourceRedis, asked, ruling.Decisions, requests), nil
+			}
+			if stale = err; !errors.Is(err, ErrStale) {
+				break
+			}
+		}
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	g.refused.stale(g.o.Logger, stale)
+	return nil, stale
 }
 
 // unanswered is a call whose reply did not come: perhaps the server granted something to nobody.
@@ -214,8 +291,8 @@ func (g *Gate) giveUp(ctx context.Context) error {
 		if err == nil {
 			err = g.forgo(ctx, ruling)
 		}
-		if err != nil && !errors.Is(err, ErrRefused) {
-			return err
+		if err != nil && !errors.Is(err, ErrRefused) && !errors.Is(err, ErrStale) {
+			return err // else their leases lapse by themselves
 		}
 		g.mu.Lock()
 		g.unanswered = g.unanswered[1:]
@@ -236,9 +313,9 @@ func (g *Gate) forgo(ctx context.Context, ruling Ruling) error {
 
 // askEach finds out which events of a refused batch can be judged: one log of the wrong type must not stop the others.
 func (g *Gate) askEach(ctx context.Context, requests []Request, cause error) ([]Answer, error) {
-	if err := g.o.Redis.Probe(ctx); err != nil {
+	if err := g.works(ctx); err != nil {
 		g.lost(cause)
-		return nil, g.unavailable()
+		return nil, unavailable(cause)
 	}
 	answers := make([]Answer, 0, len(requests))
 	for i := range requests {
@@ -253,7 +330,7 @@ func (g *Gate) askEach(ctx context.Context, requests []Request, cause error) ([]
 		default:
 			// What was admitted so far is leased and comes back to whoever asks again.
 			g.lost(err)
-			return nil, g.unavailable()
+			return nil, unavailable(err)
 		}
 	}
 	return answers, nil
@@ -265,6 +342,7 @@ func (g *Gate) answers(source Source, asked time.Time, decisions []Decision, req
 		answers  = make([]Answer, len(decisions))
 		admitted []Request
 		counts   = make(map[string]int, 3)
+		rules    = g.rules.Load()
 	)
 	for i, d := range decisions {
 		answers[i].Decision = d
@@ -276,16 +354,17 @@ func (g *Gate) answers(source Source, asked time.Time, decisions []Decision, req
 			admitted = append(admitted, requests[i])
 		case Denied:
 			if source == SourceRedis { // a share of a limit is full sooner than the limit
-				g.cache.learn(asked, d, requests[i].Cost)
+				g.cache.learn(asked, rules.Tree.route(requests[i].Category), d, requests[i].Cost)
 			}
 			g.usage.denied(d, asked)
 		case NeverFits:
 			if source == SourceRedis {
-				g.cache.learn(asked, d, requests[i].Cost)
+				g.cache.learn(asked, rules.Tree.route(requests[i].Category), d, requests[i].Cost)
 			}
 			g.refused.neverFits(g.o.Logger, requests[i], d)
 		case Repeated, Leased, Done, Duplicate, Unknown:
 		}
+		g.learnFromShadow(asked, source, rules, requests[i], d.Shadow)
 		g.usage.touch(requests[i].Category)
 	}
 	var at time.Time
@@ -301,6 +380,21 @@ func (g *Gate) answers(source Source, asked time.Time, decisions []Decision, req
 		g.o.Metrics.Decision(label, string(source), n)
 	}
 	return answers
+}
+
+// learnFromShadow counts what the shadow says of an event.
+func (g *Gate) learnFromShadow(asked time.Time, source Source, rules *Ruleset, request Request, d ShadowDecision) {
+	switch d.Verdict {
+	case 0:
+	case Admitted:
+		g.o.Metrics.ShadowDecision(LevelNone, "admitted", 1)
+	default:
+		g.o.Metrics.ShadowDecision(d.Node.Level, "denied", 1)
+		if source == SourceRedis && rules.Shadow != nil {
+			denied := Decision{Verdict: d.Verdict, Node: d.Node, Limit: d.Limit, Wait: d.Wait}
+			g.shadow.learn(asked, rules.Shadow.route(request.Category), denied, request.Cost)
+		}
+	}
 }
 
 // act decides without Redis.
@@ -372,22 +466,27 @@ func (g *Gate) Await(ctx context.Context) error {
 
 // Ready is nil while events can be decided, by Redis or by the failure policy.
 func (g *Gate) Ready() error {
-	if g.currentState() == away {
-		return g.unavailable()
+	if state, cause := g.currentState(); state == away {
+		return unavailable(cause)
 	}
 	return nil
 }
 
-func (g *Gate) unavailable() error {
+func unavailable(cause error) error { return fmt.Errorf("%w: %w", ErrUnavailable, cause) }
+
+// currentState is the state and, unless that is answering, why.
+func (g *Gate) currentState() (gateState, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return fmt.Errorf("%w: %w", ErrUnavailable, g.cause)
+	return g.state, g.cause
 }
 
-func (g *Gate) currentState() gateState {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.state
+// works shows that Redis can do what is needed. To be read is not enough: a replica can, and a server that cannot save.
+func (g *Gate) works(ctx context.Context) error {
+	if err := g.o.Redis.Probe(ctx); err != nil {
+		return err
+	}
+	return g.o.Redis.Rehearse(ctx)
 }
 
 func (g *Gate) enter(state gateState, cause error) {
@@ -406,6 +505,7 @@ func (g *Gate) lost(cause error) {
 	}
 	g.enter(away, cause)
 	g.cache.forget() // what comes back may have lost its data
+	g.shadow.forget()
 	g.o.Logger.Warn("redis is away", "policy", string(g.o.Policy), "grace", g.o.Grace, "error", cause)
 }
 
@@ -442,7 +542,7 @@ func (g *Gate) Run(ctx context.Context) {
 
 // reach makes the first contact.
 func (g *Gate) reach(ctx context.Context) {
-	err := g.o.Redis.Probe(ctx)
+	err := g.works(ctx)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if err != nil {
@@ -455,7 +555,7 @@ func (g *Gate) reach(ctx context.Context) {
 
 // probe tries once whether Redis is back; if not, it lets the policy act in time, and rests.
 func (g *Gate) probe(ctx context.Context) {
-	err := g.o.Redis.Probe(ctx)
+	err := g.works(ctx)
 	if err == nil {
 		err = g.comeBack(ctx)
 	}
@@ -537,7 +637,7 @@ func (g *Gate) repay(ctx context.Context) (told int, err error) {
 
 // settleEach leaves out events whose own logs are at fault: one log of the wrong type must not stop the others.
 func (g *Gate) settleEach(ctx context.Context, batch []*Grant) error {
-	if err := errors.Join(g.o.Redis.Probe(ctx), g.o.Redis.Rehearse(ctx)); err != nil {
+	if err := g.works(ctx); err != nil {
 		return err
 	}
 	for i := range batch {
@@ -603,7 +703,7 @@ func (g *Gate) settle(ctx context.Context, batch []*Grant) error {
 // Pause lets a destination rest for d, on all instances.
 func (g *Gate) Pause(ctx context.Context, destination string, d time.Duration) {
 	g.pauses.learn(time.Now(), map[string]time.Duration{destination: d})
-	if g.currentState() != answering {
+	if state, _ := g.currentState(); state != answering {
 		return
 	}
 	if err := g.o.Redis.Pause(ctx, destination, d); err != nil {

@@ -26,10 +26,12 @@ type fakeMetrics struct {
 	degraded   []bool // each change
 	refunded   int
 	used, size map[string]int64
+	shadow     map[string]int // by verdict and level
+	levels     []string
 }
 
 func newFakeMetrics() *fakeMetrics {
-	return &fakeMetrics{decisions: make(map[string]int), used: make(map[string]int64), size: make(map[string]int64)}
+	return &fakeMetrics{decisions: make(map[string]int), used: make(map[string]int64), size: make(map[string]int64), shadow: make(map[string]int)}
 }
 
 func (m *fakeMetrics) Decision(verdict, source string, n int) {
@@ -56,6 +58,18 @@ func (m *fakeMetrics) Refunded(n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.refunded += n
+}
+
+func (m *fakeMetrics) ShadowDecision(level, verdict string, n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.shadow[verdict+" by "+level] += n
+}
+
+func (m *fakeMetrics) Levels(inForce, shadow []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.levels = append(slices.Clone(inForce), shadow...)
 }
 
 func (m *fakeMetrics) LimitUsed(level string, used int64) {

@@ -34,6 +34,7 @@ func (g *Grant) Finish(ctx context.Context) {
 	}
 	var err error
 	if !local {
+		g.ended()
 		_, err = g.gate.finish.do(ctx, lease)
 	}
 	g.gate.mu.Lock()
@@ -76,6 +77,7 @@ func (g *Grant) Release(ctx context.Context) {
 		_, _ = g.gate.local.Extend(ctx, []Lease{lease}, 0)
 		return
 	}
+	g.ended()
 	_, _ = g.gate.release.do(ctx, lease) // if this fails, the lease lapses by itself
 }
 
@@ -102,12 +104,20 @@ func (g *Grant) Refund(ctx context.Context) {
 	}
 }
 
+// ended lets the local limiter take note that the delivery is not under way any more.
+func (g *Grant) ended() {
+	if g.followed {
+		g.gate.local.Ended(g.lease)
+	}
+}
+
 // returned takes note that the slots are free again.
 func (g *Grant) returned() {
 	if g.followed {
-		g.gate.local.Unfollow(g.lease.Request, g.admitted)
+		g.gate.local.Unfollow(g.lease, g.admitted)
 	}
 	g.gate.cache.forget()
+	g.gate.shadow.forget()
 	g.gate.o.Metrics.Refunded(1)
 }
 

@@ -1,8 +1,10 @@
 package throttle
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,13 +21,39 @@ const (
 
 const day = 24 * time.Hour
 
-// Limit allows Count slots in any rolling Window. A Count of 0 blocks.
+// Algorithm says how a limit counts. The files in lua/algorithms say what each promises.
+type Algorithm uint8
+
+// The algorithms.
+const (
+	SlidingLog     Algorithm = iota // exact in every rolling window
+	SlidingCounter                  // estimated from two fixed windows
+	FixedWindow                     // exact in each window between multiples of its length since 1970
+	TokenBucket                     // refilled continuously
+	LeakyBucket                     // strict spacing
+	InFlight                        // deliveries under way at once
+)
+
+// String is the name in the grammar.
+func (a Algorithm) String() string { return algorithms[a].name }
+
+// Limit allows Count slots in a Window, as its algorithm counts. A Count of 0 blocks.
 type Limit struct {
-	Count  int64
-	Window time.Duration // whole milliseconds
+	Count     int64
+	Window    time.Duration // whole milliseconds
+	Algorithm Algorithm
+	Burst     int64 // TokenBucket: what the bucket holds, at most Count; 0 is Count
 }
 
-// Limits all apply at one node of the tree. Empty means that the node has no limit.
+// capacity is the most slots that are free at once.
+func (l Limit) capacity() int64 {
+	if l.Algorithm == TokenBucket && l.Burst > 0 {
+		return l.Burst
+	}
+	return l.Count
+}
+
+// Limits all apply at one node of the tree, logs first. Empty means that the node has no limit.
 type Limits []Limit
 
 // Rule gives the limits of every path that its pattern matches.
@@ -34,7 +62,7 @@ type Rule struct {
 	Limits  Limits
 }
 
-// ParseLimits reads "10/30m", "10/30m+3/1m", "5/minute", "0/1h" or "none".
+// ParseLimits reads "10/30m", "10/30m+3/1m", "5/minute", "0/1h", "token:100/1h;burst=20" or "none".
 func ParseLimits(text string) (Limits, error) {
 	text = strings.TrimSpace(text)
 	if text == "none" {
@@ -46,13 +74,30 @@ func ParseLimits(text string) (Limits, error) {
 		if err != nil {
 			return nil, err
 		}
+		for _, other := range limits {
+			if limit.Algorithm != SlidingLog && other.Algorithm == limit.Algorithm && other.Window == limit.Window {
+				return nil, fmt.Errorf("limit %q: there is a %s limit with that window already", part, limit.Algorithm)
+			}
+		}
 		limits = append(limits, limit)
 	}
+	slices.SortStableFunc(limits, func(a, b Limit) int { // as metersOf orders them
+		return cmp.Compare(min(a.Algorithm, SlidingLog+1), min(b.Algorithm, SlidingLog+1))
+	})
 	return limits, nil
 }
 
 func parseLimit(text string) (Limit, error) {
-	count, window, found := strings.Cut(text, "/")
+	rest, chosen := text, SlidingLog
+	if name, after, found := strings.Cut(text, ":"); found {
+		known := slices.IndexFunc(algorithms, func(a algorithm) bool { return a.name == strings.TrimSpace(name) })
+		if known < 0 {
+			return Limit{}, fmt.Errorf("limit %q: %q is not one of the algorithms %s", text, name, algorithmNames())
+		}
+		rest, chosen = after, Algorithm(known) //nolint:gosec // an index of a short list
+	}
+	rest, option, hasOption := strings.Cut(rest, ";")
+	count, window, found := strings.Cut(rest, "/")
 	if !found {
 		return Limit{}, fmt.Errorf("limit %q is not <count>/<window>, such as 10/30m, nor none", text)
 	}
@@ -64,7 +109,43 @@ func parseLimit(text string) (Limit, error) {
 	if err != nil {
 		return Limit{}, fmt.Errorf("limit %q: %w", text, err)
 	}
-	return Limit{Count: n, Window: w}, nil
+	limit := Limit{Count: n, Window: w, Algorithm: chosen}
+	if hasOption {
+		if limit.Burst, err = parseBurst(strings.TrimSpace(option), limit); err != nil {
+			return Limit{}, fmt.Errorf("limit %q: %w", text, err)
+		}
+	}
+	return limit, nil
+}
+
+func algorithmNames() string {
+	names := make([]string, len(algorithms))
+	for i, a := range algorithms {
+		names[i] = a.name
+	}
+	return strings.Join(names, ", ")
+}
+
+// parseBurst reads "burst=20". A burst that is the whole count says nothing and is left out.
+func parseBurst(text string, limit Limit) (int64, error) {
+	value, found := strings.CutPrefix(text, "burst=")
+	if !found {
+		return 0, fmt.Errorf("option %q is not burst=<count>", text)
+	}
+	if limit.Algorithm != TokenBucket {
+		return 0, fmt.Errorf("only a %s limit has a burst", TokenBucket)
+	}
+	burst, err := parseCount(value)
+	if err != nil {
+		return 0, fmt.Errorf("burst: %w", err)
+	}
+	switch {
+	case burst == 0 || burst > limit.Count:
+		return 0, fmt.Errorf("burst %d is not between 1 and the count, %d", burst, limit.Count)
+	case burst == limit.Count:
+		return 0, nil
+	}
+	return burst, nil
 }
 
 func parseCount(text string) (int64, error) {
@@ -128,7 +209,14 @@ func parseDuration(text string) (time.Duration, error) {
 
 // String is the form that ParseLimits reads.
 func (l Limit) String() string {
-	return strconv.FormatInt(l.Count, 10) + "/" + formatWindow(l.Window)
+	text := strconv.FormatInt(l.Count, 10) + "/" + formatWindow(l.Window)
+	if l.Algorithm != SlidingLog {
+		text = l.Algorithm.String() + ":" + text
+	}
+	if l.Burst > 0 {
+		text += ";burst=" + strconv.FormatInt(l.Burst, 10)
+	}
+	return text
 }
 
 // String is the form that ParseLimits reads; "none" for no limits.

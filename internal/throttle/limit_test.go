@@ -13,31 +13,50 @@ func TestParseLimits(t *testing.T) {
 	for text, want := range map[string]Limits{
 		"none":             nil,
 		" none ":           nil,
-		"100/30m":          {{100, 30 * minute}},
-		"10/30m+3/1m":      {{10, 30 * minute}, {3, minute}},
-		" 10 / 30m + 3/1m": {{10, 30 * minute}, {3, minute}},
-		"5/minute":         {{5, minute}},
-		"5/m":              {{5, minute}},
-		"5/min":            {{5, minute}},
-		"5/s":              {{5, time.Second}},
-		"5/sec":            {{5, time.Second}},
-		"5/second":         {{5, time.Second}},
-		"5/h":              {{5, hour}},
-		"5/hour":           {{5, hour}},
-		"5/d":              {{5, 24 * hour}},
-		"5/day":            {{5, 24 * hour}},
-		"5/week":           {{5, 7 * 24 * hour}},
-		"1000/1d":          {{1000, 24 * hour}},
-		"0/1h":             {{0, hour}},
-		"1/1h30m":          {{1, 90 * minute}},
-		"1/1d12h":          {{1, 36 * hour}},
-		"1/366d":           {{1, MaxWindow}},
-		"1/8784h":          {{1, MaxWindow}},
-		"1/1ms":            {{1, MinWindow}},
-		"1/1000us":         {{1, MinWindow}},
-		"1/1.5s":           {{1, 1500 * time.Millisecond}},
-		"10000000/1h":      {{MaxCount, hour}},
-		"007/1h":           {{7, hour}},
+		"100/30m":          {{Count: 100, Window: 30 * minute}},
+		"10/30m+3/1m":      {{Count: 10, Window: 30 * minute}, {Count: 3, Window: minute}},
+		" 10 / 30m + 3/1m": {{Count: 10, Window: 30 * minute}, {Count: 3, Window: minute}},
+		"5/minute":         {{Count: 5, Window: minute}},
+		"5/m":              {{Count: 5, Window: minute}},
+		"5/min":            {{Count: 5, Window: minute}},
+		"5/s":              {{Count: 5, Window: time.Second}},
+		"5/sec":            {{Count: 5, Window: time.Second}},
+		"5/second":         {{Count: 5, Window: time.Second}},
+		"5/h":              {{Count: 5, Window: hour}},
+		"5/hour":           {{Count: 5, Window: hour}},
+		"5/d":              {{Count: 5, Window: 24 * hour}},
+		"5/day":            {{Count: 5, Window: 24 * hour}},
+		"5/week":           {{Count: 5, Window: 7 * 24 * hour}},
+		"1000/1d":          {{Count: 1000, Window: 24 * hour}},
+		"0/1h":             {{Count: 0, Window: hour}},
+		"1/1h30m":          {{Count: 1, Window: 90 * minute}},
+		"1/1d12h":          {{Count: 1, Window: 36 * hour}},
+		"1/366d":           {{Count: 1, Window: MaxWindow}},
+		"1/8784h":          {{Count: 1, Window: MaxWindow}},
+		"1/1ms":            {{Count: 1, Window: MinWindow}},
+		"1/1000us":         {{Count: 1, Window: MinWindow}},
+		"1/1.5s":           {{Count: 1, Window: 1500 * time.Millisecond}},
+		"10000000/1h":      {{Count: MaxCount, Window: hour}},
+		"007/1h":           {{Count: 7, Window: hour}},
+
+		"log:10/30m":              {{Count: 10, Window: 30 * minute}},
+		"counter:10/30m":          {{Count: 10, Window: 30 * minute, Algorithm: SlidingCounter}},
+		"fixed:10/hour":           {{Count: 10, Window: hour, Algorithm: FixedWindow}},
+		"token:100/1h":            {{Count: 100, Window: hour, Algorithm: TokenBucket}},
+		"token:100/1h;burst=20":   {{Count: 100, Window: hour, Algorithm: TokenBucket, Burst: 20}},
+		"token:100/1h;burst=1":    {{Count: 100, Window: hour, Algorithm: TokenBucket, Burst: 1}},
+		"token:100/1h;burst=100":  {{Count: 100, Window: hour, Algorithm: TokenBucket}},
+		" token : 9/1h ; burst=2": {{Count: 9, Window: hour, Algorithm: TokenBucket, Burst: 2}},
+		"leaky:4/1m":              {{Count: 4, Window: minute, Algorithm: LeakyBucket}},
+		"inflight:8/5m":           {{Count: 8, Window: 5 * minute, Algorithm: InFlight}},
+		"fixed:0/1h":              {{Window: hour, Algorithm: FixedWindow}},
+		"leaky:1/1m + 5/1h":       {{Count: 5, Window: hour}, {Count: 1, Window: minute, Algorithm: LeakyBucket}},
+		"inflight:2/1m+fixed:3/1m+4/1m+token:5/1m+6/1h": {
+			{Count: 4, Window: minute}, {Count: 6, Window: hour}, {Count: 2, Window: minute, Algorithm: InFlight},
+			{Count: 3, Window: minute, Algorithm: FixedWindow}, {Count: 5, Window: minute, Algorithm: TokenBucket},
+		},
+		"fixed:1/1h+fixed:2/1d": {{Count: 1, Window: hour, Algorithm: FixedWindow}, {Count: 2, Window: day, Algorithm: FixedWindow}},
+		"1/1h+2/1h":             {{Count: 1, Window: hour}, {Count: 2, Window: hour}},
 	} {
 		got, err := ParseLimits(text)
 		if err != nil || !reflect.DeepEqual(got, want) {
@@ -84,6 +103,29 @@ func TestParseLimitsFaults(t *testing.T) {
 		"1/1h+":                     "not <count>/<window>",
 		"1/1h,2/1h":                 "duration",
 		"1/9999999999999999999999h": "duration",
+
+		"bucket:1/1h":                 "log, counter, fixed, token, leaky, inflight",
+		":1/1h":                       `""`,
+		"Fixed:1/1h":                  `"Fixed"`,
+		"fixed:token:1/1h":            "whole number",
+		"log:none":                    "<count>/<window>",
+		"fixed:":                      "<count>/<window>",
+		"fixed:10":                    "<count>/<window>",
+		"fixed:1/1us":                 "1ms",
+		"token:10/1h;":                "burst=<count>",
+		"token:10/1h;burst":           "burst=<count>",
+		"token:10/1h;size=3":          "burst=<count>",
+		"token:10/1h;burst=":          "whole number",
+		"token:10/1h;burst=-1":        "whole number",
+		"token:10/1h;burst=0":         "between 1 and the count, 10",
+		"token:10/1h;burst=11":        "between 1 and the count, 10",
+		"token:0/1h;burst=0":          "between 1 and the count",
+		"token:10/1h;burst=2;burst=3": "whole number",
+		"10/1h;burst=2":               "only a token limit",
+		"log:10/1h;burst=2":           "only a token limit",
+		"leaky:10/1h;burst=2":         "only a token limit",
+		"fixed:1/1h+fixed:2/60m":      "fixed limit with that window already",
+		"token:1/1h+5/1h+token:2/1h":  "token limit with that window already",
 	} {
 		limits, err := ParseLimits(text)
 		if err == nil {
@@ -101,6 +143,9 @@ func TestLimitsString(t *testing.T) {
 	for text, want := range map[string]string{
 		"none": "none", "100/30m": "100/30m", "5/minute": "5/1m", "1/90m": "1/1h30m", "1/36h": "1/1d12h", "1/week": "1/7d",
 		"10/30m+3/1m": "10/30m+3/1m", "1/90061001ms": "1/1d1h1m1s1ms", "0/1500ms": "0/1s500ms",
+		"log:5/1m": "5/1m", "counter:5/minute": "counter:5/1m", "fixed:5/week": "fixed:5/7d", "leaky:1/90s": "leaky:1/1m30s",
+		"inflight:2/1m": "inflight:2/1m", "token:9/1h;burst=3": "token:9/1h;burst=3", "token:9/1h;burst=9": "token:9/1h",
+		"fixed:1/1h+2/1h+leaky:3/1h": "2/1h+fixed:1/1h+leaky:3/1h",
 	} {
 		if got := parseLimits(t, text).String(); got != want {
 			t.Errorf("%q is written as %q, want %q", text, got, want)
@@ -142,7 +187,7 @@ func TestParseRulesFaults(t *testing.T) {
 		"a=1/1h,a=2/1h":        {"twice"},
 		"a=1/1h,b=x,c,a=2/1h":  {`"b=x"`, `"c"`, "twice"},
 		"a.b.c.d.e.f.g.h.i=1":  {"levels"},
-		"a=1/1h;b=1/1h":        {"window"},
+		"a=1/1h;b=1/1h":        {"burst="},
 		"a=1/1h,global.x=1/1s": nil,
 		"*.b=1/1h,a.*=1/1h":    nil,
 	} {
@@ -160,7 +205,10 @@ func TestParseRulesFaults(t *testing.T) {
 }
 
 func FuzzParseLimits(f *testing.F) {
-	for _, seed := range []string{"100/30m", "10/30m+3/1m", "5/minute", "0/1h", "none", "1/1d12h30m", "1/1.5s", "+", "1/", "/", "9999999/366d", "1/1h+none"} {
+	for _, seed := range []string{
+		"100/30m", "10/30m+3/1m", "5/minute", "0/1h", "none", "1/1d12h30m", "1/1.5s", "+", "1/", "/", "9999999/366d", "1/1h+none",
+		"log:1/1h", "counter:5/1m+fixed:6/1m", "token:100/1h;burst=20", "leaky:4/1m+3/1h", "inflight:2/30s", "token:1/1h;", "fixed:;burst=1",
+	} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -172,6 +220,9 @@ func FuzzParseLimits(f *testing.F) {
 			return
 		}
 		for _, limit := range limits {
+			if limit.Burst < 0 || limit.Burst > 0 && (limit.Algorithm != TokenBucket || limit.Burst >= limit.Count) {
+				t.Fatalf("%q: %+v has a burst that it cannot have", text, limit)
+			}
 			if limit.Count < 0 || limit.Count > MaxCount || limit.Window < MinWindow || limit.Window > MaxWindow || limit.Window%time.Millisecond != 0 {
 				t.Fatalf("%q: %+v is out of bounds", text, limit)
 			}
@@ -184,7 +235,10 @@ func FuzzParseLimits(f *testing.F) {
 }
 
 func FuzzParseRules(f *testing.F) {
-	for _, seed := range []string{"payments=40/30m,payments.*=5/10m,debug=1/1h,security=none", "*=1/1h", "global=1/1h", "a=1/1h,a=1/1h", "=", ",", "a.*.c=none", "a=1/1h+2/1d"} {
+	for _, seed := range []string{
+		"payments=40/30m,payments.*=5/10m,debug=1/1h,security=none", "*=1/1h", "global=1/1h", "a=1/1h,a=1/1h", "=", ",", "a.*.c=none", "a=1/1h+2/1d",
+		"a=fixed:1/1h+token:5/1m;burst=2,b=leaky:1/1s", "a=inflight:2/1m,a.*=counter:3/1h",
+	} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -195,7 +249,7 @@ func FuzzParseRules(f *testing.F) {
 		if len(faults) > 0 {
 			return
 		}
-		if _, err := NewTree(nil, nil, rules); err != nil {
+		if _, err := NewTree(Plan{Rules: rules}); err != nil {
 			t.Fatalf("%q: %v", text, err)
 		}
 		var written []string

@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 	"time"
@@ -84,11 +85,23 @@ func (r Request) identity() (record, stamp string) {
 	return r.ID, strconv.FormatInt(r.Message.stamp(), 10)
 }
 
+// messageName is unique for the stored message.
+func (r Request) messageName() string {
+	record, stamp := r.identity()
+	return record + "\n" + stamp
+}
+
 // Lease is the right to deliver an admitted event.
 type Lease struct {
 	Request
 	End int64 // microseconds of the limiter's clock; it also tells one holder from the next
+
+	tree, shadow *Tree // in which the event was judged; nil in doubt
+	slotless     bool  // of an event that was denied, and forwarded all the same
 }
+
+func (l Lease) treeOr(current *Tree) *Tree   { return cmp.Or(l.tree, current) }
+func (l Lease) shadowOr(current *Tree) *Tree { return cmp.Or(l.shadow, current) }
 
 // Verdict is what was decided about a request.
 type Verdict int
@@ -112,6 +125,16 @@ type Decision struct {
 	Limit   Limit         // Denied, NeverFits: that limit
 	Wait    time.Duration // Denied: until enough slots open; Leased: until the lease ends
 	Lease   Lease         // Admitted, Repeated, and denials that are forwarded
+	Shadow  ShadowDecision
+}
+
+// ShadowDecision is what the shadow limits say of an event that was judged. Its Verdict is 0 if there are none, or the
+// event was not judged anew.
+type ShadowDecision struct {
+	Verdict Verdict // Admitted, Denied or NeverFits
+	Node    Node
+	Limit   Limit
+	Wait    time.Duration
 }
 
 // Ruling answers a batch.
@@ -123,13 +146,16 @@ type Ruling struct {
 
 // Settings that both limiters share.
 type Settings struct {
-	Tree      *Tree
+	Tree      *Tree         // until others are adopted
+	Shadow    *Tree         // likewise; nil: none
 	Lease     time.Duration // how long a grant lasts unless it is renewed
 	Retention time.Duration // how long a delivered event, or one nobody delivers, is remembered
 	Forward   bool          // shadow mode: denied events are leased too, without taking slots
 }
 
-// tolerance is TOLERANCE of prelude.lua, nonceKept is NONCE_KEPT of decide.lua.
+func (s Settings) rules() *Ruleset { return &Ruleset{Tree: s.Tree, Shadow: s.Shadow} }
+
+// tolerance is TOLERANCE of prelude.lua, nonceKept is its NONCE_KEPT.
 const (
 	tolerance = time.Minute
 	nonceKept = 10 * time.Second

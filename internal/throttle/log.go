@@ -83,3 +83,87 @@ func (l *slidingLog) trim(upto int64) {
 	l.base = l.before(first)
 	l.entries = l.entries[first:]
 }
+
+// logMeter is lua/algorithms/log.lua in memory.
+type logMeter struct {
+	slidingLog
+	guaranteed map[string]*slidingLog // by the path of the guarantee
+}
+
+// fits is that of log.lua.
+func fits(limit Limit, cost, used, reserved, own int64) bool {
+	if cost <= own {
+		return used+cost <= limit.Count
+	}
+	return used+cost+reserved-own <= limit.Count
+}
+
+// fitsAfter tells whether the event's cost fits when everything taken up to `from` has left the window.
+func (m *logMeter) fitsAfter(e memoryEvent, limit Limit, from int64) bool {
+	upto := e.now + tolerance.Microseconds()
+	var reserved, own int64
+	for _, guarantee := range e.guarantees {
+		unused := guarantee.Slots
+		if log := m.guaranteed[guarantee.Path]; log != nil {
+			unused = max(0, unused-log.count(from, upto))
+		}
+		reserved += unused
+		if guarantee.Path == e.guarantee {
+			own = unused
+		}
+	}
+	if e.inShares && own > 0 && e.cost <= own {
+		return true // what others were let through above their share is not taken from it
+	}
+	return fits(limit, e.cost, m.count(from, upto), reserved, own)
+}
+
+func (m *logMeter) wait(e memoryEvent, limits []Limit) (int, int64) {
+	for i, limit := range limits {
+		window := limit.Window.Microseconds()
+		if m.fitsAfter(e, limit, e.now-window) {
+			continue
+		}
+		first := m.after(e.now - window)
+		if first == len(m.entries) {
+			continue // an instance's share of the limit is too small for it, but what fits the limit is let through
+		}
+		last := first + sort.Search(len(m.entries)-first-1, func(k int) bool { return m.fitsAfter(e, limit, m.entries[first+k].at) })
+		return i, m.entries[last].at + window - e.now
+	}
+	return 0, 0
+}
+
+func (m *logMeter) take(e memoryEvent, limits []Limit) {
+	horizon := e.now - Limits(limits).longestWindow().Microseconds()
+	m.trim(horizon)
+	m.add(e.now, e.cost)
+	if e.guarantee == "" || len(e.guarantees) == 0 {
+		return
+	}
+	if m.guaranteed == nil {
+		m.guaranteed = make(map[string]*slidingLog)
+	}
+	log := m.guaranteed[e.guarantee]
+	if log == nil {
+		log = &slidingLog{}
+		m.guaranteed[e.guarantee] = log
+	}
+	log.trim(horizon)
+	log.add(e.now, e.cost)
+}
+
+func (m *logMeter) giveBack(e memoryEvent, at int64, _ []Limit) {
+	m.remove(at, e.cost)
+	if log := m.guaranteed[e.guarantee]; log != nil {
+		log.remove(at, e.cost)
+	}
+}
+
+func (m *logMeter) used(now, _ int64, limit Limit) int64 {
+	return m.count(now-limit.Window.Microseconds(), now+tolerance.Microseconds())
+}
+
+func (m *logMeter) idle(now int64, limits []Limit) bool {
+	return m.after(now-Limits(limits).longestWindow().Microseconds()) == len(m.entries)
+}

@@ -3,6 +3,7 @@ package throttle
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"strings"
 	"sync"
@@ -62,16 +63,21 @@ func parseLimits(t fataler, text string) Limits {
 	return limits
 }
 
-func newTree(t fataler, global, category, rules string) *Tree {
+func newPlan(t fataler, global, category, rules string) Plan {
 	t.Helper()
-	var parsed []Rule
+	plan := Plan{Global: parseLimits(t, global), Category: parseLimits(t, category)}
 	if rules != "" {
 		var faults []error
-		if parsed, faults = ParseRules(rules); len(faults) > 0 {
+		if plan.Rules, faults = ParseRules(rules); len(faults) > 0 {
 			t.Fatal(faults)
 		}
 	}
-	tree, err := NewTree(parseLimits(t, global), parseLimits(t, category), parsed)
+	return plan
+}
+
+func newTree(t fataler, global, category, rules string) *Tree {
+	t.Helper()
+	tree, err := NewTree(newPlan(t, global, category, rules))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,13 +149,18 @@ func (c *fakeClock) advance(d time.Duration) { c.set(c.read().Add(d)) }
 // the two parts of TIME's reply.
 func withFakeTime(t testing.TB, r *Redis) *fakeClock {
 	t.Helper()
-	key := "{clock}:" + r.keys.root
-	for script, text := range map[**redis.Script]string{
-		&r.decide: lua.Decide, &r.finish: lua.Finish, &r.extend: lua.Extend, &r.refund: lua.Refund,
-		&r.restore: lua.Restore, &r.pause: lua.Pause, &r.usage: lua.Usage,
-	} {
-		*script = redis.NewScript(fakeTime(t, text, key))
+	key := "{clock}:" + r.keys.prefix
+	r.sources.script = func(script lua.Script, algorithms []string) string {
+		return withFakeTimeOnce(t, script, algorithms, key)
 	}
+	r.library = newLibrary(r.library.wanted, func() (string, string) {
+		genuine, source := lua.Library()
+		name := fmt.Sprintf("%s_%x", genuine, sha256.Sum256([]byte(key)))
+		return name, strings.ReplaceAll(fakeTime(t, source, key), genuine, name)
+	})
+	rules := *r.rules()
+	r.inUse.Store(nil)
+	r.Adopt(rules)
 	return newFakeClock(func(now time.Time) {
 		micros := now.UnixMicro()
 		_, err := r.client.TxPipelined(context.Background(), func(p redis.Pipeliner) error {
@@ -161,6 +172,20 @@ func withFakeTime(t testing.TB, r *Redis) *fakeClock {
 			t.Fatalf("set the clock of the scripts: %v", err)
 		}
 	})
+}
+
+// composed remembers sources: some tests make the same ones thousands of times.
+var composed sync.Map
+
+func withFakeTimeOnce(t testing.TB, script lua.Script, algorithms []string, key string) string {
+	t.Helper()
+	name := fmt.Sprint(script, algorithms, key)
+	if source, known := composed.Load(name); known {
+		return fmt.Sprint(source)
+	}
+	source := fakeTime(t, lua.Source(script, algorithms), key)
+	composed.Store(name, source)
+	return source
 }
 
 func fakeTime(t testing.TB, script, key string) string {

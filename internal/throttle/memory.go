@@ -2,6 +2,9 @@ package throttle
 
 import (
 	"context"
+	"maps"
+	"slices"
+	"sort"
 	"sync"
 	"time"
 )
@@ -14,16 +17,30 @@ type Memory struct {
 	share    func() int // instances among which each limit is divided; nil is one
 
 	mu      sync.Mutex
-	logs    map[string]*slidingLog // by path
+	rules   *Ruleset
+	inForce book
+	shadow  book
 	records map[string]*record
 	calls   []grantingCall // in the order of their times
-	sweepAt int            // number of records at which the forgotten ones are removed next
+	sweepAt int            // number of records and meters at which the forgotten ones are removed next
+}
+
+// book holds the meters of one set of limits.
+type book struct {
+	meters   map[string]*memoryMeter // by name
+	admitted map[string]int64        // shadow: message -> time of admission
+}
+
+type memoryMeter struct {
+	inMemory
+	limits []Limit // as they were used last
 }
 
 // record is what is remembered of an admitted event.
 type record struct {
 	stamp     int64
 	at        int64 // when its slots were taken; 0 if none were
+	timed     bool  // some meter needs that time
 	leaseEnd  int64 // of whoever delivers it; it counts if doneUntil is 0
 	doneUntil int64 // when it may be forgotten, once it is delivered
 }
@@ -34,7 +51,7 @@ type grantingCall struct {
 	nonce string
 }
 
-// minSweep is how many records and logs are kept before looking for forgotten ones is worth it.
+// minSweep is how many records and meters are kept before looking for forgotten ones is worth it.
 const minSweep = 1024
 
 // NewMemory makes a limiter without admissions. The share, asked at each decision, divides every limit; a limit above 0
@@ -47,31 +64,40 @@ func NewMemory(s Settings, clock func() time.Time, share func() int) *Memory {
 		settings: s,
 		clock:    clock,
 		share:    share,
-		logs:     make(map[string]*slidingLog),
+		rules:    s.rules(),
+		inForce:  book{meters: make(map[string]*memoryMeter)},
+		shadow:   book{meters: make(map[string]*memoryMeter), admitted: make(map[string]int64)},
 		records:  make(map[string]*record),
 		sweepAt:  minSweep,
 	}
 }
 
-// Decide implements [Limiter]. It never fails.
-func (m *Memory) Decide(_ context.Context, requests []Request) (Ruling, error) {
-	return m.decideBatch(newNonce(), requests), nil
+// Adopt puts other limits in force. What the old ones counted goes on to count where limits have the same place.
+func (m *Memory) Adopt(rules Ruleset) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.rules = &rules
+	clear(m.shadow.admitted) // by the shadow as it was
 }
 
-// decideBatch gives a repeated call, told by its nonce, the same answer.
+// Decide implements [Limiter]. It never fails.
+func (m *Memory) Decide(_ context.Context, requests []Request) (Ruling, error) {
+	return m.decideBatch("", requests), nil
+}
+
+// decideBatch gives a repeated call, told by its nonce, the same answer. Calls that are never repeated have none.
 func (m *Memory) decideBatch(nonce string, requests []Request) Ruling {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	batch := memoryBatch{
 		Memory:    m,
 		now:       m.now(),
-		share:     int64(max(1, m.share())),
 		lease:     m.settings.Lease.Microseconds(),
 		retention: m.settings.Retention.Microseconds(),
 		granted:   make(map[string]bool),
 	}
 	for _, call := range m.calls {
-		if call.nonce == nonce {
+		if nonce != "" && call.nonce == nonce && call.at > batch.now-nonceKept.Microseconds() {
 			batch.leaseGrantedBefore = call.at + batch.lease
 		}
 	}
@@ -82,6 +108,9 @@ func (m *Memory) decideBatch(nonce string, requests []Request) Ruling {
 	if batch.grants > 0 {
 		m.remember(batch.now, nonce)
 	}
+	if batch.shadowAdmitted {
+		maps.DeleteFunc(m.shadow.admitted, func(_ string, at int64) bool { return at <= batch.now-m.rules.shadowKept() })
+	}
 	return ruling
 }
 
@@ -89,29 +118,43 @@ func (m *Memory) decideBatch(nonce string, requests []Request) Ruling {
 func (m *Memory) now() int64 {
 	now := m.clock().UnixMicro()
 	upto := now + tolerance.Microseconds()
-	for _, call := range m.calls {
-		if call.at <= upto {
-			now = max(now, call.at+1)
-		}
+	if newest := m.newestCall(upto); newest > 0 {
+		now = max(now, newest+1)
 	}
 	return now
 }
 
-func (m *Memory) remember(now int64, nonce string) {
-	kept := m.calls[:0]
-	for _, call := range m.calls {
-		if call.nonce != nonce && call.at > now-nonceKept.Microseconds() && call.at <= now+tolerance.Microseconds() {
-			kept = append(kept, call)
+// newestCall is the time of the newest call up to a time, 0 if there is none.
+func (m *Memory) newestCall(upto int64) int64 {
+	for _, call := range slices.Backward(m.calls) {
+		if call.at <= upto {
+			return call.at
 		}
 	}
-	kept = append(kept, grantingCall{at: now, nonce: nonce})
-	m.calls = kept
+	return 0
+}
+
+func (m *Memory) remember(now int64, nonce string) {
+	upto := now + tolerance.Microseconds()
+	m.calls = slices.DeleteFunc(m.calls, func(call grantingCall) bool { return call.nonce == nonce || call.at > upto })
+	later := sort.Search(len(m.calls), func(i int) bool { return m.calls[i].at > now }) // a clock may have run ahead a little
+	m.calls = slices.Insert(m.calls, later, grantingCall{at: now, nonce: nonce})
 	m.sweep(now)
 }
 
-// sweep removes, from time to time, forgotten records and the logs of paths that admitted nothing within any window.
+// forgetCalls drops those that no answer depends on any more, but never the newest, above whose time the clock stays.
+func (m *Memory) forgetCalls(now int64) {
+	upto := now - nonceKept.Microseconds()
+	if newest := m.newestCall(now + tolerance.Microseconds()); newest > 0 {
+		upto = min(upto, newest)
+	}
+	kept := sort.Search(len(m.calls), func(i int) bool { return m.calls[i].at >= upto })
+	m.calls = m.calls[kept:]
+}
+
+// sweep removes, from time to time, forgotten records and the meters of paths that are idle.
 func (m *Memory) sweep(now int64) {
-	if len(m.records)+len(m.logs) < m.sweepAt {
+	if len(m.records)+len(m.inForce.meters)+len(m.shadow.meters) < m.sweepAt {
 		return
 	}
 	for name, r := range m.records {
@@ -119,35 +162,95 @@ func (m *Memory) sweep(now int64) {
 			delete(m.records, name)
 		}
 	}
-	horizon := now - m.settings.Tree.LongestWindow().Microseconds()
-	for path, log := range m.logs {
-		if log.after(horizon) == len(log.entries) {
-			delete(m.logs, path)
+	for _, b := range []book{m.inForce, m.shadow} {
+		for name, meter := range b.meters {
+			if meter.idle(now, meter.limits) {
+				delete(b.meters, name)
+			}
 		}
 	}
-	m.sweepAt = max(minSweep, 2*(len(m.records)+len(m.logs)))
+	m.sweepAt = max(minSweep, 2*(len(m.records)+len(m.inForce.meters)+len(m.shadow.meters)))
 }
 
 func (m *Memory) remembered(r *record, now int64) bool {
 	return r.doneUntil > now || r.doneUntil == 0 && r.leaseEnd > now-m.settings.Retention.Microseconds()
 }
 
-func (m *Memory) log(path string) *slidingLog {
-	log := m.logs[path]
-	if log == nil {
-		log = &slidingLog{}
-		m.logs[path] = log
+// of is the state of a meter, an unused one if it has none yet.
+func (b *book) of(m meter) *memoryMeter {
+	state := b.meters[m.name]
+	if state == nil {
+		state = &memoryMeter{inMemory: algorithms[m.algorithm].inMemory()}
 	}
-	return log
+	state.limits = m.limits
+	return state
+}
+
+func (b *book) take(m meter, e memoryEvent) {
+	state := b.of(m)
+	state.take(m.sees(e), m.limits)
+	b.meters[m.name] = state
+}
+
+// event is an event of a category in this call.
+func (m *Memory) event(now int64, r *route, tree *Tree, request Request) memoryEvent {
+	e := memoryEvent{
+		now: now, lease: m.settings.Lease.Microseconds(), cost: int64(request.Cost), guarantee: r.guarantee,
+	}
+	if r.follows {
+		e.message = request.messageName()
+	}
+	by := m.divisor()
+	e.inShares = by > 1
+	for _, guarantee := range tree.guarantees {
+		share := max(guarantee.Slots/by, 1)
+		if guarantee.Path == e.guarantee {
+			share = max(share, min(e.cost, guarantee.Slots))
+		}
+		guarantee.Slots = share
+		e.guarantees = append(e.guarantees, guarantee)
+	}
+	return e
+}
+
+func (m *Memory) divisor() int64 { return int64(max(1, m.share())) }
+
+// divided is this instance's share of a meter's limits, but never less than one event needs that fits the limit. Of a limit
+// with guarantees, what belongs to nobody is divided, and the shares of the guarantees come on top.
+func (m *Memory) divided(of meter, e memoryEvent, tree *Tree) []Limit {
+	by := m.divisor()
+	if by == 1 {
+		return of.limits
+	}
+	guaranteed, shares := int64(0), int64(0)
+	if of.guaranteed() {
+		for i, guarantee := range tree.guarantees {
+			guaranteed += guarantee.Slots
+			shares += e.guarantees[i].Slots
+		}
+	}
+	divided := make([]Limit, len(of.limits))
+	for i, limit := range of.limits {
+		divided[i] = limit
+		if limit.Algorithm == TokenBucket {
+			divided[i].Burst = max(limit.capacity()/by, e.cost)
+		}
+		divided[i].Count = shares
+		if free := limit.Count - guaranteed; free > 0 {
+			divided[i].Count += max(free/by, min(e.cost, free))
+		}
+	}
+	return divided
 }
 
 // memoryBatch is one call of Decide.
 type memoryBatch struct {
 	*Memory
-	now, share, lease, retention int64
-	leaseGrantedBefore           int64           // the end of the leases that this very call granted before
-	granted                      map[string]bool // records whose lease this call has given away
-	grants                       int             // how many of them did not have it before
+	now, lease, retention int64
+	leaseGrantedBefore    int64           // the end of the leases that this very call granted before
+	granted               map[string]bool // records whose lease this call has given away
+	shadowAdmitted        bool            // the shadow admitted something new
+	grants                int             // how many of them did not have it before
 }
 
 func (b *memoryBatch) decide(request Request) Decision {
@@ -167,78 +270,116 @@ func (b *memoryBatch) decide(request Request) Decision {
 		return Decision{Verdict: Leased, Wait: b.settings.Lease}
 	case known.leaseEnd == b.leaseGrantedBefore:
 		b.granted[name] = true
-		return Decision{Verdict: Admitted, Lease: Lease{Request: request, End: known.leaseEnd}}
+		return Decision{Verdict: Admitted, Lease: b.newLease(request, known.leaseEnd)}
 	case known.leaseEnd > b.now:
 		return Decision{Verdict: Leased, Wait: time.Duration(known.leaseEnd-b.now) * time.Microsecond}
 	case request.Cost == 0:
 		return Decision{Verdict: Unknown}
 	default:
+		if wait := b.resume(b.rules.Tree, request, b.now, b.lease); wait > 0 {
+			return Decision{Verdict: Leased, Wait: time.Duration(wait) * time.Microsecond}
+		}
 		known.leaseEnd = b.now + b.lease
 		b.granted[name] = true
 		b.grants++
-		return Decision{Verdict: Repeated, Lease: Lease{Request: request, End: known.leaseEnd}}
+		return Decision{Verdict: Repeated, Lease: b.newLease(request, known.leaseEnd)}
 	}
+}
+
+func (b *memoryBatch) newLease(request Request, end int64) Lease {
+	return Lease{Request: request, End: end, tree: b.rules.Tree, shadow: b.rules.Shadow}
 }
 
 func (b *memoryBatch) judge(request Request, name string, stamp int64) Decision {
 	if request.Cost == 0 {
 		return Decision{Verdict: Unknown}
 	}
-	path := b.settings.Tree.Path(request.Category)
-	decision := b.denial(path, int64(request.Cost))
+	decision := b.charge(&b.inForce, b.rules.Tree, request)
 	at := int64(0)
 	if decision.Verdict == Admitted {
 		at = b.now
-		b.charge(path, at, int64(request.Cost))
+	}
+	if b.rules.Shadow != nil {
+		decision.Shadow = b.judgeInShadow(request)
 	}
 	if decision.Verdict == Admitted || b.settings.Forward {
-		decision.Lease = Lease{Request: request, End: b.now + b.lease}
-		b.records[name] = &record{stamp: stamp, at: at, leaseEnd: decision.Lease.End}
+		decision.Lease = b.newLease(request, b.now+b.lease)
+		decision.Lease.slotless = decision.Verdict != Admitted
+		b.records[name] = &record{
+			stamp: stamp, at: at, timed: at != 0 && b.rules.Tree.route(request.Category).timed, leaseEnd: decision.Lease.End,
+		}
 		b.granted[name] = true
 		b.grants++
 	}
 	return decision
 }
 
-// denial tells the first limit from the root down that denies.
-func (b *memoryBatch) denial(path []Node, cost int64) Decision {
-	for _, node := range path {
-		for _, limit := range node.Limits {
-			if cost > limit.Count {
-				return Decision{Verdict: NeverFits, Node: node, Limit: limit}
+// judgeInShadow tells what the shadow says. An event that it has admitted takes no second slot.
+func (b *memoryBatch) judgeInShadow(request Request) ShadowDecision {
+	name := request.messageName()
+	if at, known := b.shadow.admitted[name]; known && at > b.now-b.rules.shadowKept() {
+		return ShadowDecision{Verdict: Admitted}
+	}
+	d := b.charge(&b.shadow, b.rules.Shadow, request)
+	if d.Verdict == Admitted {
+		b.shadow.admitted[name] = b.now
+		b.shadowAdmitted = true
+	}
+	return ShadowDecision{Verdict: d.Verdict, Node: d.Node, Limit: d.Limit, Wait: d.Wait}
+}
+
+// charge takes an event's slots at all meters of its path, or tells the first limit from the root down that denies.
+func (b *memoryBatch) charge(set *book, tree *Tree, request Request) Decision {
+	r := tree.route(request.Category)
+	e := b.event(b.now, r, tree, request)
+	for _, m := range r.meters {
+		for _, limit := range m.limits {
+			if tree.neverFits(m, limit, r.guarantee, e.cost) {
+				return Decision{Verdict: NeverFits, Node: m.node, Limit: limit}
 			}
 		}
 	}
-	for _, node := range path {
-		log := b.logs[node.Path]
-		if log == nil {
-			continue
+	for _, m := range r.meters {
+		if full, wait := set.of(m).wait(m.sees(e), b.divided(m, e, tree)); wait > 0 {
+			return Decision{Verdict: Denied, Node: m.node, Limit: m.limits[full], Wait: time.Duration(wait) * time.Microsecond}
 		}
-		for _, limit := range node.Limits {
-			from := b.now - limit.Window.Microseconds()
-			used := log.count(from, b.now+tolerance.Microseconds())
-			leaving := cost - (b.divided(limit, cost) - used) // slots that must leave the window first
-			if leaving <= 0 {
-				continue
-			}
-			opens := log.time(from, leaving) + limit.Window.Microseconds()
-			return Decision{Verdict: Denied, Node: node, Limit: limit, Wait: time.Duration(opens-b.now) * time.Microsecond}
-		}
+	}
+	for _, m := range r.meters {
+		set.take(m, e)
 	}
 	return Decision{Verdict: Admitted}
 }
 
-// divided is this instance's share of a limit, but never less than one event needs that fits the limit.
-func (b *memoryBatch) divided(limit Limit, cost int64) int64 {
-	return max(limit.Count/b.share, cost)
-}
-
-func (m *Memory) charge(path []Node, at, cost int64) {
-	for _, node := range path {
-		log := m.log(node.Path)
-		log.trim(at - node.Limits.longestWindow().Microseconds())
-		log.add(at, cost)
+// resume renews the slots that follow a delivery which goes on, and takes those again that it has lost; or tells how long it
+// has to wait for them. A limit that has become too small for it does not keep it for ever.
+func (m *Memory) resume(judged *Tree, request Request, now, lease int64) (wait int64) {
+	tree := m.rules.Tree
+	e := m.event(now, tree.route(request.Category), tree, request)
+	e.lease = lease
+	e.message = request.messageName()
+	var held, lost []meter
+	for _, following := range tree.following(judged, request.Category) {
+		state := m.inForce.of(following)
+		f, follows := state.inMemory.(follower)
+		if !follows || e.cost > following.limits[0].Count {
+			continue
+		}
+		if f.holds(e) {
+			held = append(held, following)
+			continue
+		}
+		if _, wait := state.wait(e, m.divided(following, e, tree)); wait > 0 {
+			return wait
+		}
+		lost = append(lost, following)
 	}
+	for _, following := range held {
+		m.inForce.take(following, e)
+	}
+	for _, following := range lost {
+		m.inForce.take(following, e)
+	}
+	return 0
 }
 
 // Follow records admissions that another limiter made now, so that this one's count does not start at zero.
@@ -247,17 +388,38 @@ func (m *Memory) Follow(requests []Request) (at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, request := range requests {
-		m.charge(m.settings.Tree.Path(request.Category), at.UnixMicro(), int64(request.Cost))
+		r := m.rules.Tree.route(request.Category)
+		for _, meter := range r.meters {
+			m.inForce.take(meter, m.event(at.UnixMicro(), r, m.rules.Tree, request))
+		}
 	}
 	m.sweep(at.UnixMicro())
 	return at
 }
 
 // Unfollow takes back what Follow recorded at a time.
-func (m *Memory) Unfollow(request Request, at time.Time) {
+func (m *Memory) Unfollow(lease Lease, at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.discharge(request, at.UnixMicro())
+	m.giveBack(&m.inForce, lease.treeOr(m.rules.Tree), lease.Request, at.UnixMicro(), (*route).all)
+}
+
+// Ended takes note that a delivery has ended that Follow recorded.
+func (m *Memory) Ended(lease Lease) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.giveBack(&m.inForce, lease.treeOr(m.rules.Tree), lease.Request, 0, (*route).following)
+}
+
+// giveBack returns an event's slots, at all meters of its path or some.
+func (m *Memory) giveBack(set *book, tree *Tree, request Request, at int64, which func(*route) []meter) {
+	r := tree.route(request.Category)
+	for _, meter := range which(r) {
+		if state := set.meters[meter.name]; state != nil {
+			e := m.event(m.now(), r, tree, request)
+			state.giveBack(meter.sees(e), at, meter.limits)
+		}
+	}
 }
 
 // Finish implements [Limiter]. It never fails.
@@ -265,6 +427,7 @@ func (m *Memory) Finish(_ context.Context, leases []Lease) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.now()
+	m.forgetCalls(now)
 	for _, lease := range leases {
 		name := lease.record()
 		r := m.records[name]
@@ -274,6 +437,7 @@ func (m *Memory) Finish(_ context.Context, leases []Lease) error {
 		}
 		r.stamp = lease.Message.stamp()
 		r.doneUntil = now + m.settings.Retention.Microseconds()
+		m.endDelivery(lease)
 	}
 	return nil
 }
@@ -289,12 +453,49 @@ func (m *Memory) Extend(_ context.Context, leases []Lease, d time.Duration) ([]L
 		r := m.records[lease.record()]
 		known := lease.End
 		lease.End = 0
-		if r != nil && r.doneUntil == 0 && (r.leaseEnd == known || r.leaseEnd > known && known > now) {
+		held := r != nil && r.doneUntil == 0 && (r.leaseEnd == known || r.leaseEnd > known && known > now)
+		if held && m.goesOn(lease, now, d) {
 			r.leaseEnd, lease.End = end, end
 		}
 		extended[i] = lease
 	}
 	return extended, nil
+}
+
+// endDelivery returns the slots that follow a delivery.
+func (m *Memory) endDelivery(lease Lease) {
+	if !lease.slotless {
+		m.giveBack(&m.inForce, lease.treeOr(m.rules.Tree), lease.Request, 0, (*route).following)
+	}
+	if shadow := lease.shadowOr(m.rules.Shadow); shadow != nil {
+		m.giveBack(&m.shadow, shadow, lease.Request, 0, (*route).following)
+	}
+}
+
+// goesOn keeps the slots that follow a delivery as long as its lease, or returns them if that is ended. False: others have
+// the slots that it has lost.
+func (m *Memory) goesOn(lease Lease, now int64, d time.Duration) bool {
+	if d == 0 {
+		m.endDelivery(lease)
+		return true
+	}
+	if !lease.slotless && m.resume(lease.treeOr(m.rules.Tree), lease.Request, now, d.Microseconds()) > 0 {
+		return false
+	}
+	shadow := m.rules.Shadow
+	if shadow == nil {
+		return true
+	}
+	e := m.event(now, shadow.route(lease.Category), shadow, lease.Request)
+	e.lease = d.Microseconds()
+	for _, following := range shadow.following(lease.shadowOr(shadow), lease.Category) {
+		if state := m.shadow.meters[following.name]; state != nil {
+			if f, follows := state.inMemory.(follower); follows {
+				f.extend(e, following.limits)
+			}
+		}
+	}
+	return true
 }
 
 // held is the record of a lease that is still its holder's, or nil.
@@ -317,18 +518,24 @@ func (m *Memory) Refund(_ context.Context, leases []Lease) ([]bool, error) {
 			continue
 		}
 		returned[i] = true
+		m.forgetCalls(m.now())
 		delete(m.records, lease.record())
-		m.discharge(lease.Request, r.at)
-	}
-	return returned, nil
-}
-
-func (m *Memory) discharge(request Request, at int64) {
-	for _, node := range m.settings.Tree.Path(request.Category) {
-		if log := m.logs[node.Path]; log != nil {
-			log.remove(at, int64(request.Cost))
+		which := (*route).all
+		if !r.timed {
+			which = (*route).untimed
+		}
+		if !lease.slotless {
+			m.giveBack(&m.inForce, lease.treeOr(m.rules.Tree), lease.Request, r.at, which)
+		}
+		name := lease.messageName()
+		if at, known := m.shadow.admitted[name]; known {
+			delete(m.shadow.admitted, name)
+			if shadow := lease.shadowOr(m.rules.Shadow); shadow != nil {
+				m.giveBack(&m.shadow, shadow, lease.Request, at, (*route).all)
+			}
 		}
 	}
+	return returned, nil
 }
 
 // Usage tells how many slots are taken now, for each limit of each node.
@@ -338,10 +545,9 @@ func (m *Memory) Usage(nodes []Node) [][]int64 {
 	now := m.now()
 	used := make([][]int64, len(nodes))
 	for i, node := range nodes {
-		used[i] = make([]int64, len(node.Limits))
-		for l, limit := range node.Limits {
-			if log := m.logs[node.Path]; log != nil {
-				used[i][l] = log.count(now-limit.Window.Microseconds(), now+tolerance.Microseconds())
+		for _, meter := range metersOf(node) {
+			for _, limit := range meter.limits {
+				used[i] = append(used[i], m.inForce.of(meter).used(now, m.settings.Lease.Microseconds(), limit))
 			}
 		}
 	}

@@ -17,14 +17,16 @@ func TestMemoryIsBoundedByWhatItAdmits(t *testing.T) {
 		for i := range requests {
 			requests[i] = request(fmt.Sprint(round, "-", i), fmt.Sprintf("c%d-%d", round, i))
 		}
-		if _, err := m.Decide(t.Context(), requests); err != nil {
+		ruling, err := m.Decide(t.Context(), requests)
+		if err != nil {
 			t.Fatal(err)
 		}
+		_ = m.Finish(t.Context(), leasesOf(ruling.Decisions[:1]))
 		m.Follow(requests[:1])
 		clock.advance(time.Minute)
 	}
-	if n := len(m.records) + len(m.logs); n > 2*minSweep {
-		t.Errorf("%d records and %d logs are kept of 200 a minute", len(m.records), len(m.logs))
+	if n := len(m.records) + len(m.inForce.meters); n > 2*minSweep {
+		t.Errorf("%d records and %d meters are kept of 200 a minute", len(m.records), len(m.inForce.meters))
 	}
 	if n := len(m.calls); n > 2 {
 		t.Errorf("%d calls are kept of one a minute", n)
@@ -39,8 +41,8 @@ func TestMemoryDeniedPathsLeaveNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if len(m.records) != 1 || len(m.logs) != 2 {
-		t.Errorf("%d records and %d logs are kept of one admission", len(m.records), len(m.logs))
+	if len(m.records) != 1 || len(m.inForce.meters) != 2 {
+		t.Errorf("%d records and %d meters are kept of one admission", len(m.records), len(m.inForce.meters))
 	}
 }
 
@@ -65,9 +67,9 @@ func TestMemoryFollow(t *testing.T) {
 	if err != nil || ruling.Decisions[0].Verdict != Admitted || ruling.Decisions[1].Verdict != Denied {
 		t.Fatalf("%+v, %v", ruling, err)
 	}
-	m.Unfollow(request("2", "a").withCost(3), at)
+	m.Unfollow(Lease{Request: request("2", "a").withCost(3)}, at)
 	used(2)
-	m.Unfollow(request("3", "a").withCost(100), at)
+	m.Unfollow(Lease{Request: request("3", "a").withCost(100)}, at)
 	used(1)
 	clock.advance(time.Hour)
 	used(0)

@@ -1,13 +1,16 @@
 package throttle
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,47 +21,60 @@ import (
 )
 
 // TestModel drives the scripts and the in-memory limiter with the same calls, and compares all they say after every step.
+// Its parts run side by side, each with a server of its own.
 func TestModel(t *testing.T) {
 	t.Parallel()
-	server := servertest.StartRedis(t)
-	client := newClient(t, redis.Options{Addr: server.Addr})
-	rapid.Check(t, func(rt *rapid.T) {
-		if err := client.FlushDB(context.Background()).Err(); err != nil {
-			rt.Fatal(err)
-		}
-		m := newModel(t, rt, client)
-		rt.Repeat(map[string]func(*rapid.T){
-			"":                  m.compareUsage,
-			"decide":            m.decide,
-			"decide again":      m.decide, // twice as often as the others
-			"decide and decide": m.decide,
-			"repeat a call":     m.repeat,
-			"finish":            m.finish,
-			"finish unasked":    m.finishUnasked,
-			"extend":            m.extend,
-			"refund":            m.refund,
-			"wait":              m.wait,
-			"wait for a slot":   m.waitForSlot,
-			"clock steps":       m.stepClock,
+	for part := range 2 {
+		t.Run(fmt.Sprint("part ", part+1), func(t *testing.T) {
+			t.Parallel()
+			server := servertest.StartRedis(t)
+			client, other := newClient(t, redis.Options{Addr: server.Addr}), newClient(t, redis.Options{Addr: server.Addr})
+			rapid.Check(t, func(rt *rapid.T) {
+				if err := client.FlushDB(context.Background()).Err(); err != nil {
+					rt.Fatal(err)
+				}
+				m := newModel(t, rt, client, other)
+				rt.Repeat(map[string]func(*rapid.T){
+					"":                  m.compare,
+					"decide":            m.decide,
+					"decide again":      m.decide, // more often than the others
+					"decide and decide": m.decide,
+					"two at once":       m.decideAtOnce,
+					"repeat a call":     m.repeat,
+					"finish":            m.finish,
+					"finish unasked":    m.finishUnasked,
+					"extend":            m.extend,
+					"refund":            m.refund,
+					"wait":              m.wait,
+					"wait for a slot":   m.waitForSlot,
+					"clock steps":       m.stepClock,
+					"change the limits": m.changeLimits,
+				})
+			})
 		})
-	})
+	}
 }
 
 // model holds both limiters and what the test knows of them.
 type model struct {
 	redis      *Redis
+	other      *Redis // another instance of the deployment
+	behind     bool   // it has not adopted the limits that are in force
 	memory     *Memory
 	clock      *fakeClock // of both
 	settings   Settings
 	categories []string
 	nodes      []Node
 
-	ticks    time.Duration // makes every time of the clock a new one
-	events   map[string]Request
-	leases   []heldLease
-	admitted map[string]int    // by record and stamp: how often it took slots that it did not give back
-	taken    map[string]*taken // likewise by record and stamp
-	lastCall struct {
+	guarantees []Guarantee
+	revision   uint64
+	wentBack   bool          // the clock
+	ticks      time.Duration // makes every time of the clock a new one
+	events     map[string]Request
+	leases     []heldLease
+	admitted   map[string]int    // by record and stamp: how often it took slots that it did not give back
+	taken      map[string]*taken // likewise by record and stamp
+	lastCall   struct {
 		nonce    string
 		requests []Request
 	}
@@ -77,33 +93,45 @@ type taken struct {
 	left bool // a call found that they have left a window
 }
 
-func newModel(t *testing.T, rt *rapid.T, client *redis.Client) *model {
+func newModel(t *testing.T, rt *rapid.T, client, other *redis.Client) *model {
 	m := &model{
 		events:   make(map[string]Request),
 		admitted: make(map[string]int),
 		taken:    make(map[string]*taken),
 		settings: Settings{
-			Tree:      drawTree(rt),
 			Lease:     rapid.SampledFrom([]time.Duration{time.Second, 30 * time.Second, 5 * time.Minute}).Draw(rt, "lease"),
 			Retention: rapid.SampledFrom([]time.Duration{time.Minute, 10 * time.Minute, 3 * time.Hour}).Draw(rt, "retention"),
 			Forward:   rapid.IntRange(0, 4).Draw(rt, "forward") == 4,
 		},
 	}
+	m.settings.Tree = drawTree(rt, &m.guarantees)
+	if rapid.Bool().Draw(rt, "has a shadow") {
+		m.settings.Shadow = drawTree(rt, &m.guarantees)
+	}
 	m.redis = newRedis(client, "model", m.settings)
 	m.clock = withFakeTime(t, m.redis)
+	m.other = newRedis(other, "model", m.settings)
+	m.other.sources = m.redis.sources
+	m.other.inUse.Store(nil)
+	m.other.Adopt(*m.redis.rules())
 	m.memory = NewMemory(m.settings, m.clock.read, nil)
 	m.memory.sweepAt = math.MaxInt // see forget
 	m.categories = rapid.SliceOfNDistinct(rapid.Custom(drawCategory), 1, 6, rapid.ID[string]).Draw(rt, "categories")
+	m.listNodes()
+	return m
+}
+
+func (m *model) listNodes() {
 	nodes := make(map[string]Node)
 	for _, category := range m.categories {
 		for _, node := range m.settings.Tree.Path(category) {
 			nodes[node.Path] = node
 		}
 	}
+	m.nodes = nil
 	for _, path := range slices.Sorted(maps.Keys(nodes)) {
 		m.nodes = append(m.nodes, nodes[path])
 	}
-	return m
 }
 
 func drawCategory(rt *rapid.T) string {
@@ -114,17 +142,51 @@ func drawCategory(rt *rapid.T) string {
 func drawLimits(rt *rapid.T) string {
 	limit := rapid.Custom(func(rt *rapid.T) string {
 		count := rapid.SampledFrom([]int{0, 1, 2, 3, 5, 8, 13}).Draw(rt, "count")
+		count = max(count, 1-rapid.IntRange(0, 4).Draw(rt, "blocked")/4)
 		window := rapid.SampledFrom([]string{"1ms", "1s", "20s", "1m", "7m", "1h"}).Draw(rt, "window")
-		return fmt.Sprintf("%d/%s", max(count, 1-rapid.IntRange(0, 4).Draw(rt, "blocked")/4), window)
+		// Half of the limits are logs: they alone may stand beside others of their window.
+		algorithm := rapid.SampledFrom([]string{"log", "log", "log", "log", "log", "counter", "fixed", "token", "leaky", "inflight"}).Draw(rt, "algorithm")
+		text := fmt.Sprintf("%s:%d/%s", algorithm, count, window)
+		if algorithm == "token" && count > 1 {
+			text += fmt.Sprintf(";burst=%d", rapid.IntRange(1, count).Draw(rt, "burst"))
+		}
+		return text
 	})
-	limits := rapid.SliceOfN(limit, 0, 2).Draw(rt, "limits")
+	distinct := func(text string) string {
+		kind, rest, _ := strings.Cut(text, ":")
+		_, window, _ := strings.Cut(rest, "/")
+		window, _, _ = strings.Cut(window, ";")
+		return kind + window
+	}
+	limits := rapid.SliceOfNDistinct(limit, 0, 3, distinct).Draw(rt, "limits")
 	if len(limits) == 0 {
 		return "none"
 	}
 	return strings.Join(limits, "+")
 }
 
-func drawTree(rt *rapid.T) *Tree {
+// drawGuarantees draws some that the global limits can keep.
+func drawGuarantees(rt *rapid.T, global Limits) []Guarantee {
+	left := int64(-1)
+	for _, limit := range global {
+		if limit.Algorithm == SlidingLog && (left < 0 || limit.Count < left) {
+			left = limit.Count
+		}
+	}
+	var guarantees []Guarantee
+	for _, path := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a", "b", "a.a", "a.b", "b.a.b"}), 0, 3, rapid.ID[string]).Draw(rt, "guarantees") {
+		if left < 1 {
+			break
+		}
+		slots := rapid.Int64Range(1, left).Draw(rt, "slots")
+		left -= slots
+		guarantees = append(guarantees, Guarantee{Path: path, Slots: slots})
+	}
+	return guarantees
+}
+
+// drawTree draws limits that can keep the guarantees, which never change while workers run; nil draws those too.
+func drawTree(rt *rapid.T, guarantees *[]Guarantee) *Tree {
 	limits := rapid.Custom(drawLimits)
 	pattern := rapid.Custom(func(rt *rapid.T) string {
 		tokens := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "*"}), 1, 8).Draw(rt, "pattern")
@@ -134,9 +196,41 @@ func drawTree(rt *rapid.T) *Tree {
 	for _, p := range rapid.SliceOfNDistinct(pattern, 0, 8, rapid.ID[string]).Draw(rt, "patterns") {
 		rules = append(rules, p+"="+limits.Draw(rt, "rule"))
 	}
-	tree := newTree(rt, limits.Draw(rt, "global"), limits.Draw(rt, "category"), strings.Join(rules, ","))
-	rt.Logf("limits:\n%s", tree)
+	plan := newPlan(rt, limits.Draw(rt, "global"), limits.Draw(rt, "category"), strings.Join(rules, ","))
+	if *guarantees == nil {
+		*guarantees = append([]Guarantee{}, drawGuarantees(rt, plan.Global)...)
+	}
+	plan.Guarantees = *guarantees
+	if CheckGuarantees(plan.Global, plan.Guarantees) != nil {
+		plan.Global = parseLimits(rt, "13/1m+fixed:5/1s")
+	}
+	tree, err := NewTree(plan)
+	if err != nil {
+		rt.Fatal(err)
+	}
+	rt.Logf("limits:\n%sguarantees: %v", tree, plan.Guarantees)
 	return tree
+}
+
+// changeLimits puts other limits in force for both.
+func (m *model) changeLimits(rt *rapid.T) {
+	m.settings.Tree, m.settings.Shadow = drawTree(rt, &m.guarantees), nil
+	if rapid.Bool().Draw(rt, "has a shadow") {
+		m.settings.Shadow = drawTree(rt, &m.guarantees)
+		// An event that the shadow judges anew, since its limits have changed, may still hold slots there that follow its
+		// delivery: the in-memory limiter sees at once that they are the same, the script in its next call.
+		if slices.Contains((&Ruleset{Tree: m.settings.Shadow}).algorithms(), InFlight.String()) {
+			m.settings.Shadow = nil
+		}
+	}
+	m.revision++
+	rules := Ruleset{Tree: m.settings.Tree, Shadow: m.settings.Shadow, Generation: 1, Revision: m.revision}
+	m.redis.Adopt(rules)
+	if m.behind = rapid.Bool().Draw(rt, "the other is behind"); !m.behind {
+		m.other.Adopt(rules)
+	}
+	m.memory.Adopt(rules)
+	m.listNodes()
 }
 
 // drawRequest makes an event, in one of three stored messages, or finds the one that was made before. A producer's
@@ -166,6 +260,11 @@ func (m *model) drawRequest(rt *rapid.T) Request {
 func stampedRecord(r Request) string { return fmt.Sprintf("%s@%d", r.ID, r.Message.stamp()) }
 
 func (m *model) decide(rt *rapid.T) {
+	m.lastCall.nonce, m.lastCall.requests = newNonce(), m.drawRequests(rt)
+	m.call(rt)
+}
+
+func (m *model) drawRequests(rt *rapid.T) []Request {
 	var requests []Request
 	for range rapid.IntRange(1, 8).Draw(rt, "events") {
 		request := m.drawRequest(rt)
@@ -174,8 +273,61 @@ func (m *model) decide(rt *rapid.T) {
 			requests = append(requests, request)
 		}
 	}
-	m.lastCall.nonce, m.lastCall.requests = newNonce(), requests
-	m.call(rt)
+	return requests
+}
+
+// decideAtOnce has both instances ask at once. Each call that grants something has a time of its own, so that the times
+// tell their order; of two at one time, the one that granted nothing came first, or the order does not matter. An instance
+// that is behind is turned away as soon as the other has asked.
+func (m *model) decideAtOnce(rt *rapid.T) {
+	if m.behind {
+		m.decide(rt)
+		if _, err := m.other.Decide(context.Background(), m.drawRequests(rt)); !errors.Is(err, ErrStale) {
+			rt.Fatalf("a call with older limits: %v", err)
+		}
+		m.other.Adopt(*m.redis.rules())
+		m.behind = false
+		return
+	}
+	// What the shadow admits has no time of its own, and at the edge of the tolerance for a clock that went back, calls do
+	// not have one either.
+	if m.settings.Shadow != nil || m.wentBack {
+		rt.Skip("the order could not be told")
+	}
+	type call struct {
+		limiter  *Redis
+		nonce    string
+		requests []Request
+		ruling   Ruling
+		err      error
+	}
+	calls := []*call{
+		{limiter: m.redis, nonce: newNonce(), requests: m.drawRequests(rt)},
+		{limiter: m.other, nonce: newNonce(), requests: m.drawRequests(rt)},
+	}
+	m.clock.advance(time.Microsecond)
+	var asking sync.WaitGroup
+	for _, c := range calls {
+		asking.Go(func() { c.ruling, c.err = c.limiter.decideBatch(context.Background(), c.nonce, c.requests) })
+	}
+	asking.Wait()
+	granted := func(c *call) int {
+		if slices.ContainsFunc(c.ruling.Decisions, func(d Decision) bool { return d.Lease.ID != "" }) {
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(calls, func(a, b *call) int {
+		return cmp.Or(cmp.Compare(a.ruling.At, b.ruling.At), cmp.Compare(granted(a), granted(b)))
+	})
+	for _, c := range calls {
+		if c.err != nil {
+			rt.Fatal(c.err)
+		}
+		m.lastCall.nonce, m.lastCall.requests = c.nonce, c.requests
+		m.check(rt, c.ruling, m.memory.decideBatch(c.nonce, c.requests))
+	}
+	m.clock.advance(time.Microsecond) // the second call has had a time of its own
 }
 
 // forgotten tells that a message has taken slots, and that the limiter does not know it any more.
@@ -201,7 +353,12 @@ func (m *model) call(rt *rapid.T) {
 	if err != nil {
 		rt.Fatal(err)
 	}
-	want := m.memory.decideBatch(nonce, requests)
+	m.check(rt, got, m.memory.decideBatch(nonce, requests))
+}
+
+// check compares what the last call was answered with what it is answered in memory.
+func (m *model) check(rt *rapid.T, got, want Ruling) {
+	requests := m.lastCall.requests
 	if got.At != want.At {
 		rt.Fatalf("decided at %d, in memory at %d", got.At, want.At)
 	}
@@ -213,7 +370,6 @@ func (m *model) call(rt *rapid.T) {
 	for _, held := range m.leases {
 		held.left = held.left || got.At <= held.at-tolerance.Microseconds() || got.At >= held.at+m.shortestWindow(held.Category)
 	}
-	granted := false
 	for i, d := range got.Decisions {
 		rt.Logf("%v: %s cost %d in %q: verdict %d", time.UnixMicro(got.At).UTC(), stampedRecord(requests[i]), requests[i].Cost, requests[i].Category, d.Verdict)
 		if d.Verdict == Denied {
@@ -225,7 +381,6 @@ func (m *model) call(rt *rapid.T) {
 		if slices.ContainsFunc(m.leases, func(held heldLease) bool { return held.record() == d.Lease.record() && held.End == d.Lease.End }) {
 			continue // a repeated call
 		}
-		granted = true
 		name := stampedRecord(requests[i])
 		if d.Verdict == Admitted {
 			m.admitted[name]++
@@ -233,16 +388,17 @@ func (m *model) call(rt *rapid.T) {
 		if d.Verdict != Repeated {
 			m.taken[name] = &taken{at: got.At, none: d.Verdict != Admitted}
 		}
+		if m.taken[name] == nil { // it was finished unasked, in the place of another message with its ID
+			m.taken[name] = &taken{at: got.At, none: true, left: true}
+		}
 		m.leases = append(m.leases, heldLease{Lease: d.Lease, taken: m.taken[name]})
-	}
-	if granted {
-		m.forget(got.At)
 	}
 }
 
-// forget drops the records in memory at the moment when the script drops its own: at each call that grants something.
+// forget drops the records in memory at the moment when the scripts drop theirs: when a delivery ends.
 // The limiter itself does so from time to time, which shows only when the clock goes back by more than the retention.
-func (m *model) forget(now int64) {
+func (m *model) forget() {
+	now := m.memory.now()
 	for name, r := range m.memory.records {
 		if !m.memory.remembered(r, now) {
 			delete(m.memory.records, name)
@@ -273,11 +429,16 @@ func (m *model) finish(rt *rapid.T) { m.finishAll(rt, m.pick(m.drawLeases(rt))) 
 // finishUnasked tells of a delivery of which nobody asked before.
 func (m *model) finishUnasked(rt *rapid.T) {
 	request := m.drawRequest(rt)
-	request.Cost = max(1, request.Cost)
+	for _, event := range m.events { // with its own cost, not that of a mere look
+		if event.record() == request.record() && event.Message == request.Message {
+			request = event
+		}
+	}
 	m.finishAll(rt, []Lease{{Request: request}})
 }
 
 func (m *model) finishAll(rt *rapid.T, leases []Lease) {
+	m.forget()
 	if err := m.redis.Finish(context.Background(), leases); err != nil {
 		rt.Fatal(err)
 	}
@@ -310,6 +471,9 @@ func (m *model) refund(rt *rapid.T) {
 	want, _ := m.memory.Refund(context.Background(), leases)
 	if len(leases) > 0 && !reflect.DeepEqual(got, want) {
 		rt.Fatalf("refunded %+v:\nredis  %v\nmemory %v", leases, got, want)
+	}
+	if slices.Contains(got, true) {
+		m.forget()
 	}
 	for i, returned := range got {
 		rt.Logf("refund of %s: %v", stampedRecord(leases[i].Request), returned)
@@ -353,12 +517,47 @@ func (m *model) stepClock(rt *rapid.T) {
 	step := rapid.SampledFrom([]time.Duration{
 		-time.Second, -59 * time.Second, -time.Minute, -61 * time.Second, -time.Hour, -24 * time.Hour, time.Hour, 24 * time.Hour,
 	}).Draw(rt, "step")
+	m.wentBack = m.wentBack || step < 0
 	m.advance(step)
 }
 
 func (m *model) advance(d time.Duration) {
 	m.ticks += time.Microsecond
 	m.clock.advance(d + m.ticks)
+}
+
+func (m *model) compare(rt *rapid.T) {
+	m.compareUsage(rt)
+	m.checkGuarantees(rt)
+}
+
+// checkGuarantees reads the logs themselves: what is used of each global window and what guarantees have left of it are
+// together never more than the limit. Other limits may break that until slots have left, and so may a clock that goes back.
+func (m *model) checkGuarantees(rt *rapid.T) {
+	if len(m.guarantees) == 0 || m.revision > 0 || m.wentBack {
+		return
+	}
+	now := m.clock.read()
+	count := func(name string, limit Limit) int64 {
+		from := fmt.Sprintf("(%d", now.Add(-limit.Window).UnixMicro())
+		n, err := m.redis.client.ZCount(context.Background(), m.redis.keys.meter(name), from, fmt.Sprint(now.UnixMicro())).Result()
+		if err != nil {
+			rt.Fatal(err)
+		}
+		return n
+	}
+	for _, limit := range m.settings.Tree.global {
+		if limit.Algorithm != SlidingLog {
+			continue
+		}
+		used, unused := count("log", limit), int64(0)
+		for _, guarantee := range m.guarantees {
+			unused += max(0, guarantee.Slots-count("guarantee:"+guarantee.Path, limit))
+		}
+		if used+unused > limit.Count {
+			rt.Fatalf("%d slots of %s are used and %d guaranteed ones are not: guarantees %v", used, limit, unused, m.guarantees)
+		}
+	}
 }
 
 func (m *model) compareUsage(rt *rapid.T) {

@@ -49,12 +49,12 @@ func TestRefusalsAreToldOnce(t *testing.T) {
 			logs logRecorder
 		)
 		logger := slog.New(&logs)
-		tooLarge := Decision{Verdict: NeverFits, Limit: Limit{3, time.Hour}}
+		tooLarge := Decision{Verdict: NeverFits, Limit: Limit{Count: 3, Window: time.Hour}}
 		for range 3 {
 			for i := range maxNoted + 10 {
 				r.neverFits(logger, request("e", fmt.Sprint("c", i)), tooLarge)
 			}
-			r.neverFits(logger, request("e", "off"), Decision{Verdict: NeverFits, Limit: Limit{0, time.Hour}})
+			r.neverFits(logger, request("e", "off"), Decision{Verdict: NeverFits, Limit: Limit{Count: 0, Window: time.Hour}})
 		}
 		if len(logs.messages) != maxNoted {
 			t.Errorf("%d lines for %d categories", len(logs.messages), maxNoted)

@@ -3,8 +3,11 @@ package throttle
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -22,73 +25,100 @@ type Redis struct {
 	keys     keys
 	settings Settings
 	timeout  time.Duration
-
-	decide, finish, extend, refund, restore, pause, usage *redis.Script
+	inUse    *atomic.Pointer[inUse]
+	sources  sources
+	library  *library
 }
 
-// RedisOptions say where the logs are.
+// inUse is what the limiter works with until other limits are adopted.
+type inUse struct {
+	rules   *Ruleset
+	scripts *scripts
+}
+
+// RedisOptions say where the limits are kept.
 type RedisOptions struct {
 	Client  redis.UniversalClient
 	Prefix  string        // of every key, and their hash tag
 	Timeout time.Duration // of one call, all its tries together
+
+	Scripting Scripting // how the scripts run; "" is Eval
 }
 
 // NewRedis makes a limiter. It does not talk to the server.
 func NewRedis(o RedisOptions, s Settings) *Redis {
-	return &Redis{
-		client:   o.Client,
-		keys:     newKeys(o.Prefix),
-		settings: s,
-		timeout:  o.Timeout,
-		decide:   redis.NewScript(lua.Decide),
-		finish:   redis.NewScript(lua.Finish),
-		extend:   redis.NewScript(lua.Extend),
-		refund:   redis.NewScript(lua.Refund),
-		restore:  redis.NewScript(lua.Restore),
-		pause:    redis.NewScript(lua.Pause),
-		usage:    redis.NewScript(lua.Usage),
+	r := &Redis{
+		client: o.Client, keys: newKeys(o.Prefix), settings: s, timeout: o.Timeout,
+		inUse: new(atomic.Pointer[inUse]), sources: sources{script: lua.Source, library: lua.Library},
+		library: newLibrary(o.Scripting, lua.Library),
 	}
+	r.Adopt(*s.rules())
+	return r
 }
+
+// Adopt puts other limits in force for the calls that follow. What was counted before goes on to count where limits have
+// the same place, algorithm and, but for logs, window.
+func (r *Redis) Adopt(rules Ruleset) {
+	use := &inUse{rules: &rules}
+	var before *scripts
+	if last := r.inUse.Load(); last != nil {
+		before = last.scripts
+	}
+	names := rules.algorithms()
+	if before != nil && slices.Equal(before.algorithms, names) {
+		use.scripts = before
+	} else {
+		use.scripts = newScripts(r.sources.script, names, before, r.library)
+	}
+	r.inUse.Store(use)
+}
+
+// rules are the limits in force.
+func (r *Redis) rules() *Ruleset { return r.inUse.Load().rules }
 
 // keys builds every key of one deployment.
 type keys struct {
-	calls, leased, done, message, pauses, root string
+	calls, leased, done, message, pauses, limits, taken string
+
+	// absent is never there. A Cluster node that is giving its slot away serves a call whose keys it has all, but takes one
+	// that the script empties on its way for moved, and ends the script halfway. With a key that nobody has, no call is
+	// begun while the slot is on its way: the answer is TRYAGAIN.
+	absent string
+
+	prefix, suffix string // of a meter's key
 }
 
-func newKeys(prefix string) keys {
-	tag := "{" + prefix + "}:"
+func newKeys(prefix string) keys { return keysWithin("{"+prefix+"}:", "") }
+
+func keysWithin(prefix, suffix string) keys {
+	key := func(name string) string { return prefix + name + suffix }
 	return keys{
-		calls: tag + "calls", leased: tag + "leased", done: tag + "done", message: tag + "message",
-		pauses: tag + "pauses", root: tag + "log",
+		calls: key("calls"), leased: key("leased"), done: key("done"), message: key("message"), pauses: key("pauses"),
+		limits: key("limits"), taken: key("taken"), absent: key("absent"),
+		prefix: prefix, suffix: suffix,
 	}
 }
 
 // scratch gives keys under the same hash tag that no deployment uses.
-func (k keys) scratch(name string) keys {
-	within := func(key string) string { return key + ":scratch:" + name }
-	return keys{
-		calls: within(k.calls), leased: within(k.leased), done: within(k.done), message: within(k.message),
-		pauses: within(k.pauses), root: within(k.root),
-	}
+func (k keys) scratch(name string) keys { return keysWithin(k.prefix, ":scratch:"+name) }
+
+// shadowTaken is a key of its own for each state of the shadow: what one admitted, the next has not.
+func (k keys) shadowTaken(rules *Ruleset) string {
+	return k.meter(fmt.Sprintf("%staken:%d:%d", inShadow, rules.Generation, rules.Revision))
 }
 
-func (k keys) log(path string) string {
-	if path == "" {
-		return k.root
-	}
-	return k.root + ":" + path
-}
+func (k keys) meter(name string) string { return k.prefix + name + k.suffix }
 
-func (r *Redis) run(ctx context.Context, script *redis.Script, keys []string, arguments []any) ([]any, error) {
+func (r *Redis) run(ctx context.Context, script lua.Script, keys []string, arguments []any) ([]any, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
-	return script.Run(ctx, r.client, keys, arguments...).Slice()
+	return r.inUse.Load().scripts.run(ctx, r.client, script, append(keys, r.keys.absent), arguments).Slice()
 }
 
-func (r *Redis) runInt(ctx context.Context, script *redis.Script, keys []string, arguments []any) (int64, error) {
+func (r *Redis) runInt(ctx context.Context, script lua.Script, keys []string, arguments []any) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
-	return script.Run(ctx, r.client, keys, arguments...).Int64()
+	return r.inUse.Load().scripts.run(ctx, r.client, script, append(keys, r.keys.absent), arguments).Int64()
 }
 
 func microseconds(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }
@@ -103,8 +133,8 @@ func (r *Redis) Decide(ctx context.Context, requests []Request) (Ruling, error) 
 
 // decideBatch makes one script call. Calling it again with the same nonce and requests gives the same answer.
 func (r *Redis) decideBatch(ctx context.Context, nonce string, requests []Request) (Ruling, error) {
-	call := newDecideCall(r.keys, r.settings, nonce, requests)
-	reply, err := r.run(ctx, r.decide, call.keys, call.arguments)
+	call := newDecideCall(r.keys, r.settings, r.rules(), nonce, requests)
+	reply, err := r.run(ctx, lua.Decide, call.keys, call.arguments)
 	if err != nil {
 		return Ruling{}, classify("asking the limits", err)
 	}
@@ -120,13 +150,15 @@ func (r *Redis) Finish(ctx context.Context, leases []Lease) error {
 	if len(leases) == 0 {
 		return nil
 	}
-	arguments := make([]any, 0, 2+2*len(leases))
-	arguments = append(arguments, microseconds(r.settings.Lease), microseconds(r.settings.Retention))
+	meters := newMeterIndex(r.keys, r.keys.calls, r.keys.leased, r.keys.done, r.keys.message, r.keys.taken)
+	events := make([]any, 0, 4*len(leases))
 	for _, lease := range leases {
 		record, stamp := lease.identity()
-		arguments = append(arguments, record, stamp)
+		events = append(events, record, stamp, lease.Cost)
+		events = r.appendFollowing(events, meters, lease, false)
 	}
-	_, err := r.runInt(ctx, r.finish, []string{r.keys.calls, r.keys.leased, r.keys.done, r.keys.message}, arguments)
+	arguments := []any{microseconds(r.settings.Lease), microseconds(r.settings.Retention)}
+	_, err := r.runInt(ctx, lua.Finish, meters.keys, append(meters.appendMeters(arguments), events...))
 	return classify("recording deliveries", err)
 }
 
@@ -135,12 +167,15 @@ func (r *Redis) Extend(ctx context.Context, leases []Lease, d time.Duration) ([]
 	if len(leases) == 0 {
 		return nil, nil
 	}
-	arguments := make([]any, 0, 2+2*len(leases))
-	arguments = append(arguments, microseconds(d), microseconds(r.settings.Retention))
+	meters := newMeterIndex(r.keys, r.keys.calls, r.keys.leased)
+	events := make([]any, 0, 4*len(leases))
 	for _, lease := range leases {
-		arguments = append(arguments, lease.record(), lease.End)
+		record, stamp := lease.identity()
+		events = append(events, record, stamp, lease.End, lease.Cost)
+		events = r.appendFollowing(events, meters, lease, d > 0)
 	}
-	reply, err := r.run(ctx, r.extend, []string{r.keys.calls, r.keys.leased}, arguments)
+	arguments := []any{microseconds(d), microseconds(r.settings.Retention)}
+	reply, err := r.run(ctx, lua.Extend, meters.keys, append(meters.appendMeters(arguments), events...))
 	if err != nil {
 		return nil, classify("extending leases", err)
 	}
@@ -161,14 +196,15 @@ func (r *Redis) Refund(ctx context.Context, leases []Lease) ([]bool, error) {
 	if len(leases) == 0 {
 		return nil, nil
 	}
-	logs := newLogIndex(r.keys, r.keys.leased, r.keys.message)
-	var arguments []any
+	meters := newMeterIndex(r.keys, r.keys.calls, r.keys.leased, r.keys.done, r.keys.message, r.keys.taken, r.keys.shadowTaken(r.rules()))
+	var events []any
 	for _, lease := range leases {
 		record, stamp := lease.identity()
-		arguments = append(arguments, record, stamp, lease.End, lease.Cost)
-		arguments = logs.appendPath(arguments, r.settings.Tree.Path(lease.Category))
+		events = append(events, record, stamp, lease.End, lease.Cost)
+		events = r.appendRoutes(events, meters, lease)
 	}
-	reply, err := r.run(ctx, r.refund, logs.keys, arguments)
+	arguments := []any{microseconds(r.settings.Lease), microseconds(r.settings.Retention)}
+	reply, err := r.run(ctx, lua.Refund, meters.keys, append(meters.appendMeters(arguments), events...))
 	if err != nil {
 		return nil, classify("returning slots", err)
 	}
@@ -183,6 +219,44 @@ func (r *Redis) Refund(ctx context.Context, leases []Lease) ([]bool, error) {
 	return returned, nil
 }
 
+// appendRoutes appends an event's routes in the limits by which it was judged and in their shadow.
+func (r *Redis) appendRoutes(arguments []any, meters *meterIndex, lease Lease) []any {
+	if lease.slotless {
+		arguments = append(arguments, 0, 0)
+	} else {
+		arguments = meters.appendRoute(arguments, lease.treeOr(r.rules().Tree), lease.Category, inForce)
+	}
+	shadow := lease.shadowOr(r.rules().Shadow)
+	if shadow == nil {
+		return append(arguments, 0, 0)
+	}
+	return meters.appendRoute(arguments, shadow, lease.Category, inShadow)
+}
+
+// appendFollowing appends the meters whose slots come back when the event's delivery ends: in force, and in the shadow.
+// While it goes on, the limits of the moment count, where there still are any.
+func (r *Redis) appendFollowing(arguments []any, meters *meterIndex, lease Lease, goesOn bool) []any {
+	rules := r.rules()
+	for _, set := range []struct {
+		judged, current *Tree
+		name            string
+	}{{lease.treeOr(rules.Tree), rules.Tree, inForce}, {lease.shadowOr(rules.Shadow), rules.Shadow, inShadow}} {
+		var following []meter
+		switch {
+		case set.judged == nil, goesOn && set.current == nil, lease.slotless && set.name == inForce:
+		case goesOn:
+			following = set.current.following(set.judged, lease.Category)
+		default:
+			following = set.judged.route(lease.Category).following()
+		}
+		arguments = append(arguments, len(following))
+		for i := range following {
+			arguments = append(arguments, meters.of(&following[i], set.judged, set.name))
+		}
+	}
+	return arguments
+}
+
 // admission is one that was made without Redis.
 type admission struct {
 	lease     Lease
@@ -193,7 +267,7 @@ type admission struct {
 // Restore records admissions that were made without Redis, with their own times, and returns when the leases of those
 // that are not delivered yet end. Repeating it is harmless.
 func (r *Redis) Restore(ctx context.Context, admissions []admission) (leaseEnd int64, err error) {
-	logs := newLogIndex(r.keys, r.keys.calls, r.keys.leased, r.keys.done, r.keys.message)
+	meters := newMeterIndex(r.keys, r.keys.calls, r.keys.leased, r.keys.done, r.keys.message, r.keys.taken)
 	var events []any
 	now := time.Now()
 	for _, a := range admissions {
@@ -203,13 +277,10 @@ func (r *Redis) Restore(ctx context.Context, admissions []admission) (leaseEnd i
 		}
 		record, stamp := a.lease.identity()
 		events = append(events, record, stamp, microseconds(now.Sub(a.at)), a.lease.Cost, delivered)
-		events = logs.appendPath(events, r.settings.Tree.Path(a.lease.Category))
+		events = meters.appendRoute(events, a.lease.treeOr(r.rules().Tree), a.lease.Category, inForce)
 	}
-	arguments := []any{microseconds(r.settings.Lease), microseconds(r.settings.Retention), len(logs.nodes)}
-	for _, node := range logs.nodes {
-		arguments = append(arguments, microseconds(node.Limits.longestWindow()))
-	}
-	restored, err := r.runInt(ctx, r.restore, logs.keys, append(arguments, events...))
+	arguments := []any{microseconds(r.settings.Lease), microseconds(r.settings.Retention)}
+	restored, err := r.runInt(ctx, lua.Restore, meters.keys, append(meters.appendMeters(arguments), events...))
 	if err != nil {
 		return 0, classify("restoring admissions", err)
 	}
@@ -218,7 +289,7 @@ func (r *Redis) Restore(ctx context.Context, admissions []admission) (leaseEnd i
 
 // Pause lets a destination rest for d, for all instances.
 func (r *Redis) Pause(ctx context.Context, destination string, d time.Duration) error {
-	_, err := r.runInt(ctx, r.pause, []string{r.keys.calls, r.keys.pauses}, []any{destination, microseconds(d)})
+	_, err := r.runInt(ctx, lua.Pause, []string{r.keys.calls, r.keys.pauses}, []any{destination, microseconds(d)})
 	return classify("pausing a destination", err)
 }
 
@@ -227,26 +298,19 @@ func (r *Redis) Usage(ctx context.Context, nodes []Node) ([][]int64, error) {
 	if len(nodes) == 0 {
 		return nil, nil
 	}
-	var (
-		keys      = []string{r.keys.calls}
-		arguments []any
-		total     int
-	)
+	meters := newMeterIndex(r.keys, r.keys.calls)
 	for _, node := range nodes {
-		keys = append(keys, r.keys.log(node.Path))
-		arguments = append(arguments, len(node.Limits))
-		for _, limit := range node.Limits {
-			arguments = append(arguments, microseconds(limit.Window))
-			total++
+		for _, m := range metersOf(node) {
+			meters.of(&m, r.rules().Tree, inForce)
 		}
 	}
-	reply, err := r.run(ctx, r.usage, keys, arguments)
+	reply, err := r.run(ctx, lua.Usage, meters.keys, meters.appendMeters([]any{microseconds(r.settings.Lease)}))
 	if err != nil {
-		return nil, classify("reading the logs", err)
+		return nil, classify("reading the usage", err)
 	}
-	numbers, err := decodeNumbers(reply, total)
+	numbers, err := decodeNumbers(reply, len(meters.limits))
 	if err != nil {
-		return nil, fmt.Errorf("reading the logs: %w: %w", ErrRefused, err)
+		return nil, fmt.Errorf("reading the usage: %w: %w", ErrRefused, err)
 	}
 	used := make([][]int64, len(nodes))
 	for i, node := range nodes {
@@ -257,24 +321,30 @@ func (r *Redis) Usage(ctx context.Context, nodes []Node) ([][]int64, error) {
 
 // Probe asks the scripts about nothing, to see that they can be asked, with the root's log among the keys.
 func (r *Redis) Probe(ctx context.Context) error {
-	if _, err := r.decideBatch(ctx, newNonce(), nil); err != nil {
+	if _, err := r.decideBatch(ctx, newNonce(), nil); err != nil && !errors.Is(err, ErrStale) {
 		return err
 	}
-	_, err := r.Usage(ctx, r.settings.Tree.Path(""))
+	_, err := r.Usage(ctx, r.rules().Tree.Path(""))
 	return err
 }
 
 // Rehearse runs every script that a worker needs, as this user, on keys that no deployment uses and that expire by
 // themselves. It shows missing rights.
 func (r *Redis) Rehearse(ctx context.Context) error {
-	one := Limits{{Count: 1, Window: time.Second}}
-	tree, err := NewTree(one, one, nil)
+	// One limit of each algorithm, and a guarantee.
+	var limits Limits
+	for i := range algorithms {
+		limits = append(limits, Limit{Count: 2, Window: time.Second, Algorithm: Algorithm(i)})
+	}
+	tree, err := NewTree(Plan{Global: limits, Category: limits, Guarantees: []Guarantee{{Path: "rehearsal", Slots: 1}}})
 	if err != nil {
 		return err
 	}
 	scratch := *r
 	scratch.keys = r.keys.scratch(newNonce())
+	scratch.inUse = new(atomic.Pointer[inUse])
 	scratch.settings = Settings{Tree: tree, Lease: time.Minute, Retention: time.Second}
+	scratch.Adopt(Ruleset{Tree: tree, Shadow: tree, Generation: 1, Revision: 1})
 	request := Request{ID: "rehearsal", Message: Message{Stored: time.Now()}, Category: "rehearsal", Cost: 1}
 	ruling, err := scratch.Decide(ctx, []Request{request})
 	if err != nil {

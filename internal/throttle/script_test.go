@@ -43,7 +43,7 @@ var operations = []operation{
 		},
 	},
 	{
-		"finish", []string{"calls", "leased", "done", "message"}, []string{"zadd", "pexpire", "zrem"},
+		"finish", []string{"calls", "leased", "done", "message"}, []string{"zadd", "pexpire", "zrem", "zremrangebyscore"},
 		func(ctx context.Context, r *Redis, lease Lease) error { return r.Finish(ctx, []Lease{lease}) },
 	},
 	{
@@ -61,7 +61,7 @@ var operations = []operation{
 		},
 	},
 	{
-		"refund", []string{"leased", "message", "log", "log:a", "log:a.b"}, []string{"zrem"},
+		"refund", []string{"calls", "leased", "done", "message", "log", "log:a", "log:a.b"}, []string{"pexpire", "zrem", "zremrangebyscore"},
 		func(ctx context.Context, r *Redis, lease Lease) error {
 			_, err := r.Refund(ctx, []Lease{lease})
 			return err
@@ -260,7 +260,7 @@ func TestKeyOfTheWrongType(t *testing.T) {
 
 // rights are the commands that the scripts run, and those with which they are run. HELLO and AUTH need no right.
 var rights = []string{
-	"evalsha", "eval", "time", "zadd", "zcard", "zcount", "zmscore", "zrange", "zrem", "zremrangebyscore", "zscore", "pexpire",
+	"evalsha", "eval", "get", "set", "time", "zadd", "zcard", "zcount", "zmscore", "zrange", "zrem", "zremrangebyscore", "zscore", "pexpire",
 }
 
 // setUser makes a user who may run the commands on one deployment's keys, and returns a client of it.
@@ -337,8 +337,8 @@ func TestMissingRightToWrite(t *testing.T) {
 				settings := scriptSettings(t)
 				lease := seed(t, newRedis(admin, "rights", settings))
 				if o.name == "decide" && command == "zrem" {
-					// It is used when there is something to forget.
-					admin.ZAdd(t.Context(), "{rights}:done", redis.Z{Score: 1, Member: "old"})
+					// It is used when an event is new whose ID was done so long ago that it may be forgotten.
+					admin.ZAdd(t.Context(), "{rights}:done", redis.Z{Score: 1, Member: "new"})
 				}
 				before := contents(t, admin)
 				err := o.call(t.Context(), newRedis(client, "rights", settings), lease)

@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -22,50 +23,75 @@ type Node struct {
 	Limits Limits // never empty
 }
 
-// Tree tells which limits apply to a category. It is immutable and safe for concurrent use.
-type Tree struct {
-	global   Limits
-	category Limits
-	rules    event.Table[Limits]
-
-	mu    sync.RWMutex
-	paths map[string][]Node // a cache of Path, bounded by maxCachedPaths
+// Plan is what a tree is built from.
+type Plan struct {
+	Global     Limits
+	Category   Limits // of each first-level category that no rule matches
+	Rules      []Rule
+	Guarantees []Guarantee
+	Origins    map[string]Origin // of the rules, by level; for people
 }
 
-// maxCachedPaths bounds what producers of ever new categories can make a worker remember: about 1 MB.
-const maxCachedPaths = 4096
+// Origin tells where a rule's limits come from.
+type Origin string
 
-// NewTree builds the tree. The error names a rule given twice.
-func NewTree(global, category Limits, rules []Rule) (*Tree, error) {
-	entries := make([]event.Entry[Limits], len(rules))
-	for i, rule := range rules {
+// The origins.
+const (
+	FromDefault     Origin = "default"
+	FromEnvironment Origin = "environment"
+	FromLive        Origin = "live"
+)
+
+// Guarantee is slots of each global window that belong to a path and what is below it: nobody else takes them. An event
+// belongs to the most specific guarantee on its path.
+type Guarantee struct {
+	Path  string
+	Slots int64
+}
+
+// Tree tells which limits apply to a category. It is immutable and safe for concurrent use.
+type Tree struct {
+	global     Limits
+	category   Limits
+	rules      event.Table[Limits]
+	guarantees []Guarantee
+	origins    map[string]Origin
+
+	mu     sync.RWMutex
+	routes map[string]*route // a cache, bounded by maxCachedRoutes
+}
+
+// maxCachedRoutes bounds what producers of ever new categories can make a worker remember: a few megabytes.
+const maxCachedRoutes = 4096
+
+// NewTree builds the tree. The error names a rule that is given twice, or guarantees that cannot be kept.
+func NewTree(p Plan) (*Tree, error) {
+	entries := make([]event.Entry[Limits], len(p.Rules))
+	for i, rule := range p.Rules {
 		entries[i] = event.Entry[Limits]{Pattern: rule.Pattern, Value: rule.Limits}
 	}
 	table, err := event.NewTable(entries)
 	if err != nil {
 		return nil, fmt.Errorf("limit rules: %w", err)
 	}
-	return &Tree{global: global, category: category, rules: table, paths: make(map[string][]Node)}, nil
+	if err := CheckGuarantees(p.Global, p.Guarantees); err != nil {
+		return nil, err
+	}
+	return &Tree{
+		global: p.Global, category: p.Category, rules: table, guarantees: p.Guarantees, origins: p.Origins,
+		routes: make(map[string]*route),
+	}, nil
 }
 
 // Path lists the nodes with limits on a category's path, the root first; of "", the root alone. The caller must not
 // change it.
-func (t *Tree) Path(category string) []Node {
-	t.mu.RLock()
-	path, cached := t.paths[category]
-	t.mu.RUnlock()
-	if cached {
-		return path
-	}
-	path = t.path(category)
-	t.mu.Lock()
-	if len(t.paths) >= maxCachedPaths {
-		clear(t.paths)
-	}
-	t.paths[strings.Clone(category)] = path
-	t.mu.Unlock()
-	return path
-}
+func (t *Tree) Path(category string) []Node { return t.route(category).nodes }
+
+// Origin tells where the limits of a level come from.
+func (t *Tree) Origin(level string) Origin { return t.origins[level] }
+
+// Guarantees lists the guarantees as configured.
+func (t *Tree) Guarantees() []Guarantee { return slices.Clone(t.guarantees) }
 
 func (t *Tree) path(category string) []Node {
 	var path []Node
@@ -93,16 +119,14 @@ func (t *Tree) path(category string) []Node {
 
 // Levels lists every rule that can deny, in the order in which they are configured.
 func (t *Tree) Levels() []Node {
-	levels := []Node{}
-	add := func(level string, limits Limits) {
-		if len(limits) > 0 {
-			levels = append(levels, Node{Level: level, Limits: limits})
-		}
-	}
-	add(LevelGlobal, t.global)
-	add(LevelCategory, t.category)
+	return slices.DeleteFunc(t.AllLevels(), func(n Node) bool { return len(n.Limits) == 0 })
+}
+
+// AllLevels lists every rule, those that set no limit too.
+func (t *Tree) AllLevels() []Node {
+	levels := []Node{{Level: LevelGlobal, Limits: t.global}, {Level: LevelCategory, Limits: t.category}}
 	for _, entry := range t.rules.Entries() {
-		add(entry.Pattern.String(), entry.Value)
+		levels = append(levels, Node{Level: entry.Pattern.String(), Limits: entry.Value})
 	}
 	return levels
 }

@@ -85,7 +85,7 @@ func TestTreeRuleGivenTwice(t *testing.T) {
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
-	if _, err := NewTree(nil, nil, append(rules, rules...)); err == nil || !strings.Contains(err.Error(), "a") {
+	if _, err := NewTree(Plan{Rules: append(rules, rules...)}); err == nil || !strings.Contains(err.Error(), "a") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -93,15 +93,15 @@ func TestTreeRuleGivenTwice(t *testing.T) {
 func TestTreeRemembersABoundedNumberOfPaths(t *testing.T) {
 	t.Parallel()
 	tree := newTree(t, "100/30m", "10/30m", "")
-	for i := range 3 * maxCachedPaths {
+	for i := range 3 * maxCachedRoutes {
 		category := fmt.Sprintf("c%d.d", i)
 		for range 2 {
 			if got, want := pathString(tree.Path(category)), fmt.Sprintf("[global 100/30m] c%d[category 10/30m]", i); got != want {
 				t.Fatalf("%s: %q, want %q", category, got, want)
 			}
 		}
-		if len(tree.paths) > maxCachedPaths {
-			t.Fatalf("%d paths are remembered", len(tree.paths))
+		if len(tree.routes) > maxCachedRoutes {
+			t.Fatalf("%d paths are remembered", len(tree.routes))
 		}
 	}
 }

@@ -14,20 +14,43 @@ const maxTouched = 1000
 
 // usage keeps notifier_limit_used and notifier_limit_size, and when full limits open.
 type usage struct {
-	tree    *Tree
 	metrics Metrics
 
 	mu      sync.Mutex
+	tree    *Tree
 	touched map[string]bool      // categories judged since their logs were last seen empty
 	opens   map[string]time.Time // by level, as of the latest denial
 }
 
 func newUsage(tree *Tree, metrics Metrics) *usage {
-	for _, level := range tree.Levels() {
-		metrics.LimitSize(level.Level, level.Limits[0].Count)
-		metrics.LimitUsed(level.Level, 0)
+	u := &usage{metrics: metrics, touched: make(map[string]bool), opens: make(map[string]time.Time)}
+	u.adopt(tree)
+	return u
+}
+
+// adopt shows the limits of another tree. A level that is gone has none.
+func (u *usage) adopt(tree *Tree) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	before := u.tree
+	u.tree = tree
+	if before != nil {
+		for _, level := range before.Levels() {
+			u.metrics.LimitUsed(level.Level, 0)
+			u.metrics.LimitSize(level.Level, 0)
+		}
+		clear(u.opens)
 	}
-	return &usage{tree: tree, metrics: metrics, touched: make(map[string]bool), opens: make(map[string]time.Time)}
+	for _, level := range tree.Levels() {
+		u.metrics.LimitUsed(level.Level, 0)
+		u.metrics.LimitSize(level.Level, level.Limits[0].capacity())
+	}
+}
+
+func (u *usage) current() *Tree {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.tree
 }
 
 func (u *usage) touch(category string) {
@@ -60,10 +83,11 @@ func (u *usage) nextSlot(now time.Time) (level string, wait time.Duration) {
 
 // refresh shows for each rule the fullest limit of its nodes.
 func (u *usage) refresh(ctx context.Context, limiter *Redis) error {
-	nodes, categories := u.nodes()
+	tree := u.current()
+	nodes, categories := u.nodes(tree)
 	fullest := make(map[string]limitUse)
-	for _, level := range u.tree.Levels() {
-		fullest[level.Level] = limitUse{size: level.Limits[0].Count}
+	for _, level := range tree.Levels() {
+		fullest[level.Level] = limitUse{size: level.Limits[0].capacity()}
 	}
 	inUse := make(map[string]bool)
 	for len(nodes) > 0 {
@@ -75,7 +99,7 @@ func (u *usage) refresh(ctx context.Context, limiter *Redis) error {
 		}
 		for i, node := range batch {
 			for l, limit := range node.Limits {
-				use := limitUse{used: used[i][l], size: limit.Count}
+				use := limitUse{used: used[i][l], size: limit.capacity()}
 				inUse[node.Path] = inUse[node.Path] || use.used > 0
 				if use.fuller(fullest[node.Level]) {
 					fullest[node.Level] = use
@@ -97,17 +121,17 @@ type limitUse struct{ used, size int64 }
 func (a limitUse) fuller(b limitUse) bool { return a.used*b.size > b.used*a.size }
 
 // nodes lists the root and the nodes of the touched categories, each once.
-func (u *usage) nodes() ([]Node, []string) {
+func (u *usage) nodes(tree *Tree) ([]Node, []string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	var (
-		nodes      = append([]Node(nil), u.tree.Path("")...)
+		nodes      = append([]Node(nil), tree.Path("")...)
 		categories = make([]string, 0, len(u.touched))
 		seen       = map[string]bool{"": true}
 	)
 	for category := range u.touched {
 		categories = append(categories, category)
-		for _, node := range u.tree.Path(category) {
+		for _, node := range tree.Path(category) {
 			if !seen[node.Path] {
 				seen[node.Path] = true
 				nodes = append(nodes, node)

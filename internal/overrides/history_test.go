@@ -1,0 +1,280 @@
+package overrides
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"pgregory.net/rapid"
+)
+
+func TestHistory(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.open()
+	f.set(b, enforced("payments.*"), "1/1m")
+	f.set(b, shadow("global"), "2/1m")
+	if _, err := f.keyValue().PutString(f.context(), "Foreign", "x"); err != nil {
+		t.Fatal(err)
+	}
+	f.set(b, enforced("payments.*"), "3/1m")
+	f.unset(b, shadow("global"))
+	changes, err := b.History(f.context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for i, c := range changes {
+		lines = append(lines, fmt.Sprintf("%d %v=%s deleted=%t", c.Revision, c.Name, c.Value, c.Deleted))
+		if i > 0 && c.Changed.Before(changes[i-1].Changed) {
+			t.Errorf("%v was changed at %v, before the one before it", c.Name, c.Changed)
+		}
+	}
+	want := []string{
+		"1 payments.*=1/1m deleted=false", "2 shadow global=2/1m deleted=false",
+		"4 payments.*=3/1m deleted=false", "5 shadow global= deleted=true",
+	}
+	if !slices.Equal(lines, want) {
+		t.Errorf("history: %q, want %q", lines, want)
+	}
+}
+
+func (f *fixture) requireAt(b *Bucket, revision uint64, want map[Name]string) {
+	f.Helper()
+	if got, err := b.At(f.context(), revision); err != nil || !maps.Equal(got, want) {
+		f.Errorf("at revision %d: %v, %v; want %v", revision, got, err, want)
+	}
+}
+
+func (f *fixture) requireUnknown(b *Bucket, revision uint64, says string) {
+	f.Helper()
+	for what, call := range map[string]func() error{
+		"at":       func() error { _, err := b.At(f.context(), revision); return err },
+		"rollback": func() error { _, err := b.Rollback(f.context(), revision); return err },
+	} {
+		if err := call(); !errors.Is(err, ErrUnknownRevision) || !strings.Contains(err.Error(), says) {
+			f.Errorf("%s revision %d: %v, want that it is unknown: %s", what, revision, err, says)
+		}
+	}
+}
+
+func TestAt(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.open()
+	f.requireUnknown(b, 0, "no revision 0")
+	f.requireUnknown(b, 1, "no revision 1")
+	f.set(b, enforced("a"), "1")
+	f.set(b, enforced("b"), "2")
+	f.unset(b, enforced("a"))
+	f.set(b, enforced("a"), "4")
+	f.requireAt(b, 1, map[Name]string{enforced("a"): "1"})
+	f.requireAt(b, 2, map[Name]string{enforced("a"): "1", enforced("b"): "2"})
+	f.requireAt(b, 3, map[Name]string{enforced("b"): "2"})
+	f.requireAt(b, 4, map[Name]string{enforced("a"): "4", enforced("b"): "2"})
+	f.requireUnknown(b, 5, "the newest is 4")
+}
+
+// Of a limit that was changed more than 64 times the first values are gone, and with them what was set then.
+func TestHistoryIsBounded(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.open()
+	kv := f.keyValue()
+	f.set(b, enforced("b"), "early")
+	for i := range 64 {
+		if _, err := kv.PutString(f.context(), "a", fmt.Sprint(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.requireAt(b, 1, map[Name]string{enforced("b"): "early"})
+	f.set(b, enforced("a"), "newest")
+	f.set(b, enforced("b"), "late")
+	f.requireUnknown(b, 1, "from 3 on")
+	f.requireUnknown(b, 2, "from 3 on")
+	f.requireAt(b, 3, map[Name]string{enforced("a"): "1", enforced("b"): "early"})
+	f.requireAt(b, 66, map[Name]string{enforced("a"): "newest", enforced("b"): "early"})
+	if changes, err := b.History(f.context()); err != nil || len(changes) != 66 || changes[1].Value != "1" {
+		t.Errorf("history has %d changes, %v; want 66, the second of which is the second of a", len(changes), err)
+	}
+}
+
+// What another client removed is not taken for what never was.
+func TestAtAfterRemoval(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.open()
+	kv := f.keyValue()
+	f.set(b, enforced("a"), "1")
+	f.set(b, enforced("b"), "2")
+	f.set(b, enforced("c"), "3")
+	if err := kv.Purge(f.context(), "a"); err != nil { // revision 4, and 1 is gone
+		t.Fatal(err)
+	}
+	f.requireUnknown(b, 1, "from 4 on")
+	f.requireUnknown(b, 3, "from 4 on")
+	f.requireAt(b, 4, map[Name]string{enforced("b"): "2", enforced("c"): "3"})
+	f.unset(b, enforced("b"))
+	f.set(b, enforced("c"), "6")
+	f.requireAt(b, 5, map[Name]string{enforced("c"): "3"})
+	if err := kv.PurgeDeletes(f.context(), jetstream.DeleteMarkersOlderThan(-1)); err != nil { // 2, 4 and 5 are gone
+		t.Fatal(err)
+	}
+	f.requireUnknown(b, 3, "from 5 on")
+	f.requireUnknown(b, 5, "no longer stored")
+	f.requireAt(b, 6, map[Name]string{enforced("c"): "6"})
+}
+
+// Whatever was changed, removed and forgotten: what is said of a revision is true, and of one that lost nothing it is said.
+func TestAtIsTrue(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		limit := rapid.IntRange(1, 4).Draw(t, "limit")
+		keys := []string{"a", "b", "c"}
+		h := history{limit: limit}
+		truth := make(map[uint64]map[string]string)
+		now := make(map[string]string)
+		removed := false
+		for range rapid.IntRange(1, 30).Draw(t, "changes") {
+			key := rapid.SampledFrom(keys).Draw(t, "key")
+			what := rapid.SampledFrom([]string{"set", "set", "set", "delete", "purge", "remove markers"}).Draw(t, "what")
+			if what == "remove markers" {
+				for key, r := range h.at(h.last) {
+					if r.deleted {
+						removed = true
+						h.records = slices.DeleteFunc(h.records, func(r record) bool { return r.key == key })
+					}
+				}
+				continue
+			}
+			h.last++
+			if what == "purge" {
+				removed = true
+				h.records = slices.DeleteFunc(h.records, func(r record) bool { return r.key == key })
+			}
+			r := record{key: key, revision: h.last, deleted: what != "set", purged: what == "purge"}
+			if what == "set" {
+				r.value = fmt.Sprint(h.last)
+				now[key] = r.value
+			} else {
+				delete(now, key)
+			}
+			h.records = append(h.records, r)
+			truth[h.last] = maps.Clone(now)
+			of := slices.DeleteFunc(slices.Clone(h.records), func(r record) bool { return r.key != key })
+			if len(of) > limit {
+				removed = true
+				h.records = slices.DeleteFunc(h.records, func(r record) bool { return r.revision == of[0].revision })
+			}
+		}
+		for revision := range h.last {
+			revision++
+			if err := h.knows(revision); err != nil {
+				if !removed || !errors.Is(err, ErrUnknownRevision) {
+					t.Fatalf("revision %d of %+v: %v", revision, h, err)
+				}
+				continue
+			}
+			got := make(map[string]string)
+			for key, r := range h.at(revision) {
+				if !r.deleted {
+					got[key] = r.value
+				}
+			}
+			if !maps.Equal(got, truth[revision]) {
+				t.Fatalf("at revision %d of %+v: %v, want %v", revision, h, got, truth[revision])
+			}
+		}
+		// The present is always known, unless its last change was removed.
+		if n := len(h.records); n > 0 && h.records[n-1].revision == h.last && h.knows(h.last) != nil {
+			t.Fatalf("the newest revision of %+v is not known: %v", h, h.knows(h.last))
+		}
+	})
+}
+
+func TestRollback(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.open()
+	f.set(b, enforced("kept"), "1")
+	f.set(b, enforced("changed.*"), "2")
+	f.set(b, shadow("removed"), "3")
+	f.set(b, enforced("never"), "4")
+	target := f.unset(b, enforced("never"))
+	if _, err := f.keyValue().PutString(f.context(), "Foreign", "x"); err != nil {
+		t.Fatal(err)
+	}
+	f.set(b, enforced("changed.*"), "other")
+	f.unset(b, shadow("removed"))
+	f.set(b, enforced("added"), "new")
+	f.set(b, enforced("never"), "again")
+
+	changed, err := b.Rollback(f.context(), target)
+	want := []Name{enforced("added"), enforced("changed.*"), enforced("never"), shadow("removed")}
+	if err != nil || !slices.Equal(changed, want) {
+		t.Errorf("changed: %v, %v; want %v", changed, err, want)
+	}
+	s := f.load(b)
+	f.requireEntries(s, "changed.*=2", "kept=1", "shadow removed=3")
+	if s.Revision != target+5+4 {
+		t.Errorf("revision = %d, want four more than before", s.Revision)
+	}
+	if entry, err := f.keyValue().Get(f.context(), "Foreign"); err != nil || entry.Revision() != target+1 {
+		t.Errorf("the key that is no limit's: %v, %v; want it untouched", entry, err)
+	}
+
+	// There is nothing left to change, and the rollback can itself be rolled back.
+	if changed, err := b.Rollback(f.context(), target); err != nil || len(changed) > 0 {
+		t.Errorf("changed by a second rollback: %v, %v; want nothing", changed, err)
+	}
+	if _, err := b.Rollback(f.context(), target+5); err != nil {
+		t.Error(err)
+	}
+	f.requireEntries(f.load(b), "added=new", "changed.*=other", "kept=1", "never=again")
+}
+
+// An override of an empty value is not the same as none.
+func TestRollbackToEmptyValue(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.open()
+	target := f.set(b, enforced("a"), "")
+	f.unset(b, enforced("a"))
+	if changed, err := b.Rollback(f.context(), target); err != nil || len(changed) != 1 {
+		t.Errorf("changed: %v, %v; want one", changed, err)
+	}
+	f.requireEntries(f.load(b), "a=")
+	f.requireAt(b, target, map[Name]string{enforced("a"): ""})
+}
+
+// Somebody else's change in the middle of a rollback stands, and what was done before it is told.
+func TestRollbackLosesRace(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.open()
+	target := f.set(b, enforced("a"), "1")
+	f.set(b, enforced("a"), "2")
+	f.set(b, enforced("b"), "3")
+	f.set(b, enforced("c"), "4")
+	published := 0
+	loser := newBucket(rival{JetStream: f.js, before: func() {
+		if published++; published == 2 {
+			f.set(b, enforced("b"), "theirs")
+		}
+	}}, f.options(false))
+	changed, err := loser.Rollback(f.context(), target)
+	if !errors.Is(err, ErrConflict) || !strings.Contains(err.Error(), "1 of 3 changes made") || !slices.Equal(changed, []Name{enforced("a")}) {
+		t.Errorf("changed: %v, %v; want the first, and ErrConflict", changed, err)
+	}
+	f.requireEntries(f.load(b), "a=1", "b=theirs", "c=4")
+
+	changed, err = b.Rollback(f.context(), target)
+	if err != nil || !slices.Equal(changed, []Name{enforced("b"), enforced("c")}) {
+		t.Errorf("changed by the next one: %v, %v; want the rest", changed, err)
+	}
+	f.requireEntries(f.load(b), "a=1")
+}

@@ -1,0 +1,97 @@
+package overrides
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestNames(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name Name
+		text string
+		key  string
+	}{
+		{enforced("global"), "global", "global"},
+		{enforced("category"), "category", "category"},
+		{enforced("payments"), "payments", "payments"},
+		{enforced("payments.*"), "payments.*", "payments.="},
+		{enforced("*.refunds.*"), "*.refunds.*", "=.refunds.="},
+		{enforced("*"), "*", "="},
+		{enforced("a-b_c.0"), "a-b_c.0", "a-b_c.0"},
+		{enforced("shadow"), "shadow", "shadow"},
+		{shadow("shadow.*"), "shadow shadow.*", "shadow/shadow.="},
+		{shadow("global"), "shadow global", "shadow/global"},
+	} {
+		if got := test.name.String(); got != test.text {
+			t.Errorf("text of %+v = %q, want %q", test.name, got, test.text)
+		}
+		if got, err := test.name.Key(); err != nil || got != test.key {
+			t.Errorf("key of %v = %q, %v; want %q", test.name, got, err, test.key)
+		}
+		if got, err := ParseKey(test.key); err != nil || got != test.name {
+			t.Errorf("name of key %q = %+v, %v; want %+v", test.key, got, err, test.name)
+		}
+	}
+}
+
+func TestBadNames(t *testing.T) {
+	t.Parallel()
+	for _, pattern := range []string{
+		"", ".", "a..b", "a.", ".a", "Payments", "a=b", "=", "a.=", "a*", "a b", "a/b", "shadow/a", "ä", ">", "$x",
+	} {
+		for _, name := range []Name{enforced(pattern), shadow(pattern)} {
+			if key, err := name.Key(); !errors.Is(err, ErrName) || !strings.Contains(err.Error(), `"`+pattern+`"`) {
+				t.Errorf("key of %+v = %q, %v; want an error that quotes it", name, key, err)
+			}
+		}
+	}
+}
+
+func TestForeignKeys(t *testing.T) {
+	t.Parallel()
+	for _, key := range []string{
+		"", "Payments", "a..b", "a*", "*", "a=", "other/a", "shadow/", "shadow/shadow/a", "Shadow/a", "/a", "_kv.x/y",
+	} {
+		if name, err := ParseKey(key); !errors.Is(err, ErrName) || !strings.Contains(err.Error(), `"`+key+`"`) {
+			t.Errorf("name of key %q = %+v, %v; want an error that quotes it", key, name, err)
+		}
+	}
+}
+
+func TestNamesAreOrdered(t *testing.T) {
+	t.Parallel()
+	want := []Name{enforced("*"), enforced("a"), enforced("a.b"), enforced("b"), shadow("a"), shadow("b")}
+	got := []Name{want[5], want[3], want[0], want[4], want[2], want[1]}
+	if slices.SortFunc(got, Name.Compare); !slices.Equal(got, want) {
+		t.Errorf("order: %v, want %v", got, want)
+	}
+	if enforced("a").Compare(enforced("a")) != 0 {
+		t.Error("a name differs from itself")
+	}
+}
+
+// A key that stands for a name is that name's key and no other one's, and can be stored.
+func FuzzParseKey(f *testing.F) {
+	for _, key := range []string{"global", "payments.=", "shadow/a.b", "shadow/", "a..b", "A", "=.=", "*"} {
+		f.Add(key)
+	}
+	f.Fuzz(func(t *testing.T, key string) {
+		name, err := ParseKey(key)
+		if err != nil {
+			if !errors.Is(err, ErrName) {
+				t.Errorf("error of key %q: %v", key, err)
+			}
+			return
+		}
+		back, err := name.Key()
+		if err != nil || back != key {
+			t.Errorf("key %q is %+v, whose key is %q, %v", key, name, back, err)
+		}
+		if strings.ContainsAny(key, "*> \t\r\n") || strings.HasPrefix(key, ".") || strings.Contains(key, "..") {
+			t.Errorf("key %q cannot be stored", key)
+		}
+	})
+}

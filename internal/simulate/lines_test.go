@@ -1,0 +1,121 @@
+package simulate
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func TestUnusableLines(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]string{
+		`{"category": "a"}`:                                                     "no time",
+		`{"time": "", "category": "a"}`:                                         "no time",
+		`{"time": 1772323200, "category": "a"}`:                                 "time must be a string",
+		`{"time": "yesterday", "category": "a"}`:                                "time must be a time as in RFC 3339",
+		`{"time": "1969-12-31T23:59:59Z", "category": "a"}`:                     "is not between 1970 and 2262",
+		`{"time": "2300-01-01T00:00:00Z", "category": "a"}`:                     "is not between 1970 and 2262",
+		`{"time": "2026-03-01T00:00:00Z", "category": "pay ments"}`:             "bad_category",
+		`{"time": "2026-03-01T00:00:00Z", "category": 5}`:                       "bad_category",
+		`{"time": "2026-03-01T00:00:00Z", "category": "a", "cost": 101}`:        "cost must be a whole number from 1 to 100",
+		`{"time": "2026-03-01T00:00:00Z", "category": "a", "cost": 0}`:          "cost must be",
+		`{"time": "2026-03-01T00:00:00Z", "category": "a", "severity": "loud"}`: "severity must be",
+		`{"time": "2026-03-01T00:00:00Z", "category": "a"`:                      "bad_json",
+		`{"time": "2026-03-01T00:00:00Z", "category": "a"} {}`:                  "bad_json",
+		`["2026-03-01T00:00:00Z", "a"]`:                                         "not a JSON object",
+		`plain text`:                                                            "not a JSON object",
+		"{\"title\": \"\xff\"}":                                                 "bad_utf8",
+		`{"title": "` + strings.Repeat("x", 1000) + `"}`:                        "too_large",
+	} {
+		h := readLines(t, lineAt(0, "a", "")+"\n"+line+"\n"+lineAt(0, "b", ""))
+		if h.Len() != 2 || h.Invalid != 1 || len(h.Problems) != 1 || h.Problems[0].Number != 3 || !strings.Contains(h.Problems[0].Err.Error(), want) {
+			t.Errorf("%s: %d events, %d invalid, %v, want line 3 with %q", line, h.Len(), h.Invalid, h.Problems, want)
+		}
+	}
+}
+
+func TestUsableLines(t *testing.T) {
+	t.Parallel()
+	at := midnight.UnixMicro()
+	for line, want := range map[string]storedEvent{
+		`{"time": "2026-03-01T00:00:00Z", "category": "a"}`:                                        {at: at, cost: 1},
+		"\ufeff \t{\"time\": \"2026-03-01T00:00:00Z\", \"category\": \"A\"}\r":                     {at: at, cost: 1},
+		`{"time": "2026-03-01T01:00:00.0000015+01:00", "category": "a"}`:                           {at: at + 1, cost: 1},
+		`{"time": "2026-03-01t00:00:00z", "category": "a", "id": "x", "cost": 100, "unknown": []}`: {at: at, id: "x", cost: 100},
+		`{"time": "2026-03-01T00:00:00Z", "category": "a", "title": "t", "text": "u", "id": ""}`:   {at: at, cost: 1},
+		`{"specversion": "1.0", "id": "1", "source": "s", "type": "t", "time": "2026-03-01T00:00:00Z", "data": {"category": "a", "title": "t"}}`: {
+			at: at, id: "s/1", cost: 1,
+		},
+	} {
+		h := readLines(t, line)
+		if h.Len() != 1 || h.Invalid != 0 || !reflect.DeepEqual(h.events[0], want) || !reflect.DeepEqual(h.categories, []string{"a"}) {
+			t.Errorf("%s: %+v of %q, %v, want %+v", line, h.events, h.categories, h.Problems, want)
+		}
+	}
+	if h := readLines(t, `{"time": "2026-03-01T00:00:00Z"}`); h.Len() != 1 || h.categories[0] != "default" {
+		t.Errorf("without a category: %q, %v, want the default one, as the worker has it", h.categories, h.Problems)
+	}
+}
+
+// Ten problems are told, all are counted.
+func TestManyProblems(t *testing.T) {
+	t.Parallel()
+	h := readLines(t, strings.Repeat("broken\n", 12)+lineAt(0, "a", ""))
+	if h.Invalid != 12 || len(h.Problems) != 10 || h.Problems[9].Number != 10 || h.Len() != 1 {
+		t.Errorf("%d events, %d invalid, %v", h.Len(), h.Invalid, h.Problems)
+	}
+}
+
+// failing is a reader that gives an error.
+type failing struct{ error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.error }
+
+func TestReadLinesEnds(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("broken")
+	if _, err := ReadLines(t.Context(), failing{broken}, decoder, unwatched); !errors.Is(err, broken) {
+		t.Errorf("an input that fails: %v, want its error", err)
+	}
+	tooLong := bytes.NewReader(bytes.Repeat([]byte("x"), maxLine+1))
+	if _, err := ReadLines(t.Context(), tooLong, decoder, unwatched); !errors.Is(err, bufio.ErrTooLong) {
+		t.Errorf("a line without end: %v, want %v", err, bufio.ErrTooLong)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	text, told := strings.Repeat("\n", 3*progressEvery), int64(0)
+	_, err := ReadLines(ctx, strings.NewReader(text), decoder, func(done, total int64) {
+		told = done
+		cancel(broken)
+	})
+	if !errors.Is(err, broken) || told != progressEvery {
+		t.Errorf("when the context ends: %v after %d bytes, want its cause after %d", err, told, progressEvery)
+	}
+}
+
+// Whatever the input: each line that is not blank is an event or invalid, and each event ends in one way.
+func FuzzReadLines(f *testing.F) {
+	f.Add([]byte(lineAt(0, "a", "") + "\n" + lineAt(1, "a.b", `, "cost": 2, "id": "x"`) + lineAt(1, "b", `, "id": "x"`)))
+	f.Add([]byte("{}\n{\"time\": \"9999-12-31T23:59:59Z\"}\nbroken"))
+	f.Add([]byte("\ufeff{\"time\":\"1970-01-01T00:00:00Z\",\"category\":\"Default\"}\r\n\x00"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		h, err := ReadLines(t.Context(), bytes.NewReader(data), decoder, unwatched)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if lines := bytes.Count(data, []byte("\n")) + 1; h.Len()+h.Invalid > lines {
+			t.Errorf("%d events and %d invalid lines of %d", h.Len(), h.Invalid, lines)
+		}
+		report, err := h.Replay(t.Context(), newLimiter(t, "3/1m", "2/1m", ""), unwatched)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if total := report.Total; total.Seen != h.Len() || total.Seen != total.Sent+total.Drops()+total.Duplicate || total.LongestSilence < 0 {
+			t.Errorf("%d events end as %s", h.Len(), fmt.Sprintf("%+v", total))
+		}
+	})
+}

@@ -1,0 +1,68 @@
+package simulate
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var decoder = event.Decoder{Prefix: "notify", MaxBytes: 1000}
+
+// unwatched is a Progress that nobody looks at.
+func unwatched(int64, int64) {}
+
+// newLimiter makes a limiter for limits of the form that the settings have; rules may be "".
+func newLimiter(t testing.TB, global, category, rules string) *Limiter {
+	t.Helper()
+	tree, err := throttle.NewTree(throttle.Plan{Global: limits(t, global), Category: limits(t, category), Rules: parseRules(t, rules)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return NewLimiter(tree, time.Hour)
+}
+
+func limits(t testing.TB, text string) throttle.Limits {
+	t.Helper()
+	parsed, err := throttle.ParseLimits(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parsed
+}
+
+func parseRules(t testing.TB, text string) []throttle.Rule {
+	t.Helper()
+	if text == "" {
+		return nil
+	}
+	rules, faults := throttle.ParseRules(text)
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	return rules
+}
+
+func readLines(t testing.TB, text string) *History {
+	t.Helper()
+	h, err := ReadLines(t.Context(), strings.NewReader(text), decoder, unwatched)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// midnight is the time of the second 0 of these tests.
+var midnight = time.Date(2026, time.March, 1, 0, 0, 0, 0, time.UTC)
+
+// lineAt is an event in a category at a second, with further members such as `, "cost": 2`.
+func lineAt(second float64, category, members string) string {
+	at := midnight.Add(time.Duration(second * float64(time.Second)))
+	return `{"time": "` + at.Format(time.RFC3339Nano) + `", "category": "` + category + `"` + members + "}\n"
+}

@@ -1,0 +1,248 @@
+package simulate
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// Every column, computed by hand: four a minute in all, two for each category, one for refunds.
+func TestReplay(t *testing.T) {
+	t.Parallel()
+	lines := []string{
+		lineAt(0, "payments", ""),                            // sent
+		lineAt(0, "payments", ""),                            // sent
+		lineAt(10, "payments", ""),                           // two payments since -50: category
+		lineAt(20, "payments.refunds", ""),                   // category, that of payments
+		lineAt(30, "errors", ""),                             // sent
+		lineAt(40, "errors", `, "id": "first"`),              // sent, the fourth
+		lineAt(50, "audit", `, "id": "second"`),              // global
+		lineAt(60, "payments", ""),                           // sent: those of 0 are not in (0, 60]
+		lineAt(61, "payments.refunds", ""),                   // sent
+		lineAt(70, "payments.refunds", ""),                   // 30, 40, 60, 61: global
+		lineAt(91, "payments.refunds", ""),                   // 60, 61: category
+		lineAt(121, "payments.refunds", ""),                  // sent
+		lineAt(122, "payments.refunds", ""),                  // 121: payments.refunds
+		lineAt(200, "batch", `, "cost": 3`),                  // never fits: category
+		lineAt(230, "batch", `, "cost": 2`),                  // sent
+		lineAt(231, "batch", ""),                             // category
+		lineAt(300, "audit", `, "id": "first"`),              // duplicate of the one at 40
+		lineAt(301, "audit", `, "id": "second"`),             // sent: the one at 50 was dropped
+		lineAt(302, "errors", `, "id": "second"`),            // duplicate
+		lineAt(303, "Payments", `, "title": "upper case"`),   // sent, to payments
+		lineAt(303.5, "payments", `, "severity": "warning"`), // sent
+	}
+	want := Report{
+		From: midnight, To: midnight.Add(303500 * time.Millisecond),
+		Paths: []Path{
+			{Category: "payments", Seen: 6, Sent: 5, Dropped: map[string]int{"category": 1}, LongestSilence: 243 * time.Second},
+			{
+				Category: "payments.refunds", Seen: 6, Sent: 2, LongestSilence: time.Minute,
+				Dropped: map[string]int{"global": 1, "category": 2, "payments.refunds": 1},
+			},
+			{Category: "audit", Seen: 3, Sent: 1, Duplicate: 1, Dropped: map[string]int{"global": 1}, LongestSilence: 251 * time.Second},
+			{Category: "batch", Seen: 3, Sent: 1, Dropped: map[string]int{"category": 2}, LongestSilence: 30 * time.Second},
+			{Category: "errors", Seen: 3, Sent: 2, Duplicate: 1, LongestSilence: 262 * time.Second},
+		},
+		Total: Path{
+			Seen: 21, Sent: 11, Duplicate: 2, LongestSilence: 109 * time.Second, // from 121 to 230
+			Dropped: map[string]int{"global": 2, "category": 5, "payments.refunds": 1},
+		},
+	}
+	for name, order := range map[string]func(){
+		"in order":     func() {},
+		"out of order": func() { rand.Shuffle(len(lines), func(i, j int) { lines[i], lines[j] = lines[j], lines[i] }) },
+	} {
+		order()
+		h := readLines(t, strings.Join(lines, ""))
+		for range 2 { // the second time with a limiter of its own
+			got, err := h.Replay(t.Context(), newLimiter(t, "4/1m", "2/1m", "payments.refunds=1/1m"), unwatched)
+			if err != nil || !reflect.DeepEqual(got, want) {
+				t.Errorf("%s: got\n%+v, %v, want\n%+v", name, got, err, want)
+			}
+		}
+	}
+}
+
+// Two events of one instant count at that instant, so that the same comes through a window later, in any order.
+func TestSameInstant(t *testing.T) {
+	t.Parallel()
+	h := readLines(t, lineAt(0, "a", "")+lineAt(0, "b", "")+lineAt(60, "b", "")+lineAt(60, "a", "")+lineAt(120, "a", "")+lineAt(120, "a", ""))
+	got, err := h.Replay(t.Context(), newLimiter(t, "none", "1/1m", ""), unwatched)
+	if err != nil || got.Total.Sent != 5 || got.Total.Dropped["category"] != 1 {
+		t.Errorf("got %+v, %v, want 5 sent and 1 dropped", got.Total, err)
+	}
+}
+
+// A path that gets nothing for hours shows it, from its first event to its last.
+func TestSilence(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		lines string
+		want  time.Duration
+	}{
+		"one event":           {lineAt(0, "a", ""), 0},
+		"none of many":        {lineAt(0, "a", `, "cost": 9`) + lineAt(3600, "a", `, "cost": 9`) + lineAt(7200, "a", `, "cost": 9`), 2 * time.Hour},
+		"before the first":    {lineAt(0, "a", `, "cost": 9`) + lineAt(60, "a", "") + lineAt(70, "a", ""), time.Minute},
+		"between two":         {lineAt(0, "a", "") + lineAt(50, "a", "") + lineAt(60, "a", ""), 50 * time.Second},
+		"after the last":      {lineAt(0, "a", "") + lineAt(1, "a", "") + lineAt(61.5, "a", `, "cost": 9`), 60500 * time.Millisecond},
+		"others do not count": {lineAt(0, "a", "") + lineAt(10, "a.b", "") + lineAt(20, "a", ""), 20 * time.Second},
+	} {
+		h := readLines(t, test.lines)
+		got, err := h.Replay(t.Context(), newLimiter(t, "5/1s", "5/1s", ""), unwatched)
+		if err != nil || got.Paths[0].Category != "a" || got.Paths[0].LongestSilence != test.want {
+			t.Errorf("%s: got %+v, %v, want %v", name, got.Paths[0], err, test.want)
+		}
+	}
+}
+
+// An ID is forgotten as the worker would forget it.
+func TestRetention(t *testing.T) {
+	t.Parallel()
+	h := readLines(t, lineAt(0, "a", `, "id": "x"`)+lineAt(3599, "a", `, "id": "x"`)+lineAt(3601, "a", `, "id": "x"`))
+	got, err := h.Replay(t.Context(), newLimiter(t, "none", "none", ""), unwatched)
+	if err != nil || got.Total.Sent != 2 || got.Total.Duplicate != 1 {
+		t.Errorf("got %+v, %v, want 2 sent and 1 duplicate", got.Total, err)
+	}
+}
+
+// Whatever comes and whatever the limits: each event ends in one way, the total is the sum of the paths, and nothing
+// depends on the order of the lines.
+func TestEveryEventEnds(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		count := rapid.IntRange(0, 200).Draw(rt, "count")
+		lines := make([]string, count)
+		for i := range lines {
+			members := ""
+			if id := rapid.IntRange(0, 20).Draw(rt, "id"); id > 0 {
+				members += `, "id": "` + strings.Repeat("x", id) + `"`
+			}
+			if cost := rapid.IntRange(0, 4).Draw(rt, "cost"); cost > 0 {
+				members += `, "cost": ` + string(rune('0'+cost))
+			}
+			category := rapid.SampledFrom([]string{"a", "a.b", "a.b.c", "b", "c.b"}).Draw(rt, "category")
+			lines[i] = lineAt(float64(i)+rapid.Float64Range(0, 0.9).Draw(rt, "fraction"), category, members)
+		}
+		sets := rapid.SampledFrom([][3]string{
+			{"10/1m", "3/30s", ""}, {"none", "2/10s+1/1s", "a.b=0/1s"}, {"5/10s", "none", "*.b=1/20s,b=none"}, {"none", "none", ""},
+		}).Draw(rt, "limits")
+		replay := func() Report {
+			report, err := readLines(t, strings.Join(lines, "")).Replay(t.Context(), newLimiter(t, sets[0], sets[1], sets[2]), unwatched)
+			if err != nil {
+				rt.Fatal(err)
+			}
+			return report
+		}
+		report := replay()
+		whole := Path{}
+		for _, path := range report.Paths {
+			if path.Seen != path.Sent+path.Drops()+path.Duplicate || path.Seen == 0 {
+				rt.Errorf("%+v does not add up", path)
+			}
+			whole.Seen, whole.Sent, whole.Duplicate = whole.Seen+path.Seen, whole.Sent+path.Sent, whole.Duplicate+path.Duplicate
+		}
+		if total := report.Total; total.Seen != count || total.Seen != total.Sent+total.Drops()+total.Duplicate ||
+			total.Seen != whole.Seen || total.Sent != whole.Sent || total.Duplicate != whole.Duplicate {
+			rt.Errorf("the total %+v of %d events is not that of the paths, %+v", total, count, whole)
+		}
+		for i := range lines {
+			j := rapid.IntRange(0, i).Draw(rt, "swap")
+			lines[i], lines[j] = lines[j], lines[i]
+		}
+		if again := replay(); !reflect.DeepEqual(again, report) {
+			rt.Errorf("in another order: %+v, want %+v", again, report)
+		}
+	})
+}
+
+// judgeFunc is a Judge of one function.
+type judgeFunc func(at time.Time, events []Event) ([]Verdict, error)
+
+func (f judgeFunc) Judge(_ context.Context, at time.Time, events []Event) ([]Verdict, error) {
+	return f(at, events)
+}
+
+func TestReplayEnds(t *testing.T) {
+	t.Parallel()
+	h := readLines(t, strings.Repeat(lineAt(0, "a", ""), progressEvery)+lineAt(1, "a", "")+lineAt(2, "a", ""))
+	broken := errors.New("broken")
+	judge := judgeFunc(func(time.Time, []Event) ([]Verdict, error) { return nil, broken })
+	if _, err := h.Replay(t.Context(), judge, unwatched); !errors.Is(err, broken) {
+		t.Errorf("a judge that fails: %v, want its error", err)
+	}
+
+	ctx, cancel := context.WithCancelCause(t.Context())
+	asked := 0
+	judge = func(at time.Time, events []Event) ([]Verdict, error) {
+		asked += len(events)
+		cancel(broken)
+		return make([]Verdict, len(events)), nil
+	}
+	if _, err := h.Replay(ctx, judge, unwatched); !errors.Is(err, broken) || asked != progressEvery {
+		t.Errorf("when the context ends: %v after %d events, want its cause after %d", err, asked, progressEvery)
+	}
+
+	var done, total int64
+	judge = func(_ time.Time, events []Event) ([]Verdict, error) { return make([]Verdict, len(events)), nil }
+	if _, err := h.Replay(t.Context(), judge, func(d, all int64) { done, total = d, all }); err != nil || done != progressEvery || total != progressEvery+2 {
+		t.Errorf("told %d of %d, %v", done, total, err)
+	}
+}
+
+// A judge sees the events of an instant together, numbered in the order of their times.
+func TestBatches(t *testing.T) {
+	t.Parallel()
+	h := readLines(t, lineAt(2, "c", "")+lineAt(1, "a", `, "id": "x", "cost": 7`)+lineAt(1, "b", ""))
+	var got [][]Event
+	var times []time.Time
+	judge := judgeFunc(func(at time.Time, events []Event) ([]Verdict, error) {
+		got, times = append(got, append([]Event(nil), events...)), append(times, at.UTC())
+		return make([]Verdict, len(events)), nil
+	})
+	if _, err := h.Replay(t.Context(), judge, unwatched); err != nil {
+		t.Fatal(err)
+	}
+	want := [][]Event{
+		{{Number: 1, ID: "x", Category: "a", Cost: 7}, {Number: 2, Category: "b", Cost: 1}},
+		{{Number: 3, Category: "c", Cost: 1}},
+	}
+	if wantTimes := []time.Time{midnight.Add(time.Second), midnight.Add(2 * time.Second)}; !reflect.DeepEqual(got, want) || !reflect.DeepEqual(times, wantTimes) {
+		t.Errorf("judged %+v at %v, want %+v at %v", got, times, want, wantTimes)
+	}
+}
+
+func TestNoEvents(t *testing.T) {
+	t.Parallel()
+	got, err := readLines(t, "").Replay(t.Context(), newLimiter(t, "1/1m", "1/1m", ""), unwatched)
+	if want := (Report{Paths: []Path{}}); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, %v, want %+v", got, err, want)
+	}
+}
+
+// Whatever counts, it counts at the events' own times. Deliveries take no time: what is limited under way at once fits,
+// unless one event is too much for it.
+func TestAlgorithms(t *testing.T) {
+	t.Parallel()
+	lines := lineAt(0, "a", "") + lineAt(0, "a", "") + lineAt(0, "a", `, "cost": 3`) + lineAt(59, "a", "") + lineAt(60, "a", "") +
+		lineAt(60, "a", "") + lineAt(89.9, "a", "") + lineAt(90, "a", "")
+	for limit, want := range map[string]int{
+		"inflight:1/1m":      7, // all but the one of cost 3
+		"inflight:3/1m":      8,
+		"inflight:1/1m+3/1m": 5, // 0, 0, 59; at 60 two are out again
+		"fixed:2/1m":         4, // 0, 0; 60, 60
+		"token:2/1m":         5, // 0, 0; 59, with what came since 0; 60, as two come a minute; 90
+		"none":               8,
+	} {
+		got, err := readLines(t, lines).Replay(t.Context(), newLimiter(t, limit, "none", ""), unwatched)
+		if err != nil || got.Total.Sent != want || got.Total.Dropped["global"] != 8-want {
+			t.Errorf("%s: %+v, %v, want %d sent", limit, got.Total, err, want)
+		}
+	}
+}

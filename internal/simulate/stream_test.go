@@ -1,0 +1,231 @@
+package simulate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/servertest"
+)
+
+func connect(t *testing.T) jetstream.JetStream {
+	t.Helper()
+	conn, err := nats.Connect(servertest.StartNATS(t).URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
+}
+
+func createStream(t *testing.T, js jetstream.JetStream, config jetstream.StreamConfig) jetstream.Stream {
+	t.Helper()
+	config.Name, config.Subjects = "EVENTS", []string{"notify", "notify.>", "other.>"}
+	stream, err := js.CreateStream(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stream
+}
+
+func publish(t *testing.T, js jetstream.JetStream, subject, body string, options ...jetstream.PublishOpt) {
+	t.Helper()
+	if _, err := js.Publish(t.Context(), subject, []byte(body), options...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What a work queue holds is read without a trace: the consumer has neither more nor less to do than before, and gets
+// every message still.
+func TestReadWorkQueue(t *testing.T) {
+	t.Parallel()
+	js := connect(t)
+	stream := createStream(t, js, jetstream.StreamConfig{Retention: jetstream.WorkQueuePolicy})
+	consumer, err := stream.CreateConsumer(t.Context(), jetstream.ConsumerConfig{
+		Durable: "notifier", AckPolicy: jetstream.AckExplicitPolicy, FilterSubjects: []string{"notify", "notify.>"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const count = 600 // more than there are pieces
+	for i := range count {
+		publish(t, js, fmt.Sprintf("notify.team%d", i%3), fmt.Sprintf(`{"text": "x", "id": "%d", "cost": %d}`, i, i%5+1))
+	}
+	batch, err := consumer.Fetch(100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var acked []uint64 // every third of those that are in hand
+	inHand := 0
+	for m := range batch.Messages() {
+		meta, err := m.Metadata()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if inHand++; meta.Sequence.Stream%3 == 0 {
+			acked = append(acked, meta.Sequence.Stream)
+			if err := m.DoubleAck(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	before, err := consumer.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	h, err := ReadStream(t.Context(), js, "EVENTS", decoder, unwatched)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if inHand != 100 || h.Len() != count-len(acked) || h.Invalid != 0 {
+		t.Errorf("%d events, %d invalid, want %d and none", h.Len(), h.Invalid, count-len(acked))
+	}
+	at := int64(0)
+	seen := make(map[string]bool)
+	for _, e := range h.events {
+		if e.at < at {
+			t.Errorf("event %s is before the one ahead of it", e.id)
+		}
+		at, seen[e.id] = e.at, true
+	}
+	if len(seen) != h.Len() {
+		t.Errorf("%d different events, want %d", len(seen), h.Len())
+	}
+	after, err := consumer.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after.Delivered.Consumer != before.Delivered.Consumer || after.NumPending != before.NumPending || after.NumAckPending != before.NumAckPending {
+		t.Errorf("the consumer is %+v, was %+v", after, before)
+	}
+	info, err := stream.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left := uint64(count - len(acked)); info.State.Msgs != left || info.State.Consumers != 1 {
+		t.Errorf("the stream holds %d messages and %d consumers, want %d and 1", info.State.Msgs, info.State.Consumers, left)
+	}
+}
+
+// A message becomes the event that the worker would make of it, at the time of JetStream.
+func TestReadStream(t *testing.T) {
+	t.Parallel()
+	for name, config := range map[string]jetstream.StreamConfig{
+		"work queue":        {Retention: jetstream.WorkQueuePolicy},
+		"limits":            {},
+		"with direct reads": {AllowDirect: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			js := connect(t)
+			stream := createStream(t, js, config)
+			started := time.Now().Add(-time.Second).UnixMicro()
+			publish(t, js, "notify.Payments", `{"title": "t", "time": "2020-01-01T00:00:00Z", "cost": 3}`, jetstream.WithMsgID("header"))
+			publish(t, js, "other.thing", "not for the notifier")
+			publish(t, js, "notify.payments", "")
+			publish(t, js, "notify", `{"text": "u", "category": "errors", "id": "body"}`)
+			publish(t, js, "notify.a.b", "plain text")
+			publish(t, js, "notify.a.b", "deleted")
+			if err := stream.DeleteMsg(t.Context(), 6); err != nil {
+				t.Fatal(err)
+			}
+
+			h, err := ReadStream(t.Context(), js, "EVENTS", decoder, unwatched)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []replayed
+			for _, e := range h.events {
+				got = append(got, replayed{id: e.id, category: h.categories[e.category], cost: int(e.cost)})
+				if e.at < started || e.at > time.Now().Add(time.Second).UnixMicro() {
+					t.Errorf("an event is at %v, want the time of its storage", time.UnixMicro(e.at))
+				}
+			}
+			if want := []replayed{{"header", "payments", 3}, {"body", "errors", 1}, {"", "a.b", 1}}; !reflect.DeepEqual(got, want) {
+				t.Errorf("got %+v, want %+v", got, want)
+			}
+			if h.Invalid != 1 || h.Problems[0].Number != 3 || !strings.Contains(h.Problems[0].Err.Error(), "empty") {
+				t.Errorf("%d invalid, %v, want message 3, which is empty", h.Invalid, h.Problems)
+			}
+		})
+	}
+}
+
+func TestReadEmptyStream(t *testing.T) {
+	t.Parallel()
+	js := connect(t)
+	stream := createStream(t, js, jetstream.StreamConfig{})
+	for range 2 { // at first, and once its messages are gone
+		if h, err := ReadStream(t.Context(), js, "EVENTS", decoder, unwatched); err != nil || h.Len() != 0 || h.Invalid != 0 {
+			t.Errorf("got %+v, %v, want nothing", h, err)
+		}
+		publish(t, js, "notify", "text")
+		if err := stream.Purge(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// fill publishes many events.
+func fill(t *testing.T, js jetstream.JetStream, count int) {
+	t.Helper()
+	for range count {
+		if _, err := js.PublishAsync("notify", []byte("text")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-js.PublishAsyncComplete()
+}
+
+// What comes while the stream is read is left out.
+func TestReadStreamAsItIs(t *testing.T) {
+	t.Parallel()
+	js := connect(t)
+	createStream(t, js, jetstream.StreamConfig{})
+	const count = progressEvery + pieces + 1 // the last piece is smaller
+	fill(t, js, count)
+	late := 0
+	h, err := ReadStream(t.Context(), js, "EVENTS", decoder, func(int64, int64) {
+		for ; late < pieces; late++ {
+			if _, err := js.Publish(t.Context(), "notify", []byte("late")); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	if err != nil || h.Len() != count || late != pieces {
+		t.Errorf("%d events and %d late ones, %v, want %d and %d", h.Len(), late, err, count, pieces)
+	}
+}
+
+func TestReadStreamEnds(t *testing.T) {
+	t.Parallel()
+	js := connect(t)
+	if _, err := ReadStream(t.Context(), js, "EVENTS", decoder, unwatched); !errors.Is(err, jetstream.ErrStreamNotFound) {
+		t.Errorf("without a stream: %v, want %v", err, jetstream.ErrStreamNotFound)
+	}
+	createStream(t, js, jetstream.StreamConfig{})
+	fill(t, js, 2*progressEvery)
+	stopped := errors.New("stopped")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	_, err := ReadStream(ctx, js, "EVENTS", decoder, func(done, total int64) {
+		if done != progressEvery || total != 2*progressEvery {
+			t.Errorf("told %d of %d", done, total)
+		}
+		cancel(stopped)
+	})
+	if !errors.Is(err, stopped) {
+		t.Errorf("when the context ends: %v, want its cause", err)
+	}
+}

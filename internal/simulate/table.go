@@ -1,0 +1,170 @@
+package simulate
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/throttle"
+)
+
+// none stands in a cell that has nothing to say.
+const none = "-"
+
+// WriteTable prints a report: a line for each of the first `top` paths, the others summed in one line, and the total.
+// A top of 0 prints all paths.
+func WriteTable(out io.Writer, r Report, top int) error {
+	rows := [][]string{{"category", "seen", "sent", "dropped", "dropped by", "duplicate", "longest silence"}}
+	for _, line := range r.lines(top) {
+		rows = append(rows, []string{
+			line.Category, strconv.Itoa(line.Seen), strconv.Itoa(line.Sent), strconv.Itoa(line.Drops()),
+			byLevel(line.Dropped), strconv.Itoa(line.Duplicate), line.silence(),
+		})
+	}
+	return writeColumns(out, rows, 0, 4)
+}
+
+// WriteComparison prints two reports on the same events side by side, and how many more are sent and dropped by the
+// second. Paths are left out as in WriteTable.
+func WriteComparison(out io.Writer, a, b Report, top int) error {
+	rows := [][]string{{
+		"category", "seen", "sent a", "sent b", "b-a", "dropped a", "dropped b", "b-a", "dropped a by", "dropped b by",
+		"duplicate a", "duplicate b", "longest silence a", "longest silence b",
+	}}
+	others := b.lines(top)
+	for i, one := range a.lines(top) { // both have the same paths in the same order
+		other := others[i]
+		rows = append(rows, []string{
+			one.Category, strconv.Itoa(one.Seen),
+			strconv.Itoa(one.Sent), strconv.Itoa(other.Sent), difference(one.Sent, other.Sent),
+			strconv.Itoa(one.Drops()), strconv.Itoa(other.Drops()), difference(one.Drops(), other.Drops()),
+			byLevel(one.Dropped), byLevel(other.Dropped),
+			strconv.Itoa(one.Duplicate), strconv.Itoa(other.Duplicate),
+			one.silence(), other.silence(),
+		})
+	}
+	return writeColumns(out, rows, 0, 8, 9)
+}
+
+// line is a line of a table: a path, the rest, or the total.
+type line struct {
+	Path
+	summed bool // of several paths, so that there is no one silence
+}
+
+func (l line) silence() string {
+	if l.summed {
+		return none
+	}
+	return formatSpan(l.LongestSilence)
+}
+
+func (r Report) lines(top int) []line {
+	if top == 0 || top > len(r.Paths) {
+		top = len(r.Paths)
+	}
+	lines := make([]line, 0, top+2)
+	for _, path := range r.Paths[:top] {
+		lines = append(lines, line{Path: path})
+	}
+	if left := r.Paths[top:]; len(left) > 0 {
+		lines = append(lines, line{Path: sum(left), summed: true})
+	}
+	total := r.Total
+	total.Category = "total"
+	return append(lines, line{Path: total})
+}
+
+// sum adds up the counts of paths.
+func sum(paths []Path) Path {
+	s := Path{Category: fmt.Sprintf("(%d more)", len(paths)), Dropped: make(map[string]int)}
+	for _, path := range paths {
+		s.Seen += path.Seen
+		s.Sent += path.Sent
+		s.Duplicate += path.Duplicate
+		for level, n := range path.Dropped {
+			s.Dropped[level] += n
+		}
+	}
+	return s
+}
+
+// byLevel lists drops by the rule, from the root down as far as that can be told: global, category, then the patterns.
+func byLevel(dropped map[string]int) string {
+	if len(dropped) == 0 {
+		return none
+	}
+	rank := map[string]int{throttle.LevelGlobal: -2, throttle.LevelCategory: -1}
+	levels := slices.SortedFunc(maps.Keys(dropped), func(a, b string) int {
+		return cmp.Or(cmp.Compare(rank[a], rank[b]), cmp.Compare(a, b))
+	})
+	parts := make([]string, len(levels))
+	for i, level := range levels {
+		parts[i] = fmt.Sprintf("%s %d", level, dropped[level])
+	}
+	return strings.Join(parts, ", ")
+}
+
+func difference(a, b int) string {
+	if a == b {
+		return "0"
+	}
+	return fmt.Sprintf("%+d", b-a)
+}
+
+// formatSpan shows the two largest units of a time: 2h5m, 3d4h, 1m30s; below a minute 12.3s or 250ms.
+func formatSpan(span time.Duration) string {
+	const day = 24 * time.Hour
+	switch {
+	case span < time.Second:
+		return span.Round(time.Millisecond).String()
+	case span < time.Minute:
+		span = span.Round(100 * time.Millisecond)
+	case span < time.Hour:
+		span = span.Round(time.Second)
+	case span < day:
+		span = span.Round(time.Minute)
+	default:
+		span = span.Round(time.Hour)
+	}
+	if span < time.Minute {
+		return span.String()
+	}
+	var text strings.Builder
+	for _, unit := range []struct {
+		size time.Duration
+		name string
+	}{{day, "d"}, {time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}} {
+		if n := span / unit.size; n > 0 {
+			fmt.Fprintf(&text, "%d%s", n, unit.name)
+			span %= unit.size
+		}
+	}
+	return text.String()
+}
+
+// writeColumns aligns the columns: texts, whose places are given, to the left, numbers to the right.
+func writeColumns(out io.Writer, rows [][]string, texts ...int) error {
+	for _, column := range texts {
+		width := 0
+		for _, row := range rows {
+			width = max(width, len(row[column]))
+		}
+		for _, row := range rows {
+			row[column] += strings.Repeat(" ", width-len(row[column]))
+		}
+	}
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	for _, row := range rows {
+		if _, err := fmt.Fprintln(table, strings.Join(row, "\t")+"\t"); err != nil {
+			return err
+		}
+	}
+	return table.Flush()
+}

@@ -1,0 +1,139 @@
+package simulate
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+var sample = Report{
+	From: midnight, To: midnight.Add(90 * time.Minute), Invalid: 3,
+	Paths: []Path{
+		{Category: "payments", Seen: 1500, Sent: 40, Duplicate: 2, Dropped: map[string]int{"payments.*": 20, "category": 1000, "global": 438}, LongestSilence: 65 * time.Minute},
+		{Category: "errors", Seen: 20, Sent: 20, LongestSilence: 1500 * time.Millisecond},
+		{Category: "audit", Seen: 1, Dropped: map[string]int{"global": 1}},
+	},
+	Total: Path{
+		Seen: 1521, Sent: 60, Duplicate: 2, Dropped: map[string]int{"payments.*": 20, "category": 1000, "global": 439},
+		LongestSilence: 20 * time.Minute,
+	},
+}
+
+func table(t *testing.T, top int) string {
+	t.Helper()
+	var out strings.Builder
+	if err := WriteTable(&out, sample, top); err != nil {
+		t.Fatal(err)
+	}
+	return "\n" + out.String()
+}
+
+func TestTable(t *testing.T) {
+	t.Parallel()
+	all := `
+  category  seen  sent  dropped  dropped by                                duplicate  longest silence
+  payments  1500    40     1458  global 438, category 1000, payments.* 20          2             1h5m
+  errors      20    20        0  -                                                 0             1.5s
+  audit        1     0        1  global 1                                          0               0s
+  total     1521    60     1459  global 439, category 1000, payments.* 20          2              20m
+`
+	for _, top := range []int{0, 3, 50} {
+		if got := table(t, top); got != all {
+			t.Errorf("the first %d: %s\nwant %s", top, got, all)
+		}
+	}
+	some := `
+  category  seen  sent  dropped  dropped by                                duplicate  longest silence
+  payments  1500    40     1458  global 438, category 1000, payments.* 20          2             1h5m
+  (2 more)    21    20        1  global 1                                          0                -
+  total     1521    60     1459  global 439, category 1000, payments.* 20          2              20m
+`
+	if got := table(t, 1); got != some {
+		t.Errorf("the first: %s\nwant %s", got, some)
+	}
+}
+
+func TestComparison(t *testing.T) {
+	t.Parallel()
+	other := sample
+	other.Paths = []Path{
+		{Category: "payments", Seen: 1500, Sent: 140, Duplicate: 1, Dropped: map[string]int{"global": 1359}, LongestSilence: time.Minute},
+		{Category: "errors", Seen: 20, Sent: 5, Dropped: map[string]int{"global": 15}, LongestSilence: 2 * time.Second},
+		{Category: "audit", Seen: 1, Dropped: map[string]int{"global": 1}},
+	}
+	other.Total = Path{Seen: 1521, Sent: 145, Duplicate: 1, Dropped: map[string]int{"global": 1375}, LongestSilence: time.Second}
+	var out strings.Builder
+	if err := WriteComparison(&out, sample, other, 2); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{
+		"category seen sent a sent b b-a dropped a dropped b b-a dropped a by dropped b by duplicate a duplicate b longest silence a longest silence b",
+		"payments 1500 40 140 +100 1458 1359 -99 global 438, category 1000, payments.* 20 global 1359 2 1 1h5m 1m",
+		"errors 20 20 5 -15 0 15 +15 - global 15 0 0 1.5s 2s",
+		"(1 more) 1 0 0 0 1 1 0 global 1 global 1 0 0 - -",
+		"total 1521 60 145 +85 1459 1375 -84 global 439, category 1000, payments.* 20 global 1375 2 1 20m 1s",
+	} {
+		if got := strings.Join(strings.Fields(strings.Split(out.String(), "\n")[i]), " "); got != want {
+			t.Errorf("line %d is %q, want %q", i, got, want)
+		}
+	}
+	width := 0
+	for line := range strings.Lines(out.String()) {
+		if width == 0 {
+			width = len(line)
+		}
+		if len(line) != width {
+			t.Errorf("the columns are not aligned:\n%s", &out)
+		}
+	}
+}
+
+func TestFormatSpan(t *testing.T) {
+	t.Parallel()
+	for span, want := range map[time.Duration]string{
+		0: "0s", 400 * time.Microsecond: "0s", 1499 * time.Microsecond: "1ms", 250 * time.Millisecond: "250ms",
+		999_600 * time.Microsecond: "1s", 1234 * time.Millisecond: "1.2s", 59_960 * time.Millisecond: "1m",
+		61_499 * time.Millisecond: "1m1s", 59*time.Minute + 59_600*time.Millisecond: "1h",
+		2*time.Hour + 5*time.Minute + 29*time.Second: "2h5m", 24*time.Hour - time.Second: "1d", 24 * time.Hour: "1d",
+		76 * time.Hour: "3d4h", 366 * 24 * time.Hour: "366d",
+	} {
+		if got := formatSpan(span); got != want {
+			t.Errorf("%v is shown as %q, want %q", span, got, want)
+		}
+	}
+}
+
+func TestJSON(t *testing.T) {
+	t.Parallel()
+	for want, r := range map[string]Report{
+		`{"from":"2026-03-01T00:00:00Z","to":"2026-03-01T01:30:00Z","events":1521,"invalid":3,"paths":[` +
+			`{"category":"payments","seen":1500,"sent":40,"duplicate":2,"dropped":{"category":1000,"global":438,"payments.*":20},"longest_silence_seconds":3900},` +
+			`{"category":"errors","seen":20,"sent":20,"duplicate":0,"dropped":{},"longest_silence_seconds":1.5},` +
+			`{"category":"audit","seen":1,"sent":0,"duplicate":0,"dropped":{"global":1},"longest_silence_seconds":0}],` +
+			`"total":{"seen":1521,"sent":60,"duplicate":2,"dropped":{"category":1000,"global":439,"payments.*":20},"longest_silence_seconds":1200}}`: sample,
+		`{"from":null,"to":null,"events":0,"invalid":0,"paths":[],` +
+			`"total":{"seen":0,"sent":0,"duplicate":0,"dropped":{},"longest_silence_seconds":0}}`: {},
+	} {
+		got, err := json.Marshal(r)
+		if err != nil || string(got) != want {
+			t.Errorf("got\n%s, %v, want\n%s", got, err, want)
+		}
+	}
+}
+
+type fullDisk struct{ error }
+
+func (f fullDisk) Write([]byte) (int, error) { return 0, f.error }
+
+func TestTableCannotBePrinted(t *testing.T) {
+	t.Parallel()
+	full := fullDisk{errors.New("disk is full")}
+	if err := WriteTable(full, sample, 0); !errors.Is(err, full.error) {
+		t.Errorf("the error is %v, want %v", err, full.error)
+	}
+	if err := WriteComparison(full, sample, sample, 0); !errors.Is(err, full.error) {
+		t.Errorf("the error is %v, want %v", err, full.error)
+	}
+}

@@ -1,0 +1,322 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-4578ace9/notifier/internal/servertest"
+)
+
+// fault is a way in which a server that is there does not do what it is asked. It has done nothing of it.
+type fault struct {
+	name  string
+	class error  // nil if nobody but the client notices
+	says  string // a pattern that the error's text has
+	start func(t *testing.T) faulty
+}
+
+// faulty is a server that gets a fault and is rid of it again, and keeps what it holds.
+type faulty struct {
+	address    string
+	fall, mend func()
+}
+
+var faults = []fault{
+	{
+		name: "READONLY, a replica", class: ErrUnavailable, says: "READONLY",
+		start: byCommands("REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE"),
+	},
+	{
+		name: "MASTERDOWN, a replica that has lost its primary", class: ErrUnavailable, says: "MASTERDOWN",
+		start: byCommands("REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE", "--replica-serve-stale-data", "no"),
+	},
+	{
+		name: "LOADING, a server that was killed and comes back", class: ErrUnavailable, says: "LOADING",
+		start: func(t *testing.T) faulty {
+			server := servertest.StartRedis(t)
+			return faulty{server.Addr, server.RestartLoading, server.EndLoading}
+		},
+	},
+	{
+		name: "BUSY, a script that does not end", class: ErrUnavailable, says: "BUSY",
+		start: startBusy,
+	},
+	{
+		name: "CLUSTERDOWN, a slot that no node has", class: ErrUnavailable, says: "CLUSTERDOWN",
+		start: func(t *testing.T) faulty {
+			cluster := servertest.StartCluster(t, 1)
+			node, slot := cluster.Nodes[0], strconv.Itoa(cluster.Slot(gateKey("")))
+			return faulty{
+				node.Addr,
+				func() { node.CLI("CLUSTER", "DELSLOTS", slot) },
+				func() { node.CLI("CLUSTER", "ADDSLOTS", slot); cluster.AwaitOK() },
+			}
+		},
+	},
+	{
+		name: "MOVED, a node that has given the slot away", class: ErrUnavailable, says: "MOVED",
+		start: func(t *testing.T) faulty {
+			cluster, slot, home, other := startPair(t)
+			move := func(to *servertest.Redis) { moveKeys(cluster.MoveSlot(slot, to)).End() }
+			return faulty{home.Addr, func() { move(other) }, func() { move(home) }}
+		},
+	},
+	{
+		name: "ASK, a node that is giving the slot away", class: ErrUnavailable, says: "ASK",
+		start: func(t *testing.T) faulty {
+			cluster, slot, home, other := startPair(t)
+			var move *servertest.SlotMove
+			return faulty{
+				home.Addr,
+				func() { move = moveKeys(cluster.MoveSlot(slot, other)) },
+				func() { move.End(); moveKeys(cluster.MoveSlot(slot, home)).End() },
+			}
+		},
+	},
+	{
+		name:  "OOM, which the scripts get past by writing first what takes no memory",
+		start: byCommands("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0"),
+	},
+	{
+		name:  "NOSCRIPT, scripts that were forgotten",
+		start: byCommands("SCRIPT FLUSH", "PING"),
+	},
+	{
+		name: "MISCONF, a disk that cannot be written", class: ErrRefused, says: "MISCONF",
+		start: startUnsaved,
+	},
+	{
+		name: "WRONGTYPE, a key that someone else has made", class: ErrRefused, says: "WRONGTYPE",
+		start: byCommands("SET "+gateKey("pauses")+" text", "DEL "+gateKey("pauses")),
+	},
+	{
+		name: "NOPERM, no right to run scripts", class: ErrRefused, says: "NOPERM",
+		start: byCommands("ACL SETUSER default -eval -evalsha", "ACL SETUSER default +@all"),
+	},
+	{
+		name: "no right to write", class: ErrRefused, says: "can't run this command|ACL failure",
+		start: byCommands("ACL SETUSER default -zadd", "ACL SETUSER default +@all"),
+	},
+	{
+		name: "NOAUTH, a password that has been set", class: ErrRefused, says: "NOAUTH|unauthenticated",
+		start: func(t *testing.T) faulty {
+			server := servertest.StartRedis(t)
+			admin := newClient(t, redis.Options{Addr: server.Addr, PoolSize: 1})
+			must := func(arguments ...any) {
+				t.Helper()
+				if err := admin.Do(t.Context(), arguments...).Err(); err != nil {
+					t.Fatalf("%v: %v", arguments, err)
+				}
+			}
+			return faulty{
+				server.Addr,
+				func() { must("CONFIG", "SET", "requirepass", "secret"); must("CLIENT", "KILL", "TYPE", "normal") },
+				func() { must("CONFIG", "SET", "requirepass", "") },
+			}
+		},
+	},
+}
+
+// gateKey is a key of the deployment that the tests' gates belong to.
+func gateKey(name string) string { return "{gate}:" + name }
+
+// byCommands makes a fault of one server that a command brings about and another one mends.
+func byCommands(fall, mend string, settings ...string) func(t *testing.T) faulty {
+	return func(t *testing.T) faulty {
+		t.Helper()
+		server := servertest.StartRedis(t, settings...)
+		run := func(command string) func() { return func() { server.CLI(strings.Fields(command)...) } }
+		return faulty{server.Addr, run(fall), run(mend)}
+	}
+}
+
+// startPair starts a cluster of two nodes, of which one has the slot of the gate's keys.
+func startPair(t *testing.T) (cluster *servertest.Cluster, slot int, home, other *servertest.Redis) {
+	t.Helper()
+	cluster = servertest.StartCluster(t, 2)
+	slot = cluster.Slot(gateKey(""))
+	home = cluster.Owner(slot)
+	return cluster, slot, home, cluster.Nodes[1-slices.Index(cluster.Nodes, home)]
+}
+
+// moveKeys moves all keys of a slot that is on its way.
+func moveKeys(m *servertest.SlotMove) *servertest.SlotMove {
+	for moved := true; moved; {
+		moved = m.Keys(MaxBatch)
+	}
+	return m
+}
+
+// startBusy has another client run a script that does not end by itself.
+func startBusy(t *testing.T) faulty {
+	t.Helper()
+	server := servertest.StartRedis(t, "--lua-time-limit", "10")
+	client := newClient(t, redis.Options{Addr: server.Addr, MaxRetries: -1})
+	ended := make(chan error, 1)
+	return faulty{
+		server.Addr,
+		func() {
+			go func() { ended <- client.Eval(t.Context(), "while true do end", nil).Err() }()
+			poll(t, "the server to be busy", func() bool { return client.Ping(t.Context()).Err() != nil })
+		},
+		func() {
+			server.CLI("SCRIPT", "KILL")
+			if err := <-ended; err == nil || !strings.Contains(err.Error(), "killed") {
+				t.Errorf("the script ended with %v", err)
+			}
+		},
+	}
+}
+
+// startUnsaved puts a folder in the place of the file to which the server is to save what it holds.
+func startUnsaved(t *testing.T) faulty {
+	t.Helper()
+	server := servertest.StartRedis(t)
+	file := filepath.Join(server.Dir, "dump.rdb")
+	return faulty{
+		server.Addr,
+		func() {
+			if err := os.MkdirAll(filepath.Join(file, "folder"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			server.CLI("CONFIG", "SET", "save", "3600 1")
+			server.CLI("BGSAVE")
+			poll(t, "the server to fail to save", func() bool {
+				return strings.Contains(server.CLI("INFO", "persistence"), "rdb_last_bgsave_status:err")
+			})
+		},
+		func() {
+			if err := os.RemoveAll(file); err != nil {
+				t.Fatal(err)
+			}
+			server.CLI("SAVE")
+		},
+	}
+}
+
+// poll waits until something is so.
+func poll(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("wait for %s: not so after %v", what, patience)
+		}
+	}
+}
+
+// commandCount is a hook of a client.
+type commandCount struct{ atomic.Int64 }
+
+func (c *commandCount) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, command redis.Cmder) error {
+		defer c.Add(1)
+		return next(ctx, command)
+	}
+}
+
+func (c *commandCount) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		return next(ctx, network, address)
+	}
+}
+
+func (c *commandCount) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// TestFaults gives a server each fault in turn: the error is of the right class and says what it is, the gate holds, and
+// when the fault is gone everything goes on by itself, with nothing lost and nothing charged twice.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	for _, f := range faults {
+		t.Run(f.name, func(t *testing.T) {
+			t.Parallel()
+			testFault(t, f)
+		})
+	}
+}
+
+func testFault(t *testing.T, f fault) {
+	t.Helper()
+	server := f.start(t)
+	gate := startGate(t, server.address, GateOptions{Policy: Hold, Settings: Settings{Tree: newTree(t, "7/1h", "6/1h", "")}})
+	limiter, asked := gate.o.Redis, new(commandCount)
+	limiter.client.AddHook(asked)
+	gate.one(Admitted, request("finished before", "a")).Finish(t.Context())
+	finished := gate.one(Admitted, request("finished", "a"))
+	returned := gate.one(Admitted, request("returned", "a"))
+	extended := gate.one(Admitted, request("extended", "a"))
+	inNeed := []Request{request("of limiter", "a"), request("of gate", "a")}
+
+	server.fall()
+	_, err := limiter.Decide(t.Context(), inNeed[:1])
+	wantFault(t, f, err)
+	_, err = gate.Decide(t.Context(), inNeed[1:])
+	wantFault(t, f, err)
+	finished.Finish(t.Context())
+	returned.Refund(t.Context())
+	if !extended.Extend(t.Context()) {
+		t.Error("an event is given up because of the fault")
+	}
+	if f.class != nil {
+		// It is tried again and again, to no avail.
+		before := asked.Load()
+		poll(t, "the gate to have asked twice more", func() bool {
+			_, err := gate.Decide(t.Context(), inNeed[1:])
+			wantFault(t, f, err)
+			wantFault(t, f, gate.Ready())
+			return asked.Load() >= before+2 || t.Failed()
+		})
+	}
+	server.mend()
+
+	gate.await()
+	wanted := Admitted
+	if f.class == nil {
+		wanted = Leased
+	}
+	gate.want(map[Verdict]int{wanted: 2}, inNeed...)
+	gate.one(Done, request("finished before", "a"))
+	gate.one(Leased, request("extended", "a"))
+	poll(t, "what was delivered meanwhile to be told", func() bool {
+		return gate.decide(request("finished", "a"))[0].Verdict == Done
+	})
+	poll(t, "what was returned meanwhile to be told", func() bool {
+		used, err := limiter.Usage(t.Context(), limiter.settings.Tree.Path("a"))
+		return err == nil && reflect.DeepEqual(used, [][]int64{{5}, {5}})
+	})
+	gate.metrics.wantRefunded(t, 1)
+	gate.want(map[Verdict]int{Admitted: 1, Denied: 1}, several(2, "last", "a")...)
+	if f.class == nil {
+		gate.logs.want(t)
+		return
+	}
+	gate.logs.want(t, "redis is away", "redis answers")
+	gate.metrics.wantDegraded(t, false, true, false)
+}
+
+func wantFault(t *testing.T, f fault, err error) {
+	t.Helper()
+	if f.class == nil {
+		if err != nil {
+			t.Errorf("error %v, want none", err)
+		}
+		return
+	}
+	if !errors.Is(err, f.class) || !regexp.MustCompile(f.says).MatchString(err.Error()) {
+		t.Errorf("error %v, want %v that says %q", err, f.class, f.says)
+	}
+}

@@ -1,0 +1,269 @@
+package throttle
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-4578ace9/notifier/internal/servertest"
+)
+
+// changeConformance is what happens when other limits are put in force.
+var changeConformance = []conformanceCase{
+	{
+		name: "change: a raised or lowered count keeps what was counted", global: "none", category: "3/1h",
+		run: func(s *subject) {
+			for i := range 3 {
+				s.admit(request(fmt.Sprint("e", i), "a"))
+				s.clock.advance(time.Minute)
+			}
+			s.deny(LevelCategory, 57*time.Minute, request("x", "a"))
+			s.change(newPlan(s.t, "none", "5/1h", ""))
+			s.taken("a", 3)
+			s.admits(2, LevelCategory, several(3, "more", "a")...)
+			s.clock.advance(time.Minute)
+			s.change(newPlan(s.t, "none", "2/1h", ""))
+			s.taken("a", 5)
+			s.opens(LevelCategory, 59*time.Minute, request("x", "a")) // 13:03, when all have left
+			s.taken("a", 1)
+		},
+	},
+	{
+		name: "change: every algorithm goes on with what it has counted", global: "none", category: "none",
+		rules: "log=log:2/1h,counter=counter:2/1h,fixed=fixed:2/1h,token=token:2/1h,leaky=leaky:2/1h,inflight=inflight:2/1h",
+		run: func(s *subject) {
+			for _, a := range algorithms {
+				events := several(2, a.name, a.name)
+				if a.name == "leaky" {
+					events = events[:1]
+				}
+				s.admit(events...)
+			}
+			s.change(newPlan(s.t, "none", "none", "log=log:3/1h,counter=counter:3/1h,fixed=fixed:3/1h,token=token:3/1h,leaky=leaky:3/1h,inflight=inflight:3/1h"))
+			s.clock.advance(time.Second)
+			for _, a := range algorithms {
+				switch a.name {
+				case "leaky": // one each twenty minutes, since the last
+					s.deny("leaky", 20*time.Minute-time.Second, request("leaky x", "leaky"))
+				default:
+					s.admits(1, a.name, several(2, a.name+" more", a.name)...)
+				}
+			}
+			s.change(newPlan(s.t, "none", "none", "log=log:1/1h,counter=counter:1/1h,fixed=fixed:1/1h,token=token:1/1h,leaky=leaky:1/1h,inflight=inflight:1/1h"))
+			s.clock.advance(time.Second)
+			for _, a := range algorithms {
+				if d := s.want(Denied, request("y", a.name))[0]; d.Wait < 57*time.Minute {
+					s.t.Errorf("%s: %+v", a.name, d)
+				}
+			}
+		},
+	},
+	{
+		name: "change: another window of a log counts the same admissions", global: "none", category: "3/1h",
+		run: func(s *subject) {
+			s.admit(several(3, "e", "a")...)
+			s.clock.advance(9 * time.Minute)
+			s.change(newPlan(s.t, "none", "3/10m", ""))
+			s.opens(LevelCategory, time.Minute, request("x", "a"))
+			s.taken("a", 1)
+		},
+	},
+	{
+		name: "change: another algorithm starts with its own count", global: "none", category: "3/1h",
+		run: func(s *subject) {
+			s.admit(several(3, "e", "a")...)
+			s.clock.advance(time.Second)
+			s.change(newPlan(s.t, "none", "token:3/1h", ""))
+			s.admits(3, LevelCategory, several(4, "token", "a")...)
+			s.clock.advance(time.Second)
+			s.change(newPlan(s.t, "none", "token:3/30m", "")) // a bucket of another window is another one
+			s.admit(request("other", "a"))
+			s.clock.advance(time.Second)
+			s.change(newPlan(s.t, "none", "3/1h", ""))
+			s.deny(LevelCategory, time.Hour-3*time.Second, request("x", "a"))
+		},
+	},
+	{
+		name: "change: a place gains a limit and loses it", global: "10/1h", category: "none",
+		run: func(s *subject) {
+			plan := newPlan(s.t, "10/1h", "none", "")
+			s.admit(request("before", "a.b"))
+			s.clock.advance(time.Second)
+			s.change(newPlan(s.t, "10/1h", "none", "a.b=2/1h"))
+			s.taken("a.b", 1, 0)
+			s.admits(2, "a.b", several(3, "limited", "a.b")...)
+			s.taken("a.b", 3, 2)
+			s.clock.advance(time.Second)
+			s.change(plan)
+			s.admit(several(3, "free", "a.b")...)
+			s.taken("a.b", 6)
+			s.clock.advance(time.Second)
+			s.change(newPlan(s.t, "10/1h", "none", "a.b=2/1h"))
+			s.deny("a.b", time.Hour-2*time.Second, request("x", "a.b"))
+			s.taken("a.b", 6, 2)
+		},
+	},
+	{
+		name: "change: slots return to the limits that an event was judged by", global: "none", category: "fixed:2/1h+token:2/1h",
+		run: func(s *subject) {
+			old := s.admit(several(2, "old", "a")...)
+			s.clock.advance(time.Second)
+			s.change(newPlan(s.t, "none", "leaky:3600/1h+inflight:2/1h+5/1h", ""))
+			s.admit(request("new", "a"))
+			s.clock.advance(time.Microsecond)
+			s.refund(true, old...)
+			s.taken("a", 1)
+			s.clock.advance(time.Second)
+			s.change(newPlan(s.t, "none", "fixed:2/1h+token:2/1h", ""))
+			if used := s.used("a"); used[0][0] != 0 || used[0][1] != 0 {
+				s.t.Errorf("slots taken: %v", used)
+			}
+			s.admits(2, LevelCategory, several(3, "again", "a")...)
+		},
+	},
+	{
+		name: "change: a slot in flight comes back where it was taken", global: "none", category: "inflight:1/1m",
+		run: func(s *subject) {
+			old := s.admit(request("old", "a"))
+			s.clock.advance(time.Second)
+			s.change(newPlan(s.t, "none", "none", ""))
+			s.finish(old...)
+			s.change(newPlan(s.t, "none", "inflight:1/1m", ""))
+			s.taken("a", 0)
+		},
+	},
+	{
+		name: "change: a delivery that is taken over takes the slot that is new", global: "none", category: "none",
+		run: func(s *subject) {
+			e := request("e", "a")
+			s.admit(e)
+			s.change(newPlan(s.t, "none", "inflight:1/1m", ""))
+			s.clock.advance(testLease)
+			lease := leasesOf(s.want(Repeated, e))
+			s.taken("a", 1)
+			s.clock.advance(time.Second)
+			s.deny(LevelCategory, 59*time.Second, request("x", "a"))
+			s.finish(lease...)
+			s.taken("a", 0)
+		},
+	},
+	{
+		name: "change: a limit that has become too small keeps no delivery for ever", global: "none", category: "inflight:3/1m",
+		run: func(s *subject) {
+			e := request("e", "a").withCost(3)
+			s.extend(0, s.admit(e)...)
+			s.change(newPlan(s.t, "none", "inflight:2/1m", ""))
+			s.clock.advance(time.Second)
+			s.want(Repeated, e)
+		},
+	},
+	{
+		name: "change: guarantees stay what they are", global: "10/1h", category: "none", guarantees: "security=3",
+		run: func(s *subject) {
+			security := s.admit(several(2, "s", "security")...)
+			s.admits(7, LevelGlobal, several(8, "o", "orders")...)
+			s.clock.advance(time.Second)
+			s.change(guarded(s.t, newPlan(s.t, "12/1h", "none", ""), "security=3"))
+			s.admits(2, LevelGlobal, several(3, "more", "orders")...)
+			s.clock.advance(time.Second)
+			s.refund(true, security[0])
+			s.admits(2, LevelGlobal, several(3, "s more", "security")...)
+			s.clock.advance(time.Second)
+			s.change(guarded(s.t, newPlan(s.t, "5/1h", "none", ""), "security=3"))
+			s.want(Denied, request("x", "security"), request("x", "orders"))
+		},
+	},
+	{
+		name: "change: a forwarded event without slots returns none", global: "none", category: "fixed:1/1h", retention: time.Minute, forward: true,
+		run: func(s *subject) {
+			e := request("e", "a")
+			s.admit(e)
+			s.clock.advance(testLease + 2*time.Minute) // it is forgotten
+			d := s.decide(e)[0]
+			if d.Verdict != Denied || d.Lease.ID == "" {
+				s.t.Fatalf("%+v", d)
+			}
+			s.refund(true, d.Lease)
+			s.taken("a", 1)
+		},
+	},
+}
+
+// TestOlderLimitsAreTurnedAway has instances with limits of different revisions ask at once.
+func TestOlderLimitsAreTurnedAway(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	client := newClient(t, redis.Options{Addr: server.Addr})
+	tree := newTree(t, "10/1h+token:10/1h", "inflight:5/1h", "")
+	instance := func(generation int64, revision uint64) *Redis {
+		r := newRedis(client, "stale", Settings{Tree: tree, Lease: testLease, Retention: testRetention})
+		r.Adopt(Ruleset{Tree: tree, Shadow: tree, Generation: generation, Revision: revision})
+		return r
+	}
+	events := 0
+	ask := func(r *Redis, want error) Lease {
+		t.Helper()
+		before := contents(t, client)
+		events++
+		ruling, err := r.Decide(t.Context(), []Request{request(fmt.Sprint("e", events), "a"), request("e1", "a")})
+		if !errors.Is(err, want) {
+			t.Fatalf("error %v, want %v", err, want)
+		}
+		if want == nil {
+			return ruling.Decisions[0].Lease
+		}
+		if len(ruling.Decisions) > 0 {
+			t.Errorf("decided %+v", ruling)
+		}
+		wantUnchanged(t, client, before)
+		return Lease{}
+	}
+	none, first, second := instance(0, 0), instance(7, 1), instance(7, 2)
+	ask(none, nil)
+	early := ask(first, nil)
+	ask(none, ErrStale)
+	ask(second, nil)
+	ask(first, ErrStale)
+	ask(second, nil)
+
+	// What has been admitted goes on.
+	extended, err := first.Extend(t.Context(), []Lease{early}, testLease)
+	if err != nil || extended[0].End == 0 {
+		t.Errorf("extended: %+v, %v", extended, err)
+	}
+	if returned, err := first.Refund(t.Context(), extended); err != nil || !returned[0] {
+		t.Errorf("refunded: %v, %v", returned, err)
+	}
+	if err := first.Probe(t.Context()); err != nil {
+		t.Errorf("probe: %v", err)
+	}
+
+	// The place of the overrides was made anew, and counts from 1.
+	anew := instance(8, 1)
+	ask(anew, nil)
+	ask(second, ErrStale)
+	ask(anew, nil)
+	first.Adopt(Ruleset{Tree: tree, Generation: 8, Revision: 1})
+	ask(first, nil)
+}
+
+// TestNewerLimitsAreKnownFromADenial has a call that admits nothing be the first with newer limits.
+func TestNewerLimitsAreKnownFromADenial(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	client := newClient(t, redis.Options{Addr: server.Addr})
+	settings := Settings{Tree: newTree(t, "1/1h", "none", ""), Lease: testLease, Retention: testRetention}
+	older, newer := newRedis(client, "stale", settings), newRedis(client, "stale", settings)
+	older.Adopt(Ruleset{Tree: settings.Tree, Generation: 1, Revision: 1})
+	newer.Adopt(Ruleset{Tree: newTree(t, "0/1h", "none", ""), Generation: 1, Revision: 2})
+	if ruling, err := newer.Decide(t.Context(), []Request{request("e", "a")}); err != nil || ruling.Decisions[0].Verdict != NeverFits {
+		t.Fatalf("%+v, %v", ruling, err)
+	}
+	if _, err := older.Decide(t.Context(), []Request{request("e", "a")}); !errors.Is(err, ErrStale) {
+		t.Fatalf("error %v, want %v", err, ErrStale)
+	}
+	wantExpiries(t, client)
+}

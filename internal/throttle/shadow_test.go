@@ -1,0 +1,381 @@
+package throttle
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-4578ace9/notifier/internal/servertest"
+)
+
+// shadowed compares what the shadow says of events: "" is an admission, else the level that denies.
+func (s *subject) shadowed(want []string, requests ...Request) []Decision {
+	s.t.Helper()
+	decisions := s.decide(requests...)
+	for i, d := range decisions {
+		verdict := Admitted
+		if want[i] != "" {
+			verdict = Denied
+		}
+		if d.Shadow.Verdict != verdict || d.Shadow.Node.Level != want[i] {
+			s.t.Fatalf("event %d of %d, %q: the shadow says %+v, want %q", i+1, len(requests), requests[i].ID, d.Shadow, want[i])
+		}
+	}
+	return decisions
+}
+
+// shadowConformance is what the shadow limits say beside those in force.
+var shadowConformance = []conformanceCase{
+	{
+		name: "shadow: it tells beside what is in force what it would have done", global: "10/1h", category: "5/1h", shadow: "a=2/10m",
+		run: func(s *subject) {
+			decisions := s.shadowed([]string{"", "", "a", ""}, append(several(3, "e", "a"), request("b", "b"))...)
+			for i, d := range decisions {
+				if d.Verdict != Admitted {
+					s.t.Fatalf("event %d: %+v", i+1, d)
+				}
+			}
+			want := ShadowDecision{
+				Verdict: Denied, Limit: Limit{Count: 2, Window: 10 * time.Minute}, Wait: 10 * time.Minute,
+				Node: Node{Path: "a", Level: "a", Limits: Limits{{Count: 2, Window: 10 * time.Minute}}},
+			}
+			if got := decisions[2].Shadow; !reflect.DeepEqual(got, want) {
+				s.t.Fatalf("the shadow says %+v, want %+v", got, want)
+			}
+			s.taken("a", 4, 3)
+			s.clock.advance(10*time.Minute - time.Microsecond)
+			if d := s.shadowed([]string{"a"}, request("x", "a"))[0]; d.Shadow.Wait != time.Microsecond {
+				s.t.Fatalf("the shadow says %+v", d.Shadow)
+			}
+			s.clock.advance(2 * time.Microsecond)
+			s.shadowed([]string{"", "", "a"}, request("y", "a"), request("z", "a").withCost(1), request("w", "a"))
+		},
+	},
+	{
+		name: "shadow: what is denied in force it may admit, once", global: "none", category: "1/1h", shadow: "category=3/10m",
+		run: func(s *subject) {
+			s.shadowed([]string{"", "", ""}, several(3, "e", "a")...)
+			for range 3 { // retried, though denied
+				s.clock.advance(time.Second)
+				decisions := s.shadowed([]string{"", "", LevelCategory}, request("e2", "a"), request("e3", "a"), request("e4", "a"))
+				for _, d := range decisions {
+					if d.Verdict != Denied || d.Node.Level != LevelCategory || d.Limit.Count != 1 {
+						s.t.Fatalf("%+v", d)
+					}
+				}
+			}
+			s.clock.advance(10*time.Minute - 3*time.Second) // the slots have left, so those events count anew
+			s.shadowed([]string{"", "", "", LevelCategory}, request("e2", "a"), request("e3", "a"), request("e4", "a"), request("e5", "a"))
+			s.taken("a", 1)
+		},
+	},
+	{
+		name: "shadow: it says nothing of what is known already", global: "none", category: "5/1h", shadow: "category=1/1h",
+		run: func(s *subject) {
+			e := request("e", "a")
+			lease := leasesOf(s.shadowed([]string{""}, e))
+			nothing := func(verdict Verdict, requests ...Request) {
+				s.t.Helper()
+				for _, d := range s.want(verdict, requests...) {
+					if !reflect.DeepEqual(d.Shadow, ShadowDecision{}) {
+						s.t.Fatalf("the shadow says %+v of verdict %d", d.Shadow, verdict)
+					}
+				}
+			}
+			nothing(Leased, e, e)
+			nothing(Duplicate, e.inMessage(2))
+			nothing(Unknown, request("x", "a").withCost(0))
+			s.clock.advance(testLease)
+			nothing(Repeated, e)
+			s.finish(lease...)
+			nothing(Done, e)
+			s.shadowed([]string{LevelCategory}, request("f", "a"))
+		},
+	},
+	{
+		name: "shadow: a slot returns to every algorithm", global: "none", category: "none",
+		shadow: "log=log:1/1h,counter=counter:1/1h,fixed=fixed:1/1h,token=token:1/1h,leaky=leaky:1/1h,inflight=inflight:1/1h",
+		run: func(s *subject) {
+			for _, a := range algorithms {
+				lease := s.shadowed([]string{""}, request(a.name, a.name))[0].Lease
+				s.clock.advance(time.Second)
+				s.shadowed([]string{a.name}, request(a.name+"2", a.name))
+				s.refund(true, lease)
+				s.shadowed([]string{"", a.name}, request(a.name+"3", a.name), request(a.name+"4", a.name))
+			}
+		},
+	},
+	{
+		name: "shadow: a slot that was never taken there is not returned", global: "none", category: "none", shadow: "a=fixed:1/1h+1/1h",
+		run: func(s *subject) {
+			decisions := s.shadowed([]string{"", "a"}, several(2, "e", "a")...)
+			s.clock.advance(time.Second)
+			s.refund(true, decisions[1].Lease)
+			s.shadowed([]string{"a"}, request("x", "a"))
+			s.refund(true, decisions[0].Lease)
+			s.shadowed([]string{""}, request("y", "a"))
+		},
+	},
+	{
+		name: "shadow: deliveries under way are counted", global: "none", category: "none", shadow: "a=inflight:1/1m",
+		run: func(s *subject) {
+			lease := s.shadowed([]string{""}, request("e", "a"))[0].Lease
+			s.clock.advance(20 * time.Second)
+			lease = s.extend(testLease, lease)[0]
+			s.clock.advance(50 * time.Second)
+			if d := s.shadowed([]string{"a"}, request("x", "a"))[0]; d.Shadow.Wait != 10*time.Second {
+				s.t.Fatalf("the shadow says %+v", d.Shadow)
+			}
+			s.finish(lease)
+			s.shadowed([]string{"", "a"}, request("y", "a"), request("z", "a"))
+		},
+	},
+	{
+		name: "shadow: a raised global limit beside guarantees", global: "3/1h", category: "none", guarantees: "security=1", shadow: "global=4/1h",
+		run: func(s *subject) {
+			s.shadowed([]string{"", "", "", LevelGlobal, "", LevelGlobal}, append(several(4, "o", "orders"), several(2, "s", "security")...)...)
+			s.taken("orders", 3)
+		},
+	},
+	{
+		name: "shadow: a cost that never fits there", global: "none", category: "none", shadow: "a=2/1h",
+		run: func(s *subject) {
+			d := s.decide(request("e", "a").withCost(3))[0]
+			if d.Verdict != Admitted || d.Shadow.Verdict != NeverFits || d.Shadow.Node.Level != "a" {
+				s.t.Fatalf("%+v", d)
+			}
+		},
+	},
+	{
+		name: "shadow: another shadow counts on, none counts nothing", global: "none", category: "none", shadow: "a=1/1h",
+		run: func(s *subject) {
+			s.shadowed([]string{"", "a"}, several(2, "e", "a")...)
+			shadow := func(overrides string) {
+				s.adopt(newRuleset(s.t, newPlan(s.t, "none", "none", ""), overrides))
+				s.clock.advance(time.Second)
+			}
+			shadow("a=2/1h")
+			s.shadowed([]string{"", "a"}, several(2, "f", "a")...)
+			shadow("")
+			for _, d := range s.want(Admitted, several(2, "g", "a")...) {
+				if !reflect.DeepEqual(d.Shadow, ShadowDecision{}) {
+					s.t.Fatalf("the shadow says %+v", d.Shadow)
+				}
+			}
+			shadow("a=3/1h")
+			s.shadowed([]string{"", "a"}, several(2, "h", "a")...)
+		},
+	},
+}
+
+// TestShadowTouchesNothing makes the same calls with and without shadow limits, and compares after each of them all that
+// the limits in force say and all that is kept for them.
+func TestShadowTouchesNothing(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	client := newClient(t, redis.Options{Addr: server.Addr})
+	for n := range 12 {
+		seed := rand.Uint64()
+		p := newShadowPair(t, client, fmt.Sprint("pair", n), rand.New(rand.NewPCG(seed, 0)))
+		for step := range 60 {
+			p.step()
+			if t.Failed() {
+				t.Fatalf("seed %d, step %d", seed, step)
+			}
+		}
+		if p.shadowKeys() == 0 || p.deniedApart == 0 {
+			t.Fatalf("seed %d: the shadow has %d keys and disagreed %d times: that says nothing", seed, p.shadowKeys(), p.deniedApart)
+		}
+	}
+}
+
+// shadowPair is two deployments that differ in that one has a shadow. The server's clock is one, and its own.
+type shadowPair struct {
+	t             *testing.T
+	client        *redis.Client
+	random        *rand.Rand
+	with, without *Redis
+	clocks        [2]*fakeClock
+	calls         int
+	deniedApart   int           // decisions in which the shadow differed
+	slack         time.Duration // how far apart the same key may expire: the longest that one step took
+	leases        [2][]Lease
+}
+
+func newShadowPair(t *testing.T, client *redis.Client, name string, random *rand.Rand) *shadowPair {
+	plan := newPlan(t, "8/1m", "counter:6/1m+token:30/1m;burst=12+inflight:5/40s",
+		"a.b=fixed:4/1m,a.b.c=leaky:60/1m,off=0/1m,b=6/20s")
+	plan = guarded(t, plan, "a.b=2")
+	shadow := "global=5/2m,category=4/1m,a=leaky:60/1m+inflight:2/1m,a.b=token:6/1m,a.b.c=none,b=fixed:3/1m+counter:4/2m"
+	rules := newRuleset(t, plan, shadow)
+	p := &shadowPair{t: t, client: client, random: random}
+	settings := Settings{Tree: rules.Tree, Lease: 30 * time.Second, Retention: time.Minute, Forward: random.IntN(4) == 0}
+	p.without = newRedis(client, name+"-without", settings)
+	settings.Shadow = rules.Shadow
+	p.with = newRedis(client, name+"-with", settings)
+	p.clocks = [2]*fakeClock{withFakeTime(t, p.with), withFakeTime(t, p.without)}
+	return p
+}
+
+func (p *shadowPair) step() {
+	p.t.Helper()
+	for _, clock := range p.clocks {
+		clock.advance(time.Microsecond)
+	}
+	began := time.Now()
+	switch p.random.IntN(10) {
+	default:
+		p.decide()
+	case 5:
+		p.each(func(r *Redis, leases []Lease) (any, error) { return nil, r.Finish(p.t.Context(), leases) })
+	case 6:
+		p.each(func(r *Redis, leases []Lease) (any, error) {
+			returned, err := r.Refund(p.t.Context(), leases)
+			return returned, err
+		})
+	case 7:
+		d := time.Duration(p.random.IntN(2)) * 30 * time.Second
+		p.each(func(r *Redis, leases []Lease) (any, error) {
+			extended, err := r.Extend(p.t.Context(), leases, d)
+			return plainLeases(extended), err
+		})
+	case 8, 9:
+		d := []time.Duration{time.Second, 10 * time.Second, 45 * time.Second, 2 * time.Minute, -30 * time.Second}[p.random.IntN(5)]
+		for _, clock := range p.clocks {
+			clock.advance(d)
+		}
+		return
+	}
+	p.slack = max(p.slack, time.Since(began)+2*time.Millisecond)
+	p.compareKeys()
+}
+
+func (p *shadowPair) decide() {
+	p.t.Helper()
+	requests := make([]Request, 1+p.random.IntN(6))
+	for i := range requests {
+		number := p.random.IntN(40)
+		category := []string{"a", "a.b", "a.b.c", "b", "off"}[number%5]
+		requests[i] = request(fmt.Sprint("e", number), category).withCost([]int{1, 1, 2, 0}[number%4])
+		if number > 30 {
+			requests[i] = derived(uint64(number), start, category)
+		}
+		requests[i].Message.Sequence += uint64(p.random.IntN(8) / 7)
+	}
+	p.calls++
+	nonce := fmt.Sprint("nonce", p.calls-p.random.IntN(6)/5) // some calls are repeated, with the same events or others
+	var rulings [2]Ruling
+	for i, r := range []*Redis{p.with, p.without} {
+		ruling, err := r.decideBatch(p.t.Context(), nonce, requests)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		for _, d := range ruling.Decisions {
+			if d.Lease.ID != "" {
+				p.leases[i] = append(p.leases[i], d.Lease)
+			}
+		}
+		rulings[i] = ruling
+	}
+	for i, d := range rulings[0].Decisions {
+		if d.Shadow.Verdict != 0 && d.Shadow.Verdict != d.Verdict {
+			p.deniedApart++
+		}
+		if plain := rulings[1].Decisions[i]; !reflect.DeepEqual(plain.Shadow, ShadowDecision{}) {
+			p.t.Errorf("without a shadow it says %+v", plain.Shadow)
+		}
+		d.Shadow, d.Lease.shadow = ShadowDecision{}, nil
+		rulings[0].Decisions[i] = d
+	}
+	if !reflect.DeepEqual(rulings[0], rulings[1]) {
+		p.t.Errorf("asked for %+v:\nwith a shadow %+v\nwithout       %+v", requests, rulings[0], rulings[1])
+	}
+}
+
+// each makes the same call on both, about some of the leases that were given.
+func (p *shadowPair) each(call func(r *Redis, leases []Lease) (any, error)) {
+	p.t.Helper()
+	if len(p.leases[0]) == 0 {
+		return
+	}
+	from := max(0, len(p.leases[0])-10)
+	at := from + p.random.IntN(len(p.leases[0])-from)
+	upto := min(len(p.leases[0]), at+1+p.random.IntN(3))
+	var answers [2]any
+	for i, r := range []*Redis{p.with, p.without} {
+		var err error
+		if answers[i], err = call(r, p.leases[i][at:upto]); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	if !reflect.DeepEqual(answers[0], answers[1]) {
+		p.t.Errorf("with a shadow %+v, without %+v", answers[0], answers[1])
+	}
+}
+
+func plainLeases(leases []Lease) []Lease {
+	plain := make([]Lease, len(leases))
+	for i, lease := range leases {
+		lease.shadow = nil
+		plain[i] = lease
+	}
+	return plain
+}
+
+type keptKey struct {
+	dump    string
+	expires time.Duration
+}
+
+// keys is what is kept for a deployment: behind its prefix, and not for the shadow.
+func (p *shadowPair) keys(r *Redis) (inForceKeys map[string]keptKey, ofShadow int) {
+	p.t.Helper()
+	inForceKeys = make(map[string]keptKey)
+	for _, key := range p.client.Keys(p.t.Context(), r.keys.prefix+"*").Val() {
+		name := strings.TrimPrefix(key, r.keys.prefix)
+		if strings.HasPrefix(name, inShadow) {
+			ofShadow++
+			continue
+		}
+		kept := keptKey{p.client.Dump(p.t.Context(), key).Val(), p.client.PTTL(p.t.Context(), key).Val()}
+		if kept.dump == "" || kept.expires <= 0 {
+			p.t.Errorf("%s: %+v", key, kept)
+		}
+		inForceKeys[name] = kept
+	}
+	return inForceKeys, ofShadow
+}
+
+func (p *shadowPair) shadowKeys() int {
+	_, n := p.keys(p.with)
+	return n
+}
+
+func (p *shadowPair) compareKeys() {
+	p.t.Helper()
+	began := time.Now()
+	with, _ := p.keys(p.with)
+	without, strange := p.keys(p.without)
+	slack := p.slack + time.Since(began)
+	if strange > 0 {
+		p.t.Errorf("%d keys of a shadow, where there is none", strange)
+	}
+	for name, kept := range with {
+		other, there := without[name]
+		if !there || kept.dump != other.dump {
+			p.t.Errorf("%s differs, or is not there without a shadow: %v", name, there)
+		} else if apart := (kept.expires - other.expires).Abs(); apart > slack {
+			p.t.Errorf("%s expires after %v with a shadow, after %v without", name, kept.expires, other.expires)
+		}
+	}
+	for name := range without {
+		if _, there := with[name]; !there {
+			p.t.Errorf("%s is not there with a shadow", name)
+		}
+	}
+}

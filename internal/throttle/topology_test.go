@@ -1,0 +1,440 @@
+package throttle
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/seed-4578ace9/notifier/internal/servertest"
+)
+
+// newWorkerClient makes a client as the notifier's worker does, for Sentinel if there is the name of a master, else for
+// Cluster. A pool that fails to connect more often than it is large leaves a goroutine for a second: it is larger here.
+func newWorkerClient(t *testing.T, addresses []string, master string) redis.UniversalClient {
+	t.Helper()
+	client := redis.NewUniversalClient(&redis.UniversalOptions{
+		Addrs: addresses, MasterName: master, IsClusterMode: master == "", PoolSize: 1000,
+		DialTimeout: time.Second, ReadTimeout: time.Second, WriteTimeout: time.Second, ContextTimeoutEnabled: true,
+		MaxRetries: 2, MinRetryBackoff: 8 * time.Millisecond, MaxRetryBackoff: 128 * time.Millisecond, DisableIdentity: true,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// crowd is several workers that ask for events of their own, again and again while there is no answer, as JetStream's
+// redeliveries make them do. It keeps what they were told.
+type crowd struct {
+	t        *testing.T
+	settings Settings
+	refunds  bool // some of the events are returned
+
+	leave func() // returns when everybody has an answer to what was asked
+	stop  chan struct{}
+	work  sync.WaitGroup
+
+	mu          sync.Mutex
+	changed     chan struct{}         // closed and replaced when there is more to see
+	admissions  map[string][]observed // what is not returned, by ID
+	untimed     map[string]bool       // IDs that were admitted by a call whose answer was lost
+	finished    map[string]bool
+	decided     int // events
+	unavailable int // calls
+}
+
+// crowdLimits are such that events go on to be admitted at all times, and remain in the one of c.
+func crowdLimits(t *testing.T, c string) (map[string]Limits, *Tree) {
+	t.Helper()
+	limits := map[string]Limits{
+		"": parseLimits(t, "80/200ms"), "c": parseLimits(t, c),
+		"a": parseLimits(t, "30/150ms"), "b": parseLimits(t, "30/150ms"),
+	}
+	return limits, newTree(t, limits[""].String(), limits["a"].String(), "c="+c)
+}
+
+func newCrowd(t *testing.T, s Settings) *crowd {
+	c := &crowd{
+		t: t, settings: s, stop: make(chan struct{}), changed: make(chan struct{}),
+		admissions: make(map[string][]observed), untimed: make(map[string]bool), finished: make(map[string]bool),
+	}
+	c.leave = sync.OnceFunc(func() {
+		close(c.stop)
+		c.work.Wait()
+	})
+	t.Cleanup(c.leave)
+	return c
+}
+
+// join lets a limiter's worker in, for so many goroutines.
+func (c *crowd) join(name string, r *Redis, goroutines int) {
+	for g := range goroutines {
+		c.work.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-c.stop:
+					return
+				default:
+				}
+				requests := make([]Request, 1+rand.IntN(3))
+				for i := range requests {
+					category := []string{"a", "b", "b.deep", "c"}[rand.IntN(4)]
+					requests[i] = request(fmt.Sprint(name, "-", g, "-", n, "-", i), category).withCost(1 + rand.IntN(2))
+				}
+				c.decide(r, requests)
+				time.Sleep(time.Duration(rand.IntN(4)) * time.Millisecond)
+			}
+		})
+	}
+}
+
+// decide asks until every event has a verdict, and delivers those that are to be.
+func (c *crowd) decide(r *Redis, requests []Request) {
+	deadline := time.Now().Add(patience)
+	for len(requests) > 0 && !c.t.Failed() {
+		if time.Now().After(deadline) {
+			c.t.Errorf("%q and others have no verdict", requests[0].ID)
+			return
+		}
+		var ruling Ruling
+		c.insist(func() (err error) { ruling, err = r.Decide(c.t.Context(), requests); return err })
+		var leased []Request
+		for i, d := range ruling.Decisions {
+			switch d.Verdict {
+			case Admitted, Repeated:
+				c.admitted(d)
+				c.deliver(r, d.Lease)
+			case Denied:
+			case Leased: // by a call of ours whose answer was lost
+				leased = append(leased, requests[i])
+				continue
+			default:
+				c.t.Errorf("%q: %+v", requests[i].ID, d)
+			}
+			c.note(func() { c.decided++ })
+		}
+		requests = leased
+	}
+}
+
+func (c *crowd) admitted(d Decision) {
+	c.note(func() {
+		if d.Verdict == Repeated {
+			c.untimed[d.Lease.ID] = true
+			return
+		}
+		// A call that the client repeated may have been answered later than it was decided.
+		at := d.Lease.End - c.settings.Lease.Microseconds()
+		o := observed{id: d.Lease.ID, category: d.Lease.Category, at: at, cost: int64(d.Lease.Cost), denied: "-"}
+		c.admissions[o.id] = append(c.admissions[o.id], o)
+	})
+}
+
+func (c *crowd) deliver(r *Redis, lease Lease) {
+	switch fate := rand.IntN(3); {
+	case fate == 0:
+		c.insist(func() error { return r.Finish(c.t.Context(), []Lease{lease}) })
+		c.note(func() { c.finished[lease.ID] = true })
+	case fate == 1 && c.refunds:
+		var returned []bool
+		c.insist(func() (err error) { returned, err = r.Refund(c.t.Context(), []Lease{lease}); return err })
+		if len(returned) != 1 || !returned[0] {
+			c.t.Errorf("%q is not returned", lease.ID)
+		}
+		c.note(func() { delete(c.admissions, lease.ID) })
+	default: // left to lapse
+	}
+}
+
+// insist makes a call until there is an answer. Only Redis being unavailable may be in the way.
+func (c *crowd) insist(call func() error) {
+	deadline := time.Now().Add(patience)
+	for {
+		err := call()
+		switch {
+		case err == nil, c.t.Failed():
+			return
+		case !errors.Is(err, ErrUnavailable) || errors.Is(err, ErrRefused):
+			c.t.Errorf("error %v, want none but %v", err, ErrUnavailable)
+			return
+		case time.Now().After(deadline):
+			c.t.Errorf("no answer for %v, last error: %v", patience, err)
+			return
+		}
+		c.note(func() { c.unavailable++ })
+		time.Sleep(time.Duration(5+rand.IntN(10)) * time.Millisecond)
+	}
+}
+
+func (c *crowd) note(what func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	what()
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// until waits for what the crowd has been told. The condition is read under the lock.
+func (c *crowd) until(what string, condition func() bool) {
+	c.t.Helper()
+	deadline := time.After(patience)
+	for {
+		c.mu.Lock()
+		met, changed := condition(), c.changed
+		c.mu.Unlock()
+		if met {
+			return
+		}
+		select {
+		case <-changed:
+		case <-deadline:
+			c.t.Fatalf("wait for %s: nothing after %v", what, patience)
+		}
+	}
+}
+
+// more is a condition: so many events were decided since it was made.
+func (c *crowd) more(n int) func() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := c.decided
+	return func() bool { return c.decided >= before+n }
+}
+
+// taken is how many slots of a category were ever taken. The caller holds the lock.
+func (c *crowd) taken(category string) int64 {
+	slots := int64(0)
+	for _, o := range c.all() {
+		if o.category == category {
+			slots += o.cost
+		}
+	}
+	return slots
+}
+
+// all lists the admissions whose time is known. The caller holds the lock.
+func (c *crowd) all() []observed { return slices.Concat(slices.Collect(maps.Values(c.admissions))...) }
+
+// TestClusterReshard moves the slot of a deployment from node to node, key by key, while events are decided, finished and
+// returned.
+func TestClusterReshard(t *testing.T) {
+	t.Parallel()
+	cluster := servertest.StartCluster(t, 3)
+	limits, tree := crowdLimits(t, "40/1h")
+	workers := newCrowd(t, Settings{Tree: tree, Lease: testLease, Retention: testRetention})
+	workers.refunds = true
+	var limiter *Redis
+	for _, scripting := range []Scripting{Eval, Auto} {
+		client := newWorkerClient(t, cluster.Addrs(), "")
+		o := RedisOptions{Client: client, Prefix: "reshard", Timeout: time.Second, Scripting: scripting}
+		limiter = NewRedis(o, workers.settings)
+		workers.join(string(scripting), limiter, 3)
+	}
+	workers.until("the first events", workers.more(50))
+
+	slot := cluster.Slot("{reshard}")
+	goOn := func(when string) {
+		t.Helper()
+		calls := func() int { return workers.decided + workers.unavailable }
+		workers.mu.Lock()
+		before := calls()
+		workers.mu.Unlock()
+		workers.until("calls "+when, func() bool { return calls() >= before+2 })
+	}
+	for round := range 3 {
+		to := cluster.Nodes[(slices.Index(cluster.Nodes, cluster.Owner(slot))+1)%len(cluster.Nodes)]
+		move := cluster.MoveSlot(slot, to)
+		goOn("while no key has moved")
+		for move.Keys(1 + round) {
+			goOn("while some keys have moved")
+		}
+		goOn("while all keys have moved")
+		move.End()
+		workers.until("decisions at the new node", workers.more(50))
+		// A destination that rests has a key of its own. With it the node can go on until the first key moves.
+		if err := limiter.Pause(t.Context(), "#here", time.Hour); err != nil {
+			t.Errorf("pause: %v", err)
+		}
+	}
+	workers.leave()
+
+	if len(workers.untimed) > 0 {
+		t.Errorf("%d events were admitted by calls that failed", len(workers.untimed))
+	}
+	if err := checkWindows(workers.all(), limits); err != nil {
+		t.Error(err)
+	}
+	used, err := limiter.Usage(t.Context(), tree.Path("c"))
+	if want := workers.taken("c"); err != nil || used[1][0] != want || want == 0 {
+		t.Errorf("%v slots are taken, %d were kept, %v", used, want, err)
+	}
+	for id, admissions := range workers.admissions {
+		if len(admissions) != 1 {
+			t.Errorf("%q was admitted %d times", id, len(admissions))
+			continue
+		}
+		want := Leased
+		if workers.finished[id] {
+			want = Done
+		}
+		a := admissions[0]
+		ruling, err := limiter.Decide(t.Context(), []Request{request(id, a.category).withCost(int(a.cost))})
+		if err != nil || ruling.Decisions[0].Verdict != want {
+			t.Errorf("%q is asked for again: %+v, %v", id, ruling.Decisions, err)
+		}
+	}
+}
+
+// TestClusterReshardWithEveryKey asks a node that is about to give its slot away, and still has every key that there can
+// be, for what has the script empty a log on its way. Nothing may be done by halves.
+func TestClusterReshardWithEveryKey(t *testing.T) {
+	t.Parallel()
+	cluster, slot, _, other := startPair(t)
+	// The sliding counter, the shadow, live overrides and a destination that rests each have keys of their own.
+	tree := newTree(t, "100/1h+counter:100/1h", "5/20ms", "")
+	settings := Settings{Tree: tree, Shadow: tree, Lease: testLease, Retention: testRetention}
+	limiter := newRedis(newWorkerClient(t, cluster.Addrs(), ""), "gate", settings)
+	limiter.Adopt(Ruleset{Tree: tree, Shadow: tree, Generation: 1, Revision: 1})
+	ruling, err := limiter.Decide(t.Context(), several(2, "old", "a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = errors.Join(
+		limiter.Finish(t.Context(), []Lease{ruling.Decisions[0].Lease}),
+		limiter.Pause(t.Context(), "#here", time.Hour),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantUsed := func(want ...[]int64) {
+		t.Helper()
+		poll(t, fmt.Sprintf("%v slots to be taken", want), func() bool {
+			used, err := limiter.Usage(t.Context(), tree.Path("a"))
+			return err == nil && reflect.DeepEqual(used, want)
+		})
+	}
+	wantUsed([]int64{2, 2}, []int64{0})
+
+	move := cluster.MoveSlot(slot, other)
+	_, err = limiter.Decide(t.Context(), several(3, "new", "a"))
+	if err != nil && (!errors.Is(err, ErrUnavailable) || errors.Is(err, ErrRefused)) {
+		t.Errorf("error %v, want none but %v", err, ErrUnavailable)
+	}
+	moveKeys(move).End()
+	if _, err := limiter.Decide(t.Context(), several(3, "new", "a")); err != nil {
+		t.Fatal(err)
+	}
+	wantUsed([]int64{5, 5}, []int64{0})
+}
+
+// TestSentinelFailover kills the primary under load. What had not reached the replica that takes over is forgotten, and
+// nothing else: each limit may be taken once more for it, and no more.
+func TestSentinelFailover(t *testing.T) {
+	t.Parallel()
+	for name, cut := range map[string]bool{"replicas keep up": false, "replicas are cut off before": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testFailover(t, cut)
+		})
+	}
+}
+
+func testFailover(t *testing.T, cut bool) {
+	t.Helper()
+	sentinel := servertest.StartSentinel(t)
+	limits, tree := crowdLimits(t, "100/1h")
+	workers := newCrowd(t, Settings{Tree: tree, Lease: 300 * time.Millisecond, Retention: testRetention})
+	var limiter *Redis
+	for _, scripting := range []Scripting{Eval, Auto} {
+		client := newWorkerClient(t, sentinel.Addrs, servertest.SentinelMaster)
+		o := RedisOptions{Client: client, Prefix: "failover", Timeout: time.Second, Scripting: scripting}
+		limiter = NewRedis(o, workers.settings)
+		workers.join(string(scripting), limiter, 3)
+	}
+
+	workers.until("part of the long limit to be taken", func() bool { return workers.taken("c") >= 50 })
+	workers.mu.Lock()
+	safelyFinished, safe := maps.Clone(workers.finished), make(map[string]bool)
+	for _, o := range workers.all() {
+		safe[o.id] = true
+	}
+	workers.mu.Unlock()
+	sentinel.AwaitReplicas()
+	if cut {
+		sentinel.CutReplicas()
+	}
+	workers.until("the long limit to be full", func() bool { return workers.taken("c") >= 99 })
+	workers.until("more events", workers.more(50))
+	old := sentinel.KillPrimary()
+	killed := time.Now().UnixMicro()
+	workers.until("the primary to be missed", func() bool { return workers.unavailable > 0 })
+	sentinel.AwaitFailover(old)
+	workers.until("decisions of the new primary", workers.more(50))
+	workers.leave()
+	if n := sentinel.Failovers(); n != 1 {
+		t.Fatalf("there were %d failovers, the test is about one", n)
+	}
+
+	// Everything is delivered once more, as if nothing had been acknowledged: the new primary shows what it remembers.
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		used, err := limiter.Usage(t.Context(), tree.Path(""))
+		if err != nil || time.Now().After(deadline) {
+			t.Fatalf("wait for the short limits to be free: %v slots, %v", used, err)
+		}
+		if used[0][0] == 0 {
+			break
+		}
+	}
+	before, remembered, after := workers.all(), []observed(nil), []observed(nil)
+	forgotten := 0
+	for _, o := range before {
+		var ruling Ruling
+		workers.insist(func() (err error) {
+			ruling, err = limiter.Decide(t.Context(), []Request{request(o.id, o.category).withCost(int(o.cost))})
+			return err
+		})
+		switch verdict := ruling.Decisions[0].Verdict; {
+		case safelyFinished[o.id] && verdict != Done:
+			t.Errorf("%q was delivered and known to the replicas: verdict %d", o.id, verdict)
+		case verdict == Repeated || verdict == Leased || verdict == Done:
+			remembered = append(remembered, o)
+		case safe[o.id] || o.at > killed:
+			t.Errorf("%q was admitted by who takes over, or known to it: verdict %d", o.id, verdict)
+		case verdict == Admitted:
+			after = append(after, observed{id: o.id, category: o.category, at: ruling.At, cost: o.cost, denied: "-"})
+			fallthrough
+		default:
+			forgotten++
+		}
+	}
+	if cut && (forgotten < 30 || len(after) < 10) {
+		t.Errorf("only %d events were forgotten and %d admitted again: that says nothing about a loss", forgotten, len(after))
+	}
+
+	byOld := slices.DeleteFunc(slices.Clone(before), func(o observed) bool { return o.at > killed })
+	if err := checkWindows(byOld, limits); err != nil {
+		t.Errorf("before the failover: %v", err)
+	}
+	known := slices.Concat(remembered, after)
+	if err := checkWindows(known, limits); err != nil {
+		t.Errorf("what the new primary knows: %v", err)
+	}
+	for path, all := range limits {
+		doubled := slices.Clone(all)
+		for i := range doubled {
+			doubled[i].Count *= 2
+		}
+		limits[path] = doubled
+	}
+	if err := checkWindows(slices.Concat(before, after), limits); err != nil {
+		t.Errorf("more than one limit was lost: %v", err)
+	}
+}

@@ -1,0 +1,345 @@
+package tests
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/seed-4578ace9/notifier/internal/servertest"
+)
+
+// bucketName is the bucket of live limits.
+const bucketName = "notifier-limits"
+
+// limits runs `notifier limits`, which has to work, and returns what it prints.
+func (d *deployment) limits(arguments ...string) string {
+	d.t.Helper()
+	p := run(d.t, d.settings("NATS_URL", d.url(), "HTTP_ADDR", "off"), append([]string{"limits"}, arguments...)...)
+	if status := p.wait(); status != 0 {
+		d.t.Fatalf("limits %q ended with status %d: %s", arguments, status, p.all())
+	}
+	return p.stdout.String()
+}
+
+func (d *deployment) url() string { return d.js.Conn().ConnectedUrl() }
+
+// put stores a value in the bucket, as any other program may.
+func (d *deployment) put(key, value string) {
+	d.t.Helper()
+	kv, err := d.js.KeyValue(d.t.Context(), bucketName)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	if _, err := kv.PutString(d.t.Context(), key, value); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// judged publishes events to a category, waits until all have ended, and returns how many of the category were posted so far.
+func (d *deployment) judged(category string, ids ...string) int {
+	d.t.Helper()
+	for _, id := range ids {
+		d.publish(subjectPrefix+"."+category, eventBody(category+"-"+id))
+	}
+	d.awaitEmpty()
+	return count(d.slack.Accepted(), "category")[category]
+}
+
+// wantJudged does that, and wants so many posts.
+func (d *deployment) wantJudged(want int, category string, ids ...string) {
+	d.t.Helper()
+	if got := d.judged(category, ids...); got != want {
+		d.t.Errorf("of %s %d events were posted, want %d", category, got, want)
+	}
+}
+
+func (f fleet) awaitLog(want int, text string) {
+	f[0].t.Helper()
+	for _, w := range f {
+		await(w.t, fmt.Sprintf("%d times %q in the log of %s", want, text, w.name), func() error {
+			if got := w.logLines(text); got != want {
+				return fmt.Errorf("%d times", got)
+			}
+			return nil
+		})
+	}
+}
+
+// TestLiveLimits changes limits under two busy workers, and counts what Slack got of categories that began after the change
+// showed: never more than the new limit.
+func TestLiveLimits(t *testing.T) {
+	t.Parallel()
+	const remembered = 10 * time.Second // how long the deny cache would go by an old limit
+	d := newDeployment(t)
+	workers := d.startFleet(2, "GLOBAL_LIMIT", "none", "CATEGORY_LIMIT", "4/1h", "DENY_CACHE_TTL", remembered.String())
+	d.wantJudged(4, "flood", "1", "2", "3", "4", "5", "6")
+	dropped := 0
+	await(t, "each worker to know that a limit is full", func() error {
+		dropped++
+		d.wantJudged(4, "flood", fmt.Sprint("dropped-", dropped))
+		for _, w := range workers {
+			if w.alone().sum("notifier_decisions_total", "source", "cache") == 0 {
+				return errMissing
+			}
+		}
+		return nil
+	})
+
+	// A lowered limit: the first category in which it holds, and from then on all.
+	probes := 0
+	probe := func() int { // three events each
+		probes++
+		return d.judged(fmt.Sprintf("probe-%d", probes), "1", "2", "3")
+	}
+	lower := func(limit int) time.Duration {
+		d.limits("set", "category", fmt.Sprintf("%d/1h", limit))
+		changed := time.Now()
+		await(t, "the lowered limit", func() error {
+			if got := probe(); got != limit {
+				return fmt.Errorf("%d posts", got)
+			}
+			return nil
+		})
+		took := time.Since(changed)
+		for range 4 {
+			if got := probe(); got != limit {
+				t.Errorf("after a limit of %d showed, %d events were posted", limit, got)
+			}
+		}
+		return took
+	}
+	took := []time.Duration{lower(2), lower(1)}
+
+	// A raised one, of the category that every worker remembers to be full.
+	d.limits("set", "flood", "7/1h")
+	changed := time.Now()
+	workers.awaitLog(1, `"limits in force","revision":3`)
+	d.wantJudged(7, "flood", "7", "8", "9")
+	took = append(took, time.Since(changed))
+	d.wantJudged(7, "flood", "10", "11", "12", "13", "14", "15")
+
+	slices.Sort(took)
+	if took[1] > time.Second || took[2] > remembered/2 {
+		t.Errorf("changes showed after %v, want most of them within a second", took)
+	}
+	for _, w := range workers {
+		if w.alone().sum("notifier_decisions_total") == 0 {
+			t.Errorf("%s has decided nothing", w.name)
+		}
+	}
+	workers.awaitEvents(len(d.slack.Accepted()), "outcome", "sent")
+
+	// What the settings say holds again.
+	d.limits("unset", "category")
+	await(t, "the limit of the settings", func() error {
+		if got := probe(); got != 3 {
+			return fmt.Errorf("%d posts", got)
+		}
+		return nil
+	})
+	if shown := d.limits(); !strings.Contains(shown, "7 of 7") {
+		t.Errorf("limits prints\n%s", shown)
+	}
+}
+
+// TestLiveLimitsAtStart starts a worker when there are events and so many overrides that reading them takes a moment: it
+// reads them first.
+func TestLiveLimitsAtStart(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	d.createStream()
+	d.limits("set", "category", "2/1h")
+	d.limits("set", "errors", "3/1h")
+	for i := range 2000 {
+		if _, err := d.js.PublishAsync(fmt.Sprintf("$KV.%s.unused-%d", bucketName, i), []byte("1/1h")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-d.js.PublishAsyncComplete()
+	d.publishEvents([]string{"errors", "other"}, 20)
+	w := d.startReady("worker")
+	d.awaitEmpty()
+	w.alone().awaitEvents(5, "outcome", "sent")
+	w.alone().awaitSum(17, "notifier_dropped_total", "level", "errors")
+	w.stop()
+	d.limits("set", "errors", "4/1h")
+	d.publishEvents([]string{"errors.later"}, 5)
+	d.startReady("worker again")
+	d.awaitEmpty()
+	counts := count(d.slack.Accepted(), "category")
+	if counts["errors"] != 3 || counts["errors.later"] != 1 || counts["other"] != 2 {
+		t.Errorf("posted were %v, want 3 of errors, 1 of errors.later and 2 of other", counts)
+	}
+}
+
+// TestBadLiveLimit puts what is no limit into the bucket, and deletes the bucket: the last limits stay, also after a restart.
+func TestBadLiveLimit(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	d.startReady("creates what is absent").stop()
+	workers := d.startFleet(2, "NATS_PROVISION", "false")
+	d.limits("set", "category", "2/1h")
+	workers.awaitLog(1, `"overrides":1`)
+	d.wantJudged(2, "a", "1", "2", "3")
+
+	d.put("category", "lots")
+	workers.awaitLog(1, "bad live limit is ignored")
+	d.put("errors", "1/1h") // another change does not bring the complaint again
+	workers.awaitLog(1, `"overrides":2`)
+	d.wantJudged(2, "b", "1", "2", "3")
+	d.wantJudged(1, "errors", "1", "2", "3")
+	workers[1].stop()
+	workers[1] = d.startReady("worker 2 again", "NATS_PROVISION", "false")
+	d.wantJudged(2, "c", "1", "2", "3")
+	workers.awaitLog(1, "bad live limit is ignored")
+
+	if err := d.js.DeleteKeyValue(t.Context(), bucketName); err != nil {
+		t.Fatal(err)
+	}
+	workers.awaitLog(1, "limits bucket is away, last known limits stay in force")
+	d.wantJudged(2, "d", "1", "2", "3")
+	for _, w := range workers {
+		w.awaitReady()
+	}
+	d.limits("set", "category", "1/1h") // creates it anew
+	workers.awaitLog(1, "limits bucket is back")
+	d.wantJudged(1, "e", "1", "2", "3")
+	workers.awaitLog(1, "limits bucket is away")
+}
+
+// TestGuarantees floods one category, and then finds all of the slots that belong to another.
+func TestGuarantees(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	workers := d.startFleet(2, "GLOBAL_LIMIT", "30/30m", "CATEGORY_LIMIT", "none", "GUARANTEES", "security=20")
+	d.publishEvents([]string{"noise", "more.noise"}, 40)
+	workers.awaitEvents(80)
+	d.publishEvents([]string{"security", "security.login"}, 15)
+	workers.awaitEvents(110)
+	d.awaitEmpty()
+	counts := count(d.slack.Accepted(), "category")
+	if noise, security := counts["noise"]+counts["more.noise"], counts["security"]+counts["security.login"]; noise != 10 || security != 20 {
+		t.Errorf("posted were %v, want 10 of the flood and 20 of security", counts)
+	}
+	workers.awaitSum(80, "notifier_dropped_total", "level", "global")
+}
+
+// TestShadowLimits judges events by limits that have no effect.
+func TestShadowLimits(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	w := d.startReady("worker", "CATEGORY_LIMIT", "5/30m", "SHADOW_LIMITS", "category=2/30m,debug=0/1h").alone()
+	want := func(level, verdict string, n int) {
+		t.Helper()
+		w.awaitSum(n, "notifier_shadow_decisions_total", "level", level, "verdict", verdict)
+	}
+	want("category", "denied", 0)
+	d.wantJudged(5, "errors", "1", "2", "3", "4", "5", "6", "7", "8")
+	d.wantJudged(3, "debug", "1", "2", "3")
+	want("none", "admitted", 2)
+	want("category", "denied", 6)
+	want("debug", "denied", 3)
+
+	d.limits("set", "category", "4/30m", "--shadow")
+	w.awaitLog(1, `"overrides":1`)
+	d.wantJudged(5, "others", "1", "2", "3", "4", "5", "6")
+	want("none", "admitted", 6)
+	want("category", "denied", 8)
+	w.awaitEvents(13, "outcome", "sent")
+	w.awaitEvents(4, "outcome", "dropped")
+	w.awaitSum(4, "notifier_dropped_total", "level", "category")
+	w.awaitSum(17, "notifier_shadow_decisions_total")
+	if got := len(d.log(rootLog)); got != 13 {
+		t.Errorf("%d slots are taken, want 13", got)
+	}
+}
+
+// TestStaleWorker has one of two workers unable to read the live limits. Once the other has used newer ones, the first one
+// decides nothing, and its events go to the other.
+func TestStaleWorker(t *testing.T) {
+	t.Parallel()
+	n := servertest.StartNATSProcess(t, fmt.Sprintf(`
+		accounts { A { jetstream: enabled, users: [
+			{ user: all, password: all }
+			{ user: blind, password: blind, permissions: { subscribe: ">", publish: { deny: "$JS.API.STREAM.INFO.KV_%s" } } }
+		] } }`, bucketName))
+	d := deploy(t, nil, servertest.StartRedis(t))
+	d.js = connect(t, n.URL, nats.UserInfo("all", "all"))
+	as := func(user string) []string {
+		return quick("NATS_URL", n.URL, "NATS_USER", user, "NATS_PASSWORD", user, "CATEGORY_LIMIT", "5/1h", "DENY_CACHE_TTL", "0")
+	}
+	seeing := d.startReady("seeing", as("all")...)
+	blind := d.startReady("blind", as("blind")...)
+	workers := fleet{seeing, blind}
+	if p := run(t, d.settings(as("all")...), "limits", "set", "category", "2/1h"); p.wait() != 0 {
+		t.Fatal(p.all())
+	}
+	seeing.alone().awaitLog(1, `"overrides":1`)
+	await(t, "an event that the seeing worker has judged", func() error {
+		d.publish("notify.first", "event")
+		if seeing.alone().sum("notifier_decisions_total") == 0 {
+			return errMissing
+		}
+		return nil
+	})
+	d.awaitEmpty()
+	before, ended := blind.alone().sum("notifier_decisions_total"), workers.sum("notifier_events_total")
+
+	categories := []string{"a", "b", "c", "d", "e"}
+	ids := d.publishEvents(categories, 10)
+	d.awaitEmpty()
+	for _, category := range categories {
+		if got := count(d.slack.Accepted(), "category")[category]; got != 2 {
+			t.Errorf("of %s %d events were posted, want 2", category, got)
+		}
+	}
+	workers.awaitEvents(ended + len(ids))
+	if after := blind.alone().sum("notifier_decisions_total"); after != before {
+		t.Errorf("the blind worker has decided %d times after newer limits were in use", after-before)
+	}
+	const waits = "events wait: newer limits are in force and cannot be read here"
+	await(t, "a word of the blind worker", func() error {
+		if blind.logLines(waits) == 0 {
+			d.publishEvents([]string{"later"}, 1)
+			return errMissing
+		}
+		return nil
+	})
+	if lines := blind.logLines(waits); lines != 1 {
+		t.Errorf("the blind worker says %d times that it cannot decide, want once", lines)
+	}
+	blind.awaitReady()
+	blind.alone().awaitSum(0, "notifier_degraded")
+	await(t, "the name of the right that the blind worker has not got", func() error {
+		if blind.logLines("the right to publish $JS.API.STREAM.INFO.KV_"+bucketName) == 0 {
+			return errMissing
+		}
+		return nil
+	})
+}
+
+// TestFunctions runs the scripts as functions, which somebody removes.
+func TestFunctions(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	if d.redis.CLI("command", "info", "fcall") == "" { // Redis 6.2 has no functions
+		w := d.startWorker("worker", "REDIS_SCRIPTING", "function", "REDIS_FAILURE", "hold")
+		w.awaitStatus("/readyz", http.StatusServiceUnavailable, "redis")
+		return
+	}
+	w := d.startReady("worker", "REDIS_SCRIPTING", "function", "REDIS_FAILURE", "hold", "CATEGORY_LIMIT", "3/1h").alone()
+	d.wantJudged(2, "errors", "1", "2")
+	d.redis.CLI("function", "flush")
+	d.wantJudged(3, "errors", "3", "4", "5")
+	w.awaitEvents(3, "outcome", "sent")
+	w.awaitEvents(2, "outcome", "dropped")
+	calls := d.redis.CLI("info", "commandstats")
+	if !strings.Contains(calls, "cmdstat_fcall:") || strings.Contains(calls, "cmdstat_eval") {
+		t.Errorf("the calls were\n%s\nwant functions alone", calls)
+	}
+}
