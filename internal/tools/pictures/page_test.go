@@ -1,0 +1,122 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/throttle"
+)
+
+// An example of the page: settings, and a table of what they do.
+var (
+	exampleForm = regexp.MustCompile("```sh\n((?:NOTIFIER_.*\n)+)```\n\n" + `\| time \| events \|.*\n\|[-|]+\n((?:\|.*\n)+)`)
+	eventsForm  = regexp.MustCompile("^([0-9]+) `([a-z.]+)`$")
+)
+
+func TestExamplesAreWhatTheLimiterDoes(t *testing.T) {
+	t.Parallel()
+	examples := exampleForm.FindAllStringSubmatch(readPage(t), -1)
+	if len(examples) != 2 {
+		t.Fatalf("found %d examples, want 2", len(examples))
+	}
+	for _, example := range examples {
+		settings, rows := example[1], strings.TrimSpace(example[2])
+		var now time.Time
+		limiter := throttle.NewMemory(throttle.Settings{
+			Tree: treeOf(t, settings), Lease: time.Minute, Retention: 24 * time.Hour,
+		}, func() time.Time { return now }, nil)
+		for number, row := range strings.Split(rows, "\n") {
+			cells := strings.Split(row, "|")
+			for i := range cells {
+				cells[i] = strings.TrimSpace(cells[i])
+			}
+			now = clockTime(t, cells[1])
+			admitted, level, next := judge(t, limiter, number, cells[2], now)
+			got := []string{strconv.Itoa(admitted), level, next}
+			if wanted := cells[3:6]; strings.Join(got, "|") != strings.Join(wanted, "|") {
+				t.Errorf("%s %s: the limiter says %q, the page %q", cells[1], cells[2], got, wanted)
+			}
+		}
+	}
+}
+
+func clockTime(t *testing.T, text string) time.Time {
+	t.Helper()
+	at, err := time.Parse("15:04", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return time.Date(2026, time.January, 1, at.Hour(), at.Minute(), 0, 0, time.UTC)
+}
+
+// judge tells how many events are admitted and, of the first that is denied, by which level, and when the next slot
+// opens.
+func judge(
+	t *testing.T, limiter throttle.Limiter, row int, events string, now time.Time,
+) (admitted int, level, next string) {
+	t.Helper()
+	form := eventsForm.FindStringSubmatch(events)
+	if form == nil {
+		t.Fatalf("%q is not a number and a category", events)
+	}
+	count, err := strconv.Atoi(form[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var requests []throttle.Request
+	for i := range count {
+		id := fmt.Sprintf("%d-%d", row, i)
+		requests = append(requests, throttle.Request{
+			ID: id, Message: throttle.Message{Stored: now}, Category: form[2], Cost: 1,
+		})
+	}
+	ruling, err := limiter.Decide(t.Context(), requests)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, decision := range ruling.Decisions {
+		switch {
+		case decision.Verdict == throttle.Admitted:
+			admitted++
+		case level == "":
+			level, next = "`"+decision.Node.Level+"`", now.Add(decision.Wait).Format("15:04")
+		}
+	}
+	return admitted, level, next
+}
+
+func treeOf(t *testing.T, settings string) *throttle.Tree {
+	t.Helper()
+	var (
+		plan   throttle.Plan
+		faults []error
+	)
+	for line := range strings.Lines(settings) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		var err error
+		switch name {
+		case "NOTIFIER_GLOBAL_LIMIT":
+			plan.Global, err = throttle.ParseLimits(value)
+		case "NOTIFIER_CATEGORY_LIMIT":
+			plan.Category, err = throttle.ParseLimits(value)
+		case "NOTIFIER_LIMITS":
+			plan.Rules, faults = throttle.ParseRules(value)
+		case "NOTIFIER_GUARANTEES":
+			plan.Guarantees, faults = throttle.ParseGuarantees(value)
+		default:
+			t.Fatalf("unexpected setting %s", name)
+		}
+		if err != nil || len(faults) > 0 {
+			t.Fatal(line, err, faults)
+		}
+	}
+	tree, err := throttle.NewTree(plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tree
+}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// docs is the folder of the pages, as seen from here.
+var docs = filepath.Join("..", "..", "..", "docs")
+
+func readPage(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(docs, "limits.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestPicturesAreWhatTheLimiterDoes(t *testing.T) {
+	t.Parallel()
+	page := readPage(t)
+	var names []string
+	for _, limit := range limits {
+		name, wanted, err := picture(limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, name)
+		committed, err := os.ReadFile(filepath.Join(docs, "limits", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(committed, wanted) {
+			t.Errorf("docs/limits/%s is not what the limiter does: run make docs", name)
+		}
+		if !strings.Contains(page, "](limits/"+name+")") {
+			t.Errorf("docs/limits.md does not show %s", name)
+		}
+	}
+	files, err := os.ReadDir(filepath.Join(docs, "limits"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if !slices.Contains(names, file.Name()) {
+			t.Errorf("docs/limits/%s is drawn by nothing", file.Name())
+		}
+	}
+}
+
+func TestWrite(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	if err := write(folder); err != nil {
+		t.Fatal(err)
+	}
+	files, err := os.ReadDir(folder)
+	if err != nil || len(files) != len(limits) {
+		t.Errorf("got %d pictures and %v, want %d", len(files), err, len(limits))
+	}
+	if err := write(filepath.Join(folder, "absent")); err == nil {
+		t.Error("no error for a folder that is absent")
+	}
+}
+
+// The pictures are worth showing only if they show how the algorithms differ.
+func TestRunsDiffer(t *testing.T) {
+	t.Parallel()
+	const count = 10
+	for limit, wanted := range map[string]struct{ least, most int64 }{
+		"log:10/1m":      {count, count},
+		"counter:10/1m":  {count + 1, 2*count - 1},
+		"fixed:10/1m":    {count + 1, 2 * count},
+		"token:10/1m":    {count + 1, 2 * count},
+		"leaky:10/1m":    {1, count},
+		"inflight:10/1m": {2 * count, 3 * count},
+	} {
+		r, err := replay(limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if most := slices.Max(r.sent); most < wanted.least || most > wanted.most {
+			t.Errorf("%s admits %d in one minute, want %d to %d", limit, most, wanted.least, wanted.most)
+		}
+		if most := slices.Max(r.used); most > count {
+			t.Errorf("%s counts %d slots", limit, most)
+		}
+		if got := len(r.arrivals); got != len(arrivals()) {
+			t.Errorf("%s judges %d arrivals of %d", limit, got, len(arrivals()))
+		}
+	}
+}
+
+func TestBadLimitIsNotDrawn(t *testing.T) {
+	t.Parallel()
+	if _, _, err := picture("ten a minute"); err == nil {
+		t.Error("no error")
+	}
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/throttle"
+)
+
+// Time passes in steps, from the beginning of a window on.
+const (
+	step     = 200 * time.Millisecond
+	length   = 200 * time.Second
+	delivery = 12 * time.Second
+)
+
+var beginning = time.Date(2026, time.January, 1, 12, 0, 0, 0, time.UTC)
+
+// arrivals are a trickle, three times the limit around the edge of a window, a pause, and another burst that runs out
+// in a trickle.
+func arrivals() []time.Duration {
+	var at []time.Duration
+	add := func(from, every time.Duration, n int) {
+		for i := range n {
+			at = append(at, from+time.Duration(i)*every)
+		}
+	}
+	add(4*time.Second, 14*time.Second, 3)
+	add(48*time.Second, 800*time.Millisecond, 30)
+	add(136*time.Second, 800*time.Millisecond, 20)
+	add(158*time.Second, 6*time.Second, 7)
+	return at
+}
+
+// run is what became of the arrivals under a limit.
+type run struct {
+	name     string
+	limit    throttle.Limit
+	arrivals []arrival
+	used     []int64 // at each step: slots that are taken, as the limit counts
+	sent     []int64 // at each step: how many were admitted in the window that ends there
+}
+
+type arrival struct {
+	at       time.Duration
+	admitted bool
+}
+
+// replay judges the arrivals by a limit. Each admitted one is delivered for some time.
+func replay(text string) (run, error) {
+	limits, err := throttle.ParseLimits(text)
+	if err != nil {
+		return run{}, err
+	}
+	tree, err := throttle.NewTree(throttle.Plan{Global: limits})
+	if err != nil {
+		return run{}, err
+	}
+	var (
+		r        = run{name: text, limit: limits[0]}
+		now      time.Duration
+		settings = throttle.Settings{Tree: tree, Lease: time.Minute, Retention: time.Hour}
+		memory   = throttle.NewMemory(settings, func() time.Time { return beginning.Add(now) }, nil)
+		underWay = make(map[time.Duration][]throttle.Lease) // by the end of the delivery
+		coming   = arrivals()
+		ctx      = context.Background()
+	)
+	for ; now <= length; now += step {
+		if err := memory.Finish(ctx, underWay[now]); err != nil {
+			return run{}, err
+		}
+		for len(coming) > 0 && coming[0] <= now {
+			decision, err := decide(ctx, memory, len(r.arrivals))
+			if err != nil {
+				return run{}, err
+			}
+			admitted := decision.Verdict == throttle.Admitted
+			if admitted {
+				underWay[now+delivery] = append(underWay[now+delivery], decision.Lease)
+			}
+			r.arrivals = append(r.arrivals, arrival{at: now, admitted: admitted})
+			coming = coming[1:]
+		}
+		r.used = append(r.used, memory.Usage(tree.Path(""))[0][0])
+		r.sent = append(r.sent, r.admitted(now-r.limit.Window, now))
+	}
+	return r, nil
+}
+
+func decide(ctx context.Context, limiter throttle.Limiter, number int) (throttle.Decision, error) {
+	ruling, err := limiter.Decide(ctx, []throttle.Request{{
+		ID: strconv.Itoa(number), Message: throttle.Message{Stream: "pictures", Stored: beginning}, Category: "any", Cost: 1,
+	}})
+	if err != nil {
+		return throttle.Decision{}, err
+	}
+	return ruling.Decisions[0], nil
+}
+
+// admitted is how many arrivals were admitted in (from, upto].
+func (r run) admitted(from, upto time.Duration) int64 {
+	n := int64(0)
+	for _, a := range r.arrivals {
+		if a.admitted && a.at > from && a.at <= upto {
+			n++
+		}
+	}
+	return n
+}
