@@ -70,24 +70,37 @@ func BenchmarkAllAdmitted(b *testing.B) {
 		events/best["notifier"].Seconds(), events/best["plain"].Seconds(), best["plain"].Seconds()/best["notifier"].Seconds())
 }
 
-// BenchmarkLatency measures from publishing an event to the request at Slack, at 20 events a second.
+// BenchmarkLatency measures from publishing an event to the request at Slack, at 20 events a second. The contestants take
+// turns, and their median turn counts, so that a stall of the machine in one of them does not decide.
 func BenchmarkLatency(b *testing.B) {
 	const (
-		events = 300
+		turns  = 10
+		events = 100
 		gap    = 50 * time.Millisecond
 	)
-	results := make(map[string][]time.Duration)
-	for _, c := range []contestant{notifier.limited(throttle.MaxCount, throttle.MaxCount), plainPort.limited(throttle.MaxCount, throttle.MaxCount)} {
-		b.Run(c.name, func(b *testing.B) {
-			latencies := newArena(b).latencies(c, events, gap)
-			results[c.name] = latencies
-			b.ReportMetric(float64(percentile(latencies, 50).Microseconds()), "µs-p50")
-			b.ReportMetric(float64(percentile(latencies, 99).Microseconds()), "µs-p99")
-			once(b)
-		})
+	turn := make(map[string]map[int][]time.Duration) // by contestant and percentile
+	for range turns {
+		for _, c := range []contestant{notifier.limited(throttle.MaxCount, throttle.MaxCount), plainPort.limited(throttle.MaxCount, throttle.MaxCount)} {
+			b.Run(c.name, func(b *testing.B) {
+				latencies := newArena(b).latencies(c, events, gap)
+				if turn[c.name] == nil {
+					turn[c.name] = make(map[int][]time.Duration)
+				}
+				for _, p := range []int{50, 99} {
+					took := percentile(latencies, p)
+					b.ReportMetric(float64(took.Microseconds()), fmt.Sprintf("µs-p%d", p))
+					turn[c.name][p] = append(turn[c.name][p], took)
+				}
+				once(b)
+			})
+		}
+	}
+	median := func(contestant string, p int) time.Duration {
+		slices.Sort(turn[contestant][p])
+		return percentile(turn[contestant][p], 50)
 	}
 	for _, p := range []int{50, 99} {
-		n, plain := percentile(results["notifier"], p), percentile(results["plain"], p)
+		n, plain := median("notifier", p), median("plain", p)
 		conclude("publish to Slack at 20/s, p%d: notifier %v, plain port %v: %.2f times the plain port", p, n, plain, n.Seconds()/plain.Seconds())
 	}
 }
@@ -227,19 +240,22 @@ func rate(b *testing.B, round int, ask asker) float64 {
 // batches asks the limiter, `size` events a call.
 func batches(b *testing.B, client *redis.Client, limit, categories, size int) asker {
 	b.Helper()
-	limiter := newLimiter(b, client, limit)
+	return requests(newLimiter(b, client, limit), categories, size)
+}
+
+func requests(limiter *throttle.Redis, categories, size int) asker {
 	stored := time.Now()
 	return func(worker, round int) (int, error) {
-		requests := make([]throttle.Request, size)
-		for i := range requests {
+		batch := make([]throttle.Request, size)
+		for i := range batch {
 			n := (round*size+i)*askers + worker
-			requests[i] = throttle.Request{
+			batch[i] = throttle.Request{
 				ID: stream + ":" + strconv.Itoa(n), Derived: true, Cost: 1,
 				Message:  throttle.Message{Stream: stream, Sequence: uint64(n), Stored: stored},
 				Category: "category" + strconv.Itoa(n%categories),
 			}
 		}
-		_, err := limiter.Decide(context.Background(), requests)
+		_, err := limiter.Decide(context.Background(), batch)
 		return size, err
 	}
 }
@@ -247,7 +263,7 @@ func batches(b *testing.B, client *redis.Client, limit, categories, size int) as
 func newLimiter(b *testing.B, client *redis.Client, limit int) *throttle.Redis {
 	b.Helper()
 	limits := throttle.Limits{{Count: int64(limit), Window: 30 * time.Minute}}
-	tree, err := throttle.NewTree(limits, limits, nil)
+	tree, err := throttle.NewTree(throttle.Plan{Global: limits, Category: limits})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -1,0 +1,166 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-redis/redis_rate/v10"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
+)
+
+// categoriesAsked is how many categories the events of a benchmark have.
+const categoriesAsked = 20
+
+// settingsOf are limits for a benchmark: of everything, and of each category.
+func settingsOf(b *testing.B, global, category string, guarantees []throttle.Guarantee) throttle.Settings {
+	b.Helper()
+	parse := func(text string) throttle.Limits {
+		limits, err := throttle.ParseLimits(text)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return limits
+	}
+	tree, err := throttle.NewTree(throttle.Plan{Global: parse(global), Category: parse(category), Guarantees: guarantees})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return throttle.Settings{Tree: tree, Lease: 30 * time.Second, Retention: time.Hour}
+}
+
+// events asks a limiter, `size` events a call.
+func events(client *redis.Client, s throttle.Settings, size int) asker {
+	limiter := throttle.NewRedis(throttle.RedisOptions{Client: client, Prefix: "notifier", Timeout: 10 * time.Second}, s)
+	return requests(limiter, categoriesAsked, size)
+}
+
+// BenchmarkAlgorithms asks limits of each algorithm: one full, one that never is.
+func BenchmarkAlgorithms(b *testing.B) {
+	server := servertest.StartRedis(b)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr, PoolSize: askers})
+	b.Cleanup(func() { _ = client.Close() })
+	for _, kind := range []struct {
+		name  string
+		count int
+	}{{"denied", 100}, {"admitted", throttle.MaxCount}} {
+		ofLog := make(map[int]float64)
+		for _, algorithm := range []string{"log", "counter", "fixed", "token", "leaky", "inflight"} {
+			window := "30m"
+			if algorithm == "leaky" && kind.name == "admitted" {
+				window = "1ms" // the spacing of ten million a millisecond is less than its clock's step
+			}
+			limit := fmt.Sprintf("%s:%d/%s", algorithm, kind.count, window)
+			for _, size := range []int{1, 64, 256} {
+				rate := perSecond(b, client, fmt.Sprintf("%s/%s/batch-%d", kind.name, algorithm, size),
+					events(client, settingsOf(b, limit, limit, nil), size))
+				if algorithm == "log" {
+					ofLog[size] = rate
+				}
+				conclude("%s by %s, batch of %d: %.0f/s, %.2f times log", kind.name, algorithm, size, rate, rate/ofLog[size])
+			}
+		}
+	}
+}
+
+// BenchmarkEngineOptions measures what guarantees and shadow limits cost.
+func BenchmarkEngineOptions(b *testing.B) {
+	server := servertest.StartRedis(b)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr, PoolSize: askers})
+	b.Cleanup(func() { _ = client.Close() })
+	const size = 64
+	for _, kind := range []struct{ name, limit string }{{"denied", "100/30m"}, {"admitted", "10000000/30m"}} {
+		plain := settingsOf(b, kind.limit, kind.limit, nil)
+		guaranteed := settingsOf(b, kind.limit, kind.limit, []throttle.Guarantee{
+			{Path: "category1", Slots: 20}, {Path: "category2", Slots: 5},
+		})
+		shadowed := plain
+		shadowed.Shadow = plain.Tree
+		off := perSecond(b, client, kind.name+"/plain", events(client, plain, size))
+		on := perSecond(b, client, kind.name+"/guarantees", events(client, guaranteed, size))
+		conclude("%s, batch of %d: with guarantees %.2f times the cost", kind.name, size, off/on)
+		on = perSecond(b, client, kind.name+"/shadow", events(client, shadowed, size))
+		conclude("%s, batch of %d: with shadow limits %.2f times the cost", kind.name, size, off/on)
+	}
+}
+
+// BenchmarkBesideRedisRate asks two levels, one event after the other, as an application does that has no batches: this
+// limiter in one call, all or nothing; redis_rate in two calls, where an event that the second denies has used up the
+// first.
+func BenchmarkBesideRedisRate(b *testing.B) {
+	server := servertest.StartRedis(b)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr, PoolSize: askers})
+	b.Cleanup(func() { _ = client.Close() })
+	for _, kind := range []struct {
+		name  string
+		count int
+	}{{"denied", 100}, {"admitted", throttle.MaxCount}} {
+		limiter := redis_rate.NewLimiter(client)
+		limit := redis_rate.Limit{Rate: kind.count, Period: 30 * time.Minute, Burst: kind.count}
+		theirs := perSecond(b, client, kind.name+"/redis_rate", func(worker, round int) (int, error) {
+			ctx := context.Background()
+			global, err := limiter.Allow(ctx, "global", limit)
+			if err != nil || global.Allowed == 0 {
+				return 1, err
+			}
+			_, err = limiter.Allow(ctx, "category"+strconv.Itoa((round*askers+worker)%categoriesAsked), limit)
+			return 1, err
+		})
+		for _, algorithm := range []string{"token", "log"} {
+			text := fmt.Sprintf("%s:%d/30m", algorithm, kind.count)
+			for _, size := range []int{1, 64} {
+				rate := perSecond(b, client, fmt.Sprintf("%s/%s/batch-%d", kind.name, algorithm, size),
+					events(client, settingsOf(b, text, text, nil), size))
+				conclude("%s by %s, batch of %d: %.0f/s, %.1f times redis_rate (%.0f/s)", kind.name, algorithm, size, rate, rate/theirs, theirs)
+			}
+		}
+	}
+}
+
+// BenchmarkMemory measures what Redis keeps for an admitted event, and for a limit.
+func BenchmarkMemory(b *testing.B) {
+	server := servertest.StartRedis(b)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr, PoolSize: askers})
+	b.Cleanup(func() { _ = client.Close() })
+	ctx := context.Background()
+	const admitted = 20_000
+	for _, algorithm := range []string{"log", "counter", "fixed", "token", "inflight"} {
+		b.Run(algorithm, func(b *testing.B) {
+			if err := client.FlushAll(ctx).Err(); err != nil {
+				b.Fatal(err)
+			}
+			limit := fmt.Sprintf("%s:%d/30m", algorithm, throttle.MaxCount)
+			ask := events(client, settingsOf(b, limit, "none", nil), 100)
+			for round := range admitted / 100 {
+				if _, err := ask(0, round); err != nil {
+					b.Fatal(err)
+				}
+			}
+			total, ofLimit := int64(0), int64(0)
+			keys, err := client.Keys(ctx, "*").Result()
+			if err != nil {
+				b.Fatal(err)
+			}
+			for _, key := range keys {
+				bytes, err := client.MemoryUsage(ctx, key, 0).Result()
+				if err != nil {
+					b.Fatal(err)
+				}
+				total += bytes
+				if strings.HasPrefix(key, "{notifier}:"+algorithm) {
+					ofLimit += bytes
+				}
+			}
+			b.ReportMetric(float64(total)/admitted, "bytes/event")
+			conclude("memory, %d events admitted by one %s limit: %.0f bytes an event in all, %d bytes the limit itself (%.1f an event)",
+				admitted, algorithm, float64(total)/admitted, ofLimit, float64(ofLimit)/admitted)
+			once(b)
+		})
+	}
+}
