@@ -52,8 +52,9 @@ func TestRollingRestart(t *testing.T) {
 	d.awaitEmpty()
 
 	posts := d.slack.Posts()
-	if len(posts) != 300 || repeats(posts) != 0 {
-		t.Errorf("%d posts of %d events, %d of them repeated; want 300 and 0", len(posts), published, repeats(posts))
+	// The limit is 300, and a slow machine publishes fewer events than that.
+	if want := min(300, published); len(posts) != want || repeats(posts) != 0 {
+		t.Errorf("%d posts of %d events, %d of them repeated; want %d and 0", len(posts), published, repeats(posts), want)
 	}
 	wantLogged(t, d)
 }
