@@ -48,44 +48,34 @@ func (d Decoder) CategoryOf(subject string) (category string, bare bool, err err
 //   - A body whose first byte after blanks and byte order marks is '{' is a JSON object, or a fault.
 //   - Any other body is plain text.
 //
+// An object with a member alerts that is an array of objects is a group of alerts, as Alertmanager
+// and Grafana send it to a webhook, and Decode gives the event of the first; Parts splits a group of
+// several. What it makes of an alert stands at readAlert.
+//
 // Members that an Event does not know are ignored; a member that is null or an empty string
-// counts as absent; of duplicate members the last counts. An ID that is longer than MaxIDBytes, or
-// holds a control character or invalid UTF-8, is replaced by "sha256:" and the first 40 hexadecimal
-// digits of its SHA-256.
+// counts as absent; of duplicate members the last counts. The ID is that of the header Notifier-Id,
+// else of the header Nats-Msg-Id, of the CloudEvent, of the body, else where the message is stored.
+// An ID or key that is longer than MaxIDBytes, holds a control character or invalid UTF-8, or begins or
+// ends with a blank, which a header would lose, is replaced by "sha256:" and the first 40 hexadecimal digits of its SHA-256.
 //
 // The error is always a *Fault, the first that applies of: too_large, bad_category by the subject,
 // bad_utf8, bad_json and bad_cloudevent, bad_category by the body, bad_field, empty. The Event then
 // has its ID, and its Category unless that is unknown or the fault, as far as they could be read.
 func (d Decoder) Decode(m Message) (Event, error) {
-	e := Event{
-		ID:       stableID(m.Stream + ":" + strconv.FormatUint(m.Sequence, 10)),
-		Derived:  true,
-		Severity: SeverityInfo,
-		Cost:     1,
-	}
-	binary := headerAttributes(m.Header)
-	e.identify(headerValue(m.Header, "Nats-Msg-Id"))
-	e.identify(binary.id())
-
-	category, bare, err := d.CategoryOf(m.Subject)
-	e.Category = category
-	if d.MaxBytes > 0 && len(m.Data) > d.MaxBytes {
-		detail := fmt.Sprintf("the body has %d bytes; at most %d are allowed", len(m.Data), d.MaxBytes)
-		return e, NewFault(ReasonTooLarge, detail, nil)
-	}
+	e, c, err := d.open(m)
 	if err != nil {
 		return e, err
 	}
-	if err := checkUTF8(m.Data); err != nil {
-		return e, err
-	}
-
-	env, c, err := unwrap(headerValue(m.Header, "Content-Type"), binary, m.Data)
-	e.identify(env.id)
+	bare := e.Category == ""
+	alerts, err := e.readAlerts(c.members)
 	if err != nil {
 		return e, err
 	}
-	e.Source, e.Time, e.Text = env.source, env.time, c.text
+	if len(alerts) > 0 {
+		if c.members, err = alerts[0].members(); err != nil {
+			return e, err
+		}
+	}
 	if err := e.read(c.members, bare); err != nil {
 		return e, err
 	}
@@ -93,6 +83,42 @@ func (d Decoder) Decode(m Message) (Event, error) {
 		return e, NewFault(ReasonEmpty, "neither title nor text holds anything to show", nil)
 	}
 	return e, nil
+}
+
+// open takes the body out of its envelope. The event has what subject, headers and envelope say; its
+// category is empty on the bare subject. The error is a *Fault.
+func (d Decoder) open(m Message) (Event, content, error) {
+	e := Event{
+		ID:       stableID(m.Stream + ":" + strconv.FormatUint(m.Sequence, 10)),
+		Derived:  true,
+		Severity: SeverityInfo,
+		Cost:     1,
+	}
+	binary := headerAttributes(m.Header)
+	e.identify(headerValue(m.Header, HeaderID))
+	e.identify(headerValue(m.Header, "Nats-Msg-Id"))
+	e.identify(binary.id())
+
+	category, _, err := d.CategoryOf(m.Subject)
+	e.Category = category
+	if d.MaxBytes > 0 && len(m.Data) > d.MaxBytes {
+		detail := fmt.Sprintf("the body has %d bytes; at most %d are allowed", len(m.Data), d.MaxBytes)
+		return e, content{}, NewFault(ReasonTooLarge, detail, nil)
+	}
+	if err != nil {
+		return e, content{}, err
+	}
+	if err := checkUTF8(m.Data); err != nil {
+		return e, content{}, err
+	}
+
+	env, c, err := unwrap(headerValue(m.Header, "Content-Type"), binary, m.Data)
+	e.identify(env.id)
+	if err != nil {
+		return e, content{}, err
+	}
+	e.Source, e.Time, e.Text = env.source, env.time, c.text
+	return e, c, nil
 }
 
 // content is what a body, or the data of a CloudEvent, holds: an object, or plain text.
@@ -232,6 +258,9 @@ func (e *Event) read(o object, bare bool) error {
 	if err := e.readSeverity(o); err != nil {
 		return err
 	}
+	if err := e.readStatus(o); err != nil {
+		return err
+	}
 	if err := e.readLink(o); err != nil {
 		return err
 	}
@@ -265,58 +294,65 @@ func (e *Event) readSeverity(o object) error {
 	}
 }
 
+func (e *Event) readStatus(o object) error {
+	status, err := statusOf(o)
+	if err != nil {
+		return err
+	}
+	key, err := text(o, "key")
+	if err != nil {
+		return err
+	}
+	e.Status, e.Key = status, stableID(key)
+	return nil
+}
+
+// statusOf returns the status that a body or an alert has, "" if it has none. The error is a *Fault.
+func statusOf(o object) (Status, error) {
+	value, err := text(o, "status")
+	if err != nil || value == "" {
+		return "", err
+	}
+	if s := Status(value); s == StatusFiring || s == StatusResolved {
+		return s, nil
+	}
+	return "", badField("status", "firing or resolved", excerpt(value), nil)
+}
+
 func (e *Event) readLink(o object) error {
 	value, err := text(o, "link")
 	if err != nil || value == "" {
 		return err
 	}
-	u, err := url.Parse(value)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
+	if ok, err := isLink(value); !ok {
 		return badField("link", "an absolute http or https URL", excerpt(value), err)
 	}
 	e.Link = value
 	return nil
 }
 
-func (e *Event) readFields(o object) error {
-	value := o.get("fields")
-	if value == nil {
-		return nil
-	}
-	if value[0] != '{' {
-		return badField("fields", "an object of strings", show(value), nil)
-	}
-	fields, err := splitObject(value)
+// isLink reports whether s is an absolute http or https URL; where it is no URL at all, err says why.
+func isLink(s string) (ok bool, err error) {
+	u, err := url.Parse(s)
 	if err != nil {
-		return err
+		return false, fmt.Errorf("parsing a link: %w", err)
 	}
-	last := make(map[string]int, len(fields))
-	for i, field := range fields {
-		last[field.name] = i
-	}
-	for i, field := range fields {
-		if last[field.name] != i {
-			continue
-		}
-		if field.value[0] != '"' {
-			return badField("fields."+field.name, "a string", show(field.value), nil)
-		}
-		e.Fields = append(e.Fields, Field{field.name, unquote(field.value)})
-	}
-	return nil
+	return (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "", nil
 }
 
+func (e *Event) readFields(o object) error {
+	fields, err := texts(o, "fields")
+	e.Fields = fields
+	return err
+}
+
+// readTime keeps the time of the envelope where the body has none.
 func (e *Event) readTime(o object) error {
-	value, err := text(o, "time")
-	if err != nil || value == "" {
-		return err
+	t, err := timeOf(o, "time")
+	if !t.IsZero() {
+		e.Time = t
 	}
-	t, err := parseTime(value)
-	if err != nil {
-		return badField("time", "a time as in RFC 3339", excerpt(value), err)
-	}
-	e.Time = t
-	return nil
+	return err
 }
 
 // readCost takes any notation of a whole number, so that 10, 10.0 and 1e1 are the same.
@@ -366,6 +402,50 @@ func text(o object, name string) (string, error) {
 	return unquote(value), nil
 }
 
+// texts returns the strings that a member, an object, holds: in the body's order; of duplicates
+// the last one, at its place. The error is a *Fault.
+func texts(o object, name string) ([]Field, error) {
+	value := o.get(name)
+	if value == nil {
+		return nil, nil
+	}
+	if value[0] != '{' {
+		return nil, badField(name, "an object of strings", show(value), nil)
+	}
+	members, err := splitObject(value)
+	if err != nil {
+		return nil, err
+	}
+	last := make(map[string]int, len(members))
+	for i, m := range members {
+		last[m.name] = i
+	}
+	var fields []Field
+	for i, m := range members {
+		if last[m.name] != i {
+			continue
+		}
+		if m.value[0] != '"' {
+			return nil, badField(name+"."+m.name, "a string", show(m.value), nil)
+		}
+		fields = append(fields, Field{m.name, unquote(m.value)})
+	}
+	return fields, nil
+}
+
+// timeOf returns the time that a member holds, zero if it is absent. The error is a *Fault.
+func timeOf(o object, name string) (time.Time, error) {
+	value, err := text(o, name)
+	if err != nil || value == "" {
+		return time.Time{}, err
+	}
+	t, err := parseTime(value)
+	if err != nil {
+		return time.Time{}, badField(name, "a time as in RFC 3339", excerpt(value), err)
+	}
+	return t, nil
+}
+
 func badField(name, expected, found string, err error) error {
 	if shown := cut(name, maxExcerptBytes); len(shown) < len(name) {
 		name = shown + mark
@@ -373,22 +453,30 @@ func badField(name, expected, found string, err error) error {
 	return NewFault(ReasonBadField, fmt.Sprintf("%s must be %s, not %s", name, expected, found), err)
 }
 
-// parseTime reads an RFC 3339 time, whose letters may be in either case.
+// parseTime reads an RFC 3339 time, whose letters may be in either case and which must be one in
+// UTC too: a zone may take it out of the four digits of the year.
 func parseTime(s string) (time.Time, error) {
 	t, err := time.Parse(time.RFC3339, strings.ToUpper(s))
 	if err != nil {
 		return time.Time{}, fmt.Errorf("parsing a time: %w", err)
 	}
-	return t.UTC(), nil
+	if t = t.UTC(); t.Year() < 0 || t.Year() > 9999 {
+		return time.Time{}, fmt.Errorf("parsing a time: year %d in UTC", t.Year())
+	}
+	return t, nil
 }
 
 // stableID returns id if it may stand in keys, logs and headers as it is, else a hash of it.
 // 40 hexadecimal digits, 160 bits, leave no chance of a collision.
 func stableID(id string) string {
-	if len(id) <= MaxIDBytes && utf8.ValidString(id) && !strings.ContainsFunc(id, unicode.IsControl) {
+	if len(id) <= MaxIDBytes && utf8.ValidString(id) && !strings.ContainsFunc(id, unicode.IsControl) && strings.TrimSpace(id) == id {
 		return id
 	}
-	sum := sha256.Sum256([]byte(id))
+	return hashed([]byte(id))
+}
+
+func hashed(data []byte) string {
+	sum := sha256.Sum256(data)
 	return "sha256:" + hex.EncodeToString(sum[:20])
 }
 

@@ -157,6 +157,17 @@ func TestDecodeObject(t *testing.T) {
 		{"link in upper case", `{"text":"x","link":"HTTP://EXAMPLE.COM"}`, text(func(e *event.Event) { e.Link = "HTTP://EXAMPLE.COM" })},
 		{"broken category", `{"text":"x","category":"no, not one"}`, text(nothing)},
 		{"category of a wrong type", `{"text":"x","category":[1]}`, text(nothing)},
+		{"firing", `{"text":"x","status":"firing","key":"db-1"}`, text(func(e *event.Event) { e.Status, e.Key = event.StatusFiring, "db-1" })},
+		{"resolved", `{"text":"x","st\u0061tus":"r\u0065solved"}`, text(func(e *event.Event) { e.Status = event.StatusResolved })},
+		{"key alone", `{"text":"x","key":"é 🔥"}`, text(func(e *event.Event) { e.Key = "é 🔥" })},
+		{"no status and key", `{"text":"x","status":"","key":null}`, text(nothing)},
+		{"key of 64 bytes", `{"text":"x","key":"` + strings.Repeat("k", 64) + `"}`, text(func(e *event.Event) { e.Key = strings.Repeat("k", 64) })},
+		{"long key", `{"text":"x","key":"` + strings.Repeat("k", 65) + `"}`,
+			text(func(e *event.Event) { e.Key = event.StableID(strings.Repeat("k", 65)) })},
+		{"line feed in the key", `{"text":"x","key":"a\nb"}`, text(func(e *event.Event) { e.Key = event.StableID("a\nb") })},
+		{"alerts that are no group", `{"text":"x","alerts":[{},"y"]}`, text(nothing)},
+		{"alerts that are an object", `{"text":"x","alerts":{}}`, text(nothing)},
+		{"no alerts", `{"text":"x","alerts":[{}],"alerts":null}`, text(nothing)},
 		{"deep unknown member", `{"text":"x","y":` + strings.Repeat(`{"z":`, 500) + "1" + strings.Repeat("}", 500) + `}`, text(nothing)},
 	} {
 		got, err := decoder().Decode(message(test.body))
@@ -221,6 +232,11 @@ func TestDecodeFaults(t *testing.T) {
 		{`{"text":"x","severity":"fatal"}`, event.ReasonBadField, `severity must be one of info, warning, error and critical, not "fatal"`},
 		{`{"text":"x","severity":"ERROR"}`, event.ReasonBadField, "severity "},
 		{`{"text":"x","severity":3}`, event.ReasonBadField, "severity "},
+		{`{"text":"x","status":"ok"}`, event.ReasonBadField, `status must be firing or resolved, not "ok"`},
+		{`{"text":"x","status":"Resolved"}`, event.ReasonBadField, "status "},
+		{`{"text":"x","status":1}`, event.ReasonBadField, "status must be a string, not 1"},
+		{`{"text":"x","key":7}`, event.ReasonBadField, "key must be a string, not 7"},
+		{`{"text":"x","key":["a"]}`, event.ReasonBadField, "key "},
 		{`{"text":"x","link":"/relative"}`, event.ReasonBadField, "link "},
 		{`{"text":"x","link":"//example.com"}`, event.ReasonBadField, "link "},
 		{`{"text":"x","link":"javascript:alert(1)"}`, event.ReasonBadField, "link "},
@@ -244,6 +260,8 @@ func TestDecodeFaults(t *testing.T) {
 		{`{"text":"x","time":"2026-01-01 00:00:00Z"}`, event.ReasonBadField, "time "},
 		{`{"text":"x","time":"2026-02-30T00:00:00Z"}`, event.ReasonBadField, "time "},
 		{`{"text":"x","time":"2026-01-01T00:00:60.5.5Z"}`, event.ReasonBadField, "time "},
+		{`{"text":"x","time":"9999-12-31T23:59:59-01:00"}`, event.ReasonBadField, "time "},
+		{`{"text":"x","time":"0000-01-01T00:00:00+01:00"}`, event.ReasonBadField, "time "},
 		{`{"text":"x","time":1767225600}`, event.ReasonBadField, "time "},
 		{`{"text":"x","cost":0}`, event.ReasonBadField, "cost must be a whole number from 1 to 100, not 0"},
 		{`{"text":"x","cost":-1}`, event.ReasonBadField, "not -1"},
@@ -367,6 +385,11 @@ func TestDecodeID(t *testing.T) {
 		{"an empty body id is absent", message(`{"text":"x","id":""}`), "NOTIFICATIONS:7", true},
 		{"envelope over body", message(inEnvelope), "/s/1", false},
 		{"header over envelope", withHeader(message(inEnvelope), "Nats-Msg-Id", "h"), "h", false},
+		{"the notifier's header over all", withHeader(message(inEnvelope), "Nats-Msg-Id", "h", "Notifier-Id", "n"), "n", false},
+		{"the notifier's header in lower case", withHeader(message(body), "Nats-Msg-Id", "h", "notifier-id", "n"), "n", false},
+		{"the notifier's header empty", withHeader(message(body), "Nats-Msg-Id", "h", event.HeaderID, ""), "h", false},
+		{"the notifier's header with an ID that was derived", withHeader(message(body), event.HeaderID, "S:9"), "S:9", false},
+		{"the notifier's header, long", withHeader(message(body), event.HeaderID, long), hash(long), false},
 		{"64 bytes", message(`{"text":"x","id":"` + long[:64] + `"}`), long[:64], false},
 		{"65 bytes", message(`{"text":"x","id":"` + long + `"}`), hash(long), false},
 		{"line feed", message(`{"text":"x","id":"a\nb"}`), hash("a\nb"), false},
@@ -447,6 +470,14 @@ func TestDecodeStructuredCloudEvent(t *testing.T) {
 		{"data null beside base64", envelope(`,"data":null,"data_base64":"aGk="`), text("hi")},
 		{"time of the envelope", envelope(`,"time":"2026-01-01T12:00:00Z","data":"x"`),
 			taken(func(e *event.Event) { e.Text, e.Time = "x", noon })},
+		{"status and key", envelope(`,"status":5,"data":{"text":"x","status":"resolved","key":"k"}`),
+			taken(func(e *event.Event) { e.Text, e.Status, e.Key = "x", event.StatusResolved, "k" })},
+		{"base64 status", encoded(`{"text":"x","status":"resolved"}`),
+			taken(func(e *event.Event) { e.Text, e.Status = "x", event.StatusResolved })},
+		{"alert", envelope(`,"time":"2026-01-01T12:00:00Z","data":{"alerts":[{"status":"firing","fingerprint":"f","labels":{"alertname":"x"}}]}`),
+			taken(func(e *event.Event) {
+				e.Title, e.Severity, e.Status, e.Key, e.Time = "x", event.SeverityWarning, event.StatusFiring, "f", noon
+			})},
 		{"data over envelope", envelope(`,"time":"1970-01-01T00:00:00Z","data":{"text":"x","time":"2026-01-01T12:00:00Z","source":"mine","id":"no"}`),
 			taken(func(e *event.Event) { e.Text, e.Time, e.Source = "x", noon, "mine" })},
 		{"extensions and nulls", envelope(`,"traceparent":"00-1","weird-name":{"a":1},"":5,"subject":null,"time":null,"data":"x"`), text("x")},
@@ -713,6 +744,9 @@ func FuzzDecode(f *testing.F) {
 		`{"specversion":"1.0","id":"1","source":"/s","type":"t","data":{"text":"x"}}`,
 		`{"specversion":"1.0","id":"1","source":"/s","type":"t","data_base64":"aGk="}`,
 		`{"specversion":"1.0","id":"1","source":"/s","type":"t","data_base64":5}`,
+		`{"text":"x","status":"resolved","key":"k\n"}`, `{"text":"x","status":"\u0072esolved"}`, `{"text":"x","status":"ok"}`,
+		`{"alerts":[]}`, `{"alerts":[{"labels":{"alertname":"x"},"startsAt":"2026-01-01T00:00:00Z"},{"status":"resolved"}],"receiver":"r"}`,
+		`{"alerts":[{"labels":{"alertname":1}}],"externalURL":"https://a"}`, `{"specversion":"1.0","id":"1","source":"/s","type":"t","data":{"alerts":[{}]}}`,
 		strings.Repeat(`{"a":`, 1_200) + "1" + strings.Repeat("}", 1_200),
 	} {
 		f.Add("notify.errors", "", "", "", []byte(body))
@@ -756,6 +790,15 @@ func FuzzDecode(f *testing.F) {
 		}
 		if !slices.Contains([]event.Severity{"info", "warning", "error", "critical"}, e.Severity) {
 			t.Errorf("severity %q", e.Severity)
+		}
+		if !slices.Contains([]event.Status{"", "firing", "resolved"}, e.Status) {
+			t.Errorf("status %q", e.Status)
+		}
+		if event.StableID(e.Key) != e.Key {
+			t.Errorf("key %q", e.Key)
+		}
+		if heading := e.Heading(); strings.TrimSpace(heading) == "" {
+			t.Errorf("heading %q", heading)
 		}
 		all := []string{e.Title, e.Text, e.Source, e.Link}
 		for _, field := range e.Fields {

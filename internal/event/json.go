@@ -66,7 +66,7 @@ func splitObject(data []byte) (object, error) {
 		start := skipBlanks(data, skipBlanks(data, nameEnd)+len(":"))
 		end, ok := valueEnd(data, start)
 		if !ok {
-			return nil, NewFault(ReasonBadJSON, fmt.Sprintf("the body is nested deeper than %d levels", maxDepth), nil)
+			return nil, tooDeep()
 		}
 		members = append(members, member{unquote(data[i:nameEnd]), data[start:end]})
 		if i = skipBlanks(data, end); data[i] == ',' {
@@ -74,6 +74,27 @@ func splitObject(data []byte) (object, error) {
 		}
 	}
 	return members, nil
+}
+
+// splitArray splits a valid JSON array into its elements, each as written. The error is a *Fault.
+func splitArray(data []byte) ([][]byte, error) {
+	var elements [][]byte
+	i := skipBlanks(data, bytes.IndexByte(data, '[')+1)
+	for data[i] != ']' {
+		end, ok := valueEnd(data, i)
+		if !ok {
+			return nil, tooDeep()
+		}
+		elements = append(elements, data[i:end])
+		if i = skipBlanks(data, end); data[i] == ',' {
+			i = skipBlanks(data, i+1)
+		}
+	}
+	return elements, nil
+}
+
+func tooDeep() error {
+	return NewFault(ReasonBadJSON, fmt.Sprintf("the body is nested deeper than %d levels", maxDepth), nil)
 }
 
 func skipBlanks(data []byte, i int) int {
@@ -95,8 +116,8 @@ func stringEnd(data []byte, i int) int {
 	return i + 1
 }
 
-// valueEnd returns the place after the member value that starts at i; ok is false if the value
-// is nested too deep.
+// valueEnd returns the place after the value, of a member or an element, that starts at i; ok is
+// false if the value is nested too deep.
 func valueEnd(data []byte, i int) (end int, ok bool) {
 	for depth := 0; ; {
 		switch data[i] {
@@ -113,7 +134,7 @@ func valueEnd(data []byte, i int) (end int, ok bool) {
 		default:
 			i++
 		}
-		if c := data[i]; depth == 0 && (c == ',' || c == '}' || isBlank(c)) {
+		if c := data[i]; depth == 0 && (c == ',' || c == '}' || c == ']' || isBlank(c)) {
 			return i, true
 		}
 	}

@@ -53,6 +53,26 @@ func TestParseObjectBoundsDepth(t *testing.T) {
 	}
 }
 
+func TestSplitArray(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string][]string{
+		"[]":    nil,
+		" [ ] ": nil,
+		"[1]":   {"1"},
+		"[ {\"a\":[1,2]} ,\t\"],\" , null,-1.5e3 ]": {`{"a":[1,2]}`, `"],"`, "null", "-1.5e3"},
+		"[[],[[1]]]": {"[]", "[[1]]"},
+	} {
+		elements, err := splitArray([]byte(text))
+		var got []string
+		for _, element := range elements {
+			got = append(got, string(element))
+		}
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: %q, %v, want %q", text, got, err, want)
+		}
+	}
+}
+
 // FuzzObject compares the splitting with encoding/json, which keeps the last of duplicates.
 func FuzzObject(f *testing.F) {
 	for _, text := range []string{

@@ -1,6 +1,7 @@
 package event
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -52,4 +53,22 @@ func visible(s string) bool {
 	return strings.ContainsFunc(s, func(r rune) bool {
 		return !unicode.IsSpace(r) && !unicode.IsControl(r) && !unicode.Is(unicode.Cf, r)
 	})
+}
+
+// firstVisible returns the first of texts that is visible, "" if none is.
+func firstVisible(texts ...string) string {
+	if i := slices.IndexFunc(texts, visible); i >= 0 {
+		return texts[i]
+	}
+	return ""
+}
+
+// firstLine returns the first visible line of text without the blanks around it, "" if there is none.
+func firstLine(text string) string {
+	for line := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == '\n' || r == '\r' }) {
+		if visible(line) {
+			return strings.TrimSpace(line)
+		}
+	}
+	return ""
 }

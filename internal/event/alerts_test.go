@@ -1,0 +1,372 @@
+package event_test
+
+import (
+	"bytes"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+)
+
+// alertmanager is a body as Alertmanager sends it to a webhook.
+const alertmanager = `{"receiver":"notifier","status":"firing","alerts":[
+	{"status":"firing","labels":{"alertname":"DiskFull","severity":"page","instance":"db-1:9100","category":"Storage.Disks"},
+	 "annotations":{"summary":"Disk of db-1 is full","description":"/var has\n<2% left","runbook":"x"},
+	 "startsAt":"2026-03-01T12:00:00.123+02:00","endsAt":"0001-01-01T00:00:00Z",
+	 "generatorURL":"http://prometheus:9090/graph?g0.expr=up&g0.tab=1","fingerprint":"a1b2c3d4e5f60718"},
+	{"status":"resolved","labels":{"alertname":"DiskFull","severity":"page","instance":"db-2:9100"},
+	 "annotations":{},"startsAt":"2026-03-01T09:00:00Z","endsAt":"2026-03-01T09:30:00Z","generatorURL":"","fingerprint":"0011223344556677"}],
+	"groupLabels":{"alertname":"DiskFull"},"commonLabels":{"alertname":"DiskFull","severity":"page"},"commonAnnotations":{},
+	"externalURL":"http://alertmanager:9093","version":"4","groupKey":"{}:{alertname=\"DiskFull\"}","truncatedAlerts":0}`
+
+// grafana is a body as Grafana's alerting sends it to a webhook.
+const grafana = `{"receiver":"","status":"resolved","alerts":[
+	{"status":"resolved","labels":{"alertname":"High load","grafana_folder":"Hosts"},"annotations":{"message":"load is high"},
+	 "startsAt":"2026-03-01T10:00:00Z","endsAt":"2026-03-01T10:05:00Z","generatorURL":"https://grafana/alerting/grafana/x/view",
+	 "fingerprint":"c6eadffa33fcdf37","silenceURL":"https://grafana/silence","dashboardURL":"https://grafana/d/a","panelURL":"",
+	 "values":{"B":1.5},"valueString":"[ var='B' value=1.5 ]","imageURL":"https://grafana/i.png"}],
+	"groupLabels":{},"commonLabels":{},"commonAnnotations":{},"externalURL":"https://grafana/","version":"1","groupKey":"{}:{}",
+	"truncatedAlerts":0,"orgId":1,"title":"[RESOLVED] High load","state":"ok","message":"**Resolved**"}`
+
+// one is a group of one alert with these members.
+func one(members string) string { return `{"alerts":[{` + members + `}]}` }
+
+func TestDecodeAlert(t *testing.T) {
+	t.Parallel()
+	disk := event.Event{
+		ID: "NOTIFICATIONS:7", Derived: true, Category: "errors", Title: "Disk of db-1 is full", Text: "/var has\n<2% left",
+		Severity: event.SeverityCritical, Source: "http://alertmanager:9093", Link: "http://prometheus:9090/graph?g0.expr=up&g0.tab=1",
+		Fields: []event.Field{{Name: "category", Value: "Storage.Disks"}, {Name: "instance", Value: "db-1:9100"}},
+		Time:   time.Date(2026, 3, 1, 10, 0, 0, 123_000_000, time.UTC), Cost: 1, Status: event.StatusFiring, Key: "a1b2c3d4e5f60718",
+	}
+	load := event.Event{
+		ID: "NOTIFICATIONS:7", Derived: true, Category: "errors", Title: "High load", Text: "load is high",
+		Severity: event.SeverityInfo, Source: "https://grafana/", Link: "https://grafana/d/a",
+		Fields: []event.Field{{Name: "grafana_folder", Value: "Hosts"}, {Name: "valueString", Value: "[ var='B' value=1.5 ]"}},
+		Time:   time.Date(2026, 3, 1, 10, 5, 0, 0, time.UTC), Cost: 1, Status: event.StatusResolved, Key: "c6eadffa33fcdf37",
+	}
+	named := func(change func(*event.Event)) event.Event {
+		return decoded(func(e *event.Event) {
+			e.Title = "x"
+			change(e)
+		})
+	}
+	const x = `"labels":{"alertname":"x"},"fingerprint":"f"`
+	keyed := func(change func(*event.Event)) event.Event {
+		return named(func(e *event.Event) {
+			e.Key = "f"
+			change(e)
+		})
+	}
+	nothing := func(*event.Event) {}
+	day := func(day int) time.Time { return time.Date(2026, 1, day, 0, 0, 0, 0, time.UTC) }
+	for _, test := range []struct {
+		name, body string
+		want       event.Event
+	}{
+		{"the first of Alertmanager's", alertmanager, disk},
+		{"Grafana's", grafana, load},
+		{"small", one(x), keyed(nothing)},
+		{"a title of the group is not one of the alert", `{"title":"no","text":"no","severity":5,"status":"no","alerts":[{` + x + `}]}`, keyed(nothing)},
+		{"blank summary", one(x + `,"annotations":{"summary":" "}`), keyed(nothing)},
+		{"description before message", one(x + `,"annotations":{"message":"m","description":"d"}`), keyed(func(e *event.Event) { e.Text = "d" })},
+		{"nulls", one(x + `,"annotations":null,"startsAt":null,"status":null,"valueString":null,"panelURL":null`), keyed(nothing)},
+		{"receiver", `{"alerts":[{` + x + `}],"receiver":"r","externalURL":""}`, keyed(func(e *event.Event) { e.Source = "r" })},
+		{"long source", `{"alerts":[{` + x + `}],"receiver":"` + strings.Repeat("é", 2_000) + `"}`,
+			keyed(func(e *event.Event) { e.Source = strings.Repeat("é", 500) })},
+		{"id of the group", `{"id":"g","alerts":[{` + x + `}]}`, keyed(func(e *event.Event) { e.ID, e.Derived = "g", false })},
+		{"firing without a severity", one(x + `,"status":"firing"`),
+			keyed(func(e *event.Event) { e.Status, e.Severity = event.StatusFiring, event.SeverityWarning })},
+		{"resolved without an end", one(x + `,"status":"resolved","startsAt":"2026-01-01T00:00:00Z","endsAt":"0001-01-01T00:00:00Z"`),
+			keyed(func(e *event.Event) { e.Status, e.Time = event.StatusResolved, day(1) })},
+		{"firing with an end", one(x + `,"status":"firing","startsAt":"2026-01-01T00:00:00Z","endsAt":"2026-01-02T00:00:00Z"`),
+			keyed(func(e *event.Event) { e.Status, e.Severity, e.Time = event.StatusFiring, event.SeverityWarning, day(1) })},
+		{"panel before dashboard before rule", one(x + `,"generatorURL":"http://g","dashboardURL":"http://d","panelURL":"http://p"`),
+			keyed(func(e *event.Event) { e.Link = "http://p" })},
+		{"bad links", one(x + `,"generatorURL":"http://g","dashboardURL":"/d","panelURL":"http://[p"`),
+			keyed(func(e *event.Event) { e.Link = "http://g" })},
+		{"no link", one(x + `,"generatorURL":"javascript:alert(1)"`), keyed(nothing)},
+		{"labels sorted, the last of duplicates", one(`"fingerprint":"f","labels":{"b":"1","alertname":"x","a":"2","b":"3"}`),
+			keyed(func(e *event.Event) { e.Fields = []event.Field{{Name: "a", Value: "2"}, {Name: "b", Value: "3"}} })},
+		{"long fingerprint", one(`"labels":{"alertname":"x"},"fingerprint":"` + strings.Repeat("f", 65) + `"`),
+			keyed(func(e *event.Event) { e.Key = event.StableID(strings.Repeat("f", 65)) })},
+		{"labels for a fingerprint", one(`"labels":{"b":"<","alertname":"x"}`), named(func(e *event.Event) {
+			e.Key, e.Fields = "sha256:486d53419a87a15621cf9aff7503cff15e119d83", []event.Field{{Name: "b", Value: "<"}}
+		})},
+		{"neither labels nor fingerprint", one(`"annotations":{"summary":"x"}`), named(nothing)},
+	} {
+		got, err := decoder().Decode(message(test.body))
+		if err != nil {
+			t.Errorf("%s: %v", test.name, err)
+			continue
+		}
+		if !reflect.DeepEqual(got, test.want) {
+			t.Errorf("%s: %+v, want %+v", test.name, got, test.want)
+		}
+	}
+}
+
+func TestDecodeAlertKeyOfLabels(t *testing.T) {
+	t.Parallel()
+	key := func(labels string) string {
+		e, err := decoder().Decode(message(one(`"annotations":{"summary":"x"},"labels":` + labels)))
+		if err != nil {
+			t.Error(err)
+		}
+		return e.Key
+	}
+	if a, b := key(`{"a":"1","b":"2","severity":"page"}`), key(`{"severity":"page","b":"2","a":"1"}`); a != b || a == "" {
+		t.Errorf("the same labels in another order have the keys %q and %q", a, b)
+	}
+	seen := map[string]string{}
+	for _, labels := range []string{`{"a":"1","b":"2"}`, `{"a":"1"}`, `{"a":"1","b":""}`, `{"a":"2","b":"1"}`, `{"a":"1\",\"b\":\"2"}`, `{"a":"1","alertname":"2"}`} {
+		if other, ok := seen[key(labels)]; ok {
+			t.Errorf("labels %s have the key of %s", labels, other)
+		}
+		seen[key(labels)] = labels
+	}
+}
+
+func TestDecodeAlertSeverity(t *testing.T) {
+	t.Parallel()
+	for word, want := range map[string]event.Severity{
+		"critical": "critical", "page": "critical", "Emergency": "critical", "FATAL": "critical", "disaster": "critical",
+		"error": "error", "high": "error", "major\n": "error",
+		"warning": "warning", "warn": "warning", "medium": "warning", "minor": "warning",
+		"info": "info", "none": "info", "low": "info", "notice": "info",
+		"": "", "p17": "",
+	} {
+		for status, other := range map[event.Status]event.Severity{"firing": "warning", "resolved": "info", "": "info"} {
+			expected := want
+			if expected == "" {
+				expected = other
+			}
+			body := one(fmt.Sprintf(`"status":%q,"labels":{"alertname":"x","severity":%q}`, status, word))
+			if got, err := decoder().Decode(message(body)); err != nil || got.Severity != expected || got.Fields != nil {
+				t.Errorf("%q, %q: severity %q, fields %v, %v, want %q", word, status, got.Severity, got.Fields, err, expected)
+			}
+		}
+	}
+}
+
+func TestDecodeAlertCategory(t *testing.T) {
+	t.Parallel()
+	for label, want := range map[string]string{
+		"Payments.Refunds": "payments.refunds", "a": "a", "": event.Default, "no, not one": event.Default, "a.>": event.Default,
+	} {
+		body := []byte(`{"category":"no","alerts":[{"labels":{"alertname":"x","category":"` + label + `"}}]}`)
+		got, err := decoder().Decode(event.Message{Subject: "notify", Data: body})
+		if err != nil || got.Category != want {
+			t.Errorf("label %q: category %q, %v, want %q", label, got.Category, err, want)
+		}
+		if got, err := decoder().Decode(event.Message{Subject: "notify.b.c", Data: body}); err != nil || got.Category != "b.c" {
+			t.Errorf("label %q below the prefix: category %q, %v", label, got.Category, err)
+		}
+	}
+}
+
+func TestDecodeAlertFaults(t *testing.T) {
+	t.Parallel()
+	const ok = `{"labels":{"alertname":"x"}}`
+	for _, test := range []struct {
+		body   string
+		reason event.Reason
+		detail string
+	}{
+		{`{"alerts":[]}`, event.ReasonEmpty, "alerts is an empty array"},
+		{`{"title":"x","alerts":[ ]}`, event.ReasonEmpty, "alerts is an empty array"},
+		{`{"alerts":[{}]}`, event.ReasonEmpty, "title nor text"},
+		{one(`"labels":{"alertname":"\u200b"},"annotations":{"description":"\n"}`), event.ReasonEmpty, "title nor text"},
+		{`{"alerts":[{}]`, event.ReasonBadJSON, ""},
+		{`{"alerts":[` + ok + `,` + ok + `,{"labels":5}]}`, event.ReasonBadField, "alerts[2].labels must be an object of strings, not 5"},
+		{`{"alerts":[` + ok + `,{"labels":{"a":["b"]}}]}`, event.ReasonBadField, `alerts[1].labels.a must be a string, not ["b"]`},
+		{one(`"labels":{"` + strings.Repeat("é", 5_000) + `":1}`), event.ReasonBadField, "alerts[0].labels.é"},
+		{one(`"annotations":[]`), event.ReasonBadField, "alerts[0].annotations must be"},
+		{one(`"annotations":{"summary":null}`), event.ReasonBadField, "alerts[0].annotations.summary must be"},
+		{one(`"status":"pending"`), event.ReasonBadField, `alerts[0].status must be firing or resolved, not "pending"`},
+		{one(`"status":1`), event.ReasonBadField, "alerts[0].status must be a string"},
+		{one(`"fingerprint":12`), event.ReasonBadField, "alerts[0].fingerprint must be a string, not 12"},
+		{one(`"startsAt":"noon"`), event.ReasonBadField, `alerts[0].startsAt must be a time as in RFC 3339, not "noon"`},
+		{one(`"status":"firing","endsAt":5`), event.ReasonBadField, "alerts[0].endsAt must be"},
+		{one(`"panelURL":"http://p","generatorURL":{}`), event.ReasonBadField, "alerts[0].generatorURL must be a string"},
+		{one(`"valueString":1.5`), event.ReasonBadField, "alerts[0].valueString must be a string"},
+		{`{"alerts":[` + ok + `],"externalURL":1}`, event.ReasonBadField, "externalURL must be a string"},
+		{`{"alerts":[` + ok + `],"receiver":{}}`, event.ReasonBadField, "receiver must be a string"},
+		{`{"alerts":[` + ok + `],"id":1}`, event.ReasonBadField, "id must be a string"},
+		{`{"alerts":[` + strings.Repeat("{},", 1000) + `{}]}`, event.ReasonBadField, "alerts must be an array of at most 1000 alerts, not of 1001"},
+	} {
+		_, err := decoder().Decode(message(test.body))
+		checkFault(t, err, test.reason, test.detail)
+		if parts := decoder().Parts(message(test.body)); parts != nil {
+			t.Errorf("%.60q: %d parts of a faulty message", test.body, len(parts))
+		}
+	}
+}
+
+func TestParts(t *testing.T) {
+	t.Parallel()
+	hash := event.StableID
+	pair := func(first, second string) string {
+		return `{"alerts":[{"annotations":{"summary":"x"},` + first + `},{"annotations":{"summary":"y"},` + second + `}]}`
+	}
+	long := strings.Repeat("f", 60)
+	bare := func(body string) event.Message {
+		return event.Message{Subject: "notify", Data: []byte(body), Stream: "S", Sequence: 1}
+	}
+	inEnvelope := `{"specversion":"1.0","id":"1","source":"/s","type":"t","data":` + alertmanager + `}`
+	for _, test := range []struct {
+		name          string
+		m             event.Message
+		ids, subjects []string
+	}{
+		{"Alertmanager's", message(alertmanager), []string{"NOTIFICATIONS:7/a1b2c3d4e5f60718", "NOTIFICATIONS:7/0011223344556677"}, nil},
+		{"blanks and mark before", message(" \ufeff" + alertmanager), []string{"NOTIFICATIONS:7/a1b2c3d4e5f60718", "NOTIFICATIONS:7/0011223344556677"}, nil},
+		{"header", withHeader(message(alertmanager), "Nats-Msg-Id", "h"), []string{"h/a1b2c3d4e5f60718", "h/0011223344556677"}, nil},
+		{"the notifier's header", withHeader(message(alertmanager), "Nats-Msg-Id", "h", "Notifier-Id", "n"),
+			[]string{"n/a1b2c3d4e5f60718", "n/0011223344556677"}, nil},
+		{"CloudEvent", message(inEnvelope), []string{"/s/1/a1b2c3d4e5f60718", "/s/1/0011223344556677"}, nil},
+		{"id of the body", message(`{"id":"i",` + pair(`"fingerprint":"a"`, `"fingerprint":"b"`)[1:]), []string{"i/a", "i/b"}, nil},
+		{"escaped name", message(strings.Replace(alertmanager, `"alerts"`, `"\u0061lerts"`, 1)),
+			[]string{"NOTIFICATIONS:7/a1b2c3d4e5f60718", "NOTIFICATIONS:7/0011223344556677"}, nil},
+		{"long fingerprints", message(pair(`"fingerprint":"`+long+`"`, `"fingerprint":"`+long+`g"`)),
+			[]string{hash("NOTIFICATIONS:7/" + long), hash("NOTIFICATIONS:7/" + long + "g")}, nil},
+		{"repeated fingerprints", message(pair(`"fingerprint":"a"`, `"fingerprint":"a"`)), []string{"NOTIFICATIONS:7/a", "NOTIFICATIONS:7/a/1"}, nil},
+		{"a fingerprint like a place", message(pair(`"fingerprint":"1"`, `"status":""`)), []string{"NOTIFICATIONS:7/1", "NOTIFICATIONS:7/1/1"}, nil},
+		{"no fingerprints", message(pair(`"status":""`, `"status":""`)), []string{"NOTIFICATIONS:7/0", "NOTIFICATIONS:7/1"}, nil},
+		{"subjects by label", bare(pair(`"fingerprint":"a","labels":{"category":"A.b"}`, `"fingerprint":"b","labels":{"category":"no, not one"}`)),
+			[]string{"S:1/a", "S:1/b"}, []string{"notify.a.b", "notify"}},
+	} {
+		if test.subjects == nil {
+			test.subjects = []string{test.m.Subject, test.m.Subject}
+		}
+		var ids, subjects []string
+		for _, part := range decoder().Parts(test.m) {
+			ids, subjects = append(ids, part.ID), append(subjects, part.Subject)
+		}
+		if !slices.Equal(ids, test.ids) || !slices.Equal(subjects, test.subjects) {
+			t.Errorf("%s: IDs %q on %q, want %q on %q", test.name, ids, subjects, test.ids, test.subjects)
+		}
+		checkParts(t, test.m)
+	}
+}
+
+// checkParts checks that each part decodes to what a group of that alert alone decodes to.
+func checkParts(t testing.TB, m event.Message) {
+	t.Helper()
+	d := event.Decoder{Prefix: "notify"}
+	parts := d.Parts(m)
+	if parts == nil {
+		return
+	}
+	if again := d.Parts(m); !reflect.DeepEqual(parts, again) {
+		t.Errorf("split into %q and then into %q", parts, again)
+	}
+	first, firstErr := d.Decode(m)
+	ids := map[string]bool{}
+	for i, part := range parts {
+		ids[part.ID] = true
+		got, err := d.Decode(event.Message{Subject: part.Subject, Header: map[string][]string{"Nats-Msg-Id": {part.ID}}, Data: part.Data})
+		if err != nil {
+			checkFault(t, err, event.ReasonEmpty, "title nor text")
+		}
+		if got.ID != part.ID || got.Derived || !bytes.HasPrefix(part.Data, []byte("{")) {
+			t.Errorf("part %+v has the ID %q, derived %t", part, got.ID, got.Derived)
+		}
+		if nested := d.Parts(event.Message{Subject: part.Subject, Data: part.Data}); nested != nil {
+			t.Errorf("part %+v is split again", part)
+		}
+		if i > 0 {
+			continue
+		}
+		got.ID, got.Derived = first.ID, first.Derived
+		if !reflect.DeepEqual(got, first) || (err == nil) != (firstErr == nil) {
+			t.Errorf("the first part decodes to %+v, %v, the group to %+v, %v", got, err, first, firstErr)
+		}
+	}
+	if len(ids) != len(parts) {
+		t.Errorf("%d parts have %d IDs", len(parts), len(ids))
+	}
+}
+
+func TestPartsDecodeToWhatTheirAlertsSay(t *testing.T) {
+	t.Parallel()
+	alerts := []string{
+		`{"status":"resolved","labels":{"alertname":"<&>\u2028\u0001","valueString":"label"},"valueString":"v","endsAt":"2026-03-01T09:30:00.000000001+14:00"}`,
+		`{"status":"firing","labels":{"alertname":"x","\ud800":"lone","\udc00":"lone too"},"annotations":{"summary":"🔥 \"s\"","description":"a\nb"}}`,
+		`{"labels":{"severity":"high"},"annotations":{"message":"m"},"panelURL":"https://p/?a=1&b=%20","fingerprint":"f\n"}`,
+	}
+	group := func(alerts ...string) event.Message {
+		return message(`{"externalURL":"https://am/?<a>","alerts":[` + strings.Join(alerts, ",") + `]}`)
+	}
+	parts := decoder().Parts(group(alerts...))
+	if len(parts) != len(alerts) {
+		t.Fatalf("%d parts", len(parts))
+	}
+	for i, part := range parts {
+		want, err := decoder().Decode(group(alerts[i]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := message(string(part.Data))
+		got, err := decoder().Decode(m)
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("part %d: %+v, %v, want %+v", i, got, err, want)
+		}
+	}
+}
+
+func TestPartsOfOtherMessages(t *testing.T) {
+	t.Parallel()
+	for _, body := range []string{
+		"", "plain", `{"text":"x"}`, `{"text":"\"alerts\""}`, grafana, one(`"labels":{"alertname":"x"}`), "[" + alertmanager + "]", "x" + alertmanager,
+		`{"text":"x","alerts":["a","b"]}`, `{"text":"x","alerts":[{},5]}`, `{"text":"x","alerts":[{},{}],"alerts":null}`, `{"text":"x","deep":` + alertmanager + `}`,
+		alertmanager + "x", strings.Replace(alertmanager, "DiskFull", "\xff", 1), alertmanager + strings.Repeat(" ", maxBytes),
+	} {
+		if parts := decoder().Parts(message(body)); parts != nil {
+			t.Errorf("%.60q: %d parts", body, len(parts))
+		}
+	}
+	m := withHeader(message(alertmanager), "ce-specversion", "1.0", "ce-id", "1", "ce-source", "/s", "ce-type", "t", "Content-Type", "text/plain")
+	if parts := decoder().Parts(m); parts != nil {
+		t.Errorf("declared text: %d parts", len(parts))
+	}
+	m = message(alertmanager)
+	m.Subject = "other"
+	if parts := decoder().Parts(m); parts != nil {
+		t.Errorf("another subject: %d parts", len(parts))
+	}
+}
+
+// TestPartsStaySmall guards against groups that would grow when they are split.
+func TestPartsStaySmall(t *testing.T) {
+	t.Parallel()
+	body := `{"externalURL":"` + strings.Repeat("u", 100_000) + `","alerts":[` + strings.Repeat("{},", 999) + `{}]}`
+	parts, size := decoder().Parts(message(body)), 0
+	for _, part := range parts {
+		size += len(part.Data)
+	}
+	if len(parts) != 1000 || size > 12*len(body) {
+		t.Errorf("%d bytes became %d parts with %d bytes", len(body), len(parts), size)
+	}
+}
+
+func FuzzParts(f *testing.F) {
+	for _, body := range []string{
+		alertmanager, grafana, `{"alerts":[{},{}]}`, `{"alerts":[{"fingerprint":"a"},{"fingerprint":"a"},{"fingerprint":"a/1"}]}`,
+		`{"specversion":"1.0","id":"1","source":"/s","type":"t","time":"9999-12-31T23:59:59-01:00","data":` + alertmanager + `}`,
+		`{"\u0061lerts":[{"labels":{"alertname":"x","category":"A"},"startsAt":"0000-01-01T00:00:00+01:00"},{"labels":{"\ud800":"x","\udc00":"y"}}]}`,
+		`{"alerts":[{"startsAt":"9999-12-31T23:59:59.999999999Z","labels":{"a":"<\u2028\u0000"}},{}],"receiver":"\ud800"}`,
+	} {
+		f.Add("notify.errors", "", []byte(body))
+		f.Add("notify", "id\n", []byte(body))
+	}
+	f.Fuzz(func(t *testing.T, subject, id string, body []byte) {
+		checkParts(t, event.Message{
+			Subject: subject, Header: map[string][]string{"Nats-Msg-Id": {id}}, Data: body, Stream: "S", Sequence: 1,
+		})
+	})
+}

@@ -1,0 +1,307 @@
+package event
+
+import (
+	"bytes"
+	"iter"
+	"strings"
+	"unicode/utf8"
+)
+
+// MayResolve reports whether data may decode to an event with StatusResolved. Where it is false the
+// event certainly has another status; where it is true only Decode knows. It allocates nothing.
+func MayResolve(data []byte) bool {
+	return looksLikeObject(data) && mayHold(data, `"resolved"`)
+}
+
+// mayHold reports whether the string quoted may stand in a JSON document, or in one within it: as it
+// is, written with escapes, or in base64.
+func mayHold(data []byte, quoted string) bool {
+	const encoded = `_base64"` // the end of data_base64: a search is fast that begins with a rare byte
+	return bytes.Contains(data, []byte(quoted)) || bytes.Contains(data, []byte(encoded)) || holdsEscapedWord(data)
+}
+
+// holdsEscapedWord reports whether a letter or digit of ASCII, or an underscore, may be written as an
+// escape. Encoders escape many characters beyond need, but never those.
+func holdsEscapedWord(data []byte) bool {
+	const prefix = `\u00`
+	for {
+		i := bytes.Index(data, []byte(prefix))
+		if i < 0 || len(data) < i+len(`\u0000`) {
+			return false
+		}
+		data = data[i+len(prefix):]
+		switch high, low := data[0], data[1]; {
+		case high == '3' && '0' <= low && low <= '9', '4' <= high && high <= '7':
+			return true
+		}
+	}
+}
+
+// QuickTitle returns the Heading of the event that data decodes to, without decoding it: for a group
+// of alerts that of the first. It is "" where it cannot tell. Headers it does not know: what only they
+// say, such as that an object is to be taken as text, is not seen. Of a body that does not decode it
+// returns whatever looks like a title.
+func QuickTitle(data []byte) string {
+	var title string
+	if body := trimStart(data); bytes.HasPrefix(body, []byte("{")) {
+		title = objectTitle(body, true)
+	} else {
+		title = plainTitle(bytes.TrimPrefix(data, []byte(byteOrderMark)))
+	}
+	return strings.ToValidUTF8(title, string(utf8.RuneError))
+}
+
+// objectTitle returns the title in an object. As an envelope it may hold the object within a CloudEvent.
+func objectTitle(data []byte, envelope bool) string {
+	var title, text, alerts, version, inner []byte
+	for name, value := range members(data) {
+		switch string(name) {
+		case "title":
+			title = value
+		case "text":
+			text = value
+		case "alerts":
+			alerts = value
+		case "specversion":
+			version = value
+		case "data":
+			inner = value
+		}
+	}
+	if envelope && !absent(version) {
+		return dataTitle(inner)
+	}
+	if first, ok := firstAlert(alerts); ok {
+		return alertTitle(first)
+	}
+	if s := stringValue(title); visible(s) {
+		return strings.TrimSpace(s)
+	}
+	return textTitle(text)
+}
+
+// dataTitle returns the title in the data of a CloudEvent.
+func dataTitle(value []byte) string {
+	switch {
+	case absent(value):
+		return ""
+	case value[0] == '{':
+		return objectTitle(value, false)
+	case value[0] == '"':
+		return textTitle(value)
+	default:
+		return plainTitle(value)
+	}
+}
+
+// firstAlert returns the first alert of a group; ok is false if alerts is no array of objects.
+func firstAlert(alerts []byte) (first []byte, ok bool) {
+	for element := range elements(alerts) {
+		if element[0] != '{' {
+			return nil, false
+		}
+		if first == nil {
+			first = element
+		}
+	}
+	return first, first != nil
+}
+
+func alertTitle(data []byte) string {
+	var labels, annotations, alertname, summary, description, message []byte
+	for name, value := range members(data) {
+		switch string(name) {
+		case "labels":
+			labels = value
+		case "annotations":
+			annotations = value
+		}
+	}
+	for name, value := range members(labels) {
+		if string(name) == "alertname" {
+			alertname = value
+		}
+	}
+	for name, value := range members(annotations) {
+		switch string(name) {
+		case "summary":
+			summary = value
+		case "description":
+			description = value
+		case "message":
+			message = value
+		}
+	}
+	if title := firstVisible(stringValue(summary), stringValue(alertname)); title != "" {
+		return strings.TrimSpace(title)
+	}
+	if title := textTitle(description); title != "" {
+		return title
+	}
+	return textTitle(message)
+}
+
+// plainTitle returns the first visible line of plain text.
+func plainTitle(text []byte) string {
+	for len(text) > 0 {
+		line, rest, _ := bytes.Cut(text, []byte("\n"))
+		if title := firstLine(string(line)); title != "" {
+			return title
+		}
+		text = rest
+	}
+	return ""
+}
+
+// textTitle returns the first visible line of a JSON string. It undoes the escapes of no more than that
+// line: texts are long where they have many.
+func textTitle(value []byte) string {
+	if absent(value) || value[0] != '"' {
+		return ""
+	}
+	for rest := value[1 : len(value)-1]; len(rest) > 0; {
+		end, next := lineEnd(rest)
+		if title := firstLine(unescaped(rest[:end])); title != "" {
+			return title
+		}
+		rest = rest[next:]
+	}
+	return ""
+}
+
+// lineEnd returns where the first line of a JSON string's inside ends and where the next one starts.
+func lineEnd(inside []byte) (end, next int) {
+	for i := 0; ; {
+		backslash := bytes.IndexByte(inside[i:], '\\')
+		if backslash < 0 || i+backslash+1 >= len(inside) {
+			return len(inside), len(inside)
+		}
+		if i += backslash; inside[i+1] == 'n' {
+			return i, i + len(`\n`)
+		}
+		i += len(`\\`)
+	}
+}
+
+// stringValue returns the string that a value is, "" if it is something else.
+func stringValue(value []byte) string {
+	if absent(value) || value[0] != '"' {
+		return ""
+	}
+	return unquote(value)
+}
+
+// unescaped is unquote for a part of a JSON string.
+func unescaped(inside []byte) string {
+	if bytes.IndexByte(inside, '\\') < 0 {
+		return string(inside)
+	}
+	quoted := make([]byte, 0, len(inside)+len(`""`))
+	quoted = append(quoted, '"')
+	quoted = append(quoted, inside...)
+	return unquote(append(quoted, '"'))
+}
+
+// absent tells of a member that is not there or null.
+func absent(value []byte) bool { return len(value) == 0 || value[0] == 'n' }
+
+// members yields the members of an object, with duplicates, as far as it is one.
+func members(data []byte) iter.Seq2[[]byte, []byte] {
+	return func(yield func(name, value []byte) bool) {
+		s := scanner{data: data}
+		for s.take('{') || s.take(',') {
+			name := s.next()
+			if len(name) == 0 || name[0] != '"' || !s.take(':') {
+				return
+			}
+			if name = name[1 : len(name)-1]; bytes.IndexByte(name, '\\') >= 0 {
+				name = []byte(unescaped(name))
+			}
+			value := s.next()
+			if len(value) == 0 || !yield(name, value) {
+				return
+			}
+		}
+	}
+}
+
+// elements yields the elements of an array, as far as it is one.
+func elements(data []byte) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		s := scanner{data: data}
+		for s.take('[') || s.take(',') {
+			value := s.next()
+			if len(value) == 0 || !yield(value) {
+				return
+			}
+		}
+	}
+}
+
+// scanner steps through JSON that nobody has checked: it splits what is valid as it should, and
+// stays within the data whatever that is.
+type scanner struct {
+	data []byte
+	at   int
+}
+
+// take steps over blanks, and over c if it comes next.
+func (s *scanner) take(c byte) bool {
+	for s.at < len(s.data) && isBlank(s.data[s.at]) {
+		s.at++
+	}
+	if s.at == len(s.data) || s.data[s.at] != c {
+		return false
+	}
+	s.at++
+	return true
+}
+
+// next steps over the value at hand, without blanks around it. What it returns is empty if there is
+// none or it does not end; it is at least two bytes long if it begins with a quotation mark.
+func (s *scanner) next() []byte {
+	s.take(0) // steps over blanks alone
+	start := s.at
+	for depth := 0; s.at < len(s.data); {
+		switch c := s.data[s.at]; {
+		case c == '"':
+			if !s.skipString() {
+				return nil
+			}
+		case c == '{', c == '[':
+			depth++
+			s.at++
+		case (c == '}' || c == ']') && depth > 0:
+			depth--
+			s.at++
+		case depth == 0 && (c == ',' || c == '}' || c == ']' || c == ':' || isBlank(c)):
+			return s.data[start:s.at]
+		default:
+			s.at++
+			continue
+		}
+		if depth == 0 {
+			return s.data[start:s.at]
+		}
+	}
+	return nil
+}
+
+// skipString steps over the string at hand; it reports whether that has an end.
+func (s *scanner) skipString() bool {
+	for i := s.at + 1; ; {
+		quote := bytes.IndexByte(s.data[i:], '"')
+		if quote < 0 {
+			return false
+		}
+		backslashes := 0
+		for s.data[i+quote-1-backslashes] == '\\' {
+			backslashes++
+		}
+		i += quote + 1
+		if backslashes%2 == 0 {
+			s.at = i
+			return true
+		}
+	}
+}

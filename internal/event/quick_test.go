@@ -1,0 +1,165 @@
+package event_test
+
+import (
+	"encoding/base64"
+	"strings"
+	"testing"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+)
+
+// typical is a body as most producers send it.
+const typical = `{"id":"order-4711-7","severity":"error","source":"payments-7c9f","title":"Refund failed: the provider timed out",` +
+	`"text":"3 tries in 20s","fields":{"order":"4711","zone":"eu-1"},"time":"2026-03-01T12:00:00Z"}`
+
+func TestMayResolve(t *testing.T) {
+	t.Parallel()
+	encoded := base64.StdEncoding.EncodeToString([]byte(`{"text":"x","status":"resolved"}`))
+	for body, want := range map[string]bool{
+		`{"text":"x","status":"resolved"}`:                      true,
+		" \ufeff{\"text\":\"x\",\"status\":\"resolved\"}":       true,
+		`{"text":"x","status":"r\u0065solved"}`:                 true,
+		`{"text":"x","status":"res\u006Flved"}`:                 true,
+		`{"text":"x","\u0073tatus":"resolved"}`:                 true,
+		`{"specversion":"1.0","data_base64":"` + encoded + `"}`: true,
+		`{"specversion":"1.0","data\u005Fbase64":"x"}`:          true,
+		`{"specversion":"1.0","data_base\u00364":"x"}`:          true,
+		grafana:                     true,
+		alertmanager:                true,
+		`{"title":"resolved"}`:      true, // only decoding shows that this is not the status
+		typical:                     false,
+		"":                          false,
+		"{":                         false,
+		`{"text":"\u00`:             false,
+		`{"text":"\u006`:            false,
+		`"resolved"`:                false,
+		`["resolved"]`:              false,
+		"resolved":                  false,
+		`{"text":"the resolved x"}`: false,
+		`{"text":"caf\u00e9 \u003cb\u003e \u0026 \u00df \u2028 \u0001 \ud83d\udd25","status":"firing"}`: false,
+	} {
+		if got := event.MayResolve([]byte(body)); got != want {
+			t.Errorf("MayResolve(%s) = %t", body, got)
+		}
+	}
+}
+
+func TestMayResolveAllocatesNothing(t *testing.T) { // counts allocations, so not in parallel
+	body := []byte(typical)
+	if allocations := testing.AllocsPerRun(100, func() { event.MayResolve(body) }); allocations > 0 {
+		t.Errorf("%v allocations", allocations)
+	}
+}
+
+func TestQuickTitle(t *testing.T) {
+	t.Parallel()
+	envelope := func(members string) string {
+		return `{"specversion":"1.0","id":"1","source":"/s","type":"t"` + members + `}`
+	}
+	for body, want := range map[string]string{
+		typical: "Refund failed: the provider timed out",
+
+		"disk full":                    "disk full",
+		" \n\u200b\r\n\t b \rc\nd":     "b",
+		"\ufeffwith mark":              "with mark",
+		`["a"]`:                        `["a"]`,
+		"42":                           "42",
+		"x\n" + strings.Repeat("[", 9): "x",
+
+		`{"title":"t","text":"x"}`:                 "t",
+		" \ufeff{ \"title\" :\t\"t\" } ":           "t",
+		`{"text":"x","title":" t "}`:               "t",
+		`{"text":"x","title":" "}`:                 "x",
+		`{"text":"x","title":null}`:                "x",
+		`{"text":"x","title":""}`:                  "x",
+		`{"title":"no","title":"t"}`:               "t",
+		`{"title":"no","title":null,"text":"x"}`:   "x",
+		`{"t\u0069tle":"\u0074 \"\ud83d\udd25\""}`: `t "🔥"`,
+		`{"fields":{"title":"no","a":"}\\"},"y":[{"title":"no"}],"z":-1.5e3 ,"title":"t"}`: "t",
+		`{"text":"\n \t\r\n\u200b\u000a a\\nb \\\nc"}`:                                     `a\nb \`,
+		`{"text":"a\u000ab"}`:          "a",
+		`{"text":"a\rb"}`:              "a",
+		`{"text":"\ud83d\n\udd25"}`:    "\ufffd",
+		`{"text":"x","alerts":[]}`:     "x", // a fault: anything will do
+		`{"text":"x","alerts":[{},1]}`: "x",
+		`{"text":"x","alerts":{}}`:     "x",
+
+		alertmanager: "Disk of db-1 is full",
+		grafana:      "High load",
+		one(`"labels":{"alertname":"a"},"annotations":{"summary":" ","message":"m"}`):    "a",
+		one(`"annotations":{"message":"m","description":"\nd\ne","x":"y"}`):              "d",
+		one(`"annotations":{"message":"m","description":""}`):                            "m",
+		`{"title":"no","alerts":[{"annotations":{"summary":"s"}},{"annotations":null}]}`: "s",
+
+		envelope(`,"title":"no","data":{"title":"t"}`):     "t",
+		envelope(`,"data":{"specversion":"1","text":"x"}`): "x",
+		envelope(`,"data":"{a\n\"b"`):                      "{a",
+		envelope(`,"data": 42 `):                           "42",
+		envelope(`,"data":[1, {"title":"x"}]`):             `[1, {"title":"x"}]`,
+		envelope(`,"data":` + alertmanager):                "Disk of db-1 is full",
+		envelope(`,"data_base64":"aGk="`):                  "", // cannot tell
+		envelope(`,"data":null,"data_base64":"aGk="`):      "",
+		`{"specversion":null,"title":"t"}`:                 "t",
+
+		"": "", " ": "", "{": "", "{}": "", `{"title"`: "", `{"title":`: "", `{"title":"`: "", `{"title":"t`: "", `{"text":"a\`: "", `{"title":5}`: "",
+		`{"text":{"a":"b"}}`: "", `{"alerts":[{"labels":{`: "", `{:}`: "", `{"a"}`: "", `{"a":}`: "", "{\"title\":\"\\\"": "", `{]`: "",
+		"\xff": "\ufffd", "{\"title\":\"\xff\"}": "\ufffd",
+	} {
+		if got := event.QuickTitle([]byte(body)); got != want {
+			t.Errorf("QuickTitle(%s) = %q, want %q", body, got, want)
+		}
+		if e, err := decoder().Decode(message(body)); err == nil && want != "" && e.Heading() != want {
+			t.Errorf("%s decodes to an event with the heading %q, want %q", body, e.Heading(), want)
+		}
+	}
+}
+
+// FuzzQuick compares what is found without decoding with what decoding finds.
+func FuzzQuick(f *testing.F) {
+	for _, body := range []string{
+		typical, alertmanager, grafana, "a\nb", "\ufeff{\"text\":\"\\n\\u000ax\"}", `{"text":"x","st\u0061tus":"res\u006Flved"}`,
+		`{"specversion":"1.0","id":"1","source":"/s","type":"t","data":{"text":"x","status":"resolved"}}`,
+		`{"specversion":"1.0","id":"1","source":"/s","type":"t","data_base64":"eyJ0ZXh0IjoieCIsInN0YXR1cyI6InJlc29sdmVkIn0="}`,
+		`{"specversion":"1.0","id":"1","source":"/s","type":"t","data\u005fbase64":"eyJ0ZXh0IjoieCIsInN0YXR1cyI6InJlc29sdmVkIn0="}`,
+		`{"text":"x","alerts":[{},1]}`, `{"alerts":[{"status":"resolved","annotations":{"description":"\\\nx"},"labels":{"alertname":"\u200b"}}]}`,
+		`{"title":"\\","text":"\\\\n\n"}`, `{"title":"\ud800","title":"\"}"}`,
+	} {
+		f.Add([]byte(body))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		e, err := event.Decoder{Prefix: "notify"}.Decode(event.Message{Subject: "notify.a", Data: body, Stream: "S", Sequence: 1})
+		title, mayResolve := event.QuickTitle(body), event.MayResolve(body)
+		if err != nil {
+			return
+		}
+		if e.Status == event.StatusResolved && !mayResolve {
+			t.Error("a resolved event was ruled out")
+		}
+		if title != "" && title != e.Heading() {
+			t.Errorf("title %q, want %q", title, e.Heading())
+		}
+		if title == "" && !strings.Contains(string(body), "base64") && !strings.Contains(string(body), `\u`) {
+			t.Errorf("no title, want %q", e.Heading())
+		}
+	})
+}
+
+func BenchmarkMayResolve(b *testing.B) {
+	body := []byte(typical)
+	b.ReportAllocs()
+	for b.Loop() {
+		event.MayResolve(body)
+	}
+}
+
+func BenchmarkQuickTitle(b *testing.B) {
+	for name, body := range map[string]string{"typical": typical, "text": "disk full on db-1\n" + strings.Repeat("x", 200), "group": alertmanager} {
+		b.Run(name, func(b *testing.B) {
+			data := []byte(body)
+			b.ReportAllocs()
+			for b.Loop() {
+				event.QuickTitle(data)
+			}
+		})
+	}
+}

@@ -1,0 +1,117 @@
+package event
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// below is the last token of a Scope that stands for all categories below the ones before it.
+const below = ">"
+
+// Scope is a set of categories: those that a Pattern matches, such as "payments.*", or all below
+// them but not themselves, such as "payments.>". ">" alone is every category. Scopes are
+// comparable with ==. The zero Scope is empty.
+type Scope struct {
+	pattern Pattern
+	below   bool
+}
+
+// ParseScope reads a scope: a pattern, a pattern and ".>" after it, or ">".
+func ParseScope(text string) (Scope, error) {
+	if text == below {
+		return Scope{below: true}, nil
+	}
+	above, isBelow := strings.CutSuffix(text, "."+below)
+	if err := validateTokens(above, true); err != nil {
+		return Scope{}, fmt.Errorf("scope %s %w", excerpt(text), err)
+	}
+	if isBelow && depth(above) == MaxTokens {
+		return Scope{}, fmt.Errorf("scope %s is empty: no category has more than %d levels", excerpt(text), MaxTokens)
+	}
+	return Scope{Pattern{above}, isBelow}, nil
+}
+
+// String returns the scope as it was written.
+func (s Scope) String() string {
+	switch {
+	case !s.below:
+		return s.pattern.text
+	case s.pattern.text == "":
+		return below
+	default:
+		return s.pattern.text + "." + below
+	}
+}
+
+// ScopeEntry is a scope and what Scopes holds for it.
+type ScopeEntry[T any] struct {
+	Scope Scope
+	Value T
+}
+
+// Scopes finds the most specific scope that holds a category. It never changes, so any number of
+// goroutines may use it at once. The zero Scopes is empty.
+type Scopes[T any] struct {
+	entries []ScopeEntry[T]
+	alone   Table[T]
+	below   Table[T]
+	every   *T // of the scope ">"
+}
+
+// NewScopes builds a Scopes. A scope given more than once is an error, and so is the zero Scope;
+// all such errors are joined.
+func NewScopes[T any](entries []ScopeEntry[T]) (Scopes[T], error) {
+	s := Scopes[T]{entries: slices.Clone(entries)}
+	var alone, beneath []Entry[T]
+	var faults []error
+	count := make(map[Scope]int, len(entries))
+	for i, entry := range s.entries {
+		count[entry.Scope]++
+		switch table := (Entry[T]{entry.Scope.pattern, entry.Value}); {
+		case entry.Scope == Scope{}:
+			faults = append(faults, errors.New("a scope is empty"))
+		case count[entry.Scope] == 2:
+			faults = append(faults, fmt.Errorf("scope %s is given twice", excerpt(entry.Scope.String())))
+		case count[entry.Scope] > 2: // said already
+		case !entry.Scope.below:
+			alone = append(alone, table)
+		case entry.Scope.pattern.text == "":
+			s.every = &s.entries[i].Value
+		default:
+			beneath = append(beneath, table)
+		}
+	}
+	var err error
+	if s.alone, err = NewTable(alone); err != nil {
+		faults = append(faults, err)
+	}
+	if s.below, err = NewTable(beneath); err != nil {
+		faults = append(faults, err)
+	}
+	if len(faults) > 0 {
+		return Scopes[T]{}, errors.Join(faults...)
+	}
+	return s, nil
+}
+
+// Lookup returns the value of the most specific scope that holds category: one that matches it as
+// a whole, else the deepest that it lies below, each in the order of Pattern.Compare.
+func (s Scopes[T]) Lookup(category string) (value T, ok bool) {
+	if entry, ok := s.alone.Lookup(category); ok {
+		return entry.Value, true
+	}
+	if dot := strings.LastIndexByte(category, '.'); dot >= 0 {
+		if entry, ok := s.below.Nearest(category[:dot]); ok {
+			return entry.Value, true
+		}
+	}
+	if s.every != nil {
+		return *s.every, true
+	}
+	return value, false
+}
+
+// Entries returns a copy of the entries in the order given.
+func (s Scopes[T]) Entries() []ScopeEntry[T] { return slices.Clone(s.entries) }

@@ -1,0 +1,137 @@
+package event_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+)
+
+func scopes(t testing.TB, texts ...string) event.Scopes[string] {
+	t.Helper()
+	var entries []event.ScopeEntry[string]
+	for _, text := range texts {
+		s, err := event.ParseScope(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		entries = append(entries, event.ScopeEntry[string]{Scope: s, Value: text})
+	}
+	result, err := event.NewScopes(entries)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result
+}
+
+func TestParseScope(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{">", "a", "a.>", "*", "*.>", "payments.*.failed", "payments.*.>", "a.b.c.d.e.f.g.>", "a.b.c.d.e.f.g.h"} {
+		if s, err := event.ParseScope(text); err != nil || s.String() != text {
+			t.Errorf("ParseScope(%q) = %q, %v", text, s, err)
+		}
+	}
+	for text, want := range map[string]string{
+		"":                         `scope "" is empty`,
+		".>":                       `scope ".>" is empty`,
+		">.>":                      "may hold only",
+		">.a":                      "may hold only",
+		"a>":                       "may hold only",
+		"a.>.b":                    "may hold only",
+		"a.>.>":                    "may hold only",
+		"a..>":                     "empty level",
+		"Payments.>":               "upper-case",
+		"pay*.>":                   "whole level",
+		"a.b.c.d.e.f.g.h.>":        "no category has more than 8 levels",
+		"a.b.c.d.e.f.g.h.i":        "9 levels",
+		strings.Repeat("a", 129):   "129 bytes",
+		strings.Repeat("\x00", 99): `…`,
+	} {
+		s, err := event.ParseScope(text)
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "scope ") {
+			t.Errorf("ParseScope(%q) = %v, want an error with %q", text, err, want)
+		}
+		if s != (event.Scope{}) {
+			t.Errorf("ParseScope(%q) = %q beside an error", text, s)
+		}
+	}
+}
+
+func TestScopesLookup(t *testing.T) {
+	t.Parallel()
+	given := []string{"payments.>", "payments", "payments.refunds.>", "*.refunds", "*.audit.>", "a.*.c", "a.b.*", "*.b.>", "a.*.>"}
+	for _, test := range []struct {
+		category, want, wantWithAll string
+	}{
+		{"payments", "payments", "payments"},
+		{"payments.charges", "payments.>", "payments.>"},
+		{"payments.charges.failed.x", "payments.>", "payments.>"},
+		{"payments.refunds", "*.refunds", "*.refunds"}, // the category as a whole before all that it lies below
+		{"payments.refunds.failed", "payments.refunds.>", "payments.refunds.>"},
+		{"payments.audit", "payments.>", "payments.>"},
+		{"payments.audit.x", "*.audit.>", "*.audit.>"}, // two levels above before one
+		{"a.b.c", "a.*.c", "a.*.c"},
+		{"a.b.x", "a.b.*", "a.b.*"},
+		{"a.x.y", "a.*.>", "a.*.>"},
+		{"a.b.x.y", "a.*.>", "a.*.>"}, // a literal further left
+		{"x.b.x.y", "*.b.>", "*.b.>"},
+		{"orders", "", ">"},
+		{"orders.audit", "", ">"},
+		{"a", "", ">"},
+		{"a.b", "", ">"},
+	} {
+		if got, ok := scopes(t, given...).Lookup(test.category); got != test.want || ok != (test.want != "") {
+			t.Errorf("Lookup(%q) = %q, %t, want %q", test.category, got, ok, test.want)
+		}
+		if got, ok := scopes(t, append([]string{">"}, given...)...).Lookup(test.category); got != test.wantWithAll || !ok {
+			t.Errorf("with '>': Lookup(%q) = %q, %t, want %q", test.category, got, ok, test.wantWithAll)
+		}
+	}
+	var zero event.Scopes[int]
+	if _, ok := zero.Lookup("a.b"); ok || len(zero.Entries()) != 0 {
+		t.Error("the zero Scopes is not empty")
+	}
+}
+
+func TestScopesKeepTheirEntries(t *testing.T) {
+	t.Parallel()
+	parse := func(text string) event.Scope {
+		s, err := event.ParseScope(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	given := []event.ScopeEntry[int]{{parse(">"), 1}, {parse("a.>"), 2}, {parse("a"), 3}}
+	s, err := event.NewScopes(given)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := slices.Clone(given)
+	given[0].Value = 99
+	s.Entries()[1].Value = 99
+	if got := s.Entries(); !slices.Equal(got, want) {
+		t.Errorf("Entries() = %v, want %v", got, want)
+	}
+	if got, _ := s.Lookup("x"); got != 1 {
+		t.Errorf("Lookup(x) = %d, changed from outside", got)
+	}
+}
+
+func TestNewScopesReportsEveryFault(t *testing.T) {
+	t.Parallel()
+	var entries []event.ScopeEntry[int]
+	for _, text := range []string{"a", "a.>", ">", "a.>", ">", "a.>"} {
+		s, err := event.ParseScope(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		entries = append(entries, event.ScopeEntry[int]{Scope: s})
+	}
+	_, err := event.NewScopes(append(entries, event.ScopeEntry[int]{}))
+	want := "scope \"a.>\" is given twice\nscope \">\" is given twice\na scope is empty"
+	if err == nil || err.Error() != want {
+		t.Errorf("error %v, want %q", err, want)
+	}
+}
