@@ -71,6 +71,15 @@ mutants: ## Plant each bug of tests/mutants, or those that MUTANTS names, and se
 	scripts/need $(REDIS_SERVER) redis-server
 	scripts/mutants $(MUTANTS)
 
+# A seed gives the same events and faults again.
+DURATION ?= 10m
+SEED ?=
+
+.PHONY: soak
+soak: ## Run four workers under random faults for DURATION (10m), drawn from SEED, and check every promise
+	scripts/need $(REDIS_SERVER) redis-server
+	go test -tags soak -count=1 -timeout 0 -v ./tests/soak -soak.duration $(DURATION) -soak.seed "$(SEED)"
+
 .PHONY: docs
 docs: ## Write the settings table of the README and the pictures of docs/ anew
 	go run ./internal/tools/settings

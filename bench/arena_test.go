@@ -116,6 +116,7 @@ type contestant struct {
 	name             string
 	global, category int
 	concurrency      int
+	summaries        string // their interval
 }
 
 func (c contestant) limited(global, category int) contestant {
@@ -124,7 +125,8 @@ func (c contestant) limited(global, category int) contestant {
 }
 
 var (
-	notifier  = contestant{name: "notifier", concurrency: 64}
+	notifier  = contestant{name: "notifier", concurrency: 64, summaries: "30m"}
+	unsummed  = contestant{name: "notifier without summaries", concurrency: 64, summaries: "0"}
 	plainPort = contestant{name: "plain"}
 	bareLoop  = contestant{name: "bare"}
 )
@@ -133,13 +135,14 @@ var (
 func (a *arena) start(c contestant) *os.Process {
 	a.b.Helper()
 	var command *exec.Cmd
-	if c.name == notifier.name {
+	if c.summaries != "" {
 		command = exec.Command(notifierBinary, "run")
 		command.Env = append(os.Environ(),
 			"NOTIFIER_NATS_URL="+a.nats.URL,
 			"NOTIFIER_REDIS_URL="+a.redis.URL(),
 			"NOTIFIER_SLACK_TOKEN=xoxb-bench", "NOTIFIER_SLACK_CHANNEL=C1", "NOTIFIER_SLACK_API_URL="+a.slack.url,
 			"NOTIFIER_CONCURRENCY="+strconv.Itoa(c.concurrency),
+			"NOTIFIER_SLACK_RATE=none", "NOTIFIER_SUMMARY_INTERVAL="+c.summaries,
 			fmt.Sprintf("NOTIFIER_GLOBAL_LIMIT=%d/30m", c.global),
 			fmt.Sprintf("NOTIFIER_CATEGORY_LIMIT=%d/30m", c.category),
 			"NOTIFIER_HTTP_ADDR=off", "NOTIFIER_LOG_LEVEL=error")

@@ -30,7 +30,7 @@ func BenchmarkDrainFlood(b *testing.B) {
 	best := make(map[string]time.Duration)
 	memory := 0.0
 	for range rounds {
-		for _, c := range []contestant{bareLoop, notifier.limited(100, 10), plainPort.limited(100, 10)} {
+		for _, c := range []contestant{bareLoop, notifier.limited(100, 10), unsummed.limited(100, 10), plainPort.limited(100, 10)} {
 			b.Run(c.name, func(b *testing.B) {
 				took, mebibytes := newArena(b).drain(c, events)
 				if best[c.name] == 0 || took < best[c.name] {
@@ -48,6 +48,7 @@ func BenchmarkDrainFlood(b *testing.B) {
 		events/best["notifier"].Seconds(), events/best["bare"].Seconds(), events/best["plain"].Seconds())
 	conclude("flood: notifier = %.2f of the bare loop, %.1f times the plain port, %.0f MiB at most",
 		best["bare"].Seconds()/best["notifier"].Seconds(), best["plain"].Seconds()/best["notifier"].Seconds(), memory)
+	conclude("flood: summaries take %.2f times the time without", best["notifier"].Seconds()/best[unsummed.name].Seconds())
 }
 
 // BenchmarkAllAdmitted delivers everything, 64 deliveries at once.

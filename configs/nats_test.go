@@ -2,7 +2,9 @@ package configs_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"path"
 	"slices"
@@ -17,6 +19,8 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/deadletters"
+	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/overrides"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 )
@@ -27,7 +31,7 @@ const wait = 30 * time.Second
 // parseNATS reads the configuration as the server does.
 func parseNATS(t *testing.T, file string) *server.Options {
 	t.Helper()
-	for _, user := range []string{"OPERATOR", "NOTIFIER", "LIMITS", "PRODUCER"} {
+	for _, user := range []string{"OPERATOR", "NOTIFIER", "LIMITS", "REPLAYER", "PRODUCER"} {
 		t.Setenv("NATS_"+user+"_PASSWORD", strings.ToLower(user)+"-secret")
 	}
 	parsed, err := server.ProcessConfigFile(file)
@@ -109,8 +113,15 @@ func loadNATSConfiguration(t *testing.T, file string) {
 
 	requireCounting(t, running, worker, operator)
 	requireLiveLimits(t, running, settings.Limits.Bucket, worker, operator)
+	requireReplays(t, running, settings, worker)
+	for _, subject := range []string{settings.NATS.Subject, settings.NATS.Subject + ".payments", "notify-delayed.payments"} {
+		if err := worker.Publish(subject, nil); err != nil {
+			t.Fatal(err)
+		}
+		worker.requireNoDenial(t)
+	}
 	requireDenials(t, worker, []string{
-		settings.NATS.Subject + ".payments",
+		"notify-delayed",
 		"$JS.API.STREAM.DELETE." + settings.NATS.Stream,
 		"$JS.API.CONSUMER.DELETE." + settings.NATS.Stream + "." + settings.NATS.Consumer,
 		"$JS.API.CONSUMER.CREATE." + settings.NATS.Stream + ".another",
@@ -121,6 +132,7 @@ func loadNATSConfiguration(t *testing.T, file string) {
 	}, []string{settings.NATS.Subject + ".>", settings.DLQ.Subject + ".>", "_INBOX.>", ">"})
 	requireDenials(t, producer, []string{
 		settings.DLQ.Subject + ".bad_json",
+		"notify-delayed.payments",
 		"$JS.API.CONSUMER.MSG.NEXT." + settings.NATS.Stream + "." + settings.NATS.Consumer,
 		"$JS.ACK." + settings.NATS.Stream + "." + settings.NATS.Consumer + ".1",
 		"$SRV.PING.notifier",
@@ -186,6 +198,66 @@ func requireLiveLimits(t *testing.T, running *servertest.NATS, bucket string, wo
 		"$JS.API.STREAM.INFO.NOTIFICATIONS",
 		"$KV.other.global",
 	}, []string{"notify.>", "_INBOX.>", ">"})
+}
+
+// requireReplays has the user for dead letters look at what the worker stores, and replay and drop it.
+func requireReplays(t *testing.T, running *servertest.NATS, settings config.Config, worker *client) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), wait)
+	defer cancel()
+	work := worker.jetStream(t)
+	for range 3 {
+		letter := &nats.Msg{Subject: settings.DLQ.Subject + ".slack_rejected", Header: nats.Header{"Notifier-Subject": {settings.NATS.Subject + ".payments"}}, Data: []byte("text")}
+		if _, err := work.PublishMsg(ctx, letter); err != nil {
+			t.Fatal(err)
+		}
+	}
+	replayer := signIn(t, running, "replayer", nats.CustomInboxPrefix("_INBOX_notifier"))
+	store, err := deadletters.Open(ctx, replayer.Conn, deadletters.Options{
+		Stream: settings.DLQ.Stream, Subject: settings.DLQ.Subject, Events: settings.NATS.Stream, Decoder: event.Decoder{Prefix: settings.NATS.Subject},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	letters, err := store.List(ctx, func(int64, int64) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	letters = letters[len(letters)-3:]
+	// The mark of a replay that was interrupted has the next one look for its event.
+	interrupted := fmt.Sprintf("%s.replaying.%d", settings.DLQ.Subject, letters[0].Number)
+	stream, err := replayer.jetStream(t).Stream(ctx, settings.NATS.Stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mark, err := json.Marshal(map[string]any{"name": "another", "after": 0, "created": stream.CachedInfo().Created})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := replayer.jetStream(t).Publish(ctx, interrupted, mark); err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range letters[:2] {
+		if outcome, err := store.Replay(ctx, l, true); outcome != deadletters.Replayed || err != nil {
+			t.Errorf("replay a dead letter: %q, %v", outcome, err)
+		}
+	}
+	if err := store.Drop(ctx, letters[2]); err != nil {
+		t.Error(err)
+	}
+	if left, err := store.List(ctx, func(int64, int64) {}); err != nil || slices.ContainsFunc(left, func(l deadletters.Letter) bool { return l.Number >= letters[0].Number }) {
+		t.Errorf("dead letters are left: %v, %v", left, err)
+	}
+	replayer.requireNoDenial(t)
+	requireDenials(t, replayer, []string{
+		settings.DLQ.Subject + ".slack_rejected",
+		"$JS.API.STREAM.PURGE." + settings.DLQ.Stream,
+		"$JS.API.STREAM.DELETE." + settings.DLQ.Stream,
+		"$JS.API.STREAM.MSG.DELETE." + settings.NATS.Stream,
+		"$JS.API.CONSUMER.MSG.NEXT." + settings.NATS.Stream + "." + settings.NATS.Consumer,
+		"$JS.ACK." + settings.NATS.Stream + "." + settings.NATS.Consumer + ".1",
+		"$KV." + settings.Limits.Bucket + ".global",
+	}, []string{settings.NATS.Subject + ".>", settings.DLQ.Subject + ".>", "_INBOX.>", ">"})
 }
 
 // requireCounting has two workers find each other, and the operator both of them.

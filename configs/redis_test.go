@@ -32,6 +32,10 @@ var clusterCommands = []string{"cluster|nodes", "cluster|shards", "cluster|slots
 // samples has one harmless call of each command that a script may use, on the key given.
 var samples = map[string]string{
 	"get":              `redis.call('GET', KEYS[1])`,
+	"hdel":             `redis.call('HDEL', KEYS[1], 'field')`,
+	"hget":             `redis.call('HGET', KEYS[1], 'field')`,
+	"hlen":             `redis.call('HLEN', KEYS[1])`,
+	"hset":             `redis.call('HSET', KEYS[1], 'field', 'value')`,
 	"pexpire":          `redis.call('PEXPIRE', KEYS[1], 1000)`,
 	"set":              `redis.call('SET', KEYS[1], 'value', 'PX', 1000)`,
 	"time":             `redis.call('TIME')`,

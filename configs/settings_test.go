@@ -14,14 +14,16 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/sink"
 )
 
-// secrets are stand-ins for what the files hold that settings name.
-var secrets = map[string]string{
+// contents are stand-ins for what the files hold that settings name.
+var contents = map[string]string{
 	"NOTIFIER_NATS_PASSWORD_FILE":     "change-me",
 	"NOTIFIER_REDIS_PASSWORD_FILE":    "change-me",
 	"NOTIFIER_SLACK_TOKEN_FILE":       "xoxb-change-me",
 	"NOTIFIER_SLACK_WEBHOOK_URL_FILE": "https://hooks.slack.com/services/T0/B0/change-me",
+	"NOTIFIER_SLACK_TEMPLATE_FILE":    "{}",
 }
 
 // load reads settings as a worker does, with nothing else in its environment.
@@ -35,7 +37,10 @@ func load(t *testing.T, variables map[string]string) config.Config {
 	for name, value := range variables {
 		t.Setenv(name, value)
 	}
-	settings, warnings, err := config.Load(config.Options{})
+	settings, warnings, err := config.Load(config.Options{CheckTemplate: func(text string) error {
+		_, err := sink.ParseTemplate(text)
+		return err
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +67,7 @@ func withFiles(t *testing.T, variables map[string]string) map[string]string {
 			content = key
 		default:
 			var known bool
-			if content, known = secrets[name]; !known {
+			if content, known = contents[name]; !known {
 				t.Fatalf("%s: the test has nothing to put into this file", name)
 			}
 		}

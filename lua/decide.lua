@@ -14,7 +14,7 @@
 --   3  done          sorted set: record -> when the record of a delivered event may be forgotten
 --   4  message       sorted set: record -> stamp of the stored message, for IDs that producers gave
 --   5  pauses        sorted set: destination -> until when it takes no message
---   6  limits        string: generation and revision of the newest limits that a call was made with
+--   6  limits        string: generation and revision of the newest limits that a call was made with, and when one first was
 --   7  taken         sorted set: record -> time of admission, where a meter needs it to return slots
 --   8  shadow:taken  likewise, of the events that this state of the shadow admitted; its members name stored messages
 --   9… meters        see read_meters
@@ -68,13 +68,15 @@ local nonce, lease, retention = next_argument(), tonumber(next_argument()), tonu
 local forward = next_argument() == '1'
 local generation, revision = tonumber(next_argument()), tonumber(next_argument())
 
-local newest = load_numbers(limits_key) or { 0, 0 }
+local newest = load_numbers(limits_key) or { 0, 0, 0 }
 if newest[1] > generation or newest[1] == generation and newest[2] > revision then
   return redis.error_reply('STALELIMITS ' .. integer(newest[1]) .. ' ' .. integer(newest[2]))
 end
 
 local now, _, ran_ahead = deployment_time(calls_key)
 local time = integer(now)
+local is_newer = generation > newest[1] or generation == newest[1] and revision > newest[2]
+local in_force_since = is_newer and now or newest[3] or 0
 local meters = read_meters(next_argument, next_key, now, lease)
 local shadow_kept = tonumber(next_argument())
 local has_shadow = shadow_kept > 0
@@ -188,6 +190,7 @@ local granted, grants = {}, 0 -- index of each event that gets a lease
 local granted_stamp = {} -- record -> stamp of those
 local charges = { 0, 0 } -- how many events took slots: of the limits in force, and of the shadow
 local timed, shadow_timed = {}, {} -- { time, record, … } of admissions
+local taken_elsewhere = {} -- records of events taken over that older limits admitted
 
 local function grant(index)
   grants = grants + 1
@@ -308,6 +311,11 @@ local function recall(index, ask, lease_end, is_done)
     end
     charges[IN_FORCE] = charges[IN_FORCE] + 1
   end
+  -- A meter that needs this time cannot tell whose slots it returns: they have to be those of the limits of now.
+  local at = ask.timed and redis.call('ZSCORE', taken_key, record)
+  if at and tonumber(at) < in_force_since then
+    taken_elsewhere[#taken_elsewhere + 1] = record
+  end
   grant(index)
   return repeated
 end
@@ -342,8 +350,8 @@ end
 -- Write. What does no harm by itself goes first, so that a user who lacks a command is told so before anything is charged.
 
 local kept = math.max(retention, longest_window)
-if generation > newest[1] or generation == newest[1] and revision > newest[2] then
-  save_numbers(limits_key, LIMITS_KEPT, generation, revision)
+if is_newer then
+  save_numbers(limits_key, LIMITS_KEPT, generation, revision, now)
 end
 
 local changed = {}
@@ -366,6 +374,7 @@ if grants > 0 then
     end
   end
   in_pieces('ZREM', done_key, taken_anew)
+  in_pieces('ZREM', taken_key, taken_elsewhere)
   redis.call('ZADD', calls_key, time, nonce)
   if not calls_were_there then
     redis.call('PEXPIRE', calls_key, milliseconds(kept))

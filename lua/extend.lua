@@ -6,7 +6,7 @@
 --   3… meters   see read_meters: those that follow deliveries
 --
 -- ARGV
---   lease (microseconds; 0 releases: the event may be taken over at once), retention (microseconds)
+--   duration (microseconds; 0 releases: the event may be taken over at once), lease, retention (both microseconds)
 --   meters (see read_meters)
 --   for each event: record, stamp, the end of the lease as the caller knows it, cost, path (see read_path), path in the shadow
 --
@@ -16,7 +16,7 @@
 local calls_key, leased_key = KEYS[1], KEYS[2]
 local next_argument = reader(ARGV, 0)
 local next_key = reader(KEYS, 2)
-local lease, retention = tonumber(next_argument()), tonumber(next_argument())
+local duration, lease, retention = tonumber(next_argument()), tonumber(next_argument()), tonumber(next_argument())
 
 local now = deployment_time(calls_key)
 local meters = read_meters(next_argument, next_key, now, lease)
@@ -24,8 +24,8 @@ for _, meter in ipairs(meters) do
   read_once(meter)
 end
 
-local lease_end = integer(now + lease)
-local reply, renewed, held_events = { now + lease }, {}, {}
+local lease_end = integer(now + duration)
+local reply, renewed, held_events = { now + duration }, {}, {}
 for record in next_argument do
   local event = { record = record }
   local _, message = log_names(record, next_argument())
@@ -35,7 +35,7 @@ for record in next_argument do
   local current = redis.call('ZSCORE', leased_key, record)
   current = current and tonumber(current)
   local held = current and (current == known or current > known and known > now)
-  if held and lease > 0 and resume(event, event.path) then
+  if held and duration > 0 and resume(event, event.path) then
     held = false -- others have the slots that it has lost
   end
   if held then
@@ -53,11 +53,11 @@ check_rights(leased_key, lease + retention)
 in_pieces('ZADD', leased_key, renewed)
 redis.call('PEXPIRE', leased_key, milliseconds(lease + retention))
 for _, event in ipairs(held_events) do
-  for _, meter in ipairs(lease > 0 and {} or event.path) do
+  for _, meter in ipairs(duration > 0 and {} or event.path) do
     meter.algorithm.give_back(meter, event)
   end
   for _, meter in ipairs(event.shadow) do
-    if lease > 0 then
+    if duration > 0 then
       meter.algorithm.extend(meter, event)
     else
       meter.algorithm.give_back(meter, event)

@@ -1,16 +1,20 @@
--- finish.lua: records that events were delivered. Repeating it changes nothing but how long that is remembered.
+-- finish.lua: records that events were delivered, and opens or ends their pairs. Repeating it changes nothing but how long that
+-- is remembered.
 --
 -- KEYS
---   1  calls    sorted set: call that granted something -> its time
---   2  leased   sorted set: record -> end of its lease
---   3  done     sorted set: record -> when it may be forgotten
---   4  message  sorted set: record -> stamp of its stored message
---   5  taken    sorted set: record -> time of admission, where a meter needs it
---   6… meters   see read_meters: those that follow deliveries
+--   1  calls        sorted set: call that granted something -> its time
+--   2  leased       sorted set: record -> end of its lease
+--   3  done         sorted set: record -> when it may be forgotten
+--   4  message      sorted set: record -> stamp of its stored message
+--   5  taken        sorted set: record -> time of admission, where a meter needs it
+--   6  pairs        hash: see pair_book
+--   7  pairs:until  sorted set: see pair_book
+--   8… meters       see read_meters: those that follow deliveries
 --
 -- ARGV
---   lease, retention (microseconds), meters (see read_meters)
---   for each event: record, stamp, cost, path (see read_path), path in the shadow
+--   lease, retention, how long a pair is kept (microseconds), meters (see read_meters)
+--   for each event: record, stamp, cost, field of its pair (see settle_pair) or '', receipt, path (see read_path), path in
+--   the shadow
 --
 -- Returns the time. A delivery counts as done whoever holds the lease: the message is out.
 --
@@ -18,8 +22,9 @@
 
 local keys = { calls = KEYS[1], leased = KEYS[2], done = KEYS[3], message = KEYS[4], taken = KEYS[5] }
 local next_argument = reader(ARGV, 0)
-local next_key = reader(KEYS, 5)
+local next_key = reader(KEYS, 7)
 local lease, retention = tonumber(next_argument()), tonumber(next_argument())
+local pairs_kept = tonumber(next_argument())
 
 local now, newest_call = deployment_time(keys.calls)
 redis.call('ZCARD', keys.leased)
@@ -30,10 +35,15 @@ for _, meter in ipairs(meters) do
   read_once(meter)
 end
 
+local book = pair_book(KEYS[6], KEYS[7], now, pairs_kept)
 local forget_at = integer(now + retention)
 local records, dones, messages, followed = {}, {}, {}, {}
 for record in next_argument do
   local stamp, cost = next_argument(), tonumber(next_argument())
+  local pair, receipt = next_argument(), next_argument()
+  if pair ~= '' and tonumber(redis.call('ZSCORE', keys.done, record) or 0) <= now then
+    settle_pair(book, pair, receipt)
+  end
   local paths = { read_path(next_argument, meters), read_path(next_argument, meters) }
   records[#records + 1] = record
   dones[#dones + 1] = forget_at
@@ -50,6 +60,7 @@ end
 
 check_rights(keys.done, retention)
 forget(keys, now, newest_call, retention)
+write_pairs(book)
 in_pieces('ZADD', keys.done, dones)
 redis.call('PEXPIRE', keys.done, milliseconds(retention))
 in_pieces('ZADD', keys.message, messages)

@@ -20,17 +20,29 @@ type Script string
 
 // The scripts.
 const (
-	Decide  Script = "decide"
-	Finish  Script = "finish"
-	Extend  Script = "extend"
-	Refund  Script = "refund"
-	Restore Script = "restore"
-	Pause   Script = "pause"
-	Usage   Script = "usage"
+	Decide   Script = "decide"
+	Resolve  Script = "resolve"
+	Announce Script = "announce"
+	Finish   Script = "finish"
+	Extend   Script = "extend"
+	Refund   Script = "refund"
+	Restore  Script = "restore"
+	Pause    Script = "pause"
+	Pace     Script = "pace"
+	Mention  Script = "mention"
+	Delay    Script = "delay"
+	Usage    Script = "usage"
+
+	CountDrops   Script = "count_drops"
+	ClaimSummary Script = "claim_summary"
+	EndSummary   Script = "end_summary"
 )
 
 // Scripts lists them all.
-var Scripts = []Script{Decide, Finish, Extend, Refund, Restore, Pause, Usage}
+var Scripts = []Script{
+	Decide, Resolve, Announce, Finish, Extend, Refund, Restore, Pause, Pace, Mention, Delay, Usage,
+	CountDrops, ClaimSummary, EndSummary,
+}
 
 // Algorithms lists the names of the files in algorithms/.
 var Algorithms = algorithmNames()

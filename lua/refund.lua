@@ -1,6 +1,7 @@
 -- refund.lua: returns the slots of events that were definitely not delivered, and forgets the events.
 --
--- Only the holder of the lease may return them, so repeating the call changes nothing.
+-- Only the holder of the lease may return them, so repeating the call changes nothing. Whoever has taken a delivery over since
+-- the limits changed does not know where else the event had taken slots: there they stay, and leave with time.
 --
 -- KEYS
 --   1  calls         sorted set: call that granted something -> its time

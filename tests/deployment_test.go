@@ -72,9 +72,12 @@ func connect(t testing.TB, url string, options ...nats.Option) jetstream.JetStre
 	return js
 }
 
-// settings are those of a worker of this deployment.
+// settings are those of a worker of this deployment. It neither paces nor sums up: what is about that says so.
 func (d *deployment) settings(changes ...string) settings {
-	s := settings{"SLACK_TOKEN": slacktest.DefaultToken, "SLACK_CHANNEL": defaultChannel, "SLACK_API_URL": d.slack.APIURL()}
+	s := settings{
+		"SLACK_TOKEN": slacktest.DefaultToken, "SLACK_CHANNEL": defaultChannel, "SLACK_API_URL": d.slack.APIURL(),
+		"SLACK_RATE": "none", "SUMMARY_INTERVAL": "0",
+	}
 	if d.nats != nil {
 		s["NATS_URL"] = d.nats.URL
 	}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -15,6 +16,20 @@ import (
 
 // program is the built program. TestMain sets it, and nothing changes it afterwards.
 var program string
+
+// withFailPoints builds the program once more, with its fail points, for the first test that asks.
+var withFailPoints = sync.OnceValues(func() (string, error) {
+	killable := program + "-failpoints"
+	return killable, build(killable, "-tags", "failpoints")
+})
+
+func build(program string, flags ...string) error {
+	command := exec.Command("go", append(append([]string{"build", "-o", program}, flags...), "../cmd/notifier")...)
+	if output, err := command.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the program: %w\n%s", err, output)
+	}
+	return nil
+}
 
 func TestMain(m *testing.M) {
 	os.Exit(buildAndRun(m))
@@ -28,9 +43,8 @@ func buildAndRun(m *testing.M) int {
 	}
 	defer func() { _ = os.RemoveAll(folder) }()
 	program = filepath.Join(folder, "notifier")
-	build := exec.Command("go", "build", "-o", program, "../cmd/notifier")
-	if output, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build the program: %v\n%s", err, output)
+	if err := build(program); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	runMoreAtOnce()

@@ -77,9 +77,16 @@ func start(t testing.TB, name string, s settings, arguments ...string) *process 
 
 func startWithInput(t testing.TB, name string, s settings, input string, arguments ...string) *process {
 	t.Helper()
-	p := &process{t: t, name: name, command: exec.Command(program, arguments...), exited: make(chan struct{})}
-	p.command.Env = s.environment()
-	p.command.Stdin = strings.NewReader(input)
+	command := exec.Command(program, arguments...)
+	command.Env = s.environment()
+	command.Stdin = strings.NewReader(input)
+	return launch(t, name, command)
+}
+
+// launch starts a command that runs the program, and kills it as start does.
+func launch(t testing.TB, name string, command *exec.Cmd) *process {
+	t.Helper()
+	p := &process{t: t, name: name, command: command, exited: make(chan struct{})}
 	p.command.Stdout, p.command.Stderr = &p.stdout, &p.stderr
 	endWithParent(p.command)
 	started := make(chan error)

@@ -21,20 +21,20 @@ import (
 func TestEveryVerdictIsMapped(t *testing.T) {
 	t.Parallel()
 	seen := make(map[consume.Verdict]bool)
-	for verdict := throttle.Verdict(0); verdict <= throttle.Unknown; verdict++ {
+	for verdict := throttle.Verdict(0); verdict <= throttle.Unpaired; verdict++ {
 		mapped, known := verdicts[verdict]
 		if !known {
 			t.Errorf("verdict %d is not mapped", verdict)
 		}
 		seen[mapped] = true
 	}
-	for verdict := consume.Undecidable; verdict <= consume.Unknown; verdict++ {
+	for verdict := consume.Undecidable; verdict <= consume.Unpaired; verdict++ {
 		if !seen[verdict] {
 			t.Errorf("nothing is mapped to the consumer's verdict %d", verdict)
 		}
 	}
-	if len(verdicts) != int(throttle.Unknown)+1 {
-		t.Errorf("%d verdicts are mapped, want %d", len(verdicts), throttle.Unknown+1)
+	if len(verdicts) != int(throttle.Unpaired)+1 {
+		t.Errorf("%d verdicts are mapped, want %d", len(verdicts), throttle.Unpaired+1)
 	}
 }
 
@@ -57,16 +57,25 @@ func TestEveryClassIsMapped(t *testing.T) {
 }
 
 // scriptedSink fails as it is told.
-type scriptedSink struct{ err error }
+type scriptedSink struct {
+	sink.Sink
 
-func (s scriptedSink) Send(context.Context, event.Event) error { return s.err }
-func (s scriptedSink) Destination(event.Event) string          { return "somewhere" }
-func (s scriptedSink) Check(context.Context) []sink.Problem    { return nil }
+	err error
+}
+
+func (s scriptedSink) Send(context.Context, sink.Delivery) (string, error) { return "receipt", s.err }
+func (s scriptedSink) Mention(event.Event) (string, bool)                  { return "<!here>", true }
 
 func TestSend(t *testing.T) {
 	t.Parallel()
+	gate := newTestGate(t, "1/1h")
 	send := func(err error) *consume.Failure {
-		return sinkOf{Sink: scriptedSink{err}}.Send(t.Context(), event.Event{})
+		receipt, failure := newDeliverer(scriptedSink{err: err}, gate, config.Config{}).
+			Send(t.Context(), consume.Notification{Event: event.Event{ID: "event", Category: "payments"}})
+		if failure == nil && receipt != "receipt" {
+			t.Errorf("the receipt is %q", receipt)
+		}
+		return failure
 	}
 	if failure := send(nil); failure != nil {
 		t.Errorf("a message that is out is the failure %+v", failure)
@@ -109,7 +118,8 @@ func newTestGate(t *testing.T, perCategory string) *throttle.Gate {
 		t.Fatal(err)
 	}
 	metrics := telemetry.NewMetrics(telemetry.MetricsOptions{MaxCategories: 10, Levels: levels(tree, config.FailureHold), Policy: config.FailureHold})
-	gate := w.newGate(client, throttle.Ruleset{Tree: tree}, time.Minute, time.Hour, func() int { return 1 }, nil, metrics)
+	limiter := newLimiter(client, settings.Redis, throttle.Settings{Tree: tree, Lease: time.Minute, Retention: time.Hour, PairTTL: time.Hour})
+	gate := w.newGate(limiter, func() int { return 1 }, nil, metrics)
 	life := &lifecycle{timeout: patience}
 	life.add("redis", func(context.Context) error { return client.Close() })
 	life.background("the gate", gate.Run)
@@ -159,7 +169,7 @@ func TestThrottle(t *testing.T) {
 		t.Errorf("full: %t by %q, want by the rule for categories", full, level)
 	}
 
-	decisions[1].Grant.Finish(t.Context())
+	decisions[1].Grant.Finish(t.Context(), "")
 	again, err := throttled.Decide(t.Context(), []consume.Candidate{first, candidate("first", 5)})
 	if err != nil {
 		t.Fatal(err)
@@ -170,10 +180,10 @@ func TestThrottle(t *testing.T) {
 	}
 
 	throttled.Pause(t.Context(), "somewhere", time.Hour)
-	if rest := throttled.Paused("somewhere"); rest <= 0 || rest > time.Hour {
+	if rest := throttled.Rest(t.Context(), "somewhere"); rest <= 0 || rest > time.Hour {
 		t.Errorf("the destination rests for %v, want an hour at most", rest)
 	}
-	if rest := throttled.Paused("elsewhere"); rest != 0 {
+	if rest := throttled.Rest(t.Context(), "elsewhere"); rest != 0 {
 		t.Errorf("another destination rests for %v, want 0", rest)
 	}
 }

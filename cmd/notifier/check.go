@@ -37,7 +37,7 @@ func newCheckCommand() *cobra.Command {
 }
 
 func runCheck(ctx context.Context, out io.Writer, offline bool) error {
-	settings, warnings, err := config.Load(config.Options{})
+	settings, warnings, err := config.Load(config.Options{CheckTemplate: checkTemplate})
 	if err != nil {
 		return &usageError{err}
 	}
@@ -190,7 +190,7 @@ func checkSink(ctx context.Context, r *report, settings config.Config) {
 		r.ok("sink", "console")
 		return
 	}
-	destination, err := newSink(settings, io.Discard, false, func(string, time.Duration) {})
+	destination, err := newSink(settings, io.Discard, false, func(string, time.Duration) {}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		r.fail("slack", err.Error())
 		return

@@ -60,7 +60,7 @@ type dev struct {
 
 func (d *dev) run(ctx context.Context, out io.Writer) error {
 	settings, warnings, err := config.Load(config.Options{
-		Sink: config.SinkConsole, HTTPAddr: devHTTPAddr, LogLevel: "warn", LogFormat: "text",
+		Sink: config.SinkConsole, HTTPAddr: devHTTPAddr, LogLevel: "warn", LogFormat: "text", CheckTemplate: checkTemplate,
 	})
 	if err != nil {
 		return &usageError{err}

@@ -439,7 +439,7 @@ func TestLimitsUsedWithoutScan(t *testing.T) {
 
 // The user of the sample configuration has the rights for all of this, and that of the workers for looking.
 func TestLimitsRights(t *testing.T) {
-	for _, user := range []string{"OPERATOR", "NOTIFIER", "LIMITS", "PRODUCER"} {
+	for _, user := range []string{"OPERATOR", "NOTIFIER", "LIMITS", "REPLAYER", "PRODUCER"} {
 		t.Setenv("NATS_"+user+"_PASSWORD", "secret")
 	}
 	parsed, err := server.ProcessConfigFile("../../configs/nats/notifier.conf")

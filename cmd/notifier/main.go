@@ -78,7 +78,7 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &usageError{fmt.Errorf("%w\nSee '%s --help'", err, cmd.CommandPath())}
 	})
-	root.AddCommand(newRunCommand(), newCheckCommand(), newPublishCommand(), newLimitsCommand(), newSimulateCommand(),
+	root.AddCommand(newRunCommand(), newCheckCommand(), newPublishCommand(), newLimitsCommand(), newDLQCommand(), newSimulateCommand(),
 		newVersionCommand(), newHealthCommand())
 	addDevCommand(root)
 	addCompletionCommand(root)

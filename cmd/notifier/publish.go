@@ -36,9 +36,12 @@ func newPublishCommand() *cobra.Command {
 		Short: "Publish an event",
 		Long: "Publish one event to CATEGORY, or with --stdin one event for each line of standard input: a JSON object as the\n" +
 			"worker takes it. With --stdin CATEGORY may be left out; then each line names its own. A line that the worker\n" +
-			"would refuse is reported and not published.",
+			"would refuse is reported and not published.\n\n" +
+			"With --preview nothing is published: the message that Slack would be handed is printed, and a picture of it.",
 		Example: "  notifier publish payments \"card declined\"\n" +
 			"  notifier publish payments.refunds \"refund failed\" --severity error --field order=4711\n" +
+			"  notifier publish payments.refunds \"refund failed\" --status firing --key refunds\n" +
+			"  notifier publish payments \"card declined\" --preview\n" +
 			"  notifier publish --stdin < events.jsonl",
 		Args: p.checkArguments,
 		RunE: func(cmd *cobra.Command, arguments []string) error {
@@ -48,11 +51,14 @@ func newPublishCommand() *cobra.Command {
 	flags := command.Flags()
 	flags.BoolVar(&p.stdin, "stdin", false, "read events from standard input, a JSON object on each line")
 	flags.IntVar(&p.count, "count", 1, "publish the event this many times")
+	flags.BoolVar(&p.preview, "preview", false, "show the message instead of publishing the event")
 	flags.StringVar(&p.body.Title, "title", "", "title")
 	flags.StringVar(&p.body.Severity, "severity", "", "info, warning, error or critical")
 	flags.StringVar(&p.body.Source, "source", "", "where it comes from")
 	flags.StringVar(&p.body.Link, "link", "", "an http or https address")
 	flags.StringVar(&p.body.ID, "id", "", "the event's ID: another event with it is a duplicate")
+	flags.StringVar(&p.body.Status, "status", "", "firing or resolved; with --key")
+	flags.StringVar(&p.body.Key, "key", "", "what the event is about: it joins what fires and what resolves it")
 	flags.IntVar(&p.body.Cost, "cost", 0, "how many slots it takes (default 1)")
 	flags.StringToStringVar(&p.body.Fields, "field", nil, "a field, as name=value; may be repeated")
 	return command
@@ -60,9 +66,10 @@ func newPublishCommand() *cobra.Command {
 
 // publisher is the command's flags.
 type publisher struct {
-	stdin bool
-	count int
-	body  publishedEvent
+	stdin   bool
+	preview bool
+	count   int
+	body    publishedEvent
 }
 
 // publishedEvent is an event's body.
@@ -73,6 +80,8 @@ type publishedEvent struct {
 	Severity string            `json:"severity,omitempty"`
 	Source   string            `json:"source,omitempty"`
 	Link     string            `json:"link,omitempty"`
+	Status   string            `json:"status,omitempty"`
+	Key      string            `json:"key,omitempty"`
 	Cost     int               `json:"cost,omitempty"`
 	Fields   map[string]string `json:"fields,omitempty"`
 }
@@ -102,7 +111,7 @@ func (p *publisher) checkArguments(cmd *cobra.Command, arguments []string) error
 }
 
 func (p *publisher) run(ctx context.Context, arguments []string, in io.Reader, out, problems io.Writer) error {
-	settings, _, err := config.Load(config.Options{Sink: config.SinkConsole})
+	settings, _, err := config.Load(config.Options{Sink: config.SinkConsole, CheckTemplate: checkTemplate})
 	if err != nil {
 		return &usageError{err}
 	}
@@ -121,6 +130,9 @@ func (p *publisher) run(ctx context.Context, arguments []string, in io.Reader, o
 			return &usageError{fmt.Errorf("the worker would refuse this event: %w", err)}
 		}
 	}
+	if p.preview {
+		return p.show(settings, decoder, subject, body, in, out, problems)
+	}
 	session, err := openPublishing(ctx, settings)
 	if err != nil {
 		return err
@@ -128,7 +140,9 @@ func (p *publisher) run(ctx context.Context, arguments []string, in io.Reader, o
 	defer session.close()
 	refused := 0
 	if p.stdin {
-		refused, err = session.publishLines(ctx, decoder, subject, in, problems)
+		refused, err = publishLines(decoder, subject, in, problems, func(body []byte) error {
+			return session.publish(ctx, subject, body)
+		})
 	} else {
 		for range p.count {
 			err = errors.Join(err, session.publish(ctx, subject, body))
@@ -139,6 +153,10 @@ func (p *publisher) run(ctx context.Context, arguments []string, in io.Reader, o
 	if err = errors.Join(err, storeErr); err != nil {
 		return err
 	}
+	return notTaken(refused)
+}
+
+func notTaken(refused int) error {
 	if refused > 0 {
 		return fmt.Errorf("%d lines were not published", refused)
 	}
@@ -234,7 +252,9 @@ var errNotObject = errors.New("not a JSON object")
 const maxLine = 64<<20 + 1
 
 // publishLines publishes each line that the worker would take and reports the others.
-func (p *publishing) publishLines(ctx context.Context, decoder event.Decoder, subject string, in io.Reader, problems io.Writer) (refused int, err error) {
+func publishLines(
+	decoder event.Decoder, subject string, in io.Reader, problems io.Writer, publish func(body []byte) error,
+) (refused int, err error) {
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, maxLine)
 	for number := 1; lines.Scan(); number++ {
@@ -251,7 +271,7 @@ func (p *publishing) publishLines(ctx context.Context, decoder event.Decoder, su
 			_, _ = fmt.Fprintf(problems, "line %d: %v\n", number, err)
 			continue
 		}
-		if err := p.publish(ctx, subject, body); err != nil {
+		if err := publish(body); err != nil {
 			return refused, err
 		}
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/consume"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/fleet"
-	"github.com/seed-4578ace9/notifier/internal/sink"
+	"github.com/seed-4578ace9/notifier/internal/summary"
 	"github.com/seed-4578ace9/notifier/internal/telemetry"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
@@ -26,7 +26,7 @@ import (
 const stopTimeout = 5 * time.Second
 
 func runWorker(ctx context.Context) error {
-	settings, warnings, err := config.Load(config.Options{})
+	settings, warnings, err := config.Load(config.Options{CheckTemplate: checkTemplate})
 	if err != nil {
 		return &usageError{err}
 	}
@@ -50,8 +50,9 @@ type worker struct {
 	// started, if set, is told when the worker begins to take events.
 	started func(gate *throttle.Gate, adminAddr string)
 
-	consumer atomic.Pointer[consume.Worker]
-	gate     atomic.Pointer[throttle.Gate]
+	consumer  atomic.Pointer[consume.Worker]
+	gate      atomic.Pointer[throttle.Gate]
+	summaries atomic.Pointer[summary.Keeper]
 }
 
 // gcPercent lets the heap, which is a few megabytes, grow fivefold between collections: events pass through quickly, and
@@ -88,7 +89,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	destination, err := newSink(w.settings, w.stdout, w.colour, metrics.SlackRequest)
+	destination, err := newSink(w.settings, w.stdout, w.colour, metrics.SlackRequest, w.logger)
 	if err != nil {
 		return err
 	}
@@ -124,16 +125,24 @@ func (w *worker) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	gate := w.newGate(client, rules, ackWait, retention(streamAge, w.settings.Event.MaxAge), instances.Alive, limits.Refresh, metrics)
+	limiter := newLimiter(client, w.settings.Redis, throttle.Settings{
+		Tree: rules.Tree, Shadow: rules.Shadow, Lease: ackWait, Retention: retention(streamAge, w.settings.Event.MaxAge),
+		Forward: w.settings.Limits.Shadow, PairTTL: w.settings.PairTTL,
+	})
+	gate := w.newGate(limiter, instances.Alive, limits.Refresh, metrics)
 	w.gate.Store(gate)
 	life.background("watching redis", gate.Run)
 	life.background("watching the limits", limits.Run)
 	awaitLimits(ctx, limits)
 	life.background("looking at redis' settings", func(ctx context.Context) { w.warnOfEviction(ctx, gate, client) })
+	deliveries := newDeliverer(destination, gate, w.settings)
+	summaries := w.newSummaries(limiter, gate, deliveries, metrics)
+	w.summaries.Store(summaries)
+	life.background("telling of drops", summaries.Run)
 	if w.started != nil {
 		w.started(gate, adminAddr)
 	}
-	return ended(ctx, consumer.Run(ctx, throttleOf{gate}, destination))
+	return ended(ctx, consumer.Run(ctx, throttleOf{gate}, deliveries))
 }
 
 // ended drops the error that an orderly end leaves behind.
@@ -153,7 +162,7 @@ func levels(tree *throttle.Tree, policy string) []string {
 	if policy == config.FailureClosed {
 		names = append(names, throttle.LevelClosed)
 	}
-	return names
+	return append(names, consume.LevelUnpaired)
 }
 
 // unboundedRetention is how long deliveries are remembered where neither the stream nor the settings bound how late a
@@ -177,7 +186,7 @@ func (w *worker) observed(metrics *telemetry.Metrics) consume.Metrics {
 }
 
 func (w *worker) consumeOptions(connection *consume.Connection, metrics consume.Metrics) consume.Options {
-	return consume.Options{
+	options := consume.Options{
 		Connection:  connection,
 		Names:       names(w.settings),
 		Provision:   w.settings.NATS.Provision,
@@ -185,24 +194,36 @@ func (w *worker) consumeOptions(connection *consume.Connection, metrics consume.
 		Decoder:     event.Decoder{Prefix: w.settings.NATS.Subject, MaxBytes: w.settings.Event.MaxBytes},
 		MaxAge:      w.settings.Event.MaxAge,
 		Concurrency: w.settings.Concurrency,
-		SendTimeout: w.settings.Slack.Timeout,
+		SendTimeout: sendTimeout(w.settings),
+		Pace:        paceOf(w.settings).Interval,
 		Shutdown:    w.settings.ShutdownTimeout,
 		Logger:      w.logger,
 		Metrics:     metrics,
 	}
+	if w.settings.Delay.MostPatient() > 0 {
+		options.Delay = w.settings.Delay.For
+	}
+	if w.settings.SummaryInterval > 0 {
+		options.Drops = w.countDrops
+	}
+	return options
 }
 
 func (w *worker) newGate(
-	client redis.UniversalClient, rules throttle.Ruleset, lease, kept time.Duration, instances func() int,
-	refresh func(context.Context) error, metrics *telemetry.Metrics,
+	limiter *throttle.Redis, instances func() int, refresh func(context.Context) error, metrics *telemetry.Metrics,
 ) *throttle.Gate {
-	settings := throttle.Settings{Tree: rules.Tree, Shadow: rules.Shadow, Lease: lease, Retention: kept, Forward: w.settings.Limits.Shadow}
+	mostDelayed := 0
+	if w.settings.Delay.MostPatient() > 0 {
+		mostDelayed = w.settings.Delay.Max
+	}
 	return throttle.NewGate(throttle.GateOptions{
-		Settings:     settings,
-		Redis:        newLimiter(client, w.settings.Redis, settings),
+		Settings:     limiter.Settings(),
+		Redis:        limiter,
 		Policy:       throttle.Policy(w.settings.Redis.Failure),
 		Grace:        w.settings.Redis.Grace,
 		DenyCacheTTL: w.settings.Limits.DenyCacheTTL,
+		Pace:         paceOf(w.settings),
+		MostDelayed:  mostDelayed,
 		Instances:    instances,
 		Refresh:      refresh,
 		Logger:       w.logger,
@@ -277,6 +298,7 @@ func names(settings config.Config) consume.Names {
 		Consumer:          settings.NATS.Consumer,
 		DeadLetterStream:  settings.DLQ.Stream,
 		DeadLetterSubject: settings.DLQ.Subject,
+		LongestDelay:      settings.Delay.MostPatient(),
 	}
 }
 
@@ -294,31 +316,4 @@ func connectNATS(settings config.NATS, inbox string, logger *slog.Logger) (*cons
 		options.TLS = tls
 	}
 	return consume.Connect(options)
-}
-
-// sinkOf is a sink as the consumer sees it.
-type sinkOf struct {
-	sink.Sink
-	close func()
-}
-
-func newSink(settings config.Config, stdout io.Writer, colour bool, observe func(string, time.Duration)) (sinkOf, error) {
-	if settings.Sink == config.SinkConsole {
-		return sinkOf{sink.NewConsole(stdout, colour), func() {}}, nil
-	}
-	v, _, _ := buildInfo()
-	slack, err := sink.NewSlack(sink.SlackOptions{
-		Token:      settings.Slack.Token.Reveal(),
-		WebhookURL: settings.Slack.WebhookURL.Reveal(),
-		Channel:    settings.Slack.Channel,
-		Routes:     settings.Slack.Routes,
-		APIURL:     settings.Slack.APIURL,
-		Timeout:    settings.Slack.Timeout,
-		Observe:    func(result sink.Class, took time.Duration) { observe(string(result), took) },
-		Version:    v,
-	})
-	if err != nil {
-		return sinkOf{}, err
-	}
-	return sinkOf{slack, slack.Close}, nil
 }

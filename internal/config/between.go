@@ -10,8 +10,10 @@ import (
 
 // between returns the sink, and the faults between settings. A rule is left out where one of
 // its settings is faulty itself.
-func (v *variables) between(defaultSink string) (string, []Fault) {
-	sink, faults := v.sinkFaults(defaultSink)
+func (v *variables) between(o Options) (string, []Fault) {
+	sink, faults := v.sinkFaults(o.Sink)
+	faults = append(faults, v.mentionFaults()...)
+	faults = append(faults, v.templateFaults(o.CheckTemplate)...)
 	faults = append(v.natsFaults(), faults...)
 	faults = append(faults, v.NATS.TLS.faults()...)
 	faults = append(faults, v.Redis.TLS.faults()...)
@@ -101,6 +103,35 @@ func (v *variables) sinkFaults(fallback string) (string, []Fault) {
 	return sink, faults
 }
 
+// mentionFaults finds handles that nobody can look up: a webhook only posts.
+func (v *variables) mentionFaults() []Fault {
+	mentions, token, webhook := &v.Slack.Mentions, &v.Slack.Token, &v.Slack.WebhookURL
+	if token.given || !webhook.given {
+		return nil
+	}
+	var faults []Fault
+	for _, entry := range mentions.got.Entries() {
+		for _, name := range entry.Value {
+			if isGroupHandle(name) {
+				faults = append(faults, mentions.fault("a webhook cannot look up the handle %q of %s; expected the ID of the group, such as @S0123456789, or %s instead of %s",
+					"@"+name, entry.Pattern, token.name, webhook.name))
+			}
+		}
+	}
+	return faults
+}
+
+func (v *variables) templateFaults(check func(string) error) []Fault {
+	template := &v.Slack.TemplateFile
+	if check == nil || !template.given || template.faulty {
+		return nil
+	}
+	if err := check(template.got.text); err != nil {
+		return template.faults(err)
+	}
+	return nil
+}
+
 func (v *tlsVariables) faults() []Fault {
 	certificate, key := &v.CertFile, &v.KeyFile
 	switch {
@@ -119,7 +150,7 @@ func (v *tlsVariables) faults() []Fault {
 }
 
 // warnings names settings that are allowed but have no effect.
-func (c Config) warnings() []string {
+func (v *variables) warnings(c Config) []string {
 	warnings := unreachable("NOTIFIER_CATEGORY_LIMIT", c.Limits.Category, c.Limits.Global)
 	for _, rule := range c.Limits.Rules {
 		warnings = append(warnings, unreachable(fmt.Sprintf("NOTIFIER_LIMITS: %s", rule.Pattern), rule.Limits, c.Limits.Global)...)
@@ -129,6 +160,9 @@ func (c Config) warnings() []string {
 	}
 	if c.Slack.WebhookURL.IsSet() && len(c.Slack.Routes.Entries()) > 0 {
 		warnings = append(warnings, "NOTIFIER_SLACK_ROUTES has no effect: a webhook posts to its own channel")
+	}
+	if rate, burst := &v.Slack.Rate, &v.Slack.Burst; burst.given && c.Slack.Rate == (throttle.Limit{}) {
+		warnings = append(warnings, fmt.Sprintf("%s has no effect: %s is %s", burst.name, rate.name, rate.text))
 	}
 	return warnings
 }

@@ -41,6 +41,9 @@ type Config struct {
 	Limits               Limits
 	Sink                 string // SinkSlack or SinkConsole
 	Slack                Slack
+	SummaryInterval      time.Duration // at least 1s; 0 for no summaries
+	PairTTL              time.Duration // above 0
+	Delay                Delay
 	Event                Event
 	Concurrency          int // deliveries at once, 1 to 1024
 	HTTP                 HTTP
@@ -114,6 +117,37 @@ type Slack struct {
 	WebhookURL Secret
 	APIURL     string        // "" for Slack's own
 	Timeout    time.Duration // of one request, above 0
+
+	Rate     throttle.Limit        // of each channel: a count above 0 and a window; the zero Limit for none
+	Burst    int                   // of each channel, 1 to 100
+	Mentions event.Table[[]string] // without the "@": here, channel, everyone, IDs of users and groups, handles of groups
+
+	TemplateFile string // "" for the default template
+	Template     string // what the file holds
+}
+
+// Delay is how long denied events wait for a slot instead of being dropped.
+type Delay struct {
+	Longest event.Scopes[time.Duration] // above 0, up to 366 days
+	Max     int                         // events that may wait at once, 0 to 1,000,000
+}
+
+// MostPatient is the longest that an event of any category may wait; 0 if none does.
+func (d Delay) MostPatient() time.Duration {
+	if d.Max == 0 {
+		return 0
+	}
+	var longest time.Duration
+	for _, entry := range d.Longest.Entries() {
+		longest = max(longest, entry.Value)
+	}
+	return longest
+}
+
+// For is how long denied events of a category may wait; 0 if they do not.
+func (d Delay) For(category string) time.Duration {
+	longest, _ := d.Longest.Lookup(category)
+	return longest
 }
 
 // Event bounds what is accepted.
@@ -140,6 +174,9 @@ type Options struct {
 	HTTPAddr string // instead of the usual default; "" keeps that, and so below
 	LogLevel,
 	LogFormat string
+
+	// CheckTemplate, if set, says what is wrong with a template for messages. What it says is a fault of the setting.
+	CheckTemplate func(text string) error
 }
 
 // Load reads the settings of the process. The texts it returns are warnings, each of one line.
@@ -157,7 +194,7 @@ func Load(o Options) (Config, []string, error) {
 	for _, s := range settings {
 		faults = append(faults, s.resolve()...)
 	}
-	sink, betweenFaults := v.between(o.Sink)
+	sink, betweenFaults := v.between(o)
 	faults = append(faults, betweenFaults...)
 	faults = append(faults, unknown(settings)...)
 	if len(faults) > 0 {
@@ -166,5 +203,5 @@ func Load(o Options) (Config, []string, error) {
 
 	c := v.config()
 	c.Sink = sink
-	return c, c.warnings(), nil
+	return c, v.warnings(c), nil
 }

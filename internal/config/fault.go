@@ -47,8 +47,9 @@ var misplaced = regexp.MustCompile(`://.*@|hooks\.slack\.com|xox[a-z]-|xapp-`)
 // quotedText matches what %q prints.
 var quotedText = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 
-// newFault hides in the problem, too, what it quotes of a value that is not to be seen.
+// newFault hides in the problem, too, what it quotes of a value that is not to be seen, and keeps it to one line.
 func newFault(variable, value, problem string) Fault {
+	problem = strings.ReplaceAll(problem, "\n", " ")
 	if value == mask {
 		problem = quotedText.ReplaceAllString(problem, mask)
 	}

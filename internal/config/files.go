@@ -12,15 +12,17 @@ import (
 
 // Bounds of the files that settings name, so that a wrong path does not fill the memory.
 const (
-	maxSecretBytes = 64 << 10 // more than any password, token or list of URLs
-	maxFileBytes   = 4 << 20  // more than any bundle of certificates
+	maxSecretBytes   = 64 << 10  // more than any password, token or list of URLs
+	maxTemplateBytes = 256 << 10 // more than any template of one message
+	maxFileBytes     = 4 << 20   // more than any bundle of certificates
 )
 
 var errEmptyFile = errors.New("file is empty; expected the path of a file with content")
 
 type (
-	file        struct{}
-	authorities struct{}
+	file         struct{}
+	authorities  struct{}
+	templateFile struct{}
 )
 
 // parse checks that the file can be read and is not empty. What is in it is for its user to
@@ -38,6 +40,17 @@ func (authorities) parse(path string) (string, error) {
 		return "", err
 	}
 	return path, nil
+}
+
+// template is a template and the file that it was read from.
+type template struct{ file, text string }
+
+func (templateFile) parse(path string) (template, error) {
+	content, err := readFile(path, maxTemplateBytes)
+	if err != nil {
+		return template{}, err
+	}
+	return template{path, string(content)}, nil
 }
 
 // readAuthorities returns the certificates of a PEM file.

@@ -12,7 +12,6 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
@@ -21,7 +20,9 @@ const (
 	maxConcurrency = 1024
 	maxBodyBytes   = 64 << 20 // the largest message that a NATS server can be set to take
 	maxCategories  = 10_000   // times the outcomes and levels, about what one scrape can carry
-	maxNameBytes   = 255      // of a stream or a consumer, in JetStream
+	maxBurst       = 100      // more at once is what a channel is to be spared
+	maxDelayed     = 1_000_000
+	maxNameBytes   = 255 // of a stream or a consumer, in JetStream
 )
 
 // off is the listen address of no server.
@@ -56,20 +57,24 @@ type (
 	concurrency struct{}
 	bodySize    struct{}
 	categories  struct{}
+	burst       struct{}
+	delayed     struct{}
 )
 
-func (concurrency) parse(text string) (int, error) { return wholeNumber(text, maxConcurrency) }
-func (bodySize) parse(text string) (int, error)    { return wholeNumber(text, maxBodyBytes) }
-func (categories) parse(text string) (int, error)  { return wholeNumber(text, maxCategories) }
+func (concurrency) parse(text string) (int, error) { return wholeNumber(text, 1, maxConcurrency) }
+func (bodySize) parse(text string) (int, error)    { return wholeNumber(text, 1, maxBodyBytes) }
+func (categories) parse(text string) (int, error)  { return wholeNumber(text, 1, maxCategories) }
+func (burst) parse(text string) (int, error)       { return wholeNumber(text, 1, maxBurst) }
+func (delayed) parse(text string) (int, error)     { return wholeNumber(text, 0, maxDelayed) }
 
 // wholeNumber reads a number in base 10, whatever zeros it starts with.
-func wholeNumber(text string, most int) (int, error) {
+func wholeNumber(text string, least, most int) (int, error) {
 	n, err := strconv.Atoi(text)
 	switch {
 	case err != nil && !errors.Is(err, strconv.ErrRange):
-		return 0, fmt.Errorf("not a whole number; expected one from 1 to %d", most)
-	case err != nil || n < 1 || n > most:
-		return 0, fmt.Errorf("out of range; expected a whole number from 1 to %d", most)
+		return 0, fmt.Errorf("not a whole number; expected one from %d to %d", least, most)
+	case err != nil || n < least || n > most:
+		return 0, fmt.Errorf("out of range; expected a whole number from %d to %d", least, most)
 	}
 	return n, nil
 }
@@ -91,6 +96,33 @@ func (noNegative) parse(text string) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	if err != nil || d < 0 {
 		return 0, errors.New("not a duration; expected 0, or one such as 500ms, 10s or 1h30m")
+	}
+	return d, nil
+}
+
+type (
+	window          struct{}
+	summaryInterval struct{}
+)
+
+var errNotWindow = errors.New("not a duration from 1ms to 366d; expected one such as 90m, 12h, 7d or 1d12h")
+
+// parse takes what a limit takes as its window, and so reads it as that of one: days are no unit of Go's durations.
+func (window) parse(text string) (time.Duration, error) {
+	limits, err := throttle.ParseLimits("1/" + text)
+	if err != nil || len(limits) != 1 {
+		return 0, errNotWindow
+	}
+	return limits[0].Window, nil
+}
+
+func (summaryInterval) parse(text string) (time.Duration, error) {
+	if d, err := time.ParseDuration(text); err == nil && d == 0 {
+		return 0, nil
+	}
+	d, err := window{}.parse(text)
+	if err != nil || d < time.Second {
+		return 0, errors.New("not a duration from 1s to 366d; expected one such as 30m, 12h or 1d, or 0 for no summaries")
 	}
 	return d, nil
 }
@@ -153,10 +185,7 @@ func (rules) parse(text string) ([]throttle.Rule, error) {
 	return parsed, errors.Join(faults...)
 }
 
-type (
-	channel struct{}
-	routes  struct{}
-)
+type channel struct{}
 
 func (channel) parse(text string) (string, error) {
 	if strings.ContainsAny(text, ",=") || strings.ContainsFunc(text, blank) {
@@ -165,51 +194,18 @@ func (channel) parse(text string) (string, error) {
 	return text, nil
 }
 
-// reservedRoutes are words that no rule may use as a path: they are reserved in limits, and a
-// route for everything is the default channel.
-var reservedRoutes = []string{throttle.LevelGlobal, throttle.LevelCategory, "*"}
+type rate struct{}
 
-func (routes) parse(text string) (event.Table[string], error) {
-	var (
-		entries []event.Entry[string]
-		faults  []error
-	)
-	given := make(map[event.Pattern]bool)
-	for part := range strings.SplitSeq(text, ",") {
-		entry, err := parseRoute(strings.TrimSpace(part))
-		if err == nil && given[entry.Pattern] {
-			err = fmt.Errorf("rule %q is given twice", entry.Pattern)
-		}
-		if err != nil {
-			faults = append(faults, fmt.Errorf("%w; expected path=channel,… such as payments=#payments,infra.*=#infra", err))
-			continue
-		}
-		given[entry.Pattern] = true
-		entries = append(entries, entry)
+// parse takes a limit without what makes no sense for a channel: algorithms, several at once, a block.
+func (rate) parse(text string) (throttle.Limit, error) {
+	limits, err := throttle.ParseLimits(text)
+	switch {
+	case err != nil || strings.ContainsAny(text, ":;+") || len(limits) == 1 && limits[0].Count == 0:
+		return throttle.Limit{}, errors.New("not a rate; expected <count>/<window> with a count from 1, such as 1/s or 30/1m, or none")
+	case len(limits) == 0:
+		return throttle.Limit{}, nil
 	}
-	if len(faults) > 0 {
-		return event.Table[string]{}, errors.Join(faults...)
-	}
-	return event.NewTable(entries)
-}
-
-func parseRoute(text string) (event.Entry[string], error) {
-	path, name, found := strings.Cut(text, "=")
-	path, name = strings.TrimSpace(path), strings.TrimSpace(name)
-	if !found || name == "" {
-		return event.Entry[string]{}, fmt.Errorf("entry %q is not path=channel", text)
-	}
-	if slices.Contains(reservedRoutes, path) {
-		return event.Entry[string]{}, fmt.Errorf("entry %q: %q is reserved, use NOTIFIER_SLACK_CHANNEL", text, path)
-	}
-	pattern, err := event.ParsePattern(path)
-	if err != nil {
-		return event.Entry[string]{}, fmt.Errorf("entry %q: %w", text, err)
-	}
-	if _, err := (channel{}).parse(name); err != nil {
-		return event.Entry[string]{}, fmt.Errorf("entry %q: %q is not a channel", text, name)
-	}
-	return event.Entry[string]{Pattern: pattern, Value: name}, nil
+	return limits[0], nil
 }
 
 type (

@@ -96,6 +96,9 @@ func TestDefaults(t *testing.T) {
 			c.Limits.DenyCacheTTL == time.Second && !c.Limits.Shadow && len(c.Limits.Guarantees) == 0 && len(c.Limits.ShadowLimits) == 0 &&
 			c.Limits.Bucket == "notifier-limits",
 		"Slack":   c.Slack.Timeout == 10*time.Second && c.Slack.APIURL == "" && !c.Slack.Token.IsSet() && !c.Slack.WebhookURL.IsSet() && c.Slack.Channel == "",
+		"pace":    c.Slack.Rate == throttle.Limit{Count: 1, Window: time.Second} && c.Slack.Burst == 5,
+		"message": len(c.Slack.Mentions.Entries()) == 0 && c.Slack.TemplateFile == "" && c.Slack.Template == "",
+		"drops":   c.SummaryInterval == 30*time.Minute && c.PairTTL == 7*24*time.Hour && c.Delay.Max == 10000 && longest(c, "security") == 0,
 		"event":   c.Event == config.Event{MaxAge: time.Hour, MaxBytes: 262144},
 		"HTTP":    c.HTTP == config.HTTP{Addr: ":8080"},
 		"log":     c.Log == config.Log{Level: slog.LevelInfo, Format: "json"},
@@ -109,7 +112,14 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
+// longest is how long a denied event of a category may wait, 0 for not at all.
+func longest(c config.Config, category string) time.Duration {
+	d, _ := c.Delay.Longest.Lookup(category)
+	return d
+}
+
 func TestValues(t *testing.T) {
+	message := write(t, "{{.}}\n")
 	c, warnings := load(t, env{
 		"NATS_URL":               "nats://user:pass@one:4222, tls://two",
 		"NATS_STREAM":            "S",
@@ -137,6 +147,14 @@ func TestValues(t *testing.T) {
 		"SLACK_ROUTES":           "payments=#payments, infra.*=C0123",
 		"SLACK_API_URL":          "http://127.0.0.1:1/api",
 		"SLACK_TIMEOUT":          "1s",
+		"SLACK_RATE":             "30/minute",
+		"SLACK_BURST":            "100",
+		"SLACK_MENTIONS":         "security=@oncall-security, payments.*=@here + @S0123456789+@U01",
+		"SLACK_TEMPLATE_FILE":    message,
+		"SUMMARY_INTERVAL":       "1s",
+		"PAIR_TTL":               "366d",
+		"DELAY":                  "payments.>=2h, security = 1d12h,infra.*=week",
+		"DELAY_MAX":              "0",
 		"EVENT_MAX_AGE":          "0",
 		"EVENT_MAX_BYTES":        "67108864",
 		"CONCURRENCY":            "010",
@@ -150,6 +168,8 @@ func TestValues(t *testing.T) {
 		t.Errorf("warnings %q", warnings)
 	}
 	route, _ := c.Slack.Routes.Nearest("infra.disk.full")
+	handle, _ := c.Slack.Mentions.Nearest("security.breach")
+	several, _ := c.Slack.Mentions.Nearest("payments.cards.stolen")
 	var rules []string
 	for _, rule := range c.Limits.Rules {
 		rules = append(rules, rule.Pattern.String()+"="+rule.Limits.String())
@@ -170,11 +190,18 @@ func TestValues(t *testing.T) {
 		"rules":  slices.Equal(rules, []string{"payments=40/30m", "payments.*=5/10m", "debug=0/1h", "security=none"}),
 		"Slack":  c.Slack.Token.Reveal() == "xoxb-token" && c.Slack.Channel == "#alerts" && c.Slack.APIURL == "http://127.0.0.1:1/api",
 		"routes": route.Value == "C0123" && len(c.Slack.Routes.Entries()) == 2,
-		"sink":   c.Sink == config.SinkSlack,
-		"event":  c.Event == config.Event{MaxAge: 0, MaxBytes: 64 << 20},
-		"HTTP":   c.HTTP == config.HTTP{Addr: "", AddrSet: true},
-		"log":    c.Log == config.Log{Level: slog.LevelDebug, Format: "text"},
-		"rest":   c.Concurrency == 10 && c.ShutdownTimeout == time.Millisecond && c.MetricsMaxCategories == 10000,
+		"pace":   c.Slack.Rate == throttle.Limit{Count: 30, Window: time.Minute} && c.Slack.Burst == 100,
+		"mentions": slices.Equal(handle.Value, []string{"oncall-security"}) && slices.Equal(several.Value, []string{"here", "S0123456789", "U01"}) &&
+			len(c.Slack.Mentions.Entries()) == 2,
+		"template":  c.Slack.TemplateFile == message && c.Slack.Template == "{{.}}\n",
+		"summaries": c.SummaryInterval == time.Second && c.PairTTL == 366*24*time.Hour,
+		"delays": c.Delay.Max == 0 && longest(c, "payments.cards") == 2*time.Hour && longest(c, "payments") == 0 &&
+			longest(c, "security") == 36*time.Hour && longest(c, "security.breach") == 0 && longest(c, "infra.disk") == 7*24*time.Hour,
+		"sink":  c.Sink == config.SinkSlack,
+		"event": c.Event == config.Event{MaxAge: 0, MaxBytes: 64 << 20},
+		"HTTP":  c.HTTP == config.HTTP{Addr: "", AddrSet: true},
+		"log":   c.Log == config.Log{Level: slog.LevelDebug, Format: "text"},
+		"rest":  c.Concurrency == 10 && c.ShutdownTimeout == time.Millisecond && c.MetricsMaxCategories == 10000,
 	} {
 		if !is {
 			t.Errorf("%s: not as set: %+v", what, c)
@@ -213,9 +240,18 @@ func TestAccepted(t *testing.T) {
 		"shadow of no limit":           {"SHADOW_LIMITS": "global=none,category=0/1h"},
 		"ack wait just long enough":    {"NATS_ACK_WAIT": "2001ms", "SLACK_TIMEOUT": "1s", "REDIS_TIMEOUT": "1s"},
 		"unknown but empty":            {"NAST_URL": ""},
+		"no pace":                      {"SLACK_RATE": "none"},
+		"fractions of a second":        {"SLACK_RATE": "10000000/1ms", "SUMMARY_INTERVAL": "1.5s", "PAIR_TTL": "1ms"},
+		"no summaries":                 {"SUMMARY_INTERVAL": "0s"},
+		"every kind of mention":        {"SLACK_MENTIONS": "*=@here,a=@channel,a.b=@everyone,a.*.c=@U0123ABCD+@W0123ABCD+@S0123ABCD,d=@0n.call_team-2"},
+		"delays of everything":         {"DELAY": ">=1h,*=1ms,*.>=366d,x.global=1h,global.>=1h", "DELAY_MAX": "1000000"},
+		"mentions and a webhook":       {"SINK": "", "SLACK_WEBHOOK_URL": "https://h/x", "SLACK_MENTIONS": "a=@here+@channel,b=@S0123ABCD+@everyone"},
+		"a handle in the console":      {"SLACK_MENTIONS": "a=@oncall"},
 		"everything empty": {
 			"NATS_URL": "", "NATS_TOKEN": "", "NATS_TOKEN_FILE": "", "NATS_ACK_WAIT": "", "NATS_PROVISION": "", "NATS_TLS_CERT_FILE": "",
-			"REDIS_FAILURE": "", "REDIS_GRACE": "", "LIMITS": "", "SLACK_ROUTES": "", "CONCURRENCY": "", "HTTP_ADDR": "", "LOG_LEVEL": "",
+			"REDIS_FAILURE": "", "REDIS_GRACE": "", "LIMITS": "", "DELAY": "", "DELAY_MAX": "", "PAIR_TTL": "", "SUMMARY_INTERVAL": "",
+			"SLACK_ROUTES": "", "SLACK_MENTIONS": "", "SLACK_TEMPLATE_FILE": "", "SLACK_RATE": "", "SLACK_BURST": "",
+			"CONCURRENCY": "", "HTTP_ADDR": "", "LOG_LEVEL": "",
 		},
 		"Kubernetes service links": {
 			"SERVICE_HOST": "10.0.0.1", "SERVICE_PORT": "8080", "SERVICE_PORT_HTTP": "8080",
@@ -350,6 +386,56 @@ func TestFaults(t *testing.T) {
 		"API URL query":           {env{"SLACK_API_URL": "https://h/api?x=y"}, "SLACK_API_URL", "expected one such as https://"},
 		"Slack timeout":           {env{"SLACK_TIMEOUT": "ten"}, "SLACK_TIMEOUT", "duration above 0"},
 
+		"rate without a window":     {env{"SLACK_RATE": "1"}, "SLACK_RATE", "<count>/<window> with a count from 1, such as 1/s"},
+		"rate of nothing":           {env{"SLACK_RATE": "0/1s"}, "SLACK_RATE", "with a count from 1"},
+		"rate of an algorithm":      {env{"SLACK_RATE": "token:1/s"}, "SLACK_RATE", "not a rate"},
+		"rate of the log":           {env{"SLACK_RATE": "log:1/s"}, "SLACK_RATE", "not a rate"},
+		"rate with a burst":         {env{"SLACK_RATE": "token:9/s;burst=5"}, "SLACK_RATE", "not a rate"},
+		"two rates":                 {env{"SLACK_RATE": "1/s+30/1m"}, "SLACK_RATE", "not a rate"},
+		"rate and none":             {env{"SLACK_RATE": "1/s+none"}, "SLACK_RATE", "not a rate"},
+		"rate of a long window":     {env{"SLACK_RATE": "1/367d"}, "SLACK_RATE", "not a rate"},
+		"burst of nothing":          {env{"SLACK_BURST": "0"}, "SLACK_BURST", "from 1 to 100"},
+		"burst too large":           {env{"SLACK_BURST": "101"}, "SLACK_BURST", "from 1 to 100"},
+		"burst not a number":        {env{"SLACK_BURST": "none"}, "SLACK_BURST", "not a whole number"},
+		"mention without a path":    {env{"SLACK_MENTIONS": "@here"}, "SLACK_MENTIONS", `entry "@here" is not path=mention; expected path=mention,… such as`},
+		"mention of nobody":         {env{"SLACK_MENTIONS": "a="}, "SLACK_MENTIONS", "is not path=mention"},
+		"mention without its sign":  {env{"SLACK_MENTIONS": "a=here"}, "SLACK_MENTIONS", `"here" is not @here, @channel, @everyone`},
+		"mention empty":             {env{"SLACK_MENTIONS": "a=@here+"}, "SLACK_MENTIONS", `"" is not @here`},
+		"mention as markup":         {env{"SLACK_MENTIONS": "a=<!here>"}, "SLACK_MENTIONS", `"<!here>" is not @here`},
+		"mention of upper case":     {env{"SLACK_MENTIONS": "a=@Oncall"}, "SLACK_MENTIONS", `"@Oncall" is not @here`},
+		"mention of a channel's ID": {env{"SLACK_MENTIONS": "a=@C0123ABCD"}, "SLACK_MENTIONS", `"@C0123ABCD" is not @here`},
+		"mention too long":          {env{"SLACK_MENTIONS": "a=@" + strings.Repeat("h", 81)}, "SLACK_MENTIONS", "or the handle of a group"},
+		"mention of a name":         {env{"SLACK_MENTIONS": "a=@jane doe"}, "SLACK_MENTIONS", `"@jane doe" is not @here`},
+		"mention twice":             {env{"SLACK_MENTIONS": "a=@here+@here"}, "SLACK_MENTIONS", `"@here" is there twice`},
+		"mention pattern":           {env{"SLACK_MENTIONS": "A=@here"}, "SLACK_MENTIONS", "upper-case"},
+		"mention path twice":        {env{"SLACK_MENTIONS": "a=@here,a=@channel"}, "SLACK_MENTIONS", `"a" is given twice`},
+		"mention below":             {env{"SLACK_MENTIONS": "a.>=@here"}, "SLACK_MENTIONS", "may hold only"},
+		"mention global":            {env{"SLACK_MENTIONS": "global=@here"}, "SLACK_MENTIONS", `"global" is reserved, use *`},
+		"mention category":          {env{"SLACK_MENTIONS": "category=@here"}, "SLACK_MENTIONS", `"category" is reserved, use *`},
+
+		"pair of no time":          {env{"PAIR_TTL": "0"}, "PAIR_TTL", "not a duration from 1ms to 366d"},
+		"pair of negative time":    {env{"PAIR_TTL": "-1h"}, "PAIR_TTL", "not a duration from 1ms to 366d"},
+		"pair too long":            {env{"PAIR_TTL": "367d"}, "PAIR_TTL", "expected one such as 90m, 12h, 7d or 1d12h"},
+		"pair in words":            {env{"PAIR_TTL": "for ever"}, "PAIR_TTL", "not a duration"},
+		"pair of two times":        {env{"PAIR_TTL": "1h+2/2h"}, "PAIR_TTL", "not a duration"},
+		"pair of an algorithm":     {env{"PAIR_TTL": "1h;burst=1"}, "PAIR_TTL", "not a duration"},
+		"summaries too often":      {env{"SUMMARY_INTERVAL": "999ms"}, "SUMMARY_INTERVAL", "from 1s to 366d"},
+		"summaries negative":       {env{"SUMMARY_INTERVAL": "-1s"}, "SUMMARY_INTERVAL", "or 0 for no summaries"},
+		"summaries without a unit": {env{"SUMMARY_INTERVAL": "30"}, "SUMMARY_INTERVAL", "or 0 for no summaries"},
+		"summaries too seldom":     {env{"SUMMARY_INTERVAL": "367d"}, "SUMMARY_INTERVAL", "from 1s to 366d"},
+
+		"delay without a path":     {env{"DELAY": "2h"}, "DELAY", `entry "2h" is not path=duration; expected path=duration,… such as security=6h,payments.>=2h`},
+		"delay without a duration": {env{"DELAY": "a="}, "DELAY", "is not path=duration"},
+		"delay empty":              {env{"DELAY": "a=1h,"}, "DELAY", `entry "" is not path=duration`},
+		"delay of no time":         {env{"DELAY": "a=0"}, "DELAY", `entry "a=0": "0" is not a duration from 1ms to 366d`},
+		"delay too long":           {env{"DELAY": "a=366d1ms"}, "DELAY", "is not a duration from 1ms to 366d"},
+		"delay pattern":            {env{"DELAY": "a.>.b=1h"}, "DELAY", `entry "a.>.b=1h"`},
+		"delay upper case":         {env{"DELAY": "A.>=1h"}, "DELAY", "upper-case"},
+		"delay twice":              {env{"DELAY": "a.>=1h,a=1h,a.>=2h"}, "DELAY", `"a.>" is given twice`},
+		"delay global":             {env{"DELAY": "global=1h"}, "DELAY", `"global" is reserved, use >`},
+		"delays below nothing":     {env{"DELAY_MAX": "-1"}, "DELAY_MAX", "from 0 to 1000000"},
+		"delays too many":          {env{"DELAY_MAX": "1000001"}, "DELAY_MAX", "from 0 to 1000000"},
+
 		"greatest age":         {env{"EVENT_MAX_AGE": "1day"}, "EVENT_MAX_AGE", "expected 0, or one such as"},
 		"body size zero":       {env{"EVENT_MAX_BYTES": "0"}, "EVENT_MAX_BYTES", "from 1 to 67108864"},
 		"body size too large":  {env{"EVENT_MAX_BYTES": "67108865"}, "EVENT_MAX_BYTES", "from 1 to 67108864"},
@@ -380,6 +466,10 @@ func TestFaults(t *testing.T) {
 		"key of another": {
 			env{"NATS_TLS_CERT_FILE": otherCertificate, "NATS_TLS_KEY_FILE": key}, "NATS_TLS_CERT_FILE", "does not go with",
 		},
+		"template absent":       {env{"SLACK_TEMPLATE_FILE": absent}, "SLACK_TEMPLATE_FILE", "there is no such file"},
+		"template a folder":     {env{"SLACK_TEMPLATE_FILE": folder}, "SLACK_TEMPLATE_FILE", "is a folder"},
+		"template empty":        {env{"SLACK_TEMPLATE_FILE": empty}, "SLACK_TEMPLATE_FILE", "is empty"},
+		"template too large":    {env{"SLACK_TEMPLATE_FILE": write(t, strings.Repeat("x", 256<<10+1))}, "SLACK_TEMPLATE_FILE", "larger than"},
 		"secret too large":      {env{"NATS_TOKEN_FILE": huge}, "NATS_TOKEN_FILE", "larger than"},
 		"secret of a line feed": {env{"REDIS_PASSWORD_FILE": feed}, "REDIS_PASSWORD_FILE", "is empty"},
 		"bad URL in a file":     {env{"REDIS_URL_FILE": text}, "REDIS_URL", "expected redis://"},
@@ -404,7 +494,11 @@ func TestFaults(t *testing.T) {
 		"token and webhook": {
 			slack(env{"SLACK_WEBHOOK_URL": "https://h/x"}), "SLACK_WEBHOOK_URL", "set together with NOTIFIER_SLACK_TOKEN",
 		},
-		"token without a channel":  {slack(env{"SLACK_CHANNEL": ""}), "SLACK_CHANNEL", "not set, but NOTIFIER_SLACK_TOKEN is"},
+		"token without a channel": {slack(env{"SLACK_CHANNEL": ""}), "SLACK_CHANNEL", "not set, but NOTIFIER_SLACK_TOKEN is"},
+		"handle and webhook": {
+			env{"SLACK_WEBHOOK_URL": "https://h/x", "SLACK_MENTIONS": "a=@here,b=@U01+@oncall"}, "SLACK_MENTIONS",
+			`a webhook cannot look up the handle "@oncall" of b; expected the ID of the group, such as @S0123456789, or NOTIFIER_SLACK_TOKEN`,
+		},
 		"no sink":                  {env{"SINK": ""}, "SINK", "nowhere to send to"},
 		"slack without a way":      {env{"SINK": "slack"}, "SINK", "without a way to post"},
 		"same stream":              {env{"NATS_STREAM": "S", "DLQ_STREAM": "S"}, "DLQ_STREAM", "the same stream as NOTIFIER_NATS_STREAM"},
@@ -485,7 +579,9 @@ func TestFaultsAllAtOnce(t *testing.T) {
 		"LIMITS":          "a=1,global=1/1m,b=1/1m,b=1/1m",
 		"GUARANTEES":      "a=0,b",
 		"SHADOW_LIMITS":   "a=1,b=1/1m,b=1/1m",
+		"DELAY":           "a=,b=1h,b=1h",
 		"SLACK_ROUTES":    "a=,=#b",
+		"SLACK_MENTIONS":  "a=@,b=@here,b=@here",
 		"SLACK_TOKEN":     "t",
 		"CONCURRENCY":     "0",
 		"ZZZ":             "1",
@@ -497,7 +593,7 @@ func TestFaultsAllAtOnce(t *testing.T) {
 	}
 	want := []string{
 		"NATS_URL", "NATS_TOKEN_FILE", "NATS_ACK_WAIT", "LIMITS", "LIMITS", "LIMITS", "GUARANTEES", "GUARANTEES",
-		"SHADOW_LIMITS", "SHADOW_LIMITS", "SLACK_ROUTES", "SLACK_ROUTES", "CONCURRENCY",
+		"SHADOW_LIMITS", "SHADOW_LIMITS", "DELAY", "DELAY", "SLACK_ROUTES", "SLACK_ROUTES", "SLACK_MENTIONS", "SLACK_MENTIONS", "CONCURRENCY",
 		"SLACK_CHANNEL", "AAA", "ZZZ",
 	}
 	if !slices.Equal(got, want) {
@@ -520,6 +616,8 @@ func TestFaultLine(t *testing.T) {
 		"cut":                          {env{"LOG_LEVEL": strings.Repeat("x", 300)}, `NOTIFIER_LOG_LEVEL="` + strings.Repeat("x", 200) + `…": `},
 		"webhook in another place":     {env{"SLACK_CHANNEL": "a https://hooks.slack.com/services/x"}, "NOTIFIER_SLACK_CHANNEL=(hidden): "},
 		"token in another place":       {env{"LIMITS": `a="xoxb-canary`}, `NOTIFIER_LIMITS=(hidden): entry (hidden): limit (hidden) is not`},
+		"token among mentions":         {env{"SLACK_MENTIONS": "a=xoxb-canary"}, "NOTIFIER_SLACK_MENTIONS=(hidden): entry (hidden): (hidden) is not @here"},
+		"token among delays":           {env{"DELAY": "a=xoxb-canary"}, "NOTIFIER_DELAY=(hidden): entry (hidden): (hidden) is not a duration"},
 		"credentials in another place": {env{"SLACK_API_URL": "https://user:pass@host"}, "NOTIFIER_SLACK_API_URL=(hidden): "},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -656,6 +754,10 @@ func TestWarnings(t *testing.T) {
 			[]string{"NOTIFIER_CATEGORY_LIMIT=6/1m is above NOTIFIER_GLOBAL_LIMIT=5/1m"},
 		},
 		"another algorithm": {env{"CATEGORY_LIMIT": "token:500/30m"}, nil},
+		"a burst without a pace": {
+			env{"SLACK_RATE": "none", "SLACK_BURST": "5"}, []string{"NOTIFIER_SLACK_BURST has no effect: NOTIFIER_SLACK_RATE is none"},
+		},
+		"no pace, no burst": {env{"SLACK_RATE": "none"}, nil},
 		"a rule":            {env{"LIMITS": "a=1/1m,b.*=500/30m"}, []string{"NOTIFIER_LIMITS: b.*=500/30m is above"}},
 		"webhook with channels": {
 			env{"SLACK_WEBHOOK_URL": "https://h/x", "SLACK_CHANNEL": "#c", "SLACK_ROUTES": "a=#b"},
@@ -666,6 +768,45 @@ func TestWarnings(t *testing.T) {
 			_, warnings := load(t, base(tt.set), config.Options{})
 			if !slices.EqualFunc(warnings, tt.want, strings.HasPrefix) {
 				t.Errorf("got  %q\nwant %q", warnings, tt.want)
+			}
+		})
+	}
+}
+
+// What the check of the template says are faults among the others; it is not asked about a file that cannot be read.
+func TestCheckTemplate(t *testing.T) {
+	file := write(t, "text of the template")
+	for name, tt := range map[string]struct {
+		file string
+		err  error
+		want []string // starts of the faults, beside that of the log level
+	}{
+		"well":    {file, nil, nil},
+		"faulty":  {file, errors.New("sample \"info\":\nbreaks"), []string{`NOTIFIER_SLACK_TEMPLATE_FILE="` + file + `": sample "info": breaks`}},
+		"twice":   {file, errors.Join(errors.New("one"), errors.New("two")), []string{`NOTIFIER_SLACK_TEMPLATE_FILE="` + file + `": one`, `NOTIFIER_SLACK_TEMPLATE_FILE="` + file + `": two`}},
+		"absent":  {file + "-absent", errors.New("asked"), []string{`NOTIFIER_SLACK_TEMPLATE_FILE="` + file + `-absent": there is no such file`}},
+		"not set": {"", errors.New("asked"), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			setenv(t, base(env{"SLACK_TEMPLATE_FILE": tt.file, "LOG_LEVEL": "loud"}))
+			_, _, err := config.Load(config.Options{CheckTemplate: func(text string) error {
+				if text != "text of the template" {
+					t.Errorf("asked about %q", text)
+				}
+				return tt.err
+			}})
+			faults := new(config.Faults)
+			if !errors.As(err, &faults) {
+				t.Fatalf("error %v, want *Faults", err)
+			}
+			var got []string
+			for line := range strings.SplitSeq(faults.Error(), "\n") {
+				if !strings.HasPrefix(line, "NOTIFIER_LOG_LEVEL") {
+					got = append(got, line)
+				}
+			}
+			if !slices.EqualFunc(got, tt.want, strings.HasPrefix) {
+				t.Errorf("got  %q\nwant %q", got, tt.want)
 			}
 		})
 	}

@@ -40,6 +40,19 @@ func (s *setting) fault(format string, args ...any) Fault {
 	return newFault(s.name, shown(s.text, s.secret), fmt.Sprintf(format, args...))
 }
 
+// faults reports an error about the setting's value; one that joins several is as many faults.
+func (s *setting) faults(err error) []Fault {
+	problems := []error{err}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		problems = joined.Unwrap()
+	}
+	faults := make([]Fault, len(problems))
+	for i, problem := range problems {
+		faults[i] = s.fault("%v", problem)
+	}
+	return faults
+}
+
 // read settles which text counts: the variable, its file, or the default. A variable that is
 // set but empty counts as not set.
 func (s *setting) read() []Fault {
@@ -92,14 +105,7 @@ func (v *value[T, F]) resolve() []Fault {
 		return faults
 	}
 	v.faulty = true
-	problems := []error{err}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		problems = joined.Unwrap()
-	}
-	for _, problem := range problems {
-		faults = append(faults, v.fault("%v", problem))
-	}
-	return faults
+	return append(faults, v.faults(err)...)
 }
 
 // anySetting is a value of any type.

@@ -49,16 +49,26 @@ type variables struct {
 	ShadowLimits  value[[]throttle.Override, overrides]   `split_words:"true" desc:"limits to try out: 'path=limit,…', also 'global' and 'category'; judged and counted, without any effect"`
 	DenyCacheTTL  value[time.Duration, noNegative]        `split_words:"true" default:"1s" desc:"how long a full limit may be remembered without asking Redis; '0' turns it off"`
 	Shadow        value[bool, boolean]                    `default:"false" desc:"decide and measure, but forward everything"`
-	Sink          value[string, sink]                     `desc:"'slack', or 'console', which prints one line each; not set: 'slack' if a Slack token or webhook is set, else an error"`
-	Slack         struct {
-		Token      value[Secret, hidden[slackToken]]  `secret:"true" desc:"bot token, for 'chat.postMessage'"`
-		Channel    value[string, channel]             `desc:"default channel; needed with a token"`
-		Routes     value[event.Table[string], routes] `desc:"channels of single categories: 'path=channel,…'; a route holds for all below its path"`
-		WebhookURL value[Secret, hidden[webURL]]      `split_words:"true" secret:"true" desc:"incoming webhook, instead of a token"`
-		API        struct {
+
+	PairTTL         value[time.Duration, window]               `split_words:"true" default:"7d" desc:"how long a firing event can be resolved"`
+	SummaryInterval value[time.Duration, summaryInterval]      `split_words:"true" default:"30m" desc:"how often a channel is told, at most, what was dropped; '0': never"`
+	Delay           value[event.Scopes[time.Duration], delays] `desc:"denied events that wait for a slot instead of being dropped, and how long at most: 'path=duration,…', where 'path.>' stands for all below a path, '>' for everything"`
+	DelayMax        value[int, delayed]                        `split_words:"true" default:"10000" desc:"events that may wait so at once, up to 1000000; more are dropped"`
+
+	Sink  value[string, sink] `desc:"'slack', or 'console', which prints one line each; not set: 'slack' if a Slack token or webhook is set, else an error"`
+	Slack struct {
+		Token        value[Secret, hidden[slackToken]]      `secret:"true" desc:"bot token, for 'chat.postMessage'"`
+		Channel      value[string, channel]                 `desc:"default channel; needed with a token"`
+		Routes       value[event.Table[string], routes]     `desc:"channels of single categories: 'path=channel,…'; a route holds for all below its path"`
+		Mentions     value[event.Table[[]string], mentions] `desc:"who is told: 'path=@here+@oncall,…', with '@here', '@channel', '@everyone', IDs of users and groups, handles of groups; the nearest path counts, and holds for all below it"`
+		TemplateFile value[template, templateFile]          `split_words:"true" desc:"a Go template for messages; not set: the default one"`
+		WebhookURL   value[Secret, hidden[webURL]]          `split_words:"true" secret:"true" desc:"incoming webhook, instead of a token"`
+		API          struct {
 			URL value[string, apiURL] `desc:"for a proxy or a test server; not set: Slack itself"`
 		}
 		Timeout value[time.Duration, positive] `default:"10s" desc:"of one request"`
+		Rate    value[throttle.Limit, rate]    `default:"1/s" desc:"messages to one channel, by all instances together: '<count>/<window>', or 'none'"`
+		Burst   value[int, burst]              `default:"5" desc:"messages that a quiet channel takes at once, up to 100"`
 	}
 	Event struct {
 		MaxAge   value[time.Duration, noNegative] `split_words:"true" default:"1h" desc:"an event stored longer ago than this is 'expired', not sent; '0': no limit"`
@@ -139,7 +149,17 @@ func (v *variables) config() Config {
 			WebhookURL: v.Slack.WebhookURL.got,
 			APIURL:     v.Slack.API.URL.got,
 			Timeout:    v.Slack.Timeout.got,
+
+			Rate:     v.Slack.Rate.got,
+			Burst:    v.Slack.Burst.got,
+			Mentions: v.Slack.Mentions.got,
+
+			TemplateFile: v.Slack.TemplateFile.got.file,
+			Template:     v.Slack.TemplateFile.got.text,
 		},
+		SummaryInterval: v.SummaryInterval.got,
+		PairTTL:         v.PairTTL.got,
+		Delay:           Delay{Longest: v.Delay.got, Max: v.DelayMax.got},
 		Event: Event{
 			MaxAge:   v.Event.MaxAge.got,
 			MaxBytes: v.Event.MaxBytes.got,

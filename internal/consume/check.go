@@ -28,6 +28,9 @@ func Check(ctx context.Context, connection *Connection, names Names, provision b
 	}
 	c := &check{connection: connection, js: js, names: names, provision: provision, ackWait: ackWait}
 	findings := []Finding{c.consumer(ctx), c.deadLetters(ctx)}
+	if names.LongestDelay > 0 {
+		findings = append(findings, c.schedules(ctx))
+	}
 	return append(findings, c.permissions(ctx)...)
 }
 
@@ -62,6 +65,9 @@ func (c *check) consumer(ctx context.Context) Finding {
 	if err := c.names.fit(config); err != nil {
 		return Finding{Subject: subject, Err: err}
 	}
+	if err := c.looksAtEvents(ctx); err != nil {
+		return Finding{Subject: subject, Err: fmt.Errorf("looking at stored events: %w", c.explain(err))}
+	}
 	if remarks := c.names.remarks(config, c.ackWait); len(remarks) > 0 {
 		return Finding{Subject: subject, Err: errors.New(strings.Join(remarks, "; ")), Warning: true}
 	}
@@ -83,16 +89,66 @@ func (c *check) explain(err error) error {
 // stream takes the subject.
 const errUnexpected = jetstream.ErrorCode(10060)
 
-// deadLetters publishes a dead letter that no stream accepts, to see that one would be stored.
-func (c *check) deadLetters(ctx context.Context) Finding {
-	reason := c.names.DeadLetterSubject + ".check"
-	subject := fmt.Sprintf("nats dead letters on %q", c.names.DeadLetterSubject+".>")
+// wouldStore publishes a message that no stream accepts, to see that one would be stored. The error is nil if so.
+func (c *check) wouldStore(ctx context.Context, subject string) error {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	_, err := c.js.PublishMsg(ctx, nats.NewMsg(reason), jetstream.WithExpectStream("notifier-check-no-such-stream"), jetstream.WithRetryAttempts(0))
+	_, err := c.js.PublishMsg(ctx, nats.NewMsg(subject), jetstream.WithExpectStream("notifier-check-no-such-stream"), jetstream.WithRetryAttempts(0))
 	var refusal *jetstream.APIError
+	if errors.As(err, &refusal) && refusal.ErrorCode == errUnexpected {
+		return nil
+	}
+	return err
+}
+
+// schedules finds out whether events could wait for their slots. Where the stream is absent, it is created so that they can.
+func (c *check) schedules(ctx context.Context) Finding {
+	delayed := c.names.delayedSubject()
+	finding := Finding{Subject: fmt.Sprintf("nats events that wait on %q", delayed+".>")}
+	asking, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	stream, err := c.js.Stream(asking, c.names.Stream)
+	if errors.Is(err, jetstream.ErrStreamNotFound) && c.provision {
+		finding.Note = "no stream yet; the worker creates it"
+		return finding
+	}
+	if err != nil {
+		finding.Err = c.explain(err)
+		return finding
+	}
+	consumer := c.names.consumerConfig(c.ackWait, stream.CachedInfo().Config.Subjects)
+	if found, err := c.js.Consumer(asking, c.names.Stream, c.names.Consumer); err == nil {
+		consumer = found.CachedInfo().Config
+	}
+	err = c.names.canSchedule(c.connection.Conn.ConnectedServerVersion(), stream.CachedInfo(), consumer)
+	if err == nil {
+		if err = c.wouldStore(ctx, delayed+".check"); err != nil {
+			err = c.explain(err)
+		}
+	}
+	finding.Note, finding.Err = "would be stored", err
+	return finding
+}
+
+// looksAtEvents tries what the worker does before it drops a resolved event whose firing one it does not know: it looks for
+// events that are not settled.
+func (c *check) looksAtEvents(ctx context.Context) error {
+	stream, err := c.js.Stream(ctx, c.names.Stream)
+	if err == nil {
+		_, err = stream.GetMsg(ctx, 1, jetstream.WithGetMsgSubject(c.names.Subject))
+	}
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil
+	}
+	return err
+}
+
+// deadLetters finds out whether a dead letter would be stored.
+func (c *check) deadLetters(ctx context.Context) Finding {
+	subject := fmt.Sprintf("nats dead letters on %q", c.names.DeadLetterSubject+".>")
+	err := c.wouldStore(ctx, c.names.DeadLetterSubject+".check")
 	switch {
-	case errors.As(err, &refusal) && refusal.ErrorCode == errUnexpected:
+	case err == nil:
 		return Finding{Subject: subject, Note: "would be stored"}
 	case errors.Is(err, jetstream.ErrNoStreamResponse), errors.Is(err, nats.ErrNoResponders):
 		if c.provision {

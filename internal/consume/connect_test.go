@@ -83,7 +83,7 @@ func (f *fixture) check(c *Connection, names Names, provision bool, ackWait time
 // sampleServer is a server with the sample of configs, where everything is provisioned by its operator.
 func sampleServer(t *testing.T) *fixture {
 	t.Helper()
-	for _, user := range []string{"OPERATOR", "LIMITS", "NOTIFIER", "PRODUCER"} {
+	for _, user := range []string{"OPERATOR", "LIMITS", "NOTIFIER", "REPLAYER", "PRODUCER"} {
 		t.Setenv("NATS_"+user+"_PASSWORD", "secret")
 	}
 	sample, err := server.ProcessConfigFile("../../configs/nats/notifier.conf")
@@ -97,7 +97,7 @@ func sampleServer(t *testing.T) *fixture {
 // A worker does all of its work with the rights of the sample, and none is denied.
 func TestSampleRightsAreEnough(t *testing.T) {
 	f := sampleServer(t)
-	names := Names{Stream: "NOTIFICATIONS", Subject: "notify", Consumer: "notifier", DeadLetterStream: "NOTIFICATIONS_DLQ", DeadLetterSubject: "notify-dlq"}
+	names := Names{Stream: "NOTIFICATIONS", Subject: "notify", Consumer: "notifier", DeadLetterStream: "NOTIFICATIONS_DLQ", DeadLetterSubject: "notify-dlq", LongestDelay: time.Hour}
 	if _, err := names.provision(t.Context(), f.js, 3*time.Second, true, f.log.logger()); err != nil {
 		t.Fatal(err)
 	}
@@ -109,26 +109,40 @@ func TestSampleRightsAreEnough(t *testing.T) {
 		}
 	}
 
-	// An event that is sent after its lease was renewed, one that is given back, and one that becomes a dead letter.
+	// An event that is sent after its lease was renewed, one that is given back, one that becomes a dead letter, one that
+	// waits for a slot, one that resolves nothing, and several in one message.
 	release := newGate(t)
 	f.throttle.judge = func(_ context.Context, candidate Candidate) (Decision, error) {
 		if candidate.Event.ID == "wait" && len(f.throttle.asked()) < 3 {
 			return Decision{Verdict: Wait, Wait: time.Millisecond}, nil
 		}
+		switch {
+		case candidate.Event.ID == "resolved":
+			return Decision{Verdict: Unpaired}, nil
+		case candidate.Event.ID == "delay" && !candidate.Waited:
+			return Decision{Verdict: Deny, Level: "the rule", Wait: time.Second}, nil
+		}
 		return f.throttle.admit(candidate), nil
 	}
+	f.throttle.delay = comeBackIn(time.Second)
 	f.sink.send = func(ctx context.Context, _ event.Event, _ int) *Failure {
 		_ = release.pass(ctx)
 		return nil
 	}
-	w := f.start(func(o *Options) { o.Connection, o.Names, o.Provision, o.AckWait = c, names, false, 3*time.Second })
+	w := f.start(func(o *Options) {
+		mayDelay(o)
+		o.Connection, o.Names, o.Provision, o.AckWait = c, names, false, 3*time.Second
+	})
 	f.event("payments", "slow")
 	f.event("payments", "wait")
+	f.event("payments", "delay")
+	f.group()
+	f.status(event.StatusResolved)
 	f.publish("notify.payments", "{broken")
 	f.eventually("a lease is renewed", func() bool { return f.journal.count("extend slow") > 0 })
 	release.open()
-	f.eventually("all end", func() bool { return f.metrics.ended() == 3 })
-	f.requireOutcomes(map[string]int{"sent payments": 2, "dead payments": 1})
+	f.eventually("all end", func() bool { return f.metrics.ended() == 7 })
+	f.requireOutcomes(map[string]int{"sent payments": 5, "dead payments": 1, "dropped payments": 1})
 	w.stop()
 	if denied := c.Denied(); len(denied) > 0 || len(f.log.lines("permission")) > 0 {
 		t.Errorf("denied: %q, logged: %q", denied, f.log.lines("permission"))

@@ -53,7 +53,9 @@ func (w *Worker) bury(ctx context.Context, m *message, fault *event.Fault, store
 func (w *Worker) storeDeadLetter(ctx context.Context, m *message, fault *event.Fault) error {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
+	e, _ := m.decode(w.o.Decoder) // it has its ID whatever is wrong with it
 	own := nats.Header{}
+	own.Set(event.HeaderID, e.ID)
 	own.Set(headerReason, string(fault.Reason))
 	own.Set(headerError, oneLine(fault.Detail))
 	own.Set(headerSubject, oneLine(m.Subject()))
@@ -61,7 +63,7 @@ func (w *Worker) storeDeadLetter(ctx context.Context, m *message, fault *event.F
 	own.Set(headerDeliveries, strconv.FormatUint(m.delivered, 10))
 
 	err := nats.ErrMaxPayload
-	for _, header := range []nats.Header{deadLetterHeader(m.Headers(), own), own, nil} {
+	for _, header := range []nats.Header{ownHeader(m.Headers(), own), own, nil} {
 		letter := &nats.Msg{Subject: w.names.DeadLetterSubject + "." + string(fault.Reason), Header: header, Data: m.Data()}
 		var options []jetstream.PublishOpt
 		if header != nil {
@@ -87,8 +89,8 @@ func tooMuch(err error) bool {
 	return errors.Is(err, nats.ErrMaxPayload) || refused && refusal.ErrorCode == errMessageSize
 }
 
-// deadLetterHeader is the producer's headers, those kept out that command the server, and ours over them.
-func deadLetterHeader(producer, own nats.Header) nats.Header {
+// ownHeader is the producer's headers, those kept out that command the server, and ours over them.
+func ownHeader(producer, own nats.Header) nats.Header {
 	header := make(nats.Header, len(producer)+len(own))
 	for name, values := range producer {
 		canonical := textproto.CanonicalMIMEHeaderKey(name)

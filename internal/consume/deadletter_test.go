@@ -13,7 +13,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/event"
 )
 
-func TestDeadLetterHeader(t *testing.T) {
+func TestOwnHeader(t *testing.T) {
 	t.Parallel()
 	own := nats.Header{headerReason: {"bad_json"}, headerError: {"not JSON"}}
 	for name, test := range map[string]struct{ producer, want nats.Header }{
@@ -32,7 +32,7 @@ func TestDeadLetterHeader(t *testing.T) {
 			t.Parallel()
 			want := maps.Clone(own)
 			maps.Copy(want, test.want)
-			if got := deadLetterHeader(test.producer, own); !maps.EqualFunc(got, want, slices.Equal) {
+			if got := ownHeader(test.producer, own); !maps.EqualFunc(got, want, slices.Equal) {
 				t.Errorf("%v, want %v", got, want)
 			}
 		})
@@ -76,12 +76,12 @@ func TestDeadLetter(t *testing.T) {
 		bare          bool // without any header
 	}{
 		"small": {body: "{broken", headers: []string{"X-Trace", "7", "Nats-Msg-Id", "id", "Nats-Expected-Stream", testNames.Stream, headerReason, "forged"},
-			reason: event.ReasonBadJSON, has: map[string]string{"X-Trace": "7", headerMessageID: "id"}, hasNot: []string{"Nats-Expected-Stream"}},
+			reason: event.ReasonBadJSON, has: map[string]string{"X-Trace": "7", headerMessageID: "id", event.HeaderID: "id"}, hasNot: []string{"Nats-Expected-Stream"}},
 		"empty":                                  {body: "", reason: event.ReasonEmpty},
 		"no UTF-8":                               {body: "\xff\x00\r\n", reason: event.ReasonBadUTF8},
 		"bad category":                           {subject: "notify.ä😀.B", body: "text", reason: event.ReasonBadCategory},
 		"a thousand headers":                     {body: "{broken", headers: many, reason: event.ReasonBadJSON, has: map[string]string{"X-0": "0", "X-999": "999"}},
-		"no room for the producer's headers":     {body: body(maxPayload - headerSize), headers: headers, reason: event.ReasonBadJSON, hasNot: []string{"X-Large"}},
+		"no room for the producer's headers":     {body: body(maxPayload - headerSize), headers: headers, reason: event.ReasonBadJSON, has: map[string]string{event.HeaderID: "EVENTS:1"}, hasNot: []string{"X-Large"}},
 		"no room for any header":                 {body: body(maxPayload), reason: event.ReasonBadJSON, bare: true},
 		"too large, with no room for any header": {body: body(maxPayload), reason: event.ReasonTooLarge, bare: true},
 	} {

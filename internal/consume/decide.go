@@ -67,17 +67,25 @@ func (w *Worker) decideBatch(ctx, work context.Context, batch []*message) (undec
 			settled = append(settled, settlement{message: m, outcome: Expired})
 			continue
 		}
+		if parts := m.parts(w.o.Decoder); parts != nil {
+			w.hand <- struct{}{}
+			w.work(func() { defer w.vacate(1); w.split(work, m, parts) })
+			continue
+		}
 		e, level, fault := w.read(m, again)
 		switch {
 		case fault != nil && expired:
 			settled = append(settled, settlement{message: m, outcome: Expired})
 		case fault != nil:
 			w.hand <- struct{}{}
-			w.work(func() { w.bury(work, m, fault, func() {}) })
+			w.work(func() { defer w.vacate(1); w.bury(work, m, fault, func() {}) })
 		case level != "":
-			settled = append(settled, settlement{message: m, outcome: Dropped, level: level})
+			settled = append(settled, w.dropped(m, level))
 		default:
-			candidates = append(candidates, candidate{message: m, event: e, lookUp: expired})
+			c := candidate{message: m, event: e, lookUp: expired}
+			if !again || !w.recall(work, c) {
+				candidates = append(candidates, c)
+			}
 		}
 	}
 	w.settler.settle(settled...)
@@ -96,12 +104,13 @@ func (w *Worker) decideBatch(ctx, work context.Context, batch []*message) (undec
 
 // read finds out what a message is about: an event, or the level that is known to be full (found without decoding
 // where the subject names the category), or what is wrong with it. A message that was delivered before is never dropped
-// unasked: its event may have been admitted.
+// unasked: its event may have been admitted. Nor is an event that resolves another one, which no limit concerns.
 func (w *Worker) read(m *message, again bool) (e event.Event, full string, fault *event.Fault) {
 	category, bare, err := w.o.Decoder.CategoryOf(m.Subject())
+	decodeFirst := again || bare || event.MayResolve(m.Data()) || w.mayWait(category)
 	if err == nil && !bare {
 		m.category = category
-		if !again {
+		if !decodeFirst {
 			if level, known := w.throttle.Full(category); known {
 				return event.Event{}, level, nil
 			}
@@ -113,7 +122,7 @@ func (w *Worker) read(m *message, again bool) (e event.Event, full string, fault
 		errors.As(err, &fault)
 		return e, "", fault
 	}
-	if bare && !again {
+	if decodeFirst && !again && !e.Resolves() && !w.mayWait(e.Category) {
 		if level, known := w.throttle.Full(e.Category); known {
 			return e, level, nil
 		}
@@ -121,14 +130,26 @@ func (w *Worker) read(m *message, again bool) (e event.Event, full string, fault
 	return e, "", nil
 }
 
+// dropped is the settlement of a message that a limit denied.
+func (w *Worker) dropped(m *message, level string) settlement {
+	if w.o.Delay != nil && level != LevelUnpaired && w.refusals.crowded(m.category) {
+		w.metrics.DelayRefused()
+	}
+	s := settlement{message: m, outcome: Dropped, level: level}
+	if w.o.Drops != nil {
+		s.title = event.QuickTitle(m.Data())
+	}
+	return s
+}
+
 // clockSkew is how far the clocks of this host and of the NATS server may differ without harm.
 const clockSkew = 5 * time.Second
 
-// deliveredBefore tells whether the message may have been in someone's hands: the consumer says so; or it is older than
-// the consumer, which may have been made anew; or it was stored before the connection was last lost, since a server that
-// was killed forgets what it had delivered.
+// deliveredBefore tells whether the event may have been in someone's hands: the consumer says so; or it has waited for a
+// slot; or the message is older than the consumer, which may have been made anew; or it was stored before the connection
+// was last lost, since a server that was killed forgets what it had delivered.
 func (w *Worker) deliveredBefore(m *message) bool {
-	return m.delivered > 1 || m.stored.Before(w.place.Load().created) ||
+	return m.delivered > 1 || m.waited || m.stored.Before(w.place.Load().created) ||
 		m.stored.Before(w.o.Connection.lastReconnect().Add(clockSkew))
 }
 
@@ -165,7 +186,7 @@ func (w *Worker) vacate(places int) {
 	}
 }
 
-// work runs a task for which a place in hand is reserved.
+// work runs a task.
 func (w *Worker) work(task func()) {
 	w.working.Add(1)
 	select {
@@ -180,8 +201,13 @@ func (w *Worker) work(task func()) {
 func (w *Worker) hands(task func()) {
 	for open := true; open; task, open = <-w.tasks {
 		task()
-		w.vacate(1)
 		w.working.Done()
+	}
+}
+
+func (c candidate) ask() Candidate {
+	return Candidate{
+		Event: c.event, Stream: c.stream, Sequence: c.sequence, Stored: c.stored, LookUp: c.lookUp, Waited: c.waited,
 	}
 }
 
@@ -190,7 +216,7 @@ func (w *Worker) hands(task func()) {
 func (w *Worker) decide(ctx, work context.Context, candidates []candidate) (decided bool) {
 	asked := make([]Candidate, len(candidates))
 	for i, c := range candidates {
-		asked[i] = Candidate{Event: c.event, Stream: c.stream, Sequence: c.sequence, Stored: c.stored, LookUp: c.lookUp}
+		asked[i] = c.ask()
 	}
 	decisions, err := w.throttle.Decide(ctx, asked)
 	if err != nil {
@@ -207,13 +233,17 @@ func (w *Worker) decide(ctx, work context.Context, candidates []candidate) (deci
 	for i, decision := range decisions {
 		c := candidates[i]
 		if decision.Grant != nil {
-			w.work(func() { w.deliver(ctx, work, c, decision) })
+			w.start(ctx, work, w.newDelivery(c, decision))
+			continue
+		}
+		if later := w.later(c, decision); later != nil {
+			w.work(func() { defer w.vacate(1); later(work) })
 			continue
 		}
 		w.vacate(1)
 		switch decision.Verdict {
 		case Deny:
-			settled = append(settled, settlement{message: c.message, outcome: Dropped, level: decision.Level})
+			settled = append(settled, w.dropped(c.message, decision.Level))
 		case Repeat:
 			settled = append(settled, settlement{message: c.message, outcome: Duplicate})
 		case Done:
@@ -221,12 +251,43 @@ func (w *Worker) decide(ctx, work context.Context, candidates []candidate) (deci
 		case Unknown:
 			settled = append(settled, settlement{message: c.message, outcome: Expired})
 		case Wait:
-			w.giveBack(c.message, decision.Wait+jitter(50*time.Millisecond))
+			w.giveBack(c.message, c.patience(decision.Wait)+jitter(50*time.Millisecond))
 		case Undecidable:
 			w.giveBack(c.message, jitter(10*unjudged))
-		case Admit: // always with a grant
+		case Admit, Unpaired: // see above
 		}
 	}
 	w.settler.settle(settled...)
 	return true
+}
+
+// later is what is to be done about an event that is neither delivered nor settled now, but takes a while; nil: nothing.
+func (w *Worker) later(c candidate, decision Decision) func(context.Context) {
+	switch {
+	case decision.Verdict == Unpaired:
+		return func(ctx context.Context) { w.unpaired(ctx, c.message) }
+	case decision.Verdict == Deny && decision.Wait > 0 && w.o.Delay != nil && (c.waited || w.mayWait(c.event.Category)):
+		return w.delayInOrder(c, decision)
+	case decision.Verdict == Wait && decision.Wait > horizon && w.o.Delay != nil:
+		return func(ctx context.Context) { w.postponeLong(ctx, c, decision.Wait) }
+	}
+	return nil
+}
+
+// start begins a delivery for which a place in hand is reserved. One that may have to wait for its destination gives up the
+// place, so that the others go on; if too many wait for the destination, it is given back.
+func (w *Worker) start(ctx, work context.Context, d *delivery) {
+	if !w.channels.paced {
+		w.work(func() { defer w.vacate(1); w.deliver(ctx, work, d) })
+		return
+	}
+	if w.channels.enter(d) {
+		w.vacate(1)
+		w.work(func() { w.deliver(ctx, work, d) })
+		return
+	}
+	w.work(func() {
+		defer w.vacate(1)
+		w.postpone(work, d, min(horizon, mostWaiting*w.o.Pace)+w.keeper.spread(d.destination))
+	})
 }

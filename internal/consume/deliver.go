@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/failpoint"
 )
 
 // Waiting times between attempts: 0.5 s doubling to 30 s, and never under 5 s while the setup is at fault.
@@ -27,30 +28,41 @@ type delivery struct {
 	candidate
 	grant       Grant
 	level       string // of a denial that is only measured
+	opened      string // receipt of the event that it resolves
 	destination string
-	taken       time.Time // when it came into hand
+	started     time.Time // when it was first tried
 	attempts    int
 	uncertain   bool // some attempt may have delivered it
+
+	before     <-chan struct{} // closed when the delivery before it for its destination has been tried; nil: none is waited for
+	leaveQueue func()          // lets the next one go; may be called again
 
 	mu   sync.Mutex
 	lost bool // someone else may be delivering it by now
 }
 
-// deliver posts an event, again and again while the lease allows, and settles it or gives it back. Waiting between
-// attempts ends when the context does; a post under way ends with the work context.
-func (w *Worker) deliver(ctx, work context.Context, c candidate, decision Decision) {
-	d := &delivery{candidate: c, grant: decision.Grant, level: decision.Level,
-		destination: w.sink.Destination(c.event), taken: time.Now()}
+func (w *Worker) newDelivery(c candidate, decision Decision) *delivery {
+	d := &delivery{candidate: c, grant: decision.Grant, level: decision.Level, opened: decision.Opened, leaveQueue: func() {}}
+	d.destination = w.sink.Destination(d.notification())
+	return d
+}
+
+func (d *delivery) notification() Notification { return Notification{Event: d.event, Opened: d.opened} }
+
+// deliver posts an event when its destination takes it, again and again while the lease allows, and settles it or gives it
+// back. Waiting ends when the context does; a post under way ends with the work context.
+func (w *Worker) deliver(ctx, work context.Context, d *delivery) {
 	w.metrics.InFlight(1)
 	w.keeper.add(d)
 	defer func() {
+		d.leaveQueue()
 		w.keeper.remove(d)
 		w.trouble.leave(d)
 		w.metrics.InFlight(-1)
 	}()
 	for {
-		if rest := w.throttle.Paused(d.destination); rest > 0 {
-			w.postpone(work, d, rest+w.keeper.spread(d.destination))
+		if wait, ok := w.awaitMoment(ctx, d); !ok {
+			w.postpone(work, d, wait)
 			return
 		}
 		if w.tooOld(d.message) {
@@ -64,19 +76,23 @@ func (w *Worker) deliver(ctx, work context.Context, c candidate, decision Decisi
 			w.postpone(work, d, 0)
 			return
 		}
-		failure, attempted := w.attempt(work, d)
+		receipt, failure, attempted := w.attempt(work, d)
 		if !attempted {
 			w.postpone(work, d, 0)
 			return
 		}
 		if failure == nil {
-			w.delivered(work, d)
+			w.delivered(work, d, receipt)
 			return
 		}
 		delay, again := w.failed(work, d, failure)
 		if !again {
 			return
 		}
+		if failure.Class == RateLimited {
+			continue // it keeps its place: the others wait for the same
+		}
+		d.leaveQueue()
 		select {
 		case <-time.After(delay):
 		case <-ctx.Done():
@@ -88,28 +104,37 @@ func (w *Worker) deliver(ctx, work context.Context, c candidate, decision Decisi
 
 // attempt posts once, on a lease that lasts longer than a post can take or was renewed just now. It does not if the lease
 // is lost or cannot be renewed, or if the work context ends first.
-func (w *Worker) attempt(work context.Context, d *delivery) (failure *Failure, attempted bool) {
+func (w *Worker) attempt(work context.Context, d *delivery) (receipt string, failure *Failure, attempted bool) {
 	select {
 	case w.sending <- struct{}{}:
 	case <-work.Done():
-		return nil, false
+		return "", nil, false
 	}
 	defer func() { <-w.sending }()
 	if d.left() < w.o.SendTimeout && !w.keeper.extend(work, d) {
-		return nil, false
+		return "", nil, false
 	}
 	if d.isLost() {
-		return nil, false
+		return "", nil, false
 	}
-	d.attempts++
-	return w.sink.Send(work, d.event), true
+	if d.attempts++; d.attempts == 1 {
+		d.started = time.Now()
+	}
+	failpoint.Reach(failpoint.BeforePost)
+	receipt, failure = w.sink.Send(work, d.notification())
+	return receipt, failure, true
 }
 
-func (w *Worker) delivered(work context.Context, d *delivery) {
+func (w *Worker) delivered(work context.Context, d *delivery, receipt string) {
 	w.metrics.EventAge(time.Since(d.stored))
 	w.trouble.sinkTried(nil)
 	w.trouble.mended(d.destination)
-	d.grant.Finish(context.WithoutCancel(work))
+	failpoint.Reach(failpoint.AfterPost)
+	d.grant.Finish(context.WithoutCancel(work), receipt)
+	failpoint.Reach(failpoint.AfterRecord)
+	if d.event.Resolves() {
+		w.metrics.Resolved("paired")
+	}
 	w.settler.settle(settlement{message: d.message, outcome: Sent, level: d.level})
 }
 
@@ -124,8 +149,7 @@ func (w *Worker) failed(work context.Context, d *delivery, failure *Failure) (de
 		return 0, false
 	case RateLimited:
 		w.throttle.Pause(work, d.destination, failure.RetryAfter)
-		w.postpone(work, d, failure.RetryAfter+w.keeper.spread(d.destination))
-		return 0, false
+		return 0, true
 	case Misconfigured:
 		w.trouble.misconfigure(d, failure.Err)
 		return jitter(backoff(misconfiguredBackoff, d.attempts)), true
@@ -139,7 +163,7 @@ func (w *Worker) failed(work context.Context, d *delivery, failure *Failure) (de
 	}
 	w.trouble.sinkTried(failure.Err)
 	delay = jitter(backoff(firstBackoff, d.attempts+attemptsInHand*int(min(d.delivered-1, 100))))
-	if time.Since(d.taken)+delay+w.o.SendTimeout > w.ackWait { // another one would not end inside the first lease
+	if time.Since(d.started)+delay+w.o.SendTimeout > w.ackWait { // another one would not end inside the first lease
 		w.postpone(work, d, delay)
 		return 0, false
 	}

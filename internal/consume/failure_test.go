@@ -79,7 +79,7 @@ func TestBackoffGoesOn(t *testing.T) {
 	f := newFixture(t)
 	w := f.prepared(nil)
 	f.event("payments", "e")
-	d := &delivery{candidate: candidate{message: f.taken(w, patience)}, grant: &fakeGrant{journal: f.journal}, taken: time.Now(), attempts: 1}
+	d := &delivery{candidate: candidate{message: f.taken(w, patience)}, grant: &fakeGrant{journal: f.journal}, started: time.Now(), attempts: 1}
 	for deliveries, want := range map[uint64]time.Duration{1: firstBackoff, 2: 4 * time.Second, 3: longestBackoff, 1000: longestBackoff} {
 		d.delivered = deliveries
 		delay, _ := w.failed(t.Context(), d, &Failure{Class: Transient, Err: errScripted})
@@ -275,6 +275,16 @@ func TestMisconfigured(t *testing.T) {
 // While the setup is at fault one delivery tries and the others wait for it; when it is mended they go out at once.
 func TestOneDeliveryProbes(t *testing.T) {
 	t.Parallel()
+	for name, pace := range map[string]time.Duration{"unpaced": 0, "paced": time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			oneDeliveryProbes(t, pace)
+		})
+	}
+}
+
+func oneDeliveryProbes(t *testing.T, pace time.Duration) {
+	t.Helper()
 	const events = 20
 	f := newFixture(t)
 	mended := newGate(t)
@@ -293,7 +303,7 @@ func TestOneDeliveryProbes(t *testing.T) {
 		f.event("payments", fmt.Sprint(i))
 	}
 	var concurrency int
-	w := f.start(func(o *Options) { concurrency = o.Concurrency })
+	w := f.start(func(o *Options) { concurrency, o.Pace = o.Concurrency, pace })
 	f.eventually("it is not ready", func() bool { return w.Ready() != nil })
 	mended.open()
 	f.awaitSettled(events)

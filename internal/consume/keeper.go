@@ -31,6 +31,12 @@ func (k *keeper) remove(d *delivery) {
 	delete(k.deliveries, d)
 }
 
+func (k *keeper) count() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.deliveries)
+}
+
 // run renews each lease when a third of it is over, until the context ends.
 func (k *keeper) run(ctx context.Context) {
 	beat := time.NewTicker(max(k.worker.ackWait/12, time.Millisecond))

@@ -94,7 +94,7 @@ func (f *fixture) prepared(change func(*Options)) *Worker {
 	if _, _, err := w.Prepare(f.Context()); err != nil {
 		f.Fatal(err)
 	}
-	w.settler = newSettler(w.conn, f.metrics, w.ackWait, nil)
+	w.settler = newSettler(w.conn, f.metrics, nil, w.ackWait, nil)
 	f.Cleanup(func() { w.settler.close(context.Background()) })
 	return w
 }
@@ -104,7 +104,7 @@ func TestDeadlineMovesOnConfirmation(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	proxy := servertest.StartProxy(t, f.server.URL[len("nats://"):])
-	const ackWait = 3 * time.Second
+	const ackWait = 10 * time.Second // a sixth of it has to do for an answer
 	w := f.prepared(func(o *Options) {
 		o.Connection, o.AckWait = f.connect("nats://"+proxy.Addr), ackWait
 	})
@@ -198,12 +198,12 @@ func TestNoPostWithoutALease(t *testing.T) {
 	f.event("payments", "e")
 	d := &delivery{candidate: candidate{message: f.taken(w, ackWait), event: event.Event{ID: "e"}}, grant: &fakeGrant{id: "e", journal: f.journal}}
 	proxy.DropReplies(true)
-	if _, attempted := w.attempt(t.Context(), d); attempted {
+	if _, _, attempted := w.attempt(t.Context(), d); attempted {
 		t.Error("it was posted")
 	}
 	f.requireHistory("e")
 	proxy.DropReplies(false)
-	if failure, attempted := w.attempt(t.Context(), d); !attempted || failure != nil {
+	if _, failure, attempted := w.attempt(t.Context(), d); !attempted || failure != nil {
 		t.Errorf("with the lease renewed it was not posted: %v", failure)
 	}
 	f.requireHistory("e", "extend", "send")

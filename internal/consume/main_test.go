@@ -85,6 +85,9 @@ type fakeThrottle struct {
 	judge   func(ctx context.Context, c Candidate) (Decision, error) // nil: admit
 	full    func(category string) (string, bool)                     // nil: nothing is full
 	await   func(ctx context.Context) error                          // nil: at once
+	reserve func(destination string, horizon time.Duration) Moment   // nil: now, or when the destination has rested
+	delay   func(c Candidate, longest time.Duration) (DelayVerdict, time.Duration, error)
+	planned func(c Candidate) (time.Duration, bool, error) // nil: nothing is
 
 	mu         sync.Mutex
 	candidates []Candidate
@@ -131,10 +134,29 @@ func (f *fakeThrottle) Pause(_ context.Context, destination string, d time.Durat
 	f.pauses[destination] = d
 }
 
-func (f *fakeThrottle) Paused(destination string) time.Duration {
+func (f *fakeThrottle) Rest(_ context.Context, destination string) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return max(0, time.Until(f.resting[destination]))
+}
+
+func (f *fakeThrottle) Reserve(ctx context.Context, destination string, horizon time.Duration) Moment {
+	if f.reserve != nil {
+		return f.reserve(destination, horizon)
+	}
+	wait := f.Rest(ctx, destination)
+	return Moment{Wait: wait, Reserved: wait <= horizon}
+}
+
+func (f *fakeThrottle) Delay(_ context.Context, c Candidate, _ Decision, longest time.Duration) (DelayVerdict, time.Duration, error) {
+	return f.delay(c, longest)
+}
+
+func (f *fakeThrottle) Planned(_ context.Context, c Candidate) (time.Duration, bool, error) {
+	if f.planned == nil {
+		return 0, false, nil
+	}
+	return f.planned(c)
 }
 
 func (f *fakeThrottle) asked() []Candidate {
@@ -167,7 +189,13 @@ func (g *fakeGrant) note(ctx context.Context, word string) {
 	g.journal.add("%s %s", word, g.id)
 }
 
-func (g *fakeGrant) Finish(ctx context.Context)  { g.note(ctx, "finish") }
+func (g *fakeGrant) Finish(ctx context.Context, receipt string) {
+	if receipt != "" {
+		g.journal.add("keep %s %s", receipt, g.id)
+	}
+	g.note(ctx, "finish")
+}
+
 func (g *fakeGrant) Release(ctx context.Context) { g.note(ctx, "release") }
 
 func (g *fakeGrant) Refund(ctx context.Context) {
@@ -186,6 +214,7 @@ func (g *fakeGrant) Extend(ctx context.Context) bool {
 type fakeSink struct {
 	journal *journal
 	send    func(ctx context.Context, e event.Event, attempt int) *Failure // attempts count from 1
+	receipt string                                                         // of each post
 
 	mu       sync.Mutex
 	attempts map[string]int
@@ -193,7 +222,8 @@ type fakeSink struct {
 	most     int // posts at once
 }
 
-func (f *fakeSink) Send(ctx context.Context, e event.Event) *Failure {
+func (f *fakeSink) Send(ctx context.Context, n Notification) (receipt string, failure *Failure) {
+	e := n.Event
 	f.mu.Lock()
 	f.attempts[e.ID]++
 	attempt := f.attempts[e.ID]
@@ -205,14 +235,18 @@ func (f *fakeSink) Send(ctx context.Context, e event.Event) *Failure {
 		defer f.mu.Unlock()
 		f.running--
 	}()
-	f.journal.add("send %s", e.ID)
-	if f.send == nil {
-		return nil
+	what := "send"
+	if n.Opened != "" {
+		what = "resolve " + n.Opened
 	}
-	return f.send(ctx, e, attempt)
+	f.journal.add("%s %s", what, e.ID)
+	if f.send == nil {
+		return f.receipt, nil
+	}
+	return f.receipt, f.send(ctx, e, attempt)
 }
 
-func (f *fakeSink) Destination(e event.Event) string { return e.Category }
+func (f *fakeSink) Destination(n Notification) string { return n.Event.Category }
 
 func (f *fakeSink) mostAtOnce() int {
 	f.mu.Lock()
@@ -241,6 +275,11 @@ func (f *fakeMetrics) Event(category, outcome string, n int) { f.add(outcome+" "
 func (f *fakeMetrics) Dropped(category, level string, n int) { f.add("by "+level+" "+category, n) }
 func (f *fakeMetrics) DeadLetter(reason string)              { f.add("letter "+reason, 1) }
 func (f *fakeMetrics) EventAge(time.Duration)                { f.add("age", 1) }
+func (f *fakeMetrics) Held(delta int)                        { f.add("held", delta) }
+func (f *fakeMetrics) Resolved(result string)                { f.add("resolved "+result, 1) }
+func (f *fakeMetrics) Split()                                { f.add("split", 1) }
+func (f *fakeMetrics) Delayed()                              { f.add("delayed", 1) }
+func (f *fakeMetrics) DelayRefused()                         { f.add("delay refused", 1) }
 
 func (f *fakeMetrics) Redelivered(n int) {
 	f.mu.Lock()
@@ -253,6 +292,12 @@ func (f *fakeMetrics) InFlight(delta int) {
 	defer f.mu.Unlock()
 	f.inFlight += delta
 	f.mostInHand = max(f.mostInHand, f.inFlight)
+}
+
+func (f *fakeMetrics) inHand() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.inFlight
 }
 
 func (f *fakeMetrics) get(name string) int {

@@ -17,6 +17,7 @@ type message struct {
 	stored    time.Time
 	delivered uint64 // how often the consumer has delivered it, this time included
 	category  string // "" until known, or if it is none
+	waited    bool   // it waited for a slot, and has come back
 
 	connection uint64 // how often the connection had been lost when it was asked for
 
@@ -37,6 +38,7 @@ func newMessage(msg jetstream.Msg, asked time.Time, connection uint64, ackWait t
 		sequence:   meta.Sequence.Stream,
 		stored:     meta.Timestamp,
 		delivered:  meta.NumDelivered,
+		waited:     msg.Headers().Get(headerDeadline) != "",
 		connection: connection,
 		deadline:   asked.Add(ackWait),
 		extended:   asked,
@@ -63,8 +65,11 @@ func (m *message) extend(asked time.Time, ackWait time.Duration) {
 	m.deadline, m.extended = asked.Add(ackWait), asked
 }
 
-func (m *message) decode(d event.Decoder) (event.Event, error) {
-	return d.Decode(event.Message{
-		Subject: m.Subject(), Header: m.Headers(), Data: m.Data(), Stream: m.stream, Sequence: m.sequence,
-	})
+func (m *message) decode(d event.Decoder) (event.Event, error) { return d.Decode(m.asStored()) }
+
+// parts are the events of a body that holds several, nil for any other.
+func (m *message) parts(d event.Decoder) []event.Part { return d.Parts(m.asStored()) }
+
+func (m *message) asStored() event.Message {
+	return event.Message{Subject: m.Subject(), Header: m.Headers(), Data: m.Data(), Stream: m.stream, Sequence: m.sequence}
 }

@@ -19,6 +19,8 @@ type Names struct {
 
 	DeadLetterStream  string
 	DeadLetterSubject string // dead letters go to <subject>.<reason>
+
+	LongestDelay time.Duration // that events may wait for their slots, in the stream; 0: none does
 }
 
 // maxAckPending bounds the messages that all instances together have in hand or have given back with a delay.
@@ -30,13 +32,21 @@ const deadLetterWindow = time.Hour
 // StreamConfig is the stream as it is provisioned. Messages leave it when they are acknowledged, never by age: each
 // is to end in an outcome.
 func (n Names) StreamConfig() jetstream.StreamConfig {
-	return jetstream.StreamConfig{
+	config := jetstream.StreamConfig{
 		Name:      n.Stream,
-		Subjects:  []string{n.Subject, n.Subject + ".>"},
+		Subjects:  n.subjects(),
 		Retention: jetstream.WorkQueuePolicy,
 		Storage:   jetstream.FileStorage,
 	}
+	if n.LongestDelay > 0 {
+		config.Subjects = append(config.Subjects, n.delayedSubject()+".>")
+		config.AllowMsgSchedules = true
+	}
+	return config
 }
+
+// subjects are those on which events come.
+func (n Names) subjects() []string { return []string{n.Subject, n.Subject + ".>"} }
 
 // DeadLetterConfig is the dead-letter stream as it is provisioned.
 func (n Names) DeadLetterConfig() jetstream.StreamConfig {
@@ -59,7 +69,7 @@ func (n Names) consumerConfig(ackWait time.Duration, streamSubjects []string) je
 		MaxDeliver:    -1,
 		MaxAckPending: maxAckPending,
 	}
-	own := n.StreamConfig().Subjects
+	own := n.subjects()
 	for _, subject := range streamSubjects {
 		if !slices.Contains(own, subject) {
 			config.FilterSubjects = own
@@ -70,6 +80,7 @@ func (n Names) consumerConfig(ackWait time.Duration, streamSubjects []string) je
 
 // place is the consumer as it was found or made.
 type place struct {
+	stream    jetstream.Stream // nil if its user may not ask about it
 	consumer  jetstream.Consumer
 	ackWait   time.Duration
 	streamAge time.Duration // how long the stream keeps messages; 0 for ever or not known
@@ -101,12 +112,16 @@ func (n Names) provision(ctx context.Context, js jetstream.JetStream, ackWait ti
 			logger.Warn("dead-letter stream cannot be made sure of", "error", err)
 		}
 	}
-	return place{
-		consumer:  consumer,
-		created:   consumer.CachedInfo().Created,
-		ackWait:   leaseOf(found),
-		streamAge: streamAge(ctx, js, n.Stream),
-	}, nil
+	at := place{consumer: consumer, created: consumer.CachedInfo().Created, ackWait: leaseOf(found)}
+	var stream *jetstream.StreamInfo
+	if at.stream = lookUp(ctx, js, n.Stream); at.stream != nil {
+		stream = at.stream.CachedInfo()
+		at.streamAge = stream.Config.MaxAge
+	}
+	if n.LongestDelay > 0 {
+		return at, n.canSchedule(js.Conn().ConnectedServerVersion(), stream, found)
+	}
+	return at, nil
 }
 
 func (n Names) create(ctx context.Context, js jetstream.JetStream, ackWait time.Duration, logger *slog.Logger) (jetstream.Consumer, error) {
@@ -176,13 +191,13 @@ func leaseOf(c jetstream.ConsumerConfig) time.Duration {
 	return lease
 }
 
-// streamAge asks how long the stream keeps messages; a user who may not ask goes without.
-func streamAge(ctx context.Context, js jetstream.JetStream, name string) time.Duration {
+// lookUp asks about a stream; a user who may not ask goes without.
+func lookUp(ctx context.Context, js jetstream.JetStream, name string) jetstream.Stream {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	stream, err := js.Stream(ctx, name)
 	if err != nil {
-		return 0
+		return nil
 	}
-	return stream.CachedInfo().Config.MaxAge
+	return stream
 }

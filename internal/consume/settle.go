@@ -27,8 +27,9 @@ const (
 // settlement is a message whose outcome is safe.
 type settlement struct {
 	*message
-	outcome Outcome
-	level   string // the rule that denied it; in shadow mode it is sent all the same
+	outcome Outcome // "": the message is settled, but its event goes on in another one
+	level   string  // the rule that denied it; in shadow mode it is sent all the same
+	title   string  // of a dropped event, where somebody counts them
 }
 
 // settler acknowledges. It says "ack" for a batch, lets the server confirm the last one, which confirms those before it
@@ -36,6 +37,7 @@ type settlement struct {
 type settler struct {
 	conn    *nats.Conn
 	metrics Metrics
+	drops   func([]Drop) // nil: nobody wants to know
 	queue   chan []settlement
 	done    chan struct{}
 	cut     <-chan struct{} // closed when nothing is waited for any more
@@ -57,9 +59,9 @@ const settleQueue = 64
 // confirmTimeout is how long one confirmation is waited for before the batch is said again.
 const confirmTimeout = 2 * time.Second
 
-func newSettler(conn *nats.Conn, metrics Metrics, ackWait time.Duration, cut <-chan struct{}) *settler {
+func newSettler(conn *nats.Conn, metrics Metrics, drops func([]Drop), ackWait time.Duration, cut <-chan struct{}) *settler {
 	s := &settler{
-		conn: conn, metrics: metrics,
+		conn: conn, metrics: metrics, drops: drops,
 		queue: make(chan []settlement, settleQueue), done: make(chan struct{}), cut: cut, patient: 4 * ackWait,
 		late: make(map[stored]time.Time),
 	}
@@ -142,7 +144,9 @@ func (s *settler) count(batch []settlement) {
 	}
 	counts := make(map[kind]int)
 	for _, settled := range batch {
-		counts[kind{settled.category, settled.outcome, settled.level}]++
+		if settled.outcome != "" {
+			counts[kind{settled.category, settled.outcome, settled.level}]++
+		}
 	}
 	for k, n := range counts {
 		s.metrics.Event(k.category, string(k.outcome), n)
@@ -150,6 +154,27 @@ func (s *settler) count(batch []settlement) {
 			s.metrics.Dropped(k.category, k.level, n)
 		}
 	}
+	if s.drops != nil {
+		s.tellOfDrops(batch)
+	}
+}
+
+func (s *settler) tellOfDrops(batch []settlement) {
+	counts := make(map[Drop]int)
+	for _, settled := range batch {
+		if settled.outcome == Dropped {
+			counts[Drop{Category: settled.category, Level: settled.level, Title: settled.title}]++
+		}
+	}
+	if len(counts) == 0 {
+		return
+	}
+	drops := make([]Drop, 0, len(counts))
+	for drop, n := range counts {
+		drop.Count = n
+		drops = append(drops, drop)
+	}
+	s.drops(drops)
 }
 
 // again returns a function that tells whether a settlement is a message's second one. It remembers the late ones: those of

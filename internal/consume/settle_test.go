@@ -118,7 +118,7 @@ func TestAcknowledgementsLostWithTheConnection(t *testing.T) {
 	dialer.mu.Lock()
 	dialer.armed = true
 	dialer.mu.Unlock()
-	s := newSettler(conn, f.metrics, patience, nil)
+	s := newSettler(conn, f.metrics, nil, patience, nil)
 	s.settle(batch...)
 	s.close(t.Context())
 	if conn.Stats().Reconnects == 0 {
@@ -137,7 +137,7 @@ func TestSettlerEndsWithTheConnection(t *testing.T) {
 	m := f.taken(w, patience)
 	w.conn.Close()
 	cut := make(chan struct{})
-	s := newSettler(w.conn, f.metrics, patience, cut)
+	s := newSettler(w.conn, f.metrics, nil, patience, cut)
 	close(cut)
 	for range 2 * settleQueue {
 		s.settle(settlement{message: m, outcome: Sent})

@@ -17,6 +17,8 @@ type trouble struct {
 	deadLetters error                  // dead letters cannot be stored
 	sink        error                  // deliveries fail
 	consumer    error                  // the consumer is not there
+	parts       error                  // bodies that hold several events cannot be split
+	schedules   error                  // events that wait for a slot cannot be stored
 	faults      map[string]*setupFault // by destination
 	changed     chan struct{}          // closed and replaced when there are no more faults
 }
@@ -52,6 +54,26 @@ func (t *trouble) consumerFound(err error) {
 		t.logger.Warn("the consumer is not there", "error", err)
 	case ends:
 		t.logger.Info("the consumer is there")
+	}
+}
+
+// partsStored notes how storing the events of a body went.
+func (t *trouble) partsStored(err error) {
+	switch starts, ends := t.change(&t.parts, err); {
+	case starts:
+		t.logger.Warn("alert groups cannot be split", "error", err)
+	case ends:
+		t.logger.Info("alert groups can be split again")
+	}
+}
+
+// schedulesStored notes how storing an event went that waits for a slot.
+func (t *trouble) schedulesStored(err error) {
+	switch starts, ends := t.change(&t.schedules, err); {
+	case starts:
+		t.logger.Warn("events that wait for a slot cannot be stored", "error", err)
+	case ends:
+		t.logger.Info("events that wait for a slot can be stored again")
 	}
 }
 

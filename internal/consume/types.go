@@ -29,9 +29,34 @@ type Throttle interface {
 	Decide(ctx context.Context, candidates []Candidate) ([]Decision, error)
 	Await(ctx context.Context) error
 
-	// Pause lets a destination rest, on all instances; Paused is how long it still does.
+	// Pause lets a destination rest, on all instances; Rest is how long it still does.
 	Pause(ctx context.Context, destination string, d time.Duration)
-	Paused(destination string) time.Duration
+	Rest(ctx context.Context, destination string) time.Duration
+
+	// Delay plans when a denied event comes back, instead of being dropped; it may wait that much longer. Planned tells
+	// whether that was planned for a message before, and in what time it comes back (0: it has).
+	Delay(ctx context.Context, c Candidate, d Decision, longest time.Duration) (DelayVerdict, time.Duration, error)
+	Planned(ctx context.Context, c Candidate) (in time.Duration, planned bool, err error)
+
+	// Reserve reserves the next moment at which a destination takes a message, unless it lies beyond the horizon.
+	Reserve(ctx context.Context, destination string, horizon time.Duration) Moment
+}
+
+// DelayVerdict is what becomes of a denied event that may wait for a slot.
+type DelayVerdict int
+
+// The verdicts about delays.
+const (
+	DropIt   DelayVerdict = iota // no slot opens in time
+	Refuse                       // too many others wait: drop it
+	ComeBack                     // it comes back after a time
+	Waiting                      // another message with its ID waits
+)
+
+// Moment is when a destination takes its next message.
+type Moment struct {
+	Wait     time.Duration // until then
+	Reserved bool          // nobody else has it
 }
 
 // MaxBatch is the most candidates of one call of Decide.
@@ -44,6 +69,7 @@ type Candidate struct {
 	Sequence uint64
 	Stored   time.Time
 	LookUp   bool // only asks what is known of the event: it is too old to be delivered
+	Waited   bool // it waited for a slot, and has come back
 }
 
 // Verdict is what a Throttle decided.
@@ -58,29 +84,38 @@ const (
 	Done                       // this very message was delivered
 	Repeat                     // another message with its ID was admitted
 	Unknown                    // nothing is known of it (LookUp)
+	Unpaired                   // it resolves what nobody was told of
 )
 
 // Decision answers a Candidate.
 type Decision struct {
 	Verdict Verdict
 	Level   string        // Deny: the rule
-	Wait    time.Duration // Wait: how long the other one's lease lasts
+	Wait    time.Duration // Deny: until its next slot opens; Wait: until it is worth asking again
+	Denial  any           // Deny: what Throttle.Delay has to know of it
+	Opened  string        // of an event that resolves another one: the receipt of that
 	Grant   Grant         // of an event to deliver, else nil
 }
 
 // Grant is the right to deliver an event. It is ended once, by Finish, Refund or Release.
 type Grant interface {
-	Finish(ctx context.Context)      // the event was delivered
-	Refund(ctx context.Context)      // it definitely was not and will not be: its slots are free again
-	Release(ctx context.Context)     // it was not, but whoever gets the message next may do it
-	Extend(ctx context.Context) bool // false: someone else may be delivering it by now
+	Finish(ctx context.Context, receipt string) // the event was delivered; receipt tells where, "" if nothing does
+	Refund(ctx context.Context)                 // it definitely was not and will not be: its slots are free again
+	Release(ctx context.Context)                // it was not, but whoever gets the message next may do it
+	Extend(ctx context.Context) bool            // false: someone else may be delivering it by now
 }
 
 // Sink delivers events. Its methods may be called at once.
 type Sink interface {
-	// Send tries once. nil means that the message is out.
-	Send(ctx context.Context, e event.Event) *Failure
-	Destination(e event.Event) string
+	// Send tries once. A nil failure means that the message is out; its receipt tells whoever resolves the event where.
+	Send(ctx context.Context, n Notification) (receipt string, failure *Failure)
+	Destination(n Notification) string
+}
+
+// Notification is an event to deliver.
+type Notification struct {
+	Event  event.Event
+	Opened string // of an event that resolves another one: the receipt of that, "" if there is none
 }
 
 // FailureClass tells what to do about a delivery that did not succeed.
@@ -111,4 +146,17 @@ type Metrics interface {
 	EventAge(d time.Duration) // of one that was sent
 	Redelivered(n int)
 	InFlight(delta int)
+	Held(delta int)         // deliveries that wait for their destination
+	Resolved(result string) // "paired", "unpaired"
+	Split()                 // a body that held several events
+	Delayed()               // an event that waits for a slot
+	DelayRefused()          // an event that would have, if fewer others did
+}
+
+// Drop is a number of events that were dropped, and settled.
+type Drop struct {
+	Category string
+	Level    string // the rule that denied them
+	Title    string // of each of them
+	Count    int
 }

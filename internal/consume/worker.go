@@ -22,10 +22,13 @@ type Options struct {
 	Provision   bool // create what is absent
 	AckWait     time.Duration
 	Decoder     event.Decoder
-	MaxAge      time.Duration // since the event was stored; 0 for no bound
-	Concurrency int           // deliveries at once
-	SendTimeout time.Duration // the longest that Sink.Send takes
-	Shutdown    time.Duration // how long to finish what is in hand
+	MaxAge      time.Duration                       // since the event was stored; 0 for no bound
+	Concurrency int                                 // deliveries at once
+	SendTimeout time.Duration                       // the longest that Sink.Send takes
+	Pace        time.Duration                       // between two messages for a destination, for which deliveries then wait in their order; 0: none
+	Delay       func(category string) time.Duration // how long a denied event may wait for a slot; nil: none may
+	Drops       func([]Drop)                        // told of events that were dropped, once that is settled; nil: nobody wants to know
+	Shutdown    time.Duration                       // how long to finish what is in hand
 	Logger      *slog.Logger
 	Metrics     Metrics
 }
@@ -51,7 +54,11 @@ type Worker struct {
 	hand     chan struct{} // a place for each message between decision and settlement
 	sending  chan struct{} // a place for each delivery at once
 	tasks    chan func()   // for goroutines that have nothing to do
+	channels *channels
 	keeper   *keeper
+	earliest earliest
+	refusals refusals
+	planning line
 	working  sync.WaitGroup
 }
 
@@ -60,7 +67,7 @@ const handSize = MaxBatch
 
 // New makes a worker. It talks to NATS from [Worker.Prepare] on.
 func New(o Options) (*Worker, error) {
-	js, err := jetstream.New(o.Connection.Conn, jetstream.WithDefaultTimeout(apiTimeout))
+	js, err := jetstream.New(o.Connection.Conn, jetstream.WithDefaultTimeout(apiTimeout), jetstream.WithPublishAsyncTimeout(apiTimeout))
 	if err != nil {
 		return nil, fmt.Errorf("using jetstream: %w", err)
 	}
@@ -71,8 +78,8 @@ func New(o Options) (*Worker, error) {
 }
 
 // Prepare waits until the consumer is there, making it where that is wanted. It tells how long a message is a worker's,
-// and how long the stream keeps one (0 for ever or not known). The error is the context's, or that the connection was
-// closed.
+// and how long the stream keeps one (0 for ever or not known). The error is the context's, that the connection was closed,
+// or [ErrNoSchedules].
 func (w *Worker) Prepare(ctx context.Context) (ackWait, streamAge time.Duration, err error) {
 	if err := w.findConsumer(ctx); err != nil {
 		return 0, 0, err
@@ -104,6 +111,9 @@ func (w *Worker) findConsumer(ctx context.Context) error {
 		if err == nil {
 			w.place.Store(&found)
 			return nil
+		}
+		if errors.Is(err, ErrNoSchedules) {
+			return err
 		}
 		if err := w.rest(ctx, time.Second); err != nil {
 			return err
@@ -150,7 +160,8 @@ func (w *Worker) Run(ctx context.Context, throttle Throttle, sink Sink) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	context.AfterFunc(ctx, func() { w.cut(work, abandon) })
-	w.settler = newSettler(w.conn, w.metrics, w.ackWait, work.Done())
+	w.channels = newChannels(w.o.Pace > 0)
+	w.settler = newSettler(w.conn, w.metrics, w.o.Drops, w.ackWait, work.Done())
 	w.keeper = newKeeper(w)
 	keeping, stopKeeping := context.WithCancel(work)
 	defer stopKeeping()
@@ -177,7 +188,7 @@ func (w *Worker) cut(work context.Context, abandon context.CancelCauseFunc) {
 	select {
 	case <-work.Done(): // all are finished
 	case <-time.After(w.o.Shutdown):
-		w.logger.Warn("deliveries in hand are given back", "count", len(w.hand))
+		w.logger.Warn("deliveries in hand are given back", "count", w.keeper.count())
 		abandon(errShutdown)
 	}
 }

@@ -51,6 +51,23 @@ var codeClasses = map[string]Class{
 	"is_archived":             Misconfigured,
 }
 
+// lostCodes holds Slack's error codes for an update or a reply that say that the first message, or its
+// channel, is out of reach, so that nobody would see a reply there.
+var lostCodes = map[string]bool{
+	"message_not_found":       true,
+	"thread_not_found":        true,
+	"invalid_thread_ts":       true,
+	"cannot_reply_to_message": true,
+
+	"restricted_action_thread_locked":          true,
+	"restricted_action_non_threadable_channel": true,
+
+	"channel_not_found": true,
+	"not_in_channel":    true,
+	"is_archived":       true,
+	"is_inactive":       true,
+}
+
 // reply is an HTTP answer whose body was cut to maxReply bytes.
 type reply struct {
 	status int
@@ -70,6 +87,7 @@ type verdict struct {
 // apiAnswer is the part of a Web API answer that decides.
 type apiAnswer struct {
 	ok       bool
+	channel  string // of a posted message, its ID
 	ts       string
 	code     string
 	needed   string   // the scope that the token lacks
@@ -97,6 +115,8 @@ func decodeAnswer(body []byte) apiAnswer {
 		switch name {
 		case "ok":
 			err = json.Unmarshal(value, &answer.ok)
+		case "channel":
+			_ = json.Unmarshal(value, &answer.channel) // other methods put an object here
 		case "ts":
 			err = json.Unmarshal(value, &answer.ts)
 		case "error":

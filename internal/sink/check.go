@@ -25,8 +25,8 @@ var (
 	userID    = regexp.MustCompile(`^(@.*|[UW][A-Z0-9]{2,})$`)
 )
 
-// Check asks Slack who the token is, and about each channel as far as the token may ask. It
-// posts nothing. A webhook cannot be tried without posting, which is a warning.
+// Check asks Slack who the token is, and about each channel and each user group's handle as far as the
+// token may ask. It posts nothing. A webhook cannot be tried without posting, which is a warning.
 func (s *Slack) Check(ctx context.Context) []Problem {
 	if s.webhook != "" {
 		return []Problem{{
@@ -35,7 +35,7 @@ func (s *Slack) Check(ctx context.Context) []Problem {
 			Warning: true,
 		}}
 	}
-	auth, failure := s.ask(ctx, "auth.test", func(ctx context.Context) error {
+	auth, failure := s.ask(ctx, "auth.test", maxReply, func(ctx context.Context) error {
 		_, err := s.api.AuthTestContext(ctx)
 		return err
 	})
@@ -54,15 +54,39 @@ func (s *Slack) Check(ctx context.Context) []Problem {
 			problems = append(problems, Problem{Subject: "Slack channel " + channel, Err: err, Warning: warning})
 		}
 	}
+	return append(problems, s.checkHandles(ctx)...)
+}
+
+// checkHandles looks for the user groups to mention.
+func (s *Slack) checkHandles(ctx context.Context) []Problem {
+	handles := s.mentions.handles()
+	if len(handles) == 0 {
+		return nil
+	}
+	groups, failure := s.userGroups(ctx)
+	var problems []Problem
+	for _, handle := range handles {
+		problem := Problem{Subject: "Slack mention @" + handle}
+		switch {
+		case failure != nil:
+			problem.Err = fmt.Errorf("could not be looked up with usergroups.list: %w", failure.Err)
+			problem.Warning = failure.Class != Misconfigured && failure.Class != Rejected
+		case groups[handle] == "":
+			problem.Err = errNoUserGroup
+		default:
+			continue
+		}
+		problems = append(problems, problem)
+	}
 	return problems
 }
 
 // ask makes one request to a method that posts nothing.
-func (s *Slack) ask(ctx context.Context, method string, request func(context.Context) error) (reply, *Error) {
+func (s *Slack) ask(ctx context.Context, method string, limit int64, do func(context.Context) error) (reply, *Error) {
 	if ctx.Err() != nil {
 		return reply{}, s.interrupted(ctx, method)
 	}
-	return s.call(ctx, method, judgeMethod, request)
+	return s.call(ctx, request{destination: method, timeout: s.timeout, limit: limit, judge: judgeMethod, do: do})
 }
 
 // channels returns the default channel and those of the routes, each once.
@@ -89,7 +113,7 @@ func (c *channelCheck) check(ctx context.Context, channel string) (warning bool,
 	if userID.MatchString(channel) {
 		return true, errors.New("a direct message to a user cannot be checked")
 	}
-	answer, failure := c.ask(ctx, channel, func(ctx context.Context) error {
+	answer, failure := c.ask(ctx, channel, maxReply, func(ctx context.Context) error {
 		_, err := c.api.GetConversationInfoContext(ctx, &slack.GetConversationInfoInput{ChannelID: channel})
 		return err
 	})
@@ -150,7 +174,7 @@ func (c *channelCheck) loadMember(ctx context.Context) *Error {
 	member := make(map[string]bool)
 	cursor := ""
 	for range maxChannelPages {
-		answer, failure := c.ask(ctx, "users.conversations", func(ctx context.Context) error {
+		answer, failure := c.ask(ctx, "users.conversations", maxReply, func(ctx context.Context) error {
 			_, _, err := c.api.GetConversationsForUserContext(ctx, &slack.GetConversationsForUserParameters{
 				Cursor:          cursor,
 				Types:           []string{"public_channel", "private_channel"},

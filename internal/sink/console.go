@@ -18,8 +18,8 @@ const (
 	maxConsoleText = 1000
 )
 
-// Console prints one line for each event: time of printing, severity, category, then title and
-// text folded to one line. Control characters are left out, so no event can command a terminal.
+// Console prints one line for each event: time of printing, severity, category, then status, title
+// and text folded to one line. Control characters are left out, so no event can command a terminal.
 type Console struct {
 	colour bool
 	now    func() time.Time
@@ -34,14 +34,37 @@ func NewConsole(w io.Writer, colour bool) *Console {
 }
 
 // Destination returns "console".
-func (c *Console) Destination(event.Event) string { return consoleDestination }
+func (c *Console) Destination(Delivery) string { return consoleDestination }
+
+// SummaryDestination returns "console".
+func (c *Console) SummaryDestination(string) string { return consoleDestination }
+
+// Mention finds nobody: a terminal calls no one.
+func (c *Console) Mention(event.Event) (markup string, ok bool) { return "", false }
 
 // Check finds nothing: only a write shows whether the writer works.
 func (c *Console) Check(context.Context) []Problem { return nil }
 
-// Send prints e. A failed write is Transient, or Unknown if part of the line was written.
-func (c *Console) Send(ctx context.Context, e event.Event) error {
-	failure := func(class Class, err error) error {
+// Send prints d. A failed write is Transient, or Unknown if part of the line was written.
+func (c *Console) Send(ctx context.Context, d Delivery) (receipt string, err error) {
+	now := c.now()
+	if failure := c.print(ctx, c.line(newView(d, openedBy(d), now), now)); failure != nil {
+		return "", failure
+	}
+	return newReceipt(d.Event, consoleDestination, apiAnswer{}, now), nil
+}
+
+// SendSummary prints s on one line, as Send does an event.
+func (c *Console) SendSummary(ctx context.Context, s Summary) error {
+	line := c.columns(c.now(), "SUMMARY", "\x1b[35m", s.Path, oneLine(SummaryLine(s)))
+	if failure := c.print(ctx, line); failure != nil {
+		return failure
+	}
+	return nil
+}
+
+func (c *Console) print(ctx context.Context, line string) *Error {
+	failure := func(class Class, err error) *Error {
 		return &Error{Class: class, Channel: consoleDestination, Err: err}
 	}
 	if err := ctx.Err(); err != nil {
@@ -49,7 +72,7 @@ func (c *Console) Send(ctx context.Context, e event.Event) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	written, err := io.WriteString(c.writer, c.line(e))
+	written, err := io.WriteString(c.writer, line)
 	switch {
 	case err == nil:
 		return nil
@@ -60,19 +83,37 @@ func (c *Console) Send(ctx context.Context, e event.Event) error {
 	}
 }
 
-func (c *Console) line(e event.Event) string {
-	word, _ := severity(e.Severity)
-	word = fmt.Sprintf("%-8s", word)
-	category, title, text := oneLine(e.Category), oneLine(e.Title), oneLine(e.Text)
+func (c *Console) line(v view, now time.Time) string {
+	word, _ := severity(v.Event.Severity)
+	title, text := oneLine(v.Event.Title), oneLine(v.Event.Text)
 	if title != "" && text != "" {
 		title += ": "
 	}
 	text = cut(title+text, maxConsoleText)
-	clock := c.now().Format(time.TimeOnly)
+	if status := consoleStatus(v); status != "" {
+		text = status + " " + text
+	}
+	return c.columns(now, word, ansi(v.Event.Severity), v.Event.Category, text)
+}
+
+// consoleStatus returns the status in capitals, with the time from the firing to the end of it where it is known.
+func consoleStatus(v view) string {
+	status := strings.ToUpper(string(v.Event.Status))
+	if v.Resolved == nil {
+		return status
+	}
+	return status + " after " + v.duration().Round(time.Second).String()
+}
+
+// columns returns a line in which the last of the columns is clean already.
+func (c *Console) columns(now time.Time, word, colour, category, text string) string {
+	word = fmt.Sprintf("%-8s", word)
+	category = oneLine(category)
+	clock := now.Format(time.TimeOnly)
 	if c.colour {
 		const dim, cyan, reset = "\x1b[2m", "\x1b[36m", "\x1b[0m"
 		clock = dim + clock + reset
-		word = ansi(e.Severity) + word + reset
+		word = colour + word + reset
 		category = cyan + category + reset
 	}
 	return strings.Join([]string{clock, word, category, text}, " ") + "\n"

@@ -57,12 +57,56 @@ func TestConsole(t *testing.T) {
 	}
 	for _, test := range tests {
 		var out bytes.Buffer
-		if err := newTestConsole(&out, test.colour).Send(t.Context(), test.event); err != nil {
+		if err := send(t.Context(), newTestConsole(&out, test.colour), test.event); err != nil {
 			t.Errorf("%s: %v", test.name, err)
 		}
 		if got := out.String(); got != test.want {
 			t.Errorf("%s: got %q, want %q", test.name, got, test.want)
 		}
+	}
+}
+
+func TestConsoleStatus(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	c := newTestConsole(&out, false)
+	receipt, err := c.Send(t.Context(), Delivery{Event: fired})
+	if err != nil || receipt == "" {
+		t.Fatalf("got receipt %q, %v", receipt, err)
+	}
+	for _, opened := range []string{receipt, ""} {
+		if got, err := c.Send(t.Context(), resolved(opened)); err != nil || got != "" {
+			t.Errorf("got receipt %q, %v", got, err)
+		}
+	}
+	const want = "03:04:05 ERROR    payments.refunds FIRING refunds fail: all of them\n" +
+		"03:04:05 ERROR    payments.refunds RESOLVED after 5m0s refunds work\n" +
+		"03:04:05 ERROR    payments.refunds RESOLVED refunds work\n"
+	if got := out.String(); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestConsoleSummary(t *testing.T) {
+	t.Parallel()
+	summary := Summary{Path: "payments", Dropped: 12, Titles: []TitleCount{{Title: "\x1b[31mred\n", Count: 12}}}
+	for _, colour := range []bool{false, true} {
+		var out bytes.Buffer
+		if err := newTestConsole(&out, colour).SendSummary(t.Context(), summary); err != nil {
+			t.Fatal(err)
+		}
+		got := out.String()
+		want := "03:04:05 SUMMARY  payments 12 "
+		if colour {
+			want = "\x1b[2m03:04:05\x1b[0m \x1b[35mSUMMARY \x1b[0m \x1b[36mpayments\x1b[0m 12 "
+		}
+		if !strings.HasPrefix(got, want) || strings.Count(got, "\n") != 1 || strings.Contains(got, "\x1b[31m") {
+			t.Errorf("colour %t: got %q, want %q first", colour, got, want)
+		}
+	}
+	var failure *Error
+	if err := NewConsole(brokenWriter{0}, false).SendSummary(t.Context(), summary); !errors.As(err, &failure) || failure.Class != Transient {
+		t.Errorf("got %v", err)
 	}
 }
 
@@ -84,7 +128,7 @@ func TestConsoleConcurrentLines(t *testing.T) {
 	var group sync.WaitGroup
 	for i := range 50 {
 		group.Go(func() {
-			if err := c.Send(context.Background(), event.Event{Category: "a", Text: fmt.Sprint("event", i)}); err != nil {
+			if err := send(context.Background(), c, event.Event{Category: "a", Text: fmt.Sprint("event", i)}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -124,7 +168,7 @@ func TestConsoleFailures(t *testing.T) {
 		{"cancelled", ended, io.Discard, Transient, context.Canceled},
 	}
 	for _, test := range tests {
-		err := NewConsole(test.writer, false).Send(test.ctx, event.Event{Text: "t"})
+		err := send(test.ctx, NewConsole(test.writer, false), event.Event{Text: "t"})
 		var failure *Error
 		if !errors.As(err, &failure) {
 			t.Fatalf("%s: got %v, want an *Error", test.name, err)
@@ -138,8 +182,14 @@ func TestConsoleFailures(t *testing.T) {
 func TestConsoleIsASink(t *testing.T) {
 	t.Parallel()
 	var s Sink = NewConsole(io.Discard, false)
-	if got := s.Destination(event.Event{Category: "a"}); got != "console" {
+	if got := s.Destination(Delivery{Event: event.Event{Category: "a"}}); got != "console" {
 		t.Errorf("destination %q", got)
+	}
+	if got := s.SummaryDestination("a"); got != "console" {
+		t.Errorf("summaries go to %q", got)
+	}
+	if got, ok := s.Mention(event.Event{Category: "a"}); got != "" || ok {
+		t.Errorf("mentions %q", got)
 	}
 	if got := s.Check(t.Context()); len(got) != 0 {
 		t.Errorf("problems %v", got)

@@ -1,7 +1,7 @@
 // Package sink delivers events: to Slack through a bot token or an incoming webhook, or to a
 // terminal.
 //
-// It owns the rendering of an event, one request for each Send, and the judgement of what came
+// It owns the rendering of an event, the request that sends it, and the judgement of what came
 // of it. It does not retry, wait or pace: a failure is an *Error whose Class tells the caller
 // what to do, and whose Channel and RetryAfter tell where and how long.
 //
@@ -15,6 +15,16 @@
 //
 // A request counts as certainly not sent as long as none of its body was handed to a
 // connection; from then on, without an answer, its fate is unknown.
+//
+// A firing event leaves a receipt: where its message stands, and enough of the event to render it
+// again. With a bot token the event that resolves it takes two requests. First the message is
+// updated; that can be repeated, so whatever keeps it from being done for now fails the attempt as
+// a whole, and an update that Slack refuses for good is left out. Then comes a reply in the
+// message's thread, which is the delivery. Where message, thread or channel are gone, where the
+// receipt cannot be read, and with a webhook, the event is a message of its own.
+//
+// Mentions are the operator's alone. Handles of user groups are looked up when they are first
+// needed; one that cannot be found is left out of the message.
 //
 // Everything exported is safe for concurrent use. No error holds the token, the webhook URL or
 // its path: texts are redacted before they are wrapped.

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// maxReply is how much of an answer's body is read, in bytes.
+	// maxReply is how much of an answer's body is read, in bytes, unless the request says otherwise.
 	maxReply = 64 << 10
 	// maxConnections bounds the connections to Slack. Over HTTP/2, which Slack speaks, one
 	// carries many requests.
@@ -20,6 +20,7 @@ const (
 
 // exchange records one request, made with a context that carries it, and its answer.
 type exchange struct {
+	limit int64 // bytes to read of the answer's body
 	// begun is set before the first byte of the request's body is handed to a connection.
 	begun atomic.Bool
 	reply *reply // nil if none came
@@ -42,7 +43,7 @@ func (x *exchange) context(parent context.Context) context.Context {
 }
 
 // recorder is a http.RoundTripper that fills in the exchange of its request's context. It reads
-// the answer's body, maxReply bytes at most, before it returns.
+// the answer's body, as far as it is wanted, before it returns.
 type recorder struct {
 	next      *http.Transport
 	userAgent string
@@ -52,7 +53,7 @@ type recorder struct {
 func (r *recorder) RoundTrip(request *http.Request) (*http.Response, error) {
 	x, ok := request.Context().Value(exchangeKey{}).(*exchange)
 	if !ok {
-		x = new(exchange) // nobody asks
+		x = &exchange{limit: maxReply} // nobody asks
 	}
 	request = request.Clone(request.Context())
 	request.Header.Set("User-Agent", r.userAgent)
@@ -61,7 +62,7 @@ func (r *recorder) RoundTrip(request *http.Request) (*http.Response, error) {
 		x.err = err
 		return nil, err
 	}
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxReply))
+	body, err := io.ReadAll(io.LimitReader(response.Body, x.limit))
 	_ = response.Body.Close() // nothing of it is needed any more
 	x.reply = &reply{status: response.StatusCode, header: response.Header, body: body}
 	x.err = err

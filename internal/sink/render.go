@@ -2,49 +2,27 @@ package sink
 
 import (
 	"fmt"
-	"net/url"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/slack-go/slack"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 )
 
-// Limits in characters after escaping. Those of Slack: 150 for a header, 3,000 for a section's
-// text, 2,000 for a section's field, 10 fields in a section, 50 blocks in a message, 4,000 for
-// the text of a message. All blocks together are refused (msg_blocks_too_long) somewhere above
-// 13,000 characters, so the parts below come to less than that.
-const (
-	maxHeader       = 150
-	maxSection      = 3000
-	maxSections     = 2 // of running text
-	maxFieldName    = 200
-	maxField        = 2000
-	maxFieldsLength = 4000 // all fields together
-	maxFields       = 100
-	fieldsInSection = 10
-	maxLink         = 1500
-	maxContext      = 300 // one element
-	maxText         = 4000
-	maxFallback     = 1000
-)
-
-// message is an event as Slack shows it: the headline, and below it, beside a bar in the
-// severity's colour, the details. All of it is escaped and within Slack's limits.
+// message is what Slack is handed. All of it is escaped and within Slack's limits.
 type message struct {
-	text       string // for notifications and clients that show no blocks; else not displayed
-	headline   slack.Block
-	attachment slack.Attachment
+	text        string // for notifications and clients that show no blocks; else not displayed
+	blocks      []slack.Block
+	attachments []slack.Attachment
 }
 
-// options is the message for chat.postMessage.
+// options is the message for chat.postMessage and chat.update.
 func (m message) options() []slack.MsgOption {
 	return []slack.MsgOption{
 		slack.MsgOptionText(m.text, false),
-		slack.MsgOptionBlocks(m.headline),
-		slack.MsgOptionAttachments(m.attachment),
+		slack.MsgOptionBlocks(m.blocks...),
+		slack.MsgOptionAttachments(m.attachments...),
 		slack.MsgOptionDisableMarkdown(),
 		slack.MsgOptionDisableLinkUnfurl(),
 		slack.MsgOptionDisableMediaUnfurl(),
@@ -54,57 +32,164 @@ func (m message) options() []slack.MsgOption {
 // webhook is the message for an incoming webhook.
 func (m message) webhook() *slack.WebhookMessage {
 	off := false
-	return &slack.WebhookMessage{
+	w := &slack.WebhookMessage{
 		Text:        m.text,
-		Blocks:      &slack.Blocks{BlockSet: []slack.Block{m.headline}},
-		Attachments: []slack.Attachment{m.attachment},
+		Attachments: m.attachments,
 		UnfurlLinks: &off,
 		UnfurlMedia: &off,
 	}
+	if len(m.blocks) > 0 {
+		w.Blocks = &slack.Blocks{BlockSet: m.blocks}
+	}
+	return w
 }
 
-// render is a pure function: equal events give equal messages.
-func render(e event.Event) message {
-	word, colour := severity(e.Severity)
-	title, body := oneLine(e.Title), strings.TrimSpace(clean(e.Text))
+// render is a pure function: equal views give equal messages. The message can always be sent; an
+// error says why it is not the template's but the default one. A nil template is the default.
+func (t *Template) render(v view) (message, error) {
+	l, err := t.layout(v)
+	return l.message(), err
+}
+
+func (t *Template) layout(v view) (layout, error) {
+	c := newContent(v)
+	if t == nil {
+		t = defaultTemplate()
+	}
+	l, err := t.execute(c, c.Mention)
+	if err == nil {
+		return l, nil
+	}
+	err = fmt.Errorf("render event %s by the template: %w", c.ID, err)
+	if l, otherErr := defaultTemplate().execute(c, c.Mention); otherErr == nil {
+		return l, err
+	}
+	return layout{Text: fit(c.Title, maxFallback)}, err
+}
+
+// renderSummary is a pure function, as Template.render is.
+func renderSummary(s Summary) message {
+	line := SummaryLine(s)
+	l, err := summaryTemplate().execute(newSummaryContent(s), "")
+	if err != nil {
+		l = layout{Text: fit(line, maxFallback)}
+	}
+	return l.message()
+}
+
+// content is what a template of events sees, and so a public contract. Its texts are cleaned but
+// not escaped: that happens where they are printed.
+type content struct {
+	ID, Category string
+	Title        string // one line, never empty
+	Text         string // without what stands in the title
+	Severity     string
+	Status       string // firing, resolved or empty
+	Key          string
+	Source       string
+	Link         string
+	Fields       []event.Field
+	Time         time.Time
+	Cost         int
+
+	Label    string        // severity and status in capitals
+	Colour   string        // #rrggbb
+	Duration time.Duration // from the firing to the resolved event; 0 if it is not known
+	Mention  markup
+	Usage    []Usage
+	Reply    bool // the message stands in the thread of what it resolves
+	Rewrite  bool // the message is the one that is resolved
+}
+
+func newContent(v view) content {
+	e := v.Event
+	if v.Rewrite && v.Resolved != nil {
+		e = v.Resolved.event()
+	}
+	c := content{
+		ID:       oneLine(e.ID),
+		Category: oneLine(e.Category),
+		Severity: string(e.Severity),
+		Status:   string(e.Status),
+		Key:      oneLine(e.Key),
+		Source:   oneLine(e.Source),
+		Link:     oneLine(e.Link),
+		Fields:   e.Fields,
+		Time:     e.Time,
+		Cost:     e.Cost,
+		Label:    label(e),
+		Colour:   colour(e),
+		Duration: v.duration(),
+		Mention:  markup(v.Mention),
+		Usage:    v.Usage,
+		Reply:    v.Resolved != nil && v.Resolved.Timestamp != "" && !v.Rewrite,
+		Rewrite:  v.Rewrite,
+	}
+	if c.Severity == "" {
+		c.Severity = string(event.SeverityInfo)
+	}
+	c.Title, c.Text = headline(e)
+	return c
+}
+
+// event is what is known of the event that fired, now resolved.
+func (f firing) event() event.Event {
+	return event.Event{
+		ID: f.ID, Category: f.Category, Title: f.Title, Text: f.Text, Severity: f.Severity, Source: f.Source,
+		Link: f.Link, Fields: f.Fields, Time: f.Time, Status: event.StatusResolved,
+	}
+}
+
+// duration is how long that fired which the event resolves.
+func (v view) duration() time.Duration {
+	ended := v.Ended
+	if ended.IsZero() {
+		ended = v.Event.Time
+	}
+	if v.Resolved == nil || v.Resolved.Time.IsZero() || ended.IsZero() {
+		return 0
+	}
+	return max(0, ended.Sub(v.Resolved.Time))
+}
+
+// headline returns a title of one line, and the text that is not in it.
+func headline(e event.Event) (title, text string) {
+	title, text = oneLine(e.Title), strings.TrimSpace(clean(e.Text))
 	if title == "" {
 		// The first line stands in for the title and need not be shown twice.
-		first, rest, _ := strings.Cut(body, "\n")
-		title = oneLine(first)
-		body = strings.TrimSpace(rest)
+		first, rest, _ := strings.Cut(text, "\n")
+		title, text = oneLine(first), strings.TrimSpace(rest)
 	}
 	if title == "" {
 		title = oneLine(e.Category)
 	}
-	headline := strings.TrimSpace("[" + word + "] " + title)
+	if title == "" {
+		title = mark
+	}
+	return title, text
+}
 
-	var texts []string
-	if !fits(headline, maxHeader) {
-		texts = append(texts, fit(title, maxSection))
+// label is the event's severity and status in capitals. How bad it was matters no more once it is
+// resolved.
+func label(e event.Event) string {
+	word, _ := severity(e.Severity)
+	switch e.Status {
+	case event.StatusFiring:
+		return "FIRING " + word
+	case event.StatusResolved:
+		return "RESOLVED"
+	default:
+		return word
 	}
-	texts = append(texts, sections(body, maxSections-len(texts))...)
+}
 
-	var details []slack.Block
-	for _, text := range texts {
-		details = append(details, slack.NewSectionBlock(plain(text), nil, nil))
+// colour is that of the bar beside the message.
+func colour(e event.Event) string {
+	if e.Status == event.StatusResolved {
+		return "#16a34a"
 	}
-	details = append(details, fields(e.Fields)...)
-	if address := oneLine(e.Link); address != "" {
-		details = append(details, slack.NewSectionBlock(link(address), nil, nil))
-	}
-	if elements := origin(e); len(elements) > 0 {
-		details = append(details, slack.NewContextBlock("", elements...))
-	}
-
-	return message{
-		text:     fit(headline, maxText),
-		headline: slack.NewHeaderBlock(plain(fit(headline, maxHeader))),
-		attachment: slack.Attachment{
-			Color:    colour,
-			Fallback: fit(strings.TrimSpace(headline+"\n"+body), maxFallback),
-			Blocks:   slack.Blocks{BlockSet: details},
-		},
-	}
+	_, colour := severity(e.Severity)
+	return colour
 }
 
 // severity returns the word and the colour for s.
@@ -119,116 +204,4 @@ func severity(s event.Severity) (word, colour string) {
 	default:
 		return "INFO", "#2563eb"
 	}
-}
-
-// plain and markup make text objects of what is already escaped. Markup is for the few places
-// that need it; "verbatim" keeps Slack from finding links and mentions of its own there.
-func plain(text string) *slack.TextBlockObject {
-	return slack.NewTextBlockObject(slack.PlainTextType, text, false, false)
-}
-
-func markup(text string) *slack.TextBlockObject {
-	return slack.NewTextBlockObject(slack.MarkdownType, text, false, true)
-}
-
-// sections returns text escaped and in at most count pieces, each long enough for a section.
-// A piece ends at a line end where the last third of it has one. What is left over is marked.
-func sections(text string, count int) []string {
-	var pieces []string
-	for text != "" && len(pieces) < count-1 && !fits(text, maxSection) {
-		head, _ := split(text, maxSection, escapedWidth)
-		if end := strings.LastIndexByte(head, '\n'); end > len(head)*2/3 {
-			head = head[:end]
-		}
-		text = strings.TrimLeftFunc(text[len(head):], unicode.IsSpace)
-		pieces = append(pieces, escape(strings.TrimRightFunc(head, unicode.IsSpace)))
-	}
-	if text != "" {
-		pieces = append(pieces, fit(text, maxSection))
-	}
-	return pieces
-}
-
-// fields returns sections of fields, and a line that counts those for which there is no room.
-func fields(all []event.Field) []slack.Block {
-	var shown []*slack.TextBlockObject
-	length, left := 0, 0
-	for _, field := range all {
-		text := fieldText(field)
-		if text == "" {
-			continue
-		}
-		size := 0
-		for _, r := range text {
-			size += width(r)
-		}
-		if left > 0 || len(shown) == maxFields || length+size > maxFieldsLength {
-			left++
-			continue
-		}
-		length += size
-		shown = append(shown, markup(text))
-	}
-	var blocks []slack.Block
-	for start := 0; start < len(shown); start += fieldsInSection {
-		end := min(start+fieldsInSection, len(shown))
-		blocks = append(blocks, slack.NewSectionBlock(nil, shown[start:end], nil))
-	}
-	if left > 0 {
-		blocks = append(blocks, slack.NewContextBlock("", plain(fmt.Sprintf("%s %d more fields", mark, left))))
-	}
-	return blocks
-}
-
-// fieldText returns the escaped name in bold and the value below it; empty if both are.
-func fieldText(field event.Field) string {
-	// The name's escaped form, stars and line end take at most maxFieldName + 3.
-	name := fit(oneLine(field.Name), maxFieldName)
-	value := fit(strings.TrimSpace(clean(field.Value)), maxField-maxFieldName-3)
-	if name == "" {
-		return value
-	}
-	return strings.TrimSpace("*" + name + "*\n" + value)
-}
-
-// link returns a link to address, which is one line, or the address as text where Slack could
-// not link it.
-func link(address string) *slack.TextBlockObject {
-	target := encodeLink(address)
-	parsed, err := url.Parse(address)
-	if err != nil || parsed.Host == "" || parsed.Scheme != "http" && parsed.Scheme != "https" || !fits(target, maxLink) {
-		return plain(fit(address, maxLink))
-	}
-	return markup("<" + escape(target) + "|Open>")
-}
-
-// encodeLink percent-encodes what would end a link early in Slack's markup.
-func encodeLink(address string) string {
-	return strings.NewReplacer(" ", "%20", "<", "%3C", ">", "%3E", "|", "%7C").Replace(address)
-}
-
-// origin says where the event came from: category, source, time and ID.
-func origin(e event.Event) []slack.MixedElement {
-	var elements []slack.MixedElement
-	add := func(name, value string) {
-		if value = oneLine(value); value != "" {
-			elements = append(elements, plain(fit(name+" "+value, maxContext)))
-		}
-	}
-	add("category", e.Category)
-	add("source", e.Source)
-	if !e.Time.IsZero() {
-		elements = append(elements, moment(e.Time))
-	}
-	add("id", e.ID)
-	return elements
-}
-
-// moment shows t in the reader's time zone. Slack takes no times before 1970.
-func moment(t time.Time) *slack.TextBlockObject {
-	text := t.UTC().Format(time.RFC3339)
-	if t.Unix() < 0 {
-		return plain(text)
-	}
-	return markup(fmt.Sprintf("<!date^%d^{date_short_pretty} {time}|%s>", t.Unix(), text))
 }

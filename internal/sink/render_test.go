@@ -6,6 +6,7 @@ import (
 	"math"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,25 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/event"
 )
 
+// render makes the message of the default template, which must not fail on any event.
+func render(e event.Event) message {
+	var t *Template
+	m, err := t.render(view{Delivery: Delivery{Event: e}})
+	if err != nil {
+		panic(err)
+	}
+	return m
+}
+
+// allBlocks returns the message's blocks, then those beside the bar.
+func (m message) allBlocks() []slack.Block {
+	blocks := slices.Clone(m.blocks)
+	for _, attachment := range m.attachments {
+		blocks = append(blocks, attachment.Blocks.BlockSet...)
+	}
+	return blocks
+}
+
 func asText(element slack.MixedElement) *slack.TextBlockObject {
 	text, ok := element.(*slack.TextBlockObject)
 	if !ok {
@@ -29,7 +49,7 @@ func asText(element slack.MixedElement) *slack.TextBlockObject {
 // texts returns every text object of the message's blocks, the headline's first.
 func (m message) texts() []*slack.TextBlockObject {
 	var texts []*slack.TextBlockObject
-	for _, block := range append([]slack.Block{m.headline}, m.attachment.Blocks.BlockSet...) {
+	for _, block := range m.allBlocks() {
 		switch block := block.(type) {
 		case *slack.HeaderBlock:
 			texts = append(texts, block.Text)
@@ -142,7 +162,7 @@ func TestRenderHeadline(t *testing.T) {
 			t.Errorf("%s: headline %q, want %q", test.name, got, test.headline)
 		}
 		var sections []string
-		for _, block := range m.attachment.Blocks.BlockSet {
+		for _, block := range m.allBlocks() {
 			if section, ok := block.(*slack.SectionBlock); ok {
 				sections = append(sections, section.Text.Text)
 			}
@@ -157,17 +177,18 @@ func TestRenderSeverities(t *testing.T) {
 	t.Parallel()
 	colours := make(map[string]event.Severity)
 	for _, s := range []event.Severity{event.SeverityInfo, event.SeverityWarning, event.SeverityError, event.SeverityCritical} {
-		m := render(event.Event{Title: "t", Severity: s})
+		m := render(event.Event{ID: "e-1", Title: "t", Severity: s})
 		if want := "[" + strings.ToUpper(string(s)) + "] t"; m.text != want {
 			t.Errorf("%s: text %q, want %q", s, m.text, want)
 		}
-		if !regexp.MustCompile(`^#[0-9a-f]{6}$`).MatchString(m.attachment.Color) {
-			t.Errorf("%s: colour %q", s, m.attachment.Color)
+		colour := m.attachments[0].Color
+		if !regexp.MustCompile(`^#[0-9a-f]{6}$`).MatchString(colour) {
+			t.Errorf("%s: colour %q", s, colour)
 		}
-		if other, taken := colours[m.attachment.Color]; taken {
+		if other, taken := colours[colour]; taken {
 			t.Errorf("%s and %s share a colour", s, other)
 		}
-		colours[m.attachment.Color] = s
+		colours[colour] = s
 	}
 }
 
@@ -237,14 +258,12 @@ func TestRenderFields(t *testing.T) {
 	for _, test := range tests {
 		shown, note := 0, ""
 		for _, block := range fields(test.fields) {
-			switch block := block.(type) {
-			case *slack.SectionBlock:
-				if len(block.Fields) > 10 {
-					t.Errorf("%s: a section of %d fields", test.name, len(block.Fields))
-				}
-				shown += len(block.Fields)
-			case *slack.ContextBlock:
-				note = asText(block.ContextElements.Elements[0]).Text
+			if len(block.Fields) > 10 {
+				t.Errorf("%s: a section of %d fields", test.name, len(block.Fields))
+			}
+			shown += len(block.Fields)
+			if len(block.Elements) > 0 {
+				note = block.Elements[0].Text
 			}
 		}
 		if shown != test.shown || note != test.note {
@@ -265,7 +284,7 @@ func TestRenderLink(t *testing.T) {
 		{"https://example.org/" + strings.Repeat("x", 1500), "plain_text", "https://example.org/" + strings.Repeat("x", 1479) + "…"},
 	}
 	for _, test := range tests {
-		if got := link(test.link); got.Type != test.kind || got.Text != test.want {
+		if got := compose(maxLink, link(test.link, "Open")); got.Type != test.kind || got.Text != test.want {
 			t.Errorf("%s: got %s %q, want %s %q", test.link, got.Type, got.Text, test.kind, test.want)
 		}
 	}
@@ -283,7 +302,7 @@ func TestRenderTime(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := moment(at).Text; got != test.want {
+		if got := compose(maxContext, dateAndTime(at)).Text; got != test.want {
 			t.Errorf("%s: got %q, want %q", test.time, got, test.want)
 		}
 	}
@@ -339,11 +358,13 @@ func FuzzRender(f *testing.F) {
 			t.Error("two results for one event")
 		}
 		checkEscaped(t, m.text, 4000)
-		checkEscaped(t, m.attachment.Fallback, maxFallback)
+		for _, attachment := range m.attachments {
+			checkEscaped(t, attachment.Fallback, maxFallback)
+		}
 		if m.text == "" {
 			t.Error("no text")
 		}
-		blocks := append([]slack.Block{m.headline}, m.attachment.Blocks.BlockSet...)
+		blocks := m.allBlocks()
 		if len(blocks) > 50 {
 			t.Errorf("%d blocks", len(blocks))
 		}
@@ -383,4 +404,88 @@ func FuzzRender(f *testing.F) {
 			t.Error(err)
 		}
 	})
+}
+
+func TestRenderStatus(t *testing.T) {
+	t.Parallel()
+	fired := usualView()
+	fired.Event.Status, fired.Mention = event.StatusFiring, "<!here>"
+	resolved := usualView()
+	resolved.Event.ID, resolved.Event.Title, resolved.Event.Status = "e-2", "Refunds go on", event.StatusResolved
+	resolved.Usage = nil
+	known := resolved
+	known.Ended = known.Event.Time
+	known.Resolved = &firing{
+		Timestamp: "1.2", ID: "e-1", Category: "payments.refunds", Title: "Refunds wait", Severity: event.SeverityError,
+		Time: known.Ended.Add(-125 * time.Minute),
+	}
+	rewritten := known
+	rewritten.Rewrite = true
+	backwards := known
+	backwards.Ended = known.Resolved.Time.Add(-time.Hour)
+
+	tests := []struct {
+		name    string
+		view    view
+		colour  string
+		first   []string // the texts above the bar
+		context []string // without the time
+	}{
+		{
+			"firing", fired, "#dc2626",
+			[]string{"<!here>", "[FIRING ERROR] Refunds wait"},
+			[]string{
+				"category payments.refunds", "source api-7", "id e-1", "payments 7 of 10 in 30m, global 61 of 100 in 30m",
+			},
+		},
+		{
+			"resolved", resolved, "#16a34a",
+			[]string{"[RESOLVED] Refunds go on"},
+			[]string{"category payments.refunds", "source api-7", "id e-2"},
+		},
+		{
+			"resolved after a time", known, "#16a34a",
+			[]string{"[RESOLVED] Refunds go on"},
+			[]string{"category payments.refunds", "source api-7", "after 2h 5m", "id e-2"},
+		},
+		{
+			"the first message", rewritten, "#16a34a",
+			[]string{"[RESOLVED] Refunds wait"},
+			[]string{"category payments.refunds", "after 2h 5m", "id e-1"},
+		},
+		{
+			"resolved before it fired", backwards, "#16a34a",
+			[]string{"[RESOLVED] Refunds go on"},
+			[]string{"category payments.refunds", "source api-7", "id e-2"},
+		},
+	}
+	for _, test := range tests {
+		var byDefault *Template
+		l, err := byDefault.layout(test.view)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := l.Attachments[0].Color; got != test.colour {
+			t.Errorf("%s: colour %s, want %s", test.name, got, test.colour)
+		}
+		var first, context []string
+		for _, block := range l.Blocks {
+			first = append(first, block.Text.Text)
+		}
+		blocks := l.Attachments[0].Blocks
+		for _, element := range blocks[len(blocks)-1].Elements {
+			if !strings.HasPrefix(element.Text, "<!date^") {
+				context = append(context, element.Text)
+			}
+		}
+		if !reflect.DeepEqual(first, test.first) || !reflect.DeepEqual(context, test.context) {
+			t.Errorf("%s: got %q and %q", test.name, first, context)
+		}
+	}
+	if c := newContent(known); !c.Reply || c.Rewrite {
+		t.Errorf("a reply is %+v", c)
+	}
+	if c := newContent(rewritten); c.Reply || !c.Rewrite {
+		t.Errorf("the first message is %+v", c)
+	}
 }

@@ -55,12 +55,19 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // Sink delivers events. All methods may be called at once.
 type Sink interface {
-	// Send posts e once, without retries. nil means that it was taken; any other result is an
-	// *Error.
-	Send(ctx context.Context, e event.Event) error
-	// Destination names where e goes: a channel, "webhook" or "console". Events of one
-	// destination share its rate limit.
-	Destination(e event.Event) string
+	// Send delivers d once, without retries; any error is an *Error. The receipt of a firing event is what
+	// the delivery of the one that resolves it needs: opaque text of at most 2 KiB. Other events have none.
+	Send(ctx context.Context, d Delivery) (receipt string, err error)
+	// Destination names where d goes: a channel, "webhook" or "console". Deliveries to one destination
+	// share its rate limit. What resolves another message goes where that one went.
+	Destination(d Delivery) string
+	// SendSummary delivers s as Send does an event.
+	SendSummary(ctx context.Context, s Summary) error
+	// SummaryDestination names where the summaries of a category go.
+	SummaryDestination(category string) string
+	// Mention returns whom the operator wants mentioned in messages of e's category, in Slack's markup, and
+	// whether that is anybody.
+	Mention(e event.Event) (markup string, ok bool)
 	// Check finds out, without posting anything, whether the sink could deliver. It returns
 	// one Problem for each fault and each thing that it could not find out.
 	Check(ctx context.Context) []Problem

@@ -29,9 +29,19 @@ type SlackOptions struct {
 	Routes event.Table[string]
 	// APIURL is the Web API's; empty means Slack's own. The final slash may be missing.
 	APIURL string
-	// Timeout bounds one request, from dialling to the end of the answer.
+	// Mentions hold whom to mention: here, channel, everyone, the ID of a user or a user group, or a user
+	// group's handle, as ParseMention returns them. Those of a category hold for all below it. A handle
+	// needs a Token that may list user groups (scope usergroups:read).
+	Mentions event.Table[[]string]
+	// MentionFailed, if not nil, is told once of every handle that could not be looked up. It must not block.
+	MentionFailed func(handle string, err error)
+	// Template makes the messages of events; nil means the default one.
+	Template *Template
+	// TemplateFailed, if not nil, is told of every message for which the default template stood in. It must not block.
+	TemplateFailed func(error)
+	// Timeout bounds one Send, one SendSummary and one Mention, from dialling to the end of the last answer.
 	Timeout time.Duration
-	// Observe, if not nil, is told of every request that Send made. It must not block.
+	// Observe, if not nil, is told of every request that Send and SendSummary made. It must not block.
 	Observe func(result Class, took time.Duration)
 	// Version is named in the User-Agent header; may be empty.
 	Version string
@@ -44,6 +54,9 @@ type Slack struct {
 	webhook   string // empty with a token
 	timeout   time.Duration
 	observe   func(Class, time.Duration)
+	mentions  *mentions
+	template  *Template
+	failed    func(error)   // of the template
 	api       *slack.Client // nil with a webhook
 	client    *http.Client
 	transport *http.Transport
@@ -85,6 +98,14 @@ func NewSlack(o SlackOptions) (*Slack, error) {
 			fault("the webhook URL is not of the form https://host/path")
 		}
 	}
+	for _, name := range mentionNames(o.Mentions) {
+		switch markup, err := mentionMarkup(name); {
+		case err != nil:
+			fault("%w", err)
+		case markup == "" && o.WebhookURL != "":
+			fault("the handle @%s needs a token, since a webhook cannot look it up; give the user group's ID", name)
+		}
+	}
 	if len(faults) > 0 {
 		return nil, errors.Join(faults...)
 	}
@@ -96,6 +117,8 @@ func NewSlack(o SlackOptions) (*Slack, error) {
 		webhook:   o.WebhookURL,
 		timeout:   o.Timeout,
 		observe:   o.Observe,
+		template:  o.Template,
+		failed:    o.TemplateFailed,
 		redactor:  newRedactor(o.Token, webhook, api),
 		transport: transport,
 		client: &http.Client{
@@ -106,6 +129,10 @@ func NewSlack(o SlackOptions) (*Slack, error) {
 	if s.observe == nil {
 		s.observe = func(Class, time.Duration) {}
 	}
+	if s.failed == nil {
+		s.failed = func(error) {}
+	}
+	s.mentions = &mentions{table: o.Mentions, list: s.userGroups, failed: o.MentionFailed, now: time.Now}
 	if o.Token != "" {
 		s.api = slack.New(o.Token, slack.OptionHTTPClient(s.client), slack.OptionAPIURL(apiURL))
 	}
@@ -124,41 +151,108 @@ func parseURL(text string) *url.URL {
 // Close closes idle connections. Requests under way are not disturbed.
 func (s *Slack) Close() { s.transport.CloseIdleConnections() }
 
-// Destination returns "webhook", or the channel of e's category.
-func (s *Slack) Destination(e event.Event) string {
+// Destination returns "webhook", or the channel of d's category, or where the message went that d resolves.
+func (s *Slack) Destination(d Delivery) string {
+	if opened := s.opened(d); opened.repliable() && opened.Destination != "" {
+		return opened.Destination
+	}
+	return s.SummaryDestination(d.Event.Category)
+}
+
+// SummaryDestination returns "webhook", or the channel of category.
+func (s *Slack) SummaryDestination(category string) string {
 	if s.webhook != "" {
 		return webhookDestination
 	}
-	if route, ok := s.routes.Nearest(e.Category); ok {
+	if route, ok := s.routes.Nearest(category); ok {
 		return route.Value
 	}
 	return s.channel
 }
 
-// Send posts e once.
-func (s *Slack) Send(ctx context.Context, e event.Event) error {
-	destination, message := s.Destination(e), render(e)
-	judge, post := judgeWebhook, func(ctx context.Context) error {
-		return slack.PostWebhookCustomHTTPContext(ctx, s.webhook, s.client, message.webhook())
+// Mention returns the mentions of e's category. It asks Slack for a handle that it does not know yet, and leaves out
+// one that cannot be found.
+func (s *Slack) Mention(e event.Event) (markup string, ok bool) { return s.mentions.of(e.Category) }
+
+// Send posts d once. What resolves a message updates that one and replies in its thread.
+func (s *Slack) Send(ctx context.Context, d Delivery) (receipt string, err error) {
+	opened := s.opened(d)
+	v := newView(d, opened, time.Now())
+	if opened.repliable() {
+		if failure := s.resolve(ctx, v, opened); failure != nil {
+			return "", failure
+		}
+		return "", nil
 	}
-	if s.webhook == "" {
-		judge, post = judgePost, func(ctx context.Context) error {
-			_, _, err := s.api.PostMessageContext(ctx, destination, message.options()...)
+	destination := s.SummaryDestination(d.Event.Category)
+	answer, failure := s.post(ctx, s.timeout, place{destination, destination, ""}, s.render(v))
+	if failure != nil {
+		return "", failure
+	}
+	return newReceipt(d.Event, destination, answer, time.Now()), nil
+}
+
+// SendSummary posts a summary once.
+func (s *Slack) SendSummary(ctx context.Context, summary Summary) error {
+	destination := s.SummaryDestination(summary.Path)
+	if _, failure := s.post(ctx, s.timeout, place{destination, destination, ""}, renderSummary(summary)); failure != nil {
+		return failure
+	}
+	return nil
+}
+
+// render always returns a message that can be sent: the default template stands in for one that fails.
+func (s *Slack) render(v view) message {
+	m, err := s.template.render(v)
+	if err != nil {
+		s.failed(err)
+	}
+	return m
+}
+
+// place is where a message goes.
+type place struct {
+	destination string // names it in failures
+	channel     string // as Slack takes it; unused with a webhook
+	thread      string // the ts of the message to reply to; empty for none
+}
+
+// post makes one request to post a message, and observes it.
+func (s *Slack) post(ctx context.Context, timeout time.Duration, to place, m message) (apiAnswer, *Error) {
+	r := request{destination: to.destination, timeout: timeout, limit: maxReply, judge: judgePost}
+	if s.webhook != "" {
+		r.judge = judgeWebhook
+		r.do = func(ctx context.Context) error {
+			return slack.PostWebhookCustomHTTPContext(ctx, s.webhook, s.client, m.webhook())
+		}
+	} else {
+		options := m.options()
+		if to.thread != "" {
+			options = append(options, slack.MsgOptionTS(to.thread))
+		}
+		r.do = func(ctx context.Context) error {
+			_, _, err := s.api.PostMessageContext(ctx, to.channel, options...)
 			return err
 		}
 	}
+	answer, failure := s.observed(ctx, r)
+	return decodeAnswer(answer.body), failure
+}
+
+// observed makes one request that counts, unless the context has ended.
+func (s *Slack) observed(ctx context.Context, r request) (reply, *Error) {
 	if ctx.Err() != nil {
-		return s.interrupted(ctx, destination)
+		return reply{}, s.interrupted(ctx, r.destination)
 	}
 	began := time.Now()
-	_, failure := s.call(ctx, destination, judge, post)
+	answer, failure := s.call(ctx, r)
 	took := time.Since(began)
 	if failure != nil {
 		s.observe(failure.Class, took)
-		return failure
+		return reply{}, failure
 	}
 	s.observe(OK, took)
-	return nil
+	return answer, nil
 }
 
 // interrupted is the failure of a call whose context ended before it began.
@@ -166,20 +260,27 @@ func (s *Slack) interrupted(ctx context.Context, destination string) *Error {
 	return &Error{Class: Transient, Channel: destination, Err: fmt.Errorf("not sent: %w", ctx.Err())}
 }
 
-// call makes one request, which must use the context that it is handed, and judges its answer.
-// The request's own error is of no use: what the exchange recorded says more and holds no URL.
-func (s *Slack) call(parent context.Context, destination string, judge func(reply) verdict,
-	request func(context.Context) error,
-) (reply, *Error) {
-	ctx, cancel := context.WithTimeout(parent, s.timeout)
-	defer cancel()
-	var x exchange
-	requestErr := request(x.context(ctx))
+// request is one request to Slack.
+type request struct {
+	destination string // names it in its failure
+	timeout     time.Duration
+	limit       int64 // bytes to read of the answer
+	judge       func(reply) verdict
+	do          func(context.Context) error // makes it, with the context that it is handed
+}
 
-	failure := &Error{Channel: destination}
+// call makes one request and judges its answer. The request's own error is of no use: what the
+// exchange recorded says more and holds no URL.
+func (s *Slack) call(parent context.Context, r request) (reply, *Error) {
+	ctx, cancel := context.WithTimeout(parent, r.timeout)
+	defer cancel()
+	x := exchange{limit: r.limit}
+	requestErr := r.do(x.context(ctx))
+
+	failure := &Error{Channel: r.destination}
 	switch {
 	case x.reply != nil:
-		v := judge(*x.reply)
+		v := r.judge(*x.reply)
 		if v.class == OK {
 			return *x.reply, nil
 		}
@@ -187,7 +288,7 @@ func (s *Slack) call(parent context.Context, destination string, judge func(repl
 		failure.Code = s.redactor.text(v.code, maxCode)
 		switch {
 		case v.class == Unknown && x.err != nil:
-			failure.Err = fmt.Errorf("%s: the answer broke off: %w", failure.Code, s.cause(parent, ctx, x.err))
+			failure.Err = fmt.Errorf("%s: the answer broke off: %w", failure.Code, s.cause(parent, ctx, r.timeout, x.err))
 		case v.detail != "":
 			failure.Err = fmt.Errorf("%s: %s", failure.Code, s.redactor.text(v.detail, maxDetail))
 		default:
@@ -195,10 +296,10 @@ func (s *Slack) call(parent context.Context, destination string, judge func(repl
 		}
 	case x.err != nil && x.begun.Load():
 		failure.Class = Unknown
-		failure.Err = fmt.Errorf("sent, but no answer came: %w", s.cause(parent, ctx, x.err))
+		failure.Err = fmt.Errorf("sent, but no answer came: %w", s.cause(parent, ctx, r.timeout, x.err))
 	case x.err != nil:
 		failure.Class = Transient
-		failure.Err = fmt.Errorf("not sent: %w", s.cause(parent, ctx, x.err))
+		failure.Err = fmt.Errorf("not sent: %w", s.cause(parent, ctx, r.timeout, x.err))
 	default:
 		// The library refused before anything reached the transport. No later event would fare
 		// better, so none may be given up for it.
@@ -209,12 +310,12 @@ func (s *Slack) call(parent context.Context, destination string, judge func(repl
 }
 
 // cause returns why a call ended without an answer: the caller's context, the timeout, or err.
-func (s *Slack) cause(parent, ctx context.Context, err error) error {
+func (s *Slack) cause(parent, ctx context.Context, timeout time.Duration, err error) error {
 	switch {
 	case parent.Err() != nil:
 		return parent.Err()
 	case ctx.Err() != nil:
-		return fmt.Errorf("no answer within %v: %w", s.timeout, ctx.Err())
+		return fmt.Errorf("no answer within %v: %w", timeout.Round(time.Millisecond), ctx.Err())
 	default:
 		return s.redactor.error(err)
 	}

@@ -55,6 +55,12 @@ func failureOf(t *testing.T, err error) *Error {
 	return failure
 }
 
+// send posts an event about whose message nothing else is known.
+func send(ctx context.Context, s Sink, e event.Event) error {
+	_, err := s.Send(ctx, Delivery{Event: e})
+	return err
+}
+
 var sample = event.Event{ID: "e-1", Category: "payments.refunds", Title: "hello", Text: "world"}
 
 func TestSendPosts(t *testing.T) {
@@ -62,10 +68,10 @@ func TestSendPosts(t *testing.T) {
 	server := slacktest.New(t)
 	o := byToken(server)
 	o.Version = "1.2.3"
-	if err := newTestSlack(t, o).Send(t.Context(), sample); err != nil {
+	if err := send(t.Context(), newTestSlack(t, o), sample); err != nil {
 		t.Fatal(err)
 	}
-	if err := newTestSlack(t, byWebhook(server)).Send(t.Context(), sample); err != nil {
+	if err := send(t.Context(), newTestSlack(t, byWebhook(server)), sample); err != nil {
 		t.Fatal(err)
 	}
 	posts := server.Accepted()
@@ -108,7 +114,7 @@ func TestSendLargestEvent(t *testing.T) {
 		e.Fields = append(e.Fields, event.Field{Name: strings.Repeat("n>", 200), Value: strings.Repeat("v", 3000)})
 	}
 	for _, o := range []SlackOptions{byToken(server), byWebhook(server)} {
-		if err := newTestSlack(t, o).Send(t.Context(), e); err != nil {
+		if err := send(t.Context(), newTestSlack(t, o), e); err != nil {
 			t.Error(err)
 		}
 	}
@@ -148,10 +154,10 @@ func TestDestination(t *testing.T) {
 	}
 	for _, test := range tests {
 		e := event.Event{Category: test.category, Title: "t"}
-		if got := s.Destination(e); got != test.want {
+		if got := s.Destination(Delivery{Event: e}); got != test.want {
 			t.Errorf("%q: got %s, want %s", test.category, got, test.want)
 		}
-		if err := s.Send(t.Context(), e); err != nil {
+		if err := send(t.Context(), s, e); err != nil {
 			t.Fatal(err)
 		}
 		posts := server.Posts()
@@ -159,7 +165,7 @@ func TestDestination(t *testing.T) {
 			t.Errorf("%q: posted to %s, want %s", test.category, got, test.want)
 		}
 	}
-	if got := newTestSlack(t, byWebhook(server)).Destination(sample); got != "webhook" {
+	if got := newTestSlack(t, byWebhook(server)).Destination(Delivery{Event: sample}); got != "webhook" {
 		t.Errorf("got %s, want webhook", got)
 	}
 }
@@ -242,14 +248,14 @@ func TestSendFailures(t *testing.T) {
 				mode.options.Observe = observed.observe
 				s := newTestSlack(t, mode.options)
 				server.Script(test.answer)
-				failure := failureOf(t, s.Send(t.Context(), sample))
+				failure := failureOf(t, send(t.Context(), s, sample))
 				if got := (want{failure.Class, failure.Code, failure.RetryAfter}); got != mode.want {
 					t.Errorf("%s: got %+v, want %+v", mode.destination, got, mode.want)
 				}
 				if failure.Channel != mode.destination || failure.Err == nil || !strings.Contains(failure.Error(), mode.destination) {
 					t.Errorf("%s: got %+v", mode.destination, failure)
 				}
-				if err := s.Send(t.Context(), sample); err != nil {
+				if err := send(t.Context(), s, sample); err != nil {
 					t.Errorf("%s: the next post failed: %v", mode.destination, err)
 				}
 			}
@@ -273,7 +279,7 @@ func TestSendTakesAnAnswerCutShortAfterItsVerdict(t *testing.T) {
 		slacktest.Truncated(1000, verdict),
 	)
 	for range 2 {
-		if err := s.Send(t.Context(), sample); err != nil {
+		if err := send(t.Context(), s, sample); err != nil {
 			t.Error(err)
 		}
 	}
@@ -287,7 +293,7 @@ func TestSendWhereNobodyListens(t *testing.T) {
 	}
 	server.Close()
 	for _, o := range []SlackOptions{byToken(server), byWebhook(server)} {
-		failure := failureOf(t, newTestSlack(t, o).Send(t.Context(), sample))
+		failure := failureOf(t, send(t.Context(), newTestSlack(t, o), sample))
 		if failure.Class != Transient || failure.Code != "" || !strings.Contains(failure.Error(), "refused") {
 			t.Errorf("got %v", failure)
 		}
@@ -299,7 +305,7 @@ func TestSendBeforeTLSIsUp(t *testing.T) {
 	server := slacktest.New(t)
 	plain := strings.Replace(server.APIURL(), "http://", "https://", 1)
 	s := newTestSlack(t, SlackOptions{Token: "xoxb-1", Channel: "C0000001", APIURL: plain})
-	if failure := failureOf(t, s.Send(t.Context(), sample)); failure.Class != Transient {
+	if failure := failureOf(t, send(t.Context(), s, sample)); failure.Class != Transient {
 		t.Errorf("not TLS: got %v", failure)
 	}
 
@@ -312,7 +318,7 @@ func TestSendBeforeTLSIsUp(t *testing.T) {
 	silent := newTestSlack(t, SlackOptions{
 		Token: "xoxb-1", Channel: "C0000001", APIURL: "https://" + listener.Addr().String(), Timeout: 50 * time.Millisecond,
 	})
-	failure := failureOf(t, silent.Send(t.Context(), sample))
+	failure := failureOf(t, send(t.Context(), silent, sample))
 	if failure.Class != Transient || !errors.Is(failure, context.DeadlineExceeded) {
 		t.Errorf("silent: got %v", failure)
 	}
@@ -325,7 +331,7 @@ func TestSendTimesOut(t *testing.T) {
 	o := byToken(server)
 	o.Timeout = 100 * time.Millisecond
 	s := newTestSlack(t, o)
-	failure := failureOf(t, s.Send(t.Context(), sample))
+	failure := failureOf(t, send(t.Context(), s, sample))
 	if !errors.Is(failure, context.DeadlineExceeded) || !strings.Contains(failure.Error(), "100ms") {
 		t.Errorf("got %v", failure)
 	}
@@ -349,11 +355,11 @@ func TestSendCancelled(t *testing.T) {
 			cancel(cause)
 			return slacktest.Hold(nil, slacktest.OK())
 		})
-		failure := failureOf(t, s.Send(ctx, sample))
+		failure := failureOf(t, send(ctx, s, sample))
 		if failure.Class != Unknown || !errors.Is(failure, context.Canceled) {
 			t.Errorf("under way: got %v", failure)
 		}
-		failure = failureOf(t, s.Send(ctx, sample))
+		failure = failureOf(t, send(ctx, s, sample))
 		if failure.Class != Transient || !errors.Is(failure, context.Canceled) {
 			t.Errorf("before: got %v", failure)
 		}
@@ -391,17 +397,17 @@ func TestSendOnAStaleConnection(t *testing.T) {
 		}
 		return staleConn{conn, stale}, nil
 	}
-	if err := s.Send(t.Context(), sample); err != nil {
+	if err := send(t.Context(), s, sample); err != nil {
 		t.Fatal(err)
 	}
 	stale.Store(true)
 	refuse.Store(true)
-	failure := failureOf(t, s.Send(t.Context(), sample))
+	failure := failureOf(t, send(t.Context(), s, sample))
 	if failure.Class != Transient || !strings.Contains(failure.Error(), "refused") {
 		t.Errorf("no other connection: got %v", failure)
 	}
 	refuse.Store(false)
-	if err := s.Send(t.Context(), sample); err != nil {
+	if err := send(t.Context(), s, sample); err != nil {
 		t.Errorf("another connection: %v", err)
 	}
 }
@@ -427,7 +433,7 @@ func TestSendOverHTTP2(t *testing.T) {
 	roots.AddCert(server.Certificate())
 	s.transport.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
 
-	if err := s.Send(t.Context(), sample); err != nil {
+	if err := send(t.Context(), s, sample); err != nil {
 		t.Fatal(err)
 	}
 	if got := <-requests; got != "HTTP/2.0 [INFO] hello" {
@@ -438,7 +444,7 @@ func TestSendOverHTTP2(t *testing.T) {
 		<-requests
 		cancel()
 	}()
-	failure := failureOf(t, s.Send(ctx, event.Event{Title: "hold"}))
+	failure := failureOf(t, send(ctx, s, event.Event{Title: "hold"}))
 	if failure.Class != Unknown || !errors.Is(failure, context.Canceled) {
 		t.Errorf("cancelled under way: got %v", failure)
 	}
@@ -452,7 +458,7 @@ func TestSendConcurrently(t *testing.T) {
 	for i := range 64 {
 		group.Go(func() {
 			e := event.Event{ID: fmt.Sprint("e-", i), Category: "c", Title: fmt.Sprint("title ", i)}
-			if err := s.Send(context.Background(), e); err != nil {
+			if err := send(context.Background(), s, e); err != nil {
 				t.Error(err)
 			}
 		})
@@ -475,7 +481,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 		slacktest.Redirect(elsewhere.WebhookURL()),
 	)
 	for _, o := range []SlackOptions{byToken(server), byWebhook(server)} {
-		if failure := failureOf(t, newTestSlack(t, o).Send(t.Context(), sample)); failure.Class != Misconfigured {
+		if failure := failureOf(t, send(t.Context(), newTestSlack(t, o), sample)); failure.Class != Misconfigured {
 			t.Errorf("got %v", failure)
 		}
 	}
@@ -503,6 +509,20 @@ func TestNewSlackFaults(t *testing.T) {
 		{"API URL", func(o *SlackOptions) { o.APIURL = "slack.com/api" }, []string{"the API URL"}},
 		{"API URL with a query", func(o *SlackOptions) { o.APIURL = "https://slack.com/api?x=1" }, []string{"the API URL"}},
 		{"webhook URL", func(o *SlackOptions) { o.Token, o.WebhookURL = "", "://" }, []string{"the webhook URL"}},
+		{"mentions", func(o *SlackOptions) { o.Mentions = mentioned(t, "a", "here+U0000001+oncall", "b", "S0000001") }, nil},
+		{"broken mention", func(o *SlackOptions) { o.Mentions = mentioned(t, "a", "<!here>") }, []string{`mention "@<!here>" is not`}},
+		{
+			"mentions by webhook", func(o *SlackOptions) {
+				o.Token, o.WebhookURL, o.Mentions = "", "https://example.org/x", mentioned(t, "a", "here+U0000001", "b", "S0000001")
+			},
+			nil,
+		},
+		{
+			"handle by webhook", func(o *SlackOptions) {
+				o.Token, o.WebhookURL, o.Mentions = "", "https://example.org/x", mentioned(t, "a", "oncall")
+			},
+			[]string{"the handle @oncall needs a token"},
+		},
 		{"all at once", func(o *SlackOptions) { *o = SlackOptions{APIURL: "x"} }, []string{"is needed", "timeout", "the API URL"}},
 	}
 	for _, test := range tests {
@@ -571,6 +591,11 @@ func TestNoSecretInErrors(t *testing.T) {
 
 	webhookPath := "/services/T00000000/B00000000/" + canaryWebhook
 	token := SlackOptions{Token: canaryToken, Channel: "C0000001", APIURL: server.APIURL()}
+	opened, err := newTestSlack(t, token).Send(t.Context(), Delivery{Event: fired})
+	if err != nil {
+		t.Fatal(err)
+	}
+	token.Mentions = mentioned(t, "payments", "oncall")
 	for _, mode := range []struct {
 		options SlackOptions
 		echo    string // what an answer repeats of the secrets that it was sent
@@ -595,13 +620,27 @@ func TestNoSecretInErrors(t *testing.T) {
 			"broken off":   slacktest.Truncated(5000, echo),
 			"bad header":   slacktest.Reply(200, http.Header{"Transfer-Encoding": {secret}}, ""),
 		} {
-			server.Script(answer)
-			failure := failureOf(t, newTestSlack(t, mode.options).Send(t.Context(), sample))
-			assertNoCanary(t, name, append(chain(failure), failure.Code)...)
+			s := newTestSlack(t, mode.options)
+			for what, deliver := range map[string]func() error{
+				"post":    func() error { return send(t.Context(), s, sample) },
+				"summary": func() error { return s.SendSummary(t.Context(), Summary{Path: "payments"}) },
+			} {
+				server.Script(answer)
+				failure := failureOf(t, deliver())
+				assertNoCanary(t, name+", "+what, append(chain(failure), failure.Code)...)
+			}
+			server.Respond(func(slacktest.Post) slacktest.Answer { return answer }) // to the update, the reply and what stands in for it
+			if _, err := s.Send(t.Context(), resolved(opened)); err != nil {
+				failure := failureOf(t, err)
+				assertNoCanary(t, name+", resolved", append(chain(failure), failure.Code)...)
+			} else {
+				t.Errorf("%s: resolved", name)
+			}
+			server.Respond(nil)
 		}
 		server.Respond(func(slacktest.Post) slacktest.Answer { return slacktest.Hold(nil, slacktest.OK()) })
 		mode.options.Timeout = 50 * time.Millisecond
-		failure := failureOf(t, newTestSlack(t, mode.options).Send(t.Context(), sample))
+		failure := failureOf(t, send(t.Context(), newTestSlack(t, mode.options), sample))
 		assertNoCanary(t, "held", append(chain(failure), failure.Code)...)
 		server.Respond(nil)
 	}
@@ -624,14 +663,41 @@ func TestNoSecretInErrors(t *testing.T) {
 		{"no such port", t.Context(), SlackOptions{WebhookURL: "http://127.0.0.1:99999" + webhookPath}},
 		{"cancelled", ended, SlackOptions{WebhookURL: server.WebhookURL()}},
 	} {
-		failure := failureOf(t, newTestSlack(t, test.options).Send(test.ctx, sample))
+		failure := failureOf(t, send(test.ctx, newTestSlack(t, test.options), sample))
 		if failure.Class != Transient {
 			t.Errorf("%s: got %v", test.name, failure)
 		}
 		assertNoCanary(t, test.name, append(chain(failure), failure.Code)...)
+		test.options.MentionFailed = func(handle string, err error) {
+			assertNoCanary(t, test.name+", mention", append(chain(err), handle)...)
+		}
+		if test.options.WebhookURL == "" {
+			test.options.Mentions = mentioned(t, "payments", "oncall")
+		}
+		newTestSlack(t, test.options).Mention(sample)
 		for _, problem := range newTestSlack(t, test.options).Check(test.ctx) {
 			assertNoCanary(t, test.name+", check", append(chain(problem.Err), problem.Subject)...)
 		}
+	}
+
+	echoing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, `{"ok":false,"error":"`+r.FormValue("token")+`","needed":"`+r.FormValue("token")+`"}`)
+	}))
+	t.Cleanup(echoing.Close)
+	told := 0
+	s := newTestSlack(t, SlackOptions{
+		Token: canaryToken, Channel: "C1", APIURL: echoing.URL, Mentions: mentioned(t, "payments", "oncall"),
+		MentionFailed: func(handle string, err error) {
+			told++
+			assertNoCanary(t, "mention", append(chain(err), handle)...)
+		},
+	})
+	t.Cleanup(s.Close)
+	if s.Mention(sample); told != 1 {
+		t.Errorf("told %d times of a mention", told)
+	}
+	for _, problem := range s.checkHandles(t.Context()) {
+		assertNoCanary(t, "check of a mention", append(chain(problem.Err), problem.Subject)...)
 	}
 
 	for _, o := range []SlackOptions{

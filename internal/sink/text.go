@@ -39,6 +39,15 @@ func width(r rune) int {
 	return 1
 }
 
+// units is the width of s.
+func units(s string) int {
+	sum := 0
+	for _, r := range s {
+		sum += width(r)
+	}
+	return sum
+}
+
 // escapedWidth is the width of r after escape.
 func escapedWidth(r rune) int {
 	switch r {

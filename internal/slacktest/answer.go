@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// Answer is what the server does with one post. The zero Answer is OK's.
+// Answer is what the server does with one post or update. The zero Answer is OK's.
 type Answer struct{ do func(*exchange) }
 
-// exchange is one post that waits for its answer.
+// exchange is one post or update that waits for its answer.
 type exchange struct {
 	server  *Server
 	post    *Post
@@ -43,12 +43,15 @@ func OK() Answer {
 			_, _ = io.WriteString(x.writer, "ok")
 			return
 		}
+		message := map[string]any{
+			"type": "message", "text": x.post.Text, "ts": x.post.Timestamp,
+			"blocks": orEmpty(x.post.Blocks), "attachments": orEmpty(x.post.Attachments),
+		}
+		if x.post.Thread != "" {
+			message["thread_ts"] = x.post.Thread
+		}
 		writeJSON(x.writer, map[string]any{
-			"ok": true, "channel": x.post.Channel, "ts": x.post.Timestamp,
-			"message": map[string]any{
-				"type": "message", "text": x.post.Text, "ts": x.post.Timestamp,
-				"blocks": orEmpty(x.post.Blocks), "attachments": orEmpty(x.post.Attachments),
-			},
+			"ok": true, "channel": x.post.ChannelID, "ts": x.post.Timestamp, "message": message,
 		})
 	}}
 }

@@ -6,12 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"log"
 	"mime"
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -38,11 +40,28 @@ type Channel struct {
 	Private  bool   `json:"is_private"`
 }
 
-// Post is one request to post a message.
+// UserGroup is a group of users that can be mentioned.
+type UserGroup struct {
+	ID       string // such as S0123456789
+	Handle   string // without the leading "@"
+	Disabled bool
+}
+
+// The values of Post.Method.
+const (
+	MethodPost    = "chat.postMessage"
+	MethodUpdate  = "chat.update"
+	MethodWebhook = "webhook"
+)
+
+// Post is one request to post a message or, for Respond, to update one.
 type Post struct {
 	Received    time.Time
+	Method      string
 	Webhook     bool
 	Channel     string // as the client named it; empty for a webhook
+	ChannelID   string // the channel's ID, as the answer names it; empty for a webhook
+	Thread      string // the ts of the message in whose thread it stands; empty for none
 	Text        string
 	Blocks      json.RawMessage // as the client sent them; nil if absent
 	Attachments json.RawMessage
@@ -52,7 +71,17 @@ type Post struct {
 	Header      http.Header
 	Remote      string // the client's address and port
 	Accepted    bool   // the post was taken, whether or not the answer reached the client
-	Timestamp   string // the message's ts, if accepted
+	Timestamp   string // the message's ts, if accepted; of an update that of the message to change
+
+	deleted bool
+}
+
+// Update is a change of a message that was taken.
+type Update struct {
+	Received  time.Time
+	Channel   string // its ID
+	Timestamp string // the message's ts
+	Message   Message
 }
 
 // Server is a running Slack stand-in.
@@ -63,6 +92,7 @@ type Server struct {
 	secret   string
 	scopes   string
 	channels []Channel // empty: every channel exists and the bot is in it
+	groups   []UserGroup
 	address  string
 	closing  chan struct{}
 	running  sync.WaitGroup // the accept loop and all handlers
@@ -71,10 +101,11 @@ type Server struct {
 	closed   bool // closing is closed
 	posts    []*Post
 	accepted int
+	updates  []Update
 	calls    map[string]int // by method
 	queue    []Answer
 	respond  func(Post) Answer
-	changed  chan struct{} // closed and replaced when a post is accepted
+	changed  chan struct{} // closed and replaced when a post or an update is accepted
 }
 
 // Option changes a Server before it starts.
@@ -90,7 +121,8 @@ func WithWebhookSecret(secret string) Option { return func(s *Server) { s.secret
 // server can come back where another one was.
 func WithAddress(address string) Option { return func(s *Server) { s.address = address } }
 
-// WithScopes sets the token's scopes; without channels:read it may not ask about channels.
+// WithScopes sets the token's scopes; without channels:read it may not ask about channels, and
+// without usergroups:read not about user groups.
 func WithScopes(scopes ...string) Option {
 	return func(s *Server) { s.scopes = strings.Join(scopes, ",") }
 }
@@ -99,6 +131,11 @@ func WithScopes(scopes ...string) Option {
 // and the bot is in it.
 func WithChannels(channels ...Channel) Option {
 	return func(s *Server) { s.channels = slices.Clone(channels) }
+}
+
+// WithUserGroups sets the user groups that exist. Without it there are none.
+func WithUserGroups(groups ...UserGroup) Option {
+	return func(s *Server) { s.groups = slices.Clone(groups) }
 }
 
 // New starts a server that is closed when the test ends.
@@ -117,7 +154,7 @@ func Start(options ...Option) (*Server, error) {
 	s := &Server{
 		token:   DefaultToken,
 		secret:  DefaultWebhookSecret,
-		scopes:  "chat:write,channels:read,groups:read",
+		scopes:  "chat:write,channels:read,groups:read,usergroups:read",
 		address: "127.0.0.1:0",
 		closing: make(chan struct{}),
 		changed: make(chan struct{}),
@@ -183,15 +220,15 @@ func (s *Server) WebhookURL() string {
 	return "http://" + s.Address() + "/services/T00000000/B00000000/" + url.PathEscape(s.secret)
 }
 
-// Script appends answers, each used for one post, before what Respond has set.
+// Script appends answers, each used for one post or update, before what Respond has set.
 func (s *Server) Script(answers ...Answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.queue = append(s.queue, answers...)
 }
 
-// Respond sets a function that answers the posts for which Script holds nothing; nil means
-// OK for all. It may be called for several posts at once.
+// Respond sets a function that answers the posts and updates for which Script holds nothing; nil
+// means OK for all. It may be called for several of them at once.
 func (s *Server) Respond(respond func(Post) Answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -207,6 +244,23 @@ func (s *Server) Posts() []Post { return s.copyPosts(func(*Post) bool { return t
 
 // Accepted returns the posts that were taken so far, in order of arrival.
 func (s *Server) Accepted() []Post { return s.copyPosts(func(p *Post) bool { return p.Accepted }) }
+
+// Updates returns the updates that were taken so far, in order of arrival.
+func (s *Server) Updates() []Update {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.updates)
+}
+
+// Delete removes the posts with a ts, as a user does: a message that nobody answered leaves no trace,
+// so it can neither be updated nor replied to.
+func (s *Server) Delete(timestamp string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, post := range s.posts {
+		post.deleted = post.deleted || post.Timestamp == timestamp
+	}
+}
 
 func (s *Server) copyPosts(want func(*Post) bool) []Post {
 	s.mu.Lock()
@@ -229,9 +283,19 @@ func (s *Server) Calls(method string) int {
 
 // Await returns when n posts have been accepted, or with an error when ctx ends before that.
 func (s *Server) Await(ctx context.Context, n int) error {
+	return s.await(ctx, n, "posts", func() int { return s.accepted })
+}
+
+// AwaitUpdates returns when n updates have been taken, or with an error when ctx ends before that.
+func (s *Server) AwaitUpdates(ctx context.Context, n int) error {
+	return s.await(ctx, n, "updates", func() int { return len(s.updates) })
+}
+
+// await calls count with the lock held.
+func (s *Server) await(ctx context.Context, n int, what string, count func() int) error {
 	for {
 		s.mu.Lock()
-		accepted, changed := s.accepted, s.changed
+		accepted, changed := count(), s.changed
 		s.mu.Unlock()
 		if accepted >= n {
 			return nil
@@ -239,7 +303,7 @@ func (s *Server) Await(ctx context.Context, n int) error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return fmt.Errorf("await %d accepted posts, have %d: %w", n, accepted, ctx.Err())
+			return fmt.Errorf("await %d accepted %s, have %d: %w", n, what, accepted, ctx.Err())
 		}
 	}
 }
@@ -314,8 +378,8 @@ func (s *Server) serveMethod(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	fault := s.authenticate(r, p)
-	if method == "chat.postMessage" {
-		s.servePost(w, r, newPost(r, p), fault)
+	if method == MethodPost || method == MethodUpdate {
+		s.servePost(w, r, newPost(r, method, p), fault)
 		return
 	}
 	w.Header().Set("X-OAuth-Scopes", s.scopes)
@@ -329,21 +393,30 @@ func (s *Server) serveMethod(w http.ResponseWriter, r *http.Request) {
 			"ok": true, "url": "http://" + s.Address() + "/", "team": "Test", "user": "notifier",
 			"team_id": "T00000000", "user_id": "U00000000", "bot_id": "B00000000",
 		})
-	case "conversations.info", "users.conversations":
-		if !strings.Contains(s.scopes, "channels:read") {
-			writeJSON(w, map[string]any{
-				"ok": false, "error": "missing_scope", "needed": "channels:read", "provided": s.scopes,
-			})
-			return
-		}
-		if method == "conversations.info" {
+	case "conversations.info":
+		if s.allow(w, "channels:read") {
 			s.serveChannel(w, p["channel"])
-		} else {
+		}
+	case "users.conversations":
+		if s.allow(w, "channels:read") {
 			s.serveMemberships(w)
+		}
+	case "usergroups.list":
+		if s.allow(w, "usergroups:read") {
+			s.serveUserGroups(w)
 		}
 	default:
 		writeJSON(w, map[string]any{"ok": false, "error": "unknown_method"})
 	}
+}
+
+// allow reports whether the token has a scope, and answers if it has not.
+func (s *Server) allow(w http.ResponseWriter, scope string) bool {
+	if slices.Contains(strings.Split(s.scopes, ","), scope) {
+		return true
+	}
+	writeJSON(w, map[string]any{"ok": false, "error": "missing_scope", "needed": scope, "provided": s.scopes})
+	return false
 }
 
 // serveChannel finds a channel by its ID alone, as Slack does.
@@ -373,8 +446,26 @@ func (s *Server) serveMemberships(w http.ResponseWriter) {
 	})
 }
 
+// serveUserGroups lists the groups without the disabled ones, each as long as Slack's are.
+func (s *Server) serveUserGroups(w http.ResponseWriter) {
+	groups := []map[string]any{}
+	for _, group := range s.groups {
+		if group.Disabled {
+			continue
+		}
+		groups = append(groups, map[string]any{
+			"id": group.ID, "team_id": "T00000000", "is_usergroup": true, "is_subteam": true, "is_external": false,
+			"name": "The group " + group.Handle, "description": strings.Repeat("What it is for. ", 10), "handle": group.Handle,
+			"date_create": 1446598059, "date_update": 1446670362, "date_delete": 0, "auto_type": nil, "auto_provision": false,
+			"enterprise_subteam_id": "", "created_by": "U00000000", "updated_by": "U00000000", "deleted_by": nil,
+			"prefs": map[string]any{"channels": []string{}, "groups": []string{}}, "user_count": 3, "channel_count": 0,
+		})
+	}
+	writeJSON(w, map[string]any{"ok": true, "usergroups": groups})
+}
+
 func (s *Server) serveWebhook(w http.ResponseWriter, r *http.Request) {
-	s.count("webhook")
+	s.count(MethodWebhook)
 	if r.PathValue("secret") != s.secret {
 		w.WriteHeader(http.StatusNotFound)
 		_, _ = io.WriteString(w, "no_service")
@@ -387,8 +478,8 @@ func (s *Server) serveWebhook(w http.ResponseWriter, r *http.Request) {
 	} else if payload := p["payload"]; payload != "" {
 		fault = "invalid_payload" // the old form encoding is not what anyone should send
 	}
-	post := newPost(r, p)
-	post.Webhook, post.Channel = true, ""
+	post := newPost(r, MethodWebhook, p)
+	post.Channel = ""
 	s.servePost(w, r, post, fault)
 }
 
@@ -417,14 +508,41 @@ func (s *Server) channelFault(named string) string {
 	return "channel_not_found"
 }
 
-func newPost(r *http.Request, p parameters) *Post {
+// channelID returns the ID of a channel as Slack's answers name it, whatever the client called it. Where
+// every channel exists, a name gets an ID of its own.
+func (s *Server) channelID(named string) string {
+	name := strings.TrimPrefix(named, "#")
+	for _, channel := range s.channels {
+		if channel.ID == named || channel.Name == name {
+			return channel.ID
+		}
+	}
+	if channelID.MatchString(named) {
+		return named
+	}
+	hash := fnv.New32a()
+	_, _ = io.WriteString(hash, name)
+	return fmt.Sprintf("C%08X", hash.Sum32())
+}
+
+var (
+	channelID = regexp.MustCompile(`^[CDG][A-Z0-9]{2,}$`)
+	timestamp = regexp.MustCompile(`^[0-9]{1,12}\.[0-9]{6}$`)
+)
+
+func newPost(r *http.Request, method string, p parameters) *Post {
 	post := &Post{
 		Received: time.Now(),
+		Method:   method,
+		Webhook:  method == MethodWebhook,
 		Channel:  p["channel"],
 		Text:     p["text"],
 		Options:  make(url.Values),
 		Header:   r.Header.Clone(),
 		Remote:   r.RemoteAddr,
+	}
+	if method == MethodUpdate {
+		post.Timestamp = p["ts"]
 	}
 	for name, value := range p {
 		switch name {
@@ -440,9 +558,10 @@ func newPost(r *http.Request, p parameters) *Post {
 	return post
 }
 
+// servePost answers a post or an update for which nothing but fault is wrong so far.
 func (s *Server) servePost(w http.ResponseWriter, r *http.Request, post *Post, fault string) {
-	if fault == "" && !post.Webhook {
-		fault = s.channelFault(post.Channel)
+	if fault == "" {
+		fault = s.placeFault(post)
 	}
 	var messageFault string
 	post.Message, messageFault = parseMessage(post.Text, post.Blocks, post.Attachments)
@@ -453,10 +572,45 @@ func (s *Server) servePost(w http.ResponseWriter, r *http.Request, post *Post, f
 	s.answerFor(post).serve(&exchange{server: s, post: post, writer: w, request: r})
 }
 
-// answerFor records post and takes its answer from the script.
+// placeFault finds the channel and the thread of a post, or the message that an update changes. It returns
+// the code with which Slack refuses the place, or "".
+func (s *Server) placeFault(post *Post) string {
+	if post.Webhook {
+		return ""
+	}
+	if fault := s.channelFault(post.Channel); fault != "" {
+		return fault
+	}
+	post.ChannelID = s.channelID(post.Channel)
+	thread := post.Options.Get("thread_ts")
+	switch {
+	case post.Method == MethodUpdate && post.Channel != post.ChannelID:
+		return "channel_not_found" // chat.update takes IDs alone
+	case post.Method == MethodUpdate && !s.exists(post.ChannelID, post.Timestamp):
+		return "message_not_found"
+	case post.Options.Has("thread_ts") && !timestamp.MatchString(thread):
+		return "invalid_thread_ts"
+	case post.Method == MethodPost && thread != "" && s.exists(post.ChannelID, thread):
+		post.Thread = thread // else Slack posts it to the channel and says nothing
+	}
+	return ""
+}
+
+// exists reports whether a message was posted and not deleted.
+func (s *Server) exists(channel, timestamp string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.posts, func(p *Post) bool {
+		return p.Accepted && !p.deleted && p.ChannelID == channel && p.Timestamp == timestamp
+	})
+}
+
+// answerFor records a post and takes its answer, or that of an update, from the script.
 func (s *Server) answerFor(post *Post) Answer {
 	s.mu.Lock()
-	s.posts = append(s.posts, post)
+	if post.Method != MethodUpdate {
+		s.posts = append(s.posts, post)
+	}
 	respond, record := s.respond, *post
 	if len(s.queue) > 0 {
 		answer := s.queue[0]
@@ -471,14 +625,18 @@ func (s *Server) answerFor(post *Post) Answer {
 	return respond(record)
 }
 
-// accept counts post as taken. It happens before the answer is written, so that a client that
-// has its answer finds the post accepted.
+// accept counts a post or an update as taken. It happens before the answer is written, so that a client
+// that has its answer finds it accepted.
 func (s *Server) accept(post *Post) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.accepted++
 	post.Accepted = true
-	post.Timestamp = fmt.Sprintf("%d.%06d", post.Received.Unix(), s.accepted)
+	if post.Method == MethodUpdate {
+		s.updates = append(s.updates, Update{post.Received, post.ChannelID, post.Timestamp, post.Message})
+	} else {
+		s.accepted++
+		post.Timestamp = fmt.Sprintf("%d.%06d", post.Received.Unix(), s.accepted)
+	}
 	close(s.changed)
 	s.changed = make(chan struct{})
 }

@@ -354,3 +354,173 @@ func TestChannels(t *testing.T) {
 		}
 	}
 }
+
+// postTo posts a message, and returns the channel and the ts that the answer names.
+func postTo(t *testing.T, s *slacktest.Server, channel, thread string) (id, timestamp string) {
+	t.Helper()
+	values := message("hello")
+	values.Set("channel", channel)
+	if thread != "" {
+		values.Set("thread_ts", thread)
+	}
+	got, err := postForm(t, s, "chat.postMessage", values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var answer struct {
+		Channel string `json:"channel"`
+		TS      string `json:"ts"`
+		Message struct {
+			Thread string `json:"thread_ts"`
+		} `json:"message"`
+	}
+	if err := json.Unmarshal([]byte(got.body), &answer); err != nil || answer.TS == "" {
+		t.Fatalf("answer %q: %v", got.body, err)
+	}
+	posts := s.Accepted()
+	last := posts[len(posts)-1]
+	if last.ChannelID != answer.Channel || last.Timestamp != answer.TS || last.Thread != answer.Message.Thread {
+		t.Errorf("recorded channel %s, ts %s, thread %q; answered %s", last.ChannelID, last.Timestamp, last.Thread, got.body)
+	}
+	return answer.Channel, answer.TS
+}
+
+func TestAnswersNameTheChannelByItsID(t *testing.T) {
+	t.Parallel()
+	known := slacktest.New(t, slacktest.WithChannels(slacktest.Channel{ID: "C1", Name: "in", Member: true}))
+	anything := slacktest.New(t)
+	for _, named := range []string{"C1", "in", "#in"} {
+		if id, _ := postTo(t, known, named, ""); id != "C1" {
+			t.Errorf("%s: answered %s, want C1", named, id)
+		}
+	}
+	if id, _ := postTo(t, anything, "C0000001", ""); id != "C0000001" {
+		t.Errorf("answered %s for C0000001", id)
+	}
+	one, _ := postTo(t, anything, "#one", "")
+	same, _ := postTo(t, anything, "one", "")
+	other, _ := postTo(t, anything, "#other", "")
+	if one == "#one" || one != same || one == other {
+		t.Errorf("answered %s, %s, %s for #one, one, #other", one, same, other)
+	}
+}
+
+func TestThreads(t *testing.T) {
+	t.Parallel()
+	s := slacktest.New(t)
+	_, first := postTo(t, s, "#ops", "")
+	thread := func() string {
+		posts := s.Accepted()
+		return posts[len(posts)-1].Thread
+	}
+	if postTo(t, s, "#ops", first); thread() != first {
+		t.Errorf("the reply stands in the thread %q, want %s", thread(), first)
+	}
+	if postTo(t, s, "#other", first); thread() != "" {
+		t.Errorf("a reply in another channel stands in the thread %s", thread())
+	}
+	if postTo(t, s, "#ops", "1700000000.000001"); thread() != "" {
+		t.Errorf("a reply to nothing stands in the thread %s", thread())
+	}
+	s.Delete(first)
+	if postTo(t, s, "#ops", first); thread() != "" {
+		t.Errorf("a reply to a deleted message stands in the thread %s", thread())
+	}
+	values := message("hello")
+	values.Set("thread_ts", "soon")
+	if got, err := postForm(t, s, "chat.postMessage", values); err != nil || !strings.Contains(got.body, "invalid_thread_ts") {
+		t.Errorf("got %q, %v", got.body, err)
+	}
+}
+
+func TestUpdate(t *testing.T) {
+	t.Parallel()
+	s := slacktest.New(t)
+	id, ts := postTo(t, s, "#ops", "")
+	_, gone := postTo(t, s, "#ops", "")
+	s.Delete(gone)
+	tests := []struct {
+		name   string
+		change func(url.Values)
+		want   string
+	}{
+		{"taken", func(url.Values) {}, `"ok":true`},
+		{"no token", func(v url.Values) { v.Del("token") }, "not_authed"},
+		{"by the channel's name", func(v url.Values) { v.Set("channel", "#ops") }, "channel_not_found"},
+		{"another channel", func(v url.Values) { v.Set("channel", "C0000001") }, "message_not_found"},
+		{"no ts", func(v url.Values) { v.Del("ts") }, "message_not_found"},
+		{"unknown ts", func(v url.Values) { v.Set("ts", "1700000000.000001") }, "message_not_found"},
+		{"deleted", func(v url.Values) { v.Set("ts", gone) }, "message_not_found"},
+		{"no text", func(v url.Values) { v.Del("text") }, "no_text"},
+	}
+	for _, test := range tests {
+		values := message("changed")
+		values.Set("channel", id)
+		values.Set("ts", ts)
+		test.change(values)
+		got, err := postForm(t, s, "chat.update", values)
+		if err != nil || !strings.Contains(got.body, test.want) {
+			t.Errorf("%s: got %q, %v, want %s", test.name, got.body, err, test.want)
+		}
+	}
+	updates := s.Updates()
+	if len(updates) != 1 || updates[0].Channel != id || updates[0].Timestamp != ts || updates[0].Message.Text != "changed" ||
+		updates[0].Received.IsZero() {
+		t.Errorf("recorded %+v", updates)
+	}
+	if posts, calls := len(s.Posts()), s.Calls("chat.update"); posts != 2 || calls != len(tests) {
+		t.Errorf("recorded %d posts and %d calls, want 2 and %d", posts, calls, len(tests))
+	}
+	if err := s.AwaitUpdates(t.Context(), 1); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestUpdatesAreScripted(t *testing.T) {
+	t.Parallel()
+	s := slacktest.New(t)
+	id, ts := postTo(t, s, "#ops", "")
+	values := message("changed")
+	values.Set("channel", id)
+	values.Set("ts", ts)
+	s.Respond(func(p slacktest.Post) slacktest.Answer {
+		if p.Method != slacktest.MethodUpdate || p.Timestamp != ts || p.ChannelID != id || p.Text != "changed" {
+			t.Errorf("asked for an answer to %+v", p)
+		}
+		return slacktest.Code("edit_window_closed")
+	})
+	s.Script(slacktest.Lost(), slacktest.RateLimited(time.Second))
+	for i, want := range []string{"", "ratelimited", "edit_window_closed"} {
+		got, err := postForm(t, s, "chat.update", values)
+		if (err != nil) != (want == "") || !strings.Contains(got.body, want) {
+			t.Errorf("update %d: got %q, %v, want %q", i, got.body, err, want)
+		}
+	}
+	if got := len(s.Updates()); got != 1 {
+		t.Errorf("took %d updates, want that whose answer was lost", got)
+	}
+}
+
+func TestUserGroups(t *testing.T) {
+	t.Parallel()
+	groups := slacktest.WithUserGroups(
+		slacktest.UserGroup{ID: "S0000001", Handle: "oncall"},
+		slacktest.UserGroup{ID: "S0000002", Handle: "former", Disabled: true},
+	)
+	for _, test := range []struct {
+		name   string
+		server *slacktest.Server
+		want   []string
+	}{
+		{"groups", slacktest.New(t, groups), []string{`"ok":true`, `"handle":"oncall"`, `"id":"S0000001"`}},
+		{"no groups", slacktest.New(t), []string{`"ok":true`, `"usergroups":[]`}},
+		{"no scope", slacktest.New(t, groups, slacktest.WithScopes("chat:write")), []string{"missing_scope", `"needed":"usergroups:read"`}},
+	} {
+		got, err := postForm(t, test.server, "usergroups.list", message(""))
+		for _, want := range test.want {
+			if err != nil || !strings.Contains(got.body, want) || strings.Contains(got.body, "former") {
+				t.Errorf("%s: got %q, %v, want %s", test.name, got.body, err, want)
+			}
+		}
+	}
+}

@@ -22,6 +22,9 @@ var (
 	verdicts = closedSet{"admitted", "denied", "repeated"}
 	sources  = closedSet{"redis", "cache", "local"}
 	results  = closedSet{"ok", "rate_limited", "transient", "rejected", "misconfigured", "unknown"}
+
+	summaryResults = closedSet{"sent", "given_up"}
+	pairings       = closedSet{"paired", "unpaired"}
 )
 
 // A closedSet is short, so that looking through it costs less than hashing.

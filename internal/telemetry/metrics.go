@@ -30,6 +30,14 @@ type Metrics struct {
 	slackRequests closedCounter
 	redeliveries  prometheus.Counter
 	refunds       prometheus.Counter
+	splits        prometheus.Counter
+
+	resolved       closedCounter
+	summaries      closedCounter
+	delays         prometheus.Counter
+	delaysRefused  prometheus.Counter
+	delayedPending prometheus.Gauge
+	held           prometheus.Gauge
 
 	decisionDuration prometheus.Histogram
 	eventAge         prometheus.Histogram
@@ -71,6 +79,21 @@ func NewMetrics(o MetricsOptions) *Metrics {
 			"Messages that JetStream delivered again."),
 		refunds: r.counter("notifier_refunds_total",
 			"Admitted events whose slots were given back because they could not be delivered."),
+		splits: r.counter("notifier_split_total",
+			"Messages with several alerts that were split into an event for each."),
+
+		resolved: newClosedCounter(r.counters("notifier_resolved_total",
+			"Resolved events, by whether the firing one that they end had been sent.", "result"), pairings),
+		summaries: newClosedCounter(r.counters("notifier_summaries_total",
+			"Summaries of dropped events, by how they ended.", "result"), summaryResults),
+		delays: r.counter("notifier_delayed_total",
+			"Denied events that were stored to wait for a slot."),
+		delaysRefused: r.counter("notifier_delays_refused_total",
+			"Denied events that were dropped because too many others wait for a slot."),
+		delayedPending: r.gauge("notifier_delayed_pending",
+			"Events of the whole deployment that wait for a slot."),
+		held: r.gauge("notifier_held",
+			"Deliveries in hand that wait for their channel."),
 
 		// From a Redis on the same machine to more than the default timeout of a call.
 		decisionDuration: r.histogram("notifier_decision_duration_seconds",
@@ -94,8 +117,8 @@ func NewMetrics(o MetricsOptions) *Metrics {
 			"Slots of a limit that are taken; those of the fullest node where a rule covers many.", "level"),
 		limitSize: r.gauges("notifier_limit_size",
 			"Slots that a limit has.", "level"),
-		inFlight: r.gauges("notifier_inflight",
-			"Events received from JetStream that have no outcome yet.").WithLabelValues(),
+		inFlight: r.gauge("notifier_inflight",
+			"Events received from JetStream that have no outcome yet."),
 		degraded: r.gauges("notifier_degraded",
 			"1 while the failure policy acts, else 0.", "policy").WithLabelValues(o.Policy),
 	}
@@ -180,6 +203,27 @@ func (m *Metrics) Redelivered(n int) { addTo(m.redeliveries, n) }
 // Refunded counts n events whose slots were given back.
 func (m *Metrics) Refunded(n int) { addTo(m.refunds, n) }
 
+// Split counts one message that was split into an event for each of its alerts.
+func (m *Metrics) Split() { m.splits.Inc() }
+
+// Resolved counts one resolved event: "paired" if the firing one had been sent, else "unpaired".
+func (m *Metrics) Resolved(result string) { m.resolved.add(result, 1) }
+
+// Summary counts one summary of dropped events: "sent" or "given_up".
+func (m *Metrics) Summary(result string) { m.summaries.add(result, 1) }
+
+// Delayed counts one denied event that was stored to wait for a slot.
+func (m *Metrics) Delayed() { m.delays.Inc() }
+
+// DelayRefused counts one denied event that may not wait, because too many others do.
+func (m *Metrics) DelayRefused() { m.delaysRefused.Inc() }
+
+// DelayedPending sets how many events wait for a slot. Each instance sees those of all.
+func (m *Metrics) DelayedPending(n int) { m.delayedPending.Set(float64(n)) }
+
+// Held changes the number of deliveries that wait for their channel by delta.
+func (m *Metrics) Held(delta int) { m.held.Add(float64(delta)) }
+
 // InFlight changes the number of events received that have no outcome yet by delta.
 func (m *Metrics) InFlight(delta int) { m.inFlight.Add(float64(delta)) }
 
@@ -229,6 +273,10 @@ func (r registrar) gauges(name, help string, labels ...string) *prometheus.Gauge
 	vec := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 	r.MustRegister(vec)
 	return vec
+}
+
+func (r registrar) gauge(name, help string) prometheus.Gauge {
+	return r.gauges(name, help).WithLabelValues()
 }
 
 func (r registrar) histogram(name, help string, buckets ...float64) prometheus.Histogram {

@@ -81,11 +81,20 @@ func TestSeriesAtTheStart(t *testing.T) {
 		`notifier_build_info{goversion="` + runtime.Version() + `",revision="abc",version="v1"}`,
 		`notifier_decision_duration_seconds`,
 		`notifier_degraded{policy="hold"}`,
+		`notifier_delayed_pending`,
+		`notifier_delayed_total`,
+		`notifier_delays_refused_total`,
 		`notifier_event_age_seconds`,
+		`notifier_held`,
 		`notifier_inflight`,
 		`notifier_redeliveries_total`,
 		`notifier_refunds_total`,
+		`notifier_resolved_total{result="paired"}`,
+		`notifier_resolved_total{result="unpaired"}`,
 		`notifier_slack_request_duration_seconds`,
+		`notifier_split_total`,
+		`notifier_summaries_total{result="given_up"}`,
+		`notifier_summaries_total{result="sent"}`,
 	}
 	for _, outcome := range []string{"sent", "dropped", "duplicate", "dead", "expired"} {
 		want = append(want, fmt.Sprintf(`notifier_events_total{category="other",outcome=%q}`, outcome))
@@ -186,6 +195,18 @@ func TestCounting(t *testing.T) {
 	m.InFlight(5)
 	m.InFlight(-2)
 	m.Degraded(true)
+	m.Split()
+	m.Resolved("paired")
+	m.Resolved("paired")
+	m.Resolved("unpaired")
+	m.Summary("sent")
+	m.Summary("given_up")
+	m.Delayed()
+	m.DelayRefused()
+	m.DelayedPending(7)
+	m.DelayedPending(4)
+	m.Held(3)
+	m.Held(-1)
 	expect(t, m, map[string]float64{
 		`notifier_events_total{category="errors",outcome="sent"}`:                5,
 		`notifier_events_total{category="errors",outcome="dropped"}`:             0,
@@ -208,6 +229,15 @@ func TestCounting(t *testing.T) {
 		`notifier_redeliveries_total`:                                            2,
 		`notifier_refunds_total`:                                                 1,
 		`notifier_inflight`:                                                      3,
+		`notifier_split_total`:                                                   1,
+		`notifier_resolved_total{result="paired"}`:                               2,
+		`notifier_resolved_total{result="unpaired"}`:                             1,
+		`notifier_summaries_total{result="sent"}`:                                1,
+		`notifier_summaries_total{result="given_up"}`:                            1,
+		`notifier_delayed_total`:                                                 1,
+		`notifier_delays_refused_total`:                                          1,
+		`notifier_delayed_pending`:                                               4,
+		`notifier_held`:                                                          2,
 		`notifier_degraded{policy="hold"}`:                                       1,
 	})
 	m.Degraded(false)
@@ -230,6 +260,8 @@ func TestClosedLabels(t *testing.T) {
 		m.SlackRequest(wrong, 0)
 		m.LimitUsed(wrong, 1)
 		m.LimitSize(wrong, 1)
+		m.Resolved(wrong)
+		m.Summary(wrong)
 	}
 	expect(t, m, map[string]float64{
 		`notifier_events_total{category="errors",outcome="other"}`:  100,
@@ -241,6 +273,8 @@ func TestClosedLabels(t *testing.T) {
 		`notifier_slack_request_duration_seconds`:                   100,
 		`notifier_limit_used{level="other"}`:                        1,
 		`notifier_limit_size{level="other"}`:                        1,
+		`notifier_resolved_total{result="other"}`:                   100,
+		`notifier_summaries_total{result="other"}`:                  100,
 	})
 }
 

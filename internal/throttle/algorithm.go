@@ -42,7 +42,7 @@ type inMemory interface {
 // follower is an inMemory whose slots follow deliveries.
 type follower interface {
 	// holds tells whether a delivery that is taken over still has its slots.
-	holds(e memoryEvent) bool
+	holds(e memoryEvent, limits []Limit) bool
 	// extend keeps the slots as long as the event's lease.
 	extend(e memoryEvent, limits []Limit)
 }

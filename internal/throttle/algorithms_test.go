@@ -395,6 +395,34 @@ var algorithmConformance = []conformanceCase{
 		},
 	},
 	{
+		name: "inflight: a slot counts in a renewal that is shorter than its lease", global: "none", category: "inflight:1/5s", lease: 5 * time.Minute,
+		run: func(s *subject) {
+			late := s.admit(request("late", "a"))
+			s.clock.advance(5 * time.Minute)
+			s.admit(request("other", "a"))
+			s.clock.advance(time.Second)
+			if renewed := s.extend(time.Second, late...); renewed[0].End != 0 {
+				s.t.Fatalf("renewed until %d: two deliveries are under way", renewed[0].End)
+			}
+			s.taken("a", 1)
+		},
+	},
+	{
+		name: "inflight: a slot that a clock ran ahead with is lost to its delivery too", global: "none", category: "inflight:1/1m",
+		run: func(s *subject) {
+			early := s.admit(request("early", "a"))
+			s.clock.advance(-2 * tolerance)
+			other := s.admit(request("other", "a"))
+			s.clock.advance(time.Second)
+			if renewed := s.extend(testLease, early...); renewed[0].End != 0 {
+				s.t.Fatalf("renewed until %d: two deliveries are under way", renewed[0].End)
+			}
+			s.finish(other...)
+			s.extend(testLease, early...)
+			s.taken("a", 1)
+		},
+	},
+	{
 		name: "inflight: a released delivery needs its slot again", global: "none", category: "inflight:1/1m",
 		run: func(s *subject) {
 			e := request("e", "a")

@@ -56,8 +56,7 @@ func (x *meterIndex) of(m *meter, tree *Tree, set string) int {
 
 // appendRoute appends the number of a category's guarantee, the number of its meters, and the number of each, as
 // read_path reads them.
-func (x *meterIndex) appendRoute(arguments []any, tree *Tree, category, set string) []any {
-	r := tree.route(category)
+func (x *meterIndex) appendRoute(arguments []any, tree *Tree, r *route, set string) []any {
 	arguments = append(arguments, tree.guaranteeNumber(r.guarantee), len(r.meters))
 	for i := range r.meters {
 		arguments = append(arguments, x.of(&r.meters[i], tree, set))
@@ -135,11 +134,11 @@ func newDecideCall(names keys, s Settings, rules *Ruleset, nonce string, request
 
 func appendAsk(arguments []any, meters *meterIndex, rules *Ruleset, request Request) []any {
 	arguments = append(arguments, request.Cost)
-	arguments = meters.appendRoute(arguments, rules.Tree, request.Category, inForce)
+	arguments = meters.appendRoute(arguments, rules.Tree, rules.Tree.route(request.Category), inForce)
 	if rules.Shadow == nil {
 		return arguments
 	}
-	return meters.appendRoute(arguments, rules.Shadow, request.Category, inShadow)
+	return meters.appendRoute(arguments, rules.Shadow, rules.Shadow.route(request.Category), inShadow)
 }
 
 // Shape of the reply of decide.lua.

@@ -21,9 +21,11 @@ type subject struct {
 	clock  *fakeClock
 	tree   *Tree
 	shadow *Tree
-	adopt  func(rules Ruleset)
-	repeat func(nonce string, requests []Request) (Ruling, error)
-	counts func(nodes []Node) ([][]int64, error)
+	// changes is how often other limits were put in force.
+	changes uint64
+	adopt   func(rules Ruleset)
+	repeat  func(nonce string, requests []Request) (Ruling, error)
+	counts  func(nodes []Node) ([][]int64, error)
 }
 
 func newMemorySubject(t *testing.T, s Settings) *subject {
@@ -145,6 +147,8 @@ func (s *subject) change(plan Plan) {
 	s.t.Helper()
 	rules := newRuleset(s.t, plan, "")
 	s.tree, s.shadow = rules.Tree, rules.Shadow
+	s.changes++
+	rules.Generation, rules.Revision = 1, s.changes
 	s.adopt(rules)
 }
 
@@ -221,6 +225,7 @@ type conformanceCase struct {
 	global, category, rules string
 	guarantees              string        // as ParseGuarantees reads them
 	shadow                  string        // as ParseOverrides reads them
+	lease                   time.Duration // testLease unless given
 	retention               time.Duration // testRetention unless given
 	forward                 bool
 	run                     func(s *subject)
@@ -230,6 +235,9 @@ func (c conformanceCase) settings(t *testing.T) Settings {
 	plan := guarded(t, newPlan(t, c.global, c.category, c.rules), c.guarantees)
 	rules := newRuleset(t, plan, c.shadow)
 	settings := Settings{Tree: rules.Tree, Shadow: rules.Shadow, Lease: testLease, Retention: testRetention, Forward: c.forward}
+	if c.lease != 0 {
+		settings.Lease = c.lease
+	}
 	if c.retention != 0 {
 		settings.Retention = c.retention
 	}

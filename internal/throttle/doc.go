@@ -23,6 +23,10 @@
 //	   └── Refund ──────┘  └─ lapse, Release,      └─ forgotten after Retention
 //	                          then Decide again
 //
+// A firing event may open a pair, which a resolved one takes: [Gate.Resolve] instead of Decide, outside the limits. The pair is
+// announced before the firing event is delivered, so that what resolves it waits for the outcome; open from its delivery on,
+// with the receipt of the message; and the resolved event's own until that is delivered.
+//
 // Everything here may be used by any number of goroutines at once. On an error from a limiter nothing is known to be
 // decided: the same call may be made again and never takes a second slot.
 package throttle

@@ -255,7 +255,7 @@ func testFault(t *testing.T, f fault) {
 	gate := startGate(t, server.address, GateOptions{Policy: Hold, Settings: Settings{Tree: newTree(t, "7/1h", "6/1h", "")}})
 	limiter, asked := gate.o.Redis, new(commandCount)
 	limiter.client.AddHook(asked)
-	gate.one(Admitted, request("finished before", "a")).Finish(t.Context())
+	gate.one(Admitted, request("finished before", "a")).Finish(t.Context(), "")
 	finished := gate.one(Admitted, request("finished", "a"))
 	returned := gate.one(Admitted, request("returned", "a"))
 	extended := gate.one(Admitted, request("extended", "a"))
@@ -266,7 +266,7 @@ func testFault(t *testing.T, f fault) {
 	wantFault(t, f, err)
 	_, err = gate.Decide(t.Context(), inNeed[1:])
 	wantFault(t, f, err)
-	finished.Finish(t.Context())
+	finished.Finish(t.Context(), "")
 	returned.Refund(t.Context())
 	if !extended.Extend(t.Context()) {
 		t.Error("an event is given up because of the fault")

@@ -48,6 +48,7 @@ type Metrics interface {
 	Levels(inForce, shadow []string) // the rules that can deny have changed
 	LimitUsed(level string, used int64)
 	LimitSize(level string, size int64)
+	DelayedPending(n int) // events of the deployment that wait for a slot
 }
 
 // GateOptions say how a worker's questions are answered.
@@ -57,6 +58,8 @@ type GateOptions struct {
 	Policy       Policy
 	Grace        time.Duration // how long Redis may be away before a policy other than hold acts
 	DenyCacheTTL time.Duration // 0 turns the cache off
+	Pace         Pace          // of each destination
+	MostDelayed  int           // events that wait at once for a slot; 0: none does
 	Instances    func() int    // how many instances are alive, for their shares; nil is one
 
 	// Refresh has limits adopted that are newer than those in force here, or fails. nil: limits never change.
@@ -80,7 +83,9 @@ type Gate struct {
 	shadow  *denyCache // what is known to be full in the shadow
 	local   *Memory    // decides while the policy acts, and follows this instance's admissions before
 	pauses  pauses
+	pacer   *pacer
 	usage   *usage
+	uses    uses
 	refused refusals
 	finish  batcher[Lease, struct{}]
 	extend  batcher[Lease, Lease]
@@ -119,6 +124,7 @@ func NewGate(o GateOptions) *Gate {
 		cache:   newDenyCache(o.DenyCacheTTL, time.Now),
 		shadow:  newDenyCache(o.DenyCacheTTL, time.Now),
 		local:   NewMemory(local, time.Now, o.Instances),
+		pacer:   newPacer(o.Pace),
 		usage:   newUsage(o.Tree, o.Metrics),
 		changed: make(chan struct{}),
 		since:   time.Now(),
@@ -185,8 +191,9 @@ func (g *Gate) Full(category string) (Node, bool) {
 // Answer is a decision and what comes of it.
 type Answer struct {
 	Decision
-	Grant *Grant // of an event to deliver, else nil
-	Err   error  // this event cannot be judged, others can; the verdict is 0
+	Opened string // of a resolved event to deliver: the receipt of what it resolves
+	Grant  *Grant // of an event to deliver, else nil
+	Err    error  // this event cannot be judged, others can; the verdict is 0
 }
 
 // Decide judges a batch. On an error, which is ErrUnavailable or the context's, nothing is known to be decided: give the
@@ -205,7 +212,7 @@ func (g *Gate) Decide(ctx context.Context, requests []Request) ([]Answer, error)
 
 func (g *Gate) ask(ctx context.Context, requests []Request) ([]Answer, error) {
 	asked, nonce := time.Now(), newNonce()
-	ruling, err := g.o.Redis.decideBatch(ctx, nonce, requests)
+	ruling, err := g.rule(ctx, nonce, requests)
 	g.o.Metrics.DecisionDuration(time.Since(asked))
 	switch {
 	case err == nil:
@@ -238,7 +245,7 @@ func (g *Gate) askNewer(ctx context.Context, requests []Request, stale error) ([
 				break
 			}
 			asked := time.Now()
-			ruling, err := g.o.Redis.Decide(ctx, requests)
+			ruling, err := g.rule(ctx, newNonce(), requests)
 			if err == nil {
 				g.pauses.learn(asked, ruling.Pauses)
 				return g.answers(SourceRedis, asked, ruling.Decisions, requests), nil
@@ -320,7 +327,7 @@ func (g *Gate) askEach(ctx context.Context, requests []Request, cause error) ([]
 	answers := make([]Answer, 0, len(requests))
 	for i := range requests {
 		asked, one := time.Now(), requests[i:i+1]
-		ruling, err := g.o.Redis.Decide(ctx, one)
+		ruling, err := g.rule(ctx, newNonce(), one)
 		switch {
 		case err == nil:
 			answers = append(answers, g.answers(SourceRedis, asked, ruling.Decisions, one)...)
@@ -362,7 +369,7 @@ func (g *Gate) answers(source Source, asked time.Time, decisions []Decision, req
 				g.cache.learn(asked, rules.Tree.route(requests[i].Category), d, requests[i].Cost)
 			}
 			g.refused.neverFits(g.o.Logger, requests[i], d)
-		case Repeated, Leased, Done, Duplicate, Unknown:
+		case Repeated, Leased, Done, Duplicate, Unknown, Unpaired:
 		}
 		g.learnFromShadow(asked, source, rules, requests[i], d.Shadow)
 		g.usage.touch(requests[i].Category)
@@ -536,6 +543,11 @@ func (g *Gate) Run(ctx context.Context) {
 			if err := g.usage.refresh(ctx, g.o.Redis); errors.Is(err, ErrUnavailable) && ctx.Err() == nil {
 				g.lost(err)
 			}
+			if g.o.MostDelayed > 0 {
+				if n, err := g.o.Redis.Delayed(ctx); err == nil {
+					g.o.Metrics.DelayedPending(n)
+				}
+			}
 		}
 	}
 }
@@ -702,17 +714,16 @@ func (g *Gate) settle(ctx context.Context, batch []*Grant) error {
 
 // Pause lets a destination rest for d, on all instances.
 func (g *Gate) Pause(ctx context.Context, destination string, d time.Duration) {
-	g.pauses.learn(time.Now(), map[string]time.Duration{destination: d})
+	now := time.Now()
+	g.pauses.learn(now, map[string]time.Duration{destination: d})
+	g.pacer.rest(now, destination, d)
 	if state, _ := g.currentState(); state != answering {
 		return
 	}
-	if err := g.o.Redis.Pause(ctx, destination, d); err != nil {
+	if err := g.o.Redis.Pause(ctx, destination, g.o.Pace, d); err != nil {
 		g.o.Logger.Warn("other instances do not know of a pause", "destination", destination, "error", err)
 	}
 }
-
-// Paused is how long a destination still rests, as far as this instance knows; 0 if it does not.
-func (g *Gate) Paused(destination string) time.Duration { return g.pauses.left(destination) }
 
 // NextSlot tells which level was full last and when its next slot opens: the global one if it is full, else the one
 // that opens first. The wait is 0 if no limit is known to be full.
@@ -723,7 +734,7 @@ func (v Verdict) label() string {
 	switch v {
 	case Admitted:
 		return "admitted"
-	case Denied, NeverFits:
+	case Denied, NeverFits, Unpaired:
 		return "denied"
 	case Repeated, Leased, Done, Duplicate:
 		return "repeated"

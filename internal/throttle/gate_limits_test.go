@@ -73,7 +73,7 @@ func TestGateLimitsInFlightAreAskedEachTime(t *testing.T) {
 	grant := gate.one(Admitted, request("first", "a"))
 	gate.one(Denied, request("second", "a"))
 	gate.wantFull("a", "")
-	grant.Finish(t.Context())
+	grant.Finish(t.Context(), "")
 	gate.one(Admitted, request("second", "a"))
 }
 
@@ -236,7 +236,7 @@ func TestGateSharesOfEachAlgorithm(t *testing.T) {
 		}
 		gate.wantFull(share.category, "") // a share says nothing of the whole
 		if share.category == "inflight" {
-			answers[0].Grant.Finish(t.Context())
+			answers[0].Grant.Finish(t.Context(), "")
 			gate.one(Admitted, request("inflight5", "inflight"))
 		}
 	}

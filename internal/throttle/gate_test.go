@@ -28,6 +28,7 @@ type fakeMetrics struct {
 	used, size map[string]int64
 	shadow     map[string]int // by verdict and level
 	levels     []string
+	pending    int // events that wait for a slot
 }
 
 func newFakeMetrics() *fakeMetrics {
@@ -76,6 +77,12 @@ func (m *fakeMetrics) LimitUsed(level string, used int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.used[level] = used
+}
+
+func (m *fakeMetrics) DelayedPending(n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.pending = n
 }
 
 func (m *fakeMetrics) LimitSize(level string, size int64) {
@@ -358,12 +365,12 @@ func TestGateDecidesLocally(t *testing.T) {
 	refunded := gate.one(Admitted, request("refunded", "b"))
 	refunded.Refund(t.Context())
 	finished, going := answers[0].Grant, answers[1].Grant
-	finished.Finish(t.Context())
+	finished.Finish(t.Context(), "")
 	gate.one(Done, request("local1", "a"))
 	if !going.Extend(t.Context()) {
 		t.Error("a local lease is not extended")
 	}
-	before[0].Grant.Finish(t.Context())
+	before[0].Grant.Finish(t.Context(), "")
 	before[1].Grant.Refund(t.Context())
 	if !before[2].Grant.Extend(t.Context()) {
 		t.Error("an event is given up because Redis is away")
@@ -400,7 +407,7 @@ func TestGateDecidesLocally(t *testing.T) {
 	if !going.Extend(t.Context()) {
 		t.Error("the lease did not pass over to Redis")
 	}
-	going.Finish(t.Context())
+	going.Finish(t.Context(), "")
 	gate.one(Done, request("local2", "a"))
 	gate.metrics.wantRefunded(t, 2)
 	gate.metrics.wantDegraded(t, false, true, false)
@@ -453,7 +460,7 @@ func TestGateOpens(t *testing.T) {
 	gate.until(acting)
 	answers := gate.want(map[Verdict]int{Admitted: 25}, several(25, "open", "a")...)
 	for _, answer := range answers {
-		answer.Grant.Finish(t.Context())
+		answer.Grant.Finish(t.Context(), "")
 	}
 	gate.one(Done, request("open1", "a"))
 	server.Restart()
@@ -509,7 +516,7 @@ func TestGateRedisThatAnswersNothing(t *testing.T) {
 		t.Fatalf("error %v, want %v", err, ErrUnavailable)
 	}
 	gate.until(acting)
-	grant.Finish(t.Context())
+	grant.Finish(t.Context(), "")
 	proxy.DropReplies(false)
 	proxy.Cut()
 	gate.until(answering)
@@ -530,7 +537,7 @@ func TestGateRepays(t *testing.T) {
 	grants := gate.want(map[Verdict]int{Admitted: 3}, several(3, "e", "a")...)
 	proxy.Refuse(true)
 	proxy.Cut()
-	grants[0].Grant.Finish(t.Context())
+	grants[0].Grant.Finish(t.Context(), "")
 	grants[1].Grant.Refund(t.Context())
 	grants[2].Grant.Release(t.Context())
 	proxy.Refuse(false)
@@ -656,24 +663,24 @@ func TestGatesSharePauses(t *testing.T) {
 	server := servertest.StartRedis(t)
 	first, second := startGate(t, server.Addr, GateOptions{}), startGate(t, server.Addr, GateOptions{})
 	first.Pause(t.Context(), "#here", time.Hour)
-	if rest := first.Paused("#here"); rest <= 0 || rest > time.Hour {
+	if rest := first.pauses.left("#here"); rest <= 0 || rest > time.Hour {
 		t.Errorf("paused for %v", rest)
 	}
-	if rest := second.Paused("#here"); rest != 0 {
+	if rest := second.pauses.left("#here"); rest != 0 {
 		t.Errorf("the other instance knows at once of a pause of %v", rest)
 	}
 	second.one(Admitted, request("e", "a"))
-	if rest := second.Paused("#here"); rest <= 0 || rest > time.Hour {
+	if rest := second.pauses.left("#here"); rest <= 0 || rest > time.Hour {
 		t.Errorf("the other instance pauses for %v", rest)
 	}
-	if rest := second.Paused("#elsewhere"); rest != 0 {
+	if rest := second.pauses.left("#elsewhere"); rest != 0 {
 		t.Errorf("another destination is paused for %v", rest)
 	}
 
 	// Without Redis an instance goes by what it was told itself.
 	first.lose(server)
 	first.Pause(t.Context(), "#elsewhere", time.Hour)
-	if rest := first.Paused("#elsewhere"); rest <= 0 {
+	if rest := first.pauses.left("#elsewhere"); rest <= 0 {
 		t.Error("no pause without Redis")
 	}
 }
@@ -742,14 +749,14 @@ func TestGateConcurrentGrants(t *testing.T) {
 				for i, answer := range answers {
 					switch i % 4 {
 					case 0:
-						answer.Grant.Finish(t.Context())
+						answer.Grant.Finish(t.Context(), "")
 					case 1:
 						answer.Grant.Refund(t.Context())
 					case 2:
 						if !answer.Grant.Extend(t.Context()) {
 							t.Error("a lease is not extended")
 						}
-						answer.Grant.Finish(t.Context())
+						answer.Grant.Finish(t.Context(), "")
 					case 3:
 						answer.Grant.Release(t.Context())
 					}

@@ -26,9 +26,11 @@ func (g *Grant) state() (lease Lease, local bool) {
 	return g.lease, g.local
 }
 
-// Finish records that the event was delivered. If Redis cannot be told now, it is as soon as it is back.
-func (g *Grant) Finish(ctx context.Context) {
+// Finish records that the event was delivered, and where: the receipt comes back to what resolves it. If Redis cannot be told
+// now, it is as soon as it is back.
+func (g *Grant) Finish(ctx context.Context, receipt string) {
 	lease, local := g.state()
+	lease.receipt = receipt
 	if local {
 		_ = g.gate.local.Finish(ctx, []Lease{lease})
 	}
@@ -39,7 +41,7 @@ func (g *Grant) Finish(ctx context.Context) {
 	}
 	g.gate.mu.Lock()
 	defer g.gate.mu.Unlock()
-	g.delivered = true
+	g.delivered, g.lease.receipt = true, receipt
 	if local || err != nil {
 		g.gate.owe(g)
 	}
@@ -111,8 +113,11 @@ func (g *Grant) ended() {
 	}
 }
 
-// returned takes note that the slots are free again.
+// returned takes note that the slots are free again. What resolves a pair had none.
 func (g *Grant) returned() {
+	if g.lease.resolving {
+		return
+	}
 	if g.followed {
 		g.gate.local.Unfollow(g.lease, g.admitted)
 	}

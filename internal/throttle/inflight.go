@@ -15,11 +15,16 @@ type inFlightSlots struct {
 // kept is how long slots are taken unless the delivery ends or its lease is renewed.
 func (e memoryEvent) kept(limit Limit) int64 { return max(limit.Window.Microseconds(), e.lease) }
 
-// underWayAt lists when the slots come back that are taken, but for what a clock that ran ahead has left.
+// count tells that slots are taken: they have not come back, and no clock that ran ahead has left them.
+func (s inFlightSlots) count(e memoryEvent, limit Limit) bool {
+	return s.comesBack > e.now && !aheadOfTolerance(s.comesBack, e.now+e.kept(limit))
+}
+
+// underWayAt lists when the slots come back that are taken.
 func (m *inFlightMeter) underWayAt(e memoryEvent, limit Limit) []int64 {
 	var comeBack []int64
 	for _, slots := range m.underWay {
-		if slots.comesBack > e.now && !aheadOfTolerance(slots.comesBack, e.now+e.kept(limit)) {
+		if slots.count(e, limit) {
 			comeBack = append(comeBack, slices.Repeat([]int64{slots.comesBack}, int(slots.cost))...)
 		}
 	}
@@ -52,7 +57,9 @@ func (m *inFlightMeter) take(e memoryEvent, limits []Limit) {
 	m.underWay[e.message] = inFlightSlots{cost: e.cost, comesBack: e.now + e.kept(limits[0])}
 }
 
-func (m *inFlightMeter) holds(e memoryEvent) bool { return m.underWay[e.message].comesBack > e.now }
+func (m *inFlightMeter) holds(e memoryEvent, limits []Limit) bool {
+	return m.underWay[e.message].count(e, limits[0])
+}
 
 func (m *inFlightMeter) extend(e memoryEvent, limits []Limit) {
 	if slots, known := m.underWay[e.message]; known {

@@ -60,7 +60,8 @@ type Request struct {
 	Derived  bool // the ID was made from the message's place in the stream
 	Message  Message
 	Category string
-	Cost     int // slots; 0 asks only what is known of the event
+	Cost     int    // slots; 0 asks only what is known of the event
+	Pair     string // of a firing or resolved event: its category, a line feed and what it is about; "" for none
 }
 
 // record is the event's name in the delivery record: its ID, and the stamp of its message behind a derived one, which
@@ -96,8 +97,10 @@ type Lease struct {
 	Request
 	End int64 // microseconds of the limiter's clock; it also tells one holder from the next
 
-	tree, shadow *Tree // in which the event was judged; nil in doubt
-	slotless     bool  // of an event that was denied, and forwarded all the same
+	tree, shadow *Tree  // in which the event was judged; nil in doubt
+	slotless     bool   // of an event that was denied and forwarded all the same, or that resolves a pair
+	resolving    bool   // of an event that resolves a pair
+	receipt      string // of the delivery, once there is one
 }
 
 func (l Lease) treeOr(current *Tree) *Tree   { return cmp.Or(l.tree, current) }
@@ -106,7 +109,7 @@ func (l Lease) shadowOr(current *Tree) *Tree { return cmp.Or(l.shadow, current) 
 // Verdict is what was decided about a request.
 type Verdict int
 
-// The verdicts, numbered as in decide.lua.
+// The verdicts, numbered as in decide.lua and resolve.lua.
 const (
 	Admitted  Verdict = iota + 1 // recorded in every log of its path; the caller has the lease
 	Denied                       // some limit was full
@@ -116,6 +119,7 @@ const (
 	Done                         // this very message was delivered
 	Duplicate                    // another stored message with its ID was admitted
 	Unknown                      // nothing is known of it (Cost 0)
+	Unpaired                     // it resolves nothing (Resolve)
 )
 
 // Decision answers one Request.
@@ -150,6 +154,7 @@ type Settings struct {
 	Shadow    *Tree         // likewise; nil: none
 	Lease     time.Duration // how long a grant lasts unless it is renewed
 	Retention time.Duration // how long a delivered event, or one nobody delivers, is remembered
+	PairTTL   time.Duration // how long after its first message a pair can be resolved
 	Forward   bool          // shadow mode: denied events are leased too, without taking slots
 }
 

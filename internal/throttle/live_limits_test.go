@@ -125,6 +125,49 @@ var changeConformance = []conformanceCase{
 		},
 	},
 	{
+		name: "change: slots return at the rate of now", global: "none", category: "token:60/1h",
+		run: func(s *subject) {
+			old := s.admit(request("old", "a"))
+			s.clock.advance(30 * time.Second)
+			s.change(newPlan(s.t, "none", "token:2/1h", ""))
+			recent := s.admit(request("recent", "a"))
+			s.clock.advance(time.Microsecond)
+			s.refund(true, old[0], recent[0])
+			s.taken("a", 0)
+			s.admits(2, LevelCategory, several(3, "again", "a")...)
+		},
+	},
+	{
+		name: "change: a delivery that is taken over returns no slot of others", global: "none", category: "token:2/1h",
+		run: func(s *subject) {
+			e := request("e", "a")
+			s.admit(e)
+			s.clock.advance(testLease)
+			s.change(newPlan(s.t, "none", "fixed:2/1h", ""))
+			s.admit(request("other", "a"))
+			s.clock.advance(time.Microsecond)
+			again := leasesOf(s.want(Repeated, e))
+			s.refund(true, again...)
+			s.taken("a", 1)
+		},
+	},
+	{
+		name: "change: slots that were left behind hide no others", global: "none", category: "3/1h",
+		run: func(s *subject) {
+			e := request("e", "a")
+			for range 2 {
+				s.extend(0, s.admit(e)...)
+				s.change(newPlan(s.t, "none", "none", ""))
+				s.clock.advance(time.Minute)
+				s.refund(true, leasesOf(s.want(Repeated, e))...)
+				s.change(newPlan(s.t, "none", "3/1h", ""))
+			}
+			s.admit(e) // at 12:02; what it left behind is of 12:00 and 12:01
+			s.clock.advance(time.Hour - time.Second)
+			s.taken("a", 1)
+		},
+	},
+	{
 		name: "change: a slot in flight comes back where it was taken", global: "none", category: "inflight:1/1m",
 		run: func(s *subject) {
 			old := s.admit(request("old", "a"))

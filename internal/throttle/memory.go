@@ -18,6 +18,8 @@ type Memory struct {
 
 	mu      sync.Mutex
 	rules   *Ruleset
+	adopted bool  // and no call was made with them yet
+	since   int64 // when the first one was
 	inForce book
 	shadow  book
 	records map[string]*record
@@ -76,7 +78,7 @@ func NewMemory(s Settings, clock func() time.Time, share func() int) *Memory {
 func (m *Memory) Adopt(rules Ruleset) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.rules = &rules
+	m.rules, m.adopted = &rules, true
 	clear(m.shadow.admitted) // by the shadow as it was
 }
 
@@ -95,6 +97,9 @@ func (m *Memory) decideBatch(nonce string, requests []Request) Ruling {
 		lease:     m.settings.Lease.Microseconds(),
 		retention: m.settings.Retention.Microseconds(),
 		granted:   make(map[string]bool),
+	}
+	if m.adopted {
+		m.since, m.adopted = batch.now, false
 	}
 	for _, call := range m.calls {
 		if nonce != "" && call.nonce == nonce && call.at > batch.now-nonceKept.Microseconds() {
@@ -279,6 +284,9 @@ func (b *memoryBatch) decide(request Request) Decision {
 		if wait := b.resume(b.rules.Tree, request, b.now, b.lease); wait > 0 {
 			return Decision{Verdict: Leased, Wait: time.Duration(wait) * time.Microsecond}
 		}
+		if b.rules.Tree.route(request.Category).timed && known.at < b.since {
+			known.timed = false // older limits admitted it: those of now have nothing of it
+		}
 		known.leaseEnd = b.now + b.lease
 		b.granted[name] = true
 		b.grants++
@@ -364,7 +372,7 @@ func (m *Memory) resume(judged *Tree, request Request, now, lease int64) (wait i
 		if !follows || e.cost > following.limits[0].Count {
 			continue
 		}
-		if f.holds(e) {
+		if f.holds(e, following.limits) {
 			held = append(held, following)
 			continue
 		}
@@ -413,7 +421,11 @@ func (m *Memory) Ended(lease Lease) {
 
 // giveBack returns an event's slots, at all meters of its path or some.
 func (m *Memory) giveBack(set *book, tree *Tree, request Request, at int64, which func(*route) []meter) {
-	r := tree.route(request.Category)
+	current := m.rules.Tree
+	if set == &m.shadow {
+		current = tree // a shadow returns only what it has taken itself
+	}
+	r := current.routeIn(tree, request.Category)
 	for _, meter := range which(r) {
 		if state := set.meters[meter.name]; state != nil {
 			e := m.event(m.now(), r, tree, request)
@@ -479,7 +491,8 @@ func (m *Memory) goesOn(lease Lease, now int64, d time.Duration) bool {
 		m.endDelivery(lease)
 		return true
 	}
-	if !lease.slotless && m.resume(lease.treeOr(m.rules.Tree), lease.Request, now, d.Microseconds()) > 0 {
+	kept := max(d, m.settings.Lease).Microseconds()
+	if !lease.slotless && m.resume(lease.treeOr(m.rules.Tree), lease.Request, now, kept) > 0 {
 		return false
 	}
 	shadow := m.rules.Shadow
@@ -487,7 +500,7 @@ func (m *Memory) goesOn(lease Lease, now int64, d time.Duration) bool {
 		return true
 	}
 	e := m.event(now, shadow.route(lease.Category), shadow, lease.Request)
-	e.lease = d.Microseconds()
+	e.lease = kept
 	for _, following := range shadow.following(lease.shadowOr(shadow), lease.Category) {
 		if state := m.shadow.meters[following.name]; state != nil {
 			if f, follows := state.inMemory.(follower); follows {

@@ -82,6 +82,22 @@ func (t *Tree) following(judged *Tree, category string) []meter {
 	return (&route{meters: t.route(category).following()}).still(judged.route(category).meters)
 }
 
+// routeIn is a category's route in the limits by which an event was judged. A meter that these limits still have counts as
+// they say: that is how the rest of its slots leave.
+func (t *Tree) routeIn(judged *Tree, category string) *route {
+	if judged == t {
+		return t.route(category)
+	}
+	r := *judged.route(category)
+	r.meters = slices.Clone(r.meters)
+	for _, now := range t.route(category).meters {
+		if i := slices.IndexFunc(r.meters, func(m meter) bool { return m.name == now.name }); i >= 0 {
+			r.meters[i] = now
+		}
+	}
+	return &r
+}
+
 // untimed is those of the meters that return slots without the time of admission.
 func (r *route) untimed() []meter {
 	return slices.DeleteFunc(slices.Clone(r.meters), meter.timesAdmissions)

@@ -73,12 +73,15 @@ func (r *Redis) Adopt(rules Ruleset) {
 	r.inUse.Store(use)
 }
 
+// Settings are those that the limiter was made with.
+func (r *Redis) Settings() Settings { return r.settings }
+
 // rules are the limits in force.
 func (r *Redis) rules() *Ruleset { return r.inUse.Load().rules }
 
 // keys builds every key of one deployment.
 type keys struct {
-	calls, leased, done, message, pauses, limits, taken string
+	calls, leased, done, message, pauses, limits, taken, paces, delayed, pairs, pairsUntil string
 
 	// absent is never there. A Cluster node that is giving its slot away serves a call whose keys it has all, but takes one
 	// that the script empties on its way for moved, and ends the script halfway. With a key that nobody has, no call is
@@ -94,7 +97,8 @@ func keysWithin(prefix, suffix string) keys {
 	key := func(name string) string { return prefix + name + suffix }
 	return keys{
 		calls: key("calls"), leased: key("leased"), done: key("done"), message: key("message"), pauses: key("pauses"),
-		limits: key("limits"), taken: key("taken"), absent: key("absent"),
+		limits: key("limits"), taken: key("taken"), paces: key("paces"), delayed: key("delayed"), pairs: key("pairs"), pairsUntil: key("pairs:until"),
+		absent: key("absent"),
 		prefix: prefix, suffix: suffix,
 	}
 }
@@ -150,16 +154,26 @@ func (r *Redis) Finish(ctx context.Context, leases []Lease) error {
 	if len(leases) == 0 {
 		return nil
 	}
-	meters := newMeterIndex(r.keys, r.keys.calls, r.keys.leased, r.keys.done, r.keys.message, r.keys.taken)
-	events := make([]any, 0, 4*len(leases))
+	meters := r.newDeliveryIndex()
+	events := make([]any, 0, 7*len(leases))
 	for _, lease := range leases {
 		record, stamp := lease.identity()
-		events = append(events, record, stamp, lease.Cost)
+		events = append(events, record, stamp, lease.Cost, lease.pairField(), lease.receipt)
 		events = r.appendFollowing(events, meters, lease, false)
 	}
-	arguments := []any{microseconds(r.settings.Lease), microseconds(r.settings.Retention)}
+	arguments := r.deliveryTimes()
 	_, err := r.runInt(ctx, lua.Finish, meters.keys, append(meters.appendMeters(arguments), events...))
 	return classify("recording deliveries", err)
+}
+
+// newDeliveryIndex has the keys with which deliveries are recorded, deliveryTimes how long that is kept.
+func (r *Redis) newDeliveryIndex() *meterIndex {
+	k := r.keys
+	return newMeterIndex(k, k.calls, k.leased, k.done, k.message, k.taken, k.pairs, k.pairsUntil)
+}
+
+func (r *Redis) deliveryTimes() []any {
+	return []any{microseconds(r.settings.Lease), microseconds(r.settings.Retention), microseconds(r.settings.PairTTL)}
 }
 
 // Extend implements [Limiter].
@@ -174,7 +188,8 @@ func (r *Redis) Extend(ctx context.Context, leases []Lease, d time.Duration) ([]
 		events = append(events, record, stamp, lease.End, lease.Cost)
 		events = r.appendFollowing(events, meters, lease, d > 0)
 	}
-	arguments := []any{microseconds(d), microseconds(r.settings.Retention)}
+	lease := max(d, r.settings.Lease)
+	arguments := []any{microseconds(d), microseconds(lease), microseconds(r.settings.Retention)}
 	reply, err := r.run(ctx, lua.Extend, meters.keys, append(meters.appendMeters(arguments), events...))
 	if err != nil {
 		return nil, classify("extending leases", err)
@@ -221,16 +236,25 @@ func (r *Redis) Refund(ctx context.Context, leases []Lease) ([]bool, error) {
 
 // appendRoutes appends an event's routes in the limits by which it was judged and in their shadow.
 func (r *Redis) appendRoutes(arguments []any, meters *meterIndex, lease Lease) []any {
+	if lease.resolving {
+		return append(arguments, 0, 0, 0, 0)
+	}
 	if lease.slotless {
 		arguments = append(arguments, 0, 0)
 	} else {
-		arguments = meters.appendRoute(arguments, lease.treeOr(r.rules().Tree), lease.Category, inForce)
+		arguments = r.appendJudged(arguments, meters, lease)
 	}
 	shadow := lease.shadowOr(r.rules().Shadow)
 	if shadow == nil {
 		return append(arguments, 0, 0)
 	}
-	return meters.appendRoute(arguments, shadow, lease.Category, inShadow)
+	return meters.appendRoute(arguments, shadow, shadow.route(lease.Category), inShadow)
+}
+
+func (r *Redis) appendJudged(arguments []any, meters *meterIndex, lease Lease) []any {
+	tree := r.rules().Tree
+	judged := lease.treeOr(tree)
+	return meters.appendRoute(arguments, judged, tree.routeIn(judged, lease.Category), inForce)
 }
 
 // appendFollowing appends the meters whose slots come back when the event's delivery ends: in force, and in the shadow.
@@ -243,7 +267,7 @@ func (r *Redis) appendFollowing(arguments []any, meters *meterIndex, lease Lease
 	}{{lease.treeOr(rules.Tree), rules.Tree, inForce}, {lease.shadowOr(rules.Shadow), rules.Shadow, inShadow}} {
 		var following []meter
 		switch {
-		case set.judged == nil, goesOn && set.current == nil, lease.slotless && set.name == inForce:
+		case set.judged == nil, goesOn && set.current == nil, lease.slotless && set.name == inForce, lease.resolving:
 		case goesOn:
 			following = set.current.following(set.judged, lease.Category)
 		default:
@@ -267,7 +291,7 @@ type admission struct {
 // Restore records admissions that were made without Redis, with their own times, and returns when the leases of those
 // that are not delivered yet end. Repeating it is harmless.
 func (r *Redis) Restore(ctx context.Context, admissions []admission) (leaseEnd int64, err error) {
-	meters := newMeterIndex(r.keys, r.keys.calls, r.keys.leased, r.keys.done, r.keys.message, r.keys.taken)
+	meters := r.newDeliveryIndex()
 	var events []any
 	now := time.Now()
 	for _, a := range admissions {
@@ -277,9 +301,14 @@ func (r *Redis) Restore(ctx context.Context, admissions []admission) (leaseEnd i
 		}
 		record, stamp := a.lease.identity()
 		events = append(events, record, stamp, microseconds(now.Sub(a.at)), a.lease.Cost, delivered)
-		events = meters.appendRoute(events, a.lease.treeOr(r.rules().Tree), a.lease.Category, inForce)
+		events = append(events, a.lease.pairField(), a.lease.receipt)
+		if a.lease.resolving {
+			events = append(events, 0, 0)
+			continue
+		}
+		events = r.appendJudged(events, meters, a.lease)
 	}
-	arguments := []any{microseconds(r.settings.Lease), microseconds(r.settings.Retention)}
+	arguments := r.deliveryTimes()
 	restored, err := r.runInt(ctx, lua.Restore, meters.keys, append(meters.appendMeters(arguments), events...))
 	if err != nil {
 		return 0, classify("restoring admissions", err)
@@ -287,9 +316,10 @@ func (r *Redis) Restore(ctx context.Context, admissions []admission) (leaseEnd i
 	return restored + r.settings.Lease.Microseconds(), nil
 }
 
-// Pause lets a destination rest for d, for all instances.
-func (r *Redis) Pause(ctx context.Context, destination string, d time.Duration) error {
-	_, err := r.runInt(ctx, lua.Pause, []string{r.keys.calls, r.keys.pauses}, []any{destination, microseconds(d)})
+// Pause lets a destination of a pace rest for d, for all instances.
+func (r *Redis) Pause(ctx context.Context, destination string, pace Pace, d time.Duration) error {
+	keys := []string{r.keys.calls, r.keys.pauses, r.keys.paces}
+	_, err := r.runInt(ctx, lua.Pause, keys, []any{destination, microseconds(d), microseconds(pace.ahead())})
 	return classify("pausing a destination", err)
 }
 
@@ -343,7 +373,7 @@ func (r *Redis) Rehearse(ctx context.Context) error {
 	scratch := *r
 	scratch.keys = r.keys.scratch(newNonce())
 	scratch.inUse = new(atomic.Pointer[inUse])
-	scratch.settings = Settings{Tree: tree, Lease: time.Minute, Retention: time.Second}
+	scratch.settings = Settings{Tree: tree, Lease: time.Minute, Retention: time.Second, PairTTL: time.Second}
 	scratch.Adopt(Ruleset{Tree: tree, Shadow: tree, Generation: 1, Revision: 1})
 	request := Request{ID: "rehearsal", Message: Message{Stored: time.Now()}, Category: "rehearsal", Cost: 1}
 	ruling, err := scratch.Decide(ctx, []Request{request})
@@ -363,5 +393,21 @@ func (r *Redis) Rehearse(ctx context.Context) error {
 	if _, err = scratch.Restore(ctx, []admission{{lease: lease[0], at: time.Now(), delivered: true}}); err != nil {
 		return err
 	}
-	return scratch.Pause(ctx, "rehearsal", time.Second)
+	if err = scratch.rehearsePairs(ctx); err != nil {
+		return err
+	}
+	if err = scratch.Pause(ctx, "rehearsal", Pace{}, time.Second); err != nil {
+		return err
+	}
+	if _, err = scratch.Reserve(ctx, "rehearsal", Pace{Interval: time.Second, Burst: 1}, 0, time.Minute); err != nil {
+		return err
+	}
+	if _, err = scratch.Mention(ctx, "rehearsal", "rehearsal", time.Second); err != nil {
+		return err
+	}
+	postponement := Postponement{Request: request, Wait: time.Millisecond, Longest: time.Second, Limit: limits[0]}
+	if _, _, err = scratch.Delay(ctx, postponement, 1); err != nil {
+		return err
+	}
+	return scratch.rehearseSummaries(ctx)
 }

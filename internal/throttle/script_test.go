@@ -22,7 +22,7 @@ import (
 const scriptPath = "a.b"
 
 func scriptSettings(t testing.TB) Settings {
-	return Settings{Tree: newTree(t, "6/1h", "5/1h", "a.b=4/1h"), Lease: testLease, Retention: testRetention}
+	return Settings{Tree: newTree(t, "6/1h", "5/1h", "a.b=4/1h"), Lease: testLease, Retention: testRetention, PairTTL: testPairTTL}
 }
 
 // operation is one call of each script that writes, on an event that was leased before.
@@ -45,6 +45,45 @@ var operations = []operation{
 	{
 		"finish", []string{"calls", "leased", "done", "message"}, []string{"zadd", "pexpire", "zrem", "zremrangebyscore"},
 		func(ctx context.Context, r *Redis, lease Lease) error { return r.Finish(ctx, []Lease{lease}) },
+	},
+	{
+		"announce", []string{"calls", "pairs", "pairs:until"}, []string{"zadd", "pexpire", "zrem", "hset", "hdel"},
+		func(ctx context.Context, r *Redis, _ Lease) error {
+			return r.announce(ctx, []Decision{{Lease: Lease{Request: request("new", scriptPath).ofPair("new")}}})
+		},
+	},
+	{
+		"finish a firing", []string{"calls", "leased", "done", "message", "pairs", "pairs:until"},
+		[]string{"zadd", "pexpire", "zrem", "zremrangebyscore", "hset", "hdel"},
+		func(ctx context.Context, r *Redis, lease Lease) error {
+			lease.Request, lease.receipt = lease.ofPair("new"), "a receipt"
+			return r.Finish(ctx, []Lease{lease})
+		},
+	},
+	{
+		"resolve", []string{"calls", "leased", "done", "message", "pairs", "pairs:until"},
+		[]string{"zadd", "pexpire", "zrem", "hset", "hdel"},
+		func(ctx context.Context, r *Redis, _ Lease) error {
+			_, err := r.Resolve(ctx, []Request{request("new", scriptPath).ofPair("open")})
+			return err
+		},
+	},
+	{
+		"finish a resolved", []string{"calls", "leased", "done", "message", "pairs", "pairs:until"},
+		[]string{"zadd", "pexpire", "zrem", "zremrangebyscore", "hdel"},
+		func(ctx context.Context, r *Redis, lease Lease) error {
+			lease.slotless, lease.resolving = true, true
+			return r.Finish(ctx, []Lease{lease})
+		},
+	},
+	{
+		"restore a firing", []string{"calls", "leased", "done", "message", "pairs", "pairs:until", "log", "log:a", "log:a.b"},
+		[]string{"zadd", "pexpire", "zrem", "zremrangebyscore", "hset", "hdel"},
+		func(ctx context.Context, r *Redis, _ Lease) error {
+			restored := Lease{Request: request("restored", scriptPath).ofPair("new")}
+			_, err := r.Restore(ctx, []admission{{lease: restored, at: time.Now(), delivered: true}})
+			return err
+		},
 	},
 	{
 		"extend", []string{"calls", "leased"}, []string{"zadd", "pexpire", "zrem"},
@@ -81,7 +120,9 @@ var operations = []operation{
 	},
 	{
 		"pause", []string{"calls", "pauses"}, []string{"zadd", "pexpire", "zrem", "zremrangebyscore"},
-		func(ctx context.Context, r *Redis, _ Lease) error { return r.Pause(ctx, "#elsewhere", time.Hour) },
+		func(ctx context.Context, r *Redis, _ Lease) error {
+			return r.Pause(ctx, "#elsewhere", Pace{}, time.Hour)
+		},
 	},
 	{
 		"usage", []string{"calls", "log", "log:a", "log:a.b"}, nil,
@@ -90,11 +131,41 @@ var operations = []operation{
 			return err
 		},
 	},
+	{
+		"count drops", []string{"calls", "drops", "drops:due", "drops:dropping", "drops:merged"},
+		[]string{"zadd", "pexpire", "zrem", "zremrangebyscore", "hset"},
+		func(ctx context.Context, r *Redis, _ Lease) error {
+			report := DropReport{Instance: "new", Number: time.Now().UnixMicro(), Dropping: true}
+			report.Drops = []Drops{dropped("new", 1), dropped("due", 1)}
+			_, err := r.CountDrops(ctx, summaryInterval, report)
+			return err
+		},
+	},
+	{
+		"claim summaries", []string{"calls", "drops", "drops:due", "drops:dropping"}, []string{"zadd", "pexpire", "zrem", "hset", "hdel"},
+		func(ctx context.Context, r *Redis, _ Lease) error {
+			_, err := r.ClaimSummaries(ctx, summaryInterval, summaryLease, 10)
+			return err
+		},
+	},
+	{
+		"end a summary", []string{"calls", "drops", "drops:due"}, []string{"pexpire", "zrem", "hdel"},
+		func(ctx context.Context, r *Redis, _ Lease) error {
+			return r.EndSummary(ctx, summaryInterval, claimedSummary(ctx, r), 0)
+		},
+	},
+	{
+		"try a summary again", []string{"calls", "drops", "drops:due"}, []string{"zadd", "pexpire", "zrem"},
+		func(ctx context.Context, r *Redis, _ Lease) error {
+			return r.EndSummary(ctx, summaryInterval, claimedSummary(ctx, r), time.Minute)
+		},
+	},
 }
 
 // seed leaves one event of each state, and a pause: every kind of key is there.
 func seed(t *testing.T, r *Redis) (leased Lease) {
 	t.Helper()
+	seedPairs(t, r, "leased")
 	ruling, err := r.Decide(t.Context(), []Request{request("leased", scriptPath), request("delivered", scriptPath)})
 	if err != nil {
 		t.Fatal(err)
@@ -102,9 +173,10 @@ func seed(t *testing.T, r *Redis) (leased Lease) {
 	if err := r.Finish(t.Context(), []Lease{ruling.Decisions[1].Lease}); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Pause(t.Context(), "#here", time.Hour); err != nil {
+	if err := r.Pause(t.Context(), "#here", Pace{}, time.Hour); err != nil {
 		t.Fatal(err)
 	}
+	seedDrops(t, r)
 	return ruling.Decisions[0].Lease
 }
 
@@ -231,7 +303,8 @@ func TestKeyOfTheWrongType(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
 	client := newClient(t, redis.Options{Addr: server.Addr})
-	for _, kind := range []string{"calls", "leased", "done", "message", "pauses", "log", "log:a", "log:a.b"} {
+	for _, kind := range []string{"calls", "leased", "done", "message", "pauses", "log", "log:a", "log:a.b", "pairs", "pairs:until",
+		"drops", "drops:due", "drops:dropping", "drops:merged"} {
 		for _, o := range operations {
 			t.Run(kind+"/"+o.name, func(t *testing.T) {
 				client.FlushDB(t.Context())
@@ -260,7 +333,8 @@ func TestKeyOfTheWrongType(t *testing.T) {
 
 // rights are the commands that the scripts run, and those with which they are run. HELLO and AUTH need no right.
 var rights = []string{
-	"evalsha", "eval", "get", "set", "time", "zadd", "zcard", "zcount", "zmscore", "zrange", "zrem", "zremrangebyscore", "zscore", "pexpire",
+	"evalsha", "eval", "get", "set", "time", "zadd", "zcard", "zcount", "zmscore", "zrange", "zrem", "zremrangebyscore", "zscore",
+	"hget", "hset", "hdel", "hlen", "pexpire",
 }
 
 // setUser makes a user who may run the commands on one deployment's keys, and returns a client of it.
@@ -329,7 +403,7 @@ func TestMissingRightToWrite(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
 	admin := newClient(t, redis.Options{Addr: server.Addr})
-	for _, command := range []string{"zadd", "pexpire", "zrem", "zremrangebyscore"} {
+	for _, command := range []string{"zadd", "pexpire", "zrem", "zremrangebyscore", "hset", "hdel"} {
 		client := setUser(t, server, "without-"+command, without(rights, command))
 		for _, o := range operations {
 			t.Run(command+"/"+o.name, func(t *testing.T) {
@@ -431,7 +505,7 @@ func TestLostReply(t *testing.T) {
 		t.Error("a lease that was extended twice is said to be someone else's")
 	}
 	lost(func() error { return r.Finish(t.Context(), []Lease{second}) })
-	lost(func() error { return r.Pause(t.Context(), "#there", time.Hour) })
+	lost(func() error { return r.Pause(t.Context(), "#there", Pace{}, time.Hour) })
 	lost(func() error {
 		_, err := r.Restore(t.Context(), []admission{{lease: Lease{Request: request("restored", "a")}, at: time.Now()}})
 		return err
@@ -626,7 +700,7 @@ func TestPausesAreShared(t *testing.T) {
 	}
 	for i, step := range steps {
 		clock.advance(step.wait)
-		if err := r.Pause(t.Context(), step.pause, step.d); err != nil {
+		if err := r.Pause(t.Context(), step.pause, Pace{}, step.d); err != nil {
 			t.Fatal(err)
 		}
 		ruling, err := r.Decide(t.Context(), nil)

@@ -260,7 +260,7 @@ func TestClusterReshard(t *testing.T) {
 		move.End()
 		workers.until("decisions at the new node", workers.more(50))
 		// A destination that rests has a key of its own. With it the node can go on until the first key moves.
-		if err := limiter.Pause(t.Context(), "#here", time.Hour); err != nil {
+		if err := limiter.Pause(t.Context(), "#here", Pace{}, time.Hour); err != nil {
 			t.Errorf("pause: %v", err)
 		}
 	}
@@ -309,7 +309,7 @@ func TestClusterReshardWithEveryKey(t *testing.T) {
 	}
 	err = errors.Join(
 		limiter.Finish(t.Context(), []Lease{ruling.Decisions[0].Lease}),
-		limiter.Pause(t.Context(), "#here", time.Hour),
+		limiter.Pause(t.Context(), "#here", Pace{}, time.Hour),
 	)
 	if err != nil {
 		t.Fatal(err)

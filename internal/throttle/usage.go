@@ -20,10 +20,11 @@ type usage struct {
 	tree    *Tree
 	touched map[string]bool      // categories judged since their logs were last seen empty
 	opens   map[string]time.Time // by level, as of the latest denial
+	full    map[string]time.Time // likewise by the node's path
 }
 
 func newUsage(tree *Tree, metrics Metrics) *usage {
-	u := &usage{metrics: metrics, touched: make(map[string]bool), opens: make(map[string]time.Time)}
+	u := &usage{metrics: metrics, touched: make(map[string]bool), opens: make(map[string]time.Time), full: make(map[string]time.Time)}
 	u.adopt(tree)
 	return u
 }
@@ -40,6 +41,7 @@ func (u *usage) adopt(tree *Tree) {
 			u.metrics.LimitSize(level.Level, 0)
 		}
 		clear(u.opens)
+		clear(u.full)
 	}
 	for _, level := range tree.Levels() {
 		u.metrics.LimitUsed(level.Level, 0)
@@ -65,6 +67,16 @@ func (u *usage) denied(d Decision, asked time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.opens[d.Node.Level] = asked.Add(d.Wait)
+	if _, known := u.full[d.Node.Path]; !known && len(u.full) >= maxTouched {
+		clear(u.full)
+	}
+	u.full[d.Node.Path] = asked.Add(d.Wait)
+}
+
+func (u *usage) opensAt(path string) time.Time {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.full[path]
 }
 
 func (u *usage) nextSlot(now time.Time) (level string, wait time.Duration) {
@@ -81,13 +93,19 @@ func (u *usage) nextSlot(now time.Time) (level string, wait time.Duration) {
 	return level, wait
 }
 
-// refresh shows for each rule the fullest limit of its nodes.
+// refresh shows for each rule the fullest limit of its nodes. It asks Redis something in any case: who is idle has to notice
+// when Redis is away.
 func (u *usage) refresh(ctx context.Context, limiter *Redis) error {
 	tree := u.current()
 	nodes, categories := u.nodes(tree)
 	fullest := make(map[string]limitUse)
 	for _, level := range tree.Levels() {
 		fullest[level.Level] = limitUse{size: level.Limits[0].capacity()}
+	}
+	if len(nodes) == 0 {
+		if err := limiter.Probe(ctx); err != nil {
+			return err
+		}
 	}
 	inUse := make(map[string]bool)
 	for len(nodes) > 0 {

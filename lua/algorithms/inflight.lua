@@ -59,10 +59,10 @@ function algorithms.inflight.take(meter, event)
   meter.used = meter.used + event.cost
 end
 
--- Whether a delivery that goes on, or is taken over, still has its slots.
+-- Whether a delivery that goes on, or is taken over, still has its slots. Those that do not count may be others' by now.
 function algorithms.inflight.holds(meter, event)
-  local time = redis.call('ZSCORE', meter.key, event.message)
-  return time and tonumber(time) > meter.now
+  local time = tonumber(redis.call('ZSCORE', meter.key, event.message) or 0)
+  return time > meter.now and time <= tonumber(meter.upto)
 end
 
 -- Keeps slots that a delivery has.

@@ -136,14 +136,15 @@ function algorithms.log.take(meter, event)
   end
 end
 
--- Gives another name to the slots whose name the set has for an older event, or for one before them in this call.
+-- Gives another name to the slots whose name the set has for an older event, or for one before them in this call. A slot that
+-- has the other name already was left behind by this very event (see refund.lua), and moves.
 local function rename_taken(set, now)
   local named = {}
   for _, event in ipairs(set.events) do
     for slot = 1, event.cost do
       local member = slot_member(event.name, slot)
       if named[member] or tonumber(redis.call('ZSCORE', set.key, member)) ~= now then
-        redis.call('ZADD', set.key, 'NX', integer(now), slot_member(event.other, slot))
+        redis.call('ZADD', set.key, integer(now), slot_member(event.other, slot))
       end
       named[member] = true
     end
@@ -204,7 +205,7 @@ function algorithms.log.restore(meter, event, at)
   local function put(key)
     for slot = 1, event.cost do
       if redis.call('ZADD', key, 'NX', integer(at), slot_member(event.name, slot)) == 0 then
-        redis.call('ZADD', key, 'NX', integer(at), slot_member(event.other, slot))
+        redis.call('ZADD', key, integer(at), slot_member(event.other, slot))
       end
     end
     redis.call('PEXPIRE', key, milliseconds(meter.longest + TOLERANCE))

@@ -1,0 +1,219 @@
+package deadletters
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/servertest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience bounds what a test waits for, and is no expectation of how long it takes.
+const patience = 30 * time.Second
+
+// unwatched is a progress that nobody looks at.
+func unwatched(int64, int64) {}
+
+var options = Options{Stream: "LETTERS", Subject: "dead", Events: "EVENTS", Decoder: event.Decoder{Prefix: "notify", MaxBytes: 1000}}
+
+// fixture is a NATS server with both streams and the consumer of a worker.
+type fixture struct {
+	*testing.T
+	server *servertest.NATS
+	conn   *nats.Conn
+	js     jetstream.JetStream
+	worker jetstream.Consumer
+}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	f := &fixture{T: t, server: servertest.StartNATS(t)}
+	f.conn = f.connect()
+	js, err := jetstream.New(f.conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.js = js
+	f.createEvents(jetstream.StreamConfig{})
+	f.createStream(jetstream.StreamConfig{Name: options.Stream, Subjects: []string{options.Subject + ".>"}})
+	return f
+}
+
+func (f *fixture) connect() *nats.Conn {
+	f.Helper()
+	conn, err := nats.Connect(f.server.URL, nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(conn.Close)
+	return conn
+}
+
+func (f *fixture) createStream(config jetstream.StreamConfig) jetstream.Stream {
+	f.Helper()
+	config.Retention = jetstream.WorkQueuePolicy
+	stream, err := f.js.CreateStream(f.Context(), config)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return stream
+}
+
+// createEvents makes the stream of events anew.
+func (f *fixture) createEvents(config jetstream.StreamConfig) {
+	f.Helper()
+	_ = f.js.DeleteStream(f.Context(), options.Events)
+	config.Name, config.Subjects = options.Events, []string{"notify", "notify.>"}
+	consumer, err := f.createStream(config).CreateConsumer(f.Context(), jetstream.ConsumerConfig{
+		Durable: "worker", AckPolicy: jetstream.AckExplicitPolicy,
+	})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.worker = consumer
+}
+
+// restart has the server forget what it knows only in memory.
+func (f *fixture) restart() {
+	f.Helper()
+	f.server.Restart()
+	deadline := time.Now().Add(patience)
+	for {
+		if _, err := f.js.AccountInfo(f.Context()); err == nil {
+			return
+		} else if time.Now().After(deadline) {
+			f.Fatal(err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// open opens the letters as a program that has just started does, and reads them.
+func (f *fixture) open() (*Store, []Letter) {
+	f.Helper()
+	store, err := Open(f.Context(), f.conn, options)
+	if err != nil {
+		f.Fatal(err)
+	}
+	letters, err := store.List(f.Context(), unwatched)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return store, letters
+}
+
+// letter stores a dead letter as a worker does; the headers are name, value, … and go before what a worker says by default.
+func (f *fixture) letter(reason, body string, headers ...string) uint64 {
+	f.Helper()
+	header := nats.Header{
+		headerReason: {reason}, headerError: {"no_text"}, headerSubject: {"notify.payments"}, headerSequence: {"7"}, headerDeliveries: {"2"},
+	}
+	for i := 0; i < len(headers); i += 2 {
+		header.Set(headers[i], headers[i+1])
+	}
+	stored, err := f.js.PublishMsg(f.Context(), &nats.Msg{Subject: options.Subject + "." + reason, Header: header, Data: []byte(body)})
+	if err != nil {
+		f.Fatal(err)
+	}
+	return stored.Sequence
+}
+
+// rejected stores a letter of an event with an ID.
+func (f *fixture) rejected(id string) uint64 {
+	f.Helper()
+	return f.letter("slack_rejected", `{"title": "card declined"}`, event.HeaderID, id)
+}
+
+func (f *fixture) publish(subject, body string) {
+	f.Helper()
+	if _, err := f.js.Publish(f.Context(), subject, []byte(body)); err != nil {
+		f.Fatal(err)
+	}
+}
+
+// waiting are the messages that a stream holds.
+func (f *fixture) waiting(stream string) []*jetstream.RawStreamMsg {
+	f.Helper()
+	handle, err := f.js.Stream(f.Context(), stream)
+	if err != nil {
+		f.Fatal(err)
+	}
+	var messages []*jetstream.RawStreamMsg
+	state := handle.CachedInfo().State
+	for sequence := state.FirstSeq; sequence <= state.LastSeq; sequence++ {
+		if m, err := handle.GetMsg(f.Context(), sequence); err == nil {
+			messages = append(messages, m)
+		}
+	}
+	return messages
+}
+
+// take settles the events that wait, as a worker does, and returns their IDs.
+func (f *fixture) take() []string {
+	f.Helper()
+	batch, err := f.worker.FetchNoWait(1000)
+	if err != nil {
+		f.Fatal(err)
+	}
+	var ids []string
+	for m := range batch.Messages() {
+		ids = append(ids, m.Headers().Get(event.HeaderID))
+		if err := m.DoubleAck(f.Context()); err != nil {
+			f.Fatal(err)
+		}
+	}
+	return ids
+}
+
+// replay runs the replay of a letter as a program of its own.
+func (f *fixture) replay(number uint64, force bool) (Outcome, error) {
+	f.Helper()
+	store, letters := f.open()
+	chosen, _, err := Filter{IDs: []string{fmt.Sprint(number)}}.Select(letters)
+	if err != nil || len(chosen) != 1 {
+		f.Fatalf("letter %d: %v, %v", number, chosen, err)
+	}
+	return store.Replay(f.Context(), chosen[0], force)
+}
+
+func (f *fixture) requireOutcome(number uint64, force bool, want Outcome) {
+	f.Helper()
+	if outcome, err := f.replay(number, force); outcome != want || err != nil {
+		f.Errorf("the replay of letter %d: %q, %v, want %s", number, outcome, err, want)
+	}
+}
+
+// requireLetters compares the messages of the dead-letter stream by their subjects.
+func (f *fixture) requireLetters(want ...string) {
+	f.Helper()
+	var subjects []string
+	for _, m := range f.waiting(options.Stream) {
+		subjects = append(subjects, m.Subject)
+	}
+	if !slices.Equal(subjects, want) {
+		f.Errorf("the stream of dead letters holds %q, want %q", subjects, want)
+	}
+}
+
+// requireEvents compares the events that wait and those that were taken by their IDs.
+func (f *fixture) requireEvents(taken []string, want ...string) {
+	f.Helper()
+	ids := slices.Clone(taken)
+	for _, m := range f.waiting(options.Events) {
+		ids = append(ids, m.Header.Get(event.HeaderID))
+	}
+	if !slices.Equal(ids, want) {
+		f.Errorf("the events are %q, want %q", ids, want)
+	}
+}
+
+func sameHeader(a, b nats.Header) bool { return maps.EqualFunc(a, b, slices.Equal) }

@@ -1,0 +1,70 @@
+package deadletters
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// Filter says which letters are meant: those that are everything it names.
+type Filter struct {
+	Reasons []string  // none for every reason
+	Since   time.Time // the time from which on; zero for ever
+	IDs     []string  // letters' numbers or events' IDs; none for all
+}
+
+// Select picks letters. The missing ones are those of the filter's IDs that no letter has. An ID is refused if it is the
+// number of one letter and the event's ID of another one.
+func (f Filter) Select(letters []Letter) (chosen []Letter, missing []string, err error) {
+	var named map[uint64]bool
+	if len(f.IDs) > 0 {
+		if named, missing, err = f.named(letters); err != nil {
+			return nil, nil, err
+		}
+	}
+	for _, l := range letters {
+		if (named == nil || named[l.Number]) && !l.Stored.Before(f.Since) &&
+			(len(f.Reasons) == 0 || slices.Contains(f.Reasons, l.Reason)) {
+			chosen = append(chosen, l)
+		}
+	}
+	return chosen, missing, nil
+}
+
+// named finds the numbers of the letters that have one of the IDs.
+func (f Filter) named(letters []Letter) (numbers map[uint64]bool, missing []string, err error) {
+	byID := make(map[string][]uint64)
+	byNumber := make(map[uint64]bool)
+	for _, l := range letters {
+		if l.ID != "" {
+			byID[l.ID] = append(byID[l.ID], l.Number)
+		}
+		byNumber[l.Number] = true
+	}
+	numbers = make(map[uint64]bool)
+	for _, id := range f.IDs {
+		number, isNumber := parseNumber(id)
+		isNumber = isNumber && byNumber[number]
+		if isNumber && len(byID[id]) > 0 && !slices.Equal(byID[id], []uint64{number}) {
+			return nil, nil, fmt.Errorf("%s is the number of one dead letter and the event's ID of another one, %d: name them by the other of the two",
+				id, byID[id][0])
+		}
+		if isNumber {
+			numbers[number] = true
+		}
+		for _, n := range byID[id] {
+			numbers[n] = true
+		}
+		if !isNumber && len(byID[id]) == 0 {
+			missing = append(missing, id)
+		}
+	}
+	return numbers, missing, nil
+}
+
+// parseNumber reads a letter's number.
+func parseNumber(id string) (number uint64, isNumber bool) {
+	number, err := strconv.ParseUint(id, 10, 64)
+	return number, err == nil
+}

@@ -1,0 +1,207 @@
+package deadletters
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+)
+
+// Letters are listed in their order with what is known of them, and are there afterwards, for their consumers too.
+func TestList(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	before := time.Now().Add(-time.Second)
+	f.letter("slack_rejected", `{"title": "card declined", "id": "order-1"}`)
+	f.letter("slack_rejected", "\n first line\x1b[2J \nsecond", headerMessageID, "message", headerError, "\x1b[31mno_text\u202e")
+	f.letter("bad_json", "{broken\r\nhere", headerSubject, "notify.a.b", headerSequence, "9")
+	f.letter("bad_category", "text", headerSubject, "notify.ä", event.HeaderID, "kept", headerMessageID, "replaced")
+	if _, err := f.js.Publish(t.Context(), "dead.too_large", []byte(strings.Repeat("long ", 300))); err != nil {
+		t.Fatal(err)
+	}
+	marked := f.rejected("marked")
+	f.publish(fmt.Sprintf("dead.replaying.%d", marked), "{}")
+
+	consumer, err := f.js.CreateConsumer(t.Context(), options.Stream, jetstream.ConsumerConfig{Durable: "other", AckPolicy: jetstream.AckExplicitPolicy})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, letters := f.open()
+	for i, l := range letters {
+		if l.Stored.Before(before) || l.Stored.After(time.Now().Add(time.Second)) {
+			t.Errorf("letter %d is from %v", l.Number, l.Stored)
+		}
+		letters[i].Stored, letters[i].messageID = time.Time{}, ""
+	}
+	want := []Letter{
+		{Number: 1, ID: "order-1", Reason: "slack_rejected", Category: "payments", Subject: "notify.payments", Title: "card declined", Error: "no_text", Deliveries: 2},
+		{Number: 2, ID: "message", Reason: "slack_rejected", Category: "payments", Subject: "notify.payments", Title: "first line[2J", Error: "[31mno_text", Deliveries: 2},
+		{Number: 3, ID: "EVENTS:9", Reason: "bad_json", Category: "a.b", Subject: "notify.a.b", Title: "{broken", Error: "no_text", Deliveries: 2},
+		{Number: 4, ID: "kept", Reason: "bad_category", Subject: "notify.ä", Title: "text", Error: "no_text", Deliveries: 2},
+		{Number: 5, Reason: "too_large", Title: strings.Repeat("long ", 39) + "long…", Error: "the body has 1500 bytes; at most 1000 are allowed"},
+		{Number: 6, ID: "marked", Reason: "slack_rejected", Category: "payments", Subject: "notify.payments", Title: "card declined", Error: "no_text", Deliveries: 2, Interrupted: true},
+	}
+	if !reflect.DeepEqual(letters, want) {
+		t.Errorf("got\n%+v\nwant\n%+v", letters, want)
+	}
+	if info, err := consumer.Info(t.Context()); err != nil || info.NumPending != 7 || info.Delivered.Consumer != 0 {
+		t.Errorf("the consumer is %+v, %v, want that nothing was taken from it", info, err)
+	}
+}
+
+func TestRead(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	body := "\x00\xff as it came \r\n"
+	number := f.letter("bad_utf8", body, "X-Trace", "7", event.HeaderID, "order")
+	f.publish("dead.replaying.1", "{}")
+	store, _ := f.open()
+	got, err := store.Read(t.Context(), number)
+	if err != nil || string(got.Body) != body || got.Header.Get("X-Trace") != "7" || got.ID != "order" || !got.Interrupted {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	for what, number := range map[string]uint64{"a mark": 2, "nothing": 3} {
+		if _, err := store.Read(t.Context(), number); !errors.Is(err, ErrNotFound) {
+			t.Errorf("%s: %v, want %v", what, err, ErrNotFound)
+		}
+	}
+}
+
+// A letter that is dropped is gone with its mark, and dropping it again does no harm.
+func TestDrop(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.rejected("a")
+	f.rejected("b")
+	f.publish("dead.replaying.2", "{}")
+	store, letters := f.open()
+	for range 2 {
+		if err := store.Drop(t.Context(), letters[1]); err != nil {
+			t.Error(err)
+		}
+	}
+	f.requireLetters("dead.slack_rejected")
+	f.requireEvents(nil)
+}
+
+func TestWithoutStreams(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.rejected("a")
+	store, letters := f.open()
+	if err := f.js.DeleteStream(t.Context(), options.Events); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Replay(t.Context(), letters[0], false); !errors.Is(err, jetstream.ErrStreamNotFound) || !strings.Contains(err.Error(), "EVENTS") {
+		t.Errorf("without the stream of events: %v", err)
+	}
+	f.requireLetters("dead.slack_rejected")
+	if err := f.js.DeleteStream(t.Context(), options.Stream); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(t.Context(), f.conn, options); !errors.Is(err, jetstream.ErrStreamNotFound) || !strings.Contains(err.Error(), "LETTERS") {
+		t.Errorf("without the stream of dead letters: %v", err)
+	}
+	f.createStream(jetstream.StreamConfig{Name: options.Stream, Subjects: []string{"dead.>"}, DenyDelete: true})
+	f.createEvents(jetstream.StreamConfig{})
+	f.rejected("a")
+	store, letters = f.open()
+	if _, err := store.Replay(t.Context(), letters[0], false); err == nil || !strings.Contains(err.Error(), "delete") {
+		t.Errorf("where nothing can be deleted: %v", err)
+	}
+	f.requireEvents(nil)
+	if _, err := store.Read(t.Context(), letters[0].Number+1); !errors.Is(err, ErrNotFound) {
+		t.Errorf("a replay that could not end has left something: %v", err)
+	}
+}
+
+func TestSelect(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	letters := []Letter{
+		{Number: 1, ID: "a", Reason: "bad_json", Stored: now.Add(-3 * time.Hour)},
+		{Number: 2, ID: "b", Reason: "empty", Stored: now.Add(-2 * time.Hour)},
+		{Number: 3, ID: "a", Reason: "slack_rejected", Stored: now.Add(-time.Hour)},
+		{Number: 4, Reason: "too_large", Stored: now},
+		{Number: 5, ID: "5", Reason: "empty", Stored: now},
+		{Number: 6, ID: "3", Reason: "empty", Stored: now},
+	}
+	for name, test := range map[string]struct {
+		filter  Filter
+		want    []uint64
+		missing string
+	}{
+		"everything":              {Filter{}, []uint64{1, 2, 3, 4, 5, 6}, ""},
+		"a reason":                {Filter{Reasons: []string{"empty"}}, []uint64{2, 5, 6}, ""},
+		"reasons":                 {Filter{Reasons: []string{"empty", "bad_json"}}, []uint64{1, 2, 5, 6}, ""},
+		"since then":              {Filter{Since: now.Add(-2 * time.Hour)}, []uint64{2, 3, 4, 5, 6}, ""},
+		"numbers":                 {Filter{IDs: []string{"4", "1"}}, []uint64{1, 4}, ""},
+		"an event's ID":           {Filter{IDs: []string{"a"}}, []uint64{1, 3}, ""},
+		"both, and what is not":   {Filter{IDs: []string{"b", "x", "4", "7"}}, []uint64{2, 4}, "x 7"},
+		"all that is asked":       {Filter{IDs: []string{"a", "b"}, Reasons: []string{"bad_json", "empty"}, Since: now.Add(-150 * time.Minute)}, []uint64{2}, ""},
+		"a number that is its ID": {Filter{IDs: []string{"5"}}, []uint64{5}, ""},
+		"nothing":                 {Filter{IDs: []string{""}}, nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			chosen, missing, err := test.filter.Select(letters)
+			var numbers []uint64
+			for _, l := range chosen {
+				numbers = append(numbers, l.Number)
+			}
+			if err != nil || !reflect.DeepEqual(numbers, test.want) || strings.TrimSpace(strings.Join(missing, " ")) != test.missing {
+				t.Errorf("got %v, missing %q, %v; want %v, missing %q", numbers, missing, err, test.want, test.missing)
+			}
+		})
+	}
+	if chosen, _, err := (Filter{IDs: []string{"1", "3"}}).Select(letters); err == nil || !strings.Contains(err.Error(), "6") || chosen != nil {
+		t.Errorf("a number that is another letter's ID: %v, %v", chosen, err)
+	}
+}
+
+func TestOneLine(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"":                                 "",
+		"plain, äöü 😀":                     "plain, äöü 😀",
+		"a\r\n\tb\u2028c":                  "a b c",
+		"\x1b]0;title\x07 \x9b31m\u009b2J": "]0;title \ufffd31m2J",
+		"gpj.\u202eexe":                    "gpj.exe",
+	} {
+		if got := oneLine(text); got != want {
+			t.Errorf("oneLine(%q) = %q, want %q", text, got, want)
+		}
+	}
+	if got := excerpt(strings.Repeat("😀", 300)); got != strings.Repeat("😀", 199)+"…" {
+		t.Errorf("it is cut to %q", got)
+	}
+}
+
+// What is interrupted ends with an error that says what was tried.
+func TestEnded(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	number := f.rejected("a")
+	store, letters := f.open()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := store.Replay(ended, letters[0], false); !errors.Is(err, context.Canceled) {
+		t.Errorf("a replay: %v", err)
+	}
+	if err := store.Drop(ended, letters[0]); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("deleting message %d of stream", number)) {
+		t.Errorf("a drop: %v", err)
+	}
+	if _, err := store.Read(ended, number); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "getting message") {
+		t.Errorf("reading: %v", err)
+	}
+	if _, err := store.List(ended, unwatched); !errors.Is(err, context.Canceled) {
+		t.Errorf("listing: %v", err)
+	}
+}

@@ -1,0 +1,22 @@
+// Package failpoint names the moments between two steps at which a crash matters most, so that tests can have a worker
+// killed exactly there.
+//
+// In a binary that is built with the tag failpoints, the environment variable FAILPOINT names a point, and perhaps behind
+// a colon the how-many-th time it is reached; there the process kills itself, as with kill -9. Without the tag nothing of
+// this is in the binary.
+package failpoint
+
+// Point is a moment between two steps.
+type Point string
+
+// The points.
+const (
+	BeforePost    Point = "before-post"    // an event is admitted, not posted
+	AfterPost     Point = "after-post"     // posted, not recorded
+	AfterRecord   Point = "after-record"   // recorded, its message not settled
+	AfterPlan     Point = "after-plan"     // a denied event is to come back, which is not stored
+	AfterSchedule Point = "after-schedule" // that is stored, its message not settled
+	AfterSplit    Point = "after-split"    // the events of a body are stored, its message not settled
+	AfterClaim    Point = "after-claim"    // a summary is claimed, not posted
+	AfterSummary  Point = "after-summary"  // posted, not recorded
+)

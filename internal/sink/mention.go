@@ -1,0 +1,207 @@
+package sink
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+)
+
+const (
+	// lookUpPause is how long an unsuccessful look-up of a handle is not repeated.
+	lookUpPause = time.Minute
+	// maxUserGroups is how much is read of the list of user groups, in bytes. It comes in one piece, and a
+	// group takes about 600 bytes.
+	maxUserGroups = 4 << 20
+)
+
+var (
+	mentionedUser   = regexp.MustCompile(`^[UW][A-Z0-9]{2,}$`)
+	mentionedGroup  = regexp.MustCompile(`^S[A-Z0-9]{2,}$`)
+	mentionedHandle = regexp.MustCompile(`^[a-z0-9._-]{1,80}$`)
+)
+
+var errNoUserGroup = errors.New("no user group has this handle")
+
+// ParseMention reads a mention as an operator writes it: @here, @channel, @everyone, the ID of a user (@U0123ABCD,
+// @W0123ABCD) or of a user group (@S0123ABCD), or a user group's handle (@oncall-security). It returns it without
+// the "@", as SlackOptions.Mentions takes it.
+func ParseMention(text string) (string, error) {
+	name, found := strings.CutPrefix(text, "@")
+	if !found {
+		return "", fmt.Errorf("mention %q does not begin with @", cut(oneLine(text), maxCode))
+	}
+	if _, err := mentionMarkup(name); err != nil {
+		return "", err
+	}
+	return name, nil
+}
+
+// mentionMarkup returns Slack's markup for a mention, or "" for the handle of a user group, whose ID it takes to
+// write one.
+func mentionMarkup(name string) (string, error) {
+	switch {
+	case name == "here", name == "channel", name == "everyone":
+		return "<!" + name + ">", nil
+	case mentionedUser.MatchString(name):
+		return "<@" + name + ">", nil
+	case mentionedGroup.MatchString(name):
+		return userGroupMarkup(name), nil
+	case mentionedHandle.MatchString(name):
+		return "", nil
+	}
+	return "", fmt.Errorf("mention %q is not @here, @channel, @everyone, a user's ID such as @U0123ABCD, a user group's ID"+
+		" such as @S0123ABCD, or a user group's handle such as @oncall-security", "@"+cut(oneLine(name), maxCode))
+}
+
+func userGroupMarkup(id string) string { return "<!subteam^" + id + ">" }
+
+// mentionNames returns every mention in the table, each once.
+func mentionNames(table event.Table[[]string]) []string {
+	var names []string
+	for _, entry := range table.Entries() {
+		for _, name := range entry.Value {
+			if !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+// mentions knows whom to mention where. It looks handles up when they are first needed.
+type mentions struct {
+	table  event.Table[[]string] // of valid names
+	list   func(context.Context) (map[string]string, *Error)
+	failed func(handle string, err error) // may be nil
+	now    func() time.Time
+
+	mu     sync.Mutex // held during a look-up: who needs the same answer waits for it
+	groups map[string]string
+	fault  error     // of the last look-up
+	again  time.Time // no look-up before then
+	told   map[string]bool
+}
+
+// handles returns the handles in the table, each once.
+func (m *mentions) handles() []string {
+	return slices.DeleteFunc(mentionNames(m.table), func(name string) bool {
+		markup, _ := mentionMarkup(name)
+		return markup != ""
+	})
+}
+
+// of returns the mentions of a category, joined by blanks, and whether there are any.
+func (m *mentions) of(category string) (string, bool) {
+	entry, _ := m.table.Nearest(category)
+	var found []string
+	for _, name := range entry.Value {
+		markup, _ := mentionMarkup(name)
+		if markup == "" {
+			markup = m.userGroup(name)
+		}
+		if markup != "" {
+			found = append(found, markup)
+		}
+	}
+	return strings.Join(found, " "), len(found) > 0
+}
+
+// userGroup returns the markup for a handle; "" if it cannot be found.
+func (m *mentions) userGroup(handle string) string {
+	m.mu.Lock()
+	id, err := m.lookUp(handle)
+	tell := err != nil && m.failed != nil && !m.told[handle]
+	if tell {
+		if m.told == nil {
+			m.told = make(map[string]bool)
+		}
+		m.told[handle] = true
+	}
+	m.mu.Unlock()
+	if tell {
+		m.failed(handle, err)
+	}
+	if err != nil {
+		return ""
+	}
+	return userGroupMarkup(id)
+}
+
+// lookUp finds the ID of a handle, with the lock held. IDs never change, so one that was found is not asked for again.
+func (m *mentions) lookUp(handle string) (string, error) {
+	if m.groups[handle] == "" && !m.now().Before(m.again) {
+		groups, failure := m.list(context.Background())
+		m.fault = nil
+		if failure != nil {
+			m.fault = fmt.Errorf("list the user groups: %w", failure)
+		} else {
+			m.groups = groups
+		}
+		if m.groups[handle] == "" {
+			m.again = m.now().Add(lookUpPause)
+		}
+	}
+	switch id := m.groups[handle]; {
+	case id != "":
+		return id, nil
+	case m.fault != nil:
+		return "", m.fault
+	default:
+		return "", errNoUserGroup
+	}
+}
+
+// userGroups asks Slack for the IDs of the user groups in use, by handle.
+func (s *Slack) userGroups(ctx context.Context) (map[string]string, *Error) {
+	const method = "usergroups.list"
+	answer, failure := s.ask(ctx, method, maxUserGroups, func(ctx context.Context) error {
+		_, err := s.api.GetUserGroupsContext(ctx)
+		return err
+	})
+	if failure != nil {
+		return nil, failure
+	}
+	var list struct {
+		Groups []struct {
+			ID      string `json:"id"`
+			Handle  string `json:"handle"`
+			Deleted int64  `json:"date_delete"`
+		} `json:"usergroups"`
+	}
+	if json.Unmarshal(answer.body, &list) != nil {
+		return nil, &Error{Class: Unknown, Channel: method, Err: errors.New("the answer is not one of Slack's")}
+	}
+	groups := make(map[string]string, len(list.Groups))
+	for _, group := range list.Groups {
+		if group.Deleted == 0 && mentionedGroup.MatchString(group.ID) {
+			groups[group.Handle] = group.ID
+		}
+	}
+	return groups, nil
+}
+
+// MentionPreview is whom messages of a category mention, as [Slack.Mention] returns it; a user group's handle is shown as
+// it is, since only Slack knows its ID.
+func MentionPreview(table event.Table[[]string], category string) string {
+	entry, _ := table.Nearest(category)
+	var found []string
+	for _, name := range entry.Value {
+		markup, err := mentionMarkup(name)
+		if err != nil {
+			continue
+		}
+		if markup == "" {
+			markup = "@" + name
+		}
+		found = append(found, markup)
+	}
+	return strings.Join(found, " ")
+}

@@ -1,0 +1,237 @@
+package sink
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/slack-go/slack"
+)
+
+// Preview renders d without sending it: the JSON that Slack would be handed, and a picture of the
+// message in text, for a terminal of 80 columns. A nil template is the default. When t fails on d
+// both are those of the default template, which would be sent, and the error says why.
+func Preview(t *Template, d Delivery) (message []byte, picture string, err error) {
+	l, err := t.layout(newView(d, openedBy(d), time.Now()))
+	var indented bytes.Buffer
+	encoder := json.NewEncoder(&indented)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	if encodeErr := encoder.Encode(l); encodeErr != nil {
+		return nil, "", fmt.Errorf("encode the message: %w", encodeErr)
+	}
+	return indented.Bytes(), l.picture(), err
+}
+
+const (
+	pictureWidth = 80
+	frameWidth   = len("| ") + len(" |")
+	barWidth     = len("| ")
+	columnGap    = 2
+)
+
+// picture draws the layout in a frame: the blocks, and beside a bar, with its colour's name at the
+// top, those of the attachments.
+func (l layout) picture() string {
+	const inside = pictureWidth - frameWidth
+	var lines []string
+	lines = append(lines, drawBlocks(l.Blocks, inside)...)
+	for _, a := range l.Attachments {
+		if len(lines) > 0 {
+			lines = append(lines, "")
+		}
+		lines = append(lines, "┏ "+colourName(a.Color))
+		for _, line := range drawBlocks(a.Blocks, inside-barWidth) {
+			lines = append(lines, strings.TrimRight("┃ "+line, " "))
+		}
+		lines = append(lines, "┗")
+	}
+	if len(lines) == 0 {
+		lines = wrap(shown(textObject{Type: slack.MarkdownType, Text: l.Text}), inside)
+	}
+	return frame(lines, inside)
+}
+
+func frame(lines []string, inside int) string {
+	var picture strings.Builder
+	picture.WriteString("╭" + strings.Repeat("─", inside+2) + "╮\n")
+	for _, line := range lines {
+		picture.WriteString("│ " + padded(line, inside) + " │\n")
+	}
+	picture.WriteString("╰" + strings.Repeat("─", inside+2) + "╯\n")
+	return picture.String()
+}
+
+// colourName says what the bar looks like, as far as the colour is one of ours.
+func colourName(colour string) string {
+	names := map[string]string{
+		"#2563eb": "blue", "#f59e0b": "amber", "#dc2626": "red", "#7f1d1d": "dark red", "#16a34a": "green", "#6b7280": "grey",
+	}
+	if name := names[strings.ToLower(colour)]; name != "" {
+		return name + " " + colour
+	}
+	if colour == "" {
+		return "grey"
+	}
+	return colour
+}
+
+func drawBlocks(blocks []block, width int) []string {
+	var lines []string
+	for i, b := range blocks {
+		if i > 0 {
+			lines = append(lines, "")
+		}
+		lines = append(lines, drawBlock(b, width)...)
+	}
+	return lines
+}
+
+func drawBlock(b block, width int) []string {
+	var lines []string
+	if b.Text != nil {
+		lines = wrap(shown(*b.Text), width)
+	}
+	switch b.Type {
+	case headerBlock:
+		longest := 0
+		for _, line := range lines {
+			longest = max(longest, columns(line))
+		}
+		return append(lines, strings.Repeat("═", longest))
+	case contextBlock:
+		elements := make([]string, 0, len(b.Elements))
+		for _, element := range b.Elements {
+			elements = append(elements, shown(element))
+		}
+		return wrap(strings.Join(elements, " · "), width)
+	case dividerBlock:
+		return []string{strings.Repeat("─", width)}
+	}
+	return append(lines, drawFields(b.Fields, width)...)
+}
+
+// drawFields puts the fields in two columns, as Slack does on a wide screen.
+func drawFields(fields []textObject, width int) []string {
+	column := (width - columnGap) / 2
+	var lines []string
+	for i := 0; i < len(fields); i += 2 {
+		left, right := wrap(shown(fields[i]), column), []string(nil)
+		if i+1 < len(fields) {
+			right = wrap(shown(fields[i+1]), column)
+		}
+		for row := range max(len(left), len(right)) {
+			line := padded(at(left, row), column+columnGap) + at(right, row)
+			lines = append(lines, strings.TrimRight(line, " "))
+		}
+	}
+	return lines
+}
+
+// at is the line of that row, empty below the last.
+func at(lines []string, row int) string {
+	if row < len(lines) {
+		return lines[row]
+	}
+	return ""
+}
+
+var unescaper = strings.NewReplacer("&lt;", "<", "&gt;", ">", "&amp;", "&")
+
+var bold = regexp.MustCompile(`(?m)(^| )\*([^*\s](?:[^*\n]*[^*\s])?)\*( |$)`)
+
+// shown is a text as a reader sees it.
+func shown(t textObject) string {
+	text := clean(t.Text)
+	if t.Type == slack.MarkdownType {
+		text = token.ReplaceAllStringFunc(text, func(found string) string { return shownToken(found[1 : len(found)-1]) })
+		text = bold.ReplaceAllString(text, "$1$2$3")
+	}
+	return unescaper.Replace(text)
+}
+
+// shownToken is a mention, date or link as a reader sees it, a link with its target.
+func shownToken(token string) string {
+	target, label, labelled := strings.Cut(token, "|")
+	switch {
+	case strings.HasPrefix(target, "!date^"):
+		return label
+	case labelled && (strings.HasPrefix(target, "!") || strings.HasPrefix(target, "@") || strings.HasPrefix(target, "#")):
+		return label
+	case labelled:
+		return label + " (" + target + ")"
+	case strings.HasPrefix(target, "!subteam^"):
+		return "@" + strings.TrimPrefix(target, "!subteam^")
+	case strings.HasPrefix(target, "!"):
+		return "@" + target[1:]
+	default:
+		return target
+	}
+}
+
+// wrap breaks text into lines of at most width columns, at blanks where it can.
+func wrap(text string, width int) []string {
+	var lines []string
+	for line := range strings.SplitSeq(strings.ReplaceAll(text, "\t", "    "), "\n") {
+		for {
+			start, rest := split(line, width, column)
+			if rest == "" {
+				lines = append(lines, strings.TrimRight(start, " "))
+				break
+			}
+			if blank := strings.LastIndexByte(start, ' '); rest[0] != ' ' && strings.TrimSpace(start[:max(blank, 0)]) != "" {
+				start = start[:blank]
+			}
+			lines = append(lines, strings.TrimRight(start, " "))
+			line = strings.TrimLeft(line[len(start):], " ")
+		}
+	}
+	return lines
+}
+
+func padded(line string, width int) string {
+	return line + strings.Repeat(" ", max(0, width-columns(line)))
+}
+
+// columns is how wide a terminal shows s.
+func columns(s string) int {
+	sum := 0
+	for _, r := range s {
+		sum += column(r)
+	}
+	return sum
+}
+
+// wide holds what terminals show in two columns: East Asian scripts and pictographs.
+var wide = &unicode.RangeTable{
+	R16: []unicode.Range16{
+		{Lo: 0x1100, Hi: 0x115f, Stride: 1},
+		{Lo: 0x2e80, Hi: 0xa4cf, Stride: 1},
+		{Lo: 0xac00, Hi: 0xd7a3, Stride: 1},
+		{Lo: 0xf900, Hi: 0xfaff, Stride: 1},
+		{Lo: 0xfe30, Hi: 0xfe6f, Stride: 1},
+		{Lo: 0xff00, Hi: 0xff60, Stride: 1},
+		{Lo: 0xffe0, Hi: 0xffe6, Stride: 1},
+	},
+	R32: []unicode.Range32{
+		{Lo: 0x1f300, Hi: 0x1faff, Stride: 1},
+		{Lo: 0x20000, Hi: 0x3fffd, Stride: 1},
+	},
+}
+
+func column(r rune) int {
+	switch {
+	case r < unicode.MaxLatin1:
+		return 1
+	case unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf):
+		return 0
+	case unicode.Is(wide, r):
+		return 2
+	default:
+		return 1
+	}
+}

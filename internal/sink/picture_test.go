@@ -1,0 +1,201 @@
+package sink
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+)
+
+func TestPreview(t *testing.T) {
+	t.Parallel()
+	d := usualView().Delivery
+	d.Event.Title = "Refunds <stuck> & late, and with them the payouts of everybody who asked for one since"
+	d.Event.Status, d.Mention = event.StatusFiring, "<!here> <!subteam^S0123ABCD>"
+	d.Event.Fields = append(d.Event.Fields, event.Field{Name: "what to do", Value: "call\nthe bank"})
+	message, got, err := Preview(nil, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `
+╭──────────────────────────────────────────────────────────────────────────────╮
+│ @here @S0123ABCD                                                             │
+│                                                                              │
+│ [FIRING ERROR] Refunds <stuck> & late, and with them the payouts of          │
+│ everybody who asked for one since                                            │
+│ ═══════════════════════════════════════════════════════════════════          │
+│                                                                              │
+│ ┏ red #dc2626                                                                │
+│ ┃ 42 refunds wait                                                            │
+│ ┃ for approval                                                               │
+│ ┃                                                                            │
+│ ┃ region                                oldest                               │
+│ ┃ eu-1                                  2 h                                  │
+│ ┃ what to do                                                                 │
+│ ┃ call                                                                       │
+│ ┃ the bank                                                                   │
+│ ┃                                                                            │
+│ ┃ Open (https://example.org/refunds)                                         │
+│ ┃                                                                            │
+│ ┃ category payments.refunds · source api-7 · 2026-01-02T03:04:05Z · id e-1 · │
+│ ┃ payments 7 of 10 in 30m, global 61 of 100 in 30m                           │
+│ ┗                                                                            │
+╰──────────────────────────────────────────────────────────────────────────────╯
+`
+	if got != want[1:] {
+		t.Errorf("got\n%s", got)
+	}
+	if !strings.HasPrefix(string(message), "{\n  \"text\": \"[FIRING ERROR] Refunds &lt;stuck&gt; &amp; late, ") ||
+		!strings.Contains(string(message), `"text": "<!here> <!subteam^S0123ABCD>",`) {
+		t.Errorf("got %s", message)
+	}
+	// What is shown is what is sent.
+	var shown, sent any
+	m, err := (*Template)(nil).render(view{Delivery: d})
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks, err := json.Marshal(m.blocks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var whole struct{ Blocks any }
+	if err := json.Unmarshal(message, &whole); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal([]byte(strings.ReplaceAll(string(blocks), `,"emoji":false`, "")), &sent); err != nil {
+		t.Fatal(err)
+	}
+	if shown = whole.Blocks; !reflect.DeepEqual(shown, sent) {
+		t.Errorf("shown %v, sent %v", shown, sent)
+	}
+}
+
+func TestPreviewOfAFailure(t *testing.T) {
+	t.Parallel()
+	broken, err := parseTemplate("template", `{"text": 1}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	message, picture, err := Preview(broken, usualView().Delivery)
+	if err == nil || !json.Valid(message) || !strings.Contains(picture, "Refunds wait") {
+		t.Errorf("got %s, %s and %v", message, picture, err)
+	}
+}
+
+func TestPicture(t *testing.T) {
+	t.Parallel()
+	plain, err := parseTemplate("template", `{"text": "{{.Title}}"}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bare, err := parseTemplate("template", `{"text": "x", "blocks": [{"type": "divider"}], "attachments": [
+		{"color": "#abcdef", "blocks": [{"type": "divider"}]}, {"blocks": [{{section .Title}}]}]}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := func(text string) string { return "│ " + padded(text, pictureWidth-frameWidth) + " │" }
+	for _, test := range []struct {
+		name     string
+		template *Template
+		want     []string
+	}{
+		{"a text alone", plain, []string{line("早 Refunds wait")}},
+		{"without colour", bare, []string{
+			line(strings.Repeat("─", 76)), line(""),
+			line("┏ #abcdef"), line("┃ " + strings.Repeat("─", 74)), line("┗"), line(""),
+			line("┏ grey"), line("┃ 早 Refunds wait"), line("┗"),
+		}},
+	} {
+		d := usualView().Delivery
+		d.Event.Title = "早\u0301 Refunds wait"
+		_, picture, err := Preview(test.template, d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(strings.ReplaceAll(strings.TrimSpace(picture), "\u0301", ""), "\n")
+		if got := lines[1 : len(lines)-1]; !reflect.DeepEqual(got, test.want) {
+			t.Errorf("%s: got\n%s", test.name, picture)
+		}
+	}
+}
+
+// Whatever an event holds, the frame stays whole.
+func TestPictureOfEverySample(t *testing.T) {
+	t.Parallel()
+	for _, trial := range trials() {
+		l, err := (*Template)(nil).layout(trial.view)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(l.picture()) {
+			line = strings.TrimSuffix(line, "\n")
+			if columns(line) != pictureWidth || !utf8.ValidString(line) {
+				t.Fatalf("%s: a line of %d columns: %q", trial.name, columns(line), line)
+			}
+		}
+	}
+}
+
+func TestShown(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"<!here> and <@U1>":                "@here and @U1",
+		"<!subteam^S1> <!subteam^S1|@ops>": "@S1 @ops",
+		"<https://x.org/?a&amp;b>":         "https://x.org/?a&b",
+		"<https://x.org|a &lt; b>":         "a < b (https://x.org)",
+		"<!date^1^{time}|10:02 UTC>":       "10:02 UTC",
+		"*a b* 2*3*4 * *":                  "a b 2*3*4 * *",
+		"&amp;lt; &lt;!here&gt;":           "&lt; <!here>",
+	} {
+		if got := shown(textObject{Type: "mrkdwn", Text: text}); got != want {
+			t.Errorf("%s: got %q, want %q", text, got, want)
+		}
+	}
+	if got := shown(textObject{Type: "plain_text", Text: "*a* &lt;x&gt;"}); got != "*a* <x>" {
+		t.Errorf("plain: got %q", got)
+	}
+}
+
+func TestWrap(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		text string
+		want []string
+	}{
+		{"", []string{""}},
+		{"0123456789", []string{"0123456789"}},
+		{"01234 6789 12", []string{"01234 6789", "12"}},
+		{"01234 678901", []string{"01234", "678901"}},
+		{"0123456789012", []string{"0123456789", "012"}},
+		{"  0123456789", []string{"  01234567", "89"}},
+		{"a\n\n\tb", []string{"a", "", "    b"}},
+		{"早早早早早早", []string{"早早早早早", "早"}},
+	} {
+		if got := wrap(test.text, 10); !reflect.DeepEqual(got, test.want) {
+			t.Errorf("%q: got %q", test.text, got)
+		}
+	}
+}
+
+func TestPreviewOfResolved(t *testing.T) {
+	t.Parallel()
+	d := usualView().Delivery
+	d.Event.Status, d.Event.Source, d.Usage = event.StatusResolved, "", nil
+	fired := d.Event
+	fired.Status, fired.Time = event.StatusFiring, d.Event.Time.Add(-125*time.Minute)
+	d.Opened = newReceipt(fired, "C0123456789", apiAnswer{channel: "C0123456789", ts: "1767322800.000100"}, fired.Time)
+	_, picture, err := Preview(nil, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"[RESOLVED] Refunds wait", "┏ green #16a34a", "after 2h 5m"} {
+		if !strings.Contains(picture, want) {
+			t.Errorf("%q is not in\n%s", want, picture)
+		}
+	}
+}

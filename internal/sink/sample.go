@@ -1,0 +1,158 @@
+package sink
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+)
+
+// trial is an event on which a template is tried.
+type trial struct {
+	name string
+	view view
+}
+
+// trials are events of every kind: each severity and status, each optional part absent, and each
+// text at its worst.
+func trials() []trial {
+	all := plainTrials()
+	for _, place := range places {
+		if place.optional {
+			v := usualView()
+			place.put(&v.Event, "")
+			all = append(all, trial{"without " + place.name, v})
+		}
+		for _, text := range hostileTexts {
+			v := usualView()
+			place.put(&v.Event, text)
+			all = append(all, trial{fmt.Sprintf("%s %q", place.name, text), v})
+		}
+		for _, text := range longTexts() {
+			v := usualView()
+			place.put(&v.Event, text)
+			all = append(all, trial{fmt.Sprintf("%s of %d times %q", place.name, longText, text[:1]), v})
+		}
+	}
+	for _, text := range longTexts() {
+		v := usualView()
+		for _, place := range places {
+			place.put(&v.Event, text)
+		}
+		all = append(all, trial{"every text long", v})
+	}
+	return all
+}
+
+// plainTrials are such as may come every day.
+func plainTrials() []trial {
+	var all []trial
+	for _, severity := range []event.Severity{
+		event.SeverityInfo, event.SeverityWarning, event.SeverityError, event.SeverityCritical,
+	} {
+		for _, status := range []event.Status{"", event.StatusFiring, event.StatusResolved} {
+			v := usualView()
+			v.Event.Severity, v.Event.Status = severity, status
+			name := strings.TrimSpace(string(severity) + " " + string(status))
+			all = append(all, trial{name, v})
+			if status == event.StatusResolved {
+				all = append(all, resolvedTrials(name, v)...)
+			}
+		}
+	}
+	least := event.Event{ID: "e-1", Category: "payments", Severity: event.SeverityInfo, Cost: 1}
+	titled, untitled := least, least
+	titled.Title = "Refunds wait"
+	untitled.Text = "Refunds wait"
+	called := usualView()
+	called.Mention = "<!here> <@U0123ABCD> <!subteam^S0123ABCD>"
+	many := usualView()
+	for i := range 3 * maxFields {
+		many.Event.Fields = append(many.Event.Fields, event.Field{Name: fmt.Sprint("name ", i), Value: "value"})
+	}
+	return append(all,
+		trial{"with a title alone", view{Delivery: Delivery{Event: titled}}},
+		trial{"with a text alone", view{Delivery: Delivery{Event: untitled}}},
+		trial{"with a mention", called},
+		trial{"with many fields", many},
+	)
+}
+
+// resolvedTrials are those of a known firing: the reply, and the first message rewritten.
+func resolvedTrials(name string, v view) []trial {
+	v.Ended = v.Event.Time.Add(125 * time.Minute)
+	v.Resolved = &firing{
+		Channel: "C0123456789", Timestamp: "1767322800.000100", ID: "e-0", Category: v.Event.Category,
+		Title: v.Event.Title,
+		Text:  v.Event.Text, Severity: v.Event.Severity, Source: v.Event.Source, Link: v.Event.Link,
+		Fields: v.Event.Fields, Time: v.Event.Time,
+	}
+	rewritten := v
+	rewritten.Rewrite = true
+	return []trial{{name + ", in a thread", v}, {name + ", the first message", rewritten}}
+}
+
+// usualView has everything that an event may have, all of it harmless.
+func usualView() view {
+	return view{Delivery: Delivery{
+		Event: event.Event{
+			ID:       "e-1",
+			Category: "payments.refunds",
+			Title:    "Refunds wait",
+			Text:     "42 refunds wait\nfor approval",
+			Severity: event.SeverityError,
+			Source:   "api-7",
+			Link:     "https://example.org/refunds",
+			Fields:   []event.Field{{Name: "region", Value: "eu-1"}, {Name: "oldest", Value: "2 h"}},
+			Time:     time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+			Cost:     1,
+			Key:      "refunds",
+		},
+		Usage: []Usage{
+			{Level: "global", Limit: "100/30m", Used: 61, Size: 100},
+			{Level: "payments", Limit: "10/30m", Used: 7, Size: 10},
+		},
+	}}
+}
+
+// places are where an event takes text from outside. A category cannot hold what hurts.
+var places = []struct {
+	name     string
+	optional bool
+	put      func(e *event.Event, text string)
+}{
+	{"title", true, func(e *event.Event, text string) { e.Title = text }},
+	{"text", true, func(e *event.Event, text string) { e.Text = text }},
+	{"source", true, func(e *event.Event, text string) { e.Source = text }},
+	{"link", true, putLink},
+	{"field's name", true, func(e *event.Event, text string) { e.Fields[0].Name = text }},
+	{"field's value", true, func(e *event.Event, text string) { e.Fields[0].Value = text }},
+	{"key", true, func(e *event.Event, text string) { e.Key = head(text, event.MaxIDBytes) }},
+	{"id", false, func(e *event.Event, text string) { e.ID = head(oneLine(text), event.MaxIDBytes) }},
+}
+
+// putLink makes an address of the text, since a link is always one.
+func putLink(e *event.Event, text string) {
+	e.Link = text
+	if text != "" && !strings.HasPrefix(text, "https://") {
+		e.Link = "https://example.org/" + text
+	}
+}
+
+// head is the longest start of s that has at most limit bytes.
+func head(s string, limit int) string { return strings.ToValidUTF8(s[:min(len(s), limit)], "") }
+
+// hostileTexts try to mention, to link, to end a JSON string or to be taken for a template.
+var hostileTexts = []string{
+	"<!channel>", "!channel", "<@U1>", "@U1", "#C1", "<http://x|y>", "http://x|y", "a|b", "javascript:x",
+	"&", "&lt;!channel&gt;", `"`, `\`, `\u003c!channel\u003e`, `", "x": "`, "line\nfeed", "\r\n\t\x00\x1b[31m",
+	"}", "]", "{{", "}}", "{{.Title}}", "*bold* _text_ `code`", "null", "1", "#", "😀", " ",
+}
+
+const longText = 20_000
+
+// longTexts take one, five and two characters of a limit for each that they have.
+func longTexts() []string {
+	return []string{strings.Repeat("x", longText), strings.Repeat("&", longText), strings.Repeat("x\n", longText/2)}
+}

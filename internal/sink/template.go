@@ -1,0 +1,135 @@
+package sink
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+	"text/template"
+	"text/template/parse"
+
+	"github.com/seed-4578ace9/notifier/configs"
+)
+
+// Template makes messages of events. Make one with ParseTemplate. It is safe for concurrent use.
+type Template struct {
+	parsed *template.Template
+	source string // says which markup is the operator's own
+}
+
+// maxResult bounds in bytes what a template may print.
+const maxResult = 256 << 10
+
+var (
+	defaultTemplate = sync.OnceValue(func() *Template { return builtIn("slack-message.tmpl", configs.SlackMessage) })
+	summaryTemplate = sync.OnceValue(func() *Template { return builtIn("slack-summary.tmpl", configs.SlackSummary) })
+)
+
+// ParseTemplate parses the text of a template and tries it on samples of every kind of event. Its
+// error says what is wrong, and with which sample.
+func ParseTemplate(text string) (*Template, error) {
+	t, err := parseTemplate("template", text)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range trials() {
+		c := newContent(s.view)
+		if _, err := t.execute(c, c.Mention); err != nil {
+			return nil, fmt.Errorf("with a sample event (%s): %w", s.name, err)
+		}
+	}
+	return t, nil
+}
+
+func parseTemplate(name, text string) (*Template, error) {
+	parsed, err := template.New(name).Funcs(functions).Parse(text)
+	if err != nil {
+		return nil, withoutPrefix(err)
+	}
+	for _, each := range parsed.Templates() {
+		if each.Tree != nil {
+			escapeResults(each.Tree, each.Root)
+		}
+	}
+	return &Template{parsed: parsed, source: text}, nil
+}
+
+// builtIn parses a template of which tests have shown that it is sound.
+func builtIn(name, text string) *Template {
+	t, err := parseTemplate(name, text)
+	if err != nil {
+		panic(fmt.Sprintf("built-in template %s: %v", name, err))
+	}
+	return t
+}
+
+// withoutPrefix takes "template: " off an error of the template package: our own says it already.
+func withoutPrefix(err error) error {
+	return errors.New(strings.TrimPrefix(err.Error(), "template: "))
+}
+
+// escapeResults appends the function escaped to every action that prints, so that nothing reaches
+// a message unescaped, whichever way it is written.
+func escapeResults(tree *parse.Tree, node parse.Node) {
+	branches := func(b *parse.BranchNode) {
+		escapeResults(tree, b.List)
+		if b.ElseList != nil {
+			escapeResults(tree, b.ElseList)
+		}
+	}
+	switch node := node.(type) {
+	case *parse.ListNode:
+		for _, inner := range node.Nodes {
+			escapeResults(tree, inner)
+		}
+	case *parse.IfNode:
+		branches(&node.BranchNode)
+	case *parse.RangeNode:
+		branches(&node.BranchNode)
+	case *parse.WithNode:
+		branches(&node.BranchNode)
+	case *parse.ActionNode:
+		if len(node.Pipe.Decl) == 0 {
+			identifier := parse.NewIdentifier(escaped).SetTree(tree).SetPos(node.Pos)
+			command := &parse.CommandNode{NodeType: parse.NodeCommand, Pos: node.Pos, Args: []parse.Node{identifier}}
+			node.Pipe.Cmds = append(node.Pipe.Cmds, command)
+		}
+	}
+}
+
+// execute renders data and checks the result against Slack's limits.
+func (t *Template) execute(data any, mention markup) (layout, error) {
+	var result limitedBuffer
+	if err := t.parsed.Execute(&result, data); err != nil {
+		return layout{}, withoutPrefix(err)
+	}
+	l, err := parseLayout(result.Bytes())
+	if err != nil {
+		return layout{}, err
+	}
+	return l, l.check(func(token string) bool { return t.allows(token, mention) })
+}
+
+var (
+	httpLink = regexp.MustCompile(`^https?://[^|\s]+(\|[^|]*)?$`)
+	dateForm = regexp.MustCompile(`^!date\^\d+\^[^|^]*\|[^|]*$`)
+)
+
+// allows reports whether markup is the operator's own, or what link, time and clock print.
+func (t *Template) allows(token string, mention markup) bool {
+	whole := "<" + token + ">"
+	return httpLink.MatchString(token) || dateForm.MatchString(token) ||
+		strings.Contains(string(mention), whole) || strings.Contains(t.source, whole)
+}
+
+// limitedBuffer takes at most maxResult bytes.
+type limitedBuffer struct{ bytes.Buffer }
+
+func (b *limitedBuffer) Write(p []byte) (int, error) {
+	if b.Len()+len(p) > maxResult {
+		return 0, fmt.Errorf("the result is longer than %d bytes", maxResult)
+	}
+	return b.Buffer.Write(p)
+}

@@ -1,0 +1,96 @@
+package sink
+
+import (
+	"testing"
+	"time"
+)
+
+func TestDurationText(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration]string{
+		-time.Second:                  "",
+		0:                             "",
+		time.Millisecond:              "1s",
+		59*time.Second + 999999999:    "59s",
+		time.Minute:                   "1m",
+		61 * time.Second:              "1m 1s",
+		time.Hour + 59*time.Second:    "1h",
+		125 * time.Minute:             "2h 5m",
+		24*time.Hour + 59*time.Minute: "1d",
+		100*24*time.Hour + time.Hour:  "100d 1h",
+	} {
+		if got := durationText(d); got != want {
+			t.Errorf("%v: got %q, want %q", d, got, want)
+		}
+	}
+}
+
+func TestUsageText(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		usage []Usage
+		want  string
+	}{
+		{nil, ""},
+		{[]Usage{{"payments", "10/30m", 7, 10}}, "payments 7 of 10 in 30m"},
+		{[]Usage{{"global", "100/30m", 61, 100}, {"a.b", "5/minute", 5, 5}}, "a.b 5 of 5 in minute, global 61 of 100 in 30m"},
+		{[]Usage{{"a", "token:100/1h;burst=20", 7, 20}}, "a 7 of 20 in 1h"},
+		{[]Usage{{"a", "inflight:3", 1, 3}}, "a 1 of 3"},
+	} {
+		if got := usageText(test.usage); got != test.want {
+			t.Errorf("%+v: got %q, want %q", test.usage, got, test.want)
+		}
+	}
+}
+
+func TestBlockFunctions(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for _, test := range []struct {
+		name string
+		got  func() (result, error)
+		want result
+	}{
+		{"header", func() (result, error) { return header("a", 1, nil, "<") }, `{"type":"header","text":{"type":"plain_text","text":"a1&lt;"}}`},
+		{"empty header", func() (result, error) { return header(" ", nil) }, "null"},
+		{"section", func() (result, error) { return section("a & ", link("https://x.org", "b|c")) },
+			`{"type":"section","text":{"type":"mrkdwn","text":"a &amp; <https://x.org|b/c>","verbatim":true}}`},
+		{"empty section", func() (result, error) { return section("", markup("")) }, "null"},
+		{"context", func() (result, error) {
+			return contextOf(labelled("a", ""), labelled("b", "c"), labelled("<", clock(at)))
+		},
+			`{"type":"context","elements":[{"type":"plain_text","text":"b c"},` +
+				`{"type":"mrkdwn","text":"&lt; <!date^1767323045^{time}|03:04 UTC>","verbatim":true}]}`},
+		{"empty context", func() (result, error) { return contextOf(dateAndTime(time.Time{}), "") }, "null"},
+		{"full context", func() (result, error) { return contextOf("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11") },
+			`{"type":"context","elements":[{"type":"plain_text","text":"1"},{"type":"plain_text","text":"2"},` +
+				`{"type":"plain_text","text":"3"},{"type":"plain_text","text":"4"},{"type":"plain_text","text":"5"},` +
+				`{"type":"plain_text","text":"6"},{"type":"plain_text","text":"7"},{"type":"plain_text","text":"8"},` +
+				`{"type":"plain_text","text":"9"},{"type":"plain_text","text":"10"}]}`},
+	} {
+		if got, err := test.got(); err != nil || got != test.want {
+			t.Errorf("%s: got %s and %v", test.name, got, err)
+		}
+	}
+}
+
+// Texts are cut to make room for markup, which is never cut.
+func TestCompose(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		limit int
+		parts []any
+		want  string
+	}{
+		{10, []any{"0123456789"}, "0123456789"},
+		{10, []any{"0123456789a"}, "012345678…"},
+		{10, []any{"01234", "56789a"}, "0123456789"[:5] + "5678…"},
+		{10, []any{"01234567", markup("<!x>")}, "01234…<!x>"},
+		{10, []any{"<<<", "abc"}, "&lt;&lt;…"},
+		{4, []any{"a", markup("<!x>"), "b"}, "<!x>"},
+	} {
+		if got := compose(test.limit, test.parts...).Text; got != test.want {
+			t.Errorf("%v in %d: got %q, want %q", test.parts, test.limit, got, test.want)
+		}
+	}
+}

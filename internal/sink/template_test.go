@@ -1,0 +1,225 @@
+package sink
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/slack-go/slack"
+
+	"github.com/seed-4578ace9/notifier/configs"
+	"github.com/seed-4578ace9/notifier/internal/event"
+)
+
+func readTemplate(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", "templates", name+".tmpl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestParseTemplate(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{
+		"the default": configs.SlackMessage,
+		"own":         readTemplate(t, "own"),
+	} {
+		if _, err := ParseTemplate(text); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Every fixture breaks one rule.
+func TestParseTemplateFaults(t *testing.T) {
+	t.Parallel()
+	tests := map[string][]string{ // to what the error must say
+		"not-closed":                {"template:1:", "bad character"},
+		"unknown-function":          {`"shout" not defined`},
+		"unknown-name-in-a-branch":  {"(warning firing)", "Titel"},
+		"needs-what-is-optional":    {"(with a title alone)", "slice .Source"},
+		"not-json":                  {"(info)", "not JSON", `"A"`},
+		"without-quotes":            {"(info)", "not JSON", `"{\"text\": R"`},
+		"two-messages":              {"(info)", "behind the message"},
+		"unknown-member":            {"(info)", `"channel"`},
+		"unknown-block":             {"(info)", "block 1 (image)", "a block is a header"},
+		"unknown-member-of-a-block": {"(info)", `"txt"`},
+		"unknown-type-of-text":      {"(info)", "block 1 (section)", `not "markdown"`},
+		"header-with-markup":        {"(info)", "block 1 (header)", "plain_text"},
+		"header-with-a-link":        {"(info)", "a header shows no links"},
+		"section-with-elements":     {"(info)", "block 1 (section)", "fields, or both"},
+		"context-with-a-text":       {"(info)", "block 1 (context)", "elements and nothing else"},
+		"divider-with-a-text":       {"(info)", "block 1 (divider)", "has nothing"},
+		"no-text":                   {"(with a title alone)", "the text of the message is empty"},
+		"leaks-a-mention":           {"(info)", "block 1 (section)", `leaks "<Refunds wait>"`},
+		"leaks-a-link":              {`(link "<http://x|y>")`, "block 1 (section)", `leaks "<https://example.org/&lt;http://x|y&gt;|Open>"`},
+		"leaks-by-an-escape":        {"(info)", "block 1 (section)", `leaks "<api-7>"`},
+		"leaks-in-the-text":         {"(info)", "the text of the message", "leaks"},
+		"leaks-in-the-fallback":     {"(info)", "attachment 1: the fallback", "leaks"},
+		"markup-in-plain-text":      {"(info)", "block 1 (section)", "type mrkdwn"},
+		"colour-from-the-event":     {"(info)", "attachment 1", `colour "Refunds wait"`},
+		"long-text":                 {`(title of 20000 times "&")`, "the text of the message: ", "takes 40000"},
+		"long-header":               {`(title of 20000 times "x")`, "block 1 (header): 20000 characters", "takes 150"},
+		"long-section":              {`(text of 20000 times "x")`, "block 1 (section): 20000 characters", "takes 3000"},
+		"long-field":                {`(source of 20000 times "x")`, "block 1 (section): 20000 characters", "takes 2000"},
+		"long-element":              {`(source of 20000 times "x")`, "block 1 (context): 20000 characters", "takes 3000"},
+		"long-fallback":             {`(title of 20000 times "x")`, "attachment 1: the fallback: 20000 characters"},
+		"many-fields":               {"(with many fields)", "block 1 (section): 302 fields", "takes 10"},
+		"many-elements":             {"(with many fields)", "block 1 (context): 302 elements", "takes 10"},
+		"many-blocks":               {"(with many fields)", "the message: 302 blocks", "takes 50"},
+		"many-attachments":          {"(with many fields)", "the message: 302 attachments", "takes 20"},
+		"much-together":             {`(text of 20000 times "x")`, "all blocks together: 15000 characters", "takes 13000"},
+		"endless":                   {"(info)", "longer than 262144 bytes"},
+	}
+	fixtures, err := filepath.Glob(filepath.Join("testdata", "templates", "*.tmpl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fixture := range fixtures {
+		name := strings.TrimSuffix(filepath.Base(fixture), ".tmpl")
+		if _, ok := tests[name]; !ok && name != "own" {
+			t.Errorf("%s is not tried", fixture)
+		}
+	}
+	for name, wants := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			parsed, err := ParseTemplate(readTemplate(t, name))
+			if err == nil || parsed != nil {
+				t.Fatalf("got a template and %v", err)
+			}
+			for _, want := range wants {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("the error does not say %q: %v", want, err)
+				}
+			}
+			if strings.ContainsAny(err.Error(), "\n\x1b") || len(err.Error()) > 400 {
+				t.Errorf("the error is no line to read: %q", err)
+			}
+		})
+	}
+}
+
+func TestTemplateRender(t *testing.T) {
+	t.Parallel()
+	parsed, err := ParseTemplate(readTemplate(t, "own"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := usualView()
+	v.Event.Title, v.Event.Source, v.Event.Link = `"<!channel>" \ {{.ID}}`, "", ""
+	m, err := parsed.render(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const title = `"&lt;!channel&gt;" \ {{.ID}}`
+	if m.text != title || len(m.attachments) != 0 {
+		t.Errorf("text %q, %d attachments", m.text, len(m.attachments))
+	}
+	want := []string{
+		"<!here> *" + title + "*  & <!date^1767323045^{date_short_pretty} {time}|2026-01-02T03:04:05Z>",
+		"global: 61/100", "payments: 7/10", "payments.refunds ()",
+	}
+	var got []string
+	for _, text := range m.texts() {
+		got = append(got, text.Text)
+		if text.Type == slack.MarkdownType && !text.Verbatim {
+			t.Errorf("%q: Slack would look for mentions of its own", text.Text)
+		}
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %q", got)
+	}
+	if got := len(m.blocks); got != 3 { // the section of the absent source is left out
+		t.Errorf("%d blocks", got)
+	}
+}
+
+func TestTemplateFallsBack(t *testing.T) {
+	t.Parallel()
+	parsed, err := parseTemplate("template", `{"text": "{{slice .Title 0 20}}", "blocks": [{{section .Title}}]}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := usualView()
+	got, err := parsed.render(v)
+	if err == nil || !strings.Contains(err.Error(), "render event e-1 by the template: ") {
+		t.Errorf("error %v", err)
+	}
+	var byDefault *Template
+	want, err := byDefault.render(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, not the default message", got)
+	}
+	v.Event.Title = "a title that is long enough"
+	if got, err := parsed.render(v); err != nil || got.text != "a title that is long" {
+		t.Errorf("got %q and %v", got.text, err)
+	}
+}
+
+// Whatever an action prints is escaped, however it comes about.
+func TestTemplateEscapes(t *testing.T) {
+	t.Parallel()
+	const text = `<!here> & "x" \`
+	for _, action := range []string{
+		"{{.Title}}", "{{.Title | print}}", `{{printf "%s" .Title}}`, "{{with .Title}}{{.}}{{end}}", "{{cut 100 .Title}}",
+		"{{if false}}{{else if true}}{{.Title}}{{end}}", "{{range .Fields}}{{.Value}}{{end}}", "{{range $f := .Fields}}{{$f.Value}}{{end}}",
+		"{{$t := .Title}}{{$t}}", `{{define "t"}}{{.Title}}{{end}}{{template "t" .}}`, `{{block "t" .}}{{.Title}}{{end}}`,
+		`{{or "" .Title}}`, `{{index (index .Fields 0).Value 0 | printf "%c"}}{{slice .Title 1}}`, `{{label "" .Title}}`,
+	} {
+		parsed, err := parseTemplate("template", `{"text": "`+action+`"}`)
+		if err != nil {
+			t.Fatalf("%s: %v", action, err)
+		}
+		v := usualView()
+		v.Event.Title, v.Event.Fields = text, []event.Field{{Name: "n", Value: text}}
+		if m, err := parsed.render(v); err != nil || strings.TrimSpace(m.text) != `&lt;!here&gt; &amp; "x" \` {
+			t.Errorf("%s: got %q and %v", action, m.text, err)
+		}
+	}
+	// Markup that passed through a function of the language is text again.
+	parsed, err := parseTemplate("template", `{"text": "{{print (link .Link "Open")}}"}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, err := parsed.render(usualView()); err != nil || m.text != "&lt;https://example.org/refunds|Open&gt;" {
+		t.Errorf("got %q and %v", m.text, err)
+	}
+}
+
+// However an event is made up, a template that puts its texts plainly between quotes keeps its shape.
+func FuzzTemplate(f *testing.F) {
+	for _, text := range hostileTexts {
+		f.Add(text, text)
+	}
+	f.Add("\xff\xf0\x9f\u2028", strings.Repeat("<", 400))
+	parsed, err := parseTemplate("template", `{"text": "x{{.Title}}", "blocks": [
+		{"type": "section", "text": {"type": "mrkdwn", "text": "x{{.Title}}{{.Source}}"}},
+		{"type": "context", "elements": [{"type": "plain_text", "text": "x{{range .Fields}}{{.Name}}{{end}}"}]}]}`)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, title, source string) {
+		title, source = cut(title, 500), cut(source, 90)
+		e := event.Event{ID: "e", Title: title, Source: source, Fields: []event.Field{{Name: title}, {Name: source}}}
+		m, err := parsed.render(view{Delivery: Delivery{Event: e}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts := m.texts()
+		if len(m.blocks) != 2 || len(m.attachments) != 0 || len(texts) != 2 {
+			t.Fatalf("another shape: %+v", m)
+		}
+		checkEscaped(t, m.text, textLimit)
+		for _, text := range texts {
+			checkEscaped(t, text.Text, sectionLimit)
+		}
+	})
+}

@@ -1,0 +1,660 @@
+package throttle
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-4578ace9/notifier/internal/servertest"
+)
+
+// testPairTTL is longer than the retention, as it is meant to be.
+const testPairTTL = 24 * time.Hour
+
+func pairSettings(t testing.TB) Settings {
+	settings := scriptSettings(t)
+	settings.Tree = newTree(t, "none", "none", "")
+	return settings
+}
+
+// ofPair is the same event, about something.
+func (r Request) ofPair(key string) Request {
+	r.Pair = r.Category + "\n" + key
+	return r
+}
+
+func aboutDisk(id string) Request { return request(id, "a").ofPair("disk") }
+
+// pairKit is a limiter whose clock the test moves.
+type pairKit struct {
+	*Redis
+	t     *testing.T
+	clock *fakeClock
+}
+
+// newPairKit takes its own part of a server.
+func newPairKit(t *testing.T, client redis.UniversalClient, way Scripting) *pairKit {
+	prefix := strings.NewReplacer("/", "-", ",", "").Replace(t.Name())
+	r := NewRedis(RedisOptions{Client: client, Prefix: prefix, Timeout: patience, Scripting: way}, pairSettings(t))
+	return &pairKit{Redis: r, t: t, clock: withFakeTime(t, r)}
+}
+
+// deliver begins the delivery of a firing event, as a gate does.
+func (k *pairKit) deliver(r Request) Lease {
+	k.t.Helper()
+	ruling, err := k.Decide(k.t.Context(), []Request{r})
+	if err == nil {
+		err = k.announce(k.t.Context(), ruling.Decisions)
+	}
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return ruling.Decisions[0].Lease
+}
+
+func (k *pairKit) finish(lease Lease, receipt string) {
+	k.t.Helper()
+	lease.receipt = receipt
+	if err := k.Finish(k.t.Context(), []Lease{lease}); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+// fire delivers a firing event.
+func (k *pairKit) fire(r Request, receipt string) {
+	k.t.Helper()
+	k.finish(k.deliver(r), receipt)
+}
+
+// resolve asks for one resolved event.
+func (k *pairKit) resolve(r Request, want Verdict, opened string) Resolution {
+	k.t.Helper()
+	resolutions, err := k.Resolve(k.t.Context(), []Request{r})
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	if got := resolutions[0]; got.Verdict != want || got.Opened != opened {
+		k.t.Fatalf("%q: verdict %d with receipt %q, want %d with %q", r.ID, got.Verdict, got.Opened, want, opened)
+	}
+	return resolutions[0]
+}
+
+func (k *pairKit) release(lease Lease) {
+	k.t.Helper()
+	if extended, err := k.Extend(k.t.Context(), []Lease{lease}, 0); err != nil || extended[0].End == 0 {
+		k.t.Fatalf("release: %+v, %v", extended, err)
+	}
+}
+
+func (k *pairKit) refund(lease Lease) {
+	k.t.Helper()
+	if returned, err := k.Refund(k.t.Context(), []Lease{lease}); err != nil || !returned[0] {
+		k.t.Fatalf("refund: %v, %v", returned, err)
+	}
+}
+
+// wantFields checks which fields there are, and that each of them expires.
+func (k *pairKit) wantFields(want map[string]string) {
+	k.t.Helper()
+	got := k.client.HGetAll(k.t.Context(), k.keys.pairs).Val()
+	if len(got)+len(want) > 0 && !reflect.DeepEqual(got, want) {
+		k.t.Errorf("pairs %q, want %q", got, want)
+	}
+	for _, field := range k.client.ZRange(k.t.Context(), k.keys.pairsUntil, 0, -1).Val() {
+		if _, there := got[field]; !there {
+			k.t.Errorf("%q is to expire, and is not there", field)
+		}
+	}
+	if n := k.client.ZCard(k.t.Context(), k.keys.pairsUntil).Val(); int(n) != len(got) {
+		k.t.Errorf("%d of %d fields expire", n, len(got))
+	}
+	for _, key := range []string{k.keys.pairs, k.keys.pairsUntil} {
+		if ttl := k.client.PTTL(k.t.Context(), key).Val(); len(got) > 0 && (ttl <= 0 || ttl > testPairTTL) {
+			k.t.Errorf("%s expires after %v", key, ttl)
+		}
+	}
+}
+
+// pairStories are the orders in which the events of a pair may come.
+var pairStories = []struct {
+	name string
+	tell func(t *testing.T, k *pairKit)
+}{
+	{"resolved", func(_ *testing.T, k *pairKit) {
+		k.fire(aboutDisk("firing"), "#ops 1.1")
+		k.wantFields(map[string]string{"a\ndisk": "=#ops 1.1"})
+		resolved := k.resolve(aboutDisk("resolved"), Admitted, "#ops 1.1")
+		k.wantFields(map[string]string{"\nresolved": "=#ops 1.1"})
+		k.finish(resolved.Lease, "#ops 2.2")
+		k.wantFields(nil)
+		k.resolve(aboutDisk("resolved"), Done, "")
+	}},
+	{"resolved without a firing", func(_ *testing.T, k *pairKit) {
+		k.resolve(aboutDisk("resolved"), Unpaired, "")
+		k.fire(aboutDisk("firing"), "r")
+		k.resolve(request("resolved", "a").ofPair("memory"), Unpaired, "")
+		k.resolve(request("resolved", "b").ofPair("disk"), Unpaired, "")
+		k.resolve(aboutDisk("resolved"), Admitted, "r")
+	}},
+	{"resolved twice", func(_ *testing.T, k *pairKit) {
+		k.fire(aboutDisk("firing"), "r")
+		first := k.resolve(aboutDisk("first"), Admitted, "r")
+		k.resolve(aboutDisk("second"), Unpaired, "")
+		k.finish(first.Lease, "")
+		k.resolve(aboutDisk("second"), Unpaired, "")
+	}},
+	{"resolved twice in one batch", func(t *testing.T, k *pairKit) {
+		k.fire(aboutDisk("firing"), "r")
+		k.fire(request("firing too", "a").ofPair("memory"), "m")
+		events := []Request{
+			aboutDisk("first"), aboutDisk("second"), request("third", "a").ofPair("memory"), aboutDisk("first"),
+			aboutDisk("first").inMessage(9),
+		}
+		resolutions, err := k.Resolve(t.Context(), events)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantResolutions(t, resolutions, []Verdict{Admitted, Unpaired, Admitted, Leased, Duplicate}, []string{"r", "", "m", "", ""})
+	}},
+	{"firing twice", func(_ *testing.T, k *pairKit) {
+		k.fire(aboutDisk("firing"), "r1")
+		k.fire(aboutDisk("firing again"), "r2")
+		k.resolve(aboutDisk("resolved"), Admitted, "r1")
+		k.resolve(aboutDisk("resolved too"), Unpaired, "")
+	}},
+	{"firing while it is being resolved", func(_ *testing.T, k *pairKit) {
+		k.fire(aboutDisk("firing"), "r1")
+		resolved := k.resolve(aboutDisk("resolved"), Admitted, "r1")
+		k.fire(aboutDisk("firing again"), "r2")
+		k.clock.advance(testLease + time.Second)
+		again := k.resolve(aboutDisk("resolved"), Repeated, "r1")
+		k.finish(again.Lease, "")
+		k.finish(resolved.Lease, "")
+		k.wantFields(map[string]string{"a\ndisk": "=r2"})
+		k.resolve(aboutDisk("resolved again"), Admitted, "r2")
+	}},
+	{"resolved while it is on its way", func(t *testing.T, k *pairKit) {
+		firing := k.deliver(aboutDisk("firing"))
+		if wait := k.resolve(aboutDisk("resolved"), Leased, "").Wait; wait <= 0 || wait > testLease {
+			t.Errorf("it waits %v for a lease of %v", wait, testLease)
+		}
+		k.clock.advance(testLease + time.Second) // nobody knows whether the message is out
+		if wait := k.resolve(aboutDisk("resolved"), Leased, "").Wait; wait != time.Second {
+			t.Errorf("it waits %v for what nobody has taken over", wait)
+		}
+		k.finish(firing, "late")
+		k.resolve(aboutDisk("resolved"), Admitted, "late")
+	}},
+	{"resolved while it is on its way again", func(_ *testing.T, k *pairKit) {
+		k.deliver(aboutDisk("firing"))
+		k.clock.advance(testLease + time.Second)
+		k.fire(aboutDisk("firing"), "again")
+		k.resolve(aboutDisk("resolved"), Admitted, "again")
+	}},
+	{"resolved while its slots are returned", func(_ *testing.T, k *pairKit) {
+		firing := k.deliver(aboutDisk("firing"))
+		k.resolve(aboutDisk("resolved"), Leased, "")
+		k.refund(firing)
+		k.resolve(aboutDisk("resolved"), Unpaired, "")
+	}},
+	{"resolved when nobody asks for the firing any more", func(_ *testing.T, k *pairKit) {
+		k.deliver(aboutDisk("firing"))
+		k.clock.advance(testLease + testRetention - time.Second)
+		k.resolve(aboutDisk("resolved"), Leased, "")
+		k.clock.advance(time.Second)
+		k.resolve(aboutDisk("resolved"), Unpaired, "")
+	}},
+	{"open while another firing is on its way", func(_ *testing.T, k *pairKit) {
+		k.fire(aboutDisk("firing"), "r1")
+		k.deliver(aboutDisk("firing again"))
+		k.resolve(aboutDisk("resolved"), Admitted, "r1")
+	}},
+	{"redelivered", func(t *testing.T, k *pairKit) {
+		k.fire(aboutDisk("firing"), "r")
+		lost := k.resolve(aboutDisk("resolved"), Admitted, "r").Lease
+		if wait := k.resolve(aboutDisk("resolved"), Leased, "").Wait; wait <= 0 || wait > testLease {
+			t.Errorf("it waits %v for a lease of %v", wait, testLease)
+		}
+		k.resolve(aboutDisk("resolved").inMessage(9), Duplicate, "")
+		k.clock.advance(testLease + time.Second)
+		k.resolve(aboutDisk("other"), Unpaired, "")
+		taken := k.resolve(aboutDisk("resolved"), Repeated, "r").Lease
+		if extended, err := k.Extend(t.Context(), []Lease{lost}, testLease); err != nil || extended[0].End != 0 {
+			t.Errorf("a lease that was taken over is extended: %+v, %v", extended, err)
+		}
+		extended, err := k.Extend(t.Context(), []Lease{taken}, testLease)
+		if err != nil || extended[0].End <= taken.End {
+			t.Errorf("extend: %+v, %v", extended, err)
+		}
+		k.release(extended[0])
+		last := k.resolve(aboutDisk("resolved"), Repeated, "r").Lease
+		k.finish(last, "")
+		k.resolve(aboutDisk("resolved"), Done, "")
+		k.resolve(aboutDisk("resolved").inMessage(9), Duplicate, "")
+		k.wantFields(nil)
+	}},
+	{"rejected", func(_ *testing.T, k *pairKit) {
+		k.fire(aboutDisk("firing"), "r")
+		k.refund(k.resolve(aboutDisk("resolved"), Admitted, "r").Lease)
+		k.resolve(aboutDisk("other"), Unpaired, "")
+		k.clock.advance(2 * testRetention)
+		replayed := k.resolve(aboutDisk("resolved").inMessage(9), Repeated, "r") // as a dead letter
+		k.finish(replayed.Lease, "")
+		k.wantFields(nil)
+	}},
+	{"told twice", func(_ *testing.T, k *pairKit) {
+		firing := k.deliver(aboutDisk("firing"))
+		k.finish(firing, "r")
+		resolved := k.resolve(aboutDisk("resolved"), Admitted, "r").Lease
+		k.finish(firing, "r")
+		k.restore(admission{lease: firing, at: time.Now(), delivered: true})
+		k.finish(resolved, "")
+		k.finish(resolved, "")
+		k.wantFields(nil)
+		k.resolve(aboutDisk("other"), Unpaired, "")
+	}},
+	{"expired", func(_ *testing.T, k *pairKit) {
+		k.fire(aboutDisk("firing"), "r")
+		k.fire(request("firing too", "a").ofPair("memory"), "m")
+		k.clock.advance(time.Hour)
+		k.fire(request("later", "a").ofPair("net"), "n")
+		k.clock.advance(testPairTTL - time.Hour - time.Microsecond)
+		k.resolve(aboutDisk("resolved"), Admitted, "r")
+		k.clock.advance(time.Second)
+		k.resolve(request("resolved too", "a").ofPair("memory"), Unpaired, "")
+		k.clock.advance(testLease + time.Second)
+		k.resolve(aboutDisk("resolved"), Repeated, "") // its receipt expired while it was on its way
+		k.fire(request("firing again", "a").ofPair("memory"), "m2")
+		k.wantFields(map[string]string{"a\nmemory": "=m2", "a\nnet": "=n"})
+	}},
+	{"without a receipt", func(_ *testing.T, k *pairKit) {
+		k.fire(aboutDisk("firing"), "")
+		k.resolve(aboutDisk("resolved"), Admitted, "")
+	}},
+	{"any receipt", func(_ *testing.T, k *pairKit) {
+		receipt := "~\n=\x00\xff{\"channel\":\"C1\"}" + strings.Repeat("x", 2000)
+		k.fire(aboutDisk("firing"), receipt)
+		k.resolve(aboutDisk("resolved"), Admitted, receipt)
+	}},
+	{"derived IDs", func(_ *testing.T, k *pairKit) {
+		k.fire(derived(1, start, "a").ofPair("disk"), "r")
+		lost := derived(2, start, "a").ofPair("disk")
+		k.resolve(lost, Admitted, "r")
+		k.clock.advance(testLease + time.Second)
+		k.resolve(derived(2, start.Add(time.Hour), "a").ofPair("disk"), Unpaired, "") // of another stream of that name
+		k.finish(k.resolve(lost, Repeated, "r").Lease, "")
+		k.resolve(lost, Done, "")
+		k.wantFields(nil)
+	}},
+	{"a state to come", func(t *testing.T, k *pairKit) {
+		expires := float64(k.clock.read().Add(time.Hour).UnixMicro())
+		k.client.HSet(t.Context(), k.keys.pairs, "a\ndisk", "!waits")
+		k.client.ZAdd(t.Context(), k.keys.pairsUntil, redis.Z{Score: expires, Member: "a\ndisk"})
+		k.resolve(aboutDisk("resolved"), Unpaired, "")
+		k.fire(aboutDisk("firing"), "r")
+		k.resolve(aboutDisk("resolved"), Admitted, "r")
+	}},
+	{"restored", func(_ *testing.T, k *pairKit) {
+		now := time.Now()
+		delivered := Lease{Request: aboutDisk("delivered"), receipt: "r1"}
+		again := Lease{Request: aboutDisk("delivered again"), receipt: "r2"}
+		underWay := Lease{Request: request("under way", "a").ofPair("memory")}
+		k.restore(admission{lease: delivered, at: now, delivered: true}, admission{lease: again, at: now, delivered: true},
+			admission{lease: underWay, at: now})
+		k.resolve(request("later", "a").ofPair("memory"), Leased, "")
+		resolved := k.resolve(aboutDisk("resolved"), Admitted, "r1")
+		k.restore(admission{lease: resolved.Lease, at: now, delivered: true})
+		k.resolve(aboutDisk("resolved"), Done, "")
+		k.wantFields(map[string]string{"a\nmemory": "~under way"})
+	}},
+}
+
+func (k *pairKit) restore(admissions ...admission) {
+	k.t.Helper()
+	if _, err := k.Restore(k.t.Context(), admissions); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+func wantResolutions(t *testing.T, got []Resolution, verdicts []Verdict, opened []string) {
+	t.Helper()
+	for i, resolution := range got {
+		if resolution.Verdict != verdicts[i] || resolution.Opened != opened[i] {
+			t.Errorf("event %d: verdict %d with receipt %q, want %d with %q", i, resolution.Verdict, resolution.Opened, verdicts[i], opened[i])
+		}
+		if granted := verdicts[i] == Admitted || verdicts[i] == Repeated; granted != (resolution.Lease.End != 0) {
+			t.Errorf("event %d: verdict %d with the lease %+v", i, resolution.Verdict, resolution.Lease)
+		}
+	}
+}
+
+func TestPairs(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	client := newClient(t, redis.Options{Addr: server.Addr})
+	for _, way := range []Scripting{Eval, Functions} {
+		for _, story := range pairStories {
+			t.Run(string(way)+"/"+story.name, func(t *testing.T) {
+				t.Parallel()
+				story.tell(t, newPairKit(t, client, way))
+			})
+		}
+	}
+}
+
+// seedPairs leaves a pair that is open, and one that an event has taken.
+func seedPairs(t *testing.T, r *Redis, taker string) {
+	t.Helper()
+	if err := r.Finish(t.Context(), []Lease{{Request: request("firing", scriptPath).ofPair("open"), receipt: "r"}}); err != nil {
+		t.Fatal(err)
+	}
+	field := Lease{Request: request(taker, scriptPath), resolving: true}.pairField()
+	expires := redis.Z{Score: float64(time.Now().Add(time.Hour).UnixMicro()), Member: field}
+	if err := errors.Join(r.client.HSet(t.Context(), r.keys.pairs, field, "=r").Err(),
+		r.client.ZAdd(t.Context(), r.keys.pairsUntil, expires).Err()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestResolvedEventsTakeNoSlots has limits that are full, and that follow deliveries.
+func TestResolvedEventsTakeNoSlots(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	client := newClient(t, redis.Options{Addr: server.Addr})
+	settings := pairSettings(t)
+	settings.Tree = newTree(t, "2/1h+inflight:1/1h", "none", "")
+	settings.Shadow = newTree(t, "2/1h+inflight:1/1h", "none", "")
+	k := &pairKit{Redis: newRedis(client, "slots", settings), t: t}
+	k.clock = withFakeTime(t, k.Redis)
+	k.fire(aboutDisk("firing"), "r")
+	k.fire(request("other", "a"), "")
+	before, wanted := k.used(), []int64{2, 0}
+	if !reflect.DeepEqual(before, [][]int64{wanted}) {
+		t.Fatalf("slots taken: %v, want %v", before, wanted)
+	}
+	logs := func() string {
+		return fmt.Sprint(contentsOf(t, client, "{slots}:log", "{slots}:shadow:log", "{slots}:taken"))
+	}
+	logged := logs()
+	lease := k.resolve(aboutDisk("resolved"), Admitted, "r").Lease
+	if extended, err := k.Extend(t.Context(), []Lease{lease}, testLease); err != nil || extended[0].End == 0 {
+		t.Fatalf("extend: %+v, %v", extended, err)
+	}
+	k.clock.advance(testLease + time.Second)
+	lease = k.resolve(aboutDisk("resolved"), Repeated, "r").Lease
+	k.refund(lease)
+	lease = k.resolve(aboutDisk("resolved"), Repeated, "r").Lease
+	k.restore(admission{lease: lease, at: time.Now(), delivered: true})
+	client.Del(t.Context(), "{slots}:done", "{slots}:leased", "{slots}:message")
+	k.restore(admission{lease: lease, at: time.Now(), delivered: true})
+	if after := k.used(); !reflect.DeepEqual(after, before) || logs() != logged {
+		t.Errorf("slots taken: %v, want %v, and logs unchanged", after, before)
+	}
+}
+
+func (k *pairKit) used() [][]int64 {
+	k.t.Helper()
+	used, err := k.Usage(k.t.Context(), k.settings.Tree.Path(""))
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return used
+}
+
+// contentsOf is what some keys consist of.
+func contentsOf(t *testing.T, client redis.UniversalClient, keys ...string) []string {
+	t.Helper()
+	held := contents(t, client)
+	found := make([]string, len(keys))
+	for i, key := range keys {
+		found[i] = held[key]
+	}
+	return found
+}
+
+// TestResolveRepeatedCall makes a call again whose reply was lost.
+func TestResolveRepeatedCall(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	k := newPairKit(t, newClient(t, redis.Options{Addr: server.Addr}), Eval)
+	k.fire(aboutDisk("firing"), "r")
+	events := []Request{aboutDisk("first"), aboutDisk("second"), aboutDisk("first")}
+	nonce := newNonce()
+	var ends []int64
+	for range 2 {
+		resolutions, err := k.resolveBatch(t.Context(), nonce, events)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantResolutions(t, resolutions, []Verdict{Admitted, Unpaired, Leased}, []string{"r", "", ""})
+		ends = append(ends, resolutions[0].Lease.End)
+		k.clock.advance(time.Second)
+	}
+	if ends[0] != ends[1] {
+		t.Errorf("the leases end at %d", ends)
+	}
+	k.resolve(aboutDisk("first"), Leased, "")
+	k.clock.advance(nonceKept)
+	resolutions, err := k.resolveBatch(t.Context(), nonce, events[:1])
+	if err != nil || resolutions[0].Verdict != Leased {
+		t.Errorf("a call of long ago: %+v, %v", resolutions, err)
+	}
+}
+
+// TestPairsAreBounded fills the hash: the pairs that expire first make room.
+func TestPairsAreBounded(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	client := newClient(t, redis.Options{Addr: server.Addr})
+	k := newPairKit(t, client, Eval)
+	const most, beyond, atOnce = 50_000, 1500, 1000
+	_, err := client.Pipelined(t.Context(), func(p redis.Pipeliner) error {
+		for i := range most + beyond {
+			field := fmt.Sprint("a\n", i)
+			p.HSet(t.Context(), k.keys.pairs, field, "=r")
+			p.ZAdd(t.Context(), k.keys.pairsUntil, redis.Z{Score: float64(k.clock.read().Add(time.Hour).UnixMicro() + int64(i)), Member: field})
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []int64{most + beyond + 1 - atOnce, most, most} {
+		k.fire(request(fmt.Sprint("firing", i), "a").ofPair(fmt.Sprint("new", i)), "r")
+		count, expiring := client.HLen(t.Context(), k.keys.pairs).Val(), client.ZCard(t.Context(), k.keys.pairsUntil).Val()
+		// A call announces, and another one opens: both make room.
+		if want = min(want, most); count != want || expiring != want {
+			t.Errorf("after %d: %d pairs, of which %d expire, want %d", i+1, count, expiring, want)
+		}
+	}
+	k.resolve(request("resolved", "a").ofPair(fmt.Sprint(beyond)), Unpaired, "")
+	k.resolve(request("resolved", "a").ofPair(fmt.Sprint(most)), Admitted, "r")
+	k.resolve(request("resolved too", "a").ofPair("new0"), Admitted, "r")
+}
+
+// TestPairsRace has instances ask for the same pairs at once: each pair is had by one.
+func TestPairsRace(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	const pairs, instances = 100, 4
+	open := newRedis(newClient(t, redis.Options{Addr: server.Addr}), "race", pairSettings(t))
+	for i := range pairs {
+		lease := Lease{Request: request(fmt.Sprint("firing", i), "a").ofPair(fmt.Sprint(i)), receipt: fmt.Sprint(i)}
+		if err := open.Finish(t.Context(), []Lease{lease}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var (
+		mu      sync.Mutex
+		had     = make(map[string]int) // by receipt
+		running sync.WaitGroup
+	)
+	for instance := range instances {
+		r := newRedis(newClient(t, redis.Options{Addr: server.Addr}), "race", pairSettings(t))
+		running.Go(func() {
+			for i := range pairs {
+				event := request(fmt.Sprint("resolved", i, "by", instance), "a").ofPair(fmt.Sprint(i))
+				resolutions, err := r.Resolve(t.Context(), []Request{event})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if resolutions[0].Verdict == Admitted {
+					mu.Lock()
+					had[resolutions[0].Opened]++
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	running.Wait()
+	for i := range pairs {
+		if n := had[fmt.Sprint(i)]; n != 1 {
+			t.Errorf("pair %d was had by %d", i, n)
+		}
+	}
+}
+
+func TestPairsOutliveARestart(t *testing.T) {
+	t.Parallel()
+	server := durable(t)
+	client := newClient(t, redis.Options{Addr: server.Addr, MaxRetries: 20})
+	r := newRedis(client, "restart", pairSettings(t))
+	k := &pairKit{Redis: r, t: t}
+	k.fire(aboutDisk("firing"), "r")
+	k.fire(request("firing too", "a").ofPair("memory"), "m")
+	lease := k.resolve(aboutDisk("resolved"), Admitted, "r").Lease
+	server.Restart()
+	k.resolve(aboutDisk("resolved"), Leased, "")
+	k.release(lease)
+	k.finish(k.resolve(aboutDisk("resolved"), Repeated, "r").Lease, "")
+	k.resolve(request("resolved too", "a").ofPair("memory"), Admitted, "m")
+	k.wantFields(map[string]string{"\nresolved too": "=m"})
+}
+
+func TestDecodeResolutions(t *testing.T) {
+	t.Parallel()
+	events := []Request{aboutDisk("e")}
+	for _, reply := range [][]any{
+		{}, {int64(1)}, {int64(1), int64(1), int64(1)}, {"1", int64(1), int64(1), "r"}, {int64(1), "1", int64(1), "r"},
+		{int64(1), int64(1), "1", "r"}, {int64(1), int64(1), int64(1), int64(1)}, {int64(1), int64(Denied), int64(1), ""},
+		{int64(1), int64(1), int64(1), "r", "more"},
+	} {
+		if resolutions, err := decodeResolutions(reply, events); !errors.Is(err, errReply) {
+			t.Errorf("%v gives %+v, %v", reply, resolutions, err)
+		}
+	}
+}
+
+// TestGatePairs goes through an outage. What it is about comes back with the gate.
+func TestGatePairs(t *testing.T) {
+	t.Parallel()
+	server := durable(t)
+	gate := startGate(t, server.Addr, GateOptions{Policy: Local, Settings: Settings{Lease: time.Hour, PairTTL: testPairTTL}})
+	about := func(id, key string) Request { return request(id, "a").ofPair(key) }
+	gate.one(Admitted, about("firing", "disk")).Finish(t.Context(), "r")
+	gate.resolve(Unpaired, "", about("other", "net"))
+	resolved := gate.resolve(Admitted, "r", about("resolved", "disk"))
+	if !resolved.Extend(t.Context()) {
+		t.Error("the lease of a resolved event is not extended")
+	}
+	resolved.Release(t.Context())
+	resolved = gate.resolve(Repeated, "r", about("resolved", "disk"))
+	resolved.Refund(t.Context())
+	resolved = gate.resolve(Repeated, "r", about("resolved", "disk"))
+	gate.metrics.wantRefunded(t, 0)
+	gate.metrics.wantDecisions(t, map[string]int{"admitted by redis": 2, "denied by redis": 1, "repeated by redis": 2})
+	underWay := gate.one(Admitted, about("under way", "memory"))
+	gate.resolve(Leased, "", about("resolved too", "memory"))
+
+	gate.lose(server)
+	if answers, err := gate.Resolve(t.Context(), []Request{about("resolved too", "memory")}); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("without a server: %+v, %v", answers, err)
+	}
+	gate.until(acting)
+	answers, err := gate.Resolve(t.Context(), []Request{about("resolved too", "memory"), about("resolved", "disk")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, answer := range answers {
+		if !errors.Is(answer.Err, ErrUnavailable) || answer.Verdict != 0 || answer.Grant != nil {
+			t.Errorf("while the policy acts: %+v", answer)
+		}
+	}
+	resolved.Finish(t.Context(), "")
+	underWay.Finish(t.Context(), "m")
+	gate.one(Admitted, about("local", "net")).Finish(t.Context(), "n")
+	going := gate.one(Admitted, about("still under way", "fan"))
+
+	server.Restart()
+	gate.until(answering)
+	gate.resolve(Done, "", about("resolved", "disk"))
+	gate.resolve(Admitted, "m", about("resolved too", "memory")).Finish(t.Context(), "")
+	gate.resolve(Admitted, "n", about("other", "net")).Finish(t.Context(), "")
+	gate.resolve(Leased, "", about("last", "fan"))
+	going.Finish(t.Context(), "f")
+	gate.resolve(Admitted, "f", about("last", "fan"))
+	if answers, err := gate.Resolve(t.Context(), nil); err != nil || len(answers) != 0 {
+		t.Errorf("of nothing: %v, %v", answers, err)
+	}
+}
+
+func (k *gateKit) resolve(want Verdict, opened string, r Request) *Grant {
+	k.t.Helper()
+	answers, err := k.Resolve(k.t.Context(), []Request{r})
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	answer := answers[0]
+	granted := want == Admitted || want == Repeated
+	if answer.Verdict != want || answer.Opened != opened || answer.Err != nil || granted != (answer.Grant != nil) {
+		k.t.Fatalf("%q: %+v, want verdict %d with receipt %q", r.ID, answer, want, opened)
+	}
+	return answer.Grant
+}
+
+// TestGatePairsOfTheWrongType shows that pairs that cannot be kept stop nothing but what resolves them.
+func TestGatePairsOfTheWrongType(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	gate := startGate(t, server.Addr, GateOptions{Settings: Settings{PairTTL: testPairTTL}})
+	client := newClient(t, redis.Options{Addr: server.Addr})
+	client.Set(t.Context(), gateKey("pairs"), "text", 0)
+	firing := gate.one(Admitted, aboutDisk("firing"))
+	answers, err := gate.Resolve(t.Context(), []Request{aboutDisk("resolved")})
+	if err != nil || !errors.Is(answers[0].Err, ErrRefused) {
+		t.Fatalf("%+v, %v", answers, err)
+	}
+	gate.one(Admitted, request("other", "a"))
+	client.Del(t.Context(), gateKey("pairs"))
+	firing.Finish(t.Context(), "r")
+	gate.resolve(Admitted, "r", aboutDisk("resolved"))
+	gate.logs.want(t, "event cannot be judged")
+}
+
+// TestGatePairsWithoutAReply has a call executed whose reply does not come: its event is had by whoever asks next.
+func TestGatePairsWithoutAReply(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	proxy := servertest.StartProxy(t, server.Addr)
+	gate := newGateKit(t, proxy.Addr, GateOptions{Settings: Settings{PairTTL: testPairTTL}})
+	gate.o.Redis.timeout = 100 * time.Millisecond
+	gate.run()
+	gate.await()
+	gate.one(Admitted, aboutDisk("firing")).Finish(t.Context(), "r")
+	proxy.DropReplies(true)
+	if answers, err := gate.Resolve(t.Context(), []Request{aboutDisk("resolved")}); !errors.Is(err, ErrUnavailable) {
+		t.Fatalf("%+v, %v", answers, err)
+	}
+	proxy.DropReplies(false)
+	proxy.Cut()
+	gate.until(answering)
+	gate.resolve(Repeated, "r", aboutDisk("resolved")).Finish(t.Context(), "")
+	gate.resolve(Unpaired, "", aboutDisk("other"))
+}

@@ -1,0 +1,107 @@
+package tests
+
+import (
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestAlertGroups relays the bodies of webhooks as they are: one message for each alert, changed when that is resolved.
+func TestAlertGroups(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		file   string
+		titles []string // of its alerts
+		shown  []string // somewhere in the first one's message
+	}{
+		{
+			"testdata/alertmanager.json",
+			[]string{"[FIRING WARNING] Disk of db-1 will fill in 24 hours", "[FIRING WARNING] Disk of db-2 will fill in 24 hours",
+				"[FIRING CRITICAL] Replica db-2 lags"},
+			[]string{"fills up within 24 hours", "*mountpoint*\n/var/lib/postgresql", "https://prometheus.example.com/graph", "category alerts"},
+		},
+		{
+			"testdata/grafana.json",
+			[]string{"[FIRING CRITICAL] payments fails for 7.3 % of the requests", "[FIRING CRITICAL] basket fails for 5.6 % of the requests"},
+			[]string{"More than 5 % of the requests to payments fail.", "*service*\npayments", "viewPanel=4", "category alerts"},
+		},
+	} {
+		t.Run(strings.TrimSuffix(strings.TrimPrefix(test.file, "testdata/"), ".json"), func(t *testing.T) {
+			t.Parallel()
+			body, err := os.ReadFile(test.file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := newDeployment(t)
+			workers := d.startFleet(2, unlimited()...)
+			alerts := len(test.titles)
+			d.publish("notify.alerts", string(body))
+			workers.awaitEvents(alerts, "outcome", "sent")
+			first := d.slack.Accepted()
+			if len(first) != alerts {
+				t.Fatalf("%d posts, want %d", len(first), alerts)
+			}
+			byTitle := make(map[string]int)
+			for i, post := range first {
+				byTitle[post.Text] = i
+			}
+			for _, title := range test.titles {
+				if _, posted := byTitle[title]; !posted {
+					t.Errorf("no message is %q; there are %q", title, slices.Sorted(maps.Keys(byTitle)))
+				}
+			}
+			for _, shown := range test.shown {
+				if message := text(first[byTitle[test.titles[0]]].Message); !strings.Contains(message, shown) {
+					t.Errorf("the message lacks %q: %s", shown, message)
+				}
+			}
+
+			// The group comes again when the last of its alerts is over.
+			over := strings.NewReplacer(`"firing"`, `"resolved"`, `"0001-01-01T00:00:00Z"`, `"2026-01-02T05:10:00Z"`).Replace(string(body))
+			d.publish("notify.alerts", over)
+			workers.awaitEvents(2*alerts, "outcome", "sent")
+			d.awaitEmpty()
+			workers.awaitEvents(2 * alerts)
+			workers.awaitSum(2, "notifier_split_total")
+			workers.awaitSum(alerts, "notifier_resolved_total", "result", "paired")
+			replies := make(map[string]int)
+			for _, post := range d.slack.Accepted()[alerts:] {
+				replies[post.Thread]++
+			}
+			for _, post := range first {
+				changes := d.updates(post)
+				if len(changes) != 1 || colour(changes[0].Message) != resolvedColour || !strings.Contains(changes[0].Message.Text, "RESOLVED") {
+					t.Errorf("the message %q was not changed into a resolved one: %v", post.Text, changes)
+				}
+				if n := replies[post.Timestamp]; n != 1 {
+					t.Errorf("%d replies to the message %q, want 1", n, post.Text)
+				}
+			}
+		})
+	}
+}
+
+// TestAlertGroupRepeated publishes a group again under the same message ID, and then as its sender does that repeats what
+// still fires: those are events like any other.
+func TestAlertGroupRepeated(t *testing.T) {
+	t.Parallel()
+	body, err := os.ReadFile("testdata/grafana.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := newDeployment(t)
+	workers := d.startFleet(2, "CATEGORY_LIMIT", "3/30m")
+	d.publish("notify.alerts", string(body), "Nats-Msg-Id", "group-1")
+	d.publish("notify.alerts", string(body), "Nats-Msg-Id", "group-1")
+	workers.awaitEvents(2, "outcome", "sent")
+	d.publish("notify.alerts", string(body), "Nats-Msg-Id", "group-2")
+	workers.awaitEvents(4)
+	d.awaitEmpty()
+	workers.awaitEvents(3, "outcome", "sent")
+	workers.awaitSum(1, "notifier_dropped_total", "level", "category")
+	if n := len(d.slack.Accepted()); n != 3 {
+		t.Errorf("%d posts, want 3", n)
+	}
+}

@@ -1,0 +1,252 @@
+package tests
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/failpoint"
+	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/slacktest"
+)
+
+// startDoomed starts a worker that kills itself when it reaches a point for the n-th time, and returns when it is ready.
+func (d *deployment) startDoomed(point failpoint.Point, n int, changes ...string) *worker {
+	d.t.Helper()
+	killable, err := withFailPoints()
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	address := "127.0.0.1:" + strconv.Itoa(servertest.ReservePort(d.t))
+	command := exec.Command(killable)
+	command.Env = append(d.settings("HTTP_ADDR", address).with(changes...).environment(), fmt.Sprintf("FAILPOINT=%s:%d", point, n))
+	w := &worker{launch(d.t, "worker until "+string(point), command), address}
+	w.awaitReady()
+	return w
+}
+
+// awaitDoom waits until the worker has killed itself.
+func (w *worker) awaitDoom() {
+	w.t.Helper()
+	if status := w.wait(); status != -1 {
+		w.t.Fatalf("%s ended with status %d, want with a signal", w.name, status)
+	}
+}
+
+// recovering are settings under which an event whose worker is gone comes back soon, and a post has time all the same.
+func recovering(more ...string) []string {
+	return append([]string{"NATS_ACK_WAIT", "5s", "SLACK_TIMEOUT", "3s", "REDIS_TIMEOUT", "500ms"}, more...)
+}
+
+// TestKilledBetweenSteps kills a worker between two steps of a delivery, and lets another one go on.
+func TestKilledBetweenSteps(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		point failpoint.Point
+		posts int // of the event in whose delivery the worker was killed
+	}{
+		{failpoint.BeforePost, 1},
+		{failpoint.AfterPost, 2}, // nobody can know that it was posted
+		{failpoint.AfterRecord, 1},
+	} {
+		t.Run(string(test.point)+", firing", func(t *testing.T) {
+			t.Parallel()
+			d := newDeployment(t)
+			doomed := d.startDoomed(test.point, 1, recovering(unlimited()...)...)
+			d.publish("notify.disks", firing("fired", "a"))
+			d.publish("notify.disks", resolved("ended", "a"))
+			doomed.awaitDoom()
+			workers := d.startFleet(2, recovering(unlimited()...)...)
+			workers.awaitEvents(2, "outcome", "sent")
+			d.awaitEmpty()
+			workers.awaitEvents(2)
+			workers.awaitSum(1, "notifier_resolved_total", "result", "paired")
+			d.wantPosts(map[string]int{"fired": test.posts, "ended": 1})
+			last := d.posts("fired")[test.posts-1]
+			if reply := d.posts("ended")[0]; reply.Thread != last.Timestamp || len(d.updates(last)) == 0 {
+				t.Errorf("the reply stands in the thread %q, and there are %d updates of the message %q; want both for what was recorded",
+					reply.Thread, len(d.updates(last)), last.Timestamp)
+			}
+		})
+		t.Run(string(test.point)+", resolved", func(t *testing.T) {
+			t.Parallel()
+			d := newDeployment(t)
+			doomed := d.startDoomed(test.point, 2, recovering(unlimited()...)...)
+			d.publish("notify.disks", firing("fired", "a"))
+			doomed.alone().awaitEvents(1, "outcome", "sent")
+			d.publish("notify.disks", resolved("ended", "a"))
+			doomed.awaitDoom()
+			workers := d.startFleet(2, recovering(unlimited()...)...)
+			workers.awaitEvents(1, "outcome", "sent")
+			d.awaitEmpty()
+			workers.awaitEvents(1)
+			d.wantPosts(map[string]int{"fired": 1, "ended": test.posts})
+			first := d.posts("fired")[0]
+			for _, reply := range d.posts("ended") {
+				if reply.Thread != first.Timestamp {
+					t.Errorf("a reply stands in the thread %q, want in %q", reply.Thread, first.Timestamp)
+				}
+			}
+			if n := len(d.updates(first)); n != test.posts {
+				t.Errorf("the message was updated %d times, want %d", n, test.posts)
+			}
+			// What was resolved is resolved: there is nothing left to resolve.
+			d.publish("notify.disks", resolved("ended again", "a"))
+			workers.awaitSum(1, "notifier_dropped_total", "level", "unpaired")
+		})
+	}
+}
+
+// posts are the posts of an event that were accepted.
+func (d *deployment) posts(id string) []slacktest.Post {
+	var posts []slacktest.Post
+	for _, post := range d.slack.Accepted() {
+		if origin(post, "id") == id {
+			posts = append(posts, post)
+		}
+	}
+	return posts
+}
+
+// wantPosts checks how often each event was posted, and that no other one was.
+func (d *deployment) wantPosts(want map[string]int) {
+	d.t.Helper()
+	got := count(d.slack.Accepted(), "id")
+	for id, n := range want {
+		if got[id] != n {
+			d.t.Errorf("%s was posted %d times, want %d", id, got[id], n)
+		}
+		delete(got, id)
+	}
+	if len(got) > 0 {
+		d.t.Errorf("posts of other events: %v", got)
+	}
+}
+
+// TestKilledAfterSplit kills a worker that has stored the alerts of a group, and not settled the group.
+func TestKilledAfterSplit(t *testing.T) {
+	t.Parallel()
+	body, err := os.ReadFile("testdata/alertmanager.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const alerts = 3
+	d := newDeployment(t)
+	slowPosts(d.slack, 200*time.Millisecond) // nothing is posted before the worker is killed
+	doomed := d.startDoomed(failpoint.AfterSplit, 1, recovering("CATEGORY_LIMIT", fmt.Sprintf("%d/30m", alerts))...)
+	d.publish("notify.alerts", string(body))
+	doomed.awaitDoom()
+	if left, err := d.left(streamName); err != nil || left != 1+alerts {
+		t.Errorf("%d messages are stored, error %v, want the group and its %d alerts", left, err, alerts)
+	}
+	workers := d.startFleet(2, recovering("CATEGORY_LIMIT", fmt.Sprintf("%d/30m", alerts))...)
+	workers.awaitEvents(alerts, "outcome", "sent")
+	d.awaitEmpty()
+	workers.awaitEvents(alerts)
+	workers.awaitSum(1, "notifier_split_total")
+	posts := d.slack.Accepted()
+	if titles := countTexts(posts); len(posts) != alerts || len(titles) != alerts {
+		t.Errorf("posts of %v, want each of %d alerts once", titles, alerts)
+	}
+}
+
+// countTexts counts posts by their text.
+func countTexts(posts []slacktest.Post) map[string]int {
+	counts := make(map[string]int)
+	for _, post := range posts {
+		counts[post.Text]++
+	}
+	return counts
+}
+
+// TestKilledWhileDelaying kills a worker that puts off an event.
+func TestKilledWhileDelaying(t *testing.T) {
+	t.Parallel()
+	for _, point := range []failpoint.Point{failpoint.AfterPlan, failpoint.AfterSchedule} {
+		t.Run(string(point), func(t *testing.T) {
+			t.Parallel()
+			d := newDeployment(t)
+			changes := recovering("GLOBAL_LIMIT", "none", "CATEGORY_LIMIT", "1/2s", "DELAY", "payments=1m")
+			doomed := d.startDoomed(point, 1, changes...)
+			d.publish("notify.payments", eventBody("first"))
+			doomed.alone().awaitEvents(1, "outcome", "sent")
+			d.publish("notify.payments", eventBody("second"))
+			doomed.awaitDoom()
+			workers := d.startFleet(2, changes...)
+			workers.awaitEvents(1, "outcome", "sent")
+			d.awaitEmpty()
+			workers.awaitEvents(1)
+			workers.awaitSum(0, "notifier_delayed_pending")
+			wantPostedOnce(t, d.slack.Posts(), []string{"first", "second"})
+		})
+	}
+}
+
+// TestKilledWhileSummingUp kills a worker that has claimed a summary. Its claim is good for minutes: the test lets it lapse.
+func TestKilledWhileSummingUp(t *testing.T) {
+	t.Parallel()
+	const dropped = 20
+	for _, test := range []struct {
+		point     failpoint.Point
+		summaries int
+	}{{failpoint.AfterClaim, 1}, {failpoint.AfterSummary, 2}} {
+		t.Run(string(test.point), func(t *testing.T) {
+			t.Parallel()
+			d := newDeployment(t)
+			changes := recovering("CATEGORY_LIMIT", "1/30m", "SUMMARY_INTERVAL", "2s")
+			doomed := d.startDoomed(test.point, 1, changes...)
+			d.publishEvents([]string{"errors"}, 1+dropped)
+			doomed.awaitDoom()
+			workers := d.startFleet(2, changes...)
+			if d.redis.CLI("zadd", "{notifier}:drops:due", "xx", "ch", "0", "errors\n") != "1" {
+				t.Fatal("no summary is claimed")
+			}
+			d.awaitPosts(1 + test.summaries)
+			workers.awaitSum(1, "notifier_summaries_total", "result", "sent")
+			workers.awaitSum(1, "notifier_summaries_total")
+			posts := d.slack.Accepted()
+			if len(posts) != 1+test.summaries {
+				t.Errorf("%d posts, want an event's and %d summaries", len(posts), test.summaries)
+			}
+			for _, post := range posts[1:] {
+				if !strings.Contains(text(post.Message), fmt.Sprint(dropped)) {
+					t.Errorf("the summary does not tell of %d events: %s", dropped, text(post.Message))
+				}
+			}
+		})
+	}
+}
+
+// TestNoFailPoints shows that the program as it is built for use has none.
+func TestNoFailPoints(t *testing.T) {
+	t.Parallel()
+	killable, err := withFailPoints()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range map[string]bool{program: false, killable: true} {
+		code, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"FAILPOINT", string(failpoint.AfterRecord)} {
+			if got := bytes.Contains(code, []byte(name)); got != want && (want || name == "FAILPOINT") {
+				t.Errorf("%s contains %q: %t, want %t", file, name, got, want)
+			}
+		}
+	}
+	d := newDeployment(t)
+	address := "127.0.0.1:" + strconv.Itoa(servertest.ReservePort(t))
+	command := exec.Command(program)
+	command.Env = append(d.settings("HTTP_ADDR", address).environment(), fmt.Sprintf("FAILPOINT=%s", failpoint.BeforePost))
+	w := &worker{launch(t, "worker with a variable of no meaning", command), address}
+	w.awaitReady()
+	d.publish("notify.errors", eventBody("first"))
+	w.alone().awaitEvents(1, "outcome", "sent")
+	w.stop()
+}

@@ -1,0 +1,312 @@
+package tests
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/slacktest"
+)
+
+// pace is how fast one channel may be posted to: one post each interval, and a burst after a rest.
+type pace struct {
+	interval time.Duration
+	burst    int
+}
+
+// settings let every event through, as fast as the pace allows.
+func (p pace) settings(more ...string) []string {
+	return unlimited(append([]string{"SLACK_RATE", "1/" + p.interval.String(), "SLACK_BURST", strconv.Itoa(p.burst)}, more...)...)
+}
+
+// tolerance is by how much a post may be off the moment that was reserved for it, on a machine that has time for everything.
+const tolerance = 100 * time.Millisecond
+
+// stalls is how long this machine lets a process wait for its turn, at the longest.
+type stalls struct{ longest atomic.Int64 }
+
+// measureStalls measures until the test ends.
+func measureStalls(t testing.TB) *stalls {
+	var s stalls
+	go func() {
+		const nap = 5 * time.Millisecond
+		for t.Context().Err() == nil {
+			began := time.Now()
+			time.Sleep(nap)
+			s.longest.Store(max(s.longest.Load(), int64(time.Since(began)-nap)))
+		}
+	}()
+	return &s
+}
+
+// tolerance allows for the turns that a post takes between its moment and its arrival: the worker's, Redis', the worker's
+// again, Slack's.
+func (s *stalls) tolerance() time.Duration { return tolerance + 4*time.Duration(s.longest.Load()) }
+
+// wantPaced looks at every window of time from one post to another.
+func (p pace) wantPaced(t testing.TB, posts []slacktest.Post, tolerance time.Duration) {
+	t.Helper()
+	slices.SortFunc(posts, func(a, b slacktest.Post) int { return a.Received.Compare(b.Received) })
+	for first := range posts {
+		for last := first; last < len(posts); last++ {
+			took := posts[last].Received.Sub(posts[first].Received)
+			most := p.burst + int((took+tolerance)/p.interval)
+			if got := last - first + 1; got > most {
+				t.Errorf("%d posts within %v, want %d at most: of a burst of %d and one each %v, give or take %v",
+					got, took, most, p.burst, p.interval, tolerance)
+				return
+			}
+		}
+	}
+}
+
+// byConnection sorts posts by the connection that they came on. All of one connection are of one worker.
+func byConnection(posts []slacktest.Post) map[string][]slacktest.Post {
+	connections := make(map[string][]slacktest.Post)
+	for _, post := range posts {
+		connections[post.Remote] = append(connections[post.Remote], post)
+	}
+	return connections
+}
+
+// wantInOrder checks that posts came in the order in which their events were stored.
+func wantInOrder(t testing.TB, posts []slacktest.Post, ids []string) {
+	t.Helper()
+	before := -1
+	for _, post := range posts {
+		place := slices.Index(ids, origin(post, "id"))
+		if place <= before {
+			t.Errorf("%s was posted after %s, which was stored later", ids[place], ids[before])
+		}
+		before = place
+	}
+}
+
+// TestPacing has workers share the pace of one channel, and keep the order of the events that each of them has.
+func TestPacing(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		workers int
+		pace    pace
+	}{
+		{3, pace{200 * time.Millisecond, 3}},
+		{1, pace{40 * time.Millisecond, 5}},
+	} {
+		t.Run(fmt.Sprintf("%d workers", test.workers), func(t *testing.T) {
+			t.Parallel()
+			d := newDeployment(t)
+			stalls := measureStalls(t)
+			workers := d.startFleet(test.workers, test.pace.settings()...)
+			ids := d.publishEvents([]string{"errors", "payments", "security"}, 20)
+			d.awaitEmpty()
+
+			posts := d.slack.Posts()
+			wantPostedOnce(t, posts, ids)
+			for _, ofOneWorker := range byConnection(posts) {
+				wantInOrder(t, ofOneWorker, ids)
+			}
+			if test.workers == 1 {
+				wantInOrder(t, posts, ids)
+			}
+			test.pace.wantPaced(t, posts, stalls.tolerance())
+			for _, w := range workers {
+				if w.scrape().sum("notifier_slack_requests_total", "result", "ok") == 0 {
+					t.Errorf("%s posted nothing", w.name)
+				}
+			}
+			workers.awaitSum(0, "notifier_held")
+		})
+	}
+}
+
+// TestPacedChannelIsPaused has Slack refuse one post of three workers that wait for the same channel.
+func TestPacedChannelIsPaused(t *testing.T) {
+	t.Parallel()
+	const pause = 2 * time.Second
+	p := pace{200 * time.Millisecond, 5}
+	d := newDeployment(t)
+	stalls := measureStalls(t)
+	var arrived atomic.Int64
+	d.slack.Respond(func(slacktest.Post) slacktest.Answer {
+		if arrived.Add(1) == 10 {
+			return slacktest.RateLimited(pause)
+		}
+		return slacktest.OK()
+	})
+	workers := d.startFleet(3, p.settings()...)
+	ids := d.publishEvents([]string{"errors", "payments"}, 12)
+	d.awaitEmpty()
+	wantPostedOnce(t, d.slack.Accepted(), ids)
+	workers.awaitSum(1, "notifier_slack_requests_total", "result", "rate_limited")
+
+	posts := d.slack.Posts()
+	refused := slices.IndexFunc(posts, func(post slacktest.Post) bool { return !post.Accepted })
+	var afterwards []slacktest.Post
+	for _, post := range posts[refused+1:] {
+		switch since := post.Received.Sub(posts[refused].Received); {
+		case since >= pause:
+			afterwards = append(afterwards, post)
+		case since > stalls.tolerance():
+			t.Errorf("%s was posted %v after the refusal, which asked for %v", origin(post, "id"), since, pause)
+		}
+	}
+	pace{p.interval, 1}.wantPaced(t, afterwards, stalls.tolerance())
+	p.wantPaced(t, posts, stalls.tolerance())
+}
+
+// TestSlowChannelDelaysNoOther measures how long events take to a channel while another one hangs or rests, with more events
+// for that one than may wait in the workers.
+func TestSlowChannelDelaysNoOther(t *testing.T) {
+	t.Parallel()
+	const slow = 240
+	for _, test := range []struct {
+		name   string
+		answer func(release chan struct{}) slacktest.Answer
+		tried  int // posts to the slow channel after which it is slow for every worker
+		goesOn bool
+	}{
+		{"hangs", func(release chan struct{}) slacktest.Answer { return slacktest.Hold(release, slacktest.OK()) }, 3, true},
+		{"rests", func(chan struct{}) slacktest.Answer { return slacktest.RateLimited(5 * time.Minute) }, 1, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			d := newDeployment(t)
+			release := make(chan struct{})
+			toSlow := func() (posts []slacktest.Post) {
+				return slices.DeleteFunc(d.slack.Posts(), func(post slacktest.Post) bool { return post.Channel != "#slow" })
+			}
+			d.slack.Respond(func(post slacktest.Post) slacktest.Answer {
+				if post.Channel == "#slow" {
+					return test.answer(release)
+				}
+				return slacktest.OK()
+			})
+			workers := d.startFleet(3, pace{10 * time.Millisecond, 10}.settings("SLACK_ROUTES", "slow=#slow", "SLACK_TIMEOUT", "25s", "NATS_ACK_WAIT", "2m")...)
+			usual := d.latency("before", 40)
+			ids := d.publishEvents([]string{"slow"}, slow)
+			await(t, "the slow channel to be slow", func() error {
+				if n := len(toSlow()); n < test.tried {
+					return fmt.Errorf("%d posts to it", n)
+				}
+				return nil
+			})
+			meanwhile := d.latency("meanwhile", 40)
+			if most := 3*usual + time.Second; meanwhile > most {
+				t.Errorf("95 of 100 events took up to %v, before %v; want %v at most", meanwhile, usual, most)
+			}
+			if n := len(toSlow()); n > len(workers) {
+				t.Errorf("%d posts to the slow channel by %d workers", n, len(workers))
+			}
+			await(t, "a stream of nothing but what waits", func() error {
+				left, err := d.left(streamName)
+				if err == nil && left != slow {
+					err = fmt.Errorf("%d events are in it, want %d", left, slow)
+				}
+				return err
+			})
+			if !test.goesOn {
+				return
+			}
+			close(release)
+			d.awaitEmpty()
+			wantPostedOnce(t, toSlow(), ids)
+		})
+	}
+}
+
+// latency publishes events one after the other, and tells how long 95 of 100 of them took to Slack at most.
+func (d *deployment) latency(category string, events int) time.Duration {
+	d.t.Helper()
+	published := make(map[string]time.Time)
+	for i := range events {
+		id := fmt.Sprintf("%s-%d", category, i)
+		published[id] = time.Now()
+		d.publish("notify."+category, eventBody(id))
+		time.Sleep(15 * time.Millisecond)
+	}
+	took := make([]time.Duration, 0, events)
+	await(d.t, "the events of "+category, func() error {
+		took = took[:0]
+		for _, post := range d.slack.Accepted() {
+			if at, of := published[origin(post, "id")]; of {
+				took = append(took, post.Received.Sub(at))
+			}
+		}
+		if len(took) < events {
+			return fmt.Errorf("%d of %d are posted", len(took), events)
+		}
+		return nil
+	})
+	slices.Sort(took)
+	return took[events*95/100-1]
+}
+
+// TestPacingWithoutRedis kills Redis while events wait for their channel: each worker goes on at the pace alone.
+func TestPacingWithoutRedis(t *testing.T) {
+	t.Parallel()
+	p := pace{100 * time.Millisecond, 3}
+	d := newDeployment(t)
+	stalls := measureStalls(t)
+	workers := d.startFleet(2, p.settings("REDIS_FAILURE", "local", "REDIS_GRACE", "300ms", "REDIS_TIMEOUT", "500ms")...)
+	ids := d.publishEvents([]string{"errors", "payments"}, 25)
+	d.awaitPosts(15)
+	d.redis.Kill()
+	workers.awaitSum(2, "notifier_degraded", "policy", "local")
+	d.awaitEmpty()
+	posts := d.slack.Posts()
+	wantPostedOnce(t, posts, ids)
+	for _, ofOneWorker := range byConnection(posts) {
+		p.wantPaced(t, ofOneWorker, stalls.tolerance())
+		wantInOrder(t, ofOneWorker, ids)
+	}
+}
+
+// TestIdleWorkerMissesRedis has neither limits nor events: nothing but a look at Redis tells that it is away.
+func TestIdleWorkerMissesRedis(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	w := d.startReady("worker", unlimited("REDIS_FAILURE", "hold")...)
+	d.redis.Kill()
+	w.awaitStatus("/readyz", http.StatusServiceUnavailable, "redis")
+	d.redis.Restart()
+	w.awaitReady()
+}
+
+// TestStopWhileDeliveriesWait ends a worker whose deliveries would wait for a minute. The acknowledgement wait is longer than
+// the test waits, so that an event that is not given back is never delivered again.
+func TestStopWhileDeliveriesWait(t *testing.T) {
+	t.Parallel()
+	const events = 40
+	d := newDeployment(t)
+	first := d.startReady("first", pace{2 * time.Second, 1}.settings("NATS_ACK_WAIT", "10m")...)
+	ids := d.publishEvents([]string{"errors"}, events)
+	d.awaitPosts(1)
+	await(t, "deliveries that wait for their channel", func() error {
+		posted := len(d.slack.Posts())
+		if held := first.scrape().sum("notifier_held"); held < events-posted-1 {
+			return fmt.Errorf("%d wait, %d are posted", held, posted)
+		}
+		return nil
+	})
+	began := time.Now()
+	first.signal(syscall.SIGTERM)
+	if status := first.wait(); status != 0 {
+		t.Errorf("status %d, want 0", status)
+	}
+	if took := time.Since(began); took > 15*time.Second {
+		t.Errorf("the end took %v: it waited for the channel", took)
+	}
+	posts := d.slack.Posts()
+	wantInOrder(t, posts, ids)
+	if len(posts) > events/2 {
+		t.Fatalf("%d events were posted before the end: none was left to give back", len(posts))
+	}
+	d.startReady("second", pace{10 * time.Millisecond, 10}.settings("NATS_ACK_WAIT", "10m")...)
+	d.awaitEmpty()
+	wantPostedOnce(t, d.slack.Posts(), ids)
+}

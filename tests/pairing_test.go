@@ -1,0 +1,352 @@
+package tests
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/slacktest"
+)
+
+// Colours of a message's bar.
+const (
+	errorColour    = "#dc2626"
+	resolvedColour = "#16a34a"
+)
+
+// firing and resolved are two events about the same key, 25 minutes apart.
+func firing(id, key string) string {
+	return fmt.Sprintf(`{"id":%q,"title":"disk of %s is full","severity":"error","status":"firing","key":%q,"time":"2026-01-02T03:00:00Z"}`, id, key, key)
+}
+
+func resolved(id, key string) string {
+	return fmt.Sprintf(`{"id":%q,"title":"disk of %s is full","severity":"error","status":"resolved","key":%q,"time":"2026-01-02T03:25:00Z"}`, id, key, key)
+}
+
+// text is everything that a message shows.
+func text(message slacktest.Message) string {
+	all := []string{message.Text}
+	for _, shown := range message.Texts() {
+		all = append(all, shown.Text)
+	}
+	return strings.Join(all, "\n")
+}
+
+func colour(message slacktest.Message) string {
+	if len(message.Attachments) == 0 {
+		return ""
+	}
+	return message.Attachments[0].Color
+}
+
+// post returns the one post of an event.
+func (d *deployment) post(id string) slacktest.Post {
+	d.t.Helper()
+	var found []slacktest.Post
+	for _, post := range d.slack.Accepted() {
+		if origin(post, "id") == id {
+			found = append(found, post)
+		}
+	}
+	if len(found) != 1 {
+		d.t.Fatalf("%s was posted %d times, want once", id, len(found))
+	}
+	return found[0]
+}
+
+// updates returns those of one post.
+func (d *deployment) updates(of slacktest.Post) []slacktest.Update {
+	return slices.DeleteFunc(d.slack.Updates(), func(u slacktest.Update) bool {
+		return u.Channel != of.ChannelID || u.Timestamp != of.Timestamp
+	})
+}
+
+// wantResolved checks that the message of a firing event was changed, and that the resolved one is the reply to it.
+func (d *deployment) wantResolved(firing, resolved string) {
+	d.t.Helper()
+	first, reply := d.post(firing), d.post(resolved)
+	if first.Thread != "" {
+		d.t.Errorf("%s is a reply", firing)
+	}
+	if reply.Thread != first.Timestamp || reply.ChannelID != first.ChannelID {
+		d.t.Errorf("%s stands in the thread %q of %s, want in that of %s: %q of %s",
+			resolved, reply.Thread, reply.ChannelID, firing, first.Timestamp, first.ChannelID)
+	}
+	changes := d.updates(first)
+	if len(changes) != 1 {
+		d.t.Fatalf("the message of %s was updated %d times, want once", firing, len(changes))
+	}
+	for name, shown := range map[string]slacktest.Message{"update": changes[0].Message, "reply": reply.Message} {
+		if colour(shown) != resolvedColour || !strings.Contains(shown.Text, "RESOLVED") || !strings.Contains(text(shown), "after 25m") {
+			d.t.Errorf("the %s by %s lacks its colour, word or duration: %s %s", name, resolved, colour(shown), text(shown))
+		}
+	}
+	if colour(first.Message) != errorColour || !strings.Contains(first.Text, "FIRING") {
+		d.t.Errorf("the message of %s lacks its colour or word: %s %s", firing, colour(first.Message), text(first.Message))
+	}
+}
+
+// wantNoReply checks that nothing was said of an event.
+func (d *deployment) wantNotPosted(ids ...string) {
+	d.t.Helper()
+	posted := count(d.slack.Accepted(), "id")
+	for _, id := range ids {
+		if posted[id] != 0 {
+			d.t.Errorf("%s was posted", id)
+		}
+	}
+}
+
+// TestPairs has pairs in several orders side by side, each in a category of its own.
+func TestPairs(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	workers := d.startFleet(3, unlimited("LIMITS", "limited=2/30m")...)
+	for _, test := range []struct {
+		category string
+		events   []string          // each is published once those before have their outcomes
+		pairs    map[string]string // firing -> resolved
+		dropped  map[string]int    // by level
+		lost     []string          // not posted
+	}{
+		{
+			category: "pair",
+			events:   []string{firing("pair-1", "a"), resolved("pair-2", "a")},
+			pairs:    map[string]string{"pair-1": "pair-2"},
+		},
+		{
+			category: "again",
+			events:   []string{firing("again-1", "a"), resolved("again-2", "a"), firing("again-3", "a"), resolved("again-4", "a")},
+			pairs:    map[string]string{"again-1": "again-2", "again-3": "again-4"},
+		},
+		{
+			category: "twice",
+			events:   []string{firing("twice-1", "a"), resolved("twice-2", "a"), resolved("twice-3", "a")},
+			pairs:    map[string]string{"twice-1": "twice-2"},
+			dropped:  map[string]int{"unpaired": 1},
+			lost:     []string{"twice-3"},
+		},
+		{
+			category: "backwards",
+			events:   []string{resolved("backwards-1", "a"), firing("backwards-2", "a"), resolved("backwards-3", "a")},
+			pairs:    map[string]string{"backwards-2": "backwards-3"},
+			dropped:  map[string]int{"unpaired": 1},
+			lost:     []string{"backwards-1"},
+		},
+		{
+			category: "others",
+			events:   []string{firing("others-1", "a"), resolved("others-2", "b"), firing("others-3", "b"), resolved("others-4", "a"), resolved("others-5", "b")},
+			pairs:    map[string]string{"others-1": "others-4", "others-3": "others-5"},
+			dropped:  map[string]int{"unpaired": 1},
+			lost:     []string{"others-2"},
+		},
+		{ // of an open key's messages the first one is updated; the later ones are events like any other
+			category: "limited",
+			events:   []string{firing("limited-1", "a"), firing("limited-2", "a"), firing("limited-3", "a"), resolved("limited-4", "a")},
+			pairs:    map[string]string{"limited-1": "limited-4"},
+			dropped:  map[string]int{"limited": 1},
+			lost:     []string{"limited-3"},
+		},
+	} {
+		t.Run(test.category, func(t *testing.T) {
+			t.Parallel()
+			d, workers := d.within(t), workers.within(t)
+			for i, event := range test.events {
+				d.publish("notify."+test.category, event)
+				workers.awaitEvents(i+1, "category", test.category)
+			}
+			for fired, ended := range test.pairs {
+				d.wantResolved(fired, ended)
+			}
+			d.wantNotPosted(test.lost...)
+			drops := 0
+			for level, n := range test.dropped {
+				workers.awaitSum(n, "notifier_dropped_total", "category", test.category, "level", level)
+				drops += n
+			}
+			workers.awaitEvents(drops, "category", test.category, "outcome", "dropped")
+			workers.awaitEvents(len(test.events)-drops, "category", test.category, "outcome", "sent")
+		})
+	}
+}
+
+// within is the deployment as a subtest sees it.
+func (d *deployment) within(t testing.TB) *deployment {
+	seen := *d
+	seen.t = t
+	return &seen
+}
+
+// within is the fleet as a subtest sees it.
+func (f fleet) within(t testing.TB) fleet {
+	seen := make(fleet, len(f))
+	for i, w := range f {
+		p := process{t: t, name: w.name, command: w.command, exited: w.exited}
+		seen[i] = &worker{&p, w.address}
+	}
+	return seen
+}
+
+// longLeases are settings under which nobody waits for the end of a lease: that takes longer than the test does.
+func longLeases(more ...string) []string { return append([]string{"NATS_ACK_WAIT", "10m"}, more...) }
+
+// TestManyPairs stores firing and resolved events of many keys at once, before anybody takes one.
+func TestManyPairs(t *testing.T) {
+	t.Parallel()
+	const keys = 40
+	d := newDeployment(t)
+	slowPosts(d.slack, 20*time.Millisecond)
+	d.createStream()
+	for key := range keys {
+		d.publish("notify.disks", firing(fmt.Sprintf("firing-%d", key), fmt.Sprint(key)))
+		if key%2 == 0 {
+			d.publish("notify.disks", resolved(fmt.Sprintf("resolved-%d", key), fmt.Sprint(key)))
+		}
+	}
+	for key := 1; key < keys; key += 2 {
+		d.publish("notify.disks", resolved(fmt.Sprintf("resolved-%d", key), fmt.Sprint(key)))
+	}
+	workers := d.startFleet(3, longLeases(unlimited()...)...)
+	workers.awaitEvents(2 * keys)
+	workers.awaitEvents(2*keys, "outcome", "sent")
+	workers.awaitSum(keys, "notifier_resolved_total", "result", "paired")
+	d.awaitEmpty()
+	for key := range keys {
+		d.wantResolved(fmt.Sprintf("firing-%d", key), fmt.Sprintf("resolved-%d", key))
+	}
+	if n := len(d.slack.Accepted()); n != 2*keys {
+		t.Errorf("%d posts, want %d", n, 2*keys)
+	}
+}
+
+// TestPairsAtFullLimits has every limit full, and the workers know it: what was told of is resolved, the rest is not.
+func TestPairsAtFullLimits(t *testing.T) {
+	t.Parallel()
+	const more = 30
+	d := newDeployment(t)
+	workers := d.startFleet(2, "GLOBAL_LIMIT", "1/30m", "CATEGORY_LIMIT", "1/30m")
+	d.publish("notify.disks", firing("told", "a"))
+	workers.awaitEvents(1, "outcome", "sent")
+	d.publish("notify.disks", firing("untold", "b"))
+	workers.awaitEvents(1, "outcome", "dropped")
+	d.publishEvents([]string{"disks", "errors"}, more)
+	workers.awaitEvents(1+2*more, "outcome", "dropped")
+	if workers.sum("notifier_decisions_total", "source", "cache") == 0 {
+		t.Error("no event was dropped without asking, so the workers do not know that the limits are full")
+	}
+	d.publish("notify.disks", resolved("end-of-untold", "b"))
+	d.publish("notify.disks", resolved("end-of-told", "a"))
+	workers.awaitEvents(4 + 2*more)
+	d.awaitEmpty()
+
+	d.wantResolved("told", "end-of-told")
+	wantPostedOnce(t, d.slack.Accepted(), []string{"told", "end-of-told"})
+	workers.awaitEvents(2, "outcome", "sent")
+	workers.awaitSum(1, "notifier_dropped_total", "level", "unpaired")
+	workers.awaitSum(1, "notifier_resolved_total", "result", "paired")
+	workers.awaitSum(1, "notifier_resolved_total", "result", "unpaired")
+	if got := len(d.log(rootLog)); got != 1 {
+		t.Errorf("%d slots are taken, want 1", got)
+	}
+}
+
+// TestResolvedWaitsForEarlier stores a resolved event behind one that is still being posted.
+func TestResolvedWaitsForEarlier(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name, earlier string
+		sent          int
+	}{
+		{"which it resolves", firing("earlier", "a"), 2},
+		{"which is about something else", firing("earlier", "b"), 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			d := newDeployment(t)
+			workers := d.startFleet(2, longLeases(unlimited()...)...)
+			release := make(chan struct{})
+			d.slack.Script(slacktest.Hold(release, slacktest.OK()))
+			d.publish("notify.disks", test.earlier)
+			d.publish("notify.disks", resolved("later", "a"))
+			await(t, "a resolved event that waits", func() error {
+				if workers.sum("notifier_redeliveries_total") == 0 {
+					return errMissing
+				}
+				return nil
+			})
+			if n := workers.sum("notifier_events_total"); n != 0 || len(d.slack.Accepted()) != 0 {
+				t.Errorf("%d outcomes and %d posts before the first post ended", n, len(d.slack.Accepted()))
+			}
+			close(release)
+			workers.awaitEvents(2)
+			workers.awaitEvents(test.sent, "outcome", "sent")
+			workers.awaitSum(2-test.sent, "notifier_dropped_total", "level", "unpaired")
+			if test.sent == 2 {
+				d.wantResolved("earlier", "later")
+			}
+		})
+	}
+}
+
+func TestPairExpires(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	w := d.startReady("worker", unlimited("PAIR_TTL", "1s")...)
+	d.publish("notify.disks", firing("fired", "a"))
+	w.alone().awaitEvents(1, "outcome", "sent")
+	await(t, "the end of the pair", func() error {
+		if d.redis.CLI("exists", "{notifier}:pairs") != "0" {
+			return errMissing
+		}
+		return nil
+	})
+	d.publish("notify.disks", resolved("ended", "a"))
+	w.alone().awaitEvents(2)
+	w.alone().awaitSum(1, "notifier_dropped_total", "level", "unpaired")
+	d.wantNotPosted("ended")
+}
+
+// TestPairAfterRoutesChanged resolves an event after its category was given another channel: where the first message went
+// is where the rest belongs.
+func TestPairAfterRoutesChanged(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	before := d.startReady("before", unlimited("SLACK_ROUTES", "disks=#before")...)
+	d.publish("notify.disks", firing("fired", "a"))
+	before.alone().awaitEvents(1, "outcome", "sent")
+	before.stop()
+	after := d.startReady("after", unlimited("SLACK_ROUTES", "disks=#after")...)
+	d.publish("notify.disks", resolved("ended", "a"))
+	d.publish("notify.disks", firing("fired anew", "a"))
+	after.alone().awaitEvents(2, "outcome", "sent")
+	d.wantResolved("fired", "ended")
+	if channel := d.post("fired").Channel; channel != "#before" {
+		t.Errorf("the first message was posted to %s, want #before", channel)
+	}
+	if channel := d.post("fired anew").Channel; channel != "#after" {
+		t.Errorf("the new message was posted to %s, want #after", channel)
+	}
+}
+
+// TestPairThroughWebhook has no message to change: the resolved event is one of its own.
+func TestPairThroughWebhook(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	workers := d.startFleet(2, unlimited("SLACK_TOKEN", "", "SLACK_CHANNEL", "", "SLACK_API_URL", "", "SLACK_WEBHOOK_URL", d.slack.WebhookURL())...)
+	d.publish("notify.disks", firing("fired", "a"))
+	workers.awaitEvents(1, "outcome", "sent")
+	d.publish("notify.disks", resolved("ended", "a"))
+	d.publish("notify.disks", resolved("ended again", "a"))
+	workers.awaitEvents(3)
+	workers.awaitSum(1, "notifier_dropped_total", "level", "unpaired")
+	posts := d.slack.Accepted()
+	if len(posts) != 2 || len(d.slack.Updates()) != 0 {
+		t.Fatalf("%d posts and %d updates, want 2 and 0", len(posts), len(d.slack.Updates()))
+	}
+	last := posts[1]
+	if last.Thread != "" || colour(last.Message) != resolvedColour || !strings.Contains(last.Text, "RESOLVED") || !strings.Contains(text(last.Message), "after 25m") {
+		t.Errorf("the resolved event's message lacks colour, word or duration, or is a reply: %s %s", colour(last.Message), text(last.Message))
+	}
+}
