@@ -13,7 +13,7 @@
 --
 -- ARGV
 --   lease, retention, how long a pair is kept (microseconds), meters (see read_meters)
---   for each event: record, stamp, cost, field of its pair (see settle_pair) or '', receipt, path (see read_path), path in
+--   for each event: record, stamp, cost, field of its pair or '', delivery (see settle_pair), path (see read_path), path in
 --   the shadow
 --
 -- Returns the time. A delivery counts as done whoever holds the lease: the message is out.
@@ -40,9 +40,9 @@ local forget_at = integer(now + retention)
 local records, dones, messages, followed = {}, {}, {}, {}
 for record in next_argument do
   local stamp, cost = next_argument(), tonumber(next_argument())
-  local pair, receipt = next_argument(), next_argument()
+  local pair, delivery = next_argument(), next_argument()
   if pair ~= '' and tonumber(redis.call('ZSCORE', keys.done, record) or 0) <= now then
-    settle_pair(book, pair, receipt)
+    settle_pair(book, pair, delivery)
   end
   local paths = { read_path(next_argument, meters), read_path(next_argument, meters) }
   records[#records + 1] = record

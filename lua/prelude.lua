@@ -230,8 +230,7 @@ end
 
 -- Pairs join what fires and what resolves it. A hash holds a value for each field, a sorted set when that expires. A field is
 -- the name of a pair or, once the pair was resolved, a line feed and the record of the event that resolves it. The first
--- byte of a value says what it is: a pair that is open, with the receipt of its first message; one whose message is on its
--- way, with the record of that event; or one whose event waits for a slot, with the time at which it comes back, a blank and
+-- byte of a value says what it is: a pair that is open (see open_text); one whose message is on its way, with the record of that event; or one whose event waits for a slot, with the time at which it comes back, a blank and
 -- its record.
 local OPEN, UNDER_WAY, WAITING = '=', '~', '@'
 
@@ -279,6 +278,19 @@ local function awaited(entry)
   return tonumber(time), record
 end
 
+-- A pair that is open has the receipt of its first message and, if there were more, that of the newest one; and the stamp of
+-- the message in which its newest event was stored.
+local function open_text(stamp, first, newest)
+  return OPEN .. stamp .. ' ' .. #first .. ' ' .. first .. newest
+end
+
+local function read_open(entry)
+  local stamp, length, receipts = string.match(pair_text(entry, OPEN) or '', '^(%d+) (%d+) (.*)$')
+  if stamp then
+    return stamp, string.sub(receipts, 1, tonumber(length)), string.sub(receipts, tonumber(length) + 1)
+  end
+end
+
 -- The field of the pair that a resolved event has taken.
 local function taken_pair(record)
   return '\n' .. record
@@ -291,13 +303,18 @@ local function announce_pair(book, pair, record)
   end
 end
 
--- Takes note of a delivery: a pair is open from its first message on, and what was resolved is forgotten. The field is that
--- of a pair, or the one that a resolved event has taken. A delivery must be told once: later, the pair may have been resolved.
-local function settle_pair(book, field, receipt)
+-- Takes note of a delivery, by the stamp of its stored message, a blank and its receipt: a pair is open from its first message
+-- on, and what was resolved is forgotten. The field is that of a pair, or the one that a resolved event has taken. A delivery
+-- must be told once: later, the pair may have been resolved.
+local function settle_pair(book, field, delivery)
   local entry = read_pair(book, field)
   if string.sub(field, 1, 1) ~= '\n' then
-    if not pair_text(entry, OPEN) then
-      put_pair(book, field, OPEN .. receipt, book.now + book.kept)
+    local stamp, receipt = string.match(delivery, '^(%d+) (.*)$')
+    local newest, first = read_open(entry)
+    if not first then
+      put_pair(book, field, open_text(stamp, receipt, ''), book.now + book.kept)
+    elseif tonumber(stamp) > tonumber(newest) then
+      put_pair(book, field, open_text(stamp, first, receipt), entry.expires)
     end
   elseif entry then
     remove_pair(book, field)

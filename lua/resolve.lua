@@ -14,7 +14,7 @@
 --
 -- ARGV
 --   nonce, lease, retention (both microseconds)
---   for each event: record, stamp, pair
+--   for each event: record, stamp, pair, stamp of the stored message, whatever its record is
 --
 -- Returns the time, then for each event
 --   verdict  see below
@@ -66,12 +66,23 @@ local function lease_of(record)
   return lease_end and lease_end > now - retention and lease_end or nil
 end
 
+-- Takes an open pair away. What fires again after the event that resolves it stays open.
+local function take_pair(pair, entry, stored)
+  local newest_stamp, _, newest = read_open(entry)
+  if newest ~= '' and tonumber(newest_stamp) > tonumber(stored) then
+    put_pair(book, pair, open_text(newest_stamp, newest, ''), entry.expires)
+  else
+    remove_pair(book, pair)
+  end
+end
+
 -- Returns a verdict and a time.
-local function judge(record, stamp, pair)
+local function judge(record, stamp, pair, stored)
   local lease_end, done_until = lease_of(record), tonumber(redis.call('ZSCORE', done_key, record))
   local known_stamp = redis.call('ZSCORE', message_key, record)
   local taken, entry = read_pair(book, taken_pair(record)), read_pair(book, pair)
   local is_done = done_until and done_until > now
+  local _, first = read_open(entry)
   if granted_stamp[record] then
     return granted_stamp[record] == stamp and LEASED or DUPLICATE, granted_stamp[record] == stamp and lease or 0
   elseif (is_done or lease_end) and stamp ~= '' and tonumber(known_stamp) ~= tonumber(stamp) then
@@ -86,9 +97,9 @@ local function judge(record, stamp, pair)
   elseif lease_end or taken then
     grant(record, stamp, done_until)
     return REPEATED, lease
-  elseif pair_text(entry, OPEN) then
-    remove_pair(book, pair)
-    put_pair(book, taken_pair(record), entry.value, entry.expires)
+  elseif first then
+    take_pair(pair, entry, stored)
+    put_pair(book, taken_pair(record), open_text('0', first, ''), entry.expires)
     grant(record, stamp, done_until)
     return ADMITTED, lease
   end
@@ -106,11 +117,12 @@ end
 
 local reply = { now }
 for record in next_argument do
-  local verdict, time = judge(record, next_argument(), next_argument())
+  local verdict, time = judge(record, next_argument(), next_argument(), next_argument())
   local is_granted = verdict == ADMITTED or verdict == REPEATED
   reply[#reply + 1] = verdict
   reply[#reply + 1] = time
-  reply[#reply + 1] = is_granted and pair_text(read_pair(book, taken_pair(record)), OPEN) or ''
+  local _, receipt = read_open(read_pair(book, taken_pair(record)))
+  reply[#reply + 1] = is_granted and receipt or ''
 end
 if #leases == 0 then
   return reply

@@ -16,7 +16,7 @@
 -- ARGV
 --   lease, retention, how long a pair is kept (microseconds), meters (see read_meters)
 --   for each event: record, stamp, age of its admission (microseconds), cost, delivered ("1" or "0"), field of its pair
---   (see settle_pair) or '', receipt, number of its guarantee, path (see read_path)
+--   or '', delivery (see settle_pair), number of its guarantee, path (see read_path)
 --
 -- Errors: WRONGTYPE is raised before anything is written.
 --
@@ -44,7 +44,7 @@ local admissions, counted = {}, {}
 for record in next_argument do
   local stamp, at = next_argument(), now - tonumber(next_argument())
   local event = { record = record, at = at, cost = tonumber(next_argument()), delivered = next_argument() == '1' }
-  local pair, receipt = next_argument(), next_argument()
+  local pair, delivery = next_argument(), next_argument()
   event.guarantee, event.path = tonumber(next_argument()), read_path(next_argument, meters)
   event.name, event.message = log_names(record, stamp)
   event.other = event.message
@@ -65,7 +65,7 @@ for record in next_argument do
   counted[record] = true
   if event.delivered then
     if pair ~= '' and not is_done then
-      settle_pair(book, pair, receipt)
+      settle_pair(book, pair, delivery)
     end
     dones[#dones + 1] = integer(now + retention)
     dones[#dones + 1] = record

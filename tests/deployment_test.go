@@ -60,7 +60,7 @@ func deploy(t testing.TB, n *servertest.NATS, r *servertest.Redis) *deployment {
 // connect connects for as long as the test lasts, also over restarts of the server.
 func connect(t testing.TB, url string, options ...nats.Option) jetstream.JetStream {
 	t.Helper()
-	conn, err := nats.Connect(url, append(options, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))...)
+	conn, err := nats.Connect(url, append(options, nats.Timeout(10*time.Second), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))...)
 	if err != nil {
 		t.Fatalf("connect to %s: %v", url, err)
 	}

@@ -88,7 +88,7 @@ func (d *deployment) wantResolved(firing, resolved string) {
 	}
 }
 
-// wantNoReply checks that nothing was said of an event.
+// wantNotPosted checks that nothing was said of events.
 func (d *deployment) wantNotPosted(ids ...string) {
 	d.t.Helper()
 	posted := count(d.slack.Accepted(), "id")

@@ -17,7 +17,7 @@ func TestReplay(t *testing.T) {
 	d.publish("notify.disks", "{broken", "Content-Type", "application/json")
 	workers.awaitEvents(2, "outcome", "dead")
 	run(t, d.settings(), "dlq", "list").want(0, "slack_rejected", "msg_too_long", "disk of a is full", "bad_json")
-	run(t, d.settings(), "dlq", "replay", "--reason", "slack_rejected", "--dry-run").want(0, "refused")
+	run(t, d.settings(), "dlq", "replay", "--reason", "slack_rejected", "--dry-run").want(0, "would replay 1 letter")
 	d.wantNotPosted("refused")
 
 	for range 2 {

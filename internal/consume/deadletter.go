@@ -17,12 +17,12 @@ import (
 
 // Headers of a dead letter.
 const (
-	headerReason     = "Notifier-Reason"
-	headerError      = "Notifier-Error"
-	headerSubject    = "Notifier-Subject"
-	headerSequence   = "Notifier-Sequence"
-	headerDeliveries = "Notifier-Deliveries"
-	headerMessageID  = "Notifier-Msg-Id" // the producer's Nats-Msg-Id
+	HeaderReason     = "Notifier-Reason"
+	HeaderError      = "Notifier-Error"
+	HeaderSubject    = "Notifier-Subject"
+	HeaderSequence   = "Notifier-Sequence"
+	HeaderDeliveries = "Notifier-Deliveries"
+	HeaderMessageID  = "Notifier-Msg-Id" // the producer's Nats-Msg-Id
 )
 
 // serverPrefix is what the headers start with that command the server.
@@ -56,11 +56,11 @@ func (w *Worker) storeDeadLetter(ctx context.Context, m *message, fault *event.F
 	e, _ := m.decode(w.o.Decoder) // it has its ID whatever is wrong with it
 	own := nats.Header{}
 	own.Set(event.HeaderID, e.ID)
-	own.Set(headerReason, string(fault.Reason))
-	own.Set(headerError, oneLine(fault.Detail))
-	own.Set(headerSubject, oneLine(m.Subject()))
-	own.Set(headerSequence, strconv.FormatUint(m.sequence, 10))
-	own.Set(headerDeliveries, strconv.FormatUint(m.delivered, 10))
+	own.Set(HeaderReason, string(fault.Reason))
+	own.Set(HeaderError, oneLine(fault.Detail))
+	own.Set(HeaderSubject, oneLine(m.Subject()))
+	own.Set(HeaderSequence, strconv.FormatUint(m.sequence, 10))
+	own.Set(HeaderDeliveries, strconv.FormatUint(m.delivered, 10))
 
 	err := nats.ErrMaxPayload
 	for _, header := range []nats.Header{ownHeader(m.Headers(), own), own, nil} {
@@ -96,8 +96,8 @@ func ownHeader(producer, own nats.Header) nats.Header {
 		canonical := textproto.CanonicalMIMEHeaderKey(name)
 		switch {
 		case canonical == nats.MsgIdHdr && len(values) > 0:
-			header.Set(headerMessageID, values[0])
-		case strings.HasPrefix(canonical, serverPrefix), canonical == headerMessageID, own[canonical] != nil:
+			header.Set(HeaderMessageID, values[0])
+		case strings.HasPrefix(canonical, serverPrefix), canonical == HeaderMessageID, own[canonical] != nil:
 		default:
 			header[name] = values
 		}

@@ -15,16 +15,16 @@ import (
 
 func TestOwnHeader(t *testing.T) {
 	t.Parallel()
-	own := nats.Header{headerReason: {"bad_json"}, headerError: {"not JSON"}}
+	own := nats.Header{HeaderReason: {"bad_json"}, HeaderError: {"not JSON"}}
 	for name, test := range map[string]struct{ producer, want nats.Header }{
 		"none":                        {nil, nats.Header{}},
 		"a producer's are kept":       {nats.Header{"X-Trace": {"1", "2"}, "lower": {"x"}}, nats.Header{"X-Trace": {"1", "2"}, "lower": {"x"}}},
 		"commands are kept out":       {nats.Header{"Nats-Rollup": {"all"}, "nats-expected-stream": {"EVENTS"}, "NATS-TTL": {"1s"}}, nats.Header{}},
-		"the message ID is kept":      {nats.Header{"Nats-Msg-Id": {"id"}}, nats.Header{headerMessageID: {"id"}}},
-		"in any letter case":          {nats.Header{"nats-msg-id": {"id"}}, nats.Header{headerMessageID: {"id"}}},
+		"the message ID is kept":      {nats.Header{"Nats-Msg-Id": {"id"}}, nats.Header{HeaderMessageID: {"id"}}},
+		"in any letter case":          {nats.Header{"nats-msg-id": {"id"}}, nats.Header{HeaderMessageID: {"id"}}},
 		"without a value":             {nats.Header{"Nats-Msg-Id": {}}, nats.Header{}},
-		"ours win":                    {nats.Header{headerReason: {"forged"}, "notifier-error": {"forged"}}, nats.Header{}},
-		"the message ID is not taken": {nats.Header{headerMessageID: {"forged"}, "Nats-Msg-Id": {"id"}}, nats.Header{headerMessageID: {"id"}}},
+		"ours win":                    {nats.Header{HeaderReason: {"forged"}, "notifier-error": {"forged"}}, nats.Header{}},
+		"the message ID is not taken": {nats.Header{HeaderMessageID: {"forged"}, "Nats-Msg-Id": {"id"}}, nats.Header{HeaderMessageID: {"id"}}},
 		"nor forged":                  {nats.Header{"notifier-msg-id": {"forged"}}, nats.Header{}},
 		"others of ours' look":        {nats.Header{"Notifier-Trace": {"1"}}, nats.Header{"Notifier-Trace": {"1"}}},
 	} {
@@ -75,8 +75,8 @@ func TestDeadLetter(t *testing.T) {
 		hasNot        []string
 		bare          bool // without any header
 	}{
-		"small": {body: "{broken", headers: []string{"X-Trace", "7", "Nats-Msg-Id", "id", "Nats-Expected-Stream", testNames.Stream, headerReason, "forged"},
-			reason: event.ReasonBadJSON, has: map[string]string{"X-Trace": "7", headerMessageID: "id", event.HeaderID: "id"}, hasNot: []string{"Nats-Expected-Stream"}},
+		"small": {body: "{broken", headers: []string{"X-Trace", "7", "Nats-Msg-Id", "id", "Nats-Expected-Stream", testNames.Stream, HeaderReason, "forged"},
+			reason: event.ReasonBadJSON, has: map[string]string{"X-Trace": "7", HeaderMessageID: "id", event.HeaderID: "id"}, hasNot: []string{"Nats-Expected-Stream"}},
 		"empty":                                  {body: "", reason: event.ReasonEmpty},
 		"no UTF-8":                               {body: "\xff\x00\r\n", reason: event.ReasonBadUTF8},
 		"bad category":                           {subject: "notify.ä😀.B", body: "text", reason: event.ReasonBadCategory},
@@ -119,7 +119,7 @@ func TestDeadLetter(t *testing.T) {
 				return
 			}
 			want := map[string]string{
-				headerReason: string(test.reason), headerSubject: subject, headerSequence: "1", headerDeliveries: "1",
+				HeaderReason: string(test.reason), HeaderSubject: subject, HeaderSequence: "1", HeaderDeliveries: "1",
 			}
 			if id := letter.Header.Get(nats.MsgIdHdr); !strings.HasPrefix(id, "dlq-EVENTS-1-") {
 				t.Errorf("its message ID is %q, want one that names stream, sequence and time", id)
@@ -130,7 +130,7 @@ func TestDeadLetter(t *testing.T) {
 					t.Errorf("its header %s is %q, want %q", name, got, value)
 				}
 			}
-			if letter.Header.Get(headerError) == "" {
+			if letter.Header.Get(HeaderError) == "" {
 				t.Error("it does not say in words what is wrong")
 			}
 			for _, name := range test.hasNot {

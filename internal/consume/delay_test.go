@@ -134,7 +134,7 @@ func TestDelay(t *testing.T) {
 	}
 	for name, want := range headers {
 		if name == "Nats-Msg-Id" {
-			name, want = headerMessageID, []string{"producer's"}
+			name, want = HeaderMessageID, []string{"producer's"}
 		}
 		if got := stored[1].Header[name]; !slices.Equal(got, want) {
 			t.Errorf("its header %s is %q, want %q", name, got, want)

@@ -196,7 +196,7 @@ func TestRejected(t *testing.T) {
 				t.Error("the dead letter was not counted by its reason")
 			}
 			letter := f.deadLetters()[0]
-			if letter.Subject != "notify-dlq.slack_rejected" || letter.Header.Get(headerError) != detail || letter.Header.Get(headerDeliveries) != "1" {
+			if letter.Subject != "notify-dlq.slack_rejected" || letter.Header.Get(HeaderError) != detail || letter.Header.Get(HeaderDeliveries) != "1" {
 				t.Errorf("the dead letter is on %s with %v", letter.Subject, letter.Header)
 			}
 		})

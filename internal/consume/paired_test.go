@@ -269,6 +269,30 @@ func TestUnpairedAfterTheConsumer(t *testing.T) {
 	f.requireOutcomes(map[string]int{"sent payments": 2, "dropped payments": 2})
 }
 
+// Events that resolve nothing do not wait for each other: only for what may open a pair, alone or in a group.
+func TestUnpairedCrowd(t *testing.T) {
+	t.Parallel()
+	const crowd = 30
+	f := newFixture(t)
+	f.judgeUnpaired(nil)
+	w := f.prepared(nil)
+	var last uint64
+	for range crowd {
+		last = f.publish("notify.payments", `{"title": "an event", "status": "resolved", "key": "k"}`)
+	}
+	if first, err := w.firstOpening(t.Context(), w.place.Load(), 0); err != nil || first <= last {
+		t.Errorf("the first message that may open a pair is %d (%v), want one behind the crowd of %d", first, err, last)
+	}
+	group := f.publish("notify.payments", `{"alerts": [{"status": "resolved", "fingerprint": "a"}, {"status": "firing", "fingerprint": "b"}]}`)
+	if first, err := w.firstOpening(t.Context(), w.place.Load(), 0); err != nil || first != group {
+		t.Errorf("the first message that may open a pair is %d (%v), want the group, %d", first, err, group)
+	}
+	f.deleteMessage(group)
+	f.start(nil)
+	f.awaitSettled(crowd)
+	f.requireOutcomes(map[string]int{"dropped payments": crowd})
+}
+
 // Where the stream cannot be asked about, a resolved event waits.
 func TestUnpairedInDoubt(t *testing.T) {
 	t.Parallel()

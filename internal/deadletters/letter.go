@@ -12,17 +12,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-4578ace9/notifier/internal/consume"
 	"github.com/seed-4578ace9/notifier/internal/event"
-)
-
-// Headers that a worker gives a dead letter, in addition to the producer's.
-const (
-	headerReason     = "Notifier-Reason"
-	headerError      = "Notifier-Error"
-	headerSubject    = "Notifier-Subject"
-	headerSequence   = "Notifier-Sequence"
-	headerDeliveries = "Notifier-Deliveries"
-	headerMessageID  = "Notifier-Msg-Id" // the producer's Nats-Msg-Id
 )
 
 // Letter is what can be said of a dead letter in a line.
@@ -53,12 +44,12 @@ func (s *Store) letterOf(m *jetstream.RawStreamMsg) Letter {
 	l := Letter{
 		Number:    m.Sequence,
 		Reason:    strings.TrimPrefix(m.Subject, s.o.Subject+"."),
-		Subject:   m.Header.Get(headerSubject),
-		Error:     oneLine(m.Header.Get(headerError)),
+		Subject:   m.Header.Get(consume.HeaderSubject),
+		Error:     oneLine(m.Header.Get(consume.HeaderError)),
 		Stored:    m.Time,
-		messageID: m.Header.Get(headerMessageID),
+		messageID: m.Header.Get(consume.HeaderMessageID),
 	}
-	l.Deliveries, _ = strconv.ParseUint(m.Header.Get(headerDeliveries), 10, 64)
+	l.Deliveries, _ = strconv.ParseUint(m.Header.Get(consume.HeaderDeliveries), 10, 64)
 	e, err := s.decode(m)
 	if l.Subject != "" { // else nothing says where it came from, and so what its ID was
 		l.ID, l.Category = e.ID, e.Category
@@ -76,18 +67,18 @@ func (s *Store) letterOf(m *jetstream.RawStreamMsg) Letter {
 // decode finds out what the worker made of the message that became this letter.
 func (s *Store) decode(m *jetstream.RawStreamMsg) (event.Event, error) {
 	header := producers(m.Header)
-	if id := m.Header.Get(headerMessageID); id != "" {
+	if id := m.Header.Get(consume.HeaderMessageID); id != "" {
 		header.Set(nats.MsgIdHdr, id)
 	}
-	sequence, _ := strconv.ParseUint(m.Header.Get(headerSequence), 10, 64)
+	sequence, _ := strconv.ParseUint(m.Header.Get(consume.HeaderSequence), 10, 64)
 	return s.o.Decoder.Decode(event.Message{
-		Subject: m.Header.Get(headerSubject), Header: header, Data: m.Data, Stream: s.o.Events, Sequence: sequence,
+		Subject: m.Header.Get(consume.HeaderSubject), Header: header, Data: m.Data, Stream: s.o.Events, Sequence: sequence,
 	})
 }
 
 // producers are the headers that are not the worker's, without those that command the server.
 func producers(letter nats.Header) nats.Header {
-	own := []string{headerReason, headerError, headerSubject, headerSequence, headerDeliveries, headerMessageID}
+	own := []string{consume.HeaderReason, consume.HeaderError, consume.HeaderSubject, consume.HeaderSequence, consume.HeaderDeliveries, consume.HeaderMessageID}
 	header := make(nats.Header, len(letter))
 	for name, values := range letter {
 		if canonical := textproto.CanonicalMIMEHeaderKey(name); !slices.Contains(own, canonical) && !strings.HasPrefix(canonical, "Nats-") {

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
+	"github.com/seed-4578ace9/notifier/internal/consume"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 )
@@ -115,7 +116,7 @@ func (f *fixture) open() (*Store, []Letter) {
 func (f *fixture) letter(reason, body string, headers ...string) uint64 {
 	f.Helper()
 	header := nats.Header{
-		headerReason: {reason}, headerError: {"no_text"}, headerSubject: {"notify.payments"}, headerSequence: {"7"}, headerDeliveries: {"2"},
+		consume.HeaderReason: {reason}, consume.HeaderError: {"no_text"}, consume.HeaderSubject: {"notify.payments"}, consume.HeaderSequence: {"7"}, consume.HeaderDeliveries: {"2"},
 	}
 	for i := 0; i < len(headers); i += 2 {
 		header.Set(headers[i], headers[i+1])

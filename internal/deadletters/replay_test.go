@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-4578ace9/notifier/internal/consume"
 	"github.com/seed-4578ace9/notifier/internal/event"
 )
 
@@ -22,7 +23,7 @@ func TestReplay(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	number := f.letter("slack_rejected", `{"title": "card declined"}`,
-		event.HeaderID, "order-1", "X-Trace", "7", "Content-Type", "text/plain", headerMessageID, "produced", "Nats-Other", "x")
+		event.HeaderID, "order-1", "X-Trace", "7", "Content-Type", "text/plain", consume.HeaderMessageID, "produced", "Nats-Other", "x")
 	f.requireOutcome(number, false, Replayed)
 	f.requireLetters()
 	messages := f.waiting(options.Events)
@@ -50,7 +51,7 @@ func TestReplay(t *testing.T) {
 func TestReplayDerivedID(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.requireOutcome(f.letter("slack_rejected", "text", headerSequence, "17"), false, Replayed)
+	f.requireOutcome(f.letter("slack_rejected", "text", consume.HeaderSequence, "17"), false, Replayed)
 	f.requireEvents(nil, "EVENTS:17")
 }
 
@@ -58,9 +59,9 @@ func TestUnfit(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for what, number := range map[string]uint64{
-		"which subject": f.letter("bad_json", "{", headerSubject, ""),
-		`"other.thing"`: f.letter("bad_json", "{", headerSubject, "other.thing"),
-		`"notifyother"`: f.letter("bad_json", "{", headerSubject, "notifyother"),
+		"which subject": f.letter("bad_json", "{", consume.HeaderSubject, ""),
+		`"other.thing"`: f.letter("bad_json", "{", consume.HeaderSubject, "other.thing"),
+		`"notifyother"`: f.letter("bad_json", "{", consume.HeaderSubject, "notifyother"),
 	} {
 		if outcome, err := f.replay(number, true); !errors.Is(err, ErrUnfit) || !strings.Contains(err.Error(), what) {
 			t.Errorf("%q, %v, want an error that says %q", outcome, err, what)
@@ -256,7 +257,7 @@ func rejectedAgain(f *fixture) []string {
 	f.Helper()
 	name := f.waiting(options.Events)[0].Header.Get(nats.MsgIdHdr)
 	ids := f.take()
-	f.letter("slack_rejected", "text", event.HeaderID, "a", headerMessageID, name)
+	f.letter("slack_rejected", "text", event.HeaderID, "a", consume.HeaderMessageID, name)
 	f.restart()
 	return ids
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-4578ace9/notifier/internal/consume"
 	"github.com/seed-4578ace9/notifier/internal/event"
 )
 
@@ -20,9 +21,9 @@ func TestList(t *testing.T) {
 	f := newFixture(t)
 	before := time.Now().Add(-time.Second)
 	f.letter("slack_rejected", `{"title": "card declined", "id": "order-1"}`)
-	f.letter("slack_rejected", "\n first line\x1b[2J \nsecond", headerMessageID, "message", headerError, "\x1b[31mno_text\u202e")
-	f.letter("bad_json", "{broken\r\nhere", headerSubject, "notify.a.b", headerSequence, "9")
-	f.letter("bad_category", "text", headerSubject, "notify.ä", event.HeaderID, "kept", headerMessageID, "replaced")
+	f.letter("slack_rejected", "\n first line\x1b[2J \nsecond", consume.HeaderMessageID, "message", consume.HeaderError, "\x1b[31mno_text\u202e")
+	f.letter("bad_json", "{broken\r\nhere", consume.HeaderSubject, "notify.a.b", consume.HeaderSequence, "9")
+	f.letter("bad_category", "text", consume.HeaderSubject, "notify.ä", event.HeaderID, "kept", consume.HeaderMessageID, "replaced")
 	if _, err := f.js.Publish(t.Context(), "dead.too_large", []byte(strings.Repeat("long ", 300))); err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/lua"
@@ -23,6 +24,14 @@ func (l Lease) pairField() string {
 	return l.Pair
 }
 
+// pairDelivery is what its pair remembers of the delivery: when its event was stored, and the receipt.
+func (l Lease) pairDelivery() string {
+	if l.Pair == "" {
+		return ""
+	}
+	return strconv.FormatInt(l.Message.stamp(), 10) + " " + l.receipt
+}
+
 // Resolve gives resolved events the pairs that they resolve. They take no slots.
 func (r *Redis) Resolve(ctx context.Context, requests []Request) ([]Resolution, error) {
 	return r.resolveBatch(ctx, newNonce(), requests)
@@ -30,11 +39,11 @@ func (r *Redis) Resolve(ctx context.Context, requests []Request) ([]Resolution, 
 
 // resolveBatch makes one script call. Calling it again with the same nonce and requests gives the same answer.
 func (r *Redis) resolveBatch(ctx context.Context, nonce string, requests []Request) ([]Resolution, error) {
-	arguments := make([]any, 0, 3+3*len(requests))
+	arguments := make([]any, 0, 3+4*len(requests))
 	arguments = append(arguments, nonce, microseconds(r.settings.Lease), microseconds(r.settings.Retention))
 	for _, request := range requests {
 		record, stamp := request.identity()
-		arguments = append(arguments, record, stamp, request.Pair)
+		arguments = append(arguments, record, stamp, request.Pair, request.Message.stamp())
 	}
 	k := r.keys
 	keys := []string{k.calls, k.leased, k.done, k.message, k.pairs, k.pairsUntil}

@@ -103,6 +103,15 @@ func (k *pairKit) refund(lease Lease) {
 func (k *pairKit) wantFields(want map[string]string) {
 	k.t.Helper()
 	got := k.client.HGetAll(k.t.Context(), k.keys.pairs).Val()
+	for field, value := range got { // the first receipt alone
+		var stamp int64
+		var length int
+		if n, _ := fmt.Sscanf(value, "=%d %d ", &stamp, &length); n == 2 {
+			_, receipts, _ := strings.Cut(value, " ")
+			_, receipts, _ = strings.Cut(receipts, " ")
+			got[field] = "=" + receipts[:length]
+		}
+	}
 	if len(got)+len(want) > 0 && !reflect.DeepEqual(got, want) {
 		k.t.Errorf("pairs %q, want %q", got, want)
 	}
@@ -167,6 +176,15 @@ var pairStories = []struct {
 		k.fire(aboutDisk("firing again"), "r2")
 		k.resolve(aboutDisk("resolved"), Admitted, "r1")
 		k.resolve(aboutDisk("resolved too"), Unpaired, "")
+	}},
+	{"firing again before it is resolved", func(_ *testing.T, k *pairKit) {
+		k.fire(aboutDisk("firing").inMessage(1), "r1")
+		k.fire(aboutDisk("firing again").inMessage(3), "r2")
+		k.fire(aboutDisk("firing late").inMessage(2), "r3") // it is older than the newest
+		k.resolve(aboutDisk("resolved").inMessage(2), Admitted, "r1")
+		k.resolve(aboutDisk("resolved again").inMessage(4), Admitted, "r2")
+		k.resolve(aboutDisk("resolved late").inMessage(5), Unpaired, "")
+		k.wantFields(map[string]string{"\nresolved": "=r1", "\nresolved again": "=r2"})
 	}},
 	{"firing while it is being resolved", func(_ *testing.T, k *pairKit) {
 		k.fire(aboutDisk("firing"), "r1")
@@ -457,7 +475,7 @@ func TestPairsAreBounded(t *testing.T) {
 	_, err := client.Pipelined(t.Context(), func(p redis.Pipeliner) error {
 		for i := range most + beyond {
 			field := fmt.Sprint("a\n", i)
-			p.HSet(t.Context(), k.keys.pairs, field, "=r")
+			p.HSet(t.Context(), k.keys.pairs, field, "=1 1 r")
 			p.ZAdd(t.Context(), k.keys.pairsUntil, redis.Z{Score: float64(k.clock.read().Add(time.Hour).UnixMicro() + int64(i)), Member: field})
 		}
 		return nil

@@ -158,7 +158,7 @@ func (r *Redis) Finish(ctx context.Context, leases []Lease) error {
 	events := make([]any, 0, 7*len(leases))
 	for _, lease := range leases {
 		record, stamp := lease.identity()
-		events = append(events, record, stamp, lease.Cost, lease.pairField(), lease.receipt)
+		events = append(events, record, stamp, lease.Cost, lease.pairField(), lease.pairDelivery())
 		events = r.appendFollowing(events, meters, lease, false)
 	}
 	arguments := r.deliveryTimes()
@@ -301,7 +301,7 @@ func (r *Redis) Restore(ctx context.Context, admissions []admission) (leaseEnd i
 		}
 		record, stamp := a.lease.identity()
 		events = append(events, record, stamp, microseconds(now.Sub(a.at)), a.lease.Cost, delivered)
-		events = append(events, a.lease.pairField(), a.lease.receipt)
+		events = append(events, a.lease.pairField(), a.lease.pairDelivery())
 		if a.lease.resolving {
 			events = append(events, 0, 0)
 			continue
