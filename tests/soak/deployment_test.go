@@ -1,0 +1,419 @@
+//go:build soak
+
+package soak
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/exactness"
+	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/slacktest"
+	"github.com/seed-4578ace9/notifier/internal/stored"
+)
+
+// The names that workers use unless they are told otherwise.
+const (
+	streamName   = "NOTIFICATIONS"
+	consumerName = "notifier"
+	deadName     = "NOTIFICATIONS_DLQ"
+	delayed      = "notify-delayed.>"
+)
+
+const (
+	instances     = 4
+	ackWait       = 4 * time.Second
+	slackTimeout  = time.Second
+	redisTimeout  = 500 * time.Millisecond
+	sendTimeout   = slackTimeout + 2*redisTimeout // the longest that one attempt to post takes
+	denyCacheTTL  = time.Second
+	maxAge        = time.Hour
+	recordsKept   = maxAge + time.Hour // how long a delivery is remembered
+	globalWindow  = 10 * time.Second
+	inFlightCount = 2
+	inFlightFor   = 10 * time.Second
+)
+
+// settings are what all workers have in common. Windows are short, so that each is full and free again many times.
+var settings = map[string]string{
+	"NATS_ACK_WAIT":    ackWait.String(),
+	"REDIS_TIMEOUT":    redisTimeout.String(),
+	"REDIS_FAILURE":    "hold", // every other policy may admit more than the limits, since it does without what Redis knows
+	"SLACK_TOKEN":      slacktest.DefaultToken,
+	"SLACK_CHANNEL":    "#alerts",
+	"SLACK_ROUTES":     "flood=#noise,tokens=#noise,pairs=#pairs,groups=#pairs",
+	"SLACK_TIMEOUT":    slackTimeout.String(),
+	"SLACK_RATE":       "20/s",
+	"SLACK_BURST":      "10",
+	"SUMMARY_INTERVAL": "10s",
+	"EVENT_MAX_AGE":    maxAge.String(),
+	"DENY_CACHE_TTL":   denyCacheTTL.String(),
+	"SHUTDOWN_TIMEOUT": "5s",
+	"HTTP_ADDR":        "off",
+	"LOG_LEVEL":        "debug",
+	"GLOBAL_LIMIT":     "120/10s",
+	"CATEGORY_LIMIT":   "10/10s",
+	"GUARANTEES":       "vital=30,later=8",
+	"LIMITS": "tokens=token:20/10s;burst=5,spaced=leaky:10/10s,clock=fixed:15/10s,counted=counter:15/10s," +
+		"costly=12/10s+5/2s,deep=20/10s,deep.*=8/5s,busy=inflight:2/10s+15/10s,later=8/10s,soon=8/10s,pairs=15/10s," +
+		"groups=20/10s,vital=none",
+	"DELAY": "later=30m,soon=4s",
+}
+
+// limits are those settings in the words of whoever checks them. That of deliveries under way is checked by itself.
+var limits = exactness.Deployment{
+	Limits: []exactness.Limit{
+		{Path: "", Kind: exactness.Log, Count: 120, Window: 10e6},
+		{Path: "flood", Kind: exactness.Log, Count: 10, Window: 10e6},
+		{Path: "tokens", Kind: exactness.Token, Count: 20, Window: 10e6, Burst: 5},
+		{Path: "spaced", Kind: exactness.Leaky, Count: 10, Window: 10e6},
+		{Path: "clock", Kind: exactness.Fixed, Count: 15, Window: 10e6},
+		{Path: "counted", Kind: exactness.Counter, Count: 15, Window: 10e6},
+		{Path: "costly", Kind: exactness.Log, Count: 12, Window: 10e6},
+		{Path: "costly", Kind: exactness.Log, Count: 5, Window: 2e6},
+		{Path: "deep", Kind: exactness.Log, Count: 20, Window: 10e6},
+		{Path: "deep.a", Kind: exactness.Log, Count: 8, Window: 5e6},
+		{Path: "deep.b", Kind: exactness.Log, Count: 8, Window: 5e6},
+		{Path: "busy", Kind: exactness.Log, Count: 15, Window: 10e6},
+		{Path: "later", Kind: exactness.Log, Count: 8, Window: 10e6},
+		{Path: "soon", Kind: exactness.Log, Count: 8, Window: 10e6},
+		{Path: "pairs", Kind: exactness.Log, Count: 15, Window: 10e6},
+		{Path: "groups", Kind: exactness.Log, Count: 20, Window: 10e6},
+	},
+	Guarantees: []exactness.Guarantee{{Path: "vital", Slots: 30}, {Path: "later", Slots: 8}},
+}
+
+// longestMemory is how far back an admission matters to any of the limits: two windows of a counter.
+const longestMemory = 2 * globalWindow
+
+// deployment is everything that runs.
+type deployment struct {
+	t      *testing.T
+	folder string
+	nats   *servertest.NATS
+	redis  *servertest.Redis
+	slack  *slacktest.Server
+
+	toNATS, toRedis, toSlack *servertest.Proxy
+
+	answers *answers
+	js      jetstream.JetStream
+	workers []*worker
+
+	mu      sync.Mutex
+	mishaps []string // processes that ended by themselves or not in good order
+}
+
+func deploy(t *testing.T, folder string, seed uint64) *deployment {
+	d := &deployment{t: t, folder: folder}
+	d.build()
+	d.nats = servertest.StartNATSProcess(t, "")
+	d.redis = servertest.StartRedis(t, "--appendonly", "yes", "--appendfsync", "everysec",
+		"--auto-aof-rewrite-percentage", "0", "--maxmemory-policy", "noeviction")
+	d.slack = slacktest.New(t)
+	d.answers = newAnswers(newRandom(seed, 1))
+	d.slack.Respond(d.answers.to)
+	d.toNATS = servertest.StartProxy(t, strings.TrimPrefix(d.nats.URL, "nats://"))
+	d.toRedis = servertest.StartProxy(t, d.redis.Addr)
+	d.toSlack = servertest.StartProxy(t, d.slack.Address())
+	d.js = d.connect()
+	for i := range instances {
+		w := &worker{d: d, name: workerName(i), settings: map[string]string{
+			"NATS_URL":      "nats://" + d.toNATS.Addr,
+			"REDIS_URL":     "redis://" + d.toRedis.Addr + "/0",
+			"SLACK_API_URL": "http://" + d.toSlack.Addr + "/api/",
+			// Functions and scripts side by side, as while a deployment is changed over.
+			"REDIS_SCRIPTING": []string{"auto", "eval"}[i%2],
+		}}
+		d.workers = append(d.workers, w)
+		d.startWorker(w)
+	}
+	d.await("the consumer", func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		_, err := d.js.Consumer(ctx, streamName, consumerName)
+		return err
+	})
+	return d
+}
+
+// workerName is also the version that a worker tells Slack, so that it is known who posts.
+func workerName(i int) string { return fmt.Sprintf("soak-worker-%d", i+1) }
+
+// build links the program once, and gives each worker a copy with a version of its own: of one length, so it can be changed
+// where it stands.
+func (d *deployment) build() {
+	const linked = "soak-worker-X"
+	path := filepath.Join(d.folder, linked)
+	command := exec.Command("go", "build", "-ldflags", "-X main.version="+linked, "-o", path, "../../cmd/notifier")
+	if output, err := command.CombinedOutput(); err != nil {
+		d.t.Fatalf("build the program: %v\n%s", err, output)
+	}
+	program, err := os.ReadFile(path)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	paths := []string{path}
+	for i := range instances {
+		path := filepath.Join(d.folder, workerName(i))
+		paths = append(paths, path)
+		if err := os.WriteFile(path, bytes.ReplaceAll(program, []byte(linked), []byte(workerName(i))), 0o700); err != nil {
+			d.t.Fatal(err)
+		}
+	}
+	d.t.Cleanup(func() {
+		for _, path := range paths {
+			_ = os.Remove(path)
+		}
+	})
+}
+
+// connect connects past the proxy, for as long as the soak lasts.
+func (d *deployment) connect() jetstream.JetStream {
+	conn, err := nats.Connect(d.nats.URL, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
+	if err != nil {
+		d.t.Fatalf("connect to %s: %v", d.nats.URL, err)
+	}
+	d.t.Cleanup(conn.Close)
+	js, err := jetstream.New(conn)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return js
+}
+
+func (d *deployment) await(what string, reached func() error) {
+	deadline := time.Now().Add(time.Minute)
+	for {
+		err := reached()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			d.t.Fatalf("await %s: %v", what, err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// mishap notes what must not happen whatever the faults.
+func (d *deployment) mishap(format string, arguments ...any) {
+	text := fmt.Sprintf(format, arguments...)
+	say("MISHAP: %s", text)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.mishaps = append(d.mishaps, text)
+}
+
+// worker is one instance, which is started again and again.
+type worker struct {
+	d        *deployment
+	name     string
+	settings map[string]string
+	command  *exec.Cmd
+	exited   chan struct{}
+	expected bool // its end is; guarded by the deployment's lock
+}
+
+func (d *deployment) startWorker(w *worker) {
+	log, err := os.OpenFile(filepath.Join(d.folder, w.name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	command := exec.Command(filepath.Join(d.folder, w.name))
+	command.Stdout, command.Stderr = log, log
+	command.Env = environment(settings, w.settings)
+	endWithParent(command)
+	exited := make(chan struct{})
+	started := make(chan error)
+	go func() {
+		// The system ends the process with the thread that started it, so that thread must stay.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		defer func() { _ = log.Close() }()
+		err := command.Start()
+		started <- err
+		if err != nil {
+			return
+		}
+		err = command.Wait()
+		d.mu.Lock()
+		expected := w.expected
+		d.mu.Unlock()
+		if !expected {
+			d.mishap("%s ended by itself: %v", w.name, err)
+		}
+		close(exited)
+	}()
+	d.mu.Lock()
+	w.expected = false
+	d.mu.Unlock()
+	if err := <-started; err != nil {
+		d.t.Fatalf("start %s: %v", w.name, err)
+	}
+	w.command, w.exited = command, exited
+	d.t.Cleanup(func() { w.end(command, exited) })
+}
+
+func environment(sets ...map[string]string) []string {
+	variables := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "NOTIFIER_") })
+	for _, set := range sets {
+		for _, name := range slices.Sorted(maps.Keys(set)) {
+			variables = append(variables, "NOTIFIER_"+name+"="+set[name])
+		}
+	}
+	return variables
+}
+
+func (w *worker) expectEnd() {
+	w.d.mu.Lock()
+	defer w.d.mu.Unlock()
+	w.expected = true
+}
+
+func (w *worker) kill() { w.end(w.command, w.exited) }
+
+func (w *worker) end(command *exec.Cmd, exited <-chan struct{}) {
+	w.expectEnd()
+	_ = command.Process.Signal(syscall.SIGKILL)
+	<-exited
+}
+
+func (w *worker) signal(signal syscall.Signal) {
+	if err := w.command.Process.Signal(signal); err != nil {
+		w.d.mishap("%s took no signal %v: %v", w.name, signal, err)
+	}
+}
+
+// stopPatience is the shutdown timeout and what may come behind it.
+const stopPatience = 20 * time.Second
+
+// stopWorker ends a worker in good order.
+func (d *deployment) stopWorker(w *worker) {
+	w.expectEnd()
+	w.signal(syscall.SIGTERM)
+	select {
+	case <-w.exited:
+		if status := w.command.ProcessState.ExitCode(); status != 0 {
+			d.mishap("%s ended with status %d after SIGTERM", w.name, status)
+		}
+	case <-time.After(stopPatience):
+		d.mishap("%s still ran %v after SIGTERM", w.name, stopPatience)
+		w.kill()
+	}
+}
+
+func (d *deployment) accepted() int { return len(d.slack.Accepted()) }
+
+// left is what JetStream has not settled.
+type left struct {
+	messages    uint64 // in the stream
+	waiting     uint64 // of them, those that wait for their slots
+	pending     uint64 // not delivered to a worker yet
+	unsettled   int    // delivered, not acknowledged
+	outstanding int    // summaries that are to come, in Redis
+}
+
+func (l left) none() bool { return l == left{} }
+
+func (l left) String() string {
+	return fmt.Sprintf("%d messages (%d wait for slots), %d pending, %d unacknowledged, %d summaries",
+		l.messages, l.waiting, l.pending, l.unsettled, l.outstanding)
+}
+
+func (d *deployment) leftInJetStream() (left, error) {
+	ctx, cancel := context.WithTimeout(d.t.Context(), 2*time.Second)
+	defer cancel()
+	stream, err := d.js.Stream(ctx, streamName)
+	if err != nil {
+		return left{}, err
+	}
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(delayed))
+	if err != nil {
+		return left{}, err
+	}
+	l := left{messages: info.State.Msgs}
+	for _, n := range info.State.Subjects {
+		l.waiting += n
+	}
+	consumer, err := stream.Consumer(ctx, consumerName)
+	if err != nil {
+		return left{}, err
+	}
+	state := consumer.CachedInfo()
+	l.pending, l.unsettled = state.NumPending, state.NumAckPending
+	return l, nil
+}
+
+func (d *deployment) leftText() string {
+	l, err := d.leftInJetStream()
+	if err != nil {
+		return "unknown"
+	}
+	return fmt.Sprintf("%d (%d wait for slots)", l.messages, l.waiting)
+}
+
+// drain waits until everything is settled and told, or until it is out of patience, and returns what is left.
+func (d *deployment) drain() left {
+	deadline := time.Now().Add(drainPatience)
+	var last left
+	for time.Now().Before(deadline) {
+		l, err := d.leftInJetStream()
+		if err == nil {
+			l.outstanding = d.summariesToCome()
+			if last = l; l.none() {
+				// The last posts may still be on their way into the record.
+				time.Sleep(2 * time.Second)
+				say("everything is settled")
+				return l
+			}
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	say("not everything is settled after %v: %v", drainPatience, last)
+	d.listLeft()
+	return last
+}
+
+// listLeft says which messages are left.
+func (d *deployment) listLeft() {
+	messages, err := stored.Read(d.t.Context(), d.js, streamName,
+		func(m *jetstream.RawStreamMsg) (*jetstream.RawStreamMsg, bool) { return m, true }, func(int64, int64) {})
+	if err != nil {
+		say("  (%v)", err)
+		return
+	}
+	for m := range messages {
+		say("  left: %d, stored %v, %s %v %.100s", m.Sequence, clock(m.Time), m.Subject, m.Header, m.Data)
+	}
+}
+
+// summariesToCome counts categories of which drops are counted that no summary has told of yet.
+func (d *deployment) summariesToCome() int {
+	count := 0
+	lines := strings.SplitSeq(d.redis.CLI("EVAL",
+		`local found = {}
+		for i, value in ipairs(redis.call('HVALS', KEYS[1])) do found[i] = string.match(value, '^[^\n]*') end
+		return found`, "1", "{notifier}:drops"), "\n")
+	for line := range lines {
+		if line != "" && !strings.HasPrefix(line, "0 ") {
+			count++
+		}
+	}
+	return count
+}

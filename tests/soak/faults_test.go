@@ -1,0 +1,211 @@
+//go:build soak
+
+package soak
+
+import (
+	"context"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/servertest"
+)
+
+// target is what a fault befalls.
+type target string
+
+const (
+	onWorker target = "worker"
+	onRedis  target = "redis" // or the way to it
+	onNATS   target = "nats"
+	onSlack  target = "slack"   // its answers
+	toSlack  target = "toslack" // the way to it
+)
+
+// incident is a fault that happened.
+type incident struct {
+	Target target
+	Kind   string
+	Worker string    `json:",omitempty"`
+	From   time.Time // before it had any effect
+	Upto   time.Time // after it had none
+	Loses  bool      `json:",omitempty"` // what Redis has not written may be lost
+}
+
+// faults makes things go wrong, one at a time or two, with calm times between.
+type faults struct {
+	d *deployment
+	r *random
+
+	mu        sync.Mutex
+	incidents []*incident
+}
+
+func newFaults(d *deployment, r *random) *faults { return &faults{d: d, r: r} }
+
+func (f *faults) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.incidents)
+}
+
+// fault is one that is to happen: begin and end take as long as they need.
+type fault struct {
+	incident
+
+	length     time.Duration
+	begin, end func()
+}
+
+const (
+	calmLeast, calmMost = time.Second, 6 * time.Second
+)
+
+// run lets faults happen until the deadline, and leaves everything whole.
+func (f *faults) run(deadline time.Time) {
+	for {
+		calm := f.r.between(calmLeast, calmMost)
+		if time.Now().Add(calm).After(deadline) {
+			time.Sleep(max(0, time.Until(deadline)))
+			return
+		}
+		time.Sleep(calm)
+		first := f.draw()
+		f.begin(&first)
+		if !f.r.chance(35) {
+			f.endAfter(&first, first.length)
+			continue
+		}
+		time.Sleep(f.r.between(0, first.length))
+		second := f.draw()
+		for second.Target == first.Target {
+			second = f.draw()
+		}
+		f.begin(&second)
+		f.endAfter(&first, f.r.between(0, first.length))
+		f.endAfter(&second, second.length)
+	}
+}
+
+func (f *faults) begin(drawn *fault) {
+	drawn.From = time.Now()
+	text := drawn.Kind
+	if drawn.Worker != "" {
+		text = drawn.Worker + " " + text
+	}
+	say("fault: %s %s (%v)", drawn.Target, text, drawn.length.Round(10*time.Millisecond))
+	f.mu.Lock()
+	f.incidents = append(f.incidents, &drawn.incident)
+	f.mu.Unlock()
+	drawn.begin()
+}
+
+func (f *faults) endAfter(drawn *fault, length time.Duration) {
+	time.Sleep(length)
+	drawn.end()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	drawn.Upto = time.Now()
+}
+
+// draw draws the next fault.
+func (f *faults) draw() fault {
+	switch drawn := f.r.intN(100); {
+	case drawn < 35:
+		return f.ofWorker()
+	case drawn < 52:
+		return f.ofRedis()
+	case drawn < 66:
+		return f.ofNATS()
+	case drawn < 80:
+		return f.ofWay([]target{onRedis, onNATS, toSlack}[f.r.intN(3)])
+	default:
+		return fault{
+			incident: incident{Target: onSlack, Kind: "answers roughly"}, length: f.r.between(2*time.Second, 10*time.Second),
+			begin: func() { f.d.answers.setRough(true) }, end: func() { f.d.answers.setRough(false) },
+		}
+	}
+}
+
+func (f *faults) ofWorker() fault {
+	w := f.d.workers[f.r.intN(len(f.d.workers))]
+	drawn := fault{incident: incident{Target: onWorker, Worker: w.name}, length: f.r.between(0, 4*time.Second)}
+	switch f.r.intN(5) {
+	case 0, 1:
+		drawn.Kind, drawn.begin, drawn.end = "kill -9", w.kill, func() { f.d.startWorker(w) }
+	case 2, 3:
+		drawn.Kind = "SIGSTOP"
+		drawn.length = f.r.between(200*time.Millisecond, 3*ackWait)
+		drawn.begin, drawn.end = func() { w.signal(syscall.SIGSTOP) }, func() { w.signal(syscall.SIGCONT) }
+	default:
+		drawn.Kind, drawn.begin, drawn.end = "SIGTERM", func() { f.d.stopWorker(w) }, func() { f.d.startWorker(w) }
+	}
+	return drawn
+}
+
+func (f *faults) ofRedis() fault {
+	redis := f.d.redis
+	drawn := fault{incident: incident{Target: onRedis}, end: func() {}}
+	switch f.r.intN(6) {
+	case 0, 1:
+		drawn.Kind, drawn.Loses, drawn.length = "kill -9", true, f.r.between(0, 5*time.Second)
+		drawn.begin, drawn.end = redis.Kill, redis.Restart
+	case 2, 3:
+		drawn.Kind, drawn.length = "SIGSTOP", f.r.between(100*time.Millisecond, 5*time.Second)
+		drawn.begin, drawn.end = redis.Pause, redis.Resume
+	case 4:
+		drawn.Kind, drawn.begin = "SCRIPT FLUSH", func() { redis.CLI("SCRIPT", "FLUSH") }
+	default:
+		drawn.Kind, drawn.begin = "FUNCTION FLUSH", func() { redis.CLI("FUNCTION", "FLUSH") }
+	}
+	return drawn
+}
+
+func (f *faults) ofNATS() fault {
+	drawn := fault{incident: incident{Target: onNATS}, end: func() {}}
+	switch f.r.intN(5) {
+	case 0, 1:
+		drawn.Kind, drawn.length = "kill -9", f.r.between(0, 5*time.Second)
+		drawn.begin, drawn.end = f.d.nats.Kill, f.d.nats.Restart
+	case 2, 3:
+		drawn.Kind, drawn.length = "SIGSTOP", f.r.between(100*time.Millisecond, 6*time.Second)
+		drawn.begin, drawn.end = f.d.nats.Pause, f.d.nats.Resume
+	default:
+		drawn.Kind, drawn.begin = "consumer deleted", f.deleteConsumer
+	}
+	return drawn
+}
+
+func (f *faults) deleteConsumer() {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	if err := f.d.js.DeleteConsumer(ctx, streamName, consumerName); err != nil {
+		say("  (%v)", err) // another fault may be in the way
+	}
+}
+
+// ofWay is a fault of the network to a server.
+func (f *faults) ofWay(to target) fault {
+	proxies := map[target]*servertest.Proxy{onRedis: f.d.toRedis, onNATS: f.d.toNATS, toSlack: f.d.toSlack}
+	p := proxies[to]
+	drawn := fault{incident: incident{Target: to}, length: f.r.between(200*time.Millisecond, 4*time.Second), end: func() {}}
+	switch f.r.intN(5) {
+	case 0:
+		drawn.Kind, drawn.length, drawn.begin = "connections cut", 0, p.Cut
+	case 1:
+		drawn.Kind = "connections cut and refused"
+		drawn.begin, drawn.end = func() { p.Refuse(true); p.Cut() }, func() { p.Refuse(false) }
+	case 2:
+		// What was lost within a connection does not come: it ends with the fault.
+		drawn.Kind = "replies lost"
+		drawn.begin, drawn.end = func() { p.DropReplies(true) }, func() { p.Cut(); p.DropReplies(false) }
+	case 3:
+		drawn.Kind, drawn.length = "one reply lost", 500*time.Millisecond
+		drawn.begin, drawn.end = func() { p.CutAfterRequest("") }, p.Cut
+	default:
+		delay := f.r.between(20*time.Millisecond, 300*time.Millisecond)
+		drawn.Kind = "slow by " + delay.String()
+		drawn.begin, drawn.end = func() { p.Delay(delay) }, func() { p.Delay(0) }
+	}
+	return drawn
+}

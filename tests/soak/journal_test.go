@@ -1,0 +1,320 @@
+//go:build soak
+
+package soak
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/exactness"
+)
+
+// admission is that an event took its slots, as Redis has written it down.
+type admission struct {
+	ID       string
+	Slots    int64
+	At       int64 // microseconds
+	Returned bool  // its slots were given back
+	From     int64 // not before this, if it was
+	Upto     int64 // and not after this
+}
+
+// journal is what the append-only file of Redis tells: each write that Redis has kept, in order. Scripts write what they
+// have changed, not what they were asked, so an admission stands there once.
+type journal struct {
+	admissions []*admission
+	recorded   map[string]time.Time // ID -> when its delivery was recorded first
+	faults     []string             // against all or nothing
+	overInUse  []string             // against the limit of deliveries under way
+
+	root     map[string]*admission // ID -> the one that stands in the global log
+	logs     map[string]logBook    // by key
+	seen     map[string]bool       // keys of logs, also of those that are empty by now
+	inFlight map[string]int64      // member -> when it comes back by itself
+	returns  []*admission          // since the latest admission
+	latest   int64                 // time of that
+}
+
+// logBook is a log as it stands: member -> time.
+type logBook map[string]int64
+
+const (
+	keyPrefix   = "{notifier}:"
+	rootLog     = keyPrefix + "log"
+	doneKey     = keyPrefix + "done"
+	leasedKey   = keyPrefix + "leased"
+	inFlightKey = keyPrefix + "inflight:10000:busy"
+)
+
+// readJournal reads the append-only file in a folder of Redis.
+func readJournal(folder string) (*journal, error) {
+	parts, err := filepath.Glob(filepath.Join(folder, "appendonlydir", "*.incr.aof"))
+	if err != nil || len(parts) != 1 {
+		return nil, fmt.Errorf("find the append-only file in %s: %d files, %w", folder, len(parts), err)
+	}
+	file, err := os.Open(parts[0])
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	j := &journal{
+		recorded: make(map[string]time.Time), root: make(map[string]*admission), logs: make(map[string]logBook), seen: make(map[string]bool),
+		inFlight: make(map[string]int64),
+	}
+	in := bufio.NewReaderSize(file, 1<<20)
+	var transaction [][]string
+	within := false
+	for {
+		command, err := readCommand(in)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", parts[0], err)
+		}
+		switch name := strings.ToUpper(command[0]); {
+		case name == "MULTI":
+			within, transaction = true, transaction[:0]
+		case name == "EXEC":
+			within = false
+			j.apply(transaction)
+		case within:
+			transaction = append(transaction, command)
+		default:
+			j.apply([][]string{command})
+		}
+	}
+	j.endReturns(math.MaxInt64)
+	return j, nil
+}
+
+func readCommand(in *bufio.Reader) ([]string, error) {
+	n, err := readLength(in, '*')
+	if err != nil {
+		return nil, err
+	}
+	command := make([]string, n)
+	for i := range command {
+		size, err := readLength(in, '$')
+		if err != nil {
+			return nil, fmt.Errorf("in a command of %d words: %w", n, noEOF(err))
+		}
+		word := make([]byte, size+2)
+		if _, err := io.ReadFull(in, word); err != nil {
+			return nil, noEOF(err)
+		}
+		command[i] = string(word[:size])
+	}
+	return command, nil
+}
+
+func noEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+func readLength(in *bufio.Reader, mark byte) (int, error) {
+	line, err := in.ReadString('\n')
+	if err != nil {
+		return 0, err
+	}
+	if line[0] == '#' { // a remark, such as a time
+		return readLength(in, mark)
+	}
+	if line[0] != mark {
+		return 0, fmt.Errorf("%q where %q was expected", line, mark)
+	}
+	return strconv.Atoi(strings.TrimSpace(line[1:]))
+}
+
+// apply follows what one call of a script wrote.
+func (j *journal) apply(commands [][]string) {
+	taken := make(map[string]map[string]*admission) // by log, by ID
+	var unleased []string
+	done := make(map[string]bool)
+	for _, c := range commands {
+		if len(c) < 2 {
+			continue
+		}
+		name, key := strings.ToUpper(c[0]), c[1]
+		path, isLog := strings.CutPrefix(key, rootLog)
+		isLog = isLog && !strings.Contains(path, ":scratch:") // those are for rehearsals
+		switch {
+		case isLog:
+			j.applyToLog(name, key, c[2:], taken)
+		case key == doneKey && name == "ZADD":
+			for score, member := range scored(c[2:]) {
+				id, _, _ := strings.Cut(member, "\n")
+				done[id] = true
+				if at := time.UnixMicro(score).Add(-recordsKept); j.recorded[id].IsZero() {
+					j.recorded[id] = at
+				}
+			}
+		case key == leasedKey && name == "ZREM":
+			unleased = append(unleased, c[2:]...)
+		case key == inFlightKey:
+			j.applyToInFlight(name, c[2:])
+		}
+	}
+	for _, record := range unleased {
+		if id, _, _ := strings.Cut(record, "\n"); !done[id] { // forgotten without having been delivered
+			j.giveBack(id)
+		}
+	}
+	j.compare(taken)
+}
+
+// giveBack notes that the slots of an event were returned.
+func (j *journal) giveBack(id string) {
+	if a := j.root[id]; a != nil && !a.Returned {
+		a.Returned, a.From = true, max(j.latest, a.At)
+		j.returns = append(j.returns, a)
+	}
+}
+
+// scored gives the score and the member of each pair of a ZADD, past its options.
+func scored(words []string) func(func(int64, string) bool) {
+	return func(yield func(int64, string) bool) {
+		for len(words) > 0 && strings.Trim(words[0], "NXCHxnch") == "" {
+			words = words[1:]
+		}
+		for i := 0; i+1 < len(words); i += 2 {
+			score, err := strconv.ParseFloat(words[i], 64)
+			if err != nil {
+				return
+			}
+			if !yield(int64(score), words[i+1]) {
+				return
+			}
+		}
+	}
+}
+
+func (j *journal) applyToLog(name, key string, words []string, taken map[string]map[string]*admission) {
+	book := j.logs[key]
+	if book == nil {
+		book = make(logBook)
+		j.logs[key], j.seen[key] = book, true
+	}
+	switch name {
+	case "ZADD":
+		for score, member := range scored(words) {
+			if _, there := book[member]; there {
+				continue
+			}
+			book[member] = score
+			id, _, _ := strings.Cut(member, "\n")
+			if taken[key] == nil {
+				taken[key] = make(map[string]*admission)
+			}
+			a := taken[key][id]
+			if a == nil {
+				a = &admission{ID: id, At: score}
+				taken[key][id] = a
+				if key == rootLog {
+					j.endReturns(score)
+					j.latest = max(j.latest, score)
+					j.admissions = append(j.admissions, a)
+					j.root[id] = a
+				}
+			}
+			a.Slots++
+		}
+	case "ZREM":
+		for _, member := range words {
+			delete(book, member)
+			if id, _, _ := strings.Cut(member, "\n"); key == rootLog {
+				j.giveBack(id)
+			}
+		}
+	case "ZREMRANGEBYSCORE":
+		upto, err := strconv.ParseFloat(words[1], 64)
+		if words[0] != "-inf" || err != nil {
+			j.faults = append(j.faults, fmt.Sprintf("%s was trimmed from %s to %s", key, words[0], words[1]))
+			return
+		}
+		for member, score := range book {
+			if score <= int64(upto) {
+				delete(book, member)
+			}
+		}
+	case "DEL", "UNLINK":
+		delete(j.logs, key)
+	}
+}
+
+// endReturns notes that the latest returns came before a time.
+func (j *journal) endReturns(at int64) {
+	for _, a := range j.returns {
+		a.Upto = max(at, a.From)
+	}
+	j.returns = j.returns[:0]
+}
+
+// compare checks that an event took its slots in all logs of its path at one time: what stands in another log, stands in the
+// global one.
+func (j *journal) compare(taken map[string]map[string]*admission) {
+	for key, admissions := range taken {
+		for id, a := range admissions {
+			if root := taken[rootLog][id]; root == nil || root.At != a.At || root.Slots != a.Slots {
+				j.faults = append(j.faults, fmt.Sprintf("%s took %d slots of %s at %d, but of the global log: %v", id, a.Slots, key, a.At, root))
+			}
+		}
+	}
+}
+
+// applyToInFlight follows the slots of deliveries under way.
+func (j *journal) applyToInFlight(name string, words []string) {
+	switch name {
+	case "ZADD":
+		for score, member := range scored(words) {
+			now := score - max(inFlightFor, ackWait).Microseconds()
+			there := j.inFlight[member] > now
+			j.inFlight[member] = score
+			used := 0
+			for _, back := range j.inFlight {
+				if back > now {
+					used++
+				}
+			}
+			if !there && used > inFlightCount {
+				j.overInUse = append(j.overInUse, fmt.Sprintf("%q made %d deliveries under way at %d", member, used, now))
+			}
+		}
+	case "ZREM":
+		for _, member := range words {
+			delete(j.inFlight, member)
+		}
+	case "ZREMRANGEBYSCORE":
+		for member, back := range j.inFlight {
+			if upto, _ := strconv.ParseFloat(words[1], 64); back <= int64(upto) {
+				delete(j.inFlight, member)
+			}
+		}
+	}
+}
+
+// events are the admissions in the words of whoever checks the limits. The category of an ID is the publisher's.
+func (j *journal) events(categoryOf func(id string) string) []exactness.Event {
+	var events []exactness.Event
+	for i, a := range j.admissions {
+		e := exactness.Event{ID: a.ID, Category: categoryOf(a.ID), Cost: a.Slots, At: a.At, Call: i, Admitted: true}
+		if a.Returned {
+			e.Returned = exactness.Span{From: a.From, Upto: a.Upto}
+		}
+		events = append(events, e)
+	}
+	slices.SortStableFunc(events, func(a, b exactness.Event) int { return int(a.At - b.At) })
+	return events
+}

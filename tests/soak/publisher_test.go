@@ -1,0 +1,308 @@
+//go:build soak
+
+package soak
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// fate is what may become of an event.
+type fate string
+
+const (
+	limited  fate = "limited"  // sent or dropped, as its limits say
+	certain  fate = "certain"  // sent: a guarantee has room for it, and may it wait for a slot
+	resolves fate = "resolves" // sent if what it resolves was, else dropped
+	doomed   fate = "doomed"   // a dead letter
+)
+
+// entry is one event in the ledger of the publisher.
+type entry struct {
+	ID       string
+	Category string
+	Cost     int64
+	Fate     fate
+	Resolves string    `json:",omitempty"` // ID of the firing event
+	Began    time.Time // when it was first tried to publish it
+	Stored   time.Time // when JetStream first said that it is stored
+	Copies   int       // that may be stored at most: each try may have succeeded
+	Retried  bool      // it is not known which of the tries stored it
+	Settled  time.Time // when its only message was seen to be gone; zero where nobody looked
+}
+
+// publisher publishes events, and notes each.
+type publisher struct {
+	d *deployment
+	r *random
+
+	watching sync.WaitGroup // for messages to be settled
+
+	mu      sync.Mutex
+	entries map[string]*entry
+	count   int // messages
+	next    int
+	later   []followUp
+}
+
+// followUp is something to publish at a later time.
+type followUp struct {
+	at time.Time
+	do func()
+}
+
+func newPublisher(d *deployment, r *random) *publisher {
+	return &publisher{d: d, r: r, entries: make(map[string]*entry)}
+}
+
+func (p *publisher) progress() (messages, ids int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.count, len(p.entries)
+}
+
+// kinds are what is published, each so often in a hundred seconds on average, one by one or several at once.
+func (p *publisher) kinds() []kind {
+	in := func(category string) func() { return func() { p.plain(category, 1) } }
+	return []kind{
+		{7, func() { p.repeat(30+p.r.intN(70), in("flood")) }},
+		{300, in("tokens")},
+		{200, in("spaced")},
+		{250, in("clock")},
+		{250, in("counted")},
+		{200, func() { p.plain("costly", 1+p.r.intN(4)) }},
+		{150, in("deep.a")},
+		{150, in("deep.b")},
+		{100, in("deep")},
+		{300, in("busy")},
+		{4, func() {
+			p.repeat(1+p.r.intN(12), func() { p.publishEvent(entry{Category: "later", Fate: certain}, "") })
+		}},
+		{100, in("soon")},
+		{30, func() { p.publishEvent(entry{Category: "vital", Fate: certain}, "") }},
+		{80, func() { p.pair("pairs") }},
+		{3, func() { p.pair("later") }},
+		{15, func() { p.group() }},
+		{15, func() { p.bad() }},
+		{10, func() { p.publishEvent(entry{Category: "vital.rejected", Fate: doomed}, "reject me") }},
+		{60, func() { p.twice() }},
+		{40, func() { p.text() }},
+	}
+}
+
+type kind struct {
+	weight  int
+	publish func()
+}
+
+// meanPause leaves about the rates that kinds names.
+const meanPause = 40 * time.Millisecond
+
+// run publishes until it is told to end, and then what has to follow.
+func (p *publisher) run(end <-chan struct{}) {
+	kinds := p.kinds()
+	total := 0
+	for _, k := range kinds {
+		total += k.weight
+	}
+	for ended := false; !ended; {
+		select {
+		case <-end:
+			ended = true
+		case <-time.After(p.r.between(0, 2*meanPause)):
+		}
+		p.follow(ended)
+		drawn := p.r.intN(total)
+		for _, k := range kinds {
+			if drawn -= k.weight; drawn < 0 {
+				k.publish()
+				break
+			}
+		}
+	}
+	p.follow(true)
+	p.watching.Wait()
+}
+
+// follow publishes what is due, or all that is to follow.
+func (p *publisher) follow(all bool) {
+	slices.SortStableFunc(p.later, func(a, b followUp) int { return a.at.Compare(b.at) })
+	for len(p.later) > 0 && (all || time.Now().After(p.later[0].at)) {
+		due := p.later[0]
+		p.later = p.later[1:]
+		due.do()
+	}
+}
+
+func (p *publisher) followUp(in time.Duration, do func()) {
+	p.later = append(p.later, followUp{time.Now().Add(in), do})
+}
+
+func (p *publisher) repeat(n int, publish func()) {
+	for range n {
+		publish()
+	}
+}
+
+func (p *publisher) newID(name string) string {
+	p.next++
+	return fmt.Sprintf("%s-%d", name, p.next)
+}
+
+// enter puts an event into the ledger.
+func (p *publisher) enter(e entry) *entry {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e.Cost = max(e.Cost, 1)
+	p.entries[e.ID] = &e
+	return &e
+}
+
+func (p *publisher) plain(category string, cost int) {
+	p.publishEvent(entry{Category: category, Cost: int64(cost), Fate: limited}, "")
+}
+
+// publishEvent publishes an event that names its own ID.
+func (p *publisher) publishEvent(e entry, title string) *entry {
+	if e.ID == "" {
+		e.ID = p.newID(strings.ReplaceAll(e.Category, ".", "_"))
+	}
+	if title == "" {
+		title = fmt.Sprintf("something of kind %d", p.r.intN(5))
+	}
+	entered := p.enter(e)
+	p.publish(entered, nil, fmt.Sprintf(`{"id":%q,"title":%q,"cost":%d}`, entered.ID, title, entered.Cost))
+	return entered
+}
+
+// text publishes plain text, whose ID is that of its message.
+func (p *publisher) text() {
+	e := p.enter(entry{ID: p.newID("text"), Category: "clock", Fate: limited})
+	p.publish(e, nats.Header{nats.MsgIdHdr: {e.ID}}, "plain text about something")
+}
+
+// twice publishes an ID twice: JetStream does not know them for the same.
+func (p *publisher) twice() {
+	e := p.publishEvent(entry{ID: p.newID("twice"), Category: "deep.a", Fate: limited}, "")
+	p.followUp(p.r.between(0, 15*time.Second), func() { p.publish(e, nil, fmt.Sprintf(`{"id":%q,"title":"once more"}`, e.ID)) })
+}
+
+// bad publishes what is no event.
+func (p *publisher) bad() {
+	bodies := []string{`{"title":`, `{}`, "\xff\xfe", `{"title":"costs too much","cost":1000}`, `{"title":"x","time":"yesterday"}`}
+	e := p.enter(entry{ID: p.newID("bad"), Category: "vital.broken", Fate: doomed})
+	p.publish(e, nats.Header{nats.MsgIdHdr: {e.ID}}, bodies[p.r.intN(len(bodies))])
+}
+
+// pair publishes a firing event, and later what resolves it.
+func (p *publisher) pair(category string) {
+	key := p.newID("key")
+	fateOfFiring := limited
+	if category == "later" {
+		fateOfFiring = certain
+	}
+	f := p.enter(entry{ID: "firing-" + key, Category: category, Fate: fateOfFiring})
+	p.publish(f, nil, fmt.Sprintf(`{"id":%q,"title":"it began","status":"firing","key":%q,"severity":"error"}`, f.ID, key))
+	p.followUp(p.r.between(0, 20*time.Second), func() {
+		r := p.enter(entry{ID: "resolved-" + key, Category: category, Fate: resolves, Resolves: f.ID})
+		p.publish(r, nil, fmt.Sprintf(`{"id":%q,"title":"it is over","status":"resolved","key":%q}`, r.ID, key))
+	})
+}
+
+// group publishes a body that holds several alerts, and later the same ones resolved.
+func (p *publisher) group() {
+	alerts := 2 + p.r.intN(4)
+	key := p.newID("group")
+	publish := func(status string, of func(id, fingerprint string) entry) {
+		id := key + "-" + status
+		var bodies []string
+		var parts []*entry
+		for i := range alerts {
+			fingerprint := fmt.Sprintf("%s-%d", key, i)
+			bodies = append(bodies, fmt.Sprintf(
+				`{"status":%q,"labels":{"alertname":"alert %d","severity":"critical"},"fingerprint":%q}`, status, i, fingerprint))
+			parts = append(parts, p.enter(of(id+"/"+fingerprint, fingerprint)))
+		}
+		// The group itself is no event: it ends when its alerts are stored.
+		whole := &entry{Category: "groups"}
+		p.publish(whole, nats.Header{nats.MsgIdHdr: {id}}, fmt.Sprintf(`{"status":%q,"alerts":[%s]}`, status, strings.Join(bodies, ",")))
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for _, part := range parts {
+			part.Began, part.Stored = whole.Began, whole.Stored
+			part.Copies, part.Retried = 2*whole.Copies, whole.Retried // a worker may store each of them twice
+		}
+	}
+	publish("firing", func(id, _ string) entry { return entry{ID: id, Category: "groups", Fate: limited} })
+	p.followUp(p.r.between(0, 20*time.Second), func() {
+		publish("resolved", func(id, fingerprint string) entry {
+			return entry{ID: id, Category: "groups", Fate: resolves, Resolves: key + "-firing/" + fingerprint}
+		})
+	})
+}
+
+// publish stores a message, over any outage of NATS: it tries until JetStream says that it is stored.
+func (p *publisher) publish(e *entry, header nats.Header, body string) {
+	message := &nats.Msg{Subject: "notify." + e.Category, Header: header, Data: []byte(body)}
+	for {
+		p.mu.Lock()
+		p.count++
+		e.Copies++
+		if e.Began.IsZero() {
+			e.Began = time.Now()
+		}
+		p.mu.Unlock()
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		ack, err := p.d.js.PublishMsg(ctx, message, jetstream.WithRetryAttempts(0))
+		cancel()
+		if err == nil {
+			p.stored(e, ack.Sequence)
+			return
+		}
+		p.mu.Lock()
+		e.Retried = true
+		p.mu.Unlock()
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// watched is how many of a hundred messages are watched until they are settled.
+const watched = 10
+
+func (p *publisher) stored(e *entry, sequence uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if e.Stored.IsZero() {
+		e.Stored = time.Now()
+	}
+	if e.Fate == limited && e.Copies == 1 && p.r.chance(watched) {
+		p.watching.Go(func() { p.watch(e, sequence) })
+	}
+}
+
+// watch notes when a message was settled, if that is soon.
+func (p *publisher) watch(e *entry, sequence uint64) {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	stream, err := p.d.js.Stream(ctx, streamName)
+	for err == nil {
+		select {
+		case <-ctx.Done():
+		case <-time.After(50 * time.Millisecond):
+		}
+		_, err = stream.GetMsg(ctx, sequence)
+	}
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		e.Settled = time.Now()
+	}
+}

@@ -1,0 +1,118 @@
+//go:build soak
+
+package soak
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/slacktest"
+)
+
+// answers decides how Slack answers, and notes which answers it withheld.
+type answers struct {
+	r *random
+
+	mu    sync.Mutex
+	rough bool
+	lost  map[string][]time.Time // by ID: when a post was taken whose answer did not go out
+}
+
+func newAnswers(r *random) *answers { return &answers{r: r, lost: make(map[string][]time.Time)} }
+
+func (a *answers) setRough(rough bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.rough = rough
+}
+
+// to is the answer to one post.
+func (a *answers) to(post slacktest.Post) slacktest.Answer {
+	if strings.Contains(post.Text, "reject me") {
+		return slacktest.Code("invalid_blocks")
+	}
+	a.mu.Lock()
+	rough := a.rough
+	a.mu.Unlock()
+	if !rough {
+		return slacktest.Delay(a.r.between(0, 60*time.Millisecond), slacktest.OK())
+	}
+	switch drawn := a.r.intN(100); {
+	case drawn < 15:
+		return slacktest.RateLimited(time.Duration(1+a.r.intN(2)) * time.Second)
+	case drawn < 30:
+		return slacktest.Status(500+a.r.intN(4), "try again")
+	case drawn < 40:
+		return slacktest.Reset()
+	case drawn < 50:
+		a.note(post)
+		return slacktest.Lost()
+	case drawn < 55:
+		return slacktest.Hold(nil, slacktest.OK()) // until the client has gone; it is not taken
+	case drawn < 60:
+		return slacktest.HTML(502)
+	case drawn < 65:
+		return slacktest.Code("internal_error")
+	default:
+		return slacktest.Delay(a.r.between(0, slackTimeout*3/10), slacktest.OK())
+	}
+}
+
+func (a *answers) note(post slacktest.Post) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	name := nameOf(post)
+	a.lost[name] = append(a.lost[name], post.Received)
+}
+
+// withheld tells whether a post was taken without an answer.
+func (a *answers) withheld(post slacktest.Post) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, at := range a.lost[nameOf(post)] {
+		if at.Equal(post.Received) {
+			return true
+		}
+	}
+	return false
+}
+
+// idOf reads an event's ID from the last line of its message.
+func idOf(post slacktest.Post) string {
+	for _, text := range post.Message.Texts() {
+		if id, found := strings.CutPrefix(text.Text, "id "); found && text.Type == "plain_text" {
+			return id
+		}
+	}
+	return ""
+}
+
+// nameOf is an event's ID, or what else a message says.
+func nameOf(post slacktest.Post) string {
+	if id := idOf(post); id != "" {
+		return id
+	}
+	return post.Text
+}
+
+// summaryText is how the text of a summary begins.
+var summaryText = regexp.MustCompile(`^(?:at least )?(\d+) notifications? of (\S+) (?:was|were) suppressed `)
+
+// summaryOf reads how many drops of which path a message tells of.
+func summaryOf(post slacktest.Post) (path string, dropped int, isSummary bool) {
+	parts := summaryText.FindStringSubmatch(post.Text)
+	if parts == nil {
+		return "", 0, false
+	}
+	dropped, _ = strconv.Atoi(parts[1])
+	return parts[2], dropped, true
+}
+
+// workerOf is who made a post.
+func workerOf(post slacktest.Post) string {
+	_, version, _ := strings.Cut(post.Header.Get("User-Agent"), "/")
+	return version
+}

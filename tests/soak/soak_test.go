@@ -1,0 +1,116 @@
+//go:build soak
+
+package soak
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/slacktest"
+)
+
+var (
+	duration = flag.Duration("soak.duration", 10*time.Minute, "how long events are published and faults happen")
+	seedFlag = flag.String("soak.seed", "", "a number that draws events and faults; drawn itself if it is empty")
+)
+
+const (
+	// drainPatience bounds how long everything may take to be settled once the faults have stopped.
+	drainPatience = 4 * time.Minute
+	progressEvery = 10 * time.Second
+)
+
+// random is a source of random numbers that several goroutines may use. Each purpose has its own, so that what one draws does
+// not change what another one gets.
+type random struct {
+	mu     sync.Mutex
+	source *rand.Rand
+}
+
+func newRandom(seed, purpose uint64) *random {
+	return &random{source: rand.New(rand.NewPCG(seed, purpose))}
+}
+
+func (r *random) intN(n int) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.source.IntN(n)
+}
+
+// between draws a duration from..to.
+func (r *random) between(from, to time.Duration) time.Duration {
+	return from + time.Duration(r.intN(int((to-from)/time.Millisecond)+1))*time.Millisecond
+}
+
+func (r *random) chance(percent int) bool { return r.intN(100) < percent }
+
+var began = time.Now()
+
+// say prints one line at once.
+func say(format string, arguments ...any) {
+	fmt.Printf("%8.1fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, arguments...))
+}
+
+func TestSoak(t *testing.T) {
+	seed := rand.Uint64N(1_000_000)
+	if *seedFlag != "" {
+		if _, err := fmt.Sscan(*seedFlag, &seed); err != nil {
+			t.Fatalf("read the seed %q: %v", *seedFlag, err)
+		}
+	}
+	folder, err := os.MkdirTemp("", "notifier-soak-") //nolint:usetesting // it outlives a soak that fails
+	if err != nil {
+		t.Fatal(err)
+	}
+	say("seed %d, %v of faults, notes in %s", seed, *duration, folder)
+
+	d := deploy(t, folder, seed)
+	p := newPublisher(d, newRandom(seed, 2))
+	f := newFaults(d, newRandom(seed, 3))
+	publishing := make(chan struct{})
+	finished := make(chan struct{})
+	go func() { p.run(publishing); close(finished) }()
+	watched := make(chan struct{})
+	go d.watch(p, f, watched)
+
+	f.run(time.Now().Add(*duration))
+	say("the faults have stopped")
+	close(publishing)
+	<-finished
+	drained := d.drain()
+	close(watched)
+	for _, w := range d.workers {
+		d.stopWorker(w)
+	}
+	// What is still under way at Slack, such as an answer that hangs, is over when its client has gone.
+	v := newVerdict(d, p, f, drained)
+	v.check()
+	v.print()
+	if v.failed() {
+		v.keep()
+		t.Errorf("seed %d: promises were not kept; ledgers and logs are in %s", seed, folder)
+		return
+	}
+	_ = os.RemoveAll(folder)
+}
+
+// watch prints a line of progress from time to time.
+func (d *deployment) watch(p *publisher, f *faults, ended <-chan struct{}) {
+	tick := time.NewTicker(progressEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ended:
+			return
+		case <-tick.C:
+		}
+		published, ids := p.progress()
+		say("published %d (%d IDs)  accepted by Slack %d  requests to post %d  left in the stream %s  faults %d",
+			published, ids, d.accepted(), d.slack.Calls(slacktest.MethodPost), d.leftText(), f.count())
+	}
+}
