@@ -54,17 +54,45 @@ func (t *Template) render(v view) (message, error) {
 func (t *Template) layout(v view) (layout, error) {
 	c := newContent(v)
 	if t == nil {
-		t = defaultTemplate()
+		return defaultLayout(c), nil
 	}
 	l, err := t.execute(c, c.Mention)
 	if err == nil {
 		return l, nil
 	}
-	err = fmt.Errorf("render event %s by the template: %w", c.ID, err)
-	if l, otherErr := defaultTemplate().execute(c, c.Mention); otherErr == nil {
-		return l, err
+	return defaultLayout(c), fmt.Errorf("render event %s by the template: %w", c.ID, err)
+}
+
+// defaultLayout is what the default template prints, without the printing and the reading, which take ten times as long and
+// would be most of what a message costs. A test holds it to the template.
+func defaultLayout(c content) layout {
+	headline := fmt.Sprintf("[%s] %s", c.Label, c.Title)
+	var details []block
+	if fits(clean(headline), headerLimit) {
+		details = sectionBlocks(clean(c.Text), 2)
+	} else {
+		details = append([]block{sectionOf(c.Title)}, sectionBlocks(clean(c.Text), 1)...)
 	}
-	return layout{Text: fit(c.Title, maxFallback)}, err
+	details = append(details, fields(c.Fields)...)
+	details = append(details, sectionOf(link(c.Link, "Open")), contextOf(
+		labelled("category", c.Category),
+		labelled("source", c.Source),
+		dateAndTime(c.Time),
+		labelled("after", durationText(c.Duration)),
+		labelled("id", c.ID),
+		usageText(c.Usage),
+	))
+	l := layout{
+		Text:   escape(cutTo(4000, headline)),
+		Blocks: []block{sectionOf(c.Mention), headerOf(headline)},
+		Attachments: []attachment{{
+			Color:    c.Colour,
+			Fallback: escape(cutTo(1000, headline+"\n"+c.Text)),
+			Blocks:   details,
+		}},
+	}
+	l.tidy()
+	return l
 }
 
 // renderSummary is a pure function, as Template.render is.

@@ -357,6 +357,7 @@ func FuzzRender(f *testing.F) {
 		if !reflect.DeepEqual(m, render(e)) {
 			t.Error("two results for one event")
 		}
+		wantTemplate(t, view{Delivery: Delivery{Event: e}})
 		checkEscaped(t, m.text, 4000)
 		for _, attachment := range m.attachments {
 			checkEscaped(t, attachment.Fallback, maxFallback)

@@ -22,10 +22,7 @@ type Template struct {
 // maxResult bounds in bytes what a template may print.
 const maxResult = 256 << 10
 
-var (
-	defaultTemplate = sync.OnceValue(func() *Template { return builtIn("slack-message.tmpl", configs.SlackMessage) })
-	summaryTemplate = sync.OnceValue(func() *Template { return builtIn("slack-summary.tmpl", configs.SlackSummary) })
-)
+var summaryTemplate = sync.OnceValue(func() *Template { return builtIn("slack-summary.tmpl", configs.SlackSummary) })
 
 // ParseTemplate parses the text of a template and tries it on samples of every kind of event. Its
 // error says what is wrong, and with which sample.

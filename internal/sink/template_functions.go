@@ -42,7 +42,7 @@ const escaped = "escaped"
 // functions are what templates may call beside those of the language; slack-message.tmpl lists them.
 var functions = template.FuncMap{
 	escaped:    printed,
-	"cut":      func(limit int, text string) string { return shorten(clean(text), limit, escapedWidth) },
+	"cut":      cutTo,
 	"fits":     func(limit int, text string) bool { return fits(clean(text), limit) },
 	"upper":    strings.ToUpper,
 	"label":    labelled,
@@ -56,8 +56,10 @@ var functions = template.FuncMap{
 	"section":  section,
 	"sections": func(count int, text string) (result, error) { return marshal(sectionBlocks(clean(text), count)) },
 	"fields":   func(all []event.Field) (result, error) { return marshal(fields(all)) },
-	"context":  contextOf,
+	"context":  smallPrint,
 }
+
+func cutTo(limit int, text string) string { return shorten(clean(text), limit, escapedWidth) }
 
 // printed is the form in which a value stands between the quotes of a JSON string, or as JSON.
 func printed(value any) string {
@@ -212,26 +214,35 @@ func compose(limit int, parts ...any) textObject {
 }
 
 func header(parts ...any) (result, error) {
-	text := compose(headerLimit, parts...)
-	if text.Type != slack.PlainTextType {
+	b := headerOf(parts...)
+	if b.Text.Type != slack.PlainTextType {
 		return "", errors.New("a header shows no links, times or mentions")
 	}
-	return marshalBlock(block{Type: headerBlock, Text: &text})
+	return marshalBlock(b)
 }
 
-func section(parts ...any) (result, error) {
+func headerOf(parts ...any) block {
+	text := compose(headerLimit, parts...)
+	return block{Type: headerBlock, Text: &text}
+}
+
+func section(parts ...any) (result, error) { return marshalBlock(sectionOf(parts...)) }
+
+func sectionOf(parts ...any) block {
 	text := compose(sectionLimit, parts...)
-	return marshalBlock(block{Type: sectionBlock, Text: &text})
+	return block{Type: sectionBlock, Text: &text}
 }
 
-func contextOf(parts ...any) (result, error) {
+func smallPrint(parts ...any) (result, error) { return marshalBlock(contextOf(parts...)) }
+
+func contextOf(parts ...any) block {
 	var elements []textObject
 	for _, part := range parts {
 		if element := compose(maxContext, part); element.Text != "" {
 			elements = append(elements, element)
 		}
 	}
-	return marshalBlock(block{Type: contextBlock, Elements: elements[:min(len(elements), elementsLimit)]})
+	return block{Type: contextBlock, Elements: elements[:min(len(elements), elementsLimit)]}
 }
 
 // marshalBlock gives null for a block that shows nothing.

@@ -57,12 +57,12 @@ func TestBlockFunctions(t *testing.T) {
 			`{"type":"section","text":{"type":"mrkdwn","text":"a &amp; <https://x.org|b/c>","verbatim":true}}`},
 		{"empty section", func() (result, error) { return section("", markup("")) }, "null"},
 		{"context", func() (result, error) {
-			return contextOf(labelled("a", ""), labelled("b", "c"), labelled("<", clock(at)))
+			return smallPrint(labelled("a", ""), labelled("b", "c"), labelled("<", clock(at)))
 		},
 			`{"type":"context","elements":[{"type":"plain_text","text":"b c"},` +
 				`{"type":"mrkdwn","text":"&lt; <!date^1767323045^{time}|03:04 UTC>","verbatim":true}]}`},
-		{"empty context", func() (result, error) { return contextOf(dateAndTime(time.Time{}), "") }, "null"},
-		{"full context", func() (result, error) { return contextOf("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11") },
+		{"empty context", func() (result, error) { return smallPrint(dateAndTime(time.Time{}), "") }, "null"},
+		{"full context", func() (result, error) { return smallPrint("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11") },
 			`{"type":"context","elements":[{"type":"plain_text","text":"1"},{"type":"plain_text","text":"2"},` +
 				`{"type":"plain_text","text":"3"},{"type":"plain_text","text":"4"},{"type":"plain_text","text":"5"},` +
 				`{"type":"plain_text","text":"6"},{"type":"plain_text","text":"7"},{"type":"plain_text","text":"8"},` +

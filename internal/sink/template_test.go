@@ -1,6 +1,8 @@
 package sink
 
 import (
+	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -222,4 +224,34 @@ func FuzzTemplate(f *testing.F) {
 			checkEscaped(t, text.Text, sectionLimit)
 		}
 	})
+}
+
+var defaultTemplate = builtIn("slack-message.tmpl", configs.SlackMessage)
+
+// wantTemplate checks that a message without a template of one's own is what the default template prints.
+func wantTemplate(t *testing.T, v view) {
+	t.Helper()
+	c := newContent(v)
+	printed, err := defaultTemplate.execute(c, c.Mention)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := json.Marshal(printed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := json.Marshal(defaultLayout(c))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("without the template:\n%s\nby the template:\n%s", got, want)
+	}
+}
+
+func TestDefaultLayout(t *testing.T) {
+	t.Parallel()
+	for _, s := range trials() {
+		t.Run(s.name, func(t *testing.T) { wantTemplate(t, s.view) })
+	}
 }

@@ -13,8 +13,8 @@ type NodeUse struct {
 	Used  int64
 }
 
-// usesKept is how long what is used is told without asking again.
-const usesKept = time.Second
+// usesKept is how long what is used is told without asking again: until the usage metrics have been read anew, as a rule.
+const usesKept = 2 * usageEvery
 
 // uses remembers what was used of the limits on the paths of categories.
 type uses struct {
@@ -28,15 +28,38 @@ type knownUses struct {
 	uses  []NodeUse
 }
 
-// Uses tells what is used of the limits on a category's path, from the root down, as of a second ago at most; nothing if
-// Redis cannot be asked.
+// learn takes note of what is used, by the paths of nodes, and returns it as it is told of a category.
+func (u *uses) learn(category string, asked time.Time, tree *Tree, byPath map[string][]int64) []NodeUse {
+	var told []NodeUse
+	for _, node := range tree.Path(category) {
+		for l, used := range byPath[node.Path] {
+			told = append(told, NodeUse{Node: node.name(), Limit: node.Limits[l], Used: used})
+		}
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.known == nil || len(u.known) >= maxTouched {
+		u.known = make(map[string]knownUses)
+	}
+	if known := u.known[category]; known.tree != tree || asked.After(known.asked) {
+		u.known[category] = knownUses{asked: asked, tree: tree, uses: told}
+	}
+	return told
+}
+
+func (u *uses) find(category string, tree *Tree, now time.Time) ([]NodeUse, bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	known := u.known[category]
+	return known.uses, known.tree == tree && now.Sub(known.asked) < usesKept
+}
+
+// Uses tells what is used of the limits on a category's path, from the root down, as of a moment ago; nothing if Redis cannot
+// be asked. It asks only about a category of which there was nothing lately.
 func (g *Gate) Uses(ctx context.Context, category string) []NodeUse {
-	g.uses.mu.Lock()
-	known := g.uses.known[category]
-	g.uses.mu.Unlock()
 	asked, tree := time.Now(), g.rules.Load().Tree
-	if known.tree == tree && asked.Sub(known.asked) < usesKept {
-		return known.uses
+	if told, known := g.usage.uses.find(category, tree, asked); known {
+		return told
 	}
 	if state, _ := g.currentState(); state != answering {
 		return nil
@@ -46,19 +69,11 @@ func (g *Gate) Uses(ctx context.Context, category string) []NodeUse {
 	if err != nil {
 		return nil
 	}
-	var told []NodeUse
+	byPath := make(map[string][]int64, len(nodes))
 	for i, node := range nodes {
-		for l, limit := range node.Limits {
-			told = append(told, NodeUse{Node: node.name(), Limit: limit, Used: used[i][l]})
-		}
+		byPath[node.Path] = used[i]
 	}
-	g.uses.mu.Lock()
-	defer g.uses.mu.Unlock()
-	if g.uses.known == nil || len(g.uses.known) >= maxTouched {
-		g.uses.known = make(map[string]knownUses)
-	}
-	g.uses.known[category] = knownUses{asked: asked, tree: tree, uses: told}
-	return told
+	return g.usage.uses.learn(category, asked, tree, byPath)
 }
 
 // name is how people call the node.

@@ -25,11 +25,11 @@ func (k *gateKit) wantUses(category string, want ...NodeUse) {
 
 // told makes what was told of a category as old as this.
 func (k *gateKit) told(category string, ago time.Duration) {
-	k.uses.mu.Lock()
-	defer k.uses.mu.Unlock()
-	known := k.uses.known[category]
+	k.usage.uses.mu.Lock()
+	defer k.usage.uses.mu.Unlock()
+	known := k.usage.uses.known[category]
 	known.asked = time.Now().Add(-ago)
-	k.uses.known[category] = known
+	k.usage.uses.known[category] = known
 }
 
 func TestGateUses(t *testing.T) {
@@ -83,10 +83,10 @@ func TestGateUsesAreBounded(t *testing.T) {
 	gate := startGate(t, server.Addr, GateOptions{})
 	gate.wantUses("a", useOf(t, "global", "100/1h", 0), useOf(t, "a", "10/1h", 0))
 	for i := range maxTouched {
-		gate.uses.known[fmt.Sprint("a", i)] = knownUses{}
+		gate.usage.uses.known[fmt.Sprint("a", i)] = knownUses{}
 	}
 	gate.wantUses("b", useOf(t, "global", "100/1h", 0), useOf(t, "b", "10/1h", 0))
-	if n := len(gate.uses.known); n > maxTouched {
+	if n := len(gate.usage.uses.known); n > maxTouched {
 		t.Errorf("the uses of %d categories are kept", n)
 	}
 }

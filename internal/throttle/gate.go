@@ -85,7 +85,6 @@ type Gate struct {
 	pauses  pauses
 	pacer   *pacer
 	usage   *usage
-	uses    uses
 	refused refusals
 	finish  batcher[Lease, struct{}]
 	extend  batcher[Lease, Lease]

@@ -52,10 +52,10 @@ func (r *Redis) Mention(ctx context.Context, path, id string, d time.Duration) (
 }
 
 // Reserve reserves the next moment at which a destination takes a message, unless it lies beyond the horizon. Without Redis
-// this instance paces alone.
+// this instance paces alone. Where there is no pace nothing is asked: pauses come with decisions.
 func (g *Gate) Reserve(ctx context.Context, destination string, horizon time.Duration) Moment {
 	rest := g.pauses.left(destination)
-	if state, _ := g.currentState(); state == answering {
+	if state, _ := g.currentState(); state == answering && g.o.Pace.Interval > 0 {
 		if moment, err := g.o.Redis.Reserve(ctx, destination, g.o.Pace, rest, horizon); err == nil {
 			g.pacer.learn(time.Now(), destination, moment)
 			return moment

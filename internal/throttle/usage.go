@@ -15,6 +15,7 @@ const maxTouched = 1000
 // usage keeps notifier_limit_used and notifier_limit_size, and when full limits open.
 type usage struct {
 	metrics Metrics
+	uses    uses // what messages tell of them
 
 	mu      sync.Mutex
 	tree    *Tree
@@ -96,8 +97,9 @@ func (u *usage) nextSlot(now time.Time) (level string, wait time.Duration) {
 // refresh shows for each rule the fullest limit of its nodes. It asks Redis something in any case: who is idle has to notice
 // when Redis is away.
 func (u *usage) refresh(ctx context.Context, limiter *Redis) error {
-	tree := u.current()
+	asked, tree := time.Now(), u.current()
 	nodes, categories := u.nodes(tree)
+	byPath := make(map[string][]int64, len(nodes))
 	fullest := make(map[string]limitUse)
 	for _, level := range tree.Levels() {
 		fullest[level.Level] = limitUse{size: level.Limits[0].capacity()}
@@ -116,6 +118,7 @@ func (u *usage) refresh(ctx context.Context, limiter *Redis) error {
 			return err
 		}
 		for i, node := range batch {
+			byPath[node.Path] = used[i]
 			for l, limit := range node.Limits {
 				use := limitUse{used: used[i][l], size: limit.capacity()}
 				inUse[node.Path] = inUse[node.Path] || use.used > 0
@@ -128,6 +131,9 @@ func (u *usage) refresh(ctx context.Context, limiter *Redis) error {
 	for level, use := range fullest {
 		u.metrics.LimitUsed(level, use.used)
 		u.metrics.LimitSize(level, use.size)
+	}
+	for _, category := range categories {
+		u.uses.learn(category, asked, tree, byPath)
 	}
 	u.forgetIdle(categories, inUse)
 	return nil
