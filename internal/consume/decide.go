@@ -268,7 +268,7 @@ func (w *Worker) later(c candidate, decision Decision) func(context.Context) {
 		return func(ctx context.Context) { w.unpaired(ctx, c.message) }
 	case decision.Verdict == Deny && decision.Wait > 0 && w.o.Delay != nil && (c.waited || w.mayWait(c.event.Category)):
 		return w.delayInOrder(c, decision)
-	case decision.Verdict == Wait && decision.Wait > horizon && w.o.Delay != nil:
+	case decision.Verdict == Wait && decision.Wait > max(horizon, w.ackWait) && w.o.Delay != nil: // longer than for a lease
 		return func(ctx context.Context) { w.postponeLong(ctx, c, decision.Wait) }
 	}
 	return nil

@@ -604,3 +604,19 @@ func TestDropsAreTold(t *testing.T) {
 		t.Errorf("told of %v, want %v", got, want)
 	}
 }
+
+// A wait for what waits for a slot is spent in the stream. One for a delivery under way, which may last as long as a lease,
+// is not: the delivery may be over at any moment.
+func TestLongWait(t *testing.T) {
+	t.Parallel()
+	w := &Worker{o: Options{Delay: func(string) time.Duration { return time.Hour }}, ackWait: 10 * time.Minute}
+	for wait, long := range map[time.Duration]bool{horizon: false, 2 * horizon: false, w.ackWait: false, w.ackWait + 1: true} {
+		if got := w.later(candidate{}, Decision{Verdict: Wait, Wait: wait}) != nil; got != long {
+			t.Errorf("a wait of %v is spent in the stream: %t, want %t", wait, got, long)
+		}
+	}
+	w.ackWait = time.Second
+	if w.later(candidate{}, Decision{Verdict: Wait, Wait: horizon}) != nil {
+		t.Errorf("a wait of %v is spent in the stream", horizon)
+	}
+}
