@@ -290,7 +290,7 @@ func TestSummaryRefused(t *testing.T) {
 		posts   int // of the summary, at most
 		result  string
 	}{
-		{"for now", slacktest.Status(500, "rollup_error"), 1, 2, "sent"},
+		{"once", slacktest.Status(500, "rollup_error"), 1, 2, "sent"},
 		{"with 429 each time", slacktest.RateLimited(time.Second), 100, 5, "given_up"},
 		{"for good", slacktest.Code("msg_too_long"), 100, 1, "given_up"},
 	} {

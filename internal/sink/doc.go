@@ -18,9 +18,9 @@
 //
 // A firing event leaves a receipt: where its message stands, and enough of the event to render it
 // again. With a bot token the event that resolves it takes two requests. First the message is
-// updated; that can be repeated, so whatever keeps it from being done for now fails the attempt as
-// a whole, and an update that Slack refuses for good is left out. Then comes a reply in the
-// message's thread, which is the delivery. Where message, thread or channel are gone, where the
+// updated; that can be repeated, so a fault that will pass fails the attempt as a whole, and an
+// update that Slack refuses for good is left out. Then comes a reply in the message's thread,
+// which is the delivery. Where message, thread or channel are gone, where the
 // receipt cannot be read, and with a webhook, the event is a message of its own.
 //
 // Mentions are the operator's alone. Handles of user groups are looked up when they are first
