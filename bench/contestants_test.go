@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"flag"
@@ -18,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/redis/go-redis/v9"
+	"github.com/slack-go/slack"
 )
 
 // The test binary runs a contestant, and no benchmark, when roleVariable is set in its environment.
@@ -115,7 +115,29 @@ for i = 1, 2 do
 end
 return 0`)
 
-// plain is the plain port.
+type plainEvent struct{ Title, Text, Severity, Source string }
+
+// message says what the notifier's does, in the same layout, so that both post as much.
+func (e plainEvent) message(category string, meta *jetstream.MsgMetadata) []slack.MsgOption {
+	headline := fmt.Sprintf("[%s] %s", strings.ToUpper(e.Severity), e.Title)
+	text := func(format string, values ...any) slack.MixedElement {
+		return slack.NewTextBlockObject(slack.MarkdownType, fmt.Sprintf(format, values...), false, true)
+	}
+	return []slack.MsgOption{
+		slack.MsgOptionText(headline, true),
+		slack.MsgOptionBlocks(slack.NewHeaderBlock(slack.NewTextBlockObject(slack.PlainTextType, headline, false, false))),
+		slack.MsgOptionAttachments(slack.Attachment{Color: "#dc2626", Fallback: headline + "\n" + e.Text, Blocks: slack.Blocks{BlockSet: []slack.Block{
+			slack.NewSectionBlock(slack.NewTextBlockObject(slack.MarkdownType, e.Text, false, true), nil, nil),
+			slack.NewContextBlock("", text("category: %s", category), text("source: %s", e.Source),
+				text("<!date^%d^{date_short_pretty} {time_secs}|%s>", meta.Timestamp.Unix(), meta.Timestamp.Format(time.RFC3339)),
+				text("id: %s:%d", stream, meta.Sequence.Stream)),
+		}}}),
+		slack.MsgOptionDisableMarkdown(), slack.MsgOptionDisableLinkUnfurl(), slack.MsgOptionDisableMediaUnfurl(),
+	}
+}
+
+// plain is the plain port: what someone writes who has the same libraries, and nothing in mind but the limits. Its
+// connections to Slack are used again, as the notifier's are.
 func plain() {
 	const workers = 64
 	window := (30 * time.Minute).Microseconds()
@@ -123,15 +145,15 @@ func plain() {
 	must(fmt.Sscan(os.Getenv(limitVariable), &global, &category))
 	nc := must(nats.Connect(os.Getenv(natsVariable)))
 	client := redis.NewClient(&redis.Options{Addr: os.Getenv(redisVariable), PoolSize: workers})
-	transport := &http.Transport{MaxIdleConnsPerHost: workers}
-	post := http.Client{Transport: transport, Timeout: 10 * time.Second}
+	post := http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: workers}, Timeout: 10 * time.Second}
+	api := slack.New("xoxb-bench", slack.OptionHTTPClient(&post), slack.OptionAPIURL(os.Getenv(slackVariable)))
 	messages := must(consumerOf(nc).Messages(jetstream.PullMaxMessages(1000)))
 	work := make(chan jetstream.Msg)
 	var running sync.WaitGroup
 	for range workers {
 		running.Go(func() {
 			for m := range work {
-				var e struct{ Title, Text string }
+				var e plainEvent
 				_ = json.Unmarshal(m.Data(), &e)
 				name := strings.TrimPrefix(m.Subject(), subject+".")
 				meta := must(m.Metadata())
@@ -141,12 +163,9 @@ func plain() {
 					panic(err)
 				}
 				if denied == 0 {
-					body := must(json.Marshal(map[string]string{"channel": "C1", "text": e.Title + "\n" + e.Text}))
-					response, err := post.Post(os.Getenv(slackVariable)+"chat.postMessage", "application/json", bytes.NewReader(body))
-					if err != nil {
+					if _, _, err := api.PostMessage("C1", e.message(name, meta)...); err != nil {
 						panic(err)
 					}
-					_ = response.Body.Close()
 				}
 				_ = m.Ack()
 			}
