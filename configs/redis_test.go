@@ -53,7 +53,7 @@ var samples = map[string]string{
 func scriptCommands(t *testing.T) []string {
 	t.Helper()
 	var scripts []string
-	for _, pattern := range []string{"../lua/*.lua", "../lua/algorithms/*.lua"} {
+	for _, pattern := range []string{"../lua/*.lua", "../lua/parts/*.lua", "../lua/algorithms/*.lua"} {
 		found, err := filepath.Glob(pattern)
 		if err != nil || len(found) == 0 {
 			t.Fatalf("look for the scripts: %d, %v", len(found), err)

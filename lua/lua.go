@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-//go:embed *.lua algorithms/*.lua
+//go:embed *.lua parts/*.lua algorithms/*.lua
 var files embed.FS
 
 // Script names one of the scripts.
@@ -45,32 +45,46 @@ var Scripts = []Script{
 }
 
 // Algorithms lists the names of the files in algorithms/.
-var Algorithms = algorithmNames()
+var Algorithms = names("algorithms")
 
-func algorithmNames() []string {
-	entries, err := files.ReadDir("algorithms")
+// names lists the files of a folder, without their endings.
+func names(folder string) []string {
+	entries, err := files.ReadDir(folder)
 	if err != nil {
 		panic("lua: " + err.Error())
 	}
-	names := make([]string, len(entries))
+	found := make([]string, len(entries))
 	for i, entry := range entries {
-		names[i] = strings.TrimSuffix(entry.Name(), ".lua")
+		found[i] = strings.TrimSuffix(entry.Name(), ".lua")
 	}
-	return names
+	return found
+}
+
+// parts names the files in parts/ that a script needs; the others need none.
+var parts = map[Script][]string{
+	Decide:   {"judging"},
+	Resolve:  {"pairs"},
+	Announce: {"pairs"},
+	Finish:   {"pairs"},
+	Restore:  {"pairs"},
+	Delay:    {"pairs"},
 }
 
 // Source composes a script as it is sent to the server: the prelude, the algorithms named, which are the names of files in
-// algorithms/, and the script itself. The fewer algorithms, the less a call costs.
+// algorithms/, the parts that it needs, and the script itself. The less there is, the less a call costs.
 func Source(script Script, algorithms []string) string {
-	return shared(algorithms) + read(string(script)+".lua")
+	return shared(algorithms, parts[script]) + read(string(script)+".lua")
 }
 
-// shared is what stands in front of every script. Each algorithm has local names of its own.
-func shared(algorithms []string) string {
+// shared is what stands in front of scripts. Each algorithm has local names of its own.
+func shared(algorithms, parts []string) string {
 	var text strings.Builder
 	text.WriteString(read("prelude.lua"))
 	for _, name := range algorithms {
 		text.WriteString("do\n" + read("algorithms/"+name+".lua") + "end\n")
+	}
+	for _, name := range parts {
+		text.WriteString(read("parts/" + name + ".lua"))
 	}
 	return text.String()
 }
@@ -79,7 +93,7 @@ func shared(algorithms []string) string {
 // hash of the sources, so that instances of different versions do not meet.
 func Library() (name, source string) {
 	var body strings.Builder
-	body.WriteString(shared(Algorithms))
+	body.WriteString(shared(Algorithms, names("parts")))
 	for _, script := range Scripts {
 		body.WriteString("local function " + string(script) + "(KEYS, ARGV)\n" + read(string(script)+".lua") + "end\n")
 	}

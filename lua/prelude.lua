@@ -1,4 +1,5 @@
--- prelude.lua: what every script starts with. The scripts are loaded with this text in front.
+-- prelude.lua: what every script starts with. The scripts are loaded with this text in front, then those of algorithms/ and
+-- of parts/ that they need.
 --
 -- Times are microseconds of the server's clock. They exceed what tostring and the concatenation operator print
 -- exactly, so a number reaches a command only through integer().
@@ -15,8 +16,13 @@ local TOLERANCE = 60 * SECOND
 -- Lua's unpack and Redis' argument lists are limited; long lists are passed in pieces of this many values.
 local PIECE = 1000
 
+-- The form in which whole numbers are printed exactly. %d is the faster one, where the machine's integers are wide enough; that
+-- is found out by the first number, since a library has no names but redis while it is loaded.
+local whole
+
 local function integer(number)
-  return string.format('%.0f', number)
+  whole = whole or string.format('%d', 2 ^ 53) == '9007199254740992' and '%d' or '%.0f'
+  return string.format(whole, number)
 end
 
 local function server_time()
@@ -29,14 +35,13 @@ end
 -- call's time, if there was one, and whether there were calls by a clock that had run too far ahead.
 local function deployment_time(calls_key)
   local now, ran_ahead = server_time(), false
-  local newest = redis.call('ZRANGE', calls_key, -1, -1, 'WITHSCORES')[2]
-  if newest and tonumber(newest) > now + TOLERANCE then
+  local newest = tonumber(redis.call('ZRANGE', calls_key, '0', '0', 'REV', 'WITHSCORES')[2])
+  if newest and newest > now + TOLERANCE then
     ran_ahead = true
     local upto = integer(now + TOLERANCE)
-    newest = redis.call('ZRANGE', calls_key, upto, '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, 1, 'WITHSCORES')[2]
+    newest = tonumber(redis.call('ZRANGE', calls_key, upto, '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, 1, 'WITHSCORES')[2])
   end
   if newest then
-    newest = tonumber(newest)
     now = math.max(now, newest + 1)
   end
   return now, newest, ran_ahead
@@ -60,6 +65,14 @@ local function in_pieces(command, key, values)
     sum = sum + redis.call(command, key, unpack(values, from, math.min(from + PIECE - 1, #values)))
   end
   return sum
+end
+
+-- Adds members to a sorted set, if there are any, and keeps it that long (milliseconds).
+local function add_for(key, members, kept)
+  if #members > 0 then
+    in_pieces('ZADD', key, members)
+    redis.call('PEXPIRE', key, kept)
+  end
 end
 
 -- A few whole numbers that are kept as one string, apart by blanks.
@@ -152,25 +165,25 @@ local algorithms = {}
 -- The key of a meter is followed by those of its guarantees.
 local function read_meters(next_argument, next_key, now, lease)
   local meters, limit_count = {}, 0
+  local time, latest = integer(now), integer(now + TOLERANCE)
   for m = 1, tonumber(next_argument()) do
-    local meter = { algorithm = algorithms[next_argument()], key = next_key(), limits = {}, guarantees = {}, longest = 0 }
+    local algorithm, key = algorithms[next_argument()], next_key()
+    local limits, guarantees, longest = {}, {}, 0
     for l = 1, tonumber(next_argument()) do
       limit_count = limit_count + 1
-      local count, window = tonumber(next_argument()), tonumber(next_argument())
-      local burst = tonumber(next_argument())
-      meter.limits[l] = { number = limit_count, count = count, window = window, burst = burst, guaranteed = 0 }
-      meter.count, meter.window, meter.burst = count, window, burst
-      meter.longest = math.max(meter.longest, window)
+      local count, window, burst = tonumber(next_argument()), tonumber(next_argument()), tonumber(next_argument())
+      limits[l] = { number = limit_count, count = count, window = window, burst = burst, stored = 0, reserved = 0 }
+      longest = math.max(longest, window)
     end
     for g = 1, tonumber(next_argument()) do
       local slots = tonumber(next_argument())
-      meter.guarantees[g] = { key = next_key(), slots = slots }
-      for _, limit in ipairs(meter.limits) do
-        limit.guaranteed = limit.guaranteed + slots
-      end
+      guarantees[g] = { key = next_key(), slots = slots }
+      guarantees.slots = (guarantees.slots or 0) + slots
     end
-    meter.now, meter.time, meter.lease = now, integer(now), lease
-    meters[m] = meter
+    meters[m] = {
+      algorithm = algorithm, key = key, limits = limits, limit = limits[1], guarantees = guarantees, longest = longest,
+      now = now, time = time, latest = latest, lease = lease, was_read = false, changed = false,
+    }
   end
   return meters
 end
@@ -206,7 +219,7 @@ end
 local function resume(event, path)
   local held, lost = {}, {}
   for _, meter in ipairs(path) do
-    if meter.algorithm.follows_delivery and event.cost <= meter.count then
+    if meter.algorithm.follows_delivery and event.cost <= meter.limit.count then
       if meter.algorithm.holds(read_once(meter), event) then
         held[#held + 1] = meter
       else
@@ -225,126 +238,5 @@ local function resume(event, path)
   for _, meter in ipairs(lost) do
     meter.algorithm.take(meter, event)
     meter.changed = true
-  end
-end
-
--- Pairs join what fires and what resolves it. A hash holds a value for each field, a sorted set when that expires. A field is
--- the name of a pair or, once the pair was resolved, a line feed and the record of the event that resolves it. The first
--- byte of a value says what it is: a pair that is open (see open_text); one whose message is on its way, with the record of that event; or one whose event waits for a slot, with the time at which it comes back, a blank and
--- its record.
-local OPEN, UNDER_WAY, WAITING = '=', '~', '@'
-
--- How many fields there may be. Those that expire first make room.
-local MOST_PAIRS = 50000
-
--- What a call reads of pairs, and is to write.
-local function pair_book(key, until_key, now, kept)
-  return { key = key, until_key = until_key, now = now, kept = kept, entries = {}, values = {}, expiries = {}, removed = {} }
-end
-
--- A field that has not expired, with what the call has done to it so far; nil if there is none.
-local function read_pair(book, field)
-  local entry = book.entries[field]
-  if entry == nil then
-    local value = redis.call('HGET', book.key, field)
-    local expires = tonumber(redis.call('ZSCORE', book.until_key, field))
-    entry = value and expires and expires > book.now and { value = value, expires = expires }
-    book.entries[field] = entry or false
-  end
-  return entry or nil
-end
-
-local function put_pair(book, field, value, expires)
-  book.entries[field] = { value = value, expires = expires }
-  book.values[#book.values + 1] = field
-  book.values[#book.values + 1] = value
-  book.expiries[#book.expiries + 1] = integer(expires)
-  book.expiries[#book.expiries + 1] = field
-end
-
-local function remove_pair(book, field)
-  book.entries[field] = false
-  book.removed[#book.removed + 1] = field
-end
-
--- The text of an entry whose value is of a kind, else nil.
-local function pair_text(entry, kind)
-  return entry and string.sub(entry.value, 1, 1) == kind and string.sub(entry.value, 2) or nil
-end
-
--- When the event of a pair comes back that waits for a slot, and its record; nil if none does.
-local function awaited(entry)
-  local time, record = string.match(pair_text(entry, WAITING) or '', '^(%d+) (.*)$')
-  return tonumber(time), record
-end
-
--- A pair that is open has the receipt of its first message and, if there were more, that of the newest one; and the stamp of
--- the message in which its newest event was stored.
-local function open_text(stamp, first, newest)
-  return OPEN .. stamp .. ' ' .. #first .. ' ' .. first .. newest
-end
-
-local function read_open(entry)
-  local stamp, length, receipts = string.match(pair_text(entry, OPEN) or '', '^(%d+) (%d+) (.*)$')
-  if stamp then
-    return stamp, string.sub(receipts, 1, tonumber(length)), string.sub(receipts, tonumber(length) + 1)
-  end
-end
-
--- The field of the pair that a resolved event has taken.
-local function taken_pair(record)
-  return '\n' .. record
-end
-
--- Notes that the message of a pair is on its way, unless the pair is open or there is none ('').
-local function announce_pair(book, pair, record)
-  if pair ~= '' and not pair_text(read_pair(book, pair), OPEN) then
-    put_pair(book, pair, UNDER_WAY .. record, book.now + book.kept)
-  end
-end
-
--- Takes note of a delivery, by the stamp of its stored message, a blank and its receipt: a pair is open from its first message
--- on, and what was resolved is forgotten. The field is that of a pair, or the one that a resolved event has taken. A delivery
--- must be told once: later, the pair may have been resolved.
-local function settle_pair(book, field, delivery)
-  local entry = read_pair(book, field)
-  if string.sub(field, 1, 1) ~= '\n' then
-    local stamp, receipt = string.match(delivery, '^(%d+) (.*)$')
-    local newest, first = read_open(entry)
-    if not first then
-      put_pair(book, field, open_text(stamp, receipt, ''), book.now + book.kept)
-    elseif tonumber(stamp) > tonumber(newest) then
-      put_pair(book, field, open_text(stamp, first, receipt), entry.expires)
-    end
-  elseif entry then
-    remove_pair(book, field)
-  end
-end
-
--- Writes what a book has, and forgets fields that have expired or are too many. What does no harm by itself goes first.
-local function write_pairs(book)
-  if #book.values + #book.removed == 0 then
-    return
-  end
-  redis.call('ZREM', book.until_key, '')
-  redis.call('ZADD', book.until_key, 'XX', 0, '')
-  redis.call('HDEL', book.key, '')
-  in_pieces('HSET', book.key, book.values)
-  in_pieces('ZADD', book.until_key, book.expiries)
-  in_pieces('HDEL', book.key, book.removed)
-  in_pieces('ZREM', book.until_key, book.removed)
-
-  local expired = redis.call('ZCOUNT', book.until_key, '-inf', integer(book.now))
-  local surplus = math.min(math.max(expired, redis.call('ZCARD', book.until_key) - MOST_PAIRS), PIECE)
-  if surplus > 0 then
-    local forgotten = redis.call('ZRANGE', book.until_key, 0, surplus - 1)
-    redis.call('HDEL', book.key, unpack(forgotten))
-    redis.call('ZREM', book.until_key, unpack(forgotten))
-  end
-  local last = redis.call('ZRANGE', book.until_key, -1, -1, 'WITHSCORES')[2]
-  if last then
-    local kept = milliseconds(tonumber(last) - book.now)
-    redis.call('PEXPIRE', book.key, kept)
-    redis.call('PEXPIRE', book.until_key, kept)
   end
 end

@@ -37,9 +37,8 @@ func (x *meterIndex) of(m *meter, tree *Tree, set string) int {
 	number = len(x.index) + 1
 	x.index[key] = number
 	x.keys = append(x.keys, key)
-	x.arguments = append(x.arguments, m.algorithm.String(), len(m.limits))
+	x.arguments = append(x.arguments, m.definition...)
 	for _, limit := range m.limits {
-		x.arguments = append(x.arguments, limit.Count, microseconds(limit.Window), limit.capacity())
 		x.limits = append(x.limits, limitAt{m.node, limit})
 	}
 	if !m.guaranteed() {
@@ -98,7 +97,7 @@ func newDecideCall(names keys, s Settings, rules *Ruleset, nonce string, request
 		names.limits, names.taken, names.shadowTaken(rules))
 	var (
 		askArguments []any
-		asks         = make(map[ask]string) // its number
+		asks         = make(map[ask]int) // its number
 		events       = make([]any, 0, 3*len(requests))
 	)
 	for _, request := range requests {
@@ -106,7 +105,7 @@ func newDecideCall(names keys, s Settings, rules *Ruleset, nonce string, request
 		number, known := asks[this]
 		if !known {
 			askArguments = appendAsk(askArguments, meters, rules, request)
-			number = strconv.Itoa(len(asks) + 1)
+			number = len(asks) + 1
 			asks[this] = number
 		}
 		record, stamp := request.identity()
@@ -120,7 +119,7 @@ func newDecideCall(names keys, s Settings, rules *Ruleset, nonce string, request
 		shadowKept = rules.shadowKept()
 	}
 	arguments := make([]any, 0, len(events)+len(askArguments)+len(meters.arguments)+9)
-	arguments = append(arguments, nonce, microseconds(s.Lease), microseconds(s.Retention), forward,
+	arguments = append(arguments, nonce, s.Lease.Microseconds(), s.Retention.Microseconds(), forward,
 		rules.Generation, rules.Revision)
 	arguments = meters.appendMeters(arguments)
 	arguments = append(arguments, shadowKept, len(asks))

@@ -149,19 +149,19 @@ func TestArgumentsNameEachLogOnce(t *testing.T) {
 	requests := []Request{request("1", "a"), request("2", "a.b"), request("3", "a").withCost(2), derived(4, start, "none"), request("5", "a")}
 	call := newDecideCall(newKeys("p"), settings, &Ruleset{Tree: settings.Tree, Generation: 7, Revision: 8}, "nonce", requests)
 	wantKeys := []string{
-		"{p}:calls", "{p}:leased", "{p}:done", "{p}:message", "{p}:pauses", "{p}:limits", "{p}:taken", "{p}:shadow:taken:7:8",
-		"{p}:log", "{p}:log:a", "{p}:log:a.b",
+		"{p}:calls", "{p}:leased", "{p}:done", "{p}:message", "{p}:pauses", "{p}:limits", "{p}:taken",
+		"{p}:absent", "{p}:log", "{p}:log:a", "{p}:log:a.b",
 	}
 	if !reflect.DeepEqual(call.keys, wantKeys) {
 		t.Errorf("keys %q, want %q", call.keys, wantKeys)
 	}
-	stamp, hour := "1814903193600965", "3600000000"
+	stamp, hour := "1814903193600965", int64(3600000000)
 	want := []any{
-		"nonce", "1000000", "60000000", 0, int64(7), uint64(8),
+		"nonce", int64(1000000), int64(60000000), 0, int64(7), uint64(8),
 		3, "log", 1, int64(10), hour, int64(10), 0, "log", 1, int64(5), hour, int64(5), 0, "log", 1, int64(1), hour, int64(1), 0,
 		int64(0),
 		4, 1, 0, 2, 1, 2, 1, 0, 3, 1, 2, 3, 2, 0, 2, 1, 2, 1, 0, 1, 1,
-		"1", stamp, "1", "2", stamp, "2", "3", stamp, "3", "EVENTS:4\n1814903193600968", "", "4", "5", stamp, "1",
+		"1", stamp, 1, "2", stamp, 2, "3", stamp, 3, "EVENTS:4\n1814903193600968", "", 4, "5", stamp, 1,
 	}
 	if !reflect.DeepEqual(call.arguments, want) {
 		t.Errorf("arguments\n%v, want\n%v", call.arguments, want)

@@ -46,7 +46,7 @@ func (r *Redis) Delay(ctx context.Context, p Postponement, most int) (DelayVerdi
 		k.calls, k.delayed, k.meter("delayed:" + p.Place), k.pairs, k.pairsUntil, k.leased, k.meter("delayed:again:" + p.Place),
 	}
 	arguments := []any{
-		p.ID, p.messageName(), flag(p.Derived), microseconds(p.Wait), microseconds(p.Longest), microseconds(p.Limit.Window), max(p.Limit.Count, 1), most,
+		p.ID, p.messageName(), flag(p.Derived), p.Wait.Microseconds(), p.Longest.Microseconds(), p.Limit.Window.Microseconds(), max(p.Limit.Count, 1), most,
 		flag(p.HasWaited), pair,
 	}
 	reply, err := r.run(ctx, lua.Delay, keys, arguments)

@@ -64,9 +64,9 @@ func summaryQuiet(interval time.Duration) time.Duration {
 	return min(max(interval/10, 2*time.Second), time.Minute)
 }
 
-// dropsKept is how long counts of drops are kept when no instance is there to claim them.
-func (r *Redis) dropsKept(interval time.Duration) string {
-	return microseconds(r.settings.Retention + 2*interval)
+// dropsKept is how long, in microseconds, counts of drops are kept when no instance is there to claim them.
+func (r *Redis) dropsKept(interval time.Duration) int64 {
+	return (r.settings.Retention + 2*interval).Microseconds()
 }
 
 func (k keys) drops() string { return k.meter("drops") }
@@ -85,13 +85,13 @@ func (r *Redis) CountDrops(ctx context.Context, interval time.Duration, report D
 		believed = dropsBelieved
 	}
 	arguments := []any{
-		report.Instance, report.Number, microseconds(believed),
-		microseconds(interval), microseconds(summaryQuiet(interval)), r.dropsKept(interval),
+		report.Instance, report.Number, believed.Microseconds(),
+		interval.Microseconds(), summaryQuiet(interval).Microseconds(), r.dropsKept(interval),
 		MaxDropCategories, MaxDropNames,
 	}
 	now := time.Now()
 	for _, d := range report.Drops {
-		arguments = append(arguments, d.Category, d.Total, age(now, d.First), age(now, d.Last), microseconds(max(0, d.Opens.Sub(now))))
+		arguments = append(arguments, d.Category, d.Total, age(now, d.First), age(now, d.Last), max(0, d.Opens.Sub(now)).Microseconds())
 		arguments = append(arguments, len(d.Levels)+len(d.Titles))
 		arguments = appendNames(arguments, levelKind, d.Levels)
 		arguments = appendNames(arguments, titleKind, d.Titles)
@@ -101,7 +101,7 @@ func (r *Redis) CountDrops(ctx context.Context, interval time.Duration, report D
 	return leftOut, classify("counting drops", err)
 }
 
-func age(now, then time.Time) string { return microseconds(max(0, now.Sub(then))) }
+func age(now, then time.Time) int64 { return max(0, now.Sub(then)).Microseconds() }
 
 func appendNames(arguments []any, kind byte, names []NameCount) []any {
 	for _, name := range names {
@@ -116,7 +116,7 @@ func appendNames(arguments []any, kind byte, names []NameCount) []any {
 func (r *Redis) ClaimSummaries(ctx context.Context, interval, lease time.Duration, limit int) ([]DropSummary, error) {
 	keys := []string{r.keys.calls, r.keys.drops(), r.keys.dropsDue(), r.keys.dropping()}
 	reply, err := r.run(ctx, lua.ClaimSummary, keys, []any{
-		microseconds(interval), microseconds(lease), microseconds(dropsBelieved), r.dropsKept(interval), limit,
+		interval.Microseconds(), lease.Microseconds(), dropsBelieved.Microseconds(), r.dropsKept(interval), limit,
 	})
 	if err != nil {
 		return nil, classify("claiming summaries", err)
@@ -132,7 +132,7 @@ func (r *Redis) ClaimSummaries(ctx context.Context, interval, lease time.Duratio
 // is no error.
 func (r *Redis) EndSummary(ctx context.Context, interval time.Duration, s DropSummary, again time.Duration) error {
 	keys := []string{r.keys.calls, r.keys.drops(), r.keys.dropsDue()}
-	arguments := []any{s.Category, s.Claim, microseconds(again), r.dropsKept(interval)}
+	arguments := []any{s.Category, s.Claim, again.Microseconds(), r.dropsKept(interval)}
 	_, err := r.runInt(ctx, lua.EndSummary, keys, arguments)
 	return classify("ending a summary", err)
 }

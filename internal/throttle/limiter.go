@@ -109,7 +109,7 @@ func (l Lease) shadowOr(current *Tree) *Tree { return cmp.Or(l.shadow, current) 
 // Verdict is what was decided about a request.
 type Verdict int
 
-// The verdicts, numbered as in decide.lua and resolve.lua.
+// The verdicts, numbered as in parts/judging.lua and resolve.lua.
 const (
 	Admitted  Verdict = iota + 1 // recorded in every log of its path; the caller has the lease
 	Denied                       // some limit was full

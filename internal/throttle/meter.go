@@ -14,6 +14,17 @@ type meter struct {
 	algorithm Algorithm
 	node      Node
 	limits    []Limit
+
+	definition []any // as read_meters in prelude.lua reads it, but for guarantees
+}
+
+// define returns the meter with its definition.
+func (m meter) define() meter {
+	m.definition = []any{m.algorithm.String(), len(m.limits)}
+	for _, limit := range m.limits {
+		m.definition = append(m.definition, limit.Count, limit.Window.Microseconds(), limit.capacity())
+	}
+	return m
 }
 
 // route is what counts for the events of a category.
@@ -37,12 +48,11 @@ func metersOf(node Node) []meter {
 			continue
 		}
 		kind := limit.Algorithm.String() + ":" + strconv.FormatInt(limit.Window.Milliseconds(), 10)
-		others = append(others, meter{
-			name: meterName(kind, node.Path), algorithm: limit.Algorithm, node: node, limits: []Limit{limit},
-		})
+		other := meter{name: meterName(kind, node.Path), algorithm: limit.Algorithm, node: node, limits: []Limit{limit}}
+		others = append(others, other.define())
 	}
 	if len(logs.limits) > 0 {
-		return append([]meter{logs}, others...)
+		return append([]meter{logs.define()}, others...)
 	}
 	return others
 }

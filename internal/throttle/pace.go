@@ -27,7 +27,7 @@ type Moment struct {
 // Reserve reserves the next moment of a destination for the caller, unless it lies beyond the horizon. The caller may know
 // of a rest that Redis has not been told of.
 func (r *Redis) Reserve(ctx context.Context, destination string, pace Pace, rest, horizon time.Duration) (Moment, error) {
-	arguments := []any{destination, microseconds(pace.Interval), max(pace.Burst, 1), microseconds(horizon), microseconds(rest)}
+	arguments := []any{destination, pace.Interval.Microseconds(), max(pace.Burst, 1), horizon.Microseconds(), rest.Microseconds()}
 	reply, err := r.run(ctx, lua.Pace, []string{r.keys.calls, r.keys.pauses, r.keys.paces}, arguments)
 	if err != nil {
 		return Moment{}, classify("pacing deliveries", err)
@@ -47,7 +47,7 @@ func (r *Redis) Rest(ctx context.Context, destination string) (time.Duration, er
 
 // Mention tells whether an event may mention people, which of a path one event may in each duration.
 func (r *Redis) Mention(ctx context.Context, path, id string, d time.Duration) (bool, error) {
-	may, err := r.runInt(ctx, lua.Mention, []string{r.keys.meter("mention:" + path)}, []any{id, microseconds(d)})
+	may, err := r.runInt(ctx, lua.Mention, []string{r.keys.meter("mention:" + path)}, []any{id, d.Microseconds()})
 	return may == 1, classify("asking for a mention", err)
 }
 

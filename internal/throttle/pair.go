@@ -40,7 +40,7 @@ func (r *Redis) Resolve(ctx context.Context, requests []Request) ([]Resolution, 
 // resolveBatch makes one script call. Calling it again with the same nonce and requests gives the same answer.
 func (r *Redis) resolveBatch(ctx context.Context, nonce string, requests []Request) ([]Resolution, error) {
 	arguments := make([]any, 0, 3+4*len(requests))
-	arguments = append(arguments, nonce, microseconds(r.settings.Lease), microseconds(r.settings.Retention))
+	arguments = append(arguments, nonce, r.settings.Lease.Microseconds(), r.settings.Retention.Microseconds())
 	for _, request := range requests {
 		record, stamp := request.identity()
 		arguments = append(arguments, record, stamp, request.Pair, request.Message.stamp())
@@ -104,7 +104,7 @@ func (r *Redis) announce(ctx context.Context, decisions []Decision) error {
 	if len(events) == 0 {
 		return nil
 	}
-	arguments := append([]any{microseconds(r.settings.PairTTL)}, events...)
+	arguments := append([]any{r.settings.PairTTL.Microseconds()}, events...)
 	_, err := r.runInt(ctx, lua.Announce, []string{r.keys.calls, r.keys.pairs, r.keys.pairsUntil}, arguments)
 	return classify("announcing deliveries", err)
 }

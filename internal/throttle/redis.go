@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -108,6 +107,9 @@ func (k keys) scratch(name string) keys { return keysWithin(k.prefix, ":scratch:
 
 // shadowTaken is a key of its own for each state of the shadow: what one admitted, the next has not.
 func (k keys) shadowTaken(rules *Ruleset) string {
+	if rules.Shadow == nil {
+		return k.absent
+	}
 	return k.meter(fmt.Sprintf("%staken:%d:%d", inShadow, rules.Generation, rules.Revision))
 }
 
@@ -124,8 +126,6 @@ func (r *Redis) runInt(ctx context.Context, script lua.Script, keys []string, ar
 	defer cancel()
 	return r.inUse.Load().scripts.run(ctx, r.client, script, append(keys, r.keys.absent), arguments).Int64()
 }
-
-func microseconds(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }
 
 // newNonce names one call of the decide script.
 func newNonce() string { return rand.Text() }
@@ -173,7 +173,7 @@ func (r *Redis) newDeliveryIndex() *meterIndex {
 }
 
 func (r *Redis) deliveryTimes() []any {
-	return []any{microseconds(r.settings.Lease), microseconds(r.settings.Retention), microseconds(r.settings.PairTTL)}
+	return []any{r.settings.Lease.Microseconds(), r.settings.Retention.Microseconds(), r.settings.PairTTL.Microseconds()}
 }
 
 // Extend implements [Limiter].
@@ -189,7 +189,7 @@ func (r *Redis) Extend(ctx context.Context, leases []Lease, d time.Duration) ([]
 		events = r.appendFollowing(events, meters, lease, d > 0)
 	}
 	lease := max(d, r.settings.Lease)
-	arguments := []any{microseconds(d), microseconds(lease), microseconds(r.settings.Retention)}
+	arguments := []any{d.Microseconds(), lease.Microseconds(), r.settings.Retention.Microseconds()}
 	reply, err := r.run(ctx, lua.Extend, meters.keys, append(meters.appendMeters(arguments), events...))
 	if err != nil {
 		return nil, classify("extending leases", err)
@@ -218,7 +218,7 @@ func (r *Redis) Refund(ctx context.Context, leases []Lease) ([]bool, error) {
 		events = append(events, record, stamp, lease.End, lease.Cost)
 		events = r.appendRoutes(events, meters, lease)
 	}
-	arguments := []any{microseconds(r.settings.Lease), microseconds(r.settings.Retention)}
+	arguments := []any{r.settings.Lease.Microseconds(), r.settings.Retention.Microseconds()}
 	reply, err := r.run(ctx, lua.Refund, meters.keys, append(meters.appendMeters(arguments), events...))
 	if err != nil {
 		return nil, classify("returning slots", err)
@@ -300,7 +300,7 @@ func (r *Redis) Restore(ctx context.Context, admissions []admission) (leaseEnd i
 			delivered = 1
 		}
 		record, stamp := a.lease.identity()
-		events = append(events, record, stamp, microseconds(now.Sub(a.at)), a.lease.Cost, delivered)
+		events = append(events, record, stamp, now.Sub(a.at).Microseconds(), a.lease.Cost, delivered)
 		events = append(events, a.lease.pairField(), a.lease.pairDelivery())
 		if a.lease.resolving {
 			events = append(events, 0, 0)
@@ -319,7 +319,7 @@ func (r *Redis) Restore(ctx context.Context, admissions []admission) (leaseEnd i
 // Pause lets a destination of a pace rest for d, for all instances.
 func (r *Redis) Pause(ctx context.Context, destination string, pace Pace, d time.Duration) error {
 	keys := []string{r.keys.calls, r.keys.pauses, r.keys.paces}
-	_, err := r.runInt(ctx, lua.Pause, keys, []any{destination, microseconds(d), microseconds(pace.ahead())})
+	_, err := r.runInt(ctx, lua.Pause, keys, []any{destination, d.Microseconds(), pace.ahead().Microseconds()})
 	return classify("pausing a destination", err)
 }
 
@@ -334,7 +334,7 @@ func (r *Redis) Usage(ctx context.Context, nodes []Node) ([][]int64, error) {
 			meters.of(&m, r.rules().Tree, inForce)
 		}
 	}
-	reply, err := r.run(ctx, lua.Usage, meters.keys, meters.appendMeters([]any{microseconds(r.settings.Lease)}))
+	reply, err := r.run(ctx, lua.Usage, meters.keys, meters.appendMeters([]any{r.settings.Lease.Microseconds()}))
 	if err != nil {
 		return nil, classify("reading the usage", err)
 	}

@@ -8,7 +8,7 @@
 algorithms.counter = { times_admissions = true }
 
 function algorithms.counter.read(meter)
-  local start = meter.now - meter.now % meter.window
+  local start = meter.now - meter.now % meter.limit.window
   local state = load_numbers(meter.key)
   meter.start, meter.current, meter.previous = start, 0, 0
   if not state or state[1] > meter.now + TOLERANCE then
@@ -16,7 +16,7 @@ function algorithms.counter.read(meter)
   end
   if state[1] >= start then -- beyond it if a clock ran ahead
     meter.start, meter.current, meter.previous = state[1], state[2], state[3]
-  elseif state[1] == start - meter.window then
+  elseif state[1] == start - meter.limit.window then
     meter.previous = state[2]
   end
 end
@@ -36,15 +36,15 @@ local function time_until_covered(slots, window, room)
 end
 
 function algorithms.counter.wait(meter, cost)
-  local room = meter.count - cost - meter.current
-  if covered(meter.previous, meter.window, meter.now - meter.start) <= room then
+  local room = meter.limit.count - cost - meter.current
+  if covered(meter.previous, meter.limit.window, meter.now - meter.start) <= room then
     return nil
   end
   if room >= 0 then
-    return meter.limits[1], meter.start + time_until_covered(meter.previous, meter.window, room) - meter.now
+    return meter.limit, meter.start + time_until_covered(meter.previous, meter.limit.window, room) - meter.now
   end
-  local next_start = meter.start + meter.window
-  return meter.limits[1], next_start + time_until_covered(meter.current, meter.window, meter.count - cost) - meter.now
+  local next_start = meter.start + meter.limit.window
+  return meter.limit, next_start + time_until_covered(meter.current, meter.limit.window, meter.limit.count - cost) - meter.now
 end
 
 function algorithms.counter.take(meter, event)
@@ -52,14 +52,14 @@ function algorithms.counter.take(meter, event)
 end
 
 function algorithms.counter.write(meter)
-  save_numbers(meter.key, 2 * meter.window + TOLERANCE, meter.start, meter.current, meter.previous)
+  save_numbers(meter.key, 2 * meter.limit.window + TOLERANCE, meter.start, meter.current, meter.previous)
 end
 
 -- Adds to the window in which a time lies.
 local function change(meter, at, slots)
   if at >= meter.start then
     meter.current = math.max(0, meter.current + slots)
-  elseif at >= meter.start - meter.window then
+  elseif at >= meter.start - meter.limit.window then
     meter.previous = math.max(0, meter.previous + slots)
   end
 end
@@ -73,5 +73,5 @@ function algorithms.counter.restore(meter, event, at)
 end
 
 function algorithms.counter.used(meter)
-  return meter.current + math.ceil(covered(meter.previous, meter.window, meter.now - meter.start))
+  return meter.current + math.ceil(covered(meter.previous, meter.limit.window, meter.now - meter.start))
 end

@@ -6,7 +6,7 @@
 algorithms.fixed = { times_admissions = true }
 
 function algorithms.fixed.read(meter)
-  local start = meter.now - meter.now % meter.window
+  local start = meter.now - meter.now % meter.limit.window
   local state = load_numbers(meter.key)
   meter.start, meter.used = start, 0
   -- A window that is still to come was begun by a clock that ran ahead.
@@ -16,8 +16,8 @@ function algorithms.fixed.read(meter)
 end
 
 function algorithms.fixed.wait(meter, cost)
-  if meter.used + cost > meter.count then
-    return meter.limits[1], meter.start + meter.window - meter.now
+  if meter.used + cost > meter.limit.count then
+    return meter.limit, meter.start + meter.limit.window - meter.now
   end
 end
 
@@ -26,7 +26,7 @@ function algorithms.fixed.take(meter, event)
 end
 
 function algorithms.fixed.write(meter)
-  save_numbers(meter.key, meter.window + TOLERANCE, meter.start, meter.used)
+  save_numbers(meter.key, meter.limit.window + TOLERANCE, meter.start, meter.used)
 end
 
 function algorithms.fixed.give_back(meter, event)

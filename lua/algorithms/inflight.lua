@@ -9,7 +9,7 @@
 algorithms.inflight = { follows_delivery = true }
 
 function algorithms.inflight.read(meter)
-  meter.kept = math.max(meter.window, meter.lease)
+  meter.kept = math.max(meter.limit.window, meter.lease)
   meter.upto = integer(meter.now + meter.kept + TOLERANCE) -- what lies beyond it, a clock that ran ahead has left
   meter.stored = redis.call('ZCOUNT', meter.key, '(' .. meter.time, meter.upto)
   meter.used = meter.stored
@@ -37,9 +37,9 @@ local function comes_back(meter, n)
 end
 
 function algorithms.inflight.wait(meter, cost)
-  local leaving = meter.used + cost - meter.count
+  local leaving = meter.used + cost - meter.limit.count
   if leaving > 0 then
-    return meter.limits[1], comes_back(meter, leaving) - meter.now
+    return meter.limit, comes_back(meter, leaving) - meter.now
   end
 end
 

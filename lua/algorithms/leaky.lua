@@ -15,13 +15,13 @@ function algorithms.leaky.read(meter)
 end
 
 local function free_at(meter)
-  return meter.last + math.ceil(meter.cost * meter.window / meter.count)
+  return meter.last + math.ceil(meter.cost * meter.limit.window / meter.limit.count)
 end
 
 function algorithms.leaky.wait(meter)
   local time = free_at(meter) - meter.now
   if time > 0 then
-    return meter.limits[1], time
+    return meter.limit, time
   end
 end
 
@@ -30,7 +30,7 @@ function algorithms.leaky.take(meter, event)
 end
 
 function algorithms.leaky.write(meter)
-  save_numbers(meter.key, meter.window + TOLERANCE, meter.last, meter.cost)
+  save_numbers(meter.key, meter.limit.window + TOLERANCE, meter.last, meter.cost)
 end
 
 -- Only the last one can be given back: after it there was none.
@@ -47,8 +47,8 @@ function algorithms.leaky.restore(meter, event, at)
 end
 
 function algorithms.leaky.used(meter)
-  if meter.count == 0 then
+  if meter.limit.count == 0 then
     return 0
   end
-  return math.ceil(math.max(0, free_at(meter) - meter.now) * meter.count / meter.window)
+  return math.ceil(math.max(0, free_at(meter) - meter.now) * meter.limit.count / meter.limit.window)
 end

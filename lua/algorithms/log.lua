@@ -19,13 +19,17 @@ local function fits(limit, cost, used, reserved, own)
 end
 
 function algorithms.log.read(meter)
-  local upto = integer(meter.now + TOLERANCE)
+  meter.taken_now, meter.room = 0, math.huge
   for _, limit in ipairs(meter.limits) do
     local from = '(' .. integer(meter.now - limit.window)
-    limit.used = redis.call('ZCOUNT', meter.key, from, upto)
-    limit.stored, limit.reserved, limit.taken, limit.times = limit.used, 0, {}, {}
+    limit.stored = redis.call('ZCOUNT', meter.key, from, meter.latest)
+    meter.room = math.min(meter.room, limit.count - limit.stored)
+    if #meter.guarantees > 0 then
+      limit.taken, limit.times = {}, {}
+      meter.room = 0
+    end
     for g, guarantee in ipairs(meter.guarantees) do
-      limit.taken[g] = redis.call('ZCOUNT', guarantee.key, from, upto)
+      limit.taken[g] = redis.call('ZCOUNT', guarantee.key, from, meter.latest)
       limit.reserved = limit.reserved + math.max(0, guarantee.slots - limit.taken[g])
     end
   end
@@ -48,7 +52,8 @@ end
 -- When the last of the entries was taken that have to leave the window before `cost` slots are free: as many of the oldest
 -- as are in the way. Those of this call come behind the older ones, but before any that a clock that ran ahead has left.
 local function last_in_the_way(meter, limit, cost)
-  local leaving, taken_now = cost + limit.used - limit.count, limit.used - limit.stored
+  local taken_now = meter.taken_now
+  local leaving = cost + limit.stored + taken_now - limit.count
   local last = leaving <= limit.stored and taken_at(meter, limit, leaving) or math.huge
   if last > meter.now then
     last = leaving > taken_now and math.max(meter.now, taken_at(meter, limit, leaving - taken_now)) or meter.now
@@ -59,16 +64,14 @@ end
 -- Likewise where there are guarantees: an entry of one that has used no more than its slots frees none for others. What
 -- is free only grows as entries leave, so the entry is searched by halves.
 local function last_in_the_way_of_others(meter, limit, cost, g)
-  local upto = integer(meter.now + TOLERANCE)
-  local function left(key, taken, stored, from)
-    local now_taken = from < meter.now and taken - stored or 0
-    return redis.call('ZCOUNT', key, '(' .. integer(from), upto) + now_taken
+  local function left(key, taken_now, from)
+    return redis.call('ZCOUNT', key, '(' .. integer(from), meter.latest) + (from < meter.now and taken_now or 0)
   end
   local function fits_after(from)
-    local used, reserved, own = left(meter.key, limit.used, limit.stored, from), 0, 0
+    local used, reserved, own = left(meter.key, meter.taken_now, from), 0, 0
     for i, guarantee in ipairs(meter.guarantees) do
       local added = guarantee.added or 0
-      local unused_then = math.max(0, guarantee.slots - left(guarantee.key, added, 0, from))
+      local unused_then = math.max(0, guarantee.slots - left(guarantee.key, added, from))
       reserved = reserved + unused_then
       own = i == g and unused_then or own
     end
@@ -91,8 +94,11 @@ local function last_in_the_way_of_others(meter, limit, cost, g)
 end
 
 function algorithms.log.wait(meter, cost, g)
+  if cost <= meter.room then
+    return nil
+  end
   for _, limit in ipairs(meter.limits) do
-    if not fits(limit, cost, limit.used, limit.reserved, unused(meter, limit, g)) then
+    if not fits(limit, cost, limit.stored + meter.taken_now, limit.reserved, unused(meter, limit, g)) then
       if #meter.guarantees == 0 then
         return limit, last_in_the_way(meter, limit, cost) + limit.window - meter.now
       end
@@ -108,27 +114,31 @@ end
 
 -- Collects { time, member, … } for a set, and the events they stand for.
 local function collect(set, event, time)
-  local members, events = set.members or {}, set.events or {}
-  local n = set.member_count or 0
-  for slot = 1, event.cost do
-    members[n + 1] = time
-    members[n + 2] = slot == 1 and event.name or slot_member(event.name, slot)
-    n = n + 2
+  if not set.members then
+    set.members, set.events = {}, {}
   end
-  events[#events + 1] = event
-  set.members, set.events, set.member_count = members, events, n
+  local members, n = set.members, #set.members
+  members[n + 1], members[n + 2] = time, event.name
+  for slot = 2, event.cost do
+    members[n + 2 * slot - 1], members[n + 2 * slot] = time, slot_member(event.name, slot)
+  end
+  set.events[#set.events + 1] = event
 end
 
 function algorithms.log.take(meter, event)
   collect(meter, event, meter.time)
+  meter.room, meter.taken_now = meter.room - event.cost, meter.taken_now + event.cost
+  if #meter.guarantees == 0 then
+    return
+  end
   local g = event.guarantee
   local guarantee = meter.guarantees[g]
   for _, limit in ipairs(meter.limits) do
+    limit.times = {}
     if guarantee then
       limit.reserved = limit.reserved - math.min(unused(meter, limit, g), event.cost)
       limit.taken[g] = limit.taken[g] + event.cost
     end
-    limit.used, limit.times = limit.used + event.cost, {}
   end
   if guarantee then
     guarantee.added = (guarantee.added or 0) + event.cost
@@ -156,10 +166,11 @@ local function add(set, now, kept)
     return
   end
   local sum = 0
-  for from = 1, set.member_count, PIECE do
-    sum = sum + redis.call('ZADD', set.key, 'NX', unpack(set.members, from, math.min(from + PIECE - 1, set.member_count)))
+  local count = #set.members
+  for from = 1, count, PIECE do
+    sum = sum + redis.call('ZADD', set.key, 'NX', unpack(set.members, from, math.min(from + PIECE - 1, count)))
   end
-  if sum < set.member_count / 2 then
+  if sum < count / 2 then
     rename_taken(set, now)
   end
   redis.call('PEXPIRE', set.key, milliseconds(kept))
@@ -217,6 +228,6 @@ function algorithms.log.restore(meter, event, at)
   end
 end
 
-function algorithms.log.used(_, limit)
-  return limit.used
+function algorithms.log.used(meter, limit)
+  return limit.stored + meter.taken_now
 end

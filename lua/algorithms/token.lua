@@ -15,7 +15,7 @@ local LOWS = 8
 
 -- What is missing from a full bucket at a time.
 local function missing(meter, at)
-  return meter.owed - math.max(0, at - meter.since) * meter.count
+  return meter.owed - math.max(0, at - meter.since) * meter.limit.count
 end
 
 -- Counts from a later time on, so that the numbers stay small.
@@ -24,9 +24,9 @@ local function advance(meter, at)
     meter.full, meter.since, meter.owed, meter.lows = at, at, 0, {}
     return
   end
-  local windows = math.floor(math.max(0, at - meter.since) / meter.window)
-  meter.since = meter.since + windows * meter.window
-  meter.owed = meter.owed - windows * meter.count * meter.window
+  local windows = math.floor(math.max(0, at - meter.since) / meter.limit.window)
+  meter.since = meter.since + windows * meter.limit.window
+  meter.owed = meter.owed - windows * meter.limit.count * meter.limit.window
 end
 
 function algorithms.token.read(meter)
@@ -42,10 +42,10 @@ end
 
 function algorithms.token.wait(meter, cost)
   advance(meter, meter.now)
-  local needed = meter.owed + (cost - meter.burst) * meter.window
+  local needed = meter.owed + (cost - meter.limit.burst) * meter.limit.window
   local elapsed = math.max(0, meter.now - meter.since)
-  if elapsed * meter.count < needed then
-    return meter.limits[1], meter.since + math.ceil(needed / meter.count) - meter.now
+  if elapsed * meter.limit.count < needed then
+    return meter.limit, meter.since + math.ceil(needed / meter.limit.count) - meter.now
   end
 end
 
@@ -69,7 +69,7 @@ local function take_at(meter, at, cost)
   if meter.owed > 0 then
     note_low(meter, at)
   end
-  meter.owed = meter.owed + cost * meter.window
+  meter.owed = meter.owed + cost * meter.limit.window
 end
 
 function algorithms.token.take(meter, event)
@@ -82,7 +82,7 @@ function algorithms.token.write(meter)
     numbers[#numbers + 1] = low.at
     numbers[#numbers + 1] = low.missing
   end
-  save_numbers(meter.key, meter.window + TOLERANCE, unpack(numbers))
+  save_numbers(meter.key, meter.limit.window + TOLERANCE, unpack(numbers))
 end
 
 -- A bucket that has been full since the tokens were taken has no room for them, and one that nearly was, not for all.
@@ -90,7 +90,7 @@ function algorithms.token.give_back(meter, event)
   if event.taken < meter.full then
     return
   end
-  local returned = math.min(event.cost * meter.window, math.max(0, missing(meter, meter.now)))
+  local returned = math.min(event.cost * meter.limit.window, math.max(0, missing(meter, meter.now)))
   for _, low in ipairs(meter.lows) do
     if low.at > event.taken then
       returned = math.min(returned, low.missing)
@@ -112,5 +112,5 @@ function algorithms.token.restore(meter, event, at)
 end
 
 function algorithms.token.used(meter)
-  return math.ceil(math.max(0, missing(meter, meter.now)) / meter.window)
+  return math.ceil(math.max(0, missing(meter, meter.now)) / meter.limit.window)
 end
