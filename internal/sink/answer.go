@@ -94,16 +94,19 @@ type apiAnswer struct {
 	messages []string // Slack's hints at which part of a message it refused
 }
 
+// posted reports whether the answer told of a post all that there is to know.
+func (a apiAnswer) posted() bool { return a.ok && a.channel != "" && a.ts != "" }
+
 // decodeAnswer reads the members of the outermost object one by one, up to the first fault, so
 // that an answer cut short still counts once it has said what matters. Slack sends the verdict
-// first and the posted message, which may be large, last.
+// first and the posted message, which may be large, last: there it stops.
 func decodeAnswer(body []byte) apiAnswer {
 	var answer apiAnswer
 	decoder := json.NewDecoder(bytes.NewReader(body))
 	if start, err := decoder.Token(); err != nil || start != json.Delim('{') {
 		return answer
 	}
-	for decoder.More() {
+	for !answer.posted() && decoder.More() {
 		name, err := decoder.Token()
 		if err != nil {
 			return answer

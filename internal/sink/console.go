@@ -45,6 +45,9 @@ func (c *Console) Mention(event.Event) (markup string, ok bool) { return "", fal
 // Check finds nothing: only a write shows whether the writer works.
 func (c *Console) Check(context.Context) []Problem { return nil }
 
+// Prepare returns d as it is: a line shows when it was printed.
+func (c *Console) Prepare(d Delivery) Delivery { return d }
+
 // Send prints d. A failed write is Transient, or Unknown if part of the line was written.
 func (c *Console) Send(ctx context.Context, d Delivery) (receipt string, err error) {
 	now := c.now()

@@ -14,6 +14,8 @@ type Delivery struct {
 	Opened  string
 	Usage   []Usage // of the limits on the event's path, root first; may be empty
 	Mention string  // stands at the top, in Slack's markup such as <!here>; empty for none
+
+	prepared *message // made by Slack.Prepare; nil otherwise
 }
 
 // Usage is how full one limit is, the event counted.

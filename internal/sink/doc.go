@@ -13,6 +13,8 @@
 //	rejected       can never be taken                gives the message up
 //	misconfigured  is fine; the setup is not         stops, alarms, tries again slowly
 //
+// The message of an event can be made ahead of its post, with Prepare; Send makes what was not.
+//
 // A request counts as certainly not sent as long as none of its body was handed to a
 // connection; from then on, without an answer, its fate is unknown.
 //

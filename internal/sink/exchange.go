@@ -1,11 +1,11 @@
 package sink
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"net/http"
 	"net/http/httptrace"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -20,7 +20,8 @@ const (
 
 // exchange records one request, made with a context that carries it, and its answer.
 type exchange struct {
-	limit int64 // bytes to read of the answer's body
+	form  string // goes behind the request's body
+	limit int64  // bytes to read of the answer's body
 	// begun is set before the first byte of the request's body is handed to a connection.
 	begun atomic.Bool
 	reply *reply // nil if none came
@@ -43,7 +44,8 @@ func (x *exchange) context(parent context.Context) context.Context {
 }
 
 // recorder is a http.RoundTripper that fills in the exchange of its request's context. It reads
-// the answer's body, as far as it is wanted, before it returns.
+// the answer's body, as far as it is wanted, before it returns, and keeps it from slack-go, which
+// would decode all of it for nobody.
 type recorder struct {
 	next      *http.Transport
 	userAgent string
@@ -55,8 +57,13 @@ func (r *recorder) RoundTrip(request *http.Request) (*http.Response, error) {
 	if !ok {
 		x = &exchange{limit: maxReply} // nobody asks
 	}
-	request = request.Clone(request.Context())
+	request = request.WithContext(request.Context()) // a copy, which may be changed
+	request.Header = request.Header.Clone()
 	request.Header.Set("User-Agent", r.userAgent)
+	if err := x.complete(request); err != nil {
+		x.err = err
+		return nil, err
+	}
 	response, err := r.next.RoundTrip(request)
 	if err != nil {
 		x.err = err
@@ -66,8 +73,26 @@ func (r *recorder) RoundTrip(request *http.Request) (*http.Response, error) {
 	_ = response.Body.Close() // nothing of it is needed any more
 	x.reply = &reply{status: response.StatusCode, header: response.Header, body: body}
 	x.err = err
-	response.Body = io.NopCloser(bytes.NewReader(body))
+	response.Body = http.NoBody
 	return response, nil
+}
+
+// complete puts the form behind the request's body.
+func (x *exchange) complete(request *http.Request) error {
+	if x.form == "" {
+		return nil
+	}
+	var whole strings.Builder
+	whole.Grow(int(request.ContentLength) + len(x.form))
+	if _, err := io.Copy(&whole, request.Body); err != nil {
+		return err
+	}
+	whole.WriteString(x.form)
+	request.ContentLength = int64(whole.Len())
+	request.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(whole.String())), nil }
+	var err error
+	request.Body, err = request.GetBody()
+	return err
 }
 
 // newTransport heeds HTTPS_PROXY, as http.DefaultTransport does, and bounds its connections. The

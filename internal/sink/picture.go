@@ -16,7 +16,7 @@ import (
 // message in text, for a terminal of 80 columns. A nil template is the default. When t fails on d
 // both are those of the default template, which would be sent, and the error says why.
 func Preview(t *Template, d Delivery) (message []byte, picture string, err error) {
-	l, err := t.layout(newView(d, openedBy(d), time.Now()))
+	l, err := t.render(newView(d, openedBy(d), time.Now()))
 	var indented bytes.Buffer
 	encoder := json.NewEncoder(&indented)
 	encoder.SetEscapeHTML(false)

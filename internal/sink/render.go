@@ -5,53 +5,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/slack-go/slack"
-
 	"github.com/seed-4578ace9/notifier/internal/event"
 )
 
-// message is what Slack is handed. All of it is escaped and within Slack's limits.
-type message struct {
-	text        string // for notifications and clients that show no blocks; else not displayed
-	blocks      []slack.Block
-	attachments []slack.Attachment
-}
-
-// options is the message for chat.postMessage and chat.update.
-func (m message) options() []slack.MsgOption {
-	return []slack.MsgOption{
-		slack.MsgOptionText(m.text, false),
-		slack.MsgOptionBlocks(m.blocks...),
-		slack.MsgOptionAttachments(m.attachments...),
-		slack.MsgOptionDisableMarkdown(),
-		slack.MsgOptionDisableLinkUnfurl(),
-		slack.MsgOptionDisableMediaUnfurl(),
-	}
-}
-
-// webhook is the message for an incoming webhook.
-func (m message) webhook() *slack.WebhookMessage {
-	off := false
-	w := &slack.WebhookMessage{
-		Text:        m.text,
-		Attachments: m.attachments,
-		UnfurlLinks: &off,
-		UnfurlMedia: &off,
-	}
-	if len(m.blocks) > 0 {
-		w.Blocks = &slack.Blocks{BlockSet: m.blocks}
-	}
-	return w
-}
-
-// render is a pure function: equal views give equal messages. The message can always be sent; an
+// render is a pure function: equal views give equal layouts. The layout can always be sent; an
 // error says why it is not the template's but the default one. A nil template is the default.
-func (t *Template) render(v view) (message, error) {
-	l, err := t.layout(v)
-	return l.message(), err
-}
-
-func (t *Template) layout(v view) (layout, error) {
+func (t *Template) render(v view) (layout, error) {
 	c := newContent(v)
 	if t == nil {
 		return defaultLayout(c), nil
@@ -66,7 +25,7 @@ func (t *Template) layout(v view) (layout, error) {
 // defaultLayout is what the default template prints, without the printing and the reading, which take ten times as long and
 // would be most of what a message costs. A test holds it to the template.
 func defaultLayout(c content) layout {
-	headline := fmt.Sprintf("[%s] %s", c.Label, c.Title)
+	headline := "[" + c.Label + "] " + c.Title
 	var details []block
 	if fits(clean(headline), headerLimit) {
 		details = sectionBlocks(clean(c.Text), 2)
@@ -96,13 +55,13 @@ func defaultLayout(c content) layout {
 }
 
 // renderSummary is a pure function, as Template.render is.
-func renderSummary(s Summary) message {
+func renderSummary(s Summary) layout {
 	line := SummaryLine(s)
 	l, err := summaryTemplate().execute(newSummaryContent(s), "")
 	if err != nil {
 		l = layout{Text: fit(line, maxFallback)}
 	}
-	return l.message()
+	return l
 }
 
 // content is what a template of events sees, and so a public contract. Its texts are cleaned but

@@ -49,7 +49,8 @@ type textObject struct {
 	Text string `json:"text"`
 	// Verbatim keeps Slack from finding links and mentions of its own in mrkdwn; it is always set there.
 	Verbatim bool `json:"verbatim,omitempty"`
-	Emoji    bool `json:"emoji,omitempty"`
+	// Emoji says whether :names: are shown as emoji; it is always set in plain text, and Slack takes it nowhere else.
+	Emoji *bool `json:"emoji,omitempty"`
 }
 
 // list is read from an array, whose nulls are left out and whose inner arrays are put in its place:
@@ -135,14 +136,13 @@ func tidyBlocks(blocks []block) []block {
 		b := &blocks[i]
 		b.Fields, b.Elements = tidyTexts(b.Fields), tidyTexts(b.Elements)
 		if b.Text != nil {
-			if kept := tidyTexts([]textObject{*b.Text}); len(kept) == 0 {
+			b.Text.tidy()
+			if b.Text.empty() {
 				b.Text = nil
-			} else {
-				b.Text = &kept[0]
 			}
 		}
 	}
-	return slices.DeleteFunc(blocks, func(b block) bool { return len(b.texts()) == 0 && isOfText(b.Type) })
+	return slices.DeleteFunc(blocks, func(b block) bool { return b.empty() && isOfText(b.Type) })
 }
 
 func isOfText(kind string) bool {
@@ -151,9 +151,27 @@ func isOfText(kind string) bool {
 
 func tidyTexts(texts []textObject) []textObject {
 	for i := range texts {
-		texts[i].Verbatim = texts[i].Type == slack.MarkdownType
+		texts[i].tidy()
 	}
-	return slices.DeleteFunc(texts, func(t textObject) bool { return strings.TrimSpace(t.Text) == "" })
+	return slices.DeleteFunc(texts, textObject.empty)
+}
+
+func (t *textObject) tidy() {
+	t.Verbatim = t.Type == slack.MarkdownType
+	switch {
+	case t.Verbatim:
+		t.Emoji = nil
+	case t.Emoji == nil:
+		t.Emoji = new(bool)
+	}
+}
+
+func (t textObject) empty() bool { return strings.TrimSpace(t.Text) == "" }
+
+// empty reports whether the block shows no text.
+func (b block) empty() bool {
+	shows := func(t textObject) bool { return !t.empty() }
+	return (b.Text == nil || b.Text.empty()) && !slices.ContainsFunc(b.Fields, shows) && !slices.ContainsFunc(b.Elements, shows)
 }
 
 // texts returns the block's own text, its fields and its elements.
@@ -163,55 +181,6 @@ func (b block) texts() []textObject {
 		texts = append(texts, *b.Text)
 	}
 	return append(append(texts, b.Fields...), b.Elements...)
-}
-
-// message is the layout as slack-go's types. The layout must have passed check.
-func (l layout) message() message {
-	m := message{text: l.Text, blocks: slackBlocks(l.Blocks)}
-	for _, a := range l.Attachments {
-		m.attachments = append(m.attachments, slack.Attachment{
-			Color:    a.Color,
-			Fallback: a.Fallback,
-			Blocks:   slack.Blocks{BlockSet: slackBlocks(a.Blocks)},
-		})
-	}
-	return m
-}
-
-func slackBlocks(blocks []block) []slack.Block {
-	var converted []slack.Block
-	for _, b := range blocks {
-		switch b.Type {
-		case headerBlock:
-			converted = append(converted, slack.NewHeaderBlock(b.Text.slack()))
-		case sectionBlock:
-			converted = append(converted, slack.NewSectionBlock(b.Text.slack(), slackTexts(b.Fields), nil))
-		case contextBlock:
-			elements := make([]slack.MixedElement, 0, len(b.Elements))
-			for _, element := range slackTexts(b.Elements) {
-				elements = append(elements, element)
-			}
-			converted = append(converted, slack.NewContextBlock("", elements...))
-		case dividerBlock:
-			converted = append(converted, slack.NewDividerBlock())
-		}
-	}
-	return converted
-}
-
-func slackTexts(texts []textObject) []*slack.TextBlockObject {
-	var converted []*slack.TextBlockObject
-	for _, t := range texts {
-		converted = append(converted, t.slack())
-	}
-	return converted
-}
-
-func (t *textObject) slack() *slack.TextBlockObject {
-	if t == nil {
-		return nil
-	}
-	return slack.NewTextBlockObject(t.Type, t.Text, t.Emoji, t.Verbatim)
 }
 
 // Slack's limits, in characters after escaping. All blocks together are refused

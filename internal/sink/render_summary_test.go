@@ -87,11 +87,11 @@ func TestRenderSummary(t *testing.T) {
 			t.Errorf("%s: line %q, want %q", test.name, got, test.line)
 		}
 		m := renderSummary(s)
-		if want := escape(test.line); m.text != want {
-			t.Errorf("%s: text %q, want %q", test.name, m.text, want)
+		if want := escape(test.line); m.Text != want {
+			t.Errorf("%s: text %q, want %q", test.name, m.Text, want)
 		}
 		var texts []string
-		for _, text := range m.texts() {
+		for _, text := range m.allTexts() {
 			texts = append(texts, text.Text)
 		}
 		if !reflect.DeepEqual(texts, test.texts) {
@@ -114,11 +114,11 @@ func TestRenderSummaryOfAnything(t *testing.T) {
 			t.Errorf("%.20q: %v", text, err)
 		}
 		m := renderSummary(s)
-		checkEscaped(t, m.text, 4000)
-		if got := len(m.attachments); got != 1 {
+		checkEscaped(t, m.Text, 4000)
+		if got := len(m.Attachments); got != 1 {
 			t.Errorf("%.20q: %d attachments", text, got)
 		}
-		for _, object := range m.texts() {
+		for _, object := range m.allTexts() {
 			if !strings.Contains(object.Text, "<!date^") {
 				checkEscaped(t, object.Text, sectionLimit)
 			}

@@ -20,22 +20,30 @@ import (
 )
 
 // render makes the message of the default template, which must not fail on any event.
-func render(e event.Event) message {
+func render(e event.Event) layout {
 	var t *Template
-	m, err := t.render(view{Delivery: Delivery{Event: e}})
+	l, err := t.render(view{Delivery: Delivery{Event: e}})
 	if err != nil {
 		panic(err)
 	}
-	return m
+	return l
 }
 
-// allBlocks returns the message's blocks, then those beside the bar.
-func (m message) allBlocks() []slack.Block {
-	blocks := slices.Clone(m.blocks)
-	for _, attachment := range m.attachments {
-		blocks = append(blocks, attachment.Blocks.BlockSet...)
+// allBlocks returns the layout's blocks, then those beside the bar, as slack-go reads them.
+func (l layout) allBlocks() []slack.Block {
+	all := slices.Clone(l.Blocks)
+	for _, attachment := range l.Attachments {
+		all = append(all, attachment.Blocks...)
 	}
-	return blocks
+	encoded, err := json.Marshal(all)
+	if err != nil {
+		panic(err)
+	}
+	var blocks slack.Blocks
+	if err := json.Unmarshal(encoded, &blocks); err != nil {
+		panic(err)
+	}
+	return blocks.BlockSet
 }
 
 func asText(element slack.MixedElement) *slack.TextBlockObject {
@@ -46,10 +54,10 @@ func asText(element slack.MixedElement) *slack.TextBlockObject {
 	return text
 }
 
-// texts returns every text object of the message's blocks, the headline's first.
-func (m message) texts() []*slack.TextBlockObject {
+// allTexts returns every text object of the layout's blocks, the headline's first.
+func (l layout) allTexts() []*slack.TextBlockObject {
 	var texts []*slack.TextBlockObject
-	for _, block := range m.allBlocks() {
+	for _, block := range l.allBlocks() {
 		switch block := block.(type) {
 		case *slack.HeaderBlock:
 			texts = append(texts, block.Text)
@@ -80,7 +88,7 @@ func TestRender(t *testing.T) {
 		Fields:   []event.Field{{Name: "region", Value: "eu-1"}, {Name: "oldest", Value: "3 > 2 h"}},
 		Time:     time.Date(2026, 1, 2, 3, 4, 5, 0, time.FixedZone("", 3600)),
 	}
-	got, err := json.MarshalIndent(render(e).webhook(), "", "  ")
+	got, err := json.MarshalIndent((&message{layout: render(e)}).webhook(), "", "  ")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +166,7 @@ func TestRenderHeadline(t *testing.T) {
 	}
 	for _, test := range tests {
 		m := render(test.event)
-		if got := m.texts()[0].Text; got != test.headline {
+		if got := m.allTexts()[0].Text; got != test.headline {
 			t.Errorf("%s: headline %q, want %q", test.name, got, test.headline)
 		}
 		var sections []string
@@ -178,10 +186,10 @@ func TestRenderSeverities(t *testing.T) {
 	colours := make(map[string]event.Severity)
 	for _, s := range []event.Severity{event.SeverityInfo, event.SeverityWarning, event.SeverityError, event.SeverityCritical} {
 		m := render(event.Event{ID: "e-1", Title: "t", Severity: s})
-		if want := "[" + strings.ToUpper(string(s)) + "] t"; m.text != want {
-			t.Errorf("%s: text %q, want %q", s, m.text, want)
+		if want := "[" + strings.ToUpper(string(s)) + "] t"; m.Text != want {
+			t.Errorf("%s: text %q, want %q", s, m.Text, want)
 		}
-		colour := m.attachments[0].Color
+		colour := m.Attachments[0].Color
 		if !regexp.MustCompile(`^#[0-9a-f]{6}$`).MatchString(colour) {
 			t.Errorf("%s: colour %q", s, colour)
 		}
@@ -358,11 +366,11 @@ func FuzzRender(f *testing.F) {
 			t.Error("two results for one event")
 		}
 		wantTemplate(t, view{Delivery: Delivery{Event: e}})
-		checkEscaped(t, m.text, 4000)
-		for _, attachment := range m.attachments {
+		checkEscaped(t, m.Text, 4000)
+		for _, attachment := range m.Attachments {
 			checkEscaped(t, attachment.Fallback, maxFallback)
 		}
-		if m.text == "" {
+		if m.Text == "" {
 			t.Error("no text")
 		}
 		blocks := m.allBlocks()
@@ -387,7 +395,7 @@ func FuzzRender(f *testing.F) {
 			}
 		}
 		total := 0
-		for _, object := range m.texts() {
+		for _, object := range m.allTexts() {
 			if err := object.Validate(); err != nil {
 				t.Errorf("%q: %v", object.Text, err)
 			}
@@ -401,7 +409,7 @@ func FuzzRender(f *testing.F) {
 		if total > 13000 {
 			t.Errorf("%d characters in all blocks", total)
 		}
-		if _, err := json.Marshal(m.webhook()); err != nil {
+		if _, err := json.Marshal((&message{layout: m}).webhook()); err != nil {
 			t.Error(err)
 		}
 	})
@@ -462,7 +470,7 @@ func TestRenderStatus(t *testing.T) {
 	}
 	for _, test := range tests {
 		var byDefault *Template
-		l, err := byDefault.layout(test.view)
+		l, err := byDefault.render(test.view)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -68,12 +68,14 @@ func (e *Error) lost() bool {
 }
 
 // update makes one request to change a message, and observes it. Nothing was posted when it fails, whatever came of it.
-func (s *Slack) update(ctx context.Context, timeout time.Duration, at place, m message) *Error {
+func (s *Slack) update(ctx context.Context, timeout time.Duration, at place, m *message) *Error {
 	// Unlike a post, an update keeps the old attachments where it names none, and has its text searched for links.
-	attachments := append([]slack.Attachment{}, m.attachments...)
-	options := append(m.options(), slack.MsgOptionAttachments(attachments...), slack.MsgOptionParse(false))
+	options := append(m.options(), slack.MsgOptionParse(false))
+	if len(m.Attachments) == 0 {
+		options = append(options, slack.MsgOptionAttachments([]slack.Attachment{}...))
+	}
 	_, failure := s.observed(ctx, request{
-		destination: at.destination, timeout: timeout, limit: maxReply, judge: judgeMethod,
+		destination: at.destination, timeout: timeout, form: m.form, limit: maxReply, judge: judgeMethod,
 		do: func(ctx context.Context) error {
 			_, _, _, err := s.api.UpdateMessageContext(ctx, at.channel, at.thread, options...)
 			return err

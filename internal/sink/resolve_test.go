@@ -414,7 +414,7 @@ func TestUpdateReplacesAll(t *testing.T) {
 	t.Cleanup(server.Close)
 	s := newTestSlack(t, SlackOptions{Token: "xoxb-1", Channel: "#ops", APIURL: server.URL})
 	t.Cleanup(s.Close)
-	if failure := s.update(t.Context(), generous, place{"#ops", "C0000001", "1.1"}, message{text: "over"}); failure != nil {
+	if failure := s.update(t.Context(), generous, place{"#ops", "C0000001", "1.1"}, s.message(layout{Text: "over"})); failure != nil {
 		t.Fatal(failure)
 	}
 	want := map[string]string{"channel": "C0000001", "ts": "1.1", "text": "over", "blocks": "[]", "attachments": "[]", "parse": "none"}

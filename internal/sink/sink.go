@@ -55,6 +55,9 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // Sink delivers events. All methods may be called at once.
 type Sink interface {
+	// Prepare makes the message of d ahead of Send, as far as that goes without asking anybody, so that Send of what it
+	// returns has little more to do than to post it. What it returns must not be changed.
+	Prepare(d Delivery) Delivery
 	// Send delivers d once, without retries; any error is an *Error. The receipt of a firing event is what
 	// the delivery of the one that resolves it needs: opaque text of at most 2 KiB. Other events have none.
 	Send(ctx context.Context, d Delivery) (receipt string, err error)

@@ -174,40 +174,56 @@ func (s *Slack) SummaryDestination(category string) string {
 // one that cannot be found.
 func (s *Slack) Mention(e event.Event) (markup string, ok bool) { return s.mentions.of(e.Category) }
 
+// Prepare makes the message of d, except of a resolved event: that tells how long it took until it was sent.
+func (s *Slack) Prepare(d Delivery) Delivery {
+	if d.Event.Status != event.StatusResolved {
+		d.prepared = s.render(view{Delivery: d})
+	}
+	return d
+}
+
 // Send posts d once. What resolves a message updates that one and replies in its thread.
 func (s *Slack) Send(ctx context.Context, d Delivery) (receipt string, err error) {
-	opened := s.opened(d)
-	v := newView(d, opened, time.Now())
-	if opened.repliable() {
-		if failure := s.resolve(ctx, v, opened); failure != nil {
-			return "", failure
+	m := d.prepared
+	if m == nil {
+		opened := s.opened(d)
+		v := newView(d, opened, time.Now())
+		if opened.repliable() {
+			if failure := s.resolve(ctx, v, opened); failure != nil {
+				return "", failure
+			}
+			return "", nil
 		}
-		return "", nil
+		m = s.render(v)
 	}
 	destination := s.SummaryDestination(d.Event.Category)
-	answer, failure := s.post(ctx, s.timeout, place{destination, destination, ""}, s.render(v))
+	answer, failure := s.post(ctx, s.timeout, place{destination, destination, ""}, m)
 	if failure != nil {
 		return "", failure
 	}
-	return newReceipt(d.Event, destination, answer, time.Now()), nil
+	if d.Event.Status != event.StatusFiring {
+		return "", nil
+	}
+	return newReceipt(d.Event, destination, decodeAnswer(answer.body), time.Now()), nil
 }
 
 // SendSummary posts a summary once.
 func (s *Slack) SendSummary(ctx context.Context, summary Summary) error {
 	destination := s.SummaryDestination(summary.Path)
-	if _, failure := s.post(ctx, s.timeout, place{destination, destination, ""}, renderSummary(summary)); failure != nil {
+	m := s.message(renderSummary(summary))
+	if _, failure := s.post(ctx, s.timeout, place{destination, destination, ""}, m); failure != nil {
 		return failure
 	}
 	return nil
 }
 
 // render always returns a message that can be sent: the default template stands in for one that fails.
-func (s *Slack) render(v view) message {
-	m, err := s.template.render(v)
+func (s *Slack) render(v view) *message {
+	l, err := s.template.render(v)
 	if err != nil {
 		s.failed(err)
 	}
-	return m
+	return s.message(l)
 }
 
 // place is where a message goes.
@@ -218,8 +234,8 @@ type place struct {
 }
 
 // post makes one request to post a message, and observes it.
-func (s *Slack) post(ctx context.Context, timeout time.Duration, to place, m message) (apiAnswer, *Error) {
-	r := request{destination: to.destination, timeout: timeout, limit: maxReply, judge: judgePost}
+func (s *Slack) post(ctx context.Context, timeout time.Duration, to place, m *message) (reply, *Error) {
+	r := request{destination: to.destination, timeout: timeout, form: m.form, limit: maxReply, judge: judgePost}
 	if s.webhook != "" {
 		r.judge = judgeWebhook
 		r.do = func(ctx context.Context) error {
@@ -235,8 +251,7 @@ func (s *Slack) post(ctx context.Context, timeout time.Duration, to place, m mes
 			return err
 		}
 	}
-	answer, failure := s.observed(ctx, r)
-	return decodeAnswer(answer.body), failure
+	return s.observed(ctx, r)
 }
 
 // observed makes one request that counts, unless the context has ended.
@@ -264,7 +279,8 @@ func (s *Slack) interrupted(ctx context.Context, destination string) *Error {
 type request struct {
 	destination string // names it in its failure
 	timeout     time.Duration
-	limit       int64 // bytes to read of the answer
+	form        string // goes behind what do makes of the request's body
+	limit       int64  // bytes to read of the answer
 	judge       func(reply) verdict
 	do          func(context.Context) error // makes it, with the context that it is handed
 }
@@ -274,7 +290,7 @@ type request struct {
 func (s *Slack) call(parent context.Context, r request) (reply, *Error) {
 	ctx, cancel := context.WithTimeout(parent, r.timeout)
 	defer cancel()
-	x := exchange{limit: r.limit}
+	x := exchange{form: r.form, limit: r.limit}
 	requestErr := r.do(x.context(ctx))
 
 	failure := &Error{Channel: r.destination}

@@ -401,6 +401,19 @@ func TestSendOnAStaleConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	stale.Store(true)
+	if err := send(t.Context(), s, sample); err != nil {
+		t.Errorf("the whole message, on another connection: %v", err)
+	}
+	for _, post := range server.Posts() {
+		if len(post.Message.Blocks) != 1 || len(post.Message.Attachments) != 1 {
+			t.Errorf("posted %+v", post.Message)
+		}
+	}
+	s.transport.CloseIdleConnections()
+	if err := send(t.Context(), s, sample); err != nil {
+		t.Fatal(err)
+	}
+	stale.Store(true)
 	refuse.Store(true)
 	failure := failureOf(t, send(t.Context(), s, sample))
 	if failure.Class != Transient || !strings.Contains(failure.Error(), "refused") {

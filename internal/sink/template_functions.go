@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"text/template"
 	"time"
@@ -81,8 +82,11 @@ func printed(value any) string {
 
 // plainText is a value as cleaned text; nothing for nil.
 func plainText(value any) string {
-	if value == nil {
+	switch value := value.(type) {
+	case nil:
 		return ""
+	case string:
+		return clean(value)
 	}
 	return clean(fmt.Sprint(value))
 }
@@ -137,7 +141,7 @@ func durationText(d time.Duration) string {
 func usageText(usage []Usage) string {
 	var texts []string
 	for _, u := range slices.Backward(usage) {
-		text := fmt.Sprintf("%s %d of %d", oneLine(u.Level), u.Used, u.Size)
+		text := oneLine(u.Level) + " " + strconv.FormatInt(u.Used, 10) + " of " + strconv.FormatInt(u.Size, 10)
 		if window := windowOf(u.Limit); window != "" {
 			text += " in " + window
 		}
@@ -157,7 +161,7 @@ func windowOf(limit string) string {
 // link returns a link to address, or the address as text where Slack could not link it.
 func link(address, text string) any {
 	address = oneLine(address)
-	target := encodeLink(address)
+	target := linkEncoder.Replace(address)
 	parsed, err := url.Parse(address)
 	if err != nil || parsed.Host == "" || parsed.Scheme != "http" && parsed.Scheme != "https" || !fits(target, maxLink) {
 		return shorten(address, maxLink, escapedWidth)
@@ -167,10 +171,8 @@ func link(address, text string) any {
 	return markup("<" + escape(target) + "|" + fit(text, maxFieldName) + ">")
 }
 
-// encodeLink percent-encodes what would end a link early in Slack's markup.
-func encodeLink(address string) string {
-	return strings.NewReplacer(" ", "%20", "<", "%3C", ">", "%3E", "|", "%7C").Replace(address)
-}
+// linkEncoder percent-encodes what would end a link early in Slack's markup.
+var linkEncoder = strings.NewReplacer(" ", "%20", "<", "%3C", ">", "%3E", "|", "%7C")
 
 // dateAndTime and clock show t in the reader's time zone; nothing if it is zero.
 func dateAndTime(t time.Time) any { return date(t, "{date_short_pretty} {time}", time.RFC3339) }
@@ -186,7 +188,7 @@ func date(t time.Time, form, otherwise string) any {
 	if t.Unix() < 0 {
 		return text
 	}
-	return markup(fmt.Sprintf("<!date^%d^%s|%s>", t.Unix(), form, text))
+	return markup("<!date^" + strconv.FormatInt(t.Unix(), 10) + "^" + form + "|" + text + ">")
 }
 
 // compose joins texts and markup to one text object, at most limit long. Only texts are cut.
@@ -247,7 +249,7 @@ func contextOf(parts ...any) block {
 
 // marshalBlock gives null for a block that shows nothing.
 func marshalBlock(b block) (result, error) {
-	if kept := tidyBlocks([]block{b}); len(kept) == 0 {
+	if b.empty() {
 		return "null", nil
 	}
 	return marshal(b)

@@ -119,15 +119,15 @@ func TestTemplateRender(t *testing.T) {
 		t.Fatal(err)
 	}
 	const title = `"&lt;!channel&gt;" \ {{.ID}}`
-	if m.text != title || len(m.attachments) != 0 {
-		t.Errorf("text %q, %d attachments", m.text, len(m.attachments))
+	if m.Text != title || len(m.Attachments) != 0 {
+		t.Errorf("text %q, %d attachments", m.Text, len(m.Attachments))
 	}
 	want := []string{
 		"<!here> *" + title + "*  & <!date^1767323045^{date_short_pretty} {time}|2026-01-02T03:04:05Z>",
 		"global: 61/100", "payments: 7/10", "payments.refunds ()",
 	}
 	var got []string
-	for _, text := range m.texts() {
+	for _, text := range m.allTexts() {
 		got = append(got, text.Text)
 		if text.Type == slack.MarkdownType && !text.Verbatim {
 			t.Errorf("%q: Slack would look for mentions of its own", text.Text)
@@ -136,7 +136,7 @@ func TestTemplateRender(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %q", got)
 	}
-	if got := len(m.blocks); got != 3 { // the section of the absent source is left out
+	if got := len(m.Blocks); got != 3 { // the section of the absent source is left out
 		t.Errorf("%d blocks", got)
 	}
 }
@@ -161,8 +161,8 @@ func TestTemplateFallsBack(t *testing.T) {
 		t.Errorf("got %+v, not the default message", got)
 	}
 	v.Event.Title = "a title that is long enough"
-	if got, err := parsed.render(v); err != nil || got.text != "a title that is long" {
-		t.Errorf("got %q and %v", got.text, err)
+	if got, err := parsed.render(v); err != nil || got.Text != "a title that is long" {
+		t.Errorf("got %q and %v", got.Text, err)
 	}
 }
 
@@ -182,8 +182,8 @@ func TestTemplateEscapes(t *testing.T) {
 		}
 		v := usualView()
 		v.Event.Title, v.Event.Fields = text, []event.Field{{Name: "n", Value: text}}
-		if m, err := parsed.render(v); err != nil || strings.TrimSpace(m.text) != `&lt;!here&gt; &amp; "x" \` {
-			t.Errorf("%s: got %q and %v", action, m.text, err)
+		if m, err := parsed.render(v); err != nil || strings.TrimSpace(m.Text) != `&lt;!here&gt; &amp; "x" \` {
+			t.Errorf("%s: got %q and %v", action, m.Text, err)
 		}
 	}
 	// Markup that passed through a function of the language is text again.
@@ -191,8 +191,8 @@ func TestTemplateEscapes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m, err := parsed.render(usualView()); err != nil || m.text != "&lt;https://example.org/refunds|Open&gt;" {
-		t.Errorf("got %q and %v", m.text, err)
+	if m, err := parsed.render(usualView()); err != nil || m.Text != "&lt;https://example.org/refunds|Open&gt;" {
+		t.Errorf("got %q and %v", m.Text, err)
 	}
 }
 
@@ -215,11 +215,11 @@ func FuzzTemplate(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		texts := m.texts()
-		if len(m.blocks) != 2 || len(m.attachments) != 0 || len(texts) != 2 {
+		texts := m.allTexts()
+		if len(m.Blocks) != 2 || len(m.Attachments) != 0 || len(texts) != 2 {
 			t.Fatalf("another shape: %+v", m)
 		}
-		checkEscaped(t, m.text, textLimit)
+		checkEscaped(t, m.Text, textLimit)
 		for _, text := range texts {
 			checkEscaped(t, text.Text, sectionLimit)
 		}

@@ -12,6 +12,9 @@ const mark = "…"
 // without the marks that make a terminal or a browser show text in another order than it is
 // written. Line ends become line feeds.
 func clean(s string) string {
+	if isPlain(s) {
+		return s
+	}
 	s = strings.ToValidUTF8(s, string(unicode.ReplacementChar))
 	s = strings.ReplaceAll(s, "\r\n", "\n")
 	return strings.Map(func(r rune) rune {
@@ -25,6 +28,16 @@ func clean(s string) string {
 		}
 		return r
 	}, s)
+}
+
+// isPlain reports whether s is printable ASCII in lines, as most texts are: clean would leave it as it is.
+func isPlain(s string) bool {
+	for _, c := range []byte(s) {
+		if (c < ' ' || c > '~') && c != '\n' && c != '\t' {
+			return false
+		}
+	}
+	return true
 }
 
 // oneLine returns s cleaned, each run of white space and line ends as one blank.

@@ -1,0 +1,48 @@
+package sink
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// answering stands in for the network and Slack: it reads a request and answers at once, as Slack does.
+type answering struct{ body string }
+
+// RoundTrip implements http.RoundTripper.
+func (a answering) RoundTrip(r *http.Request) (*http.Response, error) {
+	_, err := io.Copy(io.Discard, r.Body)
+	return &http.Response{StatusCode: http.StatusOK, Request: r, Body: io.NopCloser(strings.NewReader(a.body))}, err
+}
+
+// BenchmarkSend tells what one post costs beside the network: whole, made ahead, and what is left then.
+func BenchmarkSend(b *testing.B) {
+	s, err := NewSlack(SlackOptions{Token: "xoxb-1", Channel: "C0000001", APIURL: "http://slack.invalid", Timeout: time.Minute})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(s.Close)
+	s.transport.RegisterProtocol("http", answering{`{"ok":true,"channel":"C0000001","ts":"1700000000.000100","message":{"text":"` +
+		strings.Repeat("x", 1000) + `"}}`})
+	d := usualView().Delivery
+	prepared := s.Prepare(d)
+	for _, step := range []struct {
+		name string
+		do   func() error
+	}{
+		{"whole", func() error { _, err := s.Send(b.Context(), d); return err }},
+		{"prepare", func() error { s.Prepare(d); return nil }},
+		{"prepared", func() error { _, err := s.Send(b.Context(), prepared); return err }},
+	} {
+		b.Run(step.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := step.do(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
