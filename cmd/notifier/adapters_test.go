@@ -93,6 +93,74 @@ func TestSend(t *testing.T) {
 	}
 }
 
+// preparingSink tells what it was handed.
+type preparingSink struct {
+	sink.Sink
+
+	sent *sink.Delivery
+}
+
+func (preparingSink) Prepare(d sink.Delivery) sink.Delivery {
+	d.Mention = "prepared"
+	return d
+}
+
+func (s preparingSink) Send(_ context.Context, d sink.Delivery) (string, error) {
+	*s.sent = d
+	return "", nil
+}
+
+func (preparingSink) Mention(event.Event) (string, bool) { return "", false }
+
+// A message is prepared where nobody has to be asked for what it says, and is then what is sent.
+func TestPrepare(t *testing.T) {
+	t.Parallel()
+	gate := newTestGate(t, "5/1h")
+	table, err := event.NewTable([]event.Entry[[]string]{{Pattern: pattern(t, "security"), Value: []string{"here"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings := config.Config{}
+	settings.Slack.Mentions = table
+	sent := new(sink.Delivery)
+	d := newDeliverer(preparingSink{sent: sent}, gate, settings)
+
+	payments := event.Event{ID: "event", Category: "payments"}
+	if prepared := d.Prepare(payments); prepared != nil {
+		t.Errorf("prepared as %+v before its usage is known", prepared)
+	}
+	for _, category := range []string{"payments", "security.login"} {
+		gate.Uses(t.Context(), category)
+	}
+	if prepared := d.Prepare(event.Event{ID: "event", Category: "security.login"}); prepared != nil {
+		t.Errorf("prepared as %+v though it may mention people", prepared)
+	}
+	if prepared := d.Prepare(event.Event{ID: "event", Category: "payments", Status: event.StatusResolved, Key: "disk"}); prepared != nil {
+		t.Errorf("prepared as %+v though it resolves another one", prepared)
+	}
+	prepared := d.Prepare(payments)
+	for _, test := range []struct {
+		prepared any
+		mention  string
+	}{{prepared, "prepared"}, {nil, ""}} {
+		if _, failure := d.Send(t.Context(), consume.Notification{Event: payments, Prepared: test.prepared}); failure != nil {
+			t.Fatal(failure)
+		}
+		if sent.Event.ID != "event" || len(sent.Usage) != 2 || sent.Usage[1].Size != 5 || sent.Mention != test.mention {
+			t.Errorf("prepared as %+v, it is sent as %+v", test.prepared, *sent)
+		}
+	}
+}
+
+func pattern(t *testing.T, text string) event.Pattern {
+	t.Helper()
+	p, err := event.ParsePattern(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
 // newTestGate is a gate with a limit of one an hour for each category, which runs until the test ends.
 func newTestGate(t *testing.T, perCategory string) *throttle.Gate {
 	t.Helper()

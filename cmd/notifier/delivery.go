@@ -83,6 +83,7 @@ func paceOf(settings config.Config) throttle.Pace {
 type deliverer struct {
 	sink.Sink
 	gate       *throttle.Gate
+	mentions   event.Table[[]string]
 	mentionFor time.Duration // in which one event of a category mentions people
 }
 
@@ -94,7 +95,7 @@ func newDeliverer(s sink.Sink, gate *throttle.Gate, settings config.Config) deli
 	if mentionFor == 0 {
 		mentionFor = defaultMentionFor
 	}
-	return deliverer{Sink: s, gate: gate, mentionFor: mentionFor}
+	return deliverer{Sink: s, gate: gate, mentions: settings.Slack.Mentions, mentionFor: mentionFor}
 }
 
 // sendTimeout is the longest that one attempt takes: asking Redis for the usage and for a mention, Slack for the group of a
@@ -112,11 +113,23 @@ func (d deliverer) Destination(n consume.Notification) string {
 	return d.Sink.Destination(sink.Delivery{Event: n.Event, Opened: n.Opened})
 }
 
+// Prepare makes an event's message, unless Redis or Slack have to be asked for something that it says.
+func (d deliverer) Prepare(e event.Event) any {
+	uses, known := d.gate.KnownUses(e.Category)
+	if _, mentions := d.mentions.Nearest(e.Category); mentions || !known || e.Resolves() {
+		return nil
+	}
+	return d.Sink.Prepare(sink.Delivery{Event: e, Usage: usageIn(uses)})
+}
+
 // Send is one attempt, its failure in the consumer's words.
 func (d deliverer) Send(ctx context.Context, n consume.Notification) (string, *consume.Failure) {
-	delivery := sink.Delivery{Event: n.Event, Opened: n.Opened}
-	if !n.Event.Resolves() {
-		delivery.Usage = d.usage(ctx, n.Event.Category)
+	delivery, prepared := n.Prepared.(sink.Delivery)
+	if !prepared {
+		delivery = sink.Delivery{Event: n.Event, Opened: n.Opened}
+	}
+	if !prepared && !n.Event.Resolves() {
+		delivery.Usage = usageIn(d.gate.Uses(ctx, n.Event.Category))
 		delivery.Mention = d.mention(ctx, n.Event)
 	}
 	receipt, err := d.Sink.Send(ctx, delivery)
@@ -139,9 +152,9 @@ var classes = map[sink.Class]consume.FailureClass{
 	sink.Misconfigured: consume.Misconfigured,
 }
 
-func (d deliverer) usage(ctx context.Context, category string) []sink.Usage {
+func usageIn(uses []throttle.NodeUse) []sink.Usage {
 	var usage []sink.Usage
-	for _, use := range d.gate.Uses(ctx, category) {
+	for _, use := range uses {
 		usage = append(usage, sink.Usage{Level: use.Node, Limit: use.Limit.String(), Used: use.Used, Size: use.Limit.Count})
 	}
 	return usage

@@ -218,7 +218,9 @@ func (w *Worker) decide(ctx, work context.Context, candidates []candidate) (deci
 	for i, c := range candidates {
 		asked[i] = c.ask()
 	}
+	preparing := w.prepare(candidates)
 	decisions, err := w.throttle.Decide(ctx, asked)
+	prepared := preparing()
 	if err != nil {
 		w.vacate(len(candidates))
 		if ctx.Err() != nil {
@@ -233,7 +235,7 @@ func (w *Worker) decide(ctx, work context.Context, candidates []candidate) (deci
 	for i, decision := range decisions {
 		c := candidates[i]
 		if decision.Grant != nil {
-			w.start(ctx, work, w.newDelivery(c, decision))
+			w.start(ctx, work, w.newDelivery(c, decision, prepared[i]))
 			continue
 		}
 		if later := w.later(c, decision); later != nil {
@@ -259,6 +261,30 @@ func (w *Worker) decide(ctx, work context.Context, candidates []candidate) (deci
 	}
 	w.settler.settle(settled...)
 	return true
+}
+
+// fewCandidates is how many are prepared while they are decided about. A worker with more of them is not waiting for Redis,
+// and most of a flood is prepared for nothing.
+const fewCandidates = 4
+
+// prepare prepares candidates while they are decided about, if they are few: so an event that comes alone is on its way
+// sooner. The function that it returns waits for that.
+func (w *Worker) prepare(candidates []candidate) func() (prepared []any) {
+	prepared := make([]any, len(candidates))
+	if len(candidates) > fewCandidates {
+		return func() []any { return prepared }
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i, c := range candidates {
+			prepared[i] = w.sink.Prepare(c.event)
+		}
+	}()
+	return func() []any {
+		<-done
+		return prepared
+	}
 }
 
 // later is what is to be done about an event that is neither delivered nor settled now, but takes a while; nil: nothing.

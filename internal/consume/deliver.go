@@ -29,6 +29,7 @@ type delivery struct {
 	grant       Grant
 	level       string // of a denial that is only measured
 	opened      string // receipt of the event that it resolves
+	prepared    any    // for the sink
 	destination string
 	started     time.Time // when it was first tried
 	attempts    int
@@ -41,13 +42,17 @@ type delivery struct {
 	lost bool // someone else may be delivering it by now
 }
 
-func (w *Worker) newDelivery(c candidate, decision Decision) *delivery {
-	d := &delivery{candidate: c, grant: decision.Grant, level: decision.Level, opened: decision.Opened, leaveQueue: func() {}}
+func (w *Worker) newDelivery(c candidate, decision Decision, prepared any) *delivery {
+	d := &delivery{
+		candidate: c, grant: decision.Grant, level: decision.Level, opened: decision.Opened, prepared: prepared, leaveQueue: func() {},
+	}
 	d.destination = w.sink.Destination(d.notification())
 	return d
 }
 
-func (d *delivery) notification() Notification { return Notification{Event: d.event, Opened: d.opened} }
+func (d *delivery) notification() Notification {
+	return Notification{Event: d.event, Opened: d.opened, Prepared: d.prepared}
+}
 
 // deliver posts an event when its destination takes it, again and again while the lease allows, and settles it or gives it
 // back. Waiting ends when the context does; a post under way ends with the work context.

@@ -215,8 +215,10 @@ type fakeSink struct {
 	journal *journal
 	send    func(ctx context.Context, e event.Event, attempt int) *Failure // attempts count from 1
 	receipt string                                                         // of each post
+	prepare func(e event.Event) any                                        // nil: nothing
 
 	mu       sync.Mutex
+	prepared map[string]any // what Send was handed, by ID
 	attempts map[string]int
 	running  int
 	most     int // posts at once
@@ -226,6 +228,7 @@ func (f *fakeSink) Send(ctx context.Context, n Notification) (receipt string, fa
 	e := n.Event
 	f.mu.Lock()
 	f.attempts[e.ID]++
+	f.prepared[e.ID] = n.Prepared
 	attempt := f.attempts[e.ID]
 	f.running++
 	f.most = max(f.most, f.running)
@@ -247,6 +250,13 @@ func (f *fakeSink) Send(ctx context.Context, n Notification) (receipt string, fa
 }
 
 func (f *fakeSink) Destination(n Notification) string { return n.Event.Category }
+
+func (f *fakeSink) Prepare(e event.Event) any {
+	if f.prepare == nil {
+		return nil
+	}
+	return f.prepare(e)
+}
 
 func (f *fakeSink) mostAtOnce() int {
 	f.mu.Lock()
@@ -458,7 +468,7 @@ func newFixtureOn(t *testing.T, server *servertest.NATS, options ...nats.Option)
 	return &fixture{
 		TB: t, server: server, js: js, journal: events,
 		throttle: &fakeThrottle{journal: events, resting: make(map[string]time.Time), pauses: make(map[string]time.Duration)},
-		sink:     &fakeSink{journal: events, attempts: make(map[string]int)},
+		sink:     &fakeSink{journal: events, attempts: make(map[string]int), prepared: make(map[string]any)},
 		metrics:  newFakeMetrics(), log: &logBuffer{}, said: newSpy(t, conn),
 	}
 }

@@ -110,12 +110,17 @@ type Sink interface {
 	// Send tries once. A nil failure means that the message is out; its receipt tells whoever resolves the event where.
 	Send(ctx context.Context, n Notification) (receipt string, failure *Failure)
 	Destination(n Notification) string
+
+	// Prepare does what Send of an event can do ahead without asking anybody, and returns what came of it; nil: nothing.
+	Prepare(e event.Event) any
 }
 
 // Notification is an event to deliver.
 type Notification struct {
 	Event  event.Event
 	Opened string // of an event that resolves another one: the receipt of that, "" if there is none
+
+	Prepared any // by Sink.Prepare of the event; nil: nothing
 }
 
 // FailureClass tells what to do about a delivery that did not succeed.
