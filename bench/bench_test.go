@@ -268,7 +268,7 @@ func newLimiter(b *testing.B, client *redis.Client, limit int) *throttle.Redis {
 	if err != nil {
 		b.Fatal(err)
 	}
-	return throttle.NewRedis(throttle.RedisOptions{Client: client, Prefix: "notifier", Timeout: 10 * time.Second},
+	return throttle.NewRedis(throttle.RedisOptions{Client: client, Prefix: "notifier", Timeout: 10 * time.Second, Scripting: throttle.Auto},
 		throttle.Settings{Tree: tree, Lease: 30 * time.Second, Retention: time.Hour})
 }
 

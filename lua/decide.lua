@@ -26,7 +26,8 @@
 --   number of asks; for each: cost, then for the limits in force and, if there is one, for the shadow: number of its
 --   guarantee, else 0, and path (see read_path)
 --     a cost of 0 asks only what is known of the event, or, in a call that is repeated, what it was granted
---   for each event: record, stamp, index of its ask
+--   in one string, for each event two bytes: the number of its ask, from 1, the higher byte first
+--   for each event its record, then for each event its stamp; no stamps if all are ''
 --
 -- Returns
 --   time, { destination, until, … } of the pauses in force, { verdict, limit, time, … } of the distinct answers, then
@@ -42,7 +43,6 @@
 local calls_key, leased_key, done_key, message_key, pauses_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local limits_key, taken_key, shadow_taken_key = KEYS[6], KEYS[7], KEYS[8]
 local KEYS_BEFORE_METERS = 8
-local EVENT_ARGUMENTS = 3
 
 -- How long the state of the limits is known. An instance that has not read them for a year is none that still runs.
 local LIMITS_KEPT = 366 * 24 * 3600 * SECOND
@@ -93,7 +93,7 @@ end
 -- How many events took slots in each set of limits.
 local in_force, shadow = { charges = 0 }, has_shadow and { charges = 0, is_shadow = true }
 
-local asks = {} -- by their index as ARGV spells it
+local asks = {}
 for a = 1, tonumber(next_argument()) do
   local cost = tonumber(next_argument())
   local ask = read_view(in_force, cost)
@@ -101,29 +101,27 @@ for a = 1, tonumber(next_argument()) do
     longest_window = math.max(longest_window, meter.longest)
   end
   ask.shadow = has_shadow and read_view(shadow, cost)
-  asks[tostring(a)] = ask
+  asks[a] = ask
 end
 
 -- What is known.
 
-local first_event = position() + 1
-local records, record_count, stamped = {}, 0, false
-for argument = first_event, #ARGV, EVENT_ARGUMENTS do
-  record_count = record_count + 1
-  records[record_count] = ARGV[argument]
-  stamped = stamped or ARGV[argument + 1] ~= ''
-end
+local ask_numbers = next_argument()
+local event_count, before_records = #ask_numbers / 2, position()
+local before_stamps = before_records + event_count
+local stamped = #ARGV > before_stamps
 
 local pauses = redis.call('ZRANGE', pauses_key, '(' .. time, '+inf', 'BYSCORE', 'WITHSCORES')
-local lease_ends, done_until = scores(leased_key, records), scores(done_key, records)
+local lease_ends = scores(leased_key, ARGV, before_records, event_count)
+local done_until = scores(done_key, ARGV, before_records, event_count)
 local shadow_taken
 if has_shadow then
   local messages = {} -- names of the stored messages
-  for index = 1, record_count do
-    local _, message = log_names(records[index], ARGV[first_event + EVENT_ARGUMENTS * (index - 1) + 1])
+  for index = 1, event_count do
+    local _, message = log_names(ARGV[before_records + index], stamped and ARGV[before_stamps + index] or '')
     messages[index] = message
   end
-  shadow_taken = scores(shadow_taken_key, messages)
+  shadow_taken = scores(shadow_taken_key, messages, 0, event_count)
 end
 if stamped then
   redis.call('ZSCORE', message_key, '') -- a key of the wrong type, and a missing right, show here
@@ -144,10 +142,12 @@ local batch = {
 }
 
 local reply, replies, shadow_reply = { now, pauses, batch.answers }, 3, {}
-for index = 1, record_count do
-  local argument = first_event + EVENT_ARGUMENTS * (index - 1)
-  local record, stamp, ask = records[index], ARGV[argument + 1], asks[ARGV[argument + 2]]
-  local granted_stamp, lease_end, done_at = batch.granted_stamp[record], lease_ends[record], done_until[record]
+local granted_stamps = batch.granted_stamp
+for index = 1, event_count do
+  local record, stamp = ARGV[before_records + index], stamped and ARGV[before_stamps + index] or ''
+  local higher, lower = string.byte(ask_numbers, 2 * index - 1, 2 * index)
+  local ask = asks[256 * higher + lower]
+  local granted_stamp, lease_end, done_at = granted_stamps[record], lease_ends[record], done_until[record]
   if lease_end or done_at then
     lease_end, done_at = score(leased_key, record, lease_end), score(done_key, record, done_at)
   end
@@ -167,7 +167,7 @@ for index = 1, record_count do
   end
 end
 if has_shadow then
-  for index = 1, record_count do
+  for index = 1, event_count do
     reply[replies + index] = shadow_reply[index] or 0
   end
 end

@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"strconv"
@@ -98,7 +99,10 @@ func newDecideCall(names keys, s Settings, rules *Ruleset, nonce string, request
 	var (
 		askArguments []any
 		asks         = make(map[ask]int) // its number
-		events       = make([]any, 0, 3*len(requests))
+		askNumbers   = make([]byte, 0, 2*len(requests))
+		records      = make([]any, 0, 2*len(requests)) // then stamps
+		stamps       = make([]any, 0, len(requests))
+		stamped      = false
 	)
 	for _, request := range requests {
 		this := ask{request.Category, request.Cost}
@@ -108,8 +112,13 @@ func newDecideCall(names keys, s Settings, rules *Ruleset, nonce string, request
 			number = len(asks) + 1
 			asks[this] = number
 		}
+		askNumbers = binary.BigEndian.AppendUint16(askNumbers, uint16(number))
 		record, stamp := request.identity()
-		events = append(events, record, stamp, number)
+		records, stamps = append(records, record), append(stamps, stamp)
+		stamped = stamped || stamp != ""
+	}
+	if stamped {
+		records = append(records, stamps...)
 	}
 	forward, shadowKept := 0, int64(0)
 	if s.Forward {
@@ -118,13 +127,14 @@ func newDecideCall(names keys, s Settings, rules *Ruleset, nonce string, request
 	if rules.Shadow != nil {
 		shadowKept = rules.shadowKept()
 	}
-	arguments := make([]any, 0, len(events)+len(askArguments)+len(meters.arguments)+9)
+	arguments := make([]any, 0, len(records)+len(askArguments)+len(meters.arguments)+10)
 	arguments = append(arguments, nonce, s.Lease.Microseconds(), s.Retention.Microseconds(), forward,
 		rules.Generation, rules.Revision)
 	arguments = meters.appendMeters(arguments)
 	arguments = append(arguments, shadowKept, len(asks))
 	arguments = append(arguments, askArguments...)
-	arguments = append(arguments, events...)
+	arguments = append(arguments, askNumbers)
+	arguments = append(arguments, records...)
 	return &decideCall{
 		keys: meters.keys, arguments: arguments, requests: requests, rules: rules, lease: s.Lease, forward: s.Forward,
 		limits: meters.limits,

@@ -161,7 +161,7 @@ func TestArgumentsNameEachLogOnce(t *testing.T) {
 		3, "log", 1, int64(10), hour, int64(10), 0, "log", 1, int64(5), hour, int64(5), 0, "log", 1, int64(1), hour, int64(1), 0,
 		int64(0),
 		4, 1, 0, 2, 1, 2, 1, 0, 3, 1, 2, 3, 2, 0, 2, 1, 2, 1, 0, 1, 1,
-		"1", stamp, 1, "2", stamp, 2, "3", stamp, 3, "EVENTS:4\n1814903193600968", "", 4, "5", stamp, 1,
+		[]byte{0, 1, 0, 2, 0, 3, 0, 4, 0, 1}, "1", "2", "3", "EVENTS:4\n1814903193600968", "5", stamp, stamp, stamp, "", stamp,
 	}
 	if !reflect.DeepEqual(call.arguments, want) {
 		t.Errorf("arguments\n%v, want\n%v", call.arguments, want)

@@ -33,17 +33,18 @@ end
 -- as a list, in which each search goes from one end to the other. For MANY searches it is better read whole.
 local SMALL, MANY = 128, 16
 
--- Those names that a set holds, each with its score or, where that was not read, true.
-local function scores(key, names)
-  local found, count = {}, #names
+-- Those of a number of names, behind a position of a list, that a set holds, each with its score or, where that was not read,
+-- true.
+local function scores(key, names, before, count)
+  local found = {}
   if count >= MANY and redis.call('ZCARD', key) <= SMALL then
     for _, name in ipairs(redis.call('ZRANGE', key, 0, -1)) do
       found[name] = true
     end
     return found
   end
-  for from = 1, count, PIECE do
-    local upto = math.min(from + PIECE - 1, count)
+  for from = before + 1, before + count, PIECE do
+    local upto = math.min(from + PIECE - 1, before + count)
     local piece = redis.call('ZMSCORE', key, unpack(names, from, upto))
     for i = from, upto do
       found[names[i]] = piece[i - from + 1] or nil
