@@ -23,12 +23,8 @@ func (t throttleOf) Pause(ctx context.Context, destination string, d time.Durati
 	t.gate.Pause(ctx, destination, d)
 }
 
-func (t throttleOf) Rest(ctx context.Context, destination string) time.Duration {
-	return t.gate.Rest(ctx, destination)
-}
-
-func (t throttleOf) Reserve(ctx context.Context, destination string, horizon time.Duration) consume.Moment {
-	return consume.Moment(t.gate.Reserve(ctx, destination, horizon))
+func (t throttleOf) AwaitMoment(ctx context.Context, destination string, horizon time.Duration) (time.Duration, bool) {
+	return t.gate.AwaitMoment(ctx, destination, horizon)
 }
 
 // Decide asks the limits, except about what resolves another event: that goes by what it resolves. If only the second

@@ -248,10 +248,10 @@ func TestThrottle(t *testing.T) {
 	}
 
 	throttled.Pause(t.Context(), "somewhere", time.Hour)
-	if rest := throttled.Rest(t.Context(), "somewhere"); rest <= 0 || rest > time.Hour {
+	if rest := throttled.gate.Rest(t.Context(), "somewhere"); rest <= 0 || rest > time.Hour {
 		t.Errorf("the destination rests for %v, want an hour at most", rest)
 	}
-	if rest := throttled.Rest(t.Context(), "elsewhere"); rest != 0 {
+	if rest := throttled.gate.Rest(t.Context(), "elsewhere"); rest != 0 {
 		t.Errorf("another destination rests for %v, want 0", rest)
 	}
 }

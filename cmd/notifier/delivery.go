@@ -184,8 +184,12 @@ func (d deliverer) sendSummary(ctx context.Context, s summary.Summary) error {
 		told.Titles = append(told.Titles, sink.TitleCount(title))
 	}
 	destination := d.SummaryDestination(s.Path)
-	if err := d.awaitMoment(ctx, destination); err != nil {
-		return err
+	wait, ok := d.gate.AwaitMoment(ctx, destination, summaryHorizon)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case !ok:
+		return &summaryFailure{error: fmt.Errorf("%s takes no message for %v", destination, wait), retryAfter: wait}
 	}
 	failpoint.Reach(failpoint.AfterClaim)
 	err := d.SendSummary(ctx, told)
@@ -200,27 +204,6 @@ func (d deliverer) sendSummary(ctx context.Context, s summary.Summary) error {
 		d.gate.Pause(ctx, destination, failure.RetryAfter)
 	}
 	return &summaryFailure{error: failure, retryAfter: failure.RetryAfter, permanent: failure.Class == sink.Rejected}
-}
-
-// awaitMoment waits until a destination takes a message.
-func (d deliverer) awaitMoment(ctx context.Context, destination string) error {
-	for {
-		moment := d.gate.Reserve(ctx, destination, summaryHorizon)
-		if !moment.Reserved {
-			return &summaryFailure{error: fmt.Errorf("%s takes no message for %v", destination, moment.Wait), retryAfter: moment.Wait}
-		}
-		if moment.Wait == 0 {
-			return nil
-		}
-		select {
-		case <-time.After(moment.Wait):
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-		if d.gate.Rest(ctx, destination) == 0 {
-			return nil
-		}
-	}
 }
 
 // summaryFailure tells the keeper of summaries what to do about it.

@@ -66,9 +66,8 @@ func (c *channels) enter(d *delivery) bool {
 	return true
 }
 
-// awaitMoment waits until a delivery's destination takes it: for the deliveries before it, for the moment that is reserved
-// for it, and while the destination rests. If that is too far away ok is false, and wait is how far; likewise when the
-// context ends, or the lease is lost.
+// awaitMoment waits until a delivery's destination takes it: for the deliveries before it, then for the moment that is reserved
+// for it. If that is too far away ok is false, and wait is how far; likewise when the context ends, or the lease is lost.
 func (w *Worker) awaitMoment(ctx context.Context, d *delivery) (wait time.Duration, ok bool) {
 	w.metrics.Held(1)
 	defer w.metrics.Held(-1)
@@ -79,26 +78,15 @@ func (w *Worker) awaitMoment(ctx context.Context, d *delivery) (wait time.Durati
 			return 0, false
 		}
 	}
+	if d.isLost() {
+		return 0, false
+	}
 	reach := horizon
 	if !w.channels.paced {
 		reach = 0
 	}
-	for !d.isLost() && ctx.Err() == nil {
-		moment := w.throttle.Reserve(ctx, d.destination, reach)
-		if !moment.Reserved {
-			return moment.Wait + w.keeper.spread(d.destination), false
-		}
-		if moment.Wait == 0 {
-			return 0, true
-		}
-		select {
-		case <-time.After(moment.Wait):
-		case <-ctx.Done():
-			return 0, false
-		}
-		if w.throttle.Rest(ctx, d.destination) == 0 { // another instance may have been told to wait since
-			return 0, true
-		}
+	if wait, ok = w.throttle.AwaitMoment(ctx, d.destination, reach); !ok && ctx.Err() == nil {
+		wait += w.keeper.spread(d.destination)
 	}
-	return 0, false
+	return wait, ok
 }

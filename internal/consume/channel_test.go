@@ -92,15 +92,15 @@ func TestDestinationsDoNotDelayEachOther(t *testing.T) {
 		return nil
 	}
 	rested := newGate(t)
-	f.throttle.reserve = func(destination string, _ time.Duration) Moment {
+	f.throttle.reserve = func(destination string, _ time.Duration) moment {
 		select {
 		case <-rested.opened:
 		default:
 			if destination == "rests" {
-				return Moment{Wait: time.Second, Reserved: true}
+				return moment{wait: time.Second}
 			}
 		}
-		return Moment{Reserved: true}
+		return moment{}
 	}
 	f.throttle.Pause(t.Context(), "rests", 10*time.Minute)
 	const events = 50
@@ -198,11 +198,11 @@ func TestWaitingKeepsTheLease(t *testing.T) {
 	f := newFixture(t)
 	const ackWait = time.Second
 	var reserved atomic.Bool
-	f.throttle.reserve = func(string, time.Duration) Moment {
+	f.throttle.reserve = func(string, time.Duration) moment {
 		if reserved.CompareAndSwap(false, true) {
-			return Moment{Wait: 3 * ackWait, Reserved: true}
+			return moment{wait: 3 * ackWait}
 		}
-		return Moment{Reserved: true}
+		return moment{}
 	}
 	f.provision(ackWait)
 	f.event("payments", "first")
@@ -227,11 +227,11 @@ func TestWaitingKeepsTheLease(t *testing.T) {
 func TestBeyondTheHorizon(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.throttle.reserve = func(_ string, reach time.Duration) Moment {
+	f.throttle.reserve = func(_ string, reach time.Duration) moment {
 		if reach != horizon {
 			t.Errorf("a moment within %v is asked for, want within %v", reach, horizon)
 		}
-		return Moment{Wait: 2 * horizon}
+		return moment{wait: 2 * horizon, tooLate: true}
 	}
 	f.start(paced)
 	sequences := []uint64{f.event("payments", "0"), f.event("payments", "1")}
@@ -245,41 +245,11 @@ func TestBeyondTheHorizon(t *testing.T) {
 	}
 }
 
-// A rest that begins while a delivery waits for its moment is kept: it asks for another moment.
-func TestRestWhileWaiting(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	const rest = 700 * time.Millisecond
-	var asked atomic.Int32
-	var rested time.Time
-	f.throttle.reserve = func(destination string, _ time.Duration) Moment {
-		if asked.Add(1) == 1 {
-			f.throttle.Pause(t.Context(), destination, rest) // another instance is told to wait
-			rested = time.Now().Add(rest)
-			return Moment{Wait: rest / 7, Reserved: true}
-		}
-		return Moment{Wait: f.throttle.Rest(t.Context(), destination), Reserved: true}
-	}
-	var sent time.Time
-	f.sink.send = func(context.Context, event.Event, int) *Failure {
-		sent = time.Now()
-		return nil
-	}
-	f.start(paced)
-	sequence := f.event("payments", "e")
-	f.awaitSettled(1)
-	f.requireSaid(sequence, "+ACK")
-	f.requireHistory("e", "send", "finish")
-	if asked.Load() < 2 || sent.Before(rested) {
-		t.Errorf("asked for %d moments, and posted %v before the rest was over", asked.Load(), rested.Sub(sent))
-	}
-}
-
 // What waits for its destination when a worker is stopped goes back at once, and keeps its slot.
 func TestStopWhileWaitingForADestination(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.throttle.reserve = func(string, time.Duration) Moment { return Moment{Wait: patience, Reserved: true} }
+	f.throttle.reserve = func(string, time.Duration) moment { return moment{wait: patience} }
 	w := f.start(paced)
 	var sequences []uint64
 	for i := range 10 {

@@ -85,7 +85,7 @@ type fakeThrottle struct {
 	judge   func(ctx context.Context, c Candidate) (Decision, error) // nil: admit
 	full    func(category string) (string, bool)                     // nil: nothing is full
 	await   func(ctx context.Context) error                          // nil: at once
-	reserve func(destination string, horizon time.Duration) Moment   // nil: now, or when the destination has rested
+	reserve func(destination string, horizon time.Duration) moment   // nil: now, or when the destination has rested
 	delay   func(c Candidate, longest time.Duration) (DelayVerdict, time.Duration, error)
 	planned func(c Candidate) (time.Duration, bool, error) // nil: nothing is
 
@@ -134,18 +134,37 @@ func (f *fakeThrottle) Pause(_ context.Context, destination string, d time.Durat
 	f.pauses[destination] = d
 }
 
-func (f *fakeThrottle) Rest(_ context.Context, destination string) time.Duration {
+func (f *fakeThrottle) rest(destination string) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return max(0, time.Until(f.resting[destination]))
 }
 
-func (f *fakeThrottle) Reserve(ctx context.Context, destination string, horizon time.Duration) Moment {
-	if f.reserve != nil {
-		return f.reserve(destination, horizon)
+// moment is when a destination takes its next message.
+type moment struct {
+	wait    time.Duration
+	tooLate bool // beyond the horizon
+}
+
+func (f *fakeThrottle) AwaitMoment(ctx context.Context, destination string, horizon time.Duration) (wait time.Duration, ok bool) {
+	for ctx.Err() == nil {
+		next := moment{wait: f.rest(destination)}
+		next.tooLate = next.wait > horizon
+		if f.reserve != nil {
+			next = f.reserve(destination, horizon)
+		}
+		if next.tooLate {
+			return next.wait, false
+		}
+		select {
+		case <-time.After(next.wait):
+		case <-ctx.Done():
+		}
+		if ctx.Err() == nil && (next.wait == 0 || f.rest(destination) == 0) {
+			return 0, true
+		}
 	}
-	wait := f.Rest(ctx, destination)
-	return Moment{Wait: wait, Reserved: wait <= horizon}
+	return 0, false
 }
 
 func (f *fakeThrottle) Delay(_ context.Context, c Candidate, _ Decision, longest time.Duration) (DelayVerdict, time.Duration, error) {

@@ -29,17 +29,17 @@ type Throttle interface {
 	Decide(ctx context.Context, candidates []Candidate) ([]Decision, error)
 	Await(ctx context.Context) error
 
-	// Pause lets a destination rest, on all instances; Rest is how long it still does.
+	// Pause lets a destination rest, on all instances.
 	Pause(ctx context.Context, destination string, d time.Duration)
-	Rest(ctx context.Context, destination string) time.Duration
 
 	// Delay plans when a denied event comes back, instead of being dropped; it may wait that much longer. Planned tells
 	// whether that was planned for a message before, and in what time it comes back (0: it has).
 	Delay(ctx context.Context, c Candidate, d Decision, longest time.Duration) (DelayVerdict, time.Duration, error)
 	Planned(ctx context.Context, c Candidate) (in time.Duration, planned bool, err error)
 
-	// Reserve reserves the next moment at which a destination takes a message, unless it lies beyond the horizon.
-	Reserve(ctx context.Context, destination string, horizon time.Duration) Moment
+	// AwaitMoment waits until a destination takes a message. If that lies beyond the horizon it does not: then ok is false, and
+	// wait is how far; likewise, with 0, when the context ends.
+	AwaitMoment(ctx context.Context, destination string, horizon time.Duration) (wait time.Duration, ok bool)
 }
 
 // DelayVerdict is what becomes of a denied event that may wait for a slot.
@@ -52,12 +52,6 @@ const (
 	ComeBack                     // it comes back after a time
 	Waiting                      // another message with its ID waits
 )
-
-// Moment is when a destination takes its next message.
-type Moment struct {
-	Wait     time.Duration // until then
-	Reserved bool          // nobody else has it
-}
 
 // MaxBatch is the most candidates of one call of Decide.
 const MaxBatch = 256

@@ -77,6 +77,29 @@ func (g *Gate) Rest(ctx context.Context, destination string) time.Duration {
 	return g.pauses.left(destination)
 }
 
+// AwaitMoment waits until a destination takes a message: for the moment that it reserves, and while the destination rests. If
+// that lies beyond the horizon ok is false, and wait is how far; likewise, with 0, when the context ends.
+func (g *Gate) AwaitMoment(ctx context.Context, destination string, horizon time.Duration) (wait time.Duration, ok bool) {
+	for ctx.Err() == nil {
+		moment := g.Reserve(ctx, destination, horizon)
+		if !moment.Reserved {
+			return moment.Wait, false
+		}
+		if moment.Wait == 0 {
+			return 0, true
+		}
+		select {
+		case <-time.After(moment.Wait):
+		case <-ctx.Done():
+			return 0, false
+		}
+		if g.Rest(ctx, destination) == 0 { // another instance may have been told to wait since
+			return 0, true
+		}
+	}
+	return 0, false
+}
+
 // Mention tells whether an event may mention people: of each path one event in each duration may. Without Redis that holds
 // for this instance alone.
 func (g *Gate) Mention(ctx context.Context, path, id string, d time.Duration) bool {

@@ -395,6 +395,40 @@ func TestGatePaces(t *testing.T) {
 	want("#b", 2*time.Hour) // Redis keeps what it gave itself
 }
 
+// TestGateAwaitsMoment also has a rest that begins, by word of another instance, while the moment is waited for.
+func TestGateAwaitsMoment(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	pace := Pace{2 * time.Second, 1}
+	gate, other := startGate(t, server.Addr, GateOptions{Pace: pace}), startGate(t, server.Addr, GateOptions{Pace: pace})
+	other.Pause(t.Context(), "rests", time.Hour)
+	if wait, ok := gate.AwaitMoment(t.Context(), "rests", time.Minute); ok || wait == 0 || !within(wait, time.Hour) {
+		t.Errorf("beyond the horizon: %v, %t", wait, ok)
+	}
+	if wait, ok := gate.AwaitMoment(t.Context(), "#a", 0); wait != 0 || !ok {
+		t.Errorf("the first moment: %v, %t", wait, ok)
+	}
+	reserved := server.CLI("ZSCORE", gateKey("paces"), "#a")
+	awaited := make(chan string, 1)
+	go func() {
+		wait, ok := gate.AwaitMoment(t.Context(), "#a", time.Minute)
+		awaited <- fmt.Sprint(wait, ok)
+	}()
+	for server.CLI("ZSCORE", gateKey("paces"), "#a") == reserved {
+		time.Sleep(time.Millisecond)
+	}
+	paused := time.Now()
+	other.Pause(t.Context(), "#a", 3*time.Second)
+	if got := <-awaited; got != "0s true" || time.Since(paused) < 3*time.Second {
+		t.Errorf("the next moment: %s, %v after a pause of three seconds was told", got, time.Since(paused))
+	}
+	ended, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if wait, ok := gate.AwaitMoment(ended, "rests", 2*time.Hour); wait != 0 || ok {
+		t.Errorf("when the context ends: %v, %t", wait, ok)
+	}
+}
+
 // TestGatePacesThatCannotBeRead has keys that somebody else has made: the instance goes on alone.
 func TestGatePacesThatCannotBeRead(t *testing.T) {
 	t.Parallel()
