@@ -1,5 +1,5 @@
 // Package lua holds the scripts that run inside Redis. Each file's header lists its KEYS, ARGV, returns and errors; each
-// file in algorithms/ says what its limits promise.
+// file in algorithms/ says what its limits promise. Functions that some scripts need are in parts/, those of all in prelude.lua.
 //
 // The sources run unchanged on Redis 6.2 and later and on Valkey, as scripts (EVAL) and as a library of functions
 // (FCALL): no shebang, locals only, and every key they touch is in KEYS.

@@ -20,7 +20,8 @@
 // does not change with a redelivery, so JetStream stores it once.
 //
 // One [Worker] runs one pull loop, one decision loop and as many deliveries at once as configured. Where destinations are
-// paced, deliveries wait in a queue for each, bounded, and one is tried at a time. When its context ends a worker stops
-// asking for messages, gives back what is not decided or waits, finishes what is being delivered, and returns. Failures of
-// NATS are waited out for ever; an event is never acknowledged before its outcome is safe.
+// paced, deliveries wait in a queue for each, bounded, and one is tried at a time. A few events that come by themselves are
+// prepared for their delivery while they are decided about. When its context ends a worker stops asking for messages, gives
+// back what is not decided or waits, finishes what is being delivered, and returns. Failures of NATS are waited out for ever;
+// an event is never acknowledged before its outcome is safe.
 package consume
