@@ -77,8 +77,11 @@ local function read_view(set, cost)
     never_fits = false, judged_after = false, denied = false, timed = false, follows = false, shadow = nil,
   }
   for _, meter in ipairs(view.path) do
-    local own = meter.guarantees[view.guarantee] and meter.guarantees[view.guarantee].slots or 0
-    local others = cost > own and (meter.guarantees.slots or 0) - own or 0
+    local others = 0
+    if #meter.guarantees > 0 then
+      local own = meter.guarantees[view.guarantee] and meter.guarantees[view.guarantee].slots or 0
+      others = cost > own and meter.guarantees.slots - own or 0
+    end
     for _, limit in ipairs(meter.limits) do
       if cost > limit.burst - others then
         view.never_fits = view.never_fits or limit
@@ -142,7 +145,7 @@ local batch = {
 }
 
 local reply, replies, shadow_reply = { now, pauses, batch.answers }, 3, {}
-local granted_stamps = batch.granted_stamp
+local granted_stamps, denials_hold = batch.granted_stamp, not forward and not has_shadow
 for index = 1, event_count do
   local record, stamp = ARGV[before_records + index], stamped and ARGV[before_stamps + index] or ''
   local higher, lower = string.byte(ask_numbers, 2 * index - 1, 2 * index)
@@ -157,7 +160,7 @@ for index = 1, event_count do
     reply[replies] = constant_answer(batch, granted_stamp == stamp and LEASED or DUPLICATE)
   elseif is_done or (lease_end and lease_end > now - retention) then
     reply[replies] = recall(batch, record, stamp, ask, lease_end, is_done)
-  elseif ask.denied and ask.judged_after == in_force.charges and not forward and not has_shadow then
+  elseif ask.denied and denials_hold and ask.judged_after == in_force.charges then
     reply[replies] = ask.denied
   else
     reply[replies] = judge(batch, record, stamp, ask)
