@@ -272,6 +272,28 @@ func TestSummariesOfAKilledWorker(t *testing.T) {
 	wantApart(t, summaries, interval)
 }
 
+// TestStopWhileASummaryWaits stops a worker whose summary waits for its channel: it ends in good order all the same.
+func TestStopWhileASummaryWaits(t *testing.T) {
+	t.Parallel()
+	p := pace{50 * time.Second, 1}
+	d := newDeployment(t)
+	w := d.startReady("worker", p.settings("GLOBAL_LIMIT", "none", "CATEGORY_LIMIT", "1/1h", "SUMMARY_INTERVAL", "1s")...)
+	d.flood("errors", "first", map[string]int{"disk full": 10})
+	d.awaitEmpty()
+	post := d.slack.Accepted()[0].Received
+	await(t, "a moment that is reserved for the summary", func() error {
+		ends, err := strconv.ParseFloat(d.redis.CLI("ZSCORE", "{notifier}:paces", defaultChannel), 64)
+		if err != nil || time.UnixMicro(int64(ends)).Before(post.Add(3*p.interval/2)) {
+			return fmt.Errorf("%v, %w", time.UnixMicro(int64(ends)), err)
+		}
+		return nil
+	})
+	w.stop()
+	if n := w.logLines("notifier has stopped"); n != 1 {
+		t.Errorf("the log says %d times that it has stopped", n)
+	}
+}
+
 // stopFrom ends the workers of these places and later ones in good order.
 func (f fleet) stopFrom(first int) {
 	f[0].t.Helper()

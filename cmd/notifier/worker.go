@@ -22,8 +22,10 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// stopTimeout bounds the end of what is left once the worker itself has stopped.
-const stopTimeout = 5 * time.Second
+// stopTimeout bounds the end of what is left once the worker itself has stopped: of summaries, which take longest.
+func (w *worker) stopTimeout() time.Duration {
+	return summary.StopPatience + w.settings.Redis.Timeout + time.Second
+}
 
 func runWorker(ctx context.Context) error {
 	settings, warnings, err := config.Load(config.Options{CheckTemplate: checkTemplate})
@@ -66,7 +68,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 	}
 	v, r, _ := buildInfo()
 	w.logger.Info("notifier starts", "version", v, "revision", r)
-	life := &lifecycle{timeout: stopTimeout}
+	life := &lifecycle{timeout: w.stopTimeout()}
 	defer func() {
 		err = errors.Join(err, life.stop())
 		if err == nil {

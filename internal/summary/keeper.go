@@ -26,10 +26,13 @@ const (
 	maxAttempts = 5  // to post a summary, over all instances
 	maxPosts    = 32 // under way at one time
 
-	stopPatience = 5 * time.Second // at the end, for posts that are under way and what was not told yet
-	endAgain     = time.Second     // between tries to record that a post is over
-	complainOnce = time.Minute     // in which the log says the same at most once
+	endAgain     = time.Second // between tries to record that a post is over
+	complainOnce = time.Minute // in which the log says the same at most once
 )
+
+// StopPatience is how long [Keeper.Run] goes on when its context has ended, for posts that are under way and what was not
+// told yet. What it then still has to record may take one call of the store more.
+const StopPatience = 3 * time.Second
 
 // The ends that a summary may have, see [Options].
 const (
@@ -173,7 +176,7 @@ func (k *Keeper) tellUntold(ctx context.Context) bool {
 
 // tellLast tells what is left when the worker stops.
 func (k *Keeper) tellLast(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, stopPatience)
+	ctx, cancel := context.WithTimeout(ctx, StopPatience)
 	defer cancel()
 	told := k.tellOnce(ctx)
 	if told {
@@ -224,7 +227,7 @@ func (k *Keeper) deliver(ctx context.Context) {
 	for rest(ctx, claimEvery*3/4+mathrand.N(claimEvery/2)) { //nolint:gosec // no secret depends on it
 		k.claim(ctx, posting)
 	}
-	end := time.AfterFunc(stopPatience, cancel)
+	end := time.AfterFunc(StopPatience, cancel)
 	defer end.Stop()
 	k.posts.Wait()
 }

@@ -352,7 +352,7 @@ func TestStopWhilePosting(t *testing.T) {
 				after(2 * claimEvery)
 				begin := time.Now()
 				b.stop()
-				if took := time.Since(begin); took > stopPatience {
+				if took := time.Since(begin); took > StopPatience {
 					t.Errorf("stopping took %v", took)
 				}
 				if len(b.store.ends()) != 1 || b.store.ends()[0].again != test.again {
