@@ -112,7 +112,7 @@ func newDecideCall(names keys, s Settings, rules *Ruleset, nonce string, request
 			number = len(asks) + 1
 			asks[this] = number
 		}
-		askNumbers = binary.BigEndian.AppendUint16(askNumbers, uint16(number))
+		askNumbers = binary.BigEndian.AppendUint16(askNumbers, uint16(number)) //nolint:gosec // MaxBatch is far below its end
 		record, stamp := request.identity()
 		records, stamps = append(records, record), append(stamps, stamp)
 		stamped = stamped || stamp != ""
