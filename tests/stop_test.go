@@ -30,7 +30,8 @@ func TestRollingRestart(t *testing.T) {
 				stopped <- published
 				return
 			case <-time.After(3 * time.Millisecond):
-				_, err := d.js.Publish(ctx, fmt.Sprintf("notify.category%d", published%20), []byte(eventBody(fmt.Sprintf("event-%d", published))))
+				// Not cut off by the stop, after which it were not known whether the event is stored.
+				_, err := d.js.Publish(t.Context(), fmt.Sprintf("notify.category%d", published%20), []byte(eventBody(fmt.Sprintf("event-%d", published))))
 				if err == nil {
 					published++
 				}
