@@ -127,10 +127,10 @@ func (d deliverer) Send(ctx context.Context, n consume.Notification) (string, *c
 	delivery, prepared := n.Prepared.(sink.Delivery)
 	if !prepared {
 		delivery = sink.Delivery{Event: n.Event, Opened: n.Opened}
-	}
-	if !prepared && !n.Event.Resolves() {
-		delivery.Usage = usageIn(d.gate.Uses(ctx, n.Event.Category))
-		delivery.Mention = d.mention(ctx, n.Event)
+		if !n.Event.Resolves() {
+			delivery.Usage = usageIn(d.gate.Uses(ctx, n.Event.Category))
+			delivery.Mention = d.mention(ctx, n.Event)
+		}
 	}
 	receipt, err := d.Sink.Send(ctx, delivery)
 	if err == nil {
