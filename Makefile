@@ -5,13 +5,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-builtin-rules
 
-# Tools are pinned and live in the tree, so that every machine checks with the same ones.
-GOLANGCI_LINT_VERSION := v2.15.0
-DEADCODE_VERSION := v0.52.0
-
-TOOLS := $(CURDIR)/.bin
-GOLANGCI_LINT := $(TOOLS)/golangci-lint
-DEADCODE := $(TOOLS)/deadcode
+# The tools are pinned in a module of their own, so that every machine checks with the same ones.
+TOOL := go tool -modfile=tools/go.mod
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 REVISION ?= $(shell git rev-parse --verify --quiet HEAD 2>/dev/null || echo unknown)
@@ -51,12 +46,13 @@ proof: ## Compare the scripts with the model in 20,000 runs of 100 steps
 
 .PHONY: lint
 lint: tools ## Check the code, the Lua scripts, the module files, and that nothing is unused
-	$(GOLANGCI_LINT) run ./...
-	$(GOLANGCI_LINT) run --build-tags soak ./tests/soak/...
+	$(TOOL) golangci-lint run ./...
+	$(TOOL) golangci-lint run --build-tags soak ./tests/soak/...
 	go vet -tags nodev ./...
 	scripts/lint-lua
 	go mod tidy -diff
-	@unused=$$($(DEADCODE) -test ./...); if [ -n "$$unused" ]; then echo "$$unused"; exit 1; fi
+	go -C tools mod tidy -diff
+	@unused=$$($(TOOL) deadcode -test ./...); if [ -n "$$unused" ]; then echo "$$unused"; exit 1; fi
 
 .PHONY: fuzz
 fuzz: ## Fuzz each target for FUZZTIME (5s)
@@ -91,19 +87,10 @@ image: ## Build the container image notifier:VERSION
 	$(CONTAINER) build --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION) --tag notifier:$(VERSION) .
 
 .PHONY: tools
-tools: $(TOOLS)/.golangci-lint-$(GOLANGCI_LINT_VERSION) $(TOOLS)/.deadcode-$(DEADCODE_VERSION) ## Install what the checks and tests need
+tools: ## Install what the checks and tests need besides Go modules
 	@scripts/need $(REDIS_SERVER) redis-server
 	@scripts/need luacheck lua-check
 
-# Each mark carries the version, so that a new pin builds a new tool.
-$(TOOLS)/.golangci-lint-$(GOLANGCI_LINT_VERSION):
-	GOBIN=$(TOOLS) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
-	@rm -f $(TOOLS)/.golangci-lint-* && touch $@
-
-$(TOOLS)/.deadcode-$(DEADCODE_VERSION):
-	GOBIN=$(TOOLS) go install golang.org/x/tools/cmd/deadcode@$(DEADCODE_VERSION)
-	@rm -f $(TOOLS)/.deadcode-* && touch $@
-
 .PHONY: clean
 clean: ## Remove what was built
-	rm -rf bin $(TOOLS) coverage.out
+	rm -rf bin coverage.out
