@@ -21,13 +21,16 @@
 --
 -- ARGV
 --   nonce, lease, retention (both microseconds), forward ("1": denied events are leased too, without taking slots)
---   generation and revision of the limits; meters (see read_meters), those of the shadow too
+--   generation and revision of the limits
+--   "1" if stamps follow; in one string, for each event two bytes: the number of its ask, from 1, the higher byte first
 --   shadow: how long an event counts as admitted by it (microseconds), 0 if there is none
---   number of asks; for each: cost, then for the limits in force and, if there is one, for the shadow: number of its
---   guarantee, else 0, and path (see read_path)
---     a cost of 0 asks only what is known of the event, or, in a call that is repeated, what it was granted
---   in one string, for each event two bytes: the number of its ask, from 1, the higher byte first
---   for each event its record, then for each event its stamp; no stamps if all are ''
+--   logs and paths of a batch that may be judged as one (see parts/wholesale.lua), and those of its shadow, else '' and ''
+--   in one string, a blank behind each:
+--     meters (see read_meters), those of the shadow too
+--     number of asks; for each: cost, then for the limits in force and, if there is one, for the shadow: number of its
+--     guarantee, else 0, and path (see read_path)
+--       a cost of 0 asks only what is known of the event, or, in a call that is repeated, what it was granted
+--   for each event its record, then for each event its stamp
 --
 -- Returns
 --   time, { destination, until, … } of the pauses in force, { verdict, limit, time, … } of the distinct answers, then
@@ -47,33 +50,57 @@ local KEYS_BEFORE_METERS = 8
 -- How long the state of the limits is known. An instance that has not read them for a year is none that still runs.
 local LIMITS_KEPT = 366 * 24 * 3600 * SECOND
 
--- Which limits.
+local nonce, lease, retention, forward = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4] == '1'
+local generation, revision = tonumber(ARGV[5]), tonumber(ARGV[6])
+local stamped, ask_numbers, shadow_kept = ARGV[7] == '1', ARGV[8], tonumber(ARGV[9])
+local wholesale, wholesale_shadow, definitions, before_records = ARGV[10], ARGV[11], ARGV[12], 12
+local event_count, ask_bytes, has_shadow = #ask_numbers / 2, { string.byte(ask_numbers, 1, -1) }, shadow_kept > 0
+local before_stamps = before_records + event_count
 
-local next_argument, position = reader(ARGV, 0)
-local next_key = reader(KEYS, KEYS_BEFORE_METERS)
-local nonce, lease, retention = next_argument(), tonumber(next_argument()), tonumber(next_argument())
-local forward = next_argument() == '1'
-local generation, revision = tonumber(next_argument()), tonumber(next_argument())
+-- What is known.
 
 local newest = load_numbers(limits_key) or { 0, 0, 0 }
 if newest[1] > generation or newest[1] == generation and newest[2] > revision then
   return redis.error_reply('STALELIMITS ' .. integer(newest[1]) .. ' ' .. integer(newest[2]))
 end
+local is_newer = generation > newest[1] or generation == newest[1] and revision > newest[2]
 
 local now, _, ran_ahead = deployment_time(calls_key)
 local time = integer(now)
-local is_newer = generation > newest[1] or generation == newest[1] and revision > newest[2]
-local in_force_since = is_newer and now or newest[3] or 0
-local meters = read_meters(next_argument, next_key, now, lease)
-local shadow_kept = tonumber(next_argument())
-local has_shadow = shadow_kept > 0
+local pauses = redis.call('ZRANGE', pauses_key, '(' .. time, '+inf', 'BYSCORE', 'WITHSCORES')
+local known = {} -- the records that are leased or done, those that this call leases too
+local lease_ends = scores(leased_key, ARGV, before_records, event_count, known)
+local done_until = scores(done_key, ARGV, before_records, event_count, known)
+if stamped then
+  redis.call('ZSCORE', message_key, '') -- a key of the wrong type, and a missing right, show here
+end
+
+-- What the functions of the parts know and decide.
+local batch = {
+  now = now, time = time, lease = lease, retention = retention, nonce = nonce, forward = forward,
+  count = event_count, values = ARGV, before_records = before_records, before_stamps = stamped and before_stamps,
+  ask_bytes = ask_bytes, known = known, pauses = pauses,
+  calls_key = calls_key, leased_key = leased_key, message_key = message_key, taken_key = taken_key,
+  shadow_taken_key = shadow_taken_key, shadow_kept = shadow_kept, keys = KEYS, before_meters = KEYS_BEFORE_METERS,
+}
+if wholesale ~= '' and not is_newer and not ran_ahead then
+  local reply = judge_wholesale(batch, wholesale, wholesale_shadow)
+  if reply then
+    return reply
+  end
+end
+
+-- What is asked of which limits.
+
+local next_word, next_key = words(definitions), reader(KEYS, KEYS_BEFORE_METERS)
+local meters = read_meters(next_word, next_key, now, lease)
 
 local longest_window = 0 -- of the limits in force
 
 -- What is asked of one set of limits. What was answered is the answer to all that ask the same, until the set is charged.
 local function read_view(set, cost)
   local view = {
-    set = set, cost = cost, guarantee = tonumber(next_argument()), path = read_path(next_argument, meters),
+    set = set, cost = cost, guarantee = tonumber(next_word()), path = read_path(next_word, meters),
     never_fits = false, judged_after = false, denied = false, timed = false, follows = false, shadow = nil,
   }
   for _, meter in ipairs(view.path) do
@@ -97,8 +124,8 @@ end
 local in_force, shadow = { charges = 0 }, has_shadow and { charges = 0, is_shadow = true }
 
 local asks = {}
-for a = 1, tonumber(next_argument()) do
-  local cost = tonumber(next_argument())
+for a = 1, tonumber(next_word()) do
+  local cost = tonumber(next_word())
   local ask = read_view(in_force, cost)
   for _, meter in ipairs(ask.path) do
     longest_window = math.max(longest_window, meter.longest)
@@ -107,77 +134,51 @@ for a = 1, tonumber(next_argument()) do
   asks[a] = ask
 end
 
--- What is known.
-
-local ask_numbers = next_argument()
-local event_count, before_records = #ask_numbers / 2, position()
-local before_stamps = before_records + event_count
-local stamped = #ARGV > before_stamps
-
-local pauses = redis.call('ZRANGE', pauses_key, '(' .. time, '+inf', 'BYSCORE', 'WITHSCORES')
-local lease_ends = scores(leased_key, ARGV, before_records, event_count)
-local done_until = scores(done_key, ARGV, before_records, event_count)
-local shadow_taken
-if has_shadow then
-  local messages = {} -- names of the stored messages
-  for index = 1, event_count do
-    local _, message = log_names(ARGV[before_records + index], stamped and ARGV[before_stamps + index] or '')
-    messages[index] = message
-  end
-  shadow_taken = scores(shadow_taken_key, messages, 0, event_count)
-end
-if stamped then
-  redis.call('ZSCORE', message_key, '') -- a key of the wrong type, and a missing right, show here
-end
-
 -- Decide.
 
--- What the functions of parts/judging.lua know and decide.
-local batch = {
-  now = now, time = time, lease = lease, nonce = nonce, forward = forward, in_force_since = in_force_since,
-  calls_key = calls_key, message_key = message_key, taken_key = taken_key,
-  shadow_taken_key = shadow_taken_key, shadow_taken = shadow_taken, shadow_kept = shadow_kept,
-  ran_before = nil, -- when this very call did; false if it did not, nil until that is asked
-  answers = {}, constant_answers = {}, -- as the reply has them; verdict -> number of those that have no time of their own
-  granted = {}, granted_stamp = {}, -- records of the events that get a lease; record -> stamp of those
-  timed = {}, shadow_timed = {}, -- { time, record, … } of admissions
-  taken_elsewhere = {}, -- records of events taken over that older limits admitted
-}
+batch.in_force_since = is_newer and now or newest[3] or 0
+batch.ran_before = nil -- when this very call did; false if it did not, nil until that is asked
+batch.answers, batch.constant_answers = {}, {} -- as the reply has them; verdict -> number of those that have no time of their own
+batch.granted, batch.granted_stamp = {}, {} -- records of the events that get a lease; record -> stamp of those
+batch.timed, batch.shadow_timed = {}, {} -- { time, record, … } of admissions
+batch.taken_elsewhere = {} -- records of events taken over that older limits admitted
+if has_shadow then
+  batch.shadow_taken = scores(shadow_taken_key, stored_messages(batch), 0, event_count)
+end
 
-local reply, replies, shadow_reply = { now, pauses, batch.answers }, 3, {}
+local reply, shadow_reply = { now, pauses, batch.answers }, {}
 local granted_stamps, denials_hold = batch.granted_stamp, not forward and not has_shadow
 for index = 1, event_count do
-  local record, stamp = ARGV[before_records + index], stamped and ARGV[before_stamps + index] or ''
-  local higher, lower = string.byte(ask_numbers, 2 * index - 1, 2 * index)
-  local ask = asks[256 * higher + lower]
-  local granted_stamp, lease_end, done_at = granted_stamps[record], lease_ends[record], done_until[record]
-  if lease_end or done_at then
-    lease_end, done_at = score(leased_key, record, lease_end), score(done_key, record, done_at)
-  end
-  local is_done = done_at and done_at > now
-  replies = replies + 1
-  if granted_stamp then
-    reply[replies] = constant_answer(batch, granted_stamp == stamp and LEASED or DUPLICATE)
-  elseif is_done or (lease_end and lease_end > now - retention) then
-    reply[replies] = recall(batch, record, stamp, ask, lease_end, is_done)
-  elseif ask.denied and denials_hold and ask.judged_after == in_force.charges then
-    reply[replies] = ask.denied
+  local record, ask = ARGV[before_records + index], asks[256 * ask_bytes[2 * index - 1] + ask_bytes[2 * index]]
+  if not known[record] and denials_hold and ask.denied and ask.judged_after == in_force.charges then
+    reply[3 + index] = ask.denied
   else
-    reply[replies] = judge(batch, record, stamp, ask)
-    if has_shadow then
-      shadow_reply[index] = judge_in_shadow(batch, record, stamp, ask.shadow)
+    local stamp = stamped and ARGV[before_stamps + index] or ''
+    local lease_end, done_at = lease_ends[record], done_until[record]
+    if lease_end or done_at then
+      lease_end, done_at = score(leased_key, record, lease_end), score(done_key, record, done_at)
+    end
+    local is_done = done_at and done_at > now
+    if granted_stamps[record] then
+      reply[3 + index] = constant_answer(batch, granted_stamps[record] == stamp and LEASED or DUPLICATE)
+    elseif is_done or (lease_end and lease_end > now - retention) then
+      reply[3 + index] = recall(batch, record, stamp, ask, lease_end, is_done)
+    else
+      reply[3 + index] = judge(batch, record, stamp, ask)
+      if has_shadow then
+        shadow_reply[index] = judge_in_shadow(batch, record, stamp, ask.shadow)
+      end
     end
   end
 end
 if has_shadow then
   for index = 1, event_count do
-    reply[replies + index] = shadow_reply[index] or 0
+    reply[3 + event_count + index] = shadow_reply[index] or 0
   end
 end
 
 -- Write. What does no harm by itself goes first, so that a user who lacks a command is told so before anything is charged.
 
-local kept = math.max(retention, longest_window)
 if is_newer then
   save_numbers(limits_key, LIMITS_KEPT, generation, revision, now)
 end
@@ -192,7 +193,6 @@ if #granted > 0 then
   if ran_ahead then
     redis.call('ZREMRANGEBYSCORE', calls_key, '(' .. integer(now + TOLERANCE), '+inf')
   end
-  local calls_were_there = redis.call('PEXPIRE', calls_key, milliseconds(kept)) == 1
   local taken_anew = {}
   for _, record in ipairs(granted) do
     if done_until[record] then
@@ -201,10 +201,7 @@ if #granted > 0 then
   end
   in_pieces('ZREM', done_key, taken_anew)
   in_pieces('ZREM', taken_key, batch.taken_elsewhere)
-  redis.call('ZADD', calls_key, time, nonce)
-  if not calls_were_there then
-    redis.call('PEXPIRE', calls_key, milliseconds(kept))
-  end
+  note_call(calls_key, nonce, time, math.max(retention, longest_window))
 end
 
 for _, meter in ipairs(meters) do
@@ -228,7 +225,6 @@ if #granted > 0 then
   add_for(taken_key, batch.timed, records_kept)
 end
 if #batch.shadow_timed > 0 then
-  redis.call('ZREMRANGEBYSCORE', shadow_taken_key, '-inf', integer(now - shadow_kept))
-  add_for(shadow_taken_key, batch.shadow_timed, milliseconds(shadow_kept + TOLERANCE))
+  write_shadow_taken(batch, batch.shadow_timed)
 end
 return reply

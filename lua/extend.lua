@@ -28,9 +28,9 @@ local lease_end = integer(now + duration)
 local reply, renewed, held_events = { now + duration }, {}, {}
 for record in next_argument do
   local event = { record = record }
-  local _, message = log_names(record, next_argument())
+  event.message = message_name(record, next_argument())
   local known = tonumber(next_argument())
-  event.message, event.cost = message, tonumber(next_argument())
+  event.cost = tonumber(next_argument())
   event.path, event.shadow = read_path(next_argument, meters), read_path(next_argument, meters)
   local current = redis.call('ZSCORE', leased_key, record)
   current = current and tonumber(current)

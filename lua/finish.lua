@@ -53,8 +53,7 @@ for record in next_argument do
     messages[#messages + 1] = record
   end
   if #paths[1] + #paths[2] > 0 then
-    local _, message = log_names(record, stamp)
-    followed[#followed + 1] = { message = message, cost = cost, paths = paths }
+    followed[#followed + 1] = { message = message_name(record, stamp), cost = cost, paths = paths }
   end
 end
 

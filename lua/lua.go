@@ -62,7 +62,7 @@ func names(folder string) []string {
 
 // parts names the files in parts/ that a script needs; the others need none.
 var parts = map[Script][]string{
-	Decide:   {"judging"},
+	Decide:   {"judging", "wholesale"},
 	Resolve:  {"pairs"},
 	Announce: {"pairs"},
 	Finish:   {"pairs"},

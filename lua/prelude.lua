@@ -51,6 +51,15 @@ local function milliseconds(microseconds)
   return integer(math.ceil(microseconds / 1000))
 end
 
+-- Notes the time of a call that grants something, for so long (microseconds). It does no harm by itself.
+local function note_call(calls_key, nonce, time, kept)
+  local there = redis.call('PEXPIRE', calls_key, milliseconds(kept)) == 1
+  redis.call('ZADD', calls_key, time, nonce)
+  if not there then
+    redis.call('PEXPIRE', calls_key, milliseconds(kept))
+  end
+end
+
 -- A script that fails does not roll back, so a command that this user lacks must be found out before anything is
 -- written. This changes nothing but how long the key is kept (microseconds).
 local function check_rights(key, kept)
@@ -116,12 +125,15 @@ end
 -- The record is its ID; but an ID that was derived from the message's place in the stream is followed by a line feed
 -- and the stamp, since a stream that was made anew counts from 1 again. The stamp is then left out ('').
 --
--- In the logs an event goes by its ID or, where an older event has that name, by ID, line feed and stamp.
-local function log_names(record, stamp)
-  if stamp == '' then
-    return string.match(record, '^[^\n]*'), record
-  end
-  return record, record .. '\n' .. stamp
+-- In the logs an event goes by its ID or, where an older event has that name, by the name of its stored message: ID, line feed
+-- and stamp.
+local function log_name(record, stamp)
+  local line_feed = stamp == '' and string.find(record, '\n', 1, true)
+  return line_feed and string.sub(record, 1, line_feed - 1) or record
+end
+
+local function message_name(record, stamp)
+  return stamp == '' and record or record .. '\n' .. stamp
 end
 
 -- The member of a log that stands for one slot of an event.
@@ -132,13 +144,23 @@ local function slot_member(name, slot)
   return name .. '\n' .. slot
 end
 
--- Gives the values of a list one by one, from behind a position; the second result tells where it is.
+-- Gives the values of a list one by one, from behind a position.
 local function reader(values, position)
-  local function next_value()
+  return function()
     position = position + 1
     return values[position]
   end
-  return next_value, function() return position end
+end
+
+-- Gives the words of a text one by one, each of which a blank follows.
+local function words(text)
+  local find, sub, from = string.find, string.sub, 1
+  return function()
+    local blank = find(text, ' ', from, true)
+    local word = sub(text, from, blank - 1)
+    from = blank + 1
+    return word
+  end
 end
 
 -- The algorithms by their names; their files add themselves, those that a deployment uses. A meter is what one of them

@@ -42,7 +42,7 @@ for record in next_argument do
   event.cost = tonumber(next_argument())
   event.guarantee, event.path = tonumber(next_argument()), read_path(next_argument, meters)
   event.shadow_guarantee, event.shadow = tonumber(next_argument()), read_path(next_argument, meters)
-  event.name, event.message = log_names(record, stamp)
+  event.name, event.message = log_name(record, stamp), message_name(record, stamp)
   event.other = event.message
   local current = redis.call('ZSCORE', keys.leased, record)
   local held = current and tonumber(current) == lease_end

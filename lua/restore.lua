@@ -46,7 +46,7 @@ for record in next_argument do
   local event = { record = record, at = at, cost = tonumber(next_argument()), delivered = next_argument() == '1' }
   local pair, delivery = next_argument(), next_argument()
   event.guarantee, event.path = tonumber(next_argument()), read_path(next_argument, meters)
-  event.name, event.message = log_names(record, stamp)
+  event.name, event.message = log_name(record, stamp), message_name(record, stamp)
   event.other = event.message
   local done_until = tonumber(redis.call('ZSCORE', done_key, record) or 0)
   local lease_end = tonumber(redis.call('ZSCORE', leased_key, record) or 0)

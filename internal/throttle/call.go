@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -54,10 +55,14 @@ func (x *meterIndex) of(m *meter, tree *Tree, set string) int {
 	return number
 }
 
-// appendRoute appends the number of a category's guarantee, the number of its meters, and the number of each, as
-// read_path reads them.
+// appendRoute appends the number of a category's guarantee, and the path.
 func (x *meterIndex) appendRoute(arguments []any, tree *Tree, r *route, set string) []any {
-	arguments = append(arguments, tree.guaranteeNumber(r.guarantee), len(r.meters))
+	return x.appendPath(append(arguments, tree.guaranteeNumber(r.guarantee)), tree, r, set)
+}
+
+// appendPath appends the number of a category's meters, and the number of each, as read_path reads them.
+func (x *meterIndex) appendPath(arguments []any, tree *Tree, r *route, set string) []any {
+	arguments = append(arguments, len(r.meters))
 	for i := range r.meters {
 		arguments = append(arguments, x.of(&r.meters[i], tree, set))
 	}
@@ -93,61 +98,148 @@ type ask struct {
 	cost     int
 }
 
+// askIndex numbers what is asked in a call, in the order in which it is first asked.
+type askIndex struct {
+	rules     *Ruleset
+	meters    *meterIndex
+	index     map[ask]int
+	arguments []any // as decide.lua reads them
+	inForce   wholesale
+	shadow    wholesale
+}
+
+// of is the number of what a request asks, from 1.
+func (x *askIndex) of(request Request) int {
+	this := ask{request.Category, request.Cost}
+	number, known := x.index[this]
+	if known {
+		return number
+	}
+	number = len(x.index) + 1
+	x.index[this] = number
+	x.arguments = append(x.arguments, request.Cost)
+	x.ask(request, x.rules.Tree, inForce, &x.inForce)
+	if x.rules.Shadow != nil {
+		x.ask(request, x.rules.Shadow, inShadow, &x.shadow)
+	}
+	return number
+}
+
+func (x *askIndex) ask(request Request, tree *Tree, set string, w *wholesale) {
+	r := tree.route(request.Category)
+	w.add(x.meters, tree, set, r, request.Cost)
+	x.arguments = x.meters.appendRoute(x.arguments, tree, r, set)
+}
+
+// definitions is the argument with meters and asks.
+func (x *askIndex) definitions() string {
+	return words(append(append(x.meters.appendMeters(nil), len(x.index)), x.arguments...))
+}
+
+// wholesale is what parts/wholesale.lua reads of one set of limits.
+type wholesale struct {
+	possible bool // that may judge the requests
+	begun    bool
+	atRoot   bool // all paths begin with the root's log
+	first    int  // number of the first log's first limit
+	count    int  // of the logs
+	logs     []any
+	asks     int
+	paths    []any
+}
+
+// add takes note of an ask.
+func (w *wholesale) add(meters *meterIndex, tree *Tree, set string, r *route, cost int) {
+	if !w.begun {
+		w.possible, w.begun, w.atRoot, w.first = true, true, true, len(meters.limits)+1
+	}
+	w.possible = w.possible && r.wholesale && cost == 1
+	w.atRoot = w.atRoot && len(r.meters) > 0 && r.meters[0].node.Path == ""
+	w.asks++
+	w.paths = append(w.paths, len(r.meters))
+	for i := range r.meters {
+		before := len(meters.index)
+		number := meters.of(&r.meters[i], tree, set)
+		if number > before {
+			w.count++
+			w.logs = append(append(w.logs, number), r.meters[i].wholesale...)
+		}
+		w.paths = append(w.paths, number)
+	}
+}
+
+// argument is "" where the requests are not to be judged as one.
+func (w *wholesale) argument() string {
+	if !w.possible {
+		return ""
+	}
+	atRoot := 0
+	if w.atRoot {
+		atRoot = 1
+	}
+	arguments := append([]any{atRoot, w.first, w.count}, w.logs...)
+	return words(append(append(arguments, w.asks), w.paths...))
+}
+
 func newDecideCall(names keys, s Settings, rules *Ruleset, nonce string, requests []Request) *decideCall {
 	meters := newMeterIndex(names, names.calls, names.leased, names.done, names.message, names.pauses,
 		names.limits, names.taken, names.shadowTaken(rules))
+	asks := askIndex{rules: rules, meters: meters, index: make(map[ask]int)}
 	var (
-		askArguments []any
-		asks         = make(map[ask]int) // its number
-		askNumbers   = make([]byte, 0, 2*len(requests))
-		records      = make([]any, 0, 2*len(requests)) // then stamps
-		stamps       = make([]any, 0, len(requests))
-		stamped      = false
+		askNumbers = make([]byte, 0, 2*len(requests))
+		records    = make([]any, 0, 2*len(requests))
+		stamps     []any // nil if all are ""
 	)
-	for _, request := range requests {
-		this := ask{request.Category, request.Cost}
-		number, known := asks[this]
-		if !known {
-			askArguments = appendAsk(askArguments, meters, rules, request)
-			number = len(asks) + 1
-			asks[this] = number
-		}
-		askNumbers = binary.BigEndian.AppendUint16(askNumbers, uint16(number)) //nolint:gosec // MaxBatch is far below its end
+	for i, request := range requests {
+		askNumbers = binary.BigEndian.AppendUint16(askNumbers, uint16(asks.of(request))) //nolint:gosec // MaxBatch is far below its end
 		record, stamp := request.identity()
-		records, stamps = append(records, record), append(stamps, stamp)
-		stamped = stamped || stamp != ""
+		records = append(records, record)
+		if stamp != "" {
+			if stamps == nil {
+				stamps = slices.Repeat([]any{""}, len(requests))
+			}
+			stamps[i] = stamp
+		}
 	}
-	if stamped {
-		records = append(records, stamps...)
-	}
-	forward, shadowKept := 0, int64(0)
+	forward, stamped, shadowKept := 0, 0, int64(0)
 	if s.Forward {
 		forward = 1
 	}
 	if rules.Shadow != nil {
 		shadowKept = rules.shadowKept()
 	}
-	arguments := make([]any, 0, len(records)+len(askArguments)+len(meters.arguments)+10)
+	whole, wholeShadow := asks.inForce.argument(), asks.shadow.argument()
+	if s.Forward || rules.Shadow != nil && wholeShadow == "" {
+		whole, wholeShadow = "", ""
+	}
+	if stamps != nil {
+		stamped = 1
+	}
+	arguments := make([]any, 0, 12+len(records)+len(stamps))
 	arguments = append(arguments, nonce, s.Lease.Microseconds(), s.Retention.Microseconds(), forward,
-		rules.Generation, rules.Revision)
-	arguments = meters.appendMeters(arguments)
-	arguments = append(arguments, shadowKept, len(asks))
-	arguments = append(arguments, askArguments...)
-	arguments = append(arguments, askNumbers)
-	arguments = append(arguments, records...)
+		rules.Generation, rules.Revision, stamped, askNumbers, shadowKept, whole, wholeShadow, asks.definitions())
+	arguments = append(append(arguments, records...), stamps...)
 	return &decideCall{
 		keys: meters.keys, arguments: arguments, requests: requests, rules: rules, lease: s.Lease, forward: s.Forward,
 		limits: meters.limits,
 	}
 }
 
-func appendAsk(arguments []any, meters *meterIndex, rules *Ruleset, request Request) []any {
-	arguments = append(arguments, request.Cost)
-	arguments = meters.appendRoute(arguments, rules.Tree, rules.Tree.route(request.Category), inForce)
-	if rules.Shadow == nil {
-		return arguments
+// words makes one argument of several, each a number or a name, with a blank behind it.
+func words(arguments []any) string {
+	text := make([]byte, 0, 8*len(arguments))
+	for _, argument := range arguments {
+		switch v := argument.(type) {
+		case string:
+			text = append(text, v...)
+		case int:
+			text = strconv.AppendInt(text, int64(v), 10)
+		case int64:
+			text = strconv.AppendInt(text, v, 10)
+		}
+		text = append(text, ' ')
 	}
-	return meters.appendRoute(arguments, rules.Shadow, rules.Shadow.route(request.Category), inShadow)
+	return string(text)
 }
 
 // Shape of the reply of decide.lua.
@@ -186,14 +278,16 @@ func (c *decideCall) decode(reply []any) (Ruling, error) {
 		if !isNumber || number < 1 || number > int64(len(answers)) {
 			return Ruling{}, fmt.Errorf("%w: answer %v of %d", errReply, reply[replyHead+i], len(answers))
 		}
-		decision := answers[number-1]
-		if c.forward && (decision.Verdict == Denied || decision.Verdict == NeverFits) {
+		answer, decision := &answers[number-1], &ruling.Decisions[i] // large: not copied whole
+		decision.Verdict, decision.Wait = answer.Verdict, answer.Wait
+		decision.Node, decision.Limit = answer.Node, answer.Limit
+		decision.Lease.End = answer.Lease.End
+		if c.forward && (answer.Verdict == Denied || answer.Verdict == NeverFits) {
 			decision.Lease.End, decision.Lease.slotless = at+c.lease.Microseconds(), true
 		}
 		if decision.Lease.End != 0 {
 			decision.Lease.Request, decision.Lease.tree, decision.Lease.shadow = request, c.rules.Tree, c.rules.Shadow
 		}
-		ruling.Decisions[i] = decision
 	}
 	for i, value := range reply[replyHead+events:] {
 		number, isNumber := value.(int64)

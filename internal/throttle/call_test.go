@@ -155,13 +155,12 @@ func TestArgumentsNameEachLogOnce(t *testing.T) {
 	if !reflect.DeepEqual(call.keys, wantKeys) {
 		t.Errorf("keys %q, want %q", call.keys, wantKeys)
 	}
-	stamp, hour := "1814903193600965", int64(3600000000)
+	stamp := "1814903193600965"
 	want := []any{
-		"nonce", int64(1000000), int64(60000000), 0, int64(7), uint64(8),
-		3, "log", 1, int64(10), hour, int64(10), 0, "log", 1, int64(5), hour, int64(5), 0, "log", 1, int64(1), hour, int64(1), 0,
-		int64(0),
-		4, 1, 0, 2, 1, 2, 1, 0, 3, 1, 2, 3, 2, 0, 2, 1, 2, 1, 0, 1, 1,
-		[]byte{0, 1, 0, 2, 0, 3, 0, 4, 0, 1}, "1", "2", "3", "EVENTS:4\n1814903193600968", "5", stamp, stamp, stamp, "", stamp,
+		"nonce", int64(1000000), int64(60000000), 0, int64(7), uint64(8), 1, []byte{0, 1, 0, 2, 0, 3, 0, 4, 0, 1}, int64(0), "", "",
+		"3 log 1 10 3600000000 10 0 log 1 5 3600000000 5 0 log 1 1 3600000000 1 0 " +
+			"4 1 0 2 1 2 1 0 3 1 2 3 2 0 2 1 2 1 0 1 1 ",
+		"1", "2", "3", "EVENTS:4\n1814903193600968", "5", stamp, stamp, stamp, "", stamp,
 	}
 	if !reflect.DeepEqual(call.arguments, want) {
 		t.Errorf("arguments\n%v, want\n%v", call.arguments, want)
@@ -193,5 +192,57 @@ func TestStamp(t *testing.T) {
 	}
 	if again := of("EVENTS", 1, start.Add(time.Microsecond)); again != stamps["one"] {
 		t.Errorf("the stamp changes within a millisecond: %d, %d", again, stamps["one"])
+	}
+}
+
+func TestWhichBatchesMayBeJudgedAsOne(t *testing.T) {
+	t.Parallel()
+	plain := newPlan(t, "10/1h+3/1m", "5/1h", "a.b=1/1h,free=none")
+	variant := func(change func(*Plan)) Plan {
+		plan := plain
+		change(&plan)
+		return plan
+	}
+	one := []Request{request("1", "a")}
+	for name, c := range map[string]struct {
+		plan     Plan
+		settings Settings
+		requests []Request
+		want     string
+		shadow   string
+	}{
+		"an event":          {plan: plain, requests: one, want: "1 1 2 1 2 10 3600000000 3 60000000 2 1 5 3600000000 1 2 1 2 "},
+		"some of two kinds": {plan: plain, requests: append(several(3, "e", "b"), request("2", "free")), want: "1 1 2 1 2 10 3600000000 3 60000000 2 1 5 3600000000 2 2 1 2 1 1 "},
+		"a deeper path":     {plan: plain, requests: []Request{request("1", "a.b")}, want: "1 1 3 1 2 10 3600000000 3 60000000 2 1 5 3600000000 3 1 1 3600000000 1 3 1 2 3 "},
+		"no global limit":   {plan: variant(func(p *Plan) { p.Global = nil }), requests: one, want: "0 1 1 1 1 5 3600000000 1 1 1 "},
+		"no limit at all":   {plan: Plan{}, requests: one, want: "0 1 0 1 0 "},
+		"shadow limits": {
+			plan: plain, settings: Settings{Shadow: newTree(t, "7/1m", "none", "b=2/1m")}, requests: append(several(2, "e", "b"), one...),
+			want:   "1 1 3 1 2 10 3600000000 3 60000000 2 1 5 3600000000 5 1 5 3600000000 2 2 1 2 2 1 5 ",
+			shadow: "1 4 2 3 1 7 60000000 4 1 2 60000000 2 2 3 4 1 3 ",
+		},
+		"nothing":             {plan: plain},
+		"a cost of 2":         {plan: plain, requests: append(several(3, "e", "b"), request("1", "a").withCost(2))},
+		"a question":          {plan: plain, requests: []Request{request("1", "a").withCost(0)}},
+		"forwarded denials":   {plan: plain, settings: Settings{Forward: true}, requests: one},
+		"another algorithm":   {plan: variant(func(p *Plan) { p.Category = parseLimits(t, "token:5/1h") }), requests: one},
+		"a log beside it":     {plan: variant(func(p *Plan) { p.Category = parseLimits(t, "5/1h+token:5/1h") }), requests: one},
+		"a limit of 0":        {plan: variant(func(p *Plan) { p.Category = parseLimits(t, "0/1h") }), requests: one},
+		"a limit of 0 aside":  {plan: newPlan(t, "10/1h", "5/1h", "a.b=0/1h"), requests: []Request{request("1", "a"), request("2", "a.b")}},
+		"a guarantee":         {plan: variant(func(p *Plan) { p.Guarantees = []Guarantee{{Path: "x", Slots: 1}} }), requests: one},
+		"a shadow of another": {plan: plain, settings: Settings{Shadow: newTree(t, "token:1/1h", "none", "")}, requests: one},
+	} {
+		tree, err := NewTree(c.plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.settings.Tree = tree
+		call := newDecideCall(newKeys("p"), c.settings, c.settings.rules(), "nonce", c.requests)
+		if got := call.arguments[9]; got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+		if got := call.arguments[10]; got != c.shadow {
+			t.Errorf("%s: %q for the shadow, want %q", name, got, c.shadow)
+		}
 	}
 }

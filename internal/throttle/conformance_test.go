@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/lua"
 )
 
 // subject is a limiter of any kind, with a clock of its own that the test moves.
@@ -53,6 +54,24 @@ func subjectOf(t *testing.T, limiter *Redis, s Settings) *subject {
 		},
 		counts: func(nodes []Node) ([][]int64, error) { return limiter.Usage(t.Context(), nodes) },
 	}
+}
+
+// newJudgedSubject judges each event by itself, those too that could be judged as one.
+func newJudgedSubject(t *testing.T, client redis.UniversalClient, s Settings) *subject {
+	limiter := newRedis(client, "test:"+t.Name(), s)
+	judged := subjectOf(t, limiter, s)
+	source := limiter.sources.script
+	limiter.sources.script = func(script lua.Script, algorithms []string) string {
+		const condition = "if wholesale ~= ''"
+		text := source(script, algorithms)
+		if script == lua.Decide && strings.Count(text, condition) != 1 {
+			t.Fatalf("the script does not say %q once", condition)
+		}
+		return strings.Replace(text, condition, "if false", 1)
+	}
+	limiter.inUse.Store(nil)
+	limiter.Adopt(*s.rules())
+	return judged
 }
 
 // newFunctionsSubject runs the scripts as a library of functions.
@@ -472,6 +491,66 @@ var conformance = []conformanceCase{
 		},
 	},
 	{
+		name: "what has left the windows makes room", global: "100/1h+60/1m", category: "60/1h",
+		run: func(s *subject) {
+			s.admit(several(60, "old", "a")...)
+			s.want(Denied, several(60, "x", "b")...)
+			s.clock.advance(time.Minute)
+			s.admit(several(40, "new", "b")...)
+			s.want(Denied, several(60, "x", "b")...)
+			s.clock.advance(time.Hour)
+			s.admit(slices.Concat(several(30, "y", "a"), several(30, "z", "b"))...)
+			s.taken("a", 60, 30)
+			s.taken("b", 60, 30)
+		},
+	},
+	{
+		name: "a full log denies those alone whose path it is on", global: "none", category: "2/1h",
+		run: func(s *subject) {
+			s.admit(several(2, "a", "a")...)
+			decisions := s.decide(request("x", "a"), request("y", "b"), request("z", "a"))
+			for i, want := range []Verdict{Denied, Admitted, Denied} {
+				if decisions[i].Verdict != want {
+					s.t.Errorf("event %d: verdict %d, want %d", i+1, decisions[i].Verdict, want)
+				}
+			}
+			s.taken("a", 2)
+			s.taken("b", 1)
+			if d := s.decide(request("v", "b"), request("w", "b")); d[0].Verdict != Admitted || d[1].Verdict != Denied {
+				s.t.Errorf("verdicts %d and %d of two that want one slot", d[0].Verdict, d[1].Verdict)
+			}
+		},
+	},
+	{
+		name: "what never fits is no matter of time, though another limit is full", global: "1/1h", category: "none", rules: "off=0/1h",
+		run: func(s *subject) {
+			s.admit(request("e", "a"))
+			s.want(NeverFits, request("x", "off"))
+			if d := s.decide(request("y", "a"), request("z", "off")); d[0].Verdict != Denied || d[1].Verdict != NeverFits {
+				s.t.Errorf("verdicts %d and %d", d[0].Verdict, d[1].Verdict)
+			}
+		},
+	},
+	{
+		name: "an event that is known does not share the answer of the others", global: "3/1h", category: "none",
+		run: func(s *subject) {
+			leases := s.admit(several(3, "e", "a")...)
+			s.finish(leases[0])
+			decisions := s.decide(request("e1", "a"), request("x", "a"), request("e2", "a"), request("e3", "a").inMessage(9))
+			for i, want := range []Verdict{Done, Denied, Leased, Duplicate} {
+				if decisions[i].Verdict != want {
+					s.t.Errorf("event %d: verdict %d, want %d", i+1, decisions[i].Verdict, want)
+				}
+			}
+			s.refund(true, leases[1])
+			decisions = s.decide(request("e3", "a"), request("x", "a"))
+			if decisions[0].Verdict != Leased || decisions[1].Verdict != Admitted {
+				s.t.Errorf("verdicts %d and %d", decisions[0].Verdict, decisions[1].Verdict)
+			}
+			s.taken("a", 3)
+		},
+	},
+	{
 		name: "slots of the same batch are waited for too", global: "3/1h", category: "none",
 		run: func(s *subject) {
 			s.admit(request("old", "a"))
@@ -498,6 +577,19 @@ var conformance = []conformanceCase{
 				s.t.Errorf("leased for %v, want %v", decisions[1].Wait, testLease)
 			}
 			s.taken("a", 2)
+		},
+	},
+	{
+		name: "one that comes twice takes one slot, though there is room for both", global: "10/1h", category: "5/1h",
+		run: func(s *subject) {
+			decisions := s.decide(request("e", "a"), request("f", "b"), request("e", "a"), request("e", "b").inMessage(2))
+			for i, want := range []Verdict{Admitted, Admitted, Leased, Duplicate} {
+				if decisions[i].Verdict != want {
+					s.t.Errorf("event %d: verdict %d, want %d", i+1, decisions[i].Verdict, want)
+				}
+			}
+			s.taken("a", 2, 1)
+			s.taken("b", 2, 1)
 		},
 	},
 	{
@@ -740,6 +832,19 @@ var conformance = []conformanceCase{
 		},
 	},
 	{
+		name: "derived IDs of a stream that was made anew come among others", global: "9/1h", category: "5/1h",
+		run: func(s *subject) {
+			later := start.Add(time.Hour)
+			s.admit(derived(1, start, "a"))
+			leases := s.admit(derived(2, later, "b"), derived(1, later, "a"), request("e", "a"), request("f", "b"))
+			s.taken("a", 5, 3)
+			s.taken("b", 5, 2)
+			s.refund(true, leases[1])
+			s.taken("a", 4, 2)
+			s.want(Leased, derived(1, start, "a"))
+		},
+	},
+	{
 		name: "derived IDs of two streams come in one batch", global: "5/1h", category: "none",
 		run: func(s *subject) {
 			later := start.Add(time.Hour)
@@ -977,6 +1082,7 @@ func TestConformance(t *testing.T) {
 	for name, newSubject := range map[string]func(t *testing.T, s Settings) *subject{
 		"memory":    newMemorySubject,
 		"redis":     func(t *testing.T, s Settings) *subject { return newRedisSubject(t, genuine, s) },
+		"judged":    func(t *testing.T, s Settings) *subject { return newJudgedSubject(t, genuine, s) },
 		"functions": func(t *testing.T, s Settings) *subject { return newFunctionsSubject(t, genuine, s) },
 		"miniredis": func(t *testing.T, s Settings) *subject { return newRedisSubject(t, standIn, s) },
 	} {

@@ -5,6 +5,8 @@ import (
 	"context"
 	"strconv"
 	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
 )
 
 // Limiter keeps the sliding logs and the delivery record. [Redis] and [Memory] behave alike, which one conformance
@@ -70,8 +72,8 @@ func (r Request) record() string {
 	if !r.Derived {
 		return r.ID
 	}
-	name := make([]byte, 0, len(r.ID)+len("\n")+maxDigits)
-	name = append(append(name, r.ID...), '\n')
+	var room [event.MaxIDBytes + len("\n") + maxDigits]byte
+	name := append(append(room[:0], r.ID...), '\n')
 	return string(strconv.AppendInt(name, r.Message.stamp(), 10))
 }
 

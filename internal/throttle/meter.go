@@ -16,12 +16,14 @@ type meter struct {
 	limits    []Limit
 
 	definition []any // as read_meters in prelude.lua reads it, but for guarantees
+	wholesale  []any // of a log, as parts/wholesale.lua reads it
 }
 
 // define returns the meter with its definition.
 func (m meter) define() meter {
-	m.definition = []any{m.algorithm.String(), len(m.limits)}
+	m.definition, m.wholesale = []any{m.algorithm.String(), len(m.limits)}, []any{len(m.limits)}
 	for _, limit := range m.limits {
+		m.wholesale = append(m.wholesale, limit.Count, limit.Window.Microseconds())
 		m.definition = append(m.definition, limit.Count, limit.Window.Microseconds(), limit.capacity())
 	}
 	return m
@@ -34,6 +36,8 @@ type route struct {
 	guarantee string  // the path whose guarantee the events belong to, "" for none
 	follows   bool    // some meter's slots come back when the delivery ends
 	timed     bool    // some meter needs the time of admission
+
+	wholesale bool // events of cost 1 may be judged by parts/wholesale.lua
 }
 
 // metersOf lists the meters of a node. The log comes first: its limits share it.
@@ -157,6 +161,10 @@ func (t *Tree) route(category string) *route {
 	}
 	r.follows = slices.ContainsFunc(r.meters, meter.followsDelivery)
 	r.timed = slices.ContainsFunc(r.meters, meter.timesAdmissions)
+	r.wholesale = !slices.ContainsFunc(r.meters, func(m meter) bool {
+		blocks := func(l Limit) bool { return l.Count == 0 }
+		return m.algorithm != SlidingLog || m.guaranteed() && len(t.guarantees) > 0 || slices.ContainsFunc(m.limits, blocks)
+	})
 	t.mu.Lock()
 	if len(t.routes) >= maxCachedRoutes {
 		clear(t.routes)

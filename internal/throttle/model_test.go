@@ -39,6 +39,7 @@ func TestModel(t *testing.T) {
 					"decide":            m.decide,
 					"decide again":      m.decide, // more often than the others
 					"decide and decide": m.decide,
+					"decide new ones":   m.decideNew,
 					"two at once":       m.decideAtOnce,
 					"repeat a call":     m.repeat,
 					"finish":            m.finish,
@@ -84,6 +85,8 @@ type model struct {
 type heldLease struct {
 	Lease
 	*taken
+
+	returned bool // its slots were, by whoever held it
 }
 
 // taken is when an event's slots were taken.
@@ -263,6 +266,25 @@ func stampedRecord(r Request) string { return fmt.Sprintf("%s@%d", r.ID, r.Messa
 
 func (m *model) decide(rt *rapid.T) {
 	m.lastCall.nonce, m.lastCall.requests = newNonce(), m.drawRequests(rt)
+	m.call(rt)
+}
+
+// decideNew asks for events of which nothing is known, though older ones may have their names: such a batch may be judged as
+// one.
+func (m *model) decideNew(rt *rapid.T) {
+	requests := make([]Request, rapid.IntRange(1, 8).Draw(rt, "events"))
+	for i := range requests {
+		made := len(m.events)
+		stored := start.Add(time.Duration(made) * time.Hour)
+		category := rapid.SampledFrom(m.categories).Draw(rt, "category")
+		if rapid.Bool().Draw(rt, "derived") {
+			requests[i] = derived(rapid.Uint64Range(9, 16).Draw(rt, "sequence"), stored, category)
+		} else {
+			requests[i] = request(fmt.Sprint("new-", made), category)
+		}
+		m.events[fmt.Sprint("new/", made)] = requests[i]
+	}
+	m.lastCall.nonce, m.lastCall.requests = newNonce(), requests
 	m.call(rt)
 }
 
@@ -456,7 +478,9 @@ func (m *model) finishAll(rt *rapid.T, leases []Lease) {
 }
 
 func (m *model) extend(rt *rapid.T) {
-	indexes := m.drawLeases(rt)
+	// A clock that went back has the end of each lease ahead again, so that one that was given back looks like one whose reply
+	// was lost. Whoever gave it back does not extend it.
+	indexes := slices.DeleteFunc(m.drawLeases(rt), func(i int) bool { return m.wentBack && m.leases[i].returned })
 	d := rapid.SampledFrom([]time.Duration{0, time.Second, m.settings.Lease}).Draw(rt, "for")
 	got, err := m.redis.Extend(context.Background(), m.pick(indexes), d)
 	if err != nil {
@@ -496,6 +520,7 @@ func (m *model) refund(rt *rapid.T) {
 	}
 	for i, returned := range got {
 		rt.Logf("refund of %s: %v", stampedRecord(leases[i].Request), returned)
+		m.leases[indexes[i]].returned = m.leases[indexes[i]].returned || returned
 		if held := m.leases[indexes[i]]; returned && !held.none {
 			m.admitted[stampedRecord(held.Request)]--
 		}

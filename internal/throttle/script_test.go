@@ -38,6 +38,13 @@ var operations = []operation{
 		"decide", []string{"calls", "leased", "done", "message", "pauses", "log", "log:a", "log:a.b"},
 		[]string{"zadd", "pexpire", "zrem", "zremrangebyscore"},
 		func(ctx context.Context, r *Redis, _ Lease) error {
+			_, err := r.Decide(ctx, []Request{request("new", scriptPath).withCost(2)})
+			return err
+		},
+	},
+	{
+		"decide wholesale", []string{"calls", "leased", "done", "message", "pauses", "log", "log:a", "log:a.b"}, []string{"zadd", "pexpire", "zremrangebyscore"},
+		func(ctx context.Context, r *Redis, _ Lease) error {
 			_, err := r.Decide(ctx, []Request{request("new", scriptPath)})
 			return err
 		},
@@ -453,7 +460,7 @@ func TestOutOfMemory(t *testing.T) {
 				wantUnchanged(t, client, before)
 				return
 			}
-			if o.name != "decide" {
+			if !strings.HasPrefix(o.name, "decide") {
 				return
 			}
 			for _, log := range []string{"log", "log:a", "log:a.b"} {
@@ -806,4 +813,24 @@ func TestRestore(t *testing.T) {
 		}
 	}
 	wantExpiries(t, client)
+}
+
+func TestALogForgetsWhatHasLeftItsWindows(t *testing.T) {
+	t.Parallel()
+	client := newClient(t, redis.Options{Addr: servertest.StartRedis(t).Addr})
+	for cost, name := range map[int]string{1: "wholesale", 2: "judged"} {
+		r := newRedis(client, name, Settings{Tree: newTree(t, "1000/1m", "1000/2m", ""), Lease: testLease, Retention: testRetention})
+		clock := withFakeTime(t, r)
+		for round := range 4 {
+			clock.advance(time.Minute)
+			if _, err := r.Decide(t.Context(), []Request{request(fmt.Sprint(round), "a").withCost(cost)}); err != nil {
+				t.Fatal(err)
+			}
+			for log, rounds := range map[string]int{"log": 1, "log:a": min(2, round+1)} {
+				if size := client.ZCard(t.Context(), "{"+name+"}:"+log).Val(); size != int64(cost*rounds) {
+					t.Errorf("%s, round %d: %s holds %d slots, want %d", name, round, log, size, cost*rounds)
+				}
+			}
+		}
+	}
 }

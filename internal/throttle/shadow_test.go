@@ -75,6 +75,32 @@ var shadowConformance = []conformanceCase{
 		},
 	},
 	{
+		name: "shadow: what the root denies in force it may admit, once", global: "1/1h", category: "none", shadow: "global=5/10m",
+		run: func(s *subject) {
+			s.admit(request("e1", "a"))
+			for range 3 { // retried, though denied
+				s.clock.advance(time.Second)
+				s.shadowed([]string{"", ""}, request("e2", "a"), request("e3", "b"))
+			}
+			s.shadowed([]string{"", "", LevelGlobal}, request("e4", "a"), request("e5", "a"), request("e6", "b"))
+		},
+	},
+	{
+		name: "shadow: a batch is denied by its own limit", global: "9/1h+8/2h", category: "5/1h", shadow: "global=2/3h,a=7/1h",
+		run: func(s *subject) {
+			s.shadowed([]string{"", ""}, request("1", "a"), request("2", "b"))
+			for round, verdict := range []Verdict{Admitted, Admitted, Denied, Denied} {
+				name := fmt.Sprint(round, "-")
+				decisions := s.shadowed([]string{LevelGlobal, LevelGlobal, LevelGlobal}, append(several(2, name, "a"), request(name, "b"))...)
+				for i, d := range decisions {
+					if d.Verdict != verdict || d.Shadow.Limit != (Limit{Count: 2, Window: 3 * time.Hour}) {
+						s.t.Errorf("round %d, event %d: %+v", round, i+1, d)
+					}
+				}
+			}
+		},
+	},
+	{
 		name: "shadow: it says nothing of what is known already", global: "none", category: "5/1h", shadow: "category=1/1h",
 		run: func(s *subject) {
 			e := request("e", "a")

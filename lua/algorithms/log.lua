@@ -148,9 +148,9 @@ end
 
 -- Gives another name to the slots whose name the set has for an older event, or for one before them in this call. A slot that
 -- has the other name already was left behind by this very event (see refund.lua), and moves.
-local function rename_taken(set, now)
+local function rename_taken(set, events, now)
   local named = {}
-  for _, event in ipairs(set.events) do
+  for _, event in ipairs(events) do
     for slot = 1, event.cost do
       local member = slot_member(event.name, slot)
       if named[member] or tonumber(redis.call('ZSCORE', set.key, member)) ~= now then
@@ -171,7 +171,7 @@ local function add(set, now, kept)
     sum = sum + redis.call('ZADD', set.key, 'NX', unpack(set.members, from, math.min(from + PIECE - 1, count)))
   end
   if sum < count / 2 then
-    rename_taken(set, now)
+    rename_taken(set, set.events or set.events_of(set), now)
   end
   redis.call('PEXPIRE', set.key, milliseconds(kept))
 end

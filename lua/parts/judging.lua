@@ -34,12 +34,12 @@ end
 local SMALL, MANY = 128, 16
 
 -- Those of a number of names, behind a position of a list, that a set holds, each with its score or, where that was not read,
--- true.
-local function scores(key, names, before, count)
-  local found = {}
+-- true. They are marked in another table too, if there is one.
+local function scores(key, names, before, count, marked)
+  local found, marks = {}, marked or {}
   if count >= MANY and redis.call('ZCARD', key) <= SMALL then
     for _, name in ipairs(redis.call('ZRANGE', key, 0, -1)) do
-      found[name] = true
+      found[name], marks[name] = true, true
     end
     return found
   end
@@ -47,7 +47,9 @@ local function scores(key, names, before, count)
     local upto = math.min(from + PIECE - 1, before + count)
     local piece = redis.call('ZMSCORE', key, unpack(names, from, upto))
     for i = from, upto do
-      found[names[i]] = piece[i - from + 1] or nil
+      if piece[i - from + 1] then
+        found[names[i]], marks[names[i]] = piece[i - from + 1], true
+      end
     end
   end
   return found
@@ -58,6 +60,7 @@ local function score(key, name, found)
 end
 
 local function grant(batch, record, stamp)
+  batch.known[record] = true
   batch.granted[#batch.granted + 1] = record
   batch.granted_stamp[record] = stamp
 end
@@ -78,12 +81,22 @@ end
 
 -- An event as the algorithms know it; in the shadow by the name of its stored message, which its older self may have.
 local function event_of(batch, record, stamp, view)
-  local name, message = log_names(record, stamp)
+  local name, message = log_name(record, stamp), message_name(record, stamp)
   local other = message
   if view.set.is_shadow then
     name, other = message, message .. '\n' .. batch.time
   end
   return { name = name, other = other, message = message, cost = view.cost, guarantee = view.guarantee }
+end
+
+-- The names of the stored messages of a batch.
+local function stored_messages(batch)
+  local values, messages = batch.values, {}
+  for index = 1, batch.count do
+    local stamp = batch.before_stamps and values[batch.before_stamps + index] or ''
+    messages[index] = message_name(values[batch.before_records + index], stamp)
+  end
+  return messages
 end
 
 -- Takes an event's slots at all meters, or returns the answer that denies it.
@@ -125,7 +138,7 @@ local function judge_in_shadow(batch, record, stamp, view)
   if view.cost == 0 then
     return 0
   end
-  local _, message = log_names(record, stamp)
+  local message = message_name(record, stamp)
   local at = score(batch.shadow_taken_key, message, batch.shadow_taken[message])
   if at and at > batch.now - batch.shadow_kept then
     return constant_answer(batch, ADMITTED)
