@@ -1,17 +1,16 @@
 package tests
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
-	"strconv"
 	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/seed-4578ace9/notifier/internal/servertest"
 )
 
 // program is the built program. TestMain sets it, and nothing changes it afterwards.
@@ -47,7 +46,7 @@ func buildAndRun(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	runMoreAtOnce()
+	servertest.MoreTestsAtOnce(8)
 	status := m.Run()
 	if status == 0 {
 		if err := goleak.Find(); err != nil {
@@ -56,16 +55,4 @@ func buildAndRun(m *testing.M) int {
 		}
 	}
 	return status
-}
-
-// testsAtOnce is for tests that spend their time waiting for processes: many more than there are processors.
-const testsAtOnce = 8
-
-// runMoreAtOnce raises -parallel where it has its default.
-func runMoreAtOnce() {
-	flag.Parse()
-	atOnce := flag.Lookup("test.parallel")
-	if atOnce.Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
-		_ = atOnce.Value.Set(strconv.Itoa(testsAtOnce))
-	}
 }

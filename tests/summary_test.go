@@ -162,7 +162,7 @@ func TestSummaries(t *testing.T) {
 				len(first[category]), category, s.Channel, s.atLeast, len(events), channel, slots)
 		}
 		for _, want := range []string{
-			fmt.Sprintf("%d notifications of %s were suppressed between <!date^", 80-slots, category),
+			fmt.Sprintf("%d notifications of %s were suppressed ", 80-slots, category),
 			mostFrequent(titles[category], events),
 			fmt.Sprintf("limit category %d/%v", slots, window), "next slot opens <!date^",
 		} {

@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,13 +21,8 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 )
 
-// These tests wait for leases and back-offs more than they compute, so more of them run at once than there are processors.
 func TestMain(m *testing.M) {
-	flag.Parse()
-	if err := flag.Set("test.parallel", "16"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
+	servertest.MoreTestsAtOnce(16)
 	goleak.VerifyTestMain(m)
 }
 

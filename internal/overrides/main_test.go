@@ -3,10 +3,7 @@ package overrides
 import (
 	"bytes"
 	"context"
-	"flag"
-	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -20,13 +17,8 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 )
 
-// These tests wait for outages more than they compute, so more of them run at once than there are processors.
 func TestMain(m *testing.M) {
-	flag.Parse()
-	if err := flag.Set("test.parallel", "16"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
+	servertest.MoreTestsAtOnce(16)
 	goleak.VerifyTestMain(m)
 }
 

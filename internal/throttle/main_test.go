@@ -14,10 +14,12 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 	"go.uber.org/goleak"
 
+	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/lua"
 )
 
 func TestMain(m *testing.M) {
+	servertest.MoreTestsAtOnce(8)
 	redis.SetLogger(silence{}) // it tells of each connection that it cannot make
 	goleak.VerifyTestMain(m)
 }
