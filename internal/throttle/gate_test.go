@@ -507,7 +507,7 @@ func TestGateRedisThatAnswersNothing(t *testing.T) {
 	server := servertest.StartRedis(t)
 	proxy := servertest.StartProxy(t, server.Addr)
 	gate := newGateKit(t, proxy.Addr, GateOptions{Policy: Closed, Grace: time.Nanosecond})
-	gate.o.Redis.timeout = 100 * time.Millisecond
+	gate.o.Redis.timeout = time.Second
 	gate.run()
 	gate.await()
 	grant := gate.one(Admitted, request("e", "a"))

@@ -19,7 +19,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	servertest.MoreTestsAtOnce(8)
+	servertest.MoreTestsAtOnce(4)
 	redis.SetLogger(silence{}) // it tells of each connection that it cannot make
 	goleak.VerifyTestMain(m)
 }

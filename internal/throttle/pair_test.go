@@ -662,7 +662,7 @@ func TestGatePairsWithoutAReply(t *testing.T) {
 	server := servertest.StartRedis(t)
 	proxy := servertest.StartProxy(t, server.Addr)
 	gate := newGateKit(t, proxy.Addr, GateOptions{Settings: Settings{PairTTL: testPairTTL}})
-	gate.o.Redis.timeout = 100 * time.Millisecond
+	gate.o.Redis.timeout = time.Second
 	gate.run()
 	gate.await()
 	gate.one(Admitted, aboutDisk("firing")).Finish(t.Context(), "r")

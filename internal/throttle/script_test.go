@@ -547,7 +547,7 @@ func TestNoReply(t *testing.T) {
 	wantUsed(t, r, 2)
 	proxy.DropReplies(true)
 	hasty := *r
-	hasty.timeout = 50 * time.Millisecond
+	hasty.timeout = 500 * time.Millisecond
 	_, err := hasty.Decide(t.Context(), []Request{request("e", scriptPath)})
 	if !errors.Is(err, ErrUnavailable) {
 		t.Fatalf("error %v, want %v", err, ErrUnavailable)
