@@ -227,15 +227,6 @@ local function read_once(meter)
   return meter
 end
 
--- Removes from meters what has left every window. It does no harm by itself.
-local function trim_meters(meters)
-  for _, meter in ipairs(meters) do
-    if meter.algorithm.trim then
-      meter.algorithm.trim(meter)
-    end
-  end
-end
-
 -- Renews the slots that follow a delivery which goes on, and takes those again that it has lost; or returns how long it has
 -- to wait for them. A limit that has become too small for it does not keep it for ever.
 local function resume(event, path)

@@ -83,7 +83,11 @@ for record in next_argument do
 end
 
 check_rights(leased_key, lease + retention)
-trim_meters(meters)
+for _, meter in ipairs(meters) do
+  if meter.algorithm.trim then
+    meter.algorithm.trim(meter)
+  end
+end
 write_pairs(book)
 in_pieces('ZREM', done_key, not_done)
 for _, event in ipairs(admissions) do
