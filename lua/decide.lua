@@ -224,7 +224,5 @@ if #granted > 0 then
   add_for(message_key, messages, records_kept)
   add_for(taken_key, batch.timed, records_kept)
 end
-if #batch.shadow_timed > 0 then
-  write_shadow_taken(batch, batch.shadow_timed)
-end
+write_shadow_taken(batch, batch.shadow_timed)
 return reply

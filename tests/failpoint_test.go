@@ -59,8 +59,11 @@ func TestKilledBetweenSteps(t *testing.T) {
 			d := newDeployment(t)
 			doomed := d.startDoomed(test.point, 1, recovering(unlimited()...)...)
 			d.publish("notify.disks", firing("fired", "a"))
+			if test.point == failpoint.AfterRecord { // else the doomed worker may be posting what resolves it as it ends
+				doomed.awaitDoom()
+			}
+			d.publish("notify.disks", resolved("ended", "a"))
 			doomed.awaitDoom()
-			d.publish("notify.disks", resolved("ended", "a")) // not before: the doomed worker may be posting it as it ends
 			workers := d.startFleet(2, recovering(unlimited()...)...)
 			workers.awaitEvents(2, "outcome", "sent")
 			d.awaitEmpty()

@@ -10,8 +10,8 @@ import (
 // package whose tests wait for servers more than they compute.
 func MoreTestsAtOnce(n int) {
 	flag.Parse()
-	atOnce := flag.Lookup("test.parallel")
-	if atOnce.Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
+	atOnce, processors := flag.Lookup("test.parallel"), runtime.GOMAXPROCS(0)
+	if n > processors && atOnce.Value.String() == strconv.Itoa(processors) {
 		_ = atOnce.Value.Set(strconv.Itoa(n)) // a number can be set
 	}
 }

@@ -102,10 +102,12 @@ local function take_all(batch, in_force, shadow)
   return leases, messages, shadow_timed
 end
 
--- Forgets what the shadow no longer counts as admitted, and adds to it.
+-- Adds to what the shadow counts as admitted, if there is something, and forgets what it no longer does.
 local function write_shadow_taken(batch, timed)
-  redis.call('ZREMRANGEBYSCORE', batch.shadow_taken_key, '-inf', integer(batch.now - batch.shadow_kept))
-  add_for(batch.shadow_taken_key, timed, milliseconds(batch.shadow_kept + TOLERANCE))
+  if #timed > 0 then
+    redis.call('ZREMRANGEBYSCORE', batch.shadow_taken_key, '-inf', integer(batch.now - batch.shadow_kept))
+    add_for(batch.shadow_taken_key, timed, milliseconds(batch.shadow_kept + TOLERANCE))
+  end
 end
 
 local function has_room(set)
@@ -182,8 +184,6 @@ local function judge_wholesale(batch, text, shadow_text)
   local records_kept = milliseconds(batch.lease + batch.retention)
   add_for(batch.leased_key, leases, records_kept)
   add_for(batch.message_key, messages, records_kept)
-  if #shadow_timed > 0 then
-    write_shadow_taken(batch, shadow_timed)
-  end
+  write_shadow_taken(batch, shadow_timed)
   return reply
 end
