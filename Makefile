@@ -73,7 +73,7 @@ DURATION ?= 10m
 SEED ?=
 
 .PHONY: soak
-soak: ## Run four workers under random faults for DURATION (10m), drawn from SEED, and check every promise
+soak: ## Run four workers under random faults and attacks for DURATION (10m), drawn from SEED, and check every promise
 	scripts/need $(REDIS_SERVER) redis-server
 	go test -tags soak -count=1 -timeout 0 -v ./tests/soak -soak.duration $(DURATION) -soak.seed "$(SEED)"
 

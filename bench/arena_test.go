@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -30,6 +31,7 @@ type arena struct {
 	slack *slackCounter
 	conn  *nats.Conn
 	js    jetstream.JetStream
+	anew  bool // the consumer is made anew before a contestant starts
 }
 
 func newArena(b *testing.B) *arena {
@@ -50,12 +52,17 @@ func newArena(b *testing.B) *arena {
 	}); err != nil {
 		b.Fatal(err)
 	}
-	if _, err := a.js.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
+	a.createConsumer()
+	return a
+}
+
+func (a *arena) createConsumer() {
+	a.b.Helper()
+	if _, err := a.js.CreateConsumer(context.Background(), stream, jetstream.ConsumerConfig{
 		Durable: consumer, AckPolicy: jetstream.AckExplicitPolicy, AckWait: 30 * time.Second, MaxDeliver: -1, MaxAckPending: 20_000,
 	}); err != nil {
-		b.Fatal(err)
+		a.b.Fatal(err)
 	}
-	return a
 }
 
 // fill stores events over 20 categories.
@@ -91,6 +98,12 @@ func (a *arena) left() int {
 func (a *arena) drain(c contestant, count int) (took time.Duration, mebibytes float64) {
 	a.b.Helper()
 	a.fill(count)
+	if a.anew {
+		if err := a.js.DeleteConsumer(context.Background(), stream, consumer); err != nil {
+			a.b.Fatal(err)
+		}
+		a.createConsumer()
+	}
 	process := a.start(c)
 	deadline := time.Now().Add(5 * time.Minute)
 	for a.left() == count {
@@ -117,6 +130,7 @@ type contestant struct {
 	global, category int
 	concurrency      int
 	summaries        string // their interval
+	rate             string // of posts to a channel
 }
 
 func (c contestant) limited(global, category int) contestant {
@@ -125,8 +139,8 @@ func (c contestant) limited(global, category int) contestant {
 }
 
 var (
-	notifier  = contestant{name: "notifier", concurrency: 64, summaries: "30m"}
-	unsummed  = contestant{name: "notifier without summaries", concurrency: 64, summaries: "0"}
+	notifier  = contestant{name: "notifier", concurrency: 64, summaries: "30m", rate: "none"}
+	unsummed  = contestant{name: "notifier without summaries", concurrency: 64, summaries: "0", rate: "none"}
 	plainPort = contestant{name: "plain"}
 	bareLoop  = contestant{name: "bare"}
 )
@@ -140,9 +154,9 @@ func (a *arena) start(c contestant) *os.Process {
 		command.Env = append(os.Environ(),
 			"NOTIFIER_NATS_URL="+a.nats.URL,
 			"NOTIFIER_REDIS_URL="+a.redis.URL(),
-			"NOTIFIER_SLACK_TOKEN=xoxb-bench", "NOTIFIER_SLACK_CHANNEL=C1", "NOTIFIER_SLACK_API_URL="+a.slack.url,
+			"NOTIFIER_SLACK_TOKEN=xoxb-bench", "NOTIFIER_SLACK_CHANNEL="+defaultChannel, "NOTIFIER_SLACK_ROUTES=security=CSECURITY", "NOTIFIER_SLACK_API_URL="+a.slack.url,
 			"NOTIFIER_CONCURRENCY="+strconv.Itoa(c.concurrency),
-			"NOTIFIER_SLACK_RATE=none", "NOTIFIER_SUMMARY_INTERVAL="+c.summaries,
+			"NOTIFIER_SLACK_RATE="+c.rate, "NOTIFIER_SUMMARY_INTERVAL="+c.summaries,
 			fmt.Sprintf("NOTIFIER_GLOBAL_LIMIT=%d/30m", c.global),
 			fmt.Sprintf("NOTIFIER_CATEGORY_LIMIT=%d/30m", c.category),
 			"NOTIFIER_HTTP_ADDR=off", "NOTIFIER_LOG_LEVEL=error")
@@ -182,6 +196,9 @@ func peakMemory(b *testing.B, pid int) float64 {
 	return 0
 }
 
+// defaultChannel takes what has no route.
+const defaultChannel = "C1"
+
 // eventNumber finds the event in a message, whether it came as a form or as JSON.
 var eventNumber = regexp.MustCompile(`disk(?:\+|%20| )(\d+)`)
 
@@ -189,6 +206,7 @@ var eventNumber = regexp.MustCompile(`disk(?:\+|%20| )(\d+)`)
 type slackCounter struct {
 	url   string
 	timed bool // note arrivals; else messages are only taken
+	rests bool // the default channel takes nothing
 
 	mu      sync.Mutex
 	arrived map[string]time.Time // by the number in the title
@@ -210,6 +228,10 @@ func (s *slackCounter) answer(w http.ResponseWriter, r *http.Request) {
 	if !s.timed {
 		_, _ = io.Copy(io.Discard, r.Body)
 	} else if body, err := io.ReadAll(r.Body); err != nil {
+		return
+	} else if s.rests && bytes.Contains(body, []byte("channel="+defaultChannel)) {
+		w.Header().Set("Retry-After", "3600")
+		w.WriteHeader(http.StatusTooManyRequests)
 		return
 	} else if match := eventNumber.FindSubmatch(body); match != nil {
 		s.mu.Lock()

@@ -51,6 +51,29 @@ func BenchmarkDrainFlood(b *testing.B) {
 	conclude("flood: summaries take %.2f times the time without", best["notifier"].Seconds()/best[unsummed.name].Seconds())
 }
 
+// BenchmarkDrainFloodAnew empties such a stream where the consumer was made anew, so that every message may have been delivered
+// before.
+func BenchmarkDrainFloodAnew(b *testing.B) {
+	const events = 200_000
+	best := make(map[string]time.Duration)
+	for range rounds {
+		for _, c := range []contestant{bareLoop, notifier.limited(100, 10)} {
+			b.Run(c.name, func(b *testing.B) {
+				a := newArena(b)
+				a.anew = true
+				took, _ := a.drain(c, events)
+				if best[c.name] == 0 || took < best[c.name] {
+					best[c.name] = took
+				}
+				b.ReportMetric(events/took.Seconds(), "events/s")
+				once(b)
+			})
+		}
+	}
+	conclude("flood at a consumer made anew, %d events: notifier %.0f/s, bare loop %.0f/s: %.2f of the bare loop", events,
+		events/best["notifier"].Seconds(), events/best["bare"].Seconds(), best["bare"].Seconds()/best["notifier"].Seconds())
+}
+
 // BenchmarkAllAdmitted delivers everything, 64 deliveries at once.
 func BenchmarkAllAdmitted(b *testing.B) {
 	const events = 20_000
@@ -69,6 +92,38 @@ func BenchmarkAllAdmitted(b *testing.B) {
 	}
 	conclude("all admitted, %d events: notifier %.0f/s, plain port %.0f/s: %.2f times the plain port", events,
 		events/best["notifier"].Seconds(), events/best["plain"].Seconds(), best["plain"].Seconds()/best["notifier"].Seconds())
+}
+
+// BenchmarkPace measures how much of a channel's rate is used while more waits for it than the workers have in hand.
+func BenchmarkPace(b *testing.B) {
+	for _, test := range []struct{ workers, rate int }{{1, 1}, {1, 20}, {2, 100}, {1, 200}, {3, 200}} {
+		b.Run(fmt.Sprintf("%d/s with %d workers", test.rate, test.workers), func(b *testing.B) {
+			const warmUp, measured = 5 * time.Second, 10 * time.Second
+			a := newArena(b)
+			a.slack.timed = true
+			a.fill(test.rate*int((warmUp+measured)/time.Second)*2 + 100)
+			c := notifier.limited(throttle.MaxCount, throttle.MaxCount)
+			c.rate = fmt.Sprintf("%d/s", test.rate)
+			for range test.workers {
+				a.start(c)
+			}
+			posted := func() int {
+				a.slack.mu.Lock()
+				defer a.slack.mu.Unlock()
+				return len(a.slack.arrived)
+			}
+			for posted() == 0 {
+				time.Sleep(time.Millisecond)
+			}
+			time.Sleep(warmUp)
+			before, start := posted(), time.Now()
+			time.Sleep(measured)
+			used := float64(posted()-before) / time.Since(start).Seconds() / float64(test.rate)
+			b.ReportMetric(used, "of-the-rate")
+			conclude("pace: %d workers use %.2f of %d/s", test.workers, used, test.rate)
+			once(b)
+		})
+	}
 }
 
 // BenchmarkLatency measures from publishing an event to the request at Slack, at 20 events a second. The contestants take
@@ -106,7 +161,46 @@ func BenchmarkLatency(b *testing.B) {
 	}
 }
 
+// BenchmarkNeighbour measures how long an event takes to its channel while 25,000 others are put off: for another channel, which
+// rests, and since they resolve what nobody opened.
+func BenchmarkNeighbour(b *testing.B) {
+	const crowd = 25_000
+	for name, body := range map[string]string{
+		"a channel that rests": `{"title":"crowd %d"}`,
+		"unpaired events":      `{"title":"crowd","status":"resolved","key":"unknown-%d"}`,
+	} {
+		b.Run(name, func(b *testing.B) {
+			a := newArena(b)
+			a.slack.rests = true
+			c := notifier.limited(throttle.MaxCount, throttle.MaxCount)
+			c.rate = "20/s"
+			crowded := make(chan struct{})
+			latencies := a.latenciesWhile(c, 200, 100*time.Millisecond, func(int) string { return subject + ".security" }, func() {
+				defer close(crowded)
+				for i := range crowd {
+					_, _ = a.js.PublishAsync(subject+".payments", fmt.Appendf(nil, body, i))
+				}
+				<-a.js.PublishAsyncComplete()
+			})
+			<-crowded
+			p50, worst := percentile(latencies, 50), percentile(latencies, 100)
+			b.ReportMetric(p50.Seconds(), "s-p50")
+			b.ReportMetric(worst.Seconds(), "s-worst")
+			conclude("beside %d events put off (%s): p50 %v, worst %v", crowd, name, p50, worst)
+			once(b)
+		})
+	}
+}
+
 func (a *arena) latencies(c contestant, events int, gap time.Duration) []time.Duration {
+	a.b.Helper()
+	return a.latenciesWhile(c, events, gap, eventSubject, func() {})
+}
+
+// latenciesWhile measures how long each event takes from being published on its subject to Slack, while something else goes on.
+func (a *arena) latenciesWhile(
+	c contestant, events int, gap time.Duration, subjectOf func(i int) string, meanwhile func(),
+) []time.Duration {
 	a.b.Helper()
 	const warmUp = 20
 	a.slack.timed = true
@@ -116,13 +210,16 @@ func (a *arena) latencies(c contestant, events int, gap time.Duration) []time.Du
 	ticker := time.NewTicker(gap)
 	defer ticker.Stop()
 	for i := range events + warmUp {
+		if i == warmUp {
+			go meanwhile()
+		}
 		<-ticker.C
 		published[strconv.Itoa(i)] = time.Now()
-		if _, err := a.js.Publish(ctx, eventSubject(i), eventBody(i)); err != nil {
+		if _, err := a.js.Publish(ctx, subjectOf(i), eventBody(i)); err != nil {
 			a.b.Fatal(err)
 		}
 	}
-	deadline := time.Now().Add(time.Minute)
+	deadline := time.Now().Add(2 * time.Minute)
 	for a.left() > 0 {
 		a.mayGoOn(deadline)
 	}
@@ -268,7 +365,7 @@ func newLimiter(b *testing.B, client *redis.Client, limit int) *throttle.Redis {
 	if err != nil {
 		b.Fatal(err)
 	}
-	return throttle.NewRedis(throttle.RedisOptions{Client: client, Prefix: "notifier", Timeout: 10 * time.Second, Scripting: throttle.Auto},
+	return throttle.NewRedis(throttle.RedisOptions{Client: client, Prefix: "notifier", Timeout: 10 * time.Second},
 		throttle.Settings{Tree: tree, Lease: 30 * time.Second, Retention: time.Hour})
 }
 

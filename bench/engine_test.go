@@ -36,7 +36,7 @@ func settingsOf(b *testing.B, global, category string, guarantees []throttle.Gua
 
 // events asks a limiter, `size` events a call.
 func events(client *redis.Client, s throttle.Settings, size int) asker {
-	limiter := throttle.NewRedis(throttle.RedisOptions{Client: client, Prefix: "notifier", Timeout: 10 * time.Second, Scripting: throttle.Auto}, s)
+	limiter := throttle.NewRedis(throttle.RedisOptions{Client: client, Prefix: "notifier", Timeout: 10 * time.Second}, s)
 	return requests(limiter, categoriesAsked, size)
 }
 

@@ -144,7 +144,7 @@ func TestCompose(t *testing.T) {
 		}
 	}
 	redis := strings.Join(file.Services["redis"].Command, " ")
-	for _, want := range []string{"--appendonly yes", "--appendfsync everysec", "--maxmemory-policy noeviction"} {
+	for _, want := range []string{"--appendonly yes", "--appendfsync everysec", "--maxmemory-policy noeviction", "--lazyfree-lazy-expire yes"} {
 		if !strings.Contains(redis, want) {
 			t.Errorf("redis: %q lacks %q", redis, want)
 		}

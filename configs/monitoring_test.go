@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/seed-4578ace9/notifier/internal/telemetry"
@@ -26,16 +27,33 @@ var targetLabels = []string{"instance", "job"}
 // knownMetrics has what the notifier exports, read from its own registry, and what comes from elsewhere.
 func knownMetrics(t *testing.T) map[string]metric {
 	t.Helper()
-	registry := telemetry.NewMetrics(telemetry.MetricsOptions{
-		MaxCategories: 1, Levels: []string{"global", "category"}, Policy: "local", Version: "v", Revision: "r",
-	}).Registry()
-	families, err := registry.Gather()
+	levels := []string{"global", "category"}
+	metrics := telemetry.NewMetrics(telemetry.MetricsOptions{
+		MaxCategories: 1, Levels: levels, Policy: "local", Version: "v", Revision: "r",
+	})
+	// A gauge is there once its value is known.
+	metrics.Levels(levels, levels)
+	metrics.Degraded(false)
+	metrics.LimitUsed("global", 0)
+	metrics.LimitSize("global", 0)
+	metrics.AckPending(0)
+	for _, reason := range telemetry.RoomReasons() {
+		metrics.RoomPending(reason, 0)
+	}
+	families, err := metrics.Registry().Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
+	for _, name := range described(metrics.Registry()) {
+		if !slices.ContainsFunc(families, func(f *dto.MetricFamily) bool { return f.GetName() == name }) {
+			t.Errorf("%s has no series here", name)
+		}
+	}
 	known := map[string]metric{
-		"up":                             {},
-		"jetstream_consumer_num_pending": {"stream_name": nil, "consumer_name": nil}, // NATS's exporter
+		"up": {},
+		// NATS's exporter
+		"jetstream_consumer_num_pending":     {"stream_name": nil, "consumer_name": nil},
+		"jetstream_consumer_num_ack_pending": {"stream_name": nil, "consumer_name": nil},
 	}
 	for _, family := range families {
 		m := make(metric)
@@ -58,6 +76,22 @@ func knownMetrics(t *testing.T) map[string]metric {
 		}
 	}
 	return known
+}
+
+// described lists the notifier's metrics, those without series too.
+func described(registry *prometheus.Registry) (names []string) {
+	descriptions := make(chan *prometheus.Desc)
+	go func() {
+		defer close(descriptions)
+		registry.Describe(descriptions)
+	}()
+	fullName := regexp.MustCompile(`fqName: "(notifier_[^"]*)"`)
+	for description := range descriptions {
+		if name := fullName.FindStringSubmatch(description.String()); name != nil {
+			names = append(names, name[1])
+		}
+	}
+	return names
 }
 
 var (
@@ -124,6 +158,37 @@ func checkQuery(t *testing.T, known map[string]metric, query string) (used []str
 		t.Errorf("%s: %s", query, fault)
 	}
 	return used
+}
+
+// The page of the documentation has every metric with its labels, and no other.
+func TestMetricsAreDocumented(t *testing.T) {
+	t.Parallel()
+	page := read(t, "../docs/metrics.md")
+	documented := make(map[string]string)
+	for _, row := range regexp.MustCompile("(?m)^\\| `(notifier_[a-z_]+)` \\| ([^|]*)\\|").FindAllStringSubmatch(page, -1) {
+		documented[row[1]] = strings.TrimSpace(row[2])
+	}
+	for name, m := range knownMetrics(t) {
+		if !strings.HasPrefix(name, "notifier_") || strings.HasSuffix(name, "_bucket") || strings.HasSuffix(name, "_sum") || strings.HasSuffix(name, "_count") {
+			continue
+		}
+		labels, exists := documented[name]
+		if !exists {
+			t.Errorf("%s is not documented", name)
+		}
+		delete(documented, name)
+		for label := range m {
+			if !slices.Contains(targetLabels, label) && !strings.Contains(labels, "`"+label+"`") {
+				t.Errorf("%s: its label %s is not documented", name, label)
+			}
+		}
+		if got := strings.Count(labels, "`") / 2; got != len(m)-len(targetLabels) {
+			t.Errorf("%s: %d labels are documented, it has %d", name, got, len(m)-len(targetLabels))
+		}
+	}
+	for name := range documented {
+		t.Errorf("%s is documented, and does not exist", name)
+	}
 }
 
 // The inspection itself must find what is wrong.

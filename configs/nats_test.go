@@ -22,6 +22,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/deadletters"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/overrides"
+	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 )
 
@@ -56,11 +57,13 @@ func loadNATSConfiguration(t *testing.T, file string) {
 	settings := load(t, map[string]string{"NOTIFIER_SINK": config.SinkConsole})
 	operator := signIn(t, running, "operator")
 	streams := operator.jetStream(t)
-	for stream, subjects := range map[string][]string{
-		settings.NATS.Stream: {settings.NATS.Subject, settings.NATS.Subject + ".>"},
-		settings.DLQ.Stream:  {settings.DLQ.Subject + ".>"},
+	rooms := room.Under(settings.NATS.Subject)
+	for _, stream := range []jetstream.StreamConfig{
+		{Name: settings.NATS.Stream, Subjects: []string{settings.NATS.Subject, settings.NATS.Subject + ".>"}},
+		{Name: settings.Room.Stream, Subjects: []string{rooms.All()}, AllowMsgSchedules: true, Retention: jetstream.WorkQueuePolicy},
+		{Name: settings.DLQ.Stream, Subjects: []string{settings.DLQ.Subject + ".>"}},
 	} {
-		if _, err := streams.CreateStream(ctx, jetstream.StreamConfig{Name: stream, Subjects: subjects}); err != nil {
+		if _, err := streams.CreateStream(ctx, stream); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -68,6 +71,7 @@ func loadNATSConfiguration(t *testing.T, file string) {
 	if _, err := streams.CreateConsumer(ctx, settings.NATS.Stream, consumer); err != nil {
 		t.Fatal(err)
 	}
+	requireInboxes(t, running, settings)
 
 	producer := signIn(t, running, "producer")
 	for _, subject := range []string{settings.NATS.Subject, settings.NATS.Subject + ".payments.refunds"} {
@@ -76,9 +80,9 @@ func loadNATSConfiguration(t *testing.T, file string) {
 		}
 	}
 
-	worker := signIn(t, running, "notifier", nats.CustomInboxPrefix("_INBOX_notifier"))
+	worker := signIn(t, running, "notifier")
 	work := worker.jetStream(t)
-	for _, stream := range []string{settings.NATS.Stream, settings.DLQ.Stream} {
+	for _, stream := range []string{settings.NATS.Stream, settings.Room.Stream, settings.DLQ.Stream} {
 		if _, err := work.Stream(ctx, stream); err != nil {
 			t.Errorf("look at the stream %s: %v", stream, err)
 		}
@@ -90,7 +94,7 @@ func loadNATSConfiguration(t *testing.T, file string) {
 	for _, settle := range []func(jetstream.Msg) error{
 		func(m jetstream.Msg) error { return errors.Join(m.InProgress(), m.DoubleAck(ctx)) },
 		func(m jetstream.Msg) error {
-			_, err := work.Publish(ctx, settings.DLQ.Subject+".bad_json", m.Data())
+			_, err := work.Publish(ctx, settings.DLQ.Subject+".bad_json._", m.Data())
 			return errors.Join(err, m.TermWithReason("bad_json"))
 		},
 	} {
@@ -114,30 +118,134 @@ func loadNATSConfiguration(t *testing.T, file string) {
 	requireCounting(t, running, worker, operator)
 	requireLiveLimits(t, running, settings.Limits.Bucket, worker, operator)
 	requireReplays(t, running, settings, worker)
-	for _, subject := range []string{settings.NATS.Subject, settings.NATS.Subject + ".payments", "notify-delayed.payments"} {
-		if err := worker.Publish(subject, nil); err != nil {
-			t.Fatal(err)
-		}
-		worker.requireNoDenial(t)
-	}
+	requireRoom(t, worker, settings)
 	requireDenials(t, worker, []string{
-		"notify-delayed",
+		settings.NATS.Subject,
+		settings.NATS.Subject + ".payments",
+		settings.NATS.Subject + "-room",
 		"$JS.API.STREAM.DELETE." + settings.NATS.Stream,
+		"$JS.API.STREAM.PURGE." + settings.NATS.Stream,
+		"$JS.API.STREAM.PURGE." + settings.Room.Stream,
+		"$JS.API.STREAM.MSG.DELETE." + settings.Room.Stream,
+		"$JS.API.STREAM.MSG.GET." + settings.DLQ.Stream,
 		"$JS.API.CONSUMER.DELETE." + settings.NATS.Stream + "." + settings.NATS.Consumer,
 		"$JS.API.CONSUMER.CREATE." + settings.NATS.Stream + ".another",
+		"$JS.API.CONSUMER.CREATE." + settings.Room.Stream + ".another",
 		"$KV." + settings.Limits.Bucket + ".global",
 		"$JS.API.STREAM.PURGE.KV_" + settings.Limits.Bucket,
 		"$JS.API.STREAM.CREATE.KV_" + settings.Limits.Bucket,
 		"other",
-	}, []string{settings.NATS.Subject + ".>", settings.DLQ.Subject + ".>", "_INBOX.>", ">"})
+	}, []string{settings.NATS.Subject + ".>", settings.NATS.Subject + "-room.>", settings.DLQ.Subject + ".>", "_INBOX.>", "_INBOX_operator.>", ">"})
 	requireDenials(t, producer, []string{
-		settings.DLQ.Subject + ".bad_json",
-		"notify-delayed.payments",
+		settings.DLQ.Subject + ".bad_json._",
+		settings.NATS.Subject + "-room.part.payments",
+		settings.NATS.Subject + "-room.replay.payments",
 		"$JS.API.CONSUMER.MSG.NEXT." + settings.NATS.Stream + "." + settings.NATS.Consumer,
+		"$JS.API.STREAM.INFO." + settings.NATS.Stream,
+		"$JS.API.STREAM.MSG.GET." + settings.DLQ.Stream,
+		"$JS.API.STREAM.PURGE." + settings.NATS.Stream,
 		"$JS.ACK." + settings.NATS.Stream + "." + settings.NATS.Consumer + ".1",
+		"_INBOX_notifier.forged",
 		"$SRV.PING.notifier",
 		"$KV." + settings.Limits.Bucket + ".global",
-	}, []string{settings.NATS.Subject + ".>", "$KV." + settings.Limits.Bucket + ".>", "_INBOX_notifier.>", ">"})
+	}, []string{settings.NATS.Subject + ".>", "$KV." + settings.Limits.Bucket + ".>", "_INBOX.>", "_INBOX_notifier.>", "_INBOX_replayer.>", "_INBOX_operator.>", ">"})
+}
+
+// requireInboxes has a user ask for something, and every other one try to read the answer.
+func requireInboxes(t *testing.T, running *servertest.NATS, settings config.Config) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), wait)
+	defer cancel()
+	const body = "a body that is nobody else's business"
+	users := []string{"operator", "notifier", "limits", "replayer", "producer"}
+	heard := make(chan string, 100)
+	for _, listener := range users {
+		c := signIn(t, running, listener)
+		for _, owner := range append(slices.Clone(users), "") {
+			prefix := "_INBOX_" + owner
+			if owner == "" {
+				prefix = "_INBOX"
+			}
+			if owner == listener || owner == "" && listener == "operator" {
+				continue
+			}
+			if _, err := c.Subscribe(prefix+".>", func(m *nats.Msg) { heard <- listener + " hears what " + owner + " is answered: " + string(m.Data) }); err != nil {
+				t.Fatal(err)
+			}
+			c.requireDenial(t, "subscribe to "+prefix+".>")
+		}
+	}
+
+	producer := signIn(t, running, "producer").jetStream(t)
+	if _, err := producer.Publish(ctx, settings.NATS.Subject+".security", []byte(body)); err != nil {
+		t.Fatal(err)
+	}
+	worker := signIn(t, running, "notifier").jetStream(t)
+	events, err := worker.Consumer(ctx, settings.NATS.Stream, settings.NATS.Consumer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := events.Next(jetstream.FetchMaxWait(wait))
+	if err != nil || string(m.Data()) != body {
+		t.Fatalf("the worker gets %v, %v", m, err)
+	}
+	stored, err := worker.Publish(ctx, settings.DLQ.Subject+".bad_json.security", m.Data())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.DoubleAck(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for _, reader := range []string{"replayer", "operator"} {
+		letters, err := signIn(t, running, reader).jetStream(t).Stream(ctx, settings.DLQ.Stream)
+		if err != nil {
+			t.Fatal(err)
+		}
+		letter, err := letters.GetMsg(ctx, stored.Sequence)
+		if err != nil || string(letter.Data) != body {
+			t.Errorf("the %s gets %v, %v", reader, letter, err)
+		}
+	}
+	select {
+	case what := <-heard:
+		t.Error(what)
+	case <-time.After(100 * time.Millisecond): // what is delivered to others is delivered at the same time
+	}
+}
+
+// requireRoom has the worker store what waits, and take it from there.
+func requireRoom(t *testing.T, worker *client, settings config.Config) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), wait)
+	defer cancel()
+	work, rooms, token := worker.jetStream(t), room.Under(settings.NATS.Subject), room.Token("#payments")
+	consumer, err := work.CreateConsumer(ctx, settings.Room.Stream, jetstream.ConsumerConfig{
+		Durable: settings.NATS.Consumer + "-channel-" + token, AckPolicy: jetstream.AckExplicitPolicy, FilterSubject: rooms.ChannelFilter(token),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := work.Publish(ctx, rooms.Channel(token, "payments"), []byte("waits")); err != nil {
+		t.Fatal(err)
+	}
+	m, err := consumer.Next(jetstream.FetchMaxWait(wait))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.DoubleAck(ctx); err != nil {
+		t.Error(err)
+	}
+	if _, err := work.Consumer(ctx, settings.Room.Stream, settings.NATS.Consumer+"-channel-"+token); err != nil {
+		t.Error(err)
+	}
+	stream, err := work.Stream(ctx, settings.Room.Stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.GetMsg(ctx, 1, jetstream.WithGetMsgSubject(rooms.All())); err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+		t.Errorf("looking into the room: %v", err)
+	}
+	worker.requireNoDenial(t)
 }
 
 // requireLiveLimits has the operator create the bucket, and the user for limits change what the worker follows.
@@ -158,7 +266,7 @@ func requireLiveLimits(t *testing.T, running *servertest.NATS, bucket string, wo
 	defer ended.Wait()
 	defer stop()
 
-	limits := signIn(t, running, "limits", nats.CustomInboxPrefix("_INBOX_notifier"))
+	limits := signIn(t, running, "limits")
 	opened, err := overrides.Open(ctx, limits.jetStream(t), o)
 	if err != nil {
 		t.Fatal(err)
@@ -197,7 +305,8 @@ func requireLiveLimits(t *testing.T, running *servertest.NATS, bucket string, wo
 		"$JS.API.STREAM.PURGE.KV_" + bucket,
 		"$JS.API.STREAM.INFO.NOTIFICATIONS",
 		"$KV.other.global",
-	}, []string{"notify.>", "_INBOX.>", ">"})
+		"_INBOX_notifier.forged",
+	}, []string{"notify.>", "_INBOX.>", "_INBOX_notifier.>", ">"})
 }
 
 // requireReplays has the user for dead letters look at what the worker stores, and replay and drop it.
@@ -207,14 +316,17 @@ func requireReplays(t *testing.T, running *servertest.NATS, settings config.Conf
 	defer cancel()
 	work := worker.jetStream(t)
 	for range 3 {
-		letter := &nats.Msg{Subject: settings.DLQ.Subject + ".slack_rejected", Header: nats.Header{"Notifier-Subject": {settings.NATS.Subject + ".payments"}}, Data: []byte("text")}
+		origin := room.Origin{Stream: settings.NATS.Stream, Sequence: 1, Stored: time.Now()}
+		letter := &nats.Msg{Subject: settings.DLQ.Subject + ".slack_rejected.payments", Data: []byte("text"), Header: nats.Header{
+			room.HeaderSubject: {settings.NATS.Subject + ".payments"}, room.HeaderID: {"id"}, room.HeaderOrigin: {origin.String()},
+		}}
 		if _, err := work.PublishMsg(ctx, letter); err != nil {
 			t.Fatal(err)
 		}
 	}
-	replayer := signIn(t, running, "replayer", nats.CustomInboxPrefix("_INBOX_notifier"))
+	replayer := signIn(t, running, "replayer")
 	store, err := deadletters.Open(ctx, replayer.Conn, deadletters.Options{
-		Stream: settings.DLQ.Stream, Subject: settings.DLQ.Subject, Events: settings.NATS.Stream, Decoder: event.Decoder{Prefix: settings.NATS.Subject},
+		Stream: settings.DLQ.Stream, Subject: settings.DLQ.Subject, Room: settings.Room.Stream, Decoder: event.Decoder{Prefix: settings.NATS.Subject},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -226,7 +338,7 @@ func requireReplays(t *testing.T, running *servertest.NATS, settings config.Conf
 	letters = letters[len(letters)-3:]
 	// The mark of a replay that was interrupted has the next one look for its event.
 	interrupted := fmt.Sprintf("%s.replaying.%d", settings.DLQ.Subject, letters[0].Number)
-	stream, err := replayer.jetStream(t).Stream(ctx, settings.NATS.Stream)
+	stream, err := replayer.jetStream(t).Stream(ctx, settings.Room.Stream)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,20 +362,25 @@ func requireReplays(t *testing.T, running *servertest.NATS, settings config.Conf
 	}
 	replayer.requireNoDenial(t)
 	requireDenials(t, replayer, []string{
-		settings.DLQ.Subject + ".slack_rejected",
+		settings.DLQ.Subject + ".slack_rejected.payments",
+		settings.NATS.Subject,
+		settings.NATS.Subject + ".payments",
+		settings.NATS.Subject + "-room.part.payments",
+		settings.NATS.Subject + "-room.due.slot.payments.1",
+		settings.NATS.Subject + "-room.channel.1.payments",
 		"$JS.API.STREAM.PURGE." + settings.DLQ.Stream,
 		"$JS.API.STREAM.DELETE." + settings.DLQ.Stream,
 		"$JS.API.STREAM.MSG.DELETE." + settings.NATS.Stream,
 		"$JS.API.CONSUMER.MSG.NEXT." + settings.NATS.Stream + "." + settings.NATS.Consumer,
 		"$JS.ACK." + settings.NATS.Stream + "." + settings.NATS.Consumer + ".1",
 		"$KV." + settings.Limits.Bucket + ".global",
-	}, []string{settings.NATS.Subject + ".>", settings.DLQ.Subject + ".>", "_INBOX.>", ">"})
+	}, []string{settings.NATS.Subject + ".>", settings.DLQ.Subject + ".>", "_INBOX.>", "_INBOX_notifier.>", "_INBOX_operator.>", ">"})
 }
 
 // requireCounting has two workers find each other, and the operator both of them.
 func requireCounting(t *testing.T, running *servertest.NATS, worker, operator *client) {
 	t.Helper()
-	second := signIn(t, running, "notifier", nats.CustomInboxPrefix("_INBOX_notifier"))
+	second := signIn(t, running, "notifier")
 	var ids []string
 	for _, instance := range []*client{worker, second} {
 		service, err := micro.AddService(instance.Conn, micro.Config{Name: "notifier", Version: "1.0.0"})
@@ -320,12 +437,12 @@ type client struct {
 	denials chan error
 }
 
-func signIn(t *testing.T, running *servertest.NATS, user string, options ...nats.Option) *client {
+// signIn connects a user with the inbox prefix that is its own.
+func signIn(t *testing.T, running *servertest.NATS, user string) *client {
 	t.Helper()
 	c := &client{user: user, denials: make(chan error, 100)}
-	options = append(options, nats.UserInfo(user, user+"-secret"),
+	connection, err := nats.Connect(running.URL, nats.UserInfo(user, user+"-secret"), nats.CustomInboxPrefix("_INBOX_"+user),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { c.denials <- err }))
-	connection, err := nats.Connect(running.URL, options...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ func loadSummaryTemplate(t *testing.T, file string) {
 	if read(t, file) != configs.SlackSummary {
 		t.Error("it is not what is built in")
 	}
-	if line := sink.SummaryLine(sink.Summary{Path: "payments", Dropped: 12}); line == "" {
+	if line := sink.SummaryLine(sink.Summary{Channel: "#alerts", Dropped: 12}); line == "" {
 		t.Error("a summary is empty")
 	}
 }

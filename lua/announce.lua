@@ -2,12 +2,11 @@
 --
 -- KEYS
 --   1  calls        sorted set: call that granted something -> its time
---   2  pairs        hash: see pair_book
---   3  pairs:until  sorted set: see pair_book
+--   2… books of pairs, see read_books
 --
 -- ARGV
---   how long a pair is kept (microseconds)
---   for each event: record, pair
+--   how long a pair is kept (microseconds), books (see read_books)
+--   for each event: record, number of its book, pair
 --
 -- Returns the time. A note counts for as long as the event is leased, so nobody takes it back. Of several events of one pair
 -- the last is noted.
@@ -17,12 +16,15 @@
 local next_argument = reader(ARGV, 0)
 local kept = tonumber(next_argument())
 local now = deployment_time(KEYS[1])
-local book = pair_book(KEYS[2], KEYS[3], now, kept)
+local books = read_books(next_argument, reader(KEYS, 1), now, kept)
 for record in next_argument do
+  local book = books[tonumber(next_argument())]
   announce_pair(book, next_argument(), record)
 end
-if #book.values > 0 then
-  check_rights(KEYS[3], kept)
-  write_pairs(book)
+for _, book in ipairs(books) do
+  if #book.values > 0 then
+    check_rights(book.until_key, kept)
+    write_book(book)
+  end
 end
 return now

@@ -10,11 +10,11 @@
 -- KEYS
 --   1  calls         sorted set: nonce of a call that granted something -> its time. The newest is the time below which
 --                    this deployment's clock never goes.
---   2  leased        sorted set: record -> end of the lease of whoever is delivering the event
+--   2  leased        sorted set: record -> end of the lease of whoever is delivering the event (see parts/doubt.lua)
 --   3  done          sorted set: record -> when the record of a delivered event may be forgotten
 --   4  message       sorted set: record -> stamp of the stored message, for IDs that producers gave
 --   5  pauses        sorted set: destination -> until when it takes no message
---   6  limits        string: generation and revision of the newest limits that a call was made with, and when one first was
+--   6  limits        string: generation and revision of the newest limits that events were judged by, and since when
 --   7  taken         sorted set: record -> time of admission, where a meter needs it to return slots
 --   8  shadow:taken  likewise, of the events that this state of the shadow admitted; its members name stored messages
 --   9… meters        see read_meters
@@ -37,18 +37,15 @@
 --   for each event the number of its answer, from 1, then, if there is a shadow, for each event the number of the
 --   shadow's answer, 0 where none was asked for. In an answer
 --     verdict  see parts/judging.lua
---     limit    number of the limit that denied, from 1 in the order of ARGV, else 0
+--     limit    number of the limit that denied, from 1 in the order of ARGV; 1 for a repeated one in doubt; else 0
 --     time     microseconds until the next slot opens (denied) or the lease ends (admitted, repeated, leased), else 0
 --
--- Errors: STALELIMITS, generation and revision of newer limits: a call was made with those before; nothing was decided.
+-- Errors: STALELIMITS, generation and revision of newer limits: events were judged by those before; nothing was decided.
 -- WRONGTYPE and NOPERM are raised before anything is charged.
 
 local calls_key, leased_key, done_key, message_key, pauses_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local limits_key, taken_key, shadow_taken_key = KEYS[6], KEYS[7], KEYS[8]
 local KEYS_BEFORE_METERS = 8
-
--- How long the state of the limits is known. An instance that has not read them for a year is none that still runs.
-local LIMITS_KEPT = 366 * 24 * 3600 * SECOND
 
 local nonce, lease, retention, forward = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4] == '1'
 local generation, revision = tonumber(ARGV[5]), tonumber(ARGV[6])
@@ -81,7 +78,7 @@ local batch = {
   count = event_count, values = ARGV, before_records = before_records, before_stamps = stamped and before_stamps,
   ask_bytes = ask_bytes, known = known, pauses = pauses,
   calls_key = calls_key, leased_key = leased_key, message_key = message_key, taken_key = taken_key,
-  shadow_taken_key = shadow_taken_key, shadow_kept = shadow_kept, keys = KEYS, before_meters = KEYS_BEFORE_METERS,
+  trim = new_trimmer(), shadow_taken_key = shadow_taken_key, shadow_kept = shadow_kept, keys = KEYS, before_meters = KEYS_BEFORE_METERS,
 }
 if wholesale ~= '' and not is_newer and not ran_ahead then
   local reply = judge_wholesale(batch, wholesale, wholesale_shadow)
@@ -179,19 +176,19 @@ end
 
 -- Write. What does no harm by itself goes first, so that a user who lacks a command is told so before anything is charged.
 
-if is_newer then
+if is_newer and event_count > 0 then -- to ask about nothing changes nothing
   save_numbers(limits_key, LIMITS_KEPT, generation, revision, now)
 end
 
 for _, meter in ipairs(meters) do
   if meter.changed and meter.algorithm.trim then
-    meter.algorithm.trim(meter)
+    meter.algorithm.trim(meter, batch.trim)
   end
 end
 local granted = batch.granted
 if #granted > 0 then
   if ran_ahead then
-    redis.call('ZREMRANGEBYSCORE', calls_key, '(' .. integer(now + TOLERANCE), '+inf')
+    trim_ahead(calls_key, now)
   end
   local taken_anew = {}
   for _, record in ipairs(granted) do

@@ -1,5 +1,13 @@
 // Package lua holds the scripts that run inside Redis. Each file's header lists its KEYS, ARGV, returns and errors; each
-// file in algorithms/ says what its limits promise. Functions that some scripts need are in parts/, those of all in prelude.lua.
+// file in algorithms/ says what its limits promise. Functions of all scripts are in prelude.lua, those of some in parts/:
+//
+//	doubt      deliveries that may have arrived
+//	judging    one event and the limits on its path
+//	wholesale  many events that surely fit, or surely do not
+//	pairs      events that fire and those that resolve them
+//	room       how many events wait
+//	line       which of them come first
+//	digests    what was dropped, and telling of it
 //
 // The sources run unchanged on Redis 6.2 and later and on Valkey, as scripts (EVAL) and as a library of functions
 // (FCALL): no shebang, locals only, and every key they touch is in KEYS.
@@ -31,17 +39,24 @@ const (
 	Pace     Script = "pace"
 	Mention  Script = "mention"
 	Delay    Script = "delay"
+	Turn     Script = "turn"
+	Leave    Script = "leave"
+	Room     Script = "room"
+	Passed   Script = "passed"
 	Usage    Script = "usage"
 
-	CountDrops   Script = "count_drops"
-	ClaimSummary Script = "claim_summary"
-	EndSummary   Script = "end_summary"
+	AdoptLimits Script = "adopt_limits"
+
+	CountDrops  Script = "count_drops"
+	DueDigests  Script = "due_digests"
+	ClaimDigest Script = "claim_digest"
+	EndDigest   Script = "end_digest"
 )
 
 // Scripts lists them all.
 var Scripts = []Script{
-	Decide, Resolve, Announce, Finish, Extend, Refund, Restore, Pause, Pace, Mention, Delay, Usage,
-	CountDrops, ClaimSummary, EndSummary,
+	Decide, Resolve, Announce, Finish, Extend, Refund, Restore, Pause, Pace, Mention, Delay, Turn, Leave, Room, Passed, Usage,
+	AdoptLimits, CountDrops, DueDigests, ClaimDigest, EndDigest,
 }
 
 // Algorithms lists the names of the files in algorithms/.
@@ -62,12 +77,21 @@ func names(folder string) []string {
 
 // parts names the files in parts/ that a script needs; the others need none.
 var parts = map[Script][]string{
-	Decide:   {"judging", "wholesale"},
-	Resolve:  {"pairs"},
+	Decide:   {"doubt", "judging", "wholesale"},
+	Resolve:  {"doubt", "pairs"},
 	Announce: {"pairs"},
-	Finish:   {"pairs"},
-	Restore:  {"pairs"},
-	Delay:    {"pairs"},
+	Finish:   {"doubt", "pairs"},
+	Extend:   {"doubt"},
+	Refund:   {"doubt"},
+	Restore:  {"doubt", "pairs"},
+	Delay:    {"line", "pairs", "room"},
+	Turn:     {"line"},
+	Room:     {"room"},
+
+	CountDrops:  {"digests"},
+	DueDigests:  {"digests"},
+	ClaimDigest: {"digests"},
+	EndDigest:   {"digests"},
 }
 
 // Source composes a script as it is sent to the server: the prelude, the algorithms named, which are the names of files in

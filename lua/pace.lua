@@ -41,7 +41,7 @@ if wait > horizon then
 end
 if interval > 0 then
   check_rights(paces_key, farthest)
-  redis.call('ZREMRANGEBYSCORE', paces_key, '-inf', integer(now))
+  new_trimmer()(paces_key, integer(now), 1)
   redis.call('ZADD', paces_key, integer(math.max(pace_end, moment) + interval), destination)
   local last = tonumber(redis.call('ZRANGE', paces_key, -1, -1, 'WITHSCORES')[2])
   redis.call('PEXPIRE', paces_key, milliseconds(last - now))

@@ -26,8 +26,9 @@ if current > rest_until and current <= now + FARTHEST then
 end
 local pace_end = math.max(tonumber(redis.call('ZSCORE', paces_key, destination) or 0), rest_until + ahead)
 
+local trim = new_trimmer()
 local function keep(key, time)
-  redis.call('ZREMRANGEBYSCORE', key, '-inf', integer(now))
+  trim(key, integer(now), 1)
   redis.call('ZADD', key, integer(time), destination)
   local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')[2]
   redis.call('PEXPIRE', key, milliseconds(tonumber(last) - now))

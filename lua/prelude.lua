@@ -13,8 +13,15 @@ local NONCE_KEPT = 10 * SECOND
 -- out, one that had run ahead by more is ignored.
 local TOLERANCE = 60 * SECOND
 
+-- How long the state of the limits is known. An instance that has not read them for a year is none that still runs.
+local LIMITS_KEPT = 366 * 24 * 3600 * SECOND
+
 -- Lua's unpack and Redis' argument lists are limited; long lists are passed in pieces of this many values.
 local PIECE = 1000
+
+-- How many members that count no more a call removes, besides as many as it adds. To remove a million at once would stop the
+-- server for half a second.
+local SPARE = 500
 
 -- The form in which whole numbers are printed exactly. %d is the faster one, where the machine's integers are wide enough; that
 -- is found out by the first number, since a library has no names but redis while it is loaded.
@@ -76,6 +83,29 @@ local function in_pieces(command, key, values)
   return sum
 end
 
+-- Returns what removes members of sorted sets up to a score, in one call of a script: of each set twice as many as the call
+-- adds to it, so that it shrinks, and SPARE more of all sets together. What is left for later calls must not count.
+local function new_trimmer()
+  local spare = SPARE
+  return function(key, upto, added)
+    local stale = math.min(redis.call('ZCOUNT', key, '-inf', upto), 2 * added + spare)
+    spare = spare - math.max(0, stale - 2 * added)
+    local first, last = 0, stale - 1
+    if stale == 0 then
+      first, last = 1, 0 -- nothing; a user without the right to remove is told so here
+    end
+    redis.call('ZREMRANGEBYRANK', key, first, last)
+  end
+end
+
+-- Likewise removes calls by a clock that had run too far ahead.
+local function trim_ahead(calls_key, now)
+  local ahead = redis.call('ZCOUNT', calls_key, '(' .. integer(now + TOLERANCE), '+inf')
+  if ahead > 0 then
+    redis.call('ZREMRANGEBYRANK', calls_key, -math.min(ahead, SPARE), -1)
+  end
+end
+
 -- Adds members to a sorted set, if there are any, and keeps it that long (milliseconds).
 local function add_for(key, members, kept)
   if #members > 0 then
@@ -108,9 +138,11 @@ end
 -- Forgets what no answer depends on any more: calls, except the newest, above whose time the clock stays; and the records
 -- of events that nobody asks for again. The scripts that end deliveries do it, since nothing waits for those.
 local function forget(keys, now, newest_call, retention)
-  redis.call('ZREMRANGEBYSCORE', keys.calls, '-inf', '(' .. integer(math.min(now - NONCE_KEPT, newest_call or now)))
+  new_trimmer()(keys.calls, '(' .. integer(math.min(now - NONCE_KEPT, newest_call or now)), 0)
+  local left = SPARE
   local function forget_until(key, upto)
-    local forgotten = redis.call('ZRANGE', key, '-inf', integer(upto), 'BYSCORE', 'LIMIT', 0, PIECE)
+    local forgotten = redis.call('ZRANGE', key, '-inf', integer(upto), 'BYSCORE', 'LIMIT', 0, left)
+    left = left - #forgotten
     if #forgotten > 0 then
       redis.call('ZREM', key, unpack(forgotten))
       redis.call('ZREM', keys.message, unpack(forgotten))
@@ -122,11 +154,12 @@ local function forget(keys, now, newest_call, retention)
 end
 
 -- An event comes as its record, its name in the delivery record, and a stamp of the stored message that it came in.
--- The record is its ID; but an ID that was derived from the message's place in the stream is followed by a line feed
--- and the stamp, since a stream that was made anew counts from 1 again. The stamp is then left out ('').
+-- The record is its identity: category, blank and ID, without a line feed. One that was derived from the message's place in
+-- the stream is followed by a line feed and the stamp, since a stream that was made anew counts from 1 again. The stamp is then
+-- left out ('').
 --
--- In the logs an event goes by its ID or, where an older event has that name, by the name of its stored message: ID, line feed
--- and stamp.
+-- In the logs an event goes by its identity or, where an older event has that name, by the name of its stored message: identity,
+-- line feed and stamp.
 local function log_name(record, stamp)
   local line_feed = stamp == '' and string.find(record, '\n', 1, true)
   return line_feed and string.sub(record, 1, line_feed - 1) or record
@@ -169,7 +202,7 @@ end
 --   wait(meter, cost, g)        nil if the cost fits, else the limit that is full and the time until it does (microseconds);
 --                               g is the number of the guarantee that the event belongs to, else 0
 --   take(meter, event)          takes the slots, in this call
---   trim(meter)                 removes what has left every window; it need not have this
+--   trim(meter, trim)           removes what has left every window, by a trimmer; it need not have this
 --   write(meter)                writes what has changed
 --   give_back(meter, event)     returns the slots of an event that was not delivered
 --   restore(meter, event, at)   takes the slots of an event that was admitted elsewhere at a time

@@ -5,7 +5,7 @@
 --
 -- KEYS
 --   1  calls         sorted set: call that granted something -> its time
---   2  leased        sorted set: record -> end of its lease
+--   2  leased        sorted set: record -> end of its lease (see parts/doubt.lua)
 --   3  done          sorted set: record -> when it may be forgotten
 --   4  message       sorted set: record -> stamp of its stored message
 --   5  taken         sorted set: record -> time of admission, where a meter needs it
@@ -70,7 +70,7 @@ end
 check_rights(keys.leased, lease + retention)
 forget(keys, now, newest_call, retention)
 for _, event in ipairs(refunds) do
-  redis.call('ZREM', keys.leased, event.record)
+  redis.call('ZREM', keys.leased, event.record, doubt_of(event.record))
   redis.call('ZREM', keys.message, event.record)
   redis.call('ZREM', keys.taken, event.record)
   give_back(event, event.path)

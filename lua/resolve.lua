@@ -6,20 +6,20 @@
 --
 -- KEYS
 --   1  calls        sorted set: nonce of a call that granted something -> its time
---   2  leased       sorted set: record -> end of its lease
+--   2  leased       sorted set: record -> end of its lease (see parts/doubt.lua)
 --   3  done         sorted set: record -> when it may be forgotten
 --   4  message      sorted set: record -> stamp of its stored message
---   5  pairs        hash: see pair_book
---   6  pairs:until  sorted set: see pair_book
+--   5… books of pairs, see read_books
 --
 -- ARGV
---   nonce, lease, retention (both microseconds)
---   for each event: record, stamp, pair, stamp of the stored message, whatever its record is
+--   nonce, lease, retention (both microseconds), books (see read_books)
+--   for each event: record, stamp, number of its book, pair, stamp of the stored message, whatever its record is
 --
 -- Returns the time, then for each event
 --   verdict  see below
 --   time     microseconds until the lease ends (admitted, repeated) or it is worth asking again (leased), else 0
 --   receipt  of the message that it resolves (admitted, repeated), else ''; also if that has expired meanwhile
+--   doubt    1 if it was taken over in doubt (repeated), else 0
 --
 -- Errors: WRONGTYPE and NOPERM are raised before anything is granted.
 
@@ -38,7 +38,7 @@ local next_argument = reader(ARGV, 0)
 local nonce, lease, retention = next_argument(), tonumber(next_argument()), tonumber(next_argument())
 
 local now, newest_call, ran_ahead = deployment_time(calls_key)
-local book = pair_book(KEYS[5], KEYS[6], now, 0)
+local books = read_books(next_argument, reader(KEYS, 4), now, 0)
 local granted_at = tonumber(redis.call('ZSCORE', calls_key, nonce)) -- by this very call when it ran before
 if granted_at and granted_at <= now - NONCE_KEPT then
   granted_at = nil
@@ -67,7 +67,7 @@ local function lease_of(record)
 end
 
 -- Takes an open pair away. What fires again after the event that resolves it stays open.
-local function take_pair(pair, entry, stored)
+local function take_pair(book, pair, entry, stored)
   local newest_stamp, _, newest = read_open(entry)
   if newest ~= '' and tonumber(newest_stamp) > tonumber(stored) then
     put_pair(book, pair, open_text(newest_stamp, newest, ''), entry.expires)
@@ -76,8 +76,8 @@ local function take_pair(pair, entry, stored)
   end
 end
 
--- Returns a verdict and a time.
-local function judge(record, stamp, pair, stored)
+-- Returns a verdict, a time and whether the event is in doubt.
+local function judge(record, stamp, book, pair, stored)
   local lease_end, done_until = lease_of(record), tonumber(redis.call('ZSCORE', done_key, record))
   local known_stamp = redis.call('ZSCORE', message_key, record)
   local taken, entry = read_pair(book, taken_pair(record)), read_pair(book, pair)
@@ -91,14 +91,22 @@ local function judge(record, stamp, pair, stored)
     return DONE, 0
   elseif lease_end and granted_at and lease_end == granted_at + lease then
     granted_stamp[record] = stamp
+    if mark_of(leased_key, record) == lease_end then
+      return REPEATED, lease_end - now, true
+    end
     return ADMITTED, lease_end - now
   elseif lease_end and lease_end > now then
-    return LEASED, lease_end - now
+    return LEASED, math.ceil(lease_end - now)
   elseif lease_end or taken then
     grant(record, stamp, done_until)
+    if lease_end and ended_in_doubt(leased_key, record, lease_end) then
+      leases[#leases + 1] = integer(now + lease)
+      leases[#leases + 1] = doubt_of(record)
+      return REPEATED, lease, true
+    end
     return REPEATED, lease
   elseif first then
-    take_pair(pair, entry, stored)
+    take_pair(book, pair, entry, stored)
     put_pair(book, taken_pair(record), open_text('0', first, ''), entry.expires)
     grant(record, stamp, done_until)
     return ADMITTED, lease
@@ -106,7 +114,7 @@ local function judge(record, stamp, pair, stored)
   local under_way = pair_text(entry, UNDER_WAY)
   local its_end = under_way and lease_of(under_way)
   if its_end then
-    return LEASED, its_end > now and its_end - now or LAPSED_WAIT
+    return LEASED, its_end > now and math.ceil(its_end - now) or LAPSED_WAIT
   end
   local waits_until = awaited(entry)
   if waits_until then
@@ -117,12 +125,14 @@ end
 
 local reply = { now }
 for record in next_argument do
-  local verdict, time = judge(record, next_argument(), next_argument(), next_argument())
+  local stamp, book = next_argument(), books[tonumber(next_argument())]
+  local verdict, time, in_doubt = judge(record, stamp, book, next_argument(), next_argument())
   local is_granted = verdict == ADMITTED or verdict == REPEATED
   reply[#reply + 1] = verdict
   reply[#reply + 1] = time
   local _, receipt = read_open(read_pair(book, taken_pair(record)))
   reply[#reply + 1] = is_granted and receipt or ''
+  reply[#reply + 1] = in_doubt and 1 or 0
 end
 if #leases == 0 then
   return reply
@@ -130,10 +140,10 @@ end
 
 check_rights(leased_key, lease + retention)
 if ran_ahead then
-  redis.call('ZREMRANGEBYSCORE', calls_key, '(' .. integer(now + TOLERANCE), '+inf')
+  trim_ahead(calls_key, now)
 end
 redis.call('ZADD', leased_key, 'XX', 0, '')
-write_pairs(book)
+write_books(books)
 in_pieces('ZREM', done_key, taken_anew)
 redis.call('ZADD', calls_key, integer(now), nonce)
 if not newest_call then

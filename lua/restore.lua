@@ -5,26 +5,26 @@
 --
 -- KEYS
 --   1  calls        sorted set: call that granted something -> its time
---   2  leased       sorted set: record -> end of its lease
+--   2  leased       sorted set: record -> end of its lease (see parts/doubt.lua)
 --   3  done         sorted set: record -> when it may be forgotten
 --   4  message      sorted set: record -> stamp of its stored message
 --   5  taken        sorted set: record -> time of admission, where a meter needs it
---   6  pairs        hash: see pair_book
---   7  pairs:until  sorted set: see pair_book
---   8… meters       see read_meters
+--   6… books of pairs, see read_books; then meters, see read_meters
 --
 -- ARGV
---   lease, retention, how long a pair is kept (microseconds), meters (see read_meters)
---   for each event: record, stamp, age of its admission (microseconds), cost, delivered ("1" or "0"), field of its pair
---   or '', delivery (see settle_pair), number of its guarantee, path (see read_path)
+--   lease, retention, how long a pair is kept (microseconds), books (see read_books), meters (see read_meters)
+--   for each event: record, stamp, age of its admission (microseconds), cost, what became of it (see below), whether it is
+--   in doubt ("1" or "0"), number of its book, field of its pair or '', delivery (see settle_pair), number of its guarantee, path (see read_path)
 --
 -- Errors: WRONGTYPE is raised before anything is written.
 --
 -- Returns the time; the leases of the events that are not delivered yet end a lease after it.
 
+local UNDER_WAY_STILL, DELIVERED, RELEASED = '0', '1', '2'
+
 local calls_key, leased_key, done_key, message_key, taken_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local next_argument = reader(ARGV, 0)
-local next_key = reader(KEYS, 7)
+local next_key = reader(KEYS, 5)
 local lease, retention = tonumber(next_argument()), tonumber(next_argument())
 local pairs_kept = tonumber(next_argument())
 
@@ -33,18 +33,20 @@ redis.call('ZCARD', done_key)
 redis.call('ZCARD', message_key)
 redis.call('ZCARD', taken_key)
 local now = deployment_time(calls_key)
+local books = read_books(next_argument, next_key, now, pairs_kept)
 local meters = read_meters(next_argument, next_key, now, lease)
 for _, meter in ipairs(meters) do
   read_once(meter)
 end
 
-local book = pair_book(KEYS[6], KEYS[7], now, pairs_kept)
 local leases, dones, messages, delivered_records, not_done, times = {}, {}, {}, {}, {}, {}
 local admissions, counted = {}, {}
 for record in next_argument do
   local stamp, at = next_argument(), now - tonumber(next_argument())
-  local event = { record = record, at = at, cost = tonumber(next_argument()), delivered = next_argument() == '1' }
-  local pair, delivery = next_argument(), next_argument()
+  local event = { record = record, at = at, cost = tonumber(next_argument()) }
+  local became, in_doubt = next_argument(), next_argument() == '1'
+  event.delivered = became ~= UNDER_WAY_STILL -- as far as slots go that follow a delivery
+  local book, pair, delivery = books[tonumber(next_argument())], next_argument(), next_argument()
   event.guarantee, event.path = tonumber(next_argument()), read_path(next_argument, meters)
   event.name, event.message = log_name(record, stamp), message_name(record, stamp)
   event.other = event.message
@@ -63,32 +65,46 @@ for record in next_argument do
     end
   end
   counted[record] = true
-  if event.delivered then
-    if pair ~= '' and not is_done then
+  if became == DELIVERED then
+    if book and not is_done then
       settle_pair(book, pair, delivery)
     end
-    dones[#dones + 1] = integer(now + retention)
-    dones[#dones + 1] = record
+    if not is_done then
+      dones[#dones + 1] = integer(now + retention)
+      dones[#dones + 1] = record
+    end
     delivered_records[#delivered_records + 1] = record
+    delivered_records[#delivered_records + 1] = doubt_of(record)
   elseif not is_done then
+    -- A lease that has not ended is perhaps of this very call, which is repeated because its reply was lost.
+    if known and lease_end <= now then
+      in_doubt = in_doubt or ended_in_doubt(leased_key, record, lease_end)
+    end
     announce_pair(book, pair, record)
-    leases[#leases + 1] = integer(now + lease)
-    leases[#leases + 1] = record
+    if became ~= RELEASED or lease_end <= now then
+      leases[#leases + 1] = became == RELEASED and released(now, in_doubt) or integer(now + lease)
+      leases[#leases + 1] = record
+    end
+    if in_doubt then
+      leases[#leases + 1] = integer(now + lease)
+      leases[#leases + 1] = doubt_of(record)
+    end
     not_done[#not_done + 1] = record -- what is left of an older event
   end
-  if stamp ~= '' and (event.delivered or not known) then
+  if stamp ~= '' and (became == DELIVERED or not known) then
     messages[#messages + 1] = stamp
     messages[#messages + 1] = record
   end
 end
 
 check_rights(leased_key, lease + retention)
+local trim = new_trimmer()
 for _, meter in ipairs(meters) do
   if meter.algorithm.trim then
-    meter.algorithm.trim(meter)
+    meter.algorithm.trim(meter, trim)
   end
 end
-write_pairs(book)
+write_books(books)
 in_pieces('ZREM', done_key, not_done)
 for _, event in ipairs(admissions) do
   for _, meter in ipairs(event.path) do

@@ -51,21 +51,20 @@ func (d *deployment) awaitNothingPending() {
 // TestDelay has events wait for their slots in some categories, and drops them in the others.
 func TestDelay(t *testing.T) {
 	t.Parallel()
-	const events, slots, window = 6, 2, 3 * time.Second
+	const events, slots, window = 6, 2, 6 * time.Second
 	d := newDeployment(t)
-	workers := d.startFleet(3, delaying("2/3s", "payments.>=1m,security=1m,orders.>=1m")...)
+	workers := d.startFleet(3, delaying("2/6s", "payments.>=1m,security=1m,orders.>=1m")...)
 	waiting := []string{"payments.refunds", "security"}
 	ids := d.publishEvents(waiting, events)
 	dropping := []string{"orders", "errors"} // orders is not below orders
 	d.publishEvents(dropping, events)
 	most := len(waiting) * (events - slots)
 	workers.awaitEvents(len(dropping)*(events-slots), "outcome", "dropped")
-	workers[0].awaitStatus("/metrics", 200, fmt.Sprintf("notifier_delayed_pending %d\n", most))
 	workers.awaitEvents(len(ids)+len(dropping)*slots, "outcome", "sent")
 	workers.awaitEvents((len(waiting) + len(dropping)) * events)
 	d.awaitEmpty()
-	workers.awaitSum(0, "notifier_delayed_pending")
-	workers.awaitSum(0, "notifier_delays_refused_total")
+	workers.awaitSum(0, "notifier_room_pending", "reason", "slot")
+	workers.awaitSum(0, "notifier_room_refused_total", "reason", "slot")
 	if n := workers.sum("notifier_delayed_total"); n < most {
 		t.Errorf("%d events were put off, want %d", n, most)
 	}
@@ -91,16 +90,36 @@ func TestDelay(t *testing.T) {
 	}
 }
 
-// TestDelayOrder has one worker, so that the order of the stream is the one in which events are judged, and one slot in each
-// window.
+// TestDelayOrder has three workers, and more events at once than there are slots: those that wait are posted in the order in which
+// they were stored. Which ones find the slots that are free at first is a matter of which worker is faster.
 func TestDelayOrder(t *testing.T) {
 	t.Parallel()
-	d := newDeployment(t)
-	w := d.startReady("worker", delaying("1/2s", "payments=1m")...)
-	ids := d.publishEvents([]string{"payments"}, 5)
-	w.alone().awaitEvents(len(ids), "outcome", "sent")
-	if got := postedIn(d.slack.Posts(), "payments"); !slices.Equal(got, ids) {
-		t.Errorf("the events were posted in the order %v, want %v", got, ids)
+	for _, test := range []struct {
+		limits             string
+		cost, events, free int
+	}{
+		{"4/2s", 4, 10, 1},
+		{"leaky:1/1s", 1, 16, 1},
+		{"3/3s", 1, 24, 3},
+		{"token:4/4s;burst=2", 1, 16, 2},
+	} {
+		t.Run(test.limits, func(t *testing.T) {
+			t.Parallel()
+			d := newDeployment(t)
+			workers := d.startFleet(3, delaying(test.limits, "payments=2m", "SLACK_RATE", "none")...)
+			var ids []string
+			for i := range test.events {
+				ids = append(ids, fmt.Sprintf("e-%02d", i))
+				d.publish("notify.payments", fmt.Sprintf(`{"id":%q,"title":"an event","cost":%d}`, ids[i], test.cost))
+			}
+			workers.awaitEvents(test.events, "outcome", "sent")
+			workers.awaitEvents(test.events)
+			posts := d.slack.Posts()
+			wantPostedOnce(t, posts, ids)
+			if got := postedIn(posts, "payments"); !slices.IsSorted(got[test.free:]) {
+				t.Errorf("the events were posted in the order %v", got)
+			}
+		})
 	}
 }
 
@@ -108,29 +127,29 @@ func TestDelayOrder(t *testing.T) {
 func TestDelayEnds(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
-	workers := d.startFleet(2, delaying("1/3s", "payments=5s")...)
+	workers := d.startFleet(2, delaying("1/6s", "payments=10s")...)
 	ids := d.publishEvents([]string{"payments"}, 6)
 	workers.awaitEvents(len(ids))
 	workers.awaitEvents(2, "outcome", "sent")
 	workers.awaitSum(4, "notifier_dropped_total", "category", "payments", "level", "category")
-	workers.awaitSum(0, "notifier_delays_refused_total")
+	workers.awaitSum(0, "notifier_room_refused_total", "reason", "slot")
 	d.awaitEmpty()
 	if posts := d.slack.Posts(); len(posts) != 2 || repeats(posts) != 0 {
 		t.Errorf("%d posts, want 2", len(posts))
 	}
 }
 
-// TestDelayMax bounds how many events wait.
-func TestDelayMax(t *testing.T) {
+// TestRoomMax bounds how many events wait.
+func TestRoomMax(t *testing.T) {
 	t.Parallel()
 	const events, most = 10, 3
 	d := newDeployment(t)
-	workers := d.startFleet(2, delaying("1/2s", "payments=1m", "DELAY_MAX", fmt.Sprint(most))...)
+	workers := d.startFleet(2, delaying("1/4s", "payments=1m", "ROOM_MAX", fmt.Sprint(most))...)
 	d.publishEvents([]string{"payments"}, events)
 	workers.awaitEvents(events)
 	workers.awaitEvents(1+most, "outcome", "sent")
 	workers.awaitSum(events-1-most, "notifier_dropped_total", "level", "category")
-	workers.awaitSum(events-1-most, "notifier_delays_refused_total")
+	workers.awaitSum(events-1-most, "notifier_room_refused_total", "reason", "slot")
 	d.awaitEmpty()
 	if posts := d.slack.Posts(); len(posts) != 1+most || repeats(posts) != 0 {
 		t.Errorf("%d posts, want %d", len(posts), 1+most)
@@ -140,9 +159,9 @@ func TestDelayMax(t *testing.T) {
 // TestDelayOverRestarts ends every part while events wait: workers and servers, with SIGKILL.
 func TestDelayOverRestarts(t *testing.T) {
 	t.Parallel()
-	const events, slots = 8, 2
+	const events, slots = 6, 2
 	d := deploy(t, servertest.StartNATSProcess(t, ""), servertest.StartRedis(t, "--appendonly", "yes"))
-	changes := recovering(delaying("2/4s", "payments=2m")...)
+	changes := recovering(delaying("2/8s", "payments=2m")...)
 	workers := d.startFleet(2, changes...)
 	ids := d.publishEvents([]string{"payments"}, events)
 	workers.awaitEvents(slots, "outcome", "sent")
@@ -160,7 +179,7 @@ func TestDelayOverRestarts(t *testing.T) {
 	workers.awaitEvents(events - slots)
 	d.awaitEmpty()
 	wantPostedOnce(t, d.slack.Posts(), ids)
-	workers.awaitSum(0, "notifier_delayed_pending")
+	workers.awaitSum(0, "notifier_room_pending", "reason", "slot")
 }
 
 // TestResolvedWaitsForDelayed resolves an event that waits for its slot.
@@ -191,48 +210,66 @@ func TestManyWait(t *testing.T) {
 	workers.awaitSum(events, "notifier_delayed_total")
 	d.awaitNothingPending()
 	for _, w := range workers {
-		w.awaitStatus("/metrics", 200, fmt.Sprintf("notifier_delayed_pending %d\n", events))
+		w.awaitStatus("/metrics", 200, fmt.Sprintf("notifier_room_pending{reason=\"slot\"} %d\n", events))
 	}
 	workers.awaitEvents(slots)
 	workers.awaitSum(0, "notifier_inflight")
-	if left, err := d.left(streamName); err != nil || left != events {
-		t.Errorf("the stream holds %d messages, error %v, want the %d that wait", left, err, events)
+	if left, err := d.left(streamName); err != nil || left != 0 {
+		t.Errorf("the producers' stream holds %d messages, error %v, want none: all wait in the room", left, err)
+	}
+	if n, err := d.inRoom("notify-room.slot.payments.>"); err != nil || n != events {
+		t.Errorf("the room holds %d schedules, error %v, want the %d that wait", n, err, events)
 	}
 }
 
-// TestDelayWithoutSchedules starts workers on streams and consumers that events cannot wait in.
-func TestDelayWithoutSchedules(t *testing.T) {
+// TestStreamsUnfit starts workers on streams in which events are not safe, or cannot wait.
+func TestStreamsUnfit(t *testing.T) {
 	t.Parallel()
+	producers := jetstream.StreamConfig{Name: streamName, Subjects: []string{"notify", "notify.>"}, Retention: jetstream.WorkQueuePolicy}
+	room := jetstream.StreamConfig{
+		Name: roomStreamName, Subjects: []string{"notify-room.>"}, Retention: jetstream.WorkQueuePolicy, AllowMsgSchedules: true, AllowRollup: true,
+	}
 	for _, test := range []struct {
-		name     string
-		stream   jetstream.StreamConfig
-		consumer *jetstream.ConsumerConfig
-		want     string
+		name      string
+		producers func(*jetstream.StreamConfig)
+		room      func(*jetstream.StreamConfig)
+		consumer  *jetstream.ConsumerConfig // of the room
+		want      string
 	}{
-		{"no schedules",
-			jetstream.StreamConfig{Subjects: []string{"notify", "notify.>"}}, nil, "does not allow message schedules (allow_msg_schedules)"},
-		{"no subject for them",
-			jetstream.StreamConfig{Subjects: []string{"notify", "notify.>"}, AllowMsgSchedules: true}, nil, "lacks the subject notify-delayed.>"},
-		{"a consumer that takes what waits",
-			jetstream.StreamConfig{Subjects: []string{"notify", "notify.>", "notify-delayed.>"}, AllowMsgSchedules: true},
-			&jetstream.ConsumerConfig{Durable: consumerName, AckPolicy: jetstream.AckExplicitPolicy}, "takes the subject notify-delayed.> too"},
+		{name: "producers may schedule", producers: func(c *jetstream.StreamConfig) { c.AllowMsgSchedules, c.AllowRollup = true, true },
+			want: "allows message schedules (allow_msg_schedules)"},
+		{name: "producers may roll up", producers: func(c *jetstream.StreamConfig) { c.AllowRollup = true }, want: "allows roll-ups (allow_rollup_hdrs)"},
+		{name: "no schedules", room: func(c *jetstream.StreamConfig) { c.AllowMsgSchedules = false },
+			want: "does not allow message schedules (allow_msg_schedules)"},
+		{name: "another subject", room: func(c *jetstream.StreamConfig) { c.Subjects = []string{"notify-room.slot.>"} }, want: "lacks the subject notify-room.>"},
+		{name: "no work queue", room: func(c *jetstream.StreamConfig) { c.Retention = jetstream.LimitsPolicy }, want: "expected workqueue"},
+		{name: "too short", room: func(c *jetstream.StreamConfig) { c.MaxAge, c.Duplicates = time.Second, time.Second }, want: "events may wait for 1m0s"},
+		{name: "a consumer that takes what is not due", room: func(*jetstream.StreamConfig) {},
+			consumer: &jetstream.ConsumerConfig{Durable: consumerName + "-room", AckPolicy: jetstream.AckExplicitPolicy}, want: "takes everything"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			d := newDeployment(t)
-			test.stream.Name, test.stream.Retention = streamName, jetstream.WorkQueuePolicy
-			if _, err := d.js.CreateStream(t.Context(), test.stream); err != nil {
-				t.Fatal(err)
+			for _, stream := range []struct {
+				config jetstream.StreamConfig
+				change func(*jetstream.StreamConfig)
+			}{{producers, test.producers}, {room, test.room}} {
+				if stream.change == nil {
+					continue
+				}
+				stream.change(&stream.config)
+				if _, err := d.js.CreateStream(t.Context(), stream.config); err != nil {
+					t.Fatal(err)
+				}
 			}
 			if test.consumer != nil {
-				if _, err := d.js.CreateConsumer(t.Context(), streamName, *test.consumer); err != nil {
+				if _, err := d.js.CreateConsumer(t.Context(), roomStreamName, *test.consumer); err != nil {
 					t.Fatal(err)
 				}
 			}
 			delay := []string{"DELAY", "payments=1m"}
 			run(t, d.settings(delay...), "check").want(1, "FAIL", test.want)
-			d.startWorker("worker", delay...).want(1, "events cannot wait for a slot", test.want)
-			run(t, d.settings(), "check").want(0)
+			d.startWorker("worker", delay...).want(1, "a stream is not fit for use", test.want)
 		})
 	}
 }

@@ -27,6 +27,15 @@ func TestServersDownAtStart(t *testing.T) {
 			w := d.startWorker("worker", "NATS_URL", n.URL, "REDIS_FAILURE", policy, "REDIS_GRACE", "10m")
 			w.awaitStatus("/readyz", http.StatusServiceUnavailable, "nats is not connected")
 			w.awaitStatus("/healthz", http.StatusOK, "")
+			unknown := func(names ...string) {
+				t.Helper()
+				for _, name := range names {
+					if series := w.scrape()[name].GetMetric(); len(series) > 0 {
+						t.Errorf("%s is %v, and nobody knows it yet", name, series)
+					}
+				}
+			}
+			unknown("notifier_limit_size", "notifier_limit_used", "notifier_degraded", "notifier_ack_pending", "notifier_room_pending")
 			// Long enough for several attempts, of which the log is to mention the first.
 			time.Sleep(3 * time.Second)
 			if lines := w.logLines(""); lines > 3 {
@@ -50,6 +59,8 @@ func TestServersDownAtStart(t *testing.T) {
 			if posts := d.slack.Posts(); len(posts) != 0 {
 				t.Errorf("%d posts before redis was there", len(posts))
 			}
+			unknown("notifier_limit_used")
+			w.alone().awaitSum(100, "notifier_limit_size", "level", "global")
 
 			r.Restart()
 			w.awaitReady()
@@ -83,12 +94,13 @@ func TestPermissionsMissing(t *testing.T) {
 		permissions string
 		options     []string
 		says        string
+		most        int // lines: one for each subject
 	}{
-		{"no JetStream API", `publish: { deny: "$JS.API.>" }`, nil, "$JS.API.CONSUMER.INFO"},
-		{"may not create the stream", `publish: { deny: "$JS.API.STREAM.CREATE.>" }`, nil, "$JS.API.STREAM.CREATE"},
-		{"may not take events", `publish: { deny: "$JS.API.CONSUMER.MSG.NEXT.>" }`, nil, "$JS.API.CONSUMER.MSG.NEXT"},
-		{"may not acknowledge", `publish: { deny: "$JS.ACK.>" }`, nil, "$JS.ACK"},
-		{"no account with JetStream", ``, []string{"jetstream: disabled"}, "JetStream"},
+		{"no JetStream API", `publish: { deny: "$JS.API.>" }`, nil, "$JS.API.CONSUMER.INFO", 2},
+		{"may not create the stream", `publish: { deny: "$JS.API.STREAM.CREATE.>" }`, nil, "$JS.API.STREAM.CREATE", 2},
+		{"may not take events", `publish: { deny: "$JS.API.CONSUMER.MSG.NEXT.>" }`, nil, "$JS.API.CONSUMER.MSG.NEXT", 3}, // of events, the room and a channel
+		{"may not acknowledge", `publish: { deny: "$JS.ACK.>" }`, nil, "$JS.ACK", 2},
+		{"no account with JetStream", ``, []string{"jetstream: disabled"}, "JetStream", 2},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -120,8 +132,8 @@ func TestPermissionsMissing(t *testing.T) {
 				t.Errorf("/healthz has status %d, want 200", status)
 			}
 			w.stop()
-			if lines := w.logLines("permission is missing"); lines > 2 {
-				t.Errorf("the log has %d lines about permissions, want one for each that is missing", lines)
+			if lines := w.logLines("permission is missing"); lines > test.most {
+				t.Errorf("the log has %d lines about permissions, want one for each that is missing, %d at most", lines, test.most)
 			}
 		})
 	}
@@ -162,6 +174,45 @@ func TestStreamDeleted(t *testing.T) {
 	}
 	workers.awaitEvents(2*events, "outcome", "sent")
 	workers.awaitSum(2*events, "notifier_events_total")
+}
+
+// TestMessagesVanish has an operator purge events that no worker has had: one worker says so, and counts them.
+func TestMessagesVanish(t *testing.T) {
+	t.Parallel()
+	const stored, kept = 10, 3
+	d := newDeployment(t)
+	d.createStream()
+	workers := d.startFleet(2, unlimited()...)
+	d.publish("notify.errors", eventBody("first"))
+	workers.awaitEvents(1, "outcome", "sent")
+	await(t, "the note of the consumer's position in redis", func() error {
+		if d.redis.CLI("keys", "*passed:*") == "" {
+			return errMissing
+		}
+		return nil
+	})
+	workers.stopFrom(0)
+	ids := d.publishEvents([]string{"errors"}, stored)
+	stream, err := d.js.Stream(t.Context(), streamName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Purge(t.Context(), jetstream.WithPurgeKeep(kept)); err != nil {
+		t.Fatal(err)
+	}
+	workers = d.startFleet(2, unlimited()...)
+	workers.awaitEvents(kept, "outcome", "sent")
+	workers.awaitSum(stored-kept, "notifier_vanished_total")
+	d.awaitEmpty()
+	wantPostedOnce(t, d.slack.Accepted(), append(ids[stored-kept:], "first"))
+	said := 0
+	for _, w := range workers {
+		said += w.logLines("messages have left the stream without the workers' doing")
+	}
+	if said != 1 {
+		t.Errorf("the logs say %d times that messages have left, want once", said)
+	}
+	workers.awaitSum(stored-kept, "notifier_vanished_total")
 }
 
 // awaitConsumer waits until the consumer is there again.
@@ -229,9 +280,7 @@ func TestNothingProvisioned(t *testing.T) {
 	w := d.startWorker("worker", "NATS_PROVISION", "false")
 	w.awaitStatus("/readyz", http.StatusServiceUnavailable, "stream not found")
 	time.Sleep(3 * time.Second) // several attempts
-	if n := w.logLines("the consumer is not there"); n != 1 {
-		t.Errorf("the log says %d times that the consumer is not there, want once", n)
-	}
+	w.wantLogLines(1, "the consumer is not there")
 	if names := d.js.StreamNames(t.Context()); len(names.Name()) != 0 {
 		t.Error("a stream was created")
 	}
@@ -244,13 +293,13 @@ func TestNothingProvisioned(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	w.awaitStatus("/readyz", http.StatusServiceUnavailable, roomStreamName)
+	d.createRoom()
 	w.awaitReady()
 	ids := d.publishEvents([]string{"errors"}, 3)
 	d.awaitEmpty()
 	wantPostedOnce(t, d.slack.Accepted(), ids)
-	if n := w.logLines("acknowledgement wait"); n != 1 {
-		t.Errorf("the log says %d times that the acknowledgement wait is another one, want once", n)
-	}
+	w.wantLogLines(1, "acknowledgement wait")
 }
 
 // TestProvisioned reads what a worker creates, and that it alters nothing that is there.
@@ -281,9 +330,51 @@ func TestProvisioned(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := dead.CachedInfo().Config; c.Retention != jetstream.WorkQueuePolicy || c.Storage != jetstream.FileStorage || c.Subjects[0] != "notify-dlq.>" {
+	if c := dead.CachedInfo().Config; c.Retention != jetstream.LimitsPolicy || c.Storage != jetstream.FileStorage || c.Subjects[0] != "notify-dlq.>" ||
+		c.MaxMsgsPerSubject != 1000 || c.MaxBytes != 256<<20 || c.MaxAge != 30*24*time.Hour {
 		t.Errorf("the dead-letter stream is %+v", c)
 	}
+	room, err := d.js.Stream(t.Context(), roomStreamName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := room.CachedInfo().Config; c.Retention != jetstream.WorkQueuePolicy || c.Storage != jetstream.FileStorage || c.Subjects[0] != "notify-room.>" ||
+		!c.AllowMsgSchedules {
+		t.Errorf("the room is %+v", c)
+	}
+}
+
+// TestProducersStream reads what producers may do with the stream that a worker makes.
+func TestProducersStream(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	w := d.startReady("worker")
+	stream, err := d.js.Stream(t.Context(), streamName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := stream.CachedInfo().Config; c.AllowRollup || c.AllowMsgSchedules || !c.DenyPurge || c.MaxBytes != 1<<30 || c.MaxAge != 7*24*time.Hour {
+		t.Errorf("the producers' stream is %+v", c)
+	}
+	for name, value := range map[string]string{"Nats-Rollup": "all", "Nats-Schedule": "@at 2030-01-01T00:00:00Z"} {
+		message := nats.NewMsg("notify.payments")
+		message.Header.Set(name, value)
+		message.Header.Set("Nats-Schedule-Target", "notify.security")
+		if _, err := d.js.PublishMsg(t.Context(), message); err == nil {
+			t.Errorf("a message with the header %s is stored", name)
+		}
+	}
+	if err := stream.Purge(t.Context()); err == nil {
+		t.Error("the stream can be purged")
+	}
+	d.publish("notify.security", eventBody("unharmed"))
+	await(t, "the event of another category", func() error {
+		if len(d.posts("unharmed")) == 0 {
+			return errMissing
+		}
+		return nil
+	})
+	w.awaitReady()
 }
 
 // TestOtherNames uses names for everything other than the defaults, a NATS token and a Redis database.
@@ -292,7 +383,7 @@ func TestOtherNames(t *testing.T) {
 	n := servertest.StartNATS(t, func(o *server.Options) { o.Authorization = "token" })
 	d := deploy(t, nil, servertest.StartRedis(t))
 	d.nats, d.js = n, connect(t, n.URL, nats.Token("token"))
-	w := d.startReady("worker", "NATS_TOKEN", "token", "NATS_STREAM", "ALARMS", "NATS_SUBJECT", "team.alarms", "NATS_CONSUMER", "posting",
+	w := d.startReady("worker", "NATS_TOKEN", "token", "NATS_STREAM", "ALARMS", "NATS_SUBJECT", "team.alarms", "NATS_CONSUMER", "posting", "ROOM_STREAM", "LOBBY",
 		"DLQ_STREAM", "REFUSED", "DLQ_SUBJECT", "team.refused", "REDIS_URL", "redis://"+d.redis.Addr+"/3", "REDIS_PREFIX", "team:a.b-c", "GLOBAL_LIMIT", "2/1h")
 	d.publish("team.alarms.errors", "{")
 	w.alone().awaitEvents(1, "outcome", "dead")
@@ -302,10 +393,14 @@ func TestOtherNames(t *testing.T) {
 	w.alone().awaitEvents(2, "outcome", "sent")
 	w.alone().awaitEvents(1, "outcome", "dropped")
 	wantPostedOnce(t, d.slack.Accepted(), []string{"bare", "error"})
-	for stream, want := range map[string]int{"ALARMS": 0, "REFUSED": 1} {
-		if left, err := d.left(stream); err != nil || left != want {
-			t.Errorf("stream %s holds %d messages, error %v, want %d", stream, left, err, want)
-		}
+	for stream, want := range map[string]int{"ALARMS": 0, "LOBBY": 0, "REFUSED": 1} {
+		await(t, fmt.Sprintf("%d messages in the stream %s", want, stream), func() error {
+			left, err := d.left(stream)
+			if err == nil && left != want {
+				err = fmt.Errorf("%d", left)
+			}
+			return err
+		})
 	}
 	if keys := d.redis.CLI("keys", "*"); keys != "" {
 		t.Errorf("database 0 holds %q", keys)

@@ -27,11 +27,16 @@ const (
 	streamName      = "NOTIFICATIONS"
 	subjectPrefix   = "notify"
 	consumerName    = "notifier"
+	roomStreamName  = "NOTIFICATIONS_ROOM"
 	deadStreamName  = "NOTIFICATIONS_DLQ"
 	rootLog         = "{notifier}:log"
 	defaultChannel  = "#alerts"
 	defaultSendings = 8 // NOTIFIER_CONCURRENCY
 )
+
+// callTimeout bounds one call of a test to NATS. A publish that is given up is made again, and may be stored twice: so it is
+// longer than a busy machine takes.
+const callTimeout = 10 * time.Second
 
 // deployment is the servers that the workers of one test share.
 type deployment struct {
@@ -255,6 +260,17 @@ func (d *deployment) createStream() {
 	}
 }
 
+// createRoom makes the room as a worker does, for tests in which none may.
+func (d *deployment) createRoom() {
+	d.t.Helper()
+	_, err := d.js.CreateStream(d.t.Context(), jetstream.StreamConfig{
+		Name: roomStreamName, Subjects: []string{subjectPrefix + "-room.>"}, Retention: jetstream.WorkQueuePolicy, AllowMsgSchedules: true, AllowRollup: true,
+	})
+	if err != nil {
+		d.t.Fatalf("create the room: %v", err)
+	}
+}
+
 // publish stores one event and returns when it is stored, over any outage of NATS. The headers are name, value, …
 func (d *deployment) publish(subject, body string, headers ...string) {
 	d.t.Helper()
@@ -264,7 +280,7 @@ func (d *deployment) publish(subject, body string, headers ...string) {
 		message.Header[headers[i]] = append(message.Header[headers[i]], headers[i+1])
 	}
 	await(d.t, "the publishing of an event", func() error {
-		ctx, cancel := context.WithTimeout(d.t.Context(), 2*time.Second)
+		ctx, cancel := context.WithTimeout(d.t.Context(), callTimeout)
 		defer cancel()
 		_, err := d.js.PublishMsg(ctx, message)
 		return err
@@ -311,7 +327,7 @@ func twentyCategories() []string {
 
 // left is how many messages a stream holds.
 func (d *deployment) left(stream string) (int, error) {
-	ctx, cancel := context.WithTimeout(d.t.Context(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(d.t.Context(), callTimeout)
 	defer cancel()
 	s, err := d.js.Stream(ctx, stream)
 	if err != nil {
@@ -320,16 +336,65 @@ func (d *deployment) left(stream string) (int, error) {
 	return int(s.CachedInfo().State.Msgs), nil
 }
 
-// awaitEmpty waits until every stored event has ended.
+// awaitEmpty waits until every stored event has ended. What moves on is stored in the room before it leaves the place where it was:
+// so the room is asked last.
 func (d *deployment) awaitEmpty() {
 	d.t.Helper()
-	await(d.t, "an empty stream", func() error {
-		left, err := d.left(streamName)
-		if err == nil && left > 0 {
-			err = fmt.Errorf("%d events are left, %d posts were accepted", left, len(d.slack.Accepted()))
+	await(d.t, "empty streams", func() error {
+		for _, stream := range []string{streamName, roomStreamName} {
+			left, err := d.left(stream)
+			if err != nil {
+				return err
+			}
+			if left > 0 {
+				return fmt.Errorf("%d events are left in %s, %d posts were accepted", left, stream, len(d.slack.Accepted()))
+			}
+		}
+		return nil
+	})
+}
+
+// awaitLeft waits until a stream holds so many messages.
+func (d *deployment) awaitLeft(stream string, want int) {
+	d.t.Helper()
+	await(d.t, fmt.Sprintf("%d messages in %s", want, stream), func() error {
+		left, err := d.left(stream)
+		if err == nil && left != want {
+			err = fmt.Errorf("%d", left)
 		}
 		return err
 	})
+}
+
+// awaitInRoom waits until the room holds so many messages on the subjects that match.
+func (d *deployment) awaitInRoom(subjects string, want int) {
+	d.t.Helper()
+	await(d.t, fmt.Sprintf("%d messages on %s", want, subjects), func() error {
+		got, err := d.inRoom(subjects)
+		if err == nil && got != want {
+			err = fmt.Errorf("%d", got)
+		}
+		return err
+	})
+}
+
+// inRoom is how many messages the room holds on the subjects that match.
+func (d *deployment) inRoom(subjects string) (int, error) {
+	ctx, cancel := context.WithTimeout(d.t.Context(), callTimeout)
+	defer cancel()
+	stream, err := d.js.Stream(ctx, roomStreamName)
+	if err != nil {
+		return 0, err
+	}
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(subjects))
+	if err != nil {
+		return 0, err
+	}
+	total := 0
+	for _, n := range info.State.Subjects {
+		total += int(n)
+	}
+	return total, nil
 }
 
 // awaitPosts waits until Slack has accepted so many posts.
@@ -415,7 +480,8 @@ func (d *deployment) log(key string) map[string]string {
 	}
 	lines := strings.Split(text, "\n")
 	for i := 0; i+1 < len(lines); i += 2 {
-		members[lines[i]] = lines[i+1]
+		_, id, _ := strings.Cut(lines[i], " ") // behind the category
+		members[id] = lines[i+1]
 	}
 	return members
 }

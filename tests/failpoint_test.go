@@ -47,12 +47,13 @@ func recovering(more ...string) []string {
 func TestKilledBetweenSteps(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		point failpoint.Point
-		posts int // of the event in whose delivery the worker was killed
+		point   failpoint.Point
+		posts   int // of the event in whose delivery the worker was killed
+		counted int // outcomes of it, by those who live on
 	}{
-		{failpoint.BeforePost, 1},
-		{failpoint.AfterPost, 2}, // nobody can know that it was posted
-		{failpoint.AfterRecord, 1},
+		{failpoint.BeforePost, 1, 1},
+		{failpoint.AfterPost, 2, 1},   // nobody can know that it was posted
+		{failpoint.AfterRecord, 1, 0}, // whoever records that it is out counts it, and takes the count along
 	} {
 		t.Run(string(test.point)+", firing", func(t *testing.T) {
 			t.Parallel()
@@ -65,10 +66,10 @@ func TestKilledBetweenSteps(t *testing.T) {
 			d.publish("notify.disks", resolved("ended", "a"))
 			doomed.awaitDoom()
 			workers := d.startFleet(2, recovering(unlimited()...)...)
-			workers.awaitEvents(2, "outcome", "sent")
+			workers.awaitEvents(1+test.counted, "outcome", "sent")
 			d.awaitEmpty()
-			workers.awaitEvents(2)
 			workers.awaitSum(1, "notifier_resolved_total", "result", "paired")
+			workers.awaitEvents(1 + test.counted)
 			d.wantPosts(map[string]int{"fired": test.posts, "ended": 1})
 			last := d.posts("fired")[test.posts-1]
 			if reply := d.posts("ended")[0]; reply.Thread != last.Timestamp || len(d.updates(last)) == 0 {
@@ -85,9 +86,8 @@ func TestKilledBetweenSteps(t *testing.T) {
 			d.publish("notify.disks", resolved("ended", "a"))
 			doomed.awaitDoom()
 			workers := d.startFleet(2, recovering(unlimited()...)...)
-			workers.awaitEvents(1, "outcome", "sent")
 			d.awaitEmpty()
-			workers.awaitEvents(1)
+			workers.awaitEvents(test.counted, "outcome", "sent")
 			d.wantPosts(map[string]int{"fired": 1, "ended": test.posts})
 			first := d.posts("fired")[0]
 			for _, reply := range d.posts("ended") {
@@ -101,6 +101,7 @@ func TestKilledBetweenSteps(t *testing.T) {
 			// What was resolved is resolved: there is nothing left to resolve.
 			d.publish("notify.disks", resolved("ended again", "a"))
 			workers.awaitSum(1, "notifier_dropped_total", "level", "unpaired")
+			workers.awaitEvents(test.counted + 1)
 		})
 	}
 }
@@ -144,9 +145,8 @@ func TestKilledAfterSplit(t *testing.T) {
 	doomed := d.startDoomed(failpoint.AfterSplit, 1, recovering("CATEGORY_LIMIT", fmt.Sprintf("%d/30m", alerts))...)
 	d.publish("notify.alerts", string(body))
 	doomed.awaitDoom()
-	if left, err := d.left(streamName); err != nil || left != 1+alerts {
-		t.Errorf("%d messages are stored, error %v, want the group and its %d alerts", left, err, alerts)
-	}
+	d.awaitLeft(streamName, 1) // the group
+	d.awaitInRoom("notify-room.part.alerts", alerts)
 	workers := d.startFleet(2, recovering("CATEGORY_LIMIT", fmt.Sprintf("%d/30m", alerts))...)
 	workers.awaitEvents(alerts, "outcome", "sent")
 	d.awaitEmpty()
@@ -170,7 +170,7 @@ func countTexts(posts []slacktest.Post) map[string]int {
 // TestKilledWhileDelaying kills a worker that puts off an event.
 func TestKilledWhileDelaying(t *testing.T) {
 	t.Parallel()
-	for _, point := range []failpoint.Point{failpoint.AfterPlan, failpoint.AfterSchedule} {
+	for _, point := range []failpoint.Point{failpoint.AfterPlan, failpoint.AfterMove} {
 		t.Run(string(point), func(t *testing.T) {
 			t.Parallel()
 			d := newDeployment(t)
@@ -184,20 +184,44 @@ func TestKilledWhileDelaying(t *testing.T) {
 			workers.awaitEvents(1, "outcome", "sent")
 			d.awaitEmpty()
 			workers.awaitEvents(1)
-			workers.awaitSum(0, "notifier_delayed_pending")
+			workers.awaitSum(0, "notifier_room_pending", "reason", "slot")
 			wantPostedOnce(t, d.slack.Posts(), []string{"first", "second"})
 		})
 	}
 }
 
-// TestKilledWhileSummingUp kills a worker that has claimed a summary. Its claim is good for minutes: the test lets it lapse.
-func TestKilledWhileSummingUp(t *testing.T) {
+// lapseDigest ends the lease of the digest that is claimed for the default channel, and waits until it is seen to be in doubt.
+func (d *deployment) lapseDigest() {
+	d.t.Helper()
+	const counts, due = "{notifier}:drops:counts:" + defaultChannel, "{notifier}:drops:due"
+	lapsed := d.redis.CLI("eval", `
+		local text, found = redis.call('HGET', KEYS[1], '\nclaimed'), 0
+		if text then
+			text, found = string.gsub(text, '^(%w+ posting) %d+', '%1 1')
+			redis.call('HSET', KEYS[1], '\nclaimed', text)
+			redis.call('ZADD', KEYS[2], 1, ARGV[1])
+		end
+		return found`, "2", counts, due, defaultChannel)
+	if lapsed != "1" {
+		d.t.Fatalf("no digest is claimed: %s", lapsed)
+	}
+	await(d.t, "a digest in doubt", func() error {
+		if text := d.redis.CLI("hget", counts, "\nclaimed"); !strings.Contains(text, " doubt ") {
+			return fmt.Errorf("%q", text)
+		}
+		return nil
+	})
+}
+
+// TestKilledWhileTelling kills a worker that has claimed a digest. Nobody can know whether it was posted: it is not posted again,
+// and the next one has its counts.
+func TestKilledWhileTelling(t *testing.T) {
 	t.Parallel()
-	const dropped = 20
+	const dropped, later = 20, 5
 	for _, test := range []struct {
-		point     failpoint.Point
-		summaries int
-	}{{failpoint.AfterClaim, 1}, {failpoint.AfterSummary, 2}} {
+		point   failpoint.Point
+		digests int
+	}{{failpoint.AfterClaim, 0}, {failpoint.AfterSummary, 1}} {
 		t.Run(string(test.point), func(t *testing.T) {
 			t.Parallel()
 			d := newDeployment(t)
@@ -206,21 +230,29 @@ func TestKilledWhileSummingUp(t *testing.T) {
 			d.publishEvents([]string{"errors"}, 1+dropped)
 			doomed.awaitDoom()
 			workers := d.startFleet(2, changes...)
-			if d.redis.CLI("zadd", "{notifier}:drops:due", "xx", "ch", "0", "errors\n") != "1" {
-				t.Fatal("no summary is claimed")
+			d.lapseDigest()
+			if got := d.digests(defaultChannel); len(got) != test.digests {
+				t.Errorf("%d digests after the lease, want %d", len(got), test.digests)
 			}
-			d.awaitPosts(1 + test.summaries)
+			d.flood("errors", "later", map[string]int{"later": later})
 			workers.awaitSum(1, "notifier_summaries_total", "result", "sent")
 			workers.awaitSum(1, "notifier_summaries_total")
-			posts := d.slack.Accepted()
-			if len(posts) != 1+test.summaries {
-				t.Errorf("%d posts, want an event's and %d summaries", len(posts), test.summaries)
+			said := 0
+			for _, w := range workers {
+				said += w.logLines("digest may not have been posted")
 			}
-			for _, post := range posts[1:] {
-				if !strings.Contains(text(post.Message), fmt.Sprint(dropped)) {
-					t.Errorf("the summary does not tell of %d events: %s", dropped, text(post.Message))
-				}
+			digests := d.digests(defaultChannel)
+			if len(digests) != test.digests+1 || said != 1 {
+				t.Fatalf("%d digests, and the log says %d times that one is in doubt; want %d and once", len(digests), said, test.digests+1)
 			}
+			if last := digests[test.digests]; last.dropped != dropped+later || last.doubtful != dropped {
+				t.Errorf("the next digest tells of %d drops, %d of them in doubt; want %d and %d: %s",
+					last.dropped, last.doubtful, dropped+later, dropped, last.Message.Text)
+			}
+			if test.digests > 0 && digests[0].dropped != dropped {
+				t.Errorf("the first digest tells of %d drops, want %d", digests[0].dropped, dropped)
+			}
+			workers.stopFrom(0)
 		})
 	}
 }

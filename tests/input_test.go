@@ -2,6 +2,9 @@ package tests
 
 import (
 	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"net/textproto"
@@ -26,6 +29,12 @@ type input struct {
 	body    string
 	reason  string // of its dead letter; none for a message that is an event
 	says    string // what the dead letter's error has to mention; for an event, what its post shows
+	pile    string // the last part of its dead letter's subject; errors if empty
+}
+
+// letter is the subject and the body of the dead letter. A body that is too large is cut to what an event may have.
+func (in input) letter() (subject, body string) {
+	return "notify-dlq." + in.reason + "." + cmp.Or(in.pile, "errors"), in.body[:min(len(in.body), maxBody)]
 }
 
 func inputs() []input {
@@ -105,13 +114,13 @@ func inputs() []input {
 		{name: "cost 101", body: `{"text":"x","cost":101}`, reason: "bad_field", says: "101"},
 		{name: "cost is a string", body: `{"text":"x","cost":"1"}`, reason: "bad_field", says: "cost"},
 		{name: "cost is huge", body: `{"text":"x","cost":1e400}`, reason: "bad_field", says: "cost"},
-		{name: "emoji in the subject", subject: "notify.fire.🔥", body: "x", reason: "bad_category"},
-		{name: "nine levels", subject: "notify.a.b.c.d.e.f.g.h.i", body: "x", reason: "bad_category", says: "9"},
-		{name: "long category", subject: "notify." + strings.Repeat("a", 129), body: "x", reason: "bad_category", says: "129"},
-		{name: "odd character in the subject", subject: "notify.a$b", body: "x", reason: "bad_category"},
-		{name: "Kelvin sign", subject: "notify.\u212aelvin", body: "x", reason: "bad_category"},
-		{name: "bad category in the body", subject: "notify", body: `{"text":"x","category":"a b"}`, reason: "bad_category"},
-		{name: "category in the body is a number", subject: "notify", body: `{"text":"x","category":1}`, reason: "bad_category"},
+		{name: "emoji in the subject", subject: "notify.fire.🔥", body: "x", reason: "bad_category", pile: "fire"},
+		{name: "nine levels", subject: "notify.a.b.c.d.e.f.g.h.i", body: "x", reason: "bad_category", says: "9", pile: "a"},
+		{name: "long category", subject: "notify." + strings.Repeat("a", 129), body: "x", reason: "bad_category", says: "129", pile: "_"},
+		{name: "odd character in the subject", subject: "notify.a$b", body: "x", reason: "bad_category", pile: "_"},
+		{name: "Kelvin sign", subject: "notify.\u212aelvin", body: "x", reason: "bad_category", pile: "_"},
+		{name: "bad category in the body", subject: "notify", body: `{"text":"x","category":"a b"}`, reason: "bad_category", pile: "_"},
+		{name: "category in the body is a number", subject: "notify", body: `{"text":"x","category":1}`, reason: "bad_category", pile: "_"},
 		{name: "CloudEvent of another version", body: `{"specversion":"0.3","id":"1","source":"/s","type":"t","data":"x"}`, reason: "bad_cloudevent", says: "0.3"},
 		{name: "CloudEvent without a source", body: `{"specversion":"1.0","id":"1","type":"t","data":"x"}`, reason: "bad_cloudevent", says: "source"},
 		{name: "CloudEvent by its content type alone", header: typed("application/cloudevents+json"), body: `{"text":"x"}`, reason: "bad_cloudevent"},
@@ -203,8 +212,17 @@ func TestInput(t *testing.T) {
 		if words := letter.Header.Get("Notifier-Error"); words == "" || !strings.Contains(words, in.says) {
 			t.Errorf("%s: the dead letter says %q, want it to mention %q", in.name, words, in.says)
 		}
-		if letter.Subject != "notify-dlq."+in.reason || string(letter.Data) != in.body {
-			t.Errorf("%s: the dead letter is on %s with a body of %d bytes, want notify-dlq.%s and the body of %d", in.name, letter.Subject, len(letter.Data), in.reason, len(in.body))
+		if subject, body := in.letter(); letter.Subject != subject || string(letter.Data) != body {
+			t.Errorf("%s: the dead letter is on %s with a body of %d bytes, want %s and the body of %d", in.name, letter.Subject, len(letter.Data), subject, len(body))
+		}
+		length, hash := "", ""
+		if len(in.body) > maxBody {
+			sum := sha256.Sum256([]byte(in.body))
+			length, hash = fmt.Sprint(len(in.body)), hex.EncodeToString(sum[:])
+		}
+		if got := letter.Header; got.Get("Notifier-Body-Length") != length || got.Get("Notifier-Body-SHA256") != hash {
+			t.Errorf("%s: the dead letter says of a body that was cut: %s bytes, hash %s; want %q and %q",
+				in.name, got.Get("Notifier-Body-Length"), got.Get("Notifier-Body-SHA256"), length, hash)
 		}
 	}
 	for name, in := range byName {
@@ -244,8 +262,8 @@ func TestInputOfGreatestSize(t *testing.T) {
 		t.Fatalf("%d dead letters, want 2", len(letters))
 	}
 	for i, body := range [][]byte{full, full[:maxPayload-size]} {
-		if letters[i].Subject != "notify-dlq.bad_json" || !bytes.Equal(letters[i].Data, body) {
-			t.Errorf("dead letter %d is on %s with a body of %d bytes, want notify-dlq.bad_json and the body of %d", i+1, letters[i].Subject, len(letters[i].Data), len(body))
+		if letters[i].Subject != "notify-dlq.bad_json.errors" || !bytes.Equal(letters[i].Data, body) {
+			t.Errorf("dead letter %d is on %s with a body of %d bytes, want notify-dlq.bad_json.errors and the body of %d", i+1, letters[i].Subject, len(letters[i].Data), len(body))
 		}
 	}
 	if got := letters[1].Header; got.Get("Notifier-Reason") != "bad_json" || got.Get("Notifier-Error") == "" || got.Get("X-Padding") != "" {
@@ -280,10 +298,32 @@ func TestManyCategories(t *testing.T) {
 	if len(logs) != admitted {
 		t.Errorf("%d categories have a log, want the %d of admitted events", len(logs), admitted)
 	}
-	keys := slices.DeleteFunc(strings.Fields(d.redis.CLI("keys", "*")), func(key string) bool {
+	keys := slices.DeleteFunc(strings.Split(d.redis.CLI("keys", "*"), "\n"), func(key string) bool {
 		return strings.Contains(key, ":scratch:") // of the rehearsal at the start, and gone soon
 	})
 	if len(keys) > admitted+6 {
 		t.Errorf("%d keys: %q", len(keys), keys)
 	}
+}
+
+// TestLabelsBehindJunk has a flood of invented categories below one first level take no label from the others.
+func TestLabelsBehindJunk(t *testing.T) {
+	t.Parallel()
+	const labels, junk = 10, 500
+	d := newDeployment(t)
+	w := d.startReady("worker", "GLOBAL_LIMIT", "10/30m", "METRICS_MAX_CATEGORIES", fmt.Sprint(labels), "LIMITS", "payments.cards=5/1h,*.x=1/1h").alone()
+	if got := w[0].scrape().labels("notifier_events_total", "category"); !slices.Equal(got, []string{"other", "payments.cards"}) {
+		t.Errorf("the labels at the start are %q, want the configured category's", got)
+	}
+	names := make([]string, junk)
+	for i := range names {
+		names[i] = fmt.Sprintf("payments.junk-%d", i)
+	}
+	d.publishEvents(names, 1)
+	w.awaitEvents(junk)
+	d.publishEvents([]string{"security", "payments.cards"}, 3)
+	w.awaitEvents(junk + 6)
+	w.awaitEvents(3, "category", "security")
+	w.awaitEvents(3, "category", "payments.cards")
+	w.awaitEvents(junk-1, "category", "other")
 }

@@ -1,8 +1,11 @@
 package tests
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -259,8 +262,23 @@ func TestShadowLimits(t *testing.T) {
 	}
 }
 
+// delivered is how often the consumer has given a message to a worker.
+func (d *deployment) delivered() uint64 {
+	d.t.Helper()
+	consumer, err := d.js.Consumer(d.t.Context(), streamName, consumerName)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return consumer.CachedInfo().Delivered.Consumer
+}
+
+const (
+	wordOlder   = "limits here are older than those in force, no events are taken"
+	wordCurrent = "limits here are those in force again"
+)
+
 // TestStaleWorker has one of two workers unable to read the live limits. Once the other has used newer ones, the first one
-// decides nothing, and its events go to the other.
+// is not ready and takes nothing, and all events go to the other.
 func TestStaleWorker(t *testing.T) {
 	t.Parallel()
 	n := servertest.StartNATSProcess(t, fmt.Sprintf(`
@@ -280,16 +298,26 @@ func TestStaleWorker(t *testing.T) {
 		t.Fatal(p.all())
 	}
 	seeing.alone().awaitLog(1, `"overrides":1`)
+	blind.awaitReady()
+	ended := 0
 	await(t, "an event that the seeing worker has judged", func() error {
 		d.publish("notify.first", "event")
+		ended++
 		if seeing.alone().sum("notifier_decisions_total") == 0 {
 			return errMissing
 		}
 		return nil
 	})
+	const right = "the right to publish $JS.API.STREAM.INFO.KV_" + bucketName
+	for _, says := range []string{"newer limits are in force: revision 1 of generation ", "here is none", right} {
+		blind.awaitStatus("/readyz", http.StatusServiceUnavailable, says)
+	}
+	blind.alone().awaitLog(1, wordOlder)
+	seeing.awaitReady()
 	d.awaitEmpty()
-	before, ended := blind.alone().sum("notifier_decisions_total"), workers.sum("notifier_events_total")
 
+	workers.awaitEvents(ended)
+	before, delivered := blind.alone().sum("notifier_decisions_total"), d.delivered()
 	categories := []string{"a", "b", "c", "d", "e"}
 	ids := d.publishEvents(categories, 10)
 	d.awaitEmpty()
@@ -302,25 +330,123 @@ func TestStaleWorker(t *testing.T) {
 	if after := blind.alone().sum("notifier_decisions_total"); after != before {
 		t.Errorf("the blind worker has decided %d times after newer limits were in use", after-before)
 	}
-	const waits = "events wait: newer limits are in force and cannot be read here"
-	await(t, "a word of the blind worker", func() error {
-		if blind.logLines(waits) == 0 {
-			d.publishEvents([]string{"later"}, 1)
-			return errMissing
-		}
-		return nil
-	})
-	if lines := blind.logLines(waits); lines != 1 {
-		t.Errorf("the blind worker says %d times that it cannot decide, want once", lines)
+	if got := d.delivered() - delivered; got != uint64(len(ids)) {
+		t.Errorf("%d events were given out %d times, want once each, to the seeing worker", len(ids), got)
 	}
-	blind.awaitReady()
 	blind.alone().awaitSum(0, "notifier_degraded")
-	await(t, "the name of the right that the blind worker has not got", func() error {
-		if blind.logLines("the right to publish $JS.API.STREAM.INFO.KV_"+bucketName) == 0 {
+	p := run(t, d.settings(as("blind")...), "check")
+	p.want(1, "FAIL  live limits: ", right, "a worker would take no events")
+
+	// Redis loses what it knows, so what the blind worker has is in force again. It has no event to find that out by.
+	seeing.stop()
+	d.redis.CLI("del", "{notifier}:limits")
+	blind.awaitReady()
+	blind.alone().awaitLog(1, wordCurrent)
+	d.wantJudged(5, "later", "1", "2", "3", "4", "5", "6")
+	blind.alone().awaitLog(1, wordOlder)
+}
+
+// TestBucketRestored gives NATS an older state than the one that Redis knows, under a worker that runs and before one that
+// starts. Both wait until somebody adopts it.
+func TestBucketRestored(t *testing.T) {
+	t.Parallel()
+	n := servertest.StartNATSProcess(t, "")
+	d := deploy(t, n, servertest.StartRedis(t))
+	running := d.startReady("running", quick("CATEGORY_LIMIT", "9/1h", "DENY_CACHE_TTL", "0")...)
+	d.limits("set", "category", "5/1h", "--as", "ann")
+	running.alone().awaitLog(1, `"limits in force","revision":1`)
+	connected := func() error {
+		if !d.js.Conn().IsConnected() {
 			return errMissing
 		}
 		return nil
-	})
+	}
+	backup := t.TempDir()
+	n.Kill()
+	if err := os.CopyFS(backup, os.DirFS(n.Dir)); err != nil {
+		t.Fatal(err)
+	}
+	n.Restart()
+	await(t, "the connection", connected)
+	running.awaitReady()
+	d.limits("set", "category", "2/1h")
+	running.alone().awaitLog(1, `"limits in force","revision":2`)
+	d.wantJudged(2, "before", "1", "2", "3")
+
+	n.Kill()
+	if err := errors.Join(os.RemoveAll(filepath.Join(n.Dir, "jetstream")), os.CopyFS(n.Dir, os.DirFS(backup))); err != nil {
+		t.Fatal(err)
+	}
+	n.Restart()
+	await(t, "the connection", connected)
+	starting := d.startWorker("starting", quick("CATEGORY_LIMIT", "9/1h", "DENY_CACHE_TTL", "0")...)
+	workers := fleet{running, starting}
+	for _, w := range workers {
+		for _, says := range []string{"newer limits are in force: revision 2 of generation ", "here is revision 1 of generation ", "notifier limits adopt"} {
+			w.awaitStatus("/readyz", http.StatusServiceUnavailable, says)
+		}
+	}
+	workers.awaitLog(1, wordOlder)
+	for _, w := range workers {
+		if w.logLines(`"newer_generation":1`) != 1 || w.logLines(`"newer_revision":2`) != 1 {
+			t.Errorf("%s does not tell of both states", w.name)
+		}
+	}
+	delivered := d.delivered()
+	ids := d.publishEvents([]string{"after"}, 7)
+	with := d.settings("HTTP_ADDR", "off")
+	run(t, with, "check").want(1, "FAIL  live limits: ", "holds revision 1 of generation ", "in force, revision 2 of generation ", "limits adopt")
+	run(t, with, "limits", "adopt").want(2, "use --yes")
+	for _, w := range workers {
+		w.awaitStatus("/readyz", http.StatusServiceUnavailable, "limits adopt")
+	}
+	if got := d.delivered(); got != delivered {
+		t.Errorf("%d events were taken while none could be decided", got-delivered)
+	}
+
+	said := d.limits("adopt", "--yes")
+	for _, want := range []string{"5/1h", "ann", "in force is revision 2 of generation ", "in the place of revision 2 of generation "} {
+		if !strings.Contains(said, want) {
+			t.Errorf("adopt prints\n%s\nwant %q in it", said, want)
+		}
+	}
+	for _, w := range workers {
+		w.awaitReady()
+	}
+	d.awaitEmpty()
+	if got := count(d.slack.Accepted(), "category")["after"]; got != 5 {
+		t.Errorf("%d events were posted, want 5", got)
+	}
+	if got := d.delivered() - delivered; got != uint64(len(ids)) {
+		t.Errorf("%d events were given out %d times, want once each", len(ids), got)
+	}
+	run(t, with, "check").want(0, "ok    live limits: ")
+	workers.awaitLog(1, wordCurrent)
+	workers.awaitLog(1, wordOlder)
+}
+
+// TestOtherClusterOfThePrefix has a worker begin with a bucket that was made before the one whose limits are in force.
+func TestOtherClusterOfThePrefix(t *testing.T) {
+	t.Parallel()
+	older, newer := newDeployment(t), newDeployment(t)
+	older.redis = newer.redis
+	older.startReady("makes the older bucket").stop()
+	w := newer.startReady("of the newer cluster")
+	newer.limits("set", "category", "2/1h")
+	w.alone().awaitLog(1, `"overrides":1`)
+	newer.wantJudged(2, "a", "1", "2", "3")
+
+	turned := older.startWorker("of the older cluster")
+	turned.awaitStatus("/readyz", http.StatusServiceUnavailable, "notifier limits adopt")
+	turned.alone().awaitLog(1, wordOlder)
+	w.awaitReady()
+	w.stop()
+	older.limits("adopt", "--yes")
+	turned.awaitReady()
+	older.wantJudged(3, "b", "1", "2", "3")
+	if got := turned.logLines(wordOlder); got != 1 {
+		t.Errorf("it is said %d times, want once", got)
+	}
 }
 
 // TestFunctions runs the scripts as functions, which somebody removes.

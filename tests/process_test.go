@@ -2,6 +2,7 @@ package tests
 
 import (
 	"bytes"
+	"fmt"
 	"maps"
 	"os"
 	"os/exec"
@@ -171,6 +172,21 @@ func (p *process) logLines(containing string) int {
 		}
 	}
 	return count
+}
+
+// wantLogLines waits until the log has n lines that contain a text, and wants no more: a line arrives a moment after it was
+// written.
+func (p *process) wantLogLines(n int, containing string) {
+	p.t.Helper()
+	await(p.t, fmt.Sprintf("%d lines with %q from %s", n, containing, p.name), func() error {
+		if got := p.logLines(containing); got < n {
+			return fmt.Errorf("%d", got)
+		}
+		return nil
+	})
+	if got := p.logLines(containing); got > n {
+		p.t.Errorf("%s says %q %d times, want %d", p.name, containing, got, n)
+	}
 }
 
 // output collects what a process prints.

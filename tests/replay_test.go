@@ -1,8 +1,12 @@
 package tests
 
 import (
+	"net/http"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/failpoint"
 	"github.com/seed-4578ace9/notifier/internal/slacktest"
 )
 
@@ -60,5 +64,98 @@ func TestReplayOfDelivered(t *testing.T) {
 	wantPostedOnce(t, d.slack.Accepted(), []string{"first"})
 	if left, err := d.left(deadStreamName); err != nil || left != 0 {
 		t.Errorf("%d dead letters are left, error %v, want none", left, err)
+	}
+}
+
+// TestReplayOfWhatWaited replays an event that waited for its slot and was rejected then: it waits anew, from when it is replayed.
+func TestReplayOfWhatWaited(t *testing.T) {
+	t.Parallel()
+	const window, delay = "5s", 8 * time.Second
+	d := newDeployment(t)
+	workers := d.startFleet(2, delaying("1/"+window, "payments="+delay.String())...)
+	var rejects atomic.Bool
+	rejects.Store(true)
+	d.slack.Respond(func(post slacktest.Post) slacktest.Answer {
+		if origin(post, "id") == "waited" && rejects.Load() {
+			return slacktest.Code("msg_too_long")
+		}
+		return slacktest.OK()
+	})
+	d.publish("notify.payments", eventBody("first"))
+	workers.awaitEvents(1, "outcome", "sent")
+	began := time.Now()
+	d.publish("notify.payments", eventBody("waited"))
+	workers.awaitEvents(1, "outcome", "dead")
+	workers.awaitSum(1, "notifier_delayed_total")
+	rejects.Store(false)
+	time.Sleep(time.Until(began.Add(delay + time.Second))) // it may no longer wait, but for the replay
+	d.publish("notify.payments", eventBody("other"))
+	workers.awaitEvents(2, "outcome", "sent")
+	run(t, d.settings(), "dlq", "replay", "--all").want(0, "replayed 1 letter")
+	workers.awaitEvents(3, "outcome", "sent")
+	workers.awaitSum(2, "notifier_delayed_total")
+	d.awaitEmpty()
+	workers.awaitEvents(4)
+	wantPostedOnce(t, d.slack.Accepted(), []string{"first", "waited", "other"})
+}
+
+// wantReplayIsDuplicate replays the one dead letter, of an event that Slack has taken, and wants no second post.
+func (d *deployment) wantReplayIsDuplicate(workers fleet, id string) {
+	d.t.Helper()
+	run(d.t, d.settings(), "dlq", "replay", "--all").want(0, "replayed 1 letter")
+	workers.awaitEvents(1, "outcome", "duplicate")
+	d.awaitEmpty()
+	d.awaitLeft(deadStreamName, 0)
+	wantPostedOnce(d.t, d.slack.Accepted(), []string{id})
+	workers.awaitEvents(0, "outcome", "sent")
+	workers.awaitEvents(2)
+}
+
+// TestReplayAfterAKillInDoubt kills a worker between the post and its record, and has Slack reject the next attempt: whoever replays
+// that does not post it a second time.
+func TestReplayAfterAKillInDoubt(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	d.slack.Script(slacktest.OK(), slacktest.Code("msg_too_long"))
+	doomed := d.startDoomed(failpoint.AfterPost, 1, recovering(unlimited()...)...)
+	d.publish("notify.errors", eventBody("taken"))
+	doomed.awaitDoom()
+	workers := d.startFleet(2, recovering(unlimited()...)...)
+	workers.awaitEvents(1, "outcome", "dead")
+	d.wantReplayIsDuplicate(workers, "taken")
+}
+
+// TestReplayInDoubt has Slack take a post whose answer is lost, and reject a later attempt, of the same delivery or of another one.
+func TestReplayInDoubt(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name  string
+		later bool // the attempt that is rejected is of another delivery
+	}{{"same delivery", false}, {"another delivery", true}} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			d := newDeployment(t)
+			var posts atomic.Int64
+			var rejects atomic.Bool
+			rejects.Store(!test.later)
+			d.slack.Respond(func(slacktest.Post) slacktest.Answer {
+				switch {
+				case posts.Add(1) == 1:
+					return slacktest.Lost()
+				case rejects.Load():
+					return slacktest.Code("msg_too_long")
+				default:
+					return slacktest.Status(http.StatusServiceUnavailable, "upstream")
+				}
+			})
+			workers := d.startFleet(2, quick(unlimited()...)...)
+			d.publish("notify.errors", eventBody("taken"))
+			if test.later {
+				d.awaitInRoom("notify-room.channel.*.errors", 1)
+				rejects.Store(true)
+			}
+			workers.awaitEvents(1, "outcome", "dead")
+			d.wantReplayIsDuplicate(workers, "taken")
+		})
 	}
 }

@@ -38,6 +38,10 @@ func TestBadSettings(t *testing.T) {
 	if err := os.WriteFile(empty, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	blanks := filepath.Join(t.TempDir(), "blanks")
+	if err := os.WriteFile(blanks, []byte("  \n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	secret := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte(canary+"\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -115,6 +119,7 @@ func TestBadSettings(t *testing.T) {
 		{[]string{"SLACK_TOKEN", "", "SLACK_TOKEN_FILE", "/nonexistent"}, "SLACK_TOKEN_FILE", "/nonexistent"},
 		{[]string{"SLACK_TOKEN", "", "SLACK_TOKEN_FILE", filepath.Dir(secret)}, "SLACK_TOKEN_FILE", ""},
 		{[]string{"REDIS_PASSWORD_FILE", empty}, "REDIS_PASSWORD_FILE", "empty"},
+		{[]string{"REDIS_URL", "", "REDIS_URL_FILE", blanks}, "REDIS_URL_FILE", "nothing but blanks"},
 		{[]string{"GLOBAL_LIMTI", "1/1h"}, "GLOBAL_LIMTI", "NOTIFIER_GLOBAL_LIMIT"},
 		{[]string{"SLAKC_TOKEN", canary}, "SLAKC_TOKEN", "NOTIFIER_SLACK_TOKEN"},
 		{[]string{"HTTP_PORT", "8080"}, "HTTP_PORT", "NOTIFIER_HTTP_ADDR"},
@@ -217,8 +222,8 @@ func TestSecretsStaySecret(t *testing.T) {
 		{"nats refuses", []string{"NATS_URL", withNATS(guarded)}, "uthorization", false},
 		{"nats refuses a password", []string{"NATS_URL", guarded.URL, "NATS_USER", "user", "NATS_PASSWORD", canary}, "uthorization", false},
 		{"nats refuses a token", []string{"NATS_URL", guarded.URL, "NATS_TOKEN", canary}, "uthorization", false},
-		{"redis refuses", []string{"REDIS_URL", secretURL}, "redis is not there yet", false},
-		{"redis refuses a password", []string{"REDIS_URL", locked.URL(), "REDIS_PASSWORD", canary}, "redis is not there yet", false},
+		{"redis refuses", []string{"REDIS_URL", secretURL}, "redis refuses this worker", false},
+		{"redis refuses a password", []string{"REDIS_URL", locked.URL(), "REDIS_PASSWORD", canary}, "redis refuses this worker", false},
 		{"slack fails", []string{"SLACK_TOKEN", token, "SLACK_API_URL", slack.APIURL()}, "deliveries fail", true},
 		{"slack refuses", []string{"SLACK_TOKEN", token, "SLACK_API_URL", refusing.APIURL()}, "misconfigured", true},
 		{"slack down", []string{"SLACK_TOKEN", token, "SLACK_API_URL", "http://127.0.0.1:1/api/"}, "deliveries fail", true},
@@ -231,7 +236,7 @@ func TestSecretsStaySecret(t *testing.T) {
 			d := &deployment{t: t, nats: open.nats, redis: open.redis, slack: open.slack, js: open.js}
 			stream := strings.ToUpper(strings.ReplaceAll(test.name, " ", "-"))
 			subject := strings.ToLower(stream)
-			changes := append([]string{"LOG_LEVEL", "debug", "NATS_STREAM", stream, "NATS_SUBJECT", subject, "DLQ_STREAM", stream + "-DLQ",
+			changes := append([]string{"LOG_LEVEL", "debug", "NATS_STREAM", stream, "NATS_SUBJECT", subject, "ROOM_STREAM", stream + "-ROOM", "DLQ_STREAM", stream + "-DLQ",
 				"DLQ_SUBJECT", subject + "-dlq", "REDIS_PREFIX", subject, "SHUTDOWN_TIMEOUT", "1s"}, test.changes...)
 			w := d.startWorker("worker", changes...)
 			if test.posts {

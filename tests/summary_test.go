@@ -1,8 +1,8 @@
 package tests
 
 import (
-	"cmp"
 	"fmt"
+	"html"
 	"maps"
 	"regexp"
 	"slices"
@@ -17,58 +17,105 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/slacktest"
 )
 
-// summaryText is how the text of a summary begins.
-var summaryText = regexp.MustCompile(`^(at least )?(\d+) notifications? of (\S+) (?:was|were) suppressed `)
+// How a digest tells what it does, in one line.
+var (
+	digestText   = regexp.MustCompile(`^(at least )?(\d+) notifications? (?:was|were) suppressed (?:between .*? and|at) .*? UTC(?:: (.*))?$`)
+	pathText     = regexp.MustCompile(`^(\d+) × (other paths below )?([a-z0-9_.-]+)(?: \(.*\))?$`)
+	moreText     = regexp.MustCompile(`^and (at least )?(\d+) more paths?: (\d+)$`)
+	unpairedText = regexp.MustCompile(`^(\d+) resolved alerts? had no open notification$`)
+	doubtfulText = regexp.MustCompile(`^including (\d+) that may have been told before$`)
+)
 
-func isSummary(post slacktest.Post) bool { return summaryText.MatchString(post.Message.Text) }
+func isDigest(post slacktest.Post) bool { return digestText.MatchString(post.Message.Text) }
 
-// summary is what a channel was told of one path.
-type summary struct {
+// digest is what a channel was told of drops.
+type digest struct {
 	slacktest.Post
-	path    string
-	dropped int
-	atLeast bool
+	dropped, unpaired, doubtful int
+	atLeast, moreAtLeast        bool
+	paths                       map[string]int // those below one are path.>
+	morePaths, moreDropped      int
+	others                      []string // what else it says
 }
 
-func (s summary) shows(text string) bool {
-	return slices.ContainsFunc(s.Message.Texts(), func(t slacktest.Text) bool { return strings.Contains(t.Text, text) })
+func readDigest(post slacktest.Post) digest {
+	parts := digestText.FindStringSubmatch(html.UnescapeString(post.Message.Text))
+	d := digest{Post: post, atLeast: parts[1] != "", dropped: toInt(parts[2]), paths: make(map[string]int)}
+	for text := range strings.SplitSeq(parts[3], "; ") {
+		if parts := pathText.FindStringSubmatch(text); parts != nil {
+			name := parts[3]
+			if parts[2] != "" {
+				name += ".>"
+			}
+			d.paths[name] = toInt(parts[1])
+		} else if parts := moreText.FindStringSubmatch(text); parts != nil {
+			d.moreAtLeast, d.morePaths, d.moreDropped = parts[1] != "", toInt(parts[2]), toInt(parts[3])
+		} else if parts := unpairedText.FindStringSubmatch(text); parts != nil {
+			d.unpaired = toInt(parts[1])
+		} else if parts := doubtfulText.FindStringSubmatch(text); parts != nil {
+			d.doubtful = toInt(parts[1])
+		} else {
+			d.others = append(d.others, text)
+		}
+	}
+	return d
 }
 
-// summaries are those that Slack took, by path, the oldest first.
-func (d *deployment) summaries() map[string][]summary {
-	told := make(map[string][]summary)
-	for _, post := range d.slack.Accepted() {
-		if parts := summaryText.FindStringSubmatch(post.Message.Text); parts != nil {
-			dropped, _ := strconv.Atoi(parts[2])
-			told[parts[3]] = append(told[parts[3]], summary{post, parts[3], dropped, parts[1] != ""})
+func toInt(digits string) int {
+	n, _ := strconv.Atoi(digits) // at most too large
+	return n
+}
+
+// wantSum checks that the counts of a digest add up.
+func (d digest) wantSum(t testing.TB) {
+	t.Helper()
+	sum := d.unpaired + d.moreDropped
+	for _, n := range d.paths {
+		sum += n
+	}
+	if sum != d.dropped || len(d.paths) > 10 {
+		t.Errorf("a digest of %d drops has %d paths, and counts that add up to %d: %s", d.dropped, len(d.paths), sum, d.Message.Text)
+	}
+}
+
+func (d digest) shows(text string) bool {
+	return slices.ContainsFunc(d.Message.Texts(), func(t slacktest.Text) bool { return strings.Contains(t.Text, text) })
+}
+
+// digests are those that Slack took for a channel, the oldest first.
+func (d *deployment) digests(channel string) []digest {
+	var told []digest
+	for _, post := range postsTo(d.slack.Accepted(), channel) {
+		if isDigest(post) {
+			told = append(told, readDigest(post))
 		}
 	}
 	return told
 }
 
-// told adds up the counts of summaries.
-func told(summaries []summary) int {
+// told adds up the counts of digests.
+func told(digests []digest) int {
 	sum := 0
-	for _, s := range summaries {
-		sum += s.dropped
+	for _, digest := range digests {
+		sum += digest.dropped
 	}
 	return sum
 }
 
-// awaitTold waits until the summaries of a path tell of so many drops.
-func (d *deployment) awaitTold(path string, dropped int) {
+// awaitTold waits until the digests of a channel tell of so many drops.
+func (d *deployment) awaitTold(channel string, dropped int) {
 	d.t.Helper()
-	await(d.t, fmt.Sprintf("summaries of %d drops of %s", dropped, path), func() error {
-		if got := told(d.summaries()[path]); got != dropped {
+	await(d.t, fmt.Sprintf("digests of %d drops in %s", dropped, channel), func() error {
+		if got := told(d.digests(channel)); got != dropped {
 			return fmt.Errorf("%d", got)
 		}
 		return nil
 	})
 }
 
-// notifications are the posts that are no summaries.
+// notifications are the posts that are no digests.
 func notifications(posts []slacktest.Post) []slacktest.Post {
-	return slices.DeleteFunc(slices.Clone(posts), isSummary)
+	return slices.DeleteFunc(slices.Clone(posts), isDigest)
 }
 
 // flood stores events with titles, each as often as it says, all titles in turns, and returns the title of each ID.
@@ -104,28 +151,11 @@ func (d *deployment) awaitStored() {
 	}
 }
 
-// mostFrequent is how a summary shows the titles of what was not posted.
-func mostFrequent(titles map[string]string, posts []slacktest.Post) string {
-	posted := count(posts, "id")
-	counts := make(map[string]int)
-	for id, title := range titles {
-		if posted[id] == 0 {
-			counts[title]++
-		}
-	}
-	names := slices.SortedFunc(maps.Keys(counts), func(a, b string) int { return cmp.Compare(counts[b], counts[a]) })
-	var lines strings.Builder
-	for _, name := range names[:min(3, len(names))] {
-		fmt.Fprintf(&lines, "%d × %s\n", counts[name], escaper.Replace(name))
-	}
-	return "Most frequent:\n" + strings.TrimSpace(lines.String())
-}
-
 // escaper writes text as Slack wants it.
 var escaper = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
 
-// TestSummaries floods two categories twice, with drops in between, and replaces a worker meanwhile.
-func TestSummaries(t *testing.T) {
+// TestDigests floods three categories of two channels twice, with drops in between, and replaces a worker meanwhile.
+func TestDigests(t *testing.T) {
 	t.Parallel()
 	const (
 		instances = 3
@@ -133,49 +163,50 @@ func TestSummaries(t *testing.T) {
 		interval  = 4 * time.Second
 		window    = 6 * time.Second
 	)
-	channels := map[string]string{"errors": defaultChannel, "payments": "#payments"}
+	channels := map[string][]string{defaultChannel: {"errors", "late"}, "#payments": {"payments"}}
 	p := pace{100 * time.Millisecond, 10}
 	d := newDeployment(t)
 	stalls := measureStalls(t)
 	workers := d.startFleet(instances, p.settings("GLOBAL_LIMIT", "none", "CATEGORY_LIMIT", fmt.Sprintf("%d/%v", slots, window),
 		"SUMMARY_INTERVAL", interval.String(), "SLACK_ROUTES", "payments=#payments")...)
-	titles := make(map[string]map[string]string) // by category and ID
+	published := make(map[string]int) // by channel
 	flood := func(name string, counts map[string]int) {
-		for category := range channels {
-			if titles[category] == nil {
-				titles[category] = make(map[string]string)
+		for channel, categories := range channels {
+			for _, category := range categories {
+				published[channel] += len(d.flood(category, name, counts))
 			}
-			maps.Copy(titles[category], d.flood(category, name, counts))
 		}
 	}
-	// However the slots fall, the four are dropped in this order of frequency.
-	flood("first", map[string]int{"<!channel> disk full": 40, "till & scanner": 25, "late refund": 12, "rare": 3})
-	for category := range channels {
-		d.awaitTold(category, 80-slots)
+	flood("first", map[string]int{"<!channel> disk full": 80})
+	for channel, categories := range channels {
+		d.awaitTold(channel, len(categories)*(80-slots))
 	}
-	first := d.summaries()
-	for category, channel := range channels {
-		s := first[category][0]
-		events := notifications(postsTo(d.slack.Accepted(), channel))
-		if len(first[category]) != 1 || s.atLeast || s.Channel != channel || len(events) != slots {
-			t.Errorf("%d summaries of %s, the first one in %s, at least: %t, after %d posts; want one in %s, exact, after %d",
-				len(first[category]), category, s.Channel, s.atLeast, len(events), channel, slots)
+	for channel, categories := range channels {
+		digests, events := d.digests(channel), notifications(postsTo(d.slack.Accepted(), channel))
+		if len(digests) != 1 || digests[0].atLeast || len(events) != len(categories)*slots {
+			t.Errorf("%d digests in %s after %d posts; want an exact one after %d", len(digests), channel, len(events), len(categories)*slots)
+		}
+		digests[0].wantSum(t)
+		for _, category := range categories {
+			if got := digests[0].paths[category]; got != 80-slots {
+				t.Errorf("the digest tells of %d drops of %s, want %d", got, category, 80-slots)
+			}
+			if entries := d.log(rootLog + ":" + category); len(entries) != slots {
+				t.Errorf("%d slots of %s are taken, want %d: digests take none", len(entries), category, slots)
+			}
 		}
 		for _, want := range []string{
-			mostFrequent(titles[category], events),
-			fmt.Sprintf("limit category %d/%v", slots, window), "next slot opens <!date^",
+			fmt.Sprintf("%d × %s\n%s", 80-slots, categories[0], escaper.Replace("<!channel> disk full")),
+			fmt.Sprintf("category %d/%v", slots, window), "next slot opens <!date^",
 		} {
-			if !s.shows(want) {
-				t.Errorf("the summary of %s does not show %q: %v", category, want, s.Message.Texts())
+			if !digests[0].shows(want) {
+				t.Errorf("the digest in %s does not show %q: %v", channel, want, digests[0].Message.Texts())
 			}
 		}
 		// A whole flood may be dropped in one call, at one time.
-		line := fmt.Sprintf("%d notifications of %s were suppressed ", 80-slots, category)
-		if !s.shows(line+"between <!date^") && !s.shows(line+"at <!date^") {
-			t.Errorf("the summary of %s does not show %q and when: %v", category, line, s.Message.Texts())
-		}
-		if entries := d.log(rootLog + ":" + category); len(entries) != slots {
-			t.Errorf("%d slots of %s are taken, want %d: summaries take none", len(entries), category, slots)
+		line := fmt.Sprintf("%d notifications were suppressed ", len(categories)*(80-slots))
+		if !digests[0].shows(line+"between <!date^") && !digests[0].shows(line+"at <!date^") {
+			t.Errorf("the digest in %s does not show %q and when: %v", channel, line, digests[0].Message.Texts())
 		}
 	}
 
@@ -187,26 +218,27 @@ func TestSummaries(t *testing.T) {
 	flood("last", map[string]int{"again": 50})
 	d.awaitEmpty()
 	workers[0].stop()
-	for category := range channels {
-		d.awaitTold(category, 80+10+50-2*slots)
+	for channel, categories := range channels {
+		d.awaitTold(channel, len(categories)*(80+10+50-2*slots))
 	}
 	for _, w := range workers[1:] {
 		w.stop()
 	}
 
 	posts := d.slack.Posts()
-	for category, channel := range channels {
-		events, summaries := notifications(postsTo(posts, channel)), d.summaries()[category]
-		if len(events) != 2*slots || repeats(events) != 0 {
-			t.Errorf("%d posts of %s, %d of them repeated; want %d in two windows", len(events), category, repeats(events), 2*slots)
+	for channel, categories := range channels {
+		events, digests := notifications(postsTo(posts, channel)), d.digests(channel)
+		if want := len(categories) * 2 * slots; len(events) != want || repeats(events) != 0 {
+			t.Errorf("%d posts in %s, %d of them repeated; want %d in two windows", len(events), channel, repeats(events), want)
 		}
-		if got, want := told(summaries), len(titles[category])-len(events); got != want {
-			t.Errorf("summaries of %s tell of %d drops, want %d", category, got, want)
+		if got, want := told(digests), published[channel]-len(events); got != want {
+			t.Errorf("digests in %s tell of %d drops, want %d", channel, got, want)
 		}
-		wantApart(t, summaries, interval)
-		for _, s := range summaries {
-			if s.atLeast {
-				t.Errorf("a summary of %s says at least, though no worker was killed: %s", category, s.Message.Text)
+		wantApart(t, digests, interval)
+		for _, digest := range digests {
+			digest.wantSum(t)
+			if digest.atLeast || digest.doubtful != 0 {
+				t.Errorf("a digest is in doubt, though no worker was killed: %s", digest.Message.Text)
 			}
 		}
 		p.wantPaced(t, postsTo(posts, channel), stalls.tolerance())
@@ -217,20 +249,145 @@ func postsTo(posts []slacktest.Post, channel string) []slacktest.Post {
 	return slices.DeleteFunc(slices.Clone(posts), func(post slacktest.Post) bool { return post.Channel != channel })
 }
 
-// wantApart checks that the summaries of one path are an interval apart, but for the time that one took to be posted.
-func wantApart(t testing.TB, summaries []summary, interval time.Duration) {
+// wantApart checks that the digests of one channel are an interval apart, but for the time that one took to be posted.
+func wantApart(t testing.TB, digests []digest, interval time.Duration) {
 	t.Helper()
 	const underWay = 500 * time.Millisecond
-	for i := 1; i < len(summaries); i++ {
-		if apart := summaries[i].Received.Sub(summaries[i-1].Received); apart < interval-underWay {
-			t.Errorf("summaries of %s came %v apart, want %v", summaries[i].path, apart, interval)
+	for i := 1; i < len(digests); i++ {
+		if apart := digests[i].Received.Sub(digests[i-1].Received); apart < interval-underWay {
+			t.Errorf("digests came %v apart, want %v", apart, interval)
 		}
 	}
 }
 
-// TestSummariesOfAKilledWorker kills a worker in the middle of a flood: what it had not told in its last second is missing,
-// and the summaries say so.
-func TestSummariesOfAKilledWorker(t *testing.T) {
+// TestDigestOfManyPaths drops 300 categories once each, and 5,000 paths below one more. The channel gets one message, in which the
+// counts add up; and a neighbour of the 5,000, dropped last, is not pushed out.
+func TestDigestOfManyPaths(t *testing.T) {
+	t.Parallel()
+	const categories, junk, slots, quiet = 300, 5000, 5, 40
+	d := newDeployment(t)
+	workers := d.startFleet(2, "GLOBAL_LIMIT", fmt.Sprintf("%d/1h", slots), "SUMMARY_INTERVAL", "1m")
+	published := 0
+	publish := func(category string) {
+		if published++; published%1000 == 0 {
+			d.awaitStored()
+		}
+		if _, err := d.js.PublishAsync("notify."+category, []byte(eventBody(fmt.Sprint("e", published)))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range categories {
+		publish(fmt.Sprintf("category%d", i))
+	}
+	for i := range junk {
+		publish(fmt.Sprintf("payments.x%d", i))
+	}
+	for range quiet {
+		publish("security.login")
+	}
+	d.awaitStored()
+	d.awaitTold(defaultChannel, published-slots)
+	workers.awaitSum(1, "notifier_summaries_total", "result", "sent")
+	workers.stopFrom(0)
+	digests := d.digests(defaultChannel)
+	if len(digests) != 1 || len(notifications(d.slack.Posts())) != slots {
+		t.Fatalf("%d digests and %d other posts, want one and %d", len(digests), len(notifications(d.slack.Posts())), slots)
+	}
+	digests[0].wantSum(t)
+	shown := digests[0]
+	// Of the 5,000 paths 20 are counted by name.
+	if got := shown.paths["payments.>"]; got < junk-slots-20 {
+		t.Errorf("%d drops of other paths below payments, want %d", got, junk-20)
+	}
+	if got := shown.paths["security.login"]; got != quiet {
+		t.Errorf("%d drops of the neighbour, want %d", got, quiet)
+	}
+	if !shown.moreAtLeast || shown.morePaths < categories-slots {
+		t.Errorf("%d more paths, at least: %t, want at least %d", shown.morePaths, shown.moreAtLeast, categories-slots)
+	}
+}
+
+// TestDigestWaitsForEvents has drops of 600 categories in a channel, at the pace that is the default, with events that wait for
+// it: they go first, none of them is late for the digest, and the digest has failed nothing.
+func TestDigestWaitsForEvents(t *testing.T) {
+	t.Parallel()
+	const dropped, events = 600, 14
+	p := pace{time.Second, 5}
+	d := newDeployment(t)
+	stalls := measureStalls(t)
+	workers := d.startFleet(2, p.settings("CATEGORY_LIMIT", "0/1h", "LIMITS", "security=100/1h,security.*=none", "SUMMARY_INTERVAL", "10s")...)
+	var categories []string
+	for i := range dropped {
+		categories = append(categories, fmt.Sprintf("category%d", i))
+	}
+	ids := d.publishEvents([]string{"security"}, events)
+	d.publishEvents(categories, 1)
+	d.awaitTold(defaultChannel, dropped)
+	d.awaitEmpty()
+	workers.awaitSum(1, "notifier_summaries_total", "result", "sent")
+	workers.awaitSum(1, "notifier_summaries_total")
+	workers.stopFrom(0)
+
+	posts := d.slack.Posts()
+	wantPostedOnce(t, notifications(posts), ids)
+	p.wantPaced(t, posts, stalls.tolerance())
+	digests := d.digests(defaultChannel)
+	if len(digests) != 1 {
+		t.Fatalf("%d digests, want one", len(digests))
+	}
+	digests[0].wantSum(t)
+	for _, post := range notifications(posts) {
+		if post.Received.After(digests[0].Received) {
+			t.Errorf("%s was posted %v after the digest, want before it", origin(post, "id"), post.Received.Sub(digests[0].Received))
+		}
+	}
+	for _, w := range workers {
+		if n := w.logLines("digest is not posted yet"); n != 0 {
+			t.Errorf("%s says %d times that the digest failed", w.name, n)
+		}
+	}
+}
+
+// TestDigestOfWhatHasNoLimit has resolved events that resolve nothing, and a limit that was changed.
+func TestDigestOfWhatHasNoLimit(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	workers := d.startFleet(2, quick("CATEGORY_LIMIT", "2/1h", "SUMMARY_INTERVAL", "10s")...)
+	d.limits("set", "errors", "1/1h")
+	d.limits("set", "errors", "4/1h", "--shadow")
+	workers.awaitLog(1, `"overrides":2`)
+	for i := range 3 {
+		d.publish("notify.disks", resolved(fmt.Sprint("ended", i), fmt.Sprint("key", i)))
+	}
+	workers.awaitSum(3, "notifier_dropped_total", "level", "unpaired")
+	d.publishEvents([]string{"errors"}, 5)
+	d.awaitTold(defaultChannel, 7)
+	workers.stopFrom(0)
+	unpaired, paths, changed := 0, make(map[string]int), 0
+	for _, digest := range d.digests(defaultChannel) { // one, unless the machine stands still in between
+		digest.wantSum(t)
+		unpaired += digest.unpaired
+		for path, n := range digest.paths {
+			paths[path] += n
+		}
+		for _, text := range digest.others {
+			if !strings.HasPrefix(text, "the live limit of errors was set to 1/1h at ") {
+				t.Errorf("a digest tells %q", text)
+			}
+			changed++
+		}
+		if strings.Contains(digest.Message.Text, "unpaired") || digest.paths["errors"] > 0 && !digest.shows("errors 1/1h") {
+			t.Errorf("digest %s; want the limit of errors, and no other one", digest.Message.Text)
+		}
+	}
+	if unpaired != 3 || !maps.Equal(paths, map[string]int{"errors": 4}) || changed != 1 {
+		t.Errorf("digests of %d resolved alerts and %v, that tell %d times of a change; want 3, 4 of errors, and once", unpaired, paths, changed)
+	}
+}
+
+// TestDigestsOfAKilledWorker kills a worker in the middle of a flood: what it had not told in its last second is missing,
+// and the digests say so.
+func TestDigestsOfAKilledWorker(t *testing.T) {
 	t.Parallel()
 	const interval = 4 * time.Second
 	d := newDeployment(t)
@@ -259,36 +416,38 @@ func TestSummariesOfAKilledWorker(t *testing.T) {
 			atStake++
 		}
 	}
-	await(t, "summaries of what the workers had told", func() error {
-		if got := told(d.summaries()["errors"]); got < dropped-atStake {
+	await(t, "digests of what the workers had told", func() error {
+		if got := told(d.digests(defaultChannel)); got < dropped-atStake {
 			return fmt.Errorf("%d of %d", got, dropped)
 		}
 		return nil
 	})
 	workers.stopFrom(1)
-	summaries := d.summaries()["errors"]
-	if got := told(summaries); got > dropped {
-		t.Errorf("summaries tell of %d drops, there were %d", got, dropped)
+	digests := d.digests(defaultChannel)
+	if got := told(digests); got > dropped {
+		t.Errorf("digests tell of %d drops, there were %d", got, dropped)
 	}
-	if !slices.ContainsFunc(summaries, func(s summary) bool { return s.atLeast && s.shows("At least ") }) {
-		t.Errorf("no summary of %d says at least", len(summaries))
+	if !slices.ContainsFunc(digests, func(d digest) bool { return d.atLeast && d.shows("at least ") }) {
+		t.Errorf("none of %d digests says at least", len(digests))
 	}
-	wantApart(t, summaries, interval)
+	wantApart(t, digests, interval)
 }
 
-// TestStopWhileASummaryWaits stops a worker whose summary waits for its channel: it ends in good order all the same.
-func TestStopWhileASummaryWaits(t *testing.T) {
+// TestStopWhileADigestWaits stops a worker whose digest waits for its channel: it ends in good order all the same, and the counts
+// wait for another one.
+func TestStopWhileADigestWaits(t *testing.T) {
 	t.Parallel()
-	p := pace{50 * time.Second, 1}
+	const dropped = 9
+	p := pace{20 * time.Second, 1}
 	d := newDeployment(t)
-	w := d.startReady("worker", p.settings("GLOBAL_LIMIT", "none", "CATEGORY_LIMIT", "1/1h", "SUMMARY_INTERVAL", "1s")...)
-	d.flood("errors", "first", map[string]int{"disk full": 10})
+	changes := p.settings("GLOBAL_LIMIT", "none", "CATEGORY_LIMIT", "1/1h", "SUMMARY_INTERVAL", "1s")
+	w := d.startReady("worker", changes...)
+	d.flood("errors", "first", map[string]int{"disk full": 1 + dropped})
 	d.awaitEmpty()
-	post := d.slack.Accepted()[0].Received
-	await(t, "a moment that is reserved for the summary", func() error {
-		ends, err := strconv.ParseFloat(d.redis.CLI("ZSCORE", "{notifier}:paces", defaultChannel), 64)
-		if err != nil || time.UnixMicro(int64(ends)).Before(post.Add(3*p.interval/2)) {
-			return fmt.Errorf("%v, %w", time.UnixMicro(int64(ends)), err)
+	await(t, "a digest that is due", func() error {
+		due, err := strconv.ParseFloat(d.redis.CLI("ZSCORE", "{notifier}:drops:due", defaultChannel), 64)
+		if err != nil || time.UnixMicro(int64(due)).After(time.Now().Add(-2*time.Second)) {
+			return fmt.Errorf("%v, %w", time.UnixMicro(int64(due)), err)
 		}
 		return nil
 	})
@@ -296,6 +455,12 @@ func TestStopWhileASummaryWaits(t *testing.T) {
 	if n := w.logLines("notifier has stopped"); n != 1 {
 		t.Errorf("the log says %d times that it has stopped", n)
 	}
+	if n := len(d.digests(defaultChannel)); n != 0 {
+		t.Errorf("%d digests, before the channel took one", n)
+	}
+	other := d.startReady("another worker", changes...)
+	d.awaitTold(defaultChannel, dropped)
+	other.stop()
 }
 
 // stopFrom ends the workers of these places and later ones in good order.
@@ -306,18 +471,18 @@ func (f fleet) stopFrom(first int) {
 	}
 }
 
-// TestSummaryRefused has Slack refuse summaries, and nothing else.
-func TestSummaryRefused(t *testing.T) {
+// TestDigestRefused has Slack refuse digests, and nothing else.
+func TestDigestRefused(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name    string
 		refusal slacktest.Answer
 		times   int // that it is refused; then it is taken
-		posts   int // of the summary, at most
+		posts   int // of the digest
 		result  string
 	}{
 		{"once", slacktest.Status(500, "rollup_error"), 1, 2, "sent"},
-		{"with 429 each time", slacktest.RateLimited(time.Second), 100, 5, "given_up"},
+		{"with 429 seven times", slacktest.RateLimited(time.Second), 7, 8, "sent"}, // that is no failure
 		{"for good", slacktest.Code("msg_too_long"), 100, 1, "given_up"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -325,7 +490,7 @@ func TestSummaryRefused(t *testing.T) {
 			d := newDeployment(t)
 			var tried atomic.Int64
 			d.slack.Respond(func(post slacktest.Post) slacktest.Answer {
-				if isSummary(post) && tried.Add(1) <= int64(test.times) {
+				if isDigest(post) && tried.Add(1) <= int64(test.times) {
 					return test.refusal
 				}
 				return slacktest.OK()
@@ -339,28 +504,28 @@ func TestSummaryRefused(t *testing.T) {
 
 			posts := d.slack.Posts()
 			if got := len(posts) - len(notifications(posts)); got != test.posts {
-				t.Errorf("the summary was posted %d times, want %d", got, test.posts)
+				t.Errorf("the digest was posted %d times, want %d", got, test.posts)
 			}
-			givenUp, taken := 0, told(d.summaries()["errors"])
+			givenUp, taken := 0, told(d.digests(defaultChannel))
 			for _, w := range workers {
-				givenUp += w.logLines("summary is given up")
+				givenUp += w.logLines("digest is given up")
 			}
 			wantTaken, wantGivenUp := len(ids)-10, 0
 			if test.result == "given_up" {
 				wantTaken, wantGivenUp = 0, 1
 			}
 			if taken != wantTaken || givenUp != wantGivenUp {
-				t.Errorf("summaries tell of %d drops, and %d are given up by the log; want %d and %d", taken, givenUp, wantTaken, wantGivenUp)
+				t.Errorf("digests tell of %d drops, and %d are given up by the log; want %d and %d", taken, givenUp, wantTaken, wantGivenUp)
 			}
-			if d.redis.CLI("hexists", "{notifier}:drops", "errors\n") != "0" {
-				t.Errorf("the summary is left after its end: %s", d.redis.CLI("hget", "{notifier}:drops", "errors\n"))
+			if counts := "{notifier}:drops:counts:" + defaultChannel; d.redis.CLI("hexists", counts, "\nclaimed") != "0" {
+				t.Errorf("the digest is left after its end: %s", d.redis.CLI("hget", counts, "\nclaimed"))
 			}
 		})
 	}
 }
 
-// TestNoSummaries turns them off: nothing is told, and nothing is counted for it.
-func TestNoSummaries(t *testing.T) {
+// TestNoDigests turns them off: nothing is told, and nothing is counted for it.
+func TestNoDigests(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
 	workers := d.startFleet(2, "SUMMARY_INTERVAL", "0")
@@ -370,7 +535,7 @@ func TestNoSummaries(t *testing.T) {
 	if got := len(d.slack.Posts()); got != 10 {
 		t.Errorf("%d posts, want 10", got)
 	}
-	if d.redis.CLI("exists", "{notifier}:drops") != "0" {
-		t.Errorf("drops are counted: %s", d.redis.CLI("hgetall", "{notifier}:drops"))
+	if d.redis.CLI("exists", "{notifier}:drops:due", "{notifier}:drops:merged") != "0" {
+		t.Errorf("drops are counted: %s", d.redis.CLI("zrange", "{notifier}:drops:due", "0", "-1"))
 	}
 }

@@ -42,9 +42,7 @@ func TestTemplate(t *testing.T) {
 		}
 	}
 	w.alone().awaitEvents(len(ids), "outcome", "sent")
-	if n := w.logLines("rendered with the default template"); n != 2 {
-		t.Errorf("the log says %d times that the default template stood in, want twice", n)
-	}
+	w.wantLogLines(2, "rendered with the default template")
 }
 
 func TestBadTemplate(t *testing.T) {

@@ -210,7 +210,7 @@ func candidate(id string, sequence uint64) consume.Candidate {
 
 // What a gate decides arrives at the consumer, through real limits.
 func TestThrottle(t *testing.T) {
-	throttled := throttleOf{newTestGate(t, "1/1h")}
+	throttled := throttleOf{gate: newTestGate(t, "1/1h")}
 	if err := throttled.Await(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -258,7 +258,7 @@ func TestThrottle(t *testing.T) {
 
 // A gate that cannot decide says so.
 func TestThrottleWithoutRedis(t *testing.T) {
-	throttled := throttleOf{newTestGate(t, "1/1h")}
+	throttled := throttleOf{gate: newTestGate(t, "1/1h")}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if decisions, err := throttled.Decide(ended, []consume.Candidate{candidate("first", 1)}); err == nil {

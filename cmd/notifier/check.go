@@ -54,6 +54,7 @@ func runCheck(ctx context.Context, out io.Writer, offline bool) error {
 	if !offline {
 		checkNATS(ctx, r, settings)
 		checkRedis(ctx, r, settings, tree)
+		checkLimits(ctx, r, settings)
 		checkSink(ctx, r, settings)
 	}
 	_, _ = fmt.Fprintf(out, "\nlimits\n%s", indent(tree.String()))
@@ -91,7 +92,7 @@ func (r *report) line(mark, subject, detail string) {
 func checkNATS(ctx context.Context, r *report, settings config.Config) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	connection, err := connectNATS(settings.NATS, consume.InboxPrefix, slog.New(slog.DiscardHandler))
+	connection, err := connectNATS(settings.NATS, slog.New(slog.DiscardHandler))
 	if err == nil {
 		defer connection.Conn.Close()
 		err = awaitConnection(ctx, connection)
@@ -153,7 +154,7 @@ func checkRedisKeeps(ctx context.Context, r *report, client redis.UniversalClien
 	policy, known := evictionPolicy(ctx, client)
 	switch {
 	case !known:
-		r.warn("redis eviction", "this user may not ask for it (config|get or info); make sure that maxmemory-policy is "+noEviction)
+		r.warn("redis eviction", "this user may not ask for it (info); make sure that maxmemory-policy is "+noEviction)
 	case policy != noEviction:
 		r.fail("redis eviction", fmt.Sprintf("maxmemory-policy is %s: a log that is evicted lets a whole limit through once more; set %s", policy, noEviction))
 	default:

@@ -114,3 +114,26 @@ func TestCheck(t *testing.T) {
 		}
 	}
 }
+
+// A user with half of what functions need is told which right is missing, also where another worker has loaded them.
+func TestCheckFunctions(t *testing.T) {
+	natsServer, redisServer := servertest.StartNATS(t), servertest.StartRedis(t)
+	for _, test := range []struct{ lacks, prints string }{
+		{"", "ok    redis scripts"},
+		{"fcall", "lacks the right +fcall "},
+		{"function|load", "lacks the right +function|load "},
+	} {
+		rights := []string{"ACL", "SETUSER", "user", "reset", "on", ">password", "~*", "+@all"}
+		if test.lacks != "" {
+			rights = append(rights, "-"+test.lacks)
+		}
+		redisServer.CLI(rights...)
+		setenv(t, map[string]string{
+			"SINK": "console", "NATS_URL": natsServer.URL, "REDIS_URL": "redis://user:password@" + redisServer.Addr, "REDIS_SCRIPTING": "function",
+		})
+		out, _, err := execute(t.Context(), "", "check")
+		if works := test.lacks == ""; errors.Is(err, errReported) == works || !strings.Contains(out, test.prints) {
+			t.Errorf("without %q: %v\n%s", test.lacks, err, out)
+		}
+	}
+}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"time"
@@ -103,7 +102,7 @@ func newDeliverer(s sink.Sink, gate *throttle.Gate, settings config.Config) deli
 func sendTimeout(settings config.Config) time.Duration {
 	longest := settings.Slack.Timeout + 2*settings.Redis.Timeout
 	if len(settings.Slack.Mentions.Entries()) > 0 {
-		longest += settings.Slack.Timeout
+		longest += settings.Slack.Timeout + settings.Redis.Timeout // a mention that was not needed is given back
 	}
 	return longest
 }
@@ -125,11 +124,12 @@ func (d deliverer) Prepare(e event.Event) any {
 // Send is one attempt, its failure in the consumer's words.
 func (d deliverer) Send(ctx context.Context, n consume.Notification) (string, *consume.Failure) {
 	delivery, prepared := n.Prepared.(sink.Delivery)
+	takesMention := false
 	if !prepared {
 		delivery = sink.Delivery{Event: n.Event, Opened: n.Opened}
 		if !n.Event.Resolves() {
 			delivery.Usage = usageIn(d.gate.Uses(ctx, n.Event.Category))
-			delivery.Mention = d.mention(ctx, n.Event)
+			delivery.Mention, takesMention = d.mention(ctx, n.Event)
 		}
 	}
 	receipt, err := d.Sink.Send(ctx, delivery)
@@ -139,6 +139,9 @@ func (d deliverer) Send(ctx context.Context, n consume.Notification) (string, *c
 	failure, known := errors.AsType[*sink.Error](err)
 	if !known {
 		return "", &consume.Failure{Class: consume.Uncertain, Err: err}
+	}
+	if takesMention && failure.Class != sink.Unknown { // else an earlier attempt, or this one, may have mentioned
+		d.gate.ReturnMention(context.WithoutCancel(ctx), n.Event.Category, n.Event.Identity())
 	}
 	return "", &consume.Failure{Class: classes[failure.Class], Code: failure.Code, RetryAfter: failure.RetryAfter, Err: failure}
 }
@@ -160,74 +163,108 @@ func usageIn(uses []throttle.NodeUse) []sink.Usage {
 	return usage
 }
 
-// mention is whom an event's message mentions, if anybody: one message of a category in each interval does.
-func (d deliverer) mention(ctx context.Context, e event.Event) string {
+// mention is whom an event's message mentions, if anybody: one message of a category in each interval does. It tells whether
+// this message is the first of the event that may.
+func (d deliverer) mention(ctx context.Context, e event.Event) (markup string, takes bool) {
 	markup, wanted := d.Mention(e)
-	if !wanted || !d.gate.Mention(ctx, e.Category, e.ID, d.mentionFor) {
-		return ""
+	if !wanted {
+		return "", false
 	}
-	return markup
+	switch d.gate.Mention(ctx, e.Category, e.Identity(), d.mentionFor) {
+	case throttle.TakesMention:
+		return markup, true
+	case throttle.HasMention:
+		return markup, false
+	case throttle.NoMention:
+	}
+	return "", false
 }
 
-// summaryHorizon is how long a summary waits for its channel before it is put off.
-const summaryHorizon = time.Minute
+// moment reserves a channel's next moment for a digest if that is now; else it tells how far it is.
+func (d deliverer) moment(ctx context.Context, channel string) (wait time.Duration, now bool) {
+	return d.gate.AwaitMoment(ctx, channel, 0)
+}
 
-// sendSummary posts a summary when its channel takes it, as it would an event. It takes no slot of any limit.
-func (d deliverer) sendSummary(ctx context.Context, s summary.Summary) error {
-	told := sink.Summary{
-		Path: s.Path, Dropped: s.Dropped, AtLeast: s.AtLeast, First: s.First, Last: s.Last, Opens: s.Opens,
-	}
-	for _, by := range s.Limits {
-		told.Limits = append(told.Limits, sink.SuppressedBy(by))
-	}
-	for _, title := range s.Titles {
-		told.Titles = append(told.Titles, sink.TitleCount(title))
-	}
-	destination := d.SummaryDestination(s.Path)
-	wait, ok := d.gate.AwaitMoment(ctx, destination, summaryHorizon)
-	switch {
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	case !ok:
-		return &summaryFailure{error: fmt.Errorf("%s takes no message for %v", destination, wait), retryAfter: wait}
-	}
+// sendDigest posts a digest, its failure in the keeper's words. It takes no slot of any limit.
+func (d deliverer) sendDigest(ctx context.Context, digest summary.Digest) error {
 	failpoint.Reach(failpoint.AfterClaim)
-	err := d.SendSummary(ctx, told)
+	err := d.SendSummary(ctx, summaryOf(digest))
 	if err == nil {
 		failpoint.Reach(failpoint.AfterSummary)
+		return nil
 	}
 	failure, known := errors.AsType[*sink.Error](err)
 	if !known {
 		return err
 	}
-	if failure.Class == sink.RateLimited {
-		d.gate.Pause(ctx, destination, failure.RetryAfter)
+	kind, posted := digestFailures[failure.Class]
+	if !posted {
+		return failure // nobody knows
 	}
-	return &summaryFailure{error: failure, retryAfter: failure.RetryAfter, permanent: failure.Class == sink.Rejected}
+	if failure.Class == sink.RateLimited {
+		d.gate.Pause(ctx, digest.Channel, failure.RetryAfter)
+	}
+	return &summary.SendError{Failure: kind, After: failure.RetryAfter, Err: failure}
 }
 
-// summaryFailure tells the keeper of summaries what to do about it.
-type summaryFailure struct {
-	error
-
-	retryAfter time.Duration
-	permanent  bool
+// digestFailures maps the sink's classes to what the keeper of digests does about them. Whether a post of any other class has
+// arrived is not known.
+var digestFailures = map[sink.Class]summary.Failure{
+	sink.Transient:     summary.NotPosted,
+	sink.Misconfigured: summary.NotPosted,
+	sink.RateLimited:   summary.Resting,
+	sink.Rejected:      summary.Refused,
 }
 
-func (f *summaryFailure) Unwrap() error             { return f.error }
-func (f *summaryFailure) RetryAfter() time.Duration { return f.retryAfter }
-func (f *summaryFailure) Permanent() bool           { return f.permanent }
+func summaryOf(d summary.Digest) sink.Summary {
+	told := sink.Summary{
+		Channel: d.Channel, Dropped: d.Dropped, AtLeast: d.AtLeast, Doubtful: d.Doubtful, Unpaired: d.Unpaired,
+		First: d.First, Last: d.Last, MorePaths: d.MorePaths, MoreAtLeast: d.MoreAtLeast, MoreDropped: d.MoreDropped,
+	}
+	for _, path := range d.Paths {
+		suppressed := sink.SuppressedPath{Path: path.Path, Rest: path.Rest, Dropped: path.Dropped, Title: path.Title, Opens: path.Opens}
+		for _, reason := range path.Reasons {
+			suppressed.Reasons = append(suppressed.Reasons, sink.SuppressedBy(reason))
+		}
+		told.Paths = append(told.Paths, suppressed)
+	}
+	for _, change := range d.Changes {
+		told.Changes = append(told.Changes, sink.LimitChange(change))
+	}
+	return told
+}
 
-// newSummaries makes what tells the channels of drops.
-func (w *worker) newSummaries(limiter *throttle.Redis, gate *throttle.Gate, d deliverer, metrics *telemetry.Metrics) *summary.Keeper {
+// describeLevel says why a level dropped notifications of a category: by its limit, or in words where it has none.
+func describeLevel(gate *throttle.Gate) func(category, level string) string {
+	return func(category, level string) string {
+		switch level {
+		case consume.LevelRoom:
+			return "could not wait: too many waited already"
+		case throttle.LevelClosed:
+			return "the limits could not be asked"
+		default:
+			return level + " " + gate.LimitOf(category, level)
+		}
+	}
+}
+
+// newSummaries makes what tells the channels of drops. busy tells whether events wait for a channel.
+func (w *worker) newSummaries(
+	limiter *throttle.Redis, gate *throttle.Gate, d deliverer, busy func(channel string) bool,
+	changes func(context.Context, time.Time) []summary.Change, metrics *telemetry.Metrics,
+) *summary.Keeper {
 	return summary.NewKeeper(summary.Options{
-		Store:    limiter,
-		Interval: w.settings.SummaryInterval,
-		Logger:   w.logger,
-		Send:     d.sendSummary,
-		Describe: gate.LimitOf,
-		Opens:    gate.Opens,
-		Observe:  metrics.Summary,
+		Store:     limiter,
+		Interval:  w.settings.SummaryInterval,
+		Logger:    w.logger,
+		ChannelOf: d.SummaryDestination,
+		Busy:      busy,
+		Moment:    d.moment,
+		Send:      d.sendDigest,
+		Describe:  describeLevel(gate),
+		Opens:     gate.Opens,
+		Changes:   changes,
+		Observe:   metrics.Summary,
 	})
 }
 
@@ -235,7 +272,9 @@ func (w *worker) newSummaries(limiter *throttle.Redis, gate *throttle.Gate, d de
 func (w *worker) countDrops(dropped []consume.Drop) {
 	drops := make([]summary.Drop, len(dropped))
 	for i, d := range dropped {
-		drops[i] = summary.Drop{Category: d.Category, Level: d.Level, Title: d.Title, N: d.Count}
+		drops[i] = summary.Drop{
+			Category: d.Category, Level: d.Level, Unpaired: d.Level == consume.LevelUnpaired, Title: d.Title, N: d.Count,
+		}
 	}
 	w.summaries.Load().Counter().Add(drops)
 }

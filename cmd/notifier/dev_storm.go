@@ -30,7 +30,7 @@ const stormTicks = 20
 
 // publishStorm publishes events evenly until the context ends.
 func (d *dev) publishStorm(ctx context.Context, settings config.Config, logger *slog.Logger) {
-	connection, err := connectNATS(settings.NATS, "", slog.New(slog.DiscardHandler))
+	connection, err := connectNATS(settings.NATS, slog.New(slog.DiscardHandler))
 	if err != nil {
 		logger.Error("the storm cannot start", "error", err)
 		return

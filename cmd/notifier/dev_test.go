@@ -38,7 +38,7 @@ func TestTotals(t *testing.T) {
 		t.Errorf("at first: %q, want %q", got, want)
 	}
 
-	throttled := throttleOf{gate}
+	throttled := throttleOf{gate: gate}
 	if _, err := throttled.Decide(t.Context(), []consume.Candidate{candidate("first", 1), candidate("second", 2)}); err != nil {
 		t.Fatal(err)
 	}

@@ -47,14 +47,16 @@ func newDLQCommand() *cobra.Command {
 
 // letterFlags say which letters are meant, and how to print.
 type letterFlags struct {
-	reasons []string
-	since   age
-	json    bool
+	reasons  []string
+	category string
+	since    age
+	json     bool
 }
 
 func (f *letterFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.reasons, "reason", nil, "only those with this reason, such as slack_rejected; may be repeated")
+	flags.StringVar(&f.category, "category", "", "only those of this category and all below it, such as payments")
 	flags.Var(&f.since, "since", "only those that are not older than this, such as 24h or 7d")
 	flags.BoolVar(&f.json, "json", false, "print one JSON object")
 }
@@ -65,11 +67,16 @@ func (f *letterFlags) check(cmd *cobra.Command, _ []string) error {
 			return usageOf(cmd, fmt.Sprintf("--reason: %q is not one of %s", reason, joinReasons()))
 		}
 	}
+	if f.category != "" {
+		if err := event.ValidatePath(f.category); err != nil {
+			return usageOf(cmd, fmt.Sprintf("--category: %v", err))
+		}
+	}
 	return nil
 }
 
 func (f *letterFlags) filter(ids []string) deadletters.Filter {
-	filter := deadletters.Filter{Reasons: f.reasons, IDs: ids}
+	filter := deadletters.Filter{Reasons: f.reasons, Under: f.category, IDs: ids}
 	if f.since > 0 {
 		filter.Since = time.Now().Add(-time.Duration(f.since))
 	}
@@ -78,7 +85,7 @@ func (f *letterFlags) filter(ids []string) deadletters.Filter {
 
 // selects tells whether less than everything is meant.
 func (f *letterFlags) selects(ids []string) bool {
-	return len(f.reasons) > 0 || f.since > 0 || len(ids) > 0
+	return len(f.reasons) > 0 || f.category != "" || f.since > 0 || len(ids) > 0
 }
 
 func joinReasons() string {
@@ -132,6 +139,8 @@ func newDLQListCommand() *cobra.Command {
 		Use:   "list",
 		Short: "List dead letters, the newest first",
 		Long: "List dead letters, the newest first. Nothing is taken from the stream.\n\n" +
+			"There are at most NOTIFIER_DLQ_MAX_PER_SUBJECT of each reason and first-level category, and NOTIFIER_DLQ_MAX_BYTES\n" +
+			"of all: newer ones push out older ones, and the list says so.\n\n" +
 			"A letter is marked as interrupted if a replay of it was begun and did not end, or is under way.",
 		Args: allOf(noArguments, f.check, func(cmd *cobra.Command, _ []string) error {
 			if limit < 0 {
@@ -184,7 +193,7 @@ func (f *changeFlags) check(cmd *cobra.Command, ids []string) error {
 	}
 	switch selected := f.selects(ids); {
 	case !selected && !f.all:
-		return usageOf(cmd, "which letters? Name them, or use --reason, --since or --all")
+		return usageOf(cmd, "which letters? Name them, or use --reason, --category, --since or --all")
 	case selected && f.all:
 		return usageOf(cmd, "--all goes with nothing that selects")
 	}
@@ -196,9 +205,10 @@ func newDLQReplayCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "replay [ID...]",
 		Short: "Send dead letters on again",
-		Long: "Put the events of dead letters back on their subjects and remove the letters, the oldest first. An event keeps\n" +
+		Long: "Hand the events of dead letters to the workers again and remove the letters, the oldest first. An event keeps\n" +
 			"its ID, so one that was in fact delivered is a duplicate and does not go out twice. It goes through the limits\n" +
-			"like any event, and becomes a dead letter again if nothing was mended.\n\n" +
+			"like any event, waits anew where its category waits for slots, and becomes a dead letter again if nothing was\n" +
+			"mended. Of a body that was larger than NOTIFIER_EVENT_MAX_BYTES only the beginning is kept: it cannot be replayed.\n\n" +
 			"A replay that was interrupted can be run again: nothing is replayed twice. If it was killed in the middle of a\n" +
 			"letter, and it cannot be told any more whether that one was sent on, the letter stays and is reported as in\n" +
 			"doubt. With --in-doubt it is sent on again, at the risk that its event goes through the limits a second time.\n\n" +
@@ -270,7 +280,7 @@ func withLetters(cmd *cobra.Command, run func(ctx context.Context, d *dlqCommand
 		return &usageError{err}
 	}
 	ctx := cmd.Context()
-	connection, err := connectNATS(settings.NATS, consume.InboxPrefix, slog.New(slog.DiscardHandler))
+	connection, err := connectNATS(settings.NATS, slog.New(slog.DiscardHandler))
 	if err == nil {
 		defer connection.Conn.Close()
 		err = awaitConnection(ctx, connection)
@@ -285,7 +295,7 @@ func withLetters(cmd *cobra.Command, run func(ctx context.Context, d *dlqCommand
 	d.store, err = deadletters.Open(ctx, connection.Conn, deadletters.Options{
 		Stream:  settings.DLQ.Stream,
 		Subject: settings.DLQ.Subject,
-		Events:  settings.NATS.Stream,
+		Room:    settings.Room.Stream,
 		Decoder: event.Decoder{Prefix: settings.NATS.Subject, MaxBytes: settings.Event.MaxBytes},
 	})
 	if err == nil {
@@ -300,15 +310,26 @@ func withLetters(cmd *cobra.Command, run func(ctx context.Context, d *dlqCommand
 func explainLetters(err error, connection *consume.Connection) error {
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return fmt.Errorf("%w (check NOTIFIER_DLQ_STREAM and NOTIFIER_NATS_STREAM; a worker with NOTIFIER_NATS_PROVISION=true creates the streams)", err)
+		return fmt.Errorf("%w (check NOTIFIER_DLQ_STREAM and NOTIFIER_ROOM_STREAM; a worker with NOTIFIER_NATS_PROVISION=true creates the streams)", err)
 	case errors.Is(err, context.DeadlineExceeded):
-		text := "is this user permitted to do that? The user replayer of configs/nats/notifier.conf has the rights"
-		if denied := connection.Denied(); len(denied) > 0 {
-			text = strings.Join(denied, "; ")
+		if len(connection.Denied()) == 0 {
+			return fmt.Errorf("%w (is this user permitted to do that? The user replayer of configs/nats/notifier.conf has the rights)", err)
 		}
-		return fmt.Errorf("%w (%s)", err, text)
+		return explainDenied(err, connection)
 	}
 	return err
+}
+
+// explainDenied adds to an error what the server did not permit: to whoever asked it looks like no answer.
+func explainDenied(err error, connection *consume.Connection) error {
+	denied := strings.Join(connection.Denied(), "; ")
+	if !errors.Is(err, context.DeadlineExceeded) || denied == "" {
+		return err
+	}
+	if strings.Contains(denied, "for Subscription to") {
+		denied += "; NOTIFIER_NATS_INBOX is the prefix below which this user may listen"
+	}
+	return fmt.Errorf("%w (%s)", err, denied)
 }
 
 // read returns the letters that are meant, the oldest first, and reports what was named and is not there.
@@ -326,19 +347,26 @@ func (d *dlqCommand) read(ctx context.Context, filter deadletters.Filter) (all, 
 }
 
 func (d *dlqCommand) list(ctx context.Context, f letterFlags, limit int) error {
-	_, letters, _, err := d.read(ctx, f.filter(nil))
+	all, letters, _, err := d.read(ctx, f.filter(nil))
 	if err != nil {
 		return err
 	}
-	total := len(letters)
+	total, pushedOut := len(letters), 0
+	for _, l := range all {
+		pushedOut += l.PushedOut
+	}
 	slices.Reverse(letters)
 	if limit > 0 {
 		letters = letters[:min(limit, total)]
 	}
 	if f.json {
-		return d.printJSON(letterList{Stream: d.stream, Total: total, Letters: append([]deadletters.Letter{}, letters...)})
+		return d.printJSON(letterList{Stream: d.stream, Total: total, PushedOut: pushedOut, Letters: append([]deadletters.Letter{}, letters...)})
 	}
-	return d.printTable(letters, total)
+	if err := d.printTable(letters, total); err != nil || pushedOut == 0 {
+		return err
+	}
+	_, err = fmt.Fprintf(d.out, "(older ones are gone: these have pushed out %s)\n", count(pushedOut))
+	return err
 }
 
 func (d *dlqCommand) show(ctx context.Context, id string, asJSON bool) error {

@@ -22,9 +22,11 @@ const outcomeUnfit = "unfit"
 
 // letterList is what dlq list prints as JSON.
 type letterList struct {
-	Stream  string               `json:"stream"`
-	Total   int                  `json:"total"` // with those that the limit leaves out
-	Letters []deadletters.Letter `json:"letters"`
+	Stream string `json:"stream"`
+	Total  int    `json:"total"` // with those that the limit leaves out
+
+	PushedOut int                  `json:"pushed_out"` // how many older letters the ones in the stream have pushed out, of whatever category
+	Letters   []deadletters.Letter `json:"letters"`
 }
 
 // contentList is what dlq show prints as JSON.
@@ -178,6 +180,9 @@ func (d *dlqCommand) printLetter(content deadletters.Content, further bool) erro
 		{"Category", content.Category},
 	} {
 		_, _ = fmt.Fprintf(table, "%s:\t%s\n", line[0], oneLine(line[1]))
+	}
+	if content.BodyLength > 0 {
+		_, _ = fmt.Fprintf(table, "Body:\tthe first %d of %d bytes\n", len(content.Body), content.BodyLength)
 	}
 	if content.Interrupted {
 		_, _ = fmt.Fprintln(table, "Replay:\tinterrupted, or under way")

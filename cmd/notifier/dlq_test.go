@@ -20,12 +20,13 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/consume"
 	"github.com/seed-4578ace9/notifier/internal/deadletters"
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/slacktest"
 	"github.com/seed-4578ace9/notifier/internal/telemetry"
 )
 
-// dlqServer sets the settings to a server with both streams.
+// dlqServer sets the settings to a server with the room and the dead letters.
 func dlqServer(t *testing.T) jetstream.JetStream {
 	t.Helper()
 	natsServer := servertest.StartNATS(t)
@@ -35,7 +36,7 @@ func dlqServer(t *testing.T) jetstream.JetStream {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, stream := range []jetstream.StreamConfig{names(settings).StreamConfig(), names(settings).DeadLetterConfig()} {
+	for _, stream := range []jetstream.StreamConfig{names(settings).RoomConfig(), names(settings).DeadLetterConfig()} {
 		if _, err := js.CreateStream(t.Context(), stream); err != nil {
 			t.Fatal(err)
 		}
@@ -57,22 +58,26 @@ func dlqJetStream(t *testing.T, url string) jetstream.JetStream {
 	return js
 }
 
-// putLetter stores a dead letter as a worker does.
-func putLetter(t *testing.T, js jetstream.JetStream, reason, id, body, why string) {
+// putLetter stores a dead letter as a worker does. The headers are name, value, … beside the usual ones.
+func putLetter(t *testing.T, js jetstream.JetStream, reason, id, body, why string, headers ...string) {
 	t.Helper()
-	letter := &nats.Msg{Subject: "notify-dlq." + reason, Data: []byte(body), Header: nats.Header{
+	letter := &nats.Msg{Subject: "notify-dlq." + reason + ".payments", Data: []byte(body), Header: nats.Header{
 		"Notifier-Reason": {reason}, "Notifier-Error": {why}, "Notifier-Subject": {"notify.payments"},
 		"Notifier-Sequence": {"1"}, "Notifier-Deliveries": {"2"}, event.HeaderID: {id},
+		"Notifier-Origin": {room.Origin{Stream: "NOTIFICATIONS", Sequence: 1, Stored: time.Now()}.String()},
 	}}
+	for i := 0; i < len(headers); i += 2 {
+		letter.Header.Set(headers[i], headers[i+1])
+	}
 	if _, err := js.PublishMsg(t.Context(), letter); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // requireHeld compares the numbers of messages in both streams.
-func requireHeld(t *testing.T, js jetstream.JetStream, events, letters uint64) {
+func requireHeld(t *testing.T, js jetstream.JetStream, replays, letters uint64) {
 	t.Helper()
-	for name, want := range map[string]uint64{"NOTIFICATIONS": events, "NOTIFICATIONS_DLQ": letters} {
+	for name, want := range map[string]uint64{"NOTIFICATIONS_ROOM": replays, "NOTIFICATIONS_DLQ": letters} {
 		stream, err := js.Stream(t.Context(), name)
 		if err != nil {
 			t.Fatal(err)
@@ -117,6 +122,8 @@ func TestDLQ(t *testing.T) {
 	requireDLQ(t, []string{"list", "--limit", "0", "--since", "7d"}, dlqHeading, third, second, first)
 	requireDLQ(t, []string{"list", "--reason", "bad_json"}, dlqHeading, second)
 	requireDLQ(t, []string{"list", "--since", "1ns"}, "no dead letters")
+	requireDLQ(t, []string{"list", "--category", "payments"}, dlqHeading, third, second, first)
+	requireDLQ(t, []string{"list", "--category", "payments.cards"}, "no dead letters")
 
 	requireDLQ(t, []string{"replay", "--reason", "slack_rejected", "--dry-run"}, "would replay 2 letters", dlqHeading, first, third)
 	requireDLQ(t, []string{"drop", "--all", "--dry-run"}, "would drop 3 letters", dlqHeading, first, second, third)
@@ -129,6 +136,30 @@ func TestDLQ(t *testing.T) {
 	requireHeld(t, js, 2, 0)
 	requireDLQ(t, []string{"replay", "--all"}, "replayed 0 letters")
 	requireDLQ(t, []string{"drop", "--all", "--yes"}, "dropped 0 letters")
+}
+
+// The list says that older letters are gone, also where it leaves out those that pushed them out. A letter whose body was cut
+// says so, and is not replayed.
+func TestDLQPushedOut(t *testing.T) {
+	js := dlqServer(t)
+	putLetter(t, js, "bad_json", "order-1", "{", "not JSON", consume.HeaderPushedOut, "3")
+	putLetter(t, js, "bad_json", "order-2", "{", "not JSON", consume.HeaderPushedOut, "1")
+	putLetter(t, js, "too_large", "order-3", "begin", "too large", consume.HeaderBodyLength, "4711", consume.HeaderBodySHA256, "abc")
+	requireDLQ(t, []string{"list", "--reason", "too_large"}, dlqHeading, "3 now too_large payments 2 begin too large",
+		"(older ones are gone: these have pushed out 4 letters)")
+	output, _, err := execute(t.Context(), "", "dlq", "list", "--json", "--limit", "1")
+	var list letterList
+	if jsonErr := json.Unmarshal([]byte(output), &list); err != nil || jsonErr != nil || list.PushedOut != 4 || list.Letters[0].BodyLength != 4711 {
+		t.Errorf("%v, %v: %s", err, jsonErr, output)
+	}
+	if output, _, err = execute(t.Context(), "", "dlq", "show", "3"); err != nil || !strings.Contains(fields(output), "Body: the first 5 of 4711 bytes") {
+		t.Errorf("%v: %s", err, output)
+	}
+	output, problems, err := dlq(t, "replay", "--all")
+	if err == nil || strings.TrimSpace(output) != "replayed 2 letters" || !strings.Contains(problems, "letter 3: it cannot be replayed: its body had 4711 bytes") {
+		t.Errorf("%v: %s%s", err, output, problems)
+	}
+	requireHeld(t, js, 2, 1)
 }
 
 // A letter is shown with all that it holds, its body to the byte.
@@ -166,7 +197,7 @@ func TestDLQShow(t *testing.T) {
 
 func TestDLQJSON(t *testing.T) {
 	js := dlqServer(t)
-	requireDLQ(t, []string{"list", "--json"}, `{"stream":"NOTIFICATIONS_DLQ","total":0,"letters":[]}`)
+	requireDLQ(t, []string{"list", "--json"}, `{"stream":"NOTIFICATIONS_DLQ","total":0,"pushed_out":0,"letters":[]}`)
 	putLetter(t, js, "slack_rejected", "order-1", "text", "no_text")
 	putLetter(t, js, "slack_rejected", "order-2", "text", "no_text")
 	output, _, err := execute(t.Context(), "", "dlq", "list", "--json", "--limit", "1")
@@ -186,7 +217,7 @@ func TestDLQJSON(t *testing.T) {
 // What does not work is said, the rest is done, and the status is 1.
 func TestDLQProblems(t *testing.T) {
 	js := dlqServer(t)
-	if _, err := js.Publish(t.Context(), "notify-dlq.too_large", []byte("text")); err != nil {
+	if _, err := js.Publish(t.Context(), "notify-dlq.too_large._", []byte("text")); err != nil {
 		t.Fatal(err)
 	}
 	putLetter(t, js, "slack_rejected", "order-2", "text", "no_text")
@@ -215,10 +246,10 @@ func TestDLQProblems(t *testing.T) {
 		`{"action":"replay","dry_run":false,"missing":0,"letters":[{"number":1,"id":"","outcome":"unfit","error":"it cannot be replayed: it does not say on which subject it was published"}]}`,
 		"letter 1: it cannot be replayed")
 
-	if err := js.DeleteStream(t.Context(), "NOTIFICATIONS"); err != nil {
+	if err := js.DeleteStream(t.Context(), "NOTIFICATIONS_ROOM"); err != nil {
 		t.Fatal(err)
 	}
-	requireFailure([]string{"replay", "3"}, "replayed 0 letters", `letter 3: looking for the stream of events "NOTIFICATIONS"`, "NOTIFIER_NATS_STREAM", "1 letter left")
+	requireFailure([]string{"replay", "3"}, "replayed 0 letters", `letter 3: looking for the room, stream "NOTIFICATIONS_ROOM"`, "NOTIFIER_ROOM_STREAM", "1 letter left")
 	if err := js.DeleteStream(t.Context(), "NOTIFICATIONS_DLQ"); err != nil {
 		t.Fatal(err)
 	}
@@ -245,6 +276,7 @@ func TestDLQUsage(t *testing.T) {
 		"an unknown command":        {[]string{"bogus"}, "bogus"},
 		"an argument of list":       {[]string{"list", "1"}, "1"},
 		"a reason that is none":     {[]string{"list", "--reason", "bogus"}, "bad_json, bad_utf8"},
+		"a category that is none":   {[]string{"list", "--category", "a..b"}, "--category: category"},
 		"an age that is none":       {[]string{"list", "--since", "soon"}, "such as 30m, 24h or 7d"},
 		"an age of half days":       {[]string{"list", "--since", "1.5d"}, "such as 30m, 24h or 7d"},
 		"no age":                    {[]string{"list", "--since", "0s"}, "such as 30m, 24h or 7d"},

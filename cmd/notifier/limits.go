@@ -17,7 +17,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
-	"github.com/seed-4578ace9/notifier/internal/consume"
 	"github.com/seed-4578ace9/notifier/internal/overrides"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
@@ -38,19 +37,20 @@ func newLimitsCommand() *cobra.Command {
 			"  notifier limits set 'payments.*' 'token:100/1h;burst=20' --shadow\n" +
 			"  notifier limits unset payments\n" +
 			"  notifier limits history\n" +
-			"  notifier limits rollback 12",
+			"  notifier limits rollback 12\n" +
+			"  notifier limits adopt",
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withLimits(cmd, func(ctx context.Context, l *limitsCommand) error { return l.show(ctx) })
+			return withLimits(cmd, "", func(ctx context.Context, l *limitsCommand) error { return l.show(ctx) })
 		},
 	}
-	shadow := false
+	shadow, by := false, ""
 	set := &cobra.Command{
 		Use:   "set PATH LIMIT",
 		Short: "Override the limit of a path, of global or of category",
 		Args:  exactArguments(2),
 		RunE: func(cmd *cobra.Command, arguments []string) error {
-			return withLimits(cmd, func(ctx context.Context, l *limitsCommand) error {
+			return withLimits(cmd, by, func(ctx context.Context, l *limitsCommand) error {
 				return l.set(ctx, overrides.Name{Pattern: arguments[0], Shadow: shadow}, arguments[1])
 			})
 		},
@@ -60,7 +60,7 @@ func newLimitsCommand() *cobra.Command {
 		Short: "Remove an override: what the settings say is in force again",
 		Args:  exactArguments(1),
 		RunE: func(cmd *cobra.Command, arguments []string) error {
-			return withLimits(cmd, func(ctx context.Context, l *limitsCommand) error {
+			return withLimits(cmd, by, func(ctx context.Context, l *limitsCommand) error {
 				return l.unset(ctx, overrides.Name{Pattern: arguments[0], Shadow: shadow})
 			})
 		},
@@ -70,10 +70,10 @@ func newLimitsCommand() *cobra.Command {
 	}
 	history := &cobra.Command{
 		Use:   "history",
-		Short: "List the changes that the bucket still knows, the oldest first",
+		Short: "List the changes that the bucket still knows and who made them, the oldest first",
 		Args:  noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withLimits(cmd, func(ctx context.Context, l *limitsCommand) error { return l.history(ctx) })
+			return withLimits(cmd, "", func(ctx context.Context, l *limitsCommand) error { return l.history(ctx) })
 		},
 	}
 	rollback := &cobra.Command{
@@ -85,10 +85,14 @@ func newLimitsCommand() *cobra.Command {
 			if err != nil {
 				return &usageError{fmt.Errorf("%q is not a revision, which is a number that limits history shows", arguments[0])}
 			}
-			return withLimits(cmd, func(ctx context.Context, l *limitsCommand) error { return l.rollback(ctx, revision) })
+			return withLimits(cmd, by, func(ctx context.Context, l *limitsCommand) error { return l.rollback(ctx, revision) })
 		},
 	}
-	command.AddCommand(set, unset, history, rollback)
+	adopt := newLimitsAdoptCommand(&by)
+	for _, changing := range []*cobra.Command{set, unset, rollback, adopt} {
+		changing.Flags().StringVar(&by, "as", "", "who makes the change, for the history (default: the user of the NATS connection)")
+	}
+	command.AddCommand(set, unset, history, rollback, adopt)
 	return command
 }
 
@@ -110,7 +114,8 @@ type limitsCommand struct {
 	out      io.Writer
 }
 
-func withLimits(cmd *cobra.Command, run func(ctx context.Context, l *limitsCommand) error) error {
+// withLimits connects. Changes are made in the name of `by`, or else of the user of the connection.
+func withLimits(cmd *cobra.Command, by string, run func(ctx context.Context, l *limitsCommand) error) error {
 	settings, _, err := config.Load(config.Options{Sink: config.SinkConsole})
 	if err != nil {
 		return &usageError{err}
@@ -118,7 +123,7 @@ func withLimits(cmd *cobra.Command, run func(ctx context.Context, l *limitsComma
 	ctx, cancel := context.WithTimeout(cmd.Context(), limitsTimeout)
 	defer cancel()
 	logger := slog.New(slog.DiscardHandler)
-	connection, err := connectNATS(settings.NATS, consume.InboxPrefix, logger)
+	connection, err := connectNATS(settings.NATS, logger)
 	if err == nil {
 		defer connection.Conn.Close()
 		err = awaitConnection(ctx, connection)
@@ -131,14 +136,14 @@ func withLimits(cmd *cobra.Command, run func(ctx context.Context, l *limitsComma
 		return fmt.Errorf("preparing for live limits: %w", err)
 	}
 	options := overridesOptions(settings)
-	options.Logger = logger
+	options.Logger, options.By = logger, cmp.Or(by, natsUser(settings.NATS))
 	l := &limitsCommand{settings: settings, out: cmd.OutOrStdout()}
 	l.earlier = func(level string, shadow bool) []string { return earlierValues(js, options, level, shadow) }
 	l.bucket, err = overrides.Open(ctx, js, options)
 	if err != nil && !errors.Is(err, overrides.ErrNoBucket) {
-		return err
+		return explainDenied(err, connection)
 	}
-	return run(ctx, l)
+	return explainDenied(run(ctx, l), connection)
 }
 
 // open is the bucket, which has to be there.
@@ -241,16 +246,23 @@ func (l *limitsCommand) history(ctx context.Context) error {
 		return err
 	}
 	table := tabwriter.NewWriter(l.out, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, "REVISION\tWHEN\tLEVEL\tLIMIT")
+	_, _ = fmt.Fprintln(table, "REVISION\tWHEN\tBY\tLEVEL\tLIMIT")
 	for _, change := range changes {
-		value := change.Value
-		if change.Deleted {
+		level, value := change.Name.String(), change.Value
+		switch {
+		case change.Adopted:
+			level, value = "(adopted)", "in the place of "+change.Value
+		case change.Deleted:
 			value = "(unset)"
 		}
-		_, _ = fmt.Fprintf(table, "%d\t%s\t%s\t%s\n", change.Revision, change.Changed.Local().Format(time.DateTime), change.Name, value)
+		_, _ = fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\n",
+			change.Revision, change.Changed.Local().Format(time.DateTime), author(change.By), level, value)
 	}
 	return table.Flush()
 }
+
+// author is who made a change, which other programs do not tell.
+func author(by string) string { return cmp.Or(by, "-") }
 
 func (l *limitsCommand) rollback(ctx context.Context, revision uint64) error {
 	bucket, err := l.open()
@@ -307,6 +319,12 @@ func (l *limitsCommand) show(ctx context.Context) error {
 	} else {
 		_, _ = fmt.Fprintf(l.out, "revision %d of the bucket %s\n", s.Revision, l.settings.Limits.Bucket)
 	}
+	if problem == nil {
+		var inForce throttle.Position
+		if inForce, _, problem = l.inForce(ctx); position(s).Before(inForce) {
+			_, _ = fmt.Fprintf(l.out, "workers that read this take no events, since newer limits are in force: %s; see limits adopt\n", inForce)
+		}
+	}
 	if problem != nil {
 		return fmt.Errorf("what is used is not known: redis: %s", explainRedis(problem))
 	}
@@ -321,13 +339,11 @@ func (l *limitsCommand) showTree(out io.Writer, tree *throttle.Tree, prefix stri
 
 // usage tells in words what is used of each level: of one that covers many paths, of the fullest.
 func (l *limitsCommand) usage(ctx context.Context, tree *throttle.Tree) (map[string]string, error) {
-	client, err := newRedisClient(l.settings.Redis, slog.New(slog.DiscardHandler))
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = client.Close() }()
-	limiter := newLimiter(client, l.settings.Redis, throttle.Settings{Tree: tree, Lease: l.settings.NATS.AckWait})
-	levels, err := limiter.LevelUsage(ctx)
+	var levels []throttle.LevelUse
+	err := l.withLimiterOf(tree, func(limiter *throttle.Redis) (err error) {
+		levels, err = limiter.LevelUsage(ctx)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -343,4 +359,23 @@ func (l *limitsCommand) usage(ctx context.Context, tree *throttle.Tree) (map[str
 		words[level.Level] = strings.TrimSpace(text)
 	}
 	return words, nil
+}
+
+// withLimiter gives what talks to Redis about all limits together.
+func (l *limitsCommand) withLimiter(use func(*throttle.Redis) error) error {
+	tree, err := throttle.NewTree(l.settings.Limits.Plan())
+	if err != nil {
+		return err
+	}
+	return l.withLimiterOf(tree, use)
+}
+
+// withLimiterOf gives what talks to Redis about the limits of a tree.
+func (l *limitsCommand) withLimiterOf(tree *throttle.Tree, use func(*throttle.Redis) error) error {
+	client, err := newRedisClient(l.settings.Redis, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }()
+	return use(newLimiter(client, l.settings.Redis, throttle.Settings{Tree: tree, Lease: l.settings.NATS.AckWait}))
 }

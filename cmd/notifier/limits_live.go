@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/config"
 	"github.com/seed-4578ace9/notifier/internal/overrides"
+	"github.com/seed-4578ace9/notifier/internal/summary"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
@@ -19,7 +20,7 @@ import (
 const awaitLimitsFor = 2 * time.Second
 
 func overridesOptions(settings config.Config) overrides.Options {
-	return overrides.Options{Name: settings.Limits.Bucket, Provision: settings.NATS.Provision}
+	return overrides.Options{Name: settings.Limits.Bucket, Provision: settings.NATS.Provision, Replicas: settings.NATS.Replicas}
 }
 
 // newLimitsWatcher makes a watcher that puts the limits in force which the bucket holds.
@@ -66,6 +67,24 @@ func earlierValues(js jetstream.JetStream, options overrides.Options, level stri
 		values = append(values, change.Value)
 	}
 	return values
+}
+
+// changesOf returns a function that lists which live limits were changed since a time, the oldest first; none if that cannot be
+// read. Shadow limits drop nothing, so they are left out.
+func changesOf(limits *overrides.Watcher) func(ctx context.Context, since time.Time) []summary.Change {
+	return func(ctx context.Context, since time.Time) []summary.Change {
+		history, err := limits.Changes(ctx, since)
+		if err != nil {
+			return nil
+		}
+		var changes []summary.Change
+		for _, change := range history {
+			if !change.Name.Shadow {
+				changes = append(changes, summary.Change{At: change.Changed, Limit: change.Name.Pattern, Value: change.Value, By: change.By})
+			}
+		}
+		return changes
+	}
 }
 
 func liveEntries(s overrides.Snapshot) []throttle.LiveEntry {

@@ -109,14 +109,14 @@ func TestLimits(t *testing.T) {
 		t.Errorf("%d changes have a time, want 7", got)
 	}
 	requireLimits(t, "history", when.ReplaceAllString(history, "then"),
-		"REVISION WHEN LEVEL LIMIT",
-		"1 then payments 50/30m",
-		"2 then global 3/1m+200/30m",
-		"3 then debug.* token:100/1h;burst=20",
-		"4 then errors.disk 0/1h",
-		"5 then shadow category 5/30m",
-		"6 then payments none",
-		"7 then global (unset)",
+		"REVISION WHEN BY LEVEL LIMIT",
+		"1 then - payments 50/30m",
+		"2 then - global 3/1m+200/30m",
+		"3 then - debug.* token:100/1h;burst=20",
+		"4 then - errors.disk 0/1h",
+		"5 then - shadow category 5/30m",
+		"6 then - payments none",
+		"7 then - global (unset)",
 	)
 
 	requireLimits(t, "rollback 2", mustLimits(t, "rollback", "2"),
@@ -186,6 +186,9 @@ func TestLimitsStatus(t *testing.T) {
 		"unset the shadow":                    {[]string{"unset", "payments", "--shadow"}, exitFailure, "no such override is set"},
 		"not a revision":                      {[]string{"rollback", "last"}, exitUsage, `"last" is not a revision`},
 		"a negative revision":                 {[]string{"rollback", "--", "-1"}, exitUsage, `"-1" is not a revision`},
+		"adopt what":                          {[]string{"adopt", "1", "--yes"}, exitUsage, `unknown command "1"`},
+		"nobody to ask":                       {[]string{"adopt"}, exitUsage, "there is nobody to ask: use --yes"},
+		"an author of the history":            {[]string{"history", "--as", "ann"}, exitUsage, "unknown flag"},
 		"revision 0":                          {[]string{"rollback", "0"}, exitFailure, "there is no revision 0, the newest is 1"},
 		"a revision to come":                  {[]string{"rollback", "2"}, exitFailure, "there is no revision 2, the newest is 1"},
 	} {
@@ -452,8 +455,13 @@ func TestLimitsRights(t *testing.T) {
 	as := func(user, provision string) {
 		setenv(t, map[string]string{
 			"NATS_URL": natsServer.URL, "REDIS_URL": redisServer.URL(),
-			"NATS_USER": user, "NATS_PASSWORD": "secret", "NATS_PROVISION": provision,
+			"NATS_USER": user, "NATS_PASSWORD": "secret", "NATS_PROVISION": provision, "NATS_INBOX": "_INBOX_" + user,
 		})
+	}
+	as("limits", "false")
+	t.Setenv("NOTIFIER_NATS_INBOX", "")
+	if _, _, err := execute(t.Context(), "", "limits", "history"); err == nil || !strings.Contains(err.Error(), "NOTIFIER_NATS_INBOX is the prefix") {
+		t.Errorf("with the prefix of the workers: %v", err)
 	}
 	as("operator", "true")
 	mustLimits(t)
@@ -461,8 +469,18 @@ func TestLimitsRights(t *testing.T) {
 	mustLimits(t, "set", "payments.*", "1/1h")
 	mustLimits(t, "set", "payments.*", "2/1h", "--shadow")
 	mustLimits(t, "unset", "payments.*")
-	mustLimits(t, "rollback", "1")
-	mustLimits(t, "history")
+	mustLimits(t, "rollback", "1", "--as", "ann")
+	history := regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d`).ReplaceAllString(mustLimits(t, "history"), "then")
+	requireLimits(t, "history", history,
+		"REVISION WHEN BY LEVEL LIMIT",
+		"1 then limits payments.* 1/1h",
+		"2 then limits shadow payments.* 2/1h",
+		"3 then limits payments.* (unset)",
+		"4 then ann payments.* 1/1h",
+		"5 then ann shadow payments.* (unset)",
+	)
+	inForce(t, redisServer, throttle.Position{Generation: 1 << 50, Revision: 3})
+	mustLimits(t, "adopt", "--yes")
 	as("notifier", "false")
 	if shown := mustLimits(t); !strings.Contains(shown, "\npayments.* 1/1h live 0 of 1\n") {
 		t.Errorf("the worker's user sees\n%s", shown)

@@ -33,10 +33,11 @@ func (p *publisher) show(
 // showMessages prints the messages of a body, which may hold several events.
 func showMessages(out io.Writer, template *sink.Template, settings config.Config, decoder event.Decoder, m event.Message) error {
 	messages := []event.Message{m}
-	if parts := decoder.Parts(m); parts != nil {
+	parts, bad := decoder.Parts(m)
+	if parts != nil {
 		messages = nil
 		for _, part := range parts {
-			messages = append(messages, event.Message{Subject: part.Subject, Data: part.Data, Stream: m.Stream, Sequence: m.Sequence})
+			messages = append(messages, event.Message{Subject: part.Subject, Data: part.Data, Stream: m.Stream, Sequence: m.Sequence, Room: part.Room()})
 		}
 	}
 	for _, m := range messages {
@@ -52,6 +53,9 @@ func showMessages(out io.Writer, template *sink.Template, settings config.Config
 		if _, err := fmt.Fprintf(out, "%s\n%s\n", rendered, picture); err != nil {
 			return err
 		}
+	}
+	if bad != nil {
+		return bad
 	}
 	return nil
 }

@@ -178,7 +178,7 @@ type publishing struct {
 }
 
 func openPublishing(ctx context.Context, settings config.Config) (*publishing, error) {
-	connection, err := connectNATS(settings.NATS, "", slog.New(slog.DiscardHandler))
+	connection, err := connectNATS(settings.NATS, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
 	}

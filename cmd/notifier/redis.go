@@ -110,11 +110,8 @@ func (l redisLog) Printf(ctx context.Context, format string, values ...any) {
 // noEviction is the only maxmemory-policy that keeps every log.
 const noEviction = "noeviction"
 
-// evictionPolicy asks for the maxmemory-policy, where the server lets us.
+// evictionPolicy asks for the maxmemory-policy, where the user may ask. INFO tells it; CONFIG GET would show passwords too.
 func evictionPolicy(ctx context.Context, client redis.UniversalClient) (policy string, known bool) {
-	if values, err := client.ConfigGet(ctx, "maxmemory-policy").Result(); err == nil && values["maxmemory-policy"] != "" {
-		return values["maxmemory-policy"], true
-	}
 	info, err := client.Info(ctx, "memory").Result()
 	if err != nil {
 		return "", false

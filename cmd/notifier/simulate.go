@@ -16,7 +16,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
-	"github.com/seed-4578ace9/notifier/internal/consume"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/simulate"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
@@ -38,13 +37,19 @@ func newSimulateCommand() *cobra.Command {
 			"  {\"time\": \"2026-03-01T12:00:00Z\", \"category\": \"payments\", \"id\": \"order-4711\", \"cost\": 2}\n" +
 			"Without FILE, or with -, that is standard input. With --from-stream it is what the JetStream stream holds, at\n" +
 			"the times at which it was stored; a work queue, as the worker creates it, holds only what is not settled yet.\n" +
+			"What waits in the room is not read.\n" +
 			"That takes the rights to $JS.API.STREAM.INFO.<stream> and $JS.API.STREAM.MSG.GET.<stream>.\n\n" +
+			"A body of Alertmanager or Grafana is one event for each alert. On a line of FILE it may have a time and a\n" +
+			"category beside its alerts: when and where it was published; else each alert has its own. An event with a key\n" +
+			"and the status resolved takes no slot: it is sent if the firing one with its key was, and else it is dropped\n" +
+			"as unpaired.\n\n" +
 			"The limits are those of the settings. --limits changes some of them: NAME=LIMIT, comma separated, where NAME\n" +
 			"is a path as in NOTIFIER_LIMITS, global or category. --compare does the same for a second set (b), under\n" +
 			"which the events are judged again; an empty text stands for the settings as they are.\n\n" +
 			"A delivery is taken to succeed at once, so an inflight limit is never full, unless one event is too much for\n" +
-			"it. A later event with the ID of a sent one is a duplicate, for as long as the worker would know it again.\n" +
-			"Lines that cannot be used are reported, and the status is 1 then.",
+			"it. Nothing waits for a slot, whatever NOTIFIER_DELAY says: what would wait is dropped. A later event of a\n" +
+			"category with the ID of a sent one of that category is a duplicate, for as long as the worker would know it\n" +
+			"again. Lines that cannot be used, or alerts of them, are reported, and the status is 1 then.",
 		Example: "  notifier simulate events.jsonl --limits 'global=200/1h,payments=40/30m'\n" +
 			"  notifier simulate events.jsonl --compare 'category=5/30m'\n" +
 			"  notifier simulate --from-stream --json",
@@ -114,7 +119,8 @@ func (s *simulation) run(ctx context.Context, in io.Reader, out, problems io.Wri
 	reportProblems(problems, history, s.noun())
 	var reports []simulate.Report
 	for _, set := range sets {
-		report, err := replay(ctx, history, set.tree, retention(0, settings.Event.MaxAge), bar)
+		limiter := simulate.NewLimiter(set.tree, retention(0, settings.Event.MaxAge), settings.PairTTL)
+		report, err := history.Replay(ctx, limiter, bar.stage("judging events"))
 		bar.clear()
 		if err != nil {
 			return err
@@ -130,7 +136,7 @@ func (s *simulation) run(ctx context.Context, in io.Reader, out, problems io.Wri
 		return fmt.Errorf("printing the report: %w", err)
 	}
 	if history.Invalid > 0 {
-		return fmt.Errorf("%d of %d %ss could not be used", history.Invalid, history.Invalid+history.Len(), s.noun())
+		return fmt.Errorf("%d of %d %ss could not be used", history.Invalid, history.Read, s.noun())
 	}
 	return nil
 }
@@ -185,13 +191,6 @@ func override(plan throttle.Plan, text string) (throttle.Plan, []error) {
 	return plan.With(overrides, throttle.FromEnvironment), faults
 }
 
-// replay judges the events by limits. IDs are remembered for the time kept.
-func replay(
-	ctx context.Context, history *simulate.History, tree *throttle.Tree, kept time.Duration, bar *progressBar,
-) (simulate.Report, error) {
-	return history.Replay(ctx, simulate.NewLimiter(tree, kept), bar.stage("judging events"))
-}
-
 func (s *simulation) read(
 	ctx context.Context, settings config.Config, in io.Reader, bar *progressBar,
 ) (*simulate.History, error) {
@@ -239,7 +238,7 @@ func (s *simulation) readFile(
 func readStream(
 	ctx context.Context, settings config.NATS, decoder event.Decoder, bar *progressBar,
 ) (*simulate.History, error) {
-	connection, err := connectNATS(settings, consume.InboxPrefix, slog.New(slog.DiscardHandler))
+	connection, err := connectNATS(settings, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
 	}

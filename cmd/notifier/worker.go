@@ -82,6 +82,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 	}
 	metrics := telemetry.NewMetrics(telemetry.MetricsOptions{
 		MaxCategories: w.settings.MetricsMaxCategories,
+		Categories:    w.settings.Categories(),
 		Levels:        levels(rules.Tree, w.settings.Redis.Failure),
 		Policy:        w.settings.Redis.Failure,
 		Version:       v,
@@ -101,7 +102,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 		return err
 	}
 	life.add("redis", func(context.Context) error { return client.Close() })
-	connection, err := connectNATS(w.settings.NATS, consume.InboxPrefix, w.logger)
+	connection, err := connectNATS(w.settings.NATS, w.logger)
 	if err != nil {
 		return err
 	}
@@ -138,13 +139,13 @@ func (w *worker) run(ctx context.Context) (err error) {
 	awaitLimits(ctx, limits)
 	life.background("looking at redis' settings", func(ctx context.Context) { w.warnOfEviction(ctx, gate, client) })
 	deliveries := newDeliverer(destination, gate, w.settings)
-	summaries := w.newSummaries(limiter, gate, deliveries, metrics)
+	summaries := w.newSummaries(limiter, gate, deliveries, consumer.Busy, changesOf(limits), metrics)
 	w.summaries.Store(summaries)
 	life.background("telling of drops", summaries.Run)
 	if w.started != nil {
 		w.started(gate, adminAddr)
 	}
-	return ended(ctx, consumer.Run(ctx, throttleOf{gate}, deliveries))
+	return ended(ctx, consumer.Run(ctx, throttleOf{gate, w.mayWait()}, deliveries))
 }
 
 // ended drops the error that an orderly end leaves behind.
@@ -164,7 +165,7 @@ func levels(tree *throttle.Tree, policy string) []string {
 	if policy == config.FailureClosed {
 		names = append(names, throttle.LevelClosed)
 	}
-	return append(names, consume.LevelUnpaired)
+	return append(names, consume.LevelUnpaired, consume.LevelRoom)
 }
 
 // unboundedRetention is how long deliveries are remembered where neither the stream nor the settings bound how late a
@@ -211,13 +212,17 @@ func (w *worker) consumeOptions(connection *consume.Connection, metrics consume.
 	return options
 }
 
+// mayWait tells which categories' denied events wait for a slot; nil: none do.
+func (w *worker) mayWait() func(category string) bool {
+	if w.settings.Delay.MostPatient() == 0 {
+		return nil
+	}
+	return func(category string) bool { return w.settings.Delay.For(category) > 0 }
+}
+
 func (w *worker) newGate(
 	limiter *throttle.Redis, instances func() int, refresh func(context.Context) error, metrics *telemetry.Metrics,
 ) *throttle.Gate {
-	mostDelayed := 0
-	if w.settings.Delay.MostPatient() > 0 {
-		mostDelayed = w.settings.Delay.Max
-	}
 	return throttle.NewGate(throttle.GateOptions{
 		Settings:     limiter.Settings(),
 		Redis:        limiter,
@@ -225,7 +230,7 @@ func (w *worker) newGate(
 		Grace:        w.settings.Redis.Grace,
 		DenyCacheTTL: w.settings.Limits.DenyCacheTTL,
 		Pace:         paceOf(w.settings),
-		MostDelayed:  mostDelayed,
+		RoomMax:      w.settings.Room.Max,
 		Instances:    instances,
 		Refresh:      refresh,
 		Logger:       w.logger,
@@ -298,17 +303,25 @@ func names(settings config.Config) consume.Names {
 		Stream:            settings.NATS.Stream,
 		Subject:           settings.NATS.Subject,
 		Consumer:          settings.NATS.Consumer,
+		MaxBytes:          settings.Stream.MaxBytes,
+		MaxAge:            settings.Stream.MaxAge,
+		RoomStream:        settings.Room.Stream,
+		RoomMax:           settings.Room.Max,
+		LongestDelay:      settings.Delay.MostPatient(),
 		DeadLetterStream:  settings.DLQ.Stream,
 		DeadLetterSubject: settings.DLQ.Subject,
-		LongestDelay:      settings.Delay.MostPatient(),
+		DeadLetters: consume.DeadLetterBounds{
+			PerSubject: settings.DLQ.MaxPerSubject, Bytes: settings.DLQ.MaxBytes, Age: settings.DLQ.MaxAge,
+		},
+		Replicas: settings.NATS.Replicas,
 	}
 }
 
-// connectNATS connects as a worker or, with the inbox prefix left out, as a producer.
-func connectNATS(settings config.NATS, inbox string, logger *slog.Logger) (*consume.Connection, error) {
+// connectNATS starts to connect.
+func connectNATS(settings config.NATS, logger *slog.Logger) (*consume.Connection, error) {
 	options := consume.ConnectOptions{
 		URL: settings.URL.Reveal(), CredsFile: settings.CredsFile, User: settings.User,
-		Password: settings.Password.Reveal(), Token: settings.Token.Reveal(), Inbox: inbox, Logger: logger,
+		Password: settings.Password.Reveal(), Token: settings.Token.Reveal(), Inbox: settings.Inbox, Logger: logger,
 	}
 	if settings.TLS.IsSet() {
 		tls, err := settings.TLS.ClientConfig()

@@ -3,6 +3,7 @@ package config
 import (
 	"crypto/tls"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/seed-4578ace9/notifier/internal/throttle"
@@ -38,7 +39,7 @@ func (v *variables) limitFaults() []Fault {
 
 func (v *variables) natsFaults() []Fault {
 	var faults []Fault
-	nats, dlq := &v.NATS, &v.DLQ
+	nats := &v.NATS
 
 	if wait, slack, redis := &nats.AckWait, &v.Slack.Timeout, &v.Redis.Timeout; !wait.faulty && !slack.faulty && !redis.faulty &&
 		wait.got-slack.got <= redis.got { // a sum could overflow
@@ -59,15 +60,46 @@ func (v *variables) natsFaults() []Fault {
 		}
 	}
 
-	if events, dead := &nats.Stream, &dlq.Stream; !events.faulty && !dead.faulty && events.got == dead.got {
-		faults = append(faults, dead.fault("the same stream as %s; expected another one", events.name))
+	return append(faults, v.placeFaults()...)
+}
+
+// placeFaults finds streams and subjects that are not kept apart.
+func (v *variables) placeFaults() []Fault {
+	var faults []Fault
+	streams := []*value[string, streamName]{&v.NATS.Stream, &v.Room.Stream, &v.DLQ.Stream}
+	for i, stream := range streams {
+		same := slices.IndexFunc(streams[:i], func(other *value[string, streamName]) bool {
+			return !other.faulty && !stream.faulty && other.got == stream.got
+		})
+		if same >= 0 {
+			faults = append(faults, stream.fault("the same stream as %s; expected another one", streams[same].name))
+		}
 	}
-	if events, dead := &nats.Subject, &dlq.Subject; !events.faulty && !dead.faulty &&
-		(isUnder(dead.got, events.got) || isUnder(events.got, dead.got)) {
-		faults = append(faults, dead.fault("overlaps %s=%q; expected a subject outside of it", events.name, events.got))
+
+	events := &v.NATS.Subject
+	if events.faulty {
+		return faults
+	}
+	for _, other := range []*value[string, subject]{&v.DLQ.Subject, &v.NATS.Inbox} {
+		switch room := events.got + roomSuffix; {
+		case other.faulty:
+		case overlap(other.got, events.got):
+			faults = append(faults, other.fault("overlaps %s=%q; expected a subject outside of it", events.name, events.got))
+		case overlap(other.got, room):
+			faults = append(faults, other.fault("overlaps %q, where events wait; expected a subject outside of it", room))
+		}
+	}
+	if letters, inbox := &v.DLQ.Subject, &v.NATS.Inbox; !letters.faulty && !inbox.faulty && overlap(inbox.got, letters.got) {
+		faults = append(faults, inbox.fault("overlaps %s=%q; expected a subject outside of it", letters.name, letters.got))
 	}
 	return faults
 }
+
+// roomSuffix makes the subject below which events wait from the one on which they come.
+const roomSuffix = "-room"
+
+// overlap reports whether one of two subjects is the other one or below it.
+func overlap(a, b string) bool { return isUnder(a, b) || isUnder(b, a) }
 
 // isUnder reports whether a subject is prefix or something below it.
 func isUnder(subject, prefix string) bool {
@@ -160,6 +192,10 @@ func (v *variables) warnings(c Config) []string {
 	}
 	if c.Slack.WebhookURL.IsSet() && len(c.Slack.Routes.Entries()) > 0 {
 		warnings = append(warnings, "NOTIFIER_SLACK_ROUTES has no effect: a webhook posts to its own channel")
+	}
+	if age := c.Stream.MaxAge; age > 0 && age <= c.Event.MaxAge {
+		warnings = append(warnings, fmt.Sprintf("%s=%s is not above %s=%s: the stream loses an event before it can be counted as expired",
+			v.Stream.MaxAge.name, v.Stream.MaxAge.text, v.Event.MaxAge.name, v.Event.MaxAge.text))
 	}
 	if rate, burst := &v.Slack.Rate, &v.Slack.Burst; burst.given && c.Slack.Rate == (throttle.Limit{}) {
 		warnings = append(warnings, fmt.Sprintf("%s has no effect: %s is %s", burst.name, rate.name, rate.text))

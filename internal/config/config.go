@@ -28,7 +28,6 @@ const (
 
 // Values of Redis.Scripting: how the scripts run.
 const (
-	ScriptingAuto     = "auto"
 	ScriptingEval     = "eval"
 	ScriptingFunction = "function"
 )
@@ -36,6 +35,8 @@ const (
 // Config is the settings of one process, checked.
 type Config struct {
 	NATS                 NATS
+	Stream               Stream
+	Room                 Room
 	DLQ                  DLQ
 	Redis                Redis
 	Limits               Limits
@@ -45,7 +46,7 @@ type Config struct {
 	PairTTL              time.Duration // above 0
 	Delay                Delay
 	Event                Event
-	Concurrency          int // deliveries at once, 1 to 1024
+	Concurrency          int // posts at once to one channel, 1 to 1024
 	HTTP                 HTTP
 	Log                  Log
 	ShutdownTimeout      time.Duration // above 0
@@ -67,12 +68,30 @@ type NATS struct {
 	Consumer  string
 	Provision bool          // create what is absent
 	AckWait   time.Duration // longer than one Slack request and one Redis call together
+	Replicas  int           // of what is created: 1, 3 or 5; 0: what the cluster allows
+	Inbox     string        // prefix of the subjects on which replies come
 }
 
-// DLQ is where dead letters go. It overlaps neither the stream nor the subjects of NATS.
+// Stream bounds the producers' stream, where it is created.
+type Stream struct {
+	MaxBytes int64         // 0 for no bound
+	MaxAge   time.Duration // 0 for no bound
+}
+
+// Room is the workers' own stream. It overlaps neither the stream nor the subjects of NATS and DLQ; its subjects are below
+// the one of NATS with "-room" appended.
+type Room struct {
+	Stream string
+	Max    int // events of one first-level category that wait at once, 1 to 1,000,000
+}
+
+// DLQ is where dead letters go. It overlaps neither the streams nor the subjects of NATS and Room.
 type DLQ struct {
-	Stream  string
-	Subject string // prefix: dead letters go to <Subject>.<reason>
+	Stream        string
+	Subject       string        // prefix: dead letters go to <Subject>.<reason>.<first level of the category>
+	MaxPerSubject int           // 1 to 1,000,000
+	MaxBytes      int64         // 0 for no bound
+	MaxAge        time.Duration // 0 for no bound
 }
 
 // Redis is the server that holds the shared budget.
@@ -129,14 +148,10 @@ type Slack struct {
 // Delay is how long denied events wait for a slot instead of being dropped.
 type Delay struct {
 	Longest event.Scopes[time.Duration] // above 0, up to 366 days
-	Max     int                         // events that may wait at once, 0 to 1,000,000
 }
 
 // MostPatient is the longest that an event of any category may wait; 0 if none does.
 func (d Delay) MostPatient() time.Duration {
-	if d.Max == 0 {
-		return 0
-	}
 	var longest time.Duration
 	for _, entry := range d.Longest.Entries() {
 		longest = max(longest, entry.Value)

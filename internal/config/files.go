@@ -17,7 +17,10 @@ const (
 	maxFileBytes     = 4 << 20   // more than any bundle of certificates
 )
 
-var errEmptyFile = errors.New("file is empty; expected the path of a file with content")
+var (
+	errEmptyFile = errors.New("file is empty; expected the path of a file with content")
+	errBlankFile = errors.New("file holds nothing but blanks; expected the path of a file with a secret")
+)
 
 type (
 	file         struct{}
@@ -73,8 +76,11 @@ func readSecret(path string) (string, error) {
 		return "", err
 	}
 	text := strings.TrimSuffix(string(content), "\n")
-	if text == "" {
+	switch {
+	case text == "":
 		return "", errEmptyFile
+	case strings.TrimSpace(text) == "":
+		return "", errBlankFile
 	}
 	return text, nil
 }

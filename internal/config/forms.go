@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"net/url"
 	"slices"
@@ -21,7 +22,8 @@ const (
 	maxBodyBytes   = 64 << 20 // the largest message that a NATS server can be set to take
 	maxCategories  = 10_000   // times the outcomes and levels, about what one scrape can carry
 	maxBurst       = 100      // more at once is what a channel is to be spared
-	maxDelayed     = 1_000_000
+	maxWaiting     = 1_000_000
+	maxLetters     = 1_000_000
 	maxNameBytes   = 255 // of a stream or a consumer, in JetStream
 )
 
@@ -58,23 +60,66 @@ type (
 	bodySize    struct{}
 	categories  struct{}
 	burst       struct{}
-	delayed     struct{}
+	waiting     struct{}
+	letters     struct{}
 )
 
-func (concurrency) parse(text string) (int, error) { return wholeNumber(text, 1, maxConcurrency) }
-func (bodySize) parse(text string) (int, error)    { return wholeNumber(text, 1, maxBodyBytes) }
-func (categories) parse(text string) (int, error)  { return wholeNumber(text, 1, maxCategories) }
-func (burst) parse(text string) (int, error)       { return wholeNumber(text, 1, maxBurst) }
-func (delayed) parse(text string) (int, error)     { return wholeNumber(text, 0, maxDelayed) }
+func (concurrency) parse(text string) (int, error) { return wholeNumber(text, maxConcurrency) }
+func (bodySize) parse(text string) (int, error)    { return wholeNumber(text, maxBodyBytes) }
+func (categories) parse(text string) (int, error)  { return wholeNumber(text, maxCategories) }
+func (burst) parse(text string) (int, error)       { return wholeNumber(text, maxBurst) }
+func (waiting) parse(text string) (int, error)     { return wholeNumber(text, maxWaiting) }
+func (letters) parse(text string) (int, error)     { return wholeNumber(text, maxLetters) }
 
-// wholeNumber reads a number in base 10, whatever zeros it starts with.
-func wholeNumber(text string, least, most int) (int, error) {
+type (
+	size     struct{}
+	replicas struct{}
+)
+
+// units of a size. Those of two letters are powers of 1000, those of three powers of 1024.
+var units = map[string]int64{
+	"": 1, "B": 1,
+	"kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
+	"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40,
+}
+
+// leastSize is what a stream of any use takes. A smaller one is a number whose unit was forgotten.
+const leastSize = 1 << 20
+
+func (size) parse(text string) (int64, error) {
+	const expected = "expected bytes, or a whole number of kB, KiB, MB, MiB, GB, GiB, TB or TiB, such as 256MiB; 0 for no bound"
+	digits := strings.TrimRightFunc(text, unicode.IsLetter)
+	unit, known := units[text[len(digits):]]
+	n, err := strconv.ParseUint(digits, 10, 63)
+	switch {
+	case !known || err != nil && !errors.Is(err, strconv.ErrRange):
+		return 0, errors.New("not a size; " + expected)
+	case err != nil || int64(n) > math.MaxInt64/unit:
+		return 0, errors.New("out of range; " + expected)
+	}
+	bytes := int64(n) * unit
+	if bytes != 0 && bytes < leastSize {
+		return 0, errors.New("smaller than 1MiB; " + expected)
+	}
+	return bytes, nil
+}
+
+// parse returns 0 for auto.
+func (replicas) parse(text string) (int, error) {
+	if text, err := oneOf(text, "auto", "1", "3", "5"); err != nil || text == "auto" {
+		return 0, err
+	}
+	return strconv.Atoi(text)
+}
+
+// wholeNumber reads a number from 1 on in base 10, whatever zeros it starts with.
+func wholeNumber(text string, most int) (int, error) {
 	n, err := strconv.Atoi(text)
 	switch {
 	case err != nil && !errors.Is(err, strconv.ErrRange):
-		return 0, fmt.Errorf("not a whole number; expected one from %d to %d", least, most)
-	case err != nil || n < least || n > most:
-		return 0, fmt.Errorf("out of range; expected a whole number from %d to %d", least, most)
+		return 0, fmt.Errorf("not a whole number; expected one from 1 to %d", most)
+	case err != nil || n < 1 || n > most:
+		return 0, fmt.Errorf("out of range; expected a whole number from 1 to %d", most)
 	}
 	return n, nil
 }
@@ -127,6 +172,19 @@ func (summaryInterval) parse(text string) (time.Duration, error) {
 	return d, nil
 }
 
+type maxAge struct{}
+
+func (maxAge) parse(text string) (time.Duration, error) {
+	if d, err := time.ParseDuration(text); err == nil && d == 0 {
+		return 0, nil
+	}
+	d, err := window{}.parse(text)
+	if err != nil || d < time.Minute {
+		return 0, errors.New("not a duration from 1m to 366d; expected one such as 12h, 7d or 1d12h, or 0 for no bound")
+	}
+	return d, nil
+}
+
 type (
 	failurePolicy struct{}
 	scripting     struct{}
@@ -139,7 +197,7 @@ func (failurePolicy) parse(text string) (string, error) {
 	return oneOf(text, FailureHold, FailureLocal, FailureOpen, FailureClosed)
 }
 func (scripting) parse(text string) (string, error) {
-	return oneOf(text, ScriptingAuto, ScriptingEval, ScriptingFunction)
+	return oneOf(text, ScriptingEval, ScriptingFunction)
 }
 func (sink) parse(text string) (string, error)      { return oneOf(text, SinkSlack, SinkConsole) }
 func (logFormat) parse(text string) (string, error) { return oneOf(text, "json", "text") }
@@ -310,6 +368,9 @@ func (redisURL) parse(text string) (string, error) {
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
 		return "", errors.New("not a query; " + expected)
+	}
+	if query.Has("skip_verify") {
+		return "", errors.New("has the option skip_verify; certificates are always verified: name the authority to trust in NOTIFIER_REDIS_TLS_CA_FILE")
 	}
 	for _, address := range query["addr"] {
 		host, port, err := net.SplitHostPort(address)

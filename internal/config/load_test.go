@@ -87,18 +87,23 @@ func TestDefaults(t *testing.T) {
 		t.Errorf("Redis URL %q", got)
 	}
 	for what, is := range map[string]bool{
-		"NATS":  c.NATS.Stream == "NOTIFICATIONS" && c.NATS.Subject == "notify" && c.NATS.Consumer == "notifier" && c.NATS.Provision && c.NATS.AckWait == 30*time.Second,
-		"login": c.NATS.CredsFile == "" && c.NATS.User == "" && !c.NATS.Password.IsSet() && !c.NATS.Token.IsSet() && !c.NATS.TLS.IsSet(),
-		"DLQ":   c.DLQ == config.DLQ{Stream: "NOTIFICATIONS_DLQ", Subject: "notify-dlq"},
+		"NATS":    c.NATS.Stream == "NOTIFICATIONS" && c.NATS.Subject == "notify" && c.NATS.Consumer == "notifier" && c.NATS.Provision && c.NATS.AckWait == 30*time.Second,
+		"login":   c.NATS.CredsFile == "" && c.NATS.User == "" && !c.NATS.Password.IsSet() && !c.NATS.Token.IsSet() && !c.NATS.TLS.IsSet(),
+		"replies": c.NATS.Replicas == 0 && c.NATS.Inbox == "_INBOX_notifier",
+		"stream":  c.Stream == config.Stream{MaxBytes: 1 << 30, MaxAge: 7 * 24 * time.Hour},
+		"room":    c.Room == config.Room{Stream: "NOTIFICATIONS_ROOM", Max: 10000},
+		"DLQ": c.DLQ == config.DLQ{
+			Stream: "NOTIFICATIONS_DLQ", Subject: "notify-dlq", MaxPerSubject: 1000, MaxBytes: 256 << 20, MaxAge: 30 * 24 * time.Hour,
+		},
 		"Redis": c.Redis.Prefix == "notifier" && c.Redis.Timeout == time.Second && c.Redis.Failure == config.FailureLocal && c.Redis.Grace == 5*time.Second &&
-			c.Redis.Scripting == config.ScriptingAuto,
+			c.Redis.Scripting == config.ScriptingEval,
 		"limits": c.Limits.Global.String() == "100/30m" && c.Limits.Category.String() == "10/30m" && len(c.Limits.Rules) == 0 &&
 			c.Limits.DenyCacheTTL == time.Second && !c.Limits.Shadow && len(c.Limits.Guarantees) == 0 && len(c.Limits.ShadowLimits) == 0 &&
 			c.Limits.Bucket == "notifier-limits",
 		"Slack":   c.Slack.Timeout == 10*time.Second && c.Slack.APIURL == "" && !c.Slack.Token.IsSet() && !c.Slack.WebhookURL.IsSet() && c.Slack.Channel == "",
 		"pace":    c.Slack.Rate == throttle.Limit{Count: 1, Window: time.Second} && c.Slack.Burst == 5,
 		"message": len(c.Slack.Mentions.Entries()) == 0 && c.Slack.TemplateFile == "" && c.Slack.Template == "",
-		"drops":   c.SummaryInterval == 30*time.Minute && c.PairTTL == 7*24*time.Hour && c.Delay.Max == 10000 && longest(c, "security") == 0,
+		"drops":   c.SummaryInterval == 30*time.Minute && c.PairTTL == 7*24*time.Hour && longest(c, "security") == 0,
 		"event":   c.Event == config.Event{MaxAge: time.Hour, MaxBytes: 262144},
 		"HTTP":    c.HTTP == config.HTTP{Addr: ":8080"},
 		"log":     c.Log == config.Log{Level: slog.LevelInfo, Format: "json"},
@@ -127,8 +132,17 @@ func TestValues(t *testing.T) {
 		"NATS_CONSUMER":          "C",
 		"NATS_PROVISION":         "0",
 		"NATS_ACK_WAIT":          "3s",
+		"NATS_REPLICAS":          "5",
+		"NATS_INBOX":             "_INBOX.team",
+		"STREAM_MAX_BYTES":       "1048576",
+		"STREAM_MAX_AGE":         "0",
+		"ROOM_STREAM":            "R",
+		"ROOM_MAX":               "1",
 		"DLQ_STREAM":             "D",
 		"DLQ_SUBJECT":            "team.dead",
+		"DLQ_MAX_PER_SUBJECT":    "1000000",
+		"DLQ_MAX_BYTES":          "64MB",
+		"DLQ_MAX_AGE":            "1d12h",
 		"REDIS_URL":              "rediss://:pass@one:6379?addr=two:6379&addr=three:6379",
 		"REDIS_PREFIX":           "a.b-c:d",
 		"REDIS_TIMEOUT":          "1s",
@@ -154,7 +168,6 @@ func TestValues(t *testing.T) {
 		"SUMMARY_INTERVAL":       "1s",
 		"PAIR_TTL":               "366d",
 		"DELAY":                  "payments.>=2h, security = 1d12h,infra.*=week",
-		"DELAY_MAX":              "0",
 		"EVENT_MAX_AGE":          "0",
 		"EVENT_MAX_BYTES":        "67108864",
 		"CONCURRENCY":            "010",
@@ -181,7 +194,12 @@ func TestValues(t *testing.T) {
 	for what, is := range map[string]bool{
 		"NATS": c.NATS.URL.Reveal() == "nats://user:pass@one:4222, tls://two" && c.NATS.URLSet && c.NATS.Stream == "S" && c.NATS.Subject == "team.notify" &&
 			c.NATS.Consumer == "C" && !c.NATS.Provision && c.NATS.AckWait == 3*time.Second,
-		"DLQ": c.DLQ == config.DLQ{Stream: "D", Subject: "team.dead"},
+		"replies": c.NATS.Replicas == 5 && c.NATS.Inbox == "_INBOX.team",
+		"stream":  c.Stream == config.Stream{MaxBytes: 1 << 20},
+		"room":    c.Room == config.Room{Stream: "R", Max: 1},
+		"DLQ": c.DLQ == config.DLQ{
+			Stream: "D", Subject: "team.dead", MaxPerSubject: 1_000_000, MaxBytes: 64_000_000, MaxAge: 36 * time.Hour,
+		},
 		"Redis": c.Redis.URL.Reveal() == "rediss://:pass@one:6379?addr=two:6379&addr=three:6379" && c.Redis.URLSet && c.Redis.Prefix == "a.b-c:d" &&
 			c.Redis.Failure == config.FailureHold && c.Redis.Grace == 0 && c.Redis.Scripting == config.ScriptingFunction,
 		"limits": c.Limits.Global == nil && c.Limits.Category.String() == "10/30m+3/1m" && c.Limits.DenyCacheTTL == 0 && c.Limits.Shadow,
@@ -195,7 +213,7 @@ func TestValues(t *testing.T) {
 			len(c.Slack.Mentions.Entries()) == 2,
 		"template":  c.Slack.TemplateFile == message && c.Slack.Template == "{{.}}\n",
 		"summaries": c.SummaryInterval == time.Second && c.PairTTL == 366*24*time.Hour,
-		"delays": c.Delay.Max == 0 && longest(c, "payments.cards") == 2*time.Hour && longest(c, "payments") == 0 &&
+		"delays": longest(c, "payments.cards") == 2*time.Hour && longest(c, "payments") == 0 &&
 			longest(c, "security") == 36*time.Hour && longest(c, "security.breach") == 0 && longest(c, "infra.disk") == 7*24*time.Hour,
 		"sink":  c.Sink == config.SinkSlack,
 		"event": c.Event == config.Event{MaxAge: 0, MaxBytes: 64 << 20},
@@ -235,7 +253,7 @@ func TestAccepted(t *testing.T) {
 		"all slots guaranteed":         {"GUARANTEES": "security=60, payments.cards=40"},
 		"guarantees of a mixed limit":  {"GLOBAL_LIMIT": "token:5/1m+30/30m", "GUARANTEES": "security=30"},
 		"a guarantee of global":        {"GUARANTEES": "global=1,category=1"}, // ordinary categories
-		"scripts":                      {"REDIS_SCRIPTING": "eval"},
+		"functions":                    {"REDIS_SCRIPTING": "function"},
 		"longest name of a bucket":     {"LIMITS_BUCKET": strings.Repeat("b", 252)},
 		"shadow of no limit":           {"SHADOW_LIMITS": "global=none,category=0/1h"},
 		"ack wait just long enough":    {"NATS_ACK_WAIT": "2001ms", "SLACK_TIMEOUT": "1s", "REDIS_TIMEOUT": "1s"},
@@ -244,12 +262,12 @@ func TestAccepted(t *testing.T) {
 		"fractions of a second":        {"SLACK_RATE": "10000000/1ms", "SUMMARY_INTERVAL": "1.5s", "PAIR_TTL": "1ms"},
 		"no summaries":                 {"SUMMARY_INTERVAL": "0s"},
 		"every kind of mention":        {"SLACK_MENTIONS": "*=@here,a=@channel,a.b=@everyone,a.*.c=@U0123ABCD+@W0123ABCD+@S0123ABCD,d=@0n.call_team-2"},
-		"delays of everything":         {"DELAY": ">=1h,*=1ms,*.>=366d,x.global=1h,global.>=1h", "DELAY_MAX": "1000000"},
+		"delays of everything":         {"DELAY": ">=1h,*=1ms,*.>=366d,x.global=1h,global.>=1h", "ROOM_MAX": "1000000"},
 		"mentions and a webhook":       {"SINK": "", "SLACK_WEBHOOK_URL": "https://h/x", "SLACK_MENTIONS": "a=@here+@channel,b=@S0123ABCD+@everyone"},
 		"a handle in the console":      {"SLACK_MENTIONS": "a=@oncall"},
 		"everything empty": {
 			"NATS_URL": "", "NATS_TOKEN": "", "NATS_TOKEN_FILE": "", "NATS_ACK_WAIT": "", "NATS_PROVISION": "", "NATS_TLS_CERT_FILE": "",
-			"REDIS_FAILURE": "", "REDIS_GRACE": "", "LIMITS": "", "DELAY": "", "DELAY_MAX": "", "PAIR_TTL": "", "SUMMARY_INTERVAL": "",
+			"REDIS_FAILURE": "", "REDIS_GRACE": "", "LIMITS": "", "DELAY": "", "ROOM_MAX": "", "STREAM_MAX_BYTES": "", "NATS_REPLICAS": "", "PAIR_TTL": "", "SUMMARY_INTERVAL": "",
 			"SLACK_ROUTES": "", "SLACK_MENTIONS": "", "SLACK_TEMPLATE_FILE": "", "SLACK_RATE": "", "SLACK_BURST": "",
 			"CONCURRENCY": "", "HTTP_ADDR": "", "LOG_LEVEL": "",
 		},
@@ -274,6 +292,7 @@ func TestFaults(t *testing.T) {
 		folder = t.TempDir()
 		empty  = write(t, "")
 		feed   = write(t, "\n")
+		blanks = write(t, " \t \n")
 		huge   = write(t, strings.Repeat("x", 64<<10+1))
 		text   = write(t, "text")
 	)
@@ -323,6 +342,13 @@ func TestFaults(t *testing.T) {
 		"Redis query":            {env{"REDIS_URL": "redis://h?%zz"}, "REDIS_URL", "not a query"},
 		"Redis further address":  {env{"REDIS_URL": "redis://h?addr=two"}, "REDIS_URL", "?addr=host:port"},
 		"Redis Sentinel name":    {env{"REDIS_URL": "redis://h?master_name="}, "REDIS_URL", "?master_name=name"},
+		"Redis unverified":       {env{"REDIS_URL": "rediss://h?skip_verify=true"}, "REDIS_URL", "skip_verify"},
+		"Redis unverified, off":  {env{"REDIS_URL": "rediss://h?skip_verify=false"}, "REDIS_URL", "skip_verify"},
+		"Redis unverified, bare": {env{"REDIS_URL": "rediss://h/0?skip_verify"}, "REDIS_URL", "skip_verify"},
+		"Redis unverified, code": {env{"REDIS_URL": "rediss://h?%73kip%5Fverify=1"}, "REDIS_URL", "skip_verify"},
+		"Redis unverified, late": {env{"REDIS_URL": "rediss://h?db=0&skip_verify=no&skip_verify=1"}, "REDIS_URL", "skip_verify"},
+		"Redis unverified nodes": {env{"REDIS_URL": "rediss://h?addr=two:6379&skip_verify=1"}, "REDIS_URL", "skip_verify"},
+		"Redis unverified group": {env{"REDIS_URL": "rediss://h?master_name=main&skip_verify=1"}, "REDIS_URL", "skip_verify"},
 		"Redis Cluster database": {env{"REDIS_URL": "redis://h/1?addr=two:6379"}, "REDIS_URL", "only database 0"},
 		"Redis prefix braces":    {env{"REDIS_PREFIX": "{a}"}, "REDIS_PREFIX", "braces or white space"},
 		"Redis prefix blank":     {env{"REDIS_PREFIX": "a b"}, "REDIS_PREFIX", "braces or white space"},
@@ -366,7 +392,8 @@ func TestFaults(t *testing.T) {
 		"shadow limit twice":           {env{"SHADOW_LIMITS": "global=1/1m,a=1/1m,global=2/1m"}, "SHADOW_LIMITS", "given twice"},
 		"shadow limit algorithm":       {env{"SHADOW_LIMITS": "a=bucket:1/1m"}, "SHADOW_LIMITS", "not one of the algorithms"},
 
-		"scripting": {env{"REDIS_SCRIPTING": "lua"}, "REDIS_SCRIPTING", "expected auto, eval or function"},
+		"scripting":         {env{"REDIS_SCRIPTING": "lua"}, "REDIS_SCRIPTING", "expected eval or function"},
+		"scripting by luck": {env{"REDIS_SCRIPTING": "auto"}, "REDIS_SCRIPTING", "expected eval or function"},
 
 		"sink":                    {env{"SINK": "email"}, "SINK", "expected slack or console"},
 		"token with a line feed":  {slack(env{"SLACK_TOKEN": "t\r\n"}), "SLACK_TOKEN", "white space"},
@@ -433,8 +460,23 @@ func TestFaults(t *testing.T) {
 		"delay upper case":         {env{"DELAY": "A.>=1h"}, "DELAY", "upper-case"},
 		"delay twice":              {env{"DELAY": "a.>=1h,a=1h,a.>=2h"}, "DELAY", `"a.>" is given twice`},
 		"delay global":             {env{"DELAY": "global=1h"}, "DELAY", `"global" is reserved, use >`},
-		"delays below nothing":     {env{"DELAY_MAX": "-1"}, "DELAY_MAX", "from 0 to 1000000"},
-		"delays too many":          {env{"DELAY_MAX": "1000001"}, "DELAY_MAX", "from 0 to 1000000"},
+
+		"room of nothing":       {env{"ROOM_MAX": "0"}, "ROOM_MAX", "from 1 to 1000000"},
+		"room too large":        {env{"ROOM_MAX": "1000001"}, "ROOM_MAX", "from 1 to 1000000"},
+		"room stream":           {env{"ROOM_STREAM": "a.b"}, "ROOM_STREAM", "not a JetStream name"},
+		"replicas even":         {env{"NATS_REPLICAS": "2"}, "NATS_REPLICAS", "expected auto, 1, 3 or 5"},
+		"inbox of a wildcard":   {env{"NATS_INBOX": "_INBOX.>"}, "NATS_INBOX", "not a subject prefix"},
+		"size without a number": {env{"STREAM_MAX_BYTES": "GiB"}, "STREAM_MAX_BYTES", "not a size"},
+		"size of no unit":       {env{"STREAM_MAX_BYTES": "64Mb"}, "STREAM_MAX_BYTES", "not a size"},
+		"size of a fraction":    {env{"STREAM_MAX_BYTES": "1.5GiB"}, "STREAM_MAX_BYTES", "not a size"},
+		"size below nothing":    {env{"DLQ_MAX_BYTES": "-1"}, "DLQ_MAX_BYTES", "not a size"},
+		"size without its unit": {env{"DLQ_MAX_BYTES": "256"}, "DLQ_MAX_BYTES", "smaller than 1MiB"},
+		"size too large":        {env{"DLQ_MAX_BYTES": "8388608TiB"}, "DLQ_MAX_BYTES", "out of range"},
+		"size far too large":    {env{"DLQ_MAX_BYTES": "99999999999999999999B"}, "DLQ_MAX_BYTES", "out of range"},
+		"age of the stream":     {env{"STREAM_MAX_AGE": "30"}, "STREAM_MAX_AGE", "not a duration from 1m to 366d"},
+		"age too short":         {env{"DLQ_MAX_AGE": "59s"}, "DLQ_MAX_AGE", "or 0 for no bound"},
+		"dead letters none":     {env{"DLQ_MAX_PER_SUBJECT": "0"}, "DLQ_MAX_PER_SUBJECT", "from 1 to 1000000"},
+		"dead letters too many": {env{"DLQ_MAX_PER_SUBJECT": "1000001"}, "DLQ_MAX_PER_SUBJECT", "from 1 to 1000000"},
 
 		"greatest age":         {env{"EVENT_MAX_AGE": "1day"}, "EVENT_MAX_AGE", "expected 0, or one such as"},
 		"body size zero":       {env{"EVENT_MAX_BYTES": "0"}, "EVENT_MAX_BYTES", "from 1 to 67108864"},
@@ -472,7 +514,7 @@ func TestFaults(t *testing.T) {
 		"template too large":    {env{"SLACK_TEMPLATE_FILE": write(t, strings.Repeat("x", 256<<10+1))}, "SLACK_TEMPLATE_FILE", "larger than"},
 		"secret too large":      {env{"NATS_TOKEN_FILE": huge}, "NATS_TOKEN_FILE", "larger than"},
 		"secret of a line feed": {env{"REDIS_PASSWORD_FILE": feed}, "REDIS_PASSWORD_FILE", "is empty"},
-		"bad URL in a file":     {env{"REDIS_URL_FILE": text}, "REDIS_URL", "expected redis://"},
+		"bad URL in a file":     {env{"REDIS_URL_FILE": text}, "REDIS_URL_FILE", "expected redis://"},
 
 		// Between settings.
 		"ack wait as short as the timeouts": {
@@ -505,6 +547,12 @@ func TestFaults(t *testing.T) {
 		"same subject":             {env{"DLQ_SUBJECT": "notify"}, "DLQ_SUBJECT", "overlaps NOTIFIER_NATS_SUBJECT"},
 		"subject under the other":  {env{"DLQ_SUBJECT": "notify.dead"}, "DLQ_SUBJECT", "overlaps NOTIFIER_NATS_SUBJECT"},
 		"subject above the other":  {env{"NATS_SUBJECT": "a.b", "DLQ_SUBJECT": "a"}, "DLQ_SUBJECT", "overlaps NOTIFIER_NATS_SUBJECT"},
+		"room in the stream":       {env{"NATS_STREAM": "S", "ROOM_STREAM": "S"}, "ROOM_STREAM", "the same stream as NOTIFIER_NATS_STREAM"},
+		"letters in the room":      {env{"DLQ_STREAM": "S", "ROOM_STREAM": "S"}, "DLQ_STREAM", "the same stream as NOTIFIER_ROOM_STREAM"},
+		"letters' subject waits":   {env{"DLQ_SUBJECT": "notify-room.dead"}, "DLQ_SUBJECT", `overlaps "notify-room", where events wait`},
+		"inbox among events":       {env{"NATS_INBOX": "notify.inbox"}, "NATS_INBOX", "overlaps NOTIFIER_NATS_SUBJECT"},
+		"inbox in the room":        {env{"NATS_INBOX": "notify-room"}, "NATS_INBOX", `overlaps "notify-room"`},
+		"inbox among dead letters": {env{"NATS_INBOX": "notify-dlq.inbox"}, "NATS_INBOX", "overlaps NOTIFIER_DLQ_SUBJECT"},
 		"certificate without key":  {env{"NATS_TLS_CERT_FILE": certificate}, "NATS_TLS_KEY_FILE", "not set, but NOTIFIER_NATS_TLS_CERT_FILE is"},
 		"key without certificate":  {env{"REDIS_TLS_KEY_FILE": key}, "REDIS_TLS_CERT_FILE", "not set, but NOTIFIER_REDIS_TLS_KEY_FILE is"},
 		"password without a user":  {env{"NATS_PASSWORD": "p"}, "NATS_USER", "not set, but NOTIFIER_NATS_PASSWORD is"},
@@ -522,6 +570,7 @@ func TestFaults(t *testing.T) {
 		tests[name+"_FILE absent"] = test{env{name + "_FILE": absent}, name + "_FILE", "there is no such file"}
 		tests[name+"_FILE a folder"] = test{env{name + "_FILE": folder}, name + "_FILE", "is a folder"}
 		tests[name+"_FILE empty"] = test{env{name + "_FILE": empty}, name + "_FILE", "is empty"}
+		tests[name+"_FILE of blanks"] = test{env{name + "_FILE": blanks}, name + "_FILE", "nothing but blanks"}
 		tests[name+" and its file"] = test{
 			env{name: secretValues[name], name + "_FILE": write(t, secretValues[name])}, name + "_FILE", "set together with NOTIFIER_" + name,
 		}
@@ -758,7 +807,12 @@ func TestWarnings(t *testing.T) {
 			env{"SLACK_RATE": "none", "SLACK_BURST": "5"}, []string{"NOTIFIER_SLACK_BURST has no effect: NOTIFIER_SLACK_RATE is none"},
 		},
 		"no pace, no burst": {env{"SLACK_RATE": "none"}, nil},
-		"a rule":            {env{"LIMITS": "a=1/1m,b.*=500/30m"}, []string{"NOTIFIER_LIMITS: b.*=500/30m is above"}},
+		"a stream that forgets first": {
+			env{"STREAM_MAX_AGE": "1h"}, []string{"NOTIFIER_STREAM_MAX_AGE=1h is not above NOTIFIER_EVENT_MAX_AGE=1h: the stream loses an event"},
+		},
+		"a stream that forgets last":  {env{"STREAM_MAX_AGE": "61m"}, nil},
+		"a stream that never forgets": {env{"STREAM_MAX_AGE": "0"}, nil},
+		"a rule":                      {env{"LIMITS": "a=1/1m,b.*=500/30m"}, []string{"NOTIFIER_LIMITS: b.*=500/30m is above"}},
 		"webhook with channels": {
 			env{"SLACK_WEBHOOK_URL": "https://h/x", "SLACK_CHANNEL": "#c", "SLACK_ROUTES": "a=#b"},
 			[]string{"NOTIFIER_SLACK_CHANNEL has no effect", "NOTIFIER_SLACK_ROUTES has no effect"},

@@ -99,6 +99,7 @@ func TestFaultsShowNoSecret(t *testing.T) {
 			"bad escape": "redis://:canary%zz@h/canary?x=%zz",
 			"database":   "redis://:canary@h/canary",
 			"addresses":  "redis://:canary@h?addr=canary&master_name=",
+			"unverified": "rediss://u:canary@h?skip_verify=canary",
 			"mixed":      "nats://canary@h,ws://canary@h",
 		} {
 			file := write(t, value)

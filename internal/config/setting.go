@@ -23,6 +23,7 @@ type setting struct {
 	secret      bool // also read from the file that <name>_FILE names; never shown
 
 	text   string // as set, in the environment or in a file; else the default
+	file   string // that the text was read from
 	given  bool   // set, be it well or badly
 	faulty bool   // its value must not be used
 }
@@ -35,9 +36,13 @@ func (s *setting) Decode(text string) error {
 	return nil
 }
 
-// fault reports a problem with the setting's value.
+// fault reports a problem with the setting's value. It names the variable that was set.
 func (s *setting) fault(format string, args ...any) Fault {
-	return newFault(s.name, shown(s.text, s.secret), fmt.Sprintf(format, args...))
+	fault := newFault(s.name, shown(s.text, s.secret), fmt.Sprintf(format, args...))
+	if s.file != "" {
+		fault.Variable, fault.Value = s.name+fileSuffix, shown(s.file, false)
+	}
+	return fault
 }
 
 // faults reports an error about the setting's value; one that joins several is as many faults.
@@ -72,6 +77,7 @@ func (s *setting) read() []Fault {
 		err = fmt.Errorf("set together with %s; expected one of them", s.name)
 	} else {
 		s.text, err = readSecret(path)
+		s.file = path
 	}
 	s.given = true
 	if err != nil {

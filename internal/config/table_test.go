@@ -24,8 +24,17 @@ NATS_SUBJECT=notify
 NATS_CONSUMER=notifier
 NATS_PROVISION=true
 NATS_ACK_WAIT=30s
+NATS_REPLICAS=auto
+NATS_INBOX=_INBOX_notifier
+STREAM_MAX_BYTES=1GiB
+STREAM_MAX_AGE=7d
+ROOM_STREAM=NOTIFICATIONS_ROOM
+ROOM_MAX=10000
 DLQ_STREAM=NOTIFICATIONS_DLQ
 DLQ_SUBJECT=notify-dlq
+DLQ_MAX_PER_SUBJECT=1000
+DLQ_MAX_BYTES=256MiB
+DLQ_MAX_AGE=30d
 REDIS_URL=redis://127.0.0.1:6379/0 *
 REDIS_PASSWORD= *
 REDIS_TLS_CA_FILE=
@@ -35,7 +44,7 @@ REDIS_PREFIX=notifier
 REDIS_TIMEOUT=1s
 REDIS_FAILURE=local
 REDIS_GRACE=5s
-REDIS_SCRIPTING=auto
+REDIS_SCRIPTING=eval
 GLOBAL_LIMIT=100/30m
 CATEGORY_LIMIT=10/30m
 LIMITS=
@@ -47,7 +56,6 @@ SHADOW=false
 PAIR_TTL=7d
 SUMMARY_INTERVAL=30m
 DELAY=
-DELAY_MAX=10000
 SINK=
 SLACK_TOKEN= *
 SLACK_CHANNEL=
@@ -100,7 +108,7 @@ func TestMarkdown(t *testing.T) {
 	for _, want := range []string{
 		"| `NOTIFIER_REDIS_TIMEOUT` | `1s` | of one call |\n",
 		"| `NOTIFIER_NATS_TOKEN` |  | token, instead of a user; or its file in `NOTIFIER_NATS_TOKEN_FILE` |\n",
-		"dead letters go to `notify-dlq.<reason>` |\n",
+		"dead letters go to `notify-dlq.<reason>.<first level of the category>` |\n",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("without the row %q:\n%s", want, text)

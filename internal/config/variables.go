@@ -23,12 +23,25 @@ type variables struct {
 		Stream    value[string, streamName]      `default:"NOTIFICATIONS" desc:"the stream"`
 		Subject   value[string, subject]         `default:"notify" desc:"subject prefix: events come on 'notify' and 'notify.>'"`
 		Consumer  value[string, streamName]      `default:"notifier" desc:"the durable pull consumer, shared by all instances"`
-		Provision value[bool, boolean]           `default:"true" desc:"create stream, consumer and dead-letter stream where absent; never alters what exists"`
+		Provision value[bool, boolean]           `default:"true" desc:"create streams and consumers where absent; never alters what exists"`
 		AckWait   value[time.Duration, positive] `split_words:"true" default:"30s" desc:"how long an instance has for an event before another one gets it; longer than the timeouts of Slack and Redis together"`
+		Replicas  value[int, replicas]           `default:"auto" desc:"of every stream, bucket and consumer that is created: '1', '3', '5', or 'auto': three in a cluster of three servers or more, else one"`
+		Inbox     value[string, subject]         `default:"_INBOX_notifier" desc:"prefix of the subjects on which replies come; each NATS user has one of its own"`
+	}
+	Stream struct {
+		MaxBytes value[int64, size]           `split_words:"true" default:"1GiB" desc:"bound of the stream, where it is created: bytes, or '512MiB', '2GB'; '0': none. A full stream refuses its producers"`
+		MaxAge   value[time.Duration, maxAge] `split_words:"true" default:"7d" desc:"how long the stream keeps an event that no worker takes, where it is created; '0': for ever"`
+	}
+	Room struct {
+		Stream value[string, streamName] `default:"NOTIFICATIONS_ROOM" desc:"stream that belongs to the workers and holds what waits, on 'notify-room.>'"`
+		Max    value[int, waiting]       `default:"10000" desc:"events of one first-level category that may wait at once, up to 1000000; more are dropped"`
 	}
 	DLQ struct {
-		Stream  value[string, streamName] `default:"NOTIFICATIONS_DLQ" desc:"the stream of dead letters"`
-		Subject value[string, subject]    `default:"notify-dlq" desc:"dead letters go to 'notify-dlq.<reason>'"`
+		Stream        value[string, streamName]    `default:"NOTIFICATIONS_DLQ" desc:"the stream of dead letters"`
+		Subject       value[string, subject]       `default:"notify-dlq" desc:"dead letters go to 'notify-dlq.<reason>.<first level of the category>'"`
+		MaxPerSubject value[int, letters]          `split_words:"true" default:"1000" desc:"dead letters of one reason and first-level category that are kept, up to 1000000; newer ones push out the oldest"`
+		MaxBytes      value[int64, size]           `split_words:"true" default:"256MiB" desc:"bound of the stream of dead letters, where it is created; '0': none"`
+		MaxAge        value[time.Duration, maxAge] `split_words:"true" default:"30d" desc:"how long a dead letter is kept, where the stream is created; '0': for ever"`
 	}
 	Redis struct {
 		URL      value[Secret, hidden[redisURL]] `default:"redis://127.0.0.1:6379/0" secret:"true" desc:"'redis://' or 'rediss://'; Cluster: further nodes as '?addr=host:port'; Sentinel: '?master_name=…&addr=…'"`
@@ -39,7 +52,7 @@ type variables struct {
 		Failure  value[string, failurePolicy]     `default:"local" desc:"when Redis is away: 'hold' (wait, events stay in JetStream), 'local' (wait for the grace, then limits per instance), 'open' (send all), 'closed' (drop all)"`
 		Grace    value[time.Duration, noNegative] `default:"5s" desc:"how long Redis may be away before 'local', 'open' or 'closed' acts"`
 
-		Scripting value[string, scripting] `default:"auto" desc:"how the scripts run: 'eval', 'function' (Redis 7 or later), or 'auto': functions where the server has them and the user may load them"`
+		Scripting value[string, scripting] `default:"eval" desc:"how the scripts run: 'eval', or 'function' (Redis 7 or later) on a Redis that nobody else may load functions into"`
 	}
 	GlobalLimit   value[throttle.Limits, limits]          `split_words:"true" default:"100/30m" desc:"limit for everything together: '<count>/<window>', several joined with '+', or 'none'"`
 	CategoryLimit value[throttle.Limits, limits]          `split_words:"true" default:"10/30m" desc:"limit for each first-level category"`
@@ -53,7 +66,6 @@ type variables struct {
 	PairTTL         value[time.Duration, window]               `split_words:"true" default:"7d" desc:"how long a firing event can be resolved"`
 	SummaryInterval value[time.Duration, summaryInterval]      `split_words:"true" default:"30m" desc:"how often a channel is told, at most, what was dropped; '0': never"`
 	Delay           value[event.Scopes[time.Duration], delays] `desc:"denied events that wait for a slot instead of being dropped, and how long at most: 'path=duration,…', where 'path.>' stands for all below a path, '>' for everything"`
-	DelayMax        value[int, delayed]                        `split_words:"true" default:"10000" desc:"events that may wait so at once, up to 1000000; more are dropped"`
 
 	Sink  value[string, sink] `desc:"'slack', or 'console', which prints one line each; not set: 'slack' if a Slack token or webhook is set, else an error"`
 	Slack struct {
@@ -74,7 +86,7 @@ type variables struct {
 		MaxAge   value[time.Duration, noNegative] `split_words:"true" default:"1h" desc:"an event stored longer ago than this is 'expired', not sent; '0': no limit"`
 		MaxBytes value[int, bodySize]             `split_words:"true" default:"262144" desc:"a larger body is 'too_large'; up to 67108864"`
 	}
-	Concurrency value[int, concurrency] `default:"8" desc:"deliveries at once, up to 1024"`
+	Concurrency value[int, concurrency] `default:"8" desc:"posts at once to one channel, up to 1024"`
 	HTTP        struct {
 		Addr value[string, listenAddress] `default:":8080" desc:"where '/metrics', '/healthz' and '/readyz' are ('dev': '127.0.0.1:8080'); 'off' turns them off"`
 	}
@@ -84,7 +96,7 @@ type variables struct {
 	}
 	ShutdownTimeout value[time.Duration, positive] `split_words:"true" default:"25s" desc:"drain within it, then give unfinished events back to JetStream"`
 	Metrics         struct {
-		MaxCategories value[int, categories] `split_words:"true" default:"50" desc:"categories with a label of their own, up to 10000; the rest is 'other'"`
+		MaxCategories value[int, categories] `split_words:"true" default:"50" desc:"categories with a label of their own in the metrics, up to 10000: those named in settings, then the busiest; the rest is 'other'"`
 	}
 }
 
@@ -114,10 +126,23 @@ func (v *variables) config() Config {
 			Consumer:  v.NATS.Consumer.got,
 			Provision: v.NATS.Provision.got,
 			AckWait:   v.NATS.AckWait.got,
+			Replicas:  v.NATS.Replicas.got,
+			Inbox:     v.NATS.Inbox.got,
+		},
+		Stream: Stream{
+			MaxBytes: v.Stream.MaxBytes.got,
+			MaxAge:   v.Stream.MaxAge.got,
+		},
+		Room: Room{
+			Stream: v.Room.Stream.got,
+			Max:    v.Room.Max.got,
 		},
 		DLQ: DLQ{
-			Stream:  v.DLQ.Stream.got,
-			Subject: v.DLQ.Subject.got,
+			Stream:        v.DLQ.Stream.got,
+			Subject:       v.DLQ.Subject.got,
+			MaxPerSubject: v.DLQ.MaxPerSubject.got,
+			MaxBytes:      v.DLQ.MaxBytes.got,
+			MaxAge:        v.DLQ.MaxAge.got,
 		},
 		Redis: Redis{
 			URL:      v.Redis.URL.got,
@@ -159,7 +184,7 @@ func (v *variables) config() Config {
 		},
 		SummaryInterval: v.SummaryInterval.got,
 		PairTTL:         v.PairTTL.got,
-		Delay:           Delay{Longest: v.Delay.got, Max: v.DelayMax.got},
+		Delay:           Delay{Longest: v.Delay.got},
 		Event: Event{
 			MaxAge:   v.Event.MaxAge.got,
 			MaxBytes: v.Event.MaxBytes.got,

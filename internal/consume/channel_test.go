@@ -11,10 +11,11 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/room"
 )
 
-// paced makes deliveries wait for their destinations in order.
-func paced(o *Options) { o.Pace = time.Millisecond }
+// slow makes deliveries wait for their channels in order, with one post of a channel at once and few in hand.
+func slow(o *Options) { o.Pace = time.Second }
 
 // posted lists the events that were posted, in order.
 func (j *journal) posted() []string {
@@ -25,6 +26,11 @@ func (j *journal) posted() []string {
 		}
 	}
 	return ids
+}
+
+// postedOf lists likewise those of a category that numbered has published.
+func (j *journal) postedOf(category string) []string {
+	return slices.DeleteFunc(j.posted(), func(id string) bool { return !strings.HasPrefix(id, category+"-") })
 }
 
 // numbered publishes n events of a category, whose IDs are its name and a number.
@@ -38,23 +44,30 @@ func (f *fixture) numbered(category string, n int) (ids []string) {
 	return ids
 }
 
-// Events go to a destination one after the other, in the order in which they were stored, and to several at once.
-func TestOrderWithinADestination(t *testing.T) {
+// held counts the events that wait for a channel in the room.
+func (f *fixture) held(channel string) int {
+	f.Helper()
+	return len(f.inRoom(testNames.room().ChannelFilter(room.Token(channel))))
+}
+
+// Events go to a channel one after the other, in the order in which they were stored, and to several channels at once; also those
+// that found too many before them, and went through the room.
+func TestOrderWithinAChannel(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.provision(patience)
-	const events = mostWaiting - 1
-	destinations := []string{"one", "two"}
-	var want []string
-	for _, destination := range destinations {
-		want = append(want, f.numbered(destination, events)...)
+	const events = 60
+	channels := []string{"one", "two"}
+	want := make(map[string][]string)
+	for _, channel := range channels {
+		want[channel] = f.numbered(channel, events)
 	}
 	var mu sync.Mutex
 	running := make(map[string]bool)
 	f.sink.send = func(_ context.Context, e event.Event, _ int) *Failure {
 		mu.Lock()
 		if running[e.Category] {
-			t.Errorf("%s is posted while another one is, to the same destination", e.ID)
+			t.Errorf("%s is posted while another one is, to the same channel", e.ID)
 		}
 		running[e.Category] = true
 		mu.Unlock()
@@ -64,23 +77,37 @@ func TestOrderWithinADestination(t *testing.T) {
 		running[e.Category] = false
 		return nil
 	}
-	f.start(paced)
-	f.awaitSettled(len(want))
-	got := f.journal.posted()
-	slices.SortStableFunc(got, func(a, b string) int { return strings.Compare(a[:3], b[:3]) })
-	if !slices.Equal(got, want) {
-		t.Errorf("posted in the order %q, want that of storing within each destination", got)
+	w := f.start(slow)
+	f.awaitSettled(len(channels) * events)
+	f.requireRoomEmpty()
+	for _, channel := range channels {
+		if got := f.journal.postedOf(channel); !slices.Equal(got, want[channel]) {
+			t.Errorf("posted in the order %q, want that of storing", got)
+		}
 	}
-	if most := f.sink.mostAtOnce(); most != len(destinations) {
-		t.Errorf("%d posts were under way at once, want one for each destination", most)
+	if stored := f.streamInfo(testNames.RoomStream).State.LastSeq; stored == 0 {
+		t.Error("no event went through the room")
 	}
+	if most := f.sink.mostAtOnce(); most != len(channels) {
+		t.Errorf("%d posts were under way at once, want one for each channel", most)
+	}
+	// A request for those in the room may be open while fresh ones fill the hand.
+	if most := 2 * len(channels) * leastInHand; f.metrics.mostInHand > most {
+		t.Errorf("%d deliveries were in hand, want at most %d", f.metrics.mostInHand, most)
+	}
+	for _, channel := range channels {
+		f.eventually("nothing waits for the channel", func() bool { return !w.Busy(channel) })
+	}
+	w.stop()
 	if held := f.metrics.get("held"); held != 0 {
 		t.Errorf("%d deliveries are counted as waiting, want none", held)
 	}
+	f.requireOutcomes(map[string]int{"sent one": events, "sent two": events})
 }
 
-// A destination that hangs, and one that rests, delay no other.
-func TestDestinationsDoNotDelayEachOther(t *testing.T) {
+// A channel that hangs, and one that rests, delay no other: what waits for them waits in the room, in its order, and no message of
+// the producers is unacknowledged for it but those in hand.
+func TestChannelsDoNotDelayEachOther(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.provision(patience)
@@ -91,104 +118,201 @@ func TestDestinationsDoNotDelayEachOther(t *testing.T) {
 		}
 		return nil
 	}
-	rested := newGate(t)
-	f.throttle.reserve = func(destination string, _ time.Duration) moment {
-		select {
-		case <-rested.opened:
-		default:
-			if destination == "rests" {
-				return moment{wait: time.Second}
-			}
-		}
-		return moment{}
-	}
-	f.throttle.Pause(t.Context(), "rests", 10*time.Minute)
+	f.throttle.Pause(t.Context(), "rests", time.Hour)
 	const events = 50
+	want := make(map[string][]string)
 	for _, category := range []string{"hangs", "rests", "quiet"} {
-		f.numbered(category, events)
+		want[category] = f.numbered(category, events)
 	}
-	f.start(func(o *Options) { o.Pace, o.Concurrency = time.Millisecond, 2 })
-	f.eventually("the quiet destination gets everything", func() bool { return f.metrics.get("sent quiet") == events })
+	w := f.start(slow)
+	f.eventually("the quiet channel gets everything", func() bool { return f.metrics.get("sent quiet") == events })
 	f.requireOutcomes(map[string]int{"sent quiet": events})
-	if held := f.metrics.get("held"); held < events {
-		t.Errorf("%d deliveries are counted as waiting, want those of the destination that rests at least", held)
+	f.eventually("the others wait in the room", func() bool {
+		return f.held("rests") == events && f.held("hangs") >= events-leastInHand
+	})
+	f.eventually("only what is in hand is unacknowledged", func() bool { return f.consumerInfo().NumAckPending <= leastInHand })
+	if !w.Busy("rests") || !w.Busy("hangs") || w.Busy("none") {
+		t.Error("want that the channel that hangs and the one that rests are busy, and no other")
 	}
-	answers.open()
 	f.throttle.Pause(t.Context(), "rests", 0)
-	rested.open()
+	answers.open()
 	f.awaitSettled(3 * events)
+	f.requireRoomEmpty()
 	f.requireOutcomes(map[string]int{"sent quiet": events, "sent hangs": events, "sent rests": events})
+	for channel, ids := range want {
+		if got := f.journal.postedOf(channel); !slices.Equal(got, ids) {
+			t.Errorf("posted in the order %q, want that of storing", got)
+		}
+	}
 }
 
-// What is beyond the bounds, of one destination and of all, goes back with a delay; nothing is lost, or posted twice.
-func TestWaitingIsBounded(t *testing.T) {
+// Where channels are not paced there is no order and no bound, but one that rests holds up no other either.
+func TestUnpacedChannels(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct{ destinations, each, held int }{
-		"of one destination": {1, mostWaiting + 8, mostWaiting},
-		"of all":             {mostHeld/mostWaiting + 1, mostWaiting, mostHeld},
+	f := newFixture(t)
+	f.provision(patience)
+	f.throttle.Pause(t.Context(), "rests", time.Hour)
+	const events = handSize + 50
+	f.numbered("rests", events)
+	f.numbered("quiet", 10)
+	f.start(nil)
+	f.eventually("the quiet channel gets everything", func() bool { return f.metrics.get("sent quiet") == 10 })
+	f.eventually("the others wait in the room", func() bool { return f.held("rests") == events })
+	f.throttle.Pause(t.Context(), "rests", 0)
+	f.awaitSettled(events + 10)
+	f.requireRoomEmpty()
+}
+
+// The order of a channel's events stays while it begins to rest again and again.
+func TestOrderThroughRests(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.provision(patience)
+	const events = 60
+	ids := f.numbered("payments", events)
+	var posts atomic.Int32
+	f.sink.send = func(context.Context, event.Event, int) *Failure {
+		if posts.Add(1)%25 == 0 {
+			f.throttle.Pause(context.Background(), "payments", moment+2*pollTime)
+		}
+		return nil
+	}
+	var refused atomic.Int32
+	f.throttle.reserve = func(channel string, horizon time.Duration) post {
+		rest := f.throttle.rest(channel)
+		if rest > moment { // nothing is reserved so far ahead
+			refused.Add(1)
+			return post{wait: rest, tooLate: true}
+		}
+		return post{wait: rest}
+	}
+	f.start(slow)
+	f.awaitSettled(events)
+	f.requireRoomEmpty()
+	if got := f.journal.posted(); !slices.Equal(got, ids) {
+		t.Errorf("posted in the order %q, want that of storing", got)
+	}
+	if refused.Load() == 0 {
+		t.Error("no event was in hand when the channel began to rest")
+	}
+}
+
+// Events keep their order, and their distance, where one of several that may be posted at once has its moment late: Redis did not
+// answer it whether the channel rests.
+func TestOrderBehindALateMoment(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.provision(patience)
+	const pace = 50 * time.Millisecond
+	ids := f.numbered("payments", 6)
+	var reserved, asked atomic.Int32
+	f.throttle.reserve = func(string, time.Duration) post { return post{wait: time.Duration(reserved.Add(1)) * pace} }
+	f.throttle.askRest = func() {
+		if asked.Add(1) == 1 {
+			time.Sleep(10 * pace) // a call to Redis that fails
+		}
+	}
+	var mu sync.Mutex
+	var posts []time.Time
+	f.sink.send = func(context.Context, event.Event, int) *Failure {
+		mu.Lock()
+		defer mu.Unlock()
+		posts = append(posts, time.Now())
+		return nil
+	}
+	f.start(func(o *Options) { o.Pace, o.Concurrency = pace, 4 })
+	f.awaitSettled(len(ids))
+	if got := f.journal.posted(); !slices.Equal(got, ids) {
+		t.Errorf("posted in the order %q, want that of storing", got)
+	}
+	if apart := posts[1].Sub(posts[0]); apart < pace/2 {
+		t.Errorf("the post behind the late one came %v after it, want about %v", apart, pace)
+	}
+}
+
+// A channel's queue bounds what is in hand: fresh events that find it full do not enter, nor do those behind them; what comes from
+// the queue in the room does.
+func TestQueueIsBounded(t *testing.T) {
+	t.Parallel()
+	for pace, want := range map[time.Duration]struct{ capacity, width int }{
+		time.Millisecond: {mostInHand, 4}, 50 * time.Millisecond: {160, 4}, time.Second: {leastInHand, 1}, time.Hour: {leastInHand, 1},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t)
-			f.provision(patience)
-			total := test.destinations * test.each
-			for i := range total {
-				body := fmt.Appendf(nil, `{"id": "%d", "title": "an event"}`, i)
-				if _, err := f.js.PublishAsync(fmt.Sprintf("notify.d%d", i%test.destinations), body); err != nil {
-					t.Fatal(err)
-				}
-			}
-			<-f.js.PublishAsyncComplete()
-			answers := newGate(t)
-			f.sink.send = func(ctx context.Context, _ event.Event, _ int) *Failure {
-				_ = answers.pass(ctx)
-				return nil
-			}
-			w := f.start(paced)
-			f.eventually("as many wait as may", func() bool { return f.metrics.inHand() == test.held })
-			beyond := uint64(test.held + 1)
-			f.eventually("the next one is given back", func() bool { return len(f.said.about(beyond)) > 0 })
-			if delays := f.said.delays(t, beyond); delays[0] < mostWaiting*time.Millisecond+spread {
-				t.Errorf("put off by %v, want until those before it may have gone out", delays)
-			}
-			answers.open()
-			f.awaitSettled(total)
-			w.stop()
-			if posted := f.journal.posted(); len(posted) != total {
-				t.Errorf("%d posts for %d events", len(posted), total)
-			}
-			if got := f.metrics.ended(); got != total || f.metrics.mostInHand != test.held {
-				t.Errorf("%d of %d events ended, %d were in hand at most, want %d", got, total, f.metrics.mostInHand, test.held)
-			}
-			if w.channels.held != 0 || len(w.channels.queues) != 0 {
-				t.Errorf("%d still wait, in %d queues", w.channels.held, len(w.channels.queues))
-			}
-		})
+		c := newChannels(pace, 4)
+		if c.capacity != want.capacity || c.width != want.width {
+			t.Errorf("at a pace of %v %d deliveries are in hand and %d posted at once, want %d and %d", pace, c.capacity, c.width, want.capacity, want.width)
+		}
 	}
-}
-
-// Nothing is kept of a destination whose deliveries are gone, or were not let in.
-func TestQueuesEnd(t *testing.T) {
-	t.Parallel()
-	c := newChannels(true)
-	c.held = mostHeld
-	if c.enter(&delivery{destination: "late"}) || len(c.queues) != 0 {
-		t.Errorf("beyond the bound there are %d queues, want none", len(c.queues))
+	c := newChannels(time.Second, 4)
+	ctx, cancelAll := context.WithTimeout(t.Context(), patience/10)
+	defer cancelAll()
+	fresh := func() *delivery { return &delivery{candidate: candidate{message: &message{}}, destination: "C1"} }
+	queued := func() *delivery {
+		d := fresh()
+		d.source = source{inRoom: true, channel: "C1"}
+		return d
 	}
-	c.held = 0
-	first, second := &delivery{destination: "C1"}, &delivery{destination: "C1"}
-	if !c.enter(first) || !c.enter(second) || first.before != nil || second.before == nil {
-		t.Fatal("want that both wait, the second one for the first")
+	var inHand []*delivery
+	for range leastInHand {
+		d := fresh()
+		if !c.enter(d) {
+			t.Fatalf("with %d in hand the next one does not enter", len(inHand))
+		}
+		inHand = append(inHand, d)
 	}
-	first.leaveQueue()
-	first.leaveQueue()
-	<-second.before
-	if c.held != 1 || len(c.queues) != 1 {
-		t.Errorf("%d wait in %d queues, want one", c.held, len(c.queues))
+	if inHand[0].before != nil || inHand[1].before == nil {
+		t.Error("want that the second one waits for the first")
 	}
-	second.leaveQueue()
-	if c.held != 0 || len(c.queues) != 0 {
-		t.Errorf("%d wait in %d queues, want none", c.held, len(c.queues))
+	if c.enter(fresh()) {
+		t.Error("one more than the bound entered")
+	}
+	held := c.hold("C1")
+	inHand[0].leaveQueue()
+	inHand[0].leaveQueue()
+	<-inHand[1].before
+	if c.enter(fresh()) {
+		t.Error("a fresh one overtook one that is on its way to the room")
+	}
+	if free, err := c.awaitFree(ctx, "C1"); err != nil || free != 1 {
+		t.Errorf("%d may enter from the room (%v), want 1", free, err)
+	}
+	c.fetched("C1", 0) // it was asked before the one is there
+	if c.enter(fresh()) {
+		t.Error("a fresh one overtook one that is on its way to the room, and was not found there yet")
+	}
+	held()
+	if _, err := c.awaitFree(ctx, "C1"); err != nil {
+		t.Fatal(err)
+	}
+	c.fetched("C1", 1)
+	d := queued()
+	if !c.enter(d) {
+		t.Error("the one from the room did not enter")
+	}
+	if !c.busy("C1") || c.busy("C2") {
+		t.Error("want that the channel is busy, and no other")
+	}
+	freed := make(chan error, 1)
+	go func() {
+		_, err := c.awaitFree(ctx, "C1")
+		freed <- err
+	}()
+	for _, d := range append(inHand, d) {
+		d.leaveQueue()
+	}
+	if err := <-freed; err != nil {
+		t.Fatal(err)
+	}
+	c.fetched("C1", 0)
+	if c.busy("C1") || !c.enter(fresh()) {
+		t.Error("nothing waits any more, but a fresh one does not enter")
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range leastInHand {
+		c.enter(fresh())
+	}
+	if _, err := c.awaitFree(ended, "C1"); err == nil {
+		t.Error("waiting for a full queue does not end with its context")
 	}
 }
 
@@ -196,18 +320,18 @@ func TestQueuesEnd(t *testing.T) {
 func TestWaitingKeepsTheLease(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	const ackWait = time.Second
+	const ackWait = 3 * time.Second // a sixth of it has to do for an answer
 	var reserved atomic.Bool
-	f.throttle.reserve = func(string, time.Duration) moment {
+	f.throttle.reserve = func(string, time.Duration) post {
 		if reserved.CompareAndSwap(false, true) {
-			return moment{wait: 3 * ackWait}
+			return post{wait: 3 * ackWait}
 		}
-		return moment{}
+		return post{}
 	}
 	f.provision(ackWait)
 	f.event("payments", "first")
 	f.event("payments", "behind")
-	f.start(func(o *Options) { o.AckWait, o.SendTimeout, o.Pace = ackWait, ackWait/4, time.Millisecond })
+	f.start(func(o *Options) { o.AckWait, o.SendTimeout, o.Pace = ackWait, ackWait/4, time.Second })
 	f.awaitSettled(2)
 	for i, id := range []string{"first", "behind"} {
 		f.requireSaid(uint64(i+1), "+ACK")
@@ -223,52 +347,63 @@ func TestWaitingKeepsTheLease(t *testing.T) {
 	}
 }
 
-// A moment that is far away is waited for in JetStream, not here.
+// A post that is far away is waited for in the room, not in hand, and keeps the event's slot. An event that comes from there waits
+// for longer in hand.
 func TestBeyondTheHorizon(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.throttle.reserve = func(_ string, reach time.Duration) moment {
-		if reach != horizon {
-			t.Errorf("a moment within %v is asked for, want within %v", reach, horizon)
+	var horizons []time.Duration
+	f.throttle.reserve = func(_ string, within time.Duration) post {
+		if horizons = append(horizons, within); within == horizon {
+			return post{wait: 2 * horizon, tooLate: true}
 		}
-		return moment{wait: 2 * horizon, tooLate: true}
+		return post{}
 	}
-	f.start(paced)
-	sequences := []uint64{f.event("payments", "0"), f.event("payments", "1")}
-	for i, sequence := range sequences {
-		f.requireSaid(sequence, "-NAK…")
-		delays := f.said.delays(t, sequence)
-		if len(delays) != 1 || delays[0] <= 2*horizon || delays[0] > 2*horizon+longestSpread {
-			t.Errorf("put off by %v, want once, by a little more than %v", delays, 2*horizon)
-		}
-		f.requireHistory(fmt.Sprint(i), "release")
+	f.start(slow)
+	sequence := f.event("payments", "e")
+	f.awaitSettled(1)
+	f.requireRoomEmpty()
+	f.requireSaid(sequence, "+ACK")
+	f.requireHistory("e", "release", "send", "finish")
+	if want := []time.Duration{horizon, queueHorizon}; !slices.Equal(horizons, want) {
+		t.Errorf("posts were reserved within %v, want %v", horizons, want)
 	}
 }
 
-// What waits for its destination when a worker is stopped goes back at once, and keeps its slot.
-func TestStopWhileWaitingForADestination(t *testing.T) {
+// What waits for its channel when a worker is stopped goes back at once, and keeps its slot; so does what came from the room.
+func TestStopWhileWaitingForAChannel(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.throttle.reserve = func(string, time.Duration) moment { return moment{wait: patience} }
-	w := f.start(paced)
-	var sequences []uint64
-	for i := range 10 {
-		sequences = append(sequences, f.event("payments", fmt.Sprint(i)))
-	}
-	f.eventually("all wait", func() bool { return f.metrics.get("held") == len(sequences) })
+	f.throttle.reserve = func(string, time.Duration) post { return post{wait: patience} }
+	w := f.start(slow)
+	const events = 3 * leastInHand
+	ids := f.numbered("payments", events)
+	f.eventually("some wait in hand, the others in the room", func() bool {
+		return f.metrics.get("held") == leastInHand && f.held("payments") == events-leastInHand
+	})
 	start := time.Now()
 	w.stop()
 	if took := time.Since(start); took > patience/4 {
 		t.Errorf("the stop took %v", took)
 	}
-	for i, sequence := range sequences {
-		f.requireGivenBack(sequence)
-		f.requireHistory(fmt.Sprint(i), "release")
+	for i, id := range ids {
+		if i < leastInHand {
+			f.requireGivenBack(uint64(i + 1))
+		} else {
+			f.requireSaid(uint64(i+1), "+ACK")
+		}
+		f.requireHistory(id, "release")
 	}
 	f.requireOutcomes(nil)
+
+	f.throttle.reserve = nil
+	f.start(slow)
+	f.awaitSettled(events)
+	f.requireRoomEmpty()
+	f.requireOutcomes(map[string]int{"sent payments": events})
 }
 
-// An event that its destination did not take because it wants rest keeps its place before the others.
+// An event that its channel did not take because it wants rest keeps its place before the others.
 func TestRateLimitedKeepsItsPlace(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -286,7 +421,7 @@ func TestRateLimitedKeepsItsPlace(t *testing.T) {
 		}
 		return nil
 	}
-	f.start(paced)
+	f.start(slow)
 	f.awaitSettled(len(ids))
 	if got, want := f.journal.posted(), slices.Insert(slices.Clone(ids), 1, ids[1]); !slices.Equal(got, want) {
 		t.Errorf("posted %q, want %q", got, want)
@@ -295,30 +430,40 @@ func TestRateLimitedKeepsItsPlace(t *testing.T) {
 		t.Errorf("posted again after %v, want a rest of %v", took, rest)
 	}
 	if got := f.throttle.pauses["payments"]; got != rest {
-		t.Errorf("the destination was paused for %v, want %v", got, rest)
+		t.Errorf("the channel was paused for %v, want %v", got, rest)
 	}
 	for i := range ids {
 		f.requireSaid(uint64(i+1), "+ACK")
 	}
 }
 
-// A destination that wants a long rest gets it: its events wait in JetStream.
+// A channel that wants a long rest gets it: its events wait in the room.
 func TestRateLimitedForLong(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.sink.send = func(context.Context, event.Event, int) *Failure {
+	f.sink.send = func(_ context.Context, e event.Event, attempt int) *Failure {
+		if e.ID != "e" || attempt > 1 {
+			return nil
+		}
 		return &Failure{Class: RateLimited, RetryAfter: time.Hour, Err: errScripted}
 	}
-	f.start(paced)
+	f.start(slow)
 	sequence := f.event("payments", "e")
-	f.requireSaid(sequence, "-NAK…")
-	if delays := f.said.delays(t, sequence); len(delays) != 1 || delays[0] < 59*time.Minute {
-		t.Errorf("put off by %v, want by an hour", delays)
-	}
+	f.requireSaid(sequence, "+ACK")
+	f.event("payments", "behind")
+	f.eventually("both wait in the room", func() bool { return f.held("payments") == 2 })
+	f.eventually("both leases are released", func() bool { return f.journal.count("release e")+f.journal.count("release behind") == 2 })
 	f.requireHistory("e", "send", "release")
+	f.requireHistory("behind", "release")
+	f.throttle.Pause(t.Context(), "payments", 0)
+	f.awaitSettled(2)
+	f.requireRoomEmpty()
+	if got, want := f.journal.posted(), []string{"e", "e", "behind"}; !slices.Equal(got, want) {
+		t.Errorf("posted %q, want %q", got, want)
+	}
 }
 
-// While an event waits for another attempt the next one of its destination goes out.
+// While an event waits for another attempt the next one of its channel goes out.
 func TestFailureLetsTheNextOneGo(t *testing.T) {
 	t.Parallel()
 	for name, class := range map[string]FailureClass{"transient": Transient, "uncertain": Uncertain} {
@@ -333,12 +478,49 @@ func TestFailureLetsTheNextOneGo(t *testing.T) {
 				}
 				return nil
 			}
-			f.start(paced)
+			f.start(slow)
 			f.awaitSettled(len(ids))
 			if got, want := f.journal.posted(), []string{ids[0], ids[1], ids[2], ids[0]}; !slices.Equal(got, want) {
 				t.Errorf("posted %q, want %q", got, want)
 			}
 			f.requireSaid(1, "+ACK")
+		})
+	}
+}
+
+// A queue is served by whoever starts, though the settings no longer name its channel, and nobody there knows its name. Its events
+// go where the settings say now.
+func TestQueueOfAChannelThatIsNotNamed(t *testing.T) {
+	t.Parallel()
+	for name, goesOn := range map[string]bool{"to the same channel, which rests": false, "to another one": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			const events = 3 * leastInHand
+			f.throttle.Pause(t.Context(), "payments", time.Hour)
+			w := f.start(slow)
+			ids := f.numbered("payments", events)
+			f.eventually("all wait in the room", func() bool { return f.held("payments") == events })
+			w.stop()
+
+			if goesOn {
+				f.sink.destination = func(event.Event) string { return "another" }
+			}
+			f.sink.named = []string{"another"}
+			f.throttle.Pause(t.Context(), "payments", moment+3*pollTime)
+			f.throttle.reserve = func(channel string, _ time.Duration) post {
+				return post{wait: f.throttle.rest(channel), tooLate: f.throttle.rest(channel) > moment}
+			}
+			f.start(slow)
+			f.awaitSettled(events)
+			if asked := len(f.throttle.asked()); asked > 5*events { // a busy loop asks thousands of times
+				t.Errorf("the throttle was asked about them %d times", asked)
+			}
+			f.requireRoomEmpty()
+			f.requireOutcomes(map[string]int{"sent payments": events})
+			if got := f.journal.posted(); !slices.Equal(got, ids) {
+				t.Errorf("posted in the order %q, want that of storing", got)
+			}
 		})
 	}
 }

@@ -2,6 +2,7 @@ package consume
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -9,6 +10,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/room"
 )
 
 // Finding is one thing that [Check] looked at.
@@ -19,19 +22,30 @@ type Finding struct {
 	Warning bool   // it may work all the same
 }
 
-// Check finds out whether a worker could work: whether stream, consumer and dead-letter stream are there or can be made,
-// and whether each subject that it publishes to is permitted. It takes no event, stores nothing and creates nothing.
+// Check finds out whether a worker could work: whether streams and consumers are there or can be made and are fit for use, how
+// they are bounded, and whether each subject that the worker publishes to is permitted. It takes no event, stores nothing and
+// creates nothing.
 func Check(ctx context.Context, connection *Connection, names Names, provision bool, ackWait time.Duration) []Finding {
 	js, err := jetstream.New(connection.Conn, jetstream.WithDefaultTimeout(apiTimeout))
 	if err != nil {
 		return []Finding{{Subject: "jetstream", Err: err}}
 	}
 	c := &check{connection: connection, js: js, names: names, provision: provision, ackWait: ackWait}
-	findings := []Finding{c.consumer(ctx), c.deadLetters(ctx)}
-	if names.LongestDelay > 0 {
-		findings = append(findings, c.schedules(ctx))
+	findings := []Finding{
+		c.consumer(ctx, names.Stream, names.Consumer, fit),
+		c.stream(ctx, names.StreamConfig(), names.trusted),
+		c.consumer(ctx, names.RoomStream, names.roomConsumer(), names.fitRoomConsumer),
+		c.stream(ctx, names.RoomConfig(), func(config jetstream.StreamConfig) error {
+			if err := names.canSchedule(connection.Conn.ConnectedServerVersion()); err != nil {
+				return err
+			}
+			return names.fitRoom(config)
+		}),
+		c.stream(ctx, names.DeadLetterConfig(), func(jetstream.StreamConfig) error { return nil }),
+		c.stored(ctx, "events that wait", names.RoomStream, names.room().Queue(room.Part, "check")),
+		c.stored(ctx, "dead letters", names.DeadLetterStream, names.DeadLetterSubject+".check.check"),
 	}
-	return append(findings, c.permissions(ctx)...)
+	return append(append(findings, c.replicas()...), c.permissions(ctx)...)
 }
 
 type check struct {
@@ -41,37 +55,155 @@ type check struct {
 	provision  bool
 	ackWait    time.Duration
 	creates    []string // the API's subjects on which the worker will ask for what is absent
+	single     []string // the streams that have one replica
 }
 
-func (c *check) consumer(ctx context.Context) Finding {
-	subject := fmt.Sprintf("nats consumer %q of stream %q", c.names.Consumer, c.names.Stream)
+func (c *check) consumer(ctx context.Context, stream, name string, fit func(jetstream.ConsumerConfig) error) Finding {
+	subject := fmt.Sprintf("nats consumer %q of stream %q", name, stream)
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	consumer, err := c.js.Consumer(ctx, c.names.Stream, c.names.Consumer)
-	absent := errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrConsumerNotFound)
+	consumer, err := c.js.Consumer(ctx, stream, name)
 	switch {
-	case absent && c.provision:
-		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			c.creates = append(c.creates, "$JS.API.STREAM.CREATE."+c.names.Stream)
-		}
-		c.creates = append(c.creates, fmt.Sprintf("$JS.API.CONSUMER.CREATE.%s.%s", c.names.Stream, c.names.Consumer))
+	case absent(err) && c.provision:
+		c.creates = append(c.creates, fmt.Sprintf("$JS.API.CONSUMER.CREATE.%s.%s", stream, name))
 		return Finding{Subject: subject, Note: "absent; the worker creates it"}
-	case absent:
+	case absent(err):
 		return Finding{Subject: subject, Err: fmt.Errorf("%w (create it, or set NOTIFIER_NATS_PROVISION=true)", err)}
 	case err != nil:
 		return Finding{Subject: subject, Err: c.explain(err)}
 	}
 	config := consumer.CachedInfo().Config
-	if err := c.names.fit(config); err != nil {
+	if err := fit(config); err != nil {
 		return Finding{Subject: subject, Err: err}
 	}
-	if err := c.looksAtEvents(ctx); err != nil {
+	if err := c.looksAt(ctx, stream); err != nil {
 		return Finding{Subject: subject, Err: fmt.Errorf("looking at stored events: %w", c.explain(err))}
 	}
-	if remarks := c.names.remarks(config, c.ackWait); len(remarks) > 0 {
+	if remarks := remarks(config, c.ackWait); len(remarks) > 0 {
 		return Finding{Subject: subject, Err: errors.New(strings.Join(remarks, "; ")), Warning: true}
 	}
 	return Finding{Subject: subject, Note: fmt.Sprintf("%d events are waiting", consumer.CachedInfo().NumPending)}
+}
+
+// looksAt tries what a worker does to see whether events are settled: it gets stored ones.
+func (c *check) looksAt(ctx context.Context, name string) error {
+	stream, err := c.js.Stream(ctx, name)
+	if err == nil {
+		_, err = stream.GetMsg(ctx, 1, jetstream.WithGetMsgSubject(c.names.Subject))
+	}
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil
+	}
+	return err
+}
+
+// stream looks at a stream: whether it can be used, what bounds it, and how it differs from one that would be created.
+func (c *check) stream(ctx context.Context, wanted jetstream.StreamConfig, fit func(jetstream.StreamConfig) error) Finding {
+	finding := Finding{Subject: fmt.Sprintf("nats stream %q", wanted.Name)}
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	stream, err := c.js.Stream(ctx, wanted.Name)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound) && c.provision:
+		c.creates = append(c.creates, "$JS.API.STREAM.CREATE."+wanted.Name)
+		finding.Note = "absent; the worker creates it: " + bounds(wanted)
+		return finding
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		finding.Err = fmt.Errorf("%w (create it, or set NOTIFIER_NATS_PROVISION=true)", err)
+		return finding
+	case err != nil:
+		finding.Err = c.explain(err)
+		return finding
+	}
+	config := stream.CachedInfo().Config
+	if config.Replicas == 1 {
+		c.single = append(c.single, config.Name)
+	}
+	if finding.Err = fit(config); finding.Err != nil {
+		return finding
+	}
+	finding.Note = bounds(config)
+	if differences := differences(wanted, config); len(differences) > 0 {
+		finding.Err, finding.Warning = errors.New(finding.Note+"; "+strings.Join(differences, "; ")), true
+	}
+	return finding
+}
+
+// bounds says in words what a stream keeps.
+func bounds(c jetstream.StreamConfig) string {
+	text := "no bound in bytes"
+	if c.MaxBytes > 0 {
+		text = "at most " + bytesText(c.MaxBytes)
+	}
+	if c.MaxMsgsPerSubject > 0 {
+		text += fmt.Sprintf(", %d messages on each subject", c.MaxMsgsPerSubject)
+	}
+	if c.MaxAge > 0 {
+		text += ", for " + ageText(c.MaxAge)
+	} else {
+		text += ", for ever"
+	}
+	if c.Replicas > 0 {
+		text += fmt.Sprintf("; replicas: %d", c.Replicas)
+	}
+	return text
+}
+
+// differences lists what an operator should know of a stream that exists.
+func differences(wanted, found jetstream.StreamConfig) []string {
+	var texts []string
+	note := func(differs bool, text string) {
+		if differs {
+			texts = append(texts, text)
+		}
+	}
+	note(wanted.MaxBytes > 0 && found.MaxBytes <= 0, fmt.Sprintf("one that is created has at most %s", bytesText(wanted.MaxBytes)))
+	note(found.Discard == jetstream.DiscardOld && (found.MaxBytes > 0 || found.MaxMsgs > 0),
+		"when it is full it loses its oldest messages, whoever they belong to (discard old); expected discard new")
+	note(wanted.MaxMsgsPerSubject > 0 && found.MaxMsgsPerSubject <= 0,
+		fmt.Sprintf("no bound for each subject, so one producer takes the room of all; expected %d (max_msgs_per_subject)", wanted.MaxMsgsPerSubject))
+	note(wanted.DiscardNewPerSubject && found.MaxMsgsPerSubject > 0 && !found.DiscardNewPerSubject,
+		"on a full subject it loses the oldest event; expected discard_new_per_subject")
+	return texts
+}
+
+// bytesText is a number of bytes as the settings take it.
+func bytesText(n int64) string {
+	unit := 0
+	names := []string{"", "KiB", "MiB", "GiB", "TiB"}
+	for n >= 1024 && n%1024 == 0 && unit < len(names)-1 {
+		n, unit = n/1024, unit+1
+	}
+	if unit == 0 {
+		return fmt.Sprintf("%d bytes", n)
+	}
+	return fmt.Sprintf("%d%s", n, names[unit])
+}
+
+// ageText is a duration as the settings take it.
+func ageText(d time.Duration) string {
+	const day = 24 * time.Hour
+	if d%day == 0 {
+		return fmt.Sprintf("%dd", d/day)
+	}
+	return d.String()
+}
+
+// replicas warns of streams that one server alone keeps.
+func (c *check) replicas() []Finding {
+	if len(c.single) == 0 {
+		return nil
+	}
+	finding := Finding{Subject: "nats replicas", Warning: true}
+	streams := strings.Join(c.single, ", ")
+	if cluster := c.connection.Conn.ConnectedClusterName(); cluster != "" {
+		finding.Err = fmt.Errorf("in the cluster %q one server alone keeps %s: when it stops everything does, and its disk is all there is; "+
+			"set NOTIFIER_NATS_REPLICAS=3 before they are created, or num_replicas of those that exist", cluster, streams)
+	} else {
+		finding.Err = fmt.Errorf("one server keeps %s: a power failure takes what it has acknowledged since it last wrote to the disk, up to two minutes, "+
+			"unless its sync_interval is always (a client cannot see that; configs/nats/notifier.conf says what it costs)", streams)
+	}
+	return []Finding{finding}
 }
 
 // explain adds what the server did not permit, since whoever asked sees only a timeout.
@@ -101,76 +233,48 @@ func (c *check) wouldStore(ctx context.Context, subject string) error {
 	return err
 }
 
-// schedules finds out whether events could wait for their slots. Where the stream is absent, it is created so that they can.
-func (c *check) schedules(ctx context.Context) Finding {
-	delayed := c.names.delayedSubject()
-	finding := Finding{Subject: fmt.Sprintf("nats events that wait on %q", delayed+".>")}
-	asking, cancel := context.WithTimeout(ctx, apiTimeout)
-	defer cancel()
-	stream, err := c.js.Stream(asking, c.names.Stream)
-	if errors.Is(err, jetstream.ErrStreamNotFound) && c.provision {
-		finding.Note = "no stream yet; the worker creates it"
-		return finding
-	}
-	if err != nil {
-		finding.Err = c.explain(err)
-		return finding
-	}
-	consumer := c.names.consumerConfig(c.ackWait, stream.CachedInfo().Config.Subjects)
-	if found, err := c.js.Consumer(asking, c.names.Stream, c.names.Consumer); err == nil {
-		consumer = found.CachedInfo().Config
-	}
-	err = c.names.canSchedule(c.connection.Conn.ConnectedServerVersion(), stream.CachedInfo(), consumer)
-	if err == nil {
-		if err = c.wouldStore(ctx, delayed+".check"); err != nil {
-			err = c.explain(err)
-		}
-	}
-	finding.Note, finding.Err = "would be stored", err
-	return finding
-}
-
-// looksAtEvents tries what the worker does before it drops a resolved event whose firing one it does not know: it looks for
-// events that are not settled.
-func (c *check) looksAtEvents(ctx context.Context) error {
-	stream, err := c.js.Stream(ctx, c.names.Stream)
-	if err == nil {
-		_, err = stream.GetMsg(ctx, 1, jetstream.WithGetMsgSubject(c.names.Subject))
-	}
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil
-	}
-	return err
-}
-
-// deadLetters finds out whether a dead letter would be stored.
-func (c *check) deadLetters(ctx context.Context) Finding {
-	subject := fmt.Sprintf("nats dead letters on %q", c.names.DeadLetterSubject+".>")
-	err := c.wouldStore(ctx, c.names.DeadLetterSubject+".check")
+// stored finds out whether a message would be stored.
+func (c *check) stored(ctx context.Context, what, stream, subject string) Finding {
+	finding := Finding{Subject: fmt.Sprintf("nats %s on %q", what, subject[:strings.Index(subject, ".")+1]+">")}
+	err := c.wouldStore(ctx, subject)
 	switch {
 	case err == nil:
-		return Finding{Subject: subject, Note: "would be stored"}
+		finding.Note = "would be stored"
 	case errors.Is(err, jetstream.ErrNoStreamResponse), errors.Is(err, nats.ErrNoResponders):
 		if c.provision {
-			c.creates = append(c.creates, "$JS.API.STREAM.CREATE."+c.names.DeadLetterStream)
-			return Finding{Subject: subject, Note: "no stream yet; the worker creates it"}
+			finding.Note = "no stream yet; the worker creates it"
+			return finding
 		}
-		return Finding{Subject: subject, Err: fmt.Errorf("no stream takes them (create %q, or set NOTIFIER_NATS_PROVISION=true)", c.names.DeadLetterStream)}
+		finding.Err = fmt.Errorf("no stream takes them (create %q, or set NOTIFIER_NATS_PROVISION=true)", stream)
+	default:
+		finding.Err = c.explain(err)
 	}
-	return Finding{Subject: subject, Err: c.explain(err)}
+	return finding
 }
 
 // permissions touches the other subjects that a worker uses, without effect, and lists those that are not permitted.
 func (c *check) permissions(ctx context.Context) []Finding {
 	conn := c.connection.Conn
 	before := len(c.connection.Denied())
-	for _, subject := range append([]string{
-		fmt.Sprintf("$JS.ACK.%s.%s.check", c.names.Stream, c.names.Consumer),
-		fmt.Sprintf("$JS.API.CONSUMER.MSG.NEXT.%s.%s", c.names.Stream, c.names.Consumer),
+	const channel = "check"
+	requests := []string{
 		"$SRV.PING.notifier",
-	}, c.creates...) {
+		fmt.Sprintf("$JS.API.CONSUMER.CREATE.%s.%s.%s", c.names.RoomStream, c.names.channelConsumer(channel), c.names.room().ChannelFilter(channel)),
+	}
+	for stream, consumers := range map[string][]string{
+		c.names.Stream: {c.names.Consumer}, c.names.RoomStream: {c.names.roomConsumer(), c.names.channelConsumer(channel)},
+	} {
+		for _, consumer := range consumers {
+			requests = append(requests, fmt.Sprintf("$JS.ACK.%s.%s.check", stream, consumer), fmt.Sprintf("$JS.API.CONSUMER.MSG.NEXT.%s.%s", stream, consumer))
+		}
+	}
+	for _, subject := range append(requests, c.creates...) {
 		// The requests are malformed, so that nothing is delivered or created.
 		_ = conn.Publish(subject, []byte("check"))
+	}
+	// No letter has this subject, so that none is purged.
+	if nothing, err := json.Marshal(map[string]string{"filter": c.names.DeadLetterSubject + ".check.check"}); err == nil {
+		_ = conn.Publish("$JS.API.STREAM.PURGE."+c.names.DeadLetterStream, nothing)
 	}
 	services, err := conn.SubscribeSync("$SRV.PING.notifier.check")
 	if err == nil {

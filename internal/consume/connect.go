@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -23,13 +22,9 @@ type ConnectOptions struct {
 	Password  string
 	Token     string
 	TLS       *tls.Config
-	Inbox     string // prefix of the subjects on which replies come; "" for the usual one
+	Inbox     string // prefix of the subjects on which replies and events come, so that permissions can keep others from listening there
 	Logger    *slog.Logger
 }
-
-// InboxPrefix is a worker's prefix of the subjects on which replies and events come, so that permissions can keep others
-// from listening there.
-const InboxPrefix = "_INBOX_notifier"
 
 // Connection is a connection to NATS that is never given up: while it is lost, it is tried again and again.
 type Connection struct {
@@ -167,7 +162,7 @@ func (c *Connection) asyncError(logger *slog.Logger, sub *nats.Subscription, err
 			c.denied = append(c.denied, text)
 		}
 		c.mu.Unlock()
-		if !known && !optional(text) {
+		if !known {
 			logger.Error("nats permission is missing", "error", text)
 		}
 		return
@@ -186,14 +181,5 @@ const mostDenied = 100
 func (c *Connection) Denied() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var denied []string
-	for _, text := range c.denied {
-		if !optional(text) {
-			denied = append(denied, text)
-		}
-	}
-	return denied
+	return slices.Clone(c.denied)
 }
-
-// optional tells whether a worker does without what was denied: it reads the stream's settings only if it may.
-func optional(denial string) bool { return strings.Contains(denial, "$JS.API.STREAM.INFO.") }

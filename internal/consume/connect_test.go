@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -94,23 +95,30 @@ func sampleServer(t *testing.T) *fixture {
 	return newFixtureOn(t, servertest.StartNATS(t, func(o *server.Options) { *o = *sample.Clone() }), nats.UserInfo("operator", "secret"))
 }
 
+// sampleNames are the defaults, for which the sample of configs is written. The dead letters have little room.
+var sampleNames = Names{
+	Stream: "NOTIFICATIONS", Subject: "notify", Consumer: "notifier", MaxBytes: 1 << 30, MaxAge: 7 * 24 * time.Hour,
+	RoomStream: "NOTIFICATIONS_ROOM", RoomMax: 1000, LongestDelay: time.Hour,
+	DeadLetterStream: "NOTIFICATIONS_DLQ", DeadLetterSubject: "notify-dlq",
+	DeadLetters: DeadLetterBounds{PerSubject: 100, Bytes: 1 << 20, Age: time.Hour},
+}
+
 // A worker does all of its work with the rights of the sample, and none is denied.
 func TestSampleRightsAreEnough(t *testing.T) {
 	f := sampleServer(t)
-	names := Names{Stream: "NOTIFICATIONS", Subject: "notify", Consumer: "notifier", DeadLetterStream: "NOTIFICATIONS_DLQ", DeadLetterSubject: "notify-dlq", LongestDelay: time.Hour}
-	if _, err := names.provision(t.Context(), f.js, 3*time.Second, true, f.log.logger()); err != nil {
+	if _, err := sampleNames.provision(t.Context(), f.js, 3*time.Second, true, f.log.logger()); err != nil {
 		t.Fatal(err)
 	}
-	c := f.connectAs(ConnectOptions{URL: f.server.URL, User: "notifier", Password: "secret", Inbox: InboxPrefix})
+	c := f.connectAs(ConnectOptions{URL: f.server.URL, User: "notifier", Password: "secret", Inbox: "_INBOX_notifier"})
 	f.eventually("it is connected", c.Conn.IsConnected)
-	for _, finding := range f.check(c, names, false, 3*time.Second) {
-		if finding.Err != nil {
+	for _, finding := range f.check(c, sampleNames, false, 3*time.Second) {
+		if finding.Err != nil && !finding.Warning {
 			t.Errorf("check: %s: %v", finding.Subject, finding.Err)
 		}
 	}
 
-	// An event that is sent after its lease was renewed, one that is given back, one that becomes a dead letter, one that
-	// waits for a slot, one that resolves nothing, and several in one message.
+	// An event that is sent after its lease was renewed, one that is given back, one that waits for a slot, one that waits for
+	// its channel, one that resolves nothing, several in one message, and more dead letters than there is room for.
 	release := newGate(t)
 	f.throttle.judge = func(_ context.Context, candidate Candidate) (Decision, error) {
 		if candidate.Event.ID == "wait" && len(f.throttle.asked()) < 3 {
@@ -124,26 +132,37 @@ func TestSampleRightsAreEnough(t *testing.T) {
 		}
 		return f.throttle.admit(candidate), nil
 	}
-	f.throttle.delay = comeBackIn(time.Second)
+	f.throttle.delay = func(Candidate, time.Duration) (DelayVerdict, time.Duration, error) { return ComeBack, time.Second, nil }
 	f.sink.send = func(ctx context.Context, _ event.Event, _ int) *Failure {
 		_ = release.pass(ctx)
 		return nil
 	}
+	f.throttle.Pause(t.Context(), "rests", 3*time.Second)
 	w := f.start(func(o *Options) {
-		mayDelay(o)
-		o.Connection, o.Names, o.Provision, o.AckWait = c, names, false, 3*time.Second
+		o.Delay = func(string) time.Duration { return time.Hour }
+		o.Pace = time.Millisecond
+		o.Connection, o.Names, o.Provision, o.AckWait = c, sampleNames, false, 3*time.Second
 	})
 	f.event("payments", "slow")
 	f.event("payments", "wait")
 	f.event("payments", "delay")
-	f.group()
-	f.status(event.StatusResolved)
-	f.publish("notify.payments", "{broken")
+	f.event("rests", "held")
+	f.publish("notify.payments", `{"id": "resolved", "title": "x", "status": "resolved", "key": "k"}`)
+	f.publish("notify.payments", `{"alerts": [
+		{"status": "firing", "labels": {"alertname": "First"}, "fingerprint": "f1"},
+		{"status": "firing", "labels": {"alertname": "Second"}, "fingerprint": "f2"}]}`)
+	const letters = 8
+	for range letters {
+		f.publish("notify.payments", "{"+strings.Repeat("x", 200_000))
+	}
 	f.eventually("a lease is renewed", func() bool { return f.journal.count("extend slow") > 0 })
 	release.open()
-	f.eventually("all end", func() bool { return f.metrics.ended() == 7 })
-	f.requireOutcomes(map[string]int{"sent payments": 5, "dead payments": 1, "dropped payments": 1})
+	f.eventually("all end", func() bool { return f.metrics.ended() == 7+letters })
+	f.requireOutcomes(map[string]int{"sent payments": 5, "sent rests": 1, "dead payments": letters, "dropped payments": 1})
 	w.stop()
+	if f.metrics.get("letters discarded") == 0 {
+		t.Error("no dead letter was pushed out")
+	}
 	if denied := c.Denied(); len(denied) > 0 || len(f.log.lines("permission")) > 0 {
 		t.Errorf("denied: %q, logged: %q", denied, f.log.lines("permission"))
 	}
@@ -198,7 +217,7 @@ func TestDenialIsNamed(t *testing.T) {
 	}
 }
 
-// What is remembered of denials is one for each subject, in order, without those that a worker does without, and bounded.
+// What is remembered of denials is one for each subject, in order, and bounded.
 func TestDenied(t *testing.T) {
 	t.Parallel()
 	log := &logBuffer{}
@@ -206,7 +225,7 @@ func TestDenied(t *testing.T) {
 	deny := func(subject string) {
 		c.asyncError(log.logger(), nil, fmt.Errorf("%w: Permissions Violation for Publish to %q", nats.ErrPermissionViolation, subject))
 	}
-	for _, subject := range []string{"b", "$JS.ACK.S.C.1.2.3.4.5", "a", "b", "$JS.API.STREAM.INFO.S", "$JS.ACK.S.C.6.7.8.9.0"} {
+	for _, subject := range []string{"b", "$JS.ACK.S.C.1.2.3.4.5", "a", "b", "$JS.ACK.S.C.6.7.8.9.0"} {
 		deny(subject)
 	}
 	denied := c.Denied()
@@ -224,19 +243,56 @@ func TestDenied(t *testing.T) {
 	}
 }
 
-// Check finds each thing that would keep a worker from its work, and changes nothing.
+// Check finds each thing that would keep a worker from its work, says how the streams are bounded, and changes nothing.
 func TestCheck(t *testing.T) {
 	t.Parallel()
-	const fine = "fine"
-	stream := func(f *fixture) {
-		config := jetstream.StreamConfig{Name: testNames.Stream, Subjects: []string{"notify", "notify.>"}}
-		if _, err := f.js.CreateStream(f.Context(), config); err != nil {
-			f.Fatal(err)
+	const (
+		events, waiting, letters = `nats stream "EVENTS"`, `nats stream "ROOM"`, `nats stream "DEAD"`
+		consumer, readies        = `nats consumer "notifier" of stream "EVENTS"`, `nats consumer "notifier-room" of stream "ROOM"`
+		stays, buried            = `nats events that wait on "notify-room.>"`, `nats dead letters on "notify-dlq.>"`
+		permissions, replicas    = "nats permissions", "nats replicas"
+	)
+	const bare = "without a consumer"
+	type expected map[string]string // by subject: in the note or the error; "!" before an error, "?" before a warning
+	all := func(f *fixture) { f.provision(patience) }
+	stream := func(change func(*jetstream.StreamConfig)) func(*fixture) {
+		return func(f *fixture) {
+			f.provision(patience)
+			for _, c := range []jetstream.StreamConfig{testNames.StreamConfig(), testNames.RoomConfig(), testNames.DeadLetterConfig()} {
+				was := fmt.Sprint(c)
+				if change(&c); fmt.Sprint(c) == was {
+					continue
+				}
+				_ = f.js.DeleteStream(f.Context(), c.Name)
+				if _, err := f.js.CreateStream(f.Context(), c); err != nil {
+					f.Fatal(err)
+				}
+				if c.Description == bare || c.Name == testNames.DeadLetterStream {
+					continue
+				}
+				consumer := testNames.consumerConfig(patience, c.Subjects)
+				if c.Name == testNames.RoomStream {
+					consumer = testNames.roomConsumerConfig(patience)
+				}
+				if c.Name == testNames.RoomStream && !slices.Contains(c.Subjects, testNames.room().All()) {
+					consumer.FilterSubjects = c.Subjects
+				}
+				if _, err := f.js.CreateConsumer(f.Context(), c.Name, consumer); err != nil {
+					f.Fatal(err)
+				}
+			}
 		}
 	}
-	consumer := func(change func(*jetstream.ConsumerConfig)) func(*fixture) {
+	of := func(name string, change func(*jetstream.StreamConfig)) func(*fixture) {
+		return stream(func(c *jetstream.StreamConfig) {
+			if c.Name == name {
+				change(c)
+			}
+		})
+	}
+	work := func(change func(*jetstream.ConsumerConfig)) func(*fixture) {
 		return func(f *fixture) {
-			stream(f)
+			of(testNames.Stream, func(c *jetstream.StreamConfig) { c.Description = bare })(f)
 			c := jetstream.ConsumerConfig{Durable: testNames.Consumer, AckPolicy: jetstream.AckExplicitPolicy, AckWait: patience}
 			change(&c)
 			if err := f.createConsumer(c); err != nil {
@@ -244,35 +300,74 @@ func TestCheck(t *testing.T) {
 			}
 		}
 	}
-	all := func(f *fixture) { f.provision(patience) }
 	for name, test := range map[string]struct {
-		setUp                              func(*fixture)
-		denied                             []string
-		provision                          bool
-		consumer, deadLetters, permissions string // in the note or the error; "!" before an error, "?" before a warning
+		setUp     func(*fixture)
+		denied    []string
+		provision bool
+		names     func(*Names)
+		want      expected
 	}{
-		"all is there":                      {setUp: all, consumer: "0 events are waiting", deadLetters: "would be stored", permissions: "is allowed"},
-		"nothing is there":                  {consumer: "!create it", deadLetters: "!no stream takes them", permissions: "is allowed"},
-		"nothing is there, and can be made": {provision: true, consumer: "the worker creates it", deadLetters: "the worker creates it", permissions: "is allowed"},
-		"no consumer":                       {setUp: stream, consumer: "!create it", deadLetters: "!no stream takes them", permissions: "is allowed"},
-		"push": {setUp: consumer(func(c *jetstream.ConsumerConfig) { c.DeliverSubject = "deliver" }),
-			consumer: "!not a pull consumer", deadLetters: "!no stream", permissions: "is allowed"},
-		"no acknowledgements": {setUp: consumer(func(c *jetstream.ConsumerConfig) { c.AckPolicy = jetstream.AckAllPolicy }),
-			consumer: "!acknowledgement policy", deadLetters: "!no stream", permissions: "is allowed"},
-		"other settings": {setUp: consumer(func(c *jetstream.ConsumerConfig) { c.AckWait, c.MaxDeliver = time.Minute, 4 }),
-			consumer: "?at most 4 times", deadLetters: "!no stream", permissions: "is allowed"},
+		"all is there": {setUp: all, want: expected{
+			consumer: "0 events are waiting", readies: "0 events are waiting", events: "at most 64MiB, for 7d; replicas: 1", waiting: "no bound in bytes, for 7d",
+			letters: "at most 64MiB, 100 messages on each subject, for 30d", stays: "would be stored", buried: "would be stored", permissions: "is allowed",
+			replicas: "?one server keeps EVENTS, ROOM, DEAD: a power failure",
+		}},
+		"nothing is there": {want: expected{
+			consumer: "!create it", readies: "!create it", events: "!create it", waiting: "!create it", letters: "!create it", stays: "!no stream takes them",
+			buried: "!no stream takes them", permissions: "is allowed",
+		}},
+		"nothing is there, and can be made": {provision: true, want: expected{
+			consumer: "the worker creates it", readies: "the worker creates it", events: "creates it: at most 64MiB, for 7d", waiting: "creates it: no bound",
+			letters: "the worker creates it", stays: "the worker creates it", buried: "the worker creates it", permissions: "is allowed",
+		}},
+		"no consumer":         {setUp: of(testNames.Stream, func(c *jetstream.StreamConfig) { c.Description = bare }), want: expected{consumer: "!create it"}},
+		"no consumer of room": {setUp: of(testNames.RoomStream, func(c *jetstream.StreamConfig) { c.Description = bare }), want: expected{readies: "!create it"}},
+		"push":                {setUp: work(func(c *jetstream.ConsumerConfig) { c.DeliverSubject = "deliver" }), want: expected{consumer: "!not a pull consumer"}},
+		"other settings": {setUp: work(func(c *jetstream.ConsumerConfig) { c.AckWait, c.MaxDeliver = time.Minute, 4 }),
+			want: expected{consumer: "?at most 4 times"}},
+
+		"producers may roll up": {setUp: of(testNames.Stream, func(c *jetstream.StreamConfig) { c.AllowRollup, c.DenyPurge = true, false }),
+			want: expected{events: "!allows roll-ups"}},
+		"producers may schedule": {setUp: of(testNames.Stream, func(c *jetstream.StreamConfig) {
+			c.AllowMsgSchedules, c.DenyPurge, c.Discard = true, false, jetstream.DiscardOld
+		}), want: expected{events: "!allows message schedules"}},
+		"without bounds": {setUp: stream(func(c *jetstream.StreamConfig) {
+			c.MaxBytes, c.MaxAge, c.MaxMsgsPerSubject = 0, 0, 0
+		}), want: expected{
+			events: "?no bound in bytes, for ever; replicas: 1; one that is created has at most 64MiB", waiting: "no bound in bytes, for ever",
+			letters: "?no bound for each subject, so one producer takes the room of all; expected 100",
+		}},
+		"the oldest go": {setUp: stream(func(c *jetstream.StreamConfig) { c.Discard = jetstream.DiscardOld }),
+			want: expected{events: "?loses its oldest messages, whoever they belong to", letters: "?loses its oldest messages"}},
+		"a room without schedules": {setUp: of(testNames.RoomStream, func(c *jetstream.StreamConfig) { c.AllowMsgSchedules, c.AllowRollup = false, false }),
+			want: expected{waiting: "!does not allow message schedules"}},
+		"a room of limits": {setUp: of(testNames.RoomStream, func(c *jetstream.StreamConfig) { c.Retention = jetstream.LimitsPolicy }),
+			want: expected{waiting: "!has retention Limits"}},
+		"a room of another subject": {setUp: of(testNames.RoomStream, func(c *jetstream.StreamConfig) { c.Subjects = []string{"notify-room.due.>"} }),
+			want: expected{waiting: "!lacks the subject notify-room.>", stays: "!no stream takes them", readies: "!takes notify-room.due.>"}},
+		"a room that forgets too soon": {setUp: all, names: func(n *Names) { n.LongestDelay = 8 * 24 * time.Hour },
+			want: expected{waiting: "!keeps messages for 168h0m0s, and events may wait for 192h0m0s"}},
+		"a consumer of the room that takes all": {setUp: func(f *fixture) {
+			of(testNames.RoomStream, func(c *jetstream.StreamConfig) { c.Description = bare })(f)
+			c := jetstream.ConsumerConfig{Durable: testNames.roomConsumer(), AckPolicy: jetstream.AckExplicitPolicy, AckWait: patience}
+			if _, err := f.js.CreateConsumer(f.Context(), testNames.RoomStream, c); err != nil {
+				f.Fatal(err)
+			}
+		}, want: expected{readies: "!takes everything, expected the filter notify-room.due.>, notify-room.part.>, notify-room.replay.>"}},
+
 		"nothing is there, and no right to make streams": {provision: true, denied: []string{"$JS.API.STREAM.CREATE.>"},
-			consumer: "the worker creates it", deadLetters: "the worker creates it", permissions: "!STREAM.CREATE.EVENTS"},
-		"no consumer, and no right to make one": {setUp: stream, provision: true, denied: []string{"$JS.API.CONSUMER.CREATE.>"},
-			consumer: "the worker creates it", deadLetters: "the worker creates it", permissions: "!CONSUMER.CREATE.EVENTS.notifier"},
-		"no right to take events": {setUp: all, denied: []string{"$JS.API.CONSUMER.MSG.NEXT.>"},
-			consumer: "0 events are waiting", deadLetters: "would be stored", permissions: "!CONSUMER.MSG.NEXT.EVENTS.notifier"},
-		"no right to settle them": {setUp: all, denied: []string{"$JS.ACK.>"},
-			consumer: "0 events are waiting", deadLetters: "would be stored", permissions: "!$JS.ACK.EVENTS.notifier"},
-		"no right to store dead letters, nor to settle": {setUp: all, denied: []string{"notify-dlq.>", "$JS.ACK.>"},
-			consumer: "0 events are waiting", deadLetters: "!notify-dlq.check", permissions: "!$JS.ACK.EVENTS.notifier"},
-		"no right to see the consumer": {setUp: all, denied: []string{"$JS.API.CONSUMER.INFO.>"},
-			consumer: "!CONSUMER.INFO.EVENTS.notifier", deadLetters: "would be stored", permissions: fine},
+			want: expected{permissions: "!STREAM.CREATE.EVENTS"}},
+		"no consumer, and no right to make one": {setUp: of(testNames.Stream, func(c *jetstream.StreamConfig) { c.Description = bare }), provision: true,
+			denied: []string{"$JS.API.CONSUMER.CREATE.EVENTS.>"}, want: expected{consumer: "the worker creates it", permissions: "!CONSUMER.CREATE.EVENTS.notifier"}},
+		"no right to take events":        {setUp: all, denied: []string{"$JS.API.CONSUMER.MSG.NEXT.EVENTS.>"}, want: expected{permissions: "!CONSUMER.MSG.NEXT.EVENTS.notifier"}},
+		"no right to take from the room": {setUp: all, denied: []string{"$JS.API.CONSUMER.MSG.NEXT.ROOM.>"}, want: expected{permissions: "!CONSUMER.MSG.NEXT.ROOM.notifier-"}},
+		"no right to settle them":        {setUp: all, denied: []string{"$JS.ACK.EVENTS.>"}, want: expected{permissions: "!$JS.ACK.EVENTS.notifier"}},
+		"no right to serve channels":     {setUp: all, denied: []string{"$JS.API.CONSUMER.CREATE.ROOM.>"}, want: expected{permissions: "!CONSUMER.CREATE.ROOM.notifier-channel-check"}},
+		"no right to make room":          {setUp: all, denied: []string{"$JS.API.STREAM.PURGE.DEAD"}, want: expected{permissions: "!STREAM.PURGE.DEAD"}},
+		"no right to store in the room":  {setUp: all, denied: []string{"notify-room.>"}, want: expected{stays: "!notify-room.part.check"}},
+		"no right to store dead letters": {setUp: all, denied: []string{"notify-dlq.>"}, want: expected{buried: "!notify-dlq.check"}},
+		"no right to see the consumer":   {setUp: all, denied: []string{"$JS.API.CONSUMER.INFO.EVENTS.>"}, want: expected{consumer: "!CONSUMER.INFO.EVENTS.notifier"}},
+		"no right to see the streams":    {setUp: all, denied: []string{"$JS.API.STREAM.INFO.EVENTS"}, want: expected{events: "!STREAM.INFO.EVENTS"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -280,39 +375,59 @@ func TestCheck(t *testing.T) {
 			if test.setUp != nil {
 				test.setUp(f)
 			}
-			findings := f.check(f.connectLimited(), testNames, test.provision, patience)
-			if len(findings) < 3 {
-				t.Fatalf("findings: %+v, want one for each question", findings)
+			names := testNames
+			if test.names != nil {
+				test.names(&names)
 			}
-			for i, want := range []string{test.consumer, test.deadLetters, test.permissions} {
-				finding := findings[i]
-				wrong, isWrong := strings.CutPrefix(want, "!")
-				warned, isWarning := strings.CutPrefix(wrong, "?")
-				switch {
-				case want == fine:
-					if finding.Err != nil {
-						t.Errorf("%s: %v, want nothing wrong", finding.Subject, finding.Err)
-					}
-				case isWrong || isWarning:
-					if finding.Err == nil || !strings.Contains(finding.Err.Error(), warned) || finding.Warning != isWarning {
-						t.Errorf("%s: %v (warning %t), want %q", finding.Subject, finding.Err, finding.Warning, want)
-					}
-				case finding.Err != nil || !strings.Contains(finding.Note, want):
-					t.Errorf("%s: %q, %v; want %q", finding.Subject, finding.Note, finding.Err, want)
+			before := f.streams()
+			findings := f.check(f.connectLimited(), names, test.provision, patience)
+			for subject, want := range test.want {
+				if !slices.ContainsFunc(findings, func(found Finding) bool { return found.Subject == subject && found.says(want) }) {
+					t.Errorf("nothing says %q of %s: %v", want, subject, findings)
 				}
 			}
-			for _, denied := range findings[3:] {
-				if denied.Subject != findings[2].Subject || denied.Err == nil {
-					t.Errorf("%s: %q, %v; want nothing but further rights that are missing", denied.Subject, denied.Note, denied.Err)
+			for _, found := range findings {
+				if want, named := test.want[found.Subject]; found.Err != nil && !found.Warning && (!named || !strings.HasPrefix(want, "!")) && len(test.denied) == 0 {
+					t.Errorf("%s: %v, want nothing wrong", found.Subject, found.Err)
 				}
 			}
-			if test.setUp == nil {
-				if _, err := f.js.Stream(t.Context(), testNames.Stream); !errors.Is(err, jetstream.ErrStreamNotFound) {
-					t.Errorf("after the check, looking for the stream gives %v, want that there is none", err)
-				}
+			if after := f.streams(); after != before {
+				t.Errorf("after the check there is\n%s\nand before it there was\n%s", after, before)
 			}
 		})
 	}
+}
+
+// says tells whether a finding is as expected.
+func (f Finding) says(want string) bool {
+	wrong, isWrong := strings.CutPrefix(want, "!")
+	text, isWarning := strings.CutPrefix(wrong, "?")
+	if !isWrong && !isWarning {
+		return f.Err == nil && strings.Contains(f.Note, text)
+	}
+	return f.Err != nil && f.Warning == isWarning && strings.Contains(f.Err.Error(), text)
+}
+
+// streams is how all streams and consumers are set up, and what they hold.
+func (f *fixture) streams() string {
+	f.Helper()
+	var text strings.Builder
+	list := f.js.ListStreams(f.Context())
+	for info := range list.Info() {
+		fmt.Fprintf(&text, "%+v %d to %d\n", info.Config, info.State.FirstSeq, info.State.LastSeq)
+		stream, err := f.js.Stream(f.Context(), info.Config.Name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		consumers := stream.ListConsumers(f.Context())
+		for consumer := range consumers.Info() {
+			fmt.Fprintf(&text, "  %s %v\n", consumer.Name, consumer.Delivered)
+		}
+	}
+	if list.Err() != nil {
+		f.Fatal(list.Err())
+	}
+	return text.String()
 }
 
 // Check stores nothing and takes nothing.

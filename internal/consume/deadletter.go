@@ -2,10 +2,11 @@ package consume
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
-	"net/textproto"
 	"strconv"
 	"strings"
 
@@ -13,27 +14,27 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/room"
 )
 
-// Headers of a dead letter.
+// Headers of a dead letter, beside those that a message of the room has: the subject, the ID, the part and the origin of its
+// event. Headers of its producer that have such names are left out.
 const (
 	HeaderReason     = "Notifier-Reason"
 	HeaderError      = "Notifier-Error"
-	HeaderSubject    = "Notifier-Subject"
 	HeaderSequence   = "Notifier-Sequence"
 	HeaderDeliveries = "Notifier-Deliveries"
-	HeaderMessageID  = "Notifier-Msg-Id" // the producer's Nats-Msg-Id
+	HeaderBodyLength = "Notifier-Body-Length" // of a body that was cut: how long it was
+	HeaderBodySHA256 = "Notifier-Body-SHA256" // of the whole body
+	HeaderPushedOut  = "Notifier-Pushed-Out"  // how many older letters had to go for this one
 )
-
-// serverPrefix is what the headers start with that command the server.
-const serverPrefix = "Nats-"
 
 // bury stores a dead letter, then calls stored, and then terminates the message. If it cannot be stored, the message is
 // given back for later. It tells which.
 func (w *Worker) bury(ctx context.Context, m *message, fault *event.Fault, stored func()) bool {
 	err := w.storeDeadLetter(ctx, m, fault)
 	if w.o.Provision && errors.Is(err, jetstream.ErrNoStreamResponse) { // the stream was deleted
-		if err = ensureStream(ctx, w.js, w.names.DeadLetterConfig(), w.logger); err == nil {
+		if err = w.names.ensureStream(ctx, w.js, w.names.DeadLetterConfig(), w.logger); err == nil {
 			err = w.storeDeadLetter(ctx, m, fault)
 		}
 	}
@@ -48,62 +49,162 @@ func (w *Worker) bury(ctx context.Context, m *message, fault *event.Fault, store
 	return true
 }
 
-// storeDeadLetter publishes the untouched body with as many headers as the server takes: all, then without the
-// producer's, then none; the subject still tells the reason.
-func (w *Worker) storeDeadLetter(ctx context.Context, m *message, fault *event.Fault) error {
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
-	defer cancel()
-	e, _ := m.decode(w.o.Decoder) // it has its ID whatever is wrong with it
-	own := nats.Header{}
-	own.Set(event.HeaderID, e.ID)
-	own.Set(HeaderReason, string(fault.Reason))
-	own.Set(HeaderError, oneLine(fault.Detail))
-	own.Set(HeaderSubject, oneLine(m.Subject()))
-	own.Set(HeaderSequence, strconv.FormatUint(m.sequence, 10))
-	own.Set(HeaderDeliveries, strconv.FormatUint(m.delivered, 10))
-
-	err := nats.ErrMaxPayload
-	for _, header := range []nats.Header{ownHeader(m.Headers(), own), own, nil} {
-		letter := &nats.Msg{Subject: w.names.DeadLetterSubject + "." + string(fault.Reason), Header: header, Data: m.Data()}
-		var options []jetstream.PublishOpt
-		if header != nil {
-			// The time tells the message from one of the same number in a stream that was made anew.
-			id := fmt.Sprintf("dlq-%s-%d-%d", m.stream, m.sequence, m.stored.UnixMilli())
-			options = append(options, jetstream.WithMsgID(id))
-		}
-		if _, err = w.js.PublishMsg(ctx, letter, options...); !tooMuch(err) {
-			break
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("storing a dead letter: %w", err)
-	}
-	return nil
+// letter is a dead letter that is to be stored.
+type letter struct {
+	subject  string
+	first    string // the first level of its category
+	id       string // from which the stream knows it again
+	own      nats.Header
+	producer nats.Header
+	body     []byte
 }
 
-// errMessageSize is how a stream with a bound of its own answers a message that is larger.
-const errMessageSize = jetstream.ErrorCode(10054)
+func (w *Worker) letterOf(m *message, fault *event.Fault) letter {
+	e, _ := m.decode(w.o.Decoder) // it has its ID whatever is wrong with it
+	first := w.firstLevel(m, e)
+	entry := m.entryFor(e, "")
+	entry.Subject, entry.ID, entry.MessageID = oneLine(entry.Subject), oneLine(entry.ID), oneLine(entry.MessageID)
+	own := entry.Message("", nil, nil).Header
+	own.Del(room.HeaderReason)
+	own.Set(HeaderReason, string(fault.Reason))
+	own.Set(HeaderError, oneLine(fault.Detail))
+	own.Set(HeaderSequence, strconv.FormatUint(m.sequence, 10))
+	own.Set(HeaderDeliveries, strconv.FormatUint(m.delivered, 10))
+	return letter{
+		subject: w.names.DeadLetterSubject + "." + string(fault.Reason) + "." + first, first: first,
+		id:  letterID(entry),
+		own: own, producer: room.Producers(m.Headers()), body: m.Data(),
+	}
+}
+
+// letterID names the letter of an event, wherever in the streams the event is by then: its message may be delivered once more
+// after the event went on in the room, and would become another letter. The time tells the message from one of the same number in
+// a stream that was made anew. An event that was replayed may end as a letter again.
+func letterID(entry room.Entry) string {
+	id := fmt.Sprintf("dlq-%s-%d-%d", entry.Origin.Stream, entry.Origin.Sequence, entry.Origin.Stored.UnixMilli())
+	if entry.Part != "" {
+		sum := sha256.Sum256([]byte(entry.Part))
+		id += "-" + hex.EncodeToString(sum[:8])
+	}
+	if entry.Replayed() {
+		id += fmt.Sprintf("-%d", entry.Since.UnixMilli())
+	}
+	return id
+}
+
+// firstLevel is that of an event's category. Where that is unknown, it is the one of the subject: who may publish on
+// notify.payments.> must not push out the dead letters of others.
+func (w *Worker) firstLevel(m *message, e event.Event) string {
+	if e.Category != "" {
+		return event.FirstLevel(e.Category)
+	}
+	return w.o.Decoder.FirstLevelOf(m.entry.Subject)
+}
+
+// headers say how much of a letter's headers is stored.
+type headers int
+
+const (
+	noHeaders headers = iota
+	ownHeaders
+	allHeaders
+)
+
+// message is the letter with some of its headers, and with no more of its body than a number of bytes.
+func (l letter) message(which headers, most, pushedOut int) *nats.Msg {
+	m := &nats.Msg{Subject: l.subject, Data: l.body}
+	if which == noHeaders {
+		return m
+	}
+	m.Header = make(nats.Header, len(l.own)+len(l.producer)+3)
+	if which == allHeaders {
+		maps.Copy(m.Header, l.producer)
+	}
+	maps.Copy(m.Header, l.own)
+	m.Header.Set(nats.MsgIdHdr, l.id)
+	if len(l.body) > most {
+		sum := sha256.Sum256(l.body)
+		m.Data = l.body[:most]
+		m.Header.Set(HeaderBodyLength, strconv.Itoa(len(l.body)))
+		m.Header.Set(HeaderBodySHA256, hex.EncodeToString(sum[:]))
+	}
+	if pushedOut > 0 {
+		m.Header.Set(HeaderPushedOut, strconv.Itoa(pushedOut))
+	}
+	return m
+}
+
+// storeDeadLetter publishes the body, cut to what an event may have, with as many headers as the server takes: all, then those
+// that are not the producer's, then none; the subject still tells the reason. A body that is cut says so in a header, so it is
+// cut further instead.
+func (w *Worker) storeDeadLetter(ctx context.Context, m *message, fault *event.Fault) error {
+	l := w.letterOf(m, fault)
+	most := len(l.body)
+	if bound := w.o.Decoder.MaxBytes; bound > 0 {
+		most = min(most, bound)
+	}
+	cut := most < len(l.body)
+	for which := allHeaders; ; {
+		err := w.storeLetter(ctx, l, which, most)
+		switch {
+		case !tooMuch(err) || which == noHeaders || most == 0:
+			return err
+		case which == ownHeaders && cut:
+			most /= 2
+		default:
+			which--
+		}
+	}
+}
+
+// storeLetter publishes a letter, and makes room for it where the stream has no bytes left.
+func (w *Worker) storeLetter(ctx context.Context, l letter, which headers, most int) error {
+	pushedOut := w.letters.pushes(ctx, l.subject)
+	for range mostRooms {
+		rooms := w.letters.rooms()
+		m := l.message(which, most, pushedOut)
+		storing, cancel := context.WithTimeout(ctx, apiTimeout)
+		stored, err := w.js.PublishMsg(storing, m)
+		cancel()
+		if !full(err) {
+			if err != nil {
+				return fmt.Errorf("storing a dead letter: %w", err)
+			}
+			if !stored.Duplicate {
+				w.letters.stored(l.subject)
+				w.metrics.DeadLettersDiscarded(pushedOut)
+			}
+			return nil
+		}
+		gone, err := w.letters.makeRoom(ctx, l.first, storedSize(m.Subject, m.Header, len(m.Data)), rooms)
+		pushedOut += gone
+		if err != nil {
+			return fmt.Errorf("making room for a dead letter in a full stream: %w", err)
+		}
+	}
+	return fmt.Errorf("storing a dead letter: %w", errStillFull)
+}
+
+// mostRooms bounds how often room is made for one letter: others take it too.
+const mostRooms = 5
+
+var errStillFull = errors.New("others have taken the room that was made for it")
+
+// Error codes of the server.
+const (
+	errMessageSize = jetstream.ErrorCode(10054) // a stream with a bound of its own was given a larger message
+	errStoreFailed = jetstream.ErrorCode(10077) // in words why
+)
 
 func tooMuch(err error) bool {
 	refusal, refused := errors.AsType[*jetstream.APIError](err)
 	return errors.Is(err, nats.ErrMaxPayload) || refused && refusal.ErrorCode == errMessageSize
 }
 
-// ownHeader is the producer's headers, those kept out that command the server, and ours over them.
-func ownHeader(producer, own nats.Header) nats.Header {
-	header := make(nats.Header, len(producer)+len(own))
-	for name, values := range producer {
-		canonical := textproto.CanonicalMIMEHeaderKey(name)
-		switch {
-		case canonical == nats.MsgIdHdr && len(values) > 0:
-			header.Set(HeaderMessageID, values[0])
-		case strings.HasPrefix(canonical, serverPrefix), canonical == HeaderMessageID, own[canonical] != nil:
-		default:
-			header[name] = values
-		}
-	}
-	maps.Copy(header, own)
-	return header
+// full tells whether a stream refuses a message since its bytes run out.
+func full(err error) bool {
+	refusal, refused := errors.AsType[*jetstream.APIError](err)
+	return refused && refusal.ErrorCode == errStoreFailed && strings.Contains(refusal.Description, "maximum bytes")
 }
 
 // oneLine makes a text fit for a header: a line feed in it would start another one.

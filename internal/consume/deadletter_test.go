@@ -1,43 +1,27 @@
 package consume
 
 import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/room"
+	"github.com/seed-4578ace9/notifier/internal/servertest"
 )
-
-func TestOwnHeader(t *testing.T) {
-	t.Parallel()
-	own := nats.Header{HeaderReason: {"bad_json"}, HeaderError: {"not JSON"}}
-	for name, test := range map[string]struct{ producer, want nats.Header }{
-		"none":                        {nil, nats.Header{}},
-		"a producer's are kept":       {nats.Header{"X-Trace": {"1", "2"}, "lower": {"x"}}, nats.Header{"X-Trace": {"1", "2"}, "lower": {"x"}}},
-		"commands are kept out":       {nats.Header{"Nats-Rollup": {"all"}, "nats-expected-stream": {"EVENTS"}, "NATS-TTL": {"1s"}}, nats.Header{}},
-		"the message ID is kept":      {nats.Header{"Nats-Msg-Id": {"id"}}, nats.Header{HeaderMessageID: {"id"}}},
-		"in any letter case":          {nats.Header{"nats-msg-id": {"id"}}, nats.Header{HeaderMessageID: {"id"}}},
-		"without a value":             {nats.Header{"Nats-Msg-Id": {}}, nats.Header{}},
-		"ours win":                    {nats.Header{HeaderReason: {"forged"}, "notifier-error": {"forged"}}, nats.Header{}},
-		"the message ID is not taken": {nats.Header{HeaderMessageID: {"forged"}, "Nats-Msg-Id": {"id"}}, nats.Header{HeaderMessageID: {"id"}}},
-		"nor forged":                  {nats.Header{"notifier-msg-id": {"forged"}}, nats.Header{}},
-		"others of ours' look":        {nats.Header{"Notifier-Trace": {"1"}}, nats.Header{"Notifier-Trace": {"1"}}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			want := maps.Clone(own)
-			maps.Copy(want, test.want)
-			if got := ownHeader(test.producer, own); !maps.EqualFunc(got, want, slices.Equal) {
-				t.Errorf("%v, want %v", got, want)
-			}
-		})
-	}
-}
 
 func TestOneLine(t *testing.T) {
 	t.Parallel()
@@ -55,7 +39,8 @@ func TestOneLine(t *testing.T) {
 	}
 }
 
-// A dead letter has the untouched body and the producer's headers, and says where it comes from and why.
+// A dead letter has the body and the producer's headers, and says where it comes from and why. Where that is too much for the
+// server it has less of them, and says so.
 func TestDeadLetter(t *testing.T) {
 	t.Parallel()
 	const maxPayload = 1 << 20 // the server's default
@@ -71,32 +56,43 @@ func TestDeadLetter(t *testing.T) {
 		subject, body string
 		headers       []string
 		reason        event.Reason
+		first         string // the first level in its subject; "" for payments
 		has           map[string]string
 		hasNot        []string
+		kept          int  // bytes of a body that is cut; 0: all of it
 		bare          bool // without any header
+		most          int  // bytes of a body that is too large; 0: 1000
 	}{
-		"small": {body: "{broken", headers: []string{"X-Trace", "7", "Nats-Msg-Id", "id", "Nats-Expected-Stream", testNames.Stream, HeaderReason, "forged"},
-			reason: event.ReasonBadJSON, has: map[string]string{"X-Trace": "7", HeaderMessageID: "id", event.HeaderID: "id"}, hasNot: []string{"Nats-Expected-Stream"}},
-		"empty":                                  {body: "", reason: event.ReasonEmpty},
-		"no UTF-8":                               {body: "\xff\x00\r\n", reason: event.ReasonBadUTF8},
-		"bad category":                           {subject: "notify.ä😀.B", body: "text", reason: event.ReasonBadCategory},
-		"a thousand headers":                     {body: "{broken", headers: many, reason: event.ReasonBadJSON, has: map[string]string{"X-0": "0", "X-999": "999"}},
-		"no room for the producer's headers":     {body: body(maxPayload - headerSize), headers: headers, reason: event.ReasonBadJSON, has: map[string]string{event.HeaderID: "EVENTS:1"}, hasNot: []string{"X-Large"}},
-		"no room for any header":                 {body: body(maxPayload), reason: event.ReasonBadJSON, bare: true},
-		"too large, with no room for any header": {body: body(maxPayload), reason: event.ReasonTooLarge, bare: true},
+		"small": {body: "{broken", headers: []string{"X-Trace", "7", "Nats-Msg-Id", "id", "Nats-Expected-Stream", testNames.Stream},
+			reason: event.ReasonBadJSON, has: map[string]string{"X-Trace": "7", room.HeaderMessageID: "id", room.HeaderID: "id"},
+			hasNot: []string{"Nats-Expected-Stream", room.HeaderDerived, room.HeaderPart, room.HeaderSince, HeaderBodyLength, HeaderPushedOut}},
+		"of a producer who forges headers": {body: "{broken", headers: []string{
+			HeaderReason, "forged", "notifier-error", "forged", room.HeaderSubject, "notify.security", room.HeaderOrigin, "1 1 EVENTS", room.HeaderPart, "2",
+			room.HeaderSince, "1", "Notifier-Deadline", "1", HeaderPushedOut, "9", HeaderBodyLength, "9", "Notifier-Trace", "1", "Nats-Rollup-Not", "all",
+		}, reason: event.ReasonBadJSON, has: map[string]string{room.HeaderDerived: "true"},
+			hasNot: []string{room.HeaderPart, room.HeaderSince, "Notifier-Deadline", HeaderPushedOut, HeaderBodyLength, "Notifier-Trace", "Nats-Rollup-Not", "notifier-error"}},
+		"empty":                              {body: "", reason: event.ReasonEmpty},
+		"no UTF-8":                           {body: "\xff\x00\r\n", reason: event.ReasonBadUTF8},
+		"bad category":                       {subject: "notify.ä😀.B", body: "text", reason: event.ReasonBadCategory, first: event.NoLevel},
+		"bad category below a first level":   {subject: "notify.Payments.ä", body: "text", reason: event.ReasonBadCategory},
+		"no category at all":                 {subject: "notify", body: "{broken", reason: event.ReasonBadJSON, first: event.NoLevel},
+		"a category in the body":             {subject: "notify", body: `{"category": "infra.disk"}`, reason: event.ReasonEmpty, first: "infra"},
+		"a thousand headers":                 {body: "{broken", headers: many, reason: event.ReasonBadJSON, has: map[string]string{"X-0": "0", "X-999": "999"}},
+		"no room for the producer's headers": {body: body(maxPayload - headerSize), headers: headers, reason: event.ReasonBadJSON, has: map[string]string{room.HeaderID: "EVENTS:1"}, hasNot: []string{"X-Large"}},
+		"no room for any header":             {body: body(maxPayload), reason: event.ReasonBadJSON, bare: true},
+		"too large":                          {body: body(5000), headers: headers, reason: event.ReasonTooLarge, kept: 1000, has: map[string]string{"X-Large": large}},
+		"cut, with no room for any header":   {body: body(maxPayload), reason: event.ReasonTooLarge, most: maxPayload - 1, kept: (maxPayload - 1) / 2},
+		"too large, as large as can be":      {body: body(maxPayload), reason: event.ReasonTooLarge, kept: 1000},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t)
 			f.provision(patience)
-			subject := "notify.payments"
-			if test.subject != "" {
-				subject = test.subject
-			}
+			subject, first := cmp.Or(test.subject, "notify.payments"), cmp.Or(test.first, "payments")
 			sequence := f.publish(subject, test.body, test.headers...)
 			f.start(func(o *Options) {
 				if test.reason == event.ReasonTooLarge {
-					o.Decoder.MaxBytes = 1000
+					o.Decoder.MaxBytes = cmp.Or(test.most, 1000)
 				}
 			})
 			f.awaitSettled(1)
@@ -109,8 +105,18 @@ func TestDeadLetter(t *testing.T) {
 				t.Fatalf("%d dead letters are stored, want 1", len(letters))
 			}
 			letter := letters[0]
-			if string(letter.Data) != test.body || letter.Subject != "notify-dlq."+string(test.reason) {
-				t.Errorf("it is on %s, with %d bytes; want the untouched body of %d bytes on notify-dlq.%s", letter.Subject, len(letter.Data), len(test.body), test.reason)
+			want := map[string]string{
+				HeaderReason: string(test.reason), room.HeaderSubject: subject, HeaderSequence: "1", HeaderDeliveries: "1",
+			}
+			maps.Copy(want, test.has)
+			kept := test.body
+			if test.kept > 0 {
+				kept = kept[:test.kept]
+				want[HeaderBodyLength] = fmt.Sprint(len(test.body))
+				want[HeaderBodySHA256] = fmt.Sprintf("%x", sha256.Sum256([]byte(test.body)))
+			}
+			if on := fmt.Sprintf("notify-dlq.%s.%s", test.reason, first); string(letter.Data) != kept || letter.Subject != on {
+				t.Errorf("it is on %s, with %d bytes; want %d bytes of the body on %s", letter.Subject, len(letter.Data), len(kept), on)
 			}
 			if test.bare {
 				if len(letter.Header) > 0 {
@@ -118,13 +124,9 @@ func TestDeadLetter(t *testing.T) {
 				}
 				return
 			}
-			want := map[string]string{
-				HeaderReason: string(test.reason), HeaderSubject: subject, HeaderSequence: "1", HeaderDeliveries: "1",
-			}
 			if id := letter.Header.Get(nats.MsgIdHdr); !strings.HasPrefix(id, "dlq-EVENTS-1-") {
 				t.Errorf("its message ID is %q, want one that names stream, sequence and time", id)
 			}
-			maps.Copy(want, test.has)
 			for name, value := range want {
 				if got := letter.Header.Values(name); !slices.Equal(got, []string{value}) {
 					t.Errorf("its header %s is %q, want %q", name, got, value)
@@ -137,6 +139,11 @@ func TestDeadLetter(t *testing.T) {
 				if got := letter.Header.Values(name); len(got) > 0 {
 					t.Errorf("its header %s is %q, want none", name, got)
 				}
+			}
+			// That is all that the room has to know.
+			entry, err := room.Read(letter.Header, letter.Time)
+			if err != nil || entry.Origin.Stream != testNames.Stream || entry.Origin.Sequence != sequence || entry.Replayed() {
+				t.Errorf("its event is %+v, %v", entry, err)
 			}
 		})
 	}
@@ -157,6 +164,45 @@ func TestDeadLetterIsStoredOnce(t *testing.T) {
 	}
 	if letters := f.deadLetters(); len(letters) != 1 {
 		t.Errorf("%d dead letters are stored, want 1", len(letters))
+	}
+}
+
+// An event that became a dead letter in the room is the same letter where the message that it came in is delivered once more: it was
+// stored in the room, and its acknowledgement was lost. The parts of a body are letters of their own, and so is what was replayed.
+func TestDeadLetterOfAnEventThatMoved(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	w := f.prepared(nil)
+	f.publish("notify.payments", `{"id": "e", "title": "an event"}`)
+	m := f.taken(w, patience)
+	e, err := m.decode(w.o.Decoder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fault := event.NewFault(event.ReasonSlackRejected, "invalid_blocks", nil)
+	inRoom := func(sequence uint64, change func(*room.Entry)) *message {
+		moved := &message{Msg: m.Msg, stream: testNames.RoomStream, sequence: sequence, entry: m.entryFor(e, room.Channel)}
+		change(&moved.entry)
+		return moved
+	}
+	part := func(name string) func(*room.Entry) { return func(entry *room.Entry) { entry.Part = name } }
+	for i, step := range []struct {
+		m    *message
+		want int // letters by then
+	}{
+		{m, 1},
+		{inRoom(1, func(*room.Entry) {}), 1},
+		{inRoom(2, part("a")), 2},
+		{inRoom(3, part("b")), 3},
+		{inRoom(4, part("b")), 3},
+		{inRoom(5, func(entry *room.Entry) { entry.Since = entry.Since.Add(time.Second) }), 4},
+	} {
+		if err := w.storeDeadLetter(t.Context(), step.m, fault); err != nil {
+			t.Fatal(err)
+		}
+		if letters := f.deadLetters(); len(letters) != step.want {
+			t.Errorf("%d dead letters are stored after step %d, want %d", len(letters), i+1, step.want)
+		}
 	}
 }
 
@@ -188,5 +234,213 @@ func TestTooMuch(t *testing.T) {
 		if tooMuch(err) {
 			t.Errorf("%v is taken for too much", err)
 		}
+	}
+}
+
+// bury makes letters of bodies as a worker does, for one producer after the other.
+func (f *fixture) bury(w *Worker, subject string, bodies ...string) {
+	f.Helper()
+	for _, body := range bodies {
+		f.publish(subject, body)
+		m := f.taken(w, patience)
+		_, fault := m.decode(w.o.Decoder)
+		found, isFault := errors.AsType[*event.Fault](fault)
+		if !isFault {
+			f.Fatalf("the body %.20q is no letter: %v", body, fault)
+		}
+		if err := w.storeDeadLetter(f.Context(), m, found); err != nil {
+			f.Fatal(err)
+		}
+		if err := m.DoubleAck(f.Context()); err != nil {
+			f.Fatal(err)
+		}
+	}
+}
+
+// origins are the sequences of the events from which the letters come, by the letters' subjects.
+func (f *fixture) origins() map[string][]uint64 {
+	f.Helper()
+	origins := make(map[string][]uint64)
+	for _, letter := range f.deadLetters() {
+		entry, err := room.Read(letter.Header, letter.Time)
+		if err != nil {
+			f.Fatal(err)
+		}
+		origins[letter.Subject] = append(origins[letter.Subject], entry.Origin.Sequence)
+	}
+	return origins
+}
+
+// On a subject that is full the oldest letter goes, and nobody else's. It is counted.
+func TestDeadLettersOfOneSubject(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	const most, more = 5, 3
+	w := f.prepared(func(o *Options) { o.Names.DeadLetters.PerSubject = most })
+	f.bury(w, "notify.security.doors", "{")
+	for range most + more {
+		f.bury(w, "notify.payments.cards", "{")
+	}
+	f.bury(w, "notify.payments", "")
+	origins := f.origins()
+	if got := origins["notify-dlq.bad_json.payments"]; !slices.Equal(got, []uint64{5, 6, 7, 8, 9}) {
+		t.Errorf("the letters of payments are those of the events %v, want the newest five", got)
+	}
+	if got, other := origins["notify-dlq.bad_json.security"], origins["notify-dlq.empty.payments"]; len(got) != 1 || len(other) != 1 {
+		t.Errorf("%d letters of security, %d of another reason, want 1 and 1", len(got), len(other))
+	}
+	if n := f.metrics.get("letters discarded"); n != more {
+		t.Errorf("%d letters were counted as pushed out, want %d", n, more)
+	}
+	pushedOut := 0
+	for _, letter := range f.deadLetters() {
+		n, _ := strconv.Atoi(letter.Header.Get(HeaderPushedOut))
+		pushedOut += n
+	}
+	if pushedOut != more {
+		t.Errorf("the letters say that they have pushed out %d, want %d", pushedOut, more)
+	}
+}
+
+// One producer of ten times what the store takes loses its own oldest letters, and the neighbours none, however small the
+// store is. Neither the producers' stream nor the room lack anything.
+func TestDeadLettersWhereBytesRunOut(t *testing.T) {
+	t.Parallel()
+	const store = 64 << 20
+	n := servertest.StartNATS(t, func(o *server.Options) { o.JetStreamMaxStore = store })
+	f := newFixtureOn(t, n)
+	w := f.prepared(func(o *Options) {
+		o.Decoder.MaxBytes = 256 << 10
+		o.Names.MaxBytes, o.Names.DeadLetters = 16<<20, DeadLetterBounds{PerSubject: 1000, Bytes: 24 << 20}
+	})
+	const neighbours = 100
+	for i := range neighbours {
+		f.bury(w, fmt.Sprintf("notify.neighbour-%d", i%10), "{"+strings.Repeat("n", 1000))
+	}
+	body := strings.Repeat("x", 1<<20-100)
+	const bodies = 680
+	f.bury(w, "notify.payments", body)
+	for i := range bodies - 1 { // without the way through the producers' stream, which takes its time
+		entry := room.Entry{
+			Subject: "notify.payments", ID: fmt.Sprint(i),
+			Origin: room.Origin{Stream: testNames.Stream, Sequence: uint64(neighbours + 2 + i), Stored: time.Now()},
+		}
+		entry.Since = entry.Origin.Stored
+		l := letter{
+			subject: "notify-dlq.too_large.payments", first: "payments", id: fmt.Sprint("dlq-", i),
+			own: entry.Message("", nil, nil).Header, body: []byte(body),
+		}
+		if err := w.storeLetter(t.Context(), l, allHeaders, w.o.Decoder.MaxBytes); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.bury(w, "notify.security", "{")
+
+	origins, left := f.origins(), 0
+	for i := range 10 {
+		left += len(origins[fmt.Sprintf("notify-dlq.bad_json.neighbour-%d", i)])
+	}
+	if left != neighbours {
+		t.Errorf("%d of the neighbours' %d letters are left", left, neighbours)
+	}
+	if got := origins["notify-dlq.bad_json.security"]; len(got) != 1 {
+		t.Errorf("%d letters of security, want 1", len(got))
+	}
+	own := origins["notify-dlq.too_large.payments"]
+	if len(own) < 60 || len(own) > 96 || own[len(own)-1] != neighbours+bodies || int(own[len(own)-1]-own[0]) != len(own)-1 {
+		t.Errorf("%d letters of payments are left, from that of event %d to that of event %d; want the newest, as many as fit", len(own), own[0], own[len(own)-1])
+	}
+	if got := f.metrics.get("letters discarded"); got != bodies-len(own) {
+		t.Errorf("%d letters were counted as pushed out, want %d", got, bodies-len(own))
+	}
+	for range 10 {
+		f.publish("notify.security", body)
+	}
+	if _, err := f.js.Publish(t.Context(), w.names.room().Queue(room.Part, "security"), []byte(body)); err != nil {
+		t.Errorf("the room refuses an event: %v", err)
+	}
+}
+
+// The first level with the most bytes loses its oldest letters; none loses what is within its share.
+func TestOldest(t *testing.T) {
+	t.Parallel()
+	const most = 1000
+	pile := func(first string, sizes ...int) []lying {
+		var letters []lying
+		for i, size := range sizes {
+			letters = append(letters, lying{subject: first, sequence: uint64(i + 1), size: size})
+		}
+		return letters
+	}
+	same := func(n, size int) []int { return slices.Repeat([]int{size}, n) }
+	for name, test := range map[string]struct {
+		piles         piles
+		own           string
+		size, missing int
+		want          map[string]uint64
+	}{
+		"alone, an eighth goes":             {piles{"a": pile("a", same(100, 10)...)}, "a", 10, 10, map[string]uint64{"a": 7}},
+		"alone, no more than the spare":     {piles{"a": pile("a", same(10, 100)...)}, "a", 10, 10, map[string]uint64{"a": 1}},
+		"a newcomer takes of the largest":   {piles{"a": pile("a", same(90, 10)...), "b": pile("b", 100)}, "c", 10, 10, map[string]uint64{"a": 7}},
+		"of the largest above its share":    {piles{"a": pile("a", same(51, 10)...), "b": pile("b", same(49, 10)...)}, "b", 5, 5, map[string]uint64{"a": 1}},
+		"who is the largest loses":          {piles{"a": pile("a", same(50, 10)...), "b": pile("b", same(50, 10)...)}, "b", 10, 10, map[string]uint64{"b": 7}},
+		"what one has is not enough":        {piles{"a": pile("a", 400), "b": pile("b", 300), "c": pile("c", 300)}, "d", 500, 500, map[string]uint64{"a": 1, "b": 1}},
+		"one letter as large as the stream": {piles{"a": pile("a", 500), "b": pile("b", 500)}, "a", 1000, 1000, map[string]uint64{"a": 1, "b": 1}},
+		"others have made room":             {piles{"a": pile("a", same(10, 10)...)}, "a", 10, -900, map[string]uint64{"a": 2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := test.piles.oldest(test.own, test.size, test.missing, most); !maps.Equal(got, test.want) {
+				t.Errorf("%v go, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+// Instances that find the stream full at once make room once.
+func TestRoomIsMadeOnce(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	w := f.prepared(func(o *Options) { o.Names.DeadLetters = DeadLetterBounds{PerSubject: 100_000, Bytes: 1 << 20} })
+	f.bury(w, "notify.payments", slices.Repeat([]string{"{" + strings.Repeat("x", 10_000)}, 90)...)
+	rooms := w.letters.rooms()
+	var gone [4]int
+	var together sync.WaitGroup
+	for i := range gone {
+		together.Go(func() {
+			var err error
+			if gone[i], err = w.letters.makeRoom(context.WithoutCancel(t.Context()), "payments", 200_000, rooms); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	together.Wait()
+	slices.Sort(gone[:])
+	if gone[2] != 0 || gone[3] == 0 {
+		t.Errorf("%v letters went, want that one goroutine makes room", gone)
+	}
+}
+
+// A worker that may not purge says so, and loses neither the event nor a letter.
+func TestNoRightToMakeRoom(t *testing.T) {
+	t.Parallel()
+	f := limited(t, "$JS.API.STREAM.PURGE.>")
+	bounds := func(o *Options) { o.Names.DeadLetters = DeadLetterBounds{PerSubject: 100, Bytes: 1 << 20} }
+	w := f.prepared(func(o *Options) {
+		bounds(o)
+		o.Connection = f.connectAs(ConnectOptions{URL: f.server.URL, User: "all", Password: "secret"})
+	})
+	f.bury(w, "notify.payments", slices.Repeat([]string{"{" + strings.Repeat("x", 250_000)}, 4)...)
+	f.publish("notify.payments", "{"+strings.Repeat("x", 250_000))
+	f.start(func(o *Options) {
+		bounds(o)
+		o.Connection = f.connectLimited()
+	})
+	f.eventually("the log says so", func() bool { return len(f.log.lines("dead letters cannot be stored")) > 0 })
+	if letters := f.deadLetters(); len(letters) != 4 {
+		t.Errorf("%d letters are left, want 4", len(letters))
+	}
+	if info := f.streamInfo(testNames.Stream); info.State.Msgs != 1 {
+		t.Errorf("%d events are left, want 1", info.State.Msgs)
 	}
 }

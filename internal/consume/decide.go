@@ -3,9 +3,11 @@ package consume
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/room"
 )
 
 // unjudged is how long an event rests that could not be judged now.
@@ -33,9 +35,14 @@ func (w *Worker) decideAll(ctx, work context.Context) {
 		}
 		if ctx.Err() != nil {
 			undecided = append(undecided, batch...)
-			continue
+		} else {
+			undecided = append(undecided, w.decideBatch(ctx, work, batch)...)
 		}
-		undecided = append(undecided, w.decideBatch(ctx, work, batch)...)
+		for _, m := range batch {
+			if m.source.deciding != nil {
+				m.source.deciding.Done()
+			}
+		}
 	}
 }
 
@@ -53,6 +60,7 @@ func (w *Worker) decideBatch(ctx, work context.Context, batch []*message) (undec
 		settled    []settlement
 		candidates []candidate
 	)
+	recorded := sync.OnceValue(func() func(Candidate) bool { return w.throttle.Recorded(ctx) })
 	for _, m := range batch {
 		if m.left() <= 0 {
 			continue // it waited too long here: JetStream delivers it again
@@ -63,16 +71,17 @@ func (w *Worker) decideBatch(ctx, work context.Context, batch []*message) (undec
 		}
 		expired := w.tooOld(m)
 		if expired && !again {
-			m.category, _, _ = w.o.Decoder.CategoryOf(m.Subject())
+			m.category, _, _ = w.o.Decoder.CategoryOf(m.entry.Subject)
 			settled = append(settled, settlement{message: m, outcome: Expired})
 			continue
 		}
-		if parts := m.parts(w.o.Decoder); parts != nil {
+		if parts, bad := w.o.Decoder.Parts(m.asStored()); parts != nil {
+			m.category, _, _ = w.o.Decoder.CategoryOf(m.entry.Subject)
 			w.hand <- struct{}{}
-			w.work(func() { defer w.vacate(1); w.split(work, m, parts) })
+			w.work(func() { defer w.vacate(1); w.split(work, m, parts, bad) })
 			continue
 		}
-		e, level, fault := w.read(m, again)
+		e, level, fault := w.read(m, again, recorded)
 		switch {
 		case fault != nil && expired:
 			settled = append(settled, settlement{message: m, outcome: Expired})
@@ -103,14 +112,14 @@ func (w *Worker) decideBatch(ctx, work context.Context, batch []*message) (undec
 }
 
 // read finds out what a message is about: an event, or the level that is known to be full (found without decoding
-// where the subject names the category), or what is wrong with it. A message that was delivered before is never dropped
-// unasked: its event may have been admitted. Nor is an event that resolves another one, which no limit concerns.
-func (w *Worker) read(m *message, again bool) (e event.Event, full string, fault *event.Fault) {
-	category, bare, err := w.o.Decoder.CategoryOf(m.Subject())
-	decodeFirst := again || bare || event.MayResolve(m.Data()) || w.mayWait(category)
+// where the subject names the category), or what is wrong with it. A message that was delivered before is not dropped unless it
+// is certain that its event was not admitted then. Nor is, unasked, an event that resolves another one, which no limit concerns.
+func (w *Worker) read(m *message, again bool, recorded func() func(Candidate) bool) (e event.Event, full string, fault *event.Fault) {
+	category, bare, err := w.o.Decoder.CategoryOf(m.entry.Subject)
+	decodeFirst := bare || event.MayResolve(m.Data()) || w.mayWait(category)
 	if err == nil && !bare {
 		m.category = category
-		if !decodeFirst {
+		if !decodeFirst && (!again || w.isNew(m, recorded)) {
 			if level, known := w.throttle.Full(category); known {
 				return event.Event{}, level, nil
 			}
@@ -122,7 +131,14 @@ func (w *Worker) read(m *message, again bool) (e event.Event, full string, fault
 		errors.As(err, &fault)
 		return e, "", fault
 	}
-	if decodeFirst && !again && !e.Resolves() && !w.mayWait(e.Category) {
+	switch {
+	case !decodeFirst || again:
+	case e.Resolves():
+		if w.throttle.KnownUnpaired(e.Pair(), m.entry.Origin.Stored) {
+			w.metrics.Resolved("unpaired")
+			return e, LevelUnpaired, nil
+		}
+	case !w.mayWait(e.Category):
 		if level, known := w.throttle.Full(e.Category); known {
 			return e, level, nil
 		}
@@ -130,10 +146,20 @@ func (w *Worker) read(m *message, again bool) (e event.Event, full string, fault
 	return e, "", nil
 }
 
+// isNew tells whether a message that may have been delivered before is certainly of an event that nobody has admitted.
+func (w *Worker) isNew(m *message, recorded func() func(Candidate) bool) bool {
+	e, ok := w.o.Decoder.QuickIdentity(m.asStored(), m.category)
+	if !ok {
+		return false
+	}
+	inRecord := recorded()
+	return inRecord != nil && !inRecord(candidate{message: m, event: e}.ask())
+}
+
 // dropped is the settlement of a message that a limit denied.
 func (w *Worker) dropped(m *message, level string) settlement {
-	if w.o.Delay != nil && level != LevelUnpaired && w.refusals.crowded(m.category) {
-		w.metrics.DelayRefused()
+	if w.o.Delay != nil && level != LevelUnpaired && level != LevelRoom && w.refusals.crowded(m.category) {
+		w.metrics.RoomRefused(string(room.Slot), 1)
 	}
 	s := settlement{message: m, outcome: Dropped, level: level}
 	if w.o.Drops != nil {
@@ -142,19 +168,19 @@ func (w *Worker) dropped(m *message, level string) settlement {
 	return s
 }
 
-// clockSkew is how far the clocks of this host and of the NATS server may differ without harm.
+// clockSkew is how far what is known of the server's clock may be wrong without harm.
 const clockSkew = 5 * time.Second
 
-// deliveredBefore tells whether the event may have been in someone's hands: the consumer says so; or it has waited for a
-// slot; or the message is older than the consumer, which may have been made anew; or it was stored before the connection
-// was last lost, since a server that was killed forgets what it had delivered.
+// deliveredBefore tells whether the event may have been in someone's hands: the consumer says so; or it comes from the room; or
+// the message is older than the consumer, which may have been made anew; or it was stored before the connection was last lost,
+// since a server that was killed forgets what it had delivered.
 func (w *Worker) deliveredBefore(m *message) bool {
-	return m.delivered > 1 || m.waited || m.stored.Before(w.place.Load().created) ||
-		m.stored.Before(w.o.Connection.lastReconnect().Add(clockSkew))
+	return m.delivered > 1 || m.source.inRoom || m.stored.Before(w.place.Load().created) ||
+		m.stored.Before(w.clock.at(w.o.Connection.lastReconnect()).Add(clockSkew))
 }
 
 func (w *Worker) tooOld(m *message) bool {
-	return w.o.MaxAge > 0 && time.Since(m.stored) > w.o.MaxAge
+	return w.o.MaxAge > 0 && w.clock.since(m.entry.Since) > w.o.MaxAge
 }
 
 // reserve takes places in hand: as many as are wanted or are free, but enough for a batch that is worth a call, for
@@ -207,7 +233,8 @@ func (w *Worker) hands(task func()) {
 
 func (c candidate) ask() Candidate {
 	return Candidate{
-		Event: c.event, Stream: c.stream, Sequence: c.sequence, Stored: c.stored, LookUp: c.lookUp, Waited: c.waited,
+		Event: c.event, Stream: c.entry.Origin.Stream, Sequence: c.entry.Origin.Sequence, Stored: c.entry.Origin.Stored,
+		LookUp: c.lookUp, Waited: c.waited(),
 	}
 }
 
@@ -218,6 +245,7 @@ func (w *Worker) decide(ctx, work context.Context, candidates []candidate) (deci
 	for i, c := range candidates {
 		asked[i] = c.ask()
 	}
+	asking := w.clock.now()
 	preparing := w.prepare(candidates)
 	decisions, err := w.throttle.Decide(ctx, asked)
 	prepared := preparing()
@@ -231,36 +259,59 @@ func (w *Worker) decide(ctx, work context.Context, candidates []candidate) (deci
 		}
 		return true
 	}
-	var settled []settlement
+	var (
+		settled  []settlement
+		unpaired []candidate
+	)
 	for i, decision := range decisions {
 		c := candidates[i]
 		if decision.Grant != nil {
 			w.start(ctx, work, w.newDelivery(c, decision, prepared[i]))
 			continue
 		}
-		if later := w.later(c, decision); later != nil {
-			w.work(func() { defer w.vacate(1); later(work) })
-			continue
-		}
-		w.vacate(1)
 		switch decision.Verdict {
 		case Deny:
+			if later := w.delayOf(c, decision); later != nil {
+				w.work(func() { defer w.vacate(1); later(work) })
+				continue
+			}
 			settled = append(settled, w.dropped(c.message, decision.Level))
+		case Unpaired:
+			unpaired = append(unpaired, c)
+			continue
 		case Repeat:
 			settled = append(settled, settlement{message: c.message, outcome: Duplicate})
 		case Done:
-			settled = append(settled, settlement{message: c.message, outcome: Sent})
+			settled = append(settled, w.done(c))
 		case Unknown:
 			settled = append(settled, settlement{message: c.message, outcome: Expired})
 		case Wait:
-			w.giveBack(c.message, c.patience(decision.Wait)+jitter(50*time.Millisecond))
+			if c.event.Resolves() {
+				w.wait(c, room.Pair, min(decision.Wait, w.pairWait(c)), c.entry.Behind, func() { w.vacate(1) })
+				continue
+			}
+			w.giveBack(c.message, decision.Wait+jitter(50*time.Millisecond))
 		case Undecidable:
-			w.giveBack(c.message, jitter(10*unjudged))
-		case Admit, Unpaired: // see above
+			w.wait(c, room.Redis, jitter(10*unjudged), 0, func() { w.vacate(1) })
+			continue
+		case Admit: // has a grant
 		}
+		w.vacate(1)
+	}
+	if len(unpaired) > 0 {
+		w.work(func() { w.unpaired(work, unpaired, asking) })
 	}
 	w.settler.settle(settled...)
 	return true
+}
+
+// done is the settlement of an event that was delivered before: whoever recorded that has counted it. One that an operator
+// replayed is another message with its ID.
+func (w *Worker) done(c candidate) settlement {
+	if c.entry.Replayed() {
+		return settlement{message: c.message, outcome: Duplicate}
+	}
+	return settlement{message: c.message}
 }
 
 // fewCandidates is how many are prepared while they are decided about. A worker with more of them is not waiting for Redis,
@@ -287,33 +338,28 @@ func (w *Worker) prepare(candidates []candidate) func() (prepared []any) {
 	}
 }
 
-// later is what is to be done about an event that is neither delivered nor settled now, but takes a while; nil: nothing.
-func (w *Worker) later(c candidate, decision Decision) func(context.Context) {
-	switch {
-	case decision.Verdict == Unpaired:
-		return func(ctx context.Context) { w.unpaired(ctx, c.message) }
-	case decision.Verdict == Deny && decision.Wait > 0 && w.o.Delay != nil && (c.waited || w.mayWait(c.event.Category)):
-		return w.delayInOrder(c, decision)
-	case decision.Verdict == Wait && decision.Wait > max(horizon, w.ackWait) && w.o.Delay != nil: // longer than for a lease
-		return func(ctx context.Context) { w.postponeLong(ctx, c, decision.Wait) }
+// delayOf is what is to be done about a denied event that may wait for a slot; nil: nothing.
+func (w *Worker) delayOf(c candidate, decision Decision) func(context.Context) {
+	if decision.Wait == 0 || w.o.Delay == nil || !c.waited() && !w.mayWait(c.event.Category) {
+		return nil
 	}
-	return nil
+	return w.delayInOrder(c, decision)
 }
 
-// start begins a delivery for which a place in hand is reserved. One that may have to wait for its destination gives up the
-// place, so that the others go on; if too many wait for the destination, it is given back.
+// start begins a delivery for which a place in hand is reserved. Where channels are paced it gives up the place, so that the
+// others go on. If its channel rests, or has others to take before, it waits in the room.
 func (w *Worker) start(ctx, work context.Context, d *delivery) {
-	if !w.channels.paced {
-		w.work(func() { defer w.vacate(1); w.deliver(ctx, work, d) })
-		return
+	leave := func() { w.vacate(1) }
+	if d.fromQueue() {
+		w.served.Store(d.source.token(), d.destination)
 	}
-	if w.channels.enter(d) {
-		w.vacate(1)
+	switch rests := w.resting(d.destination) > moment; {
+	case rests && !d.fromQueue(), !w.channels.enter(d):
+		w.mover.moves <- w.holding(work, d, leave)
+	case w.channels.paced:
+		leave()
 		w.work(func() { w.deliver(ctx, work, d) })
-		return
+	default:
+		w.work(func() { defer leave(); w.deliver(ctx, work, d) })
 	}
-	w.work(func() {
-		defer w.vacate(1)
-		w.postpone(work, d, min(horizon, mostWaiting*w.o.Pace)+w.keeper.spread(d.destination))
-	})
 }

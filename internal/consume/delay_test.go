@@ -1,10 +1,7 @@
 package consume
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -14,24 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/room"
 )
 
-// delaying are the names with which events may wait for their slots.
-func delaying() Names {
-	names := testNames
-	names.LongestDelay = time.Hour
-	return names
-}
-
 // mayDelay lets events wait for an hour.
-func mayDelay(o *Options) {
-	o.Names = delaying()
-	o.Delay = func(string) time.Duration { return time.Hour }
-}
+func mayDelay(o *Options) { o.Delay = func(string) time.Duration { return time.Hour } }
 
 // denyFirst makes a throttle that denies each event the first time it asks, and then admits it.
 func (f *fixture) denyFirst(answer func(c Candidate, longest time.Duration) (DelayVerdict, time.Duration, error)) {
@@ -48,115 +32,39 @@ func comeBackIn(in time.Duration) func(Candidate, time.Duration) (DelayVerdict, 
 	return func(Candidate, time.Duration) (DelayVerdict, time.Duration, error) { return ComeBack, in, nil }
 }
 
-// scheduled lists the messages that wait for their time.
-func (f *fixture) scheduled() []*jetstream.RawStreamMsg {
-	f.Helper()
-	return f.messagesOn("notify-delayed.>")
-}
-
-func (f *fixture) messagesOn(subject string) (found []*jetstream.RawStreamMsg) {
-	f.Helper()
-	stream, err := f.js.Stream(f.Context(), testNames.Stream)
-	if err != nil {
-		f.Fatal(err)
-	}
-	for next := uint64(1); ; {
-		m, err := stream.GetMsg(f.Context(), next, jetstream.WithGetMsgSubject(subject))
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			return found
-		}
-		if err != nil {
-			f.Fatal(err)
-		}
-		found = append(found, m)
-		next = m.Sequence + 1
-	}
-}
-
-// A denied event waits in the stream, out of the consumer's sight, and comes back as it was.
+// A denied event waits in the room, out of the consumers' sight, until its slot opens.
 func TestDelay(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	config := delaying().StreamConfig()
-	config.Retention = jetstream.LimitsPolicy // what is settled stays to be looked at
-	if _, err := f.js.CreateStream(t.Context(), config); err != nil {
-		t.Fatal(err)
-	}
 	f.denyFirst(func(_ Candidate, longest time.Duration) (DelayVerdict, time.Duration, error) {
 		if longest > time.Hour || longest < time.Hour-patience {
 			t.Errorf("it may wait for another %v, want about an hour", longest)
 		}
 		return ComeBack, 2 * time.Second, nil
 	})
-	const body = `{"title": "an event", "key": "ü"}` + "\n"
-	headers := nats.Header{
-		"ce-specversion": {"1.0"}, "ce-id": {"e"}, "ce-source": {"/x"}, "ce-type": {"t"}, "Content-Type": {"application/json"},
-		"X-Trace": {"1", "2"}, "Nats-Msg-Id": {"producer's"},
-	}
-	if _, err := f.js.PublishMsg(t.Context(), &nats.Msg{Subject: "notify.payments", Header: headers, Data: []byte(body)}); err != nil {
-		t.Fatal(err)
-	}
 	start := time.Now()
 	f.start(mayDelay)
-	f.requireSaid(1, "+ACK")
+	sequence := f.event("payments", "e")
+	f.requireSaid(sequence, "+ACK")
 	f.requireOutcomes(nil)
-	waiting := f.scheduled()
-	if len(waiting) != 1 {
-		t.Fatalf("%d messages wait, want 1", len(waiting))
+	waiting := f.waiting(room.Slot)
+	if len(waiting) != 1 || testNames.room().First(waiting[0].Subject) != "payments" {
+		t.Fatalf("%d messages wait, want one of its category", len(waiting))
 	}
-	schedule, at := waiting[0].Header, time.Time{}
-	if text, found := strings.CutPrefix(schedule.Get(headerSchedule), "@at "); found {
-		at, _ = time.Parse(time.RFC3339, text)
+	at, err := time.Parse(time.RFC3339, strings.TrimPrefix(waiting[0].Header.Get("Nats-Schedule"), "@at "))
+	if in := at.Sub(start); err != nil || in < 2*time.Second || in > 2*time.Second+patience {
+		t.Errorf("it waits for %v (%v) with %v, want about 2 s", in, err, waiting[0].Header)
 	}
-	if in := at.Sub(start); in < 2*time.Second || in > 2*time.Second+patience || schedule.Get(headerScheduleTarget) != "notify.payments" {
-		t.Errorf("it waits for %v with %v, want about 2 s", in, schedule)
-	}
-	if f.metrics.get("delayed") != 1 || f.consumerInfo().NumPending != 0 {
+	if f.metrics.get("delayed") != 1 {
 		t.Errorf("%d were counted as delayed, want 1", f.metrics.get("delayed"))
 	}
-
-	f.eventually("it comes back and is sent", func() bool { return f.metrics.ended() == 1 })
+	f.awaitSettled(1)
+	f.requireRoomEmpty()
 	if took := time.Since(start); took < time.Second {
 		t.Errorf("it came back after %v", took)
 	}
 	f.requireOutcomes(map[string]int{"sent payments": 1})
-	f.requireHistory("producer's", "send", "finish")
-	asked := f.throttle.asked()
-	if len(asked) != 2 || asked[0].Waited || !asked[1].Waited || asked[1].Sequence == asked[0].Sequence {
-		t.Fatalf("asked for %+v, want twice, the second time as one that has waited", asked)
-	}
-	if first, second := fmt.Sprintf("%+v", asked[0].Event), fmt.Sprintf("%+v", asked[1].Event); first != second {
-		t.Errorf("it came back as %s, want %s", second, first)
-	}
-	stored := f.messagesOn("notify.payments")
-	if len(stored) != 2 || !bytes.Equal(stored[1].Data, []byte(body)) {
-		t.Fatalf("%d messages, the last one of %q, want the body as it came", len(stored), stored[len(stored)-1].Data)
-	}
-	for name, want := range headers {
-		if name == "Nats-Msg-Id" {
-			name, want = HeaderMessageID, []string{"producer's"}
-		}
-		if got := stored[1].Header[name]; !slices.Equal(got, want) {
-			t.Errorf("its header %s is %q, want %q", name, got, want)
-		}
-	}
-	if got := stored[1].Header.Get(event.HeaderID); got != "producer's" {
-		t.Errorf("its ID is %q", got)
-	}
-	if left := f.scheduled(); len(left) != 0 {
-		t.Errorf("%d messages still wait", len(left))
-	}
-}
-
-// An event that has no ID of its own keeps the one that it got from its first place in the stream.
-func TestDelayKeepsADerivedID(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.denyFirst(comeBackIn(0))
-	f.start(mayDelay)
-	f.publish("notify", "plain text")
-	f.awaitSettled(1)
-	f.requireHistory("EVENTS:1", "send", "finish")
+	f.requireHistory("e", "send", "finish")
 }
 
 // An event that came back waits no longer than it might from the start. That it is dropped says nothing about others.
@@ -192,12 +100,32 @@ func TestDelayEnds(t *testing.T) {
 	if len(longest) != 3 || longest[0] > time.Hour || longest[1] > longest[0]-time.Second/2 || longest[2] > longest[1]-time.Second/2 {
 		t.Errorf("it might wait for %v, want less each time", longest)
 	}
-	if n := f.metrics.get("delay refused"); n != 0 {
+	if n := f.metrics.get("refused by the room: slot"); n != 0 {
 		t.Errorf("%d were counted as refused, want none", n)
 	}
 }
 
-// Delays are planned in the order of the events, however long each takes.
+// How long an event may wait counts from its replay if it was replayed, however old it is.
+func TestDelayOfAReplay(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.denyFirst(func(_ Candidate, longest time.Duration) (DelayVerdict, time.Duration, error) {
+		if longest > time.Hour || longest < time.Hour-patience {
+			t.Errorf("it may wait for another %v, want about an hour", longest)
+		}
+		return ComeBack, time.Second, nil
+	})
+	f.start(mayDelay)
+	long := time.Now().Add(-24 * time.Hour)
+	f.putInRoom(testNames.room().Queue(room.Replay, "payments"), room.Entry{
+		Reason: room.Replay, Subject: "notify.payments", ID: "e", Origin: room.Origin{Stream: "OTHER", Sequence: 7, Stored: long}, Since: long,
+	}, `{"title": "an event"}`)
+	f.eventually("it ends", func() bool { return f.metrics.ended() == 1 })
+	f.requireRoomEmpty()
+	f.requireOutcomes(map[string]int{"sent payments": 1})
+}
+
+// Delays are planned in the order of the events, however long each takes, and stored in it.
 func TestDelaysInOrder(t *testing.T) {
 	t.Parallel()
 	const events = 20
@@ -219,17 +147,20 @@ func TestDelaysInOrder(t *testing.T) {
 		return judge(ctx, c)
 	}
 	f.start(mayDelay)
-	var want []string
-	for i := range events {
-		want = append(want, fmt.Sprint(i))
-		f.event("payments", want[i])
-	}
+	want := f.numbered("payments", events)
 	close(stored)
 	f.eventually("all of them wait", func() bool { return f.metrics.get("delayed") == events })
 	mu.Lock()
 	defer mu.Unlock()
 	if !slices.Equal(asked, want) {
 		t.Errorf("planned in the order %v, want %v", asked, want)
+	}
+	var waiting []string
+	for _, m := range f.waiting(room.Slot) {
+		waiting = append(waiting, m.Header.Get(room.HeaderID))
+	}
+	if !slices.Equal(waiting, want) {
+		t.Errorf("stored in the order %v, want %v", waiting, want)
 	}
 }
 
@@ -249,12 +180,12 @@ func TestDelayRefused(t *testing.T) {
 				return test.verdict, 0, nil
 			})
 			w := f.start(mayDelay)
+			start := time.Now()
 			f.event("payments", "first")
 			f.awaitSettled(1)
-			held := w.refusals.hold("payments")
 			f.event("payments", "second")
 			f.awaitSettled(2)
-			if still := w.refusals.hold("payments"); held && still && asked.Load() != 1 {
+			if inTime := time.Since(start) < refusedFor; inTime && asked.Load() != 1 {
 				t.Errorf("it was asked about %d delays, want only the first", asked.Load())
 			}
 			if w.refusals.hold("errors") {
@@ -268,7 +199,7 @@ func TestDelayRefused(t *testing.T) {
 				t.Errorf("after a second it was asked about %d delays, want another one", after-before)
 			}
 			f.requireOutcomes(map[string]int{"dropped payments": 3})
-			if got := f.metrics.get("delay refused"); got != test.counted {
+			if got := f.metrics.get("refused by the room: slot"); got != test.counted {
 				t.Errorf("%d were counted as refused, want %d", got, test.counted)
 			}
 			if f.metrics.get("by the rule payments") != 3 {
@@ -296,6 +227,7 @@ func TestDelayVerdicts(t *testing.T) {
 	for name, test := range map[string]struct {
 		setUp     func(f *fixture)
 		redeliver bool
+		off       bool // events may not wait
 		said      string
 		outcome   string
 	}{
@@ -314,14 +246,12 @@ func TestDelayVerdicts(t *testing.T) {
 				return Decision{Verdict: Deny, Level: "the rule"}, nil
 			}
 		}, said: "+ACK", outcome: "dropped payments"},
+		"events may not wait": {setUp: func(f *fixture) { f.denyFirst(nil) }, off: true, said: "+ACK", outcome: "dropped payments"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t)
-			found, err := delaying().provision(t.Context(), f.js, patience, true, f.log.logger())
-			if err != nil {
-				t.Fatal(err)
-			}
+			found := f.provision(patience)
 			if test.setUp != nil {
 				test.setUp(f)
 			}
@@ -331,7 +261,11 @@ func TestDelayVerdicts(t *testing.T) {
 				f.deliverOnce(found)
 				want = []string{sayNak, test.said}
 			}
-			f.start(mayDelay)
+			if test.off {
+				f.start(nil)
+			} else {
+				f.start(mayDelay)
+			}
 			f.requireSaid(sequence, want...)
 			if test.outcome == "" {
 				f.requireOutcomes(nil)
@@ -343,7 +277,8 @@ func TestDelayVerdicts(t *testing.T) {
 	}
 }
 
-// A message whose event was stored for later, and that could not be settled then, comes again: it is stored once.
+// A message whose event was stored for later, and that could not be settled then, comes again: it is stored once, and not planned
+// anew.
 func TestDelayWhoseSettlementWasLost(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -356,7 +291,7 @@ func TestDelayWhoseSettlementWasLost(t *testing.T) {
 	}
 	const wait = 2 * time.Second
 	back := time.Now().Add(wait)
-	if err := gone.storeSchedule(t.Context(), candidate{message: m, event: e}, back, time.Now().Add(time.Hour)); err != nil {
+	if _, err := f.js.PublishMsg(t.Context(), gone.messageOf(&move{candidate: candidate{message: m, event: e}, reason: room.Slot, in: wait})); err != nil {
 		t.Fatal(err)
 	}
 	gone.giveBack(m, 0)
@@ -368,14 +303,15 @@ func TestDelayWhoseSettlementWasLost(t *testing.T) {
 	f.start(mayDelay)
 	f.requireSaid(sequence, sayNak, "+ACK")
 	f.requireOutcomes(nil)
-	if waiting := f.scheduled(); len(waiting) != 1 {
-		t.Errorf("%d messages wait, want 1", len(waiting))
-	}
 	f.awaitSettled(1)
+	f.requireRoomEmpty()
 	f.requireOutcomes(map[string]int{"sent payments": 1})
 	f.requireHistory("e", "send", "finish")
 	if asked := f.throttle.asked(); len(asked) != 1 || !asked[0].Waited {
 		t.Errorf("asked for %+v, want once, when it had waited", asked)
+	}
+	if stored := f.streamInfo(testNames.RoomStream).State.LastSeq; stored != 2 {
+		t.Errorf("the room has stored %d messages, want the schedule and what it stored", stored)
 	}
 }
 
@@ -390,177 +326,64 @@ func TestDelayAcrossARestart(t *testing.T) {
 	f.eventually("all wait", func() bool { return f.metrics.get("delayed") == events })
 	f.server.Restart()
 	f.awaitSettled(events)
+	f.requireRoomEmpty()
 	f.requireOutcomes(map[string]int{"sent payments": events})
 	if posted := len(f.journal.posted()); posted != events {
 		t.Errorf("%d posts of %d events", posted, events)
 	}
 }
 
-// What somebody else delivers for long is put off in the stream, not in hand, and is as before when it comes back.
-func TestPostponeLong(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.throttle.judge = func(context.Context, Candidate) (Decision, error) {
-		return Decision{Verdict: Wait, Wait: time.Hour}, nil
-	}
-	f.start(mayDelay)
-	sequence := f.event("payments", "e")
-	f.requireSaid(sequence, "+ACK")
-	f.requireOutcomes(nil)
-	waiting := f.scheduled()
-	if len(waiting) != 1 || waiting[0].Header.Get(headerDeadline) != "" || waiting[0].Header.Get(event.HeaderID) != "e" {
-		t.Errorf("%d messages wait, want 1, with the event's ID and no deadline", len(waiting))
-	}
-	if f.metrics.get("delayed") != 0 {
-		t.Error("it was counted as one that waits for a slot")
-	}
-}
-
-// While events cannot be stored for later they are given back, and the log says it once.
-func TestDelayCannotBeStored(t *testing.T) {
-	t.Parallel()
-	f := limited(t, "notify-delayed.>")
-	f.denyFirst(comeBackIn(time.Hour))
-	f.start(func(o *Options) {
-		mayDelay(o)
-		o.Connection = f.connectLimited()
-	})
-	sequences := []uint64{f.event("payments", "0"), f.event("payments", "1")}
-	for _, sequence := range sequences {
-		f.requireSaid(sequence, "-NAK…")
-		if delay := f.said.delays(t, sequence)[0]; delay < misconfiguredBackoff*3/4 || delay > misconfiguredBackoff*5/4 {
-			t.Errorf("put off by %v, want %v give or take a quarter", delay, misconfiguredBackoff)
-		}
-	}
-	f.requireOutcomes(nil)
-	if lines := f.log.lines("events that wait for a slot cannot be stored"); len(lines) != 1 {
-		t.Errorf("logged: %q, want one line", lines)
-	}
-	if n := f.metrics.get("delayed"); n != 0 {
-		t.Errorf("%d were counted as delayed", n)
-	}
-}
-
-// An event that with what it needs to come back is larger than the stream takes is dropped, also if it was planned before.
+// An event that with what it needs to come back is larger than the room takes is dropped by its rule, also if it was planned before.
 func TestDelayOfWhatIsTooLarge(t *testing.T) {
 	t.Parallel()
 	for name, redeliver := range map[string]bool{"at first": false, "planned before": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t)
-			config := delaying().StreamConfig()
+			config := testNames.RoomConfig()
 			config.MaxMsgSize = 500
 			if _, err := f.js.CreateStream(t.Context(), config); err != nil {
 				t.Fatal(err)
 			}
-			found, err := delaying().provision(t.Context(), f.js, patience, true, f.log.logger())
-			if err != nil {
-				t.Fatal(err)
-			}
+			found := f.provision(patience)
 			f.denyFirst(comeBackIn(time.Hour))
 			f.throttle.planned = func(Candidate) (time.Duration, bool, error) { return time.Hour, true, nil }
 			f.publish("notify.payments", strings.Repeat("x", 450))
+			level := "the rule"
 			if redeliver {
 				f.deliverOnce(found)
+				level = LevelRoom // which rule denied it is not known any more
 			}
 			f.start(mayDelay)
 			f.awaitSettled(1)
 			f.requireOutcomes(map[string]int{"dropped payments": 1})
-			if f.metrics.get("by the rule payments") != 1 || f.metrics.get("delayed") != 0 {
+			if f.metrics.get("by "+level+" payments") != 1 || f.metrics.get("delayed") != 0 {
 				t.Errorf("counted: %v", f.metrics.counts)
 			}
 		})
 	}
 }
 
-// Where events may wait no longer, those that come back and are denied are dropped.
+// Where events may wait no longer, those that come back and are denied again are dropped; others go on.
 func TestDelayIsTurnedOff(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.throttle.judge = func(context.Context, Candidate) (Decision, error) {
+	f.denyFirst(comeBackIn(time.Second))
+	w := f.start(mayDelay)
+	f.event("payments", "admitted")
+	f.event("payments", "denied")
+	f.eventually("both wait", func() bool { return f.metrics.get("delayed") == 2 })
+	w.stop()
+	f.throttle.judge = func(_ context.Context, c Candidate) (Decision, error) {
+		if c.Event.ID == "admitted" {
+			return f.throttle.admit(c), nil
+		}
 		return Decision{Verdict: Deny, Level: "the rule", Wait: time.Second}, nil
 	}
 	f.start(nil)
-	deadline := strconv.FormatInt(time.Now().Add(time.Hour).UnixMilli(), 10)
-	f.publish("notify.payments", "an event", headerDeadline, deadline, event.HeaderID, "e")
-	f.awaitSettled(1)
-	f.requireOutcomes(map[string]int{"dropped payments": 1})
-}
-
-// A new stream lets events wait. One that is there is taken as it is, and if it cannot the error says what is missing.
-func TestCanSchedule(t *testing.T) {
-	t.Parallel()
-	stream := func(change func(*jetstream.StreamConfig)) jetstream.StreamConfig {
-		config := delaying().StreamConfig()
-		change(&config)
-		return config
-	}
-	for name, test := range map[string]struct {
-		stream   *jetstream.StreamConfig
-		consumer jetstream.ConsumerConfig
-		lacks    string // "": nothing
-	}{
-		"new":                   {},
-		"without schedules":     {stream: new(stream(func(c *jetstream.StreamConfig) { c.AllowMsgSchedules = false })), lacks: "nats-server 2.12 or later"},
-		"without their subject": {stream: new(stream(func(c *jetstream.StreamConfig) { c.Subjects = delaying().subjects() })), lacks: "lacks the subject notify-delayed.>"},
-		"of a wider subject": {stream: new(stream(func(c *jetstream.StreamConfig) { c.Subjects = []string{">"}; c.NoAck = true })),
-			consumer: jetstream.ConsumerConfig{FilterSubjects: delaying().subjects()}},
-		"of interest":                         {stream: new(stream(func(c *jetstream.StreamConfig) { c.Retention = jetstream.InterestPolicy })), lacks: "retention"},
-		"its consumer filters by one subject": {stream: new(stream(func(*jetstream.StreamConfig) {})), consumer: jetstream.ConsumerConfig{FilterSubject: "notify.>"}},
-		"its consumer does not filter":        {stream: new(stream(func(*jetstream.StreamConfig) {})), consumer: jetstream.ConsumerConfig{MaxDeliver: -1}, lacks: "expected the filter notify, notify.>"},
-		"its consumer filters too widely": {stream: new(stream(func(*jetstream.StreamConfig) {})),
-			consumer: jetstream.ConsumerConfig{FilterSubjects: []string{"notify", "*.>"}}, lacks: "takes the subject notify-delayed.> too"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t)
-			if test.stream != nil {
-				if _, err := f.js.CreateStream(t.Context(), *test.stream); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if test.consumer.FilterSubject != "" || test.consumer.FilterSubjects != nil || test.consumer.MaxDeliver != 0 {
-				test.consumer.Durable, test.consumer.AckPolicy = testNames.Consumer, jetstream.AckExplicitPolicy
-				if err := f.createConsumer(test.consumer); err != nil {
-					t.Fatal(err)
-				}
-			}
-			w := f.newWorker(mayDelay)
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			defer cancel()
-			_, _, err := w.Prepare(ctx)
-			if test.lacks == "" {
-				if err != nil {
-					t.Error(err)
-				}
-				return
-			}
-			if !errors.Is(err, ErrNoSchedules) || !strings.Contains(err.Error(), test.lacks) {
-				t.Errorf("the error is %v, want %v that says %q", err, ErrNoSchedules, test.lacks)
-			}
-		})
-	}
-}
-
-// A stream that cannot be asked about now is asked about again.
-func TestCanScheduleIsNotKnown(t *testing.T) {
-	t.Parallel()
-	f := limited(t, "$JS.API.STREAM.INFO.>")
-	if _, err := delaying().provision(t.Context(), f.js, patience, true, f.log.logger()); err != nil {
-		t.Fatal(err)
-	}
-	w := f.newWorker(func(o *Options) {
-		mayDelay(o)
-		o.Connection, o.Provision = f.connectLimited(), false
-	})
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 4*time.Second, errScripted)
-	defer cancel()
-	if _, _, err := w.Prepare(ctx); !errors.Is(err, errScripted) {
-		t.Errorf("the error is %v, want that it is tried until the end", err)
-	}
-	if lines := f.log.lines("cannot be asked about"); len(lines) != 1 {
-		t.Errorf("logged: %q, want once what is missing", lines)
-	}
+	f.awaitSettled(2)
+	f.requireRoomEmpty()
+	f.requireOutcomes(map[string]int{"dropped payments": 1, "sent payments": 1})
 }
 
 // Each drop that is confirmed is told of once, with its title.
@@ -602,21 +425,5 @@ func TestDropsAreTold(t *testing.T) {
 	}
 	if !maps.Equal(got, want) {
 		t.Errorf("told of %v, want %v", got, want)
-	}
-}
-
-// A wait for what waits for a slot is spent in the stream. One for a delivery under way, which may last as long as a lease,
-// is not: the delivery may be over at any moment.
-func TestLongWait(t *testing.T) {
-	t.Parallel()
-	w := &Worker{o: Options{Delay: func(string) time.Duration { return time.Hour }}, ackWait: 10 * time.Minute}
-	for wait, long := range map[time.Duration]bool{horizon: false, 2 * horizon: false, w.ackWait: false, w.ackWait + 1: true} {
-		if got := w.later(candidate{}, Decision{Verdict: Wait, Wait: wait}) != nil; got != long {
-			t.Errorf("a wait of %v is spent in the stream: %t, want %t", wait, got, long)
-		}
-	}
-	w.ackWait = time.Second
-	if w.later(candidate{}, Decision{Verdict: Wait, Wait: horizon}) != nil {
-		t.Errorf("a wait of %v is spent in the stream", horizon)
 	}
 }

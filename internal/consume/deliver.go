@@ -8,6 +8,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/failpoint"
+	"github.com/seed-4578ace9/notifier/internal/room"
 )
 
 // Waiting times between attempts: 0.5 s doubling to 30 s, and never under 5 s while the setup is at fault.
@@ -15,12 +16,6 @@ const (
 	firstBackoff         = 500 * time.Millisecond
 	longestBackoff       = 30 * time.Second
 	misconfiguredBackoff = 5 * time.Second
-)
-
-// spread is how far apart events come back that wait for the same destination.
-const (
-	spread        = 100 * time.Millisecond
-	longestSpread = 5 * time.Second
 )
 
 // delivery is one admitted event on its way out.
@@ -33,10 +28,15 @@ type delivery struct {
 	destination string
 	started     time.Time // when it was first tried
 	attempts    int
-	uncertain   bool // some attempt may have delivered it
+	uncertain   bool // some attempt, perhaps of another worker, may have delivered it
 
-	before     <-chan struct{} // closed when the delivery before it for its destination has been tried; nil: none is waited for
-	leaveQueue func()          // lets the next one go; may be called again
+	before     <-chan struct{} // closed when the delivery before it for its destination has reserved its post; nil: none is waited for
+	reserved   func()          // lets the next one reserve its post; may be called again
+	ahead      <-chan struct{} // closed when the one before has begun its post; nil: none is waited for
+	begin      func()          // lets the next one begin its post; may be called again
+	lanes      chan struct{}   // of its destination
+	hasLane    bool            // it has its turn
+	leaveQueue func()          // lets the next one have its turn; may be called again
 
 	mu   sync.Mutex
 	lost bool // someone else may be delivering it by now
@@ -44,7 +44,8 @@ type delivery struct {
 
 func (w *Worker) newDelivery(c candidate, decision Decision, prepared any) *delivery {
 	d := &delivery{
-		candidate: c, grant: decision.Grant, level: decision.Level, opened: decision.Opened, prepared: prepared, leaveQueue: func() {},
+		candidate: c, grant: decision.Grant, level: decision.Level, opened: decision.Opened, prepared: prepared,
+		uncertain: decision.InDoubt, reserved: func() {}, begin: func() {}, leaveQueue: func() {},
 	}
 	d.destination = w.sink.Destination(d.notification())
 	return d
@@ -54,19 +55,25 @@ func (d *delivery) notification() Notification {
 	return Notification{Event: d.event, Opened: d.opened, Prepared: d.prepared}
 }
 
-// deliver posts an event when its destination takes it, again and again while the lease allows, and settles it or gives it
-// back. Waiting ends when the context does; a post under way ends with the work context.
+// fromQueue tells whether the event comes from its channel's queue in the room.
+func (d *delivery) fromQueue() bool {
+	token := d.source.token()
+	return token != "" && token == room.Token(d.destination)
+}
+
+// deliver posts an event when its destination takes it, again and again while the lease allows, and settles it or puts it
+// off. Waiting ends when the context does; a post under way ends with the work context.
 func (w *Worker) deliver(ctx, work context.Context, d *delivery) {
 	w.metrics.InFlight(1)
 	w.keeper.add(d)
 	defer func() {
-		d.leaveQueue()
+		w.metrics.InFlight(-1)
 		w.keeper.remove(d)
 		w.trouble.leave(d)
-		w.metrics.InFlight(-1)
+		d.leaveQueue()
 	}()
 	for {
-		if wait, ok := w.awaitMoment(ctx, d); !ok {
+		if wait, ok := w.awaitPost(ctx, d); !ok {
 			w.postpone(work, d, wait)
 			return
 		}
@@ -86,6 +93,9 @@ func (w *Worker) deliver(ctx, work context.Context, d *delivery) {
 			w.postpone(work, d, 0)
 			return
 		}
+		if !failure.isOfAll() {
+			d.leaveLane()
+		}
 		if failure == nil {
 			w.delivered(work, d, receipt)
 			return
@@ -95,9 +105,8 @@ func (w *Worker) deliver(ctx, work context.Context, d *delivery) {
 			return
 		}
 		if failure.Class == RateLimited {
-			continue // it keeps its place: the others wait for the same
+			continue
 		}
-		d.leaveQueue()
 		select {
 		case <-time.After(delay):
 		case <-ctx.Done():
@@ -107,15 +116,17 @@ func (w *Worker) deliver(ctx, work context.Context, d *delivery) {
 	}
 }
 
+// isOfAll tells whether the others of the channel would fail as well. They wait for whoever found that, who keeps its turn.
+func (f *Failure) isOfAll() bool {
+	return f != nil && (f.Class == RateLimited || f.Class == Misconfigured)
+}
+
 // attempt posts once, on a lease that lasts longer than a post can take or was renewed just now. It does not if the lease
 // is lost or cannot be renewed, or if the work context ends first.
 func (w *Worker) attempt(work context.Context, d *delivery) (receipt string, failure *Failure, attempted bool) {
-	select {
-	case w.sending <- struct{}{}:
-	case <-work.Done():
+	if work.Err() != nil {
 		return "", nil, false
 	}
-	defer func() { <-w.sending }()
 	if d.left() < w.o.SendTimeout && !w.keeper.extend(work, d) {
 		return "", nil, false
 	}
@@ -130,17 +141,25 @@ func (w *Worker) attempt(work context.Context, d *delivery) (receipt string, fai
 	return receipt, failure, true
 }
 
+// delivered records that an event is out. Its outcome is counted here, by whoever recorded it first: its message may be settled
+// more than once.
 func (w *Worker) delivered(work context.Context, d *delivery, receipt string) {
-	w.metrics.EventAge(time.Since(d.stored))
 	w.trouble.sinkTried(nil)
 	w.trouble.mended(d.destination)
 	failpoint.Reach(failpoint.AfterPost)
-	d.grant.Finish(context.WithoutCancel(work), receipt)
+	newly := d.grant.Finish(context.WithoutCancel(work), receipt)
 	failpoint.Reach(failpoint.AfterRecord)
-	if d.event.Resolves() {
-		w.metrics.Resolved("paired")
+	if newly {
+		w.metrics.EventAge(w.clock.since(d.entry.Since))
+		if d.event.Resolves() {
+			w.metrics.Resolved("paired")
+		}
+		w.metrics.Event(d.category, string(Sent), 1)
+		if d.level != "" {
+			w.metrics.Dropped(d.category, d.level, 1)
+		}
 	}
-	w.settler.settle(settlement{message: d.message, outcome: Sent, level: d.level})
+	w.settler.settle(settlement{message: d.message})
 }
 
 // failed decides what comes after an attempt that did not succeed: another one after a delay, or the end.
@@ -182,39 +201,50 @@ func backoff(first time.Duration, attempts int) time.Duration {
 	return min(longestBackoff, first<<min(attempts-1, 6))
 }
 
-// postpone gives an event back to JetStream for later. It keeps its slot; whoever gets it then may deliver it.
+// postpone lets an event wait for its destination: at the end of the channel's queue in the room or, where it comes from there,
+// where it stood. Without a delay it is for the next worker. It keeps its slot; whoever gets it then may deliver it.
 func (w *Worker) postpone(work context.Context, d *delivery, delay time.Duration) {
 	if d.isLost() || d.left() <= 0 {
 		return // someone else may have the lease by now
 	}
-	d.grant.Release(context.WithoutCancel(work))
+	if delay > 0 && !d.fromQueue() && work.Err() == nil {
+		w.hold(work, d)
+		return
+	}
+	d.grant.Release(context.WithoutCancel(work), d.uncertain)
+	if d.fromQueue() && d.attempts == 0 && delay > 0 { // it waits for its channel, as those behind it do
+		w.channels.rests(d.destination, delay)
+		delay = min(delay, pollTime) // a request that is open now would bring it back behind those that follow it
+	}
 	w.giveBack(d.message, delay)
 }
 
 // expire ends an event that became too old while it waited. Its slot is returned if it surely was never posted.
 func (w *Worker) expire(work context.Context, d *delivery) {
-	if d.delivered == 1 && !d.uncertain {
-		d.grant.Refund(context.WithoutCancel(work))
-	} else {
-		d.grant.Release(context.WithoutCancel(work))
-	}
+	w.endUndelivered(work, d)
 	w.settler.settle(settlement{message: d.message, outcome: Expired})
 }
 
-// reject stores a message that will never be delivered as a dead letter and returns its slot.
+// endUndelivered ends the grant of an event that is not tried again. Its slot is returned unless some attempt may have delivered
+// it: then it counts as delivered, so that nobody delivers it once more.
+func (w *Worker) endUndelivered(work context.Context, d *delivery) {
+	work = context.WithoutCancel(work)
+	if d.uncertain {
+		d.grant.Finish(work, "")
+		return
+	}
+	d.grant.Refund(work)
+}
+
+// reject stores a message that will never be delivered as a dead letter and ends its grant.
 func (w *Worker) reject(work context.Context, d *delivery, failure *Failure) {
 	detail := failure.Code
 	if detail == "" {
 		detail = fmt.Sprint(failure.Err)
 	}
 	fault := event.NewFault(event.ReasonSlackRejected, detail, failure.Err)
-	work = context.WithoutCancel(work)
-	end := d.grant.Refund
-	if d.uncertain { // an earlier attempt may have delivered it after all
-		end = d.grant.Release
-	}
-	if !w.bury(work, d.message, fault, func() { end(work) }) {
-		d.grant.Release(work)
+	if !w.bury(context.WithoutCancel(work), d.message, fault, func() { w.endUndelivered(work, d) }) {
+		d.grant.Release(context.WithoutCancel(work), d.uncertain)
 	}
 }
 

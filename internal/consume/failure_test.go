@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/seed-4578ace9/notifier/internal/event"
 )
 
@@ -54,8 +52,8 @@ func TestRetryInsideTheLease(t *testing.T) {
 	}
 }
 
-// A delivery whose next attempt would not end inside the first lease goes back to JetStream with a delay; the grant is
-// released, not refunded, so that the slot stays taken.
+// A delivery whose next attempt would not end inside the first lease goes on in its channel's queue; the grant is released, not
+// refunded, so that the slot stays taken.
 func TestRetryAfterTheLease(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -63,10 +61,12 @@ func TestRetryAfterTheLease(t *testing.T) {
 	f.start(func(o *Options) { o.AckWait, o.SendTimeout = 2*time.Second, 1900*time.Millisecond })
 	sequence := f.event("payments", "e")
 	f.awaitSettled(1)
-	f.requireSaid(sequence, "-NAK…", "+ACK")
-	if delays := f.said.delays(t, sequence); len(delays) != 1 || delays[0] < firstBackoff*3/4 || delays[0] > firstBackoff*5/4 {
-		t.Errorf("put off by %v, want once, by %v give or take a quarter", delays, firstBackoff)
+	f.requireRoomEmpty()
+	f.requireSaid(sequence, "+ACK")
+	if stored := f.streamInfo(testNames.RoomStream).State.LastSeq; stored != 1 {
+		t.Errorf("%d messages were stored in the room, want 1", stored)
 	}
+	f.requireOutcomes(map[string]int{"sent payments": 1})
 	history := slices.DeleteFunc(f.journal.about("e"), func(what string) bool { return what == "extend" })
 	if want := []string{"send", "release", "send", "finish"}; !slices.Equal(history, want) {
 		t.Errorf("happened: %q, want %q", history, want)
@@ -79,7 +79,9 @@ func TestBackoffGoesOn(t *testing.T) {
 	f := newFixture(t)
 	w := f.prepared(nil)
 	f.event("payments", "e")
-	d := &delivery{candidate: candidate{message: f.taken(w, patience)}, grant: &fakeGrant{journal: f.journal}, started: time.Now(), attempts: 1}
+	// It comes from its channel's queue, so it goes back there.
+	d := &delivery{candidate: candidate{message: f.taken(w, patience)}, grant: &fakeGrant{journal: f.journal}, started: time.Now(), attempts: 1, destination: "C1"}
+	d.source = source{inRoom: true, channel: "C1"}
 	for deliveries, want := range map[uint64]time.Duration{1: firstBackoff, 2: 4 * time.Second, 3: longestBackoff, 1000: longestBackoff} {
 		d.delivered = deliveries
 		delay, _ := w.failed(t.Context(), d, &Failure{Class: Transient, Err: errScripted})
@@ -101,61 +103,6 @@ func TestBackoffGoesOn(t *testing.T) {
 		if d := jitter(time.Second); d < 750*time.Millisecond || d > 1250*time.Millisecond {
 			t.Fatalf("one second with jitter is %v, want a quarter to either side at most", d)
 		}
-	}
-}
-
-// A destination that wants rest gets it: its events go back with the delay that it asked for, and those of other
-// destinations go on.
-func TestRateLimited(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.provision(patience)
-	const rest = time.Second
-	f.sink.send = func(_ context.Context, e event.Event, attempt int) *Failure {
-		if e.Category == "busy" && attempt == 1 && e.ID == "first" {
-			return &Failure{Class: RateLimited, RetryAfter: rest, Err: errScripted}
-		}
-		return nil
-	}
-	f.start(func(o *Options) { o.Concurrency = 1 })
-	first := f.event("busy", "first")
-	f.eventually("it is given back", func() bool { return len(f.said.about(first)) > 0 })
-	if got := f.throttle.pauses["busy"]; got != rest {
-		t.Errorf("the destination was paused for %v, want %v", got, rest)
-	}
-	second := f.event("busy", "second")
-	f.event("quiet", "other")
-	f.eventually("the other destination goes on", func() bool { return f.metrics.get("sent quiet") == 1 })
-	f.awaitSettled(3)
-	f.requireHistory("other", "send", "finish")
-	f.requireHistory("first", "send", "release", "send", "finish")
-	if delays := f.said.delays(t, first); len(delays) != 1 || delays[0] < rest || delays[0] > rest+longestSpread {
-		t.Errorf("put off by %v, want once, by at least %v", delays, rest)
-	}
-	// The second one found the destination resting and was not posted before it had rested.
-	if history := f.journal.about("second"); !slices.Equal(history, []string{"release", "send", "finish"}) {
-		t.Errorf("second: %q, want that it is released, then posted once", history)
-	}
-	f.requireSaid(second, "-NAK…", "+ACK")
-	f.requireOutcomes(map[string]int{"sent busy": 2, "sent quiet": 1})
-}
-
-// Events that wait for one destination do not all come back at one moment.
-func TestSpread(t *testing.T) {
-	t.Parallel()
-	k := newKeeper(&Worker{})
-	for i := 1; i <= 100; i++ {
-		want := min(longestSpread, time.Duration(i)*spread)
-		if got := k.spread("busy"); got != want {
-			t.Fatalf("number %d is put off by another %v, want %v", i, got, want)
-		}
-	}
-	if got := k.spread("quiet"); got != spread {
-		t.Errorf("another destination's first one is put off by %v, want %v", got, spread)
-	}
-	k.due()
-	if got := k.spread("busy"); got != spread {
-		t.Errorf("after a beat the first one is put off by %v, want %v", got, spread)
 	}
 }
 
@@ -196,7 +143,7 @@ func TestRejected(t *testing.T) {
 				t.Error("the dead letter was not counted by its reason")
 			}
 			letter := f.deadLetters()[0]
-			if letter.Subject != "notify-dlq.slack_rejected" || letter.Header.Get(HeaderError) != detail || letter.Header.Get(HeaderDeliveries) != "1" {
+			if letter.Subject != "notify-dlq.slack_rejected.payments" || letter.Header.Get(HeaderError) != detail || letter.Header.Get(HeaderDeliveries) != "1" {
 				t.Errorf("the dead letter is on %s with %v", letter.Subject, letter.Header)
 			}
 		})
@@ -254,7 +201,13 @@ func TestMisconfigured(t *testing.T) {
 	w := f.start(nil)
 	first := f.event("payments", "first")
 	f.eventually("it is not ready", func() bool { return w.Ready() != nil })
-	f.eventually("no request for events is open", func() bool { return f.consumerInfo().NumWaiting == 0 })
+	closed := time.Now()
+	f.eventually("no request for events is open, nor on its way", func() bool {
+		if f.consumerInfo().NumWaiting > 0 {
+			closed = time.Now()
+		}
+		return time.Since(closed) > pollTime/2
+	})
 	for i := range 10 {
 		f.event("errors", fmt.Sprint(i))
 	}
@@ -353,7 +306,8 @@ func TestProberLeaves(t *testing.T) {
 	<-changed
 }
 
-// An event that becomes too old while it waits is expired. Its slot is returned if it surely was never posted.
+// An event that becomes too old while it waits is expired. Its slot is returned if it surely was never posted; else it counts as
+// delivered.
 func TestExpiredWhileWaiting(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -361,7 +315,7 @@ func TestExpiredWhileWaiting(t *testing.T) {
 		ends  string
 	}{
 		"certainly not delivered": {Transient, "refund"},
-		"perhaps delivered":       {Uncertain, "release"},
+		"perhaps delivered":       {Uncertain, "finish"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -379,24 +333,68 @@ func TestExpiredWhileWaiting(t *testing.T) {
 	}
 }
 
-// A message that was delivered before may have been posted then, so its slot stays taken when it expires.
+// Whether a worker before may have posted an event is for the throttle to say, not for the number of deliveries: where it may, the
+// event counts as delivered when it expires, and its slot stays taken.
 func TestExpiredAfterARedelivery(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	found := f.provision(patience)
-	sequence := f.event("payments", "e")
-	m, err := found.consumer.Next(jetstream.FetchMaxWait(patience))
-	if err != nil {
-		t.Fatal(err)
+	for inDoubt, ends := range map[bool]string{false: "refund", true: "finish"} {
+		t.Run(ends, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			found := f.provision(patience)
+			sequence := f.event("payments", "e")
+			f.deliverOnce(found)
+			f.throttle.judge = func(_ context.Context, c Candidate) (Decision, error) {
+				decision := f.throttle.admit(c)
+				decision.InDoubt = inDoubt
+				return decision, nil
+			}
+			f.sink.send = failing(Transient, 1000)
+			f.start(func(o *Options) { o.MaxAge = 3 * time.Second })
+			f.awaitSettled(1)
+			f.requireSaid(sequence, "-NAK", "+ACK")
+			f.requireOutcomes(map[string]int{"expired payments": 1})
+			if history := f.journal.about("e"); len(history) < 2 || history[len(history)-1] != ends {
+				t.Errorf("happened: %q, want that it ends with %s", history, ends)
+			}
+		})
 	}
-	if err := m.Nak(); err != nil {
-		t.Fatal(err)
+}
+
+// What Slack rejects while it is in doubt whether an attempt before delivered it counts as delivered: a replay of it is a duplicate.
+func TestRejectedInDoubt(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		inDoubt bool
+		send    func(context.Context, event.Event, int) *Failure
+		history []string
+	}{
+		"not in doubt":           {false, failing(Rejected, 1000), []string{"send", "refund"}},
+		"of a worker before":     {true, failing(Rejected, 1000), []string{"send", "finish"}},
+		"of an attempt before":   {false, inTurn(Uncertain, Rejected), []string{"send", "send", "finish"}},
+		"of a certain one first": {false, inTurn(Transient, Rejected), []string{"send", "send", "refund"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			f.throttle.judge = func(_ context.Context, c Candidate) (Decision, error) {
+				decision := f.throttle.admit(c)
+				decision.InDoubt = test.inDoubt
+				return decision, nil
+			}
+			f.sink.send = test.send
+			f.start(nil)
+			f.event("payments", "e")
+			f.awaitSettled(1)
+			f.requireHistory("e", test.history...)
+			f.requireOutcomes(map[string]int{"dead payments": 1})
+		})
 	}
-	f.sink.send = failing(Transient, 1000)
-	f.start(func(o *Options) { o.MaxAge = 1500 * time.Millisecond })
-	f.awaitSettled(1)
-	f.requireSaid(sequence, "-NAK", "+ACK")
-	if history := f.journal.about("e"); len(history) > 0 && history[len(history)-1] != "release" {
-		t.Errorf("happened: %q, want that it ends with release", history)
+}
+
+// inTurn fails with one class after the other, and goes on with the last one.
+func inTurn(classes ...FailureClass) func(context.Context, event.Event, int) *Failure {
+	return func(_ context.Context, _ event.Event, attempt int) *Failure {
+		return &Failure{Class: classes[min(attempt, len(classes))-1], Code: "scripted_code", Err: errScripted}
 	}
 }

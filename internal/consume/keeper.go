@@ -12,11 +12,10 @@ type keeper struct {
 
 	mu         sync.Mutex
 	deliveries map[*delivery]bool
-	returning  map[string]int // destination -> events put off since the last beat
 }
 
 func newKeeper(w *Worker) *keeper {
-	return &keeper{worker: w, deliveries: make(map[*delivery]bool), returning: make(map[string]int)}
+	return &keeper{worker: w, deliveries: make(map[*delivery]bool)}
 }
 
 func (k *keeper) add(d *delivery) {
@@ -58,7 +57,6 @@ func (k *keeper) run(ctx context.Context) {
 func (k *keeper) due() []*delivery {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	clear(k.returning)
 	var due []*delivery
 	for d := range k.deliveries {
 		if d.sinceExtended() >= k.worker.ackWait/3 {
@@ -85,13 +83,4 @@ func (k *keeper) extend(ctx context.Context, d *delivery) bool {
 		return false
 	}
 	return true
-}
-
-// spread is by how much longer the next event for a destination is put off, so that those that wait for it do not all
-// come back at one moment.
-func (k *keeper) spread(destination string) time.Duration {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.returning[destination]++
-	return min(longestSpread, time.Duration(k.returning[destination])*spread)
 }

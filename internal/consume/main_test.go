@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 )
 
@@ -30,7 +32,10 @@ func TestMain(m *testing.M) {
 const patience = 30 * time.Second
 
 var testNames = Names{
-	Stream: "EVENTS", Subject: "notify", Consumer: "notifier", DeadLetterStream: "DEAD", DeadLetterSubject: "notify-dlq",
+	Stream: "EVENTS", Subject: "notify", Consumer: "notifier", MaxBytes: 64 << 20, MaxAge: 7 * 24 * time.Hour,
+	RoomStream: "ROOM", RoomMax: 1000,
+	DeadLetterStream: "DEAD", DeadLetterSubject: "notify-dlq",
+	DeadLetters: DeadLetterBounds{PerSubject: 100, Bytes: 64 << 20, Age: 30 * 24 * time.Hour},
 }
 
 // journal lists what happened, in order.
@@ -78,12 +83,25 @@ type fakeThrottle struct {
 	judge   func(ctx context.Context, c Candidate) (Decision, error) // nil: admit
 	full    func(category string) (string, bool)                     // nil: nothing is full
 	await   func(ctx context.Context) error                          // nil: at once
-	reserve func(destination string, horizon time.Duration) moment   // nil: now, or when the destination has rested
+	reserve func(destination string, horizon time.Duration) post     // nil: now, or when the destination has rested
+	askRest func()                                                   // called when it is asked whether a destination rests; nil: nothing
+	enter   func(stay Stay) bool                                     // nil: all may stay
+	passed  func(at Position) (int64, error)                         // nil: nothing has vanished
+
+	enterFails error
+
 	delay   func(c Candidate, longest time.Duration) (DelayVerdict, time.Duration, error)
 	planned func(c Candidate) (time.Duration, bool, error) // nil: nothing is
 
+	recorded func(c Candidate) bool // nil: that is not known
+
 	mu         sync.Mutex
 	candidates []Candidate
+	finished   map[string]bool // events that were delivered, by category and ID
+	entered    map[string]Stay // stays that were entered and not left, by category and member
+	mostInRoom int             // stays at once
+	unpaired   map[string]bool // pairs that are known not to be open
+	positions  []Position      // that were told
 	resting    map[string]time.Time
 	pauses     map[string]time.Duration // what Pause was told last
 }
@@ -133,31 +151,90 @@ func (f *fakeThrottle) rest(destination string) time.Duration {
 	return max(0, time.Until(f.resting[destination]))
 }
 
-// moment is when a destination takes its next message.
-type moment struct {
+// post is when a destination takes its next message.
+type post struct {
 	wait    time.Duration
 	tooLate bool // beyond the horizon
 }
 
-func (f *fakeThrottle) AwaitMoment(ctx context.Context, destination string, horizon time.Duration) (wait time.Duration, ok bool) {
-	for ctx.Err() == nil {
-		next := moment{wait: f.rest(destination)}
-		next.tooLate = next.wait > horizon
-		if f.reserve != nil {
-			next = f.reserve(destination, horizon)
-		}
-		if next.tooLate {
-			return next.wait, false
-		}
-		select {
-		case <-time.After(next.wait):
-		case <-ctx.Done():
-		}
-		if ctx.Err() == nil && (next.wait == 0 || f.rest(destination) == 0) {
-			return 0, true
+func (f *fakeThrottle) Reserve(_ context.Context, destination string, horizon time.Duration) (wait time.Duration, ok bool) {
+	next := post{wait: f.rest(destination)}
+	next.tooLate = next.wait > horizon
+	if f.reserve != nil {
+		next = f.reserve(destination, horizon)
+	}
+	return next.wait, !next.tooLate
+}
+
+func (f *fakeThrottle) Resting(destination string) time.Duration { return f.rest(destination) }
+
+func (f *fakeThrottle) Rest(_ context.Context, destination string) time.Duration {
+	if f.askRest != nil {
+		f.askRest()
+	}
+	return f.rest(destination)
+}
+
+func (f *fakeThrottle) EnterRoom(_ context.Context, stays []Stay) ([]bool, error) {
+	if f.enterFails != nil {
+		return nil, f.enterFails
+	}
+	mayStay := make([]bool, len(stays))
+	for i, stay := range stays {
+		if mayStay[i] = f.enter == nil || f.enter(stay); mayStay[i] {
+			f.mu.Lock()
+			f.entered[stay.First+" "+stay.Member] = stay
+			f.mostInRoom = max(f.mostInRoom, len(f.entered))
+			f.mu.Unlock()
 		}
 	}
-	return 0, false
+	return mayStay, nil
+}
+
+func (f *fakeThrottle) LeaveRoom(_ context.Context, stays []Stay) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, stay := range stays {
+		name := stay.First + " " + stay.Member
+		if f.entered[name].Weight <= stay.Weight { // else some of its places are left
+			delete(f.entered, name)
+		}
+	}
+	return nil
+}
+
+func (f *fakeThrottle) Recorded(context.Context) func(Candidate) bool {
+	if f.recorded == nil {
+		return nil
+	}
+	return f.recorded
+}
+
+// inRoom lists the stays that were entered and not left.
+func (f *fakeThrottle) inRoom() []Stay {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Collect(maps.Values(f.entered))
+}
+
+func (f *fakeThrottle) KnownUnpaired(pair string, _ time.Time) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.unpaired[pair]
+}
+
+func (f *fakeThrottle) LearnUnpaired(pair string, _ time.Time) {
+	f.journal.add("learns %s", strings.ReplaceAll(pair, "\n", "/"))
+}
+
+func (f *fakeThrottle) Passed(_ context.Context, at Position) (int64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.positions = append(f.positions, at)
+	if f.passed == nil {
+		return 0, nil
+	}
+	return f.passed(at)
 }
 
 func (f *fakeThrottle) Delay(_ context.Context, c Candidate, _ Decision, longest time.Duration) (DelayVerdict, time.Duration, error) {
@@ -178,7 +255,14 @@ func (f *fakeThrottle) asked() []Candidate {
 }
 
 func (f *fakeThrottle) grant(c Candidate) *fakeGrant {
-	return &fakeGrant{id: c.Event.ID, journal: f.journal}
+	return &fakeGrant{id: c.Event.ShownID(), journal: f.journal, finish: func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		name := c.Event.Category + " " + c.Event.ShownID()
+		newly := !f.finished[name]
+		f.finished[name] = true
+		return newly
+	}}
 }
 
 func (f *fakeThrottle) admit(c Candidate) Decision {
@@ -189,6 +273,7 @@ func (f *fakeThrottle) admit(c Candidate) Decision {
 type fakeGrant struct {
 	id      string
 	journal *journal
+	finish  func() bool // tells whether it was not delivered before; nil: it was not
 	extend  func() bool // nil: it is renewed
 	refund  func()      // called before the refund is noted
 }
@@ -201,14 +286,21 @@ func (g *fakeGrant) note(ctx context.Context, word string) {
 	g.journal.add("%s %s", word, g.id)
 }
 
-func (g *fakeGrant) Finish(ctx context.Context, receipt string) {
+func (g *fakeGrant) Finish(ctx context.Context, receipt string) bool {
 	if receipt != "" {
 		g.journal.add("keep %s %s", receipt, g.id)
 	}
 	g.note(ctx, "finish")
+	return g.finish == nil || g.finish()
 }
 
-func (g *fakeGrant) Release(ctx context.Context) { g.note(ctx, "release") }
+func (g *fakeGrant) Release(ctx context.Context, inDoubt bool) {
+	if inDoubt {
+		g.note(ctx, "release in doubt")
+		return
+	}
+	g.note(ctx, "release")
+}
 
 func (g *fakeGrant) Refund(ctx context.Context) {
 	if g.refund != nil {
@@ -224,10 +316,12 @@ func (g *fakeGrant) Extend(ctx context.Context) bool {
 
 // fakeSink takes everything unless it is told otherwise. Events of one category have one destination.
 type fakeSink struct {
-	journal *journal
-	send    func(ctx context.Context, e event.Event, attempt int) *Failure // attempts count from 1
-	receipt string                                                         // of each post
-	prepare func(e event.Event) any                                        // nil: nothing
+	journal     *journal
+	send        func(ctx context.Context, e event.Event, attempt int) *Failure // attempts count from 1
+	receipt     string                                                         // of each post
+	prepare     func(e event.Event) any                                        // nil: nothing
+	destination func(e event.Event) string                                     // nil: the category
+	named       []string                                                       // destinations that the settings name
 
 	mu       sync.Mutex
 	prepared map[string]any // what Send was handed, by ID
@@ -239,9 +333,9 @@ type fakeSink struct {
 func (f *fakeSink) Send(ctx context.Context, n Notification) (receipt string, failure *Failure) {
 	e := n.Event
 	f.mu.Lock()
-	f.attempts[e.ID]++
-	f.prepared[e.ID] = n.Prepared
-	attempt := f.attempts[e.ID]
+	f.attempts[e.ShownID()]++
+	f.prepared[e.ShownID()] = n.Prepared
+	attempt := f.attempts[e.ShownID()]
 	f.running++
 	f.most = max(f.most, f.running)
 	f.mu.Unlock()
@@ -254,14 +348,21 @@ func (f *fakeSink) Send(ctx context.Context, n Notification) (receipt string, fa
 	if n.Opened != "" {
 		what = "resolve " + n.Opened
 	}
-	f.journal.add("%s %s", what, e.ID)
+	f.journal.add("%s %s", what, e.ShownID())
 	if f.send == nil {
 		return f.receipt, nil
 	}
 	return f.receipt, f.send(ctx, e, attempt)
 }
 
-func (f *fakeSink) Destination(n Notification) string { return n.Event.Category }
+func (f *fakeSink) Destination(n Notification) string {
+	if f.destination != nil {
+		return f.destination(n.Event)
+	}
+	return n.Event.Category
+}
+
+func (f *fakeSink) Destinations() []string { return f.named }
 
 func (f *fakeSink) Prepare(e event.Event) any {
 	if f.prepare == nil {
@@ -296,12 +397,23 @@ func (f *fakeMetrics) add(name string, n int) {
 func (f *fakeMetrics) Event(category, outcome string, n int) { f.add(outcome+" "+category, n) }
 func (f *fakeMetrics) Dropped(category, level string, n int) { f.add("by "+level+" "+category, n) }
 func (f *fakeMetrics) DeadLetter(reason string)              { f.add("letter "+reason, 1) }
+func (f *fakeMetrics) DeadLettersDiscarded(n int)            { f.add("letters discarded", n) }
 func (f *fakeMetrics) EventAge(time.Duration)                { f.add("age", 1) }
 func (f *fakeMetrics) Held(delta int)                        { f.add("held", delta) }
 func (f *fakeMetrics) Resolved(result string)                { f.add("resolved "+result, 1) }
 func (f *fakeMetrics) Split()                                { f.add("split", 1) }
 func (f *fakeMetrics) Delayed()                              { f.add("delayed", 1) }
-func (f *fakeMetrics) DelayRefused()                         { f.add("delay refused", 1) }
+
+func (f *fakeMetrics) AckPending(n int)                 { f.set("ack pending", n) }
+func (f *fakeMetrics) RoomPending(reason string, n int) { f.set("in the room: "+reason, n) }
+func (f *fakeMetrics) RoomRefused(reason string, n int) { f.add("refused by the room: "+reason, n) }
+func (f *fakeMetrics) Vanished(n int)                   { f.add("vanished", n) }
+
+func (f *fakeMetrics) set(name string, n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.counts[name] = n
+}
 
 func (f *fakeMetrics) Redelivered(n int) {
 	f.mu.Lock()
@@ -382,7 +494,7 @@ func (l *logBuffer) lines(containing string) []string {
 // spy hears what workers tell the server about messages.
 type spy struct {
 	mu    sync.Mutex
-	words map[uint64][]string // by stream sequence
+	words map[uint64][]string // by sequence of the producers' stream
 }
 
 func newSpy(t testing.TB, conn *nats.Conn) *spy {
@@ -397,10 +509,11 @@ func newSpy(t testing.TB, conn *nats.Conn) *spy {
 	return s
 }
 
-// hear reads $JS.ACK.<stream>.<consumer>.<deliveries>.<stream sequence>.… and leaves out what is about no message.
+// hear reads $JS.ACK.<stream>.<consumer>.<deliveries>.<stream sequence>.… and leaves out what is about no message of the
+// producers.
 func (s *spy) hear(m *nats.Msg) {
 	tokens := strings.Split(m.Subject, ".")
-	if len(tokens) < 6 {
+	if len(tokens) < 6 || tokens[2] != testNames.Stream {
 		return
 	}
 	sequence, err := strconv.ParseUint(tokens[5], 10, 64)
@@ -479,9 +592,12 @@ func newFixtureOn(t *testing.T, server *servertest.NATS, options ...nats.Option)
 	events := &journal{}
 	return &fixture{
 		TB: t, server: server, js: js, journal: events,
-		throttle: &fakeThrottle{journal: events, resting: make(map[string]time.Time), pauses: make(map[string]time.Duration)},
-		sink:     &fakeSink{journal: events, attempts: make(map[string]int), prepared: make(map[string]any)},
-		metrics:  newFakeMetrics(), log: &logBuffer{}, said: newSpy(t, conn),
+		throttle: &fakeThrottle{
+			journal: events, resting: make(map[string]time.Time), pauses: make(map[string]time.Duration),
+			entered: make(map[string]Stay), unpaired: make(map[string]bool), finished: make(map[string]bool),
+		},
+		sink:    &fakeSink{journal: events, attempts: make(map[string]int), prepared: make(map[string]any)},
+		metrics: newFakeMetrics(), log: &logBuffer{}, said: newSpy(t, conn),
 	}
 }
 
@@ -645,13 +761,18 @@ func within(d time.Duration, holds func() bool) bool {
 	return true
 }
 
-func (f *fixture) streamInfo(name string) *jetstream.StreamInfo {
+func (f *fixture) stream(name string) jetstream.Stream {
 	f.Helper()
 	stream, err := f.js.Stream(f.Context(), name)
 	if err != nil {
 		f.Fatal(err)
 	}
-	return stream.CachedInfo()
+	return stream
+}
+
+func (f *fixture) streamInfo(name string) *jetstream.StreamInfo {
+	f.Helper()
+	return f.stream(name).CachedInfo()
 }
 
 func (f *fixture) consumerInfo() *jetstream.ConsumerInfo {
@@ -667,16 +788,50 @@ func (f *fixture) consumerInfo() *jetstream.ConsumerInfo {
 func (f *fixture) awaitSettled(n int) {
 	f.Helper()
 	f.eventually(fmt.Sprintf("%d events end", n), func() bool { return f.metrics.ended() >= n })
+	// An event is counted when its delivery is recorded, before its message is acknowledged.
+	within(patience, func() bool {
+		return f.streamInfo(testNames.Stream).State.Msgs == 0 && f.consumerInfo().NumAckPending == 0
+	})
 	f.requireEmpty()
 }
 
+// requireEmpty waits until all messages are acknowledged: what is sent counts before that.
 func (f *fixture) requireEmpty() {
 	f.Helper()
-	if messages := f.streamInfo(testNames.Stream).State.Msgs; messages != 0 {
-		f.Errorf("the stream holds %d messages, want none", messages)
+	f.eventually("the stream is empty", func() bool {
+		return f.streamInfo(testNames.Stream).State.Msgs == 0 && f.consumerInfo().NumAckPending == 0
+	})
+}
+
+// inRoom lists the messages of the room on a subject.
+func (f *fixture) inRoom(subject string) (found []*jetstream.RawStreamMsg) {
+	f.Helper()
+	stream, err := f.js.Stream(f.Context(), testNames.RoomStream)
+	if err != nil {
+		f.Fatal(err)
 	}
-	if unacknowledged := f.consumerInfo().NumAckPending; unacknowledged != 0 {
-		f.Errorf("%d messages are unacknowledged, want none", unacknowledged)
+	for next := uint64(1); ; {
+		m, err := stream.GetMsg(f.Context(), next, jetstream.WithGetMsgSubject(subject))
+		if err != nil {
+			return found
+		}
+		found = append(found, m)
+		next = m.Sequence + 1
+	}
+}
+
+// waiting lists the messages of the room that wait for a reason.
+func (f *fixture) waiting(reason room.Reason) []*jetstream.RawStreamMsg {
+	f.Helper()
+	return f.inRoom(testNames.room().Waiting(reason))
+}
+
+// requireRoomEmpty waits until nothing is left in the room, and no event counts as one that waits there.
+func (f *fixture) requireRoomEmpty() {
+	f.Helper()
+	f.eventually("the room is empty", func() bool { return f.streamInfo(testNames.RoomStream).State.Msgs == 0 })
+	if !within(patience, func() bool { return len(f.throttle.inRoom()) == 0 }) {
+		f.Errorf("these stays were not left: %v", f.throttle.inRoom())
 	}
 }
 
@@ -691,6 +846,15 @@ func (f *fixture) requireOutcomes(want map[string]int) {
 	}
 	if len(got) > 0 {
 		f.Errorf("further outcomes were counted: %v", got)
+	}
+}
+
+// requireCount compares a count that goes with an outcome and may follow it by a moment.
+func (f *fixture) requireCount(name string, want int) {
+	f.Helper()
+	within(patience, func() bool { return f.metrics.get(name) >= want })
+	if got := f.metrics.get(name); got != want {
+		f.Errorf("%q was counted %d times, want %d", name, got, want)
 	}
 }
 
@@ -726,6 +890,9 @@ func (f *fixture) deadLetters() []*jetstream.RawStreamMsg {
 	state := stream.CachedInfo().State
 	for sequence := max(state.FirstSeq, 1); sequence <= state.LastSeq; sequence++ {
 		letter, err := stream.GetMsg(f.Context(), sequence)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			continue // it was pushed out
+		}
 		if err != nil {
 			f.Fatal(err)
 		}

@@ -1,23 +1,44 @@
 package consume
 
 import (
+	"fmt"
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/room"
 )
+
+// source is where messages come from: a consumer of the producers' stream, or of the room.
+type source struct {
+	inRoom    bool
+	channel   string // of a channel's queue in the room: the destination
+	onlyToken string // likewise, where the destination is not known
+
+	deciding *sync.WaitGroup // counts what was passed on and is not decided about; nil: nobody waits for that
+}
+
+// token names the channel's queue, "" for another source.
+func (s source) token() string {
+	if s.channel == "" {
+		return s.onlyToken
+	}
+	return room.Token(s.channel)
+}
 
 // message is a stored message in this worker's hands.
 type message struct {
 	jetstream.Msg
-	stream    string
+	source    source
+	stream    string // in which it is stored
 	sequence  uint64
 	stored    time.Time
-	delivered uint64 // how often the consumer has delivered it, this time included
-	category  string // "" until known, or if it is none
-	waited    bool   // it waited for a slot, and has come back
+	delivered uint64     // how often the consumer has delivered it, this time included
+	entry     room.Entry // where its event comes from, and what it waited for
+	category  string     // "" until known, or if it is none
 
 	connection uint64 // how often the connection had been lost when it was asked for
 
@@ -27,23 +48,37 @@ type message struct {
 }
 
 // newMessage takes over a message that was asked for at `asked`: the server started its acknowledgement wait later.
-func newMessage(msg jetstream.Msg, asked time.Time, connection uint64, ackWait time.Duration) (*message, error) {
+func newMessage(msg jetstream.Msg, from source, asked time.Time, connection uint64, ackWait time.Duration) (*message, error) {
 	meta, err := msg.Metadata()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("reading where a message is stored: %w", err)
 	}
-	return &message{
+	m := &message{
 		Msg:        msg,
+		source:     from,
 		stream:     meta.Stream,
 		sequence:   meta.Sequence.Stream,
 		stored:     meta.Timestamp,
 		delivered:  meta.NumDelivered,
-		waited:     msg.Headers().Get(headerDeadline) != "",
 		connection: connection,
 		deadline:   asked.Add(ackWait),
 		extended:   asked,
-	}, nil
+	}
+	if from.inRoom {
+		if m.entry, err = room.Read(msg.Headers(), m.stored); err == nil {
+			return m, nil
+		} // what somebody else put there has no category, and ends as a dead letter
+	}
+	m.entry = room.Entry{
+		Subject: msg.Subject(),
+		Origin:  room.Origin{Stream: m.stream, Sequence: m.sequence, Stored: m.stored},
+		Since:   m.stored,
+	}
+	return m, nil
 }
+
+// waited tells whether the message's event waited for a slot, and has come back.
+func (m *message) waited() bool { return m.entry.Reason == room.Slot }
 
 // left is how long the message is still this worker's.
 func (m *message) left() time.Duration {
@@ -67,9 +102,23 @@ func (m *message) extend(asked time.Time, ackWait time.Duration) {
 
 func (m *message) decode(d event.Decoder) (event.Event, error) { return d.Decode(m.asStored()) }
 
-// parts are the events of a body that holds several, nil for any other.
-func (m *message) parts(d event.Decoder) []event.Part { return d.Parts(m.asStored()) }
-
+// asStored is the message as its producer published it, with the identity that the room knows.
 func (m *message) asStored() event.Message {
-	return event.Message{Subject: m.Subject(), Header: m.Headers(), Data: m.Data(), Stream: m.stream, Sequence: m.sequence}
+	stored := event.Message{
+		Subject: m.entry.Subject, Header: m.Headers(), Data: m.Data(), Stream: m.entry.Origin.Stream, Sequence: m.entry.Origin.Sequence,
+	}
+	if m.entry.ID != "" {
+		stored.Room = &event.RoomIdentity{ID: m.entry.ID, Derived: m.entry.Derived, Part: m.entry.Part}
+	}
+	return stored
+}
+
+// entryFor is the entry of the message's event when it goes on in the room.
+func (m *message) entryFor(e event.Event, reason room.Reason) room.Entry {
+	entry := m.entry
+	entry.Reason, entry.ID, entry.Derived, entry.Part = reason, e.ID, e.Derived, e.Part
+	if m.entry.ID == "" {
+		entry.MessageID = m.Headers().Get(nats.MsgIdHdr)
+	}
+	return entry
 }

@@ -9,93 +9,133 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/room"
 )
 
-// LevelUnpaired is the level of a resolved event that is dropped because nobody was told of what it resolves.
-const LevelUnpaired = "unpaired"
-
-// Waiting times of a resolved event for the messages before it: a quarter of a second, doubling to 30 s.
+// Waiting times of a resolved event in the room: half its age, within these bounds.
 const (
-	firstUnpairedWait   = 250 * time.Millisecond
-	longestUnpairedWait = 30 * time.Second
+	shortestPairWait = 500 * time.Millisecond
+	longestPairWait  = 30 * time.Second
 )
 
-// unpairedPatience is how old a resolved event is at least when it is dropped: the events of two bodies that were split at
-// once may have been stored in another order.
-const unpairedPatience = 2 * time.Second
-
-// unpaired drops a resolved event for which no pair is open, as soon as it is certain that none will be: while a message
-// that was stored before it is not settled, that may be what it resolves.
-func (w *Worker) unpaired(ctx context.Context, m *message) {
-	if time.Since(m.stored) < unpairedPatience || !w.settledBefore(ctx, m) {
-		w.giveBack(m, jitter(m.unpairedWait()))
-		return
-	}
-	w.metrics.Resolved("unpaired")
-	w.settler.settle(w.dropped(m, LevelUnpaired))
+// pairWait is when to ask again about an event that resolves another one.
+func (w *Worker) pairWait(c candidate) time.Duration {
+	return min(max(w.clock.since(c.entry.Since)/2, shortestPairWait), longestPairWait)
 }
 
-func (m *message) unpairedWait() time.Duration {
-	return min(longestUnpairedWait, firstUnpairedWait<<min(m.delivered-1, 10))
+// unpaired drops resolved events for which no pair is open, each as soon as it is certain that none will be: until then it waits
+// in the room. What may open a pair and is not decided stands in the producers' stream, before the event; then, if it was part of
+// a body or Redis refused it, in the room, before all that is stored there later. The events hold a place in hand each;
+// asked is when the throttle was, about all of them.
+func (w *Worker) unpaired(ctx context.Context, events []candidate, asked time.Time) {
+	var settled []settlement
+	end := uint64(0)
+	for _, c := range events {
+		behind := c.entry.Behind
+		if behind == 0 && w.openings.producers.noneBefore(c.entry.Origin.Sequence, w.place.Load(), w.firstOfProducers(ctx)) {
+			if end == 0 {
+				end = w.endOfRoom(ctx)
+			}
+			behind = end
+		}
+		if behind == 0 || !w.openings.room.noneBefore(behind+1, w.place.Load(), w.firstOfRoom(ctx)) {
+			w.wait(c, room.Pair, w.pairWait(c), behind, func() { w.vacate(1) })
+			continue
+		}
+		w.metrics.Resolved("unpaired")
+		w.throttle.LearnUnpaired(c.event.Pair(), asked)
+		settled = append(settled, w.dropped(c.message, LevelUnpaired))
+		w.vacate(1)
+	}
+	w.settler.settle(settled...)
 }
 
-// patience is when to ask again about an event that someone else has to do with. What a resolved event waits for is posted
-// long before its lease ends, as a rule.
-func (c candidate) patience(wait time.Duration) time.Duration {
-	if c.event.Resolves() {
-		return min(wait, c.unpairedWait())
-	}
-	return wait
+// openings is where messages may stand that are not decided and may open a pair.
+type openings struct{ producers, room firstOpening }
+
+// openingKept is how long an answer about the first of them counts.
+const openingKept = 200 * time.Millisecond
+
+// firstOpening is how far a stream certainly holds none of them.
+type firstOpening struct {
+	mu    sync.Mutex
+	place *place
+	first uint64 // none stands before it
+	asked time.Time
 }
 
-// earliestKept is how long an answer about the earliest message counts.
-const earliestKept = 200 * time.Millisecond
-
-// earliest is where the first message may stand that is not settled and may open a pair, as far as it is known.
-type earliest struct {
-	mu       sync.Mutex
-	place    *place
-	sequence uint64
-	asked    time.Time
-}
-
-// settledBefore tells whether every message before m is settled that may open a pair. In doubt it says no. Events that
-// resolve open none: else a crowd of them would wait for each other, one by one.
-func (w *Worker) settledBefore(ctx context.Context, m *message) bool {
-	w.earliest.mu.Lock()
-	defer w.earliest.mu.Unlock()
-	at := w.place.Load()
-	if w.earliest.place != at { // the consumer was made anew, and counts anew
-		w.earliest.place, w.earliest.sequence, w.earliest.asked = at, 0, time.Time{}
+// noneBefore tells whether no message before a sequence may open a pair. In doubt it says no.
+func (o *firstOpening) noneBefore(sequence uint64, at *place, look func(at *place, from uint64) (uint64, error)) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.place != at { // the streams may have been made anew, and count anew
+		o.place, o.first, o.asked = at, 0, time.Time{}
 	}
-	if w.earliest.sequence < m.sequence && time.Since(w.earliest.asked) > earliestKept {
-		w.earliest.asked = time.Now()
-		ctx, cancel := context.WithTimeout(ctx, apiTimeout)
-		defer cancel()
-		w.earliest.sequence, _ = w.firstOpening(ctx, at, w.earliest.sequence)
+	if o.first < sequence && time.Since(o.asked) > openingKept {
+		o.first, _ = look(at, o.first)
+		o.asked = time.Now()
 	}
-	return w.earliest.sequence >= m.sequence
+	return o.first >= sequence
 }
 
 var errNoStream = errors.New("the stream cannot be asked about")
 
-// firstOpening finds the first message behind the consumer's acknowledgement floor that may open a pair; there is none
-// before known. On an error too it returns how far it came. The floor alone may lag: it does not pass what the consumer was
-// never asked to deliver, other subjects and messages that are gone.
-func (w *Worker) firstOpening(ctx context.Context, at *place, known uint64) (uint64, error) {
-	if at.stream == nil {
-		return known, errNoStream
+// firstOfProducers returns a function that finds the first message behind the consumer's acknowledgement floor that may open a
+// pair. The floor alone may lag: it does not pass what the consumer was never asked to deliver, other subjects and messages that
+// are gone.
+func (w *Worker) firstOfProducers(ctx context.Context) func(*place, uint64) (uint64, error) {
+	return func(at *place, known uint64) (uint64, error) {
+		if at.stream == nil {
+			return known, errNoStream
+		}
+		ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+		defer cancel()
+		info, err := at.consumer.Info(ctx)
+		if err != nil {
+			return known, err
+		}
+		from := max(known, info.AckFloor.Stream+1)
+		return w.firstThatOpens(ctx, at.stream, w.names.subjects(), from, max(from, info.Delivered.Stream+1))
 	}
-	info, err := at.consumer.Info(ctx)
+}
+
+// firstOfRoom returns a function that finds the first undecided event in the room that may open a pair. What is decided there
+// Redis knows of.
+func (w *Worker) firstOfRoom(ctx context.Context) func(*place, uint64) (uint64, error) {
+	return func(at *place, known uint64) (uint64, error) {
+		ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+		defer cancel()
+		end := w.endOfRoom(ctx)
+		if end == 0 {
+			return known, errNoStream
+		}
+		return w.firstThatOpens(ctx, at.room.stream, w.names.room().Undecided(), max(known, 1), end+1)
+	}
+}
+
+// endOfRoom is the room's latest sequence, 0 if it cannot be had; an empty room has had one message.
+func (w *Worker) endOfRoom(ctx context.Context) uint64 {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	info, err := w.place.Load().room.stream.Info(ctx)
 	if err != nil {
-		return known, err
+		return 0
 	}
-	from := max(known, info.AckFloor.Stream+1)
-	for {
-		next, err := w.names.firstEvent(ctx, at.stream, from)
+	return max(info.State.LastSeq, 1)
+}
+
+// mostLooks bounds the messages that are looked at in one go.
+const mostLooks = 256
+
+// firstThatOpens returns the sequence of the first message on some subjects, from a sequence on, that may open a pair; end if there
+// is none. On an error too it returns how far it came. Events that resolve open none: else a crowd of them would wait for each
+// other, one by one.
+func (w *Worker) firstThatOpens(ctx context.Context, stream jetstream.Stream, subjects []string, from, end uint64) (uint64, error) {
+	for range mostLooks {
+		next, err := firstOn(ctx, stream, subjects, from)
 		switch {
 		case errors.Is(err, jetstream.ErrMsgNotFound):
-			return max(from, info.Delivered.Stream+1), nil
+			return end, nil
 		case err != nil:
 			return from, err
 		case !w.resolves(next):
@@ -103,11 +143,12 @@ func (w *Worker) firstOpening(ctx context.Context, at *place, known uint64) (uin
 		}
 		from = next.Sequence + 1
 	}
+	return from, nil
 }
 
-// firstEvent gets the first event of a stream whose sequence is not below a number.
-func (n Names) firstEvent(ctx context.Context, stream jetstream.Stream, from uint64) (first *jetstream.RawStreamMsg, err error) {
-	for _, subject := range n.subjects() {
+// firstOn gets the first message of a stream on some subjects whose sequence is not below a number.
+func firstOn(ctx context.Context, stream jetstream.Stream, subjects []string, from uint64) (first *jetstream.RawStreamMsg, err error) {
+	for _, subject := range subjects {
 		next, err := stream.GetMsg(ctx, from, jetstream.WithGetMsgSubject(subject))
 		switch {
 		case errors.Is(err, jetstream.ErrMsgNotFound):
@@ -128,10 +169,11 @@ func (w *Worker) resolves(stored *jetstream.RawStreamMsg) bool {
 	if !event.MayResolve(stored.Data) {
 		return false
 	}
-	m := event.Message{
-		Subject: stored.Subject, Header: stored.Header, Data: stored.Data, Stream: w.names.Stream, Sequence: stored.Sequence,
+	m := event.Message{Subject: stored.Subject, Header: stored.Header, Data: stored.Data, Sequence: stored.Sequence}
+	if entry, err := room.Read(stored.Header, stored.Time); err == nil && w.names.room().First(stored.Subject) != "" {
+		m.Subject, m.Room = entry.Subject, &event.RoomIdentity{ID: entry.ID, Derived: entry.Derived, Part: entry.Part}
 	}
-	if w.o.Decoder.Parts(m) != nil {
+	if parts, _ := w.o.Decoder.Parts(m); parts != nil {
 		return false
 	}
 	e, err := w.o.Decoder.Decode(m)

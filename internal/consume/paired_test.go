@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/room"
 )
 
 // status publishes an event that fires or resolves, about the key k. Its ID is its status.
@@ -102,51 +103,67 @@ func (f *fixture) mixedStream() {
 
 func (f *fixture) deleteMessage(sequence uint64) {
 	f.Helper()
-	stream, err := f.js.Stream(f.Context(), testNames.Stream)
-	if err != nil {
-		f.Fatal(err)
-	}
-	if err := stream.DeleteMsg(f.Context(), sequence); err != nil {
+	if err := f.stream(testNames.Stream).DeleteMsg(f.Context(), sequence); err != nil {
 		f.Fatal(err)
 	}
 }
 
-// A resolved event without a pair is dropped once every message before it is settled, and not before.
+// A resolved event without a pair is dropped once every message before it that may open one is settled, and not before. It waits
+// for that in the room.
 func TestUnpaired(t *testing.T) {
 	t.Parallel()
+	comesBack := func(f *fixture, settle *gate) {
+		f.judgeUnpaired(func(c Candidate) Decision {
+			select {
+			case <-settle.opened:
+				return f.throttle.admit(c)
+			default:
+				return Decision{Verdict: Wait, Wait: 700 * time.Millisecond}
+			}
+		})
+	}
+	const firing = `{"id": "firing", "title": "an event", "status": "firing", "key": "k"}`
+	inRoom := func(subject string, reason room.Reason) func(f *fixture, settle *gate) {
+		return func(f *fixture, settle *gate) {
+			comesBack(f, settle)
+			f.putInRoom(subject, room.Entry{
+				Reason: reason, Subject: "notify.payments", ID: "firing", Origin: room.Origin{Stream: "OTHER", Sequence: 1, Stored: time.Now()}, Since: time.Now(),
+			}, firing)
+		}
+	}
+	subjects := testNames.room()
+	schedule, due := subjects.Schedule(room.Redis, "payments", "x")
 	for name, test := range map[string]struct {
 		ackWait time.Duration
-		taken   bool                                          // another instance has the firing event, and is gone
-		setUp   func(f *fixture, firing uint64, settle *gate) // of what keeps the firing event
-		ends    string                                        // what is done about the firing event last
+		stored  bool                           // the firing event, in the producers' stream
+		taken   bool                           // another instance has it, and is gone
+		setUp   func(f *fixture, settle *gate) // of what keeps the firing event
+		waits   func(f *fixture, settle *gate) // what ends that
+		ends    string                         // what is done about the firing event last
 	}{
-		"before it is nothing": {ends: ""},
-		"before it is one in hand": {ends: "finish", setUp: func(f *fixture, _ uint64, settle *gate) {
+		"before it is nothing": {},
+		"before it is one in hand": {ends: "finish", stored: true, setUp: func(f *fixture, settle *gate) {
 			f.sink.send = func(ctx context.Context, _ event.Event, _ int) *Failure {
 				_ = settle.pass(ctx)
 				return nil
 			}
 		}},
-		"before it is one that was given back": {ends: "finish", setUp: func(f *fixture, _ uint64, settle *gate) {
-			f.judgeUnpaired(func(c Candidate) Decision {
-				select {
-				case <-settle.opened:
-					return f.throttle.admit(c)
-				default:
-					return Decision{Verdict: Wait, Wait: 700 * time.Millisecond}
-				}
-			})
-		}},
-		"before it is one that comes again": {ends: "finish", ackWait: 1500 * time.Millisecond, taken: true},
-		"before it is one that is deleted": {ackWait: 1500 * time.Millisecond, taken: true, setUp: func(f *fixture, firing uint64, _ *gate) {
-			f.deleteMessage(firing)
+		"before it is one that was given back":        {ends: "finish", stored: true, setUp: comesBack},
+		"before it is one that comes again":           {ends: "finish", stored: true, ackWait: 1500 * time.Millisecond, taken: true},
+		"in the room is a part that was given back":   {ends: "finish", setUp: inRoom(subjects.Queue(room.Part, "payments"), room.Part)},
+		"in the room is a replay that was given back": {ends: "finish", setUp: inRoom(subjects.Queue(room.Replay, "payments"), room.Replay)},
+		"in the room is what Redis refused":           {ends: "finish", setUp: inRoom(due, room.Redis)},
+		"in the room is what Redis refused, not due yet": {setUp: inRoom(schedule, room.Redis), waits: func(f *fixture, _ *gate) {
+			if err := f.stream(testNames.RoomStream).Purge(f.Context(), jetstream.WithPurgeSubject(schedule)); err != nil {
+				f.Fatal(err)
+			}
 		}},
 	} {
 		for _, mixed := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, mixed stream %t", name, mixed), func(t *testing.T) {
 				t.Parallel()
 				f := newFixture(t)
-				ackWait := max(test.ackWait, 0)
+				ackWait := test.ackWait
 				if ackWait == 0 {
 					ackWait = patience
 				}
@@ -158,17 +175,14 @@ func TestUnpaired(t *testing.T) {
 					for range n {
 						if mixed {
 							f.publish("other.subject", "no event")
-						} else {
-							f.deleteMessage(f.event("payments", "gone"))
 						}
 					}
 				}
 				settle := newGate(t)
 				f.judgeUnpaired(nil)
 				other(3)
-				var firing uint64
-				if test.ends != "" || test.setUp != nil {
-					firing = f.status(event.StatusFiring)
+				if test.stored {
+					f.status(event.StatusFiring)
 				}
 				if test.taken {
 					if _, err := found.consumer.Next(jetstream.FetchMaxWait(patience)); err != nil {
@@ -176,7 +190,7 @@ func TestUnpaired(t *testing.T) {
 					}
 				}
 				if test.setUp != nil {
-					test.setUp(f, firing, settle)
+					test.setUp(f, settle)
 				}
 				other(3)
 				resolved := f.status(event.StatusResolved)
@@ -192,43 +206,71 @@ func TestUnpaired(t *testing.T) {
 					}
 				})
 				if test.setUp != nil && !test.taken {
-					f.eventually("it is given back, and again", func() bool { return len(f.said.about(resolved)) > 2 })
-					f.requireOutcomes(nil)
-					// The first time it is only too young.
-					for i, delay := range f.said.delays(t, resolved)[1:3] {
-						if want := firstUnpairedWait << (i + 1); delay < want*3/4 || delay > want*5/4 {
-							t.Errorf("put off by %v for time %d, want by %v give or take a quarter", delay, i+1, want)
+					first := uint64(0)
+					f.eventually("it waits in the room", func() bool {
+						waiting := f.waiting(room.Pair)
+						if len(waiting) == 1 {
+							first = waiting[0].Sequence
 						}
-					}
+						return first > 0
+					})
+					f.requireSaid(resolved, "+ACK")
+					f.eventually("it comes back, and waits again", func() bool {
+						waiting := f.waiting(room.Pair)
+						return len(waiting) == 1 && waiting[0].Sequence > first
+					})
+					f.requireOutcomes(nil)
 				}
 				settle.open()
+				if test.waits != nil {
+					test.waits(f, settle)
+				}
 				select {
 				case early := <-dropped:
 					if early {
-						t.Error("it was dropped before what was stored before it was settled")
+						t.Error("it was dropped before what may open its pair was settled")
 					}
 				case <-time.After(patience):
 					t.Fatal("it is not dropped")
 				}
-				if n := f.metrics.get("by unpaired payments"); n != 1 {
-					t.Errorf("%d drops were counted by level, want 1", n)
-				}
 				want := map[string]int{"dropped payments": 1}
 				if test.ends != "" {
 					want["sent payments"] = 1
-				} else if !test.taken {
-					f.eventually("it is put off once, since it is young, and settled", func() bool {
-						said := f.said.about(resolved)
-						return len(said) > 1 && said[len(said)-1] == "+ACK"
-					})
 				}
+				f.requireRoomEmpty()
 				f.requireOutcomes(want)
 				f.requireHistory("resolved")
+				if n := f.metrics.get("by unpaired payments"); n != 1 {
+					t.Errorf("%d drops were counted by level, want 1", n)
+				}
 				if paired, unpaired := f.metrics.get("resolved paired"), f.metrics.get("resolved unpaired"); paired != 0 || unpaired != 1 {
 					t.Errorf("%d were counted as paired and %d as unpaired, want 0 and 1", paired, unpaired)
 				}
+				if n := f.journal.count("learns payments/k"); n != 1 {
+					t.Errorf("it was learned %d times that the pair is not open, want once: %q", n, f.journal.all())
+				}
 			})
 		}
+	}
+}
+
+// A resolved event of a pair that was found not to be open a moment ago is dropped without asking, but not one that somebody may
+// have had.
+func TestKnownUnpaired(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	found := f.provision(patience)
+	f.throttle.unpaired["payments\nk"] = true
+	f.status(event.StatusResolved)
+	f.deliverOnce(found)
+	f.publish("notify.payments", `{"id": "another", "title": "an event", "status": "resolved", "key": "k"}`)
+	f.publish("notify.errors", `{"id": "of another category", "title": "an event", "status": "resolved", "key": "k"}`)
+	f.start(nil)
+	f.awaitSettled(3)
+	f.requireOutcomes(map[string]int{"sent payments": 1, "dropped payments": 1, "sent errors": 1})
+	f.requireHistory("another")
+	if n := f.metrics.get("by unpaired payments"); n != 1 {
+		t.Errorf("%d drops were counted by level, want 1", n)
 	}
 }
 
@@ -253,69 +295,125 @@ func TestUnpairedAfterTheConsumer(t *testing.T) {
 		}
 	})
 	f.status(event.StatusFiring)
-	resolved := f.status(event.StatusResolved)
 	f.start(nil)
-	f.eventually("both end", func() bool { return f.metrics.ended() == 2 })
+	f.eventually("the firing one is settled", func() bool { return f.metrics.ended() == 1 && f.consumerInfo().NumAckPending == 0 })
 
 	anew.open()
-	said := len(f.said.about(resolved))
 	if err := f.js.DeleteConsumer(t.Context(), testNames.Stream, testNames.Consumer); err != nil {
 		t.Fatal(err)
 	}
-	f.eventually("it is given back, and again", func() bool { return len(f.said.about(resolved)) > said+1 })
-	f.requireOutcomes(map[string]int{"sent payments": 1, "dropped payments": 1})
+	f.status(event.StatusResolved)
+	f.eventually("the resolved one is asked about again, and again", func() bool {
+		n := 0
+		for _, c := range f.throttle.asked() {
+			if c.Event.Resolves() {
+				n++
+			}
+		}
+		return n > 2
+	})
+	f.requireOutcomes(map[string]int{"sent payments": 1})
 	settle.open()
-	f.eventually("both end again", func() bool { return f.metrics.ended() == 4 })
-	f.requireOutcomes(map[string]int{"sent payments": 2, "dropped payments": 2})
+	f.eventually("it ends", func() bool { return f.metrics.ended() == 2 })
+	f.requireRoomEmpty()
+	f.requireOutcomes(map[string]int{"sent payments": 1, "dropped payments": 1})
 }
 
-// Events that resolve nothing do not wait for each other: only for what may open a pair, alone or in a group.
+// Events that resolve nothing do not wait for each other: only for what may open a pair, alone or in a group, in either stream.
 func TestUnpairedCrowd(t *testing.T) {
 	t.Parallel()
-	const crowd = 30
+	const crowd = 60
 	f := newFixture(t)
 	f.judgeUnpaired(nil)
 	w := f.prepared(nil)
-	var last uint64
-	for range crowd {
-		last = f.publish("notify.payments", `{"title": "an event", "status": "resolved", "key": "k"}`)
+	resolved := func(i int) (subject, body string) {
+		return "notify.payments", fmt.Sprintf(`{"title": "an event", "status": "resolved", "key": "%d"}`, i)
 	}
-	if first, err := w.firstOpening(t.Context(), w.place.Load(), 0); err != nil || first <= last {
-		t.Errorf("the first message that may open a pair is %d (%v), want one behind the crowd of %d", first, err, last)
-	}
+	f.publishAsync(crowd, resolved)
+	at := w.place.Load()
 	group := f.publish("notify.payments", `{"alerts": [{"status": "resolved", "fingerprint": "a"}, {"status": "firing", "fingerprint": "b"}]}`)
-	if first, err := w.firstOpening(t.Context(), w.place.Load(), 0); err != nil || first != group {
-		t.Errorf("the first message that may open a pair is %d (%v), want the group, %d", first, err, group)
-	}
+	found := uint64(0)
+	f.eventually("the group is found, which may open a pair", func() bool {
+		before := found
+		found, _ = w.firstOfProducers(t.Context())(at, before)
+		if found < before || found > group {
+			t.Fatalf("the first message that may open a pair is %d, and was not before %d, want the group, %d", found, before, group)
+		}
+		return found == group
+	})
 	f.deleteMessage(group)
+
+	entry := room.Entry{Reason: room.Part, Subject: "notify.payments", ID: "e", Origin: room.Origin{Stream: "S", Sequence: 1, Stored: time.Now()}, Since: time.Now()}
+	_, body := resolved(0)
+	f.putInRoom(testNames.room().Queue(room.Part, "payments"), entry, body)
+	f.putInRoom(testNames.room().Channel(room.Token("payments"), "payments"), entry, `{"title": "firing, and decided"}`)
+	if first, err := w.firstOfRoom(t.Context())(at, 0); err != nil || first != 3 {
+		t.Errorf("the first message of the room that may open a pair is %d (%v), want none of 2", first, err)
+	}
+	f.putInRoom(testNames.room().Queue(room.Part, "errors"), entry, `{"title": "firing"}`)
+	if first, err := w.firstOfRoom(t.Context())(at, 0); err != nil || first != 3 {
+		t.Errorf("the first message of the room that may open a pair is %d (%v), want 3", first, err)
+	}
+	f.event("security", "e")
 	f.start(nil)
-	f.awaitSettled(crowd)
-	f.requireOutcomes(map[string]int{"dropped payments": crowd})
+	f.awaitSettled(crowd + 3) // the two that fire have one ID
+	f.requireRoomEmpty()
+	f.requireOutcomes(map[string]int{"dropped payments": crowd + 1, "sent payments": 1, "sent security": 1})
 }
 
-// Where the stream cannot be asked about, a resolved event waits.
+// Where the streams cannot be asked about, a resolved event waits in the room.
 func TestUnpairedInDoubt(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	w := f.prepared(nil)
-	f.status(event.StatusResolved)
-	m := f.taken(w, patience)
+	w := f.newWorker(nil)
+	if _, _, err := w.Prepare(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	blind := *w.place.Load()
 	blind.stream = nil
 	w.place.Store(&blind)
-	if w.settledBefore(t.Context(), m) {
-		t.Error("all before it is settled, though that is not known")
+	if first, err := w.firstOfProducers(t.Context())(&blind, 5); !errors.Is(err, errNoStream) || first != 5 {
+		t.Errorf("the first message that may open a pair is %d (%v), want %v", first, err, errNoStream)
 	}
-	if _, err := w.firstOpening(t.Context(), &blind, 0); !errors.Is(err, errNoStream) {
-		t.Errorf("the error is %v, want %v", err, errNoStream)
-	}
-	w.unpaired(t.Context(), m)
-	f.requireSaid(1, "-NAK…")
+	f.judgeUnpaired(nil)
+	f.run(w)
+	f.status(event.StatusResolved)
+	f.eventually("it waits again and again", func() bool { return f.streamInfo(testNames.RoomStream).State.LastSeq > 4 })
 	f.requireOutcomes(nil)
 
 	sighted := f.provision(patience)
 	w.place.Store(&sighted)
-	if !w.settledBefore(t.Context(), m) {
-		t.Error("something before it is not settled, though it is the first one")
+	f.awaitSettled(1)
+	f.requireRoomEmpty()
+	f.requireOutcomes(map[string]int{"dropped payments": 1})
+}
+
+// What is known of how far a stream holds nothing that may open a pair is asked for seldom, never believed beyond what was found,
+// and forgotten when the streams are other ones.
+func TestFirstOpening(t *testing.T) {
+	t.Parallel()
+	var o firstOpening
+	at, looks, found := new(place), 0, uint64(10)
+	var failure error
+	look := func(_ *place, from uint64) (uint64, error) {
+		looks++
+		return max(from, found), failure
 	}
+	none := func(sequence uint64, want bool, wantLooks int) {
+		t.Helper()
+		if got := o.noneBefore(sequence, at, look); got != want || looks != wantLooks {
+			t.Errorf("none stands before %d: %t after %d looks, want %t after %d", sequence, got, looks, want, wantLooks)
+		}
+	}
+	none(10, true, 1)
+	none(7, true, 1)
+	none(11, false, 1) // it was asked a moment ago
+	o.asked = time.Now().Add(-2 * openingKept)
+	none(11, false, 2)
+	o.asked, found, failure = time.Now().Add(-2*openingKept), 12, errScripted
+	none(12, true, 3) // so far it came
+	o.asked, found = time.Now().Add(-2*openingKept), 0
+	none(13, false, 4)
+	at, failure = new(place), nil
+	none(5, false, 5)
 }

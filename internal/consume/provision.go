@@ -1,14 +1,19 @@
 package consume
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/replicas"
+	"github.com/seed-4578ace9/notifier/internal/room"
 )
 
 // Names say which stream and consumer a worker uses, and where its dead letters go.
@@ -16,47 +21,80 @@ type Names struct {
 	Stream   string
 	Subject  string // events come on it and on everything below it
 	Consumer string
+	MaxBytes int64         // of the stream; 0 for no bound
+	MaxAge   time.Duration // of an event in the stream; 0 for no bound
+
+	RoomStream   string
+	RoomMax      int           // events of one first-level category that wait at once
+	LongestDelay time.Duration // that events may wait for their slots; 0: none does
 
 	DeadLetterStream  string
-	DeadLetterSubject string // dead letters go to <subject>.<reason>
+	DeadLetterSubject string // dead letters go to <subject>.<reason>.<first level of the category>
+	DeadLetters       DeadLetterBounds
 
-	LongestDelay time.Duration // that events may wait for their slots, in the stream; 0: none does
+	Replicas int // of every stream and consumer: 1, 3 or 5; 0: three in a cluster of three servers or more, else one
+}
+
+// DeadLetterBounds are those of the dead-letter stream. Newer dead letters push out older ones.
+type DeadLetterBounds struct {
+	PerSubject int
+	Bytes      int64         // of all together; 0 for no bound
+	Age        time.Duration // 0 for no bound
+}
+
+// roomConsumer is the name of the consumer that takes what is due, the parts of split bodies, and replays.
+func (n Names) roomConsumer() string { return n.Consumer + "-room" }
+
+// channelConsumer is the name of the consumer that takes what waits for one channel.
+func (n Names) channelConsumer(token string) string { return n.Consumer + "-channel-" + token }
+
+// waitingConsumer is the name of the consumer by which the schedules of a reason are counted.
+func (n Names) waitingConsumer(reason room.Reason) string {
+	return n.Consumer + "-waiting-" + string(reason)
 }
 
 // maxAckPending bounds the messages that all instances together have in hand or have given back with a delay.
 const maxAckPending = 20_000
 
-// deadLetterWindow is how long the dead-letter stream knows a message again that is stored a second time.
-const deadLetterWindow = time.Hour
+// duplicateWindow is how long the room and the dead-letter stream know a message again that is stored a second time.
+const duplicateWindow = time.Hour
 
-// StreamConfig is the stream as it is provisioned. Messages leave it when they are acknowledged, never by age: each
-// is to end in an outcome.
+// StreamConfig is the producers' stream as it is provisioned. Its publishers are not trusted: they may neither schedule
+// messages nor roll others up. A full stream refuses them.
 func (n Names) StreamConfig() jetstream.StreamConfig {
-	config := jetstream.StreamConfig{
+	return jetstream.StreamConfig{
 		Name:      n.Stream,
 		Subjects:  n.subjects(),
 		Retention: jetstream.WorkQueuePolicy,
 		Storage:   jetstream.FileStorage,
+		Discard:   jetstream.DiscardNew,
+		MaxBytes:  n.MaxBytes,
+		MaxAge:    n.MaxAge,
+		DenyPurge: true,
 	}
-	if n.LongestDelay > 0 {
-		config.Subjects = append(config.Subjects, n.delayedSubject()+".>")
-		config.AllowMsgSchedules = true
-	}
-	return config
 }
 
 // subjects are those on which events come.
 func (n Names) subjects() []string { return []string{n.Subject, n.Subject + ".>"} }
 
-// DeadLetterConfig is the dead-letter stream as it is provisioned.
+// DeadLetterConfig is the dead-letter stream as it is provisioned. On a subject, newer letters push out the oldest. Where the
+// bytes run out the server refuses, since it would push out the oldest letter of anybody; the workers make room then.
 func (n Names) DeadLetterConfig() jetstream.StreamConfig {
-	return jetstream.StreamConfig{
-		Name:       n.DeadLetterStream,
-		Subjects:   []string{n.DeadLetterSubject + ".>"},
-		Retention:  jetstream.WorkQueuePolicy,
-		Storage:    jetstream.FileStorage,
-		Duplicates: deadLetterWindow,
+	config := jetstream.StreamConfig{
+		Name:              n.DeadLetterStream,
+		Subjects:          []string{n.DeadLetterSubject + ".>"},
+		Retention:         jetstream.LimitsPolicy,
+		Storage:           jetstream.FileStorage,
+		Discard:           jetstream.DiscardNew,
+		MaxMsgsPerSubject: int64(n.DeadLetters.PerSubject),
+		MaxBytes:          n.DeadLetters.Bytes,
+		MaxAge:            n.DeadLetters.Age,
+		Duplicates:        duplicateWindow,
 	}
+	if n.DeadLetters.Age > 0 {
+		config.Duplicates = min(duplicateWindow, n.DeadLetters.Age)
+	}
+	return config
 }
 
 // consumerConfig is the consumer as it is provisioned. In a stream that holds other subjects too it filters; where there
@@ -78,97 +116,211 @@ func (n Names) consumerConfig(ackWait time.Duration, streamSubjects []string) je
 	return config
 }
 
-// place is the consumer as it was found or made.
+// place is the streams and consumers as they were found or made.
 type place struct {
-	stream    jetstream.Stream // nil if its user may not ask about it
+	stream    jetstream.Stream
 	consumer  jetstream.Consumer
 	ackWait   time.Duration
-	streamAge time.Duration // how long the stream keeps messages; 0 for ever or not known
+	streamAge time.Duration // how long the stream keeps messages; 0 for ever
 	created   time.Time     // when the consumer was, by the server's clock
+	room      *roomPlace
 }
 
 // apiTimeout bounds one request to the JetStream API. One that is not permitted takes that long.
 const apiTimeout = 5 * time.Second
 
-// provision finds the consumer. Where it, its stream or the dead-letter stream is absent, create says whether they are
-// made; what exists is never altered.
+// ErrUnfit means that a stream exists and cannot be used as it is.
+var ErrUnfit = errors.New("a stream is not fit for use")
+
+// provision finds streams and consumers. Create says whether those that are absent are made; what exists is never altered.
 func (n Names) provision(ctx context.Context, js jetstream.JetStream, ackWait time.Duration, create bool, logger *slog.Logger) (place, error) {
+	at, err := n.provisionEvents(ctx, js, ackWait, create, logger)
+	if err != nil {
+		return place{}, err
+	}
+	if at.room, err = n.provisionRoom(ctx, js, ackWait, create, logger); err != nil {
+		return place{}, err
+	}
+	if create {
+		err := n.ensureStream(ctx, js, n.DeadLetterConfig(), logger)
+		if errors.Is(err, errNoSpace) {
+			return place{}, err
+		}
+		if err != nil {
+			logger.Warn("dead-letter stream cannot be made sure of", "error", err)
+		}
+	}
+	warnOf(at.consumer.CachedInfo().Config, ackWait, logger) // here, since the search for what is absent is repeated
+	warnOf(at.room.consumer.CachedInfo().Config, ackWait, logger)
+	return at, nil
+}
+
+// provisionEvents finds the producers' stream and its consumer.
+func (n Names) provisionEvents(ctx context.Context, js jetstream.JetStream, ackWait time.Duration, create bool, logger *slog.Logger) (place, error) {
 	consumer, err := js.Consumer(ctx, n.Stream, n.Consumer)
-	if create && (errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrConsumerNotFound)) {
-		consumer, err = n.create(ctx, js, ackWait, logger)
+	if create && absent(err) {
+		consumer, err = n.create(ctx, js, n.StreamConfig(), func(subjects []string) jetstream.ConsumerConfig {
+			return n.consumerConfig(ackWait, subjects)
+		}, logger)
 	}
 	if err != nil {
 		return place{}, fmt.Errorf("looking for consumer %q of stream %q: %w", n.Consumer, n.Stream, err)
 	}
 	found := consumer.CachedInfo().Config
-	if err := n.fit(found); err != nil {
+	if err := fit(found); err != nil {
 		return place{}, err
-	}
-	for _, note := range n.remarks(found, ackWait) {
-		logger.Warn("consumer differs from the settings", "consumer", n.Consumer, "detail", note)
-	}
-	if create {
-		if err := ensureStream(ctx, js, n.DeadLetterConfig(), logger); err != nil {
-			logger.Warn("dead-letter stream cannot be made sure of", "error", err)
-		}
-	}
-	at := place{consumer: consumer, created: consumer.CachedInfo().Created, ackWait: leaseOf(found)}
-	var stream *jetstream.StreamInfo
-	if at.stream = lookUp(ctx, js, n.Stream); at.stream != nil {
-		stream = at.stream.CachedInfo()
-		at.streamAge = stream.Config.MaxAge
-	}
-	if n.LongestDelay > 0 {
-		return at, n.canSchedule(js.Conn().ConnectedServerVersion(), stream, found)
-	}
-	return at, nil
-}
-
-func (n Names) create(ctx context.Context, js jetstream.JetStream, ackWait time.Duration, logger *slog.Logger) (jetstream.Consumer, error) {
-	if err := ensureStream(ctx, js, n.StreamConfig(), logger); err != nil {
-		return nil, err
 	}
 	stream, err := js.Stream(ctx, n.Stream)
 	if err != nil {
+		return place{}, fmt.Errorf("asking about stream %q: %w", n.Stream, err)
+	}
+	if err := n.trusted(stream.CachedInfo().Config); err != nil {
+		return place{}, err
+	}
+	return place{
+		stream: stream, consumer: consumer, created: consumer.CachedInfo().Created, ackWait: leaseOf(found),
+		streamAge: stream.CachedInfo().Config.MaxAge,
+	}, nil
+}
+
+// trusted tells why the producers' stream must not be worked on.
+func (n Names) trusted(c jetstream.StreamConfig) error {
+	const harm = "so each of its publishers can delete and forge the events of others"
+	switch {
+	case c.AllowMsgSchedules:
+		return fmt.Errorf("%w: stream %q allows message schedules (allow_msg_schedules), %s; that cannot be undone: make the stream anew", ErrUnfit, n.Stream, harm)
+	case c.AllowRollup:
+		return fmt.Errorf("%w: stream %q allows roll-ups (allow_rollup_hdrs), %s; turn them off", ErrUnfit, n.Stream, harm)
+	}
+	return nil
+}
+
+// schedulesSince is the first version of the server that has message schedules.
+const schedulesSince = "2.12"
+
+// canSchedule tells whether the server is too old for the room. One whose version is not told is tried.
+func (n Names) canSchedule(version string) error {
+	var major, minor int
+	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err == nil && (major < 2 || major == 2 && minor < 12) {
+		return fmt.Errorf("%w: %q needs message schedules, which nats-server has from %s on; this one is %s", ErrUnfit, n.RoomStream, schedulesSince, version)
+	}
+	return nil
+}
+
+// fitRoom tells why the room cannot be used.
+func (n Names) fitRoom(c jetstream.StreamConfig) error {
+	switch {
+	case c.Retention != jetstream.WorkQueuePolicy:
+		return fmt.Errorf("%w: stream %q has retention %s, expected workqueue", ErrUnfit, n.RoomStream, c.Retention)
+	case !c.AllowMsgSchedules:
+		return fmt.Errorf("%w: stream %q does not allow message schedules (allow_msg_schedules)", ErrUnfit, n.RoomStream)
+	case c.MaxAge > 0 && c.MaxAge < n.LongestDelay:
+		return fmt.Errorf("%w: stream %q keeps messages for %v, and events may wait for %v", ErrUnfit, n.RoomStream, c.MaxAge, n.LongestDelay)
+	case !slices.Contains(c.Subjects, n.room().All()):
+		return fmt.Errorf("%w: stream %q lacks the subject %s", ErrUnfit, n.RoomStream, n.room().All())
+	}
+	return nil
+}
+
+// fitRoomConsumer tells why the room's consumer cannot be used.
+func (n Names) fitRoomConsumer(c jetstream.ConsumerConfig) error {
+	filters := slices.Clone(c.FilterSubjects)
+	if c.FilterSubject != "" {
+		filters = []string{c.FilterSubject}
+	}
+	slices.Sort(filters)
+	if ready := slices.Sorted(slices.Values(n.room().Ready())); !slices.Equal(filters, ready) {
+		return fmt.Errorf("%w: consumer %q takes %s, expected the filter %s",
+			ErrUnfit, c.Durable, cmp.Or(strings.Join(filters, ", "), "everything"), strings.Join(ready, ", "))
+	}
+	return fit(c)
+}
+
+// absent tells whether a consumer or its stream is not there.
+func absent(err error) bool {
+	return errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrConsumerNotFound)
+}
+
+// create makes a consumer, and its stream where that is absent too.
+func (n Names) create(
+	ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig, consumerOf func(subjects []string) jetstream.ConsumerConfig, logger *slog.Logger,
+) (jetstream.Consumer, error) {
+	if err := n.ensureStream(ctx, js, config, logger); err != nil {
 		return nil, err
 	}
-	consumer, err := js.CreateConsumer(ctx, n.Stream, n.consumerConfig(ackWait, stream.CachedInfo().Config.Subjects))
+	stream, err := js.Stream(ctx, config.Name)
+	if err != nil {
+		return nil, err
+	}
+	wanted := consumerOf(stream.CachedInfo().Config.Subjects)
+	consumer, err := js.CreateConsumer(ctx, config.Name, wanted)
 	if errors.Is(err, jetstream.ErrConsumerExists) { // another instance was faster
-		return js.Consumer(ctx, n.Stream, n.Consumer)
+		return js.Consumer(ctx, config.Name, wanted.Durable)
 	}
 	if err == nil {
-		logger.Info("consumer is created", "stream", n.Stream, "consumer", n.Consumer)
+		logger.Info("consumer is created", "stream", config.Name, "consumer", wanted.Durable)
 	}
 	return consumer, err
 }
 
 // ensureStream creates a stream unless one of its name exists.
-func ensureStream(ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig, logger *slog.Logger) error {
+func (n Names) ensureStream(ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig, logger *slog.Logger) error {
 	_, err := js.Stream(ctx, config.Name)
 	if !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return err
 	}
-	_, err = js.CreateStream(ctx, config)
+	err = replicas.Create(ctx, n.Replicas, func(count int) error {
+		config.Replicas = count
+		_, err := js.CreateStream(ctx, config)
+		return err
+	})
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNameAlreadyInUse): // another instance was faster
 		return nil
+	case noSpace(err):
+		return fmt.Errorf("creating stream %q with %d bytes: %w: %w", config.Name, config.MaxBytes, errNoSpace, err)
 	case err != nil:
 		return fmt.Errorf("creating stream %q: %w", config.Name, err)
 	}
-	logger.Info("stream is created", "stream", config.Name)
+	logger.Info("stream is created", "stream", config.Name, "replicas", config.Replicas)
 	return nil
 }
 
+// errNoSpace is said of a store that has not left what a stream is to reserve.
+var errNoSpace = errors.New("the server's store has not left what NOTIFIER_STREAM_MAX_BYTES and NOTIFIER_DLQ_MAX_BYTES " +
+	"reserve together: lower them, or raise max_file_store and the account's max_store")
+
+// Error codes of the server for a store that is too small.
+const (
+	errNoPeers          = jetstream.ErrorCode(10005) // for one of several reasons, in words
+	errStorageExceeded  = jetstream.ErrorCode(10047)
+	errAccountExceeded  = jetstream.ErrorCode(10002)
+	insufficientStorage = "insufficient storage"
+)
+
+func noSpace(err error) bool {
+	refusal, refused := errors.AsType[*jetstream.APIError](err)
+	return refused && (refusal.ErrorCode == errStorageExceeded || refusal.ErrorCode == errAccountExceeded ||
+		refusal.ErrorCode == errNoPeers && strings.Contains(refusal.Description, insufficientStorage))
+}
+
 // fit tells why a pull consumer cannot be used.
-func (n Names) fit(c jetstream.ConsumerConfig) error {
+func fit(c jetstream.ConsumerConfig) error {
 	if c.AckPolicy != jetstream.AckExplicitPolicy {
-		return fmt.Errorf("consumer %q has acknowledgement policy %s, expected explicit", n.Consumer, c.AckPolicy)
+		return fmt.Errorf("consumer %q has acknowledgement policy %s, expected explicit", c.Durable, c.AckPolicy)
 	}
 	return nil
 }
 
+// warnOf says how a consumer differs from the settings.
+func warnOf(c jetstream.ConsumerConfig, ackWait time.Duration, logger *slog.Logger) {
+	for _, note := range remarks(c, ackWait) {
+		logger.Warn("consumer differs from the settings", "consumer", c.Durable, "detail", note)
+	}
+}
+
 // remarks lists what an operator should know of a consumer that exists.
-func (n Names) remarks(c jetstream.ConsumerConfig, ackWait time.Duration) []string {
+func remarks(c jetstream.ConsumerConfig, ackWait time.Duration) []string {
 	var notes []string
 	if c.MaxDeliver > 0 {
 		notes = append(notes, fmt.Sprintf("it delivers a message at most %d times, after that it is lost; expected no bound", c.MaxDeliver))
@@ -189,15 +341,4 @@ func leaseOf(c jetstream.ConsumerConfig) time.Duration {
 		lease = min(lease, wait)
 	}
 	return lease
-}
-
-// lookUp asks about a stream; a user who may not ask goes without.
-func lookUp(ctx context.Context, js jetstream.JetStream, name string) jetstream.Stream {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	stream, err := js.Stream(ctx, name)
-	if err != nil {
-		return nil
-	}
-	return stream
 }

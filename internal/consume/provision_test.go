@@ -8,7 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/servertest"
 )
 
 // What is absent is made; what is there stays as it is, and is used as it is.
@@ -26,7 +30,7 @@ func TestProvision(t *testing.T) {
 		remarks  []string
 		err      string
 	}{
-		"nothing is there":        {ackWait: patience},
+		"nothing is there":        {maxAge: testNames.MaxAge, ackWait: patience},
 		"as it is made":           {existing: config(func(*jetstream.ConsumerConfig) {}), maxAge: time.Hour, ackWait: patience},
 		"shorter ack wait":        {existing: config(func(c *jetstream.ConsumerConfig) { c.AckWait = 7 * time.Second }), ackWait: 7 * time.Second, remarks: []string{"acknowledgement wait is 7s, not 30s"}},
 		"longer ack wait":         {existing: config(func(c *jetstream.ConsumerConfig) { c.AckWait = time.Hour }), ackWait: time.Hour, remarks: []string{"acknowledgement wait is 1h0m0s, not 30s"}},
@@ -115,16 +119,163 @@ func (f *fixture) createConsumer(config jetstream.ConsumerConfig) error {
 
 func (f *fixture) requireProvisioned() {
 	f.Helper()
-	for name, subjects := range map[string]string{testNames.Stream: "[notify notify.>]", testNames.DeadLetterStream: "[notify-dlq.>]"} {
+	for name, want := range map[string]string{
+		testNames.Stream:           "[notify notify.>] WorkQueue DiscardNew 67108864 bytes -1 on a subject for 168h0m0s, schedules false, roll-ups false, purge denied true, known for 2m0s",
+		testNames.RoomStream:       "[notify-room.>] WorkQueue DiscardOld -1 bytes -1 on a subject for 168h0m0s, schedules true, roll-ups true, purge denied false, known for 1h0m0s",
+		testNames.DeadLetterStream: "[notify-dlq.>] Limits DiscardNew 67108864 bytes 100 on a subject for 720h0m0s, schedules false, roll-ups false, purge denied false, known for 1h0m0s",
+	} {
 		c := f.streamInfo(name).Config
-		if c.Retention != jetstream.WorkQueuePolicy || c.Storage != jetstream.FileStorage || c.MaxAge != 0 || fmt.Sprint(c.Subjects) != subjects {
-			f.Errorf("stream %s: %+v, want a work queue on file of %s, without an age", name, c, subjects)
+		got := fmt.Sprintf("%v %v %v %d bytes %d on a subject for %v, schedules %t, roll-ups %t, purge denied %t, known for %v", c.Subjects, c.Retention, c.Discard,
+			c.MaxBytes, c.MaxMsgsPerSubject, c.MaxAge, c.AllowMsgSchedules, c.AllowRollup, c.DenyPurge, c.Duplicates)
+		if got != want || c.Storage != jetstream.FileStorage || c.Replicas != 1 {
+			f.Errorf("stream %s, %d replicas, storage %v:\n%s, want\n%s", name, c.Replicas, c.Storage, got, want)
 		}
 	}
 	c := f.consumerConfig()
 	if c.AckPolicy != jetstream.AckExplicitPolicy || c.MaxDeliver != -1 || c.AckWait != patience || c.MaxAckPending != maxAckPending || c.Durable != testNames.Consumer {
 		f.Errorf("consumer: %+v", c)
 	}
+	consumer, err := f.js.Consumer(f.Context(), testNames.RoomStream, testNames.roomConsumer())
+	if err != nil {
+		f.Fatal(err)
+	}
+	c = consumer.CachedInfo().Config
+	if c.AckPolicy != jetstream.AckExplicitPolicy || c.MaxDeliver != -1 || c.AckWait != patience || c.MaxAckPending != maxAckPending ||
+		fmt.Sprint(c.FilterSubjects) != "[notify-room.due.> notify-room.part.> notify-room.replay.>]" {
+		f.Errorf("consumer of the room: %+v", c)
+	}
+}
+
+// No producer can delete or forge what others have stored.
+func TestProducersAreNotTrusted(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.provision(patience)
+	f.event("security", "e")
+	for name, headers := range map[string][]string{
+		"roll all up":     {"Nats-Rollup", "all"},
+		"roll one up":     {"Nats-Rollup", "sub"},
+		"schedule":        {"Nats-Schedule", "@at 2030-01-01T00:00:00Z", "Nats-Schedule-Target", "notify.security"},
+		"purge another's": {"Nats-Schedule-Next", "purge", "Nats-Scheduler", "notify.security"},
+	} {
+		m := nats.NewMsg("notify.payments")
+		for i := 0; i < len(headers); i += 2 {
+			m.Header.Set(headers[i], headers[i+1])
+		}
+		if _, err := f.js.PublishMsg(t.Context(), m); err == nil {
+			t.Errorf("a producer may %s", name)
+		}
+	}
+	if messages := f.streamInfo(testNames.Stream).State.Msgs; messages != 1 {
+		t.Errorf("%d messages are left, want 1", messages)
+	}
+}
+
+// A stream or a room that exists and is not fit for use is not worked with, and the error says why.
+func TestUnfit(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		change func(events, room *jetstream.StreamConfig)
+		says   string
+	}{
+		"a producers' stream with schedules": {func(events, _ *jetstream.StreamConfig) {
+			events.AllowMsgSchedules, events.AllowRollup, events.DenyPurge, events.Discard = true, true, false, jetstream.DiscardOld
+		}, "allows message schedules"},
+		"a producers' stream with roll-ups": {func(events, _ *jetstream.StreamConfig) { events.AllowRollup, events.DenyPurge = true, false }, "allows roll-ups"},
+		"a room without schedules":          {func(_, room *jetstream.StreamConfig) { room.AllowMsgSchedules, room.AllowRollup = false, false }, "does not allow message schedules"},
+		"a room that is no queue":           {func(_, room *jetstream.StreamConfig) { room.Retention = jetstream.LimitsPolicy }, "expected workqueue"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			events, room := testNames.StreamConfig(), testNames.RoomConfig()
+			test.change(&events, &room)
+			for _, config := range []jetstream.StreamConfig{events, room} {
+				if _, err := f.js.CreateStream(t.Context(), config); err != nil {
+					t.Fatal(err)
+				}
+			}
+			w := f.newWorker(nil)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			if _, _, err := w.Prepare(ctx); !errors.Is(err, ErrUnfit) || !strings.Contains(err.Error(), test.says) {
+				t.Errorf("preparing: %v, want %v that says %q", err, ErrUnfit, test.says)
+			}
+			if err := w.Ready(); err == nil || !strings.Contains(err.Error(), test.says) {
+				t.Errorf("ready: %v, want why not", err)
+			}
+		})
+	}
+}
+
+// A server that is too old for the room is named, and nothing is made there.
+func TestServerIsTooOld(t *testing.T) {
+	t.Parallel()
+	for version, old := range map[string]bool{"1.4.1": true, "2.2.0": true, "2.11.9": true, "2.12.0": false, "2.15.2": false, "2.100.0-RC.1": false, "3.0.0": false, "": false} {
+		err := testNames.canSchedule(version)
+		if (err != nil) != old || old && (!errors.Is(err, ErrUnfit) || !strings.Contains(err.Error(), "2.12")) {
+			t.Errorf("version %q: %v, want an error: %t", version, err, old)
+		}
+	}
+}
+
+// A store that is smaller than what the streams are to reserve is an error that names the settings.
+func TestStoreIsTooSmall(t *testing.T) {
+	t.Parallel()
+	f := newFixtureOn(t, servertest.StartNATS(t, func(o *server.Options) { o.JetStreamMaxStore = 100 << 20 }))
+	w := f.newWorker(nil)
+	_, err := w.names.provision(t.Context(), f.js, patience, true, f.log.logger())
+	for _, setting := range []string{`stream "DEAD" with 67108864 bytes`, "NOTIFIER_STREAM_MAX_BYTES", "NOTIFIER_DLQ_MAX_BYTES", "max_file_store"} {
+		if err == nil || !strings.Contains(err.Error(), setting) {
+			t.Errorf("the error is %v, want one that says %s", err, setting)
+		}
+	}
+}
+
+// A stream that is full refuses its producers and says why, and keeps no worker from storing what waits and what is dead.
+func TestFullStream(t *testing.T) {
+	t.Parallel()
+	f := newFixtureOn(t, servertest.StartNATS(t, func(o *server.Options) { o.JetStreamMaxStore = 64 << 20 }))
+	w := f.newWorker(func(o *Options) {
+		o.Names.MaxBytes, o.Names.DeadLetters.Bytes = 4<<20, 4<<20
+		o.Delay = func(string) time.Duration { return time.Hour }
+	})
+	if _, err := w.names.provision(t.Context(), f.js, patience, true, f.log.logger()); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	for i := 0; err == nil; i++ {
+		body := fmt.Sprintf(`{"id": "%d", "title": "x", "text": %q}`, i, strings.Repeat("x", 100_000))
+		if i%2 == 1 {
+			body = body[1:] + "{"
+		}
+		_, err = f.js.Publish(t.Context(), []string{"notify.payments", "notify.broken.ä"}[i%2], []byte(body))
+	}
+	if !strings.Contains(err.Error(), "maximum bytes exceeded") {
+		t.Errorf("the producer is told %v", err)
+	}
+	stored := int(f.streamInfo(testNames.Stream).State.Msgs)
+	f.throttle.judge = func(_ context.Context, c Candidate) (Decision, error) {
+		if c.Waited {
+			return f.throttle.admit(c), nil
+		}
+		return Decision{Verdict: Deny, Level: "the rule", Wait: time.Second}, nil
+	}
+	f.throttle.delay = func(Candidate, time.Duration) (DelayVerdict, time.Duration, error) { return ComeBack, time.Second, nil }
+	f.run(prepare(t, w))
+	f.awaitSettled(stored)
+	f.requireOutcomes(map[string]int{"sent payments": (stored + 1) / 2, "dead ": stored / 2})
+}
+
+// prepare prepares a worker.
+func prepare(t *testing.T, w *Worker) *Worker {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if _, _, err := w.Prepare(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return w
 }
 
 // Several instances that start at once agree on one consumer.

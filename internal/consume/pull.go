@@ -3,6 +3,8 @@ package consume
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -20,43 +22,87 @@ const (
 // pollTime is how long the server waits for messages before it answers with none. It bounds how long a stop takes.
 const pollTime = time.Second
 
-// pull asks for messages and passes them on, until the context ends. It asks for none while they could not be handled.
-func (w *Worker) pull(ctx context.Context) error {
+// pullAll takes messages of the producers, of the room and of each channel's queue there, until the context ends.
+func (w *Worker) pullAll(ctx context.Context) error {
 	defer close(w.incoming)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var pulling sync.WaitGroup
+	start := func(pull func(context.Context) error) {
+		pulling.Go(func() {
+			if err := pull(ctx); err != nil && ctx.Err() == nil {
+				cancel(err)
+			}
+		})
+	}
+	start(func(ctx context.Context) error {
+		return w.pull(ctx, source{}, func() jetstream.Consumer { return w.place.Load().consumer })
+	})
+	start(func(ctx context.Context) error {
+		return w.pull(ctx, source{inRoom: true}, func() jetstream.Consumer { return w.place.Load().room.consumer })
+	})
+	for _, queue := range w.queues(ctx) {
+		w.serve(queue)
+	}
+	pulling.Go(func() {
+		for {
+			select {
+			case queue := <-w.unserved:
+				start(func(ctx context.Context) error { return w.pullQueue(ctx, queue) })
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	pulling.Wait()
+	if cause := context.Cause(ctx); errors.Is(cause, errClosed) {
+		return cause
+	}
+	return nil
+}
+
+// pull asks for messages and passes them on, until the context ends. It asks for none while they could not be handled.
+func (w *Worker) pull(ctx context.Context, from source, consumer func() jetstream.Consumer) error {
 	demand := firstDemand
 	for {
 		if err := w.mayPull(ctx); err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
 			return err
 		}
-		asked, connection := time.Now(), w.conn.Stats().Reconnects
-		batch, err := w.place.Load().consumer.Fetch(demand, jetstream.FetchMaxWait(min(pollTime, w.ackWait/4)))
-		if err == nil {
-			received := 0
-			handing := time.Duration(0)
-			for msg := range batch.Messages() {
-				received++
-				handing += w.pass(msg, asked, connection)
-			}
-			demand = nextDemand(demand, received, handing, w.ackWait)
-			err = batch.Error()
+		received, handing, err := w.fetch(ctx, from, consumer(), demand)
+		if err != nil {
+			return err
 		}
-		if err != nil && ctx.Err() == nil {
-			if err := w.pullFailed(ctx, err); err != nil && ctx.Err() == nil {
-				return err
-			}
-		}
+		demand = nextDemand(demand, received, handing, w.ackWait)
 	}
 }
 
+// fetch asks for so many messages once and passes on what came. It tells how many those were, and how long they waited to be
+// taken over.
+func (w *Worker) fetch(ctx context.Context, from source, consumer jetstream.Consumer, demand int) (received int, handing time.Duration, err error) {
+	asked, connection := time.Now(), w.conn.Stats().Reconnects
+	batch, err := consumer.Fetch(demand, jetstream.FetchMaxWait(min(pollTime, w.ackWait/4)))
+	if err == nil {
+		for msg := range batch.Messages() {
+			received++
+			handing += w.pass(msg, from, asked, connection)
+		}
+		err = batch.Error()
+	}
+	if err != nil && ctx.Err() == nil {
+		return received, handing, w.pullFailed(ctx, consumer, err)
+	}
+	return received, handing, nil
+}
+
 // pass hands a message on and tells how long that took.
-func (w *Worker) pass(msg jetstream.Msg, asked time.Time, connection uint64) time.Duration {
-	m, err := newMessage(msg, asked, connection, w.ackWait)
+func (w *Worker) pass(msg jetstream.Msg, from source, asked time.Time, connection uint64) time.Duration {
+	m, err := newMessage(msg, from, asked, connection, w.ackWait)
 	if err != nil {
 		w.logger.Error("a message without JetStream's metadata was left alone", "error", err)
 		return 0
+	}
+	if from.deciding != nil {
+		from.deciding.Add(1)
 	}
 	select {
 	case w.incoming <- m:
@@ -78,6 +124,95 @@ func nextDemand(demand, received int, handing, ackWait time.Duration) int {
 		return min(largestFetch, demand*2)
 	}
 	return demand
+}
+
+// serve has a channel's queue served, once.
+func (w *Worker) serve(queue source) {
+	if _, served := w.served.LoadOrStore(queue.token(), queue.channel); !served {
+		w.unserved <- queue
+	}
+}
+
+// queues lists the channels whose queues this worker serves from its start: those that the settings name, and by their tokens
+// those of which the room still holds events.
+func (w *Worker) queues(ctx context.Context) []source {
+	var queues []source
+	for _, channel := range w.sink.Destinations() {
+		queues = append(queues, source{inRoom: true, channel: channel})
+	}
+	subjects := w.names.room()
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	info, err := w.place.Load().room.stream.Info(ctx, jetstream.WithSubjectFilter(subjects.ChannelFilter("*")))
+	if err != nil {
+		w.logger.Warn("queues of channels that the settings no longer name are not served", "error", err)
+		return queues
+	}
+	for subject := range info.State.Subjects {
+		token, isQueue := subjects.ChannelOf(subject)
+		if isQueue && !slices.ContainsFunc(queues, func(queue source) bool { return queue.token() == token }) {
+			queues = append(queues, source{inRoom: true, onlyToken: token})
+		}
+	}
+	return queues
+}
+
+// pullQueue takes the events that wait for a channel, in their order and as many as it takes, until the context ends. How many it
+// takes next shows when those before are decided about.
+func (w *Worker) pullQueue(ctx context.Context, from source) error {
+	from.deciding = new(sync.WaitGroup)
+	for {
+		if err := w.mayPull(ctx); err != nil {
+			return err
+		}
+		if channel, _ := w.served.Load(from.token()); from.channel == "" {
+			from.channel, _ = channel.(string) // an event for it has told
+		}
+		if err := w.awaitRest(ctx, from.channel); err != nil {
+			return err
+		}
+		free, err := w.channels.awaitFree(ctx, from.channel)
+		if err != nil {
+			return err
+		}
+		consumer, err := w.place.Load().room.channel(ctx, from.token())
+		if err != nil {
+			if err := w.queueFailed(ctx, err); err != nil {
+				return err
+			}
+			continue
+		}
+		received, _, err := w.fetch(ctx, from, consumer, free)
+		if err != nil {
+			return err
+		}
+		w.channels.fetched(from.channel, received)
+		from.deciding.Wait()
+	}
+}
+
+// awaitRest waits while a channel rests for longer than a moment: its events wait better in the room.
+func (w *Worker) awaitRest(ctx context.Context, channel string) error {
+	for {
+		rest := w.resting(channel)
+		if rest <= moment {
+			return nil
+		}
+		if err := w.rest(ctx, min(rest-moment, time.Second)); err != nil {
+			return err
+		}
+	}
+}
+
+// queueFailed waits after the consumer of a channel's queue could not be had.
+func (w *Worker) queueFailed(ctx context.Context, err error) error {
+	if errors.Is(err, jetstream.ErrStreamNotFound) && w.conn.IsConnected() {
+		return w.findConsumer(ctx)
+	}
+	if w.conn.IsConnected() && ctx.Err() == nil {
+		w.trouble.queuesServed(err)
+	}
+	return w.rest(ctx, time.Second)
 }
 
 // mayPull waits until messages can be handled: the connection is there, decisions can be made, and deliveries are not
@@ -111,7 +246,7 @@ func (w *Worker) mayPull(ctx context.Context) error {
 
 // pullFailed deals with the end of a request for messages. A consumer or stream that is gone is looked for again, and
 // made anew where that is wanted.
-func (w *Worker) pullFailed(ctx context.Context, err error) error {
+func (w *Worker) pullFailed(ctx context.Context, consumer jetstream.Consumer, err error) error {
 	gone := errors.Is(err, jetstream.ErrConsumerDeleted) || errors.Is(err, jetstream.ErrConsumerNotFound) ||
 		errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse)
 	if !gone {
@@ -119,7 +254,7 @@ func (w *Worker) pullFailed(ctx context.Context, err error) error {
 		return w.rest(ctx, 100*time.Millisecond)
 	}
 	info, cancel := context.WithTimeout(ctx, apiTimeout)
-	_, infoErr := w.place.Load().consumer.Info(info)
+	_, infoErr := consumer.Info(info)
 	cancel()
 	if w.conn.IsConnected() && ctx.Err() == nil {
 		w.trouble.consumerFound(infoErr)

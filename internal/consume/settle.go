@@ -27,17 +27,19 @@ const (
 // settlement is a message whose outcome is safe.
 type settlement struct {
 	*message
-	outcome Outcome // "": the message is settled, but its event goes on in another one
-	level   string  // the rule that denied it; in shadow mode it is sent all the same
+	outcome Outcome // "": counted already, or the event goes on in another message
+	goesOn  bool    // in the room
+	level   string  // the rule that denied it
 	title   string  // of a dropped event, where somebody counts them
 }
 
-// settler acknowledges. It says "ack" for a batch, lets the server confirm the last one, which confirms those before it
+// settler is the only one that acknowledges. It says "ack" for a batch, lets the server confirm the last one, which confirms those before it
 // too, and counts the outcomes then: so each is counted once, also when the connection is lost in between.
 type settler struct {
 	conn    *nats.Conn
 	metrics Metrics
-	drops   func([]Drop) // nil: nobody wants to know
+	drops   func([]Drop)     // nil: nobody wants to know
+	ended   func([]*message) // told which messages' events go on in no other one
 	queue   chan []settlement
 	done    chan struct{}
 	cut     <-chan struct{} // closed when nothing is waited for any more
@@ -47,8 +49,9 @@ type settler struct {
 	late map[stored]time.Time // what was settled late, and until when that is remembered
 }
 
-// stored names a message, also if the stream is made anew.
+// stored names a message, also if its stream is made anew.
 type stored struct {
+	stream   string
 	sequence uint64
 	at       int64
 }
@@ -59,9 +62,11 @@ const settleQueue = 64
 // confirmTimeout is how long one confirmation is waited for before the batch is said again.
 const confirmTimeout = 2 * time.Second
 
-func newSettler(conn *nats.Conn, metrics Metrics, drops func([]Drop), ackWait time.Duration, cut <-chan struct{}) *settler {
+func newSettler(
+	conn *nats.Conn, metrics Metrics, drops func([]Drop), ended func([]*message), ackWait time.Duration, cut <-chan struct{},
+) *settler {
 	s := &settler{
-		conn: conn, metrics: metrics, drops: drops,
+		conn: conn, metrics: metrics, drops: drops, ended: ended,
 		queue: make(chan []settlement, settleQueue), done: make(chan struct{}), cut: cut, patient: 4 * ackWait,
 		late: make(map[stored]time.Time),
 	}
@@ -157,6 +162,13 @@ func (s *settler) count(batch []settlement) {
 	if s.drops != nil {
 		s.tellOfDrops(batch)
 	}
+	var ended []*message
+	for _, settled := range batch {
+		if !settled.goesOn {
+			ended = append(ended, settled.message)
+		}
+	}
+	s.ended(ended)
 }
 
 func (s *settler) tellOfDrops(batch []settlement) {
@@ -189,7 +201,7 @@ func (s *settler) again() func(settlement) bool {
 		if !late && len(s.late) == 0 {
 			return false
 		}
-		name := stored{settled.sequence, settled.stored.UnixNano()}
+		name := stored{settled.stream, settled.sequence, settled.stored.UnixNano()}
 		_, again := s.late[name]
 		if late {
 			if !tidy {

@@ -101,7 +101,7 @@ func TestAcknowledgementsLostWithTheConnection(t *testing.T) {
 	}
 	var batch []settlement
 	for msg := range messages.Messages() {
-		m, err := newMessage(msg, time.Now(), 0, patience)
+		m, err := newMessage(msg, source{}, time.Now(), 0, patience)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -118,7 +118,7 @@ func TestAcknowledgementsLostWithTheConnection(t *testing.T) {
 	dialer.mu.Lock()
 	dialer.armed = true
 	dialer.mu.Unlock()
-	s := newSettler(conn, f.metrics, nil, patience, nil)
+	s := newSettler(conn, f.metrics, nil, func([]*message) {}, patience, nil)
 	s.settle(batch...)
 	s.close(t.Context())
 	if conn.Stats().Reconnects == 0 {
@@ -137,7 +137,7 @@ func TestSettlerEndsWithTheConnection(t *testing.T) {
 	m := f.taken(w, patience)
 	w.conn.Close()
 	cut := make(chan struct{})
-	s := newSettler(w.conn, f.metrics, nil, patience, cut)
+	s := newSettler(w.conn, f.metrics, nil, func([]*message) {}, patience, cut)
 	close(cut)
 	for range 2 * settleQueue {
 		s.settle(settlement{message: m, outcome: Sent})
@@ -150,7 +150,7 @@ func TestSettlerEndsWithTheConnection(t *testing.T) {
 func TestCount(t *testing.T) {
 	t.Parallel()
 	metrics := newFakeMetrics()
-	s := &settler{conn: &nats.Conn{}, metrics: metrics}
+	s := &settler{ended: func([]*message) {}, conn: &nats.Conn{}, metrics: metrics}
 	a := &message{category: "a", deadline: time.Now().Add(patience)}
 	b := &message{category: "b", deadline: time.Now().Add(patience)}
 	s.count([]settlement{
@@ -187,7 +187,7 @@ func TestCountedOnceThoughLate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			metrics := newFakeMetrics()
-			s := &settler{conn: &nats.Conn{}, metrics: metrics, patient: patience, late: make(map[stored]time.Time)}
+			s := &settler{ended: func([]*message) {}, conn: &nats.Conn{}, metrics: metrics, patient: patience, late: make(map[stored]time.Time)}
 			s.count([]settlement{{message: test.first, outcome: Sent}})
 			s.count([]settlement{{message: test.second, outcome: Sent}})
 			if got := metrics.ended(); got != test.want {
@@ -197,7 +197,7 @@ func TestCountedOnceThoughLate(t *testing.T) {
 	}
 
 	// What is remembered does not grow for ever.
-	s := &settler{conn: &nats.Conn{}, metrics: newFakeMetrics(), patient: -time.Second, late: make(map[stored]time.Time)}
+	s := &settler{ended: func([]*message) {}, conn: &nats.Conn{}, metrics: newFakeMetrics(), patient: -time.Second, late: make(map[stored]time.Time)}
 	for i := range 10 {
 		s.count([]settlement{{message: &message{sequence: uint64(i)}, outcome: Sent}})
 	}

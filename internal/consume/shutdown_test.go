@@ -120,7 +120,12 @@ func TestStopCutsWhatTakesTooLong(t *testing.T) {
 	for _, sequence := range sequences {
 		f.requireGivenBack(sequence)
 	}
-	if f.journal.count("release 0") != 1 || f.journal.count("release 1") != 1 || f.journal.count("send 0")+f.journal.count("send 1") != 1 {
+	// One was cut, and may be out; the other one never had its turn.
+	cut, never := f.journal.about("0"), f.journal.about("1")
+	if len(cut) == 1 {
+		cut, never = never, cut
+	}
+	if !slices.Equal(cut, []string{"send", "release in doubt"}) || !slices.Equal(never, []string{"release"}) {
 		t.Errorf("happened: %q", f.journal.all())
 	}
 	f.requireOutcomes(nil)
@@ -200,7 +205,7 @@ func TestStopWithoutNATS(t *testing.T) {
 	release.open()
 	f.eventually("all events are posted", func() bool { return len(f.journal.all()) == 2*events })
 	w.stop()
-	f.requireOutcomes(nil)
+	f.requireOutcomes(map[string]int{"sent payments": events}) // they are, and it is recorded
 	if left := f.streamInfo(testNames.Stream).State.Msgs; left != events {
 		t.Errorf("%d messages are left, want all %d that were not acknowledged", left, events)
 	}

@@ -1,8 +1,6 @@
 package consume
 
 import (
-	"context"
-	"fmt"
 	"testing"
 	"time"
 
@@ -24,20 +22,22 @@ func (f *fixture) group() uint64 {
 // requireSplit checks that each alert was an event, once, and the group none.
 func (f *fixture) requireSplit() {
 	f.Helper()
-	f.eventually("group and events end", func() bool {
-		return f.metrics.ended() >= 2 && f.metrics.get("split") > 0 && f.streamInfo(testNames.Stream).State.Msgs == 0
-	})
-	f.requireEmpty()
+	f.awaitSettled(2)
+	f.requireRoomEmpty()
 	f.requireOutcomes(map[string]int{"sent payments": 2})
 	for _, id := range []string{"group/f1", "group/f2"} {
 		f.requireHistory(id, "send", "finish")
 	}
-	if stored := f.streamInfo(testNames.Stream).State.LastSeq; stored != 3 {
-		f.Errorf("%d messages were stored, want the group and one for each alert", stored)
+	if stored := f.streamInfo(testNames.RoomStream).State.LastSeq; stored != 2 {
+		f.Errorf("%d messages were stored in the room, want one for each alert", stored)
+	}
+	if stored := f.streamInfo(testNames.Stream).State.LastSeq; stored != 1 {
+		f.Errorf("%d messages were stored in the producers' stream, want the group", stored)
 	}
 }
 
-// A body that holds several events becomes a message for each, and has no outcome of its own.
+// A body that holds several events becomes a message of the room for each, and has no outcome of its own. They are the group's ID
+// and the alert's name, and of the time at which the group was stored.
 func TestSplit(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -50,10 +50,16 @@ func TestSplit(t *testing.T) {
 	}
 	titles := make(map[string]string)
 	for _, c := range f.throttle.asked() {
-		titles[c.Event.Title] = string(c.Event.Status) + " " + c.Event.Key
+		titles[c.Event.Title] = string(c.Event.Status) + " " + c.Event.Key + " " + c.Event.ID + " " + c.Event.Part
+		if c.Stream != testNames.Stream || c.Sequence != group || c.Waited {
+			t.Errorf("asked for %+v, want the group's place", c)
+		}
 	}
-	if len(titles) != 2 || titles["First"] != "firing f1" || titles["Second"] != "resolved f2" {
+	if len(titles) != 2 || titles["First"] != "firing f1 group f1" || titles["Second"] != "resolved f2 group f2" {
 		t.Errorf("asked for %v, want one event for each alert", titles)
+	}
+	if f.throttle.mostInRoom != 2 {
+		t.Errorf("%d stays were entered, want one for each alert", f.throttle.mostInRoom)
 	}
 }
 
@@ -65,22 +71,60 @@ func TestSplitInAFullCategory(t *testing.T) {
 	f.start(nil)
 	f.group()
 	f.awaitSettled(2)
-	f.requireOutcomes(map[string]int{"dropped payments": 1, "sent payments": 1})
-	f.requireHistory("group/f2", "send", "finish") // it resolves
+	f.requireRoomEmpty()
+	// What is in the room may have been in someone's hands, so both are asked for.
+	f.requireOutcomes(map[string]int{"sent payments": 2})
 }
 
-// A worker that is gone between storing the events of a group and settling it leaves none of them twice.
+// Alerts that cannot be read are one dead letter, whichever they are; the others go on.
+func TestSplitWithBadAlerts(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.start(nil)
+	group := f.publish("notify.payments", `{"alerts": [{}, {"labels": {"alertname": "First"}}, {}, {"labels": {"alertname": "Second"}}, {}]}`)
+	f.awaitSettled(3)
+	f.requireRoomEmpty()
+	f.requireOutcomes(map[string]int{"sent payments": 2, "dead payments": 1})
+	f.requireSaid(group, "+TERM …")
+	if n := len(f.deadLetters()); n != 1 {
+		t.Errorf("%d dead letters, want 1", n)
+	}
+}
+
+// The parts of a body on the bare subject count for the category that they turn out to have.
+func TestSplitOnTheBareSubject(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.holdFresh()
+	f.throttle.Pause(t.Context(), "default", time.Hour)
+	f.start(slow)
+	f.publish("notify", twoAlerts)
+	f.eventually("both are held", func() bool { return f.held("default") == 2 })
+	f.eventually("they count for their category only", func() bool {
+		stays := f.throttle.inRoom()
+		return len(stays) == 2 && stays[0].First == "default" && stays[1].First == "default"
+	})
+	f.throttle.Pause(t.Context(), "default", 0)
+	f.awaitSettled(2)
+	f.requireRoomEmpty()
+	f.requireOutcomes(map[string]int{"sent default": 2})
+}
+
+// What a worker has stored and not settled, or not seen confirmed, is stored once.
 func TestSplitAgain(t *testing.T) {
 	t.Parallel()
 	t.Run("after a crash", func(t *testing.T) {
 		t.Parallel()
 		f := newFixture(t)
 		gone := f.prepared(nil)
+		gone.throttle = f.throttle
 		group := f.group()
 		m := f.taken(gone, patience)
-		if err := gone.storeParts(t.Context(), m.parts(gone.o.Decoder)); err != nil {
-			t.Fatal(err)
-		}
+		parts, bad := gone.o.Decoder.Parts(m.asStored())
+		settling := gone.settler
+		gone.settler = &settler{queue: make(chan []settlement, 1)} // it never acknowledges
+		gone.split(t.Context(), m, parts, bad)
+		gone.settler = settling
 		gone.giveBack(m, 0)
 		f.start(nil)
 		f.requireSplit()
@@ -93,7 +137,7 @@ func TestSplitAgain(t *testing.T) {
 		f.provision(ackWait)
 		proxy := servertest.StartProxy(t, f.server.URL[len("nats://"):])
 		f.start(func(o *Options) { o.Connection, o.AckWait = f.connect("nats://"+proxy.Addr), ackWait })
-		cut := proxy.CutAfterRequest("group/f2")
+		cut := proxy.CutAfterRequest("Notifier-Part: f2")
 		f.group()
 		select {
 		case <-cut:
@@ -105,38 +149,31 @@ func TestSplitAgain(t *testing.T) {
 }
 
 // While the events of a group cannot be stored the group waits: nothing is lost, and the log says it once.
-func TestSplitIsDenied(t *testing.T) {
+func TestSplitIsRefused(t *testing.T) {
 	t.Parallel()
-	f := limited(t, "notify.>")
-	found := f.provision(patience)
-	w := f.start(func(o *Options) { o.Connection = f.connectLimited() })
-	const groups = 3
-	var sequences []uint64
-	for i := range groups {
-		sequences = append(sequences, f.publish("notify.payments", twoAlerts, "Nats-Msg-Id", fmt.Sprint(i)))
+	f := newFixture(t)
+	f.provision(patience)
+	w := f.start(func(o *Options) { o.Provision = false })
+	if err := f.js.DeleteStream(t.Context(), testNames.RoomStream); err != nil {
+		t.Fatal(err)
 	}
-	for _, sequence := range sequences {
-		f.requireSaid(sequence, "-NAK…")
-		if delay := f.said.delays(t, sequence)[0]; delay < misconfiguredBackoff*3/4 || delay > misconfiguredBackoff*5/4 {
+	const groups = 3
+	for range groups {
+		f.publish("notify.payments", twoAlerts)
+	}
+	for sequence := range uint64(groups) {
+		f.requireSaid(sequence+1, "-NAK…")
+		if delay := f.said.delays(t, sequence+1)[0]; delay < misconfiguredBackoff*3/4 || delay > misconfiguredBackoff*5/4 {
 			t.Errorf("put off by %v, want %v give or take a quarter", delay, misconfiguredBackoff)
 		}
 	}
 	f.requireOutcomes(nil)
-	if lines := f.log.lines("alert groups cannot be split"); len(lines) != 1 {
+	if lines := f.log.lines("events that have to wait cannot be stored"); len(lines) != 1 {
 		t.Errorf("logged: %q, want one line", lines)
 	}
 	f.eventually("no confirmation is waited for any more", func() bool { return w.js.PublishAsyncPending() == 0 })
-	if info := f.streamInfo(testNames.Stream); info.State.Msgs != groups {
-		t.Errorf("%d messages are stored, want the %d groups", info.State.Msgs, groups)
-	}
-	w.stop()
-
-	f.start(func(o *Options) {
-		o.Connection = f.connectAs(ConnectOptions{URL: f.server.URL, User: "all", Password: "secret"})
-	})
+	f.provision(patience)
 	f.awaitSettled(2 * groups)
+	f.requireRoomEmpty()
 	f.requireOutcomes(map[string]int{"sent payments": 2 * groups})
-	if info, err := found.consumer.Info(context.WithoutCancel(t.Context())); err != nil || info.NumAckPending != 0 {
-		t.Errorf("%d messages are unacknowledged: %v", info.NumAckPending, err)
-	}
 }

@@ -3,6 +3,7 @@ package consume
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -17,8 +18,9 @@ type trouble struct {
 	deadLetters error                  // dead letters cannot be stored
 	sink        error                  // deliveries fail
 	consumer    error                  // the consumer is not there
-	parts       error                  // bodies that hold several events cannot be split
-	schedules   error                  // events that wait for a slot cannot be stored
+	room        error                  // events that have to wait cannot be stored in the room
+	queues      error                  // the queues of channels cannot be asked for
+	unsettled   error                  // as many messages are unacknowledged as the server allows
 	faults      map[string]*setupFault // by destination
 	changed     chan struct{}          // closed and replaced when there are no more faults
 }
@@ -57,23 +59,38 @@ func (t *trouble) consumerFound(err error) {
 	}
 }
 
-// partsStored notes how storing the events of a body went.
-func (t *trouble) partsStored(err error) {
-	switch starts, ends := t.change(&t.parts, err); {
+// roomStored notes how storing events in the room went.
+func (t *trouble) roomStored(err error) {
+	switch starts, ends := t.change(&t.room, err); {
 	case starts:
-		t.logger.Warn("alert groups cannot be split", "error", err)
+		t.logger.Warn("events that have to wait cannot be stored", "error", err)
 	case ends:
-		t.logger.Info("alert groups can be split again")
+		t.logger.Info("events that have to wait can be stored again")
 	}
 }
 
-// schedulesStored notes how storing an event went that waits for a slot.
-func (t *trouble) schedulesStored(err error) {
-	switch starts, ends := t.change(&t.schedules, err); {
+// queuesServed notes whether the consumers of channels' queues are there.
+func (t *trouble) queuesServed(err error) {
+	switch starts, ends := t.change(&t.queues, err); {
 	case starts:
-		t.logger.Warn("events that wait for a slot cannot be stored", "error", err)
+		t.logger.Warn("queues of channels cannot be served", "error", err)
 	case ends:
-		t.logger.Info("events that wait for a slot can be stored again")
+		t.logger.Info("queues of channels can be served again")
+	}
+}
+
+// unacknowledged notes how many messages all workers together have not acknowledged. At the consumer's bound the server delivers
+// no more.
+func (t *trouble) unacknowledged(n, most int) {
+	var err error
+	if most > 0 && n >= most {
+		err = fmt.Errorf("%d messages are unacknowledged: the server delivers no more (max_ack_pending)", most)
+	}
+	switch starts, ends := t.change(&t.unsettled, err); {
+	case starts:
+		t.logger.Warn("nothing more is delivered: too many messages are unacknowledged", "max_ack_pending", most)
+	case ends:
+		t.logger.Info("messages are delivered again")
 	}
 }
 
@@ -190,7 +207,7 @@ func (t *trouble) ready() error {
 	_, misconfigured := t.misconfiguration()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return errors.Join(t.consumer, misconfigured)
+	return errors.Join(t.consumer, t.unsettled, misconfigured)
 }
 
 // jitter spreads a delay by a quarter to either side, so that what failed together does not come back together.

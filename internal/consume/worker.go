@@ -23,7 +23,7 @@ type Options struct {
 	AckWait     time.Duration
 	Decoder     event.Decoder
 	MaxAge      time.Duration                       // since the event was stored; 0 for no bound
-	Concurrency int                                 // deliveries at once
+	Concurrency int                                 // posts at once to one destination
 	SendTimeout time.Duration                       // the longest that Sink.Send takes
 	Pace        time.Duration                       // between two messages for a destination, for which deliveries then wait in their order; 0: none
 	Delay       func(category string) time.Duration // how long a denied event may wait for a slot; nil: none may
@@ -42,23 +42,29 @@ type Worker struct {
 	logger  *slog.Logger
 	metrics Metrics
 	trouble *trouble
+	letters *letters
 
+	finding sync.Mutex // held by whoever looks for the consumers
 	place   atomic.Pointer[place]
 	ackWait time.Duration
+	clock   serverClock
+	running atomic.Bool // Run has set what follows
 
-	// Set by Run.
 	throttle Throttle
 	sink     Sink
 	settler  *settler
 	incoming chan *message
 	hand     chan struct{} // a place for each message between decision and settlement
-	sending  chan struct{} // a place for each delivery at once
 	tasks    chan func()   // for goroutines that have nothing to do
 	channels *channels
+	mover    *mover
 	keeper   *keeper
-	earliest earliest
+	openings openings
 	refusals refusals
 	planning line
+	leaving  chan []Stay
+	served   sync.Map    // tokens of the channels whose queues are served: the channel, "" if not known
+	unserved chan source // queues that are to be
 	working  sync.WaitGroup
 }
 
@@ -73,13 +79,13 @@ func New(o Options) (*Worker, error) {
 	}
 	return &Worker{
 		o: o, names: o.Names, conn: o.Connection.Conn, js: js, logger: o.Logger, metrics: o.Metrics,
-		trouble: newTrouble(o.Logger),
+		trouble: newTrouble(o.Logger), letters: newLetters(js, o.Names, o.Logger),
 	}, nil
 }
 
-// Prepare waits until the consumer is there, making it where that is wanted. It tells how long a message is a worker's,
+// Prepare waits until the consumers are there, making them where that is wanted. It tells how long a message is a worker's,
 // and how long the stream keeps one (0 for ever or not known). The error is the context's, that the connection was closed,
-// or [ErrNoSchedules].
+// or [ErrUnfit].
 func (w *Worker) Prepare(ctx context.Context) (ackWait, streamAge time.Duration, err error) {
 	if err := w.findConsumer(ctx); err != nil {
 		return 0, 0, err
@@ -92,8 +98,14 @@ func (w *Worker) Prepare(ctx context.Context) (ackWait, streamAge time.Duration,
 // errClosed ends a worker: the connection does not come back.
 var errClosed = errors.New("the connection to nats is closed")
 
-// findConsumer looks for the consumer until it is there.
+// findConsumer looks for the consumers until they are there.
 func (w *Worker) findConsumer(ctx context.Context) error {
+	before := w.place.Load()
+	w.finding.Lock()
+	defer w.finding.Unlock()
+	if w.place.Load() != before { // another one has found them meanwhile
+		return nil
+	}
 	for {
 		found, err := place{}, nats.ErrDisconnected
 		if w.conn.IsConnected() {
@@ -112,7 +124,7 @@ func (w *Worker) findConsumer(ctx context.Context) error {
 			w.place.Store(&found)
 			return nil
 		}
-		if errors.Is(err, ErrNoSchedules) {
+		if errors.Is(err, ErrUnfit) {
 			return err
 		}
 		if err := w.rest(ctx, time.Second); err != nil {
@@ -150,7 +162,6 @@ func (w *Worker) Run(ctx context.Context, throttle Throttle, sink Sink) error {
 	w.throttle, w.sink = throttle, sink
 	w.incoming = make(chan *message, MaxBatch)
 	w.hand = make(chan struct{}, handSize+w.o.Concurrency)
-	w.sending = make(chan struct{}, w.o.Concurrency)
 	w.tasks = make(chan func())
 	defer close(w.tasks)
 
@@ -160,23 +171,38 @@ func (w *Worker) Run(ctx context.Context, throttle Throttle, sink Sink) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	context.AfterFunc(ctx, func() { w.cut(work, abandon) })
-	w.channels = newChannels(w.o.Pace > 0)
-	w.settler = newSettler(w.conn, w.metrics, w.o.Drops, w.ackWait, work.Done())
+	w.channels = newChannels(w.o.Pace, w.o.Concurrency)
+	w.unserved = make(chan source, 4096)
+	w.leaving = make(chan []Stay, settleQueue)
+	leaving, stopLeaving := context.WithCancel(context.WithoutCancel(work))
+	defer stopLeaving()
+	var ending sync.WaitGroup
+	ending.Go(func() { w.endStays(leaving) })
+	w.settler = newSettler(w.conn, w.metrics, w.o.Drops, w.leaveRoom, w.ackWait, work.Done())
 	w.keeper = newKeeper(w)
+	w.mover = newMover(work, w)
 	keeping, stopKeeping := context.WithCancel(work)
 	defer stopKeeping()
 	go w.keeper.run(keeping)
+	watching := make(chan struct{})
+	go func() { defer close(watching); w.watch(keeping) }()
+	w.running.Store(true)
 
 	pulled := make(chan error, 1)
-	go func() { pulled <- w.pull(ctx) }()
+	go func() { pulled <- w.pullAll(ctx) }()
 	w.decideAll(ctx, work)
 	err := <-pulled
 
 	stop()
 	w.working.Wait()
+	w.mover.close()
+	stopKeeping()
+	<-watching
 	flushing, cancel := context.WithTimeout(context.WithoutCancel(work), confirmTimeout)
 	defer cancel()
 	w.settler.close(flushing)
+	stopLeaving()
+	ending.Wait()
 	_ = w.conn.FlushWithContext(flushing)
 	return err
 }

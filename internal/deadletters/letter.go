@@ -2,8 +2,6 @@ package deadletters
 
 import (
 	"errors"
-	"net/textproto"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,6 +12,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/consume"
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/room"
 )
 
 // Letter is what can be said of a dead letter in a line.
@@ -25,11 +24,15 @@ type Letter struct {
 	Subject     string    `json:"subject"`  // on which the event was published; empty if the letter does not say
 	Title       string    `json:"title"`
 	Error       string    `json:"error"`
-	Deliveries  uint64    `json:"deliveries"`  // how often a worker had the event; 0 if the letter does not say
-	Stored      time.Time `json:"stored"`      // when it became a dead letter
-	Interrupted bool      `json:"interrupted"` // a replay of it was begun, and may have sent it on
+	Deliveries  uint64    `json:"deliveries"`            // how often a worker had the event; 0 if the letter does not say
+	Stored      time.Time `json:"stored"`                // when it became a dead letter
+	Interrupted bool      `json:"interrupted"`           // a replay of it was begun, and may have sent it on
+	BodyLength  int       `json:"body_length,omitempty"` // of a body of which the letter has only the beginning
+	PushedOut   int       `json:"pushed_out,omitempty"`  // older letters that had to go for this one
 
-	messageID string // the name under which the event was published; that of a replay if it came back
+	first string     // the first level of the category, as the letter's subject has it
+	entry room.Entry // what a worker is to know of the event
+	lacks error      // why that is not known
 }
 
 // Content is all that a dead letter holds.
@@ -42,17 +45,23 @@ type Content struct {
 // letterOf reads a message of the dead-letter stream.
 func (s *Store) letterOf(m *jetstream.RawStreamMsg) Letter {
 	l := Letter{
-		Number:    m.Sequence,
-		Reason:    strings.TrimPrefix(m.Subject, s.o.Subject+"."),
-		Subject:   m.Header.Get(consume.HeaderSubject),
-		Error:     oneLine(m.Header.Get(consume.HeaderError)),
-		Stored:    m.Time,
-		messageID: m.Header.Get(consume.HeaderMessageID),
+		Number:  m.Sequence,
+		ID:      m.Header.Get(room.HeaderID),
+		Subject: m.Header.Get(room.HeaderSubject),
+		Error:   oneLine(m.Header.Get(consume.HeaderError)),
+		Stored:  m.Time,
 	}
+	l.Reason, l.first, _ = strings.Cut(strings.TrimPrefix(m.Subject, s.o.Subject+"."), ".")
 	l.Deliveries, _ = strconv.ParseUint(m.Header.Get(consume.HeaderDeliveries), 10, 64)
-	e, err := s.decode(m)
-	if l.Subject != "" { // else nothing says where it came from, and so what its ID was
-		l.ID, l.Category = e.ID, e.Category
+	l.BodyLength, _ = strconv.Atoi(m.Header.Get(consume.HeaderBodyLength))
+	l.PushedOut, _ = strconv.Atoi(m.Header.Get(consume.HeaderPushedOut))
+	l.entry, l.lacks = room.Read(m.Header, m.Time)
+	e, err := s.decode(m, l)
+	if l.Subject != "" { // else nothing says where it came from
+		l.Category = e.Category
+	}
+	if l.Category == "" && l.first != event.NoLevel {
+		l.Category = l.first
 	}
 	l.Title = title(e)
 	if err != nil {
@@ -65,27 +74,11 @@ func (s *Store) letterOf(m *jetstream.RawStreamMsg) Letter {
 }
 
 // decode finds out what the worker made of the message that became this letter.
-func (s *Store) decode(m *jetstream.RawStreamMsg) (event.Event, error) {
-	header := producers(m.Header)
-	if id := m.Header.Get(consume.HeaderMessageID); id != "" {
-		header.Set(nats.MsgIdHdr, id)
-	}
-	sequence, _ := strconv.ParseUint(m.Header.Get(consume.HeaderSequence), 10, 64)
+func (s *Store) decode(m *jetstream.RawStreamMsg, l Letter) (event.Event, error) {
 	return s.o.Decoder.Decode(event.Message{
-		Subject: m.Header.Get(consume.HeaderSubject), Header: header, Data: m.Data, Stream: s.o.Events, Sequence: sequence,
+		Subject: m.Header.Get(room.HeaderSubject), Header: room.Producers(m.Header), Data: m.Data,
+		Room: &event.RoomIdentity{ID: l.entry.ID, Derived: l.entry.Derived, Part: l.entry.Part},
 	})
-}
-
-// producers are the headers that are not the worker's, without those that command the server.
-func producers(letter nats.Header) nats.Header {
-	own := []string{consume.HeaderReason, consume.HeaderError, consume.HeaderSubject, consume.HeaderSequence, consume.HeaderDeliveries, consume.HeaderMessageID}
-	header := make(nats.Header, len(letter))
-	for name, values := range letter {
-		if canonical := textproto.CanonicalMIMEHeaderKey(name); !slices.Contains(own, canonical) && !strings.HasPrefix(canonical, "Nats-") {
-			header[name] = values
-		}
-	}
-	return header
 }
 
 // maxTitle is how many characters of a title are kept.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/consume"
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 )
 
@@ -24,9 +25,9 @@ const patience = 30 * time.Second
 // unwatched is a progress that nobody looks at.
 func unwatched(int64, int64) {}
 
-var options = Options{Stream: "LETTERS", Subject: "dead", Events: "EVENTS", Decoder: event.Decoder{Prefix: "notify", MaxBytes: 1000}}
+var options = Options{Stream: "LETTERS", Subject: "dead", Room: "ROOM", Decoder: event.Decoder{Prefix: "notify", MaxBytes: 1000}}
 
-// fixture is a NATS server with both streams and the consumer of a worker.
+// fixture is a NATS server with the room, the dead letters and the consumer of a worker.
 type fixture struct {
 	*testing.T
 	server *servertest.NATS
@@ -44,7 +45,7 @@ func newFixture(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	f.js = js
-	f.createEvents(jetstream.StreamConfig{})
+	f.createRoom(jetstream.StreamConfig{})
 	f.createStream(jetstream.StreamConfig{Name: options.Stream, Subjects: []string{options.Subject + ".>"}})
 	return f
 }
@@ -69,11 +70,11 @@ func (f *fixture) createStream(config jetstream.StreamConfig) jetstream.Stream {
 	return stream
 }
 
-// createEvents makes the stream of events anew.
-func (f *fixture) createEvents(config jetstream.StreamConfig) {
+// createRoom makes the room anew.
+func (f *fixture) createRoom(config jetstream.StreamConfig) {
 	f.Helper()
-	_ = f.js.DeleteStream(f.Context(), options.Events)
-	config.Name, config.Subjects = options.Events, []string{"notify", "notify.>"}
+	_ = f.js.DeleteStream(f.Context(), options.Room)
+	config.Name, config.Subjects = options.Room, []string{"notify-room.>"}
 	consumer, err := f.createStream(config).CreateConsumer(f.Context(), jetstream.ConsumerConfig{
 		Durable: "worker", AckPolicy: jetstream.AckExplicitPolicy,
 	})
@@ -112,16 +113,20 @@ func (f *fixture) open() (*Store, []Letter) {
 	return store, letters
 }
 
+// origin is that of each letter's event.
+var origin = room.Origin{Stream: "EVENTS", Sequence: 7, Stored: time.Unix(1700000000, 123456789).UTC()}
+
 // letter stores a dead letter as a worker does; the headers are name, value, … and go before what a worker says by default.
 func (f *fixture) letter(reason, body string, headers ...string) uint64 {
 	f.Helper()
 	header := nats.Header{
-		consume.HeaderReason: {reason}, consume.HeaderError: {"no_text"}, consume.HeaderSubject: {"notify.payments"}, consume.HeaderSequence: {"7"}, consume.HeaderDeliveries: {"2"},
+		consume.HeaderReason: {reason}, consume.HeaderError: {"no_text"}, consume.HeaderSequence: {"7"}, consume.HeaderDeliveries: {"2"},
+		room.HeaderSubject: {"notify.payments.cards"}, room.HeaderID: {"EVENTS:7"}, room.HeaderOrigin: {origin.String()},
 	}
 	for i := 0; i < len(headers); i += 2 {
 		header.Set(headers[i], headers[i+1])
 	}
-	stored, err := f.js.PublishMsg(f.Context(), &nats.Msg{Subject: options.Subject + "." + reason, Header: header, Data: []byte(body)})
+	stored, err := f.js.PublishMsg(f.Context(), &nats.Msg{Subject: options.Subject + "." + reason + ".payments", Header: header, Data: []byte(body)})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -209,7 +214,7 @@ func (f *fixture) requireLetters(want ...string) {
 func (f *fixture) requireEvents(taken []string, want ...string) {
 	f.Helper()
 	ids := slices.Clone(taken)
-	for _, m := range f.waiting(options.Events) {
+	for _, m := range f.waiting(options.Room) {
 		ids = append(ids, m.Header.Get(event.HeaderID))
 	}
 	if !slices.Equal(ids, want) {

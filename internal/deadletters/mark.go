@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -14,8 +15,8 @@ import (
 // mark is what a replay leaves behind before it publishes.
 type mark struct {
 	Name    string    `json:"name"`    // under which the event is published
-	After   uint64    `json:"after"`   // the event, if it is stored, has a higher sequence
-	Created time.Time `json:"created"` // when the stream of events was
+	After   uint64    `json:"after"`   // the event, if it is stored in the room, has a higher sequence there
+	Created time.Time `json:"created"` // when the room was
 	Server  string    `json:"server"`  // the ID of the server, a new one at each of its starts
 
 	sequence uint64    // its own in the dead-letter stream
@@ -52,7 +53,7 @@ func (s *Store) mark(ctx context.Context, l Letter) (mark, error) {
 		// The time tells the letter from one of the same number in a stream that was made anew.
 		Name:    fmt.Sprintf("replay-%s-%d-%d", s.o.Stream, l.Number, l.Stored.UnixMilli()),
 		After:   s.last,
-		Created: s.events.CachedInfo().Created,
+		Created: s.room.CachedInfo().Created,
 		Server:  s.conn.ConnectedServerId(),
 	}
 	body, err := json.Marshal(m)
@@ -63,6 +64,9 @@ func (s *Store) mark(ctx context.Context, l Letter) (mark, error) {
 	defer cancel()
 	message := &nats.Msg{Subject: s.markSubject(l.Number), Data: body}
 	stored, err := s.js.PublishMsg(ctx, message, jetstream.WithExpectLastSequencePerSubject(0), jetstream.WithExpectStream(s.o.Stream))
+	if err != nil && strings.Contains(err.Error(), "maximum bytes") {
+		err = fmt.Errorf("%w (the stream has no byte left for the mark of a replay: drop a letter first)", err)
+	}
 	if err != nil {
 		return mark{}, fmt.Errorf("marking dead letter %d on %s: %w", l.Number, message.Subject, err)
 	}
@@ -83,7 +87,7 @@ type knowledge int
 
 const (
 	unknown   knowledge     = iota
-	isStored                // it is or was in the stream
+	isStored                // it is or was in the room
 	harmless                // it is not, or publishing it again would not store it again
 	allowance = 3 * timeout // of the duplicate window, for a publish to arrive
 )
@@ -93,7 +97,7 @@ func (s *Store) look(ctx context.Context, m mark, l Letter) (knowledge, error) {
 	if s.returned[m.Name] {
 		return isStored, nil
 	}
-	info, err := s.askEvents(ctx)
+	info, err := s.askRoom(ctx)
 	if err != nil {
 		return unknown, err
 	}
@@ -105,11 +109,11 @@ func (s *Store) look(ctx context.Context, m mark, l Letter) (knowledge, error) {
 	if sameServer && info.TimeStamp.Sub(m.stored) < info.Config.Duplicates-allowance {
 		return harmless, nil
 	}
-	found, err := s.find(ctx, m, l.Subject)
+	found, err := s.find(ctx, m, s.replaySubject(l))
 	if err != nil || found {
 		return isStored, err
 	}
-	info, err = s.askEvents(ctx) // after the search: what was stored before it and left is missing now
+	info, err = s.askRoom(ctx) // after the search: what was stored before it and left is missing now
 	if err == nil && info.Created.Equal(m.Created) && whole(info.State, m.After) {
 		return harmless, nil
 	}
@@ -121,17 +125,17 @@ func whole(state jetstream.StreamState, after uint64) bool {
 	return state.LastSeq <= after || state.FirstSeq <= after+1 && state.NumDeleted == 0
 }
 
-func (s *Store) askEvents(ctx context.Context) (*jetstream.StreamInfo, error) {
+func (s *Store) askRoom(ctx context.Context) (*jetstream.StreamInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	info, err := s.events.Info(ctx)
+	info, err := s.room.Info(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("asking about the stream of events %q: %w", s.o.Events, err)
+		return nil, fmt.Errorf("asking about the room, stream %q: %w", s.o.Room, err)
 	}
 	return info, nil
 }
 
-// find looks for the event of an interrupted replay among those that wait on its subject.
+// find looks for the event of an interrupted replay among those that wait in the room.
 func (s *Store) find(ctx context.Context, m mark, subject string) (bool, error) {
 	for next := m.After + 1; ; {
 		message, err := s.waiting(ctx, next, subject)
@@ -139,7 +143,7 @@ func (s *Store) find(ctx context.Context, m mark, subject string) (bool, error) 
 		case errors.Is(err, jetstream.ErrMsgNotFound):
 			return false, nil
 		case err != nil:
-			return false, fmt.Errorf("looking for an event on %s in stream %q: %w", subject, s.o.Events, err)
+			return false, fmt.Errorf("looking for an event on %s in stream %q: %w", subject, s.o.Room, err)
 		case message.Header.Get(nats.MsgIdHdr) == m.Name:
 			return true, nil
 		}
@@ -150,5 +154,5 @@ func (s *Store) find(ctx context.Context, m mark, subject string) (bool, error) 
 func (s *Store) waiting(ctx context.Context, from uint64, subject string) (*jetstream.RawStreamMsg, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	return s.events.GetMsg(ctx, from, jetstream.WithGetMsgSubject(subject))
+	return s.room.GetMsg(ctx, from, jetstream.WithGetMsgSubject(subject))
 }

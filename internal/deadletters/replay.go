@@ -1,6 +1,7 @@
 package deadletters
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/room"
 )
 
 // Outcome is what a replay did with a letter.
@@ -26,7 +28,7 @@ const (
 // ErrUnfit is the error for one letter that cannot be replayed. Others can.
 var ErrUnfit = errors.New("it cannot be replayed")
 
-// Replay puts a letter's event back on its subject and removes the letter. Force does so even where an earlier replay may
+// Replay hands a letter's event to the workers again and removes the letter. Force does so even where an earlier replay may
 // have done it. After an error other than ErrUnfit the replay may be half done: it can be run again.
 func (s *Store) Replay(ctx context.Context, l Letter, force bool) (Outcome, error) {
 	if err := s.fit(l); err != nil {
@@ -72,17 +74,21 @@ func (s *Store) Replay(ctx context.Context, l Letter, force bool) (Outcome, erro
 func (s *Store) fit(l Letter) error {
 	prefix := s.o.Decoder.Prefix
 	switch {
+	case l.BodyLength > 0:
+		return fmt.Errorf("%w: its body had %d bytes, of which only the beginning is kept", ErrUnfit, l.BodyLength)
 	case l.Subject == "":
 		return fmt.Errorf("%w: it does not say on which subject it was published", ErrUnfit)
 	case l.Subject != prefix && !strings.HasPrefix(l.Subject, prefix+"."):
 		return fmt.Errorf("%w: it was published on %q, which is neither %s nor below it", ErrUnfit, l.Subject, prefix)
+	case l.lacks != nil:
+		return fmt.Errorf("%w: %w", ErrUnfit, l.lacks)
 	}
 	return nil
 }
 
-// prepare finds the stream of events, once.
+// prepare finds the room, once.
 func (s *Store) prepare(ctx context.Context) error {
-	if s.events != nil {
+	if s.room != nil {
 		return nil
 	}
 	if s.letters.CachedInfo().Config.DenyDelete {
@@ -90,23 +96,31 @@ func (s *Store) prepare(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	events, err := s.js.Stream(ctx, s.o.Events)
+	found, err := s.js.Stream(ctx, s.o.Room)
 	if err != nil {
-		return fmt.Errorf("looking for the stream of events %q: %w", s.o.Events, err)
+		return fmt.Errorf("looking for the room, stream %q: %w", s.o.Room, err)
 	}
-	s.events, s.last = events, events.CachedInfo().State.LastSeq
+	s.room, s.last = found, found.CachedInfo().State.LastSeq
 	return nil
 }
 
-// publish stores the event anew, under the name of its replay. It tells whether the server knows that name already.
+// replaySubject is where a letter's event waits for a worker.
+func (s *Store) replaySubject(l Letter) string {
+	return room.Under(s.o.Decoder.Prefix).Queue(room.Replay, cmp.Or(l.first, event.NoLevel))
+}
+
+// publish stores the event in the room, under the name of its replay. It tells whether the server knows that name already.
 func (s *Store) publish(ctx context.Context, message *jetstream.RawStreamMsg, m mark, l Letter) (again bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	anew := &nats.Msg{Subject: l.Subject, Header: producers(message.Header), Data: message.Data}
-	anew.Header.Set(event.HeaderID, l.ID)
-	stored, err := s.js.PublishMsg(ctx, anew, jetstream.WithMsgID(m.Name), jetstream.WithExpectStream(s.o.Events))
+	entry := l.entry
+	entry.Reason = room.Replay
+	entry.MessageID = m.Name          // by which it is known again if it comes back
+	entry.Since = entry.Origin.Stored // a worker reads when it was replayed from the message itself
+	anew := entry.Message(s.replaySubject(l), message.Header, message.Data)
+	stored, err := s.js.PublishMsg(ctx, anew, jetstream.WithMsgID(m.Name), jetstream.WithExpectStream(s.o.Room))
 	if err != nil {
-		return false, fmt.Errorf("publishing to %s: %w", l.Subject, err)
+		return false, fmt.Errorf("publishing to %s: %w", anew.Subject, err)
 	}
 	s.last = max(s.last, stored.Sequence)
 	return stored.Duplicate, nil

@@ -15,18 +15,20 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/consume"
-	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/room"
 )
 
-// A replayed event is on its old subject with its old ID, its body and the producer's headers; its letter is gone.
+// A replayed event waits in the room with all that a worker has to know of it, its body and the producer's headers; its letter
+// is gone. It counts as young as its replay: what it waited for before is forgotten.
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	number := f.letter("slack_rejected", `{"title": "card declined"}`,
-		event.HeaderID, "order-1", "X-Trace", "7", "Content-Type", "text/plain", consume.HeaderMessageID, "produced", "Nats-Other", "x")
+		room.HeaderID, "order-1", room.HeaderDerived, "true", room.HeaderPart, "f1/2", room.HeaderSince, "1700000005000", room.HeaderMessageID, "produced",
+		"Notifier-Deadline", "1", "X-Trace", "7", "Content-Type", "text/plain", "Nats-Other", "x")
 	f.requireOutcome(number, false, Replayed)
 	f.requireLetters()
-	messages := f.waiting(options.Events)
+	messages := f.waiting(options.Room)
 	if len(messages) != 1 {
 		t.Fatalf("%d events wait, want 1", len(messages))
 	}
@@ -36,52 +38,64 @@ func TestReplay(t *testing.T) {
 		t.Errorf("it is published under the name %q", name)
 	}
 	want := nats.Header{
-		event.HeaderID: {"order-1"}, "X-Trace": {"7"}, "Content-Type": {"text/plain"}, nats.MsgIdHdr: {name}, nats.ExpectedStreamHdr: {"EVENTS"},
+		room.HeaderReason: {"replay"}, room.HeaderSubject: {"notify.payments.cards"}, room.HeaderID: {"order-1"}, room.HeaderDerived: {"true"},
+		room.HeaderPart: {"f1/2"}, room.HeaderOrigin: {origin.String()}, room.HeaderMessageID: {name},
+		"X-Trace": {"7"}, "Content-Type": {"text/plain"}, nats.MsgIdHdr: {name}, nats.ExpectedStreamHdr: {"ROOM"},
 	}
-	if m.Subject != "notify.payments" || string(m.Data) != `{"title": "card declined"}` || !sameHeader(m.Header, want) {
+	if m.Subject != "notify-room.replay.payments" || string(m.Data) != `{"title": "card declined"}` || !sameHeader(m.Header, want) {
 		t.Errorf("it is %s on %s with %v, want %v", m.Data, m.Subject, m.Header, want)
 	}
-	e, err := options.Decoder.Decode(event.Message{Subject: m.Subject, Header: m.Header, Data: m.Data, Stream: options.Events, Sequence: m.Sequence})
-	if err != nil || e.ID != "order-1" {
-		t.Errorf("a worker makes of it %+v, %v", e, err)
+	entry, err := room.Read(m.Header, m.Time)
+	if err != nil || m.Time.Sub(entry.Since).Abs() >= time.Millisecond || entry.Origin != origin {
+		t.Errorf("a worker makes of it %+v, %v", entry, err)
 	}
 }
 
-// An ID that was derived from where the event was stored stays the event's, though it is stored elsewhere now.
-func TestReplayDerivedID(t *testing.T) {
+// What a worker could not name the category of waits with the likes of it.
+func TestReplayWithoutCategory(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.requireOutcome(f.letter("slack_rejected", "text", consume.HeaderSequence, "17"), false, Replayed)
-	f.requireEvents(nil, "EVENTS:17")
+	header := nats.Header{room.HeaderSubject: {"notify"}, room.HeaderID: {"a"}, room.HeaderOrigin: {origin.String()}}
+	if _, err := f.js.PublishMsg(t.Context(), &nats.Msg{Subject: "dead.bad_json._", Header: header, Data: []byte("{")}); err != nil {
+		t.Fatal(err)
+	}
+	f.requireOutcome(1, false, Replayed)
+	if messages := f.waiting(options.Room); len(messages) != 1 || messages[0].Subject != "notify-room.replay._" {
+		t.Errorf("in the room: %v", messages)
+	}
 }
 
 func TestUnfit(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for what, number := range map[string]uint64{
-		"which subject": f.letter("bad_json", "{", consume.HeaderSubject, ""),
-		`"other.thing"`: f.letter("bad_json", "{", consume.HeaderSubject, "other.thing"),
-		`"notifyother"`: f.letter("bad_json", "{", consume.HeaderSubject, "notifyother"),
+		"which subject":        f.letter("bad_json", "{", room.HeaderSubject, ""),
+		`"other.thing"`:        f.letter("bad_json", "{", room.HeaderSubject, "other.thing"),
+		`"notifyother"`:        f.letter("bad_json", "{", room.HeaderSubject, "notifyother"),
+		room.HeaderOrigin:      f.letter("bad_json", "{", room.HeaderOrigin, "anywhere"),
+		"its body had 2000 by": f.letter("too_large", "{", consume.HeaderBodyLength, "2000", consume.HeaderBodySHA256, "abc"),
 	} {
 		if outcome, err := f.replay(number, true); !errors.Is(err, ErrUnfit) || !strings.Contains(err.Error(), what) {
 			t.Errorf("%q, %v, want an error that says %q", outcome, err, what)
 		}
 	}
 	f.requireEvents(nil)
-	f.requireLetters("dead.bad_json", "dead.bad_json", "dead.bad_json")
+	if letters := f.waiting(options.Stream); len(letters) != 5 {
+		t.Errorf("%d letters are left, want all", len(letters))
+	}
 }
 
 // A publish that the server refuses leaves the letter as it was.
 func TestReplayRefused(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.createEvents(jetstream.StreamConfig{MaxMsgs: 1, Discard: jetstream.DiscardNew})
-	f.publish("notify.full", "text")
+	f.createRoom(jetstream.StreamConfig{MaxMsgs: 1, Discard: jetstream.DiscardNew})
+	f.publish("notify-room.part.full", "text")
 	number := f.rejected("a")
-	if outcome, err := f.replay(number, false); err == nil || !strings.Contains(err.Error(), "publishing to notify.payments") {
+	if outcome, err := f.replay(number, false); err == nil || !strings.Contains(err.Error(), "publishing to notify-room.replay.payments") {
 		t.Errorf("%q, %v", outcome, err)
 	}
-	f.requireLetters("dead.slack_rejected")
+	f.requireLetters("dead.slack_rejected.payments")
 	f.take()
 	f.requireOutcome(number, false, Replayed)
 	f.requireEvents(nil, "a")
@@ -150,7 +164,7 @@ func TestInterrupted(t *testing.T) {
 	t.Parallel()
 	type f = *fixture
 	window := func(w time.Duration) func(f) {
-		return func(f f) { f.createEvents(jetstream.StreamConfig{Duplicates: w}) }
+		return func(f f) { f.createRoom(jetstream.StreamConfig{Duplicates: w}) }
 	}
 	for name, test := range map[string]struct {
 		before  func(f)
@@ -170,6 +184,7 @@ func TestInterrupted(t *testing.T) {
 		"after the publish, restart":            {nil, untilPublished, restarted, Finished, true, ""},
 		"after the publish, taken, restart":     {nil, untilPublished, taken(true), InDoubt, true, Replayed},
 		"after the publish, rejected, restart":  {nil, untilPublished, rejectedAgain, Finished, true, ""},
+		"before it, forged by a producer":       {nil, untilMarked, forgedReturn, InDoubt, false, Replayed},
 		"after the publish, others, restart":    {nil, untilPublished, both(others(false), restarted), Finished, true, ""},
 		"before the publish, window over":       {window(10 * time.Second), untilMarked, nil, Replayed, true, ""},
 		"after the publish, window over":        {window(10 * time.Second), untilPublished, nil, Finished, true, ""},
@@ -184,7 +199,7 @@ func TestInterrupted(t *testing.T) {
 			if test.before != nil {
 				test.before(f)
 			}
-			f.publish("notify.earlier", "text")
+			f.publish("notify-room.part.earlier", "text")
 			f.take()
 			number := f.rejected("a")
 			f.interrupted(number, test.until)
@@ -231,8 +246,8 @@ func both(first, second func(*fixture) []string) func(*fixture) []string {
 func others(take bool) func(*fixture) []string {
 	return func(f *fixture) []string {
 		f.Helper()
-		f.publish("notify.payments", "text")
-		f.publish("notify.errors", "text")
+		f.publish("notify-room.replay.payments", "text")
+		f.publish("notify-room.part.errors", "text")
 		if take {
 			return f.take()
 		}
@@ -255,18 +270,26 @@ func taken(restart bool) func(*fixture) []string {
 // rejectedAgain has the event become another dead letter.
 func rejectedAgain(f *fixture) []string {
 	f.Helper()
-	name := f.waiting(options.Events)[0].Header.Get(nats.MsgIdHdr)
+	name := f.waiting(options.Room)[0].Header.Get(nats.MsgIdHdr)
 	ids := f.take()
-	f.letter("slack_rejected", "text", event.HeaderID, "a", consume.HeaderMessageID, name)
+	f.letter("slack_rejected", "text", room.HeaderID, "a", room.HeaderMessageID, name, room.HeaderSince, "1700000005000")
 	f.restart()
 	return ids
+}
+
+// forgedReturn has a producer publish what becomes a dead letter under the name of the replay, and the room empty.
+func forgedReturn(f *fixture) []string {
+	f.Helper()
+	name := fmt.Sprintf("replay-LETTERS-1-%d", f.waiting(options.Stream)[0].Time.UnixMilli())
+	f.letter("bad_json", "{", room.HeaderID, "forged", room.HeaderMessageID, name)
+	return both(others(true), restarted)(f)
 }
 
 // forgotten waits until the server does not know the names again that it had before.
 func forgotten(f *fixture) []string {
 	f.Helper()
 	for first := true; ; first = false {
-		stored, err := f.js.Publish(f.Context(), "notify.other", []byte("text"), jetstream.WithMsgID("probe"))
+		stored, err := f.js.Publish(f.Context(), "notify-room.part.other", []byte("text"), jetstream.WithMsgID("probe"))
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -278,7 +301,7 @@ func forgotten(f *fixture) []string {
 
 func anotherStream(f *fixture) []string {
 	f.Helper()
-	f.createEvents(jetstream.StreamConfig{})
+	f.createRoom(jetstream.StreamConfig{})
 	return nil
 }
 
@@ -293,7 +316,7 @@ func TestTidy(t *testing.T) {
 	if err := store.Tidy(t.Context(), letters); err != nil {
 		t.Error(err)
 	}
-	f.requireLetters("dead.slack_rejected", fmt.Sprintf("dead.replaying.%d", second))
+	f.requireLetters("dead.slack_rejected.payments", fmt.Sprintf("dead.replaying.%d", second))
 }
 
 // Replays that are interrupted anywhere, again and again, two at a time and while a worker takes what they publish, replay

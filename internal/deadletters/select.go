@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
 // Filter says which letters are meant: those that are everything it names.
 type Filter struct {
 	Reasons []string  // none for every reason
+	Under   string    // a category, with all below it; "" for every category
 	Since   time.Time // the time from which on; zero for ever
 	IDs     []string  // letters' numbers or events' IDs; none for all
 }
@@ -25,7 +27,8 @@ func (f Filter) Select(letters []Letter) (chosen []Letter, missing []string, err
 	}
 	for _, l := range letters {
 		if (named == nil || named[l.Number]) && !l.Stored.Before(f.Since) &&
-			(len(f.Reasons) == 0 || slices.Contains(f.Reasons, l.Reason)) {
+			(len(f.Reasons) == 0 || slices.Contains(f.Reasons, l.Reason)) &&
+			(f.Under == "" || l.Category == f.Under || strings.HasPrefix(l.Category, f.Under+".")) {
 			chosen = append(chosen, l)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-4578ace9/notifier/internal/consume"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/stored"
 )
@@ -20,8 +21,8 @@ import (
 // Options say where the letters are, and where they come from.
 type Options struct {
 	Stream  string        // the dead-letter stream
-	Subject string        // letters are on <subject>.<reason>
-	Events  string        // the stream of events
+	Subject string        // letters are on <subject>.<reason>.<first level of the category>
+	Room    string        // the stream of the workers, in which replays wait
 	Decoder event.Decoder // the workers'
 }
 
@@ -37,11 +38,11 @@ type Store struct {
 	conn    *nats.Conn
 	js      jetstream.JetStream
 	letters jetstream.Stream
-	events  jetstream.Stream // nil until a replay needs it
+	room    jetstream.Stream // nil until a replay needs it
 	last    uint64           // its last sequence when it was last heard of
 
 	marks    map[uint64]uint64 // the mark of each letter for which List found one
-	returned map[string]bool   // the names under which the events of the letters were published that List found
+	returned map[string]bool   // the names of the replays from which the letters came back that List found
 }
 
 // Open finds the dead-letter stream.
@@ -80,7 +81,9 @@ func (s *Store) List(ctx context.Context, progress func(done, total int64)) ([]L
 			continue
 		}
 		letters = append(letters, m.letter)
-		s.returned[m.letter.messageID] = true
+		if m.letter.entry.Replayed() { // else its producer chose the name
+			s.returned[m.letter.entry.MessageID] = true
+		}
 	}
 	for i, l := range letters {
 		letters[i].Interrupted = s.marks[l.Number] > 0
@@ -166,7 +169,7 @@ func (s *Store) remove(ctx context.Context, sequence uint64) error {
 }
 
 // markToken stands where a letter's reason does in the subject of a mark.
-const markToken = ".replaying."
+const markToken = "." + consume.ReplayMark + "."
 
 func (s *Store) markSubject(number uint64) string {
 	return s.o.Subject + markToken + strconv.FormatUint(number, 10)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/consume"
-	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/room"
 )
 
 // Letters are listed in their order with what is known of them, and are there afterwards, for their consumers too.
@@ -20,11 +21,11 @@ func TestList(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	before := time.Now().Add(-time.Second)
-	f.letter("slack_rejected", `{"title": "card declined", "id": "order-1"}`)
-	f.letter("slack_rejected", "\n first line\x1b[2J \nsecond", consume.HeaderMessageID, "message", consume.HeaderError, "\x1b[31mno_text\u202e")
-	f.letter("bad_json", "{broken\r\nhere", consume.HeaderSubject, "notify.a.b", consume.HeaderSequence, "9")
-	f.letter("bad_category", "text", consume.HeaderSubject, "notify.ä", event.HeaderID, "kept", consume.HeaderMessageID, "replaced")
-	if _, err := f.js.Publish(t.Context(), "dead.too_large", []byte(strings.Repeat("long ", 300))); err != nil {
+	f.letter("slack_rejected", `{"title": "card declined", "id": "theirs"}`, room.HeaderID, "order-1", consume.HeaderPushedOut, "3")
+	f.letter("slack_rejected", "\n first line\x1b[2J \nsecond", room.HeaderMessageID, "message", consume.HeaderError, "\x1b[31mno_text\u202e")
+	f.letter("bad_json", "{broken\r\nhere", room.HeaderSubject, "notify.a.b")
+	f.letter("bad_category", "text", room.HeaderSubject, "notify.ä", room.HeaderID, "kept")
+	if _, err := f.js.Publish(t.Context(), "dead.too_large.infra", []byte(strings.Repeat("long ", 300))); err != nil {
 		t.Fatal(err)
 	}
 	marked := f.rejected("marked")
@@ -39,17 +40,17 @@ func TestList(t *testing.T) {
 		if l.Stored.Before(before) || l.Stored.After(time.Now().Add(time.Second)) {
 			t.Errorf("letter %d is from %v", l.Number, l.Stored)
 		}
-		letters[i].Stored, letters[i].messageID = time.Time{}, ""
+		letters[i].Stored, letters[i].first, letters[i].entry, letters[i].lacks = time.Time{}, "", room.Entry{}, nil
 	}
 	want := []Letter{
-		{Number: 1, ID: "order-1", Reason: "slack_rejected", Category: "payments", Subject: "notify.payments", Title: "card declined", Error: "no_text", Deliveries: 2},
-		{Number: 2, ID: "message", Reason: "slack_rejected", Category: "payments", Subject: "notify.payments", Title: "first line[2J", Error: "[31mno_text", Deliveries: 2},
-		{Number: 3, ID: "EVENTS:9", Reason: "bad_json", Category: "a.b", Subject: "notify.a.b", Title: "{broken", Error: "no_text", Deliveries: 2},
-		{Number: 4, ID: "kept", Reason: "bad_category", Subject: "notify.ä", Title: "text", Error: "no_text", Deliveries: 2},
-		{Number: 5, Reason: "too_large", Title: strings.Repeat("long ", 39) + "long…", Error: "the body has 1500 bytes; at most 1000 are allowed"},
-		{Number: 6, ID: "marked", Reason: "slack_rejected", Category: "payments", Subject: "notify.payments", Title: "card declined", Error: "no_text", Deliveries: 2, Interrupted: true},
+		{Number: 1, ID: "order-1", Reason: "slack_rejected", Category: "payments.cards", Subject: "notify.payments.cards", Title: "card declined", Error: "no_text", Deliveries: 2, PushedOut: 3},
+		{Number: 2, ID: "EVENTS:7", Reason: "slack_rejected", Category: "payments.cards", Subject: "notify.payments.cards", Title: "first line[2J", Error: "[31mno_text", Deliveries: 2},
+		{Number: 3, ID: "EVENTS:7", Reason: "bad_json", Category: "a.b", Subject: "notify.a.b", Title: "{broken", Error: "no_text", Deliveries: 2},
+		{Number: 4, ID: "kept", Reason: "bad_category", Category: "payments", Subject: "notify.ä", Title: "text", Error: "no_text", Deliveries: 2},
+		{Number: 5, Reason: "too_large", Category: "infra", Title: strings.Repeat("long ", 39) + "long…", Error: "the body has 1500 bytes; at most 1000 are allowed"},
+		{Number: 6, ID: "marked", Reason: "slack_rejected", Category: "payments.cards", Subject: "notify.payments.cards", Title: "card declined", Error: "no_text", Deliveries: 2, Interrupted: true},
 	}
-	if !reflect.DeepEqual(letters, want) {
+	if !slices.Equal(letters, want) {
 		t.Errorf("got\n%+v\nwant\n%+v", letters, want)
 	}
 	if info, err := consumer.Info(t.Context()); err != nil || info.NumPending != 7 || info.Delivered.Consumer != 0 {
@@ -61,7 +62,7 @@ func TestRead(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	body := "\x00\xff as it came \r\n"
-	number := f.letter("bad_utf8", body, "X-Trace", "7", event.HeaderID, "order")
+	number := f.letter("bad_utf8", body, "X-Trace", "7", room.HeaderID, "order")
 	f.publish("dead.replaying.1", "{}")
 	store, _ := f.open()
 	got, err := store.Read(t.Context(), number)
@@ -88,7 +89,7 @@ func TestDrop(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	f.requireLetters("dead.slack_rejected")
+	f.requireLetters("dead.slack_rejected.payments")
 	f.requireEvents(nil)
 }
 
@@ -97,13 +98,13 @@ func TestWithoutStreams(t *testing.T) {
 	f := newFixture(t)
 	f.rejected("a")
 	store, letters := f.open()
-	if err := f.js.DeleteStream(t.Context(), options.Events); err != nil {
+	if err := f.js.DeleteStream(t.Context(), options.Room); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.Replay(t.Context(), letters[0], false); !errors.Is(err, jetstream.ErrStreamNotFound) || !strings.Contains(err.Error(), "EVENTS") {
-		t.Errorf("without the stream of events: %v", err)
+	if _, err := store.Replay(t.Context(), letters[0], false); !errors.Is(err, jetstream.ErrStreamNotFound) || !strings.Contains(err.Error(), "ROOM") {
+		t.Errorf("without the room: %v", err)
 	}
-	f.requireLetters("dead.slack_rejected")
+	f.requireLetters("dead.slack_rejected.payments")
 	if err := f.js.DeleteStream(t.Context(), options.Stream); err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +112,7 @@ func TestWithoutStreams(t *testing.T) {
 		t.Errorf("without the stream of dead letters: %v", err)
 	}
 	f.createStream(jetstream.StreamConfig{Name: options.Stream, Subjects: []string{"dead.>"}, DenyDelete: true})
-	f.createEvents(jetstream.StreamConfig{})
+	f.createRoom(jetstream.StreamConfig{})
 	f.rejected("a")
 	store, letters = f.open()
 	if _, err := store.Replay(t.Context(), letters[0], false); err == nil || !strings.Contains(err.Error(), "delete") {
@@ -130,9 +131,9 @@ func TestSelect(t *testing.T) {
 		{Number: 1, ID: "a", Reason: "bad_json", Stored: now.Add(-3 * time.Hour)},
 		{Number: 2, ID: "b", Reason: "empty", Stored: now.Add(-2 * time.Hour)},
 		{Number: 3, ID: "a", Reason: "slack_rejected", Stored: now.Add(-time.Hour)},
-		{Number: 4, Reason: "too_large", Stored: now},
-		{Number: 5, ID: "5", Reason: "empty", Stored: now},
-		{Number: 6, ID: "3", Reason: "empty", Stored: now},
+		{Number: 4, Reason: "too_large", Category: "paymentsother", Stored: now},
+		{Number: 5, ID: "5", Reason: "empty", Category: "payments", Stored: now},
+		{Number: 6, ID: "3", Reason: "empty", Category: "payments.cards", Stored: now},
 	}
 	for name, test := range map[string]struct {
 		filter  Filter
@@ -142,6 +143,8 @@ func TestSelect(t *testing.T) {
 		"everything":              {Filter{}, []uint64{1, 2, 3, 4, 5, 6}, ""},
 		"a reason":                {Filter{Reasons: []string{"empty"}}, []uint64{2, 5, 6}, ""},
 		"reasons":                 {Filter{Reasons: []string{"empty", "bad_json"}}, []uint64{1, 2, 5, 6}, ""},
+		"a category":              {Filter{Under: "payments"}, []uint64{5, 6}, ""},
+		"a category below":        {Filter{Under: "payments.cards"}, []uint64{6}, ""},
 		"since then":              {Filter{Since: now.Add(-2 * time.Hour)}, []uint64{2, 3, 4, 5, 6}, ""},
 		"numbers":                 {Filter{IDs: []string{"4", "1"}}, []uint64{1, 4}, ""},
 		"an event's ID":           {Filter{IDs: []string{"a"}}, []uint64{1, 3}, ""},

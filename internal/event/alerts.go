@@ -20,44 +20,115 @@ const (
 	maxSourceBytes = 1000
 )
 
-// Part is one alert of a group, as a message to publish in its place. It is no CloudEvent: the
-// headers of the group's message do not belong to it.
+// Part is one alert of a group, as a message to store in its place. It is no CloudEvent: the headers of
+// the group's message do not belong to it.
 type Part struct {
 	Subject string
-	ID      string // for the header Nats-Msg-Id; the same at each redelivery of the group
+	ID      string // of the group
+	Derived bool   // the group's ID is derived
+	Name    string // what tells the part from the others of its group; the same at each redelivery of the group
 	Data    []byte // a JSON object in the notifier's own form
 }
 
+// Room is the part's identity, to be noted where the part is stored.
+func (p Part) Room() *RoomIdentity { return &RoomIdentity{ID: p.ID, Derived: p.Derived, Part: p.Name} }
+
 // Parts splits a body that holds a group of several alerts into one message for each, in their
-// order. Each decodes to the event that a group of that alert alone would give, but for the ID: the
-// group's ID, "/" and the alert's fingerprint. Where the group has no category the parts of alerts
-// that name one are on its subject.
+// order. Each decodes, with its Room, to the event that a group of that alert alone would give, but that
+// its identity is the group's ID and the part's name: the alert's fingerprint, as a rule. Where the group
+// has no category the parts of alerts that name one are on its subject.
 //
-// It returns nil for every other message, and for one that Decode finds a fault in. That costs no
-// more than a search, unless the body may hold a group.
-func (d Decoder) Parts(m Message) []Part {
+// Alerts that would not decode are left out, and bad tells of all of them at once: how many, and what is wrong
+// with the first few. Its reason is that of the first.
+//
+// For every other message, for one that Decode finds a fault in as a whole, and where all alerts are bad (the
+// fault is then that of Decode) it returns nothing. That costs no more than a search, unless the body may hold a group.
+func (d Decoder) Parts(m Message) (parts []Part, bad *Fault) {
 	if !looksLikeObject(m.Data) || !mayHold(m.Data, `"alerts"`) {
-		return nil
+		return nil, nil
 	}
-	e, c, err := d.open(m)
-	if err != nil {
-		return nil
+	e, g, ok := d.openGroup(m)
+	if !ok || len(g.alerts) < 2 || g.bad == len(g.alerts) {
+		return nil, nil
 	}
-	alerts, err := e.readAlerts(c.members)
-	if err != nil || len(alerts) < 2 {
-		return nil
-	}
-	parts := make([]Part, len(alerts))
-	taken := make(map[string]bool, len(alerts))
-	for i, a := range alerts {
+	m.Room.impose(&e)
+	parts = make([]Part, 0, len(g.alerts)-g.bad)
+	taken := make(map[string]bool, len(g.alerts))
+	for i, a := range g.alerts {
+		if a.bad {
+			continue
+		}
 		name := a.name(i, taken)
 		taken[name] = true
-		parts[i] = Part{Subject: m.Subject, ID: stableID(e.ID + "/" + name), Data: a.data()}
+		part := Part{Subject: m.Subject, ID: e.ID, Derived: e.Derived, Name: name, Data: a.data}
 		if e.Category == "" && a.Category != "" {
-			parts[i].Subject = d.Prefix + "." + a.Category
+			part.Subject = d.Prefix + "." + a.Category
+		}
+		parts = append(parts, part)
+	}
+	return parts, g.fault()
+}
+
+// openGroup reads the alerts of a message; ok is false if it has a fault as a whole, which Decode tells.
+func (d Decoder) openGroup(m Message) (e Event, g group, ok bool) {
+	e, c, err := d.open(m)
+	if err == nil {
+		g, err = e.readGroup(c.members, d.MaxBytes)
+	}
+	return e, g, err == nil
+}
+
+// group is the alerts of a body, those included of which there will be no event.
+type group struct {
+	alerts []groupAlert
+	bad    int
+	faults []*Fault // of the first bad alerts
+}
+
+type groupAlert struct {
+	alert
+	data []byte
+	bad  bool
+}
+
+// Bounds of what a fault tells of the alerts of a group: how many of them, how much of each.
+const (
+	toldAlerts        = 2
+	maxToldAlertBytes = 72
+)
+
+// refuse notes that an alert is bad. Only of the first ones it says why, behind the alert's place: a small body holds many.
+func (g *group) refuse(i int, joint string, err func() error) {
+	g.alerts[i].bad = true
+	if g.bad++; len(g.faults) < toldAlerts {
+		g.faults = append(g.faults, within(fmt.Sprintf("alerts[%d]%s", i, joint), err()))
+	}
+}
+
+// fault tells of all bad alerts at once; nil if there are none.
+func (g *group) fault() *Fault {
+	if g.bad == 0 {
+		return nil
+	}
+	first := g.faults[0]
+	if g.bad == 1 {
+		return first
+	}
+	var detail strings.Builder
+	fmt.Fprintf(&detail, "%d of %d alerts are bad: ", g.bad, len(g.alerts))
+	for i, fault := range g.faults {
+		if i > 0 {
+			detail.WriteString("; ")
+		}
+		told := cut(fault.Detail, maxToldAlertBytes)
+		if detail.WriteString(told); len(told) < len(fault.Detail) {
+			detail.WriteString(mark)
 		}
 	}
-	return parts
+	if more := g.bad - len(g.faults); more > 0 {
+		fmt.Fprintf(&detail, "; and %d more", more)
+	}
+	return NewFault(first.Reason, detail.String(), first.Err)
 }
 
 // alert is one alert of a group in the notifier's own form, which Decode reads. The order of its
@@ -85,8 +156,8 @@ func (a alert) name(i int, taken map[string]bool) string {
 	return name
 }
 
-// data returns the alert as a JSON object, without the escapes for HTML that would make it longer.
-func (a alert) data() []byte {
+// encoded returns the alert as a JSON object, without the escapes for HTML that would make it longer.
+func (a alert) encoded() []byte {
 	var data bytes.Buffer
 	encoder := json.NewEncoder(&data)
 	encoder.SetEscapeHTML(false)
@@ -94,46 +165,78 @@ func (a alert) data() []byte {
 	return bytes.TrimSpace(data.Bytes())
 }
 
-func (a alert) members() (object, error) { return splitObject(a.data()) }
-
-// readAlerts returns the alerts of a group, none if o is no group, and takes over the group's ID. The
-// error is a *Fault.
-func (e *Event) readAlerts(o object) ([]alert, error) {
+// readGroup returns the alerts of a group, none if o is no group, and takes over the group's ID. An alert is bad if
+// the message that it would be split into would not decode, with at most maxBytes (0: no limit). The error is
+// a *Fault of the group as a whole.
+func (e *Event) readGroup(o object, maxBytes int) (group, error) {
 	elements, ok, err := alertsOf(o)
 	if err != nil || !ok {
-		return nil, err
+		return group{}, err
 	}
 	id, err := text(o, "id")
 	if err != nil {
-		return nil, err
+		return group{}, err
 	}
 	e.identify(id)
 	switch count := len(elements); {
 	case count == 0:
-		return nil, NewFault(ReasonEmpty, "alerts is an empty array", nil)
+		return group{}, NewFault(ReasonEmpty, "alerts is an empty array", nil)
 	case count > maxAlerts:
-		return nil, badField("alerts", fmt.Sprintf("an array of at most %d alerts", maxAlerts), fmt.Sprintf("of %d", count), nil)
+		return group{}, badField("alerts", fmt.Sprintf("an array of at most %d alerts", maxAlerts), fmt.Sprintf("of %d", count), nil)
 	}
 	external, err := text(o, "externalURL")
 	if err != nil {
-		return nil, err
+		return group{}, err
 	}
 	receiver, err := text(o, "receiver")
 	if err != nil {
-		return nil, err
+		return group{}, err
 	}
 	source := cut(cmp.Or(external, receiver, e.Source), maxSourceBytes)
-	alerts := make([]alert, len(elements))
+	g := group{alerts: make([]groupAlert, len(elements))}
 	for i, element := range elements {
-		if alerts[i], err = readAlert(element); err != nil {
-			return nil, within(fmt.Sprintf("alerts[%d].", i), err)
+		a, err := readAlert(element)
+		if err != nil {
+			g.refuse(i, ".", func() error { return err })
+			continue
 		}
-		alerts[i].Source = source
-		if alerts[i].Time.IsZero() {
-			alerts[i].Time = e.Time
+		a.Source = source
+		if !a.shows() && len(elements) > 1 && a.surelyFits(len(element), maxBytes) {
+			g.refuse(i, ": ", func() error { return nothingToShow() })
+			continue // most of what it costs to read it lies ahead
+		}
+		if a.Time.IsZero() {
+			a.Time = e.Time
+		}
+		g.alerts[i].alert, g.alerts[i].data = a, a.encoded()
+		if len(elements) == 1 {
+			break // it is not split, but decoded on the spot
+		}
+		if fault := a.fault(len(g.alerts[i].data), maxBytes); fault != nil {
+			g.refuse(i, ": ", func() error { return fault })
 		}
 	}
-	return alerts, nil
+	return g, nil
+}
+
+// fault is why an alert that could be read is no event by itself; nil: it is one.
+func (a alert) fault(size, maxBytes int) *Fault {
+	switch {
+	case maxBytes > 0 && size > maxBytes:
+		return tooLarge(size, maxBytes)
+	case !a.shows():
+		return nothingToShow()
+	}
+	return nil
+}
+
+func (a alert) shows() bool { return visible(a.Title) || visible(a.Text) }
+
+// surelyFits tells that an alert that was read from so many bytes does not exceed a limit, without encoding it: no byte takes more
+// than six then, and the names of all members and two times less than frame.
+func (a alert) surelyFits(size, maxBytes int) bool {
+	const longestEscape, frame = 6, 512
+	return maxBytes == 0 || longestEscape*(size+len(a.Source))+frame <= maxBytes
 }
 
 // alertsOf returns the elements of the member alerts if it is an array of objects. Any other is a
@@ -186,7 +289,7 @@ func readAlert(data []byte) (alert, error) {
 	a.Title = firstVisible(annotations["summary"], labels["alertname"])
 	a.Text = firstVisible(annotations["description"], annotations["message"])
 	a.Severity = alertSeverity(labels["severity"], a.Status)
-	if category := lowerASCII(labels["category"]); ValidatePath(category) == nil {
+	if category := lowerASCII(labels["category"]); category != "" && ValidatePath(category) == nil {
 		a.Category = category
 	}
 	if a.Key, err = alertKey(o, labels); err != nil {
@@ -269,7 +372,10 @@ func alertLink(o object) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if ok, err := isLink(value); link == "" && ok && err == nil {
+		if value == "" || link != "" {
+			continue
+		}
+		if ok, err := isLink(value); ok && err == nil {
 			link = value
 		}
 	}
@@ -286,11 +392,11 @@ func textMap(o object, name string) (map[string]string, error) {
 	return m, err
 }
 
-// within says in a fault's detail, which begins with a member, where that member stands.
-func within(place string, err error) error {
+// within says in a fault's detail where the alert stands that it is about.
+func within(place string, err error) *Fault {
 	var fault *Fault
 	if !errors.As(err, &fault) {
-		return err
+		return NewFault(ReasonBadField, place+err.Error(), err) // unreachable: reading an alert returns faults alone
 	}
 	return NewFault(fault.Reason, place+fault.Detail, fault.Err)
 }

@@ -182,8 +182,11 @@ func TestDecodeAlertFaults(t *testing.T) {
 		{`{"alerts":[{}]}`, event.ReasonEmpty, "title nor text"},
 		{one(`"labels":{"alertname":"\u200b"},"annotations":{"description":"\n"}`), event.ReasonEmpty, "title nor text"},
 		{`{"alerts":[{}]`, event.ReasonBadJSON, ""},
-		{`{"alerts":[` + ok + `,` + ok + `,{"labels":5}]}`, event.ReasonBadField, "alerts[2].labels must be an object of strings, not 5"},
-		{`{"alerts":[` + ok + `,{"labels":{"a":["b"]}}]}`, event.ReasonBadField, `alerts[1].labels.a must be a string, not ["b"]`},
+		{one(`"labels":5`), event.ReasonBadField, "alerts[0].labels must be an object of strings, not 5"},
+		{one(`"labels":{"a":["b"]}`), event.ReasonBadField, `alerts[0].labels.a must be a string, not ["b"]`},
+		{`{"alerts":[{"labels":5},{}]}`, event.ReasonBadField, "2 of 2 alerts are bad: alerts[0].labels must be an object of strings, not 5; alerts[1]: neither title nor text"},
+		{`{"alerts":[` + strings.Repeat("{},", 999) + `{}]}`, event.ReasonEmpty, "1000 of 1000 alerts are bad: alerts[0]: neither title nor text holds anything to show; " +
+			"alerts[1]: neither title nor text holds anything to show; and 998 more"},
 		{one(`"labels":{"` + strings.Repeat("é", 5_000) + `":1}`), event.ReasonBadField, "alerts[0].labels.é"},
 		{one(`"annotations":[]`), event.ReasonBadField, "alerts[0].annotations must be"},
 		{one(`"annotations":{"summary":null}`), event.ReasonBadField, "alerts[0].annotations.summary must be"},
@@ -201,8 +204,9 @@ func TestDecodeAlertFaults(t *testing.T) {
 	} {
 		_, err := decoder().Decode(message(test.body))
 		checkFault(t, err, test.reason, test.detail)
-		if parts := decoder().Parts(message(test.body)); parts != nil {
-			t.Errorf("%.60q: %d parts of a faulty message", test.body, len(parts))
+		parts, bad := decoder().Parts(message(test.body))
+		if parts != nil || bad != nil {
+			t.Errorf("%.60q: %d parts of a faulty message, %v", test.body, len(parts), bad)
 		}
 	}
 }
@@ -218,37 +222,88 @@ func TestParts(t *testing.T) {
 		return event.Message{Subject: "notify", Data: []byte(body), Stream: "S", Sequence: 1}
 	}
 	inEnvelope := `{"specversion":"1.0","id":"1","source":"/s","type":"t","data":` + alertmanager + `}`
+	fingerprints := []string{"a1b2c3d4e5f60718", "0011223344556677"}
 	for _, test := range []struct {
-		name          string
-		m             event.Message
-		ids, subjects []string
+		name            string
+		m               event.Message
+		id              string
+		derived         bool
+		names, subjects []string
 	}{
-		{"Alertmanager's", message(alertmanager), []string{"NOTIFICATIONS:7/a1b2c3d4e5f60718", "NOTIFICATIONS:7/0011223344556677"}, nil},
-		{"blanks and mark before", message(" \ufeff" + alertmanager), []string{"NOTIFICATIONS:7/a1b2c3d4e5f60718", "NOTIFICATIONS:7/0011223344556677"}, nil},
-		{"header", withHeader(message(alertmanager), "Nats-Msg-Id", "h"), []string{"h/a1b2c3d4e5f60718", "h/0011223344556677"}, nil},
-		{"the notifier's header", withHeader(message(alertmanager), "Nats-Msg-Id", "h", "Notifier-Id", "n"),
-			[]string{"n/a1b2c3d4e5f60718", "n/0011223344556677"}, nil},
-		{"CloudEvent", message(inEnvelope), []string{"/s/1/a1b2c3d4e5f60718", "/s/1/0011223344556677"}, nil},
-		{"id of the body", message(`{"id":"i",` + pair(`"fingerprint":"a"`, `"fingerprint":"b"`)[1:]), []string{"i/a", "i/b"}, nil},
-		{"escaped name", message(strings.Replace(alertmanager, `"alerts"`, `"\u0061lerts"`, 1)),
-			[]string{"NOTIFICATIONS:7/a1b2c3d4e5f60718", "NOTIFICATIONS:7/0011223344556677"}, nil},
-		{"long fingerprints", message(pair(`"fingerprint":"`+long+`"`, `"fingerprint":"`+long+`g"`)),
-			[]string{hash("NOTIFICATIONS:7/" + long), hash("NOTIFICATIONS:7/" + long + "g")}, nil},
-		{"repeated fingerprints", message(pair(`"fingerprint":"a"`, `"fingerprint":"a"`)), []string{"NOTIFICATIONS:7/a", "NOTIFICATIONS:7/a/1"}, nil},
-		{"a fingerprint like a place", message(pair(`"fingerprint":"1"`, `"status":""`)), []string{"NOTIFICATIONS:7/1", "NOTIFICATIONS:7/1/1"}, nil},
-		{"no fingerprints", message(pair(`"status":""`, `"status":""`)), []string{"NOTIFICATIONS:7/0", "NOTIFICATIONS:7/1"}, nil},
+		{"Alertmanager's", message(alertmanager), "NOTIFICATIONS:7", true, fingerprints, nil},
+		{"blanks and mark before", message(" \ufeff" + alertmanager), "NOTIFICATIONS:7", true, fingerprints, nil},
+		{"header", withHeader(message(alertmanager), "Nats-Msg-Id", "h"), "h", false, fingerprints, nil},
+		{"the notifier's headers are a producer's", withHeader(message(alertmanager), "Nats-Msg-Id", "h", event.HeaderID, "n"), "h", false, fingerprints, nil},
+		{"in the room", inRoom(withHeader(message(alertmanager), "Nats-Msg-Id", "h"), event.RoomIdentity{ID: "S:1", Derived: true}), "S:1", true, fingerprints, nil},
+		{"CloudEvent", message(inEnvelope), "/s/1", false, fingerprints, nil},
+		{"id of the body", message(`{"id":"i",` + pair(`"fingerprint":"a"`, `"fingerprint":"b"`)[1:]), "i", false, []string{"a", "b"}, nil},
+		{"escaped name", message(strings.Replace(alertmanager, `"alerts"`, `"\u0061lerts"`, 1)), "NOTIFICATIONS:7", true, fingerprints, nil},
+		{"long fingerprints", message(pair(`"fingerprint":"`+long+`"`, `"fingerprint":"`+long+`g"`)), "NOTIFICATIONS:7", true, []string{hash(long), hash(long + "g")}, nil},
+		{"repeated fingerprints", message(pair(`"fingerprint":"a"`, `"fingerprint":"a"`)), "NOTIFICATIONS:7", true, []string{"a", "a/1"}, nil},
+		{"a fingerprint like a place", message(pair(`"fingerprint":"1"`, `"status":""`)), "NOTIFICATIONS:7", true, []string{"1", "1/1"}, nil},
+		{"no fingerprints", message(pair(`"status":""`, `"status":""`)), "NOTIFICATIONS:7", true, []string{"0", "1"}, nil},
 		{"subjects by label", bare(pair(`"fingerprint":"a","labels":{"category":"A.b"}`, `"fingerprint":"b","labels":{"category":"no, not one"}`)),
-			[]string{"S:1/a", "S:1/b"}, []string{"notify.a.b", "notify"}},
+			"S:1", true, []string{"a", "b"}, []string{"notify.a.b", "notify"}},
 	} {
 		if test.subjects == nil {
 			test.subjects = []string{test.m.Subject, test.m.Subject}
 		}
-		var ids, subjects []string
-		for _, part := range decoder().Parts(test.m) {
-			ids, subjects = append(ids, part.ID), append(subjects, part.Subject)
+		var names, subjects []string
+		parts, bad := decoder().Parts(test.m)
+		for _, part := range parts {
+			names, subjects = append(names, part.Name), append(subjects, part.Subject)
+			if part.ID != test.id || part.Derived != test.derived {
+				t.Errorf("%s: ID %q, derived %t, want %q, %t", test.name, part.ID, part.Derived, test.id, test.derived)
+			}
 		}
-		if !slices.Equal(ids, test.ids) || !slices.Equal(subjects, test.subjects) {
-			t.Errorf("%s: IDs %q on %q, want %q on %q", test.name, ids, subjects, test.ids, test.subjects)
+		if !slices.Equal(names, test.names) || !slices.Equal(subjects, test.subjects) || bad != nil {
+			t.Errorf("%s: parts %q on %q, %v, want %q on %q", test.name, names, subjects, bad, test.names, test.subjects)
+		}
+		checkParts(t, test.m)
+	}
+}
+
+func TestPartsOfAGroupWithBadAlerts(t *testing.T) {
+	t.Parallel()
+	const good, empty, wrong = `{"labels":{"alertname":"x"},"fingerprint":"%d"}`, `{"fingerprint":"%d"}`, `{"status":"pending"}`
+	wide := `{"labels":{"alertname":"x` + strings.Repeat("\u2028", maxBytes/4) + `"}}` // JSON writes each with twice the bytes
+	group := func(alerts ...string) event.Message {
+		for i, a := range alerts {
+			if strings.Contains(a, "%d") {
+				alerts[i] = fmt.Sprintf(a, i)
+			}
+		}
+		return message(`{"alerts":[` + strings.Join(alerts, ",") + `]}`)
+	}
+	many := slices.Repeat([]string{empty}, 20)
+	many[4], many[5], many[6] = good, wrong, good
+	for _, test := range []struct {
+		name   string
+		m      event.Message
+		parts  []string
+		reason event.Reason
+		detail string
+	}{
+		{"the last", group(good, good, wrong), []string{"0", "1"}, event.ReasonBadField, `alerts[2].status must be firing or resolved, not "pending"`},
+		{"the first", group(empty, good), []string{"1"}, event.ReasonEmpty, "alerts[0]: neither title nor text holds anything to show"},
+		{"too large by itself", group(good, wide), []string{"0"}, event.ReasonTooLarge, "alerts[1]: the body has"},
+		{"two", group(wrong, good, empty), []string{"1"}, event.ReasonBadField,
+			`2 of 3 alerts are bad: alerts[0].status must be firing or resolved, not "pending"; alerts[2]: neither title nor text holds anything to show`},
+		{"many", group(many...), []string{"4", "6"}, event.ReasonEmpty, "18 of 20 alerts are bad: alerts[0]: neither title nor text holds anything to show; " +
+			"alerts[1]: neither title nor text holds anything to show; and 16 more"},
+	} {
+		parts, bad := decoder().Parts(test.m)
+		var names []string
+		for _, part := range parts {
+			names = append(names, part.Name)
+		}
+		if !slices.Equal(names, test.parts) || bad == nil {
+			t.Errorf("%s: parts %q, fault %v, want %q", test.name, names, bad, test.parts)
+			continue
+		}
+		checkFault(t, bad, test.reason, test.detail)
+		if test.reason != event.ReasonTooLarge && !strings.HasSuffix(bad.Detail, test.detail) {
+			t.Errorf("%s: %q, want %q", test.name, bad.Detail, test.detail)
 		}
 		checkParts(t, test.m)
 	}
@@ -257,38 +312,44 @@ func TestParts(t *testing.T) {
 // checkParts checks that each part decodes to what a group of that alert alone decodes to.
 func checkParts(t testing.TB, m event.Message) {
 	t.Helper()
-	d := event.Decoder{Prefix: "notify"}
-	parts := d.Parts(m)
+	d := decoder()
+	parts, bad := d.Parts(m)
 	if parts == nil {
+		if bad != nil {
+			t.Errorf("no parts, but a fault %v", bad)
+		}
 		return
 	}
-	if again := d.Parts(m); !reflect.DeepEqual(parts, again) {
-		t.Errorf("split into %q and then into %q", parts, again)
+	if again, badAgain := d.Parts(m); !reflect.DeepEqual(parts, again) || fmt.Sprint(bad) != fmt.Sprint(badAgain) {
+		t.Errorf("split into %+v, %v and then into %+v, %v", parts, bad, again, badAgain)
 	}
 	first, firstErr := d.Decode(m)
-	ids := map[string]bool{}
+	identities := map[string]bool{}
 	for i, part := range parts {
-		ids[part.ID] = true
-		got, err := d.Decode(event.Message{Subject: part.Subject, Header: map[string][]string{"Nats-Msg-Id": {part.ID}}, Data: part.Data})
+		got, err := d.Decode(event.Message{Subject: part.Subject, Header: map[string][]string{"Nats-Msg-Id": {"room"}}, Data: part.Data, Room: part.Room()})
 		if err != nil {
-			checkFault(t, err, event.ReasonEmpty, "title nor text")
+			t.Errorf("part %+v: %v", part, err)
 		}
-		if got.ID != part.ID || got.Derived || !bytes.HasPrefix(part.Data, []byte("{")) {
-			t.Errorf("part %+v has the ID %q, derived %t", part, got.ID, got.Derived)
+		identities[got.Identity()] = true
+		if got.ID != part.ID || got.Derived != part.Derived || got.Part != part.Name || got.Part == "" || !bytes.HasPrefix(part.Data, []byte("{")) {
+			t.Errorf("part %+v decodes to %+v", part, got)
 		}
-		if nested := d.Parts(event.Message{Subject: part.Subject, Data: part.Data}); nested != nil {
+		if nested, bad := d.Parts(event.Message{Subject: part.Subject, Data: part.Data}); nested != nil || bad != nil {
 			t.Errorf("part %+v is split again", part)
 		}
-		if i > 0 {
+		if i > 0 || firstErr != nil {
 			continue
 		}
-		got.ID, got.Derived = first.ID, first.Derived
-		if !reflect.DeepEqual(got, first) || (err == nil) != (firstErr == nil) {
-			t.Errorf("the first part decodes to %+v, %v, the group to %+v, %v", got, err, first, firstErr)
+		got.Part = ""
+		if !reflect.DeepEqual(got, first) {
+			t.Errorf("the first part decodes to %+v, the group to %+v", got, first)
 		}
 	}
-	if len(ids) != len(parts) {
-		t.Errorf("%d parts have %d IDs", len(parts), len(ids))
+	if firstErr != nil && (bad == nil || firstErr.Error() != bad.Error()) {
+		t.Errorf("the group's first alert is bad: %v, and its bad alerts give %v", firstErr, bad)
+	}
+	if len(identities) != len(parts) {
+		t.Errorf("%d parts have %d identities", len(parts), len(identities))
 	}
 }
 
@@ -302,9 +363,9 @@ func TestPartsDecodeToWhatTheirAlertsSay(t *testing.T) {
 	group := func(alerts ...string) event.Message {
 		return message(`{"externalURL":"https://am/?<a>","alerts":[` + strings.Join(alerts, ",") + `]}`)
 	}
-	parts := decoder().Parts(group(alerts...))
-	if len(parts) != len(alerts) {
-		t.Fatalf("%d parts", len(parts))
+	parts, bad := decoder().Parts(group(alerts...))
+	if bad != nil || len(parts) != len(alerts) {
+		t.Fatalf("%d parts, %v", len(parts), bad)
 	}
 	for i, part := range parts {
 		want, err := decoder().Decode(group(alerts[i]))
@@ -326,17 +387,17 @@ func TestPartsOfOtherMessages(t *testing.T) {
 		`{"text":"x","alerts":["a","b"]}`, `{"text":"x","alerts":[{},5]}`, `{"text":"x","alerts":[{},{}],"alerts":null}`, `{"text":"x","deep":` + alertmanager + `}`,
 		alertmanager + "x", strings.Replace(alertmanager, "DiskFull", "\xff", 1), alertmanager + strings.Repeat(" ", maxBytes),
 	} {
-		if parts := decoder().Parts(message(body)); parts != nil {
-			t.Errorf("%.60q: %d parts", body, len(parts))
+		if parts, bad := decoder().Parts(message(body)); parts != nil || bad != nil {
+			t.Errorf("%.60q: %d parts, %v", body, len(parts), bad)
 		}
 	}
 	m := withHeader(message(alertmanager), "ce-specversion", "1.0", "ce-id", "1", "ce-source", "/s", "ce-type", "t", "Content-Type", "text/plain")
-	if parts := decoder().Parts(m); parts != nil {
+	if parts, bad := decoder().Parts(m); parts != nil || bad != nil {
 		t.Errorf("declared text: %d parts", len(parts))
 	}
 	m = message(alertmanager)
 	m.Subject = "other"
-	if parts := decoder().Parts(m); parts != nil {
+	if parts, bad := decoder().Parts(m); parts != nil || bad != nil {
 		t.Errorf("another subject: %d parts", len(parts))
 	}
 }
@@ -344,8 +405,10 @@ func TestPartsOfOtherMessages(t *testing.T) {
 // TestPartsStaySmall guards against groups that would grow when they are split.
 func TestPartsStaySmall(t *testing.T) {
 	t.Parallel()
-	body := `{"externalURL":"` + strings.Repeat("u", 100_000) + `","alerts":[` + strings.Repeat("{},", 999) + `{}]}`
-	parts, size := decoder().Parts(message(body)), 0
+	const alert = `{"labels":{"alertname":"x"}}`
+	body := `{"externalURL":"` + strings.Repeat("u", 100_000) + `","alerts":[` + strings.Repeat(alert+",", 999) + alert + `]}`
+	parts, _ := event.Decoder{Prefix: "notify"}.Parts(message(body))
+	size := 0
 	for _, part := range parts {
 		size += len(part.Data)
 	}

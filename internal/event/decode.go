@@ -53,8 +53,9 @@ func (d Decoder) CategoryOf(subject string) (category string, bare bool, err err
 // several. What it makes of an alert stands at readAlert.
 //
 // Members that an Event does not know are ignored; a member that is null or an empty string
-// counts as absent; of duplicate members the last counts. The ID is that of the header Notifier-Id,
-// else of the header Nats-Msg-Id, of the CloudEvent, of the body, else where the message is stored.
+// counts as absent; of duplicate members the last counts. The ID is that of Message.Room, else of the
+// header Nats-Msg-Id, of the CloudEvent, of the body, else where the message is stored. No header
+// Notifier-* is read: producers can write them.
 // An ID or key that is longer than MaxIDBytes, holds a control character or invalid UTF-8, or begins or
 // ends with a blank, which a header would lose, is replaced by "sha256:" and the first 40 hexadecimal digits of its SHA-256.
 //
@@ -62,17 +63,26 @@ func (d Decoder) CategoryOf(subject string) (category string, bare bool, err err
 // bad_utf8, bad_json and bad_cloudevent, bad_category by the body, bad_field, empty. The Event then
 // has its ID, and its Category unless that is unknown or the fault, as far as they could be read.
 func (d Decoder) Decode(m Message) (Event, error) {
+	e, err := d.decode(m)
+	m.Room.impose(&e)
+	return e, err
+}
+
+func (d Decoder) decode(m Message) (Event, error) {
 	e, c, err := d.open(m)
 	if err != nil {
 		return e, err
 	}
 	bare := e.Category == ""
-	alerts, err := e.readAlerts(c.members)
+	g, err := e.readGroup(c.members, d.MaxBytes)
 	if err != nil {
 		return e, err
 	}
-	if len(alerts) > 0 {
-		if c.members, err = alerts[0].members(); err != nil {
+	if len(g.alerts) > 0 {
+		if g.alerts[0].bad {
+			return e, g.fault()
+		}
+		if c.members, err = splitObject(g.alerts[0].data); err != nil {
 			return e, err
 		}
 	}
@@ -80,30 +90,35 @@ func (d Decoder) Decode(m Message) (Event, error) {
 		return e, err
 	}
 	if !visible(e.Title) && !visible(e.Text) {
-		return e, NewFault(ReasonEmpty, "neither title nor text holds anything to show", nil)
+		return e, nothingToShow()
 	}
 	return e, nil
+}
+
+// impose has an event be the one that workers noted.
+func (r *RoomIdentity) impose(e *Event) {
+	if r != nil && r.ID != "" {
+		e.ID, e.Derived, e.Part = stableID(r.ID), r.Derived, r.Part
+	}
 }
 
 // open takes the body out of its envelope. The event has what subject, headers and envelope say; its
 // category is empty on the bare subject. The error is a *Fault.
 func (d Decoder) open(m Message) (Event, content, error) {
 	e := Event{
-		ID:       stableID(m.Stream + ":" + strconv.FormatUint(m.Sequence, 10)),
+		ID:       m.derivedID(),
 		Derived:  true,
 		Severity: SeverityInfo,
 		Cost:     1,
 	}
 	binary := headerAttributes(m.Header)
-	e.identify(headerValue(m.Header, HeaderID))
 	e.identify(headerValue(m.Header, "Nats-Msg-Id"))
 	e.identify(binary.id())
 
 	category, _, err := d.CategoryOf(m.Subject)
 	e.Category = category
 	if d.MaxBytes > 0 && len(m.Data) > d.MaxBytes {
-		detail := fmt.Sprintf("the body has %d bytes; at most %d are allowed", len(m.Data), d.MaxBytes)
-		return e, content{}, NewFault(ReasonTooLarge, detail, nil)
+		return e, content{}, tooLarge(len(m.Data), d.MaxBytes)
 	}
 	if err != nil {
 		return e, content{}, err
@@ -119,6 +134,19 @@ func (d Decoder) open(m Message) (Event, content, error) {
 	}
 	e.Source, e.Time, e.Text = env.source, env.time, c.text
 	return e, c, nil
+}
+
+func tooLarge(size, allowed int) *Fault {
+	return NewFault(ReasonTooLarge, fmt.Sprintf("the body has %d bytes; at most %d are allowed", size, allowed), nil)
+}
+
+func nothingToShow() *Fault {
+	return NewFault(ReasonEmpty, "neither title nor text holds anything to show", nil)
+}
+
+// derivedID is the ID of an event whose producer gave none: where the message is stored.
+func (m Message) derivedID() string {
+	return stableID(m.Stream + ":" + strconv.FormatUint(m.Sequence, 10))
 }
 
 // content is what a body, or the data of a CloudEvent, holds: an object, or plain text.

@@ -385,11 +385,12 @@ func TestDecodeID(t *testing.T) {
 		{"an empty body id is absent", message(`{"text":"x","id":""}`), "NOTIFICATIONS:7", true},
 		{"envelope over body", message(inEnvelope), "/s/1", false},
 		{"header over envelope", withHeader(message(inEnvelope), "Nats-Msg-Id", "h"), "h", false},
-		{"the notifier's header over all", withHeader(message(inEnvelope), "Nats-Msg-Id", "h", "Notifier-Id", "n"), "n", false},
-		{"the notifier's header in lower case", withHeader(message(body), "Nats-Msg-Id", "h", "notifier-id", "n"), "n", false},
-		{"the notifier's header empty", withHeader(message(body), "Nats-Msg-Id", "h", event.HeaderID, ""), "h", false},
-		{"the notifier's header with an ID that was derived", withHeader(message(body), event.HeaderID, "S:9"), "S:9", false},
-		{"the notifier's header, long", withHeader(message(body), event.HeaderID, long), hash(long), false},
+		{"the notifier's headers are a producer's", withHeader(message(body), event.HeaderID, "n", "Notifier-Derived", "true"), "in-body", false},
+		{"the notifier's headers alone", withHeader(message("x"), event.HeaderID, "n", "notifier-id", "n"), "NOTIFICATIONS:7", true},
+		{"the room over all", inRoom(withHeader(message(inEnvelope), "Nats-Msg-Id", "h"), event.RoomIdentity{ID: "r"}), "r", false},
+		{"a derived ID in the room", inRoom(withHeader(message(body), "Nats-Msg-Id", "h"), event.RoomIdentity{ID: "S:9", Derived: true}), "S:9", true},
+		{"no ID in the room", inRoom(message(body), event.RoomIdentity{Derived: true}), "in-body", false},
+		{"a long ID in the room", inRoom(message(body), event.RoomIdentity{ID: long}), hash(long), false},
 		{"64 bytes", message(`{"text":"x","id":"` + long[:64] + `"}`), long[:64], false},
 		{"65 bytes", message(`{"text":"x","id":"` + long + `"}`), hash(long), false},
 		{"line feed", message(`{"text":"x","id":"a\nb"}`), hash("a\nb"), false},
@@ -413,6 +414,31 @@ func TestDecodeID(t *testing.T) {
 	}
 }
 
+// inRoom is m as a message of the room.
+func inRoom(m event.Message, identity event.RoomIdentity) event.Message {
+	m.Room = &identity
+	return m
+}
+
+func TestDecodePart(t *testing.T) {
+	t.Parallel()
+	headers := []string{"Notifier-Part", "p", event.HeaderID, "i"}
+	for _, test := range []struct {
+		name string
+		m    event.Message
+		part string
+	}{
+		{"a producer's header", withHeader(message("x"), headers...), ""},
+		{"the room", inRoom(message("x"), event.RoomIdentity{ID: "i", Part: "fingerprint"}), "fingerprint"},
+		{"the room beside headers", inRoom(withHeader(message("x"), headers...), event.RoomIdentity{ID: "i"}), ""},
+		{"the room beside a fault", inRoom(message("{"), event.RoomIdentity{ID: "i", Part: "fingerprint"}), "fingerprint"},
+	} {
+		if got, _ := decoder().Decode(test.m); got.Part != test.part {
+			t.Errorf("%s: part %q, want %q", test.name, got.Part, test.part)
+		}
+	}
+}
+
 func TestDecodeIDBesideAFault(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -429,6 +455,7 @@ func TestDecodeIDBesideAFault(t *testing.T) {
 		{"empty", message(`{"id":"b"}`), "b"},
 		{"bad envelope", message(`{"specversion":"1.0","id":"1","source":"/s","data":"x"}`), "/s/1"},
 		{"bad version", message(`{"specversion":"2.0","id":"1","source":"/s","type":"t","data":"x"}`), "/s/1"},
+		{"bad JSON in the room", inRoom(withHeader(message("{"), "Nats-Msg-Id", "h"), event.RoomIdentity{ID: "r"}), "r"},
 		{"half an envelope", message(`{"specversion":"1.0","id":"1","type":"t","data":"x"}`), "NOTIFICATIONS:7"},
 	} {
 		got, err := decoder().Decode(test.m)

@@ -1,6 +1,8 @@
 package event
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"strings"
 	"time"
 )
@@ -34,8 +36,8 @@ const MaxCost = 100
 // MaxIDBytes is the longest ID taken as it is; a longer one is replaced by a hash.
 const MaxIDBytes = 64
 
-// HeaderID is the header whose ID wins over every other, so that an event that is stored anew
-// stays the same event whatever Nats-Msg-Id the new message needs.
+// HeaderID is the header in which workers keep an event's ID with what they store: dead letters and
+// the messages of the room. Decoding does not read it: a producer could write it.
 const HeaderID = "Notifier-Id"
 
 // Event is one decoded event. All strings are valid UTF-8. Title, Text, Source and the fields
@@ -45,7 +47,10 @@ type Event struct {
 	ID string
 	// Derived says that the producer gave no ID, so ID is made from where JetStream stored
 	// the message: "<stream>:<sequence>".
-	Derived  bool
+	Derived bool
+	// Part names the alert within its group, whose ID is the event's; empty for an event that was not
+	// split from a group. No producer can write it.
+	Part     string
 	Category string
 	Title    string // Title or Text holds something visible
 	Text     string
@@ -57,6 +62,34 @@ type Event struct {
 	Cost     int       // slots it takes, 1 to MaxCost; 1 unless given
 	Status   Status    // empty unless given
 	Key      string    // what it is about, unique within its category; as an ID, or empty if none was given
+}
+
+// Identity tells the event from all others: its category and its ID with a blank between, or
+// "<category>#<hash of the part> <ID>" for a part of a group. No category holds a blank or '#', so an ID
+// means something within its category alone, and no ID that a producer gives is that of a part.
+func (e Event) Identity() string {
+	if e.Part == "" {
+		return e.Category + " " + e.ID
+	}
+	sum := sha256.Sum256([]byte(e.Part))
+	var digits [2 * partHashBytes]byte
+	hex.Encode(digits[:], sum[:partHashBytes])
+	return e.Category + "#" + string(digits[:]) + " " + e.ID
+}
+
+// partHashBytes is how much of a part's hash an identity holds. Only the parts of one group are told apart by it.
+const partHashBytes = 8
+
+// MaxIdentityBytes is the length of the longest Identity.
+const MaxIdentityBytes = MaxPathBytes + len("#") + 2*partHashBytes + len(" ") + MaxIDBytes
+
+// ShownID is the ID as people are shown it: behind that of a group stands the name of the part. It tells no events
+// apart; Identity does.
+func (e Event) ShownID() string {
+	if e.Part == "" {
+		return e.ID
+	}
+	return e.ID + "/" + e.Part
 }
 
 // Heading is what the event is called in one place: its title, else the first line of its text
@@ -87,4 +120,14 @@ type Message struct {
 	Data     []byte              // only read
 	Stream   string              // name of the stream
 	Sequence uint64              // stream sequence, the same at each redelivery
+	// Room is what workers noted of the event when they stored it anew; nil for what producers can write.
+	Room *RoomIdentity
+}
+
+// RoomIdentity is which event a message of the room holds. It wins over everything that body and
+// headers say. Where ID is empty the message speaks for itself, as a producer's does.
+type RoomIdentity struct {
+	ID      string
+	Derived bool
+	Part    string
 }

@@ -1,6 +1,7 @@
 package event_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
@@ -16,6 +17,38 @@ func TestHeading(t *testing.T) {
 	} {
 		if got := (event.Event{Title: test.title, Text: test.text}).Heading(); got != test.want {
 			t.Errorf("title %q, text %q: heading %q, want %q", test.title, test.text, got, test.want)
+		}
+	}
+}
+
+func TestIdentity(t *testing.T) {
+	t.Parallel()
+	longest := event.Event{Category: strings.Repeat("c", event.MaxPathBytes), ID: strings.Repeat("i", event.MaxIDBytes), Part: "p"}
+	if got := len(longest.Identity()); got != event.MaxIdentityBytes {
+		t.Errorf("the longest identity has %d bytes, want %d", got, event.MaxIdentityBytes)
+	}
+	for _, test := range []struct {
+		e    event.Event
+		want string
+	}{
+		{event.Event{Category: "payments.refunds", ID: "order 1"}, "payments.refunds order 1"},
+		{event.Event{ID: "order"}, " order"},
+		{event.Event{Category: "payments", ID: "S:1", Derived: true}, "payments S:1"},
+		{event.Event{Category: "payments", ID: "S:1", Part: "abc"}, "payments#ba7816bf8f01cfea S:1"}, // the well-known SHA-256 of "abc"
+		{event.Event{Category: "payments", ID: "ba7816bf8f01cfea S:1"}, "payments ba7816bf8f01cfea S:1"},
+		{event.Event{ID: "S:1", Part: "abc"}, "#ba7816bf8f01cfea S:1"},
+	} {
+		if got := test.e.Identity(); got != test.want {
+			t.Errorf("%+v: identity %q, want %q", test.e, got, test.want)
+		}
+	}
+}
+
+func TestShownID(t *testing.T) {
+	t.Parallel()
+	for want, e := range map[string]event.Event{"S:1": {ID: "S:1", Category: "a"}, "S:1/fingerprint": {ID: "S:1", Part: "fingerprint"}} {
+		if got := e.ShownID(); got != want {
+			t.Errorf("%+v is shown as %q, want %q", e, got, want)
 		}
 	}
 }

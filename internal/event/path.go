@@ -45,6 +45,29 @@ func Prefixes(path string) iter.Seq[string] {
 	}
 }
 
+// NoLevel stands for the first level of a category that is unknown.
+const NoLevel = "_"
+
+// FirstLevel returns the first level of a category, NoLevel for "".
+func FirstLevel(category string) string {
+	if category == "" {
+		return NoLevel
+	}
+	first, _, _ := strings.Cut(category, ".")
+	return first
+}
+
+// FirstLevelOf returns the first level of the category that subject names. It does so where the levels below it are not
+// valid too: what a producer may publish to says whose message it is. It is NoLevel on the bare prefix.
+func (d Decoder) FirstLevelOf(subject string) string {
+	rest, below := strings.CutPrefix(subject, d.Prefix+".")
+	first, _, _ := strings.Cut(rest, ".")
+	if first = lowerASCII(first); !below || ValidatePath(first) != nil {
+		return NoLevel
+	}
+	return first
+}
+
 // validateTokens checks a category path, or a pattern where wildcards are allowed. The error
 // is a predicate that completes a sentence about text.
 func validateTokens(text string, wildcards bool) error {

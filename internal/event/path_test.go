@@ -51,6 +51,24 @@ func TestValidatePath(t *testing.T) {
 	}
 }
 
+func TestFirstLevel(t *testing.T) {
+	t.Parallel()
+	for category, want := range map[string]string{"": "_", "a": "a", "payments.refunds.failed": "payments"} {
+		if got := event.FirstLevel(category); got != want {
+			t.Errorf("FirstLevel(%q) = %q, want %q", category, got, want)
+		}
+	}
+	for subject, want := range map[string]string{
+		"notify": "_", "notify.": "_", "notify..a": "_", "notifya": "_", "notify-room.a": "_", "other.a": "_", "notify.é.a": "_", "notify.*": "_", "notify.a b": "_",
+		"notify.a": "a", "notify.A.b": "a", "notify.a.é": "a", "notify.a..b": "a", "notify.a.": "a", "notify.a.b.c.d.e.f.g.h.i": "a",
+		"notify." + strings.Repeat("a", event.MaxPathBytes+1): "_",
+	} {
+		if got := (event.Decoder{Prefix: "notify"}).FirstLevelOf(subject); got != want {
+			t.Errorf("FirstLevelOf(%q) = %q, want %q", subject, got, want)
+		}
+	}
+}
+
 func TestPrefixes(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string][]string{

@@ -13,6 +13,18 @@ func MayResolve(data []byte) bool {
 	return looksLikeObject(data) && mayHold(data, `"resolved"`)
 }
 
+// QuickIdentity returns the event that m decodes to with its category, as the subject names it, and its identity alone, without
+// looking at more of the body than a search does. It is not ok where the body or its envelope may hold an ID, or for a message of
+// the room: only Decode knows then.
+func (d Decoder) QuickIdentity(m Message, category string) (e Event, ok bool) {
+	e = Event{ID: m.derivedID(), Derived: true, Category: category}
+	e.identify(headerValue(m.Header, "Nats-Msg-Id"))
+	if m.Room != nil || e.Derived && (headerAttributes(m.Header) != nil || mayHold(m.Data, `"id"`)) {
+		return Event{}, false
+	}
+	return e, true
+}
+
 // mayHold reports whether the string quoted may stand in a JSON document, or in one within it: as it
 // is, written with escapes, or in base64.
 func mayHold(data []byte, quoted string) bool {

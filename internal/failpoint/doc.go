@@ -11,12 +11,12 @@ type Point string
 
 // The points.
 const (
-	BeforePost    Point = "before-post"    // an event is admitted, not posted
-	AfterPost     Point = "after-post"     // posted, not recorded
-	AfterRecord   Point = "after-record"   // recorded, its message not settled
-	AfterPlan     Point = "after-plan"     // a denied event is to come back, which is not stored
-	AfterSchedule Point = "after-schedule" // that is stored, its message not settled
-	AfterSplit    Point = "after-split"    // the events of a body are stored, its message not settled
-	AfterClaim    Point = "after-claim"    // a summary is claimed, not posted
-	AfterSummary  Point = "after-summary"  // posted, not recorded
+	BeforePost   Point = "before-post"   // an event is admitted, not posted
+	AfterPost    Point = "after-post"    // posted, not recorded
+	AfterRecord  Point = "after-record"  // recorded, its message not settled
+	AfterPlan    Point = "after-plan"    // a denied event is to come back, which is not stored
+	AfterMove    Point = "after-move"    // events are stored in the room, their messages not settled
+	AfterSplit   Point = "after-split"   // the events of a body are stored, its message not settled
+	AfterClaim   Point = "after-claim"   // a digest is claimed, not posted
+	AfterSummary Point = "after-summary" // posted, not recorded
 )

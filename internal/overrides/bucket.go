@@ -11,6 +11,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/replicas"
 )
 
 // The classes of errors that a caller may act on.
@@ -25,6 +27,8 @@ var (
 type Options struct {
 	Name      string // such as notifier-limits
 	Provision bool   // create the bucket where it is absent; one that exists is never altered
+	Replicas  int    // of the bucket where it is created; [replicas.Auto]: what the cluster allows
+	By        string // who makes the changes, for the history; "" if that is not known
 	Logger    *slog.Logger
 }
 
@@ -84,11 +88,15 @@ func (b *Bucket) find(ctx context.Context) error {
 func (b *Bucket) create(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	_, err := b.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
-		Bucket:      b.o.Name,
-		Description: "Live overrides of the notifier's limits",
-		History:     jetstream.KeyValueMaxHistory,
-		Storage:     jetstream.FileStorage,
+	err := replicas.Create(ctx, b.o.Replicas, func(count int) error {
+		_, err := b.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
+			Bucket:      b.o.Name,
+			Description: "Live overrides of the notifier's limits",
+			History:     jetstream.KeyValueMaxHistory,
+			Storage:     jetstream.FileStorage,
+			Replicas:    count,
+		})
+		return err
 	})
 	if errors.Is(err, jetstream.ErrBucketExists) { // another instance was faster
 		return nil
@@ -172,6 +180,9 @@ func (b *Bucket) name(r record) (Name, bool) {
 	name, err := ParseKey(r.key)
 	if err == nil {
 		return name, true
+	}
+	if r.key == keyAdopted {
+		return Name{}, false
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

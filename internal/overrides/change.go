@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"unicode"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -47,6 +49,42 @@ func (b *Bucket) Unset(ctx context.Context, name Name) (uint64, error) {
 	return revision, nil
 }
 
+// NoteAdoption has the history tell that what the bucket holds was put in force although newer limits were, and returns
+// the revision of that. The text says in the place of what. The error is an [ErrConflict] if someone else does so too.
+func (b *Bucket) NoteAdoption(ctx context.Context, text string) (uint64, error) {
+	last, err := b.last(ctx, keyAdopted)
+	if err != nil {
+		return 0, fmt.Errorf("noting an adoption: %w", err)
+	}
+	revision, err := b.store(ctx, record{key: keyAdopted, value: text}, last.revision)
+	if err != nil {
+		return 0, fmt.Errorf("noting an adoption: %w", err)
+	}
+	return revision, nil
+}
+
+// headerBy is the header of a change that names who made it. Changes that other programs make go without.
+const headerBy = "Notifier-By"
+
+// longestBy bounds the name of who made a change.
+const longestBy = 64
+
+// cleanName is a name on one line, without what would command a terminal, and not longer than it may be.
+func cleanName(name string) string {
+	var clean strings.Builder
+	length := 0
+	for _, r := range strings.TrimSpace(name) {
+		if length == longestBy {
+			break
+		}
+		if unicode.IsPrint(r) {
+			clean.WriteRune(r)
+			length++
+		}
+	}
+	return clean.String()
+}
+
 // last returns the newest change of a key, or one with revision 0.
 func (b *Bucket) last(ctx context.Context, key string) (record, error) {
 	r, records, err := b.read(ctx, jetstream.DeliverLastPerSubjectPolicy)
@@ -69,6 +107,9 @@ func (b *Bucket) store(ctx context.Context, change record, last uint64) (uint64,
 	defer cancel()
 	message := nats.NewMsg(b.prefix() + change.key)
 	message.Data = []byte(change.value)
+	if by := cleanName(b.o.By); by != "" {
+		message.Header.Set(headerBy, by)
+	}
 	if change.deleted {
 		message.Header.Set("KV-Operation", "DEL")
 	}

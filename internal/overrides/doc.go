@@ -17,8 +17,9 @@
 // and the one that comes too late fails with [ErrConflict] and changes nothing. Only a [Bucket.Rollback], which is
 // several changes, may end half done; it says so, and can be repeated.
 //
-// A [Watcher] is never given up. While the bucket or NATS is away, is deleted, may not be read, or shows an older state
-// than before, what was applied last stays applied; the log says so once, and once when it is over.
+// A [Watcher] is never given up. While the bucket or NATS is away, is deleted, or may not be read, what was applied last
+// stays applied; the log says so once, and once when it is over. A bucket that went back to an older state, as after a
+// restore, is followed all the same: whether that state may be used is for others to say.
 //
 // Whoever removes messages from the stream by hand (`nats stream purge`), or lets the bucket expire its keys, leaves no
 // revision behind, so workers notice it only with the next change or when they start.

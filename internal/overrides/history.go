@@ -13,10 +13,13 @@ import (
 // Change is one change of an override.
 type Change struct {
 	Name     Name
+	Old      string // "" if it was not set before, or if that is no longer stored
 	Value    string // "" if it was deleted
 	Deleted  bool
+	Adopted  bool // no override was changed: the state was put in force in the place of what Value says
 	Revision uint64
 	Changed  time.Time // by the server's clock
+	By       string    // who changed it, "" if that is not known
 }
 
 // History returns all changes that the bucket still holds, the oldest first. It keeps the last 64 of each override,
@@ -27,12 +30,16 @@ func (b *Bucket) History(ctx context.Context) ([]Change, error) {
 		return nil, err
 	}
 	var changes []Change
+	before := make(map[string]string)
 	for _, r := range h.records {
-		if name, ok := b.name(r); ok {
+		name, ok := b.name(r)
+		if adopted := r.key == keyAdopted; ok || adopted {
 			changes = append(changes, Change{
-				Name: name, Value: r.value, Deleted: r.deleted, Revision: r.revision, Changed: r.changed,
+				Name: name, Old: before[r.key], Value: r.value, Deleted: r.deleted, Adopted: adopted,
+				Revision: r.revision, Changed: r.changed, By: r.by,
 			})
 		}
+		before[r.key] = r.value
 	}
 	return changes, nil
 }

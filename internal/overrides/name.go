@@ -17,6 +17,9 @@ const (
 	keyShadow   = "shadow/"
 )
 
+// keyAdopted is the key under which the history tells that a state was adopted. No limit has it.
+const keyAdopted = "state/adopted"
+
 // Name says which limit an override is for.
 type Name struct {
 	Pattern string // global, category, or tokens of [a-z0-9_-] joined with dots, where a whole token may be *

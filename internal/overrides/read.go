@@ -46,6 +46,7 @@ type Entry struct {
 	Value    string
 	Revision uint64
 	Changed  time.Time // by the server's clock
+	By       string    // who set it, "" if that is not known
 }
 
 // Load reads the whole state. It holds every change that was confirmed before the call.
@@ -67,6 +68,7 @@ type state struct {
 	generation int64
 	revision   uint64
 	entries    map[Name]Entry
+	changed    time.Time // when an override was set or unset last
 }
 
 // newState is empty, at the revision at which all records of the reading's start are taken.
@@ -80,10 +82,19 @@ func (s *state) take(b *Bucket, r record) {
 	switch {
 	case !ok:
 	case r.deleted:
+		s.changed = latest(s.changed, r.changed)
 		delete(s.entries, name)
 	default:
-		s.entries[name] = Entry{Name: name, Value: r.value, Revision: r.revision, Changed: r.changed}
+		s.changed = latest(s.changed, r.changed)
+		s.entries[name] = Entry{Name: name, Value: r.value, Revision: r.revision, Changed: r.changed, By: r.by}
 	}
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 func (s *state) snapshot() Snapshot {
@@ -99,6 +110,7 @@ type record struct {
 	purged   bool // deleted, and the key's older changes are no longer stored
 	revision uint64
 	changed  time.Time
+	by       string
 }
 
 // reading delivers a bucket's changes in their order. It is for one goroutine at a time.
@@ -263,5 +275,6 @@ func (r *reading) record(message *nats.Msg) (*record, error) {
 		purged:   operation == "PURGE" || reason != "",
 		revision: meta.Sequence.Stream,
 		changed:  meta.Timestamp,
+		by:       cleanName(message.Header.Get(headerBy)),
 	}, nil
 }

@@ -3,7 +3,9 @@ package overrides
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,22 +24,9 @@ const (
 
 var (
 	errNotRead  = errors.New("the limits bucket was not read yet")
-	errWentBack = errors.New("it holds an older state than the one in force, as after a restore (make it anew)")
+	errWentBack = errors.New("it went back to an older state, as after a restore")
 	errBehind   = errors.New("changes do not arrive")
 )
-
-// position orders snapshots.
-type position struct {
-	generation int64
-	revision   uint64
-}
-
-func (p position) after(q position) bool {
-	if p.generation != q.generation {
-		return p.generation > q.generation
-	}
-	return p.revision > q.revision
-}
 
 // Watcher follows a bucket. Its methods may run at once, Run only once.
 type Watcher struct {
@@ -46,11 +35,12 @@ type Watcher struct {
 	look   chan struct{} // filled to have the bucket looked at now
 
 	mu       sync.Mutex
-	away     error // why what is applied may not be what the bucket holds
-	outage   bool  // that was logged
-	applied  *position
-	asked    uint64 // calls of Refresh so far
-	answered uint64 // those of them that what is applied is new enough for
+	away     error     // why what is applied may not be what the bucket holds
+	outage   bool      // that was logged
+	applied  *Snapshot // in memory of its own
+	newest   time.Time // when an override was changed last, as far as is applied
+	asked    uint64    // calls of Refresh so far
+	answered uint64    // those of them that what is applied is new enough for
 	changed  chan struct{}
 	due      promise
 }
@@ -61,7 +51,8 @@ type promise struct {
 }
 
 // NewWatcher prepares a watcher that gives snapshots to the function: from one goroutine, the first one even if the
-// bucket is empty, and after that only newer ones, each of its own memory. The function must not wait for Refresh.
+// bucket is empty, and after that one for each change, each of its own memory. One is older than the one before it if the
+// bucket went back, as after a restore. The function must not wait for Refresh.
 func NewWatcher(js jetstream.JetStream, o Options, apply func(Snapshot)) *Watcher {
 	return &Watcher{
 		bucket:  newBucket(js, o),
@@ -97,8 +88,8 @@ func (w *Watcher) Away() error {
 	return w.away
 }
 
-// Refresh returns when everything that the bucket held at the time of the call is applied, or with the context's error.
-// While the bucket is away it has the next try made soon. Calls made at once share one look at the bucket.
+// Refresh returns when everything that the bucket held at the time of the call is applied, or with the context's error and
+// why the bucket is away. While the bucket is away it has the next try made soon. Calls made at once share one look at the bucket.
 func (w *Watcher) Refresh(ctx context.Context) error {
 	w.mu.Lock()
 	w.asked++
@@ -118,9 +109,35 @@ func (w *Watcher) Refresh(ctx context.Context) error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
+			if away := w.Away(); away != nil {
+				return fmt.Errorf("%w (%w)", away, context.Cause(ctx))
+			}
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// mostChanges bounds what Changes returns.
+const mostChanges = 20
+
+// Changes returns which overrides were changed after a time, by the server's clock: the newest 20, the oldest first. It asks
+// the server only if there are any. The error is the server's, or why nothing was read yet.
+func (w *Watcher) Changes(ctx context.Context, since time.Time) ([]Change, error) {
+	w.mu.Lock()
+	away, read, newest := w.away, w.applied != nil, w.newest
+	w.mu.Unlock()
+	switch {
+	case !read:
+		return nil, away
+	case !newest.After(since):
+		return nil, nil
+	}
+	changes, err := w.bucket.History(ctx)
+	if err != nil {
+		return nil, err
+	}
+	changes = slices.DeleteFunc(changes, func(c Change) bool { return c.Adopted || !c.Changed.After(since) })
+	return changes[max(0, len(changes)-mostChanges):], nil
 }
 
 // follow reads the bucket and applies its changes until something is wrong with that.
@@ -138,9 +155,7 @@ func (w *Watcher) follow(ctx context.Context) error {
 	for _, record := range records {
 		state.take(w.bucket, record)
 	}
-	if err := w.advance(state); err != nil {
-		return w.bucket.fail("reading", err)
-	}
+	w.advance(state)
 	w.back(asked)
 
 	ctx, stop := context.WithCancelCause(ctx)
@@ -157,32 +172,27 @@ func (w *Watcher) follow(ctx context.Context) error {
 			continue
 		}
 		state.take(w.bucket, *record)
-		if err := w.advance(state); err != nil {
-			return w.bucket.fail("following", err)
-		}
+		w.advance(state)
 	}
 }
 
-// advance applies a state that is newer than the one in force.
-func (w *Watcher) advance(s *state) error {
-	next := position{s.generation, s.revision}
+// advance applies a state that is not the one applied already. After a restore two states may have one revision.
+func (w *Watcher) advance(s *state) {
+	next := s.snapshot()
 	w.mu.Lock()
 	applied := w.applied
 	w.mu.Unlock()
-	switch {
-	case applied != nil && applied.after(next):
-		return errWentBack
-	case applied != nil && *applied == next:
-		return nil
+	if applied != nil && applied.Generation == next.Generation && applied.Revision == next.Revision &&
+		slices.Equal(applied.Entries, next.Entries) {
+		return
 	}
 	w.apply(s.snapshot())
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.applied = &next
-	if next.revision >= w.due.revision {
+	w.applied, w.newest = &next, s.changed
+	if next.Revision >= w.due.revision {
 		w.answer(w.due.asked)
 	}
-	return nil
 }
 
 // patrol looks at the bucket from time to time, and whenever somebody asks, until it is not as it should be.
@@ -198,13 +208,15 @@ func (w *Watcher) patrol(ctx context.Context, created time.Time) error {
 		case <-round.C:
 		case <-w.look:
 		}
-		asked := w.questions()
+		asked, before := w.questions(), w.revision()
 		now, err := w.bucket.status(ctx)
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
-		}
-		if !now.created.Equal(created) {
+		case !now.created.Equal(created):
 			return errMadeAnew
+		case now.last < before:
+			return errWentBack
 		}
 		switch arrived := w.promise(asked, now.last); {
 		case arrived >= now.last:
@@ -222,10 +234,17 @@ func (w *Watcher) promise(asked, revision uint64) uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.due = promise{asked, revision}
-	if w.applied.revision >= revision {
+	if w.applied.Revision >= revision {
 		w.answer(asked)
 	}
-	return w.applied.revision
+	return w.applied.Revision
+}
+
+// revision is the one that is applied.
+func (w *Watcher) revision() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.applied.Revision
 }
 
 // questions is how many calls of Refresh were made so far.
@@ -264,7 +283,7 @@ func (w *Watcher) back(asked uint64) {
 	if w.outage {
 		w.outage = false
 		w.bucket.o.Logger.Info("limits bucket is back", "bucket", w.bucket.o.Name,
-			"generation", w.applied.generation, "revision", w.applied.revision)
+			"generation", w.applied.Generation, "revision", w.applied.Revision)
 	}
 }
 

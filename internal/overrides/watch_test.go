@@ -24,9 +24,10 @@ type follower struct {
 	f    *fixture
 	stop func() // returns when it has ended
 
-	applying atomic.Bool
-	mu       sync.Mutex
-	applied  []Snapshot
+	applying  atomic.Bool
+	mayGoBack atomic.Bool
+	mu        sync.Mutex
+	applied   []Snapshot
 }
 
 // follow starts a watcher that is stopped with the test.
@@ -58,7 +59,8 @@ func (w *follower) note(s Snapshot) {
 	defer w.mu.Unlock()
 	if n := len(w.applied); n > 0 {
 		before, now := w.applied[n-1], s
-		if !(position{now.Generation, now.Revision}).after(position{before.Generation, before.Revision}) {
+		newer := now.Generation > before.Generation || now.Generation == before.Generation && now.Revision > before.Revision
+		if !newer && !w.mayGoBack.Load() {
 			w.f.Errorf("after generation %d, revision %d came %d, %d", before.Generation, before.Revision, now.Generation, now.Revision)
 		}
 	}
@@ -444,41 +446,168 @@ func TestAwayBeforeTheFirstSnapshot(t *testing.T) {
 	}
 }
 
-// A bucket that was set back is not taken over: other workers know the newer state. A newer one ends that.
+// setBack gives the server a store that it had before, and returns when it runs again.
+func (f *fixture) setBack(store string) {
+	f.Helper()
+	f.server.Kill()
+	if err := os.RemoveAll(filepath.Join(f.server.Dir, "jetstream")); err != nil {
+		f.Fatal(err)
+	}
+	if err := os.CopyFS(f.server.Dir, os.DirFS(store)); err != nil {
+		f.Fatal(err)
+	}
+	f.server.Restart()
+	f.eventually("the operator is connected", f.js.Conn().IsConnected)
+}
+
+// backUp copies the server's store.
+func (f *fixture) backUp() string {
+	f.Helper()
+	f.server.Kill()
+	store := f.TempDir()
+	if err := os.CopyFS(store, os.DirFS(f.server.Dir)); err != nil {
+		f.Fatal(err)
+	}
+	f.server.Restart()
+	f.eventually("the operator is connected", f.js.Conn().IsConnected)
+	return store
+}
+
+// A bucket that went back is followed: Redis, and not the watcher, knows whether its state may be used.
 func TestBucketIsRestored(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	b := f.open()
 	f.set(b, enforced("a"), "1")
-	f.server.Kill()
-	backup := t.TempDir()
-	if err := os.CopyFS(backup, os.DirFS(f.server.Dir)); err != nil {
-		t.Fatal(err)
-	}
-	f.server.Restart()
+	backup := f.backUp()
 	w := f.follow(f.connect(f.server.URL), false)
+	w.mayGoBack.Store(true)
 	w.requireLast("a=1")
-	f.eventually("the operator is connected", f.js.Conn().IsConnected)
 	f.set(b, enforced("a"), "2")
 	f.set(b, enforced("a"), "3")
 	w.requireLast("a=3")
 
-	f.server.Kill()
-	if err := os.RemoveAll(filepath.Join(f.server.Dir, "jetstream")); err != nil {
-		t.Fatal(err)
+	f.setBack(backup)
+	w.requireLast("a=1")
+	if got := w.last().Revision; got != 1 {
+		t.Errorf("revision %d is applied, want 1", got)
 	}
-	if err := os.CopyFS(f.server.Dir, os.DirFS(backup)); err != nil {
-		t.Fatal(err)
-	}
-	f.server.Restart()
-	f.eventually("it says what is wrong", func() bool { return errors.Is(w.Away(), errWentBack) })
-	f.eventually("the operator is connected", f.js.Conn().IsConnected)
-	f.requireEntries(f.load(b), "a=1")
-	w.requireLast("a=3")
-	f.deleteBucket()
-	f.set(f.open(), enforced("a"), "4")
-	w.requireLast("a=4")
 	w.requireOneOutage()
+	f.set(b, enforced("a"), "4")
+	w.requireLast("a=4")
+}
+
+// After a restore another state may have come to the revision that was applied before.
+func TestRestoredBucketReachesTheSameRevision(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.open()
+	f.set(b, enforced("a"), "1")
+	backup := f.backUp()
+	proxy := servertest.StartProxy(t, strings.TrimPrefix(f.server.URL, "nats://"))
+	w := f.follow(f.connect("nats://"+proxy.Addr), false)
+	w.mayGoBack.Store(true)
+	f.set(b, enforced("a"), "2")
+	w.requireLast("a=2")
+	proxy.DropReplies(true)
+	f.setBack(backup)
+	f.set(b, enforced("a"), "3")
+	proxy.Cut()
+	proxy.DropReplies(false)
+	w.requireLast("a=3")
+	if got := w.last().Revision; got != 2 {
+		t.Errorf("revision %d is applied, want 2", got)
+	}
+}
+
+// A watcher that is still connected notices at once that the bucket went back.
+func TestRefreshAfterTheBucketWentBack(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.open()
+	f.set(b, enforced("a"), "1")
+	backup := f.backUp()
+	w := f.follow(f.connect(f.server.URL), false)
+	w.mayGoBack.Store(true)
+	f.set(b, enforced("a"), "2")
+	w.requireLast("a=2")
+	f.setBack(backup)
+	if err := w.Refresh(f.context()); err != nil {
+		t.Fatal(err)
+	}
+	f.requireEntries(w.last(), "a=1")
+}
+
+// The changes since a time are told with what was before and with who made them.
+func TestWatcherTellsOfChanges(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	w := f.follow(f.js, true)
+	if _, err := NewWatcher(f.js, f.options(false), func(Snapshot) {}).Changes(f.context(), time.Time{}); err == nil {
+		t.Error("a watcher that has read nothing tells that nothing was changed")
+	}
+	w.requireLast()
+	o := f.options(false)
+	o.By = " ann\n\x1b[31m "
+	ann, err := Open(f.context(), f.js, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := func(since time.Time, lines ...string) {
+		t.Helper()
+		changes, err := w.Changes(f.context(), since)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, c := range changes {
+			got = append(got, fmt.Sprintf("%s: %q -> %q by %q", c.Name, c.Old, c.Value, c.By))
+		}
+		if !slices.Equal(got, lines) {
+			t.Errorf("changes %q, want %q", got, lines)
+		}
+	}
+	want(time.Time{})
+	f.set(ann, enforced("a"), "1")
+	if _, err := f.keyValue().PutString(f.context(), "a", "2"); err != nil {
+		t.Fatal(err)
+	}
+	f.unset(ann, enforced("a"))
+	w.requireLast()
+	f.set(ann, shadow("b"), "3")
+	w.requireLast("shadow b=3")
+	if by := w.last().Entries[0].By; by != "ann[31m" {
+		t.Errorf("set by %q", by)
+	}
+	revision, err := ann.NoteAdoption(f.context(), "revision 9")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.eventually("the adoption is applied", func() bool { return w.last().Revision == revision })
+	want(time.Time{}, `a: "" -> "1" by "ann[31m"`, `a: "1" -> "2" by ""`, `a: "2" -> "" by "ann[31m"`, `shadow b: "" -> "3" by "ann[31m"`)
+	history, err := ann.History(f.context())
+	if err != nil || len(history) != 5 {
+		t.Fatalf("history %v, %v", history, err)
+	}
+	if last := history[4]; !last.Adopted || last.Value != "revision 9" || last.By != "ann[31m" {
+		t.Errorf("the last of the history is %+v, want the adoption", last)
+	}
+	want(history[2].Changed, `shadow b: "" -> "3" by "ann[31m"`)
+	want(history[3].Changed)
+	for i := range 30 {
+		f.set(ann, enforced("c"), fmt.Sprint(i))
+	}
+	w.requireLast("c=29", "shadow b=3")
+	changes, err := w.Changes(f.context(), time.Time{})
+	if err != nil || len(changes) != mostChanges || changes[mostChanges-1].Value != "29" {
+		t.Errorf("%d changes, %v; want the newest %d", len(changes), err, mostChanges)
+	}
+	if lines := f.log.lines("not the name of a limit"); len(lines) > 0 {
+		t.Errorf("logged %q", lines)
+	}
+	// Where nothing has changed, nobody is asked.
+	f.server.Kill()
+	want(time.Now().Add(time.Hour))
 }
 
 // A watcher does all of its work with the rights to read.
@@ -557,9 +686,7 @@ func TestRefreshWaitsForChangesOnTheirWay(t *testing.T) {
 	t.Parallel()
 	w := NewWatcher(nil, Options{}, func(Snapshot) {})
 	advance := func(revision uint64) {
-		if err := w.advance(&state{generation: 1, revision: revision}); err != nil {
-			t.Error(err)
-		}
+		w.advance(&state{generation: 1, revision: revision})
 	}
 	advance(3)
 	refreshed := make(chan error, 1)

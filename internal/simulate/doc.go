@@ -1,9 +1,11 @@
 // Package simulate replays events through limits at the events' own times, to see what would have been sent.
 //
 // It owns the [History], which holds events compactly and is read from JSON lines or from a JetStream stream; the
-// replay, which asks a [Judge] and counts; and the [Report], as a table or as JSON. It does not know how limits are
+// replay, which asks a [Judge] and counts; and the [Report], as a table or as JSON. What a body becomes, how many events
+// and of which identities, is up to package event, as in a worker. It does not know how limits are
 // made: a Judge is handed in, usually a [Limiter], which is the limiter that a worker uses when it is alone. A delivery
-// takes no time and always succeeds, so a limit on what is under way at once is never full.
+// takes no time and always succeeds, so a limit on what is under way at once is never full. A resolved event is outside
+// the limits: it is sent where what it resolves was.
 //
 // Nothing here waits for the time of an event, so a million events take seconds. Reading a stream takes nothing from it
 // and leaves its consumers alone.

@@ -12,8 +12,10 @@ import (
 
 // History is the events to replay, and what of the input could not be used.
 type History struct {
-	// Invalid counts the lines or messages that cannot be used and are not replayed.
+	// Invalid counts the lines or messages that cannot be used, or some of whose alerts cannot, which are not replayed.
 	Invalid int
+	// Read counts the lines or messages, those included that cannot be used. One may hold several events.
+	Read int
 	// Problems tells of the first few of them what is wrong, in their order.
 	Problems []Problem
 
@@ -34,9 +36,13 @@ const maxProblems = 10
 // storedEvent is small, since there may be millions.
 type storedEvent struct {
 	at       int64 // microseconds since 1970
-	id       string
+	number   uint64
+	identity string
+	pair     string
 	category uint32 // place in History.categories
 	cost     uint16
+	derived  bool
+	resolves bool
 }
 
 // Progress is told now and then how far a piece of work is. The total is 0 where it is not known.
@@ -59,16 +65,48 @@ var errNoTime = errors.New("no time; expected a member such as \"time\": \"2006-
 
 // replayed is what a replay needs of an event.
 type replayed struct {
-	id       string // "" for an event without one of its own
+	number   uint64 // of its line or message
+	identity string
+	derived  bool
 	category string
 	cost     int
+	pair     string
+	resolves bool
+	time     time.Time // that the producer gave
 }
 
-func replayedOf(e event.Event) replayed {
-	if e.Derived {
-		e.ID = ""
+func replayedOf(number uint64, e event.Event) replayed {
+	return replayed{
+		number: number, identity: e.Identity(), derived: e.Derived, category: e.Category, cost: e.Cost,
+		pair: e.Pair(), resolves: e.Resolves(), time: e.Time,
 	}
-	return replayed{id: e.ID, category: e.Category, cost: e.Cost}
+}
+
+// eventsOf are the events that a worker makes of a message: those of its alerts, else its own. The error, a *event.Fault,
+// tells what cannot be used of it, which may be some of the alerts. An event with nothing to show counts where mayBeEmpty.
+func eventsOf(m event.Message, decoder event.Decoder, mayBeEmpty bool) ([]replayed, error) {
+	parts, bad := decoder.Parts(m)
+	if parts == nil {
+		e, err := decoder.Decode(m)
+		if fault, faulty := errors.AsType[*event.Fault](err); faulty && (fault.Reason != event.ReasonEmpty || !mayBeEmpty) {
+			return nil, fault
+		}
+		return []replayed{replayedOf(m.Sequence, e)}, nil
+	}
+	events := make([]replayed, len(parts))
+	for i, part := range parts {
+		e, err := decoder.Decode(event.Message{
+			Subject: part.Subject, Data: part.Data, Stream: m.Stream, Sequence: m.Sequence, Room: part.Room(),
+		})
+		if err != nil {
+			return nil, err
+		}
+		events[i] = replayedOf(m.Sequence, e)
+	}
+	if bad != nil {
+		return events, bad
+	}
+	return events, nil
 }
 
 // add takes an event that was at a time.
@@ -90,7 +128,7 @@ func (h *History) add(at time.Time, e replayed) error {
 		h.places[e.category] = place
 	}
 	h.events = append(h.events, storedEvent{
-		at: at.UnixMicro(), id: e.id, category: place,
+		at: at.UnixMicro(), number: e.number, identity: e.identity, derived: e.derived, pair: e.pair, resolves: e.resolves, category: place,
 		cost: uint16(e.cost), //nolint:gosec // at most event.MaxCost
 	})
 	return nil

@@ -4,9 +4,11 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 )
@@ -19,9 +21,13 @@ const byteOrderMark = "\ufeff"
 
 var errNotObject = errors.New("not a JSON object")
 
+// source stands for the stream in the IDs of events that have none of their own.
+const source = "line"
+
 // ReadLines reads a JSON object from each line that is not blank. It is taken as the worker takes a body on the bare
 // subject of events, so the category is "default" where none is given, but with a time, which is required, and
-// without title and text if need be. Progress is in bytes, the total unknown.
+// without title and text if need be. A group of alerts may have a time and a category beside its alerts: when and
+// where it was published. Else the alerts' own count. Progress is in bytes, the total unknown.
 func ReadLines(ctx context.Context, in io.Reader, decoder event.Decoder, progress Progress) (*History, error) {
 	h := &History{}
 	lines := bufio.NewScanner(in)
@@ -39,7 +45,8 @@ func ReadLines(ctx context.Context, in io.Reader, decoder event.Decoder, progres
 		if len(line) == 0 {
 			continue
 		}
-		if err := h.addLine(line, decoder); err != nil {
+		h.Read++
+		if err := h.addLine(number, line, decoder); err != nil {
 			h.reject(number, err)
 		}
 	}
@@ -49,13 +56,60 @@ func ReadLines(ctx context.Context, in io.Reader, decoder event.Decoder, progres
 	return h, nil
 }
 
-func (h *History) addLine(line []byte, decoder event.Decoder) error {
+// addLine adds the events of a line, and tells what cannot be used of it.
+func (h *History) addLine(number uint64, line []byte, decoder event.Decoder) error {
 	if line[0] != '{' {
 		return errNotObject
 	}
-	e, err := decoder.Decode(event.Message{Subject: decoder.Prefix, Data: line})
-	if fault, faulty := errors.AsType[*event.Fault](err); faulty && fault.Reason != event.ReasonEmpty {
-		return fault
+	m := event.Message{Subject: decoder.Prefix, Data: line, Stream: source, Sequence: number}
+	isGroup, published, err := publishedGroup(&m, decoder)
+	if err != nil {
+		return err
 	}
-	return h.add(e.Time, replayedOf(e))
+	events, err := eventsOf(m, decoder, !isGroup)
+	for _, e := range events {
+		at := published
+		if at.IsZero() {
+			at = e.time
+		}
+		if fault := h.add(at, e); err == nil {
+			err = fault
+		}
+	}
+	return err
+}
+
+// publishedGroup tells whether a line is a group of alerts, and when it was published, if it says so. The message of a group
+// that names a category gets its subject: the worker does not read it in the body of a group.
+func publishedGroup(m *event.Message, decoder event.Decoder) (isGroup bool, at time.Time, err error) {
+	if !bytes.Contains(m.Data, []byte(`"alerts"`)) {
+		return false, time.Time{}, nil
+	}
+	var members map[string]json.RawMessage
+	var alerts []map[string]json.RawMessage
+	err = json.Unmarshal(m.Data, &members)
+	if err == nil {
+		err = json.Unmarshal(members["alerts"], &alerts)
+	}
+	if isGroup = err == nil; !isGroup {
+		return false, time.Time{}, nil // decoding says whether that is an event
+	}
+	beside := make(map[string]json.RawMessage)
+	for _, name := range []string{"time", "category"} {
+		if value, there := members[name]; there {
+			beside[name] = value
+		}
+	}
+	body, err := json.Marshal(beside)
+	if err != nil {
+		return true, time.Time{}, fmt.Errorf("reading what stands beside alerts: %w", err)
+	}
+	e, err := decoder.Decode(event.Message{Subject: m.Subject, Data: body})
+	if fault, faulty := errors.AsType[*event.Fault](err); faulty && fault.Reason != event.ReasonEmpty {
+		return true, time.Time{}, fault
+	}
+	if beside["category"] != nil {
+		m.Subject += "." + e.Category
+	}
+	return true, e.Time, nil
 }

@@ -30,7 +30,7 @@ func TestUnusableLines(t *testing.T) {
 		`["2026-03-01T00:00:00Z", "a"]`:                                         "not a JSON object",
 		`plain text`:                                                            "not a JSON object",
 		"{\"title\": \"\xff\"}":                                                 "bad_utf8",
-		`{"title": "` + strings.Repeat("x", 1000) + `"}`:                        "too_large",
+		`{"title": "` + strings.Repeat("x", 4000) + `"}`:                        "too_large",
 	} {
 		h := readLines(t, lineAt(0, "a", "")+"\n"+line+"\n"+lineAt(0, "b", ""))
 		if h.Len() != 2 || h.Invalid != 1 || len(h.Problems) != 1 || h.Problems[0].Number != 3 || !strings.Contains(h.Problems[0].Err.Error(), want) {
@@ -43,15 +43,21 @@ func TestUsableLines(t *testing.T) {
 	t.Parallel()
 	at := midnight.UnixMicro()
 	for line, want := range map[string]storedEvent{
-		`{"time": "2026-03-01T00:00:00Z", "category": "a"}`:                                        {at: at, cost: 1},
-		"\ufeff \t{\"time\": \"2026-03-01T00:00:00Z\", \"category\": \"A\"}\r":                     {at: at, cost: 1},
-		`{"time": "2026-03-01T01:00:00.0000015+01:00", "category": "a"}`:                           {at: at + 1, cost: 1},
-		`{"time": "2026-03-01t00:00:00z", "category": "a", "id": "x", "cost": 100, "unknown": []}`: {at: at, id: "x", cost: 100},
-		`{"time": "2026-03-01T00:00:00Z", "category": "a", "title": "t", "text": "u", "id": ""}`:   {at: at, cost: 1},
+		`{"time": "2026-03-01T00:00:00Z", "category": "a"}`:                                        {at: at, identity: "a line:1", derived: true, cost: 1},
+		"\ufeff \t{\"time\": \"2026-03-01T00:00:00Z\", \"category\": \"A\"}\r":                     {at: at, identity: "a line:1", derived: true, cost: 1},
+		`{"time": "2026-03-01T01:00:00.0000015+01:00", "category": "a"}`:                           {at: at + 1, identity: "a line:1", derived: true, cost: 1},
+		`{"time": "2026-03-01t00:00:00z", "category": "a", "id": "x", "cost": 100, "unknown": []}`: {at: at, identity: "a x", cost: 100},
+		`{"time": "2026-03-01T00:00:00Z", "category": "a", "title": "t", "text": "u", "id": ""}`:   {at: at, identity: "a line:1", derived: true, cost: 1},
 		`{"specversion": "1.0", "id": "1", "source": "s", "type": "t", "time": "2026-03-01T00:00:00Z", "data": {"category": "a", "title": "t"}}`: {
-			at: at, id: "s/1", cost: 1,
+			at: at, identity: "a s/1", cost: 1,
+		},
+		`{"time": "2026-03-01T00:00:00Z", "category": "a", "id": "x", "status": "firing", "key": "k"}`:   {at: at, identity: "a x", cost: 1, pair: "a\nk"},
+		`{"time": "2026-03-01T00:00:00Z", "category": "a", "id": "x", "status": "resolved", "key": "k"}`: {at: at, identity: "a x", cost: 1, pair: "a\nk", resolves: true},
+		`{"time": "2026-03-01T00:00:00Z", "category": "a", "status": "resolved", "alerts": ["of this", "and that"]}`: {
+			at: at, identity: "a line:1", derived: true, cost: 1,
 		},
 	} {
+		want.number = 1
 		h := readLines(t, line)
 		if h.Len() != 1 || h.Invalid != 0 || !reflect.DeepEqual(h.events[0], want) || !reflect.DeepEqual(h.categories, []string{"a"}) {
 			t.Errorf("%s: %+v of %q, %v, want %+v", line, h.events, h.categories, h.Problems, want)
@@ -97,9 +103,10 @@ func TestReadLinesEnds(t *testing.T) {
 	}
 }
 
-// Whatever the input: each line that is not blank is an event or invalid, and each event ends in one way.
+// Whatever the input: each line that is not blank is one or more events or invalid, and each event ends in one way.
 func FuzzReadLines(f *testing.F) {
 	f.Add([]byte(lineAt(0, "a", "") + "\n" + lineAt(1, "a.b", `, "cost": 2, "id": "x"`) + lineAt(1, "b", `, "id": "x"`)))
+	f.Add([]byte(groupAt(0, "a", alert("resolved", "x"), "{}", alert("firing", "x")) + lineAt(1, "a", resolved("x")) + lineAt(2, "a", firing("x"))))
 	f.Add([]byte("{}\n{\"time\": \"9999-12-31T23:59:59Z\"}\nbroken"))
 	f.Add([]byte("\ufeff{\"time\":\"1970-01-01T00:00:00Z\",\"category\":\"Default\"}\r\n\x00"))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -107,8 +114,8 @@ func FuzzReadLines(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if lines := bytes.Count(data, []byte("\n")) + 1; h.Len()+h.Invalid > lines {
-			t.Errorf("%d events and %d invalid lines of %d", h.Len(), h.Invalid, lines)
+		if lines := bytes.Count(data, []byte("\n")) + 1; h.Read > lines || h.Invalid > h.Read || h.Len() < h.Read-h.Invalid {
+			t.Errorf("%d events and %d invalid lines of %d, %d of them read", h.Len(), h.Invalid, lines, h.Read)
 		}
 		report, err := h.Replay(t.Context(), newLimiter(t, "3/1m", "2/1m", ""), unwatched)
 		if err != nil {

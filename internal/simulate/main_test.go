@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var decoder = event.Decoder{Prefix: "notify", MaxBytes: 1000}
+var decoder = event.Decoder{Prefix: "notify", MaxBytes: 4000}
 
 // unwatched is a Progress that nobody looks at.
 func unwatched(int64, int64) {}
@@ -21,11 +21,16 @@ func unwatched(int64, int64) {}
 // newLimiter makes a limiter for limits of the form that the settings have; rules may be "".
 func newLimiter(t testing.TB, global, category, rules string) *Limiter {
 	t.Helper()
+	return NewLimiter(tree(t, global, category, rules), time.Hour, 24*time.Hour)
+}
+
+func tree(t testing.TB, global, category, rules string) *throttle.Tree {
+	t.Helper()
 	tree, err := throttle.NewTree(throttle.Plan{Global: limits(t, global), Category: limits(t, category), Rules: parseRules(t, rules)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return NewLimiter(tree, time.Hour)
+	return tree
 }
 
 func limits(t testing.TB, text string) throttle.Limits {

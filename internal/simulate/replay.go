@@ -8,10 +8,14 @@ import (
 
 // Event is one event as a Judge sees it.
 type Event struct {
-	Number   uint64 // its place among all of them, from 1
-	ID       string // "" for an event without one of its own
+	Number   uint64    // of its line or message
+	At       time.Time // when that was published
+	Identity string    // see event.Event.Identity
+	Derived  bool      // the producer gave no ID
 	Category string
 	Cost     int
+	Pair     string // see event.Event.Pair
+	Resolves bool   // it resolves its pair
 }
 
 // Outcome is what becomes of an event.
@@ -21,8 +25,12 @@ type Outcome int
 const (
 	Sent      Outcome = iota + 1
 	Dropped           // some limit was full
-	Duplicate         // another event with its ID was sent
+	Duplicate         // another event with its identity was sent
+	Unpaired          // nothing was sent that it resolves
 )
+
+// LevelUnpaired is the level of a resolved event that is dropped because nothing was sent that it resolves.
+const LevelUnpaired = "unpaired"
 
 // Verdict is a Judge's answer about one event.
 type Verdict struct {
@@ -30,8 +38,8 @@ type Verdict struct {
 	Level   string // Dropped: the rule that denied
 }
 
-// Judge decides about the events of one instant, in their order. It is asked about later and later instants. The
-// verdicts are the caller's until the next call.
+// Judge decides about events in one instant, in their order. It is asked about later and later instants, and about an event that
+// is Unpaired perhaps again. The verdicts are the caller's until the next call.
 type Judge interface {
 	Judge(ctx context.Context, at time.Time, events []Event) ([]Verdict, error)
 }
@@ -40,25 +48,15 @@ type Judge interface {
 // another judge.
 func (h *History) Replay(ctx context.Context, judge Judge, progress Progress) (Report, error) {
 	h.sort()
-	var (
-		tallies = make([]tally, len(h.categories))
-		total   tally
-		batch   []Event
-		told    int
-	)
+	r := replay{History: h, tallies: make([]tally, len(h.categories))}
+	told := 0
 	for start := 0; start < len(h.events); {
 		at, end := h.events[start].at, start+1
 		for end < len(h.events) && h.events[end].at == at {
 			end++
 		}
-		batch = h.appendEvents(batch[:0], start, end)
-		verdicts, err := judge.Judge(ctx, time.UnixMicro(at), batch)
-		if err != nil {
+		if err := r.judge(ctx, judge, start, end); err != nil {
 			return Report{}, fmt.Errorf("judging events: %w", err)
-		}
-		for i, verdict := range verdicts {
-			tallies[h.events[start+i].category].count(at, verdict)
-			total.count(at, verdict)
 		}
 		if end-told >= progressEvery {
 			told = end
@@ -69,19 +67,42 @@ func (h *History) Replay(ctx context.Context, judge Judge, progress Progress) (R
 		}
 		start = end
 	}
-	return h.report(tallies, total), nil
+	return h.report(r.tallies, r.total), nil
 }
 
-func (h *History) appendEvents(batch []Event, start, end int) []Event {
-	for i, e := range h.events[start:end] {
-		batch = append(batch, Event{
-			Number:   uint64(start + i + 1), //nolint:gosec // an index
-			ID:       e.id,
-			Category: h.categories[e.category],
-			Cost:     int(e.cost),
+// replay is one run through a history.
+type replay struct {
+	*History
+	tallies []tally
+	total   tally
+
+	batch []Event // those that are judged now
+}
+
+// judge has the events of one instant judged.
+func (r *replay) judge(ctx context.Context, judge Judge, start, end int) error {
+	r.batch = r.batch[:0]
+	for _, e := range r.events[start:end] {
+		r.tallies[e.category].see(e.at)
+		r.total.see(e.at)
+		r.batch = append(r.batch, Event{
+			Number: e.number, At: time.UnixMicro(e.at), Identity: e.identity, Derived: e.derived, Category: r.categories[e.category],
+			Cost: int(e.cost), Pair: e.pair, Resolves: e.resolves,
 		})
 	}
-	return batch
+	at := r.events[start].at
+	verdicts, err := judge.Judge(ctx, time.UnixMicro(at), r.batch)
+	if err != nil {
+		return err
+	}
+	for i, verdict := range verdicts {
+		if verdict.Outcome == Unpaired {
+			verdict = Verdict{Outcome: Dropped, Level: LevelUnpaired}
+		}
+		r.tallies[r.events[start+i].category].end(at, verdict)
+		r.total.end(at, verdict)
+	}
+	return nil
 }
 
 // tally counts what became of the events of one path. Times are microseconds.
@@ -94,12 +115,17 @@ type tally struct {
 	silence int64 // the longest silence that has ended
 }
 
-func (t *tally) count(at int64, verdict Verdict) {
+// see counts an event.
+func (t *tally) see(at int64) {
 	if t.seen == 0 {
 		t.quiet = at
 	}
 	t.seen++
 	t.last = at
+}
+
+// end counts what became of an event that was seen, at that time or earlier.
+func (t *tally) end(at int64, verdict Verdict) {
 	switch verdict.Outcome {
 	case Sent:
 		t.sent++
@@ -112,6 +138,7 @@ func (t *tally) count(at int64, verdict Verdict) {
 		t.dropped[verdict.Level]++
 	case Duplicate:
 		t.duplicate++
+	case Unpaired: // it has not ended
 	}
 }
 

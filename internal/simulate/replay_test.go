@@ -32,9 +32,9 @@ func TestReplay(t *testing.T) {
 		lineAt(200, "batch", `, "cost": 3`),                  // never fits: category
 		lineAt(230, "batch", `, "cost": 2`),                  // sent
 		lineAt(231, "batch", ""),                             // category
-		lineAt(300, "audit", `, "id": "first"`),              // duplicate of the one at 40
+		lineAt(300, "errors", `, "id": "first"`),             // duplicate of the one at 40
 		lineAt(301, "audit", `, "id": "second"`),             // sent: the one at 50 was dropped
-		lineAt(302, "errors", `, "id": "second"`),            // duplicate
+		lineAt(302, "audit", `, "id": "second"`),             // duplicate
 		lineAt(303, "Payments", `, "title": "upper case"`),   // sent, to payments
 		lineAt(303.5, "payments", `, "severity": "warning"`), // sent
 	}
@@ -48,7 +48,7 @@ func TestReplay(t *testing.T) {
 			},
 			{Category: "audit", Seen: 3, Sent: 1, Duplicate: 1, Dropped: map[string]int{"global": 1}, LongestSilence: 251 * time.Second},
 			{Category: "batch", Seen: 3, Sent: 1, Dropped: map[string]int{"category": 2}, LongestSilence: 30 * time.Second},
-			{Category: "errors", Seen: 3, Sent: 2, Duplicate: 1, LongestSilence: 262 * time.Second},
+			{Category: "errors", Seen: 3, Sent: 2, Duplicate: 1, LongestSilence: 260 * time.Second},
 		},
 		Total: Path{
 			Seen: 21, Sent: 11, Duplicate: 2, LongestSilence: 109 * time.Second, // from 121 to 230
@@ -196,7 +196,7 @@ func TestReplayEnds(t *testing.T) {
 	}
 }
 
-// A judge sees the events of an instant together, numbered in the order of their times.
+// A judge sees the events of an instant together, in the order of their times.
 func TestBatches(t *testing.T) {
 	t.Parallel()
 	h := readLines(t, lineAt(2, "c", "")+lineAt(1, "a", `, "id": "x", "cost": 7`)+lineAt(1, "b", ""))
@@ -210,8 +210,11 @@ func TestBatches(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := [][]Event{
-		{{Number: 1, ID: "x", Category: "a", Cost: 7}, {Number: 2, Category: "b", Cost: 1}},
-		{{Number: 3, Category: "c", Cost: 1}},
+		{
+			{Number: 2, At: time.UnixMicro(midnight.Add(time.Second).UnixMicro()), Identity: "a x", Category: "a", Cost: 7},
+			{Number: 3, At: time.UnixMicro(midnight.Add(time.Second).UnixMicro()), Identity: "b line:3", Derived: true, Category: "b", Cost: 1},
+		},
+		{{Number: 1, At: time.UnixMicro(midnight.Add(2 * time.Second).UnixMicro()), Identity: "c line:1", Derived: true, Category: "c", Cost: 1}},
 	}
 	if wantTimes := []time.Time{midnight.Add(time.Second), midnight.Add(2 * time.Second)}; !reflect.DeepEqual(got, want) || !reflect.DeepEqual(times, wantTimes) {
 		t.Errorf("judged %+v at %v, want %+v at %v", got, times, want, wantTimes)
@@ -243,6 +246,137 @@ func TestAlgorithms(t *testing.T) {
 		got, err := readLines(t, lines).Replay(t.Context(), newLimiter(t, limit, "none", ""), unwatched)
 		if err != nil || got.Total.Sent != want || got.Total.Dropped["global"] != 8-want {
 			t.Errorf("%s: %+v, %v, want %d sent", limit, got.Total, err, want)
+		}
+	}
+}
+
+// alert is one alert of a group as Alertmanager sends it.
+func alert(status, fingerprint string) string {
+	return `{"status": "` + status + `", "labels": {"alertname": "Disk"}, "startsAt": "2020-01-01T00:00:00Z", "fingerprint": "` + fingerprint + `"}`
+}
+
+// groupAt is a group of alerts that is published in a category at a second.
+func groupAt(second float64, category string, alerts ...string) string {
+	return lineAt(second, category, `, "alerts": [`+strings.Join(alerts, ", ")+`]`)
+}
+
+func firing(key string) string   { return `, "status": "firing", "key": "` + key + `"` }
+func resolved(key string) string { return `, "status": "resolved", "key": "` + key + `"` }
+
+// What resolves another event is outside the limits, and goes by what became of that. Each case is counted by hand.
+func TestResolved(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		lines string
+		want  Path
+	}{
+		"after what it resolves": {
+			lineAt(0, "a", firing("k")) + lineAt(1, "a", "") + lineAt(2, "a", "") + lineAt(3, "a", resolved("k")), // one of 2 in 3
+			Path{Seen: 4, Sent: 3, Dropped: map[string]int{"category": 1}},
+		},
+		"takes no slot": {
+			lineAt(0, "a", firing("k")) + lineAt(1, "a", resolved("k")) + lineAt(2, "a", "") + lineAt(3, "a", ""),
+			Path{Seen: 4, Sent: 3, Dropped: map[string]int{"category": 1}},
+		},
+		"nothing": {
+			lineAt(0, "a", resolved("k")) + lineAt(1, "a", firing("other")) + lineAt(1, "b", firing("k")),
+			Path{Seen: 3, Sent: 2, Dropped: map[string]int{"unpaired": 1}},
+		},
+		"what was dropped": {
+			lineAt(0, "a", "") + lineAt(1, "a", "") + lineAt(2, "a", firing("k")) + lineAt(3, "a", resolved("k")),
+			Path{Seen: 4, Sent: 2, Dropped: map[string]int{"category": 1, "unpaired": 1}},
+		},
+		"once": {
+			lineAt(0, "a", firing("k")) + lineAt(3, "a", resolved("k")) + lineAt(4, "a", resolved("k")),
+			Path{Seen: 3, Sent: 2, Dropped: map[string]int{"unpaired": 1}},
+		},
+		"what fired twice, once": {
+			lineAt(0, "a", firing("k")) + lineAt(1, "a", firing("k")) + lineAt(3, "a", resolved("k")) + lineAt(4, "a", resolved("k")),
+			Path{Seen: 4, Sent: 3, Dropped: map[string]int{"unpaired": 1}},
+		},
+		"under an ID that is known": {
+			lineAt(0, "a", firing("k")+`, "id": "x"`) + lineAt(1, "a", resolved("k")+`, "id": "x"`),
+			Path{Seen: 2, Sent: 1, Duplicate: 1},
+		},
+		"with what it resolves": {
+			lineAt(0, "a", resolved("k")) + lineAt(0, "a", firing("k")),
+			Path{Seen: 2, Sent: 2},
+		},
+		"just before what it resolves": {
+			lineAt(0, "a", resolved("k")) + lineAt(0.5, "b", "") + lineAt(2, "a", firing("k")) + lineAt(9, "a", resolved("k")),
+			Path{Seen: 4, Sent: 3, Dropped: map[string]int{"unpaired": 1}},
+		},
+		"just before what is dropped": {
+			lineAt(0, "a", "") + lineAt(0, "a", "") + lineAt(0, "a", resolved("k")) + lineAt(1, "a", firing("k")),
+			Path{Seen: 4, Sent: 2, Dropped: map[string]int{"category": 1, "unpaired": 1}},
+		},
+		"long before what it resolves": {
+			lineAt(0, "a", resolved("k")) + lineAt(2.1, "a", firing("k")),
+			Path{Seen: 2, Sent: 1, Dropped: map[string]int{"unpaired": 1}},
+		},
+		"what has expired": {
+			lineAt(0, "a", firing("k")) + lineAt(24*3600+1, "a", resolved("k")),
+			Path{Seen: 2, Sent: 1, Dropped: map[string]int{"unpaired": 1}},
+		},
+		"without a key": {
+			lineAt(0, "a", `, "status": "resolved"`),
+			Path{Seen: 1, Sent: 1},
+		},
+	} {
+		got, err := readLines(t, test.lines).Replay(t.Context(), newLimiter(t, "none", "2/1m", ""), unwatched)
+		if got.Total.LongestSilence = 0; err != nil || !reflect.DeepEqual(got.Total, test.want) {
+			t.Errorf("%s: got %+v, %v, want %+v", name, got.Total, err, test.want)
+		}
+	}
+}
+
+// Each alert of a group is an event, at the time of the line if that has one.
+func TestGroups(t *testing.T) {
+	t.Parallel()
+	var fifteen []string
+	for i := range 15 {
+		fifteen = append(fifteen, alert("firing", string(rune('a'+i))))
+	}
+	own := strings.NewReplacer("2020-01-01T00:00:00Z", "2026-03-01T00:00:00Z", `"Disk"`, `"Disk", "category": "a.b"`)
+	for name, test := range map[string]struct {
+		lines   string
+		want    Path
+		invalid int
+		paths   string
+	}{
+		"fifteen alerts": {groupAt(0, "a", fifteen...), Path{Seen: 15, Sent: 10, Dropped: map[string]int{"category": 5}}, 0, "a"},
+		"the same alerts again": {
+			groupAt(0, "a", fifteen[:3]...) + groupAt(1, "a", fifteen[:3]...), Path{Seen: 6, Sent: 6}, 0, "a",
+		},
+		"the same group again": {
+			strings.Repeat(lineAt(0, "a", `, "id": "group", "alerts": [`+fifteen[0]+","+fifteen[1]+`]`), 2), Path{Seen: 4, Sent: 2, Duplicate: 2}, 0, "a",
+		},
+		"resolved alerts": {
+			groupAt(0, "a", fifteen[:12]...) + groupAt(1, "a", alert("resolved", "a"), alert("resolved", "b"), alert("resolved", "k"), alert("resolved", "l")),
+			Path{Seen: 16, Sent: 12, Dropped: map[string]int{"category": 2, "unpaired": 2}}, 0, "a",
+		},
+		"one alert": {groupAt(0, "a", fifteen[0]), Path{Seen: 1, Sent: 1}, 0, "a"},
+		"bad alerts": {
+			groupAt(0, "a", fifteen[0], `{}`, `{"status": "pending"}`, fifteen[1]) + groupAt(1, "a", "{}", "{}") + groupAt(2, "a", "{}"),
+			Path{Seen: 2, Sent: 2}, 3, "a",
+		},
+		"times and categories of their own": {
+			own.Replace(`{"alerts": [` + fifteen[0] + "," + fifteen[1] + `]}`), Path{Seen: 2, Sent: 2}, 0, "a.b",
+		},
+		"a bad category": {groupAt(0, "pay ments", fifteen[:2]...), Path{}, 1, ""},
+		"a bad time":     {strings.Replace(groupAt(0, "a", fifteen[:2]...), "2026", "26", 1), Path{}, 1, ""},
+		"no time":        {`{"alerts": [{"labels": {"alertname": "x"}}, {"labels": {"alertname": "y"}}]}`, Path{}, 1, ""},
+	} {
+		h := readLines(t, test.lines)
+		got, err := h.Replay(t.Context(), newLimiter(t, "none", "10/1m", ""), unwatched)
+		if got.Total.LongestSilence = 0; err != nil || !reflect.DeepEqual(got.Total, test.want) {
+			t.Errorf("%s: got %+v, %v, want %+v", name, got.Total, err, test.want)
+		}
+		if h.Invalid != test.invalid || strings.Join(h.categories, " ") != test.paths {
+			t.Errorf("%s: %d invalid, %v, in %q, want %d in %q", name, h.Invalid, h.Problems, h.categories, test.invalid, test.paths)
+		}
+		if test.want.Seen > 0 && test.want.Seen < 16 && !got.From.Equal(midnight) {
+			t.Errorf("%s: from %v, want %v", name, got.From, midnight)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 // Report is what became of the events under one set of limits.
 type Report struct {
 	From, To time.Time // of the first and the last event; zero without events
-	Invalid  int       // lines or messages that could not be used
+	Invalid  int       // lines or messages that could not be used, or not all of them
 	Paths    []Path    // the one with the most events first, then by category
 	Total    Path      // of all events; without a category
 }
@@ -22,7 +22,7 @@ type Path struct {
 	Seen      int
 	Sent      int
 	Duplicate int
-	Dropped   map[string]int // by the rule that denied: global, category, or a pattern
+	Dropped   map[string]int // by the rule that denied: global, category, or a pattern; or LevelUnpaired
 	// LongestSilence is the longest time in which nothing was sent, between the path's first event and its last.
 	LongestSilence time.Duration
 }

@@ -21,19 +21,22 @@ func ReadStream(
 		if m.Subject != decoder.Prefix && !strings.HasPrefix(m.Subject, decoder.Prefix+".") {
 			return streamMessage{}, false
 		}
-		e, err := decoder.Decode(event.Message{
+		events, err := eventsOf(event.Message{
 			Subject: m.Subject, Header: m.Header, Data: m.Data, Stream: name, Sequence: m.Sequence,
-		})
-		return streamMessage{sequence: m.Sequence, stored: m.Time, event: replayedOf(e), err: err}, true
+		}, decoder, false)
+		return streamMessage{sequence: m.Sequence, stored: m.Time, events: events, err: err}, true
 	}, progress)
 	if err != nil {
 		return nil, err
 	}
 	h := &History{}
 	for m := range messages {
+		h.Read++
 		err := m.err
-		if err == nil {
-			err = h.add(m.stored, m.event)
+		for _, e := range m.events {
+			if fault := h.add(m.stored, e); err == nil {
+				err = fault
+			}
 		}
 		if err != nil {
 			h.reject(m.sequence, err)
@@ -46,6 +49,6 @@ func ReadStream(
 type streamMessage struct {
 	sequence uint64
 	stored   time.Time
-	event    replayed
-	err      error // why it is no event
+	events   []replayed
+	err      error // what cannot be used of it
 }

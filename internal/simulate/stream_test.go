@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 )
 
@@ -96,9 +97,9 @@ func TestReadWorkQueue(t *testing.T) {
 	seen := make(map[string]bool)
 	for _, e := range h.events {
 		if e.at < at {
-			t.Errorf("event %s is before the one ahead of it", e.id)
+			t.Errorf("event %s is before the one ahead of it", e.identity)
 		}
-		at, seen[e.id] = e.at, true
+		at, seen[e.identity] = e.at, true
 	}
 	if len(seen) != h.Len() {
 		t.Errorf("%d different events, want %d", len(seen), h.Len())
@@ -148,18 +149,61 @@ func TestReadStream(t *testing.T) {
 			}
 			var got []replayed
 			for _, e := range h.events {
-				got = append(got, replayed{id: e.id, category: h.categories[e.category], cost: int(e.cost)})
+				got = append(got, replayed{number: e.number, identity: e.identity, derived: e.derived, category: h.categories[e.category], cost: int(e.cost)})
 				if e.at < started || e.at > time.Now().Add(time.Second).UnixMicro() {
 					t.Errorf("an event is at %v, want the time of its storage", time.UnixMicro(e.at))
 				}
 			}
-			if want := []replayed{{"header", "payments", 3}, {"body", "errors", 1}, {"", "a.b", 1}}; !reflect.DeepEqual(got, want) {
+			if want := []replayed{
+				{number: 1, identity: "payments header", category: "payments", cost: 3}, {number: 4, identity: "errors body", category: "errors", cost: 1},
+				{number: 5, identity: "a.b EVENTS:5", derived: true, category: "a.b", cost: 1},
+			}; !reflect.DeepEqual(got, want) {
 				t.Errorf("got %+v, want %+v", got, want)
 			}
 			if h.Invalid != 1 || h.Problems[0].Number != 3 || !strings.Contains(h.Problems[0].Err.Error(), "empty") {
 				t.Errorf("%d invalid, %v, want message 3, which is empty", h.Invalid, h.Problems)
 			}
 		})
+	}
+}
+
+// A group becomes an event for each of its alerts, and pairs are joined, as a worker does it; headers that a worker would not
+// believe are not believed.
+func TestReadStreamOfAlerts(t *testing.T) {
+	t.Parallel()
+	js := connect(t)
+	createStream(t, js, jetstream.StreamConfig{})
+	publish(t, js, "notify.a", `{"alerts": [`+alert("firing", "1")+", "+alert("firing", "2")+", {}]}")
+	publish(t, js, "notify.a", `{"alerts": [`+alert("resolved", "1")+", "+alert("resolved", "3")+"]}")
+	publish(t, js, "notify", `{"alerts": [`+strings.Replace(alert("firing", "1"), `"Disk"`, `"Disk", "category": "b"`, 1)+", "+alert("firing", "1")+"]}")
+	forged := &nats.Msg{Subject: "notify.b", Data: []byte(`{"text": "x", "id": "x"}`), Header: nats.Header{"Notifier-Id": {"EVENTS:1"}, "Notifier-Part": {"1"}}}
+	if _, err := js.PublishMsg(t.Context(), forged); err != nil {
+		t.Fatal(err)
+	}
+	h, err := ReadStream(t.Context(), js, "EVENTS", decoder, unwatched)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range h.events {
+		got = append(got, e.identity)
+	}
+	part := func(category, id, name string) string {
+		return event.Event{Category: category, ID: id, Part: name}.Identity()
+	}
+	want := []string{
+		part("a", "EVENTS:1", "1"), part("a", "EVENTS:1", "2"), part("a", "EVENTS:2", "1"), part("a", "EVENTS:2", "3"),
+		part("b", "EVENTS:3", "1"), part("default", "EVENTS:3", "1/1"), "b x",
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if h.Read != 4 || h.Invalid != 1 || h.Problems[0].Number != 1 || !strings.Contains(h.Problems[0].Err.Error(), "alerts[2]") {
+		t.Errorf("%d of %d messages invalid, %v, want the first of 4", h.Invalid, h.Read, h.Problems)
+	}
+	report, err := h.Replay(t.Context(), newLimiter(t, "none", "none", ""), unwatched)
+	if want := map[string]int{"unpaired": 1}; err != nil || report.Total.Sent != 6 || !reflect.DeepEqual(report.Total.Dropped, want) {
+		t.Errorf("got %+v, %v, want 6 sent and one unpaired", report.Total, err)
 	}
 }
 

@@ -95,12 +95,13 @@ func sum(paths []Path) Path {
 	return s
 }
 
-// byLevel lists drops by the rule, from the root down as far as that can be told: global, category, then the patterns.
+// byLevel lists drops by the rule, from the root down as far as that can be told: global, category, the patterns, and then
+// what had nothing to resolve.
 func byLevel(dropped map[string]int) string {
 	if len(dropped) == 0 {
 		return none
 	}
-	rank := map[string]int{throttle.LevelGlobal: -2, throttle.LevelCategory: -1}
+	rank := map[string]int{throttle.LevelGlobal: -2, throttle.LevelCategory: -1, LevelUnpaired: 1}
 	levels := slices.SortedFunc(maps.Keys(dropped), func(a, b string) int {
 		return cmp.Or(cmp.Compare(rank[a], rank[b]), cmp.Compare(a, b))
 	})

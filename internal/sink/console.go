@@ -36,6 +36,9 @@ func NewConsole(w io.Writer, colour bool) *Console {
 // Destination returns "console".
 func (c *Console) Destination(Delivery) string { return consoleDestination }
 
+// Destinations returns "console".
+func (c *Console) Destinations() []string { return []string{consoleDestination} }
+
 // SummaryDestination returns "console".
 func (c *Console) SummaryDestination(string) string { return consoleDestination }
 
@@ -59,7 +62,7 @@ func (c *Console) Send(ctx context.Context, d Delivery) (receipt string, err err
 
 // SendSummary prints s on one line, as Send does an event.
 func (c *Console) SendSummary(ctx context.Context, s Summary) error {
-	line := c.columns(c.now(), "SUMMARY", "\x1b[35m", s.Path, oneLine(SummaryLine(s)))
+	line := c.columns(c.now(), "SUMMARY", "\x1b[35m", s.Channel, oneLine(SummaryLine(s)))
 	if failure := c.print(ctx, line); failure != nil {
 		return failure
 	}

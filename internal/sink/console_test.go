@@ -89,16 +89,18 @@ func TestConsoleStatus(t *testing.T) {
 
 func TestConsoleSummary(t *testing.T) {
 	t.Parallel()
-	summary := Summary{Path: "payments", Dropped: 12, Titles: []TitleCount{{Title: "\x1b[31mred\n", Count: 12}}}
+	summary := Summary{
+		Channel: "console", Dropped: 12, Paths: []SuppressedPath{{Path: "payments", Dropped: 12, Title: "\x1b[31mred\n"}},
+	}
 	for _, colour := range []bool{false, true} {
 		var out bytes.Buffer
 		if err := newTestConsole(&out, colour).SendSummary(t.Context(), summary); err != nil {
 			t.Fatal(err)
 		}
 		got := out.String()
-		want := "03:04:05 SUMMARY  payments 12 "
+		want := "03:04:05 SUMMARY  console 12 notifications "
 		if colour {
-			want = "\x1b[2m03:04:05\x1b[0m \x1b[35mSUMMARY \x1b[0m \x1b[36mpayments\x1b[0m 12 "
+			want = "\x1b[2m03:04:05\x1b[0m \x1b[35mSUMMARY \x1b[0m \x1b[36mconsole\x1b[0m 12 notifications "
 		}
 		if !strings.HasPrefix(got, want) || strings.Count(got, "\n") != 1 || strings.Contains(got, "\x1b[31m") {
 			t.Errorf("colour %t: got %q, want %q first", colour, got, want)

@@ -26,28 +26,45 @@ type Usage struct {
 	Size  int64
 }
 
-// Summary tells what was suppressed of one path since its last summary.
+// Summary tells a channel what was suppressed since its last summary.
 type Summary struct {
-	Path        string
+	Channel     string // as Sink.SummaryDestination names it
 	Dropped     int64
-	AtLeast     bool // some counts were lost, so Dropped may be too low
+	AtLeast     bool  // some counts were lost, so Dropped may be too low
+	Doubtful    int64 // of Dropped: may have been told before
+	Unpaired    int64 // of Dropped: resolved events whose firing one was not posted
 	First, Last time.Time
-	Limits      []SuppressedBy // most first
-	Titles      []TitleCount   // the most frequent ones, most first
-	Opens       time.Time      // when the next slot opens; zero if it is open or not known
+	Paths       []SuppressedPath // the largest, those first
+
+	MorePaths   int // that are not among Paths
+	MoreAtLeast bool
+	MoreDropped int64
+
+	Changes []LimitChange // since the last summary, the oldest first
 }
 
-// SuppressedBy is how many events one limit suppressed.
+// SuppressedPath is what was suppressed of one path.
+type SuppressedPath struct {
+	Path    string
+	Rest    bool // of all other paths below this one
+	Dropped int64
+	Reasons []SuppressedBy // most first
+	Title   string         // of one of the events; may be empty
+	Opens   time.Time      // when the next slot opens; zero if it is open or not known
+}
+
+// SuppressedBy is how many events were suppressed for one reason.
 type SuppressedBy struct {
-	Level   string
-	Limit   string // as configured, such as 10/30m
+	Text    string // such as category 10/30m
 	Dropped int64
 }
 
-// TitleCount is how many suppressed events had one title.
-type TitleCount struct {
-	Title string
-	Count int64
+// LimitChange is a change of a limit while workers ran.
+type LimitChange struct {
+	At    time.Time
+	Limit string // its path, global or category
+	Value string // such as 10/30m; empty if it was unset
+	By    string // empty if that is not known
 }
 
 // firing is what a receipt tells of the message of a firing event: where it is, and enough of the

@@ -128,17 +128,27 @@ func TestRequests(t *testing.T) {
 			{"type": "section", "text": {"type": "plain_text", "text": "b", "emoji": false},
 				"fields": [{"type": "plain_text", "text": "c", "emoji": false}]}
 		]`
-		summaryText = "12 notifications of payments.refunds were suppressed between 10:02 and 10:31 UTC by payments 10/30m: " +
-			"9 × Refund &lt;stuck&gt;, 2 × Payout late, 1 × &lt;!channel&gt;; next slot opens 10:42 UTC"
+		summaryText = "5321 notifications were suppressed between 10:02 and 10:31 UTC: " +
+			"4698 × other paths below debug; " +
+			"112 × payments.refunds (payments.* 10/30m, next slot opens 10:35 UTC, such as Refund &lt;stuck&gt;); " +
+			"and at least 290 more paths: 499; 12 resolved alerts had no open notification; " +
+			"the live limit of payments.* was set to 10/30m at 10:12 UTC"
 		summaryAttachments = `[{
 			"color": "#6b7280",
 			"fallback": "` + summaryText + `",
 			"blocks": [
-				{"type": "section", "text": {"type": "mrkdwn", "text": "12 notifications of payments.refunds were suppressed between <!date^1767348120^{time}|10:02 UTC> and <!date^1767349860^{time}|10:31 UTC>", "verbatim": true}},
-				{"type": "section", "text": {"type": "plain_text", "text": "Most frequent:\n9 × Refund &lt;stuck&gt;\n2 × Payout late\n1 × &lt;!channel&gt;", "emoji": false}},
+				{"type": "section", "text": {"type": "mrkdwn", "text": "5321 notifications were suppressed between <!date^1767348120^{time}|10:02 UTC> and <!date^1767349860^{time}|10:31 UTC>", "verbatim": true}},
+				{"type": "section", "text": {"type": "plain_text", "text": "4698 × other paths below debug", "emoji": false}},
+				{"type": "section", "text": {"type": "plain_text", "text": "112 × payments.refunds\nRefund &lt;stuck&gt;", "emoji": false}},
 				{"type": "context", "elements": [
-					{"type": "plain_text", "text": "limit payments 10/30m", "emoji": false},
-					{"type": "mrkdwn", "text": "next slot opens <!date^1767350520^{date_short_pretty} {time}|2026-01-02T10:42:00Z>", "verbatim": true}
+					{"type": "plain_text", "text": "payments.* 10/30m", "emoji": false},
+					{"type": "mrkdwn", "text": "next slot opens <!date^1767350100^{date_short_pretty} {time}|2026-01-02T10:35:00Z>", "verbatim": true}
+				]},
+				{"type": "section", "text": {"type": "plain_text", "text": "and at least 290 more paths: 499", "emoji": false}},
+				{"type": "section", "text": {"type": "plain_text", "text": "12 resolved alerts had no open notification", "emoji": false}},
+				{"type": "context", "elements": [
+					{"type": "plain_text", "text": "the live limit of payments.* was set to 10/30m", "emoji": false},
+					{"type": "mrkdwn", "text": "<!date^1767348720^{date_short_pretty} {time}|2026-01-02T10:12:00Z>", "verbatim": true}
 				]}
 			]
 		}]`

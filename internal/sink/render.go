@@ -94,7 +94,7 @@ func newContent(v view) content {
 		e = v.Resolved.event()
 	}
 	c := content{
-		ID:       oneLine(e.ID),
+		ID:       oneLine(e.ShownID()),
 		Category: oneLine(e.Category),
 		Severity: string(e.Severity),
 		Status:   string(e.Status),

@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -10,23 +11,36 @@ import (
 func sampleSummary() Summary {
 	first := time.Date(2026, 1, 2, 10, 2, 0, 0, time.UTC)
 	return Summary{
-		Path:    "payments.refunds",
-		Dropped: 12,
+		Channel: "C0000001",
+		Dropped: 5321,
 		First:   first,
 		Last:    first.Add(29 * time.Minute),
-		Limits:  []SuppressedBy{{"payments", "10/30m", 12}},
-		Titles:  []TitleCount{{"Refund <stuck>", 9}, {"Payout\nlate", 2}, {"<!channel>", 1}},
-		Opens:   first.Add(40 * time.Minute),
+		Paths: []SuppressedPath{
+			{Path: "debug", Rest: true, Dropped: 4698},
+			{
+				Path: "payments.refunds", Dropped: 112, Reasons: []SuppressedBy{{"payments.* 10/30m", 112}},
+				Opens: first.Add(33 * time.Minute), Title: "Refund <stuck>",
+			},
+		},
+		MorePaths: 290, MoreAtLeast: true, MoreDropped: 499,
+		Unpaired: 12,
+		Changes:  []LimitChange{{At: first.Add(10 * time.Minute), Limit: "payments.*", Value: "10/30m"}},
 	}
 }
 
+const (
+	sampleLine = "5321 notifications were suppressed between 10:02 and 10:31 UTC: " +
+		"4698 × other paths below debug; " +
+		"112 × payments.refunds (payments.* 10/30m, next slot opens 10:35 UTC, such as Refund <stuck>); " +
+		"and at least 290 more paths: 499; 12 resolved alerts had no open notification; " +
+		"the live limit of payments.* was set to 10/30m at 10:12 UTC"
+	sampleFrom, sampleTo = "<!date^1767348120^{time}|10:02 UTC>", "<!date^1767349860^{time}|10:31 UTC>"
+	sampleOpens          = "next slot opens <!date^1767350100^{date_short_pretty} {time}|2026-01-02T10:35:00Z>"
+	sampleChanged        = "<!date^1767348720^{date_short_pretty} {time}|2026-01-02T10:12:00Z>"
+)
+
 func TestRenderSummary(t *testing.T) {
 	t.Parallel()
-	const (
-		from, to, opens = "<!date^1767348120^{time}|10:02 UTC>", "<!date^1767349860^{time}|10:31 UTC>",
-			"next slot opens <!date^1767350520^{date_short_pretty} {time}|2026-01-02T10:42:00Z>"
-		titles = "Most frequent:\n9 × Refund &lt;stuck&gt;\n2 × Payout late\n1 × &lt;!channel&gt;"
-	)
 	tests := []struct {
 		name   string
 		change func(*Summary)
@@ -34,49 +48,66 @@ func TestRenderSummary(t *testing.T) {
 		texts  []string
 	}{
 		{
-			"usual", func(*Summary) {},
-			"12 notifications of payments.refunds were suppressed between 10:02 and 10:31 UTC by payments 10/30m: " +
-				"9 × Refund <stuck>, 2 × Payout late, 1 × <!channel>; next slot opens 10:42 UTC",
+			"usual", func(*Summary) {}, sampleLine,
 			[]string{
-				"12 notifications of payments.refunds were suppressed between " + from + " and " + to,
-				titles, "limit payments 10/30m", opens,
+				"5321 notifications were suppressed between " + sampleFrom + " and " + sampleTo,
+				"4698 × other paths below debug",
+				"112 × payments.refunds\nRefund &lt;stuck&gt;", "payments.* 10/30m", sampleOpens,
+				"and at least 290 more paths: 499",
+				"12 resolved alerts had no open notification",
+				"the live limit of payments.* was set to 10/30m", sampleChanged,
 			},
 		},
 		{
-			"at least, by several limits",
+			"at least, for several reasons, some of it in doubt",
 			func(s *Summary) {
-				s.AtLeast, s.Titles, s.Opens = true, nil, time.Time{}
-				s.Limits = []SuppressedBy{{"payments", "10/30m", 9}, {"global", "100/30m", 3}}
+				s.AtLeast, s.Doubtful, s.Unpaired, s.MoreAtLeast, s.MorePaths, s.MoreDropped = true, 40, 1, false, 1, 3
+				s.Paths = []SuppressedPath{{
+					Path: "payments", Dropped: 12, Reasons: []SuppressedBy{
+						{"payments 10/30m", 7}, {"could not wait: too many waited already", 5},
+					},
+				}}
+				s.Changes = []LimitChange{{At: s.First.AddDate(0, 0, -1), Limit: "global", By: "anna"}}
 			},
-			"at least 12 notifications of payments.refunds were suppressed between 10:02 and 10:31 UTC " +
-				"by payments 10/30m (9), global 100/30m (3)",
+			"at least 5321 notifications were suppressed between 10:02 and 10:31 UTC: " +
+				"12 × payments (payments 10/30m: 7, could not wait: too many waited already: 5); and 1 more path: 3; " +
+				"1 resolved alert had no open notification; including 40 that may have been told before; " +
+				"the live limit of global was unset by anna at 2026-01-01 10:02 UTC",
 			[]string{
-				"At least 12 notifications of payments.refunds were suppressed between " + from + " and " + to,
-				"limit payments 10/30m: 9, global 100/30m: 3",
+				"at least 5321 notifications were suppressed between " + sampleFrom + " and " + sampleTo,
+				"12 × payments", "payments 10/30m: 7, could not wait: too many waited already: 5",
+				"and 1 more path: 3",
+				"1 resolved alert had no open notification",
+				"including 40 that may have been told before",
+				"the live limit of global was unset by anna", "<!date^1767261720^{date_short_pretty} {time}|2026-01-01T10:02:00Z>",
 			},
 		},
 		{
 			"one",
 			func(s *Summary) {
-				s.Dropped, s.Last, s.Titles, s.Limits, s.Opens = 1, s.First, nil, nil, s.First.AddDate(0, 0, 1)
+				*s = Summary{
+					Dropped: 1, First: s.First, Last: s.First,
+					Paths: []SuppressedPath{{Path: "payments", Dropped: 1, Opens: s.First.AddDate(0, 0, 1)}},
+				}
 			},
-			"1 notification of payments.refunds was suppressed at 10:02 UTC; next slot opens 2026-01-03 10:02 UTC",
+			"1 notification was suppressed at 10:02 UTC: 1 × payments (next slot opens 2026-01-03 10:02 UTC)",
 			[]string{
-				"1 notification of payments.refunds was suppressed at " +
-					"<!date^1767348120^{date_short_pretty} {time}|2026-01-02T10:02:00Z>",
+				"1 notification was suppressed at <!date^1767348120^{date_short_pretty} {time}|2026-01-02T10:02:00Z>",
+				"1 × payments",
 				"next slot opens <!date^1767434520^{date_short_pretty} {time}|2026-01-03T10:02:00Z>",
 			},
 		},
 		{
-			"over days",
+			"unpaired alone, over days",
 			func(s *Summary) {
-				s.Last, s.Titles, s.Limits, s.Opens = s.First.Add(48*time.Hour), nil, nil, time.Time{}
+				*s = Summary{Dropped: 2, Unpaired: 2, First: s.First, Last: s.First.Add(48 * time.Hour)}
 			},
-			"12 notifications of payments.refunds were suppressed between 2026-01-02 10:02 and 2026-01-04 10:02 UTC",
+			"2 notifications were suppressed between 2026-01-02 10:02 and 2026-01-04 10:02 UTC: 2 resolved alerts had no open notification",
 			[]string{
-				"12 notifications of payments.refunds were suppressed between " +
+				"2 notifications were suppressed between " +
 					"<!date^1767348120^{date_short_pretty} {time}|2026-01-02T10:02:00Z> and " +
 					"<!date^1767520920^{date_short_pretty} {time}|2026-01-04T10:02:00Z>",
+				"2 resolved alerts had no open notification",
 			},
 		},
 	}
@@ -84,7 +115,7 @@ func TestRenderSummary(t *testing.T) {
 		s := sampleSummary()
 		test.change(&s)
 		if got := SummaryLine(s); got != test.line {
-			t.Errorf("%s: line %q, want %q", test.name, got, test.line)
+			t.Errorf("%s: line\n%q, want\n%q", test.name, got, test.line)
 		}
 		m := renderSummary(s)
 		if want := escape(test.line); m.Text != want {
@@ -95,33 +126,59 @@ func TestRenderSummary(t *testing.T) {
 			texts = append(texts, text.Text)
 		}
 		if !reflect.DeepEqual(texts, test.texts) {
-			t.Errorf("%s: texts %q, want %q", test.name, texts, test.texts)
+			t.Errorf("%s: texts\n%q, want\n%q", test.name, texts, test.texts)
 		}
 	}
 }
 
-// No title, and no number of anything, brings a summary over Slack's limits or to mention anybody.
+// No text, and no number of anything, brings a summary over Slack's limits or to mention anybody. What has no room counts among
+// the other paths.
 func TestRenderSummaryOfAnything(t *testing.T) {
 	t.Parallel()
 	for _, text := range append(longTexts(), hostileTexts...) {
 		s := sampleSummary()
-		s.Titles, s.Limits = nil, nil
-		for i := range int64(100) {
-			s.Titles = append(s.Titles, TitleCount{text, 1e15 + i})
-			s.Limits = append(s.Limits, SuppressedBy{strings.Repeat("x", 128), "token:10000000/8784h;burst=10000000", 1e15 + i})
+		s.Paths, s.Changes, s.MorePaths, s.MoreDropped, s.AtLeast, s.Doubtful = nil, nil, 5, 500, true, 1e15
+		for i := range 100 {
+			path := SuppressedPath{Path: text, Dropped: 1e12, Title: text, Rest: i%2 == 0, Opens: s.Last.Add(time.Hour)}
+			for range 100 {
+				path.Reasons = append(path.Reasons, SuppressedBy{strings.Repeat("x", 128) + text, 1e12})
+			}
+			s.Paths = append(s.Paths, path)
+			s.Changes = append(s.Changes, LimitChange{At: s.First, Limit: text, Value: "token:10000000/8784h;burst=10000000", By: text})
 		}
-		if _, err := summaryTemplate().execute(newSummaryContent(s), ""); err != nil {
+		l, err := summaryTemplate().execute(newSummaryContent(s), "")
+		if err != nil {
 			t.Errorf("%.20q: %v", text, err)
 		}
 		m := renderSummary(s)
 		checkEscaped(t, m.Text, 4000)
 		if got := len(m.Attachments); got != 1 {
-			t.Errorf("%.20q: %d attachments", text, got)
+			t.Fatalf("%.20q: %d attachments", text, got)
 		}
+		if n := len(l.Attachments[0].Blocks); n > 50 {
+			t.Errorf("%.20q: %d blocks", text, n)
+		}
+		found := false
 		for _, object := range m.allTexts() {
 			if !strings.Contains(object.Text, "<!date^") {
 				checkEscaped(t, object.Text, sectionLimit)
 			}
+			found = found || object.Text == "and at least 95 more paths: 90000000000500"
 		}
+		if !found {
+			t.Errorf("%.20q: what has no room is not counted among the others", text)
+		}
+	}
+}
+
+// The sample in the documentation is what a channel gets.
+func TestSampleInTheDocumentation(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/delivery.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if picture := renderSummary(sampleSummary()).picture(); !strings.Contains(string(text), "\n```\n"+picture+"```\n") {
+		t.Errorf("docs/delivery.md does not show\n%s", picture)
 	}
 }

@@ -34,7 +34,7 @@ func newReceipt(e event.Event, destination string, posted apiAnswer, now time.Ti
 	}
 	r := receipt{
 		firing: firing{
-			Version: receiptVersion, ID: e.ID, Category: e.Category, Severity: e.Severity,
+			Version: receiptVersion, ID: e.ShownID(), Category: e.Category, Severity: e.Severity,
 			Title: clean(e.Title), Text: clean(e.Text), Source: clean(e.Source), Link: e.Link, Time: e.Time,
 		},
 		Destination: cut(destination, 100),

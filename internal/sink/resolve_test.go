@@ -435,8 +435,8 @@ func TestSendSummary(t *testing.T) {
 	o.Observe = observed.observe
 	s := newTestSlack(t, o)
 	summary := Summary{
-		Path: "payments.refunds", Dropped: 12, First: fired.Time, Last: ended.Time,
-		Limits: []SuppressedBy{{Level: "payments", Limit: "10/30m", Dropped: 12}}, Titles: []TitleCount{{Title: "<!here> fails", Count: 12}},
+		Channel: "C0000002", Dropped: 12, First: fired.Time, Last: ended.Time,
+		Paths: []SuppressedPath{{Path: "payments.refunds", Dropped: 12, Title: "<!here> fails"}},
 	}
 	for _, sink := range []*Slack{s, newTestSlack(t, byWebhook(server))} {
 		if err := sink.SendSummary(t.Context(), summary); err != nil {

@@ -66,7 +66,10 @@ type Sink interface {
 	Destination(d Delivery) string
 	// SendSummary delivers s as Send does an event.
 	SendSummary(ctx context.Context, s Summary) error
-	// SummaryDestination names where the summaries of a category go.
+	// Destinations lists the channels that the settings name.
+	Destinations() []string
+
+	// SummaryDestination names the channel that is told what was suppressed of a category.
 	SummaryDestination(category string) string
 	// Mention returns whom the operator wants mentioned in messages of e's category, in Slack's markup, and
 	// whether that is anybody.

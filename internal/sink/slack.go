@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -159,6 +160,20 @@ func (s *Slack) Destination(d Delivery) string {
 	return s.SummaryDestination(d.Event.Category)
 }
 
+// Destinations returns "webhook", or the default channel and those of the routes.
+func (s *Slack) Destinations() []string {
+	if s.webhook != "" {
+		return []string{webhookDestination}
+	}
+	channels := []string{s.channel}
+	for _, route := range s.routes.Entries() {
+		if !slices.Contains(channels, route.Value) {
+			channels = append(channels, route.Value)
+		}
+	}
+	return channels
+}
+
 // SummaryDestination returns "webhook", or the channel of category.
 func (s *Slack) SummaryDestination(category string) string {
 	if s.webhook != "" {
@@ -209,9 +224,8 @@ func (s *Slack) Send(ctx context.Context, d Delivery) (receipt string, err error
 
 // SendSummary posts a summary once.
 func (s *Slack) SendSummary(ctx context.Context, summary Summary) error {
-	destination := s.SummaryDestination(summary.Path)
 	m := s.message(renderSummary(summary))
-	if _, failure := s.post(ctx, s.timeout, place{destination, destination, ""}, m); failure != nil {
+	if _, failure := s.post(ctx, s.timeout, place{summary.Channel, summary.Channel, ""}, m); failure != nil {
 		return failure
 	}
 	return nil

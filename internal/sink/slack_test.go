@@ -636,7 +636,7 @@ func TestNoSecretInErrors(t *testing.T) {
 			s := newTestSlack(t, mode.options)
 			for what, deliver := range map[string]func() error{
 				"post":    func() error { return send(t.Context(), s, sample) },
-				"summary": func() error { return s.SendSummary(t.Context(), Summary{Path: "payments"}) },
+				"summary": func() error { return s.SendSummary(t.Context(), Summary{Channel: "C0000001"}) },
 			} {
 				server.Script(answer)
 				failure := failureOf(t, deliver())

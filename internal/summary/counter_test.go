@@ -3,6 +3,7 @@ package summary
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -12,56 +13,127 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
+// channelOf has a channel for each of the first levels a and b, and one for all others.
+func channelOf(category string) string {
+	switch first, _, _ := strings.Cut(category, "."); first {
+	case "a", "b":
+		return "#" + first
+	default:
+		return "#alerts"
+	}
+}
+
 func TestCounterAddsUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c, begin := newCounter(), time.Now()
+		c, begin := newCounter(channelOf), time.Now()
 		c.Add([]Drop{
 			{Category: "b", Level: "global", Title: "two\nlines", N: 2},
-			{Category: "b", Level: "category", Title: "two lines", N: 1},
-			{Category: "a", Level: "global", N: 1},
+			{Category: "b", Level: "category", Title: "another", N: 1},
+			{Category: "b.c", Level: "global", N: 1},
 			{Category: "b", Level: "global", Title: "another", N: 1},
+			{Category: "x", Level: "unpaired", Unpaired: true, Title: "resolved", N: 4},
 		})
 		time.Sleep(time.Minute)
-		c.Add([]Drop{{Category: "b", Level: "unpaired", Title: "another", N: 10}})
-		drops, leftOut := c.take()
+		c.Add([]Drop{{Category: "b", Level: "room", N: 10}, {Category: "x", Level: "unpaired", Unpaired: true, N: 1}})
 		want := []throttle.Drops{
+			{Channel: "#alerts", First: begin, Last: begin.Add(time.Minute), Unpaired: 5},
 			{
-				Category: "a", Total: 1, First: begin, Last: begin,
-				Levels: []throttle.NameCount{{Name: "global", Count: 1}}, Titles: []throttle.NameCount{},
-			},
-			{
-				Category: "b", Total: 14, First: begin, Last: begin.Add(time.Minute),
-				Levels: []throttle.NameCount{{Name: "global", Count: 3}, {Name: "category", Count: 1}, {Name: "unpaired", Count: 10}},
-				Titles: []throttle.NameCount{{Name: "another", Count: 11}, {Name: "two lines", Count: 3}},
+				Channel: "#b", First: begin, Last: begin.Add(time.Minute),
+				Groups: []throttle.DropGroup{{Name: "b", Paths: []throttle.DroppedPath{
+					{
+						Path: "b", Count: 14, Title: "two lines",
+						Levels: []throttle.NameCount{{Name: "global", Count: 3}, {Name: "category", Count: 1}, {Name: "room", Count: 10}},
+					},
+					{Path: "b.c", Count: 1, Levels: []throttle.NameCount{{Name: "global", Count: 1}}},
+				}}},
 			},
 		}
-		if !reflect.DeepEqual(drops, want) || leftOut != 0 {
-			t.Errorf("got  %+v\nwant %+v\n%d left out", drops, want, leftOut)
+		if got := c.take(); !reflect.DeepEqual(got, want) {
+			t.Errorf("got  %+v\nwant %+v", got, want)
 		}
-		if drops, _ := c.take(); drops != nil {
+		if drops := c.take(); drops != nil {
 			t.Errorf("taken twice: %+v", drops)
 		}
 	})
 }
 
+// TestCounterRoom floods one first level with paths: it has its room and no more, a neighbour has its own, and whatever is larger
+// than the smallest has a place.
+func TestCounterRoom(t *testing.T) {
+	t.Parallel()
+	c := newCounter(channelOf)
+	const junk = 300_000
+	for i := range junk {
+		c.Add([]Drop{{Category: fmt.Sprint("payments.x", i), Level: "global", Title: fmt.Sprint("title ", i), N: 1}})
+	}
+	c.Add([]Drop{{Category: "security.login", N: 1}, {Category: "payments.real", N: 2}, {Category: "payments.real", N: 3}})
+	if n := len(c.paths); n != throttle.MaxDropPaths+1 {
+		t.Errorf("%d paths are held, want %d", n, throttle.MaxDropPaths+1)
+	}
+	drops := c.take()
+	if len(drops) != 1 || drops[0].Total() != junk+6 || len(drops[0].Groups) != 2 {
+		t.Fatalf("%d channels, %d drops, want one and %d", len(drops), drops[0].Total(), junk+6)
+	}
+	payments, security := drops[0].Groups[0], drops[0].Groups[1]
+	if len(payments.Paths) != throttle.MaxDropPaths || payments.More != junk-throttle.MaxDropPaths+1 {
+		t.Errorf("%d paths and %d more drops of payments, want %d and %d",
+			len(payments.Paths), payments.More, throttle.MaxDropPaths, junk-throttle.MaxDropPaths+1)
+	}
+	if !slices.ContainsFunc(payments.Paths, func(p throttle.DroppedPath) bool { return p.Path == "payments.real" && p.Count == 5 }) {
+		t.Errorf("the largest path has no place: %+v", payments.Paths)
+	}
+	if len(security.Paths) != 1 || security.Paths[0].Count != 1 {
+		t.Errorf("of security: %+v", security)
+	}
+}
+
 func TestCounterBounds(t *testing.T) {
 	t.Parallel()
-	c := newCounter()
-	for i := range 2 * throttle.MaxDropNames {
-		c.Add([]Drop{{Category: "a", Level: fmt.Sprint("level ", i), Title: fmt.Sprint("title ", i), N: 1}})
+	c := newCounter(channelOf)
+	for i := range 2 * throttle.MaxDropLevels {
+		c.Add([]Drop{{Category: "x", Level: fmt.Sprint("level ", i), N: 1}})
 	}
-	for i := range throttle.MaxDropCategories + 10 {
-		c.Add([]Drop{{Category: fmt.Sprint("c", i), N: 1}, {Category: "a", N: 1}})
+	for i := range throttle.MaxDropGroups + 10 {
+		c.Add([]Drop{{Category: fmt.Sprint("c", i), N: 1}, {Category: "x", N: 1}})
 	}
-	drops, leftOut := c.take()
-	if len(drops) != throttle.MaxDropCategories || leftOut != 11 {
-		t.Errorf("%d categories, %d drops left out, want %d and 11", len(drops), leftOut, throttle.MaxDropCategories)
+	drops := c.take()[0]
+	if len(drops.Groups) != throttle.MaxDropGroups || drops.More != 11 {
+		t.Errorf("%d first levels, %d drops beside them, want %d and 11", len(drops.Groups), drops.More, throttle.MaxDropGroups)
 	}
-	a, total := drops[0], int64(2*throttle.MaxDropNames+throttle.MaxDropCategories+10)
-	if a.Total != total || len(a.Titles) != throttle.MaxDropNames || len(a.Levels) != throttle.MaxDropNames {
-		t.Errorf("%d drops with %d titles and %d levels, want %d and %d of each",
-			a.Total, len(a.Titles), len(a.Levels), total, throttle.MaxDropNames)
+	if want := int64(2*throttle.MaxDropLevels + 2*(throttle.MaxDropGroups+10)); drops.Total() != want {
+		t.Errorf("%d drops, want %d", drops.Total(), want)
+	}
+	if x := drops.Groups[len(drops.Groups)-1].Paths[0]; len(x.Levels) != throttle.MaxDropLevels {
+		t.Errorf("%d levels, want %d", len(x.Levels), throttle.MaxDropLevels)
+	}
+}
+
+func TestParts(t *testing.T) {
+	t.Parallel()
+	whole := throttle.Drops{Channel: "#a", First: time.Unix(1, 0), Last: time.Unix(2, 0), Unpaired: 3, More: 4}
+	for i := range 7 {
+		group := throttle.DropGroup{Name: fmt.Sprint("c", i), More: 1}
+		for range i {
+			group.Paths = append(group.Paths, throttle.DroppedPath{Count: 1})
+		}
+		whole.Groups = append(whole.Groups, group)
+	}
+	var total int64
+	var groups []throttle.DropGroup
+	for _, part := range inParts(whole, 6) {
+		paths := 0
+		for _, group := range part.Groups {
+			paths += len(group.Paths)
+		}
+		if paths > 6 || part.Channel != whole.Channel || !part.First.Equal(whole.First) || !part.Last.Equal(whole.Last) {
+			t.Errorf("a part: %+v", part)
+		}
+		total += part.Total()
+		groups = append(groups, part.Groups...)
+	}
+	if total != whole.Total() || !reflect.DeepEqual(groups, whole.Groups) {
+		t.Errorf("the parts have %d drops, want %d", total, whole.Total())
 	}
 }
 
@@ -83,23 +155,9 @@ func TestCleanTitle(t *testing.T) {
 	}
 }
 
-// TestLongTitles has titles that are the same as far as they are kept.
-func TestLongTitles(t *testing.T) {
-	t.Parallel()
-	c := newCounter()
-	for i := range 10 {
-		c.Add([]Drop{{Category: "a", Title: strings.Repeat("€", 2*maxTitle) + fmt.Sprint(i), N: 1}})
-	}
-	drops, _ := c.take()
-	want := []throttle.NameCount{{Name: strings.Repeat("€", maxTitle-1) + "…", Count: 10}}
-	if got := drops[0].Titles; !reflect.DeepEqual(got, want) {
-		t.Errorf("titles %v, want %v", got, want)
-	}
-}
-
 func TestCounterIsUsedByMany(t *testing.T) {
 	t.Parallel()
-	c := newCounter()
+	c := newCounter(channelOf)
 	var (
 		adding, taking sync.WaitGroup
 		total          int64
@@ -114,9 +172,8 @@ func TestCounterIsUsedByMany(t *testing.T) {
 	}
 	taking.Go(func() {
 		for last := false; ; {
-			drops, _ := c.take()
-			for _, d := range drops {
-				total += d.Total
+			for _, d := range c.take() {
+				total += d.Total()
 			}
 			if last {
 				return
@@ -145,21 +202,30 @@ func TestNoCounter(t *testing.T) {
 
 // BenchmarkCounterAdd counts as a flood does: batches of a few categories, from two goroutines.
 func BenchmarkCounterAdd(b *testing.B) {
-	for name, titles := range map[string]int{"few titles": 10, "every title is new": 1 << 20} {
+	for name, test := range map[string]struct{ titles, paths int }{
+		"few titles": {10, 1}, "every title is new": {1 << 20, 1}, "every path is new": {10, 1 << 20},
+	} {
 		b.Run(name, func(b *testing.B) {
 			const batch = 256
-			texts := make([]string, titles)
+			texts, paths := make([]string, test.titles), make([]string, test.paths)
 			for i := range texts {
 				texts[i] = fmt.Sprintf("disk of host-%07d.example.org is nearly full", i)
 			}
-			c := newCounter()
+			for i := range paths {
+				paths[i] = fmt.Sprintf("payments.x%07d", i)
+			}
+			c := newCounter(channelOf)
 			b.ReportAllocs()
 			b.ResetTimer()
 			b.RunParallel(func(pb *testing.PB) {
 				drops, n := make([]Drop, 0, batch), 0
 				for pb.Next() {
 					n++
-					drops = append(drops, Drop{Category: categories[n/16%len(categories)], Level: "category", Title: texts[n%titles], N: 1})
+					category := categories[n/16%len(categories)]
+					if len(paths) > 1 {
+						category = paths[n%len(paths)]
+					}
+					drops = append(drops, Drop{Category: category, Level: "category", Title: texts[n%len(texts)], N: 1})
 					if len(drops) == batch {
 						c.Add(drops)
 						drops = drops[:0]

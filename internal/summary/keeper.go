@@ -16,25 +16,31 @@ import (
 
 const (
 	reportEvery = time.Second // what was counted is told
-	claimEvery  = time.Second // about; it is asked what is due
-	reportSize  = 16          // categories in one call, in which Redis does nothing else
+	lookEvery   = time.Second // about; it is asked what is due
+	reportSize  = 40          // paths in one call, in which Redis does nothing else
 
-	// lease is how long a summary is the instance's that claimed it; within sendPatience it has to be posted.
+	// lease is how long the instance that has claimed a digest may take for one attempt, which ends within sendPatience.
 	lease        = 2 * time.Minute
 	sendPatience = lease - 10*time.Second
 
-	maxAttempts = 5  // to post a summary, over all instances
+	maxFailures = 5  // posts of one digest that fail, over all instances
 	maxPosts    = 32 // under way at one time
 
-	endAgain     = time.Second // between tries to record that a post is over
-	complainOnce = time.Minute // in which the log says the same at most once
+	// A channel that takes no message now is looked at again after a while.
+	shortestPause = time.Second
+	longestPause  = time.Minute
+
+	changesKept = 10 * time.Second // for the digests of other channels
+	changesAge  = 24 * time.Hour   // or two intervals; older ones are not told
+
+	endAgain = time.Second // between tries to record what became of a digest
 )
 
 // StopPatience is how long [Keeper.Run] goes on when its context has ended, for posts that are under way and what was not
 // told yet. What it then still has to record may take one call of the store more.
 const StopPatience = 3 * time.Second
 
-// The ends that a summary may have, see [Options].
+// The ends that a digest may have, see [Options].
 const (
 	Sent    = "sent"
 	GivenUp = "given_up"
@@ -42,34 +48,65 @@ const (
 
 // Store is where all instances count together: [throttle.Redis].
 type Store interface {
-	CountDrops(ctx context.Context, interval time.Duration, report throttle.DropReport) (leftOut int64, err error)
-	ClaimSummaries(ctx context.Context, interval, lease time.Duration, limit int) ([]throttle.DropSummary, error)
-	EndSummary(ctx context.Context, interval time.Duration, s throttle.DropSummary, again time.Duration) error
+	CountDrops(ctx context.Context, interval time.Duration, report throttle.DropReport) error
+	DueDigests(ctx context.Context) (channels []string, err error)
+	ClaimDigest(ctx context.Context, interval, lease time.Duration, channel, claim string) (*throttle.DropDigest, int64, error)
+	EndDigest(ctx context.Context, interval time.Duration, channel, claim string, end throttle.DigestEnd) error
 }
 
-// Options are what a keeper needs.
+// Failure is how a post failed.
+type Failure string
+
+// The ways in which a post may fail.
+const (
+	NotPosted Failure = "not posted" // and may be tried again
+	Resting   Failure = "resting"    // not posted, because the channel takes no messages now
+	Refused   Failure = "refused"    // not posted, and trying again would not help
+)
+
+// SendError is a post that failed. Any other error leaves in doubt whether the channel has the digest.
+type SendError struct {
+	Failure Failure
+	After   time.Duration // when it may be tried again; 0: not known
+	Err     error
+}
+
+func (e *SendError) Error() string { return e.Err.Error() }
+func (e *SendError) Unwrap() error { return e.Err }
+
+// Options are what a keeper needs. Functions may be nil unless it says otherwise.
 type Options struct {
 	Store    Store
-	Interval time.Duration // between summaries of one category; 0: there are none
+	Interval time.Duration // between digests of one channel; 0: there are none
 	Instance string        // a name that no other start of a worker has; drawn if it is empty
 	Logger   *slog.Logger
 
-	// Send posts a summary. Its context ends in time before another instance may post it. Its error may have a method
-	// RetryAfter() time.Duration, and a method Permanent() bool, which is true where trying again would not help, or might
-	// post it twice.
-	Send func(ctx context.Context, s Summary) error
+	// ChannelOf names the channel that is told of a category. It is called for each drop, and must not be nil.
+	ChannelOf func(category string) string
 
-	// Describe tells the limits of a level for a category, such as 10/30m. It may be nil.
+	// Busy tells whether events wait for a channel. A digest waits for them.
+	Busy func(channel string) bool
+
+	// Moment tells whether a channel takes a message at once, which then is the caller's to post, or how long it does not.
+	Moment func(ctx context.Context, channel string) (wait time.Duration, now bool)
+
+	// Send posts a digest. Its context ends before anybody takes the post for one in doubt. It must not be nil.
+	Send func(ctx context.Context, d Digest) error
+
+	// Describe says in words why a level drops notifications of a category, such as category 10/30m.
 	Describe func(category, level string) string
 
-	// Opens tells when the next slot of a category opens, as far as this instance knows. It may be nil.
+	// Opens tells when the next slot of a category opens, as far as this instance knows.
 	Opens func(category string) time.Time
 
-	// Observe is told how a summary ended: Sent or GivenUp. It may be nil.
+	// Changes lists the changes of live limits since a time, the oldest first. None if they are not known.
+	Changes func(ctx context.Context, since time.Time) []Change
+
+	// Observe is told how a digest ended: Sent or GivenUp.
 	Observe func(result string)
 }
 
-// Keeper tells what its counter has counted, and posts summaries that are due.
+// Keeper tells what its counter has counted, and posts digests that are due.
 type Keeper struct {
 	o       Options
 	counter *Counter
@@ -78,12 +115,24 @@ type Keeper struct {
 	untold    []throttle.DropReport // taken from the counter; the first may have been counted without an answer
 	announced bool                  // the store believes that this instance goes on to drop
 	number    int64                 // of the last report
-	full      time.Time             // when the log said last that drops were left out
 
-	posts   sync.WaitGroup
-	posting chan struct{} // has an element for each post under way
+	posts sync.WaitGroup
 
-	telling, claiming outage // each is of one goroutine
+	mu       sync.Mutex
+	channels map[string]*channel // that are due
+
+	reading sync.Mutex // guards what follows
+	changes []Change
+	read    time.Time // when they were
+
+	telling, looking outage // each is of one goroutine
+}
+
+// channel is a channel to which a digest is due.
+type channel struct {
+	underWay bool      // a goroutine is at it
+	again    time.Time // when it is looked at again
+	claim    string    // a name under which its digest may have been claimed, without an answer
 }
 
 // outage is that the log says of something that it does not work.
@@ -92,18 +141,18 @@ type outage bool
 // NewKeeper makes a keeper. Nothing happens before Run.
 func NewKeeper(o Options) *Keeper {
 	o.Instance = cmp.Or(o.Instance, rand.Text())
-	k := &Keeper{o: o, posting: make(chan struct{}, maxPosts)}
+	k := &Keeper{o: o, channels: make(map[string]*channel)}
 	if o.Interval > 0 {
-		k.counter = newCounter()
+		k.counter = newCounter(o.ChannelOf)
 	}
 	return k
 }
 
-// Counter is what drops are to be told to. It is nil, and may be used as well, if there are no summaries.
+// Counter is what drops are to be told to. It is nil, and may be used as well, if there are no digests.
 func (k *Keeper) Counter() *Counter { return k.counter }
 
 // Run works until the context ends; it is to end behind the last drop. What was counted by then is told at the end. Without
-// summaries Run returns at once.
+// digests Run returns at once.
 func (k *Keeper) Run(ctx context.Context) {
 	if k.counter == nil {
 		return
@@ -136,37 +185,44 @@ func (k *Keeper) tellOnce(ctx context.Context) (told bool) {
 	if !k.tellUntold(ctx) {
 		return false
 	}
-	drops, leftOut := k.counter.take()
-	k.leftOut(leftOut)
+	drops := k.counter.take()
 	for i := range drops {
-		if k.o.Opens != nil {
-			drops[i].Opens = k.o.Opens(drops[i].Category)
+		k.addOpens(&drops[i])
+		for _, part := range inParts(drops[i], reportSize) {
+			k.untold = append(k.untold, k.newReport(part))
 		}
 	}
-	for part := range slices.Chunk(drops, reportSize) {
-		k.untold = append(k.untold, k.newReport(part))
-	}
 	if len(drops) == 0 && k.announced {
-		k.untold = append(k.untold, k.newReport(nil))
+		k.untold = append(k.untold, k.newReport(throttle.Drops{}))
 	}
 	return k.tellUntold(ctx)
 }
 
+func (k *Keeper) addOpens(drops *throttle.Drops) {
+	if k.o.Opens == nil {
+		return
+	}
+	for _, group := range drops.Groups {
+		for i := range group.Paths {
+			group.Paths[i].Opens = k.o.Opens(group.Paths[i].Path)
+		}
+	}
+}
+
 // newReport numbers a report. One of drops announces that there will be more.
-func (k *Keeper) newReport(drops []throttle.Drops) throttle.DropReport {
+func (k *Keeper) newReport(drops throttle.Drops) throttle.DropReport {
 	k.number = max(k.number+1, time.Now().UnixMicro())
-	return throttle.DropReport{Instance: k.o.Instance, Number: k.number, Dropping: len(drops) > 0, Drops: drops}
+	return throttle.DropReport{Instance: k.o.Instance, Number: k.number, Dropping: drops.Channel != "", Drops: drops}
 }
 
 // tellUntold makes the reports that wait. One without an answer is made again as it is.
 func (k *Keeper) tellUntold(ctx context.Context) bool {
 	for len(k.untold) > 0 {
-		leftOut, err := k.o.Store.CountDrops(ctx, k.o.Interval, k.untold[0])
+		err := k.o.Store.CountDrops(ctx, k.o.Interval, k.untold[0])
 		k.telling.note(ctx, k.o.Logger, "counting drops", err)
 		if err != nil {
 			return false
 		}
-		k.leftOut(leftOut)
 		k.announced = k.untold[0].Dropping
 		k.untold = k.untold[1:]
 	}
@@ -186,25 +242,15 @@ func (k *Keeper) tellLast(ctx context.Context) {
 		return
 	}
 	var lost int64
-	drops, _ := k.counter.take()
-	for _, report := range k.untold {
-		drops = append(drops, report.Drops...)
+	for _, drops := range k.counter.take() {
+		lost += drops.Total()
 	}
-	for _, d := range drops {
-		lost += d.Total
+	for _, report := range k.untold {
+		lost += report.Total()
 	}
 	if lost > 0 {
-		k.o.Logger.Warn("summaries will lack drops of this instance", "drops", lost)
+		k.o.Logger.Warn("digests will lack drops of this instance", "drops", lost)
 	}
-}
-
-// leftOut says once in a while that there are too many categories.
-func (k *Keeper) leftOut(drops int64) {
-	if drops == 0 || time.Since(k.full) < complainOnce {
-		return
-	}
-	k.full = time.Now()
-	k.o.Logger.Warn("drops of too many categories, summaries leave some out", "drops", drops, "most", throttle.MaxDropCategories)
 }
 
 // note says once that something does not work, and once that it does again.
@@ -213,19 +259,19 @@ func (o *outage) note(ctx context.Context, logger *slog.Logger, what string, err
 	case ctx.Err() != nil:
 		return
 	case err != nil && !bool(*o):
-		logger.Warn("summaries wait, what is dropped is kept meanwhile", "error", err)
+		logger.Warn("digests wait, what is dropped is kept meanwhile", "error", err)
 	case err == nil && bool(*o):
-		logger.Info("summaries go on")
+		logger.Info("digests go on")
 	}
 	*o = err != nil
 }
 
-// deliver claims what is due, and posts it. At the end it gives the posts under way a moment.
+// deliver posts what is due. At the end it gives the posts under way a moment.
 func (k *Keeper) deliver(ctx context.Context) {
 	posting, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	for rest(ctx, claimEvery*3/4+mathrand.N(claimEvery/2)) { //nolint:gosec // no secret depends on it
-		k.claim(ctx, posting)
+	for rest(ctx, lookEvery*3/4+mathrand.N(lookEvery/2)) { //nolint:gosec // no secret depends on it
+		k.look(ctx, posting)
 	}
 	end := time.AfterFunc(StopPatience, cancel)
 	defer end.Stop()
@@ -244,52 +290,136 @@ func rest(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// claim claims as much as can be posted now.
-func (k *Keeper) claim(ctx, posting context.Context) {
-	free := cap(k.posting) - len(k.posting)
-	if free == 0 {
+// look goes to the channels that are due, and have no event that waits.
+func (k *Keeper) look(ctx, posting context.Context) {
+	due, err := k.o.Store.DueDigests(ctx)
+	k.looking.note(ctx, k.o.Logger, "looking for digests", err)
+	if err != nil {
 		return
 	}
-	// What is claimed has to be known here, else it waits until the lease has lapsed.
-	claimed, err := k.o.Store.ClaimSummaries(context.WithoutCancel(ctx), k.o.Interval, lease, free)
-	k.claiming.note(ctx, k.o.Logger, "claiming summaries", err)
-	deadline := time.Now().Add(sendPatience)
-	for _, s := range claimed {
-		k.posting <- struct{}{}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	underWay := 0
+	for name, c := range k.channels {
+		switch {
+		case c.underWay:
+			underWay++
+		case c.claim == "" && !slices.Contains(due, name):
+			delete(k.channels, name)
+		}
+	}
+	for name, c := range k.channels {
+		if !c.underWay && c.claim != "" && !slices.Contains(due, name) {
+			due = append(due, name) // it may be this instance's
+		}
+	}
+	for _, name := range due {
+		c := k.channels[name]
+		if c == nil {
+			c = &channel{}
+			k.channels[name] = c
+		}
+		if c.underWay || time.Now().Before(c.again) || underWay >= maxPosts || k.busy(name) {
+			continue
+		}
+		c.underWay = true
+		underWay++
 		k.posts.Go(func() {
-			defer func() { <-k.posting }()
-			k.post(posting, s, deadline)
+			again := k.attempt(ctx, posting, name, c)
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			c.underWay, c.again = false, time.Now().Add(again)
 		})
 	}
 }
 
-// post makes one attempt at a claimed summary.
-func (k *Keeper) post(ctx context.Context, s throttle.DropSummary, deadline time.Time) {
-	if s.Attempt > maxAttempts { // whoever made the last one was killed
-		k.giveUp(ctx, s, deadline, errors.New("no attempt came to an end"))
-		return
+func (k *Keeper) busy(channel string) bool { return k.o.Busy != nil && k.o.Busy(channel) }
+
+// attempt posts a channel's digest if the channel takes a message at once; else it returns when that is worth another look.
+// What goes out is claimed no sooner, so that it has all that was counted, and a channel that is not free has failed nothing.
+func (k *Keeper) attempt(ctx, posting context.Context, name string, c *channel) (again time.Duration) {
+	changes := k.recentChanges(ctx)
+	if k.o.Moment != nil {
+		if wait, now := k.o.Moment(ctx, name); !now {
+			return min(max(wait, shortestPause), longestPause)
+		}
 	}
-	sending, cancel := context.WithDeadline(ctx, deadline)
-	defer cancel()
-	err := k.o.Send(sending, newSummary(s, k.o.Describe))
-	switch {
-	case err == nil:
-		k.observe(Sent)
-		k.end(ctx, s, 0, deadline)
-	case s.Attempt == maxAttempts || isPermanent(err):
-		k.giveUp(ctx, s, deadline, err)
-	default:
-		again := retryAfter(err, s.Attempt)
-		k.o.Logger.Warn("summary is not posted yet", "category", s.Category, "attempt", s.Attempt, "again_in", again, "error", err)
-		k.end(ctx, s, again, deadline)
+	if ctx.Err() != nil {
+		return 0
 	}
+	deadline := time.Now().Add(sendPatience)
+	digest, err := k.claim(ctx, name, c)
+	if err != nil {
+		k.o.Logger.Warn("digest is not claimed", "channel", name, "error", err)
+		return longestPause / 10
+	}
+	if digest != nil {
+		k.post(posting, digest, k.digest(digest, changes), deadline)
+	}
+	return 0
 }
 
-func (k *Keeper) giveUp(ctx context.Context, s throttle.DropSummary, deadline time.Time, err error) {
-	k.o.Logger.Error("summary is given up", "category", s.Category, "dropped", s.Total,
-		"attempts", min(s.Attempt, maxAttempts), "error", err)
-	k.observe(GivenUp)
-	k.end(ctx, s, 0, deadline)
+// claim claims a digest. A claim without an answer may have been made: it is repeated under its name, by the next attempt.
+func (k *Keeper) claim(ctx context.Context, name string, c *channel) (*throttle.DropDigest, error) {
+	c.claim = cmp.Or(c.claim, rand.Text())
+	digest, inDoubt, err := k.o.Store.ClaimDigest(context.WithoutCancel(ctx), k.o.Interval, lease, name, c.claim)
+	if err == nil || errors.Is(err, throttle.ErrRefused) {
+		c.claim = ""
+	}
+	if inDoubt > 0 {
+		k.o.Logger.Warn(maybePosted, "channel", name, "dropped", inDoubt, "error", errClaimantGone)
+	}
+	return digest, err
+}
+
+// maybePosted is in the log where a digest is in doubt.
+const maybePosted = "digest may not have been posted, its counts go into the next one"
+
+var errClaimantGone = errors.New("the instance that was posting it did not say what became of it")
+
+// recentChanges are the changes of limits that a digest may tell of, as of a moment ago.
+func (k *Keeper) recentChanges(ctx context.Context) []Change {
+	if k.o.Changes == nil {
+		return nil
+	}
+	k.reading.Lock()
+	defer k.reading.Unlock()
+	if now := time.Now(); k.read.IsZero() || now.Sub(k.read) > changesKept {
+		k.changes = k.o.Changes(ctx, now.Add(-max(changesAge, 2*k.o.Interval)))
+		k.read = now
+	}
+	return k.changes
+}
+
+// post makes one attempt at a claimed digest, and records what became of it.
+func (k *Keeper) post(ctx context.Context, claimed *throttle.DropDigest, d Digest, deadline time.Time) {
+	sending, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+	err := k.o.Send(sending, d)
+	if err == nil {
+		k.observe(Sent)
+		k.end(ctx, claimed, throttle.DigestEnd{State: throttle.DigestDone}, deadline)
+		return
+	}
+	logger := k.o.Logger.With("channel", d.Channel, "dropped", d.Dropped, "error", err)
+	failure, known := errors.AsType[*SendError](err)
+	failures := claimed.Failures + 1
+	end := throttle.DigestEnd{State: throttle.DigestFailed}
+	switch {
+	case !known:
+		logger.Warn(maybePosted)
+		end.State = throttle.DigestDoubt
+	case failure.Failure == Resting || failure.Failure == NotPosted && ctx.Err() != nil: // or this instance stops
+		end.Again = max(failure.After, shortestPause)
+	case failure.Failure == Refused || failures >= maxFailures:
+		logger.Error("digest is given up", "attempts", failures)
+		k.observe(GivenUp)
+		end.State = throttle.DigestDone
+	default:
+		end.Again, end.Failure = cmp.Or(failure.After, time.Second<<(2*failures-1)), true // after 2, 8, 32 and 128 seconds
+		logger.Warn("digest is not posted yet", "attempt", failures, "again_in", end.Again)
+	}
+	k.end(ctx, claimed, end, deadline)
 }
 
 func (k *Keeper) observe(result string) {
@@ -298,36 +428,16 @@ func (k *Keeper) observe(result string) {
 	}
 }
 
-// end records that an attempt is over. It insists, since otherwise the summary is posted again when the lease has lapsed.
-func (k *Keeper) end(ctx context.Context, s throttle.DropSummary, again time.Duration, deadline time.Time) {
+// end records what became of a digest. It insists, since otherwise its counts are told again.
+func (k *Keeper) end(ctx context.Context, claimed *throttle.DropDigest, end throttle.DigestEnd, deadline time.Time) {
 	for {
-		err := k.o.Store.EndSummary(context.WithoutCancel(ctx), k.o.Interval, s, again)
+		err := k.o.Store.EndDigest(context.WithoutCancel(ctx), k.o.Interval, claimed.Channel, claimed.Claim, end)
 		if err == nil {
 			return
 		}
 		if time.Now().After(deadline) || !rest(ctx, endAgain) {
-			k.o.Logger.Warn("end of a summary is not recorded", "category", s.Category, "error", err)
+			k.o.Logger.Warn("end of a digest is not recorded", "channel", claimed.Channel, "error", err)
 			return
 		}
 	}
-}
-
-func isPermanent(err error) bool {
-	class, says := errors.AsType[interface {
-		error
-		Permanent() bool
-	}](err)
-	return says && class.Permanent()
-}
-
-// retryAfter is when a summary is tried again: when the error says so, else after 2, 8, 32 and 128 seconds.
-func retryAfter(err error, attempt int) time.Duration {
-	class, says := errors.AsType[interface {
-		error
-		RetryAfter() time.Duration
-	}](err)
-	if says && class.RetryAfter() > 0 {
-		return class.RetryAfter()
-	}
-	return time.Second << (2*max(attempt, 1) - 1)
 }

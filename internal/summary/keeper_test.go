@@ -12,16 +12,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// failure is an error of a post.
-type failure struct {
-	after     time.Duration
-	permanent bool
-}
-
-func (f failure) Error() string             { return "it was not posted" }
-func (f failure) RetryAfter() time.Duration { return f.after }
-func (f failure) Permanent() bool           { return f.permanent }
-
 // inBubble runs a test with a clock of its own, that moves when all wait.
 func inBubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
@@ -67,22 +57,23 @@ func TestDropsAreToldEachSecond(t *testing.T) {
 		var got []line
 		for _, report := range b.store.told() {
 			l := line{after: report.at.Sub(begin), dropping: report.Dropping}
-			for _, d := range report.Drops {
-				l.totals += fmt.Sprint(d.Category, d.Total, " ")
+			if report.Channel != "" {
+				l.totals = fmt.Sprint(report.Channel, report.Total())
 			}
 			got = append(got, l)
 		}
 		want := []line{
-			{0, true, "a1 "}, // at once: it may be killed
-			{700 * time.Millisecond, true, "a2 b4 "},
-			{1700 * time.Millisecond, true, "a8 "},
+			{0, true, "#a1"}, // at once: it may be killed
+			{700 * time.Millisecond, true, "#a2"},
+			{700 * time.Millisecond, true, "#b4"},
+			{1700 * time.Millisecond, true, "#a8"},
 			{2700 * time.Millisecond, false, ""}, // that was all
-			{11500 * time.Millisecond, true, "b16 "},
+			{11500 * time.Millisecond, true, "#b16"},
 		}
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("told %v\nwant %v", got, want)
 		}
-		if opens := b.store.told()[0].Drops[0].Opens; !opens.Equal(begin.Add(time.Hour)) {
+		if opens := b.store.told()[0].Groups[0].Paths[0].Opens; !opens.Equal(begin.Add(time.Hour)) {
 			t.Errorf("the next slot opens at %v", opens)
 		}
 	})
@@ -97,13 +88,13 @@ func TestManyCategoriesAreToldInParts(t *testing.T) {
 		}
 		b.Counter().Add(many)
 		after(0)
-		if n := len(b.store.told()); n != 4 {
-			t.Errorf("%d reports, want 4", n)
+		if n := len(b.store.told()); n != 4 || b.store.total("#alerts") != 3*reportSize+1 {
+			t.Errorf("%d reports of %d drops, want 4 of %d", n, b.store.total("#alerts"), 3*reportSize+1)
 		}
 		var last int64
 		for _, report := range b.store.told() {
-			if report.Number <= last || len(report.Drops) > reportSize {
-				t.Errorf("report %d of %d categories after %d", report.Number, len(report.Drops), last)
+			if report.Number <= last || len(report.Groups) > reportSize || report.Channel != "#alerts" {
+				t.Errorf("report %d of %d categories for %s after %d", report.Number, len(report.Groups), report.Channel, last)
 			}
 			last = report.Number
 		}
@@ -134,15 +125,15 @@ func TestStoreIsAway(t *testing.T) {
 					after(time.Second)
 				}
 				after(2 * time.Second)
-				if got := b.store.total("a"); got != int64(total) {
+				if got := b.store.total("#a"); got != int64(total) {
 					t.Errorf("told of %d drops, want %d", got, total)
 				}
 				if last := lastOf(b.store.told()); last.Dropping {
 					t.Error("nobody was told that this is all")
 				}
-				warned, back := b.log.count("summaries wait"), b.log.count("summaries go on")
+				warned, back := b.log.count("digests wait"), b.log.count("digests go on")
 				if warned != back || warned < 20 || warned > 40 {
-					t.Errorf("the log says %d times that summaries wait, and %d times that they go on", warned, back)
+					t.Errorf("the log says %d times that digests wait, and %d times that they go on", warned, back)
 				}
 			})
 		})
@@ -160,8 +151,8 @@ func TestLastDropsAreTold(t *testing.T) {
 		if took := time.Since(begin); took > 0 {
 			t.Errorf("stopping took %v", took)
 		}
-		if last := lastOf(b.store.told()); b.store.total("a") != 3 || last.Dropping {
-			t.Errorf("told of %d drops, want 3; and goes on to drop: %v", b.store.total("a"), last.Dropping)
+		if last := lastOf(b.store.told()); b.store.total("#a") != 3 || last.Dropping {
+			t.Errorf("told of %d drops, want 3; and goes on to drop: %v", b.store.total("#a"), last.Dropping)
 		}
 	})
 }
@@ -180,95 +171,212 @@ func TestLastDropsAreLost(t *testing.T) {
 	})
 }
 
-func TestLeftOutIsSaid(t *testing.T) {
+func TestDigestIsPosted(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
+		first, last, opens := time.Now().Add(-time.Hour), time.Now(), time.Now().Add(time.Hour)
 		b := startBench(t, nil)
-		b.store.set(func() { b.store.leftOut = 1 })
-		for range 90 {
-			b.Counter().Add(drops("a", 1))
-			after(time.Second)
+		changes := []Change{
+			{At: first.Add(-interval), Limit: "before", Value: "1/1h"},
+			{At: first.Add(-time.Minute), Limit: "payments", Value: "40/30m", By: "anna"},
+			{At: first.Add(time.Minute), Limit: "payments"},
 		}
-		if n := b.log.count("too many categories"); n != 2 {
-			t.Errorf("the log says so %d times in 90 seconds, want 2", n)
-		}
-	})
-}
-
-func TestSummaryIsPosted(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		first, last, opens := time.Unix(100, 0), time.Unix(200, 0), time.Unix(300, 0)
-		b := startBench(t, nil, throttle.DropSummary{
-			Drops: throttle.Drops{
-				Category: "payments.refunds", Total: 112, First: first, Last: last, Opens: opens,
-				Levels: []throttle.NameCount{{Name: "payments.*", Count: 100}, {Name: "global", Count: 12}},
-				Titles: []throttle.NameCount{{Name: "a", Count: 50}, {Name: "b", Count: 30}, {Name: "c", Count: 20}, {Name: "d", Count: 2}},
-			},
-			Claim: 1, Attempt: 1, AtLeast: true,
+		b.set(func() { b.changes = changes })
+		b.store.set(func() {
+			b.store.due = []*throttle.DropDigest{{
+				Channel: "#a", Claim: "1", Total: 120, Unpaired: 5, Doubtful: 7, AtLeast: true, First: first, Last: last,
+				Paths: []throttle.DroppedPath{
+					{Path: "payments.refunds", Count: 80, Title: "refund failed", Opens: opens, Levels: []throttle.NameCount{
+						{Name: "payments.*", Count: 60}, {Name: "global", Count: 20},
+					}},
+					{Path: "payments", Rest: true, Count: 20},
+					{Path: "errors", Count: 5},
+				},
+				Counted: 6, Partial: true,
+			}}
 		})
-		after(2 * claimEvery)
-		want := []Summary{{
-			Path: "payments.refunds", Dropped: 112, AtLeast: true, First: first, Last: last, Opens: opens,
-			Limits: []SuppressedBy{
-				{Level: "payments.*", Limit: "payments.* of payments.refunds", Dropped: 100},
-				{Level: "global", Limit: "global of payments.refunds", Dropped: 12},
+		after(2 * lookEvery)
+		want := []Digest{{
+			Channel: "#a", Dropped: 120, Unpaired: 5, Doubtful: 7, AtLeast: true, First: first, Last: last,
+			Paths: []Path{
+				{Path: "payments.refunds", Dropped: 80, Title: "refund failed", Opens: opens, Reasons: []Reason{
+					{"payments.* of payments.refunds", 60}, {"global of payments.refunds", 20},
+				}},
+				{Path: "payments", Rest: true, Dropped: 20},
+				{Path: "errors", Dropped: 5},
 			},
-			Titles: []TitleCount{{"a", 50}, {"b", 30}, {"c", 20}},
+			MorePaths: 4, MoreAtLeast: true, MoreDropped: 10,
+			Changes: changes[1:],
 		}}
 		if !reflect.DeepEqual(b.posts(), want) {
 			t.Errorf("got  %+v\nwant %+v", b.posts(), want)
 		}
-		if len(b.store.ends()) != 1 || b.store.ends()[0].again != 0 {
-			t.Errorf("ended: %+v", b.store.ends())
-		}
+		b.wantEnds(throttle.DigestEnd{State: throttle.DigestDone})
 		b.wantResults(Sent)
 	})
 }
 
+// TestChangesSinceTheLastDigest leaves out what the digest before has told, and asks once for many channels.
+func TestChangesSinceTheLastDigest(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := startBench(t, nil)
+		now := time.Now()
+		b.set(func() { b.changes = []Change{{At: now.Add(-2 * time.Minute), Limit: "old"}, {At: now, Limit: "new"}} })
+		b.store.set(func() {
+			for i := range 10 {
+				digest := due(fmt.Sprint("#", i), 0)
+				digest.First, digest.Since = now, now.Add(-time.Minute)
+				b.store.due = append(b.store.due, digest)
+			}
+		})
+		after(2 * lookEvery)
+		for _, post := range b.posts() {
+			if len(post.Changes) != 1 || post.Changes[0].Limit != "new" {
+				t.Errorf("%s is told of %+v", post.Channel, post.Changes)
+			}
+		}
+		if len(b.posts()) != 10 || len(b.asked) != 1 {
+			t.Errorf("%d posts, and changes were asked for %d times, want 10 and once", len(b.posts()), len(b.asked))
+		}
+	})
+}
+
 func TestPostFails(t *testing.T) {
+	failed := func(kind Failure, after time.Duration) error {
+		return fmt.Errorf("wrapped: %w", &SendError{Failure: kind, After: after, Err: errors.New("it was not posted")})
+	}
+	again := func(after time.Duration) throttle.DigestEnd {
+		return throttle.DigestEnd{State: throttle.DigestFailed, Again: after, Failure: true}
+	}
 	for name, test := range map[string]struct {
-		err     error
-		attempt int
-		again   time.Duration // 0: it is given up
+		err      error
+		failures int // before
+		want     throttle.DigestEnd
+		results  []string
 	}{
-		"once":                    {failure{}, 1, 2 * time.Second},
-		"again":                   {errors.New("reset"), 2, 8 * time.Second},
-		"and again":               {failure{}, 3, 32 * time.Second},
-		"and once more":           {failure{}, 4, 128 * time.Second},
-		"for the last time":       {failure{after: time.Minute}, maxAttempts, 0},
-		"for good":                {fmt.Errorf("wrapped: %w", failure{permanent: true}), 1, 0},
-		"for a time":              {fmt.Errorf("wrapped: %w", failure{after: 7 * time.Second}), 1, 7 * time.Second},
-		"somewhere else, unheard": {nil, maxAttempts + 1, 0},
+		"once":              {failed(NotPosted, 0), 0, again(2 * time.Second), nil},
+		"again":             {failed(NotPosted, 0), 1, again(8 * time.Second), nil},
+		"and again":         {failed(NotPosted, 0), 2, again(32 * time.Second), nil},
+		"and once more":     {failed(NotPosted, 0), 3, again(128 * time.Second), nil},
+		"for the last time": {failed(NotPosted, time.Minute), maxFailures - 1, throttle.DigestEnd{State: throttle.DigestDone}, []string{GivenUp}},
+		"for a time":        {failed(NotPosted, 7*time.Second), 0, again(7 * time.Second), nil},
+		"for good":          {failed(Refused, 0), 0, throttle.DigestEnd{State: throttle.DigestDone}, []string{GivenUp}},
+		"at rest": {
+			failed(Resting, 7*time.Second), maxFailures - 1, throttle.DigestEnd{State: throttle.DigestFailed, Again: 7 * time.Second}, nil,
+		},
+		"unheard": {errors.New("reset"), 0, throttle.DigestEnd{State: throttle.DigestDoubt}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
-				b := startBench(t, func(context.Context, Summary) error { return test.err }, due("a", test.attempt))
-				after(2 * claimEvery)
-				if len(b.store.ends()) != 1 || b.store.ends()[0].again != test.again {
-					t.Errorf("ended: %+v, want again after %v", b.store.ends(), test.again)
-				}
-				if test.again == 0 {
-					b.wantResults(GivenUp)
-				} else {
-					b.wantResults()
-				}
-				if n := b.log.count("summary is given up"); (n == 1) != (test.again == 0) {
+				b := startBench(t, func(context.Context, Digest) error { return test.err }, due("#a", test.failures))
+				after(2 * lookEvery)
+				b.wantEnds(test.want)
+				b.wantResults(test.results...)
+				if n := b.log.count("digest is given up"); n != len(test.results) {
 					t.Errorf("the log says %d times that it is given up", n)
+				}
+				if test.results != nil && b.log.count("dropped=12") != 1 {
+					t.Errorf("the log does not say what was given up:\n%s", b.log)
 				}
 			})
 		})
 	}
 }
 
+// TestDigestWaitsForEvents shows that a digest is neither claimed nor failed as long as events wait for its channel, or it takes
+// no message at once.
+func TestDigestWaitsForEvents(t *testing.T) {
+	for name, test := range map[string]struct {
+		wait func(b *bench, is bool)
+		most int // moments asked for in ten minutes
+	}{
+		"busy":    {func(b *bench, is bool) { b.set(func() { b.busy["#a"] = is }) }, 0},
+		"paced":   {func(b *bench, is bool) { b.pause(is, time.Second/2) }, 600},
+		"resting": {func(b *bench, is bool) { b.pause(is, time.Hour) }, 12},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				b := startBench(t, nil)
+				test.wait(b, true)
+				b.store.set(func() { b.store.due = []*throttle.DropDigest{due("#a", 0)} })
+				after(10 * time.Minute)
+				if _, claims := b.store.calls(); claims != 0 || len(b.posts()) != 0 || b.moments > test.most {
+					t.Errorf("%d claims, %d posts, %d moments", claims, len(b.posts()), b.moments)
+				}
+				test.wait(b, false)
+				after(longestPause + 2*lookEvery)
+				b.wantEnds(throttle.DigestEnd{State: throttle.DigestDone})
+				b.wantResults(Sent)
+			})
+		})
+	}
+}
+
+func (b *bench) pause(is bool, wait time.Duration) {
+	b.set(func() {
+		b.wait = 0
+		if is {
+			b.wait = wait
+		}
+	})
+}
+
+// TestBusyChannelHoldsUpNoOther posts to a channel while another one is busy and a third takes forever.
+func TestBusyChannelHoldsUpNoOther(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := startBench(t, func(ctx context.Context, d Digest) error {
+			if d.Channel == "#slow" {
+				<-ctx.Done()
+			}
+			return nil
+		})
+		b.set(func() { b.busy["#busy"] = true })
+		b.store.set(func() { b.store.due = []*throttle.DropDigest{due("#busy", 0), due("#slow", 0), due("#c", 0)} })
+		after(2 * lookEvery)
+		if ends := b.store.ends(); len(ends) != 1 || ends[0].channel != "#c" {
+			t.Errorf("posts that are over: %+v, want that to #c", ends)
+		}
+	})
+}
+
+// TestClaimWithoutAnswer repeats a claim under its name: it may have been made.
+func TestClaimWithoutAnswer(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := startBench(t, nil, due("#a", 0))
+		b.store.set(func() { b.store.down = true })
+		after(30 * time.Second)
+		if _, claims := b.store.calls(); claims < 2 || len(b.posts()) != 0 {
+			t.Errorf("%d claims, %d posts", claims, len(b.posts()))
+		}
+		b.store.set(func() { b.store.down = false })
+		after(30 * time.Second)
+		b.wantEnds(throttle.DigestEnd{State: throttle.DigestDone})
+		if len(b.store.claimed) != 1 {
+			t.Errorf("claimed under %d names", len(b.store.claimed))
+		}
+	})
+}
+
+func TestDoubtIsSaid(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := startBench(t, nil)
+		b.store.set(func() { b.store.inDoubt, b.store.due = 17, []*throttle.DropDigest{due("#a", 0)} })
+		after(2 * lookEvery)
+		if b.log.count("dropped=17") != 1 {
+			t.Errorf("the log does not tell of 17 drops in doubt:\n%s", b.log)
+		}
+	})
+}
+
 // TestStuckPosts shows that some posts may hang, for a time; the others go on meanwhile.
 func TestStuckPosts(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		var all []throttle.DropSummary
+		var all []*throttle.DropDigest
 		for i := range maxPosts + 10 {
-			all = append(all, due(fmt.Sprint("c", i), 1))
+			all = append(all, due(fmt.Sprint("#", i), 0))
 		}
 		began := time.Now()
-		b := startBench(t, func(ctx context.Context, s Summary) error {
-			if s.Path == "c0" || s.Path == "c1" {
+		b := startBench(t, func(ctx context.Context, d Digest) error {
+			if d.Channel == "#0" || d.Channel == "#1" {
 				<-ctx.Done()
 				return context.Cause(ctx)
 			}
@@ -285,8 +393,8 @@ func TestStuckPosts(t *testing.T) {
 			t.Fatalf("the posts that hung: %+v", ends)
 		}
 		for _, end := range ends {
-			if took := end.at.Sub(began); end.again == 0 || took < time.Minute || took >= lease {
-				t.Errorf("%s is over after %v, to be tried again after %v", end.category, took, end.again)
+			if took := end.at.Sub(began); end.State != throttle.DigestDoubt || took < time.Minute || took >= lease {
+				t.Errorf("%s is over after %v: %+v", end.channel, took, end.DigestEnd)
 			}
 		}
 	})
@@ -294,81 +402,77 @@ func TestStuckPosts(t *testing.T) {
 
 func TestNoMorePostsThanThereIsRoomFor(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		var all []throttle.DropSummary
+		var all []*throttle.DropDigest
 		for i := range 2 * maxPosts {
-			all = append(all, due(fmt.Sprint("c", i), 1))
+			all = append(all, due(fmt.Sprint("#", i), 0))
 		}
-		b := startBench(t, func(ctx context.Context, _ Summary) error {
+		b := startBench(t, func(ctx context.Context, _ Digest) error {
 			<-ctx.Done()
 			return context.Cause(ctx)
 		}, all...)
 		after(time.Minute)
-		claims, left := b.store.claims()
-		if n := len(b.posts()); n != maxPosts || left != maxPosts {
-			t.Errorf("%d posts are under way, %d summaries are left, want %d of each", n, left, maxPosts)
-		}
-		if claims > 2 {
-			t.Errorf("%d claims, with room for none", claims)
+		if _, claims := b.store.calls(); len(b.posts()) != maxPosts || claims != maxPosts {
+			t.Errorf("%d posts are under way after %d claims, want %d", len(b.posts()), claims, maxPosts)
 		}
 	})
 }
 
-// TestEndIsInsistedOn: a post that is not recorded would be made again.
+// TestEndIsInsistedOn: the counts of a post that is not recorded would be told again.
 func TestEndIsInsistedOn(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		b := startBench(t, nil, due("a", 1))
+		b := startBench(t, nil, due("#a", 0))
 		b.store.set(func() { b.store.endFails = 30 })
 		after(40 * time.Second)
 		if len(b.store.ends()) != 1 || len(b.posts()) != 1 {
 			t.Errorf("%d posts, ended: %+v", len(b.posts()), b.store.ends())
 		}
-		b.store.set(func() { b.store.endFails, b.store.due = 1000, []throttle.DropSummary{due("b", 1)} })
+		b.store.set(func() { b.store.endFails, b.store.due = 1000, []*throttle.DropDigest{due("#b", 0)} })
 		after(2 * lease)
-		if n := b.log.count("end of a summary is not recorded"); n != 1 {
+		if n := b.log.count("end of a digest is not recorded"); n != 1 {
 			t.Errorf("the log says %d times that it is not recorded", n)
 		}
 	})
 }
 
-// TestStopWhilePosting gives posts that are under way a moment.
+// TestStopWhilePosting gives posts that are under way a moment. One that is not made then has not failed.
 func TestStopWhilePosting(t *testing.T) {
+	done := throttle.DigestEnd{State: throttle.DigestDone}
 	for name, test := range map[string]struct {
-		takes, again time.Duration
+		takes time.Duration
+		want  throttle.DigestEnd
 	}{
-		"it ends":        {takes: 3 * time.Second},
-		"it does not":    {takes: time.Minute, again: 2 * time.Second},
-		"it is over now": {takes: 0},
+		"it ends":        {3 * time.Second, done},
+		"it does not":    {time.Minute, throttle.DigestEnd{State: throttle.DigestFailed, Again: shortestPause}},
+		"it is over now": {0, done},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
-				b := startBench(t, func(ctx context.Context, _ Summary) error {
+				b := startBench(t, func(ctx context.Context, _ Digest) error {
 					select {
 					case <-time.After(test.takes):
 						return nil
 					case <-ctx.Done():
-						return context.Cause(ctx)
+						return &SendError{Failure: NotPosted, Err: context.Cause(ctx)}
 					}
-				}, due("a", 1))
-				after(2 * claimEvery)
+				}, due("#a", 0))
+				after(2 * lookEvery)
 				begin := time.Now()
 				b.stop()
 				if took := time.Since(begin); took > StopPatience {
 					t.Errorf("stopping took %v", took)
 				}
-				if len(b.store.ends()) != 1 || b.store.ends()[0].again != test.again {
-					t.Errorf("ended: %+v, want again after %v", b.store.ends(), test.again)
-				}
+				b.wantEnds(test.want)
 			})
 		})
 	}
 }
 
-func TestClaimsEachSecond(t *testing.T) {
+func TestLooksEachSecond(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := startBench(t, nil)
 		after(100 * time.Second)
-		if n, _ := b.store.claims(); n < 80 || n > 125 {
-			t.Errorf("%d claims in 100 seconds", n)
+		if n, _ := b.store.calls(); n < 80 || n > 125 {
+			t.Errorf("%d looks in 100 seconds", n)
 		}
 	})
 }

@@ -28,10 +28,12 @@ type fakeStore struct {
 	down     bool // it does what it is asked, and nobody hears of it
 	away     bool
 	reports  []told
-	due      []throttle.DropSummary
+	due      []*throttle.DropDigest
+	claimed  map[string]*throttle.DropDigest // by the name of the claim
+	inDoubt  int64                           // told with the next claim
 	ended    []ended
-	leftOut  int64
-	claimed  int // calls
+	looks    int // calls
+	claims   int // calls
 	numbers  map[int64]bool
 	endFails int // so many times
 }
@@ -44,16 +46,16 @@ type told struct {
 
 // ended is the end of an attempt.
 type ended struct {
-	category string
-	again    time.Duration
-	at       time.Time
+	throttle.DigestEnd
+	channel string
+	at      time.Time
 }
 
-func (s *fakeStore) CountDrops(_ context.Context, _ time.Duration, report throttle.DropReport) (int64, error) {
+func (s *fakeStore) CountDrops(_ context.Context, _ time.Duration, report throttle.DropReport) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.away {
-		return 0, errStore
+		return errStore
 	}
 	if !s.numbers[report.Number] {
 		if s.numbers == nil {
@@ -63,31 +65,57 @@ func (s *fakeStore) CountDrops(_ context.Context, _ time.Duration, report thrott
 		s.reports = append(s.reports, told{report, time.Now()})
 	}
 	if s.down {
-		return 0, errStore
+		return errStore
 	}
-	return s.leftOut, nil
+	return nil
 }
 
-func (s *fakeStore) ClaimSummaries(_ context.Context, _, _ time.Duration, limit int) ([]throttle.DropSummary, error) {
+func (s *fakeStore) DueDigests(context.Context) ([]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.claimed++
-	if s.away || s.down {
+	s.looks++
+	if s.away {
 		return nil, errStore
 	}
-	claimed := s.due[:min(limit, len(s.due))]
-	s.due = s.due[len(claimed):]
-	return claimed, nil
+	var channels []string
+	for _, digest := range s.due {
+		channels = append(channels, digest.Channel)
+	}
+	return channels, nil
 }
 
-func (s *fakeStore) EndSummary(_ context.Context, _ time.Duration, d throttle.DropSummary, again time.Duration) error {
+func (s *fakeStore) ClaimDigest(_ context.Context, _, _ time.Duration, channel, claim string) (*throttle.DropDigest, int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.claims++
+	if s.away {
+		return nil, 0, errStore
+	}
+	digest, known := s.claimed[claim]
+	if at := slices.IndexFunc(s.due, func(d *throttle.DropDigest) bool { return d.Channel == channel }); !known && at >= 0 {
+		digest = s.due[at]
+		s.due = slices.Delete(s.due, at, at+1)
+		if s.claimed == nil {
+			s.claimed = make(map[string]*throttle.DropDigest)
+		}
+		s.claimed[claim] = digest
+	}
+	if s.down {
+		return nil, 0, errStore
+	}
+	inDoubt := s.inDoubt
+	s.inDoubt = 0
+	return digest, inDoubt, nil
+}
+
+func (s *fakeStore) EndDigest(_ context.Context, _ time.Duration, channel, _ string, end throttle.DigestEnd) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.endFails > 0 {
 		s.endFails--
 		return errStore
 	}
-	s.ended = append(s.ended, ended{d.Category, again, time.Now()})
+	s.ended = append(s.ended, ended{end, channel, time.Now()})
 	return nil
 }
 
@@ -109,19 +137,17 @@ func (s *fakeStore) ends() []ended {
 	return slices.Clone(s.ended)
 }
 
-func (s *fakeStore) claims() (calls, left int) {
+func (s *fakeStore) calls() (looks, claims int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.claimed, len(s.due)
+	return s.looks, s.claims
 }
 
-// total is how many drops of a category it was told of.
-func (s *fakeStore) total(category string) (total int64) {
+// total is how many drops for a channel it was told of.
+func (s *fakeStore) total(channel string) (total int64) {
 	for _, report := range s.told() {
-		for _, d := range report.Drops {
-			if d.Category == category {
-				total += d.Total
-			}
+		if report.Channel == channel {
+			total += report.Total()
 		}
 	}
 	return total
@@ -136,19 +162,41 @@ type bench struct {
 	stop  func() // returns when the keeper has stopped
 
 	mu      sync.Mutex
-	sent    []Summary
+	sent    []Digest
 	results []string
-	send    func(ctx context.Context, s Summary) error // nil: it succeeds
+	send    func(ctx context.Context, d Digest) error // nil: it succeeds
+	busy    map[string]bool
+	wait    time.Duration // until the channels take a message
+	moments int           // that were asked for
+	asked   []time.Time   // since when changes were asked for
+	changes []Change
 }
 
 // startBench starts a keeper, in a bubble of synctest.
-func startBench(t *testing.T, send func(ctx context.Context, s Summary) error, due ...throttle.DropSummary) *bench {
+func startBench(t *testing.T, send func(ctx context.Context, d Digest) error, due ...*throttle.DropDigest) *bench {
 	t.Helper()
-	b := &bench{T: t, store: &fakeStore{due: due}, log: &logBuffer{}, send: send}
+	b := &bench{T: t, store: &fakeStore{due: due}, log: &logBuffer{}, send: send, busy: make(map[string]bool)}
 	b.Keeper = NewKeeper(Options{
-		Store: b.store, Interval: interval, Logger: b.log.logger(), Send: b.post,
+		Store: b.store, Interval: interval, Logger: b.log.logger(), Send: b.post, ChannelOf: channelOf,
 		Describe: func(category, level string) string { return level + " of " + category },
 		Opens:    func(string) time.Time { return time.Now().Add(time.Hour) },
+		Busy: func(channel string) bool {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			return b.busy[channel]
+		},
+		Moment: func(context.Context, string) (time.Duration, bool) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.moments++
+			return b.wait, b.wait == 0
+		},
+		Changes: func(_ context.Context, since time.Time) []Change {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.asked = append(b.asked, since)
+			return b.changes
+		},
 		Observe: func(result string) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
@@ -166,17 +214,21 @@ func startBench(t *testing.T, send func(ctx context.Context, s Summary) error, d
 	return b
 }
 
-func (b *bench) post(ctx context.Context, s Summary) error {
+func (b *bench) set(change func()) {
 	b.mu.Lock()
-	b.sent = append(b.sent, s)
-	b.mu.Unlock()
+	defer b.mu.Unlock()
+	change()
+}
+
+func (b *bench) post(ctx context.Context, d Digest) error {
+	b.set(func() { b.sent = append(b.sent, d) })
 	if b.send == nil {
 		return nil
 	}
-	return b.send(ctx, s)
+	return b.send(ctx, d)
 }
 
-func (b *bench) posts() []Summary {
+func (b *bench) posts() []Digest {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.Clone(b.sent)
@@ -191,9 +243,21 @@ func (b *bench) wantResults(want ...string) {
 	}
 }
 
-// due is a summary of a category as the store gives it.
-func due(category string, attempt int) throttle.DropSummary {
-	return throttle.DropSummary{Drops: throttle.Drops{Category: category, Total: 12}, Claim: 1, Attempt: attempt}
+// wantEnds checks what was recorded of the posts that are over, in their order.
+func (b *bench) wantEnds(want ...throttle.DigestEnd) {
+	b.Helper()
+	var got []throttle.DigestEnd
+	for _, end := range b.store.ends() {
+		got = append(got, end.DigestEnd)
+	}
+	if !slices.Equal(got, want) {
+		b.Errorf("recorded %+v, want %+v", got, want)
+	}
+}
+
+// due is a channel's digest as the store gives it.
+func due(channel string, failures int) *throttle.DropDigest {
+	return &throttle.DropDigest{Channel: channel, Claim: "1", Total: 12, Failures: failures}
 }
 
 // logBuffer is a log that can be searched.

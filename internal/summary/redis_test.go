@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -19,7 +20,7 @@ import (
 // patience bounds what a test waits for, and is no expectation of how long it takes.
 const patience = 30 * time.Second
 
-// liveInterval is between the summaries of these tests, which run in real time.
+// liveInterval is between the digests of these tests, which run in real time.
 const liveInterval = 2 * time.Second
 
 // fleet is several instances with one Redis.
@@ -28,13 +29,13 @@ type fleet struct {
 	addr string
 
 	mu      sync.Mutex
-	changed chan struct{} // closed and replaced with each summary
+	changed chan struct{} // closed and replaced with each digest
 	sent    []post
 }
 
-// post is a summary, and when it was posted.
+// post is a digest, and when it was posted.
 type post struct {
-	Summary
+	Digest
 	at time.Time
 }
 
@@ -49,19 +50,19 @@ type instance struct {
 
 var errKilled = errors.New("killed")
 
-func (i *instance) CountDrops(ctx context.Context, interval time.Duration, report throttle.DropReport) (int64, error) {
+func (i *instance) CountDrops(ctx context.Context, interval time.Duration, report throttle.DropReport) error {
 	if i.killed.Load() {
-		return 0, errKilled
+		return errKilled
 	}
 	defer i.once.Do(func() { close(i.told) })
 	return i.Store.CountDrops(ctx, interval, report)
 }
 
-func (i *instance) ClaimSummaries(ctx context.Context, interval, lease time.Duration, limit int) ([]throttle.DropSummary, error) {
+func (i *instance) DueDigests(ctx context.Context) ([]string, error) {
 	if i.killed.Load() {
 		return nil, errKilled
 	}
-	return i.Store.ClaimSummaries(ctx, interval, lease, limit)
+	return i.Store.DueDigests(ctx)
 }
 
 func newFleet(t *testing.T) *fleet {
@@ -81,7 +82,7 @@ func (f *fleet) start() *instance {
 	}
 	options := throttle.RedisOptions{Client: client, Prefix: "summaries", Timeout: patience}
 	i := &instance{told: make(chan struct{}), Store: throttle.NewRedis(options, throttle.Settings{Tree: tree, Retention: time.Hour})}
-	i.Keeper = NewKeeper(Options{Store: i, Interval: liveInterval, Logger: new(logBuffer).logger(), Send: f.send})
+	i.Keeper = NewKeeper(Options{Store: i, Interval: liveInterval, Logger: new(logBuffer).logger(), Send: f.send, ChannelOf: channelOf})
 	ctx, cancel := context.WithCancel(f.Context())
 	var running sync.WaitGroup
 	running.Go(func() { i.Run(ctx) })
@@ -93,16 +94,16 @@ func (f *fleet) start() *instance {
 	return i
 }
 
-func (f *fleet) send(_ context.Context, s Summary) error {
+func (f *fleet) send(_ context.Context, d Digest) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.sent = append(f.sent, post{s, time.Now()})
+	f.sent = append(f.sent, post{d, time.Now()})
 	close(f.changed)
 	f.changed = make(chan struct{})
 	return nil
 }
 
-// until waits for summaries, which the condition is given.
+// until waits for digests, which the condition is given.
 func (f *fleet) until(what string, condition func(sent []post) bool) []post {
 	f.Helper()
 	deadline := time.After(patience)
@@ -121,7 +122,7 @@ func (f *fleet) until(what string, condition func(sent []post) bool) []post {
 	}
 }
 
-// TestFleet has three instances drop at once: the summaries tell of each drop once, and come at their intervals.
+// TestFleet has three instances drop at once: the digests tell of each drop once, and come at their intervals.
 func TestFleet(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -136,47 +137,55 @@ func TestFleet(t *testing.T) {
 			tick := time.NewTicker(50 * time.Millisecond)
 			defer tick.Stop()
 			for n := range 80 {
-				category := fmt.Sprint("c", n%4)
+				category := []string{"a", "a.x", "b", "c"}[n%4]
 				i.Counter().Add(drops(category, n))
 				mu.Lock()
-				counts[category] += int64(n)
+				counts[channelOf(category)] += int64(n)
 				mu.Unlock()
 				<-tick.C
 			}
 		})
 	}
 	work.Wait()
-	sent := f.until("all counts", func(sent []post) bool {
-		told := make(map[string]int64)
+	told := func(sent []post) map[string]int64 {
+		counts := make(map[string]int64)
 		for _, s := range sent {
-			told[s.Path] += s.Dropped
+			counts[s.Channel] += s.Dropped
 		}
-		for category, count := range counts {
-			if told[category] < count {
+		return counts
+	}
+	sent := f.until("all counts", func(sent []post) bool {
+		got := told(sent)
+		for channel, count := range counts {
+			if got[channel] < count {
 				return false
 			}
 		}
 		return true
 	})
-	told, last := make(map[string]int64), make(map[string]time.Time)
+	last := make(map[string]time.Time)
 	for _, s := range sent {
-		told[s.Path] += s.Dropped
-		if since := s.at.Sub(last[s.Path]); since < liveInterval*9/10 { // a post may be late
-			t.Errorf("%s: a summary %v after the one before", s.Path, since)
+		if since := s.at.Sub(last[s.Channel]); since < liveInterval*9/10 { // a post may be late
+			t.Errorf("%s: a digest %v after the one before", s.Channel, since)
 		}
-		if s.AtLeast || s.Limits[0].Dropped != s.Dropped || s.Titles[0].Count != s.Dropped || s.Last.Before(s.First) {
-			t.Errorf("summary %+v", s.Summary)
+		var sum int64
+		for _, path := range s.Paths {
+			sum += path.Dropped
+			if path.Reasons[0].Dropped != path.Dropped || path.Title != "title" {
+				t.Errorf("path %+v", path)
+			}
 		}
-		last[s.Path] = s.at
+		if s.AtLeast || s.Doubtful != 0 || sum != s.Dropped || s.MoreDropped != 0 || s.Last.Before(s.First) {
+			t.Errorf("digest %+v", s.Digest)
+		}
+		last[s.Channel] = s.at
 	}
-	for category, count := range counts {
-		if told[category] != count {
-			t.Errorf("%s: the summaries tell of %d drops, want %d", category, told[category], count)
-		}
+	if got := told(sent); !maps.Equal(got, counts) {
+		t.Errorf("the digests tell of %v drops, want %v", got, counts)
 	}
 }
 
-// TestInstanceIsKilled has one of two killed with drops that it has not told. The summary knows.
+// TestInstanceIsKilled has one of two killed with drops that it has not told. The digest knows.
 func TestInstanceIsKilled(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -186,8 +195,45 @@ func TestInstanceIsKilled(t *testing.T) {
 	<-victim.told
 	victim.killed.Store(true)
 	victim.Counter().Add(drops("a", 100))
-	sent := f.until("the summary", func(sent []post) bool { return len(sent) > 0 })
+	sent := f.until("the digest", func(sent []post) bool { return len(sent) > 0 })
 	if s := sent[0]; s.Dropped != 11 || !s.AtLeast {
 		t.Errorf("%d drops, at least: %v; want at least 11", s.Dropped, s.AtLeast)
+	}
+}
+
+// TestFloodOfPaths has two instances drop 20,000 paths of one first level, and few of another one. One digest tells of all.
+func TestFloodOfPaths(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	const junk = 10_000
+	for range 2 {
+		i := f.start()
+		i.Counter().Add(drops("security.login", 3))
+		for n := range junk {
+			i.Counter().Add(drops(fmt.Sprint("payments.x", n), 1))
+		}
+	}
+	var dropped, login int64
+	sent := f.until("all counts", func(sent []post) bool {
+		dropped = 0
+		for _, s := range sent {
+			dropped += s.Dropped
+		}
+		return dropped >= 2*(junk+3)
+	})
+	for _, s := range sent {
+		sum := s.MoreDropped
+		for _, path := range s.Paths {
+			sum += path.Dropped
+			if path.Path == "security.login" {
+				login += path.Dropped
+			}
+		}
+		if sum != s.Dropped || len(s.Paths) > throttle.MaxDigestPaths || !s.MoreAtLeast {
+			t.Errorf("digest %+v, want counts that add up", s.Digest)
+		}
+	}
+	if dropped != 2*(junk+3) || login != 6 || len(sent) > 2 { // the second instance may be late
+		t.Errorf("%d digests tell of %d drops, %d of them of the other path; want %d, 6 of them", len(sent), dropped, login, 2*(junk+3))
 	}
 }

@@ -1,50 +1,89 @@
 package telemetry
 
 import (
+	"maps"
+	"slices"
+	"strings"
 	"sync"
+	"time"
 	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// categories bounds the values of the category label: the first limit categories seen have a
-// value each, all others share "other".
+// categories bounds the values of the category label: those that are configured have a value
+// each, then the busiest ones, and all others share "other". A value that was given stays.
 type categories struct {
 	limit int
 
-	mu    sync.RWMutex
-	known map[string]struct{}
+	mu      sync.RWMutex
+	known   map[string]struct{}
+	busiest busiest // guarded by mu too
 }
 
-func newCategories(limit int) *categories {
-	return &categories{limit: limit, known: make(map[string]struct{})}
+func newCategories(limit int, configured []string) *categories {
+	c := &categories{limit: limit, known: make(map[string]struct{})}
+	c.configure(configured)
+	c.busiest.reserve(limit - len(c.known))
+	return c
 }
 
-// label returns the value for a category. An empty category is one that could not be read.
-func (c *categories) label(category string) string {
+// configure gives values to those that are named somewhere, as long as there are any, and returns
+// those that are new.
+func (c *categories) configure(names []string) (added []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, name := range names {
+		if _, known := c.known[name]; !known && name != other && len(c.known) < c.limit {
+			c.known[name] = struct{}{}
+			added = append(added, name)
+		}
+	}
+	return added
+}
+
+func (c *categories) all() []string {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return slices.Sorted(maps.Keys(c.known))
+}
+
+// exactPaths returns those rules' labels that name a single category.
+func exactPaths(levels []string) (paths []string) {
+	for _, level := range levels {
+		if level != "global" && level != "category" && !strings.Contains(level, "*") {
+			paths = append(paths, level)
+		}
+	}
+	return paths
+}
+
+// label returns the value for a category, of which there are n more events. An empty category is
+// one that could not be read.
+func (c *categories) label(category string, n int) string {
 	if category == "" || category == other || !utf8.ValidString(category) {
 		return other
 	}
 	c.mu.RLock()
 	_, known := c.known[category]
-	full := len(c.known) >= c.limit
+	free := c.limit - len(c.known)
 	c.mu.RUnlock()
-	if known {
+	switch {
+	case known:
 		return category
-	}
-	if full {
+	case free <= 0 || n <= 0:
 		return other
 	}
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, known := c.known[category]; !known {
-		if len(c.known) >= c.limit {
-			return other
-		}
-		c.known[category] = struct{}{}
+	for _, name := range c.busiest.count(category, n, c.limit-len(c.known), time.Now()) {
+		c.known[name] = struct{}{}
 	}
-	return category
+	if _, known := c.known[category]; known {
+		return category
+	}
+	return other
 }
 
 // labels is a set of label values that others are "other" of.
@@ -59,6 +98,7 @@ type perCategory struct {
 	vec        *prometheus.CounterVec
 	categories *categories
 	values     labels
+	weigh      bool // what it counts tells which categories are the busiest
 
 	mu       sync.RWMutex
 	counters map[categoryValue]prometheus.Counter
@@ -84,7 +124,11 @@ func (p *perCategory) add(category, value string, n int) {
 	counter, ok := p.lookup(key)
 	if !ok {
 		// Only labels become keys: an unbounded stream of category names must not fill the map.
-		key = categoryValue{p.categories.label(category), p.values.label(value)}
+		weight := 0
+		if p.weigh {
+			weight = n
+		}
+		key = categoryValue{p.categories.label(category, weight), p.values.label(value)}
 		if counter, ok = p.lookup(key); !ok {
 			counter = p.resolve(key)
 		}

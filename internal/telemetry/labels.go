@@ -25,7 +25,12 @@ var (
 
 	summaryResults = closedSet{"sent", "given_up"}
 	pairings       = closedSet{"paired", "unpaired"}
+	waits          = closedSet{"slot", "pair", "redis", "channel", "ready"}
+	refusals       = closedSet{"slot", "pair", "redis", "channel", "part"}
 )
+
+// RoomReasons lists what events wait for in the room; ready is for a worker.
+func RoomReasons() []string { return slices.Clone(waits) }
 
 // A closedSet is short, so that looking through it costs less than hashing.
 type closedSet []string

@@ -12,14 +12,16 @@ import (
 // MetricsOptions is what the metrics need to know before they start.
 type MetricsOptions struct {
 	MaxCategories     int      // values of the category label beside "other"
+	Categories        []string // those that are configured, and have such a value before all others
 	Levels            []string // every rule's label: "global", "category", and each pattern as configured
 	Policy            string   // the failure policy that is set
 	Version, Revision string   // of the build
 }
 
 // Metrics counts what the notifier does, in a registry of its own. Every value of a closed
-// label is there from the start, at 0, so that a rate sees the first occurrence. A count of n
-// adds nothing where n is below 1.
+// label of a counter is there from the start, at 0, so that a rate sees the first occurrence. A
+// gauge of what lies outside the process is there from its first value: until then nobody knows it. A count of n adds nothing
+// where n is below 1.
 type Metrics struct {
 	registry *prometheus.Registry
 
@@ -27,29 +29,33 @@ type Metrics struct {
 	dropped       *perCategory
 	decisions     map[string]closedCounter // by verdict
 	deadLetters   closedCounter
+	discarded     prometheus.Counter
 	slackRequests closedCounter
 	redeliveries  prometheus.Counter
 	refunds       prometheus.Counter
 	splits        prometheus.Counter
 
-	resolved       closedCounter
-	summaries      closedCounter
-	delays         prometheus.Counter
-	delaysRefused  prometheus.Counter
-	delayedPending prometheus.Gauge
-	held           prometheus.Gauge
+	resolved    closedCounter
+	summaries   closedCounter
+	delays      prometheus.Counter
+	vanished    prometheus.Counter
+	ackPending  *prometheus.GaugeVec
+	roomPending *prometheus.GaugeVec
+	roomRefused closedCounter
+	held        prometheus.Gauge
 
 	decisionDuration prometheus.Histogram
 	eventAge         prometheus.Histogram
 	slackDuration    prometheus.Histogram
 
-	levels    *growingSet
-	shadow    *growingSet
-	shadowed  *prometheus.CounterVec
-	limitUsed *prometheus.GaugeVec
-	limitSize *prometheus.GaugeVec
-	inFlight  prometheus.Gauge
-	degraded  prometheus.Gauge
+	categories *categories
+	levels     *growingSet
+	shadow     *growingSet
+	shadowed   *prometheus.CounterVec
+	limitUsed  *prometheus.GaugeVec
+	limitSize  *prometheus.GaugeVec
+	inFlight   prometheus.Gauge
+	degraded   *prometheus.GaugeVec // by a policy that never changes
 }
 
 // NewMetrics registers every metric of the notifier, those of the Go runtime and those of the
@@ -61,18 +67,23 @@ func NewMetrics(o MetricsOptions) *Metrics {
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	levels := &growingSet{values: slices.Clone(o.Levels)}
-	seen := newCategories(o.MaxCategories)
+	seen := newCategories(o.MaxCategories, o.Categories)
 	m := &Metrics{
 		registry: r.Registry,
 
 		events: newPerCategory(r.counters("notifier_events_total",
-			"Events that reached their one outcome.", "category", "outcome"), seen, outcomes),
+			"Outcomes of events. Each event is counted once in the whole deployment, by the worker that settled it; "+
+				"sent is counted by the call that newly records the delivery. Where NATS is killed and forgets acknowledgements "+
+				"that it had confirmed (those of its last sync_interval), events that were not sent may be judged and counted again.",
+			"category", "outcome"), seen, outcomes),
 		dropped: newPerCategory(r.counters("notifier_dropped_total",
 			"Events dropped, by the rule that denied them.", "category", "level"), seen, levels),
 		decisions: decisionCounters(r.counters("notifier_decisions_total",
 			"Events decided about, by verdict and by who decided.", "verdict", "source")),
 		deadLetters: newClosedCounter(r.counters("notifier_dead_letters_total",
 			"Events stored as dead letters, by reason.", "reason"), reasons),
+		discarded: r.counter("notifier_dead_letters_discarded_total",
+			"Dead letters that newer ones of workers have pushed out, at least."),
 		slackRequests: newClosedCounter(r.counters("notifier_slack_requests_total",
 			"Requests to Slack, by how they ended.", "result"), results),
 		redeliveries: r.counter("notifier_redeliveries_total",
@@ -88,10 +99,14 @@ func NewMetrics(o MetricsOptions) *Metrics {
 			"Summaries of dropped events, by how they ended.", "result"), summaryResults),
 		delays: r.counter("notifier_delayed_total",
 			"Denied events that were stored to wait for a slot."),
-		delaysRefused: r.counter("notifier_delays_refused_total",
-			"Denied events that were dropped because too many others wait for a slot."),
-		delayedPending: r.gauge("notifier_delayed_pending",
-			"Events of the whole deployment that wait for a slot."),
+		vanished: r.counter("notifier_vanished_total",
+			"Stored events that left a stream without a worker's acknowledgement: deleted, purged, rolled up or over the stream's bounds."),
+		ackPending: r.gauges("notifier_ack_pending",
+			"Messages of the producers' stream that are delivered to the instances and not acknowledged, of the whole deployment."),
+		roomPending: r.gauges("notifier_room_pending",
+			"Events of the whole deployment that wait in the room, by what they wait for.", "reason"),
+		roomRefused: newClosedCounter(r.counters("notifier_room_refused_total",
+			"Events dropped because too many of their category wait in the room, by what they would have waited for.", "reason"), refusals),
 		held: r.gauge("notifier_held",
 			"Deliveries in hand that wait for their channel."),
 
@@ -108,8 +123,9 @@ func NewMetrics(o MetricsOptions) *Metrics {
 			"Time that one request to Slack took.",
 			.025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30),
 
-		levels: levels,
-		shadow: &growingSet{},
+		categories: seen,
+		levels:     levels,
+		shadow:     &growingSet{},
 		shadowed: r.counters("notifier_shadow_decisions_total",
 			"Events judged by the shadow limits, by the rule that would have denied them, none for those let through.",
 			"level", "verdict"),
@@ -120,12 +136,10 @@ func NewMetrics(o MetricsOptions) *Metrics {
 		inFlight: r.gauge("notifier_inflight",
 			"Events received from JetStream that have no outcome yet."),
 		degraded: r.gauges("notifier_degraded",
-			"1 while the failure policy acts, else 0.", "policy").WithLabelValues(o.Policy),
+			"1 while the failure policy acts, else 0.", "policy").MustCurryWith(prometheus.Labels{"policy": o.Policy}),
 	}
-	for _, level := range levels.all() {
-		m.limitUsed.WithLabelValues(level)
-		m.limitSize.WithLabelValues(level)
-	}
+	m.events.weigh = true
+	m.from(seen.all())
 	r.gauges("notifier_build_info",
 		"Always 1; the labels say what is running.", "version", "revision", "goversion").
 		WithLabelValues(o.Version, o.Revision, runtime.Version()).Set(1)
@@ -143,6 +157,9 @@ func (m *Metrics) Dropped(category, level string, n int) { m.dropped.add(categor
 
 // DeadLetter counts one event stored as a dead letter.
 func (m *Metrics) DeadLetter(reason string) { m.deadLetters.add(reason, 1) }
+
+// DeadLettersDiscarded counts dead letters that newer ones pushed out.
+func (m *Metrics) DeadLettersDiscarded(n int) { addTo(m.discarded, n) }
 
 // Decision counts n events that source judged alike.
 func (m *Metrics) Decision(verdict, source string, n int) {
@@ -172,11 +189,27 @@ func (m *Metrics) LimitSize(level string, size int64) {
 	m.limitSize.WithLabelValues(m.levels.label(level)).Set(float64(size))
 }
 
-// Levels has series for more rules: those in force, and those of the shadow limits.
+// from has the events of categories counted from 0.
+func (m *Metrics) from(categories []string) {
+	for _, category := range categories {
+		for _, outcome := range outcomes {
+			m.events.add(category, outcome, 0)
+		}
+	}
+}
+
+// Levels names the rules in force, and those of the shadow limits. A rule that is not in force
+// any more has no slots, and no series that says so. A rule of a single category configures that.
 func (m *Metrics) Levels(inForce, shadow []string) {
+	m.from(m.categories.configure(exactPaths(inForce)))
+	m.from(m.categories.configure(exactPaths(shadow)))
+	for _, level := range m.levels.all() {
+		if !slices.Contains(inForce, level) {
+			m.limitUsed.DeleteLabelValues(level)
+			m.limitSize.DeleteLabelValues(level)
+		}
+	}
 	for _, level := range m.levels.add(inForce) {
-		m.limitUsed.WithLabelValues(level)
-		m.limitSize.WithLabelValues(level)
 		m.dropped.add("", level, 0)
 	}
 	if len(shadow) == 0 {
@@ -215,11 +248,22 @@ func (m *Metrics) Summary(result string) { m.summaries.add(result, 1) }
 // Delayed counts one denied event that was stored to wait for a slot.
 func (m *Metrics) Delayed() { m.delays.Inc() }
 
-// DelayRefused counts one denied event that may not wait, because too many others do.
-func (m *Metrics) DelayRefused() { m.delaysRefused.Inc() }
+// AckPending sets how many messages of the producers' consumer wait for an acknowledgement. Each
+// instance sees those of all.
+func (m *Metrics) AckPending(n int) { m.ackPending.WithLabelValues().Set(float64(n)) }
 
-// DelayedPending sets how many events wait for a slot. Each instance sees those of all.
-func (m *Metrics) DelayedPending(n int) { m.delayedPending.Set(float64(n)) }
+// RoomPending sets how many events wait in the room for a reason. Each instance sees those of
+// all.
+func (m *Metrics) RoomPending(reason string, n int) {
+	m.roomPending.WithLabelValues(waits.label(reason)).Set(float64(n))
+}
+
+// RoomRefused counts n events that the room did not take for a reason, because too many of their
+// category wait.
+func (m *Metrics) RoomRefused(reason string, n int) { m.roomRefused.add(reason, n) }
+
+// Vanished counts n stored events that left their stream without a worker's doing.
+func (m *Metrics) Vanished(n int) { addTo(m.vanished, n) }
 
 // Held changes the number of deliveries that wait for their channel by delta.
 func (m *Metrics) Held(delta int) { m.held.Add(float64(delta)) }
@@ -233,7 +277,7 @@ func (m *Metrics) Degraded(on bool) {
 	if on {
 		value = 1
 	}
-	m.degraded.Set(value)
+	m.degraded.WithLabelValues().Set(value)
 }
 
 func addTo(counter prometheus.Counter, n int) {

@@ -2,12 +2,14 @@ package telemetry_test
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -80,10 +82,8 @@ func TestSeriesAtTheStart(t *testing.T) {
 	want := []string{
 		`notifier_build_info{goversion="` + runtime.Version() + `",revision="abc",version="v1"}`,
 		`notifier_decision_duration_seconds`,
-		`notifier_degraded{policy="hold"}`,
-		`notifier_delayed_pending`,
 		`notifier_delayed_total`,
-		`notifier_delays_refused_total`,
+		`notifier_dead_letters_discarded_total`,
 		`notifier_event_age_seconds`,
 		`notifier_held`,
 		`notifier_inflight`,
@@ -95,15 +95,17 @@ func TestSeriesAtTheStart(t *testing.T) {
 		`notifier_split_total`,
 		`notifier_summaries_total{result="given_up"}`,
 		`notifier_summaries_total{result="sent"}`,
+		`notifier_vanished_total`,
+	}
+	for _, reason := range []string{"slot", "pair", "redis", "channel", "part"} {
+		want = append(want, fmt.Sprintf(`notifier_room_refused_total{reason=%q}`, reason))
 	}
 	for _, outcome := range []string{"sent", "dropped", "duplicate", "dead", "expired"} {
 		want = append(want, fmt.Sprintf(`notifier_events_total{category="other",outcome=%q}`, outcome))
 	}
 	for _, level := range []string{"global", "category", "payments.*"} {
 		want = append(want,
-			fmt.Sprintf(`notifier_dropped_total{category="other",level=%q}`, level),
-			fmt.Sprintf(`notifier_limit_used{level=%q}`, level),
-			fmt.Sprintf(`notifier_limit_size{level=%q}`, level))
+			fmt.Sprintf(`notifier_dropped_total{category="other",level=%q}`, level))
 	}
 	for _, reason := range event.Reasons() {
 		want = append(want, fmt.Sprintf(`notifier_dead_letters_total{reason=%q}`, reason))
@@ -178,6 +180,8 @@ func TestCounting(t *testing.T) {
 	m.Dropped("payments.refunds", "payments.*", 4)
 	m.Dropped("errors", "global", 1)
 	m.DeadLetter("bad_json")
+	m.DeadLettersDiscarded(2)
+	m.DeadLettersDiscarded(0)
 	m.Decision("admitted", "redis", 3)
 	m.Decision("denied", "cache", 2)
 	m.Decision("denied", "cache", 0)
@@ -202,9 +206,15 @@ func TestCounting(t *testing.T) {
 	m.Summary("sent")
 	m.Summary("given_up")
 	m.Delayed()
-	m.DelayRefused()
-	m.DelayedPending(7)
-	m.DelayedPending(4)
+	m.AckPending(7)
+	m.AckPending(4)
+	m.RoomPending("slot", 7)
+	m.RoomPending("slot", 4)
+	m.RoomPending("ready", 0)
+	m.RoomRefused("slot", 2)
+	m.RoomRefused("slot", 0)
+	m.Vanished(3)
+	m.Vanished(-1)
 	m.Held(3)
 	m.Held(-1)
 	expect(t, m, map[string]float64{
@@ -216,6 +226,7 @@ func TestCounting(t *testing.T) {
 		`notifier_dropped_total{category="payments.refunds",level="payments.*"}`: 4,
 		`notifier_dropped_total{category="errors",level="global"}`:               1,
 		`notifier_dead_letters_total{reason="bad_json"}`:                         1,
+		`notifier_dead_letters_discarded_total`:                                  2,
 		`notifier_decisions_total{source="redis",verdict="admitted"}`:            3,
 		`notifier_decisions_total{source="cache",verdict="denied"}`:              2,
 		`notifier_decision_duration_seconds`:                                     1,
@@ -235,8 +246,11 @@ func TestCounting(t *testing.T) {
 		`notifier_summaries_total{result="sent"}`:                                1,
 		`notifier_summaries_total{result="given_up"}`:                            1,
 		`notifier_delayed_total`:                                                 1,
-		`notifier_delays_refused_total`:                                          1,
-		`notifier_delayed_pending`:                                               4,
+		`notifier_ack_pending`:                                                   4,
+		`notifier_room_pending{reason="slot"}`:                                   4,
+		`notifier_room_pending{reason="ready"}`:                                  0,
+		`notifier_room_refused_total{reason="slot"}`:                             2,
+		`notifier_vanished_total`:                                                3,
 		`notifier_held`:                                                          2,
 		`notifier_degraded{policy="hold"}`:                                       1,
 	})
@@ -244,6 +258,42 @@ func TestCounting(t *testing.T) {
 	if got := series(t, m)[`notifier_degraded{policy="hold"}`]; got != 0 {
 		t.Errorf("degraded is still %v", got)
 	}
+}
+
+// A gauge is absent until its value is known, and a limit that is gone has none.
+func TestGaugesUntilTheyAreKnown(t *testing.T) {
+	t.Parallel()
+	m := newMetrics(50)
+	gauges := func() (names []string) {
+		for name := range series(t, m) {
+			for _, gauge := range []string{"notifier_limit_", "notifier_degraded", "notifier_ack_pending", "notifier_room_pending"} {
+				if strings.HasPrefix(name, gauge) {
+					names = append(names, name)
+				}
+			}
+		}
+		slices.Sort(names)
+		return names
+	}
+	want := func(want ...string) {
+		t.Helper()
+		if got := gauges(); !slices.Equal(got, want) {
+			t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	}
+	want()
+	m.Levels([]string{"global", "category", "payments.*", "new"}, nil)
+	want()
+	m.LimitSize("category", 10)
+	m.LimitSize("new", 1)
+	m.LimitUsed("new", 0)
+	want(`notifier_limit_size{level="category"}`, `notifier_limit_size{level="new"}`, `notifier_limit_used{level="new"}`)
+	m.Levels([]string{"global", "category"}, nil)
+	want(`notifier_limit_size{level="category"}`)
+	m.Degraded(false)
+	m.AckPending(0)
+	m.RoomPending("pair", 0)
+	want(`notifier_ack_pending`, `notifier_degraded{policy="hold"}`, `notifier_limit_size{level="category"}`, `notifier_room_pending{reason="pair"}`)
 }
 
 // A value outside a closed set costs one series, whatever it is.
@@ -262,6 +312,8 @@ func TestClosedLabels(t *testing.T) {
 		m.LimitSize(wrong, 1)
 		m.Resolved(wrong)
 		m.Summary(wrong)
+		m.RoomPending(wrong, 1)
+		m.RoomRefused(wrong, 1)
 	}
 	expect(t, m, map[string]float64{
 		`notifier_events_total{category="errors",outcome="other"}`:  100,
@@ -275,29 +327,93 @@ func TestClosedLabels(t *testing.T) {
 		`notifier_limit_size{level="other"}`:                        1,
 		`notifier_resolved_total{result="other"}`:                   100,
 		`notifier_summaries_total{result="other"}`:                  100,
+		`notifier_room_pending{reason="other"}`:                     1,
+		`notifier_room_refused_total{reason="other"}`:               100,
 	})
 }
 
-// The first categories have a label of their own in every metric; all others share one.
+// A category has a label of its own in every metric or in none, and never more than the bound have one.
 func TestCategoryBound(t *testing.T) {
 	t.Parallel()
-	m := newMetrics(2)
-	m.Event("a", "sent", 1)
-	m.Event("other", "sent", 1) // takes no place
-	m.Dropped("b", "global", 1)
-	for i := range 1000 {
-		m.Event(fmt.Sprint("more-", i), "sent", 1)
-		m.Dropped(fmt.Sprint("others-", i), "global", 1)
+	synctest.Test(t, func(t *testing.T) {
+		m := newMetrics(3)
+		m.Event("a", "sent", 1)
+		m.Event("other", "sent", 1) // takes no place
+		m.Dropped("a", "global", 1)
+		m.Event("b.c", "dropped", 1)
+		m.Dropped("b.c", "global", 1)
+		m.Dropped("never-an-event", "global", 1)
+		for i := range 1000 {
+			m.Event(fmt.Sprint("more-", i), "sent", 1)
+			m.Dropped(fmt.Sprint("others-", i), "global", 1)
+		}
+		time.Sleep(time.Minute)
+		m.Event("busy", "sent", 1000)
+		m.Dropped("busy", "global", 1)
+		m.Event("too-late", "sent", 1_000_000)
+		m.Event("a", "dropped", 1)
+		expect(t, m, map[string]float64{
+			`notifier_events_total{category="a",outcome="sent"}`:      1,
+			`notifier_events_total{category="a",outcome="dropped"}`:   1,
+			`notifier_events_total{category="b.c",outcome="dropped"}`: 1,
+			`notifier_events_total{category="busy",outcome="sent"}`:   1000,
+			`notifier_events_total{category="other",outcome="sent"}`:  1_001_001,
+			`notifier_dropped_total{category="a",level="global"}`:     1,
+			`notifier_dropped_total{category="b.c",level="global"}`:   1,
+			`notifier_dropped_total{category="busy",level="global"}`:  1,
+			`notifier_dropped_total{category="other",level="global"}`: 1001,
+		})
+	})
+}
+
+// Configured categories have labels without traffic, and whatever else comes.
+func TestConfiguredCategories(t *testing.T) {
+	t.Parallel()
+	m := telemetry.NewMetrics(telemetry.MetricsOptions{MaxCategories: 5, Categories: []string{"a", "b.c"}, Levels: []string{"global"}})
+	labels := func(want ...string) {
+		t.Helper()
+		got := map[string]bool{}
+		for name := range series(t, m) {
+			if name, found := strings.CutPrefix(name, `notifier_events_total{category="`); found {
+				name, _, _ = strings.Cut(name, `"`)
+				got[name] = true
+			}
+		}
+		slices.Sort(want)
+		if got := slices.Sorted(maps.Keys(got)); !slices.Equal(got, want) {
+			t.Errorf("labels of %q, want %q", got, want)
+		}
 	}
-	m.Event("b", "sent", 1)
-	m.Event("a", "dropped", 1)
+	labels("a", "b.c", "other")
+	m.Levels([]string{"global", "category", "live", "p.*"}, []string{"global", "category"})
+	labels("a", "b.c", "live", "other")
+	for i := range 1000 {
+		m.Event(fmt.Sprint("junk-", i), "sent", 1)
+	}
+	labels("a", "b.c", "live", "junk-0", "junk-1", "other")
+	m.Levels([]string{"global", "too-late"}, []string{"as-well"})
+	labels("a", "b.c", "live", "junk-0", "junk-1", "other")
+	m.Event("b.c", "sent", 1)
+	m.Event("too-late", "sent", 1)
 	expect(t, m, map[string]float64{
-		`notifier_events_total{category="a",outcome="sent"}`:      1,
-		`notifier_events_total{category="a",outcome="dropped"}`:   1,
-		`notifier_events_total{category="b",outcome="sent"}`:      1,
-		`notifier_events_total{category="other",outcome="sent"}`:  1001,
-		`notifier_dropped_total{category="b",level="global"}`:     1,
-		`notifier_dropped_total{category="other",level="global"}`: 1000,
+		`notifier_events_total{category="a",outcome="sent"}`:      0,
+		`notifier_events_total{category="b.c",outcome="sent"}`:    1,
+		`notifier_events_total{category="live",outcome="dead"}`:   0,
+		`notifier_events_total{category="junk-0",outcome="sent"}`: 1,
+		`notifier_events_total{category="junk-1",outcome="sent"}`: 1,
+		`notifier_events_total{category="other",outcome="sent"}`:  999,
+	})
+}
+
+// More categories may be configured than have labels.
+func TestMoreConfiguredThanLabels(t *testing.T) {
+	t.Parallel()
+	m := telemetry.NewMetrics(telemetry.MetricsOptions{MaxCategories: 2, Categories: []string{"a", "b", "c"}, Levels: []string{"global"}})
+	m.Event("c", "sent", 1_000_000)
+	m.Event("b", "sent", 1)
+	expect(t, m, map[string]float64{
+		`notifier_events_total{category="b",outcome="sent"}`:     1,
+		`notifier_events_total{category="other",outcome="sent"}`: 1_000_000,
 	})
 }
 
@@ -339,8 +455,8 @@ func TestConcurrentUse(t *testing.T) {
 	if events != goroutines*rounds || dropped != goroutines*rounds {
 		t.Errorf("%v events and %v drops, want %d each", events, dropped, goroutines*rounds)
 	}
-	if len(categories) != limit+1 || !categories["other"] {
-		t.Errorf("categories %v, want %d and other", categories, limit)
+	if len(categories) > limit+1 || len(categories) < limit/2+1 || !categories["other"] {
+		t.Errorf("categories %v, want at most %d and other", categories, limit)
 	}
 }
 

@@ -279,7 +279,7 @@ func (c *decideCall) decode(reply []any) (Ruling, error) {
 			return Ruling{}, fmt.Errorf("%w: answer %v of %d", errReply, reply[replyHead+i], len(answers))
 		}
 		answer, decision := &answers[number-1], &ruling.Decisions[i] // large: not copied whole
-		decision.Verdict, decision.Wait = answer.Verdict, answer.Wait
+		decision.Verdict, decision.Wait, decision.InDoubt = answer.Verdict, answer.Wait, answer.InDoubt
 		decision.Node, decision.Limit = answer.Node, answer.Limit
 		decision.Lease.End = answer.Lease.End
 		if c.forward && (answer.Verdict == Denied || answer.Verdict == NeverFits) {
@@ -287,6 +287,7 @@ func (c *decideCall) decode(reply []any) (Ruling, error) {
 		}
 		if decision.Lease.End != 0 {
 			decision.Lease.Request, decision.Lease.tree, decision.Lease.shadow = request, c.rules.Tree, c.rules.Shadow
+			decision.Lease.inDoubt = answer.InDoubt
 		}
 	}
 	for i, value := range reply[replyHead+events:] {
@@ -325,6 +326,7 @@ func (c *decideCall) decodeAnswers(reply any, at int64) ([]Decision, error) {
 			decision.Wait = time.Duration(wait) * time.Microsecond
 		case Admitted, Repeated:
 			decision.Lease.End = at + wait
+			decision.InDoubt = decision.Verdict == Repeated && limit == 1
 		case Leased:
 			decision.Wait = time.Duration(wait) * time.Microsecond
 		case Done, Duplicate, Unknown:

@@ -60,8 +60,8 @@ func subjectOf(t *testing.T, limiter *Redis, s Settings) *subject {
 func newJudgedSubject(t *testing.T, client redis.UniversalClient, s Settings) *subject {
 	limiter := newRedis(client, "test:"+t.Name(), s)
 	judged := subjectOf(t, limiter, s)
-	source := limiter.sources.script
-	limiter.sources.script = func(script lua.Script, algorithms []string) string {
+	source := limiter.source
+	limiter.source = func(script lua.Script, algorithms []string) string {
 		const condition = "if wholesale ~= ''"
 		text := source(script, algorithms)
 		if script == lua.Decide && strings.Count(text, condition) != 1 {
@@ -200,7 +200,7 @@ func (s *subject) taken(category string, want ...int64) {
 
 func (s *subject) finish(leases ...Lease) {
 	s.t.Helper()
-	if err := s.Finish(s.t.Context(), leases); err != nil {
+	if err := finish(s.t.Context(), s, leases...); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -1087,7 +1087,7 @@ func TestConformance(t *testing.T) {
 		"miniredis": func(t *testing.T, s Settings) *subject { return newRedisSubject(t, standIn, s) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, c := range slices.Concat(conformance, algorithmConformance, guaranteeConformance, changeConformance, shadowConformance) {
+			for _, c := range slices.Concat(conformance, algorithmConformance, guaranteeConformance, changeConformance, shadowConformance, endsConformance(), doubtConformance) {
 				t.Run(strings.ReplaceAll(c.name, " ", "_"), func(t *testing.T) {
 					t.Parallel()
 					c.run(newSubject(t, c.settings(t)))

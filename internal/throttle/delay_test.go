@@ -21,11 +21,15 @@ func postponed(r Request) Postponement {
 	}
 }
 
-// comeBack is the same event in the message that the server stored for it, with the ID that it has got by now.
+// comeBack is the same event when it has waited.
 func (p Postponement) comeBack() Postponement {
-	p.HasWaited, p.Derived = true, false
-	p.Message = Message{Stream: "EVENTS", Sequence: p.Message.Sequence + 1000, Stored: start.Add(time.Hour)}
+	p.HasWaited = true
 	return p
+}
+
+// inLine is the n-th of several events that wait.
+func inLine(n int, category string) Postponement {
+	return postponed(request(fmt.Sprint("e", n), category).inMessage(uint64(n + 1)))
 }
 
 const mostDelayed = 1000
@@ -43,11 +47,43 @@ func (k *pairKit) delay(p Postponement, most int, want DelayVerdict) time.Durati
 	return in
 }
 
-// wantJitter checks that an event comes back at a time, or half of what lies between two events later at most.
-func (k *pairKit) wantJitter(what string, got, want, apart time.Duration) {
+// delays plans the return of events, and checks in what time each comes.
+func (k *pairKit) delays(want []time.Duration, postponements ...Postponement) {
 	k.t.Helper()
-	if got < want || got >= want+apart/2 {
-		k.t.Errorf("%s comes back in %v, want %v and at most %v more", what, got, want, apart/2)
+	for i, p := range postponements {
+		if in := k.delay(p, mostDelayed, ComesBack); in != want[i] {
+			k.t.Errorf("%s comes back in %v, want %v", p.ID, in, want[i])
+		}
+	}
+}
+
+// leaves takes events out of their lines.
+func (k *pairKit) leaves(postponements ...Postponement) {
+	k.t.Helper()
+	requests := make([]Request, len(postponements))
+	for i, p := range postponements {
+		requests[i] = p.Request
+	}
+	if err := k.leave(k.t.Context(), requests); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+// waits checks how long events have to wait for others before they may be judged.
+func (k *pairKit) waits(want []time.Duration, postponements ...Postponement) {
+	k.t.Helper()
+	requests := make([]Request, len(postponements))
+	for i, p := range postponements {
+		requests[i] = p.Request
+	}
+	turns, err := k.turns(k.t.Context(), requests)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	for i, turn := range turns {
+		if turn.wait != want[i] {
+			k.t.Errorf("%s waits %v for others, want %v", requests[i].ID, turn.wait, want[i])
+		}
 	}
 }
 
@@ -59,96 +95,235 @@ var delayStories = []struct {
 	name string
 	tell func(t *testing.T, k *pairKit)
 }{
-	{"in order, as many as a window has slots, a little apart", func(t *testing.T, k *pairKit) {
-		opens, last := k.clock.read().Add(20*time.Minute), time.Time{}
+	{"in order, as many as a window has slots, a little apart", func(_ *testing.T, k *pairKit) {
+		opens := k.clock.read().Add(20 * time.Minute)
 		for i := range 25 {
-			p := postponed(request(fmt.Sprint("e", i), "a"))
+			p := inLine(i, "a")
 			p.Wait = opens.Sub(k.clock.read())
-			in := k.delay(p, mostDelayed, ComesBack)
-			k.wantJitter(p.ID, in, p.Wait+time.Duration(i/10)*30*time.Minute+time.Duration(i%10)*time.Second, time.Second)
-			if at := k.clock.read().Add(in); at.After(last) {
-				last = at
-			} else {
-				t.Errorf("%s comes back before those that were first", p.ID)
-			}
+			k.delays([]time.Duration{p.Wait + time.Duration(i/10)*30*time.Minute + time.Duration(i%10)*time.Second}, p)
 			k.clock.advance(time.Duration(i*337) * time.Millisecond)
 		}
 	}},
-	{"as time goes on", func(_ *testing.T, k *pairKit) {
-		for i := range 20 {
-			k.delay(postponed(request(fmt.Sprint("e", i), "a")), mostDelayed, ComesBack)
-		}
-		k.clock.advance(20*time.Minute + 10*time.Second) // the first ten are back, and have the slots
-		p := postponed(request("new", "a"))
-		p.Wait = 30 * time.Minute
-		k.wantJitter("the next", k.delay(p, mostDelayed, ComesBack), p.Wait+30*time.Minute, time.Second)
+	{"in the order in which they were stored, whoever is planned first", func(_ *testing.T, k *pairKit) {
+		k.delays([]time.Duration{20 * time.Minute, 20*time.Minute + time.Second}, inLine(4, "a"), inLine(7, "a"))
+		k.delays([]time.Duration{20*time.Minute + time.Second}, inLine(5, "a")) // the one behind it learns that when it comes back
+		earlier := inLine(9, "a")
+		earlier.Message.Stored = start.Add(-time.Millisecond)
+		k.delays([]time.Duration{20 * time.Minute}, earlier)
+		k.clock.advance(20 * time.Minute)
+		first, second, third, last := earlier.comeBack(), inLine(4, "a").comeBack(), inLine(5, "a").comeBack(), inLine(7, "a").comeBack()
+		k.waits([]time.Duration{0, 250 * time.Millisecond, 250 * time.Millisecond, 250 * time.Millisecond}, first, second, third, last)
+		k.leaves(first)
+		k.waits([]time.Duration{0, 250 * time.Millisecond}, second, last)
+		second.Wait = time.Minute
+		k.delays([]time.Duration{time.Minute}, second) // it was denied
+		k.waits([]time.Duration{0, time.Minute, time.Minute}, second, third, last)
+		third.Wait, last.Wait = time.Minute, time.Minute
+		k.delays([]time.Duration{61 * time.Second, 62 * time.Second}, third, last)
 	}},
-	{"many slots in a short window", func(_ *testing.T, k *pairKit) {
-		for i := range 30 {
-			p := postponed(request(fmt.Sprint("e", i), "a"))
-			p.Wait, p.Limit = time.Second, Limit{Count: 10, Window: 100 * time.Millisecond}
-			want := p.Wait + time.Duration(i/10)*100*time.Millisecond + time.Duration(i%10)*10*time.Millisecond
-			k.wantJitter(p.ID, k.delay(p, mostDelayed, ComesBack), want, 10*time.Millisecond)
+	{"by cost", func(_ *testing.T, k *pairKit) {
+		costs := func(costs ...int) (all []Postponement) {
+			for i, cost := range costs {
+				p := inLine(i, "a")
+				p.Cost, p.Wait, p.Limit = cost, time.Second, Limit{Count: 4, Window: 2 * time.Second}
+				all = append(all, p)
+			}
+			return all
+		}
+		k.delays([]time.Duration{time.Second, 3 * time.Second, 5 * time.Second, 7 * time.Second}, costs(4, 4, 4, 4)...)
+		k.leaves(costs(4, 4, 4, 4)...)
+		k.delays([]time.Duration{
+			time.Second, 1500 * time.Millisecond, 3500 * time.Millisecond, 4 * time.Second, 5500 * time.Millisecond, 7500 * time.Millisecond,
+		}, costs(1, 3, 2, 2, 1, 4)...)
+	}},
+	{"behind the slots that are taken now", func(_ *testing.T, k *pairKit) {
+		k.Adopt(Ruleset{Tree: newTree(k.t, "none", "3/1m", "")})
+		for i, at := range []time.Duration{0, 10 * time.Second, 25 * time.Second} {
+			k.clock.set(start.Add(at))
+			k.deliver(request(fmt.Sprint("taken", i), "a"))
+		}
+		k.clock.set(start.Add(30 * time.Second))
+		var all []Postponement
+		for i := range 7 {
+			p := inLine(i, "a")
+			p.Wait, p.Limit = 30*time.Second, Limit{Count: 3, Window: time.Minute}
+			all = append(all, p)
+		}
+		k.delays([]time.Duration{
+			30 * time.Second, 40 * time.Second, 55 * time.Second, 90 * time.Second, 100 * time.Second, 115 * time.Second, 150 * time.Second,
+		}, all...)
+	}},
+	{"by algorithm", func(_ *testing.T, k *pairKit) {
+		type kind struct {
+			algorithm Algorithm
+			costs     []int
+			want      []time.Duration
+		}
+		const second = time.Second
+		for i, kind := range []kind{
+			{LeakyBucket, []int{1, 1, 3, 1}, []time.Duration{second, 2 * second, 3 * second, 6 * second}},
+			{TokenBucket, []int{1, 1, 3, 1}, []time.Duration{second, 2 * second, 5 * second, 6 * second}},
+			{SlidingCounter, []int{1, 2, 1}, []time.Duration{second, 3 * second, 4 * second}},
+			{InFlight, []int{1, 2, 4, 4}, []time.Duration{second, 2 * second, 3 * second, 4 * second}},
+			{FixedWindow, []int{2, 2, 1, 4, 1, 4}, []time.Duration{second, 2 * second, 4 * second, 8 * second, 12 * second, 16 * second}},
+		} {
+			place := fmt.Sprint("a.", i)
+			var all []Postponement
+			for n, cost := range kind.costs {
+				p := inLine(n, place)
+				p.Cost, p.Place, p.Wait = cost, place, second
+				p.ID, p.Limit = place+p.ID, Limit{Count: 4, Window: 4 * second, Algorithm: kind.algorithm}
+				all = append(all, p)
+			}
+			k.delays(kind.want, all...)
 		}
 	}},
-	{"places of their own", func(_ *testing.T, k *pairKit) {
-		for _, place := range []string{"", "a", "a.b"} {
-			for i := range 3 {
-				p := postponed(request(fmt.Sprint(place, i), "a.b"))
-				p.Place = place
-				k.wantJitter(p.ID, k.delay(p, mostDelayed, ComesBack), p.Wait+time.Duration(i)*time.Second, time.Second)
+	{"many ahead", func(t *testing.T, k *pairKit) {
+		limit := Limit{Count: 600, Window: time.Hour}
+		for i := range 1300 {
+			p := inLine(i, "a")
+			p.Limit = limit
+			want := p.Wait + time.Duration(i/600)*time.Hour + time.Duration(i%600)*time.Second
+			if in := k.delay(p, 5000, ComesBack); in != want {
+				t.Fatalf("event %d comes back in %v, want %v", i, in, want)
 			}
 		}
 	}},
-	{"one that has waited goes first", func(_ *testing.T, k *pairKit) {
-		first := postponed(request("first", "a"))
-		k.clock.advance(k.delay(first, mostDelayed, ComesBack))
-		for i := range 12 {
-			k.delay(postponed(request(fmt.Sprint("e", i), "a")), mostDelayed, ComesBack)
+	{"as time goes on", func(_ *testing.T, k *pairKit) {
+		var all []Postponement
+		for i := range 20 {
+			all = append(all, inLine(i, "a"))
+			k.delay(all[i], mostDelayed, ComesBack)
 		}
-		k.wantJitter("it", k.delay(first.comeBack(), mostDelayed, ComesBack), first.Wait, time.Second)
-		next := k.delay(postponed(request("new", "a")), mostDelayed, ComesBack)
-		k.wantJitter("the next", next, first.Wait+30*time.Minute+3*time.Second, time.Second)
+		k.clock.advance(20*time.Minute + 10*time.Second) // the first ten are back, and have the slots
+		k.leaves(all[:10]...)
+		p := inLine(20, "a")
+		p.Wait = 30 * time.Minute
+		k.delays([]time.Duration{p.Wait + 30*time.Minute - 10*time.Second}, p)
 	}},
-	{"bound", func(_ *testing.T, k *pairKit) {
-		elsewhere := func(id string) Postponement {
-			p := postponed(request(id, "b"))
-			p.Place = "b"
+	{"many slots in a short window", func(_ *testing.T, k *pairKit) {
+		for i := range 30 {
+			p := inLine(i, "a")
+			p.Wait, p.Limit = time.Second, Limit{Count: 10, Window: 100 * time.Millisecond}
+			k.delays([]time.Duration{p.Wait + time.Duration(i/10)*100*time.Millisecond + time.Duration(i%10)*10*time.Millisecond}, p)
+		}
+	}},
+	{"places of their own", func(_ *testing.T, k *pairKit) {
+		for _, category := range []string{"a.b", "c.d"} { // each first level has a line of its own at the root
+			for _, place := range []string{"", category[:1], category} {
+				for i := range 3 {
+					p := inLine(i, category)
+					p.ID += place
+					p.Place = place
+					k.delays([]time.Duration{p.Wait + time.Duration(i)*time.Second}, p)
+				}
+			}
+		}
+	}},
+	{"another place", func(_ *testing.T, k *pairKit) {
+		k.Adopt(Ruleset{Tree: newTree(k.t, "1/1h", "1/1h", "a.b=1/1h")})
+		first, second := inLine(0, "a.b"), inLine(1, "a.b")
+		k.delays([]time.Duration{first.Wait, first.Wait + time.Second}, first, second)
+		k.clock.advance(first.Wait)
+		first = first.comeBack()
+		first.Place, first.Wait = "a.b", time.Hour
+		k.delays([]time.Duration{time.Hour}, first)
+		for place, want := range map[string]int64{"a": 1, "a.b": 1} {
+			if n := k.client.ZCard(k.t.Context(), k.keys.line("a", place)).Val(); n != want {
+				k.t.Errorf("%d events wait at %s, want %d", n, place, want)
+			}
+		}
+		k.waits([]time.Duration{0, time.Hour, time.Hour}, first, second, inLine(2, "a.b")) // a new one neither
+		k.waits([]time.Duration{time.Second, 0}, inLine(2, "a"), inLine(2, "b"))
+	}},
+	{"what is known waits for nobody", func(_ *testing.T, k *pairKit) {
+		known, done := inLine(5, "a"), inLine(6, "a")
+		k.deliver(known.Request)
+		k.fire(done.Request, "")
+		k.delay(inLine(0, "a"), mostDelayed, ComesBack)
+		k.waits([]time.Duration{0, 0, 20 * time.Minute}, known, done, inLine(7, "a"))
+	}},
+	{"who does not come back", func(_ *testing.T, k *pairKit) {
+		k.Adopt(Ruleset{Tree: newTree(k.t, "none", "10/30m", "b=100/1s")})
+		fast := inLine(0, "b")
+		fast.Place, fast.Limit = "b", Limit{Count: 100, Window: time.Second}
+		for _, p := range []Postponement{inLine(0, "a"), fast} {
+			in := k.delay(p, mostDelayed, ComesBack)
+			next := inLine(1, p.Category)
+			k.waits([]time.Duration{in}, next)
+			k.clock.advance(in)
+			if p.Category == "b" {
+				k.waits([]time.Duration{0}, next) // many of them come back at once, and wait for each other no longer
+				continue
+			}
+			k.clock.advance(orderedWait - time.Microsecond)
+			k.waits([]time.Duration{250 * time.Millisecond}, next)
+			k.clock.advance(time.Microsecond)
+			k.waits([]time.Duration{0}, next)
+		}
+	}},
+	{"bound of each first-level category", func(_ *testing.T, k *pairKit) {
+		elsewhere := func(id, category string) Postponement {
+			p := postponed(request(id, category))
+			p.Place = category
 			return p
 		}
 		k.delay(postponed(request("none", "a")), 0, TooMany)
 		in := k.delay(postponed(request("first", "a")), 2, ComesBack)
-		k.delay(elsewhere("second"), 2, ComesBack)
-		keys := []string{k.keys.delayed, k.keys.meter("delayed:a"), k.keys.meter("delayed:b")}
+		k.delay(elsewhere("second", "a.b"), 2, ComesBack)
+		keys := []string{k.keys.room("a"), k.keys.line("a", "a"), k.keys.line("a", "a.b"), k.keys.line("a", "a.c")}
 		before := k.dumps(keys...)
 		k.delay(postponed(request("third", "a")), 2, TooMany)
-		k.delay(elsewhere("third"), 2, TooMany)
+		k.delay(elsewhere("third", "a.c"), 2, TooMany)
 		if k.dumps(keys...) != before {
 			k.t.Error("an event that does not wait left something")
 		}
+		k.delay(elsewhere("neighbour", "b"), 2, ComesBack)
+		k.delay(elsewhere("neighbour too", "b"), 2, ComesBack)
 		k.delay(postponed(request("first", "a")), 2, ComesBack) // it waits already
 		k.delay(postponed(request("of before", "a")).comeBack(), 2, ComesBack)
 		k.clock.advance(in)
+		k.delay(postponed(request("third", "a")), 1, TooMany) // who came back late is there still
+		k.clock.advance(time.Hour)
 		k.delay(postponed(request("third", "a")), 1, ComesBack)
 	}},
+	{"large ones, and what waits for something else", func(_ *testing.T, k *pairKit) {
+		large := postponed(request("large", "a.b"))
+		large.Weight = 3
+		k.delay(large, 2, TooMany)
+		in := k.delay(large, 5, ComesBack)
+		k.delay(large, 5, ComesBack)
+		may, err := k.EnterRoom(k.t.Context(), []Stay{{First: "a", Member: "one", Weight: 2, For: 2 * in}, {First: "a", Member: "two", Weight: 1, For: in}}, 5)
+		if err != nil || !slices.Equal(may, []bool{true, false}) {
+			k.t.Errorf("into the room: %v, %v", may, err)
+		}
+		k.delay(postponed(request("one more", "a")), 5, TooMany)
+		k.clock.advance(in)
+		k.delay(postponed(request("one more", "a")), 5, ComesBack)
+	}},
 	{"too late", func(_ *testing.T, k *pairKit) {
-		at := func(place, id string, longest time.Duration) Postponement {
-			p := postponed(request(id, place))
+		at := func(place string, n int, longest time.Duration) Postponement {
+			p := inLine(n, place)
+			p.ID += place
 			p.Place, p.Longest = place, longest
 			return p
 		}
-		in := k.delay(at("a", "e", 4*time.Hour), mostDelayed, ComesBack)
-		k.delay(at("b", "just too late", in-time.Microsecond), mostDelayed, TooLate)
-		k.delay(at("b", "over", -time.Second), mostDelayed, TooLate)
-		k.delay(at("b", "just in time", in), mostDelayed, ComesBack)
-		k.delay(at("a", "behind another", in), mostDelayed, TooLate)
-		k.delay(at("a", "came back", in-time.Microsecond).comeBack(), mostDelayed, TooLate)
-		k.delay(at("b", "just too late", in+time.Second), 1, TooMany)
+		in := k.delay(at("a", 1, 4*time.Hour), mostDelayed, ComesBack)
+		k.delay(at("b", 1, in-time.Microsecond), mostDelayed, TooLate)
+		k.delay(at("b", 2, -time.Second), mostDelayed, TooLate)
+		k.delay(at("b", 3, in), mostDelayed, ComesBack)
+		k.delay(at("a", 4, in), mostDelayed, TooLate) // behind another
+		k.delay(at("a", 0, in), mostDelayed, ComesBack)
+		k.delay(at("a", 1, in-time.Microsecond).comeBack(), mostDelayed, TooLate)
+		if members := k.client.ZRange(k.t.Context(), k.keys.line("a", "a"), 0, -1).Val(); len(members) != 1 {
+			k.t.Errorf("%q wait, want the other one", members)
+		}
+		k.delay(at("b", 5, in+time.Second), 1, TooMany)
 	}},
 	{"the same call again", func(_ *testing.T, k *pairKit) {
 		p := postponed(aboutDisk("e"))
 		in := k.delay(p, mostDelayed, ComesBack)
-		keys := []string{k.keys.delayed, k.keys.meter("delayed:a"), k.keys.pairs, k.keys.pairsUntil}
+		keys := []string{k.keys.room("a"), k.keys.line("a", "a"), k.keys.pairs("a"), k.keys.pairsUntil("a")}
 		before := k.dumps(keys...)
 		k.clock.advance(5 * time.Second)
 		if again := k.delay(p, mostDelayed, ComesBack); again != in-5*time.Second {
@@ -168,30 +343,42 @@ var delayStories = []struct {
 		k.delay(again, mostDelayed, AlreadyWaiting)
 		k.clock.advance(in)
 		again.Longest = p.Longest
+		k.leaves(p)
 		k.delay(again, mostDelayed, ComesBack) // it came back, and was not admitted
 		k.delay(p, mostDelayed, AlreadyWaiting)
+	}},
+	{"a dead letter that is replayed asks anew", func(_ *testing.T, k *pairKit) {
+		p := inLine(1, "a")
+		p.Longest = p.Wait
+		in := k.delay(p, mostDelayed, ComesBack)
+		k.clock.advance(in)
+		k.leaves(p.comeBack()) // it was admitted, and rejected
+		k.clock.advance(time.Minute)
+		k.delays([]time.Duration{in}, p)
+		k.clock.advance(in + 2*time.Hour)
+		k.delays([]time.Duration{in}, p)
 	}},
 	{"derived IDs", func(_ *testing.T, k *pairKit) {
 		k.delay(postponed(derived(1, start, "a")), mostDelayed, ComesBack)
 		k.delay(postponed(derived(1, start, "a")), mostDelayed, ComesBack)
 		k.delay(postponed(derived(1, start.Add(time.Hour), "a")), mostDelayed, ComesBack) // of another stream of that name
-		if n := k.client.ZCard(k.t.Context(), k.keys.meter("delayed:a")).Val(); n != 2 {
+		if n := k.client.ZCard(k.t.Context(), k.keys.line("a", "a")).Val(); n != 2 {
 			k.t.Errorf("%d messages wait, want 2", n)
 		}
 	}},
 	{"what came back is forgotten in time", func(_ *testing.T, k *pairKit) {
-		in := k.delay(postponed(request("first", "a")), mostDelayed, ComesBack)
-		for _, key := range []string{k.keys.delayed, k.keys.meter("delayed:a")} {
+		in := k.delay(inLine(1, "a"), mostDelayed, ComesBack)
+		for _, key := range []string{k.keys.room("a"), k.keys.line("a", "a")} {
 			if ttl := k.client.PTTL(k.t.Context(), key).Val(); ttl <= in || ttl > in+time.Hour+time.Millisecond {
 				k.t.Errorf("%s is kept for %v, the event comes back in %v", key, ttl, in)
 			}
 		}
 		k.clock.advance(in + time.Hour - time.Microsecond)
-		k.delay(postponed(request("second", "a")), mostDelayed, ComesBack)
-		k.wantDelayed("first", "second")
+		k.delay(inLine(2, "a"), mostDelayed, ComesBack)
+		k.wantDelayed([]string{"e1", "e2"}, []string{"e2"})
 		k.clock.advance(time.Microsecond)
-		k.delay(postponed(request("third", "a")), mostDelayed, ComesBack)
-		k.wantDelayed("second", "third")
+		k.delay(inLine(3, "a"), mostDelayed, ComesBack)
+		k.wantDelayed([]string{"e2", "e3"}, []string{"e2", "e3"})
 	}},
 
 	{"a resolved event waits for what comes back", func(t *testing.T, k *pairKit) {
@@ -233,11 +420,11 @@ var delayStories = []struct {
 		k.wantFields(nil)
 		k.resolve(aboutDisk("resolved"), Unpaired, "")
 	}},
-	{"waits under a derived ID, which is its own when it comes back", func(_ *testing.T, k *pairKit) {
+	{"waits under a derived ID", func(_ *testing.T, k *pairKit) {
 		p := postponed(derived(7, start, "a").ofPair("disk"))
 		k.clock.advance(k.delay(p, mostDelayed, ComesBack))
 		in := k.delay(p.comeBack(), mostDelayed, ComesBack)
-		k.wantFields(map[string]string{"a\ndisk": k.awaiting(in, "EVENTS:7")})
+		k.wantFields(map[string]string{"a\ndisk": k.awaiting(in, p.record())})
 		k.clock.advance(in)
 		late := p.comeBack()
 		late.Longest = 0
@@ -301,17 +488,19 @@ var delayStories = []struct {
 	}},
 }
 
-// wantDelayed checks which events are remembered, of all and of the place.
-func (k *pairKit) wantDelayed(want ...string) {
+// wantDelayed checks which events are remembered in the room, and which stand in the line of a place.
+func (k *pairKit) wantDelayed(room, line []string) {
 	k.t.Helper()
-	for _, key := range []string{k.keys.delayed, k.keys.meter("delayed:a")} {
-		members := k.client.ZRange(k.t.Context(), key, 0, -1).Val()
-		for i, member := range members {
-			members[i], _, _ = strings.Cut(member, "\n")
-		}
-		if slices.Sort(members); !slices.Equal(members, want) {
-			k.t.Errorf("%s remembers %q, want %q", key, members, want)
-		}
+	remembered := k.client.ZRange(k.t.Context(), k.keys.room("a"), 0, -1).Val()
+	if slices.Sort(remembered); !slices.Equal(remembered, room) {
+		k.t.Errorf("the room remembers %q, want %q", remembered, room)
+	}
+	stand := k.client.ZRange(k.t.Context(), k.keys.line("a", "a"), 0, -1).Val()
+	for i, member := range stand {
+		stand[i] = member[strings.LastIndex(member, " ")+1:]
+	}
+	if !slices.Equal(stand, line) {
+		k.t.Errorf("the line is %q, want %q", stand, line)
 	}
 }
 
@@ -336,7 +525,9 @@ func TestDelays(t *testing.T) {
 		for _, story := range delayStories {
 			t.Run(string(way)+"/"+story.name, func(t *testing.T) {
 				t.Parallel()
-				story.tell(t, newPairKit(t, client, way))
+				k := newPairKit(t, client, way)
+				k.Adopt(Ruleset{Tree: newTree(t, "none", "10/30m", "")})
+				story.tell(t, k)
 			})
 		}
 	}
@@ -354,13 +545,6 @@ func TestPlanned(t *testing.T) {
 			t.Errorf("%q: %v, %v, %v, want %v, %v", id, in, got, err, about, planned)
 		}
 	}
-	wantWaiting := func(want int) {
-		t.Helper()
-		if n, err := k.Delayed(t.Context()); err != nil || n != want {
-			t.Errorf("%d events wait, %v, want %d", n, err, want)
-		}
-	}
-	wantWaiting(0)
 	want("unknown", false, 0)
 	for i, ago := range []time.Duration{3 * time.Hour, time.Hour, 10 * time.Minute, 0} { // and back in 20 minutes
 		k.clock.set(time.Now().Add(-ago))
@@ -371,21 +555,17 @@ func TestPlanned(t *testing.T) {
 	want("e2", true, 11*time.Minute)
 	want("e3", true, 21*time.Minute)
 	want("unknown", false, 0)
-	wantWaiting(2)
 
-	server.CLI("SET", k.keys.delayed, "text")
+	server.CLI("SET", k.keys.room("a"), "text")
 	if _, planned, err := k.Planned(t.Context(), request("e1", "a")); planned || !errors.Is(err, ErrRefused) {
 		t.Errorf("of a key of the wrong type: %v, %v", planned, err)
-	}
-	if n, err := k.Delayed(t.Context()); n != 0 || !errors.Is(err, ErrRefused) {
-		t.Errorf("of a key of the wrong type: %v, %v", n, err)
 	}
 }
 
 func TestGateDelays(t *testing.T) {
 	t.Parallel()
 	server := durable(t)
-	gate := startGate(t, server.Addr, GateOptions{MostDelayed: 2})
+	gate := startGate(t, server.Addr, GateOptions{RoomMax: 2})
 	ask := func(id string, want DelayVerdict) {
 		t.Helper()
 		verdict, in, err := gate.Delay(t.Context(), postponed(request(id, "a")))
@@ -404,11 +584,6 @@ func TestGateDelays(t *testing.T) {
 	ask("third", TooMany)
 	wantPlanned("first", true)
 	wantPlanned("third", false)
-	poll(t, "the metric of what waits", func() bool {
-		gate.metrics.mu.Lock()
-		defer gate.metrics.mu.Unlock()
-		return gate.metrics.pending == 2
-	})
 	gate.lose(server)
 	if verdict, _, err := gate.Delay(t.Context(), postponed(request("fourth", "a"))); verdict != 0 || !errors.Is(err, ErrUnavailable) {
 		t.Errorf("without Redis: verdict %d, %v", verdict, err)

@@ -14,18 +14,17 @@ import (
 
 // Bounds of what is kept of drops.
 const (
-	MaxDropCategories = 10_000 // with counts at one time
-	MaxDropNames      = 50     // levels, and titles, of one category
+	MaxDropGroups  = 1000 // first-level categories of one channel that are counted by name
+	MaxDropPaths   = 20   // of one first-level category
+	MaxDropLevels  = 8    // of one path, as in parts/digests.lua
+	MaxDigestPaths = 10   // in a digest
 )
 
 // dropsBelieved is how long an instance that said it has drops which it has not told is waited for.
 const dropsBelieved = 5 * time.Second
 
-// What is counted by name, as the scripts spell it.
-const (
-	levelKind = 'L'
-	titleKind = 'T'
-)
+// restOfGroup ends the path of an entry that counts the drops of a first-level category which have no entry of their own.
+const restOfGroup = ".>"
 
 // NameCount is how often a name occurred.
 type NameCount struct {
@@ -33,34 +32,87 @@ type NameCount struct {
 	Count int64
 }
 
-// Drops are what was counted of one category. What its levels or titles lack of the total had no room, or no name.
-type Drops struct {
-	Category    string
-	Total       int64
-	First, Last time.Time
-	Opens       time.Time   // when its next slot opens; zero if that is not known, or now
-	Levels      []NameCount // names without line feeds, as those of the titles
-	Titles      []NameCount
+// DroppedPath is what was counted of one path. Its texts have neither tabs nor line feeds.
+type DroppedPath struct {
+	Path   string
+	Rest   bool // in a digest: of all paths of this first-level category that are not counted by name
+	Count  int64
+	Title  string      // of one of the events
+	Opens  time.Time   // when the next slot opens; zero if that is not known, or now
+	Levels []NameCount // in a digest those that denied most come first
 }
 
-// DropReport is what one instance has counted since its last report, by its own clock.
+// DropGroup is what was counted of the paths with one first level.
+type DropGroup struct {
+	Name  string
+	More  int64 // drops of paths that are not among these
+	Paths []DroppedPath
+}
+
+// Drops are what was counted for one channel.
+type Drops struct {
+	Channel     string
+	First, Last time.Time
+	Unpaired    int64 // events that resolve nothing; they belong to no group
+	More        int64 // drops of categories that are not among the groups
+	Groups      []DropGroup
+}
+
+// Total is how many drops these are.
+func (d Drops) Total() int64 {
+	total := d.Unpaired + d.More
+	for _, group := range d.Groups {
+		total += group.More
+		for _, path := range group.Paths {
+			total += path.Count
+		}
+	}
+	return total
+}
+
+// DropReport is what one instance has counted for one channel since its last report, by its own clock.
 type DropReport struct {
 	Instance string // unique for each start of a worker
 	Number   int64  // larger than that of the report before: microseconds of the instance's clock
 	Dropping bool   // it goes on to drop, so if it is not heard of again, its last counts are lost
-	Drops    []Drops
+	Drops           // without a channel: nothing was dropped
 }
 
-// DropSummary is a summary that the caller has the lease of. Its times are those of the server.
-type DropSummary struct {
-	Drops         // names that occurred most come first
-	Claim   int64 // names it, together with the category
-	Attempt int   // from 1
-	AtLeast bool  // an instance was killed that may have had more counts
+// DropDigest is what a channel is to be told. Its times are those of the server.
+type DropDigest struct {
+	Channel, Claim string
+	Failures       int // posts of it that failed
+
+	Total       int64
+	AtLeast     bool  // an instance was killed that may have had more counts
+	Doubtful    int64 // of the total: were in a digest of which nobody knows whether it was posted
+	Unpaired    int64
+	First, Last time.Time
+	Since       time.Time     // when the digest before was claimed; zero if there was none lately
+	Paths       []DroppedPath // the largest, those first
+	Counted     int           // how many paths were counted by name
+	Partial     bool          // there were others
 }
 
-// summaryQuiet is how long a category's drops have to be over before they are summed up.
-func summaryQuiet(interval time.Duration) time.Duration {
+// DigestEnd says what became of a claimed digest.
+type DigestEnd struct {
+	State   DigestState
+	Again   time.Duration // where it failed: when it may be claimed again
+	Failure bool          // where it failed: that counts as a failure
+}
+
+// DigestState is a word of end_digest.lua.
+type DigestState string
+
+// The states in which a claim can end.
+const (
+	DigestDone   DigestState = "done"   // posted, or given up
+	DigestFailed DigestState = "failed" // not posted
+	DigestDoubt  DigestState = "doubt"  // perhaps posted
+)
+
+// dropsQuiet is how long a channel's drops have to be over before it is told.
+func dropsQuiet(interval time.Duration) time.Duration {
 	return min(max(interval/10, 2*time.Second), time.Minute)
 }
 
@@ -69,178 +121,218 @@ func (r *Redis) dropsKept(interval time.Duration) int64 {
 	return (r.settings.Retention + 2*interval).Microseconds()
 }
 
-func (k keys) drops() string { return k.meter("drops") }
-
 func (k keys) dropsDue() string { return k.meter("drops:due") }
 
 func (k keys) dropping() string { return k.meter("drops:dropping") }
 
 func (k keys) dropsMerged() string { return k.meter("drops:merged") }
 
-// CountDrops adds a report to the counts of all instances and returns how many drops were left out, because of too many
-// categories. Making it again is harmless, but a later report of the instance ends that.
-func (r *Redis) CountDrops(ctx context.Context, interval time.Duration, report DropReport) (leftOut int64, err error) {
+func (k keys) dropCounts(channel string) string { return k.meter("drops:counts:" + channel) }
+
+func (k keys) dropTop(channel string) string { return k.meter("drops:top:" + channel) }
+
+// CountDrops adds a report to the counts of all instances. Making it again is harmless, but a later report of the instance
+// ends that.
+func (r *Redis) CountDrops(ctx context.Context, interval time.Duration, report DropReport) error {
 	believed := time.Duration(0)
 	if report.Dropping {
 		believed = dropsBelieved
 	}
 	arguments := []any{
 		report.Instance, report.Number, believed.Microseconds(),
-		interval.Microseconds(), summaryQuiet(interval).Microseconds(), r.dropsKept(interval),
-		MaxDropCategories, MaxDropNames,
+		interval.Microseconds(), dropsQuiet(interval).Microseconds(), r.dropsKept(interval),
+		MaxDropGroups, MaxDropPaths, report.Channel,
 	}
 	now := time.Now()
-	for _, d := range report.Drops {
-		arguments = append(arguments, d.Category, d.Total, age(now, d.First), age(now, d.Last), max(0, d.Opens.Sub(now)).Microseconds())
-		arguments = append(arguments, len(d.Levels)+len(d.Titles))
-		arguments = appendNames(arguments, levelKind, d.Levels)
-		arguments = appendNames(arguments, titleKind, d.Titles)
+	if report.Channel != "" {
+		arguments = append(arguments, age(now, report.First), age(now, report.Last), report.Unpaired, report.More)
 	}
-	keys := []string{r.keys.calls, r.keys.drops(), r.keys.dropsDue(), r.keys.dropping(), r.keys.dropsMerged()}
-	leftOut, err = r.runInt(ctx, lua.CountDrops, keys, arguments)
-	return leftOut, classify("counting drops", err)
+	for _, group := range report.Groups {
+		arguments = append(arguments, group.Name, group.More, len(group.Paths))
+		for _, path := range group.Paths {
+			arguments = append(arguments, path.Path, path.Count, max(0, path.Opens.Sub(now)).Microseconds(), path.Title, len(path.Levels))
+			for _, level := range path.Levels {
+				arguments = append(arguments, level.Name, level.Count)
+			}
+		}
+	}
+	keys := []string{
+		r.keys.calls, r.keys.dropsDue(), r.keys.dropping(), r.keys.dropsMerged(), r.keys.dropCounts(report.Channel),
+		r.keys.dropTop(report.Channel),
+	}
+	_, err := r.runInt(ctx, lua.CountDrops, keys, arguments)
+	return classify("counting drops", err)
 }
 
 func age(now, then time.Time) int64 { return max(0, now.Sub(then)).Microseconds() }
 
-func appendNames(arguments []any, kind byte, names []NameCount) []any {
-	for _, name := range names {
-		arguments = append(arguments, string(kind)+name.Name, name.Count)
+// DueDigests lists channels that are to be told of drops: those whose drops are over, or that have waited an interval since the
+// first of them, but not within an interval after the digest before.
+func (r *Redis) DueDigests(ctx context.Context) ([]string, error) {
+	reply, err := r.run(ctx, lua.DueDigests, []string{r.keys.calls, r.keys.dropsDue(), r.keys.dropping()}, []any{dropsBelieved.Microseconds()})
+	if err != nil {
+		return nil, classify("looking for digests", err)
 	}
-	return arguments
+	channels := make([]string, 0, len(reply))
+	for _, value := range reply {
+		if channel, isText := value.(string); isText {
+			channels = append(channels, channel)
+		}
+	}
+	return channels, nil
 }
 
-// ClaimSummaries takes at most so many of the summaries that are due. They are the caller's until the lease ends; then they
-// are claimed again by whoever comes first. One of a category is due when its drops are over, or an interval after the
-// first of them, but not within an interval after the one before.
-func (r *Redis) ClaimSummaries(ctx context.Context, interval, lease time.Duration, limit int) ([]DropSummary, error) {
-	keys := []string{r.keys.calls, r.keys.drops(), r.keys.dropsDue(), r.keys.dropping()}
-	reply, err := r.run(ctx, lua.ClaimSummary, keys, []any{
-		interval.Microseconds(), lease.Microseconds(), dropsBelieved.Microseconds(), r.dropsKept(interval), limit,
+// ClaimDigest gives the caller a channel's digest to be posted now, or nil if there is none to be claimed. If the lease ends
+// before EndDigest, the digest is in doubt: its counts go into the next one. inDoubt is how many drops were found to be so.
+// The name of a claim is letters and digits. Claiming again under the same name gives the same digest as long as nobody
+// else has claimed one.
+func (r *Redis) ClaimDigest(
+	ctx context.Context, interval, lease time.Duration, channel, claim string,
+) (digest *DropDigest, inDoubt int64, err error) {
+	keys := []string{r.keys.calls, r.keys.dropsDue(), r.keys.dropping(), r.keys.dropCounts(channel), r.keys.dropTop(channel)}
+	reply, err := r.run(ctx, lua.ClaimDigest, keys, []any{
+		channel, claim, interval.Microseconds(), dropsQuiet(interval).Microseconds(), r.dropsKept(interval),
+		dropsBelieved.Microseconds(), lease.Microseconds(), MaxDigestPaths,
 	})
 	if err != nil {
-		return nil, classify("claiming summaries", err)
+		return nil, 0, classify("claiming a digest", err)
 	}
-	summaries, err := decodeSummaries(reply)
+	digest, inDoubt, err = decodeClaim(channel, reply)
 	if err != nil {
-		err = fmt.Errorf("claiming summaries: %w: %w", ErrRefused, err)
+		err = fmt.Errorf("claiming a digest: %w: %w", ErrRefused, err)
 	}
-	return summaries, err
+	return digest, inDoubt, err
 }
 
-// EndSummary forgets a claimed summary or, if again is not 0, has it claimed again after that time. That it is over already
-// is no error.
-func (r *Redis) EndSummary(ctx context.Context, interval time.Duration, s DropSummary, again time.Duration) error {
-	keys := []string{r.keys.calls, r.keys.drops(), r.keys.dropsDue()}
-	arguments := []any{s.Category, s.Claim, again.Microseconds(), r.dropsKept(interval)}
-	_, err := r.runInt(ctx, lua.EndSummary, keys, arguments)
-	return classify("ending a summary", err)
+// EndDigest records what became of a claimed digest. That it is over already is no error.
+func (r *Redis) EndDigest(ctx context.Context, interval time.Duration, channel, claim string, end DigestEnd) error {
+	failures := 0
+	if end.Failure {
+		failures = 1
+	}
+	_, err := r.runInt(ctx, lua.EndDigest, []string{r.keys.calls, r.keys.dropsDue(), r.keys.dropCounts(channel)}, []any{
+		channel, claim, string(end.State), end.Again.Microseconds(), failures,
+		interval.Microseconds(), dropsQuiet(interval).Microseconds(), r.dropsKept(interval),
+	})
+	return classify("ending a digest", err)
 }
 
-// decodeSummaries reads the reply of claim_summary.lua. One that cannot be read does not hide the others.
-func decodeSummaries(reply []any) ([]DropSummary, error) {
-	if len(reply)%2 != 1 {
-		return nil, fmt.Errorf("%w: %d values of summaries", errReply, len(reply))
+// decodeClaim reads the reply of claim_digest.lua.
+func decodeClaim(channel string, reply []any) (*DropDigest, int64, error) {
+	if len(reply) != 3 {
+		return nil, 0, fmt.Errorf("%w: %d values of a digest", errReply, len(reply))
 	}
-	now, isNumber := reply[0].(int64)
-	if !isNumber {
-		return nil, fmt.Errorf("%w: the time is %T", errReply, reply[0])
+	now, hasTime := reply[0].(int64)
+	text, hasText := reply[1].(string)
+	inDoubt, hasDoubt := reply[2].(int64)
+	if !hasTime || !hasText || !hasDoubt {
+		return nil, 0, fmt.Errorf("%w: a digest is %T, %T, %T", errReply, reply[0], reply[1], reply[2])
 	}
-	var (
-		summaries []DropSummary
-		faults    []error
-	)
-	for pair := range slices.Chunk(reply[1:], 2) {
-		category, isText := pair[0].(string)
-		text, alsoText := pair[1].(string)
-		if !isText || !alsoText {
-			return nil, fmt.Errorf("%w: a summary is %T, %T", errReply, pair[0], pair[1])
-		}
-		s, err := decodeSummary(category, text, time.UnixMicro(now))
-		if err != nil {
-			faults = append(faults, err)
-			continue
-		}
-		summaries = append(summaries, s)
+	if text == "" {
+		return nil, inDoubt, nil
 	}
-	return summaries, errors.Join(faults...)
+	digest, err := decodeDigest(channel, text, time.UnixMicro(now))
+	return digest, inDoubt, err
 }
 
-// decodeSummary reads a claimed summary as it is kept.
-func decodeSummary(category, text string, now time.Time) (DropSummary, error) {
-	malformed := fmt.Errorf("%w: the summary of %q is %q", errReply, category, text)
+// decodeDigest reads a claimed digest as it is kept, see parts/digests.lua.
+func decodeDigest(channel, text string, now time.Time) (*DropDigest, error) {
+	malformed := fmt.Errorf("%w: the digest for %q is %q", errReply, channel, text)
 	lines := strings.Split(text, "\n")
 	if len(lines) < 2 {
-		return DropSummary{}, malformed
+		return nil, malformed
 	}
-	claim, inClaim := parseNumbers(lines[0], 3)
-	head, inHead := parseNumbers(lines[1], 5)
-	if !inClaim || !inHead {
-		return DropSummary{}, malformed
+	claim := strings.Split(lines[0], " ")
+	numbers, err := parseNumbers(lines[1], 9)
+	if err != nil || len(claim) != 4 {
+		return nil, malformed
 	}
-	s := DropSummary{Claim: claim[0], Attempt: int(claim[1]), AtLeast: claim[2] == 1}
-	s.Category, s.Total, s.First, s.Last = category, head[0], time.UnixMicro(head[1]), time.UnixMicro(head[2])
-	if opens := time.UnixMicro(head[3]); opens.After(now) {
-		s.Opens = opens
+	failures, err := strconv.Atoi(claim[3])
+	if err != nil {
+		return nil, malformed
+	}
+	digest := DropDigest{
+		Channel: channel, Claim: claim[0], Failures: failures,
+		Total: numbers[0], First: time.UnixMicro(numbers[1]), Last: time.UnixMicro(numbers[2]), Unpaired: numbers[3],
+		Counted: int(numbers[4]), Partial: numbers[5] == 1, AtLeast: numbers[7] == 1, Doubtful: numbers[8],
+	}
+	if numbers[6] > 0 {
+		digest.Since = time.UnixMicro(numbers[6])
 	}
 	for _, line := range lines[2:] {
-		number, name, _ := strings.Cut(line, " ")
-		count, err := strconv.ParseInt(number, 10, 64)
-		if err != nil || name == "" {
-			return DropSummary{}, malformed
-		}
-		counted := NameCount{Name: name[1:], Count: count}
-		switch name[0] {
-		case levelKind:
-			s.Levels = append(s.Levels, counted)
-		case titleKind:
-			s.Titles = append(s.Titles, counted)
-		}
-	}
-	mostFirst(s.Levels)
-	mostFirst(s.Titles)
-	return s, nil
-}
-
-func parseNumbers(line string, count int) ([]int64, bool) {
-	texts := strings.Split(line, " ")
-	if len(texts) != count {
-		return nil, false
-	}
-	numbers := make([]int64, count)
-	for i, text := range texts {
-		number, err := strconv.ParseInt(text, 10, 64)
+		path, err := decodePath(line, now)
 		if err != nil {
-			return nil, false
+			return nil, malformed
 		}
-		numbers[i] = number
+		digest.Paths = append(digest.Paths, path)
 	}
-	return numbers, true
+	return &digest, nil
 }
 
-func mostFirst(names []NameCount) {
-	slices.SortStableFunc(names, func(a, b NameCount) int {
+// decodePath reads an entry.
+func decodePath(line string, now time.Time) (DroppedPath, error) {
+	values := strings.Split(strings.TrimSuffix(line, "\t"), "\t")
+	if len(values) < 4 || len(values)%2 != 0 {
+		return DroppedPath{}, errReply
+	}
+	count, countErr := strconv.ParseInt(values[1], 10, 64)
+	opens, opensErr := strconv.ParseInt(values[2], 10, 64)
+	path := DroppedPath{Count: count, Title: values[3]}
+	path.Path, path.Rest = strings.CutSuffix(values[0], restOfGroup)
+	if at := time.UnixMicro(opens); at.After(now) {
+		path.Opens = at
+	}
+	faults := []error{countErr, opensErr}
+	for level := range slices.Chunk(values[4:], 2) {
+		count, err := strconv.ParseInt(level[1], 10, 64)
+		faults = append(faults, err)
+		path.Levels = append(path.Levels, NameCount{Name: level[0], Count: count})
+	}
+	slices.SortStableFunc(path.Levels, func(a, b NameCount) int {
 		if byCount := b.Count - a.Count; byCount != 0 {
 			return int(byCount)
 		}
 		return strings.Compare(a.Name, b.Name)
 	})
+	return path, errors.Join(faults...)
 }
 
-// rehearseSummaries runs the scripts of summaries, on scratch keys.
-func (r *Redis) rehearseSummaries(ctx context.Context) error {
+func parseNumbers(line string, count int) ([]int64, error) {
+	texts := strings.Split(line, " ")
+	if len(texts) != count {
+		return nil, errReply
+	}
+	numbers := make([]int64, count)
+	for i, text := range texts {
+		number, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return nil, err
+		}
+		numbers[i] = number
+	}
+	return numbers, nil
+}
+
+// rehearseDigests runs the scripts of digests, on scratch keys.
+func (r *Redis) rehearseDigests(ctx context.Context) error {
+	const name = "rehearsal"
 	past := time.Now().Add(-time.Hour)
-	drops := Drops{Category: "rehearsal", Total: 1, First: past, Last: past, Levels: []NameCount{{Name: "global", Count: 1}}}
-	report := DropReport{Instance: "rehearsal", Number: past.UnixMicro(), Drops: []Drops{drops}}
-	if _, err := r.CountDrops(ctx, time.Second, report); err != nil {
+	path := DroppedPath{Path: name, Count: 1, Levels: []NameCount{{Name: LevelGlobal, Count: 1}}}
+	report := DropReport{Instance: name, Number: past.UnixMicro(), Drops: Drops{
+		Channel: name, First: past, Last: past, Groups: []DropGroup{{Name: name, Paths: []DroppedPath{path}}},
+	}}
+	if err := r.CountDrops(ctx, time.Second, report); err != nil {
 		return err
 	}
-	summaries, err := r.ClaimSummaries(ctx, time.Second, time.Minute, 1)
+	channels, err := r.DueDigests(ctx)
 	if err != nil {
 		return err
 	}
-	for _, s := range summaries {
-		if err := r.EndSummary(ctx, time.Second, s, 0); err != nil {
+	for _, channel := range channels {
+		if _, _, err := r.ClaimDigest(ctx, time.Second, time.Minute, channel, name); err != nil {
+			return err
+		}
+		if err := r.EndDigest(ctx, time.Second, channel, name, DigestEnd{State: DigestDone}); err != nil {
 			return err
 		}
 	}

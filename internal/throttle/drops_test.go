@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -18,8 +17,8 @@ import (
 )
 
 const (
-	summaryInterval = 30 * time.Minute
-	summaryLease    = 2 * time.Minute
+	digestInterval = 30 * time.Minute
+	digestLease    = 2 * time.Minute
 )
 
 // dropTest is a deployment whose clock the test moves.
@@ -29,6 +28,7 @@ type dropTest struct {
 	clock   *fakeClock
 	client  *redis.Client
 	reports int64
+	claims  int
 }
 
 // testDrops runs a test with scripts, and with functions.
@@ -47,125 +47,170 @@ func testDrops(t *testing.T, test func(d *dropTest)) {
 	}
 }
 
-// dropped are drops of this moment.
-func dropped(category string, total int64) Drops {
+// dropped are drops for a channel at this moment, each of a path.
+func dropped(channel string, paths ...DroppedPath) Drops {
 	now := time.Now().Add(time.Hour) // no age, however long the test takes
-	return Drops{Category: category, Total: total, First: now, Last: now}
+	d := Drops{Channel: channel, First: now, Last: now}
+	for _, path := range paths {
+		name, _, _ := strings.Cut(path.Path, ".")
+		at := slices.IndexFunc(d.Groups, func(g DropGroup) bool { return g.Name == name })
+		if at < 0 {
+			at = len(d.Groups)
+			d.Groups = append(d.Groups, DropGroup{Name: name})
+		}
+		d.Groups[at].Paths = append(d.Groups[at].Paths, path)
+	}
+	return d
 }
+
+// path has so many drops.
+func path(name string, count int64) DroppedPath { return DroppedPath{Path: name, Count: count} }
 
 func (d *dropTest) report(instance string, dropping bool, drops ...Drops) {
 	d.Helper()
-	d.reports++
-	d.repeat(DropReport{Instance: instance, Number: d.clock.read().UnixMicro() + d.reports, Dropping: dropping, Drops: drops})
+	if len(drops) == 0 {
+		drops = []Drops{{}}
+	}
+	for _, ofOne := range drops {
+		d.reports++
+		d.repeat(DropReport{Instance: instance, Number: d.clock.read().UnixMicro() + d.reports, Dropping: dropping, Drops: ofOne})
+	}
 }
 
-func (d *dropTest) repeat(report DropReport) (leftOut int64) {
+func (d *dropTest) repeat(report DropReport) {
 	d.Helper()
-	leftOut, err := d.CountDrops(d.Context(), summaryInterval, report)
+	if err := d.CountDrops(d.Context(), digestInterval, report); err != nil {
+		d.Fatal(err)
+	}
+}
+
+// wantDue checks which channels are to be told now.
+func (d *dropTest) wantDue(channels ...string) {
+	d.Helper()
+	due, err := d.DueDigests(d.Context())
 	if err != nil {
 		d.Fatal(err)
 	}
-	return leftOut
+	if slices.Sort(due); !slices.Equal(due, channels) {
+		d.Fatalf("at %v: digests for %q are due, want %q", d.clock.read().Sub(start), due, channels)
+	}
 }
 
-func (d *dropTest) claim() []DropSummary {
+// claim claims a channel's digest under a new name; it is nil if there is none.
+func (d *dropTest) claim(channel string) *DropDigest {
 	d.Helper()
-	summaries, err := d.ClaimSummaries(d.Context(), summaryInterval, summaryLease, 100)
+	d.claims++
+	digest, _ := d.claimAs(channel, fmt.Sprint("claim", d.claims))
+	return digest
+}
+
+func (d *dropTest) claimAs(channel, name string) (digest *DropDigest, inDoubt int64) {
+	d.Helper()
+	digest, inDoubt, err := d.ClaimDigest(d.Context(), digestInterval, digestLease, channel, name)
 	if err != nil {
 		d.Fatal(err)
 	}
-	return summaries
+	return digest, inDoubt
 }
 
-// wantClaim claims what is due, which has to be summaries of these categories.
-func (d *dropTest) wantClaim(categories ...string) []DropSummary {
+func (d *dropTest) wantClaim(channel string) DropDigest {
 	d.Helper()
-	var claimed []string
-	summaries := d.claim()
-	for _, s := range summaries {
-		claimed = append(claimed, s.Category)
+	digest := d.claim(channel)
+	if digest == nil {
+		d.Fatalf("at %v: there is no digest for %s", d.clock.read().Sub(start), channel)
 	}
-	if slices.Sort(claimed); !slices.Equal(claimed, categories) {
-		d.Fatalf("at %v: summaries of %q are claimed, want %q", d.clock.read().Sub(start), claimed, categories)
-	}
-	return summaries
+	return *digest
 }
 
-func (d *dropTest) end(s DropSummary, again time.Duration) {
+func (d *dropTest) wantNone(channel string) {
 	d.Helper()
-	if err := d.EndSummary(d.Context(), summaryInterval, s, again); err != nil {
+	if digest := d.claim(channel); digest != nil {
+		d.Fatalf("at %v: there is a digest for %s: %+v", d.clock.read().Sub(start), channel, digest)
+	}
+}
+
+func (d *dropTest) end(digest DropDigest, end DigestEnd) {
+	d.Helper()
+	if err := d.EndDigest(d.Context(), digestInterval, digest.Channel, digest.Claim, end); err != nil {
 		d.Fatal(err)
 	}
 }
 
-// seedDrops leaves a summary of "claimed" that is claimed, and one of "due" that is due.
+var done, failed = DigestEnd{State: DigestDone}, DigestEnd{State: DigestFailed, Again: 10 * time.Minute, Failure: true}
+
+// counts are what a digest shows: path and count, the largest first.
+func counts(digest DropDigest) string {
+	var texts []string
+	for _, p := range digest.Paths {
+		name := p.Path
+		if p.Rest {
+			name += " and others"
+		}
+		texts = append(texts, fmt.Sprint(name, " ", p.Count))
+	}
+	return strings.Join(texts, ", ")
+}
+
+// seedDrops leaves a digest of "#claimed" that is claimed, and one of "#due" that is due.
 func seedDrops(t *testing.T, r *Redis) {
 	t.Helper()
 	past := time.Now().Add(-time.Hour)
-	one := Drops{Total: 1, First: past, Last: past}
-	claimed, due := one, one
-	claimed.Category, due.Category = "claimed", "due"
-	for i, report := range []DropReport{{Drops: []Drops{claimed, due}}, {Dropping: true}} {
+	for i, report := range []DropReport{
+		{Drops: dropped("#claimed", path("a", 1))}, {Drops: dropped("#due", path("a", 1), path("b", 2))}, {Dropping: true},
+	} {
+		report.First, report.Last = past, past
 		report.Instance, report.Number = "seed", past.UnixMicro()+int64(i)
-		if _, err := r.CountDrops(t.Context(), summaryInterval, report); err != nil {
+		if err := r.CountDrops(t.Context(), digestInterval, report); err != nil {
 			t.Fatal(err)
 		}
 		if i == 0 { // before somebody drops on, for whom it would wait
-			if _, err := r.ClaimSummaries(t.Context(), summaryInterval, summaryLease, 1); err != nil {
+			digest, _, err := r.ClaimDigest(t.Context(), digestInterval, digestLease, "#claimed", "claimed")
+			if err != nil {
 				t.Fatal(err)
+			}
+			if digest == nil {
+				t.Fatal("there is no digest to claim")
 			}
 		}
 	}
 }
 
-// claimedSummary is the one that seedDrops has left claimed, or one that nobody has claimed.
-func claimedSummary(ctx context.Context, r *Redis) DropSummary {
-	text := r.client.HGet(ctx, r.keys.drops(), "claimed\n").Val()
-	claim, _, _ := strings.Cut(text, " ")
-	s := DropSummary{Drops: Drops{Category: "claimed"}}
-	s.Claim, _ = strconv.ParseInt(claim, 10, 64) // 0 if there is none
-	return s
-}
-
 func TestDropsAddUp(t *testing.T) {
 	testDrops(t, func(d *dropTest) {
 		now := time.Now().Add(time.Hour)
-		d.report("one", false,
-			Drops{
-				Category: "payments.refunds", Total: 7, First: now, Last: now,
-				Levels: []NameCount{{"global", 4}, {"payments.*", 3}}, Titles: []NameCount{{"refund failed", 5}, {"a 10 b", 1}},
-			},
-			dropped("errors", 1),
+		first := dropped("#a",
+			DroppedPath{Path: "payments.refunds", Count: 7, Title: "refund failed", Levels: []NameCount{{"global", 4}, {"payments.*", 3}}},
+			path("payments", 2),
 		)
+		first.Unpaired = 5
+		d.report("one", false, first, dropped("#b", path("errors", 1)))
 		d.clock.advance(20 * time.Second)
-		d.report("two", false, Drops{
-			Category: "payments.refunds", Total: 6, First: now, Last: now, Opens: now.Add(24 * time.Hour),
-			Levels: []NameCount{{"payments.*", 6}}, Titles: []NameCount{{"slow «refund»", 6}},
-		})
+		d.report("two", false, dropped("#a",
+			DroppedPath{
+				Path: "payments.refunds", Count: 6, Title: "slow «refund»", Opens: now.Add(24 * time.Hour),
+				Levels: []NameCount{{"payments.*", 6}},
+			},
+			DroppedPath{Path: "payments", Count: 2, Levels: []NameCount{{"global", 2}}},
+		))
 		d.clock.advance(time.Minute)
-		byCategory := make(map[string]DropSummary)
-		for _, s := range d.wantClaim("errors", "payments.refunds") {
-			byCategory[s.Category] = s
-		}
-		got := byCategory["payments.refunds"]
-		if until := got.Opens.Sub(start); until < 24*time.Hour || until > 26*time.Hour {
+		d.wantDue("#a", "#b")
+		got := d.wantClaim("#a")
+		if until := got.Paths[0].Opens.Sub(start); until < 24*time.Hour || until > 26*time.Hour {
 			t.Errorf("the slot opens after %v", until)
 		}
-		got.Opens = time.Time{}
-		want := DropSummary{
-			Drops: Drops{
-				Category: "payments.refunds", Total: 13, First: start, Last: start.Add(20 * time.Second),
-				Levels: []NameCount{{"payments.*", 9}, {"global", 4}},
-				Titles: []NameCount{{"slow «refund»", 6}, {"refund failed", 5}, {"a 10 b", 1}},
+		got.Paths[0].Opens = time.Time{}
+		want := DropDigest{
+			Channel: "#a", Claim: "claim1", Total: 22, Unpaired: 5, First: start, Last: start.Add(20 * time.Second), Counted: 2,
+			Paths: []DroppedPath{
+				{Path: "payments.refunds", Count: 13, Title: "slow «refund»", Levels: []NameCount{{"payments.*", 9}, {"global", 4}}},
+				{Path: "payments", Count: 4, Levels: []NameCount{{"global", 2}}},
 			},
-			Claim: start.Add(80 * time.Second).UnixMicro(), Attempt: 1,
 		}
 		if got.First, got.Last = got.First.UTC(), got.Last.UTC(); !reflect.DeepEqual(got, want) {
 			t.Errorf("got  %+v\nwant %+v", got, want)
 		}
-		errors := byCategory["errors"]
-		if errors.Total != 1 || !errors.First.Equal(start) || errors.Levels != nil || !errors.Opens.IsZero() {
-			t.Errorf("of errors: %+v", errors)
+		if other := d.wantClaim("#b"); other.Total != 1 || counts(other) != "errors 1" || !other.Paths[0].Opens.IsZero() {
+			t.Errorf("for the other channel: %+v", other)
 		}
 		if keys := wantExpiries(t, d.client); len(keys) < 3 {
 			t.Errorf("only %q are there", keys)
@@ -176,153 +221,240 @@ func TestDropsAddUp(t *testing.T) {
 func TestAgesOfDrops(t *testing.T) {
 	testDrops(t, func(d *dropTest) {
 		now := time.Now()
-		kept := Drops{Category: "a", Total: 2, First: now.Add(-10 * time.Minute), Last: now.Add(-5 * time.Minute)}
+		kept := dropped("#a", path("a", 2))
+		kept.First, kept.Last = now.Add(-10*time.Minute), now.Add(-5*time.Minute)
 		d.report("kept them for a while", false, kept)
 		kept.First, kept.Last = now.Add(-20*time.Minute), now.Add(-15*time.Minute)
 		d.report("kept them longer", false, kept)
-		s := d.wantClaim("a")[0]
-		first, last := start.Sub(s.First), start.Sub(s.Last)
+		digest := d.wantClaim("#a")
+		first, last := start.Sub(digest.First), start.Sub(digest.Last)
 		if first.Round(time.Minute) != 20*time.Minute || last.Round(time.Minute) != 5*time.Minute {
 			t.Errorf("first %v ago, last %v ago, want 20m and 5m", first, last)
 		}
 	})
 }
 
-func TestSummaryAfterDropsEnd(t *testing.T) {
+func TestDigestAfterDropsEnd(t *testing.T) {
 	testDrops(t, func(d *dropTest) {
-		d.wantClaim()
-		for range 5 {
-			d.report("one", false, dropped("a", 1))
+		d.wantDue()
+		d.wantNone("#a")
+		for i := range 5 {
+			d.report("one", false, dropped("#a", path(fmt.Sprint("a", i), 1)))
 			d.clock.advance(time.Minute - time.Microsecond)
-			d.wantClaim()
+			d.wantDue()
+			d.wantNone("#a")
 		}
 		d.clock.advance(time.Microsecond)
-		if s := d.wantClaim("a")[0]; s.Total != 5 {
-			t.Errorf("%d drops, want 5", s.Total)
+		d.wantDue("#a")
+		if digest := d.wantClaim("#a"); digest.Total != 5 {
+			t.Errorf("%d drops, want 5", digest.Total)
 		}
-		d.wantClaim() // it is claimed
+		d.wantDue()
+		d.wantNone("#a") // it is claimed
 	})
 }
 
-func TestSummaryOfEachInterval(t *testing.T) {
+func TestDigestOfEachInterval(t *testing.T) {
 	testDrops(t, func(d *dropTest) {
-		var claims []time.Duration
+		var claims, since []time.Duration
 		var total, sent int64
-		for range 8 * 60 { // two hours, a drop each 15 seconds
-			d.report("one", false, dropped("a", 1))
+		for i := range 8 * 60 { // two hours, a drop each 15 seconds, each of another path
+			d.report("one", false, dropped("#a", path(fmt.Sprint("a.b", i), 1)))
 			total++
-			for _, s := range d.claim() {
+			if digest := d.claim("#a"); digest != nil {
 				claims = append(claims, d.clock.read().Sub(start))
-				sent += s.Total
-				d.end(s, 0)
+				if !digest.Since.IsZero() {
+					since = append(since, digest.Since.Sub(start))
+				}
+				sent += digest.Total
+				d.end(*digest, done)
 			}
 			d.clock.advance(15 * time.Second)
 		}
 		want := []time.Duration{30 * time.Minute, 60*time.Minute + 15*time.Second, 90*time.Minute + 30*time.Second}
-		if !slices.Equal(claims, want) {
-			t.Errorf("summaries after %v, want %v", claims, want)
+		if !slices.Equal(claims, want) || !slices.Equal(since, want[:2]) {
+			t.Errorf("digests after %v, want %v; each since the one before: %v", claims, want, since)
 		}
 		d.clock.advance(time.Minute)
-		if sent += d.wantClaim("a")[0].Total; sent != total {
-			t.Errorf("the summaries tell of %d drops of %d", sent, total)
+		if sent += d.wantClaim("#a").Total; sent != total {
+			t.Errorf("the digests tell of %d drops of %d", sent, total)
 		}
 	})
 }
 
-func TestNextSummaryWaits(t *testing.T) {
+// TestNextDigestWaits has drops after a digest, that are over long before the interval is.
+func TestNextDigestWaits(t *testing.T) {
 	testDrops(t, func(d *dropTest) {
-		d.report("one", false, dropped("a", 1))
+		d.report("one", false, dropped("#a", path("a", 1)))
 		d.clock.advance(time.Minute)
-		d.end(d.wantClaim("a")[0], 0)
+		d.end(d.wantClaim("#a"), done)
+		d.wantDue()
 		d.clock.advance(time.Minute)
-		d.report("one", false, dropped("a", 2), dropped("b", 3)) // long over by the time that a is due again
+		d.report("one", false, dropped("#a", path("a", 2)), dropped("#b", path("b", 3)))
 		d.clock.advance(time.Minute)
-		d.end(d.wantClaim("b")[0], 0)
+		d.wantDue("#b")
 		d.clock.advance(27*time.Minute + 59*time.Second)
-		d.wantClaim()
+		d.wantNone("#a")
 		d.clock.advance(time.Second)
-		if s := d.wantClaim("a")[0]; s.Total != 2 {
-			t.Errorf("%d drops, want 2", s.Total)
-		}
-		d.clock.advance(2 * summaryInterval) // what is empty is forgotten, and what was not ended is there
-		d.wantClaim("a")
-		if n := d.client.HLen(d.Context(), d.keys.drops()).Val(); n != 1 {
-			t.Errorf("%d fields are left, want 1", n)
+		if digest := d.wantClaim("#a"); digest.Total != 2 {
+			t.Errorf("%d drops, want 2", digest.Total)
 		}
 	})
 }
 
-// TestClaimLapses has an instance killed while it posts.
+// TestClaimLapses has an instance killed while it posts: nobody posts that digest again, and its counts go into the next.
 func TestClaimLapses(t *testing.T) {
 	testDrops(t, func(d *dropTest) {
-		d.report("one", false, dropped("a", 1))
+		d.report("one", false, dropped("#a", path("a", 3), path("b", 1)))
 		d.clock.advance(time.Minute)
-		first := d.wantClaim("a")[0]
-		d.report("one", false, dropped("a", 10))
-		d.clock.advance(summaryLease - time.Microsecond)
-		d.wantClaim()
+		first := d.wantClaim("#a")
+		d.clock.advance(digestLease - time.Microsecond)
+		d.wantDue()
 		d.clock.advance(time.Microsecond)
-		second := d.wantClaim("a")[0]
-		if want := first.Attempt + 1; second.Attempt != want || second.Claim != first.Claim || second.Total != 1 {
-			t.Errorf("claimed again: %+v, want attempt %d of %+v", second, want, first)
+		d.wantDue("#a")
+		if digest, inDoubt := d.claimAs("#a", "another"); digest != nil || inDoubt != 4 {
+			t.Fatalf("a digest that may have been posted is claimed again: %+v; %d drops are in doubt, want 4", digest, inDoubt)
 		}
-		d.end(second, 10*time.Minute)
-		d.clock.advance(10*time.Minute - time.Microsecond)
-		d.wantClaim()
-		d.clock.advance(time.Microsecond)
-		if third := d.wantClaim("a")[0]; third.Attempt != 3 || third.Total != 1 {
-			t.Errorf("claimed after a failed post: %+v", third)
-		}
-		d.clock.advance(summaryInterval)
-		d.wantClaim("a") // still the old one: the next waits for it
+		d.wantDue() // nothing is to be told
+		d.clock.advance(time.Hour)
+		d.wantDue()
+		d.report("one", false, dropped("#a", path("a", 10), path("c", 2)))
 		d.clock.advance(time.Minute)
-		d.end(first, 0) // whoever posted it did
-		d.clock.advance(time.Minute)
-		next := d.wantClaim("a")[0]
-		if next.Total != 10 || next.Attempt != 1 {
-			t.Errorf("the next one: %+v", next)
+		second := d.wantClaim("#a")
+		if second.Total != 16 || second.Doubtful != 4 || counts(second) != "a 13, c 2, b 1" || !second.First.Equal(start) {
+			t.Errorf("the next one: %+v, want 16 drops, 4 of them in doubt", second)
 		}
-		d.end(first, 0) // is over
-		d.clock.advance(summaryLease)
-		d.wantClaim("a")
+		d.end(first, done) // too late: it is told already
+		d.end(second, done)
+		d.clock.advance(time.Hour)
+		d.wantDue()
+		if fields := d.client.HKeys(d.Context(), d.keys.dropCounts("#a")).Val(); !slices.Equal(fields, []string{"\nhead"}) {
+			t.Errorf("of what is over there is left: %q", fields)
+		}
 	})
 }
 
-func TestOneInstanceClaimsASummary(t *testing.T) {
+// TestClaimEndsLate has an instance stand still while it posts, and say what became of it after its lease.
+func TestClaimEndsLate(t *testing.T) {
+	for name, test := range map[string]struct {
+		end            DigestEnd
+		total, doubful int64 // of the next digest
+	}{
+		"it was posted":     {done, 5, 0},
+		"it was not posted": {failed, 6, 0},
+		"it does not know":  {DigestEnd{State: DigestDoubt}, 6, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			testDrops(t, func(d *dropTest) {
+				d.report("one", false, dropped("#a", path("a", 1)))
+				d.clock.advance(time.Minute)
+				late := d.wantClaim("#a")
+				d.clock.advance(digestLease)
+				d.wantNone("#a") // it is in doubt
+				for range 2 {
+					d.end(late, test.end)
+				}
+				d.report("one", false, dropped("#a", path("a", 5)))
+				d.clock.advance(time.Hour)
+				if next := d.wantClaim("#a"); next.Total != test.total || next.Doubtful != test.doubful {
+					t.Errorf("the next one: %+v, want %d drops, %d of them in doubt", next, test.total, test.doubful)
+				}
+			})
+		})
+	}
+}
+
+// TestFailedDigest is claimed again, with what was counted meanwhile, as one digest.
+func TestFailedDigest(t *testing.T) {
 	testDrops(t, func(d *dropTest) {
-		var drops []Drops
-		for i := range 100 {
-			drops = append(drops, dropped(fmt.Sprint("c", i), int64(i)+1))
+		d.report("one", false, dropped("#a", DroppedPath{Path: "a", Count: 3, Title: "old", Levels: []NameCount{{"global", 3}}}, path("b", 9)))
+		d.clock.advance(time.Minute)
+		digest := d.wantClaim("#a")
+		for range 2 {
+			d.end(digest, failed) // the second time nothing happens
 		}
-		d.report("one", false, drops...)
+		d.clock.advance(10*time.Minute - time.Microsecond)
+		d.wantDue()
+		d.wantNone("#a")
+		d.clock.advance(time.Microsecond)
+		d.wantDue("#a")
+		again := d.wantClaim("#a")
+		if again.Failures != 1 || again.Total != 12 || again.Partial || again.Doubtful != 0 || counts(again) != counts(digest) {
+			t.Errorf("claimed again: %+v, want what was claimed before: %+v", again, digest)
+		}
+		resting := DigestEnd{State: DigestFailed, Again: time.Hour}
+		d.end(again, resting)
+		d.report("two", false, dropped("#a", DroppedPath{Path: "a", Count: 5, Title: "new", Levels: []NameCount{{"category", 5}}}, path("c.d", 1)))
+		d.clock.advance(50 * time.Minute) // longer than the interval: it still is one digest
+		d.wantDue()
+		d.clock.advance(10 * time.Minute)
+		both := d.wantClaim("#a")
+		want := DroppedPath{Path: "a", Count: 8, Title: "new", Levels: []NameCount{{"category", 5}, {"global", 3}}}
+		if both.Failures != 1 || both.Total != 18 || counts(both) != "b 9, a 8, c.d 1" || !reflect.DeepEqual(both.Paths[1], want) {
+			t.Errorf("claimed with what came since: %+v", both)
+		}
+		d.end(both, done)
+		d.clock.advance(time.Hour)
+		d.wantDue()
+	})
+}
+
+// TestClaimIsRepeated has the reply of a claim lost.
+func TestClaimIsRepeated(t *testing.T) {
+	testDrops(t, func(d *dropTest) {
+		d.report("one", false, dropped("#a", path("a", 1)))
+		d.clock.advance(time.Minute)
+		first, _ := d.claimAs("#a", "one")
+		d.report("one", false, dropped("#a", path("a", 7)))
+		d.clock.advance(digestLease) // it has lapsed, but this one knows that nothing was posted
+		second, inDoubt := d.claimAs("#a", "one")
+		if !reflect.DeepEqual(first, second) || first == nil || inDoubt != 0 {
+			t.Errorf("claimed %+v, and again %+v", first, second)
+		}
+		d.clock.advance(digestLease - time.Microsecond) // a new lease
+		d.wantNone("#a")
+		d.end(*second, done)
+		d.clock.advance(time.Hour)
+		if next := d.wantClaim("#a"); next.Total != 7 || next.Doubtful != 0 {
+			t.Errorf("the next one: %+v, want 7 drops", next)
+		}
+	})
+}
+
+func TestOneInstanceClaimsADigest(t *testing.T) {
+	testDrops(t, func(d *dropTest) {
+		for i := range 20 {
+			d.report("one", false, dropped(fmt.Sprint("#", i), path("a", int64(i)+1)))
+		}
 		d.clock.advance(time.Minute)
 		var (
 			mu      sync.Mutex
 			claimed = make(map[string]int64)
 			work    sync.WaitGroup
 		)
-		for range 8 {
+		for instance := range 8 {
 			work.Go(func() {
-				for {
-					summaries, err := d.ClaimSummaries(d.Context(), summaryInterval, summaryLease, 3)
-					if err != nil || len(summaries) > 3 {
-						t.Errorf("%d summaries, error %v", len(summaries), err)
+				channels, err := d.DueDigests(d.Context())
+				if err != nil {
+					t.Error(err)
+				}
+				for _, channel := range channels {
+					digest, _, err := d.ClaimDigest(d.Context(), digestInterval, digestLease, channel, fmt.Sprint("instance", instance))
+					if err != nil {
+						t.Error(err)
 					}
-					if err != nil || len(summaries) == 0 {
-						return
+					if digest != nil {
+						mu.Lock()
+						claimed[channel] += digest.Total
+						mu.Unlock()
 					}
-					mu.Lock()
-					for _, s := range summaries {
-						claimed[s.Category] += s.Total
-					}
-					mu.Unlock()
 				}
 			})
 		}
 		work.Wait()
-		for _, want := range drops {
-			if claimed[want.Category] != want.Total {
-				t.Errorf("%s: the claims tell of %d drops, want %d", want.Category, claimed[want.Category], want.Total)
+		for i := range 20 {
+			if channel := fmt.Sprint("#", i); claimed[channel] != int64(i)+1 {
+				t.Errorf("%s: the claims tell of %d drops, want %d", channel, claimed[channel], i+1)
 			}
 		}
 	})
@@ -335,26 +467,32 @@ func TestAtLeast(t *testing.T) {
 	}{
 		"killed":                {func(*dropTest) {}, true},
 		"told all":              {func(d *dropTest) { d.report("one", false) }, false},
-		"drops on, then killed": {func(d *dropTest) { d.report("one", true, dropped("a", 1)) }, true},
+		"drops on, then killed": {func(d *dropTest) { d.report("one", true, dropped("#a", path("a", 1))) }, true},
 		"told all later":        {func(d *dropTest) { d.clock.advance(10 * time.Second); d.report("one", false) }, false},
 		"another told all":      {func(d *dropTest) { d.report("two", false) }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			testDrops(t, func(d *dropTest) {
-				d.report("one", true, dropped("a", 1))
-				d.report("two", false, dropped("a", 1))
+				d.report("one", true, dropped("#a", path("a", 1)))
+				d.report("two", false, dropped("#a", path("a", 1)))
 				d.clock.advance(4 * time.Second)
 				test.meanwhile(d)
 				d.clock.advance(time.Minute)
-				if s := d.wantClaim("a")[0]; s.AtLeast != test.want {
-					t.Errorf("at least: %v, want %v", s.AtLeast, test.want)
+				digest := d.wantClaim("#a")
+				if digest.AtLeast != test.want {
+					t.Errorf("at least: %v, want %v", digest.AtLeast, test.want)
 				}
-				// What is dropped later is known.
-				d.report("two", false, dropped("a", 1), dropped("b", 1))
-				d.clock.advance(summaryInterval)
-				for _, s := range d.wantClaim("a", "b") {
-					if s.AtLeast != (s.Category == "a" && s.Attempt == 2 && test.want) {
-						t.Errorf("dropped later: %+v", s)
+				d.end(digest, failed)
+				d.clock.advance(failed.Again)
+				if digest = d.wantClaim("#a"); digest.AtLeast != test.want {
+					t.Errorf("at least, when it is claimed again: %v, want %v", digest.AtLeast, test.want)
+				}
+				d.end(digest, done)
+				d.report("two", false, dropped("#a", path("a", 1)), dropped("#b", path("b", 1)))
+				d.clock.advance(digestInterval)
+				for _, channel := range []string{"#a", "#b"} {
+					if next := d.wantClaim(channel); next.AtLeast {
+						t.Errorf("what was dropped later is known: %+v", next)
 					}
 				}
 			})
@@ -362,9 +500,9 @@ func TestAtLeast(t *testing.T) {
 	}
 }
 
-// TestSummaryWaitsForWhoDrops shows that a summary is not claimed before every instance that is dropping has told what it
-// had counted when it came due; or may be taken for killed.
-func TestSummaryWaitsForWhoDrops(t *testing.T) {
+// TestDigestWaitsForWhoDrops shows that a digest is not claimed before every instance that is dropping has told what it had
+// counted when it came due; or may be taken for killed.
+func TestDigestWaitsForWhoDrops(t *testing.T) {
 	for name, test := range map[string]struct {
 		told      bool
 		wait      time.Duration
@@ -375,19 +513,23 @@ func TestSummaryWaitsForWhoDrops(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			testDrops(t, func(d *dropTest) {
-				d.report("two", false, dropped("a", 1))
+				d.report("two", false, dropped("#a", path("a", 1)))
 				d.clock.advance(time.Minute - 500*time.Millisecond)
-				d.report("one", true, dropped("b", 1))
+				d.report("one", true, dropped("#b", path("b", 1)))
 				d.clock.advance(500 * time.Millisecond)
-				d.wantClaim()
+				d.wantDue()
+				d.wantNone("#a")
 				d.clock.advance(test.wait - time.Microsecond)
-				d.wantClaim()
+				d.wantNone("#a")
 				if test.told {
-					d.report("one", true, Drops{Category: "a", Total: 2, First: time.Now(), Last: time.Now().Add(-2 * time.Minute)})
+					late := dropped("#a", path("a", 2))
+					late.First, late.Last = time.Now(), time.Now().Add(-2*time.Minute)
+					d.report("one", true, late)
 				}
 				d.clock.advance(time.Microsecond)
-				if s := d.wantClaim("a")[0]; s.Total != test.wantTotal || s.AtLeast == test.told {
-					t.Errorf("summary %+v, want %d drops", s, test.wantTotal)
+				d.wantDue("#a")
+				if digest := d.wantClaim("#a"); digest.Total != test.wantTotal || digest.AtLeast == test.told {
+					t.Errorf("digest %+v, want %d drops", digest, test.wantTotal)
 				}
 			})
 		})
@@ -396,7 +538,7 @@ func TestSummaryWaitsForWhoDrops(t *testing.T) {
 
 func TestDropReportIsCountedOnce(t *testing.T) {
 	testDrops(t, func(d *dropTest) {
-		report := DropReport{Instance: "one", Number: start.UnixMicro(), Drops: []Drops{dropped("a", 5)}}
+		report := DropReport{Instance: "one", Number: start.UnixMicro(), Drops: dropped("#a", path("a", 5))}
 		for range 3 {
 			d.repeat(report)
 		}
@@ -408,96 +550,151 @@ func TestDropReportIsCountedOnce(t *testing.T) {
 		other.Instance = "two"
 		d.repeat(other)
 		d.clock.advance(time.Minute)
-		if s := d.wantClaim("a")[0]; s.Total != 15 {
-			t.Errorf("%d drops, want 15", s.Total)
+		if digest := d.wantClaim("#a"); digest.Total != 15 || counts(digest) != "a 15" {
+			t.Errorf("%d drops, want 15: %s", digest.Total, counts(digest))
 		}
 	})
 }
 
-func TestBoundsOfDrops(t *testing.T) {
+// TestRoomForPaths floods one first-level category with paths. Another one, that comes later, has its own room; a path that is
+// larger than others finds its place; and all adds up.
+func TestRoomForPaths(t *testing.T) {
 	testDrops(t, func(d *dropTest) {
-		many := dropped("a", 200)
-		for i := range 100 {
-			many.Titles = append(many.Titles, NameCount{fmt.Sprint("title ", i), 2})
+		var total int64
+		for from := 0; from < 5000; from += 50 {
+			var paths []DroppedPath
+			for i := range 50 {
+				paths = append(paths, path(fmt.Sprint("payments.x", from+i), 2))
+			}
+			d.report("one", false, dropped("#a", paths...))
+			total += 2 * 50
 		}
-		d.report("one", false, many)
-		d.report("two", false, many)
+		d.report("two", false, dropped("#a", path("security.login", 7), path("security", 1), path("payments.real", 1000)))
+		for range 10 { // it stays in its place
+			d.report("one", false, dropped("#a", path("payments.real", 1), path("payments.y", 3)))
+		}
+		unnamed := dropped("#a")
+		unnamed.Groups = []DropGroup{{Name: "payments", More: 100}}
+		unnamed.More = 50
+		d.report("one", false, unnamed)
+		total += 7 + 1 + 1000 + 10 + 30 + 100 + 50
 		d.clock.advance(time.Minute)
-		if s := d.wantClaim("a")[0]; s.Total != 400 || len(s.Titles) != MaxDropNames || s.Titles[0].Count != 4 {
-			t.Errorf("%d drops with %d titles, want 400 and %d", s.Total, len(s.Titles), MaxDropNames)
+		digest := d.wantClaim("#a")
+		rest := total - 8 - 50 - 2*(MaxDropPaths-2) - 1010 - 30
+		want := fmt.Sprintf("payments and others %d, payments.real 1010, payments.y 30, security.login 7, ", rest)
+		if got := counts(digest); !strings.HasPrefix(got, want) || len(digest.Paths) != MaxDigestPaths {
+			t.Errorf("the digest shows %q, want %q and %d in all", got, want, MaxDigestPaths)
 		}
-
-		fields := int(d.client.HLen(d.Context(), d.keys.drops()).Val())
-		var drops []Drops
-		for i := range MaxDropCategories - fields {
-			drops = append(drops, dropped(fmt.Sprint("c", i), 1))
+		if digest.Total != total || digest.Counted != MaxDropPaths+2 || !digest.Partial {
+			t.Errorf("%d drops of %d paths, partial: %v; want %d of %d and others",
+				digest.Total, digest.Counted, digest.Partial, total, MaxDropPaths+2)
 		}
-		for part := range slices.Chunk(drops, 1000) {
-			d.report("one", false, part...)
+		if n := d.client.HLen(d.Context(), d.keys.dropCounts("#a")).Val(); n != 2 {
+			t.Errorf("%d fields are left, want the head and what is claimed", n)
 		}
-		report := DropReport{Instance: "three", Number: 1, Drops: []Drops{dropped("more", 7), dropped("c0", 1), dropped("a", 1)}}
-		if leftOut := d.repeat(report); leftOut != 7 {
-			t.Errorf("%d drops are left out, want 7", leftOut)
-		}
-		if n := d.client.HLen(d.Context(), d.keys.drops()).Val(); n != MaxDropCategories {
-			t.Errorf("%d fields, want %d", n, MaxDropCategories)
+		if n := d.client.ZCard(d.Context(), d.keys.dropTop("#a")).Val(); n != 0 {
+			t.Errorf("%d first-level categories are left", n)
 		}
 	})
 }
 
-// TestStrangeSummaries has values that nobody here has written: they do not hide the others.
-func TestStrangeSummaries(t *testing.T) {
+// TestRoomForGroups has more first-level categories than are counted by name.
+func TestRoomForGroups(t *testing.T) {
 	testDrops(t, func(d *dropTest) {
-		for field, text := range map[string]string{"odd": "text", "odd\n": "text", "odder\n": "1 1 0\ntext", "": ""} {
-			d.client.HSet(d.Context(), d.keys.drops(), field, text)
-			d.client.ZAdd(d.Context(), d.keys.dropsDue(), redis.Z{Score: 1, Member: field})
+		var total int64
+		for from := 0; from < MaxDropGroups+100; from += 100 {
+			var paths []DroppedPath
+			for i := range 100 {
+				paths = append(paths, path(fmt.Sprint("c", from+i, ".d"), 2))
+				total += 2
+			}
+			d.report("one", false, dropped("#a", paths...))
 		}
-		d.client.ZAdd(d.Context(), d.keys.dropsDue(), redis.Z{Score: 1, Member: "without text"})
-		d.report("one", false, dropped("a", 1))
+		if n := d.client.ZCard(d.Context(), d.keys.dropTop("#a")).Val(); n != MaxDropGroups {
+			t.Errorf("%d first-level categories are counted by name, want %d", n, MaxDropGroups)
+		}
+		d.report("one", false, dropped("#a", path("c0.e", 5), path("more", 9)))
+		total += 5 + 9
 		d.clock.advance(time.Minute)
-		summaries, err := d.ClaimSummaries(d.Context(), summaryInterval, summaryLease, 10)
-		if !errors.Is(err, ErrRefused) || !errors.Is(err, errReply) {
-			t.Errorf("error %v, want %v", err, errReply)
-		}
-		if len(summaries) != 1 || summaries[0].Category != "a" {
-			t.Errorf("summaries %+v, want that of a", summaries)
-		}
-		d.report("one", false, dropped("odd", 2))
-		d.clock.advance(time.Minute)
-		if s := d.wantClaim("odd")[0]; s.Total != 2 {
-			t.Errorf("%d drops, want 2", s.Total)
+		digest := d.wantClaim("#a")
+		if digest.Total != total || !digest.Partial || digest.Counted != MaxDropGroups+1 || !strings.HasPrefix(counts(digest), "c0.e 5, c0.d 2") {
+			t.Errorf("%d drops of %d paths, partial: %v, %s", digest.Total, digest.Counted, digest.Partial, counts(digest))
 		}
 	})
 }
 
-func TestMalformedSummaries(t *testing.T) {
+// TestManyLevelsOfAPath are counted by name up to a bound; the drops are counted all the same.
+func TestManyLevelsOfAPath(t *testing.T) {
+	testDrops(t, func(d *dropTest) {
+		many := path("a", 100)
+		for i := range 2 * MaxDropLevels {
+			many.Levels = append(many.Levels, NameCount{fmt.Sprint("level ", i), 2})
+		}
+		d.report("one", false, dropped("#a", many))
+		d.report("two", false, dropped("#a", many))
+		d.clock.advance(time.Minute)
+		if got := d.wantClaim("#a").Paths[0]; got.Count != 200 || len(got.Levels) != MaxDropLevels || got.Levels[0].Count != 4 {
+			t.Errorf("%+v, want 200 drops by %d levels", got, MaxDropLevels)
+		}
+	})
+}
+
+// TestStrangeCounts has values that nobody here has written: what is counted next is told all the same.
+func TestStrangeCounts(t *testing.T) {
+	testDrops(t, func(d *dropTest) {
+		for field, text := range map[string]string{"a": "text", "\nhead": "text", "\nclaimed": "text", "b": "1\nx\ty\t", "": ""} {
+			d.client.HSet(d.Context(), d.keys.dropCounts("#a"), field, text)
+		}
+		d.client.ZAdd(d.Context(), d.keys.dropTop("#a"), redis.Z{Score: 9, Member: "gone"})
+		d.client.ZAdd(d.Context(), d.keys.dropsDue(), redis.Z{Score: 1, Member: "#b"})
+		d.wantNone("#b") // there is nothing
+		d.wantDue()
+		d.report("one", false, dropped("#a", path("a", 1), path("b.c", 2)))
+		d.clock.advance(time.Minute)
+		if digest := d.wantClaim("#a"); digest.Total != 3 || counts(digest) != "b.c 2, a 1, b and others 1" {
+			t.Errorf("%d drops: %s", digest.Total, counts(digest))
+		}
+	})
+}
+
+func TestMalformedDigests(t *testing.T) {
 	t.Parallel()
+	const head = "abc posting 1 0\n1 1 1 0 0 0 0 0 0"
 	now := start.UnixMicro()
 	for name, reply := range map[string][]any{
 		"nothing":                  {},
-		"half a summary":           {now, "a"},
-		"a time that is none":      {"now"},
-		"a category that is none":  {now, now, "1 1 0\n1 1 1 0 0"},
-		"no counts":                {now, "a", "1 1 0"},
-		"too few numbers":          {now, "a", "1 1\n1 1 1 0 0"},
-		"too few counts":           {now, "a", "1 1 0\n1 1 1 0"},
-		"a count that is none":     {now, "a", "1 1 0\n1 1 1 0 0\nx Lglobal"},
-		"a count without a name":   {now, "a", "1 1 0\n1 1 1 0 0\n1 "},
-		"a number that is too big": {now, "a", "1 1 0\n99999999999999999999 1 1 0 0"},
+		"half a digest":            {now, head},
+		"a time that is none":      {"now", head, int64(0)},
+		"a text that is none":      {now, now, int64(0)},
+		"no counts":                {now, "abc posting 1 0", int64(0)},
+		"too few words":            {now, "abc posting 1\n1 1 1 0 0 0 0 0 0", int64(0)},
+		"failures that are none":   {now, "abc posting 1 x\n1 1 1 0 0 0 0 0 0", int64(0)},
+		"too few numbers":          {now, "abc posting 1 0\n1 1 1 0 0 0 0 0", int64(0)},
+		"a number that is too big": {now, "abc posting 1 0\n99999999999999999999 1 1 0 0 0 0 0 0", int64(0)},
+		"half an entry":            {now, head + "\na\t1\t", int64(0)},
+		"half a level":             {now, head + "\na\t1\t0\ttitle\tglobal\t", int64(0)},
+		"a count that is none":     {now, head + "\na\tx\t0\ttitle\t", int64(0)},
+		"a level's that is none":   {now, head + "\na\t1\t0\ttitle\tglobal\tx\t", int64(0)},
 	} {
-		if summaries, err := decodeSummaries(reply); !errors.Is(err, errReply) || len(summaries) > 0 {
-			t.Errorf("%s: %+v, error %v", name, summaries, err)
+		if digest, _, err := decodeClaim("#a", reply); !errors.Is(err, errReply) && err == nil || digest != nil {
+			t.Errorf("%s: %+v, error %v", name, digest, err)
 		}
 	}
 }
 
-func TestSummaryQuiet(t *testing.T) {
+func TestDropsQuiet(t *testing.T) {
 	t.Parallel()
 	for interval, want := range map[time.Duration]time.Duration{
 		time.Second: 2 * time.Second, 30 * time.Second: 3 * time.Second, 30 * time.Minute: time.Minute, 24 * time.Hour: time.Minute,
 	} {
-		if got := summaryQuiet(interval); got != want {
+		if got := dropsQuiet(interval); got != want {
 			t.Errorf("of %v: %v, want %v", interval, got, want)
 		}
 	}
+}
+
+// claimSeeded claims a digest that seedDrops has left due, if it has.
+func claimSeeded(ctx context.Context, r *Redis) error {
+	_, _, err := r.ClaimDigest(ctx, digestInterval, digestLease, "#due", "new")
+	return err
 }

@@ -3,6 +3,7 @@ package throttle
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -16,6 +17,15 @@ var ErrUnavailable = errors.New("redis is unavailable")
 // memory. Someone has to mend it.
 var ErrRefused = errors.New("redis refused")
 
+// ErrForbidden is the class of refusals that are about who asks: a right or a password that is missing or wrong, or functions
+// on a server that has none. Others may be answered meanwhile.
+var ErrForbidden = fmt.Errorf("%w this user", ErrRefused)
+
+// forbidden is what the replies of that class have in them.
+var forbidden = []string{
+	"NOPERM", "NOAUTH", "WRONGPASS", "ACL failure", "The user executing the script can't", "unauthenticated", "unknown command",
+}
+
 // ErrStale is the class of errors for which a call was turned away because another was made with newer limits. Nothing was
 // decided; it can be made again once those limits are known here.
 var ErrStale = errors.New("newer limits are in force")
@@ -26,7 +36,7 @@ const staleCode = "STALELIMITS"
 // passing lists the error codes of a server that will be able to work by and by. None of them has executed anything.
 var passing = []string{
 	"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "BUSY", "MOVED", "ASK", "UNKILLABLE",
-	"ERR max number of clients",
+	"ERR max number of clients", "ERR " + missingFunction,
 }
 
 // classify wraps an error of go-redis in ErrUnavailable, ErrRefused or ErrStale.
@@ -39,6 +49,9 @@ func classify(tried string, err error) error {
 		class = ErrRefused
 		if strings.HasPrefix(reply.Error(), staleCode+" ") {
 			class = ErrStale
+		}
+		if slices.ContainsFunc(forbidden, func(sign string) bool { return strings.Contains(reply.Error(), sign) }) {
+			class = ErrForbidden
 		}
 		for _, code := range passing {
 			if strings.HasPrefix(fromCode(reply.Error())+" ", code+" ") {

@@ -199,7 +199,7 @@ func endDelivery(o *observer, limiter Limiter, lease Lease, delivered bool) {
 	const imprecision = 1000 // between the clocks, which are both of this machine
 	from := time.Now().UnixMicro() - imprecision
 	if delivered {
-		if err := limiter.Finish(o.t.Context(), []Lease{lease}); err != nil {
+		if _, err := limiter.Finish(o.t.Context(), []Lease{lease}); err != nil {
 			o.t.Error(err)
 		}
 	} else if returned, err := limiter.Refund(o.t.Context(), []Lease{lease}); err != nil || !returned[0] {

@@ -2,7 +2,10 @@ package throttle
 
 import (
 	"errors"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -27,22 +30,108 @@ func TestFunctionsMayBeFlushed(t *testing.T) {
 	}
 }
 
-// TestServerWithoutFunctions has a server that does not know the command, as before Redis 7: the scripts run as such.
+// TestServerWithoutFunctions has a server that does not know the command, as before Redis 7.
 func TestServerWithoutFunctions(t *testing.T) {
 	t.Parallel()
-	server := servertest.StartRedis(t, "--rename-command", "FUNCTION", "")
+	server := servertest.StartRedis(t, "--rename-command", "FUNCTION", "", "--rename-command", "FCALL", "")
 	client := newClient(t, redis.Options{Addr: server.Addr})
-	limiter := func(way Scripting) *Redis {
-		return NewRedis(RedisOptions{Client: client, Prefix: string(way), Timeout: patience, Scripting: way}, scriptSettings(t))
-	}
-	auto := limiter(Auto)
-	lease := seed(t, auto)
-	for _, o := range operations {
-		if err := o.call(t.Context(), auto, lease); err != nil {
-			t.Errorf("%s: %v", o.name, err)
+	r := NewRedis(RedisOptions{Client: client, Prefix: "none", Timeout: patience, Scripting: Functions}, scriptSettings(t))
+	_, err := r.Decide(t.Context(), nil)
+	for _, err := range []error{err, r.Rehearse(t.Context())} {
+		if !errors.Is(err, ErrForbidden) || !strings.Contains(err.Error(), "Redis 7") {
+			t.Errorf("error %v, want %v that names the version", err, ErrForbidden)
 		}
 	}
-	if _, err := limiter(Functions).Decide(t.Context(), nil); !errors.Is(err, ErrRefused) {
-		t.Errorf("with functions alone: %v, want %v", err, ErrRefused)
+}
+
+// functionRights are those of a user who calls functions and loads them.
+var functionRights = append(without(without(rights, "eval"), "evalsha"), "fcall", "function|load")
+
+// TestFunctionsNeedTwoRights has users who lack one of them: a rehearsal names it, also where another worker has loaded the
+// functions, and a gate does not act for itself.
+func TestFunctionsNeedTwoRights(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	function := func(client redis.UniversalClient) *Redis {
+		return NewRedis(RedisOptions{Client: client, Prefix: "rights", Timeout: patience, Scripting: Functions}, scriptSettings(t))
+	}
+	if err := function(setUser(t, server, "both", functionRights)).Rehearse(t.Context()); err != nil {
+		t.Errorf("with both rights: %v", err)
+	}
+	for _, loaded := range []bool{true, false} {
+		for _, right := range []string{"fcall", "function|load"} {
+			if !loaded {
+				server.CLI("FUNCTION", "FLUSH", "SYNC")
+			}
+			client := setUser(t, server, "without", without(functionRights, right))
+			err := function(client).Rehearse(t.Context())
+			if !errors.Is(err, ErrForbidden) || !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "lacks the right +"+right+" ") {
+				t.Errorf("without +%s, functions loaded: %t: error %v, want %v that names it", right, loaded, err, ErrForbidden)
+			}
+			asked := new(commandCount)
+			client.AddHook(asked)
+			gate := newGateKit(t, "", GateOptions{Redis: function(client), Policy: Local, Grace: time.Nanosecond})
+			gate.run()
+			poll(t, "the gate to be refused three times", func() bool { return asked.Load() >= 6 })
+			gate.logs.want(t, "redis refuses this worker")
+			_, err = gate.Decide(t.Context(), several(1, "e", "a"))
+			for _, err := range []error{err, gate.Ready()} {
+				if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "lacks the right +"+right+" ") {
+					t.Errorf("without +%s, functions loaded: %t: error %v, want %v that names it", right, loaded, err, ErrUnavailable)
+				}
+			}
+		}
+	}
+}
+
+// TestFunctionsNeedTheOwnerAlone begins to work while a primary is down that has nothing of the deployment. The global limit is
+// full: who did not ask the owner of the slot would admit its share of it once more.
+func TestFunctionsNeedTheOwnerAlone(t *testing.T) {
+	t.Parallel()
+	cluster := servertest.StartCluster(t, 3, "--cluster-require-full-coverage", "no")
+	owner := cluster.Owner(cluster.Slot(gateKey("")))
+	settings := Settings{Tree: newTree(t, "20/1h", "none", ""), Lease: testLease, Retention: testRetention}
+	newLimiter := func() *Redis {
+		client := newWorkerClient(t, cluster.Addrs(), "")
+		return NewRedis(RedisOptions{Client: client, Prefix: "gate", Timeout: time.Second, Scripting: Functions}, settings)
+	}
+	ruling, err := newLimiter().Decide(t.Context(), several(20, "old", "a"))
+	if err != nil || ruling.Decisions[19].Verdict != Admitted {
+		t.Fatalf("fill the limit: %+v, %v", ruling, err)
+	}
+	for _, node := range cluster.Nodes {
+		want := 0
+		if node == owner {
+			want = 1
+		}
+		if got := strings.Count(node.CLI("FUNCTION", "LIST"), "library_name"); got != want {
+			t.Errorf("%s has %d libraries, want %d", node.Addr, got, want)
+		}
+	}
+	dead := cluster.Nodes[(slices.Index(cluster.Nodes, owner)+1)%3]
+	dead.Kill()
+
+	gate := newGateKit(t, "", GateOptions{Redis: newLimiter(), Policy: Local, Grace: time.Nanosecond, Settings: settings, Instances: func() int { return 2 }})
+	gate.run()
+	gate.await()
+	gate.want(map[Verdict]int{Denied: 20}, several(20, "new", "a")...)
+	gate.metrics.wantDecisions(t, map[string]int{"denied by redis": 20})
+}
+
+// TestFunctionsFollowTheSlot moves the slot to a node that has no functions.
+func TestFunctionsFollowTheSlot(t *testing.T) {
+	t.Parallel()
+	cluster, slot, home, other := startPair(t)
+	r := NewRedis(RedisOptions{
+		Client: newWorkerClient(t, cluster.Addrs(), ""), Prefix: "gate", Timeout: patience, Scripting: Functions,
+	}, scriptSettings(t))
+	lease := seed(t, r)
+	for i, o := range operations {
+		to := []*servertest.Redis{other, home}[i%2]
+		to.CLI("FUNCTION", "FLUSH", "SYNC")
+		moveKeys(cluster.MoveSlot(slot, to)).End()
+		if err := o.call(t.Context(), r, lease); err != nil {
+			t.Errorf("%s at a new owner: %v", o.name, err)
+		}
 	}
 }

@@ -48,7 +48,6 @@ type Metrics interface {
 	Levels(inForce, shadow []string) // the rules that can deny have changed
 	LimitUsed(level string, used int64)
 	LimitSize(level string, size int64)
-	DelayedPending(n int) // events of the deployment that wait for a slot
 }
 
 // GateOptions say how a worker's questions are answered.
@@ -59,7 +58,7 @@ type GateOptions struct {
 	Grace        time.Duration // how long Redis may be away before a policy other than hold acts
 	DenyCacheTTL time.Duration // 0 turns the cache off
 	Pace         Pace          // of each destination
-	MostDelayed  int           // events that wait at once for a slot; 0: none does
+	RoomMax      int           // events of one first-level category that wait at once
 	Instances    func() int    // how many instances are alive, for their shares; nil is one
 
 	// Refresh has limits adopted that are newer than those in force here, or fails. nil: limits never change.
@@ -77,27 +76,32 @@ type GateOptions struct {
 //	    └──── a probe succeeds, admissions made meanwhile ─────────┘
 //	          are written into the logs
 type Gate struct {
-	o       GateOptions
-	rules   atomic.Pointer[Ruleset]
-	cache   *denyCache
-	shadow  *denyCache // what is known to be full in the shadow
-	local   *Memory    // decides while the policy acts, and follows this instance's admissions before
-	pauses  pauses
-	pacer   *pacer
-	usage   *usage
-	refused refusals
-	finish  batcher[Lease, struct{}]
-	extend  batcher[Lease, Lease]
-	release batcher[Lease, Lease]
-	refund  batcher[Lease, bool]
+	o        GateOptions
+	rules    atomic.Pointer[Ruleset]
+	cache    *denyCache
+	shadow   *denyCache // what is known to be full in the shadow
+	local    *Memory    // decides while the policy acts, and follows this instance's admissions before
+	pauses   pauses
+	pacer    *pacer
+	usage    *usage
+	records  records
+	refused  refusals
+	broken   broken
+	unpaired *unpaired
+	finish   batcher[Lease, bool]
+	extend   batcher[Lease, Lease]
+	release  batcher[Lease, Lease]
+	refund   batcher[Lease, bool]
 
 	mu         sync.Mutex
 	state      gateState
 	changed    chan struct{} // closed and replaced at each change of state
 	since      time.Time     // of the state
 	cause      error         // why Redis is away
+	answered   bool          // Redis has answered once
 	backlog    []*Grant      // admitted, delivered or refunded without Redis knowing
 	unanswered []unanswered  // calls whose replies did not come
+	behind     behind
 }
 
 type gateState int
@@ -119,21 +123,19 @@ func NewGate(o GateOptions) *Gate {
 	local := o.Settings
 	local.Forward = o.Forward || o.Policy == Open
 	g := &Gate{
-		o:       o,
-		cache:   newDenyCache(o.DenyCacheTTL, time.Now),
-		shadow:  newDenyCache(o.DenyCacheTTL, time.Now),
-		local:   NewMemory(local, time.Now, o.Instances),
-		pacer:   newPacer(o.Pace),
-		usage:   newUsage(o.Tree, o.Metrics),
-		changed: make(chan struct{}),
-		since:   time.Now(),
-		cause:   errors.New("not reached yet"),
+		o:        o,
+		cache:    newDenyCache(o.DenyCacheTTL, time.Now),
+		shadow:   newDenyCache(o.DenyCacheTTL, time.Now),
+		local:    NewMemory(local, time.Now, o.Instances),
+		pacer:    newPacer(o.Pace),
+		unpaired: newUnpaired(o.DenyCacheTTL, time.Now),
+		changed:  make(chan struct{}),
+		since:    time.Now(),
+		cause:    errors.New("not reached yet"),
 	}
 	g.rules.Store(o.rules())
-	o.Metrics.Levels(levelsOf(o.Tree), levelsOf(o.Shadow))
-	g.finish.call = func(ctx context.Context, leases []Lease) ([]struct{}, error) {
-		return make([]struct{}, len(leases)), o.Redis.Finish(ctx, leases)
-	}
+	g.usage = newUsage(o.rules(), o.Metrics)
+	g.finish.call = o.Redis.Finish
 	g.extend.call = func(ctx context.Context, leases []Lease) ([]Lease, error) {
 		return o.Redis.Extend(ctx, leases, o.Lease)
 	}
@@ -146,11 +148,10 @@ func NewGate(o GateOptions) *Gate {
 
 // Adopt puts other limits in force, at once and for every decision that follows.
 func (g *Gate) Adopt(rules Ruleset) {
-	g.o.Metrics.Levels(levelsOf(rules.Tree), levelsOf(rules.Shadow))
+	g.usage.adopt(&rules) // first, so that a denial by a new rule is counted as its own
 	g.o.Redis.Adopt(rules)
 	g.local.Adopt(rules)
 	g.rules.Store(&rules)
-	g.usage.adopt(rules.Tree)
 }
 
 func levelsOf(tree *Tree) []string {
@@ -167,7 +168,7 @@ func levelsOf(tree *Tree) []string {
 // Full tells whether an event of the category is known to be denied, and by which node, without asking Redis. Where there
 // is a shadow, that has to be known to deny it too: else it would not be asked.
 func (g *Gate) Full(category string) (Node, bool) {
-	if g.o.Forward {
+	if g.o.Forward || !g.behind.current.Load() {
 		return Node{}, false
 	}
 	if state, _ := g.currentState(); g.o.Policy == Open && state != answering {
@@ -199,9 +200,10 @@ type Answer struct {
 // events back and call [Gate.Await].
 func (g *Gate) Decide(ctx context.Context, requests []Request) ([]Answer, error) {
 	state, cause := g.currentState()
+	g.unpaired.see(requests)
 	switch state {
 	case answering:
-		return g.ask(ctx, requests)
+		return g.aside(ctx, requests, logsOf, g.askInTurn)
 	case acting:
 		return g.act(ctx, requests), nil
 	case away:
@@ -211,16 +213,15 @@ func (g *Gate) Decide(ctx context.Context, requests []Request) ([]Answer, error)
 
 func (g *Gate) ask(ctx context.Context, requests []Request) ([]Answer, error) {
 	asked, nonce := time.Now(), newNonce()
-	ruling, err := g.rule(ctx, nonce, requests)
+	answers, err := g.askOnce(ctx, nonce, requests)
 	g.o.Metrics.DecisionDuration(time.Since(asked))
 	switch {
 	case err == nil:
-		g.pauses.learn(asked, ruling.Pauses)
-		return g.answers(SourceRedis, asked, ruling.Decisions, requests), nil
+		return answers, nil
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case errors.Is(err, ErrRefused):
-		return g.askEach(ctx, requests, err)
+		return g.askEach(ctx, requests, logsOf, g.askOnce, err)
 	case errors.Is(err, ErrStale):
 		return g.askNewer(ctx, requests, err)
 	default:
@@ -230,35 +231,47 @@ func (g *Gate) ask(ctx context.Context, requests []Request) ([]Answer, error) {
 	}
 }
 
-// refreshTimeout bounds the wait for limits that others use already.
-const refreshTimeout = 2 * time.Second
+// askOnce makes one call.
+func (g *Gate) askOnce(ctx context.Context, nonce string, requests []Request) ([]Answer, error) {
+	asked := time.Now()
+	ruling, err := g.rule(ctx, nonce, requests)
+	if err != nil {
+		return nil, err
+	}
+	g.pauses.learn(asked, ruling.Pauses)
+	return g.answers(SourceRedis, asked, ruling.Decisions, requests), nil
+}
 
-// askNewer asks again with the limits that are in force elsewhere. If they cannot be learned, nothing is decided here:
-// others, who know them, get the events.
+// askNewer asks again with the limits that are in force elsewhere. If they cannot be learned, nothing is decided here.
 func (g *Gate) askNewer(ctx context.Context, requests []Request, stale error) ([]Answer, error) {
-	if g.o.Refresh != nil {
-		refreshing, cancel := context.WithTimeout(ctx, refreshTimeout)
-		defer cancel()
-		for range 3 { // they may change again meanwhile
-			if err := g.o.Refresh(refreshing); err != nil {
-				break
-			}
-			asked := time.Now()
-			ruling, err := g.rule(ctx, newNonce(), requests)
-			if err == nil {
-				g.pauses.learn(asked, ruling.Pauses)
-				return g.answers(SourceRedis, asked, ruling.Decisions, requests), nil
-			}
-			if stale = err; !errors.Is(err, ErrStale) {
-				break
-			}
-		}
+	g.mu.Lock()
+	lags := g.lags()
+	g.mu.Unlock()
+	if lags {
+		return nil, stale // keepUp looks for them
 	}
-	if ctx.Err() != nil {
+	var (
+		answers []Answer
+		nonce   string
+	)
+	err := g.catchUp(ctx, stale, func() (err error) {
+		nonce = newNonce()
+		answers, err = g.askOnce(ctx, nonce, requests)
+		return err
+	})
+	switch {
+	case err == nil:
+		return answers, nil
+	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
+	case errors.Is(err, ErrStale):
+		return nil, err
+	case errors.Is(err, ErrRefused):
+		return g.askEach(ctx, requests, logsOf, g.askOnce, err)
 	}
-	g.refused.stale(g.o.Logger, stale)
-	return nil, stale
+	g.leaveUnanswered(nonce, requests)
+	g.lost(err)
+	return nil, unavailable(err)
 }
 
 // unanswered is a call whose reply did not come: perhaps the server granted something to nobody.
@@ -315,31 +328,6 @@ func (g *Gate) forgo(ctx context.Context, ruling Ruling) error {
 	}
 	_, err := g.o.Redis.Extend(ctx, leases, 0)
 	return err
-}
-
-// askEach finds out which events of a refused batch can be judged: one log of the wrong type must not stop the others.
-func (g *Gate) askEach(ctx context.Context, requests []Request, cause error) ([]Answer, error) {
-	if err := g.works(ctx); err != nil {
-		g.lost(cause)
-		return nil, unavailable(cause)
-	}
-	answers := make([]Answer, 0, len(requests))
-	for i := range requests {
-		asked, one := time.Now(), requests[i:i+1]
-		ruling, err := g.rule(ctx, newNonce(), one)
-		switch {
-		case err == nil:
-			answers = append(answers, g.answers(SourceRedis, asked, ruling.Decisions, one)...)
-		case errors.Is(err, ErrRefused):
-			g.refused.report(g.o.Logger, one[0].Category, err)
-			answers = append(answers, Answer{Err: err})
-		default:
-			// What was admitted so far is leased and comes back to whoever asks again.
-			g.lost(err)
-			return nil, unavailable(err)
-		}
-	}
-	return answers, nil
 }
 
 // answers turns decisions into answers, and lets the caches and the local limiter take note of them.
@@ -453,13 +441,13 @@ func (g *Gate) owe(grant *Grant) {
 	g.backlog = append(g.backlog, grant)
 }
 
-// Await returns when Decide may work: nil, or the context's error.
+// Await returns when Decide may work: nil, or the context's error. It does not while newer limits are in force than here.
 func (g *Gate) Await(ctx context.Context) error {
 	for {
 		g.mu.Lock()
-		state, changed := g.state, g.changed
+		works, changed := g.state != away && !g.lags(), g.changed
 		g.mu.Unlock()
-		if state != away {
+		if works {
 			return nil
 		}
 		select {
@@ -470,12 +458,15 @@ func (g *Gate) Await(ctx context.Context) error {
 	}
 }
 
-// Ready is nil while events can be decided, by Redis or by the failure policy.
+// Ready is nil while events can be decided, by Redis or by the failure policy. Limits that are behind for a moment do not
+// count.
 func (g *Gate) Ready() error {
-	if state, cause := g.currentState(); state == away {
-		return unavailable(cause)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.state == away {
+		return unavailable(g.cause)
 	}
-	return nil
+	return g.notReady()
 }
 
 func unavailable(cause error) error { return fmt.Errorf("%w: %w", ErrUnavailable, cause) }
@@ -497,9 +488,15 @@ func (g *Gate) works(ctx context.Context) error {
 
 func (g *Gate) enter(state gateState, cause error) {
 	g.state, g.cause, g.since = state, cause, time.Now()
+	g.answered = g.answered || state == answering
+	g.signal()
+	g.o.Metrics.Degraded(state == acting || state == away && g.o.Policy == Hold)
+}
+
+// signal has whoever waits look again. The caller holds the lock.
+func (g *Gate) signal() {
 	close(g.changed)
 	g.changed = make(chan struct{})
-	g.o.Metrics.Degraded(state == acting || state == away && g.o.Policy == Hold)
 }
 
 // lost takes note that Redis does not answer.
@@ -512,12 +509,16 @@ func (g *Gate) lost(cause error) {
 	g.enter(away, cause)
 	g.cache.forget() // what comes back may have lost its data
 	g.shadow.forget()
+	g.unpaired.forget()
 	g.o.Logger.Warn("redis is away", "policy", string(g.o.Policy), "grace", g.o.Grace, "error", cause)
 }
 
 // Run reaches Redis, watches over an outage and keeps the usage metrics, until the context ends.
 func (g *Gate) Run(ctx context.Context) {
 	g.reach(ctx)
+	var keeping sync.WaitGroup
+	defer keeping.Wait()
+	keeping.Go(func() { g.keepUp(ctx) })
 	_ = g.usage.refresh(ctx, g.o.Redis) // the ticks go on with it
 	usage := time.NewTicker(usageEvery)
 	defer usage.Stop()
@@ -542,11 +543,6 @@ func (g *Gate) Run(ctx context.Context) {
 			if err := g.usage.refresh(ctx, g.o.Redis); errors.Is(err, ErrUnavailable) && ctx.Err() == nil {
 				g.lost(err)
 			}
-			if g.o.MostDelayed > 0 {
-				if n, err := g.o.Redis.Delayed(ctx); err == nil {
-					g.o.Metrics.DelayedPending(n)
-				}
-			}
 		}
 	}
 }
@@ -554,11 +550,18 @@ func (g *Gate) Run(ctx context.Context) {
 // reach makes the first contact.
 func (g *Gate) reach(ctx context.Context) {
 	err := g.works(ctx)
+	if err == nil {
+		g.compare(ctx)
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if err != nil {
 		g.enter(away, err)
-		g.o.Logger.Warn("redis is not there yet", "policy", string(g.o.Policy), "grace", g.o.Grace, "error", err)
+		if errors.Is(err, ErrForbidden) {
+			g.o.Logger.Error("redis refuses this worker", "error", err)
+		} else {
+			g.o.Logger.Warn("redis is not there yet", "policy", string(g.o.Policy), "grace", g.o.Grace, "error", err)
+		}
 		return
 	}
 	g.enter(answering, nil)
@@ -574,7 +577,15 @@ func (g *Gate) probe(ctx context.Context) {
 		return
 	}
 	g.mu.Lock()
-	if g.state == away && g.o.Policy != Hold && time.Since(g.since) >= g.o.Grace {
+	// A worker that is refused from its start knows nothing of what others, who are answered, admit meanwhile.
+	refused := !g.answered && errors.Is(err, ErrForbidden)
+	switch {
+	case refused && g.state == acting:
+		g.enter(away, err)
+		g.o.Logger.Error("redis refuses this worker", "error", err)
+	case refused:
+		g.cause = err
+	case g.state == away && g.o.Policy != Hold && time.Since(g.since) >= g.o.Grace:
 		g.enter(acting, err)
 		g.o.Logger.Warn("redis stays away, the failure policy acts", "policy", string(g.o.Policy), "instances", g.instances(), "error", err)
 	}
@@ -677,7 +688,7 @@ func (g *Gate) settle(ctx context.Context, batch []*Grant) error {
 			refunds, refunded = append(refunds, grant.lease), append(refunded, grant)
 			continue
 		}
-		admissions = append(admissions, admission{lease: grant.lease, at: grant.admitted, delivered: grant.delivered})
+		admissions = append(admissions, admission{lease: grant.lease, at: grant.admitted, became: grant.became})
 		restored = append(restored, grant)
 	}
 	g.mu.Unlock()
@@ -701,7 +712,7 @@ func (g *Gate) settle(ctx context.Context, batch []*Grant) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, grant := range restored {
-		if !grant.delivered && grant.local {
+		if grant.became == goesOn && grant.local {
 			grant.local, grant.lease.End = false, leaseEnd
 		}
 		if grant.refunded && !grant.local {

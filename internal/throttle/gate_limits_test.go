@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 	"testing"
 	"time"
 
@@ -145,7 +146,7 @@ func staleGate(t *testing.T, refresh func(ctx context.Context, gate *gateKit, ne
 	gate.want(map[Verdict]int{Admitted: 2}, several(2, "e", "a")...)
 	other := newRedis(newClient(t, redis.Options{Addr: server.Addr}), "gate", Settings{Tree: newer.Tree, Lease: time.Hour, Retention: testRetention})
 	other.Adopt(newer)
-	if _, err := other.Decide(t.Context(), nil); err != nil {
+	if _, err := other.Decide(t.Context(), []Request{request("other", "others")}); err != nil {
 		t.Fatal(err)
 	}
 	return gate, server
@@ -178,32 +179,147 @@ func TestGateRefreshesLimitsThatAreNotTheNewest(t *testing.T) {
 	gate.logs.want(t)
 }
 
+// wantBehind asks while newer limits are in force that cannot be had.
+func (k *gateKit) wantBehind() {
+	k.t.Helper()
+	answers, err := k.Decide(k.t.Context(), several(5, "x", "b"))
+	if !errors.Is(err, ErrStale) || len(answers) > 0 {
+		k.t.Fatalf("answered %+v, %v; want %v", answers, err, ErrStale)
+	}
+	ended, cancel := context.WithCancel(k.t.Context())
+	cancel()
+	if err := k.Await(ended); !errors.Is(err, context.Canceled) {
+		k.t.Errorf("the wait ended with %v while nothing can be decided", err)
+	}
+}
+
+// eventually waits for what the gate finds out by itself.
+func (k *gateKit) eventually(what string, holds func() bool) {
+	k.t.Helper()
+	for deadline := time.Now().Add(patience); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			k.t.Fatalf("waited in vain until %s", what)
+		}
+	}
+}
+
+// outlast makes the gate behind for longer than it may be.
+func (k *gateKit) outlast() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.behind.since = k.behind.since.Add(-behindAtMost)
+}
+
+const (
+	wordBehind  = "limits here are older than those in force, no events are taken"
+	wordCurrent = "limits here are those in force again"
+)
+
 func TestGateCannotRefresh(t *testing.T) {
 	t.Parallel()
-	for name, refresh := range map[string]func(context.Context, *gateKit, Ruleset) error{
-		"no way to":             nil,
-		"failing":               func(context.Context, *gateKit, Ruleset) error { return errors.New("no bucket") },
-		"finding nothing newer": func(context.Context, *gateKit, Ruleset) error { return nil },
+	for name, test := range map[string]struct {
+		refresh func(context.Context, *gateKit, Ruleset) error
+		reason  string
+	}{
+		"no way to":             {nil, "notifier limits adopt"},
+		"failing":               {func(context.Context, *gateKit, Ruleset) error { return errors.New("no bucket") }, "cannot be read: no bucket"},
+		"finding nothing newer": {func(context.Context, *gateKit, Ruleset) error { return nil }, "notifier limits adopt"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			gate, server := staleGate(t, refresh)
+			gate, server := staleGate(t, test.refresh)
 			client := newClient(t, redis.Options{Addr: server.Addr})
 			before := contents(t, client)
+			gate.wantFull("a", "")
 			for range 3 {
-				answers, err := gate.Decide(t.Context(), several(5, "x", "b"))
-				if !errors.Is(err, ErrStale) || len(answers) > 0 {
-					t.Fatalf("answered %+v, %v; want %v", answers, err, ErrStale)
-				}
+				gate.wantBehind()
 			}
 			wantUnchanged(t, client, before)
-			gate.logs.want(t, "events wait: newer limits are in force and cannot be read here")
+			if err := gate.Ready(); err != nil {
+				t.Errorf("ready, behind for a moment: %v", err)
+			}
+			gate.logs.want(t)
+
+			gate.outlast()
+			gate.eventually("the gate is not ready", func() bool { return gate.Ready() != nil })
+			err := gate.Ready()
+			for _, part := range []string{"revision 2 of generation 1 (", "here is none", test.reason} {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("not ready: %v, want %q in it", err, part)
+				}
+			}
+			gate.wantBehind()
+			gate.logs.want(t, wordBehind)
+			gate.metrics.wantDecisions(t, map[string]int{"admitted by redis": 2})
+
+			// Nobody asks for anything, and the state agrees again.
+			other := newRedis(client, "gate", gate.o.Settings)
+			if put, err := other.PutInForce(t.Context(), Position{1, 2}, Position{}); err != nil || !put {
+				t.Fatalf("put in force: %t, %v", put, err)
+			}
+			gate.await()
 			if err := gate.Ready(); err != nil {
 				t.Errorf("ready: %v", err)
 			}
-			gate.metrics.wantDecisions(t, map[string]int{"admitted by redis": 2})
+			gate.logs.want(t, wordBehind, wordCurrent)
+			gate.want(map[Verdict]int{Admitted: 2, Denied: 1}, several(3, "x", "b")...)
 		})
 	}
+}
+
+// TestGateIsBehindFromTheStart has others use newer limits before the gate begins, which then become known.
+func TestGateIsBehindFromTheStart(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	newer := Ruleset{Tree: newTree(t, "none", "3/1h", ""), Generation: 1, Revision: 2}
+	other := newRedis(newClient(t, redis.Options{Addr: server.Addr}), "gate", Settings{Tree: newer.Tree, Lease: time.Hour, Retention: testRetention})
+	other.Adopt(newer)
+	if _, err := other.Decide(t.Context(), []Request{request("other", "others")}); err != nil {
+		t.Fatal(err)
+	}
+	var gate *gateKit
+	known := make(chan struct{})
+	gate = newGateKit(t, server.Addr, GateOptions{
+		Settings: Settings{Tree: newTree(t, "none", "2/1h", "")},
+		Refresh: func(context.Context) error {
+			select {
+			case <-known:
+				gate.Adopt(newer)
+				return nil
+			default:
+				return errors.New("not read yet")
+			}
+		},
+	})
+	gate.run()
+	gate.until(answering)
+	gate.wantBehind()
+	if err := gate.Ready(); !errors.Is(err, ErrStale) || !strings.Contains(err.Error(), "not read yet") {
+		t.Errorf("ready: %v, want that newer limits are in force", err)
+	}
+	close(known)
+	gate.await()
+	if err := gate.Ready(); err != nil {
+		t.Errorf("ready: %v", err)
+	}
+	gate.logs.want(t) // it was a moment
+	gate.want(map[Verdict]int{Admitted: 3, Denied: 1}, several(4, "e", "a")...)
+}
+
+// TestIdleGateNoticesNewerLimits asks for nothing at all.
+func TestIdleGateNoticesNewerLimits(t *testing.T) {
+	t.Parallel()
+	gate, server := staleGate(t, func(context.Context, *gateKit, Ruleset) error { return errors.New("no bucket") })
+	gate.eventually("the gate is behind", func() bool {
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		return gate.Await(ended) != nil
+	})
+	gate.outlast()
+	gate.eventually("the gate is not ready", func() bool { return gate.Ready() != nil })
+	server.CLI("del", "{gate}:limits") // Redis has lost its data
+	gate.await()
+	gate.logs.want(t, wordBehind, wordCurrent)
 }
 
 // TestGateSharesOfEachAlgorithm has one of three instances decide alone.

@@ -28,7 +28,6 @@ type fakeMetrics struct {
 	used, size map[string]int64
 	shadow     map[string]int // by verdict and level
 	levels     []string
-	pending    int // events that wait for a slot
 }
 
 func newFakeMetrics() *fakeMetrics {
@@ -77,12 +76,6 @@ func (m *fakeMetrics) LimitUsed(level string, used int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.used[level] = used
-}
-
-func (m *fakeMetrics) DelayedPending(n int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.pending = n
 }
 
 func (m *fakeMetrics) LimitSize(level string, size int64) {
@@ -163,8 +156,10 @@ func newGateKit(t *testing.T, address string, o GateOptions) *gateKit {
 	if o.Policy == "" {
 		o.Policy = Hold
 	}
-	client := newClient(t, redis.Options{Addr: address, MaxRetries: 1, DialTimeout: patience, DialerRetries: 1})
-	o.Redis = newRedis(client, "gate", o.Settings)
+	if o.Redis == nil {
+		client := newClient(t, redis.Options{Addr: address, MaxRetries: 1, DialTimeout: patience, DialerRetries: 1})
+		o.Redis = newRedis(client, "gate", o.Settings)
+	}
 	o.Metrics, o.Logger = kit.metrics, slog.New(kit.logs)
 	kit.Gate = NewGate(o)
 	return kit
@@ -539,7 +534,7 @@ func TestGateRepays(t *testing.T) {
 	proxy.Cut()
 	grants[0].Grant.Finish(t.Context(), "")
 	grants[1].Grant.Refund(t.Context())
-	grants[2].Grant.Release(t.Context())
+	grants[2].Grant.Release(t.Context(), false)
 	proxy.Refuse(false)
 	if told, err := gate.repay(t.Context()); err != nil || told != 2 {
 		t.Fatalf("%d events were told, %v", told, err)
@@ -703,7 +698,10 @@ func TestGateUsageMetrics(t *testing.T) {
 	if !maps.Equal(gate.metrics.size, sizes) {
 		t.Errorf("sizes %v, want %v", gate.metrics.size, sizes)
 	}
-	check(map[string]int64{LevelGlobal: 0, LevelCategory: 0, "a.b": 0, "off": 0, "c.*": 0})
+	if len(gate.metrics.used) != 0 {
+		t.Errorf("used %v before anything was read", gate.metrics.used)
+	}
+	check(map[string]int64{LevelGlobal: 0}) // of the others no node is known yet
 	gate.want(map[Verdict]int{Admitted: 3, NeverFits: 1}, append(several(3, "ab", "a.b"), request("off", "off"))...)
 	grants := gate.want(map[Verdict]int{Admitted: 8}, append(several(6, "b", "b"), several(2, "c", "c.d")...)...)
 	gate.want(map[Verdict]int{Admitted: 15}, several(15, "n", "none")...)
@@ -720,6 +718,21 @@ func TestGateUsageMetrics(t *testing.T) {
 	if !reflect.DeepEqual(gate.metrics.size, sizes) {
 		t.Errorf("sizes %v, want %v", gate.metrics.size, sizes)
 	}
+
+	// What was read for limits that are in force no more is not shown.
+	before := gate.usage.current()
+	tree := newTree(t, "100/1h", "none", "new=1/1h")
+	gate.Adopt(Ruleset{Tree: tree})
+	if want := []string{LevelGlobal, "new"}; !slices.Equal(gate.metrics.levels, want) {
+		t.Errorf("levels %q, want %q", gate.metrics.levels, want)
+	}
+	clear(gate.metrics.used)
+	clear(gate.metrics.size)
+	gate.usage.show(before, map[string]limitUse{"a.b": {4, 4}})
+	if len(gate.metrics.used)+len(gate.metrics.size) != 0 {
+		t.Errorf("used %v, sizes %v of limits that are gone", gate.metrics.used, gate.metrics.size)
+	}
+	check(map[string]int64{LevelGlobal: 0})
 }
 
 func TestGateSaysOnceThatAnEventNeverFits(t *testing.T) {
@@ -758,7 +771,7 @@ func TestGateConcurrentGrants(t *testing.T) {
 						}
 						answer.Grant.Finish(t.Context(), "")
 					case 3:
-						answer.Grant.Release(t.Context())
+						answer.Grant.Release(t.Context(), false)
 					}
 				}
 			}

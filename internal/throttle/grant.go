@@ -12,12 +12,12 @@ type Grant struct {
 	followed bool // the local limiter took note of the admission
 
 	// Guarded by the gate's lock.
-	lease     Lease
-	admitted  time.Time
-	local     bool // Redis does not know of it
-	delivered bool
-	refunded  bool // Redis has yet to be told
-	owed      bool // stands in the gate's backlog
+	lease    Lease
+	admitted time.Time
+	local    bool // Redis does not know of it
+	became   became
+	refunded bool // Redis has yet to be told
+	owed     bool // stands in the gate's backlog
 }
 
 func (g *Grant) state() (lease Lease, local bool) {
@@ -27,24 +27,26 @@ func (g *Grant) state() (lease Lease, local bool) {
 }
 
 // Finish records that the event was delivered, and where: the receipt comes back to what resolves it. If Redis cannot be told
-// now, it is as soon as it is back.
-func (g *Grant) Finish(ctx context.Context, receipt string) {
+// now, it is as soon as it is back. Newly is false where the event had been recorded as delivered before, by another holder.
+func (g *Grant) Finish(ctx context.Context, receipt string) (newly bool) {
 	lease, local := g.state()
 	lease.receipt = receipt
 	if local {
-		_ = g.gate.local.Finish(ctx, []Lease{lease})
+		_, _ = g.gate.local.Finish(ctx, []Lease{lease})
 	}
 	var err error
 	if !local {
 		g.ended()
-		_, err = g.gate.finish.do(ctx, lease)
+		newly, err = g.gate.finish.do(ctx, lease)
 	}
 	g.gate.mu.Lock()
 	defer g.gate.mu.Unlock()
-	g.delivered, g.lease.receipt = true, receipt
+	g.became, g.lease.receipt = wasDelivered, receipt
 	if local || err != nil {
 		g.gate.owe(g)
+		return true
 	}
+	return newly
 }
 
 // Extend renews the lease. False means that someone else may be delivering the event by now: stop.
@@ -72,11 +74,16 @@ func (g *Grant) renewed(lease Lease, local bool) bool {
 	return lease.End != 0
 }
 
-// Release ends the lease without a delivery: the slots stay taken, and whoever gets the message next may deliver it.
-func (g *Grant) Release(ctx context.Context) {
+// Release ends the lease without a delivery that is known of: the slots stay taken, and whoever gets the message next may
+// deliver it. In doubt some attempt may have delivered it after all.
+func (g *Grant) Release(ctx context.Context, inDoubt bool) {
 	lease, local := g.state()
+	lease.inDoubt = lease.inDoubt || inDoubt
 	if local {
 		_, _ = g.gate.local.Extend(ctx, []Lease{lease}, 0)
+		g.gate.mu.Lock()
+		defer g.gate.mu.Unlock()
+		g.became, g.lease.inDoubt = wasReleased, lease.inDoubt
 		return
 	}
 	g.ended()

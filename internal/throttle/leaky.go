@@ -12,7 +12,8 @@ func (m *leakyMeter) freeAt(now int64, limit Limit) int64 {
 	if aheadOfTolerance(m.last, now) || limit.Count == 0 {
 		return 0
 	}
-	return m.last + int64(math.Ceil(float64(m.cost)*float64(limit.Window.Microseconds())/float64(limit.Count)))
+	cost, window := min(m.cost, limit.Count), limit.Window.Microseconds()
+	return m.last + cost*(window/limit.Count) + (cost*(window%limit.Count)+limit.Count-1)/limit.Count
 }
 
 func (m *leakyMeter) wait(e memoryEvent, limits []Limit) (int, int64) {

@@ -110,6 +110,10 @@ func parseLimit(text string) (Limit, error) {
 		return Limit{}, fmt.Errorf("limit %q: %w", text, err)
 	}
 	limit := Limit{Count: n, Window: w, Algorithm: chosen}
+	if most := mostTokens / w.Microseconds(); chosen == TokenBucket && n > most {
+		return Limit{}, fmt.Errorf("limit %q: a %s limit counts exactly up to %d in %s; use a shorter window, or %s",
+			text, TokenBucket, most, formatWindow(w), SlidingCounter)
+	}
 	if hasOption {
 		if limit.Burst, err = parseBurst(strings.TrimSpace(option), limit); err != nil {
 			return Limit{}, fmt.Errorf("limit %q: %w", text, err)

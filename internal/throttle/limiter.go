@@ -17,11 +17,13 @@ type Limiter interface {
 	// for each request. On an error it is unknown whether anything was decided; asking again takes no second slot.
 	Decide(ctx context.Context, requests []Request) (Ruling, error)
 
-	// Finish records that the events were delivered. Repeating it is harmless.
-	Finish(ctx context.Context, leases []Lease) error
+	// Finish records that the events were delivered. It tells for each whether that is new: of several holders of one
+	// event, one is told so. Repeating it is harmless.
+	Finish(ctx context.Context, leases []Lease) (newly []bool, err error)
 
 	// Extend renews the leases for d from now, or ends them if d is 0, and returns them with their new ends. A lease
-	// that is no longer the caller's comes back with End 0.
+	// that is no longer the caller's comes back with End 0. Whoever takes over what was ended in doubt, or has lapsed, is
+	// told so.
 	Extend(ctx context.Context, leases []Lease, d time.Duration) ([]Lease, error)
 
 	// Refund returns the slots of events that were definitely not delivered and forgets the events. It tells for each
@@ -58,21 +60,24 @@ func hashOf(name string) uint64 {
 
 // Request asks for one event.
 type Request struct {
-	ID       string
-	Derived  bool // the ID was made from the message's place in the stream
+	ID       string // the event's identity, which its category begins: see event.Event.Identity
+	Derived  bool   // it was made from the message's place in the stream
 	Message  Message
 	Category string
 	Cost     int    // slots; 0 asks only what is known of the event
 	Pair     string // of a firing or resolved event: its category, a line feed and what it is about; "" for none
+
+	MayWait   bool // denied, it waits for a slot: it does not overtake those of its first-level category that do already
+	HasWaited bool // it has come back from that
 }
 
-// record is the event's name in the delivery record: its ID, and the stamp of its message behind a derived one, which
-// alone would not tell the messages of a stream from those of its predecessor of the same name.
+// record is the event's name in the delivery record: its identity, and the stamp of its message behind a derived one, which
+// alone would not tell the messages of a stream from those of its predecessor of the same name. No identity holds a line feed.
 func (r Request) record() string {
 	if !r.Derived {
 		return r.ID
 	}
-	var room [event.MaxIDBytes + len("\n") + maxDigits]byte
+	var room [event.MaxIdentityBytes + len("\n") + maxDigits]byte
 	name := append(append(room[:0], r.ID...), '\n')
 	return string(strconv.AppendInt(name, r.Message.stamp(), 10))
 }
@@ -103,6 +108,7 @@ type Lease struct {
 	slotless     bool   // of an event that was denied and forwarded all the same, or that resolves a pair
 	resolving    bool   // of an event that resolves a pair
 	receipt      string // of the delivery, once there is one
+	inDoubt      bool   // the event may have been delivered, by an earlier holder or, at the end, by this one
 }
 
 func (l Lease) treeOr(current *Tree) *Tree   { return cmp.Or(l.tree, current) }
@@ -132,6 +138,7 @@ type Decision struct {
 	Wait    time.Duration // Denied: until enough slots open; Leased: until the lease ends
 	Lease   Lease         // Admitted, Repeated, and denials that are forwarded
 	Shadow  ShadowDecision
+	InDoubt bool // Repeated: an earlier holder of the lease may have delivered the event
 }
 
 // ShadowDecision is what the shadow limits say of an event that was judged. Its Verdict is 0 if there are none, or the

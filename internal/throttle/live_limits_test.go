@@ -310,3 +310,90 @@ func TestNewerLimitsAreKnownFromADenial(t *testing.T) {
 	}
 	wantExpiries(t, client)
 }
+
+// TestLimitsArePutInForce has an operator put older limits in force.
+func TestLimitsArePutInForce(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	client := newClient(t, redis.Options{Addr: server.Addr})
+	settings := Settings{Tree: newTree(t, "2/1h", "none", ""), Lease: testLease, Retention: testRetention}
+	instance := func(p Position) *Redis {
+		r := newRedis(client, "put", settings)
+		r.Adopt(Ruleset{Tree: settings.Tree, Generation: p.Generation, Revision: p.Revision})
+		return r
+	}
+	// They exceed what Lua prints exactly by itself.
+	older, newer := Position{1_766_000_000_123, 2}, Position{1_766_000_000_456, 1}
+	first, second := instance(older), instance(newer)
+	wantInForce := func(want Position, known bool) {
+		t.Helper()
+		got, since, err := first.InForce(t.Context())
+		if err != nil || got != want || known == since.IsZero() || known && time.Since(since).Abs() > patience {
+			t.Errorf("in force is %v since %v, %v; want %v", got, since, err, want)
+		}
+	}
+	put := func(want bool, seen, next Position) {
+		t.Helper()
+		if got, err := first.PutInForce(t.Context(), seen, next); err != nil || got != want {
+			t.Errorf("put in force in the place of %v: %t, %v; want %t", seen, got, err, want)
+		}
+	}
+	wantInForce(Position{}, false)
+	if err := second.compare(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantInForce(Position{}, false) // who asks about nothing uses nothing
+	if _, err := second.Decide(t.Context(), []Request{request("a", "a")}); err != nil {
+		t.Fatal(err)
+	}
+	wantInForce(newer, true)
+	if err := first.compare(t.Context()); !errors.Is(err, ErrStale) || newerThan(err) != newer {
+		t.Fatalf("compared: %v, which tells of %v; want %v", err, newerThan(err), newer)
+	}
+	put(false, older, older)
+	put(false, Position{}, older)
+	wantInForce(newer, true)
+	put(true, newer, older)
+	wantInForce(older, true)
+	wantExpiries(t, client)
+	ruling, err := first.Decide(t.Context(), []Request{request("b", "a"), request("c", "a")})
+	if err != nil || ruling.Decisions[0].Verdict != Admitted || ruling.Decisions[1].Verdict != Denied {
+		t.Errorf("%+v, %v; want that what was counted before counts", ruling, err)
+	}
+	if err := instance(Position{older.Generation, 1}).compare(t.Context()); !errors.Is(err, ErrStale) {
+		t.Errorf("a state before the one in force: %v", err)
+	}
+
+	server.CLI("del", "{put}:limits")
+	put(false, newer, older)
+	put(true, Position{}, older)
+	server.CLI("del", "{put}:limits")
+	server.CLI("lpush", "{put}:limits", "x")
+	if _, err := first.PutInForce(t.Context(), Position{}, older); !errors.Is(err, ErrRefused) {
+		t.Errorf("put in force in the place of a list: %v", err)
+	}
+	if _, _, err := first.InForce(t.Context()); !errors.Is(err, ErrRefused) {
+		t.Errorf("asked for what a list says: %v", err)
+	}
+	server.Kill()
+	if _, _, err := first.InForce(t.Context()); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("asked without a server: %v", err)
+	}
+}
+
+func TestPositions(t *testing.T) {
+	t.Parallel()
+	ordered := []Position{{}, {1, 1}, {1, 2}, {2, 0}, {2, 1}}
+	for i, p := range ordered {
+		for j, q := range ordered {
+			if got := p.Before(q); got != (i < j) {
+				t.Errorf("%v before %v: %t", p, q, got)
+			}
+		}
+	}
+	for p, want := range map[Position]string{{}: "none", {1_766_000_000_123, 2}: "revision 2 of generation 1766000000123 (2025-12-17T19:33:20Z)"} {
+		if got := p.String(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

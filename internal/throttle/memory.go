@@ -23,8 +23,9 @@ type Memory struct {
 	inForce book
 	shadow  book
 	records map[string]*record
-	calls   []grantingCall // in the order of their times
-	sweepAt int            // number of records and meters at which the forgotten ones are removed next
+	pairs   map[string]memoryPair // by pair, or by a line feed and the record of the event that has taken it; nil: none are kept
+	calls   []grantingCall        // in the order of their times
+	sweepAt int                   // number of records and meters at which the forgotten ones are removed next
 }
 
 // book holds the meters of one set of limits.
@@ -45,6 +46,8 @@ type record struct {
 	timed     bool  // some meter needs that time
 	leaseEnd  int64 // of whoever delivers it; it counts if doneUntil is 0
 	doneUntil int64 // when it may be forgotten, once it is delivered
+	released  bool  // the holder has ended the lease, and certainly delivered nothing
+	inDoubt   bool  // somebody who held the lease before may have
 }
 
 // grantingCall is a call that granted something.
@@ -167,6 +170,7 @@ func (m *Memory) sweep(now int64) {
 			delete(m.records, name)
 		}
 	}
+	maps.DeleteFunc(m.pairs, func(_ string, pair memoryPair) bool { return pair.expires <= now })
 	for _, b := range []book{m.inForce, m.shadow} {
 		for name, meter := range b.meters {
 			if meter.idle(now, meter.limits) {
@@ -275,6 +279,9 @@ func (b *memoryBatch) decide(request Request) Decision {
 		return Decision{Verdict: Leased, Wait: b.settings.Lease}
 	case known.leaseEnd == b.leaseGrantedBefore:
 		b.granted[name] = true
+		if known.inDoubt {
+			return b.takenOver(request, known)
+		}
 		return Decision{Verdict: Admitted, Lease: b.newLease(request, known.leaseEnd)}
 	case known.leaseEnd > b.now:
 		return Decision{Verdict: Leased, Wait: time.Duration(known.leaseEnd-b.now) * time.Microsecond}
@@ -288,10 +295,17 @@ func (b *memoryBatch) decide(request Request) Decision {
 			known.timed = false // older limits admitted it: those of now have nothing of it
 		}
 		known.leaseEnd = b.now + b.lease
+		known.inDoubt, known.released = known.inDoubt || !known.released, false
 		b.granted[name] = true
 		b.grants++
-		return Decision{Verdict: Repeated, Lease: b.newLease(request, known.leaseEnd)}
+		return b.takenOver(request, known)
 	}
+}
+
+func (b *memoryBatch) takenOver(request Request, known *record) Decision {
+	lease := b.newLease(request, known.leaseEnd)
+	lease.inDoubt = known.inDoubt
+	return Decision{Verdict: Repeated, Lease: lease, InDoubt: known.inDoubt}
 }
 
 func (b *memoryBatch) newLease(request Request, end int64) Lease {
@@ -435,12 +449,13 @@ func (m *Memory) giveBack(set *book, tree *Tree, request Request, at int64, whic
 }
 
 // Finish implements [Limiter]. It never fails.
-func (m *Memory) Finish(_ context.Context, leases []Lease) error {
+func (m *Memory) Finish(_ context.Context, leases []Lease) ([]bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.now()
 	m.forgetCalls(now)
-	for _, lease := range leases {
+	newly := make([]bool, len(leases))
+	for i, lease := range leases {
 		name := lease.record()
 		r := m.records[name]
 		if r == nil {
@@ -448,10 +463,13 @@ func (m *Memory) Finish(_ context.Context, leases []Lease) error {
 			m.records[name] = r
 		}
 		r.stamp = lease.Message.stamp()
-		r.doneUntil = now + m.settings.Retention.Microseconds()
+		if newly[i] = r.doneUntil <= now; newly[i] {
+			m.settlePair(lease, now) // later the pair may have been resolved
+			r.doneUntil = now + m.settings.Retention.Microseconds()
+		}
 		m.endDelivery(lease)
 	}
-	return nil
+	return newly, nil
 }
 
 // Extend implements [Limiter]. It never fails.
@@ -465,9 +483,10 @@ func (m *Memory) Extend(_ context.Context, leases []Lease, d time.Duration) ([]L
 		r := m.records[lease.record()]
 		known := lease.End
 		lease.End = 0
-		held := r != nil && r.doneUntil == 0 && (r.leaseEnd == known || r.leaseEnd > known && known > now)
+		held := r != nil && r.doneUntil == 0 && !r.released && (r.leaseEnd == known || r.leaseEnd > known && known > now)
 		if held && m.goesOn(lease, now, d) {
 			r.leaseEnd, lease.End = end, end
+			r.released = d == 0 && !lease.inDoubt
 		}
 		extended[i] = lease
 	}
@@ -514,7 +533,7 @@ func (m *Memory) goesOn(lease Lease, now int64, d time.Duration) bool {
 // held is the record of a lease that is still its holder's, or nil.
 func (m *Memory) held(lease Lease) *record {
 	r := m.records[lease.record()]
-	if r == nil || r.doneUntil != 0 || r.leaseEnd != lease.End {
+	if r == nil || r.doneUntil != 0 || r.released || r.leaseEnd != lease.End {
 		return nil
 	}
 	return r

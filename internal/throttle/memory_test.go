@@ -21,7 +21,7 @@ func TestMemoryIsBoundedByWhatItAdmits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = m.Finish(t.Context(), leasesOf(ruling.Decisions[:1]))
+		_, _ = m.Finish(t.Context(), leasesOf(ruling.Decisions[:1]))
 		m.Follow(requests[:1])
 		clock.advance(time.Minute)
 	}

@@ -116,7 +116,7 @@ func newModel(t *testing.T, rt *rapid.T, client, other *redis.Client) *model {
 	m.redis = newRedis(client, "model", m.settings)
 	m.clock = withFakeTime(t, m.redis)
 	m.other = newRedis(other, "model", m.settings)
-	m.other.sources = m.redis.sources
+	m.other.source = m.redis.source
 	m.other.inUse.Store(nil)
 	m.other.Adopt(*m.redis.rules())
 	m.memory = NewMemory(m.settings, m.clock.read, nil)
@@ -306,6 +306,9 @@ func (m *model) drawRequests(rt *rapid.T) []Request {
 func (m *model) decideAtOnce(rt *rapid.T) {
 	if m.behind {
 		m.decide(rt)
+		if len(m.lastCall.requests) == 0 { // to ask about nothing changes nothing
+			return
+		}
 		if _, err := m.other.Decide(context.Background(), m.drawRequests(rt)); !errors.Is(err, ErrStale) {
 			rt.Fatalf("a call with older limits: %v", err)
 		}
@@ -471,10 +474,13 @@ func (m *model) finishAll(rt *rapid.T, leases []Lease) {
 		return
 	}
 	m.forget()
-	if err := m.redis.Finish(context.Background(), leases); err != nil {
+	got, err := m.redis.Finish(context.Background(), leases)
+	if err != nil {
 		rt.Fatal(err)
 	}
-	_ = m.memory.Finish(context.Background(), leases)
+	if want, _ := m.memory.Finish(context.Background(), leases); !slices.Equal(got, want) {
+		rt.Fatalf("finished %+v:\nredis  %v\nmemory %v", leases, got, want)
+	}
 }
 
 func (m *model) extend(rt *rapid.T) {
@@ -482,11 +488,15 @@ func (m *model) extend(rt *rapid.T) {
 	// was lost. Whoever gave it back does not extend it.
 	indexes := slices.DeleteFunc(m.drawLeases(rt), func(i int) bool { return m.wentBack && m.leases[i].returned })
 	d := rapid.SampledFrom([]time.Duration{0, time.Second, m.settings.Lease}).Draw(rt, "for")
-	got, err := m.redis.Extend(context.Background(), m.pick(indexes), d)
+	leases := m.pick(indexes)
+	for i := range leases {
+		leases[i].inDoubt = leases[i].inDoubt || d == 0 && rapid.Bool().Draw(rt, "in doubt")
+	}
+	got, err := m.redis.Extend(context.Background(), leases, d)
 	if err != nil {
 		rt.Fatal(err)
 	}
-	want, _ := m.memory.Extend(context.Background(), m.pick(indexes), d)
+	want, _ := m.memory.Extend(context.Background(), leases, d)
 	if !slices.Equal(got, want) {
 		rt.Fatalf("extended by %v:\nredis  %+v\nmemory %+v", d, got, want)
 	}

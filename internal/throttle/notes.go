@@ -51,10 +51,9 @@ const maxNoted = 1000
 
 // refusals keeps the log short: what concerns a category is said once, or once in a while.
 type refusals struct {
-	mu            sync.Mutex
-	tooLarge      map[string]bool
-	reported      time.Time
-	reportedStale time.Time
+	mu       sync.Mutex
+	tooLarge map[string]bool
+	reported time.Time
 }
 
 // reportEvery is how often a log that cannot be read is complained about.
@@ -76,17 +75,6 @@ func (r *refusals) neverFits(logger *slog.Logger, request Request, d Decision) {
 	r.tooLarge[request.Category] = true
 	logger.Warn("event never fits its limit", "category", request.Category, "cost", request.Cost,
 		"level", d.Node.Level, "limit", d.Limit.String())
-}
-
-// stale says once in a while that this instance does not know the limits that others use.
-func (r *refusals) stale(logger *slog.Logger, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if time.Since(r.reportedStale) < reportEvery {
-		return
-	}
-	r.reportedStale = time.Now()
-	logger.Error("events wait: newer limits are in force and cannot be read here", "error", err)
 }
 
 func (r *refusals) report(logger *slog.Logger, category string, err error) {

@@ -45,11 +45,29 @@ func (r *Redis) Rest(ctx context.Context, destination string) (time.Duration, er
 	return moment.Wait, err
 }
 
+// Mention says whether an event may mention people.
+type Mention int
+
+// The answers about mentions, numbered as in mention.lua.
+const (
+	NoMention    Mention = iota // another event of its path has
+	HasMention                  // it may, and has been told so before: an earlier message of it may have
+	TakesMention                // it may, from now on
+)
+
 // Mention tells whether an event may mention people, which of a path one event may in each duration.
-func (r *Redis) Mention(ctx context.Context, path, id string, d time.Duration) (bool, error) {
-	may, err := r.runInt(ctx, lua.Mention, []string{r.keys.meter("mention:" + path)}, []any{id, d.Microseconds()})
-	return may == 1, classify("asking for a mention", err)
+func (r *Redis) Mention(ctx context.Context, path, id string, d time.Duration) (Mention, error) {
+	may, err := r.runInt(ctx, lua.Mention, []string{r.mentionKey(path)}, []any{id, d.Microseconds()})
+	return Mention(may), classify("asking for a mention", err)
 }
+
+// ReturnMention lets another event of a path mention people, if it was this one that might. Repeating it changes nothing.
+func (r *Redis) ReturnMention(ctx context.Context, path, id string) error {
+	_, err := r.runInt(ctx, lua.Mention, []string{r.mentionKey(path)}, []any{id, 0})
+	return classify("returning a mention", err)
+}
+
+func (r *Redis) mentionKey(path string) string { return r.keys.meter("mention:" + path) }
 
 // Reserve reserves the next moment at which a destination takes a message, unless it lies beyond the horizon. Without Redis
 // this instance paces alone. Where there is no pace nothing is asked: pauses come with decisions.
@@ -77,6 +95,9 @@ func (g *Gate) Rest(ctx context.Context, destination string) time.Duration {
 	return g.pauses.left(destination)
 }
 
+// Resting is how long a destination still takes no messages, as far as this instance knows.
+func (g *Gate) Resting(destination string) time.Duration { return g.pauses.left(destination) }
+
 // AwaitMoment waits until a destination takes a message: for the moment that it reserves, and while the destination rests. If
 // that lies beyond the horizon ok is false, and wait is how far; likewise, with 0, when the context ends.
 func (g *Gate) AwaitMoment(ctx context.Context, destination string, horizon time.Duration) (wait time.Duration, ok bool) {
@@ -102,16 +123,25 @@ func (g *Gate) AwaitMoment(ctx context.Context, destination string, horizon time
 
 // Mention tells whether an event may mention people: of each path one event in each duration may. Without Redis that holds
 // for this instance alone.
-func (g *Gate) Mention(ctx context.Context, path, id string, d time.Duration) bool {
+func (g *Gate) Mention(ctx context.Context, path, id string, d time.Duration) Mention {
 	if state, _ := g.currentState(); state == answering {
 		if may, err := g.o.Redis.Mention(ctx, path, id, d); err == nil {
-			if may {
+			if may != NoMention {
 				g.pacer.mention(time.Now(), path, id, d)
 			}
 			return may
 		}
 	}
 	return g.pacer.mention(time.Now(), path, id, d)
+}
+
+// ReturnMention lets another event of a path mention people, if it was this one that might: for the one who took the mention
+// and whose message certainly did not go out. If Redis cannot be told, the mention comes back when its time is over.
+func (g *Gate) ReturnMention(ctx context.Context, path, id string) {
+	g.pacer.returnMention(path, id)
+	if state, _ := g.currentState(); state == answering {
+		_ = g.o.Redis.ReturnMention(ctx, path, id)
+	}
 }
 
 // pacer paces this instance while Redis is away.
@@ -183,17 +213,28 @@ func (p *pacer) set(now time.Time, destination string, end time.Time) {
 	p.ends[destination] = end
 }
 
-func (p *pacer) mention(now time.Time, path, id string, d time.Duration) bool {
+func (p *pacer) mention(now time.Time, path, id string, d time.Duration) Mention {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if last, known := p.mentions[path]; known && now.Before(last.until) {
-		return last.id == id
+		if last.id == id {
+			return HasMention
+		}
+		return NoMention
 	}
 	if len(p.mentions) >= maxPauses {
 		clear(p.mentions)
 	}
 	p.mentions[path] = mentioned{id: id, until: now.Add(d)}
-	return true
+	return TakesMention
+}
+
+func (p *pacer) returnMention(path, id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mentions[path].id == id {
+		delete(p.mentions, path)
+	}
 }
 
 func later(a, b time.Time) time.Time {

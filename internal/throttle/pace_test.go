@@ -182,7 +182,7 @@ func TestPaces(t *testing.T) {
 // another is a second instance of the deployment, on the same clock.
 func another(r *Redis, client *redis.Client, prefix string) *Redis {
 	other := newRedis(client, prefix, r.settings)
-	other.sources = r.sources
+	other.source = r.source
 	other.inUse.Store(nil)
 	other.Adopt(*r.rules())
 	return other
@@ -441,9 +441,9 @@ func TestGatePacesThatCannotBeRead(t *testing.T) {
 			t.Errorf("%+v, want %v", got, wait)
 		}
 	}
-	for id, want := range []bool{true, false} {
+	for id, want := range []Mention{TakesMention, NoMention} {
 		if got := gate.Mention(t.Context(), "a", fmt.Sprint(id), time.Hour); got != want {
-			t.Errorf("event %d may mention: %t", id, got)
+			t.Errorf("event %d may mention: %d", id, got)
 		}
 	}
 }
@@ -485,7 +485,13 @@ func TestMentions(t *testing.T) {
 		t.Run(string(way), func(t *testing.T) {
 			t.Parallel()
 			r := NewRedis(RedisOptions{Client: client, Prefix: string(way), Timeout: patience, Scripting: way}, pairSettings(t))
-			may := func(path, id string, d time.Duration) bool {
+			giveBack := func(path, id string) {
+				t.Helper()
+				if err := r.ReturnMention(t.Context(), path, id); err != nil {
+					t.Fatal(err)
+				}
+			}
+			may := func(path, id string, d time.Duration) Mention {
 				t.Helper()
 				may, err := r.Mention(t.Context(), path, id, d)
 				if err != nil {
@@ -495,21 +501,31 @@ func TestMentions(t *testing.T) {
 			}
 			for i, step := range []struct {
 				path, id string
-				want     bool
+				want     Mention
 			}{
-				{"a", "first", true}, {"a", "second", false}, {"a", "first", true}, {"a.b", "second", true}, {"a", "second", false},
-				{"a.b", "first", false}, {"", "first", true},
+				{"a", "first", TakesMention}, {"a", "second", NoMention}, {"a", "first", HasMention}, {"a.b", "second", TakesMention},
+				{"a", "second", NoMention}, {"a.b", "first", NoMention}, {"", "first", TakesMention},
 			} {
 				if got := may(step.path, step.id, time.Hour); got != step.want {
-					t.Errorf("step %d: %q of %q may mention: %t", i, step.id, step.path, got)
+					t.Errorf("step %d: %q of %q may mention: %d", i, step.id, step.path, got)
 				}
+			}
+			giveBack("a", "second") // who does not have it
+			giveBack("never asked for", "second")
+			if got := may("a", "second", time.Hour); got != NoMention {
+				t.Errorf("what somebody else gave back is there: %d", got)
+			}
+			giveBack("a", "first")
+			giveBack("a", "first")
+			if got := may("a", "second", time.Hour); got != TakesMention {
+				t.Errorf("after it was given back: %d", got)
 			}
 			if ttl := client.PTTL(t.Context(), r.keys.meter("mention:a")).Val(); ttl <= 0 || ttl > time.Hour {
 				t.Errorf("it is kept for %v", ttl)
 			}
 			may("short", "first", time.Microsecond)
-			poll(t, "another event to have its turn", func() bool { return may("short", "second", time.Hour) })
-			if may("short", "first", time.Hour) {
+			poll(t, "another event to have its turn", func() bool { return may("short", "second", time.Hour) != NoMention })
+			if may("short", "first", time.Hour) != NoMention {
 				t.Error("the event of the time before may mention again")
 			}
 		})
@@ -522,19 +538,25 @@ func TestMentionsOfAnInstanceAlone(t *testing.T) {
 	for i, step := range []struct {
 		after    time.Duration
 		path, id string
-		want     bool
+		want     Mention
 	}{
-		{0, "a", "first", true},
-		{time.Second, "a", "second", false},
-		{time.Minute - time.Microsecond, "a", "first", true},
-		{time.Minute - time.Microsecond, "a", "second", false},
-		{time.Minute - time.Microsecond, "b", "second", true},
-		{time.Minute, "a", "second", true},
-		{2*time.Minute - time.Microsecond, "a", "first", false},
+		{0, "a", "first", TakesMention},
+		{time.Second, "a", "second", NoMention},
+		{time.Minute - time.Microsecond, "a", "first", HasMention},
+		{time.Minute - time.Microsecond, "a", "second", NoMention},
+		{time.Minute - time.Microsecond, "b", "second", TakesMention},
+		{time.Minute, "a", "second", TakesMention},
+		{2*time.Minute - time.Microsecond, "a", "first", NoMention},
 	} {
 		if got := p.mention(start.Add(step.after), step.path, step.id, time.Minute); got != step.want {
-			t.Errorf("step %d: %q of %q may mention: %t", i, step.id, step.path, got)
+			t.Errorf("step %d: %q of %q may mention: %d", i, step.id, step.path, got)
 		}
+	}
+	p.returnMention("b", "first")
+	p.returnMention("a", "second")
+	soon := start.Add(time.Minute + time.Second)
+	if b, a := p.mention(soon, "b", "first", time.Minute), p.mention(soon, "a", "first", time.Minute); b != NoMention || a != TakesMention {
+		t.Errorf("after one was given back: %d and %d", b, a)
 	}
 }
 
@@ -542,26 +564,32 @@ func TestGateMentions(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
 	first, second := startGate(t, server.Addr, GateOptions{}), startGate(t, server.Addr, GateOptions{})
-	want := func(gate *gateKit, id string, want bool) {
+	want := func(gate *gateKit, id string, want Mention) {
 		t.Helper()
 		if got := gate.Mention(t.Context(), "a", id, time.Hour); got != want {
-			t.Errorf("%q may mention: %t, want %t", id, got, want)
+			t.Errorf("%q may mention: %d, want %d", id, got, want)
 		}
 	}
-	want(first, "one", true)
-	want(first, "one", true)
-	want(second, "two", false)
+	want(first, "rejected", TakesMention)
+	want(second, "one", NoMention)
+	first.ReturnMention(t.Context(), "a", "rejected")
+	want(first, "one", TakesMention)
+	want(first, "one", HasMention)
+	second.ReturnMention(t.Context(), "a", "two")
+	want(second, "two", NoMention)
 	first.lose(server)
-	want(first, "two", false) // it knows of its own
-	want(first, "one", true)
-	want(second, "two", true) // and no more
-	want(second, "three", false)
+	want(first, "two", NoMention) // it knows of its own
+	want(first, "one", HasMention)
+	want(second, "two", TakesMention) // and no more
+	want(second, "three", NoMention)
+	second.ReturnMention(t.Context(), "a", "two")
+	want(second, "three", TakesMention)
 }
 
 // timelyOperations are as operations, of the scripts that say when something happens.
 var timelyOperations = []operation{
 	{
-		"pace", []string{"calls", "pauses", "paces"}, []string{"zadd", "pexpire", "zrem", "zremrangebyscore"},
+		"pace", []string{"calls", "pauses", "paces"}, []string{"zadd", "pexpire", "zrem", "zremrangebyrank"},
 		func(ctx context.Context, r *Redis, _ Lease) error {
 			_, err := r.Reserve(ctx, "#here too", Pace{time.Second, 5}, 0, 2*time.Hour)
 			return err
@@ -579,22 +607,46 @@ var timelyOperations = []operation{
 		},
 	},
 	{
-		"delay", []string{"calls", "delayed", "delayed:a"}, []string{"zadd", "pexpire", "zrem", "zremrangebyscore"},
+		"return a mention", []string{"mention:elsewhere"}, []string{"pexpire"},
+		func(ctx context.Context, r *Redis, _ Lease) error { return r.ReturnMention(ctx, "elsewhere", "id") },
+	},
+	{
+		"delay", []string{"calls", "room:a", "line:a:a"}, []string{"zadd", "pexpire", "zrem"},
 		func(ctx context.Context, r *Redis, _ Lease) error {
 			_, _, err := r.Delay(ctx, postponed(request("new", scriptPath)), 10)
 			return err
 		},
 	},
 	{
-		"delay a firing", []string{"calls", "delayed", "delayed:a", "pairs", "pairs:until", "leased"},
-		[]string{"zadd", "pexpire", "zrem", "zremrangebyscore", "hset", "hdel"},
+		"enter the room", []string{"calls", "room:a"}, []string{"zadd", "pexpire", "zrem"},
+		func(ctx context.Context, r *Redis, _ Lease) error {
+			_, err := r.EnterRoom(ctx, []Stay{{First: "a", Member: "new", Weight: 2, For: time.Minute}}, 10)
+			return err
+		},
+	},
+	{
+		"turn", []string{"calls", "leased", "room:a", "line:a:a"}, nil,
+		func(ctx context.Context, r *Redis, _ Lease) error {
+			_, err := r.turns(ctx, []Request{request("new", scriptPath).inMessage(9)})
+			return err
+		},
+	},
+	{
+		"leave", []string{"calls", "room:a", "line:a:a"}, []string{"zrem", "zadd"},
+		func(ctx context.Context, r *Redis, _ Lease) error {
+			return r.leave(ctx, []Request{request("waits", scriptPath)})
+		},
+	},
+	{
+		"delay a firing", []string{"calls", "room:a", "line:a:a", "pairs:a", "pairs:until:a", "leased"},
+		[]string{"zadd", "pexpire", "zrem", "hset", "hdel"},
 		func(ctx context.Context, r *Redis, _ Lease) error {
 			_, _, err := r.Delay(ctx, postponed(request("new", scriptPath).ofPair("under way")), 10)
 			return err
 		},
 	},
 	{
-		"refuse a firing", []string{"calls", "delayed", "delayed:a", "pairs", "pairs:until"}, []string{"zadd", "pexpire", "zrem", "hdel"},
+		"refuse a firing", []string{"calls", "room:a", "line:a:a", "pairs:a", "pairs:until:a"}, []string{"zadd", "pexpire", "zrem", "hdel"},
 		func(ctx context.Context, r *Redis, _ Lease) error {
 			p := postponed(request("waits", scriptPath).ofPair("waits"))
 			p.Longest, p.HasWaited = 0, true
@@ -621,7 +673,7 @@ func TestTimelyKeysOfTheWrongType(t *testing.T) {
 	server := servertest.StartRedis(t)
 	client := newClient(t, redis.Options{Addr: server.Addr})
 	for _, o := range timelyOperations {
-		for _, kind := range []string{"calls", "leased", "pauses", "paces", "mention:a.b", "delayed", "delayed:a", "pairs", "pairs:until"} {
+		for _, kind := range []string{"calls", "leased", "pauses", "paces", "mention:a.b", "mention:elsewhere", "room:a", "line:a:a", "pairs:a", "pairs:until:a"} {
 			t.Run(o.name+"/"+kind, func(t *testing.T) {
 				client.FlushDB(t.Context())
 				r := newRedis(client, "wrong", scriptSettings(t))
@@ -653,7 +705,7 @@ func TestTimelyRights(t *testing.T) {
 	server := servertest.StartRedis(t)
 	admin := newClient(t, redis.Options{Addr: server.Addr})
 	settings := scriptSettings(t)
-	for _, command := range []string{"none", "zadd", "pexpire", "zrem", "zremrangebyscore", "hset", "hdel", "set"} {
+	for _, command := range []string{"none", "zadd", "pexpire", "zrem", "zremrangebyrank", "hset", "hdel", "set"} {
 		client := setUser(t, server, "without-"+command, without(rights, command))
 		for _, o := range timelyOperations {
 			t.Run(command+"/"+o.name, func(t *testing.T) {

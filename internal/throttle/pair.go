@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/lua"
 )
 
@@ -14,6 +15,32 @@ import (
 type Resolution struct {
 	Decision
 	Opened string // Admitted, Repeated: the receipt of what it resolves; "" if that has expired meanwhile
+}
+
+// pairBooks numbers the books of pairs that a script call needs: one for each first-level category.
+type pairBooks struct {
+	names keys
+	index map[string]int
+	keys  []string
+}
+
+func newPairBooks(names keys) *pairBooks {
+	return &pairBooks{names: names, index: make(map[string]int)}
+}
+
+// of is the number of an event's book, 0 if it has no pair.
+func (b *pairBooks) of(request Request) int {
+	if request.Pair == "" {
+		return 0
+	}
+	first := event.FirstLevel(request.Category)
+	number, known := b.index[first]
+	if !known {
+		number = len(b.index) + 1
+		b.index[first] = number
+		b.keys = append(b.keys, b.names.pairs(first), b.names.pairsUntil(first))
+	}
+	return number
 }
 
 // pairField is the field of the event's pair in Redis: for a resolved event, the one that it has taken.
@@ -39,15 +66,16 @@ func (r *Redis) Resolve(ctx context.Context, requests []Request) ([]Resolution, 
 
 // resolveBatch makes one script call. Calling it again with the same nonce and requests gives the same answer.
 func (r *Redis) resolveBatch(ctx context.Context, nonce string, requests []Request) ([]Resolution, error) {
-	arguments := make([]any, 0, 3+4*len(requests))
-	arguments = append(arguments, nonce, r.settings.Lease.Microseconds(), r.settings.Retention.Microseconds())
+	books := newPairBooks(r.keys)
+	events := make([]any, 0, 5*len(requests))
 	for _, request := range requests {
 		record, stamp := request.identity()
-		arguments = append(arguments, record, stamp, request.Pair, request.Message.stamp())
+		events = append(events, record, stamp, books.of(request), request.Pair, request.Message.stamp())
 	}
 	k := r.keys
-	keys := []string{k.calls, k.leased, k.done, k.message, k.pairs, k.pairsUntil}
-	reply, err := r.run(ctx, lua.Resolve, keys, arguments)
+	keys := append([]string{k.calls, k.leased, k.done, k.message}, books.keys...)
+	arguments := []any{nonce, r.settings.Lease.Microseconds(), r.settings.Retention.Microseconds(), len(books.index)}
+	reply, err := r.run(ctx, lua.Resolve, keys, append(arguments, events...))
 	if err != nil {
 		return nil, classify("asking for what is resolved", err)
 	}
@@ -58,8 +86,8 @@ func (r *Redis) resolveBatch(ctx context.Context, nonce string, requests []Reque
 	return resolutions, nil
 }
 
-// resolutionParts are a verdict, a time and a receipt.
-const resolutionParts = 3
+// resolutionParts are a verdict, a time, a receipt, and whether the event is in doubt.
+const resolutionParts = 4
 
 func decodeResolutions(reply []any, requests []Request) ([]Resolution, error) {
 	if len(reply) != 1+resolutionParts*len(requests) {
@@ -75,13 +103,15 @@ func decodeResolutions(reply []any, requests []Request) ([]Resolution, error) {
 		verdict, isNumber := parts[0].(int64)
 		wait, alsoNumber := parts[1].(int64)
 		receipt, isText := parts[2].(string)
-		if !isNumber || !alsoNumber || !isText {
-			return nil, fmt.Errorf("%w: an answer is %T, %T, %T", errReply, parts[0], parts[1], parts[2])
+		doubt, isFlag := parts[3].(int64)
+		if !isNumber || !alsoNumber || !isText || !isFlag {
+			return nil, fmt.Errorf("%w: an answer is %T, %T, %T, %T", errReply, parts[0], parts[1], parts[2], parts[3])
 		}
 		resolution := Resolution{Decision: Decision{Verdict: Verdict(verdict)}, Opened: receipt}
 		switch resolution.Verdict {
 		case Admitted, Repeated:
-			resolution.Lease = Lease{Request: request, End: at + wait, slotless: true, resolving: true}
+			resolution.InDoubt = doubt == 1
+			resolution.Lease = Lease{Request: request, End: at + wait, slotless: true, resolving: true, inDoubt: resolution.InDoubt}
 		case Leased:
 			resolution.Wait = time.Duration(wait) * time.Microsecond
 		case Done, Duplicate, Unpaired:
@@ -96,16 +126,17 @@ func decodeResolutions(reply []any, requests []Request) ([]Resolution, error) {
 // announce notes that events are being delivered which open pairs.
 func (r *Redis) announce(ctx context.Context, decisions []Decision) error {
 	var events []any
+	books := newPairBooks(r.keys)
 	for i := range decisions {
 		if lease := &decisions[i].Lease; lease.Pair != "" {
-			events = append(events, lease.record(), lease.Pair)
+			events = append(events, lease.record(), books.of(lease.Request), lease.Pair)
 		}
 	}
 	if len(events) == 0 {
 		return nil
 	}
-	arguments := append([]any{r.settings.PairTTL.Microseconds()}, events...)
-	_, err := r.runInt(ctx, lua.Announce, []string{r.keys.calls, r.keys.pairs, r.keys.pairsUntil}, arguments)
+	arguments := append([]any{r.settings.PairTTL.Microseconds(), len(books.index)}, events...)
+	_, err := r.runInt(ctx, lua.Announce, append([]string{r.keys.calls}, books.keys...), arguments)
 	return classify("announcing deliveries", err)
 }
 
@@ -117,14 +148,15 @@ func (r *Redis) rehearsePairs(ctx context.Context) error {
 	if err := r.announce(ctx, []Decision{{Lease: firing}}); err != nil {
 		return err
 	}
-	if err := r.Finish(ctx, []Lease{firing}); err != nil {
+	if _, err := r.Finish(ctx, []Lease{firing}); err != nil {
 		return err
 	}
 	resolutions, err := r.Resolve(ctx, []Request{{ID: "resolved", Message: message, Category: "rehearsal", Pair: pair}})
 	if err != nil {
 		return err
 	}
-	return r.Finish(ctx, []Lease{resolutions[0].Lease})
+	_, err = r.Finish(ctx, []Lease{resolutions[0].Lease})
+	return err
 }
 
 // Resolve judges resolved events, each of which has a pair. It is outside the limits: an event whose pair is open gets it, and
@@ -134,37 +166,36 @@ func (g *Gate) Resolve(ctx context.Context, requests []Request) ([]Answer, error
 	state, cause := g.currentState()
 	switch {
 	case state == answering && len(requests) > 0:
-		return g.askForPairs(ctx, requests)
+		return g.aside(ctx, requests, pairsOf, g.askForPairs)
 	case state == away:
 		return nil, unavailable(cause)
 	}
 	return undecidable(len(requests), unavailable(cause)), nil
 }
 
-func undecidable(n int, err error) []Answer {
-	answers := make([]Answer, n)
-	for i := range answers {
-		answers[i].Err = err
-	}
-	return answers
-}
-
 func (g *Gate) askForPairs(ctx context.Context, requests []Request) ([]Answer, error) {
 	asked, nonce := time.Now(), newNonce()
-	resolutions, err := g.o.Redis.resolveBatch(ctx, nonce, requests)
+	answers, err := g.askOnceForPairs(ctx, nonce, requests)
 	g.o.Metrics.DecisionDuration(time.Since(asked))
 	switch {
 	case err == nil:
-		return g.resolved(resolutions), nil
+		return answers, nil
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
-	case errors.Is(err, ErrRefused) && g.works(ctx) == nil: // a key of the wrong type, which must not stop other events
-		g.refused.report(g.o.Logger, requests[0].Category, err)
-		return undecidable(len(requests), err), nil
+	case errors.Is(err, ErrRefused):
+		return g.askEach(ctx, requests, pairsOf, g.askOnceForPairs, err)
 	}
 	g.leaveUnanswered(nonce, requests)
 	g.lost(err)
 	return nil, unavailable(err)
+}
+
+func (g *Gate) askOnceForPairs(ctx context.Context, nonce string, requests []Request) ([]Answer, error) {
+	resolutions, err := g.o.Redis.resolveBatch(ctx, nonce, requests)
+	if err != nil {
+		return nil, err
+	}
+	return g.resolved(resolutions), nil
 }
 
 func (g *Gate) resolved(resolutions []Resolution) []Answer {

@@ -61,7 +61,7 @@ func (k *pairKit) deliver(r Request) Lease {
 func (k *pairKit) finish(lease Lease, receipt string) {
 	k.t.Helper()
 	lease.receipt = receipt
-	if err := k.Finish(k.t.Context(), []Lease{lease}); err != nil {
+	if _, err := k.Finish(k.t.Context(), []Lease{lease}); err != nil {
 		k.t.Fatal(err)
 	}
 }
@@ -102,7 +102,7 @@ func (k *pairKit) refund(lease Lease) {
 // wantFields checks which fields there are, and that each of them expires.
 func (k *pairKit) wantFields(want map[string]string) {
 	k.t.Helper()
-	got := k.client.HGetAll(k.t.Context(), k.keys.pairs).Val()
+	got := k.client.HGetAll(k.t.Context(), k.keys.pairs("a")).Val()
 	for field, value := range got { // the first receipt alone
 		var stamp int64
 		var length int
@@ -115,15 +115,15 @@ func (k *pairKit) wantFields(want map[string]string) {
 	if len(got)+len(want) > 0 && !reflect.DeepEqual(got, want) {
 		k.t.Errorf("pairs %q, want %q", got, want)
 	}
-	for _, field := range k.client.ZRange(k.t.Context(), k.keys.pairsUntil, 0, -1).Val() {
+	for _, field := range k.client.ZRange(k.t.Context(), k.keys.pairsUntil("a"), 0, -1).Val() {
 		if _, there := got[field]; !there {
 			k.t.Errorf("%q is to expire, and is not there", field)
 		}
 	}
-	if n := k.client.ZCard(k.t.Context(), k.keys.pairsUntil).Val(); int(n) != len(got) {
+	if n := k.client.ZCard(k.t.Context(), k.keys.pairsUntil("a")).Val(); int(n) != len(got) {
 		k.t.Errorf("%d of %d fields expire", n, len(got))
 	}
-	for _, key := range []string{k.keys.pairs, k.keys.pairsUntil} {
+	for _, key := range []string{k.keys.pairs("a"), k.keys.pairsUntil("a")} {
 		if ttl := k.client.PTTL(k.t.Context(), key).Val(); len(got) > 0 && (ttl <= 0 || ttl > testPairTTL) {
 			k.t.Errorf("%s expires after %v", key, ttl)
 		}
@@ -271,7 +271,7 @@ var pairStories = []struct {
 		k.finish(firing, "r")
 		resolved := k.resolve(aboutDisk("resolved"), Admitted, "r").Lease
 		k.finish(firing, "r")
-		k.restore(admission{lease: firing, at: time.Now(), delivered: true})
+		k.restore(admission{lease: firing, at: time.Now(), became: wasDelivered})
 		k.finish(resolved, "")
 		k.finish(resolved, "")
 		k.wantFields(nil)
@@ -312,8 +312,8 @@ var pairStories = []struct {
 	}},
 	{"a state to come", func(t *testing.T, k *pairKit) {
 		expires := float64(k.clock.read().Add(time.Hour).UnixMicro())
-		k.client.HSet(t.Context(), k.keys.pairs, "a\ndisk", "!waits")
-		k.client.ZAdd(t.Context(), k.keys.pairsUntil, redis.Z{Score: expires, Member: "a\ndisk"})
+		k.client.HSet(t.Context(), k.keys.pairs("a"), "a\ndisk", "!waits")
+		k.client.ZAdd(t.Context(), k.keys.pairsUntil("a"), redis.Z{Score: expires, Member: "a\ndisk"})
 		k.resolve(aboutDisk("resolved"), Unpaired, "")
 		k.fire(aboutDisk("firing"), "r")
 		k.resolve(aboutDisk("resolved"), Admitted, "r")
@@ -323,11 +323,11 @@ var pairStories = []struct {
 		delivered := Lease{Request: aboutDisk("delivered"), receipt: "r1"}
 		again := Lease{Request: aboutDisk("delivered again"), receipt: "r2"}
 		underWay := Lease{Request: request("under way", "a").ofPair("memory")}
-		k.restore(admission{lease: delivered, at: now, delivered: true}, admission{lease: again, at: now, delivered: true},
+		k.restore(admission{lease: delivered, at: now, became: wasDelivered}, admission{lease: again, at: now, became: wasDelivered},
 			admission{lease: underWay, at: now})
 		k.resolve(request("later", "a").ofPair("memory"), Leased, "")
 		resolved := k.resolve(aboutDisk("resolved"), Admitted, "r1")
-		k.restore(admission{lease: resolved.Lease, at: now, delivered: true})
+		k.restore(admission{lease: resolved.Lease, at: now, became: wasDelivered})
 		k.resolve(aboutDisk("resolved"), Done, "")
 		k.wantFields(map[string]string{"a\nmemory": "~under way"})
 	}},
@@ -369,13 +369,13 @@ func TestPairs(t *testing.T) {
 // seedPairs leaves a pair that is open, and one that an event has taken.
 func seedPairs(t *testing.T, r *Redis, taker string) {
 	t.Helper()
-	if err := r.Finish(t.Context(), []Lease{{Request: request("firing", scriptPath).ofPair("open"), receipt: "r"}}); err != nil {
+	if _, err := r.Finish(t.Context(), []Lease{{Request: request("firing", scriptPath).ofPair("open"), receipt: "r"}}); err != nil {
 		t.Fatal(err)
 	}
 	field := Lease{Request: request(taker, scriptPath), resolving: true}.pairField()
 	expires := redis.Z{Score: float64(time.Now().Add(time.Hour).UnixMicro()), Member: field}
-	if err := errors.Join(r.client.HSet(t.Context(), r.keys.pairs, field, "=r").Err(),
-		r.client.ZAdd(t.Context(), r.keys.pairsUntil, expires).Err()); err != nil {
+	if err := errors.Join(r.client.HSet(t.Context(), r.keys.pairs("a"), field, "=r").Err(),
+		r.client.ZAdd(t.Context(), r.keys.pairsUntil("a"), expires).Err()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -408,9 +408,9 @@ func TestResolvedEventsTakeNoSlots(t *testing.T) {
 	lease = k.resolve(aboutDisk("resolved"), Repeated, "r").Lease
 	k.refund(lease)
 	lease = k.resolve(aboutDisk("resolved"), Repeated, "r").Lease
-	k.restore(admission{lease: lease, at: time.Now(), delivered: true})
+	k.restore(admission{lease: lease, at: time.Now(), became: wasDelivered})
 	client.Del(t.Context(), "{slots}:done", "{slots}:leased", "{slots}:message")
-	k.restore(admission{lease: lease, at: time.Now(), delivered: true})
+	k.restore(admission{lease: lease, at: time.Now(), became: wasDelivered})
 	if after := k.used(); !reflect.DeepEqual(after, before) || logs() != logged {
 		t.Errorf("slots taken: %v, want %v, and logs unchanged", after, before)
 	}
@@ -465,7 +465,7 @@ func TestResolveRepeatedCall(t *testing.T) {
 	}
 }
 
-// TestPairsAreBounded fills the hash: the pairs that expire first make room.
+// TestPairsAreBounded fills a book: the pairs of its category that expire first make room, and no others.
 func TestPairsAreBounded(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
@@ -475,22 +475,28 @@ func TestPairsAreBounded(t *testing.T) {
 	_, err := client.Pipelined(t.Context(), func(p redis.Pipeliner) error {
 		for i := range most + beyond {
 			field := fmt.Sprint("a\n", i)
-			p.HSet(t.Context(), k.keys.pairs, field, "=1 1 r")
-			p.ZAdd(t.Context(), k.keys.pairsUntil, redis.Z{Score: float64(k.clock.read().Add(time.Hour).UnixMicro() + int64(i)), Member: field})
+			p.HSet(t.Context(), k.keys.pairs("a"), field, "=1 1 r")
+			p.ZAdd(t.Context(), k.keys.pairsUntil("a"), redis.Z{Score: float64(k.clock.read().Add(time.Hour).UnixMicro() + int64(i)), Member: field})
 		}
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	k.fire(request("firing elsewhere", "b").ofPair("neighbour"), "n")
+	client.ZAdd(t.Context(), k.keys.pairsUntil("b"), redis.Z{ // before all of them
+		Score: float64(k.clock.read().Add(30 * time.Minute).UnixMicro()), Member: "b\nneighbour",
+	})
+	k.clock.advance(time.Second)
 	for i, want := range []int64{most + beyond + 1 - atOnce, most, most} {
 		k.fire(request(fmt.Sprint("firing", i), "a").ofPair(fmt.Sprint("new", i)), "r")
-		count, expiring := client.HLen(t.Context(), k.keys.pairs).Val(), client.ZCard(t.Context(), k.keys.pairsUntil).Val()
+		count, expiring := client.HLen(t.Context(), k.keys.pairs("a")).Val(), client.ZCard(t.Context(), k.keys.pairsUntil("a")).Val()
 		// A call announces, and another one opens: both make room.
 		if want = min(want, most); count != want || expiring != want {
 			t.Errorf("after %d: %d pairs, of which %d expire, want %d", i+1, count, expiring, want)
 		}
 	}
+	k.resolve(request("resolved elsewhere", "b").ofPair("neighbour"), Admitted, "n")
 	k.resolve(request("resolved", "a").ofPair(fmt.Sprint(beyond)), Unpaired, "")
 	k.resolve(request("resolved", "a").ofPair(fmt.Sprint(most)), Admitted, "r")
 	k.resolve(request("resolved too", "a").ofPair("new0"), Admitted, "r")
@@ -504,7 +510,7 @@ func TestPairsRace(t *testing.T) {
 	open := newRedis(newClient(t, redis.Options{Addr: server.Addr}), "race", pairSettings(t))
 	for i := range pairs {
 		lease := Lease{Request: request(fmt.Sprint("firing", i), "a").ofPair(fmt.Sprint(i)), receipt: fmt.Sprint(i)}
-		if err := open.Finish(t.Context(), []Lease{lease}); err != nil {
+		if _, err := open.Finish(t.Context(), []Lease{lease}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -582,7 +588,7 @@ func TestGatePairs(t *testing.T) {
 	if !resolved.Extend(t.Context()) {
 		t.Error("the lease of a resolved event is not extended")
 	}
-	resolved.Release(t.Context())
+	resolved.Release(t.Context(), false)
 	resolved = gate.resolve(Repeated, "r", about("resolved", "disk"))
 	resolved.Refund(t.Context())
 	resolved = gate.resolve(Repeated, "r", about("resolved", "disk"))
@@ -643,15 +649,16 @@ func TestGatePairsOfTheWrongType(t *testing.T) {
 	server := servertest.StartRedis(t)
 	gate := startGate(t, server.Addr, GateOptions{Settings: Settings{PairTTL: testPairTTL}})
 	client := newClient(t, redis.Options{Addr: server.Addr})
-	client.Set(t.Context(), gateKey("pairs"), "text", 0)
+	client.Set(t.Context(), gateKey("pairs:a"), "text", 0)
 	firing := gate.one(Admitted, aboutDisk("firing"))
 	answers, err := gate.Resolve(t.Context(), []Request{aboutDisk("resolved")})
 	if err != nil || !errors.Is(answers[0].Err, ErrRefused) {
 		t.Fatalf("%+v, %v", answers, err)
 	}
 	gate.one(Admitted, request("other", "a"))
-	client.Del(t.Context(), gateKey("pairs"))
+	client.Del(t.Context(), gateKey("pairs:a"))
 	firing.Finish(t.Context(), "r")
+	poll(t, "the pairs to be asked about again", func() bool { return gate.broken.find(pairsOf(aboutDisk("resolved"))) == nil })
 	gate.resolve(Admitted, "r", aboutDisk("resolved"))
 	gate.logs.want(t, "event cannot be judged")
 }

@@ -25,8 +25,8 @@ type Redis struct {
 	settings Settings
 	timeout  time.Duration
 	inUse    *atomic.Pointer[inUse]
-	sources  sources
-	library  *library
+	source   func(script lua.Script, algorithms []string) string // [lua.Source], but for tests
+	library  *library                                            // nil: the scripts run as such
 }
 
 // inUse is what the limiter works with until other limits are adopted.
@@ -48,8 +48,10 @@ type RedisOptions struct {
 func NewRedis(o RedisOptions, s Settings) *Redis {
 	r := &Redis{
 		client: o.Client, keys: newKeys(o.Prefix), settings: s, timeout: o.Timeout,
-		inUse: new(atomic.Pointer[inUse]), sources: sources{script: lua.Source, library: lua.Library},
-		library: newLibrary(o.Scripting, lua.Library),
+		inUse: new(atomic.Pointer[inUse]), source: lua.Source,
+	}
+	if o.Scripting == Functions {
+		r.library = newLibrary()
 	}
 	r.Adopt(*s.rules())
 	return r
@@ -67,7 +69,7 @@ func (r *Redis) Adopt(rules Ruleset) {
 	if before != nil && slices.Equal(before.algorithms, names) {
 		use.scripts = before
 	} else {
-		use.scripts = newScripts(r.sources.script, names, before, r.library)
+		use.scripts = newScripts(r.source, names, before, r.library)
 	}
 	r.inUse.Store(use)
 }
@@ -80,7 +82,7 @@ func (r *Redis) rules() *Ruleset { return r.inUse.Load().rules }
 
 // keys builds every key of one deployment.
 type keys struct {
-	calls, leased, done, message, pauses, limits, taken, paces, delayed, pairs, pairsUntil string
+	calls, leased, done, message, pauses, limits, taken, paces string
 
 	// absent is never there. A Cluster node that is giving its slot away serves a call whose keys it has all, but takes one
 	// that the script empties on its way for moved, and ends the script halfway. With a key that nobody has, no call is
@@ -96,7 +98,7 @@ func keysWithin(prefix, suffix string) keys {
 	key := func(name string) string { return prefix + name + suffix }
 	return keys{
 		calls: key("calls"), leased: key("leased"), done: key("done"), message: key("message"), pauses: key("pauses"),
-		limits: key("limits"), taken: key("taken"), paces: key("paces"), delayed: key("delayed"), pairs: key("pairs"), pairsUntil: key("pairs:until"),
+		limits: key("limits"), taken: key("taken"), paces: key("paces"),
 		absent: key("absent"),
 		prefix: prefix, suffix: suffix,
 	}
@@ -112,6 +114,16 @@ func (k keys) shadowTaken(rules *Ruleset) string {
 	}
 	return k.meter(fmt.Sprintf("%staken:%d:%d", inShadow, rules.Generation, rules.Revision))
 }
+
+// room is what waits of a first-level category, of "" what has no category.
+func (k keys) room(first string) string { return k.meter("room:" + first) }
+
+// line is where events of a first-level category stand that wait for slots of a place.
+func (k keys) line(first, place string) string { return k.meter("line:" + first + ":" + place) }
+
+// pairs and pairsUntil are the book of pairs of a first-level category.
+func (k keys) pairs(first string) string      { return k.meter("pairs:" + first) }
+func (k keys) pairsUntil(first string) string { return k.meter("pairs:until:" + first) }
 
 func (k keys) meter(name string) string { return k.prefix + name + k.suffix }
 
@@ -150,30 +162,58 @@ func (r *Redis) decideBatch(ctx context.Context, nonce string, requests []Reques
 }
 
 // Finish implements [Limiter].
-func (r *Redis) Finish(ctx context.Context, leases []Lease) error {
+func (r *Redis) Finish(ctx context.Context, leases []Lease) ([]bool, error) {
+	return r.finishBatch(ctx, newNonce(), leases)
+}
+
+// finishBatch makes one script call. Calling it again with the same nonce and leases gives the same answer for nonceKept; later
+// no delivery is new any more.
+func (r *Redis) finishBatch(ctx context.Context, nonce string, leases []Lease) ([]bool, error) {
 	if len(leases) == 0 {
-		return nil
+		return nil, nil
 	}
-	meters := r.newDeliveryIndex()
-	events := make([]any, 0, 7*len(leases))
+	books := newPairBooks(r.keys)
+	for i := range leases {
+		books.of(leases[i].Request)
+	}
+	meters := r.newDeliveryIndex(books)
+	events := make([]any, 0, 9*len(leases))
 	for _, lease := range leases {
 		record, stamp := lease.identity()
-		events = append(events, record, stamp, lease.Cost, lease.pairField(), lease.pairDelivery())
+		events = append(events, record, stamp, lease.Cost, flag(lease.inDoubt), books.of(lease.Request), lease.pairField(), lease.pairDelivery())
 		events = r.appendFollowing(events, meters, lease, false)
 	}
-	arguments := r.deliveryTimes()
-	_, err := r.runInt(ctx, lua.Finish, meters.keys, append(meters.appendMeters(arguments), events...))
-	return classify("recording deliveries", err)
+	arguments := append([]any{nonce}, r.deliveryTimes(books)...)
+	reply, err := r.run(ctx, lua.Finish, meters.keys, append(meters.appendMeters(arguments), events...))
+	if err != nil {
+		return nil, classify("recording deliveries", err)
+	}
+	return decodeFlags("recording deliveries", reply, len(leases))
+}
+
+// decodeFlags reads 1 or 0 for each event.
+func decodeFlags(tried string, reply []any, count int) ([]bool, error) {
+	numbers, err := decodeNumbers(reply, count)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: %w", tried, ErrRefused, err)
+	}
+	flags := make([]bool, count)
+	for i, number := range numbers {
+		flags[i] = number == 1
+	}
+	return flags, nil
 }
 
 // newDeliveryIndex has the keys with which deliveries are recorded, deliveryTimes how long that is kept.
-func (r *Redis) newDeliveryIndex() *meterIndex {
+func (r *Redis) newDeliveryIndex(books *pairBooks) *meterIndex {
 	k := r.keys
-	return newMeterIndex(k, k.calls, k.leased, k.done, k.message, k.taken, k.pairs, k.pairsUntil)
+	return newMeterIndex(k, append([]string{k.calls, k.leased, k.done, k.message, k.taken}, books.keys...)...)
 }
 
-func (r *Redis) deliveryTimes() []any {
-	return []any{r.settings.Lease.Microseconds(), r.settings.Retention.Microseconds(), r.settings.PairTTL.Microseconds()}
+func (r *Redis) deliveryTimes(books *pairBooks) []any {
+	return []any{
+		r.settings.Lease.Microseconds(), r.settings.Retention.Microseconds(), r.settings.PairTTL.Microseconds(), len(books.index),
+	}
 }
 
 // Extend implements [Limiter].
@@ -182,10 +222,10 @@ func (r *Redis) Extend(ctx context.Context, leases []Lease, d time.Duration) ([]
 		return nil, nil
 	}
 	meters := newMeterIndex(r.keys, r.keys.calls, r.keys.leased)
-	events := make([]any, 0, 4*len(leases))
+	events := make([]any, 0, 5*len(leases))
 	for _, lease := range leases {
 		record, stamp := lease.identity()
-		events = append(events, record, stamp, lease.End, lease.Cost)
+		events = append(events, record, stamp, lease.End, flag(lease.inDoubt), lease.Cost)
 		events = r.appendFollowing(events, meters, lease, d > 0)
 	}
 	lease := max(d, r.settings.Lease)
@@ -223,15 +263,7 @@ func (r *Redis) Refund(ctx context.Context, leases []Lease) ([]bool, error) {
 	if err != nil {
 		return nil, classify("returning slots", err)
 	}
-	numbers, err := decodeNumbers(reply, len(leases))
-	if err != nil {
-		return nil, fmt.Errorf("returning slots: %w: %w", ErrRefused, err)
-	}
-	returned := make([]bool, len(leases))
-	for i := range leases {
-		returned[i] = numbers[i] == 1
-	}
-	return returned, nil
+	return decodeFlags("returning slots", reply, len(leases))
 }
 
 // appendRoutes appends an event's routes in the limits by which it was judged and in their shadow.
@@ -283,32 +315,41 @@ func (r *Redis) appendFollowing(arguments []any, meters *meterIndex, lease Lease
 
 // admission is one that was made without Redis.
 type admission struct {
-	lease     Lease
-	at        time.Time
-	delivered bool
+	lease  Lease
+	at     time.Time
+	became became
 }
+
+// became is what became of an admission, numbered as in restore.lua.
+type became int
+
+const (
+	goesOn became = iota
+	wasDelivered
+	wasReleased
+)
 
 // Restore records admissions that were made without Redis, with their own times, and returns when the leases of those
 // that are not delivered yet end. Repeating it is harmless.
 func (r *Redis) Restore(ctx context.Context, admissions []admission) (leaseEnd int64, err error) {
-	meters := r.newDeliveryIndex()
+	books := newPairBooks(r.keys)
+	for i := range admissions {
+		books.of(admissions[i].lease.Request)
+	}
+	meters := r.newDeliveryIndex(books)
 	var events []any
 	now := time.Now()
 	for _, a := range admissions {
-		delivered := 0
-		if a.delivered {
-			delivered = 1
-		}
 		record, stamp := a.lease.identity()
-		events = append(events, record, stamp, now.Sub(a.at).Microseconds(), a.lease.Cost, delivered)
-		events = append(events, a.lease.pairField(), a.lease.pairDelivery())
+		events = append(events, record, stamp, now.Sub(a.at).Microseconds(), a.lease.Cost, int(a.became), flag(a.lease.inDoubt))
+		events = append(events, books.of(a.lease.Request), a.lease.pairField(), a.lease.pairDelivery())
 		if a.lease.resolving {
 			events = append(events, 0, 0)
 			continue
 		}
 		events = r.appendJudged(events, meters, a.lease)
 	}
-	arguments := r.deliveryTimes()
+	arguments := r.deliveryTimes(books)
 	restored, err := r.runInt(ctx, lua.Restore, meters.keys, append(meters.appendMeters(arguments), events...))
 	if err != nil {
 		return 0, classify("restoring admissions", err)
@@ -375,6 +416,9 @@ func (r *Redis) Rehearse(ctx context.Context) error {
 	scratch.inUse = new(atomic.Pointer[inUse])
 	scratch.settings = Settings{Tree: tree, Lease: time.Minute, Retention: time.Second, PairTTL: time.Second}
 	scratch.Adopt(Ruleset{Tree: tree, Shadow: tree, Generation: 1, Revision: 1})
+	if err := r.rehearseLoading(ctx); err != nil {
+		return err
+	}
 	request := Request{ID: "rehearsal", Message: Message{Stored: time.Now()}, Category: "rehearsal", Cost: 1}
 	ruling, err := scratch.Decide(ctx, []Request{request})
 	if err != nil {
@@ -387,10 +431,10 @@ func (r *Redis) Rehearse(ctx context.Context) error {
 	if _, err = scratch.Refund(ctx, lease); err != nil {
 		return err
 	}
-	if err = scratch.Finish(ctx, lease); err != nil {
+	if _, err = scratch.Finish(ctx, lease); err != nil {
 		return err
 	}
-	if _, err = scratch.Restore(ctx, []admission{{lease: lease[0], at: time.Now(), delivered: true}}); err != nil {
+	if _, err = scratch.Restore(ctx, []admission{{lease: lease[0], at: time.Now(), became: wasDelivered}}); err != nil {
 		return err
 	}
 	if err = scratch.rehearsePairs(ctx); err != nil {
@@ -405,9 +449,34 @@ func (r *Redis) Rehearse(ctx context.Context) error {
 	if _, err = scratch.Mention(ctx, "rehearsal", "rehearsal", time.Second); err != nil {
 		return err
 	}
+	if _, err = scratch.PutInForce(ctx, Position{1, 1}, Position{1, 0}); err != nil {
+		return err
+	}
 	postponement := Postponement{Request: request, Wait: time.Millisecond, Longest: time.Second, Limit: limits[0]}
 	if _, _, err = scratch.Delay(ctx, postponement, 1); err != nil {
 		return err
 	}
-	return scratch.rehearseSummaries(ctx)
+	if _, err = scratch.turns(ctx, []Request{request}); err != nil {
+		return err
+	}
+	if err = scratch.leave(ctx, []Request{request}); err != nil {
+		return err
+	}
+	if _, err = scratch.EnterRoom(ctx, []Stay{{First: "rehearsal", Member: "rehearsal", Weight: 1, For: time.Second}}, 1); err != nil {
+		return err
+	}
+	if _, err = scratch.Passed(ctx, "rehearsal", 1, 1); err != nil {
+		return err
+	}
+	return scratch.rehearseDigests(ctx)
+}
+
+// rehearseLoading loads the functions, if they are used, though another worker may have done so: the server may change.
+func (r *Redis) rehearseLoading(ctx context.Context) error {
+	if r.library == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.timeout)
+	defer cancel()
+	return classify("loading the functions", r.library.load(ctx, r.client, r.keys.calls))
 }

@@ -36,39 +36,39 @@ type operation struct {
 var operations = []operation{
 	{
 		"decide", []string{"calls", "leased", "done", "message", "pauses", "log", "log:a", "log:a.b"},
-		[]string{"zadd", "pexpire", "zrem", "zremrangebyscore"},
+		[]string{"zadd", "pexpire", "zrem", "zremrangebyrank"},
 		func(ctx context.Context, r *Redis, _ Lease) error {
 			_, err := r.Decide(ctx, []Request{request("new", scriptPath).withCost(2)})
 			return err
 		},
 	},
 	{
-		"decide wholesale", []string{"calls", "leased", "done", "message", "pauses", "log", "log:a", "log:a.b"}, []string{"zadd", "pexpire", "zremrangebyscore"},
+		"decide wholesale", []string{"calls", "leased", "done", "message", "pauses", "log", "log:a", "log:a.b"}, []string{"zadd", "pexpire", "zremrangebyrank"},
 		func(ctx context.Context, r *Redis, _ Lease) error {
 			_, err := r.Decide(ctx, []Request{request("new", scriptPath)})
 			return err
 		},
 	},
 	{
-		"finish", []string{"calls", "leased", "done", "message"}, []string{"zadd", "pexpire", "zrem", "zremrangebyscore"},
-		func(ctx context.Context, r *Redis, lease Lease) error { return r.Finish(ctx, []Lease{lease}) },
+		"finish", []string{"calls", "leased", "done", "message"}, []string{"zadd", "pexpire", "zrem", "zremrangebyrank"},
+		func(ctx context.Context, r *Redis, lease Lease) error { return finish(ctx, r, lease) },
 	},
 	{
-		"announce", []string{"calls", "pairs", "pairs:until"}, []string{"zadd", "pexpire", "zrem", "hset", "hdel"},
+		"announce", []string{"calls", "pairs:a", "pairs:until:a"}, []string{"zadd", "pexpire", "zrem", "hset", "hdel"},
 		func(ctx context.Context, r *Redis, _ Lease) error {
 			return r.announce(ctx, []Decision{{Lease: Lease{Request: request("new", scriptPath).ofPair("new")}}})
 		},
 	},
 	{
-		"finish a firing", []string{"calls", "leased", "done", "message", "pairs", "pairs:until"},
-		[]string{"zadd", "pexpire", "zrem", "zremrangebyscore", "hset", "hdel"},
+		"finish a firing", []string{"calls", "leased", "done", "message", "pairs:a", "pairs:until:a"},
+		[]string{"zadd", "pexpire", "zrem", "zremrangebyrank", "hset", "hdel"},
 		func(ctx context.Context, r *Redis, lease Lease) error {
 			lease.Request, lease.receipt = lease.ofPair("new"), "a receipt"
-			return r.Finish(ctx, []Lease{lease})
+			return finish(ctx, r, lease)
 		},
 	},
 	{
-		"resolve", []string{"calls", "leased", "done", "message", "pairs", "pairs:until"},
+		"resolve", []string{"calls", "leased", "done", "message", "pairs:a", "pairs:until:a"},
 		[]string{"zadd", "pexpire", "zrem", "hset", "hdel"},
 		func(ctx context.Context, r *Redis, _ Lease) error {
 			_, err := r.Resolve(ctx, []Request{request("new", scriptPath).ofPair("open")})
@@ -76,19 +76,19 @@ var operations = []operation{
 		},
 	},
 	{
-		"finish a resolved", []string{"calls", "leased", "done", "message", "pairs", "pairs:until"},
-		[]string{"zadd", "pexpire", "zrem", "zremrangebyscore", "hdel"},
+		"finish a resolved", []string{"calls", "leased", "done", "message", "pairs:a", "pairs:until:a"},
+		[]string{"zadd", "pexpire", "zrem", "zremrangebyrank", "hdel"},
 		func(ctx context.Context, r *Redis, lease Lease) error {
-			lease.slotless, lease.resolving = true, true
-			return r.Finish(ctx, []Lease{lease})
+			lease.Request, lease.slotless, lease.resolving = lease.ofPair("any"), true, true
+			return finish(ctx, r, lease)
 		},
 	},
 	{
-		"restore a firing", []string{"calls", "leased", "done", "message", "pairs", "pairs:until", "log", "log:a", "log:a.b"},
-		[]string{"zadd", "pexpire", "zrem", "zremrangebyscore", "hset", "hdel"},
+		"restore a firing", []string{"calls", "leased", "done", "message", "pairs:a", "pairs:until:a", "log", "log:a", "log:a.b"},
+		[]string{"zadd", "pexpire", "zrem", "zremrangebyrank", "hset", "hdel"},
 		func(ctx context.Context, r *Redis, _ Lease) error {
 			restored := Lease{Request: request("restored", scriptPath).ofPair("new")}
-			_, err := r.Restore(ctx, []admission{{lease: restored, at: time.Now(), delivered: true}})
+			_, err := r.Restore(ctx, []admission{{lease: restored, at: time.Now(), became: wasDelivered}})
 			return err
 		},
 	},
@@ -107,7 +107,7 @@ var operations = []operation{
 		},
 	},
 	{
-		"refund", []string{"calls", "leased", "done", "message", "log", "log:a", "log:a.b"}, []string{"pexpire", "zrem", "zremrangebyscore"},
+		"refund", []string{"calls", "leased", "done", "message", "log", "log:a", "log:a.b"}, []string{"pexpire", "zrem", "zremrangebyrank"},
 		func(ctx context.Context, r *Redis, lease Lease) error {
 			_, err := r.Refund(ctx, []Lease{lease})
 			return err
@@ -115,18 +115,18 @@ var operations = []operation{
 	},
 	{
 		"restore", []string{"calls", "leased", "done", "message", "log", "log:a", "log:a.b"},
-		[]string{"zadd", "pexpire", "zrem", "zremrangebyscore"},
+		[]string{"zadd", "pexpire", "zrem", "zremrangebyrank"},
 		func(ctx context.Context, r *Redis, _ Lease) error {
 			now := time.Now()
 			_, err := r.Restore(ctx, []admission{
-				{lease: Lease{Request: request("restored", scriptPath)}, at: now.Add(-time.Minute), delivered: true},
+				{lease: Lease{Request: request("restored", scriptPath)}, at: now.Add(-time.Minute), became: wasDelivered},
 				{lease: Lease{Request: request("restored too", scriptPath).withCost(2)}, at: now},
 			})
 			return err
 		},
 	},
 	{
-		"pause", []string{"calls", "pauses"}, []string{"zadd", "pexpire", "zrem", "zremrangebyscore"},
+		"pause", []string{"calls", "pauses"}, []string{"zadd", "pexpire", "zrem", "zremrangebyrank"},
 		func(ctx context.Context, r *Redis, _ Lease) error {
 			return r.Pause(ctx, "#elsewhere", Pace{}, time.Hour)
 		},
@@ -139,32 +139,36 @@ var operations = []operation{
 		},
 	},
 	{
-		"count drops", []string{"calls", "drops", "drops:due", "drops:dropping", "drops:merged"},
-		[]string{"zadd", "pexpire", "zrem", "zremrangebyscore", "hset"},
+		"count drops", []string{"calls", "drops:due", "drops:dropping", "drops:merged", "drops:counts:#due", "drops:top:#due"},
+		[]string{"zadd", "pexpire", "zrem", "zremrangebyrank", "hset"},
 		func(ctx context.Context, r *Redis, _ Lease) error {
 			report := DropReport{Instance: "new", Number: time.Now().UnixMicro(), Dropping: true}
-			report.Drops = []Drops{dropped("new", 1), dropped("due", 1)}
-			_, err := r.CountDrops(ctx, summaryInterval, report)
+			report.Drops = dropped("#due", path("a", 1), path("new", 1))
+			return r.CountDrops(ctx, digestInterval, report)
+		},
+	},
+	{
+		"look for digests", []string{"calls", "drops:due", "drops:dropping"}, nil,
+		func(ctx context.Context, r *Redis, _ Lease) error {
+			_, err := r.DueDigests(ctx)
 			return err
 		},
 	},
 	{
-		"claim summaries", []string{"calls", "drops", "drops:due", "drops:dropping"}, []string{"zadd", "pexpire", "zrem", "hset", "hdel"},
+		"claim a digest", []string{"calls", "drops:due", "drops:dropping", "drops:counts:#due", "drops:top:#due"},
+		[]string{"zadd", "pexpire", "zrem", "hset", "hdel"},
+		func(ctx context.Context, r *Redis, _ Lease) error { return claimSeeded(ctx, r) },
+	},
+	{
+		"end a digest", []string{"calls", "drops:due", "drops:counts:#claimed"}, []string{"zadd", "pexpire", "zrem", "hdel"},
 		func(ctx context.Context, r *Redis, _ Lease) error {
-			_, err := r.ClaimSummaries(ctx, summaryInterval, summaryLease, 10)
-			return err
+			return r.EndDigest(ctx, digestInterval, "#claimed", "claimed", DigestEnd{State: DigestDone})
 		},
 	},
 	{
-		"end a summary", []string{"calls", "drops", "drops:due"}, []string{"pexpire", "zrem", "hdel"},
+		"try a digest again", []string{"calls", "drops:due", "drops:counts:#claimed"}, []string{"zadd", "pexpire", "zrem", "hset"},
 		func(ctx context.Context, r *Redis, _ Lease) error {
-			return r.EndSummary(ctx, summaryInterval, claimedSummary(ctx, r), 0)
-		},
-	},
-	{
-		"try a summary again", []string{"calls", "drops", "drops:due"}, []string{"zadd", "pexpire", "zrem"},
-		func(ctx context.Context, r *Redis, _ Lease) error {
-			return r.EndSummary(ctx, summaryInterval, claimedSummary(ctx, r), time.Minute)
+			return r.EndDigest(ctx, digestInterval, "#claimed", "claimed", DigestEnd{State: DigestFailed, Again: time.Minute, Failure: true})
 		},
 	},
 }
@@ -177,7 +181,7 @@ func seed(t *testing.T, r *Redis) (leased Lease) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Finish(t.Context(), []Lease{ruling.Decisions[1].Lease}); err != nil {
+	if err := finish(t.Context(), r, ruling.Decisions[1].Lease); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.Pause(t.Context(), "#here", Pace{}, time.Hour); err != nil {
@@ -310,8 +314,8 @@ func TestKeyOfTheWrongType(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
 	client := newClient(t, redis.Options{Addr: server.Addr})
-	for _, kind := range []string{"calls", "leased", "done", "message", "pauses", "log", "log:a", "log:a.b", "pairs", "pairs:until",
-		"drops", "drops:due", "drops:dropping", "drops:merged"} {
+	for _, kind := range []string{"calls", "leased", "done", "message", "pauses", "log", "log:a", "log:a.b", "pairs:a", "pairs:until:a",
+		"drops:due", "drops:dropping", "drops:merged", "drops:counts:#due", "drops:counts:#claimed", "drops:top:#due"} {
 		for _, o := range operations {
 			t.Run(kind+"/"+o.name, func(t *testing.T) {
 				client.FlushDB(t.Context())
@@ -340,8 +344,8 @@ func TestKeyOfTheWrongType(t *testing.T) {
 
 // rights are the commands that the scripts run, and those with which they are run. HELLO and AUTH need no right.
 var rights = []string{
-	"evalsha", "eval", "get", "set", "time", "zadd", "zcard", "zcount", "zmscore", "zrange", "zrem", "zremrangebyscore", "zscore",
-	"hget", "hset", "hdel", "hlen", "pexpire",
+	"evalsha", "eval", "get", "set", "time", "zadd", "zcard", "zcount", "zmscore", "zrange", "zrem", "zremrangebyrank", "zscore",
+	"hget", "hset", "hdel", "pexpire",
 }
 
 // setUser makes a user who may run the commands on one deployment's keys, and returns a client of it.
@@ -410,7 +414,7 @@ func TestMissingRightToWrite(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
 	admin := newClient(t, redis.Options{Addr: server.Addr})
-	for _, command := range []string{"zadd", "pexpire", "zrem", "zremrangebyscore", "hset", "hdel"} {
+	for _, command := range []string{"zadd", "pexpire", "zrem", "zremrangebyrank", "hset", "hdel"} {
 		client := setUser(t, server, "without-"+command, without(rights, command))
 		for _, o := range operations {
 			t.Run(command+"/"+o.name, func(t *testing.T) {
@@ -511,7 +515,7 @@ func TestLostReply(t *testing.T) {
 	if extended[0].End == 0 {
 		t.Error("a lease that was extended twice is said to be someone else's")
 	}
-	lost(func() error { return r.Finish(t.Context(), []Lease{second}) })
+	lost(func() error { return finish(t.Context(), r, second) })
 	lost(func() error { return r.Pause(t.Context(), "#there", Pace{}, time.Hour) })
 	lost(func() error {
 		_, err := r.Restore(t.Context(), []admission{{lease: Lease{Request: request("restored", "a")}, at: time.Now()}})
@@ -765,17 +769,17 @@ func TestRestore(t *testing.T) {
 		return leasesOf(ruling.Decisions)
 	}
 	known := leases(request("leased", scriptPath), request("done", scriptPath))
-	if err := r.Finish(t.Context(), known[1:]); err != nil {
+	if err := finish(t.Context(), r, known[1:]...); err != nil {
 		t.Fatal(err)
 	}
 	clock.advance(time.Minute)
 	now := time.Now()
 	admissions := []admission{
-		{lease: Lease{Request: request("delivered", scriptPath)}, at: now.Add(-10 * time.Minute), delivered: true},
+		{lease: Lease{Request: request("delivered", scriptPath)}, at: now.Add(-10 * time.Minute), became: wasDelivered},
 		{lease: Lease{Request: request("under way", scriptPath).withCost(2)}, at: now.Add(-5 * time.Minute)},
-		{lease: Lease{Request: request("leased", scriptPath)}, at: now.Add(-5 * time.Minute), delivered: true},
+		{lease: Lease{Request: request("leased", scriptPath)}, at: now.Add(-5 * time.Minute), became: wasDelivered},
 		{lease: Lease{Request: request("done", scriptPath)}, at: now.Add(-5 * time.Minute)},
-		{lease: Lease{Request: request("long ago", scriptPath)}, at: now.Add(-2 * time.Hour), delivered: true},
+		{lease: Lease{Request: request("long ago", scriptPath)}, at: now.Add(-2 * time.Hour), became: wasDelivered},
 	}
 	for range 2 {
 		end, err := r.Restore(t.Context(), admissions)

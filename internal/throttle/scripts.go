@@ -2,9 +2,9 @@ package throttle
 
 import (
 	"context"
-	"slices"
+	"fmt"
 	"strings"
-	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -14,18 +14,12 @@ import (
 // Scripting says how the scripts run in Redis.
 type Scripting string
 
-// The ways to run scripts.
+// The ways to run scripts. A script is called by the hash of its text, a function by its name: on a server where others may load
+// functions too, they can put theirs in the place of the notifier's, and those then run on its keys.
 const (
 	Eval      Scripting = "eval"     // as scripts, on every server
 	Functions Scripting = "function" // as a library of functions, on Redis 7 and later
-	Auto      Scripting = "auto"     // functions where the server has them and the user may load them
 )
-
-// sources are those of package lua, but for tests.
-type sources struct {
-	script  func(script lua.Script, algorithms []string) string
-	library func() (name, source string)
-}
 
 // scripts run the scripts. As such they are composed of algorithms: those that the limits in force use where new events
 // are judged, so that a call costs no more than it must, and all of them where events may come from before a change of
@@ -53,83 +47,81 @@ func newScripts(source func(lua.Script, []string) string, algorithms []string, b
 }
 
 func (s *scripts) run(ctx context.Context, client redis.UniversalClient, script lua.Script, keys []string, arguments []any) *redis.Cmd {
-	asFunction, err := s.library.use(ctx, client)
-	if err != nil {
-		failed := redis.NewCmd(ctx)
-		failed.SetErr(err)
-		return failed
-	}
-	if !asFunction {
+	if s.library == nil {
 		return s.scripts[script].Run(ctx, client, keys, arguments...)
 	}
-	function := lua.Function(s.library.name, script)
-	reply := client.FCall(ctx, function, keys, arguments...)
-	if err := reply.Err(); err == nil || !isMissingFunction(err) {
-		return reply
-	}
-	if err := s.library.load(ctx, client); err != nil { // a new server, or one that has lost its functions
-		reply.SetErr(err)
-		return reply
-	}
-	return client.FCall(ctx, function, keys, arguments...)
+	return s.library.run(ctx, client, script, keys, arguments)
 }
 
-// library is the scripts as functions. It is found out once whether they are used.
-type library struct {
-	name, source string
-	wanted       Scripting
-	decided      atomic.Pointer[Scripting] // Eval or Functions; nil until the server was asked
-}
+// library is the scripts as functions.
+type library struct{ name, source string }
 
-func newLibrary(wanted Scripting, sources func() (name, source string)) *library {
-	l := &library{wanted: wanted}
-	if wanted == Functions || wanted == Auto {
-		l.name, l.source = sources()
-		return l
-	}
-	l.decide(Eval)
+func newLibrary() *library {
+	l := &library{}
+	l.name, l.source = lua.Library()
 	return l
 }
 
-func (l *library) decide(way Scripting) { l.decided.Store(&way) }
+// reloadEvery is how often a library is loaded while the owner of a slot is not found out.
+const reloadEvery = 20 * time.Millisecond
 
-// use tells whether functions are used, and loads them the first time.
-func (l *library) use(ctx context.Context, client redis.UniversalClient) (bool, error) {
-	if way := l.decided.Load(); way != nil {
-		return *way == Functions, nil
-	}
-	err := l.load(ctx, client)
-	if err != nil && l.wanted == Auto && cannotHaveFunctions(err) {
-		l.decide(Eval)
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	l.decide(Functions)
-	return true, nil
-}
-
-// load gives the library to the server, in a cluster to each primary. That it is there already is no error.
-func (l *library) load(ctx context.Context, client redis.UniversalClient) error {
-	load := func(ctx context.Context, c redis.UniversalClient) error {
-		err := c.FunctionLoad(ctx, l.source).Err()
-		if err != nil && strings.Contains(err.Error(), "already exists") {
-			return nil
+// run calls a function. A server that does not have it is given the library: a new one, one that has lost its functions, and in
+// a cluster whoever has become the owner of the keys' slot.
+func (l *library) run(ctx context.Context, client redis.UniversalClient, script lua.Script, keys []string, arguments []any) *redis.Cmd {
+	for loaded := false; ; loaded = true {
+		reply := client.FCall(ctx, lua.Function(l.name, script), keys, arguments...)
+		err := reply.Err()
+		if err == nil || !strings.Contains(err.Error(), missingFunction) {
+			reply.SetErr(nameRight("fcall", err))
+			return reply
 		}
-		return err
+		if loaded {
+			// The client's map of the slots is older than the reply, which came from whom a server named. It is being read anew.
+			select {
+			case <-time.After(reloadEvery):
+			case <-ctx.Done():
+				return reply
+			}
+		}
+		if err := l.load(ctx, client, keys[0]); err != nil {
+			reply.SetErr(err)
+			return reply
+		}
 	}
-	if cluster, isCluster := client.(*redis.ClusterClient); isCluster {
-		return cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error { return load(ctx, c) })
-	}
-	return load(ctx, client)
 }
 
-func isMissingFunction(err error) bool { return strings.Contains(err.Error(), "Function not found") }
+// missingFunction is what a server says that does not have a function.
+const missingFunction = "Function not found"
 
-// cannotHaveFunctions tells that a server or a user has to do without them: an older server does not know the command.
-func cannotHaveFunctions(err error) bool {
-	return slices.ContainsFunc([]string{"unknown command", "NOPERM", "unknown subcommand"}, func(sign string) bool {
-		return strings.Contains(err.Error(), sign)
-	})
+// load gives the library to the server that has a key: in a cluster no other one is needed. That it is there already is no
+// error.
+func (l *library) load(ctx context.Context, client redis.UniversalClient, key string) error {
+	owner := client
+	if cluster, isCluster := client.(*redis.ClusterClient); isCluster {
+		node, err := cluster.MasterForKey(ctx, key)
+		if err != nil {
+			return err
+		}
+		owner = node
+	}
+	err := owner.FunctionLoad(ctx, l.source).Err()
+	if err != nil && strings.Contains(err.Error(), "already exists") {
+		return nil
+	}
+	return nameRight("function|load", err)
+}
+
+// nameRight says which right a user lacks who may not use functions, or that the server has none.
+func nameRight(command string, err error) error {
+	if err == nil {
+		return nil
+	}
+	name, _, _ := strings.Cut(command, "|")
+	switch text := err.Error(); {
+	case strings.HasPrefix(text, "NOPERM") && strings.Contains(text, "'"+name):
+		return fmt.Errorf("the Redis user lacks the right +%s (NOTIFIER_REDIS_SCRIPTING=function needs +fcall and +function|load): %w", command, err)
+	case strings.Contains(text, "unknown command"):
+		return fmt.Errorf("the server has no functions (NOTIFIER_REDIS_SCRIPTING=function needs Redis 7 or later): %w", err)
+	}
+	return err
 }

@@ -258,7 +258,9 @@ func (p *shadowPair) step() {
 	default:
 		p.decide()
 	case 5:
-		p.each(func(r *Redis, leases []Lease) (any, error) { return nil, r.Finish(p.t.Context(), leases) })
+		p.calls++
+		nonce := fmt.Sprint("finish", p.calls)
+		p.each(func(r *Redis, leases []Lease) (any, error) { return r.finishBatch(p.t.Context(), nonce, leases) })
 	case 6:
 		p.each(func(r *Redis, leases []Lease) (any, error) {
 			returned, err := r.Refund(p.t.Context(), leases)

@@ -8,8 +8,8 @@ import (
 // tokenMeter is lua/algorithms/token.lua in memory, with the same floating-point numbers and operations.
 type tokenMeter struct {
 	full  float64 // when the bucket was full last
-	since float64 // when counting began
-	owed  float64 // what was taken since then, times the window
+	since float64 // when it was looked at last
+	owed  float64 // what was missing then, times the window
 	lows  []tokenLow
 }
 
@@ -25,15 +25,17 @@ func (m tokenMeter) missing(at float64, limit Limit) float64 {
 	return m.owed - float64(max(0, at-m.since)*float64(limit.Count))
 }
 
-// advanced is the state as counted from a later time on, so that the numbers stay small.
+// mostTokens is MOST of token.lua: the most that count × window in microseconds may be, for a floating-point number to be exact.
+const mostTokens = 1 << 53
+
+// advanced is the state as counted from a later time on.
 func (m tokenMeter) advanced(now int64, limit Limit) tokenMeter {
-	at, window := float64(now), float64(limit.Window.Microseconds())
-	if m.isAhead(now) || m.missing(at, limit) <= 0 {
+	at := float64(now)
+	owed := m.missing(at, limit)
+	if m.isAhead(now) || owed <= 0 {
 		return tokenMeter{full: at, since: at}
 	}
-	windows := math.Floor(max(0, at-m.since) / window)
-	m.since += float64(windows * window)
-	m.owed -= float64(windows * float64(limit.Count) * window)
+	m.since, m.owed = max(m.since, at), owed
 	return m
 }
 
@@ -48,7 +50,11 @@ func (m *tokenMeter) wait(e memoryEvent, limits []Limit) (int, int64) {
 	if max(0, float64(e.now)-state.since)*count >= needed {
 		return 0, 0
 	}
-	return 0, int64(state.since + math.Ceil(needed/count) - float64(e.now))
+	elapsed := math.Ceil(needed / count)
+	if elapsed*count < needed {
+		elapsed++ // what rounding took
+	}
+	return 0, int64(state.since + elapsed - float64(e.now))
 }
 
 // noteLow notes how much is missing, where that is less than ever since.
@@ -67,7 +73,7 @@ func (m *tokenMeter) take(e memoryEvent, limits []Limit) {
 	if m.owed > 0 {
 		m.noteLow(float64(e.now), limits[0])
 	}
-	m.owed += float64(float64(e.cost) * float64(limits[0].Window.Microseconds()))
+	m.owed = min(m.owed+float64(float64(e.cost)*float64(limits[0].Window.Microseconds())), mostTokens)
 }
 
 func (m *tokenMeter) giveBack(e memoryEvent, at int64, limits []Limit) {

@@ -141,7 +141,7 @@ func (c *crowd) admitted(d Decision) {
 func (c *crowd) deliver(r *Redis, lease Lease) {
 	switch fate := rand.IntN(3); {
 	case fate == 0:
-		c.insist(func() error { return r.Finish(c.t.Context(), []Lease{lease}) })
+		c.insist(func() error { return finish(c.t.Context(), r, lease) })
 		c.note(func() { c.finished[lease.ID] = true })
 	case fate == 1 && c.refunds:
 		var returned []bool
@@ -232,7 +232,7 @@ func TestClusterReshard(t *testing.T) {
 	workers := newCrowd(t, Settings{Tree: tree, Lease: testLease, Retention: testRetention})
 	workers.refunds = true
 	var limiter *Redis
-	for _, scripting := range []Scripting{Eval, Auto} {
+	for _, scripting := range []Scripting{Eval, Functions} {
 		client := newWorkerClient(t, cluster.Addrs(), "")
 		o := RedisOptions{Client: client, Prefix: "reshard", Timeout: time.Second, Scripting: scripting}
 		limiter = NewRedis(o, workers.settings)
@@ -308,7 +308,7 @@ func TestClusterReshardWithEveryKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = errors.Join(
-		limiter.Finish(t.Context(), []Lease{ruling.Decisions[0].Lease}),
+		finish(t.Context(), limiter, ruling.Decisions[0].Lease),
 		limiter.Pause(t.Context(), "#here", Pace{}, time.Hour),
 	)
 	if err != nil {
@@ -353,7 +353,7 @@ func testFailover(t *testing.T, cut bool) {
 	limits, tree := crowdLimits(t, "100/1h")
 	workers := newCrowd(t, Settings{Tree: tree, Lease: 300 * time.Millisecond, Retention: testRetention})
 	var limiter *Redis
-	for _, scripting := range []Scripting{Eval, Auto} {
+	for _, scripting := range []Scripting{Eval, Functions} {
 		client := newWorkerClient(t, sentinel.Addrs, servertest.SentinelMaster)
 		o := RedisOptions{Client: client, Prefix: "failover", Timeout: time.Second, Scripting: scripting}
 		limiter = NewRedis(o, workers.settings)

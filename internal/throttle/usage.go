@@ -12,40 +12,42 @@ const usageEvery = time.Second
 // maxTouched bounds the categories whose usage an instance follows.
 const maxTouched = 1000
 
-// usage keeps notifier_limit_used and notifier_limit_size, and when full limits open.
+// usage keeps notifier_limit_used and notifier_limit_size, and when full limits open. What is taken of a level is not known,
+// and not shown, until one of its nodes was read.
 type usage struct {
 	metrics Metrics
 	uses    uses // what messages tell of them
 
 	mu      sync.Mutex
 	tree    *Tree
+	known   map[string]bool      // levels of which a node was read
 	touched map[string]bool      // categories judged since their logs were last seen empty
 	opens   map[string]time.Time // by level, as of the latest denial
 	full    map[string]time.Time // likewise by the node's path
 }
 
-func newUsage(tree *Tree, metrics Metrics) *usage {
-	u := &usage{metrics: metrics, touched: make(map[string]bool), opens: make(map[string]time.Time), full: make(map[string]time.Time)}
-	u.adopt(tree)
+func newUsage(rules *Ruleset, metrics Metrics) *usage {
+	u := &usage{
+		metrics: metrics, known: make(map[string]bool), touched: make(map[string]bool),
+		opens: make(map[string]time.Time), full: make(map[string]time.Time),
+	}
+	u.adopt(rules)
 	return u
 }
 
-// adopt shows the limits of another tree. A level that is gone has none.
-func (u *usage) adopt(tree *Tree) {
+// adopt shows the limits of other rules.
+func (u *usage) adopt(rules *Ruleset) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	before := u.tree
-	u.tree = tree
-	if before != nil {
-		for _, level := range before.Levels() {
-			u.metrics.LimitUsed(level.Level, 0)
-			u.metrics.LimitSize(level.Level, 0)
-		}
-		clear(u.opens)
-		clear(u.full)
-	}
-	for _, level := range tree.Levels() {
-		u.metrics.LimitUsed(level.Level, 0)
+	u.tree = rules.Tree
+	clear(u.opens)
+	clear(u.full)
+	// This also ends the series of levels that are gone. What was read for them comes too late: see show.
+	u.metrics.Levels(levelsOf(rules.Tree), levelsOf(rules.Shadow))
+	known := u.known
+	u.known = make(map[string]bool, len(known))
+	for _, level := range rules.Tree.Levels() {
+		u.known[level.Level] = known[level.Level]
 		u.metrics.LimitSize(level.Level, level.Limits[0].capacity())
 	}
 }
@@ -101,9 +103,6 @@ func (u *usage) refresh(ctx context.Context, limiter *Redis) error {
 	nodes, categories := u.nodes(tree)
 	byPath := make(map[string][]int64, len(nodes))
 	fullest := make(map[string]limitUse)
-	for _, level := range tree.Levels() {
-		fullest[level.Level] = limitUse{size: level.Limits[0].capacity()}
-	}
 	if len(nodes) == 0 {
 		if err := limiter.Probe(ctx); err != nil {
 			return err
@@ -122,21 +121,39 @@ func (u *usage) refresh(ctx context.Context, limiter *Redis) error {
 			for l, limit := range node.Limits {
 				use := limitUse{used: used[i][l], size: limit.capacity()}
 				inUse[node.Path] = inUse[node.Path] || use.used > 0
-				if use.fuller(fullest[node.Level]) {
+				if other, found := fullest[node.Level]; !found || use.fuller(other) {
 					fullest[node.Level] = use
 				}
 			}
 		}
 	}
-	for level, use := range fullest {
-		u.metrics.LimitUsed(level, use.used)
-		u.metrics.LimitSize(level, use.size)
-	}
+	u.show(tree, fullest)
 	for _, category := range categories {
 		u.uses.learn(category, asked, tree, byPath)
 	}
 	u.forgetIdle(categories, inUse)
 	return nil
+}
+
+// show sets the metrics by what was read with a tree, if that is still in force. Of a level that was read before and has no
+// node in use now, nothing is taken.
+func (u *usage) show(tree *Tree, fullest map[string]limitUse) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.tree != tree {
+		return
+	}
+	for _, level := range tree.Levels() {
+		use, read := fullest[level.Level]
+		if !read {
+			use.size = level.Limits[0].capacity()
+		}
+		if read || u.known[level.Level] {
+			u.known[level.Level] = true
+			u.metrics.LimitUsed(level.Level, use.used)
+			u.metrics.LimitSize(level.Level, use.size)
+		}
+	}
 }
 
 type limitUse struct{ used, size int64 }

@@ -70,8 +70,8 @@ function algorithms.inflight.renew(meter, event)
   add_slots(meter, event)
 end
 
-function algorithms.inflight.trim(meter)
-  redis.call('ZREMRANGEBYSCORE', meter.key, '-inf', meter.time)
+function algorithms.inflight.trim(meter, trim)
+  trim(meter.key, meter.time, #(meter.added or {}) / 2)
 end
 
 function algorithms.inflight.write(meter)

@@ -14,8 +14,13 @@ function algorithms.leaky.read(meter)
   end
 end
 
+-- The quotient is taken apart, since cost × window may be more than a number holds exactly. A cost from before the limit was
+-- lowered counts as all that it has now.
 local function free_at(meter)
-  return meter.last + math.ceil(meter.cost * meter.limit.window / meter.limit.count)
+  local count, window = meter.limit.count, meter.limit.window
+  local cost = math.min(meter.cost, count)
+  local rest = math.fmod(window, count)
+  return meter.last + cost * ((window - rest) / count) + math.ceil(cost * rest / count)
 end
 
 function algorithms.leaky.wait(meter)

@@ -176,12 +176,12 @@ local function add(set, now, kept)
   redis.call('PEXPIRE', set.key, milliseconds(kept))
 end
 
-function algorithms.log.trim(meter)
+function algorithms.log.trim(meter, trim)
   local upto = integer(meter.now - meter.longest)
-  redis.call('ZREMRANGEBYSCORE', meter.key, '-inf', upto)
+  trim(meter.key, upto, #(meter.members or {}) / 2)
   for _, guarantee in ipairs(meter.guarantees) do
     if guarantee.members then
-      redis.call('ZREMRANGEBYSCORE', guarantee.key, '-inf', upto)
+      trim(guarantee.key, upto, #guarantee.members / 2)
     end
   end
 end

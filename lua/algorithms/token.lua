@@ -2,31 +2,32 @@
 -- one for each slot.
 --
 -- Promise: exact: in any span of time no more than burst + count × span / window slots. The time of the next slot is
--- exact to the microsecond while count × window stays below 2^53 microseconds, such as 100,000 a day. Burst at the edge:
--- `burst`. Memory: at most LOWS pairs of numbers and three more. A token that is returned late brings what the bucket would have had
+-- exact, in whole microseconds, rounded up. Burst at the edge: `burst`. Memory: at most LOWS pairs of numbers and three more. A token that is returned late brings what the bucket would have had
 -- room for ever since; that is exact for the LOWS latest dips, and less than exact, never more, before them.
 --
--- The bucket is kept as whole numbers, in units of a token's share in a microsecond, token / window: what has been taken
--- since a time, before refilling. A dip is when a token was taken and how much was missing then, before it was.
+-- The bucket is kept as whole numbers, in units of a token's share in a microsecond, token / window: what was missing at a
+-- time. A full bucket is count × window of them, which is at most MOST: limits are refused where it would be more. A dip is when a token was taken and how much was missing then, before it was.
 
 algorithms.token = { times_admissions = true }
 
 local LOWS = 8
+
+-- The most that Lua's numbers count exactly. What is missing beyond it, because more was admitted elsewhere, is left out.
+local MOST = 2 ^ 53
 
 -- What is missing from a full bucket at a time.
 local function missing(meter, at)
   return meter.owed - math.max(0, at - meter.since) * meter.limit.count
 end
 
--- Counts from a later time on, so that the numbers stay small.
+-- Counts from a later time on.
 local function advance(meter, at)
-  if missing(meter, at) <= 0 then
+  local owed = missing(meter, at)
+  if owed <= 0 then
     meter.full, meter.since, meter.owed, meter.lows = at, at, 0, {}
     return
   end
-  local windows = math.floor(math.max(0, at - meter.since) / meter.limit.window)
-  meter.since = meter.since + windows * meter.limit.window
-  meter.owed = meter.owed - windows * meter.limit.count * meter.limit.window
+  meter.since, meter.owed = math.max(meter.since, at), owed
 end
 
 function algorithms.token.read(meter)
@@ -42,10 +43,13 @@ end
 
 function algorithms.token.wait(meter, cost)
   advance(meter, meter.now)
-  local needed = meter.owed + (cost - meter.limit.burst) * meter.limit.window
-  local elapsed = math.max(0, meter.now - meter.since)
-  if elapsed * meter.limit.count < needed then
-    return meter.limit, meter.since + math.ceil(needed / meter.limit.count) - meter.now
+  local count, needed = meter.limit.count, meter.owed + (cost - meter.limit.burst) * meter.limit.window
+  if needed > math.max(0, meter.now - meter.since) * count then
+    local elapsed = math.ceil(needed / count)
+    if elapsed * count < needed then
+      elapsed = elapsed + 1 -- what rounding took
+    end
+    return meter.limit, meter.since + elapsed - meter.now
   end
 end
 
@@ -69,7 +73,7 @@ local function take_at(meter, at, cost)
   if meter.owed > 0 then
     note_low(meter, at)
   end
-  meter.owed = meter.owed + cost * meter.limit.window
+  meter.owed = math.min(meter.owed + cost * meter.limit.window, MOST)
 end
 
 function algorithms.token.take(meter, event)

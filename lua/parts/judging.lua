@@ -4,7 +4,7 @@
 local ADMITTED = 1 -- recorded and leased to the caller
 local DENIED = 2 -- some limit is full
 local NEVER_FITS = 3 -- the cost is above what some limit ever has
-local REPEATED = 4 -- admitted earlier, its lease has lapsed; leased to the caller now
+local REPEATED = 4 -- admitted earlier, its lease has ended; leased to the caller now. Its limit is 1 if it is in doubt.
 local LEASED = 5 -- someone else is delivering it, or it has to wait until it may be delivered again
 local DONE = 6 -- this stored message was delivered
 local DUPLICATE = 7 -- another stored message with this ID was admitted
@@ -161,6 +161,15 @@ local function granted_before(batch, lease_end)
   return batch.ran_before and lease_end == batch.ran_before + batch.lease
 end
 
+-- The answer to whoever takes a delivery over.
+local function taken_over(batch, in_doubt)
+  if not in_doubt then
+    return constant_answer(batch, REPEATED)
+  end
+  batch.in_doubt = batch.in_doubt or answer(batch, REPEATED, 1, batch.lease)
+  return batch.in_doubt
+end
+
 -- The answer for an event that was admitted before, and is leased or done.
 local function recall(batch, record, stamp, ask, lease_end, is_done)
   local now = batch.now
@@ -174,9 +183,12 @@ local function recall(batch, record, stamp, ask, lease_end, is_done)
     return constant_answer(batch, DONE)
   elseif granted_before(batch, lease_end) then
     batch.granted_stamp[record] = stamp
+    if mark_of(batch.leased_key, record) == lease_end then
+      return answer(batch, REPEATED, 1, lease_end - now)
+    end
     return answer(batch, ADMITTED, 0, lease_end - now)
   elseif lease_end > now then
-    return answer(batch, LEASED, 0, lease_end - now)
+    return answer(batch, LEASED, 0, math.ceil(lease_end - now))
   elseif ask.cost == 0 then
     return constant_answer(batch, UNKNOWN)
   end
@@ -193,5 +205,9 @@ local function recall(batch, record, stamp, ask, lease_end, is_done)
     batch.taken_elsewhere[#batch.taken_elsewhere + 1] = record
   end
   grant(batch, record, stamp)
-  return constant_answer(batch, REPEATED)
+  local in_doubt = ended_in_doubt(batch.leased_key, record, lease_end)
+  if in_doubt then
+    grant(batch, doubt_of(record), '')
+  end
+  return taken_over(batch, in_doubt)
 end

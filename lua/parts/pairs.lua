@@ -1,18 +1,29 @@
 -- pairs.lua: what joins an event that fires and the one that resolves it.
 --
--- A hash holds a value for each field, a sorted set when that expires. A field is the name of a pair or, once the pair was
+-- The pairs of each first-level category have a book of their own, so that none of them can push out another's: a hash holds a
+-- value for each field, a sorted set when that expires. A field is the name of a pair or, once the pair was
 -- resolved, a line feed and the record of the event that resolves it. The first byte of a value says what it is: a pair that
 -- is open (see open_text); one whose message is on its way, with the record of that event; or one whose event waits for a
 -- slot, with the time at which it comes back, a blank and its record.
 
 local OPEN, UNDER_WAY, WAITING = '=', '~', '@'
 
--- How many fields there may be. Those that expire first make room.
+-- How many fields a book may have. Those that expire first make room.
 local MOST_PAIRS = 50000
 
 -- What a call reads of pairs, and is to write.
 local function pair_book(key, until_key, now, kept)
   return { key = key, until_key = until_key, now = now, kept = kept, entries = {}, values = {}, expiries = {}, removed = {} }
+end
+
+-- The books of a call: their number from ARGV, two keys for each from KEYS. An event then has the number of its book, or 0.
+local function read_books(next_argument, next_key, now, kept)
+  local books = {}
+  for b = 1, tonumber(next_argument()) do
+    local key = next_key()
+    books[b] = pair_book(key, next_key(), now, kept)
+  end
+  return books
 end
 
 -- A field that has not expired, with what the call has done to it so far; nil if there is none.
@@ -69,9 +80,9 @@ local function taken_pair(record)
   return '\n' .. record
 end
 
--- Notes that the message of a pair is on its way, unless the pair is open or there is none ('').
+-- Notes that the message of a pair is on its way, unless the pair is open or there is none (no book).
 local function announce_pair(book, pair, record)
-  if pair ~= '' and not pair_text(read_pair(book, pair), OPEN) then
+  if book and not pair_text(read_pair(book, pair), OPEN) then
     put_pair(book, pair, UNDER_WAY .. record, book.now + book.kept)
   end
 end
@@ -95,7 +106,7 @@ local function settle_pair(book, field, delivery)
 end
 
 -- Writes what a book has, and forgets fields that have expired or are too many. What does no harm by itself goes first.
-local function write_pairs(book)
+local function write_book(book)
   if #book.values + #book.removed == 0 then
     return
   end
@@ -119,5 +130,11 @@ local function write_pairs(book)
     local kept = milliseconds(tonumber(last) - book.now)
     redis.call('PEXPIRE', book.key, kept)
     redis.call('PEXPIRE', book.until_key, kept)
+  end
+end
+
+local function write_books(books)
+  for _, book in ipairs(books) do
+    write_book(book)
   end
 end

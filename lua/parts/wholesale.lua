@@ -10,21 +10,27 @@
 --   number of logs; for each: number of its meter, number of limits; for each: count, window (microseconds)
 --   number of asks; for each: path (see read_path)
 
--- A log as algorithms/log.lua knows a meter. What it stores includes what has left its windows: it has at least this room.
-local function read_log(next_word, key, now)
+-- A log as algorithms/log.lua knows a meter. All that it stores, what has left its windows too, says at once whether it has room
+-- for the batch; where it does not, what is in each window is counted.
+local function read_log(next_word, key, now, needed)
   local limits, least, longest = {}, math.huge, 0
   for l = 1, tonumber(next_word()) do
     local count, window = tonumber(next_word()), tonumber(next_word())
     limits[l] = { index = l, count = count, window = window, stored = 0, reserved = 0 }
     least, longest = math.min(least, count), math.max(longest, window)
   end
-  return {
+  local log = {
     key = key, limits = limits, guarantees = {}, longest = longest, now = now, latest = nil,
     room = least - redis.call('ZCARD', key), members = {}, taken = 0, events_of = nil,
   }
+  if log.room < needed then
+    log.latest = integer(now + TOLERANCE)
+    algorithms.log.read(log)
+  end
+  return log
 end
 
--- Reads a set, and asks the log that comes first whether it denies. Returns nil if another one may have no room.
+-- Reads a set, and asks the log that comes first whether it denies. Returns nil if another one has no room.
 local function read_set(batch, text)
   local next_word = words(text)
   local first_is_common, first_limit = next_word() == '1', tonumber(next_word())
@@ -32,15 +38,13 @@ local function read_set(batch, text)
   local by_number = {}
   for l = 1, tonumber(next_word()) do
     local number = tonumber(next_word())
-    local log = read_log(next_word, batch.keys[batch.before_meters + number], batch.now)
+    local log = read_log(next_word, batch.keys[batch.before_meters + number], batch.now, batch.count)
     if log.room < 1 then
       if l > 1 or not first_is_common then
         return nil
       end
-      log.latest = integer(log.now + TOLERANCE)
-      algorithms.log.read(log)
       local limit, time = algorithms.log.wait(log, 1, 0)
-      return limit and { verdict = DENIED, limit = first_limit + limit.index - 1, time = time, logs = {} }
+      return { verdict = DENIED, limit = first_limit + limit.index - 1, time = time, logs = {} }
     end
     by_number[number], set.logs[l], set.longest = log, log, math.max(set.longest, log.longest)
   end
@@ -105,7 +109,7 @@ end
 -- Adds to what the shadow counts as admitted, if there is something, and forgets what it no longer does.
 local function write_shadow_taken(batch, timed)
   if #timed > 0 then
-    redis.call('ZREMRANGEBYSCORE', batch.shadow_taken_key, '-inf', integer(batch.now - batch.shadow_kept))
+    batch.trim(batch.shadow_taken_key, integer(batch.now - batch.shadow_kept), #timed / 2)
     add_for(batch.shadow_taken_key, timed, milliseconds(batch.shadow_kept + TOLERANCE))
   end
 end
@@ -171,7 +175,7 @@ local function judge_wholesale(batch, text, shadow_text)
 
   for _, set in ipairs({ in_force, shadow or nil }) do
     for _, log in ipairs(set.logs) do
-      algorithms.log.trim(log)
+      algorithms.log.trim(log, batch.trim)
     end
   end
   if #leases > 0 then

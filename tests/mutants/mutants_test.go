@@ -69,7 +69,7 @@ func wantTests(t *testing.T, patch, folder, run string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, declared := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllSubmatch(source, -1) {
+		for _, declared := range regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`).FindAllSubmatch(source, -1) {
 			if wanted.Match(declared[1]) {
 				return
 			}

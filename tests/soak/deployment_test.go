@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -32,7 +33,8 @@ const (
 	streamName   = "NOTIFICATIONS"
 	consumerName = "notifier"
 	deadName     = "NOTIFICATIONS_DLQ"
-	delayed      = "notify-delayed.>"
+	roomName     = "NOTIFICATIONS_ROOM"
+	roomSubject  = "notify-room"
 )
 
 const (
@@ -56,7 +58,7 @@ var settings = map[string]string{
 	"REDIS_FAILURE":    "hold", // every other policy may admit more than the limits, since it does without what Redis knows
 	"SLACK_TOKEN":      slacktest.DefaultToken,
 	"SLACK_CHANNEL":    "#alerts",
-	"SLACK_ROUTES":     "flood=#noise,tokens=#noise,pairs=#pairs,groups=#pairs",
+	"SLACK_ROUTES":     "flood=#noise,tokens=#noise,pairs=#pairs,groups=#pairs,watched=#watched,hostile=" + hostileChannel,
 	"SLACK_TIMEOUT":    slackTimeout.String(),
 	"SLACK_RATE":       "20/s",
 	"SLACK_BURST":      "10",
@@ -66,20 +68,24 @@ var settings = map[string]string{
 	"SHUTDOWN_TIMEOUT": "5s",
 	"HTTP_ADDR":        "off",
 	"LOG_LEVEL":        "debug",
-	"GLOBAL_LIMIT":     "120/10s",
+	"GLOBAL_LIMIT":     "220/10s",
 	"CATEGORY_LIMIT":   "10/10s",
-	"GUARANTEES":       "vital=30,later=8",
+	"GUARANTEES":       "vital=30,later=8,watched=100",
 	"LIMITS": "tokens=token:20/10s;burst=5,spaced=leaky:10/10s,clock=fixed:15/10s,counted=counter:15/10s," +
 		"costly=12/10s+5/2s,deep=20/10s,deep.*=8/5s,busy=inflight:2/10s+15/10s,later=8/10s,soon=8/10s,pairs=15/10s," +
-		"groups=20/10s,vital=none",
+		"groups=20/10s,vital=none,watched=none",
 	"DELAY": "later=30m,soon=4s",
+	// The dead letters of the hostile producer fill their stream, and those of the others have room in it.
+	"STREAM_MAX_BYTES": "64MiB", "DLQ_MAX_BYTES": "24MiB", "DLQ_MAX_PER_SUBJECT": "100000",
+	"NATS_USER": "notifier", "NATS_PASSWORD": natsPassword,
 }
 
 // limits are those settings in the words of whoever checks them. That of deliveries under way is checked by itself.
 var limits = exactness.Deployment{
 	Limits: []exactness.Limit{
-		{Path: "", Kind: exactness.Log, Count: 120, Window: 10e6},
+		{Path: "", Kind: exactness.Log, Count: 220, Window: 10e6},
 		{Path: "flood", Kind: exactness.Log, Count: 10, Window: 10e6},
+		{Path: hostileCategory, Kind: exactness.Log, Count: 10, Window: 10e6},
 		{Path: "tokens", Kind: exactness.Token, Count: 20, Window: 10e6, Burst: 5},
 		{Path: "spaced", Kind: exactness.Leaky, Count: 10, Window: 10e6},
 		{Path: "clock", Kind: exactness.Fixed, Count: 15, Window: 10e6},
@@ -95,7 +101,7 @@ var limits = exactness.Deployment{
 		{Path: "pairs", Kind: exactness.Log, Count: 15, Window: 10e6},
 		{Path: "groups", Kind: exactness.Log, Count: 20, Window: 10e6},
 	},
-	Guarantees: []exactness.Guarantee{{Path: "vital", Slots: 30}, {Path: "later", Slots: 8}},
+	Guarantees: []exactness.Guarantee{{Path: "vital", Slots: 30}, {Path: "later", Slots: 8}, {Path: "watched", Slots: 100}},
 }
 
 // longestMemory is how far back an admission matters to any of the limits: two windows of a counter.
@@ -122,7 +128,7 @@ type deployment struct {
 func deploy(t *testing.T, folder string, seed uint64) *deployment {
 	d := &deployment{t: t, folder: folder}
 	d.build()
-	d.nats = servertest.StartNATSProcess(t, "")
+	d.nats = servertest.StartNATSProcess(t, natsUsers)
 	d.redis = servertest.StartRedis(t, "--appendonly", "yes", "--appendfsync", "everysec",
 		"--auto-aof-rewrite-percentage", "0", "--maxmemory-policy", "noeviction")
 	d.slack = slacktest.New(t)
@@ -131,14 +137,14 @@ func deploy(t *testing.T, folder string, seed uint64) *deployment {
 	d.toNATS = servertest.StartProxy(t, strings.TrimPrefix(d.nats.URL, "nats://"))
 	d.toRedis = servertest.StartProxy(t, d.redis.Addr)
 	d.toSlack = servertest.StartProxy(t, d.slack.Address())
-	d.js = d.connect()
+	d.js = d.connect("soak")
 	for i := range instances {
 		w := &worker{d: d, name: workerName(i), settings: map[string]string{
 			"NATS_URL":      "nats://" + d.toNATS.Addr,
 			"REDIS_URL":     "redis://" + d.toRedis.Addr + "/0",
 			"SLACK_API_URL": "http://" + d.toSlack.Addr + "/api/",
 			// Functions and scripts side by side, as while a deployment is changed over.
-			"REDIS_SCRIPTING": []string{"auto", "eval"}[i%2],
+			"REDIS_SCRIPTING": []string{"function", "eval"}[i%2],
 		}}
 		d.workers = append(d.workers, w)
 		d.startWorker(w)
@@ -183,14 +189,15 @@ func (d *deployment) build() {
 	})
 }
 
-// connect connects past the proxy, for as long as the soak lasts.
-func (d *deployment) connect() jetstream.JetStream {
-	conn, err := nats.Connect(d.nats.URL, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
+// connect connects as a user past the proxy, for as long as the soak lasts.
+func (d *deployment) connect(user string) jetstream.JetStream {
+	conn, err := nats.Connect(d.nats.URL, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond), nats.UserInfo(user, natsPassword),
+		nats.CustomInboxPrefix("_INBOX_"+user), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // such as missing rights
 	if err != nil {
 		d.t.Fatalf("connect to %s: %v", d.nats.URL, err)
 	}
 	d.t.Cleanup(conn.Close)
-	js, err := jetstream.New(conn)
+	js, err := jetstream.New(conn, jetstream.WithPublishAsyncTimeout(2*time.Second)) // what is not permitted is not answered
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -322,18 +329,20 @@ func (d *deployment) accepted() int { return len(d.slack.Accepted()) }
 
 // left is what JetStream has not settled.
 type left struct {
-	messages    uint64 // in the stream
+	messages    uint64 // in the producers' stream
+	inRoom      uint64 // in the room
 	waiting     uint64 // of them, those that wait for their slots
+	queued      uint64 // of them, those that wait for their channels
 	pending     uint64 // not delivered to a worker yet
 	unsettled   int    // delivered, not acknowledged
-	outstanding int    // summaries that are to come, in Redis
+	outstanding int    // channels that are to be told of drops, in Redis
 }
 
 func (l left) none() bool { return l == left{} }
 
 func (l left) String() string {
-	return fmt.Sprintf("%d messages (%d wait for slots), %d pending, %d unacknowledged, %d summaries",
-		l.messages, l.waiting, l.pending, l.unsettled, l.outstanding)
+	return fmt.Sprintf("%d messages, %d in the room (%d wait for slots, %d for channels), %d pending, %d unacknowledged, %d digests",
+		l.messages, l.inRoom, l.waiting, l.queued, l.pending, l.unsettled, l.outstanding)
 }
 
 func (d *deployment) leftInJetStream() (left, error) {
@@ -343,13 +352,23 @@ func (d *deployment) leftInJetStream() (left, error) {
 	if err != nil {
 		return left{}, err
 	}
-	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(delayed))
+	l := left{messages: stream.CachedInfo().State.Msgs}
+	inRoom, err := d.js.Stream(ctx, roomName)
 	if err != nil {
 		return left{}, err
 	}
-	l := left{messages: info.State.Msgs}
-	for _, n := range info.State.Subjects {
-		l.waiting += n
+	info, err := inRoom.Info(ctx, jetstream.WithSubjectFilter(roomSubject+".>"))
+	if err != nil {
+		return left{}, err
+	}
+	l.inRoom = info.State.Msgs
+	for subject, n := range info.State.Subjects {
+		switch {
+		case strings.HasPrefix(subject, roomSubject+".slot."):
+			l.waiting += n
+		case strings.HasPrefix(subject, roomSubject+".channel."):
+			l.queued += n
+		}
 	}
 	consumer, err := stream.Consumer(ctx, consumerName)
 	if err != nil {
@@ -365,7 +384,7 @@ func (d *deployment) leftText() string {
 	if err != nil {
 		return "unknown"
 	}
-	return fmt.Sprintf("%d (%d wait for slots)", l.messages, l.waiting)
+	return fmt.Sprintf("%d and in the room %d (%d wait for slots)", l.messages, l.inRoom, l.waiting)
 }
 
 // drain waits until everything is settled and told, or until it is out of patience, and returns what is left.
@@ -375,7 +394,7 @@ func (d *deployment) drain() left {
 	for time.Now().Before(deadline) {
 		l, err := d.leftInJetStream()
 		if err == nil {
-			l.outstanding = d.summariesToCome()
+			l.outstanding = d.digestsToCome()
 			if last = l; l.none() {
 				// The last posts may still be on their way into the record.
 				time.Sleep(2 * time.Second)
@@ -392,28 +411,41 @@ func (d *deployment) drain() left {
 
 // listLeft says which messages are left.
 func (d *deployment) listLeft() {
-	messages, err := stored.Read(d.t.Context(), d.js, streamName,
-		func(m *jetstream.RawStreamMsg) (*jetstream.RawStreamMsg, bool) { return m, true }, func(int64, int64) {})
-	if err != nil {
-		say("  (%v)", err)
-		return
-	}
-	for m := range messages {
-		say("  left: %d, stored %v, %s %v %.100s", m.Sequence, clock(m.Time), m.Subject, m.Header, m.Data)
+	for _, name := range []string{streamName, roomName} {
+		messages, err := stored.Read(d.t.Context(), d.js, name,
+			func(m *jetstream.RawStreamMsg) (*jetstream.RawStreamMsg, bool) { return m, true }, func(int64, int64) {})
+		if err != nil {
+			say("  (%v)", err)
+			continue
+		}
+		listed := 0
+		for m := range messages {
+			if listed++; listed > 20 {
+				break
+			}
+			say("  left: %d, stored %v, %s %v %.100s", m.Sequence, clock(m.Time), m.Subject, m.Header, m.Data)
+		}
 	}
 }
 
-// summariesToCome counts categories of which drops are counted that no summary has told of yet.
-func (d *deployment) summariesToCome() int {
-	count := 0
-	lines := strings.SplitSeq(d.redis.CLI("EVAL",
-		`local found = {}
-		for i, value in ipairs(redis.call('HVALS', KEYS[1])) do found[i] = string.match(value, '^[^\n]*') end
-		return found`, "1", "{notifier}:drops"), "\n")
-	for line := range lines {
-		if line != "" && !strings.HasPrefix(line, "0 ") {
-			count++
+// placesTaken tells how many events Redis still counts as waiting in the room. A worker that is killed leaves some behind, which
+// end by themselves.
+func (d *deployment) placesTaken() string {
+	var taken []string
+	for _, key := range slices.Sorted(slices.Values(strings.Fields(d.redis.CLI("KEYS", keyPrefix+"room:*")))) {
+		count := strings.TrimSpace(d.redis.CLI("ZCOUNT", key, strconv.FormatInt(time.Now().UnixMicro(), 10), "+inf"))
+		if count != "0" {
+			taken = append(taken, count+" of "+strings.TrimPrefix(key, keyPrefix+"room:"))
 		}
 	}
+	if len(taken) == 0 {
+		return "no place"
+	}
+	return strings.Join(taken, ", ")
+}
+
+// digestsToCome counts channels that are to be told of drops.
+func (d *deployment) digestsToCome() int {
+	count, _ := strconv.Atoi(strings.TrimSpace(d.redis.CLI("ZCARD", "{notifier}:drops:due")))
 	return count
 }

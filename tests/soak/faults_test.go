@@ -4,6 +4,9 @@ package soak
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -176,12 +179,41 @@ func (f *faults) ofNATS() fault {
 	return drawn
 }
 
+// deleteConsumer deletes the producers' consumer, or one of the room: its own or a channel's.
 func (f *faults) deleteConsumer() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	if err := f.d.js.DeleteConsumer(ctx, streamName, consumerName); err != nil {
+	stream, name, err := streamName, consumerName, error(nil)
+	if drawn := f.r.intN(1000); drawn >= 400 {
+		stream = roomName
+		name, err = f.consumerOfRoom(ctx, drawn)
+	}
+	if err == nil {
+		err = f.d.js.DeleteConsumer(ctx, stream, name)
+	}
+	if err != nil {
 		say("  (%v)", err) // another fault may be in the way
 	}
+}
+
+func (f *faults) consumerOfRoom(ctx context.Context, drawn int) (string, error) {
+	stream, err := f.d.js.Stream(ctx, roomName)
+	if err != nil {
+		return "", err
+	}
+	var names []string
+	listed := stream.ConsumerNames(ctx)
+	for name := range listed.Name() {
+		names = append(names, name)
+	}
+	if err := listed.Err(); err != nil {
+		return "", fmt.Errorf("list the consumers of the room: %w", err)
+	}
+	if len(names) == 0 {
+		return "", errors.New("the room has no consumer")
+	}
+	slices.Sort(names)
+	return names[drawn%len(names)], nil
 }
 
 // ofWay is a fault of the network to a server.

@@ -4,9 +4,11 @@ package soak
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -36,6 +38,8 @@ type journal struct {
 	faults     []string             // against all or nothing
 	overInUse  []string             // against the limit of deliveries under way
 
+	nameOf func(identity string) string // in the ledger
+
 	root     map[string]*admission // ID -> the one that stands in the global log
 	logs     map[string]logBook    // by key
 	seen     map[string]bool       // keys of logs, also of those that are empty by now
@@ -55,8 +59,8 @@ const (
 	inFlightKey = keyPrefix + "inflight:10000:busy"
 )
 
-// readJournal reads the append-only file in a folder of Redis.
-func readJournal(folder string) (*journal, error) {
+// readJournal reads the append-only file in a folder of Redis. The function gives what an event is called in the ledger.
+func readJournal(folder string, nameOf func(identity string) string) (*journal, error) {
 	parts, err := filepath.Glob(filepath.Join(folder, "appendonlydir", "*.incr.aof"))
 	if err != nil || len(parts) != 1 {
 		return nil, fmt.Errorf("find the append-only file in %s: %d files, %w", folder, len(parts), err)
@@ -68,7 +72,7 @@ func readJournal(folder string) (*journal, error) {
 	defer func() { _ = file.Close() }()
 	j := &journal{
 		recorded: make(map[string]time.Time), root: make(map[string]*admission), logs: make(map[string]logBook), seen: make(map[string]bool),
-		inFlight: make(map[string]int64),
+		inFlight: make(map[string]int64), nameOf: nameOf,
 	}
 	in := bufio.NewReaderSize(file, 1<<20)
 	var transaction [][]string
@@ -155,7 +159,7 @@ func (j *journal) apply(commands [][]string) {
 			j.applyToLog(name, key, c[2:], taken)
 		case key == doneKey && name == "ZADD":
 			for score, member := range scored(c[2:]) {
-				id, _, _ := strings.Cut(member, "\n")
+				id := j.idOf(member)
 				done[id] = true
 				if at := time.UnixMicro(score).Add(-recordsKept); j.recorded[id].IsZero() {
 					j.recorded[id] = at
@@ -168,11 +172,17 @@ func (j *journal) apply(commands [][]string) {
 		}
 	}
 	for _, record := range unleased {
-		if id, _, _ := strings.Cut(record, "\n"); !done[id] { // forgotten without having been delivered
+		if id := j.idOf(record); !done[id] { // forgotten without having been delivered
 			j.giveBack(id)
 		}
 	}
 	j.compare(taken)
+}
+
+// idOf is what the event of a record or of a log's member is called in the ledger.
+func (j *journal) idOf(member string) string {
+	identity, _, _ := strings.Cut(member, "\n")
+	return j.nameOf(identity)
 }
 
 // giveBack notes that the slots of an event were returned.
@@ -214,7 +224,7 @@ func (j *journal) applyToLog(name, key string, words []string, taken map[string]
 				continue
 			}
 			book[member] = score
-			id, _, _ := strings.Cut(member, "\n")
+			id := j.idOf(member)
 			if taken[key] == nil {
 				taken[key] = make(map[string]*admission)
 			}
@@ -234,20 +244,13 @@ func (j *journal) applyToLog(name, key string, words []string, taken map[string]
 	case "ZREM":
 		for _, member := range words {
 			delete(book, member)
-			if id, _, _ := strings.Cut(member, "\n"); key == rootLog {
-				j.giveBack(id)
+			if key == rootLog {
+				j.giveBack(j.idOf(member))
 			}
 		}
-	case "ZREMRANGEBYSCORE":
-		upto, err := strconv.ParseFloat(words[1], 64)
-		if words[0] != "-inf" || err != nil {
-			j.faults = append(j.faults, fmt.Sprintf("%s was trimmed from %s to %s", key, words[0], words[1]))
-			return
-		}
-		for member, score := range book {
-			if score <= int64(upto) {
-				delete(book, member)
-			}
+	case "ZREMRANGEBYRANK":
+		if err := removeRanks(book, words); err != nil {
+			j.faults = append(j.faults, fmt.Sprintf("%s was trimmed: %v", key, err))
 		}
 	case "DEL", "UNLINK":
 		delete(j.logs, key)
@@ -296,13 +299,28 @@ func (j *journal) applyToInFlight(name string, words []string) {
 		for _, member := range words {
 			delete(j.inFlight, member)
 		}
-	case "ZREMRANGEBYSCORE":
-		for member, back := range j.inFlight {
-			if upto, _ := strconv.ParseFloat(words[1], 64); back <= int64(upto) {
-				delete(j.inFlight, member)
-			}
+	case "ZREMRANGEBYRANK":
+		if err := removeRanks(j.inFlight, words); err != nil {
+			j.faults = append(j.faults, fmt.Sprintf("the deliveries under way were trimmed: %v", err))
 		}
 	}
+}
+
+// removeRanks removes the oldest members of a sorted set, from the first to the last of two ranks.
+func removeRanks(set map[string]int64, words []string) error {
+	first, err := strconv.Atoi(words[0])
+	last, err2 := strconv.Atoi(words[1])
+	switch {
+	case err != nil || err2 != nil || first < 0 || last < 0:
+		return fmt.Errorf("from rank %q to %q", words[0], words[1])
+	case first > last:
+		return nil
+	}
+	members := slices.SortedFunc(maps.Keys(set), func(a, b string) int { return cmp.Or(cmp.Compare(set[a], set[b]), cmp.Compare(a, b)) })
+	for _, member := range members[min(first, len(members)):min(last+1, len(members))] {
+		delete(set, member)
+	}
+	return nil
 }
 
 // events are the admissions in the words of whoever checks the limits. The category of an ID is the publisher's.

@@ -13,6 +13,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
 )
 
 // fate is what may become of an event.
@@ -27,7 +29,8 @@ const (
 
 // entry is one event in the ledger of the publisher.
 type entry struct {
-	ID       string
+	ID       string // as it is shown
+	Identity string // in Redis
 	Category string
 	Cost     int64
 	Fate     fate
@@ -37,6 +40,7 @@ type entry struct {
 	Copies   int       // that may be stored at most: each try may have succeeded
 	Retried  bool      // it is not known which of the tries stored it
 	Settled  time.Time // when its only message was seen to be gone; zero where nobody looked
+	Phase    phase     `json:",omitempty"` // in which it was published
 }
 
 // publisher publishes events, and notes each.
@@ -153,6 +157,8 @@ func (p *publisher) repeat(n int, publish func()) {
 }
 
 func (p *publisher) newID(name string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.next++
 	return fmt.Sprintf("%s-%d", name, p.next)
 }
@@ -162,6 +168,9 @@ func (p *publisher) enter(e entry) *entry {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	e.Cost = max(e.Cost, 1)
+	if e.Identity == "" {
+		e.Identity = event.Event{Category: e.Category, ID: e.ID}.Identity()
+	}
 	p.entries[e.ID] = &e
 	return &e
 }
@@ -221,7 +230,7 @@ func (p *publisher) pair(category string) {
 func (p *publisher) group() {
 	alerts := 2 + p.r.intN(4)
 	key := p.newID("group")
-	publish := func(status string, of func(id, fingerprint string) entry) {
+	publish := func(status string, of func(event.Event) entry) {
 		id := key + "-" + status
 		var bodies []string
 		var parts []*entry
@@ -229,7 +238,7 @@ func (p *publisher) group() {
 			fingerprint := fmt.Sprintf("%s-%d", key, i)
 			bodies = append(bodies, fmt.Sprintf(
 				`{"status":%q,"labels":{"alertname":"alert %d","severity":"critical"},"fingerprint":%q}`, status, i, fingerprint))
-			parts = append(parts, p.enter(of(id+"/"+fingerprint, fingerprint)))
+			parts = append(parts, p.enter(of(event.Event{Category: "groups", ID: id, Part: fingerprint})))
 		}
 		// The group itself is no event: it ends when its alerts are stored.
 		whole := &entry{Category: "groups"}
@@ -241,10 +250,12 @@ func (p *publisher) group() {
 			part.Copies, part.Retried = 2*whole.Copies, whole.Retried // a worker may store each of them twice
 		}
 	}
-	publish("firing", func(id, _ string) entry { return entry{ID: id, Category: "groups", Fate: limited} })
+	publish("firing", func(e event.Event) entry {
+		return entry{ID: e.ShownID(), Identity: e.Identity(), Category: e.Category, Fate: limited}
+	})
 	p.followUp(p.r.between(0, 20*time.Second), func() {
-		publish("resolved", func(id, fingerprint string) entry {
-			return entry{ID: id, Category: "groups", Fate: resolves, Resolves: key + "-firing/" + fingerprint}
+		publish("resolved", func(e event.Event) entry {
+			return entry{ID: e.ShownID(), Identity: e.Identity(), Category: e.Category, Fate: resolves, Resolves: key + "-firing/" + e.Part}
 		})
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/slacktest"
 )
 
@@ -80,11 +81,20 @@ func (a *answers) withheld(post slacktest.Post) bool {
 	return false
 }
 
-// idOf reads an event's ID from the last line of its message.
+// idOf is what the event of a message is called in the ledger: its ID or, of the hostile producer's, its identity.
 func idOf(post slacktest.Post) string {
+	id, category := origin(post, "id"), origin(post, "category")
+	if isHostile(category) {
+		return event.Event{Category: category, ID: id}.Identity()
+	}
+	return id
+}
+
+// origin reads a part of a message's last line.
+func origin(post slacktest.Post, name string) string {
 	for _, text := range post.Message.Texts() {
-		if id, found := strings.CutPrefix(text.Text, "id "); found && text.Type == "plain_text" {
-			return id
+		if value, found := strings.CutPrefix(text.Text, name+" "); found && text.Type == "plain_text" {
+			return value
 		}
 	}
 	return ""
@@ -98,17 +108,23 @@ func nameOf(post slacktest.Post) string {
 	return post.Text
 }
 
-// summaryText is how the text of a summary begins.
-var summaryText = regexp.MustCompile(`^(?:at least )?(\d+) notifications? of (\S+) (?:was|were) suppressed `)
+// What a digest says of how many drops it tells, and of how many for the second time perhaps.
+var (
+	digestText   = regexp.MustCompile(`^(?:at least )?(\d+) notifications? (?:was|were) suppressed `)
+	doubtfulText = regexp.MustCompile(`; including (\d+) that may have been told before`)
+)
 
-// summaryOf reads how many drops of which path a message tells of.
-func summaryOf(post slacktest.Post) (path string, dropped int, isSummary bool) {
-	parts := summaryText.FindStringSubmatch(post.Text)
+// digestOf reads how many drops a message tells of, and how many of them may have been told before.
+func digestOf(post slacktest.Post) (dropped, doubtful int, isDigest bool) {
+	parts := digestText.FindStringSubmatch(post.Text)
 	if parts == nil {
-		return "", 0, false
+		return 0, 0, false
 	}
 	dropped, _ = strconv.Atoi(parts[1])
-	return parts[2], dropped, true
+	if parts := doubtfulText.FindStringSubmatch(post.Text); parts != nil {
+		doubtful, _ = strconv.Atoi(parts[1])
+	}
+	return dropped, doubtful, true
 }
 
 // workerOf is who made a post.

@@ -72,23 +72,28 @@ func TestSoak(t *testing.T) {
 	d := deploy(t, folder, seed)
 	p := newPublisher(d, newRandom(seed, 2))
 	f := newFaults(d, newRandom(seed, 3))
+	i := newIntruder(d, p, newRandom(seed, 4))
+	w := &watcher{p: p}
 	publishing := make(chan struct{})
-	finished := make(chan struct{})
-	go func() { p.run(publishing); close(finished) }()
+	var producers sync.WaitGroup
+	for _, run := range []func(<-chan struct{}){p.run, i.run, w.run} {
+		producers.Go(func() { run(publishing) })
+	}
 	watched := make(chan struct{})
 	go d.watch(p, f, watched)
 
 	f.run(time.Now().Add(*duration))
 	say("the faults have stopped")
+	d.measure(w, i)
 	close(publishing)
-	<-finished
+	producers.Wait()
 	drained := d.drain()
 	close(watched)
-	for _, w := range d.workers {
-		d.stopWorker(w)
+	for _, worker := range d.workers {
+		d.stopWorker(worker)
 	}
 	// What is still under way at Slack, such as an answer that hangs, is over when its client has gone.
-	v := newVerdict(d, p, f, drained)
+	v := newVerdict(d, p, f, i, drained)
 	v.check()
 	v.print()
 	if v.failed() {

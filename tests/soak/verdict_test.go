@@ -17,9 +17,16 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/exactness"
 	"github.com/seed-4578ace9/notifier/internal/slacktest"
 	"github.com/seed-4578ace9/notifier/internal/stored"
+)
+
+// Promises that say whether the neighbours were harmed.
+const (
+	lossPromise = "nothing lost"
+	oncePromise = "posted twice in doubt only"
 )
 
 // promise is one row of the table.
@@ -34,26 +41,29 @@ type verdict struct {
 	d         *deployment
 	incidents []*incident
 	left      left
+	intruder  *intruder
 
 	entries map[string]*entry
 	posts   map[string][]slacktest.Post // accepted, by event
-	told    map[string][]slacktest.Post // accepted summaries, by path
+	digests []slacktest.Post            // accepted
 	updates map[string]int              // of messages, by channel and ts
 	dead    map[string]int              // dead letters by event
-	journal *journal
+
+	hostileDead map[string]int // those of the hostile producer
+	journal     *journal
 
 	promises []promise
 }
 
-func newVerdict(d *deployment, p *publisher, f *faults, drained left) *verdict {
+func newVerdict(d *deployment, p *publisher, f *faults, i *intruder, drained left) *verdict {
 	v := &verdict{
-		d: d, incidents: f.incidents, left: drained, entries: p.entries,
-		posts: make(map[string][]slacktest.Post), told: make(map[string][]slacktest.Post),
-		updates: make(map[string]int), dead: make(map[string]int),
+		d: d, incidents: f.incidents, left: drained, intruder: i, entries: p.entries,
+		posts:   make(map[string][]slacktest.Post),
+		updates: make(map[string]int), dead: make(map[string]int), hostileDead: make(map[string]int),
 	}
 	for _, post := range d.slack.Accepted() {
-		if path, _, isSummary := summaryOf(post); isSummary {
-			v.told[path] = append(v.told[path], post)
+		if _, _, isDigest := digestOf(post); isDigest {
+			v.digests = append(v.digests, post)
 		} else {
 			v.posts[idOf(post)] = append(v.posts[idOf(post)], post)
 		}
@@ -63,7 +73,17 @@ func newVerdict(d *deployment, p *publisher, f *faults, drained left) *verdict {
 	}
 	v.readDeadLetters()
 	var err error
-	if v.journal, err = readJournal(d.redis.Dir); err != nil {
+	names := make(map[string]string)
+	for id, e := range v.entries {
+		names[e.Identity] = id
+	}
+	nameOf := func(identity string) string {
+		if name, known := names[identity]; known {
+			return name
+		}
+		return identity
+	}
+	if v.journal, err = readJournal(d.redis.Dir, nameOf); err != nil {
 		d.t.Fatal(err)
 	}
 	return v
@@ -73,12 +93,18 @@ func (v *verdict) readDeadLetters() {
 	ctx, cancel := context.WithTimeout(v.d.t.Context(), time.Minute)
 	defer cancel()
 	letters, err := stored.Read(ctx, v.d.js, deadName,
-		func(m *jetstream.RawStreamMsg) (string, bool) { return m.Header.Get("Notifier-Id"), true }, func(int64, int64) {})
+		func(m *jetstream.RawStreamMsg) (*jetstream.RawStreamMsg, bool) { return m, true }, func(int64, int64) {})
 	if err != nil {
 		v.d.t.Fatalf("read the dead letters: %v", err)
 	}
-	for id := range letters {
-		v.dead[id]++
+	for letter := range letters {
+		category, _ := strings.CutPrefix(letter.Header.Get("Notifier-Subject"), "notify.")
+		e := event.Event{Category: category, ID: letter.Header.Get("Notifier-Id"), Part: letter.Header.Get("Notifier-Part")}
+		if isHostile(category) {
+			v.hostileDead[e.Identity()]++
+		} else {
+			v.dead[e.ShownID()]++
+		}
 	}
 }
 
@@ -91,8 +117,10 @@ func (v *verdict) check() {
 	v.checkPostedOnce()
 	v.checkGivenBack()
 	v.checkPairs()
-	v.checkSummaries()
+	v.checkDigests()
 	v.checkLeft()
+	v.checkHostile()
+	v.checkNeighbours()
 }
 
 func (v *verdict) add(name, seen string, broken []string) {
@@ -146,7 +174,12 @@ func (v *verdict) checkLost() {
 			must++
 		}
 	}
-	v.add("nothing lost", fmt.Sprintf("%d events: %d posted, %d dropped, %d dead; %d had to be posted, %d were admitted",
+	for id, a := range admitted {
+		if v.entries[id] == nil && !a.Returned && len(v.posts[id]) == 0 && v.hostileDead[id] == 0 {
+			lost = append(lost, fmt.Sprintf("%s was admitted at %v and never posted", id, moment(a.At)))
+		}
+	}
+	v.add(lossPromise, fmt.Sprintf("%d events: %d posted, %d dropped, %d dead; %d had to be posted, %d were admitted",
 		len(v.entries), posted, dropped, len(v.dead), must, len(admitted)), lost)
 }
 
@@ -173,6 +206,7 @@ func (v *verdict) checkOutcomes() {
 	}
 	for id, posts := range v.posts {
 		switch e := v.entries[id]; {
+		case e == nil && isHostile(v.categoryOf(id)):
 		case e == nil:
 			wrong = append(wrong, fmt.Sprintf("%q was posted, and was not published: %s", id, posts[0].Text))
 		case e.Fate == doomed:
@@ -218,7 +252,7 @@ func (v *verdict) checkLimits() {
 	}
 	for id, posts := range v.posts {
 		e := v.entries[id]
-		if e == nil || e.Fate == resolves || admitted[id] != nil {
+		if e == nil && !isHostile(v.categoryOf(id)) || e != nil && e.Fate == resolves || admitted[id] != nil {
 			continue
 		}
 		loss := v.lossNear(posts[0].Received)
@@ -260,7 +294,9 @@ func (v *verdict) categoryOf(id string) string {
 	if e := v.entries[id]; e != nil {
 		return e.Category
 	}
-	return "unknown"
+	category, _, _ := strings.Cut(id, " ") // as an identity has it
+	category, _, _ = strings.Cut(category, "#")
+	return category
 }
 
 // checkCountedOnce looks for a second admission of one event whose first one was not given back.
@@ -272,7 +308,11 @@ func (v *verdict) checkCountedOnce() {
 			twice = append(twice, fmt.Sprintf("%s took slots at %v and again at %v", a.ID, moment(b.At), moment(a.At)))
 		}
 		before[a.ID] = a
-		if e := v.entries[a.ID]; e == nil {
+		if e := v.entries[a.ID]; e == nil && isHostile(v.categoryOf(a.ID)) {
+			if a.Slots != 1 {
+				twice = append(twice, fmt.Sprintf("%s took %d slots", a.ID, a.Slots))
+			}
+		} else if e == nil {
 			twice = append(twice, fmt.Sprintf("%q took slots, and was not published", a.ID))
 		} else if e.Cost != a.Slots {
 			twice = append(twice, fmt.Sprintf("%s of cost %d took %d slots", a.ID, e.Cost, a.Slots))
@@ -354,7 +394,7 @@ func (v *verdict) checkPostedOnce() {
 	for _, cause := range slices.Sorted(maps.Keys(causes)) {
 		counted = append(counted, fmt.Sprintf("%d %s", causes[cause], cause))
 	}
-	v.add("posted twice in doubt only", fmt.Sprintf("%d second posts: %s", second, strings.Join(counted, ", ")), unexcused)
+	v.add(oncePromise, fmt.Sprintf("%d second posts: %s", second, strings.Join(counted, ", ")), unexcused)
 }
 
 // shortly is for what happens at the same time as something else, as two clocks or goroutines see it.
@@ -408,7 +448,7 @@ func (v *verdict) checkGivenBack() {
 		requests[idOf(post)] = append(requests[idOf(post)], post.Received)
 	}
 	kept := 0
-	for id := range v.dead {
+	for _, id := range slices.Concat(slices.Collect(maps.Keys(v.dead)), slices.Collect(maps.Keys(v.hostileDead))) {
 		a, times := v.journal.root[id], requests[id]
 		switch {
 		case a == nil || a.Returned:
@@ -470,48 +510,34 @@ func (v *verdict) checkPair(firing, resolved []slacktest.Post) string {
 	return ""
 }
 
-// checkSummaries checks that summaries do not tell of more drops than there can have been. A message may be stored more than
-// once, and each copy is dropped by itself.
-func (v *verdict) checkSummaries() {
-	most, known := make(map[string]int), make(map[string]int)
+// checkDigests checks that digests do not tell of more drops than there can have been. A message may be stored more than
+// once, and each copy is dropped by itself. What may have been told before is counted where it was told first.
+func (v *verdict) checkDigests() {
+	most, known := 0, 0
 	for id, e := range v.entries {
 		copies := e.Copies
 		if len(v.posts[id]) > 0 || v.dead[id] > 0 {
 			copies--
 		} else {
-			known[e.Category]++
+			known++
 		}
-		most[e.Category] += copies
+		most += copies
+	}
+	told, again := 0, 0
+	for _, post := range v.digests {
+		if post.Channel == hostileChannel {
+			continue
+		}
+		dropped, doubtful, _ := digestOf(post)
+		told += dropped - doubtful
+		again += doubtful
 	}
 	var broken []string
-	summaries, told, dropped, repeated := 0, 0, 0, 0
-	for path, posts := range v.told {
-		sum := 0
-		for i, post := range posts {
-			_, n, _ := summaryOf(post)
-			if i > 0 && toldOf(post) == toldOf(posts[i-1]) && v.unknowable(posts[i-1], post, time.Time{}) != "" {
-				repeated++
-				continue
-			}
-			summaries++
-			sum += n
-		}
-		told += sum
-		if sum > most[path] {
-			broken = append(broken, fmt.Sprintf("summaries of %s tell of %d drops, of at most %d (%d events)", path, sum, most[path], known[path]))
-		}
+	if told > most {
+		broken = append(broken, fmt.Sprintf("digests tell of %d drops, of at most %d (%d events)", told, most, known))
 	}
-	for _, n := range known {
-		dropped += n
-	}
-	v.add("summaries tell no more", fmt.Sprintf("%d summaries of %d drops; %d events were dropped; %d were repeated in doubt",
-		summaries, told, dropped, repeated), broken)
-}
-
-// toldOf is what stays the same when a summary is posted again.
-func toldOf(post slacktest.Post) string {
-	text, _, _ := strings.Cut(post.Text, "; next slot opens ")
-	return text
+	v.add("digests tell no more", fmt.Sprintf("%d digests of %d drops; %d events were dropped; %d were told again in doubt",
+		len(v.digests), told, known, again), broken)
 }
 
 // checkLeft looks for what is left over.
@@ -520,7 +546,7 @@ func (v *verdict) checkLeft() {
 	if !v.left.none() {
 		broken = append(broken, v.left.String())
 	}
-	v.add("nothing left", v.left.String(), broken)
+	v.add("nothing left", fmt.Sprintf("%s; %s in the room still taken", v.left, v.d.placesTaken()), broken)
 	v.add("workers live and end", fmt.Sprintf("%d faults", len(v.incidents)), v.d.mishaps)
 }
 
@@ -545,7 +571,7 @@ func (v *verdict) keep() {
 	var failures []error
 	for name, list := range map[string][]any{
 		"published": anyOf(slices.SortedFunc(maps.Values(v.entries), func(a, b *entry) int { return a.Began.Compare(b.Began) })),
-		"posts":     posts, "admissions": anyOf(v.journal.admissions), "faults": anyOf(v.incidents), "promises": anyOf(v.promises),
+		"posts":     posts, "admissions": anyOf(v.journal.admissions), "faults": anyOf(v.incidents), "attacks": anyOf(v.intruder.attacks), "promises": anyOf(v.promises),
 	} {
 		failures = append(failures, writeLines(filepath.Join(v.d.folder, name+".jsonl"), list))
 	}

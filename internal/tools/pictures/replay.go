@@ -67,7 +67,7 @@ func replay(text string) (run, error) {
 		ctx      = context.Background()
 	)
 	for ; now <= length; now += step {
-		if err := memory.Finish(ctx, underWay[now]); err != nil {
+		if _, err := memory.Finish(ctx, underWay[now]); err != nil {
 			return run{}, err
 		}
 		for len(coming) > 0 && coming[0] <= now {

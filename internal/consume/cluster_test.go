@@ -1,0 +1,190 @@
+package consume
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/overrides"
+	"github.com/seed-4578ace9/notifier/internal/room"
+	"github.com/seed-4578ace9/notifier/internal/servertest"
+)
+
+// In a cluster of three, whatever is made has three replicas. Under load its leader is killed, and then another server loses its
+// disk: every event that was stored is delivered, and every dead letter is there.
+func TestCluster(t *testing.T) {
+	t.Parallel()
+	cluster := servertest.StartNATSCluster(t, 3)
+	f := newFixtureOn(t, &servertest.NATS{URL: cluster.URL})
+	w := f.newWorker(func(o *Options) { o.AckWait = 3 * time.Second })
+	prepare(t, w)
+	if _, err := overrides.Open(t.Context(), f.js, overrides.Options{Name: "limits", Provision: true, Logger: slog.New(slog.DiscardHandler)}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.place.Load().room.channel(t.Context(), room.Token("#payments")); err != nil {
+		t.Fatal(err)
+	}
+	f.requireReplicas(3, testNames.Stream, testNames.RoomStream, testNames.DeadLetterStream, "KV_limits")
+	c := f.connect(cluster.URL)
+	f.eventually("it is connected", c.Conn.IsConnected)
+	for _, finding := range f.check(c, testNames, false, 3*time.Second) {
+		if finding.Err != nil {
+			t.Errorf("check: %s: %v", finding.Subject, finding.Err)
+		}
+	}
+
+	// A second worker takes over what the server forgets of the first one's requests.
+	f.run(w)
+	load := f.load()
+	leader := func(stream string) *servertest.NATS { return cluster.Named(f.streamInfo(stream).Cluster.Leader) }
+	killed := leader(testNames.Stream)
+	load.await(500)
+	killed.Kill()
+	load.await(500)
+	killed.Restart()
+	cluster.AwaitReady()
+	load.await(200)
+	bare := leader(testNames.DeadLetterStream)
+	cluster.LoseDisk(bare)
+	load.await(500)
+	bare.Restart()
+	cluster.AwaitReady()
+	load.await(200)
+	events, letters := load.stop()
+	t.Logf("%d events and %d letters were stored", len(events), letters)
+
+	f.eventually("all events are delivered", func() bool {
+		f.sink.mu.Lock()
+		defer f.sink.mu.Unlock()
+		for _, id := range events {
+			if f.sink.attempts[id] == 0 {
+				return false
+			}
+		}
+		return true
+	})
+	f.eventually("nothing is left", func() bool {
+		stream, err := f.js.Stream(t.Context(), testNames.Stream)
+		return err == nil && stream.CachedInfo().State.Msgs == 0
+	})
+	if got := len(f.deadLetters()); got < min(letters, testNames.DeadLetters.PerSubject) {
+		t.Errorf("%d dead letters are there, want %d", got, min(letters, testNames.DeadLetters.PerSubject))
+	}
+	f.requireReplicas(3, testNames.Stream, testNames.RoomStream, testNames.DeadLetterStream)
+}
+
+// load publishes events, and here and there what is none.
+type load struct {
+	f       *fixture
+	cancel  context.CancelFunc
+	ended   sync.WaitGroup
+	stored  atomic.Int64
+	events  []string
+	letters int
+}
+
+func (f *fixture) load() *load {
+	f.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(f.Context()))
+	l := &load{f: f, cancel: cancel}
+	f.Cleanup(func() { cancel(); l.ended.Wait() })
+	l.ended.Go(func() {
+		for i := 0; ctx.Err() == nil; i++ {
+			id := fmt.Sprintf("event-%d", i)
+			body := fmt.Sprintf(`{"id": %q, "title": "an event"}`, id)
+			if broken := i%50 == 0; broken {
+				body = "{"
+			}
+			// It is published again under its name until the server says that it is stored.
+			for ctx.Err() == nil {
+				trying, done := context.WithTimeout(ctx, time.Second)
+				_, err := f.js.Publish(trying, "notify.payments", []byte(body), jetstream.WithMsgID(id), jetstream.WithRetryAttempts(0))
+				done()
+				if err == nil {
+					l.note(id, i%50 == 0)
+					break
+				}
+			}
+		}
+	})
+	return l
+}
+
+func (l *load) note(id string, broken bool) {
+	if broken {
+		l.letters++
+	} else {
+		l.events = append(l.events, id)
+	}
+	l.stored.Add(1)
+}
+
+// await waits until so many more are stored.
+func (l *load) await(more int64) {
+	l.f.Helper()
+	until := l.stored.Load() + more
+	l.f.eventually(fmt.Sprintf("%d more are stored", more), func() bool { return l.stored.Load() >= until })
+}
+
+func (l *load) stop() (events []string, letters int) {
+	l.cancel()
+	l.ended.Wait()
+	return l.events, l.letters
+}
+
+// requireReplicas waits until streams and their consumers have so many replicas that are up to date.
+func (f *fixture) requireReplicas(want int, streams ...string) {
+	f.Helper()
+	for _, name := range streams {
+		f.eventually(fmt.Sprintf("stream %s has %d replicas", name, want), func() bool {
+			stream, err := f.js.Stream(f.Context(), name)
+			if err != nil {
+				return false
+			}
+			info := stream.CachedInfo()
+			current := 1
+			for _, peer := range info.Cluster.Replicas {
+				if peer.Current && !peer.Offline {
+					current++
+				}
+			}
+			consumers := stream.ListConsumers(f.Context())
+			for consumer := range consumers.Info() {
+				if consumer.Cluster == nil || len(consumer.Cluster.Replicas) != want-1 {
+					return false
+				}
+			}
+			return info.Config.Replicas == want && current == want
+		})
+	}
+}
+
+// In a cluster of two, and where it is wished, one server keeps what is made. Check warns of that.
+func TestClusterOfTwo(t *testing.T) {
+	t.Parallel()
+	cluster := servertest.StartNATSCluster(t, 2)
+	f := newFixtureOn(t, &servertest.NATS{URL: cluster.URL})
+	f.provision(patience)
+	f.requireReplicas(1, testNames.Stream, testNames.RoomStream, testNames.DeadLetterStream)
+	c := f.connect(cluster.URL)
+	f.eventually("it is connected", c.Conn.IsConnected)
+	said := false
+	for _, finding := range f.check(c, testNames, false, patience) {
+		said = said || finding.Subject == "nats replicas" && finding.says(`?in the cluster "test" one server alone keeps EVENTS, ROOM, DEAD`)
+	}
+	if !said {
+		t.Error("check does not warn of one replica")
+	}
+	names := testNames
+	names.Stream, names.Subject, names.RoomStream, names.DeadLetterStream, names.DeadLetterSubject = "A", "a", "B", "C", "c"
+	names.Replicas = 3
+	if _, err := names.provision(t.Context(), f.js, patience, true, f.log.logger()); err == nil {
+		t.Error("three replicas are made in a cluster of two")
+	}
+}

@@ -1,0 +1,303 @@
+package consume
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// letters keeps the dead-letter stream within its bounds, so that each first level of the categories pushes out its own. It
+// may be used from several goroutines at once.
+//
+// On one subject the server has newer letters push out the oldest. Where the bytes of the stream run out the server refuses a
+// letter, since it would push out the oldest of anybody. Then the first level with the most bytes loses its oldest letters; one
+// that has no more than its share, which is the stream's bytes by the number of first levels, loses none.
+type letters struct {
+	js      jetstream.JetStream
+	names   Names
+	logger  *slog.Logger
+	making  sync.Mutex // held by who makes room
+	mu      sync.Mutex
+	made    int              // how often room was made
+	stocked map[string]stock // by subject
+	silent  time.Time        // until then the stream is not asked, since it did not answer
+}
+
+func newLetters(js jetstream.JetStream, names Names, logger *slog.Logger) *letters {
+	return &letters{js: js, names: names, logger: logger, stocked: make(map[string]stock)}
+}
+
+// stock is how many letters there were on a subject, and those that this instance has added.
+type stock struct {
+	count, most int64
+	asked       time.Time
+}
+
+const (
+	stockKnown   = time.Second // how long a stock is believed
+	stockSilence = time.Minute // how long the stream is left alone after it did not answer
+	mostStocks   = 10_000
+)
+
+// pushes tells how many older letters the server pushes out for one more on a subject: none or one. It may be wrong in the
+// second after letters were taken out, and where it is not known it is none.
+func (l *letters) pushes(ctx context.Context, subject string) int {
+	l.mu.Lock()
+	known := l.stocked[subject]
+	silent := time.Now().Before(l.silent)
+	l.mu.Unlock()
+	if time.Since(known.asked) > stockKnown && !silent {
+		known = l.ask(ctx, subject)
+	}
+	if known.most > 0 && known.count >= known.most {
+		return 1
+	}
+	return 0
+}
+
+// ask looks at how many letters there are on a subject.
+func (l *letters) ask(ctx context.Context, subject string) stock {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	var info *jetstream.StreamInfo
+	stream, err := l.js.Stream(ctx, l.names.DeadLetterStream)
+	if err == nil {
+		info, err = stream.Info(ctx, jetstream.WithSubjectFilter(subject))
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err != nil {
+		l.silent = time.Now().Add(stockSilence)
+		return stock{}
+	}
+	found := stock{
+		count: int64(info.State.Subjects[subject]), most: info.Config.MaxMsgsPerSubject, //nolint:gosec // a count of messages on a disk
+		asked: time.Now(),
+	}
+	if len(l.stocked) >= mostStocks {
+		clear(l.stocked)
+	}
+	l.stocked[subject] = found
+	return found
+}
+
+// stored notes a letter that this instance has added.
+func (l *letters) stored(subject string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if known, ok := l.stocked[subject]; ok && known.count < known.most {
+		known.count++
+		l.stocked[subject] = known
+	}
+}
+
+// roomTimeout bounds the making of room, in which all letters are looked at.
+const roomTimeout = time.Minute
+
+// rooms is how often room has been made.
+func (l *letters) rooms() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.made
+}
+
+// makeRoom takes out older letters so that one fits, and tells how many. It does nothing if room was made since there was room
+// so many times.
+func (l *letters) makeRoom(ctx context.Context, first string, size, rooms int) (gone int, err error) {
+	l.making.Lock()
+	defer l.making.Unlock()
+	if l.rooms() > rooms {
+		return 0, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, roomTimeout)
+	defer cancel()
+	stream, err := l.js.Stream(ctx, l.names.DeadLetterStream)
+	if err != nil {
+		return 0, fmt.Errorf("asking about stream %q: %w", l.names.DeadLetterStream, err)
+	}
+	found, err := l.pile(ctx, stream)
+	if err != nil {
+		return 0, fmt.Errorf("looking at the letters of stream %q: %w", l.names.DeadLetterStream, err)
+	}
+	info := stream.CachedInfo()
+	held, most := int(info.State.Bytes), int(info.Config.MaxBytes) //nolint:gosec // a number of bytes on a disk
+	for subject, last := range found.oldest(first, size, held+size-most, most) {
+		n, err := l.purge(ctx, subject, last)
+		gone += n
+		if err != nil {
+			return gone, err
+		}
+	}
+	l.mu.Lock()
+	l.made++
+	clear(l.stocked)
+	l.mu.Unlock()
+	l.logger.Warn("the stream of dead letters is full, so older ones were pushed out", "stream", l.names.DeadLetterStream, "letters", gone)
+	return gone, nil
+}
+
+// lying is a letter in the stream.
+type lying struct {
+	subject  string
+	sequence uint64
+	size     int
+}
+
+// piles are the letters by the first level of their category, the oldest first.
+type piles map[string][]lying
+
+// pile looks at all letters, without their bodies.
+func (l *letters) pile(ctx context.Context, stream jetstream.Stream) (piles, error) {
+	found := make(piles)
+	// It acknowledges nothing, is kept by one server in its memory, and ends by itself.
+	consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
+		AckPolicy: jetstream.AckNonePolicy, FilterSubject: l.names.DeadLetterSubject + ".*.*", HeadersOnly: true,
+		InactiveThreshold: apiTimeout, MemoryStorage: true, Replicas: 1,
+	})
+	if err != nil {
+		return nil, err
+	}
+	for more := consumer.CachedInfo().NumPending > 0; more; {
+		batch, err := consumer.Fetch(pileAtOnce, jetstream.FetchMaxWait(time.Second))
+		if err != nil {
+			return nil, err
+		}
+		more = false
+		for m := range batch.Messages() {
+			meta, err := m.Metadata()
+			if err != nil {
+				return nil, err
+			}
+			more = meta.NumPending > 0
+			found.add(l.names, m.Subject(), meta.Sequence.Stream, lyingSize(m))
+			if !more {
+				return found, nil
+			}
+		}
+		if err := batch.Error(); err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+const pileAtOnce = 1000
+
+// add puts a letter onto its pile. The marks of replays are no letters.
+func (p piles) add(names Names, subject string, sequence uint64, size int) {
+	rest := strings.TrimPrefix(subject, names.DeadLetterSubject+".")
+	reason, first, _ := strings.Cut(rest, ".")
+	if reason == ReplayMark {
+		return
+	}
+	p[first] = append(p[first], lying{subject: subject, sequence: sequence, size: size})
+}
+
+// ReplayMark stands where a letter's reason does in the subjects of the marks that replays leave.
+const ReplayMark = "replaying"
+
+// lyingSize is about what a message takes in a stream of which only its headers were asked for.
+func lyingSize(m jetstream.Msg) int {
+	body, _ := strconv.Atoi(m.Headers().Get(nats.MsgSize))
+	return storedSize(m.Subject(), m.Headers(), body)
+}
+
+// storedSize is about what a message takes in a stream, and not less.
+func storedSize(subject string, header nats.Header, body int) int {
+	const around = 64 // what the server adds
+	size := around + len(subject) + body
+	for name, values := range header {
+		for _, value := range values {
+			size += len(name) + len(value) + len(": \r\n")
+		}
+	}
+	return size
+}
+
+// Room is made for more than the one letter, so that all letters are looked at only now and then: up to this part of the
+// stream, and of what the first level has that stores the letter.
+const (
+	spareShare = 16
+	ownShare   = 8
+)
+
+// oldest picks the letters that go for one of a size that is to be stored, and returns the last one on each subject.
+func (p piles) oldest(own string, size, missing, most int) map[string]uint64 {
+	bytes := map[string]int{own: size}
+	for first, pile := range p {
+		for _, letter := range pile {
+			bytes[first] += letter.size
+		}
+	}
+	share := most / len(bytes)
+	last := make(map[string]uint64)
+	freed := 0
+	take := func(first string, wanted int) {
+		for freed < wanted && len(p[first]) > 0 {
+			oldest := p[first][0]
+			p[first] = p[first][1:]
+			last[oldest.subject] = oldest.sequence
+			freed += oldest.size
+			bytes[first] -= oldest.size
+		}
+		if len(p[first]) == 0 {
+			delete(bytes, first)
+		}
+	}
+
+	victim := heaviest(bytes)
+	more := bytes[victim] - share
+	if victim == own {
+		more = max(more, bytes[own]/ownShare)
+	}
+	take(victim, max(missing, min(more, most/spareShare)))
+	for freed < missing && len(bytes) > 0 {
+		take(heaviest(bytes), freed+1)
+	}
+	return last
+}
+
+// heaviest is the one with the most bytes.
+func heaviest(bytes map[string]int) string {
+	most := ""
+	for first, n := range bytes {
+		if most == "" || n > bytes[most] || n == bytes[most] && first < most {
+			most = first
+		}
+	}
+	return most
+}
+
+// purge takes out the letters on a subject up to a sequence, and tells how many those were.
+func (l *letters) purge(ctx context.Context, subject string, last uint64) (int, error) {
+	request, err := json.Marshal(map[string]any{"filter": subject, "seq": last + 1})
+	if err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	api := "$JS.API.STREAM.PURGE." + l.names.DeadLetterStream
+	answer, err := l.js.Conn().RequestMsgWithContext(ctx, &nats.Msg{Subject: api, Data: request})
+	if err != nil {
+		return 0, fmt.Errorf("purging %s: %w", subject, err)
+	}
+	var result struct {
+		Purged int                 `json:"purged"`
+		Error  *jetstream.APIError `json:"error"`
+	}
+	if err := json.Unmarshal(answer.Data, &result); err != nil {
+		return 0, fmt.Errorf("purging %s: %w", subject, err)
+	}
+	if result.Error != nil {
+		return 0, fmt.Errorf("purging %s: %w", subject, result.Error)
+	}
+	return result.Purged, nil
+}

@@ -1,0 +1,139 @@
+package consume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/room"
+)
+
+// channelAckPending bounds the messages of one channel's queue that all instances together have in hand.
+const channelAckPending = 1024
+
+// RoomConfig is the room as it is provisioned. A stream with message schedules cannot refuse messages when it is full, only throw
+// away its oldest, so it has no bound of its own: workers bound what each first-level category has there.
+func (n Names) RoomConfig() jetstream.StreamConfig {
+	config := jetstream.StreamConfig{
+		Name:              n.RoomStream,
+		Subjects:          []string{n.room().All()},
+		Retention:         jetstream.WorkQueuePolicy,
+		Storage:           jetstream.FileStorage,
+		Duplicates:        duplicateWindow,
+		AllowMsgSchedules: true,
+		AllowRollup:       true,
+	}
+	if n.MaxAge > 0 {
+		config.MaxAge = n.MaxAge + n.LongestDelay
+		config.Duplicates = min(duplicateWindow, config.MaxAge)
+	}
+	return config
+}
+
+func (n Names) roomConsumerConfig(ackWait time.Duration) jetstream.ConsumerConfig {
+	return jetstream.ConsumerConfig{
+		Durable: n.roomConsumer(), AckPolicy: jetstream.AckExplicitPolicy, AckWait: ackWait, MaxDeliver: -1,
+		MaxAckPending: maxAckPending, FilterSubjects: n.room().Ready(),
+	}
+}
+
+// roomPlace is the room as it was found or made.
+type roomPlace struct {
+	stream   jetstream.Stream
+	consumer jetstream.Consumer // of what may be taken at once
+	names    Names
+	js       jetstream.JetStream
+	ackWait  time.Duration
+
+	mu        sync.Mutex
+	consumers map[string]jetstream.Consumer // by name, those that were found or made
+}
+
+// provisionRoom finds the room, or makes it. What exists is never altered.
+func (n Names) provisionRoom(ctx context.Context, js jetstream.JetStream, ackWait time.Duration, create bool, logger *slog.Logger) (*roomPlace, error) {
+	if err := n.canSchedule(js.Conn().ConnectedServerVersion()); err != nil {
+		return nil, err
+	}
+	if create {
+		if err := n.ensureStream(ctx, js, n.RoomConfig(), logger); err != nil {
+			return nil, err
+		}
+	}
+	stream, err := js.Stream(ctx, n.RoomStream)
+	if err != nil {
+		return nil, fmt.Errorf("looking for the room, stream %q: %w", n.RoomStream, err)
+	}
+	if err := n.fitRoom(stream.CachedInfo().Config); err != nil {
+		return nil, err
+	}
+	at := &roomPlace{stream: stream, names: n, js: js, ackWait: ackWait, consumers: make(map[string]jetstream.Consumer)}
+	if at.consumer, err = at.find(ctx, n.roomConsumerConfig(ackWait)); err != nil {
+		return nil, err
+	}
+	return at, n.fitRoomConsumer(at.consumer.CachedInfo().Config)
+}
+
+// channel is the consumer of a channel's queue, by the channel's token. Workers make it when they need it.
+func (p *roomPlace) channel(ctx context.Context, token string) (jetstream.Consumer, error) {
+	return p.find(ctx, jetstream.ConsumerConfig{
+		Durable: p.names.channelConsumer(token), AckPolicy: jetstream.AckExplicitPolicy, AckWait: p.ackWait, MaxDeliver: -1,
+		MaxAckPending: channelAckPending, FilterSubject: p.names.room().ChannelFilter(token),
+	})
+}
+
+// waiting counts the schedules that are not due, by their reason. A consumer that nobody asks for messages counts them.
+func (p *roomPlace) waiting(ctx context.Context, reason room.Reason) (int, error) {
+	consumer, err := p.find(ctx, jetstream.ConsumerConfig{
+		Durable: p.names.waitingConsumer(reason), AckPolicy: jetstream.AckExplicitPolicy, AckWait: p.ackWait,
+		MaxDeliver: -1, FilterSubject: p.names.room().Waiting(reason),
+	})
+	if err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	info, err := consumer.Info(ctx)
+	if err != nil {
+		p.forget(consumer.CachedInfo().Name)
+		return 0, fmt.Errorf("counting what waits for a %s: %w", reason, err)
+	}
+	return int(info.NumPending), nil //nolint:gosec // far below the end of an int
+}
+
+// find finds a consumer of the room, or makes it.
+func (p *roomPlace) find(ctx context.Context, config jetstream.ConsumerConfig) (jetstream.Consumer, error) {
+	p.mu.Lock()
+	known := p.consumers[config.Durable]
+	p.mu.Unlock()
+	if known != nil {
+		return known, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	consumer, err := p.js.Consumer(ctx, p.names.RoomStream, config.Durable)
+	if errors.Is(err, jetstream.ErrConsumerNotFound) {
+		consumer, err = p.js.CreateConsumer(ctx, p.names.RoomStream, config)
+	}
+	if errors.Is(err, jetstream.ErrConsumerExists) { // another instance was faster
+		consumer, err = p.js.Consumer(ctx, p.names.RoomStream, config.Durable)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("looking for consumer %q of the room: %w", config.Durable, err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.consumers[config.Durable] = consumer
+	return consumer, nil
+}
+
+// forget has a consumer looked for anew.
+func (p *roomPlace) forget(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.consumers, name)
+}

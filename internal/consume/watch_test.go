@@ -1,0 +1,206 @@
+package consume
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/room"
+)
+
+// The server's clock is told by what it showed between question and answer.
+func TestServerClock(t *testing.T) {
+	t.Parallel()
+	var c serverClock
+	if off := time.Since(c.now()); off < -time.Second || off > time.Second {
+		t.Errorf("before the server is asked its clock is %v behind this host's", off)
+	}
+	if !c.at(time.Time{}).IsZero() {
+		t.Error("no time is some time by the server's clock")
+	}
+	asked := time.Now()
+	for _, ahead := range []time.Duration{time.Hour, -time.Hour, 3 * time.Second, 0} {
+		c.learn(asked, asked.Add(2*time.Second), asked.Add(time.Second+ahead))
+		if got := c.at(asked); !got.Equal(asked.Add(ahead)) {
+			t.Errorf("of a server %v ahead it is %v at %v", ahead, got, asked)
+		}
+		if got := c.since(c.at(asked)) - time.Since(asked); got < -time.Second || got > time.Second {
+			t.Errorf("of a server %v ahead an age is wrong by %v", ahead, got)
+		}
+	}
+	c.learn(asked, asked, asked.Add(time.Hour))
+	c.learn(asked, asked, time.Time{}) // an older server does not say
+	if got := c.at(asked); !got.Equal(asked.Add(time.Hour)) {
+		t.Errorf("an answer without a time made it %v", got)
+	}
+}
+
+// Ages are told by the server's clock: a worker whose host's clock is wrong expires nothing, and delays nothing for the difference.
+func TestAgesByTheServersClock(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	w := f.newWorker(func(o *Options) { mayDelay(o); o.MaxAge = time.Hour })
+	w.clock.ahead.Store(int64(-48 * time.Hour)) // as of a host that is two days ahead
+	m := &message{stored: time.Now().Add(-48 * time.Hour)}
+	m.entry.Since = m.stored
+	if w.tooOld(m) {
+		t.Error("a message that was stored just now, by the server's clock, is too old")
+	}
+	m.entry.Since = m.stored.Add(-61 * time.Minute)
+	if !w.tooOld(m) {
+		t.Error("a message that was stored an hour ago, by the server's clock, is not too old")
+	}
+	c := candidate{message: m, event: event.Event{ID: "e", Category: "payments"}}
+	m.entry.Subject, m.entry.Since = "notify.payments", m.stored
+	found := f.provision(patience)
+	w.place.Store(&found)
+	f.event("payments", "e")
+	taken := f.taken(w, patience)
+	c.Msg = taken.Msg
+	stored := w.messageOf(&move{candidate: c, reason: room.Slot, in: time.Hour})
+	at, err := time.Parse(time.RFC3339, strings.TrimPrefix(stored.Header.Get("Nats-Schedule"), "@at "))
+	if in := at.Sub(m.stored); err != nil || in < time.Hour || in > time.Hour+patience {
+		t.Errorf("it comes back in %v of the server's time (%v), want an hour", in, err)
+	}
+	m.entry.Since = w.clock.now()
+	if wait := w.pairWait(c); wait != shortestPairWait {
+		t.Errorf("a young event waits %v for its pair, want %v", wait, shortestPairWait)
+	}
+}
+
+// A worker learns the server's clock as soon as it runs.
+func TestServersClockIsLearned(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	w := f.newWorker(nil)
+	w.clock.ahead.Store(int64(time.Hour))
+	if _, _, err := w.Prepare(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f.run(w)
+	f.eventually("the clock is right", func() bool { return time.Duration(w.clock.ahead.Load()).Abs() < time.Minute })
+}
+
+// Where as many messages are unacknowledged as the consumer allows the worker is not ready, and the log says it once.
+func TestAcknowledgementsAreBounded(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	const most = 3
+	if _, err := f.js.CreateStream(t.Context(), testNames.StreamConfig()); err != nil {
+		t.Fatal(err)
+	}
+	config := testNames.consumerConfig(patience, testNames.subjects())
+	config.MaxAckPending = most
+	if _, err := f.js.CreateConsumer(t.Context(), testNames.Stream, config); err != nil {
+		t.Fatal(err)
+	}
+	answers := newGate(t)
+	f.sink.send = func(ctx context.Context, _ event.Event, _ int) *Failure {
+		_ = answers.pass(ctx)
+		return nil
+	}
+	w := f.start(nil)
+	f.numbered("payments", most-1)
+	f.eventually("it is seen that some are unacknowledged", func() bool { return f.metrics.get("ack pending") == most-1 })
+	if err := w.Ready(); err != nil {
+		t.Errorf("below the bound it is not ready: %v", err)
+	}
+	f.event("payments", "at the bound")
+	f.event("payments", "beyond it")
+	f.eventually("it is not ready", func() bool { return w.Ready() != nil })
+	if err := w.Ready(); !strings.Contains(err.Error(), "max_ack_pending") || f.metrics.get("ack pending") != most {
+		t.Errorf("it is not ready because of %v, with %d unacknowledged", err, f.metrics.get("ack pending"))
+	}
+	seen := f.positions()
+	f.eventually("it is looked at again, and again", func() bool { return f.positions() > seen+1 })
+	if lines := f.log.lines("nothing more is delivered"); len(lines) != 1 || !strings.Contains(lines[0], fmt.Sprint(most)) {
+		t.Errorf("logged: %q, want one line", lines)
+	}
+	answers.open()
+	f.awaitSettled(most + 1)
+	f.eventually("it is ready", func() bool { return w.Ready() == nil && f.metrics.get("ack pending") == 0 })
+	if lines := f.log.lines("messages are delivered again"); len(lines) != 1 {
+		t.Errorf("logged: %q, want one line", lines)
+	}
+}
+
+// positions counts those that the throttle was told.
+func (f *fixture) positions() int {
+	f.throttle.mu.Lock()
+	defer f.throttle.mu.Unlock()
+	return len(f.throttle.positions)
+}
+
+// The throttle is told how far the consumer has come, and what it finds missing is counted and logged.
+func TestVanishedMessages(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.throttle.passed = func(at Position) (int64, error) {
+		switch at.Stream {
+		case 3:
+			return 7, nil
+		default:
+			return 0, nil
+		}
+	}
+	w := f.start(nil)
+	f.numbered("payments", 2)
+	f.awaitSettled(2)
+	created := f.consumerInfo().Created
+	last := func() Position {
+		f.throttle.mu.Lock()
+		defer f.throttle.mu.Unlock()
+		if len(f.throttle.positions) == 0 {
+			return Position{}
+		}
+		return f.throttle.positions[len(f.throttle.positions)-1]
+	}
+	want := Position{Consumer: fmt.Sprintf("%s %s %d", testNames.Stream, testNames.Consumer, created.UnixMilli()), Stream: 2, Deliveries: 2}
+	f.eventually("it is told", func() bool { return last() == want })
+	if n := f.metrics.get("vanished"); n != 0 {
+		t.Errorf("%d messages were counted as vanished, want none", n)
+	}
+	f.event("payments", "another")
+	f.awaitSettled(3)
+	f.eventually("what has vanished is counted", func() bool { return f.metrics.get("vanished") >= 7 })
+	w.stop()
+	if lines := f.log.lines("messages have left the stream without the workers' doing"); len(lines) == 0 || !strings.Contains(lines[0], "at_least=7") {
+		t.Errorf("logged: %q", lines)
+	}
+}
+
+// What waits in the room is counted by what it waits for.
+func TestRoomIsCounted(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.sink.named = []string{"rests"}
+	f.throttle.Pause(t.Context(), "rests", time.Hour)
+	f.throttle.judge = func(_ context.Context, c Candidate) (Decision, error) {
+		switch c.Event.Category {
+		case "slot":
+			return Decision{Verdict: Deny, Level: "the rule", Wait: time.Second}, nil
+		case "redis":
+			return Decision{Verdict: Undecidable}, nil
+		}
+		return f.throttle.admit(c), nil
+	}
+	f.throttle.delay = comeBackIn(time.Hour)
+	f.start(func(o *Options) { slow(o); mayDelay(o) })
+	f.numbered("rests", 3)
+	f.numbered("slot", 2)
+	f.numbered("redis", 1)
+	f.eventually("they are counted", func() bool {
+		return f.metrics.get("in the room: channel") == 3 && f.metrics.get("in the room: slot") == 2 && f.metrics.get("in the room: redis") == 1
+	})
+	for _, empty := range []string{"pair", readyReason} {
+		if n := f.metrics.get("in the room: " + empty); n != 0 {
+			t.Errorf("%d are counted as waiting for %s, want none", n, empty)
+		}
+	}
+	if kept := f.inRoom(testNames.room().All()); len(kept) != 6 {
+		t.Errorf("%d messages are in the room, want 6", len(kept))
+	}
+}

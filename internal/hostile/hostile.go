@@ -1,0 +1,221 @@
+// Package hostile is a producer that does harm, for tests: whatever a NATS user with the right to publish below one subject can
+// do to those who publish below others.
+//
+// A [Producer] owns its connection's publishes and nothing else. Its methods may be called at once. What the server refuses is no
+// error: that is what tests hope for. Errors are those of the connection.
+package hostile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Producer publishes below one subject.
+type Producer struct {
+	JetStream jetstream.JetStream
+	Subject   string   // such as notify.payments.alerts
+	Victim    string   // a subject of somebody else, such as notify.security.alerts
+	IDs       []string // that the victim is going to use
+
+	stored, refused atomic.Int64
+}
+
+// Attack is one way to do harm, n times.
+type Attack struct {
+	Name string
+	Do   func(p *Producer, ctx context.Context, n int) error // a method of Producer
+}
+
+// Attacks lists them all.
+var Attacks = []Attack{
+	{"rolls the stream up", (*Producer).RollUp},
+	{"schedules messages on others' subjects", (*Producer).Schedule},
+	{"forges the headers of the room", (*Producer).Forge},
+	{"claims others' IDs", (*Producer).ClaimIDs},
+	{"resolves what nobody opened", (*Producer).Resolve},
+	{"opens pairs without end", (*Producer).Open},
+	{"sends what cannot be understood", (*Producer).Garble},
+	{"sends groups of empty alerts", (*Producer).EmptyAlerts},
+	{"invents subcategories", (*Producer).Subcategories},
+	{"floods", (*Producer).Flood},
+}
+
+// Stored is how many messages the server took so far, and Refused how many it did not.
+func (p *Producer) Stored() int64 { return p.stored.Load() }
+
+// Refused is how many messages the server did not take.
+func (p *Producer) Refused() int64 { return p.refused.Load() }
+
+// atOnce is how many messages are published before their answers are waited for, and answerTime for how long: a publish without the
+// right to it gets none.
+const (
+	atOnce     = 500
+	answerTime = 3 * time.Second
+)
+
+// publish publishes n messages and waits until the server has answered all.
+func (p *Producer) publish(ctx context.Context, n int, message func(i int) *nats.Msg) error {
+	futures := make([]jetstream.PubAckFuture, 0, atOnce)
+	settle := func() error {
+		late := time.After(answerTime)
+		unanswered := make(chan struct{})
+		for _, future := range futures {
+			select {
+			case <-future.Ok():
+				p.stored.Add(1)
+			case refusal := <-future.Err():
+				if refusal != nil {
+					p.refused.Add(1)
+				}
+			case <-late:
+				close(unanswered)
+				p.refused.Add(1)
+			case <-unanswered:
+				p.refused.Add(1)
+			case <-ctx.Done():
+				return fmt.Errorf("waiting for a publish to be answered: %w", context.Cause(ctx))
+			}
+		}
+		futures = futures[:0]
+		return nil
+	}
+	for i := range n {
+		future, err := p.JetStream.PublishMsgAsync(message(i), jetstream.WithRetryAttempts(0))
+		switch {
+		case errors.Is(err, jetstream.ErrTooManyStalledMsgs), errors.Is(err, nats.ErrMaxPayload):
+			p.refused.Add(1)
+		case err != nil:
+			return fmt.Errorf("publishing: %w", err)
+		default:
+			futures = append(futures, future)
+		}
+		if len(futures) == atOnce {
+			if err := settle(); err != nil {
+				return err
+			}
+		}
+	}
+	return settle()
+}
+
+// on makes a message on a subject; headers are name, value, …
+func on(subject, body string, headers ...string) *nats.Msg {
+	m := &nats.Msg{Subject: subject, Header: nats.Header{}, Data: []byte(body)}
+	for pair := range slices.Chunk(headers, 2) {
+		m.Header.Set(pair[0], pair[1])
+	}
+	return m
+}
+
+func titled(i int) string { return fmt.Sprintf(`{"title": "hostile %d"}`, i) }
+
+// RollUp asks the server to throw away what others have stored.
+func (p *Producer) RollUp(ctx context.Context, n int) error {
+	return p.publish(ctx, n, func(i int) *nats.Msg {
+		return on(p.Subject, titled(i), "Nats-Rollup", []string{"all", "sub"}[i%2])
+	})
+}
+
+// Schedule asks the server to publish on others' subjects, to take what they have stored for that, and to purge their schedules.
+func (p *Producer) Schedule(ctx context.Context, n int) error {
+	return p.publish(ctx, n, func(i int) *nats.Msg {
+		at := "@at " + time.Now().Add(time.Second).UTC().Format(time.RFC3339Nano)
+		switch i % 4 {
+		case 0:
+			return on(p.Subject, titled(i), "Nats-Schedule", at, "Nats-Schedule-Target", p.Victim)
+		case 1:
+			return on(p.Subject, titled(i), "Nats-Schedule", at, "Nats-Schedule-Target", p.Subject, "Nats-Schedule-Source", p.Victim)
+		case 2:
+			return on(p.Subject, titled(i), "Nats-Schedule", "@every 1s", "Nats-Schedule-Target", p.Victim)
+		default:
+			return on(p.Subject, titled(i), "Nats-Schedule-Next", "purge", "Nats-Scheduler", p.Victim)
+		}
+	})
+}
+
+// Forge writes the headers by which workers know events that wait, and publishes into the room itself.
+func (p *Producer) Forge(ctx context.Context, n int) error {
+	prefix, _, _ := strings.Cut(p.Subject, ".")
+	return p.publish(ctx, n, func(i int) *nats.Msg {
+		subject := p.Subject
+		if i%3 == 2 {
+			subject = prefix + "-room." + []string{"part.security", "replay.security", "due.slot.security.x"}[i/3%3]
+		}
+		return on(subject, titled(i),
+			"Notifier-Subject", p.Victim, "Notifier-Id", p.id(i), "Notifier-Part", "f1", "Notifier-Waits-For", []string{"slot", "replay", "pair"}[i%3],
+			"Notifier-Origin", fmt.Sprintf("%d %d NOTIFICATIONS", time.Now().UnixNano(), i+1), "Notifier-Since", fmt.Sprint(time.Now().Add(time.Hour).UnixMilli()),
+			"Notifier-Deadline", fmt.Sprint(time.Now().Add(time.Hour).UnixMilli()), "Notifier-Behind", "1")
+	})
+}
+
+func (p *Producer) id(i int) string {
+	if len(p.IDs) == 0 {
+		return fmt.Sprintf("NOTIFICATIONS:%d", i+1)
+	}
+	return p.IDs[i%len(p.IDs)]
+}
+
+// ClaimIDs uses the IDs that the victim is going to use.
+func (p *Producer) ClaimIDs(ctx context.Context, n int) error {
+	return p.publish(ctx, n, func(i int) *nats.Msg {
+		id := p.id(i)
+		switch i % 4 {
+		case 0:
+			return on(p.Subject, fmt.Sprintf(`{"id": %q, "title": "claim"}`, id))
+		case 1:
+			return on(p.Subject, "claim", "ce-specversion", "1.0", "ce-type", "t", "ce-source", "x", "ce-id", id)
+		case 2:
+			return on(p.Subject, "claim", "Notifier-Id", id)
+		default:
+			return on(p.Subject, fmt.Sprintf(`{"id": "NOTIFICATIONS:%d/f1", "title": "claim"}`, rand.IntN(100_000))) //nolint:gosec // no secret
+		}
+	})
+}
+
+// Resolve resolves keys that nobody opened, its own and the victim's.
+func (p *Producer) Resolve(ctx context.Context, n int) error {
+	return p.publish(ctx, n, func(i int) *nats.Msg {
+		return on(p.Subject, fmt.Sprintf(`{"title": "x", "status": "resolved", "key": "unknown-%d", "category": "security"}`, i))
+	})
+}
+
+// Open opens pairs that nobody resolves.
+func (p *Producer) Open(ctx context.Context, n int) error {
+	return p.publish(ctx, n, func(i int) *nats.Msg {
+		return on(p.Subject, fmt.Sprintf(`{"title": "x", "status": "firing", "key": "open-%d-%d"}`, time.Now().UnixNano(), i))
+	})
+}
+
+// garbledBytes is the size of a body that cannot be understood.
+const garbledBytes = 900 << 10
+
+// Garble publishes large bodies that become dead letters.
+func (p *Producer) Garble(ctx context.Context, n int) error {
+	body := "{" + strings.Repeat("x", garbledBytes)
+	return p.publish(ctx, n, func(int) *nats.Msg { return on(p.Subject, body) })
+}
+
+// EmptyAlerts publishes small bodies of a thousand alerts of which there is no event.
+func (p *Producer) EmptyAlerts(ctx context.Context, n int) error {
+	body := `{"alerts": [{}` + strings.Repeat(",{}", 999) + `]}`
+	return p.publish(ctx, n, func(int) *nats.Msg { return on(p.Subject, body) })
+}
+
+// Subcategories publishes one event of each of many categories.
+func (p *Producer) Subcategories(ctx context.Context, n int) error {
+	return p.publish(ctx, n, func(i int) *nats.Msg { return on(fmt.Sprintf("%s.c%d", p.Subject, i), titled(i)) })
+}
+
+// Flood publishes events of one category.
+func (p *Producer) Flood(ctx context.Context, n int) error {
+	return p.publish(ctx, n, func(i int) *nats.Msg { return on(p.Subject, titled(i)) })
+}

@@ -1,0 +1,66 @@
+// Package replicas decides how many servers of a cluster keep a stream or a bucket that is created.
+//
+// No user of an ordinary account may ask how many servers there are, so it finds out by trying.
+package replicas
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Auto means [Most] replicas in a cluster that has as many servers, else one.
+const (
+	Auto = 0
+	Most = 3
+)
+
+// Error codes of the server.
+const (
+	errNoPeers      = jetstream.ErrorCode(10005)
+	errNotClustered = jetstream.ErrorCode(10074)
+)
+
+// noPeers is what the server says of a cluster that is too small. Where it adds a reason, such as a server that is away or
+// full, fewer replicas are no answer.
+const noPeers = "no suitable peers for placement"
+
+// A cluster that has just been started may not know all of its servers yet, so a cluster is too small only if it says so
+// more than once.
+const (
+	tries = 3
+	pause = time.Second
+)
+
+// Create calls create with the number of replicas that is wanted. With [Auto] it calls it again with one where there are too
+// few servers. What create returns must wrap the server's error.
+func Create(ctx context.Context, wanted int, create func(replicas int) error) error {
+	if wanted != Auto {
+		return create(wanted)
+	}
+	for try := 1; ; try++ {
+		err := create(Most)
+		code, few := tooFew(err)
+		switch {
+		case !few:
+			return err
+		case code == errNotClustered || try == tries:
+			return create(1)
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+func tooFew(err error) (code jetstream.ErrorCode, few bool) {
+	refusal, refused := errors.AsType[*jetstream.APIError](err)
+	if !refused {
+		return 0, false
+	}
+	return refusal.ErrorCode, refusal.ErrorCode == errNotClustered || refusal.ErrorCode == errNoPeers && refusal.Description == noPeers
+}

@@ -1,0 +1,252 @@
+package room
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/textproto"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Reason says what an event in the room waits for.
+type Reason string
+
+// The reasons.
+const (
+	Slot    Reason = "slot"    // a slot of a full limit
+	Pair    Reason = "pair"    // a resolved event: the outcome of the firing one
+	Redis   Reason = "redis"   // Redis refuses a log on the event's path
+	Channel Reason = "channel" // its channel rests, or has others to take before
+	Part    Reason = "part"    // an alert of a split body: a worker
+	Replay  Reason = "replay"  // a dead letter: a worker
+)
+
+// Reasons lists them all.
+var Reasons = []Reason{Slot, Pair, Redis, Channel, Part, Replay}
+
+// due stands where schedules have their reason.
+const due = "due"
+
+// Subjects is the subject below which the room lies, such as notify-room.
+type Subjects string
+
+// Under is the room below a subject of producers.
+func Under(subject string) Subjects { return Subjects(subject + "-room") }
+
+// All matches every subject of the room.
+func (s Subjects) All() string { return string(s) + ".>" }
+
+// Ready lists what the workers' consumer of the room takes: everything but the channels' queues and what is not due.
+func (s Subjects) Ready() []string {
+	return []string{string(s) + "." + due + ".>", s.Waiting(Part), s.Waiting(Replay)}
+}
+
+// Waiting matches what waits for a reason: for a slot, a pair or Redis, what is not due yet.
+func (s Subjects) Waiting(reason Reason) string { return string(s) + "." + string(reason) + ".>" }
+
+// Undecided matches what waits in the room and was not decided about.
+func (s Subjects) Undecided() []string {
+	return []string{s.Waiting(Part), s.Waiting(Replay), s.Waiting(Redis), string(s) + "." + due + "." + string(Redis) + ".>"}
+}
+
+// Queue is the subject on which events of a first level wait for a reason, in their order.
+func (s Subjects) Queue(reason Reason, first string) string {
+	return string(s) + "." + string(reason) + "." + first
+}
+
+// Channel is the subject on which events of a first level wait for a channel, and ChannelFilter what its consumer takes.
+func (s Subjects) Channel(token, first string) string {
+	return string(s) + "." + string(Channel) + "." + token + "." + first
+}
+
+// ChannelFilter matches what waits for one channel.
+func (s Subjects) ChannelFilter(token string) string {
+	return string(s) + "." + string(Channel) + "." + token + ".>"
+}
+
+// ChannelOf is the token of the channel for which a message on a subject waits; ok is false for any other subject.
+func (s Subjects) ChannelOf(subject string) (token string, ok bool) {
+	rest, ok := strings.CutPrefix(subject, string(s)+"."+string(Channel)+".")
+	token, _, _ = strings.Cut(rest, ".")
+	return token, ok
+}
+
+// First is the first level of the category for which a message on a subject of the room waits; "" for any other subject.
+func (s Subjects) First(subject string) string {
+	rest, ok := strings.CutPrefix(subject, string(s)+".")
+	if !ok {
+		return ""
+	}
+	tokens := strings.Split(rest, ".")
+	place := 1
+	if tokens[0] == due || tokens[0] == string(Channel) {
+		place = 2
+	}
+	if len(tokens) <= place {
+		return ""
+	}
+	return tokens[place]
+}
+
+// Schedule is the subject of a message schedule, and Due the one on which its message is stored when it is due. The key tells
+// the messages apart: the server keeps one schedule for each subject.
+func (s Subjects) Schedule(reason Reason, first, key string) (schedule, target string) {
+	tail := string(reason) + "." + first + "." + hashed(key)
+	return string(s) + "." + tail, string(s) + "." + due + "." + tail
+}
+
+// Token names a channel in subjects and consumers. Channels have names that subjects cannot have, and a webhook's is secret.
+func Token(channel string) string { return hashed(channel)[:16] }
+
+func hashed(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:16])
+}
+
+// Headers of the room's messages.
+const (
+	HeaderSubject   = "Notifier-Subject"
+	HeaderID        = "Notifier-Id"
+	HeaderDerived   = "Notifier-Derived"
+	HeaderPart      = "Notifier-Part"
+	HeaderOrigin    = "Notifier-Origin"
+	HeaderSince     = "Notifier-Since"
+	HeaderReason    = "Notifier-Waits-For"
+	HeaderBehind    = "Notifier-Behind"
+	HeaderMessageID = "Notifier-Msg-Id" // the producer's Nats-Msg-Id
+)
+
+// Headers that make the server store a message again later, as its protocol spells them.
+const (
+	headerSchedule       = "Nats-Schedule"
+	headerScheduleTarget = "Nats-Schedule-Target"
+)
+
+// Origin names the message in which a producer published an event. It stays the same wherever the event waits.
+type Origin struct {
+	Stream   string
+	Sequence uint64
+	Stored   time.Time
+}
+
+// Entry is what the room knows of an event, beside the producer's headers and body.
+type Entry struct {
+	Reason  Reason
+	Subject string // on which the producer published the event
+	ID      string
+	Derived bool   // the producer gave no ID
+	Part    string // the name of the alert in the body that it was split from; "" for none
+	Origin  Origin
+	Since   time.Time // from when the event's age counts: when it was stored first, or replayed
+
+	MessageID string // the producer's Nats-Msg-Id, "" for none
+
+	// Behind is the room's sequence up to which an event may stand that opens this one's pair; 0 if that is not known.
+	Behind uint64
+}
+
+// Replayed tells whether an operator replayed the event.
+func (e Entry) Replayed() bool { return !e.Since.Equal(e.Origin.Stored) }
+
+// Message is an event as it is stored in the room on a subject. Of the producer's headers it keeps those that command neither
+// the server nor the workers.
+func (e Entry) Message(subject string, producer nats.Header, data []byte) *nats.Msg {
+	header := Producers(producer)
+	if e.MessageID != "" {
+		header.Set(HeaderMessageID, e.MessageID)
+	}
+	header.Set(HeaderReason, string(e.Reason))
+	header.Set(HeaderSubject, e.Subject)
+	header.Set(HeaderID, e.ID)
+	if e.Derived {
+		header.Set(HeaderDerived, "true")
+	}
+	if e.Part != "" {
+		header.Set(HeaderPart, e.Part)
+	}
+	header.Set(HeaderOrigin, e.Origin.String())
+	if e.Replayed() {
+		header.Set(HeaderSince, strconv.FormatInt(e.Since.UnixMilli(), 10))
+	}
+	if e.Behind > 0 {
+		header.Set(HeaderBehind, strconv.FormatUint(e.Behind, 10))
+	}
+	return &nats.Msg{Subject: subject, Header: header, Data: data}
+}
+
+// ScheduleAt makes the server store a message on a subject of the room at a time.
+func ScheduleAt(m *nats.Msg, target string, at time.Time) {
+	m.Header.Set(headerSchedule, "@at "+at.UTC().Format(time.RFC3339Nano))
+	m.Header.Set(headerScheduleTarget, target)
+}
+
+// Read reads the entry of a message of the room that was stored at a time.
+func Read(header nats.Header, stored time.Time) (Entry, error) {
+	e := Entry{
+		Reason: Reason(header.Get(HeaderReason)), Subject: header.Get(HeaderSubject), ID: header.Get(HeaderID),
+		Derived: header.Get(HeaderDerived) == "true", Part: header.Get(HeaderPart),
+		MessageID: header.Get(HeaderMessageID),
+	}
+	if e.Subject == "" || e.ID == "" {
+		return Entry{}, fmt.Errorf("reading an event of the room: it lacks %s or %s", HeaderSubject, HeaderID)
+	}
+	origin, err := ParseOrigin(header.Get(HeaderOrigin))
+	if err != nil {
+		return Entry{}, fmt.Errorf("reading an event of the room: %w", err)
+	}
+	e.Origin, e.Since = origin, origin.Stored
+	if e.Reason == Replay {
+		e.Since = stored.Truncate(time.Millisecond) // as a header has it, should the event move on
+	}
+	if text := header.Get(HeaderSince); text != "" {
+		milliseconds, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return Entry{}, fmt.Errorf("reading an event of the room: %s is %q", HeaderSince, text)
+		}
+		e.Since = time.UnixMilli(milliseconds)
+	}
+	if text := header.Get(HeaderBehind); text != "" {
+		if e.Behind, err = strconv.ParseUint(text, 10, 64); err != nil {
+			return Entry{}, fmt.Errorf("reading an event of the room: %s is %q", HeaderBehind, text)
+		}
+	}
+	return e, nil
+}
+
+// String is the origin as a header has it: the time in nanoseconds, the sequence, and the stream.
+func (o Origin) String() string {
+	return fmt.Sprintf("%d %d %s", o.Stored.UnixNano(), o.Sequence, o.Stream)
+}
+
+// ParseOrigin reads what String writes.
+func ParseOrigin(text string) (Origin, error) {
+	parts := strings.SplitN(text, " ", 3)
+	if len(parts) != 3 || parts[2] == "" {
+		return Origin{}, fmt.Errorf("%s is %q", HeaderOrigin, text)
+	}
+	nanoseconds, err := strconv.ParseInt(parts[0], 10, 64)
+	if err != nil {
+		return Origin{}, fmt.Errorf("%s is %q: %w", HeaderOrigin, text, err)
+	}
+	sequence, err := strconv.ParseUint(parts[1], 10, 64)
+	if err != nil {
+		return Origin{}, fmt.Errorf("%s is %q: %w", HeaderOrigin, text, err)
+	}
+	return Origin{Stream: parts[2], Sequence: sequence, Stored: time.Unix(0, nanoseconds).UTC()}, nil
+}
+
+// Producers are the headers that command neither the server nor the workers.
+func Producers(header nats.Header) nats.Header {
+	kept := make(nats.Header, len(header)+8)
+	for name, values := range header {
+		canonical := textproto.CanonicalMIMEHeaderKey(name)
+		if !strings.HasPrefix(canonical, "Nats-") && !strings.HasPrefix(canonical, "Notifier-") {
+			kept[name] = values
+		}
+	}
+	return kept
+}

@@ -1,0 +1,316 @@
+package room_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/seed-4578ace9/notifier/internal/room"
+)
+
+const subjects = room.Subjects("notify-room")
+
+// stored is when a producer's message was stored.
+var stored = time.Date(2026, 11, 22, 10, 20, 30, 123456789, time.UTC)
+
+// entry is one of which every field is set, as a worker sets it.
+func entry() room.Entry {
+	return room.Entry{
+		Reason: room.Pair, Subject: "notify.payments.cards", ID: "an ID: ü \"x\"", Derived: true, Part: "f1",
+		Origin: room.Origin{Stream: "NOTIFICATIONS", Sequence: 7, Stored: stored}, Since: stored.Add(time.Hour).Truncate(time.Millisecond),
+		MessageID: "producer's", Behind: 12,
+	}
+}
+
+// An entry is read as it was written, whichever of its fields are set.
+func TestEntryRoundTrip(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*room.Entry){
+		"full":                     func(*room.Entry) {},
+		"of an event that waits":   func(e *room.Entry) { e.Since = e.Origin.Stored },
+		"without what is optional": func(e *room.Entry) { e.Derived, e.Part, e.MessageID, e.Behind = false, "", "", 0 },
+		"stored before 1970":       func(e *room.Entry) { e.Origin.Stored = time.Unix(-5, 3).UTC() },
+		"of the last sequence":     func(e *room.Entry) { e.Origin.Sequence, e.Behind = 1<<64-1, 1<<64-1 },
+		"a stream with blanks":     func(e *room.Entry) { e.Origin.Stream = "A B  C" },
+		"a replay that moved on":   func(e *room.Entry) { e.Reason = room.Replay },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			want := entry()
+			change(&want)
+			requireRoundTrip(t, want)
+		})
+	}
+}
+
+func requireRoundTrip(t *testing.T, want room.Entry) {
+	t.Helper()
+	m := want.Message("notify-room.x", nil, []byte("body"))
+	got, err := room.Read(m.Header, stored.Add(24*time.Hour))
+	if err != nil {
+		t.Fatalf("%+v: %v", want, err)
+	}
+	if !got.Since.Equal(want.Since) || !got.Origin.Stored.Equal(want.Origin.Stored) || got.Replayed() != want.Replayed() {
+		t.Errorf("read the times %v and %v, want %v and %v", got.Since, got.Origin.Stored, want.Since, want.Origin.Stored)
+	}
+	got.Since, got.Origin.Stored = want.Since, want.Origin.Stored
+	if got != want {
+		t.Errorf("read %+v, want %+v", got, want)
+	}
+}
+
+// Whatever a worker may note is read as it was written.
+func TestAnyEntryRoundTrip(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(1, 2))
+	text := func() string {
+		letters := []rune("aZ0.-_ /:ü\"'{}%*>")
+		picked := make([]rune, 1+random.IntN(20))
+		for i := range picked {
+			picked[i] = letters[random.IntN(len(letters))]
+		}
+		return "x" + string(picked) + "x" // a header loses blanks around its value
+	}
+	for range 2000 {
+		e := room.Entry{
+			Reason: room.Reasons[random.IntN(len(room.Reasons))], Subject: text(), ID: text(), Derived: random.IntN(2) == 0,
+			Origin: room.Origin{Stream: text(), Sequence: random.Uint64(), Stored: time.Unix(0, random.Int64()).UTC()},
+			Behind: random.Uint64() >> random.IntN(65),
+		}
+		if e.Since = e.Origin.Stored; e.Reason == room.Replay || random.IntN(2) == 0 {
+			e.Since = time.UnixMilli(random.Int64N(1 << 42))
+		}
+		if random.IntN(2) == 0 {
+			e.Part, e.MessageID = text(), text()
+		}
+		requireRoundTrip(t, e)
+	}
+}
+
+// A replay counts its age from when the operator stored it; wherever it goes on, from then.
+func TestReplayCountsAnew(t *testing.T) {
+	t.Parallel()
+	e := entry()
+	e.Reason, e.Since = room.Replay, e.Origin.Stored
+	at := stored.Add(48 * time.Hour)
+	replay, err := room.Read(e.Message("notify-room.replay.payments", nil, nil).Header, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !replay.Since.Equal(at.Truncate(time.Millisecond)) || !replay.Replayed() || !replay.Origin.Stored.Equal(stored) {
+		t.Errorf("read %+v, want an age from %v and the origin as it was", replay, at)
+	}
+	replay.Reason = room.Slot
+	waiting, err := room.Read(replay.Message("notify-room.slot.payments.x", nil, nil).Header, at.Add(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !waiting.Since.Equal(replay.Since) || !waiting.Replayed() {
+		t.Errorf("read %+v, want an age from %v", waiting, at)
+	}
+}
+
+// Of a producer's headers a message keeps those that command neither the server nor the workers, however they are spelled.
+func TestProducersHeadersCommandNothing(t *testing.T) {
+	t.Parallel()
+	harmless := nats.Header{"X-Trace": {"1", "2"}, "ce-id": {"e"}, "Content-Type": {"text/plain"}, "Notifier": {"x"}, "Natsy-X": {"y"}}
+	producer := maps.Clone(harmless)
+	for _, name := range []string{
+		"Nats-Rollup", "nats-rollup", "NATS-Schedule", "Nats-Schedule-Target", "nats-schedule-TTL", "Nats-Msg-Id", "Nats-Expected-Stream",
+		room.HeaderOrigin, "notifier-origin", "NOTIFIER-SINCE", room.HeaderPart, room.HeaderDerived, room.HeaderBehind, "Notifier-Anything",
+	} {
+		producer[name] = []string{"hostile"}
+	}
+	e := entry()
+	e.Derived, e.Part, e.Behind, e.MessageID, e.Since = false, "", 0, "", e.Origin.Stored
+	m := e.Message("notify-room.part.payments", producer, []byte("body"))
+	for name, values := range m.Header {
+		if slices.Contains(values, "hostile") {
+			t.Errorf("%s is kept", name)
+		}
+	}
+	for name, want := range harmless {
+		if !slices.Equal(m.Header[name], want) {
+			t.Errorf("%s is %q, want %q", name, m.Header[name], want)
+		}
+	}
+	got, err := room.Read(m.Header, stored)
+	if err != nil || got.Derived || got.Part != "" || got.Behind != 0 || got.MessageID != "" || got.Replayed() {
+		t.Errorf("read %+v (%v), want nothing of what the producer said", got, err)
+	}
+	if len(producer) != len(harmless)+14 || producer["X-Trace"] == nil {
+		t.Error("the producer's headers were changed")
+	}
+}
+
+// What is not an entry gives an error.
+func TestReadNonsense(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(nats.Header){
+		"no subject":                 func(h nats.Header) { h.Del(room.HeaderSubject) },
+		"no ID":                      func(h nats.Header) { h.Del(room.HeaderID) },
+		"no origin":                  func(h nats.Header) { h.Del(room.HeaderOrigin) },
+		"an origin without stream":   func(h nats.Header) { h.Set(room.HeaderOrigin, "1 2") },
+		"an origin, stream empty":    func(h nats.Header) { h.Set(room.HeaderOrigin, "1 2 ") },
+		"an origin, time no number":  func(h nats.Header) { h.Set(room.HeaderOrigin, "x 2 S") },
+		"an origin, time too large":  func(h nats.Header) { h.Set(room.HeaderOrigin, "9223372036854775808 2 S") },
+		"an origin, sequence signed": func(h nats.Header) { h.Set(room.HeaderOrigin, "1 -2 S") },
+		"a since that is no number":  func(h nats.Header) { h.Set(room.HeaderSince, "now") },
+		"a behind that is negative":  func(h nats.Header) { h.Set(room.HeaderBehind, "-1") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			header := entry().Message("x", nil, nil).Header
+			change(header)
+			if got, err := room.Read(header, stored); err == nil || got != (room.Entry{}) {
+				t.Errorf("read %+v, %v, want an error and nothing else", got, err)
+			}
+		})
+	}
+	if _, err := room.Read(nil, stored); err == nil {
+		t.Error("no headers give no error")
+	}
+}
+
+// Each subject of the room tells what lies there, and consumers take what they are to take.
+func TestSubjects(t *testing.T) {
+	t.Parallel()
+	if got := room.Under("notify"); got != subjects {
+		t.Errorf("the room below notify is %s", got)
+	}
+	token := room.Token("C1")
+	for _, reason := range []room.Reason{room.Slot, room.Pair, room.Redis} {
+		schedule, target := subjects.Schedule(reason, "payments", "some message")
+		if !matches(subjects.Waiting(reason), schedule) || matchesAny(subjects.Ready(), schedule) {
+			t.Errorf("the schedule %s is taken before it is due, or is not counted", schedule)
+		}
+		if matches(subjects.Waiting(reason), target) || !matchesAny(subjects.Ready(), target) {
+			t.Errorf("what is due, on %s, is not taken, or counts as waiting", target)
+		}
+		undecided := reason == room.Redis
+		if matchesAny(subjects.Undecided(), schedule) != undecided || matchesAny(subjects.Undecided(), target) != undecided {
+			t.Errorf("%s and %s count as undecided: want %t", schedule, target, undecided)
+		}
+		requireFirst(t, schedule, "payments")
+		requireFirst(t, target, "payments")
+		if other, _ := subjects.Schedule(reason, "payments", "another message"); other == schedule {
+			t.Errorf("two messages have the schedule %s", schedule)
+		}
+	}
+	for _, reason := range []room.Reason{room.Part, room.Replay} {
+		queue := subjects.Queue(reason, "payments")
+		if !matchesAny(subjects.Ready(), queue) || !matchesAny(subjects.Undecided(), queue) || !matches(subjects.Waiting(reason), queue) {
+			t.Errorf("what is on %s is not taken, not counted, or does not count as undecided", queue)
+		}
+		requireFirst(t, queue, "payments")
+	}
+	held := subjects.Channel(token, "payments")
+	if matchesAny(subjects.Ready(), held) || matchesAny(subjects.Undecided(), held) {
+		t.Errorf("what is on %s is taken by another consumer than its channel's", held)
+	}
+	if !matches(subjects.ChannelFilter(token), held) || matches(subjects.ChannelFilter(room.Token("C2")), held) {
+		t.Errorf("the consumer of the channel's queue does not take %s, or another one does", held)
+	}
+	if got, ok := subjects.ChannelOf(held); !ok || got != token {
+		t.Errorf("%s is of the channel %s, %t, want %s", held, got, ok, token)
+	}
+	requireFirst(t, held, "payments")
+	for _, subject := range []string{"notify.payments", "notify-room", "notify-roommate.part.payments", "notify-room.part", "notify-room.due.slot", "notify-room.channel." + token} {
+		requireFirst(t, subject, "")
+	}
+	for _, subject := range []string{"notify.payments", subjects.Queue(room.Part, "payments"), "notify-roommate.channel.x.y"} {
+		if got, ok := subjects.ChannelOf(subject); ok {
+			t.Errorf("%s is of the channel %q", subject, got)
+		}
+	}
+}
+
+func requireFirst(t *testing.T, subject, want string) {
+	t.Helper()
+	if got := subjects.First(subject); got != want {
+		t.Errorf("the first level of %s is %q, want %q", subject, got, want)
+	}
+	if want != "" && !matches(subjects.All(), subject) {
+		t.Errorf("%s is not in the room", subject)
+	}
+}
+
+// A channel's token shows nothing of it and can be a part of a subject or a consumer's name, whatever the channel is called.
+func TestToken(t *testing.T) {
+	t.Parallel()
+	seen := make(map[string]string)
+	for _, channel := range []string{"", "C1", "C2", "#a b", "https://hooks.example/services/secret", "*", ">", "a.b", strings.Repeat("x", 10000)} {
+		token := room.Token(channel)
+		if len(token) != 16 || strings.Trim(token, "0123456789abcdef") != "" || token != room.Token(channel) {
+			t.Errorf("the token of %.20q is %q", channel, token)
+		}
+		if other, known := seen[token]; known {
+			t.Errorf("%q and %q have the same token", channel, other)
+		}
+		seen[token] = channel
+	}
+}
+
+// A schedule is due at its time, to the nanosecond, on its target.
+func TestScheduleAt(t *testing.T) {
+	t.Parallel()
+	m := entry().Message("notify-room.slot.payments.x", nil, nil)
+	room.ScheduleAt(m, "notify-room.due.slot.payments.x", stored.In(time.FixedZone("somewhere", 3600)))
+	at, err := time.Parse(time.RFC3339Nano, strings.TrimPrefix(m.Header.Get("Nats-Schedule"), "@at "))
+	if err != nil || !at.Equal(stored) || m.Header.Get("Nats-Schedule-Target") != "notify-room.due.slot.payments.x" {
+		t.Errorf("the schedule is %v (%v), want %v", m.Header, err, stored)
+	}
+}
+
+// matches tells whether a subject is below a filter that may end in ">".
+func matches(filter, subject string) bool {
+	below, wild := strings.CutSuffix(filter, ">")
+	return subject == filter || wild && strings.HasPrefix(subject, below) && len(subject) > len(below)
+}
+
+func matchesAny(filters []string, subject string) bool {
+	return slices.ContainsFunc(filters, func(filter string) bool { return matches(filter, subject) })
+}
+
+// Whatever the headers say, reading gives an error or an entry that reads the same when it is written again.
+func FuzzRead(f *testing.F) {
+	f.Add("slot", "notify.payments", "e", "true", "f1", "1700000000000000000 7 S", "1700000000000", "12", "m")
+	f.Add("replay", "notify", "e", "", "", "0 0 S", "", "", "")
+	f.Add("", "", "", "", "", "", "", "", "")
+	f.Add("nonsense", "\x00", "é", "TRUE", " x ", "-1 18446744073709551615 a b", "-9223372036854775808", "18446744073709551615", "\n")
+	f.Add("part", "notify.x", "e", "false", "p", "9223372036854775807 1 S", "9223372036854775807", "0", "x")
+	f.Fuzz(func(t *testing.T, reason, subject, id, derived, part, origin, since, behind, messageID string) {
+		header := nats.Header{}
+		for name, value := range map[string]string{
+			room.HeaderReason: reason, room.HeaderSubject: subject, room.HeaderID: id, room.HeaderDerived: derived, room.HeaderPart: part,
+			room.HeaderOrigin: origin, room.HeaderSince: since, room.HeaderBehind: behind, room.HeaderMessageID: messageID,
+		} {
+			if value != "" {
+				header.Set(name, value)
+			}
+		}
+		first, err := room.Read(header, stored)
+		if err != nil {
+			if first != (room.Entry{}) {
+				t.Errorf("an error and %+v", first)
+			}
+			return
+		}
+		second, err := room.Read(first.Message("x", header, nil).Header, stored)
+		if err != nil {
+			t.Fatalf("%+v cannot be read again: %v", first, err)
+		}
+		for _, e := range []*room.Entry{&first, &second} {
+			e.Since = e.Since.UTC()
+		}
+		if fmt.Sprintf("%+v", first) != fmt.Sprintf("%+v", second) {
+			t.Errorf("read %+v, and then %+v", first, second)
+		}
+	})
+}

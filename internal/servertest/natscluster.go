@@ -1,0 +1,86 @@
+package servertest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+)
+
+// NATSCluster is a cluster of real NATS servers with JetStream, each in a process of its own.
+type NATSCluster struct {
+	Nodes []*NATS
+	URL   string // those of all nodes
+
+	t testing.TB
+}
+
+// StartNATSCluster starts so many servers, and returns when they have elected who leads JetStream, which takes some seconds. It
+// ends them with the test. The names of the servers are node-0, node-1 and so on.
+func StartNATSCluster(t testing.TB, nodes int) *NATSCluster {
+	t.Helper()
+	c := &NATSCluster{t: t}
+	var routes []string
+	for range nodes {
+		routes = append(routes, fmt.Sprintf("127.0.0.1:%d", ReservePort(t)))
+	}
+	var urls []string
+	for i, route := range routes {
+		node := StartNATSProcess(t, fmt.Sprintf("server_name: node-%d\ncluster { name: test, listen: %q, routes: [ nats://%s ] }\n",
+			i, route, strings.Join(routes, ", nats://")))
+		c.Nodes = append(c.Nodes, node)
+		urls = append(urls, node.URL)
+	}
+	c.URL = strings.Join(urls, ",")
+	c.AwaitReady()
+	return c
+}
+
+// AwaitReady returns when JetStream answers on every node that runs.
+func (c *NATSCluster) AwaitReady() {
+	c.t.Helper()
+	for _, node := range c.Nodes {
+		await(c.t, "JetStream to answer on "+node.URL, func() (bool, string) {
+			conn, err := nats.Connect(node.URL)
+			if err != nil {
+				return false, err.Error()
+			}
+			defer conn.Close()
+			answer, err := conn.Request("$JS.API.INFO", nil, startTimeout/10)
+			if err != nil {
+				return false, err.Error()
+			}
+			return !strings.Contains(string(answer.Data), `"error"`), string(answer.Data)
+		})
+	}
+}
+
+// Named is the node of that name.
+func (c *NATSCluster) Named(name string) *NATS {
+	c.t.Helper()
+	for i, node := range c.Nodes {
+		if name == fmt.Sprintf("node-%d", i) {
+			return node
+		}
+	}
+	c.t.Fatalf("no server is named %q", name)
+	return nil
+}
+
+// LoseDisk kills a node and takes all that it has stored.
+func (c *NATSCluster) LoseDisk(node *NATS) {
+	c.t.Helper()
+	node.Kill()
+	entries, err := os.ReadDir(node.Dir)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, entry := range entries {
+		if err := os.RemoveAll(filepath.Join(node.Dir, entry.Name())); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,180 @@
+package simulate
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
+)
+
+// ofSecurity are the messages that the category security publishes, in every form that an event may have, with IDs, places and keys
+// that others can guess. Some repeat an ID, resolve what fired, or resolve nothing.
+var ofSecurity = []event.Message{
+	{Subject: "notify.security", Data: []byte(`{"id": "incident", "title": "t"}`)},
+	{Subject: "notify.security", Data: []byte("plain text")},
+	{Subject: "notify.security", Header: nats.Header{"Nats-Msg-Id": {"message"}}, Data: []byte("x")},
+	{Subject: "notify.security", Data: []byte(`{"specversion": "1.0", "type": "t", "source": "/siem", "id": "1", "data": "x"}`)},
+	{
+		Subject: "notify.security", Data: []byte("x"),
+		Header: nats.Header{"ce-specversion": {"1.0"}, "ce-type": {"t"}, "ce-source": {"/siem"}, "ce-id": {"2"}},
+	},
+	{Subject: "notify.security", Data: []byte(`{"alerts": [` + alert("firing", "f1") + "," + alert("firing", "f2") + `]}`)},
+	{Subject: "notify.security", Data: []byte(`{"id": "group", "alerts": [` + alert("firing", "f1") + ", {}, " + alert("resolved", "f2") + `]}`)},
+	{Subject: "notify.security.disk", Data: []byte(`{"title": "t", "status": "firing", "key": "k"}`)},
+	{Subject: "notify.security", Data: []byte(`{"title": "t", "status": "resolved", "key": "k"}`)},
+	{Subject: "notify.security.disk", Data: []byte(`{"title": "t", "status": "resolved", "key": "k"}`)},
+	{Subject: "notify.security", Data: []byte(`{"id": "incident", "title": "again"}`)},
+	{Subject: "notify.security", Data: []byte(`{"broken`)},
+	{Subject: "notify", Data: []byte(`{"category": "security", "id": "incident", "title": "on the bare subject"}`)},
+	{Subject: "notify.security", Data: []byte(`{"alerts": [` + alert("resolved", "f1") + "," + alert("resolved", "f3") + `]}`)},
+}
+
+// recorder notes what a judge says of events.
+type recorder struct {
+	judge Judge
+	told  []string
+}
+
+func (r *recorder) Judge(ctx context.Context, at time.Time, events []Event) ([]Verdict, error) {
+	verdicts, err := r.judge.Judge(ctx, at, events)
+	for i, verdict := range verdicts {
+		if event.FirstLevel(events[i].Category) != "payments" {
+			r.told = append(r.told, fmt.Sprintf("%+v: %+v", events[i], verdict))
+		}
+	}
+	return verdicts, err
+}
+
+// becomes is what becomes of the events of security, and which they are, where a hostile message, if there is one, is stored
+// before, between and after theirs.
+func becomes(t testing.TB, hostile *event.Message) []string {
+	t.Helper()
+	const stream = "NOTIFICATIONS"
+	h := &History{}
+	r := &recorder{judge: NewLimiter(tree(t, "none", "3/1m", ""), time.Hour, time.Hour)}
+	sequence, at := uint64(0), midnight
+	store := func(m event.Message) []replayed {
+		m.Stream, m.Sequence = stream, sequence
+		events, err := eventsOf(m, decoder, false)
+		for _, e := range events {
+			if fault := h.add(at, e); fault != nil {
+				t.Fatal(fault)
+			}
+		}
+		if err != nil {
+			r.told = append(r.told, fmt.Sprintf("message %d: %v", sequence, err))
+		}
+		return events
+	}
+	for i := range 2*len(ofSecurity) + 1 {
+		sequence++
+		if i%3 == 0 {
+			at = at.Add(time.Second)
+		}
+		if i%2 == 1 {
+			store(ofSecurity[i/2])
+			continue
+		}
+		if hostile == nil {
+			continue
+		}
+		told := len(r.told)
+		for _, e := range store(*hostile) {
+			if level := event.FirstLevel(e.category); level != "payments" {
+				t.Fatalf("an event of %s has the category %q", hostile.Subject, e.category)
+			}
+			if !strings.HasPrefix(e.identity, e.category+" ") && !strings.HasPrefix(e.identity, e.category+"#") {
+				t.Fatalf("an event of %q has the identity %q", e.category, e.identity)
+			}
+		}
+		r.told = r.told[:told] // what is wrong with it is nobody else's matter
+		if level := decoder.FirstLevelOf(hostile.Subject); level != "payments" {
+			t.Fatalf("a fault of %s belongs to %q", hostile.Subject, level)
+		}
+	}
+	if _, err := h.Replay(t.Context(), r, unwatched); err != nil {
+		t.Fatal(err)
+	}
+	return r.told
+}
+
+// headersOf reads headers as they stand in a message, a line each.
+func headersOf(text string) nats.Header {
+	header := nats.Header{}
+	for line := range strings.SplitSeq(text, "\n") {
+		if name, value, found := strings.Cut(line, ":"); found {
+			header[name] = append(header[name], strings.TrimSpace(value))
+		}
+	}
+	return header
+}
+
+// mayPublish tells whether the server takes a message of a producer that may publish to notify.payments.> and below, on a subject.
+func mayPublish(subject string) bool {
+	return strings.HasPrefix(subject, "notify.payments.") && !strings.ContainsAny(subject, " \t\r\n\x00*>") &&
+		!strings.Contains(subject, "..") && !strings.HasSuffix(subject, ".")
+}
+
+// FuzzNeighbours has a producer of payments publish whatever it may: nothing changes for another category.
+func FuzzNeighbours(f *testing.F) {
+	body := func(id string) string { return `{"id": "` + id + `", "title": "t"}` }
+	room := func(id, part string) string {
+		return "Notifier-Id: " + id + "\nNotifier-Derived: true\nNotifier-Part: " + part +
+			"\nNotifier-Subject: notify.security\nNotifier-Origin: NOTIFICATIONS 2 1772323201000\nNotifier-Deadline: 9999999999999"
+	}
+	for _, seed := range []struct{ subject, header, body string }{
+		{"x", "", body("incident")},
+		{"x", "", body("security incident")},
+		{"x", "Nats-Msg-Id: message", "x"},
+		{"x", room("incident", ""), "x"},
+		{"x", room("security incident", "f1"), body("incident")},
+		{"x", "", `{"specversion": "1.0", "type": "t", "source": "/siem", "id": "1", "data": "x"}`},
+		{"x", "ce-specversion: 1.0\nce-type: t\nce-source: /siem\nce-id: 2", "x"},
+		{"x", "", body("NOTIFICATIONS:4")},
+		{"x", room("NOTIFICATIONS:4", ""), "x"},
+		{"x", "", body("NOTIFICATIONS:12/f1")},
+		{"x", room("NOTIFICATIONS:12", "f1"), "x"},
+		{"x", room("group", "f1"), `{"id": "group", "alerts": [` + alert("firing", "f1") + "," + alert("resolved", "f2") + "]}"},
+		{"x", "", `{"title": "t", "category": "security", "status": "resolved", "key": "k"}`},
+		{"x", "", `{"title": "t", "status": "firing", "key": "security\nk"}`},
+		{"x", "", `{"alerts": [{"labels": {"alertname": "x", "category": "security"}, "fingerprint": "f1", "status": "resolved"}, {"labels": {"alertname": "y"}}]}`},
+		{"security", "", body("\\nincident")},
+		{"é", "", body("incident")},
+		{"X.Security", "Nats-Schedule-Target: notify.security\nNats-Rollup: all", body(strings.Repeat("i", 65))},
+	} {
+		f.Add(seed.subject, seed.header, []byte(seed.body))
+	}
+	alone := becomes(f, nil)
+	f.Fuzz(func(t *testing.T, subject, header string, body []byte) {
+		hostile := event.Message{Subject: "notify.payments." + subject, Header: headersOf(header), Data: body}
+		if !mayPublish(hostile.Subject) {
+			t.Skip("the server refuses it")
+		}
+		beside := becomes(t, &hostile)
+		if !reflect.DeepEqual(alone, beside) {
+			t.Errorf("beside %q with %q on %s:\n%s\nalone:\n%s", body, header, hostile.Subject, strings.Join(beside, "\n"), strings.Join(alone, "\n"))
+		}
+	})
+}
+
+// What security does by itself is not all of one kind, so that the comparison says something.
+func TestNeighbourAlone(t *testing.T) {
+	t.Parallel()
+	told := strings.Join(becomes(t, nil), "\n")
+	for _, want := range []string{
+		fmt.Sprintf("%+v", Verdict{Outcome: Sent}), fmt.Sprintf("%+v", Verdict{Outcome: Dropped, Level: throttle.LevelCategory}),
+		fmt.Sprintf("%+v", Verdict{Outcome: Duplicate}), fmt.Sprintf("%+v", Verdict{Outcome: Unpaired}),
+		"bad_json", "alerts[1]: neither title nor text",
+	} {
+		if !strings.Contains(told, want) {
+			t.Errorf("there is no %s in\n%s", want, told)
+		}
+	}
+}

@@ -1,0 +1,252 @@
+package telemetry
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// labelled gives labels as a set of categories does, at times of its own.
+type labelled struct {
+	busiest
+	free  int
+	now   time.Time
+	given []string
+}
+
+func newLabelled(free int) *labelled {
+	l := &labelled{free: free, now: time.Unix(0, 0)}
+	l.reserve(free)
+	return l
+}
+
+// seen counts n events of each category, unless it has a label.
+func (l *labelled) seen(n int, categories ...string) {
+	for _, category := range categories {
+		if !slices.Contains(l.given, category) {
+			given := l.count(category, n, l.free, l.now)
+			l.free -= len(given)
+			l.given = append(l.given, given...)
+		}
+	}
+}
+
+func (l *labelled) pass(d time.Duration) { l.now = l.now.Add(d) }
+
+// below counts the labels of a first-level category.
+func (l *labelled) below(first string) (n int) {
+	for _, category := range l.given {
+		if name, _, _ := strings.Cut(category, "."); name == first {
+			n++
+		}
+	}
+	return n
+}
+
+func (l *labelled) want(t *testing.T, want ...string) {
+	t.Helper()
+	if !slices.Equal(l.given, want) {
+		t.Errorf("labels of %q, want %q", l.given, want)
+	}
+}
+
+func names(format string, n int) []string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = fmt.Sprintf(format, i)
+	}
+	return all
+}
+
+// The first category of each first level has a label at once, until half of the labels are given.
+func TestFirstOfEachFamily(t *testing.T) {
+	t.Parallel()
+	l := newLabelled(6)
+	l.seen(1, "a.b", "a.c", "a", "b", "a.b", "c.d", "d", "e")
+	l.want(t, "a.b", "b", "c.d")
+}
+
+// One event each takes no label but those that need no proof, whether below one first level or not.
+func TestJunkTakesNoLabels(t *testing.T) {
+	t.Parallel()
+	l := newLabelled(50)
+	for range 100 {
+		l.seen(1, names("payments.junk-%d", 500)[rand.IntN(500)])
+	}
+	if n := len(l.given); n != 1 {
+		t.Errorf("%d labels for junk below one category", n)
+	}
+	l.seen(1, names("junk-%d", 5000)...)
+	if n := len(l.given); n != 25 {
+		t.Errorf("%d labels for junk at the first level, want half of 50", n)
+	}
+	l.pass(awardEvery)
+	l.seen(convincing-1, "security.logins", "errors")
+	l.pass(awardEvery)
+	l.seen(1, "security.logins", "errors")
+	l.pass(awardEvery)
+	l.seen(1, "payments.more-junk")
+	if got := l.given[25:]; !slices.Contains(got, "errors") || !slices.Contains(got, "security.logins") {
+		t.Errorf("labels of %q behind the junk, want the busy ones", got)
+	}
+}
+
+// However much comes below one first level, the others have their labels.
+func TestOneFamilyTakesAtMostItsShare(t *testing.T) {
+	t.Parallel()
+	const free, hours = 50, 3
+	l := newLabelled(free)
+	junk := names("payments.junk-%d", 200)
+	for range hours * 60 {
+		l.seen(10000, junk...)
+		l.pass(time.Minute)
+	}
+	if n := l.below("payments"); n != free/2 {
+		t.Errorf("%d of %d labels for one first level, want half of them", n, free)
+	}
+	victims := names("security.%d", 8)
+	for range 10 {
+		l.seen(10000, junk...)
+		l.seen(convincing, victims...)
+		l.pass(awardEvery)
+	}
+	if n := l.below("security"); n != len(victims) {
+		t.Errorf("%d of %d categories of the other first level have labels", n, len(victims))
+	}
+}
+
+// While several first levels want labels, they get as many each, whoever sends most.
+func TestFamiliesShare(t *testing.T) {
+	t.Parallel()
+	const free, families = 50, 4
+	l := newLabelled(free)
+	for range 1000 {
+		l.seen(1_000_000, names("loud.%d", 30)...)
+		for i := range families - 1 {
+			l.seen(convincing, names(fmt.Sprintf("quiet-%d.%%d", i), 30)...)
+		}
+		l.pass(time.Second)
+	}
+	least := free
+	for i := range families - 1 {
+		least = min(least, l.below(fmt.Sprintf("quiet-%d", i)))
+	}
+	if loud := l.below("loud"); loud > least+1 || least < free/(families+1) {
+		t.Errorf("the loud one has %d labels, one of the others only %d", loud, least)
+	}
+}
+
+func TestBusiestFirst(t *testing.T) {
+	t.Parallel()
+	l := newLabelled(10)
+	l.seen(1, "a")
+	l.seen(convincing, "a.little")
+	l.want(t, "a", "a.little") // that was the only one then
+	l.seen(convincing, "a.1")
+	l.seen(3*convincing, "a.3")
+	l.seen(2*convincing, "a.2")
+	l.seen(convincing-1, "a.0")
+	for range 6 {
+		l.pass(awardEvery)
+		l.seen(0, "a.0")
+	}
+	l.want(t, "a", "a.little", "a.3", "a.2", "a.1") // half of ten
+}
+
+// What comes again and again needs no great number.
+func TestLastingCategory(t *testing.T) {
+	t.Parallel()
+	l := newLabelled(10)
+	l.seen(1, "a")
+	l.seen(1, "a.once", "a.daily", "a.burst", "a.burst")
+	l.pass(lasting - 1)
+	l.seen(1, "a.daily")
+	l.want(t, "a")
+	l.pass(24 * time.Hour)
+	l.seen(1, "a.daily")
+	l.want(t, "a", "a.daily")
+	l.pass(time.Hour)
+	l.seen(1, "a.other")
+	l.want(t, "a", "a.daily")
+}
+
+// A newcomer takes over the number of whom it displaces, and that does not count for it.
+func TestDisplacedEventsCountForNobody(t *testing.T) {
+	t.Parallel()
+	l := newLabelled(100)
+	l.seen(1, "a")
+	l.pass(lasting - 1)
+	for range 100 * convincing {
+		l.seen(1, fmt.Sprint("a.junk-", rand.Uint64()))
+	}
+	l.pass(awardEvery)
+	l.seen(1, "a.last")
+	l.want(t, "a")
+	l.seen(convincing, "a.real")
+	l.pass(awardEvery)
+	l.seen(1, "a.junk")
+	l.want(t, "a", "a.real")
+}
+
+// The busiest are those of late.
+func TestCountsFade(t *testing.T) {
+	t.Parallel()
+	l := newLabelled(100)
+	l.seen(1, "a", "a.trigger")
+	l.seen(1000*convincing, "a.before")
+	l.pass(1000 * fadeEvery)
+	l.seen(convincing, "a.now")
+	l.pass(awardEvery)
+	l.seen(1, "a.trigger-2")
+	l.want(t, "a", "a.now")
+}
+
+// What is remembered is bounded, whatever comes.
+func TestContendersAreBounded(t *testing.T) {
+	t.Parallel()
+	const free = 10
+	l := newLabelled(free)
+	for range 100_000 {
+		l.seen(1+rand.IntN(20), fmt.Sprintf("first-%d.%d", rand.IntN(10_000), rand.IntN(1000)))
+		l.pass(time.Duration(rand.IntN(200)) * time.Millisecond)
+	}
+	if len(l.families) > free+maxStrangers || len(l.strangers) > maxStrangers {
+		t.Errorf("%d families, of which %d strangers", len(l.families), len(l.strangers))
+	}
+	if len(l.families) != l.held()+len(l.strangers) {
+		t.Errorf("%d families, of which %d strangers and %d with labels", len(l.families), len(l.strangers), l.held())
+	}
+	for _, f := range l.families {
+		if len(f.contenders) > maxContenders {
+			t.Errorf("%s has %d contenders", f.name, len(f.contenders))
+		}
+	}
+	if len(l.given) > free || l.free < 0 {
+		t.Errorf("%d labels were given", len(l.given))
+	}
+}
+
+// held counts the families with labels.
+func (l *labelled) held() (n int) {
+	for _, f := range l.families {
+		if f.held > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+func BenchmarkJunk(b *testing.B) {
+	for name, format := range map[string]string{"below one category": "payments.%d", "at the first level": "junk-%d"} {
+		b.Run(name, func(b *testing.B) {
+			junk := names(format, 10_000)
+			c := newCategories(50, nil)
+			for i := 0; b.Loop(); i++ {
+				c.label(junk[i%len(junk)], 1)
+			}
+		})
+	}
+}

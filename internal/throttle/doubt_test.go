@@ -1,0 +1,361 @@
+package throttle
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-4578ace9/notifier/internal/servertest"
+)
+
+// release ends leases as a grant does.
+func (s *subject) release(inDoubt bool, leases ...Lease) {
+	s.t.Helper()
+	ended := slices.Clone(leases)
+	for i := range ended {
+		ended[i].inDoubt = ended[i].inDoubt || inDoubt
+	}
+	for i, lease := range s.extend(0, ended...) {
+		if lease.End == 0 {
+			s.t.Fatalf("the lease of %q was not released", leases[i].ID)
+		}
+	}
+}
+
+// takeOver asks for events whose leases have ended, and checks whether they are in doubt.
+func (s *subject) takeOver(inDoubt bool, requests ...Request) []Lease {
+	s.t.Helper()
+	decisions := s.want(Repeated, requests...)
+	for i, d := range decisions {
+		if d.InDoubt != inDoubt || d.Lease.inDoubt != inDoubt {
+			s.t.Fatalf("event %d, %q: in doubt %v and %v, want %v", i+1, requests[i].ID, d.InDoubt, d.Lease.inDoubt, inDoubt)
+		}
+	}
+	return leasesOf(decisions)
+}
+
+// finishes records deliveries and compares which of them are new.
+func (s *subject) finishes(want []bool, leases ...Lease) {
+	s.t.Helper()
+	if newly, err := s.Finish(s.t.Context(), leases); err != nil || !slices.Equal(newly, want) {
+		s.t.Fatalf("newly recorded: %v, %v, want %v", newly, err, want)
+	}
+}
+
+// doubtConformance is what is known of an event's deliveries.
+var doubtConformance = []conformanceCase{
+	{
+		name: "doubt: a lease that lapsed", global: "10/1h", category: "none",
+		run: func(s *subject) {
+			events := []Request{request("e", "a"), derived(7, start, "a")}
+			s.admit(events...)
+			s.clock.advance(testLease - time.Microsecond)
+			s.want(Leased, events...)
+			s.clock.advance(time.Microsecond)
+			s.takeOver(true, events...)
+			s.clock.advance(testLease + time.Microsecond)
+			s.takeOver(true, events...)
+			s.taken("a", 2)
+		},
+	},
+	{
+		name: "doubt: a lease that was renewed, and lapsed", global: "10/1h", category: "none",
+		run: func(s *subject) {
+			e := request("e", "a")
+			lease := s.admit(e)
+			s.clock.advance(time.Second)
+			s.extend(testLease, lease...)
+			s.clock.advance(testLease)
+			s.takeOver(true, e)
+		},
+	},
+	{
+		name: "doubt: none after a lease that was released", global: "10/2h", category: "none",
+		run: func(s *subject) {
+			events := []Request{request("e", "a"), derived(7, start, "a")}
+			s.release(false, s.admit(events...)...)
+			s.release(false, s.takeOver(false, events...)...)
+			s.clock.advance(testRetention - time.Second)
+			lease := s.takeOver(false, events...)
+			s.release(false, s.extend(testLease, lease...)...)
+			s.takeOver(false, events...)
+			s.clock.advance(testLease + time.Second)
+			s.takeOver(true, events...)
+			s.taken("a", 2)
+		},
+	},
+	{
+		name: "doubt: a release in doubt", global: "10/1h", category: "none",
+		run: func(s *subject) {
+			s.release(true, s.admit(request("e", "a"))...)
+			s.takeOver(true, request("e", "a"))
+		},
+	},
+	{
+		name: "doubt: whoever took over in doubt takes it away from nobody", global: "10/1h", category: "none",
+		run: func(s *subject) {
+			e := request("e", "a")
+			s.admit(e)
+			s.clock.advance(testLease)
+			for range 3 {
+				lease := s.takeOver(true, e)
+				s.clock.advance(time.Second)
+				s.release(false, s.extend(testLease, lease...)...)
+			}
+		},
+	},
+	{
+		name: "doubt: kept as long as the delivery is renewed", global: "100/1h", category: "none", retention: time.Minute,
+		run: func(s *subject) {
+			e := request("e", "a")
+			s.admit(e)
+			s.clock.advance(testLease)
+			lease := s.takeOver(true, e)
+			for range 20 {
+				s.clock.advance(10 * time.Second)
+				lease = s.extend(testLease, lease...)
+				s.finish(s.admit(request("other"+s.clock.read().String(), "b"))...) // which forgets what is old
+			}
+			lease[0].inDoubt = false // as of somebody who does not know
+			s.release(false, lease...)
+			s.takeOver(true, e)
+		},
+	},
+	{
+		name: "doubt: ends with a refund", global: "10/1h", category: "none",
+		run: func(s *subject) {
+			e := request("e", "a")
+			s.admit(e)
+			s.clock.advance(testLease)
+			s.refund(true, s.takeOver(true, e)...)
+			s.release(false, s.admit(e)...)
+			s.takeOver(false, e)
+		},
+	},
+	{
+		name: "doubt: ends with a delivery", global: "10/1h", category: "none",
+		run: func(s *subject) {
+			e := request("e", "a")
+			s.admit(e)
+			s.clock.advance(testLease)
+			s.finish(s.takeOver(true, e)...)
+			s.want(Done, e)
+			s.clock.advance(testRetention + time.Second)
+			s.release(false, s.admit(e)...)
+			s.takeOver(false, e)
+		},
+	},
+	{
+		name: "doubt: a call that is repeated", global: "10/1h", category: "none",
+		run: func(s *subject) {
+			lapsed, released := request("lapsed", "a"), request("released", "a")
+			leases := s.admit(lapsed, released)
+			s.release(false, leases[1])
+			s.clock.advance(testLease)
+			var before Ruling
+			for i := range 2 {
+				ruling, err := s.repeat("nonce", []Request{lapsed, released})
+				if err != nil {
+					s.t.Fatal(err)
+				}
+				if d := ruling.Decisions[0]; d.Verdict != Repeated || !d.InDoubt || !d.Lease.inDoubt {
+					s.t.Errorf("call %d: %+v", i+1, d)
+				}
+				if d := ruling.Decisions[1]; d.InDoubt || d.Lease.End == 0 {
+					s.t.Errorf("call %d: %+v", i+1, d)
+				}
+				if i > 0 && ruling.Decisions[0].Lease.End != before.Decisions[0].Lease.End {
+					s.t.Error("the repeated call got another lease")
+				}
+				before = ruling
+				s.clock.advance(time.Second)
+			}
+		},
+	},
+	{
+		name: "doubt: nobody holds a released lease", global: "10/1h", category: "none",
+		run: func(s *subject) {
+			lease := s.admit(request("e", "a"))
+			s.release(false, lease...)
+			s.refund(false, lease...)
+			if again := s.extend(testLease, lease...); again[0].End != 0 {
+				s.t.Errorf("it was extended: %+v", again[0])
+			}
+			s.taken("a", 1)
+		},
+	},
+	{
+		name: "newly: one of those who finish an event", global: "10/1h", category: "none",
+		run: func(s *subject) {
+			e, other := request("e", "a"), derived(7, start, "a")
+			first := s.admit(e, other)
+			s.clock.advance(testLease)
+			second := s.takeOver(true, e, other)
+			s.finishes([]bool{true, true}, second...)
+			s.finishes([]bool{false, false}, first...)
+			s.clock.advance(time.Minute)
+			s.finishes([]bool{false, false}, second...)
+			s.clock.advance(testRetention)
+			s.finishes([]bool{true}, first[0])
+		},
+	},
+	{
+		name: "newly: in one batch", global: "10/1h", category: "none",
+		run: func(s *subject) {
+			leases := s.admit(several(3, "e", "a")...)
+			s.finishes([]bool{true}, leases[1])
+			s.finishes([]bool{true, false, false, true}, leases[0], leases[1], leases[0], leases[2])
+		},
+	},
+	{
+		name: "newly: remembered from the first time on", global: "10/1h", category: "none",
+		run: func(s *subject) {
+			e := request("e", "a")
+			lease := s.admit(e)
+			s.clock.advance(time.Second)
+			s.finish(lease...)
+			s.clock.advance(testRetention / 2)
+			s.finish(lease...)
+			s.clock.advance(testRetention/2 - time.Microsecond)
+			s.want(Done, e)
+			s.clock.advance(time.Microsecond)
+			s.want(Admitted, e)
+		},
+	},
+}
+
+// TestFinishRepeatedCall makes calls again whose replies were lost.
+func TestFinishRepeatedCall(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	k := newPairKit(t, newClient(t, redis.Options{Addr: server.Addr}), Eval)
+	want := func(nonce string, want []bool, leases ...Lease) {
+		t.Helper()
+		if newly, err := k.finishBatch(t.Context(), nonce, leases); err != nil || !slices.Equal(newly, want) {
+			t.Errorf("call %s: newly recorded: %v, %v, want %v", nonce, newly, err, want)
+		}
+	}
+	first, second := k.deliver(request("first", "a")), k.deliver(request("second", "a"))
+	want("one", []bool{true}, first)
+	k.clock.advance(time.Millisecond)
+	want("two", []bool{false, true}, first, second)
+	k.clock.advance(nonceKept - 2*time.Millisecond)
+	want("one", []bool{true}, first)
+	want("two", []bool{false, true}, first, second)
+	want("three", []bool{false, false}, first, second)
+	k.clock.advance(2 * time.Millisecond)
+	want("two", []bool{false, false}, first, second)
+	if ttl := k.client.PTTL(t.Context(), k.keys.done).Val(); ttl <= 0 || ttl > testRetention {
+		t.Errorf("what was delivered is kept for %v", ttl)
+	}
+}
+
+// TestResolvedInDoubt takes over resolved events.
+func TestResolvedInDoubt(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	k := newPairKit(t, newClient(t, redis.Options{Addr: server.Addr}), Eval)
+	want := func(inDoubt bool) Lease {
+		t.Helper()
+		got := k.resolve(aboutDisk("resolved"), Repeated, "r")
+		if got.InDoubt != inDoubt || got.Lease.inDoubt != inDoubt {
+			t.Errorf("in doubt: %v and %v, want %v", got.InDoubt, got.Lease.inDoubt, inDoubt)
+		}
+		return got.Lease
+	}
+	k.fire(aboutDisk("firing"), "r")
+	k.release(k.resolve(aboutDisk("resolved"), Admitted, "r").Lease)
+	k.release(want(false))
+	want(false)
+	k.clock.advance(testLease + time.Second)
+	k.release(want(true))
+	nonce := newNonce()
+	for range 2 {
+		resolutions, err := k.resolveBatch(t.Context(), nonce, []Request{aboutDisk("resolved")})
+		if err != nil || resolutions[0].Verdict != Repeated || !resolutions[0].InDoubt {
+			t.Errorf("a repeated call: %+v, %v", resolutions, err)
+		}
+	}
+	k.clock.advance(testLease + time.Second)
+	k.refund(want(true))
+	want(false) // as a dead letter that is replayed
+}
+
+// TestRestoreInDoubt tells Redis of admissions that were made without it, of events that it knows.
+func TestRestoreInDoubt(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	k := newPairKit(t, newClient(t, redis.Options{Addr: server.Addr}), Eval)
+	for _, test := range []struct {
+		name   string
+		before func(r Request)
+		became became
+		doubts bool // of whoever delivered it without Redis
+		want   bool
+		leased bool
+	}{
+		{"unknown", func(Request) {}, goesOn, false, true, true}, // its holder lets the lease lapse
+		{"unknown, released", func(Request) {}, wasReleased, false, false, false},
+		{"unknown, released in doubt", func(Request) {}, wasReleased, true, true, false},
+		{"lapsed", func(r Request) { k.deliver(r); k.clock.advance(testLease + time.Second) }, wasReleased, false, true, false},
+		{"released", func(r Request) { k.release(k.deliver(r)) }, wasReleased, false, false, false},
+		{"somebody's", func(r Request) { k.deliver(r) }, wasReleased, false, true, true},
+	} {
+		r := request(test.name, "a")
+		test.before(r)
+		lease := Lease{Request: r, inDoubt: test.doubts}
+		for range 2 {
+			k.restore(admission{lease: lease, at: time.Now(), became: test.became})
+		}
+		if test.leased {
+			if ruling, err := k.Decide(t.Context(), []Request{r}); err != nil || ruling.Decisions[0].Verdict != Leased {
+				t.Errorf("%s: %+v, %v", test.name, ruling.Decisions, err)
+			}
+			k.clock.advance(testLease + time.Second)
+		}
+		ruling, err := k.Decide(t.Context(), []Request{r})
+		if d := ruling.Decisions[0]; err != nil || d.Verdict != Repeated || d.InDoubt != test.want {
+			t.Errorf("%s: %+v, %v, want it in doubt: %v", test.name, d, err, test.want)
+		}
+	}
+}
+
+// TestGrantInDoubt has grants released, with Redis and without.
+func TestGrantInDoubt(t *testing.T) {
+	t.Parallel()
+	server := durable(t)
+	gate := startGate(t, server.Addr, GateOptions{Policy: Local})
+	takeOver := func(id string, inDoubt bool) *Grant {
+		t.Helper()
+		answers, err := gate.Decide(t.Context(), []Request{request(id, "a")})
+		if err != nil || answers[0].Verdict != Repeated || answers[0].InDoubt != inDoubt {
+			t.Fatalf("%s: %+v, %v, want it in doubt: %v", id, answers, err, inDoubt)
+		}
+		return answers[0].Grant
+	}
+	gate.one(Admitted, request("clean", "a")).Release(t.Context(), false)
+	gate.one(Admitted, request("uncertain", "a")).Release(t.Context(), true)
+	takeOver("clean", false).Release(t.Context(), false)
+	takeOver("uncertain", true).Release(t.Context(), false)
+
+	gate.lose(server)
+	gate.until(acting)
+	gate.one(Admitted, request("clean without redis", "a")).Release(t.Context(), false)
+	gate.one(Admitted, request("uncertain without redis", "a")).Release(t.Context(), true)
+	takeOver("uncertain without redis", true).Release(t.Context(), false)
+	if newly := gate.one(Admitted, request("delivered without redis", "a")).Finish(t.Context(), ""); !newly {
+		t.Error("a delivery without Redis is not new")
+	}
+	server.Restart()
+	gate.until(answering)
+	takeOver("clean", false).Release(t.Context(), false)
+	takeOver("clean without redis", false)
+	again := takeOver("uncertain", true)
+	takeOver("uncertain without redis", true)
+	gate.one(Done, request("delivered without redis", "a"))
+	if !again.Finish(t.Context(), "") || again.Finish(t.Context(), "") {
+		t.Error("a delivery is new once")
+	}
+}

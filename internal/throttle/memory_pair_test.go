@@ -1,0 +1,164 @@
+package throttle
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+
+	"github.com/seed-4578ace9/notifier/internal/servertest"
+)
+
+// pairModel drives Redis and the in-memory limiter with the same calls about pairs, one by one.
+type pairModel struct {
+	redis  *Redis
+	memory *Memory
+	clock  *fakeClock
+	held   []Lease // of resolved events that were not finished
+	posted int
+}
+
+func (m *pairModel) finish(t *rapid.T, inRedis, inMemory Lease) {
+	m.posted++
+	inRedis.receipt = fmt.Sprint("receipt ", m.posted)
+	inMemory.receipt = inRedis.receipt
+	newInRedis, err := m.redis.Finish(context.Background(), []Lease{inRedis})
+	if err != nil {
+		t.Fatal(err)
+	}
+	newInMemory, _ := m.memory.Finish(context.Background(), []Lease{inMemory})
+	if newInRedis[0] != newInMemory[0] {
+		t.Fatalf("the delivery is new to Redis: %t, to the memory: %t", newInRedis[0], newInMemory[0])
+	}
+}
+
+// drawEvent is one of a few events of a few pairs. Some of the IDs are those of both firing and resolved events.
+func (m *pairModel) drawEvent(t *rapid.T) Request {
+	category := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "category")
+	sequence := rapid.Uint64Range(1, 9).Draw(t, "sequence")
+	r := derived(sequence, m.clock.read(), category)
+	r.ID = category + " " + r.ID
+	if rapid.Bool().Draw(t, "own ID") {
+		r.Derived = false
+		r.ID = category + " " + rapid.StringMatching("[i-m]").Draw(t, "ID")
+	}
+	return r.ofPair(rapid.SampledFrom([]string{"disk", "memory"}).Draw(t, "key"))
+}
+
+func (m *pairModel) fire(t *rapid.T) {
+	r := m.drawEvent(t)
+	inRedis, err := m.redis.Decide(context.Background(), []Request{r})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inMemory, _ := m.memory.Decide(context.Background(), []Request{r})
+	one, other := inRedis.Decisions[0], inMemory.Decisions[0]
+	if one.Verdict != other.Verdict || one.Lease.End != other.Lease.End {
+		t.Fatalf("firing %+v: redis says %d, %d, memory %d, %d", r, one.Verdict, one.Lease.End, other.Verdict, other.Lease.End)
+	}
+	if one.Lease.End != 0 {
+		m.finish(t, one.Lease, other.Lease)
+	}
+}
+
+func (m *pairModel) resolve(t *rapid.T) {
+	requests := make([]Request, rapid.IntRange(1, 3).Draw(t, "events"))
+	for i := range requests {
+		requests[i] = m.drawEvent(t)
+	}
+	inRedis, err := m.redis.Resolve(context.Background(), requests)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inMemory, _ := m.memory.Resolve(context.Background(), requests)
+	for i, one := range inRedis {
+		other := inMemory[i]
+		if one.Verdict != other.Verdict || one.Opened != other.Opened || one.Wait != other.Wait || one.Lease.End != other.Lease.End || one.InDoubt != other.InDoubt {
+			t.Fatalf("resolving %+v: redis says %+v, memory %+v", requests[i], one, other)
+		}
+		if one.Lease.End != 0 {
+			m.held = append(m.held, one.Lease)
+		}
+	}
+}
+
+// end ends the delivery of a resolved event in one of the ways in which that can end.
+func (m *pairModel) end(t *rapid.T) {
+	if len(m.held) == 0 {
+		t.Skip("none is held")
+	}
+	i := rapid.IntRange(0, len(m.held)-1).Draw(t, "lease")
+	lease := m.held[i]
+	m.held = append(m.held[:i:i], m.held[i+1:]...)
+	if m.clock.read().UnixMicro() >= lease.End {
+		return // Redis may have forgotten it
+	}
+	ctx := context.Background()
+	switch rapid.SampledFrom([]string{"finish", "release", "refund", "lapse"}).Draw(t, "way") {
+	case "finish":
+		m.finish(t, lease, lease)
+	case "release":
+		one, err := m.redis.Extend(ctx, []Lease{lease}, 0)
+		other, _ := m.memory.Extend(ctx, []Lease{lease}, 0)
+		if err != nil || one[0].End != other[0].End {
+			t.Fatalf("release: %+v, %v in redis, %+v in memory", one, err, other)
+		}
+	case "refund":
+		one, err := m.redis.Refund(ctx, []Lease{lease})
+		other, _ := m.memory.Refund(ctx, []Lease{lease})
+		if err != nil || one[0] != other[0] {
+			t.Fatalf("refund: %t, %v in redis, %t in memory", one[0], err, other[0])
+		}
+	}
+}
+
+func (m *pairModel) wait(t *rapid.T) {
+	m.clock.advance(rapid.SampledFrom([]time.Duration{time.Microsecond, time.Second, testLease + time.Second, testRetention, testPairTTL / 3}).Draw(t, "time"))
+}
+
+// TestMemoryPairs compares what both limiters say of resolved events.
+func TestMemoryPairs(t *testing.T) {
+	t.Parallel()
+	client := newClient(t, redis.Options{Addr: servertest.StartRedis(t).Addr})
+	rapid.Check(t, func(rt *rapid.T) {
+		if err := client.FlushDB(context.Background()).Err(); err != nil {
+			rt.Fatal(err)
+		}
+		settings := pairSettings(t)
+		r := NewRedis(RedisOptions{Client: client, Prefix: "pairs", Timeout: patience, Scripting: Eval}, settings)
+		clock := withFakeTime(t, r)
+		m := &pairModel{redis: r, memory: NewMemory(settings, clock.read, nil), clock: clock}
+		m.memory.KeepPairs()
+		rt.Repeat(map[string]func(*rapid.T){
+			"fire": m.fire, "fire again": m.fire, "resolve": m.resolve, "resolve again": m.resolve, "end": m.end, "wait": m.wait,
+		})
+	})
+}
+
+// Pairs are kept only on demand, and not for ever.
+func TestMemoryForgetsPairs(t *testing.T) {
+	t.Parallel()
+	clock := newFakeClock(func(time.Time) {})
+	settings := Settings{Tree: newTree(t, "none", "none", ""), Lease: testLease, Retention: testRetention, PairTTL: time.Hour}
+	m := NewMemory(settings, clock.read, nil)
+	fire := func(i int) {
+		r := request(fmt.Sprint(i), "a").ofPair(fmt.Sprint(i))
+		ruling, _ := m.Decide(t.Context(), []Request{r})
+		_, _ = m.Finish(t.Context(), []Lease{ruling.Decisions[0].Lease})
+	}
+	fire(0)
+	if len(m.pairs) != 0 {
+		t.Errorf("%d pairs are kept that nobody asks for", len(m.pairs))
+	}
+	m.KeepPairs()
+	for i := range 3 * minSweep {
+		fire(i + 1)
+		clock.advance(settings.PairTTL / minSweep)
+	}
+	if kept := len(m.pairs); kept < minSweep || kept > 2*minSweep+minSweep/2 {
+		t.Errorf("%d pairs are kept, %d of them open", kept, minSweep)
+	}
+}

@@ -1,0 +1,90 @@
+package throttle
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Bounds of the copy of the delivery record: events under way, and delivered ones.
+const (
+	mostLeasedCopied = 1_000
+	mostDoneCopied   = 50_000
+)
+
+// doneOverlap is how far a look at delivered events reaches back behind the one before, in microseconds of Redis' clock: calls
+// that ran at once may have written in another order than their times.
+const doneOverlap = 2_000_000
+
+// records is a copy of the names in the delivery record, so that a flood of messages that may have been delivered before can be
+// told from those that were: asking for each costs more than the rest of the flood.
+type records struct {
+	mu     sync.Mutex
+	done   map[string]bool // delivered events; those that are forgotten in Redis stay
+	newest float64         // of their times
+}
+
+// Recorded tells of an event whether the delivery record had it when the copy was made.
+type Recorded func(Request) bool
+
+// Records returns what the delivery record holds now, nil if that is not known: Redis is unavailable, or it holds too much. An event
+// that is not in it was not admitted before this call, except as another message with its ID.
+func (g *Gate) Records(ctx context.Context) Recorded {
+	g.mu.Lock()
+	current := g.state == answering && len(g.backlog) == 0
+	g.mu.Unlock()
+	if !current {
+		return nil
+	}
+	return g.o.Redis.copyRecords(ctx, &g.records)
+}
+
+func (r *Redis) copyRecords(ctx context.Context, c *records) Recorded {
+	ctx, cancel := context.WithTimeout(ctx, r.timeout)
+	defer cancel()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	from := "-inf"
+	if c.done != nil {
+		from = strconv.FormatFloat(c.newest-doneOverlap, 'f', 0, 64)
+	}
+	pipe := r.client.Pipeline()
+	leased := pipe.ZRange(ctx, r.keys.leased, 0, mostLeasedCopied)
+	done := pipe.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{
+		Key: r.keys.done, ByScore: true, Start: from, Stop: "+inf", Count: mostDoneCopied + 1,
+	})
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil
+	}
+	if len(leased.Val()) > mostLeasedCopied || len(c.done)+len(done.Val()) > mostDoneCopied {
+		c.done, c.newest = nil, 0
+		return nil
+	}
+	// A copy that was given out is read without the lock: what is new goes into another one.
+	fresh := make(map[string]bool)
+	for _, entry := range done.Val() {
+		name, _ := entry.Member.(string)
+		if !c.done[name] && !strings.HasPrefix(name, "\n") { // the name of a call is no event
+			fresh[name] = true
+		}
+		c.newest = max(c.newest, entry.Score)
+	}
+	if c.done == nil || len(fresh) > 0 {
+		for name := range c.done {
+			fresh[name] = true
+		}
+		c.done = fresh
+	}
+	underWay := make(map[string]bool, len(leased.Val()))
+	for _, name := range leased.Val() {
+		underWay[name] = true
+	}
+	delivered := c.done
+	return func(request Request) bool {
+		record := request.record()
+		return underWay[record] || delivered[record]
+	}
+}

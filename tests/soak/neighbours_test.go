@@ -1,0 +1,355 @@
+//go:build soak
+
+package soak
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/hostile"
+	"github.com/seed-4578ace9/notifier/internal/slacktest"
+)
+
+const (
+	hostileCategory = "hostile"
+	hostileChannel  = "#hostile"
+	hostileSubject  = "notify.hostile.alerts"
+	natsPassword    = "secret"
+)
+
+// natsUsers are the workers, whoever looks at all, and the hostile producer, who may publish below one subject and read what it is
+// answered.
+const natsUsers = `
+	accounts { SOAK { jetstream: enabled, users: [
+		{ user: notifier, password: ` + natsPassword + ` }
+		{ user: soak, password: ` + natsPassword + ` }
+		{ user: hostile, password: ` + natsPassword + `, permissions: {
+			publish: { allow: ["notify.hostile.>"] }, subscribe: { allow: ["_INBOX_hostile.>"] } } }
+	] } }`
+
+func isHostile(category string) bool {
+	return category == hostileCategory || strings.HasPrefix(category, hostileCategory+".")
+}
+
+// intruder is the hostile producer: it attacks all the time, in an order and to an extent that are drawn.
+type intruder struct {
+	producer *hostile.Producer
+	p        *publisher
+	r        *random
+
+	resting atomic.Bool
+	busy    sync.Mutex // held during an attack
+
+	attacks   []attack     // the latest one last
+	published atomic.Int64 // messages that the server may have stored
+}
+
+func newIntruder(d *deployment, p *publisher, r *random) *intruder {
+	return &intruder{
+		producer: &hostile.Producer{JetStream: d.connect("hostile"), Subject: hostileSubject}, p: p, r: r,
+	}
+}
+
+// attack is one that was made.
+type attack struct {
+	Name       string
+	Messages   int
+	From, Upto time.Time
+}
+
+// Bounds of an attack's messages; 500 unless named.
+var mostOf = map[string]int{
+	"sends what cannot be understood": 12,
+	"sends groups of empty alerts":    60,
+	"resolves what nobody opened":     2000,
+	"floods":                          3000,
+}
+
+const (
+	attackPauseLeast, attackPauseMost = 100 * time.Millisecond, 1500 * time.Millisecond
+	attackTimeout                     = 20 * time.Second
+)
+
+func (i *intruder) run(end <-chan struct{}) {
+	for {
+		select {
+		case <-end:
+			return
+		case <-time.After(i.r.between(attackPauseLeast, attackPauseMost)):
+		}
+		if !i.resting.Load() {
+			i.attack()
+		}
+	}
+}
+
+// attack does one of the attacks. That the server is away or refuses is none of the soak's business.
+func (i *intruder) attack() {
+	i.busy.Lock()
+	defer i.busy.Unlock()
+	drawn := hostile.Attacks[i.r.intN(len(hostile.Attacks))]
+	most := mostOf[drawn.Name]
+	if most == 0 {
+		most = 500
+	}
+	n := 1 + i.r.intN(most)
+	victims := []string{"watched", "vital", "tokens", "later", "soon", "groups", "pairs"}
+	i.producer.Victim = "notify." + victims[i.r.intN(len(victims))]
+	i.producer.IDs = i.p.coming()
+	i.attacks = append(i.attacks, attack{Name: drawn.Name, Messages: n, From: time.Now()})
+	i.published.Add(int64(n))
+	ctx, cancel := context.WithTimeout(context.Background(), attackTimeout)
+	defer cancel()
+	_ = drawn.Do(i.producer, ctx, n)
+	i.attacks[len(i.attacks)-1].Upto = time.Now()
+}
+
+// during is the latest attack that had begun at a time.
+func (i *intruder) during(at time.Time) string {
+	for _, a := range slices.Backward(i.attacks) {
+		if a.From.Before(at) {
+			return fmt.Sprintf("it %s (%d messages in %v), begun %v before", a.Name, a.Messages, a.Upto.Sub(a.From).Round(time.Millisecond),
+				at.Sub(a.From).Round(time.Millisecond))
+		}
+	}
+	return "nothing"
+}
+
+// rest has the intruder rest, and waits until it does, or go on.
+func (i *intruder) rest(resting bool) {
+	i.resting.Store(resting)
+	i.busy.Lock()
+	defer i.busy.Unlock()
+}
+
+func (i *intruder) String() string {
+	counts := make(map[string]int)
+	for _, a := range i.attacks {
+		counts[a.Name]++
+	}
+	var attacks []string
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		attacks = append(attacks, fmt.Sprintf("%s %d×", name, counts[name]))
+	}
+	return fmt.Sprintf("%d messages stored, %d refused; it %s", i.producer.Stored(), i.producer.Refused(), strings.Join(attacks, ", "))
+}
+
+// coming lists IDs that the publisher uses next, or has used lately.
+func (p *publisher) coming() (ids []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for n := max(0, p.next-20); n < p.next+60; n++ {
+		for _, name := range []string{"watched-%d", "vital-%d", "tokens-%d", "deep_a-%d", "firing-key-%d", "later-%d", "twice-%d", "group-%d-firing"} {
+			ids = append(ids, fmt.Sprintf(name, n))
+		}
+	}
+	return ids
+}
+
+// phase is a time in which the neighbours' way is measured.
+type phase string
+
+const (
+	alone     phase = "alone"
+	disturbed phase = "disturbed"
+)
+
+// Pauses between the events whose way is watched. They stay within their guarantee: all of them are posted.
+const (
+	watchedSeldom = time.Second
+	watchedOften  = 110 * time.Millisecond
+)
+
+// watcher publishes events of one category whose way is watched.
+type watcher struct {
+	p         *publisher
+	mu        sync.Mutex
+	phase     phase
+	published sync.WaitGroup
+}
+
+func (w *watcher) enter(in phase) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.phase = in
+}
+
+func (w *watcher) run(end <-chan struct{}) {
+	defer w.published.Wait()
+	for {
+		w.mu.Lock()
+		in := w.phase
+		w.mu.Unlock()
+		pause := watchedSeldom
+		if in != "" {
+			pause = watchedOften
+		}
+		select {
+		case <-end:
+			return
+		case <-time.After(pause):
+		}
+		// A publish that is answered late delays no other one.
+		w.published.Go(func() { w.p.publishEvent(entry{Category: "watched", Fate: certain, Phase: in}, "") })
+	}
+}
+
+const (
+	phaseLeast    = 12 * time.Second
+	phaseMost     = time.Minute
+	phaseShare    = 20 // of the time of faults
+	calmPatience  = 90 * time.Second
+	mostLeftThere = 20 // messages in the producers' stream that are no backlog
+)
+
+// measure has phases without faults, with the intruder and without it, as long as each other.
+func (d *deployment) measure(w *watcher, i *intruder) {
+	lasts := min(max(*duration/phaseShare, phaseLeast), phaseMost)
+	for _, in := range []phase{alone, disturbed, disturbed, alone} {
+		i.rest(true)
+		d.awaitCalm()
+		i.rest(in == alone)
+		say("the neighbours' way is measured, %s", in)
+		w.enter(in)
+		time.Sleep(lasts)
+		w.enter("")
+	}
+	i.rest(false)
+}
+
+// awaitCalm waits until there is no backlog.
+func (d *deployment) awaitCalm() {
+	deadline := time.Now().Add(calmPatience)
+	for calm := 0; calm < 5 && time.Now().Before(deadline); {
+		l, err := d.leftInJetStream()
+		if err == nil && l.messages <= mostLeftThere && l.queued == 0 {
+			calm++
+		} else {
+			calm = 0
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+}
+
+const (
+	mostSlower = 2.0
+	// noise is a 99th percentile that proves nothing on a machine that does other things too.
+	noise = 250 * time.Millisecond
+)
+
+// way is how long one of the neighbours' events took from publish to post.
+type way struct {
+	took time.Duration
+	e    *entry
+}
+
+// ways are how long the events of a phase took from publish to post.
+func (v *verdict) ways(in phase) []way {
+	var ways []way
+	for id, e := range v.entries {
+		if posts := v.posts[id]; e.Phase == in && len(posts) > 0 {
+			ways = append(ways, way{posts[0].Received.Sub(e.Began), e})
+		}
+	}
+	slices.SortFunc(ways, func(a, b way) int { return cmp.Compare(a.took, b.took) })
+	return ways
+}
+
+func quantile(sorted []way, q float64) time.Duration {
+	return sorted[min(int(q*float64(len(sorted))), len(sorted)-1)].took
+}
+
+// checkNeighbours checks that the hostile producer does no harm: what it does to other promises is broken there, too.
+func (v *verdict) checkNeighbours() {
+	var broken []string
+	for _, p := range v.promises {
+		for _, fault := range p.Broken {
+			if !strings.Contains(fault, hostileCategory+".") && (p.Name == lossPromise || p.Name == oncePromise) {
+				broken = append(broken, fault)
+			}
+		}
+	}
+	for id, posts := range v.posts {
+		for _, post := range posts {
+			if fault := v.forged(id, post); fault != "" {
+				broken = append(broken, fault)
+			}
+		}
+	}
+	alone, disturbed := v.ways(alone), v.ways(disturbed)
+	if len(alone) == 0 || len(disturbed) == 0 {
+		v.add("neighbours unharmed", "nothing", append(broken, "no way was measured"))
+		return
+	}
+	seen := v.intruder.String()
+	for _, q := range []float64{0.5, 0.99} {
+		without, with := quantile(alone, q), quantile(disturbed, q)
+		ratio := float64(with) / float64(without)
+		text := fmt.Sprintf("p%.0f of %d and %d ways %v alone, %v disturbed, ratio %.2f", 100*q, len(alone), len(disturbed),
+			without.Round(100*time.Microsecond), with.Round(100*time.Microsecond), ratio)
+		if ratio > mostSlower && with > noise {
+			broken = append(broken, text)
+		}
+		seen = text + "; " + seen
+	}
+	for _, slow := range disturbed[max(0, len(disturbed)-4):] {
+		say("%s took %v (stored after %v): %s", slow.e.ID, slow.took.Round(time.Millisecond), slow.e.Stored.Sub(slow.e.Began).Round(time.Millisecond),
+			v.intruder.during(slow.e.Began))
+	}
+	v.add("neighbours unharmed", seen, broken)
+}
+
+// forged tells what is wrong with whose name a post was made in, or the channel that it went to.
+func (v *verdict) forged(id string, post slacktest.Post) string {
+	category := origin(post, "category")
+	text := fmt.Sprint(post.Text, post.Message)
+	switch {
+	case isHostile(category) != (post.Channel == hostileChannel):
+		return fmt.Sprintf("%s of %s was posted to %s", id, category, post.Channel)
+	case isHostile(category):
+		return ""
+	case strings.Contains(text, hostileCategory), strings.Contains(text, "claim"):
+		return fmt.Sprintf("%s of %s was posted, and is the hostile producer's: %s", id, category, post.Text)
+	case v.entries[id] != nil && v.entries[id].Category != category:
+		return fmt.Sprintf("%s of %s was posted as one of %s", id, v.entries[id].Category, category)
+	}
+	return ""
+}
+
+// checkHostile checks that the hostile producer's own events have no more outcomes than there were messages.
+func (v *verdict) checkHostile() {
+	var broken []string
+	posted, told, again := 0, 0, 0
+	for id, posts := range v.posts {
+		if v.entries[id] == nil && len(posts) > 0 {
+			posted++
+			if v.hostileDead[id] > 0 {
+				broken = append(broken, id+" was posted, and is a dead letter")
+			}
+		}
+	}
+	dead := 0
+	for _, n := range v.hostileDead {
+		dead += n
+	}
+	for _, post := range v.digests {
+		if post.Channel == hostileChannel {
+			dropped, doubtful, _ := digestOf(post)
+			told += dropped - doubtful
+			again += doubtful
+		}
+	}
+	most := int(v.intruder.published.Load())
+	if posted+dead+told > most {
+		broken = append(broken, fmt.Sprintf("%d outcomes of at most %d messages", posted+dead+told, most))
+	}
+	v.add("one outcome of the hostile", fmt.Sprintf("%d messages at most: %d posted, %d dead letters are left, %d told as dropped (%d again in doubt)",
+		most, posted, dead, told, again), broken)
+}
