@@ -155,7 +155,7 @@ func FuzzNeighbours(f *testing.F) {
 	f.Fuzz(func(t *testing.T, subject, header string, body []byte) {
 		hostile := event.Message{Subject: "notify.payments." + subject, Header: headersOf(header), Data: body}
 		if !mayPublish(hostile.Subject) {
-			t.Skip("the server refuses it")
+			return // the server refuses it
 		}
 		beside := becomes(t, &hostile)
 		if !reflect.DeepEqual(alone, beside) {

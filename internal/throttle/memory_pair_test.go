@@ -88,7 +88,7 @@ func (m *pairModel) resolve(t *rapid.T) {
 // end ends the delivery of a resolved event in one of the ways in which that can end.
 func (m *pairModel) end(t *rapid.T) {
 	if len(m.held) == 0 {
-		t.Skip("none is held")
+		return
 	}
 	i := rapid.IntRange(0, len(m.held)-1).Draw(t, "lease")
 	lease := m.held[i]
