@@ -306,7 +306,6 @@ func names(settings config.Config) consume.Names {
 		MaxBytes:          settings.Stream.MaxBytes,
 		MaxAge:            settings.Stream.MaxAge,
 		RoomStream:        settings.Room.Stream,
-		RoomMax:           settings.Room.Max,
 		LongestDelay:      settings.Delay.MostPatient(),
 		DeadLetterStream:  settings.DLQ.Stream,
 		DeadLetterSubject: settings.DLQ.Subject,

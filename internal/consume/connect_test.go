@@ -98,7 +98,7 @@ func sampleServer(t *testing.T) *fixture {
 // sampleNames are the defaults, for which the sample of configs is written. The dead letters have little room.
 var sampleNames = Names{
 	Stream: "NOTIFICATIONS", Subject: "notify", Consumer: "notifier", MaxBytes: 1 << 30, MaxAge: 7 * 24 * time.Hour,
-	RoomStream: "NOTIFICATIONS_ROOM", RoomMax: 1000, LongestDelay: time.Hour,
+	RoomStream: "NOTIFICATIONS_ROOM", LongestDelay: time.Hour,
 	DeadLetterStream: "NOTIFICATIONS_DLQ", DeadLetterSubject: "notify-dlq",
 	DeadLetters: DeadLetterBounds{PerSubject: 100, Bytes: 1 << 20, Age: time.Hour},
 }

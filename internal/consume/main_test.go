@@ -33,7 +33,7 @@ const patience = 30 * time.Second
 
 var testNames = Names{
 	Stream: "EVENTS", Subject: "notify", Consumer: "notifier", MaxBytes: 64 << 20, MaxAge: 7 * 24 * time.Hour,
-	RoomStream: "ROOM", RoomMax: 1000,
+	RoomStream:       "ROOM",
 	DeadLetterStream: "DEAD", DeadLetterSubject: "notify-dlq",
 	DeadLetters: DeadLetterBounds{PerSubject: 100, Bytes: 64 << 20, Age: 30 * 24 * time.Hour},
 }

@@ -25,7 +25,6 @@ type Names struct {
 	MaxAge   time.Duration // of an event in the stream; 0 for no bound
 
 	RoomStream   string
-	RoomMax      int           // events of one first-level category that wait at once
 	LongestDelay time.Duration // that events may wait for their slots; 0: none does
 
 	DeadLetterStream  string
