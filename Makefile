@@ -29,29 +29,50 @@ help: ## Show this list
 build: ## Build bin/notifier
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/notifier ./cmd/notifier
 
+# What runs in the program that the tests build, or in an interpreter, runs without the race detector: of the former it sees nothing,
+# and the latter takes ten times as long with it. Benchmarks are no tests. Lint does what vet does.
+INTERPRETED := ^TestConformance$$/^miniredis$$
+RACED = $$(go list ./... | grep -v -e '/bench$$' -e '/tests$$')
+
 .PHONY: test
-test: ## Run every test with the race detector, against real servers that the tests start
+test: ## Run every test, with the race detector where it can find something, against real servers that the tests start
 	scripts/need $(REDIS_SERVER) redis-server
 	scripts/need gcc gcc libc6-dev
-	CGO_ENABLED=1 go test -race -shuffle=on ./...
-	$(MODEL) -rapid.checks=1000
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=recurse test-raced test-program
 
-# Both parts of the model test run that often.
-MODEL := go test -count=1 -timeout 60m -run '^TestModel$$' ./internal/throttle -rapid.steps=100
+.PHONY: test-raced
+test-raced:
+	CGO_ENABLED=1 go test -race -vet=off -shuffle=on -skip '$(INTERPRETED)' $(RACED)
+
+.PHONY: test-program
+test-program:
+	go test -vet=off -shuffle=on ./tests
+	$(THROTTLE) -run '$(MODEL)|$(INTERPRETED)' -rapid.checks=1000
+
+# Both parts of the model test run as often as -rapid.checks says.
+THROTTLE := go test -count=1 -vet=off -timeout 60m ./internal/throttle -rapid.steps=100
+MODEL := ^TestModel$$
+
+# The tests that attack by numbers: with NOTIFIER_TEST_FORCE they take so many times those with which the harm was first seen.
+ATTACKS := ^Test((StreamCommands|Deadlines|DeadLetters|Paths)OfProducers|WaitingHoldsUpNobody|LongLogsStallNobody|IdentityBelongsToACategory|LabelsBehindJunk|DigestOfManyPaths|Cluster)$$
 
 .PHONY: proof
-proof: ## Compare the scripts with the model in 20,000 runs of 100 steps
+proof: ## Compare the scripts with the model in 20,000 runs of 100 steps, and attack ten times as hard as told
 	scripts/need $(REDIS_SERVER) redis-server
-	$(MODEL) -rapid.checks=10000
+	NOTIFIER_TEST_FORCE=10 go test -count=1 -timeout 60m -p 1 -parallel 1 -v -run '$(ATTACKS)' ./tests ./internal/consume
+	$(THROTTLE) -run '$(MODEL)' -rapid.checks=10000
 
 .PHONY: lint
-lint: tools ## Check the code, the Lua scripts, the module files, and that nothing is unused
+lint: tools ## Check the code, the Lua scripts, the samples in configs, the module files, and that nothing is unused
 	$(TOOL) golangci-lint run ./...
 	$(TOOL) golangci-lint run --build-tags soak ./tests/soak/...
+	cd tests/configs && go tool -modfile=../../tools/go.mod golangci-lint run ./...
 	go vet -tags nodev ./...
 	scripts/lint-lua
+	go -C tests/configs test -count=1 ./...
 	go mod tidy -diff
 	go -C tools mod tidy -diff
+	go -C tests/configs mod tidy -diff
 	@unused=$$($(TOOL) deadcode -test ./...); if [ -n "$$unused" ]; then echo "$$unused"; exit 1; fi
 
 .PHONY: fuzz
@@ -64,9 +85,9 @@ bench: ## Measure throughput, latency and what a decision costs, beside the plai
 	go test -run '^$$' -bench . -benchtime $(BENCHTIME) -timeout 60m ./bench
 
 .PHONY: mutants
-mutants: ## Plant each bug of tests/mutants, or those that MUTANTS names, and see that its test finds it
+mutants: ## Plant each bug of internal/tools/mutants, or those that MUTANTS names, and see that its test finds it
 	scripts/need $(REDIS_SERVER) redis-server
-	scripts/mutants $(MUTANTS)
+	go run ./internal/tools/mutants $(MUTANTS)
 
 # A seed gives the same events and faults again.
 DURATION ?= 10m

@@ -121,7 +121,7 @@ func (a *arena) mayGoOn(deadline time.Time) {
 	if time.Now().After(deadline) {
 		a.b.Fatal("the contestant does not finish")
 	}
-	time.Sleep(2 * time.Millisecond)
+	time.Sleep(2 * time.Millisecond) // the benchmark looks seldom, to cost the contestants little
 }
 
 // contestant is one way to do the work.

@@ -11,6 +11,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
@@ -79,7 +81,7 @@ func BenchmarkAllAdmitted(b *testing.B) {
 	const events = 20_000
 	best := make(map[string]time.Duration)
 	for range rounds {
-		for _, c := range []contestant{notifier.limited(throttle.MaxCount, throttle.MaxCount), plainPort.limited(throttle.MaxCount, throttle.MaxCount)} {
+		for _, c := range []contestant{notifier.limited(limits.MaxCount, limits.MaxCount), plainPort.limited(limits.MaxCount, limits.MaxCount)} {
 			b.Run(c.name, func(b *testing.B) {
 				took, _ := newArena(b).drain(c, events)
 				if best[c.name] == 0 || took < best[c.name] {
@@ -102,7 +104,7 @@ func BenchmarkPace(b *testing.B) {
 			a := newArena(b)
 			a.slack.timed = true
 			a.fill(test.rate*int((warmUp+measured)/time.Second)*2 + 100)
-			c := notifier.limited(throttle.MaxCount, throttle.MaxCount)
+			c := notifier.limited(limits.MaxCount, limits.MaxCount)
 			c.rate = fmt.Sprintf("%d/s", test.rate)
 			for range test.workers {
 				a.start(c)
@@ -113,11 +115,11 @@ func BenchmarkPace(b *testing.B) {
 				return len(a.slack.arrived)
 			}
 			for posted() == 0 {
-				time.Sleep(time.Millisecond)
+				time.Sleep(time.Millisecond) // the workers start
 			}
-			time.Sleep(warmUp)
+			time.Sleep(warmUp) // the burst goes out before the pace is measured
 			before, start := posted(), time.Now()
-			time.Sleep(measured)
+			time.Sleep(measured) // what is posted meanwhile is measured
 			used := float64(posted()-before) / time.Since(start).Seconds() / float64(test.rate)
 			b.ReportMetric(used, "of-the-rate")
 			conclude("pace: %d workers use %.2f of %d/s", test.workers, used, test.rate)
@@ -136,7 +138,7 @@ func BenchmarkLatency(b *testing.B) {
 	)
 	turn := make(map[string]map[int][]time.Duration) // by contestant and percentile
 	for range turns {
-		for _, c := range []contestant{notifier.limited(throttle.MaxCount, throttle.MaxCount), plainPort.limited(throttle.MaxCount, throttle.MaxCount)} {
+		for _, c := range []contestant{notifier.limited(limits.MaxCount, limits.MaxCount), plainPort.limited(limits.MaxCount, limits.MaxCount)} {
 			b.Run(c.name, func(b *testing.B) {
 				latencies := newArena(b).latencies(c, events, gap)
 				if turn[c.name] == nil {
@@ -172,7 +174,7 @@ func BenchmarkNeighbour(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			a := newArena(b)
 			a.slack.rests = true
-			c := notifier.limited(throttle.MaxCount, throttle.MaxCount)
+			c := notifier.limited(limits.MaxCount, limits.MaxCount)
 			c.rate = "20/s"
 			crowded := make(chan struct{})
 			latencies := a.latenciesWhile(c, 200, 100*time.Millisecond, func(int) string { return subject + ".security" }, func() {
@@ -253,7 +255,7 @@ func BenchmarkDecisions(b *testing.B) {
 	for _, kind := range []struct {
 		name  string
 		limit int
-	}{{"denied", 100}, {"admitted", throttle.MaxCount}} {
+	}{{"denied", 100}, {"admitted", limits.MaxCount}} {
 		pipelined := perSecond(b, client, kind.name+"/plain-pipeline-of-64", plainPipeline(client, kind.limit))
 		for _, size := range []int{1, 16, 64, 256} {
 			rate := perSecond(b, client, fmt.Sprintf("%s/batch-%d", kind.name, size), batches(b, client, kind.limit, 20, size))
@@ -277,8 +279,8 @@ func BenchmarkDecisionCost(b *testing.B) {
 	small := measure("limit-100", 100, 20)
 	large := measure("limit-1000000", 1_000_000, 20)
 	conclude("a denial with a full limit of 1,000,000 costs %.2f times one with a full limit of 100", small/large)
-	few := measure("categories-20", throttle.MaxCount, 20)
-	many := measure("categories-100000", throttle.MaxCount, 100_000)
+	few := measure("categories-20", limits.MaxCount, 20)
+	many := measure("categories-100000", limits.MaxCount, 100_000)
 	conclude("an admission among 100,000 categories costs %.2f times one among 20", few/many)
 }
 
@@ -360,12 +362,12 @@ func requests(limiter *throttle.Redis, categories, size int) asker {
 
 func newLimiter(b *testing.B, client *redis.Client, limit int) *throttle.Redis {
 	b.Helper()
-	limits := throttle.Limits{{Count: int64(limit), Window: 30 * time.Minute}}
-	tree, err := throttle.NewTree(throttle.Plan{Global: limits, Category: limits})
+	both := limits.Limits{{Count: int64(limit), Window: 30 * time.Minute}}
+	tree, err := limits.NewTree(limits.Plan{Global: both, Category: both})
 	if err != nil {
 		b.Fatal(err)
 	}
-	return throttle.NewRedis(throttle.RedisOptions{Client: client, Prefix: "notifier", Timeout: 10 * time.Second},
+	return throttle.NewRedis(script.NewRunner(script.Options{Client: client, Prefix: "notifier", Timeout: 10 * time.Second}),
 		throttle.Settings{Tree: tree, Lease: 30 * time.Second, Retention: time.Hour})
 }
 

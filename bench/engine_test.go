@@ -10,6 +10,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
@@ -18,16 +20,16 @@ import (
 const categoriesAsked = 20
 
 // settingsOf are limits for a benchmark: of everything, and of each category.
-func settingsOf(b *testing.B, global, category string, guarantees []throttle.Guarantee) throttle.Settings {
+func settingsOf(b *testing.B, global, category string, guarantees []limits.Guarantee) throttle.Settings {
 	b.Helper()
-	parse := func(text string) throttle.Limits {
-		limits, err := throttle.ParseLimits(text)
+	parse := func(text string) limits.Limits {
+		limits, err := limits.Parse(text)
 		if err != nil {
 			b.Fatal(err)
 		}
 		return limits
 	}
-	tree, err := throttle.NewTree(throttle.Plan{Global: parse(global), Category: parse(category), Guarantees: guarantees})
+	tree, err := limits.NewTree(limits.Plan{Global: parse(global), Category: parse(category), Guarantees: guarantees})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -36,7 +38,7 @@ func settingsOf(b *testing.B, global, category string, guarantees []throttle.Gua
 
 // events asks a limiter, `size` events a call.
 func events(client *redis.Client, s throttle.Settings, size int) asker {
-	limiter := throttle.NewRedis(throttle.RedisOptions{Client: client, Prefix: "notifier", Timeout: 10 * time.Second}, s)
+	limiter := throttle.NewRedis(script.NewRunner(script.Options{Client: client, Prefix: "notifier", Timeout: 10 * time.Second}), s)
 	return requests(limiter, categoriesAsked, size)
 }
 
@@ -48,7 +50,7 @@ func BenchmarkAlgorithms(b *testing.B) {
 	for _, kind := range []struct {
 		name  string
 		count int
-	}{{"denied", 100}, {"admitted", throttle.MaxCount}} {
+	}{{"denied", 100}, {"admitted", limits.MaxCount}} {
 		ofLog := make(map[int]float64)
 		for _, algorithm := range []string{"log", "counter", "fixed", "token", "leaky", "inflight"} {
 			window := "30m"
@@ -76,7 +78,7 @@ func BenchmarkEngineOptions(b *testing.B) {
 	const size = 64
 	for _, kind := range []struct{ name, limit string }{{"denied", "100/30m"}, {"admitted", "10000000/30m"}} {
 		plain := settingsOf(b, kind.limit, kind.limit, nil)
-		guaranteed := settingsOf(b, kind.limit, kind.limit, []throttle.Guarantee{
+		guaranteed := settingsOf(b, kind.limit, kind.limit, []limits.Guarantee{
 			{Path: "category1", Slots: 20}, {Path: "category2", Slots: 5},
 		})
 		shadowed := plain
@@ -112,7 +114,7 @@ func BenchmarkBesideCellRate(b *testing.B) {
 	for _, kind := range []struct {
 		name  string
 		count int
-	}{{"denied", 100}, {"admitted", throttle.MaxCount}} {
+	}{{"denied", 100}, {"admitted", limits.MaxCount}} {
 		admits := func(place string) (bool, error) {
 			return cellRateScript.Run(context.Background(), client, []string{place}, (30 * time.Minute).Microseconds(), kind.count).Bool()
 		}
@@ -147,7 +149,7 @@ func BenchmarkMemory(b *testing.B) {
 			if err := client.FlushAll(ctx).Err(); err != nil {
 				b.Fatal(err)
 			}
-			limit := fmt.Sprintf("%s:%d/30m", algorithm, throttle.MaxCount)
+			limit := fmt.Sprintf("%s:%d/30m", algorithm, limits.MaxCount)
 			ask := events(client, settingsOf(b, limit, "none", nil), 100)
 			for round := range admitted / 100 {
 				if _, err := ask(0, round); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
@@ -27,7 +28,7 @@ func BenchmarkStall(b *testing.B) {
 	for _, key := range []string{"log", "log:category0", "calls", "done", "leased"} {
 		leave(b, client, "{notifier}:"+key)
 	}
-	limiter := throttle.NewRedis(throttle.RedisOptions{Client: client, Prefix: "notifier", Timeout: 10 * time.Second},
+	limiter := throttle.NewRedis(script.NewRunner(script.Options{Client: client, Prefix: "notifier", Timeout: 10 * time.Second}),
 		settingsOf(b, "100000/30m", "100000/30m", nil))
 	longest, longestOf, calls := time.Duration(0), "", 0
 	measure := func(name string, call func()) {
@@ -45,10 +46,10 @@ func BenchmarkStall(b *testing.B) {
 				for i := range asked {
 					asked[i] = throttle.Request{ID: fmt.Sprintf("%d-%d", calls, i), Category: "category0", Cost: cost}
 				}
-				var ruling throttle.Ruling
-				measure("decide", func() { ruling = must(limiter.Decide(ctx, asked)) })
+				var result throttle.BatchResult
+				measure("decide", func() { result = must(limiter.Decide(ctx, asked)) })
 				leases := make([]throttle.Lease, size)
-				for i, d := range ruling.Decisions {
+				for i, d := range result.Decisions {
 					if leases[i] = d.Lease; d.Verdict != throttle.Admitted {
 						b.Fatalf("%+v", d)
 					}

@@ -14,7 +14,12 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/pacing"
+	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/summary"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
@@ -29,30 +34,11 @@ var clientCommands = []string{
 // clusterCommands find the node of a key.
 var clusterCommands = []string{"cluster|nodes", "cluster|shards", "cluster|slots", "command", "readonly"}
 
-// samples has one harmless call of each command that a script may use, on the key given.
-var samples = map[string]string{
-	"get":             `redis.call('GET', KEYS[1])`,
-	"hdel":            `redis.call('HDEL', KEYS[1], 'field')`,
-	"hget":            `redis.call('HGET', KEYS[1], 'field')`,
-	"hset":            `redis.call('HSET', KEYS[1], 'field', 'value')`,
-	"pexpire":         `redis.call('PEXPIRE', KEYS[1], 1000)`,
-	"set":             `redis.call('SET', KEYS[1], 'value', 'PX', 1000)`,
-	"time":            `redis.call('TIME')`,
-	"zadd":            `redis.call('ZADD', KEYS[1], 'NX', 1, 'member')`,
-	"zcard":           `redis.call('ZCARD', KEYS[1])`,
-	"zcount":          `redis.call('ZCOUNT', KEYS[1], '-inf', '+inf')`,
-	"zmscore":         `redis.call('ZMSCORE', KEYS[1], 'member')`,
-	"zrange":          `redis.call('ZRANGE', KEYS[1], '-inf', '+inf', 'BYSCORE')`,
-	"zrem":            `redis.call('ZREM', KEYS[1], 'member')`,
-	"zremrangebyrank": `redis.call('ZREMRANGEBYRANK', KEYS[1], 0, -1)`,
-	"zscore":          `redis.call('ZSCORE', KEYS[1], 'member')`,
-}
-
 // scriptCommands reads the scripts for what they call.
 func scriptCommands(t *testing.T) []string {
 	t.Helper()
 	var scripts []string
-	for _, pattern := range []string{"../lua/*.lua", "../lua/parts/*.lua", "../lua/algorithms/*.lua"} {
+	for _, pattern := range []string{"../lua/*.lua", "../lua/*/*.lua"} {
 		found, err := filepath.Glob(pattern)
 		if err != nil || len(found) == 0 {
 			t.Fatalf("look for the scripts: %d, %v", len(found), err)
@@ -67,16 +53,6 @@ func scriptCommands(t *testing.T) []string {
 	}
 	slices.Sort(commands)
 	return slices.Compact(commands)
-}
-
-func startWithUsers(t *testing.T, args ...string) *servertest.Redis {
-	t.Helper()
-	// The server writes the file anew when somebody asks it to, so it gets a copy.
-	file := filepath.Join(t.TempDir(), "users.acl")
-	if err := os.WriteFile(file, []byte(read(t, "redis/users.acl")), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return servertest.StartRedis(t, append(args, "--aclfile", file)...)
 }
 
 func options(addr, user string) *redis.UniversalOptions {
@@ -94,74 +70,53 @@ func connect(t *testing.T, o *redis.UniversalOptions) redis.UniversalClient {
 	return client
 }
 
-func loadRedisUsers(t *testing.T, _ string) {
+// Each user has the commands that are used, on the keys of its deployment, and no others.
+func TestRedisUsers(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
-	server := startWithUsers(t)
-
+	// The server writes the file anew when somebody asks it to, so it gets a copy.
+	file := filepath.Join(t.TempDir(), "users.acl")
+	testkit.NoError(t, os.WriteFile(file, []byte(read(t, "redis/users.acl")), 0o600))
+	server := servertest.StartRedis(t, "--aclfile", file)
 	if err := connect(t, &redis.UniversalOptions{Addrs: []string{server.Addr}}).Ping(ctx).Err(); err == nil {
 		t.Error("the default user gets in without a password")
 	}
-
-	for _, user := range []string{"notifier", "notifier-cluster"} {
+	plain := slices.Concat(clientCommands, scriptCommands(t))
+	for user, want := range map[string][]string{"notifier": plain, "notifier-cluster": slices.Concat(plain, clusterCommands)} {
+		if got := slices.Sorted(slices.Values(allowed(t, user))); !slices.Equal(got, slices.Sorted(slices.Values(want))) {
+			t.Errorf("users.acl allows %s\n%v\nand what is used is\n%v", user, got, want)
+		}
 		client := connect(t, options(server.Addr, user))
-		if got, want := allowed(t, user), slices.Concat(clientCommands, scriptCommands(t)); user == "notifier" {
-			requireSameCommands(t, got, want)
-		} else {
-			requireSameCommands(t, got, slices.Concat(want, clusterCommands))
-		}
-
-		for _, command := range scriptCommands(t) {
-			sample, known := samples[command]
-			if !known {
-				t.Errorf("%s: a script uses it, and the test has no sample of it", command)
-				continue
-			}
-			key := "{notifier}:log:" + command
-			if err := client.Eval(ctx, "return "+sample, []string{key}).Err(); err != nil && !errors.Is(err, redis.Nil) {
-				t.Errorf("%s: %s in a script: %v", user, command, err)
-			}
-			err := client.Eval(ctx, "return "+sample, []string{"{other}:log"}).Err()
-			if command != "time" && !denied(err) {
-				t.Errorf("%s: %s on another deployment's key: %v, want a denial", user, command, err)
-			}
-		}
-		script := redis.NewScript("return redis.call('TIME')")
-		if err := script.Load(ctx, client).Err(); err != nil {
-			t.Errorf("%s: load a script: %v", user, err)
-		}
-		if err := script.EvalSha(ctx, client, nil).Err(); err != nil {
-			t.Errorf("%s: run a loaded script: %v", user, err)
+		if err := newLimiter(t, client, script.Eval).SelfTest(ctx, pacing.SelfTest, summary.SelfTest); err != nil {
+			t.Errorf("%s: %v", user, err)
 		}
 		if info, err := client.Info(ctx, "memory").Result(); err != nil || !strings.Contains(info, "maxmemory_policy:") {
 			t.Errorf("%s: the eviction policy is not told: %v", user, err)
 		}
-		for _, command := range [][]any{
-			{"getdel", "{notifier}:log"},
-			{"get", "{other}:counter"},
-			{"set", "{other}:counter", "1"},
-			{"del", "{notifier}:log"},
-			{"keys", "*"},
-			{"flushall"},
-			{"script", "flush"},
-			{"config", "get", "masterauth"},
-			{"config", "set", "maxmemory", "0"},
-			{"client", "kill", "id", "1"},
-			{"acl", "list"},
-			{"publish", "channel", "message"},
-			{"scan", "0"},
-			{"zadd", "{other}:log", 1, "member"},
+		for _, command := range []string{
+			"get {other}:counter", "set {other}:counter 1", "zadd {other}:log 1 member", "hget {other}:log field",
+			"eval return{redis.call('GET',KEYS[1])} 1 {other}:log", "eval return{redis.call('ZADD',KEYS[1],1,'m')} 1 {other}:log",
+			"getdel {notifier}:log", "del {notifier}:log", "keys *", "scan 0", "flushall", "script flush",
+			"config get masterauth", "config set maxmemory 0", "client kill id 1", "acl list", "publish channel message",
+			"fcall function 0", "function load library",
 		} {
-			if err := client.Do(ctx, command...).Err(); !denied(err) {
-				t.Errorf("%s: %v: %v, want a denial", user, command, err)
+			var words []any
+			for word := range strings.FieldsSeq(command) {
+				words = append(words, word)
 			}
-		}
-		for _, command := range [][]any{{"fcall", "function", "0"}, {"function", "load", "#!lua name=library"}} {
-			err := client.Do(ctx, command...).Err()
-			if !denied(err) && (err == nil || !strings.Contains(err.Error(), "unknown command")) { // Redis 6.2 has not got them
-				t.Errorf("%s: %v: %v, want a denial", user, command, err)
+			err := client.Do(ctx, words...).Err()
+			if !denied(err) && (err == nil || !strings.Contains(err.Error(), "unknown command")) { // Redis 6.2 has no functions
+				t.Errorf("%s: %s: %v, want a denial", user, command, err)
 			}
 		}
 	}
+}
+
+func newLimiter(t *testing.T, client redis.UniversalClient, scripting script.Scripting) *throttle.Redis {
+	t.Helper()
+	tree := testkit.Must(limits.NewTree(limits.Plan{Global: limits.Limits{{Count: 100, Window: time.Minute}}}))(t)
+	return throttle.NewRedis(script.NewRunner(script.Options{Client: client, Prefix: "notifier", Timeout: wait, Scripting: scripting}),
+		throttle.Settings{Tree: tree, Lease: time.Minute, Retention: time.Minute})
 }
 
 // addUsers gives the users of users.acl to a server on which its default user may still do everything.
@@ -177,10 +132,6 @@ func addUsers(t *testing.T, server *servertest.Redis) {
 // The scripts run as the plain user, and as functions with the two rights that the comment names.
 func TestRedisScripting(t *testing.T) {
 	t.Parallel()
-	tree, err := throttle.NewTree(throttle.Plan{Global: throttle.Limits{{Count: 100, Window: time.Minute}}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	rights := []string{"+fcall", "+function|load"}
 	for _, right := range rights {
 		if comment := read(t, "redis/redis.conf"); !strings.Contains(comment, right) {
@@ -188,15 +139,15 @@ func TestRedisScripting(t *testing.T) {
 		}
 	}
 	for name, test := range map[string]struct {
-		scripting throttle.Scripting
+		scripting script.Scripting
 		rights    []string
 		functions bool // run, where the server has them
 	}{
-		"scripts":                      {throttle.Eval, rights, false},
-		"functions, without rights":    {throttle.Functions, nil, false},
-		"functions, that are not run":  {throttle.Functions, rights[1:], false},
-		"functions, that are not kept": {throttle.Functions, rights[:1], false},
-		"functions":                    {throttle.Functions, rights, true},
+		"scripts":                      {script.Eval, rights, false},
+		"functions, without rights":    {script.Functions, nil, false},
+		"functions, that are not run":  {script.Functions, rights[1:], false},
+		"functions, that are not kept": {script.Functions, rights[:1], false},
+		"functions":                    {script.Functions, rights, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -208,21 +159,17 @@ func TestRedisScripting(t *testing.T) {
 			} else {
 				server.CLI(append([]string{"acl", "setuser", "notifier"}, test.rights...)...)
 			}
-			limiter := throttle.NewRedis(throttle.RedisOptions{
-				Client: connect(t, options(server.Addr, "notifier")), Prefix: "notifier", Timeout: wait, Scripting: test.scripting,
-			}, throttle.Settings{Tree: tree, Lease: time.Minute, Retention: time.Minute})
-			err := errors.Join(limiter.Rehearse(t.Context()), limiter.Probe(t.Context()))
-			if works := test.scripting != throttle.Functions || functions; (err == nil) != works {
+			limiter := newLimiter(t, connect(t, options(server.Addr, "notifier")), test.scripting)
+			err := errors.Join(limiter.SelfTest(t.Context(), pacing.SelfTest, summary.SelfTest), limiter.Probe(t.Context()))
+			if works := test.scripting != script.Functions || functions; (err == nil) != works {
 				t.Errorf("the scripts run: %v, want success: %t", err, works)
 			}
 			calls := server.CLI("info", "commandstats")
-			if test.scripting == throttle.Functions && !functions {
+			if test.scripting == script.Functions && !functions {
 				return
 			}
 			for command, want := range map[string]bool{"fcall": functions, "evalsha": !functions} {
-				if got := strings.Contains(calls, "cmdstat_"+command+":"); got != want {
-					t.Errorf("%s is called: %t, want %t", command, got, want)
-				}
+				testkit.Equal(t, strings.Contains(calls, "cmdstat_"+command+":"), want, "%s is called", command)
 			}
 		})
 	}
@@ -236,23 +183,18 @@ func TestRedisClusterUser(t *testing.T) {
 
 	o := options(server.Addr, "notifier-cluster")
 	o.IsClusterMode = true
-	client := connect(t, o)
-	script := redis.NewScript("return redis.call('ZADD', KEYS[1], 1, 'member')")
-	if err := script.Run(t.Context(), client, []string{"{notifier}:log"}).Err(); err != nil {
+	if err := newLimiter(t, connect(t, o), script.Eval).SelfTest(t.Context(), pacing.SelfTest, summary.SelfTest); err != nil {
 		t.Error(err)
 	}
 }
 
-func loadRedisConfiguration(t *testing.T, file string) {
-	absolute, err := filepath.Abs(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+func TestRedisConfiguration(t *testing.T) {
+	t.Parallel()
+	const file = "redis/redis.conf"
+	absolute := testkit.Must(filepath.Abs(file))(t)
 	// Nobody in users.acl may ask for settings, so the server gets a user who may.
 	users := filepath.Join(t.TempDir(), "users.acl")
-	if err := os.WriteFile(users, []byte("user admin on >"+userPassword+" +config|get\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(users, []byte("user admin on >"+userPassword+" +config|get\n"), 0o600))
 	server := servertest.StartRedis(t, "--include", absolute, "--aclfile", users)
 	client := connect(t, options(server.Addr, "admin"))
 	for setting, want := range map[string]string{
@@ -262,9 +204,7 @@ func loadRedisConfiguration(t *testing.T, file string) {
 		"maxmemory":            strconv.Itoa(256 << 20),
 		"lazyfree-lazy-expire": "yes",
 	} {
-		if got := client.ConfigGet(t.Context(), setting).Val()[setting]; got != want {
-			t.Errorf("%s = %q, want %q", setting, got, want)
-		}
+		testkit.Equal(t, client.ConfigGet(t.Context(), setting).Val()[setting], want, "%s", setting)
 	}
 
 	// The comment lists the commands that users.acl allows.
@@ -294,15 +234,6 @@ func allowed(t *testing.T, user string) []string {
 	}
 	t.Fatalf("users.acl has no user %q", user)
 	return nil
-}
-
-func requireSameCommands(t *testing.T, got, want []string) {
-	t.Helper()
-	slices.Sort(got)
-	slices.Sort(want)
-	if !slices.Equal(got, want) {
-		t.Errorf("users.acl allows\n%v\nand what is used is\n%v", got, want)
-	}
 }
 
 func denied(err error) bool {

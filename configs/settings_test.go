@@ -9,12 +9,14 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
 	"github.com/seed-4578ace9/notifier/internal/sink"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // contents are stand-ins for what the files hold that settings name.
@@ -72,9 +74,7 @@ func withFiles(t *testing.T, variables map[string]string) map[string]string {
 			}
 		}
 		file := filepath.Join(t.TempDir(), filepath.Base(value))
-		if err := os.WriteFile(file, []byte(content+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(file, []byte(content+"\n"), 0o600))
 		variables[name] = file
 	}
 	return variables
@@ -87,30 +87,62 @@ func selfSigned(t *testing.T) (certificate, key string) {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true}
-	signed, err := x509.CreateCertificate(nil, template, template, public, private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	encoded, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	signed := testkit.Must(x509.CreateCertificate(nil, template, template, public, private))(t)
+	encoded := testkit.Must(x509.MarshalPKCS8PrivateKey(private))(t)
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: signed})),
 		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded}))
 }
 
-func loadEnvironment(t *testing.T, file string) {
-	given, commented := assignments(t, file)
-	if len(given) == 0 {
-		t.Error("no setting is given")
+var assignment = regexp.MustCompile(`^(#?)(NOTIFIER_[A-Z_]+)=([^\s"']?|[^\s"'][^"']*[^\s"'])$`)
+
+// assignments reads the lines NAME=value of a settings file, and those that are commented out. There are neither quotes nor
+// blanks around a value, which not every reader takes.
+func assignments(t *testing.T, file string) (given, commented map[string]string) {
+	t.Helper()
+	given, commented = make(map[string]string), make(map[string]string)
+	for line := range strings.Lines(read(t, file)) {
+		found := assignment.FindStringSubmatch(strings.TrimSuffix(line, "\n"))
+		if found == nil {
+			if line != "\n" && (line[0] != '#' || strings.HasPrefix(line, "#NOTIFIER_")) {
+				t.Fatalf("%s: %q is neither NAME=value nor a comment", file, line)
+			}
+			continue
+		}
+		target := given
+		if found[1] != "" {
+			target = commented
+		}
+		if _, twice := target[found[2]]; twice {
+			t.Fatalf("%s: %s is there twice", file, found[2])
+		}
+		target[found[2]] = found[3]
 	}
-	if file != "notifier.env" && len(commented) > 0 {
-		t.Errorf("an example says what it sets, and nothing else: %v", commented)
-	}
-	settings := load(t, withFiles(t, given))
-	for _, of := range []config.TLS{settings.NATS.TLS, settings.Redis.TLS} {
-		if _, err := of.ClientConfig(); err != nil {
-			t.Error(err)
+	return given, commented
+}
+
+// Each example is a valid configuration, and says what it sets and nothing else.
+func TestExamples(t *testing.T) {
+	for _, pattern := range []string{"notifier.env", "examples/*.env", "compose/*.env"} {
+		files := testkit.Must(filepath.Glob(pattern))(t)
+		for _, file := range files {
+			t.Run(file, func(t *testing.T) {
+				given, commented := assignments(t, file)
+				if len(given) == 0 || file != "notifier.env" && len(commented) > 0 {
+					t.Errorf("given are %v, commented %v", given, commented)
+				}
+				if pattern == "compose/*.env" { // the rest is in compose.yaml
+					if sink := given["NOTIFIER_SINK"]; len(given) != 1 || (file == "compose/sink.env") != (sink == config.SinkConsole) {
+						t.Errorf("settings = %v, want the sink that the name says", given)
+					}
+					return
+				}
+				settings := load(t, withFiles(t, given))
+				for _, of := range []config.TLS{settings.NATS.TLS, settings.Redis.TLS} {
+					if _, err := of.ClientConfig(); err != nil {
+						t.Error(err)
+					}
+				}
+			})
 		}
 	}
 }

@@ -1,15 +1,15 @@
--- adopt_limits.lua: puts a state of the limits in force that may be older than the one that is, because an operator says so.
--- decide.lua then turns away calls that are made with a state before this one, and none that are made with it.
+-- adopt_limits.lua: puts a version of the limits in force that may be older than the one in force, on an operator's order.
+-- decide.lua then rejects calls with versions before it.
 --
 -- KEYS
---   1  calls   sorted set: call that granted something -> its time
---   2  limits  string: generation and revision of the limits in force, and since when, see decide.lua
+--   1   calls   sorted set: nonce of a call that granted something -> its time
+--   2   limits  string: generation and revision of the limits in force, time of the change (see decide.lua)
 --
 -- ARGV
 --   generation and revision that the operator saw in force, 0 and 0 for none
 --   generation and revision to be put in force
 --
--- Returns 1, or 0 if another state than the one seen is in force: then nothing is changed.
+-- Returns 1, or 0 if another version than the one seen is in force: then nothing is changed.
 --
 -- Errors: WRONGTYPE and NOPERM are raised before anything is written.
 

@@ -1,18 +1,24 @@
--- extend.lua: renews the leases that the caller still holds, or ends them.
+-- extend.lua: renews the leases that the caller still holds, or releases them.
+--
+-- Until the end that the caller knows, nobody else can get the lease. A later end was recorded by an earlier run of this very
+-- call, which is repeated because its reply was lost.
 --
 -- KEYS
---   1  calls    sorted set: call that granted something -> its time
---   2  leased   sorted set: record -> end of its lease (see parts/doubt.lua)
---   3… meters   see read_meters: those that follow deliveries
+--   1   calls   sorted set: nonce of a call that granted something -> its time
+--   2   leased  sorted set: event key -> end of the lease (see lib/doubt.lua)
+--   3…  the buckets that follow deliveries, see read_buckets
 --
 -- ARGV
---   duration (microseconds; 0 releases: the event may be taken over at once), lease, retention (both microseconds)
---   meters (see read_meters)
---   for each event: record, stamp, the end of the lease as the caller knows it, whether the event is in doubt ("1" or "0"),
+--   duration (microseconds; 0 releases: others may reclaim the event at once), lease, retention (both microseconds)
+--   buckets (see read_buckets)
+--   for each event: event key, version, the end of the lease as the caller knows it, whether the event is in doubt ("1" or "0"),
 --   cost, path (see read_path), path in the shadow
 --
--- Returns the new end, then 1 or 0 for each event: 0 if the lease is no longer the caller's. Until the end that the
--- caller knows, nobody else can have it: a later end is of this very call, which is repeated because its reply was lost.
+-- Returns the new end, then 1 or 0 for each event: 0 if the caller no longer holds the lease.
+--
+-- Errors: WRONGTYPE is raised before anything is written.
+
+--@include lib/buckets algorithms lib/records lib/doubt
 
 local calls_key, leased_key = KEYS[1], KEYS[2]
 local next_argument = reader(ARGV, 0)
@@ -20,32 +26,30 @@ local next_key = reader(KEYS, 2)
 local duration, lease, retention = tonumber(next_argument()), tonumber(next_argument()), tonumber(next_argument())
 
 local now = deployment_time(calls_key)
-local meters = read_meters(next_argument, next_key, now, lease)
-for _, meter in ipairs(meters) do
-  read_once(meter)
-end
+local buckets = read_buckets(next_argument, next_key, now, lease)
+read_all(buckets)
 
 local lease_end = integer(now + duration)
 local reply, renewed, held_events = { now + duration }, {}, {}
-for record in next_argument do
-  local event = { record = record }
-  event.message = message_name(record, next_argument())
+for event_key in next_argument do
+  local event = { event_key = event_key }
+  event.message = message_name(event_key, next_argument())
   local known, in_doubt = tonumber(next_argument()), next_argument() == '1'
   event.cost = tonumber(next_argument())
-  event.path, event.shadow = read_path(next_argument, meters), read_path(next_argument, meters)
-  local current = redis.call('ZSCORE', leased_key, record)
+  event.path, event.shadow = read_path(next_argument, buckets), read_path(next_argument, buckets)
+  local current = redis.call('ZSCORE', leased_key, event_key)
   current = current and tonumber(current)
-  local is_released = current and current % 1 ~= 0 -- see parts/doubt.lua
+  local is_released = current and current % 1 ~= 0 -- see lib/doubt.lua
   local held = current and not is_released and (current == known or current > known and known > now)
   if held and duration > 0 and resume(event, event.path) then
-    held = false -- others have the slots that it has lost
+    held = false -- the event has lost slots, and others have taken them
   end
   if held then
     renewed[#renewed + 1] = duration > 0 and lease_end or released(now, in_doubt)
-    renewed[#renewed + 1] = record
+    renewed[#renewed + 1] = event_key
     if duration > 0 and in_doubt then
       renewed[#renewed + 1] = lease_end
-      renewed[#renewed + 1] = doubt_of(record)
+      renewed[#renewed + 1] = doubt_of(event_key)
     end
     held_events[#held_events + 1] = event
   end
@@ -56,25 +60,24 @@ if #renewed == 0 then
   return reply
 end
 check_rights(leased_key, lease + retention)
-in_pieces('ZADD', leased_key, renewed)
-redis.call('PEXPIRE', leased_key, milliseconds(lease + retention))
+add_and_keep(leased_key, renewed, lease + retention)
 for _, event in ipairs(held_events) do
-  for _, meter in ipairs(duration > 0 and {} or event.path) do
-    meter.algorithm.give_back(meter, event)
+  for _, bucket in ipairs(duration > 0 and {} or event.path) do
+    bucket.algorithm.give_back(bucket, event)
   end
-  for _, meter in ipairs(event.shadow) do
+  for _, bucket in ipairs(event.shadow) do
     if duration > 0 then
-      meter.algorithm.extend(meter, event)
+      bucket.algorithm.extend(bucket, event)
     else
-      meter.algorithm.give_back(meter, event)
+      bucket.algorithm.give_back(bucket, event)
     end
   end
 end
 local trim = new_trimmer()
-for _, meter in ipairs(meters) do
-  if meter.changed then
-    meter.algorithm.trim(meter, trim)
-    meter.algorithm.write(meter)
+for _, bucket in ipairs(buckets) do
+  if bucket.changed then
+    bucket.algorithm.trim(bucket, trim)
+    bucket.algorithm.write(bucket)
   end
 end
 return reply

@@ -1,68 +1,62 @@
-// Package lua holds the scripts that run inside Redis. Each file's header lists its KEYS, ARGV, returns and errors; each
-// file in algorithms/ says what its limits promise. Functions of all scripts are in prelude.lua, those of some in parts/:
+// Package lua holds the scripts that run inside Redis. The header of a script lists KEYS, ARGV, replies and errors. The header
+// of a file in algorithms/ states what its limits promise. README.md has tables of all keys, scripts and verdicts.
 //
-//	doubt      deliveries that may have arrived
-//	judging    one event and the limits on its path
-//	wholesale  many events that surely fit, or surely do not
-//	pairs      events that fire and those that resolve them
-//	room       how many events wait
-//	line       which of them come first
-//	digests    what was dropped, and telling of it
-//
-// The sources run unchanged on Redis 6.2 and later and on Valkey, as scripts (EVAL) and as a library of functions
-// (FCALL): no shebang, locals only, and every key they touch is in KEYS.
+// The sources run unchanged on Redis 6.2 and later and on Valkey, as scripts (EVAL) and as a library of functions (FCALL). So
+// they have no shebang, use local names only, and name every key in KEYS.
 package lua
 
 import (
-	"crypto/sha1" //nolint:gosec // names a version, as Redis names scripts
+	"crypto/sha1" //nolint:gosec // the hash names a version, and protects nothing
 	"embed"
 	"encoding/hex"
 	"strings"
 )
 
-//go:embed *.lua parts/*.lua algorithms/*.lua
+//go:embed *.lua */*.lua
 var files embed.FS
 
-// Script names one of the scripts.
+// Script is the file of a script, without the ending.
 type Script string
 
 // The scripts.
 const (
-	Decide   Script = "decide"
-	Resolve  Script = "resolve"
-	Announce Script = "announce"
-	Finish   Script = "finish"
-	Extend   Script = "extend"
-	Refund   Script = "refund"
-	Restore  Script = "restore"
-	Pause    Script = "pause"
-	Pace     Script = "pace"
-	Mention  Script = "mention"
-	Delay    Script = "delay"
-	Turn     Script = "turn"
-	Leave    Script = "leave"
-	Room     Script = "room"
-	Passed   Script = "passed"
-	Usage    Script = "usage"
-
+	Decide      Script = "decide"
+	Finish      Script = "finish"
+	Extend      Script = "extend"
+	Refund      Script = "refund"
+	Restore     Script = "restore"
+	Passed      Script = "passed"
+	Usage       Script = "usage"
 	AdoptLimits Script = "adopt_limits"
 
-	CountDrops  Script = "count_drops"
-	DueDigests  Script = "due_digests"
-	ClaimDigest Script = "claim_digest"
-	EndDigest   Script = "end_digest"
+	Announce Script = "pairing/announce"
+	Resolve  Script = "pairing/resolve"
+
+	Pace    Script = "pacing/pace"
+	Pause   Script = "pacing/pause"
+	Mention Script = "pacing/mention"
+
+	Delay Script = "waiting/delay"
+	Turn  Script = "waiting/turn"
+	Leave Script = "waiting/leave"
+	Room  Script = "waiting/room"
+
+	CountDrops  Script = "summary/count_drops"
+	DueDigests  Script = "summary/due_digests"
+	ClaimDigest Script = "summary/claim_digest"
+	EndDigest   Script = "summary/end_digest"
 )
 
-// Scripts lists them all.
+// Scripts lists all scripts.
 var Scripts = []Script{
-	Decide, Resolve, Announce, Finish, Extend, Refund, Restore, Pause, Pace, Mention, Delay, Turn, Leave, Room, Passed, Usage,
-	AdoptLimits, CountDrops, DueDigests, ClaimDigest, EndDigest,
+	Decide, Finish, Extend, Refund, Restore, Passed, Usage, AdoptLimits, Announce, Resolve, Pace, Pause, Mention, Delay, Turn,
+	Leave, Room, CountDrops, DueDigests, ClaimDigest, EndDigest,
 }
 
 // Algorithms lists the names of the files in algorithms/.
 var Algorithms = names("algorithms")
 
-// names lists the files of a folder, without their endings.
+// names returns the files of a folder, without the ending.
 func names(folder string) []string {
 	entries, err := files.ReadDir(folder)
 	if err != nil {
@@ -75,68 +69,78 @@ func names(folder string) []string {
 	return found
 }
 
-// parts names the files in parts/ that a script needs; the others need none.
-var parts = map[Script][]string{
-	Decide:   {"doubt", "judging", "wholesale"},
-	Resolve:  {"doubt", "pairs"},
-	Announce: {"pairs"},
-	Finish:   {"doubt", "pairs"},
-	Extend:   {"doubt"},
-	Refund:   {"doubt"},
-	Restore:  {"doubt", "pairs"},
-	Delay:    {"line", "pairs", "room"},
-	Turn:     {"line"},
-	Room:     {"room"},
+// include begins a line of a script that is replaced by the files it names.
+const include = "--@include "
 
-	CountDrops:  {"digests"},
-	DueDigests:  {"digests"},
-	ClaimDigest: {"digests"},
-	EndDigest:   {"digests"},
-}
-
-// Source composes a script as it is sent to the server: the prelude, the algorithms named, which are the names of files in
-// algorithms/, the parts that it needs, and the script itself. The less there is, the less a call costs.
+// Source composes a script: the prelude, and the script with the files that it includes. The name "algorithms" in an include
+// line stands for the given files of algorithms/. A caller should give only those in use, since every line costs each call.
 func Source(script Script, algorithms []string) string {
-	return shared(algorithms, parts[script]) + read(string(script)+".lua")
-}
-
-// shared is what stands in front of scripts. Each algorithm has local names of its own.
-func shared(algorithms, parts []string) string {
 	var text strings.Builder
-	text.WriteString(read("prelude.lua"))
-	for _, name := range algorithms {
-		text.WriteString("do\n" + read("algorithms/"+name+".lua") + "end\n")
-	}
-	for _, name := range parts {
-		text.WriteString(read("parts/" + name + ".lua"))
+	text.WriteString(read("lib/prelude"))
+	for line := range strings.Lines(read(string(script))) {
+		names, found := strings.CutPrefix(line, include)
+		if !found {
+			text.WriteString(line)
+			continue
+		}
+		for name := range strings.FieldsSeq(names) {
+			text.WriteString(included(name, algorithms))
+		}
 	}
 	return text.String()
 }
 
-// Library is all scripts, with all algorithms, as one library of functions. Its name and those of its functions carry a
-// hash of the sources, so that instances of different versions do not meet.
+// included returns the text for a name in an include line. Each algorithm is a block, so its local names are its own.
+func included(name string, algorithms []string) string {
+	if name != "algorithms" {
+		return read(name)
+	}
+	var text strings.Builder
+	for _, algorithm := range algorithms {
+		text.WriteString("do\n" + read("algorithms/"+algorithm) + "end\n")
+	}
+	return text.String()
+}
+
+// Library returns all scripts, with all algorithms, as one library of functions. The names of the library and of its functions
+// contain a hash of the sources, so that instances of different versions do not call each other's functions.
 func Library() (name, source string) {
 	var body strings.Builder
-	body.WriteString(shared(Algorithms, names("parts")))
+	body.WriteString(read("lib/prelude"))
+	isWritten := make(map[string]bool)
 	for _, script := range Scripts {
-		body.WriteString("local function " + string(script) + "(KEYS, ARGV)\n" + read(string(script)+".lua") + "end\n")
+		for line := range strings.Lines(read(string(script))) {
+			names, _ := strings.CutPrefix(line, include)
+			for name := range strings.FieldsSeq(names) {
+				if line != names && !isWritten[name] {
+					isWritten[name] = true
+					body.WriteString(included(name, Algorithms))
+				}
+			}
+		}
 	}
-	sum := sha1.Sum([]byte(body.String())) //nolint:gosec // see above
+	for _, script := range Scripts {
+		body.WriteString("local function " + script.identifier() + "(KEYS, ARGV)\n" + read(string(script)) + "end\n")
+	}
+	sum := sha1.Sum([]byte(body.String())) //nolint:gosec // as at the import
 	name = "notifier_" + hex.EncodeToString(sum[:])[:12]
 	var text strings.Builder
 	text.WriteString("#!lua name=" + name + "\n" + body.String())
 	for _, script := range Scripts {
-		text.WriteString("redis.register_function('" + Function(name, script) + "', " + string(script) + ")\n")
+		text.WriteString("redis.register_function('" + Function(name, script) + "', " + script.identifier() + ")\n")
 	}
 	return name, text.String()
 }
 
-// Function is the name of a script in a library.
-func Function(library string, script Script) string { return library + "_" + string(script) }
+func (s Script) identifier() string { return strings.ReplaceAll(string(s), "/", "_") }
 
-// read returns an embedded file. That all of them are there is certain once the program is built.
-func read(path string) string {
-	text, err := files.ReadFile(path)
+// Function returns the name of a script's function in a library.
+func Function(library string, script Script) string { return library + "_" + script.identifier() }
+
+// read returns an embedded file by its name without the ending. It panics for a missing file, which only a wrong include line
+// can name.
+func read(name string) string {
+	text, err := files.ReadFile(name + ".lua")
 	if err != nil {
 		panic("lua: " + err.Error())
 	}

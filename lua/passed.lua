@@ -1,23 +1,30 @@
--- passed.lua: tells how many messages a consumer has passed over in its stream since its position was told last, by any instance:
--- they have left the stream without having been delivered.
+-- passed.lua: counts the messages that left a stream without having been delivered to a consumer, since the consumer's position
+-- was recorded last by any instance.
 --
--- A position is how far the consumer has come in the stream and how many deliveries it has made. Between two positions it has made
--- as many deliveries as there were messages, and more where some were delivered again. So the number is a lower bound.
+-- A position is the newest sequence of the stream that the consumer has passed, and the number of its deliveries. Each message
+-- between two positions had one delivery, or more if it was redelivered. The sequences that exceed the deliveries were skipped,
+-- so the result is a lower bound.
 --
 -- KEYS
---   1  passed:…   string: stream's sequence and number of deliveries, as they were told last
+--   1   passed:…  string: sequence and number of deliveries of the newest position, nonce and result of the call that told it
 --
 -- ARGV
---   stream's sequence, number of deliveries, how long the position is kept (microseconds)
+--   nonce, sequence, number of deliveries, how long the position is kept (microseconds)
 --
--- Returns the number. A position that lies before the one that is known changes nothing.
+-- Returns the number of skipped messages. A position before the recorded one changes nothing and returns 0. A call that is
+-- repeated because its reply was lost returns the same number, unless another position was told in between.
+--
+-- Errors: WRONGTYPE and NOPERM are raised before anything is written.
 
 local key = KEYS[1]
-local sequence, deliveries, kept = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local nonce, sequence, deliveries, kept = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 
 local known = load_numbers(key)
-if known and (sequence < known[1] or deliveries < known[2]) then
+if known and known[3] == nonce then
+  return known[4]
+elseif known and (sequence < known[1] or deliveries < known[2]) then
   return 0
 end
-save_numbers(key, kept, sequence, deliveries)
-return known and math.max(0, sequence - known[1] - (deliveries - known[2])) or 0
+local skipped = known and math.max(0, sequence - known[1] - (deliveries - known[2])) or 0
+save_numbers(key, kept, sequence, deliveries, nonce, skipped)
+return skipped

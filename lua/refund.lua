@@ -1,25 +1,27 @@
--- refund.lua: returns the slots of events that were definitely not delivered, and forgets the events.
+-- refund.lua: returns the slots of events that were definitely not delivered, and removes their records.
 --
--- Only the holder of the lease may return them, so repeating the call changes nothing. Whoever has taken a delivery over since
--- the limits changed does not know where else the event had taken slots: there they stay, and leave with time.
+-- Only the holder of the lease returns slots, so a repeated call changes nothing. If the event was reclaimed after a change of
+-- limits, the slots stay taken in buckets that only the old limits had; they leave with their windows.
 --
 -- KEYS
---   1  calls         sorted set: call that granted something -> its time
---   2  leased        sorted set: record -> end of its lease (see parts/doubt.lua)
---   3  done          sorted set: record -> when it may be forgotten
---   4  message       sorted set: record -> stamp of its stored message
---   5  taken         sorted set: record -> time of admission, where a meter needs it
---   6  shadow:taken  likewise, of the events that this state of the shadow admitted; its members name stored messages
---   7… meters        see read_meters
+--   1   calls           sorted set: nonce of a call that granted something -> its time
+--   2   leased          sorted set: event key -> end of the lease (see lib/doubt.lua)
+--   3   done            sorted set: event key of a delivered event -> when its record expires
+--   4   message         sorted set: event key -> version of the stored message
+--   5   taken           sorted set: event key -> time of admission, where a bucket needs it to return slots
+--   6   shadow:taken:…  sorted set: message name -> time of admission by this version of the shadow limits
+--   7…  buckets         see read_buckets
 --
 -- ARGV
---   lease, retention (microseconds), meters (see read_meters)
---   for each event: record, stamp, the end of the lease as the caller knows it, cost, then for the limits in force and
+--   lease, retention (microseconds), buckets (see read_buckets)
+--   for each event: event key, version, the end of the lease as the caller knows it, cost, then for the limits in force and
 --   for the shadow: number of its guarantee, else 0, and path (see read_path)
 --
--- Returns 1 or 0 for each event: 0 if the lease is not the caller's; then nothing was changed for it.
+-- Returns 1 or 0 for each event: 0 if the caller does not hold the lease; then nothing was changed for the event.
 --
 -- Errors: WRONGTYPE is raised before anything is written.
+
+--@include lib/buckets algorithms lib/records lib/doubt
 
 local keys = { calls = KEYS[1], leased = KEYS[2], done = KEYS[3], message = KEYS[4], taken = KEYS[5] }
 local shadow_taken_key = KEYS[6]
@@ -29,25 +31,23 @@ local lease, retention = tonumber(next_argument()), tonumber(next_argument())
 
 redis.call('ZCARD', keys.done)
 redis.call('ZCARD', keys.message)
-local now, newest_call = deployment_time(keys.calls)
-local meters = read_meters(next_argument, next_key, now, lease)
-for _, meter in ipairs(meters) do
-  read_once(meter)
-end
+local now = deployment_time(keys.calls)
+local buckets = read_buckets(next_argument, next_key, now, lease)
+read_all(buckets)
 
 local reply, refunds, not_in_shadow = {}, {}, {}
-for record in next_argument do
-  local event = { record = record }
-  local stamp, lease_end = next_argument(), tonumber(next_argument())
+for event_key in next_argument do
+  local event = { event_key = event_key }
+  local version, lease_end = next_argument(), tonumber(next_argument())
   event.cost = tonumber(next_argument())
-  event.guarantee, event.path = tonumber(next_argument()), read_path(next_argument, meters)
-  event.shadow_guarantee, event.shadow = tonumber(next_argument()), read_path(next_argument, meters)
-  event.name, event.message = log_name(record, stamp), message_name(record, stamp)
+  event.guarantee, event.path = tonumber(next_argument()), read_path(next_argument, buckets)
+  event.shadow_guarantee, event.shadow = tonumber(next_argument()), read_path(next_argument, buckets)
+  event.name, event.message = log_name(event_key, version), message_name(event_key, version)
   event.other = event.message
-  local current = redis.call('ZSCORE', keys.leased, record)
+  local current = redis.call('ZSCORE', keys.leased, event_key)
   local held = current and tonumber(current) == lease_end
   if held then
-    event.taken = tonumber(redis.call('ZSCORE', keys.taken, record))
+    event.taken = tonumber(redis.call('ZSCORE', keys.taken, event_key))
     event.taken_in_shadow = tonumber(redis.call('ZSCORE', shadow_taken_key, event.message))
     refunds[#refunds + 1] = event
   end
@@ -59,20 +59,20 @@ if #refunds == 0 then
 end
 
 local function give_back(event, path)
-  for _, meter in ipairs(path) do
-    if event.taken or not meter.algorithm.times_admissions then
-      meter.algorithm.give_back(meter, event)
-      meter.changed = true
+  for _, bucket in ipairs(path) do
+    if event.taken or not bucket.algorithm.times_admissions then
+      bucket.algorithm.give_back(bucket, event)
+      bucket.changed = true
     end
   end
 end
 
 check_rights(keys.leased, lease + retention)
-forget(keys, now, newest_call, retention)
+forget(keys, now, retention)
 for _, event in ipairs(refunds) do
-  redis.call('ZREM', keys.leased, event.record, doubt_of(event.record))
-  redis.call('ZREM', keys.message, event.record)
-  redis.call('ZREM', keys.taken, event.record)
+  redis.call('ZREM', keys.leased, event.event_key, doubt_of(event.event_key))
+  redis.call('ZREM', keys.message, event.event_key)
+  redis.call('ZREM', keys.taken, event.event_key)
   give_back(event, event.path)
   if event.taken_in_shadow then
     event.taken, event.guarantee = event.taken_in_shadow, event.shadow_guarantee
@@ -82,9 +82,5 @@ for _, event in ipairs(refunds) do
   end
 end
 in_pieces('ZREM', shadow_taken_key, not_in_shadow)
-for _, meter in ipairs(meters) do
-  if meter.changed then
-    meter.algorithm.write(meter)
-  end
-end
+write_changed(buckets)
 return reply

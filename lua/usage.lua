@@ -1,22 +1,26 @@
--- usage.lua: how many slots are taken now. It writes nothing.
+-- usage.lua: counts the slots that are taken now. Writes nothing.
 --
 -- KEYS
---   1  calls   sorted set: call that granted something -> its time
---   2… meters  see read_meters
+--   1   calls    sorted set: nonce of a call that granted something -> its time
+--   2…  buckets  see read_buckets
 --
 -- ARGV
---   lease (microseconds), meters (see read_meters)
+--   lease (microseconds), buckets (see read_buckets)
 --
 -- Returns the slots taken of each limit, in the order of ARGV.
+--
+-- Errors: WRONGTYPE.
+
+--@include lib/buckets algorithms
 
 local now = deployment_time(KEYS[1])
 local next_argument = reader(ARGV, 1)
 local next_key = reader(KEYS, 1)
-local meters = read_meters(next_argument, next_key, now, tonumber(ARGV[1]))
+local buckets = read_buckets(next_argument, next_key, now, tonumber(ARGV[1]))
 local reply = {}
-for _, meter in ipairs(meters) do
-  for _, limit in ipairs(meter.limits) do
-    reply[#reply + 1] = meter.algorithm.used(read_once(meter), limit)
+for _, bucket in ipairs(buckets) do
+  for _, limit in ipairs(bucket.limits) do
+    reply[#reply + 1] = bucket.algorithm.used(read_once(bucket), limit)
   end
 end
 return reply

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // TestAlertGroups relays the bodies of webhooks as they are: one message for each alert, changed when that is resolved.
@@ -30,10 +32,7 @@ func TestAlertGroups(t *testing.T) {
 	} {
 		t.Run(strings.TrimSuffix(strings.TrimPrefix(test.file, "testdata/"), ".json"), func(t *testing.T) {
 			t.Parallel()
-			body, err := os.ReadFile(test.file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			body := testkit.Must(os.ReadFile(test.file))(t)
 			d := newDeployment(t)
 			workers := d.startFleet(2, unlimited()...)
 			alerts := len(test.titles)
@@ -75,9 +74,7 @@ func TestAlertGroups(t *testing.T) {
 				if len(changes) != 1 || colour(changes[0].Message) != resolvedColour || !strings.Contains(changes[0].Message.Text, "RESOLVED") {
 					t.Errorf("the message %q was not changed into a resolved one: %v", post.Text, changes)
 				}
-				if n := replies[post.Timestamp]; n != 1 {
-					t.Errorf("%d replies to the message %q, want 1", n, post.Text)
-				}
+				testkit.Equal(t, replies[post.Timestamp], 1, "replies to the message %q", post.Text)
 			}
 		})
 	}
@@ -87,10 +84,7 @@ func TestAlertGroups(t *testing.T) {
 // still fires: those are events like any other.
 func TestAlertGroupRepeated(t *testing.T) {
 	t.Parallel()
-	body, err := os.ReadFile("testdata/grafana.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := testkit.Must(os.ReadFile("testdata/grafana.json"))(t)
 	d := newDeployment(t)
 	workers := d.startFleet(2, "CATEGORY_LIMIT", "3/30m")
 	d.publish("notify.alerts", string(body), "Nats-Msg-Id", "group-1")
@@ -101,7 +95,5 @@ func TestAlertGroupRepeated(t *testing.T) {
 	d.awaitEmpty()
 	workers.awaitEvents(3, "outcome", "sent")
 	workers.awaitSum(1, "notifier_dropped_total", "level", "category")
-	if n := len(d.slack.Accepted()); n != 3 {
-		t.Errorf("%d posts, want 3", n)
-	}
+	testkit.Equal(t, len(d.slack.Accepted()), 3, "posts")
 }

@@ -12,14 +12,13 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/slacktest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // want checks how a command ended, and that its standard output or error has a line with each of the texts.
 func (p *process) want(status int, texts ...string) {
 	p.t.Helper()
-	if got := p.wait(); got != status {
-		p.t.Errorf("%s: status %d, want %d", p.name, got, status)
-	}
+	testkit.Equal(p.t, p.wait(), status, "%s: status", p.name)
 	for _, text := range texts {
 		if !strings.Contains(p.all(), text) {
 			p.t.Errorf("%s does not print %q:\n%s", p.name, text, p.all())
@@ -56,7 +55,7 @@ func TestCheck(t *testing.T) {
 					{ user: admin, password: admin }
 					{ user: worker, password: worker, permissions: { subscribe: ">", %s } }
 				] } }`, permissions))
-			d.js = connect(t, n.URL, nats.UserInfo("admin", "admin"))
+			d.js = servertest.JetStream(t, n.URL, nats.UserInfo("admin", "admin"))
 			return []string{"NATS_URL", n.URL, "NATS_USER", "worker", "NATS_PASSWORD", "worker"}
 		}
 	}
@@ -201,9 +200,7 @@ func TestPublish(t *testing.T) {
 	}
 	categories := count(d.slack.Accepted(), "category")
 	for category, want := range map[string]int{"errors": 603, "payments.refunds": 1, "a.b": 1, "default": 1} {
-		if categories[category] != want {
-			t.Errorf("%d posts of %s, want %d", categories[category], category, want)
-		}
+		testkit.Equal(t, categories[category], want, "posts of %s", category)
 	}
 	run(t, settings{"NATS_URL": "nats://127.0.0.1:1"}, "publish", "errors", "x").want(1, "connecting to nats")
 }
@@ -239,12 +236,12 @@ func TestHTTPServer(t *testing.T) {
 	}
 	for _, series := range []string{
 		`notifier_events_total{category="other",outcome="expired"} 0`, `notifier_dropped_total{category="other",level="global"} 0`,
-		`notifier_dead_letters_total{reason="slack_rejected"} 0`, `notifier_decisions_total{source="local",verdict="repeated"} 0`,
+		`notifier_dead_letters_total{reason="slack_rejected"} 0`, `notifier_decisions_total{source="local",verdict="reclaimed"} 0`,
 		`notifier_slack_requests_total{result="unknown"} 0`, `notifier_degraded{policy="local"} 0`, `notifier_limit_size{level="global"} 100`,
 	} {
 		shown = append(shown, "\n"+series+"\n")
 	}
-	await(t, "every metric", func() error { // some are known a moment after the worker is ready
+	testkit.Await(t, "every metric", func() error { // some are known a moment after the worker is ready
 		_, body := w.get("/metrics")
 		for _, want := range shown {
 			if !strings.Contains(body, want) {
@@ -255,7 +252,7 @@ func TestHTTPServer(t *testing.T) {
 	})
 
 	off := d.startWorker("without a server", "HTTP_ADDR", "off")
-	await(t, "the start", func() error {
+	testkit.Await(t, "the start", func() error {
 		if off.logLines("nats is connected") == 0 {
 			return errMissing
 		}
@@ -299,7 +296,7 @@ func TestDevBesideDev(t *testing.T) {
 	t.Parallel()
 	begin := func(name string) *process {
 		p := start(t, name, nil, "dev")
-		await(t, name+" to introduce itself", func() error {
+		testkit.Await(t, name+" to introduce itself", func() error {
 			if !strings.Contains(p.stdout.String(), "stop:") {
 				return errMissing
 			}
@@ -323,7 +320,7 @@ func TestDevBesideDev(t *testing.T) {
 	if output, err := publish.CombinedOutput(); err != nil {
 		t.Errorf("%s: %v\n%s", invocation, err, output)
 	}
-	await(t, "the notification", func() error {
+	testkit.Await(t, "the notification", func() error {
 		if !strings.Contains(second.stdout.String(), "payments card declined") {
 			return errMissing
 		}

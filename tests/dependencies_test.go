@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/slacktest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // TestServersDownAtStart starts a worker before anything that it needs.
@@ -36,23 +37,22 @@ func TestServersDownAtStart(t *testing.T) {
 				}
 			}
 			unknown("notifier_limit_size", "notifier_limit_used", "notifier_degraded", "notifier_ack_pending", "notifier_room_pending")
-			// Long enough for several attempts, of which the log is to mention the first.
-			time.Sleep(3 * time.Second)
+			time.Sleep(3 * time.Second) // for several attempts, of which the log is to mention the first: none can be seen from outside
 			if lines := w.logLines(""); lines > 3 {
 				t.Errorf("the log has %d lines, want no more than one for each server and one for the start", lines)
 			}
 
 			n.Restart()
-			d.nats, d.js = n, connect(t, n.URL)
+			d.nats, d.js = n, servertest.JetStream(t, n.URL)
 			w.awaitStatus("/readyz", http.StatusServiceUnavailable, "redis")
 			ids := d.publishEvents([]string{"errors"}, 5)
-			await(t, "a line about redis", func() error {
+			testkit.Await(t, "a line about redis", func() error {
 				if w.logLines("redis") == 0 {
 					return errMissing
 				}
 				return nil
 			})
-			time.Sleep(time.Second) // several attempts
+			time.Sleep(time.Second) // for several attempts, which cannot be seen from outside
 			if lines := w.logLines("redis"); lines != 1 {
 				t.Errorf("the log has %d lines about redis, want one", lines)
 			}
@@ -114,7 +114,7 @@ func TestPermissionsMissing(t *testing.T) {
 					{ user: worker, password: worker, permissions: { subscribe: ">", %s } }
 				] } }`, jetStream, test.permissions))
 			d := deploy(t, nil, servertest.StartRedis(t))
-			d.js = connect(t, n.URL, nats.UserInfo("admin", "admin"))
+			d.js = servertest.JetStream(t, n.URL, nats.UserInfo("admin", "admin"))
 			w := d.startWorker("worker", "NATS_URL", n.URL, "NATS_USER", "worker", "NATS_PASSWORD", "worker")
 			if test.name == "may not take events" || test.name == "may not acknowledge" {
 				w.awaitReady()
@@ -122,7 +122,7 @@ func TestPermissionsMissing(t *testing.T) {
 			} else {
 				w.awaitStatus("/readyz", http.StatusServiceUnavailable, "")
 			}
-			await(t, "a line that names what is missing", func() error {
+			testkit.Await(t, "a line that names what is missing", func() error {
 				if w.logLines(test.says) == 0 {
 					return errMissing
 				}
@@ -151,9 +151,7 @@ func TestStreamDeleted(t *testing.T) {
 	}
 	d.awaitPosts(events)
 	d.awaitEmpty()
-	if err := d.js.DeleteStream(t.Context(), streamName); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, d.js.DeleteStream(t.Context(), streamName))
 	d.awaitConsumer()
 	for range events {
 		d.publish("notify.errors", "after")
@@ -185,7 +183,7 @@ func TestMessagesVanish(t *testing.T) {
 	workers := d.startFleet(2, unlimited()...)
 	d.publish("notify.errors", eventBody("first"))
 	workers.awaitEvents(1, "outcome", "sent")
-	await(t, "the note of the consumer's position in redis", func() error {
+	testkit.Await(t, "the note of the consumer's position in redis", func() error {
 		if d.redis.CLI("keys", "*passed:*") == "" {
 			return errMissing
 		}
@@ -193,13 +191,8 @@ func TestMessagesVanish(t *testing.T) {
 	})
 	workers.stopFrom(0)
 	ids := d.publishEvents([]string{"errors"}, stored)
-	stream, err := d.js.Stream(t.Context(), streamName)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := stream.Purge(t.Context(), jetstream.WithPurgeKeep(kept)); err != nil {
-		t.Fatal(err)
-	}
+	stream := testkit.Must(d.js.Stream(t.Context(), streamName))(t)
+	testkit.NoError(t, stream.Purge(t.Context(), jetstream.WithPurgeKeep(kept)))
 	workers = d.startFleet(2, unlimited()...)
 	workers.awaitEvents(kept, "outcome", "sent")
 	workers.awaitSum(stored-kept, "notifier_vanished_total")
@@ -218,7 +211,7 @@ func TestMessagesVanish(t *testing.T) {
 // awaitConsumer waits until the consumer is there again.
 func (d *deployment) awaitConsumer() {
 	d.t.Helper()
-	await(d.t, "the consumer", func() error {
+	testkit.Await(d.t, "the consumer", func() error {
 		_, err := d.js.Consumer(d.t.Context(), streamName, consumerName)
 		return err
 	})
@@ -231,9 +224,7 @@ func TestConsumerDeleted(t *testing.T) {
 	workers := d.startFleet(2, unlimited()...)
 	ids := d.publishEvents([]string{"errors"}, 50)
 	d.awaitPosts(10)
-	if err := d.js.DeleteConsumer(t.Context(), streamName, consumerName); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, d.js.DeleteConsumer(t.Context(), streamName, consumerName))
 	d.awaitConsumer()
 	ids = append(ids, d.publishEvents([]string{"later"}, 10)...)
 	d.awaitEmpty()
@@ -253,11 +244,9 @@ func TestConsumerDeletedWhileDelivering(t *testing.T) {
 	w := d.startReady("worker", quick("SLACK_TIMEOUT", "2s", "CATEGORY_LIMIT", "2/30m", "DENY_CACHE_TTL", "10m")...)
 	d.publishEvents([]string{"errors"}, 10)
 	w.alone().awaitEvents(8, "outcome", "dropped")
-	if err := d.js.DeleteConsumer(t.Context(), streamName, consumerName); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, d.js.DeleteConsumer(t.Context(), streamName, consumerName))
 	d.awaitConsumer()
-	await(t, "a delivery by the new consumer", func() error {
+	testkit.Await(t, "a delivery by the new consumer", func() error {
 		consumer, err := d.js.Consumer(t.Context(), streamName, consumerName)
 		if err == nil && consumer.CachedInfo().Delivered.Consumer < 2 {
 			err = errMissing
@@ -268,9 +257,7 @@ func TestConsumerDeletedWhileDelivering(t *testing.T) {
 	d.awaitEmpty()
 	w.alone().awaitEvents(8, "outcome", "dropped")
 	w.alone().awaitSum(10, "notifier_events_total")
-	if got := len(count(d.slack.Accepted(), "id")); got != 2 {
-		t.Errorf("%d events were posted, want 2", got)
-	}
+	testkit.Equal(t, len(count(d.slack.Accepted(), "id")), 2, "events were posted")
 }
 
 // TestNothingProvisioned runs a worker that may create nothing.
@@ -279,7 +266,7 @@ func TestNothingProvisioned(t *testing.T) {
 	d := newDeployment(t)
 	w := d.startWorker("worker", "NATS_PROVISION", "false")
 	w.awaitStatus("/readyz", http.StatusServiceUnavailable, "stream not found")
-	time.Sleep(3 * time.Second) // several attempts
+	time.Sleep(3 * time.Second) // for several attempts, which cannot be seen from outside
 	w.wantLogLines(1, "the consumer is not there")
 	if names := d.js.StreamNames(t.Context()); len(names.Name()) != 0 {
 		t.Error("a stream was created")
@@ -287,12 +274,9 @@ func TestNothingProvisioned(t *testing.T) {
 
 	d.createStream()
 	w.awaitStatus("/readyz", http.StatusServiceUnavailable, "consumer not found")
-	_, err := d.js.CreateConsumer(t.Context(), streamName, jetstream.ConsumerConfig{
+	testkit.Must(d.js.CreateConsumer(t.Context(), streamName, jetstream.ConsumerConfig{
 		Durable: consumerName, AckPolicy: jetstream.AckExplicitPolicy, AckWait: 20 * time.Second,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	w.awaitStatus("/readyz", http.StatusServiceUnavailable, roomStreamName)
 	d.createRoom()
 	w.awaitReady()
@@ -312,32 +296,20 @@ func TestProvisioned(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.startReady("worker", "NATS_ACK_WAIT", "20s")
-	stream, err := d.js.Stream(t.Context(), streamName)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream := testkit.Must(d.js.Stream(t.Context(), streamName))(t)
 	if c := stream.CachedInfo().Config; c.Description != "mine" || len(c.Subjects) != 3 || c.Storage != jetstream.MemoryStorage {
 		t.Errorf("the stream was altered: %+v", c)
 	}
-	consumer, err := d.js.Consumer(t.Context(), streamName, consumerName)
-	if err != nil {
-		t.Fatal(err)
-	}
+	consumer := testkit.Must(d.js.Consumer(t.Context(), streamName, consumerName))(t)
 	if c := consumer.CachedInfo().Config; c.AckPolicy != jetstream.AckExplicitPolicy || c.AckWait != 20*time.Second || c.MaxDeliver != -1 || c.Durable != consumerName {
 		t.Errorf("the consumer is %+v", c)
 	}
-	dead, err := d.js.Stream(t.Context(), deadStreamName)
-	if err != nil {
-		t.Fatal(err)
-	}
+	dead := testkit.Must(d.js.Stream(t.Context(), deadStreamName))(t)
 	if c := dead.CachedInfo().Config; c.Retention != jetstream.LimitsPolicy || c.Storage != jetstream.FileStorage || c.Subjects[0] != "notify-dlq.>" ||
 		c.MaxMsgsPerSubject != 1000 || c.MaxBytes != 256<<20 || c.MaxAge != 30*24*time.Hour {
 		t.Errorf("the dead-letter stream is %+v", c)
 	}
-	room, err := d.js.Stream(t.Context(), roomStreamName)
-	if err != nil {
-		t.Fatal(err)
-	}
+	room := testkit.Must(d.js.Stream(t.Context(), roomStreamName))(t)
 	if c := room.CachedInfo().Config; c.Retention != jetstream.WorkQueuePolicy || c.Storage != jetstream.FileStorage || c.Subjects[0] != "notify-room.>" ||
 		!c.AllowMsgSchedules {
 		t.Errorf("the room is %+v", c)
@@ -349,10 +321,7 @@ func TestProducersStream(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
 	w := d.startReady("worker")
-	stream, err := d.js.Stream(t.Context(), streamName)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream := testkit.Must(d.js.Stream(t.Context(), streamName))(t)
 	if c := stream.CachedInfo().Config; c.AllowRollup || c.AllowMsgSchedules || !c.DenyPurge || c.MaxBytes != 1<<30 || c.MaxAge != 7*24*time.Hour {
 		t.Errorf("the producers' stream is %+v", c)
 	}
@@ -368,7 +337,7 @@ func TestProducersStream(t *testing.T) {
 		t.Error("the stream can be purged")
 	}
 	d.publish("notify.security", eventBody("unharmed"))
-	await(t, "the event of another category", func() error {
+	testkit.Await(t, "the event of another category", func() error {
 		if len(d.posts("unharmed")) == 0 {
 			return errMissing
 		}
@@ -382,7 +351,7 @@ func TestOtherNames(t *testing.T) {
 	t.Parallel()
 	n := servertest.StartNATS(t, func(o *server.Options) { o.Authorization = "token" })
 	d := deploy(t, nil, servertest.StartRedis(t))
-	d.nats, d.js = n, connect(t, n.URL, nats.Token("token"))
+	d.nats, d.js = n, servertest.JetStream(t, n.URL, nats.Token("token"))
 	w := d.startReady("worker", "NATS_TOKEN", "token", "NATS_STREAM", "ALARMS", "NATS_SUBJECT", "team.alarms", "NATS_CONSUMER", "posting", "ROOM_STREAM", "LOBBY",
 		"DLQ_STREAM", "REFUSED", "DLQ_SUBJECT", "team.refused", "REDIS_URL", "redis://"+d.redis.Addr+"/3", "REDIS_PREFIX", "team:a.b-c", "GLOBAL_LIMIT", "2/1h")
 	d.publish("team.alarms.errors", "{")
@@ -394,7 +363,7 @@ func TestOtherNames(t *testing.T) {
 	w.alone().awaitEvents(1, "outcome", "dropped")
 	wantPostedOnce(t, d.slack.Accepted(), []string{"bare", "error"})
 	for stream, want := range map[string]int{"ALARMS": 0, "LOBBY": 0, "REFUSED": 1} {
-		await(t, fmt.Sprintf("%d messages in the stream %s", want, stream), func() error {
+		testkit.Await(t, fmt.Sprintf("%d messages in the stream %s", want, stream), func() error {
 			left, err := d.left(stream)
 			if err == nil && left != want {
 				err = fmt.Errorf("%d", left)
@@ -402,7 +371,5 @@ func TestOtherNames(t *testing.T) {
 			return err
 		})
 	}
-	if keys := d.redis.CLI("keys", "*"); keys != "" {
-		t.Errorf("database 0 holds %q", keys)
-	}
+	testkit.Equal(t, d.redis.CLI("keys", "*"), "", "database 0 holds")
 }

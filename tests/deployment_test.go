@@ -20,6 +20,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/slacktest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // The names that a worker uses unless it is told otherwise.
@@ -57,24 +58,9 @@ func deploy(t testing.TB, n *servertest.NATS, r *servertest.Redis) *deployment {
 	t.Helper()
 	d := &deployment{t: t, nats: n, redis: r, slack: slacktest.New(t)}
 	if n != nil {
-		d.js = connect(t, n.URL)
+		d.js = servertest.JetStream(t, n.URL)
 	}
 	return d
-}
-
-// connect connects for as long as the test lasts, also over restarts of the server.
-func connect(t testing.TB, url string, options ...nats.Option) jetstream.JetStream {
-	t.Helper()
-	conn, err := nats.Connect(url, append(options, nats.Timeout(10*time.Second), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))...)
-	if err != nil {
-		t.Fatalf("connect to %s: %v", url, err)
-	}
-	t.Cleanup(conn.Close)
-	js, err := jetstream.New(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return js
 }
 
 // settings are those of a worker of this deployment. It neither paces nor sums up: what is about that says so.
@@ -145,7 +131,7 @@ func (w *worker) get(path string) (status int, body string) {
 // awaitStatus waits until a path is answered with a status and a body that contains a text.
 func (w *worker) awaitStatus(path string, want int, containing string) {
 	w.t.Helper()
-	await(w.t, fmt.Sprintf("%s of %s with status %d", path, w.name, want), func() error {
+	testkit.Await(w.t, fmt.Sprintf("%s of %s with status %d", path, w.name, want), func() error {
 		select {
 		case <-w.exited:
 			w.t.Fatalf("%s has ended with status %d", w.name, w.command.ProcessState.ExitCode())
@@ -235,7 +221,7 @@ func (f fleet) sum(metric string, labels ...string) int {
 // awaitSum waits until a metric has a value. Workers count a moment after what they count has happened.
 func (f fleet) awaitSum(want int, metric string, labels ...string) {
 	f[0].t.Helper()
-	await(f[0].t, fmt.Sprintf("%s%v of %d", metric, labels, want), func() error {
+	testkit.Await(f[0].t, fmt.Sprintf("%s%v of %d", metric, labels, want), func() error {
 		if got := f.sum(metric, labels...); got != want {
 			return fmt.Errorf("%d", got)
 		}
@@ -279,7 +265,7 @@ func (d *deployment) publish(subject, body string, headers ...string) {
 	for i := 0; i < len(headers); i += 2 {
 		message.Header[headers[i]] = append(message.Header[headers[i]], headers[i+1])
 	}
-	await(d.t, "the publishing of an event", func() error {
+	testkit.Await(d.t, "the publishing of an event", func() error {
 		ctx, cancel := context.WithTimeout(d.t.Context(), callTimeout)
 		defer cancel()
 		_, err := d.js.PublishMsg(ctx, message)
@@ -340,7 +326,7 @@ func (d *deployment) left(stream string) (int, error) {
 // so the room is asked last.
 func (d *deployment) awaitEmpty() {
 	d.t.Helper()
-	await(d.t, "empty streams", func() error {
+	testkit.Await(d.t, "empty streams", func() error {
 		for _, stream := range []string{streamName, roomStreamName} {
 			left, err := d.left(stream)
 			if err != nil {
@@ -357,7 +343,7 @@ func (d *deployment) awaitEmpty() {
 // awaitLeft waits until a stream holds so many messages.
 func (d *deployment) awaitLeft(stream string, want int) {
 	d.t.Helper()
-	await(d.t, fmt.Sprintf("%d messages in %s", want, stream), func() error {
+	testkit.Await(d.t, fmt.Sprintf("%d messages in %s", want, stream), func() error {
 		left, err := d.left(stream)
 		if err == nil && left != want {
 			err = fmt.Errorf("%d", left)
@@ -369,7 +355,7 @@ func (d *deployment) awaitLeft(stream string, want int) {
 // awaitInRoom waits until the room holds so many messages on the subjects that match.
 func (d *deployment) awaitInRoom(subjects string, want int) {
 	d.t.Helper()
-	await(d.t, fmt.Sprintf("%d messages on %s", want, subjects), func() error {
+	testkit.Await(d.t, fmt.Sprintf("%d messages on %s", want, subjects), func() error {
 		got, err := d.inRoom(subjects)
 		if err == nil && got != want {
 			err = fmt.Errorf("%d", got)
@@ -407,9 +393,7 @@ func awaitPosts(t testing.TB, slack *slacktest.Server, n int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if err := slack.Await(ctx, n); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, slack.Await(ctx, n))
 }
 
 // origin reads "category …" or "id …" from the last line of a message.

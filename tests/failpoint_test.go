@@ -13,15 +13,13 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/failpoint"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/slacktest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // startDoomed starts a worker that kills itself when it reaches a point for the n-th time, and returns when it is ready.
 func (d *deployment) startDoomed(point failpoint.Point, n int, changes ...string) *worker {
 	d.t.Helper()
-	killable, err := withFailPoints()
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	killable := testkit.Must(withFailPoints())(d.t)
 	address := "127.0.0.1:" + strconv.Itoa(servertest.ReservePort(d.t))
 	command := exec.Command(killable)
 	command.Env = append(d.settings("HTTP_ADDR", address).with(changes...).environment(), fmt.Sprintf("FAILPOINT=%s:%d", point, n))
@@ -135,10 +133,7 @@ func (d *deployment) wantPosts(want map[string]int) {
 // TestKilledAfterSplit kills a worker that has stored the alerts of a group, and not settled the group.
 func TestKilledAfterSplit(t *testing.T) {
 	t.Parallel()
-	body, err := os.ReadFile("testdata/alertmanager.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := testkit.Must(os.ReadFile("testdata/alertmanager.json"))(t)
 	const alerts = 3
 	d := newDeployment(t)
 	slowPosts(d.slack, 200*time.Millisecond) // nothing is posted before the worker is killed
@@ -205,7 +200,7 @@ func (d *deployment) lapseDigest() {
 	if lapsed != "1" {
 		d.t.Fatalf("no digest is claimed: %s", lapsed)
 	}
-	await(d.t, "a digest in doubt", func() error {
+	testkit.Await(d.t, "a digest in doubt", func() error {
 		if text := d.redis.CLI("hget", counts, "\nclaimed"); !strings.Contains(text, " doubt ") {
 			return fmt.Errorf("%q", text)
 		}
@@ -260,15 +255,9 @@ func TestKilledWhileTelling(t *testing.T) {
 // TestNoFailPoints shows that the program as it is built for use has none.
 func TestNoFailPoints(t *testing.T) {
 	t.Parallel()
-	killable, err := withFailPoints()
-	if err != nil {
-		t.Fatal(err)
-	}
+	killable := testkit.Must(withFailPoints())(t)
 	for file, want := range map[string]bool{program: false, killable: true} {
-		code, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		code := testkit.Must(os.ReadFile(file))(t)
 		for _, name := range []string{"FAILPOINT", string(failpoint.AfterRecord)} {
 			if got := bytes.Contains(code, []byte(name)); got != want && (want || name == "FAILPOINT") {
 				t.Errorf("%s contains %q: %t, want %t", file, name, got, want)

@@ -2,13 +2,17 @@ package tests
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-4578ace9/notifier/internal/hostile"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // twoTeams are users who may publish events of one category each, and one who may do everything.
@@ -29,7 +33,7 @@ type team struct {
 
 func (d *deployment) team(name string) *team {
 	d.t.Helper()
-	return &team{d.t, connect(d.t, d.nats.URL, nats.UserInfo(name, "secret"), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})), subjectPrefix + "." + name + ".alerts", 0}
+	return &team{d.t, servertest.JetStream(d.t, d.nats.URL, nats.UserInfo(name, "secret"), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})), subjectPrefix + "." + name + ".alerts", 0}
 }
 
 // publish stores an event; the headers are name, value, …
@@ -92,27 +96,55 @@ func (p *team) claim(id string, asMessageID bool) {
 	p.publish(alertGroup(id, title))
 }
 
+// publishClaimed publishes events of which another team has claimed the IDs, one of each kind, and returns the titles of their posts.
+func (p *team) publishClaimed(round int) map[string]int {
+	p.t.Helper()
+	titles := make(map[string]int)
+	titled := func(title string) string {
+		title = fmt.Sprintf("%s %d", title, round)
+		titles[title] = 1
+		return title
+	}
+	group := func(title string) string {
+		title = fmt.Sprintf("%s %d", title, round)
+		titles[title+" f1"], titles[title+" f2"] = 1, 1
+		return title
+	}
+	p.publish(fmt.Sprintf(`{"id": "incident-%d", "title": %q}`, round, titled("id of the body")))
+	p.publish(titled("Nats-Msg-Id"), "Nats-Msg-Id", fmt.Sprint("security-msg-", round))
+	p.publish(cloudEvent("/siem", fmt.Sprint("1", round), titled("structured CloudEvent")))
+	p.publish(titled("binary CloudEvent"), "ce-specversion", "1.0", "ce-type", "t", "ce-source", "/siem", "ce-id", fmt.Sprint("2", round))
+	p.publish(titled("no ID"))
+	p.publish(alertGroup("", group("group without an ID")))
+	p.publish(alertGroup(fmt.Sprint("group-", round), group("group")))
+	p.publish(alertGroup("", group("group with Nats-Msg-Id")), "Nats-Msg-Id", fmt.Sprint("security-group-", round))
+	return titles
+}
+
 // TestIdentityBelongsToACategory has a team use the IDs that another one is going to use.
 func TestIdentityBelongsToACategory(t *testing.T) {
 	t.Parallel()
 	d := deploy(t, nil, servertest.StartRedis(t))
-	d.nats = servertest.StartNATSProcess(t, twoTeams)
-	d.js = connect(t, d.nats.URL, nats.UserInfo("worker", "secret"))
-	w := d.startReady("worker", "NATS_URL", d.nats.URL, "NATS_USER", "worker", "NATS_PASSWORD", "secret",
-		"GLOBAL_LIMIT", "none", "CATEGORY_LIMIT", "none")
+	d.nats = servertest.StartNATSProcess(t, smallStore)
+	d.js = servertest.JetStream(t, d.nats.URL, nats.UserInfo("worker", "secret"))
+	w := d.startReady("worker", append(slices.Clone(smallBounds), "NATS_URL", d.nats.URL, "NATS_USER", "worker", "NATS_PASSWORD", "secret",
+		"GLOBAL_LIMIT", "none", "CATEGORY_LIMIT", "none")...)
 	payments, security := d.team("payments"), d.team("security")
 	if _, err := payments.js.Publish(t.Context(), security.subject, nil); err == nil {
 		t.Fatal("a team may publish events of another one")
 	}
 
-	for _, id := range []string{"incident", "/siem/1", "/siem/2", "group"} {
-		payments.claim(id, true)
+	rounds := hostile.Times(t, 1, 1)
+	for round := range rounds {
+		for _, id := range []string{"incident-%d", "/siem/1%d", "/siem/2%d", "group-%d"} {
+			payments.claim(fmt.Sprintf(id, round), true)
+		}
+		payments.claim(fmt.Sprint("security-msg-", round), false)
+		payments.claim(fmt.Sprint("security-group-", round), false)
 	}
-	payments.claim("security-msg", false)
-	payments.claim("security-group", false)
 	// The events without an ID are known by their places in the stream, which can be guessed. All claims together store fewer
 	// messages than lie before those places.
-	const places, ahead = 20, 500
+	places, ahead := uint64(20*rounds), uint64(500*rounds)
 	from := payments.stored + ahead
 	for place := from; place < from+places; place++ {
 		payments.claim(fmt.Sprintf("%s:%d", streamName, place), true)
@@ -122,28 +154,12 @@ func TestIdentityBelongsToACategory(t *testing.T) {
 	}
 	d.awaitEmpty()
 
-	victims := []func(){
-		func() { security.publish(`{"id": "incident", "title": "id of the body"}`) },
-		func() { security.publish("Nats-Msg-Id", "Nats-Msg-Id", "security-msg") },
-		func() { security.publish(cloudEvent("/siem", "1", "structured CloudEvent")) },
-		func() {
-			security.publish("binary CloudEvent", "ce-specversion", "1.0", "ce-type", "t", "ce-source", "/siem", "ce-id", "2")
-		},
-		func() { security.publish("no ID") },
-		func() { security.publish(alertGroup("", "group without an ID")) },
-		func() { security.publish(alertGroup("group", "group")) },
-		func() { security.publish(alertGroup("", "group with Nats-Msg-Id"), "Nats-Msg-Id", "security-group") },
-	}
-	for _, publish := range victims {
-		publish()
+	titles := make(map[string]int)
+	for round := range rounds {
+		maps.Copy(titles, security.publishClaimed(round))
 	}
 	if security.stored >= from+places {
 		t.Fatalf("the last event is message %d, and only those below %d are claimed", security.stored, from+places)
-	}
-	titles := map[string]int{
-		"id of the body": 1, "Nats-Msg-Id": 1, "structured CloudEvent": 1, "binary CloudEvent": 1, "no ID": 1,
-		"group without an ID f1": 1, "group without an ID f2": 1, "group f1": 1, "group f2": 1,
-		"group with Nats-Msg-Id f1": 1, "group with Nats-Msg-Id f2": 1,
 	}
 	ofSecurity := func() map[string]int {
 		posted := make(map[string]int)
@@ -154,14 +170,14 @@ func TestIdentityBelongsToACategory(t *testing.T) {
 		}
 		return posted
 	}
-	await(t, "every event of the other team", func() error {
+	testkit.Await(t, "every event of the other team", func() error {
 		if posted := ofSecurity(); len(posted) < len(titles) {
 			return fmt.Errorf("posted %v", posted)
 		}
 		return nil
 	})
 	d.awaitEmpty()
-	security.publish(`{"id": "incident", "title": "again"}`) // within a category an ID is what it was
+	security.publish(`{"id": "incident-0", "title": "again"}`) // within a category an ID is what it was
 	w.alone().awaitEvents(1, "outcome", "duplicate", "category", "security.alerts")
 	if posted := ofSecurity(); fmt.Sprint(posted) != fmt.Sprint(titles) {
 		t.Errorf("posted %v, want %v", posted, titles)

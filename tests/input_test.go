@@ -13,6 +13,9 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/seed-4578ace9/notifier/internal/hostile"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // maxPayload is what NATS takes in one message, headers and body together, unless it is configured otherwise.
@@ -90,7 +93,7 @@ func inputs() []input {
 		{name: "trailing junk", body: `{"text":"x"} more`, reason: "bad_json"},
 		{name: "two objects", body: `{"text":"x"}{"text":"y"}`, reason: "bad_json"},
 		{name: "brace", body: "{", reason: "bad_json"},
-		{name: "ten thousand deep", body: deep(10_000), reason: "bad_json"},
+		{name: "deeper than ten thousand", body: deep(10_001), reason: "bad_json"},
 		{name: "ten thousand deep, truncated", body: strings.Repeat(`{"text":`, 10_000), reason: "bad_json"},
 		{name: "declared JSON", header: cloud("datacontenttype", "", "Content-Type", "application/json"), body: "no json", reason: "bad_json"},
 		{name: "invalid UTF-8", body: "caf\xe9", reason: "bad_utf8", says: "byte 4"},
@@ -179,9 +182,7 @@ func TestInput(t *testing.T) {
 			t.Errorf("%s: the post does not show %q: %.500q", name, byName[name].says, shown)
 		}
 	}
-	if len(posted) != events {
-		t.Errorf("%d events were posted, want %d", len(posted), events)
-	}
+	testkit.Equal(t, len(posted), events, "events were posted")
 
 	reasons := make(map[string]int)
 	for _, letter := range d.deadLetters() {
@@ -200,9 +201,7 @@ func TestInput(t *testing.T) {
 			}
 		}
 		for name, want := range header {
-			if got := letter.Header[name]; !slices.Equal(got, want) {
-				t.Errorf("%s: %s of the dead letter is %q, want %q", in.name, name, got, want)
-			}
+			testkit.EqualSlices(t, letter.Header[name], want, "%s: %s of the dead letter", in.name, name)
 		}
 		for name := range letter.Header {
 			if strings.HasPrefix(name, "Nats-") && name != "Nats-Msg-Id" {
@@ -309,21 +308,19 @@ func TestManyCategories(t *testing.T) {
 // TestLabelsBehindJunk has a flood of invented categories below one first level take no label from the others.
 func TestLabelsBehindJunk(t *testing.T) {
 	t.Parallel()
-	const labels, junk = 10, 500
-	d := newDeployment(t)
-	w := d.startReady("worker", "GLOBAL_LIMIT", "10/30m", "METRICS_MAX_CATEGORIES", fmt.Sprint(labels), "LIMITS", "payments.cards=5/1h,*.x=1/1h").alone()
-	if got := w[0].scrape().labels("notifier_events_total", "category"); !slices.Equal(got, []string{"other", "payments.cards"}) {
+	const labels = 10
+	junk := hostile.Times(t, 500, 50)
+	n := startNeighboursIn(t, defaultChannel, "GLOBAL_LIMIT", "10/30m", "METRICS_MAX_CATEGORIES", fmt.Sprint(labels), "LIMITS", "payments.cards=5/1h,*.x=1/1h")
+	w := fleet{n.worker}
+	if got := n.worker.scrape().labels("notifier_events_total", "category"); !slices.Equal(got, []string{"other", "payments.cards"}) {
 		t.Errorf("the labels at the start are %q, want the configured category's", got)
 	}
-	names := make([]string, junk)
-	for i := range names {
-		names[i] = fmt.Sprintf("payments.junk-%d", i)
-	}
-	d.publishEvents(names, 1)
+	testkit.NoError(t, n.hostile.Subcategories(t.Context(), junk))
 	w.awaitEvents(junk)
-	d.publishEvents([]string{"security", "payments.cards"}, 3)
+	n.tell(3)
+	n.publishEvents([]string{"payments.cards"}, 3)
 	w.awaitEvents(junk + 6)
-	w.awaitEvents(3, "category", "security")
+	w.awaitEvents(3, "category", "security.alerts")
 	w.awaitEvents(3, "category", "payments.cards")
 	w.awaitEvents(junk-1, "category", "other")
 }

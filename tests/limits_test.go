@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // TestDuplicates publishes events whose IDs were seen before, where JetStream's own window no longer knows them.
@@ -33,7 +35,7 @@ func TestDuplicates(t *testing.T) {
 	publish("sent", "notify.errors", `{"specversion":"1.0","source":"/s","id":"c1","type":"t","data":"by CloudEvent"}`)
 	publish("sent", "notify.errors", "by nothing")
 	publish("sent", "notify.errors", "by nothing")
-	await(t, "the end of JetStream's window", func() error {
+	testkit.Await(t, "the end of JetStream's window", func() error {
 		ack, err := d.js.Publish(t.Context(), "notify.errors", []byte("by header"), jetstream.WithMsgID("h1"))
 		if err == nil && ack.Duplicate {
 			err = errMissing
@@ -50,12 +52,8 @@ func TestDuplicates(t *testing.T) {
 	publish("sent", "notify.errors", `{"specversion":"1.0","source":"/other","id":"c1","type":"t","data":"of another source"}`)
 	d.awaitEmpty()
 	workers.awaitSum(ended, "notifier_events_total")
-	if got := len(d.slack.Accepted()); got != 8 {
-		t.Errorf("%d posts, want 8", got)
-	}
-	if got := d.redis.CLI("zcard", rootLog); got != "8" {
-		t.Errorf("%s slots are taken, want 8", got)
-	}
+	testkit.Equal(t, len(d.slack.Accepted()), 8, "posts")
+	testkit.Equal(t, d.redis.CLI("zcard", rootLog), "8", "slots are taken")
 }
 
 // TestDroppedEventJudgedAnew publishes an event again that was dropped, once a slot is free.
@@ -66,7 +64,7 @@ func TestDroppedEventJudgedAnew(t *testing.T) {
 	d.publish("notify.errors", `{"text":"x","id":"first"}`)
 	d.publish("notify.errors", `{"text":"x","id":"second"}`)
 	w.alone().awaitEvents(1, "outcome", "dropped")
-	await(t, "a free slot", func() error {
+	testkit.Await(t, "a free slot", func() error {
 		d.publish("notify.errors", `{"text":"x","id":"second"}`)
 		if w.alone().sum("notifier_events_total", "outcome", "sent") < 2 {
 			return errMissing
@@ -140,9 +138,7 @@ func TestLimits(t *testing.T) {
 			posts := 0
 			for category := range test.publish {
 				posts += sent[category]
-				if sent[category] != test.sent[category] {
-					t.Errorf("%d events of %s were posted, want %d", sent[category], category, test.sent[category])
-				}
+				testkit.Equal(t, sent[category], test.sent[category], "events of %s were posted", category)
 				w.alone().awaitSum(test.sent[category], "notifier_events_total", "category", category, "outcome", "sent")
 			}
 			w.alone().awaitSum(posts, "notifier_events_total", "outcome", "sent")
@@ -196,9 +192,7 @@ func TestCost(t *testing.T) {
 	step("dropped", "never", 100)
 	step("dropped", "never again", 100)
 	wantPostedOnce(t, d.slack.Accepted(), []string{"seven", "three"})
-	if got := d.redis.CLI("zcard", rootLog); got != "10" {
-		t.Errorf("%s slots are taken, want 10", got)
-	}
+	testkit.Equal(t, d.redis.CLI("zcard", rootLog), "10", "slots are taken")
 	w.wantLogLines(1, "never") // once for the category
 }
 
@@ -211,7 +205,7 @@ func TestRollingWindow(t *testing.T) {
 	var times []int64
 	seen := make(map[string]bool)
 	i := 0
-	await(t, "three windows' worth of events", func() error {
+	testkit.Await(t, "three windows' worth of events", func() error {
 		d.publish("notify.errors", eventBody(fmt.Sprintf("event-%d", i)))
 		i++
 		for id, at := range d.log(rootLog + ":errors") {
@@ -255,9 +249,9 @@ func TestExpired(t *testing.T) {
 	d := newDeployment(t)
 	d.createStream()
 	d.publishEvents([]string{"old"}, 5)
-	d.publish("notify.old", "{")   // broken, but nobody is interested any more
-	const maxAge = 5 * time.Second // a busy machine sends the new events sooner
-	time.Sleep(maxAge + 500*time.Millisecond)
+	d.publish("notify.old", "{")              // broken, but nobody is interested any more
+	const maxAge = 5 * time.Second            // a busy machine sends the new events sooner
+	time.Sleep(maxAge + 500*time.Millisecond) // the events have to become too old
 	w := d.startReady("worker", "EVENT_MAX_AGE", maxAge.String())
 	w.alone().awaitEvents(6, "outcome", "expired")
 	ids := d.publishEvents([]string{"new"}, 5)
@@ -265,9 +259,7 @@ func TestExpired(t *testing.T) {
 	d.awaitEmpty()
 	wantPostedOnce(t, d.slack.Accepted(), ids)
 	w.alone().awaitSum(0, "notifier_dead_letters_total")
-	if got := len(d.log(rootLog)); got != 5 {
-		t.Errorf("%d slots are taken, want 5", got)
-	}
+	testkit.Equal(t, len(d.log(rootLog)), 5, "slots are taken")
 }
 
 // TestLimitChanged restarts a worker with a greater limit: what was admitted counts on.
@@ -284,9 +276,7 @@ func TestLimitChanged(t *testing.T) {
 	}
 	w.alone().awaitEvents(2, "outcome", "sent")
 	w.alone().awaitEvents(8, "outcome", "dropped")
-	if got := len(d.slack.Accepted()); got != 5 {
-		t.Errorf("%d posts, want 5", got)
-	}
+	testkit.Equal(t, len(d.slack.Accepted()), 5, "posts")
 }
 
 // TestRedisAwayFromStart has the failure policy decide everything, and tells Redis afterwards.
@@ -326,7 +316,7 @@ func TestRedisAwayFromStart(t *testing.T) {
 			}
 			// A first event lets each worker find out that Redis is away.
 			probes := 0
-			await(t, "the failure policy on every instance", func() error {
+			testkit.Await(t, "the failure policy on every instance", func() error {
 				d.publish("notify", `{"text":"x","category":"probe"}`)
 				probes++
 				if got := workers.sum("notifier_degraded", "policy", test.policy); got != test.instances {
@@ -357,7 +347,7 @@ func TestRedisAwayFromStart(t *testing.T) {
 			}
 			if test.level != "" {
 				for _, category := range []string{"one", "two"} {
-					await(t, "a drop by "+test.level, func() error { // counted just after its outcome
+					testkit.Await(t, "a drop by "+test.level, func() error { // counted just after its outcome
 						if workers.sum("notifier_dropped_total", "category", category, "level", test.level) == 0 {
 							return fmt.Errorf("none of %s", category)
 						}
@@ -388,7 +378,7 @@ func awaitInstances(t testing.TB, workers fleet) {
 		return
 	}
 	for _, w := range workers {
-		await(t, w.name+" to count the instances", func() error {
+		testkit.Await(t, w.name+" to count the instances", func() error {
 			if w.logLines(fmt.Sprintf(`"instances":%d`, len(workers))) == 0 {
 				return errMissing
 			}

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // bucketName is the bucket of live limits.
@@ -34,13 +35,8 @@ func (d *deployment) url() string { return d.js.Conn().ConnectedUrl() }
 // put stores a value in the bucket, as any other program may.
 func (d *deployment) put(key, value string) {
 	d.t.Helper()
-	kv, err := d.js.KeyValue(d.t.Context(), bucketName)
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	if _, err := kv.PutString(d.t.Context(), key, value); err != nil {
-		d.t.Fatal(err)
-	}
+	kv := testkit.Must(d.js.KeyValue(d.t.Context(), bucketName))(d.t)
+	testkit.Must(kv.PutString(d.t.Context(), key, value))(d.t)
 }
 
 // judged publishes events to a category, waits until all have ended, and returns how many of the category were posted so far.
@@ -64,7 +60,7 @@ func (d *deployment) wantJudged(want int, category string, ids ...string) {
 func (f fleet) awaitLog(want int, text string) {
 	f[0].t.Helper()
 	for _, w := range f {
-		await(w.t, fmt.Sprintf("%d times %q in the log of %s", want, text, w.name), func() error {
+		testkit.Await(w.t, fmt.Sprintf("%d times %q in the log of %s", want, text, w.name), func() error {
 			if got := w.logLines(text); got != want {
 				return fmt.Errorf("%d times", got)
 			}
@@ -82,7 +78,7 @@ func TestLiveLimits(t *testing.T) {
 	workers := d.startFleet(2, "GLOBAL_LIMIT", "none", "CATEGORY_LIMIT", "4/1h", "DENY_CACHE_TTL", remembered.String())
 	d.wantJudged(4, "flood", "1", "2", "3", "4", "5", "6")
 	dropped := 0
-	await(t, "each worker to know that a limit is full", func() error {
+	testkit.Await(t, "each worker to know that a limit is full", func() error {
 		dropped++
 		d.wantJudged(4, "flood", fmt.Sprint("dropped-", dropped))
 		for _, w := range workers {
@@ -102,7 +98,7 @@ func TestLiveLimits(t *testing.T) {
 	lower := func(limit int) time.Duration {
 		d.limits("set", "category", fmt.Sprintf("%d/1h", limit))
 		changed := time.Now()
-		await(t, "the lowered limit", func() error {
+		testkit.Await(t, "the lowered limit", func() error {
 			if got := probe(); got != limit {
 				return fmt.Errorf("%d posts", got)
 			}
@@ -139,7 +135,7 @@ func TestLiveLimits(t *testing.T) {
 
 	// What the settings say holds again.
 	d.limits("unset", "category")
-	await(t, "the limit of the settings", func() error {
+	testkit.Await(t, "the limit of the settings", func() error {
 		if got := probe(); got != 3 {
 			return fmt.Errorf("%d posts", got)
 		}
@@ -159,9 +155,7 @@ func TestLiveLimitsAtStart(t *testing.T) {
 	d.limits("set", "category", "2/1h")
 	d.limits("set", "errors", "3/1h")
 	for i := range 2000 {
-		if _, err := d.js.PublishAsync(fmt.Sprintf("$KV.%s.unused-%d", bucketName, i), []byte("1/1h")); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(d.js.PublishAsync(fmt.Sprintf("$KV.%s.unused-%d", bucketName, i), []byte("1/1h")))(t)
 	}
 	<-d.js.PublishAsyncComplete()
 	d.publishEvents([]string{"errors", "other"}, 20)
@@ -201,9 +195,7 @@ func TestBadLiveLimit(t *testing.T) {
 	d.wantJudged(2, "c", "1", "2", "3")
 	workers.awaitLog(1, "bad live limit is ignored")
 
-	if err := d.js.DeleteKeyValue(t.Context(), bucketName); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, d.js.DeleteKeyValue(t.Context(), bucketName))
 	workers.awaitLog(1, "limits bucket is away, last known limits stay in force")
 	d.wantJudged(2, "d", "1", "2", "3")
 	for _, w := range workers {
@@ -246,7 +238,7 @@ func TestShadowLimits(t *testing.T) {
 	d.wantJudged(3, "debug", "1", "2", "3")
 	want("none", "admitted", 2)
 	want("category", "denied", 6)
-	want("debug", "denied", 3)
+	want("debug", "exceeds_capacity", 3)
 
 	d.limits("set", "category", "4/30m", "--shadow")
 	w.awaitLog(1, `"overrides":1`)
@@ -257,18 +249,13 @@ func TestShadowLimits(t *testing.T) {
 	w.awaitEvents(4, "outcome", "dropped")
 	w.awaitSum(4, "notifier_dropped_total", "level", "category")
 	w.awaitSum(17, "notifier_shadow_decisions_total")
-	if got := len(d.log(rootLog)); got != 13 {
-		t.Errorf("%d slots are taken, want 13", got)
-	}
+	testkit.Equal(t, len(d.log(rootLog)), 13, "slots are taken")
 }
 
 // delivered is how often the consumer has given a message to a worker.
 func (d *deployment) delivered() uint64 {
 	d.t.Helper()
-	consumer, err := d.js.Consumer(d.t.Context(), streamName, consumerName)
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	consumer := testkit.Must(d.js.Consumer(d.t.Context(), streamName, consumerName))(d.t)
 	return consumer.CachedInfo().Delivered.Consumer
 }
 
@@ -287,7 +274,7 @@ func TestStaleWorker(t *testing.T) {
 			{ user: blind, password: blind, permissions: { subscribe: ">", publish: { deny: "$JS.API.STREAM.INFO.KV_%s" } } }
 		] } }`, bucketName))
 	d := deploy(t, nil, servertest.StartRedis(t))
-	d.js = connect(t, n.URL, nats.UserInfo("all", "all"))
+	d.js = servertest.JetStream(t, n.URL, nats.UserInfo("all", "all"))
 	as := func(user string) []string {
 		return quick("NATS_URL", n.URL, "NATS_USER", user, "NATS_PASSWORD", user, "CATEGORY_LIMIT", "5/1h", "DENY_CACHE_TTL", "0")
 	}
@@ -300,7 +287,7 @@ func TestStaleWorker(t *testing.T) {
 	seeing.alone().awaitLog(1, `"overrides":1`)
 	blind.awaitReady()
 	ended := 0
-	await(t, "an event that the seeing worker has judged", func() error {
+	testkit.Await(t, "an event that the seeing worker has judged", func() error {
 		d.publish("notify.first", "event")
 		ended++
 		if seeing.alone().sum("notifier_decisions_total") == 0 {
@@ -363,22 +350,18 @@ func TestBucketRestored(t *testing.T) {
 	}
 	backup := t.TempDir()
 	n.Kill()
-	if err := os.CopyFS(backup, os.DirFS(n.Dir)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.CopyFS(backup, os.DirFS(n.Dir)))
 	n.Restart()
-	await(t, "the connection", connected)
+	testkit.Await(t, "the connection", connected)
 	running.awaitReady()
 	d.limits("set", "category", "2/1h")
 	running.alone().awaitLog(1, `"limits in force","revision":2`)
 	d.wantJudged(2, "before", "1", "2", "3")
 
 	n.Kill()
-	if err := errors.Join(os.RemoveAll(filepath.Join(n.Dir, "jetstream")), os.CopyFS(n.Dir, os.DirFS(backup))); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, errors.Join(os.RemoveAll(filepath.Join(n.Dir, "jetstream")), os.CopyFS(n.Dir, os.DirFS(backup))))
 	n.Restart()
-	await(t, "the connection", connected)
+	testkit.Await(t, "the connection", connected)
 	starting := d.startWorker("starting", quick("CATEGORY_LIMIT", "9/1h", "DENY_CACHE_TTL", "0")...)
 	workers := fleet{running, starting}
 	for _, w := range workers {
@@ -414,9 +397,7 @@ func TestBucketRestored(t *testing.T) {
 		w.awaitReady()
 	}
 	d.awaitEmpty()
-	if got := count(d.slack.Accepted(), "category")["after"]; got != 5 {
-		t.Errorf("%d events were posted, want 5", got)
-	}
+	testkit.Equal(t, count(d.slack.Accepted(), "category")["after"], 5, "events were posted")
 	if got := d.delivered() - delivered; got != uint64(len(ids)) {
 		t.Errorf("%d events were given out %d times, want once each", len(ids), got)
 	}

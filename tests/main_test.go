@@ -23,7 +23,7 @@ var withFailPoints = sync.OnceValues(func() (string, error) {
 })
 
 func build(program string, flags ...string) error {
-	command := exec.Command("go", append(append([]string{"build", "-o", program}, flags...), "../cmd/notifier")...)
+	command := exec.Command("go", append(append([]string{"build", "-ldflags", "-s -w", "-o", program}, flags...), "../cmd/notifier")...)
 	if output, err := command.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the program: %w\n%s", err, output)
 	}

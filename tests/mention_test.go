@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/slacktest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // commands are what Slack takes for more than text, but for times.
@@ -63,7 +64,7 @@ func TestMentions(t *testing.T) {
 			t.Errorf("%s: %d posts, want 9", category, n)
 		}
 	}
-	await(t, "a line that @nobody is left out", func() error { // of the one worker, or of each that made the message
+	testkit.Await(t, "a line that @nobody is left out", func() error { // of the one worker, or of each that made the message
 		leftOut := 0
 		for _, w := range workers {
 			n := w.logLines("mention is left out")
@@ -81,11 +82,11 @@ func TestMentions(t *testing.T) {
 	}
 
 	n := 9
-	await(t, "the mention of the next interval", func() error {
+	testkit.Await(t, "the mention of the next interval", func() error {
 		publish("security", n)
 		n++
 		if whom, _ := d.mentions("security"); len(whom) < 2 {
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(100 * time.Millisecond) // the pace of a producer
 			return errMissing
 		}
 		return nil

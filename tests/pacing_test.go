@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/slacktest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // pace is how fast one channel may be posted to: one post each interval, and a burst after a rest.
@@ -37,7 +38,7 @@ func measureStalls(t testing.TB) *stalls {
 		const nap = 5 * time.Millisecond
 		for t.Context().Err() == nil {
 			began := time.Now()
-			time.Sleep(nap)
+			time.Sleep(nap) // how late the sleep ends is what is measured
 			s.longest.Store(max(s.longest.Load(), int64(time.Since(began)-nap)))
 		}
 	}()
@@ -192,7 +193,7 @@ func TestSlowChannelDelaysNoOther(t *testing.T) {
 			workers := d.startFleet(3, pace{10 * time.Millisecond, 10}.settings("SLACK_ROUTES", "slow=#slow", "SLACK_TIMEOUT", "25s", "NATS_ACK_WAIT", "2m")...)
 			usual := d.latency("before", 40)
 			ids := d.publishEvents([]string{"slow"}, slow)
-			await(t, "the slow channel to be slow", func() error {
+			testkit.Await(t, "the slow channel to be slow", func() error {
 				if len(toSlow()) == 0 {
 					return errMissing
 				}
@@ -211,7 +212,7 @@ func TestSlowChannelDelaysNoOther(t *testing.T) {
 				d.awaitLeft(streamName, 0)
 				return
 			}
-			await(t, "streams of nothing but what waits", func() error {
+			testkit.Await(t, "streams of nothing but what waits", func() error {
 				left, err := d.left(streamName)
 				if err != nil {
 					return err
@@ -237,10 +238,10 @@ func (d *deployment) latency(category string, events int) time.Duration {
 		id := fmt.Sprintf("%s-%d", category, i)
 		published[id] = time.Now()
 		d.publish("notify."+category, eventBody(id))
-		time.Sleep(15 * time.Millisecond)
+		time.Sleep(15 * time.Millisecond) // the pace of a producer
 	}
 	took := make([]time.Duration, 0, events)
-	await(d.t, "the events of "+category, func() error {
+	testkit.Await(d.t, "the events of "+category, func() error {
 		took = took[:0]
 		for _, post := range d.slack.Accepted() {
 			if at, of := published[origin(post, "id")]; of {
@@ -296,7 +297,7 @@ func TestStopWhileDeliveriesWait(t *testing.T) {
 	first := d.startReady("first", pace{2 * time.Second, 1}.settings("NATS_ACK_WAIT", "10m")...)
 	ids := d.publishEvents([]string{"errors"}, events)
 	d.awaitPosts(1)
-	await(t, "deliveries that wait for their channel, in hand and in the room", func() error {
+	testkit.Await(t, "deliveries that wait for their channel, in hand and in the room", func() error {
 		held := first.scrape().sum("notifier_held")
 		inRoom, err := d.inRoom("notify-room.channel.*.errors")
 		if err == nil && (held < 2 || inRoom < events/2) {
@@ -306,9 +307,7 @@ func TestStopWhileDeliveriesWait(t *testing.T) {
 	})
 	began := time.Now()
 	first.signal(syscall.SIGTERM)
-	if status := first.wait(); status != 0 {
-		t.Errorf("status %d, want 0", status)
-	}
+	testkit.Equal(t, first.wait(), 0, "status")
 	if took := time.Since(began); took > 15*time.Second {
 		t.Errorf("the end took %v: it waited for the channel", took)
 	}

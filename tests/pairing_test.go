@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/slacktest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // Colours of a message's bar.
@@ -216,9 +217,7 @@ func TestManyPairs(t *testing.T) {
 	for key := range keys {
 		d.wantResolved(fmt.Sprintf("firing-%d", key), fmt.Sprintf("resolved-%d", key))
 	}
-	if n := len(d.slack.Accepted()); n != 2*keys {
-		t.Errorf("%d posts, want %d", n, 2*keys)
-	}
+	testkit.Equal(t, len(d.slack.Accepted()), 2*keys, "posts")
 }
 
 // TestPairsAtFullLimits has every limit full, and the workers know it: what was told of is resolved, the rest is not.
@@ -233,7 +232,7 @@ func TestPairsAtFullLimits(t *testing.T) {
 	workers.awaitEvents(1, "outcome", "dropped")
 	dropped := 1
 	// A worker that takes all of them at once asks about all of them.
-	await(t, "events that are dropped without asking, since the limits are known to be full", func() error {
+	testkit.Await(t, "events that are dropped without asking, since the limits are known to be full", func() error {
 		d.publishEvents([]string{"disks", "errors"}, more)
 		dropped += 2 * more
 		workers.awaitEvents(dropped, "outcome", "dropped")
@@ -253,9 +252,7 @@ func TestPairsAtFullLimits(t *testing.T) {
 	workers.awaitSum(1, "notifier_dropped_total", "level", "unpaired")
 	workers.awaitSum(1, "notifier_resolved_total", "result", "paired")
 	workers.awaitSum(1, "notifier_resolved_total", "result", "unpaired")
-	if got := len(d.log(rootLog)); got != 1 {
-		t.Errorf("%d slots are taken, want 1", got)
-	}
+	testkit.Equal(t, len(d.log(rootLog)), 1, "slots are taken")
 }
 
 // TestResolvedWaitsForEarlier stores a resolved event behind one that is still being posted.
@@ -276,7 +273,7 @@ func TestResolvedWaitsForEarlier(t *testing.T) {
 			d.slack.Script(slacktest.Hold(release, slacktest.OK()))
 			d.publish("notify.disks", test.earlier)
 			d.publish("notify.disks", resolved("later", "a"))
-			await(t, "a resolved event that waits in the room", func() error {
+			testkit.Await(t, "a resolved event that waits in the room", func() error {
 				waiting, err := d.inRoom("notify-room.pair.disks.>")
 				if err == nil && waiting == 0 {
 					err = errMissing
@@ -303,7 +300,7 @@ func TestPairExpires(t *testing.T) {
 	w := d.startReady("worker", unlimited("PAIR_TTL", "1s")...)
 	d.publish("notify.disks", firing("fired", "a"))
 	w.alone().awaitEvents(1, "outcome", "sent")
-	await(t, "the end of the pair", func() error {
+	testkit.Await(t, "the end of the pair", func() error {
 		if d.redis.CLI("exists", "{notifier}:pairs:disks") != "0" {
 			return errMissing
 		}
@@ -329,12 +326,8 @@ func TestPairAfterRoutesChanged(t *testing.T) {
 	d.publish("notify.disks", firing("fired anew", "a"))
 	after.alone().awaitEvents(2, "outcome", "sent")
 	d.wantResolved("fired", "ended")
-	if channel := d.post("fired").Channel; channel != "#before" {
-		t.Errorf("the first message was posted to %s, want #before", channel)
-	}
-	if channel := d.post("fired anew").Channel; channel != "#after" {
-		t.Errorf("the new message was posted to %s, want #after", channel)
-	}
+	testkit.Equal(t, d.post("fired").Channel, "#before", "the first message was posted to")
+	testkit.Equal(t, d.post("fired anew").Channel, "#after", "the new message was posted to")
 }
 
 // TestPairThroughWebhook has no message to change: the resolved event is one of its own.

@@ -12,26 +12,12 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // patience bounds every wait.
 const patience = 60 * time.Second
-
-// await returns when reached returns nil. If it never does, the test ends with the last reason.
-func await(t testing.TB, what string, reached func() error) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		err := reached()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("await %s: not after %v: %v", what, patience, err)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-}
 
 // settings are NOTIFIER_* variables, named without the prefix.
 type settings map[string]string
@@ -178,7 +164,7 @@ func (p *process) logLines(containing string) int {
 // written.
 func (p *process) wantLogLines(n int, containing string) {
 	p.t.Helper()
-	await(p.t, fmt.Sprintf("%d lines with %q from %s", n, containing, p.name), func() error {
+	testkit.Await(p.t, fmt.Sprintf("%d lines with %q from %s", n, containing, p.name), func() error {
 		if got := p.logLines(containing); got < n {
 			return fmt.Errorf("%d", got)
 		}

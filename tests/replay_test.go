@@ -1,13 +1,16 @@
 package tests
 
 import (
+	"fmt"
 	"net/http"
+	"os/exec"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/failpoint"
 	"github.com/seed-4578ace9/notifier/internal/slacktest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // TestReplay sends dead letters on again: once each, through the limits, as often as the command is run.
@@ -33,9 +36,7 @@ func TestReplay(t *testing.T) {
 	if left, err := d.left(deadStreamName); err != nil || left != 1 {
 		t.Errorf("%d dead letters are left, error %v, want the other one", left, err)
 	}
-	if got := len(d.log(rootLog)); got != 1 {
-		t.Errorf("%d slots are taken, want 1", got)
-	}
+	testkit.Equal(t, len(d.log(rootLog)), 1, "slots are taken")
 
 	// What was replayed is an event like any other: it can be resolved, and is denied by a full limit.
 	d.publish("notify.disks", resolved("ended", "a"))
@@ -88,7 +89,7 @@ func TestReplayOfWhatWaited(t *testing.T) {
 	workers.awaitEvents(1, "outcome", "dead")
 	workers.awaitSum(1, "notifier_delayed_total")
 	rejects.Store(false)
-	time.Sleep(time.Until(began.Add(delay + time.Second))) // it may no longer wait, but for the replay
+	time.Sleep(time.Until(began.Add(delay + time.Second))) // the delay that the event may wait has to pass
 	d.publish("notify.payments", eventBody("other"))
 	workers.awaitEvents(2, "outcome", "sent")
 	run(t, d.settings(), "dlq", "replay", "--all").want(0, "replayed 1 letter")
@@ -156,6 +157,88 @@ func TestReplayInDoubt(t *testing.T) {
 			}
 			workers.awaitEvents(1, "outcome", "dead")
 			d.wantReplayIsDuplicate(workers, "taken")
+		})
+	}
+}
+
+// killReplay has a replay kill itself when its event is in the room, and its letter not removed.
+func (d *deployment) killReplay() {
+	d.t.Helper()
+	killable := testkit.Must(withFailPoints())(d.t)
+	command := exec.Command(killable, "dlq", "replay", "--all")
+	command.Env = append(d.settings().environment(), fmt.Sprintf("FAILPOINT=%s", failpoint.AfterReplay))
+	doomed := worker{process: launch(d.t, "a replay that is killed", command)}
+	doomed.awaitDoom()
+}
+
+// TestReplayKilled kills a replay between its two steps. Then it is run again at a server that has forgotten the first one: the
+// event is posted once, wherever the first one has brought it by then.
+func TestReplayKilled(t *testing.T) {
+	t.Parallel()
+	const queue = "notify-room.channel.*.errors"
+	for _, test := range []struct {
+		name     string
+		first    slacktest.Answer         // to what the killed replay has posted
+		rests    bool                     // that is the answer until both replays' events wait
+		reached  func(*deployment, fleet) // returns when the killed replay's event is there
+		replayed string
+		outcomes map[string]int
+	}{
+		{
+			"posted", slacktest.OK(), false, func(_ *deployment, w fleet) { w.awaitEvents(1, "outcome", "sent") },
+			"replayed 1 letter", map[string]int{"dead": 1, "sent": 1, "duplicate": 1},
+		},
+		{
+			"waits for its channel", slacktest.RateLimited(8 * time.Second), true, func(d *deployment, _ fleet) { d.awaitInRoom(queue, 1) },
+			"replayed 1 letter", map[string]int{"dead": 1, "sent": 1, "duplicate": 1},
+		},
+		{
+			"rejected again", slacktest.Code("msg_too_long"), false, func(_ *deployment, w fleet) { w.awaitEvents(2, "outcome", "dead") },
+			"replayed 2 letters", map[string]int{"dead": 2, "sent": 1, "duplicate": 1},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			d := newDeployment(t)
+			workers := d.startFleet(2, unlimited()...)
+			var posts atomic.Int64
+			var again atomic.Bool
+			d.slack.Respond(func(slacktest.Post) slacktest.Answer {
+				switch {
+				case posts.Add(1) == 1:
+					return slacktest.Code("msg_too_long")
+				case again.Load():
+					return slacktest.OK()
+				default:
+					return test.first
+				}
+			})
+			d.publish("notify.errors", eventBody("rejected"))
+			workers.awaitEvents(1, "outcome", "dead")
+			d.killReplay()
+			test.reached(d, workers)
+
+			d.nats.Kill()
+			d.nats.Restart()
+			for _, w := range workers {
+				w.awaitReady()
+			}
+			again.Store(!test.rests)
+			run(t, d.settings(), "dlq", "replay", "--all").want(0, test.replayed)
+			if test.rests {
+				d.awaitInRoom(queue, 2)
+				again.Store(true)
+			}
+			workers.awaitEvents(1, "outcome", "duplicate")
+			d.awaitEmpty()
+			d.awaitLeft(deadStreamName, 0)
+			sum := 0
+			for outcome, n := range test.outcomes {
+				workers.awaitEvents(n, "outcome", outcome)
+				sum += n
+			}
+			workers.awaitEvents(sum)
+			wantPostedOnce(t, d.slack.Accepted(), []string{"rejected"})
 		})
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/slacktest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // canary is in every secret that these tests set, and may be in no output.
@@ -35,17 +36,11 @@ func wantNoCanary(t testing.TB, what, text string) {
 func TestBadSettings(t *testing.T) {
 	t.Parallel()
 	empty := filepath.Join(t.TempDir(), "empty")
-	if err := os.WriteFile(empty, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(empty, nil, 0o600))
 	blanks := filepath.Join(t.TempDir(), "blanks")
-	if err := os.WriteFile(blanks, []byte("  \n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(blanks, []byte("  \n"), 0o600))
 	secret := filepath.Join(t.TempDir(), "secret")
-	if err := os.WriteFile(secret, []byte(canary+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(secret, []byte(canary+"\n"), 0o600))
 	webhook := "https://hooks.slack.com/services/T0/B0/" + canary
 	for _, test := range []struct {
 		changes []string // name, value, …
@@ -127,9 +122,7 @@ func TestBadSettings(t *testing.T) {
 		t.Run(strings.Join(test.changes, " "), func(t *testing.T) {
 			t.Parallel()
 			p := run(t, valid().with(test.changes...), "check", "--offline")
-			if status := p.wait(); status != 2 {
-				t.Errorf("status %d, want 2", status)
-			}
+			testkit.Equal(t, p.wait(), 2, "status")
 			lines := strings.Split(strings.TrimSpace(p.stderr.String()), "\n")
 			if len(lines) != 1 || !strings.HasPrefix(lines[0], "NOTIFIER_"+test.want) || !strings.Contains(lines[0], test.detail) {
 				t.Errorf("printed %q, want one line on NOTIFIER_%s that says %q", lines, test.want, test.detail)
@@ -147,9 +140,7 @@ func TestAllFaultsAtOnce(t *testing.T) {
 		t.Run(strings.Join(arguments, " "), func(t *testing.T) {
 			t.Parallel()
 			p := run(t, bad, arguments...)
-			if status := p.wait(); status != 2 {
-				t.Errorf("status %d, want 2", status)
-			}
+			testkit.Equal(t, p.wait(), 2, "status")
 			lines := strings.Split(strings.TrimSpace(p.stderr.String()), "\n")
 			for _, name := range []string{"GLOBAL_LIMIT", "REDIS_URL", "NATS_ACK_WAIT", "CONCURENCY", "SLACK_CHANNEL"} {
 				found := 0
@@ -243,7 +234,7 @@ func TestSecretsStaySecret(t *testing.T) {
 				w.awaitReady()
 				d.publish(subject+".errors", eventBody("one"))
 			}
-			await(t, "the failure", func() error {
+			testkit.Await(t, "the failure", func() error {
 				if w.logLines(test.meets) == 0 {
 					return fmt.Errorf("%q is not in the log", test.meets)
 				}

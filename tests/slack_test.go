@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/slacktest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // unlimited are settings that let every event through, and more.
@@ -45,7 +46,7 @@ func TestRateLimitedChannel(t *testing.T) {
 	})
 	workers := d.startFleet(instances, unlimited("SLACK_ROUTES", "slow=#slow")...)
 	ids := d.publishEvents([]string{"slow.one", "slow.two"}, slow/2)
-	await(t, "the first refusal", func() error {
+	testkit.Await(t, "the first refusal", func() error {
 		if workers.sum("notifier_slack_requests_total", "result", "rate_limited") == 0 {
 			return errMissing
 		}
@@ -59,9 +60,7 @@ func TestRateLimitedChannel(t *testing.T) {
 		if strings.HasPrefix(origin(post, "category"), "slow") {
 			want = "#slow"
 		}
-		if post.Channel != want {
-			t.Errorf("%s was posted to %s, want %s", origin(post, "category"), post.Channel, want)
-		}
+		testkit.Equal(t, post.Channel, want, "%s was posted to", origin(post, "category"))
 	}
 }
 
@@ -73,7 +72,7 @@ func TestRetryAfterHoldsForAllInstances(t *testing.T) {
 	d.slack.Script(slacktest.RateLimited(pause))
 	workers := d.startFleet(instances, unlimited()...)
 	ids := d.publishEvents([]string{"first"}, 1)
-	await(t, "the note of the pause in redis", func() error {
+	testkit.Await(t, "the note of the pause in redis", func() error {
 		if d.redis.CLI("exists", "{notifier}:pauses") != "1" {
 			return errMissing
 		}
@@ -119,9 +118,7 @@ func TestSlackFails(t *testing.T) {
 			w.alone().awaitEvents(10, "outcome", "sent")
 			d.awaitEmpty()
 			posts := d.slack.Accepted()
-			if got := repeats(posts); got != test.repeats {
-				t.Errorf("%d posts were repeated, want %d", got, test.repeats)
-			}
+			testkit.Equal(t, repeats(posts), test.repeats, "posts were repeated")
 			if got := slices.Sorted(maps.Keys(count(posts, "id"))); len(got) != len(ids) {
 				t.Errorf("posted were %q, want %q", got, ids)
 			}
@@ -162,9 +159,7 @@ func TestRejected(t *testing.T) {
 		"Notifier-Reason": "slack_rejected", "Notifier-Error": "msg_too_long", "Notifier-Subject": "notify.errors",
 		"Notifier-Sequence": "1", "Notifier-Deliveries": "1", "Notifier-Msg-Id": "message-1", "X-Trace": "4711",
 	} {
-		if got := letter.Header.Get(name); got != want {
-			t.Errorf("%s of the dead letter is %q, want %q", name, got, want)
-		}
+		testkit.Equal(t, letter.Header.Get(name), want, "%s of the dead letter", name)
 	}
 }
 

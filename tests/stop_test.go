@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/slacktest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // TestRollingRestart replaces every worker while events come in. The acknowledgement wait is longer than the test waits, so that
@@ -68,7 +69,7 @@ func TestStopWhileSlackHangs(t *testing.T) {
 	changes := unlimited("NATS_ACK_WAIT", "20m", "SLACK_TIMEOUT", "10m", "SHUTDOWN_TIMEOUT", "2s")
 	first := d.startReady("first", changes...)
 	ids := d.publishEvents([]string{"errors"}, 20)
-	await(t, "requests under way", func() error {
+	testkit.Await(t, "requests under way", func() error {
 		if n := len(d.slack.Posts()); n < defaultSendings {
 			return fmt.Errorf("%d", n)
 		}
@@ -99,7 +100,7 @@ func TestSecondSignal(t *testing.T) {
 			d.slack.Respond(func(slacktest.Post) slacktest.Answer { return slacktest.Hold(nil, slacktest.OK()) })
 			w := d.startReady("worker", unlimited("NATS_ACK_WAIT", "20m", "SLACK_TIMEOUT", "10m", "SHUTDOWN_TIMEOUT", "10m")...)
 			d.publishEvents([]string{"errors"}, 1)
-			await(t, "a request under way", func() error {
+			testkit.Await(t, "a request under way", func() error {
 				if len(d.slack.Posts()) == 0 {
 					return errMissing
 				}

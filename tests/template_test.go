@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // ownTemplate is a template that fails for the events of one category, which no sample has.
@@ -20,9 +22,7 @@ const ownTemplate = `{
 func templateFile(t testing.TB, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "message.tmpl")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/config"
 	"github.com/seed-4578ace9/notifier/internal/consume"
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
@@ -26,8 +27,8 @@ func newCheckCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "check",
 		Short: "Find what would keep the worker from working",
-		Long: "Check the settings, then NATS, Redis and Slack as the worker would use them, and print the limit tree. Nothing\n" +
-			"is changed, no event is taken and nothing is posted. The status is 1 if a server or a right is missing, 2 if\n" +
+		Long: "Check the settings, then NATS, Redis and Slack as the worker would use them, and print the limit tree. The command\n" +
+			"changes nothing, takes no event and posts nothing. The status is 1 if a server or a permission is missing, 2 if\n" +
 			"the settings are wrong.",
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runCheck(cmd.Context(), cmd.OutOrStdout(), offline) },
@@ -46,7 +47,7 @@ func runCheck(ctx context.Context, out io.Writer, offline bool) error {
 	for _, warning := range warnings {
 		r.warn("settings", warning)
 	}
-	rules, err := throttle.NewRuleset(settings.Limits.Plan(), nil, settings.Limits.ShadowLimits, nil)
+	rules, err := limits.NewRuleset(settings.Limits.Plan(), nil, settings.Limits.ShadowLimits, nil)
 	if err != nil {
 		return err
 	}
@@ -121,7 +122,7 @@ func explainNATS(err error) string {
 	return err.Error() + " (check NOTIFIER_NATS_URL)"
 }
 
-func checkRedis(ctx context.Context, r *report, settings config.Config, tree *throttle.Tree) {
+func checkRedis(ctx context.Context, r *report, settings config.Config, tree *limits.Tree) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	client, err := newRedisClient(settings.Redis, slog.New(slog.DiscardHandler))
@@ -135,15 +136,15 @@ func checkRedis(ctx context.Context, r *report, settings config.Config, tree *th
 		return
 	}
 	r.ok("redis", "answers")
-	limiter := newLimiter(client, settings.Redis, throttle.Settings{
+	store := newStore(client, settings.Redis, throttle.Settings{
 		Tree: tree, Lease: settings.NATS.AckWait, Retention: retention(0, settings.Event.MaxAge),
 	})
-	if err := limiter.Rehearse(ctx); err != nil {
+	if err := store.SelfTest(ctx, selfTests()...); err != nil {
 		r.fail("redis scripts", explainRedis(err))
 	} else {
 		r.ok("redis scripts", "run as this user")
 	}
-	if err := limiter.Probe(ctx); err != nil {
+	if err := store.Probe(ctx); err != nil {
 		r.fail("redis keys", explainRedis(err))
 	}
 	checkRedisKeeps(ctx, r, client)

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 func TestReport(t *testing.T) {
@@ -27,9 +28,7 @@ func TestReport(t *testing.T) {
 func TestIndent(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{"": "  ", "a": "  a", "a\nb\n": "  a\n  b\n", "a\n  b": "  a\n    b"} {
-		if got := indent(text); got != want {
-			t.Errorf("indent(%q) = %q, want %q", text, got, want)
-		}
+		testkit.Equal(t, indent(text), want, "indent(%q)", text)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/config"
 	"github.com/seed-4578ace9/notifier/internal/consume"
 	"github.com/seed-4578ace9/notifier/internal/devstack"
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/telemetry"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
@@ -29,10 +30,10 @@ func addDevCommand(root *cobra.Command) {
 	var d dev
 	command := &cobra.Command{
 		Use:   "dev",
-		Short: "Try the notifier with nothing installed",
+		Short: "Run everything in one process, with nothing installed",
 		Long: "Run everything in one process: NATS with JetStream and a stand-in for Redis, both on loopback, and a worker\n" +
-			"that prints notifications. Each stands aside when its own setting is given: NOTIFIER_NATS_URL,\n" +
-			"NOTIFIER_REDIS_URL, NOTIFIER_SINK or a Slack token or webhook. Nothing is kept when it ends.",
+			"that prints notifications. A setting replaces its part: NOTIFIER_NATS_URL, NOTIFIER_REDIS_URL, and\n" +
+			"NOTIFIER_SINK or a Slack token or webhook. The command keeps nothing when it ends.",
 		Example: "  notifier dev --storm 50\n  NOTIFIER_GLOBAL_LIMIT=20/1m NOTIFIER_CATEGORY_LIMIT=3/10s notifier dev --storm 50",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -94,9 +95,9 @@ func (d *dev) run(ctx context.Context, out io.Writer) error {
 	w := worker{
 		settings: settings, logger: logger, stdout: output, colour: d.paint.colour, fallbackPort: !settings.HTTP.AddrSet,
 		observe: func(m *telemetry.Metrics) consume.Metrics { return d.tally.over(m) },
-		started: func(gate *throttle.Gate, adminAddr string) {
+		started: func(limiter *throttle.Limiter, adminAddr string) {
 			d.introduce(settings, adminAddr)
-			tasks.Go(func() { d.printTotals(totals, gate) })
+			tasks.Go(func() { d.printTotals(totals, limiter) })
 			if d.storm > 0 {
 				tasks.Go(func() { d.publishStorm(storm, settings, logger) })
 			}
@@ -171,7 +172,7 @@ func (d *dev) portMoved(settings config.Config, adminAddr string) bool {
 	return !settings.HTTP.AddrSet && adminAddr != settings.HTTP.Addr
 }
 
-func rulesNote(rules []throttle.Rule) string {
+func rulesNote(rules []limits.Rule) string {
 	var note strings.Builder
 	for _, rule := range rules {
 		fmt.Fprintf(&note, ", %s %s", rule.Pattern, rule.Limits)

@@ -82,7 +82,7 @@ func (t *tally) Dropped(category, level string, n int) {
 const totalsEvery = time.Second
 
 // printTotals prints a line of totals each second in which something changed, or in which a limit is full.
-func (d *dev) printTotals(ctx context.Context, gate *throttle.Gate) {
+func (d *dev) printTotals(ctx context.Context, limiter *throttle.Limiter) {
 	ticker := time.NewTicker(totalsEvery)
 	defer ticker.Stop()
 	for {
@@ -90,12 +90,12 @@ func (d *dev) printTotals(ctx context.Context, gate *throttle.Gate) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			d.say("%s", d.tally.line(d.paint, gate))
+			d.say("%s", d.tally.line(d.paint, limiter))
 		}
 	}
 }
 
-func (t *tally) line(paint painter, gate *throttle.Gate) string {
+func (t *tally) line(paint painter, limiter *throttle.Limiter) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var text strings.Builder
@@ -116,7 +116,7 @@ func (t *tally) line(paint painter, gate *throttle.Gate) string {
 		dropped += " (" + strings.Join(byLevel, ", ") + ")"
 	}
 	fmt.Fprintf(&text, "  %s  ", paint.amber(dropped))
-	if level, wait := gate.NextSlot(); wait > 0 {
+	if level, wait := limiter.NextSlot(); wait > 0 {
 		fmt.Fprintf(&text, "next free slot (%s) in %s", level, roundedUp(wait))
 	} else {
 		text.WriteString("slots are free")

@@ -1,26 +1,25 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/common/model"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
 	"github.com/seed-4578ace9/notifier/internal/consume"
 	"github.com/seed-4578ace9/notifier/internal/deadletters"
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/plain"
 )
 
 // defaultLetters is how many dead letters a list shows unless told otherwise.
@@ -29,10 +28,10 @@ const defaultLetters = 50
 func newDLQCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "dlq",
-		Short: "List dead letters, send them on again, or drop them",
-		Long: "Dead letters are events that could never be delivered as they were: Slack rejected the message, or the body is\n" +
-			"nothing that the worker takes. They wait in a stream of their own (NOTIFIER_DLQ_STREAM) until somebody looks.\n\n" +
-			"A letter goes by its number, which dlq list shows, or by the ID of its event.",
+		Short: "List, replay or drop dead letters",
+		Long: "Dead letters are events that cannot be delivered: Slack rejected the message, or the worker cannot decode the\n" +
+			"body. They are kept in a stream of their own (NOTIFIER_DLQ_STREAM).\n\n" +
+			"ID is the number of a letter, which dlq list shows, or the ID of its event.",
 		Example: "  notifier dlq list --reason slack_rejected --since 24h\n" +
 			"  notifier dlq show 17\n" +
 			"  notifier dlq replay --reason slack_rejected --dry-run\n" +
@@ -49,15 +48,16 @@ func newDLQCommand() *cobra.Command {
 type letterFlags struct {
 	reasons  []string
 	category string
-	since    age
+	since    model.Duration
 	json     bool
 }
 
 func (f *letterFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringSliceVar(&f.reasons, "reason", nil, "only those with this reason, such as slack_rejected; may be repeated")
-	flags.StringVar(&f.category, "category", "", "only those of this category and all below it, such as payments")
-	flags.Var(&f.since, "since", "only those that are not older than this, such as 24h or 7d")
+	flags.StringSliceVar(&f.reasons, "reason", nil, "only letters with this reason, such as slack_rejected; may be repeated")
+	flags.StringVar(&f.category, "category", "", "only letters of this category and all below it, such as payments")
+	flags.Var(&f.since, "since", "only letters that are not older than this, such as 24h or 7d")
+	flags.Lookup("since").DefValue = "" // there is no default to show
 	flags.BoolVar(&f.json, "json", false, "print one JSON object")
 }
 
@@ -71,6 +71,9 @@ func (f *letterFlags) check(cmd *cobra.Command, _ []string) error {
 		if err := event.ValidatePath(f.category); err != nil {
 			return usageOf(cmd, fmt.Sprintf("--category: %v", err))
 		}
+	}
+	if cmd.Flags().Changed("since") && f.since == 0 {
+		return usageOf(cmd, "--since is 0; expected an age such as 30m, 24h or 7d")
 	}
 	return nil
 }
@@ -96,52 +99,15 @@ func joinReasons() string {
 	return strings.Join(reasons, ", ")
 }
 
-func usageOf(cmd *cobra.Command, fault string) error {
-	return &usageError{fmt.Errorf("%s\nSee '%s --help'", fault, cmd.CommandPath())}
-}
-
-// age is a duration that may start with days, such as 7d or 1d12h.
-type age time.Duration
-
-func (a *age) String() string { return "" } // no default to show
-func (a *age) Type() string   { return "age" }
-
-// Set reads the flag's value.
-func (a *age) Set(text string) error {
-	fault := errors.New("not an age above 0; expected one such as 30m, 24h or 7d")
-	var days time.Duration
-	rest := text
-	if before, after, found := strings.Cut(text, "d"); found {
-		n, err := strconv.ParseUint(before, 10, 16)
-		if err != nil {
-			return fault
-		}
-		days, rest = time.Duration(n)*24*time.Hour, after
-	}
-	if rest != "" || days == 0 {
-		d, err := time.ParseDuration(rest)
-		if err != nil || d < 0 {
-			return fault
-		}
-		days += d
-	}
-	if days <= 0 {
-		return fault
-	}
-	*a = age(days)
-	return nil
-}
-
 func newDLQListCommand() *cobra.Command {
 	var f letterFlags
 	limit := 0
 	command := &cobra.Command{
 		Use:   "list",
 		Short: "List dead letters, the newest first",
-		Long: "List dead letters, the newest first. Nothing is taken from the stream.\n\n" +
-			"There are at most NOTIFIER_DLQ_MAX_PER_SUBJECT of each reason and first-level category, and NOTIFIER_DLQ_MAX_BYTES\n" +
-			"of all: newer ones push out older ones, and the list says so.\n\n" +
-			"A letter is marked as interrupted if a replay of it was begun and did not end, or is under way.",
+		Long: "List dead letters, the newest first. The stream keeps them.\n\n" +
+			"The stream has at most NOTIFIER_DLQ_MAX_PER_SUBJECT letters of each reason and first-level category, and\n" +
+			"NOTIFIER_DLQ_MAX_BYTES of all. Newer letters push out older ones, and the list says how many.",
 		Args: allOf(noArguments, f.check, func(cmd *cobra.Command, _ []string) error {
 			if limit < 0 {
 				return usageOf(cmd, "--limit is below 0")
@@ -153,7 +119,7 @@ func newDLQListCommand() *cobra.Command {
 		},
 	}
 	f.add(command)
-	command.Flags().IntVar(&limit, "limit", defaultLetters, "how many to show; 0 for all")
+	command.Flags().IntVar(&limit, "limit", defaultLetters, "how many letters to show; 0 for all")
 	return command
 }
 
@@ -161,9 +127,9 @@ func newDLQShowCommand() *cobra.Command {
 	asJSON := false
 	command := &cobra.Command{
 		Use:   "show ID",
-		Short: "Show a dead letter with its headers and its body as it came",
-		Long: "Show a dead letter, or all of an event: its headers and its body as it came. On a terminal, what would command\n" +
-			"it is left out; a pipe gets every byte. With --json a body that is not UTF-8 is in body_base64.",
+		Short: "Show a dead letter with its headers and its body",
+		Long: "Show a dead letter, or all letters of an event: the headers and the unchanged body. On a terminal, control\n" +
+			"sequences are left out; a pipe gets every byte. With --json a body that is not UTF-8 is in body_base64.",
 		Args: exactArguments(1),
 		RunE: func(cmd *cobra.Command, arguments []string) error {
 			return withLetters(cmd, func(ctx context.Context, d *dlqCommand) error { return d.show(ctx, arguments[0], asJSON) })
@@ -177,14 +143,13 @@ func newDLQShowCommand() *cobra.Command {
 type changeFlags struct {
 	letterFlags
 	all, dryRun bool
-	inDoubt     bool // of a replay
 	yes         bool // of a drop
 }
 
 func (f *changeFlags) add(cmd *cobra.Command) {
 	f.letterFlags.add(cmd)
-	cmd.Flags().BoolVar(&f.all, "all", false, "all of them")
-	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "print which letters are meant, and change nothing")
+	cmd.Flags().BoolVar(&f.all, "all", false, "all letters")
+	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "print the selected letters, and change nothing")
 }
 
 func (f *changeFlags) check(cmd *cobra.Command, ids []string) error {
@@ -202,66 +167,51 @@ func (f *changeFlags) check(cmd *cobra.Command, ids []string) error {
 
 func newDLQReplayCommand() *cobra.Command {
 	var f changeFlags
+	replay := action{
+		name: "replay", doing: "replaying", done: string(deadletters.Replayed),
+		do: func(ctx context.Context, store *deadletters.Store, l deadletters.Letter) (deadletters.Outcome, error) {
+			return store.Replay(ctx, l)
+		},
+	}
 	command := &cobra.Command{
 		Use:   "replay [ID...]",
-		Short: "Send dead letters on again",
-		Long: "Hand the events of dead letters to the workers again and remove the letters, the oldest first. An event keeps\n" +
-			"its ID, so one that was in fact delivered is a duplicate and does not go out twice. It goes through the limits\n" +
-			"like any event, waits anew where its category waits for slots, and becomes a dead letter again if nothing was\n" +
-			"mended. Of a body that was larger than NOTIFIER_EVENT_MAX_BYTES only the beginning is kept: it cannot be replayed.\n\n" +
-			"A replay that was interrupted can be run again: nothing is replayed twice. If it was killed in the middle of a\n" +
-			"letter, and it cannot be told any more whether that one was sent on, the letter stays and is reported as in\n" +
-			"doubt. With --in-doubt it is sent on again, at the risk that its event goes through the limits a second time.\n\n" +
-			"That takes the rights that the user replayer of configs/nats/notifier.conf has.",
+		Short: "Send dead letters to the workers again",
+		Long: "Send the events of dead letters to the workers again and remove the letters, the oldest first. An event keeps\n" +
+			"its ID, so an event that was in fact delivered is a duplicate and is not sent twice. The limits apply as for any\n" +
+			"event, and the event waits anew if its category waits for slots. It becomes a dead letter again if the cause\n" +
+			"remains. A body larger than NOTIFIER_EVENT_MAX_BYTES cannot be replayed: only its beginning is kept.\n\n" +
+			"An interrupted replay can be run again: each event is delivered once. Run it again while the delivery is\n" +
+			"recorded: for NOTIFIER_STREAM_MAX_AGE or NOTIFIER_EVENT_MAX_AGE, whichever is longer, and an hour.\n" +
+			"docs/delivery.md says what else ends the record.\n\n" +
+			"The command needs the permissions of the user replayer in configs/nats/notifier.conf.",
 		Args: f.check,
 		RunE: func(cmd *cobra.Command, ids []string) error {
-			return withLetters(cmd, func(ctx context.Context, d *dlqCommand) error { return d.replay(ctx, f, ids) })
+			return withLetters(cmd, func(ctx context.Context, d *dlqCommand) error { return d.change(ctx, f, ids, replay) })
 		},
 	}
 	f.add(command)
-	command.Flags().BoolVar(&f.inDoubt, "in-doubt", false, "send on again what an interrupted replay may have sent on")
 	return command
 }
 
 func newDLQDropCommand() *cobra.Command {
 	var f changeFlags
+	drop := action{
+		name: "drop", doing: "dropping", done: outcomeDropped, asks: true,
+		do: func(ctx context.Context, store *deadletters.Store, l deadletters.Letter) (deadletters.Outcome, error) {
+			return outcomeDropped, store.Drop(ctx, l)
+		},
+	}
 	command := &cobra.Command{
 		Use:   "drop [ID...]",
 		Short: "Remove dead letters for good",
-		Args: func(cmd *cobra.Command, ids []string) error {
-			if err := f.check(cmd, ids); err != nil {
-				return err
-			}
-			if !f.yes && !f.dryRun && !hasTerminal(cmd.InOrStdin()) {
-				return usageOf(cmd, "there is nobody to ask: use --yes")
-			}
-			return nil
-		},
+		Args:  allOf(f.check, func(cmd *cobra.Command, _ []string) error { return somebodyToAsk(cmd, f.yes || f.dryRun) }),
 		RunE: func(cmd *cobra.Command, ids []string) error {
-			return withLetters(cmd, func(ctx context.Context, d *dlqCommand) error { return d.drop(ctx, f, ids) })
+			return withLetters(cmd, func(ctx context.Context, d *dlqCommand) error { return d.change(ctx, f, ids, drop) })
 		},
 	}
 	f.add(command)
 	command.Flags().BoolVar(&f.yes, "yes", false, "do not ask")
 	return command
-}
-
-// allOf is what all the checks find.
-func allOf(checks ...cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, arguments []string) error {
-		for _, check := range checks {
-			if err := check(cmd, arguments); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-}
-
-// hasTerminal tells whether a person is at the other end of an input or output.
-func hasTerminal(stream any) bool {
-	file, isFile := stream.(*os.File)
-	return isFile && term.IsTerminal(int(file.Fd()))
 }
 
 // dlqCommand is what the commands work with.
@@ -309,7 +259,7 @@ func withLetters(cmd *cobra.Command, run func(ctx context.Context, d *dlqCommand
 // a request that nobody answers.
 func explainLetters(err error, connection *consume.Connection) error {
 	switch {
-	case errors.Is(err, jetstream.ErrStreamNotFound):
+	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrNoStreamResponse):
 		return fmt.Errorf("%w (check NOTIFIER_DLQ_STREAM and NOTIFIER_ROOM_STREAM; a worker with NOTIFIER_NATS_PROVISION=true creates the streams)", err)
 	case errors.Is(err, context.DeadlineExceeded):
 		if len(connection.Denied()) == 0 {
@@ -341,7 +291,7 @@ func (d *dlqCommand) read(ctx context.Context, filter deadletters.Filter) (all, 
 	}
 	chosen, absent, err := filter.Select(all)
 	for _, id := range absent {
-		_, _ = fmt.Fprintf(d.problems, "%s: %v\n", oneLine(id), deadletters.ErrNotFound)
+		_, _ = fmt.Fprintf(d.problems, "%s: %v\n", plain.Line(id), deadletters.ErrNotFound)
 	}
 	return all, chosen, len(absent), err
 }
@@ -360,9 +310,9 @@ func (d *dlqCommand) list(ctx context.Context, f letterFlags, limit int) error {
 		letters = letters[:min(limit, total)]
 	}
 	if f.json {
-		return d.printJSON(letterList{Stream: d.stream, Total: total, PushedOut: pushedOut, Letters: append([]deadletters.Letter{}, letters...)})
+		return writeJSON(d.out, letterList{Stream: d.stream, Total: total, PushedOut: pushedOut, Letters: append([]deadletters.Letter{}, letters...)})
 	}
-	if err := d.printTable(letters, total); err != nil || pushedOut == 0 {
+	if err := d.printLetters(letters, total); err != nil || pushedOut == 0 {
 		return err
 	}
 	_, err = fmt.Fprintf(d.out, "(older ones are gone: these have pushed out %s)\n", count(pushedOut))
@@ -378,7 +328,7 @@ func (d *dlqCommand) show(ctx context.Context, id string, asJSON bool) error {
 	for i, number := range numbers {
 		content, err := d.store.Read(ctx, number)
 		if err != nil {
-			return fmt.Errorf("%s: %w", oneLine(id), err)
+			return fmt.Errorf("%s: %w", plain.Line(id), err)
 		}
 		if asJSON {
 			contents.Letters = append(contents.Letters, shown(content))
@@ -389,7 +339,7 @@ func (d *dlqCommand) show(ctx context.Context, id string, asJSON bool) error {
 		}
 	}
 	if asJSON {
-		return d.printJSON(contents)
+		return writeJSON(d.out, contents)
 	}
 	return nil
 }
@@ -412,65 +362,43 @@ func (d *dlqCommand) numbers(ctx context.Context, id string) ([]uint64, error) {
 	return numbers, err
 }
 
-// replay sends letters on until the context ends, and then finishes the one in hand.
-func (d *dlqCommand) replay(ctx context.Context, f changeFlags, ids []string) error {
-	all, letters, missing, err := d.read(ctx, f.filter(ids))
-	if err != nil {
-		return err
-	}
-	if f.dryRun {
-		return d.announce("replay", f.json, letters, missing)
-	}
-	results := changes{Action: "replay", Letters: []change{}, Missing: missing}
-	err = d.each(ctx, &results, "replaying", letters, func(ctx context.Context, l deadletters.Letter) (string, error) {
-		outcome, err := d.store.Replay(ctx, l, f.inDoubt)
-		return string(outcome), err
-	})
-	if err == nil {
-		err = d.store.Tidy(ctx, all)
-	}
-	return errors.Join(d.report(f.json, results), err)
+// action is what to do to letters.
+type action struct {
+	name, doing, done string
+	asks              bool // somebody has to agree
+	do                func(context.Context, *deadletters.Store, deadletters.Letter) (deadletters.Outcome, error)
 }
 
-func (d *dlqCommand) drop(ctx context.Context, f changeFlags, ids []string) error {
-	all, letters, missing, err := d.read(ctx, f.filter(ids))
+// change does something to the letters that are meant, until the context ends.
+func (d *dlqCommand) change(ctx context.Context, f changeFlags, ids []string, a action) error {
+	_, letters, missing, err := d.read(ctx, f.filter(ids))
 	if err != nil {
 		return err
 	}
 	if f.dryRun {
-		return d.announce("drop", f.json, letters, missing)
+		return d.announce(a, f.json, letters, missing)
 	}
-	if !f.yes && len(letters) > 0 {
-		if agreed, err := confirm(ctx, d.in, d.problems, fmt.Sprintf("Drop %s for good?", count(len(letters)))); !agreed {
+	if a.asks && !f.yes && len(letters) > 0 {
+		question := fmt.Sprintf("%s %s for good?", strings.ToUpper(a.name[:1])+a.name[1:], count(len(letters)))
+		if agreed, err := confirm(ctx, d.in, d.problems, question); !agreed {
 			return err
 		}
 	}
-	results := changes{Action: "drop", Letters: []change{}, Missing: missing}
-	err = d.each(ctx, &results, "dropping", letters, func(ctx context.Context, l deadletters.Letter) (string, error) {
-		return outcomeDropped, d.store.Drop(ctx, l)
-	})
-	if err == nil {
-		err = d.store.Tidy(ctx, all)
-	}
-	return errors.Join(d.report(f.json, results), err)
+	results := changes{Action: a.name, Letters: []change{}, Missing: missing}
+	err = d.each(ctx, &results, a, letters)
+	return errors.Join(d.report(f.json, results, a), err)
 }
-
-// outcomeDropped is what becomes of a letter that is dropped.
-const outcomeDropped = "dropped"
 
 // each does something to letter after letter, and notes what came out. An error ends it, unless it is about that letter
 // alone. When the context ends, what was begun is finished.
-func (d *dlqCommand) each(
-	ctx context.Context, results *changes, name string, letters []deadletters.Letter,
-	do func(context.Context, deadletters.Letter) (outcome string, err error),
-) error {
-	progress := d.bar.stage(name)
+func (d *dlqCommand) each(ctx context.Context, results *changes, a action, letters []deadletters.Letter) error {
+	progress := d.bar.stage(a.doing)
 	defer d.bar.clear()
 	for i, l := range letters {
 		if ctx.Err() != nil {
 			return fmt.Errorf("interrupted: %s left", count(len(letters)-i))
 		}
-		outcome, err := do(context.WithoutCancel(ctx), l)
+		outcome, err := a.do(context.WithoutCancel(ctx), d.store, l)
 		if errors.Is(err, deadletters.ErrUnfit) {
 			outcome = outcomeUnfit
 		} else if err != nil {
@@ -480,20 +408,4 @@ func (d *dlqCommand) each(
 		progress(int64(i+1), int64(len(letters)))
 	}
 	return nil
-}
-
-// confirm asks a person. Only a yes is one.
-func confirm(ctx context.Context, in io.Reader, out io.Writer, question string) (bool, error) {
-	_, _ = fmt.Fprintf(out, "%s [y/N] ", question)
-	answer := make(chan string, 1)
-	go func() { // a terminal at which nobody types cannot be interrupted
-		line, _ := bufio.NewReader(in).ReadString('\n')
-		answer <- strings.ToLower(strings.TrimSpace(line))
-	}()
-	select {
-	case line := <-answer:
-		return line == "y" || line == "yes", nil
-	case <-ctx.Done():
-		return false, context.Cause(ctx)
-	}
 }

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"regexp"
@@ -24,6 +22,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/slacktest"
 	"github.com/seed-4578ace9/notifier/internal/telemetry"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // dlqServer sets the settings to a server with the room and the dead letters.
@@ -31,29 +30,13 @@ func dlqServer(t *testing.T) jetstream.JetStream {
 	t.Helper()
 	natsServer := servertest.StartNATS(t)
 	setenv(t, map[string]string{"NATS_URL": natsServer.URL})
-	js := dlqJetStream(t, natsServer.URL)
+	js := servertest.JetStream(t, natsServer.URL)
 	settings, _, err := config.Load(config.Options{Sink: config.SinkConsole})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, stream := range []jetstream.StreamConfig{names(settings).RoomConfig(), names(settings).DeadLetterConfig()} {
-		if _, err := js.CreateStream(t.Context(), stream); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return js
-}
-
-func dlqJetStream(t *testing.T, url string) jetstream.JetStream {
-	t.Helper()
-	conn, err := nats.Connect(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(conn.Close)
-	js, err := jetstream.New(conn)
-	if err != nil {
-		t.Fatal(err)
+		testkit.Must(js.CreateStream(t.Context(), stream))(t)
 	}
 	return js
 }
@@ -69,19 +52,14 @@ func putLetter(t *testing.T, js jetstream.JetStream, reason, id, body, why strin
 	for i := 0; i < len(headers); i += 2 {
 		letter.Header.Set(headers[i], headers[i+1])
 	}
-	if _, err := js.PublishMsg(t.Context(), letter); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(js.PublishMsg(t.Context(), letter))(t)
 }
 
 // requireHeld compares the numbers of messages in both streams.
 func requireHeld(t *testing.T, js jetstream.JetStream, replays, letters uint64) {
 	t.Helper()
 	for name, want := range map[string]uint64{"NOTIFICATIONS_ROOM": replays, "NOTIFICATIONS_DLQ": letters} {
-		stream, err := js.Stream(t.Context(), name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		stream := testkit.Must(js.Stream(t.Context(), name))(t)
 		if got := stream.CachedInfo().State.Msgs; got != want {
 			t.Errorf("the stream %s holds %d messages, want %d", name, got, want)
 		}
@@ -121,7 +99,7 @@ func TestDLQ(t *testing.T) {
 	requireDLQ(t, []string{"list", "--limit", "1"}, dlqHeading, third, "(2 more)")
 	requireDLQ(t, []string{"list", "--limit", "0", "--since", "7d"}, dlqHeading, third, second, first)
 	requireDLQ(t, []string{"list", "--reason", "bad_json"}, dlqHeading, second)
-	requireDLQ(t, []string{"list", "--since", "1ns"}, "no dead letters")
+	requireDLQ(t, []string{"list", "--since", "1ms"}, "no dead letters")
 	requireDLQ(t, []string{"list", "--category", "payments"}, dlqHeading, third, second, first)
 	requireDLQ(t, []string{"list", "--category", "payments.cards"}, "no dead letters")
 
@@ -217,9 +195,7 @@ func TestDLQJSON(t *testing.T) {
 // What does not work is said, the rest is done, and the status is 1.
 func TestDLQProblems(t *testing.T) {
 	js := dlqServer(t)
-	if _, err := js.Publish(t.Context(), "notify-dlq.too_large._", []byte("text")); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(js.Publish(t.Context(), "notify-dlq.too_large._", []byte("text")))(t)
 	putLetter(t, js, "slack_rejected", "order-2", "text", "no_text")
 	putLetter(t, js, "slack_rejected", "2", "text", "no_text")
 	requireFailure := func(arguments []string, output string, says ...string) {
@@ -246,18 +222,12 @@ func TestDLQProblems(t *testing.T) {
 		`{"action":"replay","dry_run":false,"missing":0,"letters":[{"number":1,"id":"","outcome":"unfit","error":"it cannot be replayed: it does not say on which subject it was published"}]}`,
 		"letter 1: it cannot be replayed")
 
-	if err := js.DeleteStream(t.Context(), "NOTIFICATIONS_ROOM"); err != nil {
-		t.Fatal(err)
-	}
-	requireFailure([]string{"replay", "3"}, "replayed 0 letters", `letter 3: looking for the room, stream "NOTIFICATIONS_ROOM"`, "NOTIFIER_ROOM_STREAM", "1 letter left")
-	if err := js.DeleteStream(t.Context(), "NOTIFICATIONS_DLQ"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, js.DeleteStream(t.Context(), "NOTIFICATIONS_ROOM"))
+	requireFailure([]string{"replay", "3"}, "replayed 0 letters", "letter 3: publishing to notify-room.replay.payments", "NOTIFIER_ROOM_STREAM", "1 letter left")
+	testkit.NoError(t, js.DeleteStream(t.Context(), "NOTIFICATIONS_DLQ"))
 	for _, arguments := range [][]string{{"list"}, {"show", "1"}, {"replay", "--all"}, {"drop", "--all", "--yes"}} {
 		requireFailure(arguments, "", `looking for the stream of dead letters "NOTIFICATIONS_DLQ"`, "NOTIFIER_DLQ_STREAM")
-		if status := silenced(t, append([]string{"dlq"}, arguments...)...); status != exitFailure {
-			t.Errorf("the exit status of %q is %d, want %d", arguments, status, exitFailure)
-		}
+		testkit.Equal(t, silenced(t, append([]string{"dlq"}, arguments...)...), exitFailure, "the exit status of %q", arguments)
 	}
 	setenv(t, map[string]string{"NATS_URL": "nats://" + unused(t)})
 	ended, cancel := context.WithCancel(t.Context())
@@ -277,10 +247,10 @@ func TestDLQUsage(t *testing.T) {
 		"an argument of list":       {[]string{"list", "1"}, "1"},
 		"a reason that is none":     {[]string{"list", "--reason", "bogus"}, "bad_json, bad_utf8"},
 		"a category that is none":   {[]string{"list", "--category", "a..b"}, "--category: category"},
-		"an age that is none":       {[]string{"list", "--since", "soon"}, "such as 30m, 24h or 7d"},
-		"an age of half days":       {[]string{"list", "--since", "1.5d"}, "such as 30m, 24h or 7d"},
+		"an age that is none":       {[]string{"list", "--since", "soon"}, "not a valid duration"},
+		"an age of half days":       {[]string{"list", "--since", "1.5d"}, "unknown unit"},
 		"no age":                    {[]string{"list", "--since", "0s"}, "such as 30m, 24h or 7d"},
-		"a negative age":            {[]string{"list", "--since", "-1h"}, "such as 30m, 24h or 7d"},
+		"a negative age":            {[]string{"list", "--since", "-1h"}, "not a valid duration"},
 		"a negative limit":          {[]string{"list", "--limit", "-1"}, "--limit is below 0"},
 		"nothing to show":           {[]string{"show"}, "expected: notifier dlq show ID"},
 		"nothing to replay":         {[]string{"replay"}, "--all"},
@@ -291,72 +261,26 @@ func TestDLQUsage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			arguments := append([]string{"dlq"}, test.arguments...)
-			if status := silenced(t, arguments...); status != exitUsage {
-				t.Errorf("the exit status is %d, want %d", status, exitUsage)
-			}
+			testkit.Equal(t, silenced(t, arguments...), exitUsage, "the exit status")
 			if _, _, err := execute(t.Context(), "", arguments...); err == nil || !strings.Contains(err.Error(), test.says) {
 				t.Errorf("the error is %v, want %q", err, test.says)
 			}
 		})
 	}
 	setenv(t, map[string]string{"GLOBAL_LIMIT": "lots"})
-	if status := silenced(t, "dlq", "list"); status != exitUsage {
-		t.Errorf("with bad settings the exit status is %d, want %d", status, exitUsage)
-	}
+	testkit.Equal(t, silenced(t, "dlq", "list"), exitUsage, "with bad settings the exit status")
 }
 
 func TestAge(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]time.Duration{"30m": 30 * time.Minute, "7d": 168 * time.Hour, "1d12h": 36 * time.Hour, "1.5h": 90 * time.Minute, "0d1s": time.Second} {
-		var a age
-		if err := a.Set(text); err != nil || time.Duration(a) != want {
-			t.Errorf("%s: %v, %v, want %v", text, time.Duration(a), err, want)
-		}
-	}
 	for d, want := range map[time.Duration]string{-time.Second: "0s", 59 * time.Second: "59s", time.Hour: "1h", 47 * time.Hour: "47h", 50 * time.Hour: "2d", 61 * time.Minute: "1h", 3 * time.Minute: "3m"} {
-		if got := ageOf(d); got != want {
-			t.Errorf("%v is shown as %s, want %s", d, got, want)
-		}
+		testkit.Equal(t, ageOf(d), want, "%v is shown as", d)
 	}
 }
 
-// Only a yes is one, and a question ends with the command.
-func TestConfirm(t *testing.T) {
+func TestShorten(t *testing.T) {
 	t.Parallel()
-	for answer, want := range map[string]bool{"y\n": true, "Yes\r\n": true, "\tyes": true, "": false, "\n": false, "no\n": false, "yesterday\n": false} {
-		var out bytes.Buffer
-		if agreed, err := confirm(t.Context(), strings.NewReader(answer), &out, "Drop?"); agreed != want || err != nil || out.String() != "Drop? [y/N] " {
-			t.Errorf("%q: %t, %v, %q", answer, agreed, err, &out)
-		}
-	}
-	in, person := io.Pipe()
-	defer func() { _ = person.Close() }()
-	interrupted := errors.New("interrupted")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(interrupted)
-	if agreed, err := confirm(ctx, in, io.Discard, "Drop?"); agreed || !errors.Is(err, interrupted) {
-		t.Errorf("%t, %v", agreed, err)
-	}
-}
-
-// What would command a terminal is not printed as it is.
-func TestHarmless(t *testing.T) {
-	t.Parallel()
-	if got := harmless("a\x1b[2J\u009b\u202e\r\n\tb\xff"); got != "a[2J\n\tb\ufffd" {
-		t.Errorf("a text is %q", got)
-	}
-	if got := shorten(strings.Repeat("ä", 61)); got != strings.Repeat("ä", 59)+"…" {
-		t.Errorf("a long text is %q", got)
-	}
-	var out bytes.Buffer
-	text := "a\x1b\u009b\u202eä"
-	if err := writeJSON(&out, text); err != nil || out.String() != `"a\u001b\u009b\u202eä"`+"\n" {
-		t.Errorf("as JSON it is %s, %v", &out, err)
-	}
-	var back string
-	if err := json.Unmarshal(out.Bytes(), &back); err != nil || back != text {
-		t.Errorf("the JSON holds %q, %v", back, err)
-	}
+	testkit.Equal(t, shorten(strings.Repeat("ä", 61)), strings.Repeat("ä", 59)+"…", "a long text")
 }
 
 // An interrupt ends a replay after the letter in hand.
@@ -365,10 +289,11 @@ func TestDLQInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	d := &dlqCommand{bar: newProgressBar(io.Discard)}
 	var results changes
-	err := d.each(ctx, &results, "replaying", make([]deadletters.Letter, 3), func(inner context.Context, _ deadletters.Letter) (string, error) {
+	replay := action{do: func(inner context.Context, _ *deadletters.Store, _ deadletters.Letter) (deadletters.Outcome, error) {
 		cancel()
-		return string(deadletters.Replayed), inner.Err()
-	})
+		return deadletters.Replayed, inner.Err()
+	}}
+	err := d.each(ctx, &results, replay, make([]deadletters.Letter, 3))
 	if err == nil || err.Error() != "interrupted: 2 letters left" || len(results.Letters) != 1 {
 		t.Errorf("%v, %+v", err, results)
 	}
@@ -414,9 +339,7 @@ func requireOutcome(t *testing.T, settled <-chan string, want string) {
 	t.Helper()
 	select {
 	case outcome := <-settled:
-		if outcome != want {
-			t.Errorf("the event is %s, want %s", outcome, want)
-		}
+		testkit.Equal(t, outcome, want, "the event")
 	case <-time.After(patience):
 		t.Fatalf("no event is settled, want one that is %s", want)
 	}
@@ -441,7 +364,7 @@ func TestReplayToWorker(t *testing.T) {
 	setenv(t, settings)
 	settled := startWorker(t)
 	slack.Script(slacktest.Code("invalid_blocks"))
-	js := dlqJetStream(t, natsServer.URL)
+	js := servertest.JetStream(t, natsServer.URL)
 	publishEvent(t, js, `{"id": "order-1", "title": "card declined"}`)
 	requireOutcome(t, settled, "dead")
 	output, _, err := dlq(t, "list", "--json")
@@ -463,7 +386,7 @@ func TestReplayToWorker(t *testing.T) {
 	for name := range cut {
 		t.Setenv("NOTIFIER_"+name, "")
 	}
-	requireDLQ(t, []string{"list"}, dlqHeading, "1 now slack_rejected payments 1 card declined invalid_blocks (interrupted)")
+	requireDLQ(t, []string{"list"}, dlqHeading, "1 now slack_rejected payments 1 card declined invalid_blocks")
 	output, problems, err := dlq(t, "replay", "--all")
 	if err != nil || strings.TrimSpace(output) != "replayed 0 letters" || problems != "letter 1: an interrupted replay had sent it on before; it is removed\n" {
 		t.Errorf("the replay, run again: %q, %q, %v", output, problems, err)
@@ -483,7 +406,5 @@ func TestReplayToWorker(t *testing.T) {
 func publishEvent(t *testing.T, js jetstream.JetStream, body string) {
 	t.Helper()
 	untilStream := []jetstream.PublishOpt{jetstream.WithRetryAttempts(1000), jetstream.WithRetryWait(10 * time.Millisecond)} // the worker makes it
-	if _, err := js.Publish(t.Context(), "notify.payments", []byte(body), untilStream...); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(js.Publish(t.Context(), "notify.payments", []byte(body), untilStream...))(t)
 }

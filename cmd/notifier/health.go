@@ -16,7 +16,7 @@ import (
 func newHealthCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "health",
-		Short:  "Ask the worker on this host whether it lives",
+		Short:  "Check whether the worker on this host is alive",
 		Hidden: true,
 		Args:   noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -3,11 +3,12 @@ package main
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // What was started last is stopped first, each once, and a step that fails keeps none from its turn.
@@ -33,9 +34,7 @@ func TestLifecycle(t *testing.T) {
 	})
 	step("fourth", errors.New("neither did this"))
 	err := l.stop()
-	if want := []string{"fourth", "third", "second", "first"}; !slices.Equal(stopped, want) {
-		t.Errorf("stopped: %q, want %q", stopped, want)
-	}
+	testkit.EqualSlices(t, stopped, []string{"fourth", "third", "second", "first"}, "stopped")
 	if !errors.Is(err, errStep) || !strings.Contains(err.Error(), "stopping first: it did not stop") || !strings.Contains(err.Error(), "stopping fourth: ") {
 		t.Errorf("the error is %v, want both, with the names of their steps", err)
 	}

@@ -10,13 +10,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/overrides"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
@@ -29,8 +29,8 @@ func newLimitsCommand() *cobra.Command {
 		Use:   "limits",
 		Short: "Show the limits in force, or change them while workers run",
 		Long: "Print the limits in force, where each comes from (default, environment, or live: set with limits set), and how\n" +
-			"many of its slots are taken now. What covers many paths, such as category, shows its fullest one.\n\n" +
-			"Changes are kept in a JetStream key-value bucket (NOTIFIER_LIMITS_BUCKET). All workers follow it: a change is in\n" +
+			"many of its slots are taken now. A rule for many paths, such as category, shows its fullest path.\n\n" +
+			"A JetStream key-value bucket (NOTIFIER_LIMITS_BUCKET) keeps the changes. All workers watch it: a change is in\n" +
 			"force everywhere at once, without a restart.",
 		Example: "  notifier limits set payments 40/30m\n" +
 			"  notifier limits set global 200/30m+20/1m\n" +
@@ -47,7 +47,7 @@ func newLimitsCommand() *cobra.Command {
 	shadow, by := false, ""
 	set := &cobra.Command{
 		Use:   "set PATH LIMIT",
-		Short: "Override the limit of a path, of global or of category",
+		Short: "Override the limit of a path, global or category",
 		Args:  exactArguments(2),
 		RunE: func(cmd *cobra.Command, arguments []string) error {
 			return withLimits(cmd, by, func(ctx context.Context, l *limitsCommand) error {
@@ -57,7 +57,7 @@ func newLimitsCommand() *cobra.Command {
 	}
 	unset := &cobra.Command{
 		Use:   "unset PATH",
-		Short: "Remove an override: what the settings say is in force again",
+		Short: "Remove an override, so that the limit of the settings is in force again",
 		Args:  exactArguments(1),
 		RunE: func(cmd *cobra.Command, arguments []string) error {
 			return withLimits(cmd, by, func(ctx context.Context, l *limitsCommand) error {
@@ -66,11 +66,11 @@ func newLimitsCommand() *cobra.Command {
 		},
 	}
 	for _, changing := range []*cobra.Command{set, unset} {
-		changing.Flags().BoolVar(&shadow, "shadow", false, "of the shadow limits, which are tried out without any effect")
+		changing.Flags().BoolVar(&shadow, "shadow", false, "change the shadow limits, which have no effect on events")
 	}
 	history := &cobra.Command{
 		Use:   "history",
-		Short: "List the changes that the bucket still knows and who made them, the oldest first",
+		Short: "List the changes in the bucket and who made them, the oldest first",
 		Args:  noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withLimits(cmd, "", func(ctx context.Context, l *limitsCommand) error { return l.history(ctx) })
@@ -78,7 +78,7 @@ func newLimitsCommand() *cobra.Command {
 	}
 	rollback := &cobra.Command{
 		Use:   "rollback REVISION",
-		Short: "Make the overrides what they were right after a revision",
+		Short: "Restore all overrides of a revision",
 		Args:  exactArguments(1),
 		RunE: func(cmd *cobra.Command, arguments []string) error {
 			revision, err := strconv.ParseUint(arguments[0], 10, 64)
@@ -90,7 +90,7 @@ func newLimitsCommand() *cobra.Command {
 	}
 	adopt := newLimitsAdoptCommand(&by)
 	for _, changing := range []*cobra.Command{set, unset, rollback, adopt} {
-		changing.Flags().StringVar(&by, "as", "", "who makes the change, for the history (default: the user of the NATS connection)")
+		changing.Flags().StringVar(&by, "as", "", "name of the author in the history (default: the user of the NATS connection)")
 	}
 	command.AddCommand(set, unset, history, rollback, adopt)
 	return command
@@ -110,7 +110,7 @@ func exactArguments(n int) cobra.PositionalArgs {
 type limitsCommand struct {
 	settings config.Config
 	bucket   *overrides.Bucket // nil if there is none and none may be made
-	earlier  throttle.Earlier
+	earlier  limits.Earlier
 	out      io.Writer
 }
 
@@ -162,14 +162,14 @@ func (l *limitsCommand) load(ctx context.Context) (overrides.Snapshot, error) {
 }
 
 // rules are those that workers with these settings have in force.
-func (l *limitsCommand) rules(s overrides.Snapshot) (throttle.Ruleset, error) {
-	live := throttle.NewLive(l.settings.Limits.Plan(), l.settings.Limits.ShadowLimits, l.earlier, slog.New(slog.DiscardHandler))
+func (l *limitsCommand) rules(s overrides.Snapshot) (limits.Ruleset, error) {
+	live := limits.NewLive(l.settings.Limits.Plan(), l.settings.Limits.ShadowLimits, l.earlier, slog.New(slog.DiscardHandler))
 	return live.Ruleset(s.Generation, s.Revision, liveEntries(s))
 }
 
 // set refuses what workers would ignore.
 func (l *limitsCommand) set(ctx context.Context, name overrides.Name, limits string) error {
-	entry := overrides.Entry{Name: name, Value: limits}
+	entry := overrides.Change{Name: name, Value: limits}
 	override, err := l.override(entry)
 	if err != nil {
 		return &usageError{err}
@@ -182,7 +182,7 @@ func (l *limitsCommand) set(ctx context.Context, name overrides.Name, limits str
 	if err != nil {
 		return err
 	}
-	s.Entries = slices.DeleteFunc(s.Entries, func(e overrides.Entry) bool { return e.Name == name })
+	s.Entries = slices.DeleteFunc(s.Entries, func(e overrides.Change) bool { return e.Name == name })
 	s.Entries = append(s.Entries, entry)
 	if err := l.goTogether(s); err != nil {
 		return &usageError{err}
@@ -196,17 +196,17 @@ func (l *limitsCommand) set(ctx context.Context, name overrides.Name, limits str
 }
 
 // override is what an entry sets. Workers ignore an entry for which there is an error.
-func (l *limitsCommand) override(e overrides.Entry) (throttle.Override, error) {
-	override, err := throttle.ParseOverride(e.Name.Pattern, e.Value)
+func (l *limitsCommand) override(e overrides.Change) (limits.Override, error) {
+	override, err := limits.ParseOverride(e.Name.Pattern, e.Value)
 	if err == nil {
-		_, err = throttle.NewTree(l.settings.Limits.Plan().With([]throttle.Override{override}, throttle.FromLive))
+		_, err = limits.NewTree(l.settings.Limits.Plan().With([]limits.Override{override}, limits.FromLive))
 	}
 	return override, err
 }
 
 // goTogether tells whether overrides can be in force together with the settings.
 func (l *limitsCommand) goTogether(s overrides.Snapshot) error {
-	var live, shadow []throttle.Override
+	var live, shadow []limits.Override
 	for _, e := range s.Entries {
 		override, err := l.override(e)
 		switch {
@@ -217,7 +217,7 @@ func (l *limitsCommand) goTogether(s overrides.Snapshot) error {
 			live = append(live, override)
 		}
 	}
-	_, err := throttle.NewRuleset(l.settings.Limits.Plan(), live, l.settings.Limits.ShadowLimits, shadow)
+	_, err := limits.NewRuleset(l.settings.Limits.Plan(), live, l.settings.Limits.ShadowLimits, shadow)
 	return err
 }
 
@@ -245,8 +245,7 @@ func (l *limitsCommand) history(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	table := tabwriter.NewWriter(l.out, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, "REVISION\tWHEN\tBY\tLEVEL\tLIMIT")
+	rows := [][]string{{"REVISION", "WHEN", "BY", "LEVEL", "LIMIT"}}
 	for _, change := range changes {
 		level, value := change.Name.String(), change.Value
 		switch {
@@ -255,10 +254,9 @@ func (l *limitsCommand) history(ctx context.Context) error {
 		case change.Deleted:
 			value = "(unset)"
 		}
-		_, _ = fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\n",
-			change.Revision, change.Changed.Local().Format(time.DateTime), author(change.By), level, value)
+		rows = append(rows, []string{fmt.Sprint(change.Revision), change.Changed.Local().Format(time.DateTime), author(change.By), level, value})
 	}
-	return table.Flush()
+	return printTable(l.out, rows)
 }
 
 // author is who made a change, which other programs do not tell.
@@ -290,19 +288,20 @@ func (l *limitsCommand) show(ctx context.Context) error {
 		return err
 	}
 	used, problem := l.usage(ctx, rules.Tree)
-	table := tabwriter.NewWriter(l.out, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, "LEVEL\tLIMIT\tFROM\tUSED")
-	l.showTree(table, rules.Tree, "", used)
+	rows := [][]string{{"LEVEL", "LIMIT", "FROM", "USED"}}
+	for _, level := range rules.Tree.AllLevels() {
+		rows = append(rows, []string{level.Level, level.Limits.String(), string(rules.Tree.Origin(level.Level)), used[level.Level]})
+	}
 	if rules.Shadow != nil {
 		for _, level := range rules.Shadow.Levels() {
-			if origin := rules.Shadow.Origin(level.Level); !slices.ContainsFunc(rules.Tree.Levels(), func(n throttle.Node) bool {
+			if origin := rules.Shadow.Origin(level.Level); !slices.ContainsFunc(rules.Tree.Levels(), func(n limits.Node) bool {
 				return n.Level == level.Level && n.Limits.String() == level.Limits.String()
 			}) {
-				_, _ = fmt.Fprintf(table, "shadow %s\t%s\t%s\t\n", level.Level, level.Limits, origin)
+				rows = append(rows, []string{"shadow " + level.Level, level.Limits.String(), string(origin), ""})
 			}
 		}
 	}
-	if err := table.Flush(); err != nil {
+	if err := printTable(l.out, rows); err != nil {
 		return err
 	}
 	for _, guarantee := range rules.Tree.Guarantees() {
@@ -320,7 +319,7 @@ func (l *limitsCommand) show(ctx context.Context) error {
 		_, _ = fmt.Fprintf(l.out, "revision %d of the bucket %s\n", s.Revision, l.settings.Limits.Bucket)
 	}
 	if problem == nil {
-		var inForce throttle.Position
+		var inForce limits.Position
 		if inForce, _, problem = l.inForce(ctx); position(s).Before(inForce) {
 			_, _ = fmt.Fprintf(l.out, "workers that read this take no events, since newer limits are in force: %s; see limits adopt\n", inForce)
 		}
@@ -331,17 +330,11 @@ func (l *limitsCommand) show(ctx context.Context) error {
 	return nil
 }
 
-func (l *limitsCommand) showTree(out io.Writer, tree *throttle.Tree, prefix string, used map[string]string) {
-	for _, level := range tree.AllLevels() {
-		_, _ = fmt.Fprintf(out, "%s%s\t%s\t%s\t%s\n", prefix, level.Level, level.Limits, tree.Origin(level.Level), used[level.Level])
-	}
-}
-
 // usage tells in words what is used of each level: of one that covers many paths, of the fullest.
-func (l *limitsCommand) usage(ctx context.Context, tree *throttle.Tree) (map[string]string, error) {
+func (l *limitsCommand) usage(ctx context.Context, tree *limits.Tree) (map[string]string, error) {
 	var levels []throttle.LevelUse
-	err := l.withLimiterOf(tree, func(limiter *throttle.Redis) (err error) {
-		levels, err = limiter.LevelUsage(ctx)
+	err := l.withStoreOf(tree, func(store *throttle.Redis) (err error) {
+		levels, err = store.LevelUsage(ctx)
 		return err
 	})
 	if err != nil {
@@ -361,21 +354,21 @@ func (l *limitsCommand) usage(ctx context.Context, tree *throttle.Tree) (map[str
 	return words, nil
 }
 
-// withLimiter gives what talks to Redis about all limits together.
-func (l *limitsCommand) withLimiter(use func(*throttle.Redis) error) error {
-	tree, err := throttle.NewTree(l.settings.Limits.Plan())
+// withStore gives what talks to Redis about all limits together.
+func (l *limitsCommand) withStore(use func(*throttle.Redis) error) error {
+	tree, err := limits.NewTree(l.settings.Limits.Plan())
 	if err != nil {
 		return err
 	}
-	return l.withLimiterOf(tree, use)
+	return l.withStoreOf(tree, use)
 }
 
-// withLimiterOf gives what talks to Redis about the limits of a tree.
-func (l *limitsCommand) withLimiterOf(tree *throttle.Tree, use func(*throttle.Redis) error) error {
+// withStoreOf gives what talks to Redis about the limits of a tree.
+func (l *limitsCommand) withStoreOf(tree *limits.Tree, use func(*throttle.Redis) error) error {
 	client, err := newRedisClient(l.settings.Redis, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}
 	defer func() { _ = client.Close() }()
-	return use(newLimiter(client, l.settings.Redis, throttle.Settings{Tree: tree, Lease: l.settings.NATS.AckWait}))
+	return use(newStore(client, l.settings.Redis, throttle.Settings{Tree: tree, Lease: l.settings.NATS.AckWait}))
 }

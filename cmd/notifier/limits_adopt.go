@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/overrides"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
@@ -18,17 +18,12 @@ func newLimitsAdoptCommand(by *string) *cobra.Command {
 	yes := false
 	command := &cobra.Command{
 		Use:   "adopt",
-		Short: "Put the bucket's state in force although it is older than the one that is",
-		Long: "Put in force what the bucket holds, although Redis knows newer limits: after NATS was restored from a backup, or\n" +
-			"replaced by another cluster. Until then workers that read the bucket are turned away by Redis, are not ready and\n" +
-			"take no events. Limits that were changed after the backup are as they were before; what was counted stays counted.\n\n" +
-			"If the bucket is not older, nothing is changed.",
-		Args: allOf(noArguments, func(cmd *cobra.Command, _ []string) error {
-			if !yes && !hasTerminal(cmd.InOrStdin()) {
-				return usageOf(cmd, "there is nobody to ask: use --yes")
-			}
-			return nil
-		}),
+		Short: "Put the limits of the bucket in force although Redis knows newer ones",
+		Long: "Put the limits of the bucket in force although Redis knows newer limits: after NATS was restored from a backup, or\n" +
+			"replaced by another cluster. Until then Redis turns away workers that read the bucket: they are not ready and\n" +
+			"take no events. Changes that were made after the backup are lost. What was counted stays counted.\n\n" +
+			"If the bucket is not older, the command changes nothing.",
+		Args: allOf(noArguments, func(cmd *cobra.Command, _ []string) error { return somebodyToAsk(cmd, yes) }),
 		RunE: func(cmd *cobra.Command, _ []string) error { return adoptLimits(cmd, *by, yes) },
 	}
 	command.Flags().BoolVar(&yes, "yes", false, "do not ask")
@@ -59,12 +54,12 @@ func adoptLimits(cmd *cobra.Command, by string, yes bool) error {
 // differing is what the bucket holds, and what Redis knows to be in force.
 type differing struct {
 	bucket  overrides.Snapshot
-	inForce throttle.Position
+	inForce limits.Position
 	since   time.Time
 }
 
-func position(s overrides.Snapshot) throttle.Position {
-	return throttle.Position{Generation: s.Generation, Revision: s.Revision}
+func position(s overrides.Snapshot) limits.Position {
+	return limits.Position{Generation: s.Generation, Revision: s.Revision}
 }
 
 // older tells whether workers that read the bucket are turned away.
@@ -86,9 +81,9 @@ func (l *limitsCommand) compare(ctx context.Context) (d differing, err error) {
 }
 
 // inForce is the newest state that a worker has asked Redis with, and since when.
-func (l *limitsCommand) inForce(ctx context.Context) (in throttle.Position, since time.Time, err error) {
-	err = l.withLimiter(func(limiter *throttle.Redis) error {
-		in, since, err = limiter.InForce(ctx)
+func (l *limitsCommand) inForce(ctx context.Context) (in limits.Position, since time.Time, err error) {
+	err = l.withStore(func(store *throttle.Redis) error {
+		in, since, err = store.InForce(ctx)
 		return err
 	})
 	return in, since, err
@@ -99,22 +94,21 @@ func (d differing) print(out io.Writer) error {
 		_, err := fmt.Fprintf(out, "nothing to adopt: the bucket holds %s, in force is %s\n", position(d.bucket), d.inForce)
 		return err
 	}
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintf(table, "in force:\t%s, since %s\n", d.inForce, d.since.Local().Format(time.DateTime))
-	_, _ = fmt.Fprintf(table, "in the bucket:\t%s\n", position(d.bucket))
-	if err := table.Flush(); err != nil {
+	if err := printTable(out, [][]string{
+		{"in force:", fmt.Sprintf("%s, since %s", d.inForce, d.since.Local().Format(time.DateTime))},
+		{"in the bucket:", position(d.bucket).String()},
+	}); err != nil {
 		return err
 	}
 	if len(d.bucket.Entries) == 0 {
 		_, err := fmt.Fprintln(out, "the bucket overrides no limit")
 		return err
 	}
-	table = tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, "LEVEL\tLIMIT\tSET\tBY")
+	rows := [][]string{{"LEVEL", "LIMIT", "SET", "BY"}}
 	for _, e := range d.bucket.Entries {
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", e.Name, e.Value, e.Changed.Local().Format(time.DateTime), author(e.By))
+		rows = append(rows, []string{e.Name.String(), e.Value, e.Changed.Local().Format(time.DateTime), author(e.By)})
 	}
-	return table.Flush()
+	return printTable(out, rows)
 }
 
 var errChangedMeanwhile = errors.New("limits were changed meanwhile, nothing is adopted: look again")
@@ -137,9 +131,9 @@ func (l *limitsCommand) adopt(ctx context.Context, shown differing) error {
 		return err
 	}
 	// What others change in the bucket meanwhile is newer than this, and in force as soon as a worker has it.
-	next := throttle.Position{Generation: shown.bucket.Generation, Revision: revision}
-	return l.withLimiter(func(limiter *throttle.Redis) error {
-		put, err := limiter.PutInForce(ctx, shown.inForce, next)
+	next := limits.Position{Generation: shown.bucket.Generation, Revision: revision}
+	return l.withStore(func(store *throttle.Redis) error {
+		put, err := store.PutInForce(ctx, shown.inForce, next)
 		switch {
 		case err != nil:
 			return fmt.Errorf("redis: %s", explainRedis(err))

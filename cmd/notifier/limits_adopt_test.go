@@ -13,33 +13,29 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
 // inForce has Redis know a state of the limits, as after calls that were made with it.
-func inForce(t *testing.T, redisServer *servertest.Redis, p throttle.Position) {
+func inForce(t *testing.T, redisServer *servertest.Redis, p limits.Position) {
 	t.Helper()
 	redisServer.CLI("set", "{notifier}:limits", fmt.Sprintf("%d %d 1766000000000000", p.Generation, p.Revision), "px", "3600000")
 }
 
 // wantInForce asks Redis which state is.
-func wantInForce(t *testing.T, want throttle.Position) {
+func wantInForce(t *testing.T, want limits.Position) {
 	t.Helper()
 	settings, _, err := config.Load(config.Options{Sink: config.SinkConsole})
 	if err != nil {
 		t.Fatal(err)
 	}
-	tree, err := throttle.NewTree(settings.Limits.Plan())
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := newRedisClient(settings.Redis, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tree := testkit.Must(limits.NewTree(settings.Limits.Plan()))(t)
+	client := testkit.Must(newRedisClient(settings.Redis, slog.New(slog.DiscardHandler)))(t)
 	defer func() { _ = client.Close() }()
-	if got, _, err := newLimiter(client, settings.Redis, throttle.Settings{Tree: tree}).InForce(t.Context()); err != nil || got != want {
+	if got, _, err := newStore(client, settings.Redis, throttle.Settings{Tree: tree}).InForce(t.Context()); err != nil || got != want {
 		t.Errorf("in force is %v, %v; want %v", got, err, want)
 	}
 }
@@ -49,8 +45,8 @@ var (
 	aGeneration = regexp.MustCompile(`of generation \d+ \(\S+\)`)
 )
 
-// plain replaces what differs between runs.
-func plain(text string) string {
+// withoutTimes replaces what differs between runs.
+func withoutTimes(text string) string {
 	text = aGeneration.ReplaceAllString(aTime.ReplaceAllString(text, "then"), "of a generation")
 	return strings.TrimSuffix(fields(text), "\n")
 }
@@ -61,17 +57,17 @@ func TestLimitsAdopt(t *testing.T) {
 	mustLimits(t, "set", "errors", "6/1h", "--shadow")
 	adopt := func(want ...string) {
 		t.Helper()
-		requireLimits(t, "adopt", plain(mustLimits(t, "adopt", "--yes")), want...)
+		requireLimits(t, "adopt", withoutTimes(mustLimits(t, "adopt", "--yes")), want...)
 	}
 	adopt("nothing to adopt: the bucket holds revision 2 of a generation, in force is none")
-	wantInForce(t, throttle.Position{})
+	wantInForce(t, limits.Position{})
 
-	inForce(t, redisServer, throttle.Position{Generation: 1 << 50, Revision: 7})
-	if shown := plain(mustLimits(t)); !strings.Contains(shown, "\nworkers that read this take no events, since newer limits are in force: revision 7 of a generation; see limits adopt") {
+	inForce(t, redisServer, limits.Position{Generation: 1 << 50, Revision: 7})
+	if shown := withoutTimes(mustLimits(t)); !strings.Contains(shown, "\nworkers that read this take no events, since newer limits are in force: revision 7 of a generation; see limits adopt") {
 		t.Errorf("limits prints\n%s", shown)
 	}
 	out, _, err := execute(t.Context(), "", "check")
-	if !errors.Is(err, errReported) || !strings.Contains(plain(out), "FAIL live limits: bucket notifier-limits holds revision 2 of a generation, which is older than what is in force, revision 7 of a generation:") {
+	if !errors.Is(err, errReported) || !strings.Contains(withoutTimes(out), "FAIL live limits: bucket notifier-limits holds revision 2 of a generation, which is older than what is in force, revision 7 of a generation:") {
 		t.Errorf("check prints %v\n%s", err, out)
 	}
 	adopt(
@@ -83,12 +79,10 @@ func TestLimitsAdopt(t *testing.T) {
 		"in force is revision 3 of a generation, in the place of revision 7 of a generation",
 	)
 	adopt("nothing to adopt: the bucket holds revision 3 of a generation, in force is revision 3 of a generation")
-	history := strings.Split(plain(mustLimits(t, "history")), "\n")
-	if last := history[len(history)-1]; last != "3 then - (adopted) in the place of revision 7 of a generation" {
-		t.Errorf("the history ends with %q", last)
-	}
+	history := strings.Split(withoutTimes(mustLimits(t, "history")), "\n")
+	testkit.Equal(t, history[len(history)-1], "3 then - (adopted) in the place of revision 7 of a generation", "the history ends with")
 	out, _, err = execute(t.Context(), "", "check")
-	if strings.Contains(out, "FAIL  live limits") || !strings.Contains(plain(out), "ok live limits: bucket notifier-limits holds revision 3 of a generation") {
+	if strings.Contains(out, "FAIL  live limits") || !strings.Contains(withoutTimes(out), "ok live limits: bucket notifier-limits holds revision 3 of a generation") {
 		t.Errorf("check prints %v\n%s", err, out)
 	}
 	if shown := mustLimits(t); strings.Contains(shown, "take no events") {
@@ -103,7 +97,7 @@ func TestLimitsAdopt(t *testing.T) {
 func TestLimitsAdoptAsks(t *testing.T) {
 	_, redisServer := limitsServers(t, nil)
 	mustLimits(t)
-	newer := throttle.Position{Generation: 1 << 50, Revision: 7}
+	newer := limits.Position{Generation: 1 << 50, Revision: 7}
 	inForce(t, redisServer, newer)
 	asked := func(answer string) (out, problems string) {
 		t.Helper()
@@ -116,7 +110,7 @@ func TestLimitsAdoptAsks(t *testing.T) {
 		if err := adoptLimits(cmd, "ann", false); err != nil {
 			t.Error(err)
 		}
-		return plain(o.String()), p.String()
+		return withoutTimes(o.String()), p.String()
 	}
 	for _, no := range []string{"", "\n", "n\n", "maybe\n"} {
 		out, problems := asked(no)
@@ -128,7 +122,7 @@ func TestLimitsAdoptAsks(t *testing.T) {
 	if out, _ := asked("y\n"); !strings.HasSuffix(out, "\nin force is revision 1 of a generation, in the place of revision 7 of a generation") {
 		t.Errorf("it prints %q", out)
 	}
-	if history := plain(mustLimits(t, "history")); !strings.Contains(history, "1 then ann (adopted)") {
+	if history := withoutTimes(mustLimits(t, "history")); !strings.Contains(history, "1 then ann (adopted)") {
 		t.Errorf("the history is\n%s", history)
 	}
 }
@@ -137,10 +131,10 @@ func TestLimitsAdoptAsks(t *testing.T) {
 func TestLimitsAdoptOfAnotherState(t *testing.T) {
 	_, redisServer := limitsServers(t, nil)
 	mustLimits(t)
-	newer := throttle.Position{Generation: 1 << 50, Revision: 7}
+	newer := limits.Position{Generation: 1 << 50, Revision: 7}
 	for name, change := range map[string]func(){
 		"the bucket": func() { mustLimits(t, "set", "payments", "5/1h") },
-		"redis":      func() { inForce(t, redisServer, throttle.Position{Generation: 1 << 50, Revision: 8}) },
+		"redis":      func() { inForce(t, redisServer, limits.Position{Generation: 1 << 50, Revision: 8}) },
 	} {
 		inForce(t, redisServer, newer)
 		cmd := &cobra.Command{}
@@ -167,12 +161,12 @@ func TestCheckOfLimitsWithoutBucket(t *testing.T) {
 	_, redisServer := limitsServers(t, map[string]string{"NATS_PROVISION": "false", "SINK": "console"})
 	check := func(want string) {
 		t.Helper()
-		if out, _, _ := execute(t.Context(), "", "check"); !strings.Contains(plain(out), want) {
+		if out, _, _ := execute(t.Context(), "", "check"); !strings.Contains(withoutTimes(out), want) {
 			t.Errorf("check prints\n%s\nwant %q in it", out, want)
 		}
 	}
 	check("warn live limits: looking for bucket \"notifier-limits\": the limits bucket is absent; limits that are changed")
-	inForce(t, redisServer, throttle.Position{Generation: 1, Revision: 7})
+	inForce(t, redisServer, limits.Position{Generation: 1, Revision: 7})
 	check("FAIL live limits: looking for bucket \"notifier-limits\": the limits bucket is absent; others use revision 7 of a generation")
 	if _, _, err := execute(t.Context(), "", "limits", "adopt", "--yes"); err == nil || !strings.Contains(err.Error(), "NOTIFIER_NATS_PROVISION") {
 		t.Errorf("adopt: %v", err)
@@ -187,9 +181,7 @@ func TestNATSUser(t *testing.T) {
 	text := "-----BEGIN NATS USER JWT-----\n" + jwt + "\n------END NATS USER JWT------\n\n-----BEGIN USER NKEY SEED-----\nSU\n------END USER NKEY SEED------\n"
 	broken := filepath.Join(t.TempDir(), "broken.creds")
 	for file, content := range map[string]string{creds: text, broken: "no credentials"} {
-		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(file, []byte(content), 0o600))
 	}
 	for name, test := range map[string]struct {
 		settings map[string]string
@@ -209,9 +201,7 @@ func TestNATSUser(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := natsUser(settings.NATS); got != test.want {
-				t.Errorf("the user is %q, want %q", got, test.want)
-			}
+			testkit.Equal(t, natsUser(settings.NATS), test.want, "the user")
 		})
 	}
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/overrides"
 	"github.com/seed-4578ace9/notifier/internal/summary"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
 // awaitLimitsFor bounds the wait for live limits at the start. A worker that has not read them begins with those of the
@@ -32,14 +32,14 @@ func (w *worker) newLimitsWatcher(conn *nats.Conn) (*overrides.Watcher, error) {
 	options := overridesOptions(w.settings)
 	options.Logger = w.logger
 	earlier := func(level string, shadow bool) []string { return earlierValues(js, options, level, shadow) }
-	live := throttle.NewLive(w.settings.Limits.Plan(), w.settings.Limits.ShadowLimits, earlier, w.logger)
+	live := limits.NewLive(w.settings.Limits.Plan(), w.settings.Limits.ShadowLimits, earlier, w.logger)
 	return overrides.NewWatcher(js, options, func(s overrides.Snapshot) {
 		rules, err := live.Ruleset(s.Generation, s.Revision, liveEntries(s))
 		if err != nil {
 			w.logger.Error("live limits do not go together, the last ones stay", "revision", s.Revision, "error", err)
 			return
 		}
-		w.gate.Load().Adopt(rules)
+		w.limiter.Load().Adopt(rules)
 		w.logger.Info("limits in force", "revision", s.Revision, "overrides", len(s.Entries))
 	}), nil
 }
@@ -87,10 +87,10 @@ func changesOf(limits *overrides.Watcher) func(ctx context.Context, since time.T
 	}
 }
 
-func liveEntries(s overrides.Snapshot) []throttle.LiveEntry {
-	entries := make([]throttle.LiveEntry, len(s.Entries))
+func liveEntries(s overrides.Snapshot) []limits.LiveEntry {
+	entries := make([]limits.LiveEntry, len(s.Entries))
 	for i, e := range s.Entries {
-		entries[i] = throttle.LiveEntry{Level: e.Name.Pattern, Shadow: e.Name.Shadow, Limits: e.Value, Revision: e.Revision}
+		entries[i] = limits.LiveEntry{Level: e.Name.Pattern, Shadow: e.Name.Shadow, Limits: e.Value, Revision: e.Revision}
 	}
 	return entries
 }

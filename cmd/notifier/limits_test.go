@@ -13,12 +13,13 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/overrides"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
@@ -52,20 +53,8 @@ func requireLimits(t *testing.T, what, got string, want ...string) {
 
 func openKeyValue(t *testing.T, natsServer *servertest.NATS) jetstream.KeyValue {
 	t.Helper()
-	conn, err := nats.Connect(natsServer.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(conn.Close)
-	js, err := jetstream.New(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	kv, err := js.KeyValue(t.Context(), "notifier-limits")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return kv
+	js := servertest.JetStream(t, natsServer.URL)
+	return testkit.Must(js.KeyValue(t.Context(), "notifier-limits"))(t)
 }
 
 func TestLimits(t *testing.T) {
@@ -105,9 +94,7 @@ func TestLimits(t *testing.T) {
 
 	history := mustLimits(t, "history")
 	when := regexp.MustCompile(`\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}`)
-	if got := len(when.FindAllString(history, -1)); got != 7 {
-		t.Errorf("%d changes have a time, want 7", got)
-	}
+	testkit.Equal(t, len(when.FindAllString(history, -1)), 7, "changes have a time")
 	requireLimits(t, "history", when.ReplaceAllString(history, "then"),
 		"REVISION WHEN BY LEVEL LIMIT",
 		"1 then - payments 50/30m",
@@ -201,14 +188,10 @@ func TestLimitsStatus(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), test.says) {
 				t.Errorf("the error is %v, want %q", err, test.says)
 			}
-			if output != "" {
-				t.Errorf("it prints %q", output)
-			}
+			testkit.Equal(t, output, "", "it prints")
 		})
 	}
-	if status := silenced(t, "limits"); status != exitOK {
-		t.Errorf("the exit status of limits is %d, want %d", status, exitOK)
-	}
+	testkit.Equal(t, silenced(t, "limits"), exitOK, "the exit status of limits")
 	requireLimits(t, "limits afterwards", mustLimits(t),
 		"LEVEL LIMIT FROM USED",
 		"global 100/30m default 0 of 100",
@@ -218,9 +201,7 @@ func TestLimitsStatus(t *testing.T) {
 		"revision 1 of the bucket notifier-limits",
 	)
 	setenv(t, map[string]string{"GLOBAL_LIMIT": "lots"})
-	if status := silenced(t, "limits", "set", "payments", "1/1h"); status != exitUsage {
-		t.Errorf("with bad settings the exit status is %d, want %d", status, exitUsage)
-	}
+	testkit.Equal(t, silenced(t, "limits", "set", "payments", "1/1h"), exitUsage, "with bad settings the exit status")
 }
 
 // Who may not create the bucket sees the limits of the settings, and can change nothing.
@@ -239,13 +220,9 @@ func TestLimitsWithoutBucket(t *testing.T) {
 		if !errors.Is(err, overrides.ErrNoBucket) || !strings.Contains(err.Error(), "team-limits (NOTIFIER_NATS_PROVISION=true has it created)") {
 			t.Errorf("%q: %v, want that the bucket is absent, and what helps", arguments, err)
 		}
-		if status := silenced(t, arguments...); status != exitFailure {
-			t.Errorf("the exit status of %q is %d, want %d", arguments, status, exitFailure)
-		}
+		testkit.Equal(t, silenced(t, arguments...), exitFailure, "the exit status of %q", arguments)
 	}
-	if status := silenced(t, "limits", "set", "payments", "lots"); status != exitUsage {
-		t.Errorf("the exit status of a limit that is none is %d, want %d", status, exitUsage)
-	}
+	testkit.Equal(t, silenced(t, "limits", "set", "payments", "lots"), exitUsage, "the exit status of a limit that is none")
 }
 
 // Of two who set the same limit at once, each succeeds or is told that the other was faster; the last success is in force.
@@ -299,9 +276,7 @@ func TestLimitsWithoutRedis(t *testing.T) {
 		"payments 5/1h live",
 		"revision 1 of the bucket notifier-limits",
 	)
-	if status := silenced(t, "limits"); status != exitFailure {
-		t.Errorf("the exit status is %d, want %d", status, exitFailure)
-	}
+	testkit.Equal(t, silenced(t, "limits"), exitFailure, "the exit status")
 }
 
 func TestLimitsWithoutNATS(t *testing.T) {
@@ -321,9 +296,7 @@ func TestLimitsOfBadValues(t *testing.T) {
 	mustLimits(t, "set", "payments", "5/1h")
 	kv := openKeyValue(t, natsServer)
 	for key, value := range map[string]string{"payments": "lots", "global": "10/30m", "=": "1/1h"} {
-		if _, err := kv.PutString(t.Context(), key, value); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(kv.PutString(t.Context(), key, value))(t)
 	}
 	mustLimits(t, "set", "errors", "1/1h")
 	shown := mustLimits(t)
@@ -351,25 +324,16 @@ func admit(t *testing.T, category string, events int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tree, err := throttle.NewTree(settings.Limits.Plan())
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := newRedisClient(settings.Redis, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tree := testkit.Must(limits.NewTree(settings.Limits.Plan()))(t)
+	client := testkit.Must(newRedisClient(settings.Redis, slog.New(slog.DiscardHandler)))(t)
 	defer func() { _ = client.Close() }()
-	limiter := newLimiter(client, settings.Redis, throttle.Settings{Tree: tree, Lease: time.Minute, Retention: time.Hour})
+	store := newStore(client, settings.Redis, throttle.Settings{Tree: tree, Lease: time.Minute, Retention: time.Hour})
 	for i := range events {
 		id := fmt.Sprintf("%s-%d", category, i)
-		ruling, err := limiter.Decide(t.Context(), []throttle.Request{{
+		result := testkit.Must(store.Decide(t.Context(), []throttle.Request{{
 			ID: id, Message: throttle.Message{Stream: "S", Sequence: uint64(i), Stored: time.Now()}, Category: category, Cost: 1,
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := ruling.Decisions[0].Verdict; got != throttle.Admitted {
+		}}))(t)
+		if got := result.Decisions[0].Verdict; got != throttle.Admitted {
 			t.Fatalf("verdict of %s is %d, want %d", id, got, throttle.Admitted)
 		}
 	}
@@ -445,10 +409,7 @@ func TestLimitsRights(t *testing.T) {
 	for _, user := range []string{"OPERATOR", "NOTIFIER", "LIMITS", "REPLAYER", "PRODUCER"} {
 		t.Setenv("NATS_"+user+"_PASSWORD", "secret")
 	}
-	parsed, err := server.ProcessConfigFile("../../configs/nats/notifier.conf")
-	if err != nil {
-		t.Fatal(err)
-	}
+	parsed := testkit.Must(server.ProcessConfigFile("../../configs/nats/notifier.conf"))(t)
 	parsed.HTTPPort = 0
 	natsServer := servertest.StartNATS(t, func(o *server.Options) { *o = *parsed.Clone() })
 	redisServer := servertest.StartRedis(t)
@@ -479,7 +440,7 @@ func TestLimitsRights(t *testing.T) {
 		"4 then ann payments.* 1/1h",
 		"5 then ann shadow payments.* (unset)",
 	)
-	inForce(t, redisServer, throttle.Position{Generation: 1 << 50, Revision: 3})
+	inForce(t, redisServer, limits.Position{Generation: 1 << 50, Revision: 3})
 	mustLimits(t, "adopt", "--yes")
 	as("notifier", "false")
 	if shown := mustLimits(t); !strings.Contains(shown, "\npayments.* 1/1h live 0 of 1\n") {

@@ -34,9 +34,8 @@ func main() {
 // run turns a command line into an exit status. The first SIGTERM or SIGINT ends the command in good order, a second one
 // at once.
 func run(arguments []string) int {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	ctx, stop := untilSignal()
 	defer stop()
-	context.AfterFunc(ctx, stop)
 
 	root := newRoot()
 	root.SetArgs(arguments)
@@ -54,6 +53,18 @@ func run(arguments []string) int {
 	return exitFailure
 }
 
+// untilSignal returns a context that the first SIGTERM or SIGINT ends. By then the system's own handling is back, so that a second
+// signal is not lost, however soon it comes.
+func untilSignal() (ctx context.Context, stop func()) {
+	signalled, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	ctx, end := context.WithCancelCause(context.Background())
+	context.AfterFunc(signalled, func() {
+		stop()
+		end(context.Cause(signalled))
+	})
+	return ctx, stop
+}
+
 // usageError is a fault of the command line or of the settings.
 type usageError struct{ err error }
 
@@ -66,9 +77,9 @@ var errReported = errors.New("already reported")
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "notifier",
-		Short: "Throttle notifications on their way from NATS JetStream to Slack",
-		Long: "notifier takes events from NATS JetStream, lets through as many as the limits in Redis allow, and posts\n" +
-			"those to Slack. It is set up by NOTIFIER_* environment variables. Without a command it runs the worker.\n\n" +
+		Short: "Throttle notifications between NATS JetStream and Slack",
+		Long: "notifier takes events from NATS JetStream, admits as many as the limits in Redis allow, and posts these to\n" +
+			"Slack. NOTIFIER_* environment variables are its settings. Without a command it runs the worker.\n\n" +
 			"Try it without any server: notifier dev --storm 50",
 		Args:          noArguments,
 		SilenceErrors: true,

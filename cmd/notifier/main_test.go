@@ -5,19 +5,52 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(twoSignals) != "" {
+		sendTwoSignals()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// twoSignals is set for a process that sends itself a second signal as soon as the first one shows.
+const twoSignals = "TEST_TWO_SIGNALS"
+
+func sendTwoSignals() {
+	ctx, stop := untilSignal()
+	defer stop()
+	_ = syscall.Kill(os.Getpid(), syscall.SIGINT)
+	<-ctx.Done()
+	_ = syscall.Kill(os.Getpid(), syscall.SIGINT)
+	time.Sleep(patience) // the second signal ends the process long before
+}
+
+// A second signal ends the program, however soon it comes after the first one shows.
+func TestSecondSignalAtOnce(t *testing.T) {
+	t.Parallel()
+	for range 5 {
+		command := exec.CommandContext(t.Context(), os.Args[0])
+		command.Env = append(os.Environ(), twoSignals+"=yes")
+		if err := command.Run(); err == nil || err.Error() != "signal: interrupt" {
+			t.Fatalf("the program ended with %v, want the second signal", err)
+		}
+	}
+}
 
 // patience bounds what a test waits for, and is no expectation of how long it takes.
 const patience = 30 * time.Second
@@ -73,9 +106,7 @@ func TestUsageErrors(t *testing.T) {
 		"argument of completion":       {"completion", "bash", "bogus"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if status := run(arguments); status != exitUsage {
-				t.Errorf("the exit status is %d, want %d", status, exitUsage)
-			}
+			testkit.Equal(t, run(arguments), exitUsage, "the exit status")
 			_, _, err := execute(t.Context(), "", arguments...)
 			var usage *usageError
 			if !errors.As(err, &usage) || err.Error() == "" {
@@ -90,9 +121,7 @@ func TestBadSettings(t *testing.T) {
 	setenv(t, map[string]string{"SINK": "console", "CONCURRENCY": "many", "GLOBAL_LIMIT": "lots"})
 	for _, arguments := range [][]string{{}, {"run"}, {"check"}, {"check", "--offline"}, {"dev"}, {"health"}, {"publish", "payments", "text"}} {
 		t.Run(strings.Join(arguments, " "), func(t *testing.T) {
-			if status := run(arguments); status != exitUsage {
-				t.Errorf("the exit status is %d, want %d", status, exitUsage)
-			}
+			testkit.Equal(t, run(arguments), exitUsage, "the exit status")
 			_, _, err := execute(t.Context(), "", arguments...)
 			var usage *usageError
 			if !errors.As(err, &usage) || !strings.Contains(err.Error(), "NOTIFIER_CONCURRENCY") || !strings.Contains(err.Error(), "NOTIFIER_GLOBAL_LIMIT") {
@@ -106,9 +135,7 @@ func TestBadSettings(t *testing.T) {
 func TestFailure(t *testing.T) {
 	address := unused(t)
 	setenv(t, map[string]string{"HTTP_ADDR": address})
-	if status := run([]string{"health"}); status != exitFailure {
-		t.Errorf("the exit status is %d, want %d", status, exitFailure)
-	}
+	testkit.Equal(t, run([]string{"health"}), exitFailure, "the exit status")
 }
 
 func TestHelp(t *testing.T) {
@@ -129,20 +156,12 @@ func TestCompletion(t *testing.T) {
 	defer func() { os.Stdout = stdout }()
 	for _, arguments := range [][]string{{"completion"}, {"completion", "bash"}, {"completion", "zsh"}, {"completion", "fish"}, {"completion", "powershell"}} {
 		name := filepath.Join(t.TempDir(), "output")
-		file, err := os.Create(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		file := testkit.Must(os.Create(name))(t)
 		os.Stdout = file
 		status := run(arguments)
 		os.Stdout = stdout
-		if err := file.Close(); err != nil {
-			t.Fatal(err)
-		}
-		output, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, file.Close())
+		output := testkit.Must(os.ReadFile(name))(t)
 		if status != exitOK || !strings.Contains(string(output), "notifier") {
 			t.Errorf("%q: exit status %d, %d bytes", arguments, status, len(output))
 		}

@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/term"
-
 	"github.com/seed-4578ace9/notifier/internal/simulate"
 )
 
@@ -33,8 +31,7 @@ const (
 )
 
 func newProgressBar(out io.Writer) *progressBar {
-	file, isFile := out.(*os.File)
-	if !isFile || !term.IsTerminal(int(file.Fd())) || os.Getenv("TERM") == "dumb" {
+	if !hasTerminal(out) || os.Getenv("TERM") == "dumb" {
 		out = nil
 	}
 	return &progressBar{out: out, now: time.Now}

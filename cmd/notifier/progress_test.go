@@ -6,6 +6,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 func TestBarText(t *testing.T) {
@@ -21,9 +23,7 @@ func TestBarText(t *testing.T) {
 		{11, 10, "judging  [##############################] 100%"}, // a file that grows
 		{4711, 0, "judging  4711"},
 	} {
-		if got := barText("judging", test.done, test.total); got != test.want {
-			t.Errorf("%d of %d: %q, want %q", test.done, test.total, got, test.want)
-		}
+		testkit.Equal(t, barText("judging", test.done, test.total), test.want, "%d of %d", test.done, test.total)
 	}
 }
 
@@ -47,17 +47,12 @@ func TestProgressBar(t *testing.T) {
 	bar.clear()
 	want := "\rreading  [..............................]   0%\x1b[K\rreading  [#########################.....]  83%\x1b[K\r\x1b[K" +
 		"\rjudging  1\x1b[K\r\x1b[K"
-	if out.String() != want {
-		t.Errorf("it prints %q, want %q", out.String(), want)
-	}
+	testkit.Equal(t, out.String(), want, "it prints")
 }
 
 func TestNoProgressBar(t *testing.T) {
 	t.Parallel()
-	file, err := os.Create(t.TempDir() + "/file")
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := testkit.Must(os.Create(t.TempDir() + "/file"))(t)
 	defer func() { _ = file.Close() }()
 	var buffer bytes.Buffer
 	for _, out := range []io.Writer{&buffer, file} {

@@ -35,9 +35,9 @@ func newPublishCommand() *cobra.Command {
 		Use:   "publish CATEGORY TEXT",
 		Short: "Publish an event",
 		Long: "Publish one event to CATEGORY, or with --stdin one event for each line of standard input: a JSON object as the\n" +
-			"worker takes it. With --stdin CATEGORY may be left out; then each line names its own. A line that the worker\n" +
+			"worker takes it. With --stdin CATEGORY may be left out, and each line names its own. A line that the worker\n" +
 			"would refuse is reported and not published.\n\n" +
-			"With --preview nothing is published: the message that Slack would be handed is printed, and a picture of it.",
+			"With --preview the command publishes nothing: it prints the message for Slack and a picture of it.",
 		Example: "  notifier publish payments \"card declined\"\n" +
 			"  notifier publish payments.refunds \"refund failed\" --severity error --field order=4711\n" +
 			"  notifier publish payments.refunds \"refund failed\" --status firing --key refunds\n" +
@@ -51,15 +51,15 @@ func newPublishCommand() *cobra.Command {
 	flags := command.Flags()
 	flags.BoolVar(&p.stdin, "stdin", false, "read events from standard input, a JSON object on each line")
 	flags.IntVar(&p.count, "count", 1, "publish the event this many times")
-	flags.BoolVar(&p.preview, "preview", false, "show the message instead of publishing the event")
-	flags.StringVar(&p.body.Title, "title", "", "title")
+	flags.BoolVar(&p.preview, "preview", false, "print the message instead of publishing the event")
+	flags.StringVar(&p.body.Title, "title", "", "title of the event")
 	flags.StringVar(&p.body.Severity, "severity", "", "info, warning, error or critical")
-	flags.StringVar(&p.body.Source, "source", "", "where it comes from")
+	flags.StringVar(&p.body.Source, "source", "", "where the event comes from")
 	flags.StringVar(&p.body.Link, "link", "", "an http or https address")
-	flags.StringVar(&p.body.ID, "id", "", "the event's ID: another event with it is a duplicate")
+	flags.StringVar(&p.body.ID, "id", "", "ID of the event: another event of the category with this ID is a duplicate")
 	flags.StringVar(&p.body.Status, "status", "", "firing or resolved; with --key")
-	flags.StringVar(&p.body.Key, "key", "", "what the event is about: it joins what fires and what resolves it")
-	flags.IntVar(&p.body.Cost, "cost", 0, "how many slots it takes (default 1)")
+	flags.StringVar(&p.body.Key, "key", "", "what the event is about: a resolved event ends the firing event with its key")
+	flags.IntVar(&p.body.Cost, "cost", 0, "how many slots the event takes (default 1)")
 	flags.StringToStringVar(&p.body.Fields, "field", nil, "a field, as name=value; may be repeated")
 	return command
 }

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 func TestCheckArguments(t *testing.T) {
@@ -54,16 +54,10 @@ func TestCheckArguments(t *testing.T) {
 // stored reads all messages of a stream, as subjects and bodies.
 func stored(t *testing.T, stream jetstream.Stream) []string {
 	t.Helper()
-	info, err := stream.Info(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := testkit.Must(stream.Info(t.Context()))(t)
 	var messages []string
 	for sequence := info.State.FirstSeq; sequence <= info.State.LastSeq && sequence > 0; sequence++ {
-		m, err := stream.GetMsg(t.Context(), sequence)
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := testkit.Must(stream.GetMsg(t.Context(), sequence))(t)
 		messages = append(messages, m.Subject+" "+string(m.Data))
 	}
 	return messages
@@ -71,15 +65,7 @@ func stored(t *testing.T, stream jetstream.Stream) []string {
 
 func TestPublish(t *testing.T) {
 	server := servertest.StartNATS(t)
-	conn, err := nats.Connect(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(conn.Close)
-	js, err := jetstream.New(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := servertest.JetStream(t, server.URL)
 	setenv(t, map[string]string{"NATS_URL": server.URL})
 
 	if _, _, err := execute(t.Context(), "", "publish", "payments", "text"); err == nil || !strings.Contains(err.Error(), "start one first") {
@@ -118,9 +104,7 @@ func TestPublish(t *testing.T) {
 		"no lines": {arguments: []string{"--stdin"}, output: "published 0\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := stream.Purge(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, stream.Purge(t.Context()))
 			output, problems, err := execute(t.Context(), test.input, append([]string{"publish"}, test.arguments...)...)
 			if output != test.output || !strings.Contains(problems, test.problems) || (test.problems == "") != (problems == "") {
 				t.Errorf("it prints %q and %q, want %q and %q", output, problems, test.output, test.problems)
@@ -133,9 +117,7 @@ func TestPublish(t *testing.T) {
 				t.Fatalf("%d messages are stored, want %d", len(got), len(test.want))
 			}
 			for i := range got {
-				if got[i] != test.want[i] {
-					t.Errorf("message %d is %s, want %s", i, got[i], test.want[i])
-				}
+				testkit.Equal(t, got[i], test.want[i], "message %d", i)
 			}
 		})
 	}

@@ -100,7 +100,7 @@ func redacted(err error, secret string) error {
 	return fmt.Errorf("not a URL that the client understands: %s", text)
 }
 
-// redisLog takes what the client would print by itself. The gate reports outages; the rest is for debugging.
+// redisLog takes what the client would print by itself. The limiter reports outages; the rest is for debugging.
 type redisLog struct{ logger *slog.Logger }
 
 func (l redisLog) Printf(ctx context.Context, format string, values ...any) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/config"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 func TestRedisOptions(t *testing.T) {
@@ -38,9 +39,7 @@ func TestRedisOptions(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 			continue
 		}
-		if got := slices.Sorted(slices.Values(o.Addrs)); !slices.Equal(got, want.addresses) {
-			t.Errorf("%s: addresses %q, want %q", text, got, want.addresses)
-		}
+		testkit.EqualSlices(t, slices.Sorted(slices.Values(o.Addrs)), want.addresses, "%s: addresses", text)
 		if o.Username != want.user || o.Password != want.password || o.DB != want.database || (o.TLSConfig != nil) != want.tls ||
 			o.IsClusterMode != want.cluster || o.MasterName != want.master || o.SentinelUsername != want.sentinelUser || o.SentinelPassword != want.sentinelPW {
 			t.Errorf("%s: %+v, want %+v", text, o, want)
@@ -85,11 +84,8 @@ func TestRedisPassword(t *testing.T) {
 		if password != "" {
 			settings.Password = config.NewSecret(password)
 		}
-		client, err := newRedisClient(settings, slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = client.Ping(t.Context()).Err()
+		client := testkit.Must(newRedisClient(settings, slog.New(slog.DiscardHandler)))(t)
+		err := client.Ping(t.Context()).Err()
 		if (err == nil) != works {
 			t.Errorf("with the password %q: %v", password, err)
 		}
@@ -107,10 +103,7 @@ func TestEvictionPolicy(t *testing.T) {
 	for user, rights := range map[string][]string{"info": {"+info"}, "config": {"+config|get"}, "neither": {}} {
 		server.CLI(append([]string{"ACL", "SETUSER", user, "on", ">password", "+ping", "+hello", "+auth"}, rights...)...)
 		settings := config.Redis{URL: config.NewSecret("redis://" + user + ":password@" + server.Addr + "/0"), Timeout: patience}
-		client, err := newRedisClient(settings, slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
+		client := testkit.Must(newRedisClient(settings, slog.New(slog.DiscardHandler)))(t)
 		policy, known := evictionPolicy(t.Context(), client)
 		if want := user == "info"; known != want || known && policy != "allkeys-lru" {
 			t.Errorf("the user with the rights %q sees %q, known %t", rights, policy, known)
@@ -124,9 +117,8 @@ func TestEvictionPolicy(t *testing.T) {
 // What the client would print by itself is for debugging.
 func TestRedisLog(t *testing.T) {
 	t.Parallel()
-	var text strings.Builder
-	logger := slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	redisLog{logger}.Printf(context.Background(), "%d tries in %s", 3, time.Second)
+	text := testkit.NewLog(t)
+	redisLog{text.Logger()}.Printf(context.Background(), "%d tries in %s", 3, time.Second)
 	if got := text.String(); !strings.Contains(got, "level=DEBUG") || !strings.Contains(got, `detail="3 tries in 1s"`) {
 		t.Errorf("logged: %s", got)
 	}

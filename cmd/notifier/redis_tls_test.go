@@ -18,7 +18,9 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
@@ -45,27 +47,16 @@ func newAuthority(t *testing.T) *authority {
 // issue writes a certificate and its key, and returns the names of the files.
 func (a *authority) issue(name string, template *x509.Certificate) (certFile, keyFile string) {
 	a.t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	key := testkit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(a.t)
 	parent, signer := a.cert, a.key
 	if a.key == nil {
 		parent, signer, a.key = template, key, key
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	keyDER, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	der := testkit.Must(x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer))(a.t)
+	keyDER := testkit.Must(x509.MarshalECPrivateKey(key))(a.t)
 	write := func(suffix, kind string, bytes []byte) string {
 		file := filepath.Join(a.dir, name+suffix)
-		if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: bytes}), 0o600); err != nil {
-			a.t.Fatal(err)
-		}
+		testkit.NoError(a.t, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: bytes}), 0o600))
 		return file
 	}
 	return write(".crt", "CERTIFICATE", der), write(".key", "EC PRIVATE KEY", keyDER)
@@ -89,10 +80,7 @@ func TestRedisOverTLS(t *testing.T) {
 	port := servertest.ReservePort(t)
 	servertest.StartRedis(t, "--tls-port", strconv.Itoa(port), "--tls-cert-file", serverCert, "--tls-key-file", serverKey,
 		"--tls-ca-cert-file", ours.file, "--tls-auth-clients", "yes")
-	tree, err := throttle.NewTree(throttle.Plan{Global: throttle.Limits{{Count: 1, Window: time.Hour}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tree := testkit.Must(limits.NewTree(limits.Plan{Global: limits.Limits{{Count: 1, Window: time.Hour}}}))(t)
 	for name, c := range map[string]struct {
 		tls   config.TLS
 		works bool
@@ -108,13 +96,10 @@ func TestRedisOverTLS(t *testing.T) {
 			settings := config.Redis{
 				URL: config.NewSecret(fmt.Sprintf("rediss://127.0.0.1:%d/0", port)), TLS: c.tls, Prefix: "tls", Timeout: patience,
 			}
-			client, err := newRedisClient(settings, slog.New(slog.DiscardHandler))
-			if err != nil {
-				t.Fatal(err)
-			}
+			client := testkit.Must(newRedisClient(settings, slog.New(slog.DiscardHandler)))(t)
 			defer func() { _ = client.Close() }()
-			limiter := newLimiter(client, settings, throttle.Settings{Tree: tree, Lease: time.Minute, Retention: time.Hour})
-			if err := limiter.Rehearse(t.Context()); (err == nil) != c.works {
+			store := newStore(client, settings, throttle.Settings{Tree: tree, Lease: time.Minute, Retention: time.Hour})
+			if err := store.SelfTest(t.Context(), selfTests()...); (err == nil) != c.works {
 				t.Errorf("a rehearsal: %v", err)
 			}
 		})

@@ -17,8 +17,8 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/config"
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/simulate"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
 // defaultTop is how many paths a table shows unless told otherwise.
@@ -28,28 +28,28 @@ func newSimulateCommand() *cobra.Command {
 	var s simulation
 	command := &cobra.Command{
 		Use:   "simulate [FILE]",
-		Short: "See what limits would do to past events",
-		Long: "Replay events through limits at the events' own times, and print for each category how many are seen, sent\n" +
-			"and dropped, by which limit, and the longest time in which nothing was sent. Nothing is posted, and Redis is\n" +
-			"not asked.\n\n" +
-			"FILE holds a JSON object on each line, as the worker takes it, with its time and category; the rest is\n" +
+		Short: "Show what limits would do to past events",
+		Long: "Replay events through limits at the events' own times. Print for each category how many events were seen, sent\n" +
+			"and dropped, by which limit, and the longest time without a sent event. The command posts nothing and does\n" +
+			"not use Redis.\n\n" +
+			"FILE has a JSON object on each line, as the worker takes it, with its time and category. Other members are\n" +
 			"optional:\n" +
 			"  {\"time\": \"2026-03-01T12:00:00Z\", \"category\": \"payments\", \"id\": \"order-4711\", \"cost\": 2}\n" +
-			"Without FILE, or with -, that is standard input. With --from-stream it is what the JetStream stream holds, at\n" +
-			"the times at which it was stored; a work queue, as the worker creates it, holds only what is not settled yet.\n" +
-			"What waits in the room is not read.\n" +
-			"That takes the rights to $JS.API.STREAM.INFO.<stream> and $JS.API.STREAM.MSG.GET.<stream>.\n\n" +
+			"Without FILE, or with -, the command reads standard input. With --from-stream it reads the JetStream stream, with\n" +
+			"the times at which events were stored. A work queue, as the worker creates it, has only events that are not\n" +
+			"settled yet. Events that wait in the room are not read.\n" +
+			"--from-stream needs the permissions for $JS.API.STREAM.INFO.<stream> and $JS.API.STREAM.MSG.GET.<stream>.\n\n" +
 			"A body of Alertmanager or Grafana is one event for each alert. On a line of FILE it may have a time and a\n" +
-			"category beside its alerts: when and where it was published; else each alert has its own. An event with a key\n" +
-			"and the status resolved takes no slot: it is sent if the firing one with its key was, and else it is dropped\n" +
+			"category beside its alerts: when and where it was published. Otherwise each alert has its own. An event with a\n" +
+			"key and the status resolved takes no slot: it is sent if the firing event with its key was sent, else dropped\n" +
 			"as unpaired.\n\n" +
 			"The limits are those of the settings. --limits changes some of them: NAME=LIMIT, comma separated, where NAME\n" +
-			"is a path as in NOTIFIER_LIMITS, global or category. --compare does the same for a second set (b), under\n" +
-			"which the events are judged again; an empty text stands for the settings as they are.\n\n" +
-			"A delivery is taken to succeed at once, so an inflight limit is never full, unless one event is too much for\n" +
-			"it. Nothing waits for a slot, whatever NOTIFIER_DELAY says: what would wait is dropped. A later event of a\n" +
-			"category with the ID of a sent one of that category is a duplicate, for as long as the worker would know it\n" +
-			"again. Lines that cannot be used, or alerts of them, are reported, and the status is 1 then.",
+			"is a path as in NOTIFIER_LIMITS, global or category. --compare does the same for a second set (b) and replays\n" +
+			"the events under both sets. An empty text stands for the unchanged settings.\n\n" +
+			"Each delivery succeeds at once, so an inflight limit is never full, unless one event exceeds its capacity.\n" +
+			"No event waits for a slot: events that would wait by NOTIFIER_DELAY are dropped. A later event with the\n" +
+			"category and the ID of a sent one is a duplicate, for as long as a worker would keep the delivery record.\n" +
+			"Unusable lines and alerts are reported, and the status is then 1.",
 		Example: "  notifier simulate events.jsonl --limits 'global=200/1h,payments=40/30m'\n" +
 			"  notifier simulate events.jsonl --compare 'category=5/30m'\n" +
 			"  notifier simulate --from-stream --json",
@@ -64,8 +64,8 @@ func newSimulateCommand() *cobra.Command {
 	}
 	flags := command.Flags()
 	flags.StringVar(&s.limits, "limits", "", "change limits of the settings: NAME=LIMIT,…")
-	flags.StringVar(&s.compare, "compare", "", "judge the events under these changes too, and print both side by side")
-	flags.BoolVar(&s.fromStream, "from-stream", false, "replay what the stream holds now")
+	flags.StringVar(&s.compare, "compare", "", "replay the events under these changes too, and print both side by side")
+	flags.BoolVar(&s.fromStream, "from-stream", false, "replay the events that the stream has now")
 	flags.BoolVar(&s.json, "json", false, "print one JSON object, with all paths")
 	flags.IntVar(&s.top, "top", defaultTop, "how many paths the table shows; 0 for all")
 	return command
@@ -151,7 +151,7 @@ func (s *simulation) noun() string {
 
 // limitSets are the limits to judge by; b is nil without a comparison. The error names everything that is wrong.
 // limitSets are the trees under which the events are judged, with the limits in words.
-func (s *simulation) limitSets(plan throttle.Plan) ([]limitSet, error) {
+func (s *simulation) limitSets(plan limits.Plan) ([]limitSet, error) {
 	changes := []struct{ flag, text string }{{"--limits", s.limits}}
 	if s.comparing {
 		changes = append(changes, struct{ flag, text string }{"--compare", s.compare})
@@ -162,7 +162,7 @@ func (s *simulation) limitSets(plan throttle.Plan) ([]limitSet, error) {
 	)
 	for _, change := range changes {
 		changed, wrong := override(plan, change.text)
-		tree, err := throttle.NewTree(changed)
+		tree, err := limits.NewTree(changed)
 		if err != nil && len(wrong) == 0 {
 			wrong = []error{err}
 		}
@@ -177,18 +177,18 @@ func (s *simulation) limitSets(plan throttle.Plan) ([]limitSet, error) {
 }
 
 type limitSet struct {
-	tree *throttle.Tree
+	tree *limits.Tree
 	text string
 }
 
 // override changes a plan by a text of the form of NOTIFIER_LIMITS that may name global and category too. An empty text
 // changes nothing.
-func override(plan throttle.Plan, text string) (throttle.Plan, []error) {
+func override(plan limits.Plan, text string) (limits.Plan, []error) {
 	if strings.TrimSpace(text) == "" {
 		return plan, nil
 	}
-	overrides, faults := throttle.ParseOverrides(text)
-	return plan.With(overrides, throttle.FromEnvironment), faults
+	overrides, faults := limits.ParseOverrides(text)
+	return plan.With(overrides, limits.FromEnvironment), faults
 }
 
 func (s *simulation) read(
@@ -295,7 +295,7 @@ func (s *simulation) printTable(out io.Writer, sets []limitSet, reports []simula
 }
 
 // describe is the limits in the form that --limits takes, and the guarantees.
-func describe(tree *throttle.Tree) string {
+func describe(tree *limits.Tree) string {
 	var entries []string
 	for _, level := range tree.AllLevels() {
 		entries = append(entries, level.Level+"="+level.Limits.String())

@@ -13,12 +13,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // pastEvents are three payments within a second, one error, and a payment that is announced twice.
@@ -43,9 +43,7 @@ func fields(text string) string {
 func TestSimulate(t *testing.T) {
 	setenv(t, map[string]string{"GLOBAL_LIMIT": "100/30m", "CATEGORY_LIMIT": "2/5m", "LIMITS": "errors=0/1h"})
 	file := filepath.Join(t.TempDir(), "events.jsonl")
-	if err := os.WriteFile(file, []byte(pastEvents), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(file, []byte(pastEvents), 0o600))
 	settings := `6 events from 2026-03-01T00:00:00Z to 2026-03-01T00:10:01Z
 limits: global=100/30m,category=2/5m,errors=0/1h
 
@@ -157,10 +155,7 @@ func TestSimulateUnusableLines(t *testing.T) {
 // silenced runs a command line as the program does, without what it prints.
 func silenced(t *testing.T, arguments ...string) (status int) {
 	t.Helper()
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	null := testkit.Must(os.OpenFile(os.DevNull, os.O_RDWR, 0))(t)
 	defer func() { _ = null.Close() }()
 	stdin, stdout, stderr := os.Stdin, os.Stdout, os.Stderr
 	defer func() { os.Stdin, os.Stdout, os.Stderr = stdin, stdout, stderr }()
@@ -174,9 +169,7 @@ func TestSimulateStatus(t *testing.T) {
 	files := map[string]string{"good": pastEvents, "bad": pastEvents + "broken"}
 	for name, text := range files {
 		files[name] = filepath.Join(dir, name)
-		if err := os.WriteFile(files[name], []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(files[name], []byte(text), 0o600))
 	}
 	for name, test := range map[string]struct {
 		arguments []string
@@ -223,25 +216,20 @@ func TestSimulateStatus(t *testing.T) {
 		}
 	}
 	setenv(t, map[string]string{"GLOBAL_LIMIT": "lots"})
-	if status := silenced(t, "simulate", files["good"]); status != exitUsage {
-		t.Errorf("with bad settings the exit status is %d, want %d", status, exitUsage)
-	}
+	testkit.Equal(t, silenced(t, "simulate", files["good"]), exitUsage, "with bad settings the exit status")
 }
 
 func TestOverride(t *testing.T) {
 	t.Parallel()
-	rules, faults := throttle.ParseRules("a=1/1h,b.*=2/1h,c=none")
+	rules, faults := limits.ParseRules("a=1/1h,b.*=2/1h,c=none")
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
-	inWords := func(plan throttle.Plan) string {
-		tree, err := throttle.NewTree(plan)
-		if err != nil {
-			t.Fatal(err)
-		}
+	inWords := func(plan limits.Plan) string {
+		tree := testkit.Must(limits.NewTree(plan))(t)
 		return describe(tree)
 	}
-	plan := throttle.Plan{Rules: rules}
+	plan := limits.Plan{Rules: rules}
 	changed, faults := override(plan, "c=3/1h+1/1m,d=4/1h,category=5/1h,b.*=none")
 	if got, want := inWords(changed), "global=none,category=5/1h,a=1/1h,b.*=none,c=3/1h+1/1m,d=4/1h"; got != want || len(faults) > 0 {
 		t.Errorf("got %s, %v, want %s", got, faults, want)
@@ -286,35 +274,20 @@ func TestSimulateFromStream(t *testing.T) {
 	if _, _, err := execute(t.Context(), "", "simulate", "--from-stream"); !errors.Is(err, jetstream.ErrStreamNotFound) {
 		t.Errorf("without a stream: %v, want %v", err, jetstream.ErrStreamNotFound)
 	}
-	conn, err := nats.Connect(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(conn.Close)
-	js, err := jetstream.New(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := servertest.JetStream(t, server.URL)
 	settings, _, err := config.Load(config.Options{Sink: config.SinkConsole})
 	if err != nil {
 		t.Fatal(err)
 	}
-	stream, err := js.CreateStream(t.Context(), names(settings).StreamConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream := testkit.Must(js.CreateStream(t.Context(), names(settings).StreamConfig()))(t)
 	consumer, err := stream.CreateConsumer(t.Context(), jetstream.ConsumerConfig{Durable: "notifier", AckPolicy: jetstream.AckExplicitPolicy})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range 3 {
-		if _, err := js.Publish(t.Context(), "notify.payments", fmt.Appendf(nil, "payment %d", i)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(js.Publish(t.Context(), "notify.payments", fmt.Appendf(nil, "payment %d", i)))(t)
 	}
-	if _, err := js.Publish(t.Context(), "notify.errors", []byte("{broken")); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(js.Publish(t.Context(), "notify.errors", []byte("{broken")))(t)
 
 	output, problems, err := execute(t.Context(), "", "simulate", "--from-stream", "--json")
 	var got struct {
@@ -325,9 +298,7 @@ func TestSimulateFromStream(t *testing.T) {
 			Dropped    map[string]int
 		}
 	}
-	if err := json.Unmarshal([]byte(output), &got); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, json.Unmarshal([]byte(output), &got))
 	if got.Events != 3 || got.Invalid != 1 || got.Total.Seen != 3 || got.Total.Sent != 2 || got.Total.Dropped["category"] != 1 ||
 		time.Since(got.From) > patience || got.To.Before(got.From) {
 		t.Errorf("it prints %s", output)

@@ -17,6 +17,10 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/consume"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/fleet"
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/pacing"
+	"github.com/seed-4578ace9/notifier/internal/script"
+	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/summary"
 	"github.com/seed-4578ace9/notifier/internal/telemetry"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
@@ -50,10 +54,10 @@ type worker struct {
 	// observe, if set, stands between the packages and the metrics.
 	observe func(*telemetry.Metrics) consume.Metrics
 	// started, if set, is told when the worker begins to take events.
-	started func(gate *throttle.Gate, adminAddr string)
+	started func(limiter *throttle.Limiter, adminAddr string)
 
 	consumer  atomic.Pointer[consume.Worker]
-	gate      atomic.Pointer[throttle.Gate]
+	limiter   atomic.Pointer[throttle.Limiter]
 	summaries atomic.Pointer[summary.Keeper]
 }
 
@@ -76,7 +80,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 		}
 	}()
 
-	rules, err := throttle.NewRuleset(w.settings.Limits.Plan(), nil, w.settings.Limits.ShadowLimits, nil)
+	rules, err := limits.NewRuleset(w.settings.Limits.Plan(), nil, w.settings.Limits.ShadowLimits, nil)
 	if err != nil {
 		return err
 	}
@@ -128,24 +132,27 @@ func (w *worker) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	limiter := newLimiter(client, w.settings.Redis, throttle.Settings{
+	runner := newRunner(client, w.settings.Redis)
+	store := throttle.NewRedis(runner, throttle.Settings{
 		Tree: rules.Tree, Shadow: rules.Shadow, Lease: ackWait, Retention: retention(streamAge, w.settings.Event.MaxAge),
 		Forward: w.settings.Limits.Shadow, PairTTL: w.settings.PairTTL,
 	})
-	gate := w.newGate(limiter, instances.Alive, limits.Refresh, metrics)
-	w.gate.Store(gate)
-	life.background("watching redis", gate.Run)
+	limiter, pacer := w.newLimiter(runner, store, instances.Alive, limits.Refresh, metrics)
+	w.limiter.Store(limiter)
+	life.background("watching redis", limiter.Run)
 	life.background("watching the limits", limits.Run)
 	awaitLimits(ctx, limits)
-	life.background("looking at redis' settings", func(ctx context.Context) { w.warnOfEviction(ctx, gate, client) })
-	deliveries := newDeliverer(destination, gate, w.settings)
-	summaries := w.newSummaries(limiter, gate, deliveries, consumer.Busy, changesOf(limits), metrics)
+	life.background("looking at redis' settings", func(ctx context.Context) { w.warnOfEviction(ctx, limiter, client) })
+	deliveries := &sink.Annotated{
+		Sink: destination, Limits: limiter, Pacer: pacer, Mentions: w.settings.Slack.Mentions, MentionFor: w.settings.SummaryInterval,
+	}
+	summaries := w.newSummaries(summary.NewRedis(runner, store.Settings().Retention), limiter, pacer, deliveries, consumer.Busy, changesOf(limits), metrics)
 	w.summaries.Store(summaries)
 	life.background("telling of drops", summaries.Run)
 	if w.started != nil {
-		w.started(gate, adminAddr)
+		w.started(limiter, adminAddr)
 	}
-	return ended(ctx, consumer.Run(ctx, throttleOf{gate, w.mayWait()}, deliveries))
+	return ended(ctx, consumer.Run(ctx, limiter, pacer, deliveries))
 }
 
 // ended drops the error that an orderly end leaves behind.
@@ -157,7 +164,7 @@ func ended(ctx context.Context, err error) error {
 }
 
 // levels are the rules that can deny.
-func levels(tree *throttle.Tree, policy string) []string {
+func levels(tree *limits.Tree, policy string) []string {
 	var names []string
 	for _, node := range tree.Levels() {
 		names = append(names, node.Level)
@@ -165,7 +172,7 @@ func levels(tree *throttle.Tree, policy string) []string {
 	if policy == config.FailureClosed {
 		names = append(names, throttle.LevelClosed)
 	}
-	return append(names, consume.LevelUnpaired, consume.LevelRoom)
+	return append(names, throttle.LevelUnpaired, throttle.LevelRoom)
 }
 
 // unboundedRetention is how long deliveries are remembered where neither the stream nor the settings bound how late a
@@ -207,42 +214,48 @@ func (w *worker) consumeOptions(connection *consume.Connection, metrics consume.
 		options.Delay = w.settings.Delay.For
 	}
 	if w.settings.SummaryInterval > 0 {
-		options.Drops = w.countDrops
+		options.Drops = func(drops []summary.Drop) { w.summaries.Load().Counter().Add(drops) }
 	}
 	return options
 }
 
-// mayWait tells which categories' denied events wait for a slot; nil: none do.
-func (w *worker) mayWait() func(category string) bool {
-	if w.settings.Delay.MostPatient() == 0 {
-		return nil
-	}
-	return func(category string) bool { return w.settings.Delay.For(category) > 0 }
-}
-
-func (w *worker) newGate(
-	limiter *throttle.Redis, instances func() int, refresh func(context.Context) error, metrics *telemetry.Metrics,
-) *throttle.Gate {
-	return throttle.NewGate(throttle.GateOptions{
-		Settings:     limiter.Settings(),
-		Redis:        limiter,
+// newLimiter makes what decides, and what paces: each tells the other what it knows of Redis.
+func (w *worker) newLimiter(
+	runner *script.Runner, store *throttle.Redis, instances func() int, refresh func(context.Context) error, metrics *telemetry.Metrics,
+) (*throttle.Limiter, *pacing.Pacer) {
+	var limiter *throttle.Limiter
+	pacer := pacing.New(pacing.Options{
+		Runner: runner, Pace: paceOf(w.settings), Available: func() bool { return limiter.Available() }, Logger: w.logger,
+	})
+	limiter = throttle.NewLimiter(throttle.LimiterOptions{
+		Settings:     store.Settings(),
+		Redis:        store,
 		Policy:       throttle.Policy(w.settings.Redis.Failure),
 		Grace:        w.settings.Redis.Grace,
 		DenyCacheTTL: w.settings.Limits.DenyCacheTTL,
-		Pace:         paceOf(w.settings),
 		RoomMax:      w.settings.Room.Max,
 		Instances:    instances,
 		Refresh:      refresh,
+		Pauses:       pacer.Learn,
+		SelfTests:    selfTests(),
 		Logger:       w.logger,
 		Metrics:      metrics,
 	})
+	return limiter, pacer
 }
 
-func newLimiter(client redis.UniversalClient, settings config.Redis, s throttle.Settings) *throttle.Redis {
-	return throttle.NewRedis(throttle.RedisOptions{
-		Client: client, Prefix: settings.Prefix, Timeout: settings.Timeout, Scripting: throttle.Scripting(settings.Scripting),
-	}, s)
+func newRunner(client redis.UniversalClient, settings config.Redis) *script.Runner {
+	return script.NewRunner(script.Options{
+		Client: client, Prefix: settings.Prefix, Timeout: settings.Timeout, Scripting: script.Scripting(settings.Scripting),
+	})
 }
+
+func newStore(client redis.UniversalClient, settings config.Redis, s throttle.Settings) *throttle.Redis {
+	return throttle.NewRedis(newRunner(client, settings), s)
+}
+
+// selfTests are those of the scripts that a worker needs besides the store's.
+func selfTests() []throttle.SelfTest { return []throttle.SelfTest{pacing.SelfTest, summary.SelfTest} }
 
 // serveAdmin starts the server for metrics and probes, if one is wanted, and returns its address.
 func (w *worker) serveAdmin(ctx context.Context, life *lifecycle, metrics *telemetry.Metrics) (string, error) {
@@ -273,21 +286,21 @@ func (w *worker) ready(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return errors.New("the worker is stopping")
 	}
-	consumer, gate := w.consumer.Load(), w.gate.Load()
-	if consumer == nil || gate == nil {
+	consumer, limiter := w.consumer.Load(), w.limiter.Load()
+	if consumer == nil || limiter == nil {
 		var err error
 		if consumer != nil {
 			err = consumer.Ready()
 		}
 		return errors.Join(errors.New("the worker is starting"), err)
 	}
-	return errors.Join(consumer.Ready(), gate.Ready())
+	return errors.Join(consumer.Ready(), limiter.Ready())
 }
 
 // warnOfEviction says, once Redis is there, if it may throw away logs: every log that is lost lets a whole limit through
 // once more.
-func (w *worker) warnOfEviction(ctx context.Context, gate *throttle.Gate, client redis.UniversalClient) {
-	if gate.Await(ctx) != nil {
+func (w *worker) warnOfEviction(ctx context.Context, limiter *throttle.Limiter, client redis.UniversalClient) {
+	if limiter.Await(ctx) != nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, w.settings.Redis.Timeout)

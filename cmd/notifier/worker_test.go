@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
@@ -60,21 +62,14 @@ func TestEnded(t *testing.T) {
 
 func TestLevels(t *testing.T) {
 	t.Parallel()
-	limits := func(text string) throttle.Limits {
-		parsed, err := throttle.ParseLimits(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return parsed
+	parse := func(text string) limits.Limits {
+		return testkit.Must(limits.Parse(text))(t)
 	}
-	rules, faults := throttle.ParseRules("payments.*=5/10m,security=none")
+	rules, faults := limits.ParseRules("payments.*=5/10m,security=none")
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
-	tree, err := throttle.NewTree(throttle.Plan{Global: limits("100/30m"), Category: limits("10/30m"), Rules: rules})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tree := testkit.Must(limits.NewTree(limits.Plan{Global: parse("100/30m"), Category: parse("10/30m"), Rules: rules}))(t)
 	for policy, closed := range map[string]bool{config.FailureHold: false, config.FailureLocal: false, config.FailureOpen: false, config.FailureClosed: true} {
 		got := levels(tree, policy)
 		for _, level := range []string{"global", "category", "payments.*"} {

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/limits"
 )
 
 type (
@@ -54,7 +54,7 @@ func (a assignments[T]) entry(text, path, value string) (entry T, err error) {
 	if value == "" {
 		return entry, fmt.Errorf("entry %q is not path=%s", text, a.value)
 	}
-	if path == throttle.LevelGlobal || path == throttle.LevelCategory {
+	if path == limits.LevelGlobal || path == limits.LevelCategory {
 		return entry, fmt.Errorf("entry %q: %q is reserved, use %s", text, path, a.instead)
 	}
 	if entry, err = a.parse(path, value); err != nil {

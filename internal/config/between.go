@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/limits"
 )
 
 // between returns the sink, and the faults between settings. A rule is left out where one of
@@ -25,13 +25,13 @@ func (v *variables) limitFaults() []Fault {
 	if v.GlobalLimit.faulty || v.Guarantees.faulty {
 		return nil
 	}
-	if err := throttle.CheckGuarantees(v.GlobalLimit.got, v.Guarantees.got); err != nil {
+	if err := limits.CheckGuarantees(v.GlobalLimit.got, v.Guarantees.got); err != nil {
 		return []Fault{v.Guarantees.fault("cannot be kept: %v; expected no more slots than %s=%s has", err, v.GlobalLimit.name, v.GlobalLimit.text)}
 	}
 	if v.CategoryLimit.faulty || v.Limits.faulty || v.ShadowLimits.faulty {
 		return nil
 	}
-	if _, err := throttle.NewRuleset(v.config().Limits.Plan(), nil, v.ShadowLimits.got, nil); err != nil {
+	if _, err := limits.NewRuleset(v.config().Limits.Plan(), nil, v.ShadowLimits.got, nil); err != nil {
 		return []Fault{v.ShadowLimits.fault("cannot be tried out: %v", err)}
 	}
 	return nil
@@ -197,7 +197,7 @@ func (v *variables) warnings(c Config) []string {
 		warnings = append(warnings, fmt.Sprintf("%s=%s is not above %s=%s: the stream loses an event before it can be counted as expired",
 			v.Stream.MaxAge.name, v.Stream.MaxAge.text, v.Event.MaxAge.name, v.Event.MaxAge.text))
 	}
-	if rate, burst := &v.Slack.Rate, &v.Slack.Burst; burst.given && c.Slack.Rate == (throttle.Limit{}) {
+	if rate, burst := &v.Slack.Rate, &v.Slack.Burst; burst.given && c.Slack.Rate == (limits.Limit{}) {
 		warnings = append(warnings, fmt.Sprintf("%s has no effect: %s is %s", burst.name, rate.name, rate.text))
 	}
 	return warnings
@@ -206,11 +206,11 @@ func (v *variables) warnings(c Config) []string {
 // unreachable warns of limits that are above a global one: those that can never be full, since
 // the global limit lets through less in the same window. A window is covered by so many global
 // windows, rounded up, and each of these lets through no more than the global count.
-func unreachable(name string, limits, global throttle.Limits) []string {
+func unreachable(name string, own, global limits.Limits) []string {
 	var warnings []string
-	for _, limit := range limits {
+	for _, limit := range own {
 		for _, whole := range global {
-			if limit.Algorithm != throttle.SlidingLog || whole.Algorithm != throttle.SlidingLog {
+			if limit.Algorithm != limits.SlidingLog || whole.Algorithm != limits.SlidingLog {
 				continue // others count in another way
 			}
 			windows := int64((limit.Window + whole.Window - 1) / whole.Window)

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/limits"
 )
 
 // Categories lists the categories that settings name by their exact path, each once: those with limits first, then those
@@ -20,7 +20,7 @@ func (c Config) Categories() []string {
 		add(rule.Pattern.String())
 	}
 	for _, override := range c.Limits.ShadowLimits {
-		if override.Level != throttle.LevelGlobal && override.Level != throttle.LevelCategory {
+		if override.Level != limits.LevelGlobal && override.Level != limits.LevelCategory {
 			add(override.Level)
 		}
 	}

@@ -1,10 +1,10 @@
 package config_test
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // Every setting that may name a category is here.
@@ -30,9 +30,7 @@ func TestCategories(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, _ := load(t, base(test.settings), config.Options{})
-			if got := c.Categories(); !slices.Equal(got, test.want) {
-				t.Errorf("categories %q, want %q", got, test.want)
-			}
+			testkit.EqualSlices(t, c.Categories(), test.want, "categories")
 		})
 	}
 }

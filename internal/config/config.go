@@ -9,7 +9,7 @@ import (
 	"github.com/kelseyhightower/envconfig"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/limits"
 )
 
 // Values of Config.Sink.
@@ -18,7 +18,7 @@ const (
 	SinkConsole = "console"
 )
 
-// Values of Redis.Failure: what a worker does while Redis is away.
+// Values of Redis.Failure: what a worker does while Redis is unavailable.
 const (
 	FailureHold   = "hold"   // wait; events stay in JetStream
 	FailureLocal  = "local"  // wait for the grace, then count on its own
@@ -110,21 +110,21 @@ type Redis struct {
 
 // Limits is the budget.
 type Limits struct {
-	Global       throttle.Limits
-	Category     throttle.Limits      // of each first-level category that no rule matches
-	Rules        []throttle.Rule      // in the order given, no pattern twice
-	Guarantees   []throttle.Guarantee // that the global limit can keep
-	ShadowLimits []throttle.Override  // none: no shadow
-	Bucket       string               // of live overrides
-	DenyCacheTTL time.Duration        // 0 for no cache
-	Shadow       bool                 // decide and measure, but forward everything
+	Global       limits.Limits
+	Category     limits.Limits      // of each first-level category that no rule matches
+	Rules        []limits.Rule      // in the order given, no pattern twice
+	Guarantees   []limits.Guarantee // that the global limit can keep
+	ShadowLimits []limits.Override  // none: no shadow
+	Bucket       string             // of live overrides
+	DenyCacheTTL time.Duration      // 0 for no cache
+	Shadow       bool               // decide and measure, but forward everything
 
-	origins map[string]throttle.Origin
+	origins map[string]limits.Origin
 }
 
 // Plan is what the limits in force are built from, but for live overrides.
-func (l Limits) Plan() throttle.Plan {
-	return throttle.Plan{Global: l.Global, Category: l.Category, Rules: l.Rules, Guarantees: l.Guarantees, Origins: l.origins}
+func (l Limits) Plan() limits.Plan {
+	return limits.Plan{Global: l.Global, Category: l.Category, Rules: l.Rules, Guarantees: l.Guarantees, Origins: l.origins}
 }
 
 // Slack is how notifications are posted. With SinkSlack there is either a token and a channel
@@ -137,7 +137,7 @@ type Slack struct {
 	APIURL     string        // "" for Slack's own
 	Timeout    time.Duration // of one request, above 0
 
-	Rate     throttle.Limit        // of each channel: a count above 0 and a window; the zero Limit for none
+	Rate     limits.Limit          // of each channel: a count above 0 and a window; the zero Limit for none
 	Burst    int                   // of each channel, 1 to 100
 	Mentions event.Table[[]string] // without the "@": here, channel, everyone, IDs of users and groups, handles of groups
 

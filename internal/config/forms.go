@@ -13,7 +13,9 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/prometheus/common/model"
+
+	"github.com/seed-4578ace9/notifier/internal/limits"
 )
 
 // Bounds of whole numbers.
@@ -130,59 +132,61 @@ type (
 )
 
 func (positive) parse(text string) (time.Duration, error) {
-	d, err := time.ParseDuration(text)
-	if err != nil || d <= 0 {
+	d, err := model.ParseDuration(text)
+	if err != nil || d == 0 {
 		return 0, errors.New("not a duration above 0; expected one such as 500ms, 10s or 1m30s")
 	}
-	return d, nil
+	return time.Duration(d), nil
 }
 
 func (noNegative) parse(text string) (time.Duration, error) {
-	d, err := time.ParseDuration(text)
-	if err != nil || d < 0 {
+	d, err := model.ParseDuration(text)
+	if err != nil {
 		return 0, errors.New("not a duration; expected 0, or one such as 500ms, 10s or 1h30m")
 	}
-	return d, nil
+	return time.Duration(d), nil
 }
 
 type (
 	window          struct{}
 	summaryInterval struct{}
+	maxAge          struct{}
 )
 
 var errNotWindow = errors.New("not a duration from 1ms to 366d; expected one such as 90m, 12h, 7d or 1d12h")
 
-// parse takes what a limit takes as its window, and so reads it as that of one: days are no unit of Go's durations.
+// parse takes what a limit takes as its window.
 func (window) parse(text string) (time.Duration, error) {
-	limits, err := throttle.ParseLimits("1/" + text)
-	if err != nil || len(limits) != 1 {
+	d, err := limits.ParseWindow(text)
+	if err != nil {
 		return 0, errNotWindow
 	}
-	return limits[0].Window, nil
+	return d, nil
 }
 
 func (summaryInterval) parse(text string) (time.Duration, error) {
-	if d, err := time.ParseDuration(text); err == nil && d == 0 {
-		return 0, nil
-	}
-	d, err := window{}.parse(text)
-	if err != nil || d < time.Second {
+	d, ok := windowOrNone(text, time.Second)
+	if !ok {
 		return 0, errors.New("not a duration from 1s to 366d; expected one such as 30m, 12h or 1d, or 0 for no summaries")
 	}
 	return d, nil
 }
 
-type maxAge struct{}
-
 func (maxAge) parse(text string) (time.Duration, error) {
-	if d, err := time.ParseDuration(text); err == nil && d == 0 {
-		return 0, nil
-	}
-	d, err := window{}.parse(text)
-	if err != nil || d < time.Minute {
+	d, ok := windowOrNone(text, time.Minute)
+	if !ok {
 		return 0, errors.New("not a duration from 1m to 366d; expected one such as 12h, 7d or 1d12h, or 0 for no bound")
 	}
 	return d, nil
+}
+
+// windowOrNone reads 0, or a window of at least so long.
+func windowOrNone(text string, least time.Duration) (d time.Duration, ok bool) {
+	if d, err := model.ParseDuration(text); err == nil && d == 0 {
+		return 0, true
+	}
+	d, err := limits.ParseWindow(text)
+	return d, err == nil && d >= least
 }
 
 type (
@@ -220,26 +224,26 @@ func oneOf(text string, choices ...string) (string, error) {
 }
 
 type (
-	limits     struct{}
+	limitList  struct{}
 	rules      struct{}
 	guarantees struct{}
 	overrides  struct{}
 )
 
-func (guarantees) parse(text string) ([]throttle.Guarantee, error) {
-	parsed, faults := throttle.ParseGuarantees(text)
+func (guarantees) parse(text string) ([]limits.Guarantee, error) {
+	parsed, faults := limits.ParseGuarantees(text)
 	return parsed, errors.Join(faults...)
 }
 
-func (overrides) parse(text string) ([]throttle.Override, error) {
-	parsed, faults := throttle.ParseOverrides(text)
+func (overrides) parse(text string) ([]limits.Override, error) {
+	parsed, faults := limits.ParseOverrides(text)
 	return parsed, errors.Join(faults...)
 }
 
-func (limits) parse(text string) (throttle.Limits, error) { return throttle.ParseLimits(text) }
+func (limitList) parse(text string) (limits.Limits, error) { return limits.Parse(text) }
 
-func (rules) parse(text string) ([]throttle.Rule, error) {
-	parsed, faults := throttle.ParseRules(text)
+func (rules) parse(text string) ([]limits.Rule, error) {
+	parsed, faults := limits.ParseRules(text)
 	return parsed, errors.Join(faults...)
 }
 
@@ -255,15 +259,15 @@ func (channel) parse(text string) (string, error) {
 type rate struct{}
 
 // parse takes a limit without what makes no sense for a channel: algorithms, several at once, a block.
-func (rate) parse(text string) (throttle.Limit, error) {
-	limits, err := throttle.ParseLimits(text)
+func (rate) parse(text string) (limits.Limit, error) {
+	parsed, err := limits.Parse(text)
 	switch {
-	case err != nil || strings.ContainsAny(text, ":;+") || len(limits) == 1 && limits[0].Count == 0:
-		return throttle.Limit{}, errors.New("not a rate; expected <count>/<window> with a count from 1, such as 1/s or 30/1m, or none")
-	case len(limits) == 0:
-		return throttle.Limit{}, nil
+	case err != nil || strings.ContainsAny(text, ":;+") || len(parsed) == 1 && parsed[0].Count == 0:
+		return limits.Limit{}, errors.New("not a rate; expected <count>/<window> with a count from 1, such as 1/s or 30/1m, or none")
+	case len(parsed) == 0:
+		return limits.Limit{}, nil
 	}
-	return limits[0], nil
+	return parsed[0], nil
 }
 
 type (

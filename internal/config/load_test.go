@@ -12,7 +12,8 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // The settings come from the process's environment, so these tests cannot run in parallel.
@@ -25,9 +26,7 @@ func setenv(t *testing.T, variables env) {
 	for _, variable := range os.Environ() {
 		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "NOTIFIER_") {
 			t.Setenv(name, "") // restores it afterwards
-			if err := os.Unsetenv(name); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, os.Unsetenv(name))
 		}
 	}
 	for name, value := range variables {
@@ -69,9 +68,7 @@ func base(changes env) env {
 func write(t *testing.T, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(path, []byte(content), 0o600))
 	return path
 }
 
@@ -80,12 +77,8 @@ func TestDefaults(t *testing.T) {
 	if len(warnings) > 0 {
 		t.Errorf("warnings %q", warnings)
 	}
-	if got := c.NATS.URL.Reveal(); got != "nats://127.0.0.1:4222" {
-		t.Errorf("NATS URL %q", got)
-	}
-	if got := c.Redis.URL.Reveal(); got != "redis://127.0.0.1:6379/0" {
-		t.Errorf("Redis URL %q", got)
-	}
+	testkit.Equal(t, c.NATS.URL.Reveal(), "nats://127.0.0.1:4222", "NATS URL")
+	testkit.Equal(t, c.Redis.URL.Reveal(), "redis://127.0.0.1:6379/0", "Redis URL")
 	for what, is := range map[string]bool{
 		"NATS":    c.NATS.Stream == "NOTIFICATIONS" && c.NATS.Subject == "notify" && c.NATS.Consumer == "notifier" && c.NATS.Provision && c.NATS.AckWait == 30*time.Second,
 		"login":   c.NATS.CredsFile == "" && c.NATS.User == "" && !c.NATS.Password.IsSet() && !c.NATS.Token.IsSet() && !c.NATS.TLS.IsSet(),
@@ -101,7 +94,7 @@ func TestDefaults(t *testing.T) {
 			c.Limits.DenyCacheTTL == time.Second && !c.Limits.Shadow && len(c.Limits.Guarantees) == 0 && len(c.Limits.ShadowLimits) == 0 &&
 			c.Limits.Bucket == "notifier-limits",
 		"Slack":   c.Slack.Timeout == 10*time.Second && c.Slack.APIURL == "" && !c.Slack.Token.IsSet() && !c.Slack.WebhookURL.IsSet() && c.Slack.Channel == "",
-		"pace":    c.Slack.Rate == throttle.Limit{Count: 1, Window: time.Second} && c.Slack.Burst == 5,
+		"pace":    c.Slack.Rate == limits.Limit{Count: 1, Window: time.Second} && c.Slack.Burst == 5,
 		"message": len(c.Slack.Mentions.Entries()) == 0 && c.Slack.TemplateFile == "" && c.Slack.Template == "",
 		"drops":   c.SummaryInterval == 30*time.Minute && c.PairTTL == 7*24*time.Hour && longest(c, "security") == 0,
 		"event":   c.Event == config.Event{MaxAge: time.Hour, MaxBytes: 262144},
@@ -208,7 +201,7 @@ func TestValues(t *testing.T) {
 		"rules":  slices.Equal(rules, []string{"payments=40/30m", "payments.*=5/10m", "debug=0/1h", "security=none"}),
 		"Slack":  c.Slack.Token.Reveal() == "xoxb-token" && c.Slack.Channel == "#alerts" && c.Slack.APIURL == "http://127.0.0.1:1/api",
 		"routes": route.Value == "C0123" && len(c.Slack.Routes.Entries()) == 2,
-		"pace":   c.Slack.Rate == throttle.Limit{Count: 30, Window: time.Minute} && c.Slack.Burst == 100,
+		"pace":   c.Slack.Rate == limits.Limit{Count: 30, Window: time.Minute} && c.Slack.Burst == 100,
 		"mentions": slices.Equal(handle.Value, []string{"oncall-security"}) && slices.Equal(several.Value, []string{"here", "S0123456789", "U01"}) &&
 			len(c.Slack.Mentions.Entries()) == 2,
 		"template":  c.Slack.TemplateFile == message && c.Slack.Template == "{{.}}\n",
@@ -259,7 +252,7 @@ func TestAccepted(t *testing.T) {
 		"ack wait just long enough":    {"NATS_ACK_WAIT": "2001ms", "SLACK_TIMEOUT": "1s", "REDIS_TIMEOUT": "1s"},
 		"unknown but empty":            {"NAST_URL": ""},
 		"no pace":                      {"SLACK_RATE": "none"},
-		"fractions of a second":        {"SLACK_RATE": "10000000/1ms", "SUMMARY_INTERVAL": "1.5s", "PAIR_TTL": "1ms"},
+		"fractions of a second":        {"SLACK_RATE": "10000000/1ms", "SUMMARY_INTERVAL": "1s500ms", "PAIR_TTL": "1ms"},
 		"no summaries":                 {"SUMMARY_INTERVAL": "0s"},
 		"every kind of mention":        {"SLACK_MENTIONS": "*=@here,a=@channel,a.b=@everyone,a.*.c=@U0123ABCD+@W0123ABCD+@S0123ABCD,d=@0n.call_team-2"},
 		"delays of everything":         {"DELAY": ">=1h,*=1ms,*.>=366d,x.global=1h,global.>=1h", "ROOM_MAX": "1000000"},
@@ -645,9 +638,7 @@ func TestFaultsAllAtOnce(t *testing.T) {
 		"SHADOW_LIMITS", "SHADOW_LIMITS", "DELAY", "DELAY", "SLACK_ROUTES", "SLACK_ROUTES", "SLACK_MENTIONS", "SLACK_MENTIONS", "CONCURRENCY",
 		"SLACK_CHANNEL", "AAA", "ZZZ",
 	}
-	if !slices.Equal(got, want) {
-		t.Errorf("faults of %v, want %v", got, want)
-	}
+	testkit.EqualSlices(t, got, want, "variables with faults")
 	if lines := strings.Split(faults.Error(), "\n"); len(lines) != len(want) {
 		t.Errorf("%d lines, want %d:\n%v", len(lines), len(want), &faults)
 	}
@@ -698,9 +689,7 @@ func TestSecretFiles(t *testing.T) {
 					variables["SLACK_CHANNEL"] = "#c"
 				}
 				c, _ := load(t, variables, config.Options{})
-				if got := read[name](c).Reveal(); got != secretValues[name] {
-					t.Errorf("got %q", got)
-				}
+				testkit.Equal(t, read[name](c).Reveal(), secretValues[name], "reveal")
 				if name == "NATS_URL" && !c.NATS.URLSet || name == "REDIS_URL" && !c.Redis.URLSet {
 					t.Error("counts as not set")
 				}
@@ -710,9 +699,7 @@ func TestSecretFiles(t *testing.T) {
 
 	t.Run("only one line feed is dropped", func(t *testing.T) {
 		c, _ := load(t, base(env{"REDIS_PASSWORD_FILE": write(t, "a\n\n")}), config.Options{})
-		if got := c.Redis.Password.Reveal(); got != "a\n" {
-			t.Errorf("got %q", got)
-		}
+		testkit.Equal(t, c.Redis.Password.Reveal(), "a\n", "reveal")
 	})
 }
 
@@ -720,13 +707,13 @@ func TestSecretFiles(t *testing.T) {
 func TestPlan(t *testing.T) {
 	for name, tt := range map[string]struct {
 		set  env
-		want map[string]throttle.Origin
+		want map[string]limits.Origin
 	}{
-		"defaults": {nil, map[string]throttle.Origin{"global": "default", "category": "default"}},
-		"empty":    {env{"GLOBAL_LIMIT": "", "LIMITS": ""}, map[string]throttle.Origin{"global": "default", "category": "default"}},
+		"defaults": {nil, map[string]limits.Origin{"global": "default", "category": "default"}},
+		"empty":    {env{"GLOBAL_LIMIT": "", "LIMITS": ""}, map[string]limits.Origin{"global": "default", "category": "default"}},
 		"given": {
 			env{"GLOBAL_LIMIT": "100/30m", "LIMITS": "payments.*=1/1m,global.x=none", "GUARANTEES": "security=20", "SHADOW_LIMITS": "category=1/1m"},
-			map[string]throttle.Origin{
+			map[string]limits.Origin{
 				"global": "environment", "category": "default", "payments.*": "environment", "global.x": "environment",
 			},
 		},
@@ -734,14 +721,12 @@ func TestPlan(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c, _ := load(t, base(tt.set), config.Options{})
 			plan := c.Limits.Plan()
-			if !maps.Equal(plan.Origins, tt.want) {
-				t.Errorf("origins %v, want %v", plan.Origins, tt.want)
-			}
+			testkit.EqualMaps(t, plan.Origins, tt.want, "origins")
 			if plan.Global.String() != "100/30m" || plan.Category.String() != "10/30m" || len(plan.Rules) != len(c.Limits.Rules) ||
 				!slices.Equal(plan.Guarantees, c.Limits.Guarantees) {
 				t.Errorf("plan %+v of limits %+v", plan, c.Limits)
 			}
-			if want := tt.set["GUARANTEES"] != ""; (len(plan.Guarantees) == 1 && plan.Guarantees[0] == throttle.Guarantee{Path: "security", Slots: 20}) != want {
+			if want := tt.set["GUARANTEES"] != ""; (len(plan.Guarantees) == 1 && plan.Guarantees[0] == limits.Guarantee{Path: "security", Slots: 20}) != want {
 				t.Errorf("guarantees %v", plan.Guarantees)
 			}
 		})
@@ -844,9 +829,7 @@ func TestCheckTemplate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			setenv(t, base(env{"SLACK_TEMPLATE_FILE": tt.file, "LOG_LEVEL": "loud"}))
 			_, _, err := config.Load(config.Options{CheckTemplate: func(text string) error {
-				if text != "text of the template" {
-					t.Errorf("asked about %q", text)
-				}
+				testkit.Equal(t, text, "text of the template", "asked about")
 				return tt.err
 			}})
 			faults := new(config.Faults)

@@ -9,14 +9,13 @@ import (
 	"testing"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 func TestSecretIsMasked(t *testing.T) {
 	t.Parallel()
 	secret := config.NewSecret("canary")
-	if got := secret.Reveal(); got != "canary" {
-		t.Errorf("Reveal: %q", got)
-	}
+	testkit.Equal(t, secret.Reveal(), "canary", "Reveal")
 	var shown []string
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d", "%t", "%10s"} {
 		shown = append(shown,
@@ -29,10 +28,7 @@ func TestSecretIsMasked(t *testing.T) {
 			t.Errorf("%s of an unexported field: %s", verb, text)
 		}
 	}
-	encoded, err := json.Marshal(map[string]any{"secret": secret})
-	if err != nil {
-		t.Fatal(err)
-	}
+	encoded := testkit.Must(json.Marshal(map[string]any{"secret": secret}))(t)
 	shown = append(shown, secret.String(), string(encoded), secret.LogValue().String())
 	for _, text := range shown {
 		if !strings.Contains(text, "(hidden)") || strings.Contains(text, "canary") {
@@ -75,9 +71,7 @@ func TestConfigShowsNoSecret(t *testing.T) {
 		fmt.Fprintf(&out, "%+v\n", struct{ c config.Config }{c})
 		slog.New(slog.NewJSONHandler(&out, nil)).Info("settings", "config", c, "url", c.NATS.URL)
 		slog.New(slog.NewTextHandler(&out, nil)).Info("settings", "config", c, "url", c.Redis.URL)
-		if err := json.NewEncoder(&out).Encode(c); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, json.NewEncoder(&out).Encode(c))
 	}
 	if strings.Contains(out.String(), "canary") {
 		t.Errorf("a secret shows:\n%s", out.String())

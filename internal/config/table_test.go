@@ -106,9 +106,9 @@ func TestMarkdown(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"| `NOTIFIER_REDIS_TIMEOUT` | `1s` | of one call |\n",
-		"| `NOTIFIER_NATS_TOKEN` |  | token, instead of a user; or its file in `NOTIFIER_NATS_TOKEN_FILE` |\n",
-		"dead letters go to `notify-dlq.<reason>.<first level of the category>` |\n",
+		"| `NOTIFIER_REDIS_TIMEOUT` | `1s` | timeout of one call to Redis |\n",
+		"| `NOTIFIER_NATS_TOKEN` |  | NATS token, instead of a user; or its file in `NOTIFIER_NATS_TOKEN_FILE` |\n",
+		"subject prefix of dead letters: `notify-dlq.<reason>.<first level of the category>` |\n",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("without the row %q:\n%s", want, text)

@@ -13,28 +13,20 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // writePair writes a self-signed certificate and its key.
 func writePair(t *testing.T) (certificate, key string) {
 	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	private := testkit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1),
 		NotBefore:    time.Now().Add(-time.Hour),
 		NotAfter:     time.Now().Add(time.Hour),
 	}
-	signed, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	encoded, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	signed := testkit.Must(x509.CreateCertificate(rand.Reader, template, template, private.Public(), private))(t)
+	encoded := testkit.Must(x509.MarshalPKCS8PrivateKey(private))(t)
 	return write(t, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: signed}))),
 		write(t, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded})))
 }
@@ -52,10 +44,7 @@ func TestTLSClientConfig(t *testing.T) {
 	if !files.IsSet() {
 		t.Error("files are given, but IsSet is false")
 	}
-	got, err := files.ClientConfig()
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := testkit.Must(files.ClientConfig())(t)
 	if got.RootCAs == nil || len(got.Certificates) != 1 || got.MinVersion != tls.VersionTLS12 || got.InsecureSkipVerify {
 		t.Errorf("got %+v", got)
 	}

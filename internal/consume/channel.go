@@ -10,10 +10,10 @@ const (
 	// moment is how long a fresh event may wait in a worker's hands for a channel that rests. One that has to wait longer waits in
 	// the room.
 	moment = 5 * time.Second
-	// horizon is how far ahead a fresh event reserves its post, and queueHorizon one that comes from its channel's queue: that has
+	// maxWait is how far ahead a fresh event reserves its post, and queueMaxWait one that comes from its channel's queue: that has
 	// waited for its turn already.
-	horizon      = 15 * time.Second
-	queueHorizon = 10 * time.Minute
+	maxWait      = 15 * time.Second
+	queueMaxWait = 10 * time.Minute
 )
 
 // Bounds of the deliveries that wait in a worker's hands for one paced channel: what it takes in handTime.
@@ -196,7 +196,7 @@ func (w *Worker) Busy(channel string) bool {
 
 // resting is how long a channel still takes nothing, as far as this worker knows.
 func (w *Worker) resting(channel string) time.Duration {
-	return max(w.throttle.Resting(channel), w.channels.resting(channel))
+	return max(w.pacer.Paused(channel), w.channels.resting(channel))
 }
 
 // awaitPost waits until a delivery's channel takes it: for its turn, then for the post that is reserved for it. If that is too
@@ -208,7 +208,8 @@ func (w *Worker) awaitPost(ctx context.Context, d *delivery) (wait time.Duration
 		return 0, false
 	}
 	for ctx.Err() == nil {
-		wait, ok = w.throttle.Reserve(ctx, d.destination, w.horizonOf(d))
+		reserved := w.pacer.Reserve(ctx, d.destination, w.maxWaitOf(d))
+		wait, ok = reserved.Wait, reserved.OK
 		if !ok { // the next one reserves when this one is on its way to where it waits: else it might get there first
 			return wait, false
 		}
@@ -222,21 +223,21 @@ func (w *Worker) awaitPost(ctx context.Context, d *delivery) (wait time.Duration
 		case <-ctx.Done():
 			return 0, false
 		}
-		if w.throttle.Rest(ctx, d.destination) == 0 { // another instance may have been told to wait since
+		if w.pacer.CheckPause(ctx, d.destination) == 0 { // another instance may have been told to wait since
 			return 0, w.channels.beginInTurn(ctx, d, due)
 		}
 	}
 	return 0, false
 }
 
-func (w *Worker) horizonOf(d *delivery) time.Duration {
+func (w *Worker) maxWaitOf(d *delivery) time.Duration {
 	switch {
 	case !w.channels.paced:
 		return moment
 	case d.fromQueue():
-		return queueHorizon
+		return queueMaxWait
 	default:
-		return horizon
+		return maxWait
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
+	"github.com/seed-4578ace9/notifier/internal/sink"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // slow makes deliveries wait for their channels in order, with one post of a channel at once and few in hand.
@@ -64,7 +66,7 @@ func TestOrderWithinAChannel(t *testing.T) {
 	}
 	var mu sync.Mutex
 	running := make(map[string]bool)
-	f.sink.send = func(_ context.Context, e event.Event, _ int) *Failure {
+	f.sink.send = func(_ context.Context, e event.Event, _ int) error {
 		mu.Lock()
 		if running[e.Category] {
 			t.Errorf("%s is posted while another one is, to the same channel", e.ID)
@@ -81,27 +83,21 @@ func TestOrderWithinAChannel(t *testing.T) {
 	f.awaitSettled(len(channels) * events)
 	f.requireRoomEmpty()
 	for _, channel := range channels {
-		if got := f.journal.postedOf(channel); !slices.Equal(got, want[channel]) {
-			t.Errorf("posted in the order %q, want that of storing", got)
-		}
+		testkit.EqualSlices(t, f.journal.postedOf(channel), want[channel], "order of posts, want that of storing")
 	}
 	if stored := f.streamInfo(testNames.RoomStream).State.LastSeq; stored == 0 {
 		t.Error("no event went through the room")
 	}
-	if most := f.sink.mostAtOnce(); most != len(channels) {
-		t.Errorf("%d posts were under way at once, want one for each channel", most)
-	}
+	testkit.Equal(t, f.sink.mostAtOnce(), len(channels), "posts were under way at once, want one for each channel")
 	// A request for those in the room may be open while fresh ones fill the hand.
-	if most := 2 * len(channels) * leastInHand; f.metrics.mostInHand > most {
-		t.Errorf("%d deliveries were in hand, want at most %d", f.metrics.mostInHand, most)
+	if most := 2 * len(channels) * leastInHand; f.metrics.mostInHand() > most {
+		t.Errorf("%d deliveries were in hand, want at most %d", f.metrics.mostInHand(), most)
 	}
 	for _, channel := range channels {
 		f.eventually("nothing waits for the channel", func() bool { return !w.Busy(channel) })
 	}
 	w.stop()
-	if held := f.metrics.get("held"); held != 0 {
-		t.Errorf("%d deliveries are counted as waiting, want none", held)
-	}
+	testkit.Equal(t, f.metrics.Get("held"), 0, "deliveries are counted as waiting")
 	f.requireOutcomes(map[string]int{"sent one": events, "sent two": events})
 }
 
@@ -112,7 +108,7 @@ func TestChannelsDoNotDelayEachOther(t *testing.T) {
 	f := newFixture(t)
 	f.provision(patience)
 	answers := newGate(t)
-	f.sink.send = func(ctx context.Context, e event.Event, _ int) *Failure {
+	f.sink.send = func(ctx context.Context, e event.Event, _ int) error {
 		if e.Category == "hangs" {
 			_ = answers.pass(ctx)
 		}
@@ -125,7 +121,7 @@ func TestChannelsDoNotDelayEachOther(t *testing.T) {
 		want[category] = f.numbered(category, events)
 	}
 	w := f.start(slow)
-	f.eventually("the quiet channel gets everything", func() bool { return f.metrics.get("sent quiet") == events })
+	f.eventually("the quiet channel gets everything", func() bool { return f.metrics.Get("sent quiet") == events })
 	f.requireOutcomes(map[string]int{"sent quiet": events})
 	f.eventually("the others wait in the room", func() bool {
 		return f.held("rests") == events && f.held("hangs") >= events-leastInHand
@@ -140,9 +136,7 @@ func TestChannelsDoNotDelayEachOther(t *testing.T) {
 	f.requireRoomEmpty()
 	f.requireOutcomes(map[string]int{"sent quiet": events, "sent hangs": events, "sent rests": events})
 	for channel, ids := range want {
-		if got := f.journal.postedOf(channel); !slices.Equal(got, ids) {
-			t.Errorf("posted in the order %q, want that of storing", got)
-		}
+		testkit.EqualSlices(t, f.journal.postedOf(channel), ids, "order of posts, want that of storing")
 	}
 }
 
@@ -156,7 +150,7 @@ func TestUnpacedChannels(t *testing.T) {
 	f.numbered("rests", events)
 	f.numbered("quiet", 10)
 	f.start(nil)
-	f.eventually("the quiet channel gets everything", func() bool { return f.metrics.get("sent quiet") == 10 })
+	f.eventually("the quiet channel gets everything", func() bool { return f.metrics.Get("sent quiet") == 10 })
 	f.eventually("the others wait in the room", func() bool { return f.held("rests") == events })
 	f.throttle.Pause(t.Context(), "rests", 0)
 	f.awaitSettled(events + 10)
@@ -171,14 +165,14 @@ func TestOrderThroughRests(t *testing.T) {
 	const events = 60
 	ids := f.numbered("payments", events)
 	var posts atomic.Int32
-	f.sink.send = func(context.Context, event.Event, int) *Failure {
+	f.sink.send = func(context.Context, event.Event, int) error {
 		if posts.Add(1)%25 == 0 {
 			f.throttle.Pause(context.Background(), "payments", moment+2*pollTime)
 		}
 		return nil
 	}
 	var refused atomic.Int32
-	f.throttle.reserve = func(channel string, horizon time.Duration) post {
+	f.throttle.reserve = func(channel string, maxWait time.Duration) post {
 		rest := f.throttle.rest(channel)
 		if rest > moment { // nothing is reserved so far ahead
 			refused.Add(1)
@@ -189,9 +183,7 @@ func TestOrderThroughRests(t *testing.T) {
 	f.start(slow)
 	f.awaitSettled(events)
 	f.requireRoomEmpty()
-	if got := f.journal.posted(); !slices.Equal(got, ids) {
-		t.Errorf("posted in the order %q, want that of storing", got)
-	}
+	testkit.EqualSlices(t, f.journal.posted(), ids, "order of posts, want that of storing")
 	if refused.Load() == 0 {
 		t.Error("no event was in hand when the channel began to rest")
 	}
@@ -214,7 +206,7 @@ func TestOrderBehindALateMoment(t *testing.T) {
 	}
 	var mu sync.Mutex
 	var posts []time.Time
-	f.sink.send = func(context.Context, event.Event, int) *Failure {
+	f.sink.send = func(context.Context, event.Event, int) error {
 		mu.Lock()
 		defer mu.Unlock()
 		posts = append(posts, time.Now())
@@ -222,9 +214,7 @@ func TestOrderBehindALateMoment(t *testing.T) {
 	}
 	f.start(func(o *Options) { o.Pace, o.Concurrency = pace, 4 })
 	f.awaitSettled(len(ids))
-	if got := f.journal.posted(); !slices.Equal(got, ids) {
-		t.Errorf("posted in the order %q, want that of storing", got)
-	}
+	testkit.EqualSlices(t, f.journal.posted(), ids, "order of posts, want that of storing")
 	if apart := posts[1].Sub(posts[0]); apart < pace/2 {
 		t.Errorf("the post behind the late one came %v after it, want about %v", apart, pace)
 	}
@@ -280,9 +270,7 @@ func TestQueueIsBounded(t *testing.T) {
 		t.Error("a fresh one overtook one that is on its way to the room, and was not found there yet")
 	}
 	held()
-	if _, err := c.awaitFree(ctx, "C1"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(c.awaitFree(ctx, "C1"))(t)
 	c.fetched("C1", 1)
 	d := queued()
 	if !c.enter(d) {
@@ -299,9 +287,7 @@ func TestQueueIsBounded(t *testing.T) {
 	for _, d := range append(inHand, d) {
 		d.leaveQueue()
 	}
-	if err := <-freed; err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, <-freed)
 	c.fetched("C1", 0)
 	if c.busy("C1") || !c.enter(fresh()) {
 		t.Error("nothing waits any more, but a fresh one does not enter")
@@ -339,23 +325,21 @@ func TestWaitingKeepsTheLease(t *testing.T) {
 			t.Errorf("the leases on %s were extended %d times in three acknowledgement waits", id, n)
 		}
 	}
-	if delivered := f.consumerInfo().Delivered.Consumer; delivered != 2 || f.metrics.redelivered != 0 {
+	if delivered := f.consumerInfo().Delivered.Consumer; delivered != 2 || f.metrics.Get("redelivered") != 0 {
 		t.Errorf("%d deliveries of two messages", delivered)
 	}
-	if posted := f.journal.posted(); !slices.Equal(posted, []string{"first", "behind"}) {
-		t.Errorf("posted: %q", posted)
-	}
+	testkit.EqualSlices(t, f.journal.posted(), []string{"first", "behind"}, "posted")
 }
 
 // A post that is far away is waited for in the room, not in hand, and keeps the event's slot. An event that comes from there waits
 // for longer in hand.
-func TestBeyondTheHorizon(t *testing.T) {
+func TestFurtherAwayThanAPostMayWait(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	var horizons []time.Duration
+	var maxWaits []time.Duration
 	f.throttle.reserve = func(_ string, within time.Duration) post {
-		if horizons = append(horizons, within); within == horizon {
-			return post{wait: 2 * horizon, tooLate: true}
+		if maxWaits = append(maxWaits, within); within == maxWait {
+			return post{wait: 2 * maxWait, tooLate: true}
 		}
 		return post{}
 	}
@@ -365,9 +349,7 @@ func TestBeyondTheHorizon(t *testing.T) {
 	f.requireRoomEmpty()
 	f.requireSaid(sequence, "+ACK")
 	f.requireHistory("e", "release", "send", "finish")
-	if want := []time.Duration{horizon, queueHorizon}; !slices.Equal(horizons, want) {
-		t.Errorf("posts were reserved within %v, want %v", horizons, want)
-	}
+	testkit.EqualSlices(t, maxWaits, []time.Duration{maxWait, queueMaxWait}, "longest waits of the reservations")
 }
 
 // What waits for its channel when a worker is stopped goes back at once, and keeps its slot; so does what came from the room.
@@ -379,7 +361,7 @@ func TestStopWhileWaitingForAChannel(t *testing.T) {
 	const events = 3 * leastInHand
 	ids := f.numbered("payments", events)
 	f.eventually("some wait in hand, the others in the room", func() bool {
-		return f.metrics.get("held") == leastInHand && f.held("payments") == events-leastInHand
+		return f.metrics.Get("held") == leastInHand && f.held("payments") == events-leastInHand
 	})
 	start := time.Now()
 	w.stop()
@@ -411,11 +393,11 @@ func TestRateLimitedKeepsItsPlace(t *testing.T) {
 	const rest = 500 * time.Millisecond
 	ids := f.numbered("payments", 5)
 	var refused, again time.Time
-	f.sink.send = func(_ context.Context, e event.Event, attempt int) *Failure {
+	f.sink.send = func(_ context.Context, e event.Event, attempt int) error {
 		switch {
 		case e.ID == ids[1] && attempt == 1:
 			refused = time.Now()
-			return &Failure{Class: RateLimited, RetryAfter: rest, Err: errScripted}
+			return &sink.Error{Class: sink.RateLimited, RetryAfter: rest, Err: errScripted}
 		case e.ID == ids[1]:
 			again = time.Now()
 		}
@@ -429,9 +411,7 @@ func TestRateLimitedKeepsItsPlace(t *testing.T) {
 	if took := again.Sub(refused); took < rest {
 		t.Errorf("posted again after %v, want a rest of %v", took, rest)
 	}
-	if got := f.throttle.pauses["payments"]; got != rest {
-		t.Errorf("the channel was paused for %v, want %v", got, rest)
-	}
+	testkit.Equal(t, f.throttle.pauses["payments"], rest, "the channel was paused for")
 	for i := range ids {
 		f.requireSaid(uint64(i+1), "+ACK")
 	}
@@ -441,11 +421,11 @@ func TestRateLimitedKeepsItsPlace(t *testing.T) {
 func TestRateLimitedForLong(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.sink.send = func(_ context.Context, e event.Event, attempt int) *Failure {
+	f.sink.send = func(_ context.Context, e event.Event, attempt int) error {
 		if e.ID != "e" || attempt > 1 {
 			return nil
 		}
-		return &Failure{Class: RateLimited, RetryAfter: time.Hour, Err: errScripted}
+		return &sink.Error{Class: sink.RateLimited, RetryAfter: time.Hour, Err: errScripted}
 	}
 	f.start(slow)
 	sequence := f.event("payments", "e")
@@ -466,15 +446,15 @@ func TestRateLimitedForLong(t *testing.T) {
 // While an event waits for another attempt the next one of its channel goes out.
 func TestFailureLetsTheNextOneGo(t *testing.T) {
 	t.Parallel()
-	for name, class := range map[string]FailureClass{"transient": Transient, "uncertain": Uncertain} {
+	for name, class := range map[string]sink.Class{"transient": sink.Transient, "uncertain": sink.Unknown} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t)
 			f.provision(patience)
 			ids := f.numbered("payments", 3)
-			f.sink.send = func(_ context.Context, e event.Event, attempt int) *Failure {
+			f.sink.send = func(_ context.Context, e event.Event, attempt int) error {
 				if e.ID == ids[0] && attempt == 1 {
-					return &Failure{Class: class, Err: errScripted}
+					return &sink.Error{Class: class, Err: errScripted}
 				}
 				return nil
 			}
@@ -518,9 +498,7 @@ func TestQueueOfAChannelThatIsNotNamed(t *testing.T) {
 			}
 			f.requireRoomEmpty()
 			f.requireOutcomes(map[string]int{"sent payments": events})
-			if got := f.journal.posted(); !slices.Equal(got, ids) {
-				t.Errorf("posted in the order %q, want that of storing", got)
-			}
+			testkit.EqualSlices(t, f.journal.posted(), ids, "order of posts, want that of storing")
 		})
 	}
 }

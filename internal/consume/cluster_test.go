@@ -11,9 +11,11 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-4578ace9/notifier/internal/hostile"
 	"github.com/seed-4578ace9/notifier/internal/overrides"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // In a cluster of three, whatever is made has three replicas. Under load its leader is killed, and then another server loses its
@@ -24,12 +26,8 @@ func TestCluster(t *testing.T) {
 	f := newFixtureOn(t, &servertest.NATS{URL: cluster.URL})
 	w := f.newWorker(func(o *Options) { o.AckWait = 3 * time.Second })
 	prepare(t, w)
-	if _, err := overrides.Open(t.Context(), f.js, overrides.Options{Name: "limits", Provision: true, Logger: slog.New(slog.DiscardHandler)}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.place.Load().room.channel(t.Context(), room.Token("#payments")); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(overrides.Open(t.Context(), f.js, overrides.Options{Name: "limits", Provision: true, Logger: slog.New(slog.DiscardHandler)}))(t)
+	testkit.Must(w.place.Load().room.channel(t.Context(), room.Token("#payments")))(t)
 	f.requireReplicas(3, testNames.Stream, testNames.RoomStream, testNames.DeadLetterStream, "KV_limits")
 	c := f.connect(cluster.URL)
 	f.eventually("it is connected", c.Conn.IsConnected)
@@ -44,15 +42,16 @@ func TestCluster(t *testing.T) {
 	load := f.load()
 	leader := func(stream string) *servertest.NATS { return cluster.Named(f.streamInfo(stream).Cluster.Leader) }
 	killed := leader(testNames.Stream)
-	load.await(500)
+	some := int64(hostile.Times(t, 500, 1000))
+	load.await(some)
 	killed.Kill()
-	load.await(500)
+	load.await(some)
 	killed.Restart()
 	cluster.AwaitReady()
 	load.await(200)
 	bare := leader(testNames.DeadLetterStream)
 	cluster.LoseDisk(bare)
-	load.await(500)
+	load.await(some)
 	bare.Restart()
 	cluster.AwaitReady()
 	load.await(200)
@@ -125,11 +124,13 @@ func (l *load) note(id string, broken bool) {
 	l.stored.Add(1)
 }
 
-// await waits until so many more are stored.
+// await waits until so many more are stored, as long as it takes: there is always another one soon.
 func (l *load) await(more int64) {
 	l.f.Helper()
-	until := l.stored.Load() + more
-	l.f.eventually(fmt.Sprintf("%d more are stored", more), func() bool { return l.stored.Load() >= until })
+	for until := l.stored.Load() + more; l.stored.Load() < until; {
+		before := l.stored.Load()
+		l.f.eventually("another one is stored", func() bool { return l.stored.Load() > before })
+	}
 }
 
 func (l *load) stop() (events []string, letters int) {
@@ -184,7 +185,7 @@ func TestClusterOfTwo(t *testing.T) {
 	names := testNames
 	names.Stream, names.Subject, names.RoomStream, names.DeadLetterStream, names.DeadLetterSubject = "A", "a", "B", "C", "c"
 	names.Replicas = 3
-	if _, err := names.provision(t.Context(), f.js, patience, true, f.log.logger()); err == nil {
+	if _, err := names.provision(t.Context(), f.js, patience, true, f.log.Logger()); err == nil {
 		t.Error("three replicas are made in a cluster of two")
 	}
 }

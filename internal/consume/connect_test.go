@@ -15,7 +15,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
 // What waiting does not mend is an error at once, and names no secret.
@@ -27,14 +30,14 @@ func TestConnectErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			log := &logBuffer{}
-			o.Logger = log.logger()
+			log := testkit.NewLog(t)
+			o.Logger = log.Logger()
 			c, err := Connect(o)
 			if err == nil {
 				c.Conn.Close()
 				t.Fatal("there is no error")
 			}
-			if strings.Contains(err.Error(), "canary") || len(log.lines("canary")) > 0 {
+			if strings.Contains(err.Error(), "canary") || len(log.Lines("canary")) > 0 {
 				t.Errorf("a secret is shown: %v", err)
 			}
 		})
@@ -47,16 +50,14 @@ func TestConnectWaits(t *testing.T) {
 	f := newFixture(t)
 	f.server.Kill()
 	c := f.connect(f.server.URL)
-	f.eventually("the log says that it is away", func() bool { return len(f.log.lines("nats cannot be reached")) > 0 })
+	f.eventually("the log says that it is away", func() bool { return len(f.log.Lines("nats cannot be reached")) > 0 })
 	if err := c.Failure(); err == nil {
 		t.Error("why it cannot be reached is not known")
 	}
 	f.server.Restart()
 	f.eventually("it is connected", c.Conn.IsConnected)
-	f.eventually("the log says so", func() bool { return len(f.log.lines("nats is connected")) > 0 })
-	if lines := f.log.lines("nats cannot be reached"); len(lines) != 1 {
-		t.Errorf("that it is away was logged %d times, want once", len(lines))
-	}
+	f.eventually("the log says so", func() bool { return len(f.log.Lines("nats is connected")) > 0 })
+	f.log.WantCount(t, 1, "nats cannot be reached")
 }
 
 // Wrong credentials are said once, without them, and do not end the connection: they may be mended.
@@ -65,11 +66,11 @@ func TestWrongPassword(t *testing.T) {
 	n := servertest.StartNATS(t, func(o *server.Options) { o.Username, o.Password = "user", "right" })
 	f := newFixtureOn(t, n, nats.UserInfo("user", "right"))
 	c := f.connectAs(ConnectOptions{URL: n.URL, User: "user", Password: "canary"})
-	f.eventually("the log says so", func() bool { return len(f.log.lines("Authorization Violation")) > 0 })
+	f.eventually("the log says so", func() bool { return len(f.log.Lines("Authorization Violation")) > 0 })
 	if c.Conn.IsConnected() || c.Conn.IsClosed() {
 		t.Errorf("connected %t, closed %t; want neither", c.Conn.IsConnected(), c.Conn.IsClosed())
 	}
-	if lines := f.log.lines("canary"); len(lines) > 0 {
+	if lines := f.log.Lines("canary"); len(lines) > 0 {
 		t.Errorf("the password is logged: %q", lines)
 	}
 }
@@ -87,10 +88,7 @@ func sampleServer(t *testing.T) *fixture {
 	for _, user := range []string{"OPERATOR", "LIMITS", "NOTIFIER", "REPLAYER", "PRODUCER"} {
 		t.Setenv("NATS_"+user+"_PASSWORD", "secret")
 	}
-	sample, err := server.ProcessConfigFile("../../configs/nats/notifier.conf")
-	if err != nil {
-		t.Fatal(err)
-	}
+	sample := testkit.Must(server.ProcessConfigFile("../../configs/nats/notifier.conf"))(t)
 	sample.HTTPPort = 0 // a fixed port, which may be taken
 	return newFixtureOn(t, servertest.StartNATS(t, func(o *server.Options) { *o = *sample.Clone() }), nats.UserInfo("operator", "secret"))
 }
@@ -106,9 +104,7 @@ var sampleNames = Names{
 // A worker does all of its work with the rights of the sample, and none is denied.
 func TestSampleRightsAreEnough(t *testing.T) {
 	f := sampleServer(t)
-	if _, err := sampleNames.provision(t.Context(), f.js, 3*time.Second, true, f.log.logger()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(sampleNames.provision(t.Context(), f.js, 3*time.Second, true, f.log.Logger()))(t)
 	c := f.connectAs(ConnectOptions{URL: f.server.URL, User: "notifier", Password: "secret", Inbox: "_INBOX_notifier"})
 	f.eventually("it is connected", c.Conn.IsConnected)
 	for _, finding := range f.check(c, sampleNames, false, 3*time.Second) {
@@ -120,20 +116,22 @@ func TestSampleRightsAreEnough(t *testing.T) {
 	// An event that is sent after its lease was renewed, one that is given back, one that waits for a slot, one that waits for
 	// its channel, one that resolves nothing, several in one message, and more dead letters than there is room for.
 	release := newGate(t)
-	f.throttle.judge = func(_ context.Context, candidate Candidate) (Decision, error) {
-		if candidate.Event.ID == "wait" && len(f.throttle.asked()) < 3 {
-			return Decision{Verdict: Wait, Wait: time.Millisecond}, nil
+	f.throttle.judge = func(_ context.Context, candidate throttle.Request) (throttle.Decision, error) {
+		if shown(candidate) == "wait" && len(f.throttle.asked()) < 3 {
+			return throttle.Decision{Verdict: throttle.Leased, Wait: time.Millisecond}, nil
 		}
 		switch {
-		case candidate.Event.ID == "resolved":
-			return Decision{Verdict: Unpaired}, nil
-		case candidate.Event.ID == "delay" && !candidate.Waited:
-			return Decision{Verdict: Deny, Level: "the rule", Wait: time.Second}, nil
+		case shown(candidate) == "resolved":
+			return throttle.Decision{Verdict: throttle.Unpaired}, nil
+		case shown(candidate) == "delay" && !candidate.HasWaited:
+			return throttle.Decision{Verdict: throttle.Denied, Node: limits.Node{Level: "the rule"}, Wait: time.Second}, nil
 		}
 		return f.throttle.admit(candidate), nil
 	}
-	f.throttle.delay = func(Candidate, time.Duration) (DelayVerdict, time.Duration, error) { return ComeBack, time.Second, nil }
-	f.sink.send = func(ctx context.Context, _ event.Event, _ int) *Failure {
+	f.throttle.delay = func(throttle.Request, time.Duration) (throttle.DelayVerdict, time.Duration, error) {
+		return throttle.ComesBack, time.Second, nil
+	}
+	f.sink.send = func(ctx context.Context, _ event.Event, _ int) error {
 		_ = release.pass(ctx)
 		return nil
 	}
@@ -160,11 +158,11 @@ func TestSampleRightsAreEnough(t *testing.T) {
 	f.eventually("all end", func() bool { return f.metrics.ended() == 7+letters })
 	f.requireOutcomes(map[string]int{"sent payments": 5, "sent rests": 1, "dead payments": letters, "dropped payments": 1})
 	w.stop()
-	if f.metrics.get("letters discarded") == 0 {
+	if f.metrics.Get("letters discarded") == 0 {
 		t.Error("no dead letter was pushed out")
 	}
-	if denied := c.Denied(); len(denied) > 0 || len(f.log.lines("permission")) > 0 {
-		t.Errorf("denied: %q, logged: %q", denied, f.log.lines("permission"))
+	if denied := c.Denied(); len(denied) > 0 || len(f.log.Lines("permission")) > 0 {
+		t.Errorf("denied: %q, logged: %q", denied, f.log.Lines("permission"))
 	}
 }
 
@@ -209,10 +207,8 @@ func TestDenialIsNamed(t *testing.T) {
 	for range 3 { // said again and again
 		_ = c.Conn.Publish(info, nil)
 	}
-	if err := c.Conn.FlushTimeout(patience); err != nil {
-		t.Fatal(err)
-	}
-	if lines := f.log.lines("nats permission is missing"); len(lines) != 1 || !strings.Contains(lines[0], info) {
+	testkit.NoError(t, c.Conn.FlushTimeout(patience))
+	if lines := f.log.Lines("nats permission is missing"); len(lines) != 1 || !strings.Contains(lines[0], info) {
 		t.Errorf("logged: %q, want the subject, once", lines)
 	}
 }
@@ -220,10 +216,10 @@ func TestDenialIsNamed(t *testing.T) {
 // What is remembered of denials is one for each subject, in order, and bounded.
 func TestDenied(t *testing.T) {
 	t.Parallel()
-	log := &logBuffer{}
+	log := testkit.NewLog(t)
 	c := &Connection{}
 	deny := func(subject string) {
-		c.asyncError(log.logger(), nil, fmt.Errorf("%w: Permissions Violation for Publish to %q", nats.ErrPermissionViolation, subject))
+		c.asyncError(log.Logger(), nil, fmt.Errorf("%w: Permissions Violation for Publish to %q", nats.ErrPermissionViolation, subject))
 	}
 	for _, subject := range []string{"b", "$JS.ACK.S.C.1.2.3.4.5", "a", "b", "$JS.ACK.S.C.6.7.8.9.0"} {
 		deny(subject)
@@ -232,9 +228,7 @@ func TestDenied(t *testing.T) {
 	if len(denied) != 3 || !strings.Contains(denied[0], `"b"`) || !strings.Contains(denied[1], `"$JS.ACK.S.C.>"`) || !strings.Contains(denied[2], `"a"`) {
 		t.Errorf("denied: %q", denied)
 	}
-	if lines := log.lines("nats permission is missing"); len(lines) != 3 {
-		t.Errorf("logged: %q, want each once", lines)
-	}
+	log.WantCount(t, 3, "nats permission is missing")
 	for i := range 2 * mostDenied {
 		deny(fmt.Sprint(i))
 	}
@@ -264,9 +258,7 @@ func TestCheck(t *testing.T) {
 					continue
 				}
 				_ = f.js.DeleteStream(f.Context(), c.Name)
-				if _, err := f.js.CreateStream(f.Context(), c); err != nil {
-					f.Fatal(err)
-				}
+				testkit.Must(f.js.CreateStream(f.Context(), c))(f)
 				if c.Description == bare || c.Name == testNames.DeadLetterStream {
 					continue
 				}
@@ -277,9 +269,7 @@ func TestCheck(t *testing.T) {
 				if c.Name == testNames.RoomStream && !slices.Contains(c.Subjects, testNames.room().All()) {
 					consumer.FilterSubjects = c.Subjects
 				}
-				if _, err := f.js.CreateConsumer(f.Context(), c.Name, consumer); err != nil {
-					f.Fatal(err)
-				}
+				testkit.Must(f.js.CreateConsumer(f.Context(), c.Name, consumer))(f)
 			}
 		}
 	}
@@ -295,9 +285,7 @@ func TestCheck(t *testing.T) {
 			of(testNames.Stream, func(c *jetstream.StreamConfig) { c.Description = bare })(f)
 			c := jetstream.ConsumerConfig{Durable: testNames.Consumer, AckPolicy: jetstream.AckExplicitPolicy, AckWait: patience}
 			change(&c)
-			if err := f.createConsumer(c); err != nil {
-				f.Fatal(err)
-			}
+			testkit.NoError(f, f.createConsumer(c))
 		}
 	}
 	for name, test := range map[string]struct {
@@ -350,9 +338,7 @@ func TestCheck(t *testing.T) {
 		"a consumer of the room that takes all": {setUp: func(f *fixture) {
 			of(testNames.RoomStream, func(c *jetstream.StreamConfig) { c.Description = bare })(f)
 			c := jetstream.ConsumerConfig{Durable: testNames.roomConsumer(), AckPolicy: jetstream.AckExplicitPolicy, AckWait: patience}
-			if _, err := f.js.CreateConsumer(f.Context(), testNames.RoomStream, c); err != nil {
-				f.Fatal(err)
-			}
+			testkit.Must(f.js.CreateConsumer(f.Context(), testNames.RoomStream, c))(f)
 		}, want: expected{readies: "!takes everything, expected the filter notify-room.due.>, notify-room.part.>, notify-room.replay.>"}},
 
 		"nothing is there, and no right to make streams": {provision: true, denied: []string{"$JS.API.STREAM.CREATE.>"},
@@ -415,10 +401,7 @@ func (f *fixture) streams() string {
 	list := f.js.ListStreams(f.Context())
 	for info := range list.Info() {
 		fmt.Fprintf(&text, "%+v %d to %d\n", info.Config, info.State.FirstSeq, info.State.LastSeq)
-		stream, err := f.js.Stream(f.Context(), info.Config.Name)
-		if err != nil {
-			f.Fatal(err)
-		}
+		stream := testkit.Must(f.js.Stream(f.Context(), info.Config.Name))(f)
 		consumers := stream.ListConsumers(f.Context())
 		for consumer := range consumers.Info() {
 			fmt.Fprintf(&text, "  %s %v\n", consumer.Name, consumer.Delivered)

@@ -21,6 +21,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 func TestOneLine(t *testing.T) {
@@ -33,9 +34,7 @@ func TestOneLine(t *testing.T) {
 		"\n\n\n":                            "",
 		"many   blanks are the text's own ": "many   blanks are the text's own ",
 	} {
-		if got := oneLine(text); got != want {
-			t.Errorf("oneLine(%q) = %q, want %q", text, got, want)
-		}
+		testkit.Equal(t, oneLine(text), want, "oneLine(%q)", text)
 	}
 }
 
@@ -97,9 +96,7 @@ func TestDeadLetter(t *testing.T) {
 			})
 			f.awaitSettled(1)
 			f.requireSaid(sequence, "+TERM "+string(test.reason)+": …")
-			if n := f.metrics.get("letter " + string(test.reason)); n != 1 {
-				t.Errorf("%d dead letters were counted for the reason, want 1", n)
-			}
+			testkit.Equal(t, f.metrics.Get("letter "+string(test.reason)), 1, "dead letters were counted for the reason")
 			letters := f.deadLetters()
 			if len(letters) != 1 {
 				t.Fatalf("%d dead letters are stored, want 1", len(letters))
@@ -158,9 +155,7 @@ func TestDeadLetterIsStoredOnce(t *testing.T) {
 	m := f.taken(w, patience)
 	fault := event.NewFault(event.ReasonBadJSON, "broken", nil)
 	for range 2 {
-		if err := w.storeDeadLetter(t.Context(), m, fault); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, w.storeDeadLetter(t.Context(), m, fault))
 	}
 	if letters := f.deadLetters(); len(letters) != 1 {
 		t.Errorf("%d dead letters are stored, want 1", len(letters))
@@ -175,10 +170,7 @@ func TestDeadLetterOfAnEventThatMoved(t *testing.T) {
 	w := f.prepared(nil)
 	f.publish("notify.payments", `{"id": "e", "title": "an event"}`)
 	m := f.taken(w, patience)
-	e, err := m.decode(w.o.Decoder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := testkit.Must(m.decode(w.o.Decoder))(t)
 	fault := event.NewFault(event.ReasonSlackRejected, "invalid_blocks", nil)
 	inRoom := func(sequence uint64, change func(*room.Entry)) *message {
 		moved := &message{Msg: m.Msg, stream: testNames.RoomStream, sequence: sequence, entry: m.entryFor(e, room.Channel)}
@@ -197,9 +189,7 @@ func TestDeadLetterOfAnEventThatMoved(t *testing.T) {
 		{inRoom(4, part("b")), 3},
 		{inRoom(5, func(entry *room.Entry) { entry.Since = entry.Since.Add(time.Second) }), 4},
 	} {
-		if err := w.storeDeadLetter(t.Context(), step.m, fault); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, w.storeDeadLetter(t.Context(), step.m, fault))
 		if letters := f.deadLetters(); len(letters) != step.want {
 			t.Errorf("%d dead letters are stored after step %d, want %d", len(letters), i+1, step.want)
 		}
@@ -211,9 +201,7 @@ func TestDeadLetterStreamIsMadeAnew(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.start(nil)
-	if err := f.js.DeleteStream(t.Context(), testNames.DeadLetterStream); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, f.js.DeleteStream(t.Context(), testNames.DeadLetterStream))
 	sequence := f.publish("notify.payments", "{broken")
 	f.awaitSettled(1)
 	f.requireSaid(sequence, "+TERM bad_json: …")
@@ -248,12 +236,8 @@ func (f *fixture) bury(w *Worker, subject string, bodies ...string) {
 		if !isFault {
 			f.Fatalf("the body %.20q is no letter: %v", body, fault)
 		}
-		if err := w.storeDeadLetter(f.Context(), m, found); err != nil {
-			f.Fatal(err)
-		}
-		if err := m.DoubleAck(f.Context()); err != nil {
-			f.Fatal(err)
-		}
+		testkit.NoError(f, w.storeDeadLetter(f.Context(), m, found))
+		testkit.NoError(f, m.DoubleAck(f.Context()))
 	}
 }
 
@@ -262,10 +246,7 @@ func (f *fixture) origins() map[string][]uint64 {
 	f.Helper()
 	origins := make(map[string][]uint64)
 	for _, letter := range f.deadLetters() {
-		entry, err := room.Read(letter.Header, letter.Time)
-		if err != nil {
-			f.Fatal(err)
-		}
+		entry := testkit.Must(room.Read(letter.Header, letter.Time))(f)
 		origins[letter.Subject] = append(origins[letter.Subject], entry.Origin.Sequence)
 	}
 	return origins
@@ -289,17 +270,13 @@ func TestDeadLettersOfOneSubject(t *testing.T) {
 	if got, other := origins["notify-dlq.bad_json.security"], origins["notify-dlq.empty.payments"]; len(got) != 1 || len(other) != 1 {
 		t.Errorf("%d letters of security, %d of another reason, want 1 and 1", len(got), len(other))
 	}
-	if n := f.metrics.get("letters discarded"); n != more {
-		t.Errorf("%d letters were counted as pushed out, want %d", n, more)
-	}
+	testkit.Equal(t, f.metrics.Get("letters discarded"), more, "letters were counted as pushed out")
 	pushedOut := 0
 	for _, letter := range f.deadLetters() {
 		n, _ := strconv.Atoi(letter.Header.Get(HeaderPushedOut))
 		pushedOut += n
 	}
-	if pushedOut != more {
-		t.Errorf("the letters say that they have pushed out %d, want %d", pushedOut, more)
-	}
+	testkit.Equal(t, pushedOut, more, "number that the letters say they have pushed out")
 }
 
 // One producer of ten times what the store takes loses its own oldest letters, and the neighbours none, however small the
@@ -330,9 +307,7 @@ func TestDeadLettersWhereBytesRunOut(t *testing.T) {
 			subject: "notify-dlq.too_large.payments", first: "payments", id: fmt.Sprint("dlq-", i),
 			own: entry.Message("", nil, nil).Header, body: []byte(body),
 		}
-		if err := w.storeLetter(t.Context(), l, allHeaders, w.o.Decoder.MaxBytes); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, w.storeLetter(t.Context(), l, allHeaders, w.o.Decoder.MaxBytes))
 	}
 	f.bury(w, "notify.security", "{")
 
@@ -350,9 +325,7 @@ func TestDeadLettersWhereBytesRunOut(t *testing.T) {
 	if len(own) < 60 || len(own) > 96 || own[len(own)-1] != neighbours+bodies || int(own[len(own)-1]-own[0]) != len(own)-1 {
 		t.Errorf("%d letters of payments are left, from that of event %d to that of event %d; want the newest, as many as fit", len(own), own[0], own[len(own)-1])
 	}
-	if got := f.metrics.get("letters discarded"); got != bodies-len(own) {
-		t.Errorf("%d letters were counted as pushed out, want %d", got, bodies-len(own))
-	}
+	testkit.Equal(t, f.metrics.Get("letters discarded"), bodies-len(own), "letters were counted as pushed out")
 	for range 10 {
 		f.publish("notify.security", body)
 	}
@@ -390,9 +363,7 @@ func TestOldest(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := test.piles.oldest(test.own, test.size, test.missing, most); !maps.Equal(got, test.want) {
-				t.Errorf("%v go, want %v", got, test.want)
-			}
+			testkit.EqualMaps(t, test.piles.oldest(test.own, test.size, test.missing, most), test.want, "letters that go")
 		})
 	}
 }
@@ -436,7 +407,7 @@ func TestNoRightToMakeRoom(t *testing.T) {
 		bounds(o)
 		o.Connection = f.connectLimited()
 	})
-	f.eventually("the log says so", func() bool { return len(f.log.lines("dead letters cannot be stored")) > 0 })
+	f.eventually("the log says so", func() bool { return len(f.log.Lines("dead letters cannot be stored")) > 0 })
 	if letters := f.deadLetters(); len(letters) != 4 {
 		t.Errorf("%d letters are left, want 4", len(letters))
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/failpoint"
 	"github.com/seed-4578ace9/notifier/internal/room"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
 // refusedFor is how long a category's events are dropped without asking after one of them was not to wait.
@@ -64,8 +65,16 @@ func (l *line) join() (before <-chan struct{}, leave func()) {
 	return before, func() { close(left) }
 }
 
+// delayOf is what is to be done about a denied event that may wait for a slot; nil: nothing.
+func (w *Worker) delayOf(c candidate, decision *throttle.Decision) func(context.Context) {
+	if decision.Wait == 0 || w.o.Delay == nil || !c.waited() && !w.mayWait(c.event.Category) {
+		return nil
+	}
+	return w.delayInOrder(c, decision)
+}
+
 // delayInOrder joins the line and returns what is to be done then.
-func (w *Worker) delayInOrder(c candidate, decision Decision) func(context.Context) {
+func (w *Worker) delayInOrder(c candidate, decision *throttle.Decision) func(context.Context) {
 	before, leave := w.planning.join()
 	return func(ctx context.Context) {
 		if before != nil {
@@ -75,32 +84,37 @@ func (w *Worker) delayInOrder(c candidate, decision Decision) func(context.Conte
 	}
 }
 
-// mayWait tells whether denied events of a category wait for a slot.
+// waits tells whether the settings let denied events of a category wait for a slot.
+func (w *Worker) waits(category string) bool { return w.o.Delay != nil && w.o.Delay(category) > 0 }
+
+// mayWait tells whether denied events of a category wait for a slot now.
 func (w *Worker) mayWait(category string) bool {
-	return w.o.Delay != nil && w.o.Delay(category) > 0 && !w.refusals.hold(category)
+	return w.waits(category) && !w.refusals.hold(category)
 }
 
 // delay stores a denied event in the room so that it comes back when its slot opens, or drops it if that is too late or too many
 // wait. It calls planned as soon as that is decided and, in its turn, handed on.
-func (w *Worker) delay(ctx context.Context, c candidate, decision Decision, planned func()) {
+func (w *Worker) delay(ctx context.Context, c candidate, decision *throttle.Decision, planned func()) {
 	deadline := c.entry.Since.Add(w.o.Delay(c.event.Category))
-	verdict, in, err := w.throttle.Delay(ctx, c.ask(), decision, deadline.Sub(w.clock.now()))
+	verdict, in, err := w.throttle.Delay(ctx, throttle.Postponement{
+		Request: c.request(), Wait: decision.Wait, Longest: deadline.Sub(w.clock.now()), Path: decision.Node.Path, Limit: decision.Limit,
+	})
 	switch {
 	case err != nil:
 		planned()
 		w.giveBack(c.message, jitter(unjudged))
-	case verdict == ComeBack:
+	case verdict == throttle.ComesBack:
 		failpoint.Reach(failpoint.AfterPlan)
-		w.comeBack(c, in, decision.Level, planned)
-	case verdict == Waiting:
+		w.comeBack(c, in, decision.Node.Level, planned)
+	case verdict == throttle.AlreadyWaiting:
 		planned()
-		w.settler.settle(settlement{message: c.message, outcome: Duplicate})
+		w.settle(settlement{message: c.message, outcome: Duplicate})
 	default:
 		planned()
-		if verdict == Refuse || !c.waited() { // that one's time is over says nothing about younger ones
-			w.refusals.note(c.event.Category, verdict == Refuse)
+		if verdict == throttle.TooMany || !c.waited() { // that one's time is over says nothing about younger ones
+			w.refusals.note(c.event.Category, verdict == throttle.TooMany)
 		}
-		w.settler.settle(w.dropped(c.message, decision.Level))
+		w.settle(w.dropped(c.message, decision.Node.Level))
 	}
 }
 
@@ -110,7 +124,7 @@ func (w *Worker) comeBack(c candidate, in time.Duration, level string, handedOn 
 	done := make(chan struct{})
 	w.mover.moves <- &move{
 		candidate: c, reason: room.Slot, in: in, counted: true, done: func() { close(done) },
-		refused: func() { w.settler.settle(w.dropped(c.message, level)) },
+		refused: func() { w.settle(w.dropped(c.message, level)) },
 	}
 	handedOn()
 	<-done
@@ -119,15 +133,15 @@ func (w *Worker) comeBack(c candidate, in time.Duration, level string, handedOn 
 // recall deals with a redelivered message whose event was to wait for a slot: the message may not have been settled after
 // that was stored. It tells whether there is nothing more to do.
 func (w *Worker) recall(ctx context.Context, c candidate) bool {
-	if c.source.inRoom || c.lookUp || w.o.Delay == nil || w.o.Delay(c.event.Category) == 0 {
+	if c.source.inRoom || c.lookUp || !w.waits(c.event.Category) {
 		return false
 	}
-	in, planned, err := w.throttle.Planned(ctx, c.ask())
+	in, planned, err := w.throttle.Planned(ctx, c.request())
 	switch {
 	case err != nil:
 		w.giveBack(c.message, jitter(unjudged))
 	case planned:
-		w.comeBack(c, in, LevelRoom, func() {})
+		w.comeBack(c, in, throttle.LevelRoom, func() {})
 	default:
 		return false
 	}

@@ -1,14 +1,17 @@
 package consume
 
 import (
+	"cmp"
 	"context"
-	"fmt"
+	"errors"
 	"sync"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/failpoint"
 	"github.com/seed-4578ace9/notifier/internal/room"
+	"github.com/seed-4578ace9/notifier/internal/sink"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
 // Waiting times between attempts: 0.5 s doubling to 30 s, and never under 5 s while the setup is at fault.
@@ -21,10 +24,9 @@ const (
 // delivery is one admitted event on its way out.
 type delivery struct {
 	candidate
-	grant       Grant
-	level       string // of a denial that is only measured
-	opened      string // receipt of the event that it resolves
-	prepared    any    // for the sink
+	grant       throttle.Grant
+	level       string        // of a denial that is only measured
+	out         sink.Delivery // for the sink
 	destination string
 	started     time.Time // when it was first tried
 	attempts    int
@@ -42,17 +44,14 @@ type delivery struct {
 	lost bool // someone else may be delivering it by now
 }
 
-func (w *Worker) newDelivery(c candidate, decision Decision, prepared any) *delivery {
+func (w *Worker) newDelivery(c candidate, decision *throttle.Decision, out sink.Delivery) *delivery {
 	d := &delivery{
-		candidate: c, grant: decision.Grant, level: decision.Level, opened: decision.Opened, prepared: prepared,
+		candidate: c, grant: decision.Grant, level: decision.Node.Level, out: out,
 		uncertain: decision.InDoubt, reserved: func() {}, begin: func() {}, leaveQueue: func() {},
 	}
-	d.destination = w.sink.Destination(d.notification())
+	d.out.Opened = decision.Opened
+	d.destination = w.sink.Destination(d.out)
 	return d
-}
-
-func (d *delivery) notification() Notification {
-	return Notification{Event: d.event, Opened: d.opened, Prepared: d.prepared}
 }
 
 // fromQueue tells whether the event comes from its channel's queue in the room.
@@ -61,137 +60,77 @@ func (d *delivery) fromQueue() bool {
 	return token != "" && token == room.Token(d.destination)
 }
 
-// deliver posts an event when its destination takes it, again and again while the lease allows, and settles it or puts it
-// off. Waiting ends when the context does; a post under way ends with the work context.
-func (w *Worker) deliver(ctx, work context.Context, d *delivery) {
+// takeInHand has the leases of a delivery renewed, until letGo.
+func (w *Worker) takeInHand(d *delivery) {
 	w.metrics.InFlight(1)
 	w.keeper.add(d)
-	defer func() {
-		w.metrics.InFlight(-1)
-		w.keeper.remove(d)
-		w.trouble.leave(d)
-		d.leaveQueue()
-	}()
+}
+
+func (w *Worker) letGo(d *delivery) {
+	w.metrics.InFlight(-1)
+	w.keeper.remove(d)
+	w.trouble.leave(d)
+	d.leaveQueue()
+}
+
+// awaitTurn waits until a delivery may be tried. If it may not be tried any more, it has been put off or settled.
+func (w *Worker) awaitTurn(ctx, work context.Context, d *delivery) bool {
 	for {
 		if wait, ok := w.awaitPost(ctx, d); !ok {
 			w.postpone(work, d, wait)
-			return
+			return false
 		}
 		if w.tooOld(d.message) {
 			w.expire(work, d)
-			return
+			return false
 		}
-		if !w.trouble.turn(ctx, d) {
-			if ctx.Err() == nil && !d.isLost() {
-				continue
-			}
+		if w.trouble.turn(ctx, d) {
+			return true
+		}
+		if ctx.Err() != nil || d.isLost() {
 			w.postpone(work, d, 0)
-			return
-		}
-		receipt, failure, attempted := w.attempt(work, d)
-		if !attempted {
-			w.postpone(work, d, 0)
-			return
-		}
-		if !failure.isOfAll() {
-			d.leaveLane()
-		}
-		if failure == nil {
-			w.delivered(work, d, receipt)
-			return
-		}
-		delay, again := w.failed(work, d, failure)
-		if !again {
-			return
-		}
-		if failure.Class == RateLimited {
-			continue
-		}
-		select {
-		case <-time.After(delay):
-		case <-ctx.Done():
-			w.postpone(work, d, 0)
-			return
+			return false
 		}
 	}
-}
-
-// isOfAll tells whether the others of the channel would fail as well. They wait for whoever found that, who keeps its turn.
-func (f *Failure) isOfAll() bool {
-	return f != nil && (f.Class == RateLimited || f.Class == Misconfigured)
 }
 
 // attempt posts once, on a lease that lasts longer than a post can take or was renewed just now. It does not if the lease
 // is lost or cannot be renewed, or if the work context ends first.
-func (w *Worker) attempt(work context.Context, d *delivery) (receipt string, failure *Failure, attempted bool) {
-	if work.Err() != nil {
+func (w *Worker) attempt(work context.Context, d *delivery) (receipt string, failure *sink.Error, attempted bool) {
+	select {
+	case <-work.Done():
 		return "", nil, false
+	default:
 	}
-	if d.left() < w.o.SendTimeout && !w.keeper.extend(work, d) {
-		return "", nil, false
-	}
-	if d.isLost() {
+	if d.left() < w.o.SendTimeout && !w.keeper.extend(work, d) || d.isLost() {
 		return "", nil, false
 	}
 	if d.attempts++; d.attempts == 1 {
 		d.started = time.Now()
 	}
 	failpoint.Reach(failpoint.BeforePost)
-	receipt, failure = w.sink.Send(work, d.notification())
+	receipt, err := w.sink.Send(work, d.out)
+	failure = failureOf(err, d.destination)
+	if !isOfAll(failure) {
+		d.leaveLane()
+	}
 	return receipt, failure, true
 }
 
-// delivered records that an event is out. Its outcome is counted here, by whoever recorded it first: its message may be settled
-// more than once.
-func (w *Worker) delivered(work context.Context, d *delivery, receipt string) {
-	w.trouble.sinkTried(nil)
-	w.trouble.mended(d.destination)
-	failpoint.Reach(failpoint.AfterPost)
-	newly := d.grant.Finish(context.WithoutCancel(work), receipt)
-	failpoint.Reach(failpoint.AfterRecord)
-	if newly {
-		w.metrics.EventAge(w.clock.since(d.entry.Since))
-		if d.event.Resolves() {
-			w.metrics.Resolved("paired")
-		}
-		w.metrics.Event(d.category, string(Sent), 1)
-		if d.level != "" {
-			w.metrics.Dropped(d.category, d.level, 1)
-		}
+// failureOf is what came of a post that did not succeed. Of an error that is none of a sink nobody knows whether the message is out.
+func failureOf(err error, destination string) *sink.Error {
+	if err == nil {
+		return nil
 	}
-	w.settler.settle(settlement{message: d.message})
+	if failure, known := errors.AsType[*sink.Error](err); known {
+		return failure
+	}
+	return &sink.Error{Class: sink.Unknown, Channel: destination, Err: err}
 }
 
-// failed decides what comes after an attempt that did not succeed: another one after a delay, or the end.
-func (w *Worker) failed(work context.Context, d *delivery, failure *Failure) (delay time.Duration, again bool) {
-	if failure.Class != Misconfigured {
-		w.trouble.mended(d.destination)
-	}
-	switch failure.Class {
-	case Rejected:
-		w.reject(work, d, failure)
-		return 0, false
-	case RateLimited:
-		w.throttle.Pause(work, d.destination, failure.RetryAfter)
-		return 0, true
-	case Misconfigured:
-		w.trouble.misconfigure(d, failure.Err)
-		return jitter(backoff(misconfiguredBackoff, d.attempts)), true
-	case Uncertain:
-		d.uncertain = true
-	case Transient:
-	}
-	if work.Err() != nil {
-		w.postpone(work, d, 0)
-		return 0, false
-	}
-	w.trouble.sinkTried(failure.Err)
-	delay = jitter(backoff(firstBackoff, d.attempts+attemptsInHand*int(min(d.delivered-1, 100))))
-	if time.Since(d.started)+delay+w.o.SendTimeout > w.ackWait { // another one would not end inside the first lease
-		w.postpone(work, d, delay)
-		return 0, false
-	}
-	return delay, true
+// isOfAll tells whether the others of the channel would fail as well. They wait for whoever found that, who keeps its turn.
+func isOfAll(failure *sink.Error) bool {
+	return failure != nil && (failure.Class == sink.RateLimited || failure.Class == sink.Misconfigured)
 }
 
 // attemptsInHand is about how often an event is tried before it is given back; the back-off goes on from there.
@@ -222,7 +161,7 @@ func (w *Worker) postpone(work context.Context, d *delivery, delay time.Duration
 // expire ends an event that became too old while it waited. Its slot is returned if it surely was never posted.
 func (w *Worker) expire(work context.Context, d *delivery) {
 	w.endUndelivered(work, d)
-	w.settler.settle(settlement{message: d.message, outcome: Expired})
+	w.settle(settlement{message: d.message, outcome: Expired})
 }
 
 // endUndelivered ends the grant of an event that is not tried again. Its slot is returned unless some attempt may have delivered
@@ -237,12 +176,9 @@ func (w *Worker) endUndelivered(work context.Context, d *delivery) {
 }
 
 // reject stores a message that will never be delivered as a dead letter and ends its grant.
-func (w *Worker) reject(work context.Context, d *delivery, failure *Failure) {
-	detail := failure.Code
-	if detail == "" {
-		detail = fmt.Sprint(failure.Err)
-	}
-	fault := event.NewFault(event.ReasonSlackRejected, detail, failure.Err)
+func (w *Worker) reject(work context.Context, d *delivery, failure *sink.Error) {
+	detail := cmp.Or(failure.Code, failure.Error())
+	fault := event.NewFault(event.ReasonSlackRejected, detail, failure)
 	if !w.bury(context.WithoutCancel(work), d.message, fault, func() { w.endUndelivered(work, d) }) {
 		d.grant.Release(context.WithoutCancel(work), d.uncertain)
 	}

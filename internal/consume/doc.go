@@ -2,17 +2,20 @@
 //
 // It owns the connection, the streams and consumers, the room and the dead letters, and it alone acknowledges. For each stored
 // message it asks a [Throttle], hands admitted events to a [Sink], and ends with one [Outcome]. It decides nothing about limits
-// and knows nothing about Slack: both are small interfaces, declared here.
+// and knows nothing about Slack: both are small interfaces, declared here, in the words of packages throttle (Request, Decision,
+// Verdict) and sink (Delivery, Error). What it dropped it tells in those of package summary.
+//
+// The way of an event is in the file way.go, from top to bottom:
 //
 //	stream ─┐
-//	        ├─ pull ─► decode ─► decide ─► its channel's turn ─► deliver ─► settle
-//	room ───┘            │         │               │                │
-//	 ▲                   │         │               │                │
-//	 ├─ part ◄───────────┤         │               │                │
-//	 ├─ slot, pair, redis ◄────────┤               │                │
-//	 ├─ channel ◄────────┼─────────┼───────────────┴────────────────┤  the slot kept
-//	 │  dropped ◄────────┼─────────┘                                │
-//	 │  dead letter ◄────┴──────────────────────────────────────────┘  the slot returned
+//	        ├ receive ─► decode ─► decide ─► its channel's turn ─► deliver ─► settle
+//	room ───┘              │         │               │                │
+//	 ▲                     │         │               │                │
+//	 ├─ part ◄─────────────┤         │               │                │
+//	 ├─ slot, pair, redis ◄──────────┤               │                │
+//	 ├─ channel ◄──────────┼─────────┼───────────────┴────────────────┤  the slot kept
+//	 │  dropped ◄──────────┼─────────┘                                │
+//	 │  dead letter ◄──────┴──────────────────────────────────────────┘  the slot returned
 //	 └── replay
 //
 // # Trust

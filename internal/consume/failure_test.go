@@ -11,22 +11,25 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/sink"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
 // failing fails with the class on the first attempts.
-func failing(class FailureClass, attempts int) func(context.Context, event.Event, int) *Failure {
-	return func(_ context.Context, _ event.Event, attempt int) *Failure {
+func failing(class sink.Class, attempts int) func(context.Context, event.Event, int) error {
+	return func(_ context.Context, _ event.Event, attempt int) error {
 		if attempt > attempts {
 			return nil
 		}
-		return &Failure{Class: class, Code: "scripted_code", Err: errScripted}
+		return &sink.Error{Class: class, Code: "scripted_code", Err: errScripted}
 	}
 }
 
 // A delivery that fails and may yet succeed is tried again while its first lease lasts, without giving the message back.
 func TestRetryInsideTheLease(t *testing.T) {
 	t.Parallel()
-	for name, class := range map[string]FailureClass{"transient": Transient, "uncertain": Uncertain} {
+	for name, class := range map[string]sink.Class{"transient": sink.Transient, "uncertain": sink.Unknown} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t)
@@ -37,13 +40,9 @@ func TestRetryInsideTheLease(t *testing.T) {
 			f.requireSaid(sequence, "+ACK")
 			f.requireHistory("e", "send", "send", "send", "finish")
 			f.requireOutcomes(map[string]int{"sent payments": 1})
-			if f.metrics.get("age") != 1 {
-				t.Errorf("%d ages were observed, want one for each delivery", f.metrics.get("age"))
-			}
+			testkit.Equal(t, f.metrics.Get("age"), 1, "ages were observed, want one for each delivery")
 			for _, line := range []string{"deliveries fail and are tried again", "deliveries work again"} {
-				if lines := f.log.lines(line); len(lines) != 1 {
-					t.Errorf("%q was logged %d times, want once", line, len(lines))
-				}
+				f.log.WantCount(t, 1, line)
 			}
 			if err := w.Ready(); err != nil {
 				t.Errorf("it is not ready: %v", err)
@@ -57,20 +56,16 @@ func TestRetryInsideTheLease(t *testing.T) {
 func TestRetryAfterTheLease(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.sink.send = failing(Transient, 1)
+	f.sink.send = failing(sink.Transient, 1)
 	f.start(func(o *Options) { o.AckWait, o.SendTimeout = 2*time.Second, 1900*time.Millisecond })
 	sequence := f.event("payments", "e")
 	f.awaitSettled(1)
 	f.requireRoomEmpty()
 	f.requireSaid(sequence, "+ACK")
-	if stored := f.streamInfo(testNames.RoomStream).State.LastSeq; stored != 1 {
-		t.Errorf("%d messages were stored in the room, want 1", stored)
-	}
+	testkit.Equal(t, f.streamInfo(testNames.RoomStream).State.LastSeq, 1, "messages were stored in the room")
 	f.requireOutcomes(map[string]int{"sent payments": 1})
 	history := slices.DeleteFunc(f.journal.about("e"), func(what string) bool { return what == "extend" })
-	if want := []string{"send", "release", "send", "finish"}; !slices.Equal(history, want) {
-		t.Errorf("happened: %q, want %q", history, want)
-	}
+	testkit.EqualSlices(t, history, []string{"send", "release", "send", "finish"}, "happened")
 }
 
 // The back-off of a message that comes back goes on where it was.
@@ -84,7 +79,7 @@ func TestBackoffGoesOn(t *testing.T) {
 	d.source = source{inRoom: true, channel: "C1"}
 	for deliveries, want := range map[uint64]time.Duration{1: firstBackoff, 2: 4 * time.Second, 3: longestBackoff, 1000: longestBackoff} {
 		d.delivered = deliveries
-		delay, _ := w.failed(t.Context(), d, &Failure{Class: Transient, Err: errScripted})
+		delay, _ := w.failed(t.Context(), d, &sink.Error{Class: sink.Transient, Err: errScripted})
 		if again := want < patience/2; again && (delay < want*3/4 || delay > want*5/4) {
 			t.Errorf("after delivery %d the next attempt is in %v, want %v give or take a quarter", deliveries, delay, want)
 		}
@@ -92,13 +87,9 @@ func TestBackoffGoesOn(t *testing.T) {
 	for attempts, want := range map[int]time.Duration{
 		1: 500 * time.Millisecond, 2: time.Second, 3: 2 * time.Second, 6: 16 * time.Second, 7: 30 * time.Second, 1 << 30: 30 * time.Second,
 	} {
-		if got := backoff(firstBackoff, attempts); got != want {
-			t.Errorf("the back-off after %d attempts is %v, want %v", attempts, got, want)
-		}
+		testkit.Equal(t, backoff(firstBackoff, attempts), want, "the back-off after %d attempts", attempts)
 	}
-	if got := backoff(misconfiguredBackoff, 1); got != 5*time.Second {
-		t.Errorf("the first back-off of a misconfigured delivery is %v, want 5s", got)
-	}
+	testkit.Equal(t, backoff(misconfiguredBackoff, 1), 5*time.Second, "first back-off of a misconfigured delivery")
 	for range 1000 {
 		if d := jitter(time.Second); d < 750*time.Millisecond || d > 1250*time.Millisecond {
 			t.Fatalf("one second with jitter is %v, want a quarter to either side at most", d)
@@ -115,7 +106,7 @@ func TestRejected(t *testing.T) {
 			f := newFixture(t)
 			f.provision(patience)
 			sequence := f.event("payments", "e")
-			f.throttle.judge = func(_ context.Context, c Candidate) (Decision, error) {
+			f.throttle.judge = func(_ context.Context, c throttle.Request) (throttle.Decision, error) {
 				grant := f.throttle.grant(c)
 				grant.refund = func() {
 					if letters := f.deadLetters(); len(letters) != 1 {
@@ -125,21 +116,21 @@ func TestRejected(t *testing.T) {
 						t.Errorf("before the refund was said %q", said)
 					}
 				}
-				return Decision{Verdict: Admit, Grant: grant}, nil
+				return throttle.Decision{Verdict: throttle.Admitted, Grant: grant}, nil
 			}
-			f.sink.send = func(context.Context, event.Event, int) *Failure {
-				return &Failure{Class: Rejected, Code: code, Err: errScripted}
+			f.sink.send = func(context.Context, event.Event, int) error {
+				return &sink.Error{Class: sink.Rejected, Code: code, Channel: "payments", Err: errScripted}
 			}
 			f.start(nil)
 			f.awaitSettled(1)
-			detail := "scripted"
+			detail := "post to payments: rejected: scripted"
 			if code != "" {
 				detail = code
 			}
 			f.requireHistory("e", "send", "refund")
 			f.requireSaid(sequence, "+TERM slack_rejected: "+detail)
 			f.requireOutcomes(map[string]int{"dead payments": 1})
-			if f.metrics.get("letter slack_rejected") != 1 {
+			if f.metrics.Get("letter slack_rejected") != 1 {
 				t.Error("the dead letter was not counted by its reason")
 			}
 			letter := f.deadLetters()[0]
@@ -155,10 +146,8 @@ func TestDeadLettersCannotBeStored(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.provision(patience)
-	if err := f.js.DeleteStream(t.Context(), testNames.DeadLetterStream); err != nil {
-		t.Fatal(err)
-	}
-	f.sink.send = failing(Rejected, 1000)
+	testkit.NoError(t, f.js.DeleteStream(t.Context(), testNames.DeadLetterStream))
+	f.sink.send = failing(sink.Rejected, 1000)
 	f.start(func(o *Options) { o.Provision = false })
 	sequences := []uint64{f.event("payments", "e"), f.publish("notify.payments", "{broken")}
 	for _, sequence := range sequences {
@@ -170,7 +159,7 @@ func TestDeadLettersCannotBeStored(t *testing.T) {
 	f.eventually("the grant is ended", func() bool { return len(f.journal.about("e")) == 2 })
 	f.requireHistory("e", "send", "release")
 	f.requireOutcomes(nil)
-	if f.metrics.get("letter slack_rejected")+f.metrics.get("letter bad_json") > 0 {
+	if f.metrics.Get("letter slack_rejected")+f.metrics.Get("letter bad_json") > 0 {
 		t.Error("dead letters were counted that are not stored")
 	}
 
@@ -179,9 +168,7 @@ func TestDeadLettersCannotBeStored(t *testing.T) {
 	f.requireHistory("e", "send", "release", "send", "refund")
 	f.requireOutcomes(map[string]int{"dead payments": 2})
 	for _, line := range []string{"dead letters cannot be stored", "dead letters can be stored again"} {
-		if lines := f.log.lines(line); len(lines) != 1 {
-			t.Errorf("%q was logged %d times, want once", line, len(lines))
-		}
+		f.log.WantCount(t, 1, line)
 	}
 }
 
@@ -190,12 +177,12 @@ func TestMisconfigured(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	mended := newGate(t)
-	f.sink.send = func(context.Context, event.Event, int) *Failure {
+	f.sink.send = func(context.Context, event.Event, int) error {
 		select {
 		case <-mended.opened:
 			return nil
 		default:
-			return &Failure{Class: Misconfigured, Code: "invalid_auth", Err: errScripted}
+			return &sink.Error{Class: sink.Misconfigured, Code: "invalid_auth", Err: errScripted}
 		}
 	}
 	w := f.start(nil)
@@ -220,9 +207,7 @@ func TestMisconfigured(t *testing.T) {
 	f.requireSaid(first, "+ACK")
 	f.requireHistory("first", "send", "send", "finish")
 	f.requireOutcomes(map[string]int{"sent payments": 1, "sent errors": 10})
-	if lines := f.log.lines("deliveries are misconfigured"); len(lines) != 1 {
-		t.Errorf("that was logged %d times, want once", len(lines))
-	}
+	f.log.WantCount(t, 1, "deliveries are misconfigured")
 }
 
 // While the setup is at fault one delivery tries and the others wait for it; when it is mended they go out at once.
@@ -242,13 +227,13 @@ func oneDeliveryProbes(t *testing.T, pace time.Duration) {
 	f := newFixture(t)
 	mended := newGate(t)
 	var refused atomic.Int64
-	f.sink.send = func(context.Context, event.Event, int) *Failure {
+	f.sink.send = func(context.Context, event.Event, int) error {
 		select {
 		case <-mended.opened:
 			return nil
 		default:
 			refused.Add(1)
-			return &Failure{Class: Misconfigured, Code: "invalid_auth", Err: errScripted}
+			return &sink.Error{Class: sink.Misconfigured, Code: "invalid_auth", Err: errScripted}
 		}
 	}
 	f.provision(patience)
@@ -278,15 +263,11 @@ func TestProberLeaves(t *testing.T) {
 	}
 	looked := make(chan bool)
 	go func() { looked <- trouble.turn(t.Context(), other) }()
-	for {
+	testkit.Eventually(t, "one delivery waits", func() bool {
 		trouble.mu.Lock()
-		waiting := trouble.faults["C1"].waiting
-		trouble.mu.Unlock()
-		if waiting == 1 {
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
+		defer trouble.mu.Unlock()
+		return trouble.faults["C1"].waiting == 1
+	})
 	trouble.leave(prober)
 	if <-looked {
 		t.Error("who waited may try without looking again")
@@ -311,11 +292,11 @@ func TestProberLeaves(t *testing.T) {
 func TestExpiredWhileWaiting(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		class FailureClass
+		class sink.Class
 		ends  string
 	}{
-		"certainly not delivered": {Transient, "refund"},
-		"perhaps delivered":       {Uncertain, "finish"},
+		"certainly not delivered": {sink.Transient, "refund"},
+		"perhaps delivered":       {sink.Unknown, "finish"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -344,12 +325,12 @@ func TestExpiredAfterARedelivery(t *testing.T) {
 			found := f.provision(patience)
 			sequence := f.event("payments", "e")
 			f.deliverOnce(found)
-			f.throttle.judge = func(_ context.Context, c Candidate) (Decision, error) {
+			f.throttle.judge = func(_ context.Context, c throttle.Request) (throttle.Decision, error) {
 				decision := f.throttle.admit(c)
 				decision.InDoubt = inDoubt
 				return decision, nil
 			}
-			f.sink.send = failing(Transient, 1000)
+			f.sink.send = failing(sink.Transient, 1000)
 			f.start(func(o *Options) { o.MaxAge = 3 * time.Second })
 			f.awaitSettled(1)
 			f.requireSaid(sequence, "-NAK", "+ACK")
@@ -366,18 +347,18 @@ func TestRejectedInDoubt(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		inDoubt bool
-		send    func(context.Context, event.Event, int) *Failure
+		send    func(context.Context, event.Event, int) error
 		history []string
 	}{
-		"not in doubt":           {false, failing(Rejected, 1000), []string{"send", "refund"}},
-		"of a worker before":     {true, failing(Rejected, 1000), []string{"send", "finish"}},
-		"of an attempt before":   {false, inTurn(Uncertain, Rejected), []string{"send", "send", "finish"}},
-		"of a certain one first": {false, inTurn(Transient, Rejected), []string{"send", "send", "refund"}},
+		"not in doubt":           {false, failing(sink.Rejected, 1000), []string{"send", "refund"}},
+		"of a worker before":     {true, failing(sink.Rejected, 1000), []string{"send", "finish"}},
+		"of an attempt before":   {false, inTurn(sink.Unknown, sink.Rejected), []string{"send", "send", "finish"}},
+		"of a certain one first": {false, inTurn(sink.Transient, sink.Rejected), []string{"send", "send", "refund"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t)
-			f.throttle.judge = func(_ context.Context, c Candidate) (Decision, error) {
+			f.throttle.judge = func(_ context.Context, c throttle.Request) (throttle.Decision, error) {
 				decision := f.throttle.admit(c)
 				decision.InDoubt = test.inDoubt
 				return decision, nil
@@ -393,8 +374,8 @@ func TestRejectedInDoubt(t *testing.T) {
 }
 
 // inTurn fails with one class after the other, and goes on with the last one.
-func inTurn(classes ...FailureClass) func(context.Context, event.Event, int) *Failure {
-	return func(_ context.Context, _ event.Event, attempt int) *Failure {
-		return &Failure{Class: classes[min(attempt, len(classes))-1], Code: "scripted_code", Err: errScripted}
+func inTurn(classes ...sink.Class) func(context.Context, event.Event, int) error {
+	return func(_ context.Context, _ event.Event, attempt int) error {
+		return &sink.Error{Class: classes[min(attempt, len(classes))-1], Code: "scripted_code", Err: errScripted}
 	}
 }

@@ -10,6 +10,9 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/sink"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
 // A post that takes several acknowledgement waits keeps its message: it is delivered once, and both leases are renewed.
@@ -17,9 +20,9 @@ func TestSlowDeliveryKeepsItsLease(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	release := newGate(t)
-	f.sink.send = func(ctx context.Context, _ event.Event, _ int) *Failure {
+	f.sink.send = func(ctx context.Context, _ event.Event, _ int) error {
 		if err := release.pass(ctx); err != nil {
-			return &Failure{Class: Uncertain, Err: err}
+			return &sink.Error{Class: sink.Unknown, Err: err}
 		}
 		return nil
 	}
@@ -37,7 +40,7 @@ func TestSlowDeliveryKeepsItsLease(t *testing.T) {
 	f.awaitSettled(1)
 	f.requireSaid(sequence, "+ACK")
 	f.requireOutcomes(map[string]int{"sent payments": 1})
-	if f.journal.count("send e") != 1 || f.metrics.redelivered != 0 {
+	if f.journal.count("send e") != 1 || f.metrics.Get("redelivered") != 0 {
 		t.Errorf("happened: %q", f.journal.all())
 	}
 }
@@ -49,13 +52,13 @@ func TestGrantLostToSomeoneElse(t *testing.T) {
 	const ackWait = 4 * time.Second // a sixth of it has to do for an answer
 	f.provision(ackWait)
 	var judged atomic.Int32
-	f.throttle.judge = func(_ context.Context, c Candidate) (Decision, error) {
+	f.throttle.judge = func(_ context.Context, c throttle.Request) (throttle.Decision, error) {
 		if judged.Add(1) > 1 {
-			return Decision{Verdict: Done}, nil
+			return throttle.Decision{Verdict: throttle.Done}, nil
 		}
-		return Decision{Verdict: Admit, Grant: &fakeGrant{id: c.Event.ID, journal: f.journal, extend: func() bool { return false }}}, nil
+		return throttle.Decision{Verdict: throttle.Admitted, Grant: &fakeGrant{id: shown(c), journal: f.journal, extend: func() bool { return false }}}, nil
 	}
-	f.sink.send = func(context.Context, event.Event, int) *Failure {
+	f.sink.send = func(context.Context, event.Event, int) error {
 		t.Error("it was posted")
 		return nil
 	}
@@ -73,15 +76,8 @@ func TestGrantLostToSomeoneElse(t *testing.T) {
 func (f *fixture) taken(w *Worker, ackWait time.Duration) *message {
 	f.Helper()
 	asked := time.Now()
-	msg, err := f.fetch(w)
-	if err != nil {
-		f.Fatal(err)
-	}
-	m, err := newMessage(msg, source{}, asked, w.conn.Stats().Reconnects, ackWait)
-	if err != nil {
-		f.Fatal(err)
-	}
-	return m
+	msg := testkit.Must(f.fetch(w))(f)
+	return testkit.Must(newMessage(msg, source{}, asked, w.conn.Stats().Reconnects, ackWait))(f)
 }
 
 func (f *fixture) fetch(w *Worker) (jetstream.Msg, error) {
@@ -122,9 +118,7 @@ func TestDeadlineMovesOnConfirmation(t *testing.T) {
 	}
 	proxy.DropReplies(false)
 	asked := time.Now()
-	if err := w.extend(t.Context(), m); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, w.extend(t.Context(), m))
 	if m.deadline.Before(asked.Add(ackWait)) || m.deadline.After(time.Now().Add(ackWait)) {
 		t.Errorf("the deadline moved to %v after it was asked for, want %v", m.deadline.Sub(asked), ackWait)
 	}
@@ -197,7 +191,10 @@ func TestNoPostWithoutALease(t *testing.T) {
 	})
 	w.sink, w.throttle, w.keeper = f.sink, f.throttle, newKeeper(w)
 	f.event("payments", "e")
-	d := &delivery{candidate: candidate{message: f.taken(w, ackWait), event: event.Event{ID: "e"}}, grant: &fakeGrant{id: "e", journal: f.journal}}
+	d := &delivery{
+		candidate: candidate{message: f.taken(w, ackWait)}, out: sink.Delivery{Event: event.Event{ID: "e"}},
+		grant: &fakeGrant{id: "e", journal: f.journal},
+	}
 	proxy.DropReplies(true)
 	if _, _, attempted := w.attempt(t.Context(), d); attempted {
 		t.Error("it was posted")

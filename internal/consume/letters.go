@@ -191,18 +191,12 @@ func (l *letters) pile(ctx context.Context, stream jetstream.Stream) (piles, err
 
 const pileAtOnce = 1000
 
-// add puts a letter onto its pile. The marks of replays are no letters.
+// add puts a letter onto its pile.
 func (p piles) add(names Names, subject string, sequence uint64, size int) {
 	rest := strings.TrimPrefix(subject, names.DeadLetterSubject+".")
-	reason, first, _ := strings.Cut(rest, ".")
-	if reason == ReplayMark {
-		return
-	}
+	_, first, _ := strings.Cut(rest, ".")
 	p[first] = append(p[first], lying{subject: subject, sequence: sequence, size: size})
 }
-
-// ReplayMark stands where a letter's reason does in the subjects of the marks that replays leave.
-const ReplayMark = "replaying"
 
 // lyingSize is about what a message takes in a stream of which only its headers were asked for.
 func lyingSize(m jetstream.Msg) int {

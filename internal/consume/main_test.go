@@ -1,7 +1,6 @@
 package consume
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -19,8 +18,12 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/pacing"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/sink"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
 func TestMain(m *testing.M) {
@@ -42,6 +45,7 @@ var testNames = Names{
 type journal struct {
 	mu    sync.Mutex
 	lines []string
+	names map[string]string // of events, by their identities
 }
 
 func (j *journal) add(format string, values ...any) {
@@ -55,6 +59,38 @@ func (j *journal) all() []string {
 	defer j.mu.Unlock()
 	return slices.Clone(j.lines)
 }
+
+// name tells the journal how an event is shown.
+func (j *journal) name(e event.Event) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.names == nil {
+		j.names = make(map[string]string)
+	}
+	j.names[e.Identity()] = e.ShownID()
+}
+
+// shown is how the event of an identity is shown: a part of a group by its name too, once that was told.
+func (j *journal) shown(identity string) string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if name, known := j.names[identity]; known {
+		return name
+	}
+	return idIn(identity)
+}
+
+// idIn is the ID that stands in an identity.
+func idIn(identity string) string {
+	_, id, found := strings.Cut(identity, " ")
+	if !found {
+		return identity
+	}
+	return id
+}
+
+// shown is the ID of the event that is asked about.
+func shown(r throttle.Request) string { return idIn(r.ID) }
 
 func (j *journal) count(line string) int {
 	n := 0
@@ -80,28 +116,28 @@ func (j *journal) about(id string) []string {
 // fakeThrottle admits everything unless it is told otherwise.
 type fakeThrottle struct {
 	journal *journal
-	judge   func(ctx context.Context, c Candidate) (Decision, error) // nil: admit
-	full    func(category string) (string, bool)                     // nil: nothing is full
-	await   func(ctx context.Context) error                          // nil: at once
-	reserve func(destination string, horizon time.Duration) post     // nil: now, or when the destination has rested
-	askRest func()                                                   // called when it is asked whether a destination rests; nil: nothing
-	enter   func(stay Stay) bool                                     // nil: all may stay
-	passed  func(at Position) (int64, error)                         // nil: nothing has vanished
+	judge   func(ctx context.Context, c throttle.Request) (throttle.Decision, error) // nil: admit
+	full    func(category string) (string, bool)                                     // nil: nothing is full
+	await   func(ctx context.Context) error                                          // nil: at once
+	reserve func(destination string, maxWait time.Duration) post                     // nil: now, or when the destination has rested
+	askRest func()                                                                   // called when it is asked whether a destination rests; nil: nothing
+	enter   func(stay throttle.Stay) bool                                            // nil: all may stay
+	passed  func(at position) (int64, error)                                         // nil: nothing has vanished
 
 	enterFails error
 
-	delay   func(c Candidate, longest time.Duration) (DelayVerdict, time.Duration, error)
-	planned func(c Candidate) (time.Duration, bool, error) // nil: nothing is
+	delay   func(c throttle.Request, longest time.Duration) (throttle.DelayVerdict, time.Duration, error)
+	planned func(c throttle.Request) (time.Duration, bool, error) // nil: nothing is
 
-	recorded func(c Candidate) bool // nil: that is not known
+	recorded func(c throttle.Request) bool // nil: that is not known
 
 	mu         sync.Mutex
-	candidates []Candidate
-	finished   map[string]bool // events that were delivered, by category and ID
-	entered    map[string]Stay // stays that were entered and not left, by category and member
-	mostInRoom int             // stays at once
-	unpaired   map[string]bool // pairs that are known not to be open
-	positions  []Position      // that were told
+	candidates []throttle.Request
+	finished   map[string]bool          // events that were delivered, by identity
+	entered    map[string]throttle.Stay // stays that were entered and not left, by category and member
+	mostInRoom int                      // stays at once
+	unpaired   map[string]bool          // pairs that are known not to be open
+	positions  []position               // that were told
 	resting    map[string]time.Time
 	pauses     map[string]time.Duration // what Pause was told last
 }
@@ -113,11 +149,11 @@ func (f *fakeThrottle) Full(category string) (string, bool) {
 	return f.full(category)
 }
 
-func (f *fakeThrottle) Decide(ctx context.Context, candidates []Candidate) ([]Decision, error) {
+func (f *fakeThrottle) Decide(ctx context.Context, candidates []throttle.Request) ([]throttle.Decision, error) {
 	f.mu.Lock()
 	f.candidates = append(f.candidates, candidates...)
 	f.mu.Unlock()
-	decisions := make([]Decision, len(candidates))
+	decisions := make([]throttle.Decision, len(candidates))
 	for i, c := range candidates {
 		if f.judge == nil {
 			decisions[i] = f.admit(c)
@@ -154,28 +190,28 @@ func (f *fakeThrottle) rest(destination string) time.Duration {
 // post is when a destination takes its next message.
 type post struct {
 	wait    time.Duration
-	tooLate bool // beyond the horizon
+	tooLate bool // beyond the maxWait
 }
 
-func (f *fakeThrottle) Reserve(_ context.Context, destination string, horizon time.Duration) (wait time.Duration, ok bool) {
+func (f *fakeThrottle) Reserve(_ context.Context, destination string, maxWait time.Duration) pacing.Reservation {
 	next := post{wait: f.rest(destination)}
-	next.tooLate = next.wait > horizon
+	next.tooLate = next.wait > maxWait
 	if f.reserve != nil {
-		next = f.reserve(destination, horizon)
+		next = f.reserve(destination, maxWait)
 	}
-	return next.wait, !next.tooLate
+	return pacing.Reservation{Wait: next.wait, OK: !next.tooLate}
 }
 
-func (f *fakeThrottle) Resting(destination string) time.Duration { return f.rest(destination) }
+func (f *fakeThrottle) Paused(destination string) time.Duration { return f.rest(destination) }
 
-func (f *fakeThrottle) Rest(_ context.Context, destination string) time.Duration {
+func (f *fakeThrottle) CheckPause(_ context.Context, destination string) time.Duration {
 	if f.askRest != nil {
 		f.askRest()
 	}
 	return f.rest(destination)
 }
 
-func (f *fakeThrottle) EnterRoom(_ context.Context, stays []Stay) ([]bool, error) {
+func (f *fakeThrottle) EnterRoom(_ context.Context, stays []throttle.Stay) ([]bool, error) {
 	if f.enterFails != nil {
 		return nil, f.enterFails
 	}
@@ -191,7 +227,7 @@ func (f *fakeThrottle) EnterRoom(_ context.Context, stays []Stay) ([]bool, error
 	return mayStay, nil
 }
 
-func (f *fakeThrottle) LeaveRoom(_ context.Context, stays []Stay) error {
+func (f *fakeThrottle) LeaveRoom(_ context.Context, stays []throttle.Stay) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, stay := range stays {
@@ -203,7 +239,7 @@ func (f *fakeThrottle) LeaveRoom(_ context.Context, stays []Stay) error {
 	return nil
 }
 
-func (f *fakeThrottle) Recorded(context.Context) func(Candidate) bool {
+func (f *fakeThrottle) Records(context.Context) throttle.Recorded {
 	if f.recorded == nil {
 		return nil
 	}
@@ -211,7 +247,7 @@ func (f *fakeThrottle) Recorded(context.Context) func(Candidate) bool {
 }
 
 // inRoom lists the stays that were entered and not left.
-func (f *fakeThrottle) inRoom() []Stay {
+func (f *fakeThrottle) inRoom() []throttle.Stay {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Collect(maps.Values(f.entered))
@@ -227,7 +263,14 @@ func (f *fakeThrottle) LearnUnpaired(pair string, _ time.Time) {
 	f.journal.add("learns %s", strings.ReplaceAll(pair, "\n", "/"))
 }
 
-func (f *fakeThrottle) Passed(_ context.Context, at Position) (int64, error) {
+// position is how far a consumer has come, as Passed is told it.
+type position struct {
+	consumer             string
+	sequence, deliveries uint64
+}
+
+func (f *fakeThrottle) Passed(_ context.Context, consumer string, sequence, deliveries uint64) (int64, error) {
+	at := position{consumer, sequence, deliveries}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.positions = append(f.positions, at)
@@ -237,36 +280,35 @@ func (f *fakeThrottle) Passed(_ context.Context, at Position) (int64, error) {
 	return f.passed(at)
 }
 
-func (f *fakeThrottle) Delay(_ context.Context, c Candidate, _ Decision, longest time.Duration) (DelayVerdict, time.Duration, error) {
-	return f.delay(c, longest)
+func (f *fakeThrottle) Delay(_ context.Context, p throttle.Postponement) (throttle.DelayVerdict, time.Duration, error) {
+	return f.delay(p.Request, p.Longest)
 }
 
-func (f *fakeThrottle) Planned(_ context.Context, c Candidate) (time.Duration, bool, error) {
+func (f *fakeThrottle) Planned(_ context.Context, c throttle.Request) (time.Duration, bool, error) {
 	if f.planned == nil {
 		return 0, false, nil
 	}
 	return f.planned(c)
 }
 
-func (f *fakeThrottle) asked() []Candidate {
+func (f *fakeThrottle) asked() []throttle.Request {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.candidates)
 }
 
-func (f *fakeThrottle) grant(c Candidate) *fakeGrant {
-	return &fakeGrant{id: c.Event.ShownID(), journal: f.journal, finish: func() bool {
+func (f *fakeThrottle) grant(c throttle.Request) *fakeGrant {
+	return &fakeGrant{id: c.ID, journal: f.journal, finish: func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		name := c.Event.Category + " " + c.Event.ShownID()
-		newly := !f.finished[name]
-		f.finished[name] = true
+		newly := !f.finished[c.ID]
+		f.finished[c.ID] = true
 		return newly
 	}}
 }
 
-func (f *fakeThrottle) admit(c Candidate) Decision {
-	return Decision{Verdict: Admit, Grant: f.grant(c)}
+func (f *fakeThrottle) admit(c throttle.Request) throttle.Decision {
+	return throttle.Decision{Verdict: throttle.Admitted, Grant: f.grant(c)}
 }
 
 // fakeGrant notes what becomes of it.
@@ -283,12 +325,12 @@ func (g *fakeGrant) note(ctx context.Context, word string) {
 	if ctx.Err() != nil {
 		word += " too late"
 	}
-	g.journal.add("%s %s", word, g.id)
+	g.journal.add("%s %s", word, g.journal.shown(g.id))
 }
 
 func (g *fakeGrant) Finish(ctx context.Context, receipt string) bool {
 	if receipt != "" {
-		g.journal.add("keep %s %s", receipt, g.id)
+		g.journal.add("keep %s %s", receipt, g.journal.shown(g.id))
 	}
 	g.note(ctx, "finish")
 	return g.finish == nil || g.finish()
@@ -317,24 +359,26 @@ func (g *fakeGrant) Extend(ctx context.Context) bool {
 // fakeSink takes everything unless it is told otherwise. Events of one category have one destination.
 type fakeSink struct {
 	journal     *journal
-	send        func(ctx context.Context, e event.Event, attempt int) *Failure // attempts count from 1
-	receipt     string                                                         // of each post
-	prepare     func(e event.Event) any                                        // nil: nothing
-	destination func(e event.Event) string                                     // nil: the category
-	named       []string                                                       // destinations that the settings name
+	send        func(ctx context.Context, e event.Event, attempt int) error // attempts count from 1
+	receipt     string                                                      // of each post
+	prepare     func(e event.Event) string                                  // what stands at the top of its message; nil: nothing
+	destination func(e event.Event) string                                  // nil: the category
+	named       []string                                                    // destinations that the settings name
 
 	mu       sync.Mutex
-	prepared map[string]any // what Send was handed, by ID
+	prepared map[string]string // what Send was handed, by ID
 	attempts map[string]int
+	events   []event.Event // that Send was handed
 	running  int
 	most     int // posts at once
 }
 
-func (f *fakeSink) Send(ctx context.Context, n Notification) (receipt string, failure *Failure) {
+func (f *fakeSink) Send(ctx context.Context, n sink.Delivery) (receipt string, err error) {
 	e := n.Event
 	f.mu.Lock()
 	f.attempts[e.ShownID()]++
-	f.prepared[e.ShownID()] = n.Prepared
+	f.events = append(f.events, e)
+	f.prepared[e.ShownID()] = n.Mention
 	attempt := f.attempts[e.ShownID()]
 	f.running++
 	f.most = max(f.most, f.running)
@@ -355,7 +399,8 @@ func (f *fakeSink) Send(ctx context.Context, n Notification) (receipt string, fa
 	return f.receipt, f.send(ctx, e, attempt)
 }
 
-func (f *fakeSink) Destination(n Notification) string {
+func (f *fakeSink) Destination(n sink.Delivery) string {
+	f.journal.name(n.Event)
 	if f.destination != nil {
 		return f.destination(n.Event)
 	}
@@ -364,11 +409,18 @@ func (f *fakeSink) Destination(n Notification) string {
 
 func (f *fakeSink) Destinations() []string { return f.named }
 
-func (f *fakeSink) Prepare(e event.Event) any {
-	if f.prepare == nil {
-		return nil
+func (f *fakeSink) Prepare(d sink.Delivery) sink.Delivery {
+	if f.prepare != nil {
+		d.Mention = f.prepare(d.Event)
 	}
-	return f.prepare(e)
+	return d
+}
+
+// handed lists the events that it was to send.
+func (f *fakeSink) handed() []event.Event {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.events)
 }
 
 func (f *fakeSink) mostAtOnce() int {
@@ -379,78 +431,46 @@ func (f *fakeSink) mostAtOnce() int {
 
 // fakeMetrics counts.
 type fakeMetrics struct {
-	mu          sync.Mutex
-	counts      map[string]int
-	inFlight    int
-	mostInHand  int
-	redelivered int
+	testkit.Counts
+	mu   sync.Mutex
+	most int // in hand at once
 }
 
-func newFakeMetrics() *fakeMetrics { return &fakeMetrics{counts: make(map[string]int)} }
+func (f *fakeMetrics) Event(category, outcome string, n int) { f.Add(outcome+" "+category, n) }
+func (f *fakeMetrics) Dropped(category, level string, n int) { f.Add("by "+level+" "+category, n) }
+func (f *fakeMetrics) DeadLetter(reason string)              { f.Add("letter "+reason, 1) }
+func (f *fakeMetrics) DeadLettersDiscarded(n int)            { f.Add("letters discarded", n) }
+func (f *fakeMetrics) EventAge(time.Duration)                { f.Add("age", 1) }
+func (f *fakeMetrics) Held(delta int)                        { f.Add("held", delta) }
+func (f *fakeMetrics) Resolved(result string)                { f.Add("resolved "+result, 1) }
+func (f *fakeMetrics) Split()                                { f.Add("split", 1) }
+func (f *fakeMetrics) Delayed()                              { f.Add("delayed", 1) }
+func (f *fakeMetrics) Redelivered(n int)                     { f.Add("redelivered", n) }
 
-func (f *fakeMetrics) add(name string, n int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.counts[name] += n
-}
-
-func (f *fakeMetrics) Event(category, outcome string, n int) { f.add(outcome+" "+category, n) }
-func (f *fakeMetrics) Dropped(category, level string, n int) { f.add("by "+level+" "+category, n) }
-func (f *fakeMetrics) DeadLetter(reason string)              { f.add("letter "+reason, 1) }
-func (f *fakeMetrics) DeadLettersDiscarded(n int)            { f.add("letters discarded", n) }
-func (f *fakeMetrics) EventAge(time.Duration)                { f.add("age", 1) }
-func (f *fakeMetrics) Held(delta int)                        { f.add("held", delta) }
-func (f *fakeMetrics) Resolved(result string)                { f.add("resolved "+result, 1) }
-func (f *fakeMetrics) Split()                                { f.add("split", 1) }
-func (f *fakeMetrics) Delayed()                              { f.add("delayed", 1) }
-
-func (f *fakeMetrics) AckPending(n int)                 { f.set("ack pending", n) }
-func (f *fakeMetrics) RoomPending(reason string, n int) { f.set("in the room: "+reason, n) }
-func (f *fakeMetrics) RoomRefused(reason string, n int) { f.add("refused by the room: "+reason, n) }
-func (f *fakeMetrics) Vanished(n int)                   { f.add("vanished", n) }
-
-func (f *fakeMetrics) set(name string, n int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.counts[name] = n
-}
-
-func (f *fakeMetrics) Redelivered(n int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.redelivered += n
-}
+func (f *fakeMetrics) AckPending(n int)                 { f.Set("ack pending", n) }
+func (f *fakeMetrics) RoomPending(reason string, n int) { f.Set("in the room: "+reason, n) }
+func (f *fakeMetrics) RoomRefused(reason string, n int) { f.Add("refused by the room: "+reason, n) }
+func (f *fakeMetrics) Vanished(n int)                   { f.Add("vanished", n) }
 
 func (f *fakeMetrics) InFlight(delta int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.inFlight += delta
-	f.mostInHand = max(f.mostInHand, f.inFlight)
+	f.most = max(f.most, f.Add("in hand", delta))
 }
 
-func (f *fakeMetrics) inHand() int {
+func (f *fakeMetrics) mostInHand() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.inFlight
-}
-
-func (f *fakeMetrics) get(name string) int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.counts[name]
+	return f.most
 }
 
 // outcomes is how many events ended, by outcome and category.
 func (f *fakeMetrics) outcomes() map[string]int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	outcomes := make(map[string]int)
-	for name, n := range f.counts {
+	outcomes := f.All()
+	maps.DeleteFunc(outcomes, func(name string, _ int) bool {
 		outcome, _, _ := strings.Cut(name, " ")
-		if slices.Contains([]Outcome{Sent, Dropped, Duplicate, Dead, Expired}, Outcome(outcome)) {
-			outcomes[name] = n
-		}
-	}
+		return !slices.Contains([]Outcome{Sent, Dropped, Duplicate, Dead, Expired}, Outcome(outcome))
+	})
 	return outcomes
 }
 
@@ -462,35 +482,6 @@ func (f *fakeMetrics) ended() int {
 	return sum
 }
 
-// logBuffer is a log that can be searched.
-type logBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logBuffer) Write(line []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(line)
-}
-
-func (l *logBuffer) logger() *slog.Logger {
-	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
-}
-
-// lines are those that contain the text.
-func (l *logBuffer) lines(containing string) []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var lines []string
-	for line := range strings.Lines(l.text.String()) {
-		if strings.Contains(line, containing) {
-			lines = append(lines, line)
-		}
-	}
-	return lines
-}
-
 // spy hears what workers tell the server about messages.
 type spy struct {
 	mu    sync.Mutex
@@ -500,12 +491,8 @@ type spy struct {
 func newSpy(t testing.TB, conn *nats.Conn) *spy {
 	t.Helper()
 	s := &spy{words: make(map[uint64][]string)}
-	if _, err := conn.Subscribe("$JS.ACK.>", s.hear); err != nil {
-		t.Fatal(err)
-	}
-	if err := conn.FlushTimeout(patience); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(conn.Subscribe("$JS.ACK.>", s.hear))(t)
+	testkit.NoError(t, conn.FlushTimeout(patience))
 	return s
 }
 
@@ -567,7 +554,7 @@ type fixture struct {
 	throttle *fakeThrottle
 	sink     *fakeSink
 	metrics  *fakeMetrics
-	log      *logBuffer
+	log      *testkit.Log
 	said     *spy
 }
 
@@ -578,37 +565,24 @@ func newFixture(t *testing.T) *fixture {
 
 func newFixtureOn(t *testing.T, server *servertest.NATS, options ...nats.Option) *fixture {
 	t.Helper()
-	options = append(options, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond),
-		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
-	conn, err := nats.Connect(server.URL, options...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(conn.Close)
-	js, err := jetstream.New(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := servertest.Connect(t, server.URL, append(options, nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))...)
+	js := testkit.Must(jetstream.New(conn))(t)
 	events := &journal{}
 	return &fixture{
 		TB: t, server: server, js: js, journal: events,
 		throttle: &fakeThrottle{
 			journal: events, resting: make(map[string]time.Time), pauses: make(map[string]time.Duration),
-			entered: make(map[string]Stay), unpaired: make(map[string]bool), finished: make(map[string]bool),
+			entered: make(map[string]throttle.Stay), unpaired: make(map[string]bool), finished: make(map[string]bool),
 		},
-		sink:    &fakeSink{journal: events, attempts: make(map[string]int), prepared: make(map[string]any)},
-		metrics: newFakeMetrics(), log: &logBuffer{}, said: newSpy(t, conn),
+		sink:    &fakeSink{journal: events, attempts: make(map[string]int), prepared: make(map[string]string)},
+		metrics: &fakeMetrics{}, log: testkit.NewLog(t), said: newSpy(t, conn),
 	}
 }
 
 // provision makes what a worker would make.
 func (f *fixture) provision(ackWait time.Duration) place {
 	f.Helper()
-	found, err := testNames.provision(f.Context(), f.js, ackWait, true, slog.New(slog.DiscardHandler))
-	if err != nil {
-		f.Fatal(err)
-	}
-	return found
+	return testkit.Must(testNames.provision(f.Context(), f.js, ackWait, true, slog.New(slog.DiscardHandler)))(f)
 }
 
 // publish stores a message and returns its sequence. Headers are pairs of names and values.
@@ -635,13 +609,8 @@ func (f *fixture) event(category, id string) uint64 {
 // deliverOnce takes a message as an instance does that then crashes: it comes again at once.
 func (f *fixture) deliverOnce(found place) {
 	f.Helper()
-	m, err := found.consumer.Next(jetstream.FetchMaxWait(patience))
-	if err != nil {
-		f.Fatal(err)
-	}
-	if err := m.Nak(); err != nil {
-		f.Fatal(err)
-	}
+	m := testkit.Must(found.consumer.Next(jetstream.FetchMaxWait(patience)))(f)
+	testkit.NoError(f, m.Nak())
 }
 
 // running is a worker at work.
@@ -656,7 +625,7 @@ func (f *fixture) options(connection *Connection) Options {
 	return Options{
 		Connection: connection, Names: testNames, Provision: true, AckWait: patience,
 		Decoder: event.Decoder{Prefix: testNames.Subject, MaxBytes: 1 << 20}, Concurrency: 4,
-		SendTimeout: time.Second, Shutdown: patience, Logger: f.log.logger(), Metrics: f.metrics,
+		SendTimeout: time.Second, Shutdown: patience, Logger: f.log.Logger(), Metrics: f.metrics,
 	}
 }
 
@@ -667,11 +636,8 @@ func (f *fixture) connect(url string) *Connection {
 
 func (f *fixture) connectAs(o ConnectOptions) *Connection {
 	f.Helper()
-	o.Logger = f.log.logger()
-	connection, err := Connect(o)
-	if err != nil {
-		f.Fatal(err)
-	}
+	o.Logger = f.log.Logger()
+	connection := testkit.Must(Connect(o))(f)
 	f.Cleanup(func() {
 		connection.Conn.Close()
 		<-connection.Closed()
@@ -689,11 +655,7 @@ func (f *fixture) newWorker(change func(*Options)) *Worker {
 	if o.Connection == nil {
 		o.Connection = f.connect(f.server.URL)
 	}
-	w, err := New(o)
-	if err != nil {
-		f.Fatal(err)
-	}
-	return w
+	return testkit.Must(New(o))(f)
 }
 
 // start prepares and runs a worker, and stops it with the test.
@@ -715,7 +677,7 @@ func (f *fixture) run(w *Worker) *running {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		r.result <- w.Run(ctx, f.throttle, f.sink)
+		r.result <- w.Run(ctx, f.throttle, f.throttle, f.sink)
 	}()
 	f.Cleanup(func() {
 		cancel()
@@ -747,27 +709,17 @@ func (r *running) wait() {
 // eventually waits until a condition holds.
 func (f *fixture) eventually(what string, holds func() bool) {
 	f.Helper()
-	if !within(patience, holds) {
-		f.Fatalf("%s: not after %v\nhappened: %q\noutcomes: %v", what, patience, f.journal.all(), f.metrics.outcomes())
-	}
-}
-
-func within(d time.Duration, holds func() bool) bool {
-	for deadline := time.Now().Add(d); !holds(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			return false
+	testkit.Await(f, what, func() error {
+		if !holds() {
+			return fmt.Errorf("happened: %q\noutcomes: %v", f.journal.all(), f.metrics.outcomes())
 		}
-	}
-	return true
+		return nil
+	})
 }
 
 func (f *fixture) stream(name string) jetstream.Stream {
 	f.Helper()
-	stream, err := f.js.Stream(f.Context(), name)
-	if err != nil {
-		f.Fatal(err)
-	}
-	return stream
+	return testkit.Must(f.js.Stream(f.Context(), name))(f)
 }
 
 func (f *fixture) streamInfo(name string) *jetstream.StreamInfo {
@@ -777,10 +729,7 @@ func (f *fixture) streamInfo(name string) *jetstream.StreamInfo {
 
 func (f *fixture) consumerInfo() *jetstream.ConsumerInfo {
 	f.Helper()
-	consumer, err := f.js.Consumer(f.Context(), testNames.Stream, testNames.Consumer)
-	if err != nil {
-		f.Fatal(err)
-	}
+	consumer := testkit.Must(f.js.Consumer(f.Context(), testNames.Stream, testNames.Consumer))(f)
 	return consumer.CachedInfo()
 }
 
@@ -789,7 +738,7 @@ func (f *fixture) awaitSettled(n int) {
 	f.Helper()
 	f.eventually(fmt.Sprintf("%d events end", n), func() bool { return f.metrics.ended() >= n })
 	// An event is counted when its delivery is recorded, before its message is acknowledged.
-	within(patience, func() bool {
+	testkit.Soon(func() bool {
 		return f.streamInfo(testNames.Stream).State.Msgs == 0 && f.consumerInfo().NumAckPending == 0
 	})
 	f.requireEmpty()
@@ -806,10 +755,7 @@ func (f *fixture) requireEmpty() {
 // inRoom lists the messages of the room on a subject.
 func (f *fixture) inRoom(subject string) (found []*jetstream.RawStreamMsg) {
 	f.Helper()
-	stream, err := f.js.Stream(f.Context(), testNames.RoomStream)
-	if err != nil {
-		f.Fatal(err)
-	}
+	stream := testkit.Must(f.js.Stream(f.Context(), testNames.RoomStream))(f)
 	for next := uint64(1); ; {
 		m, err := stream.GetMsg(f.Context(), next, jetstream.WithGetMsgSubject(subject))
 		if err != nil {
@@ -830,7 +776,7 @@ func (f *fixture) waiting(reason room.Reason) []*jetstream.RawStreamMsg {
 func (f *fixture) requireRoomEmpty() {
 	f.Helper()
 	f.eventually("the room is empty", func() bool { return f.streamInfo(testNames.RoomStream).State.Msgs == 0 })
-	if !within(patience, func() bool { return len(f.throttle.inRoom()) == 0 }) {
+	if !testkit.Soon(func() bool { return len(f.throttle.inRoom()) == 0 }) {
 		f.Errorf("these stays were not left: %v", f.throttle.inRoom())
 	}
 }
@@ -852,17 +798,15 @@ func (f *fixture) requireOutcomes(want map[string]int) {
 // requireCount compares a count that goes with an outcome and may follow it by a moment.
 func (f *fixture) requireCount(name string, want int) {
 	f.Helper()
-	within(patience, func() bool { return f.metrics.get(name) >= want })
-	if got := f.metrics.get(name); got != want {
+	testkit.Soon(func() bool { return f.metrics.Get(name) >= want })
+	if got := f.metrics.Get(name); got != want {
 		f.Errorf("%q was counted %d times, want %d", name, got, want)
 	}
 }
 
 func (f *fixture) requireHistory(id string, want ...string) {
 	f.Helper()
-	if got := f.journal.about(id); !slices.Equal(got, want) {
-		f.Errorf("event %s: %q, want %q", id, got, want)
-	}
+	testkit.EqualSlices(f, f.journal.about(id), want, "event %s", id)
 }
 
 // requireSaid compares the words about a message; one that ends in "…" is a prefix.
@@ -873,7 +817,7 @@ func (f *fixture) requireSaid(sequence uint64, want ...string) {
 		return got == want || cut && strings.HasPrefix(got, prefix)
 	}
 	// The spy has its own connection and may hear a word after its effect is there.
-	within(patience, func() bool { return len(f.said.about(sequence)) >= len(want) })
+	testkit.Soon(func() bool { return len(f.said.about(sequence)) >= len(want) })
 	if got := f.said.about(sequence); !slices.EqualFunc(got, want, matches) {
 		f.Errorf("about message %d was said %q, want %q", sequence, got, want)
 	}
@@ -882,10 +826,7 @@ func (f *fixture) requireSaid(sequence uint64, want ...string) {
 // deadLetters reads the dead-letter stream from its start, without taking anything out.
 func (f *fixture) deadLetters() []*jetstream.RawStreamMsg {
 	f.Helper()
-	stream, err := f.js.Stream(f.Context(), testNames.DeadLetterStream)
-	if err != nil {
-		f.Fatal(err)
-	}
+	stream := testkit.Must(f.js.Stream(f.Context(), testNames.DeadLetterStream))(f)
 	var letters []*jetstream.RawStreamMsg
 	state := stream.CachedInfo().State
 	for sequence := max(state.FirstSeq, 1); sequence <= state.LastSeq; sequence++ {

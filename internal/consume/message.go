@@ -40,7 +40,8 @@ type message struct {
 	entry     room.Entry // where its event comes from, and what it waited for
 	category  string     // "" until known, or if it is none
 
-	connection uint64 // how often the connection had been lost when it was asked for
+	connection  uint64 // how often the connection had been lost when it was asked for
+	copiesBegun uint64 // of the delivery record, when it was received
 
 	mu       sync.Mutex
 	deadline time.Time // until then it is certainly this worker's
@@ -81,10 +82,12 @@ func newMessage(msg jetstream.Msg, from source, asked time.Time, connection uint
 func (m *message) waited() bool { return m.entry.Reason == room.Slot }
 
 // left is how long the message is still this worker's.
-func (m *message) left() time.Duration {
+func (m *message) left() time.Duration { return m.leftAt(time.Now()) }
+
+func (m *message) leftAt(now time.Time) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return time.Until(m.deadline)
+	return m.deadline.Sub(now)
 }
 
 // sinceExtended is how long ago the lease was last renewed.

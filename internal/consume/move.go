@@ -12,21 +12,22 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/failpoint"
 	"github.com/seed-4578ace9/notifier/internal/room"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
 // move is an event that goes on in the room, with its slots and its identity.
 type move struct {
 	candidate
 	reason  room.Reason
-	channel string        // Channel: the destination
-	in      time.Duration // Slot, Pair, Redis: after which it comes back
-	behind  uint64        // Pair: see room.Entry
-	grant   Grant         // of an admitted event, else nil
-	inDoubt bool          // an attempt may have delivered it
-	counted bool          // it may stay: that is known already
-	refused func()        // called if it may not stay; it then settles the message
-	toStore *nats.Msg     // as it is stored in the room
-	done    func()        // called in the end
+	channel string         // Channel: the destination
+	in      time.Duration  // Slot, Pair, Redis: after which it comes back
+	behind  uint64         // Pair: see room.Entry
+	grant   throttle.Grant // of an admitted event, else nil
+	inDoubt bool           // an attempt may have delivered it
+	counted bool           // it may stay: that is known already
+	refused func()         // called if it may not stay; it then settles the message
+	toStore *nats.Msg      // as it is stored in the room
+	done    func()         // called in the end
 }
 
 // stayIn is how long an event counts as one that waits in the room, unless it comes back at a known time: longer than a channel
@@ -42,11 +43,11 @@ const weightBytes = 16 << 10
 func (n Names) room() room.Subjects { return room.Under(n.Subject) }
 
 // stayOf is a message's stay in the room, the same wherever it moves there.
-func stayOf(first string, entry room.Entry, size int, d time.Duration) Stay {
-	return Stay{First: first, Member: entry.Origin.String() + " " + entry.Part, Weight: 1 + size/weightBytes, For: d}
+func stayOf(first string, entry room.Entry, size int, d time.Duration) throttle.Stay {
+	return throttle.Stay{First: first, Member: entry.Origin.String() + " " + entry.Part, Weight: 1 + size/weightBytes, For: d}
 }
 
-func (m *move) stay() Stay {
+func (m *move) stay() throttle.Stay {
 	d := stayIn
 	if m.channel == "" {
 		d = m.in + comesBackWithin
@@ -64,7 +65,7 @@ type mover struct {
 }
 
 func newMover(work context.Context, w *Worker) *mover {
-	m := &mover{worker: w, work: work, moves: make(chan *move, MaxBatch)}
+	m := &mover{worker: w, work: work, moves: make(chan *move, throttle.MaxBatch)}
 	m.ended.Go(m.run)
 	return m
 }
@@ -76,10 +77,10 @@ func (m *mover) close() {
 }
 
 func (m *mover) run() {
-	batch := make([]*move, 0, MaxBatch)
+	batch := make([]*move, 0, throttle.MaxBatch)
 	for next := range m.moves {
 		batch = append(batch[:0], next)
-		for len(batch) < MaxBatch && len(m.moves) > 0 {
+		for len(batch) < throttle.MaxBatch && len(m.moves) > 0 {
 			batch = append(batch, <-m.moves)
 		}
 		m.store(m.admit(batch))
@@ -91,7 +92,7 @@ func (m *mover) admit(batch []*move) []*move {
 	w := m.worker
 	ctx := context.WithoutCancel(m.work)
 	var asking []*move
-	var stays []Stay
+	var stays []throttle.Stay
 	refused := make(map[*move]bool)
 	for _, move := range batch {
 		move.toStore = w.messageOf(move)
@@ -178,7 +179,7 @@ func (m *mover) store(batch []*move) {
 		if len(settled) > 0 {
 			failpoint.Reach(failpoint.AfterMove)
 		}
-		w.settler.settle(settled...)
+		w.settle(settled...)
 		for _, move := range batch {
 			move.done()
 		}
@@ -254,7 +255,7 @@ func (w *Worker) holding(work context.Context, d *delivery, done func()) *move {
 		done: func() { held(); done() },
 		refused: func() {
 			w.endUndelivered(work, d)
-			w.settler.settle(w.dropped(d.message, LevelRoom))
+			w.settle(w.dropped(d.message, throttle.LevelRoom))
 		},
 	}
 }
@@ -263,6 +264,6 @@ func (w *Worker) holding(work context.Context, d *delivery, done func()) *move {
 func (w *Worker) wait(c candidate, reason room.Reason, in time.Duration, behind uint64, done func()) {
 	w.mover.moves <- &move{
 		candidate: c, reason: reason, in: in, behind: behind, done: done,
-		refused: func() { w.settler.settle(w.dropped(c.message, LevelRoom)) },
+		refused: func() { w.settle(w.dropped(c.message, throttle.LevelRoom)) },
 	}
 }

@@ -12,14 +12,18 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/sink"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
 // holdFresh has each event that comes from the producers wait in its channel's queue, and no other.
 func (f *fixture) holdFresh() {
 	f.throttle.reserve = func(_ string, within time.Duration) post {
-		if within == horizon {
+		if within == maxWait {
 			return post{wait: time.Hour, tooLate: true}
 		}
 		return post{}
@@ -29,9 +33,7 @@ func (f *fixture) holdFresh() {
 // putInRoom stores a message in the room as a worker or an operator does.
 func (f *fixture) putInRoom(subject string, entry room.Entry, body string) {
 	f.Helper()
-	if _, err := f.js.PublishMsg(f.Context(), entry.Message(subject, nil, []byte(body))); err != nil {
-		f.Fatal(err)
-	}
+	testkit.Must(f.js.PublishMsg(f.Context(), entry.Message(subject, nil, []byte(body))))(f)
 }
 
 // A worker that is gone between storing an event in the room and settling its message leaves it there once.
@@ -45,18 +47,13 @@ func TestMovedOnceAfterACrash(t *testing.T) {
 			gone := f.prepared(nil)
 			sequence := f.publish("notify.payments", `{"id": "e", "title": "an event", "status": "resolved", "key": "k"}`)
 			m := f.taken(gone, patience)
-			e, err := m.decode(gone.o.Decoder)
-			if err != nil {
-				t.Fatal(err)
-			}
+			e := testkit.Must(m.decode(gone.o.Decoder))(t)
 			stored := gone.messageOf(&move{candidate: candidate{message: m, event: e}, reason: reason, channel: "payments", in: longEnough})
-			if _, err := f.js.PublishMsg(t.Context(), stored); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(f.js.PublishMsg(t.Context(), stored))(t)
 			gone.giveBack(m, 0)
 
 			again := newGate(t)
-			f.throttle.judge = func(_ context.Context, c Candidate) (Decision, error) {
+			f.throttle.judge = func(_ context.Context, c throttle.Request) (throttle.Decision, error) {
 				select {
 				case <-again.opened:
 					return f.throttle.admit(c), nil
@@ -65,11 +62,11 @@ func TestMovedOnceAfterACrash(t *testing.T) {
 				again.open()
 				switch reason {
 				case room.Pair:
-					return Decision{Verdict: Wait, Wait: time.Second}, nil
+					return throttle.Decision{Verdict: throttle.Leased, Wait: time.Second}, nil
 				case room.Redis:
-					return Decision{Verdict: Undecidable}, nil
+					return throttle.Decision{Verdict: throttle.Deferred}, nil
 				case room.Slot:
-					return Decision{Verdict: Deny, Level: "the rule", Wait: time.Second}, nil
+					return throttle.Decision{Verdict: throttle.Denied, Node: limits.Node{Level: "the rule"}, Wait: time.Second}, nil
 				default:
 					return f.throttle.admit(c), nil
 				}
@@ -142,13 +139,13 @@ func TestSameThroughMoves(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t)
 			var longest []time.Duration
-			f.throttle.delay = func(_ Candidate, left time.Duration) (DelayVerdict, time.Duration, error) {
+			f.throttle.delay = func(_ throttle.Request, left time.Duration) (throttle.DelayVerdict, time.Duration, error) {
 				longest = append(longest, left)
-				return ComeBack, 500 * time.Millisecond, nil
+				return throttle.ComesBack, 500 * time.Millisecond, nil
 			}
-			f.throttle.judge = func(_ context.Context, c Candidate) (Decision, error) {
+			f.throttle.judge = func(_ context.Context, c throttle.Request) (throttle.Decision, error) {
 				if len(longest) < 3 {
-					return Decision{Verdict: Deny, Level: "the rule", Wait: time.Second}, nil
+					return throttle.Decision{Verdict: throttle.Denied, Node: limits.Node{Level: "the rule"}, Wait: time.Second}, nil
 				}
 				return f.throttle.admit(c), nil
 			}
@@ -164,11 +161,8 @@ func TestSameThroughMoves(t *testing.T) {
 			sequence := f.publish("notify.payments", body, headers...)
 			f.eventually("it is held in the end", func() bool { return f.held("payments") == 1 })
 			held := f.inRoom(testNames.room().ChannelFilter(room.Token("payments")))[0]
-			entry, err := room.Read(held.Header, held.Time)
-			if err != nil {
-				t.Fatal(err)
-			}
-			want := room.Origin{Stream: testNames.Stream, Sequence: sequence, Stored: f.throttle.asked()[0].Stored}
+			entry := testkit.Must(room.Read(held.Header, held.Time))(t)
+			want := room.Origin{Stream: testNames.Stream, Sequence: sequence, Stored: f.throttle.asked()[0].Message.Stored}
 			if entry.Origin.String() != want.String() || entry.Replayed() || entry.MessageID != messageID || entry.Subject != "notify.payments" || entry.Part != "" {
 				t.Errorf("it is held as %+v, want the origin %+v", entry, want)
 			}
@@ -185,15 +179,14 @@ func TestSameThroughMoves(t *testing.T) {
 			}
 			first := asked[0]
 			for i, c := range asked {
-				if fmt.Sprintf("%+v", c.Event) != fmt.Sprintf("%+v", first.Event) || c.Stream != first.Stream || c.Sequence != first.Sequence || !c.Stored.Equal(first.Stored) {
+				if c.ID != first.ID || c.Derived != first.Derived || c.Pair != first.Pair || c.Cost != first.Cost || c.Message.Stream != first.Message.Stream ||
+					c.Message.Sequence != first.Message.Sequence || !c.Message.Stored.Equal(first.Message.Stored) {
 					t.Errorf("asked for %+v at first and for %+v at time %d", first, c, i+1)
 				}
-				if want := i > 0 && i < 4; c.Waited != want {
-					t.Errorf("at time %d it has waited for a slot: %t, want %t", i+1, c.Waited, want)
-				}
+				testkit.Equal(t, c.HasWaited, i > 0 && i < 4, "at time %d it has waited for a slot", i+1)
 			}
-			if first.Event.Derived != (messageID == "") || messageID != "" && first.Event.ID != messageID {
-				t.Errorf("it is %+v", first.Event)
+			if first.Derived != (messageID == "") || messageID != "" && shown(first) != messageID {
+				t.Errorf("it is %+v", first)
 			}
 			for i := 1; i < len(longest); i++ {
 				if longest[i] > longest[i-1]-400*time.Millisecond {
@@ -220,9 +213,9 @@ func TestHostileHeaders(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	var longest []time.Duration
-	f.denyFirst(func(_ Candidate, left time.Duration) (DelayVerdict, time.Duration, error) {
+	f.denyFirst(func(_ throttle.Request, left time.Duration) (throttle.DelayVerdict, time.Duration, error) {
 		longest = append(longest, left)
-		return ComeBack, time.Second, nil
+		return throttle.ComesBack, time.Second, nil
 	})
 	f.start(func(o *Options) { mayDelay(o); o.MaxAge = 2 * time.Hour })
 	hostile := []string{"nats-schedule", "@at 2020-01-01T00:00:00Z", "nats-schedule-target", "notify.security", "nats-rollup", "all"}
@@ -237,10 +230,7 @@ func TestHostileHeaders(t *testing.T) {
 	sequence := f.publish("notify.payments", `{"id": "e", "title": "an event"}`, hostile...)
 	f.eventually("it waits", func() bool { return len(f.waiting(room.Slot)) == 1 })
 	waiting := f.waiting(room.Slot)[0]
-	entry, err := room.Read(waiting.Header, waiting.Time)
-	if err != nil {
-		t.Fatal(err)
-	}
+	entry := testkit.Must(room.Read(waiting.Header, waiting.Time))(t)
 	if entry.ID != "e" || entry.Derived || entry.Part != "" || entry.Subject != "notify.payments" || entry.MessageID != "" || entry.Behind != 0 ||
 		entry.Origin.Stream != testNames.Stream || entry.Origin.Sequence != sequence || entry.Replayed() {
 		t.Errorf("it waits as %+v", entry)
@@ -259,8 +249,8 @@ func TestHostileHeaders(t *testing.T) {
 		t.Errorf("it might wait for %v, want about an hour, once", longest)
 	}
 	for i, c := range f.throttle.asked() {
-		if c.Event.ID != "e" || c.Event.Part != "" || c.Event.Category != "payments" || c.Stream != testNames.Stream || c.Sequence != sequence ||
-			time.Since(c.Stored) > patience || c.Waited != (i == 1) || c.LookUp {
+		if c.ID != "payments e" || c.Category != "payments" || c.Message.Stream != testNames.Stream || c.Message.Sequence != sequence ||
+			time.Since(c.Message.Stored) > patience || c.HasWaited != (i == 1) || c.Cost == 0 {
 			t.Errorf("asked for %+v", c)
 		}
 	}
@@ -290,10 +280,8 @@ func TestNonsenseInTheRoom(t *testing.T) {
 	f.start(nil)
 	f.awaitSettled(letters + 1)
 	f.requireRoomEmpty()
-	if n := len(f.deadLetters()); n != letters {
-		t.Errorf("%d dead letters, want %d", n, letters)
-	}
-	if n := f.metrics.get("sent security"); n != 1 || f.metrics.ended() != letters+1 {
+	testkit.Equal(t, len(f.deadLetters()), letters, "dead letters")
+	if n := f.metrics.Get("sent security"); n != 1 || f.metrics.ended() != letters+1 {
 		t.Errorf("outcomes: %v", f.metrics.outcomes())
 	}
 }
@@ -302,7 +290,7 @@ func TestNonsenseInTheRoom(t *testing.T) {
 // cannot say whether one may, it may.
 func TestRoomIsFull(t *testing.T) {
 	t.Parallel()
-	full := func(f *fixture) { f.throttle.enter = func(Stay) bool { return false } }
+	full := func(f *fixture) { f.throttle.enter = func(throttle.Stay) bool { return false } }
 	for name, test := range map[string]struct {
 		setUp   func(*fixture)
 		body    string // an event with the ID e
@@ -319,13 +307,13 @@ func TestRoomIsFull(t *testing.T) {
 		}, "", []string{"refund"}, room.Channel},
 		"its channel wants a long rest": {func(f *fixture) {
 			full(f)
-			f.sink.send = func(context.Context, event.Event, int) *Failure {
-				return &Failure{Class: RateLimited, RetryAfter: time.Hour, Err: errScripted}
+			f.sink.send = func(context.Context, event.Event, int) error {
+				return &sink.Error{Class: sink.RateLimited, RetryAfter: time.Hour, Err: errScripted}
 			}
 		}, "", []string{"send", "refund"}, room.Channel},
 		"it may have been delivered": {func(f *fixture) {
 			full(f)
-			f.sink.send = inTurn(Uncertain, RateLimited)
+			f.sink.send = inTurn(sink.Unknown, sink.RateLimited)
 			f.throttle.reserve = func(string, time.Duration) post {
 				if f.journal.count("send e") < 2 {
 					return post{}
@@ -336,7 +324,7 @@ func TestRoomIsFull(t *testing.T) {
 		"a worker before may have delivered it": {func(f *fixture) {
 			full(f)
 			f.holdFresh()
-			f.throttle.judge = func(_ context.Context, c Candidate) (Decision, error) {
+			f.throttle.judge = func(_ context.Context, c throttle.Request) (throttle.Decision, error) {
 				decision := f.throttle.admit(c)
 				decision.InDoubt = true
 				return decision, nil
@@ -344,16 +332,18 @@ func TestRoomIsFull(t *testing.T) {
 		}, "", []string{"finish"}, room.Channel},
 		"its firing event is not settled": {func(f *fixture) {
 			full(f)
-			f.throttle.judge = func(context.Context, Candidate) (Decision, error) {
-				return Decision{Verdict: Wait, Wait: time.Second}, nil
+			f.throttle.judge = func(context.Context, throttle.Request) (throttle.Decision, error) {
+				return throttle.Decision{Verdict: throttle.Leased, Wait: time.Second}, nil
 			}
 		}, `{"id": "e", "title": "an event", "status": "resolved", "key": "k"}`, nil, room.Pair},
 		"Redis refuses a log": {func(f *fixture) {
 			full(f)
-			f.throttle.judge = func(context.Context, Candidate) (Decision, error) { return Decision{Verdict: Undecidable}, nil }
+			f.throttle.judge = func(context.Context, throttle.Request) (throttle.Decision, error) {
+				return throttle.Decision{Verdict: throttle.Deferred}, nil
+			}
 		}, "", nil, room.Redis},
 		"an alert of its body may not": {func(f *fixture) {
-			f.throttle.enter = func(stay Stay) bool { return !strings.HasSuffix(stay.Member, "f2") }
+			f.throttle.enter = func(stay throttle.Stay) bool { return !strings.HasSuffix(stay.Member, "f2") }
 		}, twoAlerts, nil, room.Part},
 		"nobody knows": {func(f *fixture) {
 			f.throttle.enterFails = errScripted
@@ -379,15 +369,11 @@ func TestRoomIsFull(t *testing.T) {
 				return
 			}
 			f.requireOutcomes(map[string]int{"dropped payments": 1})
-			if n := f.metrics.get("by room payments"); n != 1 {
-				t.Errorf("%d drops were counted by the room, want 1", n)
+			testkit.Equal(t, f.metrics.Get("by room payments"), 1, "drops were counted by the room")
+			if n := f.metrics.Get("refused by the room: " + string(test.refused)); n != 1 {
+				t.Errorf("counted: %v, want one refused for %s", f.metrics.All(), test.refused)
 			}
-			if n := f.metrics.get("refused by the room: " + string(test.refused)); n != 1 {
-				t.Errorf("counted: %v, want one refused for %s", f.metrics.counts, test.refused)
-			}
-			if stored := f.streamInfo(testNames.RoomStream).State.LastSeq; stored != 0 {
-				t.Errorf("%d messages were stored in the room", stored)
-			}
+			testkit.Equal(t, f.streamInfo(testNames.RoomStream).State.LastSeq, 0, "messages were stored in the room")
 		})
 	}
 }
@@ -398,9 +384,7 @@ func TestTooLargeForTheRoom(t *testing.T) {
 	f := newFixture(t)
 	config := testNames.RoomConfig()
 	config.MaxMsgSize = 500
-	if _, err := f.js.CreateStream(t.Context(), config); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(f.js.CreateStream(t.Context(), config))(t)
 	f.holdFresh()
 	f.start(slow)
 	f.publish("notify.payments", `{"id": "e", "title": "an event", "text": "`+strings.Repeat("x", 450)+`"}`)
@@ -411,7 +395,7 @@ func TestTooLargeForTheRoom(t *testing.T) {
 	f.awaitSettled(2)
 	f.requireRoomEmpty()
 	f.requireOutcomes(map[string]int{"dropped payments": 2})
-	if a, b := f.metrics.get("refused by the room: channel"), f.metrics.get("refused by the room: part"); a != 1 || b != 1 {
+	if a, b := f.metrics.Get("refused by the room: channel"), f.metrics.Get("refused by the room: part"); a != 1 || b != 1 {
 		t.Errorf("%d and %d were counted as refused, want 1 of each", a, b)
 	}
 }
@@ -423,9 +407,7 @@ func TestRoomCannotBeWritten(t *testing.T) {
 	f.provision(patience)
 	f.holdFresh()
 	w := f.start(func(o *Options) { slow(o); o.Provision = false })
-	if err := f.js.DeleteStream(t.Context(), testNames.RoomStream); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, f.js.DeleteStream(t.Context(), testNames.RoomStream))
 	sequences := []uint64{f.event("payments", "0"), f.event("payments", "1")}
 	for i, sequence := range sequences {
 		f.requireSaid(sequence, "-NAK…")
@@ -435,43 +417,41 @@ func TestRoomCannotBeWritten(t *testing.T) {
 		f.requireHistory(fmt.Sprint(i), "release")
 	}
 	f.requireOutcomes(nil)
-	if lines := f.log.lines("events that have to wait cannot be stored"); len(lines) != 1 {
-		t.Errorf("logged: %q, want one line", lines)
-	}
+	f.log.WantCount(t, 1, "events that have to wait cannot be stored")
 	f.eventually("it is not ready", func() bool { return w.Ready() != nil })
 	f.provision(patience)
 	f.awaitSettled(2)
 	f.requireRoomEmpty()
 	f.requireOutcomes(map[string]int{"sent payments": 2})
-	if lines := f.log.lines("events that have to wait can be stored again"); len(lines) != 1 {
-		t.Errorf("logged: %q, want one line", lines)
-	}
+	f.log.WantCount(t, 1, "events that have to wait can be stored again")
 }
 
 // However an event ends that waits in the room, it counts there no longer, also if it took several places. What was delivered is
 // counted by whoever recorded that.
 func TestStaysEnd(t *testing.T) {
 	t.Parallel()
-	second := func(verdict Verdict) func(*fixture, Candidate) Decision {
-		return func(*fixture, Candidate) Decision { return Decision{Verdict: verdict, Level: "the rule"} }
+	second := func(verdict throttle.Verdict) func(*fixture, throttle.Request) throttle.Decision {
+		return func(*fixture, throttle.Request) throttle.Decision {
+			return throttle.Decision{Verdict: verdict, Node: limits.Node{Level: "the rule"}}
+		}
 	}
-	admit := func(f *fixture, c Candidate) Decision { return f.throttle.admit(c) }
+	admit := func(f *fixture, c throttle.Request) throttle.Decision { return f.throttle.admit(c) }
 	for name, test := range map[string]struct {
-		second  func(*fixture, Candidate) Decision // what is decided when it comes from the room
-		send    func(context.Context, event.Event, int) *Failure
+		second  func(*fixture, throttle.Request) throttle.Decision // what is decided when it comes from the room
+		send    func(context.Context, event.Event, int) error
 		maxAge  time.Duration
 		outcome Outcome // "": none is counted
 	}{
 		"sent":      {second: admit, outcome: Sent},
-		"dropped":   {second: second(Deny), outcome: Dropped},
-		"dead":      {second: admit, send: failing(Rejected, 1), outcome: Dead},
-		"duplicate": {second: second(Repeat), outcome: Duplicate},
-		"done":      {second: second(Done)},
-		"recorded before": {second: func(f *fixture, c Candidate) Decision {
+		"dropped":   {second: second(throttle.Denied), outcome: Dropped},
+		"dead":      {second: admit, send: failing(sink.Rejected, 1), outcome: Dead},
+		"duplicate": {second: second(throttle.Duplicate), outcome: Duplicate},
+		"done":      {second: second(throttle.Done)},
+		"recorded before": {second: func(f *fixture, c throttle.Request) throttle.Decision {
 			f.throttle.grant(c).finish()
 			return f.throttle.admit(c)
 		}},
-		"expired": {second: second(Unknown), maxAge: 1, outcome: Expired},
+		"expired": {second: second(throttle.Unknown), maxAge: 1, outcome: Expired},
 	} {
 		for _, size := range []int{1, 100 << 10} {
 			t.Run(fmt.Sprintf("%s, of %d bytes", name, size), func(t *testing.T) {
@@ -479,14 +459,14 @@ func TestStaysEnd(t *testing.T) {
 				f := newFixture(t)
 				f.holdFresh()
 				asked := 0
-				f.throttle.judge = func(_ context.Context, c Candidate) (Decision, error) {
+				f.throttle.judge = func(_ context.Context, c throttle.Request) (throttle.Decision, error) {
 					if asked++; asked == 1 {
 						return f.throttle.admit(c), nil
 					}
 					return test.second(f, c), nil
 				}
 				f.sink.send = test.send
-				f.throttle.enter = func(stay Stay) bool {
+				f.throttle.enter = func(stay throttle.Stay) bool {
 					if want := 1 + size/weightBytes; stay.Weight != want {
 						t.Errorf("it takes %d places, want %d", stay.Weight, want)
 					}
@@ -506,9 +486,7 @@ func TestStaysEnd(t *testing.T) {
 				}
 				f.requireEmpty()
 				f.requireRoomEmpty()
-				if f.throttle.mostInRoom != 1 {
-					t.Errorf("%d stays were entered, want 1", f.throttle.mostInRoom)
-				}
+				testkit.Equal(t, f.throttle.mostInRoom, 1, "stays were entered")
 				if test.outcome == "" {
 					f.requireOutcomes(nil)
 				} else {
@@ -524,9 +502,9 @@ func TestStayGoesOn(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	asked := 0
-	f.throttle.judge = func(_ context.Context, c Candidate) (Decision, error) {
+	f.throttle.judge = func(_ context.Context, c throttle.Request) (throttle.Decision, error) {
 		if asked++; asked < 3 {
-			return Decision{Verdict: Wait, Wait: time.Second}, nil
+			return throttle.Decision{Verdict: throttle.Leased, Wait: time.Second}, nil
 		}
 		return f.throttle.admit(c), nil
 	}
@@ -550,24 +528,24 @@ func TestReplayed(t *testing.T) {
 	for name, test := range map[string]struct {
 		reason  room.Reason
 		since   time.Time
-		verdict Verdict
+		verdict throttle.Verdict
 		outcome string
 	}{
-		"admitted":                        {room.Replay, long, Admit, "sent payments"},
-		"delivered before":                {room.Replay, long, Done, "duplicate payments"},
-		"delivered before, but no replay": {room.Part, long, Done, ""},
-		"delivered before, waited since":  {room.Slot, time.Now().Add(-time.Minute).Truncate(time.Millisecond), Done, "duplicate payments"},
-		"too old, and no replay":          {room.Part, long, Unknown, "expired payments"},
-		"replayed too long ago":           {room.Slot, long.Add(time.Hour).Truncate(time.Millisecond), Unknown, "expired payments"},
+		"admitted":                        {room.Replay, long, throttle.Admitted, "sent payments"},
+		"delivered before":                {room.Replay, long, throttle.Done, "duplicate payments"},
+		"delivered before, but no replay": {room.Part, long, throttle.Done, ""},
+		"delivered before, waited since":  {room.Slot, time.Now().Add(-time.Minute).Truncate(time.Millisecond), throttle.Done, "duplicate payments"},
+		"too old, and no replay":          {room.Part, long, throttle.Unknown, "expired payments"},
+		"replayed too long ago":           {room.Slot, long.Add(time.Hour).Truncate(time.Millisecond), throttle.Unknown, "expired payments"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t)
-			f.throttle.judge = func(_ context.Context, c Candidate) (Decision, error) {
-				if test.verdict == Admit {
+			f.throttle.judge = func(_ context.Context, c throttle.Request) (throttle.Decision, error) {
+				if test.verdict == throttle.Admitted {
 					return f.throttle.admit(c), nil
 				}
-				return Decision{Verdict: test.verdict}, nil
+				return throttle.Decision{Verdict: test.verdict}, nil
 			}
 			f.start(func(o *Options) { o.MaxAge = time.Hour })
 			origin := room.Origin{Stream: "OTHER", Sequence: 7, Stored: long}
@@ -583,7 +561,7 @@ func TestReplayed(t *testing.T) {
 			}
 			lookUp := strings.HasPrefix(test.outcome, "expired") || test.outcome == ""
 			for _, c := range f.throttle.asked() {
-				if c.Event.ID != "e" || c.Event.Part != "f1" || c.Stream != "OTHER" || c.Sequence != 7 || !c.Stored.Equal(long) || c.LookUp != lookUp {
+				if c.ID != (event.Event{Category: "payments", ID: "e", Part: "f1"}).Identity() || c.Message.Stream != "OTHER" || c.Message.Sequence != 7 || !c.Message.Stored.Equal(long) || c.Cost == 0 != lookUp {
 					t.Errorf("asked for %+v", c)
 				}
 			}
@@ -595,12 +573,12 @@ func TestReplayed(t *testing.T) {
 func TestMovedInDoubt(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.sink.send = func(_ context.Context, _ event.Event, attempt int) *Failure {
+	f.sink.send = func(_ context.Context, _ event.Event, attempt int) error {
 		switch attempt {
 		case 1:
-			return &Failure{Class: Uncertain, Err: errScripted}
+			return &sink.Error{Class: sink.Unknown, Err: errScripted}
 		case 2:
-			return &Failure{Class: RateLimited, RetryAfter: time.Hour, Err: errScripted}
+			return &sink.Error{Class: sink.RateLimited, RetryAfter: time.Hour, Err: errScripted}
 		default:
 			return nil
 		}
@@ -619,9 +597,7 @@ func (f *fixture) publishAsync(n int, message func(i int) (subject, body string)
 	f.Helper()
 	for i := range n {
 		subject, body := message(i)
-		if _, err := f.js.PublishMsgAsync(&nats.Msg{Subject: subject, Data: []byte(body)}, jetstream.WithStallWait(patience)); err != nil {
-			f.Fatal(err)
-		}
+		testkit.Must(f.js.PublishMsgAsync(&nats.Msg{Subject: subject, Data: []byte(body)}, jetstream.WithStallWait(patience)))(f)
 	}
 	<-f.js.PublishAsyncComplete()
 }
@@ -639,12 +615,10 @@ func TestCrowdForAChannelThatRests(t *testing.T) {
 	f.start(slow)
 	f.eventually("the crowd goes to the room", func() bool { return f.metrics.ended() == 0 && f.held("rests") > 0 })
 	f.event("security", "e")
-	f.eventually("the other one is sent", func() bool { return f.metrics.get("sent security") == 1 })
+	f.eventually("the other one is sent", func() bool { return f.metrics.Get("sent security") == 1 })
 	f.eventually("nothing of the producers is unacknowledged", func() bool {
 		return f.streamInfo(testNames.Stream).State.Msgs == 0 && f.consumerInfo().NumAckPending == 0
 	})
-	if n := f.streamInfo(testNames.RoomStream).State.Msgs; n != crowd {
-		t.Errorf("%d events wait in the room, want %d", n, crowd)
-	}
+	testkit.Equal(t, f.streamInfo(testNames.RoomStream).State.Msgs, crowd, "events wait in the room")
 	f.requireOutcomes(map[string]int{"sent security": 1})
 }

@@ -9,15 +9,19 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/sink"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
 // Every outcome of an event that nothing goes wrong with: how it is acknowledged and counted, and what becomes of its
 // grant.
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
-	decide := func(d Decision) func(*fixture) {
+	decide := func(d throttle.Decision) func(*fixture) {
 		return func(f *fixture) {
-			f.throttle.judge = func(context.Context, Candidate) (Decision, error) { return d, nil }
+			f.throttle.judge = func(context.Context, throttle.Request) (throttle.Decision, error) { return d, nil }
 		}
 	}
 	full := func(f *fixture) {
@@ -37,14 +41,14 @@ func TestOutcomes(t *testing.T) {
 		undone  bool // the throttle is not asked
 	}{
 		"sent":      {outcome: Sent, said: "+ACK", history: []string{"send", "finish"}},
-		"denied":    {setUp: decide(Decision{Verdict: Deny, Level: "the rule"}), outcome: Dropped, said: "+ACK", level: "the rule"},
-		"duplicate": {setUp: decide(Decision{Verdict: Repeat}), outcome: Duplicate, said: "+ACK"},
-		"done":      {setUp: decide(Decision{Verdict: Done}), redeliver: true, said: "+ACK"}, // whoever delivered it has counted it
+		"denied":    {setUp: decide(throttle.Decision{Verdict: throttle.Denied, Node: limits.Node{Level: "the rule"}}), outcome: Dropped, said: "+ACK", level: "the rule"},
+		"duplicate": {setUp: decide(throttle.Decision{Verdict: throttle.Duplicate}), outcome: Duplicate, said: "+ACK"},
+		"done":      {setUp: decide(throttle.Decision{Verdict: throttle.Done}), redeliver: true, said: "+ACK"}, // whoever delivered it has counted it
 		"delivered, which was recorded before": {setUp: func(f *fixture) { f.throttle.finished["payments e"] = true },
 			said: "+ACK", history: []string{"send", "finish"}},
 		"denied in shadow mode": {setUp: func(f *fixture) {
-			f.throttle.judge = func(_ context.Context, c Candidate) (Decision, error) {
-				return Decision{Verdict: Deny, Level: "the rule", Grant: f.throttle.grant(c)}, nil
+			f.throttle.judge = func(_ context.Context, c throttle.Request) (throttle.Decision, error) {
+				return throttle.Decision{Verdict: throttle.Denied, Node: limits.Node{Level: "the rule"}, Grant: f.throttle.grant(c)}, nil
 			}
 		}, outcome: Sent, said: "+ACK", history: []string{"send", "finish"}, level: "the rule"},
 		"known to be full, undecoded": {setUp: full, body: "{broken", outcome: Dropped, said: "+ACK", level: "the rule", undone: true},
@@ -55,9 +59,9 @@ func TestOutcomes(t *testing.T) {
 		"broken, without category":               {subject: "notify.PÄY", outcome: Dead, said: "+TERM bad_category: …", undone: true},
 		"expired":                                {maxAge: time.Nanosecond, outcome: Expired, said: "+ACK", undone: true},
 		"expired, broken, delivered before":      {maxAge: time.Nanosecond, redeliver: true, body: "{broken", outcome: Expired, said: "+ACK", undone: true},
-		"expired, delivered before, unknown": {setUp: decide(Decision{Verdict: Unknown}), maxAge: time.Nanosecond, redeliver: true,
+		"expired, delivered before, unknown": {setUp: decide(throttle.Decision{Verdict: throttle.Unknown}), maxAge: time.Nanosecond, redeliver: true,
 			outcome: Expired, said: "+ACK"},
-		"expired, delivered before, and done": {setUp: decide(Decision{Verdict: Done}), maxAge: time.Nanosecond, redeliver: true,
+		"expired, delivered before, and done": {setUp: decide(throttle.Decision{Verdict: throttle.Done}), maxAge: time.Nanosecond, redeliver: true,
 			said: "+ACK"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -104,7 +108,7 @@ func TestOutcomes(t *testing.T) {
 			}
 			for _, c := range asked {
 				lookUp := test.maxAge > 0
-				if c.LookUp != lookUp || c.Event.ID != "e" || c.Stream != testNames.Stream || c.Sequence != sequence || time.Since(c.Stored) > patience {
+				if c.Cost == 0 != lookUp || shown(c) != "e" || c.Message.Stream != testNames.Stream || c.Message.Sequence != sequence || time.Since(c.Message.Stored) > patience {
 					t.Errorf("the throttle was asked for %+v", c)
 				}
 			}
@@ -112,9 +116,9 @@ func TestOutcomes(t *testing.T) {
 			if tried > 0 && test.outcome == Sent {
 				sent = 1
 			}
-			f.eventually("it is in hand no more", func() bool { return f.metrics.inHand() == 0 })
-			if f.metrics.get("age") != sent || f.metrics.mostInHand != tried {
-				t.Errorf("%d ages, %d in hand at most, want %d and %d", f.metrics.get("age"), f.metrics.mostInHand, sent, tried)
+			f.eventually("it is in hand no more", func() bool { return f.metrics.Get("in hand") == 0 })
+			if f.metrics.Get("age") != sent || f.metrics.mostInHand() != tried {
+				t.Errorf("%d ages, %d in hand at most, want %d and %d", f.metrics.Get("age"), f.metrics.mostInHand(), sent, tried)
 			}
 		})
 	}
@@ -124,11 +128,11 @@ func TestOutcomes(t *testing.T) {
 func TestUndecided(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		first             Decision
+		first             throttle.Decision
 		err               error
 		shortest, longest time.Duration
 	}{
-		"someone else delivers it": {first: Decision{Verdict: Wait, Wait: 300 * time.Millisecond}, shortest: 300 * time.Millisecond, longest: 400 * time.Millisecond},
+		"someone else delivers it": {first: throttle.Decision{Verdict: throttle.Leased, Wait: 300 * time.Millisecond}, shortest: 300 * time.Millisecond, longest: 400 * time.Millisecond},
 		"nothing can be judged":    {err: errScripted, shortest: 700 * time.Millisecond, longest: 1300 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -136,8 +140,8 @@ func TestUndecided(t *testing.T) {
 			f := newFixture(t)
 			f.provision(patience)
 			asked := 0
-			f.throttle.judge = func(_ context.Context, c Candidate) (Decision, error) {
-				if c.Event.ID == "e" {
+			f.throttle.judge = func(_ context.Context, c throttle.Request) (throttle.Decision, error) {
+				if shown(c) == "e" {
 					if asked++; asked == 1 {
 						return test.first, test.err
 					}
@@ -156,9 +160,7 @@ func TestUndecided(t *testing.T) {
 			}
 			f.awaitSettled(2)
 			f.requireHistory("e", "send", "finish")
-			if f.metrics.redelivered != 1 {
-				t.Errorf("%d redeliveries were counted, want 1", f.metrics.redelivered)
-			}
+			testkit.Equal(t, f.metrics.Get("redelivered"), 1, "redeliveries were counted")
 		})
 	}
 }
@@ -173,9 +175,9 @@ func TestInHandIsBounded(t *testing.T) {
 		f.event("payments", fmt.Sprint(i))
 	}
 	release := newGate(t)
-	f.sink.send = func(ctx context.Context, _ event.Event, _ int) *Failure {
+	f.sink.send = func(ctx context.Context, _ event.Event, _ int) error {
 		if err := release.pass(ctx); err != nil {
-			return &Failure{Class: Uncertain, Err: err}
+			return &sink.Error{Class: sink.Unknown, Err: err}
 		}
 		return nil
 	}
@@ -190,9 +192,7 @@ func TestInHandIsBounded(t *testing.T) {
 	release.open()
 	f.awaitSettled(events)
 	f.requireOutcomes(map[string]int{"sent payments": events})
-	if got := f.sink.mostAtOnce(); got != concurrency {
-		t.Errorf("%d posts were under way at once, want %d", got, concurrency)
-	}
+	testkit.Equal(t, f.sink.mostAtOnce(), concurrency, "posts were under way at once")
 	if got := len(slices.Compact(slices.Sorted(slices.Values(f.journal.all())))); got != 2*events {
 		t.Errorf("%d different things happened, want one post and one record for each of %d events", got, events)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
 // Waiting times of a resolved event in the room: half its age, within these bounds.
@@ -23,12 +24,24 @@ func (w *Worker) pairWait(c candidate) time.Duration {
 	return min(max(w.clock.since(c.entry.Since)/2, shortestPairWait), longestPairWait)
 }
 
-// unpaired drops resolved events for which no pair is open, each as soon as it is certain that none will be: until then it waits
-// in the room. What may open a pair and is not decided stands in the producers' stream, before the event; then, if it was part of
-// a body or Redis refused it, in the room, before all that is stored there later. The events hold a place in hand each;
-// asked is when the throttle was, about all of them.
-func (w *Worker) unpaired(ctx context.Context, events []candidate, asked time.Time) {
-	var settled []settlement
+// awaitOther lets an event wait for whoever is delivering it. One that resolves another waits in the room, perhaps for what it
+// resolves. It holds a place in hand.
+func (w *Worker) awaitOther(c candidate, wait time.Duration) {
+	if c.event.Resolves() {
+		w.wait(c, room.Pair, min(wait, w.pairWait(c)), c.entry.Behind, func() { w.vacate(1) })
+		return
+	}
+	w.giveBack(c.message, wait+jitter(50*time.Millisecond))
+	w.vacate(1)
+}
+
+// unpaired is about resolved events for which no pair is open. Each is dropped as soon as it is certain that none will be: until then
+// it waits in the room. What may open a pair and is not decided stands in the producers' stream, before the event; then, if it was
+// part of a body or Redis refused it, in the room, before all that is stored there later. The streams are looked at after the throttle
+// was asked, and what opens the pair may have been decided in between: so the throttle is asked once more, and that answer counts. The
+// events hold a place in hand each.
+func (w *Worker) unpaired(pulling, ctx context.Context, events []candidate) {
+	var again []candidate
 	end := uint64(0)
 	for _, c := range events {
 		behind := c.entry.Behind
@@ -42,12 +55,21 @@ func (w *Worker) unpaired(ctx context.Context, events []candidate, asked time.Ti
 			w.wait(c, room.Pair, w.pairWait(c), behind, func() { w.vacate(1) })
 			continue
 		}
-		w.metrics.Resolved("unpaired")
-		w.throttle.LearnUnpaired(c.event.Pair(), asked)
-		settled = append(settled, w.dropped(c.message, LevelUnpaired))
-		w.vacate(1)
+		c.certain = true
+		again = append(again, c)
 	}
-	w.settler.settle(settled...)
+	if len(again) > 0 && !w.decide(pulling, ctx, again) {
+		for _, c := range again {
+			w.giveBack(c.message, 0)
+		}
+	}
+}
+
+// neverOpened is the settlement of a resolved event for which it is certain that no pair will be open; asked is when the throttle was.
+func (w *Worker) neverOpened(c candidate, asked time.Time) settlement {
+	w.metrics.Resolved("unpaired")
+	w.throttle.LearnUnpaired(c.event.Pair(), asked)
+	return w.dropped(c.message, throttle.LevelUnpaired)
 }
 
 // openings is where messages may stand that are not decided and may open a pair.

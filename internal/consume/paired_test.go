@@ -12,6 +12,9 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
+	"github.com/seed-4578ace9/notifier/internal/summary"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
 // status publishes an event that fires or resolves, about the key k. Its ID is its status.
@@ -59,9 +62,9 @@ func TestReceipts(t *testing.T) {
 	f := newFixture(t)
 	f.provision(patience)
 	f.sink.receipt = "C1/7"
-	f.throttle.judge = func(_ context.Context, c Candidate) (Decision, error) {
+	f.throttle.judge = func(_ context.Context, c throttle.Request) (throttle.Decision, error) {
 		decision := f.throttle.admit(c)
-		if c.Event.Resolves() {
+		if c.Resolves {
 			decision.Opened = f.sink.receipt
 		}
 		return decision, nil
@@ -73,17 +76,17 @@ func TestReceipts(t *testing.T) {
 	f.requireHistory("firing", "send", "keep C1/7", "finish")
 	f.requireHistory("resolved", "resolve C1/7", "keep C1/7", "finish")
 	f.requireOutcomes(map[string]int{"sent payments": 2})
-	if paired, unpaired := f.metrics.get("resolved paired"), f.metrics.get("resolved unpaired"); paired != 1 || unpaired != 0 {
+	if paired, unpaired := f.metrics.Get("resolved paired"), f.metrics.Get("resolved unpaired"); paired != 1 || unpaired != 0 {
 		t.Errorf("%d were counted as paired and %d as unpaired, want 1 and 0", paired, unpaired)
 	}
 }
 
 // judgeUnpaired finds no pair for what resolves, and leaves the rest to another judge (nil: admit).
-func (f *fixture) judgeUnpaired(other func(Candidate) Decision) {
-	f.throttle.judge = func(_ context.Context, c Candidate) (Decision, error) {
+func (f *fixture) judgeUnpaired(other func(throttle.Request) throttle.Decision) {
+	f.throttle.judge = func(_ context.Context, c throttle.Request) (throttle.Decision, error) {
 		switch {
-		case c.Event.Resolves():
-			return Decision{Verdict: Unpaired}, nil
+		case c.Resolves:
+			return throttle.Decision{Verdict: throttle.Unpaired}, nil
 		case other != nil:
 			return other(c), nil
 		}
@@ -96,16 +99,12 @@ func (f *fixture) mixedStream() {
 	f.Helper()
 	config := testNames.StreamConfig()
 	config.Subjects, config.Retention = append(config.Subjects, "other.>"), jetstream.LimitsPolicy
-	if _, err := f.js.CreateStream(f.Context(), config); err != nil {
-		f.Fatal(err)
-	}
+	testkit.Must(f.js.CreateStream(f.Context(), config))(f)
 }
 
 func (f *fixture) deleteMessage(sequence uint64) {
 	f.Helper()
-	if err := f.stream(testNames.Stream).DeleteMsg(f.Context(), sequence); err != nil {
-		f.Fatal(err)
-	}
+	testkit.NoError(f, f.stream(testNames.Stream).DeleteMsg(f.Context(), sequence))
 }
 
 // A resolved event without a pair is dropped once every message before it that may open one is settled, and not before. It waits
@@ -113,12 +112,12 @@ func (f *fixture) deleteMessage(sequence uint64) {
 func TestUnpaired(t *testing.T) {
 	t.Parallel()
 	comesBack := func(f *fixture, settle *gate) {
-		f.judgeUnpaired(func(c Candidate) Decision {
+		f.judgeUnpaired(func(c throttle.Request) throttle.Decision {
 			select {
 			case <-settle.opened:
 				return f.throttle.admit(c)
 			default:
-				return Decision{Verdict: Wait, Wait: 700 * time.Millisecond}
+				return throttle.Decision{Verdict: throttle.Leased, Wait: 700 * time.Millisecond}
 			}
 		})
 	}
@@ -143,20 +142,18 @@ func TestUnpaired(t *testing.T) {
 	}{
 		"before it is nothing": {},
 		"before it is one in hand": {ends: "finish", stored: true, setUp: func(f *fixture, settle *gate) {
-			f.sink.send = func(ctx context.Context, _ event.Event, _ int) *Failure {
+			f.sink.send = func(ctx context.Context, _ event.Event, _ int) error {
 				_ = settle.pass(ctx)
 				return nil
 			}
 		}},
 		"before it is one that was given back":        {ends: "finish", stored: true, setUp: comesBack},
-		"before it is one that comes again":           {ends: "finish", stored: true, ackWait: 1500 * time.Millisecond, taken: true},
+		"before it is one that comes again":           {ends: "finish", stored: true, ackWait: 4 * time.Second, taken: true},
 		"in the room is a part that was given back":   {ends: "finish", setUp: inRoom(subjects.Queue(room.Part, "payments"), room.Part)},
 		"in the room is a replay that was given back": {ends: "finish", setUp: inRoom(subjects.Queue(room.Replay, "payments"), room.Replay)},
 		"in the room is what Redis refused":           {ends: "finish", setUp: inRoom(due, room.Redis)},
 		"in the room is what Redis refused, not due yet": {setUp: inRoom(schedule, room.Redis), waits: func(f *fixture, _ *gate) {
-			if err := f.stream(testNames.RoomStream).Purge(f.Context(), jetstream.WithPurgeSubject(schedule)); err != nil {
-				f.Fatal(err)
-			}
+			testkit.NoError(f, f.stream(testNames.RoomStream).Purge(f.Context(), jetstream.WithPurgeSubject(schedule)))
 		}},
 	} {
 		for _, mixed := range []bool{false, true} {
@@ -185,9 +182,7 @@ func TestUnpaired(t *testing.T) {
 					f.status(event.StatusFiring)
 				}
 				if test.taken {
-					if _, err := found.consumer.Next(jetstream.FetchMaxWait(patience)); err != nil {
-						t.Fatal(err)
-					}
+					testkit.Must(found.consumer.Next(jetstream.FetchMaxWait(patience)))(t)
 				}
 				if test.setUp != nil {
 					test.setUp(f, settle)
@@ -198,9 +193,9 @@ func TestUnpaired(t *testing.T) {
 				dropped := make(chan bool, 1) // tells whether that was too early
 				f.start(func(o *Options) {
 					o.AckWait = ackWait
-					o.Drops = func(drops []Drop) {
+					o.Drops = func(drops []summary.Drop) {
 						dropped <- test.ends != "" && f.journal.count(test.ends+" firing") == 0
-						if want := []Drop{{Category: "payments", Level: LevelUnpaired, Title: "an event", Count: 1}}; !slices.Equal(drops, want) {
+						if want := []summary.Drop{{Category: "payments", Level: throttle.LevelUnpaired, Title: "an event", N: 1}}; !slices.Equal(drops, want) {
 							t.Errorf("dropped: %v, want %v", drops, want)
 						}
 					}
@@ -240,10 +235,8 @@ func TestUnpaired(t *testing.T) {
 				f.requireRoomEmpty()
 				f.requireOutcomes(want)
 				f.requireHistory("resolved")
-				if n := f.metrics.get("by unpaired payments"); n != 1 {
-					t.Errorf("%d drops were counted by level, want 1", n)
-				}
-				if paired, unpaired := f.metrics.get("resolved paired"), f.metrics.get("resolved unpaired"); paired != 0 || unpaired != 1 {
+				testkit.Equal(t, f.metrics.Get("by unpaired payments"), 1, "drops were counted by level")
+				if paired, unpaired := f.metrics.Get("resolved paired"), f.metrics.Get("resolved unpaired"); paired != 0 || unpaired != 1 {
 					t.Errorf("%d were counted as paired and %d as unpaired, want 0 and 1", paired, unpaired)
 				}
 				if n := f.journal.count("learns payments/k"); n != 1 {
@@ -252,6 +245,32 @@ func TestUnpaired(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Another instance decides about a firing event, and settles it, after the throttle was asked about what resolves it and before the
+// streams are looked at: the throttle is asked again, and knows of the pair.
+func TestPairOpensMeanwhile(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	found := f.provision(patience)
+	f.status(event.StatusFiring)
+	elsewhere := testkit.Must(found.consumer.Next(jetstream.FetchMaxWait(patience)))(t)
+	opened := false
+	f.throttle.judge = func(ctx context.Context, c throttle.Request) (throttle.Decision, error) {
+		if opened {
+			return f.throttle.admit(c), nil
+		}
+		opened = true
+		return throttle.Decision{Verdict: throttle.Unpaired}, elsewhere.DoubleAck(ctx)
+	}
+	f.status(event.StatusResolved)
+	f.start(nil)
+	f.awaitSettled(1)
+	f.requireOutcomes(map[string]int{"sent payments": 1})
+	if asked := len(f.throttle.asked()); asked != 2 {
+		t.Errorf("the throttle was asked %d times, want twice", asked)
+	}
+	f.requireHistory("resolved", "send", "finish")
 }
 
 // A resolved event of a pair that was found not to be open a moment ago is dropped without asking, but not one that somebody may
@@ -269,9 +288,7 @@ func TestKnownUnpaired(t *testing.T) {
 	f.awaitSettled(3)
 	f.requireOutcomes(map[string]int{"sent payments": 1, "dropped payments": 1, "sent errors": 1})
 	f.requireHistory("another")
-	if n := f.metrics.get("by unpaired payments"); n != 1 {
-		t.Errorf("%d drops were counted by level, want 1", n)
-	}
+	testkit.Equal(t, f.metrics.Get("by unpaired payments"), 1, "drops were counted by level")
 }
 
 // A consumer that was made anew counts anew: what its predecessor had settled is settled again first.
@@ -281,7 +298,7 @@ func TestUnpairedAfterTheConsumer(t *testing.T) {
 	f.mixedStream()
 	f.provision(patience)
 	anew, settle := newGate(t), newGate(t)
-	f.judgeUnpaired(func(c Candidate) Decision {
+	f.judgeUnpaired(func(c throttle.Request) throttle.Decision {
 		select {
 		case <-anew.opened:
 		default:
@@ -289,9 +306,9 @@ func TestUnpairedAfterTheConsumer(t *testing.T) {
 		}
 		select {
 		case <-settle.opened:
-			return Decision{Verdict: Done}
+			return throttle.Decision{Verdict: throttle.Done}
 		default:
-			return Decision{Verdict: Wait, Wait: 300 * time.Millisecond}
+			return throttle.Decision{Verdict: throttle.Leased, Wait: 300 * time.Millisecond}
 		}
 	})
 	f.status(event.StatusFiring)
@@ -299,14 +316,12 @@ func TestUnpairedAfterTheConsumer(t *testing.T) {
 	f.eventually("the firing one is settled", func() bool { return f.metrics.ended() == 1 && f.consumerInfo().NumAckPending == 0 })
 
 	anew.open()
-	if err := f.js.DeleteConsumer(t.Context(), testNames.Stream, testNames.Consumer); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, f.js.DeleteConsumer(t.Context(), testNames.Stream, testNames.Consumer))
 	f.status(event.StatusResolved)
 	f.eventually("the resolved one is asked about again, and again", func() bool {
 		n := 0
 		for _, c := range f.throttle.asked() {
-			if c.Event.Resolves() {
+			if c.Resolves {
 				n++
 			}
 		}

@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
 // An event that comes alone is prepared while it is decided about, and what came of that is what is sent.
@@ -15,11 +18,11 @@ func TestPreparedWhileDecided(t *testing.T) {
 	f := newFixture(t)
 	f.provision(patience)
 	prepared := make(chan struct{})
-	f.sink.prepare = func(e event.Event) any {
+	f.sink.prepare = func(e event.Event) string {
 		close(prepared)
 		return "of " + e.ID
 	}
-	f.throttle.judge = func(_ context.Context, c Candidate) (Decision, error) {
+	f.throttle.judge = func(_ context.Context, c throttle.Request) (throttle.Decision, error) {
 		select {
 		case <-prepared:
 		case <-time.After(patience):
@@ -31,9 +34,7 @@ func TestPreparedWhileDecided(t *testing.T) {
 	worker := f.start(nil)
 	f.awaitSettled(1)
 	worker.stop()
-	if got := f.sink.prepared["e"]; got != "of e" {
-		t.Errorf("sent as prepared: %v, want what was prepared", got)
-	}
+	testkit.Equal(t, f.sink.prepared["e"], "of e", "sent as prepared, want what was prepared")
 }
 
 // A denied event may have been prepared for nothing, and the worker takes no harm.
@@ -41,9 +42,9 @@ func TestPreparedForNothing(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.provision(patience)
-	f.sink.prepare = func(e event.Event) any { return e.ID }
-	f.throttle.judge = func(context.Context, Candidate) (Decision, error) {
-		return Decision{Verdict: Deny, Level: "the rule"}, nil
+	f.sink.prepare = func(e event.Event) string { return e.ID }
+	f.throttle.judge = func(context.Context, throttle.Request) (throttle.Decision, error) {
+		return throttle.Decision{Verdict: throttle.Denied, Node: limits.Node{Level: "the rule"}}, nil
 	}
 	f.event("payments", "e")
 	f.start(nil)
@@ -56,7 +57,7 @@ func TestPreparedForNothing(t *testing.T) {
 func TestManyAreNotPrepared(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.sink.prepare = func(e event.Event) any { return e.ID }
+	f.sink.prepare = func(e event.Event) string { return e.ID }
 	batch := make([]candidate, fewCandidates+1)
 	for i := range batch {
 		batch[i].event.ID = fmt.Sprint(i)
@@ -64,15 +65,17 @@ func TestManyAreNotPrepared(t *testing.T) {
 	w := f.newWorker(nil)
 	w.sink = f.sink
 	for _, n := range []int{1, fewCandidates} {
-		for i, prepared := range w.prepare(batch[:n])() {
-			if prepared != batch[i].event.ID {
-				t.Errorf("of %d candidates, %d is prepared as %v", n, i, prepared)
+		prepared := w.prepare(batch[:n])()
+		for i, c := range batch[:n] {
+			if d := prepared(i); d.Mention != c.event.ID || d.Event.ID != c.event.ID {
+				t.Errorf("of %d candidates, %d is prepared as %+v", n, i, d)
 			}
 		}
 	}
-	for i, prepared := range w.prepare(batch)() {
-		if prepared != nil {
-			t.Errorf("of %d candidates, %d is prepared as %v", len(batch), i, prepared)
+	unprepared := w.prepare(batch)()
+	for i, c := range batch {
+		if d := unprepared(i); d.Mention != "" || d.Event.ID != c.event.ID {
+			t.Errorf("of %d candidates, %d is prepared as %+v", len(batch), i, d)
 		}
 	}
 }

@@ -12,7 +12,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
 // What is absent is made; what is there stays as it is, and is used as it is.
@@ -47,18 +50,14 @@ func TestProvision(t *testing.T) {
 			before := ""
 			if test.existing != nil {
 				stream := jetstream.StreamConfig{Name: testNames.Stream, Subjects: []string{"notify.>"}, MaxAge: test.maxAge, Description: "by hand"}
-				if _, err := f.js.CreateStream(t.Context(), stream); err != nil {
-					t.Fatal(err)
-				}
-				if err := f.createConsumer(*test.existing); err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(f.js.CreateStream(t.Context(), stream))(t)
+				testkit.NoError(t, f.createConsumer(*test.existing))
 				if test.err == "" {
 					before = f.state()
 				}
 			}
 			w := f.newWorker(nil)
-			found, err := w.names.provision(t.Context(), f.js, patience, true, f.log.logger())
+			found, err := w.names.provision(t.Context(), f.js, patience, true, f.log.Logger())
 			if test.err != "" {
 				if err == nil || !strings.Contains(err.Error(), test.err) {
 					t.Errorf("the error is %v, want one that says %q", err, test.err)
@@ -71,11 +70,9 @@ func TestProvision(t *testing.T) {
 			if found.ackWait != test.ackWait || found.streamAge != test.maxAge {
 				t.Errorf("found %v and %v, want an acknowledgement wait of %v and a maximum age of %v", found.ackWait, found.streamAge, test.ackWait, test.maxAge)
 			}
-			if lines := f.log.lines("consumer differs from the settings"); len(lines) != len(test.remarks) {
-				t.Errorf("remarks: %q, want %d", lines, len(test.remarks))
-			}
+			f.log.WantCount(t, len(test.remarks), "consumer differs from the settings")
 			for _, remark := range test.remarks {
-				if len(f.log.lines(remark)) != 1 {
+				if len(f.log.Lines(remark)) != 1 {
 					t.Errorf("no remark says %q", remark)
 				}
 			}
@@ -83,9 +80,7 @@ func TestProvision(t *testing.T) {
 				f.requireProvisioned()
 				before = f.state()
 			}
-			if _, err := w.names.provision(t.Context(), f.js, time.Minute, true, f.log.logger()); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(w.names.provision(t.Context(), f.js, time.Minute, true, f.log.Logger()))(t)
 			if after := f.state(); after != before {
 				t.Errorf("what was there was altered:\n%s\nbefore:\n%s", after, before)
 			}
@@ -135,10 +130,7 @@ func (f *fixture) requireProvisioned() {
 	if c.AckPolicy != jetstream.AckExplicitPolicy || c.MaxDeliver != -1 || c.AckWait != patience || c.MaxAckPending != maxAckPending || c.Durable != testNames.Consumer {
 		f.Errorf("consumer: %+v", c)
 	}
-	consumer, err := f.js.Consumer(f.Context(), testNames.RoomStream, testNames.roomConsumer())
-	if err != nil {
-		f.Fatal(err)
-	}
+	consumer := testkit.Must(f.js.Consumer(f.Context(), testNames.RoomStream, testNames.roomConsumer()))(f)
 	c = consumer.CachedInfo().Config
 	if c.AckPolicy != jetstream.AckExplicitPolicy || c.MaxDeliver != -1 || c.AckWait != patience || c.MaxAckPending != maxAckPending ||
 		fmt.Sprint(c.FilterSubjects) != "[notify-room.due.> notify-room.part.> notify-room.replay.>]" {
@@ -166,9 +158,7 @@ func TestProducersAreNotTrusted(t *testing.T) {
 			t.Errorf("a producer may %s", name)
 		}
 	}
-	if messages := f.streamInfo(testNames.Stream).State.Msgs; messages != 1 {
-		t.Errorf("%d messages are left, want 1", messages)
-	}
+	testkit.Equal(t, f.streamInfo(testNames.Stream).State.Msgs, 1, "messages are left")
 }
 
 // A stream or a room that exists and is not fit for use is not worked with, and the error says why.
@@ -191,9 +181,7 @@ func TestUnfit(t *testing.T) {
 			events, room := testNames.StreamConfig(), testNames.RoomConfig()
 			test.change(&events, &room)
 			for _, config := range []jetstream.StreamConfig{events, room} {
-				if _, err := f.js.CreateStream(t.Context(), config); err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(f.js.CreateStream(t.Context(), config))(t)
 			}
 			w := f.newWorker(nil)
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -224,7 +212,7 @@ func TestStoreIsTooSmall(t *testing.T) {
 	t.Parallel()
 	f := newFixtureOn(t, servertest.StartNATS(t, func(o *server.Options) { o.JetStreamMaxStore = 100 << 20 }))
 	w := f.newWorker(nil)
-	_, err := w.names.provision(t.Context(), f.js, patience, true, f.log.logger())
+	_, err := w.names.provision(t.Context(), f.js, patience, true, f.log.Logger())
 	for _, setting := range []string{`stream "DEAD" with 67108864 bytes`, "NOTIFIER_STREAM_MAX_BYTES", "NOTIFIER_DLQ_MAX_BYTES", "max_file_store"} {
 		if err == nil || !strings.Contains(err.Error(), setting) {
 			t.Errorf("the error is %v, want one that says %s", err, setting)
@@ -240,9 +228,7 @@ func TestFullStream(t *testing.T) {
 		o.Names.MaxBytes, o.Names.DeadLetters.Bytes = 4<<20, 4<<20
 		o.Delay = func(string) time.Duration { return time.Hour }
 	})
-	if _, err := w.names.provision(t.Context(), f.js, patience, true, f.log.logger()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(w.names.provision(t.Context(), f.js, patience, true, f.log.Logger()))(t)
 	var err error
 	for i := 0; err == nil; i++ {
 		body := fmt.Sprintf(`{"id": "%d", "title": "x", "text": %q}`, i, strings.Repeat("x", 100_000))
@@ -255,13 +241,15 @@ func TestFullStream(t *testing.T) {
 		t.Errorf("the producer is told %v", err)
 	}
 	stored := int(f.streamInfo(testNames.Stream).State.Msgs)
-	f.throttle.judge = func(_ context.Context, c Candidate) (Decision, error) {
-		if c.Waited {
+	f.throttle.judge = func(_ context.Context, c throttle.Request) (throttle.Decision, error) {
+		if c.HasWaited {
 			return f.throttle.admit(c), nil
 		}
-		return Decision{Verdict: Deny, Level: "the rule", Wait: time.Second}, nil
+		return throttle.Decision{Verdict: throttle.Denied, Node: limits.Node{Level: "the rule"}, Wait: time.Second}, nil
 	}
-	f.throttle.delay = func(Candidate, time.Duration) (DelayVerdict, time.Duration, error) { return ComeBack, time.Second, nil }
+	f.throttle.delay = func(throttle.Request, time.Duration) (throttle.DelayVerdict, time.Duration, error) {
+		return throttle.ComesBack, time.Second, nil
+	}
 	f.run(prepare(t, w))
 	f.awaitSettled(stored)
 	f.requireOutcomes(map[string]int{"sent payments": (stored + 1) / 2, "dead ": stored / 2})
@@ -312,20 +300,16 @@ func TestConsumerIsAwaited(t *testing.T) {
 		_, _, err := w.Prepare(context.WithoutCancel(t.Context()))
 		prepared <- err
 	}()
-	f.eventually("the log says what is missing", func() bool { return len(f.log.lines("the consumer is not there")) == 1 })
+	f.eventually("the log says what is missing", func() bool { return len(f.log.Lines("the consumer is not there")) == 1 })
 	if err := w.Ready(); err == nil || !strings.Contains(err.Error(), `consumer "notifier" of stream "EVENTS"`) {
 		t.Errorf("ready: %v, want an error that names the consumer", err)
 	}
 	f.provision(patience)
-	if err := <-prepared; err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, <-prepared)
 	if err := w.Ready(); err != nil {
 		t.Errorf("ready: %v, want no error", err)
 	}
-	if lines := f.log.lines("the consumer is"); len(lines) != 2 {
-		t.Errorf("logged: %q, want that it is away, and that it is there", lines)
-	}
+	f.log.WantCount(t, 2, "the consumer is")
 }
 
 // Preparing ends with its context.
@@ -357,10 +341,8 @@ func TestDeletedWhileRunning(t *testing.T) {
 				w := f.start(func(o *Options) { o.Provision = provision })
 				f.event("payments", "before")
 				f.awaitSettled(1)
-				if err := remove(f); err != nil {
-					t.Fatal(err)
-				}
-				f.eventually("that is noticed", func() bool { return len(f.log.lines("the consumer is not there")) == 1 })
+				testkit.NoError(t, remove(f))
+				f.eventually("that is noticed", func() bool { return len(f.log.Lines("the consumer is not there")) == 1 })
 				if !provision {
 					if err := w.Ready(); err == nil {
 						t.Error("it is ready without a consumer")
@@ -373,9 +355,7 @@ func TestDeletedWhileRunning(t *testing.T) {
 				f.awaitSettled(2)
 				f.requireHistory("after", "send", "finish")
 				f.requireOutcomes(map[string]int{"sent payments": 2})
-				if lines := f.log.lines("the consumer is there"); len(lines) != 1 {
-					t.Errorf("logged %d times that it is there again, want once", len(lines))
-				}
+				f.log.WantCount(t, 1, "the consumer is there")
 			})
 		}
 	}
@@ -406,11 +386,9 @@ func TestConnectionLost(t *testing.T) {
 	f.awaitSettled(2)
 	f.requireHistory("after", "send", "finish")
 	for _, line := range []string{"nats is away", "nats is connected again"} {
-		if lines := f.log.lines(line); len(lines) != 1 {
-			t.Errorf("%q was logged %d times, want once", line, len(lines))
-		}
+		f.log.WantCount(t, 1, line)
 	}
-	if lines := f.log.lines("nats cannot be reached"); len(lines) > 1 {
+	if lines := f.log.Lines("nats cannot be reached"); len(lines) > 1 {
 		t.Errorf("that it cannot be reached was logged %d times: %q", len(lines), lines)
 	}
 }

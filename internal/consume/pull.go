@@ -101,6 +101,7 @@ func (w *Worker) pass(msg jetstream.Msg, from source, asked time.Time, connectio
 		w.logger.Error("a message without JetStream's metadata was left alone", "error", err)
 		return 0
 	}
+	m.copiesBegun = w.copies.begun.Load()
 	if from.deciding != nil {
 		from.deciding.Add(1)
 	}

@@ -3,6 +3,8 @@ package consume
 import (
 	"testing"
 	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 func TestNextDemand(t *testing.T) {
@@ -27,9 +29,7 @@ func TestNextDemand(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := nextDemand(test.demand, test.received, test.handing, ackWait); got != test.want {
-				t.Errorf("the next demand is %d, want %d", got, test.want)
-			}
+			testkit.Equal(t, nextDemand(test.demand, test.received, test.handing, ackWait), test.want, "the next demand")
 		})
 	}
 }

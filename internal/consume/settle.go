@@ -10,6 +10,11 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/room"
+	"github.com/seed-4578ace9/notifier/internal/summary"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
 // What a consumer is told about a message, as JetStream's protocol spells it. The worker speaks it itself: nats.go
@@ -30,7 +35,23 @@ type settlement struct {
 	outcome Outcome // "": counted already, or the event goes on in another message
 	goesOn  bool    // in the room
 	level   string  // the rule that denied it
-	title   string  // of a dropped event, where somebody counts them
+}
+
+// dropped is the settlement of a message that a limit denied.
+func (w *Worker) dropped(m *message, level string) settlement {
+	if w.o.Delay != nil && level != throttle.LevelUnpaired && level != throttle.LevelRoom && w.refusals.crowded(m.category) {
+		w.metrics.RoomRefused(string(room.Slot), 1)
+	}
+	return settlement{message: m, outcome: Dropped, level: level}
+}
+
+// done is the settlement of an event that was delivered before: whoever recorded that has counted it. One that an operator
+// replayed is another message with its ID.
+func (w *Worker) done(c candidate) settlement {
+	if c.entry.Replayed() {
+		return settlement{message: c.message, outcome: Duplicate}
+	}
+	return settlement{message: c.message}
 }
 
 // settler is the only one that acknowledges. It says "ack" for a batch, lets the server confirm the last one, which confirms those before it
@@ -38,8 +59,8 @@ type settlement struct {
 type settler struct {
 	conn    *nats.Conn
 	metrics Metrics
-	drops   func([]Drop)     // nil: nobody wants to know
-	ended   func([]*message) // told which messages' events go on in no other one
+	drops   func([]summary.Drop) // nil: nobody wants to know
+	ended   func([]*message)     // told which messages' events go on in no other one
 	queue   chan []settlement
 	done    chan struct{}
 	cut     <-chan struct{} // closed when nothing is waited for any more
@@ -63,7 +84,7 @@ const settleQueue = 64
 const confirmTimeout = 2 * time.Second
 
 func newSettler(
-	conn *nats.Conn, metrics Metrics, drops func([]Drop), ended func([]*message), ackWait time.Duration, cut <-chan struct{},
+	conn *nats.Conn, metrics Metrics, drops func([]summary.Drop), ended func([]*message), ackWait time.Duration, cut <-chan struct{},
 ) *settler {
 	s := &settler{
 		conn: conn, metrics: metrics, drops: drops, ended: ended,
@@ -107,7 +128,7 @@ func (s *settler) run() {
 			select {
 			case next := <-s.queue:
 				batch = append(batch, next...)
-				more = len(next) > 0 && len(batch) < 16*MaxBatch
+				more = len(next) > 0 && len(batch) < 16*throttle.MaxBatch
 			default:
 				more = false
 			}
@@ -171,22 +192,31 @@ func (s *settler) count(batch []settlement) {
 	s.ended(ended)
 }
 
+// tellOfDrops counts the dropped events of a batch by category and level. Of each kind one title is told: that of the first event
+// that shows one.
 func (s *settler) tellOfDrops(batch []settlement) {
-	counts := make(map[Drop]int)
+	type kind struct{ category, level string }
+	var drops []summary.Drop
+	numbers := make(map[kind]int)
 	for _, settled := range batch {
-		if settled.outcome == Dropped {
-			counts[Drop{Category: settled.category, Level: settled.level, Title: settled.title}]++
+		if settled.outcome != Dropped {
+			continue
+		}
+		number, known := numbers[kind{settled.category, settled.level}]
+		if !known {
+			number = len(drops)
+			numbers[kind{settled.category, settled.level}] = number
+			drops = append(drops, summary.Drop{Category: settled.category, Level: settled.level})
+		}
+		drop := &drops[number]
+		drop.N++
+		if drop.Title == "" {
+			drop.Title = event.QuickTitle(settled.Data())
 		}
 	}
-	if len(counts) == 0 {
-		return
+	if len(drops) > 0 {
+		s.drops(drops)
 	}
-	drops := make([]Drop, 0, len(counts))
-	for drop, n := range counts {
-		drop.Count = n
-		drops = append(drops, drop)
-	}
-	s.drops(drops)
 }
 
 // again returns a function that tells whether a settlement is a message's second one. It remembers the late ones: those of
@@ -195,7 +225,7 @@ func (s *settler) again() func(settlement) bool {
 	now, connection := time.Now(), s.conn.Stats().Reconnects
 	tidy := false
 	return func(settled settlement) bool {
-		late := settled.connection != connection || settled.left() <= 0
+		late := settled.connection != connection || settled.leftAt(now) <= 0
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if !late && len(s.late) == 0 {
@@ -235,7 +265,7 @@ func (w *Worker) terminate(m *message, reason string) {
 			return
 		}
 	}
-	w.settler.settle(settlement{message: m, outcome: Dead}) // late or unconfirmed: an acknowledgement does no harm
+	w.settle(settlement{message: m, outcome: Dead}) // late or unconfirmed: an acknowledgement does no harm
 }
 
 // extend renews the lease on a message. Only the server's confirmation moves the deadline.

@@ -12,7 +12,11 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/summary"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
 // A server that is killed in the middle costs no event its outcome, and none is counted twice. The server syncs each
@@ -25,11 +29,11 @@ func TestCountedOnceAcrossAKill(t *testing.T) {
 	for i := range events {
 		f.event([]string{"sent", "dropped"}[i%2], fmt.Sprint(i))
 	}
-	f.throttle.judge = func(_ context.Context, c Candidate) (Decision, error) {
-		if c.Event.Category == "sent" {
+	f.throttle.judge = func(_ context.Context, c throttle.Request) (throttle.Decision, error) {
+		if c.Category == "sent" {
 			return f.throttle.admit(c), nil
 		}
-		return Decision{Verdict: Deny, Level: "the rule"}, nil
+		return throttle.Decision{Verdict: throttle.Denied, Node: limits.Node{Level: "the rule"}}, nil
 	}
 	w := f.start(nil)
 	f.eventually("some events end", func() bool { return f.metrics.ended() > events/10 })
@@ -43,9 +47,7 @@ func TestCountedOnceAcrossAKill(t *testing.T) {
 		t.Errorf("the stream holds %d messages, want none", left)
 	}
 	f.requireOutcomes(map[string]int{"sent sent": events / 2, "dropped dropped": events / 2})
-	if n := f.metrics.get("by the rule dropped"); n != events/2 {
-		t.Errorf("%d drops by the rule were counted, want %d", n, events/2)
-	}
+	testkit.Equal(t, f.metrics.Get("by the rule dropped"), events/2, "drops by the rule were counted")
 }
 
 // deafDialer makes connections on which the first acknowledgements disappear: the next write that contains some is
@@ -90,21 +92,13 @@ func TestAcknowledgementsLostWithTheConnection(t *testing.T) {
 	found := f.provision(patience)
 	const events = 4000 // their acknowledgements are many writes
 	for i := range events {
-		if _, err := f.js.PublishAsync("notify.payments", fmt.Append(nil, i)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(f.js.PublishAsync("notify.payments", fmt.Append(nil, i)))(t)
 	}
 	<-f.js.PublishAsyncComplete()
-	messages, err := found.consumer.Fetch(events, jetstream.FetchMaxWait(patience))
-	if err != nil {
-		t.Fatal(err)
-	}
+	messages := testkit.Must(found.consumer.Fetch(events, jetstream.FetchMaxWait(patience)))(t)
 	var batch []settlement
 	for msg := range messages.Messages() {
-		m, err := newMessage(msg, source{}, time.Now(), 0, patience)
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := testkit.Must(newMessage(msg, source{}, time.Now(), 0, patience))(t)
 		batch = append(batch, settlement{message: m, outcome: Dropped})
 	}
 
@@ -149,7 +143,7 @@ func TestSettlerEndsWithTheConnection(t *testing.T) {
 // Outcomes are counted by category and rule.
 func TestCount(t *testing.T) {
 	t.Parallel()
-	metrics := newFakeMetrics()
+	metrics := &fakeMetrics{}
 	s := &settler{ended: func([]*message) {}, conn: &nats.Conn{}, metrics: metrics}
 	a := &message{category: "a", deadline: time.Now().Add(patience)}
 	b := &message{category: "b", deadline: time.Now().Add(patience)}
@@ -160,7 +154,7 @@ func TestCount(t *testing.T) {
 	for name, want := range map[string]int{
 		"sent a": 2, "sent b": 1, "dropped b": 2, "expired a": 1, "by global b": 1, "by b b": 2, "by  a": 0,
 	} {
-		if got := metrics.get(name); got != want {
+		if got := metrics.Get(name); got != want {
 			t.Errorf("%q was counted %d times, want %d", name, got, want)
 		}
 	}
@@ -186,22 +180,52 @@ func TestCountedOnceThoughLate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			metrics := newFakeMetrics()
+			metrics := &fakeMetrics{}
 			s := &settler{ended: func([]*message) {}, conn: &nats.Conn{}, metrics: metrics, patient: patience, late: make(map[stored]time.Time)}
 			s.count([]settlement{{message: test.first, outcome: Sent}})
 			s.count([]settlement{{message: test.second, outcome: Sent}})
-			if got := metrics.ended(); got != test.want {
-				t.Errorf("%d outcomes were counted, want %d", got, test.want)
-			}
+			testkit.Equal(t, metrics.ended(), test.want, "outcomes were counted")
 		})
 	}
 
 	// What is remembered does not grow for ever.
-	s := &settler{ended: func([]*message) {}, conn: &nats.Conn{}, metrics: newFakeMetrics(), patient: -time.Second, late: make(map[stored]time.Time)}
+	s := &settler{ended: func([]*message) {}, conn: &nats.Conn{}, metrics: &fakeMetrics{}, patient: -time.Second, late: make(map[stored]time.Time)}
 	for i := range 10 {
 		s.count([]settlement{{message: &message{sequence: uint64(i)}, outcome: Sent}})
 	}
 	if len(s.late) > 1 {
 		t.Errorf("%d late settlements are remembered whose time is over", len(s.late)-1)
 	}
+}
+
+// body is a message that only has data.
+type body struct {
+	jetstream.Msg
+	data string
+}
+
+func (b body) Data() []byte { return []byte(b.data) }
+
+// The drops of a batch are told by category and level, with the first title that one of their events shows.
+func TestDropsHaveOneTitleOfEachKind(t *testing.T) {
+	t.Parallel()
+	dropped := func(category, level, data string) settlement {
+		return settlement{message: &message{Msg: body{data: data}, category: category}, outcome: Dropped, level: level}
+	}
+	var got []summary.Drop
+	s := &settler{drops: func(drops []summary.Drop) { got = drops }}
+	s.tellOfDrops([]settlement{
+		dropped("payments", "category", `{"text":""}`),
+		dropped("payments", "global", "plain text\nof two lines"),
+		{message: &message{Msg: body{data: "sent"}, category: "payments"}, outcome: Sent},
+		dropped("payments", "category", `{"title":"card declined"}`),
+		dropped("payments", "category", `{"title":"card stolen"}`),
+		dropped("logins", "category", "a login"),
+	})
+	want := []summary.Drop{
+		{Category: "payments", Level: "category", Title: "card declined", N: 3},
+		{Category: "payments", Level: "global", Title: "plain text", N: 1},
+		{Category: "logins", Level: "category", Title: "a login", N: 1},
+	}
+	testkit.EqualSlices(t, got, want, "told of")
 }

@@ -10,13 +10,16 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/sink"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
 // requireGivenBack checks that a message went back without a delay, and no more often than once for what had it in hand
 // and once for the request for messages that was still open then.
 func (f *fixture) requireGivenBack(sequence uint64) {
 	f.Helper()
-	within(patience, func() bool { return len(f.said.about(sequence)) > 0 })
+	testkit.Soon(func() bool { return len(f.said.about(sequence)) > 0 })
 	said := f.said.about(sequence)
 	if len(said) == 0 || len(said) > 2 || slices.ContainsFunc(said, func(word string) bool { return word != sayNak }) {
 		f.Errorf("about message %d was said %q, want %q once or twice", sequence, said, sayNak)
@@ -28,10 +31,10 @@ func TestStopFinishesDeliveries(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	sending, release := make(chan struct{}), newGate(t)
-	f.sink.send = func(ctx context.Context, _ event.Event, _ int) *Failure {
+	f.sink.send = func(ctx context.Context, _ event.Event, _ int) error {
 		close(sending)
 		if err := release.pass(ctx); err != nil {
-			return &Failure{Class: Uncertain, Err: err}
+			return &sink.Error{Class: sink.Unknown, Err: err}
 		}
 		return nil
 	}
@@ -58,10 +61,10 @@ func TestStopGivesBackWhatIsUndecided(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	deciding := make(chan struct{})
-	f.throttle.judge = func(ctx context.Context, _ Candidate) (Decision, error) {
+	f.throttle.judge = func(ctx context.Context, _ throttle.Request) (throttle.Decision, error) {
 		close(deciding)
 		<-ctx.Done()
-		return Decision{}, ctx.Err()
+		return throttle.Decision{}, ctx.Err()
 	}
 	w := f.start(nil)
 	sequences := []uint64{f.event("payments", "0")}
@@ -86,9 +89,9 @@ func TestStopGivesBackWhatWaits(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	failed := make(chan struct{})
-	f.sink.send = func(context.Context, event.Event, int) *Failure {
+	f.sink.send = func(context.Context, event.Event, int) error {
 		close(failed)
-		return &Failure{Class: Misconfigured, Err: errScripted} // tried again after some seconds
+		return &sink.Error{Class: sink.Misconfigured, Err: errScripted} // tried again after some seconds
 	}
 	w := f.start(nil)
 	sequence := f.event("payments", "e")
@@ -104,13 +107,13 @@ func TestStopCutsWhatTakesTooLong(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	sending := make(chan struct{}, 2)
-	f.sink.send = func(ctx context.Context, _ event.Event, _ int) *Failure {
+	f.sink.send = func(ctx context.Context, _ event.Event, _ int) error {
 		sending <- struct{}{}
 		<-ctx.Done()
 		if !errors.Is(context.Cause(ctx), errShutdown) {
 			t.Errorf("the post was cut because of %v, want %v", context.Cause(ctx), errShutdown)
 		}
-		return &Failure{Class: Uncertain, Err: ctx.Err()}
+		return &sink.Error{Class: sink.Unknown, Err: ctx.Err()}
 	}
 	w := f.start(func(o *Options) { o.Shutdown, o.Concurrency = 50*time.Millisecond, 1 })
 	sequences := []uint64{f.event("payments", "0"), f.event("payments", "1")} // the second one waits for its turn
@@ -140,7 +143,7 @@ func TestStopSettlesWhatWasDeliveredLast(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	sending := make(chan struct{})
-	f.sink.send = func(ctx context.Context, _ event.Event, _ int) *Failure {
+	f.sink.send = func(ctx context.Context, _ event.Event, _ int) error {
 		close(sending)
 		<-ctx.Done()
 		return nil
@@ -165,9 +168,9 @@ func TestStopWithAFullHand(t *testing.T) {
 	for i := range handSize + 1 {
 		sequences = append(sequences, f.event("payments", fmt.Sprint(i)))
 	}
-	f.sink.send = func(ctx context.Context, _ event.Event, _ int) *Failure {
+	f.sink.send = func(ctx context.Context, _ event.Event, _ int) error {
 		<-ctx.Done()
-		return &Failure{Class: Uncertain, Err: ctx.Err()}
+		return &sink.Error{Class: sink.Unknown, Err: ctx.Err()}
 	}
 	w := f.start(func(o *Options) { o.Shutdown, o.Concurrency = 50*time.Millisecond, 1 })
 	f.eventually("the hand is full", func() bool { return len(f.throttle.asked()) == handSize+1 })
@@ -188,7 +191,7 @@ func TestStopWithoutNATS(t *testing.T) {
 	f.provision(patience)
 	const events = handSize
 	release := newGate(t)
-	f.sink.send = func(ctx context.Context, _ event.Event, _ int) *Failure {
+	f.sink.send = func(ctx context.Context, _ event.Event, _ int) error {
 		_ = release.pass(ctx)
 		return nil
 	}

@@ -10,13 +10,14 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/failpoint"
 	"github.com/seed-4578ace9/notifier/internal/room"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
 // split stores the events of a body that holds several in the room, each in a message of its own, and then settles the body's
 // message. Each has a name from which JetStream knows a second copy, and the identity of a part, which no producer can claim. What
 // is wrong with the others ends as one dead letter. If too many events of a category wait in the room, all are dropped.
 func (w *Worker) split(ctx context.Context, m *message, parts []event.Part, bad *event.Fault) {
-	stays := make([]Stay, len(parts))
+	stays := make([]throttle.Stay, len(parts))
 	messages := make([]*nats.Msg, len(parts))
 	fits := true
 	for i, part := range parts {
@@ -28,7 +29,7 @@ func (w *Worker) split(ctx context.Context, m *message, parts []event.Part, bad 
 	}
 	if !fits || !w.mayStay(ctx, stays) {
 		w.metrics.RoomRefused(string(room.Part), 1)
-		w.settler.settle(w.dropped(m, LevelRoom))
+		w.settle(w.dropped(m, throttle.LevelRoom))
 		return
 	}
 	known, err := w.storeParts(ctx, messages)
@@ -48,7 +49,7 @@ func (w *Worker) split(ctx context.Context, m *message, parts []event.Part, bad 
 		w.bury(ctx, m, bad, func() {})
 		return
 	}
-	w.settler.settle(settlement{message: m, goesOn: true})
+	w.settle(settlement{message: m, goesOn: true})
 }
 
 // entryOf is the entry of a part of a message's body.
@@ -66,12 +67,12 @@ func (w *Worker) firstLevelOf(subject string) string {
 }
 
 // mayStay enters all stays, or none.
-func (w *Worker) mayStay(ctx context.Context, stays []Stay) bool {
+func (w *Worker) mayStay(ctx context.Context, stays []throttle.Stay) bool {
 	mayStay, err := w.throttle.EnterRoom(ctx, stays)
 	if err != nil {
 		return true // see mover.admit
 	}
-	var entered []Stay
+	var entered []throttle.Stay
 	for i, may := range mayStay {
 		if may {
 			entered = append(entered, stays[i])

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // twoAlerts is a body that holds a firing and a resolved alert.
@@ -28,12 +29,8 @@ func (f *fixture) requireSplit() {
 	for _, id := range []string{"group/f1", "group/f2"} {
 		f.requireHistory(id, "send", "finish")
 	}
-	if stored := f.streamInfo(testNames.RoomStream).State.LastSeq; stored != 2 {
-		f.Errorf("%d messages were stored in the room, want one for each alert", stored)
-	}
-	if stored := f.streamInfo(testNames.Stream).State.LastSeq; stored != 1 {
-		f.Errorf("%d messages were stored in the producers' stream, want the group", stored)
-	}
+	testkit.Equal(f, f.streamInfo(testNames.RoomStream).State.LastSeq, 2, "messages were stored in the room, want one for each alert")
+	testkit.Equal(f, f.streamInfo(testNames.Stream).State.LastSeq, 1, "messages were stored in the producers' stream, want the group")
 }
 
 // A body that holds several events becomes a message of the room for each, and has no outcome of its own. They are the group's ID
@@ -45,22 +42,20 @@ func TestSplit(t *testing.T) {
 	group := f.group()
 	f.requireSplit()
 	f.requireSaid(group, "+ACK")
-	if n := f.metrics.get("split"); n != 1 {
-		t.Errorf("%d were counted as split, want 1", n)
-	}
+	testkit.Equal(t, f.metrics.Get("split"), 1, "messages counted as split")
 	titles := make(map[string]string)
+	for _, e := range f.sink.handed() {
+		titles[e.Title] = string(e.Status) + " " + e.Key + " " + e.ID + " " + e.Part
+	}
 	for _, c := range f.throttle.asked() {
-		titles[c.Event.Title] = string(c.Event.Status) + " " + c.Event.Key + " " + c.Event.ID + " " + c.Event.Part
-		if c.Stream != testNames.Stream || c.Sequence != group || c.Waited {
+		if c.Message.Stream != testNames.Stream || c.Message.Sequence != group || c.HasWaited {
 			t.Errorf("asked for %+v, want the group's place", c)
 		}
 	}
 	if len(titles) != 2 || titles["First"] != "firing f1 group f1" || titles["Second"] != "resolved f2 group f2" {
-		t.Errorf("asked for %v, want one event for each alert", titles)
+		t.Errorf("sent %v, want one event for each alert", titles)
 	}
-	if f.throttle.mostInRoom != 2 {
-		t.Errorf("%d stays were entered, want one for each alert", f.throttle.mostInRoom)
-	}
+	testkit.Equal(t, f.throttle.mostInRoom, 2, "stays were entered, want one for each alert")
 }
 
 // A group is split though its category is full: each of its events is dropped, or asked for, on its own.
@@ -86,9 +81,7 @@ func TestSplitWithBadAlerts(t *testing.T) {
 	f.requireRoomEmpty()
 	f.requireOutcomes(map[string]int{"sent payments": 2, "dead payments": 1})
 	f.requireSaid(group, "+TERM …")
-	if n := len(f.deadLetters()); n != 1 {
-		t.Errorf("%d dead letters, want 1", n)
-	}
+	testkit.Equal(t, len(f.deadLetters()), 1, "dead letters")
 }
 
 // The parts of a body on the bare subject count for the category that they turn out to have.
@@ -154,9 +147,7 @@ func TestSplitIsRefused(t *testing.T) {
 	f := newFixture(t)
 	f.provision(patience)
 	w := f.start(func(o *Options) { o.Provision = false })
-	if err := f.js.DeleteStream(t.Context(), testNames.RoomStream); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, f.js.DeleteStream(t.Context(), testNames.RoomStream))
 	const groups = 3
 	for range groups {
 		f.publish("notify.payments", twoAlerts)
@@ -168,9 +159,7 @@ func TestSplitIsRefused(t *testing.T) {
 		}
 	}
 	f.requireOutcomes(nil)
-	if lines := f.log.lines("events that have to wait cannot be stored"); len(lines) != 1 {
-		t.Errorf("logged: %q, want one line", lines)
-	}
+	f.log.WantCount(t, 1, "events that have to wait cannot be stored")
 	f.eventually("no confirmation is waited for any more", func() bool { return w.js.PublishAsyncPending() == 0 })
 	f.provision(patience)
 	f.awaitSettled(2 * groups)

@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/room"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
 // watchEvery is how often a worker looks at its consumers.
@@ -39,10 +40,8 @@ func (w *Worker) lookAtProducers(ctx context.Context) {
 	}
 	w.metrics.AckPending(info.NumAckPending)
 	w.trouble.unacknowledged(info.NumAckPending, info.Config.MaxAckPending)
-	vanished, err := w.throttle.Passed(ctx, Position{
-		Consumer: fmt.Sprintf("%s %s %d", w.names.Stream, w.names.Consumer, info.Created.UnixMilli()),
-		Stream:   info.Delivered.Stream, Deliveries: info.Delivered.Consumer,
-	})
+	vanished, err := w.throttle.Passed(ctx,
+		fmt.Sprintf("%s %s %d", w.names.Stream, w.names.Consumer, info.Created.UnixMilli()), info.Delivered.Stream, info.Delivered.Consumer)
 	if err == nil && vanished > 0 {
 		w.metrics.Vanished(int(vanished))
 		w.logger.Error("messages have left the stream without the workers' doing", "stream", w.names.Stream, "at_least", vanished,
@@ -93,7 +92,7 @@ func (w *Worker) lookAtRoom(ctx context.Context) {
 
 // leaveRoom ends the stays of events in the room. It does not wait: a stay that is not ended ends by itself.
 func (w *Worker) leaveRoom(ended []*message) {
-	var stays []Stay
+	var stays []throttle.Stay
 	for _, m := range ended {
 		if stay, waited := w.stayOfStored(m); waited {
 			stays = append(stays, stay)
@@ -103,12 +102,12 @@ func (w *Worker) leaveRoom(ended []*message) {
 }
 
 // stayOfStored is the stay of a message of the room; there is none of another message.
-func (w *Worker) stayOfStored(m *message) (stay Stay, waited bool) {
+func (w *Worker) stayOfStored(m *message) (stay throttle.Stay, waited bool) {
 	first := w.names.room().First(m.Subject())
 	return stayOf(first, m.entry, len(m.Data()), 0), first != ""
 }
 
-func (w *Worker) leave(stays ...Stay) {
+func (w *Worker) leave(stays ...throttle.Stay) {
 	if len(stays) == 0 {
 		return
 	}

@@ -8,7 +8,10 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/room"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
 // The server's clock is told by what it showed between question and answer.
@@ -89,42 +92,36 @@ func TestAcknowledgementsAreBounded(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	const most = 3
-	if _, err := f.js.CreateStream(t.Context(), testNames.StreamConfig()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(f.js.CreateStream(t.Context(), testNames.StreamConfig()))(t)
 	config := testNames.consumerConfig(patience, testNames.subjects())
 	config.MaxAckPending = most
-	if _, err := f.js.CreateConsumer(t.Context(), testNames.Stream, config); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(f.js.CreateConsumer(t.Context(), testNames.Stream, config))(t)
 	answers := newGate(t)
-	f.sink.send = func(ctx context.Context, _ event.Event, _ int) *Failure {
+	f.sink.send = func(ctx context.Context, _ event.Event, _ int) error {
 		_ = answers.pass(ctx)
 		return nil
 	}
 	w := f.start(nil)
 	f.numbered("payments", most-1)
-	f.eventually("it is seen that some are unacknowledged", func() bool { return f.metrics.get("ack pending") == most-1 })
+	f.eventually("it is seen that some are unacknowledged", func() bool { return f.metrics.Get("ack pending") == most-1 })
 	if err := w.Ready(); err != nil {
 		t.Errorf("below the bound it is not ready: %v", err)
 	}
 	f.event("payments", "at the bound")
 	f.event("payments", "beyond it")
 	f.eventually("it is not ready", func() bool { return w.Ready() != nil })
-	if err := w.Ready(); !strings.Contains(err.Error(), "max_ack_pending") || f.metrics.get("ack pending") != most {
-		t.Errorf("it is not ready because of %v, with %d unacknowledged", err, f.metrics.get("ack pending"))
+	if err := w.Ready(); !strings.Contains(err.Error(), "max_ack_pending") || f.metrics.Get("ack pending") != most {
+		t.Errorf("it is not ready because of %v, with %d unacknowledged", err, f.metrics.Get("ack pending"))
 	}
 	seen := f.positions()
 	f.eventually("it is looked at again, and again", func() bool { return f.positions() > seen+1 })
-	if lines := f.log.lines("nothing more is delivered"); len(lines) != 1 || !strings.Contains(lines[0], fmt.Sprint(most)) {
+	if lines := f.log.Lines("nothing more is delivered"); len(lines) != 1 || !strings.Contains(lines[0], fmt.Sprint(most)) {
 		t.Errorf("logged: %q, want one line", lines)
 	}
 	answers.open()
 	f.awaitSettled(most + 1)
-	f.eventually("it is ready", func() bool { return w.Ready() == nil && f.metrics.get("ack pending") == 0 })
-	if lines := f.log.lines("messages are delivered again"); len(lines) != 1 {
-		t.Errorf("logged: %q, want one line", lines)
-	}
+	f.eventually("it is ready", func() bool { return w.Ready() == nil && f.metrics.Get("ack pending") == 0 })
+	f.log.WantCount(t, 1, "messages are delivered again")
 }
 
 // positions counts those that the throttle was told.
@@ -138,8 +135,8 @@ func (f *fixture) positions() int {
 func TestVanishedMessages(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.throttle.passed = func(at Position) (int64, error) {
-		switch at.Stream {
+	f.throttle.passed = func(at position) (int64, error) {
+		switch at.sequence {
 		case 3:
 			return 7, nil
 		default:
@@ -150,24 +147,22 @@ func TestVanishedMessages(t *testing.T) {
 	f.numbered("payments", 2)
 	f.awaitSettled(2)
 	created := f.consumerInfo().Created
-	last := func() Position {
+	last := func() position {
 		f.throttle.mu.Lock()
 		defer f.throttle.mu.Unlock()
 		if len(f.throttle.positions) == 0 {
-			return Position{}
+			return position{}
 		}
 		return f.throttle.positions[len(f.throttle.positions)-1]
 	}
-	want := Position{Consumer: fmt.Sprintf("%s %s %d", testNames.Stream, testNames.Consumer, created.UnixMilli()), Stream: 2, Deliveries: 2}
+	want := position{consumer: fmt.Sprintf("%s %s %d", testNames.Stream, testNames.Consumer, created.UnixMilli()), sequence: 2, deliveries: 2}
 	f.eventually("it is told", func() bool { return last() == want })
-	if n := f.metrics.get("vanished"); n != 0 {
-		t.Errorf("%d messages were counted as vanished, want none", n)
-	}
+	testkit.Equal(t, f.metrics.Get("vanished"), 0, "messages were counted as vanished")
 	f.event("payments", "another")
 	f.awaitSettled(3)
-	f.eventually("what has vanished is counted", func() bool { return f.metrics.get("vanished") >= 7 })
+	f.eventually("what has vanished is counted", func() bool { return f.metrics.Get("vanished") >= 7 })
 	w.stop()
-	if lines := f.log.lines("messages have left the stream without the workers' doing"); len(lines) == 0 || !strings.Contains(lines[0], "at_least=7") {
+	if lines := f.log.Lines("messages have left the stream without the workers' doing"); len(lines) == 0 || !strings.Contains(lines[0], "at_least=7") {
 		t.Errorf("logged: %q", lines)
 	}
 }
@@ -178,12 +173,12 @@ func TestRoomIsCounted(t *testing.T) {
 	f := newFixture(t)
 	f.sink.named = []string{"rests"}
 	f.throttle.Pause(t.Context(), "rests", time.Hour)
-	f.throttle.judge = func(_ context.Context, c Candidate) (Decision, error) {
-		switch c.Event.Category {
+	f.throttle.judge = func(_ context.Context, c throttle.Request) (throttle.Decision, error) {
+		switch c.Category {
 		case "slot":
-			return Decision{Verdict: Deny, Level: "the rule", Wait: time.Second}, nil
+			return throttle.Decision{Verdict: throttle.Denied, Node: limits.Node{Level: "the rule"}, Wait: time.Second}, nil
 		case "redis":
-			return Decision{Verdict: Undecidable}, nil
+			return throttle.Decision{Verdict: throttle.Deferred}, nil
 		}
 		return f.throttle.admit(c), nil
 	}
@@ -193,12 +188,10 @@ func TestRoomIsCounted(t *testing.T) {
 	f.numbered("slot", 2)
 	f.numbered("redis", 1)
 	f.eventually("they are counted", func() bool {
-		return f.metrics.get("in the room: channel") == 3 && f.metrics.get("in the room: slot") == 2 && f.metrics.get("in the room: redis") == 1
+		return f.metrics.Get("in the room: channel") == 3 && f.metrics.Get("in the room: slot") == 2 && f.metrics.Get("in the room: redis") == 1
 	})
 	for _, empty := range []string{"pair", readyReason} {
-		if n := f.metrics.get("in the room: " + empty); n != 0 {
-			t.Errorf("%d are counted as waiting for %s, want none", n, empty)
-		}
+		testkit.Equal(t, f.metrics.Get("in the room: "+empty), 0, "events counted as waiting for %s", empty)
 	}
 	if kept := f.inRoom(testNames.room().All()); len(kept) != 6 {
 		t.Errorf("%d messages are in the room, want 6", len(kept))

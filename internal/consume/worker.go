@@ -13,6 +13,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/summary"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
 // Options say how a worker works.
@@ -27,7 +29,7 @@ type Options struct {
 	SendTimeout time.Duration                       // the longest that Sink.Send takes
 	Pace        time.Duration                       // between two messages for a destination, for which deliveries then wait in their order; 0: none
 	Delay       func(category string) time.Duration // how long a denied event may wait for a slot; nil: none may
-	Drops       func([]Drop)                        // told of events that were dropped, once that is settled; nil: nobody wants to know
+	Drops       func([]summary.Drop)                // told of events that were dropped, once that is settled; nil: nobody wants to know
 	Shutdown    time.Duration                       // how long to finish what is in hand
 	Logger      *slog.Logger
 	Metrics     Metrics
@@ -51,9 +53,11 @@ type Worker struct {
 	running atomic.Bool // Run has set what follows
 
 	throttle Throttle
+	pacer    Pacer
 	sink     Sink
 	settler  *settler
 	incoming chan *message
+	copies   recordCopies
 	hand     chan struct{} // a place for each message between decision and settlement
 	tasks    chan func()   // for goroutines that have nothing to do
 	channels *channels
@@ -62,14 +66,14 @@ type Worker struct {
 	openings openings
 	refusals refusals
 	planning line
-	leaving  chan []Stay
+	leaving  chan []throttle.Stay
 	served   sync.Map    // tokens of the channels whose queues are served: the channel, "" if not known
 	unserved chan source // queues that are to be
 	working  sync.WaitGroup
 }
 
 // handSize is how many decided messages a worker holds at most, on top of its deliveries at once: a full batch.
-const handSize = MaxBatch
+const handSize = throttle.MaxBatch
 
 // New makes a worker. It talks to NATS from [Worker.Prepare] on.
 func New(o Options) (*Worker, error) {
@@ -158,9 +162,9 @@ func (w *Worker) Ready() error {
 
 // Run works until the context ends, and then until what is in hand is finished or given back. [Worker.Prepare] must
 // have returned before. The error is nil after an orderly end.
-func (w *Worker) Run(ctx context.Context, throttle Throttle, sink Sink) error {
-	w.throttle, w.sink = throttle, sink
-	w.incoming = make(chan *message, MaxBatch)
+func (w *Worker) Run(ctx context.Context, limiter Throttle, pacer Pacer, out Sink) error {
+	w.throttle, w.pacer, w.sink = limiter, pacer, out
+	w.incoming = make(chan *message, 2*throttle.MaxBatch)
 	w.hand = make(chan struct{}, handSize+w.o.Concurrency)
 	w.tasks = make(chan func())
 	defer close(w.tasks)
@@ -173,7 +177,7 @@ func (w *Worker) Run(ctx context.Context, throttle Throttle, sink Sink) error {
 	context.AfterFunc(ctx, func() { w.cut(work, abandon) })
 	w.channels = newChannels(w.o.Pace, w.o.Concurrency)
 	w.unserved = make(chan source, 4096)
-	w.leaving = make(chan []Stay, settleQueue)
+	w.leaving = make(chan []throttle.Stay, settleQueue)
 	leaving, stopLeaving := context.WithCancel(context.WithoutCancel(work))
 	defer stopLeaving()
 	var ending sync.WaitGroup
@@ -190,7 +194,7 @@ func (w *Worker) Run(ctx context.Context, throttle Throttle, sink Sink) error {
 
 	pulled := make(chan error, 1)
 	go func() { pulled <- w.pullAll(ctx) }()
-	w.decideAll(ctx, work)
+	w.receive(ctx, work)
 	err := <-pulled
 
 	stop()

@@ -6,29 +6,25 @@
 // tells the event from others; so it goes through the limits like any event, and a worker that knows the event as delivered
 // takes it as a duplicate.
 //
-// # Nothing is replayed twice
+// # A replay that is interrupted
 //
-// A replay is three steps, between any two of which it may end without a word:
+// A replay is two steps: publish the event, remove the letter. In this order nothing is lost. A replay that ends in between
+// leaves a letter whose event is on its way, and the next replay publishes the event again. Two things keep that event from
+// being posted twice:
 //
-//	mark ──► publish ──► delete the letter, then the mark
+//   - The server. The name of the message (Nats-Msg-Id) is made of the letter's place and time, so the room stores it once
+//     within its duplicate window. A server that restarts knows the names of the messages that it still holds.
+//   - The identity. Both messages hold the same event: category, ID, part and origin. A worker asks the delivery record for it.
+//     While one message is being delivered the other one is given back; when one waits in the room the other one goes on with its
+//     slots; what comes after the delivery is a duplicate. A rejected event leaves no record, and is judged anew.
 //
-// The mark is a message in the dead-letter stream, on a subject of the letter's own, and the server takes only the first
-// one. It keeps what will tell later whether the event was stored: the last sequence of the room before the step, and which
-// server that was. The event is published under a name made of the letter's place and time.
+// The identity alone is enough, except in three cases. In each of them the replay was killed between its two steps, its event was
+// delivered, and the replay is run again when the server has forgotten the name. Then the event is posted a second time:
 //
-// Who finds a mark finds a replay that was interrupted, or runs at this moment. It publishes only if that cannot store
-// the event a second time:
+//   - The delivery record has forgotten the event: it is older than the stream's maximal age or NOTIFIER_EVENT_MAX_AGE,
+//     whichever is longer, and an hour.
+//   - Redis has lost its data since the delivery.
+//   - Redis is unavailable, and two workers decide about one message each, by a failure policy other than hold.
 //
-//   - the name is still within the room's duplicate window and the server is the same, so it knows the name again (a
-//     server that was restarted knows only the names of messages that it still holds, and a work queue holds no settled
-//     ones); or
-//   - nothing has left the room since the mark, and the event is not in it.
-//
-// It only deletes the letter if the event is in the room, or if it has come back as another dead letter. What remains is
-// a replay that was killed within the few milliseconds of the second step, and is run again after the window or a restart,
-// and after workers have taken what was stored since: whether its event was among that cannot be told. Such a letter is
-// [InDoubt]. It stays where it is, until someone forces its replay or drops it.
-//
-// That a program is suspended for longer than the duplicate window in the middle of a publish, while another one replays
-// the same letter, is not guarded against.
+// An event that a limit has dropped is no delivery: the next replay may send it.
 package deadletters

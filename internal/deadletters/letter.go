@@ -5,30 +5,29 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/consume"
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/plain"
 	"github.com/seed-4578ace9/notifier/internal/room"
 )
 
 // Letter is what can be said of a dead letter in a line.
 type Letter struct {
-	Number      uint64    `json:"number"` // its sequence in the dead-letter stream
-	ID          string    `json:"id"`     // the event's; empty if it is not known
-	Reason      string    `json:"reason"`
-	Category    string    `json:"category"` // empty if it is not known
-	Subject     string    `json:"subject"`  // on which the event was published; empty if the letter does not say
-	Title       string    `json:"title"`
-	Error       string    `json:"error"`
-	Deliveries  uint64    `json:"deliveries"`            // how often a worker had the event; 0 if the letter does not say
-	Stored      time.Time `json:"stored"`                // when it became a dead letter
-	Interrupted bool      `json:"interrupted"`           // a replay of it was begun, and may have sent it on
-	BodyLength  int       `json:"body_length,omitempty"` // of a body of which the letter has only the beginning
-	PushedOut   int       `json:"pushed_out,omitempty"`  // older letters that had to go for this one
+	Number     uint64    `json:"number"` // its sequence in the dead-letter stream
+	ID         string    `json:"id"`     // the event's; empty if it is not known
+	Reason     string    `json:"reason"`
+	Category   string    `json:"category"` // empty if it is not known
+	Subject    string    `json:"subject"`  // on which the event was published; empty if the letter does not say
+	Title      string    `json:"title"`
+	Error      string    `json:"error"`
+	Deliveries uint64    `json:"deliveries"`            // how often a worker had the event; 0 if the letter does not say
+	Stored     time.Time `json:"stored"`                // when it became a dead letter
+	BodyLength int       `json:"body_length,omitempty"` // of a body of which the letter has only the beginning
+	PushedOut  int       `json:"pushed_out,omitempty"`  // older letters that had to go for this one
 
 	first string     // the first level of the category, as the letter's subject has it
 	entry room.Entry // what a worker is to know of the event
@@ -48,7 +47,7 @@ func (s *Store) letterOf(m *jetstream.RawStreamMsg) Letter {
 		Number:  m.Sequence,
 		ID:      m.Header.Get(room.HeaderID),
 		Subject: m.Header.Get(room.HeaderSubject),
-		Error:   oneLine(m.Header.Get(consume.HeaderError)),
+		Error:   plain.Line(m.Header.Get(consume.HeaderError)),
 		Stored:  m.Time,
 	}
 	l.Reason, l.first, _ = strings.Cut(strings.TrimPrefix(m.Subject, s.o.Subject+"."), ".")
@@ -94,7 +93,7 @@ func title(e event.Event) string {
 // excerpt is the first line that shows anything.
 func excerpt(text string) string {
 	for line := range strings.Lines(text) {
-		if line = oneLine(line); line != "" {
+		if line = plain.Line(line); line != "" {
 			return cut(line)
 		}
 	}
@@ -106,18 +105,4 @@ func cut(line string) string {
 		return strings.ToValidUTF8(string(runes[:maxTitle-1]), "") + "…"
 	}
 	return line
-}
-
-// oneLine returns a text without what would command a terminal, and without line ends.
-func oneLine(text string) string {
-	text = strings.Map(func(r rune) rune {
-		switch {
-		case unicode.IsSpace(r):
-			return ' '
-		case unicode.IsControl(r), unicode.Is(unicode.Bidi_Control, r):
-			return -1
-		}
-		return r
-	}, strings.ToValidUTF8(text, string(unicode.ReplacementChar)))
-	return strings.Join(strings.Fields(text), " ")
 }

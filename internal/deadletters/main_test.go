@@ -1,6 +1,7 @@
 package deadletters
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -39,48 +41,34 @@ type fixture struct {
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	f := &fixture{T: t, server: servertest.StartNATS(t)}
-	f.conn = f.connect()
-	js, err := jetstream.New(f.conn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f.conn = servertest.Connect(t, f.server.URL)
+	js := testkit.Must(jetstream.New(f.conn))(t)
 	f.js = js
 	f.createRoom(jetstream.StreamConfig{})
 	f.createStream(jetstream.StreamConfig{Name: options.Stream, Subjects: []string{options.Subject + ".>"}})
 	return f
 }
 
-func (f *fixture) connect() *nats.Conn {
-	f.Helper()
-	conn, err := nats.Connect(f.server.URL, nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Cleanup(conn.Close)
-	return conn
-}
-
 func (f *fixture) createStream(config jetstream.StreamConfig) jetstream.Stream {
 	f.Helper()
 	config.Retention = jetstream.WorkQueuePolicy
-	stream, err := f.js.CreateStream(f.Context(), config)
-	if err != nil {
-		f.Fatal(err)
-	}
-	return stream
+	return testkit.Must(f.js.CreateStream(f.Context(), config))(f)
 }
 
 // createRoom makes the room anew.
 func (f *fixture) createRoom(config jetstream.StreamConfig) {
 	f.Helper()
-	_ = f.js.DeleteStream(f.Context(), options.Room)
-	config.Name, config.Subjects = options.Room, []string{"notify-room.>"}
-	consumer, err := f.createStream(config).CreateConsumer(f.Context(), jetstream.ConsumerConfig{
-		Durable: "worker", AckPolicy: jetstream.AckExplicitPolicy,
+	testkit.Await(f, "the room before is gone", func() error {
+		if err := f.js.DeleteStream(f.Context(), options.Room); !errors.Is(err, jetstream.ErrStreamNotFound) {
+			return err
+		}
+		return nil
 	})
-	if err != nil {
-		f.Fatal(err)
-	}
+	time.Sleep(50 * time.Millisecond) // the server forgets the names of the messages a moment after it has answered
+	config.Name, config.Subjects = options.Room, []string{"notify-room.>"}
+	consumer := testkit.Must(f.createStream(config).CreateConsumer(f.Context(), jetstream.ConsumerConfig{
+		Durable: "worker", AckPolicy: jetstream.AckExplicitPolicy,
+	}))(f)
 	f.worker = consumer
 }
 
@@ -88,28 +76,17 @@ func (f *fixture) createRoom(config jetstream.StreamConfig) {
 func (f *fixture) restart() {
 	f.Helper()
 	f.server.Restart()
-	deadline := time.Now().Add(patience)
-	for {
-		if _, err := f.js.AccountInfo(f.Context()); err == nil {
-			return
-		} else if time.Now().After(deadline) {
-			f.Fatal(err)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	testkit.Await(f, "the server answers again", func() error {
+		_, err := f.js.AccountInfo(f.Context())
+		return err
+	})
 }
 
 // open opens the letters as a program that has just started does, and reads them.
 func (f *fixture) open() (*Store, []Letter) {
 	f.Helper()
-	store, err := Open(f.Context(), f.conn, options)
-	if err != nil {
-		f.Fatal(err)
-	}
-	letters, err := store.List(f.Context(), unwatched)
-	if err != nil {
-		f.Fatal(err)
-	}
+	store := testkit.Must(Open(f.Context(), f.conn, options))(f)
+	letters := testkit.Must(store.List(f.Context(), unwatched))(f)
 	return store, letters
 }
 
@@ -141,18 +118,13 @@ func (f *fixture) rejected(id string) uint64 {
 
 func (f *fixture) publish(subject, body string) {
 	f.Helper()
-	if _, err := f.js.Publish(f.Context(), subject, []byte(body)); err != nil {
-		f.Fatal(err)
-	}
+	testkit.Must(f.js.Publish(f.Context(), subject, []byte(body)))(f)
 }
 
 // waiting are the messages that a stream holds.
 func (f *fixture) waiting(stream string) []*jetstream.RawStreamMsg {
 	f.Helper()
-	handle, err := f.js.Stream(f.Context(), stream)
-	if err != nil {
-		f.Fatal(err)
-	}
+	handle := testkit.Must(f.js.Stream(f.Context(), stream))(f)
 	var messages []*jetstream.RawStreamMsg
 	state := handle.CachedInfo().State
 	for sequence := state.FirstSeq; sequence <= state.LastSeq; sequence++ {
@@ -166,34 +138,29 @@ func (f *fixture) waiting(stream string) []*jetstream.RawStreamMsg {
 // take settles the events that wait, as a worker does, and returns their IDs.
 func (f *fixture) take() []string {
 	f.Helper()
-	batch, err := f.worker.FetchNoWait(1000)
-	if err != nil {
-		f.Fatal(err)
-	}
+	batch := testkit.Must(f.worker.FetchNoWait(1000))(f)
 	var ids []string
 	for m := range batch.Messages() {
 		ids = append(ids, m.Headers().Get(event.HeaderID))
-		if err := m.DoubleAck(f.Context()); err != nil {
-			f.Fatal(err)
-		}
+		testkit.NoError(f, m.DoubleAck(f.Context()))
 	}
 	return ids
 }
 
 // replay runs the replay of a letter as a program of its own.
-func (f *fixture) replay(number uint64, force bool) (Outcome, error) {
+func (f *fixture) replay(number uint64) (Outcome, error) {
 	f.Helper()
 	store, letters := f.open()
 	chosen, _, err := Filter{IDs: []string{fmt.Sprint(number)}}.Select(letters)
 	if err != nil || len(chosen) != 1 {
 		f.Fatalf("letter %d: %v, %v", number, chosen, err)
 	}
-	return store.Replay(f.Context(), chosen[0], force)
+	return store.Replay(f.Context(), chosen[0])
 }
 
-func (f *fixture) requireOutcome(number uint64, force bool, want Outcome) {
+func (f *fixture) requireOutcome(number uint64, want Outcome) {
 	f.Helper()
-	if outcome, err := f.replay(number, force); outcome != want || err != nil {
+	if outcome, err := f.replay(number); outcome != want || err != nil {
 		f.Errorf("the replay of letter %d: %q, %v, want %s", number, outcome, err, want)
 	}
 }
@@ -205,9 +172,7 @@ func (f *fixture) requireLetters(want ...string) {
 	for _, m := range f.waiting(options.Stream) {
 		subjects = append(subjects, m.Subject)
 	}
-	if !slices.Equal(subjects, want) {
-		f.Errorf("the stream of dead letters holds %q, want %q", subjects, want)
-	}
+	testkit.EqualSlices(f, subjects, want, "the stream of dead letters holds")
 }
 
 // requireEvents compares the events that wait and those that were taken by their IDs.
@@ -217,9 +182,7 @@ func (f *fixture) requireEvents(taken []string, want ...string) {
 	for _, m := range f.waiting(options.Room) {
 		ids = append(ids, m.Header.Get(event.HeaderID))
 	}
-	if !slices.Equal(ids, want) {
-		f.Errorf("the events are %q, want %q", ids, want)
-	}
+	testkit.EqualSlices(f, ids, want, "the events")
 }
 
 func sameHeader(a, b nats.Header) bool { return maps.EqualFunc(a, b, slices.Equal) }

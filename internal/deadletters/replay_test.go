@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +17,8 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/consume"
 	"github.com/seed-4578ace9/notifier/internal/room"
+	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // A replayed event waits in the room with all that a worker has to know of it, its body and the producer's headers; its letter
@@ -26,7 +29,7 @@ func TestReplay(t *testing.T) {
 	number := f.letter("slack_rejected", `{"title": "card declined"}`,
 		room.HeaderID, "order-1", room.HeaderDerived, "true", room.HeaderPart, "f1/2", room.HeaderSince, "1700000005000", room.HeaderMessageID, "produced",
 		"Notifier-Deadline", "1", "X-Trace", "7", "Content-Type", "text/plain", "Nats-Other", "x")
-	f.requireOutcome(number, false, Replayed)
+	f.requireOutcome(number, Replayed)
 	f.requireLetters()
 	messages := f.waiting(options.Room)
 	if len(messages) != 1 {
@@ -39,7 +42,7 @@ func TestReplay(t *testing.T) {
 	}
 	want := nats.Header{
 		room.HeaderReason: {"replay"}, room.HeaderSubject: {"notify.payments.cards"}, room.HeaderID: {"order-1"}, room.HeaderDerived: {"true"},
-		room.HeaderPart: {"f1/2"}, room.HeaderOrigin: {origin.String()}, room.HeaderMessageID: {name},
+		room.HeaderPart: {"f1/2"}, room.HeaderOrigin: {origin.String()}, room.HeaderMessageID: {"produced"},
 		"X-Trace": {"7"}, "Content-Type": {"text/plain"}, nats.MsgIdHdr: {name}, nats.ExpectedStreamHdr: {"ROOM"},
 	}
 	if m.Subject != "notify-room.replay.payments" || string(m.Data) != `{"title": "card declined"}` || !sameHeader(m.Header, want) {
@@ -56,10 +59,8 @@ func TestReplayWithoutCategory(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	header := nats.Header{room.HeaderSubject: {"notify"}, room.HeaderID: {"a"}, room.HeaderOrigin: {origin.String()}}
-	if _, err := f.js.PublishMsg(t.Context(), &nats.Msg{Subject: "dead.bad_json._", Header: header, Data: []byte("{")}); err != nil {
-		t.Fatal(err)
-	}
-	f.requireOutcome(1, false, Replayed)
+	testkit.Must(f.js.PublishMsg(t.Context(), &nats.Msg{Subject: "dead.bad_json._", Header: header, Data: []byte("{")}))(t)
+	f.requireOutcome(1, Replayed)
 	if messages := f.waiting(options.Room); len(messages) != 1 || messages[0].Subject != "notify-room.replay._" {
 		t.Errorf("in the room: %v", messages)
 	}
@@ -75,7 +76,7 @@ func TestUnfit(t *testing.T) {
 		room.HeaderOrigin:      f.letter("bad_json", "{", room.HeaderOrigin, "anywhere"),
 		"its body had 2000 by": f.letter("too_large", "{", consume.HeaderBodyLength, "2000", consume.HeaderBodySHA256, "abc"),
 	} {
-		if outcome, err := f.replay(number, true); !errors.Is(err, ErrUnfit) || !strings.Contains(err.Error(), what) {
+		if outcome, err := f.replay(number); !errors.Is(err, ErrUnfit) || !strings.Contains(err.Error(), what) {
 			t.Errorf("%q, %v, want an error that says %q", outcome, err, what)
 		}
 	}
@@ -92,12 +93,12 @@ func TestReplayRefused(t *testing.T) {
 	f.createRoom(jetstream.StreamConfig{MaxMsgs: 1, Discard: jetstream.DiscardNew})
 	f.publish("notify-room.part.full", "text")
 	number := f.rejected("a")
-	if outcome, err := f.replay(number, false); err == nil || !strings.Contains(err.Error(), "publishing to notify-room.replay.payments") {
+	if outcome, err := f.replay(number); err == nil || !strings.Contains(err.Error(), "publishing to notify-room.replay.payments") {
 		t.Errorf("%q, %v", outcome, err)
 	}
 	f.requireLetters("dead.slack_rejected.payments")
 	f.take()
-	f.requireOutcome(number, false, Replayed)
+	f.requireOutcome(number, Replayed)
 	f.requireEvents(nil, "a")
 }
 
@@ -108,13 +109,11 @@ func TestReplayGone(t *testing.T) {
 	f.rejected("a")
 	f.rejected("b")
 	slow, letters := f.open()
-	f.requireOutcome(1, false, Replayed)
+	f.requireOutcome(1, Replayed)
 	other, _ := f.open()
-	if err := other.Drop(t.Context(), letters[1]); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, other.Drop(t.Context(), letters[1]))
 	for _, l := range letters {
-		if outcome, err := slow.Replay(t.Context(), l, true); outcome != Gone || err != nil {
+		if outcome, err := slow.Replay(t.Context(), l); outcome != Gone || err != nil {
 			t.Errorf("letter %d: %q, %v, want %s", l.Number, outcome, err, Gone)
 		}
 	}
@@ -122,201 +121,95 @@ func TestReplayGone(t *testing.T) {
 	f.requireLetters()
 }
 
-// interrupted runs a replay up to a step and leaves it there, as a program does that is killed.
-func (f *fixture) interrupted(number uint64, steps int) {
+// interrupted publishes the event of a letter and leaves the letter there, as a replay does that is killed.
+func (f *fixture) interrupted(number uint64) {
 	f.Helper()
 	store, letters := f.open()
 	l := letters[slices.IndexFunc(letters, func(l Letter) bool { return l.Number == number })]
-	if err := store.prepare(f.Context()); err != nil {
-		f.Fatal(err)
-	}
-	m, fresh, err := store.begin(f.Context(), l)
-	if err != nil || !fresh {
-		f.Fatalf("mark the letter: %t, %v", fresh, err)
-	}
-	if steps == untilMarked {
-		return
-	}
-	message, err := store.message(f.Context(), number)
-	if err != nil {
-		f.Fatal(err)
-	}
-	if again, err := store.publish(f.Context(), message, m, l); again || err != nil {
-		f.Fatalf("publish the event: %t, %v", again, err)
-	}
-	if steps == untilPublished {
-		return
-	}
-	if err := store.remove(f.Context(), number); err != nil {
-		f.Fatal(err)
+	message := testkit.Must(store.message(f.Context(), number))(f)
+	if known, err := store.publish(f.Context(), message, l); known || err != nil {
+		f.Fatalf("publish the event: %t, %v", known, err)
 	}
 }
 
-const (
-	untilMarked = iota
-	untilPublished
-	untilRemoved
-)
-
-// A replay that was interrupted publishes its event once when it is run again, or leaves it in doubt, whatever happened in
-// between.
+// A replay that was interrupted and is run again stores its event once as long as the server knows that, and after that as the
+// very same event.
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
-	type f = *fixture
-	window := func(w time.Duration) func(f) {
-		return func(f f) { f.createRoom(jetstream.StreamConfig{Duplicates: w}) }
+	type message struct {
+		subject, body string
+		header        nats.Header
 	}
+	window := jetstream.StreamConfig{Duplicates: 100 * time.Millisecond}
 	for name, test := range map[string]struct {
-		before  func(f)
-		until   int
-		between func(f) (taken []string)
+		room    jetstream.StreamConfig
+		between func(*fixture)
 		want    Outcome
-		once    bool // the event is stored once, otherwise not at all
-		forced  Outcome
+		stored  int // how often the event is
 	}{
-		"before the publish":                    {nil, untilMarked, nil, Replayed, true, ""},
-		"before the publish, others are gone":   {nil, untilMarked, others(true), Replayed, true, ""},
-		"after the publish":                     {nil, untilPublished, nil, Finished, true, ""},
-		"after the publish, it is taken":        {nil, untilPublished, taken(false), Finished, true, ""},
-		"before the publish, restart":           {nil, untilMarked, restarted, Replayed, true, ""},
-		"before the publish, others, restart":   {nil, untilMarked, both(others(false), restarted), Replayed, true, ""},
-		"before it, others are gone, restart":   {nil, untilMarked, both(others(true), restarted), InDoubt, false, Replayed},
-		"after the publish, restart":            {nil, untilPublished, restarted, Finished, true, ""},
-		"after the publish, taken, restart":     {nil, untilPublished, taken(true), InDoubt, true, Replayed},
-		"after the publish, rejected, restart":  {nil, untilPublished, rejectedAgain, Finished, true, ""},
-		"before it, forged by a producer":       {nil, untilMarked, forgedReturn, InDoubt, false, Replayed},
-		"after the publish, others, restart":    {nil, untilPublished, both(others(false), restarted), Finished, true, ""},
-		"before the publish, window over":       {window(10 * time.Second), untilMarked, nil, Replayed, true, ""},
-		"after the publish, window over":        {window(10 * time.Second), untilPublished, nil, Finished, true, ""},
-		"after the publish, window over, taken": {window(10 * time.Second), untilPublished, taken(false), InDoubt, true, Finished},
-		"after the publish, forgotten":          {window(100 * time.Millisecond), untilPublished, forgotten, Finished, true, ""},
-		"after the publish, taken, forgotten":   {window(100 * time.Millisecond), untilPublished, both(taken(false), forgotten), InDoubt, true, Replayed},
-		"before the publish, another stream":    {nil, untilMarked, anotherStream, InDoubt, false, Replayed},
+		"at once":                         {between: func(*fixture) {}, want: Finished, stored: 1},
+		"it is taken":                     {between: func(f *fixture) { f.take() }, want: Finished, stored: 1},
+		"it waits, restart":               {between: (*fixture).restart, want: Finished, stored: 1},
+		"it is taken, restart":            {between: func(f *fixture) { f.take(); f.restart() }, want: Replayed, stored: 2},
+		"it waits, the window is over":    {room: window, between: (*fixture).forget, want: Replayed, stored: 2},
+		"the room is made anew":           {between: func(f *fixture) { f.createRoom(jetstream.StreamConfig{}) }, want: Replayed, stored: 2},
+		"it is rejected again, at once":   {between: (*fixture).rejectAgain, want: Finished, stored: 2},
+		"it is rejected again, restart":   {between: func(f *fixture) { f.take(); f.rejectAgain(); f.restart() }, want: Replayed, stored: 3},
+		"a letter of a neighbour between": {between: func(f *fixture) { f.requireOutcome(f.rejected("b"), Replayed) }, want: Finished, stored: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t)
-			if test.before != nil {
-				test.before(f)
-			}
-			f.publish("notify-room.part.earlier", "text")
-			f.take()
+			f.createRoom(test.room)
 			number := f.rejected("a")
-			f.interrupted(number, test.until)
-			var taken []string
-			if test.between != nil {
-				taken = test.between(f)
-			}
-			f.requireOutcome(number, false, test.want)
-			want := []string{}
-			if test.once {
-				want = []string{"a"}
-			}
-			f.requireEvents(slices.DeleteFunc(append(taken, f.take()...), func(id string) bool { return id == "" }), want...)
-			if test.want == InDoubt {
-				f.requireOutcome(number, false, InDoubt)
-				f.requireOutcome(number, true, test.forced)
-				if test.forced == Replayed {
-					want = []string{"a"}
-				} else {
-					want = nil // the server knows it still
-				}
-				f.requireEvents(nil, want...)
-			}
-			for _, m := range f.waiting(options.Stream) {
-				if m.Sequence == number || strings.HasPrefix(m.Subject, "dead.replaying.") {
-					t.Errorf("message %d on %s is left", m.Sequence, m.Subject)
+			var stored []message
+			seen := make(map[time.Time]bool)
+			look := func() {
+				for _, m := range f.waiting(options.Room) {
+					m.Header.Del(nats.MsgIdHdr)
+					if m.Header.Get(room.HeaderID) == "a" && !seen[m.Time] {
+						stored = append(stored, message{m.Subject, string(m.Data), m.Header})
+						seen[m.Time] = true
+					}
 				}
 			}
+			f.interrupted(number)
+			look()
+			test.between(f)
+			f.requireOutcome(number, test.want)
+			_, letters := f.open()
+			for _, l := range letters {
+				f.requireOutcome(l.Number, Replayed)
+			}
+			look()
+			if len(stored) != test.stored {
+				t.Errorf("the event is stored %d times, want %d", len(stored), test.stored)
+			}
+			for _, m := range stored[1:] {
+				if !reflect.DeepEqual(m, stored[0]) {
+					t.Errorf("it is stored as %v, and as %v before", m, stored[0])
+				}
+			}
+			f.requireLetters()
 		})
 	}
 }
 
-func restarted(f *fixture) []string {
+// rejectAgain stores the letter of a replayed event.
+func (f *fixture) rejectAgain() {
 	f.Helper()
-	f.restart()
-	return nil
+	f.letter("slack_rejected", `{"title": "card declined"}`, room.HeaderID, "a", room.HeaderSince, "1700000005000")
 }
 
-func both(first, second func(*fixture) []string) func(*fixture) []string {
-	return func(f *fixture) []string { return append(first(f), second(f)...) }
-}
-
-// others has other events published, and perhaps taken.
-func others(take bool) func(*fixture) []string {
-	return func(f *fixture) []string {
-		f.Helper()
-		f.publish("notify-room.replay.payments", "text")
-		f.publish("notify-room.part.errors", "text")
-		if take {
-			return f.take()
-		}
-		return nil
-	}
-}
-
-// taken has the worker take the event, and perhaps the server restarted then.
-func taken(restart bool) func(*fixture) []string {
-	return func(f *fixture) []string {
-		f.Helper()
-		ids := f.take()
-		if restart {
-			f.restart()
-		}
-		return ids
-	}
-}
-
-// rejectedAgain has the event become another dead letter.
-func rejectedAgain(f *fixture) []string {
-	f.Helper()
-	name := f.waiting(options.Room)[0].Header.Get(nats.MsgIdHdr)
-	ids := f.take()
-	f.letter("slack_rejected", "text", room.HeaderID, "a", room.HeaderMessageID, name, room.HeaderSince, "1700000005000")
-	f.restart()
-	return ids
-}
-
-// forgedReturn has a producer publish what becomes a dead letter under the name of the replay, and the room empty.
-func forgedReturn(f *fixture) []string {
-	f.Helper()
-	name := fmt.Sprintf("replay-LETTERS-1-%d", f.waiting(options.Stream)[0].Time.UnixMilli())
-	f.letter("bad_json", "{", room.HeaderID, "forged", room.HeaderMessageID, name)
-	return both(others(true), restarted)(f)
-}
-
-// forgotten waits until the server does not know the names again that it had before.
-func forgotten(f *fixture) []string {
+// forget waits until the server does not know the names again that it had before.
+func (f *fixture) forget() {
 	f.Helper()
 	for first := true; ; first = false {
-		stored, err := f.js.Publish(f.Context(), "notify-room.part.other", []byte("text"), jetstream.WithMsgID("probe"))
-		if err != nil {
-			f.Fatal(err)
-		}
+		stored := testkit.Must(f.js.Publish(f.Context(), "notify-room.part.other", []byte("text"), jetstream.WithMsgID("probe")))(f)
 		if !first && !stored.Duplicate {
-			return nil
+			return
 		}
 	}
-}
-
-func anotherStream(f *fixture) []string {
-	f.Helper()
-	f.createRoom(jetstream.StreamConfig{})
-	return nil
-}
-
-// A mark whose letter is gone is removed; others stay.
-func TestTidy(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	first, second := f.rejected("a"), f.rejected("b")
-	f.interrupted(first, untilRemoved)
-	f.interrupted(second, untilMarked)
-	store, letters := f.open()
-	if err := store.Tidy(t.Context(), letters); err != nil {
-		t.Error(err)
-	}
-	f.requireLetters("dead.slack_rejected.payments", fmt.Sprintf("dead.replaying.%d", second))
 }
 
 // Replays that are interrupted anywhere, again and again, two at a time and while a worker takes what they publish, replay
@@ -331,7 +224,7 @@ func TestReplayOnce(t *testing.T) {
 	deadline := time.Now().Add(patience)
 	var programs sync.WaitGroup
 	for range 2 {
-		conn := f.connect()
+		conn := servertest.Connect(t, f.server.URL)
 		programs.Go(func() {
 			for time.Now().Before(deadline) {
 				left, err := f.replayForAWhile(conn)
@@ -359,10 +252,6 @@ func TestReplayOnce(t *testing.T) {
 	if distinct := slices.Compact(slices.Clone(taken)); len(taken) != count || len(distinct) != count {
 		t.Errorf("%d events were replayed, %d different ones, want %d", len(taken), len(distinct), count)
 	}
-	store, letters := f.open()
-	if err := store.Tidy(t.Context(), letters); err != nil {
-		t.Error(err)
-	}
 	f.requireLetters()
 }
 
@@ -380,11 +269,11 @@ func (f *fixture) replayForAWhile(conn *nats.Conn) (left int, err error) {
 	ctx, cancel := context.WithTimeout(f.Context(), rand.N(time.Since(started)+time.Millisecond)) // enough for some, on a slow machine too
 	defer cancel()
 	for _, l := range letters {
-		outcome, err := store.Replay(ctx, l, false)
+		outcome, err := store.Replay(ctx, l)
 		if ctx.Err() != nil {
 			break
 		}
-		if err != nil || outcome == InDoubt {
+		if err != nil {
 			return 0, fmt.Errorf("letter %d: %q, %w", l.Number, outcome, err)
 		}
 	}

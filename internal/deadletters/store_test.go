@@ -14,6 +14,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/consume"
 	"github.com/seed-4578ace9/notifier/internal/room"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // Letters are listed in their order with what is known of them, and are there afterwards, for their consumers too.
@@ -25,12 +26,7 @@ func TestList(t *testing.T) {
 	f.letter("slack_rejected", "\n first line\x1b[2J \nsecond", room.HeaderMessageID, "message", consume.HeaderError, "\x1b[31mno_text\u202e")
 	f.letter("bad_json", "{broken\r\nhere", room.HeaderSubject, "notify.a.b")
 	f.letter("bad_category", "text", room.HeaderSubject, "notify.ä", room.HeaderID, "kept")
-	if _, err := f.js.Publish(t.Context(), "dead.too_large.infra", []byte(strings.Repeat("long ", 300))); err != nil {
-		t.Fatal(err)
-	}
-	marked := f.rejected("marked")
-	f.publish(fmt.Sprintf("dead.replaying.%d", marked), "{}")
-
+	testkit.Must(f.js.Publish(t.Context(), "dead.too_large.infra", []byte(strings.Repeat("long ", 300))))(t)
 	consumer, err := f.js.CreateConsumer(t.Context(), options.Stream, jetstream.ConsumerConfig{Durable: "other", AckPolicy: jetstream.AckExplicitPolicy})
 	if err != nil {
 		t.Fatal(err)
@@ -48,12 +44,11 @@ func TestList(t *testing.T) {
 		{Number: 3, ID: "EVENTS:7", Reason: "bad_json", Category: "a.b", Subject: "notify.a.b", Title: "{broken", Error: "no_text", Deliveries: 2},
 		{Number: 4, ID: "kept", Reason: "bad_category", Category: "payments", Subject: "notify.ä", Title: "text", Error: "no_text", Deliveries: 2},
 		{Number: 5, Reason: "too_large", Category: "infra", Title: strings.Repeat("long ", 39) + "long…", Error: "the body has 1500 bytes; at most 1000 are allowed"},
-		{Number: 6, ID: "marked", Reason: "slack_rejected", Category: "payments.cards", Subject: "notify.payments.cards", Title: "card declined", Error: "no_text", Deliveries: 2, Interrupted: true},
 	}
 	if !slices.Equal(letters, want) {
 		t.Errorf("got\n%+v\nwant\n%+v", letters, want)
 	}
-	if info, err := consumer.Info(t.Context()); err != nil || info.NumPending != 7 || info.Delivered.Consumer != 0 {
+	if info, err := consumer.Info(t.Context()); err != nil || info.NumPending != 5 || info.Delivered.Consumer != 0 {
 		t.Errorf("the consumer is %+v, %v, want that nothing was taken from it", info, err)
 	}
 }
@@ -63,26 +58,22 @@ func TestRead(t *testing.T) {
 	f := newFixture(t)
 	body := "\x00\xff as it came \r\n"
 	number := f.letter("bad_utf8", body, "X-Trace", "7", room.HeaderID, "order")
-	f.publish("dead.replaying.1", "{}")
 	store, _ := f.open()
 	got, err := store.Read(t.Context(), number)
-	if err != nil || string(got.Body) != body || got.Header.Get("X-Trace") != "7" || got.ID != "order" || !got.Interrupted {
+	if err != nil || string(got.Body) != body || got.Header.Get("X-Trace") != "7" || got.ID != "order" {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	for what, number := range map[string]uint64{"a mark": 2, "nothing": 3} {
-		if _, err := store.Read(t.Context(), number); !errors.Is(err, ErrNotFound) {
-			t.Errorf("%s: %v, want %v", what, err, ErrNotFound)
-		}
+	if _, err := store.Read(t.Context(), number+1); !errors.Is(err, ErrNotFound) {
+		t.Errorf("of no letter: %v, want %v", err, ErrNotFound)
 	}
 }
 
-// A letter that is dropped is gone with its mark, and dropping it again does no harm.
+// A letter that is dropped is gone, and dropping it again does no harm.
 func TestDrop(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.rejected("a")
 	f.rejected("b")
-	f.publish("dead.replaying.2", "{}")
 	store, letters := f.open()
 	for range 2 {
 		if err := store.Drop(t.Context(), letters[1]); err != nil {
@@ -98,16 +89,12 @@ func TestWithoutStreams(t *testing.T) {
 	f := newFixture(t)
 	f.rejected("a")
 	store, letters := f.open()
-	if err := f.js.DeleteStream(t.Context(), options.Room); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := store.Replay(t.Context(), letters[0], false); !errors.Is(err, jetstream.ErrStreamNotFound) || !strings.Contains(err.Error(), "ROOM") {
+	testkit.NoError(t, f.js.DeleteStream(t.Context(), options.Room))
+	if _, err := store.Replay(t.Context(), letters[0]); !errors.Is(err, jetstream.ErrNoStreamResponse) || !strings.Contains(err.Error(), "notify-room") {
 		t.Errorf("without the room: %v", err)
 	}
 	f.requireLetters("dead.slack_rejected.payments")
-	if err := f.js.DeleteStream(t.Context(), options.Stream); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, f.js.DeleteStream(t.Context(), options.Stream))
 	if _, err := Open(t.Context(), f.conn, options); !errors.Is(err, jetstream.ErrStreamNotFound) || !strings.Contains(err.Error(), "LETTERS") {
 		t.Errorf("without the stream of dead letters: %v", err)
 	}
@@ -115,13 +102,11 @@ func TestWithoutStreams(t *testing.T) {
 	f.createRoom(jetstream.StreamConfig{})
 	f.rejected("a")
 	store, letters = f.open()
-	if _, err := store.Replay(t.Context(), letters[0], false); err == nil || !strings.Contains(err.Error(), "delete") {
+	if _, err := store.Replay(t.Context(), letters[0]); err == nil || !strings.Contains(err.Error(), "delete") {
 		t.Errorf("where nothing can be deleted: %v", err)
 	}
 	f.requireEvents(nil)
-	if _, err := store.Read(t.Context(), letters[0].Number+1); !errors.Is(err, ErrNotFound) {
-		t.Errorf("a replay that could not end has left something: %v", err)
-	}
+	f.requireLetters("dead.slack_rejected.payments")
 }
 
 func TestSelect(t *testing.T) {
@@ -170,22 +155,9 @@ func TestSelect(t *testing.T) {
 	}
 }
 
-func TestOneLine(t *testing.T) {
+func TestExcerptIsCut(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]string{
-		"":                                 "",
-		"plain, äöü 😀":                     "plain, äöü 😀",
-		"a\r\n\tb\u2028c":                  "a b c",
-		"\x1b]0;title\x07 \x9b31m\u009b2J": "]0;title \ufffd31m2J",
-		"gpj.\u202eexe":                    "gpj.exe",
-	} {
-		if got := oneLine(text); got != want {
-			t.Errorf("oneLine(%q) = %q, want %q", text, got, want)
-		}
-	}
-	if got := excerpt(strings.Repeat("😀", 300)); got != strings.Repeat("😀", 199)+"…" {
-		t.Errorf("it is cut to %q", got)
-	}
+	testkit.Equal(t, excerpt(strings.Repeat("😀", 300)), strings.Repeat("😀", 199)+"…", "it is cut to")
 }
 
 // What is interrupted ends with an error that says what was tried.
@@ -196,7 +168,7 @@ func TestEnded(t *testing.T) {
 	store, letters := f.open()
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := store.Replay(ended, letters[0], false); !errors.Is(err, context.Canceled) {
+	if _, err := store.Replay(ended, letters[0]); !errors.Is(err, context.Canceled) {
 		t.Errorf("a replay: %v", err)
 	}
 	if err := store.Drop(ended, letters[0]); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("deleting message %d of stream", number)) {

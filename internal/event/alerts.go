@@ -169,9 +169,9 @@ func (a alert) encoded() []byte {
 // the message that it would be split into would not decode, with at most maxBytes (0: no limit). The error is
 // a *Fault of the group as a whole.
 func (e *Event) readGroup(o object, maxBytes int) (group, error) {
-	elements, ok, err := alertsOf(o)
-	if err != nil || !ok {
-		return group{}, err
+	elements, ok := alertsOf(o)
+	if !ok {
+		return group{}, nil
 	}
 	id, err := text(o, "id")
 	if err != nil {
@@ -241,21 +241,18 @@ func (a alert) surelyFits(size, maxBytes int) bool {
 
 // alertsOf returns the elements of the member alerts if it is an array of objects. Any other is a
 // member that an Event does not know.
-func alertsOf(o object) (elements [][]byte, ok bool, err error) {
+func alertsOf(o object) (elements [][]byte, ok bool) {
 	value := o.get("alerts")
 	if value == nil || value[0] != '[' {
-		return nil, false, nil
+		return nil, false
 	}
-	elements, err = splitArray(value)
-	if err != nil {
-		return nil, false, err
-	}
+	elements = splitArray(value)
 	for _, element := range elements {
 		if element[0] != '{' {
-			return nil, false, nil
+			return nil, false
 		}
 	}
-	return elements, true, nil
+	return elements, true
 }
 
 // readAlert translates one alert. The error is a *Fault whose detail begins with the member.
@@ -270,14 +267,12 @@ func alertsOf(o object) (elements [][]byte, ok bool, err error) {
 //   - link: the first of panelURL, dashboardURL and generatorURL that can be one.
 //   - fields: the labels but for alertname and severity, and valueString.
 func readAlert(data []byte) (alert, error) {
-	o, err := splitObject(data)
+	o := splitObject(data)
+	status, err := statusOf(o)
 	if err != nil {
 		return alert{}, err
 	}
-	var a alert
-	if a.Status, err = statusOf(o); err != nil {
-		return alert{}, err
-	}
+	a := alert{Status: status}
 	labels, err := textMap(o, "labels")
 	if err != nil {
 		return alert{}, err

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // alertmanager is a body as Alertmanager sends it to a webhook.
@@ -104,9 +105,7 @@ func TestDecodeAlert(t *testing.T) {
 			t.Errorf("%s: %v", test.name, err)
 			continue
 		}
-		if !reflect.DeepEqual(got, test.want) {
-			t.Errorf("%s: %+v, want %+v", test.name, got, test.want)
-		}
+		testkit.EqualDeeply(t, got, test.want, "%s", test.name)
 	}
 }
 
@@ -368,10 +367,7 @@ func TestPartsDecodeToWhatTheirAlertsSay(t *testing.T) {
 		t.Fatalf("%d parts, %v", len(parts), bad)
 	}
 	for i, part := range parts {
-		want, err := decoder().Decode(group(alerts[i]))
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := testkit.Must(decoder().Decode(group(alerts[i])))(t)
 		m := message(string(part.Data))
 		got, err := decoder().Decode(m)
 		if err != nil || !reflect.DeepEqual(got, want) {

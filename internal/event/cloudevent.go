@@ -146,8 +146,7 @@ func structured(o object) (envelope, content, error) {
 	case data != nil && encoded != nil:
 		return env, content{}, badCloudEvent("data and data_base64 exclude each other", nil)
 	case data != nil:
-		c, err := jsonContent(data)
-		return env, c, err
+		return env, jsonContent(data), nil
 	case encoded != nil:
 		if encoded[0] != '"' {
 			return env, content{}, badCloudEvent("data_base64 must be a string, not "+show(encoded), nil)

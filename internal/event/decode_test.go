@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 const maxBytes = 262_144
@@ -60,9 +61,7 @@ func checkFault(t testing.TB, err error, reason event.Reason, detail string) {
 		strings.ContainsFunc(fault.Detail, func(r rune) bool { return !strconv.IsPrint(r) }) {
 		t.Errorf("detail %q is not one printable line of at most 200 bytes", fault.Detail)
 	}
-	if want := string(fault.Reason) + ": " + fault.Detail; fault.Error() != want {
-		t.Errorf("Error() = %q, want %q", fault.Error(), want)
-	}
+	testkit.Equal(t, fault.Error(), string(fault.Reason)+": "+fault.Detail, "Error()")
 }
 
 func TestDecodePlainText(t *testing.T) {
@@ -175,9 +174,7 @@ func TestDecodeObject(t *testing.T) {
 			t.Errorf("%s: %v", test.name, err)
 			continue
 		}
-		if !reflect.DeepEqual(got, test.want) {
-			t.Errorf("%s: %+v, want %+v", test.name, got, test.want)
-		}
+		testkit.EqualDeeply(t, got, test.want, "%s", test.name)
 	}
 }
 
@@ -211,7 +208,7 @@ func TestDecodeFaults(t *testing.T) {
 		{`{"text":"x","y":01}`, event.ReasonBadJSON, ""},
 		{`{"text":"x","y":NaN}`, event.ReasonBadJSON, ""},
 		{`{"text":"x","cost":"1}`, event.ReasonBadJSON, ""},
-		{strings.Repeat(`{"text":`, 10_000) + "1" + strings.Repeat("}", 10_000), event.ReasonBadJSON, "nested"},
+		{strings.Repeat(`{"text":`, 10_001) + "1" + strings.Repeat("}", 10_001), event.ReasonBadJSON, "depth"},
 		{strings.Repeat(`{"text":`, 20_000) + "1" + strings.Repeat("}", 20_000), event.ReasonBadJSON, "depth"},
 		{strings.Repeat(`{"text":`, 20_000), event.ReasonBadJSON, ""},
 		{`{"text":"x","y":` + strings.Repeat("[", 10_000) + strings.Repeat("]", 10_000) + "}", event.ReasonBadJSON, ""},
@@ -349,9 +346,7 @@ func TestDecodeCategory(t *testing.T) {
 		{subject: "other", body: "x", fault: "other"},
 	} {
 		got, err := decoder().Decode(event.Message{Subject: test.subject, Data: []byte(test.body), Stream: "S", Sequence: 1})
-		if got.Category != test.want {
-			t.Errorf("%s %s: category %q, want %q", test.subject, test.body, got.Category, test.want)
-		}
+		testkit.Equal(t, got.Category, test.want, "%s %s: category", test.subject, test.body)
 		switch {
 		case test.fault != "":
 			checkFault(t, err, event.ReasonBadCategory, test.fault)
@@ -668,9 +663,7 @@ func TestDecodeBinaryCloudEventPercentDecoding(t *testing.T) {
 	} {
 		got, err := decoder().Decode(withHeader(message("x"),
 			"ce-specversion", "1.0", "ce-id", "n%C2%B01", "ce-source", test.given, "ce-type", "t"))
-		if got.ID != test.want+"/n°1" {
-			t.Errorf("ce-source %q: ID %q, want %q", test.given, got.ID, test.want+"/n°1")
-		}
+		testkit.Equal(t, got.ID, test.want+"/n°1", "ce-source %q: ID", test.given)
 		if !test.isReference {
 			checkFault(t, err, event.ReasonBadCloudEvent, "source: ")
 		} else if err != nil || got.Source != test.want {
@@ -731,10 +724,7 @@ func TestDecodeKeepsTheMessage(t *testing.T) {
 	t.Parallel()
 	body := `{"title":"a","text":"b","fields":{"c":"d"},"id":"e"}`
 	m := message(body)
-	got, err := decoder().Decode(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := testkit.Must(decoder().Decode(m))(t)
 	if string(m.Data) != body {
 		t.Errorf("the body was changed to %s", m.Data)
 	}
@@ -749,9 +739,7 @@ func TestReasonsAndFault(t *testing.T) {
 	want := []event.Reason{
 		"bad_json", "bad_utf8", "empty", "too_large", "bad_category", "bad_field", "bad_cloudevent", "slack_rejected",
 	}
-	if got := event.Reasons(); !slices.Equal(got, want) {
-		t.Errorf("Reasons() = %q, want %q", got, want)
-	}
+	testkit.EqualSlices(t, event.Reasons(), want, "Reasons()")
 	cause := errors.New("cause")
 	fault := event.NewFault(event.ReasonSlackRejected, "a\nb\x00\xff"+strings.Repeat("é", 200), cause)
 	if !errors.Is(fault, cause) {

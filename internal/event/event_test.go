@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 func TestHeading(t *testing.T) {
@@ -38,18 +39,14 @@ func TestIdentity(t *testing.T) {
 		{event.Event{Category: "payments", ID: "ba7816bf8f01cfea S:1"}, "payments ba7816bf8f01cfea S:1"},
 		{event.Event{ID: "S:1", Part: "abc"}, "#ba7816bf8f01cfea S:1"},
 	} {
-		if got := test.e.Identity(); got != test.want {
-			t.Errorf("%+v: identity %q, want %q", test.e, got, test.want)
-		}
+		testkit.Equal(t, test.e.Identity(), test.want, "%+v: identity", test.e)
 	}
 }
 
 func TestShownID(t *testing.T) {
 	t.Parallel()
 	for want, e := range map[string]event.Event{"S:1": {ID: "S:1", Category: "a"}, "S:1/fingerprint": {ID: "S:1", Part: "fingerprint"}} {
-		if got := e.ShownID(); got != want {
-			t.Errorf("%+v is shown as %q, want %q", e, got, want)
-		}
+		testkit.Equal(t, e.ShownID(), want, "%+v is shown as", e)
 	}
 }
 

@@ -6,14 +6,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 func TestParseObjectKeepsOrderAndDuplicates(t *testing.T) {
 	t.Parallel()
-	got, err := parseObject([]byte(" {\t\"b\" :1,\r\n\"a\":\"x\\\"},{\" , \"b\":[{\"c\":\"]\"}, 2 ] ,\"\\u0061\" :null,\"\":-1e2} "))
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := testkit.Must(parseObject([]byte(" {\t\"b\" :1,\r\n\"a\":\"x\\\"},{\" , \"b\":[{\"c\":\"]\"}, 2 ] ,\"\\u0061\" :null,\"\":-1e2} ")))(t)
 	want := []struct{ name, value string }{
 		{"b", "1"}, {"a", `"x\"},{"`}, {"b", `[{"c":"]"}, 2 ]`}, {"a", "null"}, {"", "-1e2"},
 	}
@@ -41,10 +40,10 @@ func TestParseObjectBoundsDepth(t *testing.T) {
 	nested := func(levels int) []byte {
 		return []byte(`{"a":` + strings.Repeat("[", levels) + strings.Repeat("]", levels) + `}`)
 	}
-	if _, err := parseObject(nested(maxDepth)); err != nil {
-		t.Errorf("%d levels: %v", maxDepth, err)
+	if _, err := parseObject(nested(9_999)); err != nil {
+		t.Errorf("9,999 levels: %v", err)
 	}
-	for _, levels := range []int{maxDepth + 1, 9_999, 10_000, 100_000} {
+	for _, levels := range []int{10_000, 100_000} {
 		_, err := parseObject(nested(levels))
 		var fault *Fault
 		if !errors.As(err, &fault) || fault.Reason != ReasonBadJSON {
@@ -62,14 +61,12 @@ func TestSplitArray(t *testing.T) {
 		"[ {\"a\":[1,2]} ,\t\"],\" , null,-1.5e3 ]": {`{"a":[1,2]}`, `"],"`, "null", "-1.5e3"},
 		"[[],[[1]]]": {"[]", "[[1]]"},
 	} {
-		elements, err := splitArray([]byte(text))
+		elements := splitArray([]byte(text))
 		var got []string
 		for _, element := range elements {
 			got = append(got, string(element))
 		}
-		if err != nil || !slices.Equal(got, want) {
-			t.Errorf("%s: %q, %v, want %q", text, got, err, want)
-		}
+		testkit.EqualSlices(t, got, want, "%s", text)
 	}
 }
 
@@ -93,7 +90,7 @@ func FuzzObject(f *testing.F) {
 			if !errors.As(err, &fault) || fault.Reason != ReasonBadJSON {
 				t.Fatalf("error %v is not %s", err, ReasonBadJSON)
 			}
-			if wantErr == nil && !strings.Contains(fault.Detail, "nested") {
+			if wantErr == nil {
 				t.Fatalf("%q: %v, but it is valid", data, err)
 			}
 			return

@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 func TestValidatePath(t *testing.T) {
@@ -54,18 +55,14 @@ func TestValidatePath(t *testing.T) {
 func TestFirstLevel(t *testing.T) {
 	t.Parallel()
 	for category, want := range map[string]string{"": "_", "a": "a", "payments.refunds.failed": "payments"} {
-		if got := event.FirstLevel(category); got != want {
-			t.Errorf("FirstLevel(%q) = %q, want %q", category, got, want)
-		}
+		testkit.Equal(t, event.FirstLevel(category), want, "FirstLevel(%q)", category)
 	}
 	for subject, want := range map[string]string{
 		"notify": "_", "notify.": "_", "notify..a": "_", "notifya": "_", "notify-room.a": "_", "other.a": "_", "notify.é.a": "_", "notify.*": "_", "notify.a b": "_",
 		"notify.a": "a", "notify.A.b": "a", "notify.a.é": "a", "notify.a..b": "a", "notify.a.": "a", "notify.a.b.c.d.e.f.g.h.i": "a",
 		"notify." + strings.Repeat("a", event.MaxPathBytes+1): "_",
 	} {
-		if got := (event.Decoder{Prefix: "notify"}).FirstLevelOf(subject); got != want {
-			t.Errorf("FirstLevelOf(%q) = %q, want %q", subject, got, want)
-		}
+		testkit.Equal(t, (event.Decoder{Prefix: "notify"}).FirstLevelOf(subject), want, "FirstLevelOf(%q)", subject)
 	}
 }
 
@@ -78,9 +75,7 @@ func TestPrefixes(t *testing.T) {
 			"a", "a.b", "a.b.c", "a.b.c.d", "a.b.c.d.e", "a.b.c.d.e.f", "a.b.c.d.e.f.g", "a.b.c.d.e.f.g.h",
 		},
 	} {
-		if got := slices.Collect(event.Prefixes(path)); !slices.Equal(got, want) {
-			t.Errorf("Prefixes(%q) = %q, want %q", path, got, want)
-		}
+		testkit.EqualSlices(t, slices.Collect(event.Prefixes(path)), want, "Prefixes(%q)", path)
 	}
 	for prefix := range event.Prefixes("a.b.c") {
 		if prefix != "a" {

@@ -7,15 +7,12 @@ import (
 	"testing"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 func pattern(t testing.TB, text string) event.Pattern {
 	t.Helper()
-	p, err := event.ParsePattern(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
+	return testkit.Must(event.ParsePattern(text))(t)
 }
 
 func table(t testing.TB, patterns ...string) event.Table[string] {
@@ -24,11 +21,7 @@ func table(t testing.TB, patterns ...string) event.Table[string] {
 	for _, text := range patterns {
 		entries = append(entries, event.Entry[string]{Pattern: pattern(t, text), Value: "value of " + text})
 	}
-	result, err := event.NewTable(entries)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return result
+	return testkit.Must(event.NewTable(entries))(t)
 }
 
 func TestParsePattern(t *testing.T) {
@@ -88,9 +81,7 @@ func TestPatternMatches(t *testing.T) {
 		{"a.*.c", "a.b.d", false},
 		{"*.*.*.*.*.*.*.*", "a.b.c.d.e.f.g.h", true},
 	} {
-		if got := pattern(t, test.pattern).Matches(test.path); got != test.want {
-			t.Errorf("%q matches %q: %t, want %t", test.pattern, test.path, got, test.want)
-		}
+		testkit.Equal(t, pattern(t, test.pattern).Matches(test.path), test.want, "%q matches %q", test.pattern, test.path)
 	}
 }
 
@@ -178,16 +169,11 @@ func TestTableNearest(t *testing.T) {
 func TestTableKeepsItsEntries(t *testing.T) {
 	t.Parallel()
 	given := []event.Entry[int]{{pattern(t, "b"), 1}, {pattern(t, "*"), 2}, {pattern(t, "a"), 3}}
-	entries, err := event.NewTable(given)
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := testkit.Must(event.NewTable(given))(t)
 	want := slices.Clone(given)
 	given[0].Value = 99
 	entries.Entries()[1].Value = 99
-	if got := entries.Entries(); !slices.Equal(got, want) {
-		t.Errorf("Entries() = %v, want %v", got, want)
-	}
+	testkit.EqualSlices(t, entries.Entries(), want, "Entries()")
 	var zero event.Table[int]
 	if _, ok := zero.Lookup("a"); ok || len(zero.Entries()) != 0 {
 		t.Error("the zero Table is not empty")
@@ -260,10 +246,7 @@ func FuzzPattern(f *testing.F) {
 		if event.ValidatePath(path) != nil || p == q {
 			return
 		}
-		both, err := event.NewTable([]event.Entry[int]{{p, 1}, {q, 2}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		both := testkit.Must(event.NewTable([]event.Entry[int]{{p, 1}, {q, 2}}))(t)
 		entry, ok := both.Lookup(path)
 		if ok != (p.Matches(path) || q.Matches(path)) {
 			t.Fatalf("Lookup(%q) = %t for %q and %q", path, ok, p, q)

@@ -2,7 +2,6 @@ package event
 
 import (
 	"bytes"
-	"iter"
 	"strings"
 	"unicode/utf8"
 )
@@ -66,18 +65,18 @@ func QuickTitle(data []byte) string {
 // objectTitle returns the title in an object. As an envelope it may hold the object within a CloudEvent.
 func objectTitle(data []byte, envelope bool) string {
 	var title, text, alerts, version, inner []byte
-	for name, value := range members(data) {
-		switch string(name) {
+	for _, m := range splitObject(data) {
+		switch m.name {
 		case "title":
-			title = value
+			title = m.value
 		case "text":
-			text = value
+			text = m.value
 		case "alerts":
-			alerts = value
+			alerts = m.value
 		case "specversion":
-			version = value
+			version = m.value
 		case "data":
-			inner = value
+			inner = m.value
 		}
 	}
 	if envelope && !absent(version) {
@@ -108,7 +107,7 @@ func dataTitle(value []byte) string {
 
 // firstAlert returns the first alert of a group; ok is false if alerts is no array of objects.
 func firstAlert(alerts []byte) (first []byte, ok bool) {
-	for element := range elements(alerts) {
+	for _, element := range splitArray(alerts) {
 		if element[0] != '{' {
 			return nil, false
 		}
@@ -120,37 +119,16 @@ func firstAlert(alerts []byte) (first []byte, ok bool) {
 }
 
 func alertTitle(data []byte) string {
-	var labels, annotations, alertname, summary, description, message []byte
-	for name, value := range members(data) {
-		switch string(name) {
-		case "labels":
-			labels = value
-		case "annotations":
-			annotations = value
-		}
-	}
-	for name, value := range members(labels) {
-		if string(name) == "alertname" {
-			alertname = value
-		}
-	}
-	for name, value := range members(annotations) {
-		switch string(name) {
-		case "summary":
-			summary = value
-		case "description":
-			description = value
-		case "message":
-			message = value
-		}
-	}
+	alert := splitObject(data)
+	labels, annotations := splitObject(alert.get("labels")), splitObject(alert.get("annotations"))
+	summary, alertname := annotations.get("summary"), labels.get("alertname")
 	if title := firstVisible(stringValue(summary), stringValue(alertname)); title != "" {
 		return strings.TrimSpace(title)
 	}
-	if title := textTitle(description); title != "" {
+	if title := textTitle(annotations.get("description")); title != "" {
 		return title
 	}
-	return textTitle(message)
+	return textTitle(annotations.get("message"))
 }
 
 // plainTitle returns the first visible line of plain text.
@@ -216,104 +194,3 @@ func unescaped(inside []byte) string {
 
 // absent tells of a member that is not there or null.
 func absent(value []byte) bool { return len(value) == 0 || value[0] == 'n' }
-
-// members yields the members of an object, with duplicates, as far as it is one.
-func members(data []byte) iter.Seq2[[]byte, []byte] {
-	return func(yield func(name, value []byte) bool) {
-		s := scanner{data: data}
-		for s.take('{') || s.take(',') {
-			name := s.next()
-			if len(name) == 0 || name[0] != '"' || !s.take(':') {
-				return
-			}
-			if name = name[1 : len(name)-1]; bytes.IndexByte(name, '\\') >= 0 {
-				name = []byte(unescaped(name))
-			}
-			value := s.next()
-			if len(value) == 0 || !yield(name, value) {
-				return
-			}
-		}
-	}
-}
-
-// elements yields the elements of an array, as far as it is one.
-func elements(data []byte) iter.Seq[[]byte] {
-	return func(yield func([]byte) bool) {
-		s := scanner{data: data}
-		for s.take('[') || s.take(',') {
-			value := s.next()
-			if len(value) == 0 || !yield(value) {
-				return
-			}
-		}
-	}
-}
-
-// scanner steps through JSON that nobody has checked: it splits what is valid as it should, and
-// stays within the data whatever that is.
-type scanner struct {
-	data []byte
-	at   int
-}
-
-// take steps over blanks, and over c if it comes next.
-func (s *scanner) take(c byte) bool {
-	for s.at < len(s.data) && isBlank(s.data[s.at]) {
-		s.at++
-	}
-	if s.at == len(s.data) || s.data[s.at] != c {
-		return false
-	}
-	s.at++
-	return true
-}
-
-// next steps over the value at hand, without blanks around it. What it returns is empty if there is
-// none or it does not end; it is at least two bytes long if it begins with a quotation mark.
-func (s *scanner) next() []byte {
-	s.take(0) // steps over blanks alone
-	start := s.at
-	for depth := 0; s.at < len(s.data); {
-		switch c := s.data[s.at]; {
-		case c == '"':
-			if !s.skipString() {
-				return nil
-			}
-		case c == '{', c == '[':
-			depth++
-			s.at++
-		case (c == '}' || c == ']') && depth > 0:
-			depth--
-			s.at++
-		case depth == 0 && (c == ',' || c == '}' || c == ']' || c == ':' || isBlank(c)):
-			return s.data[start:s.at]
-		default:
-			s.at++
-			continue
-		}
-		if depth == 0 {
-			return s.data[start:s.at]
-		}
-	}
-	return nil
-}
-
-// skipString steps over the string at hand; it reports whether that has an end.
-func (s *scanner) skipString() bool {
-	for i := s.at + 1; ; {
-		quote := bytes.IndexByte(s.data[i:], '"')
-		if quote < 0 {
-			return false
-		}
-		backslashes := 0
-		for s.data[i+quote-1-backslashes] == '\\' {
-			backslashes++
-		}
-		i += quote + 1
-		if backslashes%2 == 0 {
-			s.at = i
-			return true
-		}
-	}
-}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // typical is a body as most producers send it.
@@ -38,9 +39,7 @@ func TestMayResolve(t *testing.T) {
 		`{"text":"the resolved x"}`: false,
 		`{"text":"caf\u00e9 \u003cb\u003e \u0026 \u00df \u2028 \u0001 \ud83d\udd25","status":"firing"}`: false,
 	} {
-		if got := event.MayResolve([]byte(body)); got != want {
-			t.Errorf("MayResolve(%s) = %t", body, got)
-		}
+		testkit.Equal(t, event.MayResolve([]byte(body)), want, "MayResolve(%s)", body)
 	}
 }
 
@@ -105,9 +104,7 @@ func TestQuickTitle(t *testing.T) {
 		`{"text":{"a":"b"}}`: "", `{"alerts":[{"labels":{`: "", `{:}`: "", `{"a"}`: "", `{"a":}`: "", "{\"title\":\"\\\"": "", `{]`: "",
 		"\xff": "\ufffd", "{\"title\":\"\xff\"}": "\ufffd",
 	} {
-		if got := event.QuickTitle([]byte(body)); got != want {
-			t.Errorf("QuickTitle(%s) = %q, want %q", body, got, want)
-		}
+		testkit.Equal(t, event.QuickTitle([]byte(body)), want, "QuickTitle(%s)", body)
 		if e, err := decoder().Decode(message(body)); err == nil && want != "" && e.Heading() != want {
 			t.Errorf("%s decodes to an event with the heading %q, want %q", body, e.Heading(), want)
 		}

@@ -6,23 +6,17 @@ import (
 	"testing"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 func scopes(t testing.TB, texts ...string) event.Scopes[string] {
 	t.Helper()
 	var entries []event.ScopeEntry[string]
 	for _, text := range texts {
-		s, err := event.ParseScope(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := testkit.Must(event.ParseScope(text))(t)
 		entries = append(entries, event.ScopeEntry[string]{Scope: s, Value: text})
 	}
-	result, err := event.NewScopes(entries)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return result
+	return testkit.Must(event.NewScopes(entries))(t)
 }
 
 func TestParseScope(t *testing.T) {
@@ -97,23 +91,14 @@ func TestScopesLookup(t *testing.T) {
 func TestScopesKeepTheirEntries(t *testing.T) {
 	t.Parallel()
 	parse := func(text string) event.Scope {
-		s, err := event.ParseScope(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
+		return testkit.Must(event.ParseScope(text))(t)
 	}
 	given := []event.ScopeEntry[int]{{parse(">"), 1}, {parse("a.>"), 2}, {parse("a"), 3}}
-	s, err := event.NewScopes(given)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testkit.Must(event.NewScopes(given))(t)
 	want := slices.Clone(given)
 	given[0].Value = 99
 	s.Entries()[1].Value = 99
-	if got := s.Entries(); !slices.Equal(got, want) {
-		t.Errorf("Entries() = %v, want %v", got, want)
-	}
+	testkit.EqualSlices(t, s.Entries(), want, "Entries()")
 	if got, _ := s.Lookup("x"); got != 1 {
 		t.Errorf("Lookup(x) = %d, changed from outside", got)
 	}
@@ -123,10 +108,7 @@ func TestNewScopesReportsEveryFault(t *testing.T) {
 	t.Parallel()
 	var entries []event.ScopeEntry[int]
 	for _, text := range []string{"a", "a.>", ">", "a.>", ">", "a.>"} {
-		s, err := event.ParseScope(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := testkit.Must(event.ParseScope(text))(t)
 		entries = append(entries, event.ScopeEntry[int]{Scope: s})
 	}
 	_, err := event.NewScopes(append(entries, event.ScopeEntry[int]{}))

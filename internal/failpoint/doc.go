@@ -19,4 +19,5 @@ const (
 	AfterSplit   Point = "after-split"   // the events of a body are stored, its message not settled
 	AfterClaim   Point = "after-claim"   // a digest is claimed, not posted
 	AfterSummary Point = "after-summary" // posted, not recorded
+	AfterReplay  Point = "after-replay"  // a dead letter's event is in the room, the letter not removed
 )

@@ -1,12 +1,10 @@
 package fleet
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -22,47 +21,16 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // patience bounds what a test waits for, and is no expectation of how long it takes.
 const patience = 30 * time.Second
 
-func connect(t *testing.T, url string) *nats.Conn {
-	t.Helper()
-	conn, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(conn.Close)
-	return conn
-}
-
-// logBuffer is a log that can be searched.
-type logBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logBuffer) Write(line []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(line)
-}
-
-func (l *logBuffer) count(text string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.text.String(), text)
-}
-
 type member struct {
 	*Fleet
 	conn *nats.Conn
-	log  *logBuffer
+	log  *testkit.Log
 }
 
 func join(t *testing.T, url, version string) member {
 	t.Helper()
-	m := member{conn: connect(t, url), log: &logBuffer{}}
-	f, err := Join(m.conn, "of a test", version, slog.New(slog.NewTextHandler(m.log, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := member{conn: servertest.Connect(t, url), log: testkit.NewLog(t)}
+	f := testkit.Must(Join(m.conn, "of a test", version, m.log.Logger()))(t)
 	if err := m.conn.FlushTimeout(patience); err != nil { // the server knows of it
 		t.Fatal(err)
 	}
@@ -73,15 +41,13 @@ func join(t *testing.T, url, version string) member {
 // requireCount counts until the number is right, since an answer that is slow is counted the next time.
 func (m member) requireCount(t *testing.T, want int) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; {
+	testkit.Await(t, fmt.Sprintf("%d instances", want), func() error {
 		m.count(t.Context())
-		switch got := m.Alive(); {
-		case got == want:
-			return
-		case time.Now().After(deadline):
-			t.Fatalf("%d instances are alive, want %d", got, want)
+		if got := m.Alive(); got != want {
+			return fmt.Errorf("%d instances are alive", got)
 		}
-	}
+		return nil
+	})
 }
 
 func TestInstancesCountEachOther(t *testing.T) {
@@ -95,14 +61,10 @@ func TestInstancesCountEachOther(t *testing.T) {
 	second, third := join(t, n.URL, "1.2.4"), join(t, n.URL, "(devel)")
 	for _, m := range []member{first, second, third} {
 		m.requireCount(t, 3)
-		if said := m.log.count("number of instances has changed"); said != 1 {
-			t.Errorf("the log says %d times that the number has changed, want once", said)
-		}
+		m.log.WantCount(t, 1, "number of instances has changed")
 	}
 	third.Leave()
-	if err := third.conn.FlushTimeout(patience); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, third.conn.FlushTimeout(patience))
 	first.requireCount(t, 2)
 	second.conn.Close() // as by a crash
 	first.requireCount(t, 1)
@@ -113,18 +75,12 @@ func TestOtherDeployment(t *testing.T) {
 	t.Parallel()
 	n := servertest.StartNATS(t)
 	mine := join(t, n.URL, "1.2.3")
-	conn := connect(t, n.URL)
-	if _, err := Join(conn, "another", "1.2.3", slog.New(slog.DiscardHandler)); err != nil {
-		t.Fatal(err)
-	}
-	if err := conn.FlushTimeout(patience); err != nil {
-		t.Fatal(err)
-	}
+	conn := servertest.Connect(t, n.URL)
+	testkit.Must(Join(conn, "another", "1.2.3", slog.New(slog.DiscardHandler)))(t)
+	testkit.NoError(t, conn.FlushTimeout(patience))
 	mine.requireCount(t, 1)
 	mine.count(t.Context())
-	if alive := mine.Alive(); alive != 1 {
-		t.Errorf("%d instances are alive, want 1", alive)
-	}
+	testkit.Equal(t, mine.Alive(), 1, "instances are alive")
 }
 
 // The version that is announced is the program's where it is a semantic one.
@@ -139,18 +95,10 @@ func TestVersion(t *testing.T) {
 			t.Parallel()
 			n := servertest.StartNATS(t)
 			join(t, n.URL, version)
-			subject, err := micro.ControlSubject(micro.InfoVerb, Name, "")
-			if err != nil {
-				t.Fatal(err)
-			}
-			answer, err := connect(t, n.URL).Request(subject, nil, patience)
-			if err != nil {
-				t.Fatal(err)
-			}
+			subject := testkit.Must(micro.ControlSubject(micro.InfoVerb, Name, ""))(t)
+			answer := testkit.Must(servertest.Connect(t, n.URL).Request(subject, nil, patience))(t)
 			var info micro.Info
-			if err := json.Unmarshal(answer.Data, &info); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, json.Unmarshal(answer.Data, &info))
 			if info.Name != "notifier" || info.Version != want || info.Metadata[groupKey] != "of a test" {
 				t.Errorf("%q is announced as %s %s of %v; want notifier %s", version, info.Name, info.Version, info.Metadata, want)
 			}
@@ -172,17 +120,13 @@ func TestLastNumberStands(t *testing.T) {
 		t.Errorf("without an answer %d instances are alive, want the last number, 2", alive)
 	}
 	n.Kill()
-	for deadline := time.Now().Add(patience); first.conn.IsConnected() && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond)
-	}
+	testkit.Eventually(t, "the connection is lost", func() bool { return !first.conn.IsConnected() })
 	first.count(t.Context())
 	if alive := first.Alive(); alive != 2 {
 		t.Errorf("without a server %d instances are alive, want the last number, 2", alive)
 	}
 	n.Restart()
-	for deadline := time.Now().Add(patience); !first.conn.IsConnected() && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond)
-	}
+	testkit.Eventually(t, "the connection is there again", first.conn.IsConnected)
 	first.requireCount(t, 2)
 }
 
@@ -195,14 +139,10 @@ func TestNobodyAnswers(t *testing.T) {
 	first.Leave()
 	second.Leave()
 	for _, m := range []member{first, second} {
-		if err := m.conn.FlushTimeout(patience); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, m.conn.FlushTimeout(patience))
 	}
 	first.count(t.Context())
-	if alive := first.Alive(); alive != 2 {
-		t.Errorf("%d instances are alive, want the last number, 2", alive)
-	}
+	testkit.Equal(t, first.Alive(), 2, "instances are alive, want the last number, 2")
 }
 
 // Watching counts at once, and ends with its context. Leaving twice, or without a connection, is harmless.
@@ -216,11 +156,7 @@ func TestWatch(t *testing.T) {
 		defer close(done)
 		first.Watch(ctx)
 	}()
-	for deadline := time.Now().Add(patience); first.Alive() != 2; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d instances are alive, want 2", first.Alive())
-		}
-	}
+	testkit.Eventually(t, "two instances are alive", func() bool { return first.Alive() == 2 })
 	cancel()
 	<-done
 	first.Leave()
@@ -233,7 +169,7 @@ func TestWatch(t *testing.T) {
 func TestJoinWithoutConnection(t *testing.T) {
 	t.Parallel()
 	n := servertest.StartNATS(t)
-	conn := connect(t, n.URL)
+	conn := servertest.Connect(t, n.URL)
 	conn.Close()
 	if _, err := Join(conn, "", "1.0.0", slog.New(slog.DiscardHandler)); err == nil {
 		t.Error("there is no error")

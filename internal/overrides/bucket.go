@@ -26,13 +26,13 @@ var (
 // Options say which bucket to use.
 type Options struct {
 	Name      string // such as notifier-limits
-	Provision bool   // create the bucket where it is absent; one that exists is never altered
-	Replicas  int    // of the bucket where it is created; [replicas.Auto]: what the cluster allows
-	By        string // who makes the changes, for the history; "" if that is not known
+	Provision bool   // create the bucket if it is absent; an existing bucket is never altered
+	Replicas  int    // of a bucket that is created; [replicas.Auto]: what the cluster allows
+	By        string // author of the changes, for the history; "" if unknown
 	Logger    *slog.Logger
 }
 
-// requestTimeout bounds one request to the server. One that is not permitted takes that long.
+// requestTimeout bounds one request to the server. A request that is not permitted takes that long.
 const requestTimeout = 5 * time.Second
 
 // Bucket is a bucket of overrides. Its methods may run at once.
@@ -41,11 +41,11 @@ type Bucket struct {
 	o  Options
 
 	mu      sync.Mutex
-	noted   int64             // the generation that was remarked on
-	foreign map[string]uint64 // key that is no limit's -> its revision when that was logged
+	noted   time.Time         // creation of the bucket that warnOnce has looked at
+	foreign map[string]uint64 // key that names no limit -> its revision when that was logged
 }
 
-// Open finds the bucket, or creates it where the options allow that. The error is an [ErrNoBucket] if they do not.
+// Open finds the bucket, or creates it if the options allow that. Otherwise the error is an [ErrNoBucket].
 func Open(ctx context.Context, js jetstream.JetStream, o Options) (*Bucket, error) {
 	b := newBucket(js, o)
 	if err := b.find(ctx); err != nil {
@@ -58,30 +58,30 @@ func newBucket(js jetstream.JetStream, o Options) *Bucket {
 	return &Bucket{js: js, o: o, foreign: make(map[string]uint64)}
 }
 
-// The stream behind a bucket, and the subjects of its keys, are what every client of NATS takes them to be.
+// Every client of NATS derives the stream and the subjects of a bucket from its name in this way.
 func (b *Bucket) stream() string { return "KV_" + b.o.Name }
 func (b *Bucket) prefix() string { return "$KV." + b.o.Name + "." }
 
-// right is the subject of a request to JetStream about that stream.
+// right is the subject of a request to JetStream about the bucket's stream.
 func (b *Bucket) right(request string) string { return "$JS.API." + request + "." + b.stream() }
 
 func (b *Bucket) fail(doing string, err error) error {
 	return fmt.Errorf("%s bucket %q: %w", doing, b.o.Name, err)
 }
 
-// find makes sure that the bucket is there.
+// find makes sure that the bucket exists.
 func (b *Bucket) find(ctx context.Context) error {
-	found, err := b.status(ctx)
+	found, err := b.look(ctx)
 	if errors.Is(err, ErrNoBucket) && b.o.Provision {
 		if err := b.create(ctx); err != nil {
 			return b.fail("creating", err)
 		}
-		found, err = b.status(ctx)
+		found, err = b.look(ctx)
 	}
 	if err != nil {
 		return b.fail("looking for", err)
 	}
-	b.remark(found)
+	b.warnOnce(found.CachedInfo())
 	return nil
 }
 
@@ -108,42 +108,23 @@ func (b *Bucket) create(ctx context.Context) error {
 	return nil
 }
 
-// status is the state of the stream behind the bucket, as its leader knows it.
-type status struct {
-	stream  jetstream.Stream
-	created time.Time
-	last    uint64 // the revision of the newest change, whether it is still stored or not
-	history int64  // how many changes of each key are kept
-	expiry  time.Duration
-}
-
-func (s status) generation() int64 { return s.created.UnixMilli() }
-
-// status asks for it. The error is an [ErrNoBucket] if there is no bucket.
-func (b *Bucket) status(ctx context.Context) (status, error) {
+// look asks the leader of the bucket's stream for its state. The error is an [ErrNoBucket] if there is no bucket.
+func (b *Bucket) look(ctx context.Context) (jetstream.Stream, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	stream, err := b.js.Stream(ctx, b.stream())
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return status{}, ErrNoBucket
+		return nil, ErrNoBucket
 	case err != nil:
-		return status{}, b.explain(err, b.right("STREAM.INFO"))
+		return nil, b.explain(err, b.right("STREAM.INFO"))
+	case stream.CachedInfo().Config.MaxMsgsPerSubject < 1:
+		return nil, jetstream.ErrBadBucket
 	}
-	info := stream.CachedInfo()
-	if info.Config.MaxMsgsPerSubject < 1 {
-		return status{}, jetstream.ErrBadBucket
-	}
-	return status{
-		stream:  stream,
-		created: info.Created,
-		last:    info.State.LastSeq,
-		history: info.Config.MaxMsgsPerSubject,
-		expiry:  info.Config.MaxAge,
-	}, nil
+	return stream, nil
 }
 
-// explain adds to a timeout what may be behind it: the server leaves a request that is not permitted without an answer.
+// explain adds the likely cause to a timeout: the server does not answer a request that is not permitted.
 func (b *Bucket) explain(err error, rights ...string) error {
 	switch {
 	case !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, nats.ErrTimeout):
@@ -156,40 +137,35 @@ func (b *Bucket) explain(err error, rights ...string) error {
 	}
 }
 
-// remark logs what an operator should know of a bucket that was made by someone else, once for each such bucket.
-func (b *Bucket) remark(found status) {
+// warnOnce warns about settings of a bucket that somebody else created, once for each such bucket.
+func (b *Bucket) warnOnce(found *jetstream.StreamInfo) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.noted == found.generation() {
+	if b.noted.Equal(found.Created) {
 		return
 	}
-	b.noted = found.generation()
+	b.noted = found.Created
 	clear(b.foreign)
-	if found.history < jetstream.KeyValueMaxHistory {
+	if history := found.Config.MaxMsgsPerSubject; history < jetstream.KeyValueMaxHistory {
 		b.o.Logger.Warn("limits bucket keeps few changes of each limit, so a rollback does not reach far",
-			"bucket", b.o.Name, "history", found.history, "expected", jetstream.KeyValueMaxHistory)
+			"bucket", b.o.Name, "history", history, "expected", jetstream.KeyValueMaxHistory)
 	}
-	if found.expiry > 0 {
+	if found.Config.MaxAge > 0 {
 		b.o.Logger.Warn("limits bucket expires its keys, which workers notice only with the next change",
-			"bucket", b.o.Name, "ttl", found.expiry)
+			"bucket", b.o.Name, "ttl", found.Config.MaxAge)
 	}
 }
 
-// name reads a key. One that is no limit's is logged once for each of its revisions; a deleted one says nothing.
-func (b *Bucket) name(r record) (Name, bool) {
-	name, err := ParseKey(r.key)
-	if err == nil {
-		return name, true
+// understands tells whether a change is one of a limit. A foreign key is logged once for each revision that sets it.
+func (b *Bucket) understands(c Change) bool {
+	if c.foreign && !c.Adopted && !c.Deleted {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if b.foreign[c.key] < c.Revision {
+			b.foreign[c.key] = c.Revision
+			b.o.Logger.Warn("limits bucket holds a key that is not the name of a limit, it is ignored",
+				"bucket", b.o.Name, "key", c.key, "revision", c.Revision)
+		}
 	}
-	if r.key == keyAdopted {
-		return Name{}, false
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !r.deleted && b.foreign[r.key] < r.revision {
-		b.foreign[r.key] = r.revision
-		b.o.Logger.Warn("limits bucket holds a key that is not the name of a limit, it is ignored",
-			"bucket", b.o.Name, "key", r.key, "revision", r.revision)
-	}
-	return Name{}, false
+	return !c.foreign
 }

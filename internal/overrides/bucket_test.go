@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 func TestAbsentBucket(t *testing.T) {
@@ -29,7 +30,7 @@ func TestAbsentBucket(t *testing.T) {
 	}
 }
 
-// Many instances that start at once create one bucket, and all can use it.
+// Many instances that start at once create one bucket.
 func TestProvision(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -46,48 +47,32 @@ func TestProvision(t *testing.T) {
 		})
 	}
 	starting.Wait()
-	status, err := f.keyValue().Status(f.context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	status := testkit.Must(f.keyValue().Status(f.context()))(t)
 	config := status.Config()
 	if config.History != 64 || config.Storage != jetstream.FileStorage || config.Replicas != 1 || config.TTL != 0 || config.Description == "" {
 		t.Errorf("bucket is made as %+v", config)
 	}
-	if status.Values() != 8 {
-		t.Errorf("%d values are stored, want 8", status.Values())
-	}
-	if lines := f.log.lines("WARN"); len(lines) > 0 {
-		t.Errorf("logged about a bucket of its own: %q", lines)
+	testkit.Equal(t, status.Values(), 8, "values are stored")
+	if lines := f.log.Lines("WARN"); len(lines) > 0 {
+		t.Errorf("warned about its own bucket: %q", lines)
 	}
 }
 
-// A bucket that exists stays as it is, and what is odd about it is said once.
+// Open does not alter an existing bucket, and warns about its settings once.
 func TestExistingBucketIsNotAltered(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	kv, err := f.js.CreateKeyValue(f.context(), jetstream.KeyValueConfig{
+	kv := testkit.Must(f.js.CreateKeyValue(f.context(), jetstream.KeyValueConfig{
 		Bucket: bucketName, History: 3, TTL: time.Hour, Storage: jetstream.MemoryStorage, Description: "mine",
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, err := kv.Status(f.context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
+	before := testkit.Must(kv.Status(f.context()))(t)
 	b := f.open()
-	if err := b.find(f.context()); err != nil {
-		t.Fatal(err)
-	}
-	after, err := kv.Status(f.context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, b.find(f.context()))
+	after := testkit.Must(kv.Status(f.context()))(t)
 	if fmt.Sprint(before.Config()) != fmt.Sprint(after.Config()) {
 		t.Errorf("bucket was %+v, is %+v", before.Config(), after.Config())
 	}
-	if few, expires := f.log.lines("keeps few changes"), f.log.lines("expires its keys"); len(few) != 1 || len(expires) != 1 {
+	if few, expires := f.log.Lines("keeps few changes"), f.log.Lines("expires its keys"); len(few) != 1 || len(expires) != 1 {
 		t.Errorf("logged: %q, %q; want each once", few, expires)
 	}
 }
@@ -95,14 +80,12 @@ func TestExistingBucketIsNotAltered(t *testing.T) {
 func TestNoBucketOfThisKind(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	if _, err := f.js.CreateStream(f.context(), jetstream.StreamConfig{Name: "KV_limits", Subjects: []string{"$KV.limits.>"}}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(f.js.CreateStream(f.context(), jetstream.StreamConfig{Name: "KV_limits", Subjects: []string{"$KV.limits.>"}}))(t)
 	if _, err := Open(f.context(), f.js, f.options(true)); !errors.Is(err, jetstream.ErrBadBucket) {
 		t.Errorf("error for a stream that is no bucket = %v", err)
 	}
 	for _, name := range []string{"", "a.b", "a b", "*"} {
-		if b, err := Open(f.context(), f.js, Options{Name: name, Provision: true, Logger: f.log.logger()}); err == nil {
+		if b, err := Open(f.context(), f.js, Options{Name: name, Provision: true, Logger: f.log.Logger()}); err == nil {
 			t.Errorf("bucket %q was opened: %v", name, b)
 		}
 	}
@@ -139,9 +122,7 @@ func TestLoad(t *testing.T) {
 
 	s := f.load(b)
 	f.requireEntries(s, "*.failed=", "global=200/30m", "payments=50/30m", "shadow payments.*=5/10m")
-	if s.Revision != 7 {
-		t.Errorf("revision = %d, want 7", s.Revision)
-	}
+	testkit.Equal(t, s.Revision, 7, "revision")
 	var revisions []uint64
 	for _, e := range s.Entries {
 		revisions = append(revisions, e.Revision)
@@ -149,9 +130,7 @@ func TestLoad(t *testing.T) {
 			t.Errorf("%v was changed at %v", e.Name, e.Changed)
 		}
 	}
-	if want := []uint64{5, 3, 7, 1}; !slices.Equal(revisions, want) {
-		t.Errorf("revisions = %v, want %v", revisions, want)
-	}
+	testkit.EqualSlices(t, revisions, []uint64{5, 3, 7, 1}, "revisions")
 
 	// A deletion is the newest change.
 	f.unset(b, enforced("global"))
@@ -160,7 +139,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// Other clients of NATS and this package understand each other.
+// Other clients of NATS read what this package writes, and the other way round.
 func TestOtherClients(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -172,19 +151,13 @@ func TestOtherClients(t *testing.T) {
 		t.Fatalf("what another client reads: %v, %v", entry, err)
 	}
 	for key, value := range map[string]string{"deleted": "1/1m", "purged": "2/1m", "kept.=": "3/1m"} {
-		if _, err := kv.PutString(f.context(), key, value); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(kv.PutString(f.context(), key, value))(t)
 	}
-	if err := kv.Delete(f.context(), "deleted"); err != nil {
-		t.Fatal(err)
-	}
-	if err := kv.Purge(f.context(), "purged"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, kv.Delete(f.context(), "deleted"))
+	testkit.NoError(t, kv.Purge(f.context(), "purged"))
 	f.requireEntries(f.load(b), "kept.*=3/1m", "shadow payments.*=5/10m")
 
-	// It is deleted for them, too, and can be set again, here and there.
+	// A key that one of them deletes is deleted for the other, and both can set it again.
 	f.unset(b, enforced("kept.*"))
 	if _, err := kv.Get(f.context(), "kept.="); !errors.Is(err, jetstream.ErrKeyNotFound) {
 		t.Errorf("what another client reads of a deleted key: %v", err)
@@ -196,7 +169,7 @@ func TestOtherClients(t *testing.T) {
 	f.requireEntries(f.load(b), "kept.*=4/1m", "purged=5/1m", "shadow payments.*=5/10m")
 }
 
-// Revisions go by what happened, not by what is left: a bucket whose last messages were removed is as new as before.
+// A bucket keeps its revision when its last messages are removed.
 func TestRemovedMessages(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -204,30 +177,19 @@ func TestRemovedMessages(t *testing.T) {
 	f.set(b, enforced("a"), "1/1m")
 	f.set(b, enforced("b"), "1/1m")
 	f.unset(b, enforced("b"))
-	if err := f.keyValue().PurgeDeletes(f.context(), jetstream.DeleteMarkersOlderThan(-1)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, f.keyValue().PurgeDeletes(f.context(), jetstream.DeleteMarkersOlderThan(-1)))
 	s := f.load(b)
 	f.requireEntries(s, "a=1/1m")
-	if s.Revision != 3 {
-		t.Errorf("revision without the last message = %d, want 3", s.Revision)
-	}
-	stream, err := f.js.Stream(f.context(), "KV_limits")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := stream.Purge(f.context()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Equal(t, s.Revision, 3, "revision without the last message")
+	stream := testkit.Must(f.js.Stream(f.context(), "KV_limits"))(t)
+	testkit.NoError(t, stream.Purge(f.context()))
 	if s := f.load(b); s.Revision != 3 || len(s.Entries) > 0 {
 		t.Errorf("snapshot without any message: %+v, want revision 3", s)
 	}
-	if revision := f.set(b, enforced("b"), "2/1m"); revision != 4 {
-		t.Errorf("next revision = %d, want 4", revision)
-	}
+	testkit.Equal(t, f.set(b, enforced("b"), "2/1m"), 4, "next revision")
 }
 
-// A key that is no limit's is said once for each of its values, and does not hinder.
+// A key that names no limit is logged once for each of its values, and ignored.
 func TestForeignKeysAreIgnored(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -235,9 +197,7 @@ func TestForeignKeysAreIgnored(t *testing.T) {
 	kv := f.keyValue()
 	put := func(key string) {
 		t.Helper()
-		if _, err := kv.PutString(f.context(), key, "value"); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(kv.PutString(f.context(), key, "value"))(t)
 	}
 	f.set(b, enforced("a"), "1/1m")
 	put("Foreign")
@@ -245,24 +205,20 @@ func TestForeignKeysAreIgnored(t *testing.T) {
 	for range 3 {
 		s := f.load(b)
 		f.requireEntries(s, "a=1/1m")
-		if s.Revision != 3 {
-			t.Errorf("revision = %d, want 3", s.Revision)
-		}
+		testkit.Equal(t, s.Revision, 3, "revision")
 	}
-	if lines := f.log.lines("not the name of a limit"); len(lines) != 2 || !strings.Contains(lines[0], "key=Foreign") {
+	if lines := f.log.Lines("not the name of a limit"); len(lines) != 2 || !strings.Contains(lines[0], "key=Foreign") {
 		t.Errorf("logged: %q, want each key once", lines)
 	}
 	put("Foreign")
-	if err := kv.Delete(f.context(), "other/a"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, kv.Delete(f.context(), "other/a"))
 	f.load(b)
-	if lines := f.log.lines("not the name of a limit"); len(lines) != 3 || !strings.Contains(lines[2], "revision=4") {
+	if lines := f.log.Lines("not the name of a limit"); len(lines) != 3 || !strings.Contains(lines[2], "revision=4") {
 		t.Errorf("logged: %q, want the new value and not the deletion", lines)
 	}
 }
 
-// A bucket that is deleted after it was opened is absent; one that was made anew is used.
+// A bucket that is deleted after it was opened is absent. A new bucket of the name is used.
 func TestBucketMadeAnew(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -286,7 +242,7 @@ func TestBucketMadeAnew(t *testing.T) {
 	}
 }
 
-// What is read is never of one bucket and dated by another.
+// A snapshot never has the entries of one bucket and the generation of another.
 func TestBucketMadeAnewWhileReading(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -300,7 +256,7 @@ func TestBucketMadeAnewWhileReading(t *testing.T) {
 	}
 }
 
-// When the context ends, so does a call, and leaves nothing behind.
+// A call ends with its context and leaves no subscription behind.
 func TestContextEnds(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -314,7 +270,6 @@ func TestContextEnds(t *testing.T) {
 		"set":      func() error { _, err := b.Set(ctx, enforced("a"), "1/1m"); return err },
 		"unset":    func() error { _, err := b.Unset(ctx, enforced("a")); return err },
 		"history":  func() error { _, err := b.History(ctx); return err },
-		"at":       func() error { _, err := b.At(ctx, 1); return err },
 		"rollback": func() error { _, err := b.Rollback(ctx, 1); return err },
 	} {
 		if err := call(); !errors.Is(err, context.Canceled) {
@@ -323,12 +278,12 @@ func TestContextEnds(t *testing.T) {
 	}
 	f.load(b)
 	if after := b.js.Conn().NumSubscriptions(); after != before {
-		t.Errorf("%d subscriptions, before it were %d", after, before)
+		t.Errorf("%d subscriptions, want %d as before", after, before)
 	}
 }
 
-// A connection that is away is not taken for a right that is missing.
-func TestConnectionIsAway(t *testing.T) {
+// The error of a lost connection does not blame a missing right.
+func TestConnectionIsLost(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	b := f.open()
@@ -340,7 +295,7 @@ func TestConnectionIsAway(t *testing.T) {
 	}
 }
 
-// The rights with which each kind of user does all of its work.
+// The rights that each kind of user needs.
 var (
 	readRights = []string{
 		"$JS.API.STREAM.INFO.KV_limits",
@@ -353,12 +308,12 @@ var (
 const inboxPrefix = "_INBOX_test"
 
 // restricted is a server with a user who may publish on these subjects alone, and a connection of that user's.
-func restricted(t *testing.T, publish ...string) (f *fixture, js jetstream.JetStream, denied *logBuffer) {
+func restricted(t *testing.T, publish ...string) (f *fixture, js jetstream.JetStream, denied *testkit.Log) {
 	t.Helper()
 	f = newFixtureOn(t, userServer(t, publish), nats.UserInfo("all", "secret"))
-	denied = &logBuffer{}
+	denied = testkit.NewLog(t)
 	js = f.connect(f.server.URL, nats.UserInfo("restricted", "secret"), nats.CustomInboxPrefix(inboxPrefix),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { _, _ = fmt.Fprintln(denied, err) }))
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { denied.Logger().Error("denied", "error", err) }))
 	return f, js, denied
 }
 
@@ -380,18 +335,12 @@ func TestRightsOfACommand(t *testing.T) {
 	t.Parallel()
 	f, js, denied := restricted(t, slices.Concat(readRights, writeRights)...)
 	f.open()
-	b, err := Open(f.context(), js, f.options(true))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testkit.Must(Open(f.context(), js, f.options(true)))(t)
 	first := f.set(b, enforced("payments.*"), "1/1m")
 	f.set(b, shadow("global"), "1/1m")
 	f.unset(b, enforced("payments.*"))
 	f.load(b)
 	if _, err := b.History(f.context()); err != nil {
-		t.Error(err)
-	}
-	if _, err := b.At(f.context(), first); err != nil {
 		t.Error(err)
 	}
 	if changed, err := b.Rollback(f.context(), first); err != nil || len(changed) != 2 {
@@ -405,17 +354,14 @@ func TestRightsOfACommand(t *testing.T) {
 func TestRightsOfProvisioning(t *testing.T) {
 	t.Parallel()
 	f, js, denied := restricted(t, slices.Concat(readRights, provisionRights)...)
-	b, err := Open(f.context(), js, f.options(true))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testkit.Must(Open(f.context(), js, f.options(true)))(t)
 	f.load(b)
 	if err := js.Conn().FlushTimeout(patience); err != nil || denied.String() != "" {
 		t.Errorf("denied: %s, %v", denied, err)
 	}
 }
 
-// A right that is missing looks like a timeout; the error names the bucket and the right.
+// A request without the right for it times out. The error names the bucket and the right.
 func TestMissingRights(t *testing.T) {
 	t.Parallel()
 	all := slices.Concat(readRights, provisionRights, writeRights)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -14,104 +15,79 @@ import (
 // Set stores an override and returns its revision. The errors are an [ErrName], and an [ErrConflict] if someone else
 // changes the same override meanwhile. After a timeout it may be stored or not.
 func (b *Bucket) Set(ctx context.Context, name Name, value string) (uint64, error) {
-	key, err := name.Key()
-	if err != nil {
-		return 0, err
-	}
-	last, err := b.last(ctx, key)
-	if err != nil {
-		return 0, fmt.Errorf("setting %s: %w", name, err)
-	}
-	revision, err := b.store(ctx, record{key: key, value: value}, last.revision)
-	if err != nil {
-		return 0, fmt.Errorf("setting %s: %w", name, err)
-	}
-	return revision, nil
+	return b.change(ctx, "setting", name, Change{Value: value})
 }
 
 // Unset removes an override and returns the revision of that. The errors are those of Set, and an [ErrNotSet].
 func (b *Bucket) Unset(ctx context.Context, name Name) (uint64, error) {
-	key, err := name.Key()
-	if err != nil {
+	return b.change(ctx, "unsetting", name, Change{Deleted: true})
+}
+
+func (b *Bucket) change(ctx context.Context, doing string, name Name, change Change) (_ uint64, err error) {
+	if change.key, err = name.Key(); err != nil {
 		return 0, err
 	}
-	last, err := b.last(ctx, key)
-	if err == nil && (last.deleted || last.revision == 0) {
-		err = ErrNotSet
-	}
+	revision, err := b.replace(ctx, change)
 	if err != nil {
-		return 0, fmt.Errorf("unsetting %s: %w", name, err)
-	}
-	revision, err := b.store(ctx, record{key: key, deleted: true}, last.revision)
-	if err != nil {
-		return 0, fmt.Errorf("unsetting %s: %w", name, err)
+		return 0, fmt.Errorf("%s %s: %w", doing, name, err)
 	}
 	return revision, nil
 }
 
-// NoteAdoption has the history tell that what the bucket holds was put in force although newer limits were, and returns
-// the revision of that. The text says in the place of what. The error is an [ErrConflict] if someone else does so too.
+// NoteAdoption writes into the history that the bucket's state was put in force although newer limits were, and returns
+// the revision of that note. The text says what was in force before. The error is an [ErrConflict] if someone else does so
+// too.
 func (b *Bucket) NoteAdoption(ctx context.Context, text string) (uint64, error) {
-	last, err := b.last(ctx, keyAdopted)
-	if err != nil {
-		return 0, fmt.Errorf("noting an adoption: %w", err)
-	}
-	revision, err := b.store(ctx, record{key: keyAdopted, value: text}, last.revision)
+	revision, err := b.replace(ctx, Change{key: keyAdopted, Value: text})
 	if err != nil {
 		return 0, fmt.Errorf("noting an adoption: %w", err)
 	}
 	return revision, nil
 }
 
-// headerBy is the header of a change that names who made it. Changes that other programs make go without.
+// headerBy is the header with the author of a change. Changes by other programs have none.
 const headerBy = "Notifier-By"
 
-// longestBy bounds the name of who made a change.
+// longestBy bounds the name of an author.
 const longestBy = 64
 
-// cleanName is a name on one line, without what would command a terminal, and not longer than it may be.
+// cleanName makes an author's name fit for a terminal: printable characters only, and not too many.
 func cleanName(name string) string {
-	var clean strings.Builder
-	length := 0
-	for _, r := range strings.TrimSpace(name) {
-		if length == longestBy {
-			break
-		}
-		if unicode.IsPrint(r) {
-			clean.WriteRune(r)
-			length++
-		}
-	}
-	return clean.String()
+	clean := []rune(strings.TrimSpace(name))
+	clean = slices.DeleteFunc(clean, func(r rune) bool { return !unicode.IsPrint(r) })
+	return string(clean[:min(len(clean), longestBy)])
 }
 
-// last returns the newest change of a key, or one with revision 0.
-func (b *Bucket) last(ctx context.Context, key string) (record, error) {
-	r, records, err := b.read(ctx, jetstream.DeliverLastPerSubjectPolicy)
+// replace adds a change to the newest change of its key.
+func (b *Bucket) replace(ctx context.Context, change Change) (uint64, error) {
+	r, err := b.read(ctx, jetstream.DeliverLastPerSubjectPolicy)
 	if err != nil {
-		return record{}, b.fail("reading", err)
+		return 0, b.fail("reading", err)
 	}
 	defer r.stop()
-	var last record
-	for _, record := range records {
-		if record.key == key {
-			last = record
+	last := Change{Deleted: true}
+	for _, stored := range r.stored {
+		if stored.key == change.key {
+			last = stored
 		}
 	}
-	return last, nil
+	if change.Deleted && last.Deleted {
+		return 0, ErrNotSet
+	}
+	return b.store(ctx, change, last.Revision)
 }
 
-// store adds a change if the newest one of its key has the revision, where 0 stands for none.
-func (b *Bucket) store(ctx context.Context, change record, last uint64) (uint64, error) {
+// store adds a change if the newest change of its key has the revision, where 0 stands for no change.
+func (b *Bucket) store(ctx context.Context, change Change, last uint64) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	message := nats.NewMsg(b.prefix() + change.key)
-	message.Data = []byte(change.value)
+	message.Data = []byte(change.Value)
 	if by := cleanName(b.o.By); by != "" {
 		message.Header.Set(headerBy, by)
 	}
-	if change.deleted {
-		message.Header.Set("KV-Operation", "DEL")
+	if change.Deleted {
+		message.Header.Set(headerOperation, operationDelete)
 	}
 	stored, err := b.js.PublishMsg(ctx, message,
 		jetstream.WithExpectStream(b.stream()), jetstream.WithExpectLastSequencePerSubject(last))

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 func TestSetAndUnset(t *testing.T) {
@@ -19,18 +21,14 @@ func TestSetAndUnset(t *testing.T) {
 			t.Errorf("revision of %q = %d, want %d", value, revision, i+1)
 		}
 	}
-	if revision := f.unset(b, name); revision != 4 {
-		t.Errorf("revision of the deletion = %d, want 4", revision)
-	}
+	testkit.Equal(t, f.unset(b, name), 4, "revision of the deletion")
 	f.requireEntries(f.load(b))
 	for _, absent := range []Name{name, shadow("payments.*"), enforced("never")} {
 		if _, err := b.Unset(f.context(), absent); !errors.Is(err, ErrNotSet) {
 			t.Errorf("unsetting %v: %v", absent, err)
 		}
 	}
-	if revision := f.set(b, name, "3/1m"); revision != 5 {
-		t.Errorf("revision after a deletion = %d, want 5", revision)
-	}
+	testkit.Equal(t, f.set(b, name, "3/1m"), 5, "revision after a deletion")
 	f.requireEntries(f.load(b), "payments.*=3/1m")
 }
 
@@ -49,7 +47,7 @@ func TestChangesOfBadNames(t *testing.T) {
 	}
 }
 
-// Whoever read what is no longer there changes nothing, and is told so.
+// A change that names an outdated revision fails and changes nothing.
 func TestLostRace(t *testing.T) {
 	t.Parallel()
 	for what, test := range map[string]struct {
@@ -84,9 +82,7 @@ func TestLostRace(t *testing.T) {
 			f := newFixture(t)
 			b := f.open()
 			if test.prepare != nil {
-				if err := test.prepare(f, b); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, test.prepare(f, b))
 			}
 			loser := newBucket(rival{JetStream: f.js, before: func() {
 				if err := test.rival(f, b); err != nil {
@@ -105,7 +101,7 @@ func TestLostRace(t *testing.T) {
 	}
 }
 
-// Another stream that has taken the place of a bucket is not written to.
+// Nothing is written to another stream that has taken over the bucket's subjects.
 func TestChangeInAnotherStream(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -126,7 +122,7 @@ func TestChangeInAnotherStream(t *testing.T) {
 	}
 }
 
-// Of many changes at once each either has a revision of its own or fails as a lost race.
+// Of many changes made at once, each has a revision of its own or fails with ErrConflict.
 func TestManyChangesAtOnce(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

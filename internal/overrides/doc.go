@@ -1,26 +1,28 @@
-// Package overrides keeps live overrides of limits in a JetStream key-value bucket, where every worker sees a change at
-// once.
+// Package overrides keeps live overrides of limits in a JetStream key-value bucket. Every worker sees a change at once.
 //
-// It owns the bucket: its keys, its history, and following it. It knows nothing of limits: a value is a text, and
-// whoever uses it says what the text means. A key that it does not understand is logged and left alone.
+// The package owns the bucket: its keys, its history, and mirroring it. It knows nothing of limits: a value is a text. A key
+// that names no limit is logged and ignored.
 //
 //	command ── Set, Unset, Rollback ──► bucket ──► Watcher ── apply(Snapshot) ──► worker
 //	        ◄── Load, History, At ─────
 //
-// What a bucket holds at one moment is a [Snapshot]. Snapshots are ordered by generation, which is when the bucket was
-// created, and then by revision, which counts its changes; so all workers agree on which of two is the newer one. Each is
-// read from the stream behind the bucket in one way: a short-lived consumer delivers what is stored, and the reading is
-// complete when it reaches what the stream's leader had before it began. A change that the server has confirmed is
-// therefore in every snapshot that is read after it.
+// A [Snapshot] is what the bucket holds at one moment. Snapshots are ordered by generation (when the bucket was created),
+// then by revision (how many changes were made), so all workers agree on which of two snapshots is newer. A snapshot holds
+// every change that the server confirmed before the reading began.
 //
-// All methods of a [Bucket] may run at once, in any number of programs: a change names the revision that it replaces,
-// and the one that comes too late fails with [ErrConflict] and changes nothing. Only a [Bucket.Rollback], which is
-// several changes, may end half done; it says so, and can be repeated.
+// All methods of a [Bucket] may run at once, in any number of programs. A change names the revision that it replaces, and
+// fails with [ErrConflict] if that is no longer the newest. A [Bucket.Rollback] is several changes: it may end half done,
+// says so, and can be repeated.
 //
-// A [Watcher] is never given up. While the bucket or NATS is away, is deleted, or may not be read, what was applied last
-// stays applied; the log says so once, and once when it is over. A bucket that went back to an older state, as after a
-// restore, is followed all the same: whether that state may be used is for others to say.
+// A [Watcher] goes on through every failure. While the bucket is unavailable, the last snapshot stays applied. The log has
+// one line when that begins and one when it ends. A bucket that went back to an older state, as after a restore, is
+// mirrored too: the caller decides whether to use that state.
 //
-// Whoever removes messages from the stream by hand (`nats stream purge`), or lets the bucket expire its keys, leaves no
-// revision behind, so workers notice it only with the next change or when they start.
+// Messages that somebody removes from the stream (`nats stream purge`), and keys that expire, leave no revision behind.
+// Workers notice them with the next change or when they start.
+//
+// The client library's KeyValue creates the bucket, and the library's push consumer delivers the changes. KeyValue does not
+// read or write them, for three reasons. It neither writes nor returns headers, and the author of a change stands in one. Its
+// watch is complete when one replica has delivered all it holds, and a replica may lag behind the leader. After an
+// interruption the watch goes on with the next revision, which mixes two states if the bucket was restored meanwhile.
 package overrides

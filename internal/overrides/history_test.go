@@ -1,6 +1,7 @@
 package overrides
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"pgregory.net/rapid"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 func TestHistory(t *testing.T) {
@@ -18,15 +21,10 @@ func TestHistory(t *testing.T) {
 	b := f.open()
 	f.set(b, enforced("payments.*"), "1/1m")
 	f.set(b, shadow("global"), "2/1m")
-	if _, err := f.keyValue().PutString(f.context(), "Foreign", "x"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(f.keyValue().PutString(f.context(), "Foreign", "x"))(t)
 	f.set(b, enforced("payments.*"), "3/1m")
 	f.unset(b, shadow("global"))
-	changes, err := b.History(f.context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	changes := testkit.Must(b.History(f.context()))(t)
 	var lines []string
 	for i, c := range changes {
 		lines = append(lines, fmt.Sprintf("%d %v=%s deleted=%t", c.Revision, c.Name, c.Value, c.Deleted))
@@ -38,14 +36,30 @@ func TestHistory(t *testing.T) {
 		"1 payments.*=1/1m deleted=false", "2 shadow global=2/1m deleted=false",
 		"4 payments.*=3/1m deleted=false", "5 shadow global= deleted=true",
 	}
-	if !slices.Equal(lines, want) {
-		t.Errorf("history: %q, want %q", lines, want)
+	testkit.EqualSlices(t, lines, want, "history")
+}
+
+// at returns what was set right after a revision, by the bucket's history.
+func at(ctx context.Context, b *Bucket, revision uint64) (map[Name]string, error) {
+	h, err := b.history(ctx)
+	if err != nil {
+		return nil, err
 	}
+	if err := h.knows(revision); err != nil {
+		return nil, err
+	}
+	values := make(map[Name]string)
+	for _, c := range h.at(revision) {
+		if !c.foreign && !c.Deleted {
+			values[c.Name] = c.Value
+		}
+	}
+	return values, nil
 }
 
 func (f *fixture) requireAt(b *Bucket, revision uint64, want map[Name]string) {
 	f.Helper()
-	if got, err := b.At(f.context(), revision); err != nil || !maps.Equal(got, want) {
+	if got, err := at(f.context(), b, revision); err != nil || !maps.Equal(got, want) {
 		f.Errorf("at revision %d: %v, %v; want %v", revision, got, err, want)
 	}
 }
@@ -53,7 +67,7 @@ func (f *fixture) requireAt(b *Bucket, revision uint64, want map[Name]string) {
 func (f *fixture) requireUnknown(b *Bucket, revision uint64, says string) {
 	f.Helper()
 	for what, call := range map[string]func() error{
-		"at":       func() error { _, err := b.At(f.context(), revision); return err },
+		"at":       func() error { _, err := at(f.context(), b, revision); return err },
 		"rollback": func() error { _, err := b.Rollback(f.context(), revision); return err },
 	} {
 		if err := call(); !errors.Is(err, ErrUnknownRevision) || !strings.Contains(err.Error(), says) {
@@ -79,7 +93,7 @@ func TestAt(t *testing.T) {
 	f.requireUnknown(b, 5, "the newest is 4")
 }
 
-// Of a limit that was changed more than 64 times the first values are gone, and with them what was set then.
+// The first values of a limit that was changed more than 64 times are not known.
 func TestHistoryIsBounded(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -87,9 +101,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	kv := f.keyValue()
 	f.set(b, enforced("b"), "early")
 	for i := range 64 {
-		if _, err := kv.PutString(f.context(), "a", fmt.Sprint(i)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(kv.PutString(f.context(), "a", fmt.Sprint(i)))(t)
 	}
 	f.requireAt(b, 1, map[Name]string{enforced("b"): "early"})
 	f.set(b, enforced("a"), "newest")
@@ -103,7 +115,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 }
 
-// What another client removed is not taken for what never was.
+// A revision is not known if another client removed changes up to it.
 func TestAtAfterRemoval(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -129,7 +141,7 @@ func TestAtAfterRemoval(t *testing.T) {
 	f.requireAt(b, 6, map[Name]string{enforced("c"): "6"})
 }
 
-// Whatever was changed, removed and forgotten: what is said of a revision is true, and of one that lost nothing it is said.
+// After any changes and removals, a history tells a true state of a revision or none, and none only if something was removed.
 func TestAtIsTrue(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -143,10 +155,10 @@ func TestAtIsTrue(t *testing.T) {
 			key := rapid.SampledFrom(keys).Draw(t, "key")
 			what := rapid.SampledFrom([]string{"set", "set", "set", "delete", "purge", "remove markers"}).Draw(t, "what")
 			if what == "remove markers" {
-				for key, r := range h.at(h.last) {
-					if r.deleted {
+				for key, c := range h.at(h.last) {
+					if c.Deleted {
 						removed = true
-						h.records = slices.DeleteFunc(h.records, func(r record) bool { return r.key == key })
+						h.changes = slices.DeleteFunc(h.changes, func(c Change) bool { return c.key == key })
 					}
 				}
 				continue
@@ -154,46 +166,51 @@ func TestAtIsTrue(t *testing.T) {
 			h.last++
 			if what == "purge" {
 				removed = true
-				h.records = slices.DeleteFunc(h.records, func(r record) bool { return r.key == key })
+				h.changes = slices.DeleteFunc(h.changes, func(c Change) bool { return c.key == key })
 			}
-			r := record{key: key, revision: h.last, deleted: what != "set", purged: what == "purge"}
+			c := Change{key: key, Revision: h.last, Deleted: what != "set", purged: what == "purge"}
 			if what == "set" {
-				r.value = fmt.Sprint(h.last)
-				now[key] = r.value
+				c.Value = fmt.Sprint(h.last)
+				now[key] = c.Value
 			} else {
 				delete(now, key)
 			}
-			h.records = append(h.records, r)
+			h.changes = append(h.changes, c)
 			truth[h.last] = maps.Clone(now)
-			of := slices.DeleteFunc(slices.Clone(h.records), func(r record) bool { return r.key != key })
+			of := slices.DeleteFunc(slices.Clone(h.changes), func(c Change) bool { return c.key != key })
 			if len(of) > limit {
 				removed = true
-				h.records = slices.DeleteFunc(h.records, func(r record) bool { return r.revision == of[0].revision })
+				h.changes = slices.DeleteFunc(h.changes, func(c Change) bool { return c.Revision == of[0].Revision })
 			}
 		}
-		for revision := range h.last {
-			revision++
-			if err := h.knows(revision); err != nil {
-				if !removed || !errors.Is(err, ErrUnknownRevision) {
-					t.Fatalf("revision %d of %+v: %v", revision, h, err)
-				}
-				continue
-			}
-			got := make(map[string]string)
-			for key, r := range h.at(revision) {
-				if !r.deleted {
-					got[key] = r.value
-				}
-			}
-			if !maps.Equal(got, truth[revision]) {
-				t.Fatalf("at revision %d of %+v: %v, want %v", revision, h, got, truth[revision])
-			}
-		}
-		// The present is always known, unless its last change was removed.
-		if n := len(h.records); n > 0 && h.records[n-1].revision == h.last && h.knows(h.last) != nil {
-			t.Fatalf("the newest revision of %+v is not known: %v", h, h.knows(h.last))
-		}
+		requireTrue(t, h, truth, removed)
 	})
+}
+
+// requireTrue compares a history with the state after each revision.
+func requireTrue(t *rapid.T, h history, truth map[uint64]map[string]string, removed bool) {
+	for revision := range h.last {
+		revision++
+		if err := h.knows(revision); err != nil {
+			if !removed || !errors.Is(err, ErrUnknownRevision) {
+				t.Fatalf("revision %d of %+v: %v", revision, h, err)
+			}
+			continue
+		}
+		got := make(map[string]string)
+		for key, c := range h.at(revision) {
+			if !c.Deleted {
+				got[key] = c.Value
+			}
+		}
+		if !maps.Equal(got, truth[revision]) {
+			t.Fatalf("at revision %d of %+v: %v, want %v", revision, h, got, truth[revision])
+		}
+	}
+	// The newest revision is known unless it was removed.
+	if n := len(h.changes); n > 0 && h.changes[n-1].Revision == h.last && h.knows(h.last) != nil {
+		t.Fatalf("the newest revision of %+v is not known: %v", h, h.knows(h.last))
+	}
 }
 
 func TestRollback(t *testing.T) {
@@ -205,9 +222,7 @@ func TestRollback(t *testing.T) {
 	f.set(b, shadow("removed"), "3")
 	f.set(b, enforced("never"), "4")
 	target := f.unset(b, enforced("never"))
-	if _, err := f.keyValue().PutString(f.context(), "Foreign", "x"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(f.keyValue().PutString(f.context(), "Foreign", "x"))(t)
 	f.set(b, enforced("changed.*"), "other")
 	f.unset(b, shadow("removed"))
 	f.set(b, enforced("added"), "new")
@@ -220,14 +235,12 @@ func TestRollback(t *testing.T) {
 	}
 	s := f.load(b)
 	f.requireEntries(s, "changed.*=2", "kept=1", "shadow removed=3")
-	if s.Revision != target+5+4 {
-		t.Errorf("revision = %d, want four more than before", s.Revision)
-	}
+	testkit.Equal(t, s.Revision, target+5+4, "revision, want four more than before")
 	if entry, err := f.keyValue().Get(f.context(), "Foreign"); err != nil || entry.Revision() != target+1 {
-		t.Errorf("the key that is no limit's: %v, %v; want it untouched", entry, err)
+		t.Errorf("the key that names no limit: %v, %v; want it untouched", entry, err)
 	}
 
-	// There is nothing left to change, and the rollback can itself be rolled back.
+	// A second rollback changes nothing, and a rollback can be rolled back.
 	if changed, err := b.Rollback(f.context(), target); err != nil || len(changed) > 0 {
 		t.Errorf("changed by a second rollback: %v, %v; want nothing", changed, err)
 	}
@@ -237,7 +250,7 @@ func TestRollback(t *testing.T) {
 	f.requireEntries(f.load(b), "added=new", "changed.*=other", "kept=1", "never=again")
 }
 
-// An override of an empty value is not the same as none.
+// An override with an empty value differs from no override.
 func TestRollbackToEmptyValue(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -251,7 +264,7 @@ func TestRollbackToEmptyValue(t *testing.T) {
 	f.requireAt(b, target, map[Name]string{enforced("a"): ""})
 }
 
-// Somebody else's change in the middle of a rollback stands, and what was done before it is told.
+// A rollback that loses a race leaves the other's change alone, and returns what it changed before.
 func TestRollbackLosesRace(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -1,12 +1,7 @@
 package overrides
 
 import (
-	"bytes"
 	"context"
-	"log/slog"
-	"slices"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 func TestMain(m *testing.M) {
@@ -22,7 +18,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// patience bounds what a test waits for, and is no expectation of how long it takes.
+// patience bounds each wait of a test.
 const patience = 30 * time.Second
 
 const bucketName = "limits"
@@ -32,7 +28,7 @@ type fixture struct {
 	*testing.T
 	server *servertest.NATS
 	js     jetstream.JetStream
-	log    *logBuffer
+	log    *testkit.Log
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -42,118 +38,71 @@ func newFixture(t *testing.T) *fixture {
 
 func newFixtureOn(t *testing.T, server *servertest.NATS, options ...nats.Option) *fixture {
 	t.Helper()
-	f := &fixture{T: t, server: server, log: &logBuffer{}}
+	f := &fixture{T: t, server: server, log: testkit.NewLog(t)}
 	f.js = f.connect(server.URL, options...)
 	return f
 }
 
-// connect is a connection that comes back by itself.
+// connect returns a connection that reconnects by itself.
 func (f *fixture) connect(url string, options ...nats.Option) jetstream.JetStream {
 	f.Helper()
-	options = append([]nats.Option{
-		nats.Timeout(patience),
-		nats.MaxReconnects(-1),
-		nats.ReconnectWait(20 * time.Millisecond),
-		nats.ReconnectJitter(0, 0),
-		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}),
-	}, options...)
-	conn, err := nats.Connect(url, options...)
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Cleanup(conn.Close)
-	js, err := jetstream.New(conn)
-	if err != nil {
-		f.Fatal(err)
-	}
-	return js
+	quiet := nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})
+	return servertest.JetStream(f, url, append([]nats.Option{quiet}, options...)...)
 }
 
 func (f *fixture) options(provision bool) Options {
-	return Options{Name: bucketName, Provision: provision, Logger: f.log.logger()}
+	return Options{Name: bucketName, Provision: provision, Logger: f.log.Logger()}
 }
 
 // open opens the bucket, and creates it first where it is absent.
 func (f *fixture) open() *Bucket {
 	f.Helper()
-	b, err := Open(f.context(), f.js, f.options(true))
-	if err != nil {
-		f.Fatal(err)
-	}
-	return b
+	return testkit.Must(Open(f.context(), f.js, f.options(true)))(f)
 }
 
-// keyValue is the bucket as other clients of NATS see it.
+// keyValue returns the bucket as other clients of NATS use it.
 func (f *fixture) keyValue() jetstream.KeyValue {
 	f.Helper()
-	kv, err := f.js.KeyValue(f.context(), bucketName)
-	if err != nil {
-		f.Fatal(err)
-	}
-	return kv
+	return testkit.Must(f.js.KeyValue(f.context(), bucketName))(f)
 }
 
-// deleteBucket leaves another stream behind: with an account's last stream the server removes the account's folder some
-// time later, and a stream that is created just then fails.
+// deleteBucket creates another stream first. Some time after an account's last stream is deleted, the server removes the
+// account's folder, and a stream that is created at that moment fails.
 func (f *fixture) deleteBucket() {
 	f.Helper()
-	if _, err := f.js.CreateStream(f.context(), jetstream.StreamConfig{Name: "REMAINS", Subjects: []string{"remains"}}); err != nil {
-		f.Fatal(err)
-	}
-	if err := f.js.DeleteKeyValue(f.context(), bucketName); err != nil {
-		f.Fatal(err)
-	}
+	testkit.Must(f.js.CreateStream(f.context(), jetstream.StreamConfig{Name: "OTHER_STREAM", Subjects: []string{"other"}}))(f)
+	testkit.NoError(f, f.js.DeleteKeyValue(f.context(), bucketName))
 }
 
-// context ends when the test runs out of patience.
+// context returns a context that ends after patience.
 func (f *fixture) context() context.Context {
-	ctx, cancel := context.WithTimeout(f.Context(), patience)
-	f.Cleanup(cancel)
-	return ctx
+	return testkit.Context(f)
 }
 
 func (f *fixture) set(b *Bucket, name Name, value string) uint64 {
 	f.Helper()
-	revision, err := b.Set(f.context(), name, value)
-	if err != nil {
-		f.Fatal(err)
-	}
-	return revision
+	return testkit.Must(b.Set(f.context(), name, value))(f)
 }
 
 func (f *fixture) unset(b *Bucket, name Name) uint64 {
 	f.Helper()
-	revision, err := b.Unset(f.context(), name)
-	if err != nil {
-		f.Fatal(err)
-	}
-	return revision
+	return testkit.Must(b.Unset(f.context(), name))(f)
 }
 
 func (f *fixture) load(b *Bucket) Snapshot {
 	f.Helper()
-	s, err := b.Load(f.context())
-	if err != nil {
-		f.Fatal(err)
-	}
-	return s
+	return testkit.Must(b.Load(f.context()))(f)
 }
 
 func (f *fixture) eventually(what string, holds func() bool) {
 	f.Helper()
-	for deadline := time.Now().Add(patience); !holds(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			f.Fatalf("waited in vain until %s; log:\n%s", what, f.log)
-		}
-	}
+	testkit.Eventually(f, what, holds)
 }
 
 // requireEntries compares a snapshot's entries, each written as name=value.
 func (f *fixture) requireEntries(s Snapshot, want ...string) {
 	f.Helper()
-	if got := entries(s); !slices.Equal(got, want) {
-		f.Errorf("entries at revision %d: %q, want %q", s.Revision, got, want)
-	}
+	testkit.EqualSlices(f, entries(s), want, "entries at revision %d", s.Revision)
 }
 
 func entries(s Snapshot) []string {
@@ -164,12 +113,11 @@ func entries(s Snapshot) []string {
 	return lines
 }
 
-// enforced and shadow are short for the two kinds of names.
+// enforced and shadow return the two kinds of names.
 func enforced(pattern string) Name { return Name{Pattern: pattern} }
 func shadow(pattern string) Name   { return Name{Pattern: pattern, Shadow: true} }
 
-// rival is a JetStream in which somebody else does something right before each message is published, or each consumer
-// is made.
+// rival is a JetStream in which somebody else acts right before a message is published or a consumer is created.
 type rival struct {
 	jetstream.JetStream
 	before         func()
@@ -186,37 +134,4 @@ func (r rival) CreatePushConsumer(ctx context.Context, stream string, c jetstrea
 func (r rival) PublishMsg(ctx context.Context, m *nats.Msg, o ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
 	r.before()
 	return r.JetStream.PublishMsg(ctx, m, o...)
-}
-
-// logBuffer is a log that can be searched.
-type logBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logBuffer) Write(line []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(line)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
-func (l *logBuffer) logger() *slog.Logger {
-	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
-}
-
-// lines are those that contain the text.
-func (l *logBuffer) lines(containing string) []string {
-	var lines []string
-	for line := range strings.Lines(l.String()) {
-		if strings.Contains(line, containing) {
-			lines = append(lines, line)
-		}
-	}
-	return lines
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 func TestNames(t *testing.T) {
@@ -25,9 +27,7 @@ func TestNames(t *testing.T) {
 		{shadow("shadow.*"), "shadow shadow.*", "shadow/shadow.="},
 		{shadow("global"), "shadow global", "shadow/global"},
 	} {
-		if got := test.name.String(); got != test.text {
-			t.Errorf("text of %+v = %q, want %q", test.name, got, test.text)
-		}
+		testkit.Equal(t, test.name.String(), test.text, "text of %+v", test.name)
 		if got, err := test.name.Key(); err != nil || got != test.key {
 			t.Errorf("key of %v = %q, %v; want %q", test.name, got, err, test.key)
 		}
@@ -73,7 +73,7 @@ func TestNamesAreOrdered(t *testing.T) {
 	}
 }
 
-// A key that stands for a name is that name's key and no other one's, and can be stored.
+// A key that names a limit is the key of that limit, and can be stored.
 func FuzzParseKey(f *testing.F) {
 	for _, key := range []string{"global", "payments.=", "shadow/a.b", "shadow/", "a..b", "A", "=.=", "*"} {
 		f.Add(key)

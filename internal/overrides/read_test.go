@@ -4,87 +4,73 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// What comes to a reading is what the server promised, or ends it.
-func TestMessages(t *testing.T) {
+// delivery is a message with a number among those of its consumer.
+type delivery struct {
+	jetstream.Msg
+	number   uint64
+	header   nats.Header
+	metadata error
+}
+
+func (d delivery) Subject() string      { return "$KV.limits.a.=" }
+func (d delivery) Data() []byte         { return []byte("1/1m") }
+func (d delivery) Headers() nats.Header { return d.header }
+
+func (d delivery) Metadata() (*jetstream.MsgMetadata, error) {
+	return &jetstream.MsgMetadata{
+		Sequence: jetstream.SequencePair{Stream: 7, Consumer: d.number}, Timestamp: time.Unix(1, 0),
+	}, d.metadata
+}
+
+// A message is read as a change, or ends the reading.
+func TestChangeOfMessage(t *testing.T) {
 	t.Parallel()
-	const acknowledgement = "$JS.ACK.KV_limits.consumer.1."
 	for name, test := range map[string]struct {
-		reply   string
-		header  nats.Header
-		want    record
+		arrival arrival
+		want    Change
 		wantErr error
 		says    string
 	}{
-		"set": {reply: acknowledgement + "7.3.1000000000.0", want: record{value: "1/1m", revision: 7}},
-		"deletion": {reply: acknowledgement + "7.3.1000000000.0", header: nats.Header{"KV-Operation": {"DEL"}},
-			want: record{value: "1/1m", revision: 7, deleted: true}},
-		"purge": {reply: acknowledgement + "7.3.1000000000.0", header: nats.Header{"KV-Operation": {"PURGE"}},
-			want: record{value: "1/1m", revision: 7, deleted: true, purged: true}},
-		"expiry": {reply: acknowledgement + "7.3.1000000000.0", header: nats.Header{"Nats-Marker-Reason": {"MaxAge"}},
-			want: record{value: "1/1m", revision: 7, deleted: true, purged: true}},
-		"one is missing":       {reply: acknowledgement + "7.4.1000000000.0", wantErr: errGap},
-		"one comes again":      {reply: acknowledgement + "7.2.1000000000.0", wantErr: errGap},
-		"no message of theirs": {reply: "_INBOX.x", says: "metadata"},
+		"set": {arrival: arrival{message: delivery{number: 3}}, want: Change{Value: "1/1m", Revision: 7}},
+		"set by ann": {arrival: arrival{message: delivery{number: 3, header: nats.Header{"Notifier-By": {" ann\a"}}}},
+			want: Change{Value: "1/1m", Revision: 7, By: "ann"}},
+		"deletion": {arrival: arrival{message: delivery{number: 3, header: nats.Header{"KV-Operation": {"DEL"}}}},
+			want: Change{Value: "1/1m", Revision: 7, Deleted: true}},
+		"purge": {arrival: arrival{message: delivery{number: 3, header: nats.Header{"KV-Operation": {"PURGE"}}}},
+			want: Change{Value: "1/1m", Revision: 7, Deleted: true, purged: true}},
+		"expiry": {arrival: arrival{message: delivery{number: 3, header: nats.Header{"Nats-Marker-Reason": {"MaxAge"}}}},
+			want: Change{Value: "1/1m", Revision: 7, Deleted: true, purged: true}},
+		"message 3 is missing":  {arrival: arrival{message: delivery{number: 4}}, wantErr: errGap},
+		"message 2 comes again": {arrival: arrival{message: delivery{number: 2}}, wantErr: errGap},
+		"no metadata": {arrival: arrival{message: delivery{metadata: jetstream.ErrNotJSMessage}},
+			wantErr: jetstream.ErrNotJSMessage, says: "metadata"},
+		"no heartbeat": {arrival: arrival{err: jetstream.ErrNoHeartbeat}, wantErr: jetstream.ErrNoHeartbeat, says: "waiting for changes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := reading{prefix: "$KV.limits.", received: 2}
-			message := &nats.Msg{
-				Subject: "$KV.limits.a.=", Reply: test.reply, Header: test.header, Data: []byte("1/1m"), Sub: &nats.Subscription{},
+			got, err := r.change(test.arrival)
+			if !errors.Is(err, test.wantErr) {
+				t.Fatalf("error = %v, want %v", err, test.wantErr)
 			}
-			got, err := r.record(message)
-			if test.wantErr != nil || test.says != "" {
-				if err == nil || test.wantErr != nil && !errors.Is(err, test.wantErr) || !strings.Contains(err.Error(), test.says) {
-					t.Errorf("error = %v, want %v %s", err, test.wantErr, test.says)
+			if err != nil {
+				if !strings.Contains(err.Error(), test.says) {
+					t.Errorf("error = %v, want %s", err, test.says)
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got.changed.Unix() != 1 {
-				t.Errorf("changed at %v, want a second after the epoch", got.changed)
-			}
-			test.want.key, test.want.changed = "a.=", got.changed
-			if *got != test.want {
-				t.Errorf("record = %+v, want %+v", *got, test.want)
-			}
+			test.want.Name, test.want.key, test.want.Changed = enforced("a.*"), "a.=", time.Unix(1, 0)
+			testkit.Equal(t, got, test.want, "change")
 			if r.received != 3 || r.newest != 7 {
 				t.Errorf("received %d, newest %d; want 3, 7", r.received, r.newest)
-			}
-		})
-	}
-}
-
-// A word of the server that is no message is understood, or ends the reading.
-func TestServerSays(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		header  nats.Header
-		wantErr error
-		says    string
-	}{
-		"all has arrived":     {header: nats.Header{"Status": {"100"}, "Nats-Last-Consumer": {"2"}}},
-		"it does not count":   {header: nats.Header{"Status": {"100"}}},
-		"one has not arrived": {header: nats.Header{"Status": {"100"}, "Nats-Last-Consumer": {"3"}}, wantErr: errGap},
-		"the end":             {header: nats.Header{"Status": {"409"}, "Description": {"Consumer Deleted"}}, says: "409 Consumer Deleted"},
-		"nothing":             {says: "the server says"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := reading{received: 2}
-			err := r.idle(&nats.Msg{Header: test.header})
-			switch {
-			case test.wantErr != nil && !errors.Is(err, test.wantErr):
-				t.Errorf("error = %v, want %v", err, test.wantErr)
-			case test.says != "" && (err == nil || !strings.Contains(err.Error(), test.says)):
-				t.Errorf("error = %v, want %s", err, test.says)
-			case test.wantErr == nil && test.says == "" && err != nil:
-				t.Errorf("error = %v", err)
 			}
 		})
 	}

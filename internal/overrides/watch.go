@@ -7,19 +7,20 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
 
 const (
-	// Between tries to come back.
+	// Pauses between attempts to read the bucket.
 	shortestPause = 250 * time.Millisecond
 	longestPause  = 5 * time.Second
 
-	// patrolPeriod is how often a watcher asks whether the bucket is still the one that it follows, and whether it has
-	// seen all of it. A change that is still on its way then has this long to arrive.
-	patrolPeriod = 2 * time.Second
+	// healthPeriod is how often a watcher compares what it has applied with the bucket. A change that is on its way then
+	// has this long to arrive.
+	healthPeriod = 2 * time.Second
 )
 
 var (
@@ -28,51 +29,52 @@ var (
 	errBehind   = errors.New("changes do not arrive")
 )
 
-// Watcher follows a bucket. Its methods may run at once, Run only once.
+// Watcher mirrors a bucket. Its methods may run at once, Run only once.
 type Watcher struct {
 	bucket *Bucket
 	apply  func(Snapshot)
-	look   chan struct{} // filled to have the bucket looked at now
+	look   chan struct{} // filled to have the health check run now
 
-	mu       sync.Mutex
-	away     error     // why what is applied may not be what the bucket holds
-	outage   bool      // that was logged
-	applied  *Snapshot // in memory of its own
-	newest   time.Time // when an override was changed last, as far as is applied
-	asked    uint64    // calls of Refresh so far
-	answered uint64    // those of them that what is applied is new enough for
-	changed  chan struct{}
-	due      promise
+	mu          sync.Mutex
+	unavailable error         // why the applied snapshot may not be what the bucket holds
+	outage      bool          // the log has a line about unavailable
+	applied     *Snapshot     // shares no memory with the one that was passed on
+	newest      time.Time     // time of the newest change of an override that is applied
+	served      uint64        // calls of Refresh that may return
+	changed     chan struct{} // closed when served changes
+
+	calls   atomic.Uint64 // of Refresh so far
+	waiting waiter        // belongs to Run
 }
 
-// promise is that the calls of Refresh up to a number are answered once a revision is applied.
-type promise struct {
-	asked, revision uint64
+// waiter is the calls of Refresh up to a number. A waiter is released once the watcher has applied the revision it waits for.
+type waiter struct {
+	calls, revision uint64
 }
 
-// NewWatcher prepares a watcher that gives snapshots to the function: from one goroutine, the first one even if the
-// bucket is empty, and after that one for each change, each of its own memory. One is older than the one before it if the
-// bucket went back, as after a restore. The function must not wait for Refresh.
+// NewWatcher prepares a watcher. It passes snapshots to apply, from one goroutine: the first one even if the bucket is
+// empty, then one for each change, each with memory of its own. A snapshot is older than the one before it if the bucket
+// went back, as after a restore. The function must not wait for Refresh.
 func NewWatcher(js jetstream.JetStream, o Options, apply func(Snapshot)) *Watcher {
 	return &Watcher{
-		bucket:  newBucket(js, o),
-		apply:   apply,
-		look:    make(chan struct{}, 1),
-		away:    errNotRead,
-		changed: make(chan struct{}),
+		bucket:      newBucket(js, o),
+		apply:       apply,
+		look:        make(chan struct{}, 1),
+		unavailable: errNotRead,
+		changed:     make(chan struct{}),
 	}
 }
 
-// Run follows the bucket until the context ends, through every failure.
+// Run mirrors the bucket until the context ends, through every failure.
 func (w *Watcher) Run(ctx context.Context) {
 	pause := shortestPause
 	for {
 		began := time.Now()
-		err := w.follow(ctx)
+		err := w.mirror(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		w.lost(err)
+		w.logLoss(err)
 		if time.Since(began) > longestPause {
 			pause = shortestPause
 		}
@@ -81,27 +83,26 @@ func (w *Watcher) Run(ctx context.Context) {
 	}
 }
 
-// Away is why what was applied may not be what the bucket holds now, or nil. It is not nil before the first snapshot.
-func (w *Watcher) Away() error {
+// Unavailable returns why the applied snapshot may not be what the bucket holds, or nil. It is not nil before the first
+// snapshot.
+func (w *Watcher) Unavailable() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.away
+	return w.unavailable
 }
 
 // Refresh returns when everything that the bucket held at the time of the call is applied, or with the context's error and
-// why the bucket is away. While the bucket is away it has the next try made soon. Calls made at once share one look at the bucket.
+// why the bucket is unavailable. If the bucket is unavailable, Refresh makes the next attempt come soon. Calls made at once
+// share one look at the bucket.
 func (w *Watcher) Refresh(ctx context.Context) error {
-	w.mu.Lock()
-	w.asked++
-	mine := w.asked
-	w.mu.Unlock()
+	call := w.calls.Add(1)
 	select {
 	case w.look <- struct{}{}:
-	default: // it will be looked at, and that has not begun
+	default: // a health check is due and has not begun
 	}
 	for {
 		w.mu.Lock()
-		done, changed := w.answered >= mine, w.changed
+		done, changed := w.served >= call, w.changed
 		w.mu.Unlock()
 		if done {
 			return nil
@@ -109,8 +110,8 @@ func (w *Watcher) Refresh(ctx context.Context) error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			if away := w.Away(); away != nil {
-				return fmt.Errorf("%w (%w)", away, context.Cause(ctx))
+			if reason := w.Unavailable(); reason != nil {
+				return fmt.Errorf("%w (%w)", reason, context.Cause(ctx))
 			}
 			return context.Cause(ctx)
 		}
@@ -124,11 +125,11 @@ const mostChanges = 20
 // the server only if there are any. The error is the server's, or why nothing was read yet.
 func (w *Watcher) Changes(ctx context.Context, since time.Time) ([]Change, error) {
 	w.mu.Lock()
-	away, read, newest := w.away, w.applied != nil, w.newest
+	reason, read, newest := w.unavailable, w.applied != nil, w.newest
 	w.mu.Unlock()
 	switch {
 	case !read:
-		return nil, away
+		return nil, reason
 	case !newest.After(since):
 		return nil, nil
 	}
@@ -140,146 +141,124 @@ func (w *Watcher) Changes(ctx context.Context, since time.Time) ([]Change, error
 	return changes[max(0, len(changes)-mostChanges):], nil
 }
 
-// follow reads the bucket and applies its changes until something is wrong with that.
-func (w *Watcher) follow(ctx context.Context) error {
-	asked := w.questions()
+// mirror reads the bucket and applies its changes until that fails.
+func (w *Watcher) mirror(ctx context.Context) error {
+	calls := w.calls.Load()
 	if err := w.bucket.find(ctx); err != nil {
 		return err
 	}
-	reading, records, err := w.bucket.read(ctx, jetstream.DeliverLastPerSubjectPolicy)
+	reading, err := w.bucket.read(ctx, jetstream.DeliverLastPerSubjectPolicy)
 	if err != nil {
 		return w.bucket.fail("reading", err)
 	}
 	defer reading.stop()
-	state := newState(reading.start)
-	for _, record := range records {
-		state.take(w.bucket, record)
-	}
+	state := w.bucket.newState(reading)
 	w.advance(state)
-	w.back(asked)
+	w.logReturn()
+	w.release(waiter{calls: calls})
 
-	ctx, stop := context.WithCancelCause(ctx)
-	var patrol sync.WaitGroup
-	patrol.Go(func() { stop(w.patrol(ctx, reading.start.created)) })
-	defer patrol.Wait()
-	defer stop(nil)
+	health := healthCheck{created: reading.info.Created}
+	round := time.NewTicker(healthPeriod)
+	defer round.Stop()
 	for {
-		record, err := reading.next(ctx)
-		if err != nil {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case a := <-reading.arrived:
+			change, err := reading.change(a)
+			if err != nil {
+				return w.bucket.fail("following", err)
+			}
+			state.take(w.bucket, change)
+			w.advance(state)
+			continue
+		case <-round.C:
+		case <-w.look:
+		}
+		if err := w.check(ctx, &health); err != nil {
 			return w.bucket.fail("following", err)
 		}
-		if record == nil {
-			continue
-		}
-		state.take(w.bucket, *record)
-		w.advance(state)
 	}
 }
 
-// advance applies a state that is not the one applied already. After a restore two states may have one revision.
+// advance applies a state unless it is applied already. After a restore two states may have one revision.
 func (w *Watcher) advance(s *state) {
 	next := s.snapshot()
-	w.mu.Lock()
-	applied := w.applied
-	w.mu.Unlock()
+	applied := w.applied // which nobody else sets
 	if applied != nil && applied.Generation == next.Generation && applied.Revision == next.Revision &&
 		slices.Equal(applied.Entries, next.Entries) {
 		return
 	}
 	w.apply(s.snapshot())
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	w.applied, w.newest = &next, s.changed
-	if next.Revision >= w.due.revision {
-		w.answer(w.due.asked)
-	}
+	w.mu.Unlock()
+	w.release(w.waiting)
 }
 
-// patrol looks at the bucket from time to time, and whenever somebody asks, until it is not as it should be.
-func (w *Watcher) patrol(ctx context.Context, created time.Time) error {
-	round := time.NewTicker(patrolPeriod)
-	defer round.Stop()
-	var missing uint64 // a revision that had not arrived at an earlier look, or 0
-	var since time.Time
-	for {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-round.C:
-		case <-w.look:
-		}
-		asked, before := w.questions(), w.revision()
-		now, err := w.bucket.status(ctx)
-		switch {
-		case err != nil:
-			return err
-		case !now.created.Equal(created):
-			return errMadeAnew
-		case now.last < before:
-			return errWentBack
-		}
-		switch arrived := w.promise(asked, now.last); {
-		case arrived >= now.last:
-			missing = 0
-		case arrived >= missing:
-			missing, since = now.last, time.Now()
-		case time.Since(since) >= patrolPeriod:
-			return errBehind
-		}
-	}
+// healthCheck is what a watcher remembers from one look at the bucket to the next.
+type healthCheck struct {
+	created time.Time
+	missing uint64 // a revision that had not arrived at an earlier look, or 0
+	since   time.Time
 }
 
-// promise has calls of Refresh answered once the revision is applied, and returns the one that is.
-func (w *Watcher) promise(asked, revision uint64) uint64 {
+// check compares what is applied with what the bucket's leader has, and has calls of Refresh wait for that. The error says
+// why the bucket has to be read anew.
+func (w *Watcher) check(ctx context.Context, h *healthCheck) error {
+	calls := w.calls.Load()
+	stream, err := w.bucket.look(ctx)
+	if err != nil {
+		return err
+	}
+	now := stream.CachedInfo()
+	last, applied := now.State.LastSeq, w.applied.Revision
+	switch {
+	case !now.Created.Equal(h.created):
+		return errMadeAnew
+	case last < applied:
+		return errWentBack
+	}
+	w.release(waiter{calls, last})
+	switch {
+	case last == applied:
+		h.missing = 0
+	case applied >= h.missing:
+		h.missing, h.since = last, time.Now()
+	case time.Since(h.since) >= healthPeriod:
+		return errBehind
+	}
+	return nil
+}
+
+// release lets the calls of a waiter return if its revision is applied, else later.
+func (w *Watcher) release(next waiter) {
+	w.waiting = next
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.due = promise{asked, revision}
-	if w.applied.Revision >= revision {
-		w.answer(asked)
-	}
-	return w.applied.Revision
-}
-
-// revision is the one that is applied.
-func (w *Watcher) revision() uint64 {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.applied.Revision
-}
-
-// questions is how many calls of Refresh were made so far.
-func (w *Watcher) questions() uint64 {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.asked
-}
-
-// answer lets calls of Refresh return. The lock is held.
-func (w *Watcher) answer(asked uint64) {
-	if asked > w.answered {
-		w.answered = asked
+	if w.applied.Revision >= next.revision && next.calls > w.served {
+		w.served = next.calls
 		close(w.changed)
 		w.changed = make(chan struct{})
 	}
 }
 
-// lost notes that the bucket cannot be followed.
-func (w *Watcher) lost(err error) {
+// logLoss notes that the bucket cannot be mirrored.
+func (w *Watcher) logLoss(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.away = err
+	w.unavailable = err
 	if !w.outage {
 		w.outage = true
 		w.bucket.o.Logger.Warn("limits bucket is away, last known limits stay in force", "bucket", w.bucket.o.Name, "error", err)
 	}
 }
 
-// back notes that everything that it held is applied.
-func (w *Watcher) back(asked uint64) {
+// logReturn notes that all that the bucket held is applied.
+func (w *Watcher) logReturn() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.answer(asked)
-	w.away = nil
+	w.unavailable = nil
 	if w.outage {
 		w.outage = false
 		w.bucket.o.Logger.Info("limits bucket is back", "bucket", w.bucket.o.Name,
@@ -287,21 +266,18 @@ func (w *Watcher) back(asked uint64) {
 	}
 }
 
-// rest waits before the next try. Refresh shortens it, but not below the shortest pause.
+// rest waits before the next attempt. Refresh shortens the pause, but not below the shortest one.
 func (w *Watcher) rest(ctx context.Context, pause time.Duration) {
 	pause = pause*3/4 + rand.N(pause/2) //nolint:gosec // no secret depends on it
-	least := time.NewTimer(min(pause, shortestPause))
-	defer least.Stop()
+	least := min(pause, shortestPause)
 	select {
 	case <-ctx.Done():
 		return
-	case <-least.C:
+	case <-time.After(least):
 	}
-	rest := time.NewTimer(pause - min(pause, shortestPause))
-	defer rest.Stop()
 	select {
 	case <-ctx.Done():
-	case <-rest.C:
+	case <-time.After(pause - least):
 	case <-w.look:
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/seed-4578ace9/notifier/internal/room"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 const subjects = room.Subjects("notify-room")
@@ -60,9 +61,7 @@ func requireRoundTrip(t *testing.T, want room.Entry) {
 		t.Errorf("read the times %v and %v, want %v and %v", got.Since, got.Origin.Stored, want.Since, want.Origin.Stored)
 	}
 	got.Since, got.Origin.Stored = want.Since, want.Origin.Stored
-	if got != want {
-		t.Errorf("read %+v, want %+v", got, want)
-	}
+	testkit.Equal(t, got, want, "read")
 }
 
 // Whatever a worker may note is read as it was written.
@@ -99,18 +98,12 @@ func TestReplayCountsAnew(t *testing.T) {
 	e := entry()
 	e.Reason, e.Since = room.Replay, e.Origin.Stored
 	at := stored.Add(48 * time.Hour)
-	replay, err := room.Read(e.Message("notify-room.replay.payments", nil, nil).Header, at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	replay := testkit.Must(room.Read(e.Message("notify-room.replay.payments", nil, nil).Header, at))(t)
 	if !replay.Since.Equal(at.Truncate(time.Millisecond)) || !replay.Replayed() || !replay.Origin.Stored.Equal(stored) {
 		t.Errorf("read %+v, want an age from %v and the origin as it was", replay, at)
 	}
 	replay.Reason = room.Slot
-	waiting, err := room.Read(replay.Message("notify-room.slot.payments.x", nil, nil).Header, at.Add(time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
+	waiting := testkit.Must(room.Read(replay.Message("notify-room.slot.payments.x", nil, nil).Header, at.Add(time.Hour)))(t)
 	if !waiting.Since.Equal(replay.Since) || !waiting.Replayed() {
 		t.Errorf("read %+v, want an age from %v", waiting, at)
 	}
@@ -136,9 +129,7 @@ func TestProducersHeadersCommandNothing(t *testing.T) {
 		}
 	}
 	for name, want := range harmless {
-		if !slices.Equal(m.Header[name], want) {
-			t.Errorf("%s is %q, want %q", name, m.Header[name], want)
-		}
+		testkit.EqualSlices(t, m.Header[name], want, "%s", name)
 	}
 	got, err := room.Read(m.Header, stored)
 	if err != nil || got.Derived || got.Part != "" || got.Behind != 0 || got.MessageID != "" || got.Replayed() {
@@ -181,9 +172,7 @@ func TestReadNonsense(t *testing.T) {
 // Each subject of the room tells what lies there, and consumers take what they are to take.
 func TestSubjects(t *testing.T) {
 	t.Parallel()
-	if got := room.Under("notify"); got != subjects {
-		t.Errorf("the room below notify is %s", got)
-	}
+	testkit.Equal(t, room.Under("notify"), subjects, "the room below notify")
 	token := room.Token("C1")
 	for _, reason := range []room.Reason{room.Slot, room.Pair, room.Redis} {
 		schedule, target := subjects.Schedule(reason, "payments", "some message")
@@ -233,9 +222,7 @@ func TestSubjects(t *testing.T) {
 
 func requireFirst(t *testing.T, subject, want string) {
 	t.Helper()
-	if got := subjects.First(subject); got != want {
-		t.Errorf("the first level of %s is %q, want %q", subject, got, want)
-	}
+	testkit.Equal(t, subjects.First(subject), want, "the first level of %s", subject)
 	if want != "" && !matches(subjects.All(), subject) {
 		t.Errorf("%s is not in the room", subject)
 	}
@@ -297,9 +284,7 @@ func FuzzRead(f *testing.F) {
 		}
 		first, err := room.Read(header, stored)
 		if err != nil {
-			if first != (room.Entry{}) {
-				t.Errorf("an error and %+v", first)
-			}
+			testkit.Equal(t, first, (room.Entry{}), "what comes with the error")
 			return
 		}
 		second, err := room.Read(first.Message("x", header, nil).Header, stored)

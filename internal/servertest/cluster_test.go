@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 func newClient(t *testing.T, address string) *redis.Client {
@@ -42,9 +43,7 @@ func TestClusterMovesASlot(t *testing.T) {
 	requireError(t, others[0], "MOVED ", "GET", "{tag}a")
 
 	move := c.MoveSlot(slot, others[0])
-	if got := home.CLI("GET", "{tag}a"); got != "0" {
-		t.Errorf("a key that has not moved is %q", got)
-	}
+	testkit.Equal(t, home.CLI("GET", "{tag}a"), "0", "a key that has not moved")
 	requireError(t, home, "ASK ", "GET", "{tag}absent")
 	if !move.Keys(1) {
 		t.Error("no key has moved")
@@ -63,9 +62,7 @@ func TestClusterMovesASlot(t *testing.T) {
 	}
 	requireError(t, home, "MOVED ", "GET", "{tag}a")
 	for n := range 3 {
-		if got := others[0].CLI("GET", fmt.Sprintf("{tag}%c", 'a'+n)); got != fmt.Sprint(n) {
-			t.Errorf("key %d after the move is %q", n, got)
-		}
+		testkit.Equal(t, others[0].CLI("GET", fmt.Sprintf("{tag}%c", 'a'+n)), fmt.Sprint(n), "key %d after the move", n)
 	}
 	c.AwaitOK()
 }
@@ -74,9 +71,7 @@ func TestClusterOfOne(t *testing.T) {
 	t.Parallel()
 	c := servertest.StartCluster(t, 1)
 	c.Nodes[0].CLI("SET", "key", "value")
-	if got := c.Nodes[0].CLI("GET", "key"); got != "value" {
-		t.Errorf("key = %q", got)
-	}
+	testkit.Equal(t, c.Nodes[0].CLI("GET", "key"), "value", "key")
 	if c.Owner(0) != c.Nodes[0] || c.Owner(16383) != c.Nodes[0] {
 		t.Error("the only node does not own every slot")
 	}

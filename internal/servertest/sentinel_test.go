@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 func TestSentinelFailover(t *testing.T) {
@@ -29,9 +30,7 @@ func TestSentinelFailover(t *testing.T) {
 	if kept, lost := next.CLI("GET", "kept"), next.CLI("GET", "lost"); kept != "1" || lost != "(nil)" {
 		t.Errorf("what the replicas had is %q, what they had not is %q", kept, lost)
 	}
-	if got := next.CLI("SET", "new", "1"); got != "OK" {
-		t.Errorf("a write is answered with %q", got)
-	}
+	testkit.Equal(t, next.CLI("SET", "new", "1"), "OK", "a write is answered with")
 }
 
 func TestRestartLoading(t *testing.T) {
@@ -41,7 +40,5 @@ func TestRestartLoading(t *testing.T) {
 	r.RestartLoading()
 	requireError(t, r, "LOADING ", "GET", "key")
 	r.EndLoading()
-	if got := r.CLI("GET", "key"); got != "value" {
-		t.Errorf("key = %q", got)
-	}
+	testkit.Equal(t, r.CLI("GET", "key"), "value", "key")
 }

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -38,9 +39,7 @@ func TestRedisForgetsWhenKilled(t *testing.T) {
 		t.Error("a killed server accepts connections")
 	}
 	r.Restart()
-	if got := r.CLI("get", "key"); got != "(nil)" {
-		t.Errorf("get after a restart without a disk = %q, want (nil)", got)
-	}
+	testkit.Equal(t, r.CLI("get", "key"), "(nil)", "get after a restart without a disk")
 }
 
 func TestRedisArgumentsWin(t *testing.T) {
@@ -48,9 +47,7 @@ func TestRedisArgumentsWin(t *testing.T) {
 	r := servertest.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
 	r.CLI("rpush", "list", "a", "b")
 	r.Restart()
-	if got := r.CLI("lrange", "list", "0", "-1"); got != "a\nb" {
-		t.Errorf("list after a restart with an append-only file = %q, want a and b", got)
-	}
+	testkit.Equal(t, r.CLI("lrange", "list", "0", "-1"), "a\nb", "list after a restart with an append-only file, want a and b")
 	files, err := os.ReadDir(r.Dir)
 	if err != nil || len(files) == 0 {
 		t.Errorf("folder of the server: %d files, error %v; want its append-only file", len(files), err)
@@ -72,13 +69,9 @@ func TestServersAreIndependent(t *testing.T) {
 	t.Parallel()
 	first, second := servertest.StartRedis(t), servertest.StartRedis(t)
 	first.CLI("set", "key", "value")
-	if got := second.CLI("get", "key"); got != "(nil)" {
-		t.Errorf("the second server has the first one's key: %q", got)
-	}
+	testkit.Equal(t, second.CLI("get", "key"), "(nil)", "the second server has the first one's key")
 	first.Kill()
-	if got := second.CLI("ping"); got != "PONG" {
-		t.Errorf("ping of the second server = %q", got)
-	}
+	testkit.Equal(t, second.CLI("ping"), "PONG", "ping of the second server")
 }
 
 func TestReservedPortsDiffer(t *testing.T) {
@@ -110,25 +103,16 @@ func TestNATSKeepsItsStreams(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), wait)
 			defer cancel()
 			stream := jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}}
-			if _, err := jetStream(t, n.URL).CreateStream(ctx, stream); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := jetStream(t, n.URL).Publish(ctx, "s", []byte("hello")); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(servertest.JetStream(t, n.URL).CreateStream(ctx, stream))(t)
+			testkit.Must(servertest.JetStream(t, n.URL).Publish(ctx, "s", []byte("hello")))(t)
 			n.Kill()
 			if connection, err := nats.Connect(n.URL); err == nil {
 				connection.Close()
 				t.Error("a killed server accepts clients")
 			}
 			n.Restart()
-			found, err := jetStream(t, n.URL).Stream(ctx, "S")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := found.CachedInfo().State.Msgs; got != 1 {
-				t.Errorf("messages after a restart = %d, want 1", got)
-			}
+			found := testkit.Must(servertest.JetStream(t, n.URL).Stream(ctx, "S"))(t)
+			testkit.Equal(t, found.CachedInfo().State.Msgs, 1, "messages after a restart")
 			if entries, err := os.ReadDir(n.Dir); err != nil || len(entries) == 0 {
 				t.Errorf("store of the server: %d entries, error %v", len(entries), err)
 			}
@@ -143,10 +127,7 @@ func TestNATSOptions(t *testing.T) {
 		connection.Close()
 		t.Error("a client without the token got in")
 	}
-	connection, err := nats.Connect(n.URL, nats.Token("secret"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	connection := testkit.Must(nats.Connect(n.URL, nats.Token("secret")))(t)
 	connection.Close()
 }
 
@@ -157,10 +138,7 @@ func TestNATSProcessConfiguration(t *testing.T) {
 		connection.Close()
 		t.Error("a client without a user got in")
 	}
-	connection, err := nats.Connect(n.URL, nats.UserInfo("u", "p"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	connection := testkit.Must(nats.Connect(n.URL, nats.UserInfo("u", "p")))(t)
 	connection.Close()
 }
 
@@ -226,11 +204,7 @@ func TestProxy(t *testing.T) {
 		p.DropReplies(true)
 		send(t, connection, "INCR dropped\r\n")
 		requireSilence(t, connection)
-		for deadline := time.Now().Add(wait); r.CLI("get", "dropped") != "1"; time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatal("the request behind a dropped reply was not run")
-			}
-		}
+		testkit.Eventually(t, "the request behind a dropped reply is run", func() bool { return r.CLI("get", "dropped") == "1" })
 		p.DropReplies(false)
 		send(t, connection, "GET dropped\r\n")
 		requireLine(t, connection, "$1")
@@ -331,20 +305,6 @@ func requireFatal(t *testing.T, want string, run func(testing.TB)) {
 	run(r)
 }
 
-func jetStream(t *testing.T, url string) jetstream.JetStream {
-	t.Helper()
-	connection, err := nats.Connect(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(connection.Close)
-	js, err := jetstream.New(connection)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return js
-}
-
 type client struct {
 	net.Conn
 	reader *bufio.Reader
@@ -352,19 +312,14 @@ type client struct {
 
 func dial(t *testing.T, address string) *client {
 	t.Helper()
-	connection, err := net.DialTimeout("tcp", address, wait)
-	if err != nil {
-		t.Fatal(err)
-	}
+	connection := testkit.Must(net.DialTimeout("tcp", address, wait))(t)
 	t.Cleanup(func() { _ = connection.Close() })
 	return &client{Conn: connection, reader: bufio.NewReader(connection)}
 }
 
 func send(t *testing.T, c *client, request string) {
 	t.Helper()
-	if _, err := io.WriteString(c, request); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(io.WriteString(c, request))(t)
 }
 
 func requireLine(t *testing.T, c *client, want string) {

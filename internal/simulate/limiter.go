@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
@@ -37,7 +38,7 @@ const deliveryLease = time.Minute
 
 // NewLimiter makes a limiter without admissions. An identity is remembered for the retention after its event was sent, and a
 // pair for its own time.
-func NewLimiter(tree *throttle.Tree, retention, pairTTL time.Duration) *Limiter {
+func NewLimiter(tree *limits.Tree, retention, pairTTL time.Duration) *Limiter {
 	l := &Limiter{oneByOne: limitsUnderWay(tree)}
 	settings := throttle.Settings{Tree: tree, Lease: deliveryLease, Retention: retention, PairTTL: pairTTL}
 	l.memory = throttle.NewMemory(settings, func() time.Time { return l.now }, nil)
@@ -46,10 +47,10 @@ func NewLimiter(tree *throttle.Tree, retention, pairTTL time.Duration) *Limiter 
 }
 
 // limitsUnderWay tells whether some limit is on what is under way at once.
-func limitsUnderWay(tree *throttle.Tree) bool {
-	return slices.ContainsFunc(tree.Levels(), func(node throttle.Node) bool {
-		return slices.ContainsFunc(node.Limits, func(limit throttle.Limit) bool {
-			return limit.Algorithm == throttle.InFlight
+func limitsUnderWay(tree *limits.Tree) bool {
+	return slices.ContainsFunc(tree.Levels(), func(node limits.Node) bool {
+		return slices.ContainsFunc(node.Limits, func(limit limits.Limit) bool {
+			return limit.Algorithm == limits.InFlight
 		})
 	})
 }
@@ -103,7 +104,7 @@ func (l *Limiter) resolve(ctx context.Context) error {
 		return fmt.Errorf("asking for what is resolved: %w", err)
 	}
 	for i, resolution := range resolutions {
-		if err := l.take(l.resolving.places[i], resolution.Decision); err != nil {
+		if err := l.take(l.resolving.places[i], resolution); err != nil {
 			return err
 		}
 	}
@@ -117,15 +118,15 @@ func (l *Limiter) take(place int, decision throttle.Decision) error {
 	case throttle.Admitted:
 		l.leases = append(l.leases, decision.Lease)
 		verdict.Outcome = Sent
-	case throttle.Denied, throttle.NeverFits:
+	case throttle.Denied, throttle.ExceedsCapacity:
 		*verdict = Verdict{Outcome: Dropped, Level: decision.Node.Level}
-	case throttle.Duplicate, throttle.Done, throttle.Leased, throttle.Repeated:
+	case throttle.Duplicate, throttle.Done, throttle.Leased, throttle.Reclaimed:
 		// Each event comes once, so it is another one that had its identity.
 		verdict.Outcome = Duplicate
 	case throttle.Unpaired:
 		verdict.Outcome = Unpaired
 	default:
-		return fmt.Errorf("deciding about events: unexpected verdict %d", decision.Verdict)
+		return fmt.Errorf("deciding about events: unexpected verdict %s", decision.Verdict)
 	}
 	return nil
 }

@@ -9,6 +9,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 func TestUnusableLines(t *testing.T) {
@@ -110,17 +112,11 @@ func FuzzReadLines(f *testing.F) {
 	f.Add([]byte("{}\n{\"time\": \"9999-12-31T23:59:59Z\"}\nbroken"))
 	f.Add([]byte("\ufeff{\"time\":\"1970-01-01T00:00:00Z\",\"category\":\"Default\"}\r\n\x00"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		h, err := ReadLines(t.Context(), bytes.NewReader(data), decoder, unwatched)
-		if err != nil {
-			t.Fatal(err)
-		}
+		h := testkit.Must(ReadLines(t.Context(), bytes.NewReader(data), decoder, unwatched))(t)
 		if lines := bytes.Count(data, []byte("\n")) + 1; h.Read > lines || h.Invalid > h.Read || h.Len() < h.Read-h.Invalid {
 			t.Errorf("%d events and %d invalid lines of %d, %d of them read", h.Len(), h.Invalid, lines, h.Read)
 		}
-		report, err := h.Replay(t.Context(), newLimiter(t, "3/1m", "2/1m", ""), unwatched)
-		if err != nil {
-			t.Fatal(err)
-		}
+		report := testkit.Must(h.Replay(t.Context(), newLimiter(t, "3/1m", "2/1m", ""), unwatched))(t)
 		if total := report.Total; total.Seen != h.Len() || total.Seen != total.Sent+total.Drops()+total.Duplicate || total.LongestSilence < 0 {
 			t.Errorf("%d events end as %s", h.Len(), fmt.Sprintf("%+v", total))
 		}

@@ -8,7 +8,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -24,30 +25,26 @@ func newLimiter(t testing.TB, global, category, rules string) *Limiter {
 	return NewLimiter(tree(t, global, category, rules), time.Hour, 24*time.Hour)
 }
 
-func tree(t testing.TB, global, category, rules string) *throttle.Tree {
+func tree(t testing.TB, global, category, rules string) *limits.Tree {
 	t.Helper()
-	tree, err := throttle.NewTree(throttle.Plan{Global: limits(t, global), Category: limits(t, category), Rules: parseRules(t, rules)})
+	tree, err := limits.NewTree(limits.Plan{Global: parseLimits(t, global), Category: parseLimits(t, category), Rules: parseRules(t, rules)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return tree
 }
 
-func limits(t testing.TB, text string) throttle.Limits {
+func parseLimits(t testing.TB, text string) limits.Limits {
 	t.Helper()
-	parsed, err := throttle.ParseLimits(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return parsed
+	return testkit.Must(limits.Parse(text))(t)
 }
 
-func parseRules(t testing.TB, text string) []throttle.Rule {
+func parseRules(t testing.TB, text string) []limits.Rule {
 	t.Helper()
 	if text == "" {
 		return nil
 	}
-	rules, faults := throttle.ParseRules(text)
+	rules, faults := limits.ParseRules(text)
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
@@ -56,11 +53,7 @@ func parseRules(t testing.TB, text string) []throttle.Rule {
 
 func readLines(t testing.TB, text string) *History {
 	t.Helper()
-	h, err := ReadLines(t.Context(), strings.NewReader(text), decoder, unwatched)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return h
+	return testkit.Must(ReadLines(t.Context(), strings.NewReader(text), decoder, unwatched))(t)
 }
 
 // midnight is the time of the second 0 of these tests.

@@ -11,7 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // ofSecurity are the messages that the category security publishes, in every form that an event may have, with IDs, places and keys
@@ -99,9 +100,7 @@ func becomes(t testing.TB, hostile *event.Message) []string {
 			t.Fatalf("a fault of %s belongs to %q", hostile.Subject, level)
 		}
 	}
-	if _, err := h.Replay(t.Context(), r, unwatched); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(h.Replay(t.Context(), r, unwatched))(t)
 	return r.told
 }
 
@@ -169,7 +168,7 @@ func TestNeighbourAlone(t *testing.T) {
 	t.Parallel()
 	told := strings.Join(becomes(t, nil), "\n")
 	for _, want := range []string{
-		fmt.Sprintf("%+v", Verdict{Outcome: Sent}), fmt.Sprintf("%+v", Verdict{Outcome: Dropped, Level: throttle.LevelCategory}),
+		fmt.Sprintf("%+v", Verdict{Outcome: Sent}), fmt.Sprintf("%+v", Verdict{Outcome: Dropped, Level: limits.LevelCategory}),
 		fmt.Sprintf("%+v", Verdict{Outcome: Duplicate}), fmt.Sprintf("%+v", Verdict{Outcome: Unpaired}),
 		"bad_json", "alerts[1]: neither title nor text",
 	} {

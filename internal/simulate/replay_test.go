@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // Every column, computed by hand: four a minute in all, two for each category, one for refunds.
@@ -206,9 +208,7 @@ func TestBatches(t *testing.T) {
 		got, times = append(got, append([]Event(nil), events...)), append(times, at.UTC())
 		return make([]Verdict, len(events)), nil
 	})
-	if _, err := h.Replay(t.Context(), judge, unwatched); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(h.Replay(t.Context(), judge, unwatched))(t)
 	want := [][]Event{
 		{
 			{Number: 2, At: time.UnixMicro(midnight.Add(time.Second).UnixMicro()), Identity: "a x", Category: "a", Cost: 7},

@@ -14,82 +14,46 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
-
-func connect(t *testing.T) jetstream.JetStream {
-	t.Helper()
-	conn, err := nats.Connect(servertest.StartNATS(t).URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(conn.Close)
-	js, err := jetstream.New(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return js
-}
 
 func createStream(t *testing.T, js jetstream.JetStream, config jetstream.StreamConfig) jetstream.Stream {
 	t.Helper()
 	config.Name, config.Subjects = "EVENTS", []string{"notify", "notify.>", "other.>"}
-	stream, err := js.CreateStream(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return stream
+	return testkit.Must(js.CreateStream(t.Context(), config))(t)
 }
 
 func publish(t *testing.T, js jetstream.JetStream, subject, body string, options ...jetstream.PublishOpt) {
 	t.Helper()
-	if _, err := js.Publish(t.Context(), subject, []byte(body), options...); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(js.Publish(t.Context(), subject, []byte(body), options...))(t)
 }
 
 // What a work queue holds is read without a trace: the consumer has neither more nor less to do than before, and gets
 // every message still.
 func TestReadWorkQueue(t *testing.T) {
 	t.Parallel()
-	js := connect(t)
+	js := servertest.JetStream(t, servertest.StartNATS(t).URL)
 	stream := createStream(t, js, jetstream.StreamConfig{Retention: jetstream.WorkQueuePolicy})
-	consumer, err := stream.CreateConsumer(t.Context(), jetstream.ConsumerConfig{
+	consumer := testkit.Must(stream.CreateConsumer(t.Context(), jetstream.ConsumerConfig{
 		Durable: "notifier", AckPolicy: jetstream.AckExplicitPolicy, FilterSubjects: []string{"notify", "notify.>"},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	const count = 600 // more than there are pieces
 	for i := range count {
 		publish(t, js, fmt.Sprintf("notify.team%d", i%3), fmt.Sprintf(`{"text": "x", "id": "%d", "cost": %d}`, i, i%5+1))
 	}
-	batch, err := consumer.Fetch(100)
-	if err != nil {
-		t.Fatal(err)
-	}
+	batch := testkit.Must(consumer.Fetch(100))(t)
 	var acked []uint64 // every third of those that are in hand
 	inHand := 0
 	for m := range batch.Messages() {
-		meta, err := m.Metadata()
-		if err != nil {
-			t.Fatal(err)
-		}
+		meta := testkit.Must(m.Metadata())(t)
 		if inHand++; meta.Sequence.Stream%3 == 0 {
 			acked = append(acked, meta.Sequence.Stream)
-			if err := m.DoubleAck(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, m.DoubleAck(t.Context()))
 		}
 	}
-	before, err := consumer.Info(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := testkit.Must(consumer.Info(t.Context()))(t)
 
-	h, err := ReadStream(t.Context(), js, "EVENTS", decoder, unwatched)
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := testkit.Must(ReadStream(t.Context(), js, "EVENTS", decoder, unwatched))(t)
 	if inHand != 100 || h.Len() != count-len(acked) || h.Invalid != 0 {
 		t.Errorf("%d events, %d invalid, want %d and none", h.Len(), h.Invalid, count-len(acked))
 	}
@@ -101,20 +65,12 @@ func TestReadWorkQueue(t *testing.T) {
 		}
 		at, seen[e.identity] = e.at, true
 	}
-	if len(seen) != h.Len() {
-		t.Errorf("%d different events, want %d", len(seen), h.Len())
-	}
-	after, err := consumer.Info(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Equal(t, len(seen), h.Len(), "different events")
+	after := testkit.Must(consumer.Info(t.Context()))(t)
 	if after.Delivered.Consumer != before.Delivered.Consumer || after.NumPending != before.NumPending || after.NumAckPending != before.NumAckPending {
 		t.Errorf("the consumer is %+v, was %+v", after, before)
 	}
-	info, err := stream.Info(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := testkit.Must(stream.Info(t.Context()))(t)
 	if left := uint64(count - len(acked)); info.State.Msgs != left || info.State.Consumers != 1 {
 		t.Errorf("the stream holds %d messages and %d consumers, want %d and 1", info.State.Msgs, info.State.Consumers, left)
 	}
@@ -130,7 +86,7 @@ func TestReadStream(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			js := connect(t)
+			js := servertest.JetStream(t, servertest.StartNATS(t).URL)
 			stream := createStream(t, js, config)
 			started := time.Now().Add(-time.Second).UnixMicro()
 			publish(t, js, "notify.Payments", `{"title": "t", "time": "2020-01-01T00:00:00Z", "cost": 3}`, jetstream.WithMsgID("header"))
@@ -139,14 +95,9 @@ func TestReadStream(t *testing.T) {
 			publish(t, js, "notify", `{"text": "u", "category": "errors", "id": "body"}`)
 			publish(t, js, "notify.a.b", "plain text")
 			publish(t, js, "notify.a.b", "deleted")
-			if err := stream.DeleteMsg(t.Context(), 6); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, stream.DeleteMsg(t.Context(), 6))
 
-			h, err := ReadStream(t.Context(), js, "EVENTS", decoder, unwatched)
-			if err != nil {
-				t.Fatal(err)
-			}
+			h := testkit.Must(ReadStream(t.Context(), js, "EVENTS", decoder, unwatched))(t)
 			var got []replayed
 			for _, e := range h.events {
 				got = append(got, replayed{number: e.number, identity: e.identity, derived: e.derived, category: h.categories[e.category], cost: int(e.cost)})
@@ -171,19 +122,14 @@ func TestReadStream(t *testing.T) {
 // believe are not believed.
 func TestReadStreamOfAlerts(t *testing.T) {
 	t.Parallel()
-	js := connect(t)
+	js := servertest.JetStream(t, servertest.StartNATS(t).URL)
 	createStream(t, js, jetstream.StreamConfig{})
 	publish(t, js, "notify.a", `{"alerts": [`+alert("firing", "1")+", "+alert("firing", "2")+", {}]}")
 	publish(t, js, "notify.a", `{"alerts": [`+alert("resolved", "1")+", "+alert("resolved", "3")+"]}")
 	publish(t, js, "notify", `{"alerts": [`+strings.Replace(alert("firing", "1"), `"Disk"`, `"Disk", "category": "b"`, 1)+", "+alert("firing", "1")+"]}")
 	forged := &nats.Msg{Subject: "notify.b", Data: []byte(`{"text": "x", "id": "x"}`), Header: nats.Header{"Notifier-Id": {"EVENTS:1"}, "Notifier-Part": {"1"}}}
-	if _, err := js.PublishMsg(t.Context(), forged); err != nil {
-		t.Fatal(err)
-	}
-	h, err := ReadStream(t.Context(), js, "EVENTS", decoder, unwatched)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(js.PublishMsg(t.Context(), forged))(t)
+	h := testkit.Must(ReadStream(t.Context(), js, "EVENTS", decoder, unwatched))(t)
 	var got []string
 	for _, e := range h.events {
 		got = append(got, e.identity)
@@ -209,16 +155,14 @@ func TestReadStreamOfAlerts(t *testing.T) {
 
 func TestReadEmptyStream(t *testing.T) {
 	t.Parallel()
-	js := connect(t)
+	js := servertest.JetStream(t, servertest.StartNATS(t).URL)
 	stream := createStream(t, js, jetstream.StreamConfig{})
 	for range 2 { // at first, and once its messages are gone
 		if h, err := ReadStream(t.Context(), js, "EVENTS", decoder, unwatched); err != nil || h.Len() != 0 || h.Invalid != 0 {
 			t.Errorf("got %+v, %v, want nothing", h, err)
 		}
 		publish(t, js, "notify", "text")
-		if err := stream.Purge(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, stream.Purge(t.Context()))
 	}
 }
 
@@ -226,9 +170,7 @@ func TestReadEmptyStream(t *testing.T) {
 func fill(t *testing.T, js jetstream.JetStream, count int) {
 	t.Helper()
 	for range count {
-		if _, err := js.PublishAsync("notify", []byte("text")); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(js.PublishAsync("notify", []byte("text")))(t)
 	}
 	<-js.PublishAsyncComplete()
 }
@@ -236,7 +178,7 @@ func fill(t *testing.T, js jetstream.JetStream, count int) {
 // What comes while the stream is read is left out.
 func TestReadStreamAsItIs(t *testing.T) {
 	t.Parallel()
-	js := connect(t)
+	js := servertest.JetStream(t, servertest.StartNATS(t).URL)
 	createStream(t, js, jetstream.StreamConfig{})
 	const count, after = progressEvery + 257, 256 // more than there are pieces, and the last piece is smaller
 	fill(t, js, count)
@@ -255,7 +197,7 @@ func TestReadStreamAsItIs(t *testing.T) {
 
 func TestReadStreamEnds(t *testing.T) {
 	t.Parallel()
-	js := connect(t)
+	js := servertest.JetStream(t, servertest.StartNATS(t).URL)
 	if _, err := ReadStream(t.Context(), js, "EVENTS", decoder, unwatched); !errors.Is(err, jetstream.ErrStreamNotFound) {
 		t.Errorf("without a stream: %v, want %v", err, jetstream.ErrStreamNotFound)
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 var sample = Report{
@@ -24,9 +26,7 @@ var sample = Report{
 func table(t *testing.T, top int) string {
 	t.Helper()
 	var out strings.Builder
-	if err := WriteTable(&out, sample, top); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, WriteTable(&out, sample, top))
 	return "\n" + out.String()
 }
 
@@ -65,9 +65,7 @@ func TestComparison(t *testing.T) {
 	}
 	other.Total = Path{Seen: 1521, Sent: 145, Duplicate: 1, Dropped: map[string]int{"global": 1375}, LongestSilence: time.Second}
 	var out strings.Builder
-	if err := WriteComparison(&out, sample, other, 2); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, WriteComparison(&out, sample, other, 2))
 	for i, want := range []string{
 		"category seen sent a sent b b-a dropped a dropped b b-a dropped a by dropped b by duplicate a duplicate b longest silence a longest silence b",
 		"payments 1500 40 140 +100 1458 1359 -99 global 438, category 1000, payments.* 20 global 1359 2 1 1h5m 1m",
@@ -75,9 +73,7 @@ func TestComparison(t *testing.T) {
 		"(1 more) 1 0 0 0 1 1 0 global 1 global 1 0 0 - -",
 		"total 1521 60 145 +85 1459 1375 -84 global 439, category 1000, payments.* 20 global 1375 2 1 20m 1s",
 	} {
-		if got := strings.Join(strings.Fields(strings.Split(out.String(), "\n")[i]), " "); got != want {
-			t.Errorf("line %d is %q, want %q", i, got, want)
-		}
+		testkit.Equal(t, strings.Join(strings.Fields(strings.Split(out.String(), "\n")[i]), " "), want, "line %d", i)
 	}
 	width := 0
 	for line := range strings.Lines(out.String()) {
@@ -99,9 +95,7 @@ func TestFormatSpan(t *testing.T) {
 		2*time.Hour + 5*time.Minute + 29*time.Second: "2h5m", 24*time.Hour - time.Second: "1d", 24 * time.Hour: "1d",
 		76 * time.Hour: "3d4h", 366 * 24 * time.Hour: "366d",
 	} {
-		if got := formatSpan(span); got != want {
-			t.Errorf("%v is shown as %q, want %q", span, got, want)
-		}
+		testkit.Equal(t, formatSpan(span), want, "%v is shown as", span)
 	}
 }
 

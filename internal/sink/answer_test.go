@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 func TestJudgePost(t *testing.T) {
@@ -132,9 +134,7 @@ func TestJudgeExplains(t *testing.T) {
 		{`{"ok":false,"error":"invalid_blocks","response_metadata":"odd"}`, ""},
 	}
 	for _, test := range tests {
-		if got := judgePost(reply{status: 200, body: []byte(test.body)}).detail; got != test.want {
-			t.Errorf("%s: got %q, want %q", test.body, got, test.want)
-		}
+		testkit.Equal(t, judgePost(reply{status: 200, body: []byte(test.body)}).detail, test.want, "%s", test.body)
 	}
 }
 
@@ -162,9 +162,7 @@ func TestRetryAfter(t *testing.T) {
 		if test.header != "" {
 			header.Set("Retry-After", test.header)
 		}
-		if got := retryAfter(header); got != test.want {
-			t.Errorf("%q: got %v, want %v", test.header, got, test.want)
-		}
+		testkit.Equal(t, retryAfter(header), test.want, "%q", test.header)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/seed-4578ace9/notifier/internal/slacktest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 var workspace = slacktest.WithChannels(
@@ -90,10 +91,7 @@ func TestCheckWebhook(t *testing.T) {
 
 func TestCheckWhereNobodyListens(t *testing.T) {
 	t.Parallel()
-	server, err := slacktest.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := testkit.Must(slacktest.Start())(t)
 	server.Close()
 	s := newTestSlack(t, byToken(server))
 	checkProblems(t, s, []string{"Slack token: auth.test: not sent"})

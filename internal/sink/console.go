@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/plain"
+	"github.com/seed-4578ace9/notifier/internal/summary"
 )
 
 const (
@@ -60,9 +62,9 @@ func (c *Console) Send(ctx context.Context, d Delivery) (receipt string, err err
 	return newReceipt(d.Event, consoleDestination, apiAnswer{}, now), nil
 }
 
-// SendSummary prints s on one line, as Send does an event.
-func (c *Console) SendSummary(ctx context.Context, s Summary) error {
-	line := c.columns(c.now(), "SUMMARY", "\x1b[35m", s.Channel, oneLine(SummaryLine(s)))
+// SendSummary prints d on one line, as Send does an event.
+func (c *Console) SendSummary(ctx context.Context, d summary.Digest) error {
+	line := c.columns(c.now(), "SUMMARY", "\x1b[35m", d.Channel, plain.Line(SummaryLine(d)))
 	if failure := c.print(ctx, line); failure != nil {
 		return failure
 	}
@@ -91,7 +93,7 @@ func (c *Console) print(ctx context.Context, line string) *Error {
 
 func (c *Console) line(v view, now time.Time) string {
 	word, _ := severity(v.Event.Severity)
-	title, text := oneLine(v.Event.Title), oneLine(v.Event.Text)
+	title, text := plain.Line(v.Event.Title), plain.Line(v.Event.Text)
 	if title != "" && text != "" {
 		title += ": "
 	}
@@ -114,7 +116,7 @@ func consoleStatus(v view) string {
 // columns returns a line in which the last of the columns is clean already.
 func (c *Console) columns(now time.Time, word, colour, category, text string) string {
 	word = fmt.Sprintf("%-8s", word)
-	category = oneLine(category)
+	category = plain.Line(category)
 	clock := now.Format(time.TimeOnly)
 	if c.colour {
 		const dim, cyan, reset = "\x1b[2m", "\x1b[36m", "\x1b[0m"

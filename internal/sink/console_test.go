@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/summary"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 func newTestConsole(w io.Writer, colour bool) *Console {
@@ -60,9 +62,7 @@ func TestConsole(t *testing.T) {
 		if err := send(t.Context(), newTestConsole(&out, test.colour), test.event); err != nil {
 			t.Errorf("%s: %v", test.name, err)
 		}
-		if got := out.String(); got != test.want {
-			t.Errorf("%s: got %q, want %q", test.name, got, test.want)
-		}
+		testkit.Equal(t, out.String(), test.want, "%s", test.name)
 	}
 }
 
@@ -89,14 +89,12 @@ func TestConsoleStatus(t *testing.T) {
 
 func TestConsoleSummary(t *testing.T) {
 	t.Parallel()
-	summary := Summary{
-		Channel: "console", Dropped: 12, Paths: []SuppressedPath{{Path: "payments", Dropped: 12, Title: "\x1b[31mred\n"}},
+	digest := summary.Digest{
+		Channel: "console", Dropped: 12, Paths: []summary.Path{{Path: "payments", Dropped: 12, Title: "\x1b[31mred\n"}},
 	}
 	for _, colour := range []bool{false, true} {
 		var out bytes.Buffer
-		if err := newTestConsole(&out, colour).SendSummary(t.Context(), summary); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, newTestConsole(&out, colour).SendSummary(t.Context(), digest))
 		got := out.String()
 		want := "03:04:05 SUMMARY  console 12 notifications "
 		if colour {
@@ -107,7 +105,7 @@ func TestConsoleSummary(t *testing.T) {
 		}
 	}
 	var failure *Error
-	if err := NewConsole(brokenWriter{0}, false).SendSummary(t.Context(), summary); !errors.As(err, &failure) || failure.Class != Transient {
+	if err := NewConsole(brokenWriter{0}, false).SendSummary(t.Context(), digest); !errors.As(err, &failure) || failure.Class != Transient {
 		t.Errorf("got %v", err)
 	}
 }
@@ -118,9 +116,7 @@ func TestConsoleColoursDiffer(t *testing.T) {
 	for _, s := range []event.Severity{event.SeverityInfo, event.SeverityWarning, event.SeverityError, event.SeverityCritical} {
 		seen[ansi(s)] = true
 	}
-	if len(seen) != 4 {
-		t.Errorf("%d colours for 4 severities", len(seen))
-	}
+	testkit.Equal(t, len(seen), 4, "colours for 4 severities")
 }
 
 func TestConsoleConcurrentLines(t *testing.T) {
@@ -137,9 +133,7 @@ func TestConsoleConcurrentLines(t *testing.T) {
 	}
 	group.Wait()
 	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
-	if len(lines) != 50 {
-		t.Errorf("%d lines, want 50", len(lines))
-	}
+	testkit.Equal(t, len(lines), 50, "lines")
 	for _, line := range lines {
 		if !strings.Contains(line, " INFO     a event") {
 			t.Errorf("broken line %q", line)
@@ -184,12 +178,8 @@ func TestConsoleFailures(t *testing.T) {
 func TestConsoleIsASink(t *testing.T) {
 	t.Parallel()
 	var s Sink = NewConsole(io.Discard, false)
-	if got := s.Destination(Delivery{Event: event.Event{Category: "a"}}); got != "console" {
-		t.Errorf("destination %q", got)
-	}
-	if got := s.SummaryDestination("a"); got != "console" {
-		t.Errorf("summaries go to %q", got)
-	}
+	testkit.Equal(t, s.Destination(Delivery{Event: event.Event{Category: "a"}}), "console", "destination")
+	testkit.Equal(t, s.SummaryDestination("a"), "console", "summaries go to")
 	if got, ok := s.Mention(event.Event{Category: "a"}); got != "" || ok {
 		t.Errorf("mentions %q", got)
 	}

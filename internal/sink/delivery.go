@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/limits"
 )
 
 // Delivery is an event together with what its message tells beside it.
@@ -12,59 +13,11 @@ type Delivery struct {
 	// Opened is, for a resolved event, the receipt of the message that it resolves; empty when it
 	// is a message of its own.
 	Opened  string
-	Usage   []Usage // of the limits on the event's path, root first; may be empty
-	Mention string  // stands at the top, in Slack's markup such as <!here>; empty for none
+	Usage   []limits.Usage // of the limits on the event's path, root first; may be empty
+	Mention string         // stands at the top, in Slack's markup such as <!here>; empty for none
 
-	prepared *message // made by Slack.Prepare; nil otherwise
-}
-
-// Usage is how full one limit is, the event counted.
-type Usage struct {
-	Level string // the node of the limit: "global" or a category
-	Limit string // as configured, such as 10/30m
-	Used  int64
-	Size  int64
-}
-
-// Summary tells a channel what was suppressed since its last summary.
-type Summary struct {
-	Channel     string // as Sink.SummaryDestination names it
-	Dropped     int64
-	AtLeast     bool  // some counts were lost, so Dropped may be too low
-	Doubtful    int64 // of Dropped: may have been told before
-	Unpaired    int64 // of Dropped: resolved events whose firing one was not posted
-	First, Last time.Time
-	Paths       []SuppressedPath // the largest, those first
-
-	MorePaths   int // that are not among Paths
-	MoreAtLeast bool
-	MoreDropped int64
-
-	Changes []LimitChange // since the last summary, the oldest first
-}
-
-// SuppressedPath is what was suppressed of one path.
-type SuppressedPath struct {
-	Path    string
-	Rest    bool // of all other paths below this one
-	Dropped int64
-	Reasons []SuppressedBy // most first
-	Title   string         // of one of the events; may be empty
-	Opens   time.Time      // when the next slot opens; zero if it is open or not known
-}
-
-// SuppressedBy is how many events were suppressed for one reason.
-type SuppressedBy struct {
-	Text    string // such as category 10/30m
-	Dropped int64
-}
-
-// LimitChange is a change of a limit while workers ran.
-type LimitChange struct {
-	At    time.Time
-	Limit string // its path, global or category
-	Value string // such as 10/30m; empty if it was unset
-	By    string // empty if that is not known
+	prepared  *message // made by Slack.Prepare; nil otherwise
+	annotated bool     // nobody has to be asked for what the message tells
 }
 
 // firing is what a receipt tells of the message of a firing event: where it is, and enough of the

@@ -25,6 +25,9 @@
 // which is the delivery. Where message, thread or channel are gone, where the
 // receipt cannot be read, and with a webhook, the event is a message of its own.
 //
+// [Annotated] is a sink around another one. It adds what a message tells beside its event: how full
+// the limits of the event are, and whom it mentions.
+//
 // Mentions are the operator's alone. Handles of user groups are looked up when they are first
 // needed; one that cannot be found is left out of the message.
 //

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/plain"
 )
 
 const (
@@ -36,7 +37,7 @@ var errNoUserGroup = errors.New("no user group has this handle")
 func ParseMention(text string) (string, error) {
 	name, found := strings.CutPrefix(text, "@")
 	if !found {
-		return "", fmt.Errorf("mention %q does not begin with @", cut(oneLine(text), maxCode))
+		return "", fmt.Errorf("mention %q does not begin with @", cut(plain.Line(text), maxCode))
 	}
 	if _, err := mentionMarkup(name); err != nil {
 		return "", err
@@ -58,7 +59,7 @@ func mentionMarkup(name string) (string, error) {
 		return "", nil
 	}
 	return "", fmt.Errorf("mention %q is not @here, @channel, @everyone, a user's ID such as @U0123ABCD, a user group's ID"+
-		" such as @S0123ABCD, or a user group's handle such as @oncall-security", "@"+cut(oneLine(name), maxCode))
+		" such as @S0123ABCD, or a user group's handle such as @oncall-security", "@"+cut(plain.Line(name), maxCode))
 }
 
 func userGroupMarkup(id string) string { return "<!subteam^" + id + ">" }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/slacktest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 func TestParseMention(t *testing.T) {
@@ -64,11 +65,7 @@ func mentioned(t *testing.T, pairs ...string) event.Table[[]string] {
 	for _, entry := range routes(t, pairs...).Entries() {
 		entries = append(entries, event.Entry[[]string]{Pattern: entry.Pattern, Value: strings.Split(entry.Value, "+")})
 	}
-	table, err := event.NewTable(entries)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return table
+	return testkit.Must(event.NewTable(entries))(t)
 }
 
 func TestMention(t *testing.T) {
@@ -80,9 +77,7 @@ func TestMention(t *testing.T) {
 	o.Mentions = mentioned(t, "security", "oncall-security", "security.audit", "here+U0000001+W0000001+S0000009", "payments.*", "channel",
 		"old", "former", "mixed", "former+everyone+oncall-security")
 	s := newTestSlack(t, o)
-	if got := server.Calls("usergroups.list"); got != 0 {
-		t.Errorf("%d look-ups before anything was mentioned", got)
-	}
+	testkit.Equal(t, server.Calls("usergroups.list"), 0, "look-ups before anything was mentioned")
 	for _, test := range []struct{ category, want string }{
 		{"errors", ""},
 		{"payments", ""},
@@ -109,19 +104,11 @@ func TestMention(t *testing.T) {
 func TestMentionIsPosted(t *testing.T) {
 	t.Parallel()
 	server := slacktest.New(t)
-	if _, err := newTestSlack(t, byToken(server)).Send(t.Context(), Delivery{Event: sample, Mention: "<!subteam^S0000001>"}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(newTestSlack(t, byToken(server)).Send(t.Context(), Delivery{Event: sample, Mention: "<!subteam^S0000001>"}))(t)
 	if got := textOf(server.Accepted()[0].Message); !strings.Contains(got, "<!subteam^S0000001>") {
 		t.Errorf("posted %q", got)
 	}
 }
-
-// handClock is a time that only a test moves.
-type handClock struct{ seconds atomic.Int64 }
-
-func (c *handClock) now() time.Time          { return time.Unix(c.seconds.Load(), 0) }
-func (c *handClock) advance(d time.Duration) { c.seconds.Add(int64(d / time.Second)) }
 
 // lookUps counts the look-ups of handles, and what was told of them.
 type lookUps struct {
@@ -150,9 +137,9 @@ func (l *lookUps) failed(handle string, err error) {
 
 func TestHandlesAreLookedUpAgain(t *testing.T) {
 	t.Parallel()
-	var clock handClock
+	clock := testkit.NewClock(nil)
 	l := &lookUps{fault: &Error{Class: Transient, Channel: "usergroups.list", Err: errors.New("not sent")}}
-	m := &mentions{table: mentioned(t, "a", "one", "b", "two"), list: l.list, failed: l.failed, now: clock.now}
+	m := &mentions{table: mentioned(t, "a", "one", "b", "two"), list: l.list, failed: l.failed, now: clock.Read}
 	expect := func(step, category, want string, asked, told int) {
 		t.Helper()
 		if got, _ := m.of(category); got != want || l.asked != asked || len(l.told) != told {
@@ -162,20 +149,20 @@ func TestHandlesAreLookedUpAgain(t *testing.T) {
 	expect("fails", "a", "", 1, 1)
 	expect("told once", "a", "", 1, 1)
 	expect("no other look-up for another handle", "b", "", 1, 2)
-	clock.advance(lookUpPause - time.Second)
+	clock.Advance(lookUpPause - time.Second)
 	expect("still within the minute", "a", "", 1, 2)
-	clock.advance(time.Second)
+	clock.Advance(time.Second)
 	expect("fails again, told once", "a", "", 2, 2)
-	clock.advance(lookUpPause)
+	clock.Advance(lookUpPause)
 	l.fault, l.groups = nil, map[string]string{"one": "S1"}
 	expect("found", "a", "<!subteam^S1>", 3, 2)
 	expect("there is no other one", "b", "", 4, 2)
-	clock.advance(lookUpPause)
+	clock.Advance(lookUpPause)
 	l.fault = &Error{Class: Transient, Err: errors.New("not sent")}
 	expect("what was found stays", "a", "<!subteam^S1>", 4, 2)
 	expect("the other one fails", "b", "", 5, 2)
 	expect("what was found still stays", "a", "<!subteam^S1>", 5, 2)
-	clock.advance(lookUpPause)
+	clock.Advance(lookUpPause)
 	l.fault, l.groups = nil, map[string]string{"one": "S1", "two": "S2"}
 	expect("created meanwhile", "b", "<!subteam^S2>", 6, 2)
 	if !strings.Contains(l.told[0], "one: list the user groups") || !strings.Contains(l.told[0], "not sent") {
@@ -185,14 +172,14 @@ func TestHandlesAreLookedUpAgain(t *testing.T) {
 
 func TestUnknownHandleIsTold(t *testing.T) {
 	t.Parallel()
-	var clock handClock
+	clock := testkit.NewClock(nil)
 	l := &lookUps{}
-	m := &mentions{table: mentioned(t, "a", "one"), list: l.list, failed: l.failed, now: clock.now}
+	m := &mentions{table: mentioned(t, "a", "one"), list: l.list, failed: l.failed, now: clock.Read}
 	m.of("a")
 	if len(l.told) != 1 || l.told[0] != "one: "+errNoUserGroup.Error() {
 		t.Errorf("told %q", l.told)
 	}
-	silent := &mentions{table: m.table, list: l.list, now: clock.now}
+	silent := &mentions{table: m.table, list: l.list, now: clock.Read}
 	if got, ok := silent.of("a"); got != "" || ok {
 		t.Errorf("nobody to tell: got %q", got)
 	}

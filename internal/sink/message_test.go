@@ -14,6 +14,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/slacktest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // wire is a request as it arrived: the last part of the path, and the members of the form or of the JSON.
@@ -62,9 +63,7 @@ func newWire(t *testing.T) (address string, requests <-chan wire) {
 // wantWire compares the members, those of JSON by value.
 func wantWire(t *testing.T, name string, got wire, method string, want map[string]string) {
 	t.Helper()
-	if got.method != method {
-		t.Errorf("%s: requested %s, want %s", name, got.method, method)
-	}
+	testkit.Equal(t, got.method, method, "%s: requested", name)
 	for member := range got.members {
 		if _, wanted := want[member]; !wanted {
 			t.Errorf("%s: sent %s: %s", name, member, got.members[member])
@@ -234,9 +233,7 @@ func TestRequests(t *testing.T) {
 			t.Parallel()
 			address, requests := newWire(t)
 			s := newTestSlack(t, SlackOptions{Token: "xoxb-1", Channel: "C0000001", APIURL: address, Template: test.template})
-			if err := test.send(s); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, test.send(s))
 			for _, want := range test.want {
 				maps.Copy(want.members, map[string]string{
 					"token": "xoxb-1", "channel": "C0000001", "mrkdwn": "false", "unfurl_links": "false", "unfurl_media": "false",
@@ -246,9 +243,7 @@ func TestRequests(t *testing.T) {
 			if test.webhook == nil {
 				return
 			}
-			if err := test.send(newTestSlack(t, SlackOptions{WebhookURL: address + "/hook", Template: test.template})); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, test.send(newTestSlack(t, SlackOptions{WebhookURL: address + "/hook", Template: test.template})))
 			for _, name := range []string{"replace_original", "delete_original", "unfurl_links", "unfurl_media"} {
 				test.webhook[name] = "false"
 			}
@@ -279,18 +274,13 @@ func TestPrepare(t *testing.T) {
 		s := newTestSlack(t, options)
 		opened := resolved(newReceipt(fired, "C0000001", posted, fired.Time))
 		for name, d := range map[string]Delivery{"usual": usual, "firing": {Event: fired}, "resolved": opened, "resolved alone": {Event: ended}} {
-			want, err := s.Send(t.Context(), d)
-			if err != nil {
-				t.Fatal(err)
-			}
+			want := testkit.Must(s.Send(t.Context(), d))(t)
 			expected := drain(requests)
 			prepared := s.Prepare(d)
 			if len(drain(requests)) > 0 {
 				t.Errorf("%s: asked somebody to prepare it", name)
 			}
-			if s.Destination(prepared) != s.Destination(d) {
-				t.Errorf("%s: goes to %s", name, s.Destination(prepared))
-			}
+			testkit.Equal(t, s.Destination(prepared), s.Destination(d), "%s: goes to", name)
 			for range 2 { // as often as it takes
 				got, err := s.Send(t.Context(), prepared)
 				if err != nil || got != want {
@@ -320,10 +310,7 @@ func drain(requests <-chan wire) []wire {
 // A template's failure is told when the message is made, and not again for each attempt to send it.
 func TestPrepareTellsOfAFailureOnce(t *testing.T) {
 	t.Parallel()
-	broken, err := parseTemplate("template", `{"text": "{{slice .Title 0 20}}"}`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	broken := testkit.Must(parseTemplate("template", `{"text": "{{slice .Title 0 20}}"}`))(t)
 	server := slacktest.New(t)
 	o := byToken(server)
 	told := 0
@@ -334,9 +321,7 @@ func TestPrepareTellsOfAFailureOnce(t *testing.T) {
 		t.Errorf("told %d times before it was sent, want 1", told)
 	}
 	for range 2 {
-		if _, err := s.Send(t.Context(), prepared); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(s.Send(t.Context(), prepared))(t)
 	}
 	if told != 1 {
 		t.Errorf("told %d times, want 1", told)

@@ -10,6 +10,8 @@ import (
 	"unicode"
 
 	"github.com/slack-go/slack"
+
+	"github.com/seed-4578ace9/notifier/internal/plain"
 )
 
 // Preview renders d without sending it: the JSON that Slack would be handed, and a picture of the
@@ -146,7 +148,7 @@ var bold = regexp.MustCompile(`(?m)(^| )\*([^*\s](?:[^*\n]*[^*\s])?)\*( |$)`)
 
 // shown is a text as a reader sees it.
 func shown(t textObject) string {
-	text := clean(t.Text)
+	text := plain.Text(t.Text)
 	if t.Type == slack.MarkdownType {
 		text = token.ReplaceAllStringFunc(text, func(found string) string { return shownToken(found[1 : len(found)-1]) })
 		text = bold.ReplaceAllString(text, "$1$2$3")

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 func TestPreview(t *testing.T) {
@@ -55,21 +56,11 @@ func TestPreview(t *testing.T) {
 	}
 	// What is shown is what is sent.
 	var shown, sent any
-	m, err := (*Template)(nil).render(view{Delivery: d})
-	if err != nil {
-		t.Fatal(err)
-	}
-	blocks, err := json.Marshal(m.Blocks)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := testkit.Must((*Template)(nil).render(view{Delivery: d}))(t)
+	blocks := testkit.Must(json.Marshal(m.Blocks))(t)
 	var whole struct{ Blocks any }
-	if err := json.Unmarshal(message, &whole); err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(blocks, &sent); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, json.Unmarshal(message, &whole))
+	testkit.NoError(t, json.Unmarshal(blocks, &sent))
 	if shown = whole.Blocks; !reflect.DeepEqual(shown, sent) {
 		t.Errorf("shown %v, sent %v", shown, sent)
 	}
@@ -77,10 +68,7 @@ func TestPreview(t *testing.T) {
 
 func TestPreviewOfAFailure(t *testing.T) {
 	t.Parallel()
-	broken, err := parseTemplate("template", `{"text": 1}`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	broken := testkit.Must(parseTemplate("template", `{"text": 1}`))(t)
 	message, picture, err := Preview(broken, usualView().Delivery)
 	if err == nil || !json.Valid(message) || !strings.Contains(picture, "Refunds wait") {
 		t.Errorf("got %s, %s and %v", message, picture, err)
@@ -89,10 +77,7 @@ func TestPreviewOfAFailure(t *testing.T) {
 
 func TestPicture(t *testing.T) {
 	t.Parallel()
-	plain, err := parseTemplate("template", `{"text": "{{.Title}}"}`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	plain := testkit.Must(parseTemplate("template", `{"text": "{{.Title}}"}`))(t)
 	bare, err := parseTemplate("template", `{"text": "x", "blocks": [{"type": "divider"}], "attachments": [
 		{"color": "#abcdef", "blocks": [{"type": "divider"}]}, {"blocks": [{{section .Title}}]}]}`)
 	if err != nil {
@@ -128,10 +113,7 @@ func TestPicture(t *testing.T) {
 func TestPictureOfEverySample(t *testing.T) {
 	t.Parallel()
 	for _, trial := range trials() {
-		l, err := (*Template)(nil).render(trial.view)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := testkit.Must((*Template)(nil).render(trial.view))(t)
 		for line := range strings.Lines(l.picture()) {
 			line = strings.TrimSuffix(line, "\n")
 			if columns(line) != pictureWidth || !utf8.ValidString(line) {
@@ -152,9 +134,7 @@ func TestShown(t *testing.T) {
 		"*a b* 2*3*4 * *":                  "a b 2*3*4 * *",
 		"&amp;lt; &lt;!here&gt;":           "&lt; <!here>",
 	} {
-		if got := shown(textObject{Type: "mrkdwn", Text: text}); got != want {
-			t.Errorf("%s: got %q, want %q", text, got, want)
-		}
+		testkit.Equal(t, shown(textObject{Type: "mrkdwn", Text: text}), want, "%s", text)
 	}
 	if got := shown(textObject{Type: "plain_text", Text: "*a* &lt;x&gt;"}); got != "*a* <x>" {
 		t.Errorf("plain: got %q", got)
@@ -176,9 +156,7 @@ func TestWrap(t *testing.T) {
 		{"a\n\n\tb", []string{"a", "", "    b"}},
 		{"早早早早早早", []string{"早早早早早", "早"}},
 	} {
-		if got := wrap(test.text, 10); !reflect.DeepEqual(got, test.want) {
-			t.Errorf("%q: got %q", test.text, got)
-		}
+		testkit.EqualDeeply(t, wrap(test.text, 10), test.want, "%q", test.text)
 	}
 }
 

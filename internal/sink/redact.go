@@ -7,6 +7,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/seed-4578ace9/notifier/internal/plain"
 )
 
 const redacted = "[redacted]"
@@ -43,7 +45,7 @@ func newRedactor(token string, webhook, api *url.URL) redactor {
 
 // text returns s without secrets, on one line, cut to limit characters.
 func (r redactor) text(s string, limit int) string {
-	return cut(oneLine(r.replacer.Replace(s)), limit)
+	return cut(plain.Line(r.replacer.Replace(s)), limit)
 }
 
 // error returns err without secrets. Of the chain below it only the context's errors are kept,

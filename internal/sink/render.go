@@ -6,6 +6,9 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/plain"
+	"github.com/seed-4578ace9/notifier/internal/summary"
 )
 
 // render is a pure function: equal views give equal layouts. The layout can always be sent; an
@@ -27,10 +30,10 @@ func (t *Template) render(v view) (layout, error) {
 func defaultLayout(c content) layout {
 	headline := "[" + c.Label + "] " + c.Title
 	var details []block
-	if fits(clean(headline), headerLimit) {
-		details = sectionBlocks(clean(c.Text), 2)
+	if fits(plain.Text(headline), headerLimit) {
+		details = sectionBlocks(plain.Text(c.Text), 2)
 	} else {
-		details = append([]block{sectionOf(c.Title)}, sectionBlocks(clean(c.Text), 1)...)
+		details = append([]block{sectionOf(c.Title)}, sectionBlocks(plain.Text(c.Text), 1)...)
 	}
 	details = append(details, fields(c.Fields)...)
 	details = append(details, sectionOf(link(c.Link, "Open")), contextOf(
@@ -55,9 +58,9 @@ func defaultLayout(c content) layout {
 }
 
 // renderSummary is a pure function, as Template.render is.
-func renderSummary(s Summary) layout {
-	line := SummaryLine(s)
-	l, err := summaryTemplate().execute(newSummaryContent(s), "")
+func renderSummary(d summary.Digest) layout {
+	line := SummaryLine(d)
+	l, err := summaryTemplate().execute(newSummaryContent(d), "")
 	if err != nil {
 		l = layout{Text: fit(line, maxFallback)}
 	}
@@ -83,7 +86,7 @@ type content struct {
 	Colour   string        // #rrggbb
 	Duration time.Duration // from the firing to the resolved event; 0 if it is not known
 	Mention  markup
-	Usage    []Usage
+	Usage    []limits.Usage
 	Reply    bool // the message stands in the thread of what it resolves
 	Rewrite  bool // the message is the one that is resolved
 }
@@ -94,13 +97,13 @@ func newContent(v view) content {
 		e = v.Resolved.event()
 	}
 	c := content{
-		ID:       oneLine(e.ShownID()),
-		Category: oneLine(e.Category),
+		ID:       plain.Line(e.ShownID()),
+		Category: plain.Line(e.Category),
 		Severity: string(e.Severity),
 		Status:   string(e.Status),
-		Key:      oneLine(e.Key),
-		Source:   oneLine(e.Source),
-		Link:     oneLine(e.Link),
+		Key:      plain.Line(e.Key),
+		Source:   plain.Line(e.Source),
+		Link:     plain.Line(e.Link),
 		Fields:   e.Fields,
 		Time:     e.Time,
 		Cost:     e.Cost,
@@ -141,14 +144,14 @@ func (v view) duration() time.Duration {
 
 // headline returns a title of one line, and the text that is not in it.
 func headline(e event.Event) (title, text string) {
-	title, text = oneLine(e.Title), strings.TrimSpace(clean(e.Text))
+	title, text = plain.Line(e.Title), strings.TrimSpace(plain.Text(e.Text))
 	if title == "" {
 		// The first line stands in for the title and need not be shown twice.
 		first, rest, _ := strings.Cut(text, "\n")
-		title, text = oneLine(first), strings.TrimSpace(rest)
+		title, text = plain.Line(first), strings.TrimSpace(rest)
 	}
 	if title == "" {
-		title = oneLine(e.Category)
+		title = plain.Line(e.Category)
 	}
 	if title == "" {
 		title = mark

@@ -4,60 +4,75 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/plain"
+	"github.com/seed-4578ace9/notifier/internal/summary"
 )
 
 // summaryContent is what the template of summaries sees. Its texts are one line each.
 type summaryContent struct {
-	Summary
+	summary.Digest
+	Paths                 []suppressed
 	Line, Count           string   // the whole in one line; the first words of it
 	More, Unpaired, Doubt string   // "" for nothing to say
 	Changed               []string // without their times, which are those of Changes
 }
 
-func newSummaryContent(s Summary) summaryContent {
-	s = s.bounded()
+// suppressed is what was dropped of one path, in words.
+type suppressed struct{ summary.Path }
+
+func newSummaryContent(d summary.Digest) summaryContent {
+	d = bounded(d)
 	c := summaryContent{
-		Summary: s, Line: SummaryLine(s), Count: s.count(), More: s.more(), Unpaired: s.unpaired(), Doubt: s.doubt(),
+		Digest: d, Paths: suppressedOf(d), Line: SummaryLine(d), Count: count(d), More: more(d), Unpaired: unpaired(d), Doubt: doubt(d),
 	}
-	for _, change := range s.Changes {
-		c.Changed = append(c.Changed, change.text())
+	for _, change := range d.Changes {
+		c.Changed = append(c.Changed, changeText(change))
 	}
 	return c
+}
+
+func suppressedOf(d summary.Digest) []suppressed {
+	paths := make([]suppressed, len(d.Paths))
+	for i, path := range d.Paths {
+		paths[i] = suppressed{path}
+	}
+	return paths
 }
 
 // Bounds of what a summary shows.
 const (
 	maxPaths        = 10
-	maxSuppressedBy = 8
+	maxReasons      = 8
 	maxChanges      = 5
 	maxSummaryTitle = 300 // escaped, as the next one
 	maxPathName     = 150
 )
 
-// bounded is the summary as it is shown: clean, and no more of anything than there is room for. Paths for which there is none
+// bounded is the digest as it is shown: clean, and no more of anything than there is room for. Paths for which there is none
 // count among the others.
-func (s Summary) bounded() Summary {
-	paths := make([]SuppressedPath, 0, maxPaths)
-	for i, path := range s.Paths {
+func bounded(d summary.Digest) summary.Digest {
+	paths := make([]summary.Path, 0, maxPaths)
+	for i, path := range d.Paths {
 		if i >= maxPaths {
-			s.MorePaths++
-			s.MoreDropped += path.Dropped
+			d.MorePaths++
+			d.MoreDropped += path.Dropped
 			continue
 		}
-		path.Path, path.Title = cutTo(maxPathName, oneLine(path.Path)), cutTo(maxSummaryTitle, oneLine(path.Title))
-		path.Reasons = path.Reasons[:min(len(path.Reasons), maxSuppressedBy)]
+		path.Path, path.Title = cutTo(maxPathName, plain.Line(path.Path)), cutTo(maxSummaryTitle, plain.Line(path.Title))
+		path.Reasons = path.Reasons[:min(len(path.Reasons), maxReasons)]
 		paths = append(paths, path)
 	}
-	s.Paths = paths
-	s.Changes = s.Changes[max(0, len(s.Changes)-maxChanges):] // the newest
-	return s
+	d.Paths = paths
+	d.Changes = d.Changes[max(0, len(d.Changes)-maxChanges):] // the newest
+	return d
 }
 
-// SummaryLine tells the summary in one line of plain text, times in UTC.
-func SummaryLine(s Summary) string {
-	s = s.bounded()
+// SummaryLine tells a digest in one line of plain text, times in UTC.
+func SummaryLine(d summary.Digest) string {
+	d = bounded(d)
 	var line strings.Builder
-	line.WriteString(s.count() + " " + period(s.First, s.Last))
+	line.WriteString(count(d) + " " + period(d.First, d.Last))
 	before := ": "
 	write := func(text string) {
 		if text != "" {
@@ -65,35 +80,35 @@ func SummaryLine(s Summary) string {
 			before = "; "
 		}
 	}
-	for _, path := range s.Paths {
-		write(path.text(s.Last))
+	for _, path := range suppressedOf(d) {
+		write(path.text(d.Last))
 	}
-	write(s.more())
-	write(s.unpaired())
-	write(s.doubt())
-	for _, change := range s.Changes {
-		write(change.text() + " at " + moment(change.At, s.Last) + " UTC")
+	write(more(d))
+	write(unpaired(d))
+	write(doubt(d))
+	for _, change := range d.Changes {
+		write(changeText(change) + " at " + moment(change.At, d.Last) + " UTC")
 	}
 	return line.String()
 }
 
-func (s Summary) count() string {
-	return atLeast(s.AtLeast) + number(s.Dropped, "notification was suppressed", "notifications were suppressed")
+func count(d summary.Digest) string {
+	return atLeast(d.AtLeast) + number(d.Dropped, "notification was suppressed", "notifications were suppressed")
 }
 
 // Name is the path, or what it stands for.
-func (p SuppressedPath) Name() string {
+func (p suppressed) Name() string {
 	if p.Rest {
-		return "other paths below " + p.Path
+		return "other paths below " + p.Path.Path
 	}
-	return p.Path
+	return p.Path.Path
 }
 
 // Why says for which reasons, and how often for each if there are several.
-func (p SuppressedPath) Why() string {
+func (p suppressed) Why() string {
 	var texts []string
 	for _, reason := range p.Reasons {
-		text := oneLine(reason.Text)
+		text := plain.Line(reason.Text)
 		if len(p.Reasons) > 1 {
 			text = fmt.Sprintf("%s: %d", text, reason.Dropped)
 		}
@@ -102,7 +117,7 @@ func (p SuppressedPath) Why() string {
 	return strings.Join(texts, ", ")
 }
 
-func (p SuppressedPath) text(last time.Time) string {
+func (p suppressed) text(last time.Time) string {
 	var details []string
 	if why := p.Why(); why != "" {
 		details = append(details, why)
@@ -120,36 +135,36 @@ func (p SuppressedPath) text(last time.Time) string {
 	return text
 }
 
-func (s Summary) more() string {
-	if s.MorePaths == 0 || s.MoreDropped == 0 {
+func more(d summary.Digest) string {
+	if d.MorePaths == 0 || d.MoreDropped == 0 {
 		return ""
 	}
-	return fmt.Sprintf("and %s%s: %d", atLeast(s.MoreAtLeast), number(int64(s.MorePaths), "more path", "more paths"), s.MoreDropped)
+	return fmt.Sprintf("and %s%s: %d", atLeast(d.MoreAtLeast), number(int64(d.MorePaths), "more path", "more paths"), d.MoreDropped)
 }
 
-func (s Summary) unpaired() string {
-	if s.Unpaired == 0 {
+func unpaired(d summary.Digest) string {
+	if d.Unpaired == 0 {
 		return ""
 	}
-	return number(s.Unpaired, "resolved alert", "resolved alerts") + " had no open notification"
+	return number(d.Unpaired, "resolved alert", "resolved alerts") + " had no open notification"
 }
 
-func (s Summary) doubt() string {
-	if s.Doubtful == 0 {
+func doubt(d summary.Digest) string {
+	if d.Doubtful == 0 {
 		return ""
 	}
-	return fmt.Sprintf("including %d that may have been told before", s.Doubtful)
+	return fmt.Sprintf("including %d that may have been told before", d.Doubtful)
 }
 
-// text says what was changed, but not when.
-func (c LimitChange) text() string {
-	text := "the live limit of " + oneLine(c.Limit) + " was "
+// changeText says what was changed, but not when.
+func changeText(c summary.Change) string {
+	text := "the live limit of " + plain.Line(c.Limit) + " was "
 	if c.Value == "" {
 		text += "unset"
 	} else {
-		text += "set to " + oneLine(c.Value)
+		text += "set to " + plain.Line(c.Value)
 	}
-	if by := oneLine(c.By); by != "" {
+	if by := plain.Line(c.By); by != "" {
 		text += " by " + by
 	}
 	return text

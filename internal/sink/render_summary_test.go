@@ -6,25 +6,28 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/summary"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-func sampleSummary() Summary {
+func sampleSummary() summary.Digest {
 	first := time.Date(2026, 1, 2, 10, 2, 0, 0, time.UTC)
-	return Summary{
+	return summary.Digest{
 		Channel: "C0000001",
 		Dropped: 5321,
 		First:   first,
 		Last:    first.Add(29 * time.Minute),
-		Paths: []SuppressedPath{
+		Paths: []summary.Path{
 			{Path: "debug", Rest: true, Dropped: 4698},
 			{
-				Path: "payments.refunds", Dropped: 112, Reasons: []SuppressedBy{{"payments.* 10/30m", 112}},
+				Path: "payments.refunds", Dropped: 112, Reasons: []summary.Reason{{Text: "payments.* 10/30m", Dropped: 112}},
 				Opens: first.Add(33 * time.Minute), Title: "Refund <stuck>",
 			},
 		},
 		MorePaths: 290, MoreAtLeast: true, MoreDropped: 499,
 		Unpaired: 12,
-		Changes:  []LimitChange{{At: first.Add(10 * time.Minute), Limit: "payments.*", Value: "10/30m"}},
+		Changes:  []summary.Change{{At: first.Add(10 * time.Minute), Limit: "payments.*", Value: "10/30m"}},
 	}
 }
 
@@ -43,12 +46,12 @@ func TestRenderSummary(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name   string
-		change func(*Summary)
+		change func(*summary.Digest)
 		line   string
 		texts  []string
 	}{
 		{
-			"usual", func(*Summary) {}, sampleLine,
+			"usual", func(*summary.Digest) {}, sampleLine,
 			[]string{
 				"5321 notifications were suppressed between " + sampleFrom + " and " + sampleTo,
 				"4698 × other paths below debug",
@@ -60,14 +63,14 @@ func TestRenderSummary(t *testing.T) {
 		},
 		{
 			"at least, for several reasons, some of it in doubt",
-			func(s *Summary) {
+			func(s *summary.Digest) {
 				s.AtLeast, s.Doubtful, s.Unpaired, s.MoreAtLeast, s.MorePaths, s.MoreDropped = true, 40, 1, false, 1, 3
-				s.Paths = []SuppressedPath{{
-					Path: "payments", Dropped: 12, Reasons: []SuppressedBy{
-						{"payments 10/30m", 7}, {"could not wait: too many waited already", 5},
+				s.Paths = []summary.Path{{
+					Path: "payments", Dropped: 12, Reasons: []summary.Reason{
+						{Text: "payments 10/30m", Dropped: 7}, {Text: "could not wait: too many waited already", Dropped: 5},
 					},
 				}}
-				s.Changes = []LimitChange{{At: s.First.AddDate(0, 0, -1), Limit: "global", By: "anna"}}
+				s.Changes = []summary.Change{{At: s.First.AddDate(0, 0, -1), Limit: "global", By: "anna"}}
 			},
 			"at least 5321 notifications were suppressed between 10:02 and 10:31 UTC: " +
 				"12 × payments (payments 10/30m: 7, could not wait: too many waited already: 5); and 1 more path: 3; " +
@@ -84,10 +87,10 @@ func TestRenderSummary(t *testing.T) {
 		},
 		{
 			"one",
-			func(s *Summary) {
-				*s = Summary{
+			func(s *summary.Digest) {
+				*s = summary.Digest{
 					Dropped: 1, First: s.First, Last: s.First,
-					Paths: []SuppressedPath{{Path: "payments", Dropped: 1, Opens: s.First.AddDate(0, 0, 1)}},
+					Paths: []summary.Path{{Path: "payments", Dropped: 1, Opens: s.First.AddDate(0, 0, 1)}},
 				}
 			},
 			"1 notification was suppressed at 10:02 UTC: 1 × payments (next slot opens 2026-01-03 10:02 UTC)",
@@ -99,8 +102,8 @@ func TestRenderSummary(t *testing.T) {
 		},
 		{
 			"unpaired alone, over days",
-			func(s *Summary) {
-				*s = Summary{Dropped: 2, Unpaired: 2, First: s.First, Last: s.First.Add(48 * time.Hour)}
+			func(s *summary.Digest) {
+				*s = summary.Digest{Dropped: 2, Unpaired: 2, First: s.First, Last: s.First.Add(48 * time.Hour)}
 			},
 			"2 notifications were suppressed between 2026-01-02 10:02 and 2026-01-04 10:02 UTC: 2 resolved alerts had no open notification",
 			[]string{
@@ -118,9 +121,7 @@ func TestRenderSummary(t *testing.T) {
 			t.Errorf("%s: line\n%q, want\n%q", test.name, got, test.line)
 		}
 		m := renderSummary(s)
-		if want := escape(test.line); m.Text != want {
-			t.Errorf("%s: text %q, want %q", test.name, m.Text, want)
-		}
+		testkit.Equal(t, m.Text, escape(test.line), "%s: text", test.name)
 		var texts []string
 		for _, text := range m.allTexts() {
 			texts = append(texts, text.Text)
@@ -139,12 +140,12 @@ func TestRenderSummaryOfAnything(t *testing.T) {
 		s := sampleSummary()
 		s.Paths, s.Changes, s.MorePaths, s.MoreDropped, s.AtLeast, s.Doubtful = nil, nil, 5, 500, true, 1e15
 		for i := range 100 {
-			path := SuppressedPath{Path: text, Dropped: 1e12, Title: text, Rest: i%2 == 0, Opens: s.Last.Add(time.Hour)}
+			path := summary.Path{Path: text, Dropped: 1e12, Title: text, Rest: i%2 == 0, Opens: s.Last.Add(time.Hour)}
 			for range 100 {
-				path.Reasons = append(path.Reasons, SuppressedBy{strings.Repeat("x", 128) + text, 1e12})
+				path.Reasons = append(path.Reasons, summary.Reason{Text: strings.Repeat("x", 128) + text, Dropped: 1e12})
 			}
 			s.Paths = append(s.Paths, path)
-			s.Changes = append(s.Changes, LimitChange{At: s.First, Limit: text, Value: "token:10000000/8784h;burst=10000000", By: text})
+			s.Changes = append(s.Changes, summary.Change{At: s.First, Limit: text, Value: "token:10000000/8784h;burst=10000000", By: text})
 		}
 		l, err := summaryTemplate().execute(newSummaryContent(s), "")
 		if err != nil {
@@ -174,10 +175,7 @@ func TestRenderSummaryOfAnything(t *testing.T) {
 // The sample in the documentation is what a channel gets.
 func TestSampleInTheDocumentation(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../docs/delivery.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testkit.Must(os.ReadFile("../../docs/delivery.md"))(t)
 	if picture := renderSummary(sampleSummary()).picture(); !strings.Contains(string(text), "\n```\n"+picture+"```\n") {
 		t.Errorf("docs/delivery.md does not show\n%s", picture)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/slack-go/slack"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // render makes the message of the default template, which must not fail on any event.
@@ -88,10 +89,7 @@ func TestRender(t *testing.T) {
 		Fields:   []event.Field{{Name: "region", Value: "eu-1"}, {Name: "oldest", Value: "3 > 2 h"}},
 		Time:     time.Date(2026, 1, 2, 3, 4, 5, 0, time.FixedZone("", 3600)),
 	}
-	got, err := json.MarshalIndent((&message{layout: render(e)}).webhook(), "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := testkit.Must(json.MarshalIndent((&message{layout: render(e)}).webhook(), "", "  "))(t)
 	const want = `{
   "text": "[ERROR] Refunds &lt;stuck&gt; &amp; late",
   "attachments": [
@@ -123,12 +121,8 @@ func TestRender(t *testing.T) {
   "unfurl_media": false
 }`
 	var gotValue, wantValue any
-	if err := json.Unmarshal(got, &gotValue); err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal([]byte(want), &wantValue); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, json.Unmarshal(got, &gotValue))
+	testkit.NoError(t, json.Unmarshal([]byte(want), &wantValue))
 	if !reflect.DeepEqual(gotValue, wantValue) {
 		t.Errorf("got %s", got)
 	}
@@ -166,18 +160,14 @@ func TestRenderHeadline(t *testing.T) {
 	}
 	for _, test := range tests {
 		m := render(test.event)
-		if got := m.allTexts()[0].Text; got != test.headline {
-			t.Errorf("%s: headline %q, want %q", test.name, got, test.headline)
-		}
+		testkit.Equal(t, m.allTexts()[0].Text, test.headline, "%s: headline", test.name)
 		var sections []string
 		for _, block := range m.allBlocks() {
 			if section, ok := block.(*slack.SectionBlock); ok {
 				sections = append(sections, section.Text.Text)
 			}
 		}
-		if !reflect.DeepEqual(sections, test.sections) {
-			t.Errorf("%s: sections %q, want %q", test.name, sections, test.sections)
-		}
+		testkit.EqualDeeply(t, sections, test.sections, "%s: sections", test.name)
 	}
 }
 
@@ -186,9 +176,7 @@ func TestRenderSeverities(t *testing.T) {
 	colours := make(map[string]event.Severity)
 	for _, s := range []event.Severity{event.SeverityInfo, event.SeverityWarning, event.SeverityError, event.SeverityCritical} {
 		m := render(event.Event{ID: "e-1", Title: "t", Severity: s})
-		if want := "[" + strings.ToUpper(string(s)) + "] t"; m.Text != want {
-			t.Errorf("%s: text %q, want %q", s, m.Text, want)
-		}
+		testkit.Equal(t, m.Text, "["+strings.ToUpper(string(s))+"] t", "%s: text", s)
 		colour := m.Attachments[0].Color
 		if !regexp.MustCompile(`^#[0-9a-f]{6}$`).MatchString(colour) {
 			t.Errorf("%s: colour %q", s, colour)
@@ -236,9 +224,7 @@ func TestRenderText(t *testing.T) {
 		{"blanks between", "a" + strings.Repeat(" ", 9000) + "b", []string{"a", "b"}},
 	}
 	for _, test := range tests {
-		if got := sections(test.text, 2); !reflect.DeepEqual(got, test.want) {
-			t.Errorf("%s: got %q", test.name, got)
-		}
+		testkit.EqualDeeply(t, sections(test.text, 2), test.want, "%s", test.name)
 	}
 }
 
@@ -306,13 +292,8 @@ func TestRenderTime(t *testing.T) {
 		{"1969-12-31T23:59:59Z", "1969-12-31T23:59:59Z"},
 	}
 	for _, test := range tests {
-		at, err := time.Parse(time.RFC3339, test.time)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := compose(maxContext, dateAndTime(at)).Text; got != test.want {
-			t.Errorf("%s: got %q, want %q", test.time, got, test.want)
-		}
+		at := testkit.Must(time.Parse(time.RFC3339, test.time))(t)
+		testkit.Equal(t, compose(maxContext, dateAndTime(at)).Text, test.want, "%s", test.time)
 	}
 }
 
@@ -470,13 +451,8 @@ func TestRenderStatus(t *testing.T) {
 	}
 	for _, test := range tests {
 		var byDefault *Template
-		l, err := byDefault.render(test.view)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := l.Attachments[0].Color; got != test.colour {
-			t.Errorf("%s: colour %s, want %s", test.name, got, test.colour)
-		}
+		l := testkit.Must(byDefault.render(test.view))(t)
+		testkit.Equal(t, l.Attachments[0].Color, test.colour, "%s: colour", test.name)
 		var first, context []string
 		for _, block := range l.Blocks {
 			first = append(first, block.Text.Text)

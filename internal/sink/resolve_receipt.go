@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/plain"
 )
 
 const (
@@ -35,7 +36,7 @@ func newReceipt(e event.Event, destination string, posted apiAnswer, now time.Ti
 	r := receipt{
 		firing: firing{
 			Version: receiptVersion, ID: e.ShownID(), Category: e.Category, Severity: e.Severity,
-			Title: clean(e.Title), Text: clean(e.Text), Source: clean(e.Source), Link: e.Link, Time: e.Time,
+			Title: plain.Text(e.Title), Text: plain.Text(e.Text), Source: plain.Text(e.Source), Link: e.Link, Time: e.Time,
 		},
 		Destination: cut(destination, 100),
 	}
@@ -46,7 +47,7 @@ func newReceipt(e event.Event, destination string, posted apiAnswer, now time.Ti
 		r.Channel, r.Timestamp = posted.channel, posted.ts
 	}
 	for _, field := range e.Fields {
-		r.Fields = append(r.Fields, event.Field{Name: clean(field.Name), Value: clean(field.Value)})
+		r.Fields = append(r.Fields, event.Field{Name: plain.Text(field.Name), Value: plain.Text(field.Value)})
 	}
 	for limit := 800; limit > 20; limit /= 2 {
 		if text := r.shortened(limit).encode(); len(text) <= maxReceipt {

@@ -2,13 +2,13 @@ package sink
 
 import (
 	"encoding/json"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 var posted = apiAnswer{ok: true, channel: "C0000001", ts: "1767322800.000100"}
@@ -31,18 +31,14 @@ func TestReceiptRoundTrip(t *testing.T) {
 		},
 		Destination: "#ops",
 	}
-	if got := reopened(newReceipt(e, "#ops", posted, now)); !reflect.DeepEqual(got, want) {
-		t.Errorf("got %+v, want %+v", got, want)
-	}
+	testkit.EqualDeeply(t, reopened(newReceipt(e, "#ops", posted, now)), want, "reopened")
 	e.Time = time.Time{}
 	if got := reopened(newReceipt(e, "#ops", posted, now)); !got.Time.Equal(now) {
 		t.Errorf("got the time %v, want that of the post", got.Time)
 	}
 	for _, status := range []event.Status{"", event.StatusResolved} {
 		e.Status = status
-		if got := newReceipt(e, "#ops", posted, now); got != "" {
-			t.Errorf("%q: got receipt %s", status, got)
-		}
+		testkit.Equal(t, newReceipt(e, "#ops", posted, now), "", "%q: got receipt", status)
 	}
 }
 

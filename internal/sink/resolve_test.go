@@ -12,6 +12,8 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/slacktest"
+	"github.com/seed-4578ace9/notifier/internal/summary"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 var (
@@ -28,10 +30,7 @@ var (
 // fire posts a firing event and returns its receipt.
 func fire(t *testing.T, s Sink) string {
 	t.Helper()
-	receipt, err := s.Send(t.Context(), Delivery{Event: fired})
-	if err != nil {
-		t.Fatal(err)
-	}
+	receipt := testkit.Must(s.Send(t.Context(), Delivery{Event: fired}))(t)
 	if receipt == "" || len(receipt) > maxReceipt {
 		t.Fatalf("receipt %q", receipt)
 	}
@@ -94,9 +93,7 @@ func TestResolved(t *testing.T) {
 		if reply.Options.Has("reply_broadcast") || reply.Options.Has("parse") {
 			t.Errorf("%s: replied with options %v", channel, reply.Options)
 		}
-		if want := []Class{OK, OK, OK}; !slices.Equal(observed.results, want) {
-			t.Errorf("%s: observed %v, want %v", channel, observed.results, want)
-		}
+		testkit.EqualSlices(t, observed.results, []Class{OK, OK, OK}, "%s: observed", channel)
 	}
 }
 
@@ -108,12 +105,8 @@ func TestResolvedAfterARouteChanged(t *testing.T) {
 	o := byToken(server)
 	o.Routes = routes(t, "payments", "C0000002")
 	s := newTestSlack(t, o)
-	if got := s.Destination(resolved(receipt)); got != "C0000001" {
-		t.Errorf("it goes to %s, want C0000001", got)
-	}
-	if _, err := s.Send(t.Context(), resolved(receipt)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Equal(t, s.Destination(resolved(receipt)), "C0000001", "destination")
+	testkit.Must(s.Send(t.Context(), resolved(receipt)))(t)
 	if posts := server.Accepted(); posts[1].Channel != "C0000001" || posts[1].Thread != posts[0].Timestamp {
 		t.Errorf("posted to %s, thread %q", posts[1].Channel, posts[1].Thread)
 	}
@@ -169,9 +162,7 @@ func TestResolvedWhenSlackRefuses(t *testing.T) {
 			if (failure.RetryAfter == 7*time.Second) != (test.want == RateLimited) {
 				t.Errorf("got a wait of %v", failure.RetryAfter)
 			}
-			if !slices.Equal(observed.results, test.observed) {
-				t.Errorf("observed %v, want %v", observed.results, test.observed)
-			}
+			testkit.EqualSlices(t, observed.results, test.observed, "observed")
 
 			// The whole of it is repeated, and that does no harm.
 			before := len(server.Accepted())
@@ -222,9 +213,7 @@ func TestResolvedGoesOn(t *testing.T) {
 			o.Channel = "C0000002"
 			s := newTestSlack(t, o)
 			server.Script(test.answers...)
-			if _, err := s.Send(t.Context(), resolved(receipt)); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(s.Send(t.Context(), resolved(receipt)))(t)
 			posts := server.Accepted()
 			if len(posts) != 2 {
 				t.Fatalf("%d posts, want 2", len(posts))
@@ -249,9 +238,7 @@ func TestResolvedAfterTheMessageWasDeleted(t *testing.T) {
 	s := newTestSlack(t, byToken(server))
 	receipt := fire(t, s)
 	server.Delete(server.Accepted()[0].Timestamp)
-	if _, err := s.Send(t.Context(), resolved(receipt)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(s.Send(t.Context(), resolved(receipt)))(t)
 	if posts := server.Accepted(); len(posts) != 2 || posts[1].Options.Has("thread_ts") {
 		t.Errorf("posted %+v", posts)
 	}
@@ -260,19 +247,14 @@ func TestResolvedAfterTheMessageWasDeleted(t *testing.T) {
 // A template is told whether the message stands in a thread.
 func TestResolvedTellsTheTemplate(t *testing.T) {
 	t.Parallel()
-	template, err := ParseTemplate(`{"text": "reply {{.Reply}}, rewrite {{.Rewrite}}"}`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	template := testkit.Must(ParseTemplate(`{"text": "reply {{.Reply}}, rewrite {{.Rewrite}}"}`))(t)
 	server := slacktest.New(t)
 	o := byToken(server)
 	o.Template = template
 	s := newTestSlack(t, o)
 	receipt := fire(t, s)
 	for range 2 {
-		if _, err := s.Send(t.Context(), resolved(receipt)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(s.Send(t.Context(), resolved(receipt)))(t)
 		server.Delete(server.Accepted()[0].Timestamp)
 	}
 	var got []string
@@ -281,9 +263,7 @@ func TestResolvedTellsTheTemplate(t *testing.T) {
 	}
 	got = append(got, server.Updates()[0].Message.Text)
 	want := []string{"reply false, rewrite false", "reply true, rewrite false", "reply false, rewrite false", "reply false, rewrite true"}
-	if !slices.Equal(got, want) {
-		t.Errorf("first, reply, message of its own, update: got %q, want %q", got, want)
-	}
+	testkit.EqualSlices(t, got, want, "first, reply, message of its own, update")
 }
 
 // A receipt that tells nothing of use makes a message of its own.
@@ -323,9 +303,7 @@ func TestResolvedWithoutAFirstMessage(t *testing.T) {
 			t.Errorf("%s: goes to %s, want %s", test.name, got, want)
 		}
 	}
-	if got := server.Calls("chat.update"); got != 0 {
-		t.Errorf("%d updates", got)
-	}
+	testkit.Equal(t, server.Calls("chat.update"), 0, "updates")
 }
 
 // A receipt counts only for what resolves it.
@@ -393,13 +371,9 @@ func TestResolvedCancelled(t *testing.T) {
 		if failure := failureOf(t, err); failure.Class != Transient || !errors.Is(failure, context.Canceled) {
 			t.Errorf("got %v", failure)
 		}
-		if !slices.Equal(observed.results, want) {
-			t.Errorf("observed %v, want %v", observed.results, want)
-		}
+		testkit.EqualSlices(t, observed.results, want, "observed")
 	}
-	if got := len(server.Posts()); got != 1 {
-		t.Errorf("%d posts, want the first alone", got)
-	}
+	testkit.Equal(t, len(server.Posts()), 1, "posts, want the first alone")
 }
 
 // An update replaces everything, even by nothing.
@@ -434,18 +408,14 @@ func TestSendSummary(t *testing.T) {
 	var observed observer
 	o.Observe = observed.observe
 	s := newTestSlack(t, o)
-	summary := Summary{
+	digest := summary.Digest{
 		Channel: "C0000002", Dropped: 12, First: fired.Time, Last: ended.Time,
-		Paths: []SuppressedPath{{Path: "payments.refunds", Dropped: 12, Title: "<!here> fails"}},
+		Paths: []summary.Path{{Path: "payments.refunds", Dropped: 12, Title: "<!here> fails"}},
 	}
 	for _, sink := range []*Slack{s, newTestSlack(t, byWebhook(server))} {
-		if err := sink.SendSummary(t.Context(), summary); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, sink.SendSummary(t.Context(), digest))
 	}
-	if got := s.SummaryDestination("payments.refunds"); got != "C0000002" {
-		t.Errorf("goes to %s, want C0000002", got)
-	}
+	testkit.Equal(t, s.SummaryDestination("payments.refunds"), "C0000002", "destination of the summary")
 	posts := server.Accepted()
 	if posts[0].Channel != "C0000002" || !posts[1].Webhook {
 		t.Errorf("posted to %s, by webhook: %t", posts[0].Channel, posts[1].Webhook)
@@ -456,13 +426,11 @@ func TestSendSummary(t *testing.T) {
 		}
 	}
 	server.Script(slacktest.RateLimited(9 * time.Second))
-	failure := failureOf(t, s.SendSummary(t.Context(), summary))
+	failure := failureOf(t, s.SendSummary(t.Context(), digest))
 	if failure.Class != RateLimited || failure.Channel != "C0000002" || failure.RetryAfter != 9*time.Second {
 		t.Errorf("got %v", failure)
 	}
-	if want := []Class{OK, RateLimited}; !slices.Equal(observed.results, want) {
-		t.Errorf("observed %v, want %v", observed.results, want)
-	}
+	testkit.EqualSlices(t, observed.results, []Class{OK, RateLimited}, "observed")
 }
 
 // A template that fails on an event is told of, and the event is posted all the same.
@@ -477,9 +445,7 @@ func TestTemplateFails(t *testing.T) {
 	var told []error
 	o := byToken(server)
 	o.Template, o.TemplateFailed = broken, func(err error) { told = append(told, err) }
-	if err := send(t.Context(), newTestSlack(t, o), fired); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, send(t.Context(), newTestSlack(t, o), fired))
 	if len(told) != 1 || !strings.Contains(textOf(server.Accepted()[0].Message), "refunds fail") {
 		t.Errorf("told %v, posted %q", told, textOf(server.Accepted()[0].Message))
 	}

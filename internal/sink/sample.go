@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/plain"
 )
 
 // trial is an event on which a template is tried.
@@ -109,7 +111,7 @@ func usualView() view {
 			Cost:     1,
 			Key:      "refunds",
 		},
-		Usage: []Usage{
+		Usage: []limits.Usage{
 			{Level: "global", Limit: "100/30m", Used: 61, Size: 100},
 			{Level: "payments", Limit: "10/30m", Used: 7, Size: 10},
 		},
@@ -129,7 +131,7 @@ var places = []struct {
 	{"field's name", true, func(e *event.Event, text string) { e.Fields[0].Name = text }},
 	{"field's value", true, func(e *event.Event, text string) { e.Fields[0].Value = text }},
 	{"key", true, func(e *event.Event, text string) { e.Key = head(text, event.MaxIDBytes) }},
-	{"id", false, func(e *event.Event, text string) { e.ID = head(oneLine(text), event.MaxIDBytes) }},
+	{"id", false, func(e *event.Event, text string) { e.ID = head(plain.Line(text), event.MaxIDBytes) }},
 }
 
 // putLink makes an address of the text, since a link is always one.

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // answering stands in for the network and Slack: it reads a request and answers at once, as Slack does.
@@ -19,10 +21,7 @@ func (a answering) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // BenchmarkSend tells what one post costs beside the network: whole, made ahead, and what is left then.
 func BenchmarkSend(b *testing.B) {
-	s, err := NewSlack(SlackOptions{Token: "xoxb-1", Channel: "C0000001", APIURL: "http://slack.invalid", Timeout: time.Minute})
-	if err != nil {
-		b.Fatal(err)
-	}
+	s := testkit.Must(NewSlack(SlackOptions{Token: "xoxb-1", Channel: "C0000001", APIURL: "http://slack.invalid", Timeout: time.Minute}))(b)
 	b.Cleanup(s.Close)
 	s.transport.RegisterProtocol("http", answering{`{"ok":true,"channel":"C0000001","ts":"1700000000.000100","message":{"text":"` +
 		strings.Repeat("x", 1000) + `"}}`})
@@ -39,9 +38,7 @@ func BenchmarkSend(b *testing.B) {
 		b.Run(step.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := step.do(); err != nil {
-					b.Fatal(err)
-				}
+				testkit.NoError(b, step.do())
 			}
 		})
 	}

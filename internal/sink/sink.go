@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/summary"
 )
 
 // Class says what came of one request. The set is closed, and a class is the value of a metric
@@ -53,6 +54,18 @@ func (e *Error) Error() string {
 // Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }
 
+// A digest that does not succeed tells the keeper of digests what to do about it.
+var _ summary.SendError = (*Error)(nil)
+
+// NotPosted tells whether the message certainly did not go out.
+func (e *Error) NotPosted() bool { return e.Class != Unknown }
+
+// Hopeless tells whether another try would fail as well, whenever it is made.
+func (e *Error) Hopeless() bool { return e.Class == Rejected }
+
+// Rest is how long the channel must rest, which is no fault of the message; 0: it need not.
+func (e *Error) Rest() time.Duration { return e.RetryAfter }
+
 // Sink delivers events. All methods may be called at once.
 type Sink interface {
 	// Prepare makes the message of d ahead of Send, as far as that goes without asking anybody, so that Send of what it
@@ -64,8 +77,8 @@ type Sink interface {
 	// Destination names where d goes: a channel, "webhook" or "console". Deliveries to one destination
 	// share its rate limit. What resolves another message goes where that one went.
 	Destination(d Delivery) string
-	// SendSummary delivers s as Send does an event.
-	SendSummary(ctx context.Context, s Summary) error
+	// SendSummary delivers d as Send does an event.
+	SendSummary(ctx context.Context, d summary.Digest) error
 	// Destinations lists the channels that the settings name.
 	Destinations() []string
 

@@ -14,6 +14,7 @@ import (
 	"github.com/slack-go/slack"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/summary"
 )
 
 // webhookDestination is the Destination of every event that goes to a webhook.
@@ -222,10 +223,10 @@ func (s *Slack) Send(ctx context.Context, d Delivery) (receipt string, err error
 	return newReceipt(d.Event, destination, decodeAnswer(answer.body), time.Now()), nil
 }
 
-// SendSummary posts a summary once.
-func (s *Slack) SendSummary(ctx context.Context, summary Summary) error {
-	m := s.message(renderSummary(summary))
-	if _, failure := s.post(ctx, s.timeout, place{summary.Channel, summary.Channel, ""}, m); failure != nil {
+// SendSummary posts d once.
+func (s *Slack) SendSummary(ctx context.Context, d summary.Digest) error {
+	m := s.message(renderSummary(d))
+	if _, failure := s.post(ctx, s.timeout, place{d.Channel, d.Channel, ""}, m); failure != nil {
 		return failure
 	}
 	return nil

@@ -19,6 +19,8 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/slacktest"
+	"github.com/seed-4578ace9/notifier/internal/summary"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // generous is longer than any request of these tests takes that is meant to be answered.
@@ -29,10 +31,7 @@ func newTestSlack(t *testing.T, o SlackOptions) *Slack {
 	if o.Timeout == 0 {
 		o.Timeout = generous
 	}
-	s, err := NewSlack(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testkit.Must(NewSlack(o))(t)
 	t.Cleanup(s.Close)
 	return s
 }
@@ -68,21 +67,15 @@ func TestSendPosts(t *testing.T) {
 	server := slacktest.New(t)
 	o := byToken(server)
 	o.Version = "1.2.3"
-	if err := send(t.Context(), newTestSlack(t, o), sample); err != nil {
-		t.Fatal(err)
-	}
-	if err := send(t.Context(), newTestSlack(t, byWebhook(server)), sample); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, send(t.Context(), newTestSlack(t, o), sample))
+	testkit.NoError(t, send(t.Context(), newTestSlack(t, byWebhook(server)), sample))
 	posts := server.Accepted()
 	if len(posts) != 2 {
 		t.Fatalf("%d posts, want 2", len(posts))
 	}
 	for _, post := range posts {
 		for _, option := range []string{"unfurl_links", "unfurl_media"} {
-			if got := post.Options.Get(option); got != "false" {
-				t.Errorf("%s is %q", option, got)
-			}
+			testkit.Equal(t, post.Options.Get(option), "false", "%s", option)
 		}
 		for _, option := range []string{"link_names", "parse", "username", "as_user"} {
 			if post.Options.Has(option) {
@@ -124,17 +117,10 @@ func routes(t *testing.T, pairs ...string) event.Table[string] {
 	t.Helper()
 	var entries []event.Entry[string]
 	for i := 0; i < len(pairs); i += 2 {
-		pattern, err := event.ParsePattern(pairs[i])
-		if err != nil {
-			t.Fatal(err)
-		}
+		pattern := testkit.Must(event.ParsePattern(pairs[i]))(t)
 		entries = append(entries, event.Entry[string]{Pattern: pattern, Value: pairs[i+1]})
 	}
-	table, err := event.NewTable(entries)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return table
+	return testkit.Must(event.NewTable(entries))(t)
 }
 
 func TestDestination(t *testing.T) {
@@ -154,20 +140,12 @@ func TestDestination(t *testing.T) {
 	}
 	for _, test := range tests {
 		e := event.Event{Category: test.category, Title: "t"}
-		if got := s.Destination(Delivery{Event: e}); got != test.want {
-			t.Errorf("%q: got %s, want %s", test.category, got, test.want)
-		}
-		if err := send(t.Context(), s, e); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Equal(t, s.Destination(Delivery{Event: e}), test.want, "%q", test.category)
+		testkit.NoError(t, send(t.Context(), s, e))
 		posts := server.Posts()
-		if got := posts[len(posts)-1].Channel; got != test.want {
-			t.Errorf("%q: posted to %s, want %s", test.category, got, test.want)
-		}
+		testkit.Equal(t, posts[len(posts)-1].Channel, test.want, "%q: posted to", test.category)
 	}
-	if got := newTestSlack(t, byWebhook(server)).Destination(Delivery{Event: sample}); got != "webhook" {
-		t.Errorf("got %s, want webhook", got)
-	}
+	testkit.Equal(t, newTestSlack(t, byWebhook(server)).Destination(Delivery{Event: sample}), "webhook", "destination")
 }
 
 // observer collects what Observe is told.
@@ -249,9 +227,7 @@ func TestSendFailures(t *testing.T) {
 				s := newTestSlack(t, mode.options)
 				server.Script(test.answer)
 				failure := failureOf(t, send(t.Context(), s, sample))
-				if got := (want{failure.Class, failure.Code, failure.RetryAfter}); got != mode.want {
-					t.Errorf("%s: got %+v, want %+v", mode.destination, got, mode.want)
-				}
+				testkit.Equal(t, (want{failure.Class, failure.Code, failure.RetryAfter}), mode.want, "%s", mode.destination)
 				if failure.Channel != mode.destination || failure.Err == nil || !strings.Contains(failure.Error(), mode.destination) {
 					t.Errorf("%s: got %+v", mode.destination, failure)
 				}
@@ -262,9 +238,7 @@ func TestSendFailures(t *testing.T) {
 			if got, want := observed.results, []Class{test.token.class, OK, test.webhook.class, OK}; !slices.Equal(got, want) {
 				t.Errorf("observed %v, want %v", got, want)
 			}
-			if got := len(server.Posts()); got != 4 {
-				t.Errorf("%d requests, want 4", got)
-			}
+			testkit.Equal(t, len(server.Posts()), 4, "requests")
 		})
 	}
 }
@@ -287,10 +261,7 @@ func TestSendTakesAnAnswerCutShortAfterItsVerdict(t *testing.T) {
 
 func TestSendWhereNobodyListens(t *testing.T) {
 	t.Parallel()
-	server, err := slacktest.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := testkit.Must(slacktest.Start())(t)
 	server.Close()
 	for _, o := range []SlackOptions{byToken(server), byWebhook(server)} {
 		failure := failureOf(t, send(t.Context(), newTestSlack(t, o), sample))
@@ -310,10 +281,7 @@ func TestSendBeforeTLSIsUp(t *testing.T) {
 	}
 
 	// A listener that accepts, and says nothing.
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := testkit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { _ = listener.Close() })
 	silent := newTestSlack(t, SlackOptions{
 		Token: "xoxb-1", Channel: "C0000001", APIURL: "https://" + listener.Addr().String(), Timeout: 50 * time.Millisecond,
@@ -397,9 +365,7 @@ func TestSendOnAStaleConnection(t *testing.T) {
 		}
 		return staleConn{conn, stale}, nil
 	}
-	if err := send(t.Context(), s, sample); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, send(t.Context(), s, sample))
 	stale.Store(true)
 	if err := send(t.Context(), s, sample); err != nil {
 		t.Errorf("the whole message, on another connection: %v", err)
@@ -410,9 +376,7 @@ func TestSendOnAStaleConnection(t *testing.T) {
 		}
 	}
 	s.transport.CloseIdleConnections()
-	if err := send(t.Context(), s, sample); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, send(t.Context(), s, sample))
 	stale.Store(true)
 	refuse.Store(true)
 	failure := failureOf(t, send(t.Context(), s, sample))
@@ -446,12 +410,8 @@ func TestSendOverHTTP2(t *testing.T) {
 	roots.AddCert(server.Certificate())
 	s.transport.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
 
-	if err := send(t.Context(), s, sample); err != nil {
-		t.Fatal(err)
-	}
-	if got := <-requests; got != "HTTP/2.0 [INFO] hello" {
-		t.Errorf("request %q", got)
-	}
+	testkit.NoError(t, send(t.Context(), s, sample))
+	testkit.Equal(t, <-requests, "HTTP/2.0 [INFO] hello", "request")
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		<-requests
@@ -481,9 +441,7 @@ func TestSendConcurrently(t *testing.T) {
 	for _, post := range server.Accepted() {
 		texts[post.Text] = true
 	}
-	if len(texts) != 64 {
-		t.Errorf("%d different posts, want 64", len(texts))
-	}
+	testkit.Equal(t, len(texts), 64, "different posts")
 }
 
 func TestRedirectsAreNotFollowed(t *testing.T) {
@@ -498,9 +456,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 			t.Errorf("got %v", failure)
 		}
 	}
-	if got := len(elsewhere.Posts()); got != 0 {
-		t.Errorf("%d redirects were followed", got)
-	}
+	testkit.Equal(t, len(elsewhere.Posts()), 0, "redirects were followed")
 }
 
 func TestNewSlackFaults(t *testing.T) {
@@ -596,18 +552,12 @@ func chain(err error) []any {
 func TestNoSecretInErrors(t *testing.T) {
 	t.Parallel()
 	server := slacktest.New(t, slacktest.WithToken(canaryToken), slacktest.WithWebhookSecret(canaryWebhook))
-	gone, err := slacktest.Start(slacktest.WithWebhookSecret(canaryWebhook))
-	if err != nil {
-		t.Fatal(err)
-	}
+	gone := testkit.Must(slacktest.Start(slacktest.WithWebhookSecret(canaryWebhook)))(t)
 	gone.Close()
 
 	webhookPath := "/services/T00000000/B00000000/" + canaryWebhook
 	token := SlackOptions{Token: canaryToken, Channel: "C0000001", APIURL: server.APIURL()}
-	opened, err := newTestSlack(t, token).Send(t.Context(), Delivery{Event: fired})
-	if err != nil {
-		t.Fatal(err)
-	}
+	opened := testkit.Must(newTestSlack(t, token).Send(t.Context(), Delivery{Event: fired}))(t)
 	token.Mentions = mentioned(t, "payments", "oncall")
 	for _, mode := range []struct {
 		options SlackOptions
@@ -636,7 +586,7 @@ func TestNoSecretInErrors(t *testing.T) {
 			s := newTestSlack(t, mode.options)
 			for what, deliver := range map[string]func() error{
 				"post":    func() error { return send(t.Context(), s, sample) },
-				"summary": func() error { return s.SendSummary(t.Context(), Summary{Channel: "C0000001"}) },
+				"summary": func() error { return s.SendSummary(t.Context(), summary.Digest{Channel: "C0000001"}) },
 			} {
 				server.Script(answer)
 				failure := failureOf(t, deliver())

@@ -16,6 +16,8 @@ import (
 	"github.com/slack-go/slack"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/plain"
 )
 
 // Limits in characters after escaping, within those of Slack. A message of the default template
@@ -44,7 +46,7 @@ const escaped = "escaped"
 var functions = template.FuncMap{
 	escaped:    printed,
 	"cut":      cutTo,
-	"fits":     func(limit int, text string) bool { return fits(clean(text), limit) },
+	"fits":     func(limit int, text string) bool { return fits(plain.Text(text), limit) },
 	"upper":    strings.ToUpper,
 	"label":    labelled,
 	"duration": durationText,
@@ -55,12 +57,12 @@ var functions = template.FuncMap{
 	"json":     func(value any) result { return result(`"` + printed(value) + `"`) },
 	"header":   header,
 	"section":  section,
-	"sections": func(count int, text string) (result, error) { return marshal(sectionBlocks(clean(text), count)) },
+	"sections": func(count int, text string) (result, error) { return marshal(sectionBlocks(plain.Text(text), count)) },
 	"fields":   func(all []event.Field) (result, error) { return marshal(fields(all)) },
 	"context":  smallPrint,
 }
 
-func cutTo(limit int, text string) string { return shorten(clean(text), limit, escapedWidth) }
+func cutTo(limit int, text string) string { return shorten(plain.Text(text), limit, escapedWidth) }
 
 // printed is the form in which a value stands between the quotes of a JSON string, or as JSON.
 func printed(value any) string {
@@ -86,9 +88,9 @@ func plainText(value any) string {
 	case nil:
 		return ""
 	case string:
-		return clean(value)
+		return plain.Text(value)
 	}
-	return clean(fmt.Sprint(value))
+	return plain.Text(fmt.Sprint(value))
 }
 
 // marshal leaves < and > as they are, so that what is printed can be read.
@@ -105,7 +107,7 @@ func marshal(value any) (result, error) {
 // labelled puts the name before the value; it is nothing if the value is.
 func labelled(name string, value any) any {
 	if m, ok := value.(markup); ok && m != "" {
-		return markup(escape(clean(name))) + " " + m
+		return markup(escape(plain.Text(name))) + " " + m
 	}
 	if text := plainText(value); text != "" {
 		return name + " " + text
@@ -138,10 +140,10 @@ func durationText(d time.Duration) string {
 }
 
 // usageText is one line for all limits, the nearest to the event first.
-func usageText(usage []Usage) string {
+func usageText(usage []limits.Usage) string {
 	var texts []string
 	for _, u := range slices.Backward(usage) {
-		text := oneLine(u.Level) + " " + strconv.FormatInt(u.Used, 10) + " of " + strconv.FormatInt(u.Size, 10)
+		text := plain.Line(u.Level) + " " + strconv.FormatInt(u.Used, 10) + " of " + strconv.FormatInt(u.Size, 10)
 		if window := windowOf(u.Limit); window != "" {
 			text += " in " + window
 		}
@@ -160,14 +162,14 @@ func windowOf(limit string) string {
 
 // link returns a link to address, or the address as text where Slack could not link it.
 func link(address, text string) any {
-	address = oneLine(address)
+	address = plain.Line(address)
 	target := linkEncoder.Replace(address)
 	parsed, err := url.Parse(address)
 	if err != nil || parsed.Host == "" || parsed.Scheme != "http" && parsed.Scheme != "https" || !fits(target, maxLink) {
 		return shorten(address, maxLink, escapedWidth)
 	}
 	// A bar would be taken for the end of the target.
-	text = strings.ReplaceAll(oneLine(text), "|", "/")
+	text = strings.ReplaceAll(plain.Line(text), "|", "/")
 	return markup("<" + escape(target) + "|" + fit(text, maxFieldName) + ">")
 }
 
@@ -312,8 +314,8 @@ func fields(all []event.Field) []block {
 // fieldText returns the escaped name in bold and the value below it; empty if both are.
 func fieldText(field event.Field) string {
 	// The name's escaped form, stars and line end take at most maxFieldName + 3.
-	name := fit(oneLine(field.Name), maxFieldName)
-	value := fit(strings.TrimSpace(clean(field.Value)), maxField-maxFieldName-3)
+	name := fit(plain.Line(field.Name), maxFieldName)
+	value := fit(strings.TrimSpace(plain.Text(field.Value)), maxField-maxFieldName-3)
 	if name == "" {
 		return value
 	}

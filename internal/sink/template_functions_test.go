@@ -3,6 +3,9 @@ package sink
 import (
 	"testing"
 	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 func TestDurationText(t *testing.T) {
@@ -19,27 +22,23 @@ func TestDurationText(t *testing.T) {
 		24*time.Hour + 59*time.Minute: "1d",
 		100*24*time.Hour + time.Hour:  "100d 1h",
 	} {
-		if got := durationText(d); got != want {
-			t.Errorf("%v: got %q, want %q", d, got, want)
-		}
+		testkit.Equal(t, durationText(d), want, "%v", d)
 	}
 }
 
 func TestUsageText(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		usage []Usage
+		usage []limits.Usage
 		want  string
 	}{
 		{nil, ""},
-		{[]Usage{{"payments", "10/30m", 7, 10}}, "payments 7 of 10 in 30m"},
-		{[]Usage{{"global", "100/30m", 61, 100}, {"a.b", "5/minute", 5, 5}}, "a.b 5 of 5 in minute, global 61 of 100 in 30m"},
-		{[]Usage{{"a", "token:100/1h;burst=20", 7, 20}}, "a 7 of 20 in 1h"},
-		{[]Usage{{"a", "inflight:3", 1, 3}}, "a 1 of 3"},
+		{[]limits.Usage{{Level: "payments", Limit: "10/30m", Used: 7, Size: 10}}, "payments 7 of 10 in 30m"},
+		{[]limits.Usage{{Level: "global", Limit: "100/30m", Used: 61, Size: 100}, {Level: "a.b", Limit: "5/minute", Used: 5, Size: 5}}, "a.b 5 of 5 in minute, global 61 of 100 in 30m"},
+		{[]limits.Usage{{Level: "a", Limit: "token:100/1h;burst=20", Used: 7, Size: 20}}, "a 7 of 20 in 1h"},
+		{[]limits.Usage{{Level: "a", Limit: "inflight:3", Used: 1, Size: 3}}, "a 1 of 3"},
 	} {
-		if got := usageText(test.usage); got != test.want {
-			t.Errorf("%+v: got %q, want %q", test.usage, got, test.want)
-		}
+		testkit.Equal(t, usageText(test.usage), test.want, "%+v", test.usage)
 	}
 }
 
@@ -89,8 +88,6 @@ func TestCompose(t *testing.T) {
 		{10, []any{"<<<", "abc"}, "&lt;&lt;…"},
 		{4, []any{"a", markup("<!x>"), "b"}, "<!x>"},
 	} {
-		if got := compose(test.limit, test.parts...).Text; got != test.want {
-			t.Errorf("%v in %d: got %q, want %q", test.parts, test.limit, got, test.want)
-		}
+		testkit.Equal(t, compose(test.limit, test.parts...).Text, test.want, "%v in %d", test.parts, test.limit)
 	}
 }

@@ -13,14 +13,12 @@ import (
 
 	"github.com/seed-4578ace9/notifier/configs"
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 func readTemplate(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("testdata", "templates", name+".tmpl"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testkit.Must(os.ReadFile(filepath.Join("testdata", "templates", name+".tmpl")))(t)
 	return string(text)
 }
 
@@ -77,10 +75,7 @@ func TestParseTemplateFaults(t *testing.T) {
 		"much-together":             {`(text of 20000 times "x")`, "all blocks together: 15000 characters", "takes 13000"},
 		"endless":                   {"(info)", "longer than 262144 bytes"},
 	}
-	fixtures, err := filepath.Glob(filepath.Join("testdata", "templates", "*.tmpl"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fixtures := testkit.Must(filepath.Glob(filepath.Join("testdata", "templates", "*.tmpl")))(t)
 	for _, fixture := range fixtures {
 		name := strings.TrimSuffix(filepath.Base(fixture), ".tmpl")
 		if _, ok := tests[name]; !ok && name != "own" {
@@ -108,16 +103,10 @@ func TestParseTemplateFaults(t *testing.T) {
 
 func TestTemplateRender(t *testing.T) {
 	t.Parallel()
-	parsed, err := ParseTemplate(readTemplate(t, "own"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	parsed := testkit.Must(ParseTemplate(readTemplate(t, "own")))(t)
 	v := usualView()
 	v.Event.Title, v.Event.Source, v.Event.Link = `"<!channel>" \ {{.ID}}`, "", ""
-	m, err := parsed.render(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := testkit.Must(parsed.render(v))(t)
 	const title = `"&lt;!channel&gt;" \ {{.ID}}`
 	if m.Text != title || len(m.Attachments) != 0 {
 		t.Errorf("text %q, %d attachments", m.Text, len(m.Attachments))
@@ -143,20 +132,14 @@ func TestTemplateRender(t *testing.T) {
 
 func TestTemplateFallsBack(t *testing.T) {
 	t.Parallel()
-	parsed, err := parseTemplate("template", `{"text": "{{slice .Title 0 20}}", "blocks": [{{section .Title}}]}`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	parsed := testkit.Must(parseTemplate("template", `{"text": "{{slice .Title 0 20}}", "blocks": [{{section .Title}}]}`))(t)
 	v := usualView()
 	got, err := parsed.render(v)
 	if err == nil || !strings.Contains(err.Error(), "render event e-1 by the template: ") {
 		t.Errorf("error %v", err)
 	}
 	var byDefault *Template
-	want, err := byDefault.render(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := testkit.Must(byDefault.render(v))(t)
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, not the default message", got)
 	}
@@ -187,10 +170,7 @@ func TestTemplateEscapes(t *testing.T) {
 		}
 	}
 	// Markup that passed through a function of the language is text again.
-	parsed, err := parseTemplate("template", `{"text": "{{print (link .Link "Open")}}"}`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	parsed := testkit.Must(parseTemplate("template", `{"text": "{{print (link .Link "Open")}}"}`))(t)
 	if m, err := parsed.render(usualView()); err != nil || m.Text != "&lt;https://example.org/refunds|Open&gt;" {
 		t.Errorf("got %q and %v", m.Text, err)
 	}
@@ -211,10 +191,7 @@ func FuzzTemplate(f *testing.F) {
 	f.Fuzz(func(t *testing.T, title, source string) {
 		title, source = cut(title, 500), cut(source, 90)
 		e := event.Event{ID: "e", Title: title, Source: source, Fields: []event.Field{{Name: title}, {Name: source}}}
-		m, err := parsed.render(view{Delivery: Delivery{Event: e}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := testkit.Must(parsed.render(view{Delivery: Delivery{Event: e}}))(t)
 		texts := m.allTexts()
 		if len(m.Blocks) != 2 || len(m.Attachments) != 0 || len(texts) != 2 {
 			t.Fatalf("another shape: %+v", m)
@@ -232,18 +209,9 @@ var defaultTemplate = builtIn("slack-message.tmpl", configs.SlackMessage)
 func wantTemplate(t *testing.T, v view) {
 	t.Helper()
 	c := newContent(v)
-	printed, err := defaultTemplate.execute(c, c.Mention)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want, err := json.Marshal(printed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := json.Marshal(defaultLayout(c))
-	if err != nil {
-		t.Fatal(err)
-	}
+	printed := testkit.Must(defaultTemplate.execute(c, c.Mention))(t)
+	want := testkit.Must(json.Marshal(printed))(t)
+	got := testkit.Must(json.Marshal(defaultLayout(c)))(t)
 	if !bytes.Equal(got, want) {
 		t.Errorf("without the template:\n%s\nby the template:\n%s", got, want)
 	}

@@ -8,41 +8,6 @@ import (
 // mark ends a text that was cut.
 const mark = "…"
 
-// clean returns s as valid UTF-8 without control characters other than line feed and tab, and
-// without the marks that make a terminal or a browser show text in another order than it is
-// written. Line ends become line feeds.
-func clean(s string) string {
-	if isPlain(s) {
-		return s
-	}
-	s = strings.ToValidUTF8(s, string(unicode.ReplacementChar))
-	s = strings.ReplaceAll(s, "\r\n", "\n")
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n', r == '\t':
-			return r
-		case r == '\r':
-			return '\n'
-		case unicode.IsControl(r), '\u202a' <= r && r <= '\u202e', '\u2066' <= r && r <= '\u2069':
-			return -1
-		}
-		return r
-	}, s)
-}
-
-// isPlain reports whether s is printable ASCII in lines, as most texts are: clean would leave it as it is.
-func isPlain(s string) bool {
-	for _, c := range []byte(s) {
-		if (c < ' ' || c > '~') && c != '\n' && c != '\t' {
-			return false
-		}
-	}
-	return true
-}
-
-// oneLine returns s cleaned, each run of white space and line ends as one blank.
-func oneLine(s string) string { return strings.Join(strings.Fields(clean(s)), " ") }
-
 // width is what r takes of a limit. Slack's limits count characters without saying which:
 // UTF-16 units are the most that this can mean.
 func width(r rune) int {

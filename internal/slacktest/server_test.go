@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/seed-4578ace9/notifier/internal/slacktest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -44,10 +45,7 @@ func do(t *testing.T, request *http.Request) (reply, error) {
 
 func post(t *testing.T, address, contentType, body string) (reply, error) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, address, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	request := testkit.Must(http.NewRequestWithContext(t.Context(), http.MethodPost, address, strings.NewReader(body)))(t)
 	request.Header.Set("Content-Type", contentType)
 	return do(t, request)
 }
@@ -103,10 +101,7 @@ func TestPostMessage(t *testing.T) {
 			s := slacktest.New(t)
 			values := message("hello")
 			test.change(values)
-			got, err := postForm(t, s, "chat.postMessage", values)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := testkit.Must(postForm(t, s, "chat.postMessage", values))(t)
 			var answer struct {
 				OK    bool   `json:"ok"`
 				TS    string `json:"ts"`
@@ -135,16 +130,11 @@ func TestPostIsRecorded(t *testing.T) {
 	s := slacktest.New(t)
 	const attachments = `[{"color":"#ffffff","fallback":"f","blocks":[{"type":"context","elements":[{"type":"mrkdwn","text":"e"}]}]}]`
 	body := `{"channel":"#ops","text":"t","unfurl_links":false,"attachments":` + attachments + `}`
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.APIURL()+"chat.postMessage", strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	request := testkit.Must(http.NewRequestWithContext(t.Context(), http.MethodPost, s.APIURL()+"chat.postMessage", strings.NewReader(body)))(t)
 	request.Header.Set("Content-Type", "application/json; charset=utf-8")
 	request.Header.Set("Authorization", "Bearer "+slacktest.DefaultToken)
 	request.Header.Set("User-Agent", "test/1")
-	if _, err := do(t, request); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(do(t, request))(t)
 	got := s.Accepted()
 	if len(got) != 1 {
 		t.Fatalf("accepted %d posts, want 1", len(got))
@@ -225,9 +215,7 @@ func TestScript(t *testing.T) {
 		if !test.broken && (got.status != test.status || !strings.Contains(got.body, test.holds)) {
 			t.Errorf("%s: got %d %.80q, want %d with %q", test.name, got.status, got.body, test.status, test.holds)
 		}
-		if got := len(s.Accepted()) > before; got != test.accepted {
-			t.Errorf("%s: accepted %t, want %t", test.name, got, test.accepted)
-		}
+		testkit.Equal(t, len(s.Accepted()) > before, test.accepted, "%s: accepted", test.name)
 	}
 	if got := elsewhere.Calls("chat.postMessage"); got != 0 {
 		t.Errorf("the redirect was followed %d times", got)
@@ -249,18 +237,14 @@ func TestRespondAndHold(t *testing.T) {
 		_, err := postForm(t, s, "chat.postMessage", message("slow"))
 		done <- err
 	}()
-	if _, err := postForm(t, s, "chat.postMessage", message("fast")); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(postForm(t, s, "chat.postMessage", message("fast")))(t)
 	for _, p := range s.Accepted() {
 		if p.Text == "slow" {
 			t.Error("the held post was accepted before its release")
 		}
 	}
 	close(release)
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, <-done)
 	if err := s.Await(t.Context(), 2); err != nil {
 		t.Error(err)
 	}
@@ -274,10 +258,7 @@ func TestRespondAndHold(t *testing.T) {
 func TestCloseEndsHeldRequests(t *testing.T) {
 	t.Parallel()
 	arrived := make(chan struct{})
-	s, err := slacktest.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testkit.Must(slacktest.Start())(t)
 	s.Respond(func(slacktest.Post) slacktest.Answer {
 		close(arrived)
 		return slacktest.Hold(nil, slacktest.OK())
@@ -363,10 +344,7 @@ func postTo(t *testing.T, s *slacktest.Server, channel, thread string) (id, time
 	if thread != "" {
 		values.Set("thread_ts", thread)
 	}
-	got, err := postForm(t, s, "chat.postMessage", values)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := testkit.Must(postForm(t, s, "chat.postMessage", values))(t)
 	var answer struct {
 		Channel string `json:"channel"`
 		TS      string `json:"ts"`

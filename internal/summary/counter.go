@@ -6,17 +6,16 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
+	"github.com/seed-4578ace9/notifier/internal/plain"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// Drop is that notifications of one category and title were dropped for good.
+// Drop is a number of notifications of one category and title that were dropped for good.
 type Drop struct {
 	Category string
-	Level    string // that denied them
-	Unpaired bool   // no level did: they resolve what nobody was told of
+	Level    string // that denied them, or throttle.LevelUnpaired, throttle.LevelRoom or throttle.LevelClosed
 	Title    string // "" if it is not known
 	N        int
 }
@@ -55,7 +54,7 @@ type pathCounts struct {
 	category string
 	total    int64
 	title    string // the first one, as it came
-	levels   []throttle.NameCount
+	levels   []Reason
 }
 
 func newCounter(channelOf func(string) string) *Counter {
@@ -79,7 +78,7 @@ func (c *Counter) Add(drops []Drop) {
 	var path *pathCounts
 	for i := range drops {
 		d := &drops[i]
-		if d.Unpaired {
+		if d.Level == throttle.LevelUnpaired {
 			c.channel(d.Category, now).unpaired += int64(d.N)
 			continue
 		}
@@ -122,7 +121,7 @@ func (c *Counter) path(d *Drop, now time.Time) *pathCounts {
 	first, _, _ := strings.Cut(d.Category, ".")
 	group, known := channel.groups[first]
 	if !known {
-		if len(channel.groups) >= throttle.MaxDropGroups {
+		if len(channel.groups) >= maxGroups {
 			channel.more += int64(d.N)
 			return nil
 		}
@@ -130,7 +129,7 @@ func (c *Counter) path(d *Drop, now time.Time) *pathCounts {
 		channel.groups[strings.Clone(first)] = group
 	}
 	path := &pathCounts{channel: channel}
-	if len(group.paths) < throttle.MaxDropPaths {
+	if len(group.paths) < maxPaths {
 		group.paths = append(group.paths, path)
 	} else {
 		at := group.smallest()
@@ -164,18 +163,18 @@ func (p *pathCounts) add(d *Drop) {
 		p.title = strings.Clone(d.Title[:min(len(d.Title), utf8.UTFMax*maxTitle)])
 	}
 	for i := range p.levels {
-		if p.levels[i].Name == d.Level {
-			p.levels[i].Count += int64(d.N)
+		if p.levels[i].Level == d.Level {
+			p.levels[i].Dropped += int64(d.N)
 			return
 		}
 	}
-	if d.Level != "" && len(p.levels) < throttle.MaxDropLevels {
-		p.levels = append(p.levels, throttle.NameCount{Name: strings.Clone(d.Level), Count: int64(d.N)})
+	if d.Level != "" && len(p.levels) < maxLevels {
+		p.levels = append(p.levels, Reason{Level: strings.Clone(d.Level), Dropped: int64(d.N)})
 	}
 }
 
 // take returns what was counted since the last time, for each channel.
-func (c *Counter) take() []throttle.Drops {
+func (c *Counter) take() []Counts {
 	c.mu.Lock()
 	taken := c.channels
 	if len(taken) == 0 {
@@ -186,15 +185,15 @@ func (c *Counter) take() []throttle.Drops {
 	c.clear()
 	c.mu.Unlock()
 
-	var drops []throttle.Drops
+	var drops []Counts
 	for _, name := range slices.Sorted(maps.Keys(taken)) {
 		of := taken[name]
-		d := throttle.Drops{Channel: name, First: of.first, Last: of.last, Unpaired: of.unpaired, More: of.more}
+		d := Counts{Channel: name, First: of.first, Last: of.last, Unpaired: of.unpaired, More: of.more}
 		for _, first := range slices.Sorted(maps.Keys(of.groups)) {
-			group := throttle.DropGroup{Name: first, More: of.groups[first].more}
+			group := Group{Name: first, More: of.groups[first].more}
 			for _, path := range of.groups[first].paths {
-				group.Paths = append(group.Paths, throttle.DroppedPath{
-					Path: path.category, Count: path.total, Title: cleanTitle(path.title), Levels: path.levels,
+				group.Paths = append(group.Paths, Path{
+					Path: path.category, Dropped: path.total, Title: cleanTitle(path.title), Reasons: path.levels,
 				})
 			}
 			d.Groups = append(d.Groups, group)
@@ -205,14 +204,14 @@ func (c *Counter) take() []throttle.Drops {
 }
 
 // inParts divides drops into such of at most so many paths each, with all counts in one of them.
-func inParts(drops throttle.Drops, size int) []throttle.Drops {
+func inParts(drops Counts, size int) []Counts {
 	groups := drops.Groups
 	drops.Groups = nil
-	parts := []throttle.Drops{drops}
+	parts := []Counts{drops}
 	room := size
 	for _, group := range groups {
 		if room < len(group.Paths) {
-			parts = append(parts, throttle.Drops{Channel: drops.Channel, First: drops.First, Last: drops.Last})
+			parts = append(parts, Counts{Channel: drops.Channel, First: drops.First, Last: drops.Last})
 			room = size
 		}
 		part := &parts[len(parts)-1]
@@ -224,13 +223,7 @@ func inParts(drops throttle.Drops, size int) []throttle.Drops {
 
 // cleanTitle is a title as one line of valid UTF-8, cut.
 func cleanTitle(title string) string {
-	title = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(title, ""))
-	title = strings.Join(strings.Fields(title), " ")
+	title = plain.Line(strings.ToValidUTF8(title, "")) // its end may be cut within a character
 	if utf8.RuneCountInString(title) <= maxTitle {
 		return title
 	}

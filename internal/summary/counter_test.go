@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // channelOf has a channel for each of the first levels a and b, and one for all others.
@@ -32,20 +32,20 @@ func TestCounterAddsUp(t *testing.T) {
 			{Category: "b", Level: "category", Title: "another", N: 1},
 			{Category: "b.c", Level: "global", N: 1},
 			{Category: "b", Level: "global", Title: "another", N: 1},
-			{Category: "x", Level: "unpaired", Unpaired: true, Title: "resolved", N: 4},
+			{Category: "x", Level: "unpaired", Title: "resolved", N: 4},
 		})
-		time.Sleep(time.Minute)
-		c.Add([]Drop{{Category: "b", Level: "room", N: 10}, {Category: "x", Level: "unpaired", Unpaired: true, N: 1}})
-		want := []throttle.Drops{
+		time.Sleep(time.Minute) // of the time of synctest
+		c.Add([]Drop{{Category: "b", Level: "room", N: 10}, {Category: "x", Level: "unpaired", N: 1}})
+		want := []Counts{
 			{Channel: "#alerts", First: begin, Last: begin.Add(time.Minute), Unpaired: 5},
 			{
 				Channel: "#b", First: begin, Last: begin.Add(time.Minute),
-				Groups: []throttle.DropGroup{{Name: "b", Paths: []throttle.DroppedPath{
+				Groups: []Group{{Name: "b", Paths: []Path{
 					{
-						Path: "b", Count: 14, Title: "two lines",
-						Levels: []throttle.NameCount{{Name: "global", Count: 3}, {Name: "category", Count: 1}, {Name: "room", Count: 10}},
+						Path: "b", Dropped: 14, Title: "two lines",
+						Reasons: []Reason{{Level: "global", Dropped: 3}, {Level: "category", Dropped: 1}, {Level: "room", Dropped: 10}},
 					},
-					{Path: "b.c", Count: 1, Levels: []throttle.NameCount{{Name: "global", Count: 1}}},
+					{Path: "b.c", Dropped: 1, Reasons: []Reason{{Level: "global", Dropped: 1}}},
 				}}},
 			},
 		}
@@ -68,22 +68,20 @@ func TestCounterRoom(t *testing.T) {
 		c.Add([]Drop{{Category: fmt.Sprint("payments.x", i), Level: "global", Title: fmt.Sprint("title ", i), N: 1}})
 	}
 	c.Add([]Drop{{Category: "security.login", N: 1}, {Category: "payments.real", N: 2}, {Category: "payments.real", N: 3}})
-	if n := len(c.paths); n != throttle.MaxDropPaths+1 {
-		t.Errorf("%d paths are held, want %d", n, throttle.MaxDropPaths+1)
-	}
+	testkit.Equal(t, len(c.paths), maxPaths+1, "paths are held")
 	drops := c.take()
 	if len(drops) != 1 || drops[0].Total() != junk+6 || len(drops[0].Groups) != 2 {
 		t.Fatalf("%d channels, %d drops, want one and %d", len(drops), drops[0].Total(), junk+6)
 	}
 	payments, security := drops[0].Groups[0], drops[0].Groups[1]
-	if len(payments.Paths) != throttle.MaxDropPaths || payments.More != junk-throttle.MaxDropPaths+1 {
+	if len(payments.Paths) != maxPaths || payments.More != junk-maxPaths+1 {
 		t.Errorf("%d paths and %d more drops of payments, want %d and %d",
-			len(payments.Paths), payments.More, throttle.MaxDropPaths, junk-throttle.MaxDropPaths+1)
+			len(payments.Paths), payments.More, maxPaths, junk-maxPaths+1)
 	}
-	if !slices.ContainsFunc(payments.Paths, func(p throttle.DroppedPath) bool { return p.Path == "payments.real" && p.Count == 5 }) {
+	if !slices.ContainsFunc(payments.Paths, func(p Path) bool { return p.Path == "payments.real" && p.Dropped == 5 }) {
 		t.Errorf("the largest path has no place: %+v", payments.Paths)
 	}
-	if len(security.Paths) != 1 || security.Paths[0].Count != 1 {
+	if len(security.Paths) != 1 || security.Paths[0].Dropped != 1 {
 		t.Errorf("of security: %+v", security)
 	}
 }
@@ -91,36 +89,34 @@ func TestCounterRoom(t *testing.T) {
 func TestCounterBounds(t *testing.T) {
 	t.Parallel()
 	c := newCounter(channelOf)
-	for i := range 2 * throttle.MaxDropLevels {
+	for i := range 2 * maxLevels {
 		c.Add([]Drop{{Category: "x", Level: fmt.Sprint("level ", i), N: 1}})
 	}
-	for i := range throttle.MaxDropGroups + 10 {
+	for i := range maxGroups + 10 {
 		c.Add([]Drop{{Category: fmt.Sprint("c", i), N: 1}, {Category: "x", N: 1}})
 	}
 	drops := c.take()[0]
-	if len(drops.Groups) != throttle.MaxDropGroups || drops.More != 11 {
-		t.Errorf("%d first levels, %d drops beside them, want %d and 11", len(drops.Groups), drops.More, throttle.MaxDropGroups)
+	if len(drops.Groups) != maxGroups || drops.More != 11 {
+		t.Errorf("%d first levels, %d drops beside them, want %d and 11", len(drops.Groups), drops.More, maxGroups)
 	}
-	if want := int64(2*throttle.MaxDropLevels + 2*(throttle.MaxDropGroups+10)); drops.Total() != want {
-		t.Errorf("%d drops, want %d", drops.Total(), want)
-	}
-	if x := drops.Groups[len(drops.Groups)-1].Paths[0]; len(x.Levels) != throttle.MaxDropLevels {
-		t.Errorf("%d levels, want %d", len(x.Levels), throttle.MaxDropLevels)
+	testkit.Equal(t, drops.Total(), int64(2*maxLevels+2*(maxGroups+10)), "drops")
+	if x := drops.Groups[len(drops.Groups)-1].Paths[0]; len(x.Reasons) != maxLevels {
+		t.Errorf("%d levels, want %d", len(x.Reasons), maxLevels)
 	}
 }
 
 func TestParts(t *testing.T) {
 	t.Parallel()
-	whole := throttle.Drops{Channel: "#a", First: time.Unix(1, 0), Last: time.Unix(2, 0), Unpaired: 3, More: 4}
+	whole := Counts{Channel: "#a", First: time.Unix(1, 0), Last: time.Unix(2, 0), Unpaired: 3, More: 4}
 	for i := range 7 {
-		group := throttle.DropGroup{Name: fmt.Sprint("c", i), More: 1}
+		group := Group{Name: fmt.Sprint("c", i), More: 1}
 		for range i {
-			group.Paths = append(group.Paths, throttle.DroppedPath{Count: 1})
+			group.Paths = append(group.Paths, Path{Dropped: 1})
 		}
 		whole.Groups = append(whole.Groups, group)
 	}
 	var total int64
-	var groups []throttle.DropGroup
+	var groups []Group
 	for _, part := range inParts(whole, 6) {
 		paths := 0
 		for _, group := range part.Groups {
@@ -149,9 +145,7 @@ func TestCleanTitle(t *testing.T) {
 		long + "x":            strings.Repeat("ü", maxTitle-1) + "…",
 		long + "y and beyond": strings.Repeat("ü", maxTitle-1) + "…",
 	} {
-		if got := cleanTitle(title); got != want {
-			t.Errorf("%q: %q, want %q", title, got, want)
-		}
+		testkit.Equal(t, cleanTitle(title), want, "%q", title)
 	}
 }
 
@@ -188,9 +182,7 @@ func TestCounterIsUsedByMany(t *testing.T) {
 	adding.Wait()
 	close(done)
 	taking.Wait()
-	if total != 8000 {
-		t.Errorf("%d drops are counted, want 8000", total)
-	}
+	testkit.Equal(t, total, 8000, "drops are counted")
 }
 
 func TestNoCounter(t *testing.T) {

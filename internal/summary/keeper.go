@@ -11,7 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/failpoint"
+	"github.com/seed-4578ace9/notifier/internal/script"
 )
 
 const (
@@ -46,33 +47,22 @@ const (
 	GivenUp = "given_up"
 )
 
-// Store is where all instances count together: [throttle.Redis].
+// Store is where all instances count together: [Redis].
 type Store interface {
-	CountDrops(ctx context.Context, interval time.Duration, report throttle.DropReport) error
+	CountDrops(ctx context.Context, interval time.Duration, report Report) error
 	DueDigests(ctx context.Context) (channels []string, err error)
-	ClaimDigest(ctx context.Context, interval, lease time.Duration, channel, claim string) (*throttle.DropDigest, int64, error)
-	EndDigest(ctx context.Context, interval time.Duration, channel, claim string, end throttle.DigestEnd) error
+	ClaimDigest(ctx context.Context, interval, lease time.Duration, channel, claim string) (*Digest, int64, error)
+	EndDigest(ctx context.Context, interval time.Duration, channel, claim string, end DigestEnd) error
 }
 
-// Failure is how a post failed.
-type Failure string
-
-// The ways in which a post may fail.
-const (
-	NotPosted Failure = "not posted" // and may be tried again
-	Resting   Failure = "resting"    // not posted, because the channel takes no messages now
-	Refused   Failure = "refused"    // not posted, and trying again would not help
-)
-
-// SendError is a post that failed. Any other error leaves in doubt whether the channel has the digest.
-type SendError struct {
-	Failure Failure
-	After   time.Duration // when it may be tried again; 0: not known
-	Err     error
+// SendError is a post of which it is known what became of it: sink.Error. Any other error leaves in doubt whether the channel has
+// the digest.
+type SendError interface {
+	error
+	NotPosted() bool     // the channel certainly does not have the digest
+	Hopeless() bool      // another try would fail as well
+	Rest() time.Duration // for which the channel takes no messages; 0: that is not why
 }
-
-func (e *SendError) Error() string { return e.Err.Error() }
-func (e *SendError) Unwrap() error { return e.Err }
 
 // Options are what a keeper needs. Functions may be nil unless it says otherwise.
 type Options struct {
@@ -87,14 +77,19 @@ type Options struct {
 	// Busy tells whether events wait for a channel. A digest waits for them.
 	Busy func(channel string) bool
 
-	// Moment tells whether a channel takes a message at once, which then is the caller's to post, or how long it does not.
-	Moment func(ctx context.Context, channel string) (wait time.Duration, now bool)
+	// Wait waits until a channel takes a message, which then is the caller's to post. If that lies further away than maxWait, Wait
+	// returns how far; else 0, and the context's error if that ends first.
+	Wait func(ctx context.Context, channel string, maxWait time.Duration) (time.Duration, error)
 
-	// Send posts a digest. Its context ends before anybody takes the post for one in doubt. It must not be nil.
+	// Pause lets a channel rest, on all instances.
+	Pause func(ctx context.Context, channel string, d time.Duration)
+
+	// Send posts a digest; an error may be a SendError. Its context ends before anybody takes the post for one in doubt. It must
+	// not be nil.
 	Send func(ctx context.Context, d Digest) error
 
-	// Describe says in words why a level drops notifications of a category, such as category 10/30m.
-	Describe func(category, level string) string
+	// LimitOf is what a level allows a category, as configured; "" if it has no limit there.
+	LimitOf func(category, level string) string
 
 	// Opens tells when the next slot of a category opens, as far as this instance knows.
 	Opens func(category string) time.Time
@@ -112,9 +107,9 @@ type Keeper struct {
 	counter *Counter
 
 	// These belong to the goroutine that tells what was counted.
-	untold    []throttle.DropReport // taken from the counter; the first may have been counted without an answer
-	announced bool                  // the store believes that this instance goes on to drop
-	number    int64                 // of the last report
+	untold    []Report // taken from the counter; the first may have been counted without an answer
+	announced bool     // the store believes that this instance goes on to drop
+	number    int64    // of the last report
 
 	posts sync.WaitGroup
 
@@ -193,12 +188,12 @@ func (k *Keeper) tellOnce(ctx context.Context) (told bool) {
 		}
 	}
 	if len(drops) == 0 && k.announced {
-		k.untold = append(k.untold, k.newReport(throttle.Drops{}))
+		k.untold = append(k.untold, k.newReport(Counts{}))
 	}
 	return k.tellUntold(ctx)
 }
 
-func (k *Keeper) addOpens(drops *throttle.Drops) {
+func (k *Keeper) addOpens(drops *Counts) {
 	if k.o.Opens == nil {
 		return
 	}
@@ -210,9 +205,9 @@ func (k *Keeper) addOpens(drops *throttle.Drops) {
 }
 
 // newReport numbers a report. One of drops announces that there will be more.
-func (k *Keeper) newReport(drops throttle.Drops) throttle.DropReport {
+func (k *Keeper) newReport(drops Counts) Report {
 	k.number = max(k.number+1, time.Now().UnixMicro())
-	return throttle.DropReport{Instance: k.o.Instance, Number: k.number, Dropping: drops.Channel != "", Drops: drops}
+	return Report{Instance: k.o.Instance, Number: k.number, Dropping: drops.Channel != "", Counts: drops}
 }
 
 // tellUntold makes the reports that wait. One without an answer is made again as it is.
@@ -339,8 +334,8 @@ func (k *Keeper) busy(channel string) bool { return k.o.Busy != nil && k.o.Busy(
 // What goes out is claimed no sooner, so that it has all that was counted, and a channel that is not free has failed nothing.
 func (k *Keeper) attempt(ctx, posting context.Context, name string, c *channel) (again time.Duration) {
 	changes := k.recentChanges(ctx)
-	if k.o.Moment != nil {
-		if wait, now := k.o.Moment(ctx, name); !now {
+	if k.o.Wait != nil {
+		if wait, err := k.o.Wait(ctx, name, 0); wait > 0 || err != nil {
 			return min(max(wait, shortestPause), longestPause)
 		}
 	}
@@ -354,16 +349,16 @@ func (k *Keeper) attempt(ctx, posting context.Context, name string, c *channel) 
 		return longestPause / 10
 	}
 	if digest != nil {
-		k.post(posting, digest, k.digest(digest, changes), deadline)
+		k.post(posting, k.complete(*digest, changes), deadline)
 	}
 	return 0
 }
 
 // claim claims a digest. A claim without an answer may have been made: it is repeated under its name, by the next attempt.
-func (k *Keeper) claim(ctx context.Context, name string, c *channel) (*throttle.DropDigest, error) {
+func (k *Keeper) claim(ctx context.Context, name string, c *channel) (*Digest, error) {
 	c.claim = cmp.Or(c.claim, rand.Text())
 	digest, inDoubt, err := k.o.Store.ClaimDigest(context.WithoutCancel(ctx), k.o.Interval, lease, name, c.claim)
-	if err == nil || errors.Is(err, throttle.ErrRefused) {
+	if err == nil || errors.Is(err, script.ErrRefused) {
 		c.claim = ""
 	}
 	if inDoubt > 0 {
@@ -392,34 +387,45 @@ func (k *Keeper) recentChanges(ctx context.Context) []Change {
 }
 
 // post makes one attempt at a claimed digest, and records what became of it.
-func (k *Keeper) post(ctx context.Context, claimed *throttle.DropDigest, d Digest, deadline time.Time) {
+func (k *Keeper) post(ctx context.Context, d Digest, deadline time.Time) {
 	sending, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
+	failpoint.Reach(failpoint.AfterClaim)
 	err := k.o.Send(sending, d)
 	if err == nil {
+		failpoint.Reach(failpoint.AfterSummary)
 		k.observe(Sent)
-		k.end(ctx, claimed, throttle.DigestEnd{State: throttle.DigestDone}, deadline)
+		k.end(ctx, d, DigestEnd{State: DigestDone}, deadline)
 		return
 	}
 	logger := k.o.Logger.With("channel", d.Channel, "dropped", d.Dropped, "error", err)
-	failure, known := errors.AsType[*SendError](err)
-	failures := claimed.Failures + 1
-	end := throttle.DigestEnd{State: throttle.DigestFailed}
+	failure, known := errors.AsType[SendError](err)
+	failures := d.Failures + 1
+	end := DigestEnd{State: DigestFailed}
 	switch {
-	case !known:
+	case !known || !failure.NotPosted():
 		logger.Warn(maybePosted)
-		end.State = throttle.DigestDoubt
-	case failure.Failure == Resting || failure.Failure == NotPosted && ctx.Err() != nil: // or this instance stops
-		end.Again = max(failure.After, shortestPause)
-	case failure.Failure == Refused || failures >= maxFailures:
+		end.State = DigestDoubt
+	case failure.Rest() > 0:
+		k.pause(sending, d.Channel, failure.Rest())
+		end.Again = max(failure.Rest(), shortestPause)
+	case ctx.Err() != nil && !failure.Hopeless(): // this instance stops
+		end.Again = shortestPause
+	case failure.Hopeless() || failures >= maxFailures:
 		logger.Error("digest is given up", "attempts", failures)
 		k.observe(GivenUp)
-		end.State = throttle.DigestDone
+		end.State = DigestDone
 	default:
-		end.Again, end.Failure = cmp.Or(failure.After, time.Second<<(2*failures-1)), true // after 2, 8, 32 and 128 seconds
+		end.Again, end.Failure = time.Second<<(2*failures-1), true // after 2, 8, 32 and 128 seconds
 		logger.Warn("digest is not posted yet", "attempt", failures, "again_in", end.Again)
 	}
-	k.end(ctx, claimed, end, deadline)
+	k.end(ctx, d, end, deadline)
+}
+
+func (k *Keeper) pause(ctx context.Context, channel string, d time.Duration) {
+	if k.o.Pause != nil {
+		k.o.Pause(ctx, channel, d)
+	}
 }
 
 func (k *Keeper) observe(result string) {
@@ -429,14 +435,14 @@ func (k *Keeper) observe(result string) {
 }
 
 // end records what became of a digest. It insists, since otherwise its counts are told again.
-func (k *Keeper) end(ctx context.Context, claimed *throttle.DropDigest, end throttle.DigestEnd, deadline time.Time) {
+func (k *Keeper) end(ctx context.Context, d Digest, end DigestEnd, deadline time.Time) {
 	for {
-		err := k.o.Store.EndDigest(context.WithoutCancel(ctx), k.o.Interval, claimed.Channel, claimed.Claim, end)
+		err := k.o.Store.EndDigest(context.WithoutCancel(ctx), k.o.Interval, d.Channel, d.Claim, end)
 		if err == nil {
 			return
 		}
 		if time.Now().After(deadline) || !rest(ctx, endAgain) {
-			k.o.Logger.Warn("end of a digest is not recorded", "channel", claimed.Channel, "error", err)
+			k.o.Logger.Warn("end of a digest is not recorded", "channel", d.Channel, "error", err)
 			return
 		}
 	}

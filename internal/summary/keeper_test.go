@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // inBubble runs a test with a clock of its own, that moves when all wait.
@@ -23,7 +23,7 @@ func drops(category string, n int) []Drop {
 	return []Drop{{Category: category, Level: "global", Title: "title", N: n}}
 }
 
-// after lets time pass, and what is due by then happen.
+// after lets the time of synctest pass, and what is due by then happen.
 func after(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -35,9 +35,7 @@ func TestDropsAreToldEachSecond(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := startBench(t, nil)
 		after(10*time.Second + 300*time.Millisecond)
-		if n := len(b.store.told()); n != 0 {
-			t.Errorf("%d reports of nothing", n)
-		}
+		testkit.Equal(t, len(b.store.told()), 0, "reports of nothing")
 		begin := time.Now()
 		b.Counter().Add(drops("a", 1))
 		after(0)
@@ -131,7 +129,7 @@ func TestStoreIsAway(t *testing.T) {
 				if last := lastOf(b.store.told()); last.Dropping {
 					t.Error("nobody was told that this is all")
 				}
-				warned, back := b.log.count("digests wait"), b.log.count("digests go on")
+				warned, back := b.log.Count("digests wait"), b.log.Count("digests go on")
 				if warned != back || warned < 20 || warned > 40 {
 					t.Errorf("the log says %d times that digests wait, and %d times that they go on", warned, back)
 				}
@@ -165,9 +163,7 @@ func TestLastDropsAreLost(t *testing.T) {
 		after(5 * time.Second)
 		b.Counter().Add(drops("a", 2))
 		b.stop()
-		if b.log.count("drops=3") != 1 {
-			t.Errorf("the log does not tell of 3 lost drops:\n%s", b.log)
-		}
+		b.log.WantCount(t, 1, "drops=3")
 	})
 }
 
@@ -182,24 +178,24 @@ func TestDigestIsPosted(t *testing.T) {
 		}
 		b.set(func() { b.changes = changes })
 		b.store.set(func() {
-			b.store.due = []*throttle.DropDigest{{
-				Channel: "#a", Claim: "1", Total: 120, Unpaired: 5, Doubtful: 7, AtLeast: true, First: first, Last: last,
-				Paths: []throttle.DroppedPath{
-					{Path: "payments.refunds", Count: 80, Title: "refund failed", Opens: opens, Levels: []throttle.NameCount{
-						{Name: "payments.*", Count: 60}, {Name: "global", Count: 20},
+			b.store.due = []*Digest{{
+				Channel: "#a", Claim: "1", Dropped: 120, Unpaired: 5, Doubtful: 7, AtLeast: true, First: first, Last: last,
+				Paths: []Path{
+					{Path: "payments.refunds", Dropped: 80, Title: "refund failed", Opens: opens, Reasons: []Reason{
+						{Level: "payments.*", Dropped: 60}, {Level: "global", Dropped: 20},
 					}},
-					{Path: "payments", Rest: true, Count: 20},
-					{Path: "errors", Count: 5},
+					{Path: "payments", Rest: true, Dropped: 20},
+					{Path: "errors", Dropped: 5},
 				},
-				Counted: 6, Partial: true,
+				MorePaths: 4, MoreAtLeast: true, MoreDropped: 10,
 			}}
 		})
 		after(2 * lookEvery)
 		want := []Digest{{
-			Channel: "#a", Dropped: 120, Unpaired: 5, Doubtful: 7, AtLeast: true, First: first, Last: last,
+			Channel: "#a", Claim: "1", Dropped: 120, Unpaired: 5, Doubtful: 7, AtLeast: true, First: first, Last: last,
 			Paths: []Path{
 				{Path: "payments.refunds", Dropped: 80, Title: "refund failed", Opens: opens, Reasons: []Reason{
-					{"payments.* of payments.refunds", 60}, {"global of payments.refunds", 20},
+					{"payments.*", "payments.* of payments.refunds", 60}, {"global", "global of payments.refunds", 20},
 				}},
 				{Path: "payments", Rest: true, Dropped: 20},
 				{Path: "errors", Dropped: 5},
@@ -210,7 +206,7 @@ func TestDigestIsPosted(t *testing.T) {
 		if !reflect.DeepEqual(b.posts(), want) {
 			t.Errorf("got  %+v\nwant %+v", b.posts(), want)
 		}
-		b.wantEnds(throttle.DigestEnd{State: throttle.DigestDone})
+		b.wantEnds(DigestEnd{State: DigestDone})
 		b.wantResults(Sent)
 	})
 }
@@ -240,30 +236,40 @@ func TestChangesSinceTheLastDigest(t *testing.T) {
 	})
 }
 
+// postError is an error as that of a sink.
+type postError struct {
+	notPosted, hopeless bool
+	rest                time.Duration
+}
+
+func (postError) Error() string         { return "not posted" }
+func (e postError) NotPosted() bool     { return e.notPosted }
+func (e postError) Hopeless() bool      { return e.hopeless }
+func (e postError) Rest() time.Duration { return e.rest }
+
 func TestPostFails(t *testing.T) {
-	failed := func(kind Failure, after time.Duration) error {
-		return fmt.Errorf("wrapped: %w", &SendError{Failure: kind, After: after, Err: errors.New("it was not posted")})
-	}
-	again := func(after time.Duration) throttle.DigestEnd {
-		return throttle.DigestEnd{State: throttle.DigestFailed, Again: after, Failure: true}
+	wrapped := func(err postError) error { return fmt.Errorf("wrapped: %w", err) }
+	notPosted := wrapped(postError{notPosted: true})
+	again := func(after time.Duration) DigestEnd {
+		return DigestEnd{State: DigestFailed, Again: after, Failure: true}
 	}
 	for name, test := range map[string]struct {
 		err      error
 		failures int // before
-		want     throttle.DigestEnd
+		want     DigestEnd
 		results  []string
 	}{
-		"once":              {failed(NotPosted, 0), 0, again(2 * time.Second), nil},
-		"again":             {failed(NotPosted, 0), 1, again(8 * time.Second), nil},
-		"and again":         {failed(NotPosted, 0), 2, again(32 * time.Second), nil},
-		"and once more":     {failed(NotPosted, 0), 3, again(128 * time.Second), nil},
-		"for the last time": {failed(NotPosted, time.Minute), maxFailures - 1, throttle.DigestEnd{State: throttle.DigestDone}, []string{GivenUp}},
-		"for a time":        {failed(NotPosted, 7*time.Second), 0, again(7 * time.Second), nil},
-		"for good":          {failed(Refused, 0), 0, throttle.DigestEnd{State: throttle.DigestDone}, []string{GivenUp}},
+		"once":              {notPosted, 0, again(2 * time.Second), nil},
+		"again":             {notPosted, 1, again(8 * time.Second), nil},
+		"and again":         {notPosted, 2, again(32 * time.Second), nil},
+		"and once more":     {notPosted, 3, again(128 * time.Second), nil},
+		"for the last time": {notPosted, maxFailures - 1, DigestEnd{State: DigestDone}, []string{GivenUp}},
+		"for good":          {wrapped(postError{notPosted: true, hopeless: true}), 0, DigestEnd{State: DigestDone}, []string{GivenUp}},
 		"at rest": {
-			failed(Resting, 7*time.Second), maxFailures - 1, throttle.DigestEnd{State: throttle.DigestFailed, Again: 7 * time.Second}, nil,
+			wrapped(postError{notPosted: true, rest: 7 * time.Second}), maxFailures - 1, DigestEnd{State: DigestFailed, Again: 7 * time.Second}, nil,
 		},
-		"unheard": {errors.New("reset"), 0, throttle.DigestEnd{State: throttle.DigestDoubt}, nil},
+		"unheard":         {wrapped(postError{}), 0, DigestEnd{State: DigestDoubt}, nil},
+		"of another kind": {errors.New("reset"), 0, DigestEnd{State: DigestDoubt}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
@@ -271,10 +277,13 @@ func TestPostFails(t *testing.T) {
 				after(2 * lookEvery)
 				b.wantEnds(test.want)
 				b.wantResults(test.results...)
-				if n := b.log.count("digest is given up"); n != len(test.results) {
-					t.Errorf("the log says %d times that it is given up", n)
+				rests := time.Duration(0)
+				if name == "at rest" {
+					rests = 7 * time.Second
 				}
-				if test.results != nil && b.log.count("dropped=12") != 1 {
+				testkit.Equal(t, b.paused["#a"], rests, "the channel rests for")
+				b.log.WantCount(t, len(test.results), "digest is given up")
+				if test.results != nil && b.log.Count("dropped=12") != 1 {
 					t.Errorf("the log does not say what was given up:\n%s", b.log)
 				}
 			})
@@ -297,14 +306,14 @@ func TestDigestWaitsForEvents(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				b := startBench(t, nil)
 				test.wait(b, true)
-				b.store.set(func() { b.store.due = []*throttle.DropDigest{due("#a", 0)} })
+				b.store.set(func() { b.store.due = []*Digest{due("#a", 0)} })
 				after(10 * time.Minute)
 				if _, claims := b.store.calls(); claims != 0 || len(b.posts()) != 0 || b.moments > test.most {
 					t.Errorf("%d claims, %d posts, %d moments", claims, len(b.posts()), b.moments)
 				}
 				test.wait(b, false)
 				after(longestPause + 2*lookEvery)
-				b.wantEnds(throttle.DigestEnd{State: throttle.DigestDone})
+				b.wantEnds(DigestEnd{State: DigestDone})
 				b.wantResults(Sent)
 			})
 		})
@@ -330,7 +339,7 @@ func TestBusyChannelHoldsUpNoOther(t *testing.T) {
 			return nil
 		})
 		b.set(func() { b.busy["#busy"] = true })
-		b.store.set(func() { b.store.due = []*throttle.DropDigest{due("#busy", 0), due("#slow", 0), due("#c", 0)} })
+		b.store.set(func() { b.store.due = []*Digest{due("#busy", 0), due("#slow", 0), due("#c", 0)} })
 		after(2 * lookEvery)
 		if ends := b.store.ends(); len(ends) != 1 || ends[0].channel != "#c" {
 			t.Errorf("posts that are over: %+v, want that to #c", ends)
@@ -349,7 +358,7 @@ func TestClaimWithoutAnswer(t *testing.T) {
 		}
 		b.store.set(func() { b.store.down = false })
 		after(30 * time.Second)
-		b.wantEnds(throttle.DigestEnd{State: throttle.DigestDone})
+		b.wantEnds(DigestEnd{State: DigestDone})
 		if len(b.store.claimed) != 1 {
 			t.Errorf("claimed under %d names", len(b.store.claimed))
 		}
@@ -359,18 +368,16 @@ func TestClaimWithoutAnswer(t *testing.T) {
 func TestDoubtIsSaid(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := startBench(t, nil)
-		b.store.set(func() { b.store.inDoubt, b.store.due = 17, []*throttle.DropDigest{due("#a", 0)} })
+		b.store.set(func() { b.store.inDoubt, b.store.due = 17, []*Digest{due("#a", 0)} })
 		after(2 * lookEvery)
-		if b.log.count("dropped=17") != 1 {
-			t.Errorf("the log does not tell of 17 drops in doubt:\n%s", b.log)
-		}
+		b.log.WantCount(t, 1, "dropped=17")
 	})
 }
 
 // TestStuckPosts shows that some posts may hang, for a time; the others go on meanwhile.
 func TestStuckPosts(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		var all []*throttle.DropDigest
+		var all []*Digest
 		for i := range maxPosts + 10 {
 			all = append(all, due(fmt.Sprint("#", i), 0))
 		}
@@ -380,20 +387,18 @@ func TestStuckPosts(t *testing.T) {
 				<-ctx.Done()
 				return context.Cause(ctx)
 			}
-			time.Sleep(time.Second)
+			time.Sleep(time.Second) // of the time of synctest: a post takes a while
 			return nil
 		}, all...)
 		after(5 * time.Second)
-		if n := len(b.store.ends()); n != maxPosts+8 {
-			t.Errorf("%d posts are over, want %d", n, maxPosts+8)
-		}
+		testkit.Equal(t, len(b.store.ends()), maxPosts+8, "posts are over")
 		after(lease)
 		ends := b.store.ends()[maxPosts+8:]
 		if len(ends) != 2 {
 			t.Fatalf("the posts that hung: %+v", ends)
 		}
 		for _, end := range ends {
-			if took := end.at.Sub(began); end.State != throttle.DigestDoubt || took < time.Minute || took >= lease {
+			if took := end.at.Sub(began); end.State != DigestDoubt || took < time.Minute || took >= lease {
 				t.Errorf("%s is over after %v: %+v", end.channel, took, end.DigestEnd)
 			}
 		}
@@ -402,7 +407,7 @@ func TestStuckPosts(t *testing.T) {
 
 func TestNoMorePostsThanThereIsRoomFor(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		var all []*throttle.DropDigest
+		var all []*Digest
 		for i := range 2 * maxPosts {
 			all = append(all, due(fmt.Sprint("#", i), 0))
 		}
@@ -426,23 +431,21 @@ func TestEndIsInsistedOn(t *testing.T) {
 		if len(b.store.ends()) != 1 || len(b.posts()) != 1 {
 			t.Errorf("%d posts, ended: %+v", len(b.posts()), b.store.ends())
 		}
-		b.store.set(func() { b.store.endFails, b.store.due = 1000, []*throttle.DropDigest{due("#b", 0)} })
+		b.store.set(func() { b.store.endFails, b.store.due = 1000, []*Digest{due("#b", 0)} })
 		after(2 * lease)
-		if n := b.log.count("end of a digest is not recorded"); n != 1 {
-			t.Errorf("the log says %d times that it is not recorded", n)
-		}
+		b.log.WantCount(t, 1, "end of a digest is not recorded")
 	})
 }
 
 // TestStopWhilePosting gives posts that are under way a moment. One that is not made then has not failed.
 func TestStopWhilePosting(t *testing.T) {
-	done := throttle.DigestEnd{State: throttle.DigestDone}
+	done := DigestEnd{State: DigestDone}
 	for name, test := range map[string]struct {
 		takes time.Duration
-		want  throttle.DigestEnd
+		want  DigestEnd
 	}{
 		"it ends":        {3 * time.Second, done},
-		"it does not":    {time.Minute, throttle.DigestEnd{State: throttle.DigestFailed, Again: shortestPause}},
+		"it does not":    {time.Minute, DigestEnd{State: DigestFailed, Again: shortestPause}},
 		"it is over now": {0, done},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -452,7 +455,7 @@ func TestStopWhilePosting(t *testing.T) {
 					case <-time.After(test.takes):
 						return nil
 					case <-ctx.Done():
-						return &SendError{Failure: NotPosted, Err: context.Cause(ctx)}
+						return postError{notPosted: true}
 					}
 				}, due("#a", 0))
 				after(2 * lookEvery)

@@ -1,19 +1,16 @@
 package summary
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -28,9 +25,9 @@ type fakeStore struct {
 	down     bool // it does what it is asked, and nobody hears of it
 	away     bool
 	reports  []told
-	due      []*throttle.DropDigest
-	claimed  map[string]*throttle.DropDigest // by the name of the claim
-	inDoubt  int64                           // told with the next claim
+	due      []*Digest
+	claimed  map[string]*Digest // by the name of the claim
+	inDoubt  int64              // told with the next claim
 	ended    []ended
 	looks    int // calls
 	claims   int // calls
@@ -40,18 +37,18 @@ type fakeStore struct {
 
 // told is a report, and when it came.
 type told struct {
-	throttle.DropReport
+	Report
 	at time.Time
 }
 
 // ended is the end of an attempt.
 type ended struct {
-	throttle.DigestEnd
+	DigestEnd
 	channel string
 	at      time.Time
 }
 
-func (s *fakeStore) CountDrops(_ context.Context, _ time.Duration, report throttle.DropReport) error {
+func (s *fakeStore) CountDrops(_ context.Context, _ time.Duration, report Report) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.away {
@@ -84,7 +81,7 @@ func (s *fakeStore) DueDigests(context.Context) ([]string, error) {
 	return channels, nil
 }
 
-func (s *fakeStore) ClaimDigest(_ context.Context, _, _ time.Duration, channel, claim string) (*throttle.DropDigest, int64, error) {
+func (s *fakeStore) ClaimDigest(_ context.Context, _, _ time.Duration, channel, claim string) (*Digest, int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.claims++
@@ -92,11 +89,11 @@ func (s *fakeStore) ClaimDigest(_ context.Context, _, _ time.Duration, channel, 
 		return nil, 0, errStore
 	}
 	digest, known := s.claimed[claim]
-	if at := slices.IndexFunc(s.due, func(d *throttle.DropDigest) bool { return d.Channel == channel }); !known && at >= 0 {
+	if at := slices.IndexFunc(s.due, func(d *Digest) bool { return d.Channel == channel }); !known && at >= 0 {
 		digest = s.due[at]
 		s.due = slices.Delete(s.due, at, at+1)
 		if s.claimed == nil {
-			s.claimed = make(map[string]*throttle.DropDigest)
+			s.claimed = make(map[string]*Digest)
 		}
 		s.claimed[claim] = digest
 	}
@@ -108,7 +105,7 @@ func (s *fakeStore) ClaimDigest(_ context.Context, _, _ time.Duration, channel, 
 	return digest, inDoubt, nil
 }
 
-func (s *fakeStore) EndDigest(_ context.Context, _ time.Duration, channel, _ string, end throttle.DigestEnd) error {
+func (s *fakeStore) EndDigest(_ context.Context, _ time.Duration, channel, _ string, end DigestEnd) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.endFails > 0 {
@@ -158,7 +155,7 @@ type bench struct {
 	*testing.T
 	*Keeper
 	store *fakeStore
-	log   *logBuffer
+	log   *testkit.Log
 	stop  func() // returns when the keeper has stopped
 
 	mu      sync.Mutex
@@ -166,30 +163,36 @@ type bench struct {
 	results []string
 	send    func(ctx context.Context, d Digest) error // nil: it succeeds
 	busy    map[string]bool
-	wait    time.Duration // until the channels take a message
-	moments int           // that were asked for
-	asked   []time.Time   // since when changes were asked for
+	paused  map[string]time.Duration // what Pause was told last
+	wait    time.Duration            // until the channels take a message
+	moments int                      // that were asked for
+	asked   []time.Time              // since when changes were asked for
 	changes []Change
 }
 
 // startBench starts a keeper, in a bubble of synctest.
-func startBench(t *testing.T, send func(ctx context.Context, d Digest) error, due ...*throttle.DropDigest) *bench {
+func startBench(t *testing.T, send func(ctx context.Context, d Digest) error, due ...*Digest) *bench {
 	t.Helper()
-	b := &bench{T: t, store: &fakeStore{due: due}, log: &logBuffer{}, send: send, busy: make(map[string]bool)}
+	b := &bench{T: t, store: &fakeStore{due: due}, log: testkit.NewLog(t), send: send, busy: make(map[string]bool), paused: make(map[string]time.Duration)}
 	b.Keeper = NewKeeper(Options{
-		Store: b.store, Interval: interval, Logger: b.log.logger(), Send: b.post, ChannelOf: channelOf,
-		Describe: func(category, level string) string { return level + " of " + category },
-		Opens:    func(string) time.Time { return time.Now().Add(time.Hour) },
+		Store: b.store, Interval: interval, Logger: b.log.Logger(), Send: b.post, ChannelOf: channelOf,
+		LimitOf: func(category, _ string) string { return "of " + category },
+		Opens:   func(string) time.Time { return time.Now().Add(time.Hour) },
 		Busy: func(channel string) bool {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			return b.busy[channel]
 		},
-		Moment: func(context.Context, string) (time.Duration, bool) {
+		Wait: func(_ context.Context, _ string, _ time.Duration) (time.Duration, error) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			b.moments++
-			return b.wait, b.wait == 0
+			return b.wait, nil
+		},
+		Pause: func(_ context.Context, channel string, d time.Duration) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.paused[channel] = d
 		},
 		Changes: func(_ context.Context, since time.Time) []Change {
 			b.mu.Lock()
@@ -238,49 +241,20 @@ func (b *bench) wantResults(want ...string) {
 	b.Helper()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !slices.Equal(b.results, want) {
-		b.Errorf("results %q, want %q", b.results, want)
-	}
+	testkit.EqualSlices(b, b.results, want, "results")
 }
 
 // wantEnds checks what was recorded of the posts that are over, in their order.
-func (b *bench) wantEnds(want ...throttle.DigestEnd) {
+func (b *bench) wantEnds(want ...DigestEnd) {
 	b.Helper()
-	var got []throttle.DigestEnd
+	var got []DigestEnd
 	for _, end := range b.store.ends() {
 		got = append(got, end.DigestEnd)
 	}
-	if !slices.Equal(got, want) {
-		b.Errorf("recorded %+v, want %+v", got, want)
-	}
+	testkit.EqualSlices(b, got, want, "recorded")
 }
 
 // due is a channel's digest as the store gives it.
-func due(channel string, failures int) *throttle.DropDigest {
-	return &throttle.DropDigest{Channel: channel, Claim: "1", Total: 12, Failures: failures}
-}
-
-// logBuffer is a log that can be searched.
-type logBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logBuffer) Write(line []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(line)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
-func (l *logBuffer) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
-
-// count is how many lines contain the text.
-func (l *logBuffer) count(text string) int {
-	return strings.Count(l.String(), text)
+func due(channel string, failures int) *Digest {
+	return &Digest{Channel: channel, Claim: "1", Dropped: 12, Failures: failures}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"sync"
 	"sync/atomic"
@@ -13,8 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
 // patience bounds what a test waits for, and is no expectation of how long it takes.
@@ -50,7 +51,7 @@ type instance struct {
 
 var errKilled = errors.New("killed")
 
-func (i *instance) CountDrops(ctx context.Context, interval time.Duration, report throttle.DropReport) error {
+func (i *instance) CountDrops(ctx context.Context, interval time.Duration, report Report) error {
 	if i.killed.Load() {
 		return errKilled
 	}
@@ -76,13 +77,9 @@ func (f *fleet) start() *instance {
 		Addr: f.addr, DisableIdentity: true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
-	tree, err := throttle.NewTree(throttle.Plan{})
-	if err != nil {
-		f.Fatal(err)
-	}
-	options := throttle.RedisOptions{Client: client, Prefix: "summaries", Timeout: patience}
-	i := &instance{told: make(chan struct{}), Store: throttle.NewRedis(options, throttle.Settings{Tree: tree, Retention: time.Hour})}
-	i.Keeper = NewKeeper(Options{Store: i, Interval: liveInterval, Logger: new(logBuffer).logger(), Send: f.send, ChannelOf: channelOf})
+	options := script.Options{Client: client, Prefix: "summaries", Timeout: patience}
+	i := &instance{told: make(chan struct{}), Store: NewRedis(script.NewRunner(options), time.Hour)}
+	i.Keeper = NewKeeper(Options{Store: i, Interval: liveInterval, Logger: slog.New(slog.DiscardHandler), Send: f.send, ChannelOf: channelOf})
 	ctx, cancel := context.WithCancel(f.Context())
 	var running sync.WaitGroup
 	running.Go(func() { i.Run(ctx) })
@@ -229,7 +226,7 @@ func TestFloodOfPaths(t *testing.T) {
 				login += path.Dropped
 			}
 		}
-		if sum != s.Dropped || len(s.Paths) > throttle.MaxDigestPaths || !s.MoreAtLeast {
+		if sum != s.Dropped || len(s.Paths) > maxDigestPaths || !s.MoreAtLeast {
 			t.Errorf("digest %+v, want counts that add up", s.Digest)
 		}
 	}

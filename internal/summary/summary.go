@@ -7,15 +7,19 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// Digest tells a channel what was dropped. Its counts add up: Dropped is Unpaired, the counts of Paths and MoreDropped.
+// Digest tells a channel what was dropped. Its counts add up: Dropped is Unpaired, the counts of Paths and MoreDropped. Its times
+// are those of the Store.
 type Digest struct {
-	Channel     string
+	Channel, Claim string
+	Failures       int // posts of it that failed
+
 	Dropped     int64
 	AtLeast     bool  // there may have been more: an instance was killed before it told all
 	Doubtful    int64 // of Dropped: may have been told before
 	Unpaired    int64 // resolved events whose firing one was not posted
 	First, Last time.Time
-	Paths       []Path // the largest, those first
+	Since       time.Time // when the digest before was claimed; zero if there was none lately
+	Paths       []Path    // the largest, those first
 
 	MorePaths   int  // that are not among Paths
 	MoreAtLeast bool // there may be more of them
@@ -24,19 +28,20 @@ type Digest struct {
 	Changes []Change // of limits since the digest before, the oldest first
 }
 
-// Path is what was dropped of a category.
+// Path is what was dropped of a category. Its texts have neither tabs nor line feeds.
 type Path struct {
 	Path    string
-	Rest    bool // of all paths with this first level that are not counted by name
+	Rest    bool // in a digest: of all paths with this first level that are not counted by name
 	Dropped int64
-	Reasons []Reason  // most first
+	Reasons []Reason  // in a digest most first
 	Title   string    // of one of the events; may be empty
 	Opens   time.Time // when the next slot opens; zero if that is not known, or now
 }
 
 // Reason is why notifications were dropped.
 type Reason struct {
-	Text    string // such as category 10/30m
+	Level   string // that denied them
+	Text    string // in a digest that is told: the level and its limit, such as category 10/30m
 	Dropped int64
 }
 
@@ -48,29 +53,13 @@ type Change struct {
 	By    string // "" if that is not recorded
 }
 
-// digest makes of what was claimed what the channel is told.
-func (k *Keeper) digest(claimed *throttle.DropDigest, changes []Change) Digest {
-	d := Digest{
-		Channel: claimed.Channel, Dropped: claimed.Total, AtLeast: claimed.AtLeast, Doubtful: claimed.Doubtful,
-		Unpaired: claimed.Unpaired, First: claimed.First, Last: claimed.Last,
-		MorePaths: claimed.Counted, MoreDropped: claimed.Total - claimed.Unpaired,
-	}
-	rests := 0
-	for _, counted := range claimed.Paths {
-		path := Path{Path: counted.Path, Rest: counted.Rest, Dropped: counted.Count, Title: counted.Title, Opens: counted.Opens}
-		for _, level := range counted.Levels {
-			path.Reasons = append(path.Reasons, Reason{Text: k.describe(counted.Path, level.Name), Dropped: level.Count})
+// complete adds to a claimed digest what this instance knows: the reasons in words, and what was changed since the digest before.
+func (k *Keeper) complete(claimed Digest, changes []Change) Digest {
+	for i := range claimed.Paths {
+		path := &claimed.Paths[i]
+		for j := range path.Reasons {
+			path.Reasons[j].Text = k.describe(path.Path, path.Reasons[j].Level)
 		}
-		d.Paths = append(d.Paths, path)
-		d.MoreDropped -= counted.Count
-		if counted.Rest {
-			rests++
-		}
-	}
-	d.MorePaths = max(0, d.MorePaths-(len(d.Paths)-rests))
-	d.MoreAtLeast = claimed.Partial
-	if d.MorePaths == 0 && d.MoreDropped > 0 {
-		d.MorePaths = 1 // one that was not counted by name, at least
 	}
 	since := claimed.Since
 	if since.IsZero() {
@@ -78,15 +67,22 @@ func (k *Keeper) digest(claimed *throttle.DropDigest, changes []Change) Digest {
 	}
 	for _, change := range changes {
 		if change.At.After(since) {
-			d.Changes = append(d.Changes, change)
+			claimed.Changes = append(claimed.Changes, change)
 		}
 	}
-	return d
+	return claimed
 }
 
+// describe says why a level dropped notifications of a category: by its limit, or in words where it has none.
 func (k *Keeper) describe(category, level string) string {
-	if k.o.Describe == nil {
+	switch level {
+	case throttle.LevelRoom:
+		return "could not wait: too many waited already"
+	case throttle.LevelClosed:
+		return "the limits could not be asked"
+	}
+	if k.o.LimitOf == nil {
 		return level
 	}
-	return strings.TrimSpace(k.o.Describe(category, level))
+	return strings.TrimSpace(level + " " + k.o.LimitOf(category, level))
 }

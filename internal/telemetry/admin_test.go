@@ -1,7 +1,6 @@
 package telemetry_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -19,6 +18,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/seed-4578ace9/notifier/internal/telemetry"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 func healthy() error { return nil }
@@ -37,9 +37,7 @@ func options() telemetry.AdminOptions {
 func start(t *testing.T, o telemetry.AdminOptions) string {
 	t.Helper()
 	admin := telemetry.NewAdmin(o)
-	if err := admin.Listen(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, admin.Listen(t.Context()))
 	served := make(chan error, 1)
 	go func() { served <- admin.Serve() }()
 	t.Cleanup(func() {
@@ -66,19 +64,13 @@ type answer struct {
 
 func do(t *testing.T, method, url string) answer {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), method, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	request := testkit.Must(http.NewRequestWithContext(t.Context(), method, url, nil))(t)
 	response, err := client.Do(request)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := testkit.Must(io.ReadAll(response.Body))(t)
 	return answer{response.StatusCode, response.Header.Get("Content-Type"), string(body)}
 }
 
@@ -122,9 +114,7 @@ func TestAdminNotReady(t *testing.T) {
 	both := errors.Join(errors.New("NATS is not connected"), errors.New("Slack refuses the token"))
 	reason.Store(&both)
 	want := answer{http.StatusServiceUnavailable, "text/plain; charset=utf-8", "NATS is not connected\nSlack refuses the token\n"}
-	if got := do(t, http.MethodGet, url+"/readyz"); got != want {
-		t.Errorf("not ready: %+v, want %+v", got, want)
-	}
+	testkit.Equal(t, do(t, http.MethodGet, url+"/readyz"), want, "not ready")
 	if got := do(t, http.MethodGet, url+"/healthz"); got.status != http.StatusOK {
 		t.Errorf("not ready, and not alive either: %+v", got)
 	}
@@ -146,10 +136,7 @@ func TestAdminNotAlive(t *testing.T) {
 
 func TestAdminTakenPort(t *testing.T) {
 	t.Parallel()
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	taken := testkit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer func() { _ = taken.Close() }()
 
 	o := options()
@@ -189,9 +176,7 @@ func TestAdminShutdownWithoutServe(t *testing.T) {
 	}
 
 	admin := telemetry.NewAdmin(options())
-	if err := admin.Listen(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, admin.Listen(t.Context()))
 	for range 2 {
 		if err := admin.Shutdown(t.Context()); err != nil {
 			t.Errorf("before Serve: %v", err)
@@ -217,9 +202,7 @@ func TestAdminShutdownDeadline(t *testing.T) {
 		return nil
 	}
 	admin := telemetry.NewAdmin(o)
-	if err := admin.Listen(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, admin.Listen(t.Context()))
 	var all sync.WaitGroup
 	all.Go(func() {
 		if err := admin.Serve(); err != nil {
@@ -253,31 +236,14 @@ func (failing) Gather() ([]*dto.MetricFamily, error) { return nil, errors.New("b
 
 func TestAdminLogsFailedScrape(t *testing.T) {
 	t.Parallel()
-	var log safeBuffer
+	log := testkit.NewLog(t)
 	o := options()
 	o.Gatherer = prometheus.Gatherers{failing{}}
-	o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	o.Logger = log.Logger()
 	if got := do(t, http.MethodGet, start(t, o)+"/metrics"); got.status != http.StatusInternalServerError {
 		t.Errorf("got %+v", got)
 	}
 	if got := log.String(); !strings.Contains(got, `msg="admin server"`) || !strings.Contains(got, "broken collector") {
 		t.Errorf("logged %q", got)
 	}
-}
-
-type safeBuffer struct {
-	mu     sync.Mutex
-	buffer bytes.Buffer
-}
-
-func (b *safeBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buffer.Write(p)
-}
-
-func (b *safeBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buffer.String()
 }

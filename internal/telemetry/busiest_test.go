@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // labelled gives labels as a set of categories does, at times of its own.
@@ -48,9 +50,7 @@ func (l *labelled) below(first string) (n int) {
 
 func (l *labelled) want(t *testing.T, want ...string) {
 	t.Helper()
-	if !slices.Equal(l.given, want) {
-		t.Errorf("labels of %q, want %q", l.given, want)
-	}
+	testkit.EqualSlices(t, l.given, want, "labels")
 }
 
 func names(format string, n int) []string {
@@ -76,13 +76,9 @@ func TestJunkTakesNoLabels(t *testing.T) {
 	for range 100 {
 		l.seen(1, names("payments.junk-%d", 500)[rand.IntN(500)])
 	}
-	if n := len(l.given); n != 1 {
-		t.Errorf("%d labels for junk below one category", n)
-	}
+	testkit.Equal(t, len(l.given), 1, "labels for junk below one category")
 	l.seen(1, names("junk-%d", 5000)...)
-	if n := len(l.given); n != 25 {
-		t.Errorf("%d labels for junk at the first level, want half of 50", n)
-	}
+	testkit.Equal(t, len(l.given), 25, "labels for junk at the first level, want half of 50")
 	l.pass(awardEvery)
 	l.seen(convincing-1, "security.logins", "errors")
 	l.pass(awardEvery)
@@ -104,9 +100,7 @@ func TestOneFamilyTakesAtMostItsShare(t *testing.T) {
 		l.seen(10000, junk...)
 		l.pass(time.Minute)
 	}
-	if n := l.below("payments"); n != free/2 {
-		t.Errorf("%d of %d labels for one first level, want half of them", n, free)
-	}
+	testkit.Equal(t, l.below("payments"), free/2, "of %d labels for one first level, want half of them", free)
 	victims := names("security.%d", 8)
 	for range 10 {
 		l.seen(10000, junk...)

@@ -19,9 +19,11 @@ var (
 		"bad_json", "bad_utf8", "empty", "too_large", "bad_category", "bad_field",
 		"bad_cloudevent", "slack_rejected",
 	}
-	verdicts = closedSet{"admitted", "denied", "repeated"}
-	sources  = closedSet{"redis", "cache", "local"}
-	results  = closedSet{"ok", "rate_limited", "transient", "rejected", "misconfigured", "unknown"}
+	verdicts = closedSet{
+		"admitted", "denied", "exceeds_capacity", "reclaimed", "leased", "done", "duplicate", "unknown", "unpaired", "deferred",
+	}
+	sources = closedSet{"redis", "cache", "local"}
+	results = closedSet{"ok", "rate_limited", "transient", "rejected", "misconfigured", "unknown"}
 
 	summaryResults = closedSet{"sent", "given_up"}
 	pairings       = closedSet{"paired", "unpaired"}

@@ -72,76 +72,76 @@ func NewMetrics(o MetricsOptions) *Metrics {
 		registry: r.Registry,
 
 		events: newPerCategory(r.counters("notifier_events_total",
-			"Outcomes of events. Each event is counted once in the whole deployment, by the worker that settled it; "+
-				"sent is counted by the call that newly records the delivery. Where NATS is killed and forgets acknowledgements "+
-				"that it had confirmed (those of its last sync_interval), events that were not sent may be judged and counted again.",
+			"Outcomes of events. Each event is counted once in the whole deployment, by the worker that settled it. "+
+				"The call that newly records a delivery counts sent. When NATS is killed, it may forget the acknowledgements "+
+				"of its last sync_interval: events that were not sent are then decided and counted again.",
 			"category", "outcome"), seen, outcomes),
 		dropped: newPerCategory(r.counters("notifier_dropped_total",
-			"Events dropped, by the rule that denied them.", "category", "level"), seen, levels),
+			"Dropped events, by the rule that denied them.", "category", "level"), seen, levels),
 		decisions: decisionCounters(r.counters("notifier_decisions_total",
-			"Events decided about, by verdict and by who decided.", "verdict", "source")),
+			"Decisions about events, by verdict and by what decided.", "verdict", "source")),
 		deadLetters: newClosedCounter(r.counters("notifier_dead_letters_total",
 			"Events stored as dead letters, by reason.", "reason"), reasons),
 		discarded: r.counter("notifier_dead_letters_discarded_total",
-			"Dead letters that newer ones of workers have pushed out, at least."),
+			"Dead letters that newer ones pushed out, at least."),
 		slackRequests: newClosedCounter(r.counters("notifier_slack_requests_total",
-			"Requests to Slack, by how they ended.", "result"), results),
+			"Requests to Slack, by result.", "result"), results),
 		redeliveries: r.counter("notifier_redeliveries_total",
 			"Messages that JetStream delivered again."),
 		refunds: r.counter("notifier_refunds_total",
-			"Admitted events whose slots were given back because they could not be delivered."),
+			"Admitted events whose slots were returned because the events could not be delivered."),
 		splits: r.counter("notifier_split_total",
-			"Messages with several alerts that were split into an event for each."),
+			"Messages with several alerts that were split into one event for each alert."),
 
 		resolved: newClosedCounter(r.counters("notifier_resolved_total",
-			"Resolved events, by whether the firing one that they end had been sent.", "result"), pairings),
+			"Resolved events: paired if their firing event was sent, else unpaired.", "result"), pairings),
 		summaries: newClosedCounter(r.counters("notifier_summaries_total",
-			"Summaries of dropped events, by how they ended.", "result"), summaryResults),
+			"Digests of dropped events, by result.", "result"), summaryResults),
 		delays: r.counter("notifier_delayed_total",
-			"Denied events that were stored to wait for a slot."),
+			"Denied events that began to wait for a slot."),
 		vanished: r.counter("notifier_vanished_total",
-			"Stored events that left a stream without a worker's acknowledgement: deleted, purged, rolled up or over the stream's bounds."),
+			"Messages that left the producers' stream without a worker, at least: deleted, purged, rolled up or above the stream's bounds."),
 		ackPending: r.gauges("notifier_ack_pending",
-			"Messages of the producers' stream that are delivered to the instances and not acknowledged, of the whole deployment."),
+			"Messages of the producers' stream that are delivered and not acknowledged, of the whole deployment."),
 		roomPending: r.gauges("notifier_room_pending",
 			"Events of the whole deployment that wait in the room, by what they wait for.", "reason"),
 		roomRefused: newClosedCounter(r.counters("notifier_room_refused_total",
-			"Events dropped because too many of their category wait in the room, by what they would have waited for.", "reason"), refusals),
+			"Events dropped because too many of their first-level category wait in the room, by what they would have waited for.", "reason"), refusals),
 		held: r.gauge("notifier_held",
-			"Deliveries in hand that wait for their channel."),
+			"Deliveries of this worker that wait for their channel."),
 
 		// From a Redis on the same machine to more than the default timeout of a call.
 		decisionDuration: r.histogram("notifier_decision_duration_seconds",
-			"Time that one call for decisions took.",
+			"Duration of one call for decisions.",
 			.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5),
 		// From an event passed on at once to one that waited for the default greatest age.
 		eventAge: r.histogram("notifier_event_age_seconds",
-			"Age of an event when it was sent, counted from when JetStream stored it.",
+			"Age of an event when it was sent, since JetStream stored it.",
 			.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 1800, 3600),
 		// To more than the default timeout of a request.
 		slackDuration: r.histogram("notifier_slack_request_duration_seconds",
-			"Time that one request to Slack took.",
+			"Duration of one request to Slack.",
 			.025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30),
 
 		categories: seen,
 		levels:     levels,
 		shadow:     &growingSet{},
 		shadowed: r.counters("notifier_shadow_decisions_total",
-			"Events judged by the shadow limits, by the rule that would have denied them, none for those let through.",
+			"Decisions of the shadow limits, by the rule that would have denied the event, or none if it would be admitted.",
 			"level", "verdict"),
 		limitUsed: r.gauges("notifier_limit_used",
-			"Slots of a limit that are taken; those of the fullest node where a rule covers many.", "level"),
+			"Slots of a limit that are taken; of a rule for many paths, those of its fullest path.", "level"),
 		limitSize: r.gauges("notifier_limit_size",
 			"Slots that a limit has.", "level"),
 		inFlight: r.gauge("notifier_inflight",
-			"Events received from JetStream that have no outcome yet."),
+			"Events that this worker has received and that have no outcome yet."),
 		degraded: r.gauges("notifier_degraded",
-			"1 while the failure policy acts, else 0.", "policy").MustCurryWith(prometheus.Labels{"policy": o.Policy}),
+			"1 while Redis is unavailable and the failure policy acts, else 0.", "policy").MustCurryWith(prometheus.Labels{"policy": o.Policy}),
 	}
 	m.events.weigh = true
 	m.from(seen.all())
 	r.gauges("notifier_build_info",
-		"Always 1; the labels say what is running.", "version", "revision", "goversion").
+		"Always 1; the labels name the running build.", "version", "revision", "goversion").
 		WithLabelValues(o.Version, o.Revision, runtime.Version()).Set(1)
 	return m
 }

@@ -17,6 +17,8 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/telemetry"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
 func newMetrics(maxCategories int) *telemetry.Metrics {
@@ -33,10 +35,7 @@ func newMetrics(maxCategories int) *telemetry.Metrics {
 // histogram as its count.
 func series(t *testing.T, m *telemetry.Metrics) map[string]float64 {
 	t.Helper()
-	families, err := m.Registry().Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := testkit.Must(m.Registry().Gather())(t)
 	all := make(map[string]float64)
 	for _, family := range families {
 		if !strings.HasPrefix(family.GetName(), "notifier_") {
@@ -65,9 +64,7 @@ func expect(t *testing.T, m *telemetry.Metrics, want map[string]float64) {
 		if strings.HasPrefix(name, "notifier_build_info") {
 			continue
 		}
-		if value != want[name] {
-			t.Errorf("%s is %v, want %v", name, value, want[name])
-		}
+		testkit.Equal(t, value, want[name], "%s", name)
 	}
 	for name := range want {
 		if _, ok := got[name]; !ok {
@@ -110,9 +107,9 @@ func TestSeriesAtTheStart(t *testing.T) {
 	for _, reason := range event.Reasons() {
 		want = append(want, fmt.Sprintf(`notifier_dead_letters_total{reason=%q}`, reason))
 	}
-	for _, verdict := range []string{"admitted", "denied", "repeated"} {
+	for _, verdict := range throttle.Verdicts() {
 		for _, source := range []string{"redis", "cache", "local"} {
-			want = append(want, fmt.Sprintf(`notifier_decisions_total{source=%q,verdict=%q}`, source, verdict))
+			want = append(want, fmt.Sprintf(`notifier_decisions_total{source=%q,verdict=%q}`, source, verdict.String()))
 		}
 	}
 	for _, result := range sink.Classes() {
@@ -135,10 +132,7 @@ func TestSeriesAtTheStart(t *testing.T) {
 
 func TestRuntimeMetrics(t *testing.T) {
 	t.Parallel()
-	families, err := newMetrics(1).Registry().Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := testkit.Must(newMetrics(1).Registry().Gather())(t)
 	var names []string
 	for _, family := range families {
 		names = append(names, family.GetName())
@@ -157,10 +151,7 @@ func TestLint(t *testing.T) {
 		name, _, _ = strings.Cut(name, "{")
 		names = append(names, name)
 	}
-	problems, err := testutil.GatherAndLint(newMetrics(1).Registry(), names...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	problems := testkit.Must(testutil.GatherAndLint(newMetrics(1).Registry(), names...))(t)
 	for _, problem := range problems {
 		t.Errorf("%s: %s", problem.Metric, problem.Text)
 	}
@@ -255,9 +246,7 @@ func TestCounting(t *testing.T) {
 		`notifier_degraded{policy="hold"}`:                                       1,
 	})
 	m.Degraded(false)
-	if got := series(t, m)[`notifier_degraded{policy="hold"}`]; got != 0 {
-		t.Errorf("degraded is still %v", got)
-	}
+	testkit.Equal(t, series(t, m)[`notifier_degraded{policy="hold"}`], 0, "degraded is still")
 }
 
 // A gauge is absent until its value is known, and a limit that is gone has none.
@@ -347,7 +336,7 @@ func TestCategoryBound(t *testing.T) {
 			m.Event(fmt.Sprint("more-", i), "sent", 1)
 			m.Dropped(fmt.Sprint("others-", i), "global", 1)
 		}
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute) // of the time of synctest
 		m.Event("busy", "sent", 1000)
 		m.Dropped("busy", "global", 1)
 		m.Event("too-late", "sent", 1_000_000)
@@ -380,9 +369,7 @@ func TestConfiguredCategories(t *testing.T) {
 			}
 		}
 		slices.Sort(want)
-		if got := slices.Sorted(maps.Keys(got)); !slices.Equal(got, want) {
-			t.Errorf("labels of %q, want %q", got, want)
-		}
+		testkit.EqualSlices(t, slices.Sorted(maps.Keys(got)), want, "labels")
 	}
 	labels("a", "b.c", "other")
 	m.Levels([]string{"global", "category", "live", "p.*"}, []string{"global", "category"})

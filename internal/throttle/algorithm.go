@@ -1,11 +1,13 @@
 package throttle
 
-// algorithm is what the limiters know of an Algorithm. Adding one is a file in lua/algorithms, a file here with its
+import "github.com/seed-4578ace9/notifier/internal/limits"
+
+// algorithm is what the stores know of a [limits.Algorithm]. Its name in the grammar is also that of its file in
+// lua/algorithms, and part of keys. Adding one takes a name in the grammar, a file in lua/algorithms, a file here with its
 // inMemory, a line in this table, and a case of the conformance suite.
 type algorithm struct {
-	name     string          // in the grammar, of the file in lua/algorithms, and in keys
 	inMemory func() inMemory // an unused state
-	// perNode: one meter counts for all limits of a node.
+	// perNode: one bucket counts for all limits of a node.
 	perNode bool
 	// firm: the time of the next slot never turns out to be later than necessary, unless slots are returned.
 	firm bool
@@ -15,47 +17,47 @@ type algorithm struct {
 	followsDelivery bool
 }
 
-// algorithms are indexed by Algorithm.
+// algorithms are indexed by [limits.Algorithm].
 var algorithms = []algorithm{
-	SlidingLog:     {name: "log", inMemory: func() inMemory { return &logMeter{} }, perNode: true, firm: true},
-	SlidingCounter: {name: "counter", inMemory: func() inMemory { return &counterMeter{} }, firm: true, timesAdmissions: true},
-	FixedWindow:    {name: "fixed", inMemory: func() inMemory { return &fixedMeter{} }, firm: true, timesAdmissions: true},
-	TokenBucket:    {name: "token", inMemory: func() inMemory { return &tokenMeter{} }, firm: true, timesAdmissions: true},
-	LeakyBucket:    {name: "leaky", inMemory: func() inMemory { return &leakyMeter{} }, firm: true, timesAdmissions: true},
-	InFlight:       {name: "inflight", inMemory: func() inMemory { return &inFlightMeter{} }, followsDelivery: true},
+	limits.SlidingLog:     {inMemory: func() inMemory { return &logBucket{} }, perNode: true, firm: true},
+	limits.SlidingCounter: {inMemory: func() inMemory { return &counterBucket{} }, firm: true, timesAdmissions: true},
+	limits.FixedWindow:    {inMemory: func() inMemory { return &fixedBucket{} }, firm: true, timesAdmissions: true},
+	limits.TokenBucket:    {inMemory: func() inMemory { return &tokenBucket{} }, firm: true, timesAdmissions: true},
+	limits.LeakyBucket:    {inMemory: func() inMemory { return &leakyBucket{} }, firm: true, timesAdmissions: true},
+	limits.InFlight:       {inMemory: func() inMemory { return &inFlightBucket{} }, followsDelivery: true},
 }
 
-// inMemory is one meter's state in the in-memory limiter, as the Lua file of its algorithm keeps it in Redis. Times are
+// inMemory is one bucket's state in the in-memory store, as the Lua file of its algorithm keeps it in Redis. Times are
 // microseconds. It is not safe for concurrent use.
 type inMemory interface {
 	// wait is 0 if the event's cost fits, else the time until it does, and the limit that is full.
-	wait(e memoryEvent, limits []Limit) (full int, wait int64)
-	take(e memoryEvent, limits []Limit)
+	wait(e memoryEvent, limits []limits.Limit) (full int, wait int64)
+	take(e memoryEvent, limits []limits.Limit)
 	// giveBack returns the slots of an event that was admitted at a time and not delivered, or ends its delivery.
-	giveBack(e memoryEvent, at int64, limits []Limit)
+	giveBack(e memoryEvent, at int64, limits []limits.Limit)
 	// used is how many slots are taken, in a call of that time and lease.
-	used(now, lease int64, limit Limit) int64
-	// idle tells that the state is that of an unused meter.
-	idle(now int64, limits []Limit) bool
+	used(now, lease int64, limit limits.Limit) int64
+	// idle tells that the state is that of an unused bucket.
+	idle(now int64, limits []limits.Limit) bool
 }
 
 // follower is an inMemory whose slots follow deliveries.
 type follower interface {
 	// holds tells whether a delivery that is taken over still has its slots.
-	holds(e memoryEvent, limits []Limit) bool
+	holds(e memoryEvent, limits []limits.Limit) bool
 	// extend keeps the slots as long as the event's lease.
-	extend(e memoryEvent, limits []Limit)
+	extend(e memoryEvent, limits []limits.Limit)
 }
 
-// memoryEvent is an event in a call of the in-memory limiter.
+// memoryEvent is an event in a call of the in-memory store.
 type memoryEvent struct {
 	now        int64
 	lease      int64
 	message    string // unique for the stored message
 	cost       int64
-	guarantee  string      // the path whose guarantee it belongs to, "" for none
-	guarantees []Guarantee // of the tree, for the global log
-	inShares   bool        // limits and guarantees are those of one instance among several
+	guarantee  string             // the path whose guarantee it belongs to, "" for none
+	guarantees []limits.Guarantee // of the tree, for the global log
+	inShares   bool               // limits and guarantees are those of one instance among several
 }
 
 // aheadOfTolerance tells that a time comes from a clock that had run too far ahead, and counts for nothing.

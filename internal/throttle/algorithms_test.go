@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"testing"
 	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/limits"
 )
 
 // Times in the comments are those of the fake clock, which starts at 12:00:00: a multiple of every window here.
@@ -16,11 +18,11 @@ var algorithmConformance = []conformanceCase{
 		run: func(s *subject) {
 			for i := range 5 {
 				s.admit(request(fmt.Sprint("e", i), "a"))
-				s.clock.advance(time.Minute)
+				s.clock.Advance(time.Minute)
 			}
-			s.opens(LevelCategory, 7*time.Minute, request("three", "a").withCost(3)) // e2 of 12:02 leaves at 12:12
-			s.clock.advance(time.Second)
-			s.opens(LevelCategory, time.Minute-time.Second, request("one", "a"))
+			s.opens(limits.LevelCategory, 7*time.Minute, request("three", "a").withCost(3)) // e2 of 12:02 leaves at 12:12
+			s.clock.Advance(time.Second)
+			s.opens(limits.LevelCategory, time.Minute-time.Second, request("one", "a"))
 			s.taken("a", 5)
 		},
 	},
@@ -28,49 +30,49 @@ var algorithmConformance = []conformanceCase{
 		name: "log: slots that have left the window are not returned again", global: "none", category: "log:2/10m",
 		run: func(s *subject) {
 			old := s.admit(request("old", "a"))
-			s.clock.advance(10 * time.Minute)
+			s.clock.Advance(10 * time.Minute)
 			s.admit(several(2, "e", "a")...)
 			s.refund(true, old...)
-			s.clock.advance(time.Second)
-			s.deny(LevelCategory, 10*time.Minute-time.Second, request("x", "a"))
+			s.clock.Advance(time.Second)
+			s.deny(limits.LevelCategory, 10*time.Minute-time.Second, request("x", "a"))
 		},
 	},
 	{
 		name: "fixed: each window has its count, and windows begin by the clock", global: "none", category: "fixed:3/10m",
 		run: func(s *subject) {
-			s.clock.advance(4 * time.Minute)
-			s.admits(3, LevelCategory, several(5, "e", "a")...)
+			s.clock.Advance(4 * time.Minute)
+			s.admits(3, limits.LevelCategory, several(5, "e", "a")...)
 			s.taken("a", 3)
-			s.clock.advance(time.Minute)
-			s.opens(LevelCategory, 5*time.Minute, request("x", "a")) // 12:10
+			s.clock.Advance(time.Minute)
+			s.opens(limits.LevelCategory, 5*time.Minute, request("x", "a")) // 12:10
 			s.taken("a", 1)
-			s.clock.advance(10*time.Minute - time.Microsecond)
+			s.clock.Advance(10*time.Minute - time.Microsecond)
 			s.taken("a", 1)
-			s.clock.advance(time.Microsecond)
+			s.clock.Advance(time.Microsecond)
 			s.taken("a", 0)
 		},
 	},
 	{
 		name: "fixed: twice the count goes through around the edge of two windows", global: "none", category: "fixed:3/10m",
 		run: func(s *subject) {
-			s.clock.advance(10*time.Minute - time.Second)
+			s.clock.Advance(10*time.Minute - time.Second)
 			s.admit(several(3, "before", "a")...)
-			s.clock.advance(time.Second)
-			s.admits(3, LevelCategory, several(4, "after", "a")...)
-			s.clock.advance(time.Microsecond)
-			s.deny(LevelCategory, 10*time.Minute-time.Microsecond, request("x", "a"))
+			s.clock.Advance(time.Second)
+			s.admits(3, limits.LevelCategory, several(4, "after", "a")...)
+			s.clock.Advance(time.Microsecond)
+			s.deny(limits.LevelCategory, 10*time.Minute-time.Microsecond, request("x", "a"))
 		},
 	},
 	{
 		name: "fixed: a cost takes as many slots", global: "none", category: "fixed:5/10m",
 		run: func(s *subject) {
-			s.want(NeverFits, request("never", "a").withCost(6))
+			s.want(ExceedsCapacity, request("never", "a").withCost(6))
 			s.admit(request("three", "a").withCost(3))
-			s.clock.advance(time.Second)
-			s.deny(LevelCategory, 10*time.Minute-time.Second, request("x", "a").withCost(3))
+			s.clock.Advance(time.Second)
+			s.deny(limits.LevelCategory, 10*time.Minute-time.Second, request("x", "a").withCost(3))
 			s.admit(request("two", "a").withCost(2))
-			s.clock.advance(time.Second)
-			s.opens(LevelCategory, 10*time.Minute-2*time.Second, request("x", "a").withCost(5))
+			s.clock.Advance(time.Second)
+			s.opens(limits.LevelCategory, 10*time.Minute-2*time.Second, request("x", "a").withCost(5))
 			s.taken("a", 5)
 		},
 	},
@@ -78,43 +80,43 @@ var algorithmConformance = []conformanceCase{
 		name: "fixed: slots are returned to their own window alone", global: "none", category: "fixed:3/10m",
 		run: func(s *subject) {
 			leases := s.admit(request("two", "a").withCost(2), request("one", "a"))
-			s.clock.advance(time.Minute)
+			s.clock.Advance(time.Minute)
 			s.refund(true, leases[0])
 			s.taken("a", 1)
-			s.clock.advance(9 * time.Minute)
+			s.clock.Advance(9 * time.Minute)
 			s.admit(several(3, "e", "a")...)
 			s.refund(true, leases[1])
 			s.taken("a", 3)
-			s.clock.advance(time.Second)
-			s.deny(LevelCategory, 10*time.Minute-time.Second, request("x", "a"))
+			s.clock.Advance(time.Second)
+			s.deny(limits.LevelCategory, 10*time.Minute-time.Second, request("x", "a"))
 		},
 	},
 	{
 		name: "token: a full bucket gives its count, and then its rate", global: "none", category: "token:6/1h",
 		run: func(s *subject) {
-			s.admits(6, LevelCategory, several(8, "e", "a")...)
+			s.admits(6, limits.LevelCategory, several(8, "e", "a")...)
 			s.taken("a", 6)
-			s.clock.advance(time.Second)
-			s.opens(LevelCategory, 10*time.Minute-time.Second, request("x", "a"))
-			s.clock.advance(25 * time.Minute) // two tokens and a half
-			s.admits(2, LevelCategory, several(3, "later", "a")...)
-			s.clock.advance(time.Second)
-			s.opens(LevelCategory, 5*time.Minute-time.Second, request("y", "a"))
+			s.clock.Advance(time.Second)
+			s.opens(limits.LevelCategory, 10*time.Minute-time.Second, request("x", "a"))
+			s.clock.Advance(25 * time.Minute) // two tokens and a half
+			s.admits(2, limits.LevelCategory, several(3, "later", "a")...)
+			s.clock.Advance(time.Second)
+			s.opens(limits.LevelCategory, 5*time.Minute-time.Second, request("y", "a"))
 			s.taken("a", 6)
 		},
 	},
 	{
 		name: "token: a smaller burst is all that idling saves", global: "none", category: "token:6/1h;burst=2",
 		run: func(s *subject) {
-			s.want(NeverFits, request("never", "a").withCost(3))
-			s.admits(2, LevelCategory, several(3, "e", "a")...)
-			s.clock.advance(24 * time.Hour)
+			s.want(ExceedsCapacity, request("never", "a").withCost(3))
+			s.admits(2, limits.LevelCategory, several(3, "e", "a")...)
+			s.clock.Advance(24 * time.Hour)
 			s.taken("a", 0)
-			s.admits(2, LevelCategory, several(3, "idle", "a")...)
-			s.clock.advance(time.Second)
-			s.opens(LevelCategory, 20*time.Minute-time.Second, request("two", "a").withCost(2))
-			s.clock.advance(time.Second)
-			s.opens(LevelCategory, 10*time.Minute-time.Second, request("one", "a"))
+			s.admits(2, limits.LevelCategory, several(3, "idle", "a")...)
+			s.clock.Advance(time.Second)
+			s.opens(limits.LevelCategory, 20*time.Minute-time.Second, request("two", "a").withCost(2))
+			s.clock.Advance(time.Second)
+			s.opens(limits.LevelCategory, 10*time.Minute-time.Second, request("one", "a"))
 		},
 	},
 	{
@@ -122,12 +124,12 @@ var algorithmConformance = []conformanceCase{
 		run: func(s *subject) {
 			// The n-th token is there after n × 514285714.28… µs.
 			s.admit(several(7, "e", "a")...)
-			s.clock.advance(time.Second)
-			s.opens(LevelCategory, 514285715*time.Microsecond-time.Second, request("first", "a"))
-			s.clock.advance(time.Second)
-			s.opens(LevelCategory, (2057142858-514285715)*time.Microsecond-time.Second, request("fourth", "a").withCost(3))
-			s.clock.advance(time.Second)
-			s.opens(LevelCategory, (2571428572-2057142858)*time.Microsecond-time.Second, request("fifth", "a"))
+			s.clock.Advance(time.Second)
+			s.opens(limits.LevelCategory, 514285715*time.Microsecond-time.Second, request("first", "a"))
+			s.clock.Advance(time.Second)
+			s.opens(limits.LevelCategory, (2057142858-514285715)*time.Microsecond-time.Second, request("fourth", "a").withCost(3))
+			s.clock.Advance(time.Second)
+			s.opens(limits.LevelCategory, (2571428572-2057142858)*time.Microsecond-time.Second, request("fifth", "a"))
 		},
 	},
 	{
@@ -135,9 +137,9 @@ var algorithmConformance = []conformanceCase{
 		run: func(s *subject) {
 			s.admit(several(7, "e", "a")...)
 			for n := 1; n <= 70; n++ {
-				s.clock.set(start.Add(time.Duration((n*1_000_000+6)/7)*time.Microsecond - time.Microsecond))
-				s.deny(LevelCategory, time.Microsecond, request(fmt.Sprint("n", n), "a"))
-				s.clock.advance(time.Microsecond)
+				s.clock.Set(start.Add(time.Duration((n*1_000_000+6)/7)*time.Microsecond - time.Microsecond))
+				s.deny(limits.LevelCategory, time.Microsecond, request(fmt.Sprint("n", n), "a"))
+				s.clock.Advance(time.Microsecond)
 				s.admit(request(fmt.Sprint("n", n), "a"))
 			}
 		},
@@ -147,26 +149,26 @@ var algorithmConformance = []conformanceCase{
 		run: func(s *subject) {
 			leases := s.admit(request("two", "a").withCost(2), request("one", "a"))
 			s.refund(true, leases[0])
-			s.clock.advance(time.Minute)
+			s.clock.Advance(time.Minute)
 			s.taken("a", 1)
-			s.clock.advance(9 * time.Minute)
+			s.clock.Advance(9 * time.Minute)
 			s.taken("a", 0)
 			s.admit(several(6, "e", "a")...)
 			s.refund(true, leases[1])
-			s.clock.advance(time.Second)
-			s.opens(LevelCategory, 10*time.Minute-time.Second, request("x", "a"))
+			s.clock.Advance(time.Second)
+			s.opens(limits.LevelCategory, 10*time.Minute-time.Second, request("x", "a"))
 		},
 	},
 	{
 		name: "token: a returned token does not bring what would have run over", global: "none", category: "token:2/20m",
 		run: func(s *subject) {
 			returned := s.admit(request("returned", "a"))
-			s.clock.advance(5 * time.Minute)
+			s.clock.Advance(5 * time.Minute)
 			s.admit(request("first", "a")) // of one and a half; of two, had there been no other
 			s.refund(true, returned...)
-			s.clock.advance(time.Microsecond)
+			s.clock.Advance(time.Microsecond)
 			s.admit(request("second", "a"))
-			s.clock.advance(5*time.Minute - time.Microsecond)
+			s.clock.Advance(5*time.Minute - time.Microsecond)
 			// Two tokens and a half in five minutes are all that a bucket of two gives.
 			if d := s.want(Denied, request("third", "a"))[0]; d.Wait > 5*time.Minute {
 				s.t.Fatalf("the third waits for %v more, which is longer than if the first had never been", d.Wait)
@@ -176,38 +178,38 @@ var algorithmConformance = []conformanceCase{
 	{
 		name: "leaky: one slot each interval, however long nothing came", global: "none", category: "leaky:4/1h",
 		run: func(s *subject) {
-			s.admits(1, LevelCategory, several(3, "e", "a")...)
+			s.admits(1, limits.LevelCategory, several(3, "e", "a")...)
 			s.taken("a", 1)
-			s.clock.advance(time.Second)
-			s.opens(LevelCategory, 15*time.Minute-time.Second, request("x", "a"))
-			s.clock.advance(24 * time.Hour)
+			s.clock.Advance(time.Second)
+			s.opens(limits.LevelCategory, 15*time.Minute-time.Second, request("x", "a"))
+			s.clock.Advance(24 * time.Hour)
 			s.taken("a", 0)
-			s.admits(1, LevelCategory, several(3, "idle", "a")...)
-			s.clock.advance(time.Second)
-			s.opens(LevelCategory, 15*time.Minute-time.Second, request("y", "a"))
+			s.admits(1, limits.LevelCategory, several(3, "idle", "a")...)
+			s.clock.Advance(time.Second)
+			s.opens(limits.LevelCategory, 15*time.Minute-time.Second, request("y", "a"))
 		},
 	},
 	{
 		name: "leaky: a cost takes as many intervals, rounded up", global: "none", category: "leaky:7/1h",
 		run: func(s *subject) {
-			s.want(NeverFits, request("never", "a").withCost(8))
+			s.want(ExceedsCapacity, request("never", "a").withCost(8))
 			s.admit(request("three", "a").withCost(3))
 			s.taken("a", 3)
-			s.clock.advance(time.Second)
-			s.opens(LevelCategory, 1542857143*time.Microsecond-time.Second, request("seven", "a").withCost(7))
-			s.clock.advance(time.Second)
-			s.opens(LevelCategory, time.Hour-time.Second, request("one", "a"))
+			s.clock.Advance(time.Second)
+			s.opens(limits.LevelCategory, 1542857143*time.Microsecond-time.Second, request("seven", "a").withCost(7))
+			s.clock.Advance(time.Second)
+			s.opens(limits.LevelCategory, time.Hour-time.Second, request("one", "a"))
 		},
 	},
 	{
 		name: "leaky: the latest slot is returned, one that another came after is not", global: "none", category: "leaky:4/1h",
 		run: func(s *subject) {
 			first := s.admit(request("first", "a"))
-			s.clock.advance(15 * time.Minute)
+			s.clock.Advance(15 * time.Minute)
 			second := s.admit(request("second", "a"))
-			s.clock.advance(time.Second)
+			s.clock.Advance(time.Second)
 			s.refund(true, first...)
-			s.deny(LevelCategory, 15*time.Minute-time.Second, request("x", "a"))
+			s.deny(limits.LevelCategory, 15*time.Minute-time.Second, request("x", "a"))
 			s.refund(true, second...)
 			s.taken("a", 0)
 			s.admit(request("x", "a"))
@@ -216,14 +218,14 @@ var algorithmConformance = []conformanceCase{
 	{
 		name: "counter: the window before counts by the share that is still covered", global: "none", category: "counter:8/10m",
 		run: func(s *subject) {
-			s.admits(8, LevelCategory, several(9, "e", "a")...)
-			s.clock.advance(15 * time.Minute) // half of the eight are covered
+			s.admits(8, limits.LevelCategory, several(9, "e", "a")...)
+			s.clock.Advance(15 * time.Minute) // half of the eight are covered
 			s.taken("a", 4)
-			s.admits(4, LevelCategory, several(5, "later", "a")...)
-			s.clock.advance(time.Second)
-			s.opens(LevelCategory, 75*time.Second-time.Second, request("x", "a")) // 3 of 8 are covered 3/8 before 12:20
+			s.admits(4, limits.LevelCategory, several(5, "later", "a")...)
+			s.clock.Advance(time.Second)
+			s.opens(limits.LevelCategory, 75*time.Second-time.Second, request("x", "a")) // 3 of 8 are covered 3/8 before 12:20
 			s.taken("a", 8)
-			s.clock.advance(5 * time.Minute) // 12:21:15
+			s.clock.Advance(5 * time.Minute) // 12:21:15
 			s.taken("a", 5)
 		},
 	},
@@ -231,48 +233,48 @@ var algorithmConformance = []conformanceCase{
 		name: "counter: a full window opens its first slot after its end", global: "none", category: "counter:10/10m",
 		run: func(s *subject) {
 			s.admit(several(10, "e", "a")...)
-			s.clock.advance(time.Second)
-			s.opens(LevelCategory, 11*time.Minute-time.Second, request("x", "a"))
-			s.clock.advance(time.Second)
-			s.opens(LevelCategory, time.Minute-time.Second, request("y", "a"))
+			s.clock.Advance(time.Second)
+			s.opens(limits.LevelCategory, 11*time.Minute-time.Second, request("x", "a"))
+			s.clock.Advance(time.Second)
+			s.opens(limits.LevelCategory, time.Minute-time.Second, request("y", "a"))
 		},
 	},
 	{
 		name: "counter: less than twice the count goes through around the edge of two windows", global: "none", category: "counter:10/10m",
 		run: func(s *subject) {
-			s.clock.advance(10*time.Minute - time.Second)
+			s.clock.Advance(10*time.Minute - time.Second)
 			s.admit(several(10, "before", "a")...)
-			s.clock.advance(time.Second)
-			s.deny(LevelCategory, time.Minute, request("x", "a"))
-			s.clock.advance(10*time.Minute - time.Second - time.Microsecond) // the ten have been less than a window ago
-			s.admits(9, LevelCategory, several(10, "after", "a")...)
+			s.clock.Advance(time.Second)
+			s.deny(limits.LevelCategory, time.Minute, request("x", "a"))
+			s.clock.Advance(10*time.Minute - time.Second - time.Microsecond) // the ten have been less than a window ago
+			s.admits(9, limits.LevelCategory, several(10, "after", "a")...)
 		},
 	},
 	{
 		name: "counter: a cost takes as many slots", global: "none", category: "counter:10/10m",
 		run: func(s *subject) {
-			s.want(NeverFits, request("never", "a").withCost(11))
+			s.want(ExceedsCapacity, request("never", "a").withCost(11))
 			s.admit(request("ten", "a").withCost(10))
-			s.clock.advance(time.Second)
-			s.opens(LevelCategory, 13*time.Minute-time.Second, request("three", "a").withCost(3))
-			s.clock.advance(time.Second)
-			s.opens(LevelCategory, 2*time.Minute-time.Second, request("two", "a").withCost(2))
-			s.clock.advance(time.Second)
-			s.opens(LevelCategory, 13*time.Minute-time.Second, request("nine", "a").withCost(9))
+			s.clock.Advance(time.Second)
+			s.opens(limits.LevelCategory, 13*time.Minute-time.Second, request("three", "a").withCost(3))
+			s.clock.Advance(time.Second)
+			s.opens(limits.LevelCategory, 2*time.Minute-time.Second, request("two", "a").withCost(2))
+			s.clock.Advance(time.Second)
+			s.opens(limits.LevelCategory, 13*time.Minute-time.Second, request("nine", "a").withCost(9))
 		},
 	},
 	{
 		name: "counter: slots are returned to the window in which they were taken", global: "none", category: "counter:10/10m",
 		run: func(s *subject) {
 			leases := s.admit(request("two", "a").withCost(2), request("four", "a").withCost(4), request("one", "a"))
-			s.clock.advance(time.Minute)
+			s.clock.Advance(time.Minute)
 			s.refund(true, leases[0])
 			s.taken("a", 5)
-			s.clock.advance(14 * time.Minute) // half of the five are covered
+			s.clock.Advance(14 * time.Minute) // half of the five are covered
 			s.taken("a", 3)
 			s.refund(true, leases[1])
 			s.taken("a", 1)
-			s.clock.advance(10 * time.Minute)
+			s.clock.Advance(10 * time.Minute)
 			s.admit(several(10, "e", "a")...)
 			s.refund(true, leases[2])
 			s.taken("a", 10)
@@ -281,36 +283,36 @@ var algorithmConformance = []conformanceCase{
 	{
 		name: "inflight: a slot comes back when its delivery ends", global: "none", category: "inflight:2/1m",
 		run: func(s *subject) {
-			leases := s.admits(2, LevelCategory, several(3, "e", "a")...)
-			s.clock.advance(time.Second)
-			s.deny(LevelCategory, 59*time.Second, request("x", "a"))
+			leases := s.admits(2, limits.LevelCategory, several(3, "e", "a")...)
+			s.clock.Advance(time.Second)
+			s.deny(limits.LevelCategory, 59*time.Second, request("x", "a"))
 			s.finish(leases[0])
 			s.finish(leases[0])
 			s.taken("a", 1)
 			third := s.admit(request("third", "a"))
-			s.clock.advance(time.Second)
+			s.clock.Advance(time.Second)
 			s.refund(true, third...)
 			s.taken("a", 1)
 			fourth := s.admit(request("fourth", "a"))
-			s.clock.advance(time.Second)
+			s.clock.Advance(time.Second)
 			s.extend(0, fourth...)
 			s.taken("a", 1)
 			s.admit(request("fifth", "a"))
-			s.clock.advance(time.Second)
-			s.deny(LevelCategory, 56*time.Second, request("x", "a"))
+			s.clock.Advance(time.Second)
+			s.deny(limits.LevelCategory, 56*time.Second, request("x", "a"))
 		},
 	},
 	{
 		name: "inflight: a cost takes as many slots", global: "none", category: "inflight:5/1m",
 		run: func(s *subject) {
-			s.want(NeverFits, request("never", "a").withCost(6))
+			s.want(ExceedsCapacity, request("never", "a").withCost(6))
 			leases := s.admit(request("three", "a").withCost(3), request("one", "a"))
-			s.clock.advance(time.Second)
-			s.deny(LevelCategory, 59*time.Second, request("x", "a").withCost(2))
+			s.clock.Advance(time.Second)
+			s.deny(limits.LevelCategory, 59*time.Second, request("x", "a").withCost(2))
 			s.finish(leases[1])
 			s.admit(request("x", "a").withCost(2))
-			s.clock.advance(time.Second)
-			s.opens(LevelCategory, 58*time.Second, request("y", "a").withCost(2)) // two of the three slots of 12:00 are enough
+			s.clock.Advance(time.Second)
+			s.opens(limits.LevelCategory, 58*time.Second, request("y", "a").withCost(2)) // two of the three slots of 12:00 are enough
 			s.taken("a", 4)
 		},
 	},
@@ -318,16 +320,16 @@ var algorithmConformance = []conformanceCase{
 		name: "inflight: the slot of a dead worker comes back after the window", global: "none", category: "inflight:1/1m",
 		run: func(s *subject) {
 			s.admit(request("e", "a"))
-			s.clock.advance(time.Second)
-			s.opens(LevelCategory, 59*time.Second, request("x", "a"))
+			s.clock.Advance(time.Second)
+			s.opens(limits.LevelCategory, 59*time.Second, request("x", "a"))
 		},
 	},
 	{
 		name: "inflight: no slot comes back before its lease has lapsed", global: "none", category: "inflight:1/5s",
 		run: func(s *subject) {
 			s.admit(request("e", "a"))
-			s.clock.advance(time.Second)
-			s.opens(LevelCategory, testLease-time.Second, request("x", "a"))
+			s.clock.Advance(time.Second)
+			s.opens(limits.LevelCategory, testLease-time.Second, request("x", "a"))
 		},
 	},
 	{
@@ -335,12 +337,12 @@ var algorithmConformance = []conformanceCase{
 		run: func(s *subject) {
 			leases := s.admit(request("e", "a"))
 			for range 10 {
-				s.clock.advance(20 * time.Second)
+				s.clock.Advance(20 * time.Second)
 				leases = s.extend(testLease, leases...)
 			}
 			s.taken("a", 1)
-			s.clock.advance(time.Second)
-			s.deny(LevelCategory, 59*time.Second, request("x", "a"))
+			s.clock.Advance(time.Second)
+			s.deny(limits.LevelCategory, 59*time.Second, request("x", "a"))
 			s.finish(leases...)
 			s.admit(request("x", "a"))
 		},
@@ -350,11 +352,11 @@ var algorithmConformance = []conformanceCase{
 		run: func(s *subject) {
 			e := request("e", "a")
 			s.admit(e)
-			s.clock.advance(45 * time.Second)
-			second := leasesOf(s.want(Repeated, e))
+			s.clock.Advance(45 * time.Second)
+			second := leasesOf(s.want(Reclaimed, e))
 			s.taken("a", 1)
-			s.clock.advance(16 * time.Second) // the first one's would have come back
-			s.deny(LevelCategory, 44*time.Second, request("x", "a"))
+			s.clock.Advance(16 * time.Second) // the first one's would have come back
+			s.deny(limits.LevelCategory, 44*time.Second, request("x", "a"))
 			s.finish(second...)
 			s.admit(request("x", "a"))
 		},
@@ -364,18 +366,18 @@ var algorithmConformance = []conformanceCase{
 		run: func(s *subject) {
 			e := request("e", "a")
 			s.admit(e)
-			s.clock.advance(testLease)
+			s.clock.Advance(testLease)
 			s.taken("a", 0)
 			other := s.admit(request("other", "a"))
-			s.clock.advance(time.Second)
+			s.clock.Advance(time.Second)
 			if d := s.want(Leased, e)[0]; d.Wait != testLease-time.Second {
 				s.t.Fatalf("waits for %v", d.Wait)
 			}
 			s.finish(other...)
-			again := leasesOf(s.want(Repeated, e))
+			again := leasesOf(s.want(Reclaimed, e))
 			s.taken("a", 1)
-			s.clock.advance(time.Second)
-			s.deny(LevelCategory, testLease-time.Second, request("x", "a"))
+			s.clock.Advance(time.Second)
+			s.deny(limits.LevelCategory, testLease-time.Second, request("x", "a"))
 			s.refund(true, again...)
 			s.taken("a", 0)
 		},
@@ -384,9 +386,9 @@ var algorithmConformance = []conformanceCase{
 		name: "inflight: a lease that lapsed is not renewed without a slot", global: "none", category: "inflight:1/5s",
 		run: func(s *subject) {
 			late := s.admit(request("late", "a"))
-			s.clock.advance(testLease)
+			s.clock.Advance(testLease)
 			other := s.admit(request("other", "a"))
-			s.clock.advance(time.Second)
+			s.clock.Advance(time.Second)
 			if renewed := s.extend(testLease, late...); renewed[0].End != 0 {
 				s.t.Fatalf("renewed until %d: two deliveries are under way", renewed[0].End)
 			}
@@ -398,9 +400,9 @@ var algorithmConformance = []conformanceCase{
 		name: "inflight: a slot counts in a renewal that is shorter than its lease", global: "none", category: "inflight:1/5s", lease: 5 * time.Minute,
 		run: func(s *subject) {
 			late := s.admit(request("late", "a"))
-			s.clock.advance(5 * time.Minute)
+			s.clock.Advance(5 * time.Minute)
 			s.admit(request("other", "a"))
-			s.clock.advance(time.Second)
+			s.clock.Advance(time.Second)
 			if renewed := s.extend(time.Second, late...); renewed[0].End != 0 {
 				s.t.Fatalf("renewed until %d: two deliveries are under way", renewed[0].End)
 			}
@@ -411,9 +413,9 @@ var algorithmConformance = []conformanceCase{
 		name: "inflight: a slot that a clock ran ahead with is lost to its delivery too", global: "none", category: "inflight:1/1m",
 		run: func(s *subject) {
 			early := s.admit(request("early", "a"))
-			s.clock.advance(-2 * tolerance)
+			s.clock.Advance(-2 * tolerance)
 			other := s.admit(request("other", "a"))
-			s.clock.advance(time.Second)
+			s.clock.Advance(time.Second)
 			if renewed := s.extend(testLease, early...); renewed[0].End != 0 {
 				s.t.Fatalf("renewed until %d: two deliveries are under way", renewed[0].End)
 			}
@@ -427,14 +429,14 @@ var algorithmConformance = []conformanceCase{
 		run: func(s *subject) {
 			e := request("e", "a")
 			s.extend(0, s.admit(e)...)
-			s.clock.advance(time.Microsecond)
+			s.clock.Advance(time.Microsecond)
 			other := s.admit(request("other", "a"))
-			s.clock.advance(time.Second)
+			s.clock.Advance(time.Second)
 			if d := s.want(Leased, e)[0]; d.Wait != 59*time.Second {
 				s.t.Fatalf("waits for %v", d.Wait)
 			}
 			s.finish(other...)
-			s.want(Repeated, e)
+			s.want(Reclaimed, e)
 			s.taken("a", 1)
 		},
 	},
@@ -442,12 +444,12 @@ var algorithmConformance = []conformanceCase{
 		name: "a count of 0 blocks with every algorithm", global: "none", category: "none",
 		rules: "log=log:0/1h,counter=counter:0/1h,fixed=fixed:0/1h,token=token:0/1h,leaky=leaky:0/1h,inflight=inflight:0/1h",
 		run: func(s *subject) {
-			for i, a := range algorithms {
-				d := s.want(NeverFits, request("x", a.name))[0]
-				if d.Node.Level != a.name || d.Limit != (Limit{Window: time.Hour, Algorithm: Algorithm(i)}) {
-					s.t.Fatalf("%s: %+v", a.name, d)
+			for _, a := range limits.Algorithms() {
+				d := s.want(ExceedsCapacity, request("x", a.String()))[0]
+				if d.Node.Level != a.String() || d.Limit != (limits.Limit{Window: time.Hour, Algorithm: a}) {
+					s.t.Fatalf("%s: %+v", a.String(), d)
 				}
-				s.taken(a.name, 0)
+				s.taken(a.String(), 0)
 			}
 		},
 	},
@@ -458,7 +460,7 @@ var algorithmConformance = []conformanceCase{
 			deny := func(category, level string, n int) {
 				s.t.Helper()
 				before := s.used(category)
-				s.clock.advance(time.Microsecond)
+				s.clock.Advance(time.Microsecond)
 				x := request(fmt.Sprint("x", n), category)
 				if d := s.want(Denied, x, x.inMessage(2), request(fmt.Sprint("y", n), category))[0]; d.Node.Level != level {
 					s.t.Fatalf("%s: denied by %q, want %q", category, d.Node.Level, level)
@@ -467,11 +469,11 @@ var algorithmConformance = []conformanceCase{
 					s.t.Fatalf("%s: denied by %q, and slots taken went from %v to %v", category, level, before, after)
 				}
 			}
-			for _, above := range algorithms {
-				for _, below := range algorithms {
-					wide, narrow := "wide-"+above.name+"-"+below.name, "narrow-"+above.name+"-"+below.name
+			for _, above := range limits.Algorithms() {
+				for _, below := range limits.Algorithms() {
+					wide, narrow := "wide-"+above.String()+"-"+below.String(), "narrow-"+above.String()+"-"+below.String()
 					s.admit(request(wide, wide+".in"), request(narrow, narrow+".in"))
-					s.clock.advance(2 * time.Second)
+					s.clock.Advance(2 * time.Second)
 					deny(wide+".in", wide+".in", 1)
 					deny(narrow+".in", narrow, 2)
 					s.admit(request("beside "+wide, wide))
@@ -480,20 +482,20 @@ var algorithmConformance = []conformanceCase{
 		},
 	},
 	{
-		name: "limits of all algorithms at all levels are judged in one call", global: "token:9/1h;burst=6+8/1h", category: "counter:7/1h",
+		name: "limits of all algorithms at all levels are evaluated in one call", global: "token:9/1h;burst=6+8/1h", category: "counter:7/1h",
 		rules: "a.b=fixed:5/1h+inflight:4/1m,a.b.c=leaky:3600/1h+log:3/1h",
 		run: func(s *subject) {
 			decisions := s.decide(
 				request("c1", "a.b.c"), request("c2", "a.b.c"), request("b1", "a.b"), request("b2", "a.b").withCost(3),
 				request("b3", "a.b").withCost(2), request("b4", "a.b"), request("a1", "a").withCost(2), request("z", "z"), request("a2", "a"),
 			)
-			for i, want := range []string{"", "a.b.c", "", "a.b", "", "a.b", "", LevelGlobal, LevelGlobal} {
+			for i, want := range []string{"", "a.b.c", "", "a.b", "", "a.b", "", limits.LevelGlobal, limits.LevelGlobal} {
 				d := decisions[i]
 				if admitted := d.Verdict == Admitted; admitted != (want == "") || d.Node.Level != want {
 					s.t.Errorf("event %d: %+v, want a denial by %q", i+1, d, want)
 				}
 			}
-			if d := decisions[3]; d.Limit.Algorithm != InFlight {
+			if d := decisions[3]; d.Limit.Algorithm != limits.InFlight {
 				s.t.Errorf("denied by %v", d.Limit)
 			}
 			s.taken("a.b.c", 6, 6, 4, 1)
@@ -510,11 +512,11 @@ var algorithmConformance = []conformanceCase{
 // everyPair gives each two algorithms a category, where the lower level is full after one event, and one, where the upper.
 func everyPair() string {
 	var rules string
-	for _, above := range algorithms {
-		for _, below := range algorithms {
-			wide, narrow := "wide-"+above.name+"-"+below.name, "narrow-"+above.name+"-"+below.name
-			rules += fmt.Sprintf("%s=%s:3600/1h,%s.in=%s:1/1h,", wide, above.name, wide, below.name)
-			rules += fmt.Sprintf("%s=%s:1/1h,%s.in=%s:3600/1h,", narrow, above.name, narrow, below.name)
+	for _, above := range limits.Algorithms() {
+		for _, below := range limits.Algorithms() {
+			wide, narrow := "wide-"+above.String()+"-"+below.String(), "narrow-"+above.String()+"-"+below.String()
+			rules += fmt.Sprintf("%s=%s:3600/1h,%s.in=%s:1/1h,", wide, above.String(), wide, below.String())
+			rules += fmt.Sprintf("%s=%s:1/1h,%s.in=%s:3600/1h,", narrow, above.String(), narrow, below.String())
 		}
 	}
 	return rules[:len(rules)-1]
@@ -523,15 +525,15 @@ func everyPair() string {
 // TestEveryAlgorithmHasCases is for whoever adds one.
 func TestEveryAlgorithmHasCases(t *testing.T) {
 	t.Parallel()
-	for _, a := range algorithms {
+	for _, a := range limits.Algorithms() {
 		cases := 0
 		for _, c := range algorithmConformance {
-			if len(c.name) > len(a.name) && c.name[:len(a.name)+1] == a.name+":" {
+			if len(c.name) > len(a.String()) && c.name[:len(a.String())+1] == a.String()+":" {
 				cases++
 			}
 		}
 		if cases < 2 {
-			t.Errorf("%d cases of the conformance suite are about %s", cases, a.name)
+			t.Errorf("%d cases of the conformance suite are about %s", cases, a.String())
 		}
 	}
 }

@@ -11,33 +11,36 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 	"github.com/seed-4578ace9/notifier/lua"
 )
 
-// subject is a limiter of any kind, with a clock of its own that the test moves.
+// subject is a store of any kind, with a clock of its own that the test moves.
 type subject struct {
-	Limiter
+	Store
 	t      *testing.T
-	clock  *fakeClock
-	tree   *Tree
-	shadow *Tree
+	clock  *testkit.Clock
+	tree   *limits.Tree
+	shadow *limits.Tree
 	// changes is how often other limits were put in force.
 	changes uint64
-	adopt   func(rules Ruleset)
-	repeat  func(nonce string, requests []Request) (Ruling, error)
-	counts  func(nodes []Node) ([][]int64, error)
+	adopt   func(rules limits.Ruleset)
+	repeat  func(nonce string, requests []Request) (BatchResult, error)
+	counts  func(nodes []limits.Node) ([][]int64, error)
 }
 
 func newMemorySubject(t *testing.T, s Settings) *subject {
-	clock := newFakeClock(nil)
-	memory := NewMemory(s, clock.read, nil)
+	clock := testkit.NewClock(nil)
+	memory := NewMemory(s, clock.Read, nil)
 	return &subject{
-		Limiter: memory, t: t, clock: clock, tree: s.Tree, shadow: s.Shadow, adopt: memory.Adopt,
-		repeat: func(nonce string, requests []Request) (Ruling, error) {
+		Store: memory, t: t, clock: clock, tree: s.Tree, shadow: s.Shadow, adopt: memory.Adopt,
+		repeat: func(nonce string, requests []Request) (BatchResult, error) {
 			return memory.decideBatch(nonce, requests), nil
 		},
-		counts: func(nodes []Node) ([][]int64, error) { return memory.Usage(nodes), nil },
+		counts: func(nodes []limits.Node) ([][]int64, error) { return memory.Usage(nodes), nil },
 	}
 }
 
@@ -45,55 +48,49 @@ func newRedisSubject(t *testing.T, client redis.UniversalClient, s Settings) *su
 	return subjectOf(t, newRedis(client, "test:"+t.Name(), s), s)
 }
 
-func subjectOf(t *testing.T, limiter *Redis, s Settings) *subject {
-	clock := withFakeTime(t, limiter)
+func subjectOf(t *testing.T, store *Redis, s Settings) *subject {
+	clock := withFakeTime(t, store)
 	return &subject{
-		Limiter: limiter, t: t, clock: clock, tree: s.Tree, shadow: s.Shadow, adopt: limiter.Adopt,
-		repeat: func(nonce string, requests []Request) (Ruling, error) {
-			return limiter.decideBatch(t.Context(), nonce, requests)
+		Store: store, t: t, clock: clock, tree: s.Tree, shadow: s.Shadow, adopt: store.Adopt,
+		repeat: func(nonce string, requests []Request) (BatchResult, error) {
+			return store.decideBatch(t.Context(), nonce, requests)
 		},
-		counts: func(nodes []Node) ([][]int64, error) { return limiter.Usage(t.Context(), nodes) },
+		counts: func(nodes []limits.Node) ([][]int64, error) { return store.Usage(t.Context(), nodes) },
 	}
 }
 
-// newJudgedSubject judges each event by itself, those too that could be judged as one.
-func newJudgedSubject(t *testing.T, client redis.UniversalClient, s Settings) *subject {
-	limiter := newRedis(client, "test:"+t.Name(), s)
-	judged := subjectOf(t, limiter, s)
-	source := limiter.source
-	limiter.source = func(script lua.Script, algorithms []string) string {
-		const condition = "if wholesale ~= ''"
-		text := source(script, algorithms)
-		if script == lua.Decide && strings.Count(text, condition) != 1 {
+// newSingleSubject evaluates each event by itself, those too that could be evaluated as one.
+func newSingleSubject(t *testing.T, client redis.UniversalClient, s Settings) *subject {
+	store := newRedis(client, "test:"+t.Name(), s)
+	evaluated := subjectOf(t, store, s)
+	store.withSource(func(name lua.Script, text string) string {
+		const condition = "if fastpath ~= ''"
+		if name == lua.Decide && strings.Count(text, condition) != 1 {
 			t.Fatalf("the script does not say %q once", condition)
 		}
 		return strings.Replace(text, condition, "if false", 1)
-	}
-	limiter.inUse.Store(nil)
-	limiter.Adopt(*s.rules())
-	return judged
+	})
+	return evaluated
 }
 
 // newFunctionsSubject runs the scripts as a library of functions.
 func newFunctionsSubject(t *testing.T, client redis.UniversalClient, s Settings) *subject {
-	return subjectOf(t, NewRedis(RedisOptions{Client: client, Prefix: "test:" + t.Name(), Timeout: patience, Scripting: Functions}, s), s)
+	o := script.Options{Client: client, Prefix: "test:" + t.Name(), Timeout: patience, Scripting: script.Functions}
+	return subjectOf(t, NewRedis(script.NewRunner(o), s), s)
 }
 
-func (s *subject) ruling(requests ...Request) Ruling {
+func (s *subject) result(requests ...Request) BatchResult {
 	s.t.Helper()
-	ruling, err := s.Decide(s.t.Context(), requests)
-	if err != nil {
-		s.t.Fatal(err)
+	result := testkit.Must(s.Decide(s.t.Context(), requests))(s.t)
+	if len(result.Decisions) != len(requests) {
+		s.t.Fatalf("%d decisions for %d requests", len(result.Decisions), len(requests))
 	}
-	if len(ruling.Decisions) != len(requests) {
-		s.t.Fatalf("%d decisions for %d requests", len(ruling.Decisions), len(requests))
-	}
-	return ruling
+	return result
 }
 
 func (s *subject) decide(requests ...Request) []Decision {
 	s.t.Helper()
-	return s.ruling(requests...).Decisions
+	return s.result(requests...).Decisions
 }
 
 // want asks and compares the verdicts.
@@ -104,7 +101,7 @@ func (s *subject) want(verdict Verdict, requests ...Request) []Decision {
 		if d.Verdict != verdict {
 			s.t.Fatalf("event %d of %d, %q: verdict %d, want %d (%+v)", i+1, len(requests), requests[i].ID, d.Verdict, verdict, d)
 		}
-		if got := d.Lease.ID != ""; got != (verdict == Admitted || verdict == Repeated) {
+		if got := d.Lease.ID != ""; got != (verdict == Admitted || verdict == Reclaimed) {
 			s.t.Fatalf("verdict %d of %q comes with lease %+v", d.Verdict, requests[i].ID, d.Lease)
 		}
 	}
@@ -140,9 +137,9 @@ func (s *subject) deny(level string, wait time.Duration, r Request) Decision {
 func (s *subject) opens(level string, wait time.Duration, r Request) Lease {
 	s.t.Helper()
 	s.deny(level, wait, r)
-	s.clock.advance(wait - time.Microsecond)
+	s.clock.Advance(wait - time.Microsecond)
 	s.deny(level, time.Microsecond, r)
-	s.clock.advance(time.Microsecond)
+	s.clock.Advance(time.Microsecond)
 	return s.admit(r)[0]
 }
 
@@ -162,7 +159,7 @@ func (s *subject) admits(n int, level string, requests ...Request) []Lease {
 }
 
 // change puts other limits in force.
-func (s *subject) change(plan Plan) {
+func (s *subject) change(plan limits.Plan) {
 	s.t.Helper()
 	rules := newRuleset(s.t, plan, "")
 	s.tree, s.shadow = rules.Tree, rules.Shadow
@@ -174,21 +171,14 @@ func (s *subject) change(plan Plan) {
 // used is how many slots are taken in every limit on the path, the root first.
 func (s *subject) used(category string) [][]int64 {
 	s.t.Helper()
-	counts, err := s.counts(s.tree.Path(category))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return counts
+	return testkit.Must(s.counts(s.tree.Path(category)))(s.t)
 }
 
 // taken compares how many slots are taken in the first limit of each node on the path, the root first.
 func (s *subject) taken(category string, want ...int64) {
 	s.t.Helper()
 	nodes := s.tree.Path(category)
-	counts, err := s.counts(nodes)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	counts := testkit.Must(s.counts(nodes))(s.t)
 	got := make([]int64, len(counts))
 	for i := range counts {
 		got[i] = counts[i][0]
@@ -200,17 +190,12 @@ func (s *subject) taken(category string, want ...int64) {
 
 func (s *subject) finish(leases ...Lease) {
 	s.t.Helper()
-	if err := finish(s.t.Context(), s, leases...); err != nil {
-		s.t.Fatal(err)
-	}
+	testkit.NoError(s.t, finish(s.t.Context(), s, leases...))
 }
 
 func (s *subject) extend(d time.Duration, leases ...Lease) []Lease {
 	s.t.Helper()
-	extended, err := s.Extend(s.t.Context(), leases, d)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	extended := testkit.Must(s.Extend(s.t.Context(), leases, d))(s.t)
 	if len(extended) != len(leases) {
 		s.t.Fatalf("%d leases extended of %d", len(extended), len(leases))
 	}
@@ -219,10 +204,7 @@ func (s *subject) extend(d time.Duration, leases ...Lease) []Lease {
 
 func (s *subject) refund(want bool, leases ...Lease) {
 	s.t.Helper()
-	returned, err := s.Refund(s.t.Context(), leases)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	returned := testkit.Must(s.Refund(s.t.Context(), leases))(s.t)
 	if len(returned) != len(leases) {
 		s.t.Fatalf("%d answers for %d refunds", len(returned), len(leases))
 	}
@@ -238,7 +220,7 @@ const (
 	testRetention = time.Hour
 )
 
-// conformanceCase is one thing that every limiter has to do.
+// conformanceCase is one thing that every store has to do.
 type conformanceCase struct {
 	name                    string
 	global, category, rules string
@@ -264,36 +246,32 @@ func (c conformanceCase) settings(t *testing.T) Settings {
 }
 
 // guarded is a plan with guarantees.
-func guarded(t fataler, plan Plan, guarantees string) Plan {
+func guarded(t testkit.Test, plan limits.Plan, guarantees string) limits.Plan {
 	t.Helper()
 	if guarantees == "" {
 		return plan
 	}
 	var faults []error
-	if plan.Guarantees, faults = ParseGuarantees(guarantees); len(faults) > 0 {
+	if plan.Guarantees, faults = limits.ParseGuarantees(guarantees); len(faults) > 0 {
 		t.Fatal(faults)
 	}
 	return plan
 }
 
 // newRuleset is the limits of a plan, and those of the shadow if it has overrides.
-func newRuleset(t fataler, plan Plan, shadow string) Ruleset {
+func newRuleset(t testkit.Test, plan limits.Plan, shadow string) limits.Ruleset {
 	t.Helper()
-	var overrides []Override
+	var overrides []limits.Override
 	if shadow != "" {
 		var faults []error
-		if overrides, faults = ParseOverrides(shadow); len(faults) > 0 {
+		if overrides, faults = limits.ParseOverrides(shadow); len(faults) > 0 {
 			t.Fatal(faults)
 		}
 	}
-	rules, err := NewRuleset(plan, nil, overrides, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return rules
+	return testkit.Must(limits.NewRuleset(plan, nil, overrides, nil))(t)
 }
 
-// conformance is what every limiter has to do, whatever the algorithms.
+// conformance is what every store has to do, whatever the algorithms.
 var conformance = []conformanceCase{
 	{
 		name: "a limit is reached exactly", global: "100/30m", category: "10/30m",
@@ -305,10 +283,10 @@ var conformance = []conformanceCase{
 				}
 			}
 			want := Decision{
-				Verdict: Denied, Limit: Limit{Count: 10, Window: 30 * time.Minute}, Wait: 30 * time.Minute,
-				Node: Node{Path: "orders", Level: LevelCategory, Limits: Limits{{Count: 10, Window: 30 * time.Minute}}},
+				Verdict: Denied, Limit: limits.Limit{Count: 10, Window: 30 * time.Minute}, Wait: 30 * time.Minute,
+				Node: limits.Node{Path: "orders", Level: limits.LevelCategory, Limits: limits.Limits{{Count: 10, Window: 30 * time.Minute}}},
 			}
-			if !reflect.DeepEqual(decisions[11], want) {
+			if !alike(decisions[11], want) {
 				s.t.Fatalf("denied as %+v, want %+v", decisions[11], want)
 			}
 			s.taken("orders", 10, 10)
@@ -318,15 +296,15 @@ var conformance = []conformanceCase{
 	{
 		name: "an answer says when", global: "1/1m", category: "none",
 		run: func(s *subject) {
-			if ruling := s.ruling(); ruling.At != start.UnixMicro() || len(ruling.Pauses) > 0 {
-				s.t.Fatalf("an empty batch was answered with %+v", ruling)
+			if result := s.result(); result.At != start.UnixMicro() || len(result.Pauses) > 0 {
+				s.t.Fatalf("an empty batch was answered with %+v", result)
 			}
-			ruling := s.ruling(request("e", "a"))
-			if ruling.At != start.UnixMicro() {
-				s.t.Fatalf("decided at %d, want %d", ruling.At, start.UnixMicro())
+			result := s.result(request("e", "a"))
+			if result.At != start.UnixMicro() {
+				s.t.Fatalf("decided at %d, want %d", result.At, start.UnixMicro())
 			}
-			want := Lease{Request: request("e", "a"), End: start.Add(testLease).UnixMicro(), tree: s.tree}
-			if got := ruling.Decisions[0].Lease; got != want {
+			want := Lease{Request: request("e", "a"), End: start.Add(testLease).UnixMicro(), tree: result.Decisions[0].Lease.tree}
+			if got := result.Decisions[0].Lease; got != want || got.tree.Tree != s.tree {
 				s.t.Fatalf("lease %+v, want %+v", got, want)
 			}
 		},
@@ -335,18 +313,18 @@ var conformance = []conformanceCase{
 		name: "the next slot opens at the time that was told, and no microsecond before", global: "3/10m", category: "none",
 		run: func(s *subject) {
 			for i, gap := range []time.Duration{0, 90 * time.Second, 31*time.Second + 1357*time.Microsecond} {
-				s.clock.advance(gap)
+				s.clock.Advance(gap)
 				s.admit(request(fmt.Sprint("e", i), "a"))
 			}
-			s.clock.advance(time.Minute)
+			s.clock.Advance(time.Minute)
 			d := s.want(Denied, request("x", "a"))[0]
-			s.clock.advance(d.Wait - time.Microsecond)
-			s.deny(LevelGlobal, time.Microsecond, request("x", "a"))
-			s.clock.advance(time.Microsecond)
+			s.clock.Advance(d.Wait - time.Microsecond)
+			s.deny(limits.LevelGlobal, time.Microsecond, request("x", "a"))
+			s.clock.Advance(time.Microsecond)
 			s.admit(request("x", "a"))
-			s.clock.advance(time.Second)
-			d = s.deny(LevelGlobal, 89*time.Second, request("y", "a"))
-			s.clock.advance(d.Wait)
+			s.clock.Advance(time.Second)
+			d = s.deny(limits.LevelGlobal, 89*time.Second, request("y", "a"))
+			s.clock.Advance(d.Wait)
 			s.admit(request("y", "a"))
 			s.taken("a", 3)
 		},
@@ -355,17 +333,17 @@ var conformance = []conformanceCase{
 		name: "several limits at one node all apply", global: "none", category: "5/1h+2/1m",
 		run: func(s *subject) {
 			s.admit(several(2, "first", "a")...)
-			if d := s.deny(LevelCategory, time.Minute-time.Microsecond, request("x", "a")); d.Limit != (Limit{Count: 2, Window: time.Minute}) {
+			if d := s.deny(limits.LevelCategory, time.Minute-time.Microsecond, request("x", "a")); d.Limit != (limits.Limit{Count: 2, Window: time.Minute}) {
 				s.t.Fatalf("denied by %v", d.Limit)
 			}
-			s.clock.advance(time.Minute)
+			s.clock.Advance(time.Minute)
 			s.admit(several(2, "second", "a")...)
-			s.clock.advance(time.Minute)
+			s.clock.Advance(time.Minute)
 			s.admit(request("third", "a"))
-			if d := s.deny(LevelCategory, 58*time.Minute-time.Microsecond, request("x", "a")); d.Limit != (Limit{Count: 5, Window: time.Hour}) {
+			if d := s.deny(limits.LevelCategory, 58*time.Minute-time.Microsecond, request("x", "a")); d.Limit != (limits.Limit{Count: 5, Window: time.Hour}) {
 				s.t.Fatalf("denied by %v", d.Limit)
 			}
-			s.clock.advance(58 * time.Minute)
+			s.clock.Advance(58 * time.Minute)
 			s.admit(several(2, "fourth", "a")...)
 			s.taken("a", 5)
 		},
@@ -377,19 +355,19 @@ var conformance = []conformanceCase{
 			deep := "a.b.c.d.e.f.g.h"
 			s.admit(request("deep", deep))
 			s.taken(deep, 1, 1, 1, 1, 1)
-			s.clock.advance(time.Second)
+			s.clock.Advance(time.Second)
 			s.deny("a.b.c.d.e.f.g.h", time.Hour-time.Second, request("x", deep))
 			s.taken(deep, 1, 1, 1, 1, 1)
 			s.admit(several(3, "c", "a.b.c")...)
-			s.clock.advance(time.Second)
+			s.clock.Advance(time.Second)
 			s.deny("a.b.c", time.Hour-2*time.Second, request("x", "a.b.c.other"))
 			s.admit(several(2, "b", "a.b")...)
-			s.clock.advance(time.Second)
+			s.clock.Advance(time.Second)
 			s.deny("a.*", time.Hour-3*time.Second, request("x", "a.b.other.deeper"))
 			s.taken(deep, 6, 6, 6, 4, 1)
 			s.admit(several(3, "a", "a")...)
-			s.clock.advance(time.Second)
-			s.deny(LevelCategory, time.Hour-4*time.Second, request("x", "a.other"))
+			s.clock.Advance(time.Second)
+			s.deny(limits.LevelCategory, time.Hour-4*time.Second, request("x", "a.other"))
 			s.taken("a.other", 9, 9, 0)
 		},
 	},
@@ -397,14 +375,14 @@ var conformance = []conformanceCase{
 		name: "the first full limit from the root down is named", global: "2/1h", category: "2/2h", rules: "a.b=1/3h",
 		run: func(s *subject) {
 			s.admit(request("one", "a.b"))
-			s.clock.advance(time.Minute)
+			s.clock.Advance(time.Minute)
 			s.deny("a.b", 3*time.Hour-time.Minute, request("x", "a.b"))
 			s.admit(request("two", "a"))
-			s.clock.advance(time.Minute)
-			s.deny(LevelGlobal, time.Hour-2*time.Minute, request("x", "a.b"))
-			s.clock.advance(time.Hour)
-			s.deny(LevelCategory, time.Hour-2*time.Minute, request("x", "a.b"))
-			s.clock.advance(time.Hour)
+			s.clock.Advance(time.Minute)
+			s.deny(limits.LevelGlobal, time.Hour-2*time.Minute, request("x", "a.b"))
+			s.clock.Advance(time.Hour)
+			s.deny(limits.LevelCategory, time.Hour-2*time.Minute, request("x", "a.b"))
+			s.clock.Advance(time.Hour)
 			s.deny("a.b", time.Hour-2*time.Minute, request("x", "a.b"))
 		},
 	},
@@ -412,8 +390,8 @@ var conformance = []conformanceCase{
 		name: "0 blocks and none does not limit", global: "none", category: "none", rules: "off=0/1h,off.on=5/1h,on=none",
 		run: func(s *subject) {
 			for _, category := range []string{"off", "off.on"} {
-				d := s.want(NeverFits, request("x", category))[0]
-				if d.Node.Level != "off" || d.Limit != (Limit{Count: 0, Window: time.Hour}) || d.Wait != 0 {
+				d := s.want(ExceedsCapacity, request("x", category))[0]
+				if d.Node.Level != "off" || d.Limit != (limits.Limit{Count: 0, Window: time.Hour}) || d.Wait != 0 {
 					s.t.Fatalf("%s: denied as %+v", category, d)
 				}
 			}
@@ -429,15 +407,15 @@ var conformance = []conformanceCase{
 		run: func(s *subject) {
 			s.admit(request("four", "a").withCost(4))
 			s.taken("a", 4, 4)
-			s.clock.advance(10 * time.Second)
+			s.clock.Advance(10 * time.Second)
 			s.deny("a", 50*time.Second, request("three", "a").withCost(3))
 			s.taken("a", 4, 4)
 			s.admit(request("two", "a").withCost(2))
-			s.clock.advance(10 * time.Second)
+			s.clock.Advance(10 * time.Second)
 			s.deny("a", 40*time.Second, request("five", "a").withCost(4))
 			s.deny("a", 50*time.Second, request("five", "a").withCost(5))
-			s.clock.advance(50 * time.Second)
-			s.deny(LevelGlobal, time.Hour-70*time.Second, request("six", "a").withCost(6))
+			s.clock.Advance(50 * time.Second)
+			s.deny(limits.LevelGlobal, time.Hour-70*time.Second, request("six", "a").withCost(6))
 			s.admit(request("four more", "a").withCost(4))
 			s.taken("a", 10, 4)
 		},
@@ -445,25 +423,25 @@ var conformance = []conformanceCase{
 	{
 		name: "a cost above a limit never fits, full or not", global: "10/1h", category: "3/1h+2/1m",
 		run: func(s *subject) {
-			check := func(r Request, level string, limit Limit) {
+			check := func(r Request, level string, limit limits.Limit) {
 				s.t.Helper()
-				if d := s.want(NeverFits, r)[0]; d.Node.Level != level || d.Limit != limit || d.Wait != 0 {
+				if d := s.want(ExceedsCapacity, r)[0]; d.Node.Level != level || d.Limit != limit || d.Wait != 0 {
 					s.t.Fatalf("cost %d: denied as %+v", r.Cost, d)
 				}
 			}
-			check(request("x", "a").withCost(3), LevelCategory, Limit{Count: 2, Window: time.Minute})
-			check(request("x", "a").withCost(4), LevelCategory, Limit{Count: 3, Window: time.Hour})
-			check(request("x", "a").withCost(11), LevelGlobal, Limit{Count: 10, Window: time.Hour})
+			check(request("x", "a").withCost(3), limits.LevelCategory, limits.Limit{Count: 2, Window: time.Minute})
+			check(request("x", "a").withCost(4), limits.LevelCategory, limits.Limit{Count: 3, Window: time.Hour})
+			check(request("x", "a").withCost(11), limits.LevelGlobal, limits.Limit{Count: 10, Window: time.Hour})
 			s.admit(request("two", "a").withCost(2))
-			check(request("x", "a").withCost(3), LevelCategory, Limit{Count: 2, Window: time.Minute})
+			check(request("x", "a").withCost(3), limits.LevelCategory, limits.Limit{Count: 2, Window: time.Minute})
 			s.taken("a", 2, 2)
 		},
 	},
 	{
-		name: "a batch is judged in its order", global: "4/1h", category: "3/1h",
+		name: "a batch is evaluated in its order", global: "4/1h", category: "3/1h",
 		run: func(s *subject) {
 			s.admit(request("old", "a"))
-			s.clock.advance(time.Minute)
+			s.clock.Advance(time.Minute)
 			decisions := s.decide(
 				request("1", "a").withCost(2),
 				request("2", "a"),
@@ -478,8 +456,8 @@ var conformance = []conformanceCase{
 				level   string
 				wait    time.Duration
 			}{
-				{Admitted, "", 0}, {Denied, LevelCategory, hour - time.Minute}, {Denied, LevelGlobal, hour - time.Minute},
-				{Admitted, "", 0}, {Denied, LevelGlobal, hour - time.Minute}, {Denied, LevelGlobal, hour - time.Minute},
+				{Admitted, "", 0}, {Denied, limits.LevelCategory, hour - time.Minute}, {Denied, limits.LevelGlobal, hour - time.Minute},
+				{Admitted, "", 0}, {Denied, limits.LevelGlobal, hour - time.Minute}, {Denied, limits.LevelGlobal, hour - time.Minute},
 			}
 			for i, w := range want {
 				if d := decisions[i]; d.Verdict != w.verdict || d.Node.Level != w.level || d.Wait != w.wait {
@@ -495,10 +473,10 @@ var conformance = []conformanceCase{
 		run: func(s *subject) {
 			s.admit(several(60, "old", "a")...)
 			s.want(Denied, several(60, "x", "b")...)
-			s.clock.advance(time.Minute)
+			s.clock.Advance(time.Minute)
 			s.admit(several(40, "new", "b")...)
 			s.want(Denied, several(60, "x", "b")...)
-			s.clock.advance(time.Hour)
+			s.clock.Advance(time.Hour)
 			s.admit(slices.Concat(several(30, "y", "a"), several(30, "z", "b"))...)
 			s.taken("a", 60, 30)
 			s.taken("b", 60, 30)
@@ -509,11 +487,7 @@ var conformance = []conformanceCase{
 		run: func(s *subject) {
 			s.admit(several(2, "a", "a")...)
 			decisions := s.decide(request("x", "a"), request("y", "b"), request("z", "a"))
-			for i, want := range []Verdict{Denied, Admitted, Denied} {
-				if decisions[i].Verdict != want {
-					s.t.Errorf("event %d: verdict %d, want %d", i+1, decisions[i].Verdict, want)
-				}
-			}
+			wantVerdicts(s.t, decisions, Denied, Admitted, Denied)
 			s.taken("a", 2)
 			s.taken("b", 1)
 			if d := s.decide(request("v", "b"), request("w", "b")); d[0].Verdict != Admitted || d[1].Verdict != Denied {
@@ -525,8 +499,8 @@ var conformance = []conformanceCase{
 		name: "what never fits is no matter of time, though another limit is full", global: "1/1h", category: "none", rules: "off=0/1h",
 		run: func(s *subject) {
 			s.admit(request("e", "a"))
-			s.want(NeverFits, request("x", "off"))
-			if d := s.decide(request("y", "a"), request("z", "off")); d[0].Verdict != Denied || d[1].Verdict != NeverFits {
+			s.want(ExceedsCapacity, request("x", "off"))
+			if d := s.decide(request("y", "a"), request("z", "off")); d[0].Verdict != Denied || d[1].Verdict != ExceedsCapacity {
 				s.t.Errorf("verdicts %d and %d", d[0].Verdict, d[1].Verdict)
 			}
 		},
@@ -537,11 +511,7 @@ var conformance = []conformanceCase{
 			leases := s.admit(several(3, "e", "a")...)
 			s.finish(leases[0])
 			decisions := s.decide(request("e1", "a"), request("x", "a"), request("e2", "a"), request("e3", "a").inMessage(9))
-			for i, want := range []Verdict{Done, Denied, Leased, Duplicate} {
-				if decisions[i].Verdict != want {
-					s.t.Errorf("event %d: verdict %d, want %d", i+1, decisions[i].Verdict, want)
-				}
-			}
+			wantVerdicts(s.t, decisions, Done, Denied, Leased, Duplicate)
 			s.refund(true, leases[1])
 			decisions = s.decide(request("e3", "a"), request("x", "a"))
 			if decisions[0].Verdict != Leased || decisions[1].Verdict != Admitted {
@@ -554,7 +524,7 @@ var conformance = []conformanceCase{
 		name: "slots of the same batch are waited for too", global: "3/1h", category: "none",
 		run: func(s *subject) {
 			s.admit(request("old", "a"))
-			s.clock.advance(time.Minute)
+			s.clock.Advance(time.Minute)
 			decisions := s.decide(request("1", "a"), request("2", "a"), request("3", "a"), request("4", "a").withCost(2), request("5", "a").withCost(3))
 			for i, wait := range map[int]time.Duration{2: 59 * time.Minute, 3: time.Hour, 4: time.Hour} {
 				if d := decisions[i]; d.Verdict != Denied || d.Wait != wait {
@@ -569,13 +539,9 @@ var conformance = []conformanceCase{
 			e := request("e", "a")
 			decisions := s.decide(e, e, e.inMessage(2), e.withCost(0), request("f", "a"))
 			for i, verdict := range []Verdict{Admitted, Leased, Duplicate, Leased, Admitted} {
-				if decisions[i].Verdict != verdict {
-					s.t.Errorf("event %d: verdict %d, want %d", i+1, decisions[i].Verdict, verdict)
-				}
+				testkit.Equal(s.t, decisions[i].Verdict, verdict, "event %d: verdict", i+1)
 			}
-			if decisions[1].Wait != testLease {
-				s.t.Errorf("leased for %v, want %v", decisions[1].Wait, testLease)
-			}
+			testkit.Equal(s.t, decisions[1].Wait, testLease, "leased for")
 			s.taken("a", 2)
 		},
 	},
@@ -583,11 +549,7 @@ var conformance = []conformanceCase{
 		name: "one that comes twice takes one slot, though there is room for both", global: "10/1h", category: "5/1h",
 		run: func(s *subject) {
 			decisions := s.decide(request("e", "a"), request("f", "b"), request("e", "a"), request("e", "b").inMessage(2))
-			for i, want := range []Verdict{Admitted, Admitted, Leased, Duplicate} {
-				if decisions[i].Verdict != want {
-					s.t.Errorf("event %d: verdict %d, want %d", i+1, decisions[i].Verdict, want)
-				}
-			}
+			wantVerdicts(s.t, decisions, Admitted, Admitted, Leased, Duplicate)
 			s.taken("a", 2, 1)
 			s.taken("b", 2, 1)
 		},
@@ -597,15 +559,15 @@ var conformance = []conformanceCase{
 		run: func(s *subject) {
 			e := request("e", "a")
 			first := s.admit(e)
-			s.clock.advance(testLease - time.Second)
+			s.clock.Advance(testLease - time.Second)
 			if d := s.want(Leased, e)[0]; d.Wait != time.Second {
 				s.t.Fatalf("leased for %v more, want %v", d.Wait, time.Second)
 			}
 			s.want(Duplicate, e.inMessage(2))
-			s.clock.advance(time.Second)
+			s.clock.Advance(time.Second)
 			s.want(Duplicate, e.inMessage(2))
-			second := leasesOf(s.want(Repeated, e))
-			if want := s.clock.read().Add(testLease).UnixMicro(); second[0].End != want {
+			second := leasesOf(s.want(Reclaimed, e))
+			if want := s.clock.Read().Add(testLease).UnixMicro(); second[0].End != want {
 				s.t.Fatalf("the lease ends at %d, want %d", second[0].End, want)
 			}
 			s.want(Leased, e)
@@ -626,12 +588,12 @@ var conformance = []conformanceCase{
 		},
 	},
 	{
-		name: "the ID of a denied event is judged anew", global: "1/1h", category: "none",
+		name: "the ID of a denied event is evaluated anew", global: "1/1h", category: "none",
 		run: func(s *subject) {
 			s.admit(request("first", "a"))
 			s.want(Denied, request("e", "a"))
 			s.want(Denied, request("e", "a").inMessage(2))
-			s.clock.advance(time.Hour)
+			s.clock.Advance(time.Hour)
 			s.admit(request("e", "a").inMessage(3))
 			s.want(Duplicate, request("e", "a"))
 		},
@@ -643,16 +605,10 @@ var conformance = []conformanceCase{
 				request("1", "a"), request("2", "a").withCost(2), request("3", "a"), request("1", "a"),
 				request("1", "a").inMessage(2), request("4", "b"), request("unknown", "b").withCost(0),
 			}
-			first, err := s.repeat("nonce", requests)
-			if err != nil {
-				s.t.Fatal(err)
-			}
+			first := testkit.Must(s.repeat("nonce", requests))(s.t)
 			for range 2 {
-				s.clock.advance(time.Second)
-				again, err := s.repeat("nonce", requests)
-				if err != nil {
-					s.t.Fatal(err)
-				}
+				s.clock.Advance(time.Second)
+				again := testkit.Must(s.repeat("nonce", requests))(s.t)
 				for i, d := range again.Decisions {
 					want := first.Decisions[i]
 					if d.Verdict != want.Verdict || d.Lease != want.Lease {
@@ -665,10 +621,7 @@ var conformance = []conformanceCase{
 				s.t.Errorf("another call sees a lease of %v", d.Wait)
 			}
 			s.finish(first.Decisions[0].Lease)
-			again, err := s.repeat("nonce", requests[:2])
-			if err != nil {
-				s.t.Fatal(err)
-			}
+			again := testkit.Must(s.repeat("nonce", requests[:2]))(s.t)
 			if again.Decisions[0].Verdict != Done || again.Decisions[1].Lease != first.Decisions[1].Lease {
 				s.t.Errorf("after the first was delivered: %+v", again.Decisions)
 			}
@@ -679,7 +632,7 @@ var conformance = []conformanceCase{
 		run: func(s *subject) {
 			leases := s.admit(request("1", "a.b").withCost(2), request("2", "a.b"))
 			s.taken("a.b", 3, 3, 3)
-			s.clock.advance(time.Minute)
+			s.clock.Advance(time.Minute)
 			s.want(Denied, request("3", "a.b"))
 			s.refund(true, leases[0])
 			s.taken("a.b", 1, 1, 1)
@@ -699,8 +652,8 @@ var conformance = []conformanceCase{
 		run: func(s *subject) {
 			e := request("e", "a")
 			first := s.admit(e)[0]
-			s.clock.advance(testLease + time.Second)
-			second := leasesOf(s.want(Repeated, e))[0]
+			s.clock.Advance(testLease + time.Second)
+			second := leasesOf(s.want(Reclaimed, e))[0]
 			s.refund(false, first)
 			s.refund(false, Lease{Request: e, End: 0}, Lease{Request: request("never", "a"), End: second.End})
 			third := s.extend(time.Minute, second)[0]
@@ -714,8 +667,8 @@ var conformance = []conformanceCase{
 		name: "a lapsed lease that nobody took may be refunded and renewed", global: "5/1h", category: "none",
 		run: func(s *subject) {
 			leases := s.admit(several(2, "e", "a")...)
-			s.clock.advance(2 * testLease)
-			if renewed := s.extend(testLease, leases[0]); renewed[0].End != s.clock.read().Add(testLease).UnixMicro() {
+			s.clock.Advance(2 * testLease)
+			if renewed := s.extend(testLease, leases[0]); renewed[0].End != s.clock.Read().Add(testLease).UnixMicro() {
 				s.t.Fatalf("renewed until %d", renewed[0].End)
 			}
 			s.refund(true, leases[1])
@@ -728,22 +681,22 @@ var conformance = []conformanceCase{
 		run: func(s *subject) {
 			e := request("e", "a")
 			first := s.admit(e)
-			s.clock.advance(20 * time.Second)
+			s.clock.Advance(20 * time.Second)
 			second := s.extend(testLease, first...)
-			if want := s.clock.read().Add(testLease).UnixMicro(); second[0].End != want || second[0].Request != e {
+			if want := s.clock.Read().Add(testLease).UnixMicro(); second[0].End != want || second[0].Request != e {
 				s.t.Fatalf("renewed as %+v, want an end at %d", second[0], want)
 			}
 			again := s.extend(testLease, first...) // the reply was lost
 			if again[0] != second[0] {
 				s.t.Fatalf("renewed again as %+v, want %+v", again[0], second[0])
 			}
-			s.clock.advance(20 * time.Second)
+			s.clock.Advance(20 * time.Second)
 			s.want(Leased, e)
 			if late := s.extend(testLease, first...); late[0].End != 0 {
 				s.t.Fatalf("a lease that had ended was renewed until %d", late[0].End)
 			}
-			s.clock.advance(10 * time.Second)
-			s.want(Repeated, e)
+			s.clock.Advance(10 * time.Second)
+			s.want(Reclaimed, e)
 			if lost := s.extend(testLease, second...); lost[0].End != 0 {
 				s.t.Fatalf("a lease that was taken over was renewed until %d", lost[0].End)
 			}
@@ -757,8 +710,8 @@ var conformance = []conformanceCase{
 		run: func(s *subject) {
 			e := request("e", "a")
 			s.extend(0, s.admit(e)...)
-			s.clock.advance(time.Microsecond)
-			lease := leasesOf(s.want(Repeated, e))
+			s.clock.Advance(time.Microsecond)
+			lease := leasesOf(s.want(Reclaimed, e))
 			s.taken("a", 1)
 			s.finish(lease...)
 			if done := s.extend(testLease, lease...); done[0].End != 0 {
@@ -772,8 +725,8 @@ var conformance = []conformanceCase{
 		run: func(s *subject) {
 			e := request("e", "a")
 			first := s.admit(e)
-			s.clock.advance(testLease)
-			second := leasesOf(s.want(Repeated, e))
+			s.clock.Advance(testLease)
+			second := leasesOf(s.want(Reclaimed, e))
 			s.finish(first...)
 			s.want(Done, e)
 			s.finish(second...)
@@ -805,7 +758,7 @@ var conformance = []conformanceCase{
 			s.want(Leased, e.withCost(0))
 			s.want(Duplicate, e.inMessage(2).withCost(0))
 			s.want(Unknown, request("other", "a").withCost(0))
-			s.clock.advance(testLease)
+			s.clock.Advance(testLease)
 			s.want(Unknown, e.withCost(0))
 			s.want(Duplicate, e.inMessage(2).withCost(0))
 			s.finish(lease...)
@@ -825,8 +778,8 @@ var conformance = []conformanceCase{
 			s.finish(lease...)
 			s.want(Done, derived(1, start, "a"))
 			s.want(Leased, derived(1, later, "a"))
-			s.clock.advance(testLease + time.Second)
-			s.refund(true, leasesOf(s.want(Repeated, derived(1, later, "a")))...)
+			s.clock.Advance(testLease + time.Second)
+			s.refund(true, leasesOf(s.want(Reclaimed, derived(1, later, "a")))...)
 			s.taken("a", 1, 1)
 			s.want(Done, derived(1, start, "a"))
 		},
@@ -869,7 +822,7 @@ var conformance = []conformanceCase{
 		name: "shadow mode leases what it denies, without taking slots", global: "2/1h", category: "1/1h", rules: "off=0/1h", forward: true,
 		run: func(s *subject) {
 			decisions := s.decide(request("1", "a"), request("2", "a"), request("3", "off"), request("2", "a"), request("4", "b"), request("5", "b"))
-			for i, verdict := range []Verdict{Admitted, Denied, NeverFits, Leased, Admitted, Denied} {
+			for i, verdict := range []Verdict{Admitted, Denied, ExceedsCapacity, Leased, Admitted, Denied} {
 				d := decisions[i]
 				if d.Verdict != verdict {
 					s.t.Fatalf("event %d: verdict %d, want %d", i+1, d.Verdict, verdict)
@@ -881,7 +834,7 @@ var conformance = []conformanceCase{
 			s.taken("a", 2, 1)
 			s.refund(true, decisions[1].Lease, decisions[2].Lease)
 			s.taken("a", 2, 1)
-			s.clock.advance(time.Second)
+			s.clock.Advance(time.Second)
 			if d := s.decide(request("2", "a"))[0]; d.Verdict != Denied || d.Lease.ID != "2" || d.Wait != time.Hour-time.Second {
 				s.t.Fatalf("after the refund: %+v", d)
 			}
@@ -896,19 +849,19 @@ var conformance = []conformanceCase{
 		name: "a delivered event is forgotten after the retention, and its slots are not", global: "3/2h", category: "none", retention: 10 * time.Minute,
 		run: func(s *subject) {
 			e := request("e", "a")
-			s.clock.advance(time.Second)
+			s.clock.Advance(time.Second)
 			lease := s.admit(e)
-			s.clock.advance(time.Minute)
+			s.clock.Advance(time.Minute)
 			s.finish(lease...)
-			s.clock.advance(10*time.Minute - time.Microsecond)
+			s.clock.Advance(10*time.Minute - time.Microsecond)
 			s.want(Done, e)
 			s.want(Duplicate, e.inMessage(2))
-			s.clock.advance(time.Microsecond)
+			s.clock.Advance(time.Microsecond)
 			s.admit(e.inMessage(2))
 			s.taken("a", 2)
 			s.want(Duplicate, e)
-			s.clock.advance(testLease)
-			second := leasesOf(s.want(Repeated, e.inMessage(2)))
+			s.clock.Advance(testLease)
+			second := leasesOf(s.want(Reclaimed, e.inMessage(2)))
 			s.refund(true, second...)
 			s.taken("a", 1)
 			s.admit(e.withCost(2))
@@ -919,9 +872,9 @@ var conformance = []conformanceCase{
 		name: "an event that nobody delivers is forgotten a retention after its lease", global: "3/2h", category: "none", retention: 10 * time.Minute,
 		run: func(s *subject) {
 			s.admit(several(2, "e", "a")...)
-			s.clock.advance(testLease + 10*time.Minute - time.Microsecond)
-			s.want(Repeated, request("e1", "a"))
-			s.clock.advance(2 * time.Microsecond)
+			s.clock.Advance(testLease + 10*time.Minute - time.Microsecond)
+			s.want(Reclaimed, request("e1", "a"))
+			s.clock.Advance(2 * time.Microsecond)
 			s.admit(request("e2", "a"))
 			s.taken("a", 3)
 		},
@@ -931,9 +884,9 @@ var conformance = []conformanceCase{
 		run: func(s *subject) {
 			leases := s.admit(request("lapsing", "a"), request("forgotten", "a"))
 			s.finish(leases[1])
-			s.clock.advance(testLease + 35*time.Second)
+			s.clock.Advance(testLease + 35*time.Second)
 			decisions := s.decide(request("lapsing", "a"), request("forgotten", "a").inMessage(2))
-			if decisions[0].Verdict != Repeated || decisions[1].Verdict != Admitted {
+			if decisions[0].Verdict != Reclaimed || decisions[1].Verdict != Admitted {
 				s.t.Fatalf("%+v", decisions)
 			}
 			s.taken("a", 3)
@@ -947,33 +900,33 @@ var conformance = []conformanceCase{
 			for batch := range 5 {
 				s.finish(s.admit(several(250, fmt.Sprint("batch", batch, "-"), "a")...)...)
 			}
-			s.clock.advance(time.Second)
+			s.clock.Advance(time.Second)
 			e := request("reused", "a")
 			s.finish(s.admit(e)...)
-			s.clock.advance(2 * time.Minute)
+			s.clock.Advance(2 * time.Minute)
 			s.admit(e.inMessage(2))
 			for i := range 3 {
-				s.clock.advance(time.Second)
+				s.clock.Advance(time.Second)
 				s.admit(request(fmt.Sprint("later", i), "a"))
 			}
 			s.want(Leased, e.inMessage(2))
-			s.clock.advance(testLease)
-			s.want(Repeated, e.inMessage(2))
+			s.clock.Advance(testLease)
+			s.want(Reclaimed, e.inMessage(2))
 		},
 	},
 	{
 		name: "time does not go back with a clock that steps back a little", global: "1/10m", category: "none",
 		run: func(s *subject) {
-			s.clock.advance(5 * time.Minute)
+			s.clock.Advance(5 * time.Minute)
 			lease := s.admit(request("e", "a"))[0]
-			newest := s.clock.read()
-			s.clock.advance(-59 * time.Second)
-			ruling := s.ruling(request("x", "a"))
-			if late := ruling.At - newest.UnixMicro(); late < 0 || late > 10 {
+			newest := s.clock.Read()
+			s.clock.Advance(-59 * time.Second)
+			result := s.result(request("x", "a"))
+			if late := result.At - newest.UnixMicro(); late < 0 || late > 10 {
 				s.t.Fatalf("time went %dµs on while the clock stepped back", late)
 			}
-			if d := ruling.Decisions[0]; d.Verdict != Denied || d.Wait+time.UnixMicro(ruling.At).Sub(newest) != 10*time.Minute {
-				s.t.Fatalf("%+v at %d, newest %d", d, ruling.At, newest.UnixMicro())
+			if d := result.Decisions[0]; d.Verdict != Denied || d.Wait+time.UnixMicro(result.At).Sub(newest) != 10*time.Minute {
+				s.t.Fatalf("%+v at %d, newest %d", d, result.At, newest.UnixMicro())
 			}
 			s.want(Leased, request("e", "a"))
 			s.taken("a", 1)
@@ -985,9 +938,9 @@ var conformance = []conformanceCase{
 			if again := s.admit(request("e", "a"))[0]; again.End == lease.End {
 				s.t.Fatal("two holders have leases of one end")
 			}
-			s.clock.set(newest.Add(10*time.Minute - time.Second))
+			s.clock.Set(newest.Add(10*time.Minute - time.Second))
 			s.want(Denied, request("y", "a"))
-			s.clock.advance(2 * time.Second)
+			s.clock.Advance(2 * time.Second)
 			s.admit(request("y", "a"))
 		},
 	},
@@ -995,15 +948,15 @@ var conformance = []conformanceCase{
 		name: "a clock that steps back further is believed", global: "1/10m", category: "none",
 		run: func(s *subject) {
 			s.admit(request("ahead", "a"))
-			s.clock.advance(-time.Hour)
-			ruling := s.ruling(request("e", "a"))
-			if ruling.At != s.clock.read().UnixMicro() || ruling.Decisions[0].Verdict != Admitted {
-				s.t.Fatalf("%+v at %v", ruling, s.clock.read())
+			s.clock.Advance(-time.Hour)
+			result := s.result(request("e", "a"))
+			if result.At != s.clock.Read().UnixMicro() || result.Decisions[0].Verdict != Admitted {
+				s.t.Fatalf("%+v at %v", result, s.clock.Read())
 			}
-			s.clock.advance(time.Minute)
-			s.deny(LevelGlobal, 9*time.Minute, request("x", "a"))
+			s.clock.Advance(time.Minute)
+			s.deny(limits.LevelGlobal, 9*time.Minute, request("x", "a"))
 			s.taken("a", 1)
-			s.clock.advance(9 * time.Minute)
+			s.clock.Advance(9 * time.Minute)
 			s.admit(request("x", "a"))
 		},
 	},
@@ -1011,39 +964,39 @@ var conformance = []conformanceCase{
 		name: "a clock that was far ahead once does not block for ever", global: "2/10m", category: "none",
 		run: func(s *subject) {
 			s.admit(request("before", "a"))
-			s.clock.advance(24 * time.Hour)
+			s.clock.Advance(24 * time.Hour)
 			s.admit(several(2, "ahead", "a")...)
-			s.clock.advance(-24*time.Hour + time.Second)
-			ruling := s.ruling(several(3, "after", "a")...)
-			if ruling.At != s.clock.read().UnixMicro() {
-				s.t.Fatalf("decided at %d, want %d", ruling.At, s.clock.read().UnixMicro())
+			s.clock.Advance(-24*time.Hour + time.Second)
+			result := s.result(several(3, "after", "a")...)
+			if result.At != s.clock.Read().UnixMicro() {
+				s.t.Fatalf("decided at %d, want %d", result.At, s.clock.Read().UnixMicro())
 			}
 			for i, verdict := range []Verdict{Admitted, Admitted, Denied} {
-				if d := ruling.Decisions[i]; d.Verdict != verdict || d.Wait > 10*time.Minute {
+				if d := result.Decisions[i]; d.Verdict != verdict || d.Wait > 10*time.Minute {
 					s.t.Fatalf("event %d after the jump: %+v", i+1, d)
 				}
 			}
-			s.clock.advance(10 * time.Minute)
+			s.clock.Advance(10 * time.Minute)
 			s.admit(several(2, "later", "a")...)
 			// When the clock comes to where it was, time runs on as ever, and what was admitted then counts.
-			s.clock.set(start.Add(24*time.Hour - 30*time.Second))
-			if ruling := s.ruling(); ruling.At != s.clock.read().UnixMicro() {
-				s.t.Fatalf("decided at %d, want %d", ruling.At, s.clock.read().UnixMicro())
+			s.clock.Set(start.Add(24*time.Hour - 30*time.Second))
+			if result := s.result(); result.At != s.clock.Read().UnixMicro() {
+				s.t.Fatalf("decided at %d, want %d", result.At, s.clock.Read().UnixMicro())
 			}
 			s.taken("a", 2)
-			s.deny(LevelGlobal, 10*time.Minute+30*time.Second, request("x", "a"))
-			s.clock.advance(10*time.Minute + 30*time.Second)
+			s.deny(limits.LevelGlobal, 10*time.Minute+30*time.Second, request("x", "a"))
+			s.clock.Advance(10*time.Minute + 30*time.Second)
 			s.admit(several(2, "at last", "a")...)
 		},
 	},
 	{
 		name: "slots that a clock left ahead are waited for in their place", global: "3/10m", category: "none",
 		run: func(s *subject) {
-			s.clock.advance(70 * time.Second)
+			s.clock.Advance(70 * time.Second)
 			s.admit(request("ahead", "a"))
-			s.clock.set(start)
+			s.clock.Set(start)
 			s.admit(request("first", "a"))
-			s.clock.advance(20 * time.Second)
+			s.clock.Advance(20 * time.Second)
 			decisions := s.decide(request("second", "a"), request("1", "a"), request("2", "a").withCost(2), request("3", "a").withCost(3))
 			for i, wait := range map[int]time.Duration{1: 10*time.Minute - 20*time.Second, 2: 10 * time.Minute, 3: 10*time.Minute + 50*time.Second} {
 				if d := decisions[i]; d.Verdict != Denied || d.Wait != wait {
@@ -1082,7 +1035,7 @@ func TestConformance(t *testing.T) {
 	for name, newSubject := range map[string]func(t *testing.T, s Settings) *subject{
 		"memory":    newMemorySubject,
 		"redis":     func(t *testing.T, s Settings) *subject { return newRedisSubject(t, genuine, s) },
-		"judged":    func(t *testing.T, s Settings) *subject { return newJudgedSubject(t, genuine, s) },
+		"evaluated": func(t *testing.T, s Settings) *subject { return newSingleSubject(t, genuine, s) },
 		"functions": func(t *testing.T, s Settings) *subject { return newFunctionsSubject(t, genuine, s) },
 		"miniredis": func(t *testing.T, s Settings) *subject { return newRedisSubject(t, standIn, s) },
 	} {
@@ -1098,6 +1051,6 @@ func TestConformance(t *testing.T) {
 }
 
 var (
-	_ Limiter = (*Redis)(nil)
-	_ Limiter = (*Memory)(nil)
+	_ Store = (*Redis)(nil)
+	_ Store = (*Memory)(nil)
 )

@@ -1,27 +1,31 @@
 package throttle
 
-import "math"
+import (
+	"math"
 
-// counterMeter is lua/algorithms/counter.lua in memory.
-type counterMeter struct {
+	"github.com/seed-4578ace9/notifier/internal/limits"
+)
+
+// counterBucket is lua/algorithms/counter.lua in memory.
+type counterBucket struct {
 	start             int64 // of the current window
 	current, previous int64
 }
 
 // turned is the state as it counts at a time.
-func (m counterMeter) turned(now int64, limit Limit) counterMeter {
+func (b counterBucket) turned(now int64, limit limits.Limit) counterBucket {
 	window := limit.Window.Microseconds()
 	start := now - now%window
 	switch {
-	case aheadOfTolerance(m.start, now):
-		m.start, m.current, m.previous = start, 0, 0
-	case m.start >= start:
-	case m.start == start-window:
-		m.start, m.current, m.previous = start, 0, m.current
+	case aheadOfTolerance(b.start, now):
+		b.start, b.current, b.previous = start, 0, 0
+	case b.start >= start:
+	case b.start == start-window:
+		b.start, b.current, b.previous = start, 0, b.current
 	default:
-		m.start, m.current, m.previous = start, 0, 0
+		b.start, b.current, b.previous = start, 0, 0
 	}
-	return m
+	return b
 }
 
 // covered is how many of a window's slots the rolling window still covers, some time after that window's end. The scripts
@@ -38,9 +42,9 @@ func timeUntilCovered(slots, window, room int64) int64 {
 	return elapsed
 }
 
-func (m *counterMeter) wait(e memoryEvent, limits []Limit) (int, int64) {
+func (b *counterBucket) wait(e memoryEvent, limits []limits.Limit) (int, int64) {
 	limit, window := limits[0], limits[0].Window.Microseconds()
-	state := m.turned(e.now, limit)
+	state := b.turned(e.now, limit)
 	room := limit.Count - e.cost - state.current
 	switch {
 	case covered(state.previous, window, e.now-state.start) <= float64(room):
@@ -52,27 +56,27 @@ func (m *counterMeter) wait(e memoryEvent, limits []Limit) (int, int64) {
 	}
 }
 
-func (m *counterMeter) take(e memoryEvent, limits []Limit) {
-	*m = m.turned(e.now, limits[0])
-	m.current += e.cost
+func (b *counterBucket) take(e memoryEvent, limits []limits.Limit) {
+	*b = b.turned(e.now, limits[0])
+	b.current += e.cost
 }
 
-func (m *counterMeter) giveBack(e memoryEvent, at int64, limits []Limit) {
-	*m = m.turned(e.now, limits[0])
+func (b *counterBucket) giveBack(e memoryEvent, at int64, limits []limits.Limit) {
+	*b = b.turned(e.now, limits[0])
 	switch {
-	case at >= m.start:
-		m.current = max(0, m.current-e.cost)
-	case at >= m.start-limits[0].Window.Microseconds():
-		m.previous = max(0, m.previous-e.cost)
+	case at >= b.start:
+		b.current = max(0, b.current-e.cost)
+	case at >= b.start-limits[0].Window.Microseconds():
+		b.previous = max(0, b.previous-e.cost)
 	}
 }
 
-func (m *counterMeter) used(now, _ int64, limit Limit) int64 {
-	state := m.turned(now, limit)
+func (b *counterBucket) used(now, _ int64, limit limits.Limit) int64 {
+	state := b.turned(now, limit)
 	return state.current + int64(math.Ceil(covered(state.previous, limit.Window.Microseconds(), now-state.start)))
 }
 
-func (m *counterMeter) idle(now int64, limits []Limit) bool {
-	state := m.turned(now, limits[0])
+func (b *counterBucket) idle(now int64, limits []limits.Limit) bool {
+	state := b.turned(now, limits[0])
 	return state.current == 0 && state.previous == 0
 }

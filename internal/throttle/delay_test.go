@@ -10,14 +10,16 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // postponed is an event that a limit of 10/30m on the path a has denied; the next slot opens in 20 minutes.
 func postponed(r Request) Postponement {
 	return Postponement{
-		Request: r, Wait: 20 * time.Minute, Longest: 4 * time.Hour, Place: "a", Limit: Limit{Count: 10, Window: 30 * time.Minute},
-		Firing: r.Pair != "",
+		Request: r, Wait: 20 * time.Minute, Longest: 4 * time.Hour, Path: "a", Limit: limits.Limit{Count: 10, Window: 30 * time.Minute},
 	}
 }
 
@@ -27,8 +29,8 @@ func (p Postponement) comeBack() Postponement {
 	return p
 }
 
-// inLine is the n-th of several events that wait.
-func inLine(n int, category string) Postponement {
+// inQueue is the n-th of several events that wait.
+func inQueue(n int, category string) Postponement {
 	return postponed(request(fmt.Sprint("e", n), category).inMessage(uint64(n + 1)))
 }
 
@@ -51,35 +53,28 @@ func (k *pairKit) delay(p Postponement, most int, want DelayVerdict) time.Durati
 func (k *pairKit) delays(want []time.Duration, postponements ...Postponement) {
 	k.t.Helper()
 	for i, p := range postponements {
-		if in := k.delay(p, mostDelayed, ComesBack); in != want[i] {
-			k.t.Errorf("%s comes back in %v, want %v", p.ID, in, want[i])
-		}
+		testkit.Equal(k.t, k.delay(p, mostDelayed, ComesBack), want[i], "%s comes back in", p.ID)
 	}
 }
 
-// leaves takes events out of their lines.
+// leaves takes events out of their queues.
 func (k *pairKit) leaves(postponements ...Postponement) {
 	k.t.Helper()
 	requests := make([]Request, len(postponements))
 	for i, p := range postponements {
 		requests[i] = p.Request
 	}
-	if err := k.leave(k.t.Context(), requests); err != nil {
-		k.t.Fatal(err)
-	}
+	testkit.NoError(k.t, k.leave(k.t.Context(), requests))
 }
 
-// waits checks how long events have to wait for others before they may be judged.
+// waits checks how long events have to wait for others before they may be evaluated.
 func (k *pairKit) waits(want []time.Duration, postponements ...Postponement) {
 	k.t.Helper()
 	requests := make([]Request, len(postponements))
 	for i, p := range postponements {
 		requests[i] = p.Request
 	}
-	turns, err := k.turns(k.t.Context(), requests)
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	turns := testkit.Must(k.turns(k.t.Context(), requests))(k.t)
 	for i, turn := range turns {
 		if turn.wait != want[i] {
 			k.t.Errorf("%s waits %v for others, want %v", requests[i].ID, turn.wait, want[i])
@@ -88,7 +83,7 @@ func (k *pairKit) waits(want []time.Duration, postponements ...Postponement) {
 }
 
 func (k *pairKit) awaiting(back time.Duration, id string) string {
-	return fmt.Sprintf("@%d %s", k.clock.read().Add(back).UnixMicro(), id)
+	return fmt.Sprintf("@%d %s", k.clock.Read().Add(back).UnixMicro(), id)
 }
 
 var delayStories = []struct {
@@ -96,22 +91,22 @@ var delayStories = []struct {
 	tell func(t *testing.T, k *pairKit)
 }{
 	{"in order, as many as a window has slots, a little apart", func(_ *testing.T, k *pairKit) {
-		opens := k.clock.read().Add(20 * time.Minute)
+		opens := k.clock.Read().Add(20 * time.Minute)
 		for i := range 25 {
-			p := inLine(i, "a")
-			p.Wait = opens.Sub(k.clock.read())
+			p := inQueue(i, "a")
+			p.Wait = opens.Sub(k.clock.Read())
 			k.delays([]time.Duration{p.Wait + time.Duration(i/10)*30*time.Minute + time.Duration(i%10)*time.Second}, p)
-			k.clock.advance(time.Duration(i*337) * time.Millisecond)
+			k.clock.Advance(time.Duration(i*337) * time.Millisecond)
 		}
 	}},
 	{"in the order in which they were stored, whoever is planned first", func(_ *testing.T, k *pairKit) {
-		k.delays([]time.Duration{20 * time.Minute, 20*time.Minute + time.Second}, inLine(4, "a"), inLine(7, "a"))
-		k.delays([]time.Duration{20*time.Minute + time.Second}, inLine(5, "a")) // the one behind it learns that when it comes back
-		earlier := inLine(9, "a")
+		k.delays([]time.Duration{20 * time.Minute, 20*time.Minute + time.Second}, inQueue(4, "a"), inQueue(7, "a"))
+		k.delays([]time.Duration{20*time.Minute + time.Second}, inQueue(5, "a")) // the one behind it learns that when it comes back
+		earlier := inQueue(9, "a")
 		earlier.Message.Stored = start.Add(-time.Millisecond)
 		k.delays([]time.Duration{20 * time.Minute}, earlier)
-		k.clock.advance(20 * time.Minute)
-		first, second, third, last := earlier.comeBack(), inLine(4, "a").comeBack(), inLine(5, "a").comeBack(), inLine(7, "a").comeBack()
+		k.clock.Advance(20 * time.Minute)
+		first, second, third, last := earlier.comeBack(), inQueue(4, "a").comeBack(), inQueue(5, "a").comeBack(), inQueue(7, "a").comeBack()
 		k.waits([]time.Duration{0, 250 * time.Millisecond, 250 * time.Millisecond, 250 * time.Millisecond}, first, second, third, last)
 		k.leaves(first)
 		k.waits([]time.Duration{0, 250 * time.Millisecond}, second, last)
@@ -124,8 +119,8 @@ var delayStories = []struct {
 	{"by cost", func(_ *testing.T, k *pairKit) {
 		costs := func(costs ...int) (all []Postponement) {
 			for i, cost := range costs {
-				p := inLine(i, "a")
-				p.Cost, p.Wait, p.Limit = cost, time.Second, Limit{Count: 4, Window: 2 * time.Second}
+				p := inQueue(i, "a")
+				p.Cost, p.Wait, p.Limit = cost, time.Second, limits.Limit{Count: 4, Window: 2 * time.Second}
 				all = append(all, p)
 			}
 			return all
@@ -137,16 +132,16 @@ var delayStories = []struct {
 		}, costs(1, 3, 2, 2, 1, 4)...)
 	}},
 	{"behind the slots that are taken now", func(_ *testing.T, k *pairKit) {
-		k.Adopt(Ruleset{Tree: newTree(k.t, "none", "3/1m", "")})
+		k.Adopt(limits.Ruleset{Tree: newTree(k.t, "none", "3/1m", "")})
 		for i, at := range []time.Duration{0, 10 * time.Second, 25 * time.Second} {
-			k.clock.set(start.Add(at))
+			k.clock.Set(start.Add(at))
 			k.deliver(request(fmt.Sprint("taken", i), "a"))
 		}
-		k.clock.set(start.Add(30 * time.Second))
+		k.clock.Set(start.Add(30 * time.Second))
 		var all []Postponement
 		for i := range 7 {
-			p := inLine(i, "a")
-			p.Wait, p.Limit = 30*time.Second, Limit{Count: 3, Window: time.Minute}
+			p := inQueue(i, "a")
+			p.Wait, p.Limit = 30*time.Second, limits.Limit{Count: 3, Window: time.Minute}
 			all = append(all, p)
 		}
 		k.delays([]time.Duration{
@@ -155,33 +150,33 @@ var delayStories = []struct {
 	}},
 	{"by algorithm", func(_ *testing.T, k *pairKit) {
 		type kind struct {
-			algorithm Algorithm
+			algorithm limits.Algorithm
 			costs     []int
 			want      []time.Duration
 		}
 		const second = time.Second
 		for i, kind := range []kind{
-			{LeakyBucket, []int{1, 1, 3, 1}, []time.Duration{second, 2 * second, 3 * second, 6 * second}},
-			{TokenBucket, []int{1, 1, 3, 1}, []time.Duration{second, 2 * second, 5 * second, 6 * second}},
-			{SlidingCounter, []int{1, 2, 1}, []time.Duration{second, 3 * second, 4 * second}},
-			{InFlight, []int{1, 2, 4, 4}, []time.Duration{second, 2 * second, 3 * second, 4 * second}},
-			{FixedWindow, []int{2, 2, 1, 4, 1, 4}, []time.Duration{second, 2 * second, 4 * second, 8 * second, 12 * second, 16 * second}},
+			{limits.LeakyBucket, []int{1, 1, 3, 1}, []time.Duration{second, 2 * second, 3 * second, 6 * second}},
+			{limits.TokenBucket, []int{1, 1, 3, 1}, []time.Duration{second, 2 * second, 5 * second, 6 * second}},
+			{limits.SlidingCounter, []int{1, 2, 1}, []time.Duration{second, 3 * second, 4 * second}},
+			{limits.InFlight, []int{1, 2, 4, 4}, []time.Duration{second, 2 * second, 3 * second, 4 * second}},
+			{limits.FixedWindow, []int{2, 2, 1, 4, 1, 4}, []time.Duration{second, 2 * second, 4 * second, 8 * second, 12 * second, 16 * second}},
 		} {
-			place := fmt.Sprint("a.", i)
+			path := fmt.Sprint("a.", i)
 			var all []Postponement
 			for n, cost := range kind.costs {
-				p := inLine(n, place)
-				p.Cost, p.Place, p.Wait = cost, place, second
-				p.ID, p.Limit = place+p.ID, Limit{Count: 4, Window: 4 * second, Algorithm: kind.algorithm}
+				p := inQueue(n, path)
+				p.Cost, p.Path, p.Wait = cost, path, second
+				p.ID, p.Limit = path+p.ID, limits.Limit{Count: 4, Window: 4 * second, Algorithm: kind.algorithm}
 				all = append(all, p)
 			}
 			k.delays(kind.want, all...)
 		}
 	}},
 	{"many ahead", func(t *testing.T, k *pairKit) {
-		limit := Limit{Count: 600, Window: time.Hour}
+		limit := limits.Limit{Count: 600, Window: time.Hour}
 		for i := range 1300 {
-			p := inLine(i, "a")
+			p := inQueue(i, "a")
 			p.Limit = limit
 			want := p.Wait + time.Duration(i/600)*time.Hour + time.Duration(i%600)*time.Second
 			if in := k.delay(p, 5000, ComesBack); in != want {
@@ -192,86 +187,84 @@ var delayStories = []struct {
 	{"as time goes on", func(_ *testing.T, k *pairKit) {
 		var all []Postponement
 		for i := range 20 {
-			all = append(all, inLine(i, "a"))
+			all = append(all, inQueue(i, "a"))
 			k.delay(all[i], mostDelayed, ComesBack)
 		}
-		k.clock.advance(20*time.Minute + 10*time.Second) // the first ten are back, and have the slots
+		k.clock.Advance(20*time.Minute + 10*time.Second) // the first ten are back, and have the slots
 		k.leaves(all[:10]...)
-		p := inLine(20, "a")
+		p := inQueue(20, "a")
 		p.Wait = 30 * time.Minute
 		k.delays([]time.Duration{p.Wait + 30*time.Minute - 10*time.Second}, p)
 	}},
 	{"many slots in a short window", func(_ *testing.T, k *pairKit) {
 		for i := range 30 {
-			p := inLine(i, "a")
-			p.Wait, p.Limit = time.Second, Limit{Count: 10, Window: 100 * time.Millisecond}
+			p := inQueue(i, "a")
+			p.Wait, p.Limit = time.Second, limits.Limit{Count: 10, Window: 100 * time.Millisecond}
 			k.delays([]time.Duration{p.Wait + time.Duration(i/10)*100*time.Millisecond + time.Duration(i%10)*10*time.Millisecond}, p)
 		}
 	}},
-	{"places of their own", func(_ *testing.T, k *pairKit) {
-		for _, category := range []string{"a.b", "c.d"} { // each first level has a line of its own at the root
-			for _, place := range []string{"", category[:1], category} {
+	{"paths of their own", func(_ *testing.T, k *pairKit) {
+		for _, category := range []string{"a.b", "c.d"} { // each first level has a queue of its own at the root
+			for _, path := range []string{"", category[:1], category} {
 				for i := range 3 {
-					p := inLine(i, category)
-					p.ID += place
-					p.Place = place
+					p := inQueue(i, category)
+					p.ID += path
+					p.Path = path
 					k.delays([]time.Duration{p.Wait + time.Duration(i)*time.Second}, p)
 				}
 			}
 		}
 	}},
-	{"another place", func(_ *testing.T, k *pairKit) {
-		k.Adopt(Ruleset{Tree: newTree(k.t, "1/1h", "1/1h", "a.b=1/1h")})
-		first, second := inLine(0, "a.b"), inLine(1, "a.b")
+	{"another path", func(_ *testing.T, k *pairKit) {
+		k.Adopt(limits.Ruleset{Tree: newTree(k.t, "1/1h", "1/1h", "a.b=1/1h")})
+		first, second := inQueue(0, "a.b"), inQueue(1, "a.b")
 		k.delays([]time.Duration{first.Wait, first.Wait + time.Second}, first, second)
-		k.clock.advance(first.Wait)
+		k.clock.Advance(first.Wait)
 		first = first.comeBack()
-		first.Place, first.Wait = "a.b", time.Hour
+		first.Path, first.Wait = "a.b", time.Hour
 		k.delays([]time.Duration{time.Hour}, first)
-		for place, want := range map[string]int64{"a": 1, "a.b": 1} {
-			if n := k.client.ZCard(k.t.Context(), k.keys.line("a", place)).Val(); n != want {
-				k.t.Errorf("%d events wait at %s, want %d", n, place, want)
-			}
+		for path, want := range map[string]int64{"a": 1, "a.b": 1} {
+			testkit.Equal(k.t, k.client.ZCard(k.t.Context(), k.keys.queue("a", path)).Val(), want, "events wait at %s", path)
 		}
-		k.waits([]time.Duration{0, time.Hour, time.Hour}, first, second, inLine(2, "a.b")) // a new one neither
-		k.waits([]time.Duration{time.Second, 0}, inLine(2, "a"), inLine(2, "b"))
+		k.waits([]time.Duration{0, time.Hour, time.Hour}, first, second, inQueue(2, "a.b")) // a new one neither
+		k.waits([]time.Duration{time.Second, 0}, inQueue(2, "a"), inQueue(2, "b"))
 	}},
 	{"what is known waits for nobody", func(_ *testing.T, k *pairKit) {
-		known, done := inLine(5, "a"), inLine(6, "a")
+		known, done := inQueue(5, "a"), inQueue(6, "a")
 		k.deliver(known.Request)
 		k.fire(done.Request, "")
-		k.delay(inLine(0, "a"), mostDelayed, ComesBack)
-		k.waits([]time.Duration{0, 0, 20 * time.Minute}, known, done, inLine(7, "a"))
+		k.delay(inQueue(0, "a"), mostDelayed, ComesBack)
+		k.waits([]time.Duration{0, 0, 20 * time.Minute}, known, done, inQueue(7, "a"))
 	}},
 	{"who does not come back", func(_ *testing.T, k *pairKit) {
-		k.Adopt(Ruleset{Tree: newTree(k.t, "none", "10/30m", "b=100/1s")})
-		fast := inLine(0, "b")
-		fast.Place, fast.Limit = "b", Limit{Count: 100, Window: time.Second}
-		for _, p := range []Postponement{inLine(0, "a"), fast} {
+		k.Adopt(limits.Ruleset{Tree: newTree(k.t, "none", "10/30m", "b=100/1s")})
+		fast := inQueue(0, "b")
+		fast.Path, fast.Limit = "b", limits.Limit{Count: 100, Window: time.Second}
+		for _, p := range []Postponement{inQueue(0, "a"), fast} {
 			in := k.delay(p, mostDelayed, ComesBack)
-			next := inLine(1, p.Category)
+			next := inQueue(1, p.Category)
 			k.waits([]time.Duration{in}, next)
-			k.clock.advance(in)
+			k.clock.Advance(in)
 			if p.Category == "b" {
 				k.waits([]time.Duration{0}, next) // many of them come back at once, and wait for each other no longer
 				continue
 			}
-			k.clock.advance(orderedWait - time.Microsecond)
+			k.clock.Advance(orderedWait - time.Microsecond)
 			k.waits([]time.Duration{250 * time.Millisecond}, next)
-			k.clock.advance(time.Microsecond)
+			k.clock.Advance(time.Microsecond)
 			k.waits([]time.Duration{0}, next)
 		}
 	}},
 	{"bound of each first-level category", func(_ *testing.T, k *pairKit) {
 		elsewhere := func(id, category string) Postponement {
 			p := postponed(request(id, category))
-			p.Place = category
+			p.Path = category
 			return p
 		}
 		k.delay(postponed(request("none", "a")), 0, TooMany)
 		in := k.delay(postponed(request("first", "a")), 2, ComesBack)
 		k.delay(elsewhere("second", "a.b"), 2, ComesBack)
-		keys := []string{k.keys.room("a"), k.keys.line("a", "a"), k.keys.line("a", "a.b"), k.keys.line("a", "a.c")}
+		keys := []string{k.keys.room("a"), k.keys.queue("a", "a"), k.keys.queue("a", "a.b"), k.keys.queue("a", "a.c")}
 		before := k.dumps(keys...)
 		k.delay(postponed(request("third", "a")), 2, TooMany)
 		k.delay(elsewhere("third", "a.c"), 2, TooMany)
@@ -282,9 +275,9 @@ var delayStories = []struct {
 		k.delay(elsewhere("neighbour too", "b"), 2, ComesBack)
 		k.delay(postponed(request("first", "a")), 2, ComesBack) // it waits already
 		k.delay(postponed(request("of before", "a")).comeBack(), 2, ComesBack)
-		k.clock.advance(in)
+		k.clock.Advance(in)
 		k.delay(postponed(request("third", "a")), 1, TooMany) // who came back late is there still
-		k.clock.advance(time.Hour)
+		k.clock.Advance(time.Hour)
 		k.delay(postponed(request("third", "a")), 1, ComesBack)
 	}},
 	{"large ones, and what waits for something else", func(_ *testing.T, k *pairKit) {
@@ -298,14 +291,14 @@ var delayStories = []struct {
 			k.t.Errorf("into the room: %v, %v", may, err)
 		}
 		k.delay(postponed(request("one more", "a")), 5, TooMany)
-		k.clock.advance(in)
+		k.clock.Advance(in)
 		k.delay(postponed(request("one more", "a")), 5, ComesBack)
 	}},
 	{"too late", func(_ *testing.T, k *pairKit) {
-		at := func(place string, n int, longest time.Duration) Postponement {
-			p := inLine(n, place)
-			p.ID += place
-			p.Place, p.Longest = place, longest
+		at := func(path string, n int, longest time.Duration) Postponement {
+			p := inQueue(n, path)
+			p.ID += path
+			p.Path, p.Longest = path, longest
 			return p
 		}
 		in := k.delay(at("a", 1, 4*time.Hour), mostDelayed, ComesBack)
@@ -315,7 +308,7 @@ var delayStories = []struct {
 		k.delay(at("a", 4, in), mostDelayed, TooLate) // behind another
 		k.delay(at("a", 0, in), mostDelayed, ComesBack)
 		k.delay(at("a", 1, in-time.Microsecond).comeBack(), mostDelayed, TooLate)
-		if members := k.client.ZRange(k.t.Context(), k.keys.line("a", "a"), 0, -1).Val(); len(members) != 1 {
+		if members := k.client.ZRange(k.t.Context(), k.keys.queue("a", "a"), 0, -1).Val(); len(members) != 1 {
 			k.t.Errorf("%q wait, want the other one", members)
 		}
 		k.delay(at("b", 5, in+time.Second), 1, TooMany)
@@ -323,9 +316,9 @@ var delayStories = []struct {
 	{"the same call again", func(_ *testing.T, k *pairKit) {
 		p := postponed(aboutDisk("e"))
 		in := k.delay(p, mostDelayed, ComesBack)
-		keys := []string{k.keys.room("a"), k.keys.line("a", "a"), k.keys.pairs("a"), k.keys.pairsUntil("a")}
+		keys := []string{k.keys.room("a"), k.keys.queue("a", "a"), k.keys.pairs("a"), k.keys.pairsUntil("a")}
 		before := k.dumps(keys...)
-		k.clock.advance(5 * time.Second)
+		k.clock.Advance(5 * time.Second)
 		if again := k.delay(p, mostDelayed, ComesBack); again != in-5*time.Second {
 			k.t.Errorf("after 5s it comes back in %v, before in %v", again, in)
 		}
@@ -341,43 +334,41 @@ var delayStories = []struct {
 		k.delay(again, mostDelayed, AlreadyWaiting)
 		again.Longest = 0
 		k.delay(again, mostDelayed, AlreadyWaiting)
-		k.clock.advance(in)
+		k.clock.Advance(in)
 		again.Longest = p.Longest
 		k.leaves(p)
 		k.delay(again, mostDelayed, ComesBack) // it came back, and was not admitted
 		k.delay(p, mostDelayed, AlreadyWaiting)
 	}},
 	{"a dead letter that is replayed asks anew", func(_ *testing.T, k *pairKit) {
-		p := inLine(1, "a")
+		p := inQueue(1, "a")
 		p.Longest = p.Wait
 		in := k.delay(p, mostDelayed, ComesBack)
-		k.clock.advance(in)
+		k.clock.Advance(in)
 		k.leaves(p.comeBack()) // it was admitted, and rejected
-		k.clock.advance(time.Minute)
+		k.clock.Advance(time.Minute)
 		k.delays([]time.Duration{in}, p)
-		k.clock.advance(in + 2*time.Hour)
+		k.clock.Advance(in + 2*time.Hour)
 		k.delays([]time.Duration{in}, p)
 	}},
 	{"derived IDs", func(_ *testing.T, k *pairKit) {
 		k.delay(postponed(derived(1, start, "a")), mostDelayed, ComesBack)
 		k.delay(postponed(derived(1, start, "a")), mostDelayed, ComesBack)
 		k.delay(postponed(derived(1, start.Add(time.Hour), "a")), mostDelayed, ComesBack) // of another stream of that name
-		if n := k.client.ZCard(k.t.Context(), k.keys.line("a", "a")).Val(); n != 2 {
-			k.t.Errorf("%d messages wait, want 2", n)
-		}
+		testkit.Equal(k.t, k.client.ZCard(k.t.Context(), k.keys.queue("a", "a")).Val(), 2, "messages wait")
 	}},
 	{"what came back is forgotten in time", func(_ *testing.T, k *pairKit) {
-		in := k.delay(inLine(1, "a"), mostDelayed, ComesBack)
-		for _, key := range []string{k.keys.room("a"), k.keys.line("a", "a")} {
+		in := k.delay(inQueue(1, "a"), mostDelayed, ComesBack)
+		for _, key := range []string{k.keys.room("a"), k.keys.queue("a", "a")} {
 			if ttl := k.client.PTTL(k.t.Context(), key).Val(); ttl <= in || ttl > in+time.Hour+time.Millisecond {
 				k.t.Errorf("%s is kept for %v, the event comes back in %v", key, ttl, in)
 			}
 		}
-		k.clock.advance(in + time.Hour - time.Microsecond)
-		k.delay(inLine(2, "a"), mostDelayed, ComesBack)
+		k.clock.Advance(in + time.Hour - time.Microsecond)
+		k.delay(inQueue(2, "a"), mostDelayed, ComesBack)
 		k.wantDelayed([]string{"e1", "e2"}, []string{"e2"})
-		k.clock.advance(time.Microsecond)
-		k.delay(inLine(3, "a"), mostDelayed, ComesBack)
+		k.clock.Advance(time.Microsecond)
+		k.delay(inQueue(3, "a"), mostDelayed, ComesBack)
 		k.wantDelayed([]string{"e2", "e3"}, []string{"e2", "e3"})
 	}},
 
@@ -385,11 +376,11 @@ var delayStories = []struct {
 		p := postponed(aboutDisk("firing"))
 		in := k.delay(p, mostDelayed, ComesBack)
 		k.wantFields(map[string]string{"a\ndisk": k.awaiting(in, "firing")})
-		k.clock.advance(time.Minute)
+		k.clock.Advance(time.Minute)
 		if wait := k.resolve(aboutDisk("resolved"), Leased, "").Wait; wait != in-time.Minute {
 			t.Errorf("it waits %v for what comes back in %v", wait, in-time.Minute)
 		}
-		k.clock.advance(in - time.Minute)
+		k.clock.Advance(in - time.Minute)
 		if wait := k.resolve(aboutDisk("resolved"), Leased, "").Wait; wait != time.Second {
 			t.Errorf("it waits %v for what should be back", wait)
 		}
@@ -409,10 +400,10 @@ var delayStories = []struct {
 	}},
 	{"waits again, and then too long", func(_ *testing.T, k *pairKit) {
 		p := postponed(aboutDisk("firing"))
-		k.clock.advance(k.delay(p, mostDelayed, ComesBack))
+		k.clock.Advance(k.delay(p, mostDelayed, ComesBack))
 		in := k.delay(p.comeBack(), mostDelayed, ComesBack)
 		k.wantFields(map[string]string{"a\ndisk": k.awaiting(in, "firing")})
-		k.clock.advance(in)
+		k.clock.Advance(in)
 		k.resolve(aboutDisk("resolved"), Leased, "")
 		late := p.comeBack()
 		late.Longest = time.Minute
@@ -422,10 +413,10 @@ var delayStories = []struct {
 	}},
 	{"waits under a derived ID", func(_ *testing.T, k *pairKit) {
 		p := postponed(derived(7, start, "a").ofPair("disk"))
-		k.clock.advance(k.delay(p, mostDelayed, ComesBack))
+		k.clock.Advance(k.delay(p, mostDelayed, ComesBack))
 		in := k.delay(p.comeBack(), mostDelayed, ComesBack)
-		k.wantFields(map[string]string{"a\ndisk": k.awaiting(in, p.record())})
-		k.clock.advance(in)
+		k.wantFields(map[string]string{"a\ndisk": k.awaiting(in, p.eventKey())})
+		k.clock.Advance(in)
 		late := p.comeBack()
 		late.Longest = 0
 		k.delay(late, mostDelayed, TooLate)
@@ -433,9 +424,9 @@ var delayStories = []struct {
 	}},
 	{"never comes back", func(_ *testing.T, k *pairKit) {
 		in := k.delay(postponed(aboutDisk("firing")), mostDelayed, ComesBack)
-		k.clock.advance(in + time.Hour - time.Microsecond)
+		k.clock.Advance(in + time.Hour - time.Microsecond)
 		k.resolve(aboutDisk("resolved"), Leased, "")
-		k.clock.advance(time.Microsecond)
+		k.clock.Advance(time.Microsecond)
 		k.resolve(aboutDisk("resolved"), Unpaired, "")
 	}},
 	{"another event of the pair waits", func(_ *testing.T, k *pairKit) {
@@ -467,14 +458,14 @@ var delayStories = []struct {
 	}},
 	{"another event of the pair was rejected", func(_ *testing.T, k *pairKit) {
 		k.refund(k.deliver(aboutDisk("first")))
-		k.clock.advance(time.Second)
+		k.clock.Advance(time.Second)
 		in := k.delay(postponed(aboutDisk("second")), mostDelayed, ComesBack)
 		k.wantFields(map[string]string{"a\ndisk": k.awaiting(in, "second")})
 		k.resolve(aboutDisk("resolved"), Leased, "")
 	}},
 	{"nobody delivers another event of the pair now", func(_ *testing.T, k *pairKit) {
 		k.deliver(aboutDisk("first"))
-		k.clock.advance(testLease + time.Second)
+		k.clock.Advance(testLease + time.Second)
 		k.delay(postponed(aboutDisk("second")), mostDelayed, ComesBack)
 		first := k.deliver(aboutDisk("first")) // somebody does again
 		k.finish(first, "r")
@@ -482,26 +473,24 @@ var delayStories = []struct {
 	}},
 	{"it opens nothing", func(_ *testing.T, k *pairKit) {
 		p := postponed(aboutDisk("neither firing nor resolved"))
-		p.Firing = false
+		p.Resolves = true
 		k.delay(p, mostDelayed, ComesBack)
 		k.wantFields(nil)
 	}},
 }
 
-// wantDelayed checks which events are remembered in the room, and which stand in the line of a place.
-func (k *pairKit) wantDelayed(room, line []string) {
+// wantDelayed checks which events are remembered in the room, and which stand in the queue of a path.
+func (k *pairKit) wantDelayed(room, queue []string) {
 	k.t.Helper()
 	remembered := k.client.ZRange(k.t.Context(), k.keys.room("a"), 0, -1).Val()
 	if slices.Sort(remembered); !slices.Equal(remembered, room) {
 		k.t.Errorf("the room remembers %q, want %q", remembered, room)
 	}
-	stand := k.client.ZRange(k.t.Context(), k.keys.line("a", "a"), 0, -1).Val()
+	stand := k.client.ZRange(k.t.Context(), k.keys.queue("a", "a"), 0, -1).Val()
 	for i, member := range stand {
 		stand[i] = member[strings.LastIndex(member, " ")+1:]
 	}
-	if !slices.Equal(stand, line) {
-		k.t.Errorf("the line is %q, want %q", stand, line)
-	}
+	testkit.EqualSlices(k.t, stand, queue, "the queue")
 }
 
 // dumps is what keys hold.
@@ -521,12 +510,12 @@ func TestDelays(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
 	client := newClient(t, redis.Options{Addr: server.Addr})
-	for _, way := range []Scripting{Eval, Functions} {
+	for _, way := range []script.Scripting{script.Eval, script.Functions} {
 		for _, story := range delayStories {
 			t.Run(string(way)+"/"+story.name, func(t *testing.T) {
 				t.Parallel()
 				k := newPairKit(t, client, way)
-				k.Adopt(Ruleset{Tree: newTree(t, "none", "10/30m", "")})
+				k.Adopt(limits.Ruleset{Tree: newTree(t, "none", "10/30m", "")})
 				story.tell(t, k)
 			})
 		}
@@ -537,7 +526,7 @@ func TestDelays(t *testing.T) {
 func TestPlanned(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
-	k := newPairKit(t, newClient(t, redis.Options{Addr: server.Addr}), Eval)
+	k := newPairKit(t, newClient(t, redis.Options{Addr: server.Addr}), script.Eval)
 	want := func(id string, planned bool, about time.Duration) {
 		t.Helper()
 		in, got, err := k.Planned(t.Context(), request(id, "a"))
@@ -547,7 +536,7 @@ func TestPlanned(t *testing.T) {
 	}
 	want("unknown", false, 0)
 	for i, ago := range []time.Duration{3 * time.Hour, time.Hour, 10 * time.Minute, 0} { // and back in 20 minutes
-		k.clock.set(time.Now().Add(-ago))
+		k.clock.Set(time.Now().Add(-ago))
 		k.delay(postponed(request(fmt.Sprint("e", i), "a")), mostDelayed, ComesBack)
 	}
 	want("e0", false, 0)
@@ -557,25 +546,25 @@ func TestPlanned(t *testing.T) {
 	want("unknown", false, 0)
 
 	server.CLI("SET", k.keys.room("a"), "text")
-	if _, planned, err := k.Planned(t.Context(), request("e1", "a")); planned || !errors.Is(err, ErrRefused) {
+	if _, planned, err := k.Planned(t.Context(), request("e1", "a")); planned || !errors.Is(err, script.ErrRefused) {
 		t.Errorf("of a key of the wrong type: %v, %v", planned, err)
 	}
 }
 
-func TestGateDelays(t *testing.T) {
+func TestLimiterDelays(t *testing.T) {
 	t.Parallel()
 	server := durable(t)
-	gate := startGate(t, server.Addr, GateOptions{RoomMax: 2})
+	limiter := startLimiter(t, server.Addr, LimiterOptions{RoomMax: 2})
 	ask := func(id string, want DelayVerdict) {
 		t.Helper()
-		verdict, in, err := gate.Delay(t.Context(), postponed(request(id, "a")))
+		verdict, in, err := limiter.Delay(t.Context(), postponed(request(id, "a")))
 		if err != nil || verdict != want || (want == ComesBack) != (in > 0) {
 			t.Errorf("%q: verdict %d in %v, %v, want %d", id, verdict, in, err, want)
 		}
 	}
 	wantPlanned := func(id string, want bool) {
 		t.Helper()
-		if in, planned, err := gate.Planned(t.Context(), request(id, "a")); err != nil || planned != want || want != (in > 0) {
+		if in, planned, err := limiter.Planned(t.Context(), request(id, "a")); err != nil || planned != want || want != (in > 0) {
 			t.Errorf("%q is planned: %v, %t, %v", id, in, planned, err)
 		}
 	}
@@ -584,25 +573,25 @@ func TestGateDelays(t *testing.T) {
 	ask("third", TooMany)
 	wantPlanned("first", true)
 	wantPlanned("third", false)
-	gate.lose(server)
-	if verdict, _, err := gate.Delay(t.Context(), postponed(request("fourth", "a"))); verdict != 0 || !errors.Is(err, ErrUnavailable) {
+	limiter.lose(server)
+	if verdict, _, err := limiter.Delay(t.Context(), postponed(request("fourth", "a"))); verdict != 0 || !errors.Is(err, script.ErrUnavailable) {
 		t.Errorf("without Redis: verdict %d, %v", verdict, err)
 	}
-	if _, planned, err := gate.Planned(t.Context(), request("first", "a")); planned || !errors.Is(err, ErrUnavailable) {
+	if _, planned, err := limiter.Planned(t.Context(), request("first", "a")); planned || !errors.Is(err, script.ErrUnavailable) {
 		t.Errorf("without Redis it is planned: %t, %v", planned, err)
 	}
 	server.Restart()
-	gate.until(answering)
+	limiter.until(answering)
 	wantPlanned("first", true)
 	ask("first", ComesBack)
 	ask("fourth", TooMany)
 }
 
-func TestGateThatDelaysNothing(t *testing.T) {
+func TestLimiterThatDelaysNothing(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
-	gate := startGate(t, server.Addr, GateOptions{})
-	if verdict, _, err := gate.Delay(t.Context(), postponed(request("e", "a"))); verdict != TooMany || err != nil {
+	limiter := startLimiter(t, server.Addr, LimiterOptions{})
+	if verdict, _, err := limiter.Delay(t.Context(), postponed(request("e", "a"))); verdict != TooMany || err != nil {
 		t.Errorf("verdict %d, %v, want %d", verdict, err, TooMany)
 	}
 }

@@ -3,6 +3,8 @@ package throttle
 import (
 	"sync"
 	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/limits"
 )
 
 // denyCache remembers which limits are full, so that a flood is dropped without asking Redis. An entry holds until the
@@ -16,11 +18,11 @@ type denyCache struct {
 	full map[fullLimit]time.Time // until when
 }
 
-// fullLimit is a limit at a place in the tree. The limit is part of the key: a place whose limit was changed is asked
+// fullLimit is a limit of a path. The limit is part of the key: a path whose limit was changed is asked
 // about anew. So is the guarantee: a global limit that is full for others is not full for a path with slots of its own.
 type fullLimit struct {
 	path      string
-	limit     Limit
+	limit     limits.Limit
 	guarantee string
 }
 
@@ -31,23 +33,23 @@ func newDenyCache(ttl time.Duration, clock func() time.Time) *denyCache {
 	return &denyCache{ttl: ttl, clock: clock, full: make(map[fullLimit]time.Time)}
 }
 
-// find returns the first meter on the route, from the root down, of which a limit is known to be full.
-func (c *denyCache) find(r *route) (Node, bool) {
+// find returns the first bucket on the route, from the root down, of which a limit is known to be full.
+func (c *denyCache) find(r *route) (limits.Node, bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	if len(c.full) == 0 {
-		return Node{}, false
+		return limits.Node{}, false
 	}
 	now := c.clock()
-	for i := range r.meters {
-		m := &r.meters[i]
-		for _, limit := range m.limits {
-			if until, full := c.full[m.full(limit, r.guarantee)]; full && now.Before(until) {
-				return m.node, true
+	for i := range r.buckets {
+		b := &r.buckets[i]
+		for _, limit := range b.limits {
+			if until, full := c.full[b.full(limit, r.guarantee)]; full && now.Before(until) {
+				return b.node, true
 			}
 		}
 	}
-	return Node{}, false
+	return limits.Node{}, false
 }
 
 // learn takes note of a denial that was asked for at `asked`, of an event of a route. Only one of cost 1 says that nothing
@@ -57,7 +59,7 @@ func (c *denyCache) learn(asked time.Time, r *route, d Decision, cost int) {
 		return
 	}
 	wait := d.Wait
-	if d.Verdict == NeverFits || wait > c.ttl {
+	if d.Verdict == ExceedsCapacity || wait > c.ttl {
 		wait = c.ttl
 	}
 	c.mu.Lock()
@@ -65,16 +67,16 @@ func (c *denyCache) learn(asked time.Time, r *route, d Decision, cost int) {
 	if len(c.full) >= maxFull {
 		c.makeRoom(asked)
 	}
-	m := meter{algorithm: d.Limit.Algorithm, node: d.Node}
-	c.full[m.full(d.Limit, r.guarantee)] = asked.Add(wait)
+	b := bucket{algorithm: d.Limit.Algorithm, node: d.Node}
+	c.full[b.full(d.Limit, r.guarantee)] = asked.Add(wait)
 }
 
-// full is how the cache calls a limit of the meter, for events of a guarantee.
-func (m *meter) full(limit Limit, guarantee string) fullLimit {
-	if !m.guaranteed() {
+// full is how the cache calls a limit of the bucket, for events of a guarantee.
+func (b *bucket) full(limit limits.Limit, guarantee string) fullLimit {
+	if !b.guaranteed() {
 		guarantee = ""
 	}
-	return fullLimit{path: m.node.Path, limit: limit, guarantee: guarantee}
+	return fullLimit{path: b.node.Path, limit: limit, guarantee: guarantee}
 }
 
 func (c *denyCache) makeRoom(now time.Time) {

@@ -4,17 +4,20 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-func denied(node Node, limit Limit, wait time.Duration) Decision {
+func denied(node limits.Node, limit limits.Limit, wait time.Duration) Decision {
 	return Decision{Verdict: Denied, Node: node, Limit: limit, Wait: wait}
 }
 
 func TestDenyCache(t *testing.T) {
 	t.Parallel()
-	clock := newFakeClock(nil)
-	cache := newDenyCache(time.Second, clock.read)
-	tree := newTree(t, "100/1h", "10/1h+3/1m", "a.b=5/1h")
+	clock := testkit.NewClock(nil)
+	cache := newDenyCache(time.Second, clock.Read)
+	tree := newRoutes(newTree(t, "100/1h", "10/1h+3/1m", "a.b=5/1h"))
 	route := tree.route("a.b")
 	path := route.nodes
 	want := func(category, node string) {
@@ -27,49 +30,49 @@ func TestDenyCache(t *testing.T) {
 	want("a.b", "-")
 
 	// A slot opens before the entry is too old, counted from when the question was asked.
-	asked := clock.read()
-	clock.advance(100 * time.Millisecond)
+	asked := clock.Read()
+	clock.Advance(100 * time.Millisecond)
 	cache.learn(asked, route, denied(path[1], path[1].Limits[1], 300*time.Millisecond), 1)
 	want("a.b", "a")
 	want("a", "a")
 	want("a.x.y", "a")
 	want("b", "-")
-	clock.set(asked.Add(300*time.Millisecond - time.Nanosecond))
+	clock.Set(asked.Add(300*time.Millisecond - time.Nanosecond))
 	want("a", "a")
-	clock.advance(time.Nanosecond)
+	clock.Advance(time.Nanosecond)
 	want("a", "-")
 
 	// The entry is too old before a slot opens.
-	asked = clock.read()
+	asked = clock.Read()
 	cache.learn(asked, route, denied(path[2], path[2].Limits[0], time.Hour), 1)
 	cache.learn(asked, route, denied(path[0], path[0].Limits[0], 500*time.Millisecond), 1)
 	want("a.b", "")
 	want("c", "")
-	clock.advance(500 * time.Millisecond)
+	clock.Advance(500 * time.Millisecond)
 	want("a.b", "a.b")
 	want("a", "-")
-	clock.advance(500 * time.Millisecond)
+	clock.Advance(500 * time.Millisecond)
 	want("a.b", "-")
 
 	// What never fits is full for as long as an entry lasts.
-	cache.learn(clock.read(), route, Decision{Verdict: NeverFits, Node: path[2], Limit: path[2].Limits[0]}, 1)
+	cache.learn(clock.Read(), route, Decision{Verdict: ExceedsCapacity, Node: path[2], Limit: path[2].Limits[0]}, 1)
 	want("a.b", "a.b")
-	clock.advance(time.Second)
+	clock.Advance(time.Second)
 	want("a.b", "-")
 
 	// More slots than one may be too many where one fits.
-	cache.learn(clock.read(), route, denied(path[0], path[0].Limits[0], time.Hour), 2)
-	cache.learn(clock.read(), route, Decision{Verdict: NeverFits, Node: path[2], Limit: path[2].Limits[0]}, 6)
+	cache.learn(clock.Read(), route, denied(path[0], path[0].Limits[0], time.Hour), 2)
+	cache.learn(clock.Read(), route, Decision{Verdict: ExceedsCapacity, Node: path[2], Limit: path[2].Limits[0]}, 6)
 	want("a.b", "-")
 
-	cache.learn(clock.read(), route, denied(path[0], path[0].Limits[0], time.Hour), 1)
+	cache.learn(clock.Read(), route, denied(path[0], path[0].Limits[0], time.Hour), 1)
 	want("a.b", "")
 	cache.forget()
 	want("a.b", "-")
 
 	// A limit that was changed is asked about anew.
-	cache.learn(clock.read(), route, denied(path[0], path[0].Limits[0], time.Hour), 1)
-	raised := newTree(t, "200/1h", "10/1h", "")
+	cache.learn(clock.Read(), route, denied(path[0], path[0].Limits[0], time.Hour), 1)
+	raised := newRoutes(newTree(t, "200/1h", "10/1h", ""))
 	if node, full := cache.find(raised.route("a")); full {
 		t.Errorf("the raised limit is full at %+v", node)
 	}
@@ -78,12 +81,12 @@ func TestDenyCache(t *testing.T) {
 
 func TestDenyCacheTurnedOff(t *testing.T) {
 	t.Parallel()
-	clock := newFakeClock(nil)
-	cache := newDenyCache(0, clock.read)
-	route := newTree(t, "0/1h", "none", "").route("a")
+	clock := testkit.NewClock(nil)
+	cache := newDenyCache(0, clock.Read)
+	route := newRoutes(newTree(t, "0/1h", "none", "")).route("a")
 	node := route.nodes
-	cache.learn(clock.read(), route, denied(node[0], node[0].Limits[0], time.Hour), 1)
-	cache.learn(clock.read(), route, Decision{Verdict: NeverFits, Node: node[0], Limit: node[0].Limits[0]}, 1)
+	cache.learn(clock.Read(), route, denied(node[0], node[0].Limits[0], time.Hour), 1)
+	cache.learn(clock.Read(), route, Decision{Verdict: ExceedsCapacity, Node: node[0], Limit: node[0].Limits[0]}, 1)
 	if got, full := cache.find(route); full {
 		t.Errorf("full at %+v", got)
 	}
@@ -91,12 +94,12 @@ func TestDenyCacheTurnedOff(t *testing.T) {
 
 func TestDenyCacheIsBounded(t *testing.T) {
 	t.Parallel()
-	clock := newFakeClock(nil)
-	cache := newDenyCache(time.Minute, clock.read)
-	tree := newTree(t, "none", "1/1h", "")
+	clock := testkit.NewClock(nil)
+	cache := newDenyCache(time.Minute, clock.Read)
+	tree := newRoutes(newTree(t, "none", "1/1h", ""))
 	learn := func(name string, wait time.Duration) {
 		node := tree.Path(name)[0]
-		cache.learn(clock.read(), tree.route(name), denied(node, node.Limits[0], wait), 1)
+		cache.learn(clock.Read(), tree.route(name), denied(node, node.Limits[0], wait), 1)
 		if len(cache.full) > maxFull {
 			t.Fatalf("%d entries", len(cache.full))
 		}
@@ -108,7 +111,7 @@ func TestDenyCacheIsBounded(t *testing.T) {
 		learn(fmt.Sprint("short", i), time.Second)
 	}
 	learn("long", time.Hour)
-	clock.advance(time.Second)
+	clock.Advance(time.Second)
 	learn("next", time.Hour) // what has ended makes room
 	if _, full := cache.find(tree.route("long")); !full || len(cache.full) != 2 {
 		t.Errorf("%d entries, long is full: %v", len(cache.full), full)

@@ -7,7 +7,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // release ends leases as a grant does.
@@ -27,7 +29,7 @@ func (s *subject) release(inDoubt bool, leases ...Lease) {
 // takeOver asks for events whose leases have ended, and checks whether they are in doubt.
 func (s *subject) takeOver(inDoubt bool, requests ...Request) []Lease {
 	s.t.Helper()
-	decisions := s.want(Repeated, requests...)
+	decisions := s.want(Reclaimed, requests...)
 	for i, d := range decisions {
 		if d.InDoubt != inDoubt || d.Lease.inDoubt != inDoubt {
 			s.t.Fatalf("event %d, %q: in doubt %v and %v, want %v", i+1, requests[i].ID, d.InDoubt, d.Lease.inDoubt, inDoubt)
@@ -51,11 +53,11 @@ var doubtConformance = []conformanceCase{
 		run: func(s *subject) {
 			events := []Request{request("e", "a"), derived(7, start, "a")}
 			s.admit(events...)
-			s.clock.advance(testLease - time.Microsecond)
+			s.clock.Advance(testLease - time.Microsecond)
 			s.want(Leased, events...)
-			s.clock.advance(time.Microsecond)
+			s.clock.Advance(time.Microsecond)
 			s.takeOver(true, events...)
-			s.clock.advance(testLease + time.Microsecond)
+			s.clock.Advance(testLease + time.Microsecond)
 			s.takeOver(true, events...)
 			s.taken("a", 2)
 		},
@@ -65,9 +67,9 @@ var doubtConformance = []conformanceCase{
 		run: func(s *subject) {
 			e := request("e", "a")
 			lease := s.admit(e)
-			s.clock.advance(time.Second)
+			s.clock.Advance(time.Second)
 			s.extend(testLease, lease...)
-			s.clock.advance(testLease)
+			s.clock.Advance(testLease)
 			s.takeOver(true, e)
 		},
 	},
@@ -77,11 +79,11 @@ var doubtConformance = []conformanceCase{
 			events := []Request{request("e", "a"), derived(7, start, "a")}
 			s.release(false, s.admit(events...)...)
 			s.release(false, s.takeOver(false, events...)...)
-			s.clock.advance(testRetention - time.Second)
+			s.clock.Advance(testRetention - time.Second)
 			lease := s.takeOver(false, events...)
 			s.release(false, s.extend(testLease, lease...)...)
 			s.takeOver(false, events...)
-			s.clock.advance(testLease + time.Second)
+			s.clock.Advance(testLease + time.Second)
 			s.takeOver(true, events...)
 			s.taken("a", 2)
 		},
@@ -98,10 +100,10 @@ var doubtConformance = []conformanceCase{
 		run: func(s *subject) {
 			e := request("e", "a")
 			s.admit(e)
-			s.clock.advance(testLease)
+			s.clock.Advance(testLease)
 			for range 3 {
 				lease := s.takeOver(true, e)
-				s.clock.advance(time.Second)
+				s.clock.Advance(time.Second)
 				s.release(false, s.extend(testLease, lease...)...)
 			}
 		},
@@ -111,12 +113,12 @@ var doubtConformance = []conformanceCase{
 		run: func(s *subject) {
 			e := request("e", "a")
 			s.admit(e)
-			s.clock.advance(testLease)
+			s.clock.Advance(testLease)
 			lease := s.takeOver(true, e)
 			for range 20 {
-				s.clock.advance(10 * time.Second)
+				s.clock.Advance(10 * time.Second)
 				lease = s.extend(testLease, lease...)
-				s.finish(s.admit(request("other"+s.clock.read().String(), "b"))...) // which forgets what is old
+				s.finish(s.admit(request("other"+s.clock.Read().String(), "b"))...) // which forgets what is old
 			}
 			lease[0].inDoubt = false // as of somebody who does not know
 			s.release(false, lease...)
@@ -128,7 +130,7 @@ var doubtConformance = []conformanceCase{
 		run: func(s *subject) {
 			e := request("e", "a")
 			s.admit(e)
-			s.clock.advance(testLease)
+			s.clock.Advance(testLease)
 			s.refund(true, s.takeOver(true, e)...)
 			s.release(false, s.admit(e)...)
 			s.takeOver(false, e)
@@ -139,10 +141,10 @@ var doubtConformance = []conformanceCase{
 		run: func(s *subject) {
 			e := request("e", "a")
 			s.admit(e)
-			s.clock.advance(testLease)
+			s.clock.Advance(testLease)
 			s.finish(s.takeOver(true, e)...)
 			s.want(Done, e)
-			s.clock.advance(testRetention + time.Second)
+			s.clock.Advance(testRetention + time.Second)
 			s.release(false, s.admit(e)...)
 			s.takeOver(false, e)
 		},
@@ -153,24 +155,21 @@ var doubtConformance = []conformanceCase{
 			lapsed, released := request("lapsed", "a"), request("released", "a")
 			leases := s.admit(lapsed, released)
 			s.release(false, leases[1])
-			s.clock.advance(testLease)
-			var before Ruling
+			s.clock.Advance(testLease)
+			var before BatchResult
 			for i := range 2 {
-				ruling, err := s.repeat("nonce", []Request{lapsed, released})
-				if err != nil {
-					s.t.Fatal(err)
-				}
-				if d := ruling.Decisions[0]; d.Verdict != Repeated || !d.InDoubt || !d.Lease.inDoubt {
+				result := testkit.Must(s.repeat("nonce", []Request{lapsed, released}))(s.t)
+				if d := result.Decisions[0]; d.Verdict != Reclaimed || !d.InDoubt || !d.Lease.inDoubt {
 					s.t.Errorf("call %d: %+v", i+1, d)
 				}
-				if d := ruling.Decisions[1]; d.InDoubt || d.Lease.End == 0 {
+				if d := result.Decisions[1]; d.InDoubt || d.Lease.End == 0 {
 					s.t.Errorf("call %d: %+v", i+1, d)
 				}
-				if i > 0 && ruling.Decisions[0].Lease.End != before.Decisions[0].Lease.End {
+				if i > 0 && result.Decisions[0].Lease.End != before.Decisions[0].Lease.End {
 					s.t.Error("the repeated call got another lease")
 				}
-				before = ruling
-				s.clock.advance(time.Second)
+				before = result
+				s.clock.Advance(time.Second)
 			}
 		},
 	},
@@ -191,13 +190,13 @@ var doubtConformance = []conformanceCase{
 		run: func(s *subject) {
 			e, other := request("e", "a"), derived(7, start, "a")
 			first := s.admit(e, other)
-			s.clock.advance(testLease)
+			s.clock.Advance(testLease)
 			second := s.takeOver(true, e, other)
 			s.finishes([]bool{true, true}, second...)
 			s.finishes([]bool{false, false}, first...)
-			s.clock.advance(time.Minute)
+			s.clock.Advance(time.Minute)
 			s.finishes([]bool{false, false}, second...)
-			s.clock.advance(testRetention)
+			s.clock.Advance(testRetention)
 			s.finishes([]bool{true}, first[0])
 		},
 	},
@@ -214,13 +213,13 @@ var doubtConformance = []conformanceCase{
 		run: func(s *subject) {
 			e := request("e", "a")
 			lease := s.admit(e)
-			s.clock.advance(time.Second)
+			s.clock.Advance(time.Second)
 			s.finish(lease...)
-			s.clock.advance(testRetention / 2)
+			s.clock.Advance(testRetention / 2)
 			s.finish(lease...)
-			s.clock.advance(testRetention/2 - time.Microsecond)
+			s.clock.Advance(testRetention/2 - time.Microsecond)
 			s.want(Done, e)
-			s.clock.advance(time.Microsecond)
+			s.clock.Advance(time.Microsecond)
 			s.want(Admitted, e)
 		},
 	},
@@ -230,7 +229,7 @@ var doubtConformance = []conformanceCase{
 func TestFinishRepeatedCall(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
-	k := newPairKit(t, newClient(t, redis.Options{Addr: server.Addr}), Eval)
+	k := newPairKit(t, newClient(t, redis.Options{Addr: server.Addr}), script.Eval)
 	want := func(nonce string, want []bool, leases ...Lease) {
 		t.Helper()
 		if newly, err := k.finishBatch(t.Context(), nonce, leases); err != nil || !slices.Equal(newly, want) {
@@ -239,13 +238,13 @@ func TestFinishRepeatedCall(t *testing.T) {
 	}
 	first, second := k.deliver(request("first", "a")), k.deliver(request("second", "a"))
 	want("one", []bool{true}, first)
-	k.clock.advance(time.Millisecond)
+	k.clock.Advance(time.Millisecond)
 	want("two", []bool{false, true}, first, second)
-	k.clock.advance(nonceKept - 2*time.Millisecond)
+	k.clock.Advance(nonceKept - 2*time.Millisecond)
 	want("one", []bool{true}, first)
 	want("two", []bool{false, true}, first, second)
 	want("three", []bool{false, false}, first, second)
-	k.clock.advance(2 * time.Millisecond)
+	k.clock.Advance(2 * time.Millisecond)
 	want("two", []bool{false, false}, first, second)
 	if ttl := k.client.PTTL(t.Context(), k.keys.done).Val(); ttl <= 0 || ttl > testRetention {
 		t.Errorf("what was delivered is kept for %v", ttl)
@@ -256,10 +255,10 @@ func TestFinishRepeatedCall(t *testing.T) {
 func TestResolvedInDoubt(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
-	k := newPairKit(t, newClient(t, redis.Options{Addr: server.Addr}), Eval)
+	k := newPairKit(t, newClient(t, redis.Options{Addr: server.Addr}), script.Eval)
 	want := func(inDoubt bool) Lease {
 		t.Helper()
-		got := k.resolve(aboutDisk("resolved"), Repeated, "r")
+		got := k.resolve(aboutDisk("resolved"), Reclaimed, "r")
 		if got.InDoubt != inDoubt || got.Lease.inDoubt != inDoubt {
 			t.Errorf("in doubt: %v and %v, want %v", got.InDoubt, got.Lease.inDoubt, inDoubt)
 		}
@@ -269,16 +268,16 @@ func TestResolvedInDoubt(t *testing.T) {
 	k.release(k.resolve(aboutDisk("resolved"), Admitted, "r").Lease)
 	k.release(want(false))
 	want(false)
-	k.clock.advance(testLease + time.Second)
+	k.clock.Advance(testLease + time.Second)
 	k.release(want(true))
 	nonce := newNonce()
 	for range 2 {
 		resolutions, err := k.resolveBatch(t.Context(), nonce, []Request{aboutDisk("resolved")})
-		if err != nil || resolutions[0].Verdict != Repeated || !resolutions[0].InDoubt {
+		if err != nil || resolutions[0].Verdict != Reclaimed || !resolutions[0].InDoubt {
 			t.Errorf("a repeated call: %+v, %v", resolutions, err)
 		}
 	}
-	k.clock.advance(testLease + time.Second)
+	k.clock.Advance(testLease + time.Second)
 	k.refund(want(true))
 	want(false) // as a dead letter that is replayed
 }
@@ -287,7 +286,7 @@ func TestResolvedInDoubt(t *testing.T) {
 func TestRestoreInDoubt(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
-	k := newPairKit(t, newClient(t, redis.Options{Addr: server.Addr}), Eval)
+	k := newPairKit(t, newClient(t, redis.Options{Addr: server.Addr}), script.Eval)
 	for _, test := range []struct {
 		name   string
 		before func(r Request)
@@ -299,7 +298,7 @@ func TestRestoreInDoubt(t *testing.T) {
 		{"unknown", func(Request) {}, goesOn, false, true, true}, // its holder lets the lease lapse
 		{"unknown, released", func(Request) {}, wasReleased, false, false, false},
 		{"unknown, released in doubt", func(Request) {}, wasReleased, true, true, false},
-		{"lapsed", func(r Request) { k.deliver(r); k.clock.advance(testLease + time.Second) }, wasReleased, false, true, false},
+		{"lapsed", func(r Request) { k.deliver(r); k.clock.Advance(testLease + time.Second) }, wasReleased, false, true, false},
 		{"released", func(r Request) { k.release(k.deliver(r)) }, wasReleased, false, false, false},
 		{"somebody's", func(r Request) { k.deliver(r) }, wasReleased, false, true, true},
 	} {
@@ -310,13 +309,13 @@ func TestRestoreInDoubt(t *testing.T) {
 			k.restore(admission{lease: lease, at: time.Now(), became: test.became})
 		}
 		if test.leased {
-			if ruling, err := k.Decide(t.Context(), []Request{r}); err != nil || ruling.Decisions[0].Verdict != Leased {
-				t.Errorf("%s: %+v, %v", test.name, ruling.Decisions, err)
+			if result, err := k.Decide(t.Context(), []Request{r}); err != nil || result.Decisions[0].Verdict != Leased {
+				t.Errorf("%s: %+v, %v", test.name, result.Decisions, err)
 			}
-			k.clock.advance(testLease + time.Second)
+			k.clock.Advance(testLease + time.Second)
 		}
-		ruling, err := k.Decide(t.Context(), []Request{r})
-		if d := ruling.Decisions[0]; err != nil || d.Verdict != Repeated || d.InDoubt != test.want {
+		result, err := k.Decide(t.Context(), []Request{r})
+		if d := result.Decisions[0]; err != nil || d.Verdict != Reclaimed || d.InDoubt != test.want {
 			t.Errorf("%s: %+v, %v, want it in doubt: %v", test.name, d, err, test.want)
 		}
 	}
@@ -326,35 +325,35 @@ func TestRestoreInDoubt(t *testing.T) {
 func TestGrantInDoubt(t *testing.T) {
 	t.Parallel()
 	server := durable(t)
-	gate := startGate(t, server.Addr, GateOptions{Policy: Local})
-	takeOver := func(id string, inDoubt bool) *Grant {
+	limiter := startLimiter(t, server.Addr, LimiterOptions{Policy: Local})
+	takeOver := func(id string, inDoubt bool) Grant {
 		t.Helper()
-		answers, err := gate.Decide(t.Context(), []Request{request(id, "a")})
-		if err != nil || answers[0].Verdict != Repeated || answers[0].InDoubt != inDoubt {
+		answers, err := limiter.Decide(t.Context(), []Request{request(id, "a")})
+		if err != nil || answers[0].Verdict != Reclaimed || answers[0].InDoubt != inDoubt {
 			t.Fatalf("%s: %+v, %v, want it in doubt: %v", id, answers, err, inDoubt)
 		}
 		return answers[0].Grant
 	}
-	gate.one(Admitted, request("clean", "a")).Release(t.Context(), false)
-	gate.one(Admitted, request("uncertain", "a")).Release(t.Context(), true)
+	limiter.one(Admitted, request("clean", "a")).Release(t.Context(), false)
+	limiter.one(Admitted, request("uncertain", "a")).Release(t.Context(), true)
 	takeOver("clean", false).Release(t.Context(), false)
 	takeOver("uncertain", true).Release(t.Context(), false)
 
-	gate.lose(server)
-	gate.until(acting)
-	gate.one(Admitted, request("clean without redis", "a")).Release(t.Context(), false)
-	gate.one(Admitted, request("uncertain without redis", "a")).Release(t.Context(), true)
+	limiter.lose(server)
+	limiter.until(acting)
+	limiter.one(Admitted, request("clean without redis", "a")).Release(t.Context(), false)
+	limiter.one(Admitted, request("uncertain without redis", "a")).Release(t.Context(), true)
 	takeOver("uncertain without redis", true).Release(t.Context(), false)
-	if newly := gate.one(Admitted, request("delivered without redis", "a")).Finish(t.Context(), ""); !newly {
+	if newly := limiter.one(Admitted, request("delivered without redis", "a")).Finish(t.Context(), ""); !newly {
 		t.Error("a delivery without Redis is not new")
 	}
 	server.Restart()
-	gate.until(answering)
+	limiter.until(answering)
 	takeOver("clean", false).Release(t.Context(), false)
 	takeOver("clean without redis", false)
 	again := takeOver("uncertain", true)
 	takeOver("uncertain without redis", true)
-	gate.one(Done, request("delivered without redis", "a"))
+	limiter.one(Done, request("delivered without redis", "a"))
 	if !again.Finish(t.Context(), "") || again.Finish(t.Context(), "") {
 		t.Error("a delivery is new once")
 	}

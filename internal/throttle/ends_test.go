@@ -4,17 +4,19 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/limits"
 )
 
 // ends are the smallest and largest limits of each algorithm.
 var ends = func() []string {
 	var texts []string
-	for _, a := range algorithms {
-		if a.name == TokenBucket.String() {
+	for _, a := range limits.Algorithms() {
+		if a == limits.TokenBucket {
 			continue
 		}
-		for _, count := range []int{1, MaxCount} {
-			texts = append(texts, fmt.Sprintf("%s:%d/1ms", a.name, count), fmt.Sprintf("%s:%d/366d", a.name, count))
+		for _, count := range []int{1, limits.MaxCount} {
+			texts = append(texts, fmt.Sprintf("%s:%d/1ms", a.String(), count), fmt.Sprintf("%s:%d/366d", a.String(), count))
 		}
 	}
 	// Of a token bucket the largest count depends on the window.
@@ -38,18 +40,18 @@ func endsConformance() []conformanceCase {
 
 func runEnd(s *subject) {
 	limit := s.tree.Path("a")[0].Limits[0]
-	all := limit.capacity()
-	if limit.Algorithm == SlidingLog || limit.Algorithm == InFlight {
+	all := limit.Capacity()
+	if limit.Algorithm == limits.SlidingLog || limit.Algorithm == limits.InFlight {
 		all = min(all, 100) // each slot is a member of a set
 	}
-	at := s.clock.read()
-	s.want(NeverFits, request("never", "a").withCost(int(limit.capacity())+1))
+	at := s.clock.Read()
+	s.want(ExceedsCapacity, request("never", "a").withCost(int(limit.Capacity())+1))
 	s.admit(request("all", "a").withCost(int(all)))
-	if wait := nextAfterAll(s, limit, at); all == limit.capacity() && wait > time.Microsecond {
-		s.clock.advance(time.Microsecond)
-		s.opens(LevelCategory, wait-time.Microsecond, request("next", "a"))
+	if wait := nextAfterAll(s, limit, at); all == limit.Capacity() && wait > time.Microsecond {
+		s.clock.Advance(time.Microsecond)
+		s.opens(limits.LevelCategory, wait-time.Microsecond, request("next", "a"))
 	}
-	s.clock.advance(2*max(limit.Window, testLease) + time.Second)
+	s.clock.Advance(2*max(limit.Window, testLease) + time.Second)
 	if used := s.used("a")[0][0]; used != 0 {
 		s.t.Fatalf("%d slots are taken two windows later", used)
 	}
@@ -57,25 +59,25 @@ func runEnd(s *subject) {
 }
 
 // nextAfterAll is how long after a limit was filled by one event its next slot opens.
-func nextAfterAll(s *subject, limit Limit, at time.Time) time.Duration {
+func nextAfterAll(s *subject, limit limits.Limit, at time.Time) time.Duration {
 	window := limit.Window.Microseconds()
 	untilNext := window - at.UnixMicro()%window
 	oneOfAll := (window + limit.Count - 1) / limit.Count
 	wait := window
 	switch limit.Algorithm {
-	case FixedWindow:
+	case limits.FixedWindow:
 		wait = untilNext
-	case SlidingCounter:
+	case limits.SlidingCounter:
 		estimated := timeUntilCovered(limit.Count, window, limit.Count-1)
 		if estimated < oneOfAll || estimated > oneOfAll+1 {
 			s.t.Fatalf("one slot of a window is estimated to leave after %d, which is after %d", estimated, oneOfAll)
 		}
 		wait = untilNext + estimated
-	case TokenBucket:
+	case limits.TokenBucket:
 		wait = oneOfAll
-	case InFlight:
+	case limits.InFlight:
 		wait = max(window, testLease.Microseconds())
-	case SlidingLog, LeakyBucket:
+	case limits.SlidingLog, limits.LeakyBucket:
 	}
 	return time.Duration(wait) * time.Microsecond
 }

@@ -13,26 +13,27 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed-4578ace9/notifier/internal/exactness"
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 )
 
 // exactKinds are the algorithms as the check from outside calls them.
-var exactKinds = map[Algorithm]exactness.Kind{
-	SlidingLog: exactness.Log, SlidingCounter: exactness.Counter, FixedWindow: exactness.Fixed,
-	TokenBucket: exactness.Token, LeakyBucket: exactness.Leaky, InFlight: exactness.InFlight,
+var exactKinds = map[limits.Algorithm]exactness.Kind{
+	limits.SlidingLog: exactness.Log, limits.SlidingCounter: exactness.Counter, limits.FixedWindow: exactness.Fixed,
+	limits.TokenBucket: exactness.Token, limits.LeakyBucket: exactness.Leaky, limits.InFlight: exactness.InFlight,
 }
 
-func exactLimit(node Node, limit Limit) exactness.Limit {
+func exactLimit(node limits.Node, limit limits.Limit) exactness.Limit {
 	exact := exactness.Limit{Path: node.Path, Kind: exactKinds[limit.Algorithm], Count: limit.Count, Window: limit.Window.Microseconds()}
-	if limit.Algorithm == TokenBucket {
+	if limit.Algorithm == limits.TokenBucket {
 		exact.Burst = cmp.Or(limit.Burst, limit.Count)
 	}
 	return exact
 }
 
 // exactDeployment is the limits of the categories, those of a shorter path first.
-func exactDeployment(tree *Tree, categories []string) exactness.Deployment {
-	nodes := make(map[string]Node)
+func exactDeployment(tree *limits.Tree, categories []string) exactness.Deployment {
+	nodes := make(map[string]limits.Node)
 	for _, category := range categories {
 		for _, node := range tree.Path(category) {
 			nodes[node.Path] = node
@@ -63,13 +64,13 @@ type observer struct {
 func newObserver(t *testing.T) *observer { return &observer{t: t, places: make(map[string]int)} }
 
 // decided takes note of a call, and returns the leases.
-func (o *observer) decided(requests []Request, ruling Ruling) (leases []Lease) {
+func (o *observer) decided(requests []Request, result BatchResult) (leases []Lease) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.calls++
-	for i, d := range ruling.Decisions {
+	for i, d := range result.Decisions {
 		event := exactness.Event{
-			ID: requests[i].ID, Category: requests[i].Category, Cost: int64(requests[i].Cost), At: ruling.At, Call: o.calls,
+			ID: requests[i].ID, Category: requests[i].Category, Cost: int64(requests[i].Cost), At: result.At, Call: o.calls,
 		}
 		switch d.Verdict {
 		case Admitted:
@@ -77,7 +78,7 @@ func (o *observer) decided(requests []Request, ruling Ruling) (leases []Lease) {
 			o.places[event.ID] = len(o.events)
 			leases = append(leases, d.Lease)
 		case Denied:
-			event.By, event.Next = exactLimit(d.Node, d.Limit), ruling.At+d.Wait.Microseconds()
+			event.By, event.Next = exactLimit(d.Node, d.Limit), result.At+d.Wait.Microseconds()
 		default:
 			o.t.Errorf("%q: %+v", requests[i].ID, d)
 		}
@@ -125,11 +126,11 @@ type observed struct {
 }
 
 // checkWindows looks at admissions alone, whichever events they are of: none was one too many for the log limits of a path.
-func checkWindows(admissions []observed, limits map[string]Limits) error {
+func checkWindows(admissions []observed, byPath map[string]limits.Limits) error {
 	var d exactness.Deployment
-	for path, all := range limits {
+	for path, all := range byPath {
 		for _, limit := range all {
-			d.Limits = append(d.Limits, exactLimit(Node{Path: path}, limit))
+			d.Limits = append(d.Limits, exactLimit(limits.Node{Path: path}, limit))
 		}
 	}
 	events := make([]exactness.Event, len(admissions))
@@ -140,7 +141,7 @@ func checkWindows(admissions []observed, limits map[string]Limits) error {
 }
 
 // exactTree has limits of every algorithm, and guarantees.
-func exactTree(t *testing.T) (tree *Tree, categories []string) {
+func exactTree(t *testing.T) (tree *limits.Tree, categories []string) {
 	plan := newPlan(t, "40/200ms+token:190/1s;burst=40", "counter:2/100ms",
 		"a=10/100ms+40/1s,a.b=fixed:3/100ms,d=leaky:15/1s,e=inflight:3/30s,f=token:3/100ms;burst=2+counter:20/1s")
 	tree = newRuleset(t, guarded(t, plan, "a.b=4,d=2,g.h=3"), "").Tree
@@ -162,7 +163,7 @@ func TestExactUnderConcurrency(t *testing.T) {
 	var work sync.WaitGroup
 	for c := range clients {
 		client := newClient(t, redis.Options{Addr: server.Addr})
-		limiter := newRedis(client, "exact", Settings{Tree: tree, Lease: testLease, Retention: testRetention})
+		store := newRedis(client, "exact", Settings{Tree: tree, Lease: testLease, Retention: testRetention})
 		for g := range perClient {
 			work.Go(func() {
 				for call := range calls {
@@ -172,19 +173,19 @@ func TestExactUnderConcurrency(t *testing.T) {
 						requests[i] = request(fmt.Sprint(c, "-", g, "-", call, "-", i), category).withCost(1 + rand.IntN(2))
 					}
 					before := time.Now()
-					ruling, err := limiter.Decide(t.Context(), requests)
+					result, err := store.Decide(t.Context(), requests)
 					after := time.Now()
 					if err != nil {
 						t.Error(err)
 						return
 					}
-					if at := time.UnixMicro(ruling.At); at.Before(before.Add(-time.Second)) || at.After(after.Add(time.Second)) {
+					if at := time.UnixMicro(result.At); at.Before(before.Add(-time.Second)) || at.After(after.Add(time.Second)) {
 						t.Errorf("decided at %v, asked between %v and %v", at, before, after)
 					}
-					leases := o.decided(requests, ruling)
-					time.Sleep(time.Duration(rand.IntN(10)) * time.Millisecond)
+					leases := o.decided(requests, result)
+					time.Sleep(time.Duration(rand.IntN(10)) * time.Millisecond) // a delivery takes a while
 					for _, lease := range leases {
-						endDelivery(o, limiter, lease, rand.IntN(4) > 0)
+						endDelivery(o, store, lease, rand.IntN(4) > 0)
 					}
 				}
 			})
@@ -195,14 +196,14 @@ func TestExactUnderConcurrency(t *testing.T) {
 }
 
 // endDelivery finishes a delivery or gives its slots back. When that is done in the server is known to a call's length.
-func endDelivery(o *observer, limiter Limiter, lease Lease, delivered bool) {
+func endDelivery(o *observer, store Store, lease Lease, delivered bool) {
 	const imprecision = 1000 // between the clocks, which are both of this machine
 	from := time.Now().UnixMicro() - imprecision
 	if delivered {
-		if _, err := limiter.Finish(o.t.Context(), []Lease{lease}); err != nil {
+		if _, err := store.Finish(o.t.Context(), []Lease{lease}); err != nil {
 			o.t.Error(err)
 		}
-	} else if returned, err := limiter.Refund(o.t.Context(), []Lease{lease}); err != nil || !returned[0] {
+	} else if returned, err := store.Refund(o.t.Context(), []Lease{lease}); err != nil || !returned[0] {
 		o.t.Errorf("refund: %v, %v", returned, err)
 	}
 	o.left(lease, exactness.Span{From: from, Upto: time.Now().UnixMicro() + imprecision}, delivered)
@@ -237,34 +238,34 @@ func stepByStep(s *subject, random *rand.Rand, categories []string) {
 	for step := range 300 {
 		if len(due) > 0 && random.IntN(3) == 0 {
 			at := due[random.IntN(len(due))] - int64(random.IntN(2))
-			s.clock.set(start.Add(time.Duration(max(at, s.clock.read().UnixMicro()+1)-start.UnixMicro()) * time.Microsecond))
+			s.clock.Set(start.Add(time.Duration(max(at, s.clock.Read().UnixMicro()+1)-start.UnixMicro()) * time.Microsecond))
 		} else {
-			s.clock.advance(time.Microsecond + time.Duration(random.IntN(20_000))*time.Microsecond)
+			s.clock.Advance(time.Microsecond + time.Duration(random.IntN(20_000))*time.Microsecond)
 		}
 		requests := make([]Request, 1+random.IntN(6))
 		for i := range requests {
 			category := categories[random.IntN(len(categories))]
 			requests[i] = request(fmt.Sprint(step, "-", i), category).withCost(1 + random.IntN(3)/2)
 		}
-		ruling := s.ruling(requests...)
-		underWay = append(underWay, o.decided(requests, ruling)...)
+		result := s.result(requests...)
+		underWay = append(underWay, o.decided(requests, result)...)
 		due = due[:0]
-		for _, d := range ruling.Decisions {
-			if d.Verdict == Denied && d.Limit.Algorithm != InFlight {
-				due = append(due, ruling.At+d.Wait.Microseconds())
+		for _, d := range result.Decisions {
+			if d.Verdict == Denied && d.Limit.Algorithm != limits.InFlight {
+				due = append(due, result.At+d.Wait.Microseconds())
 			}
 		}
 		for len(underWay) > 0 && random.IntN(3) > 0 {
 			at := random.IntN(len(underWay))
 			lease, delivered := underWay[at], random.IntN(4) > 0
 			underWay = slices.Delete(underWay, at, at+1)
-			s.clock.advance(time.Microsecond)
+			s.clock.Advance(time.Microsecond)
 			if delivered {
 				s.finish(lease)
 			} else {
 				s.refund(true, lease)
 			}
-			now := s.clock.read().UnixMicro()
+			now := s.clock.Read().UnixMicro()
 			o.left(lease, exactness.Span{From: now, Upto: now}, delivered)
 		}
 	}
@@ -280,18 +281,18 @@ func TestExactWithRefunds(t *testing.T) {
 	var work sync.WaitGroup
 	for c := range 6 {
 		client := newClient(t, redis.Options{Addr: server.Addr})
-		limiter := newRedis(client, "refunds", Settings{Tree: tree, Lease: testLease, Retention: testRetention})
+		store := newRedis(client, "refunds", Settings{Tree: tree, Lease: testLease, Retention: testRetention})
 		work.Go(func() {
 			for call := range 80 {
 				r := request(fmt.Sprint(c, "-", call), []string{"a", "b"}[rand.IntN(2)]).withCost(1 + rand.IntN(3))
-				ruling, err := limiter.Decide(t.Context(), []Request{r})
+				result, err := store.Decide(t.Context(), []Request{r})
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				for _, lease := range o.decided([]Request{r}, ruling) {
+				for _, lease := range o.decided([]Request{r}, result) {
 					if rand.IntN(3) > 0 {
-						endDelivery(o, limiter, lease, false)
+						endDelivery(o, store, lease, false)
 					}
 				}
 			}
@@ -326,18 +327,18 @@ func TestOneEventManyClients(t *testing.T) {
 	requests := several(50, "e", "a")
 	for range 8 {
 		client := newClient(t, redis.Options{Addr: server.Addr})
-		limiter := newRedis(client, "same", Settings{Tree: tree, Lease: time.Hour, Retention: testRetention})
+		store := newRedis(client, "same", Settings{Tree: tree, Lease: time.Hour, Retention: testRetention})
 		work.Go(func() {
 			mine := slices.Clone(requests)
 			rand.Shuffle(len(mine), func(i, j int) { mine[i], mine[j] = mine[j], mine[i] })
 			for batch := range slices.Chunk(mine, 7) {
-				ruling, err := limiter.Decide(t.Context(), batch)
+				result, err := store.Decide(t.Context(), batch)
 				if err != nil {
 					t.Error(err)
 					return
 				}
 				mu.Lock()
-				for i, d := range ruling.Decisions {
+				for i, d := range result.Decisions {
 					if d.Verdict == Admitted {
 						leased[batch[i].ID]++
 					} else if d.Verdict != Leased {

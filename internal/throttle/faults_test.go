@@ -13,11 +13,13 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/seed-4578ace9/notifier/internal/script"
+	"github.com/seed-4578ace9/notifier/internal/script/scripttest"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // fault is a way in which a server that is there does not do what it is asked. It has done nothing of it.
@@ -36,29 +38,29 @@ type faulty struct {
 
 var faults = []fault{
 	{
-		name: "READONLY, a replica", class: ErrUnavailable, says: "READONLY",
+		name: "READONLY, a replica", class: script.ErrUnavailable, says: "READONLY",
 		start: byCommands("REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE"),
 	},
 	{
-		name: "MASTERDOWN, a replica that has lost its primary", class: ErrUnavailable, says: "MASTERDOWN",
+		name: "MASTERDOWN, a replica that has lost its primary", class: script.ErrUnavailable, says: "MASTERDOWN",
 		start: byCommands("REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE", "--replica-serve-stale-data", "no"),
 	},
 	{
-		name: "LOADING, a server that was killed and comes back", class: ErrUnavailable, says: "LOADING",
+		name: "LOADING, a server that was killed and comes back", class: script.ErrUnavailable, says: "LOADING",
 		start: func(t *testing.T) faulty {
 			server := servertest.StartRedis(t)
 			return faulty{server.Addr, server.RestartLoading, server.EndLoading}
 		},
 	},
 	{
-		name: "BUSY, a script that does not end", class: ErrUnavailable, says: "BUSY",
+		name: "BUSY, a script that does not end", class: script.ErrUnavailable, says: "BUSY",
 		start: startBusy,
 	},
 	{
-		name: "CLUSTERDOWN, a slot that no node has", class: ErrUnavailable, says: "CLUSTERDOWN",
+		name: "CLUSTERDOWN, a slot that no node has", class: script.ErrUnavailable, says: "CLUSTERDOWN",
 		start: func(t *testing.T) faulty {
 			cluster := servertest.StartCluster(t, 1)
-			node, slot := cluster.Nodes[0], strconv.Itoa(cluster.Slot(gateKey("")))
+			node, slot := cluster.Nodes[0], strconv.Itoa(cluster.Slot(limiterKey("")))
 			return faulty{
 				node.Addr,
 				func() { node.CLI("CLUSTER", "DELSLOTS", slot) },
@@ -67,7 +69,7 @@ var faults = []fault{
 		},
 	},
 	{
-		name: "MOVED, a node that has given the slot away", class: ErrUnavailable, says: "MOVED",
+		name: "MOVED, a node that has given the slot away", class: script.ErrUnavailable, says: "MOVED",
 		start: func(t *testing.T) faulty {
 			cluster, slot, home, other := startPair(t)
 			move := func(to *servertest.Redis) { moveKeys(cluster.MoveSlot(slot, to)).End() }
@@ -75,7 +77,7 @@ var faults = []fault{
 		},
 	},
 	{
-		name: "ASK, a node that is giving the slot away", class: ErrUnavailable, says: "ASK",
+		name: "ASK, a node that is giving the slot away", class: script.ErrUnavailable, says: "ASK",
 		start: func(t *testing.T) faulty {
 			cluster, slot, home, other := startPair(t)
 			var move *servertest.SlotMove
@@ -95,23 +97,23 @@ var faults = []fault{
 		start: byCommands("SCRIPT FLUSH", "PING"),
 	},
 	{
-		name: "MISCONF, a disk that cannot be written", class: ErrRefused, says: "MISCONF",
+		name: "MISCONF, a disk that cannot be written", class: script.ErrRefused, says: "MISCONF",
 		start: startUnsaved,
 	},
 	{
-		name: "WRONGTYPE, a key that someone else has made", class: ErrRefused, says: "WRONGTYPE",
-		start: byCommands("SET "+gateKey("pauses")+" text", "DEL "+gateKey("pauses")),
+		name: "WRONGTYPE, a key that someone else has made", class: script.ErrRefused, says: "WRONGTYPE",
+		start: byCommands("SET "+limiterKey("pauses")+" text", "DEL "+limiterKey("pauses")),
 	},
 	{
-		name: "NOPERM, no right to run scripts", class: ErrRefused, says: "NOPERM",
+		name: "NOPERM, no right to run scripts", class: script.ErrRefused, says: "NOPERM",
 		start: byCommands("ACL SETUSER default -eval -evalsha", "ACL SETUSER default +@all"),
 	},
 	{
-		name: "no right to write", class: ErrRefused, says: "can't run this command|ACL failure",
+		name: "no right to write", class: script.ErrRefused, says: "can't run this command|ACL failure",
 		start: byCommands("ACL SETUSER default -zadd", "ACL SETUSER default +@all"),
 	},
 	{
-		name: "NOAUTH, a password that has been set", class: ErrRefused, says: "NOAUTH|unauthenticated",
+		name: "NOAUTH, a password that has been set", class: script.ErrRefused, says: "NOAUTH|unauthenticated",
 		start: func(t *testing.T) faulty {
 			server := servertest.StartRedis(t)
 			admin := newClient(t, redis.Options{Addr: server.Addr, PoolSize: 1})
@@ -130,8 +132,8 @@ var faults = []fault{
 	},
 }
 
-// gateKey is a key of the deployment that the tests' gates belong to.
-func gateKey(name string) string { return "{gate}:" + name }
+// limiterKey is a key of the deployment that the tests' limiters belong to.
+func limiterKey(name string) string { return "{limiter}:" + name }
 
 // byCommands makes a fault of one server that a command brings about and another one mends.
 func byCommands(fall, mend string, settings ...string) func(t *testing.T) faulty {
@@ -143,11 +145,11 @@ func byCommands(fall, mend string, settings ...string) func(t *testing.T) faulty
 	}
 }
 
-// startPair starts a cluster of two nodes, of which one has the slot of the gate's keys.
+// startPair starts a cluster of two nodes, of which one has the slot of the limiter's keys.
 func startPair(t *testing.T) (cluster *servertest.Cluster, slot int, home, other *servertest.Redis) {
 	t.Helper()
 	cluster = servertest.StartCluster(t, 2)
-	slot = cluster.Slot(gateKey(""))
+	slot = cluster.Slot(limiterKey(""))
 	home = cluster.Owner(slot)
 	return cluster, slot, home, cluster.Nodes[1-slices.Index(cluster.Nodes, home)]
 }
@@ -189,9 +191,7 @@ func startUnsaved(t *testing.T) faulty {
 	return faulty{
 		server.Addr,
 		func() {
-			if err := os.MkdirAll(filepath.Join(file, "folder"), 0o700); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, os.MkdirAll(filepath.Join(file, "folder"), 0o700))
 			server.CLI("CONFIG", "SET", "save", "3600 1")
 			server.CLI("BGSAVE")
 			poll(t, "the server to fail to save", func() bool {
@@ -199,9 +199,7 @@ func startUnsaved(t *testing.T) faulty {
 			})
 		},
 		func() {
-			if err := os.RemoveAll(file); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, os.RemoveAll(file))
 			server.CLI("SAVE")
 		},
 	}
@@ -210,11 +208,7 @@ func startUnsaved(t *testing.T) faulty {
 // poll waits until something is so.
 func poll(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !is(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("wait for %s: not so after %v", what, patience)
-		}
-	}
+	scripttest.Poll(t, what, is)
 }
 
 // commandCount is a hook of a client.
@@ -237,7 +231,7 @@ func (c *commandCount) ProcessPipelineHook(next redis.ProcessPipelineHook) redis
 	return next
 }
 
-// TestFaults gives a server each fault in turn: the error is of the right class and says what it is, the gate holds, and
+// TestFaults gives a server each fault in turn: the error is of the right class and says what it is, the limiter holds, and
 // when the fault is gone everything goes on by itself, with nothing lost and nothing charged twice.
 func TestFaults(t *testing.T) {
 	t.Parallel()
@@ -252,19 +246,19 @@ func TestFaults(t *testing.T) {
 func testFault(t *testing.T, f fault) {
 	t.Helper()
 	server := f.start(t)
-	gate := startGate(t, server.address, GateOptions{Policy: Hold, Settings: Settings{Tree: newTree(t, "7/1h", "6/1h", "")}})
-	limiter, asked := gate.o.Redis, new(commandCount)
-	limiter.client.AddHook(asked)
-	gate.one(Admitted, request("finished before", "a")).Finish(t.Context(), "")
-	finished := gate.one(Admitted, request("finished", "a"))
-	returned := gate.one(Admitted, request("returned", "a"))
-	extended := gate.one(Admitted, request("extended", "a"))
-	inNeed := []Request{request("of limiter", "a"), request("of gate", "a")}
+	limiter := startLimiter(t, server.address, LimiterOptions{Policy: Hold, Settings: Settings{Tree: newTree(t, "7/1h", "6/1h", "")}})
+	store, asked := limiter.o.Redis, new(commandCount)
+	store.runner.Options().Client.AddHook(asked)
+	limiter.one(Admitted, request("finished before", "a")).Finish(t.Context(), "")
+	finished := limiter.one(Admitted, request("finished", "a"))
+	returned := limiter.one(Admitted, request("returned", "a"))
+	extended := limiter.one(Admitted, request("extended", "a"))
+	inNeed := []Request{request("of store", "a"), request("of limiter", "a")}
 
 	server.fall()
-	_, err := limiter.Decide(t.Context(), inNeed[:1])
+	_, err := store.Decide(t.Context(), inNeed[:1])
 	wantFault(t, f, err)
-	_, err = gate.Decide(t.Context(), inNeed[1:])
+	_, err = limiter.Decide(t.Context(), inNeed[1:])
 	wantFault(t, f, err)
 	finished.Finish(t.Context(), "")
 	returned.Refund(t.Context())
@@ -274,38 +268,38 @@ func testFault(t *testing.T, f fault) {
 	if f.class != nil {
 		// It is tried again and again, to no avail.
 		before := asked.Load()
-		poll(t, "the gate to have asked twice more", func() bool {
-			_, err := gate.Decide(t.Context(), inNeed[1:])
+		poll(t, "the limiter to have asked twice more", func() bool {
+			_, err := limiter.Decide(t.Context(), inNeed[1:])
 			wantFault(t, f, err)
-			wantFault(t, f, gate.Ready())
+			wantFault(t, f, limiter.Ready())
 			return asked.Load() >= before+2 || t.Failed()
 		})
 	}
 	server.mend()
 
-	gate.await()
+	limiter.await()
 	wanted := Admitted
 	if f.class == nil {
 		wanted = Leased
 	}
-	gate.want(map[Verdict]int{wanted: 2}, inNeed...)
-	gate.one(Done, request("finished before", "a"))
-	gate.one(Leased, request("extended", "a"))
+	limiter.want(map[Verdict]int{wanted: 2}, inNeed...)
+	limiter.one(Done, request("finished before", "a"))
+	limiter.one(Leased, request("extended", "a"))
 	poll(t, "what was delivered meanwhile to be told", func() bool {
-		return gate.decide(request("finished", "a"))[0].Verdict == Done
+		return limiter.decide(request("finished", "a"))[0].Verdict == Done
 	})
 	poll(t, "what was returned meanwhile to be told", func() bool {
-		used, err := limiter.Usage(t.Context(), limiter.settings.Tree.Path("a"))
+		used, err := store.Usage(t.Context(), store.settings.Tree.Path("a"))
 		return err == nil && reflect.DeepEqual(used, [][]int64{{5}, {5}})
 	})
-	gate.metrics.wantRefunded(t, 1)
-	gate.want(map[Verdict]int{Admitted: 1, Denied: 1}, several(2, "last", "a")...)
+	limiter.metrics.wantRefunded(t, 1)
+	limiter.want(map[Verdict]int{Admitted: 1, Denied: 1}, several(2, "last", "a")...)
 	if f.class == nil {
-		gate.logs.want(t)
+		limiter.logs.Want(t)
 		return
 	}
-	gate.logs.want(t, "redis is away", "redis answers")
-	gate.metrics.wantDegraded(t, false, true, false)
+	limiter.logs.Want(t, "redis is unavailable", "redis answers")
+	limiter.metrics.wantDegraded(t, false, true, false)
 }
 
 func wantFault(t *testing.T, f fault, err error) {

@@ -1,41 +1,45 @@
 package throttle
 
-// fixedMeter is lua/algorithms/fixed.lua in memory.
-type fixedMeter struct {
+import "github.com/seed-4578ace9/notifier/internal/limits"
+
+// fixedBucket is lua/algorithms/fixed.lua in memory.
+type fixedBucket struct {
 	start int64
 	taken int64
 }
 
 // turned is the state as it counts at a time.
-func (m fixedMeter) turned(now int64, limit Limit) fixedMeter {
+func (b fixedBucket) turned(now int64, limit limits.Limit) fixedBucket {
 	window := limit.Window.Microseconds()
 	start := now - now%window
-	if m.start < start || aheadOfTolerance(m.start, now) {
-		m.start, m.taken = start, 0
+	if b.start < start || aheadOfTolerance(b.start, now) {
+		b.start, b.taken = start, 0
 	}
-	return m
+	return b
 }
 
-func (m *fixedMeter) wait(e memoryEvent, limits []Limit) (int, int64) {
-	state := m.turned(e.now, limits[0])
+func (b *fixedBucket) wait(e memoryEvent, limits []limits.Limit) (int, int64) {
+	state := b.turned(e.now, limits[0])
 	if state.taken+e.cost <= limits[0].Count {
 		return 0, 0
 	}
 	return 0, state.start + limits[0].Window.Microseconds() - e.now
 }
 
-func (m *fixedMeter) take(e memoryEvent, limits []Limit) {
-	*m = m.turned(e.now, limits[0])
-	m.taken += e.cost
+func (b *fixedBucket) take(e memoryEvent, limits []limits.Limit) {
+	*b = b.turned(e.now, limits[0])
+	b.taken += e.cost
 }
 
-func (m *fixedMeter) giveBack(e memoryEvent, at int64, limits []Limit) {
-	*m = m.turned(e.now, limits[0])
-	if at >= m.start {
-		m.taken = max(0, m.taken-e.cost)
+func (b *fixedBucket) giveBack(e memoryEvent, at int64, limits []limits.Limit) {
+	*b = b.turned(e.now, limits[0])
+	if at >= b.start {
+		b.taken = max(0, b.taken-e.cost)
 	}
 }
 
-func (m *fixedMeter) used(now, _ int64, limit Limit) int64 { return m.turned(now, limit).taken }
+func (b *fixedBucket) used(now, _ int64, limit limits.Limit) int64 { return b.turned(now, limit).taken }
 
-func (m *fixedMeter) idle(now int64, limits []Limit) bool { return m.used(now, 0, limits[0]) == 0 }
+func (b *fixedBucket) idle(now int64, limits []limits.Limit) bool {
+	return b.used(now, 0, limits[0]) == 0
+}

@@ -9,6 +9,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/seed-4578ace9/notifier/internal/pacing"
+	"github.com/seed-4578ace9/notifier/internal/script"
+	"github.com/seed-4578ace9/notifier/internal/script/scripttest"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 )
 
@@ -17,7 +20,7 @@ func TestFunctionsMayBeFlushed(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
 	client := newClient(t, redis.Options{Addr: server.Addr})
-	r := NewRedis(RedisOptions{Client: client, Prefix: "flush", Timeout: patience, Scripting: Functions}, scriptSettings(t))
+	r := NewRedis(script.NewRunner(script.Options{Client: client, Prefix: "flush", Timeout: patience, Scripting: script.Functions}), scriptSettings(t))
 	lease := seed(t, r)
 	for _, o := range operations {
 		server.CLI("FUNCTION", "FLUSH", "SYNC")
@@ -35,27 +38,27 @@ func TestServerWithoutFunctions(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t, "--rename-command", "FUNCTION", "", "--rename-command", "FCALL", "")
 	client := newClient(t, redis.Options{Addr: server.Addr})
-	r := NewRedis(RedisOptions{Client: client, Prefix: "none", Timeout: patience, Scripting: Functions}, scriptSettings(t))
+	r := NewRedis(script.NewRunner(script.Options{Client: client, Prefix: "none", Timeout: patience, Scripting: script.Functions}), scriptSettings(t))
 	_, err := r.Decide(t.Context(), nil)
-	for _, err := range []error{err, r.Rehearse(t.Context())} {
-		if !errors.Is(err, ErrForbidden) || !strings.Contains(err.Error(), "Redis 7") {
-			t.Errorf("error %v, want %v that names the version", err, ErrForbidden)
+	for _, err := range []error{err, r.SelfTest(t.Context(), pacing.SelfTest)} {
+		if !errors.Is(err, script.ErrForbidden) || !strings.Contains(err.Error(), "Redis 7") {
+			t.Errorf("error %v, want %v that names the version", err, script.ErrForbidden)
 		}
 	}
 }
 
 // functionRights are those of a user who calls functions and loads them.
-var functionRights = append(without(without(rights, "eval"), "evalsha"), "fcall", "function|load")
+var functionRights = append(scripttest.Without(scripttest.Without(scripttest.Rights(), "eval"), "evalsha"), "fcall", "function|load")
 
-// TestFunctionsNeedTwoRights has users who lack one of them: a rehearsal names it, also where another worker has loaded the
-// functions, and a gate does not act for itself.
+// TestFunctionsNeedTwoRights has users who lack one of them: a self-test names it, also where another worker has loaded the
+// functions, and a limiter does not act for itself.
 func TestFunctionsNeedTwoRights(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
 	function := func(client redis.UniversalClient) *Redis {
-		return NewRedis(RedisOptions{Client: client, Prefix: "rights", Timeout: patience, Scripting: Functions}, scriptSettings(t))
+		return NewRedis(script.NewRunner(script.Options{Client: client, Prefix: "rights", Timeout: patience, Scripting: script.Functions}), scriptSettings(t))
 	}
-	if err := function(setUser(t, server, "both", functionRights)).Rehearse(t.Context()); err != nil {
+	if err := function(scripttest.SetUser(t, server, "both", functionRights)).SelfTest(t.Context(), pacing.SelfTest); err != nil {
 		t.Errorf("with both rights: %v", err)
 	}
 	for _, loaded := range []bool{true, false} {
@@ -63,21 +66,21 @@ func TestFunctionsNeedTwoRights(t *testing.T) {
 			if !loaded {
 				server.CLI("FUNCTION", "FLUSH", "SYNC")
 			}
-			client := setUser(t, server, "without", without(functionRights, right))
-			err := function(client).Rehearse(t.Context())
-			if !errors.Is(err, ErrForbidden) || !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "lacks the right +"+right+" ") {
-				t.Errorf("without +%s, functions loaded: %t: error %v, want %v that names it", right, loaded, err, ErrForbidden)
+			client := scripttest.SetUser(t, server, "without", scripttest.Without(functionRights, right))
+			err := function(client).SelfTest(t.Context(), pacing.SelfTest)
+			if !errors.Is(err, script.ErrForbidden) || !errors.Is(err, script.ErrRefused) || !strings.Contains(err.Error(), "lacks the right +"+right+" ") {
+				t.Errorf("without +%s, functions loaded: %t: error %v, want %v that names it", right, loaded, err, script.ErrForbidden)
 			}
 			asked := new(commandCount)
 			client.AddHook(asked)
-			gate := newGateKit(t, "", GateOptions{Redis: function(client), Policy: Local, Grace: time.Nanosecond})
-			gate.run()
-			poll(t, "the gate to be refused three times", func() bool { return asked.Load() >= 6 })
-			gate.logs.want(t, "redis refuses this worker")
-			_, err = gate.Decide(t.Context(), several(1, "e", "a"))
-			for _, err := range []error{err, gate.Ready()} {
-				if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "lacks the right +"+right+" ") {
-					t.Errorf("without +%s, functions loaded: %t: error %v, want %v that names it", right, loaded, err, ErrUnavailable)
+			limiter := newLimiterKit(t, "", LimiterOptions{Redis: function(client), Policy: Local, Grace: time.Nanosecond})
+			limiter.run()
+			poll(t, "the limiter to be refused three times", func() bool { return asked.Load() >= 6 })
+			limiter.logs.Want(t, "redis refuses this worker")
+			_, err = limiter.Decide(t.Context(), several(1, "e", "a"))
+			for _, err := range []error{err, limiter.Ready()} {
+				if !errors.Is(err, script.ErrUnavailable) || !strings.Contains(err.Error(), "lacks the right +"+right+" ") {
+					t.Errorf("without +%s, functions loaded: %t: error %v, want %v that names it", right, loaded, err, script.ErrUnavailable)
 				}
 			}
 		}
@@ -89,15 +92,15 @@ func TestFunctionsNeedTwoRights(t *testing.T) {
 func TestFunctionsNeedTheOwnerAlone(t *testing.T) {
 	t.Parallel()
 	cluster := servertest.StartCluster(t, 3, "--cluster-require-full-coverage", "no")
-	owner := cluster.Owner(cluster.Slot(gateKey("")))
+	owner := cluster.Owner(cluster.Slot(limiterKey("")))
 	settings := Settings{Tree: newTree(t, "20/1h", "none", ""), Lease: testLease, Retention: testRetention}
-	newLimiter := func() *Redis {
+	newStore := func() *Redis {
 		client := newWorkerClient(t, cluster.Addrs(), "")
-		return NewRedis(RedisOptions{Client: client, Prefix: "gate", Timeout: time.Second, Scripting: Functions}, settings)
+		return NewRedis(script.NewRunner(script.Options{Client: client, Prefix: "limiter", Timeout: 10 * time.Second, Scripting: script.Functions}), settings)
 	}
-	ruling, err := newLimiter().Decide(t.Context(), several(20, "old", "a"))
-	if err != nil || ruling.Decisions[19].Verdict != Admitted {
-		t.Fatalf("fill the limit: %+v, %v", ruling, err)
+	result, err := newStore().Decide(t.Context(), several(20, "old", "a"))
+	if err != nil || result.Decisions[19].Verdict != Admitted {
+		t.Fatalf("fill the limit: %+v, %v", result, err)
 	}
 	libraries := make(map[string]int)
 	for _, node := range cluster.Nodes {
@@ -110,20 +113,20 @@ func TestFunctionsNeedTheOwnerAlone(t *testing.T) {
 	dead := cluster.Nodes[(slices.Index(cluster.Nodes, owner)+1)%3]
 	dead.Kill()
 
-	gate := newGateKit(t, "", GateOptions{Redis: newLimiter(), Policy: Local, Grace: time.Nanosecond, Settings: settings, Instances: func() int { return 2 }})
-	gate.run()
-	gate.await()
-	gate.want(map[Verdict]int{Denied: 20}, several(20, "new", "a")...)
-	gate.metrics.wantDecisions(t, map[string]int{"denied by redis": 20})
+	limiter := newLimiterKit(t, "", LimiterOptions{Redis: newStore(), Policy: Local, Grace: time.Nanosecond, Settings: settings, Instances: func() int { return 2 }})
+	limiter.run()
+	limiter.await()
+	limiter.want(map[Verdict]int{Denied: 20}, several(20, "new", "a")...)
+	limiter.metrics.wantDecisions(t, map[string]int{"denied by redis": 20})
 }
 
 // TestFunctionsFollowTheSlot moves the slot to a node that has no functions.
 func TestFunctionsFollowTheSlot(t *testing.T) {
 	t.Parallel()
 	cluster, slot, home, other := startPair(t)
-	r := NewRedis(RedisOptions{
-		Client: newWorkerClient(t, cluster.Addrs(), ""), Prefix: "gate", Timeout: patience, Scripting: Functions,
-	}, scriptSettings(t))
+	r := NewRedis(script.NewRunner(script.Options{
+		Client: newWorkerClient(t, cluster.Addrs(), ""), Prefix: "limiter", Timeout: patience, Scripting: script.Functions,
+	}), scriptSettings(t))
 	lease := seed(t, r)
 	for i, o := range operations {
 		to := []*servertest.Redis{other, home}[i%2]

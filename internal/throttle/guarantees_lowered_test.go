@@ -6,6 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 )
 
@@ -23,10 +24,10 @@ func TestGuaranteeAfterTheLimitWasLowered(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newSubject(t, lowered.settings(t))
-			s.admits(7, LevelGlobal, several(8, "o", "orders")...)
-			s.clock.advance(time.Minute)
+			s.admits(7, limits.LevelGlobal, several(8, "o", "orders")...)
+			s.clock.Advance(time.Minute)
 			s.change(guarded(t, newPlan(t, "5/1h", "none", ""), lowered.guarantees))
-			s.opens(LevelGlobal, 59*time.Minute, request("s", "security"))
+			s.opens(limits.LevelGlobal, 59*time.Minute, request("s", "security"))
 			s.taken("security", 1)
 		})
 	}

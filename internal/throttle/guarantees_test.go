@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // guaranteeConformance is what guarantees promise.
@@ -12,13 +15,13 @@ var guaranteeConformance = []conformanceCase{
 		name: "guarantee: others never take its slots, and it has them always", global: "10/1h", category: "none",
 		guarantees: "security=3,payments.refunds=2",
 		run: func(s *subject) {
-			s.admits(5, LevelGlobal, several(7, "others", "orders")...)
-			s.clock.advance(time.Second)
-			s.deny(LevelGlobal, time.Hour-time.Second, request("x", "payments"))
-			s.admits(3, LevelGlobal, several(4, "security", "security.login")...)
-			s.clock.advance(time.Second)
-			s.deny(LevelGlobal, time.Hour-2*time.Second, request("x", "security"))
-			s.admits(2, LevelGlobal, several(3, "refunds", "payments.refunds")...)
+			s.admits(5, limits.LevelGlobal, several(7, "others", "orders")...)
+			s.clock.Advance(time.Second)
+			s.deny(limits.LevelGlobal, time.Hour-time.Second, request("x", "payments"))
+			s.admits(3, limits.LevelGlobal, several(4, "security", "security.login")...)
+			s.clock.Advance(time.Second)
+			s.deny(limits.LevelGlobal, time.Hour-2*time.Second, request("x", "security"))
+			s.admits(2, limits.LevelGlobal, several(3, "refunds", "payments.refunds")...)
 			s.taken("orders", 10)
 		},
 	},
@@ -26,10 +29,10 @@ var guaranteeConformance = []conformanceCase{
 		name: "guarantee: its path goes beyond it as others do", global: "10/1h", category: "none",
 		guarantees: "security=3,payments.refunds=2",
 		run: func(s *subject) {
-			s.admits(8, LevelGlobal, several(9, "security", "security")...)
-			s.clock.advance(time.Second)
-			s.deny(LevelGlobal, time.Hour-time.Second, request("x", "orders"))
-			s.admits(2, LevelGlobal, several(3, "refunds", "payments.refunds.failed")...)
+			s.admits(8, limits.LevelGlobal, several(9, "security", "security")...)
+			s.clock.Advance(time.Second)
+			s.deny(limits.LevelGlobal, time.Hour-time.Second, request("x", "orders"))
+			s.admits(2, limits.LevelGlobal, several(3, "refunds", "payments.refunds.failed")...)
 		},
 	},
 	{
@@ -38,14 +41,14 @@ var guaranteeConformance = []conformanceCase{
 		run: func(s *subject) {
 			s.admit(request("s", "security"))
 			for i := range 5 {
-				s.clock.advance(time.Minute)
+				s.clock.Advance(time.Minute)
 				s.admit(request(fmt.Sprint("o", i), "orders"))
 			}
-			s.clock.advance(time.Minute)
+			s.clock.Advance(time.Minute)
 			// The slot of security, taken before, goes back to its guarantee.
-			s.opens(LevelGlobal, 55*time.Minute, request("x", "orders"))
-			s.clock.advance(time.Second)
-			s.opens(LevelGlobal, time.Minute-time.Second, request("y", "orders"))
+			s.opens(limits.LevelGlobal, 55*time.Minute, request("x", "orders"))
+			s.clock.Advance(time.Second)
+			s.opens(limits.LevelGlobal, time.Minute-time.Second, request("y", "orders"))
 			s.admit(several(3, "s", "security")...)
 		},
 	},
@@ -55,17 +58,17 @@ var guaranteeConformance = []conformanceCase{
 		run: func(s *subject) {
 			for i := range 4 { // one beyond its three
 				s.admit(request(fmt.Sprint("s", i), "security"))
-				s.clock.advance(time.Minute)
+				s.clock.Advance(time.Minute)
 			}
-			s.admits(4, LevelGlobal, several(5, "o", "orders")...)
-			s.clock.advance(time.Minute)
-			s.opens(LevelGlobal, 55*time.Minute, request("x", "orders")) // 13:00, and three of security are left
-			s.clock.advance(time.Second)
-			s.deny(LevelGlobal, 4*time.Minute-time.Second, request("y", "orders")) // 13:04: at 13:01 the guarantee takes it back
-			s.clock.advance(time.Minute)
+			s.admits(4, limits.LevelGlobal, several(5, "o", "orders")...)
+			s.clock.Advance(time.Minute)
+			s.opens(limits.LevelGlobal, 55*time.Minute, request("x", "orders")) // 13:00, and three of security are left
+			s.clock.Advance(time.Second)
+			s.deny(limits.LevelGlobal, 4*time.Minute-time.Second, request("y", "orders")) // 13:04: at 13:01 the guarantee takes it back
+			s.clock.Advance(time.Minute)
 			s.admit(request("s0 again", "security"))
-			s.clock.advance(time.Second)
-			s.opens(LevelGlobal, 3*time.Minute-2*time.Second, request("y", "orders"))
+			s.clock.Advance(time.Second)
+			s.opens(limits.LevelGlobal, 3*time.Minute-2*time.Second, request("y", "orders"))
 		},
 	},
 	{
@@ -73,16 +76,16 @@ var guaranteeConformance = []conformanceCase{
 		guarantees: "security=3,refunds=2",
 		run: func(s *subject) {
 			s.admit(request("o", "orders"))
-			s.clock.advance(time.Minute)
+			s.clock.Advance(time.Minute)
 			s.admit(several(3, "s", "security")...)
-			s.clock.advance(time.Minute)
+			s.clock.Advance(time.Minute)
 			s.admit(several(4, "o", "orders")[1:]...)
 			s.admit(request("o5", "orders"))
-			s.clock.advance(time.Minute)
-			s.opens(LevelGlobal, 57*time.Minute, request("x", "security")) // when the first of orders leaves
-			s.clock.advance(time.Second)
+			s.clock.Advance(time.Minute)
+			s.opens(limits.LevelGlobal, 57*time.Minute, request("x", "security")) // when the first of orders leaves
+			s.clock.Advance(time.Second)
 			// Four of security stand in the window; three leave at 13:01 and it has its own again.
-			s.opens(LevelGlobal, time.Minute-time.Second, request("y", "security"))
+			s.opens(limits.LevelGlobal, time.Minute-time.Second, request("y", "security"))
 		},
 	},
 	{
@@ -91,10 +94,10 @@ var guaranteeConformance = []conformanceCase{
 		run: func(s *subject) {
 			s.admit(request("s1", "security"))
 			s.admit(several(4, "o", "orders")...)
-			s.clock.advance(time.Second)
-			s.deny(LevelGlobal, time.Hour-time.Second, request("x", "security").withCost(4))
+			s.clock.Advance(time.Second)
+			s.deny(limits.LevelGlobal, time.Hour-time.Second, request("x", "security").withCost(4))
 			s.admit(request("s3", "security").withCost(3))
-			s.clock.advance(time.Second)
+			s.clock.Advance(time.Second)
 			s.want(Denied, request("s", "security"), request("o", "orders"))
 			s.admit(request("r", "refunds").withCost(2))
 			s.taken("orders", 10)
@@ -105,26 +108,26 @@ var guaranteeConformance = []conformanceCase{
 		guarantees: "security=4,refunds=2",
 		run: func(s *subject) {
 			s.admit(request("s1", "security").withCost(3))
-			s.clock.advance(time.Minute)
+			s.clock.Advance(time.Minute)
 			s.admit(request("o1", "orders"))
-			s.clock.advance(time.Minute)
+			s.clock.Advance(time.Minute)
 			s.admit(request("o2", "orders").withCost(3))
-			s.clock.advance(time.Minute)
+			s.clock.Advance(time.Minute)
 			// One of its own is free; at 13:00 there are four.
-			s.deny(LevelGlobal, 57*time.Minute, request("x", "security").withCost(2))
-			s.deny(LevelGlobal, 57*time.Minute, request("x", "security").withCost(4))
-			s.deny(LevelGlobal, 58*time.Minute, request("x", "security").withCost(5))
-			s.opens(LevelGlobal, 59*time.Minute, request("x", "security").withCost(8))
+			s.deny(limits.LevelGlobal, 57*time.Minute, request("x", "security").withCost(2))
+			s.deny(limits.LevelGlobal, 57*time.Minute, request("x", "security").withCost(4))
+			s.deny(limits.LevelGlobal, 58*time.Minute, request("x", "security").withCost(5))
+			s.opens(limits.LevelGlobal, 59*time.Minute, request("x", "security").withCost(8))
 		},
 	},
 	{
 		name: "guarantee: of nested ones the most specific counts, and it alone", global: "10/1h", category: "none",
 		guarantees: "payments=2,payments.refunds=3",
 		run: func(s *subject) {
-			s.admits(8, LevelGlobal, several(9, "refunds", "payments.refunds.failed")...)
-			s.clock.advance(time.Second)
+			s.admits(8, limits.LevelGlobal, several(9, "refunds", "payments.refunds.failed")...)
+			s.clock.Advance(time.Second)
 			s.want(Denied, request("x", "payments.refunds"), request("x", "orders"))
-			s.admits(2, LevelGlobal, request("p1", "payments"), request("p2", "payments.other"), request("p3", "payments"))
+			s.admits(2, limits.LevelGlobal, request("p1", "payments"), request("p2", "payments.other"), request("p3", "payments"))
 		},
 	},
 	{
@@ -132,14 +135,14 @@ var guaranteeConformance = []conformanceCase{
 		run: func(s *subject) {
 			security := s.admit(request("s1", "security"), request("s2", "security").withCost(2))
 			orders := s.admit(several(5, "o", "orders")...)
-			s.clock.advance(time.Second)
+			s.clock.Advance(time.Second)
 			s.refund(true, security[1])
 			s.taken("orders", 6)
-			s.deny(LevelGlobal, time.Hour-time.Second+time.Microsecond, request("x", "orders"))
-			s.admits(2, LevelGlobal, several(3, "more", "security")...)
-			s.clock.advance(time.Second)
+			s.deny(limits.LevelGlobal, time.Hour-time.Second+time.Microsecond, request("x", "orders"))
+			s.admits(2, limits.LevelGlobal, several(3, "more", "security")...)
+			s.clock.Advance(time.Second)
 			s.refund(true, orders[0])
-			s.admits(1, LevelGlobal, request("x", "security"), request("y", "orders"))
+			s.admits(1, limits.LevelGlobal, request("x", "security"), request("y", "orders"))
 		},
 	},
 	{
@@ -147,11 +150,11 @@ var guaranteeConformance = []conformanceCase{
 		guarantees: "security=2",
 		run: func(s *subject) {
 			old := s.admit(several(2, "old", "security")...)
-			s.clock.advance(10 * time.Minute)
+			s.clock.Advance(10 * time.Minute)
 			s.admit(several(2, "new", "security")...)
 			s.admit(several(2, "o", "orders")...)
 			s.refund(true, old...)
-			s.clock.advance(time.Second)
+			s.clock.Advance(time.Second)
 			s.want(Denied, request("x", "security"), request("x", "orders"))
 			s.taken("orders", 4)
 		},
@@ -159,9 +162,9 @@ var guaranteeConformance = []conformanceCase{
 	{
 		name: "guarantee: a cost above what others leave never fits", global: "10/1h", category: "none", guarantees: "a=6,b=3",
 		run: func(s *subject) {
-			s.want(NeverFits, request("x", "others").withCost(2), request("x", "a").withCost(8), request("x", "b").withCost(5))
+			s.want(ExceedsCapacity, request("x", "others").withCost(2), request("x", "a").withCost(8), request("x", "b").withCost(5))
 			s.admit(request("a", "a").withCost(7))
-			s.clock.advance(time.Second)
+			s.clock.Advance(time.Second)
 			s.want(Denied, request("y", "others"))
 			s.admit(request("b", "b").withCost(3))
 		},
@@ -170,31 +173,31 @@ var guaranteeConformance = []conformanceCase{
 		name: "guarantee: where guarantees take all, others have nothing", global: "5/1h", category: "none",
 		guarantees: "a=3,b=2",
 		run: func(s *subject) {
-			d := s.want(NeverFits, request("x", "others"))[0]
-			if d.Node.Level != LevelGlobal {
+			d := s.want(ExceedsCapacity, request("x", "others"))[0]
+			if d.Node.Level != limits.LevelGlobal {
 				s.t.Fatalf("%+v", d)
 			}
-			s.admits(3, LevelGlobal, several(4, "a", "a")...)
-			s.admits(2, LevelGlobal, several(3, "b", "b")...)
-			s.clock.advance(time.Second)
-			s.opens(LevelGlobal, time.Hour-time.Second, request("a", "a"))
+			s.admits(3, limits.LevelGlobal, several(4, "a", "a")...)
+			s.admits(2, limits.LevelGlobal, several(3, "b", "b")...)
+			s.clock.Advance(time.Second)
+			s.opens(limits.LevelGlobal, time.Hour-time.Second, request("a", "a"))
 		},
 	},
 	{
 		name: "guarantee: it holds in each global window, beside other limits", global: "10/1h+4/1m+token:100/1h", category: "none",
 		rules: "security=leaky:3600/1h", guarantees: "security=3",
 		run: func(s *subject) {
-			s.admits(1, LevelGlobal, several(2, "o", "orders")...)
-			s.clock.advance(time.Second)
+			s.admits(1, limits.LevelGlobal, several(2, "o", "orders")...)
+			s.clock.Advance(time.Second)
 			s.admits(1, "security", several(2, "s", "security")...)
-			s.clock.advance(time.Second)
+			s.clock.Advance(time.Second)
 			s.admit(request("s2", "security"))
-			s.clock.advance(time.Second)
+			s.clock.Advance(time.Second)
 			s.admit(request("s3", "security"))
-			s.clock.advance(time.Second)
-			s.opens(LevelGlobal, 56*time.Second, request("x", "orders"))
-			s.clock.advance(3 * time.Second)
-			s.opens(LevelGlobal, time.Minute-3*time.Second, request("y", "orders"))
+			s.clock.Advance(time.Second)
+			s.opens(limits.LevelGlobal, 56*time.Second, request("x", "orders"))
+			s.clock.Advance(3 * time.Second)
+			s.opens(limits.LevelGlobal, time.Minute-3*time.Second, request("y", "orders"))
 		},
 	},
 }
@@ -209,18 +212,18 @@ func TestGuaranteesInShares(t *testing.T) {
 	}{{"10/1h", "security=6", 4, 2}, {"7/1h", "security=6", 2, 1}, {"10/1h", "security=4,refunds=4", 3, 1}, {"5/1h", "security=1", 9, 1}} {
 		plan := guarded(t, newPlan(t, c.global, "none", ""), c.guarantees)
 		settings := Settings{Tree: newRuleset(t, plan, "").Tree, Lease: testLease, Retention: testRetention}
-		clock := newFakeClock(nil)
+		clock := testkit.NewClock(nil)
 		admitted := map[string]int64{}
 		for instance := range c.instances {
-			m := NewMemory(settings, clock.read, func() int { return c.instances })
+			m := NewMemory(settings, clock.Read, func() int { return c.instances })
 			for _, category := range []string{"orders", "security"} {
 				for i := range 10 {
 					cost := map[bool]int{true: c.cost, false: 1}[category == "orders"]
-					ruling, err := m.Decide(t.Context(), []Request{request(fmt.Sprint(category, instance, i), category).withCost(cost)})
+					result, err := m.Decide(t.Context(), []Request{request(fmt.Sprint(category, instance, i), category).withCost(cost)})
 					if err != nil {
 						t.Fatal(err)
 					}
-					if d := ruling.Decisions[0]; d.Verdict == Admitted {
+					if d := result.Decisions[0]; d.Verdict == Admitted {
 						admitted[category] += int64(cost)
 					} else if d.Verdict != Denied || d.Wait <= 0 {
 						t.Fatalf("%+v: %+v", c, d)

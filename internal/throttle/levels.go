@@ -7,30 +7,29 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/limits"
 )
 
-// LevelUse is what is used of a level: at the place of it whose limit is fullest.
+// LevelUse is what is used of a level: at its path whose limit is fullest.
 type LevelUse struct {
 	Level string
-	Path  string // of that place, "" for the root or if nothing is used
-	Limit Limit
+	Path  string // that path, "" for the root or if nothing is used
+	Limit limits.Limit
 	Used  int64
-	Paths int // places of the level at which something is kept
+	Paths int // paths of the level at which something is kept
 }
 
-// LevelUsage tells what is used of each level. It looks for the places in use with SCAN, a right that workers do not need;
-// a user without it sees the places that rules name.
+// LevelUsage tells what is used of each level. It looks for the paths in use with SCAN, a right that workers do not need;
+// a user without it sees the paths that rules name.
 func (r *Redis) LevelUsage(ctx context.Context) ([]LevelUse, error) {
-	tree := r.rules().Tree
+	tree := r.rules().tree
 	paths, err := r.pathsInUse(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for _, entry := range tree.rules.Entries() {
-		paths[entry.Pattern.String()] = paths[entry.Pattern.String()] || !strings.Contains(entry.Pattern.String(), "*")
+	for _, pattern := range tree.Patterns() {
+		paths[pattern.String()] = paths[pattern.String()] || !strings.Contains(pattern.String(), "*")
 	}
 	nodes := slices.Clone(tree.Path(""))
 	for _, path := range slices.Sorted(maps.Keys(paths)) {
@@ -62,11 +61,11 @@ func (r *Redis) LevelUsage(ctx context.Context) ([]LevelUse, error) {
 	return levels, nil
 }
 
-func fuller(use LevelUse, node Node, used []int64) LevelUse {
+func fuller(use LevelUse, node limits.Node, used []int64) LevelUse {
 	inUse := false
 	for l, limit := range node.Limits {
-		candidate := limitUse{used: used[l], size: limit.capacity()}
-		if candidate.fuller(limitUse{used: use.Used, size: cmp.Or(use.Limit.capacity(), 1)}) {
+		candidate := limitUse{used: used[l], size: limit.Capacity()}
+		if candidate.fuller(limitUse{used: use.Used, size: cmp.Or(use.Limit.Capacity(), 1)}) {
 			use.Path, use.Limit, use.Used = node.Path, limit, used[l]
 		}
 		inUse = inUse || used[l] > 0
@@ -77,38 +76,29 @@ func fuller(use LevelUse, node Node, used []int64) LevelUse {
 	return use
 }
 
-// pathsInUse lists the places for which something is kept.
+// pathsInUse lists the paths for which something is kept.
 func (r *Redis) pathsInUse(ctx context.Context) (map[string]bool, error) {
-	var node redis.Cmdable = r.client
-	if cluster, isCluster := r.client.(*redis.ClusterClient); isCluster { // all keys of a deployment are in one place
-		primary, err := cluster.MasterForKey(ctx, r.keys.calls)
-		if err != nil {
-			return nil, classify("finding the deployment's node", err)
-		}
-		node = primary
+	names, err := r.runner.Names(ctx, "looking for limits in use")
+	if err != nil && !strings.Contains(err.Error(), "NOPERM") {
+		return nil, err
 	}
 	paths := make(map[string]bool)
-	escaped := strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(r.keys.prefix)
-	keys := node.Scan(ctx, 0, escaped+"*", 1000).Iterator()
-	for keys.Next(ctx) {
-		if path, isMeter := pathOfMeter(strings.TrimPrefix(keys.Val(), r.keys.prefix)); isMeter {
+	for _, name := range names {
+		if path, isBucket := pathOfBucket(name); isBucket {
 			paths[path] = true
 		}
-	}
-	if err := keys.Err(); err != nil && !strings.Contains(err.Error(), "NOPERM") {
-		return nil, classify("looking for limits in use", err)
 	}
 	return paths, nil
 }
 
-// pathOfMeter reads the name of a meter; see metersOf.
-func pathOfMeter(name string) (path string, isMeter bool) {
+// pathOfBucket reads the name of a bucket; see bucketsOf.
+func pathOfBucket(name string) (path string, isBucket bool) {
 	kind, rest, _ := strings.Cut(name, ":")
-	at := slices.IndexFunc(algorithms, func(a algorithm) bool { return a.name == kind })
-	if at < 0 {
+	algorithm, known := limits.AlgorithmNamed(kind)
+	if !known {
 		return "", false
 	}
-	if !algorithms[at].perNode {
+	if !algorithms[algorithm].perNode {
 		_, rest, _ = strings.Cut(rest, ":")
 	}
 	return rest, event.ValidatePath(rest) == nil // else a limit of everything, or a key of another kind

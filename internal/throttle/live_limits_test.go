@@ -8,7 +8,11 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/script"
+	"github.com/seed-4578ace9/notifier/internal/script/scripttest"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // changeConformance is what happens when other limits are put in force.
@@ -18,16 +22,16 @@ var changeConformance = []conformanceCase{
 		run: func(s *subject) {
 			for i := range 3 {
 				s.admit(request(fmt.Sprint("e", i), "a"))
-				s.clock.advance(time.Minute)
+				s.clock.Advance(time.Minute)
 			}
-			s.deny(LevelCategory, 57*time.Minute, request("x", "a"))
+			s.deny(limits.LevelCategory, 57*time.Minute, request("x", "a"))
 			s.change(newPlan(s.t, "none", "5/1h", ""))
 			s.taken("a", 3)
-			s.admits(2, LevelCategory, several(3, "more", "a")...)
-			s.clock.advance(time.Minute)
+			s.admits(2, limits.LevelCategory, several(3, "more", "a")...)
+			s.clock.Advance(time.Minute)
 			s.change(newPlan(s.t, "none", "2/1h", ""))
 			s.taken("a", 5)
-			s.opens(LevelCategory, 59*time.Minute, request("x", "a")) // 13:03, when all have left
+			s.opens(limits.LevelCategory, 59*time.Minute, request("x", "a")) // 13:03, when all have left
 			s.taken("a", 1)
 		},
 	},
@@ -35,28 +39,28 @@ var changeConformance = []conformanceCase{
 		name: "change: every algorithm goes on with what it has counted", global: "none", category: "none",
 		rules: "log=log:2/1h,counter=counter:2/1h,fixed=fixed:2/1h,token=token:2/1h,leaky=leaky:2/1h,inflight=inflight:2/1h",
 		run: func(s *subject) {
-			for _, a := range algorithms {
-				events := several(2, a.name, a.name)
-				if a.name == "leaky" {
+			for _, a := range limits.Algorithms() {
+				events := several(2, a.String(), a.String())
+				if a.String() == "leaky" {
 					events = events[:1]
 				}
 				s.admit(events...)
 			}
 			s.change(newPlan(s.t, "none", "none", "log=log:3/1h,counter=counter:3/1h,fixed=fixed:3/1h,token=token:3/1h,leaky=leaky:3/1h,inflight=inflight:3/1h"))
-			s.clock.advance(time.Second)
-			for _, a := range algorithms {
-				switch a.name {
+			s.clock.Advance(time.Second)
+			for _, a := range limits.Algorithms() {
+				switch a.String() {
 				case "leaky": // one each twenty minutes, since the last
 					s.deny("leaky", 20*time.Minute-time.Second, request("leaky x", "leaky"))
 				default:
-					s.admits(1, a.name, several(2, a.name+" more", a.name)...)
+					s.admits(1, a.String(), several(2, a.String()+" more", a.String())...)
 				}
 			}
 			s.change(newPlan(s.t, "none", "none", "log=log:1/1h,counter=counter:1/1h,fixed=fixed:1/1h,token=token:1/1h,leaky=leaky:1/1h,inflight=inflight:1/1h"))
-			s.clock.advance(time.Second)
-			for _, a := range algorithms {
-				if d := s.want(Denied, request("y", a.name))[0]; d.Wait < 57*time.Minute {
-					s.t.Errorf("%s: %+v", a.name, d)
+			s.clock.Advance(time.Second)
+			for _, a := range limits.Algorithms() {
+				if d := s.want(Denied, request("y", a.String()))[0]; d.Wait < 57*time.Minute {
+					s.t.Errorf("%s: %+v", a.String(), d)
 				}
 			}
 		},
@@ -65,9 +69,9 @@ var changeConformance = []conformanceCase{
 		name: "change: another window of a log counts the same admissions", global: "none", category: "3/1h",
 		run: func(s *subject) {
 			s.admit(several(3, "e", "a")...)
-			s.clock.advance(9 * time.Minute)
+			s.clock.Advance(9 * time.Minute)
 			s.change(newPlan(s.t, "none", "3/10m", ""))
-			s.opens(LevelCategory, time.Minute, request("x", "a"))
+			s.opens(limits.LevelCategory, time.Minute, request("x", "a"))
 			s.taken("a", 1)
 		},
 	},
@@ -75,66 +79,66 @@ var changeConformance = []conformanceCase{
 		name: "change: another algorithm starts with its own count", global: "none", category: "3/1h",
 		run: func(s *subject) {
 			s.admit(several(3, "e", "a")...)
-			s.clock.advance(time.Second)
+			s.clock.Advance(time.Second)
 			s.change(newPlan(s.t, "none", "token:3/1h", ""))
-			s.admits(3, LevelCategory, several(4, "token", "a")...)
-			s.clock.advance(time.Second)
+			s.admits(3, limits.LevelCategory, several(4, "token", "a")...)
+			s.clock.Advance(time.Second)
 			s.change(newPlan(s.t, "none", "token:3/30m", "")) // a bucket of another window is another one
 			s.admit(request("other", "a"))
-			s.clock.advance(time.Second)
+			s.clock.Advance(time.Second)
 			s.change(newPlan(s.t, "none", "3/1h", ""))
-			s.deny(LevelCategory, time.Hour-3*time.Second, request("x", "a"))
+			s.deny(limits.LevelCategory, time.Hour-3*time.Second, request("x", "a"))
 		},
 	},
 	{
-		name: "change: a place gains a limit and loses it", global: "10/1h", category: "none",
+		name: "change: a path gains a limit and loses it", global: "10/1h", category: "none",
 		run: func(s *subject) {
 			plan := newPlan(s.t, "10/1h", "none", "")
 			s.admit(request("before", "a.b"))
-			s.clock.advance(time.Second)
+			s.clock.Advance(time.Second)
 			s.change(newPlan(s.t, "10/1h", "none", "a.b=2/1h"))
 			s.taken("a.b", 1, 0)
 			s.admits(2, "a.b", several(3, "limited", "a.b")...)
 			s.taken("a.b", 3, 2)
-			s.clock.advance(time.Second)
+			s.clock.Advance(time.Second)
 			s.change(plan)
 			s.admit(several(3, "free", "a.b")...)
 			s.taken("a.b", 6)
-			s.clock.advance(time.Second)
+			s.clock.Advance(time.Second)
 			s.change(newPlan(s.t, "10/1h", "none", "a.b=2/1h"))
 			s.deny("a.b", time.Hour-2*time.Second, request("x", "a.b"))
 			s.taken("a.b", 6, 2)
 		},
 	},
 	{
-		name: "change: slots return to the limits that an event was judged by", global: "none", category: "fixed:2/1h+token:2/1h",
+		name: "change: slots return to the limits that an event was evaluated by", global: "none", category: "fixed:2/1h+token:2/1h",
 		run: func(s *subject) {
 			old := s.admit(several(2, "old", "a")...)
-			s.clock.advance(time.Second)
+			s.clock.Advance(time.Second)
 			s.change(newPlan(s.t, "none", "leaky:3600/1h+inflight:2/1h+5/1h", ""))
 			s.admit(request("new", "a"))
-			s.clock.advance(time.Microsecond)
+			s.clock.Advance(time.Microsecond)
 			s.refund(true, old...)
 			s.taken("a", 1)
-			s.clock.advance(time.Second)
+			s.clock.Advance(time.Second)
 			s.change(newPlan(s.t, "none", "fixed:2/1h+token:2/1h", ""))
 			if used := s.used("a"); used[0][0] != 0 || used[0][1] != 0 {
 				s.t.Errorf("slots taken: %v", used)
 			}
-			s.admits(2, LevelCategory, several(3, "again", "a")...)
+			s.admits(2, limits.LevelCategory, several(3, "again", "a")...)
 		},
 	},
 	{
 		name: "change: slots return at the rate of now", global: "none", category: "token:60/1h",
 		run: func(s *subject) {
 			old := s.admit(request("old", "a"))
-			s.clock.advance(30 * time.Second)
+			s.clock.Advance(30 * time.Second)
 			s.change(newPlan(s.t, "none", "token:2/1h", ""))
 			recent := s.admit(request("recent", "a"))
-			s.clock.advance(time.Microsecond)
+			s.clock.Advance(time.Microsecond)
 			s.refund(true, old[0], recent[0])
 			s.taken("a", 0)
-			s.admits(2, LevelCategory, several(3, "again", "a")...)
+			s.admits(2, limits.LevelCategory, several(3, "again", "a")...)
 		},
 	},
 	{
@@ -142,11 +146,11 @@ var changeConformance = []conformanceCase{
 		run: func(s *subject) {
 			e := request("e", "a")
 			s.admit(e)
-			s.clock.advance(testLease)
+			s.clock.Advance(testLease)
 			s.change(newPlan(s.t, "none", "fixed:2/1h", ""))
 			s.admit(request("other", "a"))
-			s.clock.advance(time.Microsecond)
-			again := leasesOf(s.want(Repeated, e))
+			s.clock.Advance(time.Microsecond)
+			again := leasesOf(s.want(Reclaimed, e))
 			s.refund(true, again...)
 			s.taken("a", 1)
 		},
@@ -158,12 +162,12 @@ var changeConformance = []conformanceCase{
 			for range 2 {
 				s.extend(0, s.admit(e)...)
 				s.change(newPlan(s.t, "none", "none", ""))
-				s.clock.advance(time.Minute)
-				s.refund(true, leasesOf(s.want(Repeated, e))...)
+				s.clock.Advance(time.Minute)
+				s.refund(true, leasesOf(s.want(Reclaimed, e))...)
 				s.change(newPlan(s.t, "none", "3/1h", ""))
 			}
 			s.admit(e) // at 12:02; what it left behind is of 12:00 and 12:01
-			s.clock.advance(time.Hour - time.Second)
+			s.clock.Advance(time.Hour - time.Second)
 			s.taken("a", 1)
 		},
 	},
@@ -171,7 +175,7 @@ var changeConformance = []conformanceCase{
 		name: "change: a slot in flight comes back where it was taken", global: "none", category: "inflight:1/1m",
 		run: func(s *subject) {
 			old := s.admit(request("old", "a"))
-			s.clock.advance(time.Second)
+			s.clock.Advance(time.Second)
 			s.change(newPlan(s.t, "none", "none", ""))
 			s.finish(old...)
 			s.change(newPlan(s.t, "none", "inflight:1/1m", ""))
@@ -184,11 +188,11 @@ var changeConformance = []conformanceCase{
 			e := request("e", "a")
 			s.admit(e)
 			s.change(newPlan(s.t, "none", "inflight:1/1m", ""))
-			s.clock.advance(testLease)
-			lease := leasesOf(s.want(Repeated, e))
+			s.clock.Advance(testLease)
+			lease := leasesOf(s.want(Reclaimed, e))
 			s.taken("a", 1)
-			s.clock.advance(time.Second)
-			s.deny(LevelCategory, 59*time.Second, request("x", "a"))
+			s.clock.Advance(time.Second)
+			s.deny(limits.LevelCategory, 59*time.Second, request("x", "a"))
 			s.finish(lease...)
 			s.taken("a", 0)
 		},
@@ -199,22 +203,22 @@ var changeConformance = []conformanceCase{
 			e := request("e", "a").withCost(3)
 			s.extend(0, s.admit(e)...)
 			s.change(newPlan(s.t, "none", "inflight:2/1m", ""))
-			s.clock.advance(time.Second)
-			s.want(Repeated, e)
+			s.clock.Advance(time.Second)
+			s.want(Reclaimed, e)
 		},
 	},
 	{
 		name: "change: guarantees stay what they are", global: "10/1h", category: "none", guarantees: "security=3",
 		run: func(s *subject) {
 			security := s.admit(several(2, "s", "security")...)
-			s.admits(7, LevelGlobal, several(8, "o", "orders")...)
-			s.clock.advance(time.Second)
+			s.admits(7, limits.LevelGlobal, several(8, "o", "orders")...)
+			s.clock.Advance(time.Second)
 			s.change(guarded(s.t, newPlan(s.t, "12/1h", "none", ""), "security=3"))
-			s.admits(2, LevelGlobal, several(3, "more", "orders")...)
-			s.clock.advance(time.Second)
+			s.admits(2, limits.LevelGlobal, several(3, "more", "orders")...)
+			s.clock.Advance(time.Second)
 			s.refund(true, security[0])
-			s.admits(2, LevelGlobal, several(3, "s more", "security")...)
-			s.clock.advance(time.Second)
+			s.admits(2, limits.LevelGlobal, several(3, "s more", "security")...)
+			s.clock.Advance(time.Second)
 			s.change(guarded(s.t, newPlan(s.t, "5/1h", "none", ""), "security=3"))
 			s.want(Denied, request("x", "security"), request("x", "orders"))
 		},
@@ -224,7 +228,7 @@ var changeConformance = []conformanceCase{
 		run: func(s *subject) {
 			e := request("e", "a")
 			s.admit(e)
-			s.clock.advance(testLease + 2*time.Minute) // it is forgotten
+			s.clock.Advance(testLease + 2*time.Minute) // it is forgotten
 			d := s.decide(e)[0]
 			if d.Verdict != Denied || d.Lease.ID == "" {
 				s.t.Fatalf("%+v", d)
@@ -243,33 +247,33 @@ func TestOlderLimitsAreTurnedAway(t *testing.T) {
 	tree := newTree(t, "10/1h+token:10/1h", "inflight:5/1h", "")
 	instance := func(generation int64, revision uint64) *Redis {
 		r := newRedis(client, "stale", Settings{Tree: tree, Lease: testLease, Retention: testRetention})
-		r.Adopt(Ruleset{Tree: tree, Shadow: tree, Generation: generation, Revision: revision})
+		r.Adopt(limits.Ruleset{Tree: tree, Shadow: tree, Generation: generation, Revision: revision})
 		return r
 	}
 	events := 0
 	ask := func(r *Redis, want error) Lease {
 		t.Helper()
-		before := contents(t, client)
+		before := scripttest.Contents(t, client)
 		events++
-		ruling, err := r.Decide(t.Context(), []Request{request(fmt.Sprint("e", events), "a"), request("e1", "a")})
+		result, err := r.Decide(t.Context(), []Request{request(fmt.Sprint("e", events), "a"), request("e1", "a")})
 		if !errors.Is(err, want) {
 			t.Fatalf("error %v, want %v", err, want)
 		}
 		if want == nil {
-			return ruling.Decisions[0].Lease
+			return result.Decisions[0].Lease
 		}
-		if len(ruling.Decisions) > 0 {
-			t.Errorf("decided %+v", ruling)
+		if len(result.Decisions) > 0 {
+			t.Errorf("decided %+v", result)
 		}
-		wantUnchanged(t, client, before)
+		scripttest.WantUnchanged(t, client, before)
 		return Lease{}
 	}
 	none, first, second := instance(0, 0), instance(7, 1), instance(7, 2)
 	ask(none, nil)
 	early := ask(first, nil)
-	ask(none, ErrStale)
+	ask(none, script.ErrStale)
 	ask(second, nil)
-	ask(first, ErrStale)
+	ask(first, script.ErrStale)
 	ask(second, nil)
 
 	// What has been admitted goes on.
@@ -284,12 +288,12 @@ func TestOlderLimitsAreTurnedAway(t *testing.T) {
 		t.Errorf("probe: %v", err)
 	}
 
-	// The place of the overrides was made anew, and counts from 1.
+	// The bucket of the live limits was made anew, and counts from 1.
 	anew := instance(8, 1)
 	ask(anew, nil)
-	ask(second, ErrStale)
+	ask(second, script.ErrStale)
 	ask(anew, nil)
-	first.Adopt(Ruleset{Tree: tree, Generation: 8, Revision: 1})
+	first.Adopt(limits.Ruleset{Tree: tree, Generation: 8, Revision: 1})
 	ask(first, nil)
 }
 
@@ -300,15 +304,15 @@ func TestNewerLimitsAreKnownFromADenial(t *testing.T) {
 	client := newClient(t, redis.Options{Addr: server.Addr})
 	settings := Settings{Tree: newTree(t, "1/1h", "none", ""), Lease: testLease, Retention: testRetention}
 	older, newer := newRedis(client, "stale", settings), newRedis(client, "stale", settings)
-	older.Adopt(Ruleset{Tree: settings.Tree, Generation: 1, Revision: 1})
-	newer.Adopt(Ruleset{Tree: newTree(t, "0/1h", "none", ""), Generation: 1, Revision: 2})
-	if ruling, err := newer.Decide(t.Context(), []Request{request("e", "a")}); err != nil || ruling.Decisions[0].Verdict != NeverFits {
-		t.Fatalf("%+v, %v", ruling, err)
+	older.Adopt(limits.Ruleset{Tree: settings.Tree, Generation: 1, Revision: 1})
+	newer.Adopt(limits.Ruleset{Tree: newTree(t, "0/1h", "none", ""), Generation: 1, Revision: 2})
+	if result, err := newer.Decide(t.Context(), []Request{request("e", "a")}); err != nil || result.Decisions[0].Verdict != ExceedsCapacity {
+		t.Fatalf("%+v, %v", result, err)
 	}
-	if _, err := older.Decide(t.Context(), []Request{request("e", "a")}); !errors.Is(err, ErrStale) {
-		t.Fatalf("error %v, want %v", err, ErrStale)
+	if _, err := older.Decide(t.Context(), []Request{request("e", "a")}); !errors.Is(err, script.ErrStale) {
+		t.Fatalf("error %v, want %v", err, script.ErrStale)
 	}
-	wantExpiries(t, client)
+	scripttest.WantExpiries(t, client)
 }
 
 // TestLimitsArePutInForce has an operator put older limits in force.
@@ -317,83 +321,62 @@ func TestLimitsArePutInForce(t *testing.T) {
 	server := servertest.StartRedis(t)
 	client := newClient(t, redis.Options{Addr: server.Addr})
 	settings := Settings{Tree: newTree(t, "2/1h", "none", ""), Lease: testLease, Retention: testRetention}
-	instance := func(p Position) *Redis {
+	instance := func(p limits.Position) *Redis {
 		r := newRedis(client, "put", settings)
-		r.Adopt(Ruleset{Tree: settings.Tree, Generation: p.Generation, Revision: p.Revision})
+		r.Adopt(limits.Ruleset{Tree: settings.Tree, Generation: p.Generation, Revision: p.Revision})
 		return r
 	}
 	// They exceed what Lua prints exactly by itself.
-	older, newer := Position{1_766_000_000_123, 2}, Position{1_766_000_000_456, 1}
+	older, newer := limits.Position{Generation: 1_766_000_000_123, Revision: 2}, limits.Position{Generation: 1_766_000_000_456, Revision: 1}
 	first, second := instance(older), instance(newer)
-	wantInForce := func(want Position, known bool) {
+	wantInForce := func(want limits.Position, known bool) {
 		t.Helper()
 		got, since, err := first.InForce(t.Context())
 		if err != nil || got != want || known == since.IsZero() || known && time.Since(since).Abs() > patience {
 			t.Errorf("in force is %v since %v, %v; want %v", got, since, err, want)
 		}
 	}
-	put := func(want bool, seen, next Position) {
+	put := func(want bool, seen, next limits.Position) {
 		t.Helper()
 		if got, err := first.PutInForce(t.Context(), seen, next); err != nil || got != want {
 			t.Errorf("put in force in the place of %v: %t, %v; want %t", seen, got, err, want)
 		}
 	}
-	wantInForce(Position{}, false)
-	if err := second.compare(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	wantInForce(Position{}, false) // who asks about nothing uses nothing
-	if _, err := second.Decide(t.Context(), []Request{request("a", "a")}); err != nil {
-		t.Fatal(err)
-	}
+	wantInForce(limits.Position{}, false)
+	testkit.NoError(t, second.compare(t.Context()))
+	wantInForce(limits.Position{}, false) // who asks about nothing uses nothing
+	testkit.Must(second.Decide(t.Context(), []Request{request("a", "a")}))(t)
 	wantInForce(newer, true)
-	if err := first.compare(t.Context()); !errors.Is(err, ErrStale) || newerThan(err) != newer {
+	if err := first.compare(t.Context()); !errors.Is(err, script.ErrStale) || newerThan(err) != newer {
 		t.Fatalf("compared: %v, which tells of %v; want %v", err, newerThan(err), newer)
 	}
 	put(false, older, older)
-	put(false, Position{}, older)
+	put(false, limits.Position{}, older)
 	wantInForce(newer, true)
 	put(true, newer, older)
 	wantInForce(older, true)
-	wantExpiries(t, client)
-	ruling, err := first.Decide(t.Context(), []Request{request("b", "a"), request("c", "a")})
-	if err != nil || ruling.Decisions[0].Verdict != Admitted || ruling.Decisions[1].Verdict != Denied {
-		t.Errorf("%+v, %v; want that what was counted before counts", ruling, err)
+	scripttest.WantExpiries(t, client)
+	result, err := first.Decide(t.Context(), []Request{request("b", "a"), request("c", "a")})
+	if err != nil || result.Decisions[0].Verdict != Admitted || result.Decisions[1].Verdict != Denied {
+		t.Errorf("%+v, %v; want that what was counted before counts", result, err)
 	}
-	if err := instance(Position{older.Generation, 1}).compare(t.Context()); !errors.Is(err, ErrStale) {
+	if err := instance(limits.Position{Generation: older.Generation, Revision: 1}).compare(t.Context()); !errors.Is(err, script.ErrStale) {
 		t.Errorf("a state before the one in force: %v", err)
 	}
 
 	server.CLI("del", "{put}:limits")
 	put(false, newer, older)
-	put(true, Position{}, older)
+	put(true, limits.Position{}, older)
 	server.CLI("del", "{put}:limits")
 	server.CLI("lpush", "{put}:limits", "x")
-	if _, err := first.PutInForce(t.Context(), Position{}, older); !errors.Is(err, ErrRefused) {
+	if _, err := first.PutInForce(t.Context(), limits.Position{}, older); !errors.Is(err, script.ErrRefused) {
 		t.Errorf("put in force in the place of a list: %v", err)
 	}
-	if _, _, err := first.InForce(t.Context()); !errors.Is(err, ErrRefused) {
+	if _, _, err := first.InForce(t.Context()); !errors.Is(err, script.ErrRefused) {
 		t.Errorf("asked for what a list says: %v", err)
 	}
 	server.Kill()
-	if _, _, err := first.InForce(t.Context()); !errors.Is(err, ErrUnavailable) {
+	if _, _, err := first.InForce(t.Context()); !errors.Is(err, script.ErrUnavailable) {
 		t.Errorf("asked without a server: %v", err)
-	}
-}
-
-func TestPositions(t *testing.T) {
-	t.Parallel()
-	ordered := []Position{{}, {1, 1}, {1, 2}, {2, 0}, {2, 1}}
-	for i, p := range ordered {
-		for j, q := range ordered {
-			if got := p.Before(q); got != (i < j) {
-				t.Errorf("%v before %v: %t", p, q, got)
-			}
-		}
-	}
-	for p, want := range map[Position]string{{}: "none", {1_766_000_000_123, 2}: "revision 2 of generation 1766000000123 (2025-12-17T19:33:20Z)"} {
-		if got := p.String(); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
 	}
 }

@@ -3,6 +3,8 @@ package throttle
 import (
 	"slices"
 	"sort"
+
+	"github.com/seed-4578ace9/notifier/internal/limits"
 )
 
 // slidingLog is one node's admissions in memory, oldest first. Times are microseconds. It is not safe for concurrent
@@ -84,14 +86,14 @@ func (l *slidingLog) trim(upto int64) {
 	l.entries = l.entries[first:]
 }
 
-// logMeter is lua/algorithms/log.lua in memory.
-type logMeter struct {
+// logBucket is lua/algorithms/log.lua in memory.
+type logBucket struct {
 	slidingLog
 	guaranteed map[string]*slidingLog // by the path of the guarantee
 }
 
 // fits is that of log.lua.
-func fits(limit Limit, cost, used, reserved, own int64) bool {
+func fits(limit limits.Limit, cost, used, reserved, own int64) bool {
 	if cost <= own {
 		return used+cost <= limit.Count
 	}
@@ -99,12 +101,12 @@ func fits(limit Limit, cost, used, reserved, own int64) bool {
 }
 
 // fitsAfter tells whether the event's cost fits when everything taken up to `from` has left the window.
-func (m *logMeter) fitsAfter(e memoryEvent, limit Limit, from int64) bool {
+func (b *logBucket) fitsAfter(e memoryEvent, limit limits.Limit, from int64) bool {
 	upto := e.now + tolerance.Microseconds()
 	var reserved, own int64
 	for _, guarantee := range e.guarantees {
 		unused := guarantee.Slots
-		if log := m.guaranteed[guarantee.Path]; log != nil {
+		if log := b.guaranteed[guarantee.Path]; log != nil {
 			unused = max(0, unused-log.count(from, upto))
 		}
 		reserved += unused
@@ -115,55 +117,55 @@ func (m *logMeter) fitsAfter(e memoryEvent, limit Limit, from int64) bool {
 	if e.inShares && own > 0 && e.cost <= own {
 		return true // what others were let through above their share is not taken from it
 	}
-	return fits(limit, e.cost, m.count(from, upto), reserved, own)
+	return fits(limit, e.cost, b.count(from, upto), reserved, own)
 }
 
-func (m *logMeter) wait(e memoryEvent, limits []Limit) (int, int64) {
+func (b *logBucket) wait(e memoryEvent, limits []limits.Limit) (int, int64) {
 	for i, limit := range limits {
 		window := limit.Window.Microseconds()
-		if m.fitsAfter(e, limit, e.now-window) {
+		if b.fitsAfter(e, limit, e.now-window) {
 			continue
 		}
-		first := m.after(e.now - window)
-		if first == len(m.entries) {
+		first := b.after(e.now - window)
+		if first == len(b.entries) {
 			continue // an instance's share of the limit is too small for it, but what fits the limit is let through
 		}
-		last := first + sort.Search(len(m.entries)-first-1, func(k int) bool { return m.fitsAfter(e, limit, m.entries[first+k].at) })
-		return i, m.entries[last].at + window - e.now
+		last := first + sort.Search(len(b.entries)-first-1, func(k int) bool { return b.fitsAfter(e, limit, b.entries[first+k].at) })
+		return i, b.entries[last].at + window - e.now
 	}
 	return 0, 0
 }
 
-func (m *logMeter) take(e memoryEvent, limits []Limit) {
-	horizon := e.now - Limits(limits).longestWindow().Microseconds()
-	m.trim(horizon)
-	m.add(e.now, e.cost)
+func (b *logBucket) take(e memoryEvent, own []limits.Limit) {
+	horizon := e.now - limits.Limits(own).LongestWindow().Microseconds()
+	b.trim(horizon)
+	b.add(e.now, e.cost)
 	if e.guarantee == "" || len(e.guarantees) == 0 {
 		return
 	}
-	if m.guaranteed == nil {
-		m.guaranteed = make(map[string]*slidingLog)
+	if b.guaranteed == nil {
+		b.guaranteed = make(map[string]*slidingLog)
 	}
-	log := m.guaranteed[e.guarantee]
+	log := b.guaranteed[e.guarantee]
 	if log == nil {
 		log = &slidingLog{}
-		m.guaranteed[e.guarantee] = log
+		b.guaranteed[e.guarantee] = log
 	}
 	log.trim(horizon)
 	log.add(e.now, e.cost)
 }
 
-func (m *logMeter) giveBack(e memoryEvent, at int64, _ []Limit) {
-	m.remove(at, e.cost)
-	if log := m.guaranteed[e.guarantee]; log != nil {
+func (b *logBucket) giveBack(e memoryEvent, at int64, _ []limits.Limit) {
+	b.remove(at, e.cost)
+	if log := b.guaranteed[e.guarantee]; log != nil {
 		log.remove(at, e.cost)
 	}
 }
 
-func (m *logMeter) used(now, _ int64, limit Limit) int64 {
-	return m.count(now-limit.Window.Microseconds(), now+tolerance.Microseconds())
+func (b *logBucket) used(now, _ int64, limit limits.Limit) int64 {
+	return b.count(now-limit.Window.Microseconds(), now+tolerance.Microseconds())
 }
 
-func (m *logMeter) idle(now int64, limits []Limit) bool {
-	return m.after(now-Limits(limits).longestWindow().Microseconds()) == len(m.entries)
+func (b *logBucket) idle(now int64, own []limits.Limit) bool {
+	return b.after(now-limits.Limits(own).LongestWindow().Microseconds()) == len(b.entries)
 }

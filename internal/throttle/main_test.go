@@ -1,89 +1,61 @@
 package throttle
 
 import (
-	"cmp"
 	"context"
-	"crypto/sha256"
 	"fmt"
-	"strings"
-	"sync"
+	"reflect"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
-	"go.uber.org/goleak"
 
-	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/pacing"
+	"github.com/seed-4578ace9/notifier/internal/script"
+	"github.com/seed-4578ace9/notifier/internal/script/scripttest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 	"github.com/seed-4578ace9/notifier/lua"
 )
 
 func TestMain(m *testing.M) {
-	servertest.MoreTestsAtOnce(4)
-	redis.SetLogger(silence{}) // it tells of each connection that it cannot make
-	goleak.VerifyTestMain(m)
+	scripttest.Main(m)
 }
-
-type silence struct{}
-
-func (silence) Printf(context.Context, string, ...any) {}
 
 // patience bounds what a test waits for, and is no expectation of how long it takes.
-const patience = 30 * time.Second
+const patience = scripttest.Patience
 
 // start is where fake clocks begin.
-var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+var start = testkit.Start
 
-func newClient(t testing.TB, o redis.Options) *redis.Client {
-	t.Helper()
-	o.DisableIdentity = true
-	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	o.ContextTimeoutEnabled = true
-	o.ReadTimeout = cmp.Or(o.ReadTimeout, patience) // else a slow stand-in is asked twice
-	o.MinRetryBackoff, o.MaxRetryBackoff = time.Millisecond, 10*time.Millisecond
-	client := redis.NewClient(&o)
-	t.Cleanup(func() { _ = client.Close() })
-	return client
-}
+func newClient(t testing.TB, o redis.Options) *redis.Client { return scripttest.NewClient(t, o) }
 
 func newRedis(client redis.UniversalClient, prefix string, s Settings) *Redis {
-	return NewRedis(RedisOptions{Client: client, Prefix: prefix, Timeout: patience}, s)
+	return NewRedis(script.NewRunner(script.Options{Client: client, Prefix: prefix, Timeout: patience}), s)
 }
 
-// fataler is a test, or a check of rapid.
-type fataler interface {
-	Helper()
-	Fatal(args ...any)
-}
+// keysOf are the keys of a deployment.
+func keysOf(prefix string) keys { return newKeys(script.NewRunner(script.Options{Prefix: prefix})) }
 
-func parseLimits(t fataler, text string) Limits {
+func parseLimits(t testkit.Test, text string) limits.Limits {
 	t.Helper()
-	limits, err := ParseLimits(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return limits
+	return testkit.Must(limits.Parse(text))(t)
 }
 
-func newPlan(t fataler, global, category, rules string) Plan {
+func newPlan(t testkit.Test, global, category, rules string) limits.Plan {
 	t.Helper()
-	plan := Plan{Global: parseLimits(t, global), Category: parseLimits(t, category)}
+	plan := limits.Plan{Global: parseLimits(t, global), Category: parseLimits(t, category)}
 	if rules != "" {
 		var faults []error
-		if plan.Rules, faults = ParseRules(rules); len(faults) > 0 {
+		if plan.Rules, faults = limits.ParseRules(rules); len(faults) > 0 {
 			t.Fatal(faults)
 		}
 	}
 	return plan
 }
 
-func newTree(t fataler, global, category, rules string) *Tree {
+func newTree(t testkit.Test, global, category, rules string) *limits.Tree {
 	t.Helper()
-	tree, err := NewTree(newPlan(t, global, category, rules))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tree
+	return testkit.Must(limits.NewTree(newPlan(t, global, category, rules)))(t)
 }
 
 // request asks for one slot, for an event that a producer named.
@@ -117,89 +89,59 @@ func several(n int, name, category string) []Request {
 	return requests
 }
 
-// fakeClock stands still until it is moved.
-type fakeClock struct {
-	mu    sync.Mutex
-	now   time.Time
-	moved func(now time.Time)
-}
-
-func newFakeClock(moved func(now time.Time)) *fakeClock {
-	c := &fakeClock{moved: moved}
-	c.set(start)
-	return c
-}
-
-func (c *fakeClock) read() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *fakeClock) set(now time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = now
-	if c.moved != nil {
-		c.moved(now)
-	}
-}
-
-func (c *fakeClock) advance(d time.Duration) { c.set(c.read().Add(d)) }
-
-// withFakeTime makes the scripts read a clock that the test moves in the place of TIME. The clock is a hash that has
-// the two parts of TIME's reply.
-func withFakeTime(t testing.TB, r *Redis) *fakeClock {
+// withFakeTime makes the scripts read a clock that the test moves.
+func withFakeTime(t testing.TB, r *Redis) *testkit.Clock {
 	t.Helper()
-	key := "{clock}:" + r.keys.prefix
-	r.source = func(script lua.Script, algorithms []string) string {
-		return withFakeTimeOnce(t, script, algorithms, key)
-	}
-	if r.library != nil {
-		name := fmt.Sprintf("%s_%x", r.library.name, sha256.Sum256([]byte(key)))
-		r.library = &library{name: name, source: strings.ReplaceAll(fakeTime(t, r.library.source, key), r.library.name, name)}
-	}
-	rules := *r.rules()
-	r.inUse.Store(nil)
-	r.Adopt(rules)
-	return newFakeClock(func(now time.Time) {
-		micros := now.UnixMicro()
-		_, err := r.client.TxPipelined(context.Background(), func(p redis.Pipeliner) error {
-			p.HSet(context.Background(), key, "seconds", micros/1e6, "micros", micros%1e6)
-			p.Expire(context.Background(), key, time.Hour)
-			return nil
-		})
-		if err != nil {
-			t.Fatalf("set the clock of the scripts: %v", err)
-		}
-	})
+	options, clock := scripttest.WithClock(t, r.runner.Options())
+	r.runWith(options)
+	return clock
 }
 
-// composed remembers sources: some tests make the same ones thousands of times.
-var composed sync.Map
-
-func withFakeTimeOnce(t testing.TB, script lua.Script, algorithms []string, key string) string {
-	t.Helper()
-	name := fmt.Sprint(script, algorithms, key)
-	if source, known := composed.Load(name); known {
-		return fmt.Sprint(source)
-	}
-	source := fakeTime(t, lua.Source(script, algorithms), key)
-	composed.Store(name, source)
-	return source
+// runWith has the scripts run with other options.
+func (r *Redis) runWith(o script.Options) {
+	r.runner = script.NewRunner(o)
+	r.keys = newKeys(r.runner)
+	r.adopt(r.rules())
 }
 
-func fakeTime(t testing.TB, script, key string) string {
+// withSource changes the scripts' text.
+func (r *Redis) withSource(change func(script lua.Script, source string) string) {
+	options := r.runner.Options()
+	source := options.Source
+	options.Source = func(script lua.Script, algorithms []string) string { return change(script, source(script, algorithms)) }
+	r.runWith(options)
+}
+
+// another is a second instance of the deployment, on the same clock.
+func another(r *Redis, client redis.UniversalClient) *Redis {
+	options := r.runner.Options()
+	options.Client = client
+	return NewRedis(script.NewRunner(options), r.settings)
+}
+
+// pause has a destination paused for d.
+func pause(t *testing.T, r *Redis, destination string, d time.Duration) {
 	t.Helper()
-	const genuine = "redis.call('TIME')"
-	if strings.Count(script, genuine) != 1 {
-		t.Fatalf("the script has %d calls of TIME, expected one", strings.Count(script, genuine))
+	logs := testkit.NewLog(t)
+	pacing.New(pacing.Options{Runner: r.runner, Logger: logs.Logger()}).Pause(t.Context(), destination, d)
+	logs.Want(t)
+}
+
+// wantVerdicts compares the verdicts of decisions.
+func wantVerdicts(t testkit.Test, decisions []Decision, want ...Verdict) {
+	t.Helper()
+	var got []Verdict
+	for _, d := range decisions {
+		got = append(got, d.Verdict)
 	}
-	return strings.Replace(script, genuine, fmt.Sprintf("redis.call('HMGET', '%s', 'seconds', 'micros')", key), 1)
+	testkit.EqualSlices(t, got, want, "verdicts")
 }
 
 // finish records deliveries where it does not matter whether that is new.
-func finish(ctx context.Context, limiter Limiter, leases ...Lease) error {
-	_, err := limiter.Finish(ctx, leases)
+func finish(ctx context.Context, store Store, leases ...Lease) error {
+	_, err := store.Finish(ctx, leases)
 	return err
 }
+
+// alike tells whether two answers of limiters are the same. A limiter defers nothing, so there are no errors in them.
+func alike(a, b any) bool { return reflect.DeepEqual(a, b) }

@@ -7,9 +7,11 @@ import (
 	"sort"
 	"sync"
 	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/limits"
 )
 
-// Memory is the limiter of one process. It decides as [Redis] does, without a server: while Redis is away, in tests, and
+// Memory is the store of one process. It decides as [Redis] does, without a server: while Redis is unavailable, in tests, and
 // as the model that the scripts are compared with. What it holds is gone with the process.
 type Memory struct {
 	settings Settings
@@ -17,33 +19,33 @@ type Memory struct {
 	share    func() int // instances among which each limit is divided; nil is one
 
 	mu      sync.Mutex
-	rules   *Ruleset
+	rules   *ruleset
 	adopted bool  // and no call was made with them yet
 	since   int64 // when the first one was
 	inForce book
 	shadow  book
 	records map[string]*record
-	pairs   map[string]memoryPair // by pair, or by a line feed and the record of the event that has taken it; nil: none are kept
+	pairs   map[string]memoryPair // by pair, or by a line feed and the key of the event that has taken it; nil: none are kept
 	calls   []grantingCall        // in the order of their times
-	sweepAt int                   // number of records and meters at which the forgotten ones are removed next
+	sweepAt int                   // number of records and buckets at which the forgotten ones are removed next
 }
 
-// book holds the meters of one set of limits.
+// book holds the buckets of one set of limits.
 type book struct {
-	meters   map[string]*memoryMeter // by name
-	admitted map[string]int64        // shadow: message -> time of admission
+	buckets  map[string]*memoryBucket // by name
+	admitted map[string]int64         // shadow: message -> time of admission
 }
 
-type memoryMeter struct {
+type memoryBucket struct {
 	inMemory
-	limits []Limit // as they were used last
+	limits []limits.Limit // as they were used last
 }
 
 // record is what is remembered of an admitted event.
 type record struct {
-	stamp     int64
+	version   int64
 	at        int64 // when its slots were taken; 0 if none were
-	timed     bool  // some meter needs that time
+	timed     bool  // some bucket needs that time
 	leaseEnd  int64 // of whoever delivers it; it counts if doneUntil is 0
 	doneUntil int64 // when it may be forgotten, once it is delivered
 	released  bool  // the holder has ended the lease, and certainly delivered nothing
@@ -56,12 +58,16 @@ type grantingCall struct {
 	nonce string
 }
 
-// minSweep is how many records and meters are kept before looking for forgotten ones is worth it.
+// minSweep is how many records and buckets are kept before looking for forgotten ones is worth it.
 const minSweep = 1024
 
-// NewMemory makes a limiter without admissions. The share, asked at each decision, divides every limit; a limit above 0
+// NewMemory makes a store without admissions. The share, asked at each decision, divides every limit; a limit above 0
 // never falls below 1 by it.
 func NewMemory(s Settings, clock func() time.Time, share func() int) *Memory {
+	return newMemory(s, compile(s.rules()), clock, share)
+}
+
+func newMemory(s Settings, rules *ruleset, clock func() time.Time, share func() int) *Memory {
 	if share == nil {
 		share = func() int { return 1 }
 	}
@@ -69,29 +75,31 @@ func NewMemory(s Settings, clock func() time.Time, share func() int) *Memory {
 		settings: s,
 		clock:    clock,
 		share:    share,
-		rules:    s.rules(),
-		inForce:  book{meters: make(map[string]*memoryMeter)},
-		shadow:   book{meters: make(map[string]*memoryMeter), admitted: make(map[string]int64)},
+		rules:    rules,
+		inForce:  book{buckets: make(map[string]*memoryBucket)},
+		shadow:   book{buckets: make(map[string]*memoryBucket), admitted: make(map[string]int64)},
 		records:  make(map[string]*record),
 		sweepAt:  minSweep,
 	}
 }
 
-// Adopt puts other limits in force. What the old ones counted goes on to count where limits have the same place.
-func (m *Memory) Adopt(rules Ruleset) {
+// Adopt puts other limits in force. What the old ones counted goes on to count where limits have the same path.
+func (m *Memory) Adopt(rules limits.Ruleset) { m.adopt(compile(rules)) }
+
+func (m *Memory) adopt(rules *ruleset) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.rules, m.adopted = &rules, true
+	m.rules, m.adopted = rules, true
 	clear(m.shadow.admitted) // by the shadow as it was
 }
 
-// Decide implements [Limiter]. It never fails.
-func (m *Memory) Decide(_ context.Context, requests []Request) (Ruling, error) {
+// Decide implements [Store]. It never fails.
+func (m *Memory) Decide(_ context.Context, requests []Request) (BatchResult, error) {
 	return m.decideBatch("", requests), nil
 }
 
 // decideBatch gives a repeated call, told by its nonce, the same answer. Calls that are never repeated have none.
-func (m *Memory) decideBatch(nonce string, requests []Request) Ruling {
+func (m *Memory) decideBatch(nonce string, requests []Request) BatchResult {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	batch := memoryBatch{
@@ -109,9 +117,9 @@ func (m *Memory) decideBatch(nonce string, requests []Request) Ruling {
 			batch.leaseGrantedBefore = call.at + batch.lease
 		}
 	}
-	ruling := Ruling{At: batch.now, Decisions: make([]Decision, len(requests))}
+	result := BatchResult{At: batch.now, Decisions: make([]Decision, len(requests))}
 	for i, request := range requests {
-		ruling.Decisions[i] = batch.decide(request)
+		result.Decisions[i] = batch.decide(request)
 	}
 	if batch.grants > 0 {
 		m.remember(batch.now, nonce)
@@ -119,7 +127,7 @@ func (m *Memory) decideBatch(nonce string, requests []Request) Ruling {
 	if batch.shadowAdmitted {
 		maps.DeleteFunc(m.shadow.admitted, func(_ string, at int64) bool { return at <= batch.now-m.rules.shadowKept() })
 	}
-	return ruling
+	return result
 }
 
 // now is always later than a time at which something was granted, unless that lies beyond the tolerance.
@@ -160,9 +168,9 @@ func (m *Memory) forgetCalls(now int64) {
 	m.calls = m.calls[kept:]
 }
 
-// sweep removes, from time to time, forgotten records and the meters of paths that are idle.
+// sweep removes, from time to time, forgotten records and the buckets of paths that are idle.
 func (m *Memory) sweep(now int64) {
-	if len(m.records)+len(m.inForce.meters)+len(m.shadow.meters) < m.sweepAt {
+	if len(m.records)+len(m.inForce.buckets)+len(m.shadow.buckets) < m.sweepAt {
 		return
 	}
 	for name, r := range m.records {
@@ -172,37 +180,37 @@ func (m *Memory) sweep(now int64) {
 	}
 	maps.DeleteFunc(m.pairs, func(_ string, pair memoryPair) bool { return pair.expires <= now })
 	for _, b := range []book{m.inForce, m.shadow} {
-		for name, meter := range b.meters {
-			if meter.idle(now, meter.limits) {
-				delete(b.meters, name)
+		for name, bucket := range b.buckets {
+			if bucket.idle(now, bucket.limits) {
+				delete(b.buckets, name)
 			}
 		}
 	}
-	m.sweepAt = max(minSweep, 2*(len(m.records)+len(m.inForce.meters)+len(m.shadow.meters)))
+	m.sweepAt = max(minSweep, 2*(len(m.records)+len(m.inForce.buckets)+len(m.shadow.buckets)))
 }
 
 func (m *Memory) remembered(r *record, now int64) bool {
 	return r.doneUntil > now || r.doneUntil == 0 && r.leaseEnd > now-m.settings.Retention.Microseconds()
 }
 
-// of is the state of a meter, an unused one if it has none yet.
-func (b *book) of(m meter) *memoryMeter {
-	state := b.meters[m.name]
+// of is the state of a bucket, an unused one if it has none yet.
+func (b *book) of(m bucket) *memoryBucket {
+	state := b.buckets[m.name]
 	if state == nil {
-		state = &memoryMeter{inMemory: algorithms[m.algorithm].inMemory()}
+		state = &memoryBucket{inMemory: algorithms[m.algorithm].inMemory()}
 	}
 	state.limits = m.limits
 	return state
 }
 
-func (b *book) take(m meter, e memoryEvent) {
+func (b *book) take(m bucket, e memoryEvent) {
 	state := b.of(m)
 	state.take(m.sees(e), m.limits)
-	b.meters[m.name] = state
+	b.buckets[m.name] = state
 }
 
 // event is an event of a category in this call.
-func (m *Memory) event(now int64, r *route, tree *Tree, request Request) memoryEvent {
+func (m *Memory) event(now int64, r *route, tree *routes, request Request) memoryEvent {
 	e := memoryEvent{
 		now: now, lease: m.settings.Lease.Microseconds(), cost: int64(request.Cost), guarantee: r.guarantee,
 	}
@@ -224,9 +232,9 @@ func (m *Memory) event(now int64, r *route, tree *Tree, request Request) memoryE
 
 func (m *Memory) divisor() int64 { return int64(max(1, m.share())) }
 
-// divided is this instance's share of a meter's limits, but never less than one event needs that fits the limit. Of a limit
+// divided is this instance's share of a bucket's limits, but never less than one event needs that fits the limit. Of a limit
 // with guarantees, what belongs to nobody is divided, and the shares of the guarantees come on top.
-func (m *Memory) divided(of meter, e memoryEvent, tree *Tree) []Limit {
+func (m *Memory) divided(of bucket, e memoryEvent, tree *routes) []limits.Limit {
 	by := m.divisor()
 	if by == 1 {
 		return of.limits
@@ -238,11 +246,11 @@ func (m *Memory) divided(of meter, e memoryEvent, tree *Tree) []Limit {
 			shares += e.guarantees[i].Slots
 		}
 	}
-	divided := make([]Limit, len(of.limits))
+	divided := make([]limits.Limit, len(of.limits))
 	for i, limit := range of.limits {
 		divided[i] = limit
-		if limit.Algorithm == TokenBucket {
-			divided[i].Burst = max(limit.capacity()/by, e.cost)
+		if limit.Algorithm == limits.TokenBucket {
+			divided[i].Burst = max(limit.Capacity()/by, e.cost)
 		}
 		divided[i].Count = shares
 		if free := limit.Count - guaranteed; free > 0 {
@@ -252,203 +260,51 @@ func (m *Memory) divided(of meter, e memoryEvent, tree *Tree) []Limit {
 	return divided
 }
 
-// memoryBatch is one call of Decide.
-type memoryBatch struct {
-	*Memory
-	now, lease, retention int64
-	leaseGrantedBefore    int64           // the end of the leases that this very call granted before
-	granted               map[string]bool // records whose lease this call has given away
-	shadowAdmitted        bool            // the shadow admitted something new
-	grants                int             // how many of them did not have it before
-}
-
-func (b *memoryBatch) decide(request Request) Decision {
-	name, stamp := request.record(), request.Message.stamp()
-	known := b.records[name]
-	if known != nil && !b.remembered(known, b.now) {
-		known = nil
-	}
-	switch {
-	case known == nil:
-		return b.judge(request, name, stamp)
-	case known.stamp != stamp:
-		return Decision{Verdict: Duplicate}
-	case known.doneUntil != 0:
-		return Decision{Verdict: Done}
-	case b.granted[name]:
-		return Decision{Verdict: Leased, Wait: b.settings.Lease}
-	case known.leaseEnd == b.leaseGrantedBefore:
-		b.granted[name] = true
-		if known.inDoubt {
-			return b.takenOver(request, known)
-		}
-		return Decision{Verdict: Admitted, Lease: b.newLease(request, known.leaseEnd)}
-	case known.leaseEnd > b.now:
-		return Decision{Verdict: Leased, Wait: time.Duration(known.leaseEnd-b.now) * time.Microsecond}
-	case request.Cost == 0:
-		return Decision{Verdict: Unknown}
-	default:
-		if wait := b.resume(b.rules.Tree, request, b.now, b.lease); wait > 0 {
-			return Decision{Verdict: Leased, Wait: time.Duration(wait) * time.Microsecond}
-		}
-		if b.rules.Tree.route(request.Category).timed && known.at < b.since {
-			known.timed = false // older limits admitted it: those of now have nothing of it
-		}
-		known.leaseEnd = b.now + b.lease
-		known.inDoubt, known.released = known.inDoubt || !known.released, false
-		b.granted[name] = true
-		b.grants++
-		return b.takenOver(request, known)
-	}
-}
-
-func (b *memoryBatch) takenOver(request Request, known *record) Decision {
-	lease := b.newLease(request, known.leaseEnd)
-	lease.inDoubt = known.inDoubt
-	return Decision{Verdict: Repeated, Lease: lease, InDoubt: known.inDoubt}
-}
-
-func (b *memoryBatch) newLease(request Request, end int64) Lease {
-	return Lease{Request: request, End: end, tree: b.rules.Tree, shadow: b.rules.Shadow}
-}
-
-func (b *memoryBatch) judge(request Request, name string, stamp int64) Decision {
-	if request.Cost == 0 {
-		return Decision{Verdict: Unknown}
-	}
-	decision := b.charge(&b.inForce, b.rules.Tree, request)
-	at := int64(0)
-	if decision.Verdict == Admitted {
-		at = b.now
-	}
-	if b.rules.Shadow != nil {
-		decision.Shadow = b.judgeInShadow(request)
-	}
-	if decision.Verdict == Admitted || b.settings.Forward {
-		decision.Lease = b.newLease(request, b.now+b.lease)
-		decision.Lease.slotless = decision.Verdict != Admitted
-		b.records[name] = &record{
-			stamp: stamp, at: at, timed: at != 0 && b.rules.Tree.route(request.Category).timed, leaseEnd: decision.Lease.End,
-		}
-		b.granted[name] = true
-		b.grants++
-	}
-	return decision
-}
-
-// judgeInShadow tells what the shadow says. An event that it has admitted takes no second slot.
-func (b *memoryBatch) judgeInShadow(request Request) ShadowDecision {
-	name := request.messageName()
-	if at, known := b.shadow.admitted[name]; known && at > b.now-b.rules.shadowKept() {
-		return ShadowDecision{Verdict: Admitted}
-	}
-	d := b.charge(&b.shadow, b.rules.Shadow, request)
-	if d.Verdict == Admitted {
-		b.shadow.admitted[name] = b.now
-		b.shadowAdmitted = true
-	}
-	return ShadowDecision{Verdict: d.Verdict, Node: d.Node, Limit: d.Limit, Wait: d.Wait}
-}
-
-// charge takes an event's slots at all meters of its path, or tells the first limit from the root down that denies.
-func (b *memoryBatch) charge(set *book, tree *Tree, request Request) Decision {
-	r := tree.route(request.Category)
-	e := b.event(b.now, r, tree, request)
-	for _, m := range r.meters {
-		for _, limit := range m.limits {
-			if tree.neverFits(m, limit, r.guarantee, e.cost) {
-				return Decision{Verdict: NeverFits, Node: m.node, Limit: limit}
-			}
-		}
-	}
-	for _, m := range r.meters {
-		if full, wait := set.of(m).wait(m.sees(e), b.divided(m, e, tree)); wait > 0 {
-			return Decision{Verdict: Denied, Node: m.node, Limit: m.limits[full], Wait: time.Duration(wait) * time.Microsecond}
-		}
-	}
-	for _, m := range r.meters {
-		set.take(m, e)
-	}
-	return Decision{Verdict: Admitted}
-}
-
-// resume renews the slots that follow a delivery which goes on, and takes those again that it has lost; or tells how long it
-// has to wait for them. A limit that has become too small for it does not keep it for ever.
-func (m *Memory) resume(judged *Tree, request Request, now, lease int64) (wait int64) {
-	tree := m.rules.Tree
-	e := m.event(now, tree.route(request.Category), tree, request)
-	e.lease = lease
-	e.message = request.messageName()
-	var held, lost []meter
-	for _, following := range tree.following(judged, request.Category) {
-		state := m.inForce.of(following)
-		f, follows := state.inMemory.(follower)
-		if !follows || e.cost > following.limits[0].Count {
-			continue
-		}
-		if f.holds(e, following.limits) {
-			held = append(held, following)
-			continue
-		}
-		if _, wait := state.wait(e, m.divided(following, e, tree)); wait > 0 {
-			return wait
-		}
-		lost = append(lost, following)
-	}
-	for _, following := range held {
-		m.inForce.take(following, e)
-	}
-	for _, following := range lost {
-		m.inForce.take(following, e)
-	}
-	return 0
-}
-
-// Follow records admissions that another limiter made now, so that this one's count does not start at zero.
-func (m *Memory) Follow(requests []Request) (at time.Time) {
+// Mirror records admissions that another store made now, so that this one's count does not start at zero.
+func (m *Memory) Mirror(requests []Request) (at time.Time) {
 	at = m.clock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, request := range requests {
-		r := m.rules.Tree.route(request.Category)
-		for _, meter := range r.meters {
-			m.inForce.take(meter, m.event(at.UnixMicro(), r, m.rules.Tree, request))
+		r := m.rules.tree.route(request.Category)
+		for _, bucket := range r.buckets {
+			m.inForce.take(bucket, m.event(at.UnixMicro(), r, m.rules.tree, request))
 		}
 	}
 	m.sweep(at.UnixMicro())
 	return at
 }
 
-// Unfollow takes back what Follow recorded at a time.
-func (m *Memory) Unfollow(lease Lease, at time.Time) {
+// Unmirror takes back what Mirror recorded at a time.
+func (m *Memory) Unmirror(lease Lease, at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.giveBack(&m.inForce, lease.treeOr(m.rules.Tree), lease.Request, at.UnixMicro(), (*route).all)
+	m.giveBack(&m.inForce, lease.treeOr(m.rules.tree), lease.Request, at.UnixMicro(), (*route).all)
 }
 
-// Ended takes note that a delivery has ended that Follow recorded.
+// Ended takes note that a delivery has ended that Mirror recorded.
 func (m *Memory) Ended(lease Lease) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.giveBack(&m.inForce, lease.treeOr(m.rules.Tree), lease.Request, 0, (*route).following)
+	m.giveBack(&m.inForce, lease.treeOr(m.rules.tree), lease.Request, 0, (*route).following)
 }
 
-// giveBack returns an event's slots, at all meters of its path or some.
-func (m *Memory) giveBack(set *book, tree *Tree, request Request, at int64, which func(*route) []meter) {
-	current := m.rules.Tree
+// giveBack returns an event's slots, at all buckets of its path or some.
+func (m *Memory) giveBack(set *book, tree *routes, request Request, at int64, which func(*route) []bucket) {
+	current := m.rules.tree
 	if set == &m.shadow {
 		current = tree // a shadow returns only what it has taken itself
 	}
 	r := current.routeIn(tree, request.Category)
-	for _, meter := range which(r) {
-		if state := set.meters[meter.name]; state != nil {
+	for _, bucket := range which(r) {
+		if state := set.buckets[bucket.name]; state != nil {
 			e := m.event(m.now(), r, tree, request)
-			state.giveBack(meter.sees(e), at, meter.limits)
+			state.giveBack(bucket.sees(e), at, bucket.limits)
 		}
 	}
 }
 
-// Finish implements [Limiter]. It never fails.
+// Finish implements [Store]. It never fails.
 func (m *Memory) Finish(_ context.Context, leases []Lease) ([]bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -456,13 +312,13 @@ func (m *Memory) Finish(_ context.Context, leases []Lease) ([]bool, error) {
 	m.forgetCalls(now)
 	newly := make([]bool, len(leases))
 	for i, lease := range leases {
-		name := lease.record()
+		name := lease.eventKey()
 		r := m.records[name]
 		if r == nil {
-			r = &record{stamp: lease.Message.stamp()}
+			r = &record{version: lease.Message.version()}
 			m.records[name] = r
 		}
-		r.stamp = lease.Message.stamp()
+		r.version = lease.Message.version()
 		if newly[i] = r.doneUntil <= now; newly[i] {
 			m.settlePair(lease, now) // later the pair may have been resolved
 			r.doneUntil = now + m.settings.Retention.Microseconds()
@@ -472,7 +328,7 @@ func (m *Memory) Finish(_ context.Context, leases []Lease) ([]bool, error) {
 	return newly, nil
 }
 
-// Extend implements [Limiter]. It never fails.
+// Extend implements [Store]. It never fails.
 func (m *Memory) Extend(_ context.Context, leases []Lease, d time.Duration) ([]Lease, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -480,7 +336,7 @@ func (m *Memory) Extend(_ context.Context, leases []Lease, d time.Duration) ([]L
 	end := now + d.Microseconds()
 	extended := make([]Lease, len(leases))
 	for i, lease := range leases {
-		r := m.records[lease.record()]
+		r := m.records[lease.eventKey()]
 		known := lease.End
 		lease.End = 0
 		held := r != nil && r.doneUntil == 0 && !r.released && (r.leaseEnd == known || r.leaseEnd > known && known > now)
@@ -496,9 +352,9 @@ func (m *Memory) Extend(_ context.Context, leases []Lease, d time.Duration) ([]L
 // endDelivery returns the slots that follow a delivery.
 func (m *Memory) endDelivery(lease Lease) {
 	if !lease.slotless {
-		m.giveBack(&m.inForce, lease.treeOr(m.rules.Tree), lease.Request, 0, (*route).following)
+		m.giveBack(&m.inForce, lease.treeOr(m.rules.tree), lease.Request, 0, (*route).following)
 	}
-	if shadow := lease.shadowOr(m.rules.Shadow); shadow != nil {
+	if shadow := lease.shadowOr(m.rules.shadow); shadow != nil {
 		m.giveBack(&m.shadow, shadow, lease.Request, 0, (*route).following)
 	}
 }
@@ -511,17 +367,17 @@ func (m *Memory) goesOn(lease Lease, now int64, d time.Duration) bool {
 		return true
 	}
 	kept := max(d, m.settings.Lease).Microseconds()
-	if !lease.slotless && m.resume(lease.treeOr(m.rules.Tree), lease.Request, now, kept) > 0 {
+	if !lease.slotless && m.resume(lease.treeOr(m.rules.tree), lease.Request, now, kept) > 0 {
 		return false
 	}
-	shadow := m.rules.Shadow
+	shadow := m.rules.shadow
 	if shadow == nil {
 		return true
 	}
 	e := m.event(now, shadow.route(lease.Category), shadow, lease.Request)
 	e.lease = kept
 	for _, following := range shadow.following(lease.shadowOr(shadow), lease.Category) {
-		if state := m.shadow.meters[following.name]; state != nil {
+		if state := m.shadow.buckets[following.name]; state != nil {
 			if f, follows := state.inMemory.(follower); follows {
 				f.extend(e, following.limits)
 			}
@@ -532,14 +388,14 @@ func (m *Memory) goesOn(lease Lease, now int64, d time.Duration) bool {
 
 // held is the record of a lease that is still its holder's, or nil.
 func (m *Memory) held(lease Lease) *record {
-	r := m.records[lease.record()]
+	r := m.records[lease.eventKey()]
 	if r == nil || r.doneUntil != 0 || r.released || r.leaseEnd != lease.End {
 		return nil
 	}
 	return r
 }
 
-// Refund implements [Limiter]. It never fails.
+// Refund implements [Store]. It never fails.
 func (m *Memory) Refund(_ context.Context, leases []Lease) ([]bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -551,18 +407,18 @@ func (m *Memory) Refund(_ context.Context, leases []Lease) ([]bool, error) {
 		}
 		returned[i] = true
 		m.forgetCalls(m.now())
-		delete(m.records, lease.record())
+		delete(m.records, lease.eventKey())
 		which := (*route).all
 		if !r.timed {
 			which = (*route).untimed
 		}
 		if !lease.slotless {
-			m.giveBack(&m.inForce, lease.treeOr(m.rules.Tree), lease.Request, r.at, which)
+			m.giveBack(&m.inForce, lease.treeOr(m.rules.tree), lease.Request, r.at, which)
 		}
 		name := lease.messageName()
 		if at, known := m.shadow.admitted[name]; known {
 			delete(m.shadow.admitted, name)
-			if shadow := lease.shadowOr(m.rules.Shadow); shadow != nil {
+			if shadow := lease.shadowOr(m.rules.shadow); shadow != nil {
 				m.giveBack(&m.shadow, shadow, lease.Request, at, (*route).all)
 			}
 		}
@@ -571,15 +427,15 @@ func (m *Memory) Refund(_ context.Context, leases []Lease) ([]bool, error) {
 }
 
 // Usage tells how many slots are taken now, for each limit of each node.
-func (m *Memory) Usage(nodes []Node) [][]int64 {
+func (m *Memory) Usage(nodes []limits.Node) [][]int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.now()
 	used := make([][]int64, len(nodes))
 	for i, node := range nodes {
-		for _, meter := range metersOf(node) {
-			for _, limit := range meter.limits {
-				used[i] = append(used[i], m.inForce.of(meter).used(now, m.settings.Lease.Microseconds(), limit))
+		for _, bucket := range bucketsOf(node) {
+			for _, limit := range bucket.limits {
+				used[i] = append(used[i], m.inForce.of(bucket).used(now, m.settings.Lease.Microseconds(), limit))
 			}
 		}
 	}

@@ -7,7 +7,7 @@ import (
 
 // memoryPair is a pair that is open or, once it was resolved, that of the event which resolves it.
 type memoryPair struct {
-	stamp   int64  // of the newest message that fired
+	version int64  // of the newest message that fired
 	first   string // receipt of the first message
 	newest  string // receipt of the newest one, where there were more
 	again   bool   // there were more
@@ -37,43 +37,43 @@ func (m *Memory) settlePair(lease Lease, now int64) {
 		delete(m.pairs, field)
 		return
 	}
-	stamp := lease.Message.stamp()
+	version := lease.Message.version()
 	switch pair, open := m.pair(field, now); {
 	case !open:
-		m.pairs[field] = memoryPair{stamp: stamp, first: lease.receipt, expires: now + m.settings.PairTTL.Microseconds()}
-	case stamp > pair.stamp:
-		pair.stamp, pair.newest, pair.again = stamp, lease.receipt, true
+		m.pairs[field] = memoryPair{version: version, first: lease.receipt, expires: now + m.settings.PairTTL.Microseconds()}
+	case version > pair.version:
+		pair.version, pair.newest, pair.again = version, lease.receipt, true
 		m.pairs[field] = pair
 	}
 }
 
-// takePair gives an open pair to the event of a record. What fired again after the event stays open.
+// takePair gives an open pair to an event. What fired again after the event stays open.
 func (m *Memory) takePair(pair memoryPair, request Request) {
-	if pair.again && pair.stamp > request.Message.stamp() {
-		m.pairs[request.Pair] = memoryPair{stamp: pair.stamp, first: pair.newest, expires: pair.expires}
+	if pair.again && pair.version > request.Message.version() {
+		m.pairs[request.Pair] = memoryPair{version: pair.version, first: pair.newest, expires: pair.expires}
 	} else {
 		delete(m.pairs, request.Pair)
 	}
-	m.pairs["\n"+request.record()] = memoryPair{first: pair.first, expires: pair.expires}
+	m.pairs["\n"+request.eventKey()] = memoryPair{first: pair.first, expires: pair.expires}
 }
 
-// Resolve judges resolved events as [Redis.Resolve] does, once KeepPairs was called. Only what was delivered opens a pair:
+// Resolve evaluates resolved events as [Redis.Resolve] does, once KeepPairs was called. Only what was delivered opens a pair:
 // an event whose firing one is under way is Unpaired here.
-func (m *Memory) Resolve(_ context.Context, requests []Request) ([]Resolution, error) {
+func (m *Memory) Resolve(_ context.Context, requests []Request) ([]Decision, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now, granted := m.now(), make(map[string]bool)
-	resolutions := make([]Resolution, len(requests))
+	resolutions := make([]Decision, len(requests))
 	for i, request := range requests {
-		name := request.record()
+		name := request.eventKey()
 		resolutions[i] = m.resolve(request, name, now, granted[name])
 		switch resolution := &resolutions[i]; resolution.Verdict {
-		case Admitted, Repeated:
+		case Admitted, Reclaimed:
 			granted[name] = true
 			end := now + m.settings.Lease.Microseconds()
 			known := m.records[name]
-			resolution.InDoubt = resolution.Verdict == Repeated && known != nil && m.remembered(known, now) && (known.inDoubt || !known.released)
-			m.records[name] = &record{stamp: request.Message.stamp(), leaseEnd: end, inDoubt: resolution.InDoubt}
+			resolution.InDoubt = resolution.Verdict == Reclaimed && known != nil && m.remembered(known, now) && (known.inDoubt || !known.released)
+			m.records[name] = &record{version: request.Message.version(), leaseEnd: end, inDoubt: resolution.InDoubt}
 			resolution.Lease = Lease{Request: request, End: end, slotless: true, resolving: true, inDoubt: resolution.InDoubt}
 			taken, _ := m.pair(resolution.Lease.pairField(), now)
 			resolution.Opened = taken.first
@@ -85,16 +85,16 @@ func (m *Memory) Resolve(_ context.Context, requests []Request) ([]Resolution, e
 	return resolutions, nil
 }
 
-func (m *Memory) resolve(request Request, name string, now int64, granted bool) Resolution {
+func (m *Memory) resolve(request Request, name string, now int64, granted bool) Decision {
 	known := m.records[name]
 	if known != nil && !m.remembered(known, now) {
 		known = nil
 	}
-	answer := func(verdict Verdict, wait int64) Resolution {
-		return Resolution{Decision: Decision{Verdict: verdict, Wait: time.Duration(wait) * time.Microsecond}}
+	answer := func(verdict Verdict, wait int64) Decision {
+		return Decision{Verdict: verdict, Wait: time.Duration(wait) * time.Microsecond}
 	}
 	switch {
-	case known != nil && known.stamp != request.Message.stamp():
+	case known != nil && known.version != request.Message.version():
 		return answer(Duplicate, 0)
 	case granted:
 		return answer(Leased, m.settings.Lease.Microseconds())
@@ -104,7 +104,7 @@ func (m *Memory) resolve(request Request, name string, now int64, granted bool) 
 		return answer(Leased, known.leaseEnd-now)
 	}
 	if _, taken := m.pair("\n"+name, now); taken || known != nil {
-		return answer(Repeated, 0)
+		return answer(Reclaimed, 0)
 	}
 	if pair, open := m.pair(request.Pair, now); open {
 		m.takePair(pair, request)

@@ -9,14 +9,16 @@ import (
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
+	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// pairModel drives Redis and the in-memory limiter with the same calls about pairs, one by one.
+// pairModel drives Redis and the in-memory store with the same calls about pairs, one by one.
 type pairModel struct {
 	redis  *Redis
 	memory *Memory
-	clock  *fakeClock
+	clock  *testkit.Clock
 	held   []Lease // of resolved events that were not finished
 	posted int
 }
@@ -25,10 +27,7 @@ func (m *pairModel) finish(t *rapid.T, inRedis, inMemory Lease) {
 	m.posted++
 	inRedis.receipt = fmt.Sprint("receipt ", m.posted)
 	inMemory.receipt = inRedis.receipt
-	newInRedis, err := m.redis.Finish(context.Background(), []Lease{inRedis})
-	if err != nil {
-		t.Fatal(err)
-	}
+	newInRedis := testkit.Must(m.redis.Finish(context.Background(), []Lease{inRedis}))(t)
 	newInMemory, _ := m.memory.Finish(context.Background(), []Lease{inMemory})
 	if newInRedis[0] != newInMemory[0] {
 		t.Fatalf("the delivery is new to Redis: %t, to the memory: %t", newInRedis[0], newInMemory[0])
@@ -39,7 +38,7 @@ func (m *pairModel) finish(t *rapid.T, inRedis, inMemory Lease) {
 func (m *pairModel) drawEvent(t *rapid.T) Request {
 	category := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "category")
 	sequence := rapid.Uint64Range(1, 9).Draw(t, "sequence")
-	r := derived(sequence, m.clock.read(), category)
+	r := derived(sequence, m.clock.Read(), category)
 	r.ID = category + " " + r.ID
 	if rapid.Bool().Draw(t, "own ID") {
 		r.Derived = false
@@ -50,10 +49,7 @@ func (m *pairModel) drawEvent(t *rapid.T) Request {
 
 func (m *pairModel) fire(t *rapid.T) {
 	r := m.drawEvent(t)
-	inRedis, err := m.redis.Decide(context.Background(), []Request{r})
-	if err != nil {
-		t.Fatal(err)
-	}
+	inRedis := testkit.Must(m.redis.Decide(context.Background(), []Request{r}))(t)
 	inMemory, _ := m.memory.Decide(context.Background(), []Request{r})
 	one, other := inRedis.Decisions[0], inMemory.Decisions[0]
 	if one.Verdict != other.Verdict || one.Lease.End != other.Lease.End {
@@ -69,10 +65,7 @@ func (m *pairModel) resolve(t *rapid.T) {
 	for i := range requests {
 		requests[i] = m.drawEvent(t)
 	}
-	inRedis, err := m.redis.Resolve(context.Background(), requests)
-	if err != nil {
-		t.Fatal(err)
-	}
+	inRedis := testkit.Must(m.redis.Resolve(context.Background(), requests))(t)
 	inMemory, _ := m.memory.Resolve(context.Background(), requests)
 	for i, one := range inRedis {
 		other := inMemory[i]
@@ -93,7 +86,7 @@ func (m *pairModel) end(t *rapid.T) {
 	i := rapid.IntRange(0, len(m.held)-1).Draw(t, "lease")
 	lease := m.held[i]
 	m.held = append(m.held[:i:i], m.held[i+1:]...)
-	if m.clock.read().UnixMicro() >= lease.End {
+	if m.clock.Read().UnixMicro() >= lease.End {
 		return // Redis may have forgotten it
 	}
 	ctx := context.Background()
@@ -116,21 +109,19 @@ func (m *pairModel) end(t *rapid.T) {
 }
 
 func (m *pairModel) wait(t *rapid.T) {
-	m.clock.advance(rapid.SampledFrom([]time.Duration{time.Microsecond, time.Second, testLease + time.Second, testRetention, testPairTTL / 3}).Draw(t, "time"))
+	m.clock.Advance(rapid.SampledFrom([]time.Duration{time.Microsecond, time.Second, testLease + time.Second, testRetention, testPairTTL / 3}).Draw(t, "time"))
 }
 
-// TestMemoryPairs compares what both limiters say of resolved events.
+// TestMemoryPairs compares what both stores say of resolved events.
 func TestMemoryPairs(t *testing.T) {
 	t.Parallel()
 	client := newClient(t, redis.Options{Addr: servertest.StartRedis(t).Addr})
 	rapid.Check(t, func(rt *rapid.T) {
-		if err := client.FlushDB(context.Background()).Err(); err != nil {
-			rt.Fatal(err)
-		}
+		testkit.NoError(rt, client.FlushDB(context.Background()).Err())
 		settings := pairSettings(t)
-		r := NewRedis(RedisOptions{Client: client, Prefix: "pairs", Timeout: patience, Scripting: Eval}, settings)
+		r := NewRedis(script.NewRunner(script.Options{Client: client, Prefix: "pairs", Timeout: patience, Scripting: script.Eval}), settings)
 		clock := withFakeTime(t, r)
-		m := &pairModel{redis: r, memory: NewMemory(settings, clock.read, nil), clock: clock}
+		m := &pairModel{redis: r, memory: NewMemory(settings, clock.Read, nil), clock: clock}
 		m.memory.KeepPairs()
 		rt.Repeat(map[string]func(*rapid.T){
 			"fire": m.fire, "fire again": m.fire, "resolve": m.resolve, "resolve again": m.resolve, "end": m.end, "wait": m.wait,
@@ -141,22 +132,20 @@ func TestMemoryPairs(t *testing.T) {
 // Pairs are kept only on demand, and not for ever.
 func TestMemoryForgetsPairs(t *testing.T) {
 	t.Parallel()
-	clock := newFakeClock(func(time.Time) {})
+	clock := testkit.NewClock(func(time.Time) {})
 	settings := Settings{Tree: newTree(t, "none", "none", ""), Lease: testLease, Retention: testRetention, PairTTL: time.Hour}
-	m := NewMemory(settings, clock.read, nil)
+	m := NewMemory(settings, clock.Read, nil)
 	fire := func(i int) {
 		r := request(fmt.Sprint(i), "a").ofPair(fmt.Sprint(i))
-		ruling, _ := m.Decide(t.Context(), []Request{r})
-		_, _ = m.Finish(t.Context(), []Lease{ruling.Decisions[0].Lease})
+		result, _ := m.Decide(t.Context(), []Request{r})
+		_, _ = m.Finish(t.Context(), []Lease{result.Decisions[0].Lease})
 	}
 	fire(0)
-	if len(m.pairs) != 0 {
-		t.Errorf("%d pairs are kept that nobody asks for", len(m.pairs))
-	}
+	testkit.Equal(t, len(m.pairs), 0, "pairs are kept that nobody asks for")
 	m.KeepPairs()
 	for i := range 3 * minSweep {
 		fire(i + 1)
-		clock.advance(settings.PairTTL / minSweep)
+		clock.Advance(settings.PairTTL / minSweep)
 	}
 	if kept := len(m.pairs); kept < minSweep || kept > 2*minSweep+minSweep/2 {
 		t.Errorf("%d pairs are kept, %d of them open", kept, minSweep)

@@ -17,10 +17,13 @@ import (
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// TestModel drives the scripts and the in-memory limiter with the same calls, and compares all they say after every step.
+// TestModel drives the scripts and the in-memory store with the same calls, and compares all they say after every step.
 // Its parts run side by side, each with a server of its own.
 func TestModel(t *testing.T) {
 	t.Parallel()
@@ -30,9 +33,7 @@ func TestModel(t *testing.T) {
 			server := servertest.StartRedis(t)
 			client, other := newClient(t, redis.Options{Addr: server.Addr}), newClient(t, redis.Options{Addr: server.Addr})
 			rapid.Check(t, func(rt *rapid.T) {
-				if err := client.FlushDB(context.Background()).Err(); err != nil {
-					rt.Fatal(err)
-				}
+				testkit.NoError(rt, client.FlushDB(context.Background()).Err())
 				m := newModel(t, rt, client, other)
 				rt.Repeat(map[string]func(*rapid.T){
 					"":                  m.compare,
@@ -56,25 +57,25 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// model holds both limiters and what the test knows of them.
+// model holds both stores and what the test knows of them.
 type model struct {
 	redis      *Redis
 	other      *Redis // another instance of the deployment
 	behind     bool   // it has not adopted the limits that are in force
 	memory     *Memory
-	clock      *fakeClock // of both
+	clock      *testkit.Clock // of both
 	settings   Settings
 	categories []string
-	nodes      []Node
+	nodes      []limits.Node
 
-	guarantees []Guarantee
+	guarantees []limits.Guarantee
 	revision   uint64
 	wentBack   bool           // the clock
 	times      map[int64]bool // at which slots were taken
 	events     map[string]Request
 	leases     []heldLease
-	admitted   map[string]int    // by record and stamp: how often it took slots that it did not give back
-	taken      map[string]*taken // likewise by record and stamp
+	admitted   map[string]int    // by record and version: how often it took slots that it did not give back
+	taken      map[string]*taken // likewise by record and version
 	lastCall   struct {
 		nonce    string
 		requests []Request
@@ -91,10 +92,10 @@ type heldLease struct {
 
 // taken is when an event's slots were taken.
 type taken struct {
-	at     int64
-	judged *Tree // whose limits it was judged by
-	none   bool  // it was denied, and forwarded all the same
-	left   bool  // a call found that they have left a window
+	at        int64
+	evaluated *routes // whose limits it was evaluated by
+	none      bool    // it was denied, and forwarded all the same
+	left      bool    // a call found that they have left a window
 }
 
 func newModel(t *testing.T, rt *rapid.T, client, other *redis.Client) *model {
@@ -115,11 +116,9 @@ func newModel(t *testing.T, rt *rapid.T, client, other *redis.Client) *model {
 	}
 	m.redis = newRedis(client, "model", m.settings)
 	m.clock = withFakeTime(t, m.redis)
-	m.other = newRedis(other, "model", m.settings)
-	m.other.source = m.redis.source
-	m.other.inUse.Store(nil)
-	m.other.Adopt(*m.redis.rules())
-	m.memory = NewMemory(m.settings, m.clock.read, nil)
+	m.other = another(m.redis, other)
+	m.other.adopt(m.redis.rules())
+	m.memory = newMemory(m.settings, m.redis.rules(), m.clock.Read, nil)
 	m.memory.sweepAt = math.MaxInt // see forget
 	m.categories = rapid.SliceOfNDistinct(rapid.Custom(drawCategory), 1, 6, rapid.ID[string]).Draw(rt, "categories")
 	m.listNodes()
@@ -127,7 +126,7 @@ func newModel(t *testing.T, rt *rapid.T, client, other *redis.Client) *model {
 }
 
 func (m *model) listNodes() {
-	nodes := make(map[string]Node)
+	nodes := make(map[string]limits.Node)
 	for _, category := range m.categories {
 		for _, node := range m.settings.Tree.Path(category) {
 			nodes[node.Path] = node
@@ -171,48 +170,45 @@ func drawLimits(rt *rapid.T) string {
 }
 
 // drawGuarantees draws some that the global limits can keep.
-func drawGuarantees(rt *rapid.T, global Limits) []Guarantee {
+func drawGuarantees(rt *rapid.T, global limits.Limits) []limits.Guarantee {
 	left := int64(-1)
 	for _, limit := range global {
-		if limit.Algorithm == SlidingLog && (left < 0 || limit.Count < left) {
+		if limit.Algorithm == limits.SlidingLog && (left < 0 || limit.Count < left) {
 			left = limit.Count
 		}
 	}
-	var guarantees []Guarantee
+	var guarantees []limits.Guarantee
 	for _, path := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a", "b", "a.a", "a.b", "b.a.b"}), 0, 3, rapid.ID[string]).Draw(rt, "guarantees") {
 		if left < 1 {
 			break
 		}
 		slots := rapid.Int64Range(1, left).Draw(rt, "slots")
 		left -= slots
-		guarantees = append(guarantees, Guarantee{Path: path, Slots: slots})
+		guarantees = append(guarantees, limits.Guarantee{Path: path, Slots: slots})
 	}
 	return guarantees
 }
 
 // drawTree draws limits that can keep the guarantees, which never change while workers run; nil draws those too.
-func drawTree(rt *rapid.T, guarantees *[]Guarantee) *Tree {
-	limits := rapid.Custom(drawLimits)
+func drawTree(rt *rapid.T, guarantees *[]limits.Guarantee) *limits.Tree {
+	texts := rapid.Custom(drawLimits)
 	pattern := rapid.Custom(func(rt *rapid.T) string {
 		tokens := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "*"}), 1, 8).Draw(rt, "pattern")
 		return strings.Join(tokens, ".")
 	}).Filter(func(pattern string) bool { return pattern != "*" })
 	var rules []string
 	for _, p := range rapid.SliceOfNDistinct(pattern, 0, 8, rapid.ID[string]).Draw(rt, "patterns") {
-		rules = append(rules, p+"="+limits.Draw(rt, "rule"))
+		rules = append(rules, p+"="+texts.Draw(rt, "rule"))
 	}
-	plan := newPlan(rt, limits.Draw(rt, "global"), limits.Draw(rt, "category"), strings.Join(rules, ","))
+	plan := newPlan(rt, texts.Draw(rt, "global"), texts.Draw(rt, "category"), strings.Join(rules, ","))
 	if *guarantees == nil {
-		*guarantees = append([]Guarantee{}, drawGuarantees(rt, plan.Global)...)
+		*guarantees = append([]limits.Guarantee{}, drawGuarantees(rt, plan.Global)...)
 	}
 	plan.Guarantees = *guarantees
-	if CheckGuarantees(plan.Global, plan.Guarantees) != nil {
+	if limits.CheckGuarantees(plan.Global, plan.Guarantees) != nil {
 		plan.Global = parseLimits(rt, "13/1m+fixed:5/1s")
 	}
-	tree, err := NewTree(plan)
-	if err != nil {
-		rt.Fatal(err)
-	}
+	tree := testkit.Must(limits.NewTree(plan))(rt)
 	rt.Logf("limits:\n%sguarantees: %v", tree, plan.Guarantees)
 	return tree
 }
@@ -222,19 +218,19 @@ func (m *model) changeLimits(rt *rapid.T) {
 	m.settings.Tree, m.settings.Shadow = drawTree(rt, &m.guarantees), nil
 	if rapid.Bool().Draw(rt, "has a shadow") {
 		m.settings.Shadow = drawTree(rt, &m.guarantees)
-		// An event that the shadow judges anew, since its limits have changed, may still hold slots there that follow its
-		// delivery: the in-memory limiter sees at once that they are the same, the script in its next call.
-		if slices.Contains((&Ruleset{Tree: m.settings.Shadow}).algorithms(), InFlight.String()) {
+		// An event that the shadow evaluates anew, since its limits have changed, may still hold slots there that follow its
+		// delivery: the in-memory store sees at once that they are the same, the script in its next call.
+		if slices.Contains(compile(limits.Ruleset{Tree: m.settings.Shadow}).algorithms(), limits.InFlight.String()) {
 			m.settings.Shadow = nil
 		}
 	}
 	m.revision++
-	rules := Ruleset{Tree: m.settings.Tree, Shadow: m.settings.Shadow, Generation: 1, Revision: m.revision}
-	m.redis.Adopt(rules)
+	rules := compile(limits.Ruleset{Tree: m.settings.Tree, Shadow: m.settings.Shadow, Generation: 1, Revision: m.revision})
+	m.redis.adopt(rules)
 	if m.behind = rapid.Bool().Draw(rt, "the other is behind"); !m.behind {
-		m.other.Adopt(rules)
+		m.other.adopt(rules)
 	}
-	m.memory.Adopt(rules)
+	m.memory.adopt(rules)
 	m.listNodes()
 }
 
@@ -262,14 +258,14 @@ func (m *model) drawRequest(rt *rapid.T) Request {
 	return request
 }
 
-func stampedRecord(r Request) string { return fmt.Sprintf("%s@%d", r.ID, r.Message.stamp()) }
+func stampedRecord(r Request) string { return fmt.Sprintf("%s@%d", r.ID, r.Message.version()) }
 
 func (m *model) decide(rt *rapid.T) {
 	m.lastCall.nonce, m.lastCall.requests = newNonce(), m.drawRequests(rt)
 	m.call(rt)
 }
 
-// decideNew asks for events of which nothing is known, though older ones may have their names: such a batch may be judged as
+// decideNew asks for events of which nothing is known, though older ones may have their names: such a batch may be evaluated as
 // one.
 func (m *model) decideNew(rt *rapid.T) {
 	requests := make([]Request, rapid.IntRange(1, 8).Draw(rt, "events"))
@@ -309,10 +305,10 @@ func (m *model) decideAtOnce(rt *rapid.T) {
 		if len(m.lastCall.requests) == 0 { // to ask about nothing changes nothing
 			return
 		}
-		if _, err := m.other.Decide(context.Background(), m.drawRequests(rt)); !errors.Is(err, ErrStale) {
+		if _, err := m.other.Decide(context.Background(), m.drawRequests(rt)); !errors.Is(err, script.ErrStale) {
 			rt.Fatalf("a call with older limits: %v", err)
 		}
-		m.other.Adopt(*m.redis.rules())
+		m.other.adopt(m.redis.rules())
 		m.behind = false
 		return
 	}
@@ -323,48 +319,48 @@ func (m *model) decideAtOnce(rt *rapid.T) {
 		return
 	}
 	type call struct {
-		limiter  *Redis
+		store    *Redis
 		nonce    string
 		requests []Request
-		ruling   Ruling
+		result   BatchResult
 		err      error
 	}
 	calls := []*call{
-		{limiter: m.redis, nonce: newNonce(), requests: m.drawRequests(rt)},
-		{limiter: m.other, nonce: newNonce(), requests: m.drawRequests(rt)},
+		{store: m.redis, nonce: newNonce(), requests: m.drawRequests(rt)},
+		{store: m.other, nonce: newNonce(), requests: m.drawRequests(rt)},
 	}
-	m.clock.advance(time.Microsecond)
+	m.clock.Advance(time.Microsecond)
 	var asking sync.WaitGroup
 	for _, c := range calls {
-		asking.Go(func() { c.ruling, c.err = c.limiter.decideBatch(context.Background(), c.nonce, c.requests) })
+		asking.Go(func() { c.result, c.err = c.store.decideBatch(context.Background(), c.nonce, c.requests) })
 	}
 	asking.Wait()
 	granted := func(c *call) int {
-		if slices.ContainsFunc(c.ruling.Decisions, func(d Decision) bool { return d.Lease.ID != "" }) {
+		if slices.ContainsFunc(c.result.Decisions, func(d Decision) bool { return d.Lease.ID != "" }) {
 			return 1
 		}
 		return 0
 	}
 	slices.SortStableFunc(calls, func(a, b *call) int {
-		return cmp.Or(cmp.Compare(a.ruling.At, b.ruling.At), cmp.Compare(granted(a), granted(b)))
+		return cmp.Or(cmp.Compare(a.result.At, b.result.At), cmp.Compare(granted(a), granted(b)))
 	})
 	for _, c := range calls {
 		if c.err != nil {
 			rt.Fatal(c.err)
 		}
 		m.lastCall.nonce, m.lastCall.requests = c.nonce, c.requests
-		m.check(rt, c.ruling, m.memory.decideBatch(c.nonce, c.requests))
+		m.check(rt, c.result, m.memory.decideBatch(c.nonce, c.requests))
 	}
-	m.clock.advance(time.Microsecond) // the second call has had a time of its own
+	m.clock.Advance(time.Microsecond) // the second call has had a time of its own
 }
 
-// forgotten tells that a message has taken slots, and that the limiter does not know it any more.
+// forgotten tells that a message has taken slots, and that the store does not know it any more.
 func (m *model) forgotten(request Request) bool {
 	if m.admitted[stampedRecord(request)] == 0 {
 		return false
 	}
-	r := m.memory.records[request.record()]
-	return r == nil || r.stamp != request.Message.stamp() || !m.memory.remembered(r, m.memory.now()+1)
+	r := m.memory.records[request.eventKey()]
+	return r == nil || r.version != request.Message.version() || !m.memory.remembered(r, m.memory.now()+1)
 }
 
 func (m *model) repeat(rt *rapid.T) {
@@ -378,21 +374,18 @@ func (m *model) repeat(rt *rapid.T) {
 func (m *model) call(rt *rapid.T) {
 	nonce, requests := m.lastCall.nonce, m.lastCall.requests
 	m.tick()
-	got, err := m.redis.decideBatch(context.Background(), nonce, requests)
-	if err != nil {
-		rt.Fatal(err)
-	}
+	got := testkit.Must(m.redis.decideBatch(context.Background(), nonce, requests))(rt)
 	m.check(rt, got, m.memory.decideBatch(nonce, requests))
 }
 
 // check compares what the last call was answered with what it is answered in memory.
-func (m *model) check(rt *rapid.T, got, want Ruling) {
+func (m *model) check(rt *rapid.T, got, want BatchResult) {
 	requests := m.lastCall.requests
 	if got.At != want.At {
 		rt.Fatalf("decided at %d, in memory at %d", got.At, want.At)
 	}
 	for i := range requests {
-		if !reflect.DeepEqual(got.Decisions[i], want.Decisions[i]) {
+		if !alike(got.Decisions[i], want.Decisions[i]) {
 			rt.Fatalf("event %d, %+v, at %d:\nredis  %+v\nmemory %+v", i, requests[i], got.At, got.Decisions[i], want.Decisions[i])
 		}
 	}
@@ -410,25 +403,25 @@ func (m *model) check(rt *rapid.T, got, want Ruling) {
 		if d.Lease.ID == "" {
 			continue
 		}
-		if slices.ContainsFunc(m.leases, func(held heldLease) bool { return held.record() == d.Lease.record() && held.End == d.Lease.End }) {
+		if slices.ContainsFunc(m.leases, func(held heldLease) bool { return held.eventKey() == d.Lease.eventKey() && held.End == d.Lease.End }) {
 			continue // a repeated call
 		}
 		name := stampedRecord(requests[i])
 		if d.Verdict == Admitted {
 			m.admitted[name]++
 		}
-		if d.Verdict != Repeated {
-			m.taken[name] = &taken{at: got.At, judged: d.Lease.tree, none: d.Verdict != Admitted}
+		if d.Verdict != Reclaimed {
+			m.taken[name] = &taken{at: got.At, evaluated: d.Lease.tree, none: d.Verdict != Admitted}
 		}
 		if m.taken[name] == nil { // it was finished unasked, in the place of another message with its ID
-			m.taken[name] = &taken{at: got.At, judged: d.Lease.tree, none: true, left: true}
+			m.taken[name] = &taken{at: got.At, evaluated: d.Lease.tree, none: true, left: true}
 		}
 		m.leases = append(m.leases, heldLease{Lease: d.Lease, taken: m.taken[name]})
 	}
 }
 
 // forget drops the records in memory at the moment when the scripts drop theirs: when a delivery ends.
-// The limiter itself does so from time to time, which shows only when the clock goes back by more than the retention.
+// The store itself does so from time to time, which shows only when the clock goes back by more than the retention.
 func (m *model) forget() {
 	now := m.memory.now()
 	for name, r := range m.memory.records {
@@ -444,7 +437,7 @@ func (m *model) drawLeases(rt *rapid.T) []int {
 		return nil
 	}
 	recent := max(0, len(m.leases)-12)
-	indexes := rapid.SliceOfNDistinct(rapid.IntRange(recent, len(m.leases)-1), 1, 5, func(i int) string { return m.leases[i].record() })
+	indexes := rapid.SliceOfNDistinct(rapid.IntRange(recent, len(m.leases)-1), 1, 5, func(i int) string { return m.leases[i].eventKey() })
 	return indexes.Draw(rt, "leases")
 }
 
@@ -462,7 +455,7 @@ func (m *model) finish(rt *rapid.T) { m.finishAll(rt, m.pick(m.drawLeases(rt))) 
 func (m *model) finishUnasked(rt *rapid.T) {
 	request := m.drawRequest(rt)
 	for _, event := range m.events { // with its own cost, not that of a mere look
-		if event.record() == request.record() && event.Message == request.Message {
+		if event.eventKey() == request.eventKey() && event.Message == request.Message {
 			request = event
 		}
 	}
@@ -474,10 +467,7 @@ func (m *model) finishAll(rt *rapid.T, leases []Lease) {
 		return
 	}
 	m.forget()
-	got, err := m.redis.Finish(context.Background(), leases)
-	if err != nil {
-		rt.Fatal(err)
-	}
+	got := testkit.Must(m.redis.Finish(context.Background(), leases))(rt)
 	if want, _ := m.memory.Finish(context.Background(), leases); !slices.Equal(got, want) {
 		rt.Fatalf("finished %+v:\nredis  %v\nmemory %v", leases, got, want)
 	}
@@ -492,10 +482,7 @@ func (m *model) extend(rt *rapid.T) {
 	for i := range leases {
 		leases[i].inDoubt = leases[i].inDoubt || d == 0 && rapid.Bool().Draw(rt, "in doubt")
 	}
-	got, err := m.redis.Extend(context.Background(), leases, d)
-	if err != nil {
-		rt.Fatal(err)
-	}
+	got := testkit.Must(m.redis.Extend(context.Background(), leases, d))(rt)
 	want, _ := m.memory.Extend(context.Background(), leases, d)
 	if !slices.Equal(got, want) {
 		rt.Fatalf("extended by %v:\nredis  %+v\nmemory %+v", d, got, want)
@@ -514,13 +501,10 @@ func (m *model) refund(rt *rapid.T) {
 	older := m.leases[indexes[0]].tree
 	indexes = slices.DeleteFunc(indexes, func(i int) bool {
 		held := m.leases[i]
-		return !m.refundable(held) || held.tree != older && held.tree != m.settings.Tree
+		return !m.refundable(held) || held.tree != older && held.tree.Tree != m.settings.Tree
 	})
 	leases := m.pick(indexes)
-	got, err := m.redis.Refund(context.Background(), leases)
-	if err != nil {
-		rt.Fatal(err)
-	}
+	got := testkit.Must(m.redis.Refund(context.Background(), leases))(rt)
 	want, _ := m.memory.Refund(context.Background(), leases)
 	if !slices.Equal(got, want) {
 		rt.Fatalf("refunded %+v:\nredis  %v\nmemory %v", leases, got, want)
@@ -543,7 +527,7 @@ func (m *model) refundable(held heldLease) bool {
 	if leavesBehind(held) {
 		return false
 	}
-	if !held.none && !held.left && held.tree == held.judged {
+	if !held.none && !held.left && held.tree == held.evaluated {
 		return true
 	}
 	return !slices.ContainsFunc(m.leases, func(other heldLease) bool { return other.ID == held.ID && other.Message != held.Message })
@@ -551,14 +535,14 @@ func (m *model) refundable(held heldLease) bool {
 
 // leavesBehind tells that an event has slots in a log of which its lease, got by other limits, does not know.
 func leavesBehind(held heldLease) bool {
-	known := held.tree.route(held.Category).meters
-	return slices.ContainsFunc(held.judged.route(held.Category).meters, func(log meter) bool {
-		return log.algorithm == SlidingLog && !slices.ContainsFunc(known, func(m meter) bool { return m.name == log.name })
+	known := held.tree.route(held.Category).buckets
+	return slices.ContainsFunc(held.evaluated.route(held.Category).buckets, func(log bucket) bool {
+		return log.algorithm == limits.SlidingLog && !slices.ContainsFunc(known, func(m bucket) bool { return m.name == log.name })
 	})
 }
 
 func (m *model) shortestWindow(category string) int64 {
-	shortest := MaxWindow
+	shortest := limits.MaxWindow
 	for _, node := range m.settings.Tree.Path(category) {
 		for _, limit := range node.Limits {
 			shortest = min(shortest, limit.Window)
@@ -569,13 +553,13 @@ func (m *model) shortestWindow(category string) int64 {
 
 func (m *model) wait(rt *rapid.T) {
 	scale := rapid.SampledFrom([]time.Duration{time.Microsecond, time.Millisecond, time.Second, time.Minute}).Draw(rt, "scale")
-	m.clock.advance(time.Duration(rapid.IntRange(0, 90).Draw(rt, "times")) * scale)
+	m.clock.Advance(time.Duration(rapid.IntRange(0, 90).Draw(rt, "times")) * scale)
 }
 
 // waitForSlot lets the next call come when the latest denial said that a slot opens, or just before.
 func (m *model) waitForSlot(rt *rapid.T) {
 	early := rapid.SampledFrom([]time.Duration{time.Microsecond, 2 * time.Microsecond}).Draw(rt, "early")
-	m.clock.advance(max(0, m.lastWait-early))
+	m.clock.Advance(max(0, m.lastWait-early))
 }
 
 func (m *model) stepClock(rt *rapid.T) {
@@ -583,15 +567,15 @@ func (m *model) stepClock(rt *rapid.T) {
 		-time.Second, -59 * time.Second, -time.Minute, -61 * time.Second, -time.Hour, -24 * time.Hour, time.Hour, 24 * time.Hour,
 	}).Draw(rt, "step")
 	m.wentBack = m.wentBack || step < 0
-	m.clock.advance(step)
+	m.clock.Advance(step)
 }
 
 // tick lets a microsecond pass: no call takes less. It goes on where slots were taken at that time before, by a clock that went
 // back or in the shadow, which has no times of its own: the logs tell slots of one name by their times.
 func (m *model) tick() {
-	m.clock.advance(time.Microsecond)
+	m.clock.Advance(time.Microsecond)
 	for m.times[m.memory.now()] {
-		m.clock.set(time.UnixMicro(m.memory.now() + 1))
+		m.clock.Set(time.UnixMicro(m.memory.now() + 1))
 	}
 }
 
@@ -606,17 +590,17 @@ func (m *model) checkGuarantees(rt *rapid.T) {
 	if len(m.guarantees) == 0 || m.revision > 0 || m.wentBack {
 		return
 	}
-	now := m.clock.read()
-	count := func(name string, limit Limit) int64 {
+	now := m.clock.Read()
+	count := func(name string, limit limits.Limit) int64 {
 		from := fmt.Sprintf("(%d", now.Add(-limit.Window).UnixMicro())
-		n, err := m.redis.client.ZCount(context.Background(), m.redis.keys.meter(name), from, fmt.Sprint(now.UnixMicro())).Result()
+		n, err := m.redis.runner.Options().Client.ZCount(context.Background(), m.redis.keys.key(name), from, fmt.Sprint(now.UnixMicro())).Result()
 		if err != nil {
 			rt.Fatal(err)
 		}
 		return n
 	}
-	for _, limit := range m.settings.Tree.global {
-		if limit.Algorithm != SlidingLog {
+	for _, limit := range m.settings.Tree.AllLevels()[0].Limits {
+		if limit.Algorithm != limits.SlidingLog {
 			continue
 		}
 		used, unused := count("log", limit), int64(0)
@@ -630,11 +614,8 @@ func (m *model) checkGuarantees(rt *rapid.T) {
 }
 
 func (m *model) compareUsage(rt *rapid.T) {
-	got, err := m.redis.Usage(context.Background(), m.nodes)
-	if err != nil {
-		rt.Fatal(err)
-	}
+	got := testkit.Must(m.redis.Usage(context.Background(), m.nodes))(rt)
 	if want := m.memory.Usage(m.nodes); len(m.nodes) > 0 && !reflect.DeepEqual(got, want) {
-		rt.Fatalf("slots taken at %v of %+v:\nredis  %v\nmemory %v", m.clock.read(), m.nodes, got, want)
+		rt.Fatalf("slots taken at %v of %+v:\nredis  %v\nmemory %v", m.clock.Read(), m.nodes, got, want)
 	}
 }

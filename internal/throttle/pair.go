@@ -2,20 +2,14 @@ package throttle
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/lua"
 )
-
-// Resolution answers a Request of Resolve.
-type Resolution struct {
-	Decision
-	Opened string // Admitted, Repeated: the receipt of what it resolves; "" if that has expired meanwhile
-}
 
 // pairBooks numbers the books of pairs that a script call needs: one for each first-level category.
 type pairBooks struct {
@@ -46,7 +40,7 @@ func (b *pairBooks) of(request Request) int {
 // pairField is the field of the event's pair in Redis: for a resolved event, the one that it has taken.
 func (l Lease) pairField() string {
 	if l.resolving {
-		return "\n" + l.record()
+		return "\n" + l.eventKey()
 	}
 	return l.Pair
 }
@@ -56,32 +50,32 @@ func (l Lease) pairDelivery() string {
 	if l.Pair == "" {
 		return ""
 	}
-	return strconv.FormatInt(l.Message.stamp(), 10) + " " + l.receipt
+	return strconv.FormatInt(l.Message.version(), 10) + " " + l.receipt
 }
 
 // Resolve gives resolved events the pairs that they resolve. They take no slots.
-func (r *Redis) Resolve(ctx context.Context, requests []Request) ([]Resolution, error) {
+func (r *Redis) Resolve(ctx context.Context, requests []Request) ([]Decision, error) {
 	return r.resolveBatch(ctx, newNonce(), requests)
 }
 
 // resolveBatch makes one script call. Calling it again with the same nonce and requests gives the same answer.
-func (r *Redis) resolveBatch(ctx context.Context, nonce string, requests []Request) ([]Resolution, error) {
+func (r *Redis) resolveBatch(ctx context.Context, nonce string, requests []Request) ([]Decision, error) {
 	books := newPairBooks(r.keys)
 	events := make([]any, 0, 5*len(requests))
 	for _, request := range requests {
-		record, stamp := request.identity()
-		events = append(events, record, stamp, books.of(request), request.Pair, request.Message.stamp())
+		eventKey, version := request.keyAndVersion()
+		events = append(events, eventKey, version, books.of(request), request.Pair, request.Message.version())
 	}
 	k := r.keys
 	keys := append([]string{k.calls, k.leased, k.done, k.message}, books.keys...)
 	arguments := []any{nonce, r.settings.Lease.Microseconds(), r.settings.Retention.Microseconds(), len(books.index)}
-	reply, err := r.run(ctx, lua.Resolve, keys, append(arguments, events...))
+	reply, err := r.runner.Run(ctx, "asking for what is resolved", lua.Resolve, keys, append(arguments, events...))
 	if err != nil {
-		return nil, classify("asking for what is resolved", err)
+		return nil, err
 	}
 	resolutions, err := decodeResolutions(reply, requests)
 	if err != nil {
-		return nil, fmt.Errorf("asking for what is resolved: %w: %w", ErrRefused, err)
+		return nil, fmt.Errorf("asking for what is resolved: %w", err)
 	}
 	return resolutions, nil
 }
@@ -89,15 +83,15 @@ func (r *Redis) resolveBatch(ctx context.Context, nonce string, requests []Reque
 // resolutionParts are a verdict, a time, a receipt, and whether the event is in doubt.
 const resolutionParts = 4
 
-func decodeResolutions(reply []any, requests []Request) ([]Resolution, error) {
+func decodeResolutions(reply []any, requests []Request) ([]Decision, error) {
 	if len(reply) != 1+resolutionParts*len(requests) {
-		return nil, fmt.Errorf("%w: %d values for %d events", errReply, len(reply), len(requests))
+		return nil, fmt.Errorf("%w: %d values for %d events", script.ErrReply, len(reply), len(requests))
 	}
 	at, isNumber := reply[0].(int64)
 	if !isNumber {
-		return nil, fmt.Errorf("%w: time is %T", errReply, reply[0])
+		return nil, fmt.Errorf("%w: time is %T", script.ErrReply, reply[0])
 	}
-	resolutions := make([]Resolution, len(requests))
+	resolutions := make([]Decision, len(requests))
 	for i, request := range requests {
 		parts := reply[1+resolutionParts*i:][:resolutionParts]
 		verdict, isNumber := parts[0].(int64)
@@ -105,18 +99,18 @@ func decodeResolutions(reply []any, requests []Request) ([]Resolution, error) {
 		receipt, isText := parts[2].(string)
 		doubt, isFlag := parts[3].(int64)
 		if !isNumber || !alsoNumber || !isText || !isFlag {
-			return nil, fmt.Errorf("%w: an answer is %T, %T, %T, %T", errReply, parts[0], parts[1], parts[2], parts[3])
+			return nil, fmt.Errorf("%w: an answer is %T, %T, %T, %T", script.ErrReply, parts[0], parts[1], parts[2], parts[3])
 		}
-		resolution := Resolution{Decision: Decision{Verdict: Verdict(verdict)}, Opened: receipt}
+		resolution := Decision{Verdict: Verdict(verdict), Opened: receipt}
 		switch resolution.Verdict {
-		case Admitted, Repeated:
+		case Admitted, Reclaimed:
 			resolution.InDoubt = doubt == 1
 			resolution.Lease = Lease{Request: request, End: at + wait, slotless: true, resolving: true, inDoubt: resolution.InDoubt}
 		case Leased:
 			resolution.Wait = time.Duration(wait) * time.Microsecond
 		case Done, Duplicate, Unpaired:
 		default:
-			return nil, fmt.Errorf("%w: verdict %d", errReply, verdict)
+			return nil, fmt.Errorf("%w: verdict %d", script.ErrReply, verdict)
 		}
 		resolutions[i] = resolution
 	}
@@ -129,101 +123,32 @@ func (r *Redis) announce(ctx context.Context, decisions []Decision) error {
 	books := newPairBooks(r.keys)
 	for i := range decisions {
 		if lease := &decisions[i].Lease; lease.Pair != "" {
-			events = append(events, lease.record(), books.of(lease.Request), lease.Pair)
+			events = append(events, lease.eventKey(), books.of(lease.Request), lease.Pair)
 		}
 	}
 	if len(events) == 0 {
 		return nil
 	}
 	arguments := append([]any{r.settings.PairTTL.Microseconds(), len(books.index)}, events...)
-	_, err := r.runInt(ctx, lua.Announce, append([]string{r.keys.calls}, books.keys...), arguments)
-	return classify("announcing deliveries", err)
+	_, err := r.runner.RunInt(ctx, "announcing deliveries", lua.Announce, append([]string{r.keys.calls}, books.keys...), arguments)
+	return err
 }
 
-// rehearsePairs opens a pair and resolves it.
-func (r *Redis) rehearsePairs(ctx context.Context) error {
-	const pair = "rehearsal\npair"
+// testPairs opens a pair and resolves it.
+func (r *Redis) testPairs(ctx context.Context) error {
+	const pair = "selftest\npair"
 	message := Message{Stored: time.Now()}
-	firing := Lease{Request: Request{ID: "firing", Message: message, Category: "rehearsal", Pair: pair}, slotless: true}
+	firing := Lease{Request: Request{ID: "firing", Message: message, Category: "selftest", Pair: pair}, slotless: true}
 	if err := r.announce(ctx, []Decision{{Lease: firing}}); err != nil {
 		return err
 	}
 	if _, err := r.Finish(ctx, []Lease{firing}); err != nil {
 		return err
 	}
-	resolutions, err := r.Resolve(ctx, []Request{{ID: "resolved", Message: message, Category: "rehearsal", Pair: pair}})
+	resolutions, err := r.Resolve(ctx, []Request{{ID: "resolved", Message: message, Category: "selftest", Pair: pair}})
 	if err != nil {
 		return err
 	}
 	_, err = r.Finish(ctx, []Lease{resolutions[0].Lease})
 	return err
-}
-
-// Resolve judges resolved events, each of which has a pair. It is outside the limits: an event whose pair is open gets it, and
-// is Admitted or Repeated; any other is Unpaired. An error is as of Decide. While a failure policy acts, no event can be judged:
-// which pairs are open, Redis alone knows.
-func (g *Gate) Resolve(ctx context.Context, requests []Request) ([]Answer, error) {
-	state, cause := g.currentState()
-	switch {
-	case state == answering && len(requests) > 0:
-		return g.aside(ctx, requests, pairsOf, g.askForPairs)
-	case state == away:
-		return nil, unavailable(cause)
-	}
-	return undecidable(len(requests), unavailable(cause)), nil
-}
-
-func (g *Gate) askForPairs(ctx context.Context, requests []Request) ([]Answer, error) {
-	asked, nonce := time.Now(), newNonce()
-	answers, err := g.askOnceForPairs(ctx, nonce, requests)
-	g.o.Metrics.DecisionDuration(time.Since(asked))
-	switch {
-	case err == nil:
-		return answers, nil
-	case ctx.Err() != nil:
-		return nil, context.Cause(ctx)
-	case errors.Is(err, ErrRefused):
-		return g.askEach(ctx, requests, pairsOf, g.askOnceForPairs, err)
-	}
-	g.leaveUnanswered(nonce, requests)
-	g.lost(err)
-	return nil, unavailable(err)
-}
-
-func (g *Gate) askOnceForPairs(ctx context.Context, nonce string, requests []Request) ([]Answer, error) {
-	resolutions, err := g.o.Redis.resolveBatch(ctx, nonce, requests)
-	if err != nil {
-		return nil, err
-	}
-	return g.resolved(resolutions), nil
-}
-
-func (g *Gate) resolved(resolutions []Resolution) []Answer {
-	answers, counts := make([]Answer, len(resolutions)), make(map[string]int, 3)
-	for i, resolution := range resolutions {
-		answers[i].Decision, answers[i].Opened = resolution.Decision, resolution.Opened
-		counts[resolution.Verdict.label()]++
-		if resolution.Lease.resolving {
-			answers[i].Grant = &Grant{gate: g, lease: resolution.Lease}
-		}
-	}
-	for label, n := range counts {
-		g.o.Metrics.Decision(label, string(SourceRedis), n)
-	}
-	return answers
-}
-
-// rule decides, and announces what opens pairs before anybody delivers it: what resolves them then waits for the outcome. That
-// the pairs cannot be kept is no reason to hold the events themselves back.
-func (g *Gate) rule(ctx context.Context, nonce string, requests []Request) (Ruling, error) {
-	ruling, err := g.o.Redis.decideBatch(ctx, nonce, requests)
-	if err != nil {
-		return Ruling{}, err
-	}
-	err = g.o.Redis.announce(ctx, ruling.Decisions)
-	if errors.Is(err, ErrRefused) {
-		g.refused.report(g.o.Logger, requests[0].Category, err)
-		return ruling, nil
-	}
-	return ruling, err
 }

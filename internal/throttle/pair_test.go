@@ -11,7 +11,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/seed-4578ace9/notifier/internal/script"
+	"github.com/seed-4578ace9/notifier/internal/script/scripttest"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // testPairTTL is longer than the retention, as it is meant to be.
@@ -31,39 +34,38 @@ func (r Request) ofPair(key string) Request {
 
 func aboutDisk(id string) Request { return request(id, "a").ofPair("disk") }
 
-// pairKit is a limiter whose clock the test moves.
+// pairKit is a store whose clock the test moves.
 type pairKit struct {
 	*Redis
-	t     *testing.T
-	clock *fakeClock
+	t      *testing.T
+	client redis.UniversalClient
+	clock  *testkit.Clock
 }
 
 // newPairKit takes its own part of a server.
-func newPairKit(t *testing.T, client redis.UniversalClient, way Scripting) *pairKit {
+func newPairKit(t *testing.T, client redis.UniversalClient, way script.Scripting) *pairKit {
 	prefix := strings.NewReplacer("/", "-", ",", "").Replace(t.Name())
-	r := NewRedis(RedisOptions{Client: client, Prefix: prefix, Timeout: patience, Scripting: way}, pairSettings(t))
-	return &pairKit{Redis: r, t: t, clock: withFakeTime(t, r)}
+	r := NewRedis(script.NewRunner(script.Options{Client: client, Prefix: prefix, Timeout: patience, Scripting: way}), pairSettings(t))
+	return &pairKit{Redis: r, t: t, client: client, clock: withFakeTime(t, r)}
 }
 
-// deliver begins the delivery of a firing event, as a gate does.
+// deliver begins the delivery of a firing event, as a limiter does.
 func (k *pairKit) deliver(r Request) Lease {
 	k.t.Helper()
-	ruling, err := k.Decide(k.t.Context(), []Request{r})
+	result, err := k.Decide(k.t.Context(), []Request{r})
 	if err == nil {
-		err = k.announce(k.t.Context(), ruling.Decisions)
+		err = k.announce(k.t.Context(), result.Decisions)
 	}
 	if err != nil {
 		k.t.Fatal(err)
 	}
-	return ruling.Decisions[0].Lease
+	return result.Decisions[0].Lease
 }
 
 func (k *pairKit) finish(lease Lease, receipt string) {
 	k.t.Helper()
 	lease.receipt = receipt
-	if _, err := k.Finish(k.t.Context(), []Lease{lease}); err != nil {
-		k.t.Fatal(err)
-	}
+	testkit.Must(k.Finish(k.t.Context(), []Lease{lease}))(k.t)
 }
 
 // fire delivers a firing event.
@@ -73,12 +75,9 @@ func (k *pairKit) fire(r Request, receipt string) {
 }
 
 // resolve asks for one resolved event.
-func (k *pairKit) resolve(r Request, want Verdict, opened string) Resolution {
+func (k *pairKit) resolve(r Request, want Verdict, opened string) Decision {
 	k.t.Helper()
-	resolutions, err := k.Resolve(k.t.Context(), []Request{r})
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	resolutions := testkit.Must(k.Resolve(k.t.Context(), []Request{r}))(k.t)
 	if got := resolutions[0]; got.Verdict != want || got.Opened != opened {
 		k.t.Fatalf("%q: verdict %d with receipt %q, want %d with %q", r.ID, got.Verdict, got.Opened, want, opened)
 	}
@@ -104,9 +103,9 @@ func (k *pairKit) wantFields(want map[string]string) {
 	k.t.Helper()
 	got := k.client.HGetAll(k.t.Context(), k.keys.pairs("a")).Val()
 	for field, value := range got { // the first receipt alone
-		var stamp int64
+		var version int64
 		var length int
-		if n, _ := fmt.Sscanf(value, "=%d %d ", &stamp, &length); n == 2 {
+		if n, _ := fmt.Sscanf(value, "=%d %d ", &version, &length); n == 2 {
 			_, receipts, _ := strings.Cut(value, " ")
 			_, receipts, _ = strings.Cut(receipts, " ")
 			got[field] = "=" + receipts[:length]
@@ -165,10 +164,7 @@ var pairStories = []struct {
 			aboutDisk("first"), aboutDisk("second"), request("third", "a").ofPair("memory"), aboutDisk("first"),
 			aboutDisk("first").inMessage(9),
 		}
-		resolutions, err := k.Resolve(t.Context(), events)
-		if err != nil {
-			t.Fatal(err)
-		}
+		resolutions := testkit.Must(k.Resolve(t.Context(), events))(t)
 		wantResolutions(t, resolutions, []Verdict{Admitted, Unpaired, Admitted, Leased, Duplicate}, []string{"r", "", "m", "", ""})
 	}},
 	{"firing twice", func(_ *testing.T, k *pairKit) {
@@ -190,8 +186,8 @@ var pairStories = []struct {
 		k.fire(aboutDisk("firing"), "r1")
 		resolved := k.resolve(aboutDisk("resolved"), Admitted, "r1")
 		k.fire(aboutDisk("firing again"), "r2")
-		k.clock.advance(testLease + time.Second)
-		again := k.resolve(aboutDisk("resolved"), Repeated, "r1")
+		k.clock.Advance(testLease + time.Second)
+		again := k.resolve(aboutDisk("resolved"), Reclaimed, "r1")
 		k.finish(again.Lease, "")
 		k.finish(resolved.Lease, "")
 		k.wantFields(map[string]string{"a\ndisk": "=r2"})
@@ -202,7 +198,7 @@ var pairStories = []struct {
 		if wait := k.resolve(aboutDisk("resolved"), Leased, "").Wait; wait <= 0 || wait > testLease {
 			t.Errorf("it waits %v for a lease of %v", wait, testLease)
 		}
-		k.clock.advance(testLease + time.Second) // nobody knows whether the message is out
+		k.clock.Advance(testLease + time.Second) // nobody knows whether the message is out
 		if wait := k.resolve(aboutDisk("resolved"), Leased, "").Wait; wait != time.Second {
 			t.Errorf("it waits %v for what nobody has taken over", wait)
 		}
@@ -211,7 +207,7 @@ var pairStories = []struct {
 	}},
 	{"resolved while it is on its way again", func(_ *testing.T, k *pairKit) {
 		k.deliver(aboutDisk("firing"))
-		k.clock.advance(testLease + time.Second)
+		k.clock.Advance(testLease + time.Second)
 		k.fire(aboutDisk("firing"), "again")
 		k.resolve(aboutDisk("resolved"), Admitted, "again")
 	}},
@@ -223,9 +219,9 @@ var pairStories = []struct {
 	}},
 	{"resolved when nobody asks for the firing any more", func(_ *testing.T, k *pairKit) {
 		k.deliver(aboutDisk("firing"))
-		k.clock.advance(testLease + testRetention - time.Second)
+		k.clock.Advance(testLease + testRetention - time.Second)
 		k.resolve(aboutDisk("resolved"), Leased, "")
-		k.clock.advance(time.Second)
+		k.clock.Advance(time.Second)
 		k.resolve(aboutDisk("resolved"), Unpaired, "")
 	}},
 	{"open while another firing is on its way", func(_ *testing.T, k *pairKit) {
@@ -240,9 +236,9 @@ var pairStories = []struct {
 			t.Errorf("it waits %v for a lease of %v", wait, testLease)
 		}
 		k.resolve(aboutDisk("resolved").inMessage(9), Duplicate, "")
-		k.clock.advance(testLease + time.Second)
+		k.clock.Advance(testLease + time.Second)
 		k.resolve(aboutDisk("other"), Unpaired, "")
-		taken := k.resolve(aboutDisk("resolved"), Repeated, "r").Lease
+		taken := k.resolve(aboutDisk("resolved"), Reclaimed, "r").Lease
 		if extended, err := k.Extend(t.Context(), []Lease{lost}, testLease); err != nil || extended[0].End != 0 {
 			t.Errorf("a lease that was taken over is extended: %+v, %v", extended, err)
 		}
@@ -251,7 +247,7 @@ var pairStories = []struct {
 			t.Errorf("extend: %+v, %v", extended, err)
 		}
 		k.release(extended[0])
-		last := k.resolve(aboutDisk("resolved"), Repeated, "r").Lease
+		last := k.resolve(aboutDisk("resolved"), Reclaimed, "r").Lease
 		k.finish(last, "")
 		k.resolve(aboutDisk("resolved"), Done, "")
 		k.resolve(aboutDisk("resolved").inMessage(9), Duplicate, "")
@@ -261,8 +257,8 @@ var pairStories = []struct {
 		k.fire(aboutDisk("firing"), "r")
 		k.refund(k.resolve(aboutDisk("resolved"), Admitted, "r").Lease)
 		k.resolve(aboutDisk("other"), Unpaired, "")
-		k.clock.advance(2 * testRetention)
-		replayed := k.resolve(aboutDisk("resolved").inMessage(9), Repeated, "r") // as a dead letter
+		k.clock.Advance(2 * testRetention)
+		replayed := k.resolve(aboutDisk("resolved").inMessage(9), Reclaimed, "r") // as a dead letter
 		k.finish(replayed.Lease, "")
 		k.wantFields(nil)
 	}},
@@ -280,14 +276,14 @@ var pairStories = []struct {
 	{"expired", func(_ *testing.T, k *pairKit) {
 		k.fire(aboutDisk("firing"), "r")
 		k.fire(request("firing too", "a").ofPair("memory"), "m")
-		k.clock.advance(time.Hour)
+		k.clock.Advance(time.Hour)
 		k.fire(request("later", "a").ofPair("net"), "n")
-		k.clock.advance(testPairTTL - time.Hour - time.Microsecond)
+		k.clock.Advance(testPairTTL - time.Hour - time.Microsecond)
 		k.resolve(aboutDisk("resolved"), Admitted, "r")
-		k.clock.advance(time.Second)
+		k.clock.Advance(time.Second)
 		k.resolve(request("resolved too", "a").ofPair("memory"), Unpaired, "")
-		k.clock.advance(testLease + time.Second)
-		k.resolve(aboutDisk("resolved"), Repeated, "") // its receipt expired while it was on its way
+		k.clock.Advance(testLease + time.Second)
+		k.resolve(aboutDisk("resolved"), Reclaimed, "") // its receipt expired while it was on its way
 		k.fire(request("firing again", "a").ofPair("memory"), "m2")
 		k.wantFields(map[string]string{"a\nmemory": "=m2", "a\nnet": "=n"})
 	}},
@@ -304,14 +300,14 @@ var pairStories = []struct {
 		k.fire(derived(1, start, "a").ofPair("disk"), "r")
 		lost := derived(2, start, "a").ofPair("disk")
 		k.resolve(lost, Admitted, "r")
-		k.clock.advance(testLease + time.Second)
+		k.clock.Advance(testLease + time.Second)
 		k.resolve(derived(2, start.Add(time.Hour), "a").ofPair("disk"), Unpaired, "") // of another stream of that name
-		k.finish(k.resolve(lost, Repeated, "r").Lease, "")
+		k.finish(k.resolve(lost, Reclaimed, "r").Lease, "")
 		k.resolve(lost, Done, "")
 		k.wantFields(nil)
 	}},
 	{"a state to come", func(t *testing.T, k *pairKit) {
-		expires := float64(k.clock.read().Add(time.Hour).UnixMicro())
+		expires := float64(k.clock.Read().Add(time.Hour).UnixMicro())
 		k.client.HSet(t.Context(), k.keys.pairs("a"), "a\ndisk", "!waits")
 		k.client.ZAdd(t.Context(), k.keys.pairsUntil("a"), redis.Z{Score: expires, Member: "a\ndisk"})
 		k.resolve(aboutDisk("resolved"), Unpaired, "")
@@ -335,18 +331,16 @@ var pairStories = []struct {
 
 func (k *pairKit) restore(admissions ...admission) {
 	k.t.Helper()
-	if _, err := k.Restore(k.t.Context(), admissions); err != nil {
-		k.t.Fatal(err)
-	}
+	testkit.Must(k.Restore(k.t.Context(), admissions))(k.t)
 }
 
-func wantResolutions(t *testing.T, got []Resolution, verdicts []Verdict, opened []string) {
+func wantResolutions(t *testing.T, got []Decision, verdicts []Verdict, opened []string) {
 	t.Helper()
 	for i, resolution := range got {
 		if resolution.Verdict != verdicts[i] || resolution.Opened != opened[i] {
 			t.Errorf("event %d: verdict %d with receipt %q, want %d with %q", i, resolution.Verdict, resolution.Opened, verdicts[i], opened[i])
 		}
-		if granted := verdicts[i] == Admitted || verdicts[i] == Repeated; granted != (resolution.Lease.End != 0) {
+		if granted := verdicts[i] == Admitted || verdicts[i] == Reclaimed; granted != (resolution.Lease.End != 0) {
 			t.Errorf("event %d: verdict %d with the lease %+v", i, resolution.Verdict, resolution.Lease)
 		}
 	}
@@ -356,7 +350,7 @@ func TestPairs(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
 	client := newClient(t, redis.Options{Addr: server.Addr})
-	for _, way := range []Scripting{Eval, Functions} {
+	for _, way := range []script.Scripting{script.Eval, script.Functions} {
 		for _, story := range pairStories {
 			t.Run(string(way)+"/"+story.name, func(t *testing.T) {
 				t.Parallel()
@@ -369,13 +363,11 @@ func TestPairs(t *testing.T) {
 // seedPairs leaves a pair that is open, and one that an event has taken.
 func seedPairs(t *testing.T, r *Redis, taker string) {
 	t.Helper()
-	if _, err := r.Finish(t.Context(), []Lease{{Request: request("firing", scriptPath).ofPair("open"), receipt: "r"}}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(r.Finish(t.Context(), []Lease{{Request: request("firing", scriptPath).ofPair("open"), receipt: "r"}}))(t)
 	field := Lease{Request: request(taker, scriptPath), resolving: true}.pairField()
 	expires := redis.Z{Score: float64(time.Now().Add(time.Hour).UnixMicro()), Member: field}
-	if err := errors.Join(r.client.HSet(t.Context(), r.keys.pairs("a"), field, "=r").Err(),
-		r.client.ZAdd(t.Context(), r.keys.pairsUntil("a"), expires).Err()); err != nil {
+	if err := errors.Join(r.runner.Options().Client.HSet(t.Context(), r.keys.pairs("a"), field, "=r").Err(),
+		r.runner.Options().Client.ZAdd(t.Context(), r.keys.pairsUntil("a"), expires).Err()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -388,7 +380,7 @@ func TestResolvedEventsTakeNoSlots(t *testing.T) {
 	settings := pairSettings(t)
 	settings.Tree = newTree(t, "2/1h+inflight:1/1h", "none", "")
 	settings.Shadow = newTree(t, "2/1h+inflight:1/1h", "none", "")
-	k := &pairKit{Redis: newRedis(client, "slots", settings), t: t}
+	k := &pairKit{Redis: newRedis(client, "slots", settings), t: t, client: client}
 	k.clock = withFakeTime(t, k.Redis)
 	k.fire(aboutDisk("firing"), "r")
 	k.fire(request("other", "a"), "")
@@ -404,10 +396,10 @@ func TestResolvedEventsTakeNoSlots(t *testing.T) {
 	if extended, err := k.Extend(t.Context(), []Lease{lease}, testLease); err != nil || extended[0].End == 0 {
 		t.Fatalf("extend: %+v, %v", extended, err)
 	}
-	k.clock.advance(testLease + time.Second)
-	lease = k.resolve(aboutDisk("resolved"), Repeated, "r").Lease
+	k.clock.Advance(testLease + time.Second)
+	lease = k.resolve(aboutDisk("resolved"), Reclaimed, "r").Lease
 	k.refund(lease)
-	lease = k.resolve(aboutDisk("resolved"), Repeated, "r").Lease
+	lease = k.resolve(aboutDisk("resolved"), Reclaimed, "r").Lease
 	k.restore(admission{lease: lease, at: time.Now(), became: wasDelivered})
 	client.Del(t.Context(), "{slots}:done", "{slots}:leased", "{slots}:message")
 	k.restore(admission{lease: lease, at: time.Now(), became: wasDelivered})
@@ -418,17 +410,13 @@ func TestResolvedEventsTakeNoSlots(t *testing.T) {
 
 func (k *pairKit) used() [][]int64 {
 	k.t.Helper()
-	used, err := k.Usage(k.t.Context(), k.settings.Tree.Path(""))
-	if err != nil {
-		k.t.Fatal(err)
-	}
-	return used
+	return testkit.Must(k.Usage(k.t.Context(), k.settings.Tree.Path("")))(k.t)
 }
 
 // contentsOf is what some keys consist of.
 func contentsOf(t *testing.T, client redis.UniversalClient, keys ...string) []string {
 	t.Helper()
-	held := contents(t, client)
+	held := scripttest.Contents(t, client)
 	found := make([]string, len(keys))
 	for i, key := range keys {
 		found[i] = held[key]
@@ -440,25 +428,22 @@ func contentsOf(t *testing.T, client redis.UniversalClient, keys ...string) []st
 func TestResolveRepeatedCall(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
-	k := newPairKit(t, newClient(t, redis.Options{Addr: server.Addr}), Eval)
+	k := newPairKit(t, newClient(t, redis.Options{Addr: server.Addr}), script.Eval)
 	k.fire(aboutDisk("firing"), "r")
 	events := []Request{aboutDisk("first"), aboutDisk("second"), aboutDisk("first")}
 	nonce := newNonce()
 	var ends []int64
 	for range 2 {
-		resolutions, err := k.resolveBatch(t.Context(), nonce, events)
-		if err != nil {
-			t.Fatal(err)
-		}
+		resolutions := testkit.Must(k.resolveBatch(t.Context(), nonce, events))(t)
 		wantResolutions(t, resolutions, []Verdict{Admitted, Unpaired, Leased}, []string{"r", "", ""})
 		ends = append(ends, resolutions[0].Lease.End)
-		k.clock.advance(time.Second)
+		k.clock.Advance(time.Second)
 	}
 	if ends[0] != ends[1] {
 		t.Errorf("the leases end at %d", ends)
 	}
 	k.resolve(aboutDisk("first"), Leased, "")
-	k.clock.advance(nonceKept)
+	k.clock.Advance(nonceKept)
 	resolutions, err := k.resolveBatch(t.Context(), nonce, events[:1])
 	if err != nil || resolutions[0].Verdict != Leased {
 		t.Errorf("a call of long ago: %+v, %v", resolutions, err)
@@ -470,13 +455,13 @@ func TestPairsAreBounded(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
 	client := newClient(t, redis.Options{Addr: server.Addr})
-	k := newPairKit(t, client, Eval)
+	k := newPairKit(t, client, script.Eval)
 	const most, beyond, atOnce = 50_000, 1500, 1000
 	_, err := client.Pipelined(t.Context(), func(p redis.Pipeliner) error {
 		for i := range most + beyond {
 			field := fmt.Sprint("a\n", i)
 			p.HSet(t.Context(), k.keys.pairs("a"), field, "=1 1 r")
-			p.ZAdd(t.Context(), k.keys.pairsUntil("a"), redis.Z{Score: float64(k.clock.read().Add(time.Hour).UnixMicro() + int64(i)), Member: field})
+			p.ZAdd(t.Context(), k.keys.pairsUntil("a"), redis.Z{Score: float64(k.clock.Read().Add(time.Hour).UnixMicro() + int64(i)), Member: field})
 		}
 		return nil
 	})
@@ -485,9 +470,9 @@ func TestPairsAreBounded(t *testing.T) {
 	}
 	k.fire(request("firing elsewhere", "b").ofPair("neighbour"), "n")
 	client.ZAdd(t.Context(), k.keys.pairsUntil("b"), redis.Z{ // before all of them
-		Score: float64(k.clock.read().Add(30 * time.Minute).UnixMicro()), Member: "b\nneighbour",
+		Score: float64(k.clock.Read().Add(30 * time.Minute).UnixMicro()), Member: "b\nneighbour",
 	})
-	k.clock.advance(time.Second)
+	k.clock.Advance(time.Second)
 	for i, want := range []int64{most + beyond + 1 - atOnce, most, most} {
 		k.fire(request(fmt.Sprint("firing", i), "a").ofPair(fmt.Sprint("new", i)), "r")
 		count, expiring := client.HLen(t.Context(), k.keys.pairs("a")).Val(), client.ZCard(t.Context(), k.keys.pairsUntil("a")).Val()
@@ -510,9 +495,7 @@ func TestPairsRace(t *testing.T) {
 	open := newRedis(newClient(t, redis.Options{Addr: server.Addr}), "race", pairSettings(t))
 	for i := range pairs {
 		lease := Lease{Request: request(fmt.Sprint("firing", i), "a").ofPair(fmt.Sprint(i)), receipt: fmt.Sprint(i)}
-		if _, err := open.Finish(t.Context(), []Lease{lease}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(open.Finish(t.Context(), []Lease{lease}))(t)
 	}
 	var (
 		mu      sync.Mutex
@@ -539,9 +522,7 @@ func TestPairsRace(t *testing.T) {
 	}
 	running.Wait()
 	for i := range pairs {
-		if n := had[fmt.Sprint(i)]; n != 1 {
-			t.Errorf("pair %d was had by %d", i, n)
-		}
+		testkit.Equal(t, had[fmt.Sprint(i)], 1, "pair %d was had by", i)
 	}
 }
 
@@ -550,14 +531,14 @@ func TestPairsOutliveARestart(t *testing.T) {
 	server := durable(t)
 	client := newClient(t, redis.Options{Addr: server.Addr, MaxRetries: 20})
 	r := newRedis(client, "restart", pairSettings(t))
-	k := &pairKit{Redis: r, t: t}
+	k := &pairKit{Redis: r, t: t, client: client}
 	k.fire(aboutDisk("firing"), "r")
 	k.fire(request("firing too", "a").ofPair("memory"), "m")
 	lease := k.resolve(aboutDisk("resolved"), Admitted, "r").Lease
 	server.Restart()
 	k.resolve(aboutDisk("resolved"), Leased, "")
 	k.release(lease)
-	k.finish(k.resolve(aboutDisk("resolved"), Repeated, "r").Lease, "")
+	k.finish(k.resolve(aboutDisk("resolved"), Reclaimed, "r").Lease, "")
 	k.resolve(request("resolved too", "a").ofPair("memory"), Admitted, "m")
 	k.wantFields(map[string]string{"\nresolved too": "=m"})
 }
@@ -570,116 +551,120 @@ func TestDecodeResolutions(t *testing.T) {
 		{int64(1), int64(1), "1", "r"}, {int64(1), int64(1), int64(1), int64(1)}, {int64(1), int64(Denied), int64(1), ""},
 		{int64(1), int64(1), int64(1), "r", "more"},
 	} {
-		if resolutions, err := decodeResolutions(reply, events); !errors.Is(err, errReply) {
+		if resolutions, err := decodeResolutions(reply, events); !errors.Is(err, script.ErrReply) {
 			t.Errorf("%v gives %+v, %v", reply, resolutions, err)
 		}
 	}
 }
 
-// TestGatePairs goes through an outage. What it is about comes back with the gate.
-func TestGatePairs(t *testing.T) {
+// TestLimiterPairs goes through an outage. What it is about comes back with the limiter.
+func TestLimiterPairs(t *testing.T) {
 	t.Parallel()
 	server := durable(t)
-	gate := startGate(t, server.Addr, GateOptions{Policy: Local, Settings: Settings{Lease: time.Hour, PairTTL: testPairTTL}})
+	limiter := startLimiter(t, server.Addr, LimiterOptions{Policy: Local, Settings: Settings{Lease: time.Hour, PairTTL: testPairTTL}})
 	about := func(id, key string) Request { return request(id, "a").ofPair(key) }
-	gate.one(Admitted, about("firing", "disk")).Finish(t.Context(), "r")
-	gate.resolve(Unpaired, "", about("other", "net"))
-	resolved := gate.resolve(Admitted, "r", about("resolved", "disk"))
+	limiter.one(Admitted, about("firing", "disk")).Finish(t.Context(), "r")
+	limiter.resolve(Unpaired, "", about("other", "net"))
+	resolved := limiter.resolve(Admitted, "r", about("resolved", "disk"))
 	if !resolved.Extend(t.Context()) {
 		t.Error("the lease of a resolved event is not extended")
 	}
 	resolved.Release(t.Context(), false)
-	resolved = gate.resolve(Repeated, "r", about("resolved", "disk"))
+	resolved = limiter.resolve(Reclaimed, "r", about("resolved", "disk"))
 	resolved.Refund(t.Context())
-	resolved = gate.resolve(Repeated, "r", about("resolved", "disk"))
-	gate.metrics.wantRefunded(t, 0)
-	gate.metrics.wantDecisions(t, map[string]int{"admitted by redis": 2, "denied by redis": 1, "repeated by redis": 2})
-	underWay := gate.one(Admitted, about("under way", "memory"))
-	gate.resolve(Leased, "", about("resolved too", "memory"))
+	resolved = limiter.resolve(Reclaimed, "r", about("resolved", "disk"))
+	limiter.metrics.wantRefunded(t, 0)
+	limiter.metrics.wantDecisions(t, map[string]int{"admitted by redis": 2, "unpaired by redis": 1, "reclaimed by redis": 2})
+	underWay := limiter.one(Admitted, about("under way", "memory"))
+	limiter.resolve(Leased, "", about("resolved too", "memory"))
 
-	gate.lose(server)
-	if answers, err := gate.Resolve(t.Context(), []Request{about("resolved too", "memory")}); !errors.Is(err, ErrUnavailable) {
+	limiter.lose(server)
+	if answers, err := limiter.Decide(t.Context(), resolving(about("resolved too", "memory"))); !errors.Is(err, script.ErrUnavailable) {
 		t.Errorf("without a server: %+v, %v", answers, err)
 	}
-	gate.until(acting)
-	answers, err := gate.Resolve(t.Context(), []Request{about("resolved too", "memory"), about("resolved", "disk")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	limiter.until(acting)
+	answers := testkit.Must(limiter.Decide(t.Context(), resolving(about("resolved too", "memory"), about("resolved", "disk"))))(t)
 	for _, answer := range answers {
-		if !errors.Is(answer.Err, ErrUnavailable) || answer.Verdict != 0 || answer.Grant != nil {
+		if !errors.Is(answer.Err, script.ErrUnavailable) || answer.Verdict != Deferred || answer.Grant != nil {
 			t.Errorf("while the policy acts: %+v", answer)
 		}
 	}
 	resolved.Finish(t.Context(), "")
 	underWay.Finish(t.Context(), "m")
-	gate.one(Admitted, about("local", "net")).Finish(t.Context(), "n")
-	going := gate.one(Admitted, about("still under way", "fan"))
+	limiter.one(Admitted, about("local", "net")).Finish(t.Context(), "n")
+	going := limiter.one(Admitted, about("still under way", "fan"))
 
 	server.Restart()
-	gate.until(answering)
-	gate.resolve(Done, "", about("resolved", "disk"))
-	gate.resolve(Admitted, "m", about("resolved too", "memory")).Finish(t.Context(), "")
-	gate.resolve(Admitted, "n", about("other", "net")).Finish(t.Context(), "")
-	gate.resolve(Leased, "", about("last", "fan"))
+	limiter.until(answering)
+	limiter.resolve(Done, "", about("resolved", "disk"))
+	limiter.resolve(Admitted, "m", about("resolved too", "memory")).Finish(t.Context(), "")
+	limiter.resolve(Admitted, "n", about("other", "net")).Finish(t.Context(), "")
+	limiter.resolve(Leased, "", about("last", "fan"))
 	going.Finish(t.Context(), "f")
-	gate.resolve(Admitted, "f", about("last", "fan"))
-	if answers, err := gate.Resolve(t.Context(), nil); err != nil || len(answers) != 0 {
+	limiter.resolve(Admitted, "f", about("last", "fan"))
+	if answers, err := limiter.Decide(t.Context(), nil); err != nil || len(answers) != 0 {
 		t.Errorf("of nothing: %v, %v", answers, err)
 	}
 }
 
-func (k *gateKit) resolve(want Verdict, opened string, r Request) *Grant {
-	k.t.Helper()
-	answers, err := k.Resolve(k.t.Context(), []Request{r})
-	if err != nil {
-		k.t.Fatal(err)
+// resolving are events that resolve their pairs.
+func resolving(requests ...Request) []Request {
+	for i := range requests {
+		requests[i].Resolves = true
 	}
+	return requests
+}
+
+func (k *limiterKit) resolve(want Verdict, opened string, r Request) Grant {
+	k.t.Helper()
+	answers := testkit.Must(k.Decide(k.t.Context(), resolving(r)))(k.t)
 	answer := answers[0]
-	granted := want == Admitted || want == Repeated
+	granted := want == Admitted || want == Reclaimed
 	if answer.Verdict != want || answer.Opened != opened || answer.Err != nil || granted != (answer.Grant != nil) {
 		k.t.Fatalf("%q: %+v, want verdict %d with receipt %q", r.ID, answer, want, opened)
 	}
 	return answer.Grant
 }
 
-// TestGatePairsOfTheWrongType shows that pairs that cannot be kept stop nothing but what resolves them.
-func TestGatePairsOfTheWrongType(t *testing.T) {
+// TestLimiterPairsOfTheWrongType shows that pairs that cannot be kept stop nothing but what resolves them.
+func TestLimiterPairsOfTheWrongType(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
-	gate := startGate(t, server.Addr, GateOptions{Settings: Settings{PairTTL: testPairTTL}})
+	limiter := startLimiter(t, server.Addr, LimiterOptions{Settings: Settings{PairTTL: testPairTTL}})
 	client := newClient(t, redis.Options{Addr: server.Addr})
-	client.Set(t.Context(), gateKey("pairs:a"), "text", 0)
-	firing := gate.one(Admitted, aboutDisk("firing"))
-	answers, err := gate.Resolve(t.Context(), []Request{aboutDisk("resolved")})
-	if err != nil || !errors.Is(answers[0].Err, ErrRefused) {
+	client.Set(t.Context(), limiterKey("pairs:a"), "text", 0)
+	firing := limiter.one(Admitted, aboutDisk("firing"))
+	answers, err := limiter.Decide(t.Context(), resolving(aboutDisk("resolved")))
+	if err != nil || !errors.Is(answers[0].Err, script.ErrRefused) {
 		t.Fatalf("%+v, %v", answers, err)
 	}
-	gate.one(Admitted, request("other", "a"))
-	client.Del(t.Context(), gateKey("pairs:a"))
+	limiter.one(Admitted, request("other", "a"))
+	client.Del(t.Context(), limiterKey("pairs:a"))
 	firing.Finish(t.Context(), "r")
-	poll(t, "the pairs to be asked about again", func() bool { return gate.broken.find(pairsOf(aboutDisk("resolved"))) == nil })
-	gate.resolve(Admitted, "r", aboutDisk("resolved"))
-	gate.logs.want(t, "event cannot be judged")
+	poll(t, "the pairs to be asked about again", func() bool { return limiter.refused.find(pairsOf(aboutDisk("resolved"))) == nil })
+	limiter.resolve(Admitted, "r", aboutDisk("resolved"))
+	limiter.logs.Want(t, "event cannot be evaluated")
 }
 
-// TestGatePairsWithoutAReply has a call executed whose reply does not come: its event is had by whoever asks next.
-func TestGatePairsWithoutAReply(t *testing.T) {
+// TestLimiterPairsWithoutAReply has a call executed whose reply does not come: its event is had by whoever asks next.
+func TestLimiterPairsWithoutAReply(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
 	proxy := servertest.StartProxy(t, server.Addr)
-	gate := newGateKit(t, proxy.Addr, GateOptions{Settings: Settings{PairTTL: testPairTTL}})
-	gate.o.Redis.timeout = time.Second
-	gate.run()
-	gate.await()
-	gate.one(Admitted, aboutDisk("firing")).Finish(t.Context(), "r")
+	limiter := newLimiterKit(t, proxy.Addr, LimiterOptions{Settings: Settings{PairTTL: testPairTTL}})
+	options := limiter.o.Redis.runner.Options()
+	options.Timeout = time.Second
+	limiter.o.Redis.runWith(options)
+	limiter.run()
+	limiter.await()
+	limiter.one(Admitted, aboutDisk("firing")).Finish(t.Context(), "r")
 	proxy.DropReplies(true)
-	if answers, err := gate.Resolve(t.Context(), []Request{aboutDisk("resolved")}); !errors.Is(err, ErrUnavailable) {
+	if answers, err := limiter.Decide(t.Context(), resolving(aboutDisk("resolved"))); !errors.Is(err, script.ErrUnavailable) {
 		t.Fatalf("%+v, %v", answers, err)
 	}
 	proxy.DropReplies(false)
 	proxy.Cut()
-	gate.until(answering)
-	gate.resolve(Repeated, "r", aboutDisk("resolved")).Finish(t.Context(), "")
-	gate.resolve(Unpaired, "", aboutDisk("other"))
+	limiter.until(answering)
+	limiter.resolve(Reclaimed, "r", aboutDisk("resolved")).Finish(t.Context(), "")
+	limiter.resolve(Unpaired, "", aboutDisk("other"))
 }

@@ -32,31 +32,34 @@ type Recorded func(Request) bool
 
 // Records returns what the delivery record holds now, nil if that is not known: Redis is unavailable, or it holds too much. An event
 // that is not in it was not admitted before this call, except as another message with its ID.
-func (g *Gate) Records(ctx context.Context) Recorded {
-	g.mu.Lock()
-	current := g.state == answering && len(g.backlog) == 0
-	g.mu.Unlock()
-	if !current {
+func (l *Limiter) Records(ctx context.Context) Recorded {
+	if !l.outage.synced() {
 		return nil
 	}
-	return g.o.Redis.copyRecords(ctx, &g.records)
+	return l.o.Redis.copyRecords(ctx, &l.records)
 }
 
 func (r *Redis) copyRecords(ctx context.Context, c *records) Recorded {
-	ctx, cancel := context.WithTimeout(ctx, r.timeout)
-	defer cancel()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	from := "-inf"
 	if c.done != nil {
 		from = strconv.FormatFloat(c.newest-doneOverlap, 'f', 0, 64)
 	}
-	pipe := r.client.Pipeline()
-	leased := pipe.ZRange(ctx, r.keys.leased, 0, mostLeasedCopied)
-	done := pipe.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{
-		Key: r.keys.done, ByScore: true, Start: from, Stop: "+inf", Count: mostDoneCopied + 1,
+	var (
+		leased *redis.StringSliceCmd
+		done   *redis.ZSliceCmd
+	)
+	err := r.runner.Read(ctx, "copying the records", func(ctx context.Context, client redis.Cmdable) error {
+		pipe := client.Pipeline()
+		leased = pipe.ZRange(ctx, r.keys.leased, 0, mostLeasedCopied)
+		done = pipe.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{
+			Key: r.keys.done, ByScore: true, Start: from, Stop: "+inf", Count: mostDoneCopied + 1,
+		})
+		_, err := pipe.Exec(ctx)
+		return err
 	})
-	if _, err := pipe.Exec(ctx); err != nil {
+	if err != nil {
 		return nil
 	}
 	if len(leased.Val()) > mostLeasedCopied || len(c.done)+len(done.Val()) > mostDoneCopied {
@@ -84,7 +87,8 @@ func (r *Redis) copyRecords(ctx context.Context, c *records) Recorded {
 	}
 	delivered := c.done
 	return func(request Request) bool {
-		record := request.record()
-		return underWay[record] || delivered[record]
+		var room eventKeyRoom
+		key := request.appendEventKey(room[:0])
+		return underWay[string(key)] || delivered[string(key)]
 	}
 }

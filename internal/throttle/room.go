@@ -2,7 +2,8 @@ package throttle
 
 import (
 	"context"
-	"fmt"
+	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/lua"
@@ -13,7 +14,7 @@ type Stay struct {
 	First  string        // the first level of its category, which bounds how many wait
 	Member string        // names the event
 	Weight int           // how many of those it counts for
-	For    time.Duration // until it is due; 0: it has left
+	For    time.Duration // until it is due; 0 (in the store): it has left
 }
 
 // EnterRoom tells for each event whether it may wait in the room, where at most so many of a first-level category do at once. An
@@ -34,13 +35,9 @@ func (r *Redis) EnterRoom(ctx context.Context, stays []Stay, most int) (mayStay 
 		}
 		arguments = append(arguments, number, stay.Member, stay.Weight, stay.For.Microseconds())
 	}
-	reply, err := r.run(ctx, lua.Room, keys, arguments)
+	answers, err := r.runner.RunNumbers(ctx, "entering the room", lua.Room, keys, arguments, len(stays))
 	if err != nil {
-		return nil, classify("entering the room", err)
-	}
-	answers, err := decodeNumbers(reply, len(stays))
-	if err != nil {
-		return nil, fmt.Errorf("entering the room: %w: %w", ErrRefused, err)
+		return nil, err
 	}
 	mayStay = make([]bool, len(stays))
 	for i, answer := range answers {
@@ -50,11 +47,21 @@ func (r *Redis) EnterRoom(ctx context.Context, stays []Stay, most int) (mayStay 
 }
 
 // EnterRoom is that of [Redis.EnterRoom]. While Redis is unavailable nothing is counted.
-func (g *Gate) EnterRoom(ctx context.Context, stays []Stay) (mayStay []bool, err error) {
-	if state, cause := g.currentState(); state != answering {
-		return nil, unavailable(cause)
+func (l *Limiter) EnterRoom(ctx context.Context, stays []Stay) (mayStay []bool, err error) {
+	if err := l.outage.mustAnswer(); err != nil {
+		return nil, err
 	}
-	return g.o.Redis.EnterRoom(ctx, stays, g.o.RoomMax)
+	return l.o.Redis.EnterRoom(ctx, stays, l.o.RoomMax)
+}
+
+// LeaveRoom ends stays, so that others may wait. While Redis is unavailable they end by themselves.
+func (l *Limiter) LeaveRoom(ctx context.Context, stays []Stay) error {
+	left := slices.Clone(stays)
+	for i := range left {
+		left[i].For = 0
+	}
+	_, err := l.EnterRoom(ctx, left)
+	return err
 }
 
 // positionKept is how long a consumer's position is remembered while nobody tells it.
@@ -62,15 +69,21 @@ const positionKept = 7 * 24 * time.Hour
 
 // Passed tells how many messages have left a stream undelivered since the position of its consumer was told last, by any instance:
 // at least so many. The consumer's name is to differ for one that was made anew.
-func (g *Gate) Passed(ctx context.Context, consumer string, sequence, deliveries uint64) (vanished int64, err error) {
-	if state, cause := g.currentState(); state != answering {
-		return 0, unavailable(cause)
+func (l *Limiter) Passed(ctx context.Context, consumer string, sequence, deliveries uint64) (vanished int64, err error) {
+	if err := l.outage.mustAnswer(); err != nil {
+		return 0, err
 	}
-	return g.o.Redis.Passed(ctx, consumer, sequence, deliveries)
+	return l.o.Redis.Passed(ctx, consumer, sequence, deliveries)
 }
 
-// Passed is what the gate's tells.
+// Passed is what the limiter's tells.
 func (r *Redis) Passed(ctx context.Context, consumer string, sequence, deliveries uint64) (vanished int64, err error) {
-	vanished, err = r.runInt(ctx, lua.Passed, []string{r.keys.meter("passed:" + consumer)}, []any{sequence, deliveries, positionKept.Microseconds()})
-	return vanished, classify("noting the consumer's position", err)
+	return r.passedOnce(ctx, rand.Int64N(1<<53), consumer, sequence, deliveries) //nolint:gosec // no secret depends on it
+}
+
+// passedOnce makes one call. Calling it again with the same nonce gives the same answer, as long as no other position was told.
+func (r *Redis) passedOnce(ctx context.Context, nonce int64, consumer string, sequence, deliveries uint64) (vanished int64, err error) {
+	keys := []string{r.keys.key("passed:" + consumer)}
+	arguments := []any{nonce, sequence, deliveries, positionKept.Microseconds()}
+	return r.runner.RunInt(ctx, "noting the consumer's position", lua.Passed, keys, arguments)
 }

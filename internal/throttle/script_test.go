@@ -15,7 +15,12 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/pacing"
+	"github.com/seed-4578ace9/notifier/internal/script"
+	"github.com/seed-4578ace9/notifier/internal/script/scripttest"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // scriptTree has a limit at each level of the path a.b.
@@ -43,7 +48,7 @@ var operations = []operation{
 		},
 	},
 	{
-		"decide wholesale", []string{"calls", "leased", "done", "message", "pauses", "log", "log:a", "log:a.b"}, []string{"zadd", "pexpire", "zremrangebyrank"},
+		"decide as one", []string{"calls", "leased", "done", "message", "pauses", "log", "log:a", "log:a.b"}, []string{"zadd", "pexpire", "zremrangebyrank"},
 		func(ctx context.Context, r *Redis, _ Lease) error {
 			_, err := r.Decide(ctx, []Request{request("new", scriptPath)})
 			return err
@@ -126,49 +131,10 @@ var operations = []operation{
 		},
 	},
 	{
-		"pause", []string{"calls", "pauses"}, []string{"zadd", "pexpire", "zrem", "zremrangebyrank"},
-		func(ctx context.Context, r *Redis, _ Lease) error {
-			return r.Pause(ctx, "#elsewhere", Pace{}, time.Hour)
-		},
-	},
-	{
 		"usage", []string{"calls", "log", "log:a", "log:a.b"}, nil,
 		func(ctx context.Context, r *Redis, _ Lease) error {
 			_, err := r.Usage(ctx, r.settings.Tree.Path(scriptPath))
 			return err
-		},
-	},
-	{
-		"count drops", []string{"calls", "drops:due", "drops:dropping", "drops:merged", "drops:counts:#due", "drops:top:#due"},
-		[]string{"zadd", "pexpire", "zrem", "zremrangebyrank", "hset"},
-		func(ctx context.Context, r *Redis, _ Lease) error {
-			report := DropReport{Instance: "new", Number: time.Now().UnixMicro(), Dropping: true}
-			report.Drops = dropped("#due", path("a", 1), path("new", 1))
-			return r.CountDrops(ctx, digestInterval, report)
-		},
-	},
-	{
-		"look for digests", []string{"calls", "drops:due", "drops:dropping"}, nil,
-		func(ctx context.Context, r *Redis, _ Lease) error {
-			_, err := r.DueDigests(ctx)
-			return err
-		},
-	},
-	{
-		"claim a digest", []string{"calls", "drops:due", "drops:dropping", "drops:counts:#due", "drops:top:#due"},
-		[]string{"zadd", "pexpire", "zrem", "hset", "hdel"},
-		func(ctx context.Context, r *Redis, _ Lease) error { return claimSeeded(ctx, r) },
-	},
-	{
-		"end a digest", []string{"calls", "drops:due", "drops:counts:#claimed"}, []string{"zadd", "pexpire", "zrem", "hdel"},
-		func(ctx context.Context, r *Redis, _ Lease) error {
-			return r.EndDigest(ctx, digestInterval, "#claimed", "claimed", DigestEnd{State: DigestDone})
-		},
-	},
-	{
-		"try a digest again", []string{"calls", "drops:due", "drops:counts:#claimed"}, []string{"zadd", "pexpire", "zrem", "hset"},
-		func(ctx context.Context, r *Redis, _ Lease) error {
-			return r.EndDigest(ctx, digestInterval, "#claimed", "claimed", DigestEnd{State: DigestFailed, Again: time.Minute, Failure: true})
 		},
 	},
 }
@@ -177,66 +143,10 @@ var operations = []operation{
 func seed(t *testing.T, r *Redis) (leased Lease) {
 	t.Helper()
 	seedPairs(t, r, "leased")
-	ruling, err := r.Decide(t.Context(), []Request{request("leased", scriptPath), request("delivered", scriptPath)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := finish(t.Context(), r, ruling.Decisions[1].Lease); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Pause(t.Context(), "#here", Pace{}, time.Hour); err != nil {
-		t.Fatal(err)
-	}
-	seedDrops(t, r)
-	return ruling.Decisions[0].Lease
-}
-
-// contents is what a server holds: each key and what it consists of.
-func contents(t *testing.T, client redis.UniversalClient) map[string]string {
-	t.Helper()
-	keys, err := client.Keys(t.Context(), "*").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	held := make(map[string]string)
-	for _, key := range keys {
-		dump, err := client.Dump(t.Context(), key).Result()
-		if err != nil {
-			t.Fatalf("dump %s: %v", key, err)
-		}
-		held[key] = dump
-	}
-	return held
-}
-
-func wantUnchanged(t *testing.T, client redis.UniversalClient, before map[string]string) {
-	t.Helper()
-	after := contents(t, client)
-	for key := range maps.Keys(after) {
-		if before[key] != after[key] {
-			t.Errorf("%s was changed", key)
-		}
-	}
-	for key := range maps.Keys(before) {
-		if _, there := after[key]; !there {
-			t.Errorf("%s is gone", key)
-		}
-	}
-}
-
-// wantExpiries checks that no key stays for ever.
-func wantExpiries(t *testing.T, client redis.UniversalClient) (keys []string) {
-	t.Helper()
-	keys, err := client.Keys(t.Context(), "*").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, key := range keys {
-		if ttl := client.PTTL(t.Context(), key).Val(); ttl <= 0 {
-			t.Errorf("%s expires after %v", key, ttl)
-		}
-	}
-	return keys
+	result := testkit.Must(r.Decide(t.Context(), []Request{request("leased", scriptPath), request("delivered", scriptPath)}))(t)
+	testkit.NoError(t, finish(t.Context(), r, result.Decisions[1].Lease))
+	pause(t, r, "#here", time.Hour)
+	return result.Decisions[0].Lease
 }
 
 func TestEveryKeyExpires(t *testing.T) {
@@ -248,15 +158,11 @@ func TestEveryKeyExpires(t *testing.T) {
 			// Alone, on an empty server, and after others.
 			client.FlushDB(t.Context())
 			r := newRedis(client, "expiry", scriptSettings(t))
-			if err := o.call(t.Context(), r, Lease{Request: request("never leased", scriptPath), End: 1}); err != nil {
-				t.Fatal(err)
-			}
-			wantExpiries(t, client)
+			testkit.NoError(t, o.call(t.Context(), r, Lease{Request: request("never leased", scriptPath), End: 1}))
+			scripttest.WantExpiries(t, client)
 			lease := seed(t, r)
-			if err := o.call(t.Context(), r, lease); err != nil {
-				t.Fatal(err)
-			}
-			if keys := wantExpiries(t, client); len(keys) < 5 {
+			testkit.NoError(t, o.call(t.Context(), r, lease))
+			if keys := scripttest.WantExpiries(t, client); len(keys) < 5 {
 				t.Errorf("only %q are there", keys)
 			}
 		})
@@ -266,10 +172,8 @@ func TestEveryKeyExpires(t *testing.T) {
 		settings := scriptSettings(t)
 		settings.Forward = true
 		r := newRedis(client, "expiry", settings)
-		if _, err := r.Decide(t.Context(), several(10, "e", scriptPath)); err != nil {
-			t.Fatal(err)
-		}
-		wantExpiries(t, client)
+		testkit.Must(r.Decide(t.Context(), several(10, "e", scriptPath)))(t)
+		scripttest.WantExpiries(t, client)
 	})
 }
 
@@ -295,34 +199,29 @@ func TestRestart(t *testing.T) {
 	r := newRedis(client, "restart", scriptSettings(t))
 	lease := seed(t, r)
 	server.Restart()
-	ruling, err := r.Decide(t.Context(), append(several(3, "new", scriptPath), request("leased", scriptPath), request("delivered", scriptPath)))
+	result, err := r.Decide(t.Context(), append(several(3, "new", scriptPath), request("leased", scriptPath), request("delivered", scriptPath)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []Verdict{Admitted, Admitted, Denied, Leased, Done} {
-		if got := ruling.Decisions[i].Verdict; got != want {
-			t.Errorf("event %d: verdict %d, want %d", i, got, want)
-		}
-	}
+	wantVerdicts(t, result.Decisions, Admitted, Admitted, Denied, Leased, Done)
 	if returned, err := r.Refund(t.Context(), []Lease{lease}); err != nil || !returned[0] {
 		t.Errorf("refund: %v, %v", returned, err)
 	}
-	wantExpiries(t, client)
+	scripttest.WantExpiries(t, client)
 }
 
 func TestKeyOfTheWrongType(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
 	client := newClient(t, redis.Options{Addr: server.Addr})
-	for _, kind := range []string{"calls", "leased", "done", "message", "pauses", "log", "log:a", "log:a.b", "pairs:a", "pairs:until:a",
-		"drops:due", "drops:dropping", "drops:merged", "drops:counts:#due", "drops:counts:#claimed", "drops:top:#due"} {
+	for _, kind := range []string{"calls", "leased", "done", "message", "pauses", "log", "log:a", "log:a.b", "pairs:a", "pairs:until:a"} {
 		for _, o := range operations {
 			t.Run(kind+"/"+o.name, func(t *testing.T) {
 				client.FlushDB(t.Context())
 				r := newRedis(client, "wrong", scriptSettings(t))
 				lease := seed(t, r)
 				client.Set(t.Context(), "{wrong}:"+kind, "a string", 0)
-				before := contents(t, client)
+				before := scripttest.Contents(t, client)
 				err := o.call(t.Context(), r, lease)
 				if !slices.Contains(o.touches, kind) {
 					if err != nil {
@@ -330,49 +229,28 @@ func TestKeyOfTheWrongType(t *testing.T) {
 					}
 					return
 				}
-				if !errors.Is(err, ErrRefused) || errors.Is(err, ErrUnavailable) {
-					t.Fatalf("error %v, want %v", err, ErrRefused)
+				if !errors.Is(err, script.ErrRefused) || errors.Is(err, script.ErrUnavailable) {
+					t.Fatalf("error %v, want %v", err, script.ErrRefused)
 				}
 				if !strings.Contains(err.Error(), "WRONGTYPE") {
 					t.Errorf("error %q does not say what is wrong", err)
 				}
-				wantUnchanged(t, client, before)
+				scripttest.WantUnchanged(t, client, before)
 			})
 		}
 	}
 }
 
-// rights are the commands that the scripts run, and those with which they are run. HELLO and AUTH need no right.
-var rights = []string{
-	"evalsha", "eval", "get", "set", "time", "zadd", "zcard", "zcount", "zmscore", "zrange", "zrem", "zremrangebyrank", "zscore",
-	"hget", "hset", "hdel", "pexpire",
-}
-
-// setUser makes a user who may run the commands on one deployment's keys, and returns a client of it.
-func setUser(t *testing.T, server *servertest.Redis, name string, commands []string) *redis.Client {
-	t.Helper()
-	arguments := []string{"ACL", "SETUSER", name, "reset", "on", ">secret", "~{rights}:*", "-@all"}
-	for _, command := range commands {
-		arguments = append(arguments, "+"+command)
-	}
-	server.CLI(arguments...)
-	return newClient(t, redis.Options{Addr: server.Addr, Username: name, Password: "secret"})
-}
-
-func without(commands []string, command string) []string {
-	return slices.DeleteFunc(slices.Clone(commands), func(c string) bool { return c == command })
-}
-
 func TestRightsThatAreEnough(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
-	client := setUser(t, server, "worker", rights)
+	client := scripttest.SetUser(t, server, "worker", scripttest.Rights())
 	r := newRedis(client, "rights", scriptSettings(t))
 	if err := r.Probe(t.Context()); err != nil {
 		t.Errorf("probe: %v", err)
 	}
-	if err := r.Rehearse(t.Context()); err != nil {
-		t.Errorf("rehearsal: %v", err)
+	if err := r.SelfTest(t.Context(), pacing.SelfTest); err != nil {
+		t.Errorf("self-test: %v", err)
 	}
 	lease := seed(t, r)
 	for _, o := range operations {
@@ -381,7 +259,7 @@ func TestRightsThatAreEnough(t *testing.T) {
 		}
 	}
 	admin := newClient(t, redis.Options{Addr: server.Addr})
-	for _, key := range wantExpiries(t, admin) {
+	for _, key := range scripttest.WantExpiries(t, admin) {
 		if !strings.HasPrefix(key, "{rights}:") {
 			t.Errorf("key %q is not of this deployment", key)
 		}
@@ -395,27 +273,12 @@ func TestRightsThatAreEnough(t *testing.T) {
 	}
 }
 
-func TestRehearsalFindsAMissingRight(t *testing.T) {
-	t.Parallel()
-	server := servertest.StartRedis(t)
-	for _, command := range without(rights, "evalsha") {
-		t.Run(command, func(t *testing.T) {
-			client := setUser(t, server, "without-"+command, without(rights, command))
-			err := newRedis(client, "rights", scriptSettings(t)).Rehearse(t.Context())
-			if !errors.Is(err, ErrRefused) {
-				t.Fatalf("a rehearsal without %s: %v", command, err)
-			}
-			server.CLI("SCRIPT", "FLUSH", "SYNC") // so that each of them needs eval
-		})
-	}
-}
-
 func TestMissingRightToWrite(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
 	admin := newClient(t, redis.Options{Addr: server.Addr})
 	for _, command := range []string{"zadd", "pexpire", "zrem", "zremrangebyrank", "hset", "hdel"} {
-		client := setUser(t, server, "without-"+command, without(rights, command))
+		client := scripttest.SetUser(t, server, "without-"+command, scripttest.Without(scripttest.Rights(), command))
 		for _, o := range operations {
 			t.Run(command+"/"+o.name, func(t *testing.T) {
 				admin.FlushDB(t.Context())
@@ -425,7 +288,10 @@ func TestMissingRightToWrite(t *testing.T) {
 					// It is used when an event is new whose ID was done so long ago that it may be forgotten.
 					admin.ZAdd(t.Context(), "{rights}:done", redis.Z{Score: 1, Member: "new"})
 				}
-				before := contents(t, admin)
+				if command == "zremrangebyrank" && slices.Contains(o.writes, command) {
+					plantStale(t, admin, o.touches)
+				}
+				before := scripttest.Contents(t, admin)
 				err := o.call(t.Context(), newRedis(client, "rights", settings), lease)
 				if !slices.Contains(o.writes, command) {
 					if err != nil {
@@ -433,11 +299,22 @@ func TestMissingRightToWrite(t *testing.T) {
 					}
 					return
 				}
-				if !errors.Is(err, ErrRefused) {
-					t.Fatalf("error %v, want %v", err, ErrRefused)
+				if !errors.Is(err, script.ErrRefused) {
+					t.Fatalf("error %v, want %v", err, script.ErrRefused)
 				}
-				wantUnchanged(t, admin, before)
+				scripttest.WantUnchanged(t, admin, before)
 			})
+		}
+	}
+}
+
+// plantStale adds a member that counts no more to each sorted set of the kinds.
+func plantStale(t *testing.T, client redis.UniversalClient, kinds []string) {
+	t.Helper()
+	for _, kind := range kinds {
+		if key := "{rights}:" + kind; client.Type(t.Context(), key).Val() != "hash" && kind != "pairs:a" {
+			client.ZAdd(t.Context(), key, redis.Z{Score: 1, Member: "stale"})
+			client.Expire(t.Context(), key, time.Hour)
 		}
 	}
 }
@@ -452,16 +329,16 @@ func TestOutOfMemory(t *testing.T) {
 			client.FlushDB(t.Context())
 			r := newRedis(client, "memory", scriptSettings(t))
 			lease := seed(t, r)
-			before := contents(t, client)
+			before := scripttest.Contents(t, client)
 			server.CLI("CONFIG", "SET", "maxmemory", "1mb")
 			err := o.call(t.Context(), r, lease)
 			server.CLI("CONFIG", "SET", "maxmemory", "0")
-			wantExpiries(t, client)
+			scripttest.WantExpiries(t, client)
 			if err != nil {
-				if !errors.Is(err, ErrRefused) {
-					t.Errorf("error %v, want %v", err, ErrRefused)
+				if !errors.Is(err, script.ErrRefused) {
+					t.Errorf("error %v, want %v", err, script.ErrRefused)
 				}
-				wantUnchanged(t, client, before)
+				scripttest.WantUnchanged(t, client, before)
 				return
 			}
 			if !strings.HasPrefix(o.name, "decide") {
@@ -487,9 +364,7 @@ func TestLostReply(t *testing.T) {
 	lost := func(call func() error) {
 		t.Helper()
 		happened := proxy.CutAfterRequest("evalsha")
-		if err := call(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, call())
 		select {
 		case <-happened:
 		case <-time.After(patience):
@@ -497,16 +372,12 @@ func TestLostReply(t *testing.T) {
 		}
 	}
 
-	var ruling Ruling
+	var result BatchResult
 	ids := append(several(3, "new", scriptPath), request("new1", scriptPath), request("leased", scriptPath))
-	lost(func() (err error) { ruling, err = r.Decide(t.Context(), ids); return err })
-	for i, want := range []Verdict{Admitted, Admitted, Denied, Leased, Leased} {
-		if got := ruling.Decisions[i].Verdict; got != want {
-			t.Errorf("event %d: verdict %d, want %d", i, got, want)
-		}
-	}
+	lost(func() (err error) { result, err = r.Decide(t.Context(), ids); return err })
+	wantVerdicts(t, result.Decisions, Admitted, Admitted, Denied, Leased, Leased)
 	wantUsed(t, r, 4)
-	first, second := ruling.Decisions[0].Lease, ruling.Decisions[1].Lease
+	first, second := result.Decisions[0].Lease, result.Decisions[1].Lease
 	var extended []Lease
 	if extended, err := r.Extend(t.Context(), []Lease{first}, testLease); err != nil || extended[0].End == 0 {
 		t.Errorf("the lease of the repeated call does not hold: %+v, %v", extended, err)
@@ -516,7 +387,6 @@ func TestLostReply(t *testing.T) {
 		t.Error("a lease that was extended twice is said to be someone else's")
 	}
 	lost(func() error { return finish(t.Context(), r, second) })
-	lost(func() error { return r.Pause(t.Context(), "#there", Pace{}, time.Hour) })
 	lost(func() error {
 		_, err := r.Restore(t.Context(), []admission{{lease: Lease{Request: request("restored", "a")}, at: time.Now()}})
 		return err
@@ -529,10 +399,7 @@ func TestLostReply(t *testing.T) {
 
 func wantUsed(t *testing.T, r *Redis, want int64) {
 	t.Helper()
-	counts, err := r.Usage(t.Context(), r.settings.Tree.Path(scriptPath))
-	if err != nil {
-		t.Fatal(err)
-	}
+	counts := testkit.Must(r.Usage(t.Context(), r.settings.Tree.Path(scriptPath)))(t)
 	if !reflect.DeepEqual(counts, [][]int64{{want}, {want}, {want}}) {
 		t.Errorf("slots taken: %v, want %d at each node", counts, want)
 	}
@@ -550,28 +417,25 @@ func TestNoReply(t *testing.T) {
 	seed(t, r)
 	wantUsed(t, r, 2)
 	proxy.DropReplies(true)
-	hasty := *r
-	hasty.timeout = 500 * time.Millisecond
+	options := r.runner.Options()
+	options.Timeout = 500 * time.Millisecond
+	hasty := NewRedis(script.NewRunner(options), settings)
 	_, err := hasty.Decide(t.Context(), []Request{request("e", scriptPath)})
-	if !errors.Is(err, ErrUnavailable) {
-		t.Fatalf("error %v, want %v", err, ErrUnavailable)
+	if !errors.Is(err, script.ErrUnavailable) {
+		t.Fatalf("error %v, want %v", err, script.ErrUnavailable)
 	}
 	proxy.DropReplies(false)
 	proxy.Cut()
-	deadline := time.Now().Add(patience)
-	for {
-		ruling, err := r.Decide(t.Context(), []Request{request("e", scriptPath)})
-		if err == nil && ruling.Decisions[0].Verdict == Repeated {
-			break
+	testkit.Await(t, "the lease lapses", func() error {
+		result, err := r.Decide(t.Context(), []Request{request("e", scriptPath)})
+		if err != nil || result.Decisions[0].Verdict == Reclaimed {
+			return err
 		}
-		if err == nil && ruling.Decisions[0].Verdict != Leased {
-			t.Fatalf("verdict %d, want %d and then %d", ruling.Decisions[0].Verdict, Leased, Repeated)
+		if result.Decisions[0].Verdict != Leased {
+			t.Fatalf("verdict %d, want %d and then %d", result.Decisions[0].Verdict, Leased, Reclaimed)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the lease did not lapse; last error: %v", err)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		return errors.New("it is leased")
+	})
 	wantUsed(t, r, 3)
 }
 
@@ -580,30 +444,23 @@ func TestCluster(t *testing.T) {
 	bus := strconv.Itoa(servertest.ReservePort(t))
 	server := servertest.StartRedis(t, "--cluster-enabled", "yes", "--cluster-port", bus)
 	server.CLI("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
-	for deadline := time.Now().Add(patience); !strings.Contains(server.CLI("CLUSTER", "INFO"), "cluster_state:ok"); {
-		if time.Now().After(deadline) {
-			t.Fatalf("the cluster does not form: %s", server.CLI("CLUSTER", "INFO"))
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	testkit.Eventually(t, "the cluster forms", func() bool { return strings.Contains(server.CLI("CLUSTER", "INFO"), "cluster_state:ok") })
 	client := redis.NewUniversalClient(&redis.UniversalOptions{
 		Addrs: []string{server.Addr}, IsClusterMode: true, DisableIdentity: true, ContextTimeoutEnabled: true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
 	t.Cleanup(func() { _ = client.Close() })
 	r := newRedis(client, "cluster", scriptSettings(t))
-	if err := errors.Join(r.Probe(t.Context()), r.Rehearse(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, errors.Join(r.Probe(t.Context()), r.SelfTest(t.Context(), pacing.SelfTest)))
 	lease := seed(t, r)
 	for _, o := range operations {
 		if err := o.call(t.Context(), r, lease); err != nil {
 			t.Errorf("%s: %v", o.name, err)
 		}
 	}
-	ruling, err := r.Decide(t.Context(), []Request{request("x", scriptPath).withCost(3)})
-	if err != nil || ruling.Decisions[0].Verdict != Denied {
-		t.Errorf("%+v, %v", ruling, err)
+	result, err := r.Decide(t.Context(), []Request{request("x", scriptPath).withCost(3)})
+	if err != nil || result.Decisions[0].Verdict != Denied {
+		t.Errorf("%+v, %v", result, err)
 	}
 }
 
@@ -618,27 +475,24 @@ func TestLogMembers(t *testing.T) {
 	again := derived(7, start.Add(time.Hour), scriptPath).withCost(2)
 	decide := func(requests ...Request) {
 		t.Helper()
-		ruling, err := r.Decide(t.Context(), requests)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i, d := range ruling.Decisions {
+		result := testkit.Must(r.Decide(t.Context(), requests))(t)
+		for i, d := range result.Decisions {
 			if d.Verdict != Admitted {
 				t.Fatalf("%q: %+v", requests[i].ID, d)
 			}
 		}
 	}
 	decide(request("one", scriptPath), request("three", scriptPath).withCost(3), derived(7, start, scriptPath).withCost(2))
-	clock.advance(time.Second)
+	clock.Advance(time.Second)
 	decide(again, request("<http://source>/id", scriptPath))
 
 	first, second := float64(start.UnixMicro()), float64(start.Add(time.Second).UnixMicro())
-	stamp := strconv.FormatInt(again.Message.stamp(), 10)
+	version := strconv.FormatInt(again.Message.version(), 10)
 	want := map[string]float64{
 		"one":   first,
 		"three": first, "three\n2": first, "three\n3": first,
 		"EVENTS:7": first, "EVENTS:7\n2": first,
-		"EVENTS:7\n" + stamp: second, "EVENTS:7\n" + stamp + "\n2": second,
+		"EVENTS:7\n" + version: second, "EVENTS:7\n" + version + "\n2": second,
 		"<http://source>/id": second,
 	}
 	for _, log := range []string{"log", "log:a", "log:a.b"} {
@@ -646,9 +500,7 @@ func TestLogMembers(t *testing.T) {
 		for _, member := range client.ZRangeWithScores(t.Context(), "{members}:"+log, 0, -1).Val() {
 			got[fmt.Sprint(member.Member)] = member.Score
 		}
-		if !maps.Equal(got, want) {
-			t.Errorf("%s holds %v, want %v", log, got, want)
-		}
+		testkit.EqualMaps(t, got, want, "%s holds", log)
 	}
 }
 
@@ -659,16 +511,12 @@ func TestDeniedEventsLeaveNoTrace(t *testing.T) {
 	settings := scriptSettings(t)
 	settings.Tree = newTree(t, "3/1h", "2/1h", "off=0/1h")
 	r := newRedis(client, "trace", settings)
-	if _, err := r.Decide(t.Context(), append(several(3, "x", "off"), request("large", "a").withCost(5))); err != nil {
-		t.Fatal(err)
-	}
-	if held := contents(t, client); len(held) != 0 {
+	testkit.Must(r.Decide(t.Context(), append(several(3, "x", "off"), request("large", "a").withCost(5))))(t)
+	if held := scripttest.Contents(t, client); len(held) != 0 {
 		t.Fatalf("events that never fit left %v", slices.Collect(maps.Keys(held)))
 	}
-	if _, err := r.Decide(t.Context(), append(several(2, "e", "a"), request("f", "b"))); err != nil {
-		t.Fatal(err)
-	}
-	before := contents(t, client)
+	testkit.Must(r.Decide(t.Context(), append(several(2, "e", "a"), request("f", "b"))))(t)
+	before := scripttest.Contents(t, client)
 	want := []string{"{trace}:calls", "{trace}:leased", "{trace}:log", "{trace}:log:a", "{trace}:log:b", "{trace}:message"}
 	if got := slices.Sorted(maps.Keys(before)); !slices.Equal(got, want) {
 		t.Fatalf("keys %q, want %q", got, want)
@@ -678,17 +526,14 @@ func TestDeniedEventsLeaveNoTrace(t *testing.T) {
 		flood = append(flood, request(fmt.Sprint("flood", i), fmt.Sprintf("a%d.b.c", i)))
 	}
 	for batch := range slices.Chunk(flood, MaxBatch) {
-		ruling, err := r.Decide(t.Context(), batch)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, d := range ruling.Decisions {
-			if d.Verdict != Denied || d.Node.Level != LevelGlobal {
+		result := testkit.Must(r.Decide(t.Context(), batch))(t)
+		for _, d := range result.Decisions {
+			if d.Verdict != Denied || d.Node.Level != limits.LevelGlobal {
 				t.Fatalf("%+v", d)
 			}
 		}
 	}
-	wantUnchanged(t, client, before)
+	scripttest.WantUnchanged(t, client, before)
 }
 
 func TestPausesAreShared(t *testing.T) {
@@ -710,21 +555,14 @@ func TestPausesAreShared(t *testing.T) {
 		{"#c", time.Hour, 57 * time.Second, map[string]time.Duration{"#c": time.Hour}},
 	}
 	for i, step := range steps {
-		clock.advance(step.wait)
-		if err := r.Pause(t.Context(), step.pause, Pace{}, step.d); err != nil {
-			t.Fatal(err)
-		}
-		ruling, err := r.Decide(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !maps.Equal(ruling.Pauses, step.want) {
-			t.Errorf("step %d: pauses %v, want %v", i, ruling.Pauses, step.want)
-		}
+		clock.Advance(step.wait)
+		pause(t, r, step.pause, step.d)
+		result := testkit.Must(r.Decide(t.Context(), nil))(t)
+		testkit.EqualMaps(t, result.Pauses, step.want, "step %d: pauses", i)
 	}
-	clock.advance(time.Hour)
-	if ruling, err := r.Decide(t.Context(), nil); err != nil || len(ruling.Pauses) != 0 {
-		t.Errorf("after all pauses: %v, %v", ruling.Pauses, err)
+	clock.Advance(time.Hour)
+	if result, err := r.Decide(t.Context(), nil); err != nil || len(result.Pauses) != 0 {
+		t.Errorf("after all pauses: %v, %v", result.Pauses, err)
 	}
 }
 
@@ -735,23 +573,21 @@ func TestRestoreForgottenEvent(t *testing.T) {
 	r := newRedis(newClient(t, redis.Options{Addr: server.Addr}), "forgotten", scriptSettings(t))
 	clock := withFakeTime(t, r)
 	seed(t, r)
-	clock.advance(testRetention + testLease + time.Second)
+	clock.Advance(testRetention + testLease + time.Second)
 	admissions := []admission{
 		{lease: Lease{Request: request("delivered", scriptPath).inMessage(2)}, at: time.Now()},
 		{lease: Lease{Request: request("leased", scriptPath).inMessage(2)}, at: time.Now()},
 	}
-	if _, err := r.Restore(t.Context(), admissions); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(r.Restore(t.Context(), admissions))(t)
 	wantUsed(t, r, 2)
 	for i := range 3 {
-		ruling, err := r.Decide(t.Context(), []Request{
+		result, err := r.Decide(t.Context(), []Request{
 			request(fmt.Sprint("other", i), "b"), request("delivered", scriptPath).inMessage(2), request("leased", scriptPath).inMessage(2),
 		})
-		if err != nil || ruling.Decisions[1].Verdict != Leased || ruling.Decisions[2].Verdict != Leased {
-			t.Fatalf("%+v, %v", ruling.Decisions, err)
+		if err != nil || result.Decisions[1].Verdict != Leased || result.Decisions[2].Verdict != Leased {
+			t.Fatalf("%+v, %v", result.Decisions, err)
 		}
-		clock.advance(time.Second)
+		clock.Advance(time.Second)
 	}
 }
 
@@ -762,17 +598,12 @@ func TestRestore(t *testing.T) {
 	r := newRedis(client, "restore", scriptSettings(t))
 	clock := withFakeTime(t, r)
 	leases := func(requests ...Request) []Lease {
-		ruling, err := r.Decide(t.Context(), requests)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return leasesOf(ruling.Decisions)
+		result := testkit.Must(r.Decide(t.Context(), requests))(t)
+		return leasesOf(result.Decisions)
 	}
 	known := leases(request("leased", scriptPath), request("done", scriptPath))
-	if err := finish(t.Context(), r, known[1:]...); err != nil {
-		t.Fatal(err)
-	}
-	clock.advance(time.Minute)
+	testkit.NoError(t, finish(t.Context(), r, known[1:]...))
+	clock.Advance(time.Minute)
 	now := time.Now()
 	admissions := []admission{
 		{lease: Lease{Request: request("delivered", scriptPath)}, at: now.Add(-10 * time.Minute), became: wasDelivered},
@@ -782,54 +613,40 @@ func TestRestore(t *testing.T) {
 		{lease: Lease{Request: request("long ago", scriptPath)}, at: now.Add(-2 * time.Hour), became: wasDelivered},
 	}
 	for range 2 {
-		end, err := r.Restore(t.Context(), admissions)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if late := end - clock.read().Add(testLease).UnixMicro(); late < 0 || late > 10 {
+		end := testkit.Must(r.Restore(t.Context(), admissions))(t)
+		if late := end - clock.Read().Add(testLease).UnixMicro(); late < 0 || late > 10 {
 			t.Errorf("leases end at %d", end)
 		}
 		for _, log := range []string{"log", "log:a", "log:a.b"} {
 			ages := make(map[string]time.Duration)
 			for _, m := range client.ZRangeWithScores(t.Context(), "{restore}:"+log, 0, -1).Val() {
-				ages[fmt.Sprint(m.Member)] = clock.read().Sub(time.UnixMicro(int64(m.Score))).Round(time.Minute)
+				ages[fmt.Sprint(m.Member)] = clock.Read().Sub(time.UnixMicro(int64(m.Score))).Round(time.Minute)
 			}
 			want := map[string]time.Duration{
 				"leased": time.Minute, "done": time.Minute, "delivered": 10 * time.Minute,
 				"under way": 5 * time.Minute, "under way\n2": 5 * time.Minute,
 			}
-			if !maps.Equal(ages, want) {
-				t.Errorf("%s: ages %v, want %v", log, ages, want)
-			}
+			testkit.EqualMaps(t, ages, want, "%s: ages", log)
 		}
-		clock.advance(time.Second)
+		clock.Advance(time.Second)
 	}
-	ruling, err := r.Decide(t.Context(), []Request{
+	result := testkit.Must(r.Decide(t.Context(), []Request{
 		request("delivered", scriptPath), request("under way", scriptPath), request("leased", scriptPath), request("done", scriptPath),
 		request("long ago", scriptPath), request("delivered", scriptPath).inMessage(2), request("under way", scriptPath).inMessage(2),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, want := range []Verdict{Done, Leased, Done, Done, Done, Duplicate, Duplicate} {
-		if got := ruling.Decisions[i].Verdict; got != want {
-			t.Errorf("event %d: verdict %d, want %d", i, got, want)
-		}
-	}
-	wantExpiries(t, client)
+	}))(t)
+	wantVerdicts(t, result.Decisions, Done, Leased, Done, Done, Done, Duplicate, Duplicate)
+	scripttest.WantExpiries(t, client)
 }
 
 func TestALogForgetsWhatHasLeftItsWindows(t *testing.T) {
 	t.Parallel()
 	client := newClient(t, redis.Options{Addr: servertest.StartRedis(t).Addr})
-	for cost, name := range map[int]string{1: "wholesale", 2: "judged"} {
+	for cost, name := range map[int]string{1: "as one", 2: "one by one"} {
 		r := newRedis(client, name, Settings{Tree: newTree(t, "1000/1m", "1000/2m", ""), Lease: testLease, Retention: testRetention})
 		clock := withFakeTime(t, r)
 		for round := range 4 {
-			clock.advance(time.Minute)
-			if _, err := r.Decide(t.Context(), []Request{request(fmt.Sprint(round), "a").withCost(cost)}); err != nil {
-				t.Fatal(err)
-			}
+			clock.Advance(time.Minute)
+			testkit.Must(r.Decide(t.Context(), []Request{request(fmt.Sprint(round), "a").withCost(cost)}))(t)
 			for log, rounds := range map[string]int{"log": 1, "log:a": min(2, round+1)} {
 				if size := client.ZCard(t.Context(), "{"+name+"}:"+log).Val(); size != int64(cost*rounds) {
 					t.Errorf("%s, round %d: %s holds %d slots, want %d", name, round, log, size, cost*rounds)

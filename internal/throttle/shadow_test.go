@@ -10,7 +10,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // shadowed compares what the shadow says of events: "" is an admission, else the level that denies.
@@ -41,18 +43,18 @@ var shadowConformance = []conformanceCase{
 				}
 			}
 			want := ShadowDecision{
-				Verdict: Denied, Limit: Limit{Count: 2, Window: 10 * time.Minute}, Wait: 10 * time.Minute,
-				Node: Node{Path: "a", Level: "a", Limits: Limits{{Count: 2, Window: 10 * time.Minute}}},
+				Verdict: Denied, Limit: limits.Limit{Count: 2, Window: 10 * time.Minute}, Wait: 10 * time.Minute,
+				Node: limits.Node{Path: "a", Level: "a", Limits: limits.Limits{{Count: 2, Window: 10 * time.Minute}}},
 			}
 			if got := decisions[2].Shadow; !reflect.DeepEqual(got, want) {
 				s.t.Fatalf("the shadow says %+v, want %+v", got, want)
 			}
 			s.taken("a", 4, 3)
-			s.clock.advance(10*time.Minute - time.Microsecond)
+			s.clock.Advance(10*time.Minute - time.Microsecond)
 			if d := s.shadowed([]string{"a"}, request("x", "a"))[0]; d.Shadow.Wait != time.Microsecond {
 				s.t.Fatalf("the shadow says %+v", d.Shadow)
 			}
-			s.clock.advance(2 * time.Microsecond)
+			s.clock.Advance(2 * time.Microsecond)
 			s.shadowed([]string{"", "", "a"}, request("y", "a"), request("z", "a").withCost(1), request("w", "a"))
 		},
 	},
@@ -61,16 +63,16 @@ var shadowConformance = []conformanceCase{
 		run: func(s *subject) {
 			s.shadowed([]string{"", "", ""}, several(3, "e", "a")...)
 			for range 3 { // retried, though denied
-				s.clock.advance(time.Second)
-				decisions := s.shadowed([]string{"", "", LevelCategory}, request("e2", "a"), request("e3", "a"), request("e4", "a"))
+				s.clock.Advance(time.Second)
+				decisions := s.shadowed([]string{"", "", limits.LevelCategory}, request("e2", "a"), request("e3", "a"), request("e4", "a"))
 				for _, d := range decisions {
-					if d.Verdict != Denied || d.Node.Level != LevelCategory || d.Limit.Count != 1 {
+					if d.Verdict != Denied || d.Node.Level != limits.LevelCategory || d.Limit.Count != 1 {
 						s.t.Fatalf("%+v", d)
 					}
 				}
 			}
-			s.clock.advance(10*time.Minute - 3*time.Second) // the slots have left, so those events count anew
-			s.shadowed([]string{"", "", "", LevelCategory}, request("e2", "a"), request("e3", "a"), request("e4", "a"), request("e5", "a"))
+			s.clock.Advance(10*time.Minute - 3*time.Second) // the slots have left, so those events count anew
+			s.shadowed([]string{"", "", "", limits.LevelCategory}, request("e2", "a"), request("e3", "a"), request("e4", "a"), request("e5", "a"))
 			s.taken("a", 1)
 		},
 	},
@@ -79,10 +81,10 @@ var shadowConformance = []conformanceCase{
 		run: func(s *subject) {
 			s.admit(request("e1", "a"))
 			for range 3 { // retried, though denied
-				s.clock.advance(time.Second)
+				s.clock.Advance(time.Second)
 				s.shadowed([]string{"", ""}, request("e2", "a"), request("e3", "b"))
 			}
-			s.shadowed([]string{"", "", LevelGlobal}, request("e4", "a"), request("e5", "a"), request("e6", "b"))
+			s.shadowed([]string{"", "", limits.LevelGlobal}, request("e4", "a"), request("e5", "a"), request("e6", "b"))
 		},
 	},
 	{
@@ -91,9 +93,9 @@ var shadowConformance = []conformanceCase{
 			s.shadowed([]string{"", ""}, request("1", "a"), request("2", "b"))
 			for round, verdict := range []Verdict{Admitted, Admitted, Denied, Denied} {
 				name := fmt.Sprint(round, "-")
-				decisions := s.shadowed([]string{LevelGlobal, LevelGlobal, LevelGlobal}, append(several(2, name, "a"), request(name, "b"))...)
+				decisions := s.shadowed([]string{limits.LevelGlobal, limits.LevelGlobal, limits.LevelGlobal}, append(several(2, name, "a"), request(name, "b"))...)
 				for i, d := range decisions {
-					if d.Verdict != verdict || d.Shadow.Limit != (Limit{Count: 2, Window: 3 * time.Hour}) {
+					if d.Verdict != verdict || d.Shadow.Limit != (limits.Limit{Count: 2, Window: 3 * time.Hour}) {
 						s.t.Errorf("round %d, event %d: %+v", round, i+1, d)
 					}
 				}
@@ -116,23 +118,23 @@ var shadowConformance = []conformanceCase{
 			nothing(Leased, e, e)
 			nothing(Duplicate, e.inMessage(2))
 			nothing(Unknown, request("x", "a").withCost(0))
-			s.clock.advance(testLease)
-			nothing(Repeated, e)
+			s.clock.Advance(testLease)
+			nothing(Reclaimed, e)
 			s.finish(lease...)
 			nothing(Done, e)
-			s.shadowed([]string{LevelCategory}, request("f", "a"))
+			s.shadowed([]string{limits.LevelCategory}, request("f", "a"))
 		},
 	},
 	{
 		name: "shadow: a slot returns to every algorithm", global: "none", category: "none",
 		shadow: "log=log:1/1h,counter=counter:1/1h,fixed=fixed:1/1h,token=token:1/1h,leaky=leaky:1/1h,inflight=inflight:1/1h",
 		run: func(s *subject) {
-			for _, a := range algorithms {
-				lease := s.shadowed([]string{""}, request(a.name, a.name))[0].Lease
-				s.clock.advance(time.Second)
-				s.shadowed([]string{a.name}, request(a.name+"2", a.name))
+			for _, a := range limits.Algorithms() {
+				lease := s.shadowed([]string{""}, request(a.String(), a.String()))[0].Lease
+				s.clock.Advance(time.Second)
+				s.shadowed([]string{a.String()}, request(a.String()+"2", a.String()))
 				s.refund(true, lease)
-				s.shadowed([]string{"", a.name}, request(a.name+"3", a.name), request(a.name+"4", a.name))
+				s.shadowed([]string{"", a.String()}, request(a.String()+"3", a.String()), request(a.String()+"4", a.String()))
 			}
 		},
 	},
@@ -140,7 +142,7 @@ var shadowConformance = []conformanceCase{
 		name: "shadow: a slot that was never taken there is not returned", global: "none", category: "none", shadow: "a=fixed:1/1h+1/1h",
 		run: func(s *subject) {
 			decisions := s.shadowed([]string{"", "a"}, several(2, "e", "a")...)
-			s.clock.advance(time.Second)
+			s.clock.Advance(time.Second)
 			s.refund(true, decisions[1].Lease)
 			s.shadowed([]string{"a"}, request("x", "a"))
 			s.refund(true, decisions[0].Lease)
@@ -151,9 +153,9 @@ var shadowConformance = []conformanceCase{
 		name: "shadow: deliveries under way are counted", global: "none", category: "none", shadow: "a=inflight:1/1m",
 		run: func(s *subject) {
 			lease := s.shadowed([]string{""}, request("e", "a"))[0].Lease
-			s.clock.advance(20 * time.Second)
+			s.clock.Advance(20 * time.Second)
 			lease = s.extend(testLease, lease)[0]
-			s.clock.advance(50 * time.Second)
+			s.clock.Advance(50 * time.Second)
 			if d := s.shadowed([]string{"a"}, request("x", "a"))[0]; d.Shadow.Wait != 10*time.Second {
 				s.t.Fatalf("the shadow says %+v", d.Shadow)
 			}
@@ -164,7 +166,7 @@ var shadowConformance = []conformanceCase{
 	{
 		name: "shadow: a raised global limit beside guarantees", global: "3/1h", category: "none", guarantees: "security=1", shadow: "global=4/1h",
 		run: func(s *subject) {
-			s.shadowed([]string{"", "", "", LevelGlobal, "", LevelGlobal}, append(several(4, "o", "orders"), several(2, "s", "security")...)...)
+			s.shadowed([]string{"", "", "", limits.LevelGlobal, "", limits.LevelGlobal}, append(several(4, "o", "orders"), several(2, "s", "security")...)...)
 			s.taken("orders", 3)
 		},
 	},
@@ -172,7 +174,7 @@ var shadowConformance = []conformanceCase{
 		name: "shadow: a cost that never fits there", global: "none", category: "none", shadow: "a=2/1h",
 		run: func(s *subject) {
 			d := s.decide(request("e", "a").withCost(3))[0]
-			if d.Verdict != Admitted || d.Shadow.Verdict != NeverFits || d.Shadow.Node.Level != "a" {
+			if d.Verdict != Admitted || d.Shadow.Verdict != ExceedsCapacity || d.Shadow.Node.Level != "a" {
 				s.t.Fatalf("%+v", d)
 			}
 		},
@@ -183,7 +185,7 @@ var shadowConformance = []conformanceCase{
 			s.shadowed([]string{"", "a"}, several(2, "e", "a")...)
 			shadow := func(overrides string) {
 				s.adopt(newRuleset(s.t, newPlan(s.t, "none", "none", ""), overrides))
-				s.clock.advance(time.Second)
+				s.clock.Advance(time.Second)
 			}
 			shadow("a=2/1h")
 			s.shadowed([]string{"", "a"}, several(2, "f", "a")...)
@@ -226,7 +228,7 @@ type shadowPair struct {
 	client        *redis.Client
 	random        *rand.Rand
 	with, without *Redis
-	clocks        [2]*fakeClock
+	clocks        [2]*testkit.Clock
 	calls         int
 	deniedApart   int           // decisions in which the shadow differed
 	slack         time.Duration // how far apart the same key may expire: the longest that one step took
@@ -244,14 +246,14 @@ func newShadowPair(t *testing.T, client *redis.Client, name string, random *rand
 	p.without = newRedis(client, name+"-without", settings)
 	settings.Shadow = rules.Shadow
 	p.with = newRedis(client, name+"-with", settings)
-	p.clocks = [2]*fakeClock{withFakeTime(t, p.with), withFakeTime(t, p.without)}
+	p.clocks = [2]*testkit.Clock{withFakeTime(t, p.with), withFakeTime(t, p.without)}
 	return p
 }
 
 func (p *shadowPair) step() {
 	p.t.Helper()
 	for _, clock := range p.clocks {
-		clock.advance(time.Microsecond)
+		clock.Advance(time.Microsecond)
 	}
 	began := time.Now()
 	switch p.random.IntN(10) {
@@ -275,7 +277,7 @@ func (p *shadowPair) step() {
 	case 8, 9:
 		d := []time.Duration{time.Second, 10 * time.Second, 45 * time.Second, 2 * time.Minute, -30 * time.Second}[p.random.IntN(5)]
 		for _, clock := range p.clocks {
-			clock.advance(d)
+			clock.Advance(d)
 		}
 		return
 	}
@@ -297,31 +299,28 @@ func (p *shadowPair) decide() {
 	}
 	p.calls++
 	nonce := fmt.Sprint("nonce", p.calls-p.random.IntN(6)/5) // some calls are repeated, with the same events or others
-	var rulings [2]Ruling
+	var results [2]BatchResult
 	for i, r := range []*Redis{p.with, p.without} {
-		ruling, err := r.decideBatch(p.t.Context(), nonce, requests)
-		if err != nil {
-			p.t.Fatal(err)
-		}
-		for _, d := range ruling.Decisions {
+		result := testkit.Must(r.decideBatch(p.t.Context(), nonce, requests))(p.t)
+		for _, d := range result.Decisions {
 			if d.Lease.ID != "" {
 				p.leases[i] = append(p.leases[i], d.Lease)
 			}
 		}
-		rulings[i] = ruling
+		results[i] = result
 	}
-	for i, d := range rulings[0].Decisions {
+	for i, d := range results[0].Decisions {
 		if d.Shadow.Verdict != 0 && d.Shadow.Verdict != d.Verdict {
 			p.deniedApart++
 		}
-		if plain := rulings[1].Decisions[i]; !reflect.DeepEqual(plain.Shadow, ShadowDecision{}) {
+		if plain := results[1].Decisions[i]; !reflect.DeepEqual(plain.Shadow, ShadowDecision{}) {
 			p.t.Errorf("without a shadow it says %+v", plain.Shadow)
 		}
 		d.Shadow, d.Lease.shadow = ShadowDecision{}, nil
-		rulings[0].Decisions[i] = d
+		results[0].Decisions[i] = d
 	}
-	if !reflect.DeepEqual(rulings[0], rulings[1]) {
-		p.t.Errorf("asked for %+v:\nwith a shadow %+v\nwithout       %+v", requests, rulings[0], rulings[1])
+	if !alike(results[0], results[1]) {
+		p.t.Errorf("asked for %+v:\nwith a shadow %+v\nwithout       %+v", requests, results[0], results[1])
 	}
 }
 
@@ -364,8 +363,8 @@ type keptKey struct {
 func (p *shadowPair) keys(r *Redis) (inForceKeys map[string]keptKey, ofShadow int) {
 	p.t.Helper()
 	inForceKeys = make(map[string]keptKey)
-	for _, key := range p.client.Keys(p.t.Context(), r.keys.prefix+"*").Val() {
-		name := strings.TrimPrefix(key, r.keys.prefix)
+	for _, key := range p.client.Keys(p.t.Context(), r.runner.Key("")+"*").Val() {
+		name := strings.TrimPrefix(key, r.runner.Key(""))
 		if strings.HasPrefix(name, inShadow) {
 			ofShadow++
 			continue

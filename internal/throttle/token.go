@@ -3,10 +3,12 @@ package throttle
 import (
 	"math"
 	"slices"
+
+	"github.com/seed-4578ace9/notifier/internal/limits"
 )
 
-// tokenMeter is lua/algorithms/token.lua in memory, with the same floating-point numbers and operations.
-type tokenMeter struct {
+// tokenBucket is lua/algorithms/token.lua in memory, with the same floating-point numbers and operations.
+type tokenBucket struct {
 	full  float64 // when the bucket was full last
 	since float64 // when it was looked at last
 	owed  float64 // what was missing then, times the window
@@ -21,32 +23,29 @@ const maxLows = 8
 
 // missing is what is missing from a full bucket, times the window. The conversion keeps the compiler from computing the
 // difference in one step with another result.
-func (m tokenMeter) missing(at float64, limit Limit) float64 {
-	return m.owed - float64(max(0, at-m.since)*float64(limit.Count))
+func (b tokenBucket) missing(at float64, limit limits.Limit) float64 {
+	return b.owed - float64(max(0, at-b.since)*float64(limit.Count))
 }
 
-// mostTokens is MOST of token.lua: the most that count × window in microseconds may be, for a floating-point number to be exact.
-const mostTokens = 1 << 53
-
 // advanced is the state as counted from a later time on.
-func (m tokenMeter) advanced(now int64, limit Limit) tokenMeter {
+func (b tokenBucket) advanced(now int64, limit limits.Limit) tokenBucket {
 	at := float64(now)
-	owed := m.missing(at, limit)
-	if m.isAhead(now) || owed <= 0 {
-		return tokenMeter{full: at, since: at}
+	owed := b.missing(at, limit)
+	if b.isAhead(now) || owed <= 0 {
+		return tokenBucket{full: at, since: at}
 	}
-	m.since, m.owed = max(m.since, at), owed
-	return m
+	b.since, b.owed = max(b.since, at), owed
+	return b
 }
 
 // isAhead tells that the state is of a clock that had run too far ahead, and counts for nothing.
-func (m tokenMeter) isAhead(now int64) bool { return m.since > float64(now+tolerance.Microseconds()) }
+func (b tokenBucket) isAhead(now int64) bool { return b.since > float64(now+tolerance.Microseconds()) }
 
-func (m *tokenMeter) wait(e memoryEvent, limits []Limit) (int, int64) {
+func (b *tokenBucket) wait(e memoryEvent, limits []limits.Limit) (int, int64) {
 	limit := limits[0]
-	state := m.advanced(e.now, limit)
+	state := b.advanced(e.now, limit)
 	count, window := float64(limit.Count), float64(limit.Window.Microseconds())
-	needed := state.owed + float64((float64(e.cost)-float64(limit.capacity()))*window)
+	needed := state.owed + float64((float64(e.cost)-float64(limit.Capacity()))*window)
 	if max(0, float64(e.now)-state.since)*count >= needed {
 		return 0, 0
 	}
@@ -58,52 +57,55 @@ func (m *tokenMeter) wait(e memoryEvent, limits []Limit) (int, int64) {
 }
 
 // noteLow notes how much is missing, where that is less than ever since.
-func (m *tokenMeter) noteLow(at float64, limit Limit) {
-	here := m.missing(at, limit)
-	m.lows = slices.DeleteFunc(slices.Clone(m.lows), func(low tokenLow) bool { return low.missing >= here })
-	m.lows = append(m.lows, tokenLow{at, here})
-	if len(m.lows) > maxLows {
-		m.lows[1].missing = m.lows[0].missing
-		m.lows = m.lows[1:]
+func (b *tokenBucket) noteLow(at float64, limit limits.Limit) {
+	here := b.missing(at, limit)
+	b.lows = slices.DeleteFunc(slices.Clone(b.lows), func(low tokenLow) bool { return low.missing >= here })
+	b.lows = append(b.lows, tokenLow{at, here})
+	if len(b.lows) > maxLows {
+		b.lows[1].missing = b.lows[0].missing
+		b.lows = b.lows[1:]
 	}
 }
 
-func (m *tokenMeter) take(e memoryEvent, limits []Limit) {
-	*m = m.advanced(e.now, limits[0])
-	if m.owed > 0 {
-		m.noteLow(float64(e.now), limits[0])
+func (b *tokenBucket) take(e memoryEvent, own []limits.Limit) {
+	*b = b.advanced(e.now, own[0])
+	if b.owed > 0 {
+		b.noteLow(float64(e.now), own[0])
 	}
-	m.owed = min(m.owed+float64(float64(e.cost)*float64(limits[0].Window.Microseconds())), mostTokens)
+	b.owed = min(b.owed+float64(float64(e.cost)*float64(own[0].Window.Microseconds())), limits.MaxTokenProduct) // MOST of token.lua
 }
 
-func (m *tokenMeter) giveBack(e memoryEvent, at int64, limits []Limit) {
-	if m.isAhead(e.now) {
-		*m = tokenMeter{}
+func (b *tokenBucket) giveBack(e memoryEvent, at int64, limits []limits.Limit) {
+	if b.isAhead(e.now) {
+		*b = tokenBucket{}
 	}
 	taken := float64(at)
-	if taken < m.full {
+	if taken < b.full {
 		return
 	}
-	returned := min(float64(e.cost)*float64(limits[0].Window.Microseconds()), max(0, m.missing(float64(e.now), limits[0])))
-	for _, low := range m.lows {
+	returned := min(float64(e.cost)*float64(limits[0].Window.Microseconds()), max(0, b.missing(float64(e.now), limits[0])))
+	for _, low := range b.lows {
 		if low.at > taken {
 			returned = min(returned, low.missing)
 		}
 	}
-	m.lows = slices.Clone(m.lows)
-	for i := range m.lows {
-		if m.lows[i].at > taken {
-			m.lows[i].missing -= returned
+	b.lows = slices.Clone(b.lows)
+	for i := range b.lows {
+		if b.lows[i].at > taken {
+			b.lows[i].missing -= returned
 		}
 	}
-	m.owed -= returned
+	b.owed -= returned
+	*b = b.advanced(e.now, limits[0])
 }
 
-func (m *tokenMeter) used(now, _ int64, limit Limit) int64 {
-	if m.isAhead(now) {
+func (b *tokenBucket) used(now, _ int64, limit limits.Limit) int64 {
+	if b.isAhead(now) {
 		return 0
 	}
-	return int64(math.Ceil(max(0, m.missing(float64(now), limit)) / float64(limit.Window.Microseconds())))
+	return int64(math.Ceil(max(0, b.missing(float64(now), limit)) / float64(limit.Window.Microseconds())))
 }
 
-func (m *tokenMeter) idle(now int64, limits []Limit) bool { return m.used(now, 0, limits[0]) == 0 }
+func (b *tokenBucket) idle(now int64, limits []limits.Limit) bool {
+	return b.used(now, 0, limits[0]) == 0
+}

@@ -14,7 +14,10 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // newWorkerClient makes a client as the notifier's worker does, for Sentinel if there is the name of a master, else for
@@ -52,9 +55,9 @@ type crowd struct {
 }
 
 // crowdLimits are such that events go on to be admitted at all times, and remain in the one of c.
-func crowdLimits(t *testing.T, c string) (map[string]Limits, *Tree) {
+func crowdLimits(t *testing.T, c string) (map[string]limits.Limits, *limits.Tree) {
 	t.Helper()
-	limits := map[string]Limits{
+	limits := map[string]limits.Limits{
 		"": parseLimits(t, "80/200ms"), "c": parseLimits(t, c),
 		"a": parseLimits(t, "30/150ms"), "b": parseLimits(t, "30/150ms"),
 	}
@@ -74,7 +77,7 @@ func newCrowd(t *testing.T, s Settings) *crowd {
 	return c
 }
 
-// join lets a limiter's worker in, for so many goroutines.
+// join lets a store's worker in, for so many goroutines.
 func (c *crowd) join(name string, r *Redis, goroutines int) {
 	for g := range goroutines {
 		c.work.Go(func() {
@@ -90,7 +93,7 @@ func (c *crowd) join(name string, r *Redis, goroutines int) {
 					requests[i] = request(fmt.Sprint(name, "-", g, "-", n, "-", i), category).withCost(1 + rand.IntN(2))
 				}
 				c.decide(r, requests)
-				time.Sleep(time.Duration(rand.IntN(4)) * time.Millisecond)
+				time.Sleep(time.Duration(rand.IntN(4)) * time.Millisecond) // the pace of a worker
 			}
 		})
 	}
@@ -104,12 +107,12 @@ func (c *crowd) decide(r *Redis, requests []Request) {
 			c.t.Errorf("%q and others have no verdict", requests[0].ID)
 			return
 		}
-		var ruling Ruling
-		c.insist(func() (err error) { ruling, err = r.Decide(c.t.Context(), requests); return err })
+		var result BatchResult
+		c.insist(func() (err error) { result, err = r.Decide(c.t.Context(), requests); return err })
 		var leased []Request
-		for i, d := range ruling.Decisions {
+		for i, d := range result.Decisions {
 			switch d.Verdict {
-			case Admitted, Repeated:
+			case Admitted, Reclaimed:
 				c.admitted(d)
 				c.deliver(r, d.Lease)
 			case Denied:
@@ -127,7 +130,7 @@ func (c *crowd) decide(r *Redis, requests []Request) {
 
 func (c *crowd) admitted(d Decision) {
 	c.note(func() {
-		if d.Verdict == Repeated {
+		if d.Verdict == Reclaimed {
 			c.untimed[d.Lease.ID] = true
 			return
 		}
@@ -162,15 +165,15 @@ func (c *crowd) insist(call func() error) {
 		switch {
 		case err == nil, c.t.Failed():
 			return
-		case !errors.Is(err, ErrUnavailable) || errors.Is(err, ErrRefused):
-			c.t.Errorf("error %v, want none but %v", err, ErrUnavailable)
+		case !errors.Is(err, script.ErrUnavailable) || errors.Is(err, script.ErrRefused):
+			c.t.Errorf("error %v, want none but %v", err, script.ErrUnavailable)
 			return
 		case time.Now().After(deadline):
 			c.t.Errorf("no answer for %v, last error: %v", patience, err)
 			return
 		}
 		c.note(func() { c.unavailable++ })
-		time.Sleep(time.Duration(5+rand.IntN(10)) * time.Millisecond)
+		time.Sleep(time.Duration(5+rand.IntN(10)) * time.Millisecond) // the pace at which a worker tries again
 	}
 }
 
@@ -231,12 +234,12 @@ func TestClusterReshard(t *testing.T) {
 	limits, tree := crowdLimits(t, "40/1h")
 	workers := newCrowd(t, Settings{Tree: tree, Lease: testLease, Retention: testRetention})
 	workers.refunds = true
-	var limiter *Redis
-	for _, scripting := range []Scripting{Eval, Functions} {
+	var store *Redis
+	for _, scripting := range []script.Scripting{script.Eval, script.Functions} {
 		client := newWorkerClient(t, cluster.Addrs(), "")
-		o := RedisOptions{Client: client, Prefix: "reshard", Timeout: time.Second, Scripting: scripting}
-		limiter = NewRedis(o, workers.settings)
-		workers.join(string(scripting), limiter, 3)
+		o := script.Options{Client: client, Prefix: "reshard", Timeout: time.Second, Scripting: scripting}
+		store = NewRedis(script.NewRunner(o), workers.settings)
+		workers.join(string(scripting), store, 3)
 	}
 	workers.until("the first events", workers.more(50))
 
@@ -260,9 +263,7 @@ func TestClusterReshard(t *testing.T) {
 		move.End()
 		workers.until("decisions at the new node", workers.more(50))
 		// A destination that rests has a key of its own. With it the node can go on until the first key moves.
-		if err := limiter.Pause(t.Context(), "#here", Pace{}, time.Hour); err != nil {
-			t.Errorf("pause: %v", err)
-		}
+		pause(t, store, "#here", time.Hour)
 	}
 	workers.leave()
 
@@ -272,7 +273,7 @@ func TestClusterReshard(t *testing.T) {
 	if err := checkWindows(workers.all(), limits); err != nil {
 		t.Error(err)
 	}
-	used, err := limiter.Usage(t.Context(), tree.Path("c"))
+	used, err := store.Usage(t.Context(), tree.Path("c"))
 	if want := workers.taken("c"); err != nil || used[1][0] != want || want == 0 {
 		t.Errorf("%v slots are taken, %d were kept, %v", used, want, err)
 	}
@@ -286,9 +287,9 @@ func TestClusterReshard(t *testing.T) {
 			want = Done
 		}
 		a := admissions[0]
-		ruling, err := limiter.Decide(t.Context(), []Request{request(id, a.category).withCost(int(a.cost))})
-		if err != nil || ruling.Decisions[0].Verdict != want {
-			t.Errorf("%q is asked for again: %+v, %v", id, ruling.Decisions, err)
+		result, err := store.Decide(t.Context(), []Request{request(id, a.category).withCost(int(a.cost))})
+		if err != nil || result.Decisions[0].Verdict != want {
+			t.Errorf("%q is asked for again: %+v, %v", id, result.Decisions, err)
 		}
 	}
 }
@@ -301,37 +302,27 @@ func TestClusterReshardWithEveryKey(t *testing.T) {
 	// The sliding counter, the shadow, live overrides and a destination that rests each have keys of their own.
 	tree := newTree(t, "100/1h+counter:100/1h", "5/20ms", "")
 	settings := Settings{Tree: tree, Shadow: tree, Lease: testLease, Retention: testRetention}
-	limiter := newRedis(newWorkerClient(t, cluster.Addrs(), ""), "gate", settings)
-	limiter.Adopt(Ruleset{Tree: tree, Shadow: tree, Generation: 1, Revision: 1})
-	ruling, err := limiter.Decide(t.Context(), several(2, "old", "a"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = errors.Join(
-		finish(t.Context(), limiter, ruling.Decisions[0].Lease),
-		limiter.Pause(t.Context(), "#here", Pace{}, time.Hour),
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := newRedis(newWorkerClient(t, cluster.Addrs(), ""), "limiter", settings)
+	store.Adopt(limits.Ruleset{Tree: tree, Shadow: tree, Generation: 1, Revision: 1})
+	result := testkit.Must(store.Decide(t.Context(), several(2, "old", "a")))(t)
+	testkit.NoError(t, finish(t.Context(), store, result.Decisions[0].Lease))
+	pause(t, store, "#here", time.Hour)
 	wantUsed := func(want ...[]int64) {
 		t.Helper()
 		poll(t, fmt.Sprintf("%v slots to be taken", want), func() bool {
-			used, err := limiter.Usage(t.Context(), tree.Path("a"))
+			used, err := store.Usage(t.Context(), tree.Path("a"))
 			return err == nil && reflect.DeepEqual(used, want)
 		})
 	}
 	wantUsed([]int64{2, 2}, []int64{0})
 
 	move := cluster.MoveSlot(slot, other)
-	_, err = limiter.Decide(t.Context(), several(3, "new", "a"))
-	if err != nil && (!errors.Is(err, ErrUnavailable) || errors.Is(err, ErrRefused)) {
-		t.Errorf("error %v, want none but %v", err, ErrUnavailable)
+	_, err := store.Decide(t.Context(), several(3, "new", "a"))
+	if err != nil && (!errors.Is(err, script.ErrUnavailable) || errors.Is(err, script.ErrRefused)) {
+		t.Errorf("error %v, want none but %v", err, script.ErrUnavailable)
 	}
 	moveKeys(move).End()
-	if _, err := limiter.Decide(t.Context(), several(3, "new", "a")); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(store.Decide(t.Context(), several(3, "new", "a")))(t)
 	wantUsed([]int64{5, 5}, []int64{0})
 }
 
@@ -352,12 +343,12 @@ func testFailover(t *testing.T, cut bool) {
 	sentinel := servertest.StartSentinel(t)
 	limits, tree := crowdLimits(t, "100/1h")
 	workers := newCrowd(t, Settings{Tree: tree, Lease: 300 * time.Millisecond, Retention: testRetention})
-	var limiter *Redis
-	for _, scripting := range []Scripting{Eval, Functions} {
+	var store *Redis
+	for _, scripting := range []script.Scripting{script.Eval, script.Functions} {
 		client := newWorkerClient(t, sentinel.Addrs, servertest.SentinelMaster)
-		o := RedisOptions{Client: client, Prefix: "failover", Timeout: time.Second, Scripting: scripting}
-		limiter = NewRedis(o, workers.settings)
-		workers.join(string(scripting), limiter, 3)
+		o := script.Options{Client: client, Prefix: "failover", Timeout: time.Second, Scripting: scripting}
+		store = NewRedis(script.NewRunner(o), workers.settings)
+		workers.join(string(scripting), store, 3)
 	}
 
 	workers.until("part of the long limit to be taken", func() bool { return workers.taken("c") >= 50 })
@@ -387,34 +378,28 @@ func testFailover(t *testing.T, cut bool) {
 	}
 
 	// Everything is delivered once more, as if nothing had been acknowledged: the new primary shows what it remembers.
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		used, err := limiter.Usage(t.Context(), tree.Path(""))
-		if err != nil || time.Now().After(deadline) {
-			t.Fatalf("wait for the short limits to be free: %v slots, %v", used, err)
-		}
-		if used[0][0] == 0 {
-			break
-		}
-	}
+	testkit.Eventually(t, "the short limits are free", func() bool {
+		return testkit.Must(store.Usage(t.Context(), tree.Path("")))(t)[0][0] == 0
+	})
 	before, remembered, after := workers.all(), []observed(nil), []observed(nil)
 	forgotten := 0
 	for _, o := range before {
-		var ruling Ruling
+		var result BatchResult
 		workers.insist(func() (err error) {
-			ruling, err = limiter.Decide(t.Context(), []Request{request(o.id, o.category).withCost(int(o.cost))})
+			result, err = store.Decide(t.Context(), []Request{request(o.id, o.category).withCost(int(o.cost))})
 			return err
 		})
-		switch verdict := ruling.Decisions[0].Verdict; {
+		switch verdict := result.Decisions[0].Verdict; {
 		case safelyFinished[o.id] && verdict != Done:
 			t.Errorf("%q was delivered and known to the replicas: verdict %d", o.id, verdict)
 		case verdict == Done && o.at <= killed && !safe[o.id] && !finishedByOld[o.id]:
 			// Who took over may have been told of the delivery alone: whether it knows the slot does not show.
-		case verdict == Repeated || verdict == Leased || verdict == Done:
+		case verdict == Reclaimed || verdict == Leased || verdict == Done:
 			remembered = append(remembered, o)
 		case safe[o.id] || o.at > killed:
 			t.Errorf("%q was admitted by who takes over, or known to it: verdict %d", o.id, verdict)
 		case verdict == Admitted:
-			after = append(after, observed{id: o.id, category: o.category, at: ruling.At, cost: o.cost, denied: "-"})
+			after = append(after, observed{id: o.id, category: o.category, at: result.At, cost: o.cost, denied: "-"})
 			fallthrough
 		default:
 			forgotten++

@@ -1,7 +1,6 @@
 package throttle
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,7 +9,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/script/scripttest"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 	"github.com/seed-4578ace9/notifier/lua"
 )
 
@@ -20,45 +22,9 @@ const spare = 500
 // tail is how many members a test leaves in a set that have left it long ago.
 const tail = 20_000
 
-// plant adds members to a sorted set that score a microsecond more than each other.
-func plant(t testing.TB, client redis.UniversalClient, key, prefix string, count int, first int64) {
-	t.Helper()
-	for from := 0; from < count; from += 10_000 {
-		pipe := client.Pipeline()
-		for i := from; i < min(from+10_000, count); i += 500 {
-			members := make([]redis.Z, 0, 500)
-			for j := i; j < min(i+500, count); j++ {
-				members = append(members, redis.Z{Score: float64(first + int64(j)), Member: fmt.Sprintf("%s%d", prefix, j)})
-			}
-			pipe.ZAdd(context.Background(), key, members...)
-		}
-		pipe.Expire(context.Background(), key, 24*time.Hour)
-		if _, err := pipe.Exec(context.Background()); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// planted counts the members that are left of those.
-func planted(t testing.TB, client redis.UniversalClient, key, prefix string) (count int) {
-	t.Helper()
-	members, err := client.ZRange(context.Background(), key, 0, -1).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, member := range members {
-		if strings.HasPrefix(member, prefix) {
-			count++
-		}
-	}
-	return count
-}
-
 // trimmedByOthers tells of keys that are no sorted sets, or are trimmed by the members of others.
 func trimmedByOthers(kind string) bool {
-	return kind == "message" || slices.ContainsFunc([]string{"drops:due", "drops:counts:", "drops:top:", "pairs:", "mention:"}, func(start string) bool {
-		return strings.HasPrefix(kind, start)
-	})
+	return kind == "message" || strings.HasPrefix(kind, "pairs:")
 }
 
 // TestEveryScriptTrimsInPieces gives every sorted set of a deployment a long tail of what counts no more. No call of any script
@@ -68,8 +34,8 @@ func TestEveryScriptTrimsInPieces(t *testing.T) {
 	const added = 16 // no operation adds more
 	server := servertest.StartRedis(t)
 	client := newClient(t, redis.Options{Addr: server.Addr})
-	for _, o := range slices.Concat(operations, timelyOperations) {
-		if len(o.writes) == 0 || o.name == "mention" {
+	for _, o := range slices.Concat(operations, waitingOperations) {
+		if len(o.writes) == 0 {
 			continue
 		}
 		t.Run(o.name, func(t *testing.T) {
@@ -80,16 +46,14 @@ func TestEveryScriptTrimsInPieces(t *testing.T) {
 			for _, kind := range o.touches {
 				if !trimmedByOthers(kind) {
 					key := "{trim}:" + kind
-					plant(t, client, key, "planted-", tail, 1)
+					scripttest.Plant(t, client, key, "planted-", tail, 1)
 					sets = append(sets, key)
 				}
 			}
-			if err := o.call(t.Context(), r, lease); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, o.call(t.Context(), r, lease))
 			removed := 0
 			for _, key := range sets {
-				removed += tail - planted(t, client, key, "planted-")
+				removed += tail - scripttest.Planted(t, client, key, "planted-")
 			}
 			trims := slices.Contains(o.writes, "zremrangebyrank")
 			if trims && removed == 0 || removed > 2*spare+2*added*len(sets) {
@@ -104,39 +68,33 @@ func TestEveryScriptTrimsInPieces(t *testing.T) {
 func TestTailsDoNotCount(t *testing.T) {
 	t.Parallel()
 	client := newClient(t, redis.Options{Addr: servertest.StartRedis(t).Addr})
-	for name, cost := range map[string]int{"wholesale": 1, "judged": 2} {
+	for name, cost := range map[string]int{"as one": 1, "one by one": 2} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRedis(client, name, Settings{Tree: newTree(t, "512/1h", "600/1m", ""), Lease: testLease, Retention: testRetention})
 			clock := withFakeTime(t, r)
-			if name == "wholesale" {
-				source := r.source
-				r.source = func(script lua.Script, algorithms []string) string {
-					return strings.Replace(source(script, algorithms), "-- What is asked of which limits.", "error('not judged as one')", 1)
-				}
-				r.inUse.Store(nil)
-				r.Adopt(*r.settings.rules())
+			if name == "as one" {
+				r.withSource(func(_ lua.Script, text string) string {
+					return strings.Replace(text, "-- Read the buckets and the asks.", "error('not evaluated as one')", 1)
+				})
 			}
-			logs := []string{r.keys.meter("log"), r.keys.meter("log:a")}
-			long := clock.read().Add(-2 * time.Hour).UnixMicro()
+			logs := []string{r.keys.key("log"), r.keys.key("log:a")}
+			long := clock.Read().Add(-2 * time.Hour).UnixMicro()
 			for _, key := range logs {
-				plant(t, client, key, "planted-", tail, long)
+				scripttest.Plant(t, client, key, "planted-", tail, long)
 			}
 			left := map[string]int{logs[0]: tail, logs[1]: tail}
 			events := MaxBatch / cost
 			for call := range 2 {
-				ruling, err := r.Decide(t.Context(), withCosts(cost, several(events, fmt.Sprint("e", call, "-"), "a")))
-				if err != nil {
-					t.Fatal(err)
-				}
-				for i, d := range ruling.Decisions {
+				result := testkit.Must(r.Decide(t.Context(), withCosts(cost, several(events, fmt.Sprint("e", call, "-"), "a"))))(t)
+				for i, d := range result.Decisions {
 					if d.Verdict != Admitted {
 						t.Fatalf("call %d, event %d: %+v", call, i, d)
 					}
 				}
 				removed := 0
 				for _, key := range logs {
-					now := planted(t, client, key, "planted-")
+					now := scripttest.Planted(t, client, key, "planted-")
 					if now > left[key]-2*MaxBatch {
 						t.Errorf("call %d: %s shrank from %d to %d, while %d were added", call, key, left[key], now, MaxBatch)
 					}
@@ -145,13 +103,13 @@ func TestTailsDoNotCount(t *testing.T) {
 				if removed > 2*2*MaxBatch+spare {
 					t.Errorf("call %d removed %d", call, removed)
 				}
-				clock.advance(time.Second)
+				clock.Advance(time.Second)
 			}
 			// The logs say when the next slot opens, whatever lies before their windows.
-			ruling, err := r.Decide(t.Context(), withCosts(cost, several(1, "more", "a")))
-			if err != nil || ruling.Decisions[0].Verdict != Denied || ruling.Decisions[0].Node.Level != LevelGlobal ||
-				ruling.Decisions[0].Wait != time.Hour-2*time.Second {
-				t.Errorf("one more: %+v, %v", ruling.Decisions, err)
+			result, err := r.Decide(t.Context(), withCosts(cost, several(1, "more", "a")))
+			if err != nil || result.Decisions[0].Verdict != Denied || result.Decisions[0].Node.Level != limits.LevelGlobal ||
+				result.Decisions[0].Wait != time.Hour-2*time.Second {
+				t.Errorf("one more: %+v, %v", result.Decisions, err)
 			}
 		})
 	}
@@ -169,16 +127,14 @@ func TestCallsAheadAreTrimmedInPieces(t *testing.T) {
 	t.Parallel()
 	client := newClient(t, redis.Options{Addr: servertest.StartRedis(t).Addr})
 	r := newRedis(client, "ahead", scriptSettings(t))
-	plant(t, client, r.keys.calls, "planted-", 3*spare/2, time.Now().Add(time.Hour).UnixMicro())
+	scripttest.Plant(t, client, r.keys.calls, "planted-", 3*spare/2, time.Now().Add(time.Hour).UnixMicro())
 	for i, want := range []int{spare / 2, 0, 0} {
-		ruling, err := r.Decide(t.Context(), []Request{request(fmt.Sprint("e", i), "a")})
-		if err != nil || ruling.Decisions[0].Verdict != Admitted {
-			t.Fatalf("%+v, %v", ruling, err)
+		result, err := r.Decide(t.Context(), []Request{request(fmt.Sprint("e", i), "a")})
+		if err != nil || result.Decisions[0].Verdict != Admitted {
+			t.Fatalf("%+v, %v", result, err)
 		}
-		if left := planted(t, client, r.keys.calls, "planted-"); left != want {
-			t.Errorf("call %d leaves %d, want %d", i, left, want)
-		}
-		if ruling.At > time.Now().Add(time.Minute).UnixMicro() {
+		testkit.Equal(t, scripttest.Planted(t, client, r.keys.calls, "planted-"), want, "call %d leaves", i)
+		if result.At > time.Now().Add(time.Minute).UnixMicro() {
 			t.Errorf("call %d was made at the time of a clock that ran ahead", i)
 		}
 	}

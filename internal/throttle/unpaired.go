@@ -72,13 +72,13 @@ func (u *unpaired) forget() {
 
 // LearnUnpaired takes note that a resolved event was dropped because its pair was not open when Redis was asked. That time is by
 // the clock that says when events were stored.
-func (g *Gate) LearnUnpaired(pair string, asked time.Time) { g.unpaired.learn(pair, asked, false) }
+func (l *Limiter) LearnUnpaired(pair string, asked time.Time) { l.unpaired.learn(pair, asked, false) }
 
 // KnownUnpaired tells of a resolved event, stored at a time, whether its pair was found not to be open in the last second, after the
 // event was stored, and this worker has seen no firing event of it since. Of firing events that were stored before the question too,
 // and that another worker has delivered since, it knows nothing.
-func (g *Gate) KnownUnpaired(pair string, stored time.Time) bool {
-	return g.unpaired.known(pair, stored)
+func (l *Limiter) KnownUnpaired(pair string, stored time.Time) bool {
+	return l.unpaired.known(pair, stored)
 }
 
 // see takes note of firing events.

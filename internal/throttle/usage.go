@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/limits"
 )
 
 // usageEvery is how often the usage metrics are read from the logs.
@@ -19,14 +21,14 @@ type usage struct {
 	uses    uses // what messages tell of them
 
 	mu      sync.Mutex
-	tree    *Tree
+	tree    *routes
 	known   map[string]bool      // levels of which a node was read
-	touched map[string]bool      // categories judged since their logs were last seen empty
+	touched map[string]bool      // categories evaluated since their logs were last seen empty
 	opens   map[string]time.Time // by level, as of the latest denial
 	full    map[string]time.Time // likewise by the node's path
 }
 
-func newUsage(rules *Ruleset, metrics Metrics) *usage {
+func newUsage(rules *ruleset, metrics Metrics) *usage {
 	u := &usage{
 		metrics: metrics, known: make(map[string]bool), touched: make(map[string]bool),
 		opens: make(map[string]time.Time), full: make(map[string]time.Time),
@@ -36,10 +38,10 @@ func newUsage(rules *Ruleset, metrics Metrics) *usage {
 }
 
 // adopt shows the limits of other rules.
-func (u *usage) adopt(rules *Ruleset) {
+func (u *usage) adopt(rules *ruleset) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.tree = rules.Tree
+	u.tree = rules.tree
 	clear(u.opens)
 	clear(u.full)
 	// This also ends the series of levels that are gone. What was read for them comes too late: see show.
@@ -48,11 +50,22 @@ func (u *usage) adopt(rules *Ruleset) {
 	u.known = make(map[string]bool, len(known))
 	for _, level := range rules.Tree.Levels() {
 		u.known[level.Level] = known[level.Level]
-		u.metrics.LimitSize(level.Level, level.Limits[0].capacity())
+		u.metrics.LimitSize(level.Level, level.Limits[0].Capacity())
 	}
 }
 
-func (u *usage) current() *Tree {
+func levelsOf(tree *limits.Tree) []string {
+	if tree == nil {
+		return nil
+	}
+	var names []string
+	for _, level := range tree.Levels() {
+		names = append(names, level.Level)
+	}
+	return names
+}
+
+func (u *usage) current() *routes {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.tree
@@ -85,8 +98,8 @@ func (u *usage) opensAt(path string) time.Time {
 func (u *usage) nextSlot(now time.Time) (level string, wait time.Duration) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if global := u.opens[LevelGlobal].Sub(now); global > 0 {
-		return LevelGlobal, global
+	if global := u.opens[limits.LevelGlobal].Sub(now); global > 0 {
+		return limits.LevelGlobal, global
 	}
 	for name, opens := range u.opens {
 		if left := opens.Sub(now); left > 0 && (wait == 0 || left < wait) {
@@ -97,14 +110,14 @@ func (u *usage) nextSlot(now time.Time) (level string, wait time.Duration) {
 }
 
 // refresh shows for each rule the fullest limit of its nodes. It asks Redis something in any case: who is idle has to notice
-// when Redis is away.
-func (u *usage) refresh(ctx context.Context, limiter *Redis) error {
+// when Redis is unavailable.
+func (u *usage) refresh(ctx context.Context, store *Redis) error {
 	asked, tree := time.Now(), u.current()
 	nodes, categories := u.nodes(tree)
 	byPath := make(map[string][]int64, len(nodes))
 	fullest := make(map[string]limitUse)
 	if len(nodes) == 0 {
-		if err := limiter.Probe(ctx); err != nil {
+		if err := store.Probe(ctx); err != nil {
 			return err
 		}
 	}
@@ -112,14 +125,14 @@ func (u *usage) refresh(ctx context.Context, limiter *Redis) error {
 	for len(nodes) > 0 {
 		batch := nodes[:min(len(nodes), MaxBatch)]
 		nodes = nodes[len(batch):]
-		used, err := limiter.Usage(ctx, batch)
+		used, err := store.Usage(ctx, batch)
 		if err != nil {
 			return err
 		}
 		for i, node := range batch {
 			byPath[node.Path] = used[i]
 			for l, limit := range node.Limits {
-				use := limitUse{used: used[i][l], size: limit.capacity()}
+				use := limitUse{used: used[i][l], size: limit.Capacity()}
 				inUse[node.Path] = inUse[node.Path] || use.used > 0
 				if other, found := fullest[node.Level]; !found || use.fuller(other) {
 					fullest[node.Level] = use
@@ -137,7 +150,7 @@ func (u *usage) refresh(ctx context.Context, limiter *Redis) error {
 
 // show sets the metrics by what was read with a tree, if that is still in force. Of a level that was read before and has no
 // node in use now, nothing is taken.
-func (u *usage) show(tree *Tree, fullest map[string]limitUse) {
+func (u *usage) show(tree *routes, fullest map[string]limitUse) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.tree != tree {
@@ -146,7 +159,7 @@ func (u *usage) show(tree *Tree, fullest map[string]limitUse) {
 	for _, level := range tree.Levels() {
 		use, read := fullest[level.Level]
 		if !read {
-			use.size = level.Limits[0].capacity()
+			use.size = level.Limits[0].Capacity()
 		}
 		if read || u.known[level.Level] {
 			u.known[level.Level] = true
@@ -162,11 +175,11 @@ type limitUse struct{ used, size int64 }
 func (a limitUse) fuller(b limitUse) bool { return a.used*b.size > b.used*a.size }
 
 // nodes lists the root and the nodes of the touched categories, each once.
-func (u *usage) nodes(tree *Tree) ([]Node, []string) {
+func (u *usage) nodes(tree *routes) ([]limits.Node, []string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	var (
-		nodes      = append([]Node(nil), tree.Path("")...)
+		nodes      = append([]limits.Node(nil), tree.Path("")...)
 		categories = make([]string, 0, len(u.touched))
 		seen       = map[string]bool{"": true}
 	)

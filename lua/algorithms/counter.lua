@@ -1,77 +1,77 @@
--- counter.lua: the sliding counter. At most `count` slots in a rolling window, as estimated from the slots taken in the
--- current fixed window and, by the share that the rolling window still covers, in the one before it.
+-- counter.lua: the sliding counter. At most `count` slots in a rolling window, by an estimate: the slots of the current fixed
+-- window, and the slots of the window before it in proportion to how much of that window the rolling window covers.
 --
--- Promise: approximate, as if the previous window's slots had been taken evenly; the time of the next slot is estimated
--- in the same way. Burst at the edge: below twice the count, when the previous window's slots came at its end. Memory:
--- three numbers, whatever the limit.
+-- Promise: approximate, as if the slots of the window before had been taken evenly. The time of the next slot has the same
+-- error. Burst at the edge: below twice the count, if the slots of the window before were taken at its end. Memory: three
+-- numbers.
 
 algorithms.counter = { times_admissions = true }
 
-function algorithms.counter.read(meter)
-  local start = meter.now - meter.now % meter.limit.window
-  local state = load_numbers(meter.key)
-  meter.start, meter.current, meter.previous = start, 0, 0
-  if not state or state[1] > meter.now + TOLERANCE then
+function algorithms.counter.read(bucket)
+  local start = bucket.now - bucket.now % bucket.limit.window
+  local state = load_numbers(bucket.key)
+  bucket.start, bucket.current, bucket.previous = start, 0, 0
+  if not state or state[1] > bucket.now + TOLERANCE then
     return
   end
-  if state[1] >= start then -- beyond it if a clock ran ahead
-    meter.start, meter.current, meter.previous = state[1], state[2], state[3]
-  elseif state[1] == start - meter.limit.window then
-    meter.previous = state[2]
+  if state[1] >= start then -- later than start if a clock ran ahead
+    bucket.start, bucket.current, bucket.previous = state[1], state[2], state[3]
+  elseif state[1] == start - bucket.limit.window then
+    bucket.previous = state[2]
   end
 end
 
--- The slots of a window that the rolling window still covers, some time after that window's end.
+-- Returns how many slots of a window the rolling window covers, some time after the end of that window.
 local function covered(slots, window, elapsed)
   return slots * (window - math.max(0, elapsed)) / window
 end
 
--- How long after its end a window has to be until no more than `room` of its slots are covered.
+-- Returns how long after its end the rolling window covers no more than `room` slots of a window.
 local function time_until_covered(slots, window, room)
   local elapsed = math.ceil(window * (slots - room) / slots)
   while covered(slots, window, elapsed) > room do
-    elapsed = elapsed + 1 -- what rounding took
+    elapsed = elapsed + 1 -- corrects rounding
   end
   return elapsed
 end
 
-function algorithms.counter.wait(meter, cost)
-  local room = meter.limit.count - cost - meter.current
-  if covered(meter.previous, meter.limit.window, meter.now - meter.start) <= room then
+function algorithms.counter.wait(bucket, cost)
+  local room = bucket.limit.count - cost - bucket.current
+  if covered(bucket.previous, bucket.limit.window, bucket.now - bucket.start) <= room then
     return nil
   end
   if room >= 0 then
-    return meter.limit, meter.start + time_until_covered(meter.previous, meter.limit.window, room) - meter.now
+    return bucket.limit, bucket.start + time_until_covered(bucket.previous, bucket.limit.window, room) - bucket.now
   end
-  local next_start = meter.start + meter.limit.window
-  return meter.limit, next_start + time_until_covered(meter.current, meter.limit.window, meter.limit.count - cost) - meter.now
+  local next_start = bucket.start + bucket.limit.window
+  return bucket.limit, next_start + time_until_covered(bucket.current, bucket.limit.window, bucket.limit.count - cost) - bucket.now
 end
 
-function algorithms.counter.take(meter, event)
-  meter.current = meter.current + event.cost
+function algorithms.counter.take(bucket, event)
+  bucket.current = bucket.current + event.cost
 end
 
-function algorithms.counter.write(meter)
-  save_numbers(meter.key, 2 * meter.limit.window + TOLERANCE, meter.start, meter.current, meter.previous)
+function algorithms.counter.write(bucket)
+  save_numbers(bucket.key, 2 * bucket.limit.window + TOLERANCE, bucket.start, bucket.current, bucket.previous)
 end
 
--- Adds to the window in which a time lies.
-local function change(meter, at, slots)
-  if at >= meter.start then
-    meter.current = math.max(0, meter.current + slots)
-  elseif at >= meter.start - meter.limit.window then
-    meter.previous = math.max(0, meter.previous + slots)
+-- Adds slots to the window that contains a time.
+local function change(bucket, at, slots)
+  if at >= bucket.start then
+    bucket.current = math.max(0, bucket.current + slots)
+  elseif at >= bucket.start - bucket.limit.window then
+    bucket.previous = math.max(0, bucket.previous + slots)
   end
 end
 
-function algorithms.counter.give_back(meter, event)
-  change(meter, event.taken, -event.cost)
+function algorithms.counter.give_back(bucket, event)
+  change(bucket, event.taken, -event.cost)
 end
 
-function algorithms.counter.restore(meter, event, at)
-  change(meter, at, event.cost)
+function algorithms.counter.restore(bucket, event, at)
+  change(bucket, at, event.cost)
 end
 
-function algorithms.counter.used(meter)
-  return meter.current + math.ceil(covered(meter.previous, meter.limit.window, meter.now - meter.start))
+function algorithms.counter.used(bucket)
+  return bucket.current + math.ceil(covered(bucket.previous, bucket.limit.window, bucket.now - bucket.start))
 end

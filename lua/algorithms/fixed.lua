@@ -1,46 +1,46 @@
--- fixed.lua: the fixed window. At most `count` slots in each window; windows begin at multiples of their length since 1970.
+-- fixed.lua: the fixed window. At most `count` slots in each window. Windows begin at multiples of their length since 1970.
 --
--- Promise: exact for each such window; the time of the next slot is exact. Burst at the edge: up to twice the count within
--- one window's length, around the moment where two windows meet. Memory: two numbers.
+-- Promise: exact for each such window. The time of the next slot is exact. Burst at the edge: up to twice the count within the
+-- length of one window, where two windows meet. Memory: two numbers.
 
 algorithms.fixed = { times_admissions = true }
 
-function algorithms.fixed.read(meter)
-  local start = meter.now - meter.now % meter.limit.window
-  local state = load_numbers(meter.key)
-  meter.start, meter.used = start, 0
-  -- A window that is still to come was begun by a clock that ran ahead.
-  if state and state[1] >= start and state[1] <= meter.now + TOLERANCE then
-    meter.start, meter.used = state[1], state[2]
+function algorithms.fixed.read(bucket)
+  local start = bucket.now - bucket.now % bucket.limit.window
+  local state = load_numbers(bucket.key)
+  bucket.start, bucket.used = start, 0
+  -- The state is of a later window if a clock ran ahead.
+  if state and state[1] >= start and state[1] <= bucket.now + TOLERANCE then
+    bucket.start, bucket.used = state[1], state[2]
   end
 end
 
-function algorithms.fixed.wait(meter, cost)
-  if meter.used + cost > meter.limit.count then
-    return meter.limit, meter.start + meter.limit.window - meter.now
+function algorithms.fixed.wait(bucket, cost)
+  if bucket.used + cost > bucket.limit.count then
+    return bucket.limit, bucket.start + bucket.limit.window - bucket.now
   end
 end
 
-function algorithms.fixed.take(meter, event)
-  meter.used = meter.used + event.cost
+function algorithms.fixed.take(bucket, event)
+  bucket.used = bucket.used + event.cost
 end
 
-function algorithms.fixed.write(meter)
-  save_numbers(meter.key, meter.limit.window + TOLERANCE, meter.start, meter.used)
+function algorithms.fixed.write(bucket)
+  save_numbers(bucket.key, bucket.limit.window + TOLERANCE, bucket.start, bucket.used)
 end
 
-function algorithms.fixed.give_back(meter, event)
-  if event.taken >= meter.start then
-    meter.used = math.max(0, meter.used - event.cost)
+function algorithms.fixed.give_back(bucket, event)
+  if event.taken >= bucket.start then
+    bucket.used = math.max(0, bucket.used - event.cost)
   end
 end
 
-function algorithms.fixed.restore(meter, event, at)
-  if at >= meter.start then
-    meter.used = meter.used + event.cost
+function algorithms.fixed.restore(bucket, event, at)
+  if at >= bucket.start then
+    bucket.used = bucket.used + event.cost
   end
 end
 
-function algorithms.fixed.used(meter)
-  return meter.used
+function algorithms.fixed.used(bucket)
+  return bucket.used
 end

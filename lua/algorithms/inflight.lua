@@ -1,106 +1,103 @@
--- inflight.lua: the concurrency limit. At most `count` slots belong to deliveries under way; one comes back when its
--- delivery ends or, if its worker died, after the window, but not before its lease has lapsed.
+-- inflight.lua: the concurrency limit. At most `count` slots belong to deliveries that go on. A slot returns when its delivery
+-- ends or, if its worker died, after the window, but not before its lease has lapsed.
 --
--- Promise: exact. The time of the next slot is the latest: a delivery may end sooner. Burst at the edge: none. Memory: one
--- member of a sorted set for each delivery under way, about 100 bytes.
+-- Promise: exact. The time of the next slot is the latest possible: a delivery may end sooner. Burst at the edge: none. Memory:
+-- one member of a sorted set for each slot taken, about 100 bytes.
 --
--- The sorted set holds slot of a stored message's event -> when it comes back by itself.
+-- State: sorted set: slot of a message name -> when the slot returns by itself.
 
 algorithms.inflight = { follows_delivery = true }
 
-function algorithms.inflight.read(meter)
-  meter.kept = math.max(meter.limit.window, meter.lease)
-  meter.upto = integer(meter.now + meter.kept + TOLERANCE) -- what lies beyond it, a clock that ran ahead has left
-  meter.stored = redis.call('ZCOUNT', meter.key, '(' .. meter.time, meter.upto)
-  meter.used = meter.stored
+function algorithms.inflight.read(bucket)
+  bucket.kept = math.max(bucket.limit.window, bucket.lease)
+  bucket.upto = integer(bucket.now + bucket.kept + TOLERANCE) -- scores beyond it are of a clock that ran ahead
+  bucket.stored = redis.call('ZCOUNT', bucket.key, '(' .. bucket.time, bucket.upto)
+  bucket.used = bucket.stored
 end
 
--- When the n-th of the slots comes back by itself. Those of this call all do at its end.
-local function comes_back(meter, n)
-  if not meter.pending then
+-- Returns when the n-th slot returns by itself. The slots of this call return last.
+local function returns_at(bucket, n)
+  if not bucket.pending then
     local offset = integer(n - 1)
-    local reply = redis.call('ZRANGE', meter.key, '(' .. meter.time, meter.upto, 'BYSCORE', 'LIMIT', offset, 1, 'WITHSCORES')
+    local reply = redis.call('ZRANGE', bucket.key, '(' .. bucket.time, bucket.upto, 'BYSCORE', 'LIMIT', offset, 1, 'WITHSCORES')
     return tonumber(reply[2])
   end
   local times = {}
-  local stored = redis.call('ZRANGE', meter.key, '(' .. meter.time, meter.upto, 'BYSCORE', 'WITHSCORES')
+  local stored = redis.call('ZRANGE', bucket.key, '(' .. bucket.time, bucket.upto, 'BYSCORE', 'WITHSCORES')
   for i = 1, #stored, 2 do
-    if not meter.pending[stored[i]] then
+    if not bucket.pending[stored[i]] then
       times[#times + 1] = tonumber(stored[i + 1])
     end
   end
-  for _ in pairs(meter.pending) do
-    times[#times + 1] = meter.now + meter.kept
+  for _ in pairs(bucket.pending) do
+    times[#times + 1] = bucket.now + bucket.kept
   end
   table.sort(times)
   return times[n]
 end
 
-function algorithms.inflight.wait(meter, cost)
-  local leaving = meter.used + cost - meter.limit.count
+function algorithms.inflight.wait(bucket, cost)
+  local leaving = bucket.used + cost - bucket.limit.count
   if leaving > 0 then
-    return meter.limit, comes_back(meter, leaving) - meter.now
+    return bucket.limit, returns_at(bucket, leaving) - bucket.now
   end
 end
 
--- Slots that this call writes.
-local function add_slots(meter, event)
-  meter.added, meter.pending = meter.added or {}, meter.pending or {}
+-- Collects an event's slots to be written.
+local function add_slots(bucket, event)
+  bucket.added, bucket.pending = bucket.added or {}, bucket.pending or {}
   for slot = 1, event.cost do
     local member = slot_member(event.message, slot)
-    meter.added[#meter.added + 1] = integer(meter.now + meter.kept)
-    meter.added[#meter.added + 1] = member
-    meter.pending[member] = true
+    bucket.added[#bucket.added + 1] = integer(bucket.now + bucket.kept)
+    bucket.added[#bucket.added + 1] = member
+    bucket.pending[member] = true
   end
 end
 
-function algorithms.inflight.take(meter, event)
-  add_slots(meter, event)
-  meter.used = meter.used + event.cost
+function algorithms.inflight.take(bucket, event)
+  add_slots(bucket, event)
+  bucket.used = bucket.used + event.cost
 end
 
--- Whether a delivery that goes on, or is taken over, still has its slots. Those that do not count may be others' by now.
-function algorithms.inflight.holds(meter, event)
-  local time = tonumber(redis.call('ZSCORE', meter.key, event.message) or 0)
-  return time > meter.now and time <= tonumber(meter.upto)
+-- Tells whether a delivery still has its slots. Others may have taken slots that have returned by themselves.
+function algorithms.inflight.holds(bucket, event)
+  local time = tonumber(redis.call('ZSCORE', bucket.key, event.message) or 0)
+  return time > bucket.now and time <= tonumber(bucket.upto)
 end
 
--- Keeps slots that a delivery has.
-function algorithms.inflight.renew(meter, event)
-  add_slots(meter, event)
+-- Renews the slots that a delivery has.
+function algorithms.inflight.renew(bucket, event)
+  add_slots(bucket, event)
 end
 
-function algorithms.inflight.trim(meter, trim)
-  trim(meter.key, meter.time, #(meter.added or {}) / 2)
+function algorithms.inflight.trim(bucket, trim)
+  trim(bucket.key, bucket.time, #(bucket.added or {}) / 2)
 end
 
-function algorithms.inflight.write(meter)
-  if meter.added then
-    in_pieces('ZADD', meter.key, meter.added)
-    redis.call('PEXPIRE', meter.key, milliseconds(meter.kept + TOLERANCE))
-  end
+function algorithms.inflight.write(bucket)
+  add_for(bucket.key, bucket.added or {}, milliseconds(bucket.kept + TOLERANCE))
 end
 
-function algorithms.inflight.extend(meter, event)
-  local back = integer(meter.now + meter.kept)
+function algorithms.inflight.extend(bucket, event)
+  local back = integer(bucket.now + bucket.kept)
   for slot = 1, event.cost do
-    redis.call('ZADD', meter.key, 'XX', back, slot_member(event.message, slot))
+    redis.call('ZADD', bucket.key, 'XX', back, slot_member(event.message, slot))
   end
-  redis.call('PEXPIRE', meter.key, milliseconds(meter.kept + TOLERANCE))
+  redis.call('PEXPIRE', bucket.key, milliseconds(bucket.kept + TOLERANCE))
 end
 
-function algorithms.inflight.give_back(meter, event)
+function algorithms.inflight.give_back(bucket, event)
   for slot = 1, event.cost do
-    redis.call('ZREM', meter.key, slot_member(event.message, slot))
+    redis.call('ZREM', bucket.key, slot_member(event.message, slot))
   end
 end
 
-function algorithms.inflight.restore(meter, event)
+function algorithms.inflight.restore(bucket, event)
   if not event.delivered then
-    algorithms.inflight.take(meter, event)
+    algorithms.inflight.take(bucket, event)
   end
 end
 
-function algorithms.inflight.used(meter)
-  return meter.used
+function algorithms.inflight.used(bucket)
+  return bucket.used
 end

@@ -1,59 +1,59 @@
--- leaky.lua: strict spacing (GCRA without a burst). One slot each window / count; a cost of n takes n such intervals.
+-- leaky.lua: strict spacing (GCRA without a burst). One slot in each window / count; a cost of n takes n such intervals.
 --
--- Promise: exact; the time of the next slot is exact, in whole microseconds, rounded up. Burst at the edge: none. Memory:
--- two numbers.
+-- Promise: exact. The time of the next slot is exact, in whole microseconds, rounded up. Burst at the edge: none. Memory: two
+-- numbers.
 
 algorithms.leaky = { times_admissions = true }
 
-function algorithms.leaky.read(meter)
-  local state = load_numbers(meter.key)
-  if state and state[1] <= meter.now + TOLERANCE then
-    meter.last, meter.cost = state[1], state[2]
+function algorithms.leaky.read(bucket)
+  local state = load_numbers(bucket.key)
+  if state and state[1] <= bucket.now + TOLERANCE then
+    bucket.last, bucket.cost = state[1], state[2]
   else
-    meter.last, meter.cost = 0, 0
+    bucket.last, bucket.cost = 0, 0
   end
 end
 
--- The quotient is taken apart, since cost × window may be more than a number holds exactly. A cost from before the limit was
--- lowered counts as all that it has now.
-local function free_at(meter)
-  local count, window = meter.limit.count, meter.limit.window
-  local cost = math.min(meter.cost, count)
-  local rest = math.fmod(window, count)
-  return meter.last + cost * ((window - rest) / count) + math.ceil(cost * rest / count)
+-- Returns when the intervals of the last event are over. cost × window may exceed what a number holds exactly, so the quotient
+-- and the remainder of window / count are multiplied separately. A cost above a count that was lowered counts as the count.
+local function free_at(bucket)
+  local count, window = bucket.limit.count, bucket.limit.window
+  local cost = math.min(bucket.cost, count)
+  local remainder = math.fmod(window, count)
+  return bucket.last + cost * ((window - remainder) / count) + math.ceil(cost * remainder / count)
 end
 
-function algorithms.leaky.wait(meter)
-  local time = free_at(meter) - meter.now
+function algorithms.leaky.wait(bucket)
+  local time = free_at(bucket) - bucket.now
   if time > 0 then
-    return meter.limit, time
+    return bucket.limit, time
   end
 end
 
-function algorithms.leaky.take(meter, event)
-  meter.last, meter.cost = meter.now, event.cost
+function algorithms.leaky.take(bucket, event)
+  bucket.last, bucket.cost = bucket.now, event.cost
 end
 
-function algorithms.leaky.write(meter)
-  save_numbers(meter.key, meter.limit.window + TOLERANCE, meter.last, meter.cost)
+function algorithms.leaky.write(bucket)
+  save_numbers(bucket.key, bucket.limit.window + TOLERANCE, bucket.last, bucket.cost)
 end
 
--- Only the last one can be given back: after it there was none.
-function algorithms.leaky.give_back(meter, event)
-  if event.taken == meter.last then
-    meter.cost = 0
+-- Only the last event's slots can return: events before it hold no slots any more.
+function algorithms.leaky.give_back(bucket, event)
+  if event.taken == bucket.last then
+    bucket.cost = 0
   end
 end
 
-function algorithms.leaky.restore(meter, event, at)
-  if at >= meter.last then
-    meter.last, meter.cost = at, event.cost
+function algorithms.leaky.restore(bucket, event, at)
+  if at >= bucket.last then
+    bucket.last, bucket.cost = at, event.cost
   end
 end
 
-function algorithms.leaky.used(meter)
-  if meter.limit.count == 0 then
+function algorithms.leaky.used(bucket)
+  if bucket.limit.count == 0 then
     return 0
   end
-  return math.ceil(math.max(0, free_at(meter) - meter.now) * meter.limit.count / meter.limit.window)
+  return math.ceil(math.max(0, free_at(bucket) - bucket.now) * bucket.limit.count / bucket.limit.window)
 end

@@ -26,6 +26,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/slacktest"
 	"github.com/seed-4578ace9/notifier/internal/stored"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // The names that workers use unless they are told otherwise.
@@ -149,7 +150,7 @@ func deploy(t *testing.T, folder string, seed uint64) *deployment {
 		d.workers = append(d.workers, w)
 		d.startWorker(w)
 	}
-	d.await("the consumer", func() error {
+	testkit.Await(d.t, "the consumer", func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		_, err := d.js.Consumer(ctx, streamName, consumerName)
@@ -170,17 +171,12 @@ func (d *deployment) build() {
 	if output, err := command.CombinedOutput(); err != nil {
 		d.t.Fatalf("build the program: %v\n%s", err, output)
 	}
-	program, err := os.ReadFile(path)
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	program := testkit.Must(os.ReadFile(path))(d.t)
 	paths := []string{path}
 	for i := range instances {
 		path := filepath.Join(d.folder, workerName(i))
 		paths = append(paths, path)
-		if err := os.WriteFile(path, bytes.ReplaceAll(program, []byte(linked), []byte(workerName(i))), 0o700); err != nil {
-			d.t.Fatal(err)
-		}
+		testkit.NoError(d.t, os.WriteFile(path, bytes.ReplaceAll(program, []byte(linked), []byte(workerName(i))), 0o700))
 	}
 	d.t.Cleanup(func() {
 		for _, path := range paths {
@@ -191,31 +187,13 @@ func (d *deployment) build() {
 
 // connect connects as a user past the proxy, for as long as the soak lasts.
 func (d *deployment) connect(user string) jetstream.JetStream {
-	conn, err := nats.Connect(d.nats.URL, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond), nats.UserInfo(user, natsPassword),
-		nats.CustomInboxPrefix("_INBOX_"+user), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // such as missing rights
-	if err != nil {
-		d.t.Fatalf("connect to %s: %v", d.nats.URL, err)
-	}
-	d.t.Cleanup(conn.Close)
+	conn := servertest.Connect(d.t, d.nats.URL, nats.UserInfo(user, natsPassword), nats.CustomInboxPrefix("_INBOX_"+user),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // such as missing rights
 	js, err := jetstream.New(conn, jetstream.WithPublishAsyncTimeout(2*time.Second)) // what is not permitted is not answered
 	if err != nil {
 		d.t.Fatal(err)
 	}
 	return js
-}
-
-func (d *deployment) await(what string, reached func() error) {
-	deadline := time.Now().Add(time.Minute)
-	for {
-		err := reached()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			d.t.Fatalf("await %s: %v", what, err)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
 }
 
 // mishap notes what must not happen whatever the faults.
@@ -238,10 +216,7 @@ type worker struct {
 }
 
 func (d *deployment) startWorker(w *worker) {
-	log, err := os.OpenFile(filepath.Join(d.folder, w.name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	log := testkit.Must(os.OpenFile(filepath.Join(d.folder, w.name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600))(d.t)
 	command := exec.Command(filepath.Join(d.folder, w.name))
 	command.Stdout, command.Stderr = log, log
 	command.Env = environment(settings, w.settings)
@@ -396,13 +371,12 @@ func (d *deployment) drain() left {
 		if err == nil {
 			l.outstanding = d.digestsToCome()
 			if last = l; l.none() {
-				// The last posts may still be on their way into the record.
-				time.Sleep(2 * time.Second)
+				time.Sleep(2 * time.Second) // nothing tells when the last posts are in the record
 				say("everything is settled")
 				return l
 			}
 		}
-		time.Sleep(200 * time.Millisecond)
+		time.Sleep(200 * time.Millisecond) // testkit.Await would end the soak without a verdict
 	}
 	say("not everything is settled after %v: %v", drainPatience, last)
 	d.listLeft()

@@ -69,17 +69,17 @@ func (f *faults) run(deadline time.Time) {
 	for {
 		calm := f.r.between(calmLeast, calmMost)
 		if time.Now().Add(calm).After(deadline) {
-			time.Sleep(max(0, time.Until(deadline)))
+			time.Sleep(max(0, time.Until(deadline))) // the soak lasts as long as it was told
 			return
 		}
-		time.Sleep(calm)
+		time.Sleep(calm) // the workers recover, or do not, at the pace of the faults
 		first := f.draw()
 		f.begin(&first)
 		if !f.r.chance(35) {
 			f.endAfter(&first, first.length)
 			continue
 		}
-		time.Sleep(f.r.between(0, first.length))
+		time.Sleep(f.r.between(0, first.length)) // the second fault begins during the first one
 		second := f.draw()
 		for second.Target == first.Target {
 			second = f.draw()
@@ -104,7 +104,7 @@ func (f *faults) begin(drawn *fault) {
 }
 
 func (f *faults) endAfter(drawn *fault, length time.Duration) {
-	time.Sleep(length)
+	time.Sleep(length) // a fault lasts
 	drawn.end()
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -218,7 +218,7 @@ func (d *deployment) measure(w *watcher, i *intruder) {
 		i.rest(in == alone)
 		say("the neighbours' way is measured, %s", in)
 		w.enter(in)
-		time.Sleep(lasts)
+		time.Sleep(lasts) // what comes meanwhile is measured
 		w.enter("")
 	}
 	i.rest(false)
@@ -234,7 +234,7 @@ func (d *deployment) awaitCalm() {
 		} else {
 			calm = 0
 		}
-		time.Sleep(200 * time.Millisecond)
+		time.Sleep(200 * time.Millisecond) // calm is several looks apart from each other
 	}
 }
 

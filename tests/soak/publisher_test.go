@@ -281,7 +281,7 @@ func (p *publisher) publish(e *entry, header nats.Header, body string) {
 		p.mu.Lock()
 		e.Retried = true
 		p.mu.Unlock()
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(100 * time.Millisecond) // the pace of a producer that tries again
 	}
 }
 

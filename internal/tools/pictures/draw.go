@@ -9,7 +9,7 @@ import (
 	"text/template"
 	"time"
 
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/limits"
 )
 
 // Where things are, in units of the picture.
@@ -58,7 +58,7 @@ func draw(r run) ([]byte, error) {
 	}
 	for at := time.Duration(0); at <= length; at += r.limit.Window {
 		switch r.limit.Algorithm {
-		case throttle.FixedWindow, throttle.SlidingCounter: // they count in windows of the clock
+		case limits.FixedWindow, limits.SlidingCounter: // they count in windows of the clock
 			v.Edges = append(v.Edges, number(x(at)))
 		}
 		v.Times = append(v.Times, mark{X: number(x(at)), Text: fmt.Sprintf("%d:00", int(at.Minutes()))})
@@ -69,13 +69,13 @@ func draw(r run) ([]byte, error) {
 }
 
 // about says what there is to see.
-var about = map[throttle.Algorithm]string{
-	throttle.SlidingLog:     "never more than 10 in any minute",
-	throttle.SlidingCounter: "the minute before counts by the share that is still covered",
-	throttle.FixedWindow:    "10 in each minute of the clock; more where two meet",
-	throttle.TokenBucket:    "10 at once, then one for each 6 s",
-	throttle.LeakyBucket:    "one in 6 s, never two at once",
-	throttle.InFlight:       "10 under way at once; a delivery takes 12 s here",
+var about = map[limits.Algorithm]string{
+	limits.SlidingLog:     "never more than 10 in any minute",
+	limits.SlidingCounter: "the minute before counts by the share that is still covered",
+	limits.FixedWindow:    "10 in each minute of the clock; more where two meet",
+	limits.TokenBucket:    "10 at once, then one for each 6 s",
+	limits.LeakyBucket:    "one in 6 s, never two at once",
+	limits.InFlight:       "10 under way at once; a delivery takes 12 s here",
 }
 
 func x(at time.Duration) float64 { return left + (right-left)*float64(at)/float64(length) }

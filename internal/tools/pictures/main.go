@@ -10,7 +10,7 @@ import (
 )
 
 // limits are those that are drawn, each into a file of its algorithm's name.
-var limits = []string{"log:10/1m", "counter:10/1m", "fixed:10/1m", "token:10/1m", "leaky:10/1m", "inflight:10/1m"}
+var drawn = []string{"log:10/1m", "counter:10/1m", "fixed:10/1m", "token:10/1m", "leaky:10/1m", "inflight:10/1m"}
 
 func main() {
 	if err := write(filepath.Join("docs", "limits")); err != nil {
@@ -20,7 +20,7 @@ func main() {
 }
 
 func write(folder string) error {
-	for _, limit := range limits {
+	for _, limit := range drawn {
 		name, picture, err := picture(limit)
 		if err != nil {
 			return err

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
@@ -26,7 +28,7 @@ func TestExamplesAreWhatTheLimiterDoes(t *testing.T) {
 	for _, example := range examples {
 		settings, rows := example[1], strings.TrimSpace(example[2])
 		var now time.Time
-		limiter := throttle.NewMemory(throttle.Settings{
+		store := throttle.NewMemory(throttle.Settings{
 			Tree: treeOf(t, settings), Lease: time.Minute, Retention: 24 * time.Hour,
 		}, func() time.Time { return now }, nil)
 		for number, row := range strings.Split(rows, "\n") {
@@ -35,7 +37,7 @@ func TestExamplesAreWhatTheLimiterDoes(t *testing.T) {
 				cells[i] = strings.TrimSpace(cells[i])
 			}
 			now = clockTime(t, cells[1])
-			admitted, level, next := judge(t, limiter, number, cells[2], now)
+			admitted, level, next := judge(t, store, number, cells[2], now)
 			got := []string{strconv.Itoa(admitted), level, next}
 			if wanted := cells[3:6]; strings.Join(got, "|") != strings.Join(wanted, "|") {
 				t.Errorf("%s %s: the limiter says %q, the page %q", cells[1], cells[2], got, wanted)
@@ -46,27 +48,21 @@ func TestExamplesAreWhatTheLimiterDoes(t *testing.T) {
 
 func clockTime(t *testing.T, text string) time.Time {
 	t.Helper()
-	at, err := time.Parse("15:04", text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	at := testkit.Must(time.Parse("15:04", text))(t)
 	return time.Date(2026, time.January, 1, at.Hour(), at.Minute(), 0, 0, time.UTC)
 }
 
 // judge tells how many events are admitted and, of the first that is denied, by which level, and when the next slot
 // opens.
 func judge(
-	t *testing.T, limiter throttle.Limiter, row int, events string, now time.Time,
+	t *testing.T, store throttle.Store, row int, events string, now time.Time,
 ) (admitted int, level, next string) {
 	t.Helper()
 	form := eventsForm.FindStringSubmatch(events)
 	if form == nil {
 		t.Fatalf("%q is not a number and a category", events)
 	}
-	count, err := strconv.Atoi(form[1])
-	if err != nil {
-		t.Fatal(err)
-	}
+	count := testkit.Must(strconv.Atoi(form[1]))(t)
 	var requests []throttle.Request
 	for i := range count {
 		id := fmt.Sprintf("%d-%d", row, i)
@@ -74,11 +70,8 @@ func judge(
 			ID: id, Message: throttle.Message{Stored: now}, Category: form[2], Cost: 1,
 		})
 	}
-	ruling, err := limiter.Decide(t.Context(), requests)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, decision := range ruling.Decisions {
+	result := testkit.Must(store.Decide(t.Context(), requests))(t)
+	for _, decision := range result.Decisions {
 		switch {
 		case decision.Verdict == throttle.Admitted:
 			admitted++
@@ -89,10 +82,10 @@ func judge(
 	return admitted, level, next
 }
 
-func treeOf(t *testing.T, settings string) *throttle.Tree {
+func treeOf(t *testing.T, settings string) *limits.Tree {
 	t.Helper()
 	var (
-		plan   throttle.Plan
+		plan   limits.Plan
 		faults []error
 	)
 	for line := range strings.Lines(settings) {
@@ -100,13 +93,13 @@ func treeOf(t *testing.T, settings string) *throttle.Tree {
 		var err error
 		switch name {
 		case "NOTIFIER_GLOBAL_LIMIT":
-			plan.Global, err = throttle.ParseLimits(value)
+			plan.Global, err = limits.Parse(value)
 		case "NOTIFIER_CATEGORY_LIMIT":
-			plan.Category, err = throttle.ParseLimits(value)
+			plan.Category, err = limits.Parse(value)
 		case "NOTIFIER_LIMITS":
-			plan.Rules, faults = throttle.ParseRules(value)
+			plan.Rules, faults = limits.ParseRules(value)
 		case "NOTIFIER_GUARANTEES":
-			plan.Guarantees, faults = throttle.ParseGuarantees(value)
+			plan.Guarantees, faults = limits.ParseGuarantees(value)
 		default:
 			t.Fatalf("unexpected setting %s", name)
 		}
@@ -114,9 +107,5 @@ func treeOf(t *testing.T, settings string) *throttle.Tree {
 			t.Fatal(line, err, faults)
 		}
 	}
-	tree, err := throttle.NewTree(plan)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tree
+	return testkit.Must(limits.NewTree(plan))(t)
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // docs is the folder of the pages, as seen from here.
@@ -14,10 +16,7 @@ var docs = filepath.Join("..", "..", "..", "docs")
 
 func readPage(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(docs, "limits.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testkit.Must(os.ReadFile(filepath.Join(docs, "limits.md")))(t)
 	return string(text)
 }
 
@@ -25,16 +24,13 @@ func TestPicturesAreWhatTheLimiterDoes(t *testing.T) {
 	t.Parallel()
 	page := readPage(t)
 	var names []string
-	for _, limit := range limits {
+	for _, limit := range drawn {
 		name, wanted, err := picture(limit)
 		if err != nil {
 			t.Fatal(err)
 		}
 		names = append(names, name)
-		committed, err := os.ReadFile(filepath.Join(docs, "limits", name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		committed := testkit.Must(os.ReadFile(filepath.Join(docs, "limits", name)))(t)
 		if !bytes.Equal(committed, wanted) {
 			t.Errorf("docs/limits/%s is not what the limiter does: run make docs", name)
 		}
@@ -42,10 +38,7 @@ func TestPicturesAreWhatTheLimiterDoes(t *testing.T) {
 			t.Errorf("docs/limits.md does not show %s", name)
 		}
 	}
-	files, err := os.ReadDir(filepath.Join(docs, "limits"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := testkit.Must(os.ReadDir(filepath.Join(docs, "limits")))(t)
 	for _, file := range files {
 		if !slices.Contains(names, file.Name()) {
 			t.Errorf("docs/limits/%s is drawn by nothing", file.Name())
@@ -56,12 +49,10 @@ func TestPicturesAreWhatTheLimiterDoes(t *testing.T) {
 func TestWrite(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
-	if err := write(folder); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, write(folder))
 	files, err := os.ReadDir(folder)
-	if err != nil || len(files) != len(limits) {
-		t.Errorf("got %d pictures and %v, want %d", len(files), err, len(limits))
+	if err != nil || len(files) != len(drawn) {
+		t.Errorf("got %d pictures and %v, want %d", len(files), err, len(drawn))
 	}
 	if err := write(filepath.Join(folder, "absent")); err == nil {
 		t.Error("no error for a folder that is absent")
@@ -80,10 +71,7 @@ func TestRunsDiffer(t *testing.T) {
 		"leaky:10/1m":    {1, count},
 		"inflight:10/1m": {2 * count, 3 * count},
 	} {
-		r, err := replay(limit)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := testkit.Must(replay(limit))(t)
 		if most := slices.Max(r.sent); most < wanted.least || most > wanted.most {
 			t.Errorf("%s admits %d in one minute, want %d to %d", limit, most, wanted.least, wanted.most)
 		}

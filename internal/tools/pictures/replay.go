@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
@@ -36,7 +37,7 @@ func arrivals() []time.Duration {
 // run is what became of the arrivals under a limit.
 type run struct {
 	name     string
-	limit    throttle.Limit
+	limit    limits.Limit
 	arrivals []arrival
 	used     []int64 // at each step: slots that are taken, as the limit counts
 	sent     []int64 // at each step: how many were admitted in the window that ends there
@@ -49,16 +50,16 @@ type arrival struct {
 
 // replay judges the arrivals by a limit. Each admitted one is delivered for some time.
 func replay(text string) (run, error) {
-	limits, err := throttle.ParseLimits(text)
+	parsed, err := limits.Parse(text)
 	if err != nil {
 		return run{}, err
 	}
-	tree, err := throttle.NewTree(throttle.Plan{Global: limits})
+	tree, err := limits.NewTree(limits.Plan{Global: parsed})
 	if err != nil {
 		return run{}, err
 	}
 	var (
-		r        = run{name: text, limit: limits[0]}
+		r        = run{name: text, limit: parsed[0]}
 		now      time.Duration
 		settings = throttle.Settings{Tree: tree, Lease: time.Minute, Retention: time.Hour}
 		memory   = throttle.NewMemory(settings, func() time.Time { return beginning.Add(now) }, nil)
@@ -88,14 +89,14 @@ func replay(text string) (run, error) {
 	return r, nil
 }
 
-func decide(ctx context.Context, limiter throttle.Limiter, number int) (throttle.Decision, error) {
-	ruling, err := limiter.Decide(ctx, []throttle.Request{{
+func decide(ctx context.Context, store throttle.Store, number int) (throttle.Decision, error) {
+	result, err := store.Decide(ctx, []throttle.Request{{
 		ID: strconv.Itoa(number), Message: throttle.Message{Stream: "pictures", Stored: beginning}, Category: "any", Cost: 1,
 	}})
 	if err != nil {
 		return throttle.Decision{}, err
 	}
-	return ruling.Decisions[0], nil
+	return result.Decisions[0], nil
 }
 
 // admitted is how many arrivals were admitted in (from, upto].

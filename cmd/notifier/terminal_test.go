@@ -1,0 +1,44 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+)
+
+// Only a yes is one, and a question ends with the command.
+func TestConfirm(t *testing.T) {
+	t.Parallel()
+	for answer, want := range map[string]bool{"y\n": true, "Yes\r\n": true, "\tyes": true, "": false, "\n": false, "no\n": false, "yesterday\n": false} {
+		var out bytes.Buffer
+		if agreed, err := confirm(t.Context(), strings.NewReader(answer), &out, "Drop?"); agreed != want || err != nil || out.String() != "Drop? [y/N] " {
+			t.Errorf("%q: %t, %v, %q", answer, agreed, err, &out)
+		}
+	}
+	in, person := io.Pipe()
+	defer func() { _ = person.Close() }()
+	interrupted := errors.New("interrupted")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(interrupted)
+	if agreed, err := confirm(ctx, in, io.Discard, "Drop?"); agreed || !errors.Is(err, interrupted) {
+		t.Errorf("%t, %v", agreed, err)
+	}
+}
+
+// What would command a terminal is not printed as it is.
+func TestHarmless(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	text := "a\x1b\u009b\u202eä"
+	if err := writeJSON(&out, text); err != nil || out.String() != `"a\u001b\u009b\u202eä"`+"\n" {
+		t.Errorf("as JSON it is %s, %v", &out, err)
+	}
+	var back string
+	if err := json.Unmarshal(out.Bytes(), &back); err != nil || back != text {
+		t.Errorf("the JSON holds %q, %v", back, err)
+	}
+}

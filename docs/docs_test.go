@@ -1,0 +1,207 @@
+package docs_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const (
+	root   = ".."
+	module = "github.com/seed-4578ace9/notifier/"
+)
+
+// pages are all pages for readers of the repository.
+var pages = []string{
+	"README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/architecture.md", "docs/delivery.md", "docs/limits.md", "docs/metrics.md",
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func exists(name string) bool {
+	_, err := os.Stat(filepath.Join(root, name))
+	return err == nil
+}
+
+// source is what the Go files of the repository say.
+type source struct {
+	imports map[string][]string // by folder of a package: the packages of the repository that it imports, without its tests
+	tests   map[string][]string // by folder: the names of its tests
+}
+
+func readSource(t *testing.T) source {
+	t.Helper()
+	s := source{make(map[string][]string), make(map[string][]string)}
+	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && name != root && (entry.Name() == "testdata" || strings.HasPrefix(entry.Name(), ".")):
+			return filepath.SkipDir
+		case entry.IsDir() || !strings.HasSuffix(name, ".go"):
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		s.add(strings.TrimPrefix(filepath.ToSlash(filepath.Dir(name)), root+"/"), strings.HasSuffix(name, "_test.go"), file)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (s source) add(folder string, isTest bool, file *ast.File) {
+	if isTest {
+		for _, declaration := range file.Decls {
+			if function, ok := declaration.(*ast.FuncDecl); ok && function.Recv == nil {
+				s.tests[folder] = append(s.tests[folder], function.Name.Name)
+			}
+		}
+		return
+	}
+	imports := s.imports[folder]
+	for _, spec := range file.Imports {
+		if imported, ours := strings.CutPrefix(strings.Trim(spec.Path.Value, `"`), module); ours && !slices.Contains(imports, imported) {
+			imports = append(imports, imported)
+		}
+	}
+	slices.Sort(imports)
+	s.imports[folder] = imports
+}
+
+var packageRow = regexp.MustCompile("(?m)^\\| `((?:internal|cmd)/[^`]+)` \\| [^|]+ \\| ([^|]*) \\|$")
+
+// The table of packages has each package with what it imports, and no other. What is imported stands further down.
+func TestArchitectureListsThePackages(t *testing.T) {
+	t.Parallel()
+	listed, above := make(map[string]string), make(map[string]bool)
+	for _, row := range packageRow.FindAllStringSubmatch(read(t, "docs/architecture.md"), -1) {
+		listed[row[1]], above[row[1]] = row[2], true
+		for imported := range strings.SplitSeq(row[2], ", ") {
+			if above["internal/"+imported] {
+				t.Errorf("architecture.md lists %s above %s, which imports it", imported, row[1])
+			}
+		}
+	}
+	imports := readSource(t).imports
+	for folder, imported := range imports {
+		if !strings.HasPrefix(folder, "internal/") && !strings.HasPrefix(folder, "cmd/") {
+			continue
+		}
+		want := "none"
+		if len(imported) > 0 {
+			want = strings.ReplaceAll(strings.Join(imported, ", "), "internal/", "")
+		}
+		if got, found := listed[folder]; !found || got != want {
+			t.Errorf("architecture.md has the imports %q of %s; its row must be: | `%s` | … | %s |", got, folder, folder, want)
+		}
+	}
+	for folder := range listed {
+		if _, found := imports[folder]; !found {
+			t.Errorf("architecture.md lists the package %s, which does not exist", folder)
+		}
+	}
+}
+
+var (
+	namedFile = regexp.MustCompile(`\b(?:\.golangci|(?:bench|cmd|configs|docs|internal|lua|scripts|tests|tools)/[\w./-]*\w)`)
+	extended  = regexp.MustCompile("`([\\w-]+\\.(?:go|lua|mod|tmpl))`")
+)
+
+// Each file and each package that the page names exists. A name without a folder is a file of the package named last before it.
+func TestArchitectureNamesWhatExists(t *testing.T) {
+	t.Parallel()
+	for number, line := range strings.Split(read(t, "docs/architecture.md"), "\n") {
+		folder := ""
+		for _, name := range namedFile.FindAllString(line, -1) {
+			if name == ".golangci" {
+				name = ".golangci.yml"
+			}
+			if !exists(name) {
+				t.Errorf("architecture.md, line %d: %s does not exist", number+1, name)
+			}
+			if folder == "" {
+				folder = name
+			}
+		}
+		for _, name := range extended.FindAllStringSubmatch(line, -1) {
+			if folder == "" || !exists(path.Join(folder, name[1])) && !exists(path.Join(path.Dir(folder), name[1])) {
+				t.Errorf("architecture.md, line %d: %s does not exist in %s", number+1, name[1], folder)
+			}
+		}
+	}
+}
+
+var namedTest = regexp.MustCompile("`((?:Test|Fuzz)[A-Z]\\w*)`")
+
+// Each test that a page names exists.
+func TestNamedTestsExist(t *testing.T) {
+	t.Parallel()
+	var tests []string
+	for _, names := range readSource(t).tests {
+		tests = append(tests, names...)
+	}
+	for _, page := range pages {
+		for _, name := range namedTest.FindAllStringSubmatch(read(t, page), -1) {
+			if !slices.Contains(tests, name[1]) {
+				t.Errorf("%s names the test %s, which does not exist", page, name[1])
+			}
+		}
+	}
+}
+
+var (
+	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	dropped = regexp.MustCompile(`[^\w\- ]`)
+)
+
+// Each link leads to a file, and to a heading of it.
+func TestLinks(t *testing.T) {
+	t.Parallel()
+	for _, page := range pages {
+		for _, found := range link.FindAllStringSubmatch(read(t, page), -1) {
+			if strings.Contains(found[1], "://") {
+				continue
+			}
+			target, anchor, _ := strings.Cut(found[1], "#")
+			name := page
+			if target != "" {
+				name = path.Join(path.Dir(page), target)
+			}
+			if !exists(name) {
+				t.Errorf("%s links to %s, which does not exist", page, name)
+				continue
+			}
+			if anchor != "" && !slices.Contains(anchors(read(t, name)), anchor) {
+				t.Errorf("%s links to %s, a heading that does not exist", page, found[1])
+			}
+		}
+	}
+}
+
+func anchors(text string) (found []string) {
+	for _, title := range heading.FindAllStringSubmatch(text, -1) {
+		found = append(found, strings.ReplaceAll(dropped.ReplaceAllString(strings.ToLower(title[1]), ""), " ", "-"))
+	}
+	return found
+}

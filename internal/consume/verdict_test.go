@@ -1,0 +1,70 @@
+package consume
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
+)
+
+// Whatever the throttle says, the worker knows what to do: an event ends, and its place in hand is free again.
+func TestEveryVerdict(t *testing.T) {
+	t.Parallel()
+	wants := map[throttle.Verdict]string{
+		throttle.Admitted: "sent", throttle.Denied: "dropped", throttle.ExceedsCapacity: "dropped", throttle.Reclaimed: "sent",
+		throttle.Leased: "sent", throttle.Done: "", throttle.Duplicate: "duplicate", throttle.Unknown: "expired",
+		throttle.Unpaired: "dropped", throttle.Deferred: "sent",
+	}
+	for _, verdict := range throttle.Verdicts() {
+		t.Run(verdict.String(), func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			var asked atomic.Int64
+			f.throttle.judge = func(_ context.Context, r throttle.Request) (throttle.Decision, error) {
+				turn := asked.Add(1)
+				d := throttle.Decision{Verdict: verdict, Node: limits.Node{Level: "the rule"}, Wait: 10 * time.Millisecond}
+				switch {
+				case verdict == throttle.Leased && turn > 1, verdict == throttle.Deferred && turn > 1:
+					return f.throttle.admit(r), nil
+				case verdict == throttle.Admitted, verdict == throttle.Reclaimed:
+					d.Node, d.Grant = limits.Node{}, f.throttle.grant(r)
+				}
+				return d, nil
+			}
+			w := f.start(nil)
+			f.event("payments", "e")
+			if want, known := wants[verdict]; want != "" {
+				f.eventually("it ends", func() bool { return f.metrics.ended() == 1 })
+				f.requireOutcomes(map[string]int{want + " payments": 1})
+			} else if !known {
+				t.Fatal("what is to become of it?")
+			}
+			f.eventually("its place in hand is free", func() bool { return asked.Load() > 0 && len(w.hand) == 0 })
+			f.requireEmpty()
+			f.requireRoomEmpty()
+		})
+	}
+}
+
+// A denial that is only measured is delivered, and counted.
+func TestDeniedButGranted(t *testing.T) {
+	t.Parallel()
+	for _, verdict := range []throttle.Verdict{throttle.Denied, throttle.ExceedsCapacity} {
+		t.Run(verdict.String(), func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			f.throttle.judge = func(_ context.Context, r throttle.Request) (throttle.Decision, error) {
+				return throttle.Decision{Verdict: verdict, Node: limits.Node{Level: "the rule"}, Grant: f.throttle.grant(r)}, nil
+			}
+			f.start(nil)
+			f.event("payments", "e")
+			f.awaitSettled(1)
+			f.requireHistory("e", "send", "finish")
+			f.requireOutcomes(map[string]int{"sent payments": 1})
+			f.requireCount("by the rule payments", 1)
+		})
+	}
+}

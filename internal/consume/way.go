@@ -1,0 +1,274 @@
+package consume
+
+import (
+	"context"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/failpoint"
+	"github.com/seed-4578ace9/notifier/internal/room"
+	"github.com/seed-4578ace9/notifier/internal/sink"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
+)
+
+// This file is the way of an event, from top to bottom: receive, decode, decide, deliver, settle. What a step has to know stands in
+// the file of that name.
+
+// receive takes messages as they come, in batches of what has come, until no more do. Once the context has ended they are kept, and
+// given back when no more come: before, the last request for messages would get them again. Deliveries and dead letters go on in
+// the work context.
+func (w *Worker) receive(ctx, work context.Context) {
+	batch := make([]*message, 0, throttle.MaxBatch)
+	var undecided []*message
+	defer func() {
+		for _, m := range undecided {
+			w.giveBack(m, 0)
+		}
+	}()
+	for m := range w.incoming {
+		batch = append(batch[:0], m)
+		for len(batch) < throttle.MaxBatch && len(w.incoming) > 0 {
+			next, open := <-w.incoming
+			if !open {
+				break
+			}
+			batch = append(batch, next)
+		}
+		if ctx.Err() != nil {
+			undecided = append(undecided, batch...)
+		} else {
+			undecided = append(undecided, w.decideInParts(ctx, work, w.decode(ctx, work, batch))...)
+		}
+		for _, m := range batch {
+			if m.source.deciding != nil {
+				m.source.deciding.Done()
+			}
+		}
+	}
+}
+
+// decode finds out what each message of a batch is about, and returns those whose events ask to be delivered. All others end here,
+// or go on as the parts of their bodies.
+func (w *Worker) decode(ctx, work context.Context, batch []*message) (candidates []candidate) {
+	var settled []settlement
+	now, forgotten := time.Now(), w.forgottenUntil()
+	for _, m := range batch {
+		if m.leftAt(now) <= 0 {
+			continue // it waited too long here: JetStream delivers it again
+		}
+		again := m.deliveredBefore(forgotten)
+		if m.delivered > 1 {
+			w.metrics.Redelivered(1)
+		}
+		expired := w.tooOldAt(now, m)
+		if expired && !again {
+			m.category, _, _ = w.o.Decoder.CategoryOf(m.entry.Subject)
+			settled = append(settled, settlement{message: m, outcome: Expired})
+			continue
+		}
+		if parts, bad := w.o.Decoder.Parts(m.asStored()); parts != nil {
+			m.category, _, _ = w.o.Decoder.CategoryOf(m.entry.Subject)
+			w.hand <- struct{}{}
+			w.work(func() { defer w.vacate(1); w.split(work, m, parts, bad) })
+			continue
+		}
+		e, level, fault := w.read(ctx, m, again)
+		switch {
+		case fault != nil && expired:
+			settled = append(settled, settlement{message: m, outcome: Expired})
+		case fault != nil:
+			w.hand <- struct{}{}
+			w.work(func() { defer w.vacate(1); w.bury(work, m, fault, func() {}) })
+		case level != "":
+			settled = append(settled, w.dropped(m, level))
+		default:
+			c := candidate{message: m, event: e, lookUp: expired}
+			if !again || !w.recall(work, c) {
+				candidates = append(candidates, c)
+			}
+		}
+	}
+	w.settle(settled...)
+	return candidates
+}
+
+// decideInParts decides about candidates, about as many at once as there are places in hand. It returns those that it had not
+// decided about when the context ended.
+func (w *Worker) decideInParts(ctx, work context.Context, candidates []candidate) (undecided []*message) {
+	for len(candidates) > 0 {
+		n := w.reserve(ctx, len(candidates))
+		if n == 0 || !w.decide(ctx, work, candidates[:n]) { // the context has ended
+			for _, c := range candidates {
+				undecided = append(undecided, c.message)
+			}
+			return undecided
+		}
+		candidates = candidates[n:]
+	}
+	return nil
+}
+
+// decide asks the throttle about candidates, for each of which a place in hand is reserved, and sends each on its way. It does not
+// get to decide if the context ends first.
+func (w *Worker) decide(ctx, work context.Context, candidates []candidate) (decided bool) {
+	requests := make([]throttle.Request, len(candidates))
+	for i, c := range candidates {
+		requests[i] = c.request()
+		requests[i].MayWait = w.waits(c.event.Category)
+	}
+	asking := w.clock.now()
+	preparing := w.prepare(candidates)
+	decisions, err := w.throttle.Decide(ctx, requests)
+	prepared := preparing()
+	if err != nil {
+		return w.notDecided(ctx, candidates)
+	}
+	var (
+		settled  []settlement
+		unpaired []candidate
+	)
+	end := func(s settlement) {
+		settled = append(settled, s)
+		w.vacate(1)
+	}
+	for i := range decisions {
+		c, d := candidates[i], &decisions[i]
+		switch d.Verdict {
+		case throttle.Admitted, throttle.Reclaimed:
+			w.start(ctx, work, w.newDelivery(c, d, prepared(i)))
+		case throttle.Denied, throttle.ExceedsCapacity:
+			if d.Grant != nil { // in shadow mode the denial is only measured
+				w.start(ctx, work, w.newDelivery(c, d, prepared(i)))
+			} else if later := w.delayOf(c, d); later != nil {
+				w.work(func() { defer w.vacate(1); later(work) })
+			} else {
+				end(w.dropped(c.message, d.Node.Level))
+			}
+		case throttle.Leased:
+			w.awaitOther(c, d.Wait)
+		case throttle.Done:
+			end(w.done(c))
+		case throttle.Duplicate:
+			end(settlement{message: c.message, outcome: Duplicate})
+		case throttle.Unknown: // it is too old, and nobody has delivered it
+			end(settlement{message: c.message, outcome: Expired})
+		case throttle.Unpaired:
+			if c.certain {
+				end(w.neverOpened(c, asking))
+			} else {
+				unpaired = append(unpaired, c)
+			}
+		case throttle.Deferred:
+			w.wait(c, room.Redis, jitter(10*unjudged), 0, func() { w.vacate(1) })
+		}
+	}
+	if len(unpaired) > 0 {
+		w.work(func() { w.unpaired(ctx, work, unpaired) })
+	}
+	w.settle(settled...)
+	return true
+}
+
+// start begins a delivery for which a place in hand is reserved. Where channels are paced it gives up the place, so that the
+// others go on. If its channel rests, or has others to take before, it waits in the room.
+func (w *Worker) start(ctx, work context.Context, d *delivery) {
+	leave := func() { w.vacate(1) }
+	if d.fromQueue() {
+		w.served.Store(d.source.token(), d.destination)
+	}
+	switch rests := w.resting(d.destination) > moment; {
+	case rests && !d.fromQueue(), !w.channels.enter(d):
+		w.mover.moves <- w.holding(work, d, leave)
+	case w.channels.paced:
+		leave()
+		w.work(func() { w.deliver(ctx, work, d) })
+	default:
+		w.work(func() { defer leave(); w.deliver(ctx, work, d) })
+	}
+}
+
+// deliver posts an event when its destination takes it, again and again while the lease allows, and settles it or puts it
+// off. Waiting ends when the context does; a post under way ends with the work context.
+func (w *Worker) deliver(ctx, work context.Context, d *delivery) {
+	w.takeInHand(d)
+	defer w.letGo(d)
+	for w.awaitTurn(ctx, work, d) {
+		receipt, failure, attempted := w.attempt(work, d)
+		switch {
+		case !attempted:
+			w.postpone(work, d, 0)
+			return
+		case failure == nil:
+			w.delivered(work, d, receipt)
+			return
+		}
+		delay, again := w.failed(work, d, failure)
+		if !again {
+			return
+		}
+		if failure.Class == sink.RateLimited {
+			continue // the turn comes when the channel has rested
+		}
+		select {
+		case <-time.After(delay):
+		case <-ctx.Done():
+			w.postpone(work, d, 0)
+			return
+		}
+	}
+}
+
+// delivered records that an event is out. Its outcome is counted here, by whoever recorded it first: its message may be settled
+// more than once.
+func (w *Worker) delivered(work context.Context, d *delivery, receipt string) {
+	w.trouble.sinkTried(nil)
+	w.trouble.mended(d.destination)
+	failpoint.Reach(failpoint.AfterPost)
+	newly := d.grant.Finish(context.WithoutCancel(work), receipt)
+	failpoint.Reach(failpoint.AfterRecord)
+	if newly {
+		w.metrics.EventAge(w.clock.since(d.entry.Since))
+		if d.event.Resolves() {
+			w.metrics.Resolved("paired")
+		}
+		w.metrics.Event(d.category, string(Sent), 1)
+		if d.level != "" {
+			w.metrics.Dropped(d.category, d.level, 1)
+		}
+	}
+	w.settle(settlement{message: d.message})
+}
+
+// failed decides what comes after an attempt that did not succeed: another one after a delay, or the end.
+func (w *Worker) failed(work context.Context, d *delivery, failure *sink.Error) (delay time.Duration, again bool) {
+	if failure.Class != sink.Misconfigured {
+		w.trouble.mended(d.destination)
+	}
+	switch failure.Class {
+	case sink.Rejected:
+		w.reject(work, d, failure)
+		return 0, false
+	case sink.RateLimited:
+		w.pacer.Pause(work, d.destination, failure.RetryAfter)
+		return 0, true
+	case sink.Misconfigured:
+		w.trouble.misconfigure(d, failure)
+		return jitter(backoff(misconfiguredBackoff, d.attempts)), true
+	case sink.Unknown:
+		d.uncertain = true
+	case sink.Transient, sink.OK:
+	}
+	if work.Err() != nil {
+		w.postpone(work, d, 0)
+		return 0, false
+	}
+	w.trouble.sinkTried(failure)
+	delay = jitter(backoff(firstBackoff, d.attempts+attemptsInHand*int(min(d.delivered-1, 100))))
+	if time.Since(d.started)+delay+w.o.SendTimeout > w.ackWait { // another one would not end inside the first lease
+		w.postpone(work, d, delay)
+		return 0, false
+	}
+	return delay, true
+}
+
+// settle has messages acknowledged whose outcome is safe. Each outcome is counted when the server has confirmed that.
+func (w *Worker) settle(settled ...settlement) { w.settler.settle(settled...) }

@@ -1,0 +1,306 @@
+package limits
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/common/model"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+)
+
+// Bounds of a limit. A log of ten million entries takes about a gigabyte; 366 days is a leap year.
+const (
+	MaxCount  = 10_000_000 // slots
+	MinWindow = time.Millisecond
+	MaxWindow = 366 * 24 * time.Hour
+)
+
+// MaxTokenProduct bounds the count of a TokenBucket limit times its window in microseconds. A floating-point number holds
+// such a product exactly.
+const MaxTokenProduct = 1 << 53
+
+const day = 24 * time.Hour
+
+// Algorithm says how a limit counts. Its values are the indexes of Algorithms.
+type Algorithm uint8
+
+// The algorithms.
+const (
+	SlidingLog     Algorithm = iota // exact in every rolling window
+	SlidingCounter                  // estimated from two fixed windows
+	FixedWindow                     // exact in each window between multiples of its length since 1970
+	TokenBucket                     // refilled continuously
+	LeakyBucket                     // strict spacing
+	InFlight                        // deliveries under way at once
+)
+
+// algorithmNames are the names in the grammar.
+var algorithmNames = [...]string{
+	SlidingLog:     "log",
+	SlidingCounter: "counter",
+	FixedWindow:    "fixed",
+	TokenBucket:    "token",
+	LeakyBucket:    "leaky",
+	InFlight:       "inflight",
+}
+
+// String is the name in the grammar, such as "token".
+func (a Algorithm) String() string { return algorithmNames[a] }
+
+// Algorithms lists every algorithm, in the order of their values.
+func Algorithms() []Algorithm {
+	all := make([]Algorithm, len(algorithmNames))
+	for i := range all {
+		all[i] = Algorithm(i)
+	}
+	return all
+}
+
+// AlgorithmNamed returns the algorithm with a name in the grammar, and whether there is one.
+func AlgorithmNamed(name string) (a Algorithm, known bool) {
+	i := slices.Index(algorithmNames[:], name)
+	if i < 0 {
+		return 0, false
+	}
+	return Algorithm(i), true //nolint:gosec // an index of a short list
+}
+
+// Limit allows Count slots in a Window, as its algorithm counts. A Count of 0 blocks.
+type Limit struct {
+	Count     int64
+	Window    time.Duration // whole milliseconds
+	Algorithm Algorithm
+	Burst     int64 // TokenBucket: what the bucket holds, at most Count; 0 is Count
+}
+
+// Capacity is the most slots that are free at once: the burst of a TokenBucket, else the count.
+func (l Limit) Capacity() int64 {
+	if l.Algorithm == TokenBucket && l.Burst > 0 {
+		return l.Burst
+	}
+	return l.Count
+}
+
+// Limits all apply at one node of the tree, logs first. Empty means that the node has no limit.
+type Limits []Limit
+
+// Rule gives limits to every path that its pattern matches.
+type Rule struct {
+	Pattern event.Pattern
+	Limits  Limits
+}
+
+// Parse reads "10/30m", "10/30m+3/1m", "5/minute", "0/1h", "token:100/1h;burst=20" or "none". The error quotes the limit at
+// fault.
+func Parse(text string) (Limits, error) {
+	text = strings.TrimSpace(text)
+	if text == "none" {
+		return nil, nil
+	}
+	var limits Limits
+	for part := range strings.SplitSeq(text, "+") {
+		limit, err := parseLimit(strings.TrimSpace(part))
+		if err != nil {
+			return nil, err
+		}
+		for _, other := range limits {
+			if limit.Algorithm != SlidingLog && other.Algorithm == limit.Algorithm && other.Window == limit.Window {
+				return nil, fmt.Errorf("limit %q: there is a %s limit with that window already", part, limit.Algorithm)
+			}
+		}
+		limits = append(limits, limit)
+	}
+	slices.SortStableFunc(limits, func(a, b Limit) int { // logs first
+		return cmp.Compare(min(a.Algorithm, SlidingLog+1), min(b.Algorithm, SlidingLog+1))
+	})
+	return limits, nil
+}
+
+func parseLimit(text string) (Limit, error) {
+	rest, chosen := text, SlidingLog
+	if name, after, found := strings.Cut(text, ":"); found {
+		named, known := AlgorithmNamed(strings.TrimSpace(name))
+		if !known {
+			return Limit{}, fmt.Errorf("limit %q: %q is not one of the algorithms %s", text, name, strings.Join(algorithmNames[:], ", "))
+		}
+		rest, chosen = after, named
+	}
+	rest, option, hasOption := strings.Cut(rest, ";")
+	count, window, found := strings.Cut(rest, "/")
+	if !found {
+		return Limit{}, fmt.Errorf("limit %q is not <count>/<window>, such as 10/30m, nor none", text)
+	}
+	n, err := parseCount(strings.TrimSpace(count))
+	if err != nil {
+		return Limit{}, fmt.Errorf("limit %q: %w", text, err)
+	}
+	w, err := ParseWindow(strings.TrimSpace(window))
+	if err != nil {
+		return Limit{}, fmt.Errorf("limit %q: %w", text, err)
+	}
+	limit := Limit{Count: n, Window: w, Algorithm: chosen}
+	if most := MaxTokenProduct / w.Microseconds(); chosen == TokenBucket && n > most {
+		return Limit{}, fmt.Errorf("limit %q: a %s limit counts exactly up to %d in %s; use a shorter window, or %s",
+			text, TokenBucket, most, formatWindow(w), SlidingCounter)
+	}
+	if hasOption {
+		if limit.Burst, err = parseBurst(strings.TrimSpace(option), limit); err != nil {
+			return Limit{}, fmt.Errorf("limit %q: %w", text, err)
+		}
+	}
+	return limit, nil
+}
+
+// parseBurst reads "burst=20". A burst that is the whole count says nothing and is left out.
+func parseBurst(text string, limit Limit) (int64, error) {
+	value, found := strings.CutPrefix(text, "burst=")
+	if !found {
+		return 0, fmt.Errorf("option %q is not burst=<count>", text)
+	}
+	if limit.Algorithm != TokenBucket {
+		return 0, fmt.Errorf("only a %s limit has a burst", TokenBucket)
+	}
+	burst, err := parseCount(value)
+	if err != nil {
+		return 0, fmt.Errorf("burst: %w", err)
+	}
+	switch {
+	case burst == 0 || burst > limit.Count:
+		return 0, fmt.Errorf("burst %d is not between 1 and the count, %d", burst, limit.Count)
+	case burst == limit.Count:
+		return 0, nil
+	}
+	return burst, nil
+}
+
+func parseCount(text string) (int64, error) {
+	if text == "" || strings.Trim(text, "0123456789") != "" {
+		return 0, fmt.Errorf("count %q is not a whole number", text)
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n > MaxCount {
+		return 0, fmt.Errorf("count %s is above %d", text, MaxCount)
+	}
+	return n, nil
+}
+
+var namedWindows = map[string]time.Duration{
+	"s": time.Second, "sec": time.Second, "second": time.Second,
+	"m": time.Minute, "min": time.Minute, "minute": time.Minute,
+	"h": time.Hour, "hour": time.Hour,
+	"d": day, "day": day,
+	"week": 7 * day,
+}
+
+// ParseWindow reads a duration from MinWindow to MaxWindow, such as 30m, 1h30m or 1d12h, or the name of a unit, such as minute.
+func ParseWindow(text string) (time.Duration, error) {
+	window, named := namedWindows[text]
+	if !named {
+		parsed, err := model.ParseDuration(text)
+		if err != nil {
+			return 0, fmt.Errorf("window %q is not a duration, such as 30m, 1h30m, 1d or minute", text)
+		}
+		window = time.Duration(parsed)
+	}
+	if window < MinWindow || window > MaxWindow {
+		return 0, fmt.Errorf("window %q is not between %s and %s", text, formatWindow(MinWindow), formatWindow(MaxWindow))
+	}
+	return window, nil
+}
+
+// String is the form that Parse reads.
+func (l Limit) String() string {
+	text := strconv.FormatInt(l.Count, 10) + "/" + formatWindow(l.Window)
+	if l.Algorithm != SlidingLog {
+		text = l.Algorithm.String() + ":" + text
+	}
+	if l.Burst > 0 {
+		text += ";burst=" + strconv.FormatInt(l.Burst, 10)
+	}
+	return text
+}
+
+// String is the form that Parse reads; "none" for no limits.
+func (l Limits) String() string {
+	if len(l) == 0 {
+		return "none"
+	}
+	parts := make([]string, len(l))
+	for i, limit := range l {
+		parts[i] = limit.String()
+	}
+	return strings.Join(parts, "+")
+}
+
+// formatWindow writes a window without the zero parts that time.Duration prints: 30m, not 30m0s.
+func formatWindow(window time.Duration) string {
+	var text strings.Builder
+	for _, unit := range []struct {
+		size time.Duration
+		name string
+	}{{day, "d"}, {time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}, {time.Millisecond, "ms"}} {
+		if n := window / unit.size; n > 0 {
+			fmt.Fprintf(&text, "%d%s", n, unit.name)
+			window %= unit.size
+		}
+	}
+	return text.String()
+}
+
+// reserved names rules that have a setting of their own, and that setting.
+var reserved = map[string]string{
+	"global":   "NOTIFIER_GLOBAL_LIMIT",
+	"category": "NOTIFIER_CATEGORY_LIMIT",
+	"*":        "NOTIFIER_CATEGORY_LIMIT",
+}
+
+// ParseRules reads "path=limit,…". It returns the good rules and every fault, each naming its entry.
+func ParseRules(text string) ([]Rule, []error) {
+	var (
+		rules  []Rule
+		faults []error
+	)
+	given := make(map[event.Pattern]bool)
+	for entry := range strings.SplitSeq(text, ",") {
+		rule, err := parseRule(strings.TrimSpace(entry))
+		if err == nil && given[rule.Pattern] {
+			err = fmt.Errorf("rule %q is given twice", rule.Pattern)
+		}
+		if err != nil {
+			faults = append(faults, err)
+			continue
+		}
+		given[rule.Pattern] = true
+		rules = append(rules, rule)
+	}
+	return rules, faults
+}
+
+func parseRule(entry string) (Rule, error) {
+	if entry == "" {
+		return Rule{}, errors.New("an entry is empty, expected path=limit")
+	}
+	path, limit, found := strings.Cut(entry, "=")
+	if !found {
+		return Rule{}, fmt.Errorf("entry %q is not path=limit", entry)
+	}
+	path = strings.TrimSpace(path)
+	if setting, taken := reserved[path]; taken {
+		return Rule{}, fmt.Errorf("entry %q: %q is reserved, use %s", entry, path, setting)
+	}
+	pattern, err := event.ParsePattern(path)
+	if err != nil {
+		return Rule{}, fmt.Errorf("entry %q: %w", entry, err)
+	}
+	limits, err := Parse(limit)
+	if err != nil {
+		return Rule{}, fmt.Errorf("entry %q: %w", entry, err)
+	}
+	return Rule{Pattern: pattern, Limits: limits}, nil
+}

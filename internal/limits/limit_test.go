@@ -1,0 +1,267 @@
+package limits
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+func TestParse(t *testing.T) {
+	t.Parallel()
+	const minute, hour = time.Minute, time.Hour
+	for text, want := range map[string]Limits{
+		"none":             nil,
+		" none ":           nil,
+		"100/30m":          {{Count: 100, Window: 30 * minute}},
+		"10/30m+3/1m":      {{Count: 10, Window: 30 * minute}, {Count: 3, Window: minute}},
+		" 10 / 30m + 3/1m": {{Count: 10, Window: 30 * minute}, {Count: 3, Window: minute}},
+		"5/minute":         {{Count: 5, Window: minute}},
+		"5/m":              {{Count: 5, Window: minute}},
+		"5/min":            {{Count: 5, Window: minute}},
+		"5/s":              {{Count: 5, Window: time.Second}},
+		"5/sec":            {{Count: 5, Window: time.Second}},
+		"5/second":         {{Count: 5, Window: time.Second}},
+		"5/h":              {{Count: 5, Window: hour}},
+		"5/hour":           {{Count: 5, Window: hour}},
+		"5/d":              {{Count: 5, Window: 24 * hour}},
+		"5/day":            {{Count: 5, Window: 24 * hour}},
+		"5/week":           {{Count: 5, Window: 7 * 24 * hour}},
+		"1000/1d":          {{Count: 1000, Window: 24 * hour}},
+		"0/1h":             {{Count: 0, Window: hour}},
+		"1/1h30m":          {{Count: 1, Window: 90 * minute}},
+		"1/1d12h":          {{Count: 1, Window: 36 * hour}},
+		"1/366d":           {{Count: 1, Window: MaxWindow}},
+		"1/8784h":          {{Count: 1, Window: MaxWindow}},
+		"1/1ms":            {{Count: 1, Window: MinWindow}},
+		"1/1s500ms":        {{Count: 1, Window: 1500 * time.Millisecond}},
+		"10000000/1h":      {{Count: MaxCount, Window: hour}},
+		"007/1h":           {{Count: 7, Window: hour}},
+
+		"log:10/30m":              {{Count: 10, Window: 30 * minute}},
+		"counter:10/30m":          {{Count: 10, Window: 30 * minute, Algorithm: SlidingCounter}},
+		"fixed:10/hour":           {{Count: 10, Window: hour, Algorithm: FixedWindow}},
+		"token:100/1h":            {{Count: 100, Window: hour, Algorithm: TokenBucket}},
+		"token:100/1h;burst=20":   {{Count: 100, Window: hour, Algorithm: TokenBucket, Burst: 20}},
+		"token:100/1h;burst=1":    {{Count: 100, Window: hour, Algorithm: TokenBucket, Burst: 1}},
+		"token:100/1h;burst=100":  {{Count: 100, Window: hour, Algorithm: TokenBucket}},
+		" token : 9/1h ; burst=2": {{Count: 9, Window: hour, Algorithm: TokenBucket, Burst: 2}},
+		"token:284/366d":          {{Count: 284, Window: MaxWindow, Algorithm: TokenBucket}},
+		"token:10000000/15m719ms": {{Count: MaxCount, Window: 15*minute + 719*time.Millisecond, Algorithm: TokenBucket}},
+		"leaky:4/1m":              {{Count: 4, Window: minute, Algorithm: LeakyBucket}},
+		"inflight:8/5m":           {{Count: 8, Window: 5 * minute, Algorithm: InFlight}},
+		"fixed:0/1h":              {{Window: hour, Algorithm: FixedWindow}},
+		"leaky:1/1m + 5/1h":       {{Count: 5, Window: hour}, {Count: 1, Window: minute, Algorithm: LeakyBucket}},
+		"inflight:2/1m+fixed:3/1m+4/1m+token:5/1m+6/1h": {
+			{Count: 4, Window: minute}, {Count: 6, Window: hour}, {Count: 2, Window: minute, Algorithm: InFlight},
+			{Count: 3, Window: minute, Algorithm: FixedWindow}, {Count: 5, Window: minute, Algorithm: TokenBucket},
+		},
+		"fixed:1/1h+fixed:2/1d": {{Count: 1, Window: hour, Algorithm: FixedWindow}, {Count: 2, Window: day, Algorithm: FixedWindow}},
+		"1/1h+2/1h":             {{Count: 1, Window: hour}, {Count: 2, Window: hour}},
+	} {
+		got, err := Parse(text)
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%q: %v, %v, want %v", text, got, err, want)
+		}
+	}
+}
+
+func TestParseFaults(t *testing.T) {
+	t.Parallel()
+	for text, part := range map[string]string{
+		"":                          "none",
+		"ten":                       "30m",
+		"None":                      "not <count>/<window>",
+		"none+1/1h":                 "not <count>/<window>",
+		"10":                        "<count>/<window>",
+		"10/":                       "duration",
+		"/1h":                       "whole number",
+		"-1/1h":                     "whole number",
+		"+1/1h":                     "not <count>/<window>",
+		"1.5/1h":                    "whole number",
+		"1e3/1h":                    "whole number",
+		"１/1h":                      "whole number",
+		"10000001/1h":               "10000000",
+		"99999999999999999999/1h":   "10000000",
+		"1/0s":                      "1ms",
+		"1/0":                       "1ms",
+		"1/-1h":                     "duration",
+		"1/+1h":                     "duration",
+		"1/1us":                     "not a duration",
+		"1/1.5s":                    "not a duration",
+		"1/367d":                    "366d",
+		"1/366d1ms":                 "366d",
+		"1/99999999d":               "duration",
+		"1/106751d24h":              "duration",
+		"1/65535d":                  "366d",
+		"1/1h1d":                    "duration",
+		"1/d1":                      "duration",
+		"1/1d1d":                    "duration",
+		"1/1d-1h":                   "duration",
+		"1/1 h":                     "duration",
+		"1/month":                   "duration",
+		"1/1h/2h":                   "duration",
+		"1/1h+":                     "not <count>/<window>",
+		"1/1h,2/1h":                 "duration",
+		"1/9999999999999999999999h": "duration",
+
+		"bucket:1/1h":                 "log, counter, fixed, token, leaky, inflight",
+		":1/1h":                       `""`,
+		"Fixed:1/1h":                  `"Fixed"`,
+		"fixed:token:1/1h":            "whole number",
+		"log:none":                    "<count>/<window>",
+		"fixed:":                      "<count>/<window>",
+		"fixed:10":                    "<count>/<window>",
+		"fixed:1/0s":                  "1ms",
+		"token:285/366d":              "up to 284 in 366d",
+		"token:300000/366d":           "up to 284 in 366d",
+		"token:104250/1d;burst=1":     "up to 104249 in 1d",
+		"token:10000000/15m720ms":     "up to 9999999 in 15m720ms",
+		"token:10/1h;":                "burst=<count>",
+		"token:10/1h;burst":           "burst=<count>",
+		"token:10/1h;size=3":          "burst=<count>",
+		"token:10/1h;burst=":          "whole number",
+		"token:10/1h;burst=-1":        "whole number",
+		"token:10/1h;burst=0":         "between 1 and the count, 10",
+		"token:10/1h;burst=11":        "between 1 and the count, 10",
+		"token:0/1h;burst=0":          "between 1 and the count",
+		"token:10/1h;burst=2;burst=3": "whole number",
+		"10/1h;burst=2":               "only a token limit",
+		"log:10/1h;burst=2":           "only a token limit",
+		"leaky:10/1h;burst=2":         "only a token limit",
+		"fixed:1/1h+fixed:2/60m":      "fixed limit with that window already",
+		"token:1/1h+5/1h+token:2/1h":  "token limit with that window already",
+	} {
+		limits, err := Parse(text)
+		if err == nil {
+			t.Errorf("%q: %v, want a fault", text, limits)
+			continue
+		}
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%q: fault %q does not say %q", text, err, part)
+		}
+	}
+}
+
+func TestLimitsString(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"none": "none", "100/30m": "100/30m", "5/minute": "5/1m", "1/90m": "1/1h30m", "1/36h": "1/1d12h", "1/week": "1/7d",
+		"10/30m+3/1m": "10/30m+3/1m", "1/90061001ms": "1/1d1h1m1s1ms", "0/1500ms": "0/1s500ms",
+		"log:5/1m": "5/1m", "counter:5/minute": "counter:5/1m", "fixed:5/week": "fixed:5/7d", "leaky:1/90s": "leaky:1/1m30s",
+		"inflight:2/1m": "inflight:2/1m", "token:9/1h;burst=3": "token:9/1h;burst=3", "token:9/1h;burst=9": "token:9/1h",
+		"fixed:1/1h+2/1h+leaky:3/1h": "2/1h+fixed:1/1h+leaky:3/1h",
+	} {
+		testkit.Equal(t, parse(t, text).String(), want, "%q is written as", text)
+	}
+}
+
+func TestParseRules(t *testing.T) {
+	t.Parallel()
+	rules, faults := ParseRules("payments=40/30m, payments.* = 5/10m+1/1s ,debug=1/1h,security=none")
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	var got []string
+	for _, rule := range rules {
+		got = append(got, rule.Pattern.String()+"="+rule.Limits.String())
+	}
+	want := []string{"payments=40/30m", "payments.*=5/10m+1/1s", "debug=1/1h", "security=none"}
+	testkit.EqualDeeply(t, got, want, "rules")
+}
+
+func TestParseRulesFaults(t *testing.T) {
+	t.Parallel()
+	for text, parts := range map[string][]string{
+		"":                     {"empty"},
+		"a=1/1h,":              {"empty"},
+		"a":                    {`"a"`},
+		"=1/1h":                {"empty"},
+		"a=":                   {"30m"},
+		"A=1/1h":               {"lower case"},
+		"a..b=1/1h":            {"empty level"},
+		"a.b*=1/1h":            {"whole level"},
+		"global=1/1h":          {"NOTIFIER_GLOBAL_LIMIT"},
+		"category=1/1h":        {"NOTIFIER_CATEGORY_LIMIT"},
+		"*=1/1h":               {"NOTIFIER_CATEGORY_LIMIT"},
+		"  global=none":        {"NOTIFIER_GLOBAL_LIMIT"},
+		"a=1/1h,a=2/1h":        {"twice"},
+		"a=1/1h,b=x,c,a=2/1h":  {`"b=x"`, `"c"`, "twice"},
+		"a.b.c.d.e.f.g.h.i=1":  {"levels"},
+		"a=1/1h;b=1/1h":        {"burst="},
+		"a=1/1h,global.x=1/1s": nil,
+		"*.b=1/1h,a.*=1/1h":    nil,
+	} {
+		_, faults := ParseRules(text)
+		if len(faults) != len(parts) {
+			t.Errorf("%q: faults %v, want %d", text, faults, len(parts))
+			continue
+		}
+		for i, part := range parts {
+			if !strings.Contains(faults[i].Error(), part) {
+				t.Errorf("%q: fault %q does not say %q", text, faults[i], part)
+			}
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, seed := range []string{
+		"100/30m", "10/30m+3/1m", "5/minute", "0/1h", "none", "1/1d12h30m", "1/1s500ms", "+", "1/", "/", "9999999/366d", "1/1h+none",
+		"log:1/1h", "counter:5/1m+fixed:6/1m", "token:100/1h;burst=20", "leaky:4/1m+3/1h", "inflight:2/30s", "token:1/1h;", "fixed:;burst=1",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		limits, err := Parse(text)
+		if err != nil {
+			if limits != nil || err.Error() == "" {
+				t.Fatalf("%q: %v with fault %q", text, limits, err)
+			}
+			return
+		}
+		for _, limit := range limits {
+			if limit.Burst < 0 || limit.Burst > 0 && (limit.Algorithm != TokenBucket || limit.Burst >= limit.Count) {
+				t.Fatalf("%q: %+v has a burst that it cannot have", text, limit)
+			}
+			if limit.Count < 0 || limit.Count > MaxCount || limit.Window < MinWindow || limit.Window > MaxWindow || limit.Window%time.Millisecond != 0 {
+				t.Fatalf("%q: %+v is out of bounds", text, limit)
+			}
+		}
+		again, err := Parse(limits.String())
+		if err != nil || !reflect.DeepEqual(again, limits) {
+			t.Fatalf("%q is written as %q, which reads as %v, %v", text, limits, again, err)
+		}
+	})
+}
+
+func FuzzParseRules(f *testing.F) {
+	for _, seed := range []string{
+		"payments=40/30m,payments.*=5/10m,debug=1/1h,security=none", "*=1/1h", "global=1/1h", "a=1/1h,a=1/1h", "=", ",", "a.*.c=none", "a=1/1h+2/1d",
+		"a=fixed:1/1h+token:5/1m;burst=2,b=leaky:1/1s", "a=inflight:2/1m,a.*=counter:3/1h",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		rules, faults := ParseRules(text)
+		if len(rules)+len(faults) != strings.Count(text, ",")+1 {
+			t.Fatalf("%q: %d rules and %d faults", text, len(rules), len(faults))
+		}
+		if len(faults) > 0 {
+			return
+		}
+		if _, err := NewTree(Plan{Rules: rules}); err != nil {
+			t.Fatalf("%q: %v", text, err)
+		}
+		var written []string
+		for _, rule := range rules {
+			written = append(written, rule.Pattern.String()+"="+rule.Limits.String())
+		}
+		again, faults := ParseRules(strings.Join(written, ","))
+		if len(faults) > 0 || !reflect.DeepEqual(again, rules) {
+			t.Fatalf("%q is written as %q, which reads as %v, %v", text, written, again, faults)
+		}
+	})
+}

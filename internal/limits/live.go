@@ -1,0 +1,108 @@
+package limits
+
+import "log/slog"
+
+// LiveEntry is an override as somebody has set it while the workers run.
+type LiveEntry struct {
+	Level    string // LevelGlobal, LevelCategory, or a pattern
+	Shadow   bool   // of the shadow limits
+	Limits   string
+	Revision uint64
+}
+
+// Live makes rulesets of a plan and the overrides of the moment. A bad override is said once, and the last good one of its
+// level stays in force. It is not safe for concurrent use.
+type Live struct {
+	plan    Plan
+	shadow  []Override // of the shadow limits, from the settings
+	earlier Earlier
+	logger  *slog.Logger
+
+	good     map[liveLevel]Override
+	reported map[liveLevel]uint64 // the revision that was complained of
+}
+
+type liveLevel struct {
+	level  string
+	shadow bool
+}
+
+// Earlier tells what an override was before it was given a bad value, the newest first, back to when it was not set. An
+// instance that starts then has to use what those use that have seen it.
+type Earlier func(level string, shadow bool) []string
+
+// NewLive starts without overrides but those of the shadow limits, which may be none.
+func NewLive(plan Plan, shadow []Override, earlier Earlier, logger *slog.Logger) *Live {
+	return &Live{
+		plan: plan, shadow: shadow, earlier: earlier, logger: logger,
+		good: make(map[liveLevel]Override), reported: make(map[liveLevel]uint64),
+	}
+}
+
+// Ruleset is the limits with these overrides, which are all there are.
+func (l *Live) Ruleset(generation int64, revision uint64, entries []LiveEntry) (Ruleset, error) {
+	good := make(map[liveLevel]Override, len(entries))
+	for _, entry := range entries {
+		key := liveLevel{entry.Level, entry.Shadow}
+		override, err := l.check(entry)
+		if err == nil {
+			good[key] = override
+			continue
+		}
+		last, known := l.lastGood(key, entry.Revision)
+		if known {
+			good[key] = last
+		}
+		l.report(key, entry, err, known)
+	}
+	l.good = good
+	var live, liveShadow []Override
+	for _, entry := range entries {
+		key := liveLevel{entry.Level, entry.Shadow}
+		override, isGood := good[key]
+		switch {
+		case !isGood:
+		case entry.Shadow:
+			liveShadow = append(liveShadow, override)
+		default:
+			live = append(live, override)
+		}
+	}
+	rules, err := NewRuleset(l.plan, live, l.shadow, liveShadow)
+	rules.Generation, rules.Revision = generation, revision
+	return rules, err
+}
+
+// lastGood is what is in force in the place of a bad value.
+func (l *Live) lastGood(key liveLevel, revision uint64) (Override, bool) {
+	if last, known := l.good[key]; known {
+		return last, true
+	}
+	if l.reported[key] == revision {
+		return Override{}, false // it was looked for already
+	}
+	for _, limits := range l.earlier(key.level, key.shadow) {
+		if override, err := l.check(LiveEntry{Level: key.level, Shadow: key.shadow, Limits: limits}); err == nil {
+			return override, true
+		}
+	}
+	return Override{}, false
+}
+
+// check tells whether an entry can be put in force, whatever the others are.
+func (l *Live) check(entry LiveEntry) (Override, error) {
+	override, err := ParseOverride(entry.Level, entry.Limits)
+	if err == nil {
+		_, err = NewTree(l.plan.With([]Override{override}, FromLive))
+	}
+	return override, err
+}
+
+func (l *Live) report(key liveLevel, entry LiveEntry, err error, lastStays bool) {
+	if l.reported[key] == entry.Revision {
+		return
+	}
+	l.reported[key] = entry.Revision
+	l.logger.Error("bad live limit is ignored", "level", entry.Level, "shadow", entry.Shadow, "limit", entry.Limits,
+		"revision", entry.Revision, "last_good_stays", lastStays, "error", err)
+}

@@ -1,0 +1,193 @@
+package limits
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+// liveKit is a Live over a plan, and what it logs.
+type liveKit struct {
+	*Live
+	t        *testing.T
+	log      *testkit.Log
+	revision uint64
+	earlier  map[string][]string // by level, "shadow:" in front for one of the shadow
+	asked    int                 // how often for those
+}
+
+func newLiveKit(t *testing.T, plan Plan, shadow string) *liveKit {
+	var overrides []Override
+	if shadow != "" {
+		overrides, _ = ParseOverrides(shadow)
+	}
+	k := &liveKit{t: t, log: testkit.NewLog(t), earlier: make(map[string][]string)}
+	k.Live = NewLive(plan, overrides, func(level string, shadow bool) []string {
+		k.asked++
+		if shadow {
+			level = "shadow:" + level
+		}
+		return k.earlier[level]
+	}, k.log.Logger())
+	return k
+}
+
+// entry is an override that is set now: "level=limits", with "shadow:" in front for one of the shadow.
+func (k *liveKit) entry(text string) LiveEntry {
+	k.revision++
+	rest, ofShadow := strings.CutPrefix(text, "shadow:")
+	level, limits, _ := strings.Cut(rest, "=")
+	return LiveEntry{Level: level, Shadow: ofShadow, Limits: limits, Revision: k.revision}
+}
+
+// want compares the limits in force, and of the shadow if there is one, of the category and the root.
+func (k *liveKit) want(category string, entries []LiveEntry, inForce, shadow string) {
+	k.t.Helper()
+	rules := testkit.Must(k.Ruleset(3, k.revision, entries))(k.t)
+	if rules.Generation != 3 || rules.Revision != k.revision {
+		k.t.Errorf("limits of generation %d, revision %d", rules.Generation, rules.Revision)
+	}
+	testkit.Equal(k.t, limitsOnPath(rules.Tree, category), inForce, "limits in force on the path to %s", category)
+	testkit.Equal(k.t, limitsOnPath(rules.Shadow, category), shadow, "limits of the shadow on the path to %s", category)
+}
+
+func limitsOnPath(tree *Tree, category string) string {
+	if tree == nil {
+		return ""
+	}
+	var limits []string
+	for _, node := range tree.Path(category) {
+		limits = append(limits, node.Level+"="+node.Limits.String())
+	}
+	return strings.Join(limits, " ")
+}
+
+// wantLogged compares how many lines there are, and what the latest says.
+func (k *liveKit) wantLogged(lines int, parts ...string) {
+	k.t.Helper()
+	logged := k.log.Lines("")
+	if len(logged) != lines {
+		k.t.Fatalf("logged %q, want %d lines", logged, lines)
+	}
+	for _, part := range parts {
+		if !strings.Contains(logged[lines-1], part) {
+			k.t.Errorf("logged %q without %q", logged[lines-1], part)
+		}
+	}
+}
+
+func TestLiveOverrides(t *testing.T) {
+	t.Parallel()
+	k := newLiveKit(t, newPlan(t, "100/1h", "10/1h", "a=5/1h"), "")
+	k.want("a", nil, "global=100/1h a=5/1h", "")
+	global, a, b := k.entry("global=200/1h"), k.entry("a=none"), k.entry("b=fixed:1/1h")
+	k.want("a", []LiveEntry{global, a, b}, "global=200/1h", "")
+	k.want("b", []LiveEntry{global, a, b}, "global=200/1h b=fixed:1/1h", "")
+	k.want("c", []LiveEntry{k.entry("category=token:7/1h;burst=2")}, "global=100/1h category=token:7/1h;burst=2", "")
+	k.want("a", nil, "global=100/1h a=5/1h", "")
+	k.wantLogged(0)
+}
+
+func TestLiveBadOverride(t *testing.T) {
+	t.Parallel()
+	k := newLiveKit(t, newPlan(t, "100/1h", "10/1h", "a=5/1h"), "")
+	good, other := k.entry("a=7/1h"), k.entry("b=3/1h")
+	k.want("a", []LiveEntry{good, other}, "global=100/1h a=7/1h", "")
+
+	bad := k.entry("a=seven")
+	for range 3 { // it is said once
+		k.want("a", []LiveEntry{bad, other}, "global=100/1h a=7/1h", "")
+	}
+	k.wantLogged(1, "bad live limit is ignored", "level=a", "limit=seven", fmt.Sprint("revision=", bad.Revision), "last_good_stays=true", "30m")
+	k.want("b", []LiveEntry{bad, other}, "global=100/1h b=3/1h", "")
+	k.want("a", []LiveEntry{k.entry("a=8/"), other}, "global=100/1h a=7/1h", "")
+	k.wantLogged(2, "limit=8/")
+
+	// Other levels go on to change meanwhile.
+	k.want("b", []LiveEntry{bad, k.entry("b=4/1h")}, "global=100/1h b=4/1h", "")
+	k.want("a", []LiveEntry{k.entry("a=9/1h")}, "global=100/1h a=9/1h", "")
+
+	// One that was taken away leaves no last good one.
+	k.want("a", nil, "global=100/1h a=5/1h", "")
+	lines := k.log.Count("")
+	k.want("a", []LiveEntry{k.entry("a=x")}, "global=100/1h a=5/1h", "")
+	k.wantLogged(lines+1, "last_good_stays=false")
+}
+
+func TestLiveBadLevel(t *testing.T) {
+	t.Parallel()
+	k := newLiveKit(t, newPlan(t, "100/1h", "10/1h", ""), "")
+	entries := []LiveEntry{k.entry("*=1/1h"), k.entry("A=1/1h"), k.entry("a..b=1/1h"), k.entry("=1/1h")}
+	k.want("a", entries, "global=100/1h category=10/1h", "")
+	k.wantLogged(4, "last_good_stays=false")
+}
+
+func TestLiveGlobalKeepsGuarantees(t *testing.T) {
+	t.Parallel()
+	plan := newPlan(t, "100/1h", "none", "")
+	plan.Guarantees = []Guarantee{{"a", 20}, {"b", 10}}
+	k := newLiveKit(t, plan, "")
+	k.want("a", []LiveEntry{k.entry("global=30/1h")}, "global=30/1h", "")
+	for _, limits := range []string{"29/1h", "none", "token:100/1h", "100/1h+5/1m"} {
+		lines := k.log.Count("")
+		k.want("a", []LiveEntry{k.entry("global=" + limits)}, "global=30/1h", "")
+		k.wantLogged(lines+1, "level=global", "limit="+limits, "guarantees", "last_good_stays=true")
+	}
+	k.want("a", []LiveEntry{k.entry("global=50/1h+token:5/1h")}, "global=50/1h+token:5/1h", "")
+	rules, err := k.Ruleset(3, 1, nil)
+	if err != nil || !slices.Equal(rules.Tree.Guarantees(), []Guarantee{{"a", 20}, {"b", 10}}) {
+		t.Errorf("guarantees %v, %v", rules.Tree.Guarantees(), err)
+	}
+}
+
+func TestLiveShadow(t *testing.T) {
+	t.Parallel()
+	k := newLiveKit(t, newPlan(t, "100/1h", "10/1h", ""), "")
+	both := []LiveEntry{k.entry("a=5/1h"), k.entry("shadow:a=4/1h")}
+	k.want("a", both, "global=100/1h a=5/1h", "global=100/1h a=4/1h")
+	k.want("b", both, "global=100/1h category=10/1h", "global=100/1h category=10/1h")
+	k.want("a", both[:1], "global=100/1h a=5/1h", "")
+
+	// A bad one of the shadow is nothing to the limit in force of the same level, and the other way round.
+	bad := []LiveEntry{k.entry("a=5/1h"), k.entry("shadow:a=x")}
+	k.want("a", []LiveEntry{bad[0], k.entry("shadow:a=3/1h")}, "global=100/1h a=5/1h", "global=100/1h a=3/1h")
+	k.want("a", bad, "global=100/1h a=5/1h", "global=100/1h a=3/1h")
+	k.wantLogged(1, "shadow=true", "last_good_stays=true")
+	k.want("a", []LiveEntry{k.entry("a=y"), k.entry("shadow:a=2/1h")}, "global=100/1h a=5/1h", "global=100/1h a=2/1h")
+	k.wantLogged(2, "shadow=false")
+}
+
+func TestLiveShadowOverTheSettings(t *testing.T) {
+	t.Parallel()
+	k := newLiveKit(t, newPlan(t, "100/1h", "10/1h", ""), "a=5/1h,global=50/1h")
+	k.want("a", nil, "global=100/1h category=10/1h", "global=50/1h a=5/1h")
+	k.want("a", []LiveEntry{k.entry("shadow:a=6/1h"), k.entry("global=90/1h")}, "global=90/1h category=10/1h", "global=50/1h a=6/1h")
+}
+
+// TestLiveStartsAfterABadValue has an instance start when what is set is bad: it uses what those use that have seen it come.
+func TestLiveStartsAfterABadValue(t *testing.T) {
+	t.Parallel()
+	k := newLiveKit(t, newPlan(t, "100/1h", "10/1h", ""), "")
+	k.earlier["a"] = []string{"y", "7/1h", "8/1h"}
+	k.earlier["shadow:a"] = []string{"3/1h"}
+	k.earlier["b"] = []string{"z", ""}
+	entries := []LiveEntry{k.entry("a=x"), k.entry("shadow:a=x"), k.entry("b=x")}
+	k.want("a", entries, "global=100/1h a=7/1h", "global=100/1h a=3/1h")
+	k.want("b", entries, "global=100/1h category=10/1h", "global=100/1h category=10/1h")
+	k.wantLogged(3, "level=b", "last_good_stays=false")
+	if k.asked != 3 {
+		t.Errorf("asked %d times what was set earlier, want once for each", k.asked)
+	}
+}
+
+// TestLiveMissesAGoodValue has an instance not see a good value that came and went: it finds it among the earlier ones.
+func TestLiveMissesAGoodValue(t *testing.T) {
+	t.Parallel()
+	k := newLiveKit(t, newPlan(t, "100/1h", "10/1h", ""), "")
+	k.want("a", []LiveEntry{k.entry("a=x")}, "global=100/1h category=10/1h", "")
+	k.earlier["a"] = []string{"6/1h", "x"}
+	k.want("a", []LiveEntry{k.entry("a=y")}, "global=100/1h a=6/1h", "")
+}

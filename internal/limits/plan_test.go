@@ -1,0 +1,144 @@
+package limits
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+func TestParseOverrides(t *testing.T) {
+	t.Parallel()
+	overrides, faults := ParseOverrides("global=200/30m, category = none ,payments.*=fixed:5/1h+token:9/1m;burst=3")
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	var got []string
+	for _, o := range overrides {
+		got = append(got, o.Level+"="+o.Limits.String())
+	}
+	want := []string{"global=200/30m", "category=none", "payments.*=fixed:5/1h+token:9/1m;burst=3"}
+	testkit.EqualDeeply(t, got, want, "overrides")
+}
+
+// wantFaults compares what faults say, part by part.
+func wantFaults(t *testing.T, text string, faults []error, parts []string) {
+	t.Helper()
+	if len(faults) != len(parts) {
+		t.Errorf("%q: faults %v, want %d", text, faults, len(parts))
+		return
+	}
+	for i, part := range parts {
+		if !strings.Contains(faults[i].Error(), part) {
+			t.Errorf("%q: fault %q does not say %q", text, faults[i], part)
+		}
+	}
+}
+
+func TestParseOverridesFaults(t *testing.T) {
+	t.Parallel()
+	for text, parts := range map[string][]string{
+		"":                                 {"level=limit"},
+		"a":                                {`"a"`},
+		"a=1/1h,":                          {"level=limit"},
+		"*=1/1h":                           {"category"},
+		"A=1/1h":                           {"lower case"},
+		"a..b=1/1h":                        {"empty level"},
+		"a=x":                              {"<count>/<window>"},
+		"global=1/1h,b=2/1h, global =3/1h": {"twice"},
+		"a=x,global,b=1/1h,b=none":         {`"a=x"`, `"global"`, "twice"},
+		"global=none,category=0/1h,a=none": nil,
+	} {
+		overrides, faults := ParseOverrides(text)
+		wantFaults(t, text, faults, parts)
+		if good := strings.Count(text, ",") + 1 - len(parts); len(overrides) != good {
+			t.Errorf("%q: %d overrides, want %d", text, len(overrides), good)
+		}
+	}
+}
+
+func TestParseGuarantees(t *testing.T) {
+	t.Parallel()
+	guarantees, faults := ParseGuarantees("security=20, payments.refunds = 5")
+	want := []Guarantee{{"security", 20}, {"payments.refunds", 5}}
+	if len(faults) > 0 || !slices.Equal(guarantees, want) {
+		t.Errorf("guarantees %v, %v, want %v", guarantees, faults, want)
+	}
+}
+
+func TestParseGuaranteesFaults(t *testing.T) {
+	t.Parallel()
+	for text, parts := range map[string][]string{
+		"":                       {"path=slots"},
+		"a":                      {`"a"`},
+		"=5":                     {"empty"},
+		"a=":                     {"whole number"},
+		"a=-1":                   {"whole number"},
+		"a=1.5":                  {"whole number"},
+		"a=10000001":             {"10000000"},
+		"a=0":                    {"no slots"},
+		"A=1":                    {"lower case"},
+		"a.*=1":                  {`"a.*=1"`},
+		"a..b=1":                 {"empty level"},
+		"a=1,a=2":                {"twice"},
+		"a=1,b,a=2,c=0":          {`"b"`, "twice", "no slots"},
+		"a=1,a.b=2,a.b.c=3,ab=4": nil,
+	} {
+		_, faults := ParseGuarantees(text)
+		wantFaults(t, text, faults, parts)
+	}
+}
+
+func TestCheckGuarantees(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		global, guarantees string
+		fault              string // "" for none
+	}{
+		{"none", "", ""},
+		{"fixed:1/1h", "", ""},
+		{"30/1h", "a=10,a.b=20", ""},
+		{"30/1h", "a=10,a.b=21", "guarantees of 31 slots together are more than the global limit 30/1h has"},
+		{"30/1h+20/1m", "a=10,b=11", "global limit 20/1m has"},
+		{"0/1h", "a=1", "global limit 0/1h has"},
+		{"none", "a=1", "it is none"},
+		{"token:100/1h", "a=1", "it is token:100/1h"},
+		{"counter:100/1h+inflight:5/1m", "a=1", "sliding log"},
+		{"100/1h+token:5/1h", "a=20", ""},
+	} {
+		var guarantees []Guarantee
+		if c.guarantees != "" {
+			guarantees, _ = ParseGuarantees(c.guarantees)
+		}
+		global := parse(t, c.global)
+		_, treeErr := NewTree(Plan{Global: global, Guarantees: guarantees})
+		for _, err := range []error{CheckGuarantees(global, guarantees), treeErr} {
+			if (err == nil) != (c.fault == "") || err != nil && !strings.Contains(err.Error(), c.fault) {
+				t.Errorf("%q with %q: %v, want %q", c.global, c.guarantees, err, c.fault)
+			}
+		}
+	}
+}
+
+func TestPlanWithOverrides(t *testing.T) {
+	t.Parallel()
+	plan := newPlan(t, "100/1h", "10/1h", "a=5/1h,a.*=2/1h")
+	plan.Origins = map[string]Origin{"a": FromEnvironment}
+	overrides, _ := ParseOverrides("global=200/1h,a=none,b.*=fixed:1/1h")
+	changed := plan.With(overrides, FromLive)
+	tree := testkit.Must(NewTree(changed))(t)
+	got := make(map[string]string)
+	for _, level := range tree.AllLevels() {
+		got[level.Level] = level.Limits.String() + " " + string(tree.Origin(level.Level))
+	}
+	want := map[string]string{
+		"global": "200/1h live", "category": "10/1h ", "a": "none live", "a.*": "2/1h ", "b.*": "fixed:1/1h live",
+	}
+	testkit.EqualMaps(t, got, want, "levels")
+	if original := newPlan(t, "100/1h", "10/1h", "a=5/1h,a.*=2/1h"); !reflect.DeepEqual(plan.Rules, original.Rules) ||
+		len(plan.Origins) != 1 || plan.Origins["a"] != FromEnvironment || plan.Global.String() != "100/1h" {
+		t.Errorf("the plan itself was changed: %+v", plan)
+	}
+}

@@ -1,0 +1,61 @@
+package limits
+
+import (
+	"fmt"
+	"time"
+)
+
+// Ruleset is the limits in force at one moment.
+type Ruleset struct {
+	Tree   *Tree
+	Shadow *Tree // judged beside, without any effect; nil: none
+
+	// Where live overrides are used: which state of them this is. Generation is when their place was made, Revision
+	// counts the changes in it. A newer state has a higher generation or, in the same one, a higher revision.
+	Generation int64
+	Revision   uint64
+}
+
+// NewRuleset builds the limits in force from a plan and its live overrides. The shadow has the same limits, with overrides of its
+// own; without such overrides there is no shadow. The result has the zero [Position]. The error is one of [NewTree].
+func NewRuleset(plan Plan, live, shadow, liveShadow []Override) (Ruleset, error) {
+	plan = plan.With(live, FromLive)
+	tree, err := NewTree(plan)
+	if err != nil {
+		return Ruleset{}, err
+	}
+	if len(shadow)+len(liveShadow) == 0 {
+		return Ruleset{Tree: tree}, nil
+	}
+	shadowTree, err := NewTree(plan.With(shadow, FromEnvironment).With(liveShadow, FromLive))
+	if err != nil {
+		return Ruleset{}, fmt.Errorf("shadow limits: %w", err)
+	}
+	return Ruleset{Tree: tree, Shadow: shadowTree}, nil
+}
+
+// Position says which of two states of the limits is the newer one. The zero Position is the state without overrides.
+type Position struct {
+	Generation int64 // when the place of the overrides was made, in Unix milliseconds
+	Revision   uint64
+}
+
+// Before tells whether the state is older than another one.
+func (p Position) Before(q Position) bool {
+	if p.Generation != q.Generation {
+		return p.Generation < q.Generation
+	}
+	return p.Revision < q.Revision
+}
+
+// String is for people: revision, generation, and when that began.
+func (p Position) String() string {
+	if p == (Position{}) {
+		return "none"
+	}
+	made := time.UnixMilli(p.Generation).UTC().Format(time.RFC3339)
+	return fmt.Sprintf("revision %d of generation %d (%s)", p.Revision, p.Generation, made)
+}
+
+// Position is the place of these limits in the order of all.
+func (r Ruleset) Position() Position { return Position{r.Generation, r.Revision} }

@@ -1,0 +1,53 @@
+package limits
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+func TestNewRuleset(t *testing.T) {
+	t.Parallel()
+	parse := func(text string) []Override {
+		t.Helper()
+		overrides, faults := ParseOverrides(text)
+		if len(faults) > 0 {
+			t.Fatal(faults)
+		}
+		return overrides
+	}
+	plan := newPlan(t, "100/1h", "10/1h", "a=5/1h")
+	rules := testkit.Must(NewRuleset(plan, parse("a=6/1h,b=7/1h"), parse("a=8/1h,c=9/1h"), parse("c=1/1h,category=2/1h")))(t)
+	for path, want := range map[string][2]string{"a": {"6/1h", "8/1h"}, "b": {"7/1h", "7/1h"}, "c": {"10/1h", "1/1h"}, "d": {"10/1h", "2/1h"}} {
+		got := [2]string{rules.Tree.Path(path)[1].Limits.String(), rules.Shadow.Path(path)[1].Limits.String()}
+		testkit.Equal(t, got, want, "%s: limits in force and in the shadow", path)
+	}
+	if rules, err := NewRuleset(plan, parse("a=6/1h"), nil, nil); err != nil || rules.Shadow != nil {
+		t.Errorf("a shadow of no overrides: %v, %v", rules.Shadow, err)
+	}
+	plan.Guarantees = []Guarantee{{"a", 50}}
+	if _, err := NewRuleset(plan, parse("global=49/1h"), nil, nil); err == nil {
+		t.Error("limits that cannot keep the guarantees are no fault")
+	}
+	if _, err := NewRuleset(plan, nil, parse("global=49/1h"), nil); err == nil || !strings.Contains(err.Error(), "shadow") {
+		t.Errorf("a shadow that cannot keep the guarantees: %v", err)
+	}
+}
+
+func TestPositions(t *testing.T) {
+	t.Parallel()
+	ordered := []Position{{}, {1, 1}, {1, 2}, {2, 0}, {2, 1}}
+	for i, p := range ordered {
+		for j, q := range ordered {
+			if got := p.Before(q); got != (i < j) {
+				t.Errorf("%v before %v: %t", p, q, got)
+			}
+		}
+	}
+	for p, want := range map[Position]string{{}: "none", {1_766_000_000_123, 2}: "revision 2 of generation 1766000000123 (2025-12-17T19:33:20Z)"} {
+		if got := p.String(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

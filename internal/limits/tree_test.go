@@ -1,0 +1,85 @@
+package limits
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+func pathString(path []Node) string {
+	var nodes []string
+	for _, node := range path {
+		nodes = append(nodes, fmt.Sprintf("%s[%s %s]", node.Path, node.Level, node.Limits))
+	}
+	return strings.Join(nodes, " ")
+}
+
+func TestTreePath(t *testing.T) {
+	t.Parallel()
+	tree := newTree(t, "100/30m", "10/30m", strings.Join([]string{
+		"payments=40/30m", "payments.*=5/10m", "payments.refunds=6/10m", "payments.*.failed=7/1h", "*.refunds.failed=8/1h",
+		"*.*.*=9/1h", "security=none", "security.login=3/1m", "*.quiet=none", "debug=0/1h",
+	}, ","))
+	for category, want := range map[string]string{
+		"errors":                  "[global 100/30m] errors[category 10/30m]",
+		"errors.disk":             "[global 100/30m] errors[category 10/30m]",
+		"global":                  "[global 100/30m] global[category 10/30m]",
+		"payments":                "[global 100/30m] payments[payments 40/30m]",
+		"payments.cards":          "[global 100/30m] payments[payments 40/30m] payments.cards[payments.* 5/10m]",
+		"payments.refunds":        "[global 100/30m] payments[payments 40/30m] payments.refunds[payments.refunds 6/10m]",
+		"payments.refunds.failed": "[global 100/30m] payments[payments 40/30m] payments.refunds[payments.refunds 6/10m] payments.refunds.failed[payments.*.failed 7/1h]",
+		"orders.refunds.failed":   "[global 100/30m] orders[category 10/30m] orders.refunds.failed[*.refunds.failed 8/1h]",
+		"a.b.c":                   "[global 100/30m] a[category 10/30m] a.b.c[*.*.* 9/1h]",
+		"a.b.c.d":                 "[global 100/30m] a[category 10/30m] a.b.c[*.*.* 9/1h]",
+		"security":                "[global 100/30m]",
+		"security.login":          "[global 100/30m] security.login[security.login 3/1m]",
+		"payments.quiet":          "[global 100/30m] payments[payments 40/30m] payments.quiet[payments.* 5/10m]",
+		"errors.quiet":            "[global 100/30m] errors[category 10/30m]",
+		"debug.x":                 "[global 100/30m] debug[debug 0/1h]",
+		"":                        "[global 100/30m]",
+	} {
+		if got := pathString(tree.Path(category)); got != want {
+			t.Errorf("%s:\n got %s\nwant %s", category, got, want)
+		}
+	}
+}
+
+func TestTreeWithoutLimits(t *testing.T) {
+	t.Parallel()
+	tree := newTree(t, "none", "none", "a.b=1/1h")
+	testkit.Equal(t, pathString(tree.Path("a")), "", "path")
+	testkit.Equal(t, pathString(tree.Path("a.b.c")), "a.b[a.b 1/1h]", "path")
+	testkit.Equal(t, tree.LongestWindow(), time.Hour, "longest window")
+	if got := newTree(t, "none", "none", "").LongestWindow(); got != 0 {
+		t.Errorf("longest window %v of no limits", got)
+	}
+}
+
+func TestTreeLevels(t *testing.T) {
+	t.Parallel()
+	tree := newTree(t, "100/30m", "10/30m+1/1s", "b.*=1/2h,a=none,a.b=5/1d")
+	if got, want := pathString(tree.Levels()), "[global 100/30m] [category 10/30m+1/1s] [b.* 1/2h] [a.b 5/1d]"; got != want {
+		t.Errorf("levels %q, want %q", got, want)
+	}
+	testkit.Equal(t, tree.LongestWindow(), 24*time.Hour, "longest window")
+	drawn := tree.String()
+	for _, part := range []string{"global    100/30m\n", "category  10/30m+1/1s", "    b.*  1/2h\n", "  a  none\n", "    a.b  5/1d\n"} {
+		if !strings.Contains(drawn, part) {
+			t.Errorf("%q is not in\n%s", part, drawn)
+		}
+	}
+}
+
+func TestTreeRuleGivenTwice(t *testing.T) {
+	t.Parallel()
+	rules, faults := ParseRules("a=1/1h")
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	if _, err := NewTree(Plan{Rules: append(rules, rules...)}); err == nil || !strings.Contains(err.Error(), "a") {
+		t.Errorf("error %v", err)
+	}
+}

@@ -1,0 +1,314 @@
+package overrides
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+// During an outage the last snapshot stays applied. After it the watcher applies what it missed.
+func TestServerRestarts(t *testing.T) {
+	t.Parallel()
+	for name, start := range map[string]func(*testing.T) *servertest.NATS{
+		"orderly": func(t *testing.T) *servertest.NATS { return servertest.StartNATS(t) },
+		"killed":  func(t *testing.T) *servertest.NATS { return servertest.StartNATSProcess(t, "") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixtureOn(t, start(t))
+			b := f.open()
+			f.set(b, enforced("a"), "1")
+			w := f.mirror(f.connect(f.server.URL), false)
+			w.requireLast("a=1")
+			f.server.Kill()
+			w.requireUnavailable()
+			f.server.Restart()
+			f.eventually("the operator is connected", f.js.Conn().IsConnected)
+			f.set(b, enforced("a"), "2")
+			w.requireLast("a=2")
+			w.requireOneOutage()
+			testkit.Equal(t, len(w.snapshots()), 2, "snapshots")
+			f.set(b, enforced("a"), "3")
+			w.requireLast("a=3")
+		})
+	}
+}
+
+// A watcher notices a server that hangs.
+func TestServerHangs(t *testing.T) {
+	t.Parallel()
+	f := newFixtureOn(t, servertest.StartNATSProcess(t, ""))
+	b := f.open()
+	w := f.mirror(f.connect(f.server.URL), false)
+	w.requireLast()
+	f.server.Pause()
+	w.requireUnavailable()
+	f.server.Resume()
+	w.requireAvailable()
+	f.set(b, enforced("a"), "1")
+	w.requireLast("a=1")
+}
+
+// A watcher applies a change that was lost with the connection.
+func TestConnectionBreaks(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.open()
+	proxy := servertest.StartProxy(t, strings.TrimPrefix(f.server.URL, "nats://"))
+	w := f.mirror(f.connect("nats://"+proxy.Addr), false)
+	w.requireLast()
+	for i := range 3 {
+		proxy.DropReplies(true)
+		f.set(b, enforced("a"), fmt.Sprint(i))
+		proxy.Cut()
+		proxy.DropReplies(false)
+		w.requireLast(fmt.Sprintf("a=%d", i))
+	}
+}
+
+// A watcher notices that the server deleted its consumer, as it does with an idle one.
+func TestConsumerVanishes(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.open()
+	w := f.mirror(f.js, false)
+	w.requireLast()
+	stream := testkit.Must(f.js.Stream(f.context(), "KV_limits"))(t)
+	deleted := 0
+	for name := range stream.ConsumerNames(f.context()).Name() {
+		testkit.NoError(t, stream.DeleteConsumer(f.context(), name))
+		deleted++
+	}
+	if deleted != 1 {
+		t.Fatalf("the watcher has %d consumers, want 1", deleted)
+	}
+	f.set(b, enforced("a"), "1")
+	w.requireLast("a=1")
+	w.requireOneOutage()
+}
+
+// oneKey is a JetStream whose consumers get the changes of one key alone while it is switched on.
+type oneKey struct {
+	jetstream.JetStream
+	on *atomic.Bool
+}
+
+func (o oneKey) CreatePushConsumer(ctx context.Context, stream string, c jetstream.ConsumerConfig) (jetstream.PushConsumer, error) {
+	if o.on.Load() {
+		c.FilterSubject = "$KV.limits.a"
+	}
+	return o.JetStream.CreatePushConsumer(ctx, stream, c)
+}
+
+// A watcher notices a consumer that is alive but does not deliver, both while it mirrors and while it reads anew.
+func TestChangesDoNotArrive(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.open()
+	f.set(b, enforced("a"), "1")
+	js := oneKey{f.js, new(atomic.Bool)}
+	js.on.Store(true)
+	w := f.mirror(js, false)
+	w.requireLast("a=1")
+	f.set(b, enforced("b"), "2")
+	f.eventually("the missing change is noticed", func() bool { return errors.Is(w.Unavailable(), errBehind) })
+	f.eventually("a new reading fails", func() bool { return errors.Is(w.Unavailable(), errIncomplete) })
+	w.requireLast("a=1")
+	js.on.Store(false)
+	testkit.NoError(t, w.Refresh(f.context()))
+	f.requireEntries(w.last(), "a=1", "b=2")
+	w.requireOneOutage()
+}
+
+// The server deletes the consumers of watchers that have stopped.
+func TestConsumersAreForgotten(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.open()
+	f.mirror(f.js, false).stop()
+	f.load(b)
+	f.eventually("no consumer is left", func() bool {
+		stream := testkit.Must(f.js.Stream(f.context(), "KV_limits"))(t)
+		return stream.CachedInfo().State.Consumers == 0
+	})
+	if n := f.js.Conn().NumSubscriptions(); n > 1 { // one is for replies
+		t.Errorf("%d subscriptions are left", n)
+	}
+}
+
+// While the bucket is absent, the last snapshot stays applied. A new bucket replaces it, although its revisions are smaller.
+func TestBucketIsMadeAnew(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.open()
+	for i := range 5 {
+		f.set(b, enforced("a"), fmt.Sprint(i))
+	}
+	w := f.mirror(f.js, false)
+	w.requireLast("a=4")
+	old := w.last()
+	f.deleteBucket()
+	w.requireUnavailable()
+	f.eventually("the watcher says that the bucket is absent", func() bool { return errors.Is(w.Unavailable(), ErrNoBucket) })
+	w.requireLast("a=4")
+	f.open()
+	f.set(b, enforced("b"), "1")
+	w.requireLast("b=1")
+	if s := w.last(); s.Generation <= old.Generation || s.Revision >= old.Revision {
+		t.Errorf("generation and revision after %d, %d: %d, %d", old.Generation, old.Revision, s.Generation, s.Revision)
+	}
+	w.requireOneOutage()
+}
+
+// A watcher notices a new bucket even if it never saw that the old one was absent.
+func TestBucketIsMadeAnewAtOnce(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.open()
+	f.set(b, enforced("a"), "1")
+	w := f.mirror(f.js, false)
+	w.requireLast("a=1")
+	f.deleteBucket()
+	f.open()
+	w.requireLast()
+	f.set(b, enforced("b"), "2")
+	w.requireLast("b=2")
+	w.requireOneOutage()
+}
+
+// A watcher that may create the bucket makes it anew when it is deleted.
+func TestWatcherProvisions(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	w := f.mirror(f.js, true)
+	w.requireLast()
+	b := newBucket(f.js, f.options(false))
+	f.set(b, enforced("a"), "1")
+	w.requireLast("a=1")
+	f.deleteBucket()
+	w.requireLast()
+	f.set(b, enforced("b"), "2")
+	w.requireLast("b=2")
+	w.requireOneOutage()
+	if lines := f.log.Lines("limits bucket is created"); len(lines) != 2 {
+		t.Errorf("logged: %q, want two creations", lines)
+	}
+}
+
+// A watcher waits for a bucket that is absent.
+func TestBucketAppearsLater(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	w := f.mirror(f.js, false)
+	w.requireUnavailable()
+	if err := w.Unavailable(); !errors.Is(err, ErrNoBucket) || !strings.Contains(err.Error(), `"limits"`) {
+		t.Errorf("unavailable: %v", err)
+	}
+	testkit.Equal(t, len(w.snapshots()), 0, "snapshots of no bucket")
+	f.set(f.open(), enforced("a"), "1")
+	w.requireLast("a=1")
+	w.requireOneOutage()
+}
+
+// A watcher that has read nothing is unavailable.
+func TestUnavailableBeforeTheFirstSnapshot(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	if err := NewWatcher(f.js, f.options(false), func(Snapshot) {}).Unavailable(); err == nil {
+		t.Error("a watcher that has read nothing is available")
+	}
+}
+
+// restore gives the server a store that it had before, and returns when it runs again.
+func (f *fixture) restore(store string) {
+	f.Helper()
+	f.server.Kill()
+	testkit.NoError(f, os.RemoveAll(filepath.Join(f.server.Dir, "jetstream")))
+	testkit.NoError(f, os.CopyFS(f.server.Dir, os.DirFS(store)))
+	f.server.Restart()
+	f.eventually("the operator is connected", f.js.Conn().IsConnected)
+}
+
+// backUp copies the server's store.
+func (f *fixture) backUp() string {
+	f.Helper()
+	f.server.Kill()
+	store := f.TempDir()
+	testkit.NoError(f, os.CopyFS(store, os.DirFS(f.server.Dir)))
+	f.server.Restart()
+	f.eventually("the operator is connected", f.js.Conn().IsConnected)
+	return store
+}
+
+// A watcher mirrors a bucket that went back. Redis, and not the watcher, knows whether that state may be used.
+func TestBucketIsRestored(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.open()
+	f.set(b, enforced("a"), "1")
+	backup := f.backUp()
+	w := f.mirror(f.connect(f.server.URL), false)
+	w.mayGoBack.Store(true)
+	w.requireLast("a=1")
+	f.set(b, enforced("a"), "2")
+	f.set(b, enforced("a"), "3")
+	w.requireLast("a=3")
+
+	f.restore(backup)
+	w.requireLast("a=1")
+	if got := w.last().Revision; got != 1 {
+		t.Errorf("revision %d is applied, want 1", got)
+	}
+	w.requireOneOutage()
+	f.set(b, enforced("a"), "4")
+	w.requireLast("a=4")
+}
+
+// After a restore another state may have the revision that was applied before.
+func TestRestoredBucketReachesTheSameRevision(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.open()
+	f.set(b, enforced("a"), "1")
+	backup := f.backUp()
+	proxy := servertest.StartProxy(t, strings.TrimPrefix(f.server.URL, "nats://"))
+	w := f.mirror(f.connect("nats://"+proxy.Addr), false)
+	w.mayGoBack.Store(true)
+	f.set(b, enforced("a"), "2")
+	w.requireLast("a=2")
+	proxy.DropReplies(true)
+	f.restore(backup)
+	f.set(b, enforced("a"), "3")
+	proxy.Cut()
+	proxy.DropReplies(false)
+	w.requireLast("a=3")
+	if got := w.last().Revision; got != 2 {
+		t.Errorf("revision %d is applied, want 2", got)
+	}
+}
+
+// Refresh notices at once that the bucket went back.
+func TestRefreshAfterTheBucketWentBack(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.open()
+	f.set(b, enforced("a"), "1")
+	backup := f.backUp()
+	w := f.mirror(f.connect(f.server.URL), false)
+	w.mayGoBack.Store(true)
+	f.set(b, enforced("a"), "2")
+	w.requireLast("a=2")
+	f.restore(backup)
+	testkit.NoError(t, w.Refresh(f.context()))
+	f.requireEntries(w.last(), "a=1")
+}

@@ -1,0 +1,16 @@
+// Package pacing decides when a channel takes its next message, and which event of a category may mention people.
+//
+// All instances of a deployment share one pace for each destination: one message each interval, and a burst after a rest. A
+// [Pacer] makes a [Reservation] for each message, in the order of its calls. A destination that asks for it is paused
+// for a while, on all instances.
+//
+// While Redis is unavailable, an instance paces alone. It goes on behind what Redis has reserved for it before, and observes the
+// pauses that it knows of. How many instances there are, it does not ask: together they may then exceed the pace. The destination
+// pauses them in that case. Likewise one event of a category mentions people for each instance.
+//
+// An instance learns of the pauses that others are told: with each decision of the limits ([Pacer.Learn]), with each reservation,
+// and when it asks ([Pacer.CheckPause]).
+//
+// No call returns an error of Redis: what cannot be shared is decided here. A Pacer may be used by any number of goroutines at
+// once.
+package pacing

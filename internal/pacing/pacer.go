@@ -1,0 +1,145 @@
+package pacing
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/script"
+)
+
+// Pace is how fast a destination takes messages: one each interval, and a burst after a rest.
+type Pace struct {
+	Interval time.Duration // 0: no bound
+	Burst    int           // 1 or more, where there is an interval
+}
+
+// ahead is how far a burst may run ahead of the interval.
+func (p Pace) ahead() time.Duration { return time.Duration(max(p.Burst, 1)-1) * p.Interval }
+
+// Reservation is when a destination takes a message.
+type Reservation struct {
+	Wait time.Duration // until then
+	OK   bool          // nobody else has it. Else it lies beyond what the caller waits, and nothing is reserved
+}
+
+// Options say how fast destinations take messages, and where all instances agree on it.
+type Options struct {
+	Runner    *script.Runner
+	Pace      Pace        // of each destination
+	Available func() bool // whether Redis is to be asked; nil: always
+	Logger    *slog.Logger
+}
+
+// Pacer paces the messages of one instance.
+type Pacer struct {
+	o      Options
+	shared shared
+	local  *local
+	pauses pauses
+}
+
+// New makes a Pacer. It does not talk to the server.
+func New(o Options) *Pacer {
+	return &Pacer{o: o, shared: newShared(o.Runner), local: newLocal(o.Pace)}
+}
+
+func (p *Pacer) available() bool { return p.o.Available == nil || p.o.Available() }
+
+// Reserve reserves the next message that a destination takes, unless it lies further away than maxWait. Without a pace nothing
+// is asked: pauses come with the decisions of the limits.
+func (p *Pacer) Reserve(ctx context.Context, destination string, maxWait time.Duration) Reservation {
+	paused := p.Paused(destination)
+	if p.o.Pace.Interval > 0 && p.available() {
+		if reservation, err := p.shared.reserve(ctx, destination, p.o.Pace, paused, maxWait); err == nil {
+			p.local.learn(time.Now(), destination, reservation)
+			return reservation
+		}
+	}
+	return p.local.reserve(time.Now(), destination, paused, maxWait)
+}
+
+// Wait waits until a destination takes a message, which then is the caller's to post. If that lies further away than maxWait, Wait
+// reserves nothing and returns how far. Else it returns 0, and the context's error if that ends first.
+func (p *Pacer) Wait(ctx context.Context, destination string, maxWait time.Duration) (time.Duration, error) {
+	for ctx.Err() == nil {
+		reservation := p.Reserve(ctx, destination, maxWait)
+		if !reservation.OK {
+			return reservation.Wait, nil
+		}
+		if reservation.Wait == 0 {
+			return 0, nil
+		}
+		select {
+		case <-time.After(reservation.Wait):
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		}
+		if p.CheckPause(ctx, destination) == 0 { // another instance may have been told to wait since
+			return 0, nil
+		}
+	}
+	return 0, context.Cause(ctx)
+}
+
+// Pause has a destination take no message for d, on all instances.
+func (p *Pacer) Pause(ctx context.Context, destination string, d time.Duration) {
+	now := time.Now()
+	p.pauses.learn(now, map[string]time.Duration{destination: d})
+	p.local.pause(now, destination, d)
+	if !p.available() {
+		return
+	}
+	if err := p.shared.pause(ctx, destination, p.o.Pace, d); err != nil {
+		p.o.Logger.Warn("other instances do not know of a pause", "destination", destination, "error", err)
+	}
+}
+
+// Paused is how long a destination is still paused, as far as this instance knows.
+func (p *Pacer) Paused(destination string) time.Duration { return p.pauses.left(destination) }
+
+// CheckPause is how long a destination is still paused. It asks Redis, where that is possible: another instance may have been
+// told of a pause just now.
+func (p *Pacer) CheckPause(ctx context.Context, destination string) time.Duration {
+	if p.available() {
+		asked := time.Now()
+		if paused, err := p.shared.paused(ctx, destination); err == nil {
+			p.pauses.learn(asked, map[string]time.Duration{destination: paused})
+			return max(paused, p.Paused(destination))
+		}
+	}
+	return p.Paused(destination)
+}
+
+// Learn takes note of the pauses, by destination, that Redis knew of at a time.
+func (p *Pacer) Learn(asked time.Time, pauses map[string]time.Duration) {
+	p.pauses.learn(asked, pauses)
+}
+
+// Mention tells whether an event may mention people, and whether it was told so for the first time: of each path one event in
+// each duration may. While Redis is unavailable that holds for this instance alone.
+func (p *Pacer) Mention(ctx context.Context, path, id string, d time.Duration) (may, first bool) {
+	answer := p.mention(ctx, path, id, d)
+	return answer != noMention, answer == takesMention
+}
+
+func (p *Pacer) mention(ctx context.Context, path, id string, d time.Duration) mention {
+	if p.available() {
+		if may, err := p.shared.mention(ctx, path, id, d); err == nil {
+			if may != noMention {
+				p.local.mention(time.Now(), path, id, d)
+			}
+			return may
+		}
+	}
+	return p.local.mention(time.Now(), path, id, d)
+}
+
+// ReturnMention lets another event of a path mention people, if it was this one that might. The caller took the mention, and its
+// message certainly did not go out. If Redis cannot be told, the mention comes back when its time is over.
+func (p *Pacer) ReturnMention(ctx context.Context, path, id string) {
+	p.local.returnMention(path, id)
+	if p.available() {
+		_ = p.shared.returnMention(ctx, path, id)
+	}
+}

@@ -1,0 +1,205 @@
+package pacing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-4578ace9/notifier/internal/script"
+	"github.com/seed-4578ace9/notifier/internal/script/scripttest"
+	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+// instance is a Pacer that the test tells whether Redis is available.
+type instance struct {
+	*Pacer
+	available atomic.Bool
+	logs      strings.Builder
+}
+
+func startInstance(t *testing.T, address string, pace Pace) *instance {
+	t.Helper()
+	client := scripttest.NewClient(t, redis.Options{Addr: address, MaxRetries: 1})
+	runner := script.NewRunner(script.Options{Client: client, Prefix: "pacer", Timeout: scripttest.Patience})
+	i := new(instance)
+	i.available.Store(true)
+	i.Pacer = New(Options{Runner: runner, Pace: pace, Available: i.available.Load, Logger: slog.New(slog.NewTextHandler(&i.logs, nil))})
+	return i
+}
+
+// key is a key of the instances' deployment.
+func key(name string) string { return "{pacer}:" + name }
+
+// within tells whether a wait that a real clock shortens is the one expected, in whole hours.
+func within(wait, want time.Duration) bool {
+	return wait <= want && wait > want-time.Hour/2
+}
+
+// TestOutage has the instance go on alone behind what was reserved for it.
+func TestOutage(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
+	i := startInstance(t, server.Addr, Pace{time.Hour, 3})
+	want := func(destination string, waits ...time.Duration) {
+		t.Helper()
+		for _, wait := range waits {
+			if got := i.Reserve(t.Context(), destination, 10*time.Hour); !got.OK || !within(got.Wait, wait) {
+				t.Errorf("%s: %+v, want %v", destination, got, wait)
+			}
+		}
+	}
+	want("#a", 0, 0)
+	want("#b", 0, 0, 0, time.Hour)
+	server.Kill()
+	i.available.Store(false)
+	want("#a", time.Hour, 2*time.Hour)
+	want("#b", 2*time.Hour)
+	want("#c", 0, 0, 0, time.Hour)
+	i.Pause(t.Context(), "#d", 5*time.Hour)
+	want("#d", 5*time.Hour, 6*time.Hour)
+	if got := i.Reserve(t.Context(), "#d", time.Minute); got.OK || !within(got.Wait, 7*time.Hour) {
+		t.Errorf("further away than the caller waits: %+v", got)
+	}
+	i.Pause(t.Context(), "#e", time.Hour)
+
+	// Redis has not been told of the pause.
+	server.Restart()
+	i.available.Store(true)
+	if paused := i.CheckPause(t.Context(), "#e"); !within(paused, time.Hour) || paused == 0 {
+		t.Errorf("it is paused for %v, after it was told so without Redis", paused)
+	}
+	want("#e", time.Hour, 2*time.Hour)
+	want("#b", 2*time.Hour) // Redis keeps what it gave itself
+	if i.logs.Len() > 0 {
+		t.Errorf("the log says %s", i.logs.String())
+	}
+}
+
+// TestWait also has a pause that begins, by word of another instance, during the wait.
+func TestWait(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	pace := Pace{2 * time.Second, 1}
+	one, other := startInstance(t, server.Addr, pace), startInstance(t, server.Addr, pace)
+	other.Pause(t.Context(), "paused", time.Hour)
+	if wait, err := one.Wait(t.Context(), "paused", time.Minute); err != nil || wait == 0 || !within(wait, time.Hour) {
+		t.Errorf("further away than the caller waits: %v, %v", wait, err)
+	}
+	if wait, err := one.Wait(t.Context(), "#a", 0); wait != 0 || err != nil {
+		t.Errorf("the first message: %v, %v", wait, err)
+	}
+	reserved := server.CLI("ZSCORE", key("paces"), "#a")
+	waited := make(chan string, 1)
+	go func() {
+		wait, err := one.Wait(t.Context(), "#a", time.Minute)
+		waited <- fmt.Sprint(wait, err)
+	}()
+	scripttest.Poll(t, "the next message to be reserved", func() bool { return server.CLI("ZSCORE", key("paces"), "#a") != reserved })
+	paused := time.Now()
+	other.Pause(t.Context(), "#a", 3*time.Second)
+	if got := <-waited; got != "0s <nil>" || time.Since(paused) < 3*time.Second {
+		t.Errorf("the next message: %s, %v after a pause of three seconds was told", got, time.Since(paused))
+	}
+	ended, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	for range 2 { // while it waits, and before
+		if wait, err := one.Wait(ended, "paused", 2*time.Hour); wait != 0 || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("when the context ends: %v, %v", wait, err)
+		}
+	}
+}
+
+// TestKeysThatCannotBeRead has keys that somebody else has made: the instance goes on alone.
+func TestKeysThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	i := startInstance(t, server.Addr, Pace{time.Hour, 1})
+	server.CLI("HSET", key("paces"), "field", "value")
+	server.CLI("HSET", key("mention:a"), "field", "value")
+	for _, wait := range []time.Duration{0, time.Hour} {
+		if got := i.Reserve(t.Context(), "#a", time.Hour); !got.OK || !within(got.Wait, wait) {
+			t.Errorf("%+v, want %v", got, wait)
+		}
+	}
+	for id, want := range []mention{takesMention, noMention} {
+		testkit.Equal(t, i.mention(t.Context(), "a", fmt.Sprint(id), time.Hour), want, "event %d may mention", id)
+	}
+	server.CLI("SET", key("pauses"), "text")
+	i.Pause(t.Context(), "#a", time.Hour)
+	if logs := i.logs.String(); !strings.Contains(logs, "other instances do not know of a pause") || strings.Count(logs, "\n") != 1 {
+		t.Errorf("the log says %q of a pause that cannot be told", logs)
+	}
+	if paused := i.Paused("#a"); paused == 0 || !within(paused, time.Hour) {
+		t.Errorf("paused for %v", paused)
+	}
+}
+
+func TestPausesOfOtherInstances(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	first, second := startInstance(t, server.Addr, Pace{}), startInstance(t, server.Addr, Pace{})
+	first.Pause(t.Context(), "#a", time.Hour)
+	if paused := first.Paused("#a"); paused == 0 || !within(paused, time.Hour) {
+		t.Errorf("paused for %v", paused)
+	}
+	if paused := second.Paused("#a"); paused != 0 {
+		t.Fatalf("the other instance knows at once of a pause of %v", paused)
+	}
+	if paused := second.CheckPause(t.Context(), "#a"); paused == 0 || !within(paused, time.Hour) {
+		t.Errorf("asked, it is paused for %v", paused)
+	}
+	if paused := second.Paused("#a"); paused == 0 || !within(paused, time.Hour) {
+		t.Errorf("the instance has not learned of the pause: %v", paused)
+	}
+	testkit.Equal(t, second.CheckPause(t.Context(), "#b"), 0, "another destination is paused for")
+	if got := second.Reserve(t.Context(), "#a", time.Minute); got.OK || !within(got.Wait, time.Hour) || got.Wait == 0 {
+		t.Errorf("a reservation in a pause: %+v", got)
+	}
+	server.Kill()
+	second.available.Store(false)
+	if paused := second.CheckPause(t.Context(), "#a"); paused == 0 || !within(paused, time.Hour) {
+		t.Errorf("without Redis it is paused for %v", paused)
+	}
+	testkit.Equal(t, second.CheckPause(t.Context(), "#b"), 0, "without Redis another destination is paused for")
+	second.Learn(time.Now(), map[string]time.Duration{"#c": time.Hour})
+	if paused := second.Paused("#c"); paused == 0 || !within(paused, time.Hour) {
+		t.Errorf("a pause that came with a decision: %v", paused)
+	}
+	second.Pause(t.Context(), "#d", time.Hour)
+	if paused := second.Paused("#d"); paused == 0 || !within(paused, time.Hour) {
+		t.Errorf("a pause without Redis: %v", paused)
+	}
+}
+
+func TestMentionsOfOtherInstances(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	first, second := startInstance(t, server.Addr, Pace{}), startInstance(t, server.Addr, Pace{})
+	want := func(i *instance, id string, want mention) {
+		t.Helper()
+		testkit.Equal(t, i.mention(t.Context(), "a", id, time.Hour), want, "%q may mention", id)
+	}
+	want(first, "rejected", takesMention)
+	want(second, "one", noMention)
+	first.ReturnMention(t.Context(), "a", "rejected")
+	want(first, "one", takesMention)
+	want(first, "one", hasMention)
+	second.ReturnMention(t.Context(), "a", "two")
+	want(second, "two", noMention)
+	first.available.Store(false)
+	second.available.Store(false)
+	want(first, "two", noMention) // it knows of its own
+	want(first, "one", hasMention)
+	want(second, "two", takesMention) // and no more
+	want(second, "three", noMention)
+	second.ReturnMention(t.Context(), "a", "two")
+	want(second, "three", takesMention)
+}

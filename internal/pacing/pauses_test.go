@@ -1,0 +1,40 @@
+package pacing
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+func TestPauses(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var p pauses
+		want := func(destination string, d time.Duration) {
+			t.Helper()
+			testkit.Equal(t, p.left(destination), d, "%s is paused for", destination)
+		}
+		want("#a", 0)
+		p.learn(time.Now(), map[string]time.Duration{"#a": time.Minute, "#b": time.Second})
+		p.learn(time.Now(), map[string]time.Duration{"#a": time.Second, "#b": 2 * time.Second})
+		p.learn(time.Now(), nil)
+		want("#a", time.Minute)
+		want("#b", 2*time.Second)
+		time.Sleep(2 * time.Second) // of the time of synctest
+		want("#b", 0)
+		want("#a", 58*time.Second)
+		if len(p.until) != 1 {
+			t.Errorf("%v is remembered", p.until)
+		}
+		for i := range 3 * maxPauses {
+			p.learn(time.Now(), map[string]time.Duration{fmt.Sprint("#", i): time.Hour})
+			if len(p.until) > maxPauses {
+				t.Fatalf("%d destinations are remembered", len(p.until))
+			}
+		}
+		want(fmt.Sprint("#", 3*maxPauses-1), time.Hour)
+	})
+}

@@ -1,0 +1,43 @@
+// Package plain makes texts of strangers fit to be shown: in Slack, on a terminal, in a header, in a log.
+//
+// Its functions hold no state, may run at once and cannot fail: whatever bytes come in, valid UTF-8 goes out.
+package plain
+
+import (
+	"strings"
+	"unicode"
+)
+
+// Text returns s as valid UTF-8 without control characters other than line feed and tab, and without the marks that make a
+// terminal or a browser show text in another order than it is written. Line ends become line feeds.
+func Text(s string) string {
+	if isPlain(s) {
+		return s
+	}
+	s = strings.ToValidUTF8(s, string(unicode.ReplacementChar))
+	s = strings.ReplaceAll(s, "\r\n", "\n")
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n', r == '\t':
+			return r
+		case r == '\r':
+			return '\n'
+		case unicode.IsControl(r), '\u202a' <= r && r <= '\u202e', '\u2066' <= r && r <= '\u2069':
+			return -1
+		}
+		return r
+	}, s)
+}
+
+// Line returns Text(s) on one line, each run of white space and line ends as one blank.
+func Line(s string) string { return strings.Join(strings.Fields(Text(s)), " ") }
+
+// isPlain reports whether s is printable ASCII in lines, as most texts are: Text would leave it as it is.
+func isPlain(s string) bool {
+	for _, c := range []byte(s) {
+		if (c < ' ' || c > '~') && c != '\n' && c != '\t' {
+			return false
+		}
+	}
+	return true
+}

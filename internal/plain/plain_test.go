@@ -1,0 +1,37 @@
+package plain_test
+
+import (
+	"testing"
+
+	"github.com/seed-4578ace9/notifier/internal/plain"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+func TestText(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"":                     "",
+		"a ~\tb\n":             "a ~\tb\n",
+		"a\r\nb\rc":            "a\nb\nc",
+		"a\x00b\x1fc":          "abc",
+		"a\x7fb":               "ab",
+		"\u0085é\u009f😀":       "é😀",
+		"\u202ea\u2066b\u2069": "ab",
+		"a\xffb":               "a\ufffdb",
+	} {
+		testkit.Equal(t, plain.Text(text), want, "%q", text)
+	}
+}
+
+func TestLine(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"":                                 "",
+		"plain, äöü 😀":                     "plain, äöü 😀",
+		"a\r\n\tb\u2028c":                  "a b c",
+		"\x1b]0;title\x07 \x9b31m\u009b2J": "]0;title \ufffd31m2J",
+		"gpj.\u202eexe":                    "gpj.exe",
+	} {
+		testkit.Equal(t, plain.Line(text), want, "plain.Line(%q)", text)
+	}
+}

@@ -1,0 +1,73 @@
+package script
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// serverError is an error reply of a server.
+type serverError string
+
+func (e serverError) Error() string { return string(e) }
+func (serverError) RedisError()     {}
+
+// inOldScript is what Redis 6.2 makes of an error in a script.
+func inOldScript(told string) serverError {
+	return serverError("ERR Error running script (call to f_0a1b): @user_script:9: @user_script: 9: " + told)
+}
+
+func TestClassify(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		err   error
+		class error
+	}{
+		{io.EOF, ErrUnavailable},
+		{context.DeadlineExceeded, ErrUnavailable},
+		{&net.OpError{Op: "dial", Err: errors.New("connection refused")}, ErrUnavailable},
+		{redis.ErrClosed, ErrUnavailable},
+		{serverError("LOADING Redis is loading the dataset in memory"), ErrUnavailable},
+		{serverError("READONLY You can't write against a read only replica."), ErrUnavailable},
+		{serverError("MASTERDOWN Link with MASTER is down"), ErrUnavailable},
+		{serverError("CLUSTERDOWN Hash slot not served"), ErrUnavailable},
+		{serverError("TRYAGAIN Multiple keys request during rehashing of slot"), ErrUnavailable},
+		{serverError("NOREPLICAS Not enough good replicas to write."), ErrUnavailable},
+		{serverError("BUSY Redis is busy running a script."), ErrUnavailable},
+		{serverError("MOVED 1 127.0.0.1:7000"), ErrUnavailable},
+		{serverError("ASK 1 127.0.0.1:7000"), ErrUnavailable},
+		{serverError("ERR max number of clients reached"), ErrUnavailable},
+		{serverError("ERR max number of clients + cluster connections reached"), ErrUnavailable},
+		{inOldScript("-READONLY You can't write against a read only replica."), ErrUnavailable},
+		{fmt.Errorf("wrapped: %w", serverError("LOADING")), ErrUnavailable},
+		{serverError("LOADINGS something else"), ErrRefused},
+		{serverError("WRONGTYPE Operation against a key holding the wrong kind of value"), ErrRefused},
+		{serverError("NOPERM this user has no permissions"), ErrRefused},
+		{serverError("NOAUTH Authentication required."), ErrRefused},
+		{serverError("OOM command not allowed when used memory > 'maxmemory'."), ErrRefused},
+		{serverError("ERR Error running script"), ErrRefused},
+		{inOldScript("-OOM command not allowed when used memory > 'maxmemory'."), ErrRefused},
+		{inOldScript("attempt to perform arithmetic on a nil value"), ErrRefused},
+	} {
+		err := classify("trying", c.err)
+		other := ErrRefused
+		if errors.Is(c.class, ErrRefused) {
+			other = ErrUnavailable
+		}
+		if !errors.Is(err, c.class) || errors.Is(err, other) || !errors.Is(err, c.err) {
+			t.Errorf("%v is classified as %v", c.err, err)
+		}
+		if !strings.HasPrefix(err.Error(), "trying: ") {
+			t.Errorf("%q does not say what was tried", err)
+		}
+	}
+	if err := classify("trying", nil); err != nil {
+		t.Errorf("no error is classified as %v", err)
+	}
+}

@@ -1,0 +1,9 @@
+package script_test
+
+import (
+	"testing"
+
+	"github.com/seed-4578ace9/notifier/internal/script/scripttest"
+)
+
+func TestMain(m *testing.M) { scripttest.Main(m) }

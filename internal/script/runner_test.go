@@ -1,0 +1,147 @@
+package script_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-4578ace9/notifier/internal/script"
+	"github.com/seed-4578ace9/notifier/internal/script/scripttest"
+	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/lua"
+)
+
+func newRunner(t *testing.T, address string, scripting script.Scripting) *script.Runner {
+	client := scripttest.NewClient(t, redis.Options{Addr: address, MaxRetries: -1})
+	return script.NewRunner(script.Options{Client: client, Prefix: "a*b", Timeout: scripttest.Patience, Scripting: scripting})
+}
+
+// mention calls the shortest script, which answers with a number.
+func mention(ctx context.Context, runner *script.Runner) (int64, error) {
+	return runner.RunInt(ctx, "testing", lua.Mention, []string{runner.Key("mention:a")}, []any{"id", time.Minute.Microseconds()})
+}
+
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	runner := newRunner(t, "", script.Eval)
+	scratch := runner.Scratch("one")
+	for got, want := range map[string]string{
+		runner.Key("log:a"):          "{a*b}:log:a",
+		runner.Absent():              "{a*b}:absent",
+		scratch.Key("log:a"):         "{a*b}:log:a:scratch:one",
+		scratch.Absent():             "{a*b}:absent:scratch:one",
+		runner.Scratch("").Key("l"):  "{a*b}:l:scratch:",
+		runner.Scratch("2").Key("l"): "{a*b}:l:scratch:2",
+	} {
+		testkit.Equal(t, got, want, "key")
+	}
+}
+
+func TestNames(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	runner := newRunner(t, server.Addr, script.Eval)
+	for _, key := range []string{"{a*b}:one", "{a*b}:two:scratch:x", "{aXb}:three", "{a*b}"} {
+		server.CLI("SET", key, "text")
+	}
+	names, err := runner.Names(t.Context(), "listing")
+	if slices.Sort(names); err != nil || !slices.Equal(names, []string{"one", "two:scratch:x"}) {
+		t.Errorf("names %q, %v", names, err)
+	}
+	server.Kill()
+	if _, err := runner.Names(t.Context(), "listing"); !errors.Is(err, script.ErrUnavailable) || !strings.HasPrefix(err.Error(), "listing: ") {
+		t.Errorf("error %v without a server, want %v", err, script.ErrUnavailable)
+	}
+}
+
+// TestRun calls a script in each way, on the keys of the deployment and on those of a self-test.
+func TestRun(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	for _, scripting := range []script.Scripting{script.Eval, script.Functions} {
+		t.Run(string(scripting), func(t *testing.T) {
+			server.CLI("FLUSHALL")
+			runner := newRunner(t, server.Addr, scripting)
+			testkit.NoError(t, runner.Load(t.Context()))
+			for _, r := range []*script.Runner{runner, runner.Scratch("test")} {
+				for _, want := range []int64{2, 1} { // the event takes the mention, and has it
+					if got, err := mention(t.Context(), r); err != nil || got != want {
+						t.Errorf("%d, %v, want %d", got, err, want)
+					}
+				}
+			}
+			if held := server.CLI("EXISTS", "{a*b}:mention:a", "{a*b}:mention:a:scratch:test"); strings.TrimSpace(held) != "2" {
+				t.Errorf("%s of the keys are there", held)
+			}
+		})
+	}
+}
+
+// TestAdopt has the server see which algorithms the script has that judges new events.
+func TestAdopt(t *testing.T) {
+	t.Parallel()
+	var composed []string
+	options := script.Options{Source: func(name lua.Script, algorithms []string) string {
+		if name == lua.Decide {
+			composed = append(composed, strings.Join(algorithms, " "))
+		}
+		return lua.Source(name, algorithms)
+	}}
+	runner := script.NewRunner(options)
+	runner.Adopt([]string{"log"})
+	runner.Adopt([]string{"log"})
+	scratch := runner.Scratch("test")
+	scratch.Adopt(lua.Algorithms)
+	runner.Adopt([]string{"log"})
+	all := strings.Join(lua.Algorithms, " ")
+	testkit.EqualSlices(t, composed, []string{all, "log", all}, "composed with")
+}
+
+func TestNumbers(t *testing.T) {
+	t.Parallel()
+	if numbers, err := script.Numbers([]any{int64(1), int64(2)}, 2); err != nil || !slices.Equal(numbers, []int64{1, 2}) {
+		t.Errorf("%v, %v", numbers, err)
+	}
+	for _, reply := range [][]any{nil, {int64(1)}, {int64(1), "2"}, {int64(1), int64(2), int64(3)}} {
+		if _, err := script.Numbers(reply, 2); !errors.Is(err, script.ErrReply) || !errors.Is(err, script.ErrRefused) {
+			t.Errorf("%v: error %v, want %v", reply, err, script.ErrReply)
+		}
+	}
+}
+
+// TestRunnerTimeout has a server that does not answer.
+func TestRunnerTimeout(t *testing.T) {
+	t.Parallel()
+	proxy := servertest.StartProxy(t, servertest.StartRedis(t).Addr)
+	options := newRunner(t, proxy.Addr, script.Eval).Options()
+	options.Timeout = 50 * time.Millisecond
+	runner := script.NewRunner(options)
+	proxy.DropReplies(true)
+	_, err := mention(t.Context(), runner)
+	read := runner.Read(t.Context(), "testing", func(ctx context.Context, client redis.Cmdable) error { return client.Get(ctx, "key").Err() })
+	for _, err := range []error{err, read} {
+		if !errors.Is(err, script.ErrUnavailable) || !strings.HasPrefix(err.Error(), "testing: ") {
+			t.Errorf("error %v, want %v", err, script.ErrUnavailable)
+		}
+	}
+}
+
+func TestNewer(t *testing.T) {
+	t.Parallel()
+	testkit.Equal(t, script.Newer(errors.New("STALELIMITS 7 8")), "", "an error that no server made")
+	runner := newRunner(t, servertest.StartRedis(t).Addr, script.Eval)
+	for reply, want := range map[string]string{"STALELIMITS 7 8": "7 8", "OTHER 7 8": ""} {
+		err := runner.Read(t.Context(), "testing", func(ctx context.Context, client redis.Cmdable) error {
+			return client.Eval(ctx, "return redis.error_reply(ARGV[1])", nil, reply).Err()
+		})
+		if text := script.Newer(err); text != want || errors.Is(err, script.ErrStale) != (want != "") {
+			t.Errorf("%v says %q, want %q", err, text, want)
+		}
+	}
+}

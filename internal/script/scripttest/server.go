@@ -1,0 +1,168 @@
+// Package scripttest has what tests of packages with scripts share: a client, a clock that the scripts read, users with few
+// rights, comparisons of what a server holds, and a [Suite] that every set of scripts has to pass.
+package scripttest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+	"go.uber.org/goleak"
+
+	"github.com/seed-4578ace9/notifier/internal/servertest"
+)
+
+// Patience bounds what a test waits for, and is no expectation of how long it takes.
+const Patience = 30 * time.Second
+
+// Main runs the tests of a package whose tests start servers of Redis. No goroutine may be left.
+func Main(m *testing.M) {
+	servertest.MoreTestsAtOnce(4)
+	redis.SetLogger(silence{}) // it tells of each connection that it cannot make
+	goleak.VerifyTestMain(m)
+}
+
+type silence struct{}
+
+// Printf says nothing.
+func (silence) Printf(context.Context, string, ...any) {}
+
+// NewClient makes a client that is closed when the test ends.
+func NewClient(t testing.TB, o redis.Options) *redis.Client {
+	t.Helper()
+	o.DisableIdentity = true
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	o.ContextTimeoutEnabled = true
+	o.ReadTimeout = cmp.Or(o.ReadTimeout, Patience) // else a slow stand-in is asked twice
+	o.MinRetryBackoff, o.MaxRetryBackoff = time.Millisecond, 10*time.Millisecond
+	client := redis.NewClient(&o)
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// Contents is what a server holds: each key and what it consists of.
+func Contents(t testing.TB, client redis.UniversalClient) map[string]string {
+	t.Helper()
+	keys, err := client.Keys(t.Context(), "*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := make(map[string]string)
+	for _, key := range keys {
+		dump, err := client.Dump(t.Context(), key).Result()
+		if err != nil {
+			t.Fatalf("dump %s: %v", key, err)
+		}
+		held[key] = dump
+	}
+	return held
+}
+
+// WantUnchanged checks that a server holds what it held before.
+func WantUnchanged(t testing.TB, client redis.UniversalClient, before map[string]string) {
+	t.Helper()
+	after := Contents(t, client)
+	for key := range maps.Keys(after) {
+		if before[key] != after[key] {
+			t.Errorf("%s was changed", key)
+		}
+	}
+	for key := range maps.Keys(before) {
+		if _, there := after[key]; !there {
+			t.Errorf("%s is gone", key)
+		}
+	}
+}
+
+// WantExpiries checks that no key stays for ever, and returns all keys.
+func WantExpiries(t testing.TB, client redis.UniversalClient) (keys []string) {
+	t.Helper()
+	keys, err := client.Keys(t.Context(), "*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range keys {
+		if ttl := client.PTTL(t.Context(), key).Val(); ttl <= 0 {
+			t.Errorf("%s expires after %v", key, ttl)
+		}
+	}
+	return keys
+}
+
+// Rights are the commands that the scripts run, and those with which they are run. HELLO and AUTH need no right.
+func Rights() []string {
+	return []string{
+		"evalsha", "eval", "get", "set", "time", "zadd", "zcard", "zcount", "zmscore", "zrange", "zrem", "zremrangebyrank", "zscore",
+		"hget", "hset", "hdel", "pexpire",
+	}
+}
+
+// Without are the commands but for one.
+func Without(commands []string, command string) []string {
+	return slices.DeleteFunc(slices.Clone(commands), func(c string) bool { return c == command })
+}
+
+// UserPrefix is the prefix of the deployment whose keys the users of SetUser may use.
+const UserPrefix = "rights"
+
+// SetUser makes a user who may run the commands on one deployment's keys, and returns a client of it.
+func SetUser(t testing.TB, server *servertest.Redis, name string, commands []string) *redis.Client {
+	t.Helper()
+	arguments := []string{"ACL", "SETUSER", name, "reset", "on", ">secret", "~{" + UserPrefix + "}:*", "-@all"}
+	for _, command := range commands {
+		arguments = append(arguments, "+"+command)
+	}
+	server.CLI(arguments...)
+	return NewClient(t, redis.Options{Addr: server.Addr, Username: name, Password: "secret"})
+}
+
+// Poll waits until something is so.
+func Poll(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(Patience); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("wait for %s: not so after %v", what, Patience)
+		}
+	}
+}
+
+// Plant adds members to a sorted set that score a microsecond more than each other.
+func Plant(t testing.TB, client redis.UniversalClient, key, prefix string, count int, first int64) {
+	t.Helper()
+	for from := 0; from < count; from += 10_000 {
+		pipe := client.Pipeline()
+		for i := from; i < min(from+10_000, count); i += 500 {
+			members := make([]redis.Z, 0, 500)
+			for j := i; j < min(i+500, count); j++ {
+				members = append(members, redis.Z{Score: float64(first + int64(j)), Member: fmt.Sprintf("%s%d", prefix, j)})
+			}
+			pipe.ZAdd(context.Background(), key, members...)
+		}
+		pipe.Expire(context.Background(), key, 24*time.Hour)
+		if _, err := pipe.Exec(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Planted counts the members that are left of those.
+func Planted(t testing.TB, client redis.UniversalClient, key, prefix string) (count int) {
+	t.Helper()
+	members, err := client.ZRange(context.Background(), key, 0, -1).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, member := range members {
+		if strings.HasPrefix(member, prefix) {
+			count++
+		}
+	}
+	return count
+}

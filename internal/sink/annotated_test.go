@@ -1,0 +1,147 @@
+package sink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+// fakeLimits knows what is used of the limits of the categories that were asked about before, and lets one event mention people.
+type fakeLimits struct {
+	asked      map[string]bool
+	mentions   string        // the event that may
+	mentionFor time.Duration // that was asked for
+	returned   []string
+}
+
+func (f *fakeLimits) Uses(_ context.Context, category string) []limits.Usage {
+	f.asked[category] = true
+	uses, _ := f.KnownUses(category)
+	return uses
+}
+
+func (f *fakeLimits) KnownUses(category string) ([]limits.Usage, bool) {
+	return []limits.Usage{{Level: category, Limit: "5/1h", Used: 1, Size: 5}}, f.asked[category]
+}
+
+func (f *fakeLimits) Mention(_ context.Context, _, id string, d time.Duration) (may, first bool) {
+	f.mentionFor = d
+	switch f.mentions {
+	case "":
+		f.mentions = id
+		return true, true
+	case id:
+		return true, false
+	}
+	return false, false
+}
+
+func (f *fakeLimits) ReturnMention(_ context.Context, category, id string) {
+	f.returned = append(f.returned, category+" "+id)
+}
+
+// scriptedSink notes what it sends, and fails as it is told.
+type scriptedSink struct {
+	Sink
+
+	sent *Delivery
+	err  error
+}
+
+func (scriptedSink) Prepare(d Delivery) Delivery {
+	d.Mention = "prepared"
+	return d
+}
+
+func (s scriptedSink) Send(_ context.Context, d Delivery) (string, error) {
+	*s.sent = d
+	return "receipt", s.err
+}
+
+func (scriptedSink) Mention(e event.Event) (string, bool) { return "<!here>", e.Category == "security" }
+
+func annotated(t *testing.T, l *fakeLimits, err error) (a *Annotated, sent *Delivery) {
+	t.Helper()
+	pattern, patternErr := event.ParsePattern("security")
+	if patternErr != nil {
+		t.Fatal(patternErr)
+	}
+	table, tableErr := event.NewTable([]event.Entry[[]string]{{Pattern: pattern, Value: []string{"here"}}})
+	if tableErr != nil {
+		t.Fatal(tableErr)
+	}
+	sent = new(Delivery)
+	return &Annotated{Sink: scriptedSink{sent: sent, err: err}, Limits: l, Pacer: l, Mentions: table, MentionFor: time.Hour}, sent
+}
+
+// A message is prepared where nobody has to be asked for what it says, and is then what is sent.
+func TestAnnotatedPrepare(t *testing.T) {
+	t.Parallel()
+	known := &fakeLimits{asked: make(map[string]bool)}
+	a, sent := annotated(t, known, nil)
+	payments := event.Event{ID: "event", Category: "payments"}
+	if d := a.Prepare(Delivery{Event: payments}); d.Mention != "" {
+		t.Errorf("prepared as %+v before its usage is known", d)
+	}
+	known.asked["payments"], known.asked["security.login"] = true, true
+	if d := a.Prepare(Delivery{Event: event.Event{ID: "event", Category: "security.login"}}); d.Mention != "" {
+		t.Errorf("prepared as %+v though it may mention people", d)
+	}
+	resolved := event.Event{ID: "event", Category: "payments", Status: event.StatusResolved, Key: "disk"}
+	if d := a.Prepare(Delivery{Event: resolved}); d.Mention != "" {
+		t.Errorf("prepared as %+v though it resolves another one", d)
+	}
+	for want, d := range map[string]Delivery{"prepared": a.Prepare(Delivery{Event: payments}), "": {Event: payments}} {
+		testkit.Must(a.Send(t.Context(), d))(t)
+		if sent.Event.ID != "event" || len(sent.Usage) != 1 || sent.Usage[0].Size != 5 || sent.Mention != want {
+			t.Errorf("prepared as %+v, it is sent as %+v", d, *sent)
+		}
+	}
+	if _, err := a.Send(t.Context(), Delivery{Event: resolved, Opened: "r"}); err != nil || sent.Opened != "r" || sent.Usage != nil {
+		t.Errorf("what resolves is sent as %+v: %v", *sent, err)
+	}
+}
+
+// One event of a category mentions people. If its message certainly did not go out, another one may.
+func TestAnnotatedMentions(t *testing.T) {
+	t.Parallel()
+	send := func(l *fakeLimits, id string, err error) Delivery {
+		t.Helper()
+		a, sent := annotated(t, l, err)
+		receipt, failure := a.Send(t.Context(), Delivery{Event: event.Event{ID: id, Category: "security"}})
+		if !errors.Is(failure, err) || receipt != "receipt" {
+			t.Errorf("it ends with %q, %v, want %v", receipt, failure, err)
+		}
+		return *sent
+	}
+	l := &fakeLimits{asked: make(map[string]bool)}
+	if d := send(l, "one", nil); d.Mention != "<!here>" || l.mentionFor != time.Hour {
+		t.Errorf("the first one is %+v, and mentions for %v", d, l.mentionFor)
+	}
+	if d := send(l, "two", nil); d.Mention != "" {
+		t.Errorf("the second one is %+v", d)
+	}
+	if d := send(l, "one", &Error{Class: Transient}); d.Mention != "<!here>" || l.returned != nil {
+		t.Errorf("the first one again is %+v, and returned are %q", d, l.returned)
+	}
+	for _, class := range Classes()[1:] {
+		l := &fakeLimits{asked: make(map[string]bool)}
+		send(l, "one", fmt.Errorf("wrapped: %w", &Error{Class: class}))
+		var want []string
+		if class != Unknown {
+			want = []string{"security security one"}
+		}
+		testkit.EqualSlices(t, l.returned, want, "%s: returned", class)
+	}
+	a, _ := annotated(t, l, nil)
+	a.MentionFor = 0
+	if _, err := a.Send(t.Context(), Delivery{Event: event.Event{ID: "one", Category: "security"}}); err != nil || l.mentionFor != defaultMentionFor {
+		t.Errorf("without an interval one mentions for %v: %v", l.mentionFor, err)
+	}
+}

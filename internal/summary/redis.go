@@ -1,0 +1,156 @@
+package summary
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/script"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/lua"
+)
+
+// believed is how long an instance is waited for that said it has drops which it has not told.
+const believed = 5 * time.Second
+
+// Redis is the Store that all instances of a deployment share. Its times are those of the server.
+type Redis struct {
+	runner    *script.Runner
+	retention time.Duration
+}
+
+// NewRedis makes a store that keeps counts for the retention, and two intervals, when no instance is there to claim them.
+func NewRedis(runner *script.Runner, retention time.Duration) *Redis {
+	return &Redis{runner: runner, retention: retention}
+}
+
+// quiet is how long a channel's drops have to be over before it is told.
+func quiet(interval time.Duration) time.Duration {
+	return min(max(interval/10, 2*time.Second), time.Minute)
+}
+
+// kept is how long, in microseconds, counts of drops are kept.
+func (r *Redis) kept(interval time.Duration) int64 {
+	return (r.retention + 2*interval).Microseconds()
+}
+
+// Keys of the scripts.
+func (r *Redis) calls() string                { return r.runner.Key("calls") }
+func (r *Redis) due() string                  { return r.runner.Key("drops:due") }
+func (r *Redis) dropping() string             { return r.runner.Key("drops:dropping") }
+func (r *Redis) merged() string               { return r.runner.Key("drops:merged") }
+func (r *Redis) counts(channel string) string { return r.runner.Key("drops:counts:" + channel) }
+func (r *Redis) top(channel string) string    { return r.runner.Key("drops:top:" + channel) }
+
+// CountDrops adds a report to the counts of all instances. Making it again is harmless, but a later report of the instance
+// ends that.
+func (r *Redis) CountDrops(ctx context.Context, interval time.Duration, report Report) error {
+	waitedFor := time.Duration(0)
+	if report.Dropping {
+		waitedFor = believed
+	}
+	arguments := []any{
+		report.Instance, report.Number, waitedFor.Microseconds(),
+		interval.Microseconds(), quiet(interval).Microseconds(), r.kept(interval),
+		maxGroups, maxPaths, report.Channel,
+	}
+	now := time.Now()
+	if report.Channel != "" {
+		arguments = append(arguments, age(now, report.First), age(now, report.Last), report.Unpaired, report.More)
+	}
+	for _, group := range report.Groups {
+		arguments = append(arguments, group.Name, group.More, len(group.Paths))
+		for _, path := range group.Paths {
+			arguments = append(arguments, path.Path, path.Dropped, max(0, path.Opens.Sub(now)).Microseconds(), path.Title, len(path.Reasons))
+			for _, reason := range path.Reasons {
+				arguments = append(arguments, reason.Level, reason.Dropped)
+			}
+		}
+	}
+	keys := []string{
+		r.calls(), r.due(), r.dropping(), r.merged(), r.counts(report.Channel),
+		r.top(report.Channel),
+	}
+	_, err := r.runner.RunInt(ctx, "counting drops", lua.CountDrops, keys, arguments)
+	return err
+}
+
+func age(now, then time.Time) int64 { return max(0, now.Sub(then)).Microseconds() }
+
+// DueDigests lists channels that are to be told of drops: those whose drops are over, or that have waited an interval since the
+// first of them, but not within an interval after the digest before.
+func (r *Redis) DueDigests(ctx context.Context) ([]string, error) {
+	reply, err := r.runner.Run(ctx, "looking for digests", lua.DueDigests, []string{r.calls(), r.due(), r.dropping()}, []any{believed.Microseconds()})
+	if err != nil {
+		return nil, err
+	}
+	channels := make([]string, 0, len(reply))
+	for _, value := range reply {
+		if channel, isText := value.(string); isText {
+			channels = append(channels, channel)
+		}
+	}
+	return channels, nil
+}
+
+// ClaimDigest gives the caller a channel's digest to be posted now, or nil if there is none to be claimed. If the lease ends
+// before EndDigest, the digest is in doubt: its counts go into the next one. inDoubt is how many drops were found to be so.
+// The name of a claim is letters and digits. Claiming again under the same name gives the same digest as long as nobody
+// else has claimed one.
+func (r *Redis) ClaimDigest(
+	ctx context.Context, interval, lease time.Duration, channel, claim string,
+) (digest *Digest, inDoubt int64, err error) {
+	keys := []string{r.calls(), r.due(), r.dropping(), r.counts(channel), r.top(channel)}
+	reply, err := r.runner.Run(ctx, "claiming a digest", lua.ClaimDigest, keys, []any{
+		channel, claim, interval.Microseconds(), quiet(interval).Microseconds(), r.kept(interval),
+		believed.Microseconds(), lease.Microseconds(), maxDigestPaths,
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	digest, inDoubt, err = decodeClaim(channel, reply)
+	if err != nil {
+		err = fmt.Errorf("claiming a digest: %w", err)
+	}
+	return digest, inDoubt, err
+}
+
+// EndDigest records what became of a claimed digest. That it is over already is no error.
+func (r *Redis) EndDigest(ctx context.Context, interval time.Duration, channel, claim string, end DigestEnd) error {
+	failures := 0
+	if end.Failure {
+		failures = 1
+	}
+	_, err := r.runner.RunInt(ctx, "ending a digest", lua.EndDigest, []string{r.calls(), r.due(), r.counts(channel)}, []any{
+		channel, claim, string(end.State), end.Again.Microseconds(), failures,
+		interval.Microseconds(), quiet(interval).Microseconds(), r.kept(interval),
+	})
+	return err
+}
+
+// SelfTest runs every script of this package, on the keys of a scratch runner. It finds missing rights.
+func SelfTest(ctx context.Context, scratch *script.Runner) error {
+	const name = "selftest"
+	r := NewRedis(scratch, time.Second)
+	past := time.Now().Add(-time.Hour)
+	path := Path{Path: name, Dropped: 1, Reasons: []Reason{{Level: throttle.LevelClosed, Dropped: 1}}}
+	report := Report{Instance: name, Number: past.UnixMicro(), Counts: Counts{
+		Channel: name, First: past, Last: past, Groups: []Group{{Name: name, Paths: []Path{path}}},
+	}}
+	if err := r.CountDrops(ctx, time.Second, report); err != nil {
+		return err
+	}
+	channels, err := r.DueDigests(ctx)
+	if err != nil {
+		return err
+	}
+	for _, channel := range channels {
+		if _, _, err := r.ClaimDigest(ctx, time.Second, time.Minute, channel, name); err != nil {
+			return err
+		}
+		if err := r.EndDigest(ctx, time.Second, channel, name, DigestEnd{State: DigestDone}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

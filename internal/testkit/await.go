@@ -1,0 +1,64 @@
+package testkit
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+)
+
+// Patience bounds each wait of a test. It is no expectation of how long something takes.
+const Patience = time.Minute
+
+// The pauses between two looks of [Await] grow, so that a wait is short where little has to happen, and costs little where much has to.
+const (
+	firstPause = time.Millisecond
+	lastPause  = 20 * time.Millisecond
+)
+
+var errNotYet = errors.New("it does not hold")
+
+// Await returns once reached returns nil. If that does not happen within [Patience], the test ends with the last error.
+func Await(t testing.TB, what string, reached func() error) {
+	t.Helper()
+	if err := poll(Patience, reached); err != nil {
+		t.Fatalf("await %s: %v", what, err)
+	}
+}
+
+// Soon waits until a condition holds, and returns whether it did within [Patience].
+func Soon(holds func() bool) bool {
+	return poll(Patience, func() error { return yet(holds) }) == nil
+}
+
+// Eventually is [Await] for a condition that needs no reason.
+func Eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	Await(t, what, func() error { return yet(holds) })
+}
+
+func yet(holds func() bool) error {
+	if !holds() {
+		return errNotYet
+	}
+	return nil
+}
+
+func poll(within time.Duration, reached func() error) error {
+	deadline := time.Now().Add(within)
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		err := reached()
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+		time.Sleep(pause)
+	}
+}
+
+// Context returns a context of the test that ends after [Patience].
+func Context(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+	t.Cleanup(cancel)
+	return ctx
+}

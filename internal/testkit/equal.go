@@ -1,0 +1,58 @@
+package testkit
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+)
+
+// Equal compares two values. The format says what they are.
+func Equal[T comparable](t Test, got, want T, format string, arguments ...any) {
+	t.Helper()
+	if got != want {
+		differ(t, got, want, format, arguments...)
+	}
+}
+
+// EqualSlices compares the elements of two slices.
+func EqualSlices[S ~[]E, E comparable](t Test, got, want S, format string, arguments ...any) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		differ(t, got, want, format, arguments...)
+	}
+}
+
+// EqualMaps compares the entries of two maps.
+func EqualMaps[M ~map[K]V, K, V comparable](t Test, got, want M, format string, arguments ...any) {
+	t.Helper()
+	if !maps.Equal(got, want) {
+		differ(t, got, want, format, arguments...)
+	}
+}
+
+// EqualDeeply compares as reflect.DeepEqual does.
+func EqualDeeply[T any](t Test, got, want T, format string, arguments ...any) {
+	t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		differ(t, got, want, format, arguments...)
+	}
+}
+
+func differ(t Test, got, want any, format string, arguments ...any) {
+	t.Helper()
+	t.Errorf("%s: got %s, want %s", fmt.Sprintf(format, arguments...), show(got), show(want))
+}
+
+// show quotes texts, in which spaces and line ends would not show.
+func show(value any) string {
+	switch reflect.ValueOf(value).Kind() {
+	case reflect.String:
+		return fmt.Sprintf("%q", value)
+	case reflect.Slice, reflect.Map:
+		if reflect.TypeOf(value).Elem().Kind() == reflect.String {
+			return fmt.Sprintf("%q", value)
+		}
+	}
+	return fmt.Sprintf("%+v", value)
+}

@@ -1,0 +1,109 @@
+package testkit
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// listener is a test whose failures are kept.
+type listener struct {
+	testing.TB
+	failures []string
+}
+
+func (l *listener) Errorf(format string, arguments ...any) {
+	l.failures = append(l.failures, fmt.Sprintf(format, arguments...))
+}
+
+func TestPoll(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		begin, looks := time.Now(), 0
+		Await(t, "the third look", func() error {
+			if looks++; looks < 3 {
+				return errNotYet
+			}
+			return nil
+		})
+		if took := time.Since(begin); took != 3*time.Millisecond {
+			t.Errorf("the third look came after %v, want pauses of 1 ms and 2 ms", took)
+		}
+		errLast := errors.New("last")
+		begin = time.Now()
+		err := poll(time.Second, func() error { return errLast })
+		if took := time.Since(begin); !errors.Is(err, errLast) || took < time.Second || took > time.Second+lastPause {
+			t.Errorf("a condition that never holds ends with %v after %v, want its error after a second", err, took)
+		}
+	})
+}
+
+func TestClock(t *testing.T) {
+	t.Parallel()
+	var told []time.Time
+	c := NewClock(func(now time.Time) { told = append(told, now) })
+	c.Advance(time.Minute)
+	if want := Start.Add(time.Minute); c.Read() != want || len(told) != 2 || told[1] != want {
+		t.Errorf("the clock is at %v and told %v, want %v", c.Read(), told, want)
+	}
+}
+
+func TestLog(t *testing.T) {
+	t.Parallel()
+	l := NewLog(t)
+	l.Logger().Debug("begun")
+	l.Logger().With("channel", "ops").Warn("full", "left", 0)
+	l.Want(t, "begun", "full")
+	l.WantCount(t, 1, "level=WARN")
+	got := l.Records()[1]
+	if got.Level != slog.LevelWarn || !maps.Equal(got.Attributes, map[string]string{"channel": "ops", "left": "0"}) {
+		t.Errorf("the second record is %+v", got)
+	}
+	if lines := l.Lines("full"); len(lines) != 1 || !strings.HasSuffix(lines[0], "level=WARN msg=full channel=ops left=0\n") {
+		t.Errorf("lines with a text: %q", lines)
+	}
+	fails := &listener{TB: t}
+	l.Want(fails, "begun")
+	l.WantCount(fails, 2, "full")
+	if len(fails.failures) != 2 {
+		t.Errorf("two wrong expectations: %d failures", len(fails.failures))
+	}
+}
+
+func TestEqual(t *testing.T) {
+	t.Parallel()
+	fails := &listener{TB: t}
+	Equal(fails, 1, 1, "the same number")
+	EqualSlices(fails, nil, []string{}, "no words")
+	EqualMaps(fails, map[string]int{"a": 1}, map[string]int{"a": 1}, "the same counts")
+	EqualDeeply(fails, []*int{new(int)}, []*int{new(int)}, "the same numbers")
+	if len(fails.failures) > 0 {
+		t.Errorf("equal values: %q", fails.failures)
+	}
+	Equal(fails, "a", "b", "letter %d", 1)
+	EqualSlices(fails, []string{"a b"}, []string{"a", "b"}, "words")
+	EqualMaps(fails, map[string]int{"a": 1}, map[string]int{"a": 2}, "counts")
+	EqualDeeply(fails, []*int{new(int)}, []*int{nil}, "numbers")
+	want := []string{`letter 1: got "a", want "b"`, `words: got ["a b"], want ["a" "b"]`, "counts: got map[a:1], want map[a:2]"}
+	if len(fails.failures) != 4 || !slices.Equal(fails.failures[:3], want) {
+		t.Errorf("failures %q, want %q and one more", fails.failures, want)
+	}
+}
+
+func TestCounts(t *testing.T) {
+	t.Parallel()
+	var c Counts
+	EqualMaps(t, c.All(), nil, "counts at the start")
+	c.Set("pending", 5)
+	c.Set("pending", 3)
+	c.Add("sent", 1)
+	Equal(t, c.Add("sent", 2), 3, "sum")
+	EqualMaps(t, c.All(), map[string]int{"pending": 3, "sent": 3}, "counts")
+	Equal(t, c.Get("sent")+c.Get("never"), 3, "what is sent and what never was counted")
+}

@@ -1,0 +1,350 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/script"
+	"github.com/seed-4578ace9/notifier/internal/script/scripttest"
+	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+func (m *fakeMetrics) wantShadow(t *testing.T, want map[string]int) {
+	t.Helper()
+	testkit.EqualMaps(t, m.shadow.All(), want, "decisions of the shadow")
+}
+
+func (k *limiterKit) wantFull(category, level string) {
+	k.t.Helper()
+	by, full := k.Full(category)
+	if full != (level != "") || full && by != level {
+		k.t.Errorf("%s: full is %v at %q, want %q", category, full, by, level)
+	}
+}
+
+func TestLimiterRaisedLimitShowsAtOnce(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	limiter := startLimiter(t, server.Addr, LimiterOptions{
+		Settings: Settings{Tree: newTree(t, "none", "none", "")}, DenyCacheTTL: time.Hour,
+	})
+	for _, kind := range []string{"log", "counter", "fixed", "token", "inflight"} {
+		for _, where := range []struct{ plan, level string }{{"global", limits.LevelGlobal}, {"category", limits.LevelCategory}, {"rule", kind + ".b"}} {
+			category, revision := kind+".b", limiter.rules.Load().Revision
+			adopt := func(limit string) {
+				t.Helper()
+				given := map[string]string{"global": "none", "category": "none", "rule": "none"}
+				given[where.plan] = kind + ":" + limit
+				revision++
+				tree := newTree(t, given["global"], given["category"], kind+".b="+given["rule"])
+				limiter.Adopt(limits.Ruleset{Tree: tree, Generation: 1, Revision: revision})
+			}
+			event := func(n int) Request { return request(fmt.Sprint(kind, where.plan, n), category) }
+			adopt("2/1h")
+			limiter.want(map[Verdict]int{Admitted: 2, Denied: 1}, event(1), event(2), event(3))
+			full := where.level
+			if kind == "inflight" { // a slot may come back at any time
+				full = ""
+			}
+			limiter.wantFull(category, full)
+			adopt("3/1h")
+			limiter.wantFull(category, "")
+			limiter.one(Admitted, event(3))
+			limiter.one(Denied, event(4))
+			limiter.wantFull(category, full)
+		}
+	}
+}
+
+func TestLimiterLimitsInFlightAreAskedEachTime(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	limiter := startLimiter(t, server.Addr, LimiterOptions{
+		Settings: Settings{Tree: newTree(t, "none", "inflight:1/1h", "")}, DenyCacheTTL: time.Hour,
+	})
+	grant := limiter.one(Admitted, request("first", "a"))
+	limiter.one(Denied, request("second", "a"))
+	limiter.wantFull("a", "")
+	grant.Finish(t.Context(), "")
+	limiter.one(Admitted, request("second", "a"))
+}
+
+func TestLimiterFullForAllButAGuarantee(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	plan := guarded(t, newPlan(t, "5/1h", "none", ""), "security=1,payments.refunds=2")
+	limiter := startLimiter(t, server.Addr, LimiterOptions{
+		Settings: Settings{Tree: newRuleset(t, plan, "").Tree}, DenyCacheTTL: time.Hour,
+	})
+	limiter.want(map[Verdict]int{Admitted: 2, Denied: 1}, several(3, "o", "orders")...)
+	limiter.wantFull("orders", limits.LevelGlobal)
+	limiter.wantFull("payments", limits.LevelGlobal)
+	limiter.wantFull("security.login", "")
+	limiter.wantFull("payments.refunds", "")
+	security := limiter.want(map[Verdict]int{Admitted: 1, Denied: 1}, several(2, "s", "security")...)
+	limiter.wantFull("security.login", limits.LevelGlobal)
+	limiter.wantFull("payments.refunds", "")
+	limiter.want(map[Verdict]int{Admitted: 2, Denied: 1}, several(3, "r", "payments.refunds")...)
+	limiter.wantFull("payments.refunds", limits.LevelGlobal)
+	security[0].Grant.Refund(t.Context())
+	limiter.wantFull("security", "")
+	limiter.one(Admitted, request("s2", "security"))
+}
+
+func TestLimiterFullInForceAndInTheShadow(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	rules := newRuleset(t, newPlan(t, "none", "2/1h", ""), "category=3/1h,b=1/1h")
+	limiter := startLimiter(t, server.Addr, LimiterOptions{Settings: Settings{Tree: rules.Tree, Shadow: rules.Shadow}, DenyCacheTTL: time.Hour})
+	limiter.want(map[Verdict]int{Admitted: 2, Denied: 1}, several(3, "a", "a")...)
+	limiter.wantFull("a", "") // the shadow has admitted the third
+	limiter.one(Denied, request("a4", "a"))
+	limiter.metrics.wantShadow(t, map[string]int{"admitted by none": 3, "denied by category": 1})
+	limiter.wantFull("a", limits.LevelCategory)
+	limiter.metrics.wantShadow(t, map[string]int{"admitted by none": 3, "denied by category": 2})
+	limiter.metrics.wantDecisions(t, map[string]int{"admitted by redis": 2, "denied by redis": 2, "denied by cache": 1})
+
+	limiter.one(Admitted, request("b1", "b"))
+	limiter.one(Admitted, request("b2", "b"))
+	limiter.wantFull("b", "") // in the shadow alone
+	limiter.metrics.wantShadow(t, map[string]int{"admitted by none": 4, "denied by category": 2, "denied by b": 1})
+	limiter.one(Denied, request("b3", "b"))
+	limiter.wantFull("b", limits.LevelCategory)
+	limiter.metrics.wantShadow(t, map[string]int{"admitted by none": 4, "denied by category": 2, "denied by b": 3})
+
+	// Another shadow is asked anew; without one the limits in force are enough.
+	limiter.Adopt(newRuleset(t, newPlan(t, "none", "2/1h", ""), "category=4/1h"))
+	limiter.wantFull("a", "")
+	limiter.one(Denied, request("a5", "a"))
+	limiter.metrics.wantShadow(t, map[string]int{"admitted by none": 5, "denied by category": 2, "denied by b": 3})
+	limiter.Adopt(newRuleset(t, newPlan(t, "none", "2/1h", ""), ""))
+	limiter.wantFull("a", limits.LevelCategory)
+}
+
+// staleLimiter is a limiter in whose place others use newer limits, 3/1h in the place of its 2/1h, which are used up.
+func staleLimiter(t *testing.T, refresh func(ctx context.Context, limiter *limiterKit, newer limits.Ruleset) error) (*limiterKit, *servertest.Redis) {
+	t.Helper()
+	server := servertest.StartRedis(t)
+	var limiter *limiterKit
+	newer := limits.Ruleset{Tree: newTree(t, "none", "3/1h", ""), Generation: 1, Revision: 2}
+	o := LimiterOptions{Settings: Settings{Tree: newTree(t, "none", "2/1h", "")}, DenyCacheTTL: time.Hour}
+	if refresh != nil {
+		o.Refresh = func(ctx context.Context) error { return refresh(ctx, limiter, newer) }
+	}
+	limiter = newLimiterKit(t, server.Addr, o)
+	limiter.run()
+	limiter.await()
+	limiter.want(map[Verdict]int{Admitted: 2}, several(2, "e", "a")...)
+	other := newRedis(newClient(t, redis.Options{Addr: server.Addr}), "limiter", Settings{Tree: newer.Tree, Lease: time.Hour, Retention: testRetention})
+	other.Adopt(newer)
+	testkit.Must(other.Decide(t.Context(), []Request{request("other", "others")}))(t)
+	return limiter, server
+}
+
+func TestLimiterRefreshesLimitsThatAreNotTheNewest(t *testing.T) {
+	t.Parallel()
+	refreshed := 0
+	limiter, _ := staleLimiter(t, func(ctx context.Context, limiter *limiterKit, newer limits.Ruleset) error {
+		refreshed++
+		if _, limited := ctx.Deadline(); !limited {
+			t.Error("nothing bounds how long the newest limits are waited for")
+		}
+		limiter.Adopt(newer)
+		return nil
+	})
+	answers := limiter.decide(request("e3", "a"), request("e4", "a"))
+	if refreshed != 1 {
+		t.Errorf("refreshed %d times", refreshed)
+	}
+	if answers[0].Verdict != Admitted || answers[0].Grant == nil || answers[1].Verdict != Denied || answers[1].Limit.Count != 3 {
+		t.Errorf("answered %+v", answers)
+	}
+	limiter.wantFull("a", limits.LevelCategory)
+	answers[0].Grant.Refund(t.Context())
+	limiter.one(Admitted, request("e4", "a"))
+	if refreshed != 1 {
+		t.Errorf("refreshed %d times", refreshed)
+	}
+	limiter.logs.Want(t)
+}
+
+// wantBehind asks while newer limits are in force that cannot be had.
+func (k *limiterKit) wantBehind() {
+	k.t.Helper()
+	answers, err := k.Decide(k.t.Context(), several(5, "x", "b"))
+	if !errors.Is(err, script.ErrStale) || len(answers) > 0 {
+		k.t.Fatalf("answered %+v, %v; want %v", answers, err, script.ErrStale)
+	}
+	ended, cancel := context.WithCancel(k.t.Context())
+	cancel()
+	if err := k.Await(ended); !errors.Is(err, context.Canceled) {
+		k.t.Errorf("the wait ended with %v while nothing can be decided", err)
+	}
+}
+
+// eventually waits for what the limiter finds out by itself.
+func (k *limiterKit) eventually(what string, holds func() bool) {
+	k.t.Helper()
+	testkit.Eventually(k.t, what, holds)
+}
+
+// outlast makes the limiter behind for longer than it may be.
+func (k *limiterKit) outlast() {
+	k.staleness.mu.Lock()
+	defer k.staleness.mu.Unlock()
+	k.staleness.since = k.staleness.since.Add(-behindAtMost)
+}
+
+const (
+	wordBehind  = "limits here are older than those in force, no events are taken"
+	wordCurrent = "limits here are those in force again"
+)
+
+func TestLimiterCannotRefresh(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		refresh func(context.Context, *limiterKit, limits.Ruleset) error
+		reason  string
+	}{
+		"no way to":             {nil, "notifier limits adopt"},
+		"failing":               {func(context.Context, *limiterKit, limits.Ruleset) error { return errors.New("no bucket") }, "cannot be read: no bucket"},
+		"finding nothing newer": {func(context.Context, *limiterKit, limits.Ruleset) error { return nil }, "notifier limits adopt"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			limiter, server := staleLimiter(t, test.refresh)
+			client := newClient(t, redis.Options{Addr: server.Addr})
+			before := scripttest.Contents(t, client)
+			limiter.wantFull("a", "")
+			for range 3 {
+				limiter.wantBehind()
+			}
+			scripttest.WantUnchanged(t, client, before)
+			if err := limiter.Ready(); err != nil {
+				t.Errorf("ready, behind for a moment: %v", err)
+			}
+			limiter.logs.Want(t)
+
+			limiter.outlast()
+			limiter.eventually("the limiter is not ready", func() bool { return limiter.Ready() != nil })
+			err := limiter.Ready()
+			for _, part := range []string{"revision 2 of generation 1 (", "here is none", test.reason} {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("not ready: %v, want %q in it", err, part)
+				}
+			}
+			limiter.wantBehind()
+			limiter.logs.Want(t, wordBehind)
+			limiter.metrics.wantDecisions(t, map[string]int{"admitted by redis": 2})
+
+			// Nobody asks for anything, and the state agrees again.
+			other := newRedis(client, "limiter", limiter.o.Settings)
+			if put, err := other.PutInForce(t.Context(), limits.Position{Generation: 1, Revision: 2}, limits.Position{}); err != nil || !put {
+				t.Fatalf("put in force: %t, %v", put, err)
+			}
+			limiter.await()
+			if err := limiter.Ready(); err != nil {
+				t.Errorf("ready: %v", err)
+			}
+			limiter.logs.Want(t, wordBehind, wordCurrent)
+			limiter.want(map[Verdict]int{Admitted: 2, Denied: 1}, several(3, "x", "b")...)
+		})
+	}
+}
+
+// TestLimiterIsBehindFromTheStart has others use newer limits before the limiter begins, which then become known.
+func TestLimiterIsBehindFromTheStart(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	newer := limits.Ruleset{Tree: newTree(t, "none", "3/1h", ""), Generation: 1, Revision: 2}
+	other := newRedis(newClient(t, redis.Options{Addr: server.Addr}), "limiter", Settings{Tree: newer.Tree, Lease: time.Hour, Retention: testRetention})
+	other.Adopt(newer)
+	testkit.Must(other.Decide(t.Context(), []Request{request("other", "others")}))(t)
+	var limiter *limiterKit
+	known := make(chan struct{})
+	limiter = newLimiterKit(t, server.Addr, LimiterOptions{
+		Settings: Settings{Tree: newTree(t, "none", "2/1h", "")},
+		Refresh: func(context.Context) error {
+			select {
+			case <-known:
+				limiter.Adopt(newer)
+				return nil
+			default:
+				return errors.New("not read yet")
+			}
+		},
+	})
+	limiter.run()
+	limiter.until(answering)
+	limiter.wantBehind()
+	if err := limiter.Ready(); !errors.Is(err, script.ErrStale) || !strings.Contains(err.Error(), "not read yet") {
+		t.Errorf("ready: %v, want that newer limits are in force", err)
+	}
+	close(known)
+	limiter.await()
+	if err := limiter.Ready(); err != nil {
+		t.Errorf("ready: %v", err)
+	}
+	limiter.logs.Want(t) // it was a moment
+	limiter.want(map[Verdict]int{Admitted: 3, Denied: 1}, several(4, "e", "a")...)
+}
+
+// TestIdleLimiterNoticesNewerLimits asks for nothing at all.
+func TestIdleLimiterNoticesNewerLimits(t *testing.T) {
+	t.Parallel()
+	limiter, server := staleLimiter(t, func(context.Context, *limiterKit, limits.Ruleset) error { return errors.New("no bucket") })
+	limiter.eventually("the limiter is behind", func() bool {
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		return limiter.Await(ended) != nil
+	})
+	limiter.outlast()
+	limiter.eventually("the limiter is not ready", func() bool { return limiter.Ready() != nil })
+	server.CLI("del", "{limiter}:limits") // Redis has lost its data
+	limiter.await()
+	limiter.logs.Want(t, wordBehind, wordCurrent)
+}
+
+// TestLimiterSharesOfEachAlgorithm has one of three instances decide alone.
+func TestLimiterSharesOfEachAlgorithm(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	limiter := startLimiter(t, server.Addr, LimiterOptions{
+		Settings: Settings{Tree: newTree(t, "none", "none",
+			"log=6/1h,counter=counter:6/1h,fixed=fixed:6/1h,token=token:6/1h;burst=3,leaky=leaky:6/1h,inflight=inflight:6/1h")},
+		Policy: Local, Grace: time.Nanosecond, Instances: func() int { return 3 }, DenyCacheTTL: time.Hour,
+	})
+	limiter.lose(server)
+	limiter.until(acting)
+	for _, share := range []struct {
+		category       string
+		admitted       int
+		waits, atLeast time.Duration // until the next slot; an hour has two slots for this instance
+	}{
+		{"log", 2, time.Hour, time.Hour - patience},
+		{"counter", 2, 2 * time.Hour, 30 * time.Minute},
+		{"fixed", 2, time.Hour, time.Microsecond},
+		{"token", 1, 30 * time.Minute, 30*time.Minute - patience},
+		{"leaky", 1, 30 * time.Minute, 30*time.Minute - patience},
+		{"inflight", 2, time.Hour, time.Hour - patience},
+	} {
+		answers := limiter.want(map[Verdict]int{Admitted: share.admitted, Denied: 5 - share.admitted}, several(5, share.category, share.category)...)
+		last := answers[4]
+		if last.Wait > share.waits || last.Wait < share.atLeast {
+			t.Errorf("%s: the next slot opens after %v, want %v at most", share.category, last.Wait, share.waits)
+		}
+		limiter.wantFull(share.category, "") // a share says nothing of the whole
+		if share.category == "inflight" {
+			answers[0].Grant.Finish(t.Context(), "")
+			limiter.one(Admitted, request("inflight5", "inflight"))
+		}
+	}
+}

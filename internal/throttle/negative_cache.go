@@ -1,0 +1,134 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/script"
+)
+
+// refusedFor is how long events are not asked about whose logs or pairs Redis refused.
+const refusedFor = time.Second
+
+// negativeCache remembers what Redis refused, by the category whose logs it is or, behind a line feed, the first level whose pairs.
+type negativeCache struct {
+	mu    sync.Mutex
+	since map[string]refusal
+}
+
+type refusal struct {
+	at  time.Time
+	err error
+}
+
+func (c *negativeCache) note(name string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.since == nil || len(c.since) >= maxNoted {
+		c.since = make(map[string]refusal)
+	}
+	c.since[name] = refusal{time.Now(), err}
+}
+
+// find returns why Redis refused something a moment ago, nil if it did not.
+func (c *negativeCache) find(name string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	known, found := c.since[name]
+	if !found {
+		return nil
+	}
+	if time.Since(known.at) >= refusedFor {
+		delete(c.since, name)
+		return nil
+	}
+	return known.err
+}
+
+// empty tells that nothing was refused, without a look at each event.
+func (c *negativeCache) empty() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.since) == 0
+}
+
+func logsOf(request Request) string  { return request.Category }
+func pairsOf(request Request) string { return "\n" + event.FirstLevel(request.Category) }
+
+// asking is a question about some events at once.
+type asking func(ctx context.Context, nonce string, requests []Request) ([]Decision, error)
+
+// aside answers for the events of which Redis refused something a moment ago, and asks about the others.
+func (l *Limiter) aside(ctx context.Context, requests []Request, name func(Request) string, ask func(context.Context, []Request) ([]Decision, error)) ([]Decision, error) {
+	if l.refused.empty() {
+		return ask(ctx, requests)
+	}
+	var others part
+	answers := make([]Decision, len(requests))
+	for i, request := range requests {
+		if err := l.refused.find(name(request)); err != nil {
+			answers[i] = l.deferred(1, err)[0]
+			continue
+		}
+		others.add(request, i)
+	}
+	if len(others.requests) == 0 {
+		return answers, nil
+	}
+	asked, err := ask(ctx, others.requests)
+	if err != nil {
+		return nil, err
+	}
+	others.put(asked, answers)
+	return answers, nil
+}
+
+// askEach finds out which events of a refused batch can be evaluated: one log of the wrong type must not stop the others. Events
+// that share what Redis may have refused are asked about at once.
+func (l *Limiter) askEach(ctx context.Context, requests []Request, name func(Request) string, ask asking, cause error) ([]Decision, error) {
+	if err := l.outage.works(ctx); err != nil {
+		l.outage.lost(cause)
+		return nil, unavailableBecause(cause)
+	}
+	groups, order := make(map[string]*part), []string(nil)
+	for i, request := range requests {
+		group, known := groups[name(request)]
+		if !known {
+			group = new(part)
+			groups[name(request)], order = group, append(order, name(request))
+		}
+		group.add(request, i)
+	}
+	answers := make([]Decision, len(requests))
+	for _, shared := range order {
+		group, nonce := groups[shared], newNonce()
+		answered, err := ask(ctx, nonce, group.requests)
+		switch {
+		case err == nil:
+		case errors.Is(err, script.ErrRefused):
+			l.refused.note(shared, err)
+			l.logOnce.report(l.o.Logger, group.requests[0].Category, err)
+			answered = l.deferred(len(group.requests), err)
+		default:
+			l.disclaim(ctx, answers)
+			if errors.Is(err, script.ErrStale) {
+				return nil, err
+			}
+			return nil, l.outage.noReply(nonce, group.requests, err)
+		}
+		group.put(answered, answers)
+	}
+	return answers, nil
+}
+
+// disclaim ends the leases of answers that nobody gets. If that fails they lapse, and leave their events in doubt.
+func (l *Limiter) disclaim(ctx context.Context, answers []Decision) {
+	for _, answer := range answers {
+		if answer.Grant != nil {
+			answer.Grant.Release(ctx, false)
+		}
+	}
+}

@@ -1,0 +1,191 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/script"
+	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+// scriptCalls is how many scripts a server has run.
+func scriptCalls(t *testing.T, server *servertest.Redis) int {
+	t.Helper()
+	found := regexp.MustCompile(`cmdstat_evalsha:calls=(\d+)`).FindStringSubmatch(server.CLI("INFO", "commandstats"))
+	if found == nil {
+		return 0
+	}
+	return testkit.Must(strconv.Atoi(found[1]))(t)
+}
+
+// TestLimiterAsksOnceAboutWhatIsBroken has events of a category whose log Redis refuses, among others.
+func TestLimiterAsksOnceAboutWhatIsBroken(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	limiter := startLimiter(t, server.Addr, LimiterOptions{Settings: Settings{Tree: newTree(t, "none", "100000/1h", "")}})
+	server.CLI("SET", "{limiter}:log:bad", "a string")
+	const rounds = 40
+	ask := func(round int) {
+		t.Helper()
+		batch := append(several(MaxBatch-6, fmt.Sprint("bad", round, "-"), "bad"), several(6, fmt.Sprint("good", round, "-"), "good")...)
+		for i, answer := range limiter.decide(batch...) {
+			if bad := batch[i].Category == "bad"; bad != errors.Is(answer.Err, script.ErrRefused) || bad == (answer.Verdict == Admitted) {
+				t.Fatalf("round %d: %q: %+v", round, batch[i].ID, answer)
+			}
+		}
+	}
+	ask(0)
+	asked := time.Now()
+	before := scriptCalls(t, server)
+	for round := range rounds {
+		ask(1 + round)
+	}
+	// Each time that it is asked about again, what works is tried, and each category by itself.
+	if calls, most := scriptCalls(t, server)-before, 2*rounds+int(time.Since(asked)/refusedFor+1)*80; calls > most {
+		t.Errorf("%d script calls for %d batches, want at most %d", calls, rounds, most)
+	}
+	server.CLI("DEL", "{limiter}:log:bad")
+	poll(t, "the category to be asked about again", func() bool {
+		return limiter.decide(request("mended", "bad"))[0].Err == nil
+	})
+}
+
+// TestLimiterPairsOfANeighbour has pairs that Redis refuses: those of another first-level category are resolved.
+func TestLimiterPairsOfANeighbour(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	limiter := startLimiter(t, server.Addr, LimiterOptions{Settings: Settings{PairTTL: testPairTTL}})
+	about := func(id, category string) Request { return request(id, category).ofPair("disk") }
+	limiter.one(Admitted, about("firing", "a.b")).Finish(t.Context(), "r")
+	server.CLI("SET", limiterKey("pairs:b"), "text")
+	for round := range 2 {
+		answers, err := limiter.Decide(t.Context(), resolving(about(fmt.Sprint("x", round), "b"), about("resolved", "a.b"), about("y", "b.c")))
+		if err != nil || !errors.Is(answers[0].Err, script.ErrRefused) || !errors.Is(answers[2].Err, script.ErrRefused) {
+			t.Fatalf("%+v, %v", answers, err)
+		}
+		if want := []Verdict{Admitted, Leased}[round]; answers[1].Verdict != want {
+			t.Errorf("round %d: %+v, want verdict %d", round, answers[1], want)
+		}
+	}
+}
+
+// TestLimiterDisclaims has Redis end while a refused batch is asked about in parts: what was admitted is nobody's, without doubt.
+func TestLimiterDisclaims(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	limiter := newLimiterKit(t, server.Addr, LimiterOptions{})
+	limiter.outage.reach(t.Context(), limiter.staleness.compare)
+	requests := []Request{request("e", "a"), request("f", "b")}
+	calls := 0
+	_, err := limiter.askEach(t.Context(), requests, logsOf, func(ctx context.Context, nonce string, group []Request) ([]Decision, error) {
+		if calls++; calls == 2 {
+			return nil, errors.New("no answer")
+		}
+		return limiter.askOnce(ctx, nonce, group)
+	}, script.ErrRefused)
+	if !errors.Is(err, script.ErrUnavailable) {
+		t.Fatalf("error %v, want %v", err, script.ErrUnavailable)
+	}
+	limiter.outage.reach(t.Context(), limiter.staleness.compare)
+	if answer := limiter.decide(request("e", "a"))[0]; answer.Verdict != Reclaimed || answer.InDoubt {
+		t.Errorf("%+v", answer)
+	}
+}
+
+func TestUnpaired(t *testing.T) {
+	t.Parallel()
+	clock := testkit.NewClock(nil)
+	u := newUnpaired(time.Hour, clock.Read)
+	want := func(pair string, want bool) {
+		t.Helper()
+		testkit.Equal(t, u.known(pair, before), want, "%q is known not to be open", pair)
+	}
+	firing := request("firing", "a").ofPair("fires")
+	want(firing.Pair, false)
+	u.learn(firing.Pair, after, false)
+	u.learn("other", after, false)
+	u.learn("", after, false)
+	want("", false)
+	clock.Advance(unpairedFor - time.Nanosecond)
+	want(firing.Pair, true)
+	want("other", true)
+	u.see([]Request{firing.withCost(0), request("no pair", "a")})
+	want(firing.Pair, true) // somebody only asked what is known
+	u.see([]Request{firing})
+	want(firing.Pair, false)
+	want("other", true)
+	u.learn(firing.Pair, after, false) // found before
+	want(firing.Pair, false)
+	clock.Advance(time.Nanosecond)
+	want("other", false)
+	clock.Advance(unpairedFor)
+	u.learn(firing.Pair, after, false)
+	want(firing.Pair, true)
+	u.forget()
+	want(firing.Pair, false)
+
+	for i := range 3 * maxUnpaired {
+		u.learn(fmt.Sprint(i), after, false)
+		if len(u.pairs) > maxUnpaired {
+			t.Fatalf("%d pairs are remembered", len(u.pairs))
+		}
+		if i == maxUnpaired-1 {
+			clock.Advance(unpairedFor)
+			u.learn("fresh", after, false)
+			if len(u.pairs) != 1 {
+				t.Fatalf("%d pairs are remembered whose time is over", len(u.pairs)-1)
+			}
+		}
+	}
+
+	short, off := newUnpaired(time.Millisecond, clock.Read), newUnpaired(0, clock.Read)
+	short.learn("pair", after, false)
+	off.learn("pair", after, false)
+	if !short.known("pair", before) || off.known("pair", before) {
+		t.Error("the life of the deny cache is not regarded")
+	}
+	clock.Advance(time.Millisecond)
+	if short.known("pair", before) {
+		t.Error("it outlives the deny cache")
+	}
+}
+
+// A resolved event may be stored before what is found, or after it.
+var before, after = time.Unix(1000, 0), time.Unix(1001, 0)
+
+// TestLimiterUnpaired shows the worker's own firing events, and an outage.
+func TestLimiterUnpaired(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	limiter := startLimiter(t, server.Addr, LimiterOptions{DenyCacheTTL: time.Hour, Settings: Settings{PairTTL: testPairTTL}})
+	pair := aboutDisk("any").Pair
+	known := func() bool {
+		limiter.LearnUnpaired(pair, after)
+		return limiter.KnownUnpaired(pair, before)
+	}
+	if !known() {
+		t.Error("it was learned and is not known")
+	}
+	if limiter.KnownUnpaired(pair, after) {
+		t.Error("an event is answered that was stored after the pair was asked about")
+	}
+	limiter.resolve(Unpaired, "", aboutDisk("resolved"))
+	if !known() {
+		t.Error("a resolved event has it forgotten")
+	}
+	limiter.one(Admitted, aboutDisk("firing"))
+	if limiter.KnownUnpaired(pair, before) || known() {
+		t.Error("it is known not to be open right after a firing event was seen")
+	}
+	limiter.LearnUnpaired("another", after)
+	limiter.lose(server)
+	if limiter.KnownUnpaired("another", before) {
+		t.Error("it is known without Redis")
+	}
+}

@@ -1,0 +1,194 @@
+package throttle
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/script"
+	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+// coming is an event that comes to a worker.
+type coming struct {
+	at      time.Time
+	request Request
+}
+
+// queueWorld is a deployment in which only Redis is real: events come to its workers some time after they were published or
+// due, as schedules are looked at every quarter of a second.
+type queueWorld struct {
+	*pairKit
+	limiter  *Limiter
+	random   *rand.Rand
+	coming   []coming // by their times
+	admitted []string // in their order, of those that waited
+	at       []time.Time
+	asked    int
+}
+
+const (
+	scheduleTick = 250 * time.Millisecond
+	latency      = 200 * time.Millisecond
+)
+
+func (w *queueWorld) comes(r Request, due time.Time) {
+	next := coming{due.Add(time.Duration(w.random.Int64N(int64(latency)))), r}
+	position, _ := slices.BinarySearchFunc(w.coming, next, func(a, b coming) int { return a.at.Compare(b.at) })
+	w.coming = slices.Insert(w.coming, position, next)
+}
+
+// run has all events come until each is admitted.
+func (w *queueWorld) run() {
+	w.t.Helper()
+	for len(w.coming) > 0 {
+		next := w.coming[0]
+		w.coming = w.coming[1:]
+		now := next.at
+		if read := w.clock.Read(); now.Before(read) {
+			now = read
+		}
+		w.clock.Set(now)
+		w.asked++
+		answers := testkit.Must(w.limiter.askInTurn(w.t.Context(), []Request{next.request}))(w.t)
+		if answers[0].Verdict == Admitted {
+			if next.request.HasWaited {
+				w.admitted, w.at = append(w.admitted, next.request.ID), append(w.at, now)
+			}
+			answers[0].Grant.Finish(w.t.Context(), "")
+			continue
+		}
+		if answers[0].Verdict != Denied {
+			w.t.Fatalf("%+v", answers[0])
+		}
+		verdict, in, err := w.Delay(w.t.Context(), Postponement{
+			Request: next.request, Wait: answers[0].Wait, Longest: time.Hour, Path: answers[0].Node.Path, Limit: answers[0].Limit,
+		}, 1000)
+		if err != nil || verdict != ComesBack {
+			w.t.Fatalf("%q: verdict %d, %v", next.request.ID, verdict, err)
+		}
+		next.request.HasWaited = true
+		due := now.Add(in).Truncate(scheduleTick).Add(scheduleTick)
+		w.comes(next.request, due)
+	}
+}
+
+// TestQueueKeepsTheOrder has events wait for the slots of limits of all kinds. Whoever waited is admitted in the order in which it
+// was stored, and no slot stays free for long.
+func TestQueueKeepsTheOrder(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	client := newClient(t, redis.Options{Addr: server.Addr})
+	for _, test := range []struct {
+		limits string
+		costs  []int
+		events int
+		ideal  time.Duration // in which slots for all of them open
+		late   time.Duration // by which each of those is taken later, at most
+	}{
+		{"4/2s", []int{4}, 10, 18 * time.Second, time.Second},
+		{"4/2s", []int{1, 3, 2, 4}, 16, 28 * time.Second, time.Second},
+		{"leaky:1/1s", []int{1}, 16, 15 * time.Second, time.Second},
+		{"leaky:4/4s", []int{1, 2, 1}, 15, 20 * time.Second, time.Second},
+		{"token:3/3s;burst=2", []int{1}, 16, 14 * time.Second, time.Second},
+		{"fixed:3/3s", []int{1}, 18, 15 * time.Second, time.Second},
+		{"counter:4/4s", []int{1}, 20, 20 * time.Second, time.Second},
+		{"3/6s", []int{1}, 18, 30 * time.Second, time.Second},
+		{"2/1s+6/10s", []int{1}, 18, 20 * time.Second, 2 * time.Second},
+		{"10/1m", []int{1}, 60, 5 * time.Minute, time.Second},
+	} {
+		t.Run(test.limits+fmt.Sprint(test.costs), func(t *testing.T) {
+			t.Parallel()
+			seed := rand.Uint64()
+			w := &queueWorld{pairKit: newPairKit(t, client, script.Eval), random: rand.New(rand.NewPCG(seed, 0))}
+			w.Adopt(limits.Ruleset{Tree: newTree(t, "none", test.limits, "")})
+			w.limiter = newLimiterKitOf(t, w.Redis)
+			for i := range test.events {
+				r := request(fmt.Sprintf("e%02d", i), "a").inMessage(uint64(i + 1)).withCost(test.costs[i%len(test.costs)])
+				r.MayWait = true
+				w.comes(r, start)
+			}
+			w.run()
+			if !slices.IsSorted(w.admitted) {
+				t.Errorf("seed %d: they were admitted in the order %v", seed, w.admitted)
+			}
+			took := w.at[len(w.at)-1].Sub(start)
+			if most := test.ideal + time.Duration(test.events)*test.late; took > most {
+				t.Errorf("seed %d: %v passed until the last was admitted, want %v at most", seed, took, most)
+			}
+			if most := 8 * test.events; w.asked > most {
+				t.Errorf("seed %d: %d events were asked about %d times", seed, test.events, w.asked)
+			}
+			t.Logf("%v instead of %v, asked %d times for %d", took, test.ideal, w.asked, test.events)
+			testkit.Equal(t, client.ZCard(t.Context(), w.keys.queue("a", "a")).Val(), 0, "events stand in the queue after all")
+		})
+	}
+}
+
+// newLimiterKitOf is a limiter that asks a store.
+func newLimiterKitOf(t *testing.T, r *Redis) *Limiter {
+	t.Helper()
+	kit := newLimiterKit(t, "127.0.0.1:1", LimiterOptions{})
+	kit.o.Redis = r
+	kit.Adopt(r.rules().Ruleset)
+	kit.finish.call = r.Finish
+	return kit.Limiter
+}
+
+// TestLimiterTurns has a limiter deny what would overtake, without asking for it.
+func TestLimiterTurns(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	limiter := startLimiter(t, server.Addr, LimiterOptions{RoomMax: 100, Settings: Settings{Tree: newTree(t, "none", "2/1h", "b=none")}})
+	ask := func(id, category string, sequence uint64, mayWait, hasWaited bool, want Verdict) Decision {
+		t.Helper()
+		r := request(id, category).inMessage(sequence)
+		r.MayWait, r.HasWaited = mayWait, hasWaited
+		answers, err := limiter.Decide(t.Context(), []Request{r})
+		if err != nil || answers[0].Verdict != want {
+			t.Fatalf("%q: %+v, %v, want verdict %d", id, answers, err, want)
+		}
+		return answers[0]
+	}
+	delay := func(id string, sequence uint64, denied Decision) {
+		t.Helper()
+		verdict, _, err := limiter.Delay(t.Context(), Postponement{
+			Request: request(id, "a").inMessage(sequence), Wait: denied.Wait, Longest: 4 * time.Hour, Path: denied.Node.Path, Limit: denied.Limit,
+		})
+		if err != nil || verdict != ComesBack {
+			t.Fatalf("%q: verdict %d, %v", id, verdict, err)
+		}
+	}
+	one := ask("1", "a", 1, true, false, Admitted)
+	two := ask("2", "a", 2, true, false, Admitted)
+	delay("4", 4, ask("4", "a", 4, true, false, Denied))
+	one.Grant.Refund(t.Context())
+	two.Grant.Refund(t.Context())
+	if d := ask("5", "a.b", 5, true, false, Denied); d.Node.Path != "a" || d.Limit != (limits.Limit{Count: 2, Window: time.Hour}) || d.Wait < 50*time.Minute {
+		t.Errorf("it waits for those before it as %+v", d)
+	}
+	ask("6", "b", 6, true, false, Admitted) // others' queues are no concern of it
+	ask("6", "b", 6, true, false, Leased)
+	ask("3", "a", 3, true, false, Admitted)  // it was stored before
+	ask("7", "a", 7, false, false, Admitted) // it is not one that waits
+	three := ask("4", "a", 4, true, true, Denied)
+	delay("4", 4, three)
+
+	// A queue that cannot be read holds nobody back.
+	server.CLI("SET", limiterKey("line:a:a"), "text")
+	ask("8", "a", 8, true, false, Denied)
+	server.CLI("DEL", limiterKey("line:a:a"))
+	limiter.lose(server)
+	r := request("9", "a")
+	r.MayWait = true
+	if _, err := limiter.Decide(t.Context(), []Request{r}); !errors.Is(err, script.ErrUnavailable) {
+		t.Errorf("without Redis: %v", err)
+	}
+}

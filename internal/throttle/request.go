@@ -1,0 +1,157 @@
+package throttle
+
+import (
+	"cmp"
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/limits"
+)
+
+// Store keeps the buckets and the delivery record. [Redis] and [Memory] behave alike, which one conformance
+// suite and a step-by-step comparison show. All methods may be called at once, by any number of goroutines and, for
+// Redis, processes.
+type Store interface {
+	// Decide evaluates the requests in their order, as one step: no other call comes between. It returns one decision
+	// for each request. On an error it is unknown whether anything was decided; asking again takes no second slot.
+	Decide(ctx context.Context, requests []Request) (BatchResult, error)
+
+	// Finish records that the events were delivered. It tells for each whether that is new: of several holders of one
+	// event, one is told so. Repeating it is harmless.
+	Finish(ctx context.Context, leases []Lease) (newly []bool, err error)
+
+	// Extend renews the leases for d from now, or ends them if d is 0, and returns them with their new ends. A lease
+	// that is no longer the caller's comes back with End 0. Whoever takes over what was ended in doubt, or has lapsed, is
+	// told so.
+	Extend(ctx context.Context, leases []Lease, d time.Duration) ([]Lease, error)
+
+	// Refund returns the slots of events that were definitely not delivered and forgets the events. It tells for each
+	// whether the lease was still the caller's; if not, nothing was changed. Repeating it is harmless.
+	Refund(ctx context.Context, leases []Lease) ([]bool, error)
+}
+
+// Message names a stored JetStream message. It is the same for every redelivery.
+type Message struct {
+	Stream   string
+	Sequence uint64
+	Stored   time.Time // when JetStream stored it
+}
+
+// versionSequences is how many messages of one millisecond a version tells apart: JetStream does not store a million
+// messages a second in one stream.
+const versionSequences = 1024
+
+// version is the message as one number that a sorted set's score holds exactly (53 bits). The millisecond makes it differ
+// for a stream that was deleted and made anew, whose sequence starts at 1 again.
+func (m Message) version() int64 {
+	return m.Stored.UnixMilli()*versionSequences + int64((m.Sequence+hashOf(m.Stream))%versionSequences)
+}
+
+// hashOf is the 32-bit FNV-1a hash of a name, without the allocation that hash/fnv makes for each.
+func hashOf(name string) uint64 {
+	const offset, prime = 2166136261, 16777619
+	hash := uint32(offset)
+	for i := range len(name) {
+		hash = (hash ^ uint32(name[i])) * prime
+	}
+	return uint64(hash)
+}
+
+// Request asks for one event.
+type Request struct {
+	ID       string // the event's identity, which its category begins: see event.Event.Identity
+	Derived  bool   // it was made from the message's place in the stream
+	Message  Message
+	Category string
+	Cost     int    // slots; 0 asks only what is known of the event
+	Pair     string // of a firing or resolved event: its category, a line feed and what it is about; "" for none
+	Resolves bool   // it resolves its pair, which no limit concerns
+
+	MayWait   bool // denied, it waits for a slot: it does not overtake those of its first-level category that do already
+	HasWaited bool // it has come back from that
+}
+
+// asksForPair tells whether the event is decided about by its pair, and not by the limits.
+func (r Request) asksForPair() bool { return r.Resolves && r.Cost > 0 }
+
+// opensPair tells whether the delivery of the event opens its pair.
+func (r Request) opensPair() bool { return r.Pair != "" && !r.Resolves }
+
+// eventKey is the event's name in the delivery record: its identity. A derived identity alone would not tell the messages of a
+// stream from those of its predecessor of the same name, so the version of its message follows. No identity holds a line feed.
+func (r Request) eventKey() string {
+	if !r.Derived {
+		return r.ID
+	}
+	var room eventKeyRoom
+	return string(r.appendEventKey(room[:0]))
+}
+
+// eventKeyRoom is as long as an event key gets.
+type eventKeyRoom [event.MaxIdentityBytes + len("\n") + maxDigits]byte
+
+func (r Request) appendEventKey(name []byte) []byte {
+	if name = append(name, r.ID...); !r.Derived {
+		return name
+	}
+	return strconv.AppendInt(append(name, '\n'), r.Message.version(), 10)
+}
+
+// maxDigits is how long a number gets, its sign included.
+const maxDigits = 20
+
+// keyAndVersion is what the scripts take. An event key that contains the version goes without.
+func (r Request) keyAndVersion() (eventKey, version string) {
+	if r.Derived {
+		return r.eventKey(), ""
+	}
+	return r.ID, strconv.FormatInt(r.Message.version(), 10)
+}
+
+// messageName is unique for the stored message.
+func (r Request) messageName() string {
+	eventKey, version := r.keyAndVersion()
+	return eventKey + "\n" + version
+}
+
+// Lease is the right to deliver an admitted event.
+type Lease struct {
+	Request
+	End int64 // microseconds of the store's clock; it also tells one holder from the next
+
+	tree, shadow *routes // in which the event was evaluated; nil in doubt
+	slotless     bool    // of an event that was denied and forwarded all the same, or that resolves a pair
+	resolving    bool    // of an event that resolves a pair
+	receipt      string  // of the delivery, once there is one
+	inDoubt      bool    // the event may have been delivered, by an earlier holder or, at the end, by this one
+}
+
+func (l Lease) treeOr(current *routes) *routes   { return cmp.Or(l.tree, current) }
+func (l Lease) shadowOr(current *routes) *routes { return cmp.Or(l.shadow, current) }
+
+// BatchResult answers a batch.
+type BatchResult struct {
+	At        int64 // microseconds of the store's clock
+	Decisions []Decision
+	Pauses    map[string]time.Duration // destinations that take no messages, and for how long still
+}
+
+// Settings that both stores share.
+type Settings struct {
+	Tree      *limits.Tree  // until others are adopted
+	Shadow    *limits.Tree  // likewise; nil: none
+	Lease     time.Duration // how long a grant lasts unless it is renewed
+	Retention time.Duration // how long a delivered event, or one nobody delivers, is remembered
+	PairTTL   time.Duration // how long after its first message a pair can be resolved
+	Forward   bool          // shadow mode: denied events are leased too, without taking slots
+}
+
+func (s Settings) rules() limits.Ruleset { return limits.Ruleset{Tree: s.Tree, Shadow: s.Shadow} }
+
+// tolerance is TOLERANCE of lib/prelude.lua, nonceKept is its NONCE_KEPT.
+const (
+	tolerance = time.Minute
+	nonceKept = 10 * time.Second
+)

@@ -1,0 +1,141 @@
+package throttle
+
+import (
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/seed-4578ace9/notifier/internal/limits"
+)
+
+// ruleset is a [limits.Ruleset] as the stores count by it.
+type ruleset struct {
+	limits.Ruleset
+	tree   *routes
+	shadow *routes // nil: none
+}
+
+// compile returns the ruleset with no route made yet.
+func compile(r limits.Ruleset) *ruleset {
+	return &ruleset{Ruleset: r, tree: newRoutes(r.Tree), shadow: newRoutes(r.Shadow)}
+}
+
+// algorithms names those that the limits use, of which the scripts are composed.
+func (r *ruleset) algorithms() []string {
+	used := make([]bool, len(algorithms))
+	for _, tree := range []*limits.Tree{r.Tree, r.Shadow} {
+		if tree == nil {
+			continue
+		}
+		for _, level := range tree.Levels() {
+			for _, limit := range level.Limits {
+				used[limit.Algorithm] = true
+			}
+		}
+	}
+	var names []string
+	for _, a := range limits.Algorithms() {
+		if used[a] {
+			names = append(names, a.String())
+		}
+	}
+	return names
+}
+
+// shadowKept is how long, in microseconds, an event counts as admitted by the shadow: as long as it can take slots there.
+func (r *ruleset) shadowKept() int64 { return max(1, r.Shadow.LongestWindow().Microseconds()) }
+
+// routes is a tree and the routes of its categories. It is safe for concurrent use.
+type routes struct {
+	*limits.Tree
+	guarantees []limits.Guarantee // of the tree
+
+	mu     sync.RWMutex
+	cached map[string]*route // by category, bounded by maxCachedRoutes
+}
+
+// maxCachedRoutes bounds what producers of ever new categories can make a worker remember: a few megabytes.
+const maxCachedRoutes = 4096
+
+// newRoutes returns nil for no tree.
+func newRoutes(tree *limits.Tree) *routes {
+	if tree == nil {
+		return nil
+	}
+	return &routes{Tree: tree, guarantees: tree.Guarantees(), cached: make(map[string]*route)}
+}
+
+// Path is [limits.Tree.Path] from the cache. The caller must not change it.
+func (t *routes) Path(category string) []limits.Node { return t.route(category).nodes }
+
+// following is those of a category's buckets that follow deliveries and were in the limits by which an event was evaluated.
+func (t *routes) following(evaluated *routes, category string) []bucket {
+	return (&route{buckets: t.route(category).following()}).still(evaluated.route(category).buckets)
+}
+
+// routeIn is a category's route in the limits by which an event was evaluated. A bucket that these limits still have counts as
+// they say: that is how the rest of its slots leave.
+func (t *routes) routeIn(evaluated *routes, category string) *route {
+	if evaluated.Tree == t.Tree {
+		return t.route(category)
+	}
+	r := *evaluated.route(category)
+	r.buckets = slices.Clone(r.buckets)
+	for _, now := range t.route(category).buckets {
+		if i := slices.IndexFunc(r.buckets, func(b bucket) bool { return b.name == now.name }); i >= 0 {
+			r.buckets[i] = now
+		}
+	}
+	return &r
+}
+
+// neverFits tells that a cost is above what a limit ever has for the events of a guarantee, "" for those of none.
+func (t *routes) neverFits(b bucket, limit limits.Limit, guarantee string, cost int64) bool {
+	others := int64(0)
+	if b.guaranteed() {
+		own := int64(0)
+		for _, g := range t.guarantees {
+			others += g.Slots
+			if g.Path == guarantee {
+				own = g.Slots
+			}
+		}
+		others -= own
+		if cost <= own {
+			others = 0
+		}
+	}
+	return cost > limit.Capacity()-others
+}
+
+// route is what counts for a category, of "" the root alone.
+func (t *routes) route(category string) *route {
+	t.mu.RLock()
+	cached := t.cached[category]
+	t.mu.RUnlock()
+	if cached != nil {
+		return cached
+	}
+	r := &route{nodes: t.Tree.Path(category), guarantee: t.GuaranteeOf(category)}
+	for _, node := range r.nodes {
+		r.buckets = append(r.buckets, bucketsOf(node)...)
+	}
+	r.follows = slices.ContainsFunc(r.buckets, bucket.followsDelivery)
+	r.timed = slices.ContainsFunc(r.buckets, bucket.timesAdmissions)
+	r.fastpath = !slices.ContainsFunc(r.buckets, func(b bucket) bool {
+		blocks := func(l limits.Limit) bool { return l.Count == 0 }
+		return b.algorithm != limits.SlidingLog || b.guaranteed() && len(t.guarantees) > 0 || slices.ContainsFunc(b.limits, blocks)
+	})
+	t.mu.Lock()
+	if len(t.cached) >= maxCachedRoutes {
+		clear(t.cached)
+	}
+	t.cached[strings.Clone(category)] = r
+	t.mu.Unlock()
+	return r
+}
+
+// guaranteeNumber is a guarantee's position among all of them, from 1; 0 for none.
+func (t *routes) guaranteeNumber(path string) int {
+	return slices.IndexFunc(t.guarantees, func(g limits.Guarantee) bool { return g.Path == path }) + 1
+}

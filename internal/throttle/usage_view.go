@@ -1,0 +1,114 @@
+package throttle
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/limits"
+)
+
+// usesKept is how long what is used is told without asking again: until the usage metrics have been read anew, as a rule.
+const usesKept = 2 * usageEvery
+
+// uses remembers what was used of the limits on the paths of categories.
+type uses struct {
+	mu    sync.Mutex
+	known map[string]knownUses
+}
+
+type knownUses struct {
+	asked time.Time
+	tree  *routes
+	uses  []limits.Usage
+}
+
+// learn takes note of what is used, by the paths of nodes, and returns it as it is told of a category.
+func (u *uses) learn(category string, asked time.Time, tree *routes, byPath map[string][]int64) []limits.Usage {
+	var told []limits.Usage
+	for _, node := range tree.Path(category) {
+		for l, used := range byPath[node.Path] {
+			told = append(told, limits.Usage{Level: nodeName(node), Limit: node.Limits[l].String(), Used: used, Size: node.Limits[l].Count})
+		}
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.known == nil || len(u.known) >= maxTouched {
+		u.known = make(map[string]knownUses)
+	}
+	if known := u.known[category]; known.tree != tree || asked.After(known.asked) {
+		u.known[category] = knownUses{asked: asked, tree: tree, uses: told}
+	}
+	return told
+}
+
+func (u *uses) find(category string, tree *routes, now time.Time) ([]limits.Usage, bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	known := u.known[category]
+	return known.uses, known.tree == tree && now.Sub(known.asked) < usesKept
+}
+
+// Uses tells what is used of the limits on a category's path, from the root down, as of a moment ago; nothing if Redis cannot
+// be asked. It asks only about a category of which there was nothing lately.
+func (l *Limiter) Uses(ctx context.Context, category string) []limits.Usage {
+	asked, tree := time.Now(), l.rules.Load().tree
+	if told, known := l.KnownUses(category); known {
+		return told
+	}
+	if !l.outage.isAnswering() {
+		return nil
+	}
+	nodes := tree.Path(category)
+	used, err := l.o.Redis.Usage(ctx, nodes)
+	if err != nil {
+		return nil
+	}
+	byPath := make(map[string][]int64, len(nodes))
+	for i, node := range nodes {
+		byPath[node.Path] = used[i]
+	}
+	return l.usage.uses.learn(category, asked, tree, byPath)
+}
+
+// KnownUses is what Uses tells without asking Redis, and whether that is anything.
+func (l *Limiter) KnownUses(category string) (told []limits.Usage, known bool) {
+	return l.usage.uses.find(category, l.rules.Load().tree, time.Now())
+}
+
+// nodeName is how people call a node.
+func nodeName(n limits.Node) string {
+	if n.Path == "" {
+		return limits.LevelGlobal
+	}
+	return n.Path
+}
+
+// LimitOf is what a level allows a category, as configured; "" if it has no limit there.
+func (l *Limiter) LimitOf(category, level string) string {
+	for _, node := range l.rules.Load().tree.Path(category) {
+		if node.Level == level {
+			return node.Limits.String()
+		}
+	}
+	return ""
+}
+
+// Opens tells when the next slot of a category opens, as far as the latest denials told; the zero time if one is open.
+func (l *Limiter) Opens(category string) time.Time {
+	var opens time.Time
+	for _, node := range l.rules.Load().tree.Path(category) {
+		opens = later(opens, l.usage.opensAt(node.Path))
+	}
+	if !opens.After(time.Now()) {
+		return time.Time{}
+	}
+	return opens
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+// sample is a module with a bit of everything that a bug can be planted in.
+var sample = map[string]string{
+	"go.mod":  "module sample\n\ngo 1.26\n",
+	"half.go": "package sample\n\nimport _ \"embed\"\n\n//go:embed greeting.txt\nvar greeting string\n\nfunc half(n int) int { return n / 2 }\n",
+
+	"greeting.txt":    "hello\n",
+	"program/main.go": "package main\n\nfunc main() { print(2 + 2) }\n",
+
+	"half_test.go": `package sample
+
+import (
+	"os/exec"
+	"testing"
+)
+
+func TestHalf(t *testing.T) {
+	if half(4) != 2 {
+		t.Fatal("half of 4 is not 2")
+	}
+}
+
+func TestGreeting(t *testing.T) {
+	if greeting != "hello\n" {
+		t.Fatal(greeting)
+	}
+}
+
+func TestProgram(t *testing.T) {
+	if output, err := exec.Command("go", "run", "./program").CombinedOutput(); err != nil || string(output) != "4" {
+		t.Fatalf("%s, %v", output, err)
+	}
+}
+
+func TestBroken(t *testing.T) { t.Fatal("fails without a bug") }
+`,
+}
+
+func TestRunner(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	for name, text := range sample {
+		path := filepath.Join(folder, name)
+		testkit.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)))
+	}
+	r := testkit.Must(newRunner(folder))(t)
+	mutants := []mutant{
+		{name: caught, file: "half.go", old: "n / 2", new: "n / 3", test: ". -run TestHalf"},
+		{name: caught, file: "greeting.txt", old: "hello", new: "bye", test: ". -run TestGreeting"},
+		{name: caught, file: "program/main.go", old: "2 + 2", new: "2 + 3", test: ". -run TestProgram"},
+		{name: survived, file: "half.go", old: "n / 2", new: "n >> 1", test: ". -run TestHalf"},
+		{name: doesNotCompile, file: "half.go", old: "n / 2", new: "m", test: ". -run TestHalf"},
+		{name: doesNotCompile, file: "program/main.go", old: "2 + 2", new: "x", test: ". -run TestProgram"},
+		{name: notPlanted, file: "half.go", old: "n / 4", new: "n / 5", test: ". -run TestHalf"},
+		{name: notPlanted, file: "half.go", old: "int", new: "int64", test: ". -run TestHalf"},
+		{name: notPlanted, file: "none.go", old: "n", new: "m", test: ". -run TestHalf"},
+		{name: namesNoTest, file: "half.go", old: "n / 2", new: "n / 3", test: ". -run TestThird"},
+		{name: namesNoTest, file: "half.go", old: "n / 2", new: "n / 3"},
+		{name: testFails, file: "half.go", old: "n / 2", new: "n / 3", test: ". -run TestBroken"},
+		{name: testNotBuilt, file: "half.go", old: "n / 2", new: "n / 3", test: "./none -run TestHalf"},
+	}
+	for _, m := range mutants {
+		if verdict, output := r.try(t.Context(), m); verdict != m.name {
+			t.Errorf("%s: %q instead of %q in place of %q: %s\n%s", m.test, m.new, m.old, m.name, verdict, output)
+		}
+	}
+
+	var report, progress strings.Builder
+	if err := r.tryAll(t.Context(), []mutant{mutants[0], mutants[3]}, &report, &progress); !errors.Is(err, errNotCaught) {
+		t.Errorf("a mutant survives, and the error is %v", err)
+	}
+	if !strings.HasSuffix(report.String(), "\n1 of 2 caught\n") {
+		t.Errorf("the report is %s", report.String())
+	}
+	if err := r.tryAll(t.Context(), mutants[:1], &report, &progress); err != nil {
+		t.Errorf("every mutant is caught, and the error is %v", err)
+	}
+
+	for name, text := range sample {
+		if read(t, filepath.Join(folder, name)) != text {
+			t.Errorf("%s was changed", name)
+		}
+	}
+	if err := r.close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(r.work); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the folder of the mutants is still there: %v", err)
+	}
+}
+
+func TestChoose(t *testing.T) {
+	t.Parallel()
+	mutants := []mutant{{name: "a"}, {name: "b"}, {name: "c"}}
+	for _, test := range []struct {
+		names string
+		want  string // "" is an error
+	}{{"", "a b c"}, {"c a", "c a"}, {"d", ""}, {"a d", ""}} {
+		chosen, err := choose(mutants, strings.Fields(test.names))
+		var names []string
+		for _, m := range chosen {
+			names = append(names, m.name)
+		}
+		if got := strings.Join(names, " "); got != test.want || (err != nil) != (test.want == "") {
+			t.Errorf("choosing %q: %q, %v", test.names, got, err)
+		}
+	}
+}

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"testing"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+// root is the module's folder, as seen from here.
+const root = "../../.."
+
+var (
+	nameForm = regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`)
+	bugForm  = regexp.MustCompile(`^[A-Z].+\.$`)
+	testForm = regexp.MustCompile(`^(\./[a-z/]+) -run ([^ /]+)(/[^ ]+)?( -[a-z.]+(=\w+)?)*$`)
+	declared = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
+)
+
+// TestTable checks that each bug can be planted and that its test exists. `make mutants` runs the tests.
+func TestTable(t *testing.T) {
+	t.Parallel()
+	names, bugs := make(map[string]bool), make(map[string]bool)
+	tests := make(map[string][]string) // those of a package
+	for _, m := range table() {
+		if !nameForm.MatchString(m.name) || names[m.name] {
+			t.Errorf("the name %q has the wrong form, or is there twice", m.name)
+		}
+		if !bugForm.MatchString(m.bug) || bugs[m.bug] {
+			t.Errorf("%s: what is wrong is no sentence, or is there twice: %q", m.name, m.bug)
+		}
+		names[m.name], bugs[m.bug] = true, true
+		wantPlanted(t, m)
+		wantTest(t, m, tests)
+	}
+	if len(names) == 0 {
+		t.Error("the table is empty")
+	}
+}
+
+// wantPlanted makes the changes of a mutant in memory, one after the other.
+func wantPlanted(t *testing.T, m mutant) {
+	t.Helper()
+	texts := make(map[string]string)
+	for _, e := range m.edits() {
+		if _, known := texts[e.file]; !known {
+			text, err := os.ReadFile(filepath.Join(root, e.file))
+			if err != nil {
+				t.Errorf("%s: %v", m.name, err)
+				continue
+			}
+			texts[e.file] = string(text)
+		}
+		changed, err := e.apply(texts[e.file])
+		if err != nil {
+			t.Errorf("%s: %v", m.name, err)
+		}
+		if e.old == e.new {
+			t.Errorf("%s: changes nothing in %s", m.name, e.file)
+		}
+		texts[e.file] = changed
+	}
+}
+
+// wantTest looks for a function of the tests that a mutant names.
+func wantTest(t *testing.T, m mutant, tests map[string][]string) {
+	t.Helper()
+	parts := testForm.FindStringSubmatch(m.test)
+	if parts == nil {
+		t.Errorf("%s: %q is no package with flags of go test", m.name, m.test)
+		return
+	}
+	folder, run := parts[1], parts[2]
+	wanted, err := regexp.Compile(run)
+	if err != nil {
+		t.Errorf("%s: %v", m.name, err)
+		return
+	}
+	if _, known := tests[folder]; !known {
+		tests[folder] = testsOf(t, filepath.Join(root, folder))
+	}
+	if !slices.ContainsFunc(tests[folder], wanted.MatchString) {
+		t.Errorf("%s: %s has no test %q", m.name, folder, run)
+	}
+}
+
+// testsOf returns the names of the tests in a folder.
+func testsOf(t *testing.T, folder string) []string {
+	t.Helper()
+	files := testkit.Must(filepath.Glob(filepath.Join(folder, "*_test.go")))(t)
+	var names []string
+	for _, file := range files {
+		for _, function := range declared.FindAllStringSubmatch(read(t, file), -1) {
+			names = append(names, function[1])
+		}
+	}
+	return names
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text := testkit.Must(os.ReadFile(file))(t)
+	return string(text)
+}

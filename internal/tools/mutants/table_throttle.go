@@ -1,0 +1,296 @@
+package main
+
+// ofThrottle are the bugs in internal/throttle.
+var ofThrottle = []mutant{
+	{
+		name: "deny-cache-after-a-refund",
+		bug:  "The deny cache goes on denying after slots were returned.",
+		file: "internal/throttle/options.go",
+		old:  `l.cache.forget()`,
+		new:  "",
+		test: "./internal/throttle -run ^TestLimiterFull$",
+	},
+	{
+		name: "deny-cache-and-guarantees",
+		bug:  "A global limit that is full for others counts as full for a path with slots of its own.",
+		file: "internal/throttle/denycache.go",
+		old: `if !b.guaranteed() {
+		guarantee = ""
+	}
+	return fullLimit{path: b.node.Path, limit: limit, guarantee: guarantee}`,
+		new:  `return fullLimit{path: b.node.Path, limit: limit}`,
+		test: "./internal/throttle -run ^TestLimiterFullForAllButAGuarantee$",
+	},
+	{
+		name: "deny-cache-at-its-end",
+		bug:  "The deny cache still denies at the moment at which the next slot opens.",
+		file: "internal/throttle/denycache.go",
+		old:  `full && now.Before(until)`,
+		new:  `full && !now.After(until)`,
+		test: "./internal/throttle -run ^TestDenyCache$",
+	},
+	{
+		name: "deny-cache-from-a-large-cost",
+		bug:  "The deny cache takes the denial of a large cost for that of any event.",
+		file: "internal/throttle/denycache.go",
+		old:  `c.ttl == 0 || cost != 1 || !algorithms`,
+		new:  `c.ttl == 0 || !algorithms`,
+		test: "./internal/throttle -run ^TestDenyCache$",
+	},
+	{
+		name: "deny-cache-from-a-share",
+		bug:  "A share of a limit that is full while Redis is unavailable counts as the whole limit.",
+		file: "internal/throttle/limiter.go",
+		old: `if source == SourceRedis { // a share of a limit is full sooner than the limit
+				l.cache.learn(asked, rules.tree.route(requests[i].Category), *d, requests[i].Cost)
+			}
+			l.usage.denied(*d, asked)`,
+		new: `l.cache.learn(asked, rules.tree.route(requests[i].Category), *d, requests[i].Cost)
+			l.usage.denied(*d, asked)`,
+		test: "./internal/throttle -run ^TestLimiterSharesOfEachAlgorithm$",
+	},
+	{
+		name: "deny-cache-from-the-reply",
+		bug:  "The deny cache counts from when the reply came, not from before the question left.",
+		file: "internal/throttle/limiter.go",
+		old:  `l.take(SourceRedis, asked, result.Decisions, requests)`,
+		new:  `l.take(SourceRedis, time.Now(), result.Decisions, requests)`,
+		test: "./internal/throttle -run ^TestLimiterCountsADenialFromItsQuestion$",
+	},
+	{
+		name: "deny-cache-hides-a-raise",
+		bug:  "A raised limit stays full as long as the deny cache remembers the old one.",
+		file: "internal/throttle/denycache.go",
+		old:  `return fullLimit{path: b.node.Path, limit: limit, guarantee: guarantee}`,
+		new: `limit.Count = 0
+	return fullLimit{path: b.node.Path, limit: limit, guarantee: guarantee}`,
+		test: "./internal/throttle -run ^TestLimiterRaisedLimitShowsAtOnce$",
+	},
+	{
+		name: "deny-cache-in-flight",
+		bug:  "The deny cache remembers that a limit of deliveries under way was full, though one may end at any time.",
+		file: "internal/throttle/denycache.go",
+		old:  `if c.ttl == 0 || cost != 1 || !algorithms[d.Limit.Algorithm].firm {`,
+		new:  `if c.ttl == 0 || cost != 1 {`,
+		test: "./internal/throttle -run ^TestLimiterLimitsInFlightAreAskedEachTime$",
+	},
+	{
+		name: "deny-cache-too-long",
+		bug:  "The deny cache remembers a denial for longer than its time to live.",
+		file: "internal/throttle/denycache.go",
+		old:  `if d.Verdict == ExceedsCapacity || wait > c.ttl {`,
+		new:  `if d.Verdict == ExceedsCapacity {`,
+		test: "./internal/throttle -run ^TestDenyCache$",
+	},
+	{
+		name: "deny-cache-without-shadow",
+		bug:  "The deny cache drops an event that the shadow was not asked about.",
+		file: "internal/throttle/limiter.go",
+		old: `var shadowed limits.Node
+		if shadowed, full = l.shadow.find(rules.shadow.route(category)); full {`,
+		new:  `if shadowed, full := l.shadow.find(rules.shadow.route(category)); full {`,
+		test: "./internal/throttle -run ^TestLimiterFullInForceAndInTheShadow$",
+	},
+	{
+		name: "functions-everywhere",
+		bug:  "In a cluster the functions are loaded on every primary, so that one which is down keeps a worker from starting.",
+		file: "internal/script/library.go",
+		old:  `node, err := owner(ctx, client, key)`,
+		new: `if cluster, isCluster := client.(*redis.ClusterClient); isCluster {
+		err := cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error {
+			if err := c.FunctionLoad(ctx, l.source).Err(); err != nil && !strings.Contains(err.Error(), "already exists") {
+				return err
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	node, err := owner(ctx, client, key)`,
+		test: "./internal/throttle -run ^TestFunctionsNeedTheOwnerAlone$",
+	},
+	{
+		name: "gauge-of-a-limit-that-is-gone",
+		bug:  "What was read for limits that are in force no more is shown.",
+		file: "internal/throttle/usage.go",
+		old:  `if u.tree != tree {`,
+		new:  `if tree == nil {`,
+		test: "./internal/throttle -run ^TestLimiterUsageMetrics$",
+	},
+	{
+		name: "queue-never-left",
+		bug:  "Those who had their turn keep their position in the queue.",
+		file: "internal/throttle/limiter.go",
+		old:  `_ = l.o.Redis.leave(ctx, leaving)`,
+		new:  `_ = leaving`,
+		test: "./internal/throttle -run TestQueueKeepsTheOrder",
+	},
+	{
+		name: "queue-overtaken",
+		bug:  "Whoever comes while a slot is free gets it, whoever waits for it.",
+		file: "internal/throttle/limiter.go",
+		old:  `if l.o.Forward || !slices.ContainsFunc(requests, Request.standsInQueue) {`,
+		new:  `if l.o.Forward || len(requests) > 0 {`,
+		test: "./internal/throttle -run TestQueueKeepsTheOrder",
+	},
+	{
+		name: "lost-functions-stay-lost",
+		bug:  "Functions that the server has lost are not loaded again.",
+		file: "internal/script/library.go",
+		old:  `if err == nil || !strings.Contains(err.Error(), missingFunction) {`,
+		new:  `if err == nil || strings.Contains(err.Error(), missingFunction) {`,
+		test: "./internal/throttle -run ^TestFunctionsMayBeFlushed$",
+	},
+	{
+		name: "outage-not-told",
+		bug:  "Redis is not told of what was admitted while it was unavailable.",
+		file: "internal/throttle/fallback.go",
+		old:  `l.outage.admittedLocally(admitted)`,
+		new:  "_ = admitted",
+		test: "./internal/throttle -run ^TestLimiterDecidesLocally$",
+	},
+	{
+		name: "pair-not-announced",
+		bug:  "What resolves a message that is on its way is taken for unpaired.",
+		file: "internal/throttle/limiter.go",
+		old:  `err = l.o.Redis.announce(ctx, result.Decisions)`,
+		new:  `err = l.o.Redis.announce(ctx, nil)`,
+		test: "./internal/throttle -run TestLimiterPairs$",
+	},
+	{
+		name: "pairs-of-neighbours",
+		bug:  "A producer of new pairs pushes out the open pairs of others.",
+		file: "internal/throttle/redis.go",
+		old: `func (k keys) pairs(first string) string      { return k.key("pairs:" + first) }
+func (k keys) pairsUntil(first string) string { return k.key("pairs:until:" + first) }`,
+		new: `func (k keys) pairs(string) string            { return k.key("pairs:") }
+func (k keys) pairsUntil(string) string       { return k.key("pairs:until:") }`,
+		test: "./internal/throttle -run TestPairsAreBounded",
+	},
+	{
+		name: "refund-by-new-limits",
+		bug:  "Slots return to the limits in force, not to those that the event was evaluated by.",
+		file: "internal/throttle/request.go",
+		old:  `cmp.Or(l.tree, current)`,
+		new:  `current`,
+		test: "./internal/throttle -run TestConformance/^redis$/change:_slots_return_to_the_limits",
+	},
+	{
+		name: "refused-log-asked-again",
+		bug:  "Each event whose log Redis refuses costs a call.",
+		file: "internal/throttle/negative_cache.go",
+		old:  `l.refused.note(shared, err)`,
+		new:  "",
+		test: "./internal/throttle -run TestLimiterAsksOnceAboutWhatIsBroken",
+	},
+	{
+		name: "refused-worker-acts",
+		bug:  "A worker that Redis refuses from its start admits its share of limits that others have filled.",
+		file: "internal/throttle/outage.go",
+		old:  `refused := !o.answered && errors.Is(err, script.ErrForbidden)`,
+		new:  `refused := o.answered && errors.Is(err, script.ErrForbidden)`,
+		test: "./internal/throttle -run ^TestFunctionsNeedTwoRights$",
+	},
+	{
+		name: "resolved-takes-a-slot",
+		bug:  "A resolved event that was delivered while Redis was unavailable takes slots.",
+		file: "internal/throttle/redis.go",
+		old: `if a.lease.resolving {
+			events = append(events, 0, 0)
+			continue
+		}`,
+		new:  "",
+		test: "./internal/throttle -run TestResolvedEventsTakeNoSlots",
+	},
+	{
+		name: "room-of-neighbours",
+		bug:  "The room is bounded for all categories together.",
+		file: "internal/throttle/redis.go",
+		old:  `func (k keys) room(first string) string { return k.key("room:" + first) }`,
+		new:  `func (k keys) room(string) string { return k.key("room:") }`,
+		test: "./internal/throttle -run TestDelays/eval/bound_of_each",
+	},
+	{
+		name: "shadow-in-force",
+		bug:  "The keys of the shadow are those of the limits in force.",
+		file: "internal/throttle/encoding.go",
+		old:  `inShadow = "shadow:"`,
+		new:  `inShadow = ""`,
+		test: "./internal/throttle -run ^TestShadowTouchesNothing$",
+	},
+	{
+		name: "shadow-of-another-state",
+		bug:  "What one state of the shadow has admitted the next one does not evaluate.",
+		file: "internal/throttle/redis.go",
+		old:  `fmt.Sprintf("%staken:%d:%d", inShadow, rules.Generation, rules.Revision)`,
+		new:  `fmt.Sprintf("%staken:%d", inShadow, rules.Generation)`,
+		test: "./internal/throttle -run ^TestModel$ -rapid.checks=200 -rapid.nofailfile -rapid.shrinktime=1s",
+	},
+	{
+		name: "share-above-the-limit",
+		bug:  "While Redis is unavailable each instance has the whole limit.",
+		file: "internal/throttle/memory.go",
+		old:  `divided[i].Count += max(free/by, min(e.cost, free))`,
+		new:  `divided[i].Count += free`,
+		test: "./internal/throttle -run ^TestLimiterDecidesLocally$",
+	},
+	{
+		name: "stale-counts-as-ready",
+		bug:  "A worker that lacks newer limits for good counts as ready.",
+		file: "internal/throttle/staleness.go",
+		old:  `lags && (s.told || !s.everSo)`,
+		new:  `lags && !s.everSo`,
+		test: "./internal/throttle -run ^TestLimiterCannotRefresh$",
+	},
+	{
+		name: "stale-not-refreshed",
+		bug:  "A worker that is turned away does not look for newer limits.",
+		file: "internal/throttle/staleness.go",
+		old:  `if s.Refresh != nil {`,
+		new:  `if s.Refresh == nil {`,
+		test: "./internal/throttle -run ^TestLimiterRefreshesLimitsThatAreNotTheNewest$",
+	},
+	{
+		name: "stale-pulls-on",
+		bug:  "A worker that lacks newer limits goes on taking events.",
+		file: "internal/throttle/outage.go",
+		old:  `if state != unavailable && !blocked() {`,
+		new:  `if state != unavailable {`,
+		test: "./internal/throttle -run ^TestLimiterCannotRefresh$",
+	},
+	{
+		name: "stale-ready-at-start",
+		bug:  "A worker that starts with older limits than those in force counts as ready.",
+		file: "internal/throttle/staleness.go",
+		old:  `lags && (s.told || !s.everSo)`,
+		new:  `lags && s.told`,
+		test: "./internal/throttle -run ^TestLimiterIsBehindFromTheStart$",
+	},
+	{
+		name: "stale-unnoticed-while-idle",
+		bug:  "An idle worker does not compare its limits with those in force.",
+		file: "internal/throttle/staleness.go",
+		old: `if s.outage.isAnswering() {
+			s.compare(ctx)
+		}`,
+		new:  "",
+		test: "./internal/throttle -run ^TestIdleLimiterNoticesNewerLimits$",
+	},
+	{
+		name: "unpaired-while-it-fires",
+		bug:  "A worker drops what resolves an event that it has just seen.",
+		file: "internal/throttle/limiter.go",
+		old:  `l.unpaired.see(requests)`,
+		new:  "",
+		test: "./internal/throttle -run TestLimiterUnpaired",
+	},
+	{
+		name: "fastpath-in-spite-of-a-block",
+		bug:  "What never fits is told to come later, where another limit is full.",
+		file: "internal/throttle/routes.go",
+		old:  `blocks := func(l limits.Limit) bool { return l.Count == 0 }`,
+		new:  `blocks := func(l limits.Limit) bool { return l.Count < 0 }`,
+		test: "./internal/throttle -run TestConformance/^redis$/what_never_fits_is_no_matter_of_time",
+	},
+}

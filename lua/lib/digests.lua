@@ -1,0 +1,181 @@
+-- digests.lua: how the counts of dropped events are stored, for the scripts in summary/.
+--
+-- The counts of a channel are a hash with these fields:
+--   <category>         counts of a first-level category for the next digest: a line with the number of drops on paths
+--                      without an entry, then a line for each entry
+--   line feed, head    counts of the whole channel for the next digest: "total first last unpaired paths partial
+--                      claimed_at". paths is the number of entries. partial is 1 if some drops have no entry. claimed_at is
+--                      when the latest digest was claimed.
+--   line feed, claimed the claimed digest, until it has ended: a line "claim state until failures", a line
+--                      "total first last unpaired paths partial since at_least doubtful", and its largest entries
+--
+-- The sorted set `top` has first-level category -> the largest of its entries' counts and of its drops without entry. A claim
+-- finds the largest entries of the channel with it and does not read the whole hash. The sorted set `due` has channel ->
+-- when its digest is due to be claimed.
+--
+-- States of a claimed digest:
+--   posting   An instance has the lease until `until` and may have posted the digest. When the lease lapses, the state is
+--             doubt.
+--   failed    The digest was not posted. The next claim, due at `until`, takes its counts over.
+--   doubt     The digest may have been posted. It is not posted again; the next digest takes its counts over.
+--
+-- An entry is a line of values with a tab behind each: path, count, when the path's next slot opens (0: unknown), title, then
+-- name and count of each level that denied events. Drops without entry are shown in an entry with the path
+-- "<first-level category>.>". Times are microseconds.
+
+local HEAD, CLAIMED = '\nhead', '\nclaimed'
+local HEAD_NAMES = { 'total', 'first', 'last', 'unpaired', 'paths', 'partial', 'claimed_at' }
+local DIGEST_NAMES = { 'total', 'first', 'last', 'unpaired', 'paths', 'partial', 'since', 'at_least', 'doubtful' }
+
+-- How many levels an entry counts. The same as MaxDropLevels in Go.
+local MOST_LEVELS = 8
+
+local function read_numbers(text, names)
+  local values, numbers = {}, {}
+  for number in string.gmatch(text or '', '%d+') do
+    numbers[#numbers + 1] = tonumber(number)
+  end
+  for i, name in ipairs(names) do
+    values[name] = numbers[i] or 0
+  end
+  return values
+end
+
+local function numbers_text(values, names)
+  local texts = {}
+  for i, name in ipairs(names) do
+    texts[i] = integer(values[name])
+  end
+  return table.concat(texts, ' ')
+end
+
+local function count_level(entry, name, count)
+  if not entry.by_level[name] then
+    if #entry.levels >= MOST_LEVELS then
+      return
+    end
+    entry.levels[#entry.levels + 1] = name
+  end
+  entry.by_level[name] = (entry.by_level[name] or 0) + count
+end
+
+local function new_entry(path, count, opens, title)
+  return { path = path, count = count, opens = opens, title = title, levels = {}, by_level = {} }
+end
+
+local function merge_entry(entry, other)
+  entry.count = entry.count + other.count
+  entry.opens = math.max(entry.opens, other.opens)
+  entry.title = other.title ~= '' and other.title or entry.title
+  for _, level in ipairs(other.levels) do
+    count_level(entry, level, other.by_level[level])
+  end
+end
+
+local function entry_text(entry)
+  local values = { entry.path, integer(entry.count), integer(entry.opens), entry.title }
+  for _, level in ipairs(entry.levels) do
+    values[#values + 1] = level
+    values[#values + 1] = integer(entry.by_level[level])
+  end
+  return '\n' .. table.concat(values, '\t') .. '\t'
+end
+
+-- Reads entries in their order. Skips malformed lines.
+local function read_entries(text)
+  local entries = {}
+  for line in string.gmatch(text, '\n([^\n]+)') do
+    local values = {}
+    for value in string.gmatch(line, '([^\t]*)\t') do
+      values[#values + 1] = value
+    end
+    local count, opens = tonumber(values[2]), tonumber(values[3])
+    if count and opens and values[4] then
+      local entry = new_entry(values[1], count, opens, values[4])
+      for i = 5, #values - 1, 2 do
+        count_level(entry, values[i], tonumber(values[i + 1]) or 0)
+      end
+      entries[#entries + 1] = entry
+    end
+  end
+  return entries
+end
+
+local function entries_text(entries)
+  local texts = {}
+  for i, entry in ipairs(entries) do
+    texts[i] = entry_text(entry)
+  end
+  return table.concat(texts)
+end
+
+local function read_group(text)
+  local group = { more = tonumber(string.match(text, '^%d+') or 0), entries = read_entries(text), by_path = {} }
+  for _, entry in ipairs(group.entries) do
+    group.by_path[entry.path] = entry
+  end
+  return group
+end
+
+local function group_text(group)
+  return integer(group.more) .. entries_text(group.entries)
+end
+
+local function read_claimed(text)
+  local claim, state, lease_end, failures, numbers, entries =
+    string.match(text or '', '^(%w+) (%w+) (%d+) (%d+)\n([%d ]*)(.*)$')
+  if not claim then
+    return nil
+  end
+  local digest = read_numbers(numbers, DIGEST_NAMES)
+  digest.claim, digest.state, digest.lease_end = claim, state, tonumber(lease_end)
+  digest.failures, digest.entries = tonumber(failures), read_entries(entries)
+  return digest
+end
+
+local function claimed_text(digest)
+  local head = { digest.claim, digest.state, integer(digest.lease_end), integer(digest.failures) }
+  return table.concat(head, ' ') .. '\n' .. numbers_text(digest, DIGEST_NAMES) .. entries_text(digest.entries)
+end
+
+-- Returns when the counts of a channel are due: `quiet` after the last drop, but at most `interval` after the first drop, and
+-- at least `interval` after the digest before. Returns nil if there are no counts.
+local function counts_due(head, interval, quiet)
+  if head.total == 0 then
+    return nil
+  end
+  local not_before = head.claimed_at > 0 and head.claimed_at + interval or 0
+  return math.max(math.min(head.first + interval, head.last + quiet), not_before)
+end
+
+-- Returns when a channel needs attention: at the end of the claimed digest's lease or back-off, else when its counts are due.
+local function channel_due(head, claimed, interval, quiet)
+  if claimed and claimed.state ~= 'doubt' then
+    return claimed.lease_end
+  end
+  return counts_due(head, interval, quiet)
+end
+
+-- Renews how long the channels' due times are kept, which shows missing rights before anything is changed.
+local function check_due(due_key, kept)
+  check_rights(due_key, kept)
+  redis.call('ZADD', due_key, 'XX', 0, '')
+end
+
+-- Records when a channel is due, or that it is not, and keeps the due times for `kept` microseconds.
+local function set_due(due_key, channel, due, kept)
+  if due then
+    redis.call('ZADD', due_key, integer(due), channel)
+  else
+    redis.call('ZREM', due_key, channel)
+  end
+  redis.call('PEXPIRE', due_key, milliseconds(kept))
+end
+
+-- Returns the time up to which the counts are complete. An instance that drops events reports at least once before its
+-- deadline in `dropping`. What it counted since its last report, `report_within` before the deadline, is missing.
+local function complete_until(dropping_key, now, report_within)
+  local next_deadline =
+    redis.call('ZRANGE', dropping_key, '(' .. integer(now), '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')[2]
+  return next_deadline and math.min(now, tonumber(next_deadline) - report_within) or now
+end

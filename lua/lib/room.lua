@@ -1,0 +1,34 @@
+-- room.lua: which events of a first-level category wait. A sorted set has event -> when it is due. An event has as many members
+-- as its weight.
+
+-- How long, and how many, events are kept after they were due. A redelivery of the message before then finds its event.
+local REMEMBERED, MOST_REMEMBERED = 3600 * SECOND, 50000
+
+-- Longer than anything about a waiting event is kept.
+local LONGEST_KEPT = 366 * 24 * 3600 * SECOND
+
+-- Adds { time, event, … }, removes events, and removes events that were due long ago. Returns how long the set is kept
+-- (milliseconds).
+local function write_room(key, added, removed, now)
+  check_rights(key, LONGEST_KEPT)
+  local long_ago = redis.call('ZCOUNT', key, '-inf', integer(now - REMEMBERED))
+  local surplus = math.max(long_ago, redis.call('ZCOUNT', key, '-inf', integer(now)) - MOST_REMEMBERED)
+  if surplus > 0 then
+    in_pieces('ZREM', key, redis.call('ZRANGE', key, 0, math.min(surplus, PIECE) - 1))
+  end
+  in_pieces('ZREM', key, removed)
+  in_pieces('ZADD', key, added)
+  local last = tonumber(redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')[2])
+  local kept = milliseconds(math.max((last or now) - now, 0) + REMEMBERED)
+  redis.call('PEXPIRE', key, kept)
+  return kept
+end
+
+-- Records when an event is due. Returns how long the set is kept (milliseconds).
+local function enter_room(key, event, weight, now, due)
+  local added = {}
+  for w = 1, weight do
+    added[2 * w - 1], added[2 * w] = integer(due), slot_member(event, w)
+  end
+  return write_room(key, added, {}, now)
+end

@@ -1,0 +1,231 @@
+package lua_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/lua"
+)
+
+// section is the text of the README below a heading, up to the next heading.
+func section(t *testing.T, heading string) string {
+	t.Helper()
+	_, below, found := strings.Cut(read(t, "README.md"), "\n## "+heading+"\n")
+	if !found {
+		t.Fatalf("README.md has no section %q", heading)
+	}
+	text, _, _ := strings.Cut(below, "\n## ")
+	return text
+}
+
+// rows lists the cells of the rows of the tables in a section, without the backquotes. A row of dashes separates the heading.
+func rows(t *testing.T, heading string) [][]string {
+	t.Helper()
+	var found [][]string
+	for line := range strings.Lines(section(t, heading)) {
+		if line, isRow := strings.CutPrefix(line, "| "); isRow {
+			line = strings.ReplaceAll(strings.TrimSuffix(line, " |\n"), "`", "")
+			found = append(found, strings.Split(line, " | "))
+		}
+	}
+	if len(found) == 0 {
+		t.Fatalf("README.md has no table in section %q", heading)
+	}
+	return found
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text := testkit.Must(os.ReadFile(file))(t)
+	return string(text)
+}
+
+// sources lists the Lua files, without the ending.
+func sources(t *testing.T) []string {
+	t.Helper()
+	var names []string
+	for _, pattern := range []string{"*.lua", "*/*.lua"} {
+		files := testkit.Must(filepath.Glob(pattern))(t)
+		for _, file := range files {
+			names = append(names, strings.TrimSuffix(filepath.ToSlash(file), ".lua"))
+		}
+	}
+	return names
+}
+
+func TestReadmeListsTheFiles(t *testing.T) {
+	t.Parallel()
+	listed := make(map[string]bool)
+	for _, row := range rows(t, "Scripts") {
+		listed[row[0]] = true
+	}
+	files := sources(t)
+	for _, file := range files {
+		if !listed[file] {
+			t.Errorf("README.md does not list %s.lua", file)
+		}
+	}
+	for name := range listed {
+		if isHeading := name == "script" || name == "included file"; !isHeading && !slices.Contains(files, name) {
+			t.Errorf("README.md lists %s.lua, which does not exist", name)
+		}
+	}
+	for _, script := range lua.Scripts {
+		if !slices.Contains(files, string(script)) {
+			t.Errorf("%s is a script without a file", script)
+		}
+	}
+}
+
+func TestReadmeNamesTheCallers(t *testing.T) {
+	t.Parallel()
+	callers := callersOfScripts(t)
+	listed := make(map[string]string)
+	for _, row := range rows(t, "Scripts") {
+		if len(row) == 3 {
+			listed[row[0]] = row[2]
+		}
+	}
+	for _, script := range lua.Scripts {
+		called := slices.Sorted(maps.Keys(callers[identifier(script)]))
+		if got, want := listed[string(script)], strings.Join(called, ", "); got != want {
+			t.Errorf("README.md says that %s is called by %q, the code by %q", script, got, want)
+		}
+	}
+}
+
+// identifier is the name of a script's constant: pacing/pace is Pace, adopt_limits is AdoptLimits.
+func identifier(script lua.Script) string {
+	var name strings.Builder
+	for word := range strings.SplitSeq(filepath.Base(string(script)), "_") {
+		name.WriteString(strings.ToUpper(word[:1]) + word[1:])
+	}
+	return name.String()
+}
+
+// callersOfScripts finds, for each constant of a script, the functions that run the script: those that pass the constant on.
+func callersOfScripts(t *testing.T) map[string]map[string]bool {
+	t.Helper()
+	files := testkit.Must(filepath.Glob("../internal/*/*.go"))(t)
+	callers := make(map[string]map[string]bool)
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") || !strings.Contains(read(t, file), "lua.") {
+			continue
+		}
+		parsed := testkit.Must(parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution))(t)
+		for _, declaration := range parsed.Decls {
+			function, isFunction := declaration.(*ast.FuncDecl)
+			if !isFunction {
+				continue
+			}
+			ast.Inspect(function, func(node ast.Node) bool {
+				call, isCall := node.(*ast.CallExpr)
+				if !isCall {
+					return true
+				}
+				for _, argument := range call.Args {
+					if script := constant(argument); script != "" {
+						if callers[script] == nil {
+							callers[script] = make(map[string]bool)
+						}
+						callers[script][function.Name.Name] = true
+					}
+				}
+				return true
+			})
+		}
+	}
+	return callers
+}
+
+// constant is the name of a constant of this package, "" for another expression.
+func constant(expression ast.Expr) string {
+	selector, isSelector := expression.(*ast.SelectorExpr)
+	if !isSelector {
+		return ""
+	}
+	if name, isName := selector.X.(*ast.Ident); !isName || name.Name != "lua" {
+		return ""
+	}
+	return selector.Sel.Name
+}
+
+func TestReadmeListsTheVerdicts(t *testing.T) {
+	t.Parallel()
+	var listed [][]string
+	for _, row := range rows(t, "Verdicts") {
+		if row[0] != "number" {
+			listed = append(listed, row[:3])
+		}
+	}
+	numbers := regexp.MustCompile(`(?m)^local ([A-Z_]+) = (\d+)`).FindAllStringSubmatch(read(t, "lib/verdicts.lua"), -1)
+	names := verdictsInGo(t)
+	const inGoAlone = 1 // Deferred comes from no script
+	if len(numbers) == 0 || len(numbers)+inGoAlone != len(names) || len(numbers) != len(listed) {
+		t.Fatalf("%d verdicts in lib/verdicts.lua, %d in Go, %d in README.md", len(numbers), len(names), len(listed))
+	}
+	for i, verdict := range numbers {
+		if want := []string{verdict[2], verdict[1], names[i]}; !slices.Equal(listed[i], want) {
+			t.Errorf("README.md says %q, the code %q", listed[i], want)
+		}
+	}
+}
+
+// verdictsInGo lists the constants of the type Verdict, in their order.
+func verdictsInGo(t *testing.T) []string {
+	t.Helper()
+	files := testkit.Must(filepath.Glob("../internal/throttle/*.go"))(t)
+	block := regexp.MustCompile(`(?s)const \(\n(\tAdmitted\s+Verdict = iota \+ 1.*?)\n\)`)
+	for _, file := range files {
+		if found := block.FindStringSubmatch(read(t, file)); found != nil {
+			var names []string
+			for line := range strings.Lines(found[1]) {
+				names = append(names, strings.Fields(line)[0])
+			}
+			return names
+		}
+	}
+	t.Fatal("internal/throttle has no constants of the type Verdict that begin with Admitted")
+	return nil
+}
+
+// TestReadmeListsTheKeys compares the keys of the README with those that the headers of the scripts name.
+func TestReadmeListsTheKeys(t *testing.T) {
+	t.Parallel()
+	types := make(map[string]string)
+	for _, row := range rows(t, "Keys") {
+		for name := range strings.SplitSeq(row[0], ", ") {
+			types[pattern(name)] = row[1]
+		}
+	}
+	header := regexp.MustCompile(`(?m)^--   \d+…? +([a-z:…]+) +(sorted set|string|hash)\b`)
+	named := make(map[string]bool)
+	for _, script := range lua.Scripts {
+		for _, key := range header.FindAllStringSubmatch(read(t, string(script)+".lua"), -1) {
+			named[key[1]] = true
+			if types[key[1]] != key[2] {
+				t.Errorf("%s.lua names the key %s, a %s; in README.md it is %q", script, key[1], key[2], types[key[1]])
+			}
+		}
+	}
+	if len(named) < 15 {
+		t.Errorf("the headers of the scripts name %d keys only: %v", len(named), slices.Sorted(maps.Keys(named)))
+	}
+}
+
+// pattern is the name of a key as the headers of the scripts write it: with a … for what varies.
+func pattern(key string) string {
+	if fixed, _, varies := strings.Cut(key, "<"); varies {
+		return fixed + "…"
+	}
+	return key
+}

@@ -1,0 +1,145 @@
+-- claim_digest.lua: gives the caller the digest of a channel, to be posted at once and by nobody else.
+--
+-- The digest has what was counted so far, the counts of a digest that could not be posted, and those of a digest in doubt. The
+-- record says from then on that the digest is being posted. If the lease lapses, the digest is in doubt: it is not posted again,
+-- and the next digest takes its counts over.
+--
+-- KEYS
+--   1   calls           sorted set: nonce of a call that granted something -> its time
+--   2   drops:due       sorted set: channel -> when its digest is due to be claimed
+--   3   drops:dropping  sorted set: instance that may have unreported counts -> deadline of its next report
+--   4   drops:counts:…  hash: the counts of the channel (see lib/digests.lua)
+--   5   drops:top:…     sorted set: first-level category -> its largest count (see lib/digests.lua)
+--
+-- ARGV
+--   channel; claim: a name that no other claim has
+--   interval, quiet, kept, report_within (see count_drops.lua), lease (all microseconds); how many entries a digest has at most
+--
+-- Returns the time; the claimed digest as it is stored, '' if there is nothing to claim; and how many drops a lapsed lease has
+-- just left in doubt. A call that is repeated because its reply was lost gives the same digest.
+--
+-- Errors: WRONGTYPE and NOPERM are raised before anything is claimed.
+
+--@include lib/records lib/digests
+
+local calls_key, due_key, dropping_key, counts_key, top_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local channel, claim = ARGV[1], ARGV[2]
+local interval, quiet, kept, report_within = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local lease, most_entries = tonumber(ARGV[7]), tonumber(ARGV[8])
+
+local now = deployment_time(calls_key)
+local due = tonumber(redis.call('ZSCORE', due_key, channel) or nil)
+local upto = complete_until(dropping_key, now, report_within)
+local head = read_numbers(redis.call('HGET', counts_key, HEAD), HEAD_NAMES)
+local claimed = read_claimed(redis.call('HGET', counts_key, CLAIMED))
+redis.call('ZCARD', top_key)
+
+-- Sorts by count, largest first, then by path.
+local function larger(a, b)
+  if a.count ~= b.count then
+    return a.count > b.count
+  end
+  return a.path < b.path
+end
+
+local function largest_of(entries)
+  table.sort(entries, larger)
+  for i = #entries, most_entries + 1, -1 do
+    entries[i] = nil
+  end
+  return entries
+end
+
+-- Returns the largest entries. They are in the categories that have the largest counts.
+local function largest_entries()
+  local entries = {}
+  for _, name in ipairs(redis.call('ZRANGE', top_key, 0, most_entries - 1, 'REV')) do
+    local group = read_group(redis.call('HGET', counts_key, name) or '')
+    for _, entry in ipairs(group.entries) do
+      entries[#entries + 1] = entry
+    end
+    if group.more > 0 then
+      entries[#entries + 1] = new_entry(name .. '.>', group.more, 0, '')
+    end
+  end
+  return largest_of(entries)
+end
+
+-- Tells whether an instance missed its deadline since a time: it was killed with unreported counts.
+local function lost_counts(since)
+  return #redis.call('ZRANGE', dropping_key, integer(since), integer(now), 'BYSCORE', 'LIMIT', 0, 1) > 0
+end
+
+-- Adds the counts of the digest that was claimed before.
+local function add_claimed(digest)
+  local by_path = {}
+  for _, entry in ipairs(digest.entries) do
+    by_path[entry.path] = entry
+  end
+  for _, entry in ipairs(claimed.entries) do
+    local same = by_path[entry.path]
+    if same then
+      merge_entry(entry, same) -- keeps the newer title
+      same.count, same.opens, same.title, same.levels, same.by_level =
+        entry.count, entry.opens, entry.title, entry.levels, entry.by_level
+    else
+      digest.entries[#digest.entries + 1] = entry
+    end
+  end
+  if digest.total > 0 then
+    digest.first, digest.last = math.min(digest.first, claimed.first), math.max(digest.last, claimed.last)
+    digest.partial = 1 -- it is unknown whether the paths without entry are the same
+  else
+    digest.first, digest.last, digest.partial = claimed.first, claimed.last, claimed.partial
+  end
+  digest.paths = math.max(digest.paths, claimed.paths, #digest.entries)
+  digest.total, digest.unpaired = digest.total + claimed.total, digest.unpaired + claimed.unpaired
+  digest.since, digest.at_least = claimed.since, math.max(digest.at_least, claimed.at_least)
+  digest.entries = largest_of(digest.entries)
+  if claimed.state == 'doubt' then
+    digest.doubtful = claimed.total
+  else
+    digest.doubtful, digest.failures = claimed.doubtful, claimed.failures
+  end
+end
+
+local in_doubt, text, cleared = 0, '', nil
+if claimed and claimed.state == 'posting' and claimed.claim == claim then
+  claimed.lease_end = now + lease
+  due, text = claimed.lease_end, claimed_text(claimed)
+elseif not due or due > upto or claimed and claimed.state ~= 'doubt' and claimed.lease_end > now then
+  return { now, '', 0 }
+else
+  if claimed and claimed.state == 'posting' then
+    claimed.state, in_doubt = 'doubt', claimed.total
+  end
+  due = counts_due(head, interval, quiet)
+  if claimed and claimed.state == 'failed' or due and due <= upto then
+    local digest = {
+      claim = claim, state = 'posting', lease_end = now + lease, failures = 0, entries = largest_entries(),
+      total = head.total, first = head.first, last = head.last, unpaired = head.unpaired, paths = head.paths,
+      partial = head.partial, since = head.claimed_at, at_least = head.total > 0 and lost_counts(head.first) and 1 or 0,
+      doubtful = 0,
+    }
+    if claimed then
+      add_claimed(digest)
+    end
+    due, text = digest.lease_end, claimed_text(digest)
+    cleared = redis.call('ZRANGE', top_key, 0, -1)
+    head = read_numbers('', HEAD_NAMES)
+    head.claimed_at = now
+  end
+end
+
+check_due(due_key, kept)
+redis.call('HDEL', counts_key, '')
+if text ~= '' or claimed then
+  redis.call('HSET', counts_key, CLAIMED, text ~= '' and text or claimed_text(claimed), HEAD, numbers_text(head, HEAD_NAMES))
+  redis.call('PEXPIRE', counts_key, milliseconds(kept))
+end
+if cleared then
+  in_pieces('HDEL', counts_key, cleared)
+  in_pieces('ZREM', top_key, cleared)
+end
+set_due(due_key, channel, due, kept)
+return { now, text, in_doubt }

@@ -1,0 +1,180 @@
+package tests
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/hostile"
+	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/slacktest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+// smallStore has users who may publish events of one category each, one who may do everything, and a file store of 64 MB.
+const smallStore = `
+	jetstream { max_file_store: 64MB }` + twoTeams
+
+// smallBounds are settings that fit into it.
+var smallBounds = []string{"STREAM_MAX_BYTES", "24MiB", "DLQ_MAX_BYTES", "12MiB", "ROOM_MAX", "20000"}
+
+// neighbours are two producers with rights to their own subjects alone: one does harm, the other one's events are watched.
+type neighbours struct {
+	*deployment
+	hostile *hostile.Producer
+	victim  *team
+	worker  *worker
+	channel string               // the victim's
+	stored  map[string]time.Time // when the victim published each of its events
+	refused int                  // how often the server refused one of them
+}
+
+// startNeighbours starts a worker, and a channel of its own for the victim.
+func startNeighbours(t testing.TB, changes ...string) *neighbours {
+	t.Helper()
+	return startNeighboursIn(t, "#security", append([]string{"SLACK_ROUTES", "security=#security"}, changes...)...)
+}
+
+// startNeighboursIn starts a worker that posts the victim's events to a channel.
+func startNeighboursIn(t testing.TB, channel string, changes ...string) *neighbours {
+	t.Helper()
+	d := deploy(t, nil, servertest.StartRedis(t))
+	d.nats = servertest.StartNATSProcess(t, smallStore)
+	d.js = servertest.JetStream(t, d.nats.URL, nats.UserInfo("worker", "secret"))
+	n := &neighbours{deployment: d, channel: channel, stored: make(map[string]time.Time)}
+	n.worker = d.startReady("worker", append(slices.Concat([]string{
+		"NATS_URL", d.nats.URL, "NATS_USER", "worker", "NATS_PASSWORD", "secret",
+	}, smallBounds), changes...)...)
+	payments := d.team("payments")
+	n.victim = d.team("security")
+	n.hostile = &hostile.Producer{JetStream: payments.js, Subject: payments.subject, Victim: n.victim.subject}
+	for i := range 100 {
+		n.hostile.IDs = append(n.hostile.IDs, fmt.Sprintf("security-%d", i))
+	}
+	return n
+}
+
+// tell has the victim publish more events with IDs of their own, and returns those. What a full stream refuses is published again.
+func (n *neighbours) tell(count int) (ids []string) {
+	n.t.Helper()
+	for range count {
+		id := fmt.Sprintf("security-%d", len(n.stored))
+		testkit.Await(n.t, "room for the victim's event in the stream", func() error {
+			n.stored[id] = time.Now()
+			_, err := n.victim.js.Publish(n.t.Context(), n.victim.subject, []byte(eventBody(id)))
+			if err != nil {
+				n.refused++
+			}
+			return err
+		})
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// wantUnharmed has the hostile producer attack so many times, and the victim publish all the time until what the attack has stored is
+// taken. Each of the victim's events has to be posted once, and in time: an event waits for what was stored before it, so the time is
+// that of an attack that the workers can follow, and as often more as the attack is harder.
+func (n *neighbours) wantUnharmed(attack func(context.Context, int) error, times, harder int) {
+	n.t.Helper()
+	const least, pause, longest = 30, 100 * time.Millisecond, 15 * time.Minute
+	attacked := make(chan error, 1)
+	began := time.Now()
+	go func() { attacked <- attack(n.t.Context(), times) }()
+	var ids []string
+	for done := false; !done || len(ids) < least || n.waiting() > least; time.Sleep(pause) { // the pace of the victim
+		ids = append(ids, n.tell(1)...)
+		select {
+		case err := <-attacked:
+			if done = true; err != nil {
+				n.t.Fatal(err)
+			}
+		default:
+		}
+		if time.Since(began) > longest {
+			n.t.Fatalf("%d messages are left of an attack of %d after %v", n.waiting(), times, longest)
+		}
+	}
+	n.awaitToVictim(ids)
+	n.wantInTime(ids, harder)
+}
+
+// waiting is how many messages wait in the producers' stream.
+func (n *neighbours) waiting() int {
+	n.t.Helper()
+	return testkit.Must(n.left(streamName))(n.t)
+}
+
+// wantInTime checks how long the events took from the publish that the server took to their channel. The bounds, to be taken so many
+// times, are those of a machine that does nothing else, where the attack has its full force.
+func (n *neighbours) wantInTime(ids []string, times int) {
+	n.t.Helper()
+	median, worst := patience/2, patience
+	if hostile.Forced() {
+		median, worst = time.Duration(times)*time.Second, time.Duration(times)*3*time.Second
+	}
+	arrived := make(map[string]time.Time)
+	for _, post := range n.toVictim() {
+		arrived[origin(post, "id")] = post.Received
+	}
+	took := make([]time.Duration, 0, len(ids))
+	for _, id := range ids {
+		took = append(took, arrived[id].Sub(n.stored[id]))
+	}
+	slices.Sort(took)
+	middle, last := took[len(took)/2], took[len(took)-1]
+	n.t.Logf("%d events of the victim took %v at the median and %v at the worst; %d times one was refused by the server", len(ids), middle, last, n.refused)
+	if middle > median || last > worst {
+		n.t.Errorf("the victim's events took %v at the median and %v at the worst, want %v and %v", middle, last, median, worst)
+	}
+}
+
+// awaitToVictim waits until each event was posted to the victim's channel, once.
+func (n *neighbours) awaitToVictim(ids []string) {
+	n.t.Helper()
+	testkit.Await(n.t, "the victim's posts", func() error {
+		posted := count(n.toVictim(), "id")
+		for _, id := range ids {
+			if posted[id] != 1 {
+				return fmt.Errorf("%s was posted %d times", id, posted[id])
+			}
+		}
+		return nil
+	})
+}
+
+func (n *neighbours) toVictim() []slacktest.Post { return postsTo(n.slack.Posts(), n.channel) }
+
+// wantNothingForged checks that nothing but the victim's own events, once each, went to its channel.
+func (n *neighbours) wantNothingForged() {
+	n.t.Helper()
+	for _, post := range n.toVictim() {
+		if id := origin(post, "id"); n.stored[id].IsZero() || strings.Contains(fmt.Sprint(post), "hostile") {
+			n.t.Errorf("%q was posted to the victim's channel", fmt.Sprint(post))
+		}
+	}
+	if posts := n.toVictim(); len(posts) != len(n.stored) {
+		n.t.Errorf("%d posts to the victim's channel, want one of each of %d events", len(posts), len(n.stored))
+	}
+	fleet{n.worker}.awaitSum(len(n.stored), "notifier_events_total", "category", "security.alerts", "outcome", "sent")
+}
+
+// lettersOf counts the dead letters of a first-level category.
+func (n *neighbours) lettersOf(first string) int {
+	n.t.Helper()
+	stream := testkit.Must(n.js.Stream(n.t.Context(), deadStreamName))(n.t)
+	info := testkit.Must(stream.Info(n.t.Context(), jetstream.WithSubjectFilter(">")))(n.t)
+	letters := 0
+	for subject, count := range info.State.Subjects {
+		if strings.HasSuffix(subject, "."+first) {
+			letters += int(count)
+		}
+	}
+	return letters
+}
