@@ -38,6 +38,7 @@ RACED = $$(go list ./... | grep -v -e '/bench$$' -e '/tests$$')
 test: ## Run every test, with the race detector where it can find something, against real servers that the tests start
 	scripts/need $(REDIS_SERVER) redis-server
 	scripts/need gcc gcc libc6-dev
+	scripts/need chromium chromium
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=recurse test-raced test-program
 
 .PHONY: test-raced
@@ -102,6 +103,8 @@ soak: ## Run four workers under random faults and attacks for DURATION (10m), dr
 docs: ## Write the settings table of the README and the pictures of docs/ anew
 	go run ./internal/tools/settings
 	go run ./internal/tools/pictures
+	scripts/need chromium chromium
+	go run ./internal/tools/screenshots
 
 .PHONY: image
 image: ## Build the container image notifier:VERSION
@@ -111,6 +114,7 @@ image: ## Build the container image notifier:VERSION
 tools: ## Install what the checks and tests need besides Go modules
 	@scripts/need $(REDIS_SERVER) redis-server
 	@scripts/need luacheck lua-check
+	@scripts/need chromium chromium
 
 .PHONY: clean
 clean: ## Remove what was built

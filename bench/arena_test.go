@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -17,10 +16,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // arena is the servers of one round, fresh for each contestant.
@@ -29,7 +29,6 @@ type arena struct {
 	nats  *servertest.NATS
 	redis *servertest.Redis
 	slack *slackCounter
-	conn  *nats.Conn
 	js    jetstream.JetStream
 	anew  bool // the consumer is made anew before a contestant starts
 }
@@ -37,41 +36,26 @@ type arena struct {
 func newArena(b *testing.B) *arena {
 	b.Helper()
 	a := &arena{b: b, nats: servertest.StartNATSProcess(b, ""), redis: servertest.StartRedis(b), slack: newSlackCounter(b)}
-	conn, err := nats.Connect(a.nats.URL)
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(conn.Close)
-	a.conn = conn
-	if a.js, err = jetstream.New(conn); err != nil {
-		b.Fatal(err)
-	}
-	ctx := context.Background()
-	if _, err := a.js.CreateStream(ctx, jetstream.StreamConfig{
+	a.js = servertest.JetStream(b, a.nats.URL)
+	testkit.Must(a.js.CreateStream(context.Background(), jetstream.StreamConfig{
 		Name: stream, Subjects: []string{subject, subject + ".>"}, Retention: jetstream.WorkQueuePolicy,
-	}); err != nil {
-		b.Fatal(err)
-	}
+	}))(b)
 	a.createConsumer()
 	return a
 }
 
 func (a *arena) createConsumer() {
 	a.b.Helper()
-	if _, err := a.js.CreateConsumer(context.Background(), stream, jetstream.ConsumerConfig{
+	testkit.Must(a.js.CreateConsumer(context.Background(), stream, jetstream.ConsumerConfig{
 		Durable: consumer, AckPolicy: jetstream.AckExplicitPolicy, AckWait: 30 * time.Second, MaxDeliver: -1, MaxAckPending: 20_000,
-	}); err != nil {
-		a.b.Fatal(err)
-	}
+	}))(a.b)
 }
 
 // fill stores events over 20 categories.
 func (a *arena) fill(count int) {
 	a.b.Helper()
 	for i := range count {
-		if _, err := a.js.PublishAsync(eventSubject(i), eventBody(i)); err != nil {
-			a.b.Fatal(err)
-		}
+		testkit.Must(a.js.PublishAsync(eventSubject(i), eventBody(i)))(a.b)
 		if i%4000 == 3999 {
 			<-a.js.PublishAsyncComplete()
 		}
@@ -86,11 +70,7 @@ func eventBody(i int) []byte {
 }
 
 func (a *arena) left() int {
-	s, err := a.js.Stream(context.Background(), stream)
-	if err != nil {
-		a.b.Fatal(err)
-	}
-	return int(s.CachedInfo().State.Msgs)
+	return int(testkit.Must(a.js.Stream(context.Background(), stream))(a.b).CachedInfo().State.Msgs)
 }
 
 // drain runs a contestant until the stream is empty: how long that took from the first acknowledgement on, and the most
@@ -99,9 +79,7 @@ func (a *arena) drain(c contestant, count int) (took time.Duration, mebibytes fl
 	a.b.Helper()
 	a.fill(count)
 	if a.anew {
-		if err := a.js.DeleteConsumer(context.Background(), stream, consumer); err != nil {
-			a.b.Fatal(err)
-		}
+		testkit.NoError(a.b, a.js.DeleteConsumer(context.Background(), stream, consumer))
 		a.createConsumer()
 	}
 	process := a.start(c)
@@ -131,6 +109,7 @@ type contestant struct {
 	concurrency      int
 	summaries        string // their interval
 	rate             string // of posts to a channel
+	noJournal        bool
 }
 
 func (c contestant) limited(global, category int) contestant {
@@ -138,9 +117,12 @@ func (c contestant) limited(global, category int) contestant {
 	return c
 }
 
+func (c contestant) unlimited() contestant { return c.limited(limits.MaxCount, limits.MaxCount) }
+
 var (
 	notifier  = contestant{name: "notifier", concurrency: 64, summaries: "30m", rate: "none"}
 	unsummed  = contestant{name: "notifier without summaries", concurrency: 64, summaries: "0", rate: "none"}
+	unnoted   = contestant{name: "notifier without journal", concurrency: 64, summaries: "30m", rate: "none", noJournal: true}
 	plainPort = contestant{name: "plain"}
 	bareLoop  = contestant{name: "bare"}
 )
@@ -160,6 +142,9 @@ func (a *arena) start(c contestant) *os.Process {
 			fmt.Sprintf("NOTIFIER_GLOBAL_LIMIT=%d/30m", c.global),
 			fmt.Sprintf("NOTIFIER_CATEGORY_LIMIT=%d/30m", c.category),
 			"NOTIFIER_HTTP_ADDR=off", "NOTIFIER_LOG_LEVEL=error")
+		if c.noJournal {
+			command.Env = append(command.Env, "NOTIFIER_JOURNAL_AGE=0")
+		}
 	} else {
 		command = exec.Command(os.Args[0])
 		command.Env = append(os.Environ(), roleVariable+"="+c.name,
@@ -167,12 +152,10 @@ func (a *arena) start(c contestant) *os.Process {
 			limitVariable+"="+fmt.Sprintf("%d %d", c.global, c.category))
 	}
 	command.Stderr = os.Stderr
-	if err := command.Start(); err != nil {
-		a.b.Fatal(err)
-	}
+	exited := testkit.Must(servertest.StartChild(command))(a.b)
 	a.b.Cleanup(func() {
 		_ = command.Process.Kill()
-		_ = command.Wait()
+		<-exited
 	})
 	return command.Process
 }
@@ -215,9 +198,7 @@ type slackCounter struct {
 func newSlackCounter(b *testing.B) *slackCounter {
 	b.Helper()
 	s := &slackCounter{arrived: make(map[string]time.Time)}
-	server := httptest.NewUnstartedServer(http.HandlerFunc(s.answer))
-	server.Config.ConnState = func(net.Conn, http.ConnState) {}
-	server.Start()
+	server := httptest.NewServer(http.HandlerFunc(s.answer))
 	b.Cleanup(server.Close)
 	s.url = server.URL + "/api/"
 	return s

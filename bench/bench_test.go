@@ -12,8 +12,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
-	"github.com/seed-4578ace9/notifier/internal/script"
+	"github.com/seed-4578ace9/notifier/internal/script/scripttest"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
@@ -26,74 +27,62 @@ func once(b *testing.B) bool {
 	return b.N == 1
 }
 
-// BenchmarkDrainFlood empties a stream that is almost all dropped.
-func BenchmarkDrainFlood(b *testing.B) {
-	const events = 200_000
-	best := make(map[string]time.Duration)
-	memory := 0.0
+// drained is the best of the rounds of contestants.
+type drained struct {
+	events int
+	took   map[string]time.Duration // by contestant
+	memory map[string]float64       // the most that it had, in MiB
+}
+
+func (d drained) perSecond(name string) float64 { return float64(d.events) / d.took[name].Seconds() }
+
+// drain has contestants empty streams of so many events in turns.
+func drain(b *testing.B, events int, anew bool, contestants ...contestant) drained {
+	b.Helper()
+	best := drained{events, make(map[string]time.Duration), make(map[string]float64)}
 	for range rounds {
-		for _, c := range []contestant{bareLoop, notifier.limited(100, 10), unsummed.limited(100, 10), plainPort.limited(100, 10)} {
+		for _, c := range contestants {
 			b.Run(c.name, func(b *testing.B) {
-				took, mebibytes := newArena(b).drain(c, events)
-				if best[c.name] == 0 || took < best[c.name] {
-					best[c.name] = took
+				a := newArena(b)
+				a.anew = anew
+				took, mebibytes := a.drain(c, events)
+				if best.took[c.name] == 0 || took < best.took[c.name] {
+					best.took[c.name] = took
 				}
-				if c.name == notifier.name {
-					memory = max(memory, mebibytes)
-				}
-				b.ReportMetric(events/took.Seconds(), "events/s")
+				best.memory[c.name] = max(best.memory[c.name], mebibytes)
+				b.ReportMetric(float64(events)/took.Seconds(), "events/s")
 				once(b)
 			})
 		}
 	}
-	conclude("flood, %d events: notifier %.0f/s, bare loop %.0f/s, plain port %.0f/s", events,
-		events/best["notifier"].Seconds(), events/best["bare"].Seconds(), events/best["plain"].Seconds())
-	conclude("flood: notifier = %.2f of the bare loop, %.1f times the plain port, %.0f MiB at most",
-		best["bare"].Seconds()/best["notifier"].Seconds(), best["plain"].Seconds()/best["notifier"].Seconds(), memory)
-	conclude("flood: summaries take %.2f times the time without", best["notifier"].Seconds()/best[unsummed.name].Seconds())
+	return best
+}
+
+// BenchmarkDrainFlood empties a stream that is almost all dropped.
+func BenchmarkDrainFlood(b *testing.B) {
+	d := drain(b, 200_000, false,
+		bareLoop, notifier.limited(100, 10), unnoted.limited(100, 10), unsummed.limited(100, 10), plainPort.limited(100, 10))
+	rate, bare, plain := d.perSecond(notifier.name), d.perSecond(bareLoop.name), d.perSecond(plainPort.name)
+	conclude("flood, %d events: notifier %.0f/s, bare loop %.0f/s, plain port %.0f/s", d.events, rate, bare, plain)
+	conclude("flood: notifier = %.2f of the bare loop, %.1f times the plain port, %.0f MiB at most", rate/bare, rate/plain, d.memory[notifier.name])
+	conclude("flood: %.2f of the rate without a journal", rate/d.perSecond(unnoted.name))
+	conclude("flood: summaries take %.2f times the time without", d.perSecond(unsummed.name)/rate)
 }
 
 // BenchmarkDrainFloodAnew empties such a stream where the consumer was made anew, so that every message may have been delivered
 // before.
 func BenchmarkDrainFloodAnew(b *testing.B) {
-	const events = 200_000
-	best := make(map[string]time.Duration)
-	for range rounds {
-		for _, c := range []contestant{bareLoop, notifier.limited(100, 10)} {
-			b.Run(c.name, func(b *testing.B) {
-				a := newArena(b)
-				a.anew = true
-				took, _ := a.drain(c, events)
-				if best[c.name] == 0 || took < best[c.name] {
-					best[c.name] = took
-				}
-				b.ReportMetric(events/took.Seconds(), "events/s")
-				once(b)
-			})
-		}
-	}
-	conclude("flood at a consumer made anew, %d events: notifier %.0f/s, bare loop %.0f/s: %.2f of the bare loop", events,
-		events/best["notifier"].Seconds(), events/best["bare"].Seconds(), best["bare"].Seconds()/best["notifier"].Seconds())
+	d := drain(b, 200_000, true, bareLoop, notifier.limited(100, 10))
+	rate, bare := d.perSecond(notifier.name), d.perSecond(bareLoop.name)
+	conclude("flood at a consumer made anew, %d events: notifier %.0f/s, bare loop %.0f/s: %.2f of the bare loop", d.events, rate, bare, rate/bare)
 }
 
 // BenchmarkAllAdmitted delivers everything, 64 deliveries at once.
 func BenchmarkAllAdmitted(b *testing.B) {
-	const events = 20_000
-	best := make(map[string]time.Duration)
-	for range rounds {
-		for _, c := range []contestant{notifier.limited(limits.MaxCount, limits.MaxCount), plainPort.limited(limits.MaxCount, limits.MaxCount)} {
-			b.Run(c.name, func(b *testing.B) {
-				took, _ := newArena(b).drain(c, events)
-				if best[c.name] == 0 || took < best[c.name] {
-					best[c.name] = took
-				}
-				b.ReportMetric(events/took.Seconds(), "events/s")
-				once(b)
-			})
-		}
-	}
-	conclude("all admitted, %d events: notifier %.0f/s, plain port %.0f/s: %.2f times the plain port", events,
-		events/best["notifier"].Seconds(), events/best["plain"].Seconds(), best["plain"].Seconds()/best["notifier"].Seconds())
+	d := drain(b, 20_000, false, notifier.unlimited(), unnoted.unlimited(), plainPort.unlimited())
+	rate, plain := d.perSecond(notifier.name), d.perSecond(plainPort.name)
+	conclude("all admitted, %d events: notifier %.0f/s, plain port %.0f/s: %.2f times the plain port", d.events, rate, plain, rate/plain)
+	conclude("all admitted: %.2f of the rate without a journal", rate/d.perSecond(unnoted.name))
 }
 
 // BenchmarkPace measures how much of a channel's rate is used while more waits for it than the workers have in hand.
@@ -104,7 +93,7 @@ func BenchmarkPace(b *testing.B) {
 			a := newArena(b)
 			a.slack.timed = true
 			a.fill(test.rate*int((warmUp+measured)/time.Second)*2 + 100)
-			c := notifier.limited(limits.MaxCount, limits.MaxCount)
+			c := notifier.unlimited()
 			c.rate = fmt.Sprintf("%d/s", test.rate)
 			for range test.workers {
 				a.start(c)
@@ -138,7 +127,7 @@ func BenchmarkLatency(b *testing.B) {
 	)
 	turn := make(map[string]map[int][]time.Duration) // by contestant and percentile
 	for range turns {
-		for _, c := range []contestant{notifier.limited(limits.MaxCount, limits.MaxCount), plainPort.limited(limits.MaxCount, limits.MaxCount)} {
+		for _, c := range []contestant{notifier.unlimited(), plainPort.unlimited()} {
 			b.Run(c.name, func(b *testing.B) {
 				latencies := newArena(b).latencies(c, events, gap)
 				if turn[c.name] == nil {
@@ -174,7 +163,7 @@ func BenchmarkNeighbour(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			a := newArena(b)
 			a.slack.rests = true
-			c := notifier.limited(limits.MaxCount, limits.MaxCount)
+			c := notifier.unlimited()
 			c.rate = "20/s"
 			crowded := make(chan struct{})
 			latencies := a.latenciesWhile(c, 200, 100*time.Millisecond, func(int) string { return subject + ".security" }, func() {
@@ -208,7 +197,6 @@ func (a *arena) latenciesWhile(
 	a.slack.timed = true
 	a.start(c)
 	published := make(map[string]time.Time)
-	ctx := context.Background()
 	ticker := time.NewTicker(gap)
 	defer ticker.Stop()
 	for i := range events + warmUp {
@@ -217,9 +205,7 @@ func (a *arena) latenciesWhile(
 		}
 		<-ticker.C
 		published[strconv.Itoa(i)] = time.Now()
-		if _, err := a.js.Publish(ctx, subjectOf(i), eventBody(i)); err != nil {
-			a.b.Fatal(err)
-		}
+		testkit.Must(a.js.Publish(a.b.Context(), subjectOf(i), eventBody(i)))(a.b)
 	}
 	deadline := time.Now().Add(2 * time.Minute)
 	for a.left() > 0 {
@@ -247,11 +233,15 @@ const decisionTime = time.Second
 // askers is how many batches are under way at once, so that Redis never waits for one.
 const askers = 4
 
+// newClient starts a Redis and makes a client of it.
+func newClient(b *testing.B) *redis.Client {
+	b.Helper()
+	return scripttest.NewClient(b, redis.Options{Addr: servertest.StartRedis(b).Addr, PoolSize: askers})
+}
+
 // BenchmarkDecisions asks one Redis, in batches and one event a call.
 func BenchmarkDecisions(b *testing.B) {
-	server := servertest.StartRedis(b)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr, PoolSize: askers})
-	b.Cleanup(func() { _ = client.Close() })
+	client := newClient(b)
 	for _, kind := range []struct {
 		name  string
 		limit int
@@ -266,13 +256,9 @@ func BenchmarkDecisions(b *testing.B) {
 
 // BenchmarkDecisionCost compares one decision under small and under large circumstances.
 func BenchmarkDecisionCost(b *testing.B) {
-	server := servertest.StartRedis(b)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr, PoolSize: askers})
-	b.Cleanup(func() { _ = client.Close() })
+	client := newClient(b)
 	measure := func(name string, limit, categories int) float64 {
-		if err := client.FlushAll(context.Background()).Err(); err != nil {
-			b.Fatal(err)
-		}
+		testkit.NoError(b, client.FlushAll(context.Background()).Err())
 		fillLimit(b, client, limit, categories)
 		return perSecondKept(b, name, batches(b, client, limit, categories, 1))
 	}
@@ -289,9 +275,7 @@ type asker func(worker, round int) (int, error)
 
 func perSecond(b *testing.B, client *redis.Client, name string, ask asker) float64 {
 	b.Helper()
-	if err := client.FlushAll(context.Background()).Err(); err != nil {
-		b.Fatal(err)
-	}
+	testkit.NoError(b, client.FlushAll(context.Background()).Err())
 	return perSecondKept(b, name, ask)
 }
 
@@ -337,10 +321,11 @@ func rate(b *testing.B, round int, ask asker) float64 {
 	return float64(total) / time.Since(start).Seconds()
 }
 
-// batches asks the limiter, `size` events a call.
+// batches asks a limiter of one limit for everything and for each category, `size` events a call.
 func batches(b *testing.B, client *redis.Client, limit, categories, size int) asker {
 	b.Helper()
-	return requests(newLimiter(b, client, limit), categories, size)
+	both := fmt.Sprintf("%d/30m", limit)
+	return requests(newLimiter(client, settingsOf(b, both, both, nil)), categories, size)
 }
 
 func requests(limiter *throttle.Redis, categories, size int) asker {
@@ -360,41 +345,19 @@ func requests(limiter *throttle.Redis, categories, size int) asker {
 	}
 }
 
-func newLimiter(b *testing.B, client *redis.Client, limit int) *throttle.Redis {
-	b.Helper()
-	both := limits.Limits{{Count: int64(limit), Window: 30 * time.Minute}}
-	tree, err := limits.NewTree(limits.Plan{Global: both, Category: both})
-	if err != nil {
-		b.Fatal(err)
-	}
-	return throttle.NewRedis(script.NewRunner(script.Options{Client: client, Prefix: "notifier", Timeout: 10 * time.Second}),
-		throttle.Settings{Tree: tree, Lease: 30 * time.Second, Retention: time.Hour})
-}
-
 // fillLimit puts entries into the logs as admissions would: a full root log, or one event in each category.
 func fillLimit(b *testing.B, client *redis.Client, limit, categories int) {
 	b.Helper()
-	ctx := context.Background()
-	now := float64(time.Now().UnixMicro())
-	pipe := client.Pipeline()
-	flush := func() {
-		if _, err := pipe.Exec(ctx); err != nil {
-			b.Fatal(err)
+	now := time.Now().UnixMicro()
+	count := min(limit, 1_000_000)
+	scripttest.Plant(b, client, "{notifier}:log", "old:", count, now-int64(count))
+	for from := 0; from < categories; from += 10_000 {
+		pipe := client.Pipeline()
+		for i := from; i < min(from+10_000, categories); i++ {
+			pipe.ZAdd(context.Background(), fmt.Sprintf("{notifier}:log:category%d", i), redis.Z{Score: float64(now), Member: "old"})
 		}
+		testkit.Must(pipe.Exec(context.Background()))(b)
 	}
-	for i := range min(limit, 1_000_000) {
-		pipe.ZAdd(ctx, "{notifier}:log", redis.Z{Score: now - float64(i%1000), Member: "old:" + strconv.Itoa(i)})
-		if i%10_000 == 9_999 {
-			flush()
-		}
-	}
-	for i := range categories {
-		pipe.ZAdd(ctx, "{notifier}:log:category"+strconv.Itoa(i), redis.Z{Score: now, Member: "old:" + strconv.Itoa(i)})
-		if i%10_000 == 9_999 {
-			flush()
-		}
-	}
-	flush()
 }
 
 // plainPipeline asks the plain port's script, one event a call, 64 calls in flight.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/script"
-	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
@@ -22,31 +22,24 @@ const categoriesAsked = 20
 // settingsOf are limits for a benchmark: of everything, and of each category.
 func settingsOf(b *testing.B, global, category string, guarantees []limits.Guarantee) throttle.Settings {
 	b.Helper()
-	parse := func(text string) limits.Limits {
-		limits, err := limits.Parse(text)
-		if err != nil {
-			b.Fatal(err)
-		}
-		return limits
-	}
-	tree, err := limits.NewTree(limits.Plan{Global: parse(global), Category: parse(category), Guarantees: guarantees})
-	if err != nil {
-		b.Fatal(err)
-	}
+	tree := testkit.Must(limits.NewTree(limits.Plan{
+		Global: testkit.Must(limits.Parse(global))(b), Category: testkit.Must(limits.Parse(category))(b), Guarantees: guarantees,
+	}))(b)
 	return throttle.Settings{Tree: tree, Lease: 30 * time.Second, Retention: time.Hour}
+}
+
+func newLimiter(client *redis.Client, s throttle.Settings) *throttle.Redis {
+	return throttle.NewRedis(script.NewRunner(script.Options{Client: client, Prefix: "notifier", Timeout: 10 * time.Second}), s)
 }
 
 // events asks a limiter, `size` events a call.
 func events(client *redis.Client, s throttle.Settings, size int) asker {
-	limiter := throttle.NewRedis(script.NewRunner(script.Options{Client: client, Prefix: "notifier", Timeout: 10 * time.Second}), s)
-	return requests(limiter, categoriesAsked, size)
+	return requests(newLimiter(client, s), categoriesAsked, size)
 }
 
 // BenchmarkAlgorithms asks limits of each algorithm: one full, one that never is.
 func BenchmarkAlgorithms(b *testing.B) {
-	server := servertest.StartRedis(b)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr, PoolSize: askers})
-	b.Cleanup(func() { _ = client.Close() })
+	client := newClient(b)
 	for _, kind := range []struct {
 		name  string
 		count int
@@ -72,9 +65,7 @@ func BenchmarkAlgorithms(b *testing.B) {
 
 // BenchmarkEngineOptions measures what guarantees and shadow limits cost.
 func BenchmarkEngineOptions(b *testing.B) {
-	server := servertest.StartRedis(b)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr, PoolSize: askers})
-	b.Cleanup(func() { _ = client.Close() })
+	client := newClient(b)
 	const size = 64
 	for _, kind := range []struct{ name, limit string }{{"denied", "100/30m"}, {"admitted", "10000000/30m"}} {
 		plain := settingsOf(b, kind.limit, kind.limit, nil)
@@ -108,9 +99,7 @@ return 1`)
 // limiter in one call, all or nothing; one by the cell rate in two calls, where an event that the second denies has used up
 // the first.
 func BenchmarkBesideCellRate(b *testing.B) {
-	server := servertest.StartRedis(b)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr, PoolSize: askers})
-	b.Cleanup(func() { _ = client.Close() })
+	client := newClient(b)
 	for _, kind := range []struct {
 		name  string
 		count int
@@ -139,33 +128,20 @@ func BenchmarkBesideCellRate(b *testing.B) {
 
 // BenchmarkMemory measures what Redis keeps for an admitted event, and for a limit.
 func BenchmarkMemory(b *testing.B) {
-	server := servertest.StartRedis(b)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr, PoolSize: askers})
-	b.Cleanup(func() { _ = client.Close() })
+	client := newClient(b)
 	ctx := context.Background()
 	const admitted = 20_000
 	for _, algorithm := range []string{"log", "counter", "fixed", "token", "inflight"} {
 		b.Run(algorithm, func(b *testing.B) {
-			if err := client.FlushAll(ctx).Err(); err != nil {
-				b.Fatal(err)
-			}
+			testkit.NoError(b, client.FlushAll(ctx).Err())
 			limit := fmt.Sprintf("%s:%d/30m", algorithm, limits.MaxCount)
 			ask := events(client, settingsOf(b, limit, "none", nil), 100)
 			for round := range admitted / 100 {
-				if _, err := ask(0, round); err != nil {
-					b.Fatal(err)
-				}
+				testkit.Must(ask(0, round))(b)
 			}
 			total, ofLimit := int64(0), int64(0)
-			keys, err := client.Keys(ctx, "*").Result()
-			if err != nil {
-				b.Fatal(err)
-			}
-			for _, key := range keys {
-				bytes, err := client.MemoryUsage(ctx, key, 0).Result()
-				if err != nil {
-					b.Fatal(err)
-				}
+			for _, key := range testkit.Must(client.Keys(ctx, "*").Result())(b) {
+				bytes := testkit.Must(client.MemoryUsage(ctx, key, 0).Result())(b)
 				total += bytes
 				if strings.HasPrefix(key, "{notifier}:"+algorithm) {
 					ofLimit += bytes

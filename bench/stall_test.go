@@ -10,8 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/seed-4578ace9/notifier/internal/script"
-	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/script/scripttest"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
@@ -22,14 +21,11 @@ const expired = 1_000_000
 // a million expired members each: the processor time that Redis takes for it, which nothing else on the machine adds to.
 func BenchmarkStall(b *testing.B) {
 	ctx := context.Background()
-	server := servertest.StartRedis(b)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr})
-	b.Cleanup(func() { _ = client.Close() })
+	client := newClient(b)
 	for _, key := range []string{"log", "log:category0", "calls", "done", "leased"} {
-		leave(b, client, "{notifier}:"+key)
+		scripttest.Plant(b, client, "{notifier}:"+key, "NOTIFICATIONS:", expired, 1) // what has left every window
 	}
-	limiter := throttle.NewRedis(script.NewRunner(script.Options{Client: client, Prefix: "notifier", Timeout: 10 * time.Second}),
-		settingsOf(b, "100000/30m", "100000/30m", nil))
+	limiter := newLimiter(client, settingsOf(b, "100000/30m", "100000/30m", nil))
 	longest, longestOf, calls := time.Duration(0), "", 0
 	measure := func(name string, call func()) {
 		before := processorTime(b, client)
@@ -69,21 +65,6 @@ func BenchmarkStall(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 	conclude("longest script call beside sets of %d expired members: %.1f ms (%s; the bar is 10 ms); %d are left in the global log after %d rounds",
 		expired, float64(longest.Microseconds())/1000, longestOf, left, calls)
-}
-
-// leave fills a sorted set with what has left every window.
-func leave(b *testing.B, client *redis.Client, key string) {
-	b.Helper()
-	const some = 10_000
-	for from := 0; from < expired; from += some {
-		members := make([]redis.Z, some)
-		for i := range members {
-			members[i] = redis.Z{Score: float64(from + i + 1), Member: fmt.Sprintf("NOTIFICATIONS:%d", from+i)}
-		}
-		if err := client.ZAdd(context.Background(), key, members...).Err(); err != nil {
-			b.Fatal(err)
-		}
-	}
 }
 
 // processorTime is what the server has taken so far.

@@ -22,6 +22,7 @@ const (
 // pages are all pages for readers of the repository.
 var pages = []string{
 	"README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/architecture.md", "docs/delivery.md", "docs/limits.md", "docs/metrics.md",
+	"docs/operations.md",
 }
 
 func read(t *testing.T, name string) string {

@@ -106,13 +106,8 @@ local function read_view(set, cost)
     exceeds = false, evaluated_after = false, denied = false, timed = false, follows = false, shadow = nil,
   }
   for _, bucket in ipairs(view.path) do
-    local others = 0
-    if #bucket.guarantees > 0 then
-      local own = bucket.guarantees[view.guarantee] and bucket.guarantees[view.guarantee].slots or 0
-      others = cost > own and bucket.guarantees.slots - own or 0
-    end
     for _, limit in ipairs(bucket.limits) do
-      if cost > limit.burst - others then
+      if exceeds(bucket, limit, cost, view.guarantee) then
         view.exceeds = view.exceeds or limit
       end
     end

@@ -47,7 +47,8 @@ for event_key in next_argument do
   if held then
     renewed[#renewed + 1] = duration > 0 and lease_end or released(now, in_doubt)
     renewed[#renewed + 1] = event_key
-    if duration > 0 and in_doubt then
+    -- The mark of a lease that is released after its end would lie before that.
+    if duration > 0 and in_doubt or duration == 0 and mark_of(leased_key, event_key) >= current then
       renewed[#renewed + 1] = lease_end
       renewed[#renewed + 1] = doubt_of(event_key)
     end

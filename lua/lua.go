@@ -27,6 +27,7 @@ const (
 	Restore     Script = "restore"
 	Passed      Script = "passed"
 	Usage       Script = "usage"
+	Explain     Script = "explain"
 	AdoptLimits Script = "adopt_limits"
 
 	Announce Script = "pairing/announce"
@@ -49,7 +50,7 @@ const (
 
 // Scripts lists all scripts.
 var Scripts = []Script{
-	Decide, Finish, Extend, Refund, Restore, Passed, Usage, AdoptLimits, Announce, Resolve, Pace, Pause, Mention, Delay, Turn,
+	Decide, Finish, Extend, Refund, Restore, Passed, Usage, Explain, AdoptLimits, Announce, Resolve, Pace, Pause, Mention, Delay, Turn,
 	Leave, Room, CountDrops, DueDigests, ClaimDigest, EndDigest,
 }
 

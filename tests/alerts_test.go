@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/seed-4578ace9/notifier/internal/slacktest"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
@@ -39,23 +40,10 @@ func TestAlertGroups(t *testing.T) {
 			d.publish("notify.alerts", string(body))
 			workers.awaitEvents(alerts, "outcome", "sent")
 			first := d.slack.Accepted()
-			if len(first) != alerts {
-				t.Fatalf("%d posts, want %d", len(first), alerts)
-			}
-			byTitle := make(map[string]int)
-			for i, post := range first {
-				byTitle[post.Text] = i
-			}
-			for _, title := range test.titles {
-				if _, posted := byTitle[title]; !posted {
-					t.Errorf("no message is %q; there are %q", title, slices.Sorted(maps.Keys(byTitle)))
-				}
-			}
-			for _, shown := range test.shown {
-				if message := text(first[byTitle[test.titles[0]]].Message); !strings.Contains(message, shown) {
-					t.Errorf("the message lacks %q: %s", shown, message)
-				}
-			}
+			testkit.EqualSlices(t, slices.Sorted(maps.Keys(countTexts(first))), slices.Sorted(slices.Values(test.titles)), "messages")
+			testkit.Equal(t, len(first), alerts, "posts")
+			message := text(first[slices.IndexFunc(first, func(post slacktest.Post) bool { return post.Text == test.titles[0] })].Message)
+			wantShown(t, message, test.shown...)
 
 			// The group comes again when the last of its alerts is over.
 			over := strings.NewReplacer(`"firing"`, `"resolved"`, `"0001-01-01T00:00:00Z"`, `"2026-01-02T05:10:00Z"`).Replace(string(body))
@@ -65,16 +53,13 @@ func TestAlertGroups(t *testing.T) {
 			workers.awaitEvents(2 * alerts)
 			workers.awaitSum(2, "notifier_split_total")
 			workers.awaitSum(alerts, "notifier_resolved_total", "result", "paired")
-			replies := make(map[string]int)
-			for _, post := range d.slack.Accepted()[alerts:] {
-				replies[post.Thread]++
-			}
 			for _, post := range first {
 				changes := d.updates(post)
 				if len(changes) != 1 || colour(changes[0].Message) != resolvedColour || !strings.Contains(changes[0].Message.Text, "RESOLVED") {
 					t.Errorf("the message %q was not changed into a resolved one: %v", post.Text, changes)
 				}
-				testkit.Equal(t, replies[post.Timestamp], 1, "replies to the message %q", post.Text)
+				replies := slices.DeleteFunc(d.slack.Accepted(), func(p slacktest.Post) bool { return p.Thread != post.Timestamp })
+				testkit.Equal(t, len(replies), 1, "replies to the message %q", post.Text)
 			}
 		})
 	}

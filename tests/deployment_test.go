@@ -2,7 +2,6 @@ package tests
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -46,36 +45,36 @@ type deployment struct {
 	redis *servertest.Redis
 	slack *slacktest.Server
 	js    jetstream.JetStream
+
+	operator []string // settings of whoever changes limits, where they are not a worker's
 }
 
 // newDeployment starts servers of each kind.
 func newDeployment(t testing.TB) *deployment {
 	t.Helper()
-	return deploy(t, servertest.StartNATS(t), servertest.StartRedis(t))
+	return deploy(t, servertest.StartNATS(t))
 }
 
-func deploy(t testing.TB, n *servertest.NATS, r *servertest.Redis) *deployment {
+// deploy starts the servers beside one of NATS. The options are those of the test's own connection to NATS.
+func deploy(t testing.TB, n *servertest.NATS, options ...nats.Option) *deployment {
 	t.Helper()
-	d := &deployment{t: t, nats: n, redis: r, slack: slacktest.New(t)}
-	if n != nil {
-		d.js = servertest.JetStream(t, n.URL)
-	}
+	return &deployment{t: t, nats: n, redis: servertest.StartRedis(t), slack: slacktest.New(t), js: servertest.JetStream(t, n.URL, options...)}
+}
+
+// newDurableDeployment starts servers that can be killed and paused, and that keep what they hold.
+func newDurableDeployment(t testing.TB) *deployment {
+	t.Helper()
+	d := deploy(t, servertest.StartNATSProcess(t, ""))
+	d.redis = servertest.StartRedis(t, "--appendonly", "yes")
 	return d
 }
 
-// settings are those of a worker of this deployment. It neither paces nor sums up: what is about that says so.
+// settings are those of a worker of this deployment. Such a worker neither paces nor sums up.
 func (d *deployment) settings(changes ...string) settings {
-	s := settings{
+	return settings{
 		"SLACK_TOKEN": slacktest.DefaultToken, "SLACK_CHANNEL": defaultChannel, "SLACK_API_URL": d.slack.APIURL(),
-		"SLACK_RATE": "none", "SUMMARY_INTERVAL": "0",
-	}
-	if d.nats != nil {
-		s["NATS_URL"] = d.nats.URL
-	}
-	if d.redis != nil {
-		s["REDIS_URL"] = d.redis.URL()
-	}
-	return s.with(changes...)
+		"SLACK_RATE": "none", "SUMMARY_INTERVAL": "0", "NATS_URL": d.nats.URL, "REDIS_URL": d.redis.URL(),
+	}.with(changes...)
 }
 
 // worker is a running worker.
@@ -84,10 +83,15 @@ type worker struct {
 	address string // of metrics and probes
 }
 
+func freeAddress(t testing.TB) string {
+	t.Helper()
+	return "127.0.0.1:" + strconv.Itoa(servertest.ReservePort(t))
+}
+
 // startWorker starts a worker; changes to its settings are name, value, …
 func (d *deployment) startWorker(name string, changes ...string) *worker {
 	d.t.Helper()
-	address := "127.0.0.1:" + strconv.Itoa(servertest.ReservePort(d.t))
+	address := freeAddress(d.t)
 	return &worker{start(d.t, name, d.settings("HTTP_ADDR", address).with(changes...)), address}
 }
 
@@ -106,9 +110,7 @@ func (d *deployment) startFleet(count int, changes ...string) fleet {
 	for i := range workers {
 		workers[i] = d.startWorker(fmt.Sprintf("worker %d", i+1), changes...)
 	}
-	for _, w := range workers {
-		w.awaitReady()
-	}
+	workers.awaitReady()
 	return workers
 }
 
@@ -150,6 +152,19 @@ func (w *worker) awaitReady() {
 	w.awaitStatus("/readyz", http.StatusOK, "")
 }
 
+// awaitUnready waits until the worker says that it is not ready, and why.
+func (w *worker) awaitUnready(says string) {
+	w.t.Helper()
+	w.awaitStatus("/readyz", http.StatusServiceUnavailable, says)
+}
+
+func (w *worker) wantHealthy() {
+	w.t.Helper()
+	if status, body := w.get("/healthz"); status != http.StatusOK {
+		w.t.Errorf("/healthz of %s has status %d, want 200: %s", w.name, status, body)
+	}
+}
+
 // samples is what one scrape showed.
 type samples map[string]*dto.MetricFamily
 
@@ -160,11 +175,7 @@ func (w *worker) scrape() samples {
 		w.t.Fatalf("scrape %s: status %d: %s", w.name, status, body)
 	}
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(strings.NewReader(body))
-	if err != nil {
-		w.t.Fatalf("scrape %s: %v", w.name, err)
-	}
-	return families
+	return testkit.Must(parser.TextToMetricFamilies(strings.NewReader(body)))(w.t)
 }
 
 // sum adds up the series of a counter or gauge that have all of the labels, given as name, value, …
@@ -179,10 +190,8 @@ func (s samples) sum(metric string, labels ...string) int {
 }
 
 func has(series *dto.Metric, labels []string) bool {
-	for i := 0; i < len(labels); i += 2 {
-		if !slices.ContainsFunc(series.GetLabel(), func(l *dto.LabelPair) bool {
-			return l.GetName() == labels[i] && l.GetValue() == labels[i+1]
-		}) {
+	for label := range slices.Chunk(labels, 2) {
+		if !slices.ContainsFunc(series.GetLabel(), func(l *dto.LabelPair) bool { return l.GetName() == label[0] && l.GetValue() == label[1] }) {
 			return false
 		}
 	}
@@ -208,6 +217,36 @@ type fleet []*worker
 // alone is the fleet of one worker.
 func (w *worker) alone() fleet { return fleet{w} }
 
+func (f fleet) awaitReady() {
+	for _, w := range f {
+		w.t.Helper()
+		w.awaitReady()
+	}
+}
+
+func (f fleet) awaitUnready(says string) {
+	for _, w := range f {
+		w.t.Helper()
+		w.awaitUnready(says)
+	}
+}
+
+// stop ends the workers in good order.
+func (f fleet) stop() {
+	for _, w := range f {
+		w.t.Helper()
+		w.stop()
+	}
+}
+
+// logLines counts the lines of all logs that contain a text.
+func (f fleet) logLines(containing string) (lines int) {
+	for _, w := range f {
+		lines += w.logLines(containing)
+	}
+	return lines
+}
+
 // sum adds up a metric over all workers.
 func (f fleet) sum(metric string, labels ...string) int {
 	total := 0
@@ -221,11 +260,18 @@ func (f fleet) sum(metric string, labels ...string) int {
 // awaitSum waits until a metric has a value. Workers count a moment after what they count has happened.
 func (f fleet) awaitSum(want int, metric string, labels ...string) {
 	f[0].t.Helper()
-	testkit.Await(f[0].t, fmt.Sprintf("%s%v of %d", metric, labels, want), func() error {
-		if got := f.sum(metric, labels...); got != want {
-			return fmt.Errorf("%d", got)
+	awaitNumber(f[0].t, want, fmt.Sprint(metric, labels), func() (int, error) { return f.sum(metric, labels...), nil })
+}
+
+// awaitNumber waits until a number has a value.
+func awaitNumber(t testing.TB, want int, of string, read func() (int, error)) {
+	t.Helper()
+	testkit.Await(t, fmt.Sprintf("%d as the number of %s", want, of), func() error {
+		got, err := read()
+		if err == nil && got != want {
+			err = fmt.Errorf("it is %d", got)
 		}
-		return nil
+		return err
 	})
 }
 
@@ -235,42 +281,65 @@ func (f fleet) awaitEvents(want int, labels ...string) {
 	f.awaitSum(want, "notifier_events_total", labels...)
 }
 
-// createStream makes the stream as a worker does, for tests that publish before one runs.
-func (d *deployment) createStream() {
-	d.t.Helper()
-	_, err := d.js.CreateStream(d.t.Context(), jetstream.StreamConfig{
-		Name: streamName, Subjects: []string{subjectPrefix, subjectPrefix + ".>"}, Retention: jetstream.WorkQueuePolicy,
-	})
-	if err != nil {
-		d.t.Fatalf("create the stream: %v", err)
+// awaitOutcomes waits until the workers have counted so many events of each outcome, and of no other one.
+func (f fleet) awaitOutcomes(outcomes map[string]int) {
+	f[0].t.Helper()
+	total := 0
+	for outcome, n := range outcomes {
+		f.awaitEvents(n, "outcome", outcome)
+		total += n
 	}
+	f.awaitEvents(total)
 }
 
-// createRoom makes the room as a worker does, for tests in which none may.
-func (d *deployment) createRoom() {
+// createStream makes the stream as a worker does, but for the changes, for tests that publish before a worker runs.
+func (d *deployment) createStream(changes ...func(*jetstream.StreamConfig)) {
 	d.t.Helper()
-	_, err := d.js.CreateStream(d.t.Context(), jetstream.StreamConfig{
-		Name: roomStreamName, Subjects: []string{subjectPrefix + "-room.>"}, Retention: jetstream.WorkQueuePolicy, AllowMsgSchedules: true, AllowRollup: true,
-	})
-	if err != nil {
-		d.t.Fatalf("create the room: %v", err)
+	d.create(jetstream.StreamConfig{Name: streamName, Subjects: []string{subjectPrefix, subjectPrefix + ".>"}}, changes)
+}
+
+// createRoom makes the room as a worker does, but for the changes, for tests in which no worker may.
+func (d *deployment) createRoom(changes ...func(*jetstream.StreamConfig)) {
+	d.t.Helper()
+	d.create(jetstream.StreamConfig{Name: roomStreamName, Subjects: []string{"notify-room.>"}, AllowMsgSchedules: true, AllowRollup: true}, changes)
+}
+
+func (d *deployment) create(stream jetstream.StreamConfig, changes []func(*jetstream.StreamConfig)) {
+	d.t.Helper()
+	stream.Retention = jetstream.WorkQueuePolicy
+	for _, change := range changes {
+		change(&stream)
 	}
+	testkit.Must(d.js.CreateStream(d.t.Context(), stream))(d.t)
+}
+
+// message is what a producer publishes. The headers are name, value, …
+func message(subject, body string, headers ...string) *nats.Msg {
+	m := nats.NewMsg(subject)
+	m.Data = []byte(body)
+	for header := range slices.Chunk(headers, 2) {
+		m.Header[header[0]] = append(m.Header[header[0]], header[1])
+	}
+	return m
 }
 
 // publish stores one event and returns when it is stored, over any outage of NATS. The headers are name, value, …
 func (d *deployment) publish(subject, body string, headers ...string) {
 	d.t.Helper()
-	message := nats.NewMsg(subject)
-	message.Data = []byte(body)
-	for i := 0; i < len(headers); i += 2 {
-		message.Header[headers[i]] = append(message.Header[headers[i]], headers[i+1])
-	}
 	testkit.Await(d.t, "the publishing of an event", func() error {
 		ctx, cancel := context.WithTimeout(d.t.Context(), callTimeout)
 		defer cancel()
-		_, err := d.js.PublishMsg(ctx, message)
+		_, err := d.js.PublishMsg(ctx, message(subject, body, headers...))
 		return err
 	})
+}
+
+// publishUntil stores one event, and waits until the workers have counted one more of its outcome.
+func (d *deployment) publishUntil(workers fleet, outcome, subject, body string, headers ...string) {
+	d.t.Helper()
+	before := workers.sum("notifier_events_total", "outcome", outcome)
+	d.publish(subject, body, headers...)
+	workers.awaitEvents(before+1, "outcome", outcome)
 }
 
 // eventBody is an event that can be told from others by its ID, which posts show.
@@ -281,35 +350,50 @@ func (d *deployment) publishEvents(categories []string, count int) []string {
 	d.t.Helper()
 	var ids []string
 	var stored []jetstream.PubAckFuture
+	settle := func() {
+		for _, future := range stored {
+			select {
+			case <-future.Ok():
+			case err := <-future.Err():
+				d.t.Fatalf("publish to %s: %v", future.Msg().Subject, err)
+			}
+		}
+		stored = stored[:0]
+	}
 	for i := range count {
 		for _, category := range categories {
 			id := fmt.Sprintf("%s-%d", category, i)
 			ids = append(ids, id)
-			future, err := d.js.PublishAsync(subjectPrefix+"."+category, []byte(eventBody(id)))
-			if err != nil {
-				d.t.Fatalf("publish %s: %v", id, err)
+			stored = append(stored, testkit.Must(d.js.PublishAsync(subjectPrefix+"."+category, []byte(eventBody(id))))(d.t))
+			if len(stored) == 1000 {
+				settle()
 			}
-			stored = append(stored, future)
 		}
 	}
-	for _, future := range stored {
-		select {
-		case <-future.Ok():
-		case err := <-future.Err():
-			d.t.Fatalf("publish to %s: %v", future.Msg().Subject, err)
-		}
-	}
+	settle()
 	return ids
 }
 
-// twentyCategories are the mission's.
-func twentyCategories() []string {
-	categories := make([]string, 20)
-	for i := range categories {
-		categories[i] = fmt.Sprintf("category%02d", i)
+// awaitStored waits until everything that is being published is stored.
+func (d *deployment) awaitStored() {
+	d.t.Helper()
+	select {
+	case <-d.js.PublishAsyncComplete():
+	case <-time.After(patience):
+		d.t.Fatalf("events are not stored after %v", patience)
+	}
+}
+
+// numbered are so many categories.
+func numbered(name string, count int) (categories []string) {
+	for i := range count {
+		categories = append(categories, fmt.Sprint(name, i))
 	}
 	return categories
 }
+
+// twentyCategories are the mission's.
+func twentyCategories() []string { return numbered("category", 20) }
 
 // left is how many messages a stream holds.
 func (d *deployment) left(stream string) (int, error) {
@@ -343,151 +427,56 @@ func (d *deployment) awaitEmpty() {
 // awaitLeft waits until a stream holds so many messages.
 func (d *deployment) awaitLeft(stream string, want int) {
 	d.t.Helper()
-	testkit.Await(d.t, fmt.Sprintf("%d messages in %s", want, stream), func() error {
-		left, err := d.left(stream)
-		if err == nil && left != want {
-			err = fmt.Errorf("%d", left)
-		}
-		return err
-	})
+	awaitNumber(d.t, want, "messages in "+stream, func() (int, error) { return d.left(stream) })
 }
 
 // awaitInRoom waits until the room holds so many messages on the subjects that match.
 func (d *deployment) awaitInRoom(subjects string, want int) {
 	d.t.Helper()
-	testkit.Await(d.t, fmt.Sprintf("%d messages on %s", want, subjects), func() error {
-		got, err := d.inRoom(subjects)
-		if err == nil && got != want {
-			err = fmt.Errorf("%d", got)
-		}
-		return err
+	awaitNumber(d.t, want, "messages on "+subjects, func() (int, error) { return d.onSubjects(roomStreamName, subjects) })
+}
+
+// onSubjects is how many messages a stream holds on the subjects that match.
+func (d *deployment) onSubjects(stream, subjects string) (messages int, err error) {
+	ctx, cancel := context.WithTimeout(d.t.Context(), callTimeout)
+	defer cancel()
+	s, err := d.js.Stream(ctx, stream)
+	if err != nil {
+		return 0, err
+	}
+	info, err := s.Info(ctx, jetstream.WithSubjectFilter(subjects))
+	if err != nil {
+		return 0, err
+	}
+	for _, n := range info.State.Subjects {
+		messages += int(n)
+	}
+	return messages, nil
+}
+
+// awaitConsumer waits until the consumer is there and is as the test wants it.
+func (d *deployment) awaitConsumer(what string, is func(*jetstream.ConsumerInfo) bool) {
+	d.t.Helper()
+	testkit.Eventually(d.t, "a consumer "+what, func() bool {
+		consumer, err := d.js.Consumer(d.t.Context(), streamName, consumerName)
+		return err == nil && is(consumer.CachedInfo())
 	})
 }
 
-// inRoom is how many messages the room holds on the subjects that match.
-func (d *deployment) inRoom(subjects string) (int, error) {
-	ctx, cancel := context.WithTimeout(d.t.Context(), callTimeout)
-	defer cancel()
-	stream, err := d.js.Stream(ctx, roomStreamName)
-	if err != nil {
-		return 0, err
-	}
-	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(subjects))
-	if err != nil {
-		return 0, err
-	}
-	total := 0
-	for _, n := range info.State.Subjects {
-		total += int(n)
-	}
-	return total, nil
-}
-
-// awaitPosts waits until Slack has accepted so many posts.
-func (d *deployment) awaitPosts(n int) {
+// delivered is how often the consumer has given a message to a worker.
+func (d *deployment) delivered() uint64 {
 	d.t.Helper()
-	awaitPosts(d.t, d.slack, n)
-}
-
-func awaitPosts(t testing.TB, slack *slacktest.Server, n int) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	testkit.NoError(t, slack.Await(ctx, n))
-}
-
-// origin reads "category …" or "id …" from the last line of a message.
-func origin(post slacktest.Post, name string) string {
-	for _, text := range post.Message.Texts() {
-		if value, found := strings.CutPrefix(text.Text, name+" "); found && text.Type == "plain_text" {
-			return value
-		}
-	}
-	return ""
-}
-
-// count counts posts by their event's ID or category.
-func count(posts []slacktest.Post, by string) map[string]int {
-	counts := make(map[string]int)
-	for _, post := range posts {
-		counts[origin(post, by)]++
-	}
-	return counts
-}
-
-// wantPostedOnce checks that each of the events, and no other one, was posted once.
-func wantPostedOnce(t testing.TB, posts []slacktest.Post, ids []string) {
-	t.Helper()
-	counts := count(posts, "id")
-	for _, id := range ids {
-		if counts[id] != 1 {
-			t.Errorf("%s was posted %d times, want once", id, counts[id])
-		}
-		delete(counts, id)
-	}
-	if len(counts) > 0 {
-		t.Errorf("posts of events that were not published: %v", counts)
-	}
-}
-
-// wantWithinLimits checks the events that were posted, however often each was, against the default limits.
-func wantWithinLimits(t testing.TB, posts []slacktest.Post, global, perCategory int) {
-	t.Helper()
-	seen := make(map[string]bool)
-	categories := make(map[string]int)
-	for _, post := range posts {
-		if id := origin(post, "id"); !seen[id] {
-			seen[id] = true
-			categories[origin(post, "category")]++
-		}
-	}
-	if len(seen) > global {
-		t.Errorf("%d events were posted, the global limit is %d", len(seen), global)
-	}
-	for category, n := range categories {
-		if n > perCategory {
-			t.Errorf("%d events of %s were posted, the limit is %d", n, category, perCategory)
-		}
-	}
-}
-
-// repeats is how many posts were of an event that had been posted before.
-func repeats(posts []slacktest.Post) int { return len(posts) - len(count(posts, "id")) }
-
-// log is a limit's log: the score of each member.
-func (d *deployment) log(key string) map[string]string {
-	d.t.Helper()
-	text := d.redis.CLI("zrange", key, "0", "-1", "withscores")
-	members := make(map[string]string)
-	if text == "" {
-		return members
-	}
-	lines := strings.Split(text, "\n")
-	for i := 0; i+1 < len(lines); i += 2 {
-		_, id, _ := strings.Cut(lines[i], " ") // behind the category
-		members[id] = lines[i+1]
-	}
-	return members
+	return testkit.Must(d.js.Consumer(d.t.Context(), streamName, consumerName))(d.t).CachedInfo().Delivered.Consumer
 }
 
 // deadLetters reads every dead letter that is stored, oldest first.
 func (d *deployment) deadLetters() []*jetstream.RawStreamMsg {
 	d.t.Helper()
-	stream, err := d.js.Stream(d.t.Context(), deadStreamName)
-	if err != nil {
-		d.t.Fatalf("read dead letters: %v", err)
-	}
+	stream := testkit.Must(d.js.Stream(d.t.Context(), deadStreamName))(d.t)
 	var letters []*jetstream.RawStreamMsg
 	state := stream.CachedInfo().State
 	for sequence := state.FirstSeq; sequence <= state.LastSeq && state.Msgs > 0; sequence++ {
-		letter, err := stream.GetMsg(d.t.Context(), sequence)
-		if err != nil {
-			d.t.Fatalf("read dead letter %d: %v", sequence, err)
-		}
-		letters = append(letters, letter)
+		letters = append(letters, testkit.Must(stream.GetMsg(d.t.Context(), sequence))(d.t))
 	}
 	return letters
 }
-
-// errMissing is for conditions that have nothing more to say.
-var errMissing = errors.New("not yet")

@@ -4,14 +4,11 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"os/exec"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/failpoint"
-	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/slacktest"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
@@ -19,21 +16,10 @@ import (
 // startDoomed starts a worker that kills itself when it reaches a point for the n-th time, and returns when it is ready.
 func (d *deployment) startDoomed(point failpoint.Point, n int, changes ...string) *worker {
 	d.t.Helper()
-	killable := testkit.Must(withFailPoints())(d.t)
-	address := "127.0.0.1:" + strconv.Itoa(servertest.ReservePort(d.t))
-	command := exec.Command(killable)
-	command.Env = append(d.settings("HTTP_ADDR", address).with(changes...).environment(), fmt.Sprintf("FAILPOINT=%s:%d", point, n))
-	w := &worker{launch(d.t, "worker until "+string(point), command), address}
+	address := freeAddress(d.t)
+	w := &worker{startKillable(d.t, point, n, d.settings("HTTP_ADDR", address).with(changes...)), address}
 	w.awaitReady()
 	return w
-}
-
-// awaitDoom waits until the worker has killed itself.
-func (w *worker) awaitDoom() {
-	w.t.Helper()
-	if status := w.wait(); status != -1 {
-		w.t.Fatalf("%s ended with status %d, want with a signal", w.name, status)
-	}
 }
 
 // recovering are settings under which an event whose worker is gone comes back soon, and a post has time all the same.
@@ -41,19 +27,22 @@ func recovering(more ...string) []string {
 	return append([]string{"NATS_ACK_WAIT", "5s", "SLACK_TIMEOUT", "3s", "REDIS_TIMEOUT", "500ms"}, more...)
 }
 
+// killings are kills between two steps of a delivery.
+var killings = []struct {
+	point   failpoint.Point
+	posts   int // of the event in whose delivery the worker was killed
+	counted int // outcomes of the event, by those who live on
+}{
+	{failpoint.BeforePost, 1, 1},
+	{failpoint.AfterPost, 2, 1},   // nobody can know that it was posted
+	{failpoint.AfterRecord, 1, 0}, // the worker that records the delivery counts it, and takes the count along
+}
+
 // TestKilledBetweenSteps kills a worker between two steps of a delivery, and lets another one go on.
 func TestKilledBetweenSteps(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct {
-		point   failpoint.Point
-		posts   int // of the event in whose delivery the worker was killed
-		counted int // outcomes of it, by those who live on
-	}{
-		{failpoint.BeforePost, 1, 1},
-		{failpoint.AfterPost, 2, 1},   // nobody can know that it was posted
-		{failpoint.AfterRecord, 1, 0}, // whoever records that it is out counts it, and takes the count along
-	} {
-		t.Run(string(test.point)+", firing", func(t *testing.T) {
+	for _, test := range killings {
+		t.Run(string(test.point), func(t *testing.T) {
 			t.Parallel()
 			d := newDeployment(t)
 			doomed := d.startDoomed(test.point, 1, recovering(unlimited()...)...)
@@ -68,34 +57,36 @@ func TestKilledBetweenSteps(t *testing.T) {
 			d.awaitEmpty()
 			workers.awaitSum(1, "notifier_resolved_total", "result", "paired")
 			workers.awaitEvents(1 + test.counted)
-			d.wantPosts(map[string]int{"fired": test.posts, "ended": 1})
+			wantPosts(t, d.slack.Accepted(), map[string]int{"fired": test.posts, "ended": 1})
 			last := d.posts("fired")[test.posts-1]
 			if reply := d.posts("ended")[0]; reply.Thread != last.Timestamp || len(d.updates(last)) == 0 {
 				t.Errorf("the reply stands in the thread %q, and there are %d updates of the message %q; want both for what was recorded",
 					reply.Thread, len(d.updates(last)), last.Timestamp)
 			}
 		})
-		t.Run(string(test.point)+", resolved", func(t *testing.T) {
+	}
+}
+
+// TestKilledWhileResolving kills a worker between two steps of the delivery of a resolved event.
+func TestKilledWhileResolving(t *testing.T) {
+	t.Parallel()
+	for _, test := range killings {
+		t.Run(string(test.point), func(t *testing.T) {
 			t.Parallel()
 			d := newDeployment(t)
 			doomed := d.startDoomed(test.point, 2, recovering(unlimited()...)...)
-			d.publish("notify.disks", firing("fired", "a"))
-			doomed.alone().awaitEvents(1, "outcome", "sent")
+			d.publishUntil(doomed.alone(), "sent", "notify.disks", firing("fired", "a"))
 			d.publish("notify.disks", resolved("ended", "a"))
 			doomed.awaitDoom()
 			workers := d.startFleet(2, recovering(unlimited()...)...)
 			d.awaitEmpty()
 			workers.awaitEvents(test.counted, "outcome", "sent")
-			d.wantPosts(map[string]int{"fired": 1, "ended": test.posts})
-			first := d.posts("fired")[0]
+			wantPosts(t, d.slack.Accepted(), map[string]int{"fired": 1, "ended": test.posts})
+			first := d.post("fired")
 			for _, reply := range d.posts("ended") {
-				if reply.Thread != first.Timestamp {
-					t.Errorf("a reply stands in the thread %q, want in %q", reply.Thread, first.Timestamp)
-				}
+				testkit.Equal(t, reply.Thread, first.Timestamp, "thread of a reply")
 			}
-			if n := len(d.updates(first)); n != test.posts {
-				t.Errorf("the message was updated %d times, want %d", n, test.posts)
-			}
+			testkit.Equal(t, len(d.updates(first)), test.posts, "updates of the message")
 			// What was resolved is resolved: there is nothing left to resolve.
 			d.publish("notify.disks", resolved("ended again", "a"))
 			workers.awaitSum(1, "notifier_dropped_total", "level", "unpaired")
@@ -104,53 +95,27 @@ func TestKilledBetweenSteps(t *testing.T) {
 	}
 }
 
-// posts are the posts of an event that were accepted.
-func (d *deployment) posts(id string) []slacktest.Post {
-	var posts []slacktest.Post
-	for _, post := range d.slack.Accepted() {
-		if origin(post, "id") == id {
-			posts = append(posts, post)
-		}
-	}
-	return posts
-}
-
-// wantPosts checks how often each event was posted, and that no other one was.
-func (d *deployment) wantPosts(want map[string]int) {
-	d.t.Helper()
-	got := count(d.slack.Accepted(), "id")
-	for id, n := range want {
-		if got[id] != n {
-			d.t.Errorf("%s was posted %d times, want %d", id, got[id], n)
-		}
-		delete(got, id)
-	}
-	if len(got) > 0 {
-		d.t.Errorf("posts of other events: %v", got)
-	}
-}
-
 // TestKilledAfterSplit kills a worker that has stored the alerts of a group, and not settled the group.
 func TestKilledAfterSplit(t *testing.T) {
 	t.Parallel()
-	body := testkit.Must(os.ReadFile("testdata/alertmanager.json"))(t)
 	const alerts = 3
+	body := testkit.Must(os.ReadFile("testdata/alertmanager.json"))(t)
+	changes := recovering("CATEGORY_LIMIT", fmt.Sprintf("%d/30m", alerts))
 	d := newDeployment(t)
 	slowPosts(d.slack, 200*time.Millisecond) // nothing is posted before the worker is killed
-	doomed := d.startDoomed(failpoint.AfterSplit, 1, recovering("CATEGORY_LIMIT", fmt.Sprintf("%d/30m", alerts))...)
+	doomed := d.startDoomed(failpoint.AfterSplit, 1, changes...)
 	d.publish("notify.alerts", string(body))
 	doomed.awaitDoom()
 	d.awaitLeft(streamName, 1) // the group
 	d.awaitInRoom("notify-room.part.alerts", alerts)
-	workers := d.startFleet(2, recovering("CATEGORY_LIMIT", fmt.Sprintf("%d/30m", alerts))...)
+	workers := d.startFleet(2, changes...)
 	workers.awaitEvents(alerts, "outcome", "sent")
 	d.awaitEmpty()
 	workers.awaitEvents(alerts)
 	workers.awaitSum(1, "notifier_split_total")
 	posts := d.slack.Accepted()
-	if titles := countTexts(posts); len(posts) != alerts || len(titles) != alerts {
-		t.Errorf("posts of %v, want each of %d alerts once", titles, alerts)
-	}
+	testkit.Equal(t, len(posts), alerts, "posts")
+	testkit.Equal(t, len(countTexts(posts)), alerts, "alerts that were posted")
 }
 
 // countTexts counts posts by their text.
@@ -171,8 +136,7 @@ func TestKilledWhileDelaying(t *testing.T) {
 			d := newDeployment(t)
 			changes := recovering("GLOBAL_LIMIT", "none", "CATEGORY_LIMIT", "1/2s", "DELAY", "payments=1m")
 			doomed := d.startDoomed(point, 1, changes...)
-			d.publish("notify.payments", eventBody("first"))
-			doomed.alone().awaitEvents(1, "outcome", "sent")
+			d.publishUntil(doomed.alone(), "sent", "notify.payments", eventBody("first"))
 			d.publish("notify.payments", eventBody("second"))
 			doomed.awaitDoom()
 			workers := d.startFleet(2, changes...)
@@ -180,7 +144,7 @@ func TestKilledWhileDelaying(t *testing.T) {
 			d.awaitEmpty()
 			workers.awaitEvents(1)
 			workers.awaitSum(0, "notifier_room_pending", "reason", "slot")
-			wantPostedOnce(t, d.slack.Posts(), []string{"first", "second"})
+			wantPostedOnce(t, d.slack.Posts(), "first", "second")
 		})
 	}
 }
@@ -197,15 +161,8 @@ func (d *deployment) lapseDigest() {
 			redis.call('ZADD', KEYS[2], 1, ARGV[1])
 		end
 		return found`, "2", counts, due, defaultChannel)
-	if lapsed != "1" {
-		d.t.Fatalf("no digest is claimed: %s", lapsed)
-	}
-	testkit.Await(d.t, "a digest in doubt", func() error {
-		if text := d.redis.CLI("hget", counts, "\nclaimed"); !strings.Contains(text, " doubt ") {
-			return fmt.Errorf("%q", text)
-		}
-		return nil
-	})
+	testkit.Equal(d.t, lapsed, "1", "digests that are claimed")
+	testkit.Eventually(d.t, "a digest in doubt", func() bool { return strings.Contains(d.redis.CLI("hget", counts, "\nclaimed"), " doubt ") })
 }
 
 // TestKilledWhileTelling kills a worker that has claimed a digest. Nobody can know whether it was posted: it is not posted again,
@@ -226,16 +183,11 @@ func TestKilledWhileTelling(t *testing.T) {
 			doomed.awaitDoom()
 			workers := d.startFleet(2, changes...)
 			d.lapseDigest()
-			if got := d.digests(defaultChannel); len(got) != test.digests {
-				t.Errorf("%d digests after the lease, want %d", len(got), test.digests)
-			}
-			d.flood("errors", "later", map[string]int{"later": later})
+			testkit.Equal(t, len(d.digests(defaultChannel)), test.digests, "digests after the lease")
+			d.flood("errors", "later", "later", later)
 			workers.awaitSum(1, "notifier_summaries_total", "result", "sent")
 			workers.awaitSum(1, "notifier_summaries_total")
-			said := 0
-			for _, w := range workers {
-				said += w.logLines("digest may not have been posted")
-			}
+			said := workers.logLines("digest may not have been posted")
 			digests := d.digests(defaultChannel)
 			if len(digests) != test.digests+1 || said != 1 {
 				t.Fatalf("%d digests, and the log says %d times that one is in doubt; want %d and once", len(digests), said, test.digests+1)
@@ -244,10 +196,10 @@ func TestKilledWhileTelling(t *testing.T) {
 				t.Errorf("the next digest tells of %d drops, %d of them in doubt; want %d and %d: %s",
 					last.dropped, last.doubtful, dropped+later, dropped, last.Message.Text)
 			}
-			if test.digests > 0 && digests[0].dropped != dropped {
-				t.Errorf("the first digest tells of %d drops, want %d", digests[0].dropped, dropped)
+			if test.digests > 0 {
+				testkit.Equal(t, digests[0].dropped, dropped, "drops told by the first digest")
 			}
-			workers.stopFrom(0)
+			workers.stop()
 		})
 	}
 }
@@ -264,13 +216,4 @@ func TestNoFailPoints(t *testing.T) {
 			}
 		}
 	}
-	d := newDeployment(t)
-	address := "127.0.0.1:" + strconv.Itoa(servertest.ReservePort(t))
-	command := exec.Command(program)
-	command.Env = append(d.settings("HTTP_ADDR", address).environment(), fmt.Sprintf("FAILPOINT=%s", failpoint.BeforePost))
-	w := &worker{launch(t, "worker with a variable of no meaning", command), address}
-	w.awaitReady()
-	d.publish("notify.errors", eventBody("first"))
-	w.alone().awaitEvents(1, "outcome", "sent")
-	w.stop()
 }

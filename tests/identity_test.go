@@ -3,7 +3,6 @@ package tests
 import (
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"testing"
 
@@ -33,20 +32,14 @@ type team struct {
 
 func (d *deployment) team(name string) *team {
 	d.t.Helper()
-	return &team{d.t, servertest.JetStream(d.t, d.nats.URL, nats.UserInfo(name, "secret"), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})), subjectPrefix + "." + name + ".alerts", 0}
+	quiet := nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})
+	return &team{d.t, servertest.JetStream(d.t, d.nats.URL, nats.UserInfo(name, "secret"), quiet), subjectPrefix + "." + name + ".alerts", 0}
 }
 
 // publish stores an event; the headers are name, value, …
 func (p *team) publish(body string, headers ...string) {
 	p.t.Helper()
-	m := &nats.Msg{Subject: p.subject, Header: nats.Header{}, Data: []byte(body)}
-	for i := 0; i < len(headers); i += 2 {
-		m.Header.Set(headers[i], headers[i+1])
-	}
-	stored, err := p.js.PublishMsg(p.t.Context(), m)
-	if err != nil {
-		p.t.Fatalf("publish %s: %v", body, err)
-	}
+	stored := testkit.Must(p.js.PublishMsg(p.t.Context(), message(p.subject, body, headers...)))(p.t)
 	if stored.Duplicate {
 		p.t.Fatalf("JetStream takes %s for a duplicate: the test is about IDs behind it", body)
 	}
@@ -100,16 +93,15 @@ func (p *team) claim(id string, asMessageID bool) {
 func (p *team) publishClaimed(round int) map[string]int {
 	p.t.Helper()
 	titles := make(map[string]int)
-	titled := func(title string) string {
+	of := func(title string, parts ...string) string {
 		title = fmt.Sprintf("%s %d", title, round)
-		titles[title] = 1
+		for _, part := range parts {
+			titles[title+part] = 1
+		}
 		return title
 	}
-	group := func(title string) string {
-		title = fmt.Sprintf("%s %d", title, round)
-		titles[title+" f1"], titles[title+" f2"] = 1, 1
-		return title
-	}
+	titled := func(title string) string { return of(title, "") }
+	group := func(title string) string { return of(title, " f1", " f2") }
 	p.publish(fmt.Sprintf(`{"id": "incident-%d", "title": %q}`, round, titled("id of the body")))
 	p.publish(titled("Nats-Msg-Id"), "Nats-Msg-Id", fmt.Sprint("security-msg-", round))
 	p.publish(cloudEvent("/siem", fmt.Sprint("1", round), titled("structured CloudEvent")))
@@ -121,45 +113,48 @@ func (p *team) publishClaimed(round int) map[string]int {
 	return titles
 }
 
+// claimAll has a team use the IDs of so many rounds of publishClaimed. It returns the place in the stream up to which the places are
+// claimed too: events without an ID are known by their places, which can be guessed.
+func (p *team) claimAll(rounds int) (upto uint64) {
+	p.t.Helper()
+	for round := range rounds {
+		for _, id := range []string{"incident-%d", "/siem/1%d", "/siem/2%d", "group-%d"} {
+			p.claim(fmt.Sprintf(id, round), true)
+		}
+		p.claim(fmt.Sprint("security-msg-", round), false)
+		p.claim(fmt.Sprint("security-group-", round), false)
+	}
+	// All claims together store fewer messages than lie before those places.
+	from := p.stored + uint64(500*rounds)
+	upto = from + uint64(20*rounds)
+	for place := from; place < upto; place++ {
+		p.claim(fmt.Sprintf("%s:%d", streamName, place), true)
+	}
+	for p.stored+1 < from {
+		p.publish("until the place is near")
+	}
+	return upto
+}
+
 // TestIdentityBelongsToACategory has a team use the IDs that another one is going to use.
 func TestIdentityBelongsToACategory(t *testing.T) {
 	t.Parallel()
-	d := deploy(t, nil, servertest.StartRedis(t))
-	d.nats = servertest.StartNATSProcess(t, smallStore)
-	d.js = servertest.JetStream(t, d.nats.URL, nats.UserInfo("worker", "secret"))
-	w := d.startReady("worker", append(slices.Clone(smallBounds), "NATS_URL", d.nats.URL, "NATS_USER", "worker", "NATS_PASSWORD", "secret",
-		"GLOBAL_LIMIT", "none", "CATEGORY_LIMIT", "none")...)
+	d, settings := deploySmall(t)
+	w := d.startReady("worker", unlimited(settings...)...)
 	payments, security := d.team("payments"), d.team("security")
 	if _, err := payments.js.Publish(t.Context(), security.subject, nil); err == nil {
 		t.Fatal("a team may publish events of another one")
 	}
 
 	rounds := hostile.Times(t, 1, 1)
-	for round := range rounds {
-		for _, id := range []string{"incident-%d", "/siem/1%d", "/siem/2%d", "group-%d"} {
-			payments.claim(fmt.Sprintf(id, round), true)
-		}
-		payments.claim(fmt.Sprint("security-msg-", round), false)
-		payments.claim(fmt.Sprint("security-group-", round), false)
-	}
-	// The events without an ID are known by their places in the stream, which can be guessed. All claims together store fewer
-	// messages than lie before those places.
-	places, ahead := uint64(20*rounds), uint64(500*rounds)
-	from := payments.stored + ahead
-	for place := from; place < from+places; place++ {
-		payments.claim(fmt.Sprintf("%s:%d", streamName, place), true)
-	}
-	for payments.stored+1 < from {
-		payments.publish("until the place is near")
-	}
+	claimed := payments.claimAll(rounds)
 	d.awaitEmpty()
-
 	titles := make(map[string]int)
 	for round := range rounds {
 		maps.Copy(titles, security.publishClaimed(round))
 	}
-	if security.stored >= from+places {
-		t.Fatalf("the last event is message %d, and only those below %d are claimed", security.stored, from+places)
+	if security.stored >= claimed {
+		t.Fatalf("the last event is message %d, and only those below %d are claimed", security.stored, claimed)
 	}
 	ofSecurity := func() map[string]int {
 		posted := make(map[string]int)
@@ -170,16 +165,9 @@ func TestIdentityBelongsToACategory(t *testing.T) {
 		}
 		return posted
 	}
-	testkit.Await(t, "every event of the other team", func() error {
-		if posted := ofSecurity(); len(posted) < len(titles) {
-			return fmt.Errorf("posted %v", posted)
-		}
-		return nil
-	})
+	awaitNumber(t, len(titles), "events posted of the other team", func() (int, error) { return len(ofSecurity()), nil })
 	d.awaitEmpty()
 	security.publish(`{"id": "incident-0", "title": "again"}`) // within a category an ID is what it was
 	w.alone().awaitEvents(1, "outcome", "duplicate", "category", "security.alerts")
-	if posted := ofSecurity(); fmt.Sprint(posted) != fmt.Sprint(titles) {
-		t.Errorf("posted %v, want %v", posted, titles)
-	}
+	testkit.EqualMaps(t, ofSecurity(), titles, "posts")
 }

@@ -27,7 +27,7 @@ func TestStreamCommandsOfProducers(t *testing.T) {
 	}
 	n.awaitToVictim(ids)
 	n.wantNothingForged()
-	testkit.Equal(t, n.worker.scrape().sum("notifier_vanished_total"), 0, "messages have vanished")
+	n.worker.alone().awaitSum(0, "notifier_vanished_total")
 }
 
 // TestDeadlinesOfProducers has a producer claim that its events may wait. They do not, and those that may do.
@@ -41,10 +41,8 @@ func TestDeadlinesOfProducers(t *testing.T) {
 	testkit.NoError(t, <-attacked)
 	n.awaitEmpty()
 	n.awaitToVictim(n.tell(2))
-	fleet{n.worker}.awaitSum(int(n.hostile.Stored())-1, "notifier_events_total", "category", "payments.alerts", "outcome", "dropped")
-	if delayed := n.worker.scrape().sum("notifier_delayed_total"); delayed > 2*len(n.stored) {
-		t.Errorf("%d events were delayed, want those of the victim alone", delayed)
-	}
+	n.worker.alone().awaitEvents(int(n.hostile.Stored())-1, "category", "payments.alerts", "outcome", "dropped")
+	testkit.AtMost(t, n.worker.alone().sum("notifier_delayed_total"), 2*len(n.stored), "events were delayed, those of the victim alone")
 	n.wantNothingForged()
 }
 
@@ -53,20 +51,13 @@ func TestDeadLettersOfProducers(t *testing.T) {
 	t.Parallel()
 	n := startNeighbours(t, "GLOBAL_LIMIT", "none", "CATEGORY_LIMIT", "none")
 	n.victim.publish("{broken by security")
-	testkit.Await(t, "the victim's dead letter", func() error {
-		if letters := n.lettersOf("security"); letters != 1 {
-			return fmt.Errorf("there are %d", letters)
-		}
-		return nil
-	})
+	n.awaitLettersOf("security", 1)
 	n.wantUnharmed(n.hostile.EmptyAlerts, hostile.Times(t, 50, 50), 1)
 	n.wantUnharmed(n.hostile.Garble, hostile.Times(t, 100, 68), 1)
 	n.awaitEmpty()
-	fleet{n.worker}.awaitSum(int(n.hostile.Stored()), "notifier_events_total", "category", "payments.alerts", "outcome", "dead")
-	testkit.Equal(t, n.lettersOf("security"), 1, "dead letters of the victim are left")
-	if status, body := n.worker.get("/readyz"); status != 200 {
-		t.Errorf("the worker is not ready: %s", body)
-	}
+	n.worker.alone().awaitSum(int(n.hostile.Stored()), "notifier_events_total", "category", "payments.alerts", "outcome", "dead")
+	n.awaitLettersOf("security", 1)
+	n.worker.awaitReady()
 	n.awaitToVictim(n.tell(5))
 	n.wantNothingForged()
 }
@@ -85,7 +76,7 @@ func TestWaitingHoldsUpNobody(t *testing.T) {
 		}
 		return slacktest.OK()
 	})
-	w := fleet{n.worker}
+	w := n.worker.alone()
 	n.wantUnharmed(n.hostile.Flood, events, harder)
 	flooded := int(n.hostile.Stored()) // what the full stream refused is not there
 	n.wantUnharmed(n.hostile.Resolve, events, harder)
@@ -120,15 +111,13 @@ func TestPathsOfProducers(t *testing.T) {
 	testkit.NoError(t, <-attacked)
 	dropped := int(n.hostile.Stored()) - slots
 	n.awaitTold(defaultChannel, dropped)
-	fleet{n.worker}.awaitSum(dropped, "notifier_events_total", "outcome", "dropped")
+	n.worker.alone().awaitSum(dropped, "notifier_events_total", "outcome", "dropped")
 	digests := n.digests(defaultChannel)
 	wantApart(t, digests, interval)
 	for _, d := range digests {
 		d.wantSum(t)
 	}
-	if posts := notifications(n.toVictim()); len(posts) != slots+len(ids) {
-		t.Errorf("%d posts beside %d digests, want %d", len(posts), len(digests), slots+len(ids))
-	}
+	testkit.Equal(t, len(notifications(n.toVictim())), slots+len(ids), "posts beside the digests")
 }
 
 // TestLongLogsStallNobody has logs of members that have left their windows, a million and more. No call of a script trims more than a

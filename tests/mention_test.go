@@ -16,11 +16,7 @@ var commands = regexp.MustCompile(`<(?:[@#]|!(?:[^d]|d[^a]))[^>]*>`)
 
 // mentioned lists whom a message mentions.
 func mentioned(message slacktest.Message) string {
-	texts := []string{message.Text}
-	for _, text := range message.Texts() {
-		texts = append(texts, text.Text)
-	}
-	return strings.Join(commands.FindAllString(strings.Join(texts, "\n"), -1), " ")
+	return strings.Join(commands.FindAllString(text(message), -1), " ")
 }
 
 // mentions are the mentions of a category's posts, each with the time of its post.
@@ -44,57 +40,39 @@ func TestMentions(t *testing.T) {
 	publish := func(category string, n int) {
 		d.publish("notify."+category, fmt.Sprintf(`{"id":"%s-%d","title":"<!channel> <@U1> & co","text":"<!here>\n<!subteam^S0000001>"}`, category, n))
 	}
+	const each = 9
 	wants := map[string]string{
 		"security": "<!subteam^S0000001> <!here>", "security.doors": "<!subteam^S0000001> <!here>", "payments": "<@U0123ABCD>",
 		"orders": "", "errors": "",
 	}
-	for i := range 9 {
+	for i := range each {
 		for category := range wants {
 			publish(category, i)
 		}
 	}
-	workers.awaitEvents(9*len(wants), "outcome", "sent")
-	posts := d.slack.Accepted()
+	workers.awaitEvents(each*len(wants), "outcome", "sent")
+	posts := count(d.slack.Accepted(), "category")
 	for category, want := range wants {
 		whom, _ := d.mentions(category)
-		if got := strings.Join(whom, ", "); got != want {
-			t.Errorf("%s: mentions %q, want %q once", category, got, want)
-		}
-		if n := count(posts, "category")[category]; n != 9 {
-			t.Errorf("%s: %d posts, want 9", category, n)
-		}
+		testkit.Equal(t, strings.Join(whom, ", "), want, "mentions of %s, once", category)
+		testkit.Equal(t, posts[category], each, "posts of %s", category)
 	}
-	testkit.Await(t, "a line that @nobody is left out", func() error { // of the one worker, or of each that made the message
-		leftOut := 0
-		for _, w := range workers {
-			n := w.logLines("mention is left out")
-			if leftOut += n; n > 1 {
-				t.Fatalf("%s says %d times that a mention is left out, want once", w.name, n)
-			}
-		}
-		if leftOut == 0 {
-			return errMissing
-		}
-		return nil
-	})
-	if calls := d.slack.Calls("usergroups.list"); calls > 2*len(workers) {
-		t.Errorf("the groups were looked up %d times by %d workers", calls, len(workers))
+	// The line is of the one worker, or of each that made the message.
+	testkit.Eventually(t, "a line that @nobody is left out", func() bool { return workers.logLines("mention is left out") > 0 })
+	for _, w := range workers {
+		testkit.AtMost(t, w.logLines("mention is left out"), 1, "lines of %s that a mention is left out", w.name)
 	}
+	testkit.AtMost(t, d.slack.Calls("usergroups.list"), 2*len(workers), "calls to look up the groups")
 
-	n := 9
-	testkit.Await(t, "the mention of the next interval", func() error {
-		publish("security", n)
-		n++
-		if whom, _ := d.mentions("security"); len(whom) < 2 {
-			time.Sleep(100 * time.Millisecond) // the pace of a producer
-			return errMissing
-		}
-		return nil
+	next := each
+	testkit.Eventually(t, "the mention of the next interval", func() bool {
+		publish("security", next)
+		next++
+		whom, _ := d.mentions("security")
+		return len(whom) >= 2
 	})
 	_, at := d.mentions("security")
-	if apart := at[1].Sub(at[0]); apart < interval-time.Second {
-		t.Errorf("mentions came %v apart, want %v", apart, interval)
-	}
+	testkit.AtMost(t, interval-time.Second, at[1].Sub(at[0]), "the least time between mentions")
 }
 
 // TestMentionOfWhatIsRejected has Slack reject the first messages of a category: the next one mentions.

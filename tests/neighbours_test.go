@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/hostile"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
@@ -21,8 +20,12 @@ import (
 const smallStore = `
 	jetstream { max_file_store: 64MB }` + twoTeams
 
-// smallBounds are settings that fit into it.
-var smallBounds = []string{"STREAM_MAX_BYTES", "24MiB", "DLQ_MAX_BYTES", "12MiB", "ROOM_MAX", "20000"}
+// deploySmall starts servers with these users, and returns the settings of a worker that fit.
+func deploySmall(t testing.TB) (*deployment, []string) {
+	t.Helper()
+	return deploy(t, servertest.StartNATSProcess(t, smallStore), nats.UserInfo("worker", "secret")),
+		[]string{"NATS_USER", "worker", "NATS_PASSWORD", "secret", "STREAM_MAX_BYTES", "24MiB", "DLQ_MAX_BYTES", "12MiB", "ROOM_MAX", "20000"}
+}
 
 // neighbours are two producers with rights to their own subjects alone: one does harm, the other one's events are watched.
 type neighbours struct {
@@ -44,13 +47,9 @@ func startNeighbours(t testing.TB, changes ...string) *neighbours {
 // startNeighboursIn starts a worker that posts the victim's events to a channel.
 func startNeighboursIn(t testing.TB, channel string, changes ...string) *neighbours {
 	t.Helper()
-	d := deploy(t, nil, servertest.StartRedis(t))
-	d.nats = servertest.StartNATSProcess(t, smallStore)
-	d.js = servertest.JetStream(t, d.nats.URL, nats.UserInfo("worker", "secret"))
+	d, settings := deploySmall(t)
 	n := &neighbours{deployment: d, channel: channel, stored: make(map[string]time.Time)}
-	n.worker = d.startReady("worker", append(slices.Concat([]string{
-		"NATS_URL", d.nats.URL, "NATS_USER", "worker", "NATS_PASSWORD", "secret",
-	}, smallBounds), changes...)...)
+	n.worker = d.startReady("worker", append(settings, changes...)...)
 	payments := d.team("payments")
 	n.victim = d.team("security")
 	n.hostile = &hostile.Producer{JetStream: payments.js, Subject: payments.subject, Victim: n.victim.subject}
@@ -88,7 +87,8 @@ func (n *neighbours) wantUnharmed(attack func(context.Context, int) error, times
 	began := time.Now()
 	go func() { attacked <- attack(n.t.Context(), times) }()
 	var ids []string
-	for done := false; !done || len(ids) < least || n.waiting() > least; time.Sleep(pause) { // the pace of the victim
+	waiting := func() int { return testkit.Must(n.left(streamName))(n.t) }
+	for done := false; !done || len(ids) < least || waiting() > least; time.Sleep(pause) { // the pace of the victim
 		ids = append(ids, n.tell(1)...)
 		select {
 		case err := <-attacked:
@@ -98,17 +98,11 @@ func (n *neighbours) wantUnharmed(attack func(context.Context, int) error, times
 		default:
 		}
 		if time.Since(began) > longest {
-			n.t.Fatalf("%d messages are left of an attack of %d after %v", n.waiting(), times, longest)
+			n.t.Fatalf("%d messages are left of an attack of %d after %v", waiting(), times, longest)
 		}
 	}
 	n.awaitToVictim(ids)
 	n.wantInTime(ids, harder)
-}
-
-// waiting is how many messages wait in the producers' stream.
-func (n *neighbours) waiting() int {
-	n.t.Helper()
-	return testkit.Must(n.left(streamName))(n.t)
 }
 
 // wantInTime checks how long the events took from the publish that the server took to their channel. The bounds, to be taken so many
@@ -159,22 +153,12 @@ func (n *neighbours) wantNothingForged() {
 			n.t.Errorf("%q was posted to the victim's channel", fmt.Sprint(post))
 		}
 	}
-	if posts := n.toVictim(); len(posts) != len(n.stored) {
-		n.t.Errorf("%d posts to the victim's channel, want one of each of %d events", len(posts), len(n.stored))
-	}
-	fleet{n.worker}.awaitSum(len(n.stored), "notifier_events_total", "category", "security.alerts", "outcome", "sent")
+	testkit.Equal(n.t, len(n.toVictim()), len(n.stored), "posts to the victim's channel")
+	n.worker.alone().awaitEvents(len(n.stored), "category", "security.alerts", "outcome", "sent")
 }
 
-// lettersOf counts the dead letters of a first-level category.
-func (n *neighbours) lettersOf(first string) int {
+// awaitLettersOf waits until there are so many dead letters of a first-level category.
+func (n *neighbours) awaitLettersOf(first string, want int) {
 	n.t.Helper()
-	stream := testkit.Must(n.js.Stream(n.t.Context(), deadStreamName))(n.t)
-	info := testkit.Must(stream.Info(n.t.Context(), jetstream.WithSubjectFilter(">")))(n.t)
-	letters := 0
-	for subject, count := range info.State.Subjects {
-		if strings.HasSuffix(subject, "."+first) {
-			letters += int(count)
-		}
-	}
-	return letters
+	awaitNumber(n.t, want, "dead letters of "+first, func() (int, error) { return n.onSubjects(deadStreamName, "notify-dlq.*."+first) })
 }

@@ -18,21 +18,11 @@ const (
 )
 
 // firing and resolved are two events about the same key, 25 minutes apart.
-func firing(id, key string) string {
-	return fmt.Sprintf(`{"id":%q,"title":"disk of %s is full","severity":"error","status":"firing","key":%q,"time":"2026-01-02T03:00:00Z"}`, id, key, key)
-}
+func firing(id, key string) string   { return ofKey(id, key, "firing", "2026-01-02T03:00:00Z") }
+func resolved(id, key string) string { return ofKey(id, key, "resolved", "2026-01-02T03:25:00Z") }
 
-func resolved(id, key string) string {
-	return fmt.Sprintf(`{"id":%q,"title":"disk of %s is full","severity":"error","status":"resolved","key":%q,"time":"2026-01-02T03:25:00Z"}`, id, key, key)
-}
-
-// text is everything that a message shows.
-func text(message slacktest.Message) string {
-	all := []string{message.Text}
-	for _, shown := range message.Texts() {
-		all = append(all, shown.Text)
-	}
-	return strings.Join(all, "\n")
+func ofKey(id, key, status, at string) string {
+	return fmt.Sprintf(`{"id":%q,"title":"disk of %s is full","severity":"error","status":%q,"key":%[2]q,"time":%[4]q}`, id, key, status, at)
 }
 
 func colour(message slacktest.Message) string {
@@ -40,21 +30,6 @@ func colour(message slacktest.Message) string {
 		return ""
 	}
 	return message.Attachments[0].Color
-}
-
-// post returns the one post of an event.
-func (d *deployment) post(id string) slacktest.Post {
-	d.t.Helper()
-	var found []slacktest.Post
-	for _, post := range d.slack.Accepted() {
-		if origin(post, "id") == id {
-			found = append(found, post)
-		}
-	}
-	if len(found) != 1 {
-		d.t.Fatalf("%s was posted %d times, want once", id, len(found))
-	}
-	return found[0]
 }
 
 // updates returns those of one post.
@@ -68,9 +43,7 @@ func (d *deployment) updates(of slacktest.Post) []slacktest.Update {
 func (d *deployment) wantResolved(firing, resolved string) {
 	d.t.Helper()
 	first, reply := d.post(firing), d.post(resolved)
-	if first.Thread != "" {
-		d.t.Errorf("%s is a reply", firing)
-	}
+	testkit.Equal(d.t, first.Thread, "", "thread of the message of %s", firing)
 	if reply.Thread != first.Timestamp || reply.ChannelID != first.ChannelID {
 		d.t.Errorf("%s stands in the thread %q of %s, want in that of %s: %q of %s",
 			resolved, reply.Thread, reply.ChannelID, firing, first.Timestamp, first.ChannelID)
@@ -89,15 +62,32 @@ func (d *deployment) wantResolved(firing, resolved string) {
 	}
 }
 
-// wantNotPosted checks that nothing was said of events.
-func (d *deployment) wantNotPosted(ids ...string) {
+// wantNotPosted checks that nothing was said of an event.
+func (d *deployment) wantNotPosted(id string) {
 	d.t.Helper()
-	posted := count(d.slack.Accepted(), "id")
-	for _, id := range ids {
-		if posted[id] != 0 {
-			d.t.Errorf("%s was posted", id)
-		}
-	}
+	testkit.Equal(d.t, len(d.posts(id)), 0, "posts of %s", id)
+}
+
+// pairs are events of one category each, in several orders.
+var pairs = []struct {
+	category string
+	events   []string          // each is published once those before have their outcomes
+	pairs    map[string]string // firing -> resolved
+	level    string            // that drops one of the events, if any
+	dropped  string
+}{
+	{"pair", []string{firing("pair-1", "a"), resolved("pair-2", "a")}, map[string]string{"pair-1": "pair-2"}, "", ""},
+	{"again", []string{firing("again-1", "a"), resolved("again-2", "a"), firing("again-3", "a"), resolved("again-4", "a")},
+		map[string]string{"again-1": "again-2", "again-3": "again-4"}, "", ""},
+	{"twice", []string{firing("twice-1", "a"), resolved("twice-2", "a"), resolved("twice-3", "a")},
+		map[string]string{"twice-1": "twice-2"}, "unpaired", "twice-3"},
+	{"backwards", []string{resolved("backwards-1", "a"), firing("backwards-2", "a"), resolved("backwards-3", "a")},
+		map[string]string{"backwards-2": "backwards-3"}, "unpaired", "backwards-1"},
+	{"others", []string{firing("others-1", "a"), resolved("others-2", "b"), firing("others-3", "b"), resolved("others-4", "a"), resolved("others-5", "b")},
+		map[string]string{"others-1": "others-4", "others-3": "others-5"}, "unpaired", "others-2"},
+	// Of an open key's messages the first one is updated; the later ones are events like any other.
+	{"limited", []string{firing("limited-1", "a"), firing("limited-2", "a"), firing("limited-3", "a"), resolved("limited-4", "a")},
+		map[string]string{"limited-1": "limited-4"}, "limited", "limited-3"},
 }
 
 // TestPairs has pairs in several orders side by side, each in a category of its own.
@@ -105,52 +95,7 @@ func TestPairs(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
 	workers := d.startFleet(3, unlimited("LIMITS", "limited=2/30m")...)
-	for _, test := range []struct {
-		category string
-		events   []string          // each is published once those before have their outcomes
-		pairs    map[string]string // firing -> resolved
-		dropped  map[string]int    // by level
-		lost     []string          // not posted
-	}{
-		{
-			category: "pair",
-			events:   []string{firing("pair-1", "a"), resolved("pair-2", "a")},
-			pairs:    map[string]string{"pair-1": "pair-2"},
-		},
-		{
-			category: "again",
-			events:   []string{firing("again-1", "a"), resolved("again-2", "a"), firing("again-3", "a"), resolved("again-4", "a")},
-			pairs:    map[string]string{"again-1": "again-2", "again-3": "again-4"},
-		},
-		{
-			category: "twice",
-			events:   []string{firing("twice-1", "a"), resolved("twice-2", "a"), resolved("twice-3", "a")},
-			pairs:    map[string]string{"twice-1": "twice-2"},
-			dropped:  map[string]int{"unpaired": 1},
-			lost:     []string{"twice-3"},
-		},
-		{
-			category: "backwards",
-			events:   []string{resolved("backwards-1", "a"), firing("backwards-2", "a"), resolved("backwards-3", "a")},
-			pairs:    map[string]string{"backwards-2": "backwards-3"},
-			dropped:  map[string]int{"unpaired": 1},
-			lost:     []string{"backwards-1"},
-		},
-		{
-			category: "others",
-			events:   []string{firing("others-1", "a"), resolved("others-2", "b"), firing("others-3", "b"), resolved("others-4", "a"), resolved("others-5", "b")},
-			pairs:    map[string]string{"others-1": "others-4", "others-3": "others-5"},
-			dropped:  map[string]int{"unpaired": 1},
-			lost:     []string{"others-2"},
-		},
-		{ // of an open key's messages the first one is updated; the later ones are events like any other
-			category: "limited",
-			events:   []string{firing("limited-1", "a"), firing("limited-2", "a"), firing("limited-3", "a"), resolved("limited-4", "a")},
-			pairs:    map[string]string{"limited-1": "limited-4"},
-			dropped:  map[string]int{"limited": 1},
-			lost:     []string{"limited-3"},
-		},
-	} {
+	for _, test := range pairs {
 		t.Run(test.category, func(t *testing.T) {
 			t.Parallel()
 			d, workers := d.within(t), workers.within(t)
@@ -161,11 +106,11 @@ func TestPairs(t *testing.T) {
 			for fired, ended := range test.pairs {
 				d.wantResolved(fired, ended)
 			}
-			d.wantNotPosted(test.lost...)
 			drops := 0
-			for level, n := range test.dropped {
-				workers.awaitSum(n, "notifier_dropped_total", "category", test.category, "level", level)
-				drops += n
+			if test.dropped != "" {
+				drops = 1
+				d.wantNotPosted(test.dropped)
+				workers.awaitSum(drops, "notifier_dropped_total", "category", test.category, "level", test.level)
 			}
 			workers.awaitEvents(drops, "category", test.category, "outcome", "dropped")
 			workers.awaitEvents(len(test.events)-drops, "category", test.category, "outcome", "sent")
@@ -184,8 +129,7 @@ func (d *deployment) within(t testing.TB) *deployment {
 func (f fleet) within(t testing.TB) fleet {
 	seen := make(fleet, len(f))
 	for i, w := range f {
-		p := process{t: t, name: w.name, command: w.command, exited: w.exited}
-		seen[i] = &worker{&p, w.address}
+		seen[i] = &worker{&process{t: t, name: w.name, command: w.command, exited: w.exited}, w.address}
 	}
 	return seen
 }
@@ -210,8 +154,7 @@ func TestManyPairs(t *testing.T) {
 		d.publish("notify.disks", resolved(fmt.Sprintf("resolved-%d", key), fmt.Sprint(key)))
 	}
 	workers := d.startFleet(3, longLeases(unlimited()...)...)
-	workers.awaitEvents(2 * keys)
-	workers.awaitEvents(2*keys, "outcome", "sent")
+	workers.awaitOutcomes(map[string]int{"sent": 2 * keys})
 	workers.awaitSum(keys, "notifier_resolved_total", "result", "paired")
 	d.awaitEmpty()
 	for key := range keys {
@@ -226,20 +169,15 @@ func TestPairsAtFullLimits(t *testing.T) {
 	const more = 30
 	d := newDeployment(t)
 	workers := d.startFleet(2, "GLOBAL_LIMIT", "1/30m", "CATEGORY_LIMIT", "1/30m")
-	d.publish("notify.disks", firing("told", "a"))
-	workers.awaitEvents(1, "outcome", "sent")
-	d.publish("notify.disks", firing("untold", "b"))
-	workers.awaitEvents(1, "outcome", "dropped")
+	d.publishUntil(workers, "sent", "notify.disks", firing("told", "a"))
+	d.publishUntil(workers, "dropped", "notify.disks", firing("untold", "b"))
 	dropped := 1
 	// A worker that takes all of them at once asks about all of them.
-	testkit.Await(t, "events that are dropped without asking, since the limits are known to be full", func() error {
+	testkit.Eventually(t, "events that are dropped without asking, since the limits are known to be full", func() bool {
 		d.publishEvents([]string{"disks", "errors"}, more)
 		dropped += 2 * more
 		workers.awaitEvents(dropped, "outcome", "dropped")
-		if workers.sum("notifier_decisions_total", "source", "cache") == 0 {
-			return errMissing
-		}
-		return nil
+		return workers.sum("notifier_decisions_total", "source", "cache") > 0
 	})
 	d.publish("notify.disks", resolved("end-of-untold", "b"))
 	d.publish("notify.disks", resolved("end-of-told", "a"))
@@ -247,7 +185,7 @@ func TestPairsAtFullLimits(t *testing.T) {
 	d.awaitEmpty()
 
 	d.wantResolved("told", "end-of-told")
-	wantPostedOnce(t, d.slack.Accepted(), []string{"told", "end-of-told"})
+	wantPostedOnce(t, d.slack.Accepted(), "told", "end-of-told")
 	workers.awaitEvents(2, "outcome", "sent")
 	workers.awaitSum(1, "notifier_dropped_total", "level", "unpaired")
 	workers.awaitSum(1, "notifier_resolved_total", "result", "paired")
@@ -273,19 +211,10 @@ func TestResolvedWaitsForEarlier(t *testing.T) {
 			d.slack.Script(slacktest.Hold(release, slacktest.OK()))
 			d.publish("notify.disks", test.earlier)
 			d.publish("notify.disks", resolved("later", "a"))
-			testkit.Await(t, "a resolved event that waits in the room", func() error {
-				waiting, err := d.inRoom("notify-room.pair.disks.>")
-				if err == nil && waiting == 0 {
-					err = errMissing
-				}
-				return err
-			})
-			if n := workers.sum("notifier_events_total"); n != 0 || len(d.slack.Accepted()) != 0 {
-				t.Errorf("%d outcomes and %d posts before the first post ended", n, len(d.slack.Accepted()))
-			}
+			d.awaitInRoom("notify-room.pair.disks.>", 1)
+			testkit.Equal(t, workers.sum("notifier_events_total")+len(d.slack.Accepted()), 0, "outcomes and posts before the first post ended")
 			close(release)
-			workers.awaitEvents(2)
-			workers.awaitEvents(test.sent, "outcome", "sent")
+			workers.awaitOutcomes(map[string]int{"sent": test.sent, "dropped": 2 - test.sent})
 			workers.awaitSum(2-test.sent, "notifier_dropped_total", "level", "unpaired")
 			if test.sent == 2 {
 				d.wantResolved("earlier", "later")
@@ -298,14 +227,8 @@ func TestPairExpires(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
 	w := d.startReady("worker", unlimited("PAIR_TTL", "1s")...)
-	d.publish("notify.disks", firing("fired", "a"))
-	w.alone().awaitEvents(1, "outcome", "sent")
-	testkit.Await(t, "the end of the pair", func() error {
-		if d.redis.CLI("exists", "{notifier}:pairs:disks") != "0" {
-			return errMissing
-		}
-		return nil
-	})
+	d.publishUntil(w.alone(), "sent", "notify.disks", firing("fired", "a"))
+	testkit.Eventually(t, "the end of the pair", func() bool { return d.redis.CLI("exists", "{notifier}:pairs:disks") == "0" })
 	d.publish("notify.disks", resolved("ended", "a"))
 	w.alone().awaitEvents(2)
 	w.alone().awaitSum(1, "notifier_dropped_total", "level", "unpaired")
@@ -318,8 +241,7 @@ func TestPairAfterRoutesChanged(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
 	before := d.startReady("before", unlimited("SLACK_ROUTES", "disks=#before")...)
-	d.publish("notify.disks", firing("fired", "a"))
-	before.alone().awaitEvents(1, "outcome", "sent")
+	d.publishUntil(before.alone(), "sent", "notify.disks", firing("fired", "a"))
 	before.stop()
 	after := d.startReady("after", unlimited("SLACK_ROUTES", "disks=#after")...)
 	d.publish("notify.disks", resolved("ended", "a"))
@@ -334,9 +256,8 @@ func TestPairAfterRoutesChanged(t *testing.T) {
 func TestPairThroughWebhook(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
-	workers := d.startFleet(2, unlimited("SLACK_TOKEN", "", "SLACK_CHANNEL", "", "SLACK_API_URL", "", "SLACK_WEBHOOK_URL", d.slack.WebhookURL())...)
-	d.publish("notify.disks", firing("fired", "a"))
-	workers.awaitEvents(1, "outcome", "sent")
+	workers := d.startFleet(2, unlimited(append(withWebhook(d.slack.WebhookURL()), "SLACK_API_URL", "")...)...)
+	d.publishUntil(workers, "sent", "notify.disks", firing("fired", "a"))
 	d.publish("notify.disks", resolved("ended", "a"))
 	d.publish("notify.disks", resolved("ended again", "a"))
 	workers.awaitEvents(3)

@@ -6,18 +6,20 @@ import (
 	"maps"
 	"os"
 	"os/exec"
-	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/failpoint"
+	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // patience bounds every wait.
-const patience = 60 * time.Second
+const patience = testkit.Patience
 
 // settings are NOTIFIER_* variables, named without the prefix.
 type settings map[string]string
@@ -40,8 +42,8 @@ func (s settings) environment() []string {
 func (s settings) with(changes ...string) settings {
 	changed := make(settings, len(s)+len(changes)/2)
 	maps.Copy(changed, s)
-	for i := 0; i < len(changes); i += 2 {
-		changed[changes[i]] = changes[i+1]
+	for change := range slices.Chunk(changes, 2) {
+		changed[change[0]] = change[1]
 	}
 	return changed
 }
@@ -53,44 +55,37 @@ type process struct {
 	command *exec.Cmd
 	stdout  output
 	stderr  output
-	exited  chan struct{} // closed once it has ended
+	exited  <-chan struct{} // closed once it has ended
 }
 
 // start runs the program and kills it with the test, if it still runs then. A failed test shows its log.
 func start(t testing.TB, name string, s settings, arguments ...string) *process {
 	t.Helper()
-	return startWithInput(t, name, s, "", arguments...)
-}
-
-func startWithInput(t testing.TB, name string, s settings, input string, arguments ...string) *process {
-	t.Helper()
 	command := exec.Command(program, arguments...)
 	command.Env = s.environment()
-	command.Stdin = strings.NewReader(input)
 	return launch(t, name, command)
+}
+
+// startKillable runs the program that kills itself when it reaches a point for the n-th time.
+func startKillable(t testing.TB, point failpoint.Point, n int, s settings, arguments ...string) *process {
+	t.Helper()
+	command := exec.Command(testkit.Must(withFailPoints())(t), arguments...)
+	command.Env = append(s.environment(), fmt.Sprintf("FAILPOINT=%s:%d", point, n))
+	return launch(t, "notifier until "+string(point), command)
+}
+
+// awaitDoom waits until the process has killed itself.
+func (p *process) awaitDoom() {
+	p.t.Helper()
+	testkit.Equal(p.t, p.wait(), -1, "status of %s, which a signal ends", p.name)
 }
 
 // launch starts a command that runs the program, and kills it as start does.
 func launch(t testing.TB, name string, command *exec.Cmd) *process {
 	t.Helper()
-	p := &process{t: t, name: name, command: command, exited: make(chan struct{})}
-	p.command.Stdout, p.command.Stderr = &p.stdout, &p.stderr
-	endWithParent(p.command)
-	started := make(chan error)
-	go func() {
-		// The system ends the process with the thread that started it, so that thread must stay.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := p.command.Start()
-		started <- err
-		if err == nil {
-			_ = p.command.Wait()
-			close(p.exited)
-		}
-	}()
-	if err := <-started; err != nil {
-		t.Fatalf("start %s: %v", name, err)
-	}
+	p := &process{t: t, name: name, command: command}
+	command.Stdout, command.Stderr = &p.stdout, &p.stderr
+	p.exited = testkit.Must(servertest.StartChild(command))(t)
 	t.Cleanup(func() {
 		p.kill()
 		if t.Failed() {
@@ -103,21 +98,21 @@ func launch(t testing.TB, name string, command *exec.Cmd) *process {
 // run runs the program to its end.
 func run(t testing.TB, s settings, arguments ...string) *process {
 	t.Helper()
-	return runWithInput(t, s, "", arguments...)
-}
-
-func runWithInput(t testing.TB, s settings, input string, arguments ...string) *process {
-	t.Helper()
-	p := startWithInput(t, "notifier "+strings.Join(arguments, " "), s, input, arguments...)
+	p := start(t, "notifier "+strings.Join(arguments, " "), s, arguments...)
 	p.wait()
 	return p
 }
 
+// want checks how the process ended, and that it printed each of the texts.
+func (p *process) want(status int, texts ...string) {
+	p.t.Helper()
+	testkit.Equal(p.t, p.wait(), status, "%s: status", p.name)
+	wantShown(p.t, p.all(), texts...)
+}
+
 func (p *process) signal(signal os.Signal) {
 	p.t.Helper()
-	if err := p.command.Process.Signal(signal); err != nil {
-		p.t.Fatalf("send %v to %s: %v", signal, p.name, err)
-	}
+	testkit.NoError(p.t, p.command.Process.Signal(signal))
 }
 
 // kill ends the process with SIGKILL and returns when it has gone.
@@ -141,38 +136,28 @@ func (p *process) wait() int {
 func (p *process) stop() {
 	p.t.Helper()
 	p.signal(syscall.SIGTERM)
-	if status := p.wait(); status != 0 {
-		p.t.Errorf("%s ended with status %d after SIGTERM, want 0", p.name, status)
-	}
+	testkit.Equal(p.t, p.wait(), 0, "status of %s after SIGTERM", p.name)
 }
 
 // all is everything that the process printed so far.
 func (p *process) all() string { return p.stdout.String() + p.stderr.String() }
 
 // logLines counts the lines of the log that contain a text.
-func (p *process) logLines(containing string) int {
-	count := 0
+func (p *process) logLines(containing string) (lines int) {
 	for line := range strings.Lines(p.stderr.String()) {
 		if strings.Contains(line, containing) {
-			count++
+			lines++
 		}
 	}
-	return count
+	return lines
 }
 
 // wantLogLines waits until the log has n lines that contain a text, and wants no more: a line arrives a moment after it was
 // written.
 func (p *process) wantLogLines(n int, containing string) {
 	p.t.Helper()
-	testkit.Await(p.t, fmt.Sprintf("%d lines with %q from %s", n, containing, p.name), func() error {
-		if got := p.logLines(containing); got < n {
-			return fmt.Errorf("%d", got)
-		}
-		return nil
-	})
-	if got := p.logLines(containing); got > n {
-		p.t.Errorf("%s says %q %d times, want %d", p.name, containing, got, n)
-	}
+	testkit.Eventually(p.t, fmt.Sprintf("%d lines with %q from %s", n, containing, p.name), func() bool { return p.logLines(containing) >= n })
+	testkit.AtMost(p.t, p.logLines(containing), n, "lines with %q of %s", containing, p.name)
 }
 
 // output collects what a process prints.

@@ -1,10 +1,7 @@
 package tests
 
 import (
-	"fmt"
 	"net/http"
-	"os/exec"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,10 +16,8 @@ func TestReplay(t *testing.T) {
 	d := newDeployment(t)
 	workers := d.startFleet(2, "GLOBAL_LIMIT", "2/30m")
 	d.slack.Script(slacktest.Code("msg_too_long"))
-	d.publish("notify.disks", firing("refused", "a"), "Nats-Msg-Id", "refused")
-	workers.awaitEvents(1, "outcome", "dead")
-	d.publish("notify.disks", "{broken", "Content-Type", "application/json")
-	workers.awaitEvents(2, "outcome", "dead")
+	d.publishUntil(workers, "dead", "notify.disks", firing("refused", "a"), "Nats-Msg-Id", "refused")
+	d.publishUntil(workers, "dead", "notify.disks", "{broken", "Content-Type", "application/json")
 	run(t, d.settings(), "dlq", "list").want(0, "slack_rejected", "msg_too_long", "disk of a is full", "bad_json")
 	run(t, d.settings(), "dlq", "replay", "--reason", "slack_rejected", "--dry-run").want(0, "would replay 1 letter")
 	d.wantNotPosted("refused")
@@ -32,15 +27,12 @@ func TestReplay(t *testing.T) {
 		workers.awaitEvents(1, "outcome", "sent")
 		d.awaitEmpty()
 	}
-	wantPostedOnce(t, d.slack.Accepted(), []string{"refused"})
-	if left, err := d.left(deadStreamName); err != nil || left != 1 {
-		t.Errorf("%d dead letters are left, error %v, want the other one", left, err)
-	}
+	wantPostedOnce(t, d.slack.Accepted(), "refused")
+	d.awaitLeft(deadStreamName, 1)
 	testkit.Equal(t, len(d.log(rootLog)), 1, "slots are taken")
 
 	// What was replayed is an event like any other: it can be resolved, and is denied by a full limit.
-	d.publish("notify.disks", resolved("ended", "a"))
-	workers.awaitEvents(2, "outcome", "sent")
+	d.publishUntil(workers, "sent", "notify.disks", resolved("ended", "a"))
 	d.wantResolved("refused", "ended")
 	run(t, d.settings(), "dlq", "replay", "--all").want(0)
 	workers.awaitEvents(3, "outcome", "dead") // nothing was mended
@@ -54,50 +46,42 @@ func TestReplayOfDelivered(t *testing.T) {
 	d := newDeployment(t)
 	workers := d.startFleet(2)
 	d.slack.Script(slacktest.Code("msg_too_long"))
-	d.publish("notify.errors", eventBody("first"))
-	workers.awaitEvents(1, "outcome", "dead")
+	d.publishUntil(workers, "dead", "notify.errors", eventBody("first"))
 	d.publish("notify.errors", eventBody("first")) // its producer tries again
 	workers.awaitEvents(1, "outcome", "sent")
 	run(t, d.settings(), "dlq", "replay", "first").want(0)
 	workers.awaitEvents(1, "outcome", "duplicate")
 	d.awaitEmpty()
 	workers.awaitEvents(3)
-	wantPostedOnce(t, d.slack.Accepted(), []string{"first"})
-	if left, err := d.left(deadStreamName); err != nil || left != 0 {
-		t.Errorf("%d dead letters are left, error %v, want none", left, err)
-	}
+	wantPostedOnce(t, d.slack.Accepted(), "first")
+	d.awaitLeft(deadStreamName, 0)
 }
 
 // TestReplayOfWhatWaited replays an event that waited for its slot and was rejected then: it waits anew, from when it is replayed.
 func TestReplayOfWhatWaited(t *testing.T) {
 	t.Parallel()
-	const window, delay = "5s", 8 * time.Second
+	const window, delay = "3s", 6 * time.Second
 	d := newDeployment(t)
 	workers := d.startFleet(2, delaying("1/"+window, "payments="+delay.String())...)
-	var rejects atomic.Bool
-	rejects.Store(true)
 	d.slack.Respond(func(post slacktest.Post) slacktest.Answer {
-		if origin(post, "id") == "waited" && rejects.Load() {
+		if origin(post, "id") == "waited" {
 			return slacktest.Code("msg_too_long")
 		}
 		return slacktest.OK()
 	})
-	d.publish("notify.payments", eventBody("first"))
-	workers.awaitEvents(1, "outcome", "sent")
+	d.publishUntil(workers, "sent", "notify.payments", eventBody("first"))
 	began := time.Now()
-	d.publish("notify.payments", eventBody("waited"))
-	workers.awaitEvents(1, "outcome", "dead")
+	d.publishUntil(workers, "dead", "notify.payments", eventBody("waited"))
 	workers.awaitSum(1, "notifier_delayed_total")
-	rejects.Store(false)
+	d.slack.Respond(nil)
 	time.Sleep(time.Until(began.Add(delay + time.Second))) // the delay that the event may wait has to pass
-	d.publish("notify.payments", eventBody("other"))
-	workers.awaitEvents(2, "outcome", "sent")
+	d.publishUntil(workers, "sent", "notify.payments", eventBody("other"))
 	run(t, d.settings(), "dlq", "replay", "--all").want(0, "replayed 1 letter")
 	workers.awaitEvents(3, "outcome", "sent")
 	workers.awaitSum(2, "notifier_delayed_total")
 	d.awaitEmpty()
 	workers.awaitEvents(4)
-	wantPostedOnce(t, d.slack.Accepted(), []string{"first", "waited", "other"})
+	wantPostedOnce(t, d.slack.Accepted(), "first", "waited", "other")
 }
 
 // wantReplayIsDuplicate replays the one dead letter, of an event that Slack has taken, and wants no second post.
@@ -107,9 +91,8 @@ func (d *deployment) wantReplayIsDuplicate(workers fleet, id string) {
 	workers.awaitEvents(1, "outcome", "duplicate")
 	d.awaitEmpty()
 	d.awaitLeft(deadStreamName, 0)
-	wantPostedOnce(d.t, d.slack.Accepted(), []string{id})
-	workers.awaitEvents(0, "outcome", "sent")
-	workers.awaitEvents(2)
+	wantPostedOnce(d.t, d.slack.Accepted(), id)
+	workers.awaitOutcomes(map[string]int{"dead": 1, "duplicate": 1})
 }
 
 // TestReplayAfterAKillInDoubt kills a worker between the post and its record, and has Slack reject the next attempt: whoever replays
@@ -136,39 +119,25 @@ func TestReplayInDoubt(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			d := newDeployment(t)
-			var posts atomic.Int64
-			var rejects atomic.Bool
-			rejects.Store(!test.later)
-			d.slack.Respond(func(slacktest.Post) slacktest.Answer {
-				switch {
-				case posts.Add(1) == 1:
-					return slacktest.Lost()
-				case rejects.Load():
-					return slacktest.Code("msg_too_long")
-				default:
-					return slacktest.Status(http.StatusServiceUnavailable, "upstream")
-				}
-			})
+			rejects := func(slacktest.Post) slacktest.Answer { return slacktest.Code("msg_too_long") }
+			fails := func(slacktest.Post) slacktest.Answer {
+				return slacktest.Status(http.StatusServiceUnavailable, "upstream")
+			}
+			d.slack.Script(slacktest.Lost())
+			d.slack.Respond(rejects)
+			if test.later {
+				d.slack.Respond(fails)
+			}
 			workers := d.startFleet(2, quick(unlimited()...)...)
 			d.publish("notify.errors", eventBody("taken"))
 			if test.later {
 				d.awaitInRoom("notify-room.channel.*.errors", 1)
-				rejects.Store(true)
+				d.slack.Respond(rejects)
 			}
 			workers.awaitEvents(1, "outcome", "dead")
 			d.wantReplayIsDuplicate(workers, "taken")
 		})
 	}
-}
-
-// killReplay has a replay kill itself when its event is in the room, and its letter not removed.
-func (d *deployment) killReplay() {
-	d.t.Helper()
-	killable := testkit.Must(withFailPoints())(d.t)
-	command := exec.Command(killable, "dlq", "replay", "--all")
-	command.Env = append(d.settings().environment(), fmt.Sprintf("FAILPOINT=%s", failpoint.AfterReplay))
-	doomed := worker{process: launch(d.t, "a replay that is killed", command)}
-	doomed.awaitDoom()
 }
 
 // TestReplayKilled kills a replay between its two steps. Then it is run again at a server that has forgotten the first one: the
@@ -182,63 +151,44 @@ func TestReplayKilled(t *testing.T) {
 		rests    bool                     // that is the answer until both replays' events wait
 		reached  func(*deployment, fleet) // returns when the killed replay's event is there
 		replayed string
-		outcomes map[string]int
+		dead     int // outcomes
 	}{
-		{
-			"posted", slacktest.OK(), false, func(_ *deployment, w fleet) { w.awaitEvents(1, "outcome", "sent") },
-			"replayed 1 letter", map[string]int{"dead": 1, "sent": 1, "duplicate": 1},
-		},
+		{"posted", slacktest.OK(), false, func(_ *deployment, w fleet) { w.awaitEvents(1, "outcome", "sent") }, "replayed 1 letter", 1},
 		{
 			"waits for its channel", slacktest.RateLimited(8 * time.Second), true, func(d *deployment, _ fleet) { d.awaitInRoom(queue, 1) },
-			"replayed 1 letter", map[string]int{"dead": 1, "sent": 1, "duplicate": 1},
+			"replayed 1 letter", 1,
 		},
 		{
 			"rejected again", slacktest.Code("msg_too_long"), false, func(_ *deployment, w fleet) { w.awaitEvents(2, "outcome", "dead") },
-			"replayed 2 letters", map[string]int{"dead": 2, "sent": 1, "duplicate": 1},
+			"replayed 2 letters", 2,
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			d := newDeployment(t)
-			workers := d.startFleet(2, unlimited()...)
-			var posts atomic.Int64
-			var again atomic.Bool
-			d.slack.Respond(func(slacktest.Post) slacktest.Answer {
-				switch {
-				case posts.Add(1) == 1:
-					return slacktest.Code("msg_too_long")
-				case again.Load():
-					return slacktest.OK()
-				default:
-					return test.first
-				}
-			})
-			d.publish("notify.errors", eventBody("rejected"))
-			workers.awaitEvents(1, "outcome", "dead")
-			d.killReplay()
+			workers := d.startFleet(2, recovering(unlimited()...)...)
+			d.slack.Respond(func(slacktest.Post) slacktest.Answer { return test.first })
+			d.slack.Script(slacktest.Code("msg_too_long"))
+			d.publishUntil(workers, "dead", "notify.errors", eventBody("rejected"))
+			startKillable(t, failpoint.AfterReplay, 1, d.settings(), "dlq", "replay", "--all").awaitDoom() // the letter is not removed
 			test.reached(d, workers)
 
 			d.nats.Kill()
 			d.nats.Restart()
-			for _, w := range workers {
-				w.awaitReady()
+			workers.awaitReady()
+			if !test.rests {
+				d.slack.Respond(nil)
 			}
-			again.Store(!test.rests)
 			run(t, d.settings(), "dlq", "replay", "--all").want(0, test.replayed)
 			if test.rests {
 				d.awaitInRoom(queue, 2)
-				again.Store(true)
+				d.slack.Respond(nil)
 			}
 			workers.awaitEvents(1, "outcome", "duplicate")
 			d.awaitEmpty()
 			d.awaitLeft(deadStreamName, 0)
-			sum := 0
-			for outcome, n := range test.outcomes {
-				workers.awaitEvents(n, "outcome", outcome)
-				sum += n
-			}
-			workers.awaitEvents(sum)
-			wantPostedOnce(t, d.slack.Accepted(), []string{"rejected"})
+			workers.awaitOutcomes(map[string]int{"dead": test.dead, "sent": 1, "duplicate": 1})
+			wantPostedOnce(t, d.slack.Accepted(), "rejected")
 		})
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // alertsOf is a body of several alerts of a status, with these fingerprints.
@@ -40,9 +42,7 @@ func TestSimulateAsTheWorker(t *testing.T) {
 			Dropped               map[string]int
 		}
 	}
-	if err := json.Unmarshal([]byte(p.stdout.String()), &report); err != nil {
-		t.Fatalf("%v: %s", err, p.all())
-	}
+	testkit.NoError(t, json.Unmarshal([]byte(p.stdout.String()), &report))
 	if len(report.Paths) != 3 {
 		t.Fatalf("it tells of %+v, want three categories", report.Paths)
 	}

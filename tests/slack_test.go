@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,44 +23,25 @@ func TestRateLimitedChannel(t *testing.T) {
 	t.Parallel()
 	const instances, slow, fast = 2, 20, 60
 	d := newDeployment(t)
-	var (
-		mu      sync.Mutex
-		fastIn  = make(chan struct{})
-		arrived int
-	)
+	var arrived atomic.Int64
 	d.slack.Respond(func(post slacktest.Post) slacktest.Answer {
-		if post.Channel == "#slow" {
-			select {
-			case <-fastIn:
-				return slacktest.OK()
-			default:
-				return slacktest.RateLimited(2 * time.Second)
-			}
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		if arrived++; arrived == fast {
-			close(fastIn)
+		if post.Channel != "#slow" {
+			arrived.Add(1)
+		} else if arrived.Load() < fast {
+			return slacktest.RateLimited(2 * time.Second)
 		}
 		return slacktest.OK()
 	})
 	workers := d.startFleet(instances, unlimited("SLACK_ROUTES", "slow=#slow")...)
 	ids := d.publishEvents([]string{"slow.one", "slow.two"}, slow/2)
-	testkit.Await(t, "the first refusal", func() error {
-		if workers.sum("notifier_slack_requests_total", "result", "rate_limited") == 0 {
-			return errMissing
-		}
-		return nil
-	})
+	testkit.Eventually(t, "the first refusal", func() bool { return workers.sum("notifier_slack_requests_total", "result", "rate_limited") > 0 })
 	ids = append(ids, d.publishEvents([]string{"fast", "faster"}, fast/2)...)
 	d.awaitEmpty()
-	wantPostedOnce(t, d.slack.Accepted(), ids)
-	for _, post := range d.slack.Accepted() {
-		want := defaultChannel
-		if strings.HasPrefix(origin(post, "category"), "slow") {
-			want = "#slow"
+	wantPostedOnce(t, d.slack.Accepted(), ids...)
+	for category, n := range count(postsTo(d.slack.Accepted(), "#slow"), "category") {
+		if !strings.HasPrefix(category, "slow") || n != slow/2 {
+			t.Errorf("%d events of %s were posted to #slow", n, category)
 		}
-		testkit.Equal(t, post.Channel, want, "%s was posted to", origin(post, "category"))
 	}
 }
 
@@ -72,20 +53,13 @@ func TestRetryAfterHoldsForAllInstances(t *testing.T) {
 	d.slack.Script(slacktest.RateLimited(pause))
 	workers := d.startFleet(instances, unlimited()...)
 	ids := d.publishEvents([]string{"first"}, 1)
-	testkit.Await(t, "the note of the pause in redis", func() error {
-		if d.redis.CLI("exists", "{notifier}:pauses") != "1" {
-			return errMissing
-		}
-		return nil
-	})
+	testkit.Eventually(t, "the note of the pause in redis", func() bool { return d.redis.CLI("exists", "{notifier}:pauses") == "1" })
 	ids = append(ids, d.publishEvents([]string{"a", "b", "c", "d"}, 25)...)
 	d.awaitEmpty()
 	posts := d.slack.Posts()
-	wantPostedOnce(t, d.slack.Accepted(), ids)
+	wantPostedOnce(t, d.slack.Accepted(), ids...)
 	for _, post := range posts[1:] {
-		if early := pause - post.Received.Sub(posts[0].Received); early > 0 {
-			t.Errorf("%s was posted %v before the pause was over", origin(post, "id"), early)
-		}
+		testkit.AtMost(t, pause, post.Received.Sub(posts[0].Received), "the pause before %s was posted", origin(post, "id"))
 	}
 	workers.awaitSum(1, "notifier_slack_requests_total", "result", "rate_limited")
 }
@@ -119,12 +93,10 @@ func TestSlackFails(t *testing.T) {
 			d.awaitEmpty()
 			posts := d.slack.Accepted()
 			testkit.Equal(t, repeats(posts), test.repeats, "posts were repeated")
-			if got := slices.Sorted(maps.Keys(count(posts, "id"))); len(got) != len(ids) {
-				t.Errorf("posted were %q, want %q", got, ids)
-			}
-			if test.result != "" && w.scrape().sum("notifier_slack_requests_total", "result", test.result) == 0 {
-				t.Errorf("no request was counted as %s", test.result)
-			}
+			testkit.EqualSlices(t, slices.Sorted(maps.Keys(count(posts, "id"))), slices.Sorted(slices.Values(ids)), "events posted")
+			testkit.Eventually(t, "a count of requests as "+test.result, func() bool {
+				return test.result == "" || w.alone().sum("notifier_slack_requests_total", "result", test.result) > 0
+			})
 			w.alone().awaitSum(len(ids), "notifier_slack_requests_total", "result", "ok")
 		})
 	}
@@ -143,7 +115,7 @@ func TestRejected(t *testing.T) {
 	w.alone().awaitEvents(1, "category", "errors", "outcome", "sent")
 	d.awaitEmpty()
 
-	wantPostedOnce(t, d.slack.Accepted(), []string{"next"})
+	wantPostedOnce(t, d.slack.Accepted(), "next")
 	w.alone().awaitSum(1, "notifier_refunds_total")
 	w.alone().awaitSum(1, "notifier_dead_letters_total", "reason", "slack_rejected")
 	w.alone().awaitSum(1, "notifier_slack_requests_total", "result", "rejected")
@@ -170,15 +142,13 @@ func TestMisconfigured(t *testing.T) {
 	d.slack.Respond(func(slacktest.Post) slacktest.Answer { return slacktest.Code("invalid_auth") })
 	w := d.startReady("worker", unlimited()...)
 	ids := d.publishEvents([]string{"errors"}, 50)
-	w.awaitStatus("/readyz", http.StatusServiceUnavailable, "invalid_auth")
+	w.awaitUnready("invalid_auth")
 	w.wantLogLines(1, "misconfigured")
-	if left, err := d.left(streamName); err != nil || left != 50 {
-		t.Errorf("%d events are in the stream, error %v, want 50", left, err)
-	}
+	d.awaitLeft(streamName, 50)
 	d.slack.Respond(nil)
 	d.awaitEmpty()
 	w.awaitReady()
-	wantPostedOnce(t, d.slack.Accepted(), ids)
+	wantPostedOnce(t, d.slack.Accepted(), ids...)
 	w.alone().awaitEvents(50, "outcome", "sent")
 }
 
@@ -188,21 +158,18 @@ func TestWebhook(t *testing.T) {
 	d := newDeployment(t)
 	slack := slacktest.New(t, slacktest.WithWebhookSecret(secret))
 	slack.Script(slacktest.Code("invalid_payload"), slacktest.RateLimited(time.Second), slacktest.Status(http.StatusInternalServerError, "rollup_error"))
-	w := d.startReady("worker", "SLACK_TOKEN", "", "SLACK_CHANNEL", "", "SLACK_API_URL", "", "SLACK_WEBHOOK_URL", slack.WebhookURL())
+	w := d.startReady("worker", append(withWebhook(slack.WebhookURL()), "SLACK_API_URL", "")...)
 	ids := d.publishEvents([]string{"errors"}, 6)
 	d.awaitEmpty()
-	w.alone().awaitEvents(5, "outcome", "sent")
-	w.alone().awaitEvents(1, "outcome", "dead")
+	w.alone().awaitOutcomes(map[string]int{"sent": 5, "dead": 1})
 	posts := slack.Accepted()
 	dead := d.deadLetters()
 	if len(dead) != 1 || dead[0].Header.Get("Notifier-Error") != "invalid_payload" {
 		t.Fatalf("dead letters %v, want one with invalid_payload", dead)
 	}
 	ids = slices.DeleteFunc(ids, func(id string) bool { return eventBody(id) == string(dead[0].Data) })
-	wantPostedOnce(t, posts, ids)
-	if calls := d.slack.Calls("chat.postMessage"); calls != 0 {
-		t.Errorf("chat.postMessage was called %d times", calls)
-	}
+	wantPostedOnce(t, posts, ids...)
+	testkit.Equal(t, d.slack.Calls("chat.postMessage"), 0, "calls of chat.postMessage")
 	if strings.Contains(w.all(), secret) {
 		t.Error("the log holds the webhook's secret")
 	}
@@ -217,16 +184,9 @@ func TestMessage(t *testing.T) {
 		`"source":"till-7","link":"https://example.com/r?1","fields":{"order":"4711"},"time":"2026-01-02T03:04:05Z"}`)
 	d.awaitPosts(1)
 	message := d.slack.Accepted()[0].Message
-	all := message.Text
-	for _, text := range message.Texts() {
-		all += "\n" + text.Text
-	}
-	for _, want := range []string{"CRITICAL", "Refund &lt;!channel&gt; failed", "a &amp; b", "&lt;@U123&gt;", "till-7", "https://example.com/r?1", "*order*\n4711",
-		"category payments.refunds", "2026-01-02T03:04:05Z"} {
-		if !strings.Contains(all, want) {
-			t.Errorf("the message lacks %q: %s", want, all)
-		}
-	}
+	all := text(message)
+	wantShown(t, all, "CRITICAL", "Refund &lt;!channel&gt; failed", "a &amp; b", "&lt;@U123&gt;", "till-7", "https://example.com/r?1", "*order*\n4711",
+		"category payments.refunds", "2026-01-02T03:04:05Z")
 	if !strings.Contains(message.Text, "Refund") || len(message.Blocks) == 0 || len(message.Attachments) != 1 || message.Attachments[0].Color == "" {
 		t.Errorf("the message lacks a text, blocks or a colour: %s", all)
 	}

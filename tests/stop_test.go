@@ -1,9 +1,7 @@
 package tests
 
 import (
-	"context"
 	"fmt"
-	"net/http"
 	"syscall"
 	"testing"
 	"time"
@@ -21,17 +19,15 @@ func TestRollingRestart(t *testing.T) {
 	changes := []string{"NATS_ACK_WAIT", "10m", "GLOBAL_LIMIT", "300/30m", "CATEGORY_LIMIT", "none"}
 	workers := d.startFleet(3, changes...)
 
-	ctx, stop := context.WithCancel(t.Context())
-	stopped := make(chan int, 1)
+	stop, stopped := make(chan struct{}), make(chan int, 1)
 	go func() {
 		published := 0
 		for {
 			select {
-			case <-ctx.Done():
+			case <-stop:
 				stopped <- published
 				return
 			case <-time.After(3 * time.Millisecond):
-				// Not cut off by the stop, after which it were not known whether the event is stored.
 				_, err := d.js.Publish(t.Context(), fmt.Sprintf("notify.category%d", published%20), []byte(eventBody(fmt.Sprintf("event-%d", published))))
 				if err == nil {
 					published++
@@ -49,7 +45,7 @@ func TestRollingRestart(t *testing.T) {
 		}
 	}
 	d.awaitPosts(290)
-	stop()
+	close(stop)
 	published := <-stopped
 	d.awaitEmpty()
 
@@ -58,7 +54,7 @@ func TestRollingRestart(t *testing.T) {
 	if want := min(300, published); len(posts) != want || repeats(posts) != 0 {
 		t.Errorf("%d posts of %d events, %d of them repeated; want %d and 0", len(posts), published, repeats(posts), want)
 	}
-	wantLogged(t, d)
+	d.wantLogged()
 }
 
 // TestStopWhileSlackHangs ends a worker whose deliveries do not.
@@ -69,26 +65,17 @@ func TestStopWhileSlackHangs(t *testing.T) {
 	changes := unlimited("NATS_ACK_WAIT", "20m", "SLACK_TIMEOUT", "10m", "SHUTDOWN_TIMEOUT", "2s")
 	first := d.startReady("first", changes...)
 	ids := d.publishEvents([]string{"errors"}, 20)
-	testkit.Await(t, "requests under way", func() error {
-		if n := len(d.slack.Posts()); n < defaultSendings {
-			return fmt.Errorf("%d", n)
-		}
-		return nil
-	})
+	testkit.Eventually(t, "requests under way", func() bool { return len(d.slack.Posts()) >= defaultSendings })
 	began := time.Now()
 	first.stop()
 	// Far from the other timeouts, which are in minutes.
-	if took := time.Since(began); took > 30*time.Second {
-		t.Errorf("the end took %v, want about 2s", took)
-	}
-	if n := first.logLines("given back"); n != 1 {
-		t.Errorf("the log says %d times that deliveries are given back, want once", n)
-	}
+	testkit.AtMost(t, time.Since(began), 30*time.Second, "the time to the end")
+	first.wantLogLines(1, "given back")
 
 	d.slack.Respond(nil)
 	d.startReady("second", changes...)
 	d.awaitEmpty()
-	wantPostedOnce(t, d.slack.Accepted(), ids)
+	wantPostedOnce(t, d.slack.Accepted(), ids...)
 }
 
 func TestSecondSignal(t *testing.T) {
@@ -100,17 +87,10 @@ func TestSecondSignal(t *testing.T) {
 			d.slack.Respond(func(slacktest.Post) slacktest.Answer { return slacktest.Hold(nil, slacktest.OK()) })
 			w := d.startReady("worker", unlimited("NATS_ACK_WAIT", "20m", "SLACK_TIMEOUT", "10m", "SHUTDOWN_TIMEOUT", "10m")...)
 			d.publishEvents([]string{"errors"}, 1)
-			testkit.Await(t, "a request under way", func() error {
-				if len(d.slack.Posts()) == 0 {
-					return errMissing
-				}
-				return nil
-			})
+			testkit.Eventually(t, "a request under way", func() bool { return len(d.slack.Posts()) > 0 })
 			w.signal(signal)
-			w.awaitStatus("/readyz", http.StatusServiceUnavailable, "stopping")
-			if status, _ := w.get("/healthz"); status != http.StatusOK {
-				t.Errorf("/healthz of a stopping worker has status %d, want 200", status)
-			}
+			w.awaitUnready("stopping")
+			w.wantHealthy()
 			w.signal(signal)
 			if status := w.wait(); status == 0 {
 				t.Error("the status after a second signal is 0, as after an orderly end")
@@ -128,12 +108,10 @@ func TestStopIdle(t *testing.T) {
 			d := newDeployment(t)
 			ready := d.startReady("ready")
 			waiting := d.startWorker("waiting", "NATS_URL", "nats://127.0.0.1:1", "REDIS_URL", "redis://127.0.0.1:1")
-			waiting.awaitStatus("/readyz", http.StatusServiceUnavailable, "")
+			waiting.awaitUnready("")
 			for _, w := range []*worker{ready, waiting} {
 				w.signal(signal)
-				if status := w.wait(); status != 0 {
-					t.Errorf("%s ended with status %d after %v, want 0", w.name, status, signal)
-				}
+				testkit.Equal(t, w.wait(), 0, "status of %s after %v", w.name, signal)
 			}
 		})
 	}

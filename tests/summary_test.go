@@ -2,9 +2,7 @@ package tests
 
 import (
 	"fmt"
-	"html"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,231 +10,74 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/seed-4578ace9/notifier/internal/hostile"
 	"github.com/seed-4578ace9/notifier/internal/slacktest"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// How a digest tells what it does, in one line.
-var (
-	digestText   = regexp.MustCompile(`^(at least )?(\d+) notifications? (?:was|were) suppressed (?:between .*? and|at) .*? UTC(?:: (.*))?$`)
-	pathText     = regexp.MustCompile(`^(\d+) × (other paths below )?([a-z0-9_.-]+)(?: \(.*\))?$`)
-	moreText     = regexp.MustCompile(`^and (at least )?(\d+) more paths?: (\d+)$`)
-	unpairedText = regexp.MustCompile(`^(\d+) resolved alerts? had no open notification$`)
-	doubtfulText = regexp.MustCompile(`^including (\d+) that may have been told before$`)
+// floods are three categories of two channels that are flooded.
+type floods struct {
+	*deployment
+	published map[string]int // by channel
+}
+
+const (
+	digestSlots    = 5
+	digestInterval = 4 * time.Second
+	digestWindow   = 6 * time.Second
 )
 
-func isDigest(post slacktest.Post) bool { return digestText.MatchString(post.Message.Text) }
+var floodedChannels = map[string][]string{defaultChannel: {"errors", "late"}, "#payments": {"payments"}}
 
-// digest is what a channel was told of drops.
-type digest struct {
-	slacktest.Post
-	dropped, unpaired, doubtful int
-	atLeast, moreAtLeast        bool
-	paths                       map[string]int // those below one are path.>
-	morePaths, moreDropped      int
-	others                      []string // what else it says
-}
-
-func readDigest(post slacktest.Post) digest {
-	parts := digestText.FindStringSubmatch(html.UnescapeString(post.Message.Text))
-	d := digest{Post: post, atLeast: parts[1] != "", dropped: toInt(parts[2]), paths: make(map[string]int)}
-	for text := range strings.SplitSeq(parts[3], "; ") {
-		if parts := pathText.FindStringSubmatch(text); parts != nil {
-			name := parts[3]
-			if parts[2] != "" {
-				name += ".>"
-			}
-			d.paths[name] = toInt(parts[1])
-		} else if parts := moreText.FindStringSubmatch(text); parts != nil {
-			d.moreAtLeast, d.morePaths, d.moreDropped = parts[1] != "", toInt(parts[2]), toInt(parts[3])
-		} else if parts := unpairedText.FindStringSubmatch(text); parts != nil {
-			d.unpaired = toInt(parts[1])
-		} else if parts := doubtfulText.FindStringSubmatch(text); parts != nil {
-			d.doubtful = toInt(parts[1])
-		} else {
-			d.others = append(d.others, text)
+// flood stores events of all categories.
+func (f floods) flood(name, title string, count int) {
+	for channel, categories := range floodedChannels {
+		for _, category := range categories {
+			f.published[channel] += f.deployment.flood(category, name, title, count)
 		}
 	}
-	return d
 }
 
-func toInt(digits string) int {
-	n, _ := strconv.Atoi(digits) // at most too large
-	return n
-}
-
-// wantSum checks that the counts of a digest add up.
-func (d digest) wantSum(t testing.TB) {
-	t.Helper()
-	sum := d.unpaired + d.moreDropped
-	for _, n := range d.paths {
-		sum += n
-	}
-	if sum != d.dropped || len(d.paths) > 10 {
-		t.Errorf("a digest of %d drops has %d paths, and counts that add up to %d: %s", d.dropped, len(d.paths), sum, d.Message.Text)
+// awaitTold waits until the digests of each channel tell of all drops but for so many events of each category that were sent.
+func (f floods) awaitTold(sent int) {
+	f.t.Helper()
+	for channel, categories := range floodedChannels {
+		f.deployment.awaitTold(channel, f.published[channel]-len(categories)*sent)
 	}
 }
-
-func (d digest) shows(text string) bool {
-	return slices.ContainsFunc(d.Message.Texts(), func(t slacktest.Text) bool { return strings.Contains(t.Text, text) })
-}
-
-// digests are those that Slack took for a channel, the oldest first.
-func (d *deployment) digests(channel string) []digest {
-	var told []digest
-	for _, post := range postsTo(d.slack.Accepted(), channel) {
-		if isDigest(post) {
-			told = append(told, readDigest(post))
-		}
-	}
-	return told
-}
-
-// told adds up the counts of digests.
-func told(digests []digest) int {
-	sum := 0
-	for _, digest := range digests {
-		sum += digest.dropped
-	}
-	return sum
-}
-
-// awaitTold waits until the digests of a channel tell of so many drops.
-func (d *deployment) awaitTold(channel string, dropped int) {
-	d.t.Helper()
-	testkit.Await(d.t, fmt.Sprintf("digests of %d drops in %s", dropped, channel), func() error {
-		if got := told(d.digests(channel)); got != dropped {
-			return fmt.Errorf("%d", got)
-		}
-		return nil
-	})
-}
-
-// notifications are the posts that are no digests.
-func notifications(posts []slacktest.Post) []slacktest.Post {
-	return slices.DeleteFunc(slices.Clone(posts), isDigest)
-}
-
-// flood stores events with titles, each as often as it says, all titles in turns, and returns the title of each ID.
-func (d *deployment) flood(category, name string, titles map[string]int) map[string]string {
-	d.t.Helper()
-	byID := make(map[string]string)
-	left := maps.Clone(titles)
-	for len(left) > 0 {
-		for title := range left {
-			id := fmt.Sprintf("%s-%s-%d", category, name, len(byID))
-			byID[id] = title
-			message := nats.NewMsg("notify." + category)
-			message.Data = fmt.Appendf(nil, `{"id":%q,"title":%q}`, id, title)
-			if _, err := d.js.PublishMsgAsync(message); err != nil {
-				d.t.Fatalf("publish %s: %v", id, err)
-			}
-			if left[title]--; left[title] == 0 {
-				delete(left, title)
-			}
-		}
-	}
-	d.awaitStored()
-	return byID
-}
-
-// awaitStored waits until everything that is being published is stored.
-func (d *deployment) awaitStored() {
-	d.t.Helper()
-	select {
-	case <-d.js.PublishAsyncComplete():
-	case <-time.After(patience):
-		d.t.Fatalf("events are not stored after %v", patience)
-	}
-}
-
-// escaper writes text as Slack wants it.
-var escaper = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
 
 // TestDigests floods three categories of two channels twice, with drops in between, and replaces a worker meanwhile.
 func TestDigests(t *testing.T) {
 	t.Parallel()
-	const (
-		instances = 3
-		slots     = 5
-		interval  = 4 * time.Second
-		window    = 6 * time.Second
-	)
-	channels := map[string][]string{defaultChannel: {"errors", "late"}, "#payments": {"payments"}}
 	p := pace{100 * time.Millisecond, 10}
-	d := newDeployment(t)
+	d := floods{newDeployment(t), make(map[string]int)}
 	stalls := measureStalls(t)
-	workers := d.startFleet(instances, p.settings("GLOBAL_LIMIT", "none", "CATEGORY_LIMIT", fmt.Sprintf("%d/%v", slots, window),
-		"SUMMARY_INTERVAL", interval.String(), "SLACK_ROUTES", "payments=#payments")...)
-	published := make(map[string]int) // by channel
-	flood := func(name string, counts map[string]int) {
-		for channel, categories := range channels {
-			for _, category := range categories {
-				published[channel] += len(d.flood(category, name, counts))
-			}
-		}
-	}
-	flood("first", map[string]int{"<!channel> disk full": 80})
-	for channel, categories := range channels {
-		d.awaitTold(channel, len(categories)*(80-slots))
-	}
-	for channel, categories := range channels {
-		digests, events := d.digests(channel), notifications(postsTo(d.slack.Accepted(), channel))
-		if len(digests) != 1 || digests[0].atLeast || len(events) != len(categories)*slots {
-			t.Errorf("%d digests in %s after %d posts; want an exact one after %d", len(digests), channel, len(events), len(categories)*slots)
-		}
-		digests[0].wantSum(t)
-		for _, category := range categories {
-			if got := digests[0].paths[category]; got != 80-slots {
-				t.Errorf("the digest tells of %d drops of %s, want %d", got, category, 80-slots)
-			}
-			if entries := d.log(rootLog + ":" + category); len(entries) != slots {
-				t.Errorf("%d slots of %s are taken, want %d: digests take none", len(entries), category, slots)
-			}
-		}
-		for _, want := range []string{
-			fmt.Sprintf("%d × %s\n%s", 80-slots, categories[0], escaper.Replace("<!channel> disk full")),
-			fmt.Sprintf("category %d/%v", slots, window), "next slot opens <!date^",
-		} {
-			if !digests[0].shows(want) {
-				t.Errorf("the digest in %s does not show %q: %v", channel, want, digests[0].Message.Texts())
-			}
-		}
-		// A whole flood may be dropped in one call, at one time.
-		line := fmt.Sprintf("%d notifications were suppressed ", len(categories)*(80-slots))
-		if !digests[0].shows(line+"between <!date^") && !digests[0].shows(line+"at <!date^") {
-			t.Errorf("the digest in %s does not show %q and when: %v", channel, line, digests[0].Message.Texts())
-		}
+	workers := d.startFleet(3, p.settings("GLOBAL_LIMIT", "none", "CATEGORY_LIMIT", fmt.Sprintf("%d/%v", digestSlots, digestWindow),
+		"SUMMARY_INTERVAL", digestInterval.String(), "SLACK_ROUTES", "payments=#payments")...)
+	d.flood("first", "<!channel> disk full", 80)
+	d.awaitTold(digestSlots)
+	for channel, categories := range floodedChannels {
+		d.wantFirstDigest(channel, categories)
 	}
 
 	// The window is full, so all of these are dropped; they are not told before the interval is over.
-	flood("between", map[string]int{"in between": 10})
+	d.flood("between", "in between", 10)
 	d.awaitEmpty()
 	last := slices.MaxFunc(notifications(d.slack.Accepted()), func(a, b slacktest.Post) int { return a.Received.Compare(b.Received) })
-	time.Sleep(time.Until(last.Received.Add(window + 100*time.Millisecond))) // until every slot is free again
-	flood("last", map[string]int{"again": 50})
+	time.Sleep(time.Until(last.Received.Add(digestWindow + 100*time.Millisecond))) // until every slot is free again
+	d.flood("last", "again", 50)
 	d.awaitEmpty()
 	workers[0].stop()
-	for channel, categories := range channels {
-		d.awaitTold(channel, len(categories)*(80+10+50-2*slots))
-	}
-	for _, w := range workers[1:] {
-		w.stop()
-	}
+	d.awaitTold(2 * digestSlots)
+	workers[1:].stop()
 
 	posts := d.slack.Posts()
-	for channel, categories := range channels {
+	for channel, categories := range floodedChannels {
 		events, digests := notifications(postsTo(posts, channel)), d.digests(channel)
-		if want := len(categories) * 2 * slots; len(events) != want || repeats(events) != 0 {
-			t.Errorf("%d posts in %s, %d of them repeated; want %d in two windows", len(events), channel, repeats(events), want)
-		}
-		if got, want := told(digests), published[channel]-len(events); got != want {
-			t.Errorf("digests in %s tell of %d drops, want %d", channel, got, want)
-		}
-		wantApart(t, digests, interval)
+		testkit.Equal(t, len(events), len(categories)*2*digestSlots, "posts in %s in two windows", channel)
+		testkit.Equal(t, repeats(events), 0, "repeated posts in %s", channel)
+		testkit.Equal(t, told(digests), d.published[channel]-len(events), "drops told in %s", channel)
+		wantApart(t, digests, digestInterval)
 		for _, digest := range digests {
 			digest.wantSum(t)
 			if digest.atLeast || digest.doubtful != 0 {
@@ -247,18 +88,25 @@ func TestDigests(t *testing.T) {
 	}
 }
 
-func postsTo(posts []slacktest.Post, channel string) []slacktest.Post {
-	return slices.DeleteFunc(slices.Clone(posts), func(post slacktest.Post) bool { return post.Channel != channel })
-}
-
-// wantApart checks that the digests of one channel are an interval apart, but for the time that one took to be posted.
-func wantApart(t testing.TB, digests []digest, interval time.Duration) {
-	t.Helper()
-	const underWay = 500 * time.Millisecond
-	for i := 1; i < len(digests); i++ {
-		if apart := digests[i].Received.Sub(digests[i-1].Received); apart < interval-underWay {
-			t.Errorf("digests came %v apart, want %v", apart, interval)
-		}
+// wantFirstDigest checks the one digest in a channel after the first flood.
+func (f floods) wantFirstDigest(channel string, categories []string) {
+	f.t.Helper()
+	const dropped = 80 - digestSlots
+	digests, events := f.digests(channel), notifications(postsTo(f.slack.Accepted(), channel))
+	if len(digests) != 1 || digests[0].atLeast || len(events) != len(categories)*digestSlots {
+		f.t.Fatalf("%d digests in %s after %d posts; want an exact one after %d", len(digests), channel, len(events), len(categories)*digestSlots)
+	}
+	digests[0].wantSum(f.t)
+	for _, category := range categories {
+		testkit.Equal(f.t, digests[0].paths[category], dropped, "drops of %s that the digest tells", category)
+		testkit.Equal(f.t, len(f.log(rootLog+":"+category)), digestSlots, "slots of %s that are taken: digests take none", category)
+	}
+	wantShown(f.t, text(digests[0].Message), fmt.Sprintf("%d × %s\n%s", dropped, categories[0], "&lt;!channel&gt; disk full"),
+		fmt.Sprintf("category %d/%v", digestSlots, digestWindow), "next slot opens <!date^")
+	// A whole flood may be dropped in one call, at one time.
+	line := fmt.Sprintf("%d notifications were suppressed ", len(categories)*dropped)
+	if !digests[0].shows(line+"between <!date^") && !digests[0].shows(line+"at <!date^") {
+		f.t.Errorf("the digest in %s does not show %q and when: %v", channel, line, digests[0].Message.Texts())
 	}
 }
 
@@ -270,33 +118,15 @@ func TestDigestOfManyPaths(t *testing.T) {
 	categories, junk := hostile.Times(t, 300, 300), hostile.Times(t, 5000, 5000)
 	d := newDeployment(t)
 	workers := d.startFleet(2, "GLOBAL_LIMIT", fmt.Sprintf("%d/1h", slots), "SUMMARY_INTERVAL", "1m")
-	published := 0
-	publish := func(category string) {
-		if published++; published%1000 == 0 {
-			d.awaitStored()
-		}
-		testkit.Must(d.js.PublishAsync("notify."+category, []byte(eventBody(fmt.Sprint("e", published)))))(t)
-	}
-	for i := range junk {
-		publish(fmt.Sprintf("payments.x%d", i))
-	}
-	for range quiet {
-		publish("security.login")
-	}
-	d.awaitStored()
-	testkit.Await(t, "counts of the neighbour", func() error { // a thousand first levels have a place, those that come first
-		if d.redis.CLI("hexists", "{notifier}:drops:counts:"+defaultChannel, "security") != "1" {
-			return errMissing
-		}
-		return nil
+	d.publishEvents(numbered("payments.x", junk), 1)
+	d.publishEvents([]string{"security.login"}, quiet)
+	testkit.Eventually(t, "counts of the neighbour", func() bool { // a thousand first levels have a place, those that come first
+		return d.redis.CLI("hexists", "{notifier}:drops:counts:"+defaultChannel, "security") == "1"
 	})
-	for i := range categories {
-		publish(fmt.Sprintf("category%d", i))
-	}
-	d.awaitStored()
-	d.awaitTold(defaultChannel, published-slots)
+	d.publishEvents(numbered("category", categories), 1)
+	d.awaitTold(defaultChannel, junk+quiet+categories-slots)
 	workers.awaitSum(1, "notifier_summaries_total", "result", "sent")
-	workers.stopFrom(0)
+	workers.stop()
 	digests := d.digests(defaultChannel)
 	if len(digests) != 1 || len(notifications(d.slack.Posts())) != slots {
 		t.Fatalf("%d digests and %d other posts, want one and %d", len(digests), len(notifications(d.slack.Posts())), slots)
@@ -304,9 +134,7 @@ func TestDigestOfManyPaths(t *testing.T) {
 	digests[0].wantSum(t)
 	shown := digests[0]
 	// Of the paths below one 20 are counted by name.
-	if got := shown.paths["payments.>"]; got < junk-slots-20 {
-		t.Errorf("%d drops of other paths below payments, want %d", got, junk-20)
-	}
+	testkit.AtMost(t, junk-slots-20, shown.paths["payments.>"], "the least drops of other paths below payments")
 	testkit.Equal(t, shown.paths["security.login"], quiet, "drops of the neighbour")
 	// Ten paths are shown, and of first levels a thousand are counted by name.
 	if want := min(categories, 1000) - 10; !shown.moreAtLeast || shown.morePaths < want {
@@ -323,20 +151,16 @@ func TestDigestWaitsForEvents(t *testing.T) {
 	d := newDeployment(t)
 	stalls := measureStalls(t)
 	workers := d.startFleet(2, p.settings("CATEGORY_LIMIT", "0/1h", "LIMITS", "security=100/1h,security.*=none", "SUMMARY_INTERVAL", "10s")...)
-	var categories []string
-	for i := range dropped {
-		categories = append(categories, fmt.Sprintf("category%d", i))
-	}
 	ids := d.publishEvents([]string{"security"}, events)
-	d.publishEvents(categories, 1)
+	d.publishEvents(numbered("category", dropped), 1)
 	d.awaitTold(defaultChannel, dropped)
 	d.awaitEmpty()
 	workers.awaitSum(1, "notifier_summaries_total", "result", "sent")
 	workers.awaitSum(1, "notifier_summaries_total")
-	workers.stopFrom(0)
+	workers.stop()
 
 	posts := d.slack.Posts()
-	wantPostedOnce(t, notifications(posts), ids)
+	wantPostedOnce(t, notifications(posts), ids...)
 	p.wantPaced(t, posts, stalls.tolerance())
 	digests := d.digests(defaultChannel)
 	if len(digests) != 1 {
@@ -348,11 +172,7 @@ func TestDigestWaitsForEvents(t *testing.T) {
 			t.Errorf("%s was posted %v after the digest, want before it", origin(post, "id"), post.Received.Sub(digests[0].Received))
 		}
 	}
-	for _, w := range workers {
-		if n := w.logLines("digest is not posted yet"); n != 0 {
-			t.Errorf("%s says %d times that the digest failed", w.name, n)
-		}
-	}
+	testkit.Equal(t, workers.logLines("digest is not posted yet"), 0, "lines that the digest failed")
 }
 
 // TestDigestOfWhatHasNoLimit has resolved events that resolve nothing, and a limit that was changed.
@@ -369,7 +189,7 @@ func TestDigestOfWhatHasNoLimit(t *testing.T) {
 	workers.awaitSum(3, "notifier_dropped_total", "level", "unpaired")
 	d.publishEvents([]string{"errors"}, 5)
 	d.awaitTold(defaultChannel, 7)
-	workers.stopFrom(0)
+	workers.stop()
 	unpaired, paths, changed := 0, make(map[string]int), 0
 	for _, digest := range d.digests(defaultChannel) { // one, unless the machine stands still in between
 		digest.wantSum(t)
@@ -399,15 +219,11 @@ func TestDigestsOfAKilledWorker(t *testing.T) {
 	const interval = 4 * time.Second
 	d := newDeployment(t)
 	workers := d.startFleet(3, quick("GLOBAL_LIMIT", "none", "SUMMARY_INTERVAL", interval.String())...)
-	var (
-		published []time.Time
-		killed    time.Time
-	)
+	var published []time.Time
+	var killed time.Time
 	for begin := time.Now(); killed.IsZero() || time.Since(killed) < time.Second; time.Sleep(2 * time.Millisecond) { // the pace of a flood
 		id := fmt.Sprintf("errors-%d", len(published))
-		if _, err := d.js.PublishAsync("notify.errors", []byte(eventBody(id))); err != nil {
-			t.Fatalf("publish %s: %v", id, err)
-		}
+		testkit.Must(d.js.PublishAsync("notify.errors", []byte(eventBody(id))))(t)
 		published = append(published, time.Now())
 		if killed.IsZero() && time.Since(begin) > 2500*time.Millisecond && len(published) > 100 {
 			killed = time.Now()
@@ -423,17 +239,10 @@ func TestDigestsOfAKilledWorker(t *testing.T) {
 			atStake++
 		}
 	}
-	testkit.Await(t, "digests of what the workers had told", func() error {
-		if got := told(d.digests(defaultChannel)); got < dropped-atStake {
-			return fmt.Errorf("%d of %d", got, dropped)
-		}
-		return nil
-	})
-	workers.stopFrom(1)
+	testkit.Eventually(t, "digests of what the workers had told", func() bool { return told(d.digests(defaultChannel)) >= dropped-atStake })
+	workers[1:].stop()
 	digests := d.digests(defaultChannel)
-	if got := told(digests); got > dropped {
-		t.Errorf("digests tell of %d drops, there were %d", got, dropped)
-	}
+	testkit.AtMost(t, told(digests), dropped, "drops told")
 	if !slices.ContainsFunc(digests, func(d digest) bool { return d.atLeast && d.shows("at least ") }) {
 		t.Errorf("none of %d digests says at least", len(digests))
 	}
@@ -445,35 +254,21 @@ func TestDigestsOfAKilledWorker(t *testing.T) {
 func TestStopWhileADigestWaits(t *testing.T) {
 	t.Parallel()
 	const dropped = 9
-	p := pace{20 * time.Second, 1}
+	p := pace{12 * time.Second, 1}
 	d := newDeployment(t)
 	changes := p.settings("GLOBAL_LIMIT", "none", "CATEGORY_LIMIT", "1/1h", "SUMMARY_INTERVAL", "1s")
 	w := d.startReady("worker", changes...)
-	d.flood("errors", "first", map[string]int{"disk full": 1 + dropped})
+	d.flood("errors", "first", "disk full", 1+dropped)
 	d.awaitEmpty()
-	testkit.Await(t, "a digest that is due", func() error {
+	testkit.Eventually(t, "a digest that is due", func() bool {
 		due, err := strconv.ParseFloat(d.redis.CLI("ZSCORE", "{notifier}:drops:due", defaultChannel), 64)
-		if err != nil || time.UnixMicro(int64(due)).After(time.Now().Add(-2*time.Second)) {
-			return fmt.Errorf("%v, %w", time.UnixMicro(int64(due)), err)
-		}
-		return nil
+		return err == nil && time.Since(time.UnixMicro(int64(due))) > 2*time.Second
 	})
 	w.stop()
-	if n := w.logLines("notifier has stopped"); n != 1 {
-		t.Errorf("the log says %d times that it has stopped", n)
-	}
+	w.wantLogLines(1, "notifier has stopped")
 	testkit.Equal(t, len(d.digests(defaultChannel)), 0, "digests, before the channel took one")
-	other := d.startReady("another worker", changes...)
+	d.startReady("another worker", changes...)
 	d.awaitTold(defaultChannel, dropped)
-	other.stop()
-}
-
-// stopFrom ends the workers of these places and later ones in good order.
-func (f fleet) stopFrom(first int) {
-	f[0].t.Helper()
-	for _, w := range f[first:] {
-		w.stop()
-	}
 }
 
 // TestDigestRefused has Slack refuse digests, and nothing else.
@@ -485,10 +280,12 @@ func TestDigestRefused(t *testing.T) {
 		times   int // that it is refused; then it is taken
 		posts   int // of the digest
 		result  string
+		told    int
+		givenUp int
 	}{
-		{"once", slacktest.Status(500, "rollup_error"), 1, 2, "sent"},
-		{"with 429 seven times", slacktest.RateLimited(time.Second), 7, 8, "sent"}, // that is no failure
-		{"for good", slacktest.Code("msg_too_long"), 100, 1, "given_up"},
+		{"once", slacktest.Status(500, "rollup_error"), 1, 2, "sent", 10, 0},
+		{"with 429 seven times", slacktest.RateLimited(time.Second), 7, 8, "sent", 10, 0}, // that is no failure
+		{"for good", slacktest.Code("msg_too_long"), 100, 1, "given_up", 0, 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -501,30 +298,17 @@ func TestDigestRefused(t *testing.T) {
 				return slacktest.OK()
 			})
 			workers := d.startFleet(2, "SUMMARY_INTERVAL", "1s")
-			ids := d.publishEvents([]string{"errors"}, 20)
+			d.publishEvents([]string{"errors"}, 20)
 			d.awaitEmpty()
 			workers.awaitSum(1, "notifier_summaries_total", "result", test.result)
 			workers.awaitSum(1, "notifier_summaries_total")
-			workers.stopFrom(0)
+			workers.stop()
 
 			posts := d.slack.Posts()
-			if got := len(posts) - len(notifications(posts)); got != test.posts {
-				t.Errorf("the digest was posted %d times, want %d", got, test.posts)
-			}
-			givenUp, taken := 0, told(d.digests(defaultChannel))
-			for _, w := range workers {
-				givenUp += w.logLines("digest is given up")
-			}
-			wantTaken, wantGivenUp := len(ids)-10, 0
-			if test.result == "given_up" {
-				wantTaken, wantGivenUp = 0, 1
-			}
-			if taken != wantTaken || givenUp != wantGivenUp {
-				t.Errorf("digests tell of %d drops, and %d are given up by the log; want %d and %d", taken, givenUp, wantTaken, wantGivenUp)
-			}
-			if counts := "{notifier}:drops:counts:" + defaultChannel; d.redis.CLI("hexists", counts, "\nclaimed") != "0" {
-				t.Errorf("the digest is left after its end: %s", d.redis.CLI("hget", counts, "\nclaimed"))
-			}
+			testkit.Equal(t, len(posts)-len(notifications(posts)), test.posts, "posts of the digest")
+			testkit.Equal(t, told(d.digests(defaultChannel)), test.told, "drops told")
+			testkit.Equal(t, workers.logLines("digest is given up"), test.givenUp, "lines that a digest is given up")
+			testkit.Equal(t, d.redis.CLI("hexists", "{notifier}:drops:counts:"+defaultChannel, "\nclaimed"), "0", "digests that are left after their end")
 		})
 	}
 }
@@ -536,9 +320,7 @@ func TestNoDigests(t *testing.T) {
 	workers := d.startFleet(2, "SUMMARY_INTERVAL", "0")
 	ids := d.publishEvents([]string{"errors"}, 50)
 	workers.awaitEvents(len(ids))
-	workers.stopFrom(0)
+	workers.stop()
 	testkit.Equal(t, len(d.slack.Posts()), 10, "posts")
-	if d.redis.CLI("exists", "{notifier}:drops:due", "{notifier}:drops:merged") != "0" {
-		t.Errorf("drops are counted: %s", d.redis.CLI("zrange", "{notifier}:drops:due", "0", "-1"))
-	}
+	testkit.Equal(t, d.redis.CLI("exists", "{notifier}:drops:due", "{notifier}:drops:merged"), "0", "counts of drops")
 }

@@ -34,7 +34,7 @@ func TestTemplate(t *testing.T) {
 	ids := d.publishEvents([]string{"errors", "trap"}, 2)
 	d.awaitEmpty()
 	posts := d.slack.Posts()
-	wantPostedOnce(t, posts, ids)
+	wantPostedOnce(t, posts, ids...)
 	for _, post := range posts {
 		own := strings.HasPrefix(post.Message.Text, "own: event ")
 		if fails := origin(post, "category") == "trap"; own == fails {

@@ -9,13 +9,15 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
 	"github.com/seed-4578ace9/notifier/internal/consume"
 	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/overrides"
+	"github.com/seed-4578ace9/notifier/internal/status"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
@@ -30,7 +32,6 @@ func newCheckCommand() *cobra.Command {
 		Long: "Check the settings, then NATS, Redis and Slack as the worker would use them, and print the limit tree. The command\n" +
 			"changes nothing, takes no event and posts nothing. The status is 1 if a server or a permission is missing, 2 if\n" +
 			"the settings are wrong.",
-		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runCheck(cmd.Context(), cmd.OutOrStdout(), offline) },
 	}
 	command.Flags().BoolVar(&offline, "offline", false, "check the settings alone")
@@ -42,171 +43,194 @@ func runCheck(ctx context.Context, out io.Writer, offline bool) error {
 	if err != nil {
 		return &usageError{err}
 	}
-	r := &report{out: out}
-	r.ok("settings", "")
+	c := &check{out: out, settings: settings}
+	c.ok("settings", "")
 	for _, warning := range warnings {
-		r.warn("settings", warning)
+		c.warn("settings", warning)
 	}
 	rules, err := limits.NewRuleset(settings.Limits.Plan(), nil, settings.Limits.ShadowLimits, nil)
 	if err != nil {
 		return err
 	}
-	tree := rules.Tree
 	if !offline {
-		checkNATS(ctx, r, settings)
-		checkRedis(ctx, r, settings, tree)
-		checkLimits(ctx, r, settings)
-		checkSink(ctx, r, settings)
+		c.servers(ctx, rules.Tree)
 	}
-	_, _ = fmt.Fprintf(out, "\nlimits\n%s", indent(tree.String()))
-	if r.failures > 0 {
+	tree := strings.TrimSuffix(rules.Tree.String(), "\n")
+	_, _ = fmt.Fprintf(out, "\nlimits\n  %s\n", strings.ReplaceAll(tree, "\n", "\n  "))
+	if c.failures > 0 {
 		return errReported
 	}
 	return nil
 }
 
-func indent(text string) string {
-	return "  " + strings.TrimSuffix(strings.ReplaceAll(text, "\n", "\n  "), "  ")
-}
-
-// report prints what was found, a line each.
-type report struct {
+// check prints what it finds, a line each.
+type check struct {
 	out      io.Writer
+	settings config.Config
 	failures int
 }
 
-func (r *report) ok(subject, detail string)   { r.line("ok", subject, detail) }
-func (r *report) warn(subject, detail string) { r.line("warn", subject, detail) }
+func (c *check) ok(subject, detail string)   { c.line("ok", subject, detail) }
+func (c *check) warn(subject, detail string) { c.line("warn", subject, detail) }
 
-func (r *report) fail(subject, detail string) {
-	r.failures++
-	r.line("FAIL", subject, detail)
+func (c *check) fail(subject, detail string) {
+	c.failures++
+	c.line("FAIL", subject, detail)
 }
 
-func (r *report) line(mark, subject, detail string) {
+func (c *check) found(subject, note string, err error, warning bool) {
+	switch {
+	case err == nil:
+		c.ok(subject, note)
+	case warning:
+		c.warn(subject, err.Error())
+	default:
+		c.fail(subject, err.Error())
+	}
+}
+
+func (c *check) line(mark, subject, detail string) {
 	if detail != "" {
 		subject += ": " + strings.ReplaceAll(detail, "\n", "; ")
 	}
-	_, _ = fmt.Fprintf(r.out, "%-4s  %s\n", mark, subject)
+	_, _ = fmt.Fprintf(c.out, "%-4s  %s\n", mark, subject)
 }
 
-func checkNATS(ctx context.Context, r *report, settings config.Config) {
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-	defer cancel()
-	connection, err := connectNATS(settings.NATS, slog.New(slog.DiscardHandler))
-	if err == nil {
-		defer connection.Conn.Close()
-		err = awaitConnection(ctx, connection)
+// servers checks one server after another.
+func (c *check) servers(ctx context.Context, tree *limits.Tree) {
+	bounded := func(part func(context.Context)) {
+		ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+		defer cancel()
+		part(ctx)
 	}
+	connection, err := dialNATS(ctx, c.settings.NATS)
 	if err != nil {
-		r.fail("nats", explainNATS(err))
-		return
+		c.fail("nats", explainNATS(err))
+	} else {
+		defer connection.Conn.Close()
+		bounded(func(ctx context.Context) { c.nats(ctx, connection) })
+		bounded(func(ctx context.Context) { c.workers(ctx, connection) })
 	}
-	r.ok("nats", "connected to "+connection.Conn.ConnectedUrlRedacted())
-	for _, finding := range consume.Check(ctx, connection, names(settings), settings.NATS.Provision, settings.NATS.AckWait) {
-		switch {
-		case finding.Err == nil:
-			r.ok(finding.Subject, finding.Note)
-		case finding.Warning:
-			r.warn(finding.Subject, finding.Err.Error())
-		default:
-			r.fail(finding.Subject, finding.Err.Error())
+	client, err := newRedisClient(c.settings.Redis, slog.New(slog.DiscardHandler))
+	if err != nil {
+		c.fail("redis", err.Error())
+	} else {
+		defer func() { _ = client.Close() }()
+		store := newStore(client, c.settings.Redis, throttle.Settings{
+			Tree: tree, Lease: c.settings.NATS.AckWait, Retention: throttle.Retention(0, c.settings.Event.MaxAge),
+		})
+		bounded(func(ctx context.Context) { c.redis(ctx, client, store) })
+		if connection != nil {
+			bounded(func(ctx context.Context) { c.limits(ctx, connection, store) })
 		}
 	}
+	bounded(c.slack)
 }
 
-func explainNATS(err error) string {
-	if errors.Is(err, nats.ErrAuthorization) {
-		return err.Error() + " (check NOTIFIER_NATS_CREDS_FILE, NOTIFIER_NATS_USER and NOTIFIER_NATS_PASSWORD, or NOTIFIER_NATS_TOKEN)"
+func (c *check) nats(ctx context.Context, connection *consume.Connection) {
+	c.ok("nats", "connected to "+connection.Conn.ConnectedUrlRedacted())
+	for _, finding := range consume.Check(ctx, connection, names(c.settings), c.settings.NATS.Provision, c.settings.NATS.AckWait) {
+		c.found(finding.Subject, finding.Note, finding.Err, finding.Warning)
 	}
-	return err.Error() + " (check NOTIFIER_NATS_URL)"
 }
 
-func checkRedis(ctx context.Context, r *report, settings config.Config, tree *limits.Tree) {
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-	defer cancel()
-	client, err := newRedisClient(settings.Redis, slog.New(slog.DiscardHandler))
+// workers finds settings that differ between the workers that run, or between them and a worker with the settings here.
+func (c *check) workers(ctx context.Context, connection *consume.Connection) {
+	const subject = "settings of the workers"
+	reports, err := status.Workers(ctx, connection.Conn, c.settings.Redis.Prefix, 0)
 	if err != nil {
-		r.fail("redis", err.Error())
+		c.warn(subject, err.Error())
 		return
 	}
-	defer func() { _ = client.Close() }()
+	if len(reports) == 0 { // nothing runs yet
+		return
+	}
+	here := status.Worker{Settings: c.settings.Shared(), Name: "here"}
+	mismatches := status.Mismatches(append(workersOf(reports), here))
+	if len(mismatches) > 0 {
+		c.warn(subject, describeMismatches(mismatches))
+		return
+	}
+	c.ok(subject, fmt.Sprintf("%d answer, and have the settings here", len(reports)))
+}
+
+func (c *check) redis(ctx context.Context, client redis.UniversalClient, store *throttle.Redis) {
 	if err := client.Ping(ctx).Err(); err != nil {
-		r.fail("redis", explainRedis(err))
+		c.fail("redis", explainRedis(err))
 		return
 	}
-	r.ok("redis", "answers")
-	store := newStore(client, settings.Redis, throttle.Settings{
-		Tree: tree, Lease: settings.NATS.AckWait, Retention: retention(0, settings.Event.MaxAge),
-	})
+	c.ok("redis", "answers")
 	if err := store.SelfTest(ctx, selfTests()...); err != nil {
-		r.fail("redis scripts", explainRedis(err))
+		c.fail("redis scripts", explainRedis(err))
 	} else {
-		r.ok("redis scripts", "run as this user")
+		c.ok("redis scripts", "run as this user")
 	}
 	if err := store.Probe(ctx); err != nil {
-		r.fail("redis keys", explainRedis(err))
+		c.fail("redis keys", explainRedis(err))
 	}
-	checkRedisKeeps(ctx, r, client)
-}
-
-// checkRedisKeeps finds settings by which Redis loses what the limits are counted from.
-func checkRedisKeeps(ctx context.Context, r *report, client redis.UniversalClient) {
-	policy, known := evictionPolicy(ctx, client)
-	switch {
-	case !known:
-		r.warn("redis eviction", "this user may not ask for it (info); make sure that maxmemory-policy is "+noEviction)
-	case policy != noEviction:
-		r.fail("redis eviction", fmt.Sprintf("maxmemory-policy is %s: a log that is evicted lets a whole limit through once more; set %s", policy, noEviction))
+	switch policy := evictionPolicy(ctx, client); policy {
+	case "":
+		c.warn("redis eviction", "this user may not ask for it (info); make sure that maxmemory-policy is "+noEviction)
+	case noEviction:
+		c.ok("redis eviction", "maxmemory-policy is "+noEviction)
 	default:
-		r.ok("redis eviction", "maxmemory-policy is "+noEviction)
+		c.fail("redis eviction", fmt.Sprintf("maxmemory-policy is %s: a log that is evicted lets a whole limit through once more; set %s", policy, noEviction))
 	}
-	if info, err := client.Info(ctx, "persistence").Result(); err == nil && strings.Contains(info, "aof_enabled:0") {
-		r.warn("redis persistence", "there is no append-only file: a restart forgets what was admitted; set appendonly yes")
+	if client.InfoMap(ctx, "persistence").Item("Persistence", "aof_enabled") == "0" {
+		c.warn("redis persistence", "there is no append-only file: a restart forgets what was admitted; set appendonly yes")
 	}
 }
 
-func explainRedis(err error) string {
-	text := err.Error()
-	switch {
-	case strings.Contains(text, "NOAUTH"), strings.Contains(text, "WRONGPASS"):
-		text += " (check NOTIFIER_REDIS_PASSWORD and the user in NOTIFIER_REDIS_URL)"
-	case strings.Contains(text, "NOPERM"), strings.Contains(text, "ACL failure"), strings.Contains(text, "The user executing the script can't"):
-		text += " (the user lacks a command or the keys; configs/redis has one with what is needed)"
-	case strings.Contains(text, "WRONGTYPE"):
-		text += " (something else uses the keys of NOTIFIER_REDIS_PREFIX)"
-	case strings.Contains(text, "MOVED"), strings.Contains(text, "CROSSSLOT"):
-		text += " (the server is a cluster: name another node as ?addr=host:port in NOTIFIER_REDIS_URL)"
-	default:
-		if _, answered := errors.AsType[redis.Error](err); !answered {
-			text += " (check NOTIFIER_REDIS_URL)"
-		}
-	}
-	return text
-}
-
-func checkSink(ctx context.Context, r *report, settings config.Config) {
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-	defer cancel()
-	if settings.Sink == config.SinkConsole {
-		r.ok("sink", "console")
+// limits finds out whether a worker would have the limits that are in force. It says nothing if Redis does not answer.
+func (c *check) limits(ctx context.Context, connection *consume.Connection, store *throttle.Redis) {
+	inForce, _, err := store.InForce(ctx)
+	if err != nil {
 		return
 	}
-	destination, err := newSink(settings, io.Discard, false, func(string, time.Duration) {}, slog.New(slog.DiscardHandler))
+	js, err := jetstream.New(connection.Conn)
 	if err != nil {
-		r.fail("slack", err.Error())
+		return
+	}
+	options := overridesOptions(c.settings, slog.New(slog.DiscardHandler))
+	options.Provision = false // nothing is changed
+	var s overrides.Snapshot
+	bucket, err := overrides.Open(ctx, js, options)
+	if err == nil {
+		s, err = bucket.Load(ctx)
+	}
+	const subject = "live limits"
+	used := position(s).Before(inForce) // by others
+	switch {
+	case errors.Is(err, overrides.ErrNoBucket) && c.settings.NATS.Provision:
+		c.ok(subject, fmt.Sprintf("bucket %s is absent, the worker creates it", options.Name))
+	case err != nil && used:
+		c.fail(subject, fmt.Sprintf("%v; others use %s, so a worker would take no events", err, inForce))
+	case err != nil:
+		c.warn(subject, fmt.Sprintf("%v; limits that are changed while workers run would not be known", err))
+	case used:
+		c.fail(subject, fmt.Sprintf("bucket %s holds %s, which is older than what is in force, %s: a worker takes no events; "+
+			"after a restore, notifier limits adopt puts the bucket's state in force", options.Name, position(s), inForce))
+	default:
+		c.ok(subject, fmt.Sprintf("bucket %s holds %s", options.Name, position(s)))
+	}
+}
+
+func (c *check) slack(ctx context.Context) {
+	if c.settings.Sink == config.SinkConsole {
+		c.ok("sink", "console")
+		return
+	}
+	destination, err := newSink(c.settings, io.Discard, false, func(string, time.Duration) {}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		c.fail("slack", err.Error())
 		return
 	}
 	defer destination.close()
-	failures := r.failures
+	failures := c.failures
 	for _, problem := range destination.Check(ctx) {
-		if problem.Warning {
-			r.warn(problem.Subject, problem.Err.Error())
-			continue
-		}
-		r.fail(problem.Subject, problem.Err.Error())
+		c.found(problem.Subject, "", problem.Err, problem.Warning)
 	}
-	if r.failures == failures {
-		r.ok("slack", "nothing found that would keep messages from being posted")
+	if c.failures == failures {
+		c.ok("slack", "nothing found that would keep messages from being posted")
 	}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"io"
 	"log/slog"
 	"time"
@@ -9,9 +8,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/config"
 	"github.com/seed-4578ace9/notifier/internal/pacing"
 	"github.com/seed-4578ace9/notifier/internal/sink"
-	"github.com/seed-4578ace9/notifier/internal/summary"
-	"github.com/seed-4578ace9/notifier/internal/telemetry"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
 // openSink is a sink until it is closed.
@@ -66,7 +62,7 @@ func checkTemplate(text string) error {
 	return err
 }
 
-// paceOf is how fast messages go to one destination. A terminal takes them as they come.
+// paceOf is how fast messages go to one destination. A terminal takes any number at once.
 func paceOf(settings config.Config) pacing.Pace {
 	rate := settings.Slack.Rate
 	if settings.Sink == config.SinkConsole || rate.Count == 0 {
@@ -83,25 +79,4 @@ func sendTimeout(settings config.Config) time.Duration {
 		longest += settings.Slack.Timeout + settings.Redis.Timeout // a mention that was not needed is given back
 	}
 	return longest
-}
-
-// newSummaries makes what tells the channels of drops. busy tells whether events wait for a channel.
-func (w *worker) newSummaries(
-	store summary.Store, limiter *throttle.Limiter, pacer *pacing.Pacer, d sink.Sink, busy func(channel string) bool,
-	changes func(context.Context, time.Time) []summary.Change, metrics *telemetry.Metrics,
-) *summary.Keeper {
-	return summary.NewKeeper(summary.Options{
-		Store:     store,
-		Interval:  w.settings.SummaryInterval,
-		Logger:    w.logger,
-		ChannelOf: d.SummaryDestination,
-		Busy:      busy,
-		Wait:      pacer.Wait,
-		Pause:     pacer.Pause,
-		Send:      d.SendSummary,
-		LimitOf:   limiter.LimitOf,
-		Opens:     limiter.Opens,
-		Changes:   changes,
-		Observe:   metrics.Summary,
-	})
 }

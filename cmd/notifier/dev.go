@@ -8,23 +8,25 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
 	"github.com/seed-4578ace9/notifier/internal/consume"
 	"github.com/seed-4578ace9/notifier/internal/devstack"
-	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/telemetry"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
 // devHTTPAddr is where dev serves metrics unless told otherwise: for this host only.
 const devHTTPAddr = "127.0.0.1:8080"
+
+// tryIt stands in the help of the program.
+const tryIt = "\n\nTry it without any server: notifier dev --storm 50"
 
 func addDevCommand(root *cobra.Command) {
 	var d dev
@@ -33,9 +35,11 @@ func addDevCommand(root *cobra.Command) {
 		Short: "Run everything in one process, with nothing installed",
 		Long: "Run everything in one process: NATS with JetStream and a stand-in for Redis, both on loopback, and a worker\n" +
 			"that prints notifications. A setting replaces its part: NOTIFIER_NATS_URL, NOTIFIER_REDIS_URL, and\n" +
-			"NOTIFIER_SINK or a Slack token or webhook. The command keeps nothing when it ends.",
+			"NOTIFIER_SINK or a Slack token or webhook. The command keeps nothing when it ends.\n\n" +
+			"With --storm it publishes events of 20 categories, among them an alert that is resolved, an event that comes\n" +
+			"twice, and one that cannot be read. Unless limits are set, these are in force then: " + demoLimits + ".\n" +
+			"Channels get a digest every " + demoSummaryInterval + " unless NOTIFIER_SUMMARY_INTERVAL is set.",
 		Example: "  notifier dev --storm 50\n  NOTIFIER_GLOBAL_LIMIT=20/1m NOTIFIER_CATEGORY_LIMIT=3/10s notifier dev --storm 50",
-		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if d.storm < 0 || d.storm > maxStorm {
 				return &usageError{fmt.Errorf("--storm %d is not between 0 and %d events a second", d.storm, maxStorm)}
@@ -45,25 +49,43 @@ func addDevCommand(root *cobra.Command) {
 	}
 	command.Flags().IntVar(&d.storm, "storm", 0, "publish this many events a second, over 20 categories")
 	command.Flags().DurationVar(&d.length, "for", 0, "end after this time, such as 10s (default: run until interrupted)")
+	root.Long += tryIt
 	root.AddCommand(command)
 }
+
+// What --storm has in force unless it is set: within a minute slots are taken and open again, and digests come.
+const (
+	demoGlobalLimit     = "30/30s"
+	demoCategoryLimit   = "6/30s"
+	demoLimits          = "global " + demoGlobalLimit + ", each category " + demoCategoryLimit
+	demoSummaryInterval = "15s"
+)
+
+// limitVariables are the settings of which each replaces the limits of the demonstration.
+var limitVariables = []string{"NOTIFIER_GLOBAL_LIMIT", "NOTIFIER_CATEGORY_LIMIT", "NOTIFIER_LIMITS", "NOTIFIER_GUARANTEES", "NOTIFIER_SHADOW_LIMITS"}
 
 // dev is the command that needs nothing installed.
 type dev struct {
 	storm  int
 	length time.Duration
 
-	out   io.Writer
-	paint painter
-	tally *tally
-	nats  string // how a client in another terminal reaches NATS, "" if by default
+	settings    config.Config
+	demo        bool // the limits are those of the demonstration
+	nats, redis devServer
+	screen      screen
+	paint       painter
+	tally       *tally
 }
 
-func (d *dev) run(ctx context.Context, out io.Writer) error {
-	settings, warnings, err := config.Load(config.Options{
-		Sink: config.SinkConsole, HTTPAddr: devHTTPAddr, LogLevel: "warn", LogFormat: "text", CheckTemplate: checkTemplate,
-	})
-	if err != nil {
+// devServer is a server, and what a command in another terminal has to know to reach it.
+type devServer struct {
+	address    string   // as it is shown
+	assignment []string // a setting; none if the default does
+}
+
+func (d *dev) run(ctx context.Context, out io.Writer) (err error) {
+	var warnings []string
+	if d.settings, warnings, err = config.Load(d.options()); err != nil {
 		return &usageError{err}
 	}
 	if d.length > 0 {
@@ -71,35 +93,43 @@ func (d *dev) run(ctx context.Context, out io.Writer) error {
 		ctx, cancel = context.WithTimeoutCause(ctx, d.length, errTimeIsUp)
 		defer cancel()
 	}
-	output := &lines{out: out}
-	d.out, d.paint = output, painter{isTerminal(out)}
-	d.tally = newTally()
-	logger := telemetry.NewLogger(os.Stderr, settings.Log.Level, settings.Log.Format)
+	d.paint = painter{hasTerminal(out) && os.Getenv("NO_COLOR") == ""}
+	d.screen = newScreen(out, d.paint)
+	d.tally = newTally(d.reportDeadLetter)
+	began := time.Now()
+	defer func() {
+		d.screen.close()
+		if d.tally.Metrics != nil { // the worker has begun
+			err = errors.Join(err, d.tally.printTable(out, time.Since(began)))
+		}
+	}()
+	logger := telemetry.NewLogger(d.logOutput(), d.settings.Log.Level, d.settings.Log.Format)
 	for _, warning := range warnings {
 		logger.Warn("settings", "detail", warning)
 	}
-	stop, err := d.startServers(&settings)
+	stop, err := d.startServers()
 	if err != nil {
 		return err
 	}
 	defer stop()
 
-	totals, stopTotals := context.WithCancel(context.Background())
+	looking, stopLooking := context.WithCancel(context.Background())
 	storm, stopStorm := context.WithCancel(ctx)
 	var tasks sync.WaitGroup
 	defer func() {
-		stopTotals()
+		stopLooking()
 		stopStorm()
 		tasks.Wait()
 	}()
 	w := worker{
-		settings: settings, logger: logger, stdout: output, colour: d.paint.colour, fallbackPort: !settings.HTTP.AddrSet,
-		observe: func(m *telemetry.Metrics) consume.Metrics { return d.tally.over(m) },
-		started: func(limiter *throttle.Limiter, adminAddr string) {
-			d.introduce(settings, adminAddr)
-			tasks.Go(func() { d.printTotals(totals, limiter) })
+		settings: d.settings, logger: logger, stdout: d.screen, colour: d.paint.colour, fallbackPort: !d.settings.HTTP.AddrSet,
+		fallbackPage: !d.settings.Page.AddrSet,
+		observe:      func(m *telemetry.Metrics) consume.Metrics { d.tally.Metrics = m; return d.tally },
+		started: func(limiter *throttle.Limiter, adminAddr, pageAddr string) {
+			d.screen.introduce(d.guide(adminAddr, pageAddr))
+			tasks.Go(func() { d.look(looking, limiter) })
 			if d.storm > 0 {
-				tasks.Go(func() { d.publishStorm(storm, settings, logger) })
+				tasks.Go(func() { d.publishStorm(storm, logger) })
 			}
 		},
 	}
@@ -109,86 +139,72 @@ func (d *dev) run(ctx context.Context, out io.Writer) error {
 // errTimeIsUp ends dev in good order.
 var errTimeIsUp = errors.New("the time is up")
 
-func (d *dev) say(format string, values ...any) {
-	_, _ = fmt.Fprintf(d.out, format+"\n", values...)
+// options are the defaults of dev.
+func (d *dev) options() config.Options {
+	o := config.Options{Sink: config.SinkConsole, HTTPAddr: devHTTPAddr, PageAddr: pageAddr, LogLevel: "warn", LogFormat: "text", CheckTemplate: checkTemplate}
+	if d.storm == 0 {
+		return o
+	}
+	o.SummaryInterval = demoSummaryInterval
+	d.demo = !slices.ContainsFunc(limitVariables, func(name string) bool { return os.Getenv(name) != "" })
+	if d.demo {
+		o.GlobalLimit, o.CategoryLimit = demoGlobalLimit, demoCategoryLimit
+	}
+	return o
 }
 
-// startServers starts what no setting names, and says so where it is not at its usual place.
-func (d *dev) startServers(settings *config.Config) (stop func(), err error) {
+// logOutput is where the log goes: to the terminal in a way that does not disturb what is shown there.
+func (d *dev) logOutput() io.Writer {
+	if hasTerminal(os.Stderr) {
+		return d.screen
+	}
+	return os.Stderr
+}
+
+func (d *dev) say(text string) { _, _ = fmt.Fprintln(d.screen, text) }
+
+// reportDeadLetter says that an event became a dead letter, in the columns of notifications, and the first time how to see it.
+func (d *dev) reportDeadLetter(reason string, isFirst bool) {
+	word := d.paint.paint("31", fmt.Sprintf("%-8s", "DEAD"))
+	d.say(d.paint.faint(time.Now().Format(time.TimeOnly)) + " " + word + " an event has become a dead letter: " + reason)
+	if isFirst {
+		command := d.typed("dlq list", d.nats.assignment)
+		d.say(strings.Join(append([]string{"shown by:"}, command.rows(guideWidth)...), "\n"))
+	}
+}
+
+// startServers starts the servers that no setting names, and says which of them are not at their usual ports.
+func (d *dev) startServers() (stop func(), err error) {
 	var running []*devstack.Server
 	stop = func() {
 		for _, server := range running {
 			server.Stop()
 		}
 	}
-	start := func(name string, begin func() (*devstack.Server, error)) (config.Secret, error) {
+	start := func(name, variable string, url *config.Secret, isSet bool, begin func() (*devstack.Server, error)) (devServer, error) {
+		if isSet {
+			return namedServer(variable, *url), nil
+		}
 		server, err := begin()
 		if err != nil {
-			stop()
-			return config.Secret{}, err
+			return devServer{}, err
 		}
 		running = append(running, server)
-		if server.Moved {
-			d.say("%s", d.paint.faint(fmt.Sprintf("port %d is taken, so %s listens on %s", server.Port, name, server.URL)))
+		*url = config.NewSecret(server.URL)
+		if !server.Moved {
+			return devServer{address: server.URL}, nil
 		}
-		return config.NewSecret(server.URL), nil
+		d.say(d.paint.faint(fmt.Sprintf("port %d is taken, so %s listens on %s", server.Port, name, server.URL)))
+		return devServer{server.URL, []string{variable + "=" + server.URL}}, nil
 	}
-	if !settings.NATS.URLSet {
-		if settings.NATS.URL, err = start("NATS", devstack.StartNATS); err != nil {
-			return nil, err
-		}
-		if running[0].Moved {
-			d.nats = settings.NATS.URL.Reveal()
-		}
+	nats, redis := &d.settings.NATS, &d.settings.Redis
+	d.nats, err = start("NATS", "NOTIFIER_NATS_URL", &nats.URL, nats.URLSet, devstack.StartNATS)
+	if err == nil {
+		d.redis, err = start("the stand-in for Redis", "NOTIFIER_REDIS_URL", &redis.URL, redis.URLSet, devstack.StartRedis)
 	}
-	if !settings.Redis.URLSet {
-		if settings.Redis.URL, err = start("the stand-in for Redis", devstack.StartRedis); err != nil {
-			return nil, err
-		}
+	if err != nil {
+		stop()
+		return nil, err
 	}
 	return stop, nil
-}
-
-// introduce says what there is to see and to do.
-func (d *dev) introduce(settings config.Config, adminAddr string) {
-	d.say("%s limits: global %s, each category %s%s", d.paint.bold("notifier dev"),
-		settings.Limits.Global, settings.Limits.Category, rulesNote(settings.Limits.Rules))
-	publish := invocation() + ` publish payments "card declined"`
-	if d.nats != "" {
-		publish = "NOTIFIER_NATS_URL=" + d.nats + " " + publish
-	}
-	d.say("  publish an event:  %s", publish)
-	if adminAddr != "" {
-		note := ""
-		if d.portMoved(settings, adminAddr) {
-			note = fmt.Sprintf("  (%s is taken)", settings.HTTP.Addr)
-		}
-		d.say("  metrics:           http://%s/metrics%s", adminAddr, note)
-	}
-	d.say("  stop:              Ctrl-C\n")
-}
-
-func (d *dev) portMoved(settings config.Config, adminAddr string) bool {
-	return !settings.HTTP.AddrSet && adminAddr != settings.HTTP.Addr
-}
-
-func rulesNote(rules []limits.Rule) string {
-	var note strings.Builder
-	for _, rule := range rules {
-		fmt.Fprintf(&note, ", %s %s", rule.Pattern, rule.Limits)
-	}
-	return note.String()
-}
-
-// invocation is how this program was called, as far as someone can repeat it.
-func invocation() string {
-	if strings.Contains(os.Args[0], "go-build") {
-		return "go run ./cmd/notifier"
-	}
-	return os.Args[0]
-}
-
-func isTerminal(out io.Writer) bool {
-	file, isFile := out.(*os.File)
-	return isFile && term.IsTerminal(int(file.Fd())) && os.Getenv("NO_COLOR") == ""
 }

@@ -5,73 +5,187 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
-	"os"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/config"
 	"github.com/seed-4578ace9/notifier/internal/consume"
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/telemetry"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-func TestRoundedUp(t *testing.T) {
-	t.Parallel()
-	for wait, want := range map[time.Duration]time.Duration{
-		1: time.Second, time.Second - 1: time.Second, time.Second: time.Second, time.Second + 1: 2 * time.Second,
-		59*time.Second + 500*time.Millisecond: time.Minute, 30 * time.Minute: 30 * time.Minute,
-	} {
-		testkit.Equal(t, roundedUp(wait), want, "%v is shown as", wait)
-	}
+// counted is a tally of some events of two categories, and how many dead letters it has told of.
+func counted(t *testing.T) (all *tally, told *[]bool) {
+	t.Helper()
+	told = new([]bool)
+	all = newTally(func(_ string, isFirst bool) { *told = append(*told, isFirst) })
+	all.Metrics = telemetry.NewMetrics(telemetry.MetricsOptions{MaxCategories: 10, Levels: []string{"global", "category"}})
+	all.Event("payments", string(consume.Sent), 3)
+	all.Event("payments", string(consume.Dropped), 5)
+	all.Dropped("payments", "global", 1)
+	all.Dropped("payments", "category", 4)
+	all.Event("", string(consume.Dead), 2)
+	all.DeadLetter("bad_json")
+	all.DeadLetter("bad_json")
+	all.RoomPending("slot", 2)
+	all.RoomPending("channel", 1)
+	all.RoomPending("slot", 1)
+	return all, told
 }
 
-// The line of totals says what came, what was sent and dropped, by limit, and when the next slot opens.
+// situationOf is what dev shows of a tally and of limits.
+func situationOf(all *tally, states ...limitState) situation {
+	s := situation{limits: states}
+	s.counts, s.waiting = all.now()
+	return s
+}
+
+// Limits of which the last word is full.
+var (
+	globalFree   = limitState{path: "global", limit: "30/30s", used: 29, size: 30}
+	globalFull   = limitState{path: "global", limit: "30/30s", used: 30, size: 30, full: true, wait: 11*time.Second + 1}
+	paymentsFull = limitState{path: "payments", limit: "6/30s", used: 6, size: 6, full: true, wait: 20 * time.Second}
+	errorsFull   = limitState{path: "errors", limit: "6/30s", used: 6, size: 6, full: true, wait: 7 * time.Second}
+	mutedFull    = limitState{path: "debug", limit: "0/30s", full: true}
+)
+
+// The totals tell every outcome, and whether slots are free.
 func TestTotals(t *testing.T) {
-	limiter := newTestLimiter(t, "1/1h")
-	counted := newTally()
-	metrics := counted.over(telemetry.NewMetrics(telemetry.MetricsOptions{MaxCategories: 10, Levels: []string{"global", "category"}}))
-	plain, coloured := painter{}, painter{colour: true}
-	if got, want := counted.line(plain, limiter), "totals  events 0  sent 0  dropped 0  slots are free"; got != want {
-		t.Errorf("at first: %q, want %q", got, want)
+	t.Parallel()
+	all, told := counted(t)
+	testkit.EqualSlices(t, *told, []bool{true, false}, "the first dead letter is told as such")
+	s := situationOf(all, globalFree)
+	testkit.Equal(t, s.outcomes(painter{}), "events 10  sent 3  dropped 5 (category 4, global 1)  duplicate 0  dead 2  expired 0  waiting 2", "outcomes")
+	testkit.Equal(t, s.outcomes(painter{colour: true}), "events 10  \x1b[32msent 3\x1b[0m  \x1b[33mdropped 5 (category 4, global 1)\x1b[0m"+
+		"  duplicate 0  dead 2  expired 0  waiting 2", "outcomes in colours")
+	for want, states := range map[string][]limitState{
+		"slots are free":                                       {globalFree},
+		"full: global, next slot in 12s":                       {globalFull, paymentsFull},
+		"full: payments, errors, next slot in 7s":              {globalFree, paymentsFull, errorsFull, errorsFull},
+		"full: debug, no slot opens":                           {globalFree, mutedFull},
+		"full: debug, payments, errors, next slot in 7s":       {mutedFull, paymentsFull, errorsFull},
+		"full: a, debug, payments and 1 more, next slot in 7s": {{path: "a", full: true}, mutedFull, paymentsFull, errorsFull},
+	} {
+		testkit.Equal(t, situationOf(all, states...).slots(), want, "slots")
 	}
+	testkit.Equal(t, situation{unknown: true}.slots(), "the limits cannot be asked", "slots without Redis")
+}
 
-	ask := func(id string) throttle.Request {
-		return throttle.Request{ID: "payments " + id, Category: "payments", Cost: 1, Message: throttle.Message{Stream: "EVENTS", Stored: time.Now()}}
-	}
-	testkit.Must(limiter.Decide(t.Context(), []throttle.Request{ask("first"), ask("second")}))(t)
-	metrics.Event("payments", string(consume.Sent), 3)
-	metrics.Event("payments", string(consume.Dropped), 5)
-	metrics.Event("payments", string(consume.Dead), 1)
-	metrics.Dropped("payments", "global", 1)
-	metrics.Dropped("payments", "category", 4)
-	line := counted.line(plain, limiter)
-	prefix := "totals  events 9  sent 3  dropped 5 (category 4, global 1)  next free slot (category) in "
-	rest, found := strings.CutPrefix(line, prefix)
-	if wait, err := time.ParseDuration(rest); !found || err != nil || wait <= 0 || wait > time.Hour {
-		t.Errorf("%q, want %q and at most an hour", line, prefix)
-	}
-	line = counted.line(coloured, limiter)
-	for _, want := range []string{"\x1b[1mtotals\x1b[0m", "\x1b[32msent 3\x1b[0m", "\x1b[33mdropped 5 (category 4, global 1)\x1b[0m"} {
-		if !strings.Contains(line, want) {
-			t.Errorf("%q, want %q in it", line, want)
+// A line of totals is printed when a count changes, or a limit becomes full or opens. The time to the next slot alone is no change.
+func TestTotalsOnlyOfChanges(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	l := &lines{out: &out}
+	all, _ := counted(t)
+	later := globalFull
+	later.wait -= time.Second
+	printed := 0
+	for i, step := range []struct {
+		state limitState
+		event bool
+		lines int
+	}{{state: globalFull, lines: 1}, {state: later}, {state: globalFree, lines: 1}, {state: globalFree}, {state: globalFree, event: true, lines: 1}} {
+		if step.event {
+			all.Event("payments", string(consume.Duplicate), 1)
 		}
+		l.show(situationOf(all, step.state))
+		printed += step.lines
+		testkit.Equal(t, strings.Count(out.String(), "\n"), printed, "lines after step %d", i)
+	}
+	if !strings.HasPrefix(out.String(), "totals  events 10  sent 3") || strings.Contains(out.String(), "\x1b") {
+		t.Errorf("it prints %q", &out)
 	}
 }
 
-func TestPainter(t *testing.T) {
+// The table has a row for each category, and no columns that are always zero.
+func TestDevTable(t *testing.T) {
 	t.Parallel()
-	for colour, want := range map[bool]string{true: "\x1b[2mtext\x1b[0m", false: "text"} {
-		testkit.Equal(t, (painter{colour}).faint("text"), want, "colour %t", colour)
+	var out bytes.Buffer
+	all, _ := counted(t)
+	testkit.NoError(t, all.printTable(&out, 1500*time.Millisecond))
+	testkit.Equal(t, fields(out.String()), "\n10 events in 2s\n"+
+		"CATEGORY EVENTS SENT DROPPED DEAD DROPPED BY\n"+
+		"payments 8 3 5 0 category 4, global 1\n"+
+		"(none) 2 0 0 2\n"+
+		"all 10 3 5 2 category 4, global 1\n"+
+		"2 events were still waiting", "the table")
+
+	out.Reset()
+	testkit.NoError(t, newTally(nil).printTable(&out, time.Second))
+	testkit.Equal(t, out.String(), "\n0 events in 1s\n", "a table of nothing")
+}
+
+// The categories that are counted by name are bounded, and so are the rows of the table.
+func TestDevTableIsBounded(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	all, _ := counted(t)
+	for i := range maxTallied + 10 {
+		all.Event(strings.Repeat("a", i+1), string(consume.Sent), 1)
 	}
-	file := testkit.Must(os.Create(t.TempDir() + "/file"))(t)
-	defer func() { _ = file.Close() }()
-	for _, out := range []io.Writer{&bytes.Buffer{}, file} {
-		if isTerminal(out) {
-			t.Errorf("a %T is taken for a terminal", out)
+	testkit.NoError(t, all.printTable(&out, time.Second))
+	testkit.Equal(t, strings.Count(out.String(), "\n"), maxTableRows+6, "lines")
+	if !strings.Contains(out.String(), otherCategories+"  ") || !strings.Contains(out.String(), "971 categories are not shown") {
+		t.Errorf("it prints:\n%s", &out)
+	}
+}
+
+// What is full is asked of the limits in force, also where no event was denied by them yet.
+func TestLimitsNow(t *testing.T) {
+	t.Parallel()
+	d := &dev{}
+	d.tally, _ = counted(t)
+	limit := limits.Limit{Count: 6, Window: 30 * time.Second}
+	explain := func(_ context.Context, request throttle.Request) (throttle.Explanation, error) {
+		known := throttle.Explanation{Limits: []throttle.Explanatory{{Limit: limits.Limit{Count: 30, Window: 30 * time.Second}, Used: 7}}}
+		if request.Category != "" {
+			node := limits.Node{Path: request.Category}
+			known.Limits = append(known.Limits, throttle.Explanatory{Node: node, Limit: limit, Used: 6, Wait: 20 * time.Second})
 		}
+		return known, nil
+	}
+	states, unknown := d.limitsNow(t.Context(), explain)
+	testkit.EqualSlices(t, states, []limitState{{path: "global", limit: "30/30s", used: 7, size: 30}, paymentsFull}, "limits")
+	testkit.Equal(t, unknown, false, "unknown")
+
+	gone := func(context.Context, throttle.Request) (throttle.Explanation, error) {
+		return throttle.Explanation{}, errors.New("redis is unavailable")
+	}
+	if states, unknown := d.limitsNow(t.Context(), gone); states != nil || !unknown {
+		t.Errorf("without Redis: %v, %t", states, unknown)
+	}
+}
+
+// A storm has short limits, unless one is set, and frequent digests, unless their interval is.
+func TestDemoLimits(t *testing.T) {
+	for name, test := range map[string]struct {
+		storm                      int
+		set                        map[string]string
+		global, category, interval string
+	}{
+		"no storm":        {0, nil, "100/30m", "10/30m", "30m0s"},
+		"nothing set":     {50, nil, "30/30s", "6/30s", "15s"},
+		"a limit":         {50, map[string]string{"GLOBAL_LIMIT": "20/1m"}, "20/1m", "10/30m", "15s"},
+		"a path's limit":  {50, map[string]string{"LIMITS": "payments=1/1m"}, "100/30m", "10/30m", "15s"},
+		"a guarantee":     {50, map[string]string{"GUARANTEES": "security=50"}, "100/30m", "10/30m", "15s"},
+		"an interval":     {50, map[string]string{"SUMMARY_INTERVAL": "1m"}, "30/30s", "6/30s", "1m0s"},
+		"digests are off": {50, map[string]string{"SUMMARY_INTERVAL": "0"}, "30/30s", "6/30s", "0s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			setenv(t, test.set)
+			d := dev{storm: test.storm}
+			settings, _, err := config.Load(d.options())
+			testkit.NoError(t, err)
+			got := []string{settings.Limits.Global.String(), settings.Limits.Category.String(), settings.SummaryInterval.String()}
+			testkit.EqualSlices(t, got, []string{test.global, test.category, test.interval}, "global, category and interval")
+			testkit.Equal(t, d.demo, test.global == demoGlobalLimit, "it is a demonstration")
+		})
 	}
 }
 
@@ -91,36 +205,5 @@ func TestLines(t *testing.T) {
 	writers.Wait()
 	if out.String() != strings.Repeat("a whole line\n", 1000) {
 		t.Error("lines have run into each other")
-	}
-}
-
-// The command that needs nothing installed: with a storm it prints notifications and totals, says how to publish and where
-// the metrics are, and ends in good order.
-func TestDev(t *testing.T) {
-	t.Setenv("TMPDIR", t.TempDir())
-	setenv(t, map[string]string{"GLOBAL_LIMIT": "5/1h", "CATEGORY_LIMIT": "2/1h"})
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	const totals = "  sent 5  dropped "
-	out := ""
-	for length := 2500 * time.Millisecond; length < patience && !strings.Contains(out, totals); length *= 3 { // a busy machine starts later
-		var err error
-		if out, _, err = execute(ctx, "", "dev", "--storm", "200", "--for", length.String()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, want := range []string{
-		"notifier dev limits: global 5/1h, each category 2/1h", "publish an event:", "publish payments", "/metrics",
-		"\ntotals  events ", totals, "global ", "next free slot (global) in ",
-	} {
-		if !strings.Contains(out, want) {
-			t.Errorf("it does not print %q:\n%s", want, out)
-		}
-	}
-	if strings.Contains(out, "\x1b[") {
-		t.Errorf("it prints colours, though not on a terminal:\n%s", out)
-	}
-	if left, err := os.ReadDir(os.TempDir()); err != nil || len(left) > 0 {
-		t.Errorf("it leaves %v, %v", left, err)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,58 +36,65 @@ func newDLQCommand() *cobra.Command {
 			"  notifier dlq replay --reason slack_rejected --dry-run\n" +
 			"  notifier dlq replay 17 order-4711\n" +
 			"  notifier dlq drop --reason bad_json",
-		Args: noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	command.AddCommand(newDLQListCommand(), newDLQShowCommand(), newDLQReplayCommand(), newDLQDropCommand())
 	return command
 }
 
-// letterFlags say which letters are meant, and how to print.
-type letterFlags struct {
-	reasons  []string
-	category string
-	since    model.Duration
-	json     bool
+// dlqCommand is the flags of a command, and what it works with.
+type dlqCommand struct {
+	reasons     []string
+	category    string
+	since       model.Duration
+	json        bool
+	limit       int  // of a list
+	all, dryRun bool // of a change
+	yes         bool // of a drop
+
+	store    *deadletters.Store
+	stream   string
+	in       io.Reader
+	out      io.Writer
+	problems io.Writer
+	bar      *progressBar
 }
 
-func (f *letterFlags) add(cmd *cobra.Command) {
+func (d *dlqCommand) addJSON(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&d.json, "json", false, "print one JSON object")
+}
+
+// addSelection adds the flags that say which letters are meant.
+func (d *dlqCommand) addSelection(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringSliceVar(&f.reasons, "reason", nil, "only letters with this reason, such as slack_rejected; may be repeated")
-	flags.StringVar(&f.category, "category", "", "only letters of this category and all below it, such as payments")
-	flags.Var(&f.since, "since", "only letters that are not older than this, such as 24h or 7d")
+	flags.StringSliceVar(&d.reasons, "reason", nil, "only letters with this reason, such as slack_rejected; may be repeated")
+	flags.StringVar(&d.category, "category", "", "only letters of this category and all below it, such as payments")
+	flags.Var(&d.since, "since", "only letters that are not older than this, such as 24h or 7d")
 	flags.Lookup("since").DefValue = "" // there is no default to show
-	flags.BoolVar(&f.json, "json", false, "print one JSON object")
+	d.addJSON(cmd)
 }
 
-func (f *letterFlags) check(cmd *cobra.Command, _ []string) error {
-	for _, reason := range f.reasons {
+// addChange adds the flags of a command that changes letters.
+func (d *dlqCommand) addChange(cmd *cobra.Command) {
+	d.addSelection(cmd)
+	cmd.Flags().BoolVar(&d.all, "all", false, "all letters")
+	cmd.Flags().BoolVar(&d.dryRun, "dry-run", false, "print the selected letters, and change nothing")
+}
+
+func (d *dlqCommand) checkSelection(cmd *cobra.Command, _ []string) error {
+	for _, reason := range d.reasons {
 		if !slices.Contains(event.Reasons(), event.Reason(reason)) {
-			return usageOf(cmd, fmt.Sprintf("--reason: %q is not one of %s", reason, joinReasons()))
+			return fmt.Errorf("--reason: %q is not one of %s", reason, joinReasons())
 		}
 	}
-	if f.category != "" {
-		if err := event.ValidatePath(f.category); err != nil {
-			return usageOf(cmd, fmt.Sprintf("--category: %v", err))
+	if d.category != "" {
+		if err := event.ValidatePath(d.category); err != nil {
+			return fmt.Errorf("--category: %w", err)
 		}
 	}
-	if cmd.Flags().Changed("since") && f.since == 0 {
-		return usageOf(cmd, "--since is 0; expected an age such as 30m, 24h or 7d")
+	if cmd.Flags().Changed("since") && d.since == 0 {
+		return errors.New("--since is 0; expected an age such as 30m, 24h or 7d")
 	}
 	return nil
-}
-
-func (f *letterFlags) filter(ids []string) deadletters.Filter {
-	filter := deadletters.Filter{Reasons: f.reasons, Under: f.category, IDs: ids}
-	if f.since > 0 {
-		filter.Since = time.Now().Add(-time.Duration(f.since))
-	}
-	return filter
-}
-
-// selects tells whether less than everything is meant.
-func (f *letterFlags) selects(ids []string) bool {
-	return len(f.reasons) > 0 || f.category != "" || f.since > 0 || len(ids) > 0
 }
 
 func joinReasons() string {
@@ -99,80 +105,55 @@ func joinReasons() string {
 	return strings.Join(reasons, ", ")
 }
 
+// checkChange fails unless a command says which letters it changes.
+func (d *dlqCommand) checkChange(_ *cobra.Command, ids []string) error {
+	switch selected := len(d.reasons) > 0 || d.category != "" || d.since > 0 || len(ids) > 0; {
+	case !selected && !d.all:
+		return errors.New("which letters? Name them, or use --reason, --category, --since or --all")
+	case selected && d.all:
+		return errors.New("--all goes with nothing that selects")
+	}
+	return nil
+}
+
 func newDLQListCommand() *cobra.Command {
-	var f letterFlags
-	limit := 0
+	d := &dlqCommand{}
 	command := &cobra.Command{
 		Use:   "list",
 		Short: "List dead letters, the newest first",
 		Long: "List dead letters, the newest first. The stream keeps them.\n\n" +
 			"The stream has at most NOTIFIER_DLQ_MAX_PER_SUBJECT letters of each reason and first-level category, and\n" +
 			"NOTIFIER_DLQ_MAX_BYTES of all. Newer letters push out older ones, and the list says how many.",
-		Args: allOf(noArguments, f.check, func(cmd *cobra.Command, _ []string) error {
-			if limit < 0 {
-				return usageOf(cmd, "--limit is below 0")
+		Args: cobra.MatchAll(cobra.NoArgs, d.checkSelection, func(*cobra.Command, []string) error {
+			if d.limit < 0 {
+				return errors.New("--limit is below 0")
 			}
 			return nil
 		}),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withLetters(cmd, func(ctx context.Context, d *dlqCommand) error { return d.list(ctx, f, limit) })
-		},
+		RunE: d.connected(d.list),
 	}
-	f.add(command)
-	command.Flags().IntVar(&limit, "limit", defaultLetters, "how many letters to show; 0 for all")
+	d.addSelection(command)
+	command.Flags().IntVar(&d.limit, "limit", defaultLetters, "how many letters to show; 0 for all")
 	return command
 }
 
 func newDLQShowCommand() *cobra.Command {
-	asJSON := false
+	d := &dlqCommand{}
 	command := &cobra.Command{
 		Use:   "show ID",
 		Short: "Show a dead letter with its headers and its body",
 		Long: "Show a dead letter, or all letters of an event: the headers and the unchanged body. On a terminal, control\n" +
 			"sequences are left out; a pipe gets every byte. With --json a body that is not UTF-8 is in body_base64.",
 		Args: exactArguments(1),
-		RunE: func(cmd *cobra.Command, arguments []string) error {
-			return withLetters(cmd, func(ctx context.Context, d *dlqCommand) error { return d.show(ctx, arguments[0], asJSON) })
-		},
+		RunE: d.connected(d.show),
 	}
-	command.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	d.addJSON(command)
 	return command
 }
 
-// changeFlags say what to do with which letters.
-type changeFlags struct {
-	letterFlags
-	all, dryRun bool
-	yes         bool // of a drop
-}
-
-func (f *changeFlags) add(cmd *cobra.Command) {
-	f.letterFlags.add(cmd)
-	cmd.Flags().BoolVar(&f.all, "all", false, "all letters")
-	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "print the selected letters, and change nothing")
-}
-
-func (f *changeFlags) check(cmd *cobra.Command, ids []string) error {
-	if err := f.letterFlags.check(cmd, ids); err != nil {
-		return err
-	}
-	switch selected := f.selects(ids); {
-	case !selected && !f.all:
-		return usageOf(cmd, "which letters? Name them, or use --reason, --category, --since or --all")
-	case selected && f.all:
-		return usageOf(cmd, "--all goes with nothing that selects")
-	}
-	return nil
-}
-
 func newDLQReplayCommand() *cobra.Command {
-	var f changeFlags
-	replay := action{
-		name: "replay", doing: "replaying", done: string(deadletters.Replayed),
-		do: func(ctx context.Context, store *deadletters.Store, l deadletters.Letter) (deadletters.Outcome, error) {
-			return store.Replay(ctx, l)
-		},
-	}
+	d := &dlqCommand{}
+	replay := action{name: "replay", doing: "replaying", done: string(deadletters.Replayed), do: (*deadletters.Store).Replay}
 	command := &cobra.Command{
 		Use:   "replay [ID...]",
 		Short: "Send dead letters to the workers again",
@@ -184,110 +165,76 @@ func newDLQReplayCommand() *cobra.Command {
 			"recorded: for NOTIFIER_STREAM_MAX_AGE or NOTIFIER_EVENT_MAX_AGE, whichever is longer, and an hour.\n" +
 			"docs/delivery.md says what else ends the record.\n\n" +
 			"The command needs the permissions of the user replayer in configs/nats/notifier.conf.",
-		Args: f.check,
-		RunE: func(cmd *cobra.Command, ids []string) error {
-			return withLetters(cmd, func(ctx context.Context, d *dlqCommand) error { return d.change(ctx, f, ids, replay) })
-		},
+		Args: cobra.MatchAll(d.checkSelection, d.checkChange),
+		RunE: d.connected(func(ctx context.Context, ids []string) error { return d.change(ctx, ids, replay) }),
 	}
-	f.add(command)
+	d.addChange(command)
 	return command
 }
 
 func newDLQDropCommand() *cobra.Command {
-	var f changeFlags
+	d := &dlqCommand{}
 	drop := action{
 		name: "drop", doing: "dropping", done: outcomeDropped, asks: true,
-		do: func(ctx context.Context, store *deadletters.Store, l deadletters.Letter) (deadletters.Outcome, error) {
+		do: func(store *deadletters.Store, ctx context.Context, l deadletters.Letter) (deadletters.Outcome, error) {
 			return outcomeDropped, store.Drop(ctx, l)
 		},
 	}
 	command := &cobra.Command{
 		Use:   "drop [ID...]",
 		Short: "Remove dead letters for good",
-		Args:  allOf(f.check, func(cmd *cobra.Command, _ []string) error { return somebodyToAsk(cmd, f.yes || f.dryRun) }),
-		RunE: func(cmd *cobra.Command, ids []string) error {
-			return withLetters(cmd, func(ctx context.Context, d *dlqCommand) error { return d.change(ctx, f, ids, drop) })
-		},
+		Args:  cobra.MatchAll(d.checkSelection, d.checkChange, somebodyToAsk(&d.yes, &d.dryRun)),
+		RunE:  d.connected(func(ctx context.Context, ids []string) error { return d.change(ctx, ids, drop) }),
 	}
-	f.add(command)
-	command.Flags().BoolVar(&f.yes, "yes", false, "do not ask")
+	d.addChange(command)
+	command.Flags().BoolVar(&d.yes, "yes", false, "do not ask")
 	return command
 }
 
-// dlqCommand is what the commands work with.
-type dlqCommand struct {
-	store    *deadletters.Store
-	stream   string
-	in       io.Reader
-	out      io.Writer
-	problems io.Writer
-	bar      *progressBar
+// connected returns a command's RunE, which reads the settings, opens the stream of dead letters and then works.
+func (d *dlqCommand) connected(work func(ctx context.Context, arguments []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, arguments []string) error {
+		ctx := cmd.Context()
+		return withNATS(ctx, func(settings config.Config, connection *consume.Connection) (err error) {
+			d.stream, d.in, d.out, d.problems = settings.DLQ.Stream, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
+			d.bar = newProgressBar(d.problems)
+			d.store, err = deadletters.Open(ctx, connection.Conn, deadletters.Options{
+				Stream:  settings.DLQ.Stream,
+				Subject: settings.DLQ.Subject,
+				Room:    settings.Room.Stream,
+				Decoder: event.Decoder{Prefix: settings.NATS.Subject, MaxBytes: settings.Event.MaxBytes},
+			})
+			if err == nil {
+				err = work(ctx, arguments)
+				d.bar.clear()
+			}
+			return explainLetters(err, connection)
+		})
+	}
 }
 
-func withLetters(cmd *cobra.Command, run func(ctx context.Context, d *dlqCommand) error) error {
-	settings, _, err := config.Load(config.Options{Sink: config.SinkConsole})
-	if err != nil {
-		return &usageError{err}
-	}
-	ctx := cmd.Context()
-	connection, err := connectNATS(settings.NATS, slog.New(slog.DiscardHandler))
-	if err == nil {
-		defer connection.Conn.Close()
-		err = awaitConnection(ctx, connection)
-	}
-	if err != nil {
-		return fmt.Errorf("nats: %s", explainNATS(err))
-	}
-	d := &dlqCommand{
-		stream: settings.DLQ.Stream, in: cmd.InOrStdin(), out: cmd.OutOrStdout(), problems: cmd.ErrOrStderr(),
-		bar: newProgressBar(cmd.ErrOrStderr()),
-	}
-	d.store, err = deadletters.Open(ctx, connection.Conn, deadletters.Options{
-		Stream:  settings.DLQ.Stream,
-		Subject: settings.DLQ.Subject,
-		Room:    settings.Room.Stream,
-		Decoder: event.Decoder{Prefix: settings.NATS.Subject, MaxBytes: settings.Event.MaxBytes},
-	})
-	if err == nil {
-		err = run(ctx, d)
-		d.bar.clear()
-	}
-	return explainLetters(err, connection)
-}
-
-// explainLetters says what is behind an error: a stream that workers create, or a right that is missing, which looks like
-// a request that nobody answers.
+// explainLetters adds the likely cause to an error: a missing stream, or a missing right. A client gets no answer to a request for
+// which it has no right.
 func explainLetters(err error, connection *consume.Connection) error {
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrNoStreamResponse):
 		return fmt.Errorf("%w (check NOTIFIER_DLQ_STREAM and NOTIFIER_ROOM_STREAM; a worker with NOTIFIER_NATS_PROVISION=true creates the streams)", err)
-	case errors.Is(err, context.DeadlineExceeded):
-		if len(connection.Denied()) == 0 {
-			return fmt.Errorf("%w (is this user permitted to do that? The user replayer of configs/nats/notifier.conf has the rights)", err)
-		}
-		return explainDenied(err, connection)
+	case errors.Is(err, context.DeadlineExceeded) && len(connection.Denied()) == 0:
+		return fmt.Errorf("%w (is this user permitted to do that? The user replayer of configs/nats/notifier.conf has the rights)", err)
 	}
-	return err
+	return explainDenied(err, connection)
 }
 
-// explainDenied adds to an error what the server did not permit: to whoever asked it looks like no answer.
-func explainDenied(err error, connection *consume.Connection) error {
-	denied := strings.Join(connection.Denied(), "; ")
-	if !errors.Is(err, context.DeadlineExceeded) || denied == "" {
-		return err
-	}
-	if strings.Contains(denied, "for Subscription to") {
-		denied += "; NOTIFIER_NATS_INBOX is the prefix below which this user may listen"
-	}
-	return fmt.Errorf("%w (%s)", err, denied)
-}
-
-// read returns the letters that are meant, the oldest first, and reports what was named and is not there.
-func (d *dlqCommand) read(ctx context.Context, filter deadletters.Filter) (all, chosen []deadletters.Letter, missing int, err error) {
+// read returns all letters and those that are meant, the oldest first. It reports what was named and is absent.
+func (d *dlqCommand) read(ctx context.Context, ids []string) (all, chosen []deadletters.Letter, missing int, err error) {
 	all, err = d.store.List(ctx, d.bar.stage("reading dead letters"))
 	d.bar.clear()
 	if err != nil {
 		return nil, nil, 0, err
+	}
+	filter := deadletters.Filter{Reasons: d.reasons, Under: d.category, IDs: ids}
+	if d.since > 0 {
+		filter.Since = time.Now().Add(-time.Duration(d.since))
 	}
 	chosen, absent, err := filter.Select(all)
 	for _, id := range absent {
@@ -296,8 +243,8 @@ func (d *dlqCommand) read(ctx context.Context, filter deadletters.Filter) (all, 
 	return all, chosen, len(absent), err
 }
 
-func (d *dlqCommand) list(ctx context.Context, f letterFlags, limit int) error {
-	all, letters, _, err := d.read(ctx, f.filter(nil))
+func (d *dlqCommand) list(ctx context.Context, _ []string) error {
+	all, letters, _, err := d.read(ctx, nil)
 	if err != nil {
 		return err
 	}
@@ -306,10 +253,10 @@ func (d *dlqCommand) list(ctx context.Context, f letterFlags, limit int) error {
 		pushedOut += l.PushedOut
 	}
 	slices.Reverse(letters)
-	if limit > 0 {
-		letters = letters[:min(limit, total)]
+	if d.limit > 0 {
+		letters = letters[:min(d.limit, total)]
 	}
-	if f.json {
+	if d.json {
 		return writeJSON(d.out, letterList{Stream: d.stream, Total: total, PushedOut: pushedOut, Letters: append([]deadletters.Letter{}, letters...)})
 	}
 	if err := d.printLetters(letters, total); err != nil || pushedOut == 0 {
@@ -319,7 +266,8 @@ func (d *dlqCommand) list(ctx context.Context, f letterFlags, limit int) error {
 	return err
 }
 
-func (d *dlqCommand) show(ctx context.Context, id string, asJSON bool) error {
+func (d *dlqCommand) show(ctx context.Context, arguments []string) error {
+	id := arguments[0]
 	numbers, err := d.numbers(ctx, id)
 	if err != nil {
 		return err
@@ -330,7 +278,7 @@ func (d *dlqCommand) show(ctx context.Context, id string, asJSON bool) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", plain.Line(id), err)
 		}
-		if asJSON {
+		if d.json {
 			contents.Letters = append(contents.Letters, shown(content))
 			continue
 		}
@@ -338,20 +286,20 @@ func (d *dlqCommand) show(ctx context.Context, id string, asJSON bool) error {
 			return err
 		}
 	}
-	if asJSON {
+	if d.json {
 		return writeJSON(d.out, contents)
 	}
 	return nil
 }
 
-// numbers are those of the letters that an ID names. One that is a letter's number needs no search.
+// numbers are those of the letters that an ID names. The number of a letter needs no search.
 func (d *dlqCommand) numbers(ctx context.Context, id string) ([]uint64, error) {
 	if number, err := strconv.ParseUint(id, 10, 64); err == nil {
 		if _, err := d.store.Read(ctx, number); !errors.Is(err, deadletters.ErrNotFound) {
 			return []uint64{number}, err
 		}
 	}
-	_, letters, missing, err := d.read(ctx, deadletters.Filter{IDs: []string{id}})
+	_, letters, missing, err := d.read(ctx, []string{id})
 	if err == nil && missing > 0 {
 		err = errReported
 	}
@@ -366,19 +314,19 @@ func (d *dlqCommand) numbers(ctx context.Context, id string) ([]uint64, error) {
 type action struct {
 	name, doing, done string
 	asks              bool // somebody has to agree
-	do                func(context.Context, *deadletters.Store, deadletters.Letter) (deadletters.Outcome, error)
+	do                func(*deadletters.Store, context.Context, deadletters.Letter) (deadletters.Outcome, error)
 }
 
 // change does something to the letters that are meant, until the context ends.
-func (d *dlqCommand) change(ctx context.Context, f changeFlags, ids []string, a action) error {
-	_, letters, missing, err := d.read(ctx, f.filter(ids))
+func (d *dlqCommand) change(ctx context.Context, ids []string, a action) error {
+	_, letters, missing, err := d.read(ctx, ids)
 	if err != nil {
 		return err
 	}
-	if f.dryRun {
-		return d.announce(a, f.json, letters, missing)
+	if d.dryRun {
+		return d.announce(a, letters, missing)
 	}
-	if a.asks && !f.yes && len(letters) > 0 {
+	if a.asks && !d.yes && len(letters) > 0 {
 		question := fmt.Sprintf("%s %s for good?", strings.ToUpper(a.name[:1])+a.name[1:], count(len(letters)))
 		if agreed, err := confirm(ctx, d.in, d.problems, question); !agreed {
 			return err
@@ -386,11 +334,11 @@ func (d *dlqCommand) change(ctx context.Context, f changeFlags, ids []string, a 
 	}
 	results := changes{Action: a.name, Letters: []change{}, Missing: missing}
 	err = d.each(ctx, &results, a, letters)
-	return errors.Join(d.report(f.json, results, a), err)
+	return errors.Join(d.report(results, a), err)
 }
 
-// each does something to letter after letter, and notes what came out. An error ends it, unless it is about that letter
-// alone. When the context ends, what was begun is finished.
+// each does something to letter after letter, and notes what came out. An error ends it, unless that letter alone is at fault. The
+// end of the context ends it too, once the letter in hand is finished.
 func (d *dlqCommand) each(ctx context.Context, results *changes, a action, letters []deadletters.Letter) error {
 	progress := d.bar.stage(a.doing)
 	defer d.bar.clear()
@@ -398,7 +346,7 @@ func (d *dlqCommand) each(ctx context.Context, results *changes, a action, lette
 		if ctx.Err() != nil {
 			return fmt.Errorf("interrupted: %s left", count(len(letters)-i))
 		}
-		outcome, err := a.do(context.WithoutCancel(ctx), d.store, l)
+		outcome, err := a.do(d.store, context.WithoutCancel(ctx), l)
 		if errors.Is(err, deadletters.ErrUnfit) {
 			outcome = outcomeUnfit
 		} else if err != nil {

@@ -77,9 +77,8 @@ func (c *changes) note(l deadletters.Letter, outcome deadletters.Outcome, err er
 }
 
 // announce prints what a dry run would do.
-func (d *dlqCommand) announce(a action, asJSON bool, letters []deadletters.Letter, missing int) error {
-	var err error
-	if asJSON {
+func (d *dlqCommand) announce(a action, letters []deadletters.Letter, missing int) (err error) {
+	if d.json {
 		dry := changes{Action: a.name, DryRun: true, Letters: []change{}, Missing: missing}
 		for _, l := range letters {
 			dry.note(l, "", nil)
@@ -96,7 +95,7 @@ func (d *dlqCommand) announce(a action, asJSON bool, letters []deadletters.Lette
 }
 
 // report prints what came out, and fails if something did not.
-func (d *dlqCommand) report(asJSON bool, results changes, a action) error {
+func (d *dlqCommand) report(results changes, a action) error {
 	done, failed := 0, results.Missing
 	for _, l := range results.Letters {
 		switch l.Outcome {
@@ -112,7 +111,7 @@ func (d *dlqCommand) report(asJSON bool, results changes, a action) error {
 		}
 	}
 	var err error
-	if asJSON {
+	if d.json {
 		err = writeJSON(d.out, results)
 	} else {
 		_, err = fmt.Fprintf(d.out, "%s %s\n", a.done, count(done))

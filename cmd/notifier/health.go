@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -18,24 +19,26 @@ func newHealthCommand() *cobra.Command {
 		Use:    "health",
 		Short:  "Check whether the worker on this host is alive",
 		Hidden: true,
-		Args:   noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			settings, _, err := config.Load(config.Options{Sink: config.SinkConsole})
 			if err != nil {
 				return &usageError{err}
 			}
-			return askHealth(cmd.Context(), settings.HTTP.Addr)
+			if settings.HTTP.Addr == "" {
+				return nil // without the server there is nothing to ask
+			}
+			if err := askHealth(cmd.Context(), settings.HTTP.Addr); err != nil {
+				return fmt.Errorf("asking %s: %w", settings.HTTP.Addr, err)
+			}
+			return nil
 		},
 	}
 }
 
 func askHealth(ctx context.Context, address string) error {
-	if address == "" {
-		return nil // without the server there is nothing to ask
-	}
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
-		return fmt.Errorf("asking %s: %w", address, err)
+		return err
 	}
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 		host = "localhost"
@@ -44,15 +47,15 @@ func askHealth(ctx context.Context, address string) error {
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(host, port)+"/healthz", nil)
 	if err != nil {
-		return fmt.Errorf("asking %s: %w", address, err)
+		return err
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return fmt.Errorf("asking %s: %w", address, err)
+		return err
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("asking %s: %s", address, response.Status)
+		return errors.New(response.Status)
 	}
 	return nil
 }

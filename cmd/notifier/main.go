@@ -3,9 +3,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -31,30 +33,34 @@ func main() {
 	os.Exit(run(os.Args[1:]))
 }
 
-// run turns a command line into an exit status. The first SIGTERM or SIGINT ends the command in good order, a second one
-// at once.
+// run turns a command line into an exit status. The first SIGTERM or SIGINT ends the command in good order, the second one
+// ends it at once.
 func run(arguments []string) int {
 	ctx, stop := untilSignal()
 	defer stop()
 
 	root := newRoot()
 	root.SetArgs(arguments)
-	err := root.ExecuteContext(ctx)
+	return exitStatus(root.ExecuteContext(ctx), os.Stderr)
+}
+
+// exitStatus prints what went wrong with a command, unless the command did.
+func exitStatus(err error, problems io.Writer) int {
 	if err == nil {
 		return exitOK
 	}
 	if _, isUsage := errors.AsType[*usageError](err); isUsage {
-		fmt.Fprintln(os.Stderr, err)
+		_, _ = fmt.Fprintln(problems, err)
 		return exitUsage
 	}
 	if !errors.Is(err, errReported) {
-		fmt.Fprintf(os.Stderr, "notifier: %v\n", err)
+		_, _ = fmt.Fprintf(problems, "notifier: %v\n", err)
 	}
 	return exitFailure
 }
 
-// untilSignal returns a context that the first SIGTERM or SIGINT ends. By then the system's own handling is back, so that a second
-// signal is not lost, however soon it comes.
+// untilSignal returns a context that the first SIGTERM or SIGINT ends. The system's own handling is back before the context ends, so
+// no second signal is lost.
 func untilSignal() (ctx context.Context, stop func()) {
 	signalled, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	ctx, end := context.WithCancelCause(context.Background())
@@ -74,48 +80,49 @@ func (e *usageError) Unwrap() error { return e.err }
 // errReported is a failure that the command has already explained.
 var errReported = errors.New("already reported")
 
+// usageOf is a fault of a command line.
+func usageOf(cmd *cobra.Command, fault error) error {
+	return &usageError{fmt.Errorf("%w\nSee '%s --help'", fault, cmd.CommandPath())}
+}
+
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "notifier",
 		Short: "Throttle notifications between NATS JetStream and Slack",
 		Long: "notifier takes events from NATS JetStream, admits as many as the limits in Redis allow, and posts these to\n" +
-			"Slack. NOTIFIER_* environment variables are its settings. Without a command it runs the worker.\n\n" +
-			"Try it without any server: notifier dev --storm 50",
-		Args:          noArguments,
+			"Slack. NOTIFIER_* environment variables are its settings. Without a command it runs the worker.",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return runWorker(cmd.Context()) },
 	}
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return &usageError{fmt.Errorf("%w\nSee '%s --help'", err, cmd.CommandPath())}
-	})
+	root.SetFlagErrorFunc(usageOf)
 	root.AddCommand(newRunCommand(), newCheckCommand(), newPublishCommand(), newLimitsCommand(), newDLQCommand(), newSimulateCommand(),
-		newVersionCommand(), newHealthCommand())
+		newWhyCommand(), newStatusCommand(), newPageCommand(), newVersionCommand(), newHealthCommand())
 	addDevCommand(root)
-	addCompletionCommand(root)
+	root.InitDefaultCompletionCmd()
+	complete(root)
 	return root
 }
 
-// addCompletionCommand adds cobra's own, with its usage errors as ours.
-func addCompletionCommand(root *cobra.Command) {
-	root.InitDefaultCompletionCmd()
-	completion, _, err := root.Find([]string{"completion"})
-	if err != nil {
-		return
+// complete adds to a command and to all below it what they have in common. A command takes no arguments unless it says so. A wrong
+// argument is a usage error. A command that has nothing to run prints its help.
+func complete(command *cobra.Command) {
+	check := command.Args
+	if check == nil {
+		check = cobra.NoArgs
 	}
-	completion.Args = noArguments
-	completion.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-	for _, shell := range completion.Commands() {
-		shell.Args = noArguments
-	}
-}
-
-// noArguments is cobra's check, as a usage error.
-func noArguments(cmd *cobra.Command, arguments []string) error {
-	if len(arguments) == 0 {
+	command.Args = func(cmd *cobra.Command, arguments []string) error {
+		if err := check(cmd, arguments); err != nil {
+			return usageOf(cmd, err)
+		}
 		return nil
 	}
-	return &usageError{fmt.Errorf("unknown command %q for %q\nSee '%s --help'", arguments[0], cmd.CommandPath(), cmd.CommandPath())}
+	if !command.Runnable() {
+		command.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	}
+	for _, below := range command.Commands() {
+		complete(below)
+	}
 }
 
 func newRunCommand() *cobra.Command {
@@ -123,7 +130,6 @@ func newRunCommand() *cobra.Command {
 		Use:   "run",
 		Short: "Run the worker",
 		Long:  "Run the worker: take events, decide, deliver and settle them, until SIGTERM or SIGINT.",
-		Args:  noArguments,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return runWorker(cmd.Context()) },
 	}
 }
@@ -132,7 +138,6 @@ func newVersionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Args:  noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v, r, goVersion := buildInfo()
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "notifier %s (revision %s, %s)\n", v, r, goVersion)
@@ -143,24 +148,15 @@ func newVersionCommand() *cobra.Command {
 
 // buildInfo is the version and revision as linked, else as Go recorded them.
 func buildInfo() (v, r, goVersion string) {
-	v, r, goVersion = version, revision, "unknown"
 	info, known := debug.ReadBuildInfo()
-	if known {
-		goVersion = info.GoVersion
-		if v == "" {
-			v = info.Main.Version
-		}
-		for _, setting := range info.Settings {
-			if setting.Key == "vcs.revision" && r == "" {
-				r = setting.Value
-			}
+	if !known {
+		info = new(debug.BuildInfo)
+	}
+	recorded := ""
+	for _, setting := range info.Settings {
+		if setting.Key == "vcs.revision" {
+			recorded = setting.Value
 		}
 	}
-	if v == "" {
-		v = "(devel)"
-	}
-	if r == "" {
-		r = "unknown"
-	}
-	return v, r, goVersion
+	return cmp.Or(version, info.Main.Version, "(devel)"), cmp.Or(revision, recorded, "unknown"), cmp.Or(info.GoVersion, "unknown")
 }

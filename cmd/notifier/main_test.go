@@ -3,10 +3,9 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
+	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -16,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/seed-4578ace9/notifier/internal/config"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
@@ -68,6 +68,16 @@ func setenv(t *testing.T, settings map[string]string) {
 	}
 }
 
+// loadSettings reads the settings as most commands do.
+func loadSettings(t *testing.T) config.Config {
+	t.Helper()
+	settings, _, err := config.Load(config.Options{Sink: config.SinkConsole})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return settings
+}
+
 // execute runs a command line, and returns what it prints.
 func execute(ctx context.Context, input string, arguments ...string) (output, problems string, err error) {
 	var out, err2 bytes.Buffer
@@ -80,91 +90,138 @@ func execute(ctx context.Context, input string, arguments ...string) (output, pr
 	return out.String(), err2.String(), err
 }
 
-// What is wrong with a command line ends it with status 2, and says how to get help.
-func TestUsageErrors(t *testing.T) {
-	setenv(t, map[string]string{"SINK": "console", "NATS_URL": "nats://127.0.0.1:1"})
-	for name, arguments := range map[string][]string{
-		"unknown command":              {"bogus"},
-		"unknown flag":                 {"--bogus"},
-		"unknown flag of a command":    {"check", "--bogus"},
-		"argument of run":              {"run", "fast"},
-		"argument of version":          {"version", "1"},
-		"argument of check":            {"check", "redis"},
-		"argument of health":           {"health", "now"},
-		"argument of dev":              {"dev", "now"},
-		"a storm that is too strong":   {"dev", "--storm", "10001"},
-		"a negative storm":             {"dev", "--storm=-1"},
-		"a storm that is no number":    {"dev", "--storm", "many"},
-		"a negative time":              {"dev", "--for", "soon"},
-		"publish without arguments":    {"publish"},
-		"publish without a text":       {"publish", "payments"},
-		"publish with a bad category":  {"publish", "Pay Ments", "text"},
-		"publish with a bad field":     {"publish", "payments", "text", "--field", "novalue"},
-		"publish with a bad link":      {"publish", "payments", "text", "--link", "ftp://example.com"},
-		"publish with a bad cost":      {"publish", "payments", "text", "--cost", "101"},
-		"completion for another shell": {"completion", "bogus"},
-		"argument of completion":       {"completion", "bash", "bogus"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			testkit.Equal(t, run(arguments), exitUsage, "the exit status")
-			_, _, err := execute(t.Context(), "", arguments...)
-			var usage *usageError
-			if !errors.As(err, &usage) || err.Error() == "" {
-				t.Errorf("the error is %v, want one of usage", err)
-			}
-		})
+// requireFailure runs a command line, given in words, that has to end with a status and an error that has each of the texts.
+func requireFailure(t *testing.T, status int, line string, says ...string) {
+	t.Helper()
+	output, problems, err := execute(t.Context(), "", strings.Fields(line)...)
+	testkit.Equal(t, exitStatus(err, io.Discard), status, "%s: the exit status", line)
+	for _, want := range says {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: the error is %v, want %q", line, err, want)
+		}
+	}
+	if status == exitUsage && output+problems != "" {
+		t.Errorf("%s: prints %q and %q, want nothing beside the error", line, output, problems)
 	}
 }
 
-// Settings that are wrong end each command that reads them with status 2, and all of them are named.
+// fields are the words of each line.
+func fields(text string) string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		lines = append(lines, strings.Join(strings.Fields(line), " "))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// unused is an address that nobody listens on.
+func unused(t *testing.T) string {
+	t.Helper()
+	return "127.0.0.1:" + strconv.Itoa(servertest.ReservePort(t))
+}
+
+// usageFaults has command lines that are wrong, and what the errors say. No server is asked.
+var usageFaults = map[string]string{
+	"bogus":                                  `unknown command "bogus" for "notifier"`,
+	"--bogus":                                "unknown flag",
+	"check --bogus":                          "unknown flag",
+	"check redis":                            `unknown command "redis" for "notifier check"`,
+	"run fast":                               "fast",
+	"version 1":                              "1",
+	"health now":                             "now",
+	"dev now":                                "now",
+	"page now":                               "now",
+	"dev --storm 10001":                      "--storm 10001 is not between 0 and 10000",
+	"dev --storm=-1":                         "--storm -1 is not between",
+	"dev --storm many":                       "many",
+	"dev --for soon":                         "soon",
+	"completion bogus":                       "bogus",
+	"completion bash bogus":                  "bogus",
+	"publish":                                "expected a category and a text",
+	"publish payments":                       "expected a category and a text",
+	"publish payments card declined":         "expected a category and a text",
+	"publish payments text --count 0":        "--count is below 1",
+	"publish payments text --count 2 --id x": "would publish duplicates",
+	"publish --stdin payments text":          "at most a category",
+	"publish --stdin pay..ments":             "empty",
+	"publish payments.* text":                "payments.*",
+	"publish payments! text":                 "payments!",
+	"publish payments text --field novalue":  "novalue",
+	"publish payments text --link ftp://a":   "the worker would refuse this event",
+	"publish payments text --cost 101":       "the worker would refuse this event",
+
+	"why":                                  "which event?",
+	"why a b":                              "at most one ID or category",
+	"why --seq 0":                          "--seq is 0",
+	"why --seq x":                          "invalid argument",
+	"why evt-1 --seq 1":                    "--seq names one message",
+	"why --since 0s":                       "such as 30m, 2h or 1d",
+	"why --since soon":                     "not a valid duration",
+	"why --category a..b":                  "--category: category",
+	"dlq bogus":                            "bogus",
+	"dlq list 1":                           "1",
+	"dlq list --reason bogus":              "bad_json, bad_utf8",
+	"dlq list --category a..b":             "--category: category",
+	"dlq list --since soon":                "not a valid duration",
+	"dlq list --since 1.5d":                "unknown unit",
+	"dlq list --since 0s":                  "such as 30m, 24h or 7d",
+	"dlq list --since -1h":                 "not a valid duration",
+	"dlq list --limit -1":                  "--limit is below 0",
+	"dlq show":                             "expected: notifier dlq show ID",
+	"dlq replay":                           "or use --reason, --category, --since or --all",
+	"dlq drop --yes":                       "or use --reason, --category, --since or --all",
+	"dlq replay --all 1":                   "--all goes with nothing",
+	"dlq drop --all --reason empty --yes":  "--all goes with nothing",
+	"dlq drop --all":                       "there is nobody to ask: use --yes",
+	"limits payments bogus":                "expected: notifier limits [PATH]",
+	"limits payments..refunds":             "payments..refunds",
+	"limits set":                           "expected: notifier limits set PATH LIMIT",
+	"limits set payments":                  "expected: notifier limits set PATH LIMIT",
+	"limits set payments 1/1h 2/1h":        "expected: notifier limits set PATH LIMIT",
+	"limits set payments 1/1h --bogus":     "unknown flag",
+	"limits unset":                         "expected: notifier limits unset PATH",
+	"limits history payments":              "payments",
+	"limits history --shadow":              "unknown flag",
+	"limits history --as ann":              "unknown flag",
+	"limits rollback":                      "expected: notifier limits rollback REVISION",
+	"limits rollback last":                 `"last" is not a revision`,
+	"limits rollback -- -1":                `"-1" is not a revision`,
+	"limits adopt 1 --yes":                 `unknown command "1"`,
+	"limits adopt":                         "there is nobody to ask: use --yes",
+	"simulate a b":                         "at most one file",
+	"simulate a --from-stream":             "--from-stream takes no file",
+	"simulate a --top -1":                  "--top is below 0",
+	"simulate --limit global=1/1h":         "unknown flag",
+	"simulate --limits global=lots":        `--limits: entry "global=lots"`,
+	"simulate --limits *=1/1h":             "use category",
+	"simulate --limits a=1/1h,a=2/1h":      `entry "a=2/1h": "a" is given twice`,
+	"simulate --compare global":            `--compare: entry "global" is not level=limit`,
+	"simulate --compare global=1/1h,":      `--compare: entry "" is not level=limit`,
+	"simulate --compare Payments=1/1h":     `--compare: entry "Payments=1/1h"`,
+	"simulate --limits a=no --compare b=5": "--limits: entry \"a=no\": ",
+	"simulate --compare b=5 --limits a=no": "--compare: entry \"b=5\": ",
+}
+
+// A wrong command line ends with status 2, and the error says what is wrong.
+func TestUsageErrors(t *testing.T) {
+	setenv(t, map[string]string{"NATS_URL": "nats://127.0.0.1:1"})
+	for line, says := range usageFaults {
+		t.Run(line, func(t *testing.T) { requireFailure(t, exitUsage, line, says) })
+	}
+	requireFailure(t, exitUsage, "check redis", "\nSee 'notifier check --help'")
+	requireFailure(t, exitUsage, "publish --bogus", "\nSee 'notifier publish --help'")
+}
+
+// Wrong settings end each command that reads them with status 2, and the error names all of them.
 func TestBadSettings(t *testing.T) {
 	setenv(t, map[string]string{"SINK": "console", "CONCURRENCY": "many", "GLOBAL_LIMIT": "lots"})
-	for _, arguments := range [][]string{{}, {"run"}, {"check"}, {"check", "--offline"}, {"dev"}, {"health"}, {"publish", "payments", "text"}} {
-		t.Run(strings.Join(arguments, " "), func(t *testing.T) {
-			testkit.Equal(t, run(arguments), exitUsage, "the exit status")
-			_, _, err := execute(t.Context(), "", arguments...)
-			var usage *usageError
-			if !errors.As(err, &usage) || !strings.Contains(err.Error(), "NOTIFIER_CONCURRENCY") || !strings.Contains(err.Error(), "NOTIFIER_GLOBAL_LIMIT") {
-				t.Errorf("the error is %v, want one that names both settings", err)
-			}
+	for _, line := range []string{
+		"", "run", "check", "check --offline", "dev", "health", "publish payments text", "limits", "limits set payments 1/1h", "dlq list", "simulate", "why evt-1",
+		"page", "status",
+	} {
+		t.Run(line, func(t *testing.T) {
+			requireFailure(t, exitUsage, line, "NOTIFIER_CONCURRENCY", "NOTIFIER_GLOBAL_LIMIT")
 		})
-	}
-}
-
-// A failure is status 1.
-func TestFailure(t *testing.T) {
-	address := unused(t)
-	setenv(t, map[string]string{"HTTP_ADDR": address})
-	testkit.Equal(t, run([]string{"health"}), exitFailure, "the exit status")
-}
-
-func TestHelp(t *testing.T) {
-	t.Parallel()
-	out, _, err := execute(t.Context(), "", "--help")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, word := range []string{"run", "dev", "check", "publish", "version", "completion"} {
-		if !strings.Contains(out, "\n  "+word+" ") {
-			t.Errorf("the help does not list %s:\n%s", word, out)
-		}
-	}
-}
-
-func TestCompletion(t *testing.T) {
-	stdout := os.Stdout
-	defer func() { os.Stdout = stdout }()
-	for _, arguments := range [][]string{{"completion"}, {"completion", "bash"}, {"completion", "zsh"}, {"completion", "fish"}, {"completion", "powershell"}} {
-		name := filepath.Join(t.TempDir(), "output")
-		file := testkit.Must(os.Create(name))(t)
-		os.Stdout = file
-		status := run(arguments)
-		os.Stdout = stdout
-		testkit.NoError(t, file.Close())
-		output := testkit.Must(os.ReadFile(name))(t)
-		if status != exitOK || !strings.Contains(string(output), "notifier") {
-			t.Errorf("%q: exit status %d, %d bytes", arguments, status, len(output))
-		}
 	}
 }
 
@@ -181,14 +238,4 @@ func TestVersion(t *testing.T) {
 	if v, r, goVersion := buildInfo(); v == "" || r == "" || goVersion != runtime.Version() {
 		t.Errorf("without what is linked: version %q, revision %q, %q", v, r, goVersion)
 	}
-	setVersion("", "abcdef")
-	if _, r, _ := buildInfo(); r != "abcdef" {
-		t.Errorf("the revision is %q, want the linked one", r)
-	}
-}
-
-// unused is an address that nobody listens on.
-func unused(t *testing.T) string {
-	t.Helper()
-	return "127.0.0.1:" + strconv.Itoa(servertest.ReservePort(t))
 }

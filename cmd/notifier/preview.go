@@ -9,21 +9,17 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/sink"
 )
 
-// show prints what Slack would be handed for each event, instead of publishing it.
-func (p *publisher) show(
-	settings config.Config, decoder event.Decoder, subject string, body []byte, in io.Reader, out, problems io.Writer,
-) error {
+// show prints the message for Slack of each event, instead of publishing the event.
+func (p *publisher) show(settings config.Config, body []byte, out io.Writer) error {
 	template, err := slackTemplate(settings)
 	if err != nil {
 		return err
 	}
-	preview := func(body []byte) error {
-		return showMessages(out, template, settings, decoder, event.Message{Subject: subject, Data: body, Stream: "preview", Sequence: 1})
-	}
+	preview := func(body []byte) error { return p.showMessages(out, template, settings.Slack.Mentions, body) }
 	if !p.stdin {
 		return preview(body)
 	}
-	refused, err := publishLines(decoder, subject, in, problems, preview)
+	refused, err := p.lines(preview)
 	if err != nil {
 		return err
 	}
@@ -31,22 +27,24 @@ func (p *publisher) show(
 }
 
 // showMessages prints the messages of a body, which may hold several events.
-func showMessages(out io.Writer, template *sink.Template, settings config.Config, decoder event.Decoder, m event.Message) error {
-	messages := []event.Message{m}
-	parts, bad := decoder.Parts(m)
+func (p *publisher) showMessages(out io.Writer, template *sink.Template, mentions event.Table[[]string], body []byte) error {
+	whole := event.Message{Subject: p.subject, Data: body, Stream: "preview", Sequence: 1}
+	messages := []event.Message{whole}
+	parts, bad := p.decoder.Parts(whole)
 	if parts != nil {
 		messages = nil
 		for _, part := range parts {
-			messages = append(messages, event.Message{Subject: part.Subject, Data: part.Data, Stream: m.Stream, Sequence: m.Sequence, Room: part.Room()})
+			messages = append(messages, event.Message{
+				Subject: part.Subject, Data: part.Data, Stream: whole.Stream, Sequence: whole.Sequence, Room: part.Room(),
+			})
 		}
 	}
 	for _, m := range messages {
-		e, err := decoder.Decode(m)
+		e, err := p.decoder.Decode(m)
 		if err != nil {
 			return err
 		}
-		mention := sink.MentionPreview(settings.Slack.Mentions, e.Category)
-		rendered, picture, err := sink.Preview(template, sink.Delivery{Event: e, Mention: mention})
+		rendered, picture, err := sink.Preview(template, sink.Delivery{Event: e, Mention: sink.MentionPreview(mentions, e.Category)})
 		if err != nil {
 			return err
 		}

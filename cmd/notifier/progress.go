@@ -14,8 +14,7 @@ import (
 // progressBar shows on one line of a terminal how far a piece of work is. Elsewhere it shows nothing. Its methods may
 // be called by any number of goroutines.
 type progressBar struct {
-	out io.Writer        // nil shows nothing
-	now func() time.Time // the clock
+	out io.Writer // nil shows nothing
 
 	mu    sync.Mutex
 	shown time.Time // when the line was last drawn; zero if it is not there
@@ -34,21 +33,21 @@ func newProgressBar(out io.Writer) *progressBar {
 	if !hasTerminal(out) || os.Getenv("TERM") == "dumb" {
 		out = nil
 	}
-	return &progressBar{out: out, now: time.Now}
+	return &progressBar{out: out}
 }
 
-// stage begins a piece of work. What is told of it once the line was cleared shows no more.
+// stage begins a piece of work. The stage ends when the line is cleared. Later calls of its Progress show nothing.
 func (b *progressBar) stage(name string) simulate.Progress {
 	b.mu.Lock()
+	defer b.mu.Unlock()
 	stage := b.ended
-	b.mu.Unlock()
 	return func(done, total int64) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		if b.out == nil || b.ended != stage || b.now().Sub(b.shown) < barEvery {
+		if b.out == nil || b.ended != stage || time.Since(b.shown) < barEvery {
 			return
 		}
-		b.shown = b.now()
+		b.shown = time.Now()
 		_, _ = io.WriteString(b.out, startOfLine+barText(name, done, total)+clearOfRight)
 	}
 }
@@ -71,6 +70,5 @@ func barText(name string, done, total int64) string {
 	}
 	share := min(float64(done)/float64(total), 1)
 	full := int(share * barWidth)
-	bar := strings.Repeat("#", full) + strings.Repeat(".", barWidth-full)
-	return fmt.Sprintf("%s  [%s] %3d%%", name, bar, int(share*100))
+	return fmt.Sprintf("%s  [%s%s] %3d%%", name, strings.Repeat("#", full), strings.Repeat(".", barWidth-full), int(share*100))
 }

@@ -3,13 +3,11 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"strings"
 	"time"
@@ -19,11 +17,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
-	"github.com/seed-4578ace9/notifier/internal/consume"
 	"github.com/seed-4578ace9/notifier/internal/event"
 )
 
-// publishTimeout bounds how long it takes to reach NATS and to have everything stored.
+// publishTimeout bounds how long it takes to have everything stored.
 const publishTimeout = 10 * time.Second
 
 // maxPending is how many events are on their way to JetStream at once.
@@ -35,8 +32,8 @@ func newPublishCommand() *cobra.Command {
 		Use:   "publish CATEGORY TEXT",
 		Short: "Publish an event",
 		Long: "Publish one event to CATEGORY, or with --stdin one event for each line of standard input: a JSON object as the\n" +
-			"worker takes it. With --stdin CATEGORY may be left out, and each line names its own. A line that the worker\n" +
-			"would refuse is reported and not published.\n\n" +
+			"worker takes it. With --stdin CATEGORY may be left out, and each line names its own. A line without a category,\n" +
+			"or that the worker would refuse, is reported and not published.\n\n" +
 			"With --preview the command publishes nothing: it prints the message for Slack and a picture of it.",
 		Example: "  notifier publish payments \"card declined\"\n" +
 			"  notifier publish payments.refunds \"refund failed\" --severity error --field order=4711\n" +
@@ -44,9 +41,7 @@ func newPublishCommand() *cobra.Command {
 			"  notifier publish payments \"card declined\" --preview\n" +
 			"  notifier publish --stdin < events.jsonl",
 		Args: p.checkArguments,
-		RunE: func(cmd *cobra.Command, arguments []string) error {
-			return p.run(cmd.Context(), arguments, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
-		},
+		RunE: p.run,
 	}
 	flags := command.Flags()
 	flags.BoolVar(&p.stdin, "stdin", false, "read events from standard input, a JSON object on each line")
@@ -64,12 +59,17 @@ func newPublishCommand() *cobra.Command {
 	return command
 }
 
-// publisher is the command's flags.
+// publisher is the command's flags, and what it works with.
 type publisher struct {
 	stdin   bool
 	preview bool
 	count   int
 	body    publishedEvent
+
+	decoder  event.Decoder // as a worker has it
+	subject  string
+	in       io.Reader
+	problems io.Writer
 }
 
 // publishedEvent is an event's body.
@@ -86,53 +86,50 @@ type publishedEvent struct {
 	Fields   map[string]string `json:"fields,omitempty"`
 }
 
-func (p *publisher) checkArguments(cmd *cobra.Command, arguments []string) error {
-	fault := ""
+func (p *publisher) checkArguments(_ *cobra.Command, arguments []string) error {
 	switch {
 	case p.stdin && len(arguments) > 1:
-		fault = "--stdin takes at most a category"
+		return errors.New("--stdin takes at most a category")
 	case !p.stdin && len(arguments) != 2:
-		fault = "expected a category and a text"
+		return errors.New("expected a category and a text")
 	case p.count < 1:
-		fault = "--count is below 1"
+		return errors.New("--count is below 1")
 	case p.count > 1 && p.body.ID != "":
-		fault = "--count with --id would publish duplicates"
-	}
-	if fault == "" && len(arguments) > 0 {
-		arguments[0] = strings.ToLower(arguments[0]) // as the worker does
-		if err := event.ValidatePath(arguments[0]); err != nil {
-			fault = err.Error()
-		}
-	}
-	if fault != "" {
-		return &usageError{fmt.Errorf("%s\nSee '%s --help'", fault, cmd.CommandPath())}
+		return errors.New("--count with --id would publish duplicates")
+	case len(arguments) > 0:
+		return event.ValidatePath(strings.ToLower(arguments[0])) // as the worker does
 	}
 	return nil
 }
 
-func (p *publisher) run(ctx context.Context, arguments []string, in io.Reader, out, problems io.Writer) error {
+func (p *publisher) run(cmd *cobra.Command, arguments []string) error {
 	settings, _, err := config.Load(config.Options{Sink: config.SinkConsole, CheckTemplate: checkTemplate})
 	if err != nil {
 		return &usageError{err}
 	}
-	subject := settings.NATS.Subject
+	p.in, p.problems = cmd.InOrStdin(), cmd.ErrOrStderr()
+	p.decoder = event.Decoder{Prefix: settings.NATS.Subject, MaxBytes: settings.Event.MaxBytes}
+	p.subject = settings.NATS.Subject
 	if len(arguments) > 0 {
-		subject += "." + arguments[0]
+		p.subject += "." + strings.ToLower(arguments[0])
 	}
-	decoder := event.Decoder{Prefix: settings.NATS.Subject, MaxBytes: settings.Event.MaxBytes}
 	var body []byte
 	if !p.stdin {
 		p.body.Text = arguments[1]
 		if body, err = json.Marshal(p.body); err != nil {
 			return err
 		}
-		if err := acceptable(decoder, subject, body); err != nil {
+		if err := p.acceptable(body); err != nil {
 			return &usageError{fmt.Errorf("the worker would refuse this event: %w", err)}
 		}
 	}
 	if p.preview {
-		return p.show(settings, decoder, subject, body, in, out, problems)
+		return p.show(settings, body, cmd.OutOrStdout())
 	}
+	return p.publish(cmd.Context(), settings, body, cmd.OutOrStdout())
+}
+
+func (p *publisher) publish(ctx context.Context, settings config.Config, body []byte, out io.Writer) error {
 	session, err := openPublishing(ctx, settings)
 	if err != nil {
 		return err
@@ -140,12 +137,10 @@ func (p *publisher) run(ctx context.Context, arguments []string, in io.Reader, o
 	defer session.close()
 	refused := 0
 	if p.stdin {
-		refused, err = publishLines(decoder, subject, in, problems, func(body []byte) error {
-			return session.publish(ctx, subject, body)
-		})
+		refused, err = p.lines(func(body []byte) error { return session.publish(ctx, p.subject, body) })
 	} else {
 		for range p.count {
-			err = errors.Join(err, session.publish(ctx, subject, body))
+			err = errors.Join(err, session.publish(ctx, p.subject, body))
 		}
 	}
 	stored, storeErr := session.await(ctx)
@@ -157,16 +152,51 @@ func (p *publisher) run(ctx context.Context, arguments []string, in io.Reader, o
 }
 
 func notTaken(refused int) error {
-	if refused > 0 {
-		return fmt.Errorf("%d lines were not published", refused)
+	switch refused {
+	case 0:
+		return nil
+	case 1:
+		return errors.New("1 line was not published")
+	}
+	return fmt.Errorf("%d lines were not published", refused)
+}
+
+// acceptable tells why the worker would not take a body.
+func (p *publisher) acceptable(body []byte) error {
+	_, err := p.decode(body)
+	return err
+}
+
+func (p *publisher) decode(body []byte) (event.Event, error) {
+	return p.decoder.Decode(event.Message{Subject: p.subject, Data: body, Stream: "stream", Sequence: 1})
+}
+
+var (
+	errNotObject  = errors.New("not a JSON object")
+	errNoCategory = errors.New("no category: name one in the line, or one for all lines behind --stdin")
+)
+
+// acceptableLine tells why a line is not published.
+func (p *publisher) acceptableLine(body []byte) error {
+	if body[0] != '{' {
+		return errNotObject
+	}
+	decoded, err := p.decode(body)
+	if err != nil {
+		return err
+	}
+	if decoded.Category == event.Default && p.subject == p.decoder.Prefix && !namesDefault(body) {
+		return errNoCategory
 	}
 	return nil
 }
 
-// acceptable tells why the worker would not take a body.
-func acceptable(decoder event.Decoder, subject string, body []byte) error {
-	_, err := decoder.Decode(event.Message{Subject: subject, Data: body, Stream: "stream", Sequence: 1})
-	return err
+// namesDefault tells whether a body that goes to the default category names it.
+func namesDefault(body []byte) bool {
+	var named struct {
+		Category string `json:"category"`
+	}
+	return json.Unmarshal(body, &named) == nil && strings.EqualFold(named.Category, event.Default)
 }
 
 // publishing is a connection with events on their way.
@@ -178,12 +208,8 @@ type publishing struct {
 }
 
 func openPublishing(ctx context.Context, settings config.Config) (*publishing, error) {
-	connection, err := connectNATS(settings.NATS, slog.New(slog.DiscardHandler))
+	connection, err := dialNATS(ctx, settings.NATS)
 	if err != nil {
-		return nil, err
-	}
-	if err := awaitConnection(ctx, connection); err != nil {
-		connection.Conn.Close()
 		return nil, err
 	}
 	js, err := jetstream.New(connection.Conn, jetstream.WithPublishAsyncTimeout(publishTimeout))
@@ -192,20 +218,6 @@ func openPublishing(ctx context.Context, settings config.Config) (*publishing, e
 		return nil, fmt.Errorf("using jetstream: %w", err)
 	}
 	return &publishing{js: js, close: connection.Conn.Close}, nil
-}
-
-// awaitConnection waits for a connection that is being made, but not for ever.
-func awaitConnection(ctx context.Context, connection *consume.Connection) error {
-	ctx, cancel := context.WithTimeout(ctx, publishTimeout/2)
-	defer cancel()
-	for !connection.Conn.IsConnected() {
-		select {
-		case <-time.After(10 * time.Millisecond):
-		case <-ctx.Done():
-			return fmt.Errorf("connecting to nats: %w", cmp.Or(connection.Failure(), context.Cause(ctx)))
-		}
-	}
-	return nil
 }
 
 func (p *publishing) publish(ctx context.Context, subject string, body []byte) error {
@@ -222,7 +234,7 @@ func (p *publishing) publish(ctx context.Context, subject string, body []byte) e
 	return nil
 }
 
-// await returns when everything published is stored, and how much was stored so far.
+// await waits until all published events are stored, and returns how many were stored so far.
 func (p *publishing) await(ctx context.Context) (stored int, err error) {
 	for _, future := range p.pending {
 		select {
@@ -238,7 +250,7 @@ func (p *publishing) await(ctx context.Context) (stored int, err error) {
 	return p.stored, err
 }
 
-// explain says what is behind an error that newcomers meet.
+// explain adds the cause to an error that newcomers meet.
 func explain(err error) error {
 	if errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse) {
 		return fmt.Errorf("%w (no stream takes this subject; a worker creates it, so start one first)", err)
@@ -246,29 +258,21 @@ func explain(err error) error {
 	return err
 }
 
-var errNotObject = errors.New("not a JSON object")
-
 // maxLine is the longest line of standard input: the largest body that a setting allows, and a line feed.
 const maxLine = 64<<20 + 1
 
-// publishLines publishes each line that the worker would take and reports the others.
-func publishLines(
-	decoder event.Decoder, subject string, in io.Reader, problems io.Writer, publish func(body []byte) error,
-) (refused int, err error) {
-	lines := bufio.NewScanner(in)
+// lines publishes each line that the worker would take and reports the others.
+func (p *publisher) lines(publish func(body []byte) error) (refused int, err error) {
+	lines := bufio.NewScanner(p.in)
 	lines.Buffer(nil, maxLine)
 	for number := 1; lines.Scan(); number++ {
 		body := bytes.TrimSpace(bytes.Clone(lines.Bytes()))
 		if len(body) == 0 {
 			continue
 		}
-		err := acceptable(decoder, subject, body)
-		if body[0] != '{' {
-			err = errNotObject
-		}
-		if err != nil {
+		if err := p.acceptableLine(body); err != nil {
 			refused++
-			_, _ = fmt.Fprintf(problems, "line %d: %v\n", number, err)
+			_, _ = fmt.Fprintf(p.problems, "line %d: %v\n", number, err)
 			continue
 		}
 		if err := publish(body); err != nil {

@@ -2,8 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,44 +12,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
-
-func TestCheckArguments(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		arguments []string
-		p         publisher
-		fault     string // "" for none
-	}{
-		"category and text":               {[]string{"payments", "text"}, publisher{count: 1}, ""},
-		"a path":                          {[]string{"payments.refunds", "text"}, publisher{count: 1}, ""},
-		"many times":                      {[]string{"payments", "text"}, publisher{count: 1000}, ""},
-		"once, with an ID":                {[]string{"payments", "text"}, publisher{count: 1, body: publishedEvent{ID: "id"}}, ""},
-		"lines":                           {nil, publisher{stdin: true, count: 1}, ""},
-		"lines of a category":             {[]string{"payments"}, publisher{stdin: true, count: 1}, ""},
-		"nothing":                         {nil, publisher{count: 1}, "a category and a text"},
-		"a category alone":                {[]string{"payments"}, publisher{count: 1}, "a category and a text"},
-		"a text that is not quoted":       {[]string{"payments", "card", "declined"}, publisher{count: 1}, "a category and a text"},
-		"lines, and a text":               {[]string{"payments", "text"}, publisher{stdin: true, count: 1}, "at most a category"},
-		"never":                           {[]string{"payments", "text"}, publisher{count: 0}, "--count is below 1"},
-		"duplicates":                      {[]string{"payments", "text"}, publisher{count: 2, body: publishedEvent{ID: "id"}}, "duplicates"},
-		"a category in upper case":        {[]string{"Payments", "text"}, publisher{count: 1}, ""},
-		"an empty category":               {[]string{"", "text"}, publisher{count: 1}, "empty"},
-		"a pattern":                       {[]string{"payments.*", "text"}, publisher{count: 1}, "payments.*"},
-		"lines of a category that is bad": {[]string{"pay ments"}, publisher{stdin: true, count: 1}, "pay ments"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			err := test.p.checkArguments(newPublishCommand(), test.arguments)
-			var usage *usageError
-			switch {
-			case test.fault == "" && err != nil:
-				t.Error(err)
-			case test.fault != "" && (!errors.As(err, &usage) || !strings.Contains(err.Error(), test.fault) || !strings.Contains(err.Error(), "--help")):
-				t.Errorf("the error is %v, want one of usage that says %q", err, test.fault)
-			}
-		})
-	}
-}
 
 // stored reads all messages of a stream, as subjects and bodies.
 func stored(t *testing.T, stream jetstream.Stream) []string {
@@ -63,65 +25,66 @@ func stored(t *testing.T, stream jetstream.Stream) []string {
 	return messages
 }
 
+// publishCases are command lines, the standard input, and what is stored and printed.
+var publishCases = map[string]struct {
+	input     string
+	arguments []string
+	problems  string
+	err       string
+	want      []string
+}{
+	"a text": {arguments: []string{"payments", "card declined"}, want: []string{`notify.payments {"text":"card declined"}`}},
+	"an ID":  {arguments: []string{"Payments", "text", "--id", "i", "--count", "1"}, want: []string{`notify.payments {"id":"i","text":"text"}`}},
+	"everything": {
+		arguments: []string{"payments.refunds", "text", "--title", "T", "--severity", "error", "--source", "s", "--link", "https://example.com",
+			"--id", "i", "--cost", "3", "--field", "order=4711", "--status", "firing", "--key", "k"},
+		want: []string{`notify.payments.refunds {"id":"i","title":"T","text":"text","severity":"error","source":"s",` +
+			`"link":"https://example.com","status":"firing","key":"k","cost":3,"fields":{"order":"4711"}}`},
+	},
+	"more than are on their way at once": {
+		arguments: []string{"payments", "text", "--count", fmt.Sprint(maxPending + 1)},
+		want:      slices.Repeat([]string{`notify.payments {"text":"text"}`}, maxPending+1),
+	},
+	"lines": {
+		arguments: []string{"--stdin"},
+		input:     "{\"title\": \"a\", \"category\": \"errors\"}\n\n {\"text\": \"b\", \"category\": \"Default\"}\r\n",
+		want:      []string{`notify {"title": "a", "category": "errors"}`, `notify {"text": "b", "category": "Default"}`},
+	},
+	"a line without a category": {
+		arguments: []string{"--stdin"}, input: "{\"text\": \"a\", \"category\": \"errors\"}\n{\"text\": \"b\"}\n",
+		problems: "line 2: no category", err: "1 line was not published", want: []string{`notify {"text": "a", "category": "errors"}`},
+	},
+	"lines that are no objects": {
+		arguments: []string{"--stdin"}, input: "plain text\n[1]\n", problems: "line 2: not a JSON object", err: "2 lines were not published",
+	},
+	"lines of a category, some of them bad": {
+		arguments: []string{"--stdin", "errors"}, input: "{broken\n{\"title\": \"a\"}\n{}\n",
+		problems: "line 1: bad_json", err: "2 lines were not published", want: []string{`notify.errors {"title": "a"}`},
+	},
+	"no lines": {arguments: []string{"--stdin"}},
+}
+
 func TestPublish(t *testing.T) {
 	server := servertest.StartNATS(t)
 	js := servertest.JetStream(t, server.URL)
 	setenv(t, map[string]string{"NATS_URL": server.URL})
-
-	if _, _, err := execute(t.Context(), "", "publish", "payments", "text"); err == nil || !strings.Contains(err.Error(), "start one first") {
-		t.Errorf("without a stream: %v, want what to do about it", err)
-	}
-	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "NOTIFICATIONS", Subjects: []string{"notify", "notify.>"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, test := range map[string]struct {
-		input     string
-		arguments []string
-		output    string
-		problems  string
-		err       string
-		want      []string
-	}{
-		"a text": {arguments: []string{"payments", "card declined"}, output: "published 1\n",
-			want: []string{`notify.payments {"text":"card declined"}`}},
-		"everything": {
-			arguments: []string{"payments.refunds", "text", "--title", "T", "--severity", "error", "--source", "s", "--link", "https://example.com", "--id", "i", "--cost", "3", "--field", "order=4711"},
-			output:    "published 1\n",
-			want:      []string{`notify.payments.refunds {"id":"i","title":"T","text":"text","severity":"error","source":"s","link":"https://example.com","cost":3,"fields":{"order":"4711"}}`},
-		},
-		"more than are on their way at once": {arguments: []string{"payments", "text", "--count", fmt.Sprint(maxPending + 1)}, output: fmt.Sprintf("published %d\n", maxPending+1),
-			want: strings.Split(strings.TrimSpace(strings.Repeat("notify.payments {\"text\":\"text\"}\n", maxPending+1)), "\n")},
-		"lines": {arguments: []string{"--stdin"}, output: "published 2\n",
-			input: "{\"title\": \"a\", \"category\": \"errors\"}\n\n {\"text\": \"b\"}\r\n",
-			want:  []string{`notify {"title": "a", "category": "errors"}`, `notify {"text": "b"}`}},
-		"lines that are no objects": {arguments: []string{"--stdin"}, output: "published 0\n", input: "plain text\n[1]\n",
-			problems: "line 2: not a JSON object", err: "2 lines were not published"},
-		"lines of a category, some of them bad": {arguments: []string{"--stdin", "errors"}, output: "published 1\n",
-			input:    "{broken\n{\"title\": \"a\"}\n{}\n",
-			problems: "line 1: bad_json", err: "2 lines were not published",
-			want: []string{`notify.errors {"title": "a"}`}},
-		"no lines": {arguments: []string{"--stdin"}, output: "published 0\n"},
-	} {
+	requireFailure(t, exitFailure, "publish payments text", "start one first")
+	config := jetstream.StreamConfig{Name: "NOTIFICATIONS", Subjects: []string{"notify", "notify.>"}}
+	stream := testkit.Must(js.CreateStream(t.Context(), config))(t)
+	for name, test := range publishCases {
 		t.Run(name, func(t *testing.T) {
 			testkit.NoError(t, stream.Purge(t.Context()))
 			output, problems, err := execute(t.Context(), test.input, append([]string{"publish"}, test.arguments...)...)
-			if output != test.output || !strings.Contains(problems, test.problems) || (test.problems == "") != (problems == "") {
-				t.Errorf("it prints %q and %q, want %q and %q", output, problems, test.output, test.problems)
+			testkit.Equal(t, output, fmt.Sprintf("published %d\n", len(test.want)), "it prints")
+			if !strings.Contains(problems, test.problems) || (test.problems == "") != (problems == "") {
+				t.Errorf("it complains: %q, want %q", problems, test.problems)
 			}
 			if (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
 				t.Errorf("the error is %v, want %q", err, test.err)
 			}
-			got := stored(t, stream)
-			if len(got) != len(test.want) {
-				t.Fatalf("%d messages are stored, want %d", len(got), len(test.want))
-			}
-			for i := range got {
-				testkit.Equal(t, got[i], test.want[i], "message %d", i)
-			}
+			testkit.EqualSlices(t, stored(t, stream), test.want, "stored messages")
 		})
 	}
-
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, _, err := execute(ended, "", "publish", "payments", "text"); err == nil {

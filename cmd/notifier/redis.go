@@ -13,9 +13,13 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/pacing"
+	"github.com/seed-4578ace9/notifier/internal/script"
+	"github.com/seed-4578ace9/notifier/internal/summary"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// A call is tried again where its reply was lost: the scripts count an event once. All tries share one timeout.
+// A call whose reply was lost is tried again: the scripts count an event once. All tries share one timeout.
 const (
 	redisRetries  = 2
 	shortestRetry = 8 * time.Millisecond
@@ -50,7 +54,7 @@ func newRedisClient(settings config.Redis, logger *slog.Logger) (redis.Universal
 	return redis.NewUniversalClient(o), nil
 }
 
-// redisOptions reads the URL. Its errors do not repeat it: it may hold a password.
+// redisOptions reads the URL. Its errors do not repeat the URL, which may hold a password.
 func redisOptions(text string) (*redis.UniversalOptions, error) {
 	parsed, err := url.Parse(text)
 	if err != nil {
@@ -85,8 +89,7 @@ func redisOptions(text string) (*redis.UniversalOptions, error) {
 	}, nil
 }
 
-// redacted keeps a parser's words unless they quote what is secret. An "@" in them stood behind a password that is not
-// encoded as it should be.
+// redacted keeps a parser's words unless they quote a secret. An "@" in them is the end of a password that is not encoded.
 func redacted(err error, secret string) error {
 	text := err.Error()
 	hide := strings.Contains(text, secret) || strings.Contains(text, "@")
@@ -100,7 +103,7 @@ func redacted(err error, secret string) error {
 	return fmt.Errorf("not a URL that the client understands: %s", text)
 }
 
-// redisLog takes what the client would print by itself. The limiter reports outages; the rest is for debugging.
+// redisLog takes what the client would print by itself. It is for debugging: the limiter reports outages.
 type redisLog struct{ logger *slog.Logger }
 
 func (l redisLog) Printf(ctx context.Context, format string, values ...any) {
@@ -110,16 +113,40 @@ func (l redisLog) Printf(ctx context.Context, format string, values ...any) {
 // noEviction is the only maxmemory-policy that keeps every log.
 const noEviction = "noeviction"
 
-// evictionPolicy asks for the maxmemory-policy, where the user may ask. INFO tells it; CONFIG GET would show passwords too.
-func evictionPolicy(ctx context.Context, client redis.UniversalClient) (policy string, known bool) {
-	info, err := client.Info(ctx, "memory").Result()
-	if err != nil {
-		return "", false
-	}
-	for line := range strings.Lines(info) {
-		if value, found := strings.CutPrefix(strings.TrimSpace(line), "maxmemory_policy:"); found {
-			return value, true
+// evictionPolicy asks for the maxmemory-policy. It is "" where the user may not ask. INFO tells it; CONFIG GET would show passwords too.
+func evictionPolicy(ctx context.Context, client redis.UniversalClient) string {
+	return client.InfoMap(ctx, "memory").Item("Memory", "maxmemory_policy")
+}
+
+func newRunner(client redis.UniversalClient, settings config.Redis) *script.Runner {
+	return script.NewRunner(script.Options{
+		Client: client, Prefix: settings.Prefix, Timeout: settings.Timeout, Scripting: script.Scripting(settings.Scripting),
+	})
+}
+
+func newStore(client redis.UniversalClient, settings config.Redis, s throttle.Settings) *throttle.Redis {
+	return throttle.NewRedis(newRunner(client, settings), s)
+}
+
+// selfTests are those of the scripts that a worker needs besides the store's.
+func selfTests() []throttle.SelfTest { return []throttle.SelfTest{pacing.SelfTest, summary.SelfTest} }
+
+// explainRedis names the settings to look at.
+func explainRedis(err error) string {
+	text := err.Error()
+	switch {
+	case strings.Contains(text, "NOAUTH"), strings.Contains(text, "WRONGPASS"):
+		text += " (check NOTIFIER_REDIS_PASSWORD and the user in NOTIFIER_REDIS_URL)"
+	case strings.Contains(text, "NOPERM"), strings.Contains(text, "ACL failure"), strings.Contains(text, "The user executing the script can't"):
+		text += " (the user lacks a command or the keys; configs/redis has one with what is needed)"
+	case strings.Contains(text, "WRONGTYPE"):
+		text += " (something else uses the keys of NOTIFIER_REDIS_PREFIX)"
+	case strings.Contains(text, "MOVED"), strings.Contains(text, "CROSSSLOT"):
+		text += " (the server is a cluster: name another node as ?addr=host:port in NOTIFIER_REDIS_URL)"
+	default:
+		if _, answered := errors.AsType[redis.Error](err); !answered {
+			text += " (check NOTIFIER_REDIS_URL)"
 		}
 	}
-	return "", false
+	return text
 }

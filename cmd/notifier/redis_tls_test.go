@@ -24,82 +24,52 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// authority signs certificates of a test.
-type authority struct {
-	t    *testing.T
-	dir  string
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	file string
-}
-
-func newAuthority(t *testing.T) *authority {
+// authority writes a certificate that is its own authority, for a server and for clients.
+func authority(t *testing.T, name string) config.TLS {
 	t.Helper()
-	a := &authority{t: t, dir: t.TempDir()}
-	a.cert = &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign,
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		KeyUsage:    x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
-	a.file, _ = a.issue("authority", a.cert)
-	return a
-}
-
-// issue writes a certificate and its key, and returns the names of the files.
-func (a *authority) issue(name string, template *x509.Certificate) (certFile, keyFile string) {
-	a.t.Helper()
-	key := testkit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(a.t)
-	parent, signer := a.cert, a.key
-	if a.key == nil {
-		parent, signer, a.key = template, key, key
-	}
-	der := testkit.Must(x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer))(a.t)
-	keyDER := testkit.Must(x509.MarshalECPrivateKey(key))(a.t)
-	write := func(suffix, kind string, bytes []byte) string {
-		file := filepath.Join(a.dir, name+suffix)
-		testkit.NoError(a.t, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: bytes}), 0o600))
+	key := testkit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
+	write := func(kind string, bytes []byte) string {
+		file := filepath.Join(t.TempDir(), "file.pem")
+		testkit.NoError(t, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: bytes}), 0o600))
 		return file
 	}
-	return write(".crt", "CERTIFICATE", der), write(".key", "EC PRIVATE KEY", keyDER)
-}
-
-func (a *authority) leaf(name string, serial int64) (certFile, keyFile string) {
-	return a.issue(name, &x509.Certificate{
-		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	})
+	cert := write("CERTIFICATE", testkit.Must(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))(t))
+	return config.TLS{CAFile: cert, CertFile: cert, KeyFile: write("EC PRIVATE KEY", testkit.Must(x509.MarshalECPrivateKey(key))(t))}
 }
 
 // TestRedisOverTLS runs the scripts on a server that wants a client certificate.
 func TestRedisOverTLS(t *testing.T) {
 	t.Parallel()
-	ours, others := newAuthority(t), newAuthority(t)
-	serverCert, serverKey := ours.leaf("server", 2)
-	clientCert, clientKey := ours.leaf("client", 3)
-	strangerCert, strangerKey := others.leaf("stranger", 4)
+	ours, others := authority(t, "ours"), authority(t, "others")
 	port := servertest.ReservePort(t)
-	servertest.StartRedis(t, "--tls-port", strconv.Itoa(port), "--tls-cert-file", serverCert, "--tls-key-file", serverKey,
-		"--tls-ca-cert-file", ours.file, "--tls-auth-clients", "yes")
+	servertest.StartRedis(t, "--tls-port", strconv.Itoa(port), "--tls-cert-file", ours.CertFile, "--tls-key-file", ours.KeyFile,
+		"--tls-ca-cert-file", ours.CAFile, "--tls-auth-clients", "yes")
 	tree := testkit.Must(limits.NewTree(limits.Plan{Global: limits.Limits{{Count: 1, Window: time.Hour}}}))(t)
-	for name, c := range map[string]struct {
+	for name, test := range map[string]struct {
 		tls   config.TLS
 		works bool
 	}{
-		"a client certificate":           {config.TLS{CAFile: ours.file, CertFile: clientCert, KeyFile: clientKey}, true},
-		"no client certificate":          {config.TLS{CAFile: ours.file}, false},
-		"another authority's client":     {config.TLS{CAFile: ours.file, CertFile: strangerCert, KeyFile: strangerKey}, false},
-		"a server of another authority":  {config.TLS{CAFile: others.file, CertFile: clientCert, KeyFile: clientKey}, false},
-		"an authority that nobody names": {config.TLS{CertFile: clientCert, KeyFile: clientKey}, false},
+		"a client certificate":           {ours, true},
+		"no client certificate":          {config.TLS{CAFile: ours.CAFile}, false},
+		"another authority's client":     {config.TLS{CAFile: ours.CAFile, CertFile: others.CertFile, KeyFile: others.KeyFile}, false},
+		"a server of another authority":  {config.TLS{CAFile: others.CAFile, CertFile: ours.CertFile, KeyFile: ours.KeyFile}, false},
+		"an authority that nobody names": {config.TLS{CertFile: ours.CertFile, KeyFile: ours.KeyFile}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			settings := config.Redis{
-				URL: config.NewSecret(fmt.Sprintf("rediss://127.0.0.1:%d/0", port)), TLS: c.tls, Prefix: "tls", Timeout: patience,
+				URL: config.NewSecret(fmt.Sprintf("rediss://127.0.0.1:%d/0", port)), TLS: test.tls, Prefix: "tls", Timeout: patience,
 			}
 			client := testkit.Must(newRedisClient(settings, slog.New(slog.DiscardHandler)))(t)
 			defer func() { _ = client.Close() }()
 			store := newStore(client, settings, throttle.Settings{Tree: tree, Lease: time.Minute, Retention: time.Hour})
-			if err := store.SelfTest(t.Context(), selfTests()...); (err == nil) != c.works {
+			if err := store.SelfTest(t.Context(), selfTests()...); (err == nil) != test.works {
 				t.Errorf("a rehearsal: %v", err)
 			}
 		})

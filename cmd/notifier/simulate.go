@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"strings"
 	"time"
@@ -19,6 +18,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/simulate"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
 // defaultTop is how many paths a table shows unless told otherwise.
@@ -53,14 +53,8 @@ func newSimulateCommand() *cobra.Command {
 		Example: "  notifier simulate events.jsonl --limits 'global=200/1h,payments=40/30m'\n" +
 			"  notifier simulate events.jsonl --compare 'category=5/30m'\n" +
 			"  notifier simulate --from-stream --json",
-		Args: func(cmd *cobra.Command, arguments []string) error {
-			s.comparing = cmd.Flags().Changed("compare")
-			return s.checkArguments(cmd, arguments)
-		},
-		RunE: func(cmd *cobra.Command, arguments []string) error {
-			s.file = cmp.Or(strings.Join(arguments, ""), standardInput)
-			return s.run(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
-		},
+		Args: s.checkArguments,
+		RunE: s.run,
 	}
 	flags := command.Flags()
 	flags.StringVar(&s.limits, "limits", "", "change limits of the settings: NAME=LIMIT,…")
@@ -85,41 +79,40 @@ type simulation struct {
 	top        int
 }
 
-func (s *simulation) checkArguments(cmd *cobra.Command, arguments []string) error {
-	fault := ""
+func (s *simulation) checkArguments(_ *cobra.Command, arguments []string) error {
 	switch {
 	case len(arguments) > 1:
-		fault = "expected at most one file"
+		return errors.New("expected at most one file")
 	case s.fromStream && len(arguments) == 1:
-		fault = "--from-stream takes no file"
+		return errors.New("--from-stream takes no file")
 	case s.top < 0:
-		fault = "--top is below 0"
-	}
-	if fault != "" {
-		return &usageError{fmt.Errorf("%s\nSee '%s --help'", fault, cmd.CommandPath())}
+		return errors.New("--top is below 0")
 	}
 	return nil
 }
 
-func (s *simulation) run(ctx context.Context, in io.Reader, out, problems io.Writer) error {
+func (s *simulation) run(cmd *cobra.Command, arguments []string) error {
+	ctx, problems := cmd.Context(), cmd.ErrOrStderr()
+	s.file = cmp.Or(strings.Join(arguments, ""), standardInput)
+	s.comparing = cmd.Flags().Changed("compare")
 	settings, _, err := config.Load(config.Options{Sink: config.SinkConsole})
 	if err != nil {
 		return &usageError{err}
 	}
-	sets, err := s.limitSets(settings.Limits.Plan())
+	trees, err := s.trees(settings.Limits.Plan())
 	if err != nil {
 		return &usageError{err}
 	}
 	bar := newProgressBar(problems)
-	history, err := s.read(ctx, settings, in, bar)
+	history, err := s.read(ctx, settings, cmd.InOrStdin(), bar)
 	bar.clear()
 	if err != nil {
 		return err
 	}
 	reportProblems(problems, history, s.noun())
 	var reports []simulate.Report
-	for _, set := range sets {
-		limiter := simulate.NewLimiter(set.tree, retention(0, settings.Event.MaxAge), settings.PairTTL)
+	for _, tree := range trees {
+		limiter := simulate.NewLimiter(tree, throttle.Retention(0, settings.Event.MaxAge), settings.PairTTL)
 		report, err := history.Replay(ctx, limiter, bar.stage("judging events"))
 		bar.clear()
 		if err != nil {
@@ -128,9 +121,9 @@ func (s *simulation) run(ctx context.Context, in io.Reader, out, problems io.Wri
 		reports = append(reports, report)
 	}
 	if s.json {
-		err = s.printJSON(out, reports)
+		err = s.printJSON(cmd.OutOrStdout(), reports)
 	} else {
-		err = s.printTable(out, sets, reports)
+		err = s.printTable(cmd.OutOrStdout(), trees, reports)
 	}
 	if err != nil {
 		return fmt.Errorf("printing the report: %w", err)
@@ -149,76 +142,62 @@ func (s *simulation) noun() string {
 	return "line"
 }
 
-// limitSets are the limits to judge by; b is nil without a comparison. The error names everything that is wrong.
-// limitSets are the trees under which the events are judged, with the limits in words.
-func (s *simulation) limitSets(plan limits.Plan) ([]limitSet, error) {
-	changes := []struct{ flag, text string }{{"--limits", s.limits}}
+// trees are the limits by which the events are judged: one set, or two to compare. The error names everything that is wrong.
+func (s *simulation) trees(plan limits.Plan) ([]*limits.Tree, error) {
+	changes := [][2]string{{"--limits", s.limits}}
 	if s.comparing {
-		changes = append(changes, struct{ flag, text string }{"--compare", s.compare})
+		changes = append(changes, [2]string{"--compare", s.compare})
 	}
 	var (
-		sets   []limitSet
+		trees  []*limits.Tree
 		faults []error
 	)
 	for _, change := range changes {
-		changed, wrong := override(plan, change.text)
-		tree, err := limits.NewTree(changed)
+		flag, text := change[0], change[1]
+		var (
+			overrides []limits.Override
+			wrong     []error
+		)
+		if strings.TrimSpace(text) != "" {
+			overrides, wrong = limits.ParseOverrides(text)
+		}
+		tree, err := limits.NewTree(plan.With(overrides, limits.FromEnvironment))
 		if err != nil && len(wrong) == 0 {
 			wrong = []error{err}
 		}
 		for _, fault := range wrong {
-			faults = append(faults, fmt.Errorf("%s: %w", change.flag, fault))
+			faults = append(faults, fmt.Errorf("%s: %w", flag, fault))
 		}
-		if len(wrong) == 0 {
-			sets = append(sets, limitSet{tree: tree, text: describe(tree)})
-		}
+		trees = append(trees, tree)
 	}
-	return sets, errors.Join(faults...)
+	return trees, errors.Join(faults...)
 }
 
-type limitSet struct {
-	tree *limits.Tree
-	text string
-}
-
-// override changes a plan by a text of the form of NOTIFIER_LIMITS that may name global and category too. An empty text
-// changes nothing.
-func override(plan limits.Plan, text string) (limits.Plan, []error) {
-	if strings.TrimSpace(text) == "" {
-		return plan, nil
-	}
-	overrides, faults := limits.ParseOverrides(text)
-	return plan.With(overrides, limits.FromEnvironment), faults
-}
-
-func (s *simulation) read(
-	ctx context.Context, settings config.Config, in io.Reader, bar *progressBar,
-) (*simulate.History, error) {
+// read reads the events from where the flags say.
+func (s *simulation) read(ctx context.Context, settings config.Config, in io.Reader, bar *progressBar) (*simulate.History, error) {
 	decoder := event.Decoder{Prefix: settings.NATS.Subject, MaxBytes: settings.Event.MaxBytes}
 	if s.fromStream {
-		return readStream(ctx, settings.NATS, decoder, bar)
+		return readStream(ctx, settings.NATS, decoder, bar.stage("reading messages"))
 	}
-	type result struct {
+	var (
 		history *simulate.History
 		err     error
-	}
-	finished := make(chan result, 1)
+	)
+	finished := make(chan struct{})
 	progress := bar.stage("reading bytes")
-	go func() { // an input that says nothing cannot be interrupted
-		history, err := s.readFile(ctx, decoder, in, progress)
-		finished <- result{history, err}
+	go func() { // a read from a silent input cannot be interrupted
+		history, err = s.readFile(ctx, decoder, in, progress)
+		close(finished)
 	}()
 	select {
-	case r := <-finished:
-		return r.history, r.err
+	case <-finished:
+		return history, err
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
 }
 
-func (s *simulation) readFile(
-	ctx context.Context, decoder event.Decoder, in io.Reader, progress simulate.Progress,
-) (*simulate.History, error) {
+func (s *simulation) readFile(ctx context.Context, decoder event.Decoder, in io.Reader, progress simulate.Progress) (*simulate.History, error) {
 	size := int64(0)
 	if s.file != standardInput {
 		file, err := os.Open(s.file)
@@ -235,25 +214,19 @@ func (s *simulation) readFile(
 }
 
 // readStream reads the stream as the user of the settings.
-func readStream(
-	ctx context.Context, settings config.NATS, decoder event.Decoder, bar *progressBar,
-) (*simulate.History, error) {
-	connection, err := connectNATS(settings, slog.New(slog.DiscardHandler))
+func readStream(ctx context.Context, settings config.NATS, decoder event.Decoder, progress simulate.Progress) (*simulate.History, error) {
+	connection, err := dialNATS(ctx, settings)
 	if err != nil {
 		return nil, err
 	}
 	defer connection.Conn.Close()
-	if err := awaitConnection(ctx, connection); err != nil {
-		return nil, err
-	}
 	js, err := jetstream.New(connection.Conn)
 	if err != nil {
 		return nil, fmt.Errorf("using jetstream: %w", err)
 	}
-	history, err := simulate.ReadStream(ctx, js, settings.Stream, decoder, bar.stage("reading messages"))
-	if err != nil && errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("%w (may this user publish to $JS.API.STREAM.INFO.%s and $JS.API.STREAM.MSG.GET.%[2]s?)",
-			err, settings.Stream)
+	history, err := simulate.ReadStream(ctx, js, settings.Stream, decoder, progress)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("%w (may this user publish to $JS.API.STREAM.INFO.%s and $JS.API.STREAM.MSG.GET.%[2]s?)", err, settings.Stream)
 	}
 	return history, err
 }
@@ -275,38 +248,32 @@ func (s *simulation) printJSON(out io.Writer, reports []simulate.Report) error {
 	return encoder.Encode(reports[0])
 }
 
-func (s *simulation) printTable(out io.Writer, sets []limitSet, reports []simulate.Report) error {
+func (s *simulation) printTable(out io.Writer, trees []*limits.Tree, reports []simulate.Report) error {
 	r := reports[0]
 	span := "no events"
 	if n := r.Total.Seen; n > 0 {
 		span = fmt.Sprintf("%d events from %s to %s", n, r.From.Format(time.RFC3339), r.To.Format(time.RFC3339))
 	}
-	limits := "limits: " + sets[0].text
-	if s.comparing {
-		limits = "a: " + sets[0].text + "\nb: " + sets[1].text
+	if !s.comparing {
+		_, _ = fmt.Fprintf(out, "%s\nlimits: %s\n\n", span, describe(trees[0]))
+		return simulate.WriteTable(out, r, s.top)
 	}
-	if _, err := fmt.Fprintf(out, "%s\n%s\n\n", span, limits); err != nil {
-		return err
-	}
-	if s.comparing {
-		return simulate.WriteComparison(out, r, reports[1], s.top)
-	}
-	return simulate.WriteTable(out, r, s.top)
+	_, _ = fmt.Fprintf(out, "%s\na: %s\nb: %s\n\n", span, describe(trees[0]), describe(trees[1]))
+	return simulate.WriteComparison(out, r, reports[1], s.top)
 }
 
 // describe is the limits in the form that --limits takes, and the guarantees.
 func describe(tree *limits.Tree) string {
-	var entries []string
+	var entries, guarantees []string
 	for _, level := range tree.AllLevels() {
 		entries = append(entries, level.Level+"="+level.Limits.String())
 	}
-	text := strings.Join(entries, ",")
-	if len(tree.Guarantees()) == 0 {
-		return text
-	}
-	var guarantees []string
 	for _, guarantee := range tree.Guarantees() {
 		guarantees = append(guarantees, fmt.Sprintf("%s=%d", guarantee.Path, guarantee.Slots))
 	}
-	return text + "; guarantees: " + strings.Join(guarantees, ",")
+	text := strings.Join(entries, ",")
+	if len(guarantees) > 0 {
+		text += "; guarantees: " + strings.Join(guarantees, ",")
+	}
+	return text
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -15,38 +16,28 @@ import (
 	"golang.org/x/term"
 )
 
-// usageOf is a fault of the command line.
-func usageOf(cmd *cobra.Command, fault string) error {
-	return &usageError{fmt.Errorf("%s\nSee '%s --help'", fault, cmd.CommandPath())}
-}
-
-// allOf is what all the checks find.
-func allOf(checks ...cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, arguments []string) error {
-		for _, check := range checks {
-			if err := check(cmd, arguments); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-}
-
 // hasTerminal tells whether a person is at the other end of an input or output.
 func hasTerminal(stream any) bool {
 	file, isFile := stream.(*os.File)
 	return isFile && term.IsTerminal(int(file.Fd()))
 }
 
-// somebodyToAsk fails if a command has to ask, and nobody is there.
-func somebodyToAsk(cmd *cobra.Command, agreed bool) error {
-	if agreed || hasTerminal(cmd.InOrStdin()) {
+// somebodyToAsk fails if a command has to ask and nobody is there. It need not ask if one of the flags is set.
+func somebodyToAsk(agreed ...*bool) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, _ []string) error {
+		for _, set := range agreed {
+			if *set {
+				return nil
+			}
+		}
+		if !hasTerminal(cmd.InOrStdin()) {
+			return errors.New("there is nobody to ask: use --yes")
+		}
 		return nil
 	}
-	return usageOf(cmd, "there is nobody to ask: use --yes")
 }
 
-// confirm asks a person. Only a yes is one.
+// confirm asks a person, and returns whether the answer is yes.
 func confirm(ctx context.Context, in io.Reader, out io.Writer, question string) (bool, error) {
 	_, _ = fmt.Fprintf(out, "%s [y/N] ", question)
 	answer := make(chan string, 1)
@@ -71,7 +62,7 @@ func printTable(out io.Writer, rows [][]string) error {
 	return table.Flush()
 }
 
-// writeJSON writes a value so that it shows as it is on a terminal too: what would command one is escaped.
+// writeJSON writes a value as one line, and escapes what a terminal may take for a command.
 func writeJSON(out io.Writer, value any) error {
 	encoded, err := json.Marshal(value)
 	if err != nil {
@@ -79,7 +70,7 @@ func writeJSON(out io.Writer, value any) error {
 	}
 	var text strings.Builder
 	for _, r := range string(encoded) {
-		if commands(r) {
+		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
 			_, _ = fmt.Fprintf(&text, `\u%04x`, r)
 		} else {
 			text.WriteRune(r)
@@ -88,6 +79,3 @@ func writeJSON(out io.Writer, value any) error {
 	_, err = fmt.Fprintln(out, text.String())
 	return err
 }
-
-// commands tells whether a terminal may take a character for something to do rather than to show.
-func commands(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }

@@ -2,34 +2,35 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"runtime/debug"
+	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
 	"github.com/seed-4578ace9/notifier/internal/consume"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/fleet"
+	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/overrides"
 	"github.com/seed-4578ace9/notifier/internal/pacing"
 	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/sink"
+	"github.com/seed-4578ace9/notifier/internal/status"
 	"github.com/seed-4578ace9/notifier/internal/summary"
 	"github.com/seed-4578ace9/notifier/internal/telemetry"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
-
-// stopTimeout bounds the end of what is left once the worker itself has stopped: of summaries, which take longest.
-func (w *worker) stopTimeout() time.Duration {
-	return summary.StopPatience + w.settings.Redis.Timeout + time.Second
-}
 
 func runWorker(ctx context.Context) error {
 	settings, warnings, err := config.Load(config.Options{CheckTemplate: checkTemplate})
@@ -50,31 +51,51 @@ type worker struct {
 	stdout       io.Writer // of the console sink
 	colour       bool
 	fallbackPort bool // another port will do where the one for metrics and probes is taken
+	fallbackPage bool // the same of the page's port
 
 	// observe, if set, stands between the packages and the metrics.
 	observe func(*telemetry.Metrics) consume.Metrics
 	// started, if set, is told when the worker begins to take events.
-	started func(limiter *throttle.Limiter, adminAddr string)
+	started func(limiter *throttle.Limiter, adminAddr, pageAddr string)
+
+	begun      time.Time
+	life       *lifecycle
+	metrics    *telemetry.Metrics
+	counts     *status.Counts
+	suppressed *status.Suppression
+	sink       openSink
+	redis      redis.UniversalClient
+	connection *consume.Connection
+	journal    *journal.Recorder // nil: there is none
 
 	consumer  atomic.Pointer[consume.Worker]
 	limiter   atomic.Pointer[throttle.Limiter]
+	pacer     atomic.Pointer[pacing.Pacer]
 	summaries atomic.Pointer[summary.Keeper]
+	changes   atomic.Pointer[overrides.Snapshot] // the overrides in force; nil: not known yet
+	mismatch  mismatch
 }
 
-// gcPercent lets the heap, which is a few megabytes, grow fivefold between collections: events pass through quickly, and
-// collecting what they leave behind after each few of them costs more than it frees. GOGC overrides it.
+// stopTimeout bounds how long everything beside the consumer takes to stop. Summaries take longest.
+func (w *worker) stopTimeout() time.Duration {
+	return summary.StopPatience + w.settings.Redis.Timeout + journal.StopPatience + time.Second
+}
+
+// gcPercent lets the heap, which is a few megabytes, grow fivefold between collections. Events leave little behind, and collecting
+// it after each few of them costs more than it frees. GOGC overrides it.
 const gcPercent = 400
 
-// run works until the context ends, and then until what is in hand is finished or given back.
+// run works until the context ends, and then until the deliveries in hand are finished or given back.
 func (w *worker) run(ctx context.Context) (err error) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
+	w.begun, w.counts, w.suppressed = time.Now(), status.NewCounts(), status.NewSuppression()
 	v, r, _ := buildInfo()
 	w.logger.Info("notifier starts", "version", v, "revision", r)
-	life := &lifecycle{timeout: w.stopTimeout()}
+	w.life = &lifecycle{timeout: w.stopTimeout()}
 	defer func() {
-		err = errors.Join(err, life.stop())
+		err = errors.Join(err, w.life.stop())
 		if err == nil {
 			w.logger.Info("notifier has stopped")
 		}
@@ -84,35 +105,18 @@ func (w *worker) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	metrics := telemetry.NewMetrics(telemetry.MetricsOptions{
-		MaxCategories: w.settings.MetricsMaxCategories,
-		Categories:    w.settings.Categories(),
-		Levels:        levels(rules.Tree, w.settings.Redis.Failure),
-		Policy:        w.settings.Redis.Failure,
-		Version:       v,
-		Revision:      r,
-	})
-	adminAddr, err := w.serveAdmin(ctx, life, metrics)
+	w.metrics = newMetrics(w.settings, rules.Tree)
+	adminAddr, err := w.serveAdmin(ctx)
 	if err != nil {
 		return err
 	}
-	destination, err := newSink(w.settings, w.stdout, w.colour, metrics.SlackRequest, w.logger)
-	if err != nil {
+	if err := w.connect(); err != nil {
 		return err
 	}
-	life.add("the sink", func(context.Context) error { destination.close(); return nil })
-	client, err := newRedisClient(w.settings.Redis, w.logger)
-	if err != nil {
+	if w.journal, err = w.newJournal(); err != nil {
 		return err
 	}
-	life.add("redis", func(context.Context) error { return client.Close() })
-	connection, err := connectNATS(w.settings.NATS, w.logger)
-	if err != nil {
-		return err
-	}
-	life.add("nats", func(context.Context) error { connection.Conn.Close(); return nil })
-
-	consumer, err := consume.New(w.consumeOptions(connection, w.observed(metrics)))
+	consumer, err := consume.New(w.consumeOptions())
 	if err != nil {
 		return err
 	}
@@ -121,38 +125,109 @@ func (w *worker) run(ctx context.Context) (err error) {
 	if err != nil {
 		return ended(ctx, err)
 	}
-	instances, err := fleet.Join(connection.Conn, w.settings.Redis.Prefix, v, w.logger)
-	if err != nil {
-		return err
-	}
-	life.add("the micro service", func(context.Context) error { instances.Leave(); return nil })
-	life.background("counting instances", instances.Watch)
-
-	limits, err := w.newLimitsWatcher(connection.Conn)
-	if err != nil {
-		return err
-	}
-	runner := newRunner(client, w.settings.Redis)
-	store := throttle.NewRedis(runner, throttle.Settings{
-		Tree: rules.Tree, Shadow: rules.Shadow, Lease: ackWait, Retention: retention(streamAge, w.settings.Event.MaxAge),
+	w.life.background("writing the journal", w.journal.Run)
+	deliveries, pacer, err := w.startParts(ctx, throttle.Settings{
+		Tree: rules.Tree, Shadow: rules.Shadow, Lease: ackWait, Retention: throttle.Retention(streamAge, w.settings.Event.MaxAge),
 		Forward: w.settings.Limits.Shadow, PairTTL: w.settings.PairTTL,
 	})
-	limiter, pacer := w.newLimiter(runner, store, instances.Alive, limits.Refresh, metrics)
-	w.limiter.Store(limiter)
-	life.background("watching redis", limiter.Run)
-	life.background("watching the limits", limits.Run)
-	awaitLimits(ctx, limits)
-	life.background("looking at redis' settings", func(ctx context.Context) { w.warnOfEviction(ctx, limiter, client) })
-	deliveries := &sink.Annotated{
-		Sink: destination, Limits: limiter, Pacer: pacer, Mentions: w.settings.Slack.Mentions, MentionFor: w.settings.SummaryInterval,
+	if err != nil {
+		return err
 	}
-	summaries := w.newSummaries(summary.NewRedis(runner, store.Settings().Retention), limiter, pacer, deliveries, consumer.Busy, changesOf(limits), metrics)
-	w.summaries.Store(summaries)
-	life.background("telling of drops", summaries.Run)
+	limiter := w.limiter.Load()
+	pageAddr, err := servePage(ctx, w.settings, w.fallbackPage, w.connection, w.logger, w.life)
+	if err != nil {
+		return err
+	}
 	if w.started != nil {
-		w.started(limiter, adminAddr)
+		w.started(limiter, adminAddr, pageAddr)
 	}
-	return ended(ctx, consumer.Run(ctx, limiter, pacer, deliveries))
+	return ended(ctx, consumer.Run(ctx, limiter, pacer, countedSink{deliveries, w.counts}))
+}
+
+func newMetrics(settings config.Config, tree *limits.Tree) *telemetry.Metrics {
+	v, r, _ := buildInfo()
+	return telemetry.NewMetrics(telemetry.MetricsOptions{
+		MaxCategories: settings.MetricsMaxCategories,
+		Categories:    settings.Categories(),
+		Levels:        levels(tree, settings.Redis.Failure),
+		Policy:        settings.Redis.Failure,
+		Version:       v,
+		Revision:      r,
+	})
+}
+
+// connect makes the sink and what connects to the servers.
+func (w *worker) connect() (err error) {
+	if w.sink, err = newSink(w.settings, w.stdout, w.colour, w.metrics.SlackRequest, w.logger); err != nil {
+		return err
+	}
+	w.life.add("the sink", func(context.Context) error { w.sink.close(); return nil })
+	if w.redis, err = newRedisClient(w.settings.Redis, w.logger); err != nil {
+		return err
+	}
+	w.redis.AddHook(callTimes{w.counts})
+	w.life.add("redis", func(context.Context) error { return w.redis.Close() })
+	if w.connection, err = connectNATS(w.settings.NATS, w.logger); err != nil {
+		return err
+	}
+	w.life.add("nats", func(context.Context) error { w.connection.Conn.Close(); return nil })
+	return nil
+}
+
+// startParts starts everything that decides, paces and sums up, and returns the sink for deliveries and the pacer.
+func (w *worker) startParts(ctx context.Context, s throttle.Settings) (*sink.Annotated, *pacing.Pacer, error) {
+	instances, err := fleet.Join(w.connection.Conn, w.fleetOptions(ctx))
+	if err != nil {
+		return nil, nil, err
+	}
+	w.life.add("the micro service", func(context.Context) error { instances.Leave(); return nil })
+	w.life.background("counting instances", instances.Watch)
+
+	live, err := w.newLimitsWatcher()
+	if err != nil {
+		return nil, nil, err
+	}
+	runner := newRunner(w.redis, w.settings.Redis)
+	limiter, pacer := w.newLimiter(runner, throttle.NewRedis(runner, s), instances.Alive, live.Refresh)
+	w.limiter.Store(limiter)
+	w.pacer.Store(pacer)
+	w.life.background("watching redis", limiter.Run)
+	w.life.background("watching the limits", live.Run)
+	w.awaitLimits(ctx, live, limits.Ruleset{Tree: s.Tree, Shadow: s.Shadow})
+	w.life.background("looking at redis' settings", w.warnOfEviction)
+	deliveries := &sink.Annotated{
+		Sink: w.sink, Limits: limiter, Pacer: pacer, Mentions: w.settings.Slack.Mentions, MentionFor: w.settings.SummaryInterval,
+	}
+	summaries := summary.NewKeeper(summary.Options{
+		Store:     summary.NewRedis(runner, w.settings.SummaryInterval, s.Retention),
+		Interval:  w.settings.SummaryInterval,
+		Logger:    w.logger,
+		ChannelOf: deliveries.SummaryDestination,
+		Busy:      w.consumer.Load().Busy,
+		Wait:      pacer.Wait,
+		Pause:     pacer.Pause,
+		Send:      countedSink{deliveries, w.counts}.SendSummary,
+		LimitOf:   limiter.LimitOf,
+		Opens:     limiter.Opens,
+		Changes:   changesOf(live),
+		Observe:   w.observeDigest,
+	})
+	w.summaries.Store(summaries)
+	w.life.background("telling of drops", summaries.Run)
+	return deliveries, pacer, nil
+}
+
+// observeDigest counts a digest that ended, and notes a posted one in the journal.
+func (w *worker) observeDigest(result string, d summary.Digest) {
+	w.metrics.Summary(result)
+	if result != summary.Sent {
+		return
+	}
+	w.journal.Record("", journal.Told, "", 1, func(int) journal.Entry {
+		return journal.Entry{
+			Channel: d.Channel, Count: int(d.Dropped), Stored: d.First, LastStored: d.Last, Decided: w.consumer.Load().Now(),
+		}
+	})
 }
 
 // ended drops the error that an orderly end leaves behind.
@@ -163,7 +238,7 @@ func ended(ctx context.Context, err error) error {
 	return err
 }
 
-// levels are the rules that can deny.
+// levels are the names of all rules that can deny an event.
 func levels(tree *limits.Tree, policy string) []string {
 	var names []string
 	for _, node := range tree.Levels() {
@@ -175,29 +250,9 @@ func levels(tree *limits.Tree, policy string) []string {
 	return append(names, throttle.LevelUnpaired, throttle.LevelRoom)
 }
 
-// unboundedRetention is how long deliveries are remembered where neither the stream nor the settings bound how late a
-// message can be delivered again.
-const unboundedRetention = 7 * 24 * time.Hour
-
-// retention is how long deliveries are remembered: longer than a message can be delivered again and still be sent.
-func retention(streamAge, maxAge time.Duration) time.Duration {
-	longest := max(streamAge, maxAge)
-	if longest == 0 {
-		longest = unboundedRetention
-	}
-	return longest + time.Hour
-}
-
-func (w *worker) observed(metrics *telemetry.Metrics) consume.Metrics {
-	if w.observe == nil {
-		return metrics
-	}
-	return w.observe(metrics)
-}
-
-func (w *worker) consumeOptions(connection *consume.Connection, metrics consume.Metrics) consume.Options {
+func (w *worker) consumeOptions() consume.Options {
 	options := consume.Options{
-		Connection:  connection,
+		Connection:  w.connection,
 		Names:       names(w.settings),
 		Provision:   w.settings.NATS.Provision,
 		AckWait:     w.settings.NATS.AckWait,
@@ -206,22 +261,63 @@ func (w *worker) consumeOptions(connection *consume.Connection, metrics consume.
 		Concurrency: w.settings.Concurrency,
 		SendTimeout: sendTimeout(w.settings),
 		Pace:        paceOf(w.settings).Interval,
+		Journal:     w.journal,
+		Revision:    func() string { return revisionOf(w.limiter.Load().Position()) },
 		Shutdown:    w.settings.ShutdownTimeout,
 		Logger:      w.logger,
-		Metrics:     metrics,
+		Metrics:     w.metrics,
 	}
+	if w.observe != nil {
+		options.Metrics = w.observe(w.metrics)
+	}
+	options.Metrics = countedOutcomes{options.Metrics, w.counts}
 	if w.settings.Delay.MostPatient() > 0 {
 		options.Delay = w.settings.Delay.For
 	}
-	if w.settings.SummaryInterval > 0 {
-		options.Drops = func(drops []summary.Drop) { w.summaries.Load().Counter().Add(drops) }
+	options.Drops = func(drops []summary.Drop) {
+		w.suppressed.Add(drops)
+		w.summaries.Load().Counter().Add(drops)
 	}
 	return options
 }
 
-// newLimiter makes what decides, and what paces: each tells the other what it knows of Redis.
+// newJournal makes the recorder of what becomes of events; nil: no journal is wanted.
+func (w *worker) newJournal() (*journal.Recorder, error) {
+	names := journalNames(w.settings)
+	if names.Age == 0 {
+		return nil, nil
+	}
+	js, err := jetstream.New(w.connection.Conn)
+	if err != nil {
+		return nil, fmt.Errorf("using jetstream: %w", err)
+	}
+	options := journal.Options{
+		Publisher: js, Names: names, Instance: instanceName(), Logger: w.logger, Metrics: w.metrics,
+	}
+	if w.settings.NATS.Provision {
+		options.Provision = func(ctx context.Context) error { return names.Provision(ctx, js) }
+	}
+	return journal.NewRecorder(options), nil
+}
+
+// instanceName is a name that no other start of a worker has.
+func instanceName() string {
+	host, _ := os.Hostname() // without one the rest is a name as well
+	const unique = 8
+	return host + "-" + strings.ToLower(rand.Text()[:unique])
+}
+
+// revisionOf is a position of the limits as entries of the journal have it.
+func revisionOf(in limits.Position) string {
+	if in == (limits.Position{}) {
+		return ""
+	}
+	return fmt.Sprintf("%d:%d", in.Generation, in.Revision)
+}
+
+// newLimiter makes the limiter and the pacer. Each uses what the other knows of Redis.
 func (w *worker) newLimiter(
-	runner *script.Runner, store *throttle.Redis, instances func() int, refresh func(context.Context) error, metrics *telemetry.Metrics,
+	runner *script.Runner, store *throttle.Redis, instances func() int, refresh func(context.Context) error,
 ) (*throttle.Limiter, *pacing.Pacer) {
 	var limiter *throttle.Limiter
 	pacer := pacing.New(pacing.Options{
@@ -239,33 +335,20 @@ func (w *worker) newLimiter(
 		Pauses:       pacer.Learn,
 		SelfTests:    selfTests(),
 		Logger:       w.logger,
-		Metrics:      metrics,
+		Metrics:      countedOutage{w.metrics, w.counts},
 	})
 	return limiter, pacer
 }
 
-func newRunner(client redis.UniversalClient, settings config.Redis) *script.Runner {
-	return script.NewRunner(script.Options{
-		Client: client, Prefix: settings.Prefix, Timeout: settings.Timeout, Scripting: script.Scripting(settings.Scripting),
-	})
-}
-
-func newStore(client redis.UniversalClient, settings config.Redis, s throttle.Settings) *throttle.Redis {
-	return throttle.NewRedis(newRunner(client, settings), s)
-}
-
-// selfTests are those of the scripts that a worker needs besides the store's.
-func selfTests() []throttle.SelfTest { return []throttle.SelfTest{pacing.SelfTest, summary.SelfTest} }
-
 // serveAdmin starts the server for metrics and probes, if one is wanted, and returns its address.
-func (w *worker) serveAdmin(ctx context.Context, life *lifecycle, metrics *telemetry.Metrics) (string, error) {
+func (w *worker) serveAdmin(ctx context.Context) (string, error) {
 	if w.settings.HTTP.Addr == "" {
 		return "", nil
 	}
 	admin := telemetry.NewAdmin(telemetry.AdminOptions{
 		Addr:         w.settings.HTTP.Addr,
 		FallbackPort: w.fallbackPort,
-		Gatherer:     metrics.Registry(),
+		Gatherer:     w.metrics.Registry(),
 		Live:         func() error { return nil },
 		Ready:        func() error { return w.ready(ctx) },
 		Logger:       w.logger,
@@ -275,7 +358,7 @@ func (w *worker) serveAdmin(ctx context.Context, life *lifecycle, metrics *telem
 	}
 	served := make(chan error, 1)
 	go func() { served <- admin.Serve() }()
-	life.add("the admin server", func(stopping context.Context) error {
+	w.life.add("the admin server", func(stopping context.Context) error {
 		return errors.Join(admin.Shutdown(stopping), <-served)
 	})
 	return admin.Addr(), nil
@@ -287,25 +370,24 @@ func (w *worker) ready(ctx context.Context) error {
 		return errors.New("the worker is stopping")
 	}
 	consumer, limiter := w.consumer.Load(), w.limiter.Load()
-	if consumer == nil || limiter == nil {
-		var err error
-		if consumer != nil {
-			err = consumer.Ready()
-		}
-		return errors.Join(errors.New("the worker is starting"), err)
+	if consumer != nil && limiter != nil {
+		return errors.Join(consumer.Ready(), limiter.Ready())
 	}
-	return errors.Join(consumer.Ready(), limiter.Ready())
+	err := errors.New("the worker is starting")
+	if consumer != nil {
+		err = errors.Join(err, consumer.Ready())
+	}
+	return err
 }
 
-// warnOfEviction says, once Redis is there, if it may throw away logs: every log that is lost lets a whole limit through
-// once more.
-func (w *worker) warnOfEviction(ctx context.Context, limiter *throttle.Limiter, client redis.UniversalClient) {
-	if limiter.Await(ctx) != nil {
+// warnOfEviction waits for Redis, and warns if Redis may evict logs. Each lost log admits a whole limit once more.
+func (w *worker) warnOfEviction(ctx context.Context) {
+	if w.limiter.Load().Await(ctx) != nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, w.settings.Redis.Timeout)
 	defer cancel()
-	if policy, known := evictionPolicy(ctx, client); known && policy != noEviction {
+	if policy := evictionPolicy(ctx, w.redis); policy != "" && policy != noEviction {
 		w.logger.Warn("redis may evict what the limits are counted from", "maxmemory_policy", policy, "expected", noEviction)
 	}
 }
@@ -325,22 +407,15 @@ func names(settings config.Config) consume.Names {
 		DeadLetters: consume.DeadLetterBounds{
 			PerSubject: settings.DLQ.MaxPerSubject, Bytes: settings.DLQ.MaxBytes, Age: settings.DLQ.MaxAge,
 		},
+		Journal:  journalNames(settings),
 		Replicas: settings.NATS.Replicas,
 	}
 }
 
-// connectNATS starts to connect.
-func connectNATS(settings config.NATS, logger *slog.Logger) (*consume.Connection, error) {
-	options := consume.ConnectOptions{
-		URL: settings.URL.Reveal(), CredsFile: settings.CredsFile, User: settings.User,
-		Password: settings.Password.Reveal(), Token: settings.Token.Reveal(), Inbox: settings.Inbox, Logger: logger,
+// journalNames are the place of the journal in JetStream.
+func journalNames(settings config.Config) journal.Names {
+	return journal.Names{
+		Stream: settings.Journal.Stream, Subject: settings.NATS.Subject, Age: settings.Journal.Age, MaxBytes: settings.Journal.MaxBytes,
+		Replicas: settings.NATS.Replicas,
 	}
-	if settings.TLS.IsSet() {
-		tls, err := settings.TLS.ClientConfig()
-		if err != nil {
-			return nil, fmt.Errorf("reading the TLS files for nats: %w", err)
-		}
-		options.TLS = tls
-	}
-	return consume.Connect(options)
 }

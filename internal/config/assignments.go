@@ -12,21 +12,27 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/limits"
 )
 
-type (
-	routes   struct{}
-	mentions struct{}
-	delays   struct{}
-)
-
 // assignments is how a text "path=value,…" is read.
 type assignments[T any] struct {
 	value   string // what stands right of the "=", in one word
 	example string
-	instead string // of the words that are reserved in limits, so that they are no paths here either
+	instead string // of the words that are reserved
+	star    bool   // "*" is a path
 	parse   func(path, value string) (T, error)
 }
 
-// read returns the entries in the order given, and a fault for each that is none.
+// assigned is the form of assignments of which a table is built.
+func assigned[T, Table any](a assignments[T], build func([]T) (Table, error)) form {
+	return func(text string) (any, error) {
+		entries, err := a.read(text)
+		if err != nil {
+			return nil, err
+		}
+		return build(entries)
+	}
+}
+
+// read returns the entries in the order given. The error joins a fault for each part that is no entry.
 func (a assignments[T]) read(text string) ([]T, error) {
 	var (
 		entries []T
@@ -54,7 +60,7 @@ func (a assignments[T]) entry(text, path, value string) (entry T, err error) {
 	if value == "" {
 		return entry, fmt.Errorf("entry %q is not path=%s", text, a.value)
 	}
-	if path == limits.LevelGlobal || path == limits.LevelCategory {
+	if path == limits.LevelGlobal || path == limits.LevelCategory || path == "*" && !a.star {
 		return entry, fmt.Errorf("entry %q: %q is reserved, use %s", text, path, a.instead)
 	}
 	if entry, err = a.parse(path, value); err != nil {
@@ -63,60 +69,40 @@ func (a assignments[T]) entry(text, path, value string) (entry T, err error) {
 	return entry, nil
 }
 
-const channelSetting = "NOTIFIER_SLACK_CHANNEL"
-
-func (routes) parse(text string) (event.Table[string], error) {
-	entries, err := assignments[event.Entry[string]]{
-		value: "channel", example: "payments=#payments,infra.*=#infra", instead: channelSetting, parse: parseRoute,
-	}.read(text)
-	if err != nil {
-		return event.Table[string]{}, err
-	}
-	return event.NewTable(entries)
+var routes = assignments[event.Entry[string]]{
+	value: "channel", example: "payments=#payments,infra.*=#infra", instead: "NOTIFIER_SLACK_CHANNEL", parse: route,
 }
 
-func parseRoute(path, name string) (event.Entry[string], error) {
-	if path == "*" {
-		return event.Entry[string]{}, fmt.Errorf("%q is reserved, use %s", path, channelSetting)
+func route(path, name string) (entry event.Entry[string], err error) {
+	if entry.Pattern, err = event.ParsePattern(path); err != nil {
+		return entry, err
 	}
-	pattern, err := event.ParsePattern(path)
-	if err != nil {
-		return event.Entry[string]{}, err
+	if entry.Value, err = channel(name); err != nil {
+		return entry, fmt.Errorf("%q is not a channel", name)
 	}
-	if _, err := (channel{}).parse(name); err != nil {
-		return event.Entry[string]{}, fmt.Errorf("%q is not a channel", name)
-	}
-	return event.Entry[string]{Pattern: pattern, Value: name}, nil
+	return entry, nil
 }
 
-func (mentions) parse(text string) (event.Table[[]string], error) {
-	entries, err := assignments[event.Entry[[]string]]{
-		value: "mention", example: "security=@oncall-security,payments.*=@here+@S0123456789", instead: "*", parse: parseMentions,
-	}.read(text)
-	if err != nil {
-		return event.Table[[]string]{}, err
-	}
-	return event.NewTable(entries)
+var mentions = assignments[event.Entry[[]string]]{
+	value: "mention", example: "security=@oncall-security,payments.*=@here+@S0123456789", instead: "*", star: true, parse: mention,
 }
 
-func parseMentions(path, text string) (event.Entry[[]string], error) {
-	pattern, err := event.ParsePattern(path)
-	if err != nil {
-		return event.Entry[[]string]{}, err
+func mention(path, text string) (entry event.Entry[[]string], err error) {
+	if entry.Pattern, err = event.ParsePattern(path); err != nil {
+		return entry, err
 	}
-	var names []string
 	for mention := range strings.SplitSeq(text, "+") {
 		mention = strings.TrimSpace(mention)
 		name, marked := strings.CutPrefix(mention, "@")
 		switch {
 		case !marked || !slackID.MatchString(name) && !slackHandle.MatchString(name):
-			return event.Entry[[]string]{}, fmt.Errorf("%q is not @here, @channel, @everyone, the ID of a user or group, or the handle of a group", mention)
-		case slices.Contains(names, name):
-			return event.Entry[[]string]{}, fmt.Errorf("%q is there twice", mention)
+			return entry, fmt.Errorf("%q is not @here, @channel, @everyone, the ID of a user or group, or the handle of a group", mention)
+		case slices.Contains(entry.Value, name):
+			return entry, fmt.Errorf("%q is there twice", mention)
 		}
-		names = append(names, name)
+		entry.Value = append(entry.Value, name)
 	}
-	return event.Entry[[]string]{Pattern: pattern, Value: names}, nil
+	return entry, nil
 }
 
 var (
@@ -124,29 +110,21 @@ var (
 	slackHandle = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,79}$`)
 )
 
-// isGroupHandle tells a handle from the words and IDs that Slack needs not be asked about.
+// isGroupHandle tells a handle from the words and IDs, which need no look-up.
 func isGroupHandle(name string) bool {
 	return slackHandle.MatchString(name) && !slices.Contains([]string{"here", "channel", "everyone"}, name)
 }
 
-func (delays) parse(text string) (event.Scopes[time.Duration], error) {
-	entries, err := assignments[event.ScopeEntry[time.Duration]]{
-		value: "duration", example: "security=6h,payments.>=2h", instead: ">", parse: parseDelay,
-	}.read(text)
-	if err != nil {
-		return event.Scopes[time.Duration]{}, err
-	}
-	return event.NewScopes(entries)
+var delays = assignments[event.ScopeEntry[time.Duration]]{
+	value: "duration", example: "security=6h,payments.>=2h", instead: ">", star: true, parse: delay,
 }
 
-func parseDelay(path, text string) (event.ScopeEntry[time.Duration], error) {
-	scope, err := event.ParseScope(path)
-	if err != nil {
-		return event.ScopeEntry[time.Duration]{}, err
+func delay(path, text string) (entry event.ScopeEntry[time.Duration], err error) {
+	if entry.Scope, err = event.ParseScope(path); err != nil {
+		return entry, err
 	}
-	longest, err := window{}.parse(text)
-	if err != nil {
-		return event.ScopeEntry[time.Duration]{}, fmt.Errorf("%q is not a duration from 1ms to 366d", text)
+	if entry.Value, err = window(text); err != nil {
+		return entry, fmt.Errorf("%q is not a duration from 1ms to 366d", text)
 	}
-	return event.ScopeEntry[time.Duration]{Scope: scope, Value: longest}, nil
+	return entry, nil
 }

@@ -9,203 +9,195 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/limits"
 )
 
-// between returns the sink, and the faults between settings. A rule is left out where one of
-// its settings is faulty itself.
-func (v *variables) between(o Options) (string, []Fault) {
-	sink, faults := v.sinkFaults(o.Sink)
-	faults = append(faults, v.mentionFaults()...)
-	faults = append(faults, v.templateFaults(o.CheckTemplate)...)
-	faults = append(v.natsFaults(), faults...)
-	faults = append(faults, v.NATS.TLS.faults()...)
-	faults = append(faults, v.Redis.TLS.faults()...)
-	return sink, append(faults, v.limitFaults()...)
+// checkBetween finds the faults between settings. It leaves out each rule of which one setting is faulty itself.
+func (l *loader) checkBetween(o Options) {
+	l.checkAckWait()
+	l.checkLogin()
+	l.checkStreams()
+	l.checkSubjects()
+	l.checkSink(o.Sink)
+	l.checkMentions()
+	l.checkTemplate(o.CheckTemplate)
+	l.checkTLS(&l.NATS.TLS)
+	l.checkTLS(&l.Redis.TLS)
+	l.checkLimits()
 }
 
-func (v *variables) limitFaults() []Fault {
-	if v.GlobalLimit.faulty || v.Guarantees.faulty {
-		return nil
+func (l *loader) checkAckWait() {
+	wait, slack, redis := l.setting(&l.NATS.AckWait), l.setting(&l.Slack.Timeout), l.setting(&l.Redis.Timeout)
+	if wait.faulty || slack.faulty || redis.faulty {
+		return
 	}
-	if err := limits.CheckGuarantees(v.GlobalLimit.got, v.Guarantees.got); err != nil {
-		return []Fault{v.Guarantees.fault("cannot be kept: %v; expected no more slots than %s=%s has", err, v.GlobalLimit.name, v.GlobalLimit.text)}
+	if l.NATS.AckWait-l.Slack.Timeout <= l.Redis.Timeout { // a sum could overflow
+		l.add(wait, "not longer than %s=%s and %s=%s together; expected more, or a redelivery overtakes a delivery",
+			slack.Variable, slack.text, redis.Variable, redis.text)
 	}
-	if v.CategoryLimit.faulty || v.Limits.faulty || v.ShadowLimits.faulty {
-		return nil
-	}
-	if _, err := limits.NewRuleset(v.config().Limits.Plan(), nil, v.ShadowLimits.got, nil); err != nil {
-		return []Fault{v.ShadowLimits.fault("cannot be tried out: %v", err)}
-	}
-	return nil
 }
 
-func (v *variables) natsFaults() []Fault {
-	var faults []Fault
-	nats := &v.NATS
-
-	if wait, slack, redis := &nats.AckWait, &v.Slack.Timeout, &v.Redis.Timeout; !wait.faulty && !slack.faulty && !redis.faulty &&
-		wait.got-slack.got <= redis.got { // a sum could overflow
-		faults = append(faults, wait.fault("not longer than %s=%s and %s=%s together; expected more, or a redelivery overtakes a delivery",
-			slack.name, slack.text, redis.name, redis.text))
+func (l *loader) checkLogin() {
+	user, password := l.setting(&l.NATS.User), l.setting(&l.NATS.Password)
+	if password.given && !user.given {
+		l.add(user, "not set, but %s is; expected the user of that password", password.Variable)
 	}
-
-	if nats.Password.given && !nats.User.given {
-		faults = append(faults, nats.User.fault("not set, but %s is; expected the user of that password", nats.Password.name))
-	}
-	var logins []string
-	for _, login := range []*setting{&nats.CredsFile.setting, &nats.User.setting, &nats.Token.setting} {
-		if login.given {
-			logins = append(logins, login.name)
-		}
-		if login.given && len(logins) > 1 {
-			faults = append(faults, login.fault("set together with %s; expected one way to log in", logins[0]))
+	first := ""
+	for _, login := range []*setting{l.setting(&l.NATS.CredsFile), user, l.setting(&l.NATS.Token)} {
+		switch {
+		case !login.given:
+		case first == "":
+			first = login.Variable
+		default:
+			l.add(login, "set together with %s; expected one way to log in", first)
 		}
 	}
-
-	return append(faults, v.placeFaults()...)
 }
 
-// placeFaults finds streams and subjects that are not kept apart.
-func (v *variables) placeFaults() []Fault {
-	var faults []Fault
-	streams := []*value[string, streamName]{&v.NATS.Stream, &v.Room.Stream, &v.DLQ.Stream}
+// checkStreams finds streams that are not kept apart.
+func (l *loader) checkStreams() {
+	streams := []*setting{l.setting(&l.NATS.Stream), l.setting(&l.Room.Stream), l.setting(&l.DLQ.Stream), l.setting(&l.Journal.Stream)}
 	for i, stream := range streams {
-		same := slices.IndexFunc(streams[:i], func(other *value[string, streamName]) bool {
-			return !other.faulty && !stream.faulty && other.got == stream.got
-		})
+		same := slices.IndexFunc(streams[:i], func(other *setting) bool { return !other.faulty && !stream.faulty && other.text == stream.text })
 		if same >= 0 {
-			faults = append(faults, stream.fault("the same stream as %s; expected another one", streams[same].name))
+			l.add(stream, "the same stream as %s; expected another one", streams[same].Variable)
 		}
 	}
-
-	events := &v.NATS.Subject
-	if events.faulty {
-		return faults
-	}
-	for _, other := range []*value[string, subject]{&v.DLQ.Subject, &v.NATS.Inbox} {
-		switch room := events.got + roomSuffix; {
-		case other.faulty:
-		case overlap(other.got, events.got):
-			faults = append(faults, other.fault("overlaps %s=%q; expected a subject outside of it", events.name, events.got))
-		case overlap(other.got, room):
-			faults = append(faults, other.fault("overlaps %q, where events wait; expected a subject outside of it", room))
-		}
-	}
-	if letters, inbox := &v.DLQ.Subject, &v.NATS.Inbox; !letters.faulty && !inbox.faulty && overlap(inbox.got, letters.got) {
-		faults = append(faults, inbox.fault("overlaps %s=%q; expected a subject outside of it", letters.name, letters.got))
-	}
-	return faults
 }
 
-// roomSuffix makes the subject below which events wait from the one on which they come.
-const roomSuffix = "-room"
+// checkSubjects finds subjects that are not kept apart.
+func (l *loader) checkSubjects() {
+	events, letters, inbox := l.setting(&l.NATS.Subject), l.setting(&l.DLQ.Subject), l.setting(&l.NATS.Inbox)
+	if events.faulty {
+		return
+	}
+	room, journal := events.text+"-room", events.text+"-journal"
+	for _, other := range []*setting{letters, inbox} {
+		switch {
+		case other.faulty:
+		case overlap(other.text, events.text):
+			l.add(other, "overlaps %s=%q; expected a subject outside of it", events.Variable, events.text)
+		case overlap(other.text, room):
+			l.add(other, "overlaps %q, where events wait; expected a subject outside of it", room)
+		case overlap(other.text, journal):
+			l.add(other, "overlaps %q, where the journal is; expected a subject outside of it", journal)
+		}
+	}
+	if !letters.faulty && !inbox.faulty && overlap(inbox.text, letters.text) {
+		l.add(inbox, "overlaps %s=%q; expected a subject outside of it", letters.Variable, letters.text)
+	}
+}
 
 // overlap reports whether one of two subjects is the other one or below it.
-func overlap(a, b string) bool { return isUnder(a, b) || isUnder(b, a) }
-
-// isUnder reports whether a subject is prefix or something below it.
-func isUnder(subject, prefix string) bool {
-	return subject == prefix || strings.HasPrefix(subject, prefix+".")
+func overlap(a, b string) bool {
+	return strings.HasPrefix(a+".", b+".") || strings.HasPrefix(b+".", a+".")
 }
 
-func (v *variables) sinkFaults(fallback string) (string, []Fault) {
-	var faults []Fault
-	token, webhook, channel := &v.Slack.Token, &v.Slack.WebhookURL, &v.Slack.Channel
+// checkSink settles the sink, and finds what it lacks.
+func (l *loader) checkSink(fallback string) {
+	token, webhook, channel := l.setting(&l.Slack.Token), l.setting(&l.Slack.WebhookURL), l.setting(&l.Slack.Channel)
 	if token.given && webhook.given {
-		faults = append(faults, webhook.fault("set together with %s; expected one of them", token.name))
+		l.add(webhook, "set together with %s; expected one of them", token.Variable)
 	}
 	if token.given && !channel.given {
-		faults = append(faults, channel.fault("not set, but %s is; expected a default channel such as #alerts", token.name))
+		l.add(channel, "not set, but %s is; expected a default channel such as #alerts", token.Variable)
 	}
-	if v.Sink.faulty {
-		return "", faults
+	sink := l.setting(&l.Sink)
+	if sink.faulty {
+		return
 	}
-
-	sink := v.Sink.got
 	switch slack := token.given || webhook.given; {
-	case slack && sink == "":
-		sink = SinkSlack
-	case sink == "" && fallback != "":
-		sink = fallback
-	case sink == "":
-		faults = append(faults, v.Sink.fault("nowhere to send to; expected %s with %s, or %s, or %s=%s to print instead",
-			token.name, channel.name, webhook.name, v.Sink.name, SinkConsole))
-	case sink == SinkSlack && !slack:
-		faults = append(faults, v.Sink.fault("without a way to post; expected %s with %s, or %s",
-			token.name, channel.name, webhook.name))
+	case slack && l.Sink == "":
+		l.Sink = SinkSlack
+	case l.Sink == "" && fallback != "":
+		l.Sink = fallback
+	case l.Sink == "":
+		l.add(sink, "nowhere to send to; expected %s with %s, or %s, or %s=%s to print instead",
+			token.Variable, channel.Variable, webhook.Variable, sink.Variable, SinkConsole)
+	case l.Sink == SinkSlack && !slack:
+		l.add(sink, "without a way to post; expected %s with %s, or %s", token.Variable, channel.Variable, webhook.Variable)
 	}
-	return sink, faults
 }
 
-// mentionFaults finds handles that nobody can look up: a webhook only posts.
-func (v *variables) mentionFaults() []Fault {
-	mentions, token, webhook := &v.Slack.Mentions, &v.Slack.Token, &v.Slack.WebhookURL
+// checkMentions finds handles together with a webhook, which cannot look them up.
+func (l *loader) checkMentions() {
+	mentions, token, webhook := l.setting(&l.Slack.Mentions), l.setting(&l.Slack.Token), l.setting(&l.Slack.WebhookURL)
 	if token.given || !webhook.given {
-		return nil
+		return
 	}
-	var faults []Fault
-	for _, entry := range mentions.got.Entries() {
+	for _, entry := range l.Slack.Mentions.Entries() {
 		for _, name := range entry.Value {
 			if isGroupHandle(name) {
-				faults = append(faults, mentions.fault("a webhook cannot look up the handle %q of %s; expected the ID of the group, such as @S0123456789, or %s instead of %s",
-					"@"+name, entry.Pattern, token.name, webhook.name))
+				l.add(mentions, "a webhook cannot look up the handle %q of %s; expected the ID of the group, such as @S0123456789, or %s instead of %s",
+					"@"+name, entry.Pattern, token.Variable, webhook.Variable)
 			}
 		}
 	}
-	return faults
 }
 
-func (v *variables) templateFaults(check func(string) error) []Fault {
-	template := &v.Slack.TemplateFile
+func (l *loader) checkTemplate(check func(string) error) {
+	template := l.setting(&l.Slack.Template)
 	if check == nil || !template.given || template.faulty {
-		return nil
+		return
 	}
-	if err := check(template.got.text); err != nil {
-		return template.faults(err)
+	if err := check(l.Slack.Template); err != nil {
+		l.addError(template, err)
 	}
-	return nil
 }
 
-func (v *tlsVariables) faults() []Fault {
-	certificate, key := &v.CertFile, &v.KeyFile
+func (l *loader) checkTLS(files *TLS) {
+	certificate, key := l.setting(&files.CertFile), l.setting(&files.KeyFile)
 	switch {
 	case certificate.given && !key.given:
-		return []Fault{key.fault("not set, but %s is; expected the key of that certificate", certificate.name)}
+		l.add(key, "not set, but %s is; expected the key of that certificate", certificate.Variable)
 	case key.given && !certificate.given:
-		return []Fault{certificate.fault("not set, but %s is; expected the certificate of that key", key.name)}
-	case !certificate.given || certificate.faulty || key.faulty:
-		return nil
+		l.add(certificate, "not set, but %s is; expected the certificate of that key", key.Variable)
+	case certificate.given && !certificate.faulty && !key.faulty:
+		if _, err := tls.LoadX509KeyPair(files.CertFile, files.KeyFile); err != nil {
+			l.add(certificate, "does not go with %s=%q: %v; expected a certificate and its key in PEM",
+				key.Variable, shown(files.KeyFile, false), err)
+		}
 	}
-	if _, err := tls.LoadX509KeyPair(certificate.got, key.got); err != nil {
-		return []Fault{certificate.fault("does not go with %s=%q: %v; expected a certificate and its key in PEM",
-			key.name, shown(key.got, false), err)}
-	}
-	return nil
 }
 
-// warnings names settings that are allowed but have no effect.
-func (v *variables) warnings(c Config) []string {
-	warnings := unreachable("NOTIFIER_CATEGORY_LIMIT", c.Limits.Category, c.Limits.Global)
-	for _, rule := range c.Limits.Rules {
-		warnings = append(warnings, unreachable(fmt.Sprintf("NOTIFIER_LIMITS: %s", rule.Pattern), rule.Limits, c.Limits.Global)...)
+func (l *loader) checkLimits() {
+	global, guarantees, shadow := l.setting(&l.Limits.Global), l.setting(&l.Limits.Guarantees), l.setting(&l.Limits.ShadowLimits)
+	if global.faulty || guarantees.faulty {
+		return
 	}
-	if c.Slack.WebhookURL.IsSet() && c.Slack.Channel != "" {
+	if err := limits.CheckGuarantees(l.Limits.Global, l.Limits.Guarantees); err != nil {
+		l.add(guarantees, "cannot be kept: %v; expected no more slots than %s=%s has", err, global.Variable, global.text)
+		return
+	}
+	if l.setting(&l.Limits.Category).faulty || l.setting(&l.Limits.Rules).faulty || shadow.faulty {
+		return
+	}
+	if _, err := limits.NewRuleset(l.Limits.Plan(), nil, l.Limits.ShadowLimits, nil); err != nil {
+		l.add(shadow, "cannot be tried out: %v", err)
+	}
+}
+
+// warnings names settings that are allowed but have no effect, or an unwanted one.
+func (l *loader) warnings() []string {
+	warnings := unreachable("NOTIFIER_CATEGORY_LIMIT", l.Limits.Category, l.Limits.Global)
+	for _, rule := range l.Limits.Rules {
+		warnings = append(warnings, unreachable(fmt.Sprintf("NOTIFIER_LIMITS: %s", rule.Pattern), rule.Limits, l.Limits.Global)...)
+	}
+	if l.Slack.WebhookURL.IsSet() && l.Slack.Channel != "" {
 		warnings = append(warnings, "NOTIFIER_SLACK_CHANNEL has no effect: a webhook posts to its own channel")
 	}
-	if c.Slack.WebhookURL.IsSet() && len(c.Slack.Routes.Entries()) > 0 {
+	if l.Slack.WebhookURL.IsSet() && len(l.Slack.Routes.Entries()) > 0 {
 		warnings = append(warnings, "NOTIFIER_SLACK_ROUTES has no effect: a webhook posts to its own channel")
 	}
-	if age := c.Stream.MaxAge; age > 0 && age <= c.Event.MaxAge {
-		warnings = append(warnings, fmt.Sprintf("%s=%s is not above %s=%s: the stream loses an event before it can be counted as expired",
-			v.Stream.MaxAge.name, v.Stream.MaxAge.text, v.Event.MaxAge.name, v.Event.MaxAge.text))
+	if age := l.Stream.MaxAge; age > 0 && age <= l.Event.MaxAge {
+		warnings = append(warnings, fmt.Sprintf("NOTIFIER_STREAM_MAX_AGE=%s is not above NOTIFIER_EVENT_MAX_AGE=%s: "+
+			"the stream loses an event before it can be counted as expired", l.setting(&l.Stream.MaxAge).text, l.setting(&l.Event.MaxAge).text))
 	}
-	if rate, burst := &v.Slack.Rate, &v.Slack.Burst; burst.given && c.Slack.Rate == (limits.Limit{}) {
-		warnings = append(warnings, fmt.Sprintf("%s has no effect: %s is %s", burst.name, rate.name, rate.text))
+	if l.setting(&l.Slack.Burst).given && l.Slack.Rate == (limits.Limit{}) {
+		warnings = append(warnings, "NOTIFIER_SLACK_BURST has no effect: NOTIFIER_SLACK_RATE is "+l.setting(&l.Slack.Rate).text)
 	}
 	return warnings
 }
 
-// unreachable warns of limits that are above a global one: those that can never be full, since
-// the global limit lets through less in the same window. A window is covered by so many global
-// windows, rounded up, and each of these lets through no more than the global count.
+// unreachable warns of limits that can never be full, since a global limit admits less in the same window. So many global windows,
+// rounded up, cover a window. Each of them admits no more than the global count.
 func unreachable(name string, own, global limits.Limits) []string {
 	var warnings []string
 	for _, limit := range own {

@@ -7,8 +7,8 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/limits"
 )
 
-// Categories lists the categories that settings name by their exact path, each once: those with limits first, then those
-// with guarantees, routes, delays and mentions.
+// Categories lists the categories that settings name by their exact path, each once: those with limits first, then those with
+// guarantees, routes, delays and mentions.
 func (c Config) Categories() []string {
 	var paths []string
 	add := func(path string) {

@@ -2,11 +2,8 @@ package config
 
 import (
 	"cmp"
-	"fmt"
 	"log/slog"
 	"time"
-
-	"github.com/kelseyhightower/envconfig"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/limits"
@@ -33,91 +30,115 @@ const (
 )
 
 // Config is the settings of one process, checked.
+//
+// A field with a form is a setting. Its tags: env is the name of the variable without NOTIFIER_, and below the env of its group
+// if the group has one; form names an entry of forms; default is read where the variable is not set; secret allows a file
+// instead; shared says that all workers of a deployment need the same value; desc is for the table of settings, where single quotes
+// enclose literal text.
 type Config struct {
-	NATS                 NATS
-	Stream               Stream
-	Room                 Room
-	DLQ                  DLQ
-	Redis                Redis
-	Limits               Limits
-	Sink                 string // SinkSlack or SinkConsole
-	Slack                Slack
-	SummaryInterval      time.Duration // at least 1s; 0 for no summaries
-	PairTTL              time.Duration // above 0
-	Delay                Delay
-	Event                Event
-	Concurrency          int // posts at once to one channel, 1 to 1024
-	HTTP                 HTTP
-	Log                  Log
-	ShutdownTimeout      time.Duration // above 0
-	MetricsMaxCategories int           // 1 to 10000
+	NATS            NATS
+	Stream          Stream
+	Room            Room
+	DLQ             DLQ
+	Journal         Journal
+	Redis           Redis
+	Limits          Limits
+	PairTTL         time.Duration `env:"PAIR_TTL" form:"window" shared:"true" default:"7d" desc:"how long a firing event can be resolved"`
+	SummaryInterval time.Duration `env:"SUMMARY_INTERVAL" form:"summary interval" shared:"true" default:"30m" desc:"shortest time between two digests of dropped events in a channel; '0': no digests"`
+	Delay           Delay
+	Sink            string `env:"SINK" form:"sink" shared:"true" desc:"'slack', or 'console', which prints one line for each message; not set: 'slack' if a Slack token or webhook is set, else an error"`
+	Slack           Slack
+	Event           Event
+	Concurrency     int `env:"CONCURRENCY" form:"concurrency" default:"8" desc:"largest number of concurrent posts to one channel, up to 1024"`
+	HTTP            HTTP
+	Page            Page
+	Log             Log
+
+	ShutdownTimeout      time.Duration `env:"SHUTDOWN_TIMEOUT" form:"positive" default:"25s" desc:"time for the deliveries under way after SIGTERM; then they are given back to JetStream"`
+	MetricsMaxCategories int           `env:"METRICS_MAX_CATEGORIES" form:"categories" default:"50" desc:"categories with a label value of their own in the metrics, up to 10000: those named in settings, then the busiest; all others are 'other'"`
+
+	shared map[string]string
 }
 
-// NATS is the server that events come from.
+// NATS is the server that events come from. Its streams and subjects, those of Room, of DLQ and of Journal do not overlap.
 type NATS struct {
-	URL       Secret // comma-separated URLs of one deployment; they may hold credentials
+	URL       Secret `env:"NATS_URL" form:"NATS servers" default:"nats://127.0.0.1:4222" secret:"true" desc:"NATS servers, comma separated: 'nats://', 'tls://', 'ws://' or 'wss://'"`
 	URLSet    bool   // URL is not the default
-	CredsFile string // "" for none, and so with User, Password and Token
-	User      string
-	Password  Secret
-	Token     Secret
-	TLS       TLS
+	CredsFile string `env:"NATS_CREDS_FILE" form:"file" desc:"credentials file of the NATS user"`
+	User      string `env:"NATS_USER" form:"text" desc:"name of the NATS user"`
+	Password  Secret `env:"NATS_PASSWORD" form:"secret" secret:"true" desc:"password of the NATS user"`
+	Token     Secret `env:"NATS_TOKEN" form:"secret" secret:"true" desc:"NATS token, instead of a user"`
+	TLS       TLS    `env:"NATS_TLS"`
 
-	Stream    string
-	Subject   string // prefix: events come on it and on everything below it
-	Consumer  string
-	Provision bool          // create what is absent
-	AckWait   time.Duration // longer than one Slack request and one Redis call together
-	Replicas  int           // of what is created: 1, 3 or 5; 0: what the cluster allows
-	Inbox     string        // prefix of the subjects on which replies come
+	Stream    string        `env:"NATS_STREAM" form:"stream" shared:"true" default:"NOTIFICATIONS" desc:"stream that producers publish to"`
+	Subject   string        `env:"NATS_SUBJECT" form:"subject" shared:"true" default:"notify" desc:"subject prefix of events: 'notify' stands for 'notify' and 'notify.>'"`
+	Consumer  string        `env:"NATS_CONSUMER" form:"stream" shared:"true" default:"notifier" desc:"durable pull consumer of the stream, shared by all workers"`
+	Provision bool          `env:"NATS_PROVISION" form:"boolean" default:"true" desc:"create absent streams and consumers; existing ones are never altered"`
+	AckWait   time.Duration `env:"NATS_ACK_WAIT" form:"positive" shared:"true" default:"30s" desc:"time that a worker has for an event before another one gets it; longer than the timeouts of Slack and Redis together"`
+	Replicas  int           `env:"NATS_REPLICAS" form:"replicas" default:"auto" desc:"replicas of every stream, bucket and consumer that is created: '1', '3', '5', or 'auto' (three in a cluster of three servers or more, else one)"`
+	Inbox     string        `env:"NATS_INBOX" form:"subject" default:"_INBOX_notifier" desc:"subject prefix of replies; each NATS user has one of its own"`
+}
+
+// TLS is the files that a client needs for TLS. The server is always verified, against the system's authorities where there
+// is no CAFile. CertFile and KeyFile come together or not at all.
+type TLS struct {
+	CAFile   string `env:"CA_FILE" form:"authorities" desc:"certificate authorities to trust, PEM"`
+	CertFile string `env:"CERT_FILE" form:"file" desc:"client certificate, PEM"`
+	KeyFile  string `env:"KEY_FILE" form:"file" desc:"key of the client certificate, PEM"`
 }
 
 // Stream bounds the producers' stream, where it is created.
 type Stream struct {
-	MaxBytes int64         // 0 for no bound
-	MaxAge   time.Duration // 0 for no bound
+	MaxBytes int64         `env:"STREAM_MAX_BYTES" form:"size" default:"1GiB" desc:"size of the stream when it is created: bytes, or '512MiB', '2GB'; '0': unbounded. A full stream refuses its producers"`
+	MaxAge   time.Duration `env:"STREAM_MAX_AGE" form:"max age" default:"7d" desc:"how long the stream keeps an event that no worker takes, set when it is created; '0': for ever"`
 }
 
-// Room is the workers' own stream. It overlaps neither the stream nor the subjects of NATS and DLQ; its subjects are below
-// the one of NATS with "-room" appended.
+// Room is the workers' own stream. Its subjects are below the one of NATS with "-room" appended.
 type Room struct {
-	Stream string
-	Max    int // events of one first-level category that wait at once, 1 to 1,000,000
+	Stream string `env:"ROOM_STREAM" form:"stream" shared:"true" default:"NOTIFICATIONS_ROOM" desc:"stream of the workers for events that wait, on 'notify-room.>'"`
+	Max    int    `env:"ROOM_MAX" form:"waiting" shared:"true" default:"10000" desc:"events of one first-level category that may wait at once, up to 1000000; further ones are dropped"`
 }
 
-// DLQ is where dead letters go. It overlaps neither the streams nor the subjects of NATS and Room.
+// DLQ is where dead letters go.
 type DLQ struct {
-	Stream        string
-	Subject       string        // prefix: dead letters go to <Subject>.<reason>.<first level of the category>
-	MaxPerSubject int           // 1 to 1,000,000
-	MaxBytes      int64         // 0 for no bound
-	MaxAge        time.Duration // 0 for no bound
+	Stream        string        `env:"DLQ_STREAM" form:"stream" shared:"true" default:"NOTIFICATIONS_DLQ" desc:"stream of dead letters"`
+	Subject       string        `env:"DLQ_SUBJECT" form:"subject" shared:"true" default:"notify-dlq" desc:"subject prefix of dead letters: 'notify-dlq.<reason>.<first level of the category>'"`
+	MaxPerSubject int           `env:"DLQ_MAX_PER_SUBJECT" form:"dead letters" shared:"true" default:"1000" desc:"dead letters that are kept of one reason and first-level category, up to 1000000; newer ones push out the oldest"`
+	MaxBytes      int64         `env:"DLQ_MAX_BYTES" form:"size" default:"256MiB" desc:"size of the stream of dead letters when it is created; '0': unbounded"`
+	MaxAge        time.Duration `env:"DLQ_MAX_AGE" form:"max age" default:"30d" desc:"how long a dead letter is kept, set when the stream is created; '0': for ever"`
+}
+
+// Journal is where workers note what became of events. Its subjects are below the one of NATS with "-journal" appended.
+type Journal struct {
+	Stream   string        `env:"JOURNAL_STREAM" form:"stream" default:"NOTIFICATIONS_JOURNAL" desc:"stream in which workers note what became of every event, on 'notify-journal.>'"`
+	Age      time.Duration `env:"JOURNAL_AGE" form:"journal age" default:"24h" desc:"how long it is known what became of an event, set when the stream is created; '0': no journal"`
+	MaxBytes int64         `env:"JOURNAL_MAX_BYTES" form:"size" default:"256MiB" desc:"size of the journal when it is created, in which newer entries push out the oldest; '0': unbounded"`
 }
 
 // Redis is the server that holds the shared budget.
 type Redis struct {
-	URL      Secret // redis:// or rediss://; it may hold credentials
-	URLSet   bool   // URL is not the default
-	Password Secret // "" for none, or for the one in URL
-	TLS      TLS
-	Prefix   string        // of every key, and its hash tag; without braces
-	Timeout  time.Duration // of one call, above 0
-	Failure  string        // one of the Failure constants
-	Grace    time.Duration // 0 for none
+	URL      Secret        `env:"REDIS_URL" form:"Redis URL" default:"redis://127.0.0.1:6379/0" secret:"true" desc:"'redis://' or 'rediss://'; Cluster: further nodes as '?addr=host:port'; Sentinel: '?master_name=…&addr=…'"`
+	URLSet   bool          // URL is not the default
+	Password Secret        `env:"REDIS_PASSWORD" form:"secret" secret:"true" desc:"password of the Redis user"`
+	TLS      TLS           `env:"REDIS_TLS"`
+	Prefix   string        `env:"REDIS_PREFIX" form:"Redis prefix" shared:"true" default:"notifier" desc:"prefix and hash tag of every key"`
+	Timeout  time.Duration `env:"REDIS_TIMEOUT" form:"positive" default:"1s" desc:"timeout of one call to Redis"`
+	Failure  string        `env:"REDIS_FAILURE" form:"failure policy" shared:"true" default:"local" desc:"while Redis is unavailable: 'hold' (wait, events stay in JetStream), or after the grace 'local' (each worker applies its share of every limit), 'open' (send all), 'closed' (drop all)"`
+	Grace    time.Duration `env:"REDIS_GRACE" form:"duration" shared:"true" default:"5s" desc:"how long Redis may be unavailable before 'local', 'open' or 'closed' acts"`
 
-	Scripting string // one of the Scripting constants
+	Scripting string `env:"REDIS_SCRIPTING" form:"scripting" default:"eval" desc:"how the scripts run: 'eval', or 'function' (Redis 7 or later, where nobody else may load functions)"`
 }
 
-// Limits is the budget.
+// Limits is the budget. The global limit can keep the guarantees.
 type Limits struct {
-	Global       limits.Limits
-	Category     limits.Limits      // of each first-level category that no rule matches
-	Rules        []limits.Rule      // in the order given, no pattern twice
-	Guarantees   []limits.Guarantee // that the global limit can keep
-	ShadowLimits []limits.Override  // none: no shadow
-	Bucket       string             // of live overrides
-	DenyCacheTTL time.Duration      // 0 for no cache
-	Shadow       bool               // decide and measure, but forward everything
+	Global       limits.Limits      `env:"GLOBAL_LIMIT" form:"limits" shared:"true" default:"100/30m" desc:"limit for all events together: '<count>/<window>', several joined with '+', or 'none'"`
+	Category     limits.Limits      `env:"CATEGORY_LIMIT" form:"limits" shared:"true" default:"10/30m" desc:"limit for each first-level category"`
+	Rules        []limits.Rule      `env:"LIMITS" form:"rules" shared:"true" desc:"limits of single categories: 'path=limit,…'; '*' stands for one level of a path"`
+	Guarantees   []limits.Guarantee `env:"GUARANTEES" form:"guarantees" shared:"true" desc:"slots of each global window that belong to a path: 'path=slots,…'; nobody else can take them"`
+	Bucket       string             `env:"LIMITS_BUCKET" form:"bucket" shared:"true" default:"notifier-limits" desc:"JetStream key-value bucket of the limits that 'notifier limits' changes while workers run"`
+	ShadowLimits []limits.Override  `env:"SHADOW_LIMITS" form:"overrides" shared:"true" desc:"limits to try out: 'path=limit,…', also 'global' and 'category'; evaluated and counted, without any effect"`
+	DenyCacheTTL time.Duration      `env:"DENY_CACHE_TTL" form:"duration" default:"1s" desc:"how long a worker may remember that a limit is full, without asking Redis; '0' turns that off"`
+	Shadow       bool               `env:"SHADOW" form:"boolean" shared:"true" default:"false" desc:"decide and count, but send everything"`
 
 	origins map[string]limits.Origin
 }
@@ -127,27 +148,9 @@ func (l Limits) Plan() limits.Plan {
 	return limits.Plan{Global: l.Global, Category: l.Category, Rules: l.Rules, Guarantees: l.Guarantees, Origins: l.origins}
 }
 
-// Slack is how notifications are posted. With SinkSlack there is either a token and a channel
-// or a webhook; with SinkConsole there may be neither.
-type Slack struct {
-	Token      Secret
-	Channel    string              // where no route matches
-	Routes     event.Table[string] // channels
-	WebhookURL Secret
-	APIURL     string        // "" for Slack's own
-	Timeout    time.Duration // of one request, above 0
-
-	Rate     limits.Limit          // of each channel: a count above 0 and a window; the zero Limit for none
-	Burst    int                   // of each channel, 1 to 100
-	Mentions event.Table[[]string] // without the "@": here, channel, everyone, IDs of users and groups, handles of groups
-
-	TemplateFile string // "" for the default template
-	Template     string // what the file holds
-}
-
 // Delay is how long denied events wait for a slot instead of being dropped.
 type Delay struct {
-	Longest event.Scopes[time.Duration] // above 0, up to 366 days
+	Longest event.Scopes[time.Duration] `env:"DELAY" form:"delays" shared:"true" desc:"longest time that denied events wait for a slot instead of being dropped: 'path=duration,…'; 'path.>' stands for all paths below, '>' for everything"`
 }
 
 // MostPatient is the longest that an event of any category may wait; 0 if none does.
@@ -165,30 +168,56 @@ func (d Delay) For(category string) time.Duration {
 	return longest
 }
 
-// Event bounds what is accepted.
-type Event struct {
-	MaxAge   time.Duration // since JetStream stored it; 0 for no bound
-	MaxBytes int           // of a body, 1 to 64 MiB
+// Slack is how notifications are posted. With SinkSlack there is either a token and a channel, or a webhook. With SinkConsole
+// there may be neither. Mentions are without the "@". Template is what the file holds. The zero Rate stands for none.
+type Slack struct {
+	Token      Secret                `env:"SLACK_TOKEN" form:"Slack token" secret:"true" desc:"bot token, for 'chat.postMessage'"`
+	Channel    string                `env:"SLACK_CHANNEL" form:"channel" shared:"true" desc:"channel of categories without a route; required with a token"`
+	Routes     event.Table[string]   `env:"SLACK_ROUTES" form:"routes" shared:"true" desc:"channels of single categories: 'path=channel,…'; a route applies to all paths below"`
+	Mentions   event.Table[[]string] `env:"SLACK_MENTIONS" form:"mentions" shared:"true" desc:"who is mentioned: 'path=@here+@oncall,…', with '@here', '@channel', '@everyone', IDs of users and groups, handles of groups; the most specific path counts, and applies to all paths below"`
+	Template   string                `env:"SLACK_TEMPLATE_FILE" form:"template" shared:"true" desc:"file of a Go template for messages; not set: the default template"`
+	WebhookURL Secret                `env:"SLACK_WEBHOOK_URL" form:"webhook" secret:"true" desc:"URL of an incoming webhook, instead of a token"`
+	APIURL     string                `env:"SLACK_API_URL" form:"API URL" desc:"URL of a proxy or a test server; not set: Slack itself"`
+	Timeout    time.Duration         `env:"SLACK_TIMEOUT" form:"positive" default:"10s" desc:"timeout of one request to Slack"`
+	Rate       limits.Limit          `env:"SLACK_RATE" form:"rate" shared:"true" default:"1/s" desc:"messages to one channel, by all workers together: '<count>/<window>', or 'none'"`
+	Burst      int                   `env:"SLACK_BURST" form:"burst" shared:"true" default:"5" desc:"messages that a quiet channel takes at once, up to 100"`
 }
 
-// HTTP is the server for metrics and probes.
+// Event bounds what is accepted.
+type Event struct {
+	MaxAge   time.Duration `env:"EVENT_MAX_AGE" form:"duration" shared:"true" default:"1h" desc:"an event stored longer ago than this is 'expired', not sent; '0': no limit"`
+	MaxBytes int           `env:"EVENT_MAX_BYTES" form:"body size" shared:"true" default:"262144" desc:"a larger body is 'too_large'; up to 67108864"`
+}
+
+// HTTP is the server for metrics and probes. There is none if Addr is "".
 type HTTP struct {
-	Addr    string // host:port; "" for no server
+	Addr    string `env:"HTTP_ADDR" form:"address" default:":8080" desc:"address of '/metrics', '/healthz' and '/readyz' ('dev': '127.0.0.1:8080'); 'off' turns them off"`
 	AddrSet bool   // Addr is not the default
+}
+
+// Page is the live page. There is none if Addr is "".
+type Page struct {
+	Addr    string `env:"PAGE_ADDR" form:"address" desc:"address of the live page, such as '127.0.0.1:8081' ('dev': that one); not set or 'off': no page"`
+	AddrSet bool   // Addr is not the default
+	Token   Secret `env:"PAGE_TOKEN" form:"secret" secret:"true" desc:"token that readers of the live page need; not set: everybody who reaches the page reads it"`
 }
 
 // Log is how the log is written.
 type Log struct {
-	Level  slog.Level
-	Format string // "json" or "text"
+	Level  slog.Level `env:"LOG_LEVEL" form:"log level" default:"info" desc:"'debug', 'info', 'warn' or 'error'"`
+	Format string     `env:"LOG_FORMAT" form:"log format" default:"json" desc:"'json', or 'text' for people"`
 }
 
 // Options are defaults that depend on the command.
 type Options struct {
 	Sink     string // where neither a sink nor Slack is set; "" makes that a fault
 	HTTPAddr string // instead of the usual default; "" keeps that, and so below
+	PageAddr,
 	LogLevel,
 	LogFormat string
+	GlobalLimit,
+	CategoryLimit string
+	SummaryInterval string
 
 	// CheckTemplate, if set, says what is wrong with a template for messages. What it says is a fault of the setting.
 	CheckTemplate func(text string) error
@@ -197,26 +226,19 @@ type Options struct {
 // Load reads the settings of the process. The texts it returns are warnings, each of one line.
 // The error is a *Faults with every fault found; the Config is then the zero Config.
 func Load(o Options) (Config, []string, error) {
-	v, settings := newVariables()
-	v.HTTP.Addr.fallback = cmp.Or(o.HTTPAddr, v.HTTP.Addr.fallback)
-	v.Log.Level.fallback = cmp.Or(o.LogLevel, v.Log.Level.fallback)
-	v.Log.Format.fallback = cmp.Or(o.LogFormat, v.Log.Format.fallback)
-	if err := envconfig.Process(prefix, v); err != nil {
-		panic(fmt.Sprintf("config: a field of the settings cannot be read at all: %v", err))
+	l := newLoader()
+	for pointer, fallback := range map[any]string{
+		&l.HTTP.Addr: o.HTTPAddr, &l.Page.Addr: o.PageAddr, &l.Log.Level: o.LogLevel, &l.Log.Format: o.LogFormat,
+		&l.Limits.Global: o.GlobalLimit, &l.Limits.Category: o.CategoryLimit, &l.SummaryInterval: o.SummaryInterval,
+	} {
+		s := l.setting(pointer)
+		s.Default = cmp.Or(fallback, s.Default)
 	}
-
-	var faults Faults
-	for _, s := range settings {
-		faults = append(faults, s.resolve()...)
+	l.read()
+	l.checkBetween(o)
+	l.checkUnknown()
+	if len(l.faults) > 0 {
+		return Config{}, nil, &l.faults
 	}
-	sink, betweenFaults := v.between(o)
-	faults = append(faults, betweenFaults...)
-	faults = append(faults, unknown(settings)...)
-	if len(faults) > 0 {
-		return Config{}, nil, &faults
-	}
-
-	c := v.config()
-	c.Sink = sink
-	return c, v.warnings(c), nil
+	return l.Config, l.warnings(), nil
 }

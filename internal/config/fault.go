@@ -28,7 +28,7 @@ func (f Fault) String() string {
 	}
 }
 
-// Faults is every fault of the settings; never empty when it is returned as an error.
+// Faults is every fault of the settings. A Faults that is returned as an error is not empty.
 type Faults []Fault
 
 // Error returns one line for each fault.
@@ -40,14 +40,13 @@ func (f *Faults) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// misplaced matches what is likely a secret in a variable that should not hold one: a URL with
-// credentials, a webhook, a Slack token.
+// misplaced matches likely secrets in variables that should hold none: a URL with credentials, a webhook, a Slack token.
 var misplaced = regexp.MustCompile(`://.*@|hooks\.slack\.com|xox[a-z]-|xapp-`)
 
 // quotedText matches what %q prints.
 var quotedText = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 
-// newFault hides in the problem, too, what it quotes of a value that is not to be seen, and keeps it to one line.
+// newFault puts the problem on one line. Where the value is hidden, newFault hides what the problem quotes too.
 func newFault(variable, value, problem string) Fault {
 	problem = strings.ReplaceAll(problem, "\n", " ")
 	if value == mask {

@@ -22,38 +22,20 @@ var (
 	errBlankFile = errors.New("file holds nothing but blanks; expected the path of a file with a secret")
 )
 
-type (
-	file         struct{}
-	authorities  struct{}
-	templateFile struct{}
-)
-
-// parse checks that the file can be read and is not empty. What is in it is for its user to
-// check.
-func (file) parse(path string) (string, error) {
+// file checks that a file can be read and is not empty. Its user checks what it holds.
+func file(path string) (string, error) {
 	_, err := readFile(path, maxFileBytes)
-	if err != nil {
-		return "", err
-	}
-	return path, nil
+	return path, err
 }
 
-func (authorities) parse(path string) (string, error) {
-	if _, err := readAuthorities(path); err != nil {
-		return "", err
-	}
-	return path, nil
+func authorities(path string) (string, error) {
+	_, err := readAuthorities(path)
+	return path, err
 }
 
-// template is a template and the file that it was read from.
-type template struct{ file, text string }
-
-func (templateFile) parse(path string) (template, error) {
+func template(path string) (string, error) {
 	content, err := readFile(path, maxTemplateBytes)
-	if err != nil {
-		return template{}, err
-	}
-	return template{path, string(content)}, nil
+	return string(content), err
 }
 
 // readAuthorities returns the certificates of a PEM file.
@@ -69,7 +51,7 @@ func readAuthorities(path string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// readSecret reads a file that holds one secret; one final line feed is not part of it.
+// readSecret reads a file that holds one secret. A final line feed is not part of the secret.
 func readSecret(path string) (string, error) {
 	content, err := readFile(path, maxSecretBytes)
 	if err != nil {
@@ -85,8 +67,7 @@ func readSecret(path string) (string, error) {
 	return text, nil
 }
 
-// readFile returns what a file holds, at least one byte and at most limit. Its errors leave the
-// path out: a fault shows it, or hides it, already.
+// readFile returns what a file holds, at least one byte and at most limit. Its errors leave the path out, since faults have it.
 func readFile(path string, limit int64) ([]byte, error) {
 	opened, err := os.Open(path) //nolint:gosec // who runs the program names the file
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"math"
 	"net"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,39 +16,93 @@ import (
 
 	"github.com/prometheus/common/model"
 
+	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 )
 
-// Bounds of whole numbers.
-const (
-	maxConcurrency = 1024
-	maxBodyBytes   = 64 << 20 // the largest message that a NATS server can be set to take
-	maxCategories  = 10_000   // times the outcomes and levels, about what one scrape can carry
-	maxBurst       = 100      // more at once is what a channel is to be spared
-	maxWaiting     = 1_000_000
-	maxLetters     = 1_000_000
-	maxNameBytes   = 255 // of a stream or a consumer, in JetStream
-)
+// A form reads one kind of text. Its error says what is wrong and what is expected, without the text of a secret. An error that
+// joins several is as many faults.
+type form func(text string) (any, error)
 
-// off is the listen address of no server.
-const off = "off"
+// forms has each form by its name in the tags of Config.
+var forms = map[string]form{
+	"text":    as(anyText),
+	"boolean": as(boolean),
 
-// hidden is a text of form F that must not be seen.
-type hidden[F form[string]] struct{}
+	"concurrency":  as(upTo(1024)),
+	"body size":    as(upTo(64 << 20)), // the largest message that a NATS server can be set to take
+	"categories":   as(upTo(10_000)),   // times the outcomes and levels, about what one scrape can carry
+	"burst":        as(upTo(100)),      // more at once is what a channel is to be spared
+	"waiting":      as(upTo(1_000_000)),
+	"dead letters": as(upTo(1_000_000)),
+	"size":         as(size),
+	"replicas":     as(replicas),
 
-func (hidden[F]) parse(text string) (Secret, error) {
-	var f F
-	plain, err := f.parse(text)
-	return NewSecret(plain), err
+	"positive":         as(duration(1, "not a duration above 0; expected one such as 500ms, 10s or 1m30s")),
+	"duration":         as(duration(0, "not a duration; expected 0, or one such as 500ms, 10s or 1h30m")),
+	"window":           as(window),
+	"summary interval": as(noneOr(time.Second, "not a duration from 1s to 366d; expected one such as 30m, 12h or 1d, or 0 for no summaries")),
+	"journal age":      as(noneOr(time.Minute, "not a duration from 1m to 366d; expected one such as 12h or 1d, or 0 for no journal")),
+	"max age":          as(noneOr(time.Minute, "not a duration from 1m to 366d; expected one such as 12h, 7d or 1d12h, or 0 for no bound")),
+
+	"failure policy": as(oneOf(FailureHold, FailureLocal, FailureOpen, FailureClosed)),
+	"scripting":      as(oneOf(ScriptingEval, ScriptingFunction)),
+	"sink":           as(oneOf(SinkSlack, SinkConsole)),
+	"log format":     as(oneOf("json", "text")),
+	"log level":      as(logLevel),
+
+	"limits":     as(limits.Parse),
+	"rules":      as(joined(limits.ParseRules)),
+	"guarantees": as(joined(limits.ParseGuarantees)),
+	"overrides":  as(joined(limits.ParseOverrides)),
+	"rate":       as(rate),
+
+	"routes":   assigned(routes, event.NewTable[string]),
+	"mentions": assigned(mentions, event.NewTable[[]string]),
+	"delays":   assigned(delays, event.NewScopes[time.Duration]),
+	"channel":  as(channel),
+
+	"stream":       as(streamName),
+	"bucket":       as(bucketName),
+	"subject":      as(subject),
+	"Redis prefix": as(redisPrefix),
+
+	"secret":       hidden(anyText),
+	"NATS servers": hidden(natsServers),
+	"Redis URL":    hidden(redisURL),
+	"Slack token":  hidden(slackToken),
+	"webhook":      hidden(webhook),
+	"API URL":      as(apiURL),
+	"address":      as(listenAddress),
+
+	"file":        as(file),
+	"authorities": as(authorities),
+	"template":    as(template),
 }
 
-type anyText struct{}
+func as[T any](parse func(text string) (T, error)) form {
+	return func(text string) (any, error) { return parse(text) }
+}
 
-func (anyText) parse(text string) (string, error) { return text, nil }
+// hidden is the form of a text that must not be seen.
+func hidden(parse func(text string) (string, error)) form {
+	return func(text string) (any, error) {
+		plain, err := parse(text)
+		return NewSecret(plain), err
+	}
+}
 
-type boolean struct{}
+// joined makes one error of several.
+func joined[T any](parse func(text string) (T, []error)) func(text string) (T, error) {
+	return func(text string) (T, error) {
+		parsed, faults := parse(text)
+		return parsed, errors.Join(faults...)
+	}
+}
 
-func (boolean) parse(text string) (bool, error) {
+func anyText(text string) (string, error) { return text, nil }
+
+func boolean(text string) (bool, error) {
 	switch text {
 	case "true", "1":
 		return true, nil
@@ -57,38 +112,31 @@ func (boolean) parse(text string) (bool, error) {
 	return false, errors.New("not a truth value; expected true, false, 1 or 0")
 }
 
-type (
-	concurrency struct{}
-	bodySize    struct{}
-	categories  struct{}
-	burst       struct{}
-	waiting     struct{}
-	letters     struct{}
-)
+// upTo reads a number from 1 on in base 10, with or without leading zeros.
+func upTo(most int) func(text string) (int, error) {
+	return func(text string) (int, error) {
+		n, err := strconv.Atoi(text)
+		switch {
+		case err != nil && !errors.Is(err, strconv.ErrRange):
+			return 0, fmt.Errorf("not a whole number; expected one from 1 to %d", most)
+		case err != nil || n < 1 || n > most:
+			return 0, fmt.Errorf("out of range; expected a whole number from 1 to %d", most)
+		}
+		return n, nil
+	}
+}
 
-func (concurrency) parse(text string) (int, error) { return wholeNumber(text, maxConcurrency) }
-func (bodySize) parse(text string) (int, error)    { return wholeNumber(text, maxBodyBytes) }
-func (categories) parse(text string) (int, error)  { return wholeNumber(text, maxCategories) }
-func (burst) parse(text string) (int, error)       { return wholeNumber(text, maxBurst) }
-func (waiting) parse(text string) (int, error)     { return wholeNumber(text, maxWaiting) }
-func (letters) parse(text string) (int, error)     { return wholeNumber(text, maxLetters) }
-
-type (
-	size     struct{}
-	replicas struct{}
-)
-
-// units of a size. Those of two letters are powers of 1000, those of three powers of 1024.
+// units of a size: those of two letters are powers of 1000, those of three powers of 1024.
 var units = map[string]int64{
 	"": 1, "B": 1,
 	"kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
 	"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40,
 }
 
-// leastSize is what a stream of any use takes. A smaller one is a number whose unit was forgotten.
+// leastSize is the least that a useful stream takes. Whoever gives a smaller size forgot its unit.
 const leastSize = 1 << 20
 
-func (size) parse(text string) (int64, error) {
+func size(text string) (int64, error) {
 	const expected = "expected bytes, or a whole number of kB, KiB, MB, MiB, GB, GiB, TB or TiB, such as 256MiB; 0 for no bound"
 	digits := strings.TrimRightFunc(text, unicode.IsLetter)
 	unit, known := units[text[len(digits):]]
@@ -106,160 +154,73 @@ func (size) parse(text string) (int64, error) {
 	return bytes, nil
 }
 
-// parse returns 0 for auto.
-func (replicas) parse(text string) (int, error) {
-	if text, err := oneOf(text, "auto", "1", "3", "5"); err != nil || text == "auto" {
+// replicas returns 0 for auto.
+func replicas(text string) (int, error) {
+	if text, err := oneOf("auto", "1", "3", "5")(text); err != nil || text == "auto" {
 		return 0, err
 	}
 	return strconv.Atoi(text)
 }
 
-// wholeNumber reads a number from 1 on in base 10, whatever zeros it starts with.
-func wholeNumber(text string, most int) (int, error) {
-	n, err := strconv.Atoi(text)
-	switch {
-	case err != nil && !errors.Is(err, strconv.ErrRange):
-		return 0, fmt.Errorf("not a whole number; expected one from 1 to %d", most)
-	case err != nil || n < 1 || n > most:
-		return 0, fmt.Errorf("out of range; expected a whole number from 1 to %d", most)
+func duration(least time.Duration, problem string) func(text string) (time.Duration, error) {
+	return func(text string) (time.Duration, error) {
+		d, err := model.ParseDuration(text)
+		if err != nil || time.Duration(d) < least {
+			return 0, errors.New(problem)
+		}
+		return time.Duration(d), nil
 	}
-	return n, nil
 }
 
-type (
-	positive   struct{}
-	noNegative struct{}
-)
-
-func (positive) parse(text string) (time.Duration, error) {
-	d, err := model.ParseDuration(text)
-	if err != nil || d == 0 {
-		return 0, errors.New("not a duration above 0; expected one such as 500ms, 10s or 1m30s")
-	}
-	return time.Duration(d), nil
-}
-
-func (noNegative) parse(text string) (time.Duration, error) {
-	d, err := model.ParseDuration(text)
-	if err != nil {
-		return 0, errors.New("not a duration; expected 0, or one such as 500ms, 10s or 1h30m")
-	}
-	return time.Duration(d), nil
-}
-
-type (
-	window          struct{}
-	summaryInterval struct{}
-	maxAge          struct{}
-)
-
-var errNotWindow = errors.New("not a duration from 1ms to 366d; expected one such as 90m, 12h, 7d or 1d12h")
-
-// parse takes what a limit takes as its window.
-func (window) parse(text string) (time.Duration, error) {
+// window reads the window of a limit.
+func window(text string) (time.Duration, error) {
 	d, err := limits.ParseWindow(text)
 	if err != nil {
-		return 0, errNotWindow
+		return 0, errors.New("not a duration from 1ms to 366d; expected one such as 90m, 12h, 7d or 1d12h")
 	}
 	return d, nil
 }
 
-func (summaryInterval) parse(text string) (time.Duration, error) {
-	d, ok := windowOrNone(text, time.Second)
-	if !ok {
-		return 0, errors.New("not a duration from 1s to 366d; expected one such as 30m, 12h or 1d, or 0 for no summaries")
+// noneOr reads 0, or a window that is long enough.
+func noneOr(least time.Duration, problem string) func(text string) (time.Duration, error) {
+	return func(text string) (time.Duration, error) {
+		if d, err := model.ParseDuration(text); err == nil && d == 0 {
+			return 0, nil
+		}
+		d, err := limits.ParseWindow(text)
+		if err != nil || d < least {
+			return 0, errors.New(problem)
+		}
+		return d, nil
 	}
-	return d, nil
 }
 
-func (maxAge) parse(text string) (time.Duration, error) {
-	d, ok := windowOrNone(text, time.Minute)
-	if !ok {
-		return 0, errors.New("not a duration from 1m to 366d; expected one such as 12h, 7d or 1d12h, or 0 for no bound")
+func oneOf(choices ...string) func(text string) (string, error) {
+	return func(text string) (string, error) {
+		if slices.Contains(choices, text) {
+			return text, nil
+		}
+		last := len(choices) - 1
+		return "", fmt.Errorf("not a choice; expected %s or %s", strings.Join(choices[:last], ", "), choices[last])
 	}
-	return d, nil
 }
 
-// windowOrNone reads 0, or a window of at least so long.
-func windowOrNone(text string, least time.Duration) (d time.Duration, ok bool) {
-	if d, err := model.ParseDuration(text); err == nil && d == 0 {
-		return 0, true
-	}
-	d, err := limits.ParseWindow(text)
-	return d, err == nil && d >= least
-}
-
-type (
-	failurePolicy struct{}
-	scripting     struct{}
-	sink          struct{}
-	logFormat     struct{}
-	logLevel      struct{}
-)
-
-func (failurePolicy) parse(text string) (string, error) {
-	return oneOf(text, FailureHold, FailureLocal, FailureOpen, FailureClosed)
-}
-func (scripting) parse(text string) (string, error) {
-	return oneOf(text, ScriptingEval, ScriptingFunction)
-}
-func (sink) parse(text string) (string, error)      { return oneOf(text, SinkSlack, SinkConsole) }
-func (logFormat) parse(text string) (string, error) { return oneOf(text, "json", "text") }
-
-func (logLevel) parse(text string) (slog.Level, error) {
-	name, err := oneOf(text, "debug", "info", "warn", "error")
-	if err != nil {
+func logLevel(text string) (level slog.Level, err error) {
+	if _, err := oneOf("debug", "info", "warn", "error")(text); err != nil {
 		return 0, err
 	}
-	var level slog.Level
-	return level, level.UnmarshalText([]byte(name))
+	return level, level.UnmarshalText([]byte(text))
 }
 
-func oneOf(text string, choices ...string) (string, error) {
-	if slices.Contains(choices, text) {
-		return text, nil
-	}
-	last := len(choices) - 1
-	return "", fmt.Errorf("not a choice; expected %s or %s", strings.Join(choices[:last], ", "), choices[last])
-}
-
-type (
-	limitList  struct{}
-	rules      struct{}
-	guarantees struct{}
-	overrides  struct{}
-)
-
-func (guarantees) parse(text string) ([]limits.Guarantee, error) {
-	parsed, faults := limits.ParseGuarantees(text)
-	return parsed, errors.Join(faults...)
-}
-
-func (overrides) parse(text string) ([]limits.Override, error) {
-	parsed, faults := limits.ParseOverrides(text)
-	return parsed, errors.Join(faults...)
-}
-
-func (limitList) parse(text string) (limits.Limits, error) { return limits.Parse(text) }
-
-func (rules) parse(text string) ([]limits.Rule, error) {
-	parsed, faults := limits.ParseRules(text)
-	return parsed, errors.Join(faults...)
-}
-
-type channel struct{}
-
-func (channel) parse(text string) (string, error) {
+func channel(text string) (string, error) {
 	if strings.ContainsAny(text, ",=") || strings.ContainsFunc(text, blank) {
 		return "", errors.New("not a channel; expected one name such as #alerts or one ID such as C0123456789")
 	}
 	return text, nil
 }
 
-type rate struct{}
-
-// parse takes a limit without what makes no sense for a channel: algorithms, several at once, a block.
-func (rate) parse(text string) (limits.Limit, error) {
+// rate reads a limit, but no algorithm, no sum of limits and no count of 0, which make no sense for a channel.
+func rate(text string) (limits.Limit, error) {
 	parsed, err := limits.Parse(text)
 	switch {
 	case err != nil || strings.ContainsAny(text, ":;+") || len(parsed) == 1 && parsed[0].Count == 0:
@@ -270,33 +231,30 @@ func (rate) parse(text string) (limits.Limit, error) {
 	return parsed[0], nil
 }
 
-type (
-	streamName  struct{}
-	bucketName  struct{}
-	subject     struct{}
-	redisPrefix struct{}
-)
+// maxNameBytes is how long the name of a stream or a consumer may be in JetStream.
+const maxNameBytes = 255
 
-func (streamName) parse(text string) (string, error) {
+func streamName(text string) (string, error) {
 	if len(text) > maxNameBytes || strings.ContainsAny(text, `.*>/\`) || strings.ContainsFunc(text, blank) {
 		return "", fmt.Errorf("not a JetStream name; expected up to %d bytes without white space, '.', '*', '>', '/' and '\\'", maxNameBytes)
 	}
 	return text, nil
 }
 
-func (bucketName) parse(text string) (string, error) {
-	for _, r := range text {
-		if r != '-' && r != '_' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') {
-			return "", errors.New("not the name of a key-value bucket; expected letters, digits, '-' and '_'")
-		}
-	}
-	if len(text) > maxNameBytes-len("KV_") {
-		return "", fmt.Errorf("not the name of a key-value bucket; expected up to %d bytes", maxNameBytes-len("KV_"))
+var bucketForm = regexp.MustCompile(`^[a-zA-Z0-9_-]+$`)
+
+func bucketName(text string) (string, error) {
+	const most = maxNameBytes - len("KV_")
+	switch {
+	case !bucketForm.MatchString(text):
+		return "", errors.New("not the name of a key-value bucket; expected letters, digits, '-' and '_'")
+	case len(text) > most:
+		return "", fmt.Errorf("not the name of a key-value bucket; expected up to %d bytes", most)
 	}
 	return text, nil
 }
 
-func (subject) parse(text string) (string, error) {
+func subject(text string) (string, error) {
 	wellFormed := !strings.ContainsAny(text, "*>") && !strings.ContainsFunc(text, blank) &&
 		!strings.HasPrefix(text, "$") // the server's own
 	for token := range strings.SplitSeq(text, ".") {
@@ -308,30 +266,21 @@ func (subject) parse(text string) (string, error) {
 	return text, nil
 }
 
-func (redisPrefix) parse(text string) (string, error) {
+func redisPrefix(text string) (string, error) {
 	if strings.ContainsAny(text, "{}") || strings.ContainsFunc(text, blank) {
 		return "", errors.New("holds braces or white space; expected a word such as notifier, since it becomes the hash tag of every key")
 	}
 	return text, nil
 }
 
-// blank reports what may stand in no name: white space, and what does not print.
+// blank reports what no name may hold: white space, and what does not print.
 func blank(r rune) bool {
 	return unicode.IsSpace(r) || unicode.IsControl(r) || r == unicode.ReplacementChar
 }
 
-type (
-	natsServers struct{}
-	redisURL    struct{}
-	webURL      struct{}
-	apiURL      struct{}
-	slackToken  struct{}
-)
+// The forms of URLs leave out the errors of net/url, which print the URL and its secrets.
 
-// The errors of net/url are left out of all of these: they print the URL, and with it what is
-// secret in it.
-
-func (natsServers) parse(text string) (string, error) {
+func natsServers(text string) (string, error) {
 	const expected = "expected nats://host:port, or tls://, ws:// or wss://, several separated by commas"
 	var webSockets, servers int
 	for server := range strings.SplitSeq(text, ",") {
@@ -354,7 +303,7 @@ func (natsServers) parse(text string) (string, error) {
 	return text, nil
 }
 
-func (redisURL) parse(text string) (string, error) {
+func redisURL(text string) (string, error) {
 	const expected = "expected redis://host:port/0 or rediss://host:port/0; special characters of a password are percent-encoded"
 	u, err := url.Parse(text)
 	if err != nil || u.Hostname() == "" || !validPort(u.Port(), true) || strings.ContainsFunc(text, blank) {
@@ -392,48 +341,38 @@ func (redisURL) parse(text string) (string, error) {
 	return text, nil
 }
 
-func (webURL) parse(text string) (string, error) {
-	if _, err := parseWebURL(text); err != nil {
+func webhook(text string) (string, error) {
+	if _, ok := parseWebURL(text); !ok {
 		return "", errors.New("not a web address; expected https://hooks.slack.com/services/… as Slack shows it")
 	}
 	return text, nil
 }
 
-func (apiURL) parse(text string) (string, error) {
-	u, err := parseWebURL(text)
-	if err != nil || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+func apiURL(text string) (string, error) {
+	u, ok := parseWebURL(text)
+	if !ok || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return "", errors.New("not the address of an API; expected one such as https://slack.example.com/api/, without credentials and query")
 	}
 	return text, nil
 }
 
-var errNotWeb = errors.New("not an http or https URL")
-
-func parseWebURL(text string) (*url.URL, error) {
+func parseWebURL(text string) (u *url.URL, ok bool) {
 	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || !validPort(u.Port(), true) ||
-		strings.ContainsFunc(text, blank) {
-		return nil, errNotWeb
-	}
-	return u, nil
+	return u, err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "" && validPort(u.Port(), true) &&
+		!strings.ContainsFunc(text, blank)
 }
 
-// parse checks no more than that the token can stand in an HTTP header: its form is Slack's to
-// change.
-func (slackToken) parse(text string) (string, error) {
-	for _, r := range text {
-		if r <= ' ' || r >= unicode.MaxASCII {
-			return "", errors.New("holds white space or other characters that no token has; expected a bot token such as xoxb-…")
-		}
+// slackToken checks that the token fits into an HTTP header. Slack may change the form of tokens.
+func slackToken(text string) (string, error) {
+	if strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r >= unicode.MaxASCII }) {
+		return "", errors.New("holds white space or other characters that no token has; expected a bot token such as xoxb-…")
 	}
 	return text, nil
 }
 
-type listenAddress struct{}
-
-func (listenAddress) parse(text string) (string, error) {
-	if text == off {
-		return off, nil
+func listenAddress(text string) (string, error) {
+	if text == "off" {
+		return "", nil
 	}
 	host, port, err := net.SplitHostPort(text)
 	if err != nil || !validPort(port, false) || strings.ContainsFunc(host, blank) {

@@ -8,11 +8,10 @@ import (
 
 const mask = "(hidden)"
 
-// Secret is a text that must not be seen. Printed with any verb, logged or marshalled it shows
-// only whether it is set; Reveal gives it away. The zero Secret is "".
+// Secret is a text that must not be seen. Printed with any verb, logged or marshalled, a Secret shows only whether it is set.
+// The zero Secret is "".
 type Secret struct {
-	// Behind a pointer, since fmt prints what it finds in unexported fields without asking
-	// any method.
+	// Behind a pointer, since fmt prints unexported fields without calling any method.
 	text *string
 }
 
@@ -24,7 +23,7 @@ func NewSecret(text string) Secret {
 	return Secret{&text}
 }
 
-// Reveal returns the text. The caller sees to it that it goes nowhere but to its server.
+// Reveal returns the text. The caller may pass it to its server, and nowhere else.
 func (s Secret) Reveal() string {
 	if s.text == nil {
 		return ""
@@ -37,10 +36,10 @@ func (s Secret) IsSet() bool { return s.text != nil }
 
 // String returns "(hidden)", or "" where nothing is set.
 func (s Secret) String() string {
-	if s.text == nil {
-		return ""
+	if s.IsSet() {
+		return mask
 	}
-	return mask
+	return ""
 }
 
 // Format prints what String returns, whatever the verb.

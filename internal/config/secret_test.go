@@ -83,7 +83,7 @@ func TestConfigShowsNoSecret(t *testing.T) {
 
 // Whatever is wrong with a secret, and wherever it was put, no fault shows it.
 func TestFaultsShowNoSecret(t *testing.T) {
-	for _, name := range secrets {
+	for name := range secretValues {
 		for kind, value := range map[string]string{
 			"valid":      secretValues[name],
 			"line feed":  secretValues[name] + "\n",

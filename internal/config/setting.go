@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"os"
 	"reflect"
-	"strings"
+	"slices"
 
 	"github.com/kelseyhightower/envconfig"
+
+	"github.com/seed-4578ace9/notifier/internal/limits"
 )
 
 const (
@@ -14,139 +16,159 @@ const (
 	fileSuffix = "_FILE"
 )
 
-// setting is what every variable has, whatever its type. Its first four fields come from the
-// name and the tags of its field.
+// setting is one variable, and the field of a Config that it fills.
 type setting struct {
-	name        string
-	fallback    string // the default, "" for none
-	description string
-	secret      bool // also read from the file that <name>_FILE names; never shown
+	Setting
+	field  reflect.Value
+	parse  form
+	shared bool // all workers need the same value
 
 	text   string // as set, in the environment or in a file; else the default
 	file   string // that the text was read from
 	given  bool   // set, be it well or badly
-	faulty bool   // its value must not be used
+	faulty bool   // its field holds the zero value and must not be used
 }
 
-func (s *setting) common() *setting { return s }
-
-// Decode keeps the text for resolve. It never fails, since envconfig stops at the first error.
+// Decode keeps the text of a variable that is set. An empty one counts as not set. Decode never fails, since envconfig stops
+// at the first error.
 func (s *setting) Decode(text string) error {
-	s.text = text
+	s.text, s.given = text, text != ""
 	return nil
 }
 
-// fault reports a problem with the setting's value. It names the variable that was set.
-func (s *setting) fault(format string, args ...any) Fault {
-	fault := newFault(s.name, shown(s.text, s.secret), fmt.Sprintf(format, args...))
-	if s.file != "" {
-		fault.Variable, fault.Value = s.name+fileSuffix, shown(s.file, false)
-	}
-	return fault
+// loader fills a Config.
+type loader struct {
+	Config
+	settings []*setting // in the order of the fields
+	faults   Faults
 }
 
-// faults reports an error about the setting's value; one that joins several is as many faults.
-func (s *setting) faults(err error) []Fault {
+func newLoader() *loader {
+	l := new(loader)
+	l.gather(prefix, reflect.ValueOf(&l.Config).Elem())
+	return l
+}
+
+// gather finds the settings of a group.
+func (l *loader) gather(prefix string, group reflect.Value) {
+	for i := range group.NumField() {
+		field, tags := group.Field(i), group.Type().Field(i).Tag
+		name := prefix
+		if env := tags.Get("env"); env != "" {
+			name += "_" + env
+		}
+		parse, isSetting := forms[tags.Get("form")]
+		switch {
+		case isSetting:
+			l.settings = append(l.settings, &setting{
+				Setting: Setting{name, tags.Get("default"), tags.Get("desc"), tags.Get("secret") == "true"}, field: field, parse: parse,
+				shared: tags.Get("shared") == "true",
+			})
+		case field.Kind() == reflect.Struct:
+			l.gather(name, field)
+		}
+	}
+}
+
+// setting returns the setting that fills the field to which a pointer points.
+func (l *loader) setting(pointer any) *setting {
+	return l.settings[slices.IndexFunc(l.settings, func(s *setting) bool { return s.field.Addr().Interface() == pointer })]
+}
+
+// read fills every field.
+func (l *loader) read() {
+	// envconfig wants a struct: its fields are the settings, named like their variables.
+	fields := make([]reflect.StructField, len(l.settings))
+	for i, s := range l.settings {
+		fields[i] = reflect.StructField{Name: s.Variable, Type: reflect.TypeOf(s)}
+	}
+	variables := reflect.New(reflect.StructOf(fields))
+	for i, s := range l.settings {
+		variables.Elem().Field(i).Set(reflect.ValueOf(s))
+	}
+	if err := envconfig.Process("", variables.Interface()); err != nil {
+		panic(fmt.Sprintf("config: the settings cannot be read at all: %v", err))
+	}
+
+	for _, s := range l.settings {
+		l.readFile(s)
+		l.parse(s)
+	}
+	l.NATS.URLSet = l.setting(&l.NATS.URL).given
+	l.Redis.URLSet = l.setting(&l.Redis.URL).given
+	l.HTTP.AddrSet = l.setting(&l.HTTP.Addr).given
+	l.Page.AddrSet = l.setting(&l.Page.Addr).given
+	l.Limits.origins = l.origins()
+	l.Config.shared = l.shared()
+}
+
+// readFile takes the text of a secret from its file, where one is named.
+func (l *loader) readFile(s *setting) {
+	path := os.Getenv(s.Variable + fileSuffix)
+	if !s.Secret || path == "" {
+		return
+	}
+	var err error
+	if s.given {
+		err = fmt.Errorf("set together with %s; expected one of them", s.Variable)
+	} else {
+		s.text, err = readSecret(path)
+		s.file, s.given = path, true
+	}
+	if err != nil {
+		s.faulty = true
+		l.faults = append(l.faults, Fault{s.Variable + fileSuffix, shown(path, false), err.Error()})
+	}
+}
+
+// parse fills the field of a setting that is given or has a default.
+func (l *loader) parse(s *setting) {
+	if !s.given {
+		s.text = s.Default
+	}
+	if s.text == "" {
+		return
+	}
+	value, err := s.parse(s.text)
+	if err != nil {
+		s.faulty = true
+		l.addError(s, err)
+		return
+	}
+	s.field.Set(reflect.ValueOf(value))
+}
+
+// origins tells where each rule comes from.
+func (l *loader) origins() map[string]limits.Origin {
+	origins := make(map[string]limits.Origin)
+	for level, limit := range map[string]*limits.Limits{limits.LevelGlobal: &l.Limits.Global, limits.LevelCategory: &l.Limits.Category} {
+		origins[level] = limits.FromDefault
+		if l.setting(limit).given {
+			origins[level] = limits.FromEnvironment
+		}
+	}
+	for _, rule := range l.Limits.Rules {
+		origins[rule.Pattern.String()] = limits.FromEnvironment
+	}
+	return origins
+}
+
+// add notes a fault of a setting. The fault names the variable that was set.
+func (l *loader) add(s *setting, format string, args ...any) {
+	fault := newFault(s.Variable, shown(s.text, s.Secret), fmt.Sprintf(format, args...))
+	if s.file != "" {
+		fault.Variable, fault.Value = s.Variable+fileSuffix, shown(s.file, false)
+	}
+	l.faults = append(l.faults, fault)
+}
+
+// addError notes an error about a setting's value. An error that joins several is as many faults.
+func (l *loader) addError(s *setting, err error) {
 	problems := []error{err}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		problems = joined.Unwrap()
 	}
-	faults := make([]Fault, len(problems))
-	for i, problem := range problems {
-		faults[i] = s.fault("%v", problem)
+	for _, problem := range problems {
+		l.add(s, "%v", problem)
 	}
-	return faults
-}
-
-// read settles which text counts: the variable, its file, or the default. A variable that is
-// set but empty counts as not set.
-func (s *setting) read() []Fault {
-	s.given = os.Getenv(s.name) != ""
-	if !s.given {
-		s.text = s.fallback
-	}
-	if !s.secret {
-		return nil
-	}
-	path := os.Getenv(s.name + fileSuffix)
-	if path == "" {
-		return nil
-	}
-	var err error
-	if s.given {
-		err = fmt.Errorf("set together with %s; expected one of them", s.name)
-	} else {
-		s.text, err = readSecret(path)
-		s.file = path
-	}
-	s.given = true
-	if err != nil {
-		s.faulty = true
-		return []Fault{{s.name + fileSuffix, shown(path, false), err.Error()}}
-	}
-	return nil
-}
-
-// A form reads one kind of text. Its errors say what is wrong and what is expected; an error
-// that joins several is as many faults. They must not hold the text of a secret.
-type form[T any] interface {
-	parse(text string) (T, error)
-}
-
-// value is a setting of type T, written in form F.
-type value[T any, F form[T]] struct {
-	setting
-	got T // the zero T where the setting is neither given nor has a default
-}
-
-func (v *value[T, F]) resolve() []Fault {
-	faults := v.read()
-	if v.text == "" {
-		return faults
-	}
-	var f F
-	got, err := f.parse(v.text)
-	if err == nil {
-		v.got = got
-		return faults
-	}
-	v.faulty = true
-	return append(faults, v.faults(err)...)
-}
-
-// anySetting is a value of any type.
-type anySetting interface {
-	envconfig.Decoder
-	common() *setting
-	resolve() []Fault
-}
-
-// newVariables returns the struct that envconfig fills, and its settings in order.
-func newVariables() (*variables, []anySetting) {
-	v := new(variables)
-	// The names come from envconfig, so that they are those that it reads. It walks the struct
-	// in the same order as gather.
-	var names strings.Builder
-	if err := envconfig.Usagef(prefix, v, &names, "{{range .}}{{usage_key .}}\n{{end}}"); err != nil {
-		panic(fmt.Sprintf("config: the settings cannot be listed: %v", err))
-	}
-	return v, gather(reflect.ValueOf(v).Elem(), strings.Fields(names.String()), nil)
-}
-
-func gather(group reflect.Value, names []string, settings []anySetting) []anySetting {
-	for i := range group.NumField() {
-		found, ok := reflect.TypeAssert[anySetting](group.Field(i).Addr())
-		if !ok {
-			settings = gather(group.Field(i), names, settings)
-			continue
-		}
-		tags := group.Type().Field(i).Tag
-		s := found.common()
-		s.name = names[len(settings)]
-		s.fallback = tags.Get("default")
-		s.description = tags.Get("desc")
-		s.secret = tags.Get("secret") == "true"
-		settings = append(settings, found)
-	}
-	return settings
 }

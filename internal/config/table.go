@@ -16,11 +16,10 @@ type Setting struct {
 
 // Table lists every setting, in the order of the manual.
 func Table() []Setting {
-	_, settings := newVariables()
-	table := make([]Setting, len(settings))
-	for i, found := range settings {
-		s := found.common()
-		table[i] = Setting{s.name, s.fallback, s.description, s.secret}
+	l := newLoader()
+	table := make([]Setting, len(l.settings))
+	for i, s := range l.settings {
+		table[i] = s.Setting
 	}
 	return table
 }

@@ -5,15 +5,7 @@ import (
 	"fmt"
 )
 
-// TLS is the files that a client needs for TLS. The server is always verified, against the
-// system's authorities where there is no CAFile.
-type TLS struct {
-	CAFile   string // PEM; "" for the system's
-	CertFile string // PEM; "" for no client certificate, and then no KeyFile either
-	KeyFile  string
-}
-
-// IsSet reports whether any file is given, which asks for TLS whatever the scheme of the URL.
+// IsSet reports whether any file is given. Then TLS is used with any scheme of the URL.
 func (t TLS) IsSet() bool { return t != TLS{} }
 
 // ClientConfig reads the files. It returns nil where none is given.

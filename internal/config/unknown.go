@@ -8,9 +8,8 @@ import (
 	"strings"
 )
 
-// serviceLinks matches NAME=value as Kubernetes injects it for every service whose name starts
-// with "notifier", and as Docker's links did before. A bare …_PORT is one only with a URL for a
-// value: NOTIFIER_HTTP_PORT=8080 is a mistake.
+// serviceLinks matches NAME=value as Kubernetes injects it for every service whose name starts with "notifier", and as Docker's
+// links did. A bare …_PORT matches only if the value is a URL: NOTIFIER_HTTP_PORT=8080 is a mistake.
 var serviceLinks = regexp.MustCompile(`^NOTIFIER_(?:[A-Z0-9_]+_)?(?:` +
 	`SERVICE_HOST=.*` +
 	`|SERVICE_PORT(?:_[A-Z0-9_]+)?=[0-9]*` +
@@ -18,33 +17,23 @@ var serviceLinks = regexp.MustCompile(`^NOTIFIER_(?:[A-Z0-9_]+_)?(?:` +
 	`|PORT_[0-9]+_(?:TCP|UDP|SCTP)_(?:PROTO|PORT|ADDR)=.*` +
 	`)$`)
 
-// unknown returns a fault for each variable that carries the prefix and is no setting. The
-// value is not shown: it may be a secret under a misspelt name.
-func unknown(settings []anySetting) []Fault {
-	known := names(settings)
-	var faults []Fault
-	for _, variable := range os.Environ() {
+// checkUnknown adds a fault for each variable that has the prefix and is no setting. The fault hides the value, which may be a
+// secret under a misspelt name.
+func (l *loader) checkUnknown() {
+	var known []string
+	for _, s := range l.settings {
+		known = append(known, s.Variable)
+		if s.Secret {
+			known = append(known, s.Variable+fileSuffix)
+		}
+	}
+	for _, variable := range slices.Sorted(slices.Values(os.Environ())) {
 		name, value, _ := strings.Cut(variable, "=")
 		if !strings.HasPrefix(name, prefix+"_") || value == "" || slices.Contains(known, name) || serviceLinks.MatchString(variable) {
 			continue
 		}
-		faults = append(faults, Fault{name, mask, fmt.Sprintf("no such setting; expected perhaps %s", nearest(name, known))})
+		l.faults = append(l.faults, Fault{name, mask, fmt.Sprintf("no such setting; expected perhaps %s", nearest(name, known))})
 	}
-	slices.SortFunc(faults, func(a, b Fault) int { return strings.Compare(a.Variable, b.Variable) })
-	return faults
-}
-
-// names lists every variable that is read.
-func names(settings []anySetting) []string {
-	var known []string
-	for _, found := range settings {
-		s := found.common()
-		known = append(known, s.name)
-		if s.secret {
-			known = append(known, s.name+fileSuffix)
-		}
-	}
-	return known
 }
 
 // nearest returns the known name with the smallest distance to name, the first of several.

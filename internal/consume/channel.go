@@ -7,11 +7,10 @@ import (
 )
 
 const (
-	// moment is how long a fresh event may wait in a worker's hands for a channel that rests. One that has to wait longer waits in
-	// the room.
+	// moment is how long a fresh event may wait in hand for a channel that rests. If it has to wait longer, it waits in the room.
 	moment = 5 * time.Second
-	// maxWait is how far ahead a fresh event reserves its post, and queueMaxWait one that comes from its channel's queue: that has
-	// waited for its turn already.
+	// maxWait is how far ahead a fresh event reserves its post. queueMaxWait is the same for an event from its channel's queue, which
+	// has waited for its turn already.
 	maxWait      = 15 * time.Second
 	queueMaxWait = 10 * time.Minute
 )
@@ -24,15 +23,15 @@ const (
 	postTime    = 250 * time.Millisecond // a post takes about that long; a channel that is faster has several posts at once
 )
 
-// stallTime is after what time without an end of any post a channel counts as stalled, if as many as leastInHand wait.
+// A channel stalls when no post to it ends for stallTime, and leastInHand deliveries wait.
 const stallTime = 2 * time.Second
 
-// channels are the deliveries that wait for their channels in this worker's hands. Each channel has a queue of its own, so
-// that one that rests or is slow delays no other; within a queue deliveries reserve their posts in the order of their decisions.
+// channels are the deliveries in hand that wait for their channels. Each channel has a queue of its own, so a slow channel delays no
+// other. The deliveries of a queue reserve their posts in the order of their decisions.
 //
-// What finds a queue full waits in the room, and so does what comes behind it: else it would overtake.
+// An event that finds its queue full waits in the room. So do the events behind it, or they would overtake.
 //
-// Where channels are not paced, queues have no order, and no bound but for a channel that takes nothing any more.
+// Where channels are not paced, a queue has no order, and no bound unless its channel stalls.
 type channels struct {
 	paced    bool
 	pace     time.Duration // between two posts to one channel
@@ -45,17 +44,34 @@ type channels struct {
 
 // queue is what is known of one channel.
 type queue struct {
-	inHand  int
-	ended   time.Time       // when a delivery left last, or came first
-	lanes   chan struct{}   // has an element for each delivery that has its turn
-	last    <-chan struct{} // closed when the latest delivery has reserved its post, or is gone
-	begun   <-chan struct{} // closed when the latest delivery has begun its post, or is gone
-	began   time.Time       // when a delivery last did
-	backlog bool            // the room holds events for the channel, as far as is known
-	storing int             // events that are on their way there
-	calm    bool            // none was since the queue in the room was last asked
-	rest    time.Time       // until when the channel takes nothing, as a delivery was told
-	changed chan struct{}   // closed and replaced when a delivery leaves
+	inHand    int
+	ended     time.Time     // when a delivery left last, or came first
+	lanes     chan struct{} // has an element for each delivery that has its turn
+	reserving line          // of deliveries, each of which is done when it has reserved its post, or is gone
+	posting   line          // likewise, when it has begun its post
+	began     time.Time     // when a delivery last did
+	backlog   bool          // the room holds events for the channel, as far as is known
+	storing   int           // events that are on their way there
+	calm      bool          // none was since the queue in the room was last asked
+	rest      time.Time     // until when the channel takes nothing, as a delivery was told
+	changed   chan struct{} // closed and replaced when a delivery leaves
+}
+
+// line is for those that do something one after the other.
+type line struct{ last <-chan struct{} }
+
+// turn is a place in a line.
+type turn struct {
+	before <-chan struct{} // closed when the one before is done; nil: there is none
+	done   func()          // lets the next one go on; may be called again
+}
+
+// join takes the place at the end.
+func (l *line) join() turn {
+	end := make(chan struct{})
+	mine := turn{before: l.last, done: sync.OnceFunc(func() { close(end) })}
+	l.last = end
+	return mine
 }
 
 func newChannels(pace time.Duration, concurrency int) *channels {
@@ -77,8 +93,8 @@ func (c *channels) of(channel string) *queue {
 	return q
 }
 
-// enter puts a delivery behind those that came before it for its channel. A fresh one does not enter if the queue is full or the
-// room holds others for the channel.
+// enter puts a delivery at the end of its channel's queue. A fresh one does not enter if the queue is full or the room holds others
+// for the channel.
 func (c *channels) enter(d *delivery) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -91,18 +107,13 @@ func (c *channels) enter(d *delivery) bool {
 	if q.inHand++; q.inHand == 1 {
 		q.ended = time.Now()
 	}
-	d.lanes = q.lanes
-	reserved := make(chan struct{})
-	d.reserved = sync.OnceFunc(func() { close(reserved) })
-	begun := make(chan struct{})
-	d.begin = sync.OnceFunc(func() { close(begun) })
-	if c.paced {
-		d.before, q.last = q.last, reserved
-		d.ahead, q.begun = q.begun, begun
+	d.lanes, d.reserving, d.posting = q.lanes, q.reserving.join(), q.posting.join()
+	if !c.paced {
+		d.reserving.before, d.posting.before = nil, nil
 	}
 	d.leaveQueue = sync.OnceFunc(func() {
-		d.reserved()
-		d.begin()
+		d.reserving.done()
+		d.posting.done()
 		d.leaveLane()
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -114,8 +125,8 @@ func (c *channels) enter(d *delivery) bool {
 	return true
 }
 
-// full tells whether a queue takes no more: it has what its channel takes soon or, where channels are not paced, the channel takes
-// nothing.
+// full tells whether a queue takes no more. A paced queue holds what its channel takes soon; another one is full only while its
+// channel stalls.
 func (c *channels) full(q *queue) bool {
 	if c.paced {
 		return q.inHand >= c.capacity
@@ -137,9 +148,7 @@ func (c *channels) awaitFree(ctx context.Context, channel string) (int, error) {
 		if free > 0 {
 			return free, nil
 		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
+		if !arrives(ctx, changed) {
 			return 0, context.Cause(ctx)
 		}
 	}
@@ -153,7 +162,7 @@ func (c *channels) fetched(channel string, received int) {
 	q.backlog = received > 0 || !q.calm
 }
 
-// hold notes that an event for a channel goes to the room. The function that it returns notes that it is there.
+// hold notes that an event for a channel is on its way to the room. Calling held notes its arrival.
 func (c *channels) hold(channel string) (held func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -199,12 +208,12 @@ func (w *Worker) resting(channel string) time.Duration {
 	return max(w.pacer.Paused(channel), w.channels.resting(channel))
 }
 
-// awaitPost waits until a delivery's channel takes it: for its turn, then for the post that is reserved for it. If that is too
-// far away ok is false, and wait is how far; if the context ends or the lease is lost, ok is false and wait is 0.
+// awaitPost waits for the delivery's lane, then for its reserved post. If the post is too far away, ok is false and wait is how far.
+// If the context ends or the lease is lost, ok is false and wait is 0.
 func (w *Worker) awaitPost(ctx context.Context, d *delivery) (wait time.Duration, ok bool) {
 	w.metrics.Held(1)
 	defer w.metrics.Held(-1)
-	if !d.takeLane(ctx) || d.isLost() {
+	if !d.takeLane(ctx) || d.lost.Load() {
 		return 0, false
 	}
 	for ctx.Err() == nil {
@@ -213,14 +222,12 @@ func (w *Worker) awaitPost(ctx context.Context, d *delivery) (wait time.Duration
 		if !ok { // the next one reserves when this one is on its way to where it waits: else it might get there first
 			return wait, false
 		}
-		d.reserved()
+		d.reserving.done()
 		due := time.Now().Add(wait)
 		if wait == 0 {
 			return 0, w.channels.beginInTurn(ctx, d, due)
 		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
+		if !arrives(ctx, time.After(wait)) {
 			return 0, false
 		}
 		if w.pacer.CheckPause(ctx, d.destination) == 0 { // another instance may have been told to wait since
@@ -241,14 +248,10 @@ func (w *Worker) maxWaitOf(d *delivery) time.Duration {
 	}
 }
 
-// takeLane waits for the delivery's turn. It tells whether it has it; then leaveLane is to be called.
+// takeLane waits until the delivery is one of those that may post at once. If so, leaveLane has to be called.
 func (d *delivery) takeLane(ctx context.Context) bool {
-	if d.before != nil {
-		select {
-		case <-d.before:
-		case <-ctx.Done():
-			return false
-		}
+	if !arrives(ctx, d.reserving.before) {
+		return false
 	}
 	if d.hasLane {
 		return true
@@ -262,38 +265,32 @@ func (d *delivery) takeLane(ctx context.Context) bool {
 	}
 }
 
-// late is by how much a post has to miss its moment to keep its distance from the one before again: what missed its moment together
-// would go out at once, in any order.
+// late is by how much a post has to miss its moment to keep its distance from the post before again. Posts that missed their moments
+// together would go out at once, in any order.
 const late = 100 * time.Millisecond
 
-// beginInTurn waits, when the delivery's moment has come, until the one before has begun its post: that one may still be asking an
-// unavailable Redis whether the channel rests. It is false if the context ends.
+// beginInTurn waits until the delivery before has begun its post: that one may still ask an unavailable Redis whether the channel
+// rests. It is false if the context ends.
 func (c *channels) beginInTurn(ctx context.Context, d *delivery, due time.Time) bool {
-	if d.ahead != nil {
-		select {
-		case <-d.ahead:
-		case <-ctx.Done():
-			return false
-		}
+	if !arrives(ctx, d.posting.before) {
+		return false
 	}
 	if time.Since(due) > late && c.paced {
 		c.mu.Lock()
 		apart := time.Until(c.of(d.destination).began.Add(c.pace))
 		c.mu.Unlock()
-		select {
-		case <-time.After(apart):
-		case <-ctx.Done():
+		if !arrives(ctx, time.After(apart)) {
 			return false
 		}
 	}
 	c.mu.Lock()
 	c.of(d.destination).began = time.Now()
 	c.mu.Unlock()
-	d.begin()
+	d.posting.done()
 	return true
 }
 
-// leaveLane lets the next delivery have its turn.
+// leaveLane lets the next delivery post.
 func (d *delivery) leaveLane() {
 	if d.hasLane {
 		d.hasLane = false

@@ -12,7 +12,6 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
-	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
@@ -20,7 +19,7 @@ import (
 func slow(o *Options) { o.Pace = time.Second }
 
 // posted lists the events that were posted, in order.
-func (j *journal) posted() []string {
+func (j *diary) posted() []string {
 	var ids []string
 	for _, line := range j.all() {
 		if id, found := strings.CutPrefix(line, "send "); found {
@@ -31,7 +30,7 @@ func (j *journal) posted() []string {
 }
 
 // postedOf lists likewise those of a category that numbered has published.
-func (j *journal) postedOf(category string) []string {
+func (j *diary) postedOf(category string) []string {
 	return slices.DeleteFunc(j.posted(), func(id string) bool { return !strings.HasPrefix(id, category+"-") })
 }
 
@@ -220,9 +219,8 @@ func TestOrderBehindALateMoment(t *testing.T) {
 	}
 }
 
-// A channel's queue bounds what is in hand: fresh events that find it full do not enter, nor do those behind them; what comes from
-// the queue in the room does.
-func TestQueueIsBounded(t *testing.T) {
+// A pace bounds what is in hand for a channel, and how many posts go to it at once.
+func TestBoundsByPace(t *testing.T) {
 	t.Parallel()
 	for pace, want := range map[time.Duration]struct{ capacity, width int }{
 		time.Millisecond: {mostInHand, 4}, 50 * time.Millisecond: {160, 4}, time.Second: {leastInHand, 1}, time.Hour: {leastInHand, 1},
@@ -232,50 +230,59 @@ func TestQueueIsBounded(t *testing.T) {
 			t.Errorf("at a pace of %v %d deliveries are in hand and %d posted at once, want %d and %d", pace, c.capacity, c.width, want.capacity, want.width)
 		}
 	}
-	c := newChannels(time.Second, 4)
-	ctx, cancelAll := context.WithTimeout(t.Context(), patience/10)
-	defer cancelAll()
-	fresh := func() *delivery { return &delivery{candidate: candidate{message: &message{}}, destination: "C1"} }
-	queued := func() *delivery {
-		d := fresh()
-		d.source = source{inRoom: true, channel: "C1"}
-		return d
-	}
-	var inHand []*delivery
+}
+
+func freshDelivery() *delivery {
+	return &delivery{candidate: candidate{message: &message{}}, destination: "C1"}
+}
+
+func queuedDelivery() *delivery {
+	d := freshDelivery()
+	d.source = source{inRoom: true, channel: "C1"}
+	return d
+}
+
+// filled are channels of which one has its queue full.
+func filled(t *testing.T) (c *channels, inHand []*delivery) {
+	t.Helper()
+	c = newChannels(time.Second, 4)
 	for range leastInHand {
-		d := fresh()
+		d := freshDelivery()
 		if !c.enter(d) {
 			t.Fatalf("with %d in hand the next one does not enter", len(inHand))
 		}
 		inHand = append(inHand, d)
 	}
-	if inHand[0].before != nil || inHand[1].before == nil {
+	return c, inHand
+}
+
+// A channel's queue is bounded: fresh events that find it full do not enter, nor do those behind them; what comes from the queue in
+// the room does.
+func TestQueueIsBounded(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c, inHand := filled(t)
+	if inHand[0].reserving.before != nil || inHand[1].reserving.before == nil {
 		t.Error("want that the second one waits for the first")
 	}
-	if c.enter(fresh()) {
-		t.Error("one more than the bound entered")
+	requireEnters := func(d *delivery, want bool, what string) {
+		t.Helper()
+		testkit.Equal(t, c.enter(d), want, "%s enters", what)
 	}
+	requireEnters(freshDelivery(), false, "one more than the bound")
 	held := c.hold("C1")
 	inHand[0].leaveQueue()
 	inHand[0].leaveQueue()
-	<-inHand[1].before
-	if c.enter(fresh()) {
-		t.Error("a fresh one overtook one that is on its way to the room")
-	}
-	if free, err := c.awaitFree(ctx, "C1"); err != nil || free != 1 {
-		t.Errorf("%d may enter from the room (%v), want 1", free, err)
-	}
+	<-inHand[1].reserving.before
+	requireEnters(freshDelivery(), false, "a fresh one behind one that is on its way to the room")
+	testkit.Equal(t, testkit.Must(c.awaitFree(ctx, "C1"))(t), 1, "may enter from the room")
 	c.fetched("C1", 0) // it was asked before the one is there
-	if c.enter(fresh()) {
-		t.Error("a fresh one overtook one that is on its way to the room, and was not found there yet")
-	}
+	requireEnters(freshDelivery(), false, "a fresh one behind one that is on its way to the room, and was not found there yet")
 	held()
 	testkit.Must(c.awaitFree(ctx, "C1"))(t)
 	c.fetched("C1", 1)
-	d := queued()
-	if !c.enter(d) {
-		t.Error("the one from the room did not enter")
-	}
+	queued := queuedDelivery()
+	requireEnters(queued, true, "the one from the room")
 	if !c.busy("C1") || c.busy("C2") {
 		t.Error("want that the channel is busy, and no other")
 	}
@@ -284,21 +291,23 @@ func TestQueueIsBounded(t *testing.T) {
 		_, err := c.awaitFree(ctx, "C1")
 		freed <- err
 	}()
-	for _, d := range append(inHand, d) {
+	for _, d := range append(inHand, queued) {
 		d.leaveQueue()
 	}
 	testkit.NoError(t, <-freed)
 	c.fetched("C1", 0)
-	if c.busy("C1") || !c.enter(fresh()) {
-		t.Error("nothing waits any more, but a fresh one does not enter")
-	}
+	testkit.Equal(t, c.busy("C1"), false, "busy though nothing waits any more")
+	requireEnters(freshDelivery(), true, "a fresh one when nothing waits any more")
+}
+
+// Waiting for a full queue ends with its context.
+func TestWaitingForAFullQueueEnds(t *testing.T) {
+	t.Parallel()
+	c, _ := filled(t)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	for range leastInHand {
-		c.enter(fresh())
-	}
 	if _, err := c.awaitFree(ended, "C1"); err == nil {
-		t.Error("waiting for a full queue does not end with its context")
+		t.Error("it does not end")
 	}
 }
 
@@ -383,89 +392,6 @@ func TestStopWhileWaitingForAChannel(t *testing.T) {
 	f.awaitSettled(events)
 	f.requireRoomEmpty()
 	f.requireOutcomes(map[string]int{"sent payments": events})
-}
-
-// An event that its channel did not take because it wants rest keeps its place before the others.
-func TestRateLimitedKeepsItsPlace(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.provision(patience)
-	const rest = 500 * time.Millisecond
-	ids := f.numbered("payments", 5)
-	var refused, again time.Time
-	f.sink.send = func(_ context.Context, e event.Event, attempt int) error {
-		switch {
-		case e.ID == ids[1] && attempt == 1:
-			refused = time.Now()
-			return &sink.Error{Class: sink.RateLimited, RetryAfter: rest, Err: errScripted}
-		case e.ID == ids[1]:
-			again = time.Now()
-		}
-		return nil
-	}
-	f.start(slow)
-	f.awaitSettled(len(ids))
-	if got, want := f.journal.posted(), slices.Insert(slices.Clone(ids), 1, ids[1]); !slices.Equal(got, want) {
-		t.Errorf("posted %q, want %q", got, want)
-	}
-	if took := again.Sub(refused); took < rest {
-		t.Errorf("posted again after %v, want a rest of %v", took, rest)
-	}
-	testkit.Equal(t, f.throttle.pauses["payments"], rest, "the channel was paused for")
-	for i := range ids {
-		f.requireSaid(uint64(i+1), "+ACK")
-	}
-}
-
-// A channel that wants a long rest gets it: its events wait in the room.
-func TestRateLimitedForLong(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.sink.send = func(_ context.Context, e event.Event, attempt int) error {
-		if e.ID != "e" || attempt > 1 {
-			return nil
-		}
-		return &sink.Error{Class: sink.RateLimited, RetryAfter: time.Hour, Err: errScripted}
-	}
-	f.start(slow)
-	sequence := f.event("payments", "e")
-	f.requireSaid(sequence, "+ACK")
-	f.event("payments", "behind")
-	f.eventually("both wait in the room", func() bool { return f.held("payments") == 2 })
-	f.eventually("both leases are released", func() bool { return f.journal.count("release e")+f.journal.count("release behind") == 2 })
-	f.requireHistory("e", "send", "release")
-	f.requireHistory("behind", "release")
-	f.throttle.Pause(t.Context(), "payments", 0)
-	f.awaitSettled(2)
-	f.requireRoomEmpty()
-	if got, want := f.journal.posted(), []string{"e", "e", "behind"}; !slices.Equal(got, want) {
-		t.Errorf("posted %q, want %q", got, want)
-	}
-}
-
-// While an event waits for another attempt the next one of its channel goes out.
-func TestFailureLetsTheNextOneGo(t *testing.T) {
-	t.Parallel()
-	for name, class := range map[string]sink.Class{"transient": sink.Transient, "uncertain": sink.Unknown} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t)
-			f.provision(patience)
-			ids := f.numbered("payments", 3)
-			f.sink.send = func(_ context.Context, e event.Event, attempt int) error {
-				if e.ID == ids[0] && attempt == 1 {
-					return &sink.Error{Class: class, Err: errScripted}
-				}
-				return nil
-			}
-			f.start(slow)
-			f.awaitSettled(len(ids))
-			if got, want := f.journal.posted(), []string{ids[0], ids[1], ids[2], ids[0]}; !slices.Equal(got, want) {
-				t.Errorf("posted %q, want %q", got, want)
-			}
-			f.requireSaid(1, "+ACK")
-		})
-	}
 }
 
 // A queue is served by whoever starts, though the settings no longer name its channel, and nobody there knows its name. Its events

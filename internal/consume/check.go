@@ -32,20 +32,51 @@ func Check(ctx context.Context, connection *Connection, names Names, provision b
 	}
 	c := &check{connection: connection, js: js, names: names, provision: provision, ackWait: ackWait}
 	findings := []Finding{
-		c.consumer(ctx, names.Stream, names.Consumer, fit),
-		c.stream(ctx, names.StreamConfig(), names.trusted),
-		c.consumer(ctx, names.RoomStream, names.roomConsumer(), names.fitRoomConsumer),
-		c.stream(ctx, names.RoomConfig(), func(config jetstream.StreamConfig) error {
+		about("nats consumer %q of stream %q", names.Consumer, names.Stream)(c.consumer(ctx, names.Stream, names.Consumer, fit)),
+		about("nats stream %q", names.Stream)(c.stream(ctx, names.StreamConfig(), names.trusted)),
+		about("nats consumer %q of stream %q", names.roomConsumer(), names.RoomStream)(
+			c.consumer(ctx, names.RoomStream, names.roomConsumer(), names.fitRoomConsumer)),
+		about("nats stream %q", names.RoomStream)(c.stream(ctx, names.RoomConfig(), func(config jetstream.StreamConfig) error {
 			if err := names.canSchedule(connection.Conn.ConnectedServerVersion()); err != nil {
 				return err
 			}
 			return names.fitRoom(config)
-		}),
-		c.stream(ctx, names.DeadLetterConfig(), func(jetstream.StreamConfig) error { return nil }),
-		c.stored(ctx, "events that wait", names.RoomStream, names.room().Queue(room.Part, "check")),
-		c.stored(ctx, "dead letters", names.DeadLetterStream, names.DeadLetterSubject+".check.check"),
+		})),
+		about("nats stream %q", names.DeadLetterStream)(c.stream(ctx, names.DeadLetterConfig(), func(jetstream.StreamConfig) error { return nil })),
+		about("nats events that wait on %q", names.room().All())(c.stored(ctx, names.RoomStream, names.room().Queue(room.Part, "check"))),
+		about("nats dead letters on %q", names.DeadLetterSubject+".>")(c.stored(ctx, names.DeadLetterStream, names.DeadLetterSubject+".check.check")),
 	}
+	findings = append(findings, c.journal(ctx)...)
 	return append(append(findings, c.replicas()...), c.permissions(ctx)...)
+}
+
+// journal tells whether the journal can be written. A worker works without it too.
+func (c *check) journal(ctx context.Context) []Finding {
+	names := c.names.Journal
+	if names.Age == 0 {
+		return nil
+	}
+	findings := []Finding{
+		about("nats stream %q", names.Stream)(c.stream(ctx, names.Config(), func(jetstream.StreamConfig) error { return nil })),
+		about("nats journal on %q", names.All())(c.stored(ctx, names.Stream, names.SubjectOf("check"))),
+	}
+	for i := range findings {
+		findings[i].Warning = findings[i].Err != nil
+	}
+	return findings
+}
+
+// warning is an error with which a worker may work all the same.
+type warning struct{ error }
+
+func warn(texts []string) error { return warning{errors.New(strings.Join(texts, "; "))} }
+
+// about makes a finding about a subject.
+func about(format string, names ...any) func(note string, err error) Finding {
+	return func(note string, err error) Finding {
+		_, isWarning := errors.AsType[warning](err)
+		return Finding{Subject: fmt.Sprintf(format, names...), Note: note, Err: err, Warning: isWarning}
+	}
 }
 
 type check struct {
@@ -58,34 +89,40 @@ type check struct {
 	single     []string // the streams that have one replica
 }
 
-func (c *check) consumer(ctx context.Context, stream, name string, fit func(jetstream.ConsumerConfig) error) Finding {
-	subject := fmt.Sprintf("nats consumer %q of stream %q", name, stream)
+// absent notes a request with which the worker will create what is absent. It returns an error if the worker may not.
+func (c *check) absent(err error, create string) error {
+	if !c.provision {
+		return fmt.Errorf("%w (create it, or set NOTIFIER_NATS_PROVISION=true)", err)
+	}
+	c.creates = append(c.creates, create)
+	return nil
+}
+
+// consumer tells whether a consumer can be used, and how it differs from the settings.
+func (c *check) consumer(ctx context.Context, stream, name string, fit func(jetstream.ConsumerConfig) error) (note string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	consumer, err := c.js.Consumer(ctx, stream, name)
 	switch {
-	case absent(err) && c.provision:
-		c.creates = append(c.creates, fmt.Sprintf("$JS.API.CONSUMER.CREATE.%s.%s", stream, name))
-		return Finding{Subject: subject, Note: "absent; the worker creates it"}
-	case absent(err):
-		return Finding{Subject: subject, Err: fmt.Errorf("%w (create it, or set NOTIFIER_NATS_PROVISION=true)", err)}
+	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrConsumerNotFound):
+		return "absent; the worker creates it", c.absent(err, fmt.Sprintf("$JS.API.CONSUMER.CREATE.%s.%s", stream, name))
 	case err != nil:
-		return Finding{Subject: subject, Err: c.explain(err)}
+		return "", c.explain(err)
 	}
 	config := consumer.CachedInfo().Config
 	if err := fit(config); err != nil {
-		return Finding{Subject: subject, Err: err}
+		return "", err
 	}
 	if err := c.looksAt(ctx, stream); err != nil {
-		return Finding{Subject: subject, Err: fmt.Errorf("looking at stored events: %w", c.explain(err))}
+		return "", fmt.Errorf("looking at stored events: %w", c.explain(err))
 	}
 	if remarks := remarks(config, c.ackWait); len(remarks) > 0 {
-		return Finding{Subject: subject, Err: errors.New(strings.Join(remarks, "; ")), Warning: true}
+		return "", warn(remarks)
 	}
-	return Finding{Subject: subject, Note: fmt.Sprintf("%d events are waiting", consumer.CachedInfo().NumPending)}
+	return fmt.Sprintf("%d events are waiting", consumer.CachedInfo().NumPending), nil
 }
 
-// looksAt tries what a worker does to see whether events are settled: it gets stored ones.
+// looksAt gets a stored event, as a worker does that looks for undecided ones.
 func (c *check) looksAt(ctx context.Context, name string) error {
 	stream, err := c.js.Stream(ctx, name)
 	if err == nil {
@@ -97,36 +134,28 @@ func (c *check) looksAt(ctx context.Context, name string) error {
 	return err
 }
 
-// stream looks at a stream: whether it can be used, what bounds it, and how it differs from one that would be created.
-func (c *check) stream(ctx context.Context, wanted jetstream.StreamConfig, fit func(jetstream.StreamConfig) error) Finding {
-	finding := Finding{Subject: fmt.Sprintf("nats stream %q", wanted.Name)}
+// stream tells whether a stream can be used, what bounds it, and how it differs from the settings.
+func (c *check) stream(ctx context.Context, wanted jetstream.StreamConfig, fit func(jetstream.StreamConfig) error) (note string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	stream, err := c.js.Stream(ctx, wanted.Name)
 	switch {
-	case errors.Is(err, jetstream.ErrStreamNotFound) && c.provision:
-		c.creates = append(c.creates, "$JS.API.STREAM.CREATE."+wanted.Name)
-		finding.Note = "absent; the worker creates it: " + bounds(wanted)
-		return finding
 	case errors.Is(err, jetstream.ErrStreamNotFound):
-		finding.Err = fmt.Errorf("%w (create it, or set NOTIFIER_NATS_PROVISION=true)", err)
-		return finding
+		return "absent; the worker creates it: " + bounds(wanted), c.absent(err, "$JS.API.STREAM.CREATE."+wanted.Name)
 	case err != nil:
-		finding.Err = c.explain(err)
-		return finding
+		return "", c.explain(err)
 	}
 	config := stream.CachedInfo().Config
 	if config.Replicas == 1 {
 		c.single = append(c.single, config.Name)
 	}
-	if finding.Err = fit(config); finding.Err != nil {
-		return finding
+	if err := fit(config); err != nil {
+		return "", err
 	}
-	finding.Note = bounds(config)
 	if differences := differences(wanted, config); len(differences) > 0 {
-		finding.Err, finding.Warning = errors.New(finding.Note+"; "+strings.Join(differences, "; ")), true
+		return "", warn(append([]string{bounds(config)}, differences...))
 	}
-	return finding
+	return bounds(config), nil
 }
 
 // bounds says in words what a stream keeps.
@@ -158,7 +187,7 @@ func differences(wanted, found jetstream.StreamConfig) []string {
 		}
 	}
 	note(wanted.MaxBytes > 0 && found.MaxBytes <= 0, fmt.Sprintf("one that is created has at most %s", bytesText(wanted.MaxBytes)))
-	note(found.Discard == jetstream.DiscardOld && (found.MaxBytes > 0 || found.MaxMsgs > 0),
+	note(found.Discard == jetstream.DiscardOld && wanted.Discard != jetstream.DiscardOld && (found.MaxBytes > 0 || found.MaxMsgs > 0),
 		"when it is full it loses its oldest messages, whoever they belong to (discard old); expected discard new")
 	note(wanted.MaxMsgsPerSubject > 0 && found.MaxMsgsPerSubject <= 0,
 		fmt.Sprintf("no bound for each subject, so one producer takes the room of all; expected %d (max_msgs_per_subject)", wanted.MaxMsgsPerSubject))
@@ -194,19 +223,17 @@ func (c *check) replicas() []Finding {
 	if len(c.single) == 0 {
 		return nil
 	}
-	finding := Finding{Subject: "nats replicas", Warning: true}
 	streams := strings.Join(c.single, ", ")
+	text := fmt.Sprintf("one server keeps %s: a power failure takes what it has acknowledged since it last wrote to the disk, up to two minutes, "+
+		"unless its sync_interval is always (a client cannot see that; configs/nats/notifier.conf says what it costs)", streams)
 	if cluster := c.connection.Conn.ConnectedClusterName(); cluster != "" {
-		finding.Err = fmt.Errorf("in the cluster %q one server alone keeps %s: when it stops everything does, and its disk is all there is; "+
+		text = fmt.Sprintf("in the cluster %q one server alone keeps %s: when it stops everything does, and its disk is all there is; "+
 			"set NOTIFIER_NATS_REPLICAS=3 before they are created, or num_replicas of those that exist", cluster, streams)
-	} else {
-		finding.Err = fmt.Errorf("one server keeps %s: a power failure takes what it has acknowledged since it last wrote to the disk, up to two minutes, "+
-			"unless its sync_interval is always (a client cannot see that; configs/nats/notifier.conf says what it costs)", streams)
 	}
-	return []Finding{finding}
+	return []Finding{about("nats replicas")("", warn([]string{text}))}
 }
 
-// explain adds what the server did not permit, since whoever asked sees only a timeout.
+// explain adds what the server denied, since the caller sees only a timeout.
 func (c *check) explain(err error) error {
 	if denied := c.connection.Denied(); len(denied) > 0 {
 		return fmt.Errorf("%w (%s)", err, strings.Join(denied, "; "))
@@ -217,42 +244,30 @@ func (c *check) explain(err error) error {
 	return err
 }
 
-// errUnexpected is how a stream answers a message that expects another stream: whoever sees it may publish, and a
-// stream takes the subject.
+// errUnexpected is how a stream answers a message that expects another stream: the publisher has the right, and a stream has the
+// subject.
 const errUnexpected = jetstream.ErrorCode(10060)
 
-// wouldStore publishes a message that no stream accepts, to see that one would be stored. The error is nil if so.
-func (c *check) wouldStore(ctx context.Context, subject string) error {
+// stored publishes a message that no stream accepts, to see whether one would be stored.
+func (c *check) stored(ctx context.Context, stream, subject string) (note string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	_, err := c.js.PublishMsg(ctx, nats.NewMsg(subject), jetstream.WithExpectStream("notifier-check-no-such-stream"), jetstream.WithRetryAttempts(0))
-	var refusal *jetstream.APIError
-	if errors.As(err, &refusal) && refusal.ErrorCode == errUnexpected {
-		return nil
-	}
-	return err
-}
-
-// stored finds out whether a message would be stored.
-func (c *check) stored(ctx context.Context, what, stream, subject string) Finding {
-	finding := Finding{Subject: fmt.Sprintf("nats %s on %q", what, subject[:strings.Index(subject, ".")+1]+">")}
-	err := c.wouldStore(ctx, subject)
+	_, err = c.js.PublishMsg(ctx, nats.NewMsg(subject), jetstream.WithExpectStream("notifier-check-no-such-stream"), jetstream.WithRetryAttempts(0))
+	refusal, refused := errors.AsType[*jetstream.APIError](err)
+	absent := errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrNoResponders)
 	switch {
-	case err == nil:
-		finding.Note = "would be stored"
-	case errors.Is(err, jetstream.ErrNoStreamResponse), errors.Is(err, nats.ErrNoResponders):
-		if c.provision {
-			finding.Note = "no stream yet; the worker creates it"
-			return finding
-		}
-		finding.Err = fmt.Errorf("no stream takes them (create %q, or set NOTIFIER_NATS_PROVISION=true)", stream)
+	case err == nil, refused && refusal.ErrorCode == errUnexpected:
+		return "would be stored", nil
+	case absent && c.provision:
+		return "no stream yet; the worker creates it", nil
+	case absent:
+		return "", fmt.Errorf("no stream takes them (create %q, or set NOTIFIER_NATS_PROVISION=true)", stream)
 	default:
-		finding.Err = c.explain(err)
+		return "", c.explain(err)
 	}
-	return finding
 }
 
-// permissions touches the other subjects that a worker uses, without effect, and lists those that are not permitted.
+// permissions uses the worker's other subjects without effect, and lists those that are denied.
 func (c *check) permissions(ctx context.Context) []Finding {
 	conn := c.connection.Conn
 	before := len(c.connection.Denied())
@@ -283,16 +298,16 @@ func (c *check) permissions(ctx context.Context) []Finding {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	if err := conn.FlushWithContext(ctx); err != nil {
-		return []Finding{{Subject: "nats permissions", Err: err}}
+		return []Finding{about("nats permissions")("", err)}
 	}
 	time.Sleep(50 * time.Millisecond) // what is denied is reported beside the replies
 	denied := c.connection.Denied()
 	var findings []Finding
 	for _, denial := range denied[min(before, len(denied)):] {
-		findings = append(findings, Finding{Subject: "nats permissions", Err: errors.New(denial)})
+		findings = append(findings, about("nats permissions")("", errors.New(denial)))
 	}
 	if len(findings) == 0 {
-		findings = append(findings, Finding{Subject: "nats permissions", Note: "what a worker publishes and subscribes to is allowed"})
+		findings = append(findings, about("nats permissions")("what a worker publishes and subscribes to is allowed", nil))
 	}
 	return findings
 }

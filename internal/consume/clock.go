@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// serverClock is the NATS server's clock as this worker knows it. Ages of messages are told by it alone, since the server says when
-// it stored them. Until the server was asked it is this host's clock.
+// serverClock is the NATS server's clock as this worker knows it: this host's clock until the server was asked. Ages of messages count
+// by it, since the server notes when it stored them.
 type serverClock struct {
 	ahead atomic.Int64 // by so many nanoseconds of this host's
 }

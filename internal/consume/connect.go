@@ -26,7 +26,7 @@ type ConnectOptions struct {
 	Logger    *slog.Logger
 }
 
-// Connection is a connection to NATS that is never given up: while it is lost, it is tried again and again.
+// Connection is a connection to NATS. While it is lost, it is tried again without end.
 type Connection struct {
 	Conn *nats.Conn
 
@@ -39,8 +39,8 @@ type Connection struct {
 	denied    []string  // each once, in the order in which it came up
 }
 
-// Connect starts connecting and does not wait for it. The error is one that waiting does not mend, such as a file of
-// credentials that cannot be read.
+// Connect starts connecting and does not wait. It fails only where waiting does not help, such as at an unreadable file of
+// credentials.
 func Connect(o ConnectOptions) (*Connection, error) {
 	c := &Connection{closed: make(chan struct{})}
 	options := []nats.Option{
@@ -116,23 +116,19 @@ func (c *Connection) connected() {
 	c.failure, c.reported = nil, nil
 }
 
-// reconnectFailed reports why the server cannot be reached: each reason once until it is reached again. That no server is
-// left to try says nothing more.
+// reconnectFailed logs why the server cannot be reached: each reason once per outage. That no server is left to try is no reason.
 func (c *Connection) reconnectFailed(logger *slog.Logger) nats.ConnErrHandler {
 	return func(_ *nats.Conn, err error) {
 		if err == nil {
 			return
 		}
+		nobodyLeft := errors.Is(err, nats.ErrNoServers)
 		c.mu.Lock()
-		known := slices.Contains(c.reported, err.Error()) || errors.Is(err, nats.ErrNoServers) || len(c.reported) == mostReasons
-		if !known {
-			c.reported = append(c.reported, err.Error())
-		}
-		if c.failure == nil || !errors.Is(err, nats.ErrNoServers) {
+		defer c.mu.Unlock()
+		if c.failure == nil || !nobodyLeft {
 			c.failure = err
 		}
-		c.mu.Unlock()
-		if !known {
+		if !nobodyLeft && isNew(&c.reported, err.Error(), mostReasons) {
 			logger.Warn("nats cannot be reached", "error", err)
 		}
 	}
@@ -141,6 +137,15 @@ func (c *Connection) reconnectFailed(logger *slog.Logger) nats.ConnErrHandler {
 // mostReasons bounds what is reported of one outage.
 const mostReasons = 10
 
+// isNew notes a text among others, up to a number of them, and tells whether it was noted.
+func isNew(noted *[]string, text string, most int) bool {
+	if len(*noted) == most || slices.Contains(*noted, text) {
+		return false
+	}
+	*noted = append(*noted, text)
+	return true
+}
+
 // Failure is why the latest attempt to connect failed, or nil if none did.
 func (c *Connection) Failure() error {
 	c.mu.Lock()
@@ -148,21 +153,17 @@ func (c *Connection) Failure() error {
 	return c.failure
 }
 
-// acknowledged matches the subject of an acknowledgement, which differs from message to message after the consumer's name.
+// acknowledged matches the subject of an acknowledgement. Behind the consumer's name it differs from message to message.
 var acknowledged = regexp.MustCompile(`(\$JS\.ACK\.[^."]+\.[^."]+)[^"]*`)
 
-// asyncError reports what the server complains about. A missing permission looks like a timeout to whoever asked, so it
-// is said here, once for each subject.
+// asyncError logs what the server complains about. A denied request looks like a timeout to its caller, so each denied subject is
+// logged here, once.
 func (c *Connection) asyncError(logger *slog.Logger, sub *nats.Subscription, err error) {
 	if errors.Is(err, nats.ErrPermissionViolation) {
 		text := acknowledged.ReplaceAllString(err.Error(), "$1.>")
 		c.mu.Lock()
-		known := slices.Contains(c.denied, text) || len(c.denied) == mostDenied
-		if !known {
-			c.denied = append(c.denied, text)
-		}
-		c.mu.Unlock()
-		if !known {
+		defer c.mu.Unlock()
+		if isNew(&c.denied, text, mostDenied) {
 			logger.Error("nats permission is missing", "error", text)
 		}
 		return
@@ -174,10 +175,10 @@ func (c *Connection) asyncError(logger *slog.Logger, sub *nats.Subscription, err
 	logger.Warn("nats reports an error", "subject", subject, "error", err)
 }
 
-// mostDenied bounds what is remembered of that.
+// mostDenied bounds the denials that are remembered.
 const mostDenied = 100
 
-// Denied lists what the server did not permit so far, in the order in which that came up.
+// Denied lists what the server denied so far, in that order.
 func (c *Connection) Denied() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -5,17 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
-	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
@@ -75,13 +72,6 @@ func TestWrongPassword(t *testing.T) {
 	}
 }
 
-func (f *fixture) check(c *Connection, names Names, provision bool, ackWait time.Duration) []Finding {
-	f.Helper()
-	ctx, cancel := context.WithTimeout(f.Context(), patience)
-	defer cancel()
-	return Check(ctx, c, names, provision, ackWait)
-}
-
 // sampleServer is a server with the sample of configs, where everything is provisioned by its operator.
 func sampleServer(t *testing.T) *fixture {
 	t.Helper()
@@ -101,6 +91,22 @@ var sampleNames = Names{
 	DeadLetters: DeadLetterBounds{PerSubject: 100, Bytes: 1 << 20, Age: time.Hour},
 }
 
+// judgeByID decides about events by their IDs.
+func (f *fixture) judgeByID() {
+	f.throttle.answers(func(c throttle.Request) throttle.Decision {
+		switch {
+		case shown(c) == "wait" && len(f.throttle.asked()) < 3:
+			return throttle.Decision{Verdict: throttle.Leased, Wait: time.Millisecond}
+		case shown(c) == "resolved":
+			return throttle.Decision{Verdict: throttle.Unpaired}
+		case shown(c) == "delay" && !c.HasWaited:
+			return denied(time.Second)
+		}
+		return f.throttle.admit(c)
+	})
+	f.throttle.delay = comeBackIn(time.Second)
+}
+
 // A worker does all of its work with the rights of the sample, and none is denied.
 func TestSampleRightsAreEnough(t *testing.T) {
 	f := sampleServer(t)
@@ -116,21 +122,7 @@ func TestSampleRightsAreEnough(t *testing.T) {
 	// An event that is sent after its lease was renewed, one that is given back, one that waits for a slot, one that waits for
 	// its channel, one that resolves nothing, several in one message, and more dead letters than there is room for.
 	release := newGate(t)
-	f.throttle.judge = func(_ context.Context, candidate throttle.Request) (throttle.Decision, error) {
-		if shown(candidate) == "wait" && len(f.throttle.asked()) < 3 {
-			return throttle.Decision{Verdict: throttle.Leased, Wait: time.Millisecond}, nil
-		}
-		switch {
-		case shown(candidate) == "resolved":
-			return throttle.Decision{Verdict: throttle.Unpaired}, nil
-		case shown(candidate) == "delay" && !candidate.HasWaited:
-			return throttle.Decision{Verdict: throttle.Denied, Node: limits.Node{Level: "the rule"}, Wait: time.Second}, nil
-		}
-		return f.throttle.admit(candidate), nil
-	}
-	f.throttle.delay = func(throttle.Request, time.Duration) (throttle.DelayVerdict, time.Duration, error) {
-		return throttle.ComesBack, time.Second, nil
-	}
+	f.judgeByID()
 	f.sink.send = func(ctx context.Context, _ event.Event, _ int) error {
 		_ = release.pass(ctx)
 		return nil
@@ -234,211 +226,5 @@ func TestDenied(t *testing.T) {
 	}
 	if n := len(c.denied); n != mostDenied {
 		t.Errorf("%d denials are remembered, want %d at most", n, mostDenied)
-	}
-}
-
-// Check finds each thing that would keep a worker from its work, says how the streams are bounded, and changes nothing.
-func TestCheck(t *testing.T) {
-	t.Parallel()
-	const (
-		events, waiting, letters = `nats stream "EVENTS"`, `nats stream "ROOM"`, `nats stream "DEAD"`
-		consumer, readies        = `nats consumer "notifier" of stream "EVENTS"`, `nats consumer "notifier-room" of stream "ROOM"`
-		stays, buried            = `nats events that wait on "notify-room.>"`, `nats dead letters on "notify-dlq.>"`
-		permissions, replicas    = "nats permissions", "nats replicas"
-	)
-	const bare = "without a consumer"
-	type expected map[string]string // by subject: in the note or the error; "!" before an error, "?" before a warning
-	all := func(f *fixture) { f.provision(patience) }
-	stream := func(change func(*jetstream.StreamConfig)) func(*fixture) {
-		return func(f *fixture) {
-			f.provision(patience)
-			for _, c := range []jetstream.StreamConfig{testNames.StreamConfig(), testNames.RoomConfig(), testNames.DeadLetterConfig()} {
-				was := fmt.Sprint(c)
-				if change(&c); fmt.Sprint(c) == was {
-					continue
-				}
-				_ = f.js.DeleteStream(f.Context(), c.Name)
-				testkit.Must(f.js.CreateStream(f.Context(), c))(f)
-				if c.Description == bare || c.Name == testNames.DeadLetterStream {
-					continue
-				}
-				consumer := testNames.consumerConfig(patience, c.Subjects)
-				if c.Name == testNames.RoomStream {
-					consumer = testNames.roomConsumerConfig(patience)
-				}
-				if c.Name == testNames.RoomStream && !slices.Contains(c.Subjects, testNames.room().All()) {
-					consumer.FilterSubjects = c.Subjects
-				}
-				testkit.Must(f.js.CreateConsumer(f.Context(), c.Name, consumer))(f)
-			}
-		}
-	}
-	of := func(name string, change func(*jetstream.StreamConfig)) func(*fixture) {
-		return stream(func(c *jetstream.StreamConfig) {
-			if c.Name == name {
-				change(c)
-			}
-		})
-	}
-	work := func(change func(*jetstream.ConsumerConfig)) func(*fixture) {
-		return func(f *fixture) {
-			of(testNames.Stream, func(c *jetstream.StreamConfig) { c.Description = bare })(f)
-			c := jetstream.ConsumerConfig{Durable: testNames.Consumer, AckPolicy: jetstream.AckExplicitPolicy, AckWait: patience}
-			change(&c)
-			testkit.NoError(f, f.createConsumer(c))
-		}
-	}
-	for name, test := range map[string]struct {
-		setUp     func(*fixture)
-		denied    []string
-		provision bool
-		names     func(*Names)
-		want      expected
-	}{
-		"all is there": {setUp: all, want: expected{
-			consumer: "0 events are waiting", readies: "0 events are waiting", events: "at most 64MiB, for 7d; replicas: 1", waiting: "no bound in bytes, for 7d",
-			letters: "at most 64MiB, 100 messages on each subject, for 30d", stays: "would be stored", buried: "would be stored", permissions: "is allowed",
-			replicas: "?one server keeps EVENTS, ROOM, DEAD: a power failure",
-		}},
-		"nothing is there": {want: expected{
-			consumer: "!create it", readies: "!create it", events: "!create it", waiting: "!create it", letters: "!create it", stays: "!no stream takes them",
-			buried: "!no stream takes them", permissions: "is allowed",
-		}},
-		"nothing is there, and can be made": {provision: true, want: expected{
-			consumer: "the worker creates it", readies: "the worker creates it", events: "creates it: at most 64MiB, for 7d", waiting: "creates it: no bound",
-			letters: "the worker creates it", stays: "the worker creates it", buried: "the worker creates it", permissions: "is allowed",
-		}},
-		"no consumer":         {setUp: of(testNames.Stream, func(c *jetstream.StreamConfig) { c.Description = bare }), want: expected{consumer: "!create it"}},
-		"no consumer of room": {setUp: of(testNames.RoomStream, func(c *jetstream.StreamConfig) { c.Description = bare }), want: expected{readies: "!create it"}},
-		"push":                {setUp: work(func(c *jetstream.ConsumerConfig) { c.DeliverSubject = "deliver" }), want: expected{consumer: "!not a pull consumer"}},
-		"other settings": {setUp: work(func(c *jetstream.ConsumerConfig) { c.AckWait, c.MaxDeliver = time.Minute, 4 }),
-			want: expected{consumer: "?at most 4 times"}},
-
-		"producers may roll up": {setUp: of(testNames.Stream, func(c *jetstream.StreamConfig) { c.AllowRollup, c.DenyPurge = true, false }),
-			want: expected{events: "!allows roll-ups"}},
-		"producers may schedule": {setUp: of(testNames.Stream, func(c *jetstream.StreamConfig) {
-			c.AllowMsgSchedules, c.DenyPurge, c.Discard = true, false, jetstream.DiscardOld
-		}), want: expected{events: "!allows message schedules"}},
-		"without bounds": {setUp: stream(func(c *jetstream.StreamConfig) {
-			c.MaxBytes, c.MaxAge, c.MaxMsgsPerSubject = 0, 0, 0
-		}), want: expected{
-			events: "?no bound in bytes, for ever; replicas: 1; one that is created has at most 64MiB", waiting: "no bound in bytes, for ever",
-			letters: "?no bound for each subject, so one producer takes the room of all; expected 100",
-		}},
-		"the oldest go": {setUp: stream(func(c *jetstream.StreamConfig) { c.Discard = jetstream.DiscardOld }),
-			want: expected{events: "?loses its oldest messages, whoever they belong to", letters: "?loses its oldest messages"}},
-		"a room without schedules": {setUp: of(testNames.RoomStream, func(c *jetstream.StreamConfig) { c.AllowMsgSchedules, c.AllowRollup = false, false }),
-			want: expected{waiting: "!does not allow message schedules"}},
-		"a room of limits": {setUp: of(testNames.RoomStream, func(c *jetstream.StreamConfig) { c.Retention = jetstream.LimitsPolicy }),
-			want: expected{waiting: "!has retention Limits"}},
-		"a room of another subject": {setUp: of(testNames.RoomStream, func(c *jetstream.StreamConfig) { c.Subjects = []string{"notify-room.due.>"} }),
-			want: expected{waiting: "!lacks the subject notify-room.>", stays: "!no stream takes them", readies: "!takes notify-room.due.>"}},
-		"a room that forgets too soon": {setUp: all, names: func(n *Names) { n.LongestDelay = 8 * 24 * time.Hour },
-			want: expected{waiting: "!keeps messages for 168h0m0s, and events may wait for 192h0m0s"}},
-		"a consumer of the room that takes all": {setUp: func(f *fixture) {
-			of(testNames.RoomStream, func(c *jetstream.StreamConfig) { c.Description = bare })(f)
-			c := jetstream.ConsumerConfig{Durable: testNames.roomConsumer(), AckPolicy: jetstream.AckExplicitPolicy, AckWait: patience}
-			testkit.Must(f.js.CreateConsumer(f.Context(), testNames.RoomStream, c))(f)
-		}, want: expected{readies: "!takes everything, expected the filter notify-room.due.>, notify-room.part.>, notify-room.replay.>"}},
-
-		"nothing is there, and no right to make streams": {provision: true, denied: []string{"$JS.API.STREAM.CREATE.>"},
-			want: expected{permissions: "!STREAM.CREATE.EVENTS"}},
-		"no consumer, and no right to make one": {setUp: of(testNames.Stream, func(c *jetstream.StreamConfig) { c.Description = bare }), provision: true,
-			denied: []string{"$JS.API.CONSUMER.CREATE.EVENTS.>"}, want: expected{consumer: "the worker creates it", permissions: "!CONSUMER.CREATE.EVENTS.notifier"}},
-		"no right to take events":        {setUp: all, denied: []string{"$JS.API.CONSUMER.MSG.NEXT.EVENTS.>"}, want: expected{permissions: "!CONSUMER.MSG.NEXT.EVENTS.notifier"}},
-		"no right to take from the room": {setUp: all, denied: []string{"$JS.API.CONSUMER.MSG.NEXT.ROOM.>"}, want: expected{permissions: "!CONSUMER.MSG.NEXT.ROOM.notifier-"}},
-		"no right to settle them":        {setUp: all, denied: []string{"$JS.ACK.EVENTS.>"}, want: expected{permissions: "!$JS.ACK.EVENTS.notifier"}},
-		"no right to serve channels":     {setUp: all, denied: []string{"$JS.API.CONSUMER.CREATE.ROOM.>"}, want: expected{permissions: "!CONSUMER.CREATE.ROOM.notifier-channel-check"}},
-		"no right to make room":          {setUp: all, denied: []string{"$JS.API.STREAM.PURGE.DEAD"}, want: expected{permissions: "!STREAM.PURGE.DEAD"}},
-		"no right to store in the room":  {setUp: all, denied: []string{"notify-room.>"}, want: expected{stays: "!notify-room.part.check"}},
-		"no right to store dead letters": {setUp: all, denied: []string{"notify-dlq.>"}, want: expected{buried: "!notify-dlq.check"}},
-		"no right to see the consumer":   {setUp: all, denied: []string{"$JS.API.CONSUMER.INFO.EVENTS.>"}, want: expected{consumer: "!CONSUMER.INFO.EVENTS.notifier"}},
-		"no right to see the streams":    {setUp: all, denied: []string{"$JS.API.STREAM.INFO.EVENTS"}, want: expected{events: "!STREAM.INFO.EVENTS"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := limited(t, test.denied...)
-			if test.setUp != nil {
-				test.setUp(f)
-			}
-			names := testNames
-			if test.names != nil {
-				test.names(&names)
-			}
-			before := f.streams()
-			findings := f.check(f.connectLimited(), names, test.provision, patience)
-			for subject, want := range test.want {
-				if !slices.ContainsFunc(findings, func(found Finding) bool { return found.Subject == subject && found.says(want) }) {
-					t.Errorf("nothing says %q of %s: %v", want, subject, findings)
-				}
-			}
-			for _, found := range findings {
-				if want, named := test.want[found.Subject]; found.Err != nil && !found.Warning && (!named || !strings.HasPrefix(want, "!")) && len(test.denied) == 0 {
-					t.Errorf("%s: %v, want nothing wrong", found.Subject, found.Err)
-				}
-			}
-			if after := f.streams(); after != before {
-				t.Errorf("after the check there is\n%s\nand before it there was\n%s", after, before)
-			}
-		})
-	}
-}
-
-// says tells whether a finding is as expected.
-func (f Finding) says(want string) bool {
-	wrong, isWrong := strings.CutPrefix(want, "!")
-	text, isWarning := strings.CutPrefix(wrong, "?")
-	if !isWrong && !isWarning {
-		return f.Err == nil && strings.Contains(f.Note, text)
-	}
-	return f.Err != nil && f.Warning == isWarning && strings.Contains(f.Err.Error(), text)
-}
-
-// streams is how all streams and consumers are set up, and what they hold.
-func (f *fixture) streams() string {
-	f.Helper()
-	var text strings.Builder
-	list := f.js.ListStreams(f.Context())
-	for info := range list.Info() {
-		fmt.Fprintf(&text, "%+v %d to %d\n", info.Config, info.State.FirstSeq, info.State.LastSeq)
-		stream := testkit.Must(f.js.Stream(f.Context(), info.Config.Name))(f)
-		consumers := stream.ListConsumers(f.Context())
-		for consumer := range consumers.Info() {
-			fmt.Fprintf(&text, "  %s %v\n", consumer.Name, consumer.Delivered)
-		}
-	}
-	if list.Err() != nil {
-		f.Fatal(list.Err())
-	}
-	return text.String()
-}
-
-// Check stores nothing and takes nothing.
-func TestCheckChangesNothing(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.provision(patience)
-	f.event("payments", "e")
-	c := f.connect(f.server.URL)
-	f.eventually("it is connected", c.Conn.IsConnected)
-	f.check(c, testNames, true, patience)
-	if info := f.consumerInfo(); info.NumPending != 1 || info.NumAckPending != 0 || info.NumWaiting != 0 {
-		t.Errorf("%d events wait, %d are taken, %d requests are open; want 1, 0, 0", info.NumPending, info.NumAckPending, info.NumWaiting)
-	}
-	if letters := f.deadLetters(); len(letters) > 0 {
-		t.Errorf("%d dead letters are stored, want none", len(letters))
-	}
-}
-
-// A server without JetStream is named as such.
-func TestCheckWithoutJetStream(t *testing.T) {
-	t.Parallel()
-	n := servertest.StartNATS(t, func(o *server.Options) { o.JetStream = false })
-	f := newFixtureOn(t, n)
-	c := f.connect(n.URL)
-	f.eventually("it is connected", c.Conn.IsConnected)
-	findings := f.check(c, testNames, true, patience)
-	if len(findings) == 0 || findings[0].Err == nil || !strings.Contains(findings[0].Err.Error(), "is JetStream enabled") {
-		t.Errorf("findings: %+v, want that JetStream is not there", findings)
 	}
 }

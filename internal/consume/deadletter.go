@@ -29,23 +29,24 @@ const (
 	HeaderPushedOut  = "Notifier-Pushed-Out"  // how many older letters had to go for this one
 )
 
-// bury stores a dead letter, then calls stored, and then terminates the message. If it cannot be stored, the message is
-// given back for later. It tells which.
+// bury stores a dead letter, calls stored, and terminates the message. If the letter cannot be stored, the message is given back. It
+// tells which.
 func (w *Worker) bury(ctx context.Context, m *message, fault *event.Fault, stored func()) bool {
 	err := w.storeDeadLetter(ctx, m, fault)
 	if w.o.Provision && errors.Is(err, jetstream.ErrNoStreamResponse) { // the stream was deleted
-		if err = w.names.ensureStream(ctx, w.js, w.names.DeadLetterConfig(), w.logger); err == nil {
+		if _, err = w.names.ensureStream(ctx, w.js, w.names.DeadLetterConfig(), true, w.logger); err == nil {
 			err = w.storeDeadLetter(ctx, m, fault)
 		}
 	}
-	w.trouble.deadLettersStored(err)
+	w.trouble.deadLetters.note(err)
 	if err != nil {
 		w.giveBack(m, jitter(misconfiguredBackoff))
 		return false
 	}
 	w.metrics.DeadLetter(string(fault.Reason))
+	w.buried.add(m.entry.Subject, fault)
 	stored()
-	w.terminate(m, string(fault.Reason)+": "+oneLine(fault.Detail))
+	w.terminate(m, fault)
 	return true
 }
 
@@ -77,9 +78,8 @@ func (w *Worker) letterOf(m *message, fault *event.Fault) letter {
 	}
 }
 
-// letterID names the letter of an event, wherever in the streams the event is by then: its message may be delivered once more
-// after the event went on in the room, and would become another letter. The time tells the message from one of the same number in
-// a stream that was made anew. An event that was replayed may end as a letter again.
+// letterID names the letter of an event by the event's origin: the same letter is not stored twice, wherever in the streams the event
+// is. The time tells apart messages of the same number in streams of the same name. A replayed event may become a letter again.
 func letterID(entry room.Entry) string {
 	id := fmt.Sprintf("dlq-%s-%d-%d", entry.Origin.Stream, entry.Origin.Sequence, entry.Origin.Stored.UnixMilli())
 	if entry.Part != "" {
@@ -92,8 +92,8 @@ func letterID(entry room.Entry) string {
 	return id
 }
 
-// firstLevel is that of an event's category. Where that is unknown, it is the one of the subject: who may publish on
-// notify.payments.> must not push out the dead letters of others.
+// firstLevel is the first level of an event's category, or of its subject where the category is unknown: a producer of
+// notify.payments.> must not push out the letters of others.
 func (w *Worker) firstLevel(m *message, e event.Event) string {
 	if e.Category != "" {
 		return event.FirstLevel(e.Category)
@@ -134,9 +134,8 @@ func (l letter) message(which headers, most, pushedOut int) *nats.Msg {
 	return m
 }
 
-// storeDeadLetter publishes the body, cut to what an event may have, with as many headers as the server takes: all, then those
-// that are not the producer's, then none; the subject still tells the reason. A body that is cut says so in a header, so it is
-// cut further instead.
+// storeDeadLetter publishes the body, cut to the bound of events, with as many headers as the server takes: all, then only the
+// worker's, then none. A cut body needs a header to say so, so it is cut further before that header goes.
 func (w *Worker) storeDeadLetter(ctx context.Context, m *message, fault *event.Fault) error {
 	l := w.letterOf(m, fault)
 	most := len(l.body)
@@ -157,7 +156,7 @@ func (w *Worker) storeDeadLetter(ctx context.Context, m *message, fault *event.F
 	}
 }
 
-// storeLetter publishes a letter, and makes room for it where the stream has no bytes left.
+// storeLetter publishes a letter, and makes room where the stream has no bytes left.
 func (w *Worker) storeLetter(ctx context.Context, l letter, which headers, most int) error {
 	pushedOut := w.letters.pushes(ctx, l.subject)
 	for range mostRooms {

@@ -38,51 +38,63 @@ func TestOneLine(t *testing.T) {
 	}
 }
 
+// letterCase is a body that becomes a dead letter.
+type letterCase struct {
+	subject, body string
+	headers       []string
+	reason        event.Reason
+	first         string // the first level in its subject; "" for payments
+	has           map[string]string
+	hasNot        []string
+	kept          int  // bytes of a body that is cut; 0: all of it
+	bare          bool // without any header
+	most          int  // bytes of a body that is too large; 0: 1000
+}
+
+const maxPayload = 1 << 20 // the server's default
+
+var (
+	largeValue  = strings.Repeat("v", 1500)
+	largeHeader = len("NATS/1.0\r\nX-Large: \r\n\r\n") + len(largeValue)
+)
+
+func thousandHeaders() (headers []string) {
+	for i := range 1000 {
+		headers = append(headers, fmt.Sprintf("X-%d", i), fmt.Sprint(i))
+	}
+	return headers
+}
+
+func brokenBody(size int) string { return "{" + strings.Repeat("x", size-1) }
+
+var letterCases = map[string]letterCase{
+	"small": {body: "{broken", headers: []string{"X-Trace", "7", "Nats-Msg-Id", "id", "Nats-Expected-Stream", testNames.Stream},
+		reason: event.ReasonBadJSON, has: map[string]string{"X-Trace": "7", room.HeaderMessageID: "id", room.HeaderID: "id"},
+		hasNot: []string{"Nats-Expected-Stream", room.HeaderDerived, room.HeaderPart, room.HeaderSince, HeaderBodyLength, HeaderPushedOut}},
+	"of a producer who forges headers": {body: "{broken", headers: []string{
+		HeaderReason, "forged", "notifier-error", "forged", room.HeaderSubject, "notify.security", room.HeaderOrigin, "1 1 EVENTS", room.HeaderPart, "2",
+		room.HeaderSince, "1", "Notifier-Deadline", "1", HeaderPushedOut, "9", HeaderBodyLength, "9", "Notifier-Trace", "1", "Nats-Rollup-Not", "all",
+	}, reason: event.ReasonBadJSON, has: map[string]string{room.HeaderDerived: "true"},
+		hasNot: []string{room.HeaderPart, room.HeaderSince, "Notifier-Deadline", HeaderPushedOut, HeaderBodyLength, "Notifier-Trace", "Nats-Rollup-Not", "notifier-error"}},
+	"empty":                              {body: "", reason: event.ReasonEmpty},
+	"no UTF-8":                           {body: "\xff\x00\r\n", reason: event.ReasonBadUTF8},
+	"bad category":                       {subject: "notify.ä😀.B", body: "text", reason: event.ReasonBadCategory, first: event.NoLevel},
+	"bad category below a first level":   {subject: "notify.Payments.ä", body: "text", reason: event.ReasonBadCategory},
+	"no category at all":                 {subject: "notify", body: "{broken", reason: event.ReasonBadJSON, first: event.NoLevel},
+	"a category in the body":             {subject: "notify", body: `{"category": "infra.disk"}`, reason: event.ReasonEmpty, first: "infra"},
+	"a thousand headers":                 {body: "{broken", headers: thousandHeaders(), reason: event.ReasonBadJSON, has: map[string]string{"X-0": "0", "X-999": "999"}},
+	"no room for the producer's headers": {body: brokenBody(maxPayload - largeHeader), headers: []string{"X-Large", largeValue}, reason: event.ReasonBadJSON, has: map[string]string{room.HeaderID: "EVENTS:1"}, hasNot: []string{"X-Large"}},
+	"no room for any header":             {body: brokenBody(maxPayload), reason: event.ReasonBadJSON, bare: true},
+	"too large":                          {body: brokenBody(5000), headers: []string{"X-Large", largeValue}, reason: event.ReasonTooLarge, kept: 1000, has: map[string]string{"X-Large": largeValue}},
+	"cut, with no room for any header":   {body: brokenBody(maxPayload), reason: event.ReasonTooLarge, most: maxPayload - 1, kept: (maxPayload - 1) / 2},
+	"too large, as large as can be":      {body: brokenBody(maxPayload), reason: event.ReasonTooLarge, kept: 1000},
+}
+
 // A dead letter has the body and the producer's headers, and says where it comes from and why. Where that is too much for the
 // server it has less of them, and says so.
 func TestDeadLetter(t *testing.T) {
 	t.Parallel()
-	const maxPayload = 1 << 20 // the server's default
-	large := strings.Repeat("v", 1500)
-	headers := []string{"X-Large", large}
-	headerSize := len("NATS/1.0\r\nX-Large: \r\n\r\n") + len(large)
-	var many []string
-	for i := range 1000 {
-		many = append(many, fmt.Sprintf("X-%d", i), fmt.Sprint(i))
-	}
-	body := func(size int) string { return "{" + strings.Repeat("x", size-1) }
-	for name, test := range map[string]struct {
-		subject, body string
-		headers       []string
-		reason        event.Reason
-		first         string // the first level in its subject; "" for payments
-		has           map[string]string
-		hasNot        []string
-		kept          int  // bytes of a body that is cut; 0: all of it
-		bare          bool // without any header
-		most          int  // bytes of a body that is too large; 0: 1000
-	}{
-		"small": {body: "{broken", headers: []string{"X-Trace", "7", "Nats-Msg-Id", "id", "Nats-Expected-Stream", testNames.Stream},
-			reason: event.ReasonBadJSON, has: map[string]string{"X-Trace": "7", room.HeaderMessageID: "id", room.HeaderID: "id"},
-			hasNot: []string{"Nats-Expected-Stream", room.HeaderDerived, room.HeaderPart, room.HeaderSince, HeaderBodyLength, HeaderPushedOut}},
-		"of a producer who forges headers": {body: "{broken", headers: []string{
-			HeaderReason, "forged", "notifier-error", "forged", room.HeaderSubject, "notify.security", room.HeaderOrigin, "1 1 EVENTS", room.HeaderPart, "2",
-			room.HeaderSince, "1", "Notifier-Deadline", "1", HeaderPushedOut, "9", HeaderBodyLength, "9", "Notifier-Trace", "1", "Nats-Rollup-Not", "all",
-		}, reason: event.ReasonBadJSON, has: map[string]string{room.HeaderDerived: "true"},
-			hasNot: []string{room.HeaderPart, room.HeaderSince, "Notifier-Deadline", HeaderPushedOut, HeaderBodyLength, "Notifier-Trace", "Nats-Rollup-Not", "notifier-error"}},
-		"empty":                              {body: "", reason: event.ReasonEmpty},
-		"no UTF-8":                           {body: "\xff\x00\r\n", reason: event.ReasonBadUTF8},
-		"bad category":                       {subject: "notify.ä😀.B", body: "text", reason: event.ReasonBadCategory, first: event.NoLevel},
-		"bad category below a first level":   {subject: "notify.Payments.ä", body: "text", reason: event.ReasonBadCategory},
-		"no category at all":                 {subject: "notify", body: "{broken", reason: event.ReasonBadJSON, first: event.NoLevel},
-		"a category in the body":             {subject: "notify", body: `{"category": "infra.disk"}`, reason: event.ReasonEmpty, first: "infra"},
-		"a thousand headers":                 {body: "{broken", headers: many, reason: event.ReasonBadJSON, has: map[string]string{"X-0": "0", "X-999": "999"}},
-		"no room for the producer's headers": {body: body(maxPayload - headerSize), headers: headers, reason: event.ReasonBadJSON, has: map[string]string{room.HeaderID: "EVENTS:1"}, hasNot: []string{"X-Large"}},
-		"no room for any header":             {body: body(maxPayload), reason: event.ReasonBadJSON, bare: true},
-		"too large":                          {body: body(5000), headers: headers, reason: event.ReasonTooLarge, kept: 1000, has: map[string]string{"X-Large": large}},
-		"cut, with no room for any header":   {body: body(maxPayload), reason: event.ReasonTooLarge, most: maxPayload - 1, kept: (maxPayload - 1) / 2},
-		"too large, as large as can be":      {body: body(maxPayload), reason: event.ReasonTooLarge, kept: 1000},
-	} {
+	for name, test := range letterCases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t)
@@ -115,50 +127,35 @@ func TestDeadLetter(t *testing.T) {
 			if on := fmt.Sprintf("notify-dlq.%s.%s", test.reason, first); string(letter.Data) != kept || letter.Subject != on {
 				t.Errorf("it is on %s, with %d bytes; want %d bytes of the body on %s", letter.Subject, len(letter.Data), len(kept), on)
 			}
-			if test.bare {
-				if len(letter.Header) > 0 {
-					t.Errorf("it has headers: %v", letter.Header)
-				}
-				return
-			}
-			if id := letter.Header.Get(nats.MsgIdHdr); !strings.HasPrefix(id, "dlq-EVENTS-1-") {
-				t.Errorf("its message ID is %q, want one that names stream, sequence and time", id)
-			}
-			for name, value := range want {
-				if got := letter.Header.Values(name); !slices.Equal(got, []string{value}) {
-					t.Errorf("its header %s is %q, want %q", name, got, value)
-				}
-			}
-			if letter.Header.Get(HeaderError) == "" {
-				t.Error("it does not say in words what is wrong")
-			}
-			for _, name := range test.hasNot {
-				if got := letter.Header.Values(name); len(got) > 0 {
-					t.Errorf("its header %s is %q, want none", name, got)
-				}
-			}
-			// That is all that the room has to know.
-			entry, err := room.Read(letter.Header, letter.Time)
-			if err != nil || entry.Origin.Stream != testNames.Stream || entry.Origin.Sequence != sequence || entry.Replayed() {
-				t.Errorf("its event is %+v, %v", entry, err)
+			if !test.bare {
+				f.requireLetterHeaders(letter, want, test.hasNot)
+			} else if len(letter.Header) > 0 {
+				t.Errorf("it has headers: %v", letter.Header)
 			}
 		})
 	}
 }
 
-// A message that becomes a dead letter again, because its termination was lost, is stored once.
-func TestDeadLetterIsStoredOnce(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	w := f.prepared(nil)
-	f.publish("notify.payments", "{broken")
-	m := f.taken(w, patience)
-	fault := event.NewFault(event.ReasonBadJSON, "broken", nil)
-	for range 2 {
-		testkit.NoError(t, w.storeDeadLetter(t.Context(), m, fault))
+// requireLetterHeaders checks the headers of the letter of the producers' first message. They are all that the room has to know.
+func (f *fixture) requireLetterHeaders(letter *jetstream.RawStreamMsg, want map[string]string, hasNot []string) {
+	f.Helper()
+	if id := letter.Header.Get(nats.MsgIdHdr); !strings.HasPrefix(id, "dlq-EVENTS-1-") {
+		f.Errorf("its message ID is %q, want one that names stream, sequence and time", id)
 	}
-	if letters := f.deadLetters(); len(letters) != 1 {
-		t.Errorf("%d dead letters are stored, want 1", len(letters))
+	for name, value := range want {
+		testkit.EqualSlices(f, letter.Header.Values(name), []string{value}, "its header %s", name)
+	}
+	if letter.Header.Get(HeaderError) == "" {
+		f.Error("it does not say in words what is wrong")
+	}
+	for _, name := range hasNot {
+		if got := letter.Header.Values(name); len(got) > 0 {
+			f.Errorf("its header %s is %q, want none", name, got)
+		}
+	}
+	entry, err := room.Read(letter.Header, letter.Time)
+	if err != nil || entry.Origin.Stream != testNames.Stream || entry.Origin.Sequence != 1 || entry.Replayed() {
+		f.Errorf("its event is %+v, %v", entry, err)
 	}
 }
 
@@ -182,6 +179,7 @@ func TestDeadLetterOfAnEventThatMoved(t *testing.T) {
 		m    *message
 		want int // letters by then
 	}{
+		{m, 1},
 		{m, 1},
 		{inRoom(1, func(*room.Entry) {}), 1},
 		{inRoom(2, part("a")), 2},

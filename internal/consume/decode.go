@@ -30,46 +30,44 @@ func (c candidate) request() throttle.Request {
 	return request
 }
 
-// read finds out what a message is about: an event, or the level that is known to be full (found without decoding
-// where the subject names the category), or what is wrong with it. A message that was delivered before is not dropped unless it
-// is certain that its event was not admitted then. Nor is, unasked, an event that resolves another one, which no limit concerns.
-func (w *Worker) read(ctx context.Context, m *message, again bool) (e event.Event, full string, fault *event.Fault) {
+// read finds the event of a message, the denial that its category is known to get, or what is wrong with the message. Where the subject names the
+// category, a full level is found without decoding. Two kinds of events are not dropped here: those that may have been admitted
+// before, and those that resolve another one, which no limit concerns.
+func (w *Worker) read(ctx context.Context, m *message, again bool) (e event.Event, denial *throttle.Denial, fault *event.Fault) {
 	category, bare, err := w.o.Decoder.CategoryOf(m.entry.Subject)
 	decodeFirst := bare || event.MayResolve(m.Data()) || w.mayWait(category)
 	if err == nil && !bare {
 		m.category = category
 		if !decodeFirst && (!again || w.isNew(ctx, m)) {
-			if level, known := w.throttle.Full(category); known {
-				return event.Event{}, level, nil
+			if denial = w.throttle.Full(category); denial != nil {
+				return event.Event{}, denial, nil
 			}
 		}
 	}
 	e, err = m.decode(w.o.Decoder)
-	m.category = e.Category
+	m.category, m.shownID, m.cost = e.Category, e.ShownID(), e.Cost
 	if err != nil {
 		errors.As(err, &fault)
-		return e, "", fault
+		return e, nil, fault
 	}
 	switch {
 	case !decodeFirst || again:
 	case e.Resolves():
 		if w.throttle.KnownUnpaired(e.Pair(), m.entry.Origin.Stored) {
 			w.metrics.Resolved("unpaired")
-			return e, throttle.LevelUnpaired, nil
+			return e, throttle.DeniedUnpaired, nil
 		}
 	case !w.mayWait(e.Category):
-		if level, known := w.throttle.Full(e.Category); known {
-			return e, level, nil
-		}
+		return e, w.throttle.Full(e.Category), nil
 	}
-	return e, "", nil
+	return e, nil, nil
 }
 
 // clockSkew is how far what is known of the server's clock may be wrong without harm.
 const clockSkew = 5 * time.Second
 
-// forgottenUntil returns the time up to which the server may have delivered messages without knowing that any more: a consumer
-// that was made anew knows nothing of what is older, and a server that was killed may have forgotten what it had delivered.
+// forgottenUntil is the time up to which the server may have forgotten deliveries: a new consumer knows of none, and a server that was
+// killed may have lost some.
 func (w *Worker) forgottenUntil() time.Time {
 	created, reconnected := w.place.Load().created, w.clock.at(w.o.Connection.lastReconnect()).Add(clockSkew)
 	if created.After(reconnected) {
@@ -78,8 +76,7 @@ func (w *Worker) forgottenUntil() time.Time {
 	return reconnected
 }
 
-// deliveredBefore tells whether a worker may have had the event before: the consumer says so, or the event comes from the room, or
-// the message was stored before `forgotten`.
+// deliveredBefore tells whether a worker may have had the event before.
 func (m *message) deliveredBefore(forgotten time.Time) bool {
 	return m.delivered > 1 || m.source.inRoom || m.stored.Before(forgotten)
 }

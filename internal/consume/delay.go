@@ -1,8 +1,8 @@
 package consume
 
 import (
+	"cmp"
 	"context"
-	"sync"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/failpoint"
@@ -13,75 +13,20 @@ import (
 // refusedFor is how long a category's events are dropped without asking after one of them was not to wait.
 const refusedFor = time.Second
 
-// refusals are the categories of which no more events may wait now.
-type refusals struct {
-	mu  sync.Mutex
-	all map[string]refusal
-}
-
+// refusal says of a category that no more of its events may wait for slots now.
 type refusal struct {
 	until   time.Time
 	crowded bool // because too many others wait
 }
 
-// mostRefusals bounds the categories that are remembered.
+// mostRefusals bounds the categories of which a refusal is remembered.
 const mostRefusals = 10_000
 
-func (r *refusals) note(category string, crowded bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.all == nil || len(r.all) >= mostRefusals {
-		r.all = make(map[string]refusal)
-	}
-	r.all[category] = refusal{time.Now().Add(refusedFor), crowded}
-}
-
-// find returns what holds for a category, if anything does.
-func (r *refusals) find(category string) (found refusal, holds bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	found, known := r.all[category]
-	return found, known && time.Now().Before(found.until)
-}
-
-func (r *refusals) hold(category string) bool {
-	_, holds := r.find(category)
-	return holds
-}
-
-// crowded tells whether events of a category are dropped because too many others wait.
-func (r *refusals) crowded(category string) bool {
-	found, holds := r.find(category)
-	return holds && found.crowded
-}
-
-// line has delays planned one after the other, in the order in which their events were judged: so they come back in it.
-type line struct{ last <-chan struct{} }
-
-// join is for the goroutine that decides. Whoever is in line waits for the one before, if any, and then has to leave.
-func (l *line) join() (before <-chan struct{}, leave func()) {
-	left := make(chan struct{})
-	before, l.last = l.last, left
-	return before, func() { close(left) }
-}
-
-// delayOf is what is to be done about a denied event that may wait for a slot; nil: nothing.
-func (w *Worker) delayOf(c candidate, decision *throttle.Decision) func(context.Context) {
-	if decision.Wait == 0 || w.o.Delay == nil || !c.waited() && !w.mayWait(c.event.Category) {
-		return nil
-	}
-	return w.delayInOrder(c, decision)
-}
-
-// delayInOrder joins the line and returns what is to be done then.
-func (w *Worker) delayInOrder(c candidate, decision *throttle.Decision) func(context.Context) {
-	before, leave := w.planning.join()
-	return func(ctx context.Context) {
-		if before != nil {
-			<-before
-		}
-		w.delay(ctx, c, decision, leave)
-	}
+// refused tells whether no more events of a category may wait, and whether that is because too many others do.
+func (w *Worker) refused(category string) (refused, crowded bool) {
+	found, _ := w.refusals.Peek(category)
+	refused = time.Now().Before(found.until)
+	return refused, refused && found.crowded
 }
 
 // waits tells whether the settings let denied events of a category wait for a slot.
@@ -89,49 +34,68 @@ func (w *Worker) waits(category string) bool { return w.o.Delay != nil && w.o.De
 
 // mayWait tells whether denied events of a category wait for a slot now.
 func (w *Worker) mayWait(category string) bool {
-	return w.waits(category) && !w.refusals.hold(category)
+	if !w.waits(category) {
+		return false
+	}
+	refused, _ := w.refused(category)
+	return !refused
 }
 
-// delay stores a denied event in the room so that it comes back when its slot opens, or drops it if that is too late or too many
-// wait. It calls planned as soon as that is decided and, in its turn, handed on.
-func (w *Worker) delay(ctx context.Context, c candidate, decision *throttle.Decision, planned func()) {
+// delayOf returns what to do about a denied event that may wait for a slot; nil: nothing. Delays are planned in the order of the
+// decisions, so the events come back in that order.
+func (w *Worker) delayOf(c candidate, decision *throttle.Decision, denial *throttle.Denial) func(context.Context) {
+	if decision.Wait == 0 || w.o.Delay == nil || !c.waited() && !w.mayWait(c.event.Category) {
+		return nil
+	}
+	mine := w.planning.join()
+	return func(ctx context.Context) {
+		if mine.before != nil {
+			<-mine.before
+		}
+		w.delay(ctx, c, decision, denial, mine.done)
+	}
+}
+
+// delay stores a denied event in the room until its slot opens, or drops it if that is too late or too many wait. It calls planned
+// once the event has its place among the others.
+func (w *Worker) delay(ctx context.Context, c candidate, decision *throttle.Decision, denial *throttle.Denial, planned func()) {
 	deadline := c.entry.Since.Add(w.o.Delay(c.event.Category))
 	verdict, in, err := w.throttle.Delay(ctx, throttle.Postponement{
 		Request: c.request(), Wait: decision.Wait, Longest: deadline.Sub(w.clock.now()), Path: decision.Node.Path, Limit: decision.Limit,
 	})
+	if err == nil && verdict == throttle.ComesBack {
+		failpoint.Reach(failpoint.AfterPlan)
+		w.comeBack(c, in, denial, planned)
+		return
+	}
+	planned()
 	switch {
 	case err != nil:
-		planned()
 		w.giveBack(c.message, jitter(unjudged))
-	case verdict == throttle.ComesBack:
-		failpoint.Reach(failpoint.AfterPlan)
-		w.comeBack(c, in, decision.Node.Level, planned)
 	case verdict == throttle.AlreadyWaiting:
-		planned()
 		w.settle(settlement{message: c.message, outcome: Duplicate})
 	default:
-		planned()
 		if verdict == throttle.TooMany || !c.waited() { // that one's time is over says nothing about younger ones
-			w.refusals.note(c.event.Category, verdict == throttle.TooMany)
+			w.refusals.Add(c.event.Category, refusal{until: time.Now().Add(refusedFor), crowded: verdict == throttle.TooMany})
 		}
-		w.settle(w.dropped(c.message, decision.Node.Level))
+		w.settle(w.dropped(c.message, denial))
 	}
 }
 
-// comeBack stores an event in the room until its slot opens, and calls handedOn as soon as its place among the others is
-// certain. What is too large for the room is dropped.
-func (w *Worker) comeBack(c candidate, in time.Duration, level string, handedOn func()) {
+// comeBack stores an event in the room until its slot opens, and calls handedOn once its place among the others is certain. If it is
+// too large for the room, it is dropped. The denial is nil if it is not known any more.
+func (w *Worker) comeBack(c candidate, in time.Duration, denial *throttle.Denial, handedOn func()) {
 	done := make(chan struct{})
-	w.mover.moves <- &move{
-		candidate: c, reason: room.Slot, in: in, counted: true, done: func() { close(done) },
-		refused: func() { w.settle(w.dropped(c.message, level)) },
-	}
+	m := w.newMove(c, goal{reason: room.Slot, in: in})
+	m.counted, m.stored, m.denial = true, w.metrics.Delayed, denial
+	m.refused = func() { w.settle(w.dropped(c.message, cmp.Or(denial, throttle.DeniedByRoom))) }
+	w.move(m, func() { close(done) })
 	handedOn()
 	<-done
 }
 
-// recall deals with a redelivered message whose event was to wait for a slot: the message may not have been settled after
-// that was stored. It tells whether there is nothing more to do.
+// recall deals with a redelivered message whose event was planned to wait: the message may not have been settled after the move. It
+// tells whether nothing is left to do.
 func (w *Worker) recall(ctx context.Context, c candidate) bool {
 	if c.source.inRoom || c.lookUp || !w.waits(c.event.Category) {
 		return false
@@ -141,7 +105,7 @@ func (w *Worker) recall(ctx context.Context, c candidate) bool {
 	case err != nil:
 		w.giveBack(c.message, jitter(unjudged))
 	case planned:
-		w.comeBack(c, in, throttle.LevelRoom, func() {})
+		w.comeBack(c, in, nil, func() {})
 	default:
 		return false
 	}

@@ -2,7 +2,6 @@ package consume
 
 import (
 	"context"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,12 +20,12 @@ func mayDelay(o *Options) { o.Delay = func(string) time.Duration { return time.H
 
 // denyFirst makes a throttle that denies each event the first time it asks, and then admits it.
 func (f *fixture) denyFirst(answer func(c throttle.Request, longest time.Duration) (throttle.DelayVerdict, time.Duration, error)) {
-	f.throttle.judge = func(_ context.Context, c throttle.Request) (throttle.Decision, error) {
+	f.throttle.answers(func(c throttle.Request) throttle.Decision {
 		if c.HasWaited {
-			return f.throttle.admit(c), nil
+			return f.throttle.admit(c)
 		}
-		return throttle.Decision{Verdict: throttle.Denied, Node: limits.Node{Level: "the rule"}, Wait: time.Second}, nil
-	}
+		return denied(time.Second)
+	})
 	f.throttle.delay = answer
 }
 
@@ -74,9 +73,7 @@ func TestDelayEnds(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	var longest []time.Duration
-	f.throttle.judge = func(context.Context, throttle.Request) (throttle.Decision, error) {
-		return throttle.Decision{Verdict: throttle.Denied, Node: limits.Node{Level: "the rule"}, Wait: time.Second}, nil
-	}
+	f.throttle.answers(always(denied(time.Second)))
 	f.throttle.delay = func(c throttle.Request, left time.Duration) (throttle.DelayVerdict, time.Duration, error) {
 		if shown(c) == "another" {
 			return throttle.ComesBack, time.Hour, nil
@@ -184,10 +181,10 @@ func TestDelayRefused(t *testing.T) {
 			if inTime := time.Since(start) < refusedFor; inTime && asked.Load() != 1 {
 				t.Errorf("it was asked about %d delays, want only the first", asked.Load())
 			}
-			if w.refusals.hold("errors") {
+			if !w.mayWait("errors") {
 				t.Error("another category is refused too")
 			}
-			f.eventually("the second is over", func() bool { return !w.refusals.hold("payments") })
+			f.eventually("the second is over", func() bool { return w.mayWait("payments") })
 			before := asked.Load()
 			f.event("payments", "third")
 			f.awaitSettled(3)
@@ -200,18 +197,6 @@ func TestDelayRefused(t *testing.T) {
 				t.Error("the drops were not counted by their level")
 			}
 		})
-	}
-}
-
-// What is remembered of refusals is bounded, and dropped when its time is over.
-func TestRefusals(t *testing.T) {
-	t.Parallel()
-	var r refusals
-	for i := range mostRefusals + 1 {
-		r.note(strconv.Itoa(i), false)
-	}
-	if len(r.all) > mostRefusals || !r.hold(strconv.Itoa(mostRefusals)) {
-		t.Errorf("%d categories are remembered, want the last one, and at most %d", len(r.all), mostRefusals)
 	}
 }
 
@@ -240,9 +225,7 @@ func TestDelayVerdicts(t *testing.T) {
 		}, redeliver: true, said: "-NAK…"},
 		"it was not planned": {redeliver: true, said: "+ACK", outcome: "sent payments"},
 		"no slot ever opens": {setUp: func(f *fixture) {
-			f.throttle.judge = func(context.Context, throttle.Request) (throttle.Decision, error) {
-				return throttle.Decision{Verdict: throttle.Denied, Node: limits.Node{Level: "the rule"}}, nil
-			}
+			f.throttle.answers(always(denied(0)))
 		}, said: "+ACK", outcome: "dropped payments"},
 		"events may not wait": {setUp: func(f *fixture) { f.denyFirst(nil) }, off: true, said: "+ACK", outcome: "dropped payments"},
 	} {
@@ -286,7 +269,7 @@ func TestDelayWhoseSettlementWasLost(t *testing.T) {
 	e := testkit.Must(m.decode(gone.o.Decoder))(t)
 	const wait = 2 * time.Second
 	back := time.Now().Add(wait)
-	testkit.Must(f.js.PublishMsg(t.Context(), gone.messageOf(&move{candidate: candidate{message: m, event: e}, reason: room.Slot, in: wait})))(t)
+	testkit.Must(f.js.PublishMsg(t.Context(), gone.newMove(candidate{message: m, event: e}, goal{reason: room.Slot, in: wait}).toStore[0]))(t)
 	gone.giveBack(m, 0)
 
 	f.denyFirst(nil) // a second plan would panic
@@ -365,12 +348,12 @@ func TestDelayIsTurnedOff(t *testing.T) {
 	f.event("payments", "denied")
 	f.eventually("both wait", func() bool { return f.metrics.Get("delayed") == 2 })
 	w.stop()
-	f.throttle.judge = func(_ context.Context, c throttle.Request) (throttle.Decision, error) {
+	f.throttle.answers(func(c throttle.Request) throttle.Decision {
 		if shown(c) == "admitted" {
-			return f.throttle.admit(c), nil
+			return f.throttle.admit(c)
 		}
-		return throttle.Decision{Verdict: throttle.Denied, Node: limits.Node{Level: "the rule"}, Wait: time.Second}, nil
-	}
+		return denied(time.Second)
+	})
 	f.start(nil)
 	f.awaitSettled(2)
 	f.requireRoomEmpty()
@@ -382,16 +365,16 @@ func TestDropsAreTold(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.provision(patience)
-	f.throttle.full = func(category string) (string, bool) { return "full", category == "full" }
-	f.throttle.judge = func(_ context.Context, c throttle.Request) (throttle.Decision, error) {
+	f.throttle.full = fullFor("full", "full")
+	f.throttle.answers(func(c throttle.Request) throttle.Decision {
 		switch c.Category {
 		case "denied":
-			return throttle.Decision{Verdict: throttle.Denied, Node: limits.Node{Level: "the rule"}}, nil
+			return denied(0)
 		case "shadow":
-			return throttle.Decision{Verdict: throttle.Denied, Node: limits.Node{Level: "the rule"}, Grant: f.throttle.grant(c)}, nil
+			return throttle.Decision{Verdict: throttle.Denied, Node: limits.Node{Level: "the rule"}, Grant: f.throttle.grant(c)}
 		}
-		return f.throttle.admit(c), nil
-	}
+		return f.throttle.admit(c)
+	})
 	const each = 20
 	for _, category := range []string{"full", "denied", "shadow", "sent"} {
 		f.numbered(category, each)

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/cenkalti/backoff/v5"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/failpoint"
@@ -25,30 +27,24 @@ const (
 type delivery struct {
 	candidate
 	grant       throttle.Grant
-	level       string        // of a denial that is only measured
-	out         sink.Delivery // for the sink
+	denial      *throttle.Denial // that is only measured
+	out         sink.Delivery    // for the sink
 	destination string
 	started     time.Time // when it was first tried
 	attempts    int
 	uncertain   bool // some attempt, perhaps of another worker, may have delivered it
 
-	before     <-chan struct{} // closed when the delivery before it for its destination has reserved its post; nil: none is waited for
-	reserved   func()          // lets the next one reserve its post; may be called again
-	ahead      <-chan struct{} // closed when the one before has begun its post; nil: none is waited for
-	begin      func()          // lets the next one begin its post; may be called again
-	lanes      chan struct{}   // of its destination
-	hasLane    bool            // it has its turn
-	leaveQueue func()          // lets the next one have its turn; may be called again
+	reserving  turn          // to reserve its post, among the deliveries for its destination
+	posting    turn          // likewise, to begin it
+	lanes      chan struct{} // of its destination
+	hasLane    bool          // it is one of those that may post at once
+	leaveQueue func()        // lets the next one do so; may be called again
 
-	mu   sync.Mutex
-	lost bool // someone else may be delivering it by now
+	lost atomic.Bool // someone else may be delivering it by now
 }
 
-func (w *Worker) newDelivery(c candidate, decision *throttle.Decision, out sink.Delivery) *delivery {
-	d := &delivery{
-		candidate: c, grant: decision.Grant, level: decision.Node.Level, out: out,
-		uncertain: decision.InDoubt, reserved: func() {}, begin: func() {}, leaveQueue: func() {},
-	}
+func (w *Worker) newDelivery(c candidate, decision *throttle.Decision, denial *throttle.Denial, out sink.Delivery) *delivery {
+	d := &delivery{candidate: c, grant: decision.Grant, denial: denial, out: out, uncertain: decision.InDoubt}
 	d.out.Opened = decision.Opened
 	d.destination = w.sink.Destination(d.out)
 	return d
@@ -73,7 +69,7 @@ func (w *Worker) letGo(d *delivery) {
 	d.leaveQueue()
 }
 
-// awaitTurn waits until a delivery may be tried. If it may not be tried any more, it has been put off or settled.
+// awaitTurn waits until a delivery may be tried. If it returns false, the delivery is postponed or settled.
 func (w *Worker) awaitTurn(ctx, work context.Context, d *delivery) bool {
 	for {
 		if wait, ok := w.awaitPost(ctx, d); !ok {
@@ -81,28 +77,25 @@ func (w *Worker) awaitTurn(ctx, work context.Context, d *delivery) bool {
 			return false
 		}
 		if w.tooOld(d.message) {
-			w.expire(work, d)
+			w.endUndelivered(work, d)
+			w.settle(settlement{message: d.message, outcome: Expired})
 			return false
 		}
 		if w.trouble.turn(ctx, d) {
 			return true
 		}
-		if ctx.Err() != nil || d.isLost() {
+		if ctx.Err() != nil || d.lost.Load() {
 			w.postpone(work, d, 0)
 			return false
 		}
 	}
 }
 
-// attempt posts once, on a lease that lasts longer than a post can take or was renewed just now. It does not if the lease
-// is lost or cannot be renewed, or if the work context ends first.
+// attempt posts once, on a lease that outlasts the post or was renewed just now. It does not post without such a lease, or after the
+// work context.
 func (w *Worker) attempt(work context.Context, d *delivery) (receipt string, failure *sink.Error, attempted bool) {
-	select {
-	case <-work.Done():
-		return "", nil, false
-	default:
-	}
-	if d.left() < w.o.SendTimeout && !w.keeper.extend(work, d) || d.isLost() {
+	leased := work.Err() == nil && (d.left() >= w.o.SendTimeout || w.keeper.extend(work, d))
+	if !leased || d.lost.Load() {
 		return "", nil, false
 	}
 	if d.attempts++; d.attempts == 1 {
@@ -117,7 +110,7 @@ func (w *Worker) attempt(work context.Context, d *delivery) (receipt string, fai
 	return receipt, failure, true
 }
 
-// failureOf is what came of a post that did not succeed. Of an error that is none of a sink nobody knows whether the message is out.
+// failureOf is the failure of a post. After an error of another kind nobody knows whether the message is out.
 func failureOf(err error, destination string) *sink.Error {
 	if err == nil {
 		return nil
@@ -128,26 +121,42 @@ func failureOf(err error, destination string) *sink.Error {
 	return &sink.Error{Class: sink.Unknown, Channel: destination, Err: err}
 }
 
-// isOfAll tells whether the others of the channel would fail as well. They wait for whoever found that, who keeps its turn.
+// isOfAll tells whether other deliveries to the channel would fail as well. They wait for this one, which keeps its lane.
 func isOfAll(failure *sink.Error) bool {
 	return failure != nil && (failure.Class == sink.RateLimited || failure.Class == sink.Misconfigured)
 }
 
-// attemptsInHand is about how often an event is tried before it is given back; the back-off goes on from there.
+// attemptsInHand is about how many attempts a worker makes. The back-off of the next worker goes on from there.
 const attemptsInHand = 3
 
-func backoff(first time.Duration, attempts int) time.Duration {
-	return min(longestBackoff, first<<min(attempts-1, 6))
+// pause is how long to wait before another attempt: a first time, doubled for each attempt after that one, up to the longest back-off.
+// It is spread by a quarter to either side, so that what failed together does not come back together.
+func pause(first time.Duration, attemptsSince int) time.Duration {
+	growing := backoff.ExponentialBackOff{InitialInterval: first, RandomizationFactor: 0.25, Multiplier: 2, MaxInterval: longestBackoff}
+	for range min(attemptsSince, enoughDoublings) {
+		growing.NextBackOff()
+	}
+	return growing.NextBackOff()
 }
 
-// postpone lets an event wait for its destination: at the end of the channel's queue in the room or, where it comes from there,
-// where it stood. Without a delay it is for the next worker. It keeps its slot; whoever gets it then may deliver it.
+// enoughDoublings bring the first back-off to the longest one.
+const enoughDoublings = 6
+
+// jitter spreads a delay that does not grow.
+func jitter(d time.Duration) time.Duration { return pause(d, 0) }
+
+// postpone lets an event wait for its destination at the end of the channel's queue or, if it comes from there, in its place. Without
+// a delay it goes to the next worker. It keeps its slot.
 func (w *Worker) postpone(work context.Context, d *delivery, delay time.Duration) {
-	if d.isLost() || d.left() <= 0 {
+	if d.lost.Load() || d.left() <= 0 {
 		return // someone else may have the lease by now
 	}
 	if delay > 0 && !d.fromQueue() && work.Err() == nil {
-		w.hold(work, d)
+		held := make(chan struct{})
+		w.hold(work, d, func() { close(held) })
+		d.reserving.done() // who comes next may follow it to the room
+		d.posting.done()
+		<-held
 		return
 	}
 	d.grant.Release(context.WithoutCancel(work), d.uncertain)
@@ -158,14 +167,8 @@ func (w *Worker) postpone(work context.Context, d *delivery, delay time.Duration
 	w.giveBack(d.message, delay)
 }
 
-// expire ends an event that became too old while it waited. Its slot is returned if it surely was never posted.
-func (w *Worker) expire(work context.Context, d *delivery) {
-	w.endUndelivered(work, d)
-	w.settle(settlement{message: d.message, outcome: Expired})
-}
-
-// endUndelivered ends the grant of an event that is not tried again. Its slot is returned unless some attempt may have delivered
-// it: then it counts as delivered, so that nobody delivers it once more.
+// endUndelivered ends the grant of an event that is not tried again. Its slot is returned unless an attempt may have delivered it.
+// Then it counts as delivered, so that a replay does not post it again.
 func (w *Worker) endUndelivered(work context.Context, d *delivery) {
 	work = context.WithoutCancel(work)
 	if d.uncertain {
@@ -175,23 +178,11 @@ func (w *Worker) endUndelivered(work context.Context, d *delivery) {
 	d.grant.Refund(work)
 }
 
-// reject stores a message that will never be delivered as a dead letter and ends its grant.
+// reject stores an undeliverable message as a dead letter and ends its grant.
 func (w *Worker) reject(work context.Context, d *delivery, failure *sink.Error) {
 	detail := cmp.Or(failure.Code, failure.Error())
 	fault := event.NewFault(event.ReasonSlackRejected, detail, failure)
 	if !w.bury(context.WithoutCancel(work), d.message, fault, func() { w.endUndelivered(work, d) }) {
 		d.grant.Release(context.WithoutCancel(work), d.uncertain)
 	}
-}
-
-func (d *delivery) isLost() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.lost
-}
-
-func (d *delivery) lose() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.lost = true
 }

@@ -87,12 +87,10 @@ func TestBackoffGoesOn(t *testing.T) {
 	for attempts, want := range map[int]time.Duration{
 		1: 500 * time.Millisecond, 2: time.Second, 3: 2 * time.Second, 6: 16 * time.Second, 7: 30 * time.Second, 1 << 30: 30 * time.Second,
 	} {
-		testkit.Equal(t, backoff(firstBackoff, attempts), want, "the back-off after %d attempts", attempts)
-	}
-	testkit.Equal(t, backoff(misconfiguredBackoff, 1), 5*time.Second, "first back-off of a misconfigured delivery")
-	for range 1000 {
-		if d := jitter(time.Second); d < 750*time.Millisecond || d > 1250*time.Millisecond {
-			t.Fatalf("one second with jitter is %v, want a quarter to either side at most", d)
+		for range 100 {
+			if d := pause(firstBackoff, attempts-1); d < want*3/4 || d > want*5/4 {
+				t.Fatalf("after %d attempts the next one is in %v, want %v give or take a quarter", attempts, d, want)
+			}
 		}
 	}
 }
@@ -106,7 +104,7 @@ func TestRejected(t *testing.T) {
 			f := newFixture(t)
 			f.provision(patience)
 			sequence := f.event("payments", "e")
-			f.throttle.judge = func(_ context.Context, c throttle.Request) (throttle.Decision, error) {
+			f.throttle.answers(func(c throttle.Request) throttle.Decision {
 				grant := f.throttle.grant(c)
 				grant.refund = func() {
 					if letters := f.deadLetters(); len(letters) != 1 {
@@ -116,8 +114,8 @@ func TestRejected(t *testing.T) {
 						t.Errorf("before the refund was said %q", said)
 					}
 				}
-				return throttle.Decision{Verdict: throttle.Admitted, Grant: grant}, nil
-			}
+				return throttle.Decision{Verdict: throttle.Admitted, Grant: grant}
+			})
 			f.sink.send = func(context.Context, event.Event, int) error {
 				return &sink.Error{Class: sink.Rejected, Code: code, Channel: "payments", Err: errScripted}
 			}
@@ -178,12 +176,10 @@ func TestMisconfigured(t *testing.T) {
 	f := newFixture(t)
 	mended := newGate(t)
 	f.sink.send = func(context.Context, event.Event, int) error {
-		select {
-		case <-mended.opened:
+		if mended.isOpen() {
 			return nil
-		default:
-			return &sink.Error{Class: sink.Misconfigured, Code: "invalid_auth", Err: errScripted}
 		}
+		return &sink.Error{Class: sink.Misconfigured, Code: "invalid_auth", Err: errScripted}
 	}
 	w := f.start(nil)
 	first := f.event("payments", "first")
@@ -228,13 +224,11 @@ func oneDeliveryProbes(t *testing.T, pace time.Duration) {
 	mended := newGate(t)
 	var refused atomic.Int64
 	f.sink.send = func(context.Context, event.Event, int) error {
-		select {
-		case <-mended.opened:
+		if mended.isOpen() {
 			return nil
-		default:
-			refused.Add(1)
-			return &sink.Error{Class: sink.Misconfigured, Code: "invalid_auth", Err: errScripted}
 		}
+		refused.Add(1)
+		return &sink.Error{Class: sink.Misconfigured, Code: "invalid_auth", Err: errScripted}
 	}
 	f.provision(patience)
 	for i := range events {
@@ -288,24 +282,33 @@ func TestProberLeaves(t *testing.T) {
 }
 
 // An event that becomes too old while it waits is expired. Its slot is returned if it surely was never posted; else it counts as
-// delivered.
+// delivered. Whether a worker before may have posted it is for the throttle to say, not for the number of deliveries.
 func TestExpiredWhileWaiting(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		class sink.Class
-		ends  string
+		class              sink.Class
+		redeliver, inDoubt bool
+		ends               string
 	}{
-		"certainly not delivered": {sink.Transient, "refund"},
-		"perhaps delivered":       {sink.Unknown, "finish"},
+		"certainly not delivered":              {class: sink.Transient, ends: "refund"},
+		"perhaps delivered":                    {class: sink.Unknown, ends: "finish"},
+		"not delivered by a worker before":     {class: sink.Transient, redeliver: true, ends: "refund"},
+		"perhaps delivered by a worker before": {class: sink.Transient, redeliver: true, inDoubt: true, ends: "finish"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t)
+			found := f.provision(patience)
+			sequence, said := f.event("payments", "e"), []string{"+ACK"}
+			if test.redeliver {
+				f.deliverOnce(found)
+				said = []string{sayNak, "+ACK"}
+			}
+			f.admitInDoubt(test.inDoubt)
 			f.sink.send = failing(test.class, 1000)
-			f.start(func(o *Options) { o.MaxAge = time.Second })
-			sequence := f.event("payments", "e")
+			f.start(func(o *Options) { o.MaxAge = 3 * time.Second })
 			f.awaitSettled(1)
-			f.requireSaid(sequence, "+ACK")
+			f.requireSaid(sequence, said...)
 			f.requireOutcomes(map[string]int{"expired payments": 1})
 			if history := f.journal.about("e"); len(history) < 2 || history[len(history)-1] != test.ends {
 				t.Errorf("happened: %q, want that it ends with %s", history, test.ends)
@@ -314,32 +317,13 @@ func TestExpiredWhileWaiting(t *testing.T) {
 	}
 }
 
-// Whether a worker before may have posted an event is for the throttle to say, not for the number of deliveries: where it may, the
-// event counts as delivered when it expires, and its slot stays taken.
-func TestExpiredAfterARedelivery(t *testing.T) {
-	t.Parallel()
-	for inDoubt, ends := range map[bool]string{false: "refund", true: "finish"} {
-		t.Run(ends, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t)
-			found := f.provision(patience)
-			sequence := f.event("payments", "e")
-			f.deliverOnce(found)
-			f.throttle.judge = func(_ context.Context, c throttle.Request) (throttle.Decision, error) {
-				decision := f.throttle.admit(c)
-				decision.InDoubt = inDoubt
-				return decision, nil
-			}
-			f.sink.send = failing(sink.Transient, 1000)
-			f.start(func(o *Options) { o.MaxAge = 3 * time.Second })
-			f.awaitSettled(1)
-			f.requireSaid(sequence, "-NAK", "+ACK")
-			f.requireOutcomes(map[string]int{"expired payments": 1})
-			if history := f.journal.about("e"); len(history) < 2 || history[len(history)-1] != ends {
-				t.Errorf("happened: %q, want that it ends with %s", history, ends)
-			}
-		})
-	}
+// admitInDoubt admits every event, perhaps in doubt whether a worker before has delivered it.
+func (f *fixture) admitInDoubt(inDoubt bool) {
+	f.throttle.answers(func(c throttle.Request) throttle.Decision {
+		decision := f.throttle.admit(c)
+		decision.InDoubt = inDoubt
+		return decision
+	})
 }
 
 // What Slack rejects while it is in doubt whether an attempt before delivered it counts as delivered: a replay of it is a duplicate.
@@ -358,11 +342,7 @@ func TestRejectedInDoubt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t)
-			f.throttle.judge = func(_ context.Context, c throttle.Request) (throttle.Decision, error) {
-				decision := f.throttle.admit(c)
-				decision.InDoubt = test.inDoubt
-				return decision, nil
-			}
+			f.admitInDoubt(test.inDoubt)
 			f.sink.send = test.send
 			f.start(nil)
 			f.event("payments", "e")
@@ -377,5 +357,88 @@ func TestRejectedInDoubt(t *testing.T) {
 func inTurn(classes ...sink.Class) func(context.Context, event.Event, int) error {
 	return func(_ context.Context, _ event.Event, attempt int) error {
 		return &sink.Error{Class: classes[min(attempt, len(classes))-1], Code: "scripted_code", Err: errScripted}
+	}
+}
+
+// An event that its channel did not take because it wants rest keeps its place before the others.
+func TestRateLimitedKeepsItsPlace(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.provision(patience)
+	const rest = 500 * time.Millisecond
+	ids := f.numbered("payments", 5)
+	var refused, again time.Time
+	f.sink.send = func(_ context.Context, e event.Event, attempt int) error {
+		switch {
+		case e.ID == ids[1] && attempt == 1:
+			refused = time.Now()
+			return &sink.Error{Class: sink.RateLimited, RetryAfter: rest, Err: errScripted}
+		case e.ID == ids[1]:
+			again = time.Now()
+		}
+		return nil
+	}
+	f.start(slow)
+	f.awaitSettled(len(ids))
+	if got, want := f.journal.posted(), slices.Insert(slices.Clone(ids), 1, ids[1]); !slices.Equal(got, want) {
+		t.Errorf("posted %q, want %q", got, want)
+	}
+	if took := again.Sub(refused); took < rest {
+		t.Errorf("posted again after %v, want a rest of %v", took, rest)
+	}
+	testkit.Equal(t, f.throttle.pauses["payments"], rest, "the channel was paused for")
+	for i := range ids {
+		f.requireSaid(uint64(i+1), "+ACK")
+	}
+}
+
+// A channel that wants a long rest gets it: its events wait in the room.
+func TestRateLimitedForLong(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.sink.send = func(_ context.Context, e event.Event, attempt int) error {
+		if e.ID != "e" || attempt > 1 {
+			return nil
+		}
+		return &sink.Error{Class: sink.RateLimited, RetryAfter: time.Hour, Err: errScripted}
+	}
+	f.start(slow)
+	sequence := f.event("payments", "e")
+	f.requireSaid(sequence, "+ACK")
+	f.event("payments", "behind")
+	f.eventually("both wait in the room", func() bool { return f.held("payments") == 2 })
+	f.eventually("both leases are released", func() bool { return f.journal.count("release e")+f.journal.count("release behind") == 2 })
+	f.requireHistory("e", "send", "release")
+	f.requireHistory("behind", "release")
+	f.throttle.Pause(t.Context(), "payments", 0)
+	f.awaitSettled(2)
+	f.requireRoomEmpty()
+	if got, want := f.journal.posted(), []string{"e", "e", "behind"}; !slices.Equal(got, want) {
+		t.Errorf("posted %q, want %q", got, want)
+	}
+}
+
+// While an event waits for another attempt the next one of its channel goes out.
+func TestFailureLetsTheNextOneGo(t *testing.T) {
+	t.Parallel()
+	for name, class := range map[string]sink.Class{"transient": sink.Transient, "uncertain": sink.Unknown} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			f.provision(patience)
+			ids := f.numbered("payments", 3)
+			f.sink.send = func(_ context.Context, e event.Event, attempt int) error {
+				if e.ID == ids[0] && attempt == 1 {
+					return &sink.Error{Class: class, Err: errScripted}
+				}
+				return nil
+			}
+			f.start(slow)
+			f.awaitSettled(len(ids))
+			if got, want := f.journal.posted(), []string{ids[0], ids[1], ids[2], ids[0]}; !slices.Equal(got, want) {
+				t.Errorf("posted %q, want %q", got, want)
+			}
+			f.requireSaid(1, "+ACK")
+		})
 	}
 }

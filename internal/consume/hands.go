@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// reserve takes places in hand: as many as are wanted or are free, but enough for a batch that is worth a call, for
-// which it waits. It takes none when the context ends first.
+// reserve takes places in hand: those that are free, up to the number wanted. It waits until they are enough for a batch that is worth
+// a call. It takes none if the context ends first.
 func (w *Worker) reserve(ctx context.Context, wanted int) int {
 	enough := min(wanted, handSize/4)
 	for n := range wanted {
@@ -15,7 +15,9 @@ func (w *Worker) reserve(ctx context.Context, wanted int) int {
 			case w.hand <- struct{}{}:
 				continue
 			case <-ctx.Done():
-				w.vacate(n)
+				for range n {
+					w.vacate()
+				}
 				return 0
 			}
 		}
@@ -28,11 +30,8 @@ func (w *Worker) reserve(ctx context.Context, wanted int) int {
 	return wanted
 }
 
-func (w *Worker) vacate(places int) {
-	for range places {
-		<-w.hand
-	}
-}
+// vacate gives up a place in hand.
+func (w *Worker) vacate() { <-w.hand }
 
 // work runs a task.
 func (w *Worker) work(task func()) {
@@ -44,8 +43,7 @@ func (w *Worker) work(task func()) {
 	}
 }
 
-// hands runs a task, and then others as they come, until no more will: a goroutine that has posted before has the stack
-// that posting needs.
+// hands runs a task, and then others as they come. A goroutine that has posted before has the stack for another post.
 func (w *Worker) hands(task func()) {
 	for open := true; open; task, open = <-w.tasks {
 		task()
@@ -56,10 +54,11 @@ func (w *Worker) hands(task func()) {
 // unjudged is how long an event rests that could not be judged now.
 const unjudged = time.Second
 
-// notDecided gives candidates back about which nothing is known to be decided. It tells whether that is all that is to be done with
-// them: not if the context has ended.
+// notDecided gives back candidates after a failed decision. It is false, and gives nothing back, if the context has ended.
 func (w *Worker) notDecided(ctx context.Context, candidates []candidate) bool {
-	w.vacate(len(candidates))
+	for range candidates {
+		w.vacate()
+	}
 	if ctx.Err() != nil {
 		return false
 	}

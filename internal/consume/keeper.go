@@ -59,27 +59,27 @@ func (k *keeper) due() []*delivery {
 	defer k.mu.Unlock()
 	var due []*delivery
 	for d := range k.deliveries {
-		if d.sinceExtended() >= k.worker.ackWait/3 {
+		if d.left() <= k.worker.ackWait*2/3 {
 			due = append(due, d)
 		}
 	}
 	return due
 }
 
-// extend renews both leases of a delivery and tells whether they are. If JetStream's runs out, or the throttle's is
-// someone else's, the delivery is lost.
+// extend renews both leases of a delivery and tells whether it did. If JetStream's has run out, or the throttle's is someone else's,
+// the delivery is lost.
 func (k *keeper) extend(ctx context.Context, d *delivery) bool {
-	if d.isLost() {
+	if d.lost.Load() {
 		return false
 	}
 	if err := k.worker.extend(ctx, d.message); err != nil {
 		if d.left() <= 0 {
-			d.lose()
+			d.lost.Store(true)
 		}
 		return false // the next beat tries again
 	}
 	if !d.grant.Extend(ctx) {
-		d.lose()
+		d.lost.Store(true)
 		return false
 	}
 	return true

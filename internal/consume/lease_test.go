@@ -52,12 +52,12 @@ func TestGrantLostToSomeoneElse(t *testing.T) {
 	const ackWait = 4 * time.Second // a sixth of it has to do for an answer
 	f.provision(ackWait)
 	var judged atomic.Int32
-	f.throttle.judge = func(_ context.Context, c throttle.Request) (throttle.Decision, error) {
+	f.throttle.answers(func(c throttle.Request) throttle.Decision {
 		if judged.Add(1) > 1 {
-			return throttle.Decision{Verdict: throttle.Done}, nil
+			return throttle.Decision{Verdict: throttle.Done}
 		}
-		return throttle.Decision{Verdict: throttle.Admitted, Grant: &fakeGrant{id: shown(c), journal: f.journal, extend: func() bool { return false }}}, nil
-	}
+		return throttle.Decision{Verdict: throttle.Admitted, Grant: &fakeGrant{id: shown(c), journal: f.journal, extend: func() bool { return false }}}
+	})
 	f.sink.send = func(context.Context, event.Event, int) error {
 		t.Error("it was posted")
 		return nil
@@ -91,7 +91,7 @@ func (f *fixture) prepared(change func(*Options)) *Worker {
 	if _, _, err := w.Prepare(f.Context()); err != nil {
 		f.Fatal(err)
 	}
-	w.settler = newSettler(w.conn, f.metrics, nil, func([]*message) {}, w.ackWait, nil)
+	w.settler = newSettler(w.conn, f.metrics, nil, nil, func([]*message) {}, func(...settlement) {}, w.ackWait, nil)
 	f.Cleanup(func() { w.settler.close(context.Background()) })
 	return w
 }
@@ -146,7 +146,7 @@ func TestAfterTheLease(t *testing.T) {
 
 	w.giveBack(late, 0)
 	w.postpone(t.Context(), &delivery{candidate: candidate{message: late}, grant: &fakeGrant{journal: f.journal}}, 0)
-	w.terminate(late, "bad_json: of no use")
+	w.terminate(late, event.NewFault(event.ReasonBadJSON, "of no use", nil))
 	f.awaitSettled(1)
 	f.requireSaid(sequence, "+ACK")
 	f.requireOutcomes(map[string]int{"dead ": 1})
@@ -161,23 +161,6 @@ func TestAfterTheLease(t *testing.T) {
 	f.awaitSettled(2)
 	f.requireSaid(sequence, "+ACK", "+ACK")
 	f.requireOutcomes(map[string]int{"dead ": 1, "sent ": 1})
-}
-
-// A message goes back with the delay that is wanted, and the server delivers it then.
-func TestGiveBack(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	w := f.prepared(nil)
-	sequence := f.event("payments", "e")
-	w.giveBack(f.taken(w, patience), 0)
-	again := f.taken(w, patience)
-	start := time.Now()
-	w.giveBack(again, 250*time.Millisecond)
-	third := f.taken(w, patience)
-	if waited := time.Since(start); again.delivered != 2 || third.delivered != 3 || waited < 250*time.Millisecond {
-		t.Errorf("delivery %d, and %d after %v; want 2, and 3 after the delay", again.delivered, third.delivered, waited)
-	}
-	f.requireSaid(sequence, "-NAK", `-NAK {"delay": 250000000}`)
 }
 
 // A post is not begun on a lease that could not be renewed and may end before the post does.

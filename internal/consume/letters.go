@@ -14,12 +14,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// letters keeps the dead-letter stream within its bounds, so that each first level of the categories pushes out its own. It
+// letters keeps the dead-letter stream within its bounds, so that each first level of the categories pushes out its own letters. It
 // may be used from several goroutines at once.
 //
-// On one subject the server has newer letters push out the oldest. Where the bytes of the stream run out the server refuses a
-// letter, since it would push out the oldest of anybody. Then the first level with the most bytes loses its oldest letters; one
-// that has no more than its share, which is the stream's bytes by the number of first levels, loses none.
+// On one subject the server has newer letters push out the oldest. Where the bytes of the stream run out, the server refuses a letter,
+// since it would push out the oldest of anybody. Then the first level with the most bytes loses its oldest letters. A first level
+// within its share, the stream's bytes by the number of first levels, loses none.
 type letters struct {
 	js      jetstream.JetStream
 	names   Names
@@ -47,8 +47,8 @@ const (
 	mostStocks   = 10_000
 )
 
-// pushes tells how many older letters the server pushes out for one more on a subject: none or one. It may be wrong in the
-// second after letters were taken out, and where it is not known it is none.
+// pushes tells how many older letters the server pushes out for one more on a subject: none or one. It may be wrong for a second after
+// letters were taken out. Unknown counts as none.
 func (l *letters) pushes(ctx context.Context, subject string) int {
 	l.mu.Lock()
 	known := l.stocked[subject]
@@ -109,8 +109,8 @@ func (l *letters) rooms() int {
 	return l.made
 }
 
-// makeRoom takes out older letters so that one fits, and tells how many. It does nothing if room was made since there was room
-// so many times.
+// makeRoom takes out older letters until one of a size fits, and tells how many. It does nothing if room was made after the caller had
+// read rooms.
 func (l *letters) makeRoom(ctx context.Context, first string, size, rooms int) (gone int, err error) {
 	l.making.Lock()
 	defer l.making.Unlock()
@@ -176,9 +176,11 @@ func (l *letters) pile(ctx context.Context, stream jetstream.Stream) (piles, err
 			if err != nil {
 				return nil, err
 			}
-			more = meta.NumPending > 0
-			found.add(l.names, m.Subject(), meta.Sequence.Stream, lyingSize(m))
-			if !more {
+			_, first, _ := strings.Cut(strings.TrimPrefix(m.Subject(), l.names.DeadLetterSubject+"."), ".")
+			body, _ := strconv.Atoi(m.Headers().Get(nats.MsgSize)) // the headers alone were asked for
+			size := storedSize(m.Subject(), m.Headers(), body)
+			found[first] = append(found[first], lying{subject: m.Subject(), sequence: meta.Sequence.Stream, size: size})
+			if more = meta.NumPending > 0; !more {
 				return found, nil
 			}
 		}
@@ -190,19 +192,6 @@ func (l *letters) pile(ctx context.Context, stream jetstream.Stream) (piles, err
 }
 
 const pileAtOnce = 1000
-
-// add puts a letter onto its pile.
-func (p piles) add(names Names, subject string, sequence uint64, size int) {
-	rest := strings.TrimPrefix(subject, names.DeadLetterSubject+".")
-	_, first, _ := strings.Cut(rest, ".")
-	p[first] = append(p[first], lying{subject: subject, sequence: sequence, size: size})
-}
-
-// lyingSize is about what a message takes in a stream of which only its headers were asked for.
-func lyingSize(m jetstream.Msg) int {
-	body, _ := strconv.Atoi(m.Headers().Get(nats.MsgSize))
-	return storedSize(m.Subject(), m.Headers(), body)
-}
 
 // storedSize is about what a message takes in a stream, and not less.
 func storedSize(subject string, header nats.Header, body int) int {
@@ -223,7 +212,7 @@ const (
 	ownShare   = 8
 )
 
-// oldest picks the letters that go for one of a size that is to be stored, and returns the last one on each subject.
+// oldest picks the letters that go so that a new one fits. It returns the last of them on each subject.
 func (p piles) oldest(own string, size, missing, most int) map[string]uint64 {
 	bytes := map[string]int{own: size}
 	for first, pile := range p {
@@ -279,19 +268,19 @@ func (l *letters) purge(ctx context.Context, subject string, last uint64) (int, 
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	api := "$JS.API.STREAM.PURGE." + l.names.DeadLetterStream
-	answer, err := l.js.Conn().RequestMsgWithContext(ctx, &nats.Msg{Subject: api, Data: request})
-	if err != nil {
-		return 0, fmt.Errorf("purging %s: %w", subject, err)
-	}
 	var result struct {
 		Purged int                 `json:"purged"`
 		Error  *jetstream.APIError `json:"error"`
 	}
-	if err := json.Unmarshal(answer.Data, &result); err != nil {
-		return 0, fmt.Errorf("purging %s: %w", subject, err)
+	answer, err := l.js.Conn().RequestWithContext(ctx, api, request)
+	if err == nil {
+		err = json.Unmarshal(answer.Data, &result)
 	}
-	if result.Error != nil {
-		return 0, fmt.Errorf("purging %s: %w", subject, result.Error)
+	if err == nil && result.Error != nil {
+		err = result.Error
+	}
+	if err != nil {
+		return 0, fmt.Errorf("purging %s: %w", subject, err)
 	}
 	return result.Purged, nil
 }

@@ -39,16 +39,17 @@ type message struct {
 	delivered uint64     // how often the consumer has delivered it, this time included
 	entry     room.Entry // where its event comes from, and what it waited for
 	category  string     // "" until known, or if it is none
+	shownID   string     // of its event; "" until that is decoded, and so below
+	cost      int
 
 	connection  uint64 // how often the connection had been lost when it was asked for
 	copiesBegun uint64 // of the delivery record, when it was received
 
 	mu       sync.Mutex
 	deadline time.Time // until then it is certainly this worker's
-	extended time.Time // when the deadline was last set
 }
 
-// newMessage takes over a message that was asked for at `asked`: the server started its acknowledgement wait later.
+// newMessage takes over a message that was asked for at a time. The server started its acknowledgement wait later.
 func newMessage(msg jetstream.Msg, from source, asked time.Time, connection uint64, ackWait time.Duration) (*message, error) {
 	meta, err := msg.Metadata()
 	if err != nil {
@@ -63,22 +64,23 @@ func newMessage(msg jetstream.Msg, from source, asked time.Time, connection uint
 		delivered:  meta.NumDelivered,
 		connection: connection,
 		deadline:   asked.Add(ackWait),
-		extended:   asked,
 	}
-	if from.inRoom {
-		if m.entry, err = room.Read(msg.Headers(), m.stored); err == nil {
-			return m, nil
-		} // what somebody else put there has no category, and ends as a dead letter
-	}
-	m.entry = room.Entry{
-		Subject: msg.Subject(),
-		Origin:  room.Origin{Stream: m.stream, Sequence: m.sequence, Stored: m.stored},
-		Since:   m.stored,
-	}
+	m.entry = entryOf(from.inRoom, msg.Subject(), msg.Headers(), room.Origin{Stream: m.stream, Sequence: m.sequence, Stored: m.stored})
 	return m, nil
 }
 
-// waited tells whether the message's event waited for a slot, and has come back.
+// entryOf is where the event of a stored message comes from. Only headers in the room are believed. A message there without them has
+// no category, and ends as a dead letter.
+func entryOf(inRoom bool, subject string, header nats.Header, at room.Origin) room.Entry {
+	if inRoom {
+		if entry, err := room.Read(header, at.Stored); err == nil {
+			return entry
+		}
+	}
+	return room.Entry{Subject: subject, Origin: at, Since: at.Stored}
+}
+
+// waited tells whether the event has waited for a slot.
 func (m *message) waited() bool { return m.entry.Reason == room.Slot }
 
 // left is how long the message is still this worker's.
@@ -90,28 +92,21 @@ func (m *message) leftAt(now time.Time) time.Duration {
 	return m.deadline.Sub(now)
 }
 
-// sinceExtended is how long ago the lease was last renewed.
-func (m *message) sinceExtended() time.Duration {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return time.Since(m.extended)
-}
-
 func (m *message) extend(asked time.Time, ackWait time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.deadline, m.extended = asked.Add(ackWait), asked
+	m.deadline = asked.Add(ackWait)
 }
 
 func (m *message) decode(d event.Decoder) (event.Event, error) { return d.Decode(m.asStored()) }
 
-// asStored is the message as its producer published it, with the identity that the room knows.
-func (m *message) asStored() event.Message {
-	stored := event.Message{
-		Subject: m.entry.Subject, Header: m.Headers(), Data: m.Data(), Stream: m.entry.Origin.Stream, Sequence: m.entry.Origin.Sequence,
-	}
-	if m.entry.ID != "" {
-		stored.Room = &event.RoomIdentity{ID: m.entry.ID, Derived: m.entry.Derived, Part: m.entry.Part}
+func (m *message) asStored() event.Message { return asStored(m.entry, m.Headers(), m.Data()) }
+
+// asStored is a message as its producer published it, with the identity from the room.
+func asStored(entry room.Entry, header nats.Header, data []byte) event.Message {
+	stored := event.Message{Subject: entry.Subject, Header: header, Data: data, Stream: entry.Origin.Stream, Sequence: entry.Origin.Sequence}
+	if entry.ID != "" {
+		stored.Room = &event.RoomIdentity{ID: entry.ID, Derived: entry.Derived, Part: entry.Part}
 	}
 	return stored
 }

@@ -1,6 +1,7 @@
 package consume
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -15,55 +16,67 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// Every outcome of an event that nothing goes wrong with: how it is acknowledged and counted, and what becomes of its
-// grant.
+// outcomeCase is an event that nothing goes wrong with: how it is acknowledged and counted, and what becomes of its grant.
+type outcomeCase struct {
+	setUp     func(*fixture)
+	subject   string // "" for notify.payments
+	body      string // "" for an event with the ID e
+	redeliver bool   // another instance had it before
+	maxAge    time.Duration
+
+	outcome Outcome // "": none is counted
+	said    string  // "" for +ACK
+	history []string
+	level   string
+	unasked bool // the throttle is not asked
+}
+
+// decided has the throttle answer with one verdict.
+func decided(verdict throttle.Verdict) func(*fixture) {
+	return func(f *fixture) { f.throttle.answers(always(throttle.Decision{Verdict: verdict})) }
+}
+
+// inShadow has the throttle measure a denial, and admit.
+func inShadow(verdict throttle.Verdict) func(*fixture) {
+	return func(f *fixture) {
+		f.throttle.answers(func(c throttle.Request) throttle.Decision {
+			return throttle.Decision{Verdict: verdict, Node: limits.Node{Level: "the rule"}, Grant: f.throttle.grant(c)}
+		})
+	}
+}
+
+func knownFull(f *fixture) {
+	f.throttle.full = fullFor("the rule", "payments")
+}
+
+var posted = []string{"send", "finish"}
+
+var outcomeCases = map[string]outcomeCase{
+	"sent":                                 {outcome: Sent, history: posted},
+	"denied":                               {setUp: func(f *fixture) { f.throttle.answers(always(denied(0))) }, outcome: Dropped, level: "the rule"},
+	"duplicate":                            {setUp: decided(throttle.Duplicate), outcome: Duplicate},
+	"done":                                 {setUp: decided(throttle.Done), redeliver: true}, // whoever delivered it has counted it
+	"delivered, which was recorded before": {setUp: func(f *fixture) { f.throttle.finished["payments e"] = true }, history: posted},
+
+	"denied in shadow mode":             {setUp: inShadow(throttle.Denied), outcome: Sent, history: posted, level: "the rule"},
+	"exceeds a capacity in shadow mode": {setUp: inShadow(throttle.ExceedsCapacity), outcome: Sent, history: posted, level: "the rule"},
+
+	"known to be full, undecoded": {setUp: knownFull, body: "{broken", outcome: Dropped, level: "the rule", unasked: true},
+	"known to be full, by its body": {setUp: knownFull, subject: "notify", body: `{"title": "x", "category": "payments"}`,
+		outcome: Dropped, level: "the rule", unasked: true},
+	"known to be full, but delivered before": {setUp: knownFull, redeliver: true, outcome: Sent, history: posted},
+
+	"broken":                             {body: "{broken", outcome: Dead, said: "+TERM bad_json: …", unasked: true},
+	"broken, without category":           {subject: "notify.PÄY", outcome: Dead, said: "+TERM bad_category: …", unasked: true},
+	"expired":                            {maxAge: time.Nanosecond, outcome: Expired, unasked: true},
+	"expired, broken, delivered before":  {maxAge: time.Nanosecond, redeliver: true, body: "{broken", outcome: Expired, unasked: true},
+	"expired, delivered before, unknown": {setUp: decided(throttle.Unknown), maxAge: time.Nanosecond, redeliver: true, outcome: Expired},
+	"expired, delivered before, done":    {setUp: decided(throttle.Done), maxAge: time.Nanosecond, redeliver: true},
+}
+
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
-	decide := func(d throttle.Decision) func(*fixture) {
-		return func(f *fixture) {
-			f.throttle.judge = func(context.Context, throttle.Request) (throttle.Decision, error) { return d, nil }
-		}
-	}
-	full := func(f *fixture) {
-		f.throttle.full = func(category string) (string, bool) { return "the rule", category == "payments" }
-	}
-	for name, test := range map[string]struct {
-		setUp     func(*fixture)
-		subject   string // notify.payments
-		body      string // an event with the ID e
-		redeliver bool   // another instance had it before
-		maxAge    time.Duration
-
-		outcome Outcome // "": none is counted
-		said    string
-		history []string
-		level   string
-		undone  bool // the throttle is not asked
-	}{
-		"sent":      {outcome: Sent, said: "+ACK", history: []string{"send", "finish"}},
-		"denied":    {setUp: decide(throttle.Decision{Verdict: throttle.Denied, Node: limits.Node{Level: "the rule"}}), outcome: Dropped, said: "+ACK", level: "the rule"},
-		"duplicate": {setUp: decide(throttle.Decision{Verdict: throttle.Duplicate}), outcome: Duplicate, said: "+ACK"},
-		"done":      {setUp: decide(throttle.Decision{Verdict: throttle.Done}), redeliver: true, said: "+ACK"}, // whoever delivered it has counted it
-		"delivered, which was recorded before": {setUp: func(f *fixture) { f.throttle.finished["payments e"] = true },
-			said: "+ACK", history: []string{"send", "finish"}},
-		"denied in shadow mode": {setUp: func(f *fixture) {
-			f.throttle.judge = func(_ context.Context, c throttle.Request) (throttle.Decision, error) {
-				return throttle.Decision{Verdict: throttle.Denied, Node: limits.Node{Level: "the rule"}, Grant: f.throttle.grant(c)}, nil
-			}
-		}, outcome: Sent, said: "+ACK", history: []string{"send", "finish"}, level: "the rule"},
-		"known to be full, undecoded": {setUp: full, body: "{broken", outcome: Dropped, said: "+ACK", level: "the rule", undone: true},
-		"known to be full, by its body": {setUp: full, subject: "notify", body: `{"title": "x", "category": "payments"}`,
-			outcome: Dropped, said: "+ACK", level: "the rule", undone: true},
-		"known to be full, but delivered before": {setUp: full, redeliver: true, outcome: Sent, said: "+ACK", history: []string{"send", "finish"}},
-		"broken":                                 {body: "{broken", outcome: Dead, said: "+TERM bad_json: …", undone: true},
-		"broken, without category":               {subject: "notify.PÄY", outcome: Dead, said: "+TERM bad_category: …", undone: true},
-		"expired":                                {maxAge: time.Nanosecond, outcome: Expired, said: "+ACK", undone: true},
-		"expired, broken, delivered before":      {maxAge: time.Nanosecond, redeliver: true, body: "{broken", outcome: Expired, said: "+ACK", undone: true},
-		"expired, delivered before, unknown": {setUp: decide(throttle.Decision{Verdict: throttle.Unknown}), maxAge: time.Nanosecond, redeliver: true,
-			outcome: Expired, said: "+ACK"},
-		"expired, delivered before, and done": {setUp: decide(throttle.Decision{Verdict: throttle.Done}), maxAge: time.Nanosecond, redeliver: true,
-			said: "+ACK"},
-	} {
+	for name, test := range outcomeCases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t)
@@ -71,47 +84,29 @@ func TestOutcomes(t *testing.T) {
 			if test.setUp != nil {
 				test.setUp(f)
 			}
-			subject, body := "notify.payments", `{"id": "e", "title": "an event"}`
-			if test.subject != "" {
-				subject = test.subject
-			}
-			if test.body != "" {
-				body = test.body
-			}
-			sequence := f.publish(subject, body)
+			subject := cmp.Or(test.subject, "notify.payments")
+			sequence := f.publish(subject, cmp.Or(test.body, `{"id": "e", "title": "an event"}`))
+			said := []string{cmp.Or(test.said, "+ACK")}
 			if test.redeliver {
 				f.deliverOnce(found)
+				said = slices.Insert(said, 0, sayNak)
 			}
 			f.start(func(o *Options) { o.MaxAge = test.maxAge })
 			f.requireEmpty()
-
-			category := "payments"
-			if strings.HasSuffix(subject, "PÄY") {
-				category = ""
-			}
 			if test.outcome == "" {
 				f.requireOutcomes(nil)
 			} else {
+				category := "payments"
+				if strings.HasSuffix(subject, "PÄY") {
+					category = ""
+				}
 				f.eventually("it is counted", func() bool { return f.metrics.ended() == 1 })
 				f.requireOutcomes(map[string]int{fmt.Sprintf("%s %s", test.outcome, category): 1})
 			}
-			if test.redeliver {
-				f.requireSaid(sequence, sayNak, test.said)
-			} else {
-				f.requireSaid(sequence, test.said)
-			}
+			f.requireSaid(sequence, said...)
 			f.requireHistory("e", test.history...)
 			f.requireCount("by the rule payments", len(test.level)/len("the rule"))
-			asked := f.throttle.asked()
-			if len(asked) > 0 == test.undone {
-				t.Errorf("the throttle was asked for %v", asked)
-			}
-			for _, c := range asked {
-				lookUp := test.maxAge > 0
-				if c.Cost == 0 != lookUp || shown(c) != "e" || c.Message.Stream != testNames.Stream || c.Message.Sequence != sequence || time.Since(c.Message.Stored) > patience {
-					t.Errorf("the throttle was asked for %+v", c)
-				}
-			}
+			f.requireAsked(sequence, !test.unasked, test.maxAge > 0)
 			tried, sent := len(test.history)/2, 0
 			if tried > 0 && test.outcome == Sent {
 				sent = 1
@@ -121,6 +116,20 @@ func TestOutcomes(t *testing.T) {
 				t.Errorf("%d ages, %d in hand at most, want %d and %d", f.metrics.Get("age"), f.metrics.mostInHand(), sent, tried)
 			}
 		})
+	}
+}
+
+// requireAsked checks what the throttle was asked about the event with the ID e; a look-up costs nothing.
+func (f *fixture) requireAsked(sequence uint64, want, lookUp bool) {
+	f.Helper()
+	asked := f.throttle.asked()
+	if len(asked) > 0 != want {
+		f.Errorf("the throttle was asked for %v", asked)
+	}
+	for _, c := range asked {
+		if c.Cost == 0 != lookUp || shown(c) != "e" || c.Message.Stream != testNames.Stream || c.Message.Sequence != sequence || time.Since(c.Message.Stored) > patience {
+			f.Errorf("the throttle was asked for %+v", c)
+		}
 	}
 }
 

@@ -24,35 +24,35 @@ func (w *Worker) pairWait(c candidate) time.Duration {
 	return min(max(w.clock.since(c.entry.Since)/2, shortestPairWait), longestPairWait)
 }
 
-// awaitOther lets an event wait for whoever is delivering it. One that resolves another waits in the room, perhaps for what it
-// resolves. It holds a place in hand.
+// awaitOther lets an event wait while another worker delivers it. An event that resolves another one waits in the room.
 func (w *Worker) awaitOther(c candidate, wait time.Duration) {
 	if c.event.Resolves() {
-		w.wait(c, room.Pair, min(wait, w.pairWait(c)), c.entry.Behind, func() { w.vacate(1) })
+		w.move(w.newMove(c, goal{reason: room.Pair, in: min(wait, w.pairWait(c)), behind: c.entry.Behind}), w.vacate)
 		return
 	}
 	w.giveBack(c.message, wait+jitter(50*time.Millisecond))
-	w.vacate(1)
+	w.vacate()
 }
 
-// unpaired is about resolved events for which no pair is open. Each is dropped as soon as it is certain that none will be: until then
-// it waits in the room. What may open a pair and is not decided stands in the producers' stream, before the event; then, if it was
-// part of a body or Redis refused it, in the room, before all that is stored there later. The streams are looked at after the throttle
-// was asked, and what opens the pair may have been decided in between: so the throttle is asked once more, and that answer counts. The
-// events hold a place in hand each.
+// unpaired deals with resolved events for which no pair is open. An event is dropped once it is certain that none will be. Until then
+// it waits in the room.
+//
+// An undecided event that may open the pair stands before it in the producers' stream. Parts of bodies, and events that Redis refused,
+// stand in the room instead, before everything that is stored there later. Another worker may decide between the question to the
+// throttle and the look at the streams. So the throttle is asked once more, and that answer counts. Each event holds a place in hand.
 func (w *Worker) unpaired(pulling, ctx context.Context, events []candidate) {
 	var again []candidate
 	end := uint64(0)
 	for _, c := range events {
 		behind := c.entry.Behind
-		if behind == 0 && w.openings.producers.noneBefore(c.entry.Origin.Sequence, w.place.Load(), w.firstOfProducers(ctx)) {
+		if behind == 0 && w.openings.producers.noneBefore(ctx, c.entry.Origin.Sequence, w.place.Load(), w.firstOfProducers) {
 			if end == 0 {
-				end = w.endOfRoom(ctx)
+				end, _ = w.endOfRoom(ctx)
 			}
 			behind = end
 		}
-		if behind == 0 || !w.openings.room.noneBefore(behind+1, w.place.Load(), w.firstOfRoom(ctx)) {
-			w.wait(c, room.Pair, w.pairWait(c), behind, func() { w.vacate(1) })
+		if behind == 0 || !w.openings.room.noneBefore(ctx, behind+1, w.place.Load(), w.firstOfRoom) {
+			w.move(w.newMove(c, goal{reason: room.Pair, in: w.pairWait(c), behind: behind}), w.vacate)
 			continue
 		}
 		c.certain = true
@@ -65,14 +65,14 @@ func (w *Worker) unpaired(pulling, ctx context.Context, events []candidate) {
 	}
 }
 
-// neverOpened is the settlement of a resolved event for which it is certain that no pair will be open; asked is when the throttle was.
+// neverOpened is the settlement of a resolved event whose pair certainly never opens; asked is when the throttle was.
 func (w *Worker) neverOpened(c candidate, asked time.Time) settlement {
 	w.metrics.Resolved("unpaired")
 	w.throttle.LearnUnpaired(c.event.Pair(), asked)
-	return w.dropped(c.message, throttle.LevelUnpaired)
+	return w.dropped(c.message, throttle.DeniedUnpaired)
 }
 
-// openings is where messages may stand that are not decided and may open a pair.
+// openings is where undecided messages may stand that open a pair.
 type openings struct{ producers, room firstOpening }
 
 // openingKept is how long an answer about the first of them counts.
@@ -87,71 +87,61 @@ type firstOpening struct {
 }
 
 // noneBefore tells whether no message before a sequence may open a pair. In doubt it says no.
-func (o *firstOpening) noneBefore(sequence uint64, at *place, look func(at *place, from uint64) (uint64, error)) bool {
+func (o *firstOpening) noneBefore(
+	ctx context.Context, sequence uint64, at *place, look func(ctx context.Context, at *place, from uint64) (uint64, error),
+) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.place != at { // the streams may have been made anew, and count anew
 		o.place, o.first, o.asked = at, 0, time.Time{}
 	}
 	if o.first < sequence && time.Since(o.asked) > openingKept {
-		o.first, _ = look(at, o.first)
+		o.first, _ = look(ctx, at, o.first)
 		o.asked = time.Now()
 	}
 	return o.first >= sequence
 }
 
-var errNoStream = errors.New("the stream cannot be asked about")
-
-// firstOfProducers returns a function that finds the first message behind the consumer's acknowledgement floor that may open a
-// pair. The floor alone may lag: it does not pass what the consumer was never asked to deliver, other subjects and messages that
-// are gone.
-func (w *Worker) firstOfProducers(ctx context.Context) func(*place, uint64) (uint64, error) {
-	return func(at *place, known uint64) (uint64, error) {
-		if at.stream == nil {
-			return known, errNoStream
-		}
-		ctx, cancel := context.WithTimeout(ctx, apiTimeout)
-		defer cancel()
-		info, err := at.consumer.Info(ctx)
-		if err != nil {
-			return known, err
-		}
-		from := max(known, info.AckFloor.Stream+1)
-		return w.firstThatOpens(ctx, at.stream, w.names.subjects(), from, max(from, info.Delivered.Stream+1))
+// firstOfProducers finds the first message behind the acknowledgement floor that may open a pair. The floor alone may lag: it does not
+// pass other subjects and deleted messages.
+func (w *Worker) firstOfProducers(ctx context.Context, at *place, known uint64) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	info, err := at.consumer.Info(ctx)
+	if err != nil {
+		return known, err
 	}
+	from := max(known, info.AckFloor.Stream+1)
+	return w.firstThatOpens(ctx, at.stream, w.names.subjects(), from, max(from, info.Delivered.Stream+1))
 }
 
-// firstOfRoom returns a function that finds the first undecided event in the room that may open a pair. What is decided there
-// Redis knows of.
-func (w *Worker) firstOfRoom(ctx context.Context) func(*place, uint64) (uint64, error) {
-	return func(at *place, known uint64) (uint64, error) {
-		ctx, cancel := context.WithTimeout(ctx, apiTimeout)
-		defer cancel()
-		end := w.endOfRoom(ctx)
-		if end == 0 {
-			return known, errNoStream
-		}
-		return w.firstThatOpens(ctx, at.room.stream, w.names.room().Undecided(), max(known, 1), end+1)
+// firstOfRoom finds the first undecided event in the room that may open a pair. Redis knows of the decided ones.
+func (w *Worker) firstOfRoom(ctx context.Context, at *place, known uint64) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	end, err := w.endOfRoom(ctx)
+	if err != nil {
+		return known, err
 	}
+	return w.firstThatOpens(ctx, at.room.stream, w.names.room().Undecided(), max(known, 1), end+1)
 }
 
-// endOfRoom is the room's latest sequence, 0 if it cannot be had; an empty room has had one message.
-func (w *Worker) endOfRoom(ctx context.Context) uint64 {
+// endOfRoom is the room's latest sequence; an empty room has had one message.
+func (w *Worker) endOfRoom(ctx context.Context) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	info, err := w.place.Load().room.stream.Info(ctx)
 	if err != nil {
-		return 0
+		return 0, err
 	}
-	return max(info.State.LastSeq, 1)
+	return max(info.State.LastSeq, 1), nil
 }
 
 // mostLooks bounds the messages that are looked at in one go.
 const mostLooks = 256
 
-// firstThatOpens returns the sequence of the first message on some subjects, from a sequence on, that may open a pair; end if there
-// is none. On an error too it returns how far it came. Events that resolve open none: else a crowd of them would wait for each
-// other, one by one.
+// firstThatOpens returns the sequence of the first message on some subjects that may open a pair, or end. After an error it returns
+// how far it came. Events that resolve open none, or a crowd of them would wait for each other.
 func (w *Worker) firstThatOpens(ctx context.Context, stream jetstream.Stream, subjects []string, from, end uint64) (uint64, error) {
 	for range mostLooks {
 		next, err := firstOn(ctx, stream, subjects, from)
@@ -191,10 +181,9 @@ func (w *Worker) resolves(stored *jetstream.RawStreamMsg) bool {
 	if !event.MayResolve(stored.Data) {
 		return false
 	}
-	m := event.Message{Subject: stored.Subject, Header: stored.Header, Data: stored.Data, Sequence: stored.Sequence}
-	if entry, err := room.Read(stored.Header, stored.Time); err == nil && w.names.room().First(stored.Subject) != "" {
-		m.Subject, m.Room = entry.Subject, &event.RoomIdentity{ID: entry.ID, Derived: entry.Derived, Part: entry.Part}
-	}
+	inRoom := w.names.room().First(stored.Subject) != ""
+	entry := entryOf(inRoom, stored.Subject, stored.Header, room.Origin{Sequence: stored.Sequence, Stored: stored.Time})
+	m := asStored(entry, stored.Header, stored.Data)
 	if parts, _ := w.o.Decoder.Parts(m); parts != nil {
 		return false
 	}

@@ -1,10 +1,10 @@
 package consume
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -40,7 +40,7 @@ func TestResolvedIsNeverDroppedUnasked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t)
-			f.throttle.full = func(string) (string, bool) { return "the rule", true }
+			f.throttle.full = fullFor("the rule", "")
 			f.start(nil)
 			f.publish("notify.payments", test.body)
 			f.awaitSettled(1)
@@ -62,13 +62,13 @@ func TestReceipts(t *testing.T) {
 	f := newFixture(t)
 	f.provision(patience)
 	f.sink.receipt = "C1/7"
-	f.throttle.judge = func(_ context.Context, c throttle.Request) (throttle.Decision, error) {
+	f.throttle.answers(func(c throttle.Request) throttle.Decision {
 		decision := f.throttle.admit(c)
 		if c.Resolves {
 			decision.Opened = f.sink.receipt
 		}
-		return decision, nil
-	}
+		return decision
+	})
 	f.status(event.StatusFiring)
 	f.status(event.StatusResolved)
 	f.start(nil)
@@ -83,15 +83,15 @@ func TestReceipts(t *testing.T) {
 
 // judgeUnpaired finds no pair for what resolves, and leaves the rest to another judge (nil: admit).
 func (f *fixture) judgeUnpaired(other func(throttle.Request) throttle.Decision) {
-	f.throttle.judge = func(_ context.Context, c throttle.Request) (throttle.Decision, error) {
+	f.throttle.answers(func(c throttle.Request) throttle.Decision {
 		switch {
 		case c.Resolves:
-			return throttle.Decision{Verdict: throttle.Unpaired}, nil
+			return throttle.Decision{Verdict: throttle.Unpaired}
 		case other != nil:
-			return other(c), nil
+			return other(c)
 		}
-		return f.throttle.admit(c), nil
-	}
+		return f.throttle.admit(c)
+	})
 }
 
 // mixedStream makes a stream that holds other subjects too, and keeps what is settled.
@@ -107,144 +107,151 @@ func (f *fixture) deleteMessage(sequence uint64) {
 	testkit.NoError(f, f.stream(testNames.Stream).DeleteMsg(f.Context(), sequence))
 }
 
+// unpairedCase is a firing event that stands before a resolved one, and what keeps it from being decided.
+type unpairedCase struct {
+	ackWait time.Duration         // 0: patience
+	stored  bool                  // the firing event, in the producers' stream
+	taken   bool                  // another instance has it, and is gone
+	keeps   func(*fixture, *gate) // until the gate opens; nil: nothing does
+	removes func(*fixture)        // what keeps it, once the gate is open; nil: nothing
+	ends    string                // what is done about the firing event last; "": it does not end
+}
+
+func keptInHand(f *fixture, settle *gate) {
+	f.sink.send = func(ctx context.Context, _ event.Event, _ int) error {
+		_ = settle.pass(ctx)
+		return nil
+	}
+}
+
+func givenBack(f *fixture, settle *gate) {
+	f.judgeUnpaired(func(c throttle.Request) throttle.Decision {
+		if settle.isOpen() {
+			return f.throttle.admit(c)
+		}
+		return throttle.Decision{Verdict: throttle.Leased, Wait: 700 * time.Millisecond}
+	})
+}
+
+// keptInRoom has the firing event stand in the room.
+func keptInRoom(subject string, reason room.Reason) func(*fixture, *gate) {
+	return func(f *fixture, settle *gate) {
+		givenBack(f, settle)
+		f.putInRoom(subject, room.Entry{
+			Reason: reason, Subject: "notify.payments", ID: "firing", Origin: room.Origin{Stream: "OTHER", Sequence: 1, Stored: time.Now()}, Since: time.Now(),
+		}, `{"id": "firing", "title": "an event", "status": "firing", "key": "k"}`)
+	}
+}
+
 // A resolved event without a pair is dropped once every message before it that may open one is settled, and not before. It waits
 // for that in the room.
 func TestUnpaired(t *testing.T) {
 	t.Parallel()
-	comesBack := func(f *fixture, settle *gate) {
-		f.judgeUnpaired(func(c throttle.Request) throttle.Decision {
-			select {
-			case <-settle.opened:
-				return f.throttle.admit(c)
-			default:
-				return throttle.Decision{Verdict: throttle.Leased, Wait: 700 * time.Millisecond}
-			}
-		})
-	}
-	const firing = `{"id": "firing", "title": "an event", "status": "firing", "key": "k"}`
-	inRoom := func(subject string, reason room.Reason) func(f *fixture, settle *gate) {
-		return func(f *fixture, settle *gate) {
-			comesBack(f, settle)
-			f.putInRoom(subject, room.Entry{
-				Reason: reason, Subject: "notify.payments", ID: "firing", Origin: room.Origin{Stream: "OTHER", Sequence: 1, Stored: time.Now()}, Since: time.Now(),
-			}, firing)
-		}
-	}
 	subjects := testNames.room()
 	schedule, due := subjects.Schedule(room.Redis, "payments", "x")
-	for name, test := range map[string]struct {
-		ackWait time.Duration
-		stored  bool                           // the firing event, in the producers' stream
-		taken   bool                           // another instance has it, and is gone
-		setUp   func(f *fixture, settle *gate) // of what keeps the firing event
-		waits   func(f *fixture, settle *gate) // what ends that
-		ends    string                         // what is done about the firing event last
-	}{
-		"before it is nothing": {},
-		"before it is one in hand": {ends: "finish", stored: true, setUp: func(f *fixture, settle *gate) {
-			f.sink.send = func(ctx context.Context, _ event.Event, _ int) error {
-				_ = settle.pass(ctx)
-				return nil
-			}
-		}},
-		"before it is one that was given back":        {ends: "finish", stored: true, setUp: comesBack},
+	for name, test := range map[string]unpairedCase{
+		"before it is nothing":                        {},
+		"before it is one in hand":                    {ends: "finish", stored: true, keeps: keptInHand},
+		"before it is one that was given back":        {ends: "finish", stored: true, keeps: givenBack},
 		"before it is one that comes again":           {ends: "finish", stored: true, ackWait: 4 * time.Second, taken: true},
-		"in the room is a part that was given back":   {ends: "finish", setUp: inRoom(subjects.Queue(room.Part, "payments"), room.Part)},
-		"in the room is a replay that was given back": {ends: "finish", setUp: inRoom(subjects.Queue(room.Replay, "payments"), room.Replay)},
-		"in the room is what Redis refused":           {ends: "finish", setUp: inRoom(due, room.Redis)},
-		"in the room is what Redis refused, not due yet": {setUp: inRoom(schedule, room.Redis), waits: func(f *fixture, _ *gate) {
+		"in the room is a part that was given back":   {ends: "finish", keeps: keptInRoom(subjects.Queue(room.Part, "payments"), room.Part)},
+		"in the room is a replay that was given back": {ends: "finish", keeps: keptInRoom(subjects.Queue(room.Replay, "payments"), room.Replay)},
+		"in the room is what Redis refused":           {ends: "finish", keeps: keptInRoom(due, room.Redis)},
+		"in the room is what Redis refused, not due yet": {keeps: keptInRoom(schedule, room.Redis), removes: func(f *fixture) {
 			testkit.NoError(f, f.stream(testNames.RoomStream).Purge(f.Context(), jetstream.WithPurgeSubject(schedule)))
 		}},
 	} {
 		for _, mixed := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, mixed stream %t", name, mixed), func(t *testing.T) {
 				t.Parallel()
-				f := newFixture(t)
-				ackWait := test.ackWait
-				if ackWait == 0 {
-					ackWait = patience
-				}
-				if mixed {
-					f.mixedStream()
-				}
-				found := f.provision(ackWait)
-				other := func(n int) {
-					for range n {
-						if mixed {
-							f.publish("other.subject", "no event")
-						}
-					}
-				}
-				settle := newGate(t)
-				f.judgeUnpaired(nil)
-				other(3)
-				if test.stored {
-					f.status(event.StatusFiring)
-				}
-				if test.taken {
-					testkit.Must(found.consumer.Next(jetstream.FetchMaxWait(patience)))(t)
-				}
-				if test.setUp != nil {
-					test.setUp(f, settle)
-				}
-				other(3)
-				resolved := f.status(event.StatusResolved)
-				other(3)
-				dropped := make(chan bool, 1) // tells whether that was too early
-				f.start(func(o *Options) {
-					o.AckWait = ackWait
-					o.Drops = func(drops []summary.Drop) {
-						dropped <- test.ends != "" && f.journal.count(test.ends+" firing") == 0
-						if want := []summary.Drop{{Category: "payments", Level: throttle.LevelUnpaired, Title: "an event", N: 1}}; !slices.Equal(drops, want) {
-							t.Errorf("dropped: %v, want %v", drops, want)
-						}
-					}
-				})
-				if test.setUp != nil && !test.taken {
-					first := uint64(0)
-					f.eventually("it waits in the room", func() bool {
-						waiting := f.waiting(room.Pair)
-						if len(waiting) == 1 {
-							first = waiting[0].Sequence
-						}
-						return first > 0
-					})
-					f.requireSaid(resolved, "+ACK")
-					f.eventually("it comes back, and waits again", func() bool {
-						waiting := f.waiting(room.Pair)
-						return len(waiting) == 1 && waiting[0].Sequence > first
-					})
-					f.requireOutcomes(nil)
-				}
-				settle.open()
-				if test.waits != nil {
-					test.waits(f, settle)
-				}
-				select {
-				case early := <-dropped:
-					if early {
-						t.Error("it was dropped before what may open its pair was settled")
-					}
-				case <-time.After(patience):
-					t.Fatal("it is not dropped")
-				}
-				want := map[string]int{"dropped payments": 1}
-				if test.ends != "" {
-					want["sent payments"] = 1
-				}
-				f.requireRoomEmpty()
-				f.requireOutcomes(want)
-				f.requireHistory("resolved")
-				testkit.Equal(t, f.metrics.Get("by unpaired payments"), 1, "drops were counted by level")
-				if paired, unpaired := f.metrics.Get("resolved paired"), f.metrics.Get("resolved unpaired"); paired != 0 || unpaired != 1 {
-					t.Errorf("%d were counted as paired and %d as unpaired, want 0 and 1", paired, unpaired)
-				}
-				if n := f.journal.count("learns payments/k"); n != 1 {
-					t.Errorf("it was learned %d times that the pair is not open, want once: %q", n, f.journal.all())
-				}
+				newFixture(t).requireUnpaired(test, mixed)
 			})
 		}
 	}
+}
+
+func (f *fixture) requireUnpaired(test unpairedCase, mixed bool) {
+	f.Helper()
+	if mixed {
+		f.mixedStream()
+	}
+	ackWait := cmp.Or(test.ackWait, patience)
+	found, settle := f.provision(ackWait), newGate(f)
+	f.judgeUnpaired(nil)
+	f.others(mixed)
+	if test.stored {
+		f.status(event.StatusFiring)
+	}
+	if test.taken {
+		testkit.Must(found.consumer.Next(jetstream.FetchMaxWait(patience)))(f)
+	}
+	if test.keeps != nil {
+		test.keeps(f, settle)
+	}
+	f.others(mixed)
+	resolved := f.status(event.StatusResolved)
+	f.others(mixed)
+	early := make(chan bool, 1) // it was dropped before the firing event ended
+	f.start(func(o *Options) {
+		o.AckWait = ackWait
+		o.Drops = func(drops []summary.Drop) {
+			early <- test.ends != "" && f.journal.count(test.ends+" firing") == 0
+			testkit.EqualSlices(f, drops, []summary.Drop{{Category: "payments", Level: throttle.LevelUnpaired, Title: "an event", N: 1}}, "dropped")
+		}
+	})
+	if test.keeps != nil {
+		f.requireWaitsAgain(resolved)
+	}
+	settle.open()
+	if test.removes != nil {
+		test.removes(f)
+	}
+	select {
+	case tooEarly := <-early:
+		testkit.Equal(f, tooEarly, false, "it was dropped before what may open its pair was settled")
+	case <-time.After(patience):
+		f.Fatal("it is not dropped")
+	}
+	want := map[string]int{"dropped payments": 1}
+	if test.ends != "" {
+		want["sent payments"] = 1
+	}
+	f.requireRoomEmpty()
+	f.requireOutcomes(want)
+	f.requireHistory("resolved")
+	for name, want := range map[string]int{"by unpaired payments": 1, "resolved paired": 0, "resolved unpaired": 1} {
+		testkit.Equal(f, f.metrics.Get(name), want, "%q was counted", name)
+	}
+	testkit.Equal(f, f.journal.count("learns payments/k"), 1, "it was learned that the pair is not open")
+}
+
+// others publishes on another subject of a mixed stream.
+func (f *fixture) others(mixed bool) {
+	f.Helper()
+	for range 3 {
+		if mixed {
+			f.publish("other.subject", "no event")
+		}
+	}
+}
+
+// requireWaitsAgain waits until the resolved event waits in the room, comes back, and waits there again.
+func (f *fixture) requireWaitsAgain(resolved uint64) {
+	f.Helper()
+	first := uint64(0)
+	f.eventually("it waits in the room", func() bool {
+		waiting := f.waiting(room.Pair)
+		if len(waiting) == 1 {
+			first = waiting[0].Sequence
+		}
+		return first > 0
+	})
+	f.requireSaid(resolved, "+ACK")
+	f.eventually("it comes back, and waits again", func() bool {
+		waiting := f.waiting(room.Pair)
+		return len(waiting) == 1 && waiting[0].Sequence > first
+	})
+	f.requireOutcomes(nil)
 }
 
 // Another instance decides about a firing event, and settles it, after the throttle was asked about what resolves it and before the
@@ -299,17 +306,13 @@ func TestUnpairedAfterTheConsumer(t *testing.T) {
 	f.provision(patience)
 	anew, settle := newGate(t), newGate(t)
 	f.judgeUnpaired(func(c throttle.Request) throttle.Decision {
-		select {
-		case <-anew.opened:
-		default:
+		switch {
+		case !anew.isOpen():
 			return f.throttle.admit(c)
-		}
-		select {
-		case <-settle.opened:
+		case settle.isOpen():
 			return throttle.Decision{Verdict: throttle.Done}
-		default:
-			return throttle.Decision{Verdict: throttle.Leased, Wait: 300 * time.Millisecond}
 		}
+		return throttle.Decision{Verdict: throttle.Leased, Wait: 300 * time.Millisecond}
 	})
 	f.status(event.StatusFiring)
 	f.start(nil)
@@ -350,7 +353,7 @@ func TestUnpairedCrowd(t *testing.T) {
 	found := uint64(0)
 	f.eventually("the group is found, which may open a pair", func() bool {
 		before := found
-		found, _ = w.firstOfProducers(t.Context())(at, before)
+		found, _ = w.firstOfProducers(t.Context(), at, before)
 		if found < before || found > group {
 			t.Fatalf("the first message that may open a pair is %d, and was not before %d, want the group, %d", found, before, group)
 		}
@@ -362,11 +365,11 @@ func TestUnpairedCrowd(t *testing.T) {
 	_, body := resolved(0)
 	f.putInRoom(testNames.room().Queue(room.Part, "payments"), entry, body)
 	f.putInRoom(testNames.room().Channel(room.Token("payments"), "payments"), entry, `{"title": "firing, and decided"}`)
-	if first, err := w.firstOfRoom(t.Context())(at, 0); err != nil || first != 3 {
+	if first, err := w.firstOfRoom(t.Context(), at, 0); err != nil || first != 3 {
 		t.Errorf("the first message of the room that may open a pair is %d (%v), want none of 2", first, err)
 	}
 	f.putInRoom(testNames.room().Queue(room.Part, "errors"), entry, `{"title": "firing"}`)
-	if first, err := w.firstOfRoom(t.Context())(at, 0); err != nil || first != 3 {
+	if first, err := w.firstOfRoom(t.Context(), at, 0); err != nil || first != 3 {
 		t.Errorf("the first message of the room that may open a pair is %d (%v), want 3", first, err)
 	}
 	f.event("security", "e")
@@ -380,15 +383,15 @@ func TestUnpairedCrowd(t *testing.T) {
 func TestUnpairedInDoubt(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	w := f.newWorker(nil)
-	if _, _, err := w.Prepare(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	w := prepare(t, f.newWorker(nil))
+	f.event("errors", "of another instance") // which keeps the acknowledgement floor below it
+	elsewhere := testkit.Must(f.fetch(w))(t)
 	blind := *w.place.Load()
-	blind.stream = nil
+	blind.stream = testkit.Must(f.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "GONE"}))(t)
+	testkit.NoError(t, f.js.DeleteStream(t.Context(), "GONE"))
 	w.place.Store(&blind)
-	if first, err := w.firstOfProducers(t.Context())(&blind, 5); !errors.Is(err, errNoStream) || first != 5 {
-		t.Errorf("the first message that may open a pair is %d (%v), want %v", first, err, errNoStream)
+	if first, err := w.firstOfProducers(t.Context(), &blind, 5); !errors.Is(err, jetstream.ErrStreamNotFound) || first != 5 {
+		t.Errorf("the first message that may open a pair is %d (%v), want %v", first, err, jetstream.ErrStreamNotFound)
 	}
 	f.judgeUnpaired(nil)
 	f.run(w)
@@ -398,6 +401,7 @@ func TestUnpairedInDoubt(t *testing.T) {
 
 	sighted := f.provision(patience)
 	w.place.Store(&sighted)
+	testkit.NoError(t, elsewhere.Ack())
 	f.awaitSettled(1)
 	f.requireRoomEmpty()
 	f.requireOutcomes(map[string]int{"dropped payments": 1})
@@ -410,13 +414,13 @@ func TestFirstOpening(t *testing.T) {
 	var o firstOpening
 	at, looks, found := new(place), 0, uint64(10)
 	var failure error
-	look := func(_ *place, from uint64) (uint64, error) {
+	look := func(_ context.Context, _ *place, from uint64) (uint64, error) {
 		looks++
 		return max(from, found), failure
 	}
 	none := func(sequence uint64, want bool, wantLooks int) {
 		t.Helper()
-		if got := o.noneBefore(sequence, at, look); got != want || looks != wantLooks {
+		if got := o.noneBefore(t.Context(), sequence, at, look); got != want || looks != wantLooks {
 			t.Errorf("none stands before %d: %t after %d looks, want %t after %d", sequence, got, looks, want, wantLooks)
 		}
 	}

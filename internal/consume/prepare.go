@@ -6,12 +6,12 @@ import "github.com/seed-4578ace9/notifier/internal/sink"
 // and most of a flood is prepared for nothing.
 const fewCandidates = 4
 
-// prepare prepares candidates for their delivery while they are decided about, if they are few: so an event that comes alone is on
-// its way sooner. The function that it returns waits for that, and returns one that gives what is to be sent of each.
-func (w *Worker) prepare(candidates []candidate) func() func(int) sink.Delivery {
+// prepare prepares a few candidates for their delivery while they are decided about: an event that comes alone is posted sooner. The
+// returned function gives what to send of each.
+func (w *Worker) prepare(candidates []candidate) func(i int) sink.Delivery {
 	unprepared := func(i int) sink.Delivery { return sink.Delivery{Event: candidates[i].event} }
 	if len(candidates) > fewCandidates {
-		return func() func(int) sink.Delivery { return unprepared }
+		return unprepared
 	}
 	prepared, done := make([]sink.Delivery, len(candidates)), make(chan struct{})
 	go func() {
@@ -20,8 +20,8 @@ func (w *Worker) prepare(candidates []candidate) func() func(int) sink.Delivery 
 			prepared[i] = w.sink.Prepare(unprepared(i))
 		}
 	}()
-	return func() func(int) sink.Delivery {
+	return func(i int) sink.Delivery {
 		<-done
-		return func(i int) sink.Delivery { return prepared[i] }
+		return prepared[i]
 	}
 }

@@ -1,13 +1,11 @@
 package consume
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
-	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
@@ -22,35 +20,19 @@ func TestPreparedWhileDecided(t *testing.T) {
 		close(prepared)
 		return "of " + e.ID
 	}
-	f.throttle.judge = func(_ context.Context, c throttle.Request) (throttle.Decision, error) {
+	f.throttle.answers(func(c throttle.Request) throttle.Decision {
 		select {
 		case <-prepared:
 		case <-time.After(patience):
 			t.Error("the event is not prepared while it is decided about")
 		}
-		return f.throttle.admit(c), nil
-	}
+		return f.throttle.admit(c)
+	})
 	f.event("payments", "e")
 	worker := f.start(nil)
 	f.awaitSettled(1)
 	worker.stop()
 	testkit.Equal(t, f.sink.prepared["e"], "of e", "sent as prepared, want what was prepared")
-}
-
-// A denied event may have been prepared for nothing, and the worker takes no harm.
-func TestPreparedForNothing(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.provision(patience)
-	f.sink.prepare = func(e event.Event) string { return e.ID }
-	f.throttle.judge = func(context.Context, throttle.Request) (throttle.Decision, error) {
-		return throttle.Decision{Verdict: throttle.Denied, Node: limits.Node{Level: "the rule"}}, nil
-	}
-	f.event("payments", "e")
-	f.start(nil)
-	f.awaitSettled(1)
-	f.requireHistory("e")
-	f.requireOutcomes(map[string]int{"dropped payments": 1})
 }
 
 // Many are not prepared: most of a flood is dropped.
@@ -65,14 +47,14 @@ func TestManyAreNotPrepared(t *testing.T) {
 	w := f.newWorker(nil)
 	w.sink = f.sink
 	for _, n := range []int{1, fewCandidates} {
-		prepared := w.prepare(batch[:n])()
+		prepared := w.prepare(batch[:n])
 		for i, c := range batch[:n] {
 			if d := prepared(i); d.Mention != c.event.ID || d.Event.ID != c.event.ID {
 				t.Errorf("of %d candidates, %d is prepared as %+v", n, i, d)
 			}
 		}
 	}
-	unprepared := w.prepare(batch)()
+	unprepared := w.prepare(batch)
 	for i, c := range batch {
 		if d := unprepared(i); d.Mention != "" || d.Event.ID != c.event.ID {
 			t.Errorf("of %d candidates, %d is prepared as %+v", len(batch), i, d)

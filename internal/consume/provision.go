@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/replicas"
 	"github.com/seed-4578ace9/notifier/internal/room"
 )
@@ -30,6 +31,8 @@ type Names struct {
 	DeadLetterStream  string
 	DeadLetterSubject string // dead letters go to <subject>.<reason>.<first level of the category>
 	DeadLetters       DeadLetterBounds
+
+	Journal journal.Names // where the journal is; an Age of 0 means that there is none
 
 	Replicas int // of every stream and consumer: 1, 3 or 5; 0: three in a cluster of three servers or more, else one
 }
@@ -96,8 +99,8 @@ func (n Names) DeadLetterConfig() jetstream.StreamConfig {
 	return config
 }
 
-// consumerConfig is the consumer as it is provisioned. In a stream that holds other subjects too it filters; where there
-// is nothing to filter it does not, since the server delivers a third slower then.
+// consumerConfig is the consumer as it is provisioned. It filters only in a stream with other subjects, since a filter makes delivery
+// slower by a third.
 func (n Names) consumerConfig(ackWait time.Duration, streamSubjects []string) jetstream.ConsumerConfig {
 	config := jetstream.ConsumerConfig{
 		Durable:       n.Consumer,
@@ -125,7 +128,7 @@ type place struct {
 	room      *roomPlace
 }
 
-// apiTimeout bounds one request to the JetStream API. One that is not permitted takes that long.
+// apiTimeout bounds one request to the JetStream API. A denied request takes that long.
 const apiTimeout = 5 * time.Second
 
 // ErrUnfit means that a stream exists and cannot be used as it is.
@@ -141,7 +144,7 @@ func (n Names) provision(ctx context.Context, js jetstream.JetStream, ackWait ti
 		return place{}, err
 	}
 	if create {
-		err := n.ensureStream(ctx, js, n.DeadLetterConfig(), logger)
+		_, err := n.ensureStream(ctx, js, n.DeadLetterConfig(), true, logger)
 		if errors.Is(err, errNoSpace) {
 			return place{}, err
 		}
@@ -156,22 +159,21 @@ func (n Names) provision(ctx context.Context, js jetstream.JetStream, ackWait ti
 
 // provisionEvents finds the producers' stream and its consumer.
 func (n Names) provisionEvents(ctx context.Context, js jetstream.JetStream, ackWait time.Duration, create bool, logger *slog.Logger) (place, error) {
-	consumer, err := js.Consumer(ctx, n.Stream, n.Consumer)
-	if create && absent(err) {
-		consumer, err = n.create(ctx, js, n.StreamConfig(), func(subjects []string) jetstream.ConsumerConfig {
-			return n.consumerConfig(ackWait, subjects)
-		}, logger)
+	var consumer jetstream.Consumer
+	created := false
+	stream, err := n.ensureStream(ctx, js, n.StreamConfig(), create, logger)
+	if err == nil {
+		consumer, created, err = ensureConsumer(ctx, js, n.Stream, n.consumerConfig(ackWait, stream.CachedInfo().Config.Subjects), create)
 	}
 	if err != nil {
 		return place{}, fmt.Errorf("looking for consumer %q of stream %q: %w", n.Consumer, n.Stream, err)
 	}
+	if created {
+		logger.Info("consumer is created", "stream", n.Stream, "consumer", n.Consumer)
+	}
 	found := consumer.CachedInfo().Config
 	if err := fit(found); err != nil {
 		return place{}, err
-	}
-	stream, err := js.Stream(ctx, n.Stream)
-	if err != nil {
-		return place{}, fmt.Errorf("asking about stream %q: %w", n.Stream, err)
 	}
 	if err := n.trusted(stream.CachedInfo().Config); err != nil {
 		return place{}, err
@@ -235,57 +237,45 @@ func (n Names) fitRoomConsumer(c jetstream.ConsumerConfig) error {
 	return fit(c)
 }
 
-// absent tells whether a consumer or its stream is not there.
-func absent(err error) bool {
-	return errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrConsumerNotFound)
-}
-
-// create makes a consumer, and its stream where that is absent too.
-func (n Names) create(
-	ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig, consumerOf func(subjects []string) jetstream.ConsumerConfig, logger *slog.Logger,
-) (jetstream.Consumer, error) {
-	if err := n.ensureStream(ctx, js, config, logger); err != nil {
-		return nil, err
-	}
+// ensureStream finds a stream, or makes it where create is set.
+func (n Names) ensureStream(ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig, create bool, logger *slog.Logger) (jetstream.Stream, error) {
 	stream, err := js.Stream(ctx, config.Name)
-	if err != nil {
-		return nil, err
+	if !create || !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return stream, err
 	}
-	wanted := consumerOf(stream.CachedInfo().Config.Subjects)
-	consumer, err := js.CreateConsumer(ctx, config.Name, wanted)
-	if errors.Is(err, jetstream.ErrConsumerExists) { // another instance was faster
-		return js.Consumer(ctx, config.Name, wanted.Durable)
-	}
-	if err == nil {
-		logger.Info("consumer is created", "stream", config.Name, "consumer", wanted.Durable)
-	}
-	return consumer, err
-}
-
-// ensureStream creates a stream unless one of its name exists.
-func (n Names) ensureStream(ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig, logger *slog.Logger) error {
-	_, err := js.Stream(ctx, config.Name)
-	if !errors.Is(err, jetstream.ErrStreamNotFound) {
-		return err
-	}
-	err = replicas.Create(ctx, n.Replicas, func(count int) error {
+	err = replicas.Create(ctx, n.Replicas, func(count int) (err error) {
 		config.Replicas = count
-		_, err := js.CreateStream(ctx, config)
+		stream, err = js.CreateStream(ctx, config)
 		return err
 	})
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNameAlreadyInUse): // another instance was faster
-		return nil
+		return js.Stream(ctx, config.Name)
 	case noSpace(err):
-		return fmt.Errorf("creating stream %q with %d bytes: %w: %w", config.Name, config.MaxBytes, errNoSpace, err)
+		return nil, fmt.Errorf("creating stream %q with %d bytes: %w: %w", config.Name, config.MaxBytes, errNoSpace, err)
 	case err != nil:
-		return fmt.Errorf("creating stream %q: %w", config.Name, err)
+		return nil, fmt.Errorf("creating stream %q: %w", config.Name, err)
 	}
 	logger.Info("stream is created", "stream", config.Name, "replicas", config.Replicas)
-	return nil
+	return stream, nil
 }
 
-// errNoSpace is said of a store that has not left what a stream is to reserve.
+// ensureConsumer finds a consumer, or makes it where create is set, and tells whether it made it.
+func ensureConsumer(
+	ctx context.Context, js jetstream.JetStream, stream string, config jetstream.ConsumerConfig, create bool,
+) (consumer jetstream.Consumer, created bool, err error) {
+	consumer, err = js.Consumer(ctx, stream, config.Durable)
+	if create && errors.Is(err, jetstream.ErrConsumerNotFound) {
+		consumer, err = js.CreateConsumer(ctx, stream, config)
+		created = err == nil
+	}
+	if errors.Is(err, jetstream.ErrConsumerExists) { // another instance was faster
+		consumer, err = js.Consumer(ctx, stream, config.Durable)
+	}
+	return consumer, created, err
+}
+
+// errNoSpace says that the store has less left than a stream reserves.
 var errNoSpace = errors.New("the server's store has not left what NOTIFIER_STREAM_MAX_BYTES and NOTIFIER_DLQ_MAX_BYTES " +
 	"reserve together: lower them, or raise max_file_store and the account's max_store")
 
@@ -333,7 +323,7 @@ func remarks(c jetstream.ConsumerConfig, ackWait time.Duration) []string {
 	return notes
 }
 
-// leaseOf is how long a message is a worker's: the shortest of the times after which the server delivers it again.
+// leaseOf is how long a message is a worker's: until the earliest redelivery.
 func leaseOf(c jetstream.ConsumerConfig) time.Duration {
 	lease := c.AckWait
 	for _, wait := range c.BackOff {

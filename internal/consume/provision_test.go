@@ -12,38 +12,43 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
+// provisionCase is a consumer that exists, or none.
+type provisionCase struct {
+	existing *jetstream.ConsumerConfig
+	maxAge   time.Duration // of the existing stream
+	ackWait  time.Duration
+	remarks  []string
+	err      string
+}
+
+func existing(change func(*jetstream.ConsumerConfig)) *jetstream.ConsumerConfig {
+	c := &jetstream.ConsumerConfig{Durable: testNames.Consumer, AckPolicy: jetstream.AckExplicitPolicy, AckWait: patience, MaxDeliver: -1}
+	change(c)
+	return c
+}
+
+var provisionCases = map[string]provisionCase{
+	"nothing is there":        {maxAge: testNames.MaxAge, ackWait: patience},
+	"as it is made":           {existing: existing(func(*jetstream.ConsumerConfig) {}), maxAge: time.Hour, ackWait: patience},
+	"shorter ack wait":        {existing: existing(func(c *jetstream.ConsumerConfig) { c.AckWait = 7 * time.Second }), ackWait: 7 * time.Second, remarks: []string{"acknowledgement wait is 7s, not 30s"}},
+	"longer ack wait":         {existing: existing(func(c *jetstream.ConsumerConfig) { c.AckWait = time.Hour }), ackWait: time.Hour, remarks: []string{"acknowledgement wait is 1h0m0s, not 30s"}},
+	"bounded deliveries":      {existing: existing(func(c *jetstream.ConsumerConfig) { c.MaxDeliver = 3 }), ackWait: patience, remarks: []string{"at most 3 times"}},
+	"push":                    {existing: existing(func(c *jetstream.ConsumerConfig) { c.DeliverSubject = "deliver" }), err: "not a pull consumer"},
+	"without acknowledgement": {existing: existing(func(c *jetstream.ConsumerConfig) { c.AckPolicy, c.AckWait = jetstream.AckNonePolicy, 0 }), err: "acknowledgement policy"},
+	"with a back-off": {existing: existing(func(c *jetstream.ConsumerConfig) {
+		c.BackOff, c.MaxDeliver = []time.Duration{4 * time.Second, 2 * time.Second, time.Minute}, 5
+	}), ackWait: 2 * time.Second, remarks: []string{"back-off", "at most 5 times", "acknowledgement wait is 2s"}},
+}
+
 // What is absent is made; what is there stays as it is, and is used as it is.
 func TestProvision(t *testing.T) {
 	t.Parallel()
-	config := func(change func(*jetstream.ConsumerConfig)) *jetstream.ConsumerConfig {
-		c := &jetstream.ConsumerConfig{Durable: testNames.Consumer, AckPolicy: jetstream.AckExplicitPolicy, AckWait: patience, MaxDeliver: -1}
-		change(c)
-		return c
-	}
-	for name, test := range map[string]struct {
-		existing *jetstream.ConsumerConfig
-		maxAge   time.Duration // of the existing stream
-		ackWait  time.Duration
-		remarks  []string
-		err      string
-	}{
-		"nothing is there":        {maxAge: testNames.MaxAge, ackWait: patience},
-		"as it is made":           {existing: config(func(*jetstream.ConsumerConfig) {}), maxAge: time.Hour, ackWait: patience},
-		"shorter ack wait":        {existing: config(func(c *jetstream.ConsumerConfig) { c.AckWait = 7 * time.Second }), ackWait: 7 * time.Second, remarks: []string{"acknowledgement wait is 7s, not 30s"}},
-		"longer ack wait":         {existing: config(func(c *jetstream.ConsumerConfig) { c.AckWait = time.Hour }), ackWait: time.Hour, remarks: []string{"acknowledgement wait is 1h0m0s, not 30s"}},
-		"bounded deliveries":      {existing: config(func(c *jetstream.ConsumerConfig) { c.MaxDeliver = 3 }), ackWait: patience, remarks: []string{"at most 3 times"}},
-		"push":                    {existing: config(func(c *jetstream.ConsumerConfig) { c.DeliverSubject = "deliver" }), err: "not a pull consumer"},
-		"without acknowledgement": {existing: config(func(c *jetstream.ConsumerConfig) { c.AckPolicy, c.AckWait = jetstream.AckNonePolicy, 0 }), err: "acknowledgement policy"},
-		"with a back-off": {existing: config(func(c *jetstream.ConsumerConfig) {
-			c.BackOff, c.MaxDeliver = []time.Duration{4 * time.Second, 2 * time.Second, time.Minute}, 5
-		}), ackWait: 2 * time.Second, remarks: []string{"back-off", "at most 5 times", "acknowledgement wait is 2s"}},
-	} {
+	for name, test := range provisionCases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t)
@@ -241,12 +246,12 @@ func TestFullStream(t *testing.T) {
 		t.Errorf("the producer is told %v", err)
 	}
 	stored := int(f.streamInfo(testNames.Stream).State.Msgs)
-	f.throttle.judge = func(_ context.Context, c throttle.Request) (throttle.Decision, error) {
+	f.throttle.answers(func(c throttle.Request) throttle.Decision {
 		if c.HasWaited {
-			return f.throttle.admit(c), nil
+			return f.throttle.admit(c)
 		}
-		return throttle.Decision{Verdict: throttle.Denied, Node: limits.Node{Level: "the rule"}, Wait: time.Second}, nil
-	}
+		return denied(time.Second)
+	})
 	f.throttle.delay = func(throttle.Request, time.Duration) (throttle.DelayVerdict, time.Duration, error) {
 		return throttle.ComesBack, time.Second, nil
 	}

@@ -76,8 +76,7 @@ func (w *Worker) pull(ctx context.Context, from source, consumer func() jetstrea
 	}
 }
 
-// fetch asks for so many messages once and passes on what came. It tells how many those were, and how long they waited to be
-// taken over.
+// fetch asks once for a number of messages and passes on what came. It tells how many came, and how long they waited to be taken over.
 func (w *Worker) fetch(ctx context.Context, from source, consumer jetstream.Consumer, demand int) (received int, handing time.Duration, err error) {
 	asked, connection := time.Now(), w.conn.Stats().Reconnects
 	batch, err := consumer.Fetch(demand, jetstream.FetchMaxWait(min(pollTime, w.ackWait/4)))
@@ -115,8 +114,8 @@ func (w *Worker) pass(msg jetstream.Msg, from source, asked time.Time, connectio
 	return time.Since(start)
 }
 
-// nextDemand doubles after a full batch that was taken over in a small part of the acknowledgement wait, and shrinks
-// after one that had to wait for a large part of it.
+// nextDemand doubles after a full batch that was taken over in a small part of the acknowledgement wait. It shrinks after a batch that
+// waited for a large part of it.
 func nextDemand(demand, received int, handing, ackWait time.Duration) int {
 	switch {
 	case handing > ackWait/8:
@@ -134,8 +133,8 @@ func (w *Worker) serve(queue source) {
 	}
 }
 
-// queues lists the channels whose queues this worker serves from its start: those that the settings name, and by their tokens
-// those of which the room still holds events.
+// queues lists the channels whose queues are served from the start: those of the settings, and by their tokens those with events in
+// the room.
 func (w *Worker) queues(ctx context.Context) []source {
 	var queues []source
 	for _, channel := range w.sink.Destinations() {
@@ -158,8 +157,8 @@ func (w *Worker) queues(ctx context.Context) []source {
 	return queues
 }
 
-// pullQueue takes the events that wait for a channel, in their order and as many as it takes, until the context ends. How many it
-// takes next shows when those before are decided about.
+// pullQueue takes events from a channel's queue, in order and as many as the channel takes, until the context ends. It asks for more
+// when the last ones are decided.
 func (w *Worker) pullQueue(ctx context.Context, from source) error {
 	from.deciding = new(sync.WaitGroup)
 	for {
@@ -183,6 +182,7 @@ func (w *Worker) pullQueue(ctx context.Context, from source) error {
 			}
 			continue
 		}
+		w.trouble.queues.note(nil)
 		received, _, err := w.fetch(ctx, from, consumer, free)
 		if err != nil {
 			return err
@@ -192,7 +192,7 @@ func (w *Worker) pullQueue(ctx context.Context, from source) error {
 	}
 }
 
-// awaitRest waits while a channel rests for longer than a moment: its events wait better in the room.
+// awaitRest waits while a channel rests for longer than a moment.
 func (w *Worker) awaitRest(ctx context.Context, channel string) error {
 	for {
 		rest := w.resting(channel)
@@ -211,7 +211,7 @@ func (w *Worker) queueFailed(ctx context.Context, err error) error {
 		return w.findConsumer(ctx)
 	}
 	if w.conn.IsConnected() && ctx.Err() == nil {
-		w.trouble.queuesServed(err)
+		w.trouble.queues.note(err)
 	}
 	return w.rest(ctx, time.Second)
 }
@@ -258,7 +258,7 @@ func (w *Worker) pullFailed(ctx context.Context, consumer jetstream.Consumer, er
 	_, infoErr := consumer.Info(info)
 	cancel()
 	if w.conn.IsConnected() && ctx.Err() == nil {
-		w.trouble.consumerFound(infoErr)
+		w.trouble.consumer.note(infoErr)
 		if errors.Is(infoErr, jetstream.ErrConsumerNotFound) || errors.Is(infoErr, jetstream.ErrStreamNotFound) {
 			return w.findConsumer(ctx)
 		}

@@ -7,16 +7,15 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// recordCopies shares one copy of the delivery record between the messages that were received before the copy was begun. A flood
-// of messages that may have been delivered before then asks Redis once for several batches.
+// recordCopies shares one copy of the delivery record between the messages that were received before it was begun. In a flood of
+// messages that may be redeliveries, one copy serves several batches.
 type recordCopies struct {
 	begun    atomic.Uint64     // how many copies were; each message notes the number when it is received
 	latest   uint64            // number of the latest copy
 	recorded throttle.Recorded // what that says; nil: the record is not known
 }
 
-// isNew tells whether a message that may have been delivered before is certainly of an event that nobody has admitted. Only
-// receive calls it.
+// isNew tells whether nobody has admitted the event of a message, for certain. Only receive calls it.
 func (w *Worker) isNew(ctx context.Context, m *message) bool {
 	e, ok := w.o.Decoder.QuickIdentity(m.asStored(), m.category)
 	if !ok {

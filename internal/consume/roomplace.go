@@ -2,7 +2,6 @@ package consume
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -16,8 +15,8 @@ import (
 // channelAckPending bounds the messages of one channel's queue that all instances together have in hand.
 const channelAckPending = 1024
 
-// RoomConfig is the room as it is provisioned. A stream with message schedules cannot refuse messages when it is full, only throw
-// away its oldest, so it has no bound of its own: workers bound what each first-level category has there.
+// RoomConfig is the room as it is provisioned. A stream with message schedules can only throw away its oldest messages when it is
+// full, so it has no bound: workers bound what each first-level category has there.
 func (n Names) RoomConfig() jetstream.StreamConfig {
 	config := jetstream.StreamConfig{
 		Name:              n.RoomStream,
@@ -59,12 +58,7 @@ func (n Names) provisionRoom(ctx context.Context, js jetstream.JetStream, ackWai
 	if err := n.canSchedule(js.Conn().ConnectedServerVersion()); err != nil {
 		return nil, err
 	}
-	if create {
-		if err := n.ensureStream(ctx, js, n.RoomConfig(), logger); err != nil {
-			return nil, err
-		}
-	}
-	stream, err := js.Stream(ctx, n.RoomStream)
+	stream, err := n.ensureStream(ctx, js, n.RoomConfig(), create, logger)
 	if err != nil {
 		return nil, fmt.Errorf("looking for the room, stream %q: %w", n.RoomStream, err)
 	}
@@ -78,7 +72,7 @@ func (n Names) provisionRoom(ctx context.Context, js jetstream.JetStream, ackWai
 	return at, n.fitRoomConsumer(at.consumer.CachedInfo().Config)
 }
 
-// channel is the consumer of a channel's queue, by the channel's token. Workers make it when they need it.
+// channel is the consumer of a channel's queue, by the channel's token.
 func (p *roomPlace) channel(ctx context.Context, token string) (jetstream.Consumer, error) {
 	return p.find(ctx, jetstream.ConsumerConfig{
 		Durable: p.names.channelConsumer(token), AckPolicy: jetstream.AckExplicitPolicy, AckWait: p.ackWait, MaxDeliver: -1,
@@ -86,7 +80,7 @@ func (p *roomPlace) channel(ctx context.Context, token string) (jetstream.Consum
 	})
 }
 
-// waiting counts the schedules that are not due, by their reason. A consumer that nobody asks for messages counts them.
+// waiting counts the schedules of a reason that are not due, by a consumer that takes no messages.
 func (p *roomPlace) waiting(ctx context.Context, reason room.Reason) (int, error) {
 	consumer, err := p.find(ctx, jetstream.ConsumerConfig{
 		Durable: p.names.waitingConsumer(reason), AckPolicy: jetstream.AckExplicitPolicy, AckWait: p.ackWait,
@@ -115,13 +109,7 @@ func (p *roomPlace) find(ctx context.Context, config jetstream.ConsumerConfig) (
 	}
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	consumer, err := p.js.Consumer(ctx, p.names.RoomStream, config.Durable)
-	if errors.Is(err, jetstream.ErrConsumerNotFound) {
-		consumer, err = p.js.CreateConsumer(ctx, p.names.RoomStream, config)
-	}
-	if errors.Is(err, jetstream.ErrConsumerExists) { // another instance was faster
-		consumer, err = p.js.Consumer(ctx, p.names.RoomStream, config.Durable)
-	}
+	consumer, _, err := ensureConsumer(ctx, p.js, p.names.RoomStream, config, true)
 	if err != nil {
 		return nil, fmt.Errorf("looking for consumer %q of the room: %w", config.Durable, err)
 	}

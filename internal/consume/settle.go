@@ -3,12 +3,11 @@ package consume
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/nats-io/nats.go"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
@@ -32,21 +31,33 @@ const (
 // settlement is a message whose outcome is safe.
 type settlement struct {
 	*message
-	outcome Outcome // "": counted already, or the event goes on in another message
-	goesOn  bool    // in the room
-	level   string  // the rule that denied it
+	outcome Outcome          // "": counted already, or the event goes on in another message
+	goesOn  bool             // in the room
+	denial  *throttle.Denial // of a dropped event
+	fault   *event.Fault     // of a dead letter
+	decided time.Time        // by this host's clock
 }
 
-// dropped is the settlement of a message that a limit denied.
-func (w *Worker) dropped(m *message, level string) settlement {
-	if w.o.Delay != nil && level != throttle.LevelUnpaired && level != throttle.LevelRoom && w.refusals.crowded(m.category) {
-		w.metrics.RoomRefused(string(room.Slot), 1)
+// level is the rule that denied the event, if one did.
+func (s settlement) level() string {
+	if s.denial == nil {
+		return ""
 	}
-	return settlement{message: m, outcome: Dropped, level: level}
+	return s.denial.Level
 }
 
-// done is the settlement of an event that was delivered before: whoever recorded that has counted it. One that an operator
-// replayed is another message with its ID.
+// dropped is the settlement of a message whose event was denied.
+func (w *Worker) dropped(m *message, denial *throttle.Denial) settlement {
+	if w.o.Delay != nil && denial != throttle.DeniedUnpaired && denial != throttle.DeniedByRoom {
+		if _, crowded := w.refused(m.category); crowded {
+			w.metrics.RoomRefused(string(room.Slot), 1)
+		}
+	}
+	return settlement{message: m, outcome: Dropped, denial: denial}
+}
+
+// done is the settlement of an event that was delivered before. Its delivery was counted then, but a replay is another message with
+// its ID.
 func (w *Worker) done(c candidate) settlement {
 	if c.entry.Replayed() {
 		return settlement{message: c.message, outcome: Duplicate}
@@ -54,20 +65,21 @@ func (w *Worker) done(c candidate) settlement {
 	return settlement{message: c.message}
 }
 
-// settler is the only one that acknowledges. It says "ack" for a batch, lets the server confirm the last one, which confirms those before it
-// too, and counts the outcomes then: so each is counted once, also when the connection is lost in between.
+// settler alone acknowledges. It acknowledges a batch, and the server's confirmation of the last message confirms the others. Then the
+// outcomes are counted, once each, even if the connection is lost in between.
 type settler struct {
 	conn    *nats.Conn
 	metrics Metrics
-	drops   func([]summary.Drop) // nil: nobody wants to know
-	ended   func([]*message)     // told which messages' events go on in no other one
+	drops   func([]summary.Drop)         // nil: nobody wants to know
+	record  func([]settlement, outcomes) // told of the outcomes of a batch that are alike; nil: likewise
+	ended   func([]*message)             // told which messages' events go on in no other one
+	log     func(...settlement)          // told what is counted
 	queue   chan []settlement
 	done    chan struct{}
 	cut     <-chan struct{} // closed when nothing is waited for any more
 	patient time.Duration   // how long a confirmation is waited for before the server's redelivery is left to settle it
 
-	mu   sync.Mutex
-	late map[stored]time.Time // what was settled late, and until when that is remembered
+	late *lru.Cache[stored, struct{}] // what was settled late
 }
 
 // stored names a message, also if its stream is made anew.
@@ -77,6 +89,9 @@ type stored struct {
 	at       int64
 }
 
+// mostLate bounds what is remembered of late settlements: more than all instances together have in hand.
+const mostLate = 2 * maxAckPending
+
 // settleQueue is how many batches may wait; more make the worker wait.
 const settleQueue = 64
 
@@ -84,19 +99,20 @@ const settleQueue = 64
 const confirmTimeout = 2 * time.Second
 
 func newSettler(
-	conn *nats.Conn, metrics Metrics, drops func([]summary.Drop), ended func([]*message), ackWait time.Duration, cut <-chan struct{},
+	conn *nats.Conn, metrics Metrics, drops func([]summary.Drop), record func([]settlement, outcomes), ended func([]*message),
+	log func(...settlement), ackWait time.Duration, cut <-chan struct{},
 ) *settler {
 	s := &settler{
-		conn: conn, metrics: metrics, drops: drops, ended: ended,
+		conn: conn, metrics: metrics, drops: drops, record: record, ended: ended, log: log,
 		queue: make(chan []settlement, settleQueue), done: make(chan struct{}), cut: cut, patient: 4 * ackWait,
-		late: make(map[stored]time.Time),
+		late: newCache[stored, struct{}](mostLate),
 	}
 	go s.run()
 	return s
 }
 
-// settle hands over what is to be acknowledged. It may wait for earlier batches, but not beyond the cut: then the
-// server's redelivery settles what there is no room for.
+// settle hands over what is to be acknowledged. It waits for earlier batches, but not after the cut: then the server redelivers the
+// rest.
 func (s *settler) settle(batch ...settlement) {
 	if len(batch) == 0 {
 		return
@@ -124,14 +140,8 @@ func (s *settler) close(ctx context.Context) {
 func (s *settler) run() {
 	defer close(s.done)
 	for batch := range s.queue {
-		for more := true; more; {
-			select {
-			case next := <-s.queue:
-				batch = append(batch, next...)
-				more = len(next) > 0 && len(batch) < 16*throttle.MaxBatch
-			default:
-				more = false
-			}
+		for len(s.queue) > 0 && len(batch) < 16*throttle.MaxBatch {
+			batch = append(batch, <-s.queue...)
 		}
 		if s.acknowledge(batch) {
 			s.count(batch)
@@ -139,8 +149,8 @@ func (s *settler) run() {
 	}
 }
 
-// acknowledge says a batch until the server confirms it, all on one connection: what was said on a connection that was
-// lost before the confirmation may not have arrived. An acknowledgement that comes late still removes the message.
+// acknowledge repeats a batch until the server confirms it, all on one connection: words on a lost connection may not have arrived. A
+// late acknowledgement still removes the message.
 func (s *settler) acknowledge(batch []settlement) bool {
 	giveUp := time.Now().Add(s.patient)
 	last := batch[len(batch)-1]
@@ -159,29 +169,23 @@ func (s *settler) acknowledge(batch []settlement) bool {
 	return false
 }
 
-// count counts what is confirmed. A message that was settled late may have been delivered again before that, and its
-// second settlement does not count.
+// count counts confirmed settlements. Of a message that was settled late, and delivered again before that, only the first one counts.
 func (s *settler) count(batch []settlement) {
-	batch = slices.DeleteFunc(batch, s.again())
-	type kind struct {
-		category string
-		outcome  Outcome
-		level    string
-	}
-	counts := make(map[kind]int)
-	for _, settled := range batch {
-		if settled.outcome != "" {
-			counts[kind{settled.category, settled.outcome, settled.level}]++
+	now, connection := time.Now(), s.conn.Stats().Reconnects
+	batch = slices.DeleteFunc(batch, func(settled settlement) bool {
+		late := settled.connection != connection || settled.leftAt(now) <= 0
+		return s.settledBefore(settled.message, late)
+	})
+	groups := alike(batch)
+	for _, g := range groups {
+		s.metrics.Event(g.category, string(g.outcome), len(g.members))
+		if g.level != "" {
+			s.metrics.Dropped(g.category, g.level, len(g.members))
 		}
 	}
-	for k, n := range counts {
-		s.metrics.Event(k.category, string(k.outcome), n)
-		if k.level != "" {
-			s.metrics.Dropped(k.category, k.level, n)
-		}
-	}
+	s.log(batch...)
 	if s.drops != nil {
-		s.tellOfDrops(batch)
+		s.tellOfDrops(batch, groups)
 	}
 	var ended []*message
 	for _, settled := range batch {
@@ -190,62 +194,81 @@ func (s *settler) count(batch []settlement) {
 		}
 	}
 	s.ended(ended)
+	if s.record != nil {
+		for _, g := range groups {
+			s.record(batch, g)
+		}
+	}
 }
 
-// tellOfDrops counts the dropped events of a batch by category and level. Of each kind one title is told: that of the first event
-// that shows one.
-func (s *settler) tellOfDrops(batch []settlement) {
-	type kind struct{ category, level string }
-	var drops []summary.Drop
+// kind is what outcomes have in common that are counted together.
+type kind struct {
+	category string
+	outcome  Outcome
+	level    string
+}
+
+// outcomes are those of a batch that are of one kind.
+type outcomes struct {
+	kind
+	members []int // positions in the batch
+}
+
+// alike gathers the outcomes of a batch by their kinds.
+func alike(batch []settlement) (groups []outcomes) {
 	numbers := make(map[kind]int)
-	for _, settled := range batch {
-		if settled.outcome != Dropped {
+	for i, settled := range batch {
+		if settled.outcome == "" {
 			continue
 		}
-		number, known := numbers[kind{settled.category, settled.level}]
+		k := kind{settled.category, settled.outcome, settled.level()}
+		number, known := numbers[k]
 		if !known {
-			number = len(drops)
-			numbers[kind{settled.category, settled.level}] = number
-			drops = append(drops, summary.Drop{Category: settled.category, Level: settled.level})
+			number = len(groups)
+			numbers[k] = number
+			groups = append(groups, outcomes{kind: k})
 		}
-		drop := &drops[number]
-		drop.N++
-		if drop.Title == "" {
-			drop.Title = event.QuickTitle(settled.Data())
+		groups[number].members = append(groups[number].members, i)
+	}
+	return groups
+}
+
+// tellOfDrops tells of the drops of a batch, with one title of each kind: the first that an event shows.
+func (s *settler) tellOfDrops(batch []settlement, groups []outcomes) {
+	var drops []summary.Drop
+	for _, g := range groups {
+		if g.outcome != Dropped {
+			continue
 		}
+		drop := summary.Drop{Category: g.category, Level: g.level, N: len(g.members)}
+		for _, member := range g.members {
+			if drop.Title = event.QuickTitle(batch[member].Data()); drop.Title != "" {
+				break
+			}
+		}
+		drops = append(drops, drop)
 	}
 	if len(drops) > 0 {
 		s.drops(drops)
 	}
 }
 
-// again returns a function that tells whether a settlement is a message's second one. It remembers the late ones: those of
-// a connection that was lost since, and those whose lease had run out.
-func (s *settler) again() func(settlement) bool {
-	now, connection := time.Now(), s.conn.Stats().Reconnects
-	tidy := false
-	return func(settled settlement) bool {
-		late := settled.connection != connection || settled.leftAt(now) <= 0
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if !late && len(s.late) == 0 {
-			return false
-		}
-		name := stored{settled.stream, settled.sequence, settled.stored.UnixNano()}
-		_, again := s.late[name]
-		if late {
-			if !tidy {
-				tidy = true
-				maps.DeleteFunc(s.late, func(_ stored, until time.Time) bool { return now.After(until) })
-			}
-			s.late[name] = now.Add(s.patient)
-		}
-		return again
+// settledBefore tells whether a message was settled before. Late settlements are remembered: those of a lost connection or a lease
+// that had run out.
+func (s *settler) settledBefore(m *message, late bool) bool {
+	if !late && s.late.Len() == 0 {
+		return false
 	}
+	name := stored{m.stream, m.sequence, m.stored.UnixNano()}
+	if !late {
+		return s.late.Contains(name)
+	}
+	before, _ := s.late.ContainsOrAdd(name, struct{}{})
+	return before
 }
 
-// giveBack returns a message to JetStream, to be delivered again after the delay. If the lease may have run out it is
-// delivered again anyway, and another word would be one delivery too many.
+// giveBack returns a message to JetStream, to be delivered again after the delay. If the lease may have run out, the message is
+// delivered again anyway.
 func (w *Worker) giveBack(m *message, delay time.Duration) {
 	if m.left() <= 0 {
 		return
@@ -257,15 +280,17 @@ func (w *Worker) giveBack(m *message, delay time.Duration) {
 	_ = w.conn.Publish(m.Reply(), []byte(word)) // if it is lost, the acknowledgement wait does the same, later
 }
 
-// terminate ends a message that is stored as a dead letter, and says why.
-func (w *Worker) terminate(m *message, reason string) {
+// terminate ends a message whose dead letter is stored, and says why.
+func (w *Worker) terminate(m *message, fault *event.Fault) {
+	settled := settlement{message: m, outcome: Dead, fault: fault, decided: time.Now()}
 	if m.left() > 0 {
+		reason := string(fault.Reason) + ": " + oneLine(fault.Detail)
 		if _, err := w.conn.Request(m.Reply(), []byte(sayTerm+" "+reason), confirmTimeout); err == nil {
-			w.settler.count([]settlement{{message: m, outcome: Dead}})
+			w.settler.count([]settlement{settled})
 			return
 		}
 	}
-	w.settle(settlement{message: m, outcome: Dead}) // late or unconfirmed: an acknowledgement does no harm
+	w.settle(settled) // late or unconfirmed: an acknowledgement does no harm
 }
 
 // extend renews the lease on a message. Only the server's confirmation moves the deadline.

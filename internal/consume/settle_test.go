@@ -2,7 +2,6 @@ package consume
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"net"
 	"sync"
@@ -12,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/summary"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
@@ -29,12 +27,12 @@ func TestCountedOnceAcrossAKill(t *testing.T) {
 	for i := range events {
 		f.event([]string{"sent", "dropped"}[i%2], fmt.Sprint(i))
 	}
-	f.throttle.judge = func(_ context.Context, c throttle.Request) (throttle.Decision, error) {
+	f.throttle.answers(func(c throttle.Request) throttle.Decision {
 		if c.Category == "sent" {
-			return f.throttle.admit(c), nil
+			return f.throttle.admit(c)
 		}
-		return throttle.Decision{Verdict: throttle.Denied, Node: limits.Node{Level: "the rule"}}, nil
-	}
+		return denied(0)
+	})
 	w := f.start(nil)
 	f.eventually("some events end", func() bool { return f.metrics.ended() > events/10 })
 	f.server.Kill()
@@ -112,7 +110,7 @@ func TestAcknowledgementsLostWithTheConnection(t *testing.T) {
 	dialer.mu.Lock()
 	dialer.armed = true
 	dialer.mu.Unlock()
-	s := newSettler(conn, f.metrics, nil, func([]*message) {}, patience, nil)
+	s := newSettler(conn, f.metrics, nil, nil, func([]*message) {}, func(...settlement) {}, patience, nil)
 	s.settle(batch...)
 	s.close(t.Context())
 	if conn.Stats().Reconnects == 0 {
@@ -131,33 +129,13 @@ func TestSettlerEndsWithTheConnection(t *testing.T) {
 	m := f.taken(w, patience)
 	w.conn.Close()
 	cut := make(chan struct{})
-	s := newSettler(w.conn, f.metrics, nil, func([]*message) {}, patience, cut)
+	s := newSettler(w.conn, f.metrics, nil, nil, func([]*message) {}, func(...settlement) {}, patience, cut)
 	close(cut)
 	for range 2 * settleQueue {
 		s.settle(settlement{message: m, outcome: Sent})
 	}
 	s.close(t.Context())
 	f.requireOutcomes(nil)
-}
-
-// Outcomes are counted by category and rule.
-func TestCount(t *testing.T) {
-	t.Parallel()
-	metrics := &fakeMetrics{}
-	s := &settler{ended: func([]*message) {}, conn: &nats.Conn{}, metrics: metrics}
-	a := &message{category: "a", deadline: time.Now().Add(patience)}
-	b := &message{category: "b", deadline: time.Now().Add(patience)}
-	s.count([]settlement{
-		{message: a, outcome: Sent}, {message: b, outcome: Dropped, level: "global"}, {message: a, outcome: Sent},
-		{message: b, outcome: Dropped, level: "b"}, {message: b, outcome: Sent, level: "b"}, {message: a, outcome: Expired},
-	})
-	for name, want := range map[string]int{
-		"sent a": 2, "sent b": 1, "dropped b": 2, "expired a": 1, "by global b": 1, "by b b": 2, "by  a": 0,
-	} {
-		if got := metrics.Get(name); got != want {
-			t.Errorf("%q was counted %d times, want %d", name, got, want)
-		}
-	}
 }
 
 // A message that was settled late, and was delivered and settled again before that was known, counts once.
@@ -181,20 +159,11 @@ func TestCountedOnceThoughLate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			metrics := &fakeMetrics{}
-			s := &settler{ended: func([]*message) {}, conn: &nats.Conn{}, metrics: metrics, patient: patience, late: make(map[stored]time.Time)}
+			s := &settler{ended: func([]*message) {}, log: func(...settlement) {}, conn: &nats.Conn{}, metrics: metrics, late: newCache[stored, struct{}](mostLate)}
 			s.count([]settlement{{message: test.first, outcome: Sent}})
 			s.count([]settlement{{message: test.second, outcome: Sent}})
 			testkit.Equal(t, metrics.ended(), test.want, "outcomes were counted")
 		})
-	}
-
-	// What is remembered does not grow for ever.
-	s := &settler{ended: func([]*message) {}, conn: &nats.Conn{}, metrics: &fakeMetrics{}, patient: -time.Second, late: make(map[stored]time.Time)}
-	for i := range 10 {
-		s.count([]settlement{{message: &message{sequence: uint64(i)}, outcome: Sent}})
-	}
-	if len(s.late) > 1 {
-		t.Errorf("%d late settlements are remembered whose time is over", len(s.late)-1)
 	}
 }
 
@@ -210,18 +179,19 @@ func (b body) Data() []byte { return []byte(b.data) }
 func TestDropsHaveOneTitleOfEachKind(t *testing.T) {
 	t.Parallel()
 	dropped := func(category, level, data string) settlement {
-		return settlement{message: &message{Msg: body{data: data}, category: category}, outcome: Dropped, level: level}
+		return settlement{message: &message{Msg: body{data: data}, category: category}, outcome: Dropped, denial: &throttle.Denial{Level: level}}
 	}
 	var got []summary.Drop
 	s := &settler{drops: func(drops []summary.Drop) { got = drops }}
-	s.tellOfDrops([]settlement{
+	batch := []settlement{
 		dropped("payments", "category", `{"text":""}`),
 		dropped("payments", "global", "plain text\nof two lines"),
 		{message: &message{Msg: body{data: "sent"}, category: "payments"}, outcome: Sent},
 		dropped("payments", "category", `{"title":"card declined"}`),
 		dropped("payments", "category", `{"title":"card stolen"}`),
 		dropped("logins", "category", "a login"),
-	})
+	}
+	s.tellOfDrops(batch, alike(batch))
 	want := []summary.Drop{
 		{Category: "payments", Level: "category", Title: "card declined", N: 3},
 		{Category: "payments", Level: "global", Title: "plain text", N: 1},

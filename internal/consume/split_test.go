@@ -62,7 +62,7 @@ func TestSplit(t *testing.T) {
 func TestSplitInAFullCategory(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.throttle.full = func(string) (string, bool) { return "the rule", true }
+	f.throttle.full = fullFor("the rule", "")
 	f.start(nil)
 	f.group()
 	f.awaitSettled(2)
@@ -110,16 +110,15 @@ func TestSplitAgain(t *testing.T) {
 		t.Parallel()
 		f := newFixture(t)
 		gone := f.prepared(nil)
-		gone.throttle = f.throttle
 		group := f.group()
 		m := f.taken(gone, patience)
 		parts, bad := gone.o.Decoder.Parts(m.asStored())
-		settling := gone.settler
-		gone.settler = &settler{queue: make(chan []settlement, 1)} // it never acknowledges
-		gone.split(t.Context(), m, parts, bad)
-		gone.settler = settling
-		gone.giveBack(m, 0)
+		for _, part := range gone.newSplit(m, parts, bad).toStore {
+			testkit.Must(f.js.PublishMsg(t.Context(), part))(t)
+		}
 		f.start(nil)
+		f.eventually("the parts end", func() bool { return f.metrics.ended() == 2 })
+		gone.giveBack(m, 0)
 		f.requireSplit()
 		f.requireSaid(group, sayNak, "+ACK")
 	})

@@ -5,106 +5,98 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"time"
 )
 
-// trouble keeps what is going wrong, so that the log says it once when it starts and once when it ends.
-type trouble struct {
-	logger *slog.Logger
+// condition is something that fails at times. The log has one line for the beginning of a failure, and one for its end.
+type condition struct {
+	logger       *slog.Logger
+	begins, ends string
 
-	mu          sync.Mutex
-	deadLetters error                  // dead letters cannot be stored
-	sink        error                  // deliveries fail
-	consumer    error                  // the consumer is not there
-	room        error                  // events that have to wait cannot be stored in the room
-	queues      error                  // the queues of channels cannot be asked for
-	unsettled   error                  // as many messages are unacknowledged as the server allows
-	faults      map[string]*setupFault // by destination
-	changed     chan struct{}          // closed and replaced when there are no more faults
+	mu  sync.Mutex
+	err error // nil while it works
+}
+
+// note notes an attempt. The attributes are logged instead of its error.
+func (c *condition) note(err error, attributes ...any) {
+	c.mu.Lock()
+	was := c.err
+	c.err = err
+	c.mu.Unlock()
+	if len(attributes) == 0 {
+		attributes = []any{"error", err}
+	}
+	switch {
+	case was == nil && err != nil:
+		c.logger.Warn(c.begins, attributes...) //nolint:sloglint // a constant of newTrouble
+	case was != nil && err == nil:
+		c.logger.Info(c.ends) //nolint:sloglint // likewise
+	}
+}
+
+// now is the present failure.
+func (c *condition) now() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+// trouble is what is going wrong.
+type trouble struct {
+	logger      *slog.Logger
+	deadLetters *condition // storing dead letters
+	sink        *condition // deliveries that were neither rejected nor put off by their destination
+	consumer    *condition // finding the consumer
+	room        *condition // storing in the room
+	queues      *condition // finding the consumers of channels' queues
+	unsettled   *condition // at the consumer's bound of unacknowledged messages the server delivers no more
+
+	stopping <-chan struct{} // closed when the worker gives back what it has: then nothing is said to have ended
+
+	mu      sync.Mutex
+	faults  map[string]*setupFault // by destination
+	changed chan struct{}          // closed and replaced when there are no more faults
 }
 
 func newTrouble(logger *slog.Logger) *trouble {
-	return &trouble{logger: logger, faults: make(map[string]*setupFault), changed: make(chan struct{})}
-}
-
-// deadLettersStored notes how storing a dead letter went.
-func (t *trouble) deadLettersStored(err error) {
-	switch starts, ends := t.change(&t.deadLetters, err); {
-	case starts:
-		t.logger.Warn("dead letters cannot be stored", "error", err)
-	case ends:
-		t.logger.Info("dead letters can be stored again")
+	about := func(begins, ends string) *condition { return &condition{logger: logger, begins: begins, ends: ends} }
+	return &trouble{
+		logger:      logger,
+		deadLetters: about("dead letters cannot be stored", "dead letters can be stored again"),
+		sink:        about("deliveries fail and are tried again", "deliveries work again"),
+		consumer:    about("the consumer is not there", "the consumer is there"),
+		room:        about("events that have to wait cannot be stored", "events that have to wait can be stored again"),
+		queues:      about("queues of channels cannot be served", "queues of channels can be served again"),
+		unsettled:   about("nothing more is delivered: too many messages are unacknowledged", "messages are delivered again"),
+		faults:      make(map[string]*setupFault),
+		changed:     make(chan struct{}),
 	}
 }
 
-// sinkTried notes how a delivery went that was neither rejected nor put off by the destination.
-func (t *trouble) sinkTried(err error) {
-	switch starts, ends := t.change(&t.sink, err); {
-	case starts:
-		t.logger.Warn("deliveries fail and are tried again", "error", err)
-	case ends:
-		t.logger.Info("deliveries work again")
-	}
-}
-
-// consumerFound notes whether the consumer is there.
-func (t *trouble) consumerFound(err error) {
-	switch starts, ends := t.change(&t.consumer, err); {
-	case starts:
-		t.logger.Warn("the consumer is not there", "error", err)
-	case ends:
-		t.logger.Info("the consumer is there")
-	}
-}
-
-// roomStored notes how storing events in the room went.
-func (t *trouble) roomStored(err error) {
-	switch starts, ends := t.change(&t.room, err); {
-	case starts:
-		t.logger.Warn("events that have to wait cannot be stored", "error", err)
-	case ends:
-		t.logger.Info("events that have to wait can be stored again")
-	}
-}
-
-// queuesServed notes whether the consumers of channels' queues are there.
-func (t *trouble) queuesServed(err error) {
-	switch starts, ends := t.change(&t.queues, err); {
-	case starts:
-		t.logger.Warn("queues of channels cannot be served", "error", err)
-	case ends:
-		t.logger.Info("queues of channels can be served again")
-	}
-}
-
-// unacknowledged notes how many messages all workers together have not acknowledged. At the consumer's bound the server delivers
-// no more.
+// unacknowledged notes how many messages all workers together have not acknowledged.
 func (t *trouble) unacknowledged(n, most int) {
+	if t.isStopping() {
+		return
+	}
 	var err error
 	if most > 0 && n >= most {
 		err = fmt.Errorf("%d messages are unacknowledged: the server delivers no more (max_ack_pending)", most)
 	}
-	switch starts, ends := t.change(&t.unsettled, err); {
-	case starts:
-		t.logger.Warn("nothing more is delivered: too many messages are unacknowledged", "max_ack_pending", most)
-	case ends:
-		t.logger.Info("messages are delivered again")
+	t.unsettled.note(err, "max_ack_pending", most)
+}
+
+func (t *trouble) isStopping() bool {
+	select {
+	case <-t.stopping:
+		return true
+	default:
+		return false
 	}
 }
 
-// change notes an error or its end and tells whether that is new.
-func (t *trouble) change(kind *error, err error) (starts, ends bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	was := *kind
-	*kind = err
-	return was == nil && err != nil, was != nil && err == nil
-}
-
-// setupFault is a destination to which nothing can be delivered until someone mends the setup. One delivery, the prober,
-// goes on trying; the others wait for it.
+// setupFault is a destination that takes nothing until someone mends the setup. One delivery, the prober, goes on trying. The others
+// wait for it.
 type setupFault struct {
 	err     error
 	prober  *delivery // nil while nobody tries
@@ -127,8 +119,8 @@ func (t *trouble) misconfigure(d *delivery, err error) {
 	fault.err = err
 }
 
-// turn tells whether a delivery may try. While another one tries for its destination it waits, at most for the longest
-// back-off, and the answer is no: then there is reason to look again.
+// turn tells whether a delivery may try. While another one tries for its destination, it waits for a change, at most for the longest
+// back-off, and returns false.
 func (t *trouble) turn(ctx context.Context, d *delivery) bool {
 	t.mu.Lock()
 	fault := t.faults[d.destination]
@@ -153,7 +145,7 @@ func (t *trouble) turn(ctx context.Context, d *delivery) bool {
 	return false
 }
 
-// mended notes that the setup is not what keeps a destination from its deliveries.
+// mended notes that a destination's setup is not at fault.
 func (t *trouble) mended(destination string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -167,15 +159,18 @@ func (t *trouble) endFault(destination string) {
 	}
 	delete(t.faults, destination)
 	close(fault.changed)
-	if len(t.faults) == 0 {
-		t.logger.Info("deliveries are no longer known to be misconfigured")
-		close(t.changed)
-		t.changed = make(chan struct{})
+	if len(t.faults) > 0 {
+		return
 	}
+	if !t.isStopping() {
+		t.logger.Info("deliveries are no longer known to be misconfigured")
+	}
+	close(t.changed)
+	t.changed = make(chan struct{})
 }
 
-// leave notes that a delivery has ended. If it was the prober, another one takes over; if there is none, whoever comes
-// next finds out.
+// leave notes the end of a delivery. If it was the prober, a waiting delivery takes over. If none waits, the fault ends, and the next
+// delivery finds out.
 func (t *trouble) leave(d *delivery) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -192,7 +187,7 @@ func (t *trouble) leave(d *delivery) {
 	fault.changed = make(chan struct{})
 }
 
-// misconfiguration is one of the faults of the setup, or nil, and when to look again.
+// misconfiguration is one of the faults, or nil, and when to look again.
 func (t *trouble) misconfiguration() (changed <-chan struct{}, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -205,12 +200,5 @@ func (t *trouble) misconfiguration() (changed <-chan struct{}, err error) {
 // ready joins what keeps the worker from its work.
 func (t *trouble) ready() error {
 	_, misconfigured := t.misconfiguration()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return errors.Join(t.consumer, t.unsettled, misconfigured)
-}
-
-// jitter spreads a delay by a quarter to either side, so that what failed together does not come back together.
-func jitter(d time.Duration) time.Duration {
-	return d*3/4 + rand.N(d/2+1) //nolint:gosec // no secret depends on it
+	return errors.Join(t.consumer.now(), t.unsettled.now(), misconfigured)
 }

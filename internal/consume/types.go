@@ -23,36 +23,34 @@ const (
 
 // Throttle decides which events are delivered: [throttle.Limiter]. Its methods may be called at once.
 type Throttle interface {
-	// Full tells whether events of a category are known to be denied now, and by which rule.
-	Full(category string) (level string, full bool)
+	// Full returns the denial that events of a category are known to get now; nil: none is known.
+	Full(category string) *throttle.Denial
 
 	// Decide answers the requests, one decision for each. On an error nothing is known to be decided; Await then returns when
 	// it is worth trying again.
 	Decide(ctx context.Context, requests []throttle.Request) ([]throttle.Decision, error)
 	Await(ctx context.Context) error
 
-	// Records returns a function that tells which events the delivery record has, as it was at the time of this call; nil if that is
-	// not known.
+	// Records returns a function that tells which events the delivery record had at the time of this call; nil if that is not known.
 	Records(ctx context.Context) throttle.Recorded
 
-	// KnownUnpaired tells of a resolved event, stored at a time, whether its pair was found not to be open a moment ago. LearnUnpaired
-	// notes that, and when it was asked. The times are by the server's clock: what was stored later is not known.
+	// KnownUnpaired tells whether the pair of a resolved event was found not to be open, after the event was stored. LearnUnpaired
+	// notes that, and when it was asked. The times are by the server's clock.
 	KnownUnpaired(pair string, stored time.Time) bool
 	LearnUnpaired(pair string, asked time.Time)
 
-	// Delay plans when a denied event comes back, instead of being dropped. Planned tells whether that was planned for a message
-	// before, and in what time it comes back (0: it has).
+	// Delay plans when a denied event comes back. Planned tells whether that was planned for a message before, and in what time it
+	// comes back (0: it has).
 	Delay(ctx context.Context, p throttle.Postponement) (throttle.DelayVerdict, time.Duration, error)
 	Planned(ctx context.Context, request throttle.Request) (in time.Duration, planned bool, err error)
 
-	// EnterRoom asks for each stay whether the event may wait in the room: so many of a first-level category may at once.
+	// EnterRoom asks for each stay whether the event may wait in the room, where the number of each first-level category is bounded.
 	// LeaveRoom ends stays. Both may be repeated.
 	EnterRoom(ctx context.Context, stays []throttle.Stay) (mayStay []bool, err error)
 	LeaveRoom(ctx context.Context, stays []throttle.Stay) error
 
-	// Passed tells how many messages have vanished from the stream between the last position of the consumer that any
-	// instance told and this one: the sequence of the latest message that it delivered, and how many deliveries it has made, first
-	// and later ones. The consumer's name says when it was made.
+	// Passed tells how many messages have vanished from the stream since any instance told the consumer's position last. The position
+	// is the sequence of its latest message, and its number of deliveries. The name tells when the consumer was made.
 	Passed(ctx context.Context, consumer string, sequence, deliveries uint64) (vanished int64, err error)
 }
 
@@ -61,8 +59,8 @@ type Pacer interface {
 	// Reserve reserves the next post to a destination, unless it lies further away than maxWait.
 	Reserve(ctx context.Context, destination string, maxWait time.Duration) pacing.Reservation
 
-	// Pause has a destination take nothing for d, on all instances. Paused is how long one is still paused, as far as this instance
-	// knows; CheckPause asks for it anew.
+	// Pause has a destination take nothing for d, on all instances. Paused is how much of that is left, as far as this instance knows.
+	// CheckPause asks anew.
 	Pause(ctx context.Context, destination string, d time.Duration)
 	Paused(destination string) time.Duration
 	CheckPause(ctx context.Context, destination string) time.Duration

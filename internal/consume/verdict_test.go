@@ -1,7 +1,6 @@
 package consume
 
 import (
-	"context"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -23,17 +22,17 @@ func TestEveryVerdict(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t)
 			var asked atomic.Int64
-			f.throttle.judge = func(_ context.Context, r throttle.Request) (throttle.Decision, error) {
+			f.throttle.answers(func(r throttle.Request) throttle.Decision {
 				turn := asked.Add(1)
 				d := throttle.Decision{Verdict: verdict, Node: limits.Node{Level: "the rule"}, Wait: 10 * time.Millisecond}
 				switch {
 				case verdict == throttle.Leased && turn > 1, verdict == throttle.Deferred && turn > 1:
-					return f.throttle.admit(r), nil
+					return f.throttle.admit(r)
 				case verdict == throttle.Admitted, verdict == throttle.Reclaimed:
 					d.Node, d.Grant = limits.Node{}, f.throttle.grant(r)
 				}
-				return d, nil
-			}
+				return d
+			})
 			w := f.start(nil)
 			f.event("payments", "e")
 			if want, known := wants[verdict]; want != "" {
@@ -45,26 +44,6 @@ func TestEveryVerdict(t *testing.T) {
 			f.eventually("its place in hand is free", func() bool { return asked.Load() > 0 && len(w.hand) == 0 })
 			f.requireEmpty()
 			f.requireRoomEmpty()
-		})
-	}
-}
-
-// A denial that is only measured is delivered, and counted.
-func TestDeniedButGranted(t *testing.T) {
-	t.Parallel()
-	for _, verdict := range []throttle.Verdict{throttle.Denied, throttle.ExceedsCapacity} {
-		t.Run(verdict.String(), func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t)
-			f.throttle.judge = func(_ context.Context, r throttle.Request) (throttle.Decision, error) {
-				return throttle.Decision{Verdict: verdict, Node: limits.Node{Level: "the rule"}, Grant: f.throttle.grant(r)}, nil
-			}
-			f.start(nil)
-			f.event("payments", "e")
-			f.awaitSettled(1)
-			f.requireHistory("e", "send", "finish")
-			f.requireOutcomes(map[string]int{"sent payments": 1})
-			f.requireCount("by the rule payments", 1)
 		})
 	}
 }

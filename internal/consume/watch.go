@@ -49,7 +49,7 @@ func (w *Worker) lookAtProducers(ctx context.Context) {
 	}
 }
 
-// ask asks for a consumer's state, and sees by it what time it is.
+// ask asks for a consumer's state, and learns the server's time from the answer.
 func (w *Worker) ask(ctx context.Context, consumer jetstream.Consumer) (*jetstream.ConsumerInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
@@ -90,7 +90,7 @@ func (w *Worker) lookAtRoom(ctx context.Context) {
 	w.metrics.RoomPending(string(room.Channel), held)
 }
 
-// leaveRoom ends the stays of events in the room. It does not wait: a stay that is not ended ends by itself.
+// leaveRoom ends the stays of events without waiting. A stay that is not ended here ends by itself.
 func (w *Worker) leaveRoom(ended []*message) {
 	var stays []throttle.Stay
 	for _, m := range ended {
@@ -117,20 +117,13 @@ func (w *Worker) leave(stays ...throttle.Stay) {
 	}
 }
 
-// endStays ends stays as they come, until the context ends, and then those that have come.
+// endStays ends stays as they come, and after the context those that have come.
 func (w *Worker) endStays(ctx context.Context) {
-	for {
+	for ctx.Err() == nil || len(w.leaving) > 0 {
 		select {
 		case stays := <-w.leaving:
 			_ = w.throttle.LeaveRoom(context.WithoutCancel(ctx), stays)
-			continue
 		case <-ctx.Done():
-		}
-		select {
-		case stays := <-w.leaving:
-			_ = w.throttle.LeaveRoom(context.WithoutCancel(ctx), stays)
-		default:
-			return
 		}
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
-	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
@@ -63,7 +62,7 @@ func TestAgesByTheServersClock(t *testing.T) {
 	f.event("payments", "e")
 	taken := f.taken(w, patience)
 	c.Msg = taken.Msg
-	stored := w.messageOf(&move{candidate: c, reason: room.Slot, in: time.Hour})
+	stored := w.newMove(c, goal{reason: room.Slot, in: time.Hour}).toStore[0]
 	at, err := time.Parse(time.RFC3339, strings.TrimPrefix(stored.Header.Get("Nats-Schedule"), "@at "))
 	if in := at.Sub(m.stored); err != nil || in < time.Hour || in > time.Hour+patience {
 		t.Errorf("it comes back in %v of the server's time (%v), want an hour", in, err)
@@ -173,15 +172,15 @@ func TestRoomIsCounted(t *testing.T) {
 	f := newFixture(t)
 	f.sink.named = []string{"rests"}
 	f.throttle.Pause(t.Context(), "rests", time.Hour)
-	f.throttle.judge = func(_ context.Context, c throttle.Request) (throttle.Decision, error) {
+	f.throttle.answers(func(c throttle.Request) throttle.Decision {
 		switch c.Category {
 		case "slot":
-			return throttle.Decision{Verdict: throttle.Denied, Node: limits.Node{Level: "the rule"}, Wait: time.Second}, nil
+			return denied(time.Second)
 		case "redis":
-			return throttle.Decision{Verdict: throttle.Deferred}, nil
+			return throttle.Decision{Verdict: throttle.Deferred}
 		}
-		return f.throttle.admit(c), nil
-	}
+		return f.throttle.admit(c)
+	})
 	f.throttle.delay = comeBackIn(time.Hour)
 	f.start(func(o *Options) { slow(o); mayDelay(o) })
 	f.numbered("rests", 3)

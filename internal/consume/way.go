@@ -13,9 +13,8 @@ import (
 // This file is the way of an event, from top to bottom: receive, decode, decide, deliver, settle. What a step has to know stands in
 // the file of that name.
 
-// receive takes messages as they come, in batches of what has come, until no more do. Once the context has ended they are kept, and
-// given back when no more come: before, the last request for messages would get them again. Deliveries and dead letters go on in
-// the work context.
+// receive decides about messages in batches, until no more come. Messages that come after the context has ended are given back at the
+// end: earlier, the last request for messages would get them again. Deliveries and dead letters go on in the work context.
 func (w *Worker) receive(ctx, work context.Context) {
 	batch := make([]*message, 0, throttle.MaxBatch)
 	var undecided []*message
@@ -27,11 +26,7 @@ func (w *Worker) receive(ctx, work context.Context) {
 	for m := range w.incoming {
 		batch = append(batch[:0], m)
 		for len(batch) < throttle.MaxBatch && len(w.incoming) > 0 {
-			next, open := <-w.incoming
-			if !open {
-				break
-			}
-			batch = append(batch, next)
+			batch = append(batch, <-w.incoming)
 		}
 		if ctx.Err() != nil {
 			undecided = append(undecided, batch...)
@@ -46,8 +41,8 @@ func (w *Worker) receive(ctx, work context.Context) {
 	}
 }
 
-// decode finds out what each message of a batch is about, and returns those whose events ask to be delivered. All others end here,
-// or go on as the parts of their bodies.
+// decode finds the events of a batch, and returns those that ask to be delivered. The others end here, or go on as the parts of their
+// bodies.
 func (w *Worker) decode(ctx, work context.Context, batch []*message) (candidates []candidate) {
 	var settled []settlement
 	now, forgotten := time.Now(), w.forgottenUntil()
@@ -68,18 +63,18 @@ func (w *Worker) decode(ctx, work context.Context, batch []*message) (candidates
 		if parts, bad := w.o.Decoder.Parts(m.asStored()); parts != nil {
 			m.category, _, _ = w.o.Decoder.CategoryOf(m.entry.Subject)
 			w.hand <- struct{}{}
-			w.work(func() { defer w.vacate(1); w.split(work, m, parts, bad) })
+			w.work(func() { w.move(w.newSplit(m, parts, bad), w.vacate) })
 			continue
 		}
-		e, level, fault := w.read(ctx, m, again)
+		e, denial, fault := w.read(ctx, m, again)
 		switch {
 		case fault != nil && expired:
 			settled = append(settled, settlement{message: m, outcome: Expired})
 		case fault != nil:
 			w.hand <- struct{}{}
-			w.work(func() { defer w.vacate(1); w.bury(work, m, fault, func() {}) })
-		case level != "":
-			settled = append(settled, w.dropped(m, level))
+			w.work(func() { defer w.vacate(); w.bury(work, m, fault, func() {}) })
+		case denial != nil:
+			settled = append(settled, w.dropped(m, denial))
 		default:
 			c := candidate{message: m, event: e, lookUp: expired}
 			if !again || !w.recall(work, c) {
@@ -91,8 +86,8 @@ func (w *Worker) decode(ctx, work context.Context, batch []*message) (candidates
 	return candidates
 }
 
-// decideInParts decides about candidates, about as many at once as there are places in hand. It returns those that it had not
-// decided about when the context ended.
+// decideInParts decides about as many candidates at once as there are places in hand. It returns those without a decision when the
+// context ends.
 func (w *Worker) decideInParts(ctx, work context.Context, candidates []candidate) (undecided []*message) {
 	for len(candidates) > 0 {
 		n := w.reserve(ctx, len(candidates))
@@ -107,18 +102,17 @@ func (w *Worker) decideInParts(ctx, work context.Context, candidates []candidate
 	return nil
 }
 
-// decide asks the throttle about candidates, for each of which a place in hand is reserved, and sends each on its way. It does not
-// get to decide if the context ends first.
+// decide asks the throttle about candidates, each with a place in hand, and sends each on its way. It is false if the context ends
+// first.
 func (w *Worker) decide(ctx, work context.Context, candidates []candidate) (decided bool) {
 	requests := make([]throttle.Request, len(candidates))
 	for i, c := range candidates {
 		requests[i] = c.request()
 		requests[i].MayWait = w.waits(c.event.Category)
 	}
-	asking := w.clock.now()
-	preparing := w.prepare(candidates)
+	asked := time.Now()
+	prepared := w.prepare(candidates)
 	decisions, err := w.throttle.Decide(ctx, requests)
-	prepared := preparing()
 	if err != nil {
 		return w.notDecided(ctx, candidates)
 	}
@@ -128,20 +122,21 @@ func (w *Worker) decide(ctx, work context.Context, candidates []candidate) (deci
 	)
 	end := func(s settlement) {
 		settled = append(settled, s)
-		w.vacate(1)
+		w.vacate()
 	}
 	for i := range decisions {
 		c, d := candidates[i], &decisions[i]
+		denial := d.Denial(asked)
 		switch d.Verdict {
 		case throttle.Admitted, throttle.Reclaimed:
-			w.start(ctx, work, w.newDelivery(c, d, prepared(i)))
+			w.start(ctx, work, w.newDelivery(c, d, nil, prepared(i)))
 		case throttle.Denied, throttle.ExceedsCapacity:
 			if d.Grant != nil { // in shadow mode the denial is only measured
-				w.start(ctx, work, w.newDelivery(c, d, prepared(i)))
-			} else if later := w.delayOf(c, d); later != nil {
-				w.work(func() { defer w.vacate(1); later(work) })
+				w.start(ctx, work, w.newDelivery(c, d, denial, prepared(i)))
+			} else if later := w.delayOf(c, d, denial); later != nil {
+				w.work(func() { defer w.vacate(); later(work) })
 			} else {
-				end(w.dropped(c.message, d.Node.Level))
+				end(w.dropped(c.message, denial))
 			}
 		case throttle.Leased:
 			w.awaitOther(c, d.Wait)
@@ -153,12 +148,12 @@ func (w *Worker) decide(ctx, work context.Context, candidates []candidate) (deci
 			end(settlement{message: c.message, outcome: Expired})
 		case throttle.Unpaired:
 			if c.certain {
-				end(w.neverOpened(c, asking))
+				end(w.neverOpened(c, w.clock.at(asked)))
 			} else {
 				unpaired = append(unpaired, c)
 			}
 		case throttle.Deferred:
-			w.wait(c, room.Redis, jitter(10*unjudged), 0, func() { w.vacate(1) })
+			w.move(w.newMove(c, goal{reason: room.Redis, in: jitter(10 * unjudged)}), w.vacate)
 		}
 	}
 	if len(unpaired) > 0 {
@@ -168,26 +163,25 @@ func (w *Worker) decide(ctx, work context.Context, candidates []candidate) (deci
 	return true
 }
 
-// start begins a delivery for which a place in hand is reserved. Where channels are paced it gives up the place, so that the
-// others go on. If its channel rests, or has others to take before, it waits in the room.
+// start begins a delivery, which has a place in hand. Where channels are paced the delivery gives up the place. If its channel rests,
+// or has others to take before, the event waits in the room.
 func (w *Worker) start(ctx, work context.Context, d *delivery) {
-	leave := func() { w.vacate(1) }
 	if d.fromQueue() {
 		w.served.Store(d.source.token(), d.destination)
 	}
 	switch rests := w.resting(d.destination) > moment; {
 	case rests && !d.fromQueue(), !w.channels.enter(d):
-		w.mover.moves <- w.holding(work, d, leave)
+		w.hold(work, d, w.vacate)
 	case w.channels.paced:
-		leave()
+		w.vacate()
 		w.work(func() { w.deliver(ctx, work, d) })
 	default:
-		w.work(func() { defer leave(); w.deliver(ctx, work, d) })
+		w.work(func() { defer w.vacate(); w.deliver(ctx, work, d) })
 	}
 }
 
-// deliver posts an event when its destination takes it, again and again while the lease allows, and settles it or puts it
-// off. Waiting ends when the context does; a post under way ends with the work context.
+// deliver posts an event when its destination takes it, repeatedly while the lease allows, and settles or postpones it. Waiting ends
+// with the context, a post with the work context.
 func (w *Worker) deliver(ctx, work context.Context, d *delivery) {
 	w.takeInHand(d)
 	defer w.letGo(d)
@@ -208,19 +202,16 @@ func (w *Worker) deliver(ctx, work context.Context, d *delivery) {
 		if failure.Class == sink.RateLimited {
 			continue // the turn comes when the channel has rested
 		}
-		select {
-		case <-time.After(delay):
-		case <-ctx.Done():
+		if !arrives(ctx, time.After(delay)) {
 			w.postpone(work, d, 0)
 			return
 		}
 	}
 }
 
-// delivered records that an event is out. Its outcome is counted here, by whoever recorded it first: its message may be settled
-// more than once.
+// delivered records a delivery. Whoever records it first counts its outcome: its message may be settled more than once.
 func (w *Worker) delivered(work context.Context, d *delivery, receipt string) {
-	w.trouble.sinkTried(nil)
+	w.trouble.sink.note(nil)
 	w.trouble.mended(d.destination)
 	failpoint.Reach(failpoint.AfterPost)
 	newly := d.grant.Finish(context.WithoutCancel(work), receipt)
@@ -231,38 +222,42 @@ func (w *Worker) delivered(work context.Context, d *delivery, receipt string) {
 			w.metrics.Resolved("paired")
 		}
 		w.metrics.Event(d.category, string(Sent), 1)
-		if d.level != "" {
-			w.metrics.Dropped(d.category, d.level, 1)
+		w.logOutcomes(settlement{message: d.message, outcome: Sent, denial: d.denial})
+		if d.denial != nil {
+			w.metrics.Dropped(d.category, d.denial.Level, 1)
 		}
+		defer w.recordSent(d, receipt, time.Now()) // once the message is handed over to be acknowledged
 	}
 	w.settle(settlement{message: d.message})
 }
 
-// failed decides what comes after an attempt that did not succeed: another one after a delay, or the end.
+// failed decides what follows a failed attempt: another one after a delay, or the end.
 func (w *Worker) failed(work context.Context, d *delivery, failure *sink.Error) (delay time.Duration, again bool) {
 	if failure.Class != sink.Misconfigured {
 		w.trouble.mended(d.destination)
 	}
-	switch failure.Class {
-	case sink.Rejected:
+	if failure.Class == sink.Rejected {
 		w.reject(work, d, failure)
 		return 0, false
+	}
+	w.recordFailed(d, failure)
+	switch failure.Class {
 	case sink.RateLimited:
 		w.pacer.Pause(work, d.destination, failure.RetryAfter)
 		return 0, true
 	case sink.Misconfigured:
 		w.trouble.misconfigure(d, failure)
-		return jitter(backoff(misconfiguredBackoff, d.attempts)), true
+		return pause(misconfiguredBackoff, d.attempts-1), true
 	case sink.Unknown:
 		d.uncertain = true
-	case sink.Transient, sink.OK:
+	case sink.Transient, sink.Rejected, sink.OK:
 	}
 	if work.Err() != nil {
 		w.postpone(work, d, 0)
 		return 0, false
 	}
-	w.trouble.sinkTried(failure)
-	delay = jitter(backoff(firstBackoff, d.attempts+attemptsInHand*int(min(d.delivered-1, 100))))
+	w.trouble.sink.note(failure)
+	delay = pause(firstBackoff, d.attempts-1+attemptsInHand*int(min(d.delivered-1, enoughDoublings)))
 	if time.Since(d.started)+delay+w.o.SendTimeout > w.ackWait { // another one would not end inside the first lease
 		w.postpone(work, d, delay)
 		return 0, false
@@ -270,5 +265,11 @@ func (w *Worker) failed(work context.Context, d *delivery, failure *sink.Error) 
 	return delay, true
 }
 
-// settle has messages acknowledged whose outcome is safe. Each outcome is counted when the server has confirmed that.
-func (w *Worker) settle(settled ...settlement) { w.settler.settle(settled...) }
+// settle has messages acknowledged, and their outcomes counted once the server has confirmed that.
+func (w *Worker) settle(settled ...settlement) {
+	now := time.Now()
+	for i := range settled {
+		settled[i].decided = now
+	}
+	w.settler.settle(settled...)
+}

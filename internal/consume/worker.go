@@ -9,10 +9,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/summary"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
@@ -30,6 +32,8 @@ type Options struct {
 	Pace        time.Duration                       // between two messages for a destination, for which deliveries then wait in their order; 0: none
 	Delay       func(category string) time.Duration // how long a denied event may wait for a slot; nil: none may
 	Drops       func([]summary.Drop)                // told of events that were dropped, once that is settled; nil: nobody wants to know
+	Journal     Journal                             // nil: nobody wants to know
+	Revision    func() string                       // of the limits in force, for the journal
 	Shutdown    time.Duration                       // how long to finish what is in hand
 	Logger      *slog.Logger
 	Metrics     Metrics
@@ -43,8 +47,10 @@ type Worker struct {
 	js      jetstream.JetStream
 	logger  *slog.Logger
 	metrics Metrics
+	journal Journal
 	trouble *trouble
 	letters *letters
+	buried  *letterLog
 
 	finding sync.Mutex // held by whoever looks for the consumers
 	place   atomic.Pointer[place]
@@ -64,8 +70,8 @@ type Worker struct {
 	mover    *mover
 	keeper   *keeper
 	openings openings
-	refusals refusals
-	planning line
+	refusals *lru.Cache[string, refusal] // by category
+	planning line                        // of delays
 	leaving  chan []throttle.Stay
 	served   sync.Map    // tokens of the channels whose queues are served: the channel, "" if not known
 	unserved chan source // queues that are to be
@@ -81,15 +87,18 @@ func New(o Options) (*Worker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("using jetstream: %w", err)
 	}
+	if o.Journal == nil {
+		o.Journal = (*journal.Recorder)(nil)
+	}
 	return &Worker{
-		o: o, names: o.Names, conn: o.Connection.Conn, js: js, logger: o.Logger, metrics: o.Metrics,
-		trouble: newTrouble(o.Logger), letters: newLetters(js, o.Names, o.Logger),
+		o: o, names: o.Names, conn: o.Connection.Conn, js: js, logger: o.Logger, metrics: o.Metrics, journal: o.Journal,
+		trouble: newTrouble(o.Logger), letters: newLetters(js, o.Names, o.Logger), buried: newLetterLog(o.Logger),
+		refusals: newCache[string, refusal](mostRefusals),
 	}, nil
 }
 
-// Prepare waits until the consumers are there, making them where that is wanted. It tells how long a message is a worker's,
-// and how long the stream keeps one (0 for ever or not known). The error is the context's, that the connection was closed,
-// or [ErrUnfit].
+// Prepare waits until the consumers are there, making them where provisioning is on. It tells the lease of a message, and how long the
+// stream keeps one (0: for ever). The error is the context's, that of a closed connection, or [ErrUnfit].
 func (w *Worker) Prepare(ctx context.Context) (ackWait, streamAge time.Duration, err error) {
 	if err := w.findConsumer(ctx); err != nil {
 		return 0, 0, err
@@ -98,6 +107,9 @@ func (w *Worker) Prepare(ctx context.Context) (ackWait, streamAge time.Duration,
 	w.ackWait = found.ackWait
 	return found.ackWait, found.streamAge, nil
 }
+
+// Now is the time by the NATS server's clock, as far as this worker knows it.
+func (w *Worker) Now() time.Time { return w.clock.now() }
 
 // errClosed ends a worker: the connection does not come back.
 var errClosed = errors.New("the connection to nats is closed")
@@ -122,7 +134,7 @@ func (w *Worker) findConsumer(ctx context.Context) error {
 			err = fmt.Errorf("%w (%s)", err, w.o.Connection.Denied()[0])
 		}
 		if !errors.Is(err, nats.ErrDisconnected) { // the connection reports for itself
-			w.trouble.consumerFound(err)
+			w.trouble.consumer.note(err)
 		}
 		if err == nil {
 			w.place.Store(&found)
@@ -134,6 +146,25 @@ func (w *Worker) findConsumer(ctx context.Context) error {
 		if err := w.rest(ctx, time.Second); err != nil {
 			return err
 		}
+	}
+}
+
+// newCache makes a cache that forgets the least recently used.
+func newCache[K comparable, V any](most int) *lru.Cache[K, V] {
+	cache, _ := lru.New[K, V](most) // it fails only where most is not positive
+	return cache
+}
+
+// arrives waits for a channel, and tells whether it was ready before the context ended. A nil channel is ready.
+func arrives[T any](ctx context.Context, channel <-chan T) bool {
+	if channel == nil {
+		return true
+	}
+	select {
+	case <-channel:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 
@@ -174,6 +205,7 @@ func (w *Worker) Run(ctx context.Context, limiter Throttle, pacer Pacer, out Sin
 	defer abandon(nil)
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
+	w.trouble.stopping = ctx.Done()
 	context.AfterFunc(ctx, func() { w.cut(work, abandon) })
 	w.channels = newChannels(w.o.Pace, w.o.Concurrency)
 	w.unserved = make(chan source, 4096)
@@ -182,7 +214,7 @@ func (w *Worker) Run(ctx context.Context, limiter Throttle, pacer Pacer, out Sin
 	defer stopLeaving()
 	var ending sync.WaitGroup
 	ending.Go(func() { w.endStays(leaving) })
-	w.settler = newSettler(w.conn, w.metrics, w.o.Drops, w.leaveRoom, w.ackWait, work.Done())
+	w.settler = newSettler(w.conn, w.metrics, w.o.Drops, w.recordOutcomes, w.leaveRoom, w.logOutcomes, w.ackWait, work.Done())
 	w.keeper = newKeeper(w)
 	w.mover = newMover(work, w)
 	keeping, stopKeeping := context.WithCancel(work)
@@ -205,6 +237,7 @@ func (w *Worker) Run(ctx context.Context, limiter Throttle, pacer Pacer, out Sin
 	flushing, cancel := context.WithTimeout(context.WithoutCancel(work), confirmTimeout)
 	defer cancel()
 	w.settler.close(flushing)
+	w.buried.stop()
 	stopLeaving()
 	ending.Wait()
 	_ = w.conn.FlushWithContext(flushing)

@@ -34,6 +34,9 @@ type Letter struct {
 	lacks error      // why that is not known
 }
 
+// Event is what a worker is to know of the letter's event. The error says why that is not known.
+func (l Letter) Event() (room.Entry, error) { return l.entry, l.lacks }
+
 // Content is all that a dead letter holds.
 type Content struct {
 	Letter

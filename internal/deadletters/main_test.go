@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -42,8 +43,7 @@ func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	f := &fixture{T: t, server: servertest.StartNATS(t)}
 	f.conn = servertest.Connect(t, f.server.URL)
-	js := testkit.Must(jetstream.New(f.conn))(t)
-	f.js = js
+	f.js = testkit.Must(jetstream.New(f.conn))(t)
 	f.createRoom(jetstream.StreamConfig{})
 	f.createStream(jetstream.StreamConfig{Name: options.Stream, Subjects: []string{options.Subject + ".>"}})
 	return f
@@ -66,10 +66,9 @@ func (f *fixture) createRoom(config jetstream.StreamConfig) {
 	})
 	time.Sleep(50 * time.Millisecond) // the server forgets the names of the messages a moment after it has answered
 	config.Name, config.Subjects = options.Room, []string{"notify-room.>"}
-	consumer := testkit.Must(f.createStream(config).CreateConsumer(f.Context(), jetstream.ConsumerConfig{
+	f.worker = testkit.Must(f.createStream(config).CreateConsumer(f.Context(), jetstream.ConsumerConfig{
 		Durable: "worker", AckPolicy: jetstream.AckExplicitPolicy,
 	}))(f)
-	f.worker = consumer
 }
 
 // restart has the server forget what it knows only in memory.
@@ -103,11 +102,8 @@ func (f *fixture) letter(reason, body string, headers ...string) uint64 {
 	for i := 0; i < len(headers); i += 2 {
 		header.Set(headers[i], headers[i+1])
 	}
-	stored, err := f.js.PublishMsg(f.Context(), &nats.Msg{Subject: options.Subject + "." + reason + ".payments", Header: header, Data: []byte(body)})
-	if err != nil {
-		f.Fatal(err)
-	}
-	return stored.Sequence
+	message := &nats.Msg{Subject: options.Subject + "." + reason + ".payments", Header: header, Data: []byte(body)}
+	return testkit.Must(f.js.PublishMsg(f.Context(), message))(f).Sequence
 }
 
 // rejected stores a letter of an event with an ID.
@@ -163,6 +159,20 @@ func (f *fixture) requireOutcome(number uint64, want Outcome) {
 	if outcome, err := f.replay(number); outcome != want || err != nil {
 		f.Errorf("the replay of letter %d: %q, %v, want %s", number, outcome, err, want)
 	}
+}
+
+// wantError checks the class of an error, and what it says.
+func (f *fixture) wantError(err, class error, says string) {
+	f.Helper()
+	if !errors.Is(err, class) || err == nil || !strings.Contains(err.Error(), says) {
+		f.Errorf("error = %v, want %v that says %q", err, class, says)
+	}
+}
+
+// wantFailure checks what an error of any class says.
+func (f *fixture) wantFailure(err error, says string) {
+	f.Helper()
+	f.wantError(err, err, says)
 }
 
 // requireLetters compares the messages of the dead-letter stream by their subjects.

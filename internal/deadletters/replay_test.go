@@ -2,10 +2,8 @@ package deadletters
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -76,14 +74,11 @@ func TestUnfit(t *testing.T) {
 		room.HeaderOrigin:      f.letter("bad_json", "{", room.HeaderOrigin, "anywhere"),
 		"its body had 2000 by": f.letter("too_large", "{", consume.HeaderBodyLength, "2000", consume.HeaderBodySHA256, "abc"),
 	} {
-		if outcome, err := f.replay(number); !errors.Is(err, ErrUnfit) || !strings.Contains(err.Error(), what) {
-			t.Errorf("%q, %v, want an error that says %q", outcome, err, what)
-		}
+		_, err := f.replay(number)
+		f.wantError(err, ErrUnfit, what)
 	}
 	f.requireEvents(nil)
-	if letters := f.waiting(options.Stream); len(letters) != 5 {
-		t.Errorf("%d letters are left, want all", len(letters))
-	}
+	testkit.Equal(t, len(f.waiting(options.Stream)), 5, "letters are left, want all")
 }
 
 // A publish that the server refuses leaves the letter as it was.
@@ -93,9 +88,8 @@ func TestReplayRefused(t *testing.T) {
 	f.createRoom(jetstream.StreamConfig{MaxMsgs: 1, Discard: jetstream.DiscardNew})
 	f.publish("notify-room.part.full", "text")
 	number := f.rejected("a")
-	if outcome, err := f.replay(number); err == nil || !strings.Contains(err.Error(), "publishing to notify-room.replay.payments") {
-		t.Errorf("%q, %v", outcome, err)
-	}
+	_, err := f.replay(number)
+	f.wantFailure(err, "publishing to notify-room.replay.payments")
 	f.requireLetters("dead.slack_rejected.payments")
 	f.take()
 	f.requireOutcome(number, Replayed)
@@ -182,13 +176,9 @@ func TestInterrupted(t *testing.T) {
 				f.requireOutcome(l.Number, Replayed)
 			}
 			look()
-			if len(stored) != test.stored {
-				t.Errorf("the event is stored %d times, want %d", len(stored), test.stored)
-			}
+			testkit.Equal(t, len(stored), test.stored, "times that the event is stored")
 			for _, m := range stored[1:] {
-				if !reflect.DeepEqual(m, stored[0]) {
-					t.Errorf("it is stored as %v, and as %v before", m, stored[0])
-				}
+				testkit.EqualDeeply(t, m, stored[0], "stored again")
 			}
 			f.requireLetters()
 		})

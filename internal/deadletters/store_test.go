@@ -2,10 +2,8 @@ package deadletters
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -27,10 +25,8 @@ func TestList(t *testing.T) {
 	f.letter("bad_json", "{broken\r\nhere", room.HeaderSubject, "notify.a.b")
 	f.letter("bad_category", "text", room.HeaderSubject, "notify.ä", room.HeaderID, "kept")
 	testkit.Must(f.js.Publish(t.Context(), "dead.too_large.infra", []byte(strings.Repeat("long ", 300))))(t)
-	consumer, err := f.js.CreateConsumer(t.Context(), options.Stream, jetstream.ConsumerConfig{Durable: "other", AckPolicy: jetstream.AckExplicitPolicy})
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := jetstream.ConsumerConfig{Durable: "other", AckPolicy: jetstream.AckExplicitPolicy}
+	consumer := testkit.Must(f.js.CreateConsumer(t.Context(), options.Stream, config))(t)
 	_, letters := f.open()
 	for i, l := range letters {
 		if l.Stored.Before(before) || l.Stored.After(time.Now().Add(time.Second)) {
@@ -45,9 +41,7 @@ func TestList(t *testing.T) {
 		{Number: 4, ID: "kept", Reason: "bad_category", Category: "payments", Subject: "notify.ä", Title: "text", Error: "no_text", Deliveries: 2},
 		{Number: 5, Reason: "too_large", Category: "infra", Title: strings.Repeat("long ", 39) + "long…", Error: "the body has 1500 bytes; at most 1000 are allowed"},
 	}
-	if !slices.Equal(letters, want) {
-		t.Errorf("got\n%+v\nwant\n%+v", letters, want)
-	}
+	testkit.EqualSlices(t, letters, want, "letters")
 	if info, err := consumer.Info(t.Context()); err != nil || info.NumPending != 5 || info.Delivered.Consumer != 0 {
 		t.Errorf("the consumer is %+v, %v, want that nothing was taken from it", info, err)
 	}
@@ -63,9 +57,8 @@ func TestRead(t *testing.T) {
 	if err != nil || string(got.Body) != body || got.Header.Get("X-Trace") != "7" || got.ID != "order" {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	if _, err := store.Read(t.Context(), number+1); !errors.Is(err, ErrNotFound) {
-		t.Errorf("of no letter: %v, want %v", err, ErrNotFound)
-	}
+	_, err = store.Read(t.Context(), number+1)
+	f.wantError(err, ErrNotFound, "")
 }
 
 // A letter that is dropped is gone, and dropping it again does no harm.
@@ -76,9 +69,7 @@ func TestDrop(t *testing.T) {
 	f.rejected("b")
 	store, letters := f.open()
 	for range 2 {
-		if err := store.Drop(t.Context(), letters[1]); err != nil {
-			t.Error(err)
-		}
+		testkit.NoError(t, store.Drop(t.Context(), letters[1]))
 	}
 	f.requireLetters("dead.slack_rejected.payments")
 	f.requireEvents(nil)
@@ -90,21 +81,18 @@ func TestWithoutStreams(t *testing.T) {
 	f.rejected("a")
 	store, letters := f.open()
 	testkit.NoError(t, f.js.DeleteStream(t.Context(), options.Room))
-	if _, err := store.Replay(t.Context(), letters[0]); !errors.Is(err, jetstream.ErrNoStreamResponse) || !strings.Contains(err.Error(), "notify-room") {
-		t.Errorf("without the room: %v", err)
-	}
+	_, err := store.Replay(t.Context(), letters[0])
+	f.wantError(err, jetstream.ErrNoStreamResponse, "notify-room")
 	f.requireLetters("dead.slack_rejected.payments")
 	testkit.NoError(t, f.js.DeleteStream(t.Context(), options.Stream))
-	if _, err := Open(t.Context(), f.conn, options); !errors.Is(err, jetstream.ErrStreamNotFound) || !strings.Contains(err.Error(), "LETTERS") {
-		t.Errorf("without the stream of dead letters: %v", err)
-	}
+	_, err = Open(t.Context(), f.conn, options)
+	f.wantError(err, jetstream.ErrStreamNotFound, "LETTERS")
 	f.createStream(jetstream.StreamConfig{Name: options.Stream, Subjects: []string{"dead.>"}, DenyDelete: true})
 	f.createRoom(jetstream.StreamConfig{})
 	f.rejected("a")
 	store, letters = f.open()
-	if _, err := store.Replay(t.Context(), letters[0]); err == nil || !strings.Contains(err.Error(), "delete") {
-		t.Errorf("where nothing can be deleted: %v", err)
-	}
+	_, err = store.Replay(t.Context(), letters[0])
+	f.wantFailure(err, "delete")
 	f.requireEvents(nil)
 	f.requireLetters("dead.slack_rejected.payments")
 }
@@ -168,16 +156,11 @@ func TestEnded(t *testing.T) {
 	store, letters := f.open()
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := store.Replay(ended, letters[0]); !errors.Is(err, context.Canceled) {
-		t.Errorf("a replay: %v", err)
-	}
-	if err := store.Drop(ended, letters[0]); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("deleting message %d of stream", number)) {
-		t.Errorf("a drop: %v", err)
-	}
-	if _, err := store.Read(ended, number); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "getting message") {
-		t.Errorf("reading: %v", err)
-	}
-	if _, err := store.List(ended, unwatched); !errors.Is(err, context.Canceled) {
-		t.Errorf("listing: %v", err)
-	}
+	_, err := store.Replay(ended, letters[0])
+	f.wantError(err, context.Canceled, "")
+	f.wantFailure(store.Drop(ended, letters[0]), fmt.Sprintf("deleting message %d of stream", number))
+	_, err = store.Read(ended, number)
+	f.wantError(err, context.Canceled, "getting message")
+	_, err = store.List(ended, unwatched)
+	f.wantError(err, context.Canceled, "")
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -34,28 +33,32 @@ type Part struct {
 func (p Part) Room() *RoomIdentity { return &RoomIdentity{ID: p.ID, Derived: p.Derived, Part: p.Name} }
 
 // Parts splits a body that holds a group of several alerts into one message for each, in their
-// order. Each decodes, with its Room, to the event that a group of that alert alone would give, but that
-// its identity is the group's ID and the part's name: the alert's fingerprint, as a rule. Where the group
-// has no category the parts of alerts that name one are on its subject.
+// order. Each decodes, with its Room, to the event that a group of that alert alone would give, except for
+// the identity: the group's ID and the part's name, which usually is the alert's fingerprint. If the group
+// has no category, the parts of alerts that name a category are on the subject of that category.
 //
 // Alerts that would not decode are left out, and bad tells of all of them at once: how many, and what is wrong
 // with the first few. Its reason is that of the first.
 //
-// For every other message, for one that Decode finds a fault in as a whole, and where all alerts are bad (the
-// fault is then that of Decode) it returns nothing. That costs no more than a search, unless the body may hold a group.
+// Parts returns nothing for every other message, for one that Decode finds a fault in as a whole, and for a group
+// whose alerts are all bad: Decode returns their fault. Unless the body may hold a group, that costs no more than a search.
 func (d Decoder) Parts(m Message) (parts []Part, bad *Fault) {
 	if !looksLikeObject(m.Data) || !mayHold(m.Data, `"alerts"`) {
 		return nil, nil
 	}
-	e, g, ok := d.openGroup(m)
-	if !ok || len(g.alerts) < 2 || g.bad == len(g.alerts) {
-		return nil, nil
+	e, c, fault := d.open(m)
+	if fault != nil {
+		return nil, nil //nolint:nilerr // Decode returns this fault
+	}
+	g, fault := e.readGroup(c.members, d.MaxBytes)
+	if fault != nil || len(g.alerts) < 2 || g.bad == len(g.alerts) {
+		return nil, nil //nolint:nilerr // Decode returns this fault
 	}
 	m.Room.impose(&e)
 	parts = make([]Part, 0, len(g.alerts)-g.bad)
 	taken := make(map[string]bool, len(g.alerts))
 	for i, a := range g.alerts {
-		if a.bad {
+		if a.data == nil {
 			continue
 		}
 		name := a.name(i, taken)
@@ -69,39 +72,24 @@ func (d Decoder) Parts(m Message) (parts []Part, bad *Fault) {
 	return parts, g.fault()
 }
 
-// openGroup reads the alerts of a message; ok is false if it has a fault as a whole, which Decode tells.
-func (d Decoder) openGroup(m Message) (e Event, g group, ok bool) {
-	e, c, err := d.open(m)
-	if err == nil {
-		g, err = e.readGroup(c.members, d.MaxBytes)
-	}
-	return e, g, err == nil
-}
-
-// group is the alerts of a body, those included of which there will be no event.
-type group struct {
-	alerts []groupAlert
-	bad    int
-	faults []*Fault // of the first bad alerts
-}
-
-type groupAlert struct {
-	alert
-	data []byte
-	bad  bool
-}
-
 // Bounds of what a fault tells of the alerts of a group: how many of them, how much of each.
 const (
 	toldAlerts        = 2
 	maxToldAlertBytes = 72
 )
 
-// refuse notes that an alert is bad. Only of the first ones it says why, behind the alert's place: a small body holds many.
-func (g *group) refuse(i int, joint string, err func() error) {
-	g.alerts[i].bad = true
+// group is the alerts of a body, including those of which there will be no event.
+type group struct {
+	alerts []alert
+	bad    int
+	faults []*Fault // of the first bad alerts
+}
+
+// refuse counts a bad alert. It keeps the fault of the first ones alone: a small body holds many.
+func (g *group) refuse(i int, joint string, fault *Fault) {
 	if g.bad++; len(g.faults) < toldAlerts {
-		g.faults = append(g.faults, within(fmt.Sprintf("alerts[%d]%s", i, joint), err()))
+		detail := fmt.Sprintf("alerts[%d]%s%s", i, joint, fault.Detail)
+		g.faults = append(g.faults, NewFault(fault.Reason, detail, fault.Err))
 	}
 }
 
@@ -114,21 +102,15 @@ func (g *group) fault() *Fault {
 	if g.bad == 1 {
 		return first
 	}
-	var detail strings.Builder
-	fmt.Fprintf(&detail, "%d of %d alerts are bad: ", g.bad, len(g.alerts))
-	for i, fault := range g.faults {
-		if i > 0 {
-			detail.WriteString("; ")
-		}
-		told := cut(fault.Detail, maxToldAlertBytes)
-		if detail.WriteString(told); len(told) < len(fault.Detail) {
-			detail.WriteString(mark)
-		}
+	var told []string
+	for _, fault := range g.faults {
+		told = append(told, shortened(fault.Detail, maxToldAlertBytes))
 	}
+	detail := fmt.Sprintf("%d of %d alerts are bad: %s", g.bad, len(g.alerts), strings.Join(told, "; "))
 	if more := g.bad - len(g.faults); more > 0 {
-		fmt.Fprintf(&detail, "; and %d more", more)
+		detail += fmt.Sprintf("; and %d more", more)
 	}
-	return NewFault(first.Reason, detail.String(), first.Err)
+	return NewFault(first.Reason, detail, first.Err)
 }
 
 // alert is one alert of a group in the notifier's own form, which Decode reads. The order of its
@@ -144,6 +126,8 @@ type alert struct {
 	Link     string            `json:"link,omitempty"`
 	Time     time.Time         `json:"time,omitzero"`
 	Fields   map[string]string `json:"fields,omitempty"`
+
+	data []byte // the alert as a JSON object; nil: the alert is bad
 }
 
 // name returns what tells the alert at place i from the others of its group, whose names are taken.
@@ -166,77 +150,68 @@ func (a alert) encoded() []byte {
 }
 
 // readGroup returns the alerts of a group, none if o is no group, and takes over the group's ID. An alert is bad if
-// the message that it would be split into would not decode, with at most maxBytes (0: no limit). The error is
-// a *Fault of the group as a whole.
-func (e *Event) readGroup(o object, maxBytes int) (group, error) {
+// the message that it would be split into would not decode, with at most maxBytes (0: no limit). The fault is
+// one of the group as a whole.
+func (e *Event) readGroup(o object, maxBytes int) (group, *Fault) {
 	elements, ok := alertsOf(o)
 	if !ok {
 		return group{}, nil
 	}
-	id, err := text(o, "id")
-	if err != nil {
-		return group{}, err
-	}
-	e.identify(id)
+	r := reader{members: o}
+	e.identify(r.text("id"))
 	switch count := len(elements); {
+	case r.fault != nil:
 	case count == 0:
-		return group{}, NewFault(ReasonEmpty, "alerts is an empty array", nil)
+		r.fault = NewFault(ReasonEmpty, "alerts is an empty array", nil)
 	case count > maxAlerts:
-		return group{}, badField("alerts", fmt.Sprintf("an array of at most %d alerts", maxAlerts), fmt.Sprintf("of %d", count), nil)
+		r.refuse("alerts", fmt.Sprintf("an array of at most %d alerts", maxAlerts), fmt.Sprintf("of %d", count), nil)
 	}
-	external, err := text(o, "externalURL")
-	if err != nil {
-		return group{}, err
-	}
-	receiver, err := text(o, "receiver")
-	if err != nil {
-		return group{}, err
+	external, receiver := r.text("externalURL"), r.text("receiver")
+	if r.fault != nil {
+		return group{}, r.fault
 	}
 	source := cut(cmp.Or(external, receiver, e.Source), maxSourceBytes)
-	g := group{alerts: make([]groupAlert, len(elements))}
+	g := group{alerts: make([]alert, len(elements))}
 	for i, element := range elements {
-		a, err := readAlert(element)
-		if err != nil {
-			g.refuse(i, ".", func() error { return err })
+		a, fault := readAlert(element)
+		if fault != nil {
+			g.refuse(i, ".", fault)
 			continue
 		}
 		a.Source = source
-		if !a.shows() && len(elements) > 1 && a.surelyFits(len(element), maxBytes) {
-			g.refuse(i, ": ", func() error { return nothingToShow() })
-			continue // most of what it costs to read it lies ahead
-		}
 		if a.Time.IsZero() {
 			a.Time = e.Time
 		}
-		g.alerts[i].alert, g.alerts[i].data = a, a.encoded()
-		if len(elements) == 1 {
-			break // it is not split, but decoded on the spot
+		if len(elements) > 1 {
+			a.data, fault = a.message(len(element), maxBytes)
+		} else {
+			a.data = a.encoded() // the group is not split: Decode says what is wrong with its alert
 		}
-		if fault := a.fault(len(g.alerts[i].data), maxBytes); fault != nil {
-			g.refuse(i, ": ", func() error { return fault })
+		if fault != nil {
+			g.refuse(i, ": ", fault)
 		}
+		g.alerts[i] = a
 	}
 	return g, nil
 }
 
-// fault is why an alert that could be read is no event by itself; nil: it is one.
-func (a alert) fault(size, maxBytes int) *Fault {
-	switch {
-	case maxBytes > 0 && size > maxBytes:
-		return tooLarge(size, maxBytes)
-	case !a.shows():
-		return nothingToShow()
-	}
-	return nil
-}
-
-func (a alert) shows() bool { return visible(a.Title) || visible(a.Text) }
-
-// surelyFits tells that an alert that was read from so many bytes does not exceed a limit, without encoding it: no byte takes more
-// than six then, and the names of all members and two times less than frame.
-func (a alert) surelyFits(size, maxBytes int) bool {
+// message returns the body of the message that an alert, read from so many bytes, is split into; or why that would not decode.
+func (a alert) message(size, maxBytes int) ([]byte, *Fault) {
+	// An alert with nothing to show is not encoded, which would cost more than reading it did, if it surely is not too large: no byte
+	// takes more than six when encoded, and the names of all members and the time take less than frame.
 	const longestEscape, frame = 6, 512
-	return maxBytes == 0 || longestEscape*(size+len(a.Source))+frame <= maxBytes
+	shows := visible(a.Title) || visible(a.Text)
+	if !shows && (maxBytes == 0 || longestEscape*(size+len(a.Source))+frame <= maxBytes) {
+		return nil, nothingToShow()
+	}
+	data := a.encoded()
+	switch {
+	case maxBytes > 0 && len(data) > maxBytes:
+		return nil, tooLarge(len(data), maxBytes)
+	case !shows:
+		return nil, nothingToShow()
+	}
+	return data, nil
 }
 
 // alertsOf returns the elements of the member alerts if it is an array of objects. Any other is a
@@ -247,15 +222,10 @@ func alertsOf(o object) (elements [][]byte, ok bool) {
 		return nil, false
 	}
 	elements = splitArray(value)
-	for _, element := range elements {
-		if element[0] != '{' {
-			return nil, false
-		}
-	}
-	return elements, true
+	return elements, !slices.ContainsFunc(elements, func(element []byte) bool { return element[0] != '{' })
 }
 
-// readAlert translates one alert. The error is a *Fault whose detail begins with the member.
+// readAlert translates one alert. The detail of a fault begins with the member.
 //
 //   - title: the annotation summary, else the label alertname; text: the annotation description,
 //     else message.
@@ -266,47 +236,33 @@ func alertsOf(o object) (elements [][]byte, ok bool) {
 //   - time: startsAt; endsAt of a resolved alert.
 //   - link: the first of panelURL, dashboardURL and generatorURL that can be one.
 //   - fields: the labels but for alertname and severity, and valueString.
-func readAlert(data []byte) (alert, error) {
-	o := splitObject(data)
-	status, err := statusOf(o)
-	if err != nil {
-		return alert{}, err
-	}
-	a := alert{Status: status}
-	labels, err := textMap(o, "labels")
-	if err != nil {
-		return alert{}, err
-	}
-	annotations, err := textMap(o, "annotations")
-	if err != nil {
-		return alert{}, err
-	}
+func readAlert(data []byte) (alert, *Fault) {
+	r := reader{members: splitObject(data)}
+	a := alert{Status: r.status()}
+	labels, annotations := r.textMap("labels"), r.textMap("annotations")
 	a.Title = firstVisible(annotations["summary"], labels["alertname"])
 	a.Text = firstVisible(annotations["description"], annotations["message"])
 	a.Severity = alertSeverity(labels["severity"], a.Status)
 	if category := lowerASCII(labels["category"]); category != "" && ValidatePath(category) == nil {
 		a.Category = category
 	}
-	if a.Key, err = alertKey(o, labels); err != nil {
-		return alert{}, err
+	a.Key = stableID(r.text("fingerprint"))
+	if a.Key == "" && len(labels) > 0 {
+		a.Key = hashOf(labels)
 	}
-	if a.Time, err = alertTime(o, a.Status); err != nil {
-		return alert{}, err
+	// Both times are read: a fault in one of them must not show only when the alert ends.
+	start, end := r.time("startsAt"), r.time("endsAt")
+	if a.Time = start; a.Status == StatusResolved && !end.IsZero() {
+		a.Time = end
 	}
-	if a.Link, err = alertLink(o); err != nil {
-		return alert{}, err
-	}
-	value, err := text(o, "valueString")
-	if err != nil {
-		return alert{}, err
-	}
-	if value != "" {
+	a.Link = r.firstLink("panelURL", "dashboardURL", "generatorURL")
+	if value := r.text("valueString"); value != "" {
 		labels["valueString"] = value
 	}
 	delete(labels, "alertname")
 	delete(labels, "severity")
 	a.Fields = labels
-	return a, nil
+	return a, r.fault
 }
 
 // alertSeverity maps the words that rules commonly use; none of them is a standard.
@@ -327,71 +283,38 @@ func alertSeverity(word string, status Status) Severity {
 	return SeverityInfo
 }
 
-// alertKey returns the fingerprint, else a hash that is the same for the same labels in any order,
-// "" if there are none either.
-func alertKey(o object, labels map[string]string) (string, error) {
-	fingerprint, err := text(o, "fingerprint")
-	if err != nil || fingerprint != "" || len(labels) == 0 {
-		return stableID(fingerprint), err
-	}
+// hashOf returns a hash that is the same for the same labels in any order.
+func hashOf(labels map[string]string) string {
 	var all []byte
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
 		value := labels[name]
 		all = fmt.Appendf(all, "%d:%s%d:%s", len(name), name, len(value), value) // lengths keep different labels apart
 	}
-	return hashed(all), nil
+	return hashed(all)
 }
 
-// alertTime returns when the alert started, or when it ended if it is over. The other time is read
-// too: a fault in it must not show only when the alert ends.
-func alertTime(o object, status Status) (time.Time, error) {
-	start, err := timeOf(o, "startsAt")
-	if err != nil {
-		return time.Time{}, err
-	}
-	end, err := timeOf(o, "endsAt")
-	if err != nil {
-		return time.Time{}, err
-	}
-	if status == StatusResolved && !end.IsZero() {
-		return end, nil
-	}
-	return start, nil
-}
-
-// alertLink passes over what cannot be linked: rules and templates make such, and the alert matters more.
-func alertLink(o object) (string, error) {
+// firstLink returns the first URL that the members hold. It passes over texts that are no link: rules and templates make such
+// texts, and the alert matters more.
+func (r *reader) firstLink(names ...string) string {
 	var link string
-	for _, name := range []string{"panelURL", "dashboardURL", "generatorURL"} {
-		value, err := text(o, name)
-		if err != nil {
-			return "", err
-		}
-		if value == "" || link != "" {
+	for _, name := range names {
+		value := r.text(name)
+		if link != "" {
 			continue
 		}
-		if ok, err := isLink(value); ok && err == nil {
+		if ok, _ := isLink(value); ok {
 			link = value
 		}
 	}
-	return link, nil
+	return link
 }
 
 // textMap is texts as a map, never nil.
-func textMap(o object, name string) (map[string]string, error) {
-	fields, err := texts(o, name)
+func (r *reader) textMap(name string) map[string]string {
+	fields := r.texts(name)
 	m := make(map[string]string, len(fields))
 	for _, f := range fields {
 		m[f.Name] = f.Value
 	}
-	return m, err
-}
-
-// within says in a fault's detail where the alert stands that it is about.
-func within(place string, err error) *Fault {
-	var fault *Fault
-	if !errors.As(err, &fault) {
-		return NewFault(ReasonBadField, place+err.Error(), err) // unreachable: reading an alert returns faults alone
-	}
-	return NewFault(fault.Reason, place+fault.Detail, fault.Err)
+	return m
 }

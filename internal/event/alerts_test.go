@@ -36,76 +36,70 @@ const grafana = `{"receiver":"","status":"resolved","alerts":[
 // one is a group of one alert with these members.
 func one(members string) string { return `{"alerts":[{` + members + `}]}` }
 
+// diskFull is the event of the first of Alertmanager's alerts.
+var diskFull = event.Event{
+	ID: "NOTIFICATIONS:7", Derived: true, Category: "errors", Title: "Disk of db-1 is full", Text: "/var has\n<2% left",
+	Severity: event.SeverityCritical, Source: "http://alertmanager:9093", Link: "http://prometheus:9090/graph?g0.expr=up&g0.tab=1",
+	Fields: []event.Field{{Name: "category", Value: "Storage.Disks"}, {Name: "instance", Value: "db-1:9100"}},
+	Time:   time.Date(2026, 3, 1, 10, 0, 0, 123_000_000, time.UTC), Cost: 1, Status: event.StatusFiring, Key: "a1b2c3d4e5f60718",
+}
+
+// highLoad is the event of Grafana's alert.
+var highLoad = event.Event{
+	ID: "NOTIFICATIONS:7", Derived: true, Category: "errors", Title: "High load", Text: "load is high",
+	Severity: event.SeverityInfo, Source: "https://grafana/", Link: "https://grafana/d/a",
+	Fields: []event.Field{{Name: "grafana_folder", Value: "Hosts"}, {Name: "valueString", Value: "[ var='B' value=1.5 ]"}},
+	Time:   time.Date(2026, 3, 1, 10, 5, 0, 0, time.UTC), Cost: 1, Status: event.StatusResolved, Key: "c6eadffa33fcdf37",
+}
+
+// alertX has the title "x" and the fingerprint "f".
+const alertX = `"labels":{"alertname":"x"},"fingerprint":"f"`
+
+func named(all ...changes) event.Event { return decoded(append([]changes{withTitle("x")}, all...)...) }
+func keyed(all ...changes) event.Event { return named(append([]changes{withKey("f")}, all...)...) }
+
+func withSource(source string) changes { return func(e *event.Event) { e.Source = source } }
+func withLink(link string) changes     { return func(e *event.Event) { e.Link = link } }
+func firing(e *event.Event)            { e.Status, e.Severity = event.StatusFiring, event.SeverityWarning }
+
+var decodedAlerts = []struct {
+	name, body string
+	want       event.Event
+}{
+	{"the first of Alertmanager's", alertmanager, diskFull},
+	{"Grafana's", grafana, highLoad},
+	{"small", one(alertX), keyed()},
+	{"a title of the group is not one of the alert", `{"title":"no","text":"no","severity":5,"status":"no","alerts":[{` + alertX + `}]}`, keyed()},
+	{"blank summary", one(alertX + `,"annotations":{"summary":" "}`), keyed()},
+	{"description before message", one(alertX + `,"annotations":{"message":"m","description":"d"}`), keyed(withText("d"))},
+	{"nulls", one(alertX + `,"annotations":null,"startsAt":null,"status":null,"valueString":null,"panelURL":null`), keyed()},
+	{"receiver", `{"alerts":[{` + alertX + `}],"receiver":"r","externalURL":""}`, keyed(withSource("r"))},
+	{"long source", `{"alerts":[{` + alertX + `}],"receiver":"` + strings.Repeat("é", 2_000) + `"}`,
+		keyed(withSource(strings.Repeat("é", 500)))},
+	{"id of the group", `{"id":"g","alerts":[{` + alertX + `}]}`, keyed(func(e *event.Event) { e.ID, e.Derived = "g", false })},
+	{"firing without a severity", one(alertX + `,"status":"firing"`),
+		keyed(firing)},
+	{"resolved without an end", one(alertX + `,"status":"resolved","startsAt":"2026-01-01T00:00:00Z","endsAt":"0001-01-01T00:00:00Z"`),
+		keyed(resolved, onDay(2026))},
+	{"firing with an end", one(alertX + `,"status":"firing","startsAt":"2026-01-01T00:00:00Z","endsAt":"2026-01-02T00:00:00Z"`),
+		keyed(firing, onDay(2026))},
+	{"panel before dashboard before rule", one(alertX + `,"generatorURL":"http://g","dashboardURL":"http://d","panelURL":"http://p"`),
+		keyed(withLink("http://p"))},
+	{"bad links", one(alertX + `,"generatorURL":"http://g","dashboardURL":"/d","panelURL":"http://[p"`),
+		keyed(withLink("http://g"))},
+	{"no link", one(alertX + `,"generatorURL":"javascript:alert(1)"`), keyed()},
+	{"labels sorted, the last of duplicates", one(`"fingerprint":"f","labels":{"b":"1","alertname":"x","a":"2","b":"3"}`),
+		keyed(withFields(event.Field{Name: "a", Value: "2"}, event.Field{Name: "b", Value: "3"}))},
+	{"long fingerprint", one(`"labels":{"alertname":"x"},"fingerprint":"` + strings.Repeat("f", 65) + `"`),
+		keyed(withKey(event.StableID(strings.Repeat("f", 65))))},
+	{"labels for a fingerprint", one(`"labels":{"b":"<","alertname":"x"}`), named(withKey("sha256:486d53419a87a15621cf9aff7503cff15e119d83"), withFields(event.Field{Name: "b", Value: "<"}))},
+	{"neither labels nor fingerprint", one(`"annotations":{"summary":"x"}`), named()},
+}
+
 func TestDecodeAlert(t *testing.T) {
 	t.Parallel()
-	disk := event.Event{
-		ID: "NOTIFICATIONS:7", Derived: true, Category: "errors", Title: "Disk of db-1 is full", Text: "/var has\n<2% left",
-		Severity: event.SeverityCritical, Source: "http://alertmanager:9093", Link: "http://prometheus:9090/graph?g0.expr=up&g0.tab=1",
-		Fields: []event.Field{{Name: "category", Value: "Storage.Disks"}, {Name: "instance", Value: "db-1:9100"}},
-		Time:   time.Date(2026, 3, 1, 10, 0, 0, 123_000_000, time.UTC), Cost: 1, Status: event.StatusFiring, Key: "a1b2c3d4e5f60718",
-	}
-	load := event.Event{
-		ID: "NOTIFICATIONS:7", Derived: true, Category: "errors", Title: "High load", Text: "load is high",
-		Severity: event.SeverityInfo, Source: "https://grafana/", Link: "https://grafana/d/a",
-		Fields: []event.Field{{Name: "grafana_folder", Value: "Hosts"}, {Name: "valueString", Value: "[ var='B' value=1.5 ]"}},
-		Time:   time.Date(2026, 3, 1, 10, 5, 0, 0, time.UTC), Cost: 1, Status: event.StatusResolved, Key: "c6eadffa33fcdf37",
-	}
-	named := func(change func(*event.Event)) event.Event {
-		return decoded(func(e *event.Event) {
-			e.Title = "x"
-			change(e)
-		})
-	}
-	const x = `"labels":{"alertname":"x"},"fingerprint":"f"`
-	keyed := func(change func(*event.Event)) event.Event {
-		return named(func(e *event.Event) {
-			e.Key = "f"
-			change(e)
-		})
-	}
-	nothing := func(*event.Event) {}
-	day := func(day int) time.Time { return time.Date(2026, 1, day, 0, 0, 0, 0, time.UTC) }
-	for _, test := range []struct {
-		name, body string
-		want       event.Event
-	}{
-		{"the first of Alertmanager's", alertmanager, disk},
-		{"Grafana's", grafana, load},
-		{"small", one(x), keyed(nothing)},
-		{"a title of the group is not one of the alert", `{"title":"no","text":"no","severity":5,"status":"no","alerts":[{` + x + `}]}`, keyed(nothing)},
-		{"blank summary", one(x + `,"annotations":{"summary":" "}`), keyed(nothing)},
-		{"description before message", one(x + `,"annotations":{"message":"m","description":"d"}`), keyed(func(e *event.Event) { e.Text = "d" })},
-		{"nulls", one(x + `,"annotations":null,"startsAt":null,"status":null,"valueString":null,"panelURL":null`), keyed(nothing)},
-		{"receiver", `{"alerts":[{` + x + `}],"receiver":"r","externalURL":""}`, keyed(func(e *event.Event) { e.Source = "r" })},
-		{"long source", `{"alerts":[{` + x + `}],"receiver":"` + strings.Repeat("é", 2_000) + `"}`,
-			keyed(func(e *event.Event) { e.Source = strings.Repeat("é", 500) })},
-		{"id of the group", `{"id":"g","alerts":[{` + x + `}]}`, keyed(func(e *event.Event) { e.ID, e.Derived = "g", false })},
-		{"firing without a severity", one(x + `,"status":"firing"`),
-			keyed(func(e *event.Event) { e.Status, e.Severity = event.StatusFiring, event.SeverityWarning })},
-		{"resolved without an end", one(x + `,"status":"resolved","startsAt":"2026-01-01T00:00:00Z","endsAt":"0001-01-01T00:00:00Z"`),
-			keyed(func(e *event.Event) { e.Status, e.Time = event.StatusResolved, day(1) })},
-		{"firing with an end", one(x + `,"status":"firing","startsAt":"2026-01-01T00:00:00Z","endsAt":"2026-01-02T00:00:00Z"`),
-			keyed(func(e *event.Event) { e.Status, e.Severity, e.Time = event.StatusFiring, event.SeverityWarning, day(1) })},
-		{"panel before dashboard before rule", one(x + `,"generatorURL":"http://g","dashboardURL":"http://d","panelURL":"http://p"`),
-			keyed(func(e *event.Event) { e.Link = "http://p" })},
-		{"bad links", one(x + `,"generatorURL":"http://g","dashboardURL":"/d","panelURL":"http://[p"`),
-			keyed(func(e *event.Event) { e.Link = "http://g" })},
-		{"no link", one(x + `,"generatorURL":"javascript:alert(1)"`), keyed(nothing)},
-		{"labels sorted, the last of duplicates", one(`"fingerprint":"f","labels":{"b":"1","alertname":"x","a":"2","b":"3"}`),
-			keyed(func(e *event.Event) { e.Fields = []event.Field{{Name: "a", Value: "2"}, {Name: "b", Value: "3"}} })},
-		{"long fingerprint", one(`"labels":{"alertname":"x"},"fingerprint":"` + strings.Repeat("f", 65) + `"`),
-			keyed(func(e *event.Event) { e.Key = event.StableID(strings.Repeat("f", 65)) })},
-		{"labels for a fingerprint", one(`"labels":{"b":"<","alertname":"x"}`), named(func(e *event.Event) {
-			e.Key, e.Fields = "sha256:486d53419a87a15621cf9aff7503cff15e119d83", []event.Field{{Name: "b", Value: "<"}}
-		})},
-		{"neither labels nor fingerprint", one(`"annotations":{"summary":"x"}`), named(nothing)},
-	} {
-		got, err := decoder().Decode(message(test.body))
-		if err != nil {
-			t.Errorf("%s: %v", test.name, err)
-			continue
-		}
-		testkit.EqualDeeply(t, got, test.want, "%s", test.name)
+	for _, test := range decodedAlerts {
+		requireDecoded(t, message(test.body), test.want, test.name)
 	}
 }
 
@@ -168,45 +162,65 @@ func TestDecodeAlertCategory(t *testing.T) {
 	}
 }
 
+// badAlerts are members of the only alert of a group, by the detail of the fault behind "alerts[0].".
+var badAlerts = map[string]string{
+	`"labels":5`:           "labels must be an object of strings, not 5",
+	`"labels":{"a":["b"]}`: `labels.a must be a string, not ["b"]`,
+	`"labels":{"` + strings.Repeat("é", 5_000) + `":1}`: "labels.é",
+	`"annotations":[]`:                        "annotations must be",
+	`"annotations":{"summary":null}`:          "annotations.summary must be",
+	`"status":"pending"`:                      `status must be firing or resolved, not "pending"`,
+	`"status":1`:                              "status must be a string",
+	`"fingerprint":12`:                        "fingerprint must be a string, not 12",
+	`"startsAt":"noon"`:                       `startsAt must be a time as in RFC 3339, not "noon"`,
+	`"status":"firing","endsAt":5`:            "endsAt must be",
+	`"panelURL":"http://p","generatorURL":{}`: "generatorURL must be a string",
+	`"valueString":1.5`:                       "valueString must be a string",
+}
+
+// badGroups are groups with a fault as a whole.
+var badGroups = []faulty{
+	{event.ReasonEmpty, "alerts is an empty array", []string{`{"alerts":[]}`, `{"title":"x","alerts":[ ]}`}},
+	{event.ReasonEmpty, "title nor text", []string{
+		`{"alerts":[{}]}`, one(`"labels":{"alertname":"\u200b"},"annotations":{"description":"\n"}`),
+	}},
+	{event.ReasonBadJSON, "", []string{`{"alerts":[{}]`}},
+	{
+		event.ReasonBadField, "2 of 2 alerts are bad: alerts[0].labels must be an object of strings, not 5; alerts[1]: neither title nor text",
+		[]string{`{"alerts":[{"labels":5},{}]}`},
+	},
+	{
+		event.ReasonEmpty, "1000 of 1000 alerts are bad: alerts[0]: neither title nor text holds anything to show; " +
+			"alerts[1]: neither title nor text holds anything to show; and 998 more",
+		[]string{`{"alerts":[` + strings.Repeat("{},", 999) + `{}]}`},
+	},
+	{event.ReasonBadField, "externalURL must be a string", []string{`{"alerts":[{` + alertX + `}],"externalURL":1}`}},
+	{event.ReasonBadField, "receiver must be a string", []string{`{"alerts":[{` + alertX + `}],"receiver":{}}`}},
+	{event.ReasonBadField, "id must be a string", []string{`{"alerts":[{` + alertX + `}],"id":1}`}},
+	{
+		event.ReasonBadField, "alerts must be an array of at most 1000 alerts, not of 1001",
+		[]string{`{"alerts":[` + strings.Repeat("{},", 1000) + `{}]}`},
+	},
+}
+
 func TestDecodeAlertFaults(t *testing.T) {
 	t.Parallel()
-	const ok = `{"labels":{"alertname":"x"}}`
-	for _, test := range []struct {
-		body   string
-		reason event.Reason
-		detail string
-	}{
-		{`{"alerts":[]}`, event.ReasonEmpty, "alerts is an empty array"},
-		{`{"title":"x","alerts":[ ]}`, event.ReasonEmpty, "alerts is an empty array"},
-		{`{"alerts":[{}]}`, event.ReasonEmpty, "title nor text"},
-		{one(`"labels":{"alertname":"\u200b"},"annotations":{"description":"\n"}`), event.ReasonEmpty, "title nor text"},
-		{`{"alerts":[{}]`, event.ReasonBadJSON, ""},
-		{one(`"labels":5`), event.ReasonBadField, "alerts[0].labels must be an object of strings, not 5"},
-		{one(`"labels":{"a":["b"]}`), event.ReasonBadField, `alerts[0].labels.a must be a string, not ["b"]`},
-		{`{"alerts":[{"labels":5},{}]}`, event.ReasonBadField, "2 of 2 alerts are bad: alerts[0].labels must be an object of strings, not 5; alerts[1]: neither title nor text"},
-		{`{"alerts":[` + strings.Repeat("{},", 999) + `{}]}`, event.ReasonEmpty, "1000 of 1000 alerts are bad: alerts[0]: neither title nor text holds anything to show; " +
-			"alerts[1]: neither title nor text holds anything to show; and 998 more"},
-		{one(`"labels":{"` + strings.Repeat("é", 5_000) + `":1}`), event.ReasonBadField, "alerts[0].labels.é"},
-		{one(`"annotations":[]`), event.ReasonBadField, "alerts[0].annotations must be"},
-		{one(`"annotations":{"summary":null}`), event.ReasonBadField, "alerts[0].annotations.summary must be"},
-		{one(`"status":"pending"`), event.ReasonBadField, `alerts[0].status must be firing or resolved, not "pending"`},
-		{one(`"status":1`), event.ReasonBadField, "alerts[0].status must be a string"},
-		{one(`"fingerprint":12`), event.ReasonBadField, "alerts[0].fingerprint must be a string, not 12"},
-		{one(`"startsAt":"noon"`), event.ReasonBadField, `alerts[0].startsAt must be a time as in RFC 3339, not "noon"`},
-		{one(`"status":"firing","endsAt":5`), event.ReasonBadField, "alerts[0].endsAt must be"},
-		{one(`"panelURL":"http://p","generatorURL":{}`), event.ReasonBadField, "alerts[0].generatorURL must be a string"},
-		{one(`"valueString":1.5`), event.ReasonBadField, "alerts[0].valueString must be a string"},
-		{`{"alerts":[` + ok + `],"externalURL":1}`, event.ReasonBadField, "externalURL must be a string"},
-		{`{"alerts":[` + ok + `],"receiver":{}}`, event.ReasonBadField, "receiver must be a string"},
-		{`{"alerts":[` + ok + `],"id":1}`, event.ReasonBadField, "id must be a string"},
-		{`{"alerts":[` + strings.Repeat("{},", 1000) + `{}]}`, event.ReasonBadField, "alerts must be an array of at most 1000 alerts, not of 1001"},
-	} {
-		_, err := decoder().Decode(message(test.body))
-		checkFault(t, err, test.reason, test.detail)
-		parts, bad := decoder().Parts(message(test.body))
-		if parts != nil || bad != nil {
-			t.Errorf("%.60q: %d parts of a faulty message, %v", test.body, len(parts), bad)
+	all := badGroups
+	for members, detail := range badAlerts {
+		all = append(all, faulty{event.ReasonBadField, "alerts[0]." + detail, []string{one(members)}})
+	}
+	requireFaults(t, all)
+	for _, group := range all {
+		for _, body := range group.bodies {
+			requireNoParts(t, message(body))
 		}
+	}
+}
+
+func requireNoParts(t *testing.T, m event.Message) {
+	t.Helper()
+	if parts, bad := decoder().Parts(m); parts != nil || bad != nil {
+		t.Errorf("%.60q: %d parts, %v", m.Data, len(parts), bad)
 	}
 }
 
@@ -383,19 +397,12 @@ func TestPartsOfOtherMessages(t *testing.T) {
 		`{"text":"x","alerts":["a","b"]}`, `{"text":"x","alerts":[{},5]}`, `{"text":"x","alerts":[{},{}],"alerts":null}`, `{"text":"x","deep":` + alertmanager + `}`,
 		alertmanager + "x", strings.Replace(alertmanager, "DiskFull", "\xff", 1), alertmanager + strings.Repeat(" ", maxBytes),
 	} {
-		if parts, bad := decoder().Parts(message(body)); parts != nil || bad != nil {
-			t.Errorf("%.60q: %d parts, %v", body, len(parts), bad)
-		}
+		requireNoParts(t, message(body))
 	}
-	m := withHeader(message(alertmanager), "ce-specversion", "1.0", "ce-id", "1", "ce-source", "/s", "ce-type", "t", "Content-Type", "text/plain")
-	if parts, bad := decoder().Parts(m); parts != nil || bad != nil {
-		t.Errorf("declared text: %d parts", len(parts))
-	}
-	m = message(alertmanager)
-	m.Subject = "other"
-	if parts, bad := decoder().Parts(m); parts != nil || bad != nil {
-		t.Errorf("another subject: %d parts", len(parts))
-	}
+	requireNoParts(t, withHeader(message(alertmanager), append(required, "Content-Type", "text/plain")...)) // declared text
+	elsewhere := message(alertmanager)
+	elsewhere.Subject = "other"
+	requireNoParts(t, elsewhere)
 }
 
 // TestPartsStaySmall guards against groups that would grow when they are split.

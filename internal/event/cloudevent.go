@@ -27,12 +27,12 @@ type envelope struct {
 // attributes are the context attributes of a CloudEvent by their names.
 type attributes map[string]string
 
-// attributeNames returns the context attributes of CloudEvents 1.0, required ones first.
+// attributeNames are the context attributes of CloudEvents 1.0, the required ones first.
 // Extension attributes say nothing that an Event holds.
-func attributeNames() (required, optional []string) {
-	return []string{"specversion", "id", "source", "type"},
-		[]string{"time", "datacontenttype", "subject", "dataschema"}
-}
+var attributeNames = []string{"specversion", "id", "source", "type", "time", "datacontenttype", "subject", "dataschema"}
+
+// requiredAttributes is how many attributes are required.
+const requiredAttributes = 4
 
 // id returns "<source>/<id>", empty unless both are there.
 func (a attributes) id() string {
@@ -46,19 +46,18 @@ func (a attributes) id() string {
 // required ones does, for then the message is no CloudEvent in binary mode.
 func headerAttributes(header map[string][]string) attributes {
 	var a attributes
-	read := func(names []string) {
-		for _, name := range names {
-			if value := headerValue(header, "ce-"+name); value != "" {
-				if a == nil {
-					a = attributes{}
-				}
-				a[name] = percentDecoded(value)
-			}
+	for i, name := range attributeNames {
+		if i == requiredAttributes && a == nil {
+			return nil
 		}
-	}
-	required, optional := attributeNames()
-	if read(required); a != nil {
-		read(optional)
+		value := headerValue(header, "ce-"+name)
+		if value == "" {
+			continue
+		}
+		if a == nil {
+			a = attributes{}
+		}
+		a[name] = percentDecoded(value)
 	}
 	return a
 }
@@ -73,12 +72,11 @@ func percentDecoded(value string) string {
 }
 
 // memberAttributes returns the attributes that stand in a CloudEvent in structured mode, as far
-// as they are strings. The error, a *Fault, names the first that is not.
-func memberAttributes(o object) (attributes, error) {
+// as they are strings. The fault names the first that is not.
+func memberAttributes(o object) (attributes, *Fault) {
 	a := attributes{}
-	var fault error
-	required, optional := attributeNames()
-	for _, name := range slices.Concat(required, optional) {
+	var fault *Fault
+	for _, name := range attributeNames {
 		switch value := o.get(name); {
 		case value == nil:
 		case value[0] == '"':
@@ -90,9 +88,8 @@ func memberAttributes(o object) (attributes, error) {
 	return a, fault
 }
 
-// open checks the attributes against CloudEvents 1.0. The error is a *Fault. The id of the
-// envelope is set even then, as far as it is known.
-func (a attributes) open() (envelope, error) {
+// open checks the attributes against CloudEvents 1.0. Beside a fault, the envelope has its id, as far as that is known.
+func (a attributes) open() (envelope, *Fault) {
 	env := envelope{id: a.id(), source: a["source"], contentType: a["datacontenttype"]}
 	if version, ok := a["specversion"]; version != cloudevents.CloudEventsVersionV1 {
 		if !ok {
@@ -133,13 +130,12 @@ func describe(err error) string {
 	return strings.Join(parts, "; ")
 }
 
-// structured reads a CloudEvent in structured mode. The error is a *Fault; the id of the
-// envelope is set even then, as far as it is known.
-func structured(o object) (envelope, content, error) {
-	a, fault := memberAttributes(o)
-	env, err := a.open()
-	if err := cmp.Or(fault, err); err != nil {
-		return env, content{}, err
+// structured reads a CloudEvent in structured mode. Beside a fault, the envelope has its id, as far as that is known.
+func structured(o object) (envelope, content, *Fault) {
+	a, notText := memberAttributes(o)
+	env, invalid := a.open()
+	if fault := cmp.Or(notText, invalid); fault != nil {
+		return env, content{}, fault
 	}
 	data, encoded := o.get("data"), o.get("data_base64")
 	switch {
@@ -155,13 +151,15 @@ func structured(o object) (envelope, content, error) {
 		if err != nil {
 			return env, content{}, badCloudEvent(fmt.Sprintf("data_base64 is not base64: %v", err), err)
 		}
-		c, err := typedContent(decoded, env.contentType)
-		return env, c, err
-	default:
-		return env, content{}, nil
+		if fault := checkUTF8(decoded); fault != nil {
+			return env, content{}, fault
+		}
+		c, fault := typedContent(decoded, env.contentType)
+		return env, c, fault
 	}
+	return env, content{}, nil
 }
 
-func badCloudEvent(detail string, err error) error {
+func badCloudEvent(detail string, err error) *Fault {
 	return NewFault(ReasonBadCloudEvent, "CloudEvent: "+detail, err)
 }

@@ -2,6 +2,7 @@ package event
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -26,6 +27,14 @@ type Decoder struct {
 // On the bare prefix, where the body has the word, it returns "" and bare is true. The error is
 // a *Fault with ReasonBadCategory. Nothing is allocated for a subject in lower case.
 func (d Decoder) CategoryOf(subject string) (category string, bare bool, err error) {
+	category, bare, fault := d.categoryOf(subject)
+	if fault != nil {
+		return "", false, fault
+	}
+	return category, bare, nil
+}
+
+func (d Decoder) categoryOf(subject string) (category string, bare bool, fault *Fault) {
 	rest, below := strings.CutPrefix(subject, d.Prefix)
 	if below && rest == "" {
 		return "", true, nil
@@ -34,8 +43,8 @@ func (d Decoder) CategoryOf(subject string) (category string, bare bool, err err
 		detail := fmt.Sprintf("subject %s is not %s or below it", excerpt(subject), excerpt(d.Prefix))
 		return "", false, NewFault(ReasonBadCategory, detail, nil)
 	}
-	category, err = parseCategory(rest[1:])
-	return category, false, err
+	category, fault = parseCategory(rest[1:])
+	return category, false, fault
 }
 
 // Decode reads one message. How it takes the body:
@@ -61,29 +70,32 @@ func (d Decoder) CategoryOf(subject string) (category string, bare bool, err err
 // bad_utf8, bad_json and bad_cloudevent, bad_category by the body, bad_field, empty. The Event then
 // has its ID, and its Category unless that is unknown or the fault, as far as they could be read.
 func (d Decoder) Decode(m Message) (Event, error) {
-	e, err := d.decode(m)
+	e, fault := d.decode(m)
 	m.Room.impose(&e)
-	return e, err
+	if fault != nil {
+		return e, fault
+	}
+	return e, nil
 }
 
-func (d Decoder) decode(m Message) (Event, error) {
-	e, c, err := d.open(m)
-	if err != nil {
-		return e, err
+func (d Decoder) decode(m Message) (Event, *Fault) {
+	e, c, fault := d.open(m)
+	if fault != nil {
+		return e, fault
 	}
 	bare := e.Category == ""
-	g, err := e.readGroup(c.members, d.MaxBytes)
-	if err != nil {
-		return e, err
+	g, fault := e.readGroup(c.members, d.MaxBytes)
+	if fault != nil {
+		return e, fault
 	}
 	if len(g.alerts) > 0 {
-		if g.alerts[0].bad {
+		if g.alerts[0].data == nil {
 			return e, g.fault()
 		}
 		c.members = splitObject(g.alerts[0].data)
 	}
-	if err := e.read(c.members, bare); err != nil {
-		return e, err
+	if fault := e.read(c.members, bare); fault != nil {
+		return e, fault
 	}
 	if !visible(e.Title) && !visible(e.Text) {
 		return e, nothingToShow()
@@ -99,34 +111,26 @@ func (r *RoomIdentity) impose(e *Event) {
 }
 
 // open takes the body out of its envelope. The event has what subject, headers and envelope say; its
-// category is empty on the bare subject. The error is a *Fault.
-func (d Decoder) open(m Message) (Event, content, error) {
-	e := Event{
-		ID:       m.derivedID(),
-		Derived:  true,
-		Severity: SeverityInfo,
-		Cost:     1,
-	}
+// category is empty on the bare subject.
+func (d Decoder) open(m Message) (Event, content, *Fault) {
+	e := Event{ID: m.derivedID(), Derived: true, Severity: SeverityInfo, Cost: 1}
 	binary := headerAttributes(m.Header)
 	e.identify(headerValue(m.Header, "Nats-Msg-Id"))
 	e.identify(binary.id())
 
-	category, _, err := d.CategoryOf(m.Subject)
+	category, _, badCategory := d.categoryOf(m.Subject)
 	e.Category = category
 	if d.MaxBytes > 0 && len(m.Data) > d.MaxBytes {
 		return e, content{}, tooLarge(len(m.Data), d.MaxBytes)
 	}
-	if err != nil {
-		return e, content{}, err
-	}
-	if err := checkUTF8(m.Data); err != nil {
-		return e, content{}, err
+	if fault := cmp.Or(badCategory, checkUTF8(m.Data)); fault != nil {
+		return e, content{}, fault
 	}
 
-	env, c, err := unwrap(headerValue(m.Header, "Content-Type"), binary, m.Data)
+	env, c, fault := unwrap(headerValue(m.Header, "Content-Type"), binary, m.Data)
 	e.identify(env.id)
-	if err != nil {
-		return e, content{}, err
+	if fault != nil {
+		return e, content{}, fault
 	}
 	e.Source, e.Time, e.Text = env.source, env.time, c.text
 	return e, c, nil
@@ -153,64 +157,47 @@ type content struct {
 	text    string
 }
 
-// unwrap takes the body out of the CloudEvent around it, if there is one. The error is a *Fault;
-// the id of the envelope is set even then, as far as it is known.
-func unwrap(contentType string, binary attributes, body []byte) (envelope, content, error) {
+// unwrap takes the body out of the CloudEvent around it, if there is one. Beside a fault, the envelope has its id, as far as
+// that is known.
+func unwrap(contentType string, binary attributes, body []byte) (envelope, content, *Fault) {
 	const cloudEvent = "application/cloudevents"
 	media := mediaType(contentType)
-	if format, ok := strings.CutPrefix(media, cloudEvent); ok {
-		switch {
-		case strings.HasPrefix(format, "-batch"):
-			return envelope{}, content{}, badCloudEvent("batches are not supported; publish each event by itself", nil)
-		case format != "" && format != "+json":
-			return envelope{}, content{}, badCloudEvent("content type must be "+cloudEvent+"+json, not "+excerpt(media), nil)
-		case !looksLikeObject(body):
-			return envelope{}, content{}, badCloudEvent("the body must be a JSON object in structured mode", nil)
+	format, isStructured := strings.CutPrefix(media, cloudEvent)
+	switch {
+	case !isStructured && binary != nil:
+		env, fault := binary.open()
+		if fault != nil {
+			return env, content{}, fault
 		}
-		o, err := parseObject(trimStart(body))
-		if err != nil {
-			return envelope{}, content{}, err
-		}
-		return structured(o)
+		c, fault := typedContent(body, cmp.Or(env.contentType, contentType))
+		return env, c, fault
+	case !isStructured:
+	case strings.HasPrefix(format, "-batch"):
+		return envelope{}, content{}, badCloudEvent("batches are not supported; publish each event by itself", nil)
+	case format != "" && format != "+json":
+		return envelope{}, content{}, badCloudEvent("content type must be "+cloudEvent+"+json, not "+excerpt(media), nil)
+	case !looksLikeObject(body):
+		return envelope{}, content{}, badCloudEvent("the body must be a JSON object in structured mode", nil)
 	}
-	if binary != nil {
-		env, err := binary.open()
-		if err != nil {
-			return env, content{}, err
-		}
-		if env.contentType == "" {
-			env.contentType = contentType
-		}
-		c, err := typedContent(body, env.contentType)
-		return env, c, err
+	c, fault := typedContent(body, "")
+	if fault != nil || !isStructured && c.members.get("specversion") == nil {
+		return envelope{}, c, fault
 	}
-	c, err := typedContent(body, "")
-	if err == nil && c.members.get("specversion") != nil {
-		return structured(c.members)
-	}
-	return envelope{}, c, err
+	return structured(c.members)
 }
 
-// typedContent reads data by its declared content type, or by its first byte if there is none.
-// The error is a *Fault.
-func typedContent(data []byte, contentType string) (content, error) {
-	if err := checkUTF8(data); err != nil {
-		return content{}, err
-	}
+// typedContent reads data, which is valid UTF-8, by its declared content type, or by its first byte if there is none.
+func typedContent(data []byte, contentType string) (content, *Fault) {
 	media := mediaType(contentType)
 	isJSON := media == "application/json" || media == "text/json" || strings.HasSuffix(media, "+json")
-	switch trimmed := trimStart(data); {
-	case isJSON && len(trimmed) > 0:
-		if err := checkJSON(trimmed); err != nil {
-			return content{}, err
+	trimmed := trimStart(data)
+	if isJSON && len(trimmed) > 0 || media == "" && looksLikeObject(trimmed) {
+		if fault := checkJSON(trimmed); fault != nil {
+			return content{}, fault
 		}
 		return jsonContent(trimmed), nil
-	case media == "" && looksLikeObject(trimmed):
-		o, err := parseObject(trimmed)
-		return content{members: o}, err
-	default:
-		return content{text: strings.TrimPrefix(string(data), byteOrderMark)}, nil
 	}
+	return content{text: strings.TrimPrefix(string(data), byteOrderMark)}, nil
 }
 
 // jsonContent reads a valid JSON value: an object, the text that a string holds, nothing from
@@ -237,16 +224,12 @@ func looksLikeObject(data []byte) bool {
 	return bytes.HasPrefix(trimStart(data), []byte("{"))
 }
 
-func checkUTF8(data []byte) error {
+func checkUTF8(data []byte) *Fault {
 	if utf8.Valid(data) {
 		return nil
 	}
 	at := 0
-	for rest := data; len(rest) > 0; rest = data[at:] {
-		r, size := utf8.DecodeRune(rest)
-		if r == utf8.RuneError && size == 1 {
-			break
-		}
+	for r, size := utf8.DecodeRune(data); r != utf8.RuneError || size > 1; r, size = utf8.DecodeRune(data[at:]) {
 		at += size
 	}
 	return NewFault(ReasonBadUTF8, fmt.Sprintf("the body is not valid UTF-8 at byte %d", at+1), nil)

@@ -3,7 +3,6 @@ package event
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"strings"
 	"time"
 )
 
@@ -90,15 +89,6 @@ func (e Event) ShownID() string {
 		return e.ID
 	}
 	return e.ID + "/" + e.Part
-}
-
-// Heading is what the event is called in one place: its title, else the first line of its text
-// that holds something visible.
-func (e Event) Heading() string {
-	if visible(e.Title) {
-		return strings.TrimSpace(e.Title)
-	}
-	return firstLine(e.Text)
 }
 
 // Resolves tells whether the event says that something is over which an earlier one with its key began.

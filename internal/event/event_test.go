@@ -68,3 +68,107 @@ func TestPair(t *testing.T) {
 		}
 	}
 }
+
+func TestDecodeID(t *testing.T) {
+	t.Parallel()
+	const body = `{"text":"x","id":"in-body"}`
+	const inEnvelope = `{"specversion":"1.0","id":"1","source":"/s","type":"t","data":` + body + `}`
+	hash := event.StableID
+	long := strings.Repeat("i", 65)
+	for _, test := range []struct {
+		name    string
+		m       event.Message
+		want    string
+		derived bool
+	}{
+		{"none", message("x"), "NOTIFICATIONS:7", true},
+		{"body", message(body), "in-body", false},
+		{"header over body", withHeader(message(body), "Nats-Msg-Id", "h"), "h", false},
+		{"header in lower case", withHeader(message(body), "nats-msg-id", "h"), "h", false},
+		{"header in upper case", withHeader(message(body), "NATS-MSG-ID", "h"), "h", false},
+		{"the canonical header wins", withHeader(message(body), "NATS-MSG-ID", "a", "nats-msg-id", "b", "Nats-Msg-Id", "h"), "h", false},
+		{"else the first in byte order", withHeader(message(body), "nats-msg-id", "b", "NATS-MSG-ID", "h"), "h", false},
+		{"the first value wins", withHeader(message(body), "Nats-Msg-Id", "h", "Nats-Msg-Id", "i"), "h", false},
+		{"an empty header is absent", withHeader(message(body), "Nats-Msg-Id", ""), "in-body", false},
+		{"an empty body id is absent", message(`{"text":"x","id":""}`), "NOTIFICATIONS:7", true},
+		{"envelope over body", message(inEnvelope), "/s/1", false},
+		{"header over envelope", withHeader(message(inEnvelope), "Nats-Msg-Id", "h"), "h", false},
+		{"the notifier's headers are a producer's", withHeader(message(body), event.HeaderID, "n", "Notifier-Derived", "true"), "in-body", false},
+		{"the notifier's headers alone", withHeader(message("x"), event.HeaderID, "n", "notifier-id", "n"), "NOTIFICATIONS:7", true},
+		{"the room over all", inRoom(withHeader(message(inEnvelope), "Nats-Msg-Id", "h"), event.RoomIdentity{ID: "r"}), "r", false},
+		{"a derived ID in the room", inRoom(withHeader(message(body), "Nats-Msg-Id", "h"), event.RoomIdentity{ID: "S:9", Derived: true}), "S:9", true},
+		{"no ID in the room", inRoom(message(body), event.RoomIdentity{Derived: true}), "in-body", false},
+		{"a long ID in the room", inRoom(message(body), event.RoomIdentity{ID: long}), hash(long), false},
+		{"64 bytes", message(`{"text":"x","id":"` + long[:64] + `"}`), long[:64], false},
+		{"65 bytes", message(`{"text":"x","id":"` + long + `"}`), hash(long), false},
+		{"line feed", message(`{"text":"x","id":"a\nb"}`), hash("a\nb"), false},
+		{"NUL", message(`{"text":"x","id":"\u0000"}`), hash("\x00"), false},
+		{"DEL", message(`{"text":"x","id":"a\u007f"}`), hash("a\x7f"), false},
+		{"C1 control", message(`{"text":"x","id":"a\u0085"}`), hash("a\u0085"), false},
+		{"invalid UTF-8 in the header", withHeader(message("x"), "Nats-Msg-Id", "a\xff"), hash("a\xff"), false},
+		{"not ASCII", message(`{"text":"x","id":"é🔥"}`), "é🔥", false},
+		{"long stream name", event.Message{Subject: "notify.a", Data: []byte("x"), Stream: long, Sequence: 1}, hash(long + ":1"), true},
+	} {
+		got, err := decoder().Decode(test.m)
+		if err != nil {
+			t.Errorf("%s: %v", test.name, err)
+		}
+		if got.ID != test.want || got.Derived != test.derived {
+			t.Errorf("%s: ID %q, derived %t, want %q, %t", test.name, got.ID, got.Derived, test.want, test.derived)
+		}
+	}
+	if id := hash("a\nb"); id != "sha256:7e18f737311b2dc3b2f269dd78396b0351f14fb6" || len(id) > event.MaxIDBytes {
+		t.Errorf("the hash of an ID is %q", id)
+	}
+}
+
+// inRoom is m as a message of the room.
+func inRoom(m event.Message, identity event.RoomIdentity) event.Message {
+	m.Room = &identity
+	return m
+}
+
+func TestDecodePart(t *testing.T) {
+	t.Parallel()
+	headers := []string{"Notifier-Part", "p", event.HeaderID, "i"}
+	for _, test := range []struct {
+		name string
+		m    event.Message
+		part string
+	}{
+		{"a producer's header", withHeader(message("x"), headers...), ""},
+		{"the room", inRoom(message("x"), event.RoomIdentity{ID: "i", Part: "fingerprint"}), "fingerprint"},
+		{"the room beside headers", inRoom(withHeader(message("x"), headers...), event.RoomIdentity{ID: "i"}), ""},
+		{"the room beside a fault", inRoom(message("{"), event.RoomIdentity{ID: "i", Part: "fingerprint"}), "fingerprint"},
+	} {
+		if got, _ := decoder().Decode(test.m); got.Part != test.part {
+			t.Errorf("%s: part %q, want %q", test.name, got.Part, test.part)
+		}
+	}
+}
+
+func TestDecodeIDBesideAFault(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name string
+		m    event.Message
+		want string
+	}{
+		{"bad JSON", message("{"), "NOTIFICATIONS:7"},
+		{"bad JSON, header", withHeader(message("{"), "Nats-Msg-Id", "h"), "h"},
+		{"too large, header", withHeader(message(strings.Repeat("x", maxBytes+1)), "nats-msg-id", "h"), "h"},
+		{"too large, binary CloudEvent", withHeader(message(strings.Repeat("x", maxBytes+1)), "ce-id", "1", "ce-source", "/s"), "/s/1"},
+		{"bad field", message(`{"text":"x","id":"b","cost":0}`), "b"},
+		{"bad id", message(`{"text":"x","id":1}`), "NOTIFICATIONS:7"},
+		{"empty", message(`{"id":"b"}`), "b"},
+		{"bad envelope", message(`{"specversion":"1.0","id":"1","source":"/s","data":"x"}`), "/s/1"},
+		{"bad version", message(`{"specversion":"2.0","id":"1","source":"/s","type":"t","data":"x"}`), "/s/1"},
+		{"bad JSON in the room", inRoom(withHeader(message("{"), "Nats-Msg-Id", "h"), event.RoomIdentity{ID: "r"}), "r"},
+		{"half an envelope", message(`{"specversion":"1.0","id":"1","type":"t","data":"x"}`), "NOTIFICATIONS:7"},
+	} {
+		got, err := decoder().Decode(test.m)
+		if err == nil || got.ID != test.want {
+			t.Errorf("%s: ID %q, %v, want %q beside a fault", test.name, got.ID, err, test.want)
+		}
+	}
+}

@@ -1,57 +1,36 @@
 package event
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// read takes over the members of a body. The error is a *Fault.
-func (e *Event) read(o object, bare bool) error {
+// read takes over the members of a body.
+func (e *Event) read(o object, bare bool) *Fault {
+	r := reader{members: o}
 	if bare {
-		category, err := bodyCategory(o)
-		if err != nil {
-			return err
-		}
-		e.Category = category
+		e.Category = r.category()
 	}
-	id, err := text(o, "id")
-	if err != nil {
-		return err
+	e.identify(r.text("id"))
+	e.Title = r.text("title")
+	e.Text = cmp.Or(r.text("text"), e.Text)
+	e.Source = cmp.Or(r.text("source"), e.Source)
+	e.Severity = cmp.Or(oneOf(&r, "severity", "one of info, warning, error and critical",
+		SeverityInfo, SeverityWarning, SeverityError, SeverityCritical), e.Severity)
+	e.Status = r.status()
+	e.Key = stableID(r.text("key"))
+	e.Link = r.link()
+	e.Fields = r.texts("fields")
+	if given := r.time("time"); !given.IsZero() {
+		e.Time = given
 	}
-	e.identify(id)
-	for _, target := range []struct {
-		name  string
-		value *string
-	}{
-		{"title", &e.Title}, {"text", &e.Text}, {"source", &e.Source},
-	} {
-		value, err := text(o, target.name)
-		if err != nil {
-			return err
-		}
-		if value != "" {
-			*target.value = value
-		}
-	}
-	if err := e.readSeverity(o); err != nil {
-		return err
-	}
-	if err := e.readStatus(o); err != nil {
-		return err
-	}
-	if err := e.readLink(o); err != nil {
-		return err
-	}
-	if err := e.readFields(o); err != nil {
-		return err
-	}
-	if err := e.readTime(o); err != nil {
-		return err
-	}
-	return e.readCost(o)
+	e.Cost = cmp.Or(r.cost(), e.Cost)
+	return r.fault
 }
 
 // identify sets the ID unless id is empty or the producer gave one of higher rank before.
@@ -61,137 +40,46 @@ func (e *Event) identify(id string) {
 	}
 }
 
-func (e *Event) readSeverity(o object) error {
-	value, err := text(o, "severity")
-	if err != nil || value == "" {
-		return err
-	}
-	switch s := Severity(value); s {
-	case SeverityInfo, SeverityWarning, SeverityError, SeverityCritical:
-		e.Severity = s
-		return nil
-	default:
-		return badField("severity", "one of info, warning, error and critical", excerpt(value), nil)
-	}
+// reader reads the members of an object. It keeps the first fault, and finds no member after a fault.
+type reader struct {
+	members object
+	fault   *Fault
 }
 
-func (e *Event) readStatus(o object) error {
-	status, err := statusOf(o)
-	if err != nil {
-		return err
-	}
-	key, err := text(o, "key")
-	if err != nil {
-		return err
-	}
-	e.Status, e.Key = status, stableID(key)
-	return nil
-}
-
-// statusOf returns the status that a body or an alert has, "" if it has none. The error is a *Fault.
-func statusOf(o object) (Status, error) {
-	value, err := text(o, "status")
-	if err != nil || value == "" {
-		return "", err
-	}
-	if s := Status(value); s == StatusFiring || s == StatusResolved {
-		return s, nil
-	}
-	return "", badField("status", "firing or resolved", excerpt(value), nil)
-}
-
-func (e *Event) readLink(o object) error {
-	value, err := text(o, "link")
-	if err != nil || value == "" {
-		return err
-	}
-	if ok, err := isLink(value); !ok {
-		return badField("link", "an absolute http or https URL", excerpt(value), err)
-	}
-	e.Link = value
-	return nil
-}
-
-// isLink reports whether s is an absolute http or https URL; where it is no URL at all, err says why.
-func isLink(s string) (ok bool, err error) {
-	u, err := url.Parse(s)
-	if err != nil {
-		return false, fmt.Errorf("parsing a link: %w", err)
-	}
-	return (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "", nil
-}
-
-func (e *Event) readFields(o object) error {
-	fields, err := texts(o, "fields")
-	e.Fields = fields
-	return err
-}
-
-// readTime keeps the time of the envelope where the body has none.
-func (e *Event) readTime(o object) error {
-	t, err := timeOf(o, "time")
-	if !t.IsZero() {
-		e.Time = t
-	}
-	return err
-}
-
-// readCost takes any notation of a whole number, so that 10, 10.0 and 1e1 are the same.
-func (e *Event) readCost(o object) error {
-	value := o.get("cost")
-	if value == nil {
+func (r *reader) get(name string) []byte {
+	if r.fault != nil {
 		return nil
 	}
-	cost, err := strconv.ParseFloat(string(value), 64)
-	if err != nil || cost < 1 || cost > MaxCost || cost != float64(int(cost)) {
-		return badField("cost", fmt.Sprintf("a whole number from 1 to %d", MaxCost), show(value), err)
-	}
-	e.Cost = int(cost)
-	return nil
+	return r.members.get(name)
 }
 
-func bodyCategory(o object) (string, error) {
-	value := o.get("category")
-	switch {
-	case value == nil, string(value) == `""`:
-		return Default, nil
-	case value[0] != '"':
-		return "", NewFault(ReasonBadCategory, "category must be a string, not "+show(value), nil)
-	default:
-		return parseCategory(unquote(value))
-	}
+// refuse records that a member is not as expected.
+func (r *reader) refuse(name, expected, found string, err error) {
+	r.fault = badField(name, expected, found, err)
 }
 
-// parseCategory returns path in lower case if it is a category then. The error is a *Fault.
-func parseCategory(path string) (string, error) {
-	category := lowerASCII(path)
-	if err := ValidatePath(category); err != nil {
-		return "", NewFault(ReasonBadCategory, err.Error(), err)
-	}
-	return category, nil
-}
-
-// text returns the string that a member holds, "" if it is absent. The error is a *Fault.
-func text(o object, name string) (string, error) {
-	value := o.get(name)
+// text returns the string that a member holds, "" if the member is absent.
+func (r *reader) text(name string) string {
+	value := r.get(name)
 	if value == nil {
-		return "", nil
+		return ""
 	}
 	if value[0] != '"' {
-		return "", badField(name, "a string", show(value), nil)
+		r.refuse(name, "a string", show(value), nil)
+		return ""
 	}
-	return unquote(value), nil
+	return unquote(value)
 }
 
-// texts returns the strings that a member, an object, holds: in the body's order; of duplicates
-// the last one, at its place. The error is a *Fault.
-func texts(o object, name string) ([]Field, error) {
-	value := o.get(name)
+// texts returns the strings that a member, an object, holds: in the body's order; of duplicates the last one, at its place.
+func (r *reader) texts(name string) []Field {
+	value := r.get(name)
 	if value == nil {
-		return nil, nil
+		return nil
 	}
 	if value[0] != '{' {
-		return nil, badField(name, "an object of strings", show(value), nil)
+		r.refuse(name, "an object of strings", show(value), nil)
+		return nil
 	}
 	members := splitObject(value)
 	last := make(map[string]int, len(members))
@@ -204,35 +92,104 @@ func texts(o object, name string) ([]Field, error) {
 			continue
 		}
 		if m.value[0] != '"' {
-			return nil, badField(name+"."+m.name, "a string", show(m.value), nil)
+			r.refuse(name+"."+m.name, "a string", show(m.value), nil)
+			return nil
 		}
 		fields = append(fields, Field{m.name, unquote(m.value)})
 	}
-	return fields, nil
+	return fields
 }
 
-// timeOf returns the time that a member holds, zero if it is absent. The error is a *Fault.
-func timeOf(o object, name string) (time.Time, error) {
-	value, err := text(o, name)
-	if err != nil || value == "" {
-		return time.Time{}, err
+func (r *reader) category() string {
+	value := r.get("category")
+	switch {
+	case value == nil, string(value) == `""`:
+		return Default
+	case value[0] != '"':
+		r.fault = NewFault(ReasonBadCategory, "category must be a string, not "+show(value), nil)
+		return ""
+	}
+	var category string
+	category, r.fault = parseCategory(unquote(value))
+	return category
+}
+
+func (r *reader) status() Status {
+	return oneOf(r, "status", "firing or resolved", StatusFiring, StatusResolved)
+}
+
+// oneOf returns the text that a member holds, which must be one of words; "" if the member is absent.
+func oneOf[T ~string](r *reader, name, expected string, words ...T) T {
+	word := r.text(name)
+	if word == "" || slices.Contains(words, T(word)) {
+		return T(word)
+	}
+	r.refuse(name, expected, excerpt(word), nil)
+	return ""
+}
+
+func (r *reader) link() string {
+	value := r.text("link")
+	if value == "" {
+		return ""
+	}
+	if ok, err := isLink(value); !ok {
+		r.refuse("link", "an absolute http or https URL", excerpt(value), err)
+		return ""
+	}
+	return value
+}
+
+// isLink reports whether s is an absolute http or https URL. The error says why s is no URL at all.
+func isLink(s string) (ok bool, err error) {
+	u, err := url.Parse(s)
+	if err != nil {
+		return false, fmt.Errorf("parsing a link: %w", err)
+	}
+	return (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "", nil
+}
+
+// time returns the time that a member holds, zero if the member is absent.
+func (r *reader) time(name string) time.Time {
+	value := r.text(name)
+	if value == "" {
+		return time.Time{}
 	}
 	t, err := parseTime(value)
 	if err != nil {
-		return time.Time{}, badField(name, "a time as in RFC 3339", excerpt(value), err)
+		r.refuse(name, "a time as in RFC 3339", excerpt(value), err)
 	}
-	return t, nil
+	return t
 }
 
-func badField(name, expected, found string, err error) error {
-	if shown := cut(name, maxExcerptBytes); len(shown) < len(name) {
-		name = shown + mark
+// cost takes any notation of a whole number, so that 10, 10.0 and 1e1 are the same. It returns 0 if the member is absent.
+func (r *reader) cost() int {
+	value := r.get("cost")
+	if value == nil {
+		return 0
 	}
-	return NewFault(ReasonBadField, fmt.Sprintf("%s must be %s, not %s", name, expected, found), err)
+	cost, err := strconv.ParseFloat(string(value), 64)
+	if err != nil || cost < 1 || cost > MaxCost || cost != float64(int(cost)) {
+		r.refuse("cost", fmt.Sprintf("a whole number from 1 to %d", MaxCost), show(value), err)
+		return 0
+	}
+	return int(cost)
 }
 
-// parseTime reads an RFC 3339 time, whose letters may be in either case and which must be one in
-// UTC too: a zone may take it out of the four digits of the year.
+// parseCategory returns path in lower case if that is a category.
+func parseCategory(path string) (string, *Fault) {
+	category := lowerASCII(path)
+	if err := ValidatePath(category); err != nil {
+		return "", NewFault(ReasonBadCategory, err.Error(), err)
+	}
+	return category, nil
+}
+
+func badField(name, expected, found string, err error) *Fault {
+	return NewFault(ReasonBadField, fmt.Sprintf("%s must be %s, not %s", shortened(name, maxExcerptBytes), expected, found), err)
+}
+
+// parseTime reads an RFC 3339 time, whose letters may be in either case. In UTC its year must have four digits too.
 func parseTime(s string) (time.Time, error) {
 	t, err := time.Parse(time.RFC3339, strings.ToUpper(s))
 	if err != nil {

@@ -30,16 +30,8 @@ func (o object) get(name string) []byte {
 	return nil
 }
 
-// parseObject splits the JSON object that data holds. The error is a *Fault.
-func parseObject(data []byte) (object, error) {
-	if err := checkJSON(data); err != nil {
-		return nil, err
-	}
-	return splitObject(data), nil
-}
-
 // checkJSON returns a *Fault unless data is one JSON value and nothing else.
-func checkJSON(data []byte) error {
+func checkJSON(data []byte) *Fault {
 	if json.Valid(data) {
 		return nil
 	}
@@ -76,10 +68,4 @@ func splitArray(data []byte) [][]byte {
 func unquote(quoted []byte) string { return gjson.ParseBytes(quoted).Str }
 
 // show returns the beginning of a JSON value as written, for a fault.
-func show(value []byte) string {
-	s := cut(string(value), maxExcerptBytes)
-	if len(s) < len(value) {
-		s += mark
-	}
-	return s
-}
+func show(value []byte) string { return shortened(string(value), maxExcerptBytes) }

@@ -10,6 +10,15 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
+// parseObject is how a body that is an object is read.
+func parseObject(data []byte) (object, error) {
+	c, fault := typedContent(data, "")
+	if fault != nil {
+		return nil, fault
+	}
+	return c.members, nil
+}
+
 func TestParseObjectKeepsOrderAndDuplicates(t *testing.T) {
 	t.Parallel()
 	got := testkit.Must(parseObject([]byte(" {\t\"b\" :1,\r\n\"a\":\"x\\\"},{\" , \"b\":[{\"c\":\"]\"}, 2 ] ,\"\\u0061\" :null,\"\":-1e2} ")))(t)

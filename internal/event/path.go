@@ -112,16 +112,16 @@ func validateToken(token string, wildcards bool) error {
 // lowerASCII lower-cases A-Z alone: Unicode folding would turn some letters outside ASCII,
 // such as the Kelvin sign, into valid ones. It allocates only if there is something to change.
 func lowerASCII(s string) string {
-	for i := range len(s) {
-		if 'A' <= s[i] && s[i] <= 'Z' {
-			lower := []byte(s)
-			for ; i < len(lower); i++ {
-				if 'A' <= lower[i] && lower[i] <= 'Z' {
-					lower[i] += 'a' - 'A'
-				}
-			}
-			return string(lower)
+	if !strings.ContainsFunc(s, isUpperASCII) {
+		return s
+	}
+	lower := []byte(s)
+	for i, c := range lower {
+		if isUpperASCII(rune(c)) {
+			lower[i] += 'a' - 'A'
 		}
 	}
-	return s
+	return string(lower)
 }
+
+func isUpperASCII(r rune) bool { return 'A' <= r && r <= 'Z' }

@@ -20,34 +20,25 @@ func TestValidatePath(t *testing.T) {
 			t.Errorf("ValidatePath(%q) = %v, want nil", path, err)
 		}
 	}
-	for path, want := range map[string]string{
-		"":                  "is empty",
-		".":                 "empty level",
-		".a":                "empty level",
-		"a.":                "empty level",
-		"a..b":              "empty level",
-		"A":                 "upper-case",
-		"a.bC":              "upper-case",
-		"*":                 "may hold only",
-		"a.*":               "may hold only",
-		"a>":                "may hold only",
-		"a b":               "may hold only",
-		"a\n":               "may hold only",
-		"a\x00":             "may hold only",
-		"ünder":             "may hold only",
-		"\xff":              "may hold only",
-		"🔥":                 "may hold only",
-		"a.b.c.d.e.f.g.h.i": "9 levels",
-		strings.Repeat("a", event.MaxPathBytes+1): "129 bytes",
-		strings.Repeat("a.", 5_000):               "10000 bytes",
-	} {
-		err := event.ValidatePath(path)
-		if err == nil {
-			t.Errorf("ValidatePath(%q) = nil, want an error with %q", path, want)
-			continue
-		}
-		if !strings.Contains(err.Error(), want) || len(err.Error()) > 300 {
-			t.Errorf("ValidatePath(%q) = %q, want a short error with %q", path, err, want)
+	wantTextFaults(t, "ValidatePath", event.ValidatePath, map[string][]string{
+		"is empty":      {""},
+		"empty level":   {".", ".a", "a.", "a..b"},
+		"upper-case":    {"A", "a.bC"},
+		"may hold only": {"*", "a.*", "a>", "a b", "a\n", "a\x00", "ünder", "\xff", "🔥"},
+		"9 levels":      {"a.b.c.d.e.f.g.h.i"},
+		"129 bytes":     {strings.Repeat("a", event.MaxPathBytes+1)},
+		"10000 bytes":   {strings.Repeat("a.", 5_000)},
+	})
+}
+
+// wantTextFaults has a function read texts that it must not take, by what its short error says.
+func wantTextFaults(t *testing.T, name string, read func(text string) error, faults map[string][]string) {
+	t.Helper()
+	for want, texts := range faults {
+		for _, text := range texts {
+			if err := read(text); err == nil || !strings.Contains(err.Error(), want) || len(err.Error()) > 300 {
+				t.Errorf("%s(%.300q) = %v, want a short error with %q", name, text, err, want)
+			}
 		}
 	}
 }
@@ -87,46 +78,40 @@ func TestPrefixes(t *testing.T) {
 
 func TestCategoryOf(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
-		prefix, subject string
-		category        string
-		bare            bool
-		fault           string // part of the detail; no fault where empty
+	for _, test := range []struct {
+		prefix, subject, category string
 	}{
-		{prefix: "notify", subject: "notify", bare: true},
-		{prefix: "notify", subject: "notify.errors", category: "errors"},
-		{prefix: "notify", subject: "notify.Payments.REFUNDS", category: "payments.refunds"},
-		{prefix: "notify", subject: "notify.global", category: "global"},
-		{prefix: "notify", subject: "notify.notify", category: "notify"},
-		{prefix: "prod.notify", subject: "prod.notify", bare: true},
-		{prefix: "prod.notify", subject: "prod.notify.a.b", category: "a.b"},
-		{prefix: "notify", subject: "notify.a.b.c.d.e.f.g.h", category: "a.b.c.d.e.f.g.h"},
-		{prefix: "notify", subject: "notify." + strings.Repeat("a", 128), category: strings.Repeat("a", 128)},
-		{prefix: "notify", subject: "notify.a.b.c.d.e.f.g.h.i", fault: "9 levels"},
-		{prefix: "notify", subject: "notify." + strings.Repeat("a", 129), fault: "129 bytes"},
-		{prefix: "notify", subject: "notify.", fault: "empty"},
-		{prefix: "notify", subject: "notify..a", fault: "empty level"},
-		{prefix: "notify", subject: "notify.a.", fault: "empty level"},
-		{prefix: "notify", subject: "notify.🔥", fault: `"🔥"`},
-		{prefix: "notify", subject: "notify.\u212aelvin", fault: "may hold only"}, // folds to k in Unicode
-		{prefix: "notify", subject: "notify.\xff", fault: "may hold only"},
-		{prefix: "notify", subject: "notify.*", fault: "may hold only"},
-		{prefix: "notify", subject: "notifyerrors", fault: "below"},
-		{prefix: "notify", subject: "other.errors", fault: "below"},
-		{prefix: "notify", subject: "", fault: "below"},
-	}
-	for _, test := range tests {
+		{"notify", "notify", ""},
+		{"notify", "notify.errors", "errors"},
+		{"notify", "notify.Payments.REFUNDS", "payments.refunds"},
+		{"notify", "notify.global", "global"},
+		{"notify", "notify.notify", "notify"},
+		{"prod.notify", "prod.notify", ""},
+		{"prod.notify", "prod.notify.a.b", "a.b"},
+		{"notify", "notify.a.b.c.d.e.f.g.h", "a.b.c.d.e.f.g.h"},
+		{"notify", "notify." + strings.Repeat("a", 128), strings.Repeat("a", 128)},
+	} {
 		category, bare, err := event.Decoder{Prefix: test.prefix}.CategoryOf(test.subject)
-		if category != test.category || bare != test.bare {
-			t.Errorf("CategoryOf(%q) = %q, %t, want %q, %t", test.subject, category, bare, test.category, test.bare)
+		if category != test.category || bare != (test.category == "") || err != nil {
+			t.Errorf("CategoryOf(%q) = %q, %t, %v, want %q", test.subject, category, bare, err, test.category)
 		}
-		if test.fault == "" {
-			if err != nil {
-				t.Errorf("CategoryOf(%q): %v", test.subject, err)
+	}
+	for fault, subjects := range map[string][]string{
+		"9 levels":      {"notify.a.b.c.d.e.f.g.h.i"},
+		"129 bytes":     {"notify." + strings.Repeat("a", 129)},
+		"is empty":      {"notify."},
+		"empty level":   {"notify..a", "notify.a."},
+		`"🔥"`:           {"notify.🔥"},
+		"may hold only": {"notify.\u212aelvin", "notify.\xff", "notify.*"}, // the first one folds to k in Unicode
+		"below":         {"notifyerrors", "other.errors", ""},
+	} {
+		for _, subject := range subjects {
+			category, bare, err := event.Decoder{Prefix: "notify"}.CategoryOf(subject)
+			checkFault(t, err, event.ReasonBadCategory, fault)
+			if category != "" || bare {
+				t.Errorf("CategoryOf(%q) = %q, %t beside a fault", subject, category, bare)
 			}
-			continue
 		}
-		checkFault(t, err, event.ReasonBadCategory, test.fault)
 	}
 }
 

@@ -93,29 +93,16 @@ type Table[T any] struct {
 // NewTable builds a Table. A pattern given more than once is an error, and so is the zero
 // Pattern; all such errors are joined.
 func NewTable[T any](entries []Entry[T]) (Table[T], error) {
+	if err := checkOnce("pattern", entries, func(e Entry[T]) string { return e.Pattern.text }); err != nil {
+		return Table[T]{}, err
+	}
 	t := Table[T]{entries: slices.Clone(entries), exact: make(map[string]int, len(entries))}
-	count := make(map[Pattern]int, len(entries))
-	var faults []error
 	for i, entry := range t.entries {
-		p := entry.Pattern
-		if p.text == "" {
-			faults = append(faults, errors.New("a pattern is empty"))
-			continue
-		}
-		if count[p]++; count[p] > 1 {
-			if count[p] == 2 {
-				faults = append(faults, fmt.Errorf("pattern %s is given twice", excerpt(p.text)))
-			}
-			continue
-		}
-		if p.wildcards() == 0 {
+		if p := entry.Pattern; p.wildcards() == 0 {
 			t.exact[p.text] = i
 		} else {
 			t.wild[p.Depth()] = append(t.wild[p.Depth()], i)
 		}
-	}
-	if len(faults) > 0 {
-		return Table[T]{}, errors.Join(faults...)
 	}
 	for _, places := range t.wild {
 		slices.SortFunc(places, func(a, b int) int {
@@ -123,6 +110,23 @@ func NewTable[T any](entries []Entry[T]) (Table[T], error) {
 		})
 	}
 	return t, nil
+}
+
+// checkOnce returns an error for each entry that has no text, and for each text that several entries have.
+func checkOnce[E any](kind string, entries []E, textOf func(E) string) error {
+	count := make(map[string]int, len(entries))
+	var faults []error
+	for _, entry := range entries {
+		text := textOf(entry)
+		count[text]++
+		switch {
+		case text == "":
+			faults = append(faults, fmt.Errorf("a %s is empty", kind))
+		case count[text] == 2:
+			faults = append(faults, fmt.Errorf("%s %s is given twice", kind, excerpt(text)))
+		}
+	}
+	return errors.Join(faults...)
 }
 
 // Lookup returns the entry of the most specific pattern that matches path as a whole: the

@@ -1,9 +1,9 @@
 package event_test
 
 import (
+	"cmp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
@@ -34,26 +34,20 @@ func TestParsePattern(t *testing.T) {
 			t.Errorf("ParsePattern(%q) = %q of depth %d, want depth %d", text, p, p.Depth(), depth)
 		}
 	}
-	for text, want := range map[string]string{
-		"":                       "is empty",
-		"a.":                     "empty level",
-		"..":                     "empty level",
-		"Payments.*":             "upper-case",
-		"pay*":                   "whole level",
-		"**":                     "whole level",
-		"a.>":                    "may hold only",
-		"a b":                    "may hold only",
-		"*.*.*.*.*.*.*.*.*":      "9 levels",
-		strings.Repeat("a", 129): "129 bytes",
-	} {
+	parse := func(text string) error {
 		p, err := event.ParsePattern(text)
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("ParsePattern(%q) = %v, want an error with %q", text, err, want)
-		}
-		if p != (event.Pattern{}) {
-			t.Errorf("ParsePattern(%q) = %q beside an error", text, p)
-		}
+		testkit.Equal(t, p, event.Pattern{}, "pattern beside an error")
+		return err
 	}
+	wantTextFaults(t, "ParsePattern", parse, map[string][]string{
+		"is empty":      {""},
+		"empty level":   {"a.", ".."},
+		"upper-case":    {"Payments.*"},
+		"whole level":   {"pay*", "**"},
+		"may hold only": {"a.>", "a b"},
+		"9 levels":      {"*.*.*.*.*.*.*.*.*"},
+		"129 bytes":     {strings.Repeat("a", 129)},
+	})
 	if zero := (event.Pattern{}); zero.Depth() != 0 || zero.Matches("a") || zero.Matches("") {
 		t.Error("the zero Pattern is not empty")
 	}
@@ -61,27 +55,18 @@ func TestParsePattern(t *testing.T) {
 
 func TestPatternMatches(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct {
-		pattern, path string
-		want          bool
-	}{
-		{"a", "a", true},
-		{"a", "b", false},
-		{"a", "ab", false},
-		{"a", "a.b", false},
-		{"*", "a", true},
-		{"*", "a.b", false},
-		{"a.*", "a", false},
-		{"a.*", "a.b", true},
-		{"a.*", "b.b", false},
-		{"a.*", "a.b.c", false},
-		{"*.b", "a.b", true},
-		{"*.b", "a.c", false},
-		{"*.*.c", "a.b.c", true},
-		{"a.*.c", "a.b.d", false},
-		{"*.*.*.*.*.*.*.*", "a.b.c.d.e.f.g.h", true},
+	for text, test := range map[string]struct{ matches, others []string }{
+		"a":               {[]string{"a"}, []string{"b", "ab", "a.b"}},
+		"*":               {[]string{"a"}, []string{"a.b"}},
+		"a.*":             {[]string{"a.b"}, []string{"a", "b.b", "a.b.c"}},
+		"*.b":             {[]string{"a.b"}, []string{"a.c"}},
+		"*.*.c":           {[]string{"a.b.c"}, nil},
+		"a.*.c":           {nil, []string{"a.b.d"}},
+		"*.*.*.*.*.*.*.*": {[]string{"a.b.c.d.e.f.g.h"}, nil},
 	} {
-		testkit.Equal(t, pattern(t, test.pattern).Matches(test.path), test.want, "%q matches %q", test.pattern, test.path)
+		for _, path := range slices.Concat(test.matches, test.others) {
+			testkit.Equal(t, pattern(t, text).Matches(path), slices.Contains(test.matches, path), "%q matches %q", text, path)
+		}
 	}
 }
 
@@ -98,21 +83,10 @@ func TestPatternCompareOrdersTheMoreSpecificFirst(t *testing.T) {
 	}
 	for i, p := range patterns {
 		for j, q := range patterns {
-			if got, sign := p.Compare(q), compareInts(i, j); got != sign {
+			if got, sign := p.Compare(q), cmp.Compare(i, j); got != sign {
 				t.Errorf("%q.Compare(%q) = %d, want %d", p, q, got, sign)
 			}
 		}
-	}
-}
-
-func compareInts(i, j int) int {
-	switch {
-	case i < j:
-		return -1
-	case i > j:
-		return 1
-	default:
-		return 0
 	}
 }
 
@@ -194,22 +168,6 @@ func TestNewTableReportsEveryFault(t *testing.T) {
 	if err.Error() != want {
 		t.Errorf("error %q, want %q", err, want)
 	}
-}
-
-func TestTableMayBeReadByMany(t *testing.T) {
-	t.Parallel()
-	entries := table(t, "a", "*", "a.*", "*.b")
-	var group sync.WaitGroup
-	for range 8 {
-		group.Go(func() {
-			for range 100 {
-				if entry, ok := entries.Nearest("a.b.c"); !ok || entry.Pattern.String() != "a.*" {
-					t.Errorf("Nearest = %q, %t", entry.Pattern, ok)
-				}
-			}
-		})
-	}
-	group.Wait()
 }
 
 func FuzzPattern(f *testing.F) {

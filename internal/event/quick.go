@@ -2,6 +2,7 @@ package event
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -48,10 +49,10 @@ func holdsEscapedWord(data []byte) bool {
 	}
 }
 
-// QuickTitle returns the Heading of the event that data decodes to, without decoding it: for a group
-// of alerts that of the first. It is "" where it cannot tell. Headers it does not know: what only they
-// say, such as that an object is to be taken as text, is not seen. Of a body that does not decode it
-// returns whatever looks like a title.
+// QuickTitle returns what to call the event that data decodes to, without decoding data: the title of the event, else the
+// first line of its text that holds something visible. For a group of alerts, the event is that of the first alert. The
+// result is "" where that is not known. QuickTitle does not know the headers: a header may say that an object is to be taken
+// as text. Of a body that does not decode, it returns whatever looks like a title.
 func QuickTitle(data []byte) string {
 	var title string
 	if body := trimStart(data); bytes.HasPrefix(body, []byte("{")) {
@@ -64,31 +65,17 @@ func QuickTitle(data []byte) string {
 
 // objectTitle returns the title in an object. As an envelope it may hold the object within a CloudEvent.
 func objectTitle(data []byte, envelope bool) string {
-	var title, text, alerts, version, inner []byte
-	for _, m := range splitObject(data) {
-		switch m.name {
-		case "title":
-			title = m.value
-		case "text":
-			text = m.value
-		case "alerts":
-			alerts = m.value
-		case "specversion":
-			version = m.value
-		case "data":
-			inner = m.value
-		}
+	o := splitObject(data)
+	if envelope && o.get("specversion") != nil {
+		return dataTitle(o.get("data"))
 	}
-	if envelope && !absent(version) {
-		return dataTitle(inner)
+	if alerts, ok := alertsOf(o); ok && len(alerts) > 0 {
+		return alertTitle(alerts[0])
 	}
-	if first, ok := firstAlert(alerts); ok {
-		return alertTitle(first)
-	}
-	if s := stringValue(title); visible(s) {
+	if s := stringValue(o.get("title")); visible(s) {
 		return strings.TrimSpace(s)
 	}
-	return textTitle(text)
+	return textTitle(o.get("text"))
 }
 
 // dataTitle returns the title in the data of a CloudEvent.
@@ -103,19 +90,6 @@ func dataTitle(value []byte) string {
 	default:
 		return plainTitle(value)
 	}
-}
-
-// firstAlert returns the first alert of a group; ok is false if alerts is no array of objects.
-func firstAlert(alerts []byte) (first []byte, ok bool) {
-	for _, element := range splitArray(alerts) {
-		if element[0] != '{' {
-			return nil, false
-		}
-		if first == nil {
-			first = element
-		}
-	}
-	return first, first != nil
 }
 
 func alertTitle(data []byte) string {
@@ -133,12 +107,10 @@ func alertTitle(data []byte) string {
 
 // plainTitle returns the first visible line of plain text.
 func plainTitle(text []byte) string {
-	for len(text) > 0 {
-		line, rest, _ := bytes.Cut(text, []byte("\n"))
+	for line := range bytes.Lines(text) {
 		if title := firstLine(string(line)); title != "" {
 			return title
 		}
-		text = rest
 	}
 	return ""
 }
@@ -186,10 +158,7 @@ func unescaped(inside []byte) string {
 	if bytes.IndexByte(inside, '\\') < 0 {
 		return string(inside)
 	}
-	quoted := make([]byte, 0, len(inside)+len(`""`))
-	quoted = append(quoted, '"')
-	quoted = append(quoted, inside...)
-	return unquote(append(quoted, '"'))
+	return unquote(slices.Concat([]byte{'"'}, inside, []byte{'"'}))
 }
 
 // absent tells of a member that is not there or null.

@@ -16,30 +16,20 @@ const typical = `{"id":"order-4711-7","severity":"error","source":"payments-7c9f
 func TestMayResolve(t *testing.T) {
 	t.Parallel()
 	encoded := base64.StdEncoding.EncodeToString([]byte(`{"text":"x","status":"resolved"}`))
-	for body, want := range map[string]bool{
-		`{"text":"x","status":"resolved"}`:                      true,
-		" \ufeff{\"text\":\"x\",\"status\":\"resolved\"}":       true,
-		`{"text":"x","status":"r\u0065solved"}`:                 true,
-		`{"text":"x","status":"res\u006Flved"}`:                 true,
-		`{"text":"x","\u0073tatus":"resolved"}`:                 true,
-		`{"specversion":"1.0","data_base64":"` + encoded + `"}`: true,
-		`{"specversion":"1.0","data\u005Fbase64":"x"}`:          true,
-		`{"specversion":"1.0","data_base\u00364":"x"}`:          true,
-		grafana:                     true,
-		alertmanager:                true,
-		`{"title":"resolved"}`:      true, // only decoding shows that this is not the status
-		typical:                     false,
-		"":                          false,
-		"{":                         false,
-		`{"text":"\u00`:             false,
-		`{"text":"\u006`:            false,
-		`"resolved"`:                false,
-		`["resolved"]`:              false,
-		"resolved":                  false,
-		`{"text":"the resolved x"}`: false,
-		`{"text":"caf\u00e9 \u003cb\u003e \u0026 \u00df \u2028 \u0001 \ud83d\udd25","status":"firing"}`: false,
+	for _, body := range []string{
+		`{"text":"x","status":"resolved"}`, " \ufeff{\"text\":\"x\",\"status\":\"resolved\"}",
+		`{"text":"x","status":"r\u0065solved"}`, `{"text":"x","status":"res\u006Flved"}`, `{"text":"x","\u0073tatus":"resolved"}`,
+		`{"specversion":"1.0","data_base64":"` + encoded + `"}`, `{"specversion":"1.0","data\u005Fbase64":"x"}`, `{"specversion":"1.0","data_base\u00364":"x"}`,
+		grafana, alertmanager,
+		`{"title":"resolved"}`, // only decoding shows that this is not the status
 	} {
-		testkit.Equal(t, event.MayResolve([]byte(body)), want, "MayResolve(%s)", body)
+		testkit.Equal(t, event.MayResolve([]byte(body)), true, "MayResolve(%s)", body)
+	}
+	for _, body := range []string{
+		typical, "", "{", `{"text":"\u00`, `{"text":"\u006`, `"resolved"`, `["resolved"]`, "resolved", `{"text":"the resolved x"}`,
+		`{"text":"caf\u00e9 \u003cb\u003e \u0026 \u00df \u2028 \u0001 \ud83d\udd25","status":"firing"}`,
+	} {
+		testkit.Equal(t, event.MayResolve([]byte(body)), false, "MayResolve(%s)", body)
 	}
 }
 

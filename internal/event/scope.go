@@ -63,37 +63,25 @@ type Scopes[T any] struct {
 // NewScopes builds a Scopes. A scope given more than once is an error, and so is the zero Scope;
 // all such errors are joined.
 func NewScopes[T any](entries []ScopeEntry[T]) (Scopes[T], error) {
+	if err := checkOnce("scope", entries, func(e ScopeEntry[T]) string { return e.Scope.String() }); err != nil {
+		return Scopes[T]{}, err
+	}
 	s := Scopes[T]{entries: slices.Clone(entries)}
 	var alone, beneath []Entry[T]
-	var faults []error
-	count := make(map[Scope]int, len(entries))
 	for i, entry := range s.entries {
-		count[entry.Scope]++
 		switch table := (Entry[T]{entry.Scope.pattern, entry.Value}); {
-		case entry.Scope == Scope{}:
-			faults = append(faults, errors.New("a scope is empty"))
-		case count[entry.Scope] == 2:
-			faults = append(faults, fmt.Errorf("scope %s is given twice", excerpt(entry.Scope.String())))
-		case count[entry.Scope] > 2: // said already
-		case !entry.Scope.below:
-			alone = append(alone, table)
-		case entry.Scope.pattern.text == "":
+		case entry.Scope.String() == below:
 			s.every = &s.entries[i].Value
-		default:
+		case entry.Scope.below:
 			beneath = append(beneath, table)
+		default:
+			alone = append(alone, table)
 		}
 	}
-	var err error
-	if s.alone, err = NewTable(alone); err != nil {
-		faults = append(faults, err)
-	}
-	if s.below, err = NewTable(beneath); err != nil {
-		faults = append(faults, err)
-	}
-	if len(faults) > 0 {
-		return Scopes[T]{}, errors.Join(faults...)
-	}
-	return s, nil
+	var errAlone, errBelow error
+	s.alone, errAlone = NewTable(alone)
+	s.below, errBelow = NewTable(beneath)
+	return s, errors.Join(errAlone, errBelow)
 }
 
 // Lookup returns the value of the most specific scope that holds category: one that matches it as

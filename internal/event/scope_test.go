@@ -26,30 +26,26 @@ func TestParseScope(t *testing.T) {
 			t.Errorf("ParseScope(%q) = %q, %v", text, s, err)
 		}
 	}
-	for text, want := range map[string]string{
-		"":                         `scope "" is empty`,
-		".>":                       `scope ".>" is empty`,
-		">.>":                      "may hold only",
-		">.a":                      "may hold only",
-		"a>":                       "may hold only",
-		"a.>.b":                    "may hold only",
-		"a.>.>":                    "may hold only",
-		"a..>":                     "empty level",
-		"Payments.>":               "upper-case",
-		"pay*.>":                   "whole level",
-		"a.b.c.d.e.f.g.h.>":        "no category has more than 8 levels",
-		"a.b.c.d.e.f.g.h.i":        "9 levels",
-		strings.Repeat("a", 129):   "129 bytes",
-		strings.Repeat("\x00", 99): `…`,
-	} {
+	parse := func(text string) error {
 		s, err := event.ParseScope(text)
-		if err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "scope ") {
-			t.Errorf("ParseScope(%q) = %v, want an error with %q", text, err, want)
+		testkit.Equal(t, s, event.Scope{}, "scope beside an error")
+		if err != nil && !strings.HasPrefix(err.Error(), "scope ") {
+			t.Errorf("ParseScope(%q) = %v, want an error that begins with what it is of", text, err)
 		}
-		if s != (event.Scope{}) {
-			t.Errorf("ParseScope(%q) = %q beside an error", text, s)
-		}
+		return err
 	}
+	wantTextFaults(t, "ParseScope", parse, map[string][]string{
+		`scope "" is empty`:                  {""},
+		`scope ".>" is empty`:                {".>"},
+		"may hold only":                      {">.>", ">.a", "a>", "a.>.b", "a.>.>"},
+		"empty level":                        {"a..>"},
+		"upper-case":                         {"Payments.>"},
+		"whole level":                        {"pay*.>"},
+		"no category has more than 8 levels": {"a.b.c.d.e.f.g.h.>"},
+		"9 levels":                           {"a.b.c.d.e.f.g.h.i"},
+		"129 bytes":                          {strings.Repeat("a", 129)},
+		"…":                                  {strings.Repeat("\x00", 99)},
+	})
 }
 
 func TestScopesLookup(t *testing.T) {

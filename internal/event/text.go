@@ -33,6 +33,14 @@ func cut(s string, size int) string {
 	return s[:size]
 }
 
+// shortened returns s, cut with a mark where it has more than size bytes.
+func shortened(s string, size int) string {
+	if beginning := cut(s, size); len(beginning) < len(s) {
+		return beginning + mark
+	}
+	return s
+}
+
 // printable returns s on one line, as valid UTF-8, with every unprintable rune replaced.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {

@@ -171,33 +171,22 @@ func (c *checker) checkDenial(event Event) {
 
 // surelyThere is the admissions that count for a limit at a time, whatever is not known for certain.
 func (c *checker) surelyThere(limit Limit, at int64) []Event {
-	return c.there(limit, func(e Event) bool {
-		left := e.Returned
-		if limit.Kind == InFlight && left.never() {
-			left = e.Ended
-		}
-		return left.never() || left.From > at
-	})
+	return c.there(limit, func(left Span) bool { return left.From > at })
 }
 
 // perhapsThere is those that may count.
 func (c *checker) perhapsThere(limit Limit, at int64) []Event {
-	return c.there(limit, func(e Event) bool {
-		left := e.Returned
-		switch {
-		case limit.Kind == Token || limit.Kind == Leaky:
-			return true
-		case limit.Kind == InFlight && left.never():
-			left = e.Ended
-		}
-		return left.never() || left.Upto > at
-	})
+	return c.there(limit, func(left Span) bool { return limit.Kind == Token || limit.Kind == Leaky || left.Upto > at })
 }
 
-func (c *checker) there(limit Limit, counts func(Event) bool) []Event {
-	var there []Event
+// there returns the admissions in a limit that have not left it, or whose slots left it in a span that still counts.
+func (c *checker) there(limit Limit, counts func(left Span) bool) (there []Event) {
 	for _, e := range c.history {
-		if within(e.Category, limit.Path) && counts(e) {
+		left := e.Returned
+		if limit.Kind == InFlight && left.never() {
+			left = e.Ended
+		}
+		if within(e.Category, limit.Path) && (left.never() || counts(left)) {
 			there = append(there, e)
 		}
 	}

@@ -1,8 +1,11 @@
-// Package fleet tells how many instances of the notifier are alive.
+// Package fleet tells how many instances of the notifier are alive, and asks each for a report of itself.
 //
-// Each instance announces itself as a NATS micro service named "notifier", so that `nats micro ls` shows them, and asks
-// from time to time who else of its deployment answers. The number needs no Redis: it divides the limits while Redis is away. While NATS
-// does not answer, the last number stands. [Fleet.Alive] may be called at any time by anyone.
+// Each instance announces itself as a NATS micro service named "notifier", so `nats micro ls` shows it. From time to time it asks
+// which others of its deployment answer. The number needs no Redis: the limits are divided by it while Redis is unavailable. While
+// NATS does not answer, the last number stands. [Fleet.Alive] may be called at any time by anyone.
+//
+// The announcement has a hash of the settings that all instances must share. An instance that sees another hash says so to its
+// caller. The endpoint "status" of the service answers with the instance's report; [Ask] collects those of a deployment.
 package fleet
 
 import (
@@ -29,24 +32,43 @@ const (
 	askFor   = 500 * time.Millisecond
 )
 
+// Options say what an instance announces.
+type Options struct {
+	Deployment string // instances of another deployment in the same NATS account are not counted
+	Version    string // the protocol demands a semantic one; any other is announced as 0.0.0
+	Settings   string // hash of the settings that must be equal on all instances; "" is not compared
+
+	// Report is what the instance tells of itself, to be encoded as JSON. nil: it tells nothing.
+	Report func(instance string) any
+
+	// Compared is told after each count whether another instance announces other settings. nil: nobody wants to know.
+	Compared func(ctx context.Context, differ bool)
+
+	Logger *slog.Logger
+}
+
 // Fleet is this instance's view of all of them.
 type Fleet struct {
+	o       Options
 	conn    *nats.Conn
 	service micro.Service
-	group   string
-	logger  *slog.Logger
 	alive   atomic.Int64
 }
 
-// groupKey is the name in a service's metadata under which the deployment stands.
-const groupKey = "deployment"
+// Keys of a service's metadata.
+const (
+	deploymentKey = "deployment"
+	settingsKey   = "settings"
+)
 
-// Join announces this instance of a deployment; others of the same NATS account are not counted. The version has to be a semantic one, as the protocol demands; another is announced as
-// 0.0.0.
-func Join(conn *nats.Conn, deployment, version string, logger *slog.Logger) (*Fleet, error) {
+// StatusSubject is where the reports are asked for. Every instance of every deployment in the account gets the question.
+const StatusSubject = "$SRV.STATUS." + Name
+
+// Join announces this instance.
+func Join(conn *nats.Conn, o Options) (*Fleet, error) {
 	config := micro.Config{
-		Name: Name, Version: strings.TrimPrefix(version, "v"), Description: "throttles notifications",
-		Metadata: map[string]string{groupKey: deployment},
+		Name: Name, Version: strings.TrimPrefix(o.Version, "v"), Description: "throttles notifications",
+		Metadata: map[string]string{deploymentKey: o.Deployment, settingsKey: o.Settings},
 	}
 	service, err := micro.AddService(conn, config)
 	if errors.Is(err, micro.ErrConfigValidation) {
@@ -56,9 +78,33 @@ func Join(conn *nats.Conn, deployment, version string, logger *slog.Logger) (*Fl
 	if err != nil {
 		return nil, fmt.Errorf("announcing the micro service %q: %w", Name, err)
 	}
-	f := &Fleet{conn: conn, service: service, group: deployment, logger: logger}
+	f := &Fleet{o: o, conn: conn, service: service}
 	f.alive.Store(1)
+	if o.Report != nil {
+		if err := f.addStatus(); err != nil {
+			f.Leave()
+			return nil, err
+		}
+	}
 	return f, nil
+}
+
+// addStatus adds the endpoint that every instance answers: it has no queue group.
+func (f *Fleet) addStatus() error {
+	answer := func(request micro.Request) {
+		if string(request.Data()) != f.o.Deployment {
+			return
+		}
+		if err := request.RespondJSON(f.o.Report(f.service.Info().ID)); err != nil {
+			f.o.Logger.Debug("a question for the status is not answered", "error", err)
+		}
+	}
+	err := f.service.AddEndpoint("status", micro.HandlerFunc(answer),
+		micro.WithEndpointSubject(StatusSubject), micro.WithEndpointQueueGroupDisabled())
+	if err != nil {
+		return fmt.Errorf("adding the endpoint of the status: %w", err)
+	}
+	return nil
 }
 
 // Alive is how many instances answered last, this one included.
@@ -81,42 +127,75 @@ func (f *Fleet) Watch(ctx context.Context) {
 // Leave withdraws the announcement.
 func (f *Fleet) Leave() {
 	if err := f.service.Stop(); err != nil && !f.conn.IsClosed() {
-		f.logger.Debug("the micro service did not stop cleanly", "error", err)
+		f.o.Logger.Debug("the micro service did not stop cleanly", "error", err)
 	}
 }
 
-// count asks who is there. No answer at all, not even this instance's own, says nothing: the last number stands.
+// count asks who is there. Without any answer, even this instance's own, the last number stands.
 func (f *Fleet) count(ctx context.Context) {
-	if !f.conn.IsConnected() {
-		return
-	}
 	subject, err := micro.ControlSubject(micro.PingVerb, Name, "")
 	if err != nil {
 		return
 	}
-	inbox := f.conn.NewRespInbox()
-	answers, err := f.conn.SubscribeSync(inbox)
-	if err != nil {
+	asking, cancel := context.WithTimeout(ctx, askFor)
+	defer cancel()
+	alive, differ := int64(0), false
+	_ = ask(asking, f.conn, subject, nil, func(data []byte) bool {
+		var who micro.Ping
+		if json.Unmarshal(data, &who) == nil && who.Metadata[deploymentKey] == f.o.Deployment { // else: another's, or nobody is there
+			alive++
+			settings := who.Metadata[settingsKey]
+			differ = differ || settings != "" && f.o.Settings != "" && settings != f.o.Settings
+		}
+		return true
+	})
+	if alive == 0 || ctx.Err() != nil {
 		return
 	}
-	defer func() { _ = answers.Unsubscribe() }()
-	if err := f.conn.PublishRequest(subject, inbox, nil); err != nil {
-		return
+	if alive != f.alive.Swap(alive) {
+		f.o.Logger.Info("number of instances has changed", "instances", alive)
 	}
+	if f.o.Compared != nil {
+		f.o.Compared(ctx, differ)
+	}
+}
+
+// Ask collects the reports of the instances of a deployment, in the order in which they come. It returns when so many have come as
+// are expected, or when no more come in time. 0 expects any number.
+func Ask(ctx context.Context, conn *nats.Conn, deployment string, expected int) ([]json.RawMessage, error) {
 	ctx, cancel := context.WithTimeout(ctx, askFor)
 	defer cancel()
-	alive := int64(0)
+	var reports []json.RawMessage
+	err := ask(ctx, conn, StatusSubject, []byte(deployment), func(data []byte) bool {
+		if json.Valid(data) { // else nobody is there
+			reports = append(reports, data)
+		}
+		return len(data) > 0 && (expected == 0 || len(reports) < expected)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("asking the workers: %w", err)
+	}
+	return reports, nil
+}
+
+// ask publishes a question, and hands each answer to take until take wants no more or the context ends.
+func ask(ctx context.Context, conn *nats.Conn, subject string, question []byte, take func(data []byte) (more bool)) error {
+	if !conn.IsConnected() {
+		return nats.ErrDisconnected
+	}
+	inbox := conn.NewRespInbox()
+	answers, err := conn.SubscribeSync(inbox)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = answers.Unsubscribe() }()
+	if err := conn.PublishRequest(subject, inbox, question); err != nil {
+		return err
+	}
 	for {
 		answer, err := answers.NextMsgWithContext(ctx)
-		if err != nil {
-			break
+		if err != nil || !take(answer.Data) {
+			return nil // no more answers come in time
 		}
-		var who micro.Ping
-		if json.Unmarshal(answer.Data, &who) == nil && who.Metadata[groupKey] == f.group { // else: another's, or nobody is there
-			alive++
-		}
-	}
-	if alive > 0 && alive != f.alive.Swap(alive) {
-		f.logger.Info("number of instances has changed", "instances", alive)
 	}
 }

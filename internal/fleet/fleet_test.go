@@ -30,7 +30,7 @@ type member struct {
 func join(t *testing.T, url, version string) member {
 	t.Helper()
 	m := member{conn: servertest.Connect(t, url), log: testkit.NewLog(t)}
-	f := testkit.Must(Join(m.conn, "of a test", version, m.log.Logger()))(t)
+	f := testkit.Must(Join(m.conn, Options{Deployment: "of a test", Version: version, Logger: m.log.Logger()}))(t)
 	if err := m.conn.FlushTimeout(patience); err != nil { // the server knows of it
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestOtherDeployment(t *testing.T) {
 	n := servertest.StartNATS(t)
 	mine := join(t, n.URL, "1.2.3")
 	conn := servertest.Connect(t, n.URL)
-	testkit.Must(Join(conn, "another", "1.2.3", slog.New(slog.DiscardHandler)))(t)
+	testkit.Must(Join(conn, Options{Deployment: "another", Version: "1.2.3", Logger: slog.New(slog.DiscardHandler)}))(t)
 	testkit.NoError(t, conn.FlushTimeout(patience))
 	mine.requireCount(t, 1)
 	mine.count(t.Context())
@@ -99,7 +99,7 @@ func TestVersion(t *testing.T) {
 			answer := testkit.Must(servertest.Connect(t, n.URL).Request(subject, nil, patience))(t)
 			var info micro.Info
 			testkit.NoError(t, json.Unmarshal(answer.Data, &info))
-			if info.Name != "notifier" || info.Version != want || info.Metadata[groupKey] != "of a test" {
+			if info.Name != "notifier" || info.Version != want || info.Metadata[deploymentKey] != "of a test" {
 				t.Errorf("%q is announced as %s %s of %v; want notifier %s", version, info.Name, info.Version, info.Metadata, want)
 			}
 		})
@@ -171,7 +171,76 @@ func TestJoinWithoutConnection(t *testing.T) {
 	n := servertest.StartNATS(t)
 	conn := servertest.Connect(t, n.URL)
 	conn.Close()
-	if _, err := Join(conn, "", "1.0.0", slog.New(slog.DiscardHandler)); err == nil {
+	if _, err := Join(conn, Options{Version: "1.0.0", Logger: slog.New(slog.DiscardHandler)}); err == nil {
 		t.Error("there is no error")
 	}
+}
+
+// Each instance of the deployment answers with its report, and no instance of another one.
+func TestReports(t *testing.T) {
+	t.Parallel()
+	n := servertest.StartNATS(t)
+	asker := servertest.Connect(t, n.URL)
+	if reports := testkit.Must(Ask(t.Context(), asker, "of a test", 0))(t); len(reports) != 0 {
+		t.Errorf("without an instance there are %d reports", len(reports))
+	}
+	for i, deployment := range []string{"of a test", "of a test", "another"} {
+		conn := servertest.Connect(t, n.URL)
+		report := func(instance string) any { return map[string]any{"number": i, "instance": instance} }
+		testkit.Must(Join(conn, Options{Deployment: deployment, Version: "1.2.3", Report: report, Logger: slog.New(slog.DiscardHandler)}))(t)
+		testkit.NoError(t, conn.FlushTimeout(patience))
+	}
+	testkit.Await(t, "both reports", func() error {
+		seen := make(map[int]string)
+		for _, report := range testkit.Must(Ask(t.Context(), asker, "of a test", 2))(t) {
+			var told struct {
+				Number   int
+				Instance string
+			}
+			testkit.NoError(t, json.Unmarshal(report, &told))
+			seen[told.Number] = told.Instance
+		}
+		if len(seen) != 2 || seen[0] == "" || seen[1] == "" || seen[0] == seen[1] {
+			return fmt.Errorf("the reports are %v", seen)
+		}
+		return nil
+	})
+	asker.Close()
+	if _, err := Ask(t.Context(), asker, "of a test", 0); err == nil {
+		t.Error("without a connection there is no error")
+	}
+}
+
+// Whoever counts learns whether the settings of another instance differ from its own.
+func TestSettingsDiffer(t *testing.T) {
+	t.Parallel()
+	n := servertest.StartNATS(t)
+	var differ bool
+	announce := func(settings string) *Fleet {
+		conn := servertest.Connect(t, n.URL)
+		f := testkit.Must(Join(conn, Options{
+			Deployment: "of a test", Version: "1.0.0", Settings: settings, Logger: slog.New(slog.DiscardHandler),
+			Compared: func(_ context.Context, now bool) { differ = now },
+		}))(t)
+		testkit.NoError(t, conn.FlushTimeout(patience))
+		return f
+	}
+	await := func(f *Fleet, alive int, want bool) {
+		t.Helper()
+		testkit.Await(t, fmt.Sprintf("%d instances, differing: %v", alive, want), func() error {
+			f.count(t.Context())
+			if f.Alive() != alive || differ != want {
+				return fmt.Errorf("%d instances, differing: %v", f.Alive(), differ)
+			}
+			return nil
+		})
+	}
+	first := announce("hash of some settings")
+	announce("hash of some settings")
+	announce("") // of a version that announces none
+	await(first, 3, false)
+	other := announce("hash of other settings")
+	await(first, 4, true)
+	other.Leave()
+	await(first, 3, false)
 }

@@ -1,10 +1,10 @@
 // Package limits says which limits apply to a category: as text, as a plan, and as a tree.
 //
 // It owns four things. The grammar: [Limit], [Limits], [Rule], [Override] and [Guarantee], their parsers, the names of the
-// algorithms, and the bounds of what each algorithm may be given. The [Plan], which is all limits of a deployment. The [Tree]
-// that is built from a plan: it lists the limits on a category's path, from the root down. And the [Ruleset], which is the
-// limits in force at one moment, with its [Position] among earlier and later ones; [Live] makes rulesets of a plan and of the
-// overrides that operators set while workers run.
+// algorithms, and the bounds of what each algorithm may be given. The [Plan]: all limits of a deployment. The [Tree], built
+// from a plan: it lists the limits on a category's path, from the root down. And the [Ruleset]: the limits in force at one moment,
+// with its [Position] among earlier and later ones. [Live] makes rulesets of a plan and of the overrides that operators set while
+// workers run.
 //
 // The package counts nothing, and it knows neither Redis nor Lua. What a limit does to an event is decided in
 // internal/throttle.

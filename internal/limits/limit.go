@@ -2,7 +2,6 @@ package limits
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -157,7 +156,7 @@ func parseLimit(text string) (Limit, error) {
 	return limit, nil
 }
 
-// parseBurst reads "burst=20". A burst that is the whole count says nothing and is left out.
+// parseBurst reads "burst=20". A burst of the whole count reads as none.
 func parseBurst(text string, limit Limit) (int64, error) {
 	value, found := strings.CutPrefix(text, "burst=")
 	if !found {
@@ -253,54 +252,49 @@ func formatWindow(window time.Duration) string {
 	return text.String()
 }
 
-// reserved names rules that have a setting of their own, and that setting.
+// reserved lists the rules with a setting of their own, and these settings.
 var reserved = map[string]string{
 	"global":   "NOTIFIER_GLOBAL_LIMIT",
 	"category": "NOTIFIER_CATEGORY_LIMIT",
 	"*":        "NOTIFIER_CATEGORY_LIMIT",
 }
 
-// ParseRules reads "path=limit,…". It returns the good rules and every fault, each naming its entry.
-func ParseRules(text string) ([]Rule, []error) {
-	var (
-		rules  []Rule
-		faults []error
-	)
-	given := make(map[event.Pattern]bool)
+// parseList reads "name=value,…". It returns the good entries and every fault, each naming its entry. No name may be given twice.
+func parseList[T any](text, form string, parse func(name, value string) (T, error)) (parsed []T, faults []error) {
+	given := make(map[string]bool)
 	for entry := range strings.SplitSeq(text, ",") {
-		rule, err := parseRule(strings.TrimSpace(entry))
-		if err == nil && given[rule.Pattern] {
-			err = fmt.Errorf("rule %q is given twice", rule.Pattern)
-		}
-		if err != nil {
-			faults = append(faults, err)
+		entry = strings.TrimSpace(entry)
+		name, value, found := strings.Cut(entry, "=")
+		if !found {
+			faults = append(faults, fmt.Errorf("entry %q is not %s", entry, form))
 			continue
 		}
-		given[rule.Pattern] = true
-		rules = append(rules, rule)
+		name = strings.TrimSpace(name)
+		one, err := parse(name, value)
+		if err == nil && given[name] {
+			err = fmt.Errorf("%q is given twice", name)
+		}
+		if err != nil {
+			faults = append(faults, fmt.Errorf("entry %q: %w", entry, err))
+			continue
+		}
+		given[name] = true
+		parsed = append(parsed, one)
 	}
-	return rules, faults
+	return parsed, faults
 }
 
-func parseRule(entry string) (Rule, error) {
-	if entry == "" {
-		return Rule{}, errors.New("an entry is empty, expected path=limit")
-	}
-	path, limit, found := strings.Cut(entry, "=")
-	if !found {
-		return Rule{}, fmt.Errorf("entry %q is not path=limit", entry)
-	}
-	path = strings.TrimSpace(path)
+// ParseRules reads "path=limit,…". It returns the good rules and every fault, each naming its entry.
+func ParseRules(text string) ([]Rule, []error) { return parseList(text, "path=limit", parseRule) }
+
+func parseRule(path, limit string) (Rule, error) {
 	if setting, taken := reserved[path]; taken {
-		return Rule{}, fmt.Errorf("entry %q: %q is reserved, use %s", entry, path, setting)
+		return Rule{}, fmt.Errorf("%q is reserved, use %s", path, setting)
 	}
 	pattern, err := event.ParsePattern(path)
 	if err != nil {
-		return Rule{}, fmt.Errorf("entry %q: %w", entry, err)
+		return Rule{}, err
 	}
 	limits, err := Parse(limit)
-	if err != nil {
-		return Rule{}, fmt.Errorf("entry %q: %w", entry, err)
-	}
-	return Rule{Pattern: pattern, Limits: limits}, nil
+	return Rule{Pattern: pattern, Limits: limits}, err
 }

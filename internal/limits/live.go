@@ -10,8 +10,8 @@ type LiveEntry struct {
 	Revision uint64
 }
 
-// Live makes rulesets of a plan and the overrides of the moment. A bad override is said once, and the last good one of its
-// level stays in force. It is not safe for concurrent use.
+// Live makes rulesets of a plan and the overrides of the moment. It logs a bad override once, and keeps the last good one of that level in
+// force. It is not safe for concurrent use.
 type Live struct {
 	plan    Plan
 	shadow  []Override // of the shadow limits, from the settings
@@ -27,11 +27,11 @@ type liveLevel struct {
 	shadow bool
 }
 
-// Earlier tells what an override was before it was given a bad value, the newest first, back to when it was not set. An
-// instance that starts then has to use what those use that have seen it.
+// Earlier tells the values of an override before the present one, the newest first, back to when it was not set. An instance that starts
+// after a bad value was set finds there what older instances use.
 type Earlier func(level string, shadow bool) []string
 
-// NewLive starts without overrides but those of the shadow limits, which may be none.
+// NewLive starts with no overrides but those of the shadow limits.
 func NewLive(plan Plan, shadow []Override, earlier Earlier, logger *slog.Logger) *Live {
 	return &Live{
 		plan: plan, shadow: shadow, earlier: earlier, logger: logger,
@@ -39,35 +39,29 @@ func NewLive(plan Plan, shadow []Override, earlier Earlier, logger *slog.Logger)
 	}
 }
 
-// Ruleset is the limits with these overrides, which are all there are.
+// Ruleset is the limits with these overrides and no others.
 func (l *Live) Ruleset(generation int64, revision uint64, entries []LiveEntry) (Ruleset, error) {
 	good := make(map[liveLevel]Override, len(entries))
-	for _, entry := range entries {
-		key := liveLevel{entry.Level, entry.Shadow}
-		override, err := l.check(entry)
-		if err == nil {
-			good[key] = override
-			continue
-		}
-		last, known := l.lastGood(key, entry.Revision)
-		if known {
-			good[key] = last
-		}
-		l.report(key, entry, err, known)
-	}
-	l.good = good
 	var live, liveShadow []Override
 	for _, entry := range entries {
 		key := liveLevel{entry.Level, entry.Shadow}
-		override, isGood := good[key]
+		override, err := l.Check(entry)
+		isGood := err == nil
+		if err != nil {
+			override, isGood = l.lastGood(key, entry.Revision)
+			l.report(key, entry, err, isGood)
+		}
 		switch {
 		case !isGood:
+			continue
 		case entry.Shadow:
 			liveShadow = append(liveShadow, override)
 		default:
 			live = append(live, override)
 		}
+		good[key] = override
 	}
+	l.good = good
 	rules, err := NewRuleset(l.plan, live, l.shadow, liveShadow)
 	rules.Generation, rules.Revision = generation, revision
 	return rules, err
@@ -82,15 +76,15 @@ func (l *Live) lastGood(key liveLevel, revision uint64) (Override, bool) {
 		return Override{}, false // it was looked for already
 	}
 	for _, limits := range l.earlier(key.level, key.shadow) {
-		if override, err := l.check(LiveEntry{Level: key.level, Shadow: key.shadow, Limits: limits}); err == nil {
+		if override, err := l.Check(LiveEntry{Level: key.level, Shadow: key.shadow, Limits: limits}); err == nil {
 			return override, true
 		}
 	}
 	return Override{}, false
 }
 
-// check tells whether an entry can be put in force, whatever the others are.
-func (l *Live) check(entry LiveEntry) (Override, error) {
+// Check returns what an entry overrides, or why it cannot be put in force, whatever the others are.
+func (l *Live) Check(entry LiveEntry) (Override, error) {
 	override, err := ParseOverride(entry.Level, entry.Limits)
 	if err == nil {
 		_, err = NewTree(l.plan.With([]Override{override}, FromLive))

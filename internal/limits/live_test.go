@@ -178,9 +178,7 @@ func TestLiveStartsAfterABadValue(t *testing.T) {
 	k.want("a", entries, "global=100/1h a=7/1h", "global=100/1h a=3/1h")
 	k.want("b", entries, "global=100/1h category=10/1h", "global=100/1h category=10/1h")
 	k.wantLogged(3, "level=b", "last_good_stays=false")
-	if k.asked != 3 {
-		t.Errorf("asked %d times what was set earlier, want once for each", k.asked)
-	}
+	testkit.Equal(t, k.asked, 3, "asked what was set earlier, want once for each")
 }
 
 // TestLiveMissesAGoodValue has an instance not see a good value that came and went: it finds it among the earlier ones.

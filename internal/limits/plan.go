@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
@@ -17,8 +16,7 @@ type Override struct {
 	Limits Limits
 }
 
-// ParseOverride reads the limits of a level: LevelGlobal, LevelCategory or a pattern. The error names what is wrong, of the
-// level or of its limits.
+// ParseOverride reads the limits of a level: LevelGlobal, LevelCategory or a pattern.
 func ParseOverride(level, limits string) (Override, error) {
 	if level != LevelGlobal && level != LevelCategory {
 		if level == "*" {
@@ -29,38 +27,13 @@ func ParseOverride(level, limits string) (Override, error) {
 		}
 	}
 	parsed, err := Parse(limits)
-	if err != nil {
-		return Override{}, err
-	}
-	return Override{Level: level, Limits: parsed}, nil
+	return Override{Level: level, Limits: parsed}, err
 }
 
-// ParseOverrides reads "level=limit,…", where a level is "global", "category" or a pattern. It returns the good overrides
-// and every fault, each naming its entry.
+// ParseOverrides reads "level=limit,…", where a level is "global", "category" or a pattern. It returns the good overrides and every
+// fault, each naming its entry.
 func ParseOverrides(text string) ([]Override, []error) {
-	var (
-		overrides []Override
-		faults    []error
-	)
-	given := make(map[string]bool)
-	for entry := range strings.SplitSeq(text, ",") {
-		level, limits, found := strings.Cut(strings.TrimSpace(entry), "=")
-		if !found {
-			faults = append(faults, fmt.Errorf("entry %q is not level=limit", entry))
-			continue
-		}
-		override, err := ParseOverride(strings.TrimSpace(level), limits)
-		if err == nil && given[override.Level] {
-			err = errors.New("given twice")
-		}
-		if err != nil {
-			faults = append(faults, fmt.Errorf("entry %q: %w", strings.TrimSpace(entry), err))
-			continue
-		}
-		given[override.Level] = true
-		overrides = append(overrides, override)
-	}
-	return overrides, faults
+	return parseList(text, "level=limit", ParseOverride)
 }
 
 // With returns the plan with some levels overridden, and origin as theirs. The plan itself stays as it is.
@@ -92,46 +65,22 @@ func (p Plan) With(overrides []Override, origin Origin) Plan {
 
 // ParseGuarantees reads "path=slots,…". It returns the good guarantees and every fault, each naming its entry.
 func ParseGuarantees(text string) ([]Guarantee, []error) {
-	var (
-		guarantees []Guarantee
-		faults     []error
-	)
-	for entry := range strings.SplitSeq(text, ",") {
-		guarantee, err := parseGuarantee(strings.TrimSpace(entry))
-		given := func(other Guarantee) bool { return other.Path == guarantee.Path }
-		if err == nil && slices.ContainsFunc(guarantees, given) {
-			err = fmt.Errorf("guarantee for %q is given twice", guarantee.Path)
-		}
-		if err != nil {
-			faults = append(faults, err)
-			continue
-		}
-		guarantees = append(guarantees, guarantee)
-	}
-	return guarantees, faults
+	return parseList(text, "path=slots, such as security=20", parseGuarantee)
 }
 
-func parseGuarantee(entry string) (Guarantee, error) {
-	path, slots, found := strings.Cut(entry, "=")
-	if !found {
-		return Guarantee{}, fmt.Errorf("entry %q is not path=slots, such as security=20", entry)
-	}
-	path = strings.TrimSpace(path)
+func parseGuarantee(path, slots string) (Guarantee, error) {
 	if err := event.ValidatePath(path); err != nil {
-		return Guarantee{}, fmt.Errorf("entry %q: %w", entry, err)
+		return Guarantee{}, err
 	}
 	n, err := parseCount(strings.TrimSpace(slots))
 	if err == nil && n == 0 {
 		err = errors.New("a guarantee of no slots")
 	}
-	if err != nil {
-		return Guarantee{}, fmt.Errorf("entry %q: %w", entry, err)
-	}
-	return Guarantee{Path: path, Slots: n}, nil
+	return Guarantee{Path: path, Slots: n}, err
 }
 
-// CheckGuarantees tells whether guarantees can be kept: they need a global limit that is a log, which alone knows whose
-// slots come free, and each global limit has to have as many slots as they are together.
+// CheckGuarantees tells whether guarantees can be kept. They need a global limit that is a log: other algorithms do not know whose slots
+// open. Each such limit needs as many slots as the guarantees have together.
 func CheckGuarantees(global Limits, guarantees []Guarantee) error {
 	if len(guarantees) == 0 {
 		return nil
@@ -147,8 +96,7 @@ func CheckGuarantees(global Limits, guarantees []Guarantee) error {
 		}
 		hasLog = true
 		if total > limit.Count {
-			return fmt.Errorf("guarantees of %s slots together are more than the global limit %s has",
-				strconv.FormatInt(total, 10), limit)
+			return fmt.Errorf("guarantees of %d slots together are more than the global limit %s has", total, limit)
 		}
 	}
 	if !hasLog {

@@ -1,6 +1,7 @@
 package limits
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 )
@@ -10,14 +11,13 @@ type Ruleset struct {
 	Tree   *Tree
 	Shadow *Tree // judged beside, without any effect; nil: none
 
-	// Where live overrides are used: which state of them this is. Generation is when their place was made, Revision
-	// counts the changes in it. A newer state has a higher generation or, in the same one, a higher revision.
+	// Generation and Revision are the [Position] of these limits.
 	Generation int64
 	Revision   uint64
 }
 
-// NewRuleset builds the limits in force from a plan and its live overrides. The shadow has the same limits, with overrides of its
-// own; without such overrides there is no shadow. The result has the zero [Position]. The error is one of [NewTree].
+// NewRuleset builds the limits in force from a plan and its live overrides, with the zero [Position]. The shadow has the same limits, with
+// overrides of its own. Without such overrides there is no shadow. The error is one of [NewTree].
 func NewRuleset(plan Plan, live, shadow, liveShadow []Override) (Ruleset, error) {
 	plan = plan.With(live, FromLive)
 	tree, err := NewTree(plan)
@@ -34,18 +34,16 @@ func NewRuleset(plan Plan, live, shadow, liveShadow []Override) (Ruleset, error)
 	return Ruleset{Tree: tree, Shadow: shadowTree}, nil
 }
 
-// Position says which of two states of the limits is the newer one. The zero Position is the state without overrides.
+// Position says which of two states of the limits is the newer one: the one with the higher generation or, in one generation, the higher
+// revision. The zero Position is the state without overrides.
 type Position struct {
-	Generation int64 // when the place of the overrides was made, in Unix milliseconds
-	Revision   uint64
+	Generation int64  // when the place of the overrides was made, in Unix milliseconds
+	Revision   uint64 // counts the changes there
 }
 
 // Before tells whether the state is older than another one.
 func (p Position) Before(q Position) bool {
-	if p.Generation != q.Generation {
-		return p.Generation < q.Generation
-	}
-	return p.Revision < q.Revision
+	return cmp.Or(cmp.Compare(p.Generation, q.Generation), cmp.Compare(p.Revision, q.Revision)) < 0
 }
 
 // String is for people: revision, generation, and when that began.

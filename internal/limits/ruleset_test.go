@@ -40,14 +40,10 @@ func TestPositions(t *testing.T) {
 	ordered := []Position{{}, {1, 1}, {1, 2}, {2, 0}, {2, 1}}
 	for i, p := range ordered {
 		for j, q := range ordered {
-			if got := p.Before(q); got != (i < j) {
-				t.Errorf("%v before %v: %t", p, q, got)
-			}
+			testkit.Equal(t, p.Before(q), i < j, "%v before %v", p, q)
 		}
 	}
 	for p, want := range map[Position]string{{}: "none", {1_766_000_000_123, 2}: "revision 2 of generation 1766000000123 (2025-12-17T19:33:20Z)"} {
-		if got := p.String(); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
+		testkit.Equal(t, p.String(), want, "position")
 	}
 }

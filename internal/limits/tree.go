@@ -22,6 +22,14 @@ type Node struct {
 	Limits Limits // never empty
 }
 
+// Usage is how full one limit is.
+type Usage struct {
+	Level string // the node of the limit: LevelGlobal or its path
+	Limit string // as configured, such as 10/30m
+	Used  int64
+	Size  int64
+}
+
 // Plan is what a tree is built from.
 type Plan struct {
 	Global     Limits
@@ -41,8 +49,8 @@ const (
 	FromLive        Origin = "live"
 )
 
-// Guarantee is slots of each global window that belong to a path and what is below it: nobody else takes them. An event
-// belongs to the most specific guarantee on its path.
+// Guarantee is slots of each global window that belong to a path and the paths below it. Nobody else takes them. An event belongs to the
+// most specific guarantee on its path.
 type Guarantee struct {
 	Path  string
 	Slots int64
@@ -79,13 +87,10 @@ func (t *Tree) Origin(level string) Origin { return t.origins[level] }
 // Guarantees lists the guarantees as configured.
 func (t *Tree) Guarantees() []Guarantee { return slices.Clone(t.guarantees) }
 
-// GuaranteeOf is the most specific path above or at a category that a guarantee names, "" if there is none. The slots of
-// that guarantee belong to the category's events.
+// GuaranteeOf is the most specific guaranteed path at or above a category, "" if there is none. The slots of its guarantee belong to the
+// category's events.
 func (t *Tree) GuaranteeOf(category string) string {
 	found := ""
-	if category == "" {
-		return found
-	}
 	for prefix := range event.Prefixes(category) {
 		for _, guarantee := range t.guarantees {
 			if guarantee.Path == prefix {
@@ -96,8 +101,8 @@ func (t *Tree) GuaranteeOf(category string) string {
 	return found
 }
 
-// Path lists the nodes with limits on a category's path, the root first; of "", the root alone. Each call makes the list
-// anew, and the list holds no reference to the category.
+// Path lists the nodes with limits on a category's path, the root first; of "", the root alone. Each call makes a new list, which holds
+// no reference to the category.
 func (t *Tree) Path(category string) []Node {
 	var path []Node
 	if len(t.global) > 0 {
@@ -106,20 +111,46 @@ func (t *Tree) Path(category string) []Node {
 	if category == "" {
 		return path
 	}
-	first := true
 	for prefix := range event.Prefixes(category) {
-		level, limits := "", Limits(nil)
+		node := Node{Path: strings.Clone(prefix)}
 		if entry, found := t.rules.Lookup(prefix); found {
-			level, limits = entry.Pattern.String(), entry.Value
-		} else if first {
-			level, limits = LevelCategory, t.category
+			node.Level, node.Limits = entry.Pattern.String(), entry.Value
+		} else if !strings.Contains(prefix, ".") {
+			node.Level, node.Limits = LevelCategory, t.category
 		}
-		if len(limits) > 0 {
-			path = append(path, Node{Path: strings.Clone(prefix), Level: level, Limits: limits})
+		if len(node.Limits) > 0 {
+			path = append(path, node)
 		}
-		first = false
 	}
 	return path
+}
+
+// Considered is a rule that matches a category or a path above it.
+type Considered struct {
+	Path   string // that the rule matches; "" for the root
+	Level  string
+	Limits Limits // empty: the rule sets no limit
+	Wins   bool   // it gives the path its limits; of several rules the most specific one does
+}
+
+// Considered lists the rules for each path of a category, from the root down.
+func (t *Tree) Considered(category string) []Considered {
+	considered := []Considered{{Level: LevelGlobal, Limits: t.global, Wins: true}}
+	for prefix := range event.Prefixes(category) {
+		winner, found := t.rules.Lookup(prefix)
+		if !strings.Contains(prefix, ".") {
+			considered = append(considered, Considered{Path: prefix, Level: LevelCategory, Limits: t.category, Wins: !found})
+		}
+		for _, entry := range t.rules.Entries() {
+			if entry.Pattern.Matches(prefix) {
+				level := entry.Pattern.String()
+				considered = append(considered, Considered{
+					Path: prefix, Level: level, Limits: entry.Value, Wins: level == winner.Pattern.String(),
+				})
+			}
+		}
+	}
+	return considered
 }
 
 // Levels lists every rule that can deny, in the order in which they are configured.
@@ -136,7 +167,7 @@ func (t *Tree) AllLevels() []Node {
 	return levels
 }
 
-// Patterns lists the patterns of the rules in the order of AllLevels, without the two rules that every tree has.
+// Patterns lists the patterns of the rules, in the order of AllLevels.
 func (t *Tree) Patterns() []event.Pattern {
 	entries := t.rules.Entries()
 	patterns := make([]event.Pattern, len(entries))

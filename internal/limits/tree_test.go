@@ -41,9 +41,7 @@ func TestTreePath(t *testing.T) {
 		"debug.x":                 "[global 100/30m] debug[debug 0/1h]",
 		"":                        "[global 100/30m]",
 	} {
-		if got := pathString(tree.Path(category)); got != want {
-			t.Errorf("%s:\n got %s\nwant %s", category, got, want)
-		}
+		testkit.Equal(t, pathString(tree.Path(category)), want, "path to %s", category)
 	}
 }
 
@@ -53,17 +51,13 @@ func TestTreeWithoutLimits(t *testing.T) {
 	testkit.Equal(t, pathString(tree.Path("a")), "", "path")
 	testkit.Equal(t, pathString(tree.Path("a.b.c")), "a.b[a.b 1/1h]", "path")
 	testkit.Equal(t, tree.LongestWindow(), time.Hour, "longest window")
-	if got := newTree(t, "none", "none", "").LongestWindow(); got != 0 {
-		t.Errorf("longest window %v of no limits", got)
-	}
+	testkit.Equal(t, newTree(t, "none", "none", "").LongestWindow(), 0, "longest window of no limits")
 }
 
 func TestTreeLevels(t *testing.T) {
 	t.Parallel()
 	tree := newTree(t, "100/30m", "10/30m+1/1s", "b.*=1/2h,a=none,a.b=5/1d")
-	if got, want := pathString(tree.Levels()), "[global 100/30m] [category 10/30m+1/1s] [b.* 1/2h] [a.b 5/1d]"; got != want {
-		t.Errorf("levels %q, want %q", got, want)
-	}
+	testkit.Equal(t, pathString(tree.Levels()), "[global 100/30m] [category 10/30m+1/1s] [b.* 1/2h] [a.b 5/1d]", "levels")
 	testkit.Equal(t, tree.LongestWindow(), 24*time.Hour, "longest window")
 	drawn := tree.String()
 	for _, part := range []string{"global    100/30m\n", "category  10/30m+1/1s", "    b.*  1/2h\n", "  a  none\n", "    a.b  5/1d\n"} {
@@ -75,11 +69,26 @@ func TestTreeLevels(t *testing.T) {
 
 func TestTreeRuleGivenTwice(t *testing.T) {
 	t.Parallel()
-	rules, faults := ParseRules("a=1/1h")
-	if len(faults) > 0 {
-		t.Fatal(faults)
-	}
+	rules := newPlan(t, "none", "none", "a=1/1h").Rules
 	if _, err := NewTree(Plan{Rules: append(rules, rules...)}); err == nil || !strings.Contains(err.Error(), "a") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// Every rule that matches a path or one above it is considered, and one of them wins each path.
+func TestConsidered(t *testing.T) {
+	t.Parallel()
+	tree := newTree(t, "100/1h", "10/1h", "a.*=4/1h,a.b=2/1h,*.b=3/1h,c=none")
+	for category, want := range map[string]string{
+		"a.b": "[ global true] [a category true] [a.b a.* false] [a.b a.b true] [a.b *.b false]",
+		"a.c": "[ global true] [a category true] [a.c a.* true]",
+		"c":   "[ global true] [c category false] [c c true]",
+		"d.e": "[ global true] [d category true]",
+	} {
+		var got []string
+		for _, rule := range tree.Considered(category) {
+			got = append(got, fmt.Sprint([]any{rule.Path, rule.Level, rule.Wins}))
+		}
+		testkit.Equal(t, strings.Join(got, " "), want, "rules for %s", category)
 	}
 }

@@ -113,15 +113,21 @@ func (b *Bucket) look(ctx context.Context) (jetstream.Stream, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	stream, err := b.js.Stream(ctx, b.stream())
-	switch {
-	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return nil, ErrNoBucket
-	case err != nil:
-		return nil, b.explain(err, b.right("STREAM.INFO"))
-	case stream.CachedInfo().Config.MaxMsgsPerSubject < 1:
+	if err := b.found(err); err != nil {
+		return nil, err
+	}
+	if stream.CachedInfo().Config.MaxMsgsPerSubject < 1 {
 		return nil, jetstream.ErrBadBucket
 	}
 	return stream, nil
+}
+
+// found explains the error of a look at the bucket's stream.
+func (b *Bucket) found(err error) error {
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return ErrNoBucket
+	}
+	return b.explain(err, b.right("STREAM.INFO"))
 }
 
 // explain adds the likely cause to a timeout: the server does not answer a request that is not permitted.

@@ -22,12 +22,9 @@ func TestAbsentBucket(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	_, err := Open(f.context(), f.js, f.options(false))
-	if !errors.Is(err, ErrNoBucket) || !strings.Contains(err.Error(), `"limits"`) {
-		t.Errorf("error = %v, want one that names the bucket, and the class ErrNoBucket", err)
-	}
-	if _, err := f.js.KeyValue(f.context(), bucketName); !errors.Is(err, jetstream.ErrBucketNotFound) {
-		t.Errorf("looking for the bucket afterwards: %v, want that there is none", err)
-	}
+	f.wantError(err, ErrNoBucket, `"limits"`)
+	_, err = f.js.KeyValue(f.context(), bucketName)
+	f.wantError(err, jetstream.ErrBucketNotFound)
 }
 
 // Many instances that start at once create one bucket.
@@ -39,7 +36,7 @@ func TestProvision(t *testing.T) {
 		starting.Go(func() {
 			b, err := Open(f.context(), f.js, f.options(true))
 			if err == nil {
-				_, err = b.Set(f.context(), enforced(fmt.Sprintf("c%d", i)), "1/1m")
+				_, err = f.apply(b, fmt.Sprintf("c%d=1/1m", i))
 			}
 			if err != nil {
 				f.Error(err)
@@ -53,9 +50,7 @@ func TestProvision(t *testing.T) {
 		t.Errorf("bucket is made as %+v", config)
 	}
 	testkit.Equal(t, status.Values(), 8, "values are stored")
-	if lines := f.log.Lines("WARN"); len(lines) > 0 {
-		t.Errorf("warned about its own bucket: %q", lines)
-	}
+	f.log.WantCount(t, 0, "WARN")
 }
 
 // Open does not alter an existing bucket, and warns about its settings once.
@@ -72,18 +67,16 @@ func TestExistingBucketIsNotAltered(t *testing.T) {
 	if fmt.Sprint(before.Config()) != fmt.Sprint(after.Config()) {
 		t.Errorf("bucket was %+v, is %+v", before.Config(), after.Config())
 	}
-	if few, expires := f.log.Lines("keeps few changes"), f.log.Lines("expires its keys"); len(few) != 1 || len(expires) != 1 {
-		t.Errorf("logged: %q, %q; want each once", few, expires)
-	}
+	f.log.WantCount(t, 1, "keeps few changes")
+	f.log.WantCount(t, 1, "expires its keys")
 }
 
 func TestNoBucketOfThisKind(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	testkit.Must(f.js.CreateStream(f.context(), jetstream.StreamConfig{Name: "KV_limits", Subjects: []string{"$KV.limits.>"}}))(t)
-	if _, err := Open(f.context(), f.js, f.options(true)); !errors.Is(err, jetstream.ErrBadBucket) {
-		t.Errorf("error for a stream that is no bucket = %v", err)
-	}
+	_, err := Open(f.context(), f.js, f.options(true))
+	f.wantError(err, jetstream.ErrBadBucket)
 	for _, name := range []string{"", "a.b", "a b", "*"} {
 		if b, err := Open(f.context(), f.js, Options{Name: name, Provision: true, Logger: f.log.Logger()}); err == nil {
 			t.Errorf("bucket %q was opened: %v", name, b)
@@ -93,8 +86,7 @@ func TestNoBucketOfThisKind(t *testing.T) {
 
 func TestEmptyBucket(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	b := f.open()
+	f, b := newBucketFixture(t)
 	s := f.load(b)
 	if s.Revision != 0 || len(s.Entries) != 0 {
 		t.Errorf("snapshot of an empty bucket: %+v", s)
@@ -109,16 +101,9 @@ func TestEmptyBucket(t *testing.T) {
 
 func TestLoad(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	b := f.open()
+	f, b := newBucketFixture(t)
 	start := time.Now()
-	f.set(b, shadow("payments.*"), "5/10m")
-	f.set(b, enforced("payments"), "40/30m")
-	f.set(b, enforced("global"), "200/30m")
-	f.set(b, enforced("debug"), "1/1h")
-	f.set(b, enforced("*.failed"), "")
-	f.unset(b, enforced("debug"))
-	f.set(b, enforced("payments"), "50/30m")
+	f.change(b, "shadow payments.*=5/10m", "payments=40/30m", "global=200/30m", "debug=1/1h", "*.failed=", "-debug", "payments=50/30m")
 
 	s := f.load(b)
 	f.requireEntries(s, "*.failed=", "global=200/30m", "payments=50/30m", "shadow payments.*=5/10m")
@@ -133,19 +118,16 @@ func TestLoad(t *testing.T) {
 	testkit.EqualSlices(t, revisions, []uint64{5, 3, 7, 1}, "revisions")
 
 	// A deletion is the newest change.
-	f.unset(b, enforced("global"))
-	if s := f.load(b); s.Revision != 8 {
-		t.Errorf("revision after a deletion = %d, want 8", s.Revision)
-	}
+	f.change(b, "-global")
+	testkit.Equal(t, f.load(b).Revision, 8, "revision after a deletion")
 }
 
 // Other clients of NATS read what this package writes, and the other way round.
 func TestOtherClients(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	b := f.open()
+	f, b := newBucketFixture(t)
 	kv := f.keyValue()
-	f.set(b, shadow("payments.*"), "5/10m")
+	f.change(b, "shadow payments.*=5/10m")
 	entry, err := kv.Get(f.context(), "shadow/payments.=")
 	if err != nil || string(entry.Value()) != "5/10m" {
 		t.Fatalf("what another client reads: %v, %v", entry, err)
@@ -158,25 +140,19 @@ func TestOtherClients(t *testing.T) {
 	f.requireEntries(f.load(b), "kept.*=3/1m", "shadow payments.*=5/10m")
 
 	// A key that one of them deletes is deleted for the other, and both can set it again.
-	f.unset(b, enforced("kept.*"))
-	if _, err := kv.Get(f.context(), "kept.="); !errors.Is(err, jetstream.ErrKeyNotFound) {
-		t.Errorf("what another client reads of a deleted key: %v", err)
-	}
-	if _, err := kv.Create(f.context(), "kept.=", []byte("4/1m")); err != nil {
-		t.Error(err)
-	}
-	f.set(b, enforced("purged"), "5/1m")
+	f.change(b, "-kept.*")
+	_, err = kv.Get(f.context(), "kept.=")
+	f.wantError(err, jetstream.ErrKeyNotFound)
+	testkit.Must(kv.Create(f.context(), "kept.=", []byte("4/1m")))(t)
+	f.change(b, "purged=5/1m")
 	f.requireEntries(f.load(b), "kept.*=4/1m", "purged=5/1m", "shadow payments.*=5/10m")
 }
 
 // A bucket keeps its revision when its last messages are removed.
 func TestRemovedMessages(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	b := f.open()
-	f.set(b, enforced("a"), "1/1m")
-	f.set(b, enforced("b"), "1/1m")
-	f.unset(b, enforced("b"))
+	f, b := newBucketFixture(t)
+	f.change(b, "a=1/1m", "b=1/1m", "-b")
 	testkit.NoError(t, f.keyValue().PurgeDeletes(f.context(), jetstream.DeleteMarkersOlderThan(-1)))
 	s := f.load(b)
 	f.requireEntries(s, "a=1/1m")
@@ -186,20 +162,19 @@ func TestRemovedMessages(t *testing.T) {
 	if s := f.load(b); s.Revision != 3 || len(s.Entries) > 0 {
 		t.Errorf("snapshot without any message: %+v, want revision 3", s)
 	}
-	testkit.Equal(t, f.set(b, enforced("b"), "2/1m"), 4, "next revision")
+	testkit.Equal(t, f.change(b, "b=2/1m"), 4, "next revision")
 }
 
 // A key that names no limit is logged once for each of its values, and ignored.
 func TestForeignKeysAreIgnored(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	b := f.open()
+	f, b := newBucketFixture(t)
 	kv := f.keyValue()
 	put := func(key string) {
 		t.Helper()
 		testkit.Must(kv.PutString(f.context(), key, "value"))(t)
 	}
-	f.set(b, enforced("a"), "1/1m")
+	f.change(b, "a=1/1m")
 	put("Foreign")
 	put("other/a")
 	for range 3 {
@@ -221,20 +196,16 @@ func TestForeignKeysAreIgnored(t *testing.T) {
 // A bucket that is deleted after it was opened is absent. A new bucket of the name is used.
 func TestBucketMadeAnew(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	b := f.open()
-	f.set(b, enforced("a"), "1/1m")
-	f.set(b, enforced("a"), "2/1m")
+	f, b := newBucketFixture(t)
+	f.change(b, "a=1/1m", "a=2/1m")
 	first := f.load(b)
 	f.deleteBucket()
-	if _, err := b.Load(f.context()); !errors.Is(err, ErrNoBucket) {
-		t.Errorf("loading from a deleted bucket: %v", err)
-	}
-	if _, err := b.Set(f.context(), enforced("a"), "3/1m"); !errors.Is(err, ErrNoBucket) {
-		t.Errorf("setting in a deleted bucket: %v", err)
-	}
+	_, err := b.Load(f.context())
+	f.wantError(err, ErrNoBucket)
+	_, err = f.apply(b, "a=3/1m")
+	f.wantError(err, ErrNoBucket)
 	f.open()
-	f.set(b, enforced("b"), "1/1m")
+	f.change(b, "b=1/1m")
 	second := f.load(b)
 	f.requireEntries(second, "b=1/1m")
 	if second.Generation <= first.Generation || second.Revision != 1 {
@@ -246,21 +217,19 @@ func TestBucketMadeAnew(t *testing.T) {
 func TestBucketMadeAnewWhileReading(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.set(f.open(), enforced("a"), "1/1m")
+	f.change(f.open(), "a=1/1m")
 	b := newBucket(rival{JetStream: f.js, beforeConsumer: func() {
 		f.deleteBucket()
 		f.open()
 	}}, f.options(false))
-	if s, err := b.Load(f.context()); !errors.Is(err, errMadeAnew) {
-		t.Errorf("snapshot %+v, error %v; want that the bucket was made anew", s, err)
-	}
+	_, err := b.Load(f.context())
+	f.wantError(err, errMadeAnew)
 }
 
 // A call ends with its context and leaves no subscription behind.
 func TestContextEnds(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	b := f.open()
+	f, b := newBucketFixture(t)
 	before := b.js.Conn().NumSubscriptions()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -285,8 +254,7 @@ func TestContextEnds(t *testing.T) {
 // The error of a lost connection does not blame a missing right.
 func TestConnectionIsLost(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	b := f.open()
+	f, b := newBucketFixture(t)
 	f.server.Kill()
 	f.eventually("the connection is lost", func() bool { return !f.js.Conn().IsConnected() })
 	_, err := b.Load(f.context())
@@ -331,33 +299,40 @@ func userServer(t *testing.T, publish []string) *servertest.NATS {
 	})
 }
 
-func TestRightsOfACommand(t *testing.T) {
+// Each kind of user needs its rights, and no other.
+func TestRights(t *testing.T) {
 	t.Parallel()
-	f, js, denied := restricted(t, slices.Concat(readRights, writeRights)...)
-	f.open()
-	b := testkit.Must(Open(f.context(), js, f.options(true)))(t)
-	first := f.set(b, enforced("payments.*"), "1/1m")
-	f.set(b, shadow("global"), "1/1m")
-	f.unset(b, enforced("payments.*"))
-	f.load(b)
-	if _, err := b.History(f.context()); err != nil {
-		t.Error(err)
-	}
-	if changed, err := b.Rollback(f.context(), first); err != nil || len(changed) != 2 {
-		t.Errorf("rolled back: %v, %v", changed, err)
-	}
-	if err := js.Conn().FlushTimeout(patience); err != nil || denied.String() != "" {
-		t.Errorf("denied: %s, %v", denied, err)
-	}
-}
-
-func TestRightsOfProvisioning(t *testing.T) {
-	t.Parallel()
-	f, js, denied := restricted(t, slices.Concat(readRights, provisionRights)...)
-	b := testkit.Must(Open(f.context(), js, f.options(true)))(t)
-	f.load(b)
-	if err := js.Conn().FlushTimeout(patience); err != nil || denied.String() != "" {
-		t.Errorf("denied: %s, %v", denied, err)
+	for name, test := range map[string]struct {
+		rights []string
+		use    func(f *fixture, js jetstream.JetStream)
+	}{
+		"command": {slices.Concat(readRights, writeRights), func(f *fixture, js jetstream.JetStream) {
+			f.open()
+			b := testkit.Must(Open(f.context(), js, f.options(true)))(f)
+			first := f.change(b, "payments.*=1/1m")
+			f.change(b, "shadow global=1/1m", "-payments.*")
+			f.load(b)
+			testkit.Must(b.History(f.context()))(f)
+			testkit.Equal(f, len(testkit.Must(b.Rollback(f.context(), first))(f)), 2, "overrides rolled back")
+		}},
+		"provisioning": {slices.Concat(readRights, provisionRights), func(f *fixture, js jetstream.JetStream) {
+			f.load(testkit.Must(Open(f.context(), js, f.options(true)))(f))
+		}},
+		"watcher": {readRights, func(f *fixture, js jetstream.JetStream) {
+			b := f.open()
+			w := f.following(js)
+			w.requireFollows(b, "a=1")
+			testkit.NoError(f, w.Refresh(f.context()))
+			w.stop()
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f, js, denied := restricted(t, test.rights...)
+			test.use(f, js)
+			testkit.NoError(t, js.Conn().FlushTimeout(patience))
+			testkit.Equal(t, denied.String(), "", "denied")
+		})
 	}
 }
 
@@ -365,27 +340,18 @@ func TestRightsOfProvisioning(t *testing.T) {
 func TestMissingRights(t *testing.T) {
 	t.Parallel()
 	all := slices.Concat(readRights, provisionRights, writeRights)
-	set := func(f *fixture, js jetstream.JetStream) error {
-		_, err := newBucket(js, f.options(false)).Set(f.context(), enforced("a"), "1/1m")
-		return err
-	}
-	open := func(f *fixture, js jetstream.JetStream) error {
-		_, err := Open(f.context(), js, f.options(true))
-		return err
-	}
 	for _, right := range all {
 		t.Run(right, func(t *testing.T) {
 			t.Parallel()
 			f, js, _ := restricted(t, slices.DeleteFunc(slices.Clone(all), func(r string) bool { return r == right })...)
-			call := open
-			if !slices.Contains(provisionRights, right) {
+			var err error
+			if slices.Contains(provisionRights, right) {
+				_, err = Open(f.context(), js, f.options(true))
+			} else {
 				f.open()
-				call = set
+				_, err = f.apply(newBucket(js, f.options(false)), "a=1/1m")
 			}
-			err := call(f, js)
-			if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), right) || !strings.Contains(err.Error(), `"limits"`) {
-				t.Errorf("error = %v, want a timeout that names the bucket and %s", err, right)
-			}
+			f.wantError(err, context.DeadlineExceeded, right, `"limits"`)
 		})
 	}
 }

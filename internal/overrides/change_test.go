@@ -13,90 +13,50 @@ import (
 
 func TestSetAndUnset(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	b := f.open()
-	name := enforced("payments.*")
-	for i, value := range []string{"1/1m", "2/1m", "2/1m"} {
-		if revision := f.set(b, name, value); revision != uint64(i+1) {
-			t.Errorf("revision of %q = %d, want %d", value, revision, i+1)
-		}
+	f, b := newBucketFixture(t)
+	for i, change := range []string{"payments.*=1/1m", "payments.*=2/1m", "payments.*=2/1m", "-payments.*"} {
+		testkit.Equal(t, f.change(b, change), uint64(i+1), "revision of %s", change)
 	}
-	testkit.Equal(t, f.unset(b, name), 4, "revision of the deletion")
 	f.requireEntries(f.load(b))
-	for _, absent := range []Name{name, shadow("payments.*"), enforced("never")} {
-		if _, err := b.Unset(f.context(), absent); !errors.Is(err, ErrNotSet) {
-			t.Errorf("unsetting %v: %v", absent, err)
-		}
+	for _, absent := range []string{"-payments.*", "-shadow payments.*", "-never"} {
+		_, err := f.apply(b, absent)
+		f.wantError(err, ErrNotSet)
 	}
-	testkit.Equal(t, f.set(b, name, "3/1m"), 5, "revision after a deletion")
+	testkit.Equal(t, f.change(b, "payments.*=3/1m"), 5, "revision after a deletion")
 	f.requireEntries(f.load(b), "payments.*=3/1m")
 }
 
 func TestChangesOfBadNames(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	b := f.open()
-	if _, err := b.Set(f.context(), enforced("a b"), "1/1m"); !errors.Is(err, ErrName) {
-		t.Errorf("setting: %v", err)
+	f, b := newBucketFixture(t)
+	for _, change := range []string{"a b=1/1m", "-A"} {
+		_, err := f.apply(b, change)
+		f.wantError(err, ErrName)
 	}
-	if _, err := b.Unset(f.context(), enforced("A")); !errors.Is(err, ErrName) {
-		t.Errorf("unsetting: %v", err)
-	}
-	if s := f.load(b); s.Revision != 0 {
-		t.Errorf("something was stored: %+v", s)
-	}
+	testkit.Equal(t, f.load(b).Revision, 0, "revision")
 }
 
 // A change that names an outdated revision fails and changes nothing.
 func TestLostRace(t *testing.T) {
 	t.Parallel()
 	for what, test := range map[string]struct {
-		prepare, rival, change func(*fixture, *Bucket) error
-		want                   string
+		before       []string
+		theirs, ours string
+		want         []string
 	}{
-		"set against the first set": {
-			rival:  func(f *fixture, b *Bucket) error { _, err := b.Set(f.context(), enforced("a"), "theirs"); return err },
-			change: func(f *fixture, b *Bucket) error { _, err := b.Set(f.context(), enforced("a"), "mine"); return err },
-			want:   "theirs",
-		},
-		"set against set": {
-			prepare: func(f *fixture, b *Bucket) error { _, err := b.Set(f.context(), enforced("a"), "old"); return err },
-			rival:   func(f *fixture, b *Bucket) error { _, err := b.Set(f.context(), enforced("a"), "theirs"); return err },
-			change:  func(f *fixture, b *Bucket) error { _, err := b.Set(f.context(), enforced("a"), "mine"); return err },
-			want:    "theirs",
-		},
-		"set against unset": {
-			prepare: func(f *fixture, b *Bucket) error { _, err := b.Set(f.context(), enforced("a"), "old"); return err },
-			rival:   func(f *fixture, b *Bucket) error { _, err := b.Unset(f.context(), enforced("a")); return err },
-			change:  func(f *fixture, b *Bucket) error { _, err := b.Set(f.context(), enforced("a"), "mine"); return err },
-		},
-		"unset against set": {
-			prepare: func(f *fixture, b *Bucket) error { _, err := b.Set(f.context(), enforced("a"), "old"); return err },
-			rival:   func(f *fixture, b *Bucket) error { _, err := b.Set(f.context(), enforced("a"), "theirs"); return err },
-			change:  func(f *fixture, b *Bucket) error { _, err := b.Unset(f.context(), enforced("a")); return err },
-			want:    "theirs",
-		},
+		"set against the first set": {nil, "a=theirs", "a=ours", []string{"a=theirs"}},
+		"set against set":           {[]string{"a=old"}, "a=theirs", "a=ours", []string{"a=theirs"}},
+		"set against unset":         {[]string{"a=old"}, "-a", "a=ours", nil},
+		"unset against set":         {[]string{"a=old"}, "a=theirs", "-a", []string{"a=theirs"}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t)
-			b := f.open()
-			if test.prepare != nil {
-				testkit.NoError(t, test.prepare(f, b))
-			}
-			loser := newBucket(rival{JetStream: f.js, before: func() {
-				if err := test.rival(f, b); err != nil {
-					t.Error(err)
-				}
-			}}, f.options(false))
-			if err := test.change(f, loser); !errors.Is(err, ErrConflict) {
-				t.Errorf("error of the loser = %v, want ErrConflict", err)
-			}
-			if test.want == "" {
-				f.requireEntries(f.load(b))
-			} else {
-				f.requireEntries(f.load(b), "a="+test.want)
-			}
+			f, b := newBucketFixture(t)
+			f.change(b, test.before...)
+			loser := newBucket(rival{JetStream: f.js, before: func() { f.change(b, test.theirs) }}, f.options(false))
+			_, err := f.apply(loser, test.ours)
+			f.wantError(err, ErrConflict)
+			f.requireEntries(f.load(b), test.want...)
 		})
 	}
 }
@@ -125,8 +85,7 @@ func TestChangeInAnotherStream(t *testing.T) {
 // Of many changes made at once, each has a revision of its own or fails with ErrConflict.
 func TestManyChangesAtOnce(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	b := f.open()
+	f, b := newBucketFixture(t)
 	var working sync.WaitGroup
 	var mu sync.Mutex
 	stored := make(map[uint64]bool)

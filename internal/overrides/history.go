@@ -25,6 +25,25 @@ func (b *Bucket) History(ctx context.Context) ([]Change, error) {
 	return changes, nil
 }
 
+// Earlier returns the values that an override has had since it was last unset, the newest first.
+func (b *Bucket) Earlier(ctx context.Context, name Name) ([]string, error) {
+	history, err := b.History(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var values []string
+	for _, change := range slices.Backward(history) {
+		if change.Name != name {
+			continue
+		}
+		if change.Deleted {
+			break
+		}
+		values = append(values, change.Value)
+	}
+	return values, nil
+}
+
 // Rollback sets and unsets what differs from the state right after a revision, and returns the names of these overrides, in
 // their order. The errors are an [ErrUnknownRevision] if there is no such revision or a change up to it is no longer stored,
 // and an [ErrConflict] if someone else changes one of the overrides meanwhile. With an error come the names of the changes
@@ -37,11 +56,10 @@ func (b *Bucket) Rollback(ctx context.Context, revision uint64) ([]Name, error) 
 	if err := h.knows(revision); err != nil {
 		return nil, err
 	}
-	changes, now := h.back(revision), h.at(h.last)
+	changes := h.back(revision)
 	names := slices.SortedFunc(maps.Keys(changes), Name.Compare)
 	for i, name := range names {
-		change := changes[name]
-		if _, err := b.store(ctx, change, now[change.key].Revision); err != nil {
+		if _, err := b.store(ctx, changes[name], changes[name].Revision); err != nil {
 			return names[:i], fmt.Errorf("rolling back to revision %d, with %d of %d changes made: changing %s: %w",
 				revision, i, len(names), name, err)
 		}
@@ -76,7 +94,7 @@ func (h history) at(revision uint64) map[string]Change {
 	return newest
 }
 
-// back returns the changes that lead from now to the state after a revision.
+// back returns the changes that lead from now to the state after a revision, each with the revision that it replaces.
 func (h history) back(revision uint64) map[Name]Change {
 	then, now := h.at(revision), h.at(h.last)
 	changes := make(map[Name]Change)
@@ -86,9 +104,9 @@ func (h history) back(revision uint64) map[Name]Change {
 		switch {
 		case current.foreign:
 		case unset && !current.Deleted:
-			changes[current.Name] = Change{key: key, Deleted: true}
+			changes[current.Name] = Change{key: key, Deleted: true, Revision: current.Revision}
 		case !unset && (current.Deleted || current.Value != earlier.Value):
-			changes[current.Name] = Change{key: key, Value: earlier.Value}
+			changes[current.Name] = Change{key: key, Value: earlier.Value, Revision: current.Revision}
 		}
 	}
 	return changes

@@ -17,13 +17,10 @@ import (
 
 func TestHistory(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	b := f.open()
-	f.set(b, enforced("payments.*"), "1/1m")
-	f.set(b, shadow("global"), "2/1m")
+	f, b := newBucketFixture(t)
+	f.change(b, "payments.*=1/1m", "shadow global=2/1m")
 	testkit.Must(f.keyValue().PutString(f.context(), "Foreign", "x"))(t)
-	f.set(b, enforced("payments.*"), "3/1m")
-	f.unset(b, shadow("global"))
+	f.change(b, "payments.*=3/1m", "-shadow global")
 	changes := testkit.Must(b.History(f.context()))(t)
 	var lines []string
 	for i, c := range changes {
@@ -37,79 +34,67 @@ func TestHistory(t *testing.T) {
 		"4 payments.*=3/1m deleted=false", "5 shadow global= deleted=true",
 	}
 	testkit.EqualSlices(t, lines, want, "history")
+	testkit.EqualSlices(t, testkit.Must(b.Earlier(f.context(), enforced("payments.*")))(t), []string{"3/1m", "1/1m"}, "earlier values")
+	testkit.EqualSlices(t, testkit.Must(b.Earlier(f.context(), shadow("global")))(t), nil, "earlier values of what is not set")
 }
 
-// at returns what was set right after a revision, by the bucket's history.
-func at(ctx context.Context, b *Bucket, revision uint64) (map[Name]string, error) {
+// at returns what was set right after a revision, by the bucket's history, each as name=value.
+func at(ctx context.Context, b *Bucket, revision uint64) ([]string, error) {
 	h, err := b.history(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := h.knows(revision); err != nil {
-		return nil, err
-	}
-	values := make(map[Name]string)
+	var set []string
 	for _, c := range h.at(revision) {
 		if !c.foreign && !c.Deleted {
-			values[c.Name] = c.Value
+			set = append(set, c.Name.String()+"="+c.Value)
 		}
 	}
-	return values, nil
+	slices.Sort(set)
+	return set, h.knows(revision)
 }
 
-func (f *fixture) requireAt(b *Bucket, revision uint64, want map[Name]string) {
+func (f *fixture) requireAt(b *Bucket, revision uint64, want ...string) {
 	f.Helper()
-	if got, err := at(f.context(), b, revision); err != nil || !maps.Equal(got, want) {
-		f.Errorf("at revision %d: %v, %v; want %v", revision, got, err, want)
-	}
+	testkit.EqualSlices(f, testkit.Must(at(f.context(), b, revision))(f), want, "at revision %d", revision)
 }
 
 func (f *fixture) requireUnknown(b *Bucket, revision uint64, says string) {
 	f.Helper()
-	for what, call := range map[string]func() error{
-		"at":       func() error { _, err := at(f.context(), b, revision); return err },
-		"rollback": func() error { _, err := b.Rollback(f.context(), revision); return err },
-	} {
-		if err := call(); !errors.Is(err, ErrUnknownRevision) || !strings.Contains(err.Error(), says) {
-			f.Errorf("%s revision %d: %v, want that it is unknown: %s", what, revision, err, says)
-		}
-	}
+	_, err := at(f.context(), b, revision)
+	f.wantError(err, ErrUnknownRevision, says)
+	_, err = b.Rollback(f.context(), revision)
+	f.wantError(err, ErrUnknownRevision, says)
 }
 
 func TestAt(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	b := f.open()
+	f, b := newBucketFixture(t)
 	f.requireUnknown(b, 0, "no revision 0")
 	f.requireUnknown(b, 1, "no revision 1")
-	f.set(b, enforced("a"), "1")
-	f.set(b, enforced("b"), "2")
-	f.unset(b, enforced("a"))
-	f.set(b, enforced("a"), "4")
-	f.requireAt(b, 1, map[Name]string{enforced("a"): "1"})
-	f.requireAt(b, 2, map[Name]string{enforced("a"): "1", enforced("b"): "2"})
-	f.requireAt(b, 3, map[Name]string{enforced("b"): "2"})
-	f.requireAt(b, 4, map[Name]string{enforced("a"): "4", enforced("b"): "2"})
+	f.change(b, "a=1", "b=2", "-a", "a=4")
+	f.requireAt(b, 1, "a=1")
+	f.requireAt(b, 2, "a=1", "b=2")
+	f.requireAt(b, 3, "b=2")
+	f.requireAt(b, 4, "a=4", "b=2")
 	f.requireUnknown(b, 5, "the newest is 4")
 }
 
 // The first values of a limit that was changed more than 64 times are not known.
 func TestHistoryIsBounded(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	b := f.open()
+	f, b := newBucketFixture(t)
 	kv := f.keyValue()
-	f.set(b, enforced("b"), "early")
+	f.change(b, "b=early")
 	for i := range 64 {
 		testkit.Must(kv.PutString(f.context(), "a", fmt.Sprint(i)))(t)
 	}
-	f.requireAt(b, 1, map[Name]string{enforced("b"): "early"})
-	f.set(b, enforced("a"), "newest")
-	f.set(b, enforced("b"), "late")
+	f.requireAt(b, 1, "b=early")
+	f.change(b, "a=newest", "b=late")
 	f.requireUnknown(b, 1, "from 3 on")
 	f.requireUnknown(b, 2, "from 3 on")
-	f.requireAt(b, 3, map[Name]string{enforced("a"): "1", enforced("b"): "early"})
-	f.requireAt(b, 66, map[Name]string{enforced("a"): "newest", enforced("b"): "early"})
+	f.requireAt(b, 3, "a=1", "b=early")
+	f.requireAt(b, 66, "a=newest", "b=early")
 	if changes, err := b.History(f.context()); err != nil || len(changes) != 66 || changes[1].Value != "1" {
 		t.Errorf("history has %d changes, %v; want 66, the second of which is the second of a", len(changes), err)
 	}
@@ -118,27 +103,19 @@ func TestHistoryIsBounded(t *testing.T) {
 // A revision is not known if another client removed changes up to it.
 func TestAtAfterRemoval(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	b := f.open()
+	f, b := newBucketFixture(t)
 	kv := f.keyValue()
-	f.set(b, enforced("a"), "1")
-	f.set(b, enforced("b"), "2")
-	f.set(b, enforced("c"), "3")
-	if err := kv.Purge(f.context(), "a"); err != nil { // revision 4, and 1 is gone
-		t.Fatal(err)
-	}
+	f.change(b, "a=1", "b=2", "c=3")
+	testkit.NoError(t, kv.Purge(f.context(), "a")) // revision 4, and 1 is gone
 	f.requireUnknown(b, 1, "from 4 on")
 	f.requireUnknown(b, 3, "from 4 on")
-	f.requireAt(b, 4, map[Name]string{enforced("b"): "2", enforced("c"): "3"})
-	f.unset(b, enforced("b"))
-	f.set(b, enforced("c"), "6")
-	f.requireAt(b, 5, map[Name]string{enforced("c"): "3"})
-	if err := kv.PurgeDeletes(f.context(), jetstream.DeleteMarkersOlderThan(-1)); err != nil { // 2, 4 and 5 are gone
-		t.Fatal(err)
-	}
+	f.requireAt(b, 4, "b=2", "c=3")
+	f.change(b, "-b", "c=6")
+	f.requireAt(b, 5, "c=3")
+	testkit.NoError(t, kv.PurgeDeletes(f.context(), jetstream.DeleteMarkersOlderThan(-1))) // 2, 4 and 5 are gone
 	f.requireUnknown(b, 3, "from 5 on")
 	f.requireUnknown(b, 5, "no longer stored")
-	f.requireAt(b, 6, map[Name]string{enforced("c"): "6"})
+	f.requireAt(b, 6, "c=6")
 }
 
 // After any changes and removals, a history tells a true state of a revision or none, and none only if something was removed.
@@ -215,27 +192,20 @@ func requireTrue(t *rapid.T, h history, truth map[uint64]map[string]string, remo
 
 func TestRollback(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	b := f.open()
-	f.set(b, enforced("kept"), "1")
-	f.set(b, enforced("changed.*"), "2")
-	f.set(b, shadow("removed"), "3")
-	f.set(b, enforced("never"), "4")
-	target := f.unset(b, enforced("never"))
+	f, b := newBucketFixture(t)
+	// An override with an empty value differs from no override.
+	target := f.change(b, "kept=1", "blank=", "changed.*=2", "shadow removed=3", "never=4", "-never")
 	testkit.Must(f.keyValue().PutString(f.context(), "Foreign", "x"))(t)
-	f.set(b, enforced("changed.*"), "other")
-	f.unset(b, shadow("removed"))
-	f.set(b, enforced("added"), "new")
-	f.set(b, enforced("never"), "again")
+	f.change(b, "changed.*=other", "-shadow removed", "-blank", "added=new", "never=again")
 
 	changed, err := b.Rollback(f.context(), target)
-	want := []Name{enforced("added"), enforced("changed.*"), enforced("never"), shadow("removed")}
+	want := []Name{enforced("added"), enforced("blank"), enforced("changed.*"), enforced("never"), shadow("removed")}
 	if err != nil || !slices.Equal(changed, want) {
 		t.Errorf("changed: %v, %v; want %v", changed, err, want)
 	}
 	s := f.load(b)
-	f.requireEntries(s, "changed.*=2", "kept=1", "shadow removed=3")
-	testkit.Equal(t, s.Revision, target+5+4, "revision, want four more than before")
+	f.requireEntries(s, "blank=", "changed.*=2", "kept=1", "shadow removed=3")
+	testkit.Equal(t, s.Revision, target+6+5, "revision, want five more than before")
 	if entry, err := f.keyValue().Get(f.context(), "Foreign"); err != nil || entry.Revision() != target+1 {
 		t.Errorf("the key that names no limit: %v, %v; want it untouched", entry, err)
 	}
@@ -244,39 +214,20 @@ func TestRollback(t *testing.T) {
 	if changed, err := b.Rollback(f.context(), target); err != nil || len(changed) > 0 {
 		t.Errorf("changed by a second rollback: %v, %v; want nothing", changed, err)
 	}
-	if _, err := b.Rollback(f.context(), target+5); err != nil {
-		t.Error(err)
-	}
+	testkit.Must(b.Rollback(f.context(), target+6))(t)
 	f.requireEntries(f.load(b), "added=new", "changed.*=other", "kept=1", "never=again")
-}
-
-// An override with an empty value differs from no override.
-func TestRollbackToEmptyValue(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	b := f.open()
-	target := f.set(b, enforced("a"), "")
-	f.unset(b, enforced("a"))
-	if changed, err := b.Rollback(f.context(), target); err != nil || len(changed) != 1 {
-		t.Errorf("changed: %v, %v; want one", changed, err)
-	}
-	f.requireEntries(f.load(b), "a=")
-	f.requireAt(b, target, map[Name]string{enforced("a"): ""})
 }
 
 // A rollback that loses a race leaves the other's change alone, and returns what it changed before.
 func TestRollbackLosesRace(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	b := f.open()
-	target := f.set(b, enforced("a"), "1")
-	f.set(b, enforced("a"), "2")
-	f.set(b, enforced("b"), "3")
-	f.set(b, enforced("c"), "4")
+	f, b := newBucketFixture(t)
+	target := f.change(b, "a=1")
+	f.change(b, "a=2", "b=3", "c=4")
 	published := 0
 	loser := newBucket(rival{JetStream: f.js, before: func() {
 		if published++; published == 2 {
-			f.set(b, enforced("b"), "theirs")
+			f.change(b, "b=theirs")
 		}
 	}}, f.options(false))
 	changed, err := loser.Rollback(f.context(), target)

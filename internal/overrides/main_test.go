@@ -2,6 +2,8 @@ package overrides
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -60,6 +62,13 @@ func (f *fixture) open() *Bucket {
 	return testkit.Must(Open(f.context(), f.js, f.options(true)))(f)
 }
 
+// newBucketFixture makes a fixture with a bucket.
+func newBucketFixture(t *testing.T) (*fixture, *Bucket) {
+	t.Helper()
+	f := newFixture(t)
+	return f, f.open()
+}
+
 // keyValue returns the bucket as other clients of NATS use it.
 func (f *fixture) keyValue() jetstream.KeyValue {
 	f.Helper()
@@ -79,14 +88,40 @@ func (f *fixture) context() context.Context {
 	return testkit.Context(f)
 }
 
-func (f *fixture) set(b *Bucket, name Name, value string) uint64 {
+// apply makes a change: name=value sets an override, and -name unsets it.
+func (f *fixture) apply(b *Bucket, change string) (revision uint64, err error) {
 	f.Helper()
-	return testkit.Must(b.Set(f.context(), name, value))(f)
+	name, isUnset := strings.CutPrefix(change, "-")
+	name, value, _ := strings.Cut(name, "=")
+	pattern, isShadow := strings.CutPrefix(name, "shadow ")
+	of := Name{Pattern: pattern, Shadow: isShadow}
+	if isUnset {
+		return b.Unset(f.context(), of)
+	}
+	return b.Set(f.context(), of, value)
 }
 
-func (f *fixture) unset(b *Bucket, name Name) uint64 {
+// change applies changes, and returns the revision of the last one.
+func (f *fixture) change(b *Bucket, changes ...string) (revision uint64) {
 	f.Helper()
-	return testkit.Must(b.Unset(f.context(), name))(f)
+	for _, change := range changes {
+		revision = testkit.Must(f.apply(b, change))(f)
+	}
+	return revision
+}
+
+// wantError checks the class of an error, and what it says.
+func (f *fixture) wantError(err, class error, says ...string) {
+	f.Helper()
+	if !errors.Is(err, class) {
+		f.Errorf("error = %v, want %v", err, class)
+		return
+	}
+	for _, text := range says {
+		if !strings.Contains(err.Error(), text) {
+			f.Errorf("error = %v, want that it says %s", err, text)
+		}
+	}
 }
 
 func (f *fixture) load(b *Bucket) Snapshot {

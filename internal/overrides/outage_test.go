@@ -27,19 +27,16 @@ func TestServerRestarts(t *testing.T) {
 			t.Parallel()
 			f := newFixtureOn(t, start(t))
 			b := f.open()
-			f.set(b, enforced("a"), "1")
-			w := f.mirror(f.connect(f.server.URL), false)
-			w.requireLast("a=1")
+			f.change(b, "a=1")
+			w := f.following(f.connect(f.server.URL), "a=1")
 			f.server.Kill()
 			w.requireUnavailable()
 			f.server.Restart()
 			f.eventually("the operator is connected", f.js.Conn().IsConnected)
-			f.set(b, enforced("a"), "2")
-			w.requireLast("a=2")
+			w.requireFollows(b, "a=2")
 			w.requireOneOutage()
 			testkit.Equal(t, len(w.snapshots()), 2, "snapshots")
-			f.set(b, enforced("a"), "3")
-			w.requireLast("a=3")
+			w.requireFollows(b, "a=3")
 		})
 	}
 }
@@ -49,27 +46,23 @@ func TestServerHangs(t *testing.T) {
 	t.Parallel()
 	f := newFixtureOn(t, servertest.StartNATSProcess(t, ""))
 	b := f.open()
-	w := f.mirror(f.connect(f.server.URL), false)
-	w.requireLast()
+	w := f.following(f.connect(f.server.URL))
 	f.server.Pause()
 	w.requireUnavailable()
 	f.server.Resume()
 	w.requireAvailable()
-	f.set(b, enforced("a"), "1")
-	w.requireLast("a=1")
+	w.requireFollows(b, "a=1")
 }
 
 // A watcher applies a change that was lost with the connection.
 func TestConnectionBreaks(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	b := f.open()
+	f, b := newBucketFixture(t)
 	proxy := servertest.StartProxy(t, strings.TrimPrefix(f.server.URL, "nats://"))
-	w := f.mirror(f.connect("nats://"+proxy.Addr), false)
-	w.requireLast()
+	w := f.following(f.connect("nats://" + proxy.Addr))
 	for i := range 3 {
 		proxy.DropReplies(true)
-		f.set(b, enforced("a"), fmt.Sprint(i))
+		f.change(b, "a="+fmt.Sprint(i))
 		proxy.Cut()
 		proxy.DropReplies(false)
 		w.requireLast(fmt.Sprintf("a=%d", i))
@@ -79,10 +72,8 @@ func TestConnectionBreaks(t *testing.T) {
 // A watcher notices that the server deleted its consumer, as it does with an idle one.
 func TestConsumerVanishes(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	b := f.open()
-	w := f.mirror(f.js, false)
-	w.requireLast()
+	f, b := newBucketFixture(t)
+	w := f.following(f.js)
 	stream := testkit.Must(f.js.Stream(f.context(), "KV_limits"))(t)
 	deleted := 0
 	for name := range stream.ConsumerNames(f.context()).Name() {
@@ -92,8 +83,7 @@ func TestConsumerVanishes(t *testing.T) {
 	if deleted != 1 {
 		t.Fatalf("the watcher has %d consumers, want 1", deleted)
 	}
-	f.set(b, enforced("a"), "1")
-	w.requireLast("a=1")
+	w.requireFollows(b, "a=1")
 	w.requireOneOutage()
 }
 
@@ -113,14 +103,12 @@ func (o oneKey) CreatePushConsumer(ctx context.Context, stream string, c jetstre
 // A watcher notices a consumer that is alive but does not deliver, both while it mirrors and while it reads anew.
 func TestChangesDoNotArrive(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	b := f.open()
-	f.set(b, enforced("a"), "1")
+	f, b := newBucketFixture(t)
+	f.change(b, "a=1")
 	js := oneKey{f.js, new(atomic.Bool)}
 	js.on.Store(true)
-	w := f.mirror(js, false)
-	w.requireLast("a=1")
-	f.set(b, enforced("b"), "2")
+	w := f.following(js, "a=1")
+	f.change(b, "b=2")
 	f.eventually("the missing change is noticed", func() bool { return errors.Is(w.Unavailable(), errBehind) })
 	f.eventually("a new reading fails", func() bool { return errors.Is(w.Unavailable(), errIncomplete) })
 	w.requireLast("a=1")
@@ -133,8 +121,7 @@ func TestChangesDoNotArrive(t *testing.T) {
 // The server deletes the consumers of watchers that have stopped.
 func TestConsumersAreForgotten(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	b := f.open()
+	f, b := newBucketFixture(t)
 	f.mirror(f.js, false).stop()
 	f.load(b)
 	f.eventually("no consumer is left", func() bool {
@@ -149,21 +136,18 @@ func TestConsumersAreForgotten(t *testing.T) {
 // While the bucket is absent, the last snapshot stays applied. A new bucket replaces it, although its revisions are smaller.
 func TestBucketIsMadeAnew(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	b := f.open()
+	f, b := newBucketFixture(t)
 	for i := range 5 {
-		f.set(b, enforced("a"), fmt.Sprint(i))
+		f.change(b, "a="+fmt.Sprint(i))
 	}
-	w := f.mirror(f.js, false)
-	w.requireLast("a=4")
+	w := f.following(f.js, "a=4")
 	old := w.last()
 	f.deleteBucket()
 	w.requireUnavailable()
 	f.eventually("the watcher says that the bucket is absent", func() bool { return errors.Is(w.Unavailable(), ErrNoBucket) })
 	w.requireLast("a=4")
 	f.open()
-	f.set(b, enforced("b"), "1")
-	w.requireLast("b=1")
+	w.requireFollows(b, "b=1")
 	if s := w.last(); s.Generation <= old.Generation || s.Revision >= old.Revision {
 		t.Errorf("generation and revision after %d, %d: %d, %d", old.Generation, old.Revision, s.Generation, s.Revision)
 	}
@@ -173,16 +157,13 @@ func TestBucketIsMadeAnew(t *testing.T) {
 // A watcher notices a new bucket even if it never saw that the old one was absent.
 func TestBucketIsMadeAnewAtOnce(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	b := f.open()
-	f.set(b, enforced("a"), "1")
-	w := f.mirror(f.js, false)
-	w.requireLast("a=1")
+	f, b := newBucketFixture(t)
+	f.change(b, "a=1")
+	w := f.following(f.js, "a=1")
 	f.deleteBucket()
 	f.open()
 	w.requireLast()
-	f.set(b, enforced("b"), "2")
-	w.requireLast("b=2")
+	w.requireFollows(b, "b=2")
 	w.requireOneOutage()
 }
 
@@ -193,16 +174,12 @@ func TestWatcherProvisions(t *testing.T) {
 	w := f.mirror(f.js, true)
 	w.requireLast()
 	b := newBucket(f.js, f.options(false))
-	f.set(b, enforced("a"), "1")
-	w.requireLast("a=1")
+	w.requireFollows(b, "a=1")
 	f.deleteBucket()
 	w.requireLast()
-	f.set(b, enforced("b"), "2")
-	w.requireLast("b=2")
+	w.requireFollows(b, "b=2")
 	w.requireOneOutage()
-	if lines := f.log.Lines("limits bucket is created"); len(lines) != 2 {
-		t.Errorf("logged: %q, want two creations", lines)
-	}
+	f.log.WantCount(t, 2, "limits bucket is created")
 }
 
 // A watcher waits for a bucket that is absent.
@@ -211,22 +188,11 @@ func TestBucketAppearsLater(t *testing.T) {
 	f := newFixture(t)
 	w := f.mirror(f.js, false)
 	w.requireUnavailable()
-	if err := w.Unavailable(); !errors.Is(err, ErrNoBucket) || !strings.Contains(err.Error(), `"limits"`) {
-		t.Errorf("unavailable: %v", err)
-	}
+	f.wantError(w.Unavailable(), ErrNoBucket, `"limits"`)
 	testkit.Equal(t, len(w.snapshots()), 0, "snapshots of no bucket")
-	f.set(f.open(), enforced("a"), "1")
+	f.change(f.open(), "a=1")
 	w.requireLast("a=1")
 	w.requireOneOutage()
-}
-
-// A watcher that has read nothing is unavailable.
-func TestUnavailableBeforeTheFirstSnapshot(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	if err := NewWatcher(f.js, f.options(false), func(Snapshot) {}).Unavailable(); err == nil {
-		t.Error("a watcher that has read nothing is available")
-	}
 }
 
 // restore gives the server a store that it had before, and returns when it runs again.
@@ -250,65 +216,42 @@ func (f *fixture) backUp() string {
 	return store
 }
 
-// A watcher mirrors a bucket that went back. Redis, and not the watcher, knows whether that state may be used.
+// A watcher mirrors a bucket that went back, and Refresh waits for that. Redis, and not the watcher, knows whether that state
+// may be used.
 func TestBucketIsRestored(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	b := f.open()
-	f.set(b, enforced("a"), "1")
+	f, b := newBucketFixture(t)
+	f.change(b, "a=1")
 	backup := f.backUp()
 	w := f.mirror(f.connect(f.server.URL), false)
 	w.mayGoBack.Store(true)
 	w.requireLast("a=1")
-	f.set(b, enforced("a"), "2")
-	f.set(b, enforced("a"), "3")
+	f.change(b, "a=2", "a=3")
 	w.requireLast("a=3")
 
 	f.restore(backup)
-	w.requireLast("a=1")
-	if got := w.last().Revision; got != 1 {
-		t.Errorf("revision %d is applied, want 1", got)
-	}
+	testkit.NoError(t, w.Refresh(f.context()))
+	f.requireEntries(w.last(), "a=1")
+	testkit.Equal(t, w.last().Revision, 1, "revision that is applied")
 	w.requireOneOutage()
-	f.set(b, enforced("a"), "4")
-	w.requireLast("a=4")
+	w.requireFollows(b, "a=4")
 }
 
 // After a restore another state may have the revision that was applied before.
 func TestRestoredBucketReachesTheSameRevision(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	b := f.open()
-	f.set(b, enforced("a"), "1")
+	f, b := newBucketFixture(t)
+	f.change(b, "a=1")
 	backup := f.backUp()
 	proxy := servertest.StartProxy(t, strings.TrimPrefix(f.server.URL, "nats://"))
 	w := f.mirror(f.connect("nats://"+proxy.Addr), false)
 	w.mayGoBack.Store(true)
-	f.set(b, enforced("a"), "2")
-	w.requireLast("a=2")
+	w.requireFollows(b, "a=2")
 	proxy.DropReplies(true)
 	f.restore(backup)
-	f.set(b, enforced("a"), "3")
+	f.change(b, "a=3")
 	proxy.Cut()
 	proxy.DropReplies(false)
 	w.requireLast("a=3")
-	if got := w.last().Revision; got != 2 {
-		t.Errorf("revision %d is applied, want 2", got)
-	}
-}
-
-// Refresh notices at once that the bucket went back.
-func TestRefreshAfterTheBucketWentBack(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	b := f.open()
-	f.set(b, enforced("a"), "1")
-	backup := f.backUp()
-	w := f.mirror(f.connect(f.server.URL), false)
-	w.mayGoBack.Store(true)
-	f.set(b, enforced("a"), "2")
-	w.requireLast("a=2")
-	f.restore(backup)
-	testkit.NoError(t, w.Refresh(f.context()))
-	f.requireEntries(w.last(), "a=1")
+	testkit.Equal(t, w.last().Revision, 2, "revision that is applied")
 }

@@ -127,10 +127,10 @@ type arrival struct {
 }
 
 // read returns what the bucket holds, all changes or the last one of each key, and the changes since then.
-func (b *Bucket) read(ctx context.Context, policy jetstream.DeliverPolicy) (_ *reading, err error) {
+func (b *Bucket) read(ctx context.Context, policy jetstream.DeliverPolicy) (*reading, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, readTimeout, errIncomplete)
 	defer cancel()
-	before, err := b.look(ctx)
+	stream, err := b.look(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -138,22 +138,11 @@ func (b *Bucket) read(ctx context.Context, policy jetstream.DeliverPolicy) (_ *r
 	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			r.stop()
-		}
-	}()
-	// A change that is stored before the consumer exists is among those that the consumer delivers, so the leader is asked
-	// only now.
-	now, err := b.look(ctx)
-	if err != nil {
+	if err := b.catchUp(ctx, r, stream, pending); err != nil {
+		r.stop()
 		return nil, err
 	}
-	r.info = now.CachedInfo()
-	if !r.info.Created.Equal(before.CachedInfo().Created) {
-		return nil, errMadeAnew
-	}
-	return r, b.catchUp(ctx, r, now, pending)
+	return r, nil
 }
 
 // consume starts to receive changes, and returns how many the consumer will deliver at once. The server deletes the consumer
@@ -198,18 +187,18 @@ func (b *Bucket) consume(ctx context.Context, policy jetstream.DeliverPolicy) (_
 
 // catchUp receives what was stored when the consumer was created, and then what the leader had after that: the consumer may
 // live on a replica that lags behind the leader.
-func (b *Bucket) catchUp(ctx context.Context, r *reading, leader jetstream.Stream, pending uint64) error {
-	target, checked := r.info.State.LastSeq, false
-	for r.received < pending || r.newest < target {
-		if r.received >= pending && !checked {
-			// The newest message may have been removed, and will not come.
-			var err error
-			if target, err = b.newestStored(ctx, leader); err != nil {
-				return err
-			}
-			checked = true
-			continue
-		}
+func (b *Bucket) catchUp(ctx context.Context, r *reading, stream jetstream.Stream, pending uint64) error {
+	created := stream.CachedInfo().Created
+	// The consumer delivers each change that is stored after its creation, so the leader is asked only now.
+	var err error
+	if r.info, err = b.ask(ctx, stream); err != nil {
+		return err
+	}
+	if !r.info.Created.Equal(created) {
+		return errMadeAnew
+	}
+	newest := newestStored(r.info.State)
+	for r.received < pending || r.newest < newest {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -225,22 +214,24 @@ func (b *Bucket) catchUp(ctx context.Context, r *reading, leader jetstream.Strea
 	return nil
 }
 
-// newestStored is the revision of the newest change that the stream still holds, or 0.
-func (b *Bucket) newestStored(ctx context.Context, leader jetstream.Stream) (uint64, error) {
+// ask has the leader tell the state of the stream, with the revisions that were removed.
+func (b *Bucket) ask(ctx context.Context, stream jetstream.Stream) (*jetstream.StreamInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	info, err := leader.Info(ctx, jetstream.WithDeletedDetails(true))
-	if err != nil {
-		return 0, b.explain(err, b.right("STREAM.INFO"))
+	info, err := stream.Info(ctx, jetstream.WithDeletedDetails(true))
+	return info, b.found(err)
+}
+
+// newestStored is the revision of the newest change that the stream still holds, or 0. Changes after it were removed.
+func newestStored(state jetstream.StreamState) uint64 {
+	if state.Msgs == 0 {
+		return 0
 	}
-	if info.State.Msgs == 0 {
-		return 0, nil
-	}
-	newest := info.State.LastSeq
-	for slices.Contains(info.State.Deleted, newest) {
+	newest := state.LastSeq
+	for slices.Contains(state.Deleted, newest) {
 		newest--
 	}
-	return newest, nil
+	return newest
 }
 
 // change reads a message. The library does not notice a message that was lost, so the numbers of messages are compared.

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/cenkalti/backoff/v5"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -67,19 +67,20 @@ func NewWatcher(js jetstream.JetStream, o Options, apply func(Snapshot)) *Watche
 
 // Run mirrors the bucket until the context ends, through every failure.
 func (w *Watcher) Run(ctx context.Context) {
-	pause := shortestPause
+	pauses := &backoff.ExponentialBackOff{
+		InitialInterval: shortestPause, MaxInterval: longestPause, Multiplier: 2, RandomizationFactor: .25,
+	}
 	for {
 		began := time.Now()
 		err := w.mirror(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		w.logLoss(err)
+		w.note(err)
 		if time.Since(began) > longestPause {
-			pause = shortestPause
+			pauses.Reset()
 		}
-		w.rest(ctx, pause)
-		pause = min(2*pause, longestPause)
+		w.rest(ctx, pauses.NextBackOff())
 	}
 }
 
@@ -154,7 +155,7 @@ func (w *Watcher) mirror(ctx context.Context) error {
 	defer reading.stop()
 	state := w.bucket.newState(reading)
 	w.advance(state)
-	w.logReturn()
+	w.note(nil)
 	w.release(waiter{calls: calls})
 
 	health := healthCheck{created: reading.info.Created}
@@ -243,24 +244,16 @@ func (w *Watcher) release(next waiter) {
 	}
 }
 
-// logLoss notes that the bucket cannot be mirrored.
-func (w *Watcher) logLoss(err error) {
+// note keeps why the bucket cannot be mirrored, or nil if all that it held is applied. The log has a line when that changes.
+func (w *Watcher) note(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.unavailable = err
-	if !w.outage {
-		w.outage = true
+	began, ended := err != nil && !w.outage, err == nil && w.outage
+	w.unavailable, w.outage = err, err != nil
+	if began {
 		w.bucket.o.Logger.Warn("limits bucket is away, last known limits stay in force", "bucket", w.bucket.o.Name, "error", err)
 	}
-}
-
-// logReturn notes that all that the bucket held is applied.
-func (w *Watcher) logReturn() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.unavailable = nil
-	if w.outage {
-		w.outage = false
+	if ended {
 		w.bucket.o.Logger.Info("limits bucket is back", "bucket", w.bucket.o.Name,
 			"generation", w.applied.Generation, "revision", w.applied.Revision)
 	}
@@ -268,7 +261,6 @@ func (w *Watcher) logReturn() {
 
 // rest waits before the next attempt. Refresh shortens the pause, but not below the shortest one.
 func (w *Watcher) rest(ctx context.Context, pause time.Duration) {
-	pause = pause*3/4 + rand.N(pause/2) //nolint:gosec // no secret depends on it
 	least := min(pause, shortestPause)
 	select {
 	case <-ctx.Done():

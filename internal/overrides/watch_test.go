@@ -2,7 +2,6 @@ package overrides
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -47,6 +46,14 @@ func (f *fixture) mirror(js jetstream.JetStream, provision bool) *mirror {
 	return w
 }
 
+// following starts a watcher of a bucket that exists, and waits until it has applied these entries.
+func (f *fixture) following(js jetstream.JetStream, want ...string) *mirror {
+	f.Helper()
+	w := f.mirror(js, false)
+	w.requireLast(want...)
+	return w
+}
+
 // note checks that snapshots come one at a time, each newer than the one before.
 func (w *mirror) note(s Snapshot) {
 	if !w.applying.CompareAndSwap(false, true) {
@@ -87,6 +94,13 @@ func (w *mirror) requireLast(want ...string) {
 	})
 }
 
+// requireFollows makes a change, and waits until it is applied as the only entry.
+func (w *mirror) requireFollows(b *Bucket, change string) {
+	w.f.Helper()
+	w.f.change(b, change)
+	w.requireLast(change)
+}
+
 const (
 	textLoss   = "limits bucket is away, last known limits stay in force"
 	textReturn = "limits bucket is back"
@@ -106,111 +120,73 @@ func (w *mirror) requireAvailable() {
 func (w *mirror) requireOneOutage() {
 	w.f.Helper()
 	w.requireAvailable()
-	if begins, ends := w.f.log.Lines(textLoss), w.f.log.Lines(textReturn); len(begins) != 1 || len(ends) != 1 {
-		w.f.Errorf("the log has %d begins and %d ends of an outage, want one each; log:\n%s", len(begins), len(ends), w.f.log)
-	}
+	w.f.log.WantCount(w.f, 1, textLoss)
+	w.f.log.WantCount(w.f, 1, textReturn)
 }
 
-// A watcher applies a first snapshot even if the bucket is empty, then one for each change, in order.
+// Every watcher applies a first snapshot even if the bucket is empty, then one for each change: the same ones, in order.
 func TestWatch(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	b := f.open()
-	w := f.mirror(f.js, false)
-	w.requireLast()
-	f.set(b, enforced("payments.*"), "1/1m")
-	f.set(b, shadow("global"), "2/1m")
-	f.unset(b, enforced("payments.*"))
-	f.set(b, shadow("global"), "3/1m")
-	w.requireLast("shadow global=3/1m")
-	var got []string
-	for _, s := range w.snapshots() {
-		got = append(got, fmt.Sprintf("%d: %s", s.Revision, strings.Join(entries(s), " ")))
-	}
+	f, b := newBucketFixture(t)
+	watchers := []*mirror{f.following(f.js), f.following(f.connect(f.server.URL))}
+	f.change(b, "payments.*=1/1m", "shadow global=2/1m", "-payments.*", "shadow global=3/1m")
 	want := []string{
 		"0: ", "1: payments.*=1/1m", "2: payments.*=1/1m shadow global=2/1m", "3: shadow global=2/1m", "4: shadow global=3/1m",
 	}
-	testkit.EqualSlices(t, got, want, "applied")
-	if loaded := f.load(b); loaded.Generation != w.last().Generation || !slices.Equal(loaded.Entries, w.last().Entries) {
-		t.Errorf("loaded %+v, applied %+v", loaded, w.last())
+	loaded := f.load(b)
+	for _, w := range watchers {
+		w.requireLast("shadow global=3/1m")
+		var got []string
+		for _, s := range w.snapshots() {
+			got = append(got, fmt.Sprintf("%d: %s", s.Revision, strings.Join(entries(s), " ")))
+		}
+		testkit.EqualSlices(t, got, want, "applied")
+		if loaded.Generation != w.last().Generation || !slices.Equal(loaded.Entries, w.last().Entries) {
+			t.Errorf("loaded %+v, applied %+v", loaded, w.last())
+		}
+		testkit.NoError(t, w.Unavailable())
 	}
-	if err := w.Unavailable(); err != nil || f.log.String() != strings.Join(f.log.Lines("is created"), "") {
-		t.Errorf("unavailable: %v, log:\n%s", err, f.log)
-	}
+	f.log.Want(t, "limits bucket is created")
 }
 
 func TestWatchBeginsWithWhatIsThere(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	b := f.open()
+	f, b := newBucketFixture(t)
 	for i := range 100 {
-		f.set(b, enforced(fmt.Sprintf("c%02d", i)), "1/1m")
+		f.change(b, fmt.Sprintf("c%02d=1/1m", i))
 	}
-	f.unset(b, enforced("c00"))
+	f.change(b, "-c00")
 	w := f.mirror(f.js, false)
 	f.eventually("the first snapshot", func() bool { return len(w.snapshots()) > 0 })
-	if first := w.snapshots()[0]; first.Revision != 101 || len(first.Entries) != 99 {
-		t.Errorf("first snapshot has revision %d and %d entries, want 101 and 99", first.Revision, len(first.Entries))
-	}
-}
-
-// All watchers see the same changes, in the same order and with the same revisions.
-func TestTwoWatchers(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	b := f.open()
-	first, second := f.mirror(f.js, false), f.mirror(f.connect(f.server.URL), false)
-	first.requireLast()
-	second.requireLast()
-	for i := range 20 {
-		f.set(b, enforced("a"), fmt.Sprint(i))
-	}
-	first.requireLast("a=19")
-	second.requireLast("a=19")
-	one, two := first.snapshots(), second.snapshots()
-	if len(one) != 21 || len(two) != 21 {
-		t.Fatalf("%d and %d snapshots, want 21", len(one), len(two))
-	}
-	for i := range one {
-		if one[i].Generation != two[i].Generation || one[i].Revision != two[i].Revision || !slices.Equal(one[i].Entries, two[i].Entries) {
-			t.Errorf("snapshot %d: %+v and %+v", i, one[i], two[i])
-		}
-	}
+	first := w.snapshots()[0]
+	testkit.Equal(t, first.Revision, 101, "revision of the first snapshot")
+	testkit.Equal(t, len(first.Entries), 99, "entries of the first snapshot")
 }
 
 // The function that gets a snapshot may change it: the next snapshots have memory of their own.
 func TestSnapshotsShareNothing(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	b := f.open()
-	f.set(b, enforced("a"), "1")
-	w := f.mirror(f.js, false)
-	w.requireLast("a=1")
+	f, b := newBucketFixture(t)
+	f.change(b, "a=1")
+	w := f.following(f.js, "a=1")
 	w.last().Entries[0].Value = "changed by the caller"
-	f.set(b, enforced("b"), "2")
+	f.change(b, "b=2")
 	w.requireLast("a=1", "b=2")
 }
 
 func TestWatchForeignKeys(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	b := f.open()
+	f, b := newBucketFixture(t)
 	w := f.mirror(f.js, false)
 	testkit.Must(f.keyValue().PutString(f.context(), "Foreign", "x"))(t)
-	f.set(b, enforced("a"), "1")
-	w.requireLast("a=1")
-	if s := w.last(); s.Revision != 2 {
-		t.Errorf("revision = %d, want 2", s.Revision)
-	}
+	w.requireFollows(b, "a=1")
+	testkit.Equal(t, w.last().Revision, 2, "revision")
 	// After an outage the watcher reads the key again, and does not log it again.
 	f.server.Restart()
 	w.requireUnavailable()
 	w.requireAvailable()
-	f.set(b, enforced("a"), "2")
-	w.requireLast("a=2")
-	if lines := f.log.Lines("not the name of a limit"); len(lines) != 1 {
-		t.Errorf("logged: %q, want it once", lines)
-	}
+	w.requireFollows(b, "a=2")
+	f.log.WantCount(t, 1, "not the name of a limit")
 }
 
 // The changes since a time come with their authors.
@@ -218,8 +194,9 @@ func TestWatcherTellsOfChanges(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	w := f.mirror(f.js, true)
-	if _, err := NewWatcher(f.js, f.options(false), func(Snapshot) {}).Changes(f.context(), time.Time{}); err == nil {
-		t.Error("a watcher that has read nothing returned no error")
+	blind := NewWatcher(f.js, f.options(false), func(Snapshot) {})
+	if _, err := blind.Changes(f.context(), time.Time{}); err == nil || blind.Unavailable() == nil {
+		t.Error("a watcher that has read nothing is available, or returned no error")
 	}
 	w.requireLast()
 	o := f.options(false)
@@ -235,12 +212,11 @@ func TestWatcherTellsOfChanges(t *testing.T) {
 		testkit.EqualSlices(t, got, lines, "changes")
 	}
 	want(time.Time{})
-	f.set(ann, enforced("a"), "1")
+	f.change(ann, "a=1")
 	testkit.Must(f.keyValue().PutString(f.context(), "a", "2"))(t)
-	f.unset(ann, enforced("a"))
+	f.change(ann, "-a")
 	w.requireLast()
-	f.set(ann, shadow("b"), "3")
-	w.requireLast("shadow b=3")
+	w.requireFollows(ann, "shadow b=3")
 	testkit.Equal(t, w.last().Entries[0].By, "ann[31m", "set by")
 	revision := testkit.Must(ann.NoteAdoption(f.context(), "revision 9"))(t)
 	f.eventually("the adoption is applied", func() bool { return w.last().Revision == revision })
@@ -254,9 +230,7 @@ func TestWatcherTellsOfChanges(t *testing.T) {
 	}
 	want(history[2].Changed, `shadow b: "3" by "ann[31m"`)
 	want(history[3].Changed)
-	if lines := f.log.Lines("not the name of a limit"); len(lines) > 0 {
-		t.Errorf("logged %q", lines)
-	}
+	f.log.WantCount(t, 0, "not the name of a limit")
 }
 
 // Changes returns the newest 20, and asks the server only if there are any.
@@ -267,7 +241,7 @@ func TestWatcherTellsOfTheNewestChanges(t *testing.T) {
 	w.requireLast()
 	b := f.open()
 	for i := range 30 {
-		f.set(b, enforced("c"), fmt.Sprint(i))
+		f.change(b, "c="+fmt.Sprint(i))
 	}
 	w.requireLast("c=29")
 	changes, err := w.Changes(f.context(), time.Time{})
@@ -277,24 +251,6 @@ func TestWatcherTellsOfTheNewestChanges(t *testing.T) {
 	f.server.Kill()
 	if changes, err := w.Changes(f.context(), time.Now().Add(time.Hour)); err != nil || len(changes) > 0 {
 		t.Errorf("without a change and a server: %v, %v", changes, err)
-	}
-}
-
-// A watcher needs the rights to read, and no other.
-func TestRightsOfAWatcher(t *testing.T) {
-	t.Parallel()
-	f, js, denied := restricted(t, readRights...)
-	b := f.open()
-	w := f.mirror(js, true)
-	w.requireLast()
-	f.set(b, enforced("a"), "1")
-	w.requireLast("a=1")
-	if err := w.Refresh(f.context()); err != nil {
-		t.Error(err)
-	}
-	w.stop()
-	if err := js.Conn().FlushTimeout(patience); err != nil || denied.String() != "" {
-		t.Errorf("denied: %s, %v", denied, err)
 	}
 }
 
@@ -308,13 +264,9 @@ func TestWatcherWithoutRight(t *testing.T) {
 			f.open()
 			w := f.mirror(js, false)
 			w.requireUnavailable()
-			if err := w.Unavailable(); !strings.Contains(err.Error(), missing) || !strings.Contains(err.Error(), `"limits"`) {
-				t.Errorf("unavailable: %v, want the bucket and the right", err)
-			}
+			f.wantError(w.Unavailable(), context.DeadlineExceeded, missing, `"limits"`)
 			f.eventually("the watcher tries again", func() bool { return len(denied.Lines("Permissions Violation")) > 1 })
-			if lines := f.log.Lines(textLoss); len(lines) != 1 {
-				t.Errorf("logged: %q, want it once", lines)
-			}
+			f.log.WantCount(t, 1, textLoss)
 		})
 	}
 }
@@ -322,13 +274,12 @@ func TestWatcherWithoutRight(t *testing.T) {
 // Refresh returns when what was confirmed before the call is applied.
 func TestRefresh(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	b := f.open()
+	f, b := newBucketFixture(t)
 	w := f.mirror(f.js, false)
 	testkit.NoError(t, w.Refresh(f.context()))
 	testkit.Equal(t, len(w.snapshots()), 1, "snapshots after the first refresh")
 	for range 20 {
-		revision := f.set(b, enforced("a"), "1/1m")
+		revision := f.change(b, "a=1/1m")
 		var asking sync.WaitGroup
 		for range 4 {
 			asking.Go(func() {
@@ -349,9 +300,7 @@ func TestRefresh(t *testing.T) {
 func TestRefreshWaitsForChangesOnTheirWay(t *testing.T) {
 	t.Parallel()
 	w := NewWatcher(nil, Options{}, func(Snapshot) {})
-	advance := func(revision uint64) {
-		w.advance(&state{generation: 1, revision: revision})
-	}
+	advance := func(revision uint64) { w.advance(&state{generation: 1, revision: revision}) }
 	advance(3)
 	refreshed := make(chan error, 1)
 	ctx := testkit.Context(t)
@@ -366,9 +315,7 @@ func TestRefreshWaitsForChangesOnTheirWay(t *testing.T) {
 		t.Error("the call was released before revision 5 was applied")
 	}
 	advance(5)
-	if err := <-refreshed; err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, <-refreshed)
 }
 
 // Refresh ends a long pause.
@@ -383,20 +330,6 @@ func TestRefreshShortensThePause(t *testing.T) {
 	}
 }
 
-// Refresh notices a new bucket at once.
-func TestRefreshFindsTheNewBucket(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	b := f.open()
-	f.set(b, enforced("a"), "1")
-	w := f.mirror(f.js, false)
-	w.requireLast("a=1")
-	f.deleteBucket()
-	f.set(f.open(), enforced("b"), "2")
-	testkit.NoError(t, w.Refresh(f.context()))
-	f.requireEntries(w.last(), "b=2")
-}
-
 // While there is no bucket, Refresh waits until its context ends.
 func TestRefreshWaits(t *testing.T) {
 	t.Parallel()
@@ -405,15 +338,11 @@ func TestRefreshWaits(t *testing.T) {
 	w.requireUnavailable()
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := w.Refresh(ended); !errors.Is(err, context.Canceled) {
-		t.Errorf("refresh with a context that has ended: %v", err)
-	}
+	f.wantError(w.Refresh(ended), context.Canceled)
 	refreshed := make(chan error, 1)
 	go func() { refreshed <- w.Refresh(f.context()) }()
-	f.set(f.open(), enforced("a"), "1")
-	if err := <-refreshed; err != nil {
-		t.Error(err)
-	}
+	f.change(f.open(), "a=1")
+	testkit.NoError(t, <-refreshed)
 	w.requireLast("a=1")
 }
 
@@ -435,11 +364,9 @@ func TestWatcherStops(t *testing.T) {
 			} else {
 				w.requireUnavailable()
 			}
-			before := len(f.log.Lines(textLoss))
+			before := f.log.Count(textLoss)
 			w.stop()
-			if after := len(f.log.Lines(textLoss)); after != before {
-				t.Error("stopping is logged as an outage")
-			}
+			f.log.WantCount(t, before, textLoss)
 		})
 	}
 }

@@ -4,9 +4,9 @@
 // [Pacer] makes a [Reservation] for each message, in the order of its calls. A destination that asks for it is paused
 // for a while, on all instances.
 //
-// While Redis is unavailable, an instance paces alone. It goes on behind what Redis has reserved for it before, and observes the
-// pauses that it knows of. How many instances there are, it does not ask: together they may then exceed the pace. The destination
-// pauses them in that case. Likewise one event of a category mentions people for each instance.
+// While Redis is unavailable, an instance paces alone. It goes on behind the last reservation of Redis, and observes the pauses that it
+// knows of. All instances together may then exceed the pace. In that case the destination pauses them. Likewise one event of a category
+// mentions people for each instance.
 //
 // An instance learns of the pauses that others are told: with each decision of the limits ([Pacer.Learn]), with each reservation,
 // and when it asks ([Pacer.CheckPause]).

@@ -1,9 +1,13 @@
 package pacing
 
 import (
+	"maps"
 	"sync"
 	"time"
 )
+
+// maxPauses bounds the destinations and paths that an instance remembers. A workspace has fewer busy channels.
+const maxPauses = 10_000
 
 // local paces this instance alone.
 type local struct {
@@ -30,7 +34,7 @@ func (l *local) pause(now time.Time, destination string, d time.Duration) {
 	l.set(now, destination, later(l.ends[destination], now.Add(d+l.pace.ahead())))
 }
 
-// reserve does what pace.lua does, for a destination that is paused for so long.
+// reserve does what pace.lua does, for a destination that is paused for a time.
 func (l *local) reserve(now time.Time, destination string, paused, maxWait time.Duration) Reservation {
 	if l.pace.Interval == 0 {
 		return Reservation{Wait: paused, OK: paused <= maxWait}
@@ -49,7 +53,7 @@ func (l *local) reserve(now time.Time, destination string, paused, maxWait time.
 	return reservation
 }
 
-// learn takes note of what Redis reserved. When Redis is unavailable, this instance goes on behind it, without a burst.
+// learn takes note of a reservation that Redis made. When Redis is unavailable, this instance goes on behind it, without a burst.
 func (l *local) learn(now time.Time, destination string, reservation Reservation) {
 	if l.pace.Interval == 0 || !reservation.OK {
 		return
@@ -62,14 +66,10 @@ func (l *local) learn(now time.Time, destination string, reservation Reservation
 
 func (l *local) set(now time.Time, destination string, end time.Time) {
 	if len(l.ends) >= maxPauses {
-		for name, until := range l.ends {
-			if !until.After(now) {
-				delete(l.ends, name)
-			}
-		}
-		if len(l.ends) >= maxPauses {
-			clear(l.ends)
-		}
+		maps.DeleteFunc(l.ends, func(_ string, until time.Time) bool { return !until.After(now) })
+	}
+	if len(l.ends) >= maxPauses {
+		clear(l.ends)
 	}
 	l.ends[destination] = end
 }
@@ -77,7 +77,7 @@ func (l *local) set(now time.Time, destination string, end time.Time) {
 func (l *local) mention(now time.Time, path, id string, d time.Duration) mention {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if last, known := l.mentions[path]; known && now.Before(last.until) {
+	if last := l.mentions[path]; now.Before(last.until) {
 		if last.id == id {
 			return hasMention
 		}
@@ -96,6 +96,38 @@ func (l *local) returnMention(path, id string) {
 	if l.mentions[path].id == id {
 		delete(l.mentions, path)
 	}
+}
+
+// pauses remembers which destinations are paused.
+type pauses struct {
+	mu    sync.Mutex
+	until map[string]time.Time
+}
+
+func (p *pauses) learn(now time.Time, durations map[string]time.Duration) {
+	if len(durations) == 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.until == nil || len(p.until) >= maxPauses {
+		p.until = make(map[string]time.Time)
+	}
+	for destination, d := range durations {
+		if until := now.Add(d); until.After(p.until[destination]) {
+			p.until[destination] = until
+		}
+	}
+}
+
+func (p *pauses) left(destination string) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	left := time.Until(p.until[destination])
+	if left <= 0 {
+		delete(p.until, destination)
+	}
+	return max(left, 0)
 }
 
 func later(a, b time.Time) time.Time {

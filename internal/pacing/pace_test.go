@@ -41,7 +41,7 @@ func (k *paceKit) another(client redis.UniversalClient) shared {
 	return newShared(script.NewRunner(o))
 }
 
-// reserve reserves messages of a destination. Each of them has to be this far away.
+// reserve reserves messages of a destination. Each of them has to wait so long.
 func (k *paceKit) reserve(destination string, want ...time.Duration) {
 	k.t.Helper()
 	for i, wait := range want {
@@ -127,12 +127,12 @@ var paceStories = []struct {
 		k.pause("#b", 20*time.Minute)
 		k.wantReservation("#b", 10*time.Minute, time.Hour, Reservation{20 * time.Minute, true}, "a reservation")
 	}},
-	{"further away than the caller waits", Pace{time.Minute, 1}, func(k *paceKit) {
+	{"later than the caller waits", Pace{time.Minute, 1}, func(k *paceKit) {
 		k.reserve("#a", 0, time.Minute)
 		k.pause("#b", time.Minute)
 		before := k.client.Dump(k.t.Context(), k.runner.Key("paces")).Val()
 		for range 3 {
-			k.wantReservation("#a", 0, 2*time.Minute-time.Microsecond, Reservation{2 * time.Minute, false}, "a reservation too far away")
+			k.wantReservation("#a", 0, 2*time.Minute-time.Microsecond, Reservation{2 * time.Minute, false}, "a reservation too late")
 			k.wantReservation("#b", 0, time.Minute-time.Microsecond, Reservation{time.Minute, false}, "a pause too long")
 		}
 		if k.client.Dump(k.t.Context(), k.runner.Key("paces")).Val() != before {
@@ -183,8 +183,7 @@ var paceStories = []struct {
 
 func TestPaces(t *testing.T) {
 	t.Parallel()
-	server := servertest.StartRedis(t)
-	client := scripttest.NewClient(t, redis.Options{Addr: server.Addr})
+	client := scripttest.NewClient(t, redis.Options{Addr: servertest.StartRedis(t).Addr})
 	for _, way := range []script.Scripting{script.Eval, script.Functions} {
 		for _, story := range paceStories {
 			t.Run(string(way)+"/"+story.name, func(t *testing.T) {
@@ -322,13 +321,11 @@ func TestLocalKeepsTheLatestReservation(t *testing.T) {
 	unpaced := newLocal(Pace{})
 	unpaced.learn(testkit.Start, "#a", Reservation{time.Minute, true})
 	for range 3 {
-		if got := unpaced.reserve(testkit.Start, "#a", time.Second, time.Minute); got != (Reservation{time.Second, true}) {
-			t.Errorf("without an interval: %+v", got)
-		}
+		got := unpaced.reserve(testkit.Start, "#a", time.Second, time.Minute)
+		testkit.Equal(t, got, Reservation{time.Second, true}, "without an interval")
 	}
-	if got := unpaced.reserve(testkit.Start, "#a", time.Hour, time.Minute); got != (Reservation{time.Hour, false}) {
-		t.Errorf("without an interval, further away than the caller waits: %+v", got)
-	}
+	got := unpaced.reserve(testkit.Start, "#a", time.Hour, time.Minute)
+	testkit.Equal(t, got, Reservation{time.Hour, false}, "without an interval, later than the caller waits")
 }
 
 func TestLocalIsBounded(t *testing.T) {
@@ -341,12 +338,8 @@ func TestLocalIsBounded(t *testing.T) {
 	soon := testkit.Start.Add(time.Minute)
 	p.reserve(soon, "last", 0, time.Hour)
 	p.reserve(soon, "one more", 0, time.Hour)
-	if len(p.ends) != 2 {
-		t.Errorf("of %d destinations %d are kept when the others are through", maxPauses+1, len(p.ends))
-	}
-	if got := p.reserve(soon, "last", 0, time.Hour); got.Wait != time.Second {
-		t.Errorf("a destination that is not through waits %v", got.Wait)
-	}
+	testkit.Equal(t, len(p.ends), 2, "destinations that are kept when the others are through")
+	testkit.Equal(t, p.reserve(soon, "last", 0, time.Hour).Wait, time.Second, "a destination that is not through waits")
 	for i := range maxPauses + 10 {
 		p.reserve(soon, fmt.Sprint("busy", i), 0, time.Hour)
 		p.mention(soon, fmt.Sprint("busy", i), "id", time.Hour)
@@ -391,7 +384,7 @@ func TestMentions(t *testing.T) {
 				t.Errorf("it is kept for %v", ttl)
 			}
 			may("short", "first", time.Microsecond)
-			scripttest.Poll(t, "another event to have its turn", func() bool { return may("short", "second", time.Hour) != noMention })
+			testkit.Eventually(t, "another event to have its turn", func() bool { return may("short", "second", time.Hour) != noMention })
 			if may("short", "first", time.Hour) != noMention {
 				t.Error("the event of the time before may mention again")
 			}
@@ -415,14 +408,12 @@ func TestMentionsOfAnInstanceAlone(t *testing.T) {
 		{time.Minute, "a", "second", takesMention},
 		{2*time.Minute - time.Microsecond, "a", "first", noMention},
 	} {
-		if got := p.mention(testkit.Start.Add(step.after), step.path, step.id, time.Minute); got != step.want {
-			t.Errorf("step %d: %q of %q may mention: %d", i, step.id, step.path, got)
-		}
+		got := p.mention(testkit.Start.Add(step.after), step.path, step.id, time.Minute)
+		testkit.Equal(t, got, step.want, "step %d: %q of %q may mention", i, step.id, step.path)
 	}
 	p.returnMention("b", "first")
 	p.returnMention("a", "second")
 	soon := testkit.Start.Add(time.Minute + time.Second)
-	if b, a := p.mention(soon, "b", "first", time.Minute), p.mention(soon, "a", "first", time.Minute); b != noMention || a != takesMention {
-		t.Errorf("after one was given back: %d and %d", b, a)
-	}
+	testkit.Equal(t, p.mention(soon, "b", "first", time.Minute), noMention, "after somebody else gave it back")
+	testkit.Equal(t, p.mention(soon, "a", "first", time.Minute), takesMention, "after it was given back")
 }

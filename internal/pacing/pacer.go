@@ -37,17 +37,18 @@ type Pacer struct {
 	shared shared
 	local  *local
 	pauses pauses
+	rests  *restLog
 }
 
 // New makes a Pacer. It does not talk to the server.
 func New(o Options) *Pacer {
-	return &Pacer{o: o, shared: newShared(o.Runner), local: newLocal(o.Pace)}
+	return &Pacer{o: o, shared: newShared(o.Runner), local: newLocal(o.Pace), rests: newRestLog(o.Logger)}
 }
 
 func (p *Pacer) available() bool { return p.o.Available == nil || p.o.Available() }
 
-// Reserve reserves the next message that a destination takes, unless it lies further away than maxWait. Without a pace nothing
-// is asked: pauses come with the decisions of the limits.
+// Reserve reserves the next message that a destination takes, unless it lies further away than maxWait. Without a pace it asks nothing:
+// pauses come with the decisions of the limits.
 func (p *Pacer) Reserve(ctx context.Context, destination string, maxWait time.Duration) Reservation {
 	paused := p.Paused(destination)
 	if p.o.Pace.Interval > 0 && p.available() {
@@ -59,8 +60,8 @@ func (p *Pacer) Reserve(ctx context.Context, destination string, maxWait time.Du
 	return p.local.reserve(time.Now(), destination, paused, maxWait)
 }
 
-// Wait waits until a destination takes a message, which then is the caller's to post. If that lies further away than maxWait, Wait
-// reserves nothing and returns how far. Else it returns 0, and the context's error if that ends first.
+// Wait waits until a destination takes the caller's message. If that lies further away than maxWait, Wait reserves nothing and returns how
+// far. Else it returns 0, and the context's error if the context ends first.
 func (p *Pacer) Wait(ctx context.Context, destination string, maxWait time.Duration) (time.Duration, error) {
 	for ctx.Err() == nil {
 		reservation := p.Reserve(ctx, destination, maxWait)
@@ -87,6 +88,7 @@ func (p *Pacer) Pause(ctx context.Context, destination string, d time.Duration) 
 	now := time.Now()
 	p.pauses.learn(now, map[string]time.Duration{destination: d})
 	p.local.pause(now, destination, d)
+	p.rests.pause(destination, d)
 	if !p.available() {
 		return
 	}
@@ -98,8 +100,7 @@ func (p *Pacer) Pause(ctx context.Context, destination string, d time.Duration) 
 // Paused is how long a destination is still paused, as far as this instance knows.
 func (p *Pacer) Paused(destination string) time.Duration { return p.pauses.left(destination) }
 
-// CheckPause is how long a destination is still paused. It asks Redis, where that is possible: another instance may have been
-// told of a pause just now.
+// CheckPause is how long a destination is still paused. It asks Redis, where possible: another instance may know of a newer pause.
 func (p *Pacer) CheckPause(ctx context.Context, destination string) time.Duration {
 	if p.available() {
 		asked := time.Now()
@@ -116,8 +117,8 @@ func (p *Pacer) Learn(asked time.Time, pauses map[string]time.Duration) {
 	p.pauses.learn(asked, pauses)
 }
 
-// Mention tells whether an event may mention people, and whether it was told so for the first time: of each path one event in
-// each duration may. While Redis is unavailable that holds for this instance alone.
+// Mention tells whether an event may mention people, and whether this is the first such answer. Of each path one event in each duration
+// may. While Redis is unavailable, this instance decides for itself.
 func (p *Pacer) Mention(ctx context.Context, path, id string, d time.Duration) (may, first bool) {
 	answer := p.mention(ctx, path, id, d)
 	return answer != noMention, answer == takesMention
@@ -125,18 +126,18 @@ func (p *Pacer) Mention(ctx context.Context, path, id string, d time.Duration) (
 
 func (p *Pacer) mention(ctx context.Context, path, id string, d time.Duration) mention {
 	if p.available() {
-		if may, err := p.shared.mention(ctx, path, id, d); err == nil {
-			if may != noMention {
+		if answer, err := p.shared.mention(ctx, path, id, d); err == nil {
+			if answer != noMention {
 				p.local.mention(time.Now(), path, id, d)
 			}
-			return may
+			return answer
 		}
 	}
 	return p.local.mention(time.Now(), path, id, d)
 }
 
-// ReturnMention lets another event of a path mention people, if it was this one that might. The caller took the mention, and its
-// message certainly did not go out. If Redis cannot be told, the mention comes back when its time is over.
+// ReturnMention lets another event of a path mention people instead of this one, whose message certainly did not go out. If Redis cannot be
+// told, the mention comes back when its time is over.
 func (p *Pacer) ReturnMention(ctx context.Context, path, id string) {
 	p.local.returnMention(path, id)
 	if p.available() {

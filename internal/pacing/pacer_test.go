@@ -22,7 +22,7 @@ import (
 type instance struct {
 	*Pacer
 	available atomic.Bool
-	logs      strings.Builder
+	logs      strings.Builder // warnings
 }
 
 func startInstance(t *testing.T, address string, pace Pace) *instance {
@@ -31,7 +31,8 @@ func startInstance(t *testing.T, address string, pace Pace) *instance {
 	runner := script.NewRunner(script.Options{Client: client, Prefix: "pacer", Timeout: scripttest.Patience})
 	i := new(instance)
 	i.available.Store(true)
-	i.Pacer = New(Options{Runner: runner, Pace: pace, Available: i.available.Load, Logger: slog.New(slog.NewTextHandler(&i.logs, nil))})
+	warnings := slog.New(slog.NewTextHandler(&i.logs, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	i.Pacer = New(Options{Runner: runner, Pace: pace, Available: i.available.Load, Logger: warnings})
 	return i
 }
 
@@ -43,41 +44,49 @@ func within(wait, want time.Duration) bool {
 	return wait <= want && wait > want-time.Hour/2
 }
 
+// wantPause checks for how long a destination is paused, in whole hours.
+func wantPause(t *testing.T, what string, paused, want time.Duration) {
+	t.Helper()
+	if paused == 0 || !within(paused, want) {
+		t.Errorf("%s: paused for %v, want %v", what, paused, want)
+	}
+}
+
+// wantReserved checks the waits of messages that an instance reserves, in whole hours.
+func (i *instance) wantReserved(t *testing.T, destination string, waits ...time.Duration) {
+	t.Helper()
+	for _, wait := range waits {
+		if got := i.Reserve(t.Context(), destination, 10*time.Hour); !got.OK || !within(got.Wait, wait) {
+			t.Errorf("%s: %+v, want %v", destination, got, wait)
+		}
+	}
+}
+
 // TestOutage has the instance go on alone behind what was reserved for it.
 func TestOutage(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
 	i := startInstance(t, server.Addr, Pace{time.Hour, 3})
-	want := func(destination string, waits ...time.Duration) {
-		t.Helper()
-		for _, wait := range waits {
-			if got := i.Reserve(t.Context(), destination, 10*time.Hour); !got.OK || !within(got.Wait, wait) {
-				t.Errorf("%s: %+v, want %v", destination, got, wait)
-			}
-		}
-	}
-	want("#a", 0, 0)
-	want("#b", 0, 0, 0, time.Hour)
+	i.wantReserved(t, "#a", 0, 0)
+	i.wantReserved(t, "#b", 0, 0, 0, time.Hour)
 	server.Kill()
 	i.available.Store(false)
-	want("#a", time.Hour, 2*time.Hour)
-	want("#b", 2*time.Hour)
-	want("#c", 0, 0, 0, time.Hour)
+	i.wantReserved(t, "#a", time.Hour, 2*time.Hour)
+	i.wantReserved(t, "#b", 2*time.Hour)
+	i.wantReserved(t, "#c", 0, 0, 0, time.Hour)
 	i.Pause(t.Context(), "#d", 5*time.Hour)
-	want("#d", 5*time.Hour, 6*time.Hour)
+	i.wantReserved(t, "#d", 5*time.Hour, 6*time.Hour)
 	if got := i.Reserve(t.Context(), "#d", time.Minute); got.OK || !within(got.Wait, 7*time.Hour) {
-		t.Errorf("further away than the caller waits: %+v", got)
+		t.Errorf("later than the caller waits: %+v", got)
 	}
 	i.Pause(t.Context(), "#e", time.Hour)
 
 	// Redis has not been told of the pause.
 	server.Restart()
 	i.available.Store(true)
-	if paused := i.CheckPause(t.Context(), "#e"); !within(paused, time.Hour) || paused == 0 {
-		t.Errorf("it is paused for %v, after it was told so without Redis", paused)
-	}
-	want("#e", time.Hour, 2*time.Hour)
-	want("#b", 2*time.Hour) // Redis keeps what it gave itself
+	wantPause(t, "told so without Redis", i.CheckPause(t.Context(), "#e"), time.Hour)
+	i.wantReserved(t, "#e", time.Hour, 2*time.Hour)
+	i.wantReserved(t, "#b", 2*time.Hour) // Redis keeps what it gave itself
 	if i.logs.Len() > 0 {
 		t.Errorf("the log says %s", i.logs.String())
 	}
@@ -91,7 +100,7 @@ func TestWait(t *testing.T) {
 	one, other := startInstance(t, server.Addr, pace), startInstance(t, server.Addr, pace)
 	other.Pause(t.Context(), "paused", time.Hour)
 	if wait, err := one.Wait(t.Context(), "paused", time.Minute); err != nil || wait == 0 || !within(wait, time.Hour) {
-		t.Errorf("further away than the caller waits: %v, %v", wait, err)
+		t.Errorf("later than the caller waits: %v, %v", wait, err)
 	}
 	if wait, err := one.Wait(t.Context(), "#a", 0); wait != 0 || err != nil {
 		t.Errorf("the first message: %v, %v", wait, err)
@@ -102,7 +111,7 @@ func TestWait(t *testing.T) {
 		wait, err := one.Wait(t.Context(), "#a", time.Minute)
 		waited <- fmt.Sprint(wait, err)
 	}()
-	scripttest.Poll(t, "the next message to be reserved", func() bool { return server.CLI("ZSCORE", key("paces"), "#a") != reserved })
+	testkit.Eventually(t, "the next message to be reserved", func() bool { return server.CLI("ZSCORE", key("paces"), "#a") != reserved })
 	paused := time.Now()
 	other.Pause(t.Context(), "#a", 3*time.Second)
 	if got := <-waited; got != "0s <nil>" || time.Since(paused) < 3*time.Second {
@@ -124,21 +133,15 @@ func TestKeysThatCannotBeRead(t *testing.T) {
 	i := startInstance(t, server.Addr, Pace{time.Hour, 1})
 	server.CLI("HSET", key("paces"), "field", "value")
 	server.CLI("HSET", key("mention:a"), "field", "value")
-	for _, wait := range []time.Duration{0, time.Hour} {
-		if got := i.Reserve(t.Context(), "#a", time.Hour); !got.OK || !within(got.Wait, wait) {
-			t.Errorf("%+v, want %v", got, wait)
-		}
-	}
+	i.wantReserved(t, "#a", 0, time.Hour)
 	for id, want := range []mention{takesMention, noMention} {
 		testkit.Equal(t, i.mention(t.Context(), "a", fmt.Sprint(id), time.Hour), want, "event %d may mention", id)
 	}
 	server.CLI("SET", key("pauses"), "text")
 	i.Pause(t.Context(), "#a", time.Hour)
+	wantPause(t, "told so without the key", i.Paused("#a"), time.Hour)
 	if logs := i.logs.String(); !strings.Contains(logs, "other instances do not know of a pause") || strings.Count(logs, "\n") != 1 {
 		t.Errorf("the log says %q of a pause that cannot be told", logs)
-	}
-	if paused := i.Paused("#a"); paused == 0 || !within(paused, time.Hour) {
-		t.Errorf("paused for %v", paused)
 	}
 }
 
@@ -147,36 +150,22 @@ func TestPausesOfOtherInstances(t *testing.T) {
 	server := servertest.StartRedis(t)
 	first, second := startInstance(t, server.Addr, Pace{}), startInstance(t, server.Addr, Pace{})
 	first.Pause(t.Context(), "#a", time.Hour)
-	if paused := first.Paused("#a"); paused == 0 || !within(paused, time.Hour) {
-		t.Errorf("paused for %v", paused)
-	}
-	if paused := second.Paused("#a"); paused != 0 {
-		t.Fatalf("the other instance knows at once of a pause of %v", paused)
-	}
-	if paused := second.CheckPause(t.Context(), "#a"); paused == 0 || !within(paused, time.Hour) {
-		t.Errorf("asked, it is paused for %v", paused)
-	}
-	if paused := second.Paused("#a"); paused == 0 || !within(paused, time.Hour) {
-		t.Errorf("the instance has not learned of the pause: %v", paused)
-	}
+	wantPause(t, "the instance that was told", first.Paused("#a"), time.Hour)
+	testkit.Equal(t, second.Paused("#a"), 0, "the other instance knows at once of a pause for")
+	wantPause(t, "the other instance asks", second.CheckPause(t.Context(), "#a"), time.Hour)
+	wantPause(t, "the other instance has learned", second.Paused("#a"), time.Hour)
 	testkit.Equal(t, second.CheckPause(t.Context(), "#b"), 0, "another destination is paused for")
 	if got := second.Reserve(t.Context(), "#a", time.Minute); got.OK || !within(got.Wait, time.Hour) || got.Wait == 0 {
 		t.Errorf("a reservation in a pause: %+v", got)
 	}
 	server.Kill()
 	second.available.Store(false)
-	if paused := second.CheckPause(t.Context(), "#a"); paused == 0 || !within(paused, time.Hour) {
-		t.Errorf("without Redis it is paused for %v", paused)
-	}
+	wantPause(t, "without Redis", second.CheckPause(t.Context(), "#a"), time.Hour)
 	testkit.Equal(t, second.CheckPause(t.Context(), "#b"), 0, "without Redis another destination is paused for")
 	second.Learn(time.Now(), map[string]time.Duration{"#c": time.Hour})
-	if paused := second.Paused("#c"); paused == 0 || !within(paused, time.Hour) {
-		t.Errorf("a pause that came with a decision: %v", paused)
-	}
+	wantPause(t, "told with a decision", second.Paused("#c"), time.Hour)
 	second.Pause(t.Context(), "#d", time.Hour)
-	if paused := second.Paused("#d"); paused == 0 || !within(paused, time.Hour) {
-		t.Errorf("a pause without Redis: %v", paused)
-	}
+	wantPause(t, "told without Redis", second.Paused("#d"), time.Hour)
 }
 
 func TestMentionsOfOtherInstances(t *testing.T) {

@@ -28,8 +28,7 @@ func (s shared) keys() []string {
 	return []string{s.runner.Key("calls"), s.runner.Key("pauses"), s.runner.Key("paces")}
 }
 
-// reserve reserves the next message of a destination, unless it lies further away than maxWait. The caller may know of a pause
-// that Redis has not been told of.
+// reserve reserves the next message of a destination, unless it lies further away than maxWait. Redis may not know of the caller's pause.
 func (s shared) reserve(ctx context.Context, destination string, pace Pace, paused, maxWait time.Duration) (Reservation, error) {
 	arguments := []any{destination, pace.Interval.Microseconds(), max(pace.Burst, 1), maxWait.Microseconds(), paused.Microseconds()}
 	numbers, err := s.runner.RunNumbers(ctx, "pacing deliveries", lua.Pace, s.keys(), arguments, 2)
@@ -58,7 +57,7 @@ func (s shared) mention(ctx context.Context, path, id string, d time.Duration) (
 	return mention(may), err
 }
 
-// returnMention may be repeated.
+// returnMention lets another event of the path mention people. It may be repeated.
 func (s shared) returnMention(ctx context.Context, path, id string) error {
 	_, err := s.runner.RunInt(ctx, "returning a mention", lua.Mention, s.mentionKeys(path), []any{id, 0})
 	return err

@@ -23,8 +23,8 @@ const (
 	errNotClustered = jetstream.ErrorCode(10074)
 )
 
-// noPeers is what the server says of a cluster that is too small. Where it adds a reason, such as a server that is away or
-// full, fewer replicas are no answer.
+// noPeers is the server's answer in a cluster that is too small. With a further reason, such as a full server, fewer replicas are no
+// answer.
 const noPeers = "no suitable peers for placement"
 
 // A cluster that has just been started may not know all of its servers yet, so a cluster is too small only if it says so
@@ -34,8 +34,8 @@ const (
 	pause = time.Second
 )
 
-// Create calls create with the number of replicas that is wanted. With [Auto] it calls it again with one where there are too
-// few servers. What create returns must wrap the server's error.
+// Create calls create with the number of replicas that is wanted. With [Auto] and too few servers it calls create again with one. What
+// create returns must wrap the server's error.
 func Create(ctx context.Context, wanted int, create func(replicas int) error) error {
 	if wanted != Auto {
 		return create(wanted)

@@ -28,7 +28,7 @@ const (
 // Reasons lists them all.
 var Reasons = []Reason{Slot, Pair, Redis, Channel, Part, Replay}
 
-// due stands where schedules have their reason.
+// due stands in a subject where a schedule has its reason.
 const due = "due"
 
 // Subjects is the subject below which the room lies, such as notify-room.
@@ -40,15 +40,15 @@ func Under(subject string) Subjects { return Subjects(subject + "-room") }
 // All matches every subject of the room.
 func (s Subjects) All() string { return string(s) + ".>" }
 
-// Ready lists what the workers' consumer of the room takes: everything but the channels' queues and what is not due.
+// Ready lists what the consumer of the room takes: everything but the channels' queues and undue schedules.
 func (s Subjects) Ready() []string {
 	return []string{string(s) + "." + due + ".>", s.Waiting(Part), s.Waiting(Replay)}
 }
 
-// Waiting matches what waits for a reason: for a slot, a pair or Redis, what is not due yet.
+// Waiting matches the messages of a reason; of schedules, those that are not due.
 func (s Subjects) Waiting(reason Reason) string { return string(s) + "." + string(reason) + ".>" }
 
-// Undecided matches what waits in the room and was not decided about.
+// Undecided matches the events in the room that nobody has decided about.
 func (s Subjects) Undecided() []string {
 	return []string{s.Waiting(Part), s.Waiting(Replay), s.Waiting(Redis), string(s) + "." + due + "." + string(Redis) + ".>"}
 }
@@ -58,24 +58,24 @@ func (s Subjects) Queue(reason Reason, first string) string {
 	return string(s) + "." + string(reason) + "." + first
 }
 
-// Channel is the subject on which events of a first level wait for a channel, and ChannelFilter what its consumer takes.
+// Channel is the subject on which events of a first level wait for a channel.
 func (s Subjects) Channel(token, first string) string {
 	return string(s) + "." + string(Channel) + "." + token + "." + first
 }
 
-// ChannelFilter matches what waits for one channel.
+// ChannelFilter matches all events that wait for a channel.
 func (s Subjects) ChannelFilter(token string) string {
 	return string(s) + "." + string(Channel) + "." + token + ".>"
 }
 
-// ChannelOf is the token of the channel for which a message on a subject waits; ok is false for any other subject.
+// ChannelOf is the token of the channel in a subject; ok is false for a subject of another reason.
 func (s Subjects) ChannelOf(subject string) (token string, ok bool) {
 	rest, ok := strings.CutPrefix(subject, string(s)+"."+string(Channel)+".")
 	token, _, _ = strings.Cut(rest, ".")
 	return token, ok
 }
 
-// First is the first level of the category for which a message on a subject of the room waits; "" for any other subject.
+// First is the first level in a subject of the room; "" for any other subject.
 func (s Subjects) First(subject string) string {
 	rest, ok := strings.CutPrefix(subject, string(s)+".")
 	if !ok {
@@ -92,14 +92,14 @@ func (s Subjects) First(subject string) string {
 	return tokens[place]
 }
 
-// Schedule is the subject of a message schedule, and Due the one on which its message is stored when it is due. The key tells
-// the messages apart: the server keeps one schedule for each subject.
+// Schedule is the subject of a message schedule, and of its message when it is due. The key tells schedules apart: the server keeps
+// one for each subject.
 func (s Subjects) Schedule(reason Reason, first, key string) (schedule, target string) {
 	tail := string(reason) + "." + first + "." + hashed(key)
 	return string(s) + "." + tail, string(s) + "." + due + "." + tail
 }
 
-// Token names a channel in subjects and consumers. Channels have names that subjects cannot have, and a webhook's is secret.
+// Token names a channel in subjects and consumers. A channel's name may not fit a subject, and a webhook's is secret.
 func Token(channel string) string { return hashed(channel)[:16] }
 
 func hashed(text string) string {
@@ -126,14 +126,14 @@ const (
 	headerScheduleTarget = "Nats-Schedule-Target"
 )
 
-// Origin names the message in which a producer published an event. It stays the same wherever the event waits.
+// Origin names the message in which a producer published an event, wherever the event waits.
 type Origin struct {
 	Stream   string
 	Sequence uint64
 	Stored   time.Time
 }
 
-// Entry is what the room knows of an event, beside the producer's headers and body.
+// Entry is what the room knows of an event beside the producer's headers and body.
 type Entry struct {
 	Reason  Reason
 	Subject string // on which the producer published the event
@@ -152,8 +152,7 @@ type Entry struct {
 // Replayed tells whether an operator replayed the event.
 func (e Entry) Replayed() bool { return !e.Since.Equal(e.Origin.Stored) }
 
-// Message is an event as it is stored in the room on a subject. Of the producer's headers it keeps those that command neither
-// the server nor the workers.
+// Message is an event as the room stores it on a subject, with those headers of the producer that command nobody.
 func (e Entry) Message(subject string, producer nats.Header, data []byte) *nats.Msg {
 	header := Producers(producer)
 	if e.MessageID != "" {
@@ -184,6 +183,12 @@ func ScheduleAt(m *nats.Msg, target string, at time.Time) {
 	m.Header.Set(headerScheduleTarget, target)
 }
 
+// DueAt is when a message schedule is due; ok is false for any other message.
+func DueAt(header nats.Header) (at time.Time, ok bool) {
+	at, err := time.Parse(time.RFC3339Nano, strings.TrimPrefix(header.Get(headerSchedule), "@at "))
+	return at, err == nil
+}
+
 // Read reads the entry of a message of the room that was stored at a time.
 func Read(header nats.Header, stored time.Time) (Entry, error) {
 	e := Entry{
@@ -194,7 +199,7 @@ func Read(header nats.Header, stored time.Time) (Entry, error) {
 	if e.Subject == "" || e.ID == "" {
 		return Entry{}, fmt.Errorf("reading an event of the room: it lacks %s or %s", HeaderSubject, HeaderID)
 	}
-	origin, err := ParseOrigin(header.Get(HeaderOrigin))
+	origin, err := parseOrigin(header.Get(HeaderOrigin))
 	if err != nil {
 		return Entry{}, fmt.Errorf("reading an event of the room: %w", err)
 	}
@@ -222,8 +227,8 @@ func (o Origin) String() string {
 	return fmt.Sprintf("%d %d %s", o.Stored.UnixNano(), o.Sequence, o.Stream)
 }
 
-// ParseOrigin reads what String writes.
-func ParseOrigin(text string) (Origin, error) {
+// parseOrigin reads what String writes.
+func parseOrigin(text string) (Origin, error) {
 	parts := strings.SplitN(text, " ", 3)
 	if len(parts) != 3 || parts[2] == "" {
 		return Origin{}, fmt.Errorf("%s is %q", HeaderOrigin, text)
@@ -239,7 +244,7 @@ func ParseOrigin(text string) (Origin, error) {
 	return Origin{Stream: parts[2], Sequence: sequence, Stored: time.Unix(0, nanoseconds).UTC()}, nil
 }
 
-// Producers are the headers that command neither the server nor the workers.
+// Producers keeps the headers that command neither the server nor the workers.
 func Producers(header nats.Header) nats.Header {
 	kept := make(nats.Header, len(header)+8)
 	for name, values := range header {

@@ -249,6 +249,12 @@ func TestScheduleAt(t *testing.T) {
 	t.Parallel()
 	m := entry().Message("notify-room.slot.payments.x", nil, nil)
 	room.ScheduleAt(m, "notify-room.due.slot.payments.x", stored.In(time.FixedZone("somewhere", 3600)))
+	if due, ok := room.DueAt(m.Header); !ok || !due.Equal(stored) {
+		t.Errorf("the schedule is due at %v, %t, want %v", due, ok, stored)
+	}
+	if due, ok := room.DueAt(entry().Message("x", nil, nil).Header); ok {
+		t.Errorf("a message that is no schedule is due at %v", due)
+	}
 	at, err := time.Parse(time.RFC3339Nano, strings.TrimPrefix(m.Header.Get("Nats-Schedule"), "@at "))
 	if err != nil || !at.Equal(stored) || m.Header.Get("Nats-Schedule-Target") != "notify-room.due.slot.payments.x" {
 		t.Errorf("the schedule is %v (%v), want %v", m.Header, err, stored)

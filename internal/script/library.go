@@ -14,8 +14,8 @@ import (
 // Scripting says how the scripts run in Redis.
 type Scripting string
 
-// The ways to run scripts. A script is called by the hash of its text, a function by its name: on a server where others may load
-// functions too, they can put theirs in the place of the notifier's, and those then run on its keys.
+// The ways to run scripts. The hash of its text calls a script, a name calls a function: others who may load functions on the server can
+// replace those of the notifier by theirs.
 const (
 	Eval      Scripting = "eval"     // as scripts, on every server
 	Functions Scripting = "function" // as a library of functions, on Redis 7 and later
@@ -24,17 +24,11 @@ const (
 // library is the scripts as functions.
 type library struct{ name, source string }
 
-func newLibrary(source func() (name, source string)) *library {
-	l := &library{}
-	l.name, l.source = source()
-	return l
-}
-
-// reloadEvery is how often a library is loaded while the owner of a slot is not found out.
+// reloadEvery is how often a library is loaded while the owner of a slot is not known.
 const reloadEvery = 20 * time.Millisecond
 
-// run calls a function. A server that does not have it is given the library: a new one, one that has lost its functions, and in
-// a cluster whoever has become the owner of the keys' slot.
+// run calls a function. It loads the library into a server that lacks the function: a new one, one that has lost its functions, and in a
+// cluster a new owner of the keys' slot.
 func (l *library) run(ctx context.Context, client redis.UniversalClient, script lua.Script, keys []string, arguments []any) *redis.Cmd {
 	for loaded := false; ; loaded = true {
 		reply := client.FCall(ctx, lua.Function(l.name, script), keys, arguments...)
@@ -44,7 +38,7 @@ func (l *library) run(ctx context.Context, client redis.UniversalClient, script 
 			return reply
 		}
 		if loaded {
-			// The client's map of the slots is older than the reply, which came from whom a server named. It is being read anew.
+			// The client's map of the slots is older than the owner that a server named. The client is reading a new map.
 			select {
 			case <-time.After(reloadEvery):
 			case <-ctx.Done():
@@ -58,10 +52,10 @@ func (l *library) run(ctx context.Context, client redis.UniversalClient, script 
 	}
 }
 
-// missingFunction is what a server says that does not have a function.
+// missingFunction is in the reply of a server that does not have a function.
 const missingFunction = "Function not found"
 
-// load gives the library to the server that has a key: in a cluster no other one is needed. That it is there already is no
+// load loads the library into the server that has a key. In a cluster the others do not need it. A library that is there already is no
 // error.
 func (l *library) load(ctx context.Context, client redis.UniversalClient, key string) error {
 	node, err := owner(ctx, client, key)
@@ -75,7 +69,7 @@ func (l *library) load(ctx context.Context, client redis.UniversalClient, key st
 	return nameRight("function|load", err)
 }
 
-// nameRight says which right a user lacks who may not use functions, or that the server has none.
+// nameRight says which right for functions a user lacks, or that the server has no functions.
 func nameRight(command string, err error) error {
 	if err == nil {
 		return nil

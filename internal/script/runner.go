@@ -2,8 +2,10 @@ package script
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -27,11 +29,22 @@ type Options struct {
 
 // Runner runs the scripts of one deployment.
 type Runner struct {
-	o        Options
-	prefix   string // of every key
-	suffix   string // of every key; "" outside of self-tests
-	composed *atomic.Pointer[composed]
-	library  *library // nil: the scripts run as such
+	o       Options
+	prefix  string   // of every key
+	suffix  string   // of every key; "" outside of self-tests
+	library *library // nil: the scripts run as such
+
+	scripts map[lua.Script]*redis.Script // with all algorithms: events may come from before a change of limits
+	judge   *atomic.Pointer[composed]    // with the algorithms in force alone, which keeps calls cheap
+}
+
+// judge is the script that judges new events.
+const judge = lua.Decide
+
+// composed is a script that was composed of algorithms.
+type composed struct {
+	algorithms []string
+	*redis.Script
 }
 
 // NewRunner makes a Runner for all algorithms. It does not talk to the server.
@@ -42,11 +55,17 @@ func NewRunner(o Options) *Runner {
 	if o.Library == nil {
 		o.Library = lua.Library
 	}
-	r := &Runner{o: o, prefix: "{" + o.Prefix + "}:", composed: new(atomic.Pointer[composed])}
-	if o.Scripting == Functions {
-		r.library = newLibrary(o.Library)
+	r := &Runner{
+		o: o, prefix: "{" + o.Prefix + "}:", scripts: make(map[lua.Script]*redis.Script), judge: new(atomic.Pointer[composed]),
 	}
-	r.composed.Store(compose(o.Source, lua.Algorithms, nil))
+	if o.Scripting == Functions {
+		name, source := o.Library()
+		r.library = &library{name, source}
+	}
+	for _, script := range lua.Scripts {
+		r.scripts[script] = redis.NewScript(o.Source(script, lua.Algorithms))
+	}
+	r.judge.Store(&composed{lua.Algorithms, r.scripts[judge]})
 	return r
 }
 
@@ -55,50 +74,43 @@ func (r *Runner) Options() Options { return r.o }
 
 // Adopt has the script that judges new events composed of these algorithms alone.
 func (r *Runner) Adopt(algorithms []string) {
-	before := r.composed.Load()
-	if !slices.Equal(before.algorithms, algorithms) {
-		r.composed.Store(compose(r.o.Source, algorithms, before))
+	if !slices.Equal(r.judge.Load().algorithms, algorithms) {
+		r.judge.Store(&composed{algorithms, redis.NewScript(r.o.Source(judge, algorithms))})
 	}
 }
 
-// Scratch makes a Runner for a self-test, with keys of its own under the same hash tag. The deployment's user may use them, and
-// no deployment does.
+// Scratch makes a Runner for a self-test, with keys of its own under the same hash tag. The deployment's user may use these keys, and no
+// deployment does.
 func (r *Runner) Scratch(name string) *Runner {
 	scratch := *r
 	scratch.suffix = ":scratch:" + name
-	scratch.composed = new(atomic.Pointer[composed])
-	scratch.composed.Store(r.composed.Load())
+	scratch.judge = new(atomic.Pointer[composed])
+	scratch.judge.Store(r.judge.Load())
 	return &scratch
 }
 
 // Key is the deployment's key of a name.
 func (r *Runner) Key(name string) string { return r.prefix + name + r.suffix }
 
-// Absent is the key that never exists. Each call names it. Without it, a cluster node that gives its slot away accepts a call
-// whose keys it still has, takes a key that the script deletes for one that has moved, and ends the script halfway. With it, the
-// node answers TRYAGAIN and begins nothing.
+// Absent is the key that never exists. Each call names it. A cluster node that gives its slot away answers TRYAGAIN to such a call and
+// begins nothing. Without the absent key the node runs a script whose keys it still has, takes a key that the script deletes for one that
+// has moved, and ends the script halfway.
 func (r *Runner) Absent() string { return r.Key("absent") }
 
 // Run calls a script. An error says what was tried, and has a class.
 func (r *Runner) Run(ctx context.Context, tried string, script lua.Script, keys []string, arguments []any) ([]any, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.o.Timeout)
-	defer cancel()
 	reply, err := r.call(ctx, script, keys, arguments).Slice()
 	return reply, classify(tried, err)
 }
 
 // RunInt calls a script that answers with one number.
 func (r *Runner) RunInt(ctx context.Context, tried string, script lua.Script, keys []string, arguments []any) (int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.o.Timeout)
-	defer cancel()
 	number, err := r.call(ctx, script, keys, arguments).Int64()
 	return number, classify(tried, err)
 }
 
 // RunNumbers calls a script that answers with so many numbers.
-func (r *Runner) RunNumbers(
-	ctx context.Context, tried string, script lua.Script, keys []string, arguments []any, count int,
-) ([]int64, error) {
+func (r *Runner) RunNumbers(ctx context.Context, tried string, script lua.Script, keys []string, arguments []any, count int) ([]int64, error) {
 	reply, err := r.Run(ctx, tried, script, keys, arguments)
 	if err != nil {
 		return nil, err
@@ -111,14 +123,19 @@ func (r *Runner) RunNumbers(
 }
 
 func (r *Runner) call(ctx context.Context, script lua.Script, keys []string, arguments []any) *redis.Cmd {
+	ctx, cancel := context.WithTimeout(ctx, r.o.Timeout)
+	defer cancel()
 	keys = append(keys, r.Absent())
 	if r.library != nil {
 		return r.library.run(ctx, r.o.Client, script, keys, arguments)
 	}
-	return r.composed.Load().scripts[script].Run(ctx, r.o.Client, keys, arguments...)
+	if script == judge {
+		return r.judge.Load().Run(ctx, r.o.Client, keys, arguments...)
+	}
+	return r.scripts[script].Run(ctx, r.o.Client, keys, arguments...)
 }
 
-// Load loads the library, if the scripts run as functions, even if another worker has done so: the server may have changed.
+// Load loads the library, if the scripts run as functions. It does so even if another worker has: the server may have changed.
 func (r *Runner) Load(ctx context.Context) error {
 	if r.library == nil {
 		return nil
@@ -128,11 +145,16 @@ func (r *Runner) Load(ctx context.Context) error {
 	return classify("loading the functions", r.library.load(ctx, r.o.Client, r.Key("calls")))
 }
 
-// Read makes other calls than scripts, within the timeout of one call. An error of read gets a class.
+// Read makes other calls than scripts, within the timeout of one call. An error of read gets a class. A key that does not exist is no
+// error.
 func (r *Runner) Read(ctx context.Context, tried string, read func(ctx context.Context, client redis.Cmdable) error) error {
 	ctx, cancel := context.WithTimeout(ctx, r.o.Timeout)
 	defer cancel()
-	return classify(tried, read(ctx, r.o.Client))
+	err := read(ctx, r.o.Client)
+	if errors.Is(err, redis.Nil) {
+		return nil
+	}
+	return classify(tried, err)
 }
 
 // owner is the server that has a key: in a cluster no other one has any key of the deployment.
@@ -143,25 +165,23 @@ func owner(ctx context.Context, client redis.UniversalClient, key string) (redis
 	return client, nil
 }
 
-// composed are the scripts for EVAL. The script that judges new events has the algorithms of the limits in force, so that a call
-// costs no more than it must. The others have all algorithms: their events may come from before a change of limits.
-type composed struct {
-	algorithms []string
-	scripts    map[lua.Script]*redis.Script
-}
+// globs are the characters that a pattern of SCAN does not take as they are.
+var globs = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`)
 
-// compose takes from before what both share.
-func compose(source func(lua.Script, []string) string, algorithms []string, before *composed) *composed {
-	c := &composed{algorithms: algorithms, scripts: make(map[lua.Script]*redis.Script, len(lua.Scripts))}
-	for _, name := range lua.Scripts {
-		switch {
-		case name == lua.Decide:
-			c.scripts[name] = redis.NewScript(source(name, algorithms))
-		case before != nil:
-			c.scripts[name] = before.scripts[name]
-		default:
-			c.scripts[name] = redis.NewScript(source(name, lua.Algorithms))
-		}
+// scanned is how many keys one step of SCAN looks at.
+const scanned = 1000
+
+// Names lists the names of the deployment's keys, without the prefix. It needs the right to SCAN, which workers do not have. With an
+// error it returns the names that it found before the error.
+func (r *Runner) Names(ctx context.Context, tried string) ([]string, error) {
+	node, err := owner(ctx, r.o.Client, r.Key("calls"))
+	if err != nil {
+		return nil, classify(tried, err)
 	}
-	return c
+	var names []string
+	keys := node.Scan(ctx, 0, globs.Replace(r.prefix)+"*", scanned).Iterator()
+	for keys.Next(ctx) {
+		names = append(names, strings.TrimPrefix(keys.Val(), r.prefix))
+	}
+	return names, classify(tried, keys.Err())
 }

@@ -1,13 +1,14 @@
 package servertest
 
 import (
+	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // clusterSlots is how many hash slots a Redis Cluster has.
@@ -32,7 +33,7 @@ func StartCluster(t testing.TB, nodes int, args ...string) *Cluster {
 	t.Helper()
 	c := &Cluster{t: t, ids: make(map[*Redis]string)}
 	for n := range nodes {
-		port := reserveWithBus(t)
+		port := reservePorts(t, firstPort-busOffset, 0, busOffset)
 		// The last of two ports wins over the one that the server would have had.
 		node := StartRedis(t, append([]string{"--cluster-enabled", "yes", "--port", strconv.Itoa(port)}, args...)...)
 		node.Addr = fmt.Sprintf("127.0.0.1:%d", port)
@@ -56,10 +57,9 @@ func StartCluster(t testing.TB, nodes int, args ...string) *Cluster {
 }
 
 // Addrs lists the addresses of the nodes.
-func (c *Cluster) Addrs() []string {
-	addresses := make([]string, len(c.Nodes))
-	for i, node := range c.Nodes {
-		addresses[i] = node.Addr
+func (c *Cluster) Addrs() (addresses []string) {
+	for _, node := range c.Nodes {
+		addresses = append(addresses, node.Addr)
 	}
 	return addresses
 }
@@ -79,11 +79,7 @@ func (c *Cluster) AwaitOK() {
 // Slot is the hash slot of a key.
 func (c *Cluster) Slot(key string) int {
 	c.t.Helper()
-	slot, err := strconv.Atoi(c.Nodes[0].CLI("CLUSTER", "KEYSLOT", key))
-	if err != nil {
-		c.t.Fatalf("ask for the slot of %q: %v", key, err)
-	}
-	return slot
+	return testkit.Must(strconv.Atoi(c.Nodes[0].CLI("CLUSTER", "KEYSLOT", key)))(c.t)
 }
 
 // Owner is the node that a slot was given to last.
@@ -134,48 +130,18 @@ func (m *SlotMove) End() {
 func (r *Redis) hostAndPort() (host, port string) {
 	r.t.Helper()
 	host, port, err := net.SplitHostPort(r.Addr)
-	if err != nil {
-		r.t.Fatalf("split an address: %v", err)
-	}
+	testkit.NoError(r.t, err)
 	return host, port
-}
-
-// reserveWithBus returns a port that is free and has a free one at the offset of the bus.
-func reserveWithBus(t testing.TB) int {
-	t.Helper()
-	for range 1000 {
-		port := firstPort - busOffset + rand.IntN(lastPort-firstPort)
-		if reserve(t, port) && reserve(t, port+busOffset) {
-			return port
-		}
-	}
-	t.Fatal("reserve a port and one for the bus: none of 1000 tries was free")
-	return 0
-}
-
-// reserve does for one port what [ReservePort] does for any.
-func reserve(t testing.TB, port int) bool {
-	address := fmt.Sprintf("127.0.0.1:%d", port)
-	reservation, err := net.ListenPacket("udp4", address)
-	if err != nil {
-		return false
-	}
-	t.Cleanup(func() { _ = reservation.Close() })
-	return free(address)
 }
 
 // await polls until something is so, and says what was in its place if it does not come to be.
 func await(t testing.TB, what string, look func() (done bool, state string)) {
 	t.Helper()
-	deadline := time.Now().Add(startTimeout)
-	for {
+	testkit.Await(t, what, func() error {
 		done, state := look()
-		if done {
-			return
+		if !done {
+			return errors.New(state)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("wait for %s: after %v there is %s", what, startTimeout, state)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		return nil
+	})
 }

@@ -6,6 +6,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // Connect connects to NATS and closes the connection with the test. A connection that is lost is made again, however long that takes.
@@ -14,10 +16,7 @@ func Connect(t testing.TB, url string, options ...nats.Option) *nats.Conn {
 	options = append([]nats.Option{
 		nats.MaxReconnects(-1), nats.ReconnectWait(20 * time.Millisecond), nats.ReconnectJitter(0, 0), nats.Timeout(startTimeout),
 	}, options...)
-	conn, err := nats.Connect(url, options...)
-	if err != nil {
-		t.Fatalf("connect to NATS: %v", err)
-	}
+	conn := testkit.Must(nats.Connect(url, options...))(t)
 	t.Cleanup(conn.Close)
 	return conn
 }
@@ -25,9 +24,5 @@ func Connect(t testing.TB, url string, options ...nats.Option) *nats.Conn {
 // JetStream connects as [Connect] does.
 func JetStream(t testing.TB, url string, options ...nats.Option) jetstream.JetStream {
 	t.Helper()
-	js, err := jetstream.New(Connect(t, url, options...))
-	if err != nil {
-		t.Fatalf("use JetStream: %v", err)
-	}
-	return js
+	return testkit.Must(jetstream.New(Connect(t, url, options...)))(t)
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // The environment of a test binary that is to serve NATS: the configuration file, the port, and the store.
@@ -50,11 +52,7 @@ func StartNATS(t testing.TB, options ...func(*server.Options)) *NATS {
 			change(o)
 		}
 		o.Host, o.Port, o.StoreDir, o.NoSigs = "127.0.0.1", port, n.Dir, true
-		s, err := serve(o)
-		if err != nil {
-			n.t.Fatal(err)
-		}
-		running = s
+		running = testkit.Must(serve(o))(n.t)
 	}
 	n.restart()
 	t.Cleanup(n.Kill)
@@ -65,14 +63,9 @@ func StartNATS(t testing.TB, options ...func(*server.Options)) *NATS {
 // with the test. The text is a NATS configuration, often empty; address, store and JetStream are set for it.
 func StartNATSProcess(t testing.TB, config string) *NATS {
 	t.Helper()
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatalf("find the test binary, which is to serve NATS: %v", err)
-	}
+	program := testkit.Must(os.Executable())(t) // the test binary is to serve NATS
 	file := filepath.Join(t.TempDir(), "nats.conf")
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		t.Fatalf("write the NATS configuration: %v", err)
-	}
+	testkit.NoError(t, os.WriteFile(file, []byte(config), 0o600))
 	port := ReservePort(t)
 	n := newNATS(t, port)
 	n.kill = func() { n.process.kill() }
@@ -107,17 +100,13 @@ func (n *NATS) Restart() {
 // Pause stops the server with SIGSTOP: connections stay open, and nothing is answered. Only for [StartNATSProcess].
 func (n *NATS) Pause() {
 	n.t.Helper()
-	if err := n.child().pause(); err != nil {
-		n.t.Fatal(err)
-	}
+	testkit.NoError(n.t, n.child().pause())
 }
 
 // Resume lets a paused server go on, with SIGCONT.
 func (n *NATS) Resume() {
 	n.t.Helper()
-	if err := n.child().resume(); err != nil {
-		n.t.Fatal(err)
-	}
+	testkit.NoError(n.t, n.child().resume())
 }
 
 func (n *NATS) child() *process {

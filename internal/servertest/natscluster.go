@@ -3,11 +3,12 @@ package servertest
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // NATSCluster is a cluster of real NATS servers with JetStream, each in a process of its own.
@@ -61,26 +62,14 @@ func (c *NATSCluster) AwaitReady() {
 // Named is the node of that name.
 func (c *NATSCluster) Named(name string) *NATS {
 	c.t.Helper()
-	for i, node := range c.Nodes {
-		if name == fmt.Sprintf("node-%d", i) {
-			return node
-		}
-	}
-	c.t.Fatalf("no server is named %q", name)
-	return nil
+	var place int
+	testkit.Must(fmt.Sscanf(name, "node-%d", &place))(c.t)
+	return c.Nodes[place]
 }
 
 // LoseDisk kills a node and takes all that it has stored.
 func (c *NATSCluster) LoseDisk(node *NATS) {
 	c.t.Helper()
 	node.Kill()
-	entries, err := os.ReadDir(node.Dir)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	for _, entry := range entries {
-		if err := os.RemoveAll(filepath.Join(node.Dir, entry.Name())); err != nil {
-			c.t.Fatal(err)
-		}
-	}
+	testkit.NoError(c.t, os.RemoveAll(node.Dir)) // the server makes the folder anew
 }

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // Ports are drawn from below 32768, where the ephemeral ports of Linux begin, so that no outgoing
@@ -20,24 +22,32 @@ const (
 // ReservePort returns a TCP port of 127.0.0.1 that is free, and that no other caller gets before the test ends.
 func ReservePort(t testing.TB) int {
 	t.Helper()
+	return reservePorts(t, firstPort, 0)
+}
+
+// reservePorts returns a port, from the first on, that is free together with the ones at the offsets from it.
+func reservePorts(t testing.TB, first int, offsets ...int) int {
+	t.Helper()
 	for range 1000 {
-		port := firstPort + rand.IntN(lastPort-firstPort)
-		address := fmt.Sprintf("127.0.0.1:%d", port)
-		// The UDP port of the same number is the reservation: the servers do not use it, it is
-		// visible to every process, and the system drops it when this process ends in whatever way.
-		reservation, err := net.ListenPacket("udp4", address)
-		if err != nil {
-			continue
+		port := first + rand.IntN(lastPort-firstPort)
+		if !slices.ContainsFunc(offsets, func(offset int) bool { return !reserve(t, port+offset) }) {
+			return port
 		}
-		if !free(address) {
-			_ = reservation.Close()
-			continue
-		}
-		t.Cleanup(func() { _ = reservation.Close() })
-		return port
 	}
-	t.Fatalf("reserve a port: none of 1000 tries between %d and %d was free", firstPort, lastPort)
+	t.Fatalf("reserve a port: none of 1000 tries from %d on was free", first)
 	return 0
+}
+
+// reserve reserves a port until the test ends, and reports that it is free. The UDP port of the same number is the reservation: the
+// servers do not use it, it is visible to every process, and the system drops it when this process ends in whatever way.
+func reserve(t testing.TB, port int) bool {
+	address := fmt.Sprintf("127.0.0.1:%d", port)
+	reservation, err := net.ListenPacket("udp4", address)
+	if err != nil {
+		return false
+	}
+	t.Cleanup(func() { _ = reservation.Close() })
+	return free(address)
 }
 
 // free reports that nobody listens on the address. It asks as a client does: a listener opened to find out would
@@ -54,10 +64,7 @@ func free(address string) bool {
 // hold it for a moment longer.
 func waitFree(t testing.TB, address string) {
 	t.Helper()
-	for deadline := time.Now().Add(startTimeout); !free(address); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Errorf("close the listener on %s: it still accepts connections after %v", address, startTimeout)
-			return
-		}
+	if !testkit.Soon(func() bool { return free(address) }) {
+		t.Errorf("close the listener on %s: it still accepts connections", address)
 	}
 }

@@ -27,22 +27,14 @@ var errNotReady = errors.New("it did not say that it is ready")
 type process struct {
 	command *exec.Cmd
 	output  *output
-	exited  chan struct{} // closed once the child has been waited for
+	exited  <-chan struct{} // closed once the child has been waited for
 }
 
-// start runs the command and returns once its output contains the word.
-func start(command *exec.Cmd, ready string) (*process, error) {
-	p := &process{
-		command: command,
-		output:  &output{ready: []byte(ready), found: make(chan struct{})},
-		exited:  make(chan struct{}),
-	}
-	command.Stdout, command.Stderr = p.output, p.output
-	// A child of the child that holds the pipe must not keep us waiting.
-	command.WaitDelay = time.Second
+// StartChild starts a command as a process that ends with this one at the latest, where the system can do so. The channel is closed
+// once the child has ended and was waited for.
+func StartChild(command *exec.Cmd) (exited <-chan struct{}, err error) {
 	endWithParent(command)
-
-	started := make(chan error)
+	started, ended := make(chan error), make(chan struct{})
 	go func() {
 		// The system ends the child with the thread that started it, so that thread must stay until the child has gone.
 		runtime.LockOSThread()
@@ -51,20 +43,30 @@ func start(command *exec.Cmd, ready string) (*process, error) {
 		started <- err
 		if err == nil {
 			_ = command.Wait()
-			close(p.exited)
+			close(ended)
 		}
 	}()
 	if err := <-started; err != nil {
 		return nil, fmt.Errorf("start %s: %w", command.Path, err)
 	}
+	return ended, nil
+}
 
-	timeout := time.NewTimer(startTimeout)
-	defer timeout.Stop()
+// start runs the command and returns once its output contains the word.
+func start(command *exec.Cmd, ready string) (*process, error) {
+	p := &process{command: command, output: &output{ready: []byte(ready), found: make(chan struct{})}}
+	command.Stdout, command.Stderr = p.output, p.output
+	// A child of the child that holds the pipe must not keep us waiting.
+	command.WaitDelay = time.Second
+	var err error
+	if p.exited, err = StartChild(command); err != nil {
+		return nil, err
+	}
 	select {
 	case <-p.output.found:
 		return p, nil
 	case <-p.exited:
-	case <-timeout.C:
+	case <-time.After(startTimeout):
 		p.kill()
 	}
 	return nil, fmt.Errorf("start %s: %w:\n%s", command.Path, errNotReady, p.output)

@@ -43,13 +43,8 @@ type cutAfter struct {
 // StartProxy starts a proxy to host:port, and ends it with the test.
 func StartProxy(t testing.TB, target string) *Proxy {
 	t.Helper()
-	p := &Proxy{
-		Addr:   fmt.Sprintf("127.0.0.1:%d", ReservePort(t)),
-		t:      t,
-		target: target,
-		done:   make(chan struct{}),
-		links:  make(map[*link]struct{}),
-	}
+	address := fmt.Sprintf("127.0.0.1:%d", ReservePort(t))
+	p := &Proxy{Addr: address, t: t, target: target, done: make(chan struct{}), links: make(map[*link]struct{})}
 	t.Cleanup(p.close)
 	p.Refuse(false)
 	return p
@@ -202,14 +197,11 @@ func (p *Proxy) wait() {
 	p.mu.Lock()
 	delay := p.delay
 	p.mu.Unlock()
-	if delay == 0 {
-		return
-	}
-	timer := time.NewTimer(delay)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-p.done:
+	if delay > 0 {
+		select {
+		case <-time.After(delay):
+		case <-p.done:
+		}
 	}
 }
 

@@ -13,6 +13,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // Redis is a real redis-server on its own port and folder.
@@ -37,16 +39,8 @@ func StartRedis(t testing.TB, args ...string) *Redis {
 		t.Fatalf("look for the Redis server of the tests: %v\ninstall it with: apt-get install -y redis-server, or: make tools", err)
 	}
 	port := strconv.Itoa(ReservePort(t))
-	r := &Redis{
-		Addr:    "127.0.0.1:" + port,
-		Dir:     t.TempDir(),
-		t:       t,
-		program: program,
-	}
-	r.args = append([]string{
-		"--bind", "127.0.0.1", "--port", port, "--dir", r.Dir,
-		"--save", "", "--appendonly", "no",
-	}, args...)
+	r := &Redis{Addr: "127.0.0.1:" + port, Dir: t.TempDir(), t: t, program: program}
+	r.args = append([]string{"--bind", "127.0.0.1", "--port", port, "--dir", r.Dir, "--save", "", "--appendonly", "no"}, args...)
 	r.Restart()
 	t.Cleanup(r.Kill)
 	return r
@@ -56,9 +50,7 @@ func StartRedis(t testing.TB, args ...string) *Redis {
 func (r *Redis) URL() string { return "redis://" + r.Addr + "/0" }
 
 // Kill ends the server with SIGKILL: what it had not written is lost. Killing it twice is killing it once.
-func (r *Redis) Kill() {
-	r.process.kill()
-}
+func (r *Redis) Kill() { r.process.kill() }
 
 // Restart kills the server if it runs, and starts it on the same address and folder.
 // It returns when the server has loaded its data and answers.
@@ -67,25 +59,19 @@ func (r *Redis) Restart() {
 	if r.process != nil {
 		r.process.kill()
 	}
-	r.process = startOnPort(r.t, func() *exec.Cmd {
-		return exec.Command(r.program, r.args...)
-	}, "Ready to accept connections")
+	r.process = startOnPort(r.t, func() *exec.Cmd { return exec.Command(r.program, r.args...) }, "Ready to accept connections")
 }
 
 // Pause stops the server with SIGSTOP: connections stay open, and nothing is answered.
 func (r *Redis) Pause() {
 	r.t.Helper()
-	if err := r.process.pause(); err != nil {
-		r.t.Fatal(err)
-	}
+	testkit.NoError(r.t, r.process.pause())
 }
 
 // Resume lets a paused server go on, with SIGCONT.
 func (r *Redis) Resume() {
 	r.t.Helper()
-	if err := r.process.resume(); err != nil {
-		r.t.Fatal(err)
-	}
+	testkit.NoError(r.t, r.process.resume())
 }
 
 // CLI runs one command as the default user and returns its reply in the manner of redis-cli: a list has one line for each

@@ -6,8 +6,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // SentinelMaster is the name under which the sentinels of these tests know the primary.
@@ -75,9 +78,7 @@ func startSentinel(t testing.TB, primary *Redis) *Redis {
 	file := filepath.Join(s.Dir, "sentinel.conf")
 	s.process = startOnPort(t, func() *exec.Cmd {
 		// A sentinel keeps its state in its settings.
-		if err := os.WriteFile(file, fmt.Appendf(nil, sentinelSettings, own, s.Dir, host, port), 0o600); err != nil {
-			t.Fatalf("write the settings of a sentinel: %v", err)
-		}
+		testkit.NoError(t, os.WriteFile(file, fmt.Appendf(nil, sentinelSettings, own, s.Dir, host, port), 0o600))
 		return exec.Command(s.program, file, "--sentinel")
 	}, "+monitor master "+SentinelMaster)
 	t.Cleanup(s.Kill)
@@ -132,12 +133,7 @@ func (s *Sentinel) AwaitFailover(old *Redis) *Redis {
 // Failovers is how many the sentinels have carried out.
 func (s *Sentinel) Failovers() int {
 	s.t.Helper()
-	var epoch int
-	state := s.sentinels[0].CLI("SENTINEL", "MASTER", SentinelMaster)
-	if _, err := fmt.Sscanf(valueAfter(state, "config-epoch"), "%d", &epoch); err != nil {
-		s.t.Fatalf("read the sentinels' epoch: %v", err)
-	}
-	return epoch
+	return testkit.Must(strconv.Atoi(valueAfter(s.sentinels[0].CLI("SENTINEL", "MASTER", SentinelMaster), "config-epoch")))(s.t)
 }
 
 // AwaitReplicas returns when all that the primary holds by now has reached every replica.
@@ -147,18 +143,14 @@ func (s *Sentinel) AwaitReplicas() {
 	if len(s.sentinels) > 0 {
 		primary = s.Primary()
 	}
-	var written int
-	if _, err := fmt.Sscanf(valueAfter(primary.CLI("ROLE"), "master"), "%d", &written); err != nil {
-		s.t.Fatalf("read how much the primary has written: %v", err)
-	}
+	written := testkit.Must(strconv.Atoi(valueAfter(primary.CLI("ROLE"), "master")))(s.t)
 	for _, replica := range s.servers {
 		if replica == primary {
 			continue
 		}
 		await(s.t, "a replica to have all that was written", func() (done bool, state string) {
 			state = replica.CLI("ROLE")
-			var have int
-			_, err := fmt.Sscanf(valueAfter(state, "connected"), "%d", &have)
+			have, err := strconv.Atoi(valueAfter(state, "connected"))
 			return err == nil && have >= written, state
 		})
 	}

@@ -30,9 +30,7 @@ const wait = 30 * time.Second
 func TestRedisForgetsWhenKilled(t *testing.T) {
 	t.Parallel()
 	r := servertest.StartRedis(t)
-	if got, want := r.URL(), "redis://"+r.Addr+"/0"; got != want {
-		t.Errorf("URL = %q, want %q", got, want)
-	}
+	testkit.Equal(t, r.URL(), "redis://"+r.Addr+"/0", "URL")
 	r.CLI("set", "key", "value")
 	r.Kill()
 	if _, err := net.Dial("tcp", r.Addr); err == nil {
@@ -57,21 +55,14 @@ func TestRedisArgumentsWin(t *testing.T) {
 func TestRedisPause(t *testing.T) {
 	t.Parallel()
 	r := servertest.StartRedis(t)
+	other := servertest.StartRedis(t)
 	connection := dial(t, r.Addr)
 	r.Pause()
 	send(t, connection, "PING\r\n")
 	requireSilence(t, connection)
+	testkit.Equal(t, other.CLI("ping"), "PONG", "answer of another server")
 	r.Resume()
 	requireLine(t, connection, "+PONG")
-}
-
-func TestServersAreIndependent(t *testing.T) {
-	t.Parallel()
-	first, second := servertest.StartRedis(t), servertest.StartRedis(t)
-	first.CLI("set", "key", "value")
-	testkit.Equal(t, second.CLI("get", "key"), "(nil)", "the second server has the first one's key")
-	first.Kill()
-	testkit.Equal(t, second.CLI("ping"), "PONG", "ping of the second server")
 }
 
 func TestReservedPortsDiffer(t *testing.T) {
@@ -120,26 +111,21 @@ func TestNATSKeepsItsStreams(t *testing.T) {
 	}
 }
 
-func TestNATSOptions(t *testing.T) {
+func TestNATSConfiguration(t *testing.T) {
 	t.Parallel()
-	n := servertest.StartNATS(t, func(o *server.Options) { o.Authorization = "secret" })
-	if connection, err := nats.Connect(n.URL); err == nil {
-		connection.Close()
-		t.Error("a client without the token got in")
+	for _, test := range []struct {
+		url  string
+		user nats.Option
+	}{
+		{servertest.StartNATS(t, func(o *server.Options) { o.Authorization = "secret" }).URL, nats.Token("secret")},
+		{servertest.StartNATSProcess(t, "authorization { user: u, password: p }").URL, nats.UserInfo("u", "p")},
+	} {
+		if connection, err := nats.Connect(test.url); err == nil {
+			connection.Close()
+			t.Error("a client without a user or token got in")
+		}
+		servertest.Connect(t, test.url, test.user)
 	}
-	connection := testkit.Must(nats.Connect(n.URL, nats.Token("secret")))(t)
-	connection.Close()
-}
-
-func TestNATSProcessConfiguration(t *testing.T) {
-	t.Parallel()
-	n := servertest.StartNATSProcess(t, "authorization { user: u, password: p }")
-	if connection, err := nats.Connect(n.URL); err == nil {
-		connection.Close()
-		t.Error("a client without a user got in")
-	}
-	connection := testkit.Must(nats.Connect(n.URL, nats.UserInfo("u", "p")))(t)
-	connection.Close()
 }
 
 func TestNATSPause(t *testing.T) {
@@ -156,51 +142,57 @@ func TestNATSPause(t *testing.T) {
 	requireLine(t, connection, "PONG")
 }
 
-func TestProxy(t *testing.T) {
+// dialProxy starts a proxy to a server, and connects to it.
+func dialProxy(t *testing.T, target string) (*servertest.Proxy, *client) {
+	t.Helper()
+	p := servertest.StartProxy(t, target)
+	return p, dial(t, p.Addr)
+}
+
+func ping(t *testing.T, c *client) {
+	t.Helper()
+	send(t, c, "PING\r\n")
+	requireLine(t, c, "+PONG")
+}
+
+func TestProxyConnections(t *testing.T) {
 	t.Parallel()
 	r := servertest.StartRedis(t)
-
-	t.Run("passes on", func(t *testing.T) {
-		t.Parallel()
-		connection := dial(t, servertest.StartProxy(t, r.Addr).Addr)
-		send(t, connection, "PING\r\n")
-		requireLine(t, connection, "+PONG")
-	})
 	t.Run("cut", func(t *testing.T) {
 		t.Parallel()
-		p := servertest.StartProxy(t, r.Addr)
-		connection := dial(t, p.Addr)
-		send(t, connection, "PING\r\n")
-		requireLine(t, connection, "+PONG")
+		p, connection := dialProxy(t, r.Addr)
+		ping(t, connection)
 		p.Cut()
 		requireBroken(t, connection)
-		connection = dial(t, p.Addr)
-		send(t, connection, "PING\r\n")
-		requireLine(t, connection, "+PONG")
+		ping(t, dial(t, p.Addr))
 	})
 	t.Run("refuse", func(t *testing.T) {
 		t.Parallel()
-		p := servertest.StartProxy(t, r.Addr)
-		open := dial(t, p.Addr)
-		send(t, open, "PING\r\n")
-		requireLine(t, open, "+PONG")
+		p, open := dialProxy(t, r.Addr)
+		ping(t, open)
 		p.Refuse(true)
 		p.Refuse(true)
 		if _, err := net.Dial("tcp", p.Addr); err == nil {
 			t.Error("the proxy accepts connections")
 		}
-		send(t, open, "PING\r\n")
-		requireLine(t, open, "+PONG")
+		ping(t, open)
 		p.Refuse(false)
 		p.Refuse(false)
-		again := dial(t, p.Addr)
-		send(t, again, "PING\r\n")
-		requireLine(t, again, "+PONG")
+		ping(t, dial(t, p.Addr))
 	})
+	t.Run("no server", func(t *testing.T) {
+		t.Parallel()
+		_, connection := dialProxy(t, fmt.Sprintf("127.0.0.1:%d", servertest.ReservePort(t)))
+		requireBroken(t, connection)
+	})
+}
+
+func TestProxyReplies(t *testing.T) {
+	t.Parallel()
+	r := servertest.StartRedis(t)
 	t.Run("drop replies", func(t *testing.T) {
 		t.Parallel()
-		p := servertest.StartProxy(t, r.Addr)
-		connection := dial(t, p.Addr)
+		p, connection := dialProxy(t, r.Addr)
 		p.DropReplies(true)
 		send(t, connection, "INCR dropped\r\n")
 		requireSilence(t, connection)
@@ -211,66 +203,49 @@ func TestProxy(t *testing.T) {
 	})
 	t.Run("cut after a request", func(t *testing.T) {
 		t.Parallel()
-		p := servertest.StartProxy(t, r.Addr)
-		connection := dial(t, p.Addr)
+		p, connection := dialProxy(t, r.Addr)
 		happened := p.CutAfterRequest("INCR")
-		send(t, connection, "PING\r\n")
-		requireLine(t, connection, "+PONG")
+		ping(t, connection)
 		send(t, connection, "INCR lost\r\n")
 		<-happened
 		requireBroken(t, connection)
-		if got := r.CLI("get", "lost"); got != "1" {
-			t.Errorf("the request behind the lost reply was run %s times, want 1", got)
-		}
+		testkit.Equal(t, r.CLI("get", "lost"), "1", "runs of the request behind the lost reply")
 		connection = dial(t, p.Addr)
 		send(t, connection, "INCR lost\r\n")
 		requireLine(t, connection, ":2")
 	})
 	t.Run("delay", func(t *testing.T) {
 		t.Parallel()
-		p := servertest.StartProxy(t, r.Addr)
-		connection := dial(t, p.Addr)
+		p, connection := dialProxy(t, r.Addr)
 		p.Delay(time.Hour)
 		send(t, connection, "PING\r\n")
 		requireSilence(t, connection)
 		p.Delay(0)
-		quick := dial(t, p.Addr)
-		send(t, quick, "PING\r\n")
-		requireLine(t, quick, "+PONG")
-	})
-	t.Run("no server", func(t *testing.T) {
-		t.Parallel()
-		p := servertest.StartProxy(t, fmt.Sprintf("127.0.0.1:%d", servertest.ReservePort(t)))
-		requireBroken(t, dial(t, p.Addr))
+		ping(t, dial(t, p.Addr))
 	})
 }
 
 // A failed start must say what to do, and end the test.
 func TestFailures(t *testing.T) {
-	t.Run("no server program", func(t *testing.T) {
-		t.Setenv("REDIS_SERVER", filepath.Join(t.TempDir(), "absent"))
-		requireFatal(t, "apt-get install -y redis-server", func(t testing.TB) { servertest.StartRedis(t) })
-	})
-	t.Run("bad argument", func(t *testing.T) {
-		requireFatal(t, "Bad directive", func(t testing.TB) { servertest.StartRedis(t, "--no-such-setting", "1") })
-	})
-	t.Run("bad command", func(t *testing.T) {
-		r := servertest.StartRedis(t)
-		requireFatal(t, "unknown command", func(tb testing.TB) { servertest.StartRedis(tb).CLI("nonsense") })
-		r.CLI("ping")
-	})
-	t.Run("pause of what is gone", func(t *testing.T) {
-		requireFatal(t, "already finished", func(t testing.TB) {
+	for _, test := range []struct {
+		name, says string
+		fail       func(testing.TB)
+	}{
+		{"bad argument", "Bad directive", func(t testing.TB) { servertest.StartRedis(t, "--no-such-setting", "1") }},
+		{"bad command", "unknown command", func(t testing.TB) { servertest.StartRedis(t).CLI("nonsense") }},
+		{"pause of what is gone", "already finished", func(t testing.TB) {
 			r := servertest.StartRedis(t)
 			r.Kill()
 			r.Pause()
-		})
-	})
-	t.Run("bad NATS configuration", func(t *testing.T) {
-		requireFatal(t, "read the NATS configuration", func(t testing.TB) { servertest.StartNATSProcess(t, "authorization {") })
-	})
-	t.Run("pause in process", func(t *testing.T) {
-		requireFatal(t, "StartNATSProcess", func(t testing.TB) { servertest.StartNATS(t).Pause() })
+		}},
+		{"bad NATS configuration", "read the NATS configuration", func(t testing.TB) { servertest.StartNATSProcess(t, "authorization {") }},
+		{"pause in process", "StartNATSProcess", func(t testing.TB) { servertest.StartNATS(t).Pause() }},
+	} {
+		t.Run(test.name, func(t *testing.T) { requireFatal(t, test.says, test.fail) })
+	}
+	t.Run("no server program", func(t *testing.T) {
+		t.Setenv("REDIS_SERVER", filepath.Join(t.TempDir(), "absent"))
+		requireFatal(t, "apt-get install -y redis-server", func(t testing.TB) { servertest.StartRedis(t) })
 	})
 }
 

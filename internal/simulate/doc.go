@@ -1,6 +1,6 @@
 // Package simulate replays events through limits at the events' own times, to see what would have been sent.
 //
-// It owns the [History], which holds events compactly and is read from JSON lines or from a JetStream stream; the
+// It owns the [History], which is read from JSON lines or from a JetStream stream; the
 // replay, which asks a [Judge] and counts; and the [Report], as a table or as JSON. What a body becomes, how many events
 // and of which identities, is up to package event, as in a worker. It does not know how limits are
 // made: a Judge is handed in, usually a [Limiter], which is the limiter that a worker uses when it is alone. A delivery

@@ -1,11 +1,11 @@
 package simulate
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
+	"unique"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 )
@@ -19,9 +19,7 @@ type History struct {
 	// Problems tells of the first few of them what is wrong, in their order.
 	Problems []Problem
 
-	events     []storedEvent
-	categories []string          // each once
-	places     map[string]uint32 // category -> place in categories
+	events []Event
 }
 
 // Problem is a line or a message that cannot be used.
@@ -32,18 +30,6 @@ type Problem struct {
 
 // maxProblems is how many problems are told.
 const maxProblems = 10
-
-// storedEvent is small, since there may be millions.
-type storedEvent struct {
-	at       int64 // microseconds since 1970
-	number   uint64
-	identity string
-	pair     string
-	category uint32 // place in History.categories
-	cost     uint16
-	derived  bool
-	resolves bool
-}
 
 // Progress is told now and then how far a piece of work is. The total is 0 where it is not known.
 type Progress func(done, total int64)
@@ -63,37 +49,26 @@ var (
 // errNoTime is the fault of an event that the worker would take, but that says not when it was.
 var errNoTime = errors.New("no time; expected a member such as \"time\": \"2006-01-02T15:04:05Z\"")
 
-// replayed is what a replay needs of an event.
-type replayed struct {
-	number   uint64 // of its line or message
-	identity string
-	derived  bool
-	category string
-	cost     int
-	pair     string
-	resolves bool
-	time     time.Time // that the producer gave
-}
-
-func replayedOf(number uint64, e event.Event) replayed {
-	return replayed{
-		number: number, identity: e.Identity(), derived: e.Derived, category: e.Category, cost: e.Cost,
-		pair: e.Pair(), resolves: e.Resolves(), time: e.Time,
+// eventOf is what a judge sees of an event, at the time that its producer gave.
+func eventOf(number uint64, e event.Event) Event {
+	return Event{
+		Number: number, At: e.Time, Identity: e.Identity(), Derived: e.Derived, Category: e.Category, Cost: e.Cost,
+		Pair: e.Pair(), Resolves: e.Resolves(),
 	}
 }
 
 // eventsOf are the events that a worker makes of a message: those of its alerts, else its own. The error, a *event.Fault,
 // tells what cannot be used of it, which may be some of the alerts. An event with nothing to show counts where mayBeEmpty.
-func eventsOf(m event.Message, decoder event.Decoder, mayBeEmpty bool) ([]replayed, error) {
+func eventsOf(m event.Message, decoder event.Decoder, mayBeEmpty bool) ([]Event, error) {
 	parts, bad := decoder.Parts(m)
 	if parts == nil {
 		e, err := decoder.Decode(m)
 		if fault, faulty := errors.AsType[*event.Fault](err); faulty && (fault.Reason != event.ReasonEmpty || !mayBeEmpty) {
 			return nil, fault
 		}
-		return []replayed{replayedOf(m.Sequence, e)}, nil
+		return []Event{eventOf(m.Sequence, e)}, nil
 	}
-	events := make([]replayed, len(parts))
+	events := make([]Event, len(parts))
 	for i, part := range parts {
 		e, err := decoder.Decode(event.Message{
 			Subject: part.Subject, Data: part.Data, Stream: m.Stream, Sequence: m.Sequence, Room: part.Room(),
@@ -101,7 +76,7 @@ func eventsOf(m event.Message, decoder event.Decoder, mayBeEmpty bool) ([]replay
 		if err != nil {
 			return nil, err
 		}
-		events[i] = replayedOf(m.Sequence, e)
+		events[i] = eventOf(m.Sequence, e)
 	}
 	if bad != nil {
 		return events, bad
@@ -109,8 +84,30 @@ func eventsOf(m event.Message, decoder event.Decoder, mayBeEmpty bool) ([]replay
 	return events, nil
 }
 
-// add takes an event that was at a time.
-func (h *History) add(at time.Time, e replayed) error {
+// add takes the events of a line or message, and notes what cannot be used of it: err, or a time of an event.
+func (h *History) add(number uint64, events []Event, err error) {
+	h.Read++
+	for _, e := range events {
+		fault := checkTime(e.At)
+		if err == nil {
+			err = fault
+		}
+		if fault == nil {
+			e.At = e.At.UTC().Truncate(time.Microsecond)
+			e.Category = unique.Make(e.Category).Value() // millions of events have few categories
+			h.events = append(h.events, e)
+		}
+	}
+	if err == nil {
+		return
+	}
+	h.Invalid++
+	if len(h.Problems) < maxProblems {
+		h.Problems = append(h.Problems, Problem{Number: number, Err: err})
+	}
+}
+
+func checkTime(at time.Time) error {
 	if at.IsZero() {
 		return errNoTime
 	}
@@ -118,30 +115,10 @@ func (h *History) add(at time.Time, e replayed) error {
 		return fmt.Errorf("time %s is not between %d and %d",
 			at.Format(time.RFC3339), earliest.UTC().Year(), latest.UTC().Year())
 	}
-	place, known := h.places[e.category]
-	if !known {
-		if h.places == nil {
-			h.places = make(map[string]uint32)
-		}
-		place = uint32(len(h.categories)) //nolint:gosec // there are fewer categories than events, and those fit in memory
-		h.categories = append(h.categories, e.category)
-		h.places[e.category] = place
-	}
-	h.events = append(h.events, storedEvent{
-		at: at.UnixMicro(), number: e.number, identity: e.identity, derived: e.derived, pair: e.pair, resolves: e.resolves, category: place,
-		cost: uint16(e.cost), //nolint:gosec // at most event.MaxCost
-	})
 	return nil
-}
-
-func (h *History) reject(number uint64, err error) {
-	h.Invalid++
-	if len(h.Problems) < maxProblems {
-		h.Problems = append(h.Problems, Problem{Number: number, Err: err})
-	}
 }
 
 // sort puts the events in the order of their times; those of one time stay in the order of the input.
 func (h *History) sort() {
-	slices.SortStableFunc(h.events, func(a, b storedEvent) int { return cmp.Compare(a.at, b.at) })
+	slices.SortStableFunc(h.events, func(a, b Event) int { return a.At.Compare(b.At) })
 }

@@ -15,22 +15,6 @@ type Limiter struct {
 	memory   *throttle.Memory
 	now      time.Time
 	oneByOne bool
-
-	limited, resolving asked
-	leases             []throttle.Lease
-	verdicts           []Verdict
-}
-
-// asked are requests, and the places of their events in the batch.
-type asked struct {
-	requests []throttle.Request
-	places   []int
-}
-
-func (a *asked) reset() { a.requests, a.places = a.requests[:0], a.places[:0] }
-
-func (a *asked) add(place int, e Event) {
-	a.requests, a.places = append(a.requests, request(e)), append(a.places, place)
 }
 
 // deliveryLease is longer than a delivery takes here, which is no time.
@@ -55,103 +39,82 @@ func limitsUnderWay(tree *limits.Tree) bool {
 	})
 }
 
-// Judge implements [Judge]. Events of one instant are judged together, so that all of them count at that very instant; those
-// that resolve something after the others, as in a worker. Only where deliveries under way are limited, one is finished before
-// the next is judged.
-func (l *Limiter) Judge(ctx context.Context, at time.Time, events []Event) ([]Verdict, error) {
-	l.now = at
-	l.verdicts = append(l.verdicts[:0], make([]Verdict, len(events))...)
-	l.limited.reset()
-	l.resolving.reset()
+// Judge implements [Judge]. Events of one instant are judged together, so that all of them count at that very instant. Those
+// that resolve something come after the others, as in a worker. Only where deliveries under way are limited, one delivery is
+// finished before the next event is judged.
+func (l *Limiter) Judge(ctx context.Context, events []Event) ([]Verdict, error) {
+	l.now = events[0].At
+	var limited, resolving []int // places in events
 	for i, e := range events {
-		switch {
-		case e.Resolves:
-			l.resolving.add(i, e)
-		default:
-			l.limited.add(i, e)
+		if e.Resolves {
+			resolving = append(resolving, i)
+		} else {
+			limited = append(limited, i)
 		}
 	}
-	together := max(1, len(l.limited.requests))
+	together := max(1, len(limited))
 	if l.oneByOne {
 		together = 1
 	}
-	for from := 0; from < len(l.limited.requests); from += together {
-		if err := l.judge(ctx, l.limited.requests[from:from+together], l.limited.places[from:]); err != nil {
+	verdicts := make([]Verdict, len(events))
+	for places := range slices.Chunk(limited, together) {
+		ruling, err := l.memory.Decide(ctx, requests(events, places))
+		if err != nil {
+			return nil, fmt.Errorf("deciding about events: %w", err)
+		}
+		if err := l.settle(ctx, ruling.Decisions, verdicts, places); err != nil {
 			return nil, err
 		}
 	}
-	return l.verdicts, l.resolve(ctx)
+	resolutions, err := l.memory.Resolve(ctx, requests(events, resolving))
+	if err != nil {
+		return nil, fmt.Errorf("asking for what is resolved: %w", err)
+	}
+	return verdicts, l.settle(ctx, resolutions, verdicts, resolving)
 }
 
-// judge asks the limits.
-func (l *Limiter) judge(ctx context.Context, requests []throttle.Request, places []int) error {
-	ruling, err := l.memory.Decide(ctx, requests)
-	if err != nil {
-		return fmt.Errorf("deciding about events: %w", err)
-	}
-	for i, decision := range ruling.Decisions {
-		if err := l.take(places[i], decision); err != nil {
-			return err
+// settle notes the verdicts on the events at these places, and ends the deliveries of what was admitted.
+func (l *Limiter) settle(ctx context.Context, decisions []throttle.Decision, verdicts []Verdict, places []int) error {
+	var leases []throttle.Lease
+	for i, decision := range decisions {
+		verdict := &verdicts[places[i]]
+		switch decision.Verdict {
+		case throttle.Admitted:
+			leases = append(leases, decision.Lease)
+			verdict.Outcome = Sent
+		case throttle.Denied, throttle.ExceedsCapacity:
+			*verdict = Verdict{Outcome: Dropped, Level: decision.Node.Level}
+		case throttle.Duplicate, throttle.Done, throttle.Leased, throttle.Reclaimed:
+			// Each event comes once, so another event had its identity.
+			verdict.Outcome = Duplicate
+		case throttle.Unpaired:
+			*verdict = Verdict{Outcome: Dropped, Level: throttle.LevelUnpaired}
+		default:
+			return fmt.Errorf("deciding about events: unexpected verdict %s", decision.Verdict)
 		}
 	}
-	return l.deliver(ctx)
-}
-
-// resolve asks for the pairs.
-func (l *Limiter) resolve(ctx context.Context) error {
-	resolutions, err := l.memory.Resolve(ctx, l.resolving.requests)
-	if err != nil {
-		return fmt.Errorf("asking for what is resolved: %w", err)
-	}
-	for i, resolution := range resolutions {
-		if err := l.take(l.resolving.places[i], resolution); err != nil {
-			return err
-		}
-	}
-	return l.deliver(ctx)
-}
-
-// take notes the verdict on an event of the batch.
-func (l *Limiter) take(place int, decision throttle.Decision) error {
-	verdict := &l.verdicts[place]
-	switch decision.Verdict {
-	case throttle.Admitted:
-		l.leases = append(l.leases, decision.Lease)
-		verdict.Outcome = Sent
-	case throttle.Denied, throttle.ExceedsCapacity:
-		*verdict = Verdict{Outcome: Dropped, Level: decision.Node.Level}
-	case throttle.Duplicate, throttle.Done, throttle.Leased, throttle.Reclaimed:
-		// Each event comes once, so it is another one that had its identity.
-		verdict.Outcome = Duplicate
-	case throttle.Unpaired:
-		verdict.Outcome = Unpaired
-	default:
-		return fmt.Errorf("deciding about events: unexpected verdict %s", decision.Verdict)
-	}
-	return nil
-}
-
-// deliver ends the deliveries of what was admitted.
-func (l *Limiter) deliver(ctx context.Context) error {
-	if len(l.leases) == 0 {
+	if len(leases) == 0 {
 		return nil
 	}
-	_, err := l.memory.Finish(ctx, l.leases)
-	l.leases = l.leases[:0]
-	if err != nil {
+	if _, err := l.memory.Finish(ctx, leases); err != nil {
 		return fmt.Errorf("finishing deliveries: %w", err)
 	}
 	return nil
 }
 
-// request is the question that a worker asks about the event.
-func request(e Event) throttle.Request {
-	return throttle.Request{
-		ID:       e.Identity,
-		Derived:  e.Derived,
-		Message:  throttle.Message{Stream: source, Sequence: e.Number, Stored: e.At},
-		Category: e.Category,
-		Cost:     e.Cost,
-		Pair:     e.Pair,
+// requests are the questions that a worker asks about the events at these places.
+func requests(events []Event, places []int) []throttle.Request {
+	asked := make([]throttle.Request, len(places))
+	for i, place := range places {
+		e := events[place]
+		asked[i] = throttle.Request{
+			ID:       e.Identity,
+			Derived:  e.Derived,
+			Message:  throttle.Message{Stream: source, Sequence: e.Number, Stored: e.At},
+			Category: e.Category,
+			Cost:     e.Cost,
+			Pair:     e.Pair,
+		}
 	}
+	return asked
 }

@@ -45,10 +45,8 @@ func ReadLines(ctx context.Context, in io.Reader, decoder event.Decoder, progres
 		if len(line) == 0 {
 			continue
 		}
-		h.Read++
-		if err := h.addLine(number, line, decoder); err != nil {
-			h.reject(number, err)
-		}
+		events, err := eventsOfLine(number, line, decoder)
+		h.add(number, events, err)
 	}
 	if err := lines.Err(); err != nil {
 		return nil, fmt.Errorf("reading lines: %w", err)
@@ -56,27 +54,23 @@ func ReadLines(ctx context.Context, in io.Reader, decoder event.Decoder, progres
 	return h, nil
 }
 
-// addLine adds the events of a line, and tells what cannot be used of it.
-func (h *History) addLine(number uint64, line []byte, decoder event.Decoder) error {
+// eventsOfLine are the events of a line, and what cannot be used of it.
+func eventsOfLine(number uint64, line []byte, decoder event.Decoder) ([]Event, error) {
 	if line[0] != '{' {
-		return errNotObject
+		return nil, errNotObject
 	}
 	m := event.Message{Subject: decoder.Prefix, Data: line, Stream: source, Sequence: number}
 	isGroup, published, err := publishedGroup(&m, decoder)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	events, err := eventsOf(m, decoder, !isGroup)
-	for _, e := range events {
-		at := published
-		if at.IsZero() {
-			at = e.time
-		}
-		if fault := h.add(at, e); err == nil {
-			err = fault
+	if !published.IsZero() {
+		for i := range events {
+			events[i].At = published
 		}
 	}
-	return err
+	return events, err
 }
 
 // publishedGroup tells whether a line is a group of alerts, and when it was published, if it says so. The message of a group

@@ -3,12 +3,13 @@ package simulate
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
@@ -43,30 +44,29 @@ func TestUnusableLines(t *testing.T) {
 
 func TestUsableLines(t *testing.T) {
 	t.Parallel()
-	at := midnight.UnixMicro()
-	for line, want := range map[string]storedEvent{
-		`{"time": "2026-03-01T00:00:00Z", "category": "a"}`:                                        {at: at, identity: "a line:1", derived: true, cost: 1},
-		"\ufeff \t{\"time\": \"2026-03-01T00:00:00Z\", \"category\": \"A\"}\r":                     {at: at, identity: "a line:1", derived: true, cost: 1},
-		`{"time": "2026-03-01T01:00:00.0000015+01:00", "category": "a"}`:                           {at: at + 1, identity: "a line:1", derived: true, cost: 1},
-		`{"time": "2026-03-01t00:00:00z", "category": "a", "id": "x", "cost": 100, "unknown": []}`: {at: at, identity: "a x", cost: 100},
-		`{"time": "2026-03-01T00:00:00Z", "category": "a", "title": "t", "text": "u", "id": ""}`:   {at: at, identity: "a line:1", derived: true, cost: 1},
+	for line, want := range map[string]Event{
+		`{"time": "2026-03-01T00:00:00Z", "category": "a"}`:                                        {Identity: "a line:1", Derived: true, Cost: 1},
+		"\ufeff \t{\"time\": \"2026-03-01T00:00:00Z\", \"category\": \"A\"}\r":                     {Identity: "a line:1", Derived: true, Cost: 1},
+		`{"time": "2026-03-01T01:00:00.0000015+01:00", "category": "a"}`:                           {At: midnight.Add(time.Microsecond), Identity: "a line:1", Derived: true, Cost: 1},
+		`{"time": "2026-03-01t00:00:00z", "category": "a", "id": "x", "cost": 100, "unknown": []}`: {Identity: "a x", Cost: 100},
+		`{"time": "2026-03-01T00:00:00Z", "category": "a", "title": "t", "text": "u", "id": ""}`:   {Identity: "a line:1", Derived: true, Cost: 1},
 		`{"specversion": "1.0", "id": "1", "source": "s", "type": "t", "time": "2026-03-01T00:00:00Z", "data": {"category": "a", "title": "t"}}`: {
-			at: at, identity: "a s/1", cost: 1,
+			Identity: "a s/1", Cost: 1,
 		},
-		`{"time": "2026-03-01T00:00:00Z", "category": "a", "id": "x", "status": "firing", "key": "k"}`:   {at: at, identity: "a x", cost: 1, pair: "a\nk"},
-		`{"time": "2026-03-01T00:00:00Z", "category": "a", "id": "x", "status": "resolved", "key": "k"}`: {at: at, identity: "a x", cost: 1, pair: "a\nk", resolves: true},
+		`{"time": "2026-03-01T00:00:00Z", "category": "a", "id": "x", "status": "firing", "key": "k"}`:   {Identity: "a x", Cost: 1, Pair: "a\nk"},
+		`{"time": "2026-03-01T00:00:00Z", "category": "a", "id": "x", "status": "resolved", "key": "k"}`: {Identity: "a x", Cost: 1, Pair: "a\nk", Resolves: true},
 		`{"time": "2026-03-01T00:00:00Z", "category": "a", "status": "resolved", "alerts": ["of this", "and that"]}`: {
-			at: at, identity: "a line:1", derived: true, cost: 1,
+			Identity: "a line:1", Derived: true, Cost: 1,
 		},
+		`{"time": "2026-03-01T00:00:00Z"}`: {Identity: "default line:1", Derived: true, Category: "default", Cost: 1},
 	} {
-		want.number = 1
-		h := readLines(t, line)
-		if h.Len() != 1 || h.Invalid != 0 || !reflect.DeepEqual(h.events[0], want) || !reflect.DeepEqual(h.categories, []string{"a"}) {
-			t.Errorf("%s: %+v of %q, %v, want %+v", line, h.events, h.categories, h.Problems, want)
+		want.Number, want.Category = 1, cmp.Or(want.Category, "a")
+		if want.At.IsZero() {
+			want.At = midnight
 		}
-	}
-	if h := readLines(t, `{"time": "2026-03-01T00:00:00Z"}`); h.Len() != 1 || h.categories[0] != "default" {
-		t.Errorf("without a category: %q, %v, want the default one, as the worker has it", h.categories, h.Problems)
+		h := readLines(t, line)
+		testkit.EqualDeeply(t, h.events, []Event{want}, "%s", line)
+		testkit.Equal(t, h.Invalid, 0, "%s: invalid", line)
 	}
 }
 

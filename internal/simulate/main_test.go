@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -22,39 +23,31 @@ func unwatched(int64, int64) {}
 // newLimiter makes a limiter for limits of the form that the settings have; rules may be "".
 func newLimiter(t testing.TB, global, category, rules string) *Limiter {
 	t.Helper()
-	return NewLimiter(tree(t, global, category, rules), time.Hour, 24*time.Hour)
-}
-
-func tree(t testing.TB, global, category, rules string) *limits.Tree {
-	t.Helper()
-	tree, err := limits.NewTree(limits.Plan{Global: parseLimits(t, global), Category: parseLimits(t, category), Rules: parseRules(t, rules)})
-	if err != nil {
-		t.Fatal(err)
+	plan := limits.Plan{Global: testkit.Must(limits.Parse(global))(t), Category: testkit.Must(limits.Parse(category))(t)}
+	if rules != "" {
+		var faults []error
+		if plan.Rules, faults = limits.ParseRules(rules); len(faults) > 0 {
+			t.Fatal(faults)
+		}
 	}
-	return tree
-}
-
-func parseLimits(t testing.TB, text string) limits.Limits {
-	t.Helper()
-	return testkit.Must(limits.Parse(text))(t)
-}
-
-func parseRules(t testing.TB, text string) []limits.Rule {
-	t.Helper()
-	if text == "" {
-		return nil
-	}
-	rules, faults := limits.ParseRules(text)
-	if len(faults) > 0 {
-		t.Fatal(faults)
-	}
-	return rules
+	return NewLimiter(testkit.Must(limits.NewTree(plan))(t), time.Hour, 24*time.Hour)
 }
 
 func readLines(t testing.TB, text string) *History {
 	t.Helper()
 	return testkit.Must(ReadLines(t.Context(), strings.NewReader(text), decoder, unwatched))(t)
 }
+
+// replay reads lines and judges their events by a limiter of its own.
+func replay(t testing.TB, lines string, judge Judge) Report {
+	t.Helper()
+	return testkit.Must(readLines(t, lines).Replay(t.Context(), judge, unwatched))(t)
+}
+
+// judgeFunc is a Judge of one function.
+type judgeFunc func(events []Event) ([]Verdict, error)
+
+func (f judgeFunc) Judge(_ context.Context, events []Event) ([]Verdict, error) { return f(events) }
 
 // midnight is the time of the second 0 of these tests.
 var midnight = time.Date(2026, time.March, 1, 0, 0, 0, 0, time.UTC)
@@ -64,3 +57,16 @@ func lineAt(second float64, category, members string) string {
 	at := midnight.Add(time.Duration(second * float64(time.Second)))
 	return `{"time": "` + at.Format(time.RFC3339Nano) + `", "category": "` + category + `"` + members + "}\n"
 }
+
+// alert is one alert of a group as Alertmanager sends it.
+func alert(status, fingerprint string) string {
+	return `{"status": "` + status + `", "labels": {"alertname": "Disk"}, "startsAt": "2020-01-01T00:00:00Z", "fingerprint": "` + fingerprint + `"}`
+}
+
+// groupAt is a group of alerts that is published in a category at a second.
+func groupAt(second float64, category string, alerts ...string) string {
+	return lineAt(second, category, `, "alerts": [`+strings.Join(alerts, ", ")+`]`)
+}
+
+func firing(key string) string   { return `, "status": "firing", "key": "` + key + `"` }
+func resolved(key string) string { return `, "status": "resolved", "key": "` + key + `"` }

@@ -13,6 +13,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
 // ofSecurity are the messages that the category security publishes, in every form that an event may have, with IDs, places and keys
@@ -43,8 +44,8 @@ type recorder struct {
 	told  []string
 }
 
-func (r *recorder) Judge(ctx context.Context, at time.Time, events []Event) ([]Verdict, error) {
-	verdicts, err := r.judge.Judge(ctx, at, events)
+func (r *recorder) Judge(ctx context.Context, events []Event) ([]Verdict, error) {
+	verdicts, err := r.judge.Judge(ctx, events)
 	for i, verdict := range verdicts {
 		if event.FirstLevel(events[i].Category) != "payments" {
 			r.told = append(r.told, fmt.Sprintf("%+v: %+v", events[i], verdict))
@@ -59,16 +60,15 @@ func becomes(t testing.TB, hostile *event.Message) []string {
 	t.Helper()
 	const stream = "NOTIFICATIONS"
 	h := &History{}
-	r := &recorder{judge: NewLimiter(tree(t, "none", "3/1m", ""), time.Hour, time.Hour)}
+	r := &recorder{judge: newLimiter(t, "none", "3/1m", "")}
 	sequence, at := uint64(0), midnight
-	store := func(m event.Message) []replayed {
+	store := func(m event.Message) []Event {
 		m.Stream, m.Sequence = stream, sequence
 		events, err := eventsOf(m, decoder, false)
-		for _, e := range events {
-			if fault := h.add(at, e); fault != nil {
-				t.Fatal(fault)
-			}
+		for i := range events {
+			events[i].At = at
 		}
+		h.add(sequence, events, nil)
 		if err != nil {
 			r.told = append(r.told, fmt.Sprintf("message %d: %v", sequence, err))
 		}
@@ -88,11 +88,11 @@ func becomes(t testing.TB, hostile *event.Message) []string {
 		}
 		told := len(r.told)
 		for _, e := range store(*hostile) {
-			if level := event.FirstLevel(e.category); level != "payments" {
-				t.Fatalf("an event of %s has the category %q", hostile.Subject, e.category)
+			if level := event.FirstLevel(e.Category); level != "payments" {
+				t.Fatalf("an event of %s has the category %q", hostile.Subject, e.Category)
 			}
-			if !strings.HasPrefix(e.identity, e.category+" ") && !strings.HasPrefix(e.identity, e.category+"#") {
-				t.Fatalf("an event of %q has the identity %q", e.category, e.identity)
+			if !strings.HasPrefix(e.Identity, e.Category+" ") && !strings.HasPrefix(e.Identity, e.Category+"#") {
+				t.Fatalf("an event of %q has the identity %q", e.Category, e.Identity)
 			}
 		}
 		r.told = r.told[:told] // what is wrong with it is nobody else's matter
@@ -169,7 +169,7 @@ func TestNeighbourAlone(t *testing.T) {
 	told := strings.Join(becomes(t, nil), "\n")
 	for _, want := range []string{
 		fmt.Sprintf("%+v", Verdict{Outcome: Sent}), fmt.Sprintf("%+v", Verdict{Outcome: Dropped, Level: limits.LevelCategory}),
-		fmt.Sprintf("%+v", Verdict{Outcome: Duplicate}), fmt.Sprintf("%+v", Verdict{Outcome: Unpaired}),
+		fmt.Sprintf("%+v", Verdict{Outcome: Duplicate}), fmt.Sprintf("%+v", Verdict{Outcome: Dropped, Level: throttle.LevelUnpaired}),
 		"bad_json", "alerts[1]: neither title nor text",
 	} {
 		if !strings.Contains(told, want) {

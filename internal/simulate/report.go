@@ -3,7 +3,6 @@ package simulate
 import (
 	"cmp"
 	"encoding/json"
-	"maps"
 	"slices"
 	"time"
 )
@@ -18,13 +17,13 @@ type Report struct {
 
 // Path is what became of the events of one category. Seen is the sum of Sent, Duplicate and all of Dropped.
 type Path struct {
-	Category  string
-	Seen      int
-	Sent      int
-	Duplicate int
-	Dropped   map[string]int // by the rule that denied: global, category, or a pattern; or LevelUnpaired
+	Category  string         `json:"category,omitempty"`
+	Seen      int            `json:"seen"`
+	Sent      int            `json:"sent"`
+	Duplicate int            `json:"duplicate"`
+	Dropped   map[string]int `json:"dropped"` // by the rule that denied: global, category, or a pattern; or throttle.LevelUnpaired
 	// LongestSilence is the longest time in which nothing was sent, between the path's first event and its last.
-	LongestSilence time.Duration
+	LongestSilence time.Duration `json:"-"`
 }
 
 // Drops is how many events were dropped, whatever the rule.
@@ -36,17 +35,16 @@ func (p Path) Drops() int {
 	return sum
 }
 
-func (h *History) report(tallies []tally, total tally) Report {
-	r := Report{Invalid: h.Invalid, Paths: make([]Path, len(tallies)), Total: total.path("")}
-	for i := range tallies {
-		r.Paths[i] = tallies[i].path(h.categories[i])
+func (h *History) report(tallies map[string]*tally, total tally) Report {
+	r := Report{Invalid: h.Invalid, Paths: make([]Path, 0, len(tallies)), Total: total.path()}
+	for _, counted := range tallies {
+		r.Paths = append(r.Paths, counted.path())
 	}
 	slices.SortFunc(r.Paths, func(a, b Path) int {
 		return cmp.Or(cmp.Compare(b.Seen, a.Seen), cmp.Compare(a.Category, b.Category))
 	})
 	if len(h.events) > 0 {
-		r.From = time.UnixMicro(h.events[0].at).UTC()
-		r.To = time.UnixMicro(h.events[len(h.events)-1].at).UTC()
+		r.From, r.To = h.events[0].At, h.events[len(h.events)-1].At
 	}
 	return r
 }
@@ -69,14 +67,12 @@ func (r Report) MarshalJSON() ([]byte, error) {
 
 // MarshalJSON is the form that programs read.
 func (p Path) MarshalJSON() ([]byte, error) {
-	dropped := make(map[string]int, len(p.Dropped)) // never null
-	maps.Copy(dropped, p.Dropped)
+	if p.Dropped == nil {
+		p.Dropped = map[string]int{} // never null
+	}
+	type counts Path
 	return json.Marshal(struct {
-		Category       string         `json:"category,omitempty"`
-		Seen           int            `json:"seen"`
-		Sent           int            `json:"sent"`
-		Duplicate      int            `json:"duplicate"`
-		Dropped        map[string]int `json:"dropped"`
-		LongestSilence float64        `json:"longest_silence_seconds"`
-	}{p.Category, p.Seen, p.Sent, p.Duplicate, dropped, p.LongestSilence.Seconds()})
+		counts
+		LongestSilence float64 `json:"longest_silence_seconds"`
+	}{counts(p), p.LongestSilence.Seconds()})
 }

@@ -3,7 +3,6 @@ package simulate
 import (
 	"context"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -24,23 +23,17 @@ func ReadStream(
 		events, err := eventsOf(event.Message{
 			Subject: m.Subject, Header: m.Header, Data: m.Data, Stream: name, Sequence: m.Sequence,
 		}, decoder, false)
-		return streamMessage{sequence: m.Sequence, stored: m.Time, events: events, err: err}, true
+		for i := range events {
+			events[i].At = m.Time
+		}
+		return streamMessage{sequence: m.Sequence, events: events, err: err}, true
 	}, progress)
 	if err != nil {
 		return nil, err
 	}
 	h := &History{}
 	for m := range messages {
-		h.Read++
-		err := m.err
-		for _, e := range m.events {
-			if fault := h.add(m.stored, e); err == nil {
-				err = fault
-			}
-		}
-		if err != nil {
-			h.reject(m.sequence, err)
-		}
+		h.add(m.sequence, m.events, m.err)
 	}
 	return h, nil
 }
@@ -48,7 +41,6 @@ func ReadStream(
 // streamMessage is a decoded message, without what a replay does not need.
 type streamMessage struct {
 	sequence uint64
-	stored   time.Time
-	events   []replayed
+	events   []Event
 	err      error // what cannot be used of it
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -17,10 +16,17 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-func createStream(t *testing.T, js jetstream.JetStream, config jetstream.StreamConfig) jetstream.Stream {
+// startStream starts a server with a stream of events.
+func startStream(t *testing.T, config jetstream.StreamConfig) (jetstream.JetStream, jetstream.Stream) {
 	t.Helper()
+	js := servertest.JetStream(t, servertest.StartNATS(t).URL)
 	config.Name, config.Subjects = "EVENTS", []string{"notify", "notify.>", "other.>"}
-	return testkit.Must(js.CreateStream(t.Context(), config))(t)
+	return js, testkit.Must(js.CreateStream(t.Context(), config))(t)
+}
+
+func readStream(t *testing.T, js jetstream.JetStream) *History {
+	t.Helper()
+	return testkit.Must(ReadStream(t.Context(), js, "EVENTS", decoder, unwatched))(t)
 }
 
 func publish(t *testing.T, js jetstream.JetStream, subject, body string, options ...jetstream.PublishOpt) {
@@ -32,8 +38,7 @@ func publish(t *testing.T, js jetstream.JetStream, subject, body string, options
 // every message still.
 func TestReadWorkQueue(t *testing.T) {
 	t.Parallel()
-	js := servertest.JetStream(t, servertest.StartNATS(t).URL)
-	stream := createStream(t, js, jetstream.StreamConfig{Retention: jetstream.WorkQueuePolicy})
+	js, stream := startStream(t, jetstream.StreamConfig{Retention: jetstream.WorkQueuePolicy})
 	consumer := testkit.Must(stream.CreateConsumer(t.Context(), jetstream.ConsumerConfig{
 		Durable: "notifier", AckPolicy: jetstream.AckExplicitPolicy, FilterSubjects: []string{"notify", "notify.>"},
 	}))(t)
@@ -53,17 +58,16 @@ func TestReadWorkQueue(t *testing.T) {
 	}
 	before := testkit.Must(consumer.Info(t.Context()))(t)
 
-	h := testkit.Must(ReadStream(t.Context(), js, "EVENTS", decoder, unwatched))(t)
+	h := readStream(t, js)
 	if inHand != 100 || h.Len() != count-len(acked) || h.Invalid != 0 {
 		t.Errorf("%d events, %d invalid, want %d and none", h.Len(), h.Invalid, count-len(acked))
 	}
-	at := int64(0)
 	seen := make(map[string]bool)
-	for _, e := range h.events {
-		if e.at < at {
-			t.Errorf("event %s is before the one ahead of it", e.identity)
+	for i, e := range h.events {
+		if i > 0 && e.At.Before(h.events[i-1].At) {
+			t.Errorf("event %s is before the one ahead of it", e.Identity)
 		}
-		at, seen[e.identity] = e.at, true
+		seen[e.Identity] = true
 	}
 	testkit.Equal(t, len(seen), h.Len(), "different events")
 	after := testkit.Must(consumer.Info(t.Context()))(t)
@@ -86,9 +90,8 @@ func TestReadStream(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			js := servertest.JetStream(t, servertest.StartNATS(t).URL)
-			stream := createStream(t, js, config)
-			started := time.Now().Add(-time.Second).UnixMicro()
+			js, stream := startStream(t, config)
+			started := time.Now().Add(-time.Second)
 			publish(t, js, "notify.Payments", `{"title": "t", "time": "2020-01-01T00:00:00Z", "cost": 3}`, jetstream.WithMsgID("header"))
 			publish(t, js, "other.thing", "not for the notifier")
 			publish(t, js, "notify.payments", "")
@@ -97,20 +100,17 @@ func TestReadStream(t *testing.T) {
 			publish(t, js, "notify.a.b", "deleted")
 			testkit.NoError(t, stream.DeleteMsg(t.Context(), 6))
 
-			h := testkit.Must(ReadStream(t.Context(), js, "EVENTS", decoder, unwatched))(t)
-			var got []replayed
-			for _, e := range h.events {
-				got = append(got, replayed{number: e.number, identity: e.identity, derived: e.derived, category: h.categories[e.category], cost: int(e.cost)})
-				if e.at < started || e.at > time.Now().Add(time.Second).UnixMicro() {
-					t.Errorf("an event is at %v, want the time of its storage", time.UnixMicro(e.at))
+			h := readStream(t, js)
+			for i, e := range h.events {
+				if e.At.Before(started) || e.At.After(time.Now().Add(time.Second)) {
+					t.Errorf("an event is at %v, want the time of its storage", e.At)
 				}
+				h.events[i].At = time.Time{}
 			}
-			if want := []replayed{
-				{number: 1, identity: "payments header", category: "payments", cost: 3}, {number: 4, identity: "errors body", category: "errors", cost: 1},
-				{number: 5, identity: "a.b EVENTS:5", derived: true, category: "a.b", cost: 1},
-			}; !reflect.DeepEqual(got, want) {
-				t.Errorf("got %+v, want %+v", got, want)
-			}
+			testkit.EqualDeeply(t, h.events, []Event{
+				{Number: 1, Identity: "payments header", Category: "payments", Cost: 3}, {Number: 4, Identity: "errors body", Category: "errors", Cost: 1},
+				{Number: 5, Identity: "a.b EVENTS:5", Derived: true, Category: "a.b", Cost: 1},
+			}, "events")
 			if h.Invalid != 1 || h.Problems[0].Number != 3 || !strings.Contains(h.Problems[0].Err.Error(), "empty") {
 				t.Errorf("%d invalid, %v, want message 3, which is empty", h.Invalid, h.Problems)
 			}
@@ -122,17 +122,16 @@ func TestReadStream(t *testing.T) {
 // believe are not believed.
 func TestReadStreamOfAlerts(t *testing.T) {
 	t.Parallel()
-	js := servertest.JetStream(t, servertest.StartNATS(t).URL)
-	createStream(t, js, jetstream.StreamConfig{})
+	js, _ := startStream(t, jetstream.StreamConfig{})
 	publish(t, js, "notify.a", `{"alerts": [`+alert("firing", "1")+", "+alert("firing", "2")+", {}]}")
 	publish(t, js, "notify.a", `{"alerts": [`+alert("resolved", "1")+", "+alert("resolved", "3")+"]}")
 	publish(t, js, "notify", `{"alerts": [`+strings.Replace(alert("firing", "1"), `"Disk"`, `"Disk", "category": "b"`, 1)+", "+alert("firing", "1")+"]}")
 	forged := &nats.Msg{Subject: "notify.b", Data: []byte(`{"text": "x", "id": "x"}`), Header: nats.Header{"Notifier-Id": {"EVENTS:1"}, "Notifier-Part": {"1"}}}
 	testkit.Must(js.PublishMsg(t.Context(), forged))(t)
-	h := testkit.Must(ReadStream(t.Context(), js, "EVENTS", decoder, unwatched))(t)
+	h := readStream(t, js)
 	var got []string
 	for _, e := range h.events {
-		got = append(got, e.identity)
+		got = append(got, e.Identity)
 	}
 	part := func(category, id, name string) string {
 		return event.Event{Category: category, ID: id, Part: name}.Identity()
@@ -141,22 +140,18 @@ func TestReadStreamOfAlerts(t *testing.T) {
 		part("a", "EVENTS:1", "1"), part("a", "EVENTS:1", "2"), part("a", "EVENTS:2", "1"), part("a", "EVENTS:2", "3"),
 		part("b", "EVENTS:3", "1"), part("default", "EVENTS:3", "1/1"), "b x",
 	}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	testkit.EqualSlices(t, got, want, "identities")
 	if h.Read != 4 || h.Invalid != 1 || h.Problems[0].Number != 1 || !strings.Contains(h.Problems[0].Err.Error(), "alerts[2]") {
 		t.Errorf("%d of %d messages invalid, %v, want the first of 4", h.Invalid, h.Read, h.Problems)
 	}
-	report, err := h.Replay(t.Context(), newLimiter(t, "none", "none", ""), unwatched)
-	if want := map[string]int{"unpaired": 1}; err != nil || report.Total.Sent != 6 || !reflect.DeepEqual(report.Total.Dropped, want) {
-		t.Errorf("got %+v, %v, want 6 sent and one unpaired", report.Total, err)
-	}
+	report := testkit.Must(h.Replay(t.Context(), newLimiter(t, "none", "none", ""), unwatched))(t)
+	testkit.Equal(t, report.Total.Sent, 6, "sent")
+	testkit.EqualMaps(t, report.Total.Dropped, map[string]int{"unpaired": 1}, "dropped")
 }
 
 func TestReadEmptyStream(t *testing.T) {
 	t.Parallel()
-	js := servertest.JetStream(t, servertest.StartNATS(t).URL)
-	stream := createStream(t, js, jetstream.StreamConfig{})
+	js, stream := startStream(t, jetstream.StreamConfig{})
 	for range 2 { // at first, and once its messages are gone
 		if h, err := ReadStream(t.Context(), js, "EVENTS", decoder, unwatched); err != nil || h.Len() != 0 || h.Invalid != 0 {
 			t.Errorf("got %+v, %v, want nothing", h, err)
@@ -178,8 +173,7 @@ func fill(t *testing.T, js jetstream.JetStream, count int) {
 // What comes while the stream is read is left out.
 func TestReadStreamAsItIs(t *testing.T) {
 	t.Parallel()
-	js := servertest.JetStream(t, servertest.StartNATS(t).URL)
-	createStream(t, js, jetstream.StreamConfig{})
+	js, _ := startStream(t, jetstream.StreamConfig{})
 	const count, after = progressEvery + 257, 256 // more than there are pieces, and the last piece is smaller
 	fill(t, js, count)
 	late := 0
@@ -197,11 +191,7 @@ func TestReadStreamAsItIs(t *testing.T) {
 
 func TestReadStreamEnds(t *testing.T) {
 	t.Parallel()
-	js := servertest.JetStream(t, servertest.StartNATS(t).URL)
-	if _, err := ReadStream(t.Context(), js, "EVENTS", decoder, unwatched); !errors.Is(err, jetstream.ErrStreamNotFound) {
-		t.Errorf("without a stream: %v, want %v", err, jetstream.ErrStreamNotFound)
-	}
-	createStream(t, js, jetstream.StreamConfig{})
+	js, _ := startStream(t, jetstream.StreamConfig{})
 	fill(t, js, 2*progressEvery)
 	stopped := errors.New("stopped")
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -213,5 +203,9 @@ func TestReadStreamEnds(t *testing.T) {
 	})
 	if !errors.Is(err, stopped) {
 		t.Errorf("when the context ends: %v, want its cause", err)
+	}
+	testkit.NoError(t, js.DeleteStream(t.Context(), "EVENTS"))
+	if _, err := ReadStream(t.Context(), js, "EVENTS", decoder, unwatched); !errors.Is(err, jetstream.ErrStreamNotFound) {
+		t.Errorf("without a stream: %v, want %v", err, jetstream.ErrStreamNotFound)
 	}
 }

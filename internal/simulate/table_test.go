@@ -40,9 +40,7 @@ func TestTable(t *testing.T) {
   total     1521    60     1459  global 439, category 1000, payments.* 20          2              20m
 `
 	for _, top := range []int{0, 3, 50} {
-		if got := table(t, top); got != all {
-			t.Errorf("the first %d: %s\nwant %s", top, got, all)
-		}
+		testkit.Equal(t, table(t, top), all, "the first %d", top)
 	}
 	some := `
   category  seen  sent  dropped  dropped by                                duplicate  longest silence
@@ -50,9 +48,7 @@ func TestTable(t *testing.T) {
   (2 more)    21    20        1  global 1                                          0                -
   total     1521    60     1459  global 439, category 1000, payments.* 20          2              20m
 `
-	if got := table(t, 1); got != some {
-		t.Errorf("the first: %s\nwant %s", got, some)
-	}
+	testkit.Equal(t, table(t, 1), some, "the first")
 }
 
 func TestComparison(t *testing.T) {
@@ -75,14 +71,9 @@ func TestComparison(t *testing.T) {
 	} {
 		testkit.Equal(t, strings.Join(strings.Fields(strings.Split(out.String(), "\n")[i]), " "), want, "line %d", i)
 	}
-	width := 0
-	for line := range strings.Lines(out.String()) {
-		if width == 0 {
-			width = len(line)
-		}
-		if len(line) != width {
-			t.Errorf("the columns are not aligned:\n%s", &out)
-		}
+	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+	for _, line := range lines {
+		testkit.Equal(t, len(line), len(lines[0]), "width of %q", line)
 	}
 }
 
@@ -110,10 +101,7 @@ func TestJSON(t *testing.T) {
 		`{"from":null,"to":null,"events":0,"invalid":0,"paths":[],` +
 			`"total":{"seen":0,"sent":0,"duplicate":0,"dropped":{},"longest_silence_seconds":0}}`: {},
 	} {
-		got, err := json.Marshal(r)
-		if err != nil || string(got) != want {
-			t.Errorf("got\n%s, %v, want\n%s", got, err, want)
-		}
+		testkit.Equal(t, string(testkit.Must(json.Marshal(r))(t)), want, "report")
 	}
 }
 
@@ -124,10 +112,9 @@ func (f fullDisk) Write([]byte) (int, error) { return 0, f.error }
 func TestTableCannotBePrinted(t *testing.T) {
 	t.Parallel()
 	full := fullDisk{errors.New("disk is full")}
-	if err := WriteTable(full, sample, 0); !errors.Is(err, full.error) {
-		t.Errorf("the error is %v, want %v", err, full.error)
-	}
-	if err := WriteComparison(full, sample, sample, 0); !errors.Is(err, full.error) {
-		t.Errorf("the error is %v, want %v", err, full.error)
+	for what, err := range map[string]error{"table": WriteTable(full, sample, 0), "comparison": WriteComparison(full, sample, sample, 0)} {
+		if !errors.Is(err, full.error) {
+			t.Errorf("%s: the error is %v, want %v", what, err, full.error)
+		}
 	}
 }

@@ -10,23 +10,22 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/limits"
 )
 
-// Limits knows what the messages of events tell of their limits: throttle.Limiter. Its methods may be called at once.
+// Limits tells how full limits are: throttle.Limiter. Its methods may be called at once.
 type Limits interface {
-	// Uses tells how full the limits on a category's path are. KnownUses is what Uses tells without asking anybody, and whether
-	// that is anything.
+	// Uses tells how full the limits on a category's path are. KnownUses tells the same as far as it is known without asking.
 	Uses(ctx context.Context, category string) []limits.Usage
 	KnownUses(category string) (uses []limits.Usage, known bool)
 }
 
 // Pacer knows who may mention people: pacing.Pacer. Its methods may be called at once.
 type Pacer interface {
-	// Mention tells whether an event may mention people, which one event of a category may in each duration, and whether it was
-	// told so for the first time. ReturnMention lets another one.
+	// Mention tells whether an event may mention people, and whether it was told so for the first time. One event of a category
+	// may do so in each duration. ReturnMention lets another one.
 	Mention(ctx context.Context, category, id string, d time.Duration) (may, first bool)
 	ReturnMention(ctx context.Context, category, id string)
 }
 
-// defaultMentionFor stands in where there are no summaries, by whose interval mentions go.
+// defaultMentionFor stands in for the interval of summaries where there are none.
 const defaultMentionFor = 30 * time.Minute
 
 // Annotated is a sink whose messages tell how full the limits of their events are, and mention people.
@@ -35,7 +34,7 @@ type Annotated struct {
 	Limits     Limits
 	Pacer      Pacer
 	Mentions   event.Table[[]string] // of the categories whose messages may mention somebody
-	MentionFor time.Duration         // in which one event of a category does; 0: half an hour
+	MentionFor time.Duration         // in which one event of a category may; 0 for half an hour
 }
 
 // Prepare makes an event's message, unless somebody has to be asked for something that it says.
@@ -56,14 +55,14 @@ func (a *Annotated) Send(ctx context.Context, d Delivery) (receipt string, err e
 		d.Mention, takesMention = a.mention(ctx, d.Event)
 	}
 	receipt, err = a.Sink.Send(ctx, d)
-	// Where an earlier attempt, or this one, may have mentioned people, nobody else is to.
+	// No other event mentions people where an earlier attempt, or this one, may have done so.
 	if failure, known := errors.AsType[*Error](err); known && takesMention && failure.NotPosted() {
 		a.Pacer.ReturnMention(context.WithoutCancel(ctx), d.Event.Category, d.Event.Identity())
 	}
 	return receipt, err
 }
 
-// mention is whom an event's message mentions, if anybody. It tells whether this message is the first of the event that may.
+// mention returns whom an event's message mentions, if anybody, and whether this is the first message of the event that may.
 func (a *Annotated) mention(ctx context.Context, e event.Event) (markup string, takes bool) {
 	markup, wanted := a.Mention(e)
 	if !wanted {

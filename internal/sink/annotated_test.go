@@ -68,16 +68,10 @@ func (scriptedSink) Mention(e event.Event) (string, bool) { return "<!here>", e.
 
 func annotated(t *testing.T, l *fakeLimits, err error) (a *Annotated, sent *Delivery) {
 	t.Helper()
-	pattern, patternErr := event.ParsePattern("security")
-	if patternErr != nil {
-		t.Fatal(patternErr)
-	}
-	table, tableErr := event.NewTable([]event.Entry[[]string]{{Pattern: pattern, Value: []string{"here"}}})
-	if tableErr != nil {
-		t.Fatal(tableErr)
-	}
 	sent = new(Delivery)
-	return &Annotated{Sink: scriptedSink{sent: sent, err: err}, Limits: l, Pacer: l, Mentions: table, MentionFor: time.Hour}, sent
+	return &Annotated{
+		Sink: scriptedSink{sent: sent, err: err}, Limits: l, Pacer: l, Mentions: mentioned(t, "security", "here"), MentionFor: time.Hour,
+	}, sent
 }
 
 // A message is prepared where nobody has to be asked for what it says, and is then what is sent.
@@ -86,17 +80,12 @@ func TestAnnotatedPrepare(t *testing.T) {
 	known := &fakeLimits{asked: make(map[string]bool)}
 	a, sent := annotated(t, known, nil)
 	payments := event.Event{ID: "event", Category: "payments"}
-	if d := a.Prepare(Delivery{Event: payments}); d.Mention != "" {
-		t.Errorf("prepared as %+v before its usage is known", d)
-	}
-	known.asked["payments"], known.asked["security.login"] = true, true
-	if d := a.Prepare(Delivery{Event: event.Event{ID: "event", Category: "security.login"}}); d.Mention != "" {
-		t.Errorf("prepared as %+v though it may mention people", d)
-	}
+	login := event.Event{ID: "event", Category: "security.login"}
 	resolved := event.Event{ID: "event", Category: "payments", Status: event.StatusResolved, Key: "disk"}
-	if d := a.Prepare(Delivery{Event: resolved}); d.Mention != "" {
-		t.Errorf("prepared as %+v though it resolves another one", d)
-	}
+	testkit.Equal(t, a.Prepare(Delivery{Event: payments}).Mention, "", "before its usage is known")
+	known.asked["payments"], known.asked["security.login"] = true, true
+	testkit.Equal(t, a.Prepare(Delivery{Event: login}).Mention, "", "one that may mention people")
+	testkit.Equal(t, a.Prepare(Delivery{Event: resolved}).Mention, "", "one that resolves another one")
 	for want, d := range map[string]Delivery{"prepared": a.Prepare(Delivery{Event: payments}), "": {Event: payments}} {
 		testkit.Must(a.Send(t.Context(), d))(t)
 		if sent.Event.ID != "event" || len(sent.Usage) != 1 || sent.Usage[0].Size != 5 || sent.Mention != want {

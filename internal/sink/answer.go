@@ -6,14 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
 const (
-	// minRetryAfter stands in where Slack names no usable time: a channel takes about one
-	// message a second.
+	// minRetryAfter stands in where Slack names no usable time: a channel takes about one message a second.
 	minRetryAfter = time.Second
 	// maxRetryAfter keeps a broken or hostile answer from silencing a channel for good.
 	maxRetryAfter = time.Hour
@@ -23,60 +23,47 @@ const (
 	maxDetail = 200
 )
 
-// codeClasses holds Slack's error codes that are not the message's fault. Every other code,
-// known or not, is Rejected: such an event can be replayed from the dead letters.
-var codeClasses = map[string]Class{
-	"ratelimited":  RateLimited,
-	"rate_limited": RateLimited,
-
-	"service_unavailable": Transient,
-	"internal_error":      Transient,
-	"fatal_error":         Transient,
-	"request_timeout":     Transient,
-	"team_added_to_org":   Transient, // the workspace is being moved
-
-	"invalid_auth":            Misconfigured,
-	"not_authed":              Misconfigured,
-	"token_revoked":           Misconfigured,
-	"token_expired":           Misconfigured,
-	"not_allowed_token_type":  Misconfigured,
-	"account_inactive":        Misconfigured,
-	"missing_scope":           Misconfigured,
-	"no_permission":           Misconfigured,
-	"org_login_required":      Misconfigured,
-	"team_access_not_granted": Misconfigured,
-	"restricted_action":       Misconfigured,
-	"channel_not_found":       Misconfigured,
-	"not_in_channel":          Misconfigured,
-	"is_archived":             Misconfigured,
+// codes holds Slack's error codes that are not the message's fault, by their class.
+var codes = map[Class][]string{
+	RateLimited: {"ratelimited", "rate_limited"},
+	Transient: {
+		"service_unavailable", "internal_error", "fatal_error", "request_timeout",
+		"team_added_to_org", // the workspace is being moved
+	},
+	Misconfigured: {
+		"invalid_auth", "not_authed", "token_revoked", "token_expired", "not_allowed_token_type", "account_inactive",
+		"missing_scope", "no_permission", "org_login_required", "team_access_not_granted", "restricted_action",
+		"channel_not_found", "not_in_channel", "is_archived",
+	},
 }
 
-// lostCodes holds Slack's error codes for an update or a reply that say that the first message, or its
-// channel, is out of reach, so that nobody would see a reply there.
-var lostCodes = map[string]bool{
-	"message_not_found":       true,
-	"thread_not_found":        true,
-	"invalid_thread_ts":       true,
-	"cannot_reply_to_message": true,
-
-	"restricted_action_thread_locked":          true,
-	"restricted_action_non_threadable_channel": true,
-
-	"channel_not_found": true,
-	"not_in_channel":    true,
-	"is_archived":       true,
-	"is_inactive":       true,
+// classOf returns the class of an error code. Every other code, known or not, is Rejected: such an event can be replayed from
+// the dead letters.
+func classOf(code string) Class {
+	for class, of := range codes {
+		if slices.Contains(of, code) {
+			return class
+		}
+	}
+	return Rejected
 }
 
-// reply is an HTTP answer whose body was cut to maxReply bytes.
+// lostCodes holds Slack's error codes for an update or a reply whose first message, or its channel, is out of reach. Nobody
+// would see a reply there.
+var lostCodes = []string{
+	"message_not_found", "thread_not_found", "invalid_thread_ts", "cannot_reply_to_message",
+	"restricted_action_thread_locked", "restricted_action_non_threadable_channel",
+	"channel_not_found", "not_in_channel", "is_archived", "is_inactive",
+}
+
+// reply is an HTTP answer whose body was cut to the limit of its request.
 type reply struct {
 	status int
 	header http.Header
 	body   []byte
 }
 
-// verdict is the judgement on a reply. code and detail are as the other side sent them:
-// neither bounded nor redacted.
+// verdict is the judgement on a reply. The code and the detail are neither bounded nor redacted.
 type verdict struct {
 	class      Class
 	code       string
@@ -87,19 +74,20 @@ type verdict struct {
 // apiAnswer is the part of a Web API answer that decides.
 type apiAnswer struct {
 	ok       bool
-	channel  string // of a posted message, its ID
+	channel  string // the ID of the channel that took a message
 	ts       string
 	code     string
-	needed   string   // the scope that the token lacks
-	messages []string // Slack's hints at which part of a message it refused
+	needed   string // the scope that the token lacks
+	metadata struct {
+		Messages []string `json:"messages"` // hints at the refused part of a message
+	}
 }
 
 // posted reports whether the answer told of a post all that there is to know.
 func (a apiAnswer) posted() bool { return a.ok && a.channel != "" && a.ts != "" }
 
-// decodeAnswer reads the members of the outermost object one by one, up to the first fault, so
-// that an answer cut short still counts once it has said what matters. Slack sends the verdict
-// first and the posted message, which may be large, last: there it stops.
+// decodeAnswer reads the members of the outermost object one by one, up to the first fault: an answer that was cut short still
+// counts once it has said what matters. It stops before the posted message, which may be large and which Slack sends last.
 func decodeAnswer(body []byte) apiAnswer {
 	var answer apiAnswer
 	decoder := json.NewDecoder(bytes.NewReader(body))
@@ -118,21 +106,16 @@ func decodeAnswer(body []byte) apiAnswer {
 		switch name {
 		case "ok":
 			err = json.Unmarshal(value, &answer.ok)
-		case "channel":
-			_ = json.Unmarshal(value, &answer.channel) // other methods put an object here
 		case "ts":
 			err = json.Unmarshal(value, &answer.ts)
 		case "error":
 			err = json.Unmarshal(value, &answer.code)
 		case "needed":
 			err = json.Unmarshal(value, &answer.needed)
+		case "channel":
+			_ = json.Unmarshal(value, &answer.channel) // other methods put an object here
 		case "response_metadata":
-			var metadata struct {
-				Messages []string `json:"messages"`
-			}
-			if json.Unmarshal(value, &metadata) == nil {
-				answer.messages = metadata.Messages
-			}
+			_ = json.Unmarshal(value, &answer.metadata) // no part of the verdict
 		}
 		if err != nil {
 			return apiAnswer{}
@@ -154,10 +137,10 @@ func judgeMethod(r reply) verdict {
 func judgeAPI(r reply, proven func(apiAnswer) bool) verdict {
 	answer := decodeAnswer(r.body)
 	switch {
-	case r.status < 200 || r.status >= 300:
+	case !r.successful():
 		v := judgeStatus(r)
-		if class, known := codeClasses[answer.code]; known && !answer.ok && v.class == Rejected {
-			return r.judgeCode(answer, class)
+		if v.class == Rejected && !answer.ok && classOf(answer.code) != Rejected {
+			return r.judgeCode(answer)
 		}
 		if answer.code != "" {
 			v.code, v.detail = answer.code, r.words()
@@ -166,34 +149,30 @@ func judgeAPI(r reply, proven func(apiAnswer) bool) verdict {
 	case answer.ok && proven(answer):
 		return verdict{class: OK}
 	case !answer.ok && answer.code != "":
-		class, known := codeClasses[answer.code]
-		if !known {
-			class = Rejected
-		}
-		return r.judgeCode(answer, class)
+		return r.judgeCode(answer)
 	default:
 		return verdict{class: Unknown, code: r.words(), detail: "the answer is not one of Slack's"}
 	}
 }
 
-func (r reply) judgeCode(answer apiAnswer, class Class) verdict {
-	v := verdict{class: class, code: answer.code}
-	if class == RateLimited {
+func (r reply) judgeCode(answer apiAnswer) verdict {
+	v := verdict{class: classOf(answer.code), code: answer.code}
+	if v.class == RateLimited {
 		v.retryAfter = retryAfter(r.header)
 	}
 	if answer.needed != "" {
 		v.detail = "the token lacks the scope " + answer.needed
-	} else if len(answer.messages) > 0 {
-		v.detail = answer.messages[0]
+	} else if hints := answer.metadata.Messages; len(hints) > 0 {
+		v.detail = hints[0]
 	}
 	return v
 }
 
-// judgeWebhook judges the answer of an incoming webhook, whose body is "ok" or a code as plain
-// text. Workflow webhooks answer with the Web API's JSON instead.
+// judgeWebhook judges the answer of an incoming webhook, whose body is "ok" or a code as plain text. Webhooks of workflows
+// answer with the Web API's JSON instead.
 func judgeWebhook(r reply) verdict {
 	text := strings.TrimSpace(string(r.body))
-	if r.status < 200 || r.status > 299 {
+	if !r.successful() {
 		v := judgeStatus(r)
 		v.code = r.textCode(text)
 		return v
@@ -204,8 +183,7 @@ func judgeWebhook(r reply) verdict {
 	return judgeMethod(r)
 }
 
-// textCode returns the first line of a plain text answer, or the status where the body is
-// empty or markup.
+// textCode returns the first line of a plain text answer, or the status where the body is empty or markup.
 func (r reply) textCode(text string) string {
 	if code := decodeAnswer(r.body).code; code != "" {
 		return code
@@ -238,13 +216,14 @@ func judgeStatus(r reply) verdict {
 	return v
 }
 
+func (r reply) successful() bool { return r.status >= 200 && r.status < 300 }
+
 // words returns the status as "503 Service Unavailable".
 func (r reply) words() string {
 	return strings.TrimSpace(fmt.Sprintf("%d %s", r.status, http.StatusText(r.status)))
 }
 
-// retryAfter reads the header of that name, in whole seconds, bounded by minRetryAfter and
-// maxRetryAfter.
+// retryAfter reads the header of that name, in whole seconds, bounded by minRetryAfter and maxRetryAfter.
 func retryAfter(header http.Header) time.Duration {
 	seconds, err := strconv.ParseUint(strings.TrimSpace(header.Get("Retry-After")), 10, 32)
 	if errors.Is(err, strconv.ErrRange) {

@@ -11,90 +11,94 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
+type judged struct {
+	status int
+	body   string
+	want   Class
+	code   string
+}
+
+const taken = `{"ok":true,"channel":"C1","ts":"1700000000.000100"}`
+
+var judgedPosts = []judged{
+	{200, taken, OK, ""},
+	{201, taken, OK, ""},
+	{200, `{"ok":true,"ts":"1.1","message":{"text":"cut sho`, OK, ""},
+	{200, ` {"channel":"C1","ts":"1.1","warning":"w","ok":true}`, OK, ""},
+	{200, "", Unknown, "200 OK"},
+	{200, "{}", Unknown, "200 OK"},
+	{200, "null", Unknown, "200 OK"},
+	{200, "[]", Unknown, "200 OK"},
+	{200, "ok", Unknown, "200 OK"},
+	{200, `{"ok":true}`, Unknown, "200 OK"},
+	{200, `{"ok":true,"ts":""}`, Unknown, "200 OK"},
+	{200, `{"ok":true,"ts":17}`, Unknown, "200 OK"},
+	{200, `{"ok":"true","ts":"1.1"}`, Unknown, "200 OK"},
+	{200, `{"ts":"1.1"}`, Unknown, "200 OK"},
+	{200, `{"ok":false}`, Unknown, "200 OK"},
+	{200, `{"ok":false,"error":""}`, Unknown, "200 OK"},
+	{200, `{"ok":false,"error":["x"]}`, Unknown, "200 OK"},
+	{200, `{"ok":tr`, Unknown, "200 OK"},
+	{200, "<html>It works!</html>", Unknown, "200 OK"},
+	{204, "", Unknown, "204 No Content"},
+	{101, "", Unknown, "101 Switching Protocols"},
+	{999, "", Unknown, "999"},
+	{429, "", RateLimited, "429 Too Many Requests"},
+	{429, `{"ok":false,"error":"ratelimited"}`, RateLimited, "ratelimited"},
+	{400, "", Rejected, "400 Bad Request"},
+	{400, `{"ok":false,"error":"invalid_auth"}`, Misconfigured, "invalid_auth"},
+	{400, `{"ok":false,"error":"invalid_form_data"}`, Rejected, "invalid_form_data"},
+	{401, "", Misconfigured, "401 Unauthorized"},
+	{403, "<html>", Misconfigured, "403 Forbidden"},
+	{404, "", Misconfigured, "404 Not Found"},
+	{408, "", Transient, "408 Request Timeout"},
+	{410, "", Misconfigured, "410 Gone"},
+	{413, "", Rejected, "413 Request Entity Too Large"},
+	{500, taken, Transient, "500 Internal Server Error"},
+	{503, `{"ok":false,"error":"invalid_auth"}`, Transient, "invalid_auth"},
+	{599, "", Transient, "599"},
+}
+
+// judgedCodes are the codes of answers with status 200.
+var judgedCodes = map[Class]string{
+	RateLimited: "ratelimited rate_limited",
+	Transient:   "service_unavailable internal_error fatal_error request_timeout",
+	Rejected:    "msg_too_long no_text invalid_blocks msg_blocks_too_long invalid_attachments a_code_of_tomorrow",
+	Misconfigured: "invalid_auth token_revoked account_inactive missing_scope channel_not_found not_in_channel " +
+		"is_archived not_authed token_expired",
+}
+
 func TestJudgePost(t *testing.T) {
 	t.Parallel()
-	const done = `{"ok":true,"channel":"C1","ts":"1700000000.000100"}`
-	type test struct {
-		status int
-		body   string
-		want   Class
-		code   string
-	}
-	tests := []test{
-		{200, done, OK, ""},
-		{201, done, OK, ""},
-		{200, `{"ok":true,"ts":"1.1","message":{"text":"cut sho`, OK, ""},
-		{200, ` {"channel":"C1","ts":"1.1","warning":"w","ok":true}`, OK, ""},
-		{200, "", Unknown, "200 OK"},
-		{200, "{}", Unknown, "200 OK"},
-		{200, "null", Unknown, "200 OK"},
-		{200, "[]", Unknown, "200 OK"},
-		{200, "ok", Unknown, "200 OK"},
-		{200, `{"ok":true}`, Unknown, "200 OK"},
-		{200, `{"ok":true,"ts":""}`, Unknown, "200 OK"},
-		{200, `{"ok":true,"ts":17}`, Unknown, "200 OK"},
-		{200, `{"ok":"true","ts":"1.1"}`, Unknown, "200 OK"},
-		{200, `{"ts":"1.1"}`, Unknown, "200 OK"},
-		{200, `{"ok":false}`, Unknown, "200 OK"},
-		{200, `{"ok":false,"error":""}`, Unknown, "200 OK"},
-		{200, `{"ok":false,"error":["x"]}`, Unknown, "200 OK"},
-		{200, `{"ok":tr`, Unknown, "200 OK"},
-		{200, "<html>It works!</html>", Unknown, "200 OK"},
-		{204, "", Unknown, "204 No Content"},
-		{101, "", Unknown, "101 Switching Protocols"},
-		{999, "", Unknown, "999"},
-		{429, "", RateLimited, "429 Too Many Requests"},
-		{429, `{"ok":false,"error":"ratelimited"}`, RateLimited, "ratelimited"},
-		{400, "", Rejected, "400 Bad Request"},
-		{400, `{"ok":false,"error":"invalid_auth"}`, Misconfigured, "invalid_auth"},
-		{400, `{"ok":false,"error":"invalid_form_data"}`, Rejected, "invalid_form_data"},
-		{401, "", Misconfigured, "401 Unauthorized"},
-		{403, "<html>", Misconfigured, "403 Forbidden"},
-		{404, "", Misconfigured, "404 Not Found"},
-		{408, "", Transient, "408 Request Timeout"},
-		{410, "", Misconfigured, "410 Gone"},
-		{413, "", Rejected, "413 Request Entity Too Large"},
-		{500, done, Transient, "500 Internal Server Error"},
-		{503, `{"ok":false,"error":"invalid_auth"}`, Transient, "invalid_auth"},
-		{599, "", Transient, "599"},
-	}
+	tests := judgedPosts
 	for _, status := range []int{300, 301, 302, 303, 304, 307, 308} {
-		tests = append(tests, test{status, done, Misconfigured, fmt.Sprintf("%d %s", status, http.StatusText(status))})
+		tests = append(tests, judged{status, taken, Misconfigured, fmt.Sprintf("%d %s", status, http.StatusText(status))})
 	}
 	for _, status := range []int{500, 501, 502, 503, 504} {
-		tests = append(tests, test{status, "<html>", Transient, fmt.Sprintf("%d %s", status, http.StatusText(status))})
+		tests = append(tests, judged{status, "<html>", Transient, fmt.Sprintf("%d %s", status, http.StatusText(status))})
 	}
-	codes := map[Class]string{
-		RateLimited: "ratelimited rate_limited",
-		Transient:   "service_unavailable internal_error fatal_error request_timeout",
-		Rejected:    "msg_too_long no_text invalid_blocks msg_blocks_too_long invalid_attachments a_code_of_tomorrow",
-		Misconfigured: "invalid_auth token_revoked account_inactive missing_scope channel_not_found not_in_channel " +
-			"is_archived not_authed token_expired",
-	}
-	for class, list := range codes {
+	for class, list := range judgedCodes {
 		for code := range strings.FieldsSeq(list) {
-			tests = append(tests, test{200, `{"ok":false,"error":"` + code + `"}`, class, code})
+			tests = append(tests, judged{200, `{"ok":false,"error":"` + code + `"}`, class, code})
 		}
 	}
+	wantVerdicts(t, judgePost, tests)
+}
+
+func wantVerdicts(t *testing.T, judge func(reply) verdict, tests []judged) {
+	t.Helper()
 	for _, test := range tests {
-		got := judgePost(reply{status: test.status, body: []byte(test.body)})
+		got := judge(reply{status: test.status, body: []byte(test.body)})
 		if got.class != test.want || got.code != test.code {
-			t.Errorf("%d %s: got %s %q, want %s %q", test.status, test.body, got.class, got.code, test.want, test.code)
+			t.Errorf("%d %q: got %s %q, want %s %q", test.status, test.body, got.class, got.code, test.want, test.code)
 		}
-		if want := test.want == RateLimited; (got.retryAfter > 0) != want {
-			t.Errorf("%d %s: got a wait of %v", test.status, test.body, got.retryAfter)
-		}
+		testkit.Equal(t, got.retryAfter > 0, test.want == RateLimited, "%d %q: waits", test.status, test.body)
 	}
 }
 
 func TestJudgeWebhook(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
-		status int
-		body   string
-		want   Class
-		code   string
-	}{
+	wantVerdicts(t, judgeWebhook, []judged{
 		{200, "ok", OK, ""},
 		{200, "ok\n", OK, ""},
 		{200, `{"ok":true}`, OK, ""},
@@ -107,23 +111,14 @@ func TestJudgeWebhook(t *testing.T) {
 		{400, "", Rejected, "400 Bad Request"},
 		{400, "<html>", Rejected, "400 Bad Request"},
 		{400, `{"ok":false,"error":"invalid_workflow"}`, Rejected, "invalid_workflow"},
-		{401, "", Misconfigured, "401 Unauthorized"},
 		{403, "action_prohibited", Misconfigured, "action_prohibited"},
 		{404, "channel_not_found", Misconfigured, "channel_not_found"},
-		{404, "", Misconfigured, "404 Not Found"},
-		{408, "", Transient, "408 Request Timeout"},
 		{410, "channel_is_archived", Misconfigured, "channel_is_archived"},
 		{418, "short and stout\nhere is", Rejected, "short and stout"},
 		{429, "rate_limited", RateLimited, "rate_limited"},
 		{500, "rollup_error", Transient, "rollup_error"},
 		{502, "<html>", Transient, "502 Bad Gateway"},
-	}
-	for _, test := range tests {
-		got := judgeWebhook(reply{status: test.status, body: []byte(test.body)})
-		if got.class != test.want || got.code != test.code {
-			t.Errorf("%d %q: got %s %q, want %s %q", test.status, test.body, got.class, got.code, test.want, test.code)
-		}
-	}
+	})
 }
 
 func TestJudgeExplains(t *testing.T) {

@@ -25,31 +25,29 @@ var (
 	userID    = regexp.MustCompile(`^(@.*|[UW][A-Z0-9]{2,})$`)
 )
 
-// Check asks Slack who the token is, and about each channel and each user group's handle as far as the
-// token may ask. It posts nothing. A webhook cannot be tried without posting, which is a warning.
+var errNotMember = errors.New("not_in_channel: the bot is not in the channel; invite it there")
+
+// Check asks Slack who the token is, and about each channel and each user group's handle as far as the token may ask. It posts
+// nothing. A webhook cannot be tried without posting, which is a warning.
 func (s *Slack) Check(ctx context.Context) []Problem {
-	if s.webhook != "" {
+	if s.o.WebhookURL != "" {
 		return []Problem{{
 			Subject: "Slack webhook",
 			Err:     errors.New("an incoming webhook cannot be checked without posting a message"),
 			Warning: true,
 		}}
 	}
-	auth, failure := s.ask(ctx, "auth.test", maxReply, func(ctx context.Context) error {
-		_, err := s.api.AuthTestContext(ctx)
+	auth, failure := s.call(ctx, s.method("auth.test", func(ctx context.Context, api *slack.Client) error {
+		_, err := api.AuthTestContext(ctx)
 		return err
-	})
+	}))
 	if failure != nil {
 		return []Problem{{Subject: "Slack token", Err: fmt.Errorf("auth.test: %w", failure.Err)}}
 	}
-	c := channelCheck{Slack: s}
-	if scopes := auth.header.Get("X-OAuth-Scopes"); scopes != "" {
-		for scope := range strings.SplitSeq(scopes, ",") {
-			c.public = c.public || strings.TrimSpace(scope) == publicScope
-		}
-	}
+	scopes := strings.Split(strings.ReplaceAll(auth.header.Get("X-OAuth-Scopes"), " ", ""), ",")
+	c := channelCheck{Slack: s, public: slices.Contains(scopes, publicScope)}
 	var problems []Problem
-	for _, channel := range s.channels() {
+	for _, channel := range s.Destinations() {
 		if warning, err := c.check(ctx, channel); err != nil {
 			problems = append(problems, Problem{Subject: "Slack channel " + channel, Err: err, Warning: warning})
 		}
@@ -81,23 +79,13 @@ func (s *Slack) checkHandles(ctx context.Context) []Problem {
 	return problems
 }
 
-// ask makes one request to a method that posts nothing.
-func (s *Slack) ask(ctx context.Context, method string, limit int64, do func(context.Context) error) (reply, *Error) {
-	if ctx.Err() != nil {
-		return reply{}, s.interrupted(ctx, method)
+// ask makes one request to a method that posts nothing, and decodes the answer.
+func (s *Slack) ask(ctx context.Context, r request, answer any) *Error {
+	got, failure := s.call(ctx, r)
+	if failure == nil && json.Unmarshal(got.body, answer) != nil {
+		failure = &Error{Class: Unknown, Channel: r.destination, Err: errors.New("the answer is not one of Slack's")}
 	}
-	return s.call(ctx, request{destination: method, timeout: s.timeout, limit: limit, judge: judgeMethod, do: do})
-}
-
-// channels returns the default channel and those of the routes, each once.
-func (s *Slack) channels() []string {
-	channels := []string{s.channel}
-	for _, entry := range s.routes.Entries() {
-		if !slices.Contains(channels, entry.Value) {
-			channels = append(channels, entry.Value)
-		}
-	}
-	return channels
+	return failure
 }
 
 // channelCheck checks the channels of one sink, one after the other.
@@ -107,16 +95,22 @@ type channelCheck struct {
 	member map[string]bool // names of the channels that the bot is in; nil until asked for
 }
 
-// check returns what keeps messages from channel, and whether it is less than certain that it
-// does.
+// check returns what keeps messages from channel. A warning is less than certain.
 func (c *channelCheck) check(ctx context.Context, channel string) (warning bool, fault error) {
 	if userID.MatchString(channel) {
 		return true, errors.New("a direct message to a user cannot be checked")
 	}
-	answer, failure := c.ask(ctx, channel, maxReply, func(ctx context.Context) error {
-		_, err := c.api.GetConversationInfoContext(ctx, &slack.GetConversationInfoInput{ChannelID: channel})
+	var info struct {
+		Channel struct {
+			Archived bool  `json:"is_archived"`
+			Private  bool  `json:"is_private"`
+			Member   *bool `json:"is_member"` // absent for direct messages
+		} `json:"channel"`
+	}
+	failure := c.ask(ctx, c.method("conversations.info", func(ctx context.Context, api *slack.Client) error {
+		_, err := api.GetConversationInfoContext(ctx, &slack.GetConversationInfoInput{ChannelID: channel})
 		return err
-	})
+	}), &info)
 	if failure != nil {
 		switch failure.Code {
 		case "channel_not_found":
@@ -130,16 +124,6 @@ func (c *channelCheck) check(ctx context.Context, channel string) (warning bool,
 			return true, fmt.Errorf("could not be checked with conversations.info: %w", failure.Err)
 		}
 	}
-	var info struct {
-		Channel struct {
-			Archived bool  `json:"is_archived"`
-			Private  bool  `json:"is_private"`
-			Member   *bool `json:"is_member"` // absent for direct messages
-		} `json:"channel"`
-	}
-	if err := json.Unmarshal(answer.body, &info); err != nil {
-		return true, errors.New("could not be checked: the answer of conversations.info is not one of Slack's")
-	}
 	switch {
 	case info.Channel.Archived:
 		return false, errors.New("is_archived: the channel is archived")
@@ -149,10 +133,8 @@ func (c *channelCheck) check(ctx context.Context, channel string) (warning bool,
 	return false, nil
 }
 
-var errNotMember = errors.New("not_in_channel: the bot is not in the channel; invite it there")
-
-// checkName looks for a channel among those that the bot is in. chat.postMessage takes names,
-// but conversations.info knows channels by their IDs alone.
+// checkName looks for a channel among those that the bot is in. chat.postMessage takes names, but conversations.info knows
+// channels by their IDs alone.
 func (c *channelCheck) checkName(ctx context.Context, name string) (warning bool, fault error) {
 	if c.member == nil {
 		if failure := c.loadMember(ctx); failure != nil {
@@ -161,10 +143,10 @@ func (c *channelCheck) checkName(ctx context.Context, name string) (warning bool
 			return !rejected || failure.Code == "missing_scope", err
 		}
 	}
-	if c.member[name] {
+	switch {
+	case c.member[name]:
 		return false, nil
-	}
-	if c.public {
+	case c.public:
 		return true, errors.New("the bot is not in a channel of that name, so only a public one will do; give its ID to have it checked")
 	}
 	return false, errNotMember
@@ -172,20 +154,14 @@ func (c *channelCheck) checkName(ctx context.Context, name string) (warning bool
 
 func (c *channelCheck) loadMember(ctx context.Context) *Error {
 	member := make(map[string]bool)
-	cursor := ""
+	parameters := slack.GetConversationsForUserParameters{
+		Types: []string{"public_channel", "private_channel"}, Limit: channelsInPage, ExcludeArchived: true,
+	}
+	list := c.method("users.conversations", func(ctx context.Context, api *slack.Client) error {
+		_, _, err := api.GetConversationsForUserContext(ctx, &parameters)
+		return err
+	})
 	for range maxChannelPages {
-		answer, failure := c.ask(ctx, "users.conversations", maxReply, func(ctx context.Context) error {
-			_, _, err := c.api.GetConversationsForUserContext(ctx, &slack.GetConversationsForUserParameters{
-				Cursor:          cursor,
-				Types:           []string{"public_channel", "private_channel"},
-				Limit:           channelsInPage,
-				ExcludeArchived: true,
-			})
-			return err
-		})
-		if failure != nil {
-			return failure
-		}
 		var page struct {
 			Channels []struct {
 				Name string `json:"name"`
@@ -194,16 +170,17 @@ func (c *channelCheck) loadMember(ctx context.Context) *Error {
 				Cursor string `json:"next_cursor"`
 			} `json:"response_metadata"`
 		}
-		if json.Unmarshal(answer.body, &page) != nil {
-			return &Error{Class: Unknown, Channel: "users.conversations", Err: errors.New("the answer is not one of Slack's")}
+		if failure := c.ask(ctx, list, &page); failure != nil {
+			return failure
 		}
 		for _, channel := range page.Channels {
 			member[channel.Name] = true
 		}
-		if cursor = page.Metadata.Cursor; cursor == "" {
+		if page.Metadata.Cursor == "" {
 			c.member = member
 			return nil
 		}
+		parameters.Cursor = page.Metadata.Cursor
 	}
 	err := fmt.Errorf("the bot is in more than %d channels", channelsInPage*maxChannelPages)
 	return &Error{Class: Unknown, Channel: "users.conversations", Err: err}

@@ -2,9 +2,7 @@ package sink
 
 import (
 	"context"
-	"io"
-	"net/http"
-	"net/http/httptest"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -19,53 +17,54 @@ var workspace = slacktest.WithChannels(
 	slacktest.Channel{ID: "G0000004", Name: "hidden", Private: true},
 )
 
+// findings are what Check says of channels. Each text is the beginning of a problem, of a warning behind "warning: ".
+var findings = []struct {
+	name     string
+	option   slacktest.Option
+	channels string // the default one, then those of routes
+	want     []string
+}{
+	{"fine", workspace, "C0000001 #in in C0000001", nil},
+	{"wrong token", slacktest.WithToken("xoxb-other"), "C0000001", []string{"Slack token: auth.test: invalid_auth"}},
+	{"not in it", workspace, "C0000002 #out", []string{"C0000002: not_in_channel", "#out: not_in_channel"}},
+	{"archived", workspace, "C0000003 #old", []string{"C0000003: is_archived", "#old: not_in_channel"}},
+	{"hidden", workspace, "G0000004 #hidden", []string{"G0000004: channel_not_found", "#hidden: not_in_channel"}},
+	{"absent", workspace, "C0000009 #absent", []string{"C0000009: channel_not_found", "#absent: not_in_channel"}},
+	{
+		"may post anywhere", slacktest.WithScopes("chat:write", "chat:write.public", "channels:read"), "C0000002 #out",
+		[]string{"warning: #out: the bot is not in"},
+	},
+	{
+		"may not ask", slacktest.WithScopes("chat:write"), "C0000001 #in",
+		[]string{"warning: C0000001: could not be checked", "warning: #in: could not be checked"},
+	},
+	{"users", workspace, "U0000001 @someone", []string{"warning: U0000001: a direct message", "warning: @someone: a direct message"}},
+}
+
 func TestCheck(t *testing.T) {
 	t.Parallel()
-	public := slacktest.WithScopes("chat:write", "chat:write.public", "channels:read")
-	blind := slacktest.WithScopes("chat:write")
-	tests := []struct {
-		name     string
-		server   []slacktest.Option
-		channels []string // the default one, then those of routes
-		want     []string // a part of each problem, warnings with "warning: " before
-	}{
-		{"fine", nil, []string{"C0000001", "#in", "in", "C0000001"}, nil},
-		{"wrong token", []slacktest.Option{slacktest.WithToken("xoxb-other")}, []string{"C0000001"}, []string{"Slack token: auth.test: invalid_auth"}},
-		{"not in it", nil, []string{"C0000002", "#out"}, []string{"C0000002: not_in_channel", "#out: not_in_channel"}},
-		{"archived", nil, []string{"C0000003", "#old"}, []string{"C0000003: is_archived", "#old: not_in_channel"}},
-		{"hidden", nil, []string{"G0000004", "#hidden"}, []string{"G0000004: channel_not_found", "#hidden: not_in_channel"}},
-		{"absent", nil, []string{"C0000009", "#absent"}, []string{"C0000009: channel_not_found", "#absent: not_in_channel"}},
-		{"may post anywhere", []slacktest.Option{public}, []string{"C0000002", "#out"}, []string{"warning: #out: the bot is not in"}},
-		{
-			"may not ask", []slacktest.Option{blind}, []string{"C0000001", "#in"},
-			[]string{"warning: C0000001: could not be checked", "warning: #in: could not be checked"},
-		},
-		{"users", nil, []string{"U0000001", "@someone"}, []string{"warning: U0000001: a direct message", "warning: @someone: a direct message"}},
-	}
-	for _, test := range tests {
+	for _, test := range findings {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			server := slacktest.New(t, append([]slacktest.Option{workspace}, test.server...)...)
+			server := slacktest.New(t, workspace, test.option)
 			o := byToken(server)
-			o.Channel = test.channels[0]
+			channels := strings.Fields(test.channels)
+			o.Channel = channels[0]
 			var pairs []string
-			for i, channel := range test.channels[1:] {
-				pairs = append(pairs, "route"+string(rune('a'+i)), channel)
+			for i, channel := range channels[1:] {
+				pairs = append(pairs, fmt.Sprint("route", i), channel)
 			}
 			o.Routes = routes(t, pairs...)
-			checkProblems(t, newTestSlack(t, o), test.want)
-			if got := len(server.Posts()); got != 0 {
-				t.Errorf("checking posted %d messages", got)
-			}
+			checkProblems(t, newTestSlack(t, o), test.want...)
+			testkit.Equal(t, len(server.Posts()), 0, "posts")
 		})
 	}
 }
 
-func checkProblems(t *testing.T, s Sink, want []string) {
+func checkProblems(t *testing.T, s Sink, want ...string) {
 	t.Helper()
-	problems := s.Check(t.Context())
 	var got []string
-	for _, problem := range problems {
+	for _, problem := range s.Check(t.Context()) {
 		text := strings.TrimPrefix(problem.Subject, "Slack channel ") + ": " + problem.Err.Error()
 		if problem.Warning {
 			text = "warning: " + text
@@ -83,21 +82,19 @@ func checkProblems(t *testing.T, s Sink, want []string) {
 func TestCheckWebhook(t *testing.T) {
 	t.Parallel()
 	server := slacktest.New(t)
-	checkProblems(t, newTestSlack(t, byWebhook(server)), []string{"warning: Slack webhook: an incoming webhook cannot be checked"})
-	if got := server.Calls("webhook"); got != 0 {
-		t.Errorf("the webhook was called %d times", got)
-	}
+	checkProblems(t, newTestSlack(t, byWebhook(server)), "warning: Slack webhook: an incoming webhook cannot be checked")
+	testkit.Equal(t, server.Calls("webhook"), 0, "calls of the webhook")
 }
 
 func TestCheckWhereNobodyListens(t *testing.T) {
 	t.Parallel()
-	server := testkit.Must(slacktest.Start())(t)
+	server := slacktest.New(t)
 	server.Close()
 	s := newTestSlack(t, byToken(server))
-	checkProblems(t, s, []string{"Slack token: auth.test: not sent"})
-	ended, cancel := context.WithCancel(t.Context())
+	checkProblems(t, s, "Slack token: auth.test: not sent")
+	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
-	if problems := s.Check(ended); len(problems) != 1 || !strings.Contains(problems[0].Err.Error(), "not sent") {
+	if problems := s.Check(cancelled); len(problems) != 1 || !strings.Contains(problems[0].Err.Error(), "not sent") {
 		t.Errorf("got %v", problems)
 	}
 }
@@ -107,7 +104,7 @@ func TestCheckOddAnswers(t *testing.T) {
 	t.Parallel()
 	const found = `{"ok":true,"channel":{"id":"C0000001"}}`
 	const absent = `{"ok":false,"error":"channel_not_found"}`
-	tests := []struct {
+	for _, test := range []struct {
 		name                string
 		info, conversations string
 		want                []string
@@ -121,22 +118,38 @@ func TestCheckOddAnswers(t *testing.T) {
 		{"list of another form", absent, `{"ok":true,"channels":"ops"}`, []string{"warning: #ops: channel_not_found"}},
 		{"list without end", absent, `{"ok":true,"channels":[],"response_metadata":{"next_cursor":"more"}}`, []string{"warning: #ops: channel_not_found"}},
 		{"in the list", absent, `{"ok":true,"channels":[{"name":"ops"}]}`, nil},
-	}
-	for _, test := range tests {
+	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			answers := map[string]string{
-				"/auth.test":           `{"ok":true}`,
-				"/conversations.info":  test.info,
-				"/users.conversations": test.conversations,
-			}
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				_, _ = io.WriteString(w, answers[r.URL.Path])
-			}))
-			t.Cleanup(server.Close)
-			s := newTestSlack(t, SlackOptions{Token: "xoxb-1", Channel: "#ops", APIURL: server.URL})
-			t.Cleanup(s.Close)
-			checkProblems(t, s, test.want)
+			checkProblems(t, newTestSlack(t, alwaysAnswered(t, map[string]string{
+				"auth.test": `{"ok":true}`, "conversations.info": test.info, "users.conversations": test.conversations,
+			})), test.want...)
+		})
+	}
+}
+
+func TestCheckMentions(t *testing.T) {
+	t.Parallel()
+	groups := slacktest.WithUserGroups(slacktest.UserGroup{ID: "S0000001", Handle: "oncall"})
+	blind := slacktest.WithScopes("chat:write", "channels:read")
+	for name, test := range map[string]struct {
+		option   slacktest.Option
+		mentions []string
+		want     []string
+	}{
+		"found": {groups, []string{"a", "oncall+here", "b", "oncall"}, nil},
+		"not found": {groups, []string{"a", "nobody+oncall", "b", "nobody+noone"}, []string{
+			"Slack mention @nobody: no user group", "Slack mention @noone: no user group",
+		}},
+		"may not ask": {blind, []string{"a", "oncall"}, []string{
+			"Slack mention @oncall: could not be looked up with usergroups.list: missing_scope: the token lacks the scope usergroups:read",
+		}},
+		"no need to ask": {blind, []string{"a", "here+U0000001+S0000001"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := byToken(slacktest.New(t, groups, test.option))
+			o.Mentions = mentioned(t, test.mentions...)
+			checkProblems(t, newTestSlack(t, o), test.want...)
 		})
 	}
 }

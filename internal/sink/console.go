@@ -16,12 +16,12 @@ import (
 const (
 	// consoleDestination is the Destination of every event that goes to a console.
 	consoleDestination = "console"
-	// maxConsoleText bounds title and text on a console line, in characters.
+	// maxConsoleText bounds title and text on a console line, and fields and link behind them, in characters.
 	maxConsoleText = 1000
 )
 
-// Console prints one line for each event: time of printing, severity, category, then status, title
-// and text folded to one line. Control characters are left out, so no event can command a terminal.
+// Console prints one line for each event: time of printing, severity, category, then status, title and text folded to one line, fields
+// in parentheses, link. Control characters are left out, so no event can command a terminal.
 type Console struct {
 	colour bool
 	now    func() time.Time
@@ -64,35 +64,28 @@ func (c *Console) Send(ctx context.Context, d Delivery) (receipt string, err err
 
 // SendSummary prints d on one line, as Send does an event.
 func (c *Console) SendSummary(ctx context.Context, d summary.Digest) error {
-	line := c.columns(c.now(), "SUMMARY", "\x1b[35m", d.Channel, plain.Line(SummaryLine(d)))
-	if failure := c.print(ctx, line); failure != nil {
-		return failure
-	}
-	return nil
+	return asError(c.print(ctx, c.columns(c.now(), "SUMMARY", "\x1b[35m", d.Channel, plain.Line(newSummaryContent(d).Line))))
 }
 
 func (c *Console) print(ctx context.Context, line string) *Error {
-	failure := func(class Class, err error) *Error {
-		return &Error{Class: class, Channel: consoleDestination, Err: err}
-	}
-	if err := ctx.Err(); err != nil {
-		return failure(Transient, fmt.Errorf("not sent: %w", err))
+	if failure := interrupted(ctx, consoleDestination); failure != nil {
+		return failure
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	written, err := io.WriteString(c.writer, line)
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
-	case written == 0:
-		return failure(Transient, err)
-	default:
-		return failure(Unknown, err)
 	}
+	failure := &Error{Class: Transient, Channel: consoleDestination, Err: err}
+	if written > 0 {
+		failure.Class = Unknown
+	}
+	return failure
 }
 
 func (c *Console) line(v view, now time.Time) string {
-	word, _ := severity(v.Event.Severity)
+	look := lookOf(v.Event.Severity)
 	title, text := plain.Line(v.Event.Title), plain.Line(v.Event.Text)
 	if title != "" && text != "" {
 		title += ": "
@@ -101,10 +94,13 @@ func (c *Console) line(v view, now time.Time) string {
 	if status := consoleStatus(v); status != "" {
 		text = status + " " + text
 	}
-	return c.columns(now, word, ansi(v.Event.Severity), v.Event.Category, text)
+	if details := consoleDetails(v.Event); details != "" {
+		text += " " + c.paint("\x1b[2m", details)
+	}
+	return c.columns(now, look.word, look.ansi, v.Event.Category, text)
 }
 
-// consoleStatus returns the status in capitals, with the time from the firing to the end of it where it is known.
+// consoleStatus returns the status in capitals, with the duration of what is resolved where it is known.
 func consoleStatus(v view) string {
 	status := strings.ToUpper(string(v.Event.Status))
 	if v.Resolved == nil {
@@ -113,30 +109,32 @@ func consoleStatus(v view) string {
 	return status + " after " + v.duration().Round(time.Second).String()
 }
 
+// consoleDetails returns fields and link on one line.
+func consoleDetails(e event.Event) string {
+	var details []string
+	for _, field := range e.Fields {
+		details = append(details, plain.Line(field.Name)+": "+plain.Line(field.Value))
+	}
+	text := strings.Join(details, ", ")
+	if text != "" {
+		text = "(" + text + ")"
+	}
+	return cut(strings.TrimSpace(text+" "+plain.Line(e.Link)), maxConsoleText)
+}
+
 // columns returns a line in which the last of the columns is clean already.
 func (c *Console) columns(now time.Time, word, colour, category, text string) string {
 	word = fmt.Sprintf("%-8s", word)
 	category = plain.Line(category)
 	clock := now.Format(time.TimeOnly)
-	if c.colour {
-		const dim, cyan, reset = "\x1b[2m", "\x1b[36m", "\x1b[0m"
-		clock = dim + clock + reset
-		word = colour + word + reset
-		category = cyan + category + reset
-	}
-	return strings.Join([]string{clock, word, category, text}, " ") + "\n"
+	columns := []string{c.paint("\x1b[2m", clock), c.paint(colour, word), c.paint("\x1b[36m", category), text}
+	return strings.Join(columns, " ") + "\n"
 }
 
-// ansi returns the sequence that starts the colour of s: blue, yellow, red, white on red.
-func ansi(s event.Severity) string {
-	switch s {
-	case event.SeverityCritical:
-		return "\x1b[1;37;41m"
-	case event.SeverityError:
-		return "\x1b[31m"
-	case event.SeverityWarning:
-		return "\x1b[33m"
-	default:
-		return "\x1b[34m"
+// paint puts a text into a colour, if there are colours.
+func (c *Console) paint(colour, text string) string {
+	if !c.colour {
+		return text
 	}
+	return colour + text + "\x1b[0m"
 }

@@ -24,45 +24,39 @@ func newTestConsole(w io.Writer, colour bool) *Console {
 
 func TestConsole(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
-		name   string
+	for want, test := range map[string]struct {
 		event  event.Event
 		colour bool
-		want   string
 	}{
-		{
-			"title and text",
-			event.Event{Category: "a.b", Title: "disk full", Text: "on db-1\r\n\tsince 3", Severity: event.SeverityWarning},
-			false,
-			"03:04:05 WARNING  a.b disk full: on db-1 since 3\n",
+		"03:04:05 WARNING  a.b disk full: on db-1 since 3\n": {
+			event: event.Event{Category: "a.b", Title: "disk full", Text: "on db-1\r\n\tsince 3", Severity: event.SeverityWarning},
 		},
-		{"text alone", event.Event{Category: "a", Text: "hello"}, false, "03:04:05 INFO     a hello\n"},
-		{"title alone", event.Event{Category: "a", Title: "hello"}, false, "03:04:05 INFO     a hello\n"},
-		{
-			"commands to a terminal",
-			event.Event{Category: "a", Title: "\x1b[31mred\x1b[0m\x07", Text: "a\u202eb\u009bc\x7f\xff"},
-			false,
-			"03:04:05 INFO     a [31mred[0m: abc\ufffd\n",
+		"03:04:05 INFO     a text alone\n":  {event: event.Event{Category: "a", Text: "text alone"}},
+		"03:04:05 INFO     a title alone\n": {event: event.Event{Category: "a", Title: "title alone"}},
+		"03:04:05 INFO     a [31mred[0m: abc\ufffd\n": { // commands to a terminal
+			event: event.Event{Category: "a", Title: "\x1b[31mred\x1b[0m\x07", Text: "a\u202eb\u009bc\x7f\xff"},
 		},
-		{
-			"too long",
-			event.Event{Category: "a", Text: strings.Repeat("x", 5000)},
-			false,
-			"03:04:05 INFO     a " + strings.Repeat("x", 999) + "…\n",
+		"03:04:05 INFO     a " + strings.Repeat("x", 999) + "…\n": {event: event.Event{Category: "a", Text: strings.Repeat("x", 5000)}},
+		"\x1b[2m03:04:05\x1b[0m \x1b[31mERROR   \x1b[0m \x1b[36ma\x1b[0m hello\n": {
+			event: event.Event{Category: "a", Text: "hello", Severity: event.SeverityError}, colour: true,
 		},
-		{
-			"colour",
-			event.Event{Category: "a", Text: "hello", Severity: event.SeverityError},
-			true,
-			"\x1b[2m03:04:05\x1b[0m \x1b[31mERROR   \x1b[0m \x1b[36ma\x1b[0m hello\n",
+		"03:04:05 INFO     a hello (order: 47 11, shop: [31mred) https://example.com/1\n": {
+			event: event.Event{
+				Category: "a", Text: "hello", Link: "https://example.com/1",
+				Fields: []event.Field{{Name: "order", Value: "47\n11"}, {Name: "shop", Value: "\x1b[31mred"}},
+			},
 		},
-	}
-	for _, test := range tests {
+		"03:04:05 INFO     a hello https://example.com\n": {event: event.Event{Category: "a", Text: "hello", Link: "https://example.com"}},
+		"03:04:05 INFO     a hello (n: " + strings.Repeat("x", 995) + "…\n": {
+			event: event.Event{Category: "a", Text: "hello", Fields: []event.Field{{Name: "n", Value: strings.Repeat("x", 5000)}}},
+		},
+		"\x1b[2m03:04:05\x1b[0m \x1b[34mINFO    \x1b[0m \x1b[36ma\x1b[0m hello \x1b[2m(n: v)\x1b[0m\n": {
+			event: event.Event{Category: "a", Text: "hello", Fields: []event.Field{{Name: "n", Value: "v"}}}, colour: true,
+		},
+	} {
 		var out bytes.Buffer
-		if err := send(t.Context(), newTestConsole(&out, test.colour), test.event); err != nil {
-			t.Errorf("%s: %v", test.name, err)
-		}
-		testkit.Equal(t, out.String(), test.want, "%s", test.name)
+		testkit.NoError(t, send(t.Context(), newTestConsole(&out, test.colour), test.event))
+		testkit.Equal(t, out.String(), want, "printed")
 	}
 }
 
@@ -70,21 +64,13 @@ func TestConsoleStatus(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	c := newTestConsole(&out, false)
-	receipt, err := c.Send(t.Context(), Delivery{Event: fired})
-	if err != nil || receipt == "" {
-		t.Fatalf("got receipt %q, %v", receipt, err)
-	}
-	for _, opened := range []string{receipt, ""} {
-		if got, err := c.Send(t.Context(), resolved(opened)); err != nil || got != "" {
-			t.Errorf("got receipt %q, %v", got, err)
-		}
+	for _, opened := range []string{fire(t, c), ""} {
+		testkit.Equal(t, testkit.Must(c.Send(t.Context(), resolved(opened)))(t), "", "receipt")
 	}
 	const want = "03:04:05 ERROR    payments.refunds FIRING refunds fail: all of them\n" +
 		"03:04:05 ERROR    payments.refunds RESOLVED after 5m0s refunds work\n" +
 		"03:04:05 ERROR    payments.refunds RESOLVED refunds work\n"
-	if got := out.String(); got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	testkit.Equal(t, out.String(), want, "printed")
 }
 
 func TestConsoleSummary(t *testing.T) {
@@ -104,17 +90,14 @@ func TestConsoleSummary(t *testing.T) {
 			t.Errorf("colour %t: got %q, want %q first", colour, got, want)
 		}
 	}
-	var failure *Error
-	if err := NewConsole(brokenWriter{0}, false).SendSummary(t.Context(), digest); !errors.As(err, &failure) || failure.Class != Transient {
-		t.Errorf("got %v", err)
-	}
+	wantFailure(t, "summary", NewConsole(brokenWriter{0}, false).SendSummary(t.Context(), digest), Transient, errBroken)
 }
 
 func TestConsoleColoursDiffer(t *testing.T) {
 	t.Parallel()
 	seen := make(map[string]bool)
-	for _, s := range []event.Severity{event.SeverityInfo, event.SeverityWarning, event.SeverityError, event.SeverityCritical} {
-		seen[ansi(s)] = true
+	for _, s := range severities {
+		seen[lookOf(s).ansi] = true
 	}
 	testkit.Equal(t, len(seen), 4, "colours for 4 severities")
 }
@@ -165,13 +148,8 @@ func TestConsoleFailures(t *testing.T) {
 	}
 	for _, test := range tests {
 		err := send(test.ctx, NewConsole(test.writer, false), event.Event{Text: "t"})
-		var failure *Error
-		if !errors.As(err, &failure) {
-			t.Fatalf("%s: got %v, want an *Error", test.name, err)
-		}
-		if failure.Class != test.class || failure.Channel != "console" || !errors.Is(err, test.cause) {
-			t.Errorf("%s: got %+v, want %s because of %v", test.name, failure, test.class, test.cause)
-		}
+		wantFailure(t, test.name, err, test.class, test.cause)
+		testkit.Equal(t, failureOf(t, err).Channel, "console", "%s: channel", test.name)
 	}
 }
 

@@ -9,10 +9,8 @@ import (
 
 // Delivery is an event together with what its message tells beside it.
 type Delivery struct {
-	Event event.Event
-	// Opened is, for a resolved event, the receipt of the message that it resolves; empty when it
-	// is a message of its own.
-	Opened  string
+	Event   event.Event
+	Opened  string         // of a resolved event: the receipt of the message that it resolves; empty without one
 	Usage   []limits.Usage // of the limits on the event's path, root first; may be empty
 	Mention string         // stands at the top, in Slack's markup such as <!here>; empty for none
 
@@ -20,30 +18,37 @@ type Delivery struct {
 	annotated bool     // nobody has to be asked for what the message tells
 }
 
-// firing is what a receipt tells of the message of a firing event: where it is, and enough of the
-// event to render it again. Texts may be cut.
-type firing struct {
-	Version   int            `json:"v"`
-	Channel   string         `json:"channel,omitempty"` // as Slack's answer names it
-	Timestamp string         `json:"ts,omitempty"`      // of the message; empty where none can be updated
-	ID        string         `json:"id,omitempty"`
-	Category  string         `json:"category,omitempty"`
-	Title     string         `json:"title,omitempty"`
-	Text      string         `json:"text,omitempty"`
-	Severity  event.Severity `json:"severity,omitempty"`
-	Source    string         `json:"source,omitempty"`
-	Link      string         `json:"link,omitempty"`
-	Fields    []event.Field  `json:"fields,omitempty"`
-	Time      time.Time      `json:"time,omitzero"` // of the event, else of the post
-}
-
 // view is what a template renders.
 type view struct {
 	Delivery
-	// Resolved is the firing that the event ends; nil for every other event. Its time gives the
-	// duration.
-	Resolved *firing
+	// Resolved is the receipt of the firing event that this one ends; nil for every other event.
+	Resolved *receipt
 	// Rewrite renders the message of Resolved again, now as resolved, instead of the event's own.
 	Rewrite bool
 	Ended   time.Time // of a resolved event: its time, else that of the delivery
+}
+
+// newView returns what is to be rendered of d, whose firing event may be known or not.
+func newView(d Delivery, opened *receipt, now time.Time) view {
+	v := view{Delivery: d}
+	if d.Event.Status != event.StatusResolved {
+		return v
+	}
+	v.Resolved, v.Ended = opened, d.Event.Time
+	if v.Ended.IsZero() {
+		v.Ended = now.UTC()
+	}
+	return v
+}
+
+// duration is the time between the firing event and this one; 0 if it is not known.
+func (v view) duration() time.Duration {
+	ended := v.Ended
+	if ended.IsZero() {
+		ended = v.Event.Time
+	}
+	if v.Resolved == nil || v.Resolved.Time.IsZero() || ended.IsZero() {
+		return 0
+	}
+	return max(0, ended.Sub(v.Resolved.Time))
 }

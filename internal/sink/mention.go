@@ -2,7 +2,6 @@ package sink
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
@@ -11,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/slack-go/slack"
+
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/plain"
 )
@@ -18,8 +19,8 @@ import (
 const (
 	// lookUpPause is how long an unsuccessful look-up of a handle is not repeated.
 	lookUpPause = time.Minute
-	// maxUserGroups is how much is read of the list of user groups, in bytes. It comes in one piece, and a
-	// group takes about 600 bytes.
+	// maxUserGroups is how much is read of the list of user groups, in bytes. It comes in one piece, and a group takes about
+	// 600 bytes.
 	maxUserGroups = 4 << 20
 )
 
@@ -31,22 +32,7 @@ var (
 
 var errNoUserGroup = errors.New("no user group has this handle")
 
-// ParseMention reads a mention as an operator writes it: @here, @channel, @everyone, the ID of a user (@U0123ABCD,
-// @W0123ABCD) or of a user group (@S0123ABCD), or a user group's handle (@oncall-security). It returns it without
-// the "@", as SlackOptions.Mentions takes it.
-func ParseMention(text string) (string, error) {
-	name, found := strings.CutPrefix(text, "@")
-	if !found {
-		return "", fmt.Errorf("mention %q does not begin with @", cut(plain.Line(text), maxCode))
-	}
-	if _, err := mentionMarkup(name); err != nil {
-		return "", err
-	}
-	return name, nil
-}
-
-// mentionMarkup returns Slack's markup for a mention, or "" for the handle of a user group, whose ID it takes to
-// write one.
+// mentionMarkup returns Slack's markup for a mention, or "" for the handle of a user group, whose markup needs its ID.
 func mentionMarkup(name string) (string, error) {
 	switch {
 	case name == "here", name == "channel", name == "everyone":
@@ -77,18 +63,40 @@ func mentionNames(table event.Table[[]string]) []string {
 	return names
 }
 
+// mentionsOf returns the mentions of a category, joined by blanks. It leaves out a handle for which group returns "".
+func mentionsOf(table event.Table[[]string], category string, group func(handle string) string) string {
+	entry, _ := table.Nearest(category)
+	var found []string
+	for _, name := range entry.Value {
+		markup, _ := mentionMarkup(name)
+		if markup == "" {
+			markup = group(name)
+		}
+		if markup != "" {
+			found = append(found, markup)
+		}
+	}
+	return strings.Join(found, " ")
+}
+
+// MentionPreview returns whom messages of a category mention, as [Slack.Mention] does. The handle of a user group is shown as it
+// is, since only Slack knows its ID.
+func MentionPreview(table event.Table[[]string], category string) string {
+	return mentionsOf(table, category, func(handle string) string { return "@" + handle })
+}
+
 // mentions knows whom to mention where. It looks handles up when they are first needed.
 type mentions struct {
 	table  event.Table[[]string] // of valid names
 	list   func(context.Context) (map[string]string, *Error)
-	failed func(handle string, err error) // may be nil
+	failed func(handle string, err error)
 	now    func() time.Time
 
+	told   sync.Map   // the handles of which failed was told
 	mu     sync.Mutex // held during a look-up: who needs the same answer waits for it
 	groups map[string]string
 	fault  error     // of the last look-up
 	again  time.Time // no look-up before then
-	told   map[string]bool
 }
 
 // handles returns the handles in the table, each once.
@@ -99,45 +107,25 @@ func (m *mentions) handles() []string {
 	})
 }
 
-// of returns the mentions of a category, joined by blanks, and whether there are any.
-func (m *mentions) of(category string) (string, bool) {
-	entry, _ := m.table.Nearest(category)
-	var found []string
-	for _, name := range entry.Value {
-		markup, _ := mentionMarkup(name)
-		if markup == "" {
-			markup = m.userGroup(name)
-		}
-		if markup != "" {
-			found = append(found, markup)
-		}
-	}
-	return strings.Join(found, " "), len(found) > 0
-}
+// of returns the mentions of a category, joined by blanks.
+func (m *mentions) of(category string) string { return mentionsOf(m.table, category, m.userGroup) }
 
 // userGroup returns the markup for a handle; "" if it cannot be found.
 func (m *mentions) userGroup(handle string) string {
-	m.mu.Lock()
 	id, err := m.lookUp(handle)
-	tell := err != nil && m.failed != nil && !m.told[handle]
-	if tell {
-		if m.told == nil {
-			m.told = make(map[string]bool)
-		}
-		m.told[handle] = true
+	if err == nil {
+		return userGroupMarkup(id)
 	}
-	m.mu.Unlock()
-	if tell {
+	if _, again := m.told.LoadOrStore(handle, true); !again {
 		m.failed(handle, err)
 	}
-	if err != nil {
-		return ""
-	}
-	return userGroupMarkup(id)
+	return ""
 }
 
-// lookUp finds the ID of a handle, with the lock held. IDs never change, so one that was found is not asked for again.
+// lookUp finds the ID of a handle. IDs never change, so it does not ask again for one that was found.
 func (m *mentions) lookUp(handle string) (string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if m.groups[handle] == "" && !m.now().Before(m.again) {
 		groups, failure := m.list(context.Background())
 		m.fault = nil
@@ -162,14 +150,11 @@ func (m *mentions) lookUp(handle string) (string, error) {
 
 // userGroups asks Slack for the IDs of the user groups in use, by handle.
 func (s *Slack) userGroups(ctx context.Context) (map[string]string, *Error) {
-	const method = "usergroups.list"
-	answer, failure := s.ask(ctx, method, maxUserGroups, func(ctx context.Context) error {
-		_, err := s.api.GetUserGroupsContext(ctx)
+	r := s.method("usergroups.list", func(ctx context.Context, api *slack.Client) error {
+		_, err := api.GetUserGroupsContext(ctx)
 		return err
 	})
-	if failure != nil {
-		return nil, failure
-	}
+	r.limit = maxUserGroups
 	var list struct {
 		Groups []struct {
 			ID      string `json:"id"`
@@ -177,8 +162,8 @@ func (s *Slack) userGroups(ctx context.Context) (map[string]string, *Error) {
 			Deleted int64  `json:"date_delete"`
 		} `json:"usergroups"`
 	}
-	if json.Unmarshal(answer.body, &list) != nil {
-		return nil, &Error{Class: Unknown, Channel: method, Err: errors.New("the answer is not one of Slack's")}
+	if failure := s.ask(ctx, r, &list); failure != nil {
+		return nil, failure
 	}
 	groups := make(map[string]string, len(list.Groups))
 	for _, group := range list.Groups {
@@ -187,22 +172,4 @@ func (s *Slack) userGroups(ctx context.Context) (map[string]string, *Error) {
 		}
 	}
 	return groups, nil
-}
-
-// MentionPreview is whom messages of a category mention, as [Slack.Mention] returns it; a user group's handle is shown as
-// it is, since only Slack knows its ID.
-func MentionPreview(table event.Table[[]string], category string) string {
-	entry, _ := table.Nearest(category)
-	var found []string
-	for _, name := range entry.Value {
-		markup, err := mentionMarkup(name)
-		if err != nil {
-			continue
-		}
-		if markup == "" {
-			markup = "@" + name
-		}
-		found = append(found, markup)
-	}
-	return strings.Join(found, " ")
 }

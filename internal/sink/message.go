@@ -1,77 +1,103 @@
 package sink
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
+	"net/http"
 	"net/url"
+	"time"
 
 	"github.com/slack-go/slack"
 )
 
-// message is a layout as Slack is handed it. It does not change any more.
+// message is a layout as it is posted. It is encoded ahead of its requests: slack-go would encode it again in each of them.
 type message struct {
-	layout
-	// form holds blocks and attachments as they stand in a request, ready to go behind the rest of it: slack-go would encode
-	// them by reflection, anew for each post. With a webhook it is empty, and slack-go does.
-	form string
+	tail        string // goes behind what slack-go makes of a request's body
+	attachments bool   // the tail holds some
 }
 
-// message makes of a layout, which must have passed check, what is to be posted.
+// message makes what is to be posted of a layout that passed check.
 func (s *Slack) message(l layout) *message {
-	m := message{layout: l}
-	if s.webhook == "" {
-		m.form = "&blocks=" + formValue(l.Blocks)
-		if len(l.Attachments) > 0 {
-			m.form += "&attachments=" + formValue(l.Attachments)
-		}
+	m := &message{attachments: len(l.Attachments) > 0}
+	if s.o.WebhookURL != "" {
+		m.tail = "," + encoded(l)[len("{"):] // the members join those that slack-go makes
+		return m
 	}
-	return &m
+	if l.Blocks == nil {
+		l.Blocks = list[block]{} // encoded as [], not null
+	}
+	m.tail = "&text=" + url.QueryEscape(l.Text) + "&blocks=" + url.QueryEscape(encoded(l.Blocks))
+	if m.attachments {
+		m.tail += "&attachments=" + url.QueryEscape(encoded(l.Attachments))
+	}
+	return m
 }
 
-func formValue[T any](value list[T]) string {
-	if value == nil {
-		value = list[T]{} // not null
-	}
-	encoded, err := json.Marshal(value)
-	if err != nil {
-		return "" // no text is beyond JSON
-	}
-	return url.QueryEscape(string(encoded))
+// encoded is a part of a layout as JSON.
+func encoded(part any) string {
+	text, _ := json.Marshal(part) // nothing in a layout is beyond JSON
+	return string(text)
 }
 
-// options is the message without its form for chat.postMessage and chat.update.
-func (m *message) options() []slack.MsgOption {
+// commonOptions is what chat.postMessage and chat.update are told beside the message.
+func commonOptions() []slack.MsgOption {
 	return []slack.MsgOption{
-		slack.MsgOptionText(m.Text, false),
 		slack.MsgOptionDisableMarkdown(),
 		slack.MsgOptionDisableLinkUnfurl(),
 		slack.MsgOptionDisableMediaUnfurl(),
 	}
 }
 
-// webhook is the message for an incoming webhook.
-func (m *message) webhook() *slack.WebhookMessage {
-	off := false
-	w := &slack.WebhookMessage{Text: m.Text, UnfurlLinks: &off, UnfurlMedia: &off}
-	if len(m.Blocks) > 0 {
-		w.Blocks = &slack.Blocks{BlockSet: slackBlocks(m.Blocks)}
-	}
-	for _, a := range m.Attachments {
-		blocks := slack.Blocks{BlockSet: slackBlocks(a.Blocks)}
-		w.Attachments = append(w.Attachments, slack.Attachment{Color: a.Color, Fallback: a.Fallback, Blocks: blocks})
-	}
-	return w
+// place is where a message goes.
+type place struct {
+	destination string // names it in failures
+	channel     string // as Slack takes it; unused with a webhook
+	timestamp   string // of the message to reply to, or to update; empty for none
 }
 
-func slackBlocks(blocks []block) []slack.Block {
-	converted := make([]slack.Block, 0, len(blocks))
-	for i := range blocks {
-		converted = append(converted, &blocks[i])
+// post makes one request to post a message, and observes it.
+func (s *Slack) post(ctx context.Context, timeout time.Duration, to place, m *message) (reply, *Error) {
+	var r request
+	if s.o.WebhookURL != "" {
+		r = request{limit: maxReply, judge: judgeWebhook, do: func(ctx context.Context, client *http.Client) error {
+			beside := &slack.WebhookMessage{UnfurlLinks: new(bool), UnfurlMedia: new(bool)}
+			return slack.PostWebhookCustomHTTPContext(ctx, s.o.WebhookURL, client, beside)
+		}}
+	} else {
+		options := commonOptions()
+		if to.timestamp != "" {
+			options = append(options, slack.MsgOptionTS(to.timestamp))
+		}
+		r = s.method("chat.postMessage", func(ctx context.Context, api *slack.Client) error {
+			_, _, err := api.PostMessageContext(ctx, to.channel, options...)
+			return err
+		})
+		r.judge = judgePost
 	}
-	return converted
+	r.destination, r.timeout, r.tail = to.destination, timeout, m.tail
+	return s.observed(ctx, r)
 }
 
-// BlockType implements slack.Block.
-func (b *block) BlockType() slack.MessageBlockType { return slack.MessageBlockType(b.Type) }
-
-// ID implements slack.Block. A block that nobody presses has none.
-func (b *block) ID() string { return "" }
+// update makes one request to change a message, and observes it. When it fails, nothing was posted.
+func (s *Slack) update(ctx context.Context, timeout time.Duration, at place, m *message) *Error {
+	// Without these two, chat.update looks for links in the text and keeps the old attachments.
+	options := append(commonOptions(), slack.MsgOptionParse(false))
+	if !m.attachments {
+		options = append(options, slack.MsgOptionAttachments([]slack.Attachment{}...))
+	}
+	r := s.method("chat.update", func(ctx context.Context, api *slack.Client) error {
+		_, _, _, err := api.UpdateMessageContext(ctx, at.channel, at.timestamp, options...)
+		return err
+	})
+	r.destination, r.timeout, r.tail = at.destination, timeout, m.tail
+	_, failure := s.observed(ctx, r)
+	if failure == nil {
+		return nil
+	}
+	if failure.Class == Unknown {
+		failure.Class = Transient
+	}
+	failure.Err = fmt.Errorf("update of the first message: %w", failure.Err)
+	return failure
+}

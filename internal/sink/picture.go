@@ -5,18 +5,17 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
 
-	"github.com/slack-go/slack"
-
 	"github.com/seed-4578ace9/notifier/internal/plain"
 )
 
-// Preview renders d without sending it: the JSON that Slack would be handed, and a picture of the
-// message in text, for a terminal of 80 columns. A nil template is the default. When t fails on d
-// both are those of the default template, which would be sent, and the error says why.
+// Preview renders d without sending it: the JSON that Slack would be handed, and a picture of the message in text, for a
+// terminal of 80 columns. A nil template is the default. Where t fails on d, both are those of the default template, which would
+// be sent, and the error says why.
 func Preview(t *Template, d Delivery) (message []byte, picture string, err error) {
 	l, err := t.render(newView(d, openedBy(d), time.Now()))
 	var indented bytes.Buffer
@@ -36,12 +35,11 @@ const (
 	columnGap    = 2
 )
 
-// picture draws the layout in a frame: the blocks, and beside a bar, with its colour's name at the
-// top, those of the attachments.
+// picture draws the layout in a frame: the blocks, then those of the attachments, beside a bar with the name of its colour at
+// the top.
 func (l layout) picture() string {
 	const inside = pictureWidth - frameWidth
-	var lines []string
-	lines = append(lines, drawBlocks(l.Blocks, inside)...)
+	lines := drawBlocks(l.Blocks, inside)
 	for _, a := range l.Attachments {
 		if len(lines) > 0 {
 			lines = append(lines, "")
@@ -53,34 +51,22 @@ func (l layout) picture() string {
 		lines = append(lines, "┗")
 	}
 	if len(lines) == 0 {
-		lines = wrap(shown(textObject{Type: slack.MarkdownType, Text: l.Text}), inside)
+		lines = wrap(shown(textObject{Type: markdownType, Text: l.Text}), inside)
 	}
-	return frame(lines, inside)
+	for i, line := range lines {
+		lines[i] = "│ " + padded(line, inside) + " │\n"
+	}
+	edge := strings.Repeat("─", inside+2)
+	return "╭" + edge + "╮\n" + strings.Join(lines, "") + "╰" + edge + "╯\n"
 }
 
-func frame(lines []string, inside int) string {
-	var picture strings.Builder
-	picture.WriteString("╭" + strings.Repeat("─", inside+2) + "╮\n")
-	for _, line := range lines {
-		picture.WriteString("│ " + padded(line, inside) + " │\n")
-	}
-	picture.WriteString("╰" + strings.Repeat("─", inside+2) + "╯\n")
-	return picture.String()
+var colourNames = map[string]string{
+	"#2563eb": "blue ", "#f59e0b": "amber ", "#dc2626": "red ", "#7f1d1d": "dark red ", "#16a34a": "green ", "#6b7280": "grey ",
+	"": "grey",
 }
 
-// colourName says what the bar looks like, as far as the colour is one of ours.
-func colourName(colour string) string {
-	names := map[string]string{
-		"#2563eb": "blue", "#f59e0b": "amber", "#dc2626": "red", "#7f1d1d": "dark red", "#16a34a": "green", "#6b7280": "grey",
-	}
-	if name := names[strings.ToLower(colour)]; name != "" {
-		return name + " " + colour
-	}
-	if colour == "" {
-		return "grey"
-	}
-	return colour
-}
+// colourName says what the bar looks like, as far as the colour is one of the default templates.
+func colourName(colour string) string { return colourNames[strings.ToLower(colour)] + colour }
 
 func drawBlocks(blocks []block, width int) []string {
 	var lines []string
@@ -121,25 +107,20 @@ func drawBlock(b block, width int) []string {
 func drawFields(fields []textObject, width int) []string {
 	column := (width - columnGap) / 2
 	var lines []string
-	for i := 0; i < len(fields); i += 2 {
-		left, right := wrap(shown(fields[i]), column), []string(nil)
-		if i+1 < len(fields) {
-			right = wrap(shown(fields[i+1]), column)
+	for pair := range slices.Chunk(fields, 2) {
+		left, right := wrap(shown(pair[0]), column), []string(nil)
+		if len(pair) == 2 {
+			right = wrap(shown(pair[1]), column)
 		}
-		for row := range max(len(left), len(right)) {
-			line := padded(at(left, row), column+columnGap) + at(right, row)
-			lines = append(lines, strings.TrimRight(line, " "))
+		for len(left) < len(right) {
+			left = append(left, "")
 		}
+		for row, text := range right {
+			left[row] = strings.TrimRight(padded(left[row], column+columnGap)+text, " ")
+		}
+		lines = append(lines, left...)
 	}
 	return lines
-}
-
-// at is the line of that row, empty below the last.
-func at(lines []string, row int) string {
-	if row < len(lines) {
-		return lines[row]
-	}
-	return ""
 }
 
 var unescaper = strings.NewReplacer("&lt;", "<", "&gt;", ">", "&amp;", "&")
@@ -149,7 +130,7 @@ var bold = regexp.MustCompile(`(?m)(^| )\*([^*\s](?:[^*\n]*[^*\s])?)\*( |$)`)
 // shown is a text as a reader sees it.
 func shown(t textObject) string {
 	text := plain.Text(t.Text)
-	if t.Type == slack.MarkdownType {
+	if t.Type == markdownType {
 		text = token.ReplaceAllStringFunc(text, func(found string) string { return shownToken(found[1 : len(found)-1]) })
 		text = bold.ReplaceAllString(text, "$1$2$3")
 	}

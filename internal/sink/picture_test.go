@@ -2,7 +2,6 @@ package sink
 
 import (
 	"encoding/json"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -19,9 +18,7 @@ func TestPreview(t *testing.T) {
 	d.Event.Status, d.Mention = event.StatusFiring, "<!here> <!subteam^S0123ABCD>"
 	d.Event.Fields = append(d.Event.Fields, event.Field{Name: "what to do", Value: "call\nthe bank"})
 	message, got, err := Preview(nil, d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	const want = `
 ╭──────────────────────────────────────────────────────────────────────────────╮
 │ @here @S0123ABCD                                                             │
@@ -54,16 +51,11 @@ func TestPreview(t *testing.T) {
 		!strings.Contains(string(message), `"text": "<!here> <!subteam^S0123ABCD>",`) {
 		t.Errorf("got %s", message)
 	}
-	// What is shown is what is sent.
-	var shown, sent any
-	m := testkit.Must((*Template)(nil).render(view{Delivery: d}))(t)
-	blocks := testkit.Must(json.Marshal(m.Blocks))(t)
-	var whole struct{ Blocks any }
-	testkit.NoError(t, json.Unmarshal(message, &whole))
-	testkit.NoError(t, json.Unmarshal(blocks, &sent))
-	if shown = whole.Blocks; !reflect.DeepEqual(shown, sent) {
-		t.Errorf("shown %v, sent %v", shown, sent)
-	}
+	var shown, sent layout // what is shown is what is sent
+	testkit.NoError(t, json.Unmarshal(message, &shown))
+	byWebhook := newTestSlack(t, SlackOptions{WebhookURL: "http://slack.invalid/webhook"})
+	testkit.NoError(t, json.Unmarshal([]byte("{"+byWebhook.Prepare(d).prepared.tail[1:]), &sent))
+	testkit.EqualDeeply(t, shown, sent, "shown")
 }
 
 func TestPreviewOfAFailure(t *testing.T) {
@@ -78,11 +70,8 @@ func TestPreviewOfAFailure(t *testing.T) {
 func TestPicture(t *testing.T) {
 	t.Parallel()
 	plain := testkit.Must(parseTemplate("template", `{"text": "{{.Title}}"}`))(t)
-	bare, err := parseTemplate("template", `{"text": "x", "blocks": [{"type": "divider"}], "attachments": [
-		{"color": "#abcdef", "blocks": [{"type": "divider"}]}, {"blocks": [{{section .Title}}]}]}`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	bare := testkit.Must(parseTemplate("template", `{"text": "x", "blocks": [{"type": "divider"}], "attachments": [
+		{"color": "#abcdef", "blocks": [{"type": "divider"}]}, {"blocks": [{{section .Title}}]}]}`))(t)
 	line := func(text string) string { return "│ " + padded(text, pictureWidth-frameWidth) + " │" }
 	for _, test := range []struct {
 		name     string
@@ -99,13 +88,9 @@ func TestPicture(t *testing.T) {
 		d := usualView().Delivery
 		d.Event.Title = "早\u0301 Refunds wait"
 		_, picture, err := Preview(test.template, d)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		lines := strings.Split(strings.ReplaceAll(strings.TrimSpace(picture), "\u0301", ""), "\n")
-		if got := lines[1 : len(lines)-1]; !reflect.DeepEqual(got, test.want) {
-			t.Errorf("%s: got\n%s", test.name, picture)
-		}
+		testkit.EqualSlices(t, lines[1:len(lines)-1], test.want, "%s", test.name)
 	}
 }
 
@@ -136,9 +121,7 @@ func TestShown(t *testing.T) {
 	} {
 		testkit.Equal(t, shown(textObject{Type: "mrkdwn", Text: text}), want, "%s", text)
 	}
-	if got := shown(textObject{Type: "plain_text", Text: "*a* &lt;x&gt;"}); got != "*a* <x>" {
-		t.Errorf("plain: got %q", got)
-	}
+	testkit.Equal(t, shown(textObject{Type: "plain_text", Text: "*a* &lt;x&gt;"}), "*a* <x>", "plain")
 }
 
 func TestWrap(t *testing.T) {
@@ -168,12 +151,6 @@ func TestPreviewOfResolved(t *testing.T) {
 	fired.Status, fired.Time = event.StatusFiring, d.Event.Time.Add(-125*time.Minute)
 	d.Opened = newReceipt(fired, "C0123456789", apiAnswer{channel: "C0123456789", ts: "1767322800.000100"}, fired.Time)
 	_, picture, err := Preview(nil, d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"[RESOLVED] Refunds wait", "┏ green #16a34a", "after 2h 5m"} {
-		if !strings.Contains(picture, want) {
-			t.Errorf("%q is not in\n%s", want, picture)
-		}
-	}
+	testkit.NoError(t, err)
+	wantTexts(t, "picture", picture, "[RESOLVED] Refunds wait", "┏ green #16a34a", "after 2h 5m")
 }

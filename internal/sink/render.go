@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -11,8 +12,8 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/summary"
 )
 
-// render is a pure function: equal views give equal layouts. The layout can always be sent; an
-// error says why it is not the template's but the default one. A nil template is the default.
+// render is a pure function: equal views give equal layouts. The layout can always be sent. An error says why the default
+// template made it, in place of this one. A nil template is the default.
 func (t *Template) render(v view) (layout, error) {
 	c := newContent(v)
 	if t == nil {
@@ -25,8 +26,8 @@ func (t *Template) render(v view) (layout, error) {
 	return defaultLayout(c), fmt.Errorf("render event %s by the template: %w", c.ID, err)
 }
 
-// defaultLayout is what the default template prints, without the printing and the reading, which take ten times as long and
-// would be most of what a message costs. A test holds it to the template.
+// defaultLayout is what the default template prints. Printing and reading would take ten times as long, and would be most of
+// what a message costs. A test compares it with the template.
 func defaultLayout(c content) layout {
 	headline := "[" + c.Label + "] " + c.Title
 	var details []block
@@ -59,16 +60,16 @@ func defaultLayout(c content) layout {
 
 // renderSummary is a pure function, as Template.render is.
 func renderSummary(d summary.Digest) layout {
-	line := SummaryLine(d)
-	l, err := summaryTemplate().execute(newSummaryContent(d), "")
+	c := newSummaryContent(d)
+	l, err := summaryTemplate().execute(c, "")
 	if err != nil {
-		l = layout{Text: fit(line, maxFallback)}
+		return layout{Text: fit(c.Line, maxFallback)}
 	}
 	return l
 }
 
-// content is what a template of events sees, and so a public contract. Its texts are cleaned but
-// not escaped: that happens where they are printed.
+// content is what a template of events sees, and so a public contract. Its texts are cleaned. They are escaped where they are
+// printed.
 type content struct {
 	ID, Category string
 	Title        string // one line, never empty
@@ -99,7 +100,7 @@ func newContent(v view) content {
 	c := content{
 		ID:       plain.Line(e.ShownID()),
 		Category: plain.Line(e.Category),
-		Severity: string(e.Severity),
+		Severity: string(cmp.Or(e.Severity, event.SeverityInfo)),
 		Status:   string(e.Status),
 		Key:      plain.Line(e.Key),
 		Source:   plain.Line(e.Source),
@@ -107,39 +108,15 @@ func newContent(v view) content {
 		Fields:   e.Fields,
 		Time:     e.Time,
 		Cost:     e.Cost,
-		Label:    label(e),
-		Colour:   colour(e),
 		Duration: v.duration(),
 		Mention:  markup(v.Mention),
 		Usage:    v.Usage,
 		Reply:    v.Resolved != nil && v.Resolved.Timestamp != "" && !v.Rewrite,
 		Rewrite:  v.Rewrite,
 	}
-	if c.Severity == "" {
-		c.Severity = string(event.SeverityInfo)
-	}
 	c.Title, c.Text = headline(e)
+	c.Label, c.Colour = labelAndColour(e)
 	return c
-}
-
-// event is what is known of the event that fired, now resolved.
-func (f firing) event() event.Event {
-	return event.Event{
-		ID: f.ID, Category: f.Category, Title: f.Title, Text: f.Text, Severity: f.Severity, Source: f.Source,
-		Link: f.Link, Fields: f.Fields, Time: f.Time, Status: event.StatusResolved,
-	}
-}
-
-// duration is how long that fired which the event resolves.
-func (v view) duration() time.Duration {
-	ended := v.Ended
-	if ended.IsZero() {
-		ended = v.Event.Time
-	}
-	if v.Resolved == nil || v.Resolved.Time.IsZero() || ended.IsZero() {
-		return 0
-	}
-	return max(0, ended.Sub(v.Resolved.Time))
 }
 
 // headline returns a title of one line, and the text that is not in it.
@@ -150,48 +127,39 @@ func headline(e event.Event) (title, text string) {
 		first, rest, _ := strings.Cut(text, "\n")
 		title, text = plain.Line(first), strings.TrimSpace(rest)
 	}
-	if title == "" {
-		title = plain.Line(e.Category)
-	}
-	if title == "" {
-		title = mark
-	}
-	return title, text
+	return cmp.Or(title, plain.Line(e.Category), mark), text
 }
 
-// label is the event's severity and status in capitals. How bad it was matters no more once it is
-// resolved.
-func label(e event.Event) string {
-	word, _ := severity(e.Severity)
+// labelAndColour returns the event's severity and status in capitals, and the colour of the bar beside its message. A resolved event
+// shows no severity: it matters no more.
+func labelAndColour(e event.Event) (label, colour string) {
+	look := lookOf(e.Severity)
 	switch e.Status {
 	case event.StatusFiring:
-		return "FIRING " + word
+		return "FIRING " + look.word, look.colour
 	case event.StatusResolved:
-		return "RESOLVED"
+		return "RESOLVED", "#16a34a"
 	default:
-		return word
+		return look.word, look.colour
 	}
 }
 
-// colour is that of the bar beside the message.
-func colour(e event.Event) string {
-	if e.Status == event.StatusResolved {
-		return "#16a34a"
-	}
-	_, colour := severity(e.Severity)
-	return colour
+// look is how a severity is shown.
+type look struct {
+	word   string
+	colour string // of the bar beside a message
+	ansi   string // starts the colour on a terminal
 }
 
-// severity returns the word and the colour for s.
-func severity(s event.Severity) (word, colour string) {
+func lookOf(s event.Severity) look {
 	switch s {
 	case event.SeverityCritical:
-		return "CRITICAL", "#7f1d1d"
+		return look{"CRITICAL", "#7f1d1d", "\x1b[1;37;41m"} // on a terminal white on red
 	case event.SeverityError:
-		return "ERROR", "#dc2626"
+		return look{"ERROR", "#dc2626", "\x1b[31m"}
 	case event.SeverityWarning:
-		return "WARNING", "#f59e0b"
+		return look{"WARNING", "#f59e0b", "\x1b[33m"}
 	default:
-		return "INFO", "#2563eb"
+		return look{"INFO", "#2563eb", "\x1b[34m"}
 	}
 }

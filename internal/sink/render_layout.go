@@ -9,12 +9,9 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-
-	"github.com/slack-go/slack"
 )
 
-// layout is the JSON that a template produces. Members that are not here are a fault, so that a
-// misspelt one does not go unnoticed.
+// layout is the JSON that a template produces. Any other member is a fault, so that a misspelt one does not go unnoticed.
 type layout struct {
 	Text        string           `json:"text"`
 	Blocks      list[block]      `json:"blocks,omitempty"`
@@ -44,17 +41,23 @@ const (
 	dividerBlock = "divider"
 )
 
+// The types of texts.
+const (
+	plainTextType = "plain_text"
+	markdownType  = "mrkdwn"
+)
+
 type textObject struct {
 	Type string `json:"type"`
 	Text string `json:"text"`
-	// Verbatim keeps Slack from finding links and mentions of its own in mrkdwn; it is always set there.
+	// Verbatim keeps Slack from finding links and mentions of its own. It is always set in mrkdwn.
 	Verbatim bool `json:"verbatim,omitempty"`
-	// Emoji says whether :names: are shown as emoji; it is always set in plain text, and Slack takes it nowhere else.
+	// Emoji says whether :names: are shown as emoji. It is always set in plain text. Slack takes it nowhere else.
 	Emoji *bool `json:"emoji,omitempty"`
 }
 
-// list is read from an array, whose nulls are left out and whose inner arrays are put in its place:
-// so templates need no conditions around commas.
+// list is read from an array without its nulls. The items of inner arrays become items of the list. So templates need no
+// conditions around commas.
 type list[T any] []T
 
 // UnmarshalJSON reads an array as the type says.
@@ -101,8 +104,11 @@ func parseLayout(data []byte) (layout, error) {
 	var l layout
 	err := decodeStrictly(data, &l)
 	if syntax := (*json.SyntaxError)(nil); errors.As(err, &syntax) {
-		end := min(int(syntax.Offset), len(data))
-		return layout{}, fmt.Errorf("the result is not JSON: %w after %q", err, cutFront(string(data[:end]), maxExcerpt))
+		before := string(data[:min(int(syntax.Offset), len(data))])
+		if len(before) > maxExcerpt {
+			before = mark + strings.ToValidUTF8(before[len(before)-maxExcerpt:], "")
+		}
+		return layout{}, fmt.Errorf("the result is not JSON: %w after %q", err, before)
 	}
 	if err != nil {
 		return layout{}, fmt.Errorf("the result is no message: %w", err)
@@ -113,14 +119,6 @@ func parseLayout(data []byte) (layout, error) {
 
 // maxExcerpt bounds in bytes how much of a result a fault shows.
 const maxExcerpt = 60
-
-// cutFront returns the end of s.
-func cutFront(s string, limit int) string {
-	if len(s) <= limit {
-		return s
-	}
-	return mark + strings.ToValidUTF8(s[len(s)-limit:], "")
-}
 
 // tidy leaves out what is empty, which Slack would refuse.
 func (l *layout) tidy() {
@@ -142,11 +140,9 @@ func tidyBlocks(blocks []block) []block {
 			}
 		}
 	}
-	return slices.DeleteFunc(blocks, func(b block) bool { return b.empty() && isOfText(b.Type) })
-}
-
-func isOfText(kind string) bool {
-	return kind == headerBlock || kind == sectionBlock || kind == contextBlock
+	return slices.DeleteFunc(blocks, func(b block) bool {
+		return b.empty() && (b.Type == headerBlock || b.Type == sectionBlock || b.Type == contextBlock)
+	})
 }
 
 func tidyTexts(texts []textObject) []textObject {
@@ -157,7 +153,7 @@ func tidyTexts(texts []textObject) []textObject {
 }
 
 func (t *textObject) tidy() {
-	t.Verbatim = t.Type == slack.MarkdownType
+	t.Verbatim = t.Type == markdownType
 	switch {
 	case t.Verbatim:
 		t.Emoji = nil
@@ -174,17 +170,7 @@ func (b block) empty() bool {
 	return (b.Text == nil || b.Text.empty()) && !slices.ContainsFunc(b.Fields, shows) && !slices.ContainsFunc(b.Elements, shows)
 }
 
-// texts returns the block's own text, its fields and its elements.
-func (b block) texts() []textObject {
-	var texts []textObject
-	if b.Text != nil {
-		texts = append(texts, *b.Text)
-	}
-	return append(append(texts, b.Fields...), b.Elements...)
-}
-
-// Slack's limits, in characters after escaping. All blocks together are refused
-// (msg_blocks_too_long) somewhere above 13,000.
+// Slack's limits, in characters after escaping. It refuses all blocks together (msg_blocks_too_long) somewhere above 13,000.
 const (
 	textLimit        = 40000
 	headerLimit      = 150
@@ -194,13 +180,12 @@ const (
 	elementsLimit    = 10
 	blocksLimit      = 50
 	charactersLimit  = 13000
-	attachmentsLimit = 20 // attachments
+	attachmentsLimit = 20
 )
 
 var colourForm = regexp.MustCompile(`^(#[0-9A-Fa-f]{6}|good|warning|danger)?$`)
 
-// check finds out whether Slack would take the layout and show it as it is meant. Markup that is
-// not allowed is a leak.
+// check finds out whether Slack would take the layout and show it as it is meant. Markup that is not allowed is a leak.
 func (l layout) check(allowed func(token string) bool) error {
 	if strings.TrimSpace(l.Text) == "" {
 		return errors.New("the text of the message is empty")
@@ -262,51 +247,52 @@ func (c *checker) blocks(blocks []block, where string) {
 	}
 }
 
-func (c *checker) block(b block, where string) {
-	text, fields, elements := b.Text != nil, len(b.Fields) > 0, len(b.Elements) > 0
-	switch b.Type {
-	case headerBlock:
-		if fields || elements || b.Text.Type != slack.PlainTextType {
-			c.fault("%s: a header has a text of type plain_text and nothing else", where)
-		}
-		c.texts(b.texts(), headerLimit, where)
-	case sectionBlock:
-		if elements {
-			c.fault("%s: a section has a text, fields, or both", where)
-		}
-		if text {
-			c.texts([]textObject{*b.Text}, sectionLimit, where)
-		}
-		c.texts(b.Fields, fieldLimit, where)
-		c.within(len(b.Fields), fieldsLimit, where, "fields")
-	case contextBlock:
-		if text || fields {
-			c.fault("%s: a context has elements and nothing else", where)
-		}
-		c.texts(b.Elements, sectionLimit, where)
-		c.within(len(b.Elements), elementsLimit, where, "elements")
-	case dividerBlock:
-		if text || fields || elements {
-			c.fault("%s: a divider has nothing", where)
-		}
-	default:
-		c.fault("%s: a block is a header, section, context or divider", where)
-	}
+// shape is what a type of block may hold: the greatest length of its text, of each field and of each element; 0 for none.
+type shape struct {
+	text, fields, elements int
+	rule                   string
 }
 
-func (c *checker) texts(texts []textObject, limit int, where string) {
-	for _, t := range texts {
-		c.within(units(t.Text), limit, where, "characters")
-		c.characters += units(t.Text)
-		switch t.Type {
-		case slack.PlainTextType:
-			if found := token.FindString(t.Text); found != "" {
-				c.fault("%s shows %q as it is: markup needs a text of type mrkdwn", where, cut(found, maxExcerpt))
-			}
-		case slack.MarkdownType:
-			c.markup(t.Text, where)
-		default:
-			c.fault("%s: the type of a text is plain_text or mrkdwn, not %q", where, cut(t.Type, maxExcerpt))
+var shapes = map[string]shape{
+	headerBlock:  {text: headerLimit, rule: "a header has a text of type plain_text and nothing else"},
+	sectionBlock: {text: sectionLimit, fields: fieldLimit, rule: "a section has a text, fields, or both"},
+	contextBlock: {elements: sectionLimit, rule: "a context has elements and nothing else"},
+	dividerBlock: {rule: "a divider has nothing"},
+}
+
+func (c *checker) block(b block, where string) {
+	shape, known := shapes[b.Type]
+	switch {
+	case !known:
+		c.fault("%s: a block is a header, section, context or divider", where)
+	case b.Text != nil && shape.text == 0, len(b.Fields) > 0 && shape.fields == 0, len(b.Elements) > 0 && shape.elements == 0,
+		b.Type == headerBlock && b.Text.Type != plainTextType:
+		c.fault("%s: %s", where, shape.rule)
+	}
+	if b.Text != nil {
+		c.text(*b.Text, shape.text, where)
+	}
+	for _, field := range b.Fields {
+		c.text(field, shape.fields, where)
+	}
+	c.within(len(b.Fields), fieldsLimit, where, "fields")
+	for _, element := range b.Elements {
+		c.text(element, shape.elements, where)
+	}
+	c.within(len(b.Elements), elementsLimit, where, "elements")
+}
+
+func (c *checker) text(t textObject, limit int, where string) {
+	c.within(units(t.Text), limit, where, "characters")
+	c.characters += units(t.Text)
+	switch t.Type {
+	case plainTextType:
+		if found := token.FindString(t.Text); found != "" {
+			c.fault("%s shows %q as it is: markup needs a text of type mrkdwn", where, cut(found, maxExcerpt))
 		}
+	case markdownType:
+		c.markup(t.Text, where)
+	default:
+		c.fault("%s: the type of a text is plain_text or mrkdwn, not %q", where, cut(t.Type, maxExcerpt))
 	}
 }

@@ -2,43 +2,13 @@ package sink
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/plain"
 	"github.com/seed-4578ace9/notifier/internal/summary"
 )
-
-// summaryContent is what the template of summaries sees. Its texts are one line each.
-type summaryContent struct {
-	summary.Digest
-	Paths                 []suppressed
-	Line, Count           string   // the whole in one line; the first words of it
-	More, Unpaired, Doubt string   // "" for nothing to say
-	Changed               []string // without their times, which are those of Changes
-}
-
-// suppressed is what was dropped of one path, in words.
-type suppressed struct{ summary.Path }
-
-func newSummaryContent(d summary.Digest) summaryContent {
-	d = bounded(d)
-	c := summaryContent{
-		Digest: d, Paths: suppressedOf(d), Line: SummaryLine(d), Count: count(d), More: more(d), Unpaired: unpaired(d), Doubt: doubt(d),
-	}
-	for _, change := range d.Changes {
-		c.Changed = append(c.Changed, changeText(change))
-	}
-	return c
-}
-
-func suppressedOf(d summary.Digest) []suppressed {
-	paths := make([]suppressed, len(d.Paths))
-	for i, path := range d.Paths {
-		paths[i] = suppressed{path}
-	}
-	return paths
-}
 
 // Bounds of what a summary shows.
 const (
@@ -49,78 +19,95 @@ const (
 	maxPathName     = 150
 )
 
-// bounded is the digest as it is shown: clean, and no more of anything than there is room for. Paths for which there is none
-// count among the others.
-func bounded(d summary.Digest) summary.Digest {
-	paths := make([]summary.Path, 0, maxPaths)
-	for i, path := range d.Paths {
-		if i >= maxPaths {
-			d.MorePaths++
-			d.MoreDropped += path.Dropped
-			continue
-		}
-		path.Path, path.Title = cutTo(maxPathName, plain.Line(path.Path)), cutTo(maxSummaryTitle, plain.Line(path.Title))
-		path.Reasons = path.Reasons[:min(len(path.Reasons), maxReasons)]
-		paths = append(paths, path)
+// summaryContent is what the template of summaries sees. Its texts are one line each, and "" where there is nothing to say.
+type summaryContent struct {
+	summary.Digest
+	Paths                        []suppressed
+	Line                         string // the whole, with times in UTC
+	Count, More, Unpaired, Doubt string
+	Changed                      []string // without the times, which are in Changes
+}
+
+// suppressed is what was dropped of one path, in words.
+type suppressed struct {
+	Dropped          int64
+	Name, Why, Title string
+	Opens            time.Time
+}
+
+// newSummaryContent shows no more of anything than there is room for. The other paths count as more.
+func newSummaryContent(d summary.Digest) summaryContent {
+	shown := d.Paths[:min(len(d.Paths), maxPaths)]
+	for _, path := range d.Paths[len(shown):] {
+		d.MorePaths++
+		d.MoreDropped += path.Dropped
 	}
-	d.Paths = paths
 	d.Changes = d.Changes[max(0, len(d.Changes)-maxChanges):] // the newest
-	return d
-}
-
-// SummaryLine tells a digest in one line of plain text, times in UTC.
-func SummaryLine(d summary.Digest) string {
-	d = bounded(d)
-	var line strings.Builder
-	line.WriteString(count(d) + " " + period(d.First, d.Last))
-	before := ": "
-	write := func(text string) {
-		if text != "" {
-			line.WriteString(before + text)
-			before = "; "
-		}
+	c := summaryContent{
+		Digest: d,
+		Count:  atLeast(d.AtLeast) + number(d.Dropped, "notification was suppressed", "notifications were suppressed"),
 	}
-	for _, path := range suppressedOf(d) {
-		write(path.text(d.Last))
+	for _, path := range shown {
+		c.Paths = append(c.Paths, newSuppressed(path))
 	}
-	write(more(d))
-	write(unpaired(d))
-	write(doubt(d))
+	if d.MorePaths > 0 && d.MoreDropped > 0 {
+		c.More = fmt.Sprintf("and %s%s: %d", atLeast(d.MoreAtLeast), number(int64(d.MorePaths), "more path", "more paths"), d.MoreDropped)
+	}
+	if d.Unpaired > 0 {
+		c.Unpaired = number(d.Unpaired, "resolved alert", "resolved alerts") + " had no open notification"
+	}
+	if d.Doubtful > 0 {
+		c.Doubt = fmt.Sprintf("including %d that may have been told before", d.Doubtful)
+	}
 	for _, change := range d.Changes {
-		write(changeText(change) + " at " + moment(change.At, d.Last) + " UTC")
+		c.Changed = append(c.Changed, changeText(change))
 	}
-	return line.String()
+	c.Line = c.line()
+	return c
 }
 
-func count(d summary.Digest) string {
-	return atLeast(d.AtLeast) + number(d.Dropped, "notification was suppressed", "notifications were suppressed")
-}
-
-// Name is the path, or what it stands for.
-func (p suppressed) Name() string {
-	if p.Rest {
-		return "other paths below " + p.Path.Path
+func newSuppressed(path summary.Path) suppressed {
+	s := suppressed{
+		Dropped: path.Dropped, Name: cutTo(maxPathName, plain.Line(path.Path)), Title: cutTo(maxSummaryTitle, plain.Line(path.Title)),
+		Opens: path.Opens,
 	}
-	return p.Path.Path
-}
-
-// Why says for which reasons, and how often for each if there are several.
-func (p suppressed) Why() string {
+	if path.Rest {
+		s.Name = "other paths below " + s.Name
+	}
+	reasons := path.Reasons[:min(len(path.Reasons), maxReasons)]
 	var texts []string
-	for _, reason := range p.Reasons {
+	for _, reason := range reasons {
 		text := plain.Line(reason.Text)
-		if len(p.Reasons) > 1 {
+		if len(reasons) > 1 {
 			text = fmt.Sprintf("%s: %d", text, reason.Dropped)
 		}
 		texts = append(texts, text)
 	}
-	return strings.Join(texts, ", ")
+	s.Why = strings.Join(texts, ", ")
+	return s
+}
+
+func (c summaryContent) line() string {
+	var texts []string
+	for _, path := range c.Paths {
+		texts = append(texts, path.text(c.Last))
+	}
+	texts = append(texts, c.More, c.Unpaired, c.Doubt)
+	for i, change := range c.Changes {
+		texts = append(texts, c.Changed[i]+" at "+moment(change.At, c.Last)+" UTC")
+	}
+	texts = slices.DeleteFunc(texts, func(text string) bool { return text == "" })
+	line := c.Count + " " + period(c.First, c.Last)
+	if len(texts) == 0 {
+		return line
+	}
+	return line + ": " + strings.Join(texts, "; ")
 }
 
 func (p suppressed) text(last time.Time) string {
 	var details []string
-	if why := p.Why(); why != "" {
-		details = append(details, why)
+	if p.Why != "" {
+		details = append(details, p.Why)
 	}
 	if !p.Opens.IsZero() {
 		details = append(details, "next slot opens "+moment(p.Opens, last)+" UTC")
@@ -128,32 +115,11 @@ func (p suppressed) text(last time.Time) string {
 	if p.Title != "" {
 		details = append(details, "such as "+p.Title)
 	}
-	text := fmt.Sprintf("%d × %s", p.Dropped, p.Name())
+	text := fmt.Sprintf("%d × %s", p.Dropped, p.Name)
 	if len(details) > 0 {
 		text += " (" + strings.Join(details, ", ") + ")"
 	}
 	return text
-}
-
-func more(d summary.Digest) string {
-	if d.MorePaths == 0 || d.MoreDropped == 0 {
-		return ""
-	}
-	return fmt.Sprintf("and %s%s: %d", atLeast(d.MoreAtLeast), number(int64(d.MorePaths), "more path", "more paths"), d.MoreDropped)
-}
-
-func unpaired(d summary.Digest) string {
-	if d.Unpaired == 0 {
-		return ""
-	}
-	return number(d.Unpaired, "resolved alert", "resolved alerts") + " had no open notification"
-}
-
-func doubt(d summary.Digest) string {
-	if d.Doubtful == 0 {
-		return ""
-	}
-	return fmt.Sprintf("including %d that may have been told before", d.Doubtful)
 }
 
 // changeText says what was changed, but not when.

@@ -2,7 +2,6 @@ package sink
 
 import (
 	"os"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -42,93 +41,90 @@ const (
 	sampleChanged        = "<!date^1767348720^{date_short_pretty} {time}|2026-01-02T10:12:00Z>"
 )
 
+var renderedSummaries = []struct {
+	name   string
+	change func(*summary.Digest)
+	line   string
+	texts  []string
+}{
+	{
+		"usual", func(*summary.Digest) {}, sampleLine,
+		[]string{
+			"5321 notifications were suppressed between " + sampleFrom + " and " + sampleTo,
+			"4698 × other paths below debug",
+			"112 × payments.refunds\nRefund &lt;stuck&gt;", "payments.* 10/30m", sampleOpens,
+			"and at least 290 more paths: 499",
+			"12 resolved alerts had no open notification",
+			"the live limit of payments.* was set to 10/30m", sampleChanged,
+		},
+	},
+	{
+		"at least, for several reasons, some of it in doubt",
+		func(s *summary.Digest) {
+			s.AtLeast, s.Doubtful, s.Unpaired, s.MoreAtLeast, s.MorePaths, s.MoreDropped = true, 40, 1, false, 1, 3
+			s.Paths = []summary.Path{{
+				Path: "payments", Dropped: 12, Reasons: []summary.Reason{
+					{Text: "payments 10/30m", Dropped: 7}, {Text: "could not wait: too many waited already", Dropped: 5},
+				},
+			}}
+			s.Changes = []summary.Change{{At: s.First.AddDate(0, 0, -1), Limit: "global", By: "anna"}}
+		},
+		"at least 5321 notifications were suppressed between 10:02 and 10:31 UTC: " +
+			"12 × payments (payments 10/30m: 7, could not wait: too many waited already: 5); and 1 more path: 3; " +
+			"1 resolved alert had no open notification; including 40 that may have been told before; " +
+			"the live limit of global was unset by anna at 2026-01-01 10:02 UTC",
+		[]string{
+			"at least 5321 notifications were suppressed between " + sampleFrom + " and " + sampleTo,
+			"12 × payments", "payments 10/30m: 7, could not wait: too many waited already: 5",
+			"and 1 more path: 3",
+			"1 resolved alert had no open notification",
+			"including 40 that may have been told before",
+			"the live limit of global was unset by anna", "<!date^1767261720^{date_short_pretty} {time}|2026-01-01T10:02:00Z>",
+		},
+	},
+	{
+		"one",
+		func(s *summary.Digest) {
+			*s = summary.Digest{
+				Dropped: 1, First: s.First, Last: s.First,
+				Paths: []summary.Path{{Path: "payments", Dropped: 1, Opens: s.First.AddDate(0, 0, 1)}},
+			}
+		},
+		"1 notification was suppressed at 10:02 UTC: 1 × payments (next slot opens 2026-01-03 10:02 UTC)",
+		[]string{
+			"1 notification was suppressed at <!date^1767348120^{date_short_pretty} {time}|2026-01-02T10:02:00Z>",
+			"1 × payments",
+			"next slot opens <!date^1767434520^{date_short_pretty} {time}|2026-01-03T10:02:00Z>",
+		},
+	},
+	{
+		"unpaired alone, over days",
+		func(s *summary.Digest) {
+			*s = summary.Digest{Dropped: 2, Unpaired: 2, First: s.First, Last: s.First.Add(48 * time.Hour)}
+		},
+		"2 notifications were suppressed between 2026-01-02 10:02 and 2026-01-04 10:02 UTC: 2 resolved alerts had no open notification",
+		[]string{
+			"2 notifications were suppressed between " +
+				"<!date^1767348120^{date_short_pretty} {time}|2026-01-02T10:02:00Z> and " +
+				"<!date^1767520920^{date_short_pretty} {time}|2026-01-04T10:02:00Z>",
+			"2 resolved alerts had no open notification",
+		},
+	},
+}
+
 func TestRenderSummary(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
-		name   string
-		change func(*summary.Digest)
-		line   string
-		texts  []string
-	}{
-		{
-			"usual", func(*summary.Digest) {}, sampleLine,
-			[]string{
-				"5321 notifications were suppressed between " + sampleFrom + " and " + sampleTo,
-				"4698 × other paths below debug",
-				"112 × payments.refunds\nRefund &lt;stuck&gt;", "payments.* 10/30m", sampleOpens,
-				"and at least 290 more paths: 499",
-				"12 resolved alerts had no open notification",
-				"the live limit of payments.* was set to 10/30m", sampleChanged,
-			},
-		},
-		{
-			"at least, for several reasons, some of it in doubt",
-			func(s *summary.Digest) {
-				s.AtLeast, s.Doubtful, s.Unpaired, s.MoreAtLeast, s.MorePaths, s.MoreDropped = true, 40, 1, false, 1, 3
-				s.Paths = []summary.Path{{
-					Path: "payments", Dropped: 12, Reasons: []summary.Reason{
-						{Text: "payments 10/30m", Dropped: 7}, {Text: "could not wait: too many waited already", Dropped: 5},
-					},
-				}}
-				s.Changes = []summary.Change{{At: s.First.AddDate(0, 0, -1), Limit: "global", By: "anna"}}
-			},
-			"at least 5321 notifications were suppressed between 10:02 and 10:31 UTC: " +
-				"12 × payments (payments 10/30m: 7, could not wait: too many waited already: 5); and 1 more path: 3; " +
-				"1 resolved alert had no open notification; including 40 that may have been told before; " +
-				"the live limit of global was unset by anna at 2026-01-01 10:02 UTC",
-			[]string{
-				"at least 5321 notifications were suppressed between " + sampleFrom + " and " + sampleTo,
-				"12 × payments", "payments 10/30m: 7, could not wait: too many waited already: 5",
-				"and 1 more path: 3",
-				"1 resolved alert had no open notification",
-				"including 40 that may have been told before",
-				"the live limit of global was unset by anna", "<!date^1767261720^{date_short_pretty} {time}|2026-01-01T10:02:00Z>",
-			},
-		},
-		{
-			"one",
-			func(s *summary.Digest) {
-				*s = summary.Digest{
-					Dropped: 1, First: s.First, Last: s.First,
-					Paths: []summary.Path{{Path: "payments", Dropped: 1, Opens: s.First.AddDate(0, 0, 1)}},
-				}
-			},
-			"1 notification was suppressed at 10:02 UTC: 1 × payments (next slot opens 2026-01-03 10:02 UTC)",
-			[]string{
-				"1 notification was suppressed at <!date^1767348120^{date_short_pretty} {time}|2026-01-02T10:02:00Z>",
-				"1 × payments",
-				"next slot opens <!date^1767434520^{date_short_pretty} {time}|2026-01-03T10:02:00Z>",
-			},
-		},
-		{
-			"unpaired alone, over days",
-			func(s *summary.Digest) {
-				*s = summary.Digest{Dropped: 2, Unpaired: 2, First: s.First, Last: s.First.Add(48 * time.Hour)}
-			},
-			"2 notifications were suppressed between 2026-01-02 10:02 and 2026-01-04 10:02 UTC: 2 resolved alerts had no open notification",
-			[]string{
-				"2 notifications were suppressed between " +
-					"<!date^1767348120^{date_short_pretty} {time}|2026-01-02T10:02:00Z> and " +
-					"<!date^1767520920^{date_short_pretty} {time}|2026-01-04T10:02:00Z>",
-				"2 resolved alerts had no open notification",
-			},
-		},
-	}
-	for _, test := range tests {
+	for _, test := range renderedSummaries {
 		s := sampleSummary()
 		test.change(&s)
-		if got := SummaryLine(s); got != test.line {
-			t.Errorf("%s: line\n%q, want\n%q", test.name, got, test.line)
-		}
-		m := renderSummary(s)
-		testkit.Equal(t, m.Text, escape(test.line), "%s: text", test.name)
+		testkit.Equal(t, newSummaryContent(s).Line, test.line, "%s: line", test.name)
+		l := renderSummary(s)
+		testkit.Equal(t, l.Text, escape(test.line), "%s: text", test.name)
 		var texts []string
-		for _, text := range m.allTexts() {
+		for _, text := range l.allTexts() {
 			texts = append(texts, text.Text)
 		}
-		if !reflect.DeepEqual(texts, test.texts) {
-			t.Errorf("%s: texts\n%q, want\n%q", test.name, texts, test.texts)
-		}
+		testkit.EqualSlices(t, texts, test.texts, "%s: texts", test.name)
 	}
 }
 

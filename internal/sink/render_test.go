@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -22,8 +21,7 @@ import (
 
 // render makes the message of the default template, which must not fail on any event.
 func render(e event.Event) layout {
-	var t *Template
-	l, err := t.render(view{Delivery: Delivery{Event: e}})
+	l, err := (*Template)(nil).render(view{Delivery: Delivery{Event: e}})
 	if err != nil {
 		panic(err)
 	}
@@ -47,14 +45,6 @@ func (l layout) allBlocks() []slack.Block {
 	return blocks.BlockSet
 }
 
-func asText(element slack.MixedElement) *slack.TextBlockObject {
-	text, ok := element.(*slack.TextBlockObject)
-	if !ok {
-		panic(fmt.Sprintf("an element of a context is a %T", element))
-	}
-	return text
-}
-
 // allTexts returns every text object of the layout's blocks, the headline's first.
 func (l layout) allTexts() []*slack.TextBlockObject {
 	var texts []*slack.TextBlockObject
@@ -69,69 +59,17 @@ func (l layout) allTexts() []*slack.TextBlockObject {
 			texts = append(texts, block.Fields...)
 		case *slack.ContextBlock:
 			for _, element := range block.ContextElements.Elements {
-				texts = append(texts, asText(element))
+				texts = append(texts, element.(*slack.TextBlockObject)) //nolint:errcheck // a panic fails the test
 			}
 		}
 	}
 	return texts
 }
 
-func TestRender(t *testing.T) {
-	t.Parallel()
-	e := event.Event{
-		ID:       "e-1",
-		Category: "payments.refunds",
-		Title:    "Refunds <stuck> & late",
-		Text:     "42 refunds wait\nfor *approval*",
-		Severity: event.SeverityError,
-		Source:   "api-7",
-		Link:     "https://example.org/a|b?x=1&y=2",
-		Fields:   []event.Field{{Name: "region", Value: "eu-1"}, {Name: "oldest", Value: "3 > 2 h"}},
-		Time:     time.Date(2026, 1, 2, 3, 4, 5, 0, time.FixedZone("", 3600)),
-	}
-	got := testkit.Must(json.MarshalIndent((&message{layout: render(e)}).webhook(), "", "  "))(t)
-	const want = `{
-  "text": "[ERROR] Refunds &lt;stuck&gt; &amp; late",
-  "attachments": [
-    {
-      "color": "#dc2626",
-      "fallback": "[ERROR] Refunds &lt;stuck&gt; &amp; late\n42 refunds wait\nfor *approval*",
-      "blocks": [
-        {"type": "section", "text": {"type": "plain_text", "text": "42 refunds wait\nfor *approval*", "emoji": false}},
-        {"type": "section", "fields": [
-          {"type": "mrkdwn", "text": "*region*\neu-1", "verbatim": true},
-          {"type": "mrkdwn", "text": "*oldest*\n3 &gt; 2 h", "verbatim": true}
-        ]},
-        {"type": "section", "text": {"type": "mrkdwn", "text": "<https://example.org/a%7Cb?x=1&amp;y=2|Open>", "verbatim": true}},
-        {"type": "context", "elements": [
-          {"type": "plain_text", "text": "category payments.refunds", "emoji": false},
-          {"type": "plain_text", "text": "source api-7", "emoji": false},
-          {"type": "mrkdwn", "text": "<!date^1767319445^{date_short_pretty} {time}|2026-01-02T02:04:05Z>", "verbatim": true},
-          {"type": "plain_text", "text": "id e-1", "emoji": false}
-        ]}
-      ]
-    }
-  ],
-  "blocks": [
-    {"type": "header", "text": {"type": "plain_text", "text": "[ERROR] Refunds &lt;stuck&gt; &amp; late", "emoji": false}}
-  ],
-  "replace_original": false,
-  "delete_original": false,
-  "unfurl_links": false,
-  "unfurl_media": false
-}`
-	var gotValue, wantValue any
-	testkit.NoError(t, json.Unmarshal(got, &gotValue))
-	testkit.NoError(t, json.Unmarshal([]byte(want), &wantValue))
-	if !reflect.DeepEqual(gotValue, wantValue) {
-		t.Errorf("got %s", got)
-	}
-}
-
 func TestRenderHeadline(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("long ", 100)
-	tests := []struct {
+	for _, test := range []struct {
 		name     string
 		event    event.Event
 		headline string   // the header's text
@@ -144,25 +82,13 @@ func TestRenderHeadline(t *testing.T) {
 		{"blank title", event.Event{Title: " \n\t\x00", Text: "a"}, "[INFO] a", nil},
 		{"title over lines", event.Event{Title: "a\nb\u2028c"}, "[INFO] a b c", nil},
 		{"neither", event.Event{Category: "c", Title: "\x01", Text: "\x02"}, "[INFO] c", nil},
-		{"severity", event.Event{Title: "t", Severity: event.SeverityCritical}, "[CRITICAL] t", nil},
-		{
-			"long title",
-			event.Event{Title: long, Text: "b"},
-			"[INFO] " + long[:142] + "…",
-			[]string{strings.TrimSpace(long), "b"},
-		},
-		{
-			"long line of text",
-			event.Event{Text: long + "\nb"},
-			"[INFO] " + long[:142] + "…",
-			[]string{strings.TrimSpace(long), "b"},
-		},
-	}
-	for _, test := range tests {
-		m := render(test.event)
-		testkit.Equal(t, m.allTexts()[0].Text, test.headline, "%s: headline", test.name)
+		{"long title", event.Event{Title: long, Text: "b"}, "[INFO] " + long[:142] + "…", []string{strings.TrimSpace(long), "b"}},
+		{"long line of text", event.Event{Text: long + "\nb"}, "[INFO] " + long[:142] + "…", []string{strings.TrimSpace(long), "b"}},
+	} {
+		l := render(test.event)
+		testkit.Equal(t, l.allTexts()[0].Text, test.headline, "%s: headline", test.name)
 		var sections []string
-		for _, block := range m.allBlocks() {
+		for _, block := range l.allBlocks() {
 			if section, ok := block.(*slack.SectionBlock); ok {
 				sections = append(sections, section.Text.Text)
 			}
@@ -171,14 +97,16 @@ func TestRenderHeadline(t *testing.T) {
 	}
 }
 
+var severities = []event.Severity{event.SeverityInfo, event.SeverityWarning, event.SeverityError, event.SeverityCritical}
+
 func TestRenderSeverities(t *testing.T) {
 	t.Parallel()
 	colours := make(map[string]event.Severity)
-	for _, s := range []event.Severity{event.SeverityInfo, event.SeverityWarning, event.SeverityError, event.SeverityCritical} {
-		m := render(event.Event{ID: "e-1", Title: "t", Severity: s})
-		testkit.Equal(t, m.Text, "["+strings.ToUpper(string(s))+"] t", "%s: text", s)
-		colour := m.Attachments[0].Color
-		if !regexp.MustCompile(`^#[0-9a-f]{6}$`).MatchString(colour) {
+	for _, s := range severities {
+		l := render(event.Event{ID: "e-1", Title: "t", Severity: s})
+		testkit.Equal(t, l.Text, "["+strings.ToUpper(string(s))+"] t", "%s: text", s)
+		colour := l.Attachments[0].Color
+		if !colourForm.MatchString(colour) {
 			t.Errorf("%s: colour %q", s, colour)
 		}
 		if other, taken := colours[colour]; taken {
@@ -190,41 +118,23 @@ func TestRenderSeverities(t *testing.T) {
 
 func TestRenderText(t *testing.T) {
 	t.Parallel()
-	line := strings.Repeat("x", 99) + "\n"
-	tests := []struct {
-		name, text string
-		want       []string
+	x, y := func(n int) string { return strings.Repeat("x", n) }, func(n int) string { return strings.Repeat("y", n) }
+	lines := strings.Repeat(x(99)+"\n", 29)
+	for name, test := range map[string]struct {
+		text string
+		want []string
 	}{
-		{"exactly one section", strings.Repeat("x", 3000), []string{strings.Repeat("x", 3000)}},
-		{
-			"two sections",
-			strings.Repeat("x", 3000) + strings.Repeat("y", 3000),
-			[]string{strings.Repeat("x", 3000), strings.Repeat("y", 3000)},
+		"exactly one section":  {x(3000), []string{x(3000)}},
+		"two sections":         {x(3000) + y(3000), []string{x(3000), y(3000)}},
+		"too long":             {x(3000) + y(3001), []string{x(3000), y(2999) + "…"}},
+		"broken at a line end": {lines + y(200), []string{strings.TrimSpace(lines), y(200)}},
+		"an escape is not cut apart": {
+			x(2998) + "&" + strings.Repeat("<", 1000), []string{x(2998), "&amp;" + strings.Repeat("&lt;", 748) + "…"},
 		},
-		{
-			"too long",
-			strings.Repeat("x", 3000) + strings.Repeat("y", 3001),
-			[]string{strings.Repeat("x", 3000), strings.Repeat("y", 2999) + "…"},
-		},
-		{
-			"broken at a line end",
-			strings.Repeat(line, 29) + strings.Repeat("y", 200),
-			[]string{strings.TrimSpace(strings.Repeat(line, 29)), strings.Repeat("y", 200)},
-		},
-		{
-			"an escape is not cut apart",
-			strings.Repeat("x", 2998) + "&" + strings.Repeat("<", 1000),
-			[]string{strings.Repeat("x", 2998), "&amp;" + strings.Repeat("&lt;", 748) + "…"},
-		},
-		{
-			"a character of two units is not cut apart",
-			strings.Repeat("😀", 1501),
-			[]string{strings.Repeat("😀", 1500), "😀"},
-		},
-		{"blanks between", "a" + strings.Repeat(" ", 9000) + "b", []string{"a", "b"}},
-	}
-	for _, test := range tests {
-		testkit.EqualDeeply(t, sections(test.text, 2), test.want, "%s", test.name)
+		"a character of two units is not cut apart": {strings.Repeat("😀", 1501), []string{strings.Repeat("😀", 1500), "😀"}},
+		"blanks between": {"a" + strings.Repeat(" ", 9000) + "b", []string{"a", "b"}},
+	} {
+		testkit.EqualDeeply(t, sections(test.text, 2), test.want, "%s", name)
 	}
 }
 
@@ -235,7 +145,7 @@ func TestRenderFields(t *testing.T) {
 		many[i] = event.Field{Name: fmt.Sprint("n", i), Value: "v"}
 	}
 	big := event.Field{Name: strings.Repeat("n", 500), Value: strings.Repeat("&", 5000)}
-	tests := []struct {
+	for _, test := range []struct {
 		name   string
 		fields []event.Field
 		shown  int
@@ -248,8 +158,7 @@ func TestRenderFields(t *testing.T) {
 		{"too long together", []event.Field{big, big, big, {Name: "n", Value: "v"}}, 2, "… 2 more fields"},
 		{"empty", []event.Field{{}, {Name: " ", Value: "\x00"}}, 0, ""},
 		{"name alone and value alone", []event.Field{{Name: "n"}, {Value: "v"}}, 2, ""},
-	}
-	for _, test := range tests {
+	} {
 		shown, note := 0, ""
 		for _, block := range fields(test.fields) {
 			if len(block.Fields) > 10 {
@@ -268,7 +177,7 @@ func TestRenderFields(t *testing.T) {
 
 func TestRenderLink(t *testing.T) {
 	t.Parallel()
-	tests := []struct{ link, kind, want string }{
+	for _, test := range []struct{ link, kind, want string }{
 		{"https://example.org/", "mrkdwn", "<https://example.org/|Open>"},
 		{"http://example.org/?a=1&b=<2>|x y", "mrkdwn", "<http://example.org/?a=1&amp;b=%3C2%3E%7Cx%20y|Open>"},
 		{"https://example.org/ <!channel>", "mrkdwn", "<https://example.org/%20%3C!channel%3E|Open>"},
@@ -276,8 +185,7 @@ func TestRenderLink(t *testing.T) {
 		{"!channel", "plain_text", "!channel"},
 		{"<!here>", "plain_text", "&lt;!here&gt;"},
 		{"https://example.org/" + strings.Repeat("x", 1500), "plain_text", "https://example.org/" + strings.Repeat("x", 1479) + "…"},
-	}
-	for _, test := range tests {
+	} {
 		if got := compose(maxLink, link(test.link, "Open")); got.Type != test.kind || got.Text != test.want {
 			t.Errorf("%s: got %s %q, want %s %q", test.link, got.Type, got.Text, test.kind, test.want)
 		}
@@ -286,12 +194,12 @@ func TestRenderLink(t *testing.T) {
 
 func TestRenderTime(t *testing.T) {
 	t.Parallel()
-	tests := []struct{ time, want string }{
+	for _, test := range []struct{ time, want string }{
 		{"1970-01-01T00:00:00Z", "<!date^0^{date_short_pretty} {time}|1970-01-01T00:00:00Z>"},
 		{"2100-12-31T23:59:59Z", "<!date^4133980799^{date_short_pretty} {time}|2100-12-31T23:59:59Z>"},
+		{"2026-01-02T03:04:05+01:00", "<!date^1767319445^{date_short_pretty} {time}|2026-01-02T02:04:05Z>"},
 		{"1969-12-31T23:59:59Z", "1969-12-31T23:59:59Z"},
-	}
-	for _, test := range tests {
+	} {
 		at := testkit.Must(time.Parse(time.RFC3339, test.time))(t)
 		testkit.Equal(t, compose(maxContext, dateAndTime(at)).Text, test.want, "%s", test.time)
 	}
@@ -331,10 +239,9 @@ func FuzzRender(f *testing.F) {
 		again := func(s string, length int) string {
 			return strings.Repeat(s, 1+int(count)*length/(len(s)+1)/math.MaxUint8)
 		}
-		title, text, link = again(title, 8000), again(text, 8000), again(link, 2000)
 		e := event.Event{
-			ID: name, Category: category, Title: title, Text: text, Severity: event.Severity(severity),
-			Source: source, Link: link, Time: time.Unix(unix, 0),
+			ID: name, Category: category, Title: again(title, 8000), Text: again(text, 8000), Severity: event.Severity(severity),
+			Source: source, Link: again(link, 2000), Time: time.Unix(unix, 0),
 		}
 		for range count {
 			e.Fields = append(e.Fields, event.Field{Name: name, Value: value})
@@ -342,116 +249,112 @@ func FuzzRender(f *testing.F) {
 		if count%2 == 1 {
 			e.Fields[0] = event.Field{Name: again(name, 500), Value: again(value, 4000)}
 		}
-		m := render(e)
-		if !reflect.DeepEqual(m, render(e)) {
-			t.Error("two results for one event")
-		}
+		l := render(e)
+		testkit.EqualDeeply(t, render(e), l, "rendered again")
 		wantTemplate(t, view{Delivery: Delivery{Event: e}})
-		checkEscaped(t, m.Text, 4000)
-		for _, attachment := range m.Attachments {
+		checkEscaped(t, l.Text, 4000)
+		for _, attachment := range l.Attachments {
 			checkEscaped(t, attachment.Fallback, maxFallback)
 		}
-		if m.Text == "" {
+		if l.Text == "" {
 			t.Error("no text")
 		}
-		blocks := m.allBlocks()
-		if len(blocks) > 50 {
-			t.Errorf("%d blocks", len(blocks))
-		}
-		for _, block := range blocks {
-			switch block := block.(type) {
-			case *slack.HeaderBlock:
-				checkEscaped(t, block.Text.Text, 150)
-			case *slack.SectionBlock:
-				if len(block.Fields) > 10 {
-					t.Errorf("%d fields in a section", len(block.Fields))
-				}
-				for _, field := range block.Fields {
-					checkEscaped(t, field.Text, 2000)
-				}
-			case *slack.ContextBlock:
-				if n := len(block.ContextElements.Elements); n < 1 || n > 10 {
-					t.Errorf("%d elements in a context", n)
-				}
-			}
-		}
-		total := 0
-		for _, object := range m.allTexts() {
-			if err := object.Validate(); err != nil {
-				t.Errorf("%q: %v", object.Text, err)
-			}
-			total += len(utf16.Encode([]rune(object.Text)))
-			isMarkup := object.Type == slack.MarkdownType &&
-				(linkMarkup.MatchString(object.Text) || dateMarkup.MatchString(object.Text))
-			if !isMarkup {
-				checkEscaped(t, object.Text, 3000)
-			}
-		}
-		if total > 13000 {
-			t.Errorf("%d characters in all blocks", total)
-		}
-		if _, err := json.Marshal((&message{layout: m}).webhook()); err != nil {
-			t.Error(err)
-		}
+		checkBlocks(t, l.allBlocks())
+		checkAllTexts(t, l)
 	})
+}
+
+// checkBlocks compares the number and the length of what blocks hold with Slack's limits.
+func checkBlocks(t *testing.T, blocks []slack.Block) {
+	t.Helper()
+	if len(blocks) > 50 {
+		t.Errorf("%d blocks", len(blocks))
+	}
+	for _, block := range blocks {
+		switch block := block.(type) {
+		case *slack.HeaderBlock:
+			checkEscaped(t, block.Text.Text, 150)
+		case *slack.SectionBlock:
+			if len(block.Fields) > 10 {
+				t.Errorf("%d fields in a section", len(block.Fields))
+			}
+			for _, field := range block.Fields {
+				checkEscaped(t, field.Text, 2000)
+			}
+		case *slack.ContextBlock:
+			if n := len(block.ContextElements.Elements); n < 1 || n > 10 {
+				t.Errorf("%d elements in a context", n)
+			}
+		}
+	}
+}
+
+// checkAllTexts fails where a text is not escaped, unless it is a link or a date, and where all together are too long.
+func checkAllTexts(t *testing.T, l layout) {
+	t.Helper()
+	total := 0
+	for _, object := range l.allTexts() {
+		if err := object.Validate(); err != nil {
+			t.Errorf("%q: %v", object.Text, err)
+		}
+		total += len(utf16.Encode([]rune(object.Text)))
+		if object.Type != slack.MarkdownType || !linkMarkup.MatchString(object.Text) && !dateMarkup.MatchString(object.Text) {
+			checkEscaped(t, object.Text, 3000)
+		}
+	}
+	if total > 13000 {
+		t.Errorf("%d characters in all blocks", total)
+	}
+}
+
+var renderedStates = []struct {
+	name    string
+	change  func(*view)
+	colour  string
+	first   []string // the texts above the bar
+	context []string // without the time
+}{
+	{
+		"firing", func(v *view) { *v = usualView(); v.Event.Status, v.Mention = event.StatusFiring, "<!here>" }, "#dc2626",
+		[]string{"<!here>", "[FIRING ERROR] Refunds wait"},
+		[]string{"category payments.refunds", "source api-7", "id e-1", "payments 7 of 10 in 30m, global 61 of 100 in 30m"},
+	},
+	{
+		"resolved", func(v *view) { v.Resolved = nil }, "#16a34a",
+		[]string{"[RESOLVED] Refunds go on"}, []string{"category payments.refunds", "source api-7", "id e-2"},
+	},
+	{
+		"resolved after a time", func(*view) {}, "#16a34a",
+		[]string{"[RESOLVED] Refunds go on"}, []string{"category payments.refunds", "source api-7", "after 2h 5m", "id e-2"},
+	},
+	{
+		"the first message", func(v *view) { v.Rewrite = true }, "#16a34a",
+		[]string{"[RESOLVED] Refunds wait"}, []string{"category payments.refunds", "after 2h 5m", "id e-1"},
+	},
+	{
+		"resolved before it fired", func(v *view) { v.Ended = v.Resolved.Time.Add(-time.Hour) }, "#16a34a",
+		[]string{"[RESOLVED] Refunds go on"}, []string{"category payments.refunds", "source api-7", "id e-2"},
+	},
+}
+
+// resolvedView is that of an event which resolves one of 125 minutes before.
+func resolvedView() view {
+	v := usualView()
+	v.Event.ID, v.Event.Title, v.Event.Status, v.Usage = "e-2", "Refunds go on", event.StatusResolved, nil
+	v.Ended = v.Event.Time
+	v.Resolved = &receipt{
+		Timestamp: "1.2", ID: "e-1", Category: "payments.refunds", Title: "Refunds wait", Severity: event.SeverityError,
+		Time: v.Ended.Add(-125 * time.Minute),
+	}
+	return v
 }
 
 func TestRenderStatus(t *testing.T) {
 	t.Parallel()
-	fired := usualView()
-	fired.Event.Status, fired.Mention = event.StatusFiring, "<!here>"
-	resolved := usualView()
-	resolved.Event.ID, resolved.Event.Title, resolved.Event.Status = "e-2", "Refunds go on", event.StatusResolved
-	resolved.Usage = nil
-	known := resolved
-	known.Ended = known.Event.Time
-	known.Resolved = &firing{
-		Timestamp: "1.2", ID: "e-1", Category: "payments.refunds", Title: "Refunds wait", Severity: event.SeverityError,
-		Time: known.Ended.Add(-125 * time.Minute),
-	}
-	rewritten := known
-	rewritten.Rewrite = true
-	backwards := known
-	backwards.Ended = known.Resolved.Time.Add(-time.Hour)
-
-	tests := []struct {
-		name    string
-		view    view
-		colour  string
-		first   []string // the texts above the bar
-		context []string // without the time
-	}{
-		{
-			"firing", fired, "#dc2626",
-			[]string{"<!here>", "[FIRING ERROR] Refunds wait"},
-			[]string{
-				"category payments.refunds", "source api-7", "id e-1", "payments 7 of 10 in 30m, global 61 of 100 in 30m",
-			},
-		},
-		{
-			"resolved", resolved, "#16a34a",
-			[]string{"[RESOLVED] Refunds go on"},
-			[]string{"category payments.refunds", "source api-7", "id e-2"},
-		},
-		{
-			"resolved after a time", known, "#16a34a",
-			[]string{"[RESOLVED] Refunds go on"},
-			[]string{"category payments.refunds", "source api-7", "after 2h 5m", "id e-2"},
-		},
-		{
-			"the first message", rewritten, "#16a34a",
-			[]string{"[RESOLVED] Refunds wait"},
-			[]string{"category payments.refunds", "after 2h 5m", "id e-1"},
-		},
-		{
-			"resolved before it fired", backwards, "#16a34a",
-			[]string{"[RESOLVED] Refunds go on"},
-			[]string{"category payments.refunds", "source api-7", "id e-2"},
-		},
-	}
-	for _, test := range tests {
-		var byDefault *Template
-		l := testkit.Must(byDefault.render(test.view))(t)
+	for _, test := range renderedStates {
+		v := resolvedView()
+		test.change(&v)
+		l := testkit.Must((*Template)(nil).render(v))(t)
 		testkit.Equal(t, l.Attachments[0].Color, test.colour, "%s: colour", test.name)
 		var first, context []string
 		for _, block := range l.Blocks {
@@ -463,14 +366,7 @@ func TestRenderStatus(t *testing.T) {
 				context = append(context, element.Text)
 			}
 		}
-		if !reflect.DeepEqual(first, test.first) || !reflect.DeepEqual(context, test.context) {
-			t.Errorf("%s: got %q and %q", test.name, first, context)
-		}
-	}
-	if c := newContent(known); !c.Reply || c.Rewrite {
-		t.Errorf("a reply is %+v", c)
-	}
-	if c := newContent(rewritten); c.Reply || !c.Rewrite {
-		t.Errorf("the first message is %+v", c)
+		testkit.EqualSlices(t, first, test.first, "%s: above the bar", test.name)
+		testkit.EqualSlices(t, context, test.context, "%s: small print", test.name)
 	}
 }

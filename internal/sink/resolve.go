@@ -2,44 +2,24 @@ package sink
 
 import (
 	"context"
-	"fmt"
+	"slices"
 	"time"
-
-	"github.com/slack-go/slack"
-
-	"github.com/seed-4578ace9/notifier/internal/event"
 )
 
-// newView returns what is to be rendered of d, whose firing may be known or not.
-func newView(d Delivery, opened *receipt, now time.Time) view {
-	v := view{Delivery: d}
-	if d.Event.Status != event.StatusResolved {
-		return v
-	}
-	if v.Ended = d.Event.Time; v.Ended.IsZero() {
-		v.Ended = now.UTC()
-	}
-	if opened != nil {
-		v.Resolved = &opened.firing
-	}
-	return v
-}
-
-// opened returns what d tells of the message that it resolves; nil if it resolves none. Where that message stands
-// counts for nothing with a webhook, which can neither update nor reply.
+// opened returns what d tells of the message that it resolves; nil if it resolves none. A webhook can neither update nor
+// reply, so the place of that message counts for nothing there.
 func (s *Slack) opened(d Delivery) *receipt {
 	opened := openedBy(d)
-	if opened != nil && s.webhook != "" {
+	if opened != nil && s.o.WebhookURL != "" {
 		opened.Timestamp = ""
 	}
 	return opened
 }
 
-// resolve updates the first message and replies in its thread. The update comes first because it can be repeated; the
-// reply is the delivery. Where a reply would reach nobody the event becomes a message of its own. All of it takes no
-// longer than the timeout.
+// resolve updates the first message and replies in its thread, within the timeout for both. The update comes first because it
+// can be repeated; the reply is the delivery. Where a reply would reach nobody the event becomes a message of its own.
 func (s *Slack) resolve(ctx context.Context, v view, opened *receipt) *Error {
-	deadline := time.Now().Add(s.timeout)
+	deadline := time.Now().Add(s.o.Timeout)
 	own := s.SummaryDestination(v.Event.Category)
 	first := place{opened.Destination, opened.Channel, opened.Timestamp}
 	if first.destination == "" {
@@ -48,45 +28,21 @@ func (s *Slack) resolve(ctx context.Context, v view, opened *receipt) *Error {
 	rewritten := v
 	rewritten.Rewrite, rewritten.Mention = true, ""
 	// Half of the time is left for the reply, whatever becomes of the update.
-	failure := s.update(ctx, s.timeout/2, first, s.render(rewritten))
+	failure := s.update(ctx, s.o.Timeout/2, first, s.render(rewritten))
 	if failure == nil || failure.Class == Rejected && !failure.lost() {
 		_, failure = s.post(ctx, time.Until(deadline), first, s.render(v))
 	}
 	if failure == nil || !failure.lost() {
 		return failure
 	}
-	unseen := opened.firing
+	unseen := *opened
 	unseen.Timestamp = ""
 	v.Resolved = &unseen
-	_, failure = s.post(ctx, time.Until(deadline), place{own, own, ""}, s.render(v))
+	_, failure = s.post(ctx, time.Until(deadline), place{destination: own, channel: own}, s.render(v))
 	return failure
 }
 
 // lost reports whether the message that was to be updated or replied to is out of reach for good.
 func (e *Error) lost() bool {
-	return (e.Class == Rejected || e.Class == Misconfigured) && lostCodes[e.Code]
-}
-
-// update makes one request to change a message, and observes it. Nothing was posted when it fails, whatever came of it.
-func (s *Slack) update(ctx context.Context, timeout time.Duration, at place, m *message) *Error {
-	// Unlike a post, an update keeps the old attachments where it names none, and has its text searched for links.
-	options := append(m.options(), slack.MsgOptionParse(false))
-	if len(m.Attachments) == 0 {
-		options = append(options, slack.MsgOptionAttachments([]slack.Attachment{}...))
-	}
-	_, failure := s.observed(ctx, request{
-		destination: at.destination, timeout: timeout, form: m.form, limit: maxReply, judge: judgeMethod,
-		do: func(ctx context.Context) error {
-			_, _, _, err := s.api.UpdateMessageContext(ctx, at.channel, at.thread, options...)
-			return err
-		},
-	})
-	if failure == nil {
-		return nil
-	}
-	if failure.Class == Unknown {
-		failure.Class = Transient
-	}
-	failure.Err = fmt.Errorf("update of the first message: %w", failure.Err)
-	return failure
+	return (e.Class == Rejected || e.Class == Misconfigured) && slices.Contains(lostCodes, e.Code)
 }

@@ -16,33 +16,29 @@ type trial struct {
 	view view
 }
 
-// trials are events of every kind: each severity and status, each optional part absent, and each
-// text at its worst.
+// trials are events of every kind: each severity and status, each optional part absent, and each text at its worst.
 func trials() []trial {
 	all := plainTrials()
-	for _, place := range places {
+	try := func(name, text string, at ...textPlace) {
+		v := usualView()
+		for _, place := range at {
+			place.put(&v.Event, text)
+		}
+		all = append(all, trial{name, v})
+	}
+	for _, place := range textPlaces {
 		if place.optional {
-			v := usualView()
-			place.put(&v.Event, "")
-			all = append(all, trial{"without " + place.name, v})
+			try("without "+place.name, "", place)
 		}
 		for _, text := range hostileTexts {
-			v := usualView()
-			place.put(&v.Event, text)
-			all = append(all, trial{fmt.Sprintf("%s %q", place.name, text), v})
+			try(fmt.Sprintf("%s %q", place.name, text), text, place)
 		}
 		for _, text := range longTexts() {
-			v := usualView()
-			place.put(&v.Event, text)
-			all = append(all, trial{fmt.Sprintf("%s of %d times %q", place.name, longText, text[:1]), v})
+			try(fmt.Sprintf("%s of %d times %q", place.name, longText, text[:1]), text, place)
 		}
 	}
 	for _, text := range longTexts() {
-		v := usualView()
-		for _, place := range places {
-			place.put(&v.Event, text)
-		}
-		all = append(all, trial{"every text long", v})
+		try("every text long", text, textPlaces...)
 	}
 	return all
 }
@@ -65,8 +61,7 @@ func plainTrials() []trial {
 	}
 	least := event.Event{ID: "e-1", Category: "payments", Severity: event.SeverityInfo, Cost: 1}
 	titled, untitled := least, least
-	titled.Title = "Refunds wait"
-	untitled.Text = "Refunds wait"
+	titled.Title, untitled.Text = "Refunds wait", "Refunds wait"
 	called := usualView()
 	called.Mention = "<!here> <@U0123ABCD> <!subteam^S0123ABCD>"
 	many := usualView()
@@ -84,10 +79,9 @@ func plainTrials() []trial {
 // resolvedTrials are those of a known firing: the reply, and the first message rewritten.
 func resolvedTrials(name string, v view) []trial {
 	v.Ended = v.Event.Time.Add(125 * time.Minute)
-	v.Resolved = &firing{
+	v.Resolved = &receipt{
 		Channel: "C0123456789", Timestamp: "1767322800.000100", ID: "e-0", Category: v.Event.Category,
-		Title: v.Event.Title,
-		Text:  v.Event.Text, Severity: v.Event.Severity, Source: v.Event.Source, Link: v.Event.Link,
+		Title: v.Event.Title, Text: v.Event.Text, Severity: v.Event.Severity, Source: v.Event.Source, Link: v.Event.Link,
 		Fields: v.Event.Fields, Time: v.Event.Time,
 	}
 	rewritten := v
@@ -118,12 +112,15 @@ func usualView() view {
 	}}
 }
 
-// places are where an event takes text from outside. A category cannot hold what hurts.
-var places = []struct {
+// textPlace is where an event takes text from outside.
+type textPlace struct {
 	name     string
 	optional bool
 	put      func(e *event.Event, text string)
-}{
+}
+
+// textPlaces are all but the category, which cannot hold what hurts.
+var textPlaces = []textPlace{
 	{"title", true, func(e *event.Event, text string) { e.Title = text }},
 	{"text", true, func(e *event.Event, text string) { e.Text = text }},
 	{"source", true, func(e *event.Event, text string) { e.Source = text }},
@@ -134,7 +131,7 @@ var places = []struct {
 	{"id", false, func(e *event.Event, text string) { e.ID = head(plain.Line(text), event.MaxIDBytes) }},
 }
 
-// putLink makes an address of the text, since a link is always one.
+// putLink makes a URL of the text, since a link is always one.
 func putLink(e *event.Event, text string) {
 	e.Link = text
 	if text != "" && !strings.HasPrefix(text, "https://") {
@@ -154,7 +151,7 @@ var hostileTexts = []string{
 
 const longText = 20_000
 
-// longTexts take one, five and two characters of a limit for each that they have.
+// longTexts have characters that count as one, as five, and as two lines of one against a limit.
 func longTexts() []string {
 	return []string{strings.Repeat("x", longText), strings.Repeat("&", longText), strings.Repeat("x\n", longText/2)}
 }

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
@@ -19,10 +18,9 @@ func (a answering) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Request: r, Body: io.NopCloser(strings.NewReader(a.body))}, err
 }
 
-// BenchmarkSend tells what one post costs beside the network: whole, made ahead, and what is left then.
+// BenchmarkSend measures what one post costs beside the network: all of it, its preparation, and the rest.
 func BenchmarkSend(b *testing.B) {
-	s := testkit.Must(NewSlack(SlackOptions{Token: "xoxb-1", Channel: "C0000001", APIURL: "http://slack.invalid", Timeout: time.Minute}))(b)
-	b.Cleanup(s.Close)
+	s := newTestSlack(b, SlackOptions{Token: "xoxb-1", Channel: "C0000001", APIURL: "http://slack.invalid"})
 	s.transport.RegisterProtocol("http", answering{`{"ok":true,"channel":"C0000001","ts":"1700000000.000100","message":{"text":"` +
 		strings.Repeat("x", 1000) + `"}}`})
 	d := usualView().Delivery

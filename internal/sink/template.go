@@ -24,8 +24,8 @@ const maxResult = 256 << 10
 
 var summaryTemplate = sync.OnceValue(func() *Template { return builtIn("slack-summary.tmpl", configs.SlackSummary) })
 
-// ParseTemplate parses the text of a template and tries it on samples of every kind of event. Its
-// error says what is wrong, and with which sample.
+// ParseTemplate parses the text of a template and tries it on samples of every kind of event. Its error says what is wrong, and
+// with which sample.
 func ParseTemplate(text string) (*Template, error) {
 	t, err := parseTemplate("template", text)
 	if err != nil {
@@ -62,13 +62,13 @@ func builtIn(name, text string) *Template {
 	return t
 }
 
-// withoutPrefix takes "template: " off an error of the template package: our own says it already.
+// withoutPrefix takes "template: " off an error of the template package. The callers say it already.
 func withoutPrefix(err error) error {
 	return errors.New(strings.TrimPrefix(err.Error(), "template: "))
 }
 
-// escapeResults appends the function escaped to every action that prints, so that nothing reaches
-// a message unescaped, whichever way it is written.
+// escapeResults appends the function escaped to every action that prints. So nothing reaches a message unescaped, whichever way
+// it is written.
 func escapeResults(tree *parse.Tree, node parse.Node) {
 	branches := func(b *parse.BranchNode) {
 		escapeResults(tree, b.List)

@@ -1,7 +1,6 @@
 package sink
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,15 +12,13 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/slack-go/slack"
-
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/plain"
 )
 
-// Limits in characters after escaping, within those of Slack. A message of the default template
-// comes to less than what Slack takes of all blocks together.
+// Limits in characters after escaping, within those of Slack. All blocks of a message of the default template together are
+// shorter than what Slack takes.
 const (
 	maxFieldName    = 200
 	maxField        = fieldLimit
@@ -32,17 +29,16 @@ const (
 	maxFallback     = 1000
 )
 
-// markup is text in Slack's markup, escaped where it has to be. All other text is escaped when it
-// is printed.
+// markup is text in Slack's markup, escaped where it has to be. All other text is escaped when it is printed.
 type markup string
 
 // result is JSON that is printed as it is.
 type result string
 
-// escaped is the name of the function that is appended to every action; an operator has no use for it.
+// escaped is the name of the function that is appended to every action. An operator has no use for it.
 const escaped = "escaped"
 
-// functions are what templates may call beside those of the language; slack-message.tmpl lists them.
+// functions are what templates may call beside those of the language. The file slack-message.tmpl lists them.
 var functions = template.FuncMap{
 	escaped:    printed,
 	"cut":      cutTo,
@@ -56,31 +52,34 @@ var functions = template.FuncMap{
 	"clock":    clock,
 	"json":     func(value any) result { return result(`"` + printed(value) + `"`) },
 	"header":   header,
-	"section":  section,
-	"sections": func(count int, text string) (result, error) { return marshal(sectionBlocks(plain.Text(text), count)) },
-	"fields":   func(all []event.Field) (result, error) { return marshal(fields(all)) },
-	"context":  smallPrint,
+	"section":  sectionOf,
+	"sections": func(count int, text string) []block { return sectionBlocks(plain.Text(text), count) },
+	"fields":   fields,
+	"context":  contextOf,
 }
 
 func cutTo(limit int, text string) string { return shorten(plain.Text(text), limit, escapedWidth) }
 
-// printed is the form in which a value stands between the quotes of a JSON string, or as JSON.
+// printed is the form in which a value stands between the quotes of a JSON string. Blocks are JSON of their own.
 func printed(value any) string {
-	var text string
 	switch value := value.(type) {
 	case result:
 		return string(value)
+	case block:
+		if value.empty() {
+			return "null"
+		}
+		return encodeReadably(value)
+	case []block:
+		return encodeReadably(value)
 	case markup:
-		text = string(value)
+		return withoutQuotes(encodeReadably(value))
 	default:
-		text = escape(plainText(value))
+		return withoutQuotes(encodeReadably(escape(plainText(value))))
 	}
-	quoted, err := marshal(text)
-	if err != nil {
-		return "" // no string is beyond JSON
-	}
-	return string(quoted[1 : len(quoted)-1])
 }
+
+func withoutQuotes(text string) string { return text[1 : len(text)-1] }
 
 // plainText is a value as cleaned text; nothing for nil.
 func plainText(value any) string {
@@ -93,18 +92,19 @@ func plainText(value any) string {
 	return plain.Text(fmt.Sprint(value))
 }
 
-// marshal leaves < and > as they are, so that what is printed can be read.
-func marshal(value any) (result, error) {
-	var buffer bytes.Buffer
-	encoder := json.NewEncoder(&buffer)
+// encodeReadably returns a value as JSON that leaves < and > as they are. It returns "" for a time beyond the year 9999; no
+// other value fails.
+func encodeReadably(value any) string {
+	var text strings.Builder
+	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(value); err != nil {
-		return "", fmt.Errorf("encode a block: %w", err)
+	if encoder.Encode(value) != nil {
+		return ""
 	}
-	return result(bytes.TrimSuffix(buffer.Bytes(), []byte("\n"))), nil
+	return strings.TrimSuffix(text.String(), "\n")
 }
 
-// labelled puts the name before the value; it is nothing if the value is.
+// labelled puts the name before the value. It returns "" for an empty value.
 func labelled(name string, value any) any {
 	if m, ok := value.(markup); ok && m != "" {
 		return markup(escape(plain.Text(name))) + " " + m
@@ -115,24 +115,27 @@ func labelled(name string, value any) any {
 	return ""
 }
 
+var durationUnits = []struct {
+	name string
+	size time.Duration
+}{{"d", 24 * time.Hour}, {"h", time.Hour}, {"m", time.Minute}, {"s", time.Second}}
+
 // durationText gives the two largest units, such as 2h 5m; nothing for 0.
 func durationText(d time.Duration) string {
 	if d <= 0 {
 		return ""
 	}
-	seconds := max(1, int64(d/time.Second))
-	units := []struct {
-		name    string
-		seconds int64
-	}{{"d", 24 * 60 * 60}, {"h", 60 * 60}, {"m", 60}, {"s", 1}}
-	for i, unit := range units {
-		count, rest := seconds/unit.seconds, seconds%unit.seconds
-		if count == 0 {
+	d = max(d, time.Second)
+	for i, unit := range durationUnits {
+		if d < unit.size {
 			continue
 		}
-		text := fmt.Sprintf("%d%s", count, unit.name)
-		if i+1 < len(units) && rest >= units[i+1].seconds {
-			text += fmt.Sprintf(" %d%s", rest/units[i+1].seconds, units[i+1].name)
+		text := fmt.Sprintf("%d%s", d/unit.size, unit.name)
+		if i+1 < len(durationUnits) {
+			next := durationUnits[i+1]
+			if count := d % unit.size / next.size; count > 0 {
+				text += fmt.Sprintf(" %d%s", count, next.name)
+			}
 		}
 		return text
 	}
@@ -152,8 +155,7 @@ func usageText(usage []limits.Usage) string {
 	return strings.Join(texts, ", ")
 }
 
-// windowOf returns the window of a limit such as 10/30m or token:100/1h;burst=20; nothing if it
-// has none.
+// windowOf returns the window of a limit such as 10/30m or token:100/1h;burst=20; "" if it has none.
 func windowOf(limit string) string {
 	_, window, _ := strings.Cut(limit, "/")
 	window, _, _ = strings.Cut(window, ";")
@@ -180,8 +182,7 @@ var linkEncoder = strings.NewReplacer(" ", "%20", "<", "%3C", ">", "%3E", "|", "
 func dateAndTime(t time.Time) any { return date(t, "{date_short_pretty} {time}", time.RFC3339) }
 func clock(t time.Time) any       { return date(t, "{time}", "15:04 UTC") }
 
-// date is t in a form of Slack's, and in one of Go's for those who cannot show that. Slack takes no
-// times before 1970.
+// date is t in a form of Slack's, with one of Go's for clients that cannot show it. Slack takes no times before 1970.
 func date(t time.Time, form, otherwise string) any {
 	if t.IsZero() {
 		return ""
@@ -195,10 +196,10 @@ func date(t time.Time, form, otherwise string) any {
 
 // compose joins texts and markup to one text object, at most limit long. Only texts are cut.
 func compose(limit int, parts ...any) textObject {
-	kind := slack.PlainTextType
+	kind := plainTextType
 	for _, part := range parts {
 		if m, ok := part.(markup); ok && m != "" {
-			kind = slack.MarkdownType
+			kind = markdownType
 			limit -= units(string(m))
 		}
 	}
@@ -214,15 +215,15 @@ func compose(limit int, parts ...any) textObject {
 			limit -= units(escape(text)) // nothing is left behind a cut
 		}
 	}
-	return textObject{Type: kind, Text: strings.TrimSpace(composed.String()), Verbatim: kind == slack.MarkdownType}
+	return textObject{Type: kind, Text: strings.TrimSpace(composed.String()), Verbatim: kind == markdownType}
 }
 
-func header(parts ...any) (result, error) {
+func header(parts ...any) (block, error) {
 	b := headerOf(parts...)
-	if b.Text.Type != slack.PlainTextType {
-		return "", errors.New("a header shows no links, times or mentions")
+	if b.Text.Type != plainTextType {
+		return block{}, errors.New("a header shows no links, times or mentions")
 	}
-	return marshalBlock(b)
+	return b, nil
 }
 
 func headerOf(parts ...any) block {
@@ -230,14 +231,10 @@ func headerOf(parts ...any) block {
 	return block{Type: headerBlock, Text: &text}
 }
 
-func section(parts ...any) (result, error) { return marshalBlock(sectionOf(parts...)) }
-
 func sectionOf(parts ...any) block {
 	text := compose(sectionLimit, parts...)
 	return block{Type: sectionBlock, Text: &text}
 }
-
-func smallPrint(parts ...any) (result, error) { return marshalBlock(contextOf(parts...)) }
 
 func contextOf(parts ...any) block {
 	var elements []textObject
@@ -249,24 +246,16 @@ func contextOf(parts ...any) block {
 	return block{Type: contextBlock, Elements: elements[:min(len(elements), elementsLimit)]}
 }
 
-// marshalBlock gives null for a block that shows nothing.
-func marshalBlock(b block) (result, error) {
-	if b.empty() {
-		return "null", nil
-	}
-	return marshal(b)
-}
-
 func sectionBlocks(text string, count int) []block {
 	blocks := []block{}
 	for _, piece := range sections(strings.TrimSpace(text), count) {
-		blocks = append(blocks, block{Type: sectionBlock, Text: &textObject{Type: slack.PlainTextType, Text: piece}})
+		blocks = append(blocks, block{Type: sectionBlock, Text: &textObject{Type: plainTextType, Text: piece}})
 	}
 	return blocks
 }
 
-// sections returns text escaped and in at most count pieces, each long enough for a section.
-// A piece ends at a line end where the last third of it has one. What is left over is marked.
+// sections returns text escaped and in at most count pieces, each short enough for a section. A piece ends at a line end where
+// the last third of it has one. The last piece ends with a mark where text is left over.
 func sections(text string, count int) []string {
 	var pieces []string
 	for text != "" && len(pieces) < count-1 && !fits(text, sectionLimit) {
@@ -301,7 +290,7 @@ func fields(all []event.Field) []block {
 			blocks = append(blocks, block{Type: sectionBlock})
 		}
 		last := &blocks[len(blocks)-1]
-		last.Fields = append(last.Fields, textObject{Type: slack.MarkdownType, Text: text, Verbatim: true})
+		last.Fields = append(last.Fields, textObject{Type: markdownType, Text: text, Verbatim: true})
 		count, length = count+1, length+size
 	}
 	if left > 0 {

@@ -34,7 +34,10 @@ func TestUsageText(t *testing.T) {
 	}{
 		{nil, ""},
 		{[]limits.Usage{{Level: "payments", Limit: "10/30m", Used: 7, Size: 10}}, "payments 7 of 10 in 30m"},
-		{[]limits.Usage{{Level: "global", Limit: "100/30m", Used: 61, Size: 100}, {Level: "a.b", Limit: "5/minute", Used: 5, Size: 5}}, "a.b 5 of 5 in minute, global 61 of 100 in 30m"},
+		{
+			[]limits.Usage{{Level: "global", Limit: "100/30m", Used: 61, Size: 100}, {Level: "a.b", Limit: "5/minute", Used: 5, Size: 5}},
+			"a.b 5 of 5 in minute, global 61 of 100 in 30m",
+		},
 		{[]limits.Usage{{Level: "a", Limit: "token:100/1h;burst=20", Used: 7, Size: 20}}, "a 7 of 20 in 1h"},
 		{[]limits.Usage{{Level: "a", Limit: "inflight:3", Used: 1, Size: 3}}, "a 1 of 3"},
 	} {
@@ -45,31 +48,24 @@ func TestUsageText(t *testing.T) {
 func TestBlockFunctions(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	full := contextOf("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11")
+	testkit.Equal(t, len(full.Elements), elementsLimit, "elements of a full context")
 	for _, test := range []struct {
 		name string
-		got  func() (result, error)
-		want result
+		got  block
+		want string
 	}{
-		{"header", func() (result, error) { return header("a", 1, nil, "<") }, `{"type":"header","text":{"type":"plain_text","text":"a1&lt;"}}`},
-		{"empty header", func() (result, error) { return header(" ", nil) }, "null"},
-		{"section", func() (result, error) { return section("a & ", link("https://x.org", "b|c")) },
+		{"header", testkit.Must(header("a", 1, nil, "<"))(t), `{"type":"header","text":{"type":"plain_text","text":"a1&lt;"}}`},
+		{"empty header", testkit.Must(header(" ", nil))(t), "null"},
+		{"section", sectionOf("a & ", link("https://x.org", "b|c")),
 			`{"type":"section","text":{"type":"mrkdwn","text":"a &amp; <https://x.org|b/c>","verbatim":true}}`},
-		{"empty section", func() (result, error) { return section("", markup("")) }, "null"},
-		{"context", func() (result, error) {
-			return smallPrint(labelled("a", ""), labelled("b", "c"), labelled("<", clock(at)))
-		},
+		{"empty section", sectionOf("", markup("")), "null"},
+		{"context", contextOf(labelled("a", ""), labelled("b", "c"), labelled("<", clock(at))),
 			`{"type":"context","elements":[{"type":"plain_text","text":"b c"},` +
 				`{"type":"mrkdwn","text":"&lt; <!date^1767323045^{time}|03:04 UTC>","verbatim":true}]}`},
-		{"empty context", func() (result, error) { return smallPrint(dateAndTime(time.Time{}), "") }, "null"},
-		{"full context", func() (result, error) { return smallPrint("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11") },
-			`{"type":"context","elements":[{"type":"plain_text","text":"1"},{"type":"plain_text","text":"2"},` +
-				`{"type":"plain_text","text":"3"},{"type":"plain_text","text":"4"},{"type":"plain_text","text":"5"},` +
-				`{"type":"plain_text","text":"6"},{"type":"plain_text","text":"7"},{"type":"plain_text","text":"8"},` +
-				`{"type":"plain_text","text":"9"},{"type":"plain_text","text":"10"}]}`},
+		{"empty context", contextOf(dateAndTime(time.Time{}), ""), "null"},
 	} {
-		if got, err := test.got(); err != nil || got != test.want {
-			t.Errorf("%s: got %s and %v", test.name, got, err)
-		}
+		testkit.Equal(t, printed(test.got), test.want, "%s", test.name)
 	}
 }
 

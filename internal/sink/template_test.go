@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
 
@@ -34,66 +33,62 @@ func TestParseTemplate(t *testing.T) {
 	}
 }
 
-// Every fixture breaks one rule.
+// templateFaults says what the error of each fixture must say. Every fixture breaks one rule.
+var templateFaults = map[string][]string{
+	"not-closed":                {"template:1:", "bad character"},
+	"unknown-function":          {`"shout" not defined`},
+	"unknown-name-in-a-branch":  {"(warning firing)", "Titel"},
+	"needs-what-is-optional":    {"(with a title alone)", "slice .Source"},
+	"not-json":                  {"(info)", "not JSON", `"A"`},
+	"without-quotes":            {"(info)", "not JSON", `"{\"text\": R"`},
+	"two-messages":              {"(info)", "behind the message"},
+	"unknown-member":            {"(info)", `"channel"`},
+	"unknown-block":             {"(info)", "block 1 (image)", "a block is a header"},
+	"unknown-member-of-a-block": {"(info)", `"txt"`},
+	"unknown-type-of-text":      {"(info)", "block 1 (section)", `not "markdown"`},
+	"header-with-markup":        {"(info)", "block 1 (header)", "plain_text"},
+	"header-with-a-link":        {"(info)", "a header shows no links"},
+	"section-with-elements":     {"(info)", "block 1 (section)", "fields, or both"},
+	"context-with-a-text":       {"(info)", "block 1 (context)", "elements and nothing else"},
+	"divider-with-a-text":       {"(info)", "block 1 (divider)", "has nothing"},
+	"no-text":                   {"(with a title alone)", "the text of the message is empty"},
+	"leaks-a-mention":           {"(info)", "block 1 (section)", `leaks "<Refunds wait>"`},
+	"leaks-a-link":              {`(link "<http://x|y>")`, "block 1 (section)", `leaks "<https://example.org/&lt;http://x|y&gt;|Open>"`},
+	"leaks-by-an-escape":        {"(info)", "block 1 (section)", `leaks "<api-7>"`},
+	"leaks-in-the-text":         {"(info)", "the text of the message", "leaks"},
+	"leaks-in-the-fallback":     {"(info)", "attachment 1: the fallback", "leaks"},
+	"markup-in-plain-text":      {"(info)", "block 1 (section)", "type mrkdwn"},
+	"colour-from-the-event":     {"(info)", "attachment 1", `colour "Refunds wait"`},
+	"long-text":                 {`(title of 20000 times "&")`, "the text of the message: ", "takes 40000"},
+	"long-header":               {`(title of 20000 times "x")`, "block 1 (header): 20000 characters", "takes 150"},
+	"long-section":              {`(text of 20000 times "x")`, "block 1 (section): 20000 characters", "takes 3000"},
+	"long-field":                {`(source of 20000 times "x")`, "block 1 (section): 20000 characters", "takes 2000"},
+	"long-element":              {`(source of 20000 times "x")`, "block 1 (context): 20000 characters", "takes 3000"},
+	"long-fallback":             {`(title of 20000 times "x")`, "attachment 1: the fallback: 20000 characters"},
+	"many-fields":               {"(with many fields)", "block 1 (section): 302 fields", "takes 10"},
+	"many-elements":             {"(with many fields)", "block 1 (context): 302 elements", "takes 10"},
+	"many-blocks":               {"(with many fields)", "the message: 302 blocks", "takes 50"},
+	"many-attachments":          {"(with many fields)", "the message: 302 attachments", "takes 20"},
+	"much-together":             {`(text of 20000 times "x")`, "all blocks together: 15000 characters", "takes 13000"},
+	"endless":                   {"(info)", "longer than 262144 bytes"},
+}
+
 func TestParseTemplateFaults(t *testing.T) {
 	t.Parallel()
-	tests := map[string][]string{ // to what the error must say
-		"not-closed":                {"template:1:", "bad character"},
-		"unknown-function":          {`"shout" not defined`},
-		"unknown-name-in-a-branch":  {"(warning firing)", "Titel"},
-		"needs-what-is-optional":    {"(with a title alone)", "slice .Source"},
-		"not-json":                  {"(info)", "not JSON", `"A"`},
-		"without-quotes":            {"(info)", "not JSON", `"{\"text\": R"`},
-		"two-messages":              {"(info)", "behind the message"},
-		"unknown-member":            {"(info)", `"channel"`},
-		"unknown-block":             {"(info)", "block 1 (image)", "a block is a header"},
-		"unknown-member-of-a-block": {"(info)", `"txt"`},
-		"unknown-type-of-text":      {"(info)", "block 1 (section)", `not "markdown"`},
-		"header-with-markup":        {"(info)", "block 1 (header)", "plain_text"},
-		"header-with-a-link":        {"(info)", "a header shows no links"},
-		"section-with-elements":     {"(info)", "block 1 (section)", "fields, or both"},
-		"context-with-a-text":       {"(info)", "block 1 (context)", "elements and nothing else"},
-		"divider-with-a-text":       {"(info)", "block 1 (divider)", "has nothing"},
-		"no-text":                   {"(with a title alone)", "the text of the message is empty"},
-		"leaks-a-mention":           {"(info)", "block 1 (section)", `leaks "<Refunds wait>"`},
-		"leaks-a-link":              {`(link "<http://x|y>")`, "block 1 (section)", `leaks "<https://example.org/&lt;http://x|y&gt;|Open>"`},
-		"leaks-by-an-escape":        {"(info)", "block 1 (section)", `leaks "<api-7>"`},
-		"leaks-in-the-text":         {"(info)", "the text of the message", "leaks"},
-		"leaks-in-the-fallback":     {"(info)", "attachment 1: the fallback", "leaks"},
-		"markup-in-plain-text":      {"(info)", "block 1 (section)", "type mrkdwn"},
-		"colour-from-the-event":     {"(info)", "attachment 1", `colour "Refunds wait"`},
-		"long-text":                 {`(title of 20000 times "&")`, "the text of the message: ", "takes 40000"},
-		"long-header":               {`(title of 20000 times "x")`, "block 1 (header): 20000 characters", "takes 150"},
-		"long-section":              {`(text of 20000 times "x")`, "block 1 (section): 20000 characters", "takes 3000"},
-		"long-field":                {`(source of 20000 times "x")`, "block 1 (section): 20000 characters", "takes 2000"},
-		"long-element":              {`(source of 20000 times "x")`, "block 1 (context): 20000 characters", "takes 3000"},
-		"long-fallback":             {`(title of 20000 times "x")`, "attachment 1: the fallback: 20000 characters"},
-		"many-fields":               {"(with many fields)", "block 1 (section): 302 fields", "takes 10"},
-		"many-elements":             {"(with many fields)", "block 1 (context): 302 elements", "takes 10"},
-		"many-blocks":               {"(with many fields)", "the message: 302 blocks", "takes 50"},
-		"many-attachments":          {"(with many fields)", "the message: 302 attachments", "takes 20"},
-		"much-together":             {`(text of 20000 times "x")`, "all blocks together: 15000 characters", "takes 13000"},
-		"endless":                   {"(info)", "longer than 262144 bytes"},
-	}
-	fixtures := testkit.Must(filepath.Glob(filepath.Join("testdata", "templates", "*.tmpl")))(t)
-	for _, fixture := range fixtures {
+	for _, fixture := range testkit.Must(filepath.Glob(filepath.Join("testdata", "templates", "*.tmpl")))(t) {
 		name := strings.TrimSuffix(filepath.Base(fixture), ".tmpl")
-		if _, ok := tests[name]; !ok && name != "own" {
+		if _, ok := templateFaults[name]; !ok && name != "own" {
 			t.Errorf("%s is not tried", fixture)
 		}
 	}
-	for name, wants := range tests {
+	for name, wants := range templateFaults {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			parsed, err := ParseTemplate(readTemplate(t, name))
 			if err == nil || parsed != nil {
 				t.Fatalf("got a template and %v", err)
 			}
-			for _, want := range wants {
-				if !strings.Contains(err.Error(), want) {
-					t.Errorf("the error does not say %q: %v", want, err)
-				}
-			}
+			wantTexts(t, "error", err.Error(), wants...)
 			if strings.ContainsAny(err.Error(), "\n\x1b") || len(err.Error()) > 400 {
 				t.Errorf("the error is no line to read: %q", err)
 			}
@@ -122,12 +117,8 @@ func TestTemplateRender(t *testing.T) {
 			t.Errorf("%q: Slack would look for mentions of its own", text.Text)
 		}
 	}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got %q", got)
-	}
-	if got := len(m.Blocks); got != 3 { // the section of the absent source is left out
-		t.Errorf("%d blocks", got)
-	}
+	testkit.EqualSlices(t, got, want, "texts")
+	testkit.Equal(t, len(m.Blocks), 3, "blocks without the section of the absent source")
 }
 
 func TestTemplateFallsBack(t *testing.T) {
@@ -138,11 +129,7 @@ func TestTemplateFallsBack(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "render event e-1 by the template: ") {
 		t.Errorf("error %v", err)
 	}
-	var byDefault *Template
-	want := testkit.Must(byDefault.render(v))(t)
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got %+v, not the default message", got)
-	}
+	testkit.EqualDeeply(t, got, testkit.Must((*Template)(nil).render(v))(t), "the default message")
 	v.Event.Title = "a title that is long enough"
 	if got, err := parsed.render(v); err != nil || got.Text != "a title that is long" {
 		t.Errorf("got %q and %v", got.Text, err)
@@ -159,10 +146,7 @@ func TestTemplateEscapes(t *testing.T) {
 		"{{$t := .Title}}{{$t}}", `{{define "t"}}{{.Title}}{{end}}{{template "t" .}}`, `{{block "t" .}}{{.Title}}{{end}}`,
 		`{{or "" .Title}}`, `{{index (index .Fields 0).Value 0 | printf "%c"}}{{slice .Title 1}}`, `{{label "" .Title}}`,
 	} {
-		parsed, err := parseTemplate("template", `{"text": "`+action+`"}`)
-		if err != nil {
-			t.Fatalf("%s: %v", action, err)
-		}
+		parsed := testkit.Must(parseTemplate("template", `{"text": "`+action+`"}`))(t)
 		v := usualView()
 		v.Event.Title, v.Event.Fields = text, []event.Field{{Name: "n", Value: text}}
 		if m, err := parsed.render(v); err != nil || strings.TrimSpace(m.Text) != `&lt;!here&gt; &amp; "x" \` {
@@ -182,12 +166,9 @@ func FuzzTemplate(f *testing.F) {
 		f.Add(text, text)
 	}
 	f.Add("\xff\xf0\x9f\u2028", strings.Repeat("<", 400))
-	parsed, err := parseTemplate("template", `{"text": "x{{.Title}}", "blocks": [
+	parsed := testkit.Must(parseTemplate("template", `{"text": "x{{.Title}}", "blocks": [
 		{"type": "section", "text": {"type": "mrkdwn", "text": "x{{.Title}}{{.Source}}"}},
-		{"type": "context", "elements": [{"type": "plain_text", "text": "x{{range .Fields}}{{.Name}}{{end}}"}]}]}`)
-	if err != nil {
-		f.Fatal(err)
-	}
+		{"type": "context", "elements": [{"type": "plain_text", "text": "x{{range .Fields}}{{.Name}}{{end}}"}]}]}`))(f)
 	f.Fuzz(func(t *testing.T, title, source string) {
 		title, source = cut(title, 500), cut(source, 90)
 		e := event.Event{ID: "e", Title: title, Source: source, Fields: []event.Field{{Name: title}, {Name: source}}}

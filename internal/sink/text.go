@@ -8,8 +8,7 @@ import (
 // mark ends a text that was cut.
 const mark = "…"
 
-// width is what r takes of a limit. Slack's limits count characters without saying which:
-// UTF-16 units are the most that this can mean.
+// width is what r takes of a limit. Slack counts characters without saying which. UTF-16 units are the most that this can mean.
 func width(r rune) int {
 	if r > 0xffff {
 		return 2
@@ -59,8 +58,7 @@ func shorten(s string, limit int, width func(rune) int) string {
 // cut returns s, cut to limit characters with a mark if it is longer.
 func cut(s string, limit int) string { return shorten(s, limit, width) }
 
-// fit returns s escaped for Slack, cut to limit characters with a mark if it is longer. An
-// escape is never cut apart.
+// fit returns s escaped for Slack, cut to limit characters with a mark if it is longer. An escape is never cut apart.
 func fit(s string, limit int) string { return escape(shorten(s, limit, escapedWidth)) }
 
 // fits reports whether fit would return s uncut.
@@ -71,5 +69,5 @@ func fits(s string, limit int) bool {
 
 var escaper = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
 
-// escape takes from s the power to command Slack: mentions, links, dates.
+// escape makes plain text of what would command Slack: mentions, links, dates.
 func escape(s string) string { return escaper.Replace(s) }

@@ -1,6 +1,7 @@
 package slacktest
 
 import (
+	"cmp"
 	"encoding/json"
 	"io"
 	"maps"
@@ -17,10 +18,10 @@ type Answer struct{ do func(*exchange) }
 
 // exchange is one post or update that waits for its answer.
 type exchange struct {
-	server  *Server
-	post    *Post
-	writer  http.ResponseWriter
-	request *http.Request
+	server *Server
+	post   *Post
+	writer http.ResponseWriter
+	left   <-chan struct{} // closed when the client or the server leaves
 }
 
 func (a Answer) serve(x *exchange) {
@@ -38,7 +39,7 @@ func OK() Answer {
 			return
 		}
 		x.server.accept(x.post)
-		if x.post.Webhook {
+		if x.post.Method == MethodWebhook {
 			x.writer.Header().Set("Content-Type", "text/html")
 			_, _ = io.WriteString(x.writer, "ok")
 			return
@@ -50,9 +51,7 @@ func OK() Answer {
 		if x.post.Thread != "" {
 			message["thread_ts"] = x.post.Thread
 		}
-		writeJSON(x.writer, map[string]any{
-			"ok": true, "channel": x.post.ChannelID, "ts": x.post.Timestamp, "message": message,
-		})
+		answer(x.writer, map[string]any{"channel": x.post.ChannelID, "ts": x.post.Timestamp, "message": message})
 	}}
 }
 
@@ -73,26 +72,21 @@ func Lost() Answer {
 	}}
 }
 
-// Code refuses the post with one of Slack's error codes: in JSON with status 200, or for a
-// webhook as text with the status that Slack gives it.
+// webhookStatus has the statuses with which a webhook refuses a post, by code. All other codes have status 400.
+var webhookStatus = map[string]int{
+	"action_prohibited": 403, "invalid_token": 403, "posting_to_general_channel_denied": 403,
+	"channel_not_found": 404, "no_service": 404, "channel_is_archived": 410, "rollup_error": 500,
+}
+
+// Code refuses the post with one of Slack's error codes: in JSON with status 200, or for a webhook as text with the status that
+// Slack gives it.
 func Code(code string) Answer {
 	return Answer{func(x *exchange) {
-		if !x.post.Webhook {
-			writeJSON(x.writer, map[string]any{"ok": false, "error": code})
-			return
+		if x.post.Method == MethodWebhook {
+			Status(cmp.Or(webhookStatus[code], http.StatusBadRequest), code).serve(x)
+		} else {
+			refuse(x.writer, code)
 		}
-		status := http.StatusBadRequest
-		switch code {
-		case "action_prohibited", "invalid_token", "posting_to_general_channel_denied":
-			status = http.StatusForbidden
-		case "channel_not_found", "no_service":
-			status = http.StatusNotFound
-		case "channel_is_archived":
-			status = http.StatusGone
-		case "rollup_error":
-			status = http.StatusInternalServerError
-		}
-		Status(status, code).serve(x)
 	}}
 }
 
@@ -129,8 +123,8 @@ func Reply(status int, header http.Header, body string) Answer {
 	}}
 }
 
-// Truncated answers with status 200, promises length bytes, which must be more than body has,
-// and ends the connection after body.
+// Truncated answers with status 200, promises length bytes, which must be more than body has, and ends the connection after
+// body.
 func Truncated(length int, body string) Answer {
 	return Answer{func(x *exchange) {
 		x.writer.Header().Set("Content-Length", strconv.Itoa(length))
@@ -154,14 +148,12 @@ func Reset() Answer {
 // Delay waits for d, then gives another answer, unless the client or the server goes first.
 func Delay(d time.Duration, then Answer) Answer {
 	return Answer{func(x *exchange) {
-		timer := time.NewTimer(d)
-		defer timer.Stop()
-		wait(x, timer.C, then)
+		wait(x, time.After(d), then)
 	}}
 }
 
-// Hold waits until release is closed, then gives another answer, unless the client or the
-// server goes first. With a nil channel it waits for ever.
+// Hold waits until release is closed, then gives another answer, unless the client or the server goes first. With a nil channel
+// it waits for ever.
 func Hold(release <-chan struct{}, then Answer) Answer {
 	return Answer{func(x *exchange) { wait(x, release, then) }}
 }
@@ -170,8 +162,7 @@ func wait[T any](x *exchange, done <-chan T, then Answer) {
 	select {
 	case <-done:
 		then.serve(x)
-	case <-x.request.Context().Done():
-	case <-x.server.closing:
+	case <-x.left:
 		panic(http.ErrAbortHandler)
 	}
 }

@@ -1,16 +1,13 @@
-// Package slacktest is a local HTTP server that behaves as Slack does, for tests and benchmarks
-// of what posts to Slack.
+// Package slacktest is a local HTTP server that behaves as Slack does, for tests and benchmarks.
 //
-// It serves the Web API methods chat.postMessage, chat.update, auth.test, conversations.info,
-// users.conversations and usergroups.list, and one incoming webhook. It checks token, channel
-// and message as Slack does, records every post in order of arrival, and counts those that it
-// took apart from those that it only received. Scripted answers make it fail in each way that
-// Slack and the network between can fail.
+// It serves the Web API methods chat.postMessage, chat.update, auth.test, conversations.info, users.conversations and
+// usergroups.list, and one incoming webhook. It checks token, channel and message as Slack does. It records every post in order
+// of arrival, and tells those that it took from the others. Scripted answers make it fail in each way that Slack and the network
+// between can fail.
 //
-// As with Slack, an answer names the channel by its ID, an update needs that ID and the ts of a
-// post that was taken, and a reply to a message that is not there is posted to the channel as if
-// it were no reply, without an error.
+// As with Slack, an answer names the channel by its ID, and an update needs that ID and the ts of a post that was taken. A reply
+// to an absent message is posted to the channel as if it were no reply, without an error.
 //
-// A Server is safe for concurrent use. It listens on loopback alone. Close ends every request
-// under way, held ones included, and returns when nothing of the server is left running.
+// A Server is safe for concurrent use. It listens on loopback alone. Close ends every request under way, held ones included, and
+// returns when nothing of the server is left running.
 package slacktest

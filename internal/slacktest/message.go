@@ -2,6 +2,7 @@ package slacktest
 
 import (
 	"encoding/json"
+	"slices"
 	"unicode/utf16"
 )
 
@@ -28,7 +29,6 @@ type Message struct {
 type Attachment struct {
 	Color    string  `json:"color"`
 	Fallback string  `json:"fallback"`
-	Text     string  `json:"text"`
 	Blocks   []Block `json:"blocks"`
 }
 
@@ -49,15 +49,13 @@ type Text struct {
 
 // Texts returns every text object of the message, in order.
 func (m Message) Texts() []Text {
-	var texts []Text
-	collect := func(blocks []Block) {
-		for _, block := range blocks {
-			texts = append(texts, block.texts()...)
-		}
-	}
-	collect(m.Blocks)
+	blocks := slices.Clone(m.Blocks)
 	for _, attachment := range m.Attachments {
-		collect(attachment.Blocks)
+		blocks = append(blocks, attachment.Blocks...)
+	}
+	var texts []Text
+	for _, block := range blocks {
+		texts = append(texts, block.texts()...)
 	}
 	return texts
 }
@@ -91,10 +89,8 @@ func (m Message) fault() string {
 	case !validBlocks(m.Blocks):
 		return "invalid_blocks"
 	}
-	for _, attachment := range m.Attachments {
-		if !validBlocks(attachment.Blocks) {
-			return "invalid_attachments"
-		}
+	if slices.ContainsFunc(m.Attachments, func(a Attachment) bool { return !validBlocks(a.Blocks) }) {
+		return "invalid_attachments"
 	}
 	total := 0
 	for _, text := range m.Texts() {
@@ -107,12 +103,7 @@ func (m Message) fault() string {
 }
 
 func validBlocks(blocks []Block) bool {
-	for _, block := range blocks {
-		if !block.valid() {
-			return false
-		}
-	}
-	return len(blocks) <= maxBlocks
+	return len(blocks) <= maxBlocks && !slices.ContainsFunc(blocks, func(b Block) bool { return !b.valid() })
 }
 
 func (b Block) valid() bool {
@@ -125,12 +116,8 @@ func (b Block) valid() bool {
 	case "header":
 		return b.Text != nil && b.Text.Type == "plain_text" && length(b.Text.Text) <= maxHeaderText
 	case "section":
-		for _, field := range b.Fields {
-			if length(field.Text) > maxFieldText {
-				return false
-			}
-		}
-		return (b.Text != nil || len(b.Fields) > 0) && len(b.Fields) <= maxSectionFields &&
+		long := func(field Text) bool { return length(field.Text) > maxFieldText }
+		return (b.Text != nil || len(b.Fields) > 0) && len(b.Fields) <= maxSectionFields && !slices.ContainsFunc(b.Fields, long) &&
 			(b.Text == nil || length(b.Text.Text) <= maxSectionText)
 	case "context":
 		return len(b.Elements) > 0 && len(b.Elements) <= maxElements

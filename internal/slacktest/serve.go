@@ -1,9 +1,9 @@
 package slacktest
 
 import (
+	"cmp"
 	"crypto/subtle"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"hash/fnv"
 	"io"
@@ -21,26 +21,19 @@ type parameters map[string]string
 
 func readParameters(r *http.Request) (parameters, error) {
 	p := make(parameters)
-	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
-	if err != nil {
-		return nil, fmt.Errorf("read the request: %w", err)
-	}
-	if len(body) > maxBody {
-		return nil, errors.New("the request is too large")
-	}
-	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	if kind != "application/json" {
-		values, err := url.ParseQuery(string(body))
-		if err != nil {
+	r.Body = http.MaxBytesReader(nil, r.Body, maxBody)
+	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind != "application/json" {
+		if err := r.ParseForm(); err != nil {
 			return nil, fmt.Errorf("parse the form: %w", err)
 		}
-		for name, value := range r.URL.Query() {
-			p[name] = value[0]
-		}
-		for name, value := range values {
-			p[name] = value[0]
+		for name, values := range r.Form {
+			p[name] = values[0]
 		}
 		return p, nil
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, fmt.Errorf("read the request: %w", err)
 	}
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(body, &members); err != nil {
@@ -82,7 +75,7 @@ func (s *Server) serveMethod(w http.ResponseWriter, r *http.Request) {
 	s.count(method)
 	p, err := readParameters(r)
 	if err != nil {
-		writeJSON(w, map[string]any{"ok": false, "error": "invalid_json"})
+		refuse(w, "invalid_json")
 		return
 	}
 	fault := s.authenticate(r, p)
@@ -92,54 +85,45 @@ func (s *Server) serveMethod(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("X-OAuth-Scopes", s.scopes)
 	if fault != "" {
-		writeJSON(w, map[string]any{"ok": false, "error": fault})
+		refuse(w, fault)
+		return
+	}
+	scope := map[string]string{
+		"conversations.info": "channels:read", "users.conversations": "channels:read", "usergroups.list": "usergroups:read",
+	}[method]
+	if scope != "" && !slices.Contains(strings.Split(s.scopes, ","), scope) {
+		writeJSON(w, map[string]any{"ok": false, "error": "missing_scope", "needed": scope, "provided": s.scopes})
 		return
 	}
 	switch method {
 	case "auth.test":
-		writeJSON(w, map[string]any{
-			"ok": true, "url": "http://" + s.Address() + "/", "team": "Test", "user": "notifier",
+		answer(w, map[string]any{
+			"url": s.server.URL + "/", "team": "Test", "user": "notifier",
 			"team_id": "T00000000", "user_id": "U00000000", "bot_id": "B00000000",
 		})
 	case "conversations.info":
-		if s.allow(w, "channels:read") {
-			s.serveChannel(w, p["channel"])
-		}
+		s.serveChannel(w, p["channel"])
 	case "users.conversations":
-		if s.allow(w, "channels:read") {
-			s.serveMemberships(w)
-		}
+		s.serveMemberships(w)
 	case "usergroups.list":
-		if s.allow(w, "usergroups:read") {
-			s.serveUserGroups(w)
-		}
+		s.serveUserGroups(w)
 	default:
-		writeJSON(w, map[string]any{"ok": false, "error": "unknown_method"})
+		refuse(w, "unknown_method")
 	}
-}
-
-// allow reports whether the token has a scope, and answers if it has not.
-func (s *Server) allow(w http.ResponseWriter, scope string) bool {
-	if slices.Contains(strings.Split(s.scopes, ","), scope) {
-		return true
-	}
-	writeJSON(w, map[string]any{"ok": false, "error": "missing_scope", "needed": scope, "provided": s.scopes})
-	return false
 }
 
 // serveChannel finds a channel by its ID alone, as Slack does.
 func (s *Server) serveChannel(w http.ResponseWriter, id string) {
-	if len(s.channels) == 0 {
-		writeJSON(w, map[string]any{"ok": true, "channel": Channel{ID: id, Name: strings.ToLower(id), Member: true}})
-		return
-	}
-	for _, channel := range s.channels {
-		if channel.ID == id && (channel.Member || !channel.Private) {
-			writeJSON(w, map[string]any{"ok": true, "channel": channel})
+	channel := Channel{ID: id, Name: strings.ToLower(id), Member: true}
+	if len(s.channels) > 0 {
+		i := slices.IndexFunc(s.channels, func(c Channel) bool { return c.ID == id && (c.Member || !c.Private) })
+		if i < 0 {
+			refuse(w, "channel_not_found")
 			return
 		}
+		channel = s.channels[i]
 	}
-	writeJSON(w, map[string]any{"ok": false, "error": "channel_not_found"})
+	answer(w, map[string]any{"channel": channel})
 }
 
 func (s *Server) serveMemberships(w http.ResponseWriter) {
@@ -149,9 +133,7 @@ func (s *Server) serveMemberships(w http.ResponseWriter) {
 			channels = append(channels, channel)
 		}
 	}
-	writeJSON(w, map[string]any{
-		"ok": true, "channels": channels, "response_metadata": map[string]any{"next_cursor": ""},
-	})
+	answer(w, map[string]any{"channels": channels, "response_metadata": map[string]any{"next_cursor": ""}})
 }
 
 // serveUserGroups lists the groups without the disabled ones, each as long as Slack's are.
@@ -162,14 +144,10 @@ func (s *Server) serveUserGroups(w http.ResponseWriter) {
 			continue
 		}
 		groups = append(groups, map[string]any{
-			"id": group.ID, "team_id": "T00000000", "is_usergroup": true, "is_subteam": true, "is_external": false,
-			"name": "The group " + group.Handle, "description": strings.Repeat("What it is for. ", 10), "handle": group.Handle,
-			"date_create": 1446598059, "date_update": 1446670362, "date_delete": 0, "auto_type": nil, "auto_provision": false,
-			"enterprise_subteam_id": "", "created_by": "U00000000", "updated_by": "U00000000", "deleted_by": nil,
-			"prefs": map[string]any{"channels": []string{}, "groups": []string{}}, "user_count": 3, "channel_count": 0,
+			"id": group.ID, "handle": group.Handle, "date_delete": 0, "description": strings.Repeat("What it is for. ", 30),
 		})
 	}
-	writeJSON(w, map[string]any{"ok": true, "usergroups": groups})
+	answer(w, map[string]any{"usergroups": groups})
 }
 
 func (s *Server) serveWebhook(w http.ResponseWriter, r *http.Request) {
@@ -181,10 +159,8 @@ func (s *Server) serveWebhook(w http.ResponseWriter, r *http.Request) {
 	}
 	p, err := readParameters(r)
 	fault := ""
-	if err != nil {
+	if err != nil || p["payload"] != "" { // the old form encoding is not what anyone should send
 		fault = "invalid_payload"
-	} else if payload := p["payload"]; payload != "" {
-		fault = "invalid_payload" // the old form encoding is not what anyone should send
 	}
 	post := newPost(r, MethodWebhook, p)
 	post.Channel = ""
@@ -199,37 +175,39 @@ func (s *Server) channelFault(named string) string {
 	if len(s.channels) == 0 {
 		return ""
 	}
-	for _, channel := range s.channels {
-		if channel.ID != named && channel.Name != strings.TrimPrefix(named, "#") {
-			continue
-		}
-		switch {
-		case channel.Private && !channel.Member:
-			return "channel_not_found"
-		case channel.Archived:
-			return "is_archived"
-		case !channel.Member && !strings.Contains(s.scopes, "chat:write.public"):
-			return "not_in_channel"
-		}
-		return ""
+	channel, known := s.channel(named)
+	switch {
+	case !known, channel.Private && !channel.Member:
+		return "channel_not_found"
+	case channel.Archived:
+		return "is_archived"
+	case !channel.Member && !strings.Contains(s.scopes, "chat:write.public"):
+		return "not_in_channel"
 	}
-	return "channel_not_found"
+	return ""
 }
 
-// channelID returns the ID of a channel as Slack's answers name it, whatever the client called it. Where
-// every channel exists, a name gets an ID of its own.
-func (s *Server) channelID(named string) string {
-	name := strings.TrimPrefix(named, "#")
+// channel finds a channel by its ID or its name.
+func (s *Server) channel(named string) (channel Channel, known bool) {
 	for _, channel := range s.channels {
-		if channel.ID == named || channel.Name == name {
-			return channel.ID
+		if channel.ID == named || channel.Name == strings.TrimPrefix(named, "#") {
+			return channel, true
 		}
+	}
+	return Channel{}, false
+}
+
+// channelID returns the ID of a channel as Slack's answers name it, whatever the client called it. Where every channel exists,
+// a name gets an ID of its own.
+func (s *Server) channelID(named string) string {
+	if channel, known := s.channel(named); known {
+		return channel.ID
 	}
 	if channelID.MatchString(named) {
 		return named
 	}
 	hash := fnv.New32a()
-	_, _ = io.WriteString(hash, name)
+	_, _ = io.WriteString(hash, strings.TrimPrefix(named, "#"))
 	return fmt.Sprintf("C%08X", hash.Sum32())
 }
 
@@ -242,7 +220,6 @@ func newPost(r *http.Request, method string, p parameters) *Post {
 	post := &Post{
 		Received: time.Now(),
 		Method:   method,
-		Webhook:  method == MethodWebhook,
 		Channel:  p["channel"],
 		Text:     p["text"],
 		Options:  make(url.Values),
@@ -273,17 +250,14 @@ func (s *Server) servePost(w http.ResponseWriter, r *http.Request, post *Post, f
 	}
 	var messageFault string
 	post.Message, messageFault = parseMessage(post.Text, post.Blocks, post.Attachments)
-	if fault == "" {
-		fault = messageFault
-	}
-	post.Fault = fault
-	s.answerFor(post).serve(&exchange{server: s, post: post, writer: w, request: r})
+	post.Fault = cmp.Or(fault, messageFault)
+	s.answerFor(post).serve(&exchange{server: s, post: post, writer: w, left: r.Context().Done()})
 }
 
-// placeFault finds the channel and the thread of a post, or the message that an update changes. It returns
-// the code with which Slack refuses the place, or "".
+// placeFault finds the channel and the thread of a post, or the message that an update changes. It returns the code with which
+// Slack refuses the place, or "".
 func (s *Server) placeFault(post *Post) string {
-	if post.Webhook {
+	if post.Method == MethodWebhook {
 		return ""
 	}
 	if fault := s.channelFault(post.Channel); fault != "" {
@@ -333,8 +307,8 @@ func (s *Server) answerFor(post *Post) Answer {
 	return respond(record)
 }
 
-// accept counts a post or an update as taken. It happens before the answer is written, so that a client
-// that has its answer finds it accepted.
+// accept counts a post or an update as taken. The caller answers afterwards, so that a client with an answer finds its post
+// accepted.
 func (s *Server) accept(post *Post) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -347,6 +321,17 @@ func (s *Server) accept(post *Post) {
 	}
 	close(s.changed)
 	s.changed = make(chan struct{})
+}
+
+// answer answers a method that succeeded.
+func answer(w http.ResponseWriter, members map[string]any) {
+	members["ok"] = true
+	writeJSON(w, members)
+}
+
+// refuse answers with an error code.
+func refuse(w http.ResponseWriter, code string) {
+	writeJSON(w, map[string]any{"ok": false, "error": code})
 }
 
 func writeJSON(w http.ResponseWriter, value any) {

@@ -8,6 +8,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strings"
@@ -19,8 +20,7 @@ import (
 const (
 	// DefaultToken is the bot token that is taken unless WithToken says otherwise.
 	DefaultToken = "xoxb-slacktest"
-	// DefaultWebhookSecret is the last part of the webhook's path unless WithWebhookSecret
-	// says otherwise.
+	// DefaultWebhookSecret is the last part of the webhook's path unless WithWebhookSecret says otherwise.
 	DefaultWebhookSecret = "slacktest-webhook"
 	// maxBody bounds a request's body, in bytes.
 	maxBody = 4 << 20
@@ -53,7 +53,6 @@ const (
 type Post struct {
 	Received    time.Time
 	Method      string
-	Webhook     bool
 	Channel     string // as the client named it; empty for a webhook
 	ChannelID   string // the channel's ID, as the answer names it; empty for a webhook
 	Thread      string // the ts of the message in whose thread it stands; empty for none
@@ -81,19 +80,16 @@ type Update struct {
 
 // Server is a running Slack stand-in.
 type Server struct {
-	server   *http.Server
+	server   *httptest.Server
 	listener *resettingListener
+	end      context.CancelFunc // of every request under way
 	token    string
 	secret   string
 	scopes   string
 	channels []Channel // empty: every channel exists and the bot is in it
 	groups   []UserGroup
-	address  string
-	closing  chan struct{}
-	running  sync.WaitGroup // the accept loop and all handlers
 
 	mu       sync.Mutex
-	closed   bool // closing is closed
 	posts    []*Post
 	accepted int
 	updates  []Update
@@ -112,107 +108,61 @@ func WithToken(token string) Option { return func(s *Server) { s.token = token }
 // WithWebhookSecret sets the last part of the webhook's path.
 func WithWebhookSecret(secret string) Option { return func(s *Server) { s.secret = secret } }
 
-// WithAddress sets the address to listen on instead of a free port of 127.0.0.1, so that a
-// server can come back where another one was.
-func WithAddress(address string) Option { return func(s *Server) { s.address = address } }
-
-// WithScopes sets the token's scopes; without channels:read it may not ask about channels, and
-// without usergroups:read not about user groups.
+// WithScopes sets the token's scopes. Without channels:read it may not ask about channels, and without usergroups:read not
+// about user groups.
 func WithScopes(scopes ...string) Option {
 	return func(s *Server) { s.scopes = strings.Join(scopes, ",") }
 }
 
-// WithChannels sets the channels that exist. Without it every channel exists, under any name,
-// and the bot is in it.
-func WithChannels(channels ...Channel) Option {
-	return func(s *Server) { s.channels = slices.Clone(channels) }
-}
+// WithChannels sets the channels that exist. Without it every channel exists, under any name, and the bot is in it.
+func WithChannels(channels ...Channel) Option { return func(s *Server) { s.channels = channels } }
 
 // WithUserGroups sets the user groups that exist. Without it there are none.
-func WithUserGroups(groups ...UserGroup) Option {
-	return func(s *Server) { s.groups = slices.Clone(groups) }
-}
+func WithUserGroups(groups ...UserGroup) Option { return func(s *Server) { s.groups = groups } }
 
-// New starts a server that is closed when the test ends.
+// New starts a server that is closed when the test ends, unless the test closes it earlier.
 func New(t testing.TB, options ...Option) *Server {
 	t.Helper()
-	s, err := Start(options...)
-	if err != nil {
-		t.Fatalf("start the Slack stand-in: %v", err)
-	}
-	t.Cleanup(s.Close)
-	return s
-}
-
-// Start starts a server. The caller closes it.
-func Start(options ...Option) (*Server, error) {
 	s := &Server{
 		token:   DefaultToken,
 		secret:  DefaultWebhookSecret,
 		scopes:  "chat:write,channels:read,groups:read,usergroups:read",
-		address: "127.0.0.1:0",
-		closing: make(chan struct{}),
 		changed: make(chan struct{}),
 		calls:   make(map[string]int),
 	}
 	for _, option := range options {
 		option(s)
 	}
-	listener, err := net.Listen("tcp", s.address)
-	if err != nil {
-		return nil, fmt.Errorf("listen on %s: %w", s.address, err)
-	}
-	s.listener = &resettingListener{Listener: listener}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/api/{method}", s.serveMethod)
 	mux.HandleFunc("/services/{team}/{bot}/{secret}", s.serveWebhook)
-	s.server = &http.Server{
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if !s.enter() {
-				panic(http.ErrAbortHandler)
-			}
-			defer s.running.Done()
-			mux.ServeHTTP(w, r)
-		}),
-		ReadHeaderTimeout: time.Minute,
-		ErrorLog:          log.New(io.Discard, "", 0), // resets are part of the script
-	}
-	s.running.Go(func() { _ = s.server.Serve(s.listener) })
-	return s, nil
+	var running context.Context
+	running, s.end = context.WithCancel(context.Background())
+	s.server = httptest.NewUnstartedServer(mux)
+	s.server.Config.BaseContext = func(net.Listener) context.Context { return running }
+	s.server.Config.ErrorLog = log.New(io.Discard, "", 0) // resets are part of the script
+	s.listener = &resettingListener{Listener: s.server.Listener}
+	s.server.Listener = s.listener
+	s.server.Start()
+	t.Cleanup(s.Close)
+	return s
 }
 
 // Close ends the server. It may be called more than once.
 func (s *Server) Close() {
-	s.mu.Lock()
-	if !s.closed {
-		s.closed = true
-		close(s.closing)
-	}
-	s.mu.Unlock()
-	_ = s.server.Close()
-	s.running.Wait()
-}
-
-// enter lets a handler begin unless the server is closed.
-func (s *Server) enter() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return false
-	}
-	s.running.Add(1)
-	return true
+	s.end()
+	s.server.Close()
 }
 
 // Address returns the host and port that the server listens on.
 func (s *Server) Address() string { return s.listener.Addr().String() }
 
 // APIURL returns the Web API's URL, with a final slash.
-func (s *Server) APIURL() string { return "http://" + s.Address() + "/api/" }
+func (s *Server) APIURL() string { return s.server.URL + "/api/" }
 
 // WebhookURL returns the incoming webhook's URL.
 func (s *Server) WebhookURL() string {
-	return "http://" + s.Address() + "/services/T00000000/B00000000/" + url.PathEscape(s.secret)
+	return s.server.URL + "/services/T00000000/B00000000/" + url.PathEscape(s.secret)
 }
 
 // Script appends answers, each used for one post or update, before what Respond has set.
@@ -222,16 +172,15 @@ func (s *Server) Script(answers ...Answer) {
 	s.queue = append(s.queue, answers...)
 }
 
-// Respond sets a function that answers the posts and updates for which Script holds nothing; nil
-// means OK for all. It may be called for several of them at once.
+// Respond sets a function that answers the posts and updates for which Script holds nothing; nil means OK for all. It may be
+// called for several of them at once.
 func (s *Server) Respond(respond func(Post) Answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.respond = respond
 }
 
-// ResetConnections resets the next n connections before a request is read from them. Such
-// requests are not recorded.
+// ResetConnections resets the next n connections before a request is read from them. Such requests are not recorded.
 func (s *Server) ResetConnections(n int) { s.listener.left.Store(int64(n)) }
 
 // Posts returns every post received so far, in order of arrival.
@@ -247,8 +196,7 @@ func (s *Server) Updates() []Update {
 	return slices.Clone(s.updates)
 }
 
-// Delete removes the posts with a ts, as a user does: a message that nobody answered leaves no trace,
-// so it can neither be updated nor replied to.
+// Delete removes the posts with a ts, as a user does. They can neither be updated nor replied to.
 func (s *Server) Delete(timestamp string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -278,19 +226,9 @@ func (s *Server) Calls(method string) int {
 
 // Await returns when n posts have been accepted, or with an error when ctx ends before that.
 func (s *Server) Await(ctx context.Context, n int) error {
-	return s.await(ctx, n, "posts", func() int { return s.accepted })
-}
-
-// AwaitUpdates returns when n updates have been taken, or with an error when ctx ends before that.
-func (s *Server) AwaitUpdates(ctx context.Context, n int) error {
-	return s.await(ctx, n, "updates", func() int { return len(s.updates) })
-}
-
-// await calls count with the lock held.
-func (s *Server) await(ctx context.Context, n int, what string, count func() int) error {
 	for {
 		s.mu.Lock()
-		accepted, changed := count(), s.changed
+		accepted, changed := s.accepted, s.changed
 		s.mu.Unlock()
 		if accepted >= n {
 			return nil
@@ -298,7 +236,7 @@ func (s *Server) await(ctx context.Context, n int, what string, count func() int
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return fmt.Errorf("await %d accepted %s, have %d: %w", n, what, accepted, ctx.Err())
+			return fmt.Errorf("await %d accepted posts, have %d: %w", n, accepted, ctx.Err())
 		}
 	}
 }

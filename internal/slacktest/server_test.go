@@ -55,71 +55,78 @@ func postForm(t *testing.T, s *slacktest.Server, method string, values url.Value
 	return post(t, s.APIURL()+method, "application/x-www-form-urlencoded", values.Encode())
 }
 
-func message(text string) url.Values {
-	return url.Values{"token": {slacktest.DefaultToken}, "channel": {"C0000001"}, "text": {text}}
+// message has the parameters of a post, and others in pairs of name and value. An empty value removes its parameter.
+func message(text string, pairs ...string) url.Values {
+	values := url.Values{"token": {slacktest.DefaultToken}, "channel": {"C0000001"}, "text": {text}}
+	for i := 0; i < len(pairs); i += 2 {
+		values.Set(pairs[i], pairs[i+1])
+		if pairs[i+1] == "" {
+			values.Del(pairs[i])
+		}
+	}
+	return values
+}
+
+// wantAnswer checks that a method's answer has some text.
+func wantAnswer(t *testing.T, s *slacktest.Server, method string, values url.Values, want string) {
+	t.Helper()
+	got, err := postForm(t, s, method, values)
+	if err != nil || !strings.Contains(got.body, want) {
+		t.Errorf("%s %v: got %q, %v, want %q", method, values, got.body, err, want)
+	}
+}
+
+func sectionOf(text string) string {
+	return `{"type":"section","text":{"type":"plain_text","text":"` + text + `"}}`
+}
+
+var (
+	longSection = "[" + sectionOf(strings.Repeat("x", 3001)) + "]"
+	five        = strings.Repeat(sectionOf(strings.Repeat("x", 3000))+",", 4) + sectionOf(strings.Repeat("x", 3000))
+)
+
+// postFaults are codes with which a post is refused, "" for one that is taken.
+var postFaults = []struct {
+	name    string
+	message url.Values
+	fault   string
+}{
+	{"taken", message("hello"), ""},
+	{"blocks", message("", "text", "", "blocks", "["+sectionOf("hello")+"]"), ""},
+	{"no token", message("hello", "token", ""), "not_authed"},
+	{"wrong token", message("hello", "token", "xoxb-other"), "invalid_auth"},
+	{"no channel", message("hello", "channel", ""), "channel_not_found"},
+	{"no text", message("", "text", ""), "no_text"},
+	{"long text", message(strings.Repeat("x", 40001)), "msg_too_long"},
+	{"blocks not JSON", message("hello", "blocks", "["), "invalid_blocks_format"},
+	{"long section", message("hello", "blocks", longSection), "invalid_blocks"},
+	{"empty section", message("hello", "blocks", "["+sectionOf("")+"]"), "invalid_blocks"},
+	{"unknown block", message("hello", "blocks", `[{"type":"hologram"}]`), "invalid_blocks"},
+	{"attachments not JSON", message("hello", "attachments", "{"), "invalid_attachments"},
+	{"long section in an attachment", message("hello", "attachments", `[{"blocks":`+longSection+`}]`), "invalid_attachments"},
+	{"blocks too long together", message("hello", "blocks", "["+five+"]"), "msg_blocks_too_long"},
 }
 
 func TestPostMessage(t *testing.T) {
 	t.Parallel()
-	block := func(text string) string {
-		return `[{"type":"section","text":{"type":"plain_text","text":"` + text + `"}}]`
-	}
-	tests := []struct {
-		name   string
-		change func(url.Values)
-		fault  string
-	}{
-		{"taken", func(url.Values) {}, ""},
-		{"blocks", func(v url.Values) { v.Set("blocks", block("hello")); v.Del("text") }, ""},
-		{"no token", func(v url.Values) { v.Del("token") }, "not_authed"},
-		{"wrong token", func(v url.Values) { v.Set("token", "xoxb-other") }, "invalid_auth"},
-		{"no channel", func(v url.Values) { v.Del("channel") }, "channel_not_found"},
-		{"no text", func(v url.Values) { v.Del("text") }, "no_text"},
-		{"long text", func(v url.Values) { v.Set("text", strings.Repeat("x", 40001)) }, "msg_too_long"},
-		{"blocks not JSON", func(v url.Values) { v.Set("blocks", "[") }, "invalid_blocks_format"},
-		{"long section", func(v url.Values) { v.Set("blocks", block(strings.Repeat("x", 3001))) }, "invalid_blocks"},
-		{"empty section", func(v url.Values) { v.Set("blocks", block("")) }, "invalid_blocks"},
-		{"unknown block", func(v url.Values) { v.Set("blocks", `[{"type":"hologram"}]`) }, "invalid_blocks"},
-		{"attachments not JSON", func(v url.Values) { v.Set("attachments", "{") }, "invalid_attachments"},
-		{
-			"long section in an attachment",
-			func(v url.Values) { v.Set("attachments", `[{"blocks":`+block(strings.Repeat("x", 3001))+`}]`) },
-			"invalid_attachments",
-		},
-		{
-			"blocks too long together",
-			func(v url.Values) {
-				one := strings.Trim(block(strings.Repeat("x", 3000)), "[]")
-				v.Set("blocks", "["+strings.Repeat(one+",", 4)+one+"]")
-			},
-			"msg_blocks_too_long",
-		},
-	}
-	for _, test := range tests {
+	for _, test := range postFaults {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			s := slacktest.New(t)
-			values := message("hello")
-			test.change(values)
-			got := testkit.Must(postForm(t, s, "chat.postMessage", values))(t)
+			got := testkit.Must(postForm(t, s, slacktest.MethodPost, test.message))(t)
 			var answer struct {
 				OK    bool   `json:"ok"`
 				TS    string `json:"ts"`
 				Error string `json:"error"`
 			}
-			if err := json.Unmarshal([]byte(got.body), &answer); err != nil {
-				t.Fatalf("answer %q: %v", got.body, err)
-			}
-			posts := s.Posts()
-			if len(posts) != 1 {
-				t.Fatalf("recorded %d posts, want 1", len(posts))
-			}
+			testkit.NoError(t, json.Unmarshal([]byte(got.body), &answer))
 			taken := test.fault == ""
 			if answer.OK != taken || (answer.TS != "") != taken || answer.Error != test.fault {
 				t.Errorf("answer %q, want fault %q", got.body, test.fault)
 			}
-			if posts[0].Accepted != taken || posts[0].Fault != test.fault || len(s.Accepted()) == 1 != taken {
-				t.Errorf("recorded accepted %t, fault %q, want fault %q", posts[0].Accepted, posts[0].Fault, test.fault)
+			posts := s.Posts()
+			if len(posts) != 1 || posts[0].Accepted != taken || posts[0].Fault != test.fault || len(s.Accepted()) == 1 != taken {
+				t.Errorf("recorded %+v, want one with fault %q", posts, test.fault)
 			}
 		})
 	}
@@ -140,7 +147,7 @@ func TestPostIsRecorded(t *testing.T) {
 		t.Fatalf("accepted %d posts, want 1", len(got))
 	}
 	p := got[0]
-	if p.Channel != "#ops" || p.Text != "t" || string(p.Attachments) != attachments || p.Webhook ||
+	if p.Channel != "#ops" || p.Text != "t" || string(p.Attachments) != attachments || p.Method != slacktest.MethodPost ||
 		p.Options.Get("unfurl_links") != "false" || p.Header.Get("User-Agent") != "test/1" ||
 		p.Remote == "" || p.Received.IsZero() || p.Timestamp == "" {
 		t.Errorf("recorded %+v", p)
@@ -164,20 +171,13 @@ func TestWebhook(t *testing.T) {
 		{"wrong secret", strings.Replace(s.WebhookURL(), "hush", "shout", 1), `{"text":"hello"}`, 404, "no_service"},
 	}
 	for _, test := range tests {
-		got, err := post(t, test.address, "application/json", test.body)
-		if err != nil {
-			t.Fatalf("%s: %v", test.name, err)
-		}
+		got := testkit.Must(post(t, test.address, "application/json", test.body))(t)
 		if got.status != test.status || got.body != test.answer {
 			t.Errorf("%s: got %d %q, want %d %q", test.name, got.status, got.body, test.status, test.answer)
 		}
 	}
-	if got := len(s.Accepted()); got != 1 {
-		t.Errorf("accepted %d posts, want 1", got)
-	}
-	if got := s.Calls("webhook"); got != len(tests) {
-		t.Errorf("counted %d calls, want %d", got, len(tests))
-	}
+	testkit.Equal(t, len(s.Accepted()), 1, "accepted posts")
+	testkit.Equal(t, s.Calls("webhook"), len(tests), "calls")
 }
 
 func TestScript(t *testing.T) {
@@ -217,9 +217,7 @@ func TestScript(t *testing.T) {
 		}
 		testkit.Equal(t, len(s.Accepted()) > before, test.accepted, "%s: accepted", test.name)
 	}
-	if got := elsewhere.Calls("chat.postMessage"); got != 0 {
-		t.Errorf("the redirect was followed %d times", got)
-	}
+	testkit.Equal(t, elsewhere.Calls("chat.postMessage"), 0, "times that the redirect was followed")
 }
 
 func TestRespondAndHold(t *testing.T) {
@@ -245,9 +243,7 @@ func TestRespondAndHold(t *testing.T) {
 	}
 	close(release)
 	testkit.NoError(t, <-done)
-	if err := s.Await(t.Context(), 2); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, s.Await(t.Context(), 2))
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := s.Await(ended, 3); !errors.Is(err, context.Canceled) {
@@ -258,7 +254,7 @@ func TestRespondAndHold(t *testing.T) {
 func TestCloseEndsHeldRequests(t *testing.T) {
 	t.Parallel()
 	arrived := make(chan struct{})
-	s := testkit.Must(slacktest.Start())(t)
+	s := slacktest.New(t)
 	s.Respond(func(slacktest.Post) slacktest.Answer {
 		close(arrived)
 		return slacktest.Hold(nil, slacktest.OK())
@@ -274,11 +270,6 @@ func TestCloseEndsHeldRequests(t *testing.T) {
 	if err := <-done; err == nil {
 		t.Error("the held request was answered")
 	}
-	again, err := slacktest.Start(slacktest.WithAddress(s.Address()))
-	if err != nil {
-		t.Fatalf("start at the same address: %v", err)
-	}
-	again.Close()
 }
 
 func TestResetConnections(t *testing.T) {
@@ -291,9 +282,7 @@ func TestResetConnections(t *testing.T) {
 			t.Errorf("request %d: error %v", i, err)
 		}
 	}
-	if got := len(s.Posts()); got != 1 {
-		t.Errorf("recorded %d posts, want 1", got)
-	}
+	testkit.Equal(t, len(s.Posts()), 1, "recorded posts")
 }
 
 func TestChannels(t *testing.T) {
@@ -327,24 +316,14 @@ func TestChannels(t *testing.T) {
 		{s, "chat.levitate", "", "unknown_method"},
 	}
 	for _, test := range tests {
-		values := message("hello")
-		values.Set("channel", test.channel)
-		got, err := postForm(t, test.server, test.method, values)
-		if err != nil || !strings.Contains(got.body, test.want) {
-			t.Errorf("%s %s: got %q, %v, want %q", test.method, test.channel, got.body, err, test.want)
-		}
+		wantAnswer(t, test.server, test.method, message("hello", "channel", test.channel), test.want)
 	}
 }
 
 // postTo posts a message, and returns the channel and the ts that the answer names.
 func postTo(t *testing.T, s *slacktest.Server, channel, thread string) (id, timestamp string) {
 	t.Helper()
-	values := message("hello")
-	values.Set("channel", channel)
-	if thread != "" {
-		values.Set("thread_ts", thread)
-	}
-	got := testkit.Must(postForm(t, s, "chat.postMessage", values))(t)
+	got := testkit.Must(postForm(t, s, "chat.postMessage", message("hello", "channel", channel, "thread_ts", thread)))(t)
 	var answer struct {
 		Channel string `json:"channel"`
 		TS      string `json:"ts"`
@@ -387,28 +366,18 @@ func TestThreads(t *testing.T) {
 	t.Parallel()
 	s := slacktest.New(t)
 	_, first := postTo(t, s, "#ops", "")
-	thread := func() string {
+	expect := func(what, channel, thread, want string) {
+		t.Helper()
+		postTo(t, s, channel, thread)
 		posts := s.Accepted()
-		return posts[len(posts)-1].Thread
+		testkit.Equal(t, posts[len(posts)-1].Thread, want, "thread of %s", what)
 	}
-	if postTo(t, s, "#ops", first); thread() != first {
-		t.Errorf("the reply stands in the thread %q, want %s", thread(), first)
-	}
-	if postTo(t, s, "#other", first); thread() != "" {
-		t.Errorf("a reply in another channel stands in the thread %s", thread())
-	}
-	if postTo(t, s, "#ops", "1700000000.000001"); thread() != "" {
-		t.Errorf("a reply to nothing stands in the thread %s", thread())
-	}
+	expect("a reply", "#ops", first, first)
+	expect("a reply in another channel", "#other", first, "")
+	expect("a reply to nothing", "#ops", "1700000000.000001", "")
 	s.Delete(first)
-	if postTo(t, s, "#ops", first); thread() != "" {
-		t.Errorf("a reply to a deleted message stands in the thread %s", thread())
-	}
-	values := message("hello")
-	values.Set("thread_ts", "soon")
-	if got, err := postForm(t, s, "chat.postMessage", values); err != nil || !strings.Contains(got.body, "invalid_thread_ts") {
-		t.Errorf("got %q, %v", got.body, err)
-	}
+	expect("a reply to a deleted message", "#ops", first, "")
+	wantAnswer(t, s, "chat.postMessage", message("hello", "thread_ts", "soon"), "invalid_thread_ts")
 }
 
 func TestUpdate(t *testing.T) {
@@ -417,50 +386,32 @@ func TestUpdate(t *testing.T) {
 	id, ts := postTo(t, s, "#ops", "")
 	_, gone := postTo(t, s, "#ops", "")
 	s.Delete(gone)
-	tests := []struct {
-		name   string
-		change func(url.Values)
-		want   string
-	}{
-		{"taken", func(url.Values) {}, `"ok":true`},
-		{"no token", func(v url.Values) { v.Del("token") }, "not_authed"},
-		{"by the channel's name", func(v url.Values) { v.Set("channel", "#ops") }, "channel_not_found"},
-		{"another channel", func(v url.Values) { v.Set("channel", "C0000001") }, "message_not_found"},
-		{"no ts", func(v url.Values) { v.Del("ts") }, "message_not_found"},
-		{"unknown ts", func(v url.Values) { v.Set("ts", "1700000000.000001") }, "message_not_found"},
-		{"deleted", func(v url.Values) { v.Set("ts", gone) }, "message_not_found"},
-		{"no text", func(v url.Values) { v.Del("text") }, "no_text"},
+	tests := []struct{ name, value, want string }{
+		{"channel", id, `"ok":true`},
+		{"token", "", "not_authed"},
+		{"channel", "#ops", "channel_not_found"},
+		{"channel", "C0000001", "message_not_found"},
+		{"ts", "", "message_not_found"},
+		{"ts", "1700000000.000001", "message_not_found"},
+		{"ts", gone, "message_not_found"},
+		{"text", "", "no_text"},
 	}
 	for _, test := range tests {
-		values := message("changed")
-		values.Set("channel", id)
-		values.Set("ts", ts)
-		test.change(values)
-		got, err := postForm(t, s, "chat.update", values)
-		if err != nil || !strings.Contains(got.body, test.want) {
-			t.Errorf("%s: got %q, %v, want %s", test.name, got.body, err, test.want)
-		}
+		wantAnswer(t, s, "chat.update", message("changed", "channel", id, "ts", ts, test.name, test.value), test.want)
 	}
 	updates := s.Updates()
 	if len(updates) != 1 || updates[0].Channel != id || updates[0].Timestamp != ts || updates[0].Message.Text != "changed" ||
 		updates[0].Received.IsZero() {
 		t.Errorf("recorded %+v", updates)
 	}
-	if posts, calls := len(s.Posts()), s.Calls("chat.update"); posts != 2 || calls != len(tests) {
-		t.Errorf("recorded %d posts and %d calls, want 2 and %d", posts, calls, len(tests))
-	}
-	if err := s.AwaitUpdates(t.Context(), 1); err != nil {
-		t.Error(err)
-	}
+	testkit.Equal(t, len(s.Posts()), 2, "posts")
+	testkit.Equal(t, s.Calls("chat.update"), len(tests), "calls")
 }
 
 func TestUpdatesAreScripted(t *testing.T) {
 	t.Parallel()
 	s := slacktest.New(t)
 	id, ts := postTo(t, s, "#ops", "")
-	values := message("changed")
-	values.Set("channel", id)
-	values.Set("ts", ts)
 	s.Respond(func(p slacktest.Post) slacktest.Answer {
 		if p.Method != slacktest.MethodUpdate || p.Timestamp != ts || p.ChannelID != id || p.Text != "changed" {
 			t.Errorf("asked for an answer to %+v", p)
@@ -469,14 +420,12 @@ func TestUpdatesAreScripted(t *testing.T) {
 	})
 	s.Script(slacktest.Lost(), slacktest.RateLimited(time.Second))
 	for i, want := range []string{"", "ratelimited", "edit_window_closed"} {
-		got, err := postForm(t, s, "chat.update", values)
+		got, err := postForm(t, s, "chat.update", message("changed", "channel", id, "ts", ts))
 		if (err != nil) != (want == "") || !strings.Contains(got.body, want) {
 			t.Errorf("update %d: got %q, %v, want %q", i, got.body, err, want)
 		}
 	}
-	if got := len(s.Updates()); got != 1 {
-		t.Errorf("took %d updates, want that whose answer was lost", got)
-	}
+	testkit.Equal(t, len(s.Updates()), 1, "updates that were taken, want that whose answer was lost")
 }
 
 func TestUserGroups(t *testing.T) {
@@ -485,20 +434,13 @@ func TestUserGroups(t *testing.T) {
 		slacktest.UserGroup{ID: "S0000001", Handle: "oncall"},
 		slacktest.UserGroup{ID: "S0000002", Handle: "former", Disabled: true},
 	)
-	for _, test := range []struct {
-		name   string
-		server *slacktest.Server
-		want   []string
-	}{
-		{"groups", slacktest.New(t, groups), []string{`"ok":true`, `"handle":"oncall"`, `"id":"S0000001"`}},
-		{"no groups", slacktest.New(t), []string{`"ok":true`, `"usergroups":[]`}},
-		{"no scope", slacktest.New(t, groups, slacktest.WithScopes("chat:write")), []string{"missing_scope", `"needed":"usergroups:read"`}},
-	} {
-		got, err := postForm(t, test.server, "usergroups.list", message(""))
-		for _, want := range test.want {
-			if err != nil || !strings.Contains(got.body, want) || strings.Contains(got.body, "former") {
-				t.Errorf("%s: got %q, %v, want %s", test.name, got.body, err, want)
-			}
-		}
+	some := slacktest.New(t, groups)
+	for _, want := range []string{`"ok":true`, `"handle":"oncall"`, `"id":"S0000001"`} {
+		wantAnswer(t, some, "usergroups.list", message(""), want)
 	}
+	got := testkit.Must(postForm(t, some, "usergroups.list", message("")))(t)
+	testkit.Equal(t, strings.Contains(got.body, "former"), false, "a disabled group is listed")
+	wantAnswer(t, slacktest.New(t), "usergroups.list", message(""), `"usergroups":[]`)
+	blind := slacktest.New(t, groups, slacktest.WithScopes("chat:write"))
+	wantAnswer(t, blind, "usergroups.list", message(""), `"error":"missing_scope","needed":"usergroups:read"`)
 }

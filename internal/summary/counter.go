@@ -1,6 +1,7 @@
 package summary
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -37,9 +38,8 @@ type Counter struct {
 
 // channelCounts are those of one channel.
 type channelCounts struct {
-	first, last    time.Time
-	unpaired, more int64
-	groups         map[string]*groupCounts // by first level
+	Counts                         // but for the groups
+	groups map[string]*groupCounts // by first level
 }
 
 // groupCounts are those of the categories with one first level.
@@ -48,13 +48,10 @@ type groupCounts struct {
 	paths []*pathCounts
 }
 
-// pathCounts are those of one category.
+// pathCounts are those of one category. The title is the first one, as it came.
 type pathCounts struct {
-	channel  *channelCounts
-	category string
-	total    int64
-	title    string // the first one, as it came
-	levels   []Reason
+	Path
+	channel *channelCounts
 }
 
 func newCounter(channelOf func(string) string) *Counter {
@@ -79,10 +76,10 @@ func (c *Counter) Add(drops []Drop) {
 	for i := range drops {
 		d := &drops[i]
 		if d.Level == throttle.LevelUnpaired {
-			c.channel(d.Category, now).unpaired += int64(d.N)
+			c.channel(d.Category, now).Unpaired += int64(d.N)
 			continue
 		}
-		if path == nil || path.category != d.Category {
+		if path == nil || path.Path.Path != d.Category {
 			path = c.path(d, now)
 		}
 		if path != nil {
@@ -103,10 +100,11 @@ func (c *Counter) channel(category string, now time.Time) *channelCounts {
 	name := c.channelOf(category)
 	of, known := c.channels[name]
 	if !known {
-		of = &channelCounts{first: now, groups: make(map[string]*groupCounts)}
-		c.channels[strings.Clone(name)] = of
+		name = strings.Clone(name)
+		of = &channelCounts{Counts: Counts{Channel: name, First: now}, groups: make(map[string]*groupCounts)}
+		c.channels[name] = of
 	}
-	of.last = now
+	of.Last = now
 	return of
 }
 
@@ -114,7 +112,7 @@ func (c *Counter) channel(category string, now time.Time) *channelCounts {
 // level, or displaces the smallest of them, and path returns nil or its new place. The lock is held.
 func (c *Counter) path(d *Drop, now time.Time) *pathCounts {
 	if known, found := c.paths[d.Category]; found {
-		known.channel.last = now
+		known.channel.Last = now
 		return known
 	}
 	channel := c.channel(d.Category, now)
@@ -122,54 +120,43 @@ func (c *Counter) path(d *Drop, now time.Time) *pathCounts {
 	group, known := channel.groups[first]
 	if !known {
 		if len(channel.groups) >= maxGroups {
-			channel.more += int64(d.N)
+			channel.More += int64(d.N)
 			return nil
 		}
 		group = &groupCounts{}
 		channel.groups[strings.Clone(first)] = group
 	}
-	path := &pathCounts{channel: channel}
+	at := len(group.paths)
 	if len(group.paths) < maxPaths {
-		group.paths = append(group.paths, path)
+		group.paths = append(group.paths, nil)
 	} else {
-		at := group.smallest()
-		smallest := group.paths[at]
-		if int64(d.N) <= smallest.total {
+		smallest := slices.MinFunc(group.paths, func(a, b *pathCounts) int { return cmp.Compare(a.Dropped, b.Dropped) })
+		if int64(d.N) <= smallest.Dropped {
 			group.more += int64(d.N)
 			return nil
 		}
-		group.more += smallest.total
-		delete(c.paths, smallest.category)
-		group.paths[at] = path
+		group.more += smallest.Dropped
+		delete(c.paths, smallest.Path.Path)
+		at = slices.Index(group.paths, smallest)
 	}
-	path.category = strings.Clone(d.Category)
-	c.paths[path.category] = path
+	path := &pathCounts{channel: channel, Path: Path{Path: strings.Clone(d.Category)}}
+	group.paths[at], c.paths[path.Path.Path] = path, path
 	return path
 }
 
-func (g *groupCounts) smallest() int {
-	at := 0
-	for i, path := range g.paths {
-		if path.total < g.paths[at].total {
-			at = i
-		}
-	}
-	return at
-}
-
 func (p *pathCounts) add(d *Drop) {
-	p.total += int64(d.N)
-	if p.title == "" && d.Title != "" {
-		p.title = strings.Clone(d.Title[:min(len(d.Title), utf8.UTFMax*maxTitle)])
+	p.Dropped += int64(d.N)
+	if p.Title == "" && d.Title != "" {
+		p.Title = strings.Clone(d.Title[:min(len(d.Title), utf8.UTFMax*maxTitle)])
 	}
-	for i := range p.levels {
-		if p.levels[i].Level == d.Level {
-			p.levels[i].Dropped += int64(d.N)
+	for i := range p.Reasons {
+		if p.Reasons[i].Level == d.Level {
+			p.Reasons[i].Dropped += int64(d.N)
 			return
 		}
 	}
-	if d.Level != "" && len(p.levels) < maxLevels {
-		p.levels = append(p.levels, Reason{Level: strings.Clone(d.Level), Dropped: int64(d.N)})
+	if d.Level != "" && len(p.Reasons) < maxLevels {
+		p.Reasons = append(p.Reasons, Reason{Level: strings.Clone(d.Level), Dropped: int64(d.N)})
 	}
 }
 
@@ -187,17 +174,16 @@ func (c *Counter) take() []Counts {
 
 	var drops []Counts
 	for _, name := range slices.Sorted(maps.Keys(taken)) {
-		of := taken[name]
-		d := Counts{Channel: name, First: of.first, Last: of.last, Unpaired: of.unpaired, More: of.more}
-		for _, first := range slices.Sorted(maps.Keys(of.groups)) {
-			group := Group{Name: first, More: of.groups[first].more}
-			for _, path := range of.groups[first].paths {
-				group.Paths = append(group.Paths, Path{
-					Path: path.category, Dropped: path.total, Title: cleanTitle(path.title), Reasons: path.levels,
-				})
+		d := taken[name].Counts
+		for first, counted := range taken[name].groups {
+			group := Group{Name: first, More: counted.more}
+			for _, path := range counted.paths {
+				path.Title = cleanTitle(path.Title)
+				group.Paths = append(group.Paths, path.Path)
 			}
 			d.Groups = append(d.Groups, group)
 		}
+		slices.SortFunc(d.Groups, func(a, b Group) int { return cmp.Compare(a.Name, b.Name) })
 		drops = append(drops, d)
 	}
 	return drops

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/testkit"
@@ -24,8 +23,7 @@ func channelOf(category string) string {
 }
 
 func TestCounterAddsUp(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		c, begin := newCounter(channelOf), time.Now()
 		c.Add([]Drop{
 			{Category: "b", Level: "global", Title: "two\nlines", N: 2},
@@ -49,12 +47,8 @@ func TestCounterAddsUp(t *testing.T) {
 				}}},
 			},
 		}
-		if got := c.take(); !reflect.DeepEqual(got, want) {
-			t.Errorf("got  %+v\nwant %+v", got, want)
-		}
-		if drops := c.take(); drops != nil {
-			t.Errorf("taken twice: %+v", drops)
-		}
+		testkit.EqualDeeply(t, c.take(), want, "counts")
+		testkit.EqualDeeply(t, c.take(), nil, "counts that are taken twice")
 	})
 }
 

@@ -1,6 +1,7 @@
 package summary
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -39,22 +40,22 @@ func decodeDigest(channel, text string, now time.Time) (*Digest, error) {
 	if len(lines) < 2 {
 		return nil, malformed
 	}
-	claim := strings.Split(lines[0], " ")
-	numbers, err := parseNumbers(lines[1], 9)
-	if err != nil || len(claim) != 4 {
+	digest := Digest{Channel: channel}
+	var (
+		state                                string
+		until, first, last, partial, atLeast int64
+		since, named                         int64
+	)
+	_, claimErr := fmt.Sscan(lines[0], &digest.Claim, &state, &until, &digest.Failures)
+	_, countsErr := fmt.Sscan(lines[1],
+		&digest.Dropped, &first, &last, &digest.Unpaired, &named, &partial, &since, &atLeast, &digest.Doubtful)
+	if claimErr != nil || countsErr != nil {
 		return nil, malformed
 	}
-	failures, err := strconv.Atoi(claim[3])
-	if err != nil {
-		return nil, malformed
-	}
-	digest := Digest{
-		Channel: channel, Claim: claim[0], Failures: failures,
-		Dropped: numbers[0], First: time.UnixMicro(numbers[1]), Last: time.UnixMicro(numbers[2]), Unpaired: numbers[3],
-		MoreAtLeast: numbers[5] == 1, AtLeast: numbers[7] == 1, Doubtful: numbers[8],
-	}
-	if numbers[6] > 0 {
-		digest.Since = time.UnixMicro(numbers[6])
+	digest.First, digest.Last = time.UnixMicro(first), time.UnixMicro(last)
+	digest.MoreAtLeast, digest.AtLeast = partial == 1, atLeast == 1
+	if since > 0 {
+		digest.Since = time.UnixMicro(since)
 	}
 	for _, line := range lines[2:] {
 		path, err := decodePath(line, now)
@@ -63,7 +64,7 @@ func decodeDigest(channel, text string, now time.Time) (*Digest, error) {
 		}
 		digest.Paths = append(digest.Paths, path)
 	}
-	digest.countOthers(int(numbers[4]))
+	digest.countOthers(int(named))
 	return &digest, nil
 }
 
@@ -88,40 +89,22 @@ func decodePath(line string, now time.Time) (Path, error) {
 	if len(values) < 4 || len(values)%2 != 0 {
 		return Path{}, script.ErrReply
 	}
-	count, countErr := strconv.ParseInt(values[1], 10, 64)
-	opens, opensErr := strconv.ParseInt(values[2], 10, 64)
-	path := Path{Dropped: count, Title: values[3]}
-	path.Path, path.Rest = strings.CutSuffix(values[0], restOfGroup)
-	if at := time.UnixMicro(opens); at.After(now) {
-		path.Opens = at
+	var faults error
+	number := func(text string) int64 {
+		n, err := strconv.ParseInt(text, 10, 64)
+		faults = errors.Join(faults, err)
+		return n
 	}
-	faults := []error{countErr, opensErr}
+	path := Path{Dropped: number(values[1]), Title: values[3]}
+	path.Path, path.Rest = strings.CutSuffix(values[0], restOfGroup)
+	if opens := time.UnixMicro(number(values[2])); opens.After(now) {
+		path.Opens = opens
+	}
 	for level := range slices.Chunk(values[4:], 2) {
-		count, err := strconv.ParseInt(level[1], 10, 64)
-		faults = append(faults, err)
-		path.Reasons = append(path.Reasons, Reason{Level: level[0], Dropped: count})
+		path.Reasons = append(path.Reasons, Reason{Level: level[0], Dropped: number(level[1])})
 	}
 	slices.SortStableFunc(path.Reasons, func(a, b Reason) int {
-		if byCount := b.Dropped - a.Dropped; byCount != 0 {
-			return int(byCount)
-		}
-		return strings.Compare(a.Level, b.Level)
+		return cmp.Or(cmp.Compare(b.Dropped, a.Dropped), cmp.Compare(a.Level, b.Level))
 	})
-	return path, errors.Join(faults...)
-}
-
-func parseNumbers(line string, count int) ([]int64, error) {
-	texts := strings.Split(line, " ")
-	if len(texts) != count {
-		return nil, script.ErrReply
-	}
-	numbers := make([]int64, count)
-	for i, text := range texts {
-		number, err := strconv.ParseInt(text, 10, 64)
-		if err != nil {
-			return nil, err
-		}
-		numbers[i] = number
-	}
-	return numbers, nil
+	return path, faults
 }

@@ -13,9 +13,9 @@
 // A digest waits for events: it is claimed when no event waits for the channel and the channel takes a message at once. Until
 // then it goes on collecting counts, and nothing has failed.
 //
-// No count is lost while the Store is away: it is kept and added later. An instance that is killed loses what it has counted
-// in its last second. The Store knows that it was dropping and never said that it had told all, and the digests to come say
-// "at least".
+// No count is lost while the Store is unavailable: counts are kept and added later. An instance that is killed loses what it
+// has counted in its last second. The Store knows that the instance was dropping and never said that it had told all, and the
+// digests to come say "at least".
 //
 // A digest is not posted twice. The claim records that it is being posted. If the instance is killed then, or the answer to
 // its post is lost, nobody knows whether the channel has the digest: its counts go into the next one, which says so.

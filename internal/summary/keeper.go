@@ -49,10 +49,10 @@ const (
 
 // Store is where all instances count together: [Redis].
 type Store interface {
-	CountDrops(ctx context.Context, interval time.Duration, report Report) error
+	CountDrops(ctx context.Context, report Report) error
 	DueDigests(ctx context.Context) (channels []string, err error)
-	ClaimDigest(ctx context.Context, interval, lease time.Duration, channel, claim string) (*Digest, int64, error)
-	EndDigest(ctx context.Context, interval time.Duration, channel, claim string, end DigestEnd) error
+	ClaimDigest(ctx context.Context, channel, claim string) (digest *Digest, inDoubt int64, err error)
+	EndDigest(ctx context.Context, channel, claim string, end DigestEnd) error
 }
 
 // SendError is a post of which it is known what became of it: sink.Error. Any other error leaves in doubt whether the channel has
@@ -64,14 +64,14 @@ type SendError interface {
 	Rest() time.Duration // for which the channel takes no messages; 0: that is not why
 }
 
-// Options are what a keeper needs. Functions may be nil unless it says otherwise.
+// Options are what a keeper needs. All functions have to be there, unless there are no digests.
 type Options struct {
 	Store    Store
 	Interval time.Duration // between digests of one channel; 0: there are none
 	Instance string        // a name that no other start of a worker has; drawn if it is empty
 	Logger   *slog.Logger
 
-	// ChannelOf names the channel that is told of a category. It is called for each drop, and must not be nil.
+	// ChannelOf names the channel that is told of a category. It is called for each drop.
 	ChannelOf func(category string) string
 
 	// Busy tells whether events wait for a channel. A digest waits for them.
@@ -84,8 +84,7 @@ type Options struct {
 	// Pause lets a channel rest, on all instances.
 	Pause func(ctx context.Context, channel string, d time.Duration)
 
-	// Send posts a digest; an error may be a SendError. Its context ends before anybody takes the post for one in doubt. It must
-	// not be nil.
+	// Send posts a digest; an error may be a SendError. Its context ends before anybody takes the post for one in doubt.
 	Send func(ctx context.Context, d Digest) error
 
 	// LimitOf is what a level allows a category, as configured; "" if it has no limit there.
@@ -98,7 +97,7 @@ type Options struct {
 	Changes func(ctx context.Context, since time.Time) []Change
 
 	// Observe is told how a digest ended: Sent or GivenUp.
-	Observe func(result string)
+	Observe func(result string, d Digest)
 }
 
 // Keeper tells what its counter has counted, and posts digests that are due.
@@ -111,7 +110,8 @@ type Keeper struct {
 	announced bool     // the store believes that this instance goes on to drop
 	number    int64    // of the last report
 
-	posts sync.WaitGroup
+	posts      sync.WaitGroup
+	unfinished unfinished
 
 	mu       sync.Mutex
 	channels map[string]*channel // that are due
@@ -194,9 +194,6 @@ func (k *Keeper) tellOnce(ctx context.Context) (told bool) {
 }
 
 func (k *Keeper) addOpens(drops *Counts) {
-	if k.o.Opens == nil {
-		return
-	}
 	for _, group := range drops.Groups {
 		for i := range group.Paths {
 			group.Paths[i].Opens = k.o.Opens(group.Paths[i].Path)
@@ -213,7 +210,7 @@ func (k *Keeper) newReport(drops Counts) Report {
 // tellUntold makes the reports that wait. One without an answer is made again as it is.
 func (k *Keeper) tellUntold(ctx context.Context) bool {
 	for len(k.untold) > 0 {
-		err := k.o.Store.CountDrops(ctx, k.o.Interval, k.untold[0])
+		err := k.o.Store.CountDrops(ctx, k.untold[0])
 		k.telling.note(ctx, k.o.Logger, "counting drops", err)
 		if err != nil {
 			return false
@@ -268,9 +265,11 @@ func (k *Keeper) deliver(ctx context.Context) {
 	for rest(ctx, lookEvery*3/4+mathrand.N(lookEvery/2)) { //nolint:gosec // no secret depends on it
 		k.look(ctx, posting)
 	}
+	k.unfinished.stop()
 	end := time.AfterFunc(StopPatience, cancel)
 	defer end.Stop()
 	k.posts.Wait()
+	k.unfinished.tell(k.o.Logger)
 }
 
 // rest waits, and tells whether the context goes on.
@@ -299,13 +298,11 @@ func (k *Keeper) look(ctx, posting context.Context) {
 		switch {
 		case c.underWay:
 			underWay++
-		case c.claim == "" && !slices.Contains(due, name):
+		case slices.Contains(due, name):
+		case c.claim == "":
 			delete(k.channels, name)
-		}
-	}
-	for name, c := range k.channels {
-		if !c.underWay && c.claim != "" && !slices.Contains(due, name) {
-			due = append(due, name) // it may be this instance's
+		default:
+			due = append(due, name) // this instance may have claimed its digest
 		}
 	}
 	for _, name := range due {
@@ -314,7 +311,7 @@ func (k *Keeper) look(ctx, posting context.Context) {
 			c = &channel{}
 			k.channels[name] = c
 		}
-		if c.underWay || time.Now().Before(c.again) || underWay >= maxPosts || k.busy(name) {
+		if c.underWay || time.Now().Before(c.again) || underWay >= maxPosts || k.o.Busy(name) {
 			continue
 		}
 		c.underWay = true
@@ -328,16 +325,12 @@ func (k *Keeper) look(ctx, posting context.Context) {
 	}
 }
 
-func (k *Keeper) busy(channel string) bool { return k.o.Busy != nil && k.o.Busy(channel) }
-
 // attempt posts a channel's digest if the channel takes a message at once; else it returns when that is worth another look.
 // What goes out is claimed no sooner, so that it has all that was counted, and a channel that is not free has failed nothing.
 func (k *Keeper) attempt(ctx, posting context.Context, name string, c *channel) (again time.Duration) {
 	changes := k.recentChanges(ctx)
-	if k.o.Wait != nil {
-		if wait, err := k.o.Wait(ctx, name, 0); wait > 0 || err != nil {
-			return min(max(wait, shortestPause), longestPause)
-		}
+	if wait, err := k.o.Wait(ctx, name, 0); wait > 0 || err != nil {
+		return min(max(wait, shortestPause), longestPause)
 	}
 	if ctx.Err() != nil {
 		return 0
@@ -345,7 +338,9 @@ func (k *Keeper) attempt(ctx, posting context.Context, name string, c *channel) 
 	deadline := time.Now().Add(sendPatience)
 	digest, err := k.claim(ctx, name, c)
 	if err != nil {
-		k.o.Logger.Warn("digest is not claimed", "channel", name, "error", err)
+		if !k.unfinished.add(name, 0, err) {
+			k.o.Logger.Warn("digest is not claimed", "channel", name, "error", err)
+		}
 		return longestPause / 10
 	}
 	if digest != nil {
@@ -357,7 +352,7 @@ func (k *Keeper) attempt(ctx, posting context.Context, name string, c *channel) 
 // claim claims a digest. A claim without an answer may have been made: it is repeated under its name, by the next attempt.
 func (k *Keeper) claim(ctx context.Context, name string, c *channel) (*Digest, error) {
 	c.claim = cmp.Or(c.claim, rand.Text())
-	digest, inDoubt, err := k.o.Store.ClaimDigest(context.WithoutCancel(ctx), k.o.Interval, lease, name, c.claim)
+	digest, inDoubt, err := k.o.Store.ClaimDigest(context.WithoutCancel(ctx), name, c.claim)
 	if err == nil || errors.Is(err, script.ErrRefused) {
 		c.claim = ""
 	}
@@ -374,9 +369,6 @@ var errClaimantGone = errors.New("the instance that was posting it did not say w
 
 // recentChanges are the changes of limits that a digest may tell of, as of a moment ago.
 func (k *Keeper) recentChanges(ctx context.Context) []Change {
-	if k.o.Changes == nil {
-		return nil
-	}
 	k.reading.Lock()
 	defer k.reading.Unlock()
 	if now := time.Now(); k.read.IsZero() || now.Sub(k.read) > changesKept {
@@ -394,7 +386,7 @@ func (k *Keeper) post(ctx context.Context, d Digest, deadline time.Time) {
 	err := k.o.Send(sending, d)
 	if err == nil {
 		failpoint.Reach(failpoint.AfterSummary)
-		k.observe(Sent)
+		k.o.Observe(Sent, d)
 		k.end(ctx, d, DigestEnd{State: DigestDone}, deadline)
 		return
 	}
@@ -404,45 +396,39 @@ func (k *Keeper) post(ctx context.Context, d Digest, deadline time.Time) {
 	end := DigestEnd{State: DigestFailed}
 	switch {
 	case !known || !failure.NotPosted():
-		logger.Warn(maybePosted)
+		if !k.unfinished.add(d.Channel, d.Dropped, err) {
+			logger.Warn(maybePosted)
+		}
 		end.State = DigestDoubt
 	case failure.Rest() > 0:
-		k.pause(sending, d.Channel, failure.Rest())
+		k.o.Pause(sending, d.Channel, failure.Rest())
 		end.Again = max(failure.Rest(), shortestPause)
 	case ctx.Err() != nil && !failure.Hopeless(): // this instance stops
 		end.Again = shortestPause
 	case failure.Hopeless() || failures >= maxFailures:
 		logger.Error("digest is given up", "attempts", failures)
-		k.observe(GivenUp)
+		k.o.Observe(GivenUp, d)
 		end.State = DigestDone
 	default:
 		end.Again, end.Failure = time.Second<<(2*failures-1), true // after 2, 8, 32 and 128 seconds
-		logger.Warn("digest is not posted yet", "attempt", failures, "again_in", end.Again)
+		if !k.unfinished.add(d.Channel, d.Dropped, err) {
+			logger.Warn("digest is not posted yet", "attempt", failures, "again_in", end.Again)
+		}
 	}
 	k.end(ctx, d, end, deadline)
-}
-
-func (k *Keeper) pause(ctx context.Context, channel string, d time.Duration) {
-	if k.o.Pause != nil {
-		k.o.Pause(ctx, channel, d)
-	}
-}
-
-func (k *Keeper) observe(result string) {
-	if k.o.Observe != nil {
-		k.o.Observe(result)
-	}
 }
 
 // end records what became of a digest. It insists, since otherwise its counts are told again.
 func (k *Keeper) end(ctx context.Context, d Digest, end DigestEnd, deadline time.Time) {
 	for {
-		err := k.o.Store.EndDigest(context.WithoutCancel(ctx), k.o.Interval, d.Channel, d.Claim, end)
+		err := k.o.Store.EndDigest(context.WithoutCancel(ctx), d.Channel, d.Claim, end)
 		if err == nil {
 			return
 		}
 		if time.Now().After(deadline) || !rest(ctx, endAgain) {
-			k.o.Logger.Warn("end of a digest is not recorded", "channel", d.Channel, "error", err)
+			if !k.unfinished.add(d.Channel, d.Dropped, err) {
+				k.o.Logger.Warn("end of a digest is not recorded", "channel", d.Channel, "error", err)
+			}
 			return
 		}
 	}

@@ -3,6 +3,7 @@ package summary
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -17,22 +18,21 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const interval = 30 * time.Minute
 
-var errStore = errors.New("the store is away")
+var errStore = errors.New("the store is unavailable")
 
 // fakeStore keeps what it is told, and has claimed what the test wants.
 type fakeStore struct {
-	mu       sync.Mutex
-	down     bool // it does what it is asked, and nobody hears of it
-	away     bool
-	reports  []told
-	due      []*Digest
-	claimed  map[string]*Digest // by the name of the claim
-	inDoubt  int64              // told with the next claim
-	ended    []ended
-	looks    int // calls
-	claims   int // calls
-	numbers  map[int64]bool
-	endFails int // so many times
+	mu          sync.Mutex
+	down        bool // it does what it is asked, and nobody hears of it
+	unavailable bool
+	reports     []told
+	due         []*Digest
+	claimed     map[string]*Digest // by the name of the claim
+	inDoubt     int64              // told with the next claim
+	ended       []ended
+	called      map[string]int // by kind: look, claim
+	numbers     map[int64]bool
+	endFails    int // so many times
 }
 
 // told is a report, and when it came.
@@ -48,10 +48,10 @@ type ended struct {
 	at      time.Time
 }
 
-func (s *fakeStore) CountDrops(_ context.Context, _ time.Duration, report Report) error {
+func (s *fakeStore) CountDrops(_ context.Context, report Report) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.away {
+	if s.unavailable {
 		return errStore
 	}
 	if !s.numbers[report.Number] {
@@ -70,8 +70,8 @@ func (s *fakeStore) CountDrops(_ context.Context, _ time.Duration, report Report
 func (s *fakeStore) DueDigests(context.Context) ([]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.looks++
-	if s.away {
+	s.called["look"]++
+	if s.unavailable {
 		return nil, errStore
 	}
 	var channels []string
@@ -81,11 +81,11 @@ func (s *fakeStore) DueDigests(context.Context) ([]string, error) {
 	return channels, nil
 }
 
-func (s *fakeStore) ClaimDigest(_ context.Context, _, _ time.Duration, channel, claim string) (*Digest, int64, error) {
+func (s *fakeStore) ClaimDigest(_ context.Context, channel, claim string) (*Digest, int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.claims++
-	if s.away {
+	s.called["claim"]++
+	if s.unavailable {
 		return nil, 0, errStore
 	}
 	digest, known := s.claimed[claim]
@@ -105,7 +105,7 @@ func (s *fakeStore) ClaimDigest(_ context.Context, _, _ time.Duration, channel, 
 	return digest, inDoubt, nil
 }
 
-func (s *fakeStore) EndDigest(_ context.Context, _ time.Duration, channel, _ string, end DigestEnd) error {
+func (s *fakeStore) EndDigest(_ context.Context, channel, _ string, end DigestEnd) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.endFails > 0 {
@@ -116,28 +116,27 @@ func (s *fakeStore) EndDigest(_ context.Context, _ time.Duration, channel, _ str
 	return nil
 }
 
+// set changes or reads the store under its lock.
 func (s *fakeStore) set(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change()
 }
 
-func (s *fakeStore) told() []told {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.reports)
+func (s *fakeStore) told() (reports []told) {
+	s.set(func() { reports = slices.Clone(s.reports) })
+	return reports
 }
 
-func (s *fakeStore) ends() []ended {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.ended)
+func (s *fakeStore) ends() (all []ended) {
+	s.set(func() { all = slices.Clone(s.ended) })
+	return all
 }
 
-func (s *fakeStore) calls() (looks, claims int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.looks, s.claims
+// calls is how many looks or claims there were.
+func (s *fakeStore) calls(kind string) (n int) {
+	s.set(func() { n = s.called[kind] })
+	return n
 }
 
 // total is how many drops for a channel it was told of.
@@ -156,65 +155,83 @@ type bench struct {
 	*Keeper
 	store *fakeStore
 	log   *testkit.Log
-	stop  func() // returns when the keeper has stopped
+	stop  func()
 
-	mu      sync.Mutex
-	sent    []Digest
-	results []string
-	send    func(ctx context.Context, d Digest) error // nil: it succeeds
-	busy    map[string]bool
-	paused  map[string]time.Duration // what Pause was told last
-	wait    time.Duration            // until the channels take a message
-	moments int                      // that were asked for
-	asked   []time.Time              // since when changes were asked for
-	changes []Change
+	mu       sync.Mutex
+	sent     []Digest
+	results  []string
+	observed []Digest                                  // of these results
+	send     func(ctx context.Context, d Digest) error // nil: it succeeds
+	busy     map[string]bool
+	paused   map[string]time.Duration // what Pause was told last
+	wait     time.Duration            // until the channels take a message
+	moments  int                      // that were asked for
+	asked    []time.Time              // since when changes were asked for
+	changes  []Change
 }
 
 // startBench starts a keeper, in a bubble of synctest.
 func startBench(t *testing.T, send func(ctx context.Context, d Digest) error, due ...*Digest) *bench {
 	t.Helper()
-	b := &bench{T: t, store: &fakeStore{due: due}, log: testkit.NewLog(t), send: send, busy: make(map[string]bool), paused: make(map[string]time.Duration)}
-	b.Keeper = NewKeeper(Options{
-		Store: b.store, Interval: interval, Logger: b.log.Logger(), Send: b.post, ChannelOf: channelOf,
-		LimitOf: func(category, _ string) string { return "of " + category },
-		Opens:   func(string) time.Time { return time.Now().Add(time.Hour) },
-		Busy: func(channel string) bool {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			return b.busy[channel]
-		},
-		Wait: func(_ context.Context, _ string, _ time.Duration) (time.Duration, error) {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			b.moments++
-			return b.wait, nil
-		},
-		Pause: func(_ context.Context, channel string, d time.Duration) {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			b.paused[channel] = d
-		},
-		Changes: func(_ context.Context, since time.Time) []Change {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			b.asked = append(b.asked, since)
-			return b.changes
-		},
-		Observe: func(result string) {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			b.results = append(b.results, result)
-		},
-	})
+	b := &bench{T: t, store: &fakeStore{due: due, called: make(map[string]int)}, log: testkit.NewLog(t), send: send, busy: make(map[string]bool), paused: make(map[string]time.Duration)}
+	o := defaultOptions()
+	o.Store, o.Interval, o.Logger, o.Send = b.store, interval, b.log.Logger(), b.post
+	o.LimitOf = func(category, _ string) string { return "of " + category }
+	o.Opens = func(string) time.Time { return time.Now().Add(time.Hour) }
+	o.Busy = func(channel string) bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.busy[channel]
+	}
+	o.Wait = func(context.Context, string, time.Duration) (time.Duration, error) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.moments++
+		return b.wait, nil
+	}
+	o.Pause = func(_ context.Context, channel string, d time.Duration) { b.set(func() { b.paused[channel] = d }) }
+	o.Changes = func(_ context.Context, since time.Time) []Change {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.asked = append(b.asked, since)
+		return b.changes
+	}
+	o.Observe = func(result string, d Digest) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.results = append(b.results, result)
+		b.observed = append(b.observed, d)
+	}
+	b.Keeper = NewKeeper(o)
+	b.stop = runKeeper(t, b.Keeper)
+	return b
+}
+
+// defaultOptions let a keeper post at any time, and know no limits.
+func defaultOptions() Options {
+	return Options{
+		ChannelOf: channelOf,
+		Busy:      func(string) bool { return false },
+		Wait:      func(context.Context, string, time.Duration) (time.Duration, error) { return 0, nil },
+		LimitOf:   func(string, string) string { return "" },
+		Opens:     func(string) time.Time { return time.Time{} },
+		Changes:   func(context.Context, time.Time) []Change { return nil },
+		Observe:   func(string, Digest) {},
+	}
+}
+
+// runKeeper runs a keeper until the test ends. The function that it returns ends it earlier, and waits for that.
+func runKeeper(t *testing.T, k *Keeper) (stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	running.Go(func() { b.Keeper.Run(ctx) })
-	b.stop = func() {
+	running.Go(func() { k.Run(ctx) })
+	stop = func() {
 		cancel()
 		running.Wait()
 	}
-	t.Cleanup(b.stop)
-	return b
+	t.Cleanup(stop)
+	return stop
 }
 
 func (b *bench) set(change func()) {
@@ -231,17 +248,14 @@ func (b *bench) post(ctx context.Context, d Digest) error {
 	return b.send(ctx, d)
 }
 
-func (b *bench) posts() []Digest {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return slices.Clone(b.sent)
+func (b *bench) posts() (sent []Digest) {
+	b.set(func() { sent = slices.Clone(b.sent) })
+	return sent
 }
 
 func (b *bench) wantResults(want ...string) {
 	b.Helper()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	testkit.EqualSlices(b, b.results, want, "results")
+	b.set(func() { testkit.EqualSlices(b, b.results, want, "results") })
 }
 
 // wantEnds checks what was recorded of the posts that are over, in their order.
@@ -252,6 +266,15 @@ func (b *bench) wantEnds(want ...DigestEnd) {
 		got = append(got, end.DigestEnd)
 	}
 	testkit.EqualSlices(b, got, want, "recorded")
+}
+
+// manyDue are the digests of the channels #0, #1 and so on.
+func manyDue(n int) []*Digest {
+	var digests []*Digest
+	for i := range n {
+		digests = append(digests, due(fmt.Sprint("#", i), 0))
+	}
+	return digests
 }
 
 // due is a channel's digest as the store gives it.

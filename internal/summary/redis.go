@@ -15,23 +15,21 @@ const believed = 5 * time.Second
 
 // Redis is the Store that all instances of a deployment share. Its times are those of the server.
 type Redis struct {
-	runner    *script.Runner
-	retention time.Duration
+	runner *script.Runner
+	spans  []any // of the scripts: between digests, of silence before a digest, for which counts are kept
 }
 
-// NewRedis makes a store that keeps counts for the retention, and two intervals, when no instance is there to claim them.
-func NewRedis(runner *script.Runner, retention time.Duration) *Redis {
-	return &Redis{runner: runner, retention: retention}
+// NewRedis makes a store for digests at an interval. When no instance is there to claim its counts, it keeps them for the
+// retention, and two intervals.
+func NewRedis(runner *script.Runner, interval, retention time.Duration) *Redis {
+	return &Redis{runner: runner, spans: []any{
+		interval.Microseconds(), quiet(interval).Microseconds(), (retention + 2*interval).Microseconds(),
+	}}
 }
 
 // quiet is how long a channel's drops have to be over before it is told.
 func quiet(interval time.Duration) time.Duration {
 	return min(max(interval/10, 2*time.Second), time.Minute)
-}
-
-// kept is how long, in microseconds, counts of drops are kept.
-func (r *Redis) kept(interval time.Duration) int64 {
-	return (r.retention + 2*interval).Microseconds()
 }
 
 // Keys of the scripts.
@@ -44,16 +42,13 @@ func (r *Redis) top(channel string) string    { return r.runner.Key("drops:top:"
 
 // CountDrops adds a report to the counts of all instances. Making it again is harmless, but a later report of the instance
 // ends that.
-func (r *Redis) CountDrops(ctx context.Context, interval time.Duration, report Report) error {
+func (r *Redis) CountDrops(ctx context.Context, report Report) error {
 	waitedFor := time.Duration(0)
 	if report.Dropping {
 		waitedFor = believed
 	}
-	arguments := []any{
-		report.Instance, report.Number, waitedFor.Microseconds(),
-		interval.Microseconds(), quiet(interval).Microseconds(), r.kept(interval),
-		maxGroups, maxPaths, report.Channel,
-	}
+	arguments := []any{report.Instance, report.Number, waitedFor.Microseconds()}
+	arguments = append(append(arguments, r.spans...), maxGroups, maxPaths, report.Channel)
 	now := time.Now()
 	if report.Channel != "" {
 		arguments = append(arguments, age(now, report.First), age(now, report.Last), report.Unpaired, report.More)
@@ -67,10 +62,7 @@ func (r *Redis) CountDrops(ctx context.Context, interval time.Duration, report R
 			}
 		}
 	}
-	keys := []string{
-		r.calls(), r.due(), r.dropping(), r.merged(), r.counts(report.Channel),
-		r.top(report.Channel),
-	}
+	keys := []string{r.calls(), r.due(), r.dropping(), r.merged(), r.counts(report.Channel), r.top(report.Channel)}
 	_, err := r.runner.RunInt(ctx, "counting drops", lua.CountDrops, keys, arguments)
 	return err
 }
@@ -97,14 +89,11 @@ func (r *Redis) DueDigests(ctx context.Context) ([]string, error) {
 // before EndDigest, the digest is in doubt: its counts go into the next one. inDoubt is how many drops were found to be so.
 // The name of a claim is letters and digits. Claiming again under the same name gives the same digest as long as nobody
 // else has claimed one.
-func (r *Redis) ClaimDigest(
-	ctx context.Context, interval, lease time.Duration, channel, claim string,
-) (digest *Digest, inDoubt int64, err error) {
+func (r *Redis) ClaimDigest(ctx context.Context, channel, claim string) (digest *Digest, inDoubt int64, err error) {
 	keys := []string{r.calls(), r.due(), r.dropping(), r.counts(channel), r.top(channel)}
-	reply, err := r.runner.Run(ctx, "claiming a digest", lua.ClaimDigest, keys, []any{
-		channel, claim, interval.Microseconds(), quiet(interval).Microseconds(), r.kept(interval),
-		believed.Microseconds(), lease.Microseconds(), maxDigestPaths,
-	})
+	arguments := append([]any{channel, claim}, r.spans...)
+	arguments = append(arguments, believed.Microseconds(), lease.Microseconds(), maxDigestPaths)
+	reply, err := r.runner.Run(ctx, "claiming a digest", lua.ClaimDigest, keys, arguments)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -116,28 +105,27 @@ func (r *Redis) ClaimDigest(
 }
 
 // EndDigest records what became of a claimed digest. That it is over already is no error.
-func (r *Redis) EndDigest(ctx context.Context, interval time.Duration, channel, claim string, end DigestEnd) error {
+func (r *Redis) EndDigest(ctx context.Context, channel, claim string, end DigestEnd) error {
 	failures := 0
 	if end.Failure {
 		failures = 1
 	}
-	_, err := r.runner.RunInt(ctx, "ending a digest", lua.EndDigest, []string{r.calls(), r.due(), r.counts(channel)}, []any{
-		channel, claim, string(end.State), end.Again.Microseconds(), failures,
-		interval.Microseconds(), quiet(interval).Microseconds(), r.kept(interval),
-	})
+	keys := []string{r.calls(), r.due(), r.counts(channel)}
+	arguments := append([]any{channel, claim, string(end.State), end.Again.Microseconds(), failures}, r.spans...)
+	_, err := r.runner.RunInt(ctx, "ending a digest", lua.EndDigest, keys, arguments)
 	return err
 }
 
 // SelfTest runs every script of this package, on the keys of a scratch runner. It finds missing rights.
 func SelfTest(ctx context.Context, scratch *script.Runner) error {
 	const name = "selftest"
-	r := NewRedis(scratch, time.Second)
+	r := NewRedis(scratch, time.Second, time.Second)
 	past := time.Now().Add(-time.Hour)
 	path := Path{Path: name, Dropped: 1, Reasons: []Reason{{Level: throttle.LevelClosed, Dropped: 1}}}
 	report := Report{Instance: name, Number: past.UnixMicro(), Counts: Counts{
 		Channel: name, First: past, Last: past, Groups: []Group{{Name: name, Paths: []Path{path}}},
 	}}
-	if err := r.CountDrops(ctx, time.Second, report); err != nil {
+	if err := r.CountDrops(ctx, report); err != nil {
 		return err
 	}
 	channels, err := r.DueDigests(ctx)
@@ -145,10 +133,10 @@ func SelfTest(ctx context.Context, scratch *script.Runner) error {
 		return err
 	}
 	for _, channel := range channels {
-		if _, _, err := r.ClaimDigest(ctx, time.Second, time.Minute, channel, name); err != nil {
+		if _, _, err := r.ClaimDigest(ctx, channel, name); err != nil {
 			return err
 		}
-		if err := r.EndDigest(ctx, time.Second, channel, name, DigestEnd{State: DigestDone}); err != nil {
+		if err := r.EndDigest(ctx, channel, name, DigestEnd{State: DigestDone}); err != nil {
 			return err
 		}
 	}

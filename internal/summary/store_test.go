@@ -1,12 +1,9 @@
 package summary
 
 import (
-	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -16,11 +13,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/script/scripttest"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
-)
-
-const (
-	digestInterval = 30 * time.Minute
-	digestLease    = 2 * time.Minute
 )
 
 // dropTest is a deployment whose clock the test moves.
@@ -44,7 +36,7 @@ func testDrops(t *testing.T, test func(d *dropTest)) {
 			o, clock := scripttest.WithClock(t, script.Options{
 				Client: client, Prefix: "drops-" + string(way), Timeout: scripttest.Patience, Scripting: way,
 			})
-			test(&dropTest{T: t, Redis: NewRedis(script.NewRunner(o), 24*time.Hour), clock: clock, client: client})
+			test(&dropTest{T: t, Redis: NewRedis(script.NewRunner(o), interval, 24*time.Hour), clock: clock, client: client})
 		})
 	}
 }
@@ -79,9 +71,15 @@ func (d *dropTest) report(instance string, dropping bool, drops ...Counts) {
 	}
 }
 
+// drop reports drops for the channel #a.
+func (d *dropTest) drop(paths ...Path) {
+	d.Helper()
+	d.report("one", false, dropped("#a", paths...))
+}
+
 func (d *dropTest) repeat(report Report) {
 	d.Helper()
-	testkit.NoError(d, d.CountDrops(d.Context(), digestInterval, report))
+	testkit.NoError(d, d.CountDrops(d.Context(), report))
 }
 
 // wantDue checks which channels are to be told now.
@@ -103,7 +101,7 @@ func (d *dropTest) claim(channel string) *Digest {
 
 func (d *dropTest) claimAs(channel, name string) (digest *Digest, inDoubt int64) {
 	d.Helper()
-	digest, inDoubt, err := d.ClaimDigest(d.Context(), digestInterval, digestLease, channel, name)
+	digest, inDoubt, err := d.ClaimDigest(d.Context(), channel, name)
 	if err != nil {
 		d.Fatal(err)
 	}
@@ -119,6 +117,16 @@ func (d *dropTest) wantClaim(channel string) Digest {
 	return *digest
 }
 
+// wantDrops claims the digest of the channel #a, and checks its counts.
+func (d *dropTest) wantDrops(total, doubtful int64) Digest {
+	d.Helper()
+	digest := d.wantClaim("#a")
+	if digest.Dropped != total || digest.Doubtful != doubtful {
+		d.Errorf("digest %+v, want %d drops, %d of them in doubt", digest, total, doubtful)
+	}
+	return digest
+}
+
 func (d *dropTest) wantNone(channel string) {
 	d.Helper()
 	if digest := d.claim(channel); digest != nil {
@@ -128,7 +136,7 @@ func (d *dropTest) wantNone(channel string) {
 
 func (d *dropTest) end(digest Digest, end DigestEnd) {
 	d.Helper()
-	testkit.NoError(d, d.EndDigest(d.Context(), digestInterval, digest.Channel, digest.Claim, end))
+	testkit.NoError(d, d.EndDigest(d.Context(), digest.Channel, digest.Claim, end))
 }
 
 var done, failed = DigestEnd{State: DigestDone}, DigestEnd{State: DigestFailed, Again: 10 * time.Minute, Failure: true}
@@ -177,9 +185,8 @@ func TestDropsAddUp(t *testing.T) {
 				{Path: "payments", Dropped: 4, Reasons: []Reason{{Level: "global", Dropped: 2}}},
 			},
 		}
-		if got.First, got.Last = got.First.UTC(), got.Last.UTC(); !reflect.DeepEqual(got, want) {
-			t.Errorf("got  %+v\nwant %+v", got, want)
-		}
+		got.First, got.Last = got.First.UTC(), got.Last.UTC()
+		testkit.EqualDeeply(t, got, want, "digest")
 		if other := d.wantClaim("#b"); other.Dropped != 1 || counts(other) != "errors 1" || !other.Paths[0].Opens.IsZero() {
 			t.Errorf("for the other channel: %+v", other)
 		}
@@ -205,321 +212,17 @@ func TestAgesOfDrops(t *testing.T) {
 	})
 }
 
-func TestDigestAfterDropsEnd(t *testing.T) {
-	testDrops(t, func(d *dropTest) {
-		d.wantDue()
-		d.wantNone("#a")
-		for i := range 5 {
-			d.report("one", false, dropped("#a", path(fmt.Sprint("a", i), 1)))
-			d.clock.Advance(time.Minute - time.Microsecond)
-			d.wantDue()
-			d.wantNone("#a")
-		}
-		d.clock.Advance(time.Microsecond)
-		d.wantDue("#a")
-		if digest := d.wantClaim("#a"); digest.Dropped != 5 {
-			t.Errorf("%d drops, want 5", digest.Dropped)
-		}
-		d.wantDue()
-		d.wantNone("#a") // it is claimed
-	})
-}
-
-func TestDigestOfEachInterval(t *testing.T) {
-	testDrops(t, func(d *dropTest) {
-		var claims, since []time.Duration
-		var total, sent int64
-		for i := range 8 * 60 { // two hours, a drop each 15 seconds, each of another path
-			d.report("one", false, dropped("#a", path(fmt.Sprint("a.b", i), 1)))
-			total++
-			if digest := d.claim("#a"); digest != nil {
-				claims = append(claims, d.clock.Read().Sub(testkit.Start))
-				if !digest.Since.IsZero() {
-					since = append(since, digest.Since.Sub(testkit.Start))
-				}
-				sent += digest.Dropped
-				d.end(*digest, done)
-			}
-			d.clock.Advance(15 * time.Second)
-		}
-		want := []time.Duration{30 * time.Minute, 60*time.Minute + 15*time.Second, 90*time.Minute + 30*time.Second}
-		if !slices.Equal(claims, want) || !slices.Equal(since, want[:2]) {
-			t.Errorf("digests after %v, want %v; each since the one before: %v", claims, want, since)
-		}
-		d.clock.Advance(time.Minute)
-		if sent += d.wantClaim("#a").Dropped; sent != total {
-			t.Errorf("the digests tell of %d drops of %d", sent, total)
-		}
-	})
-}
-
-// TestNextDigestWaits has drops after a digest, that are over long before the interval is.
-func TestNextDigestWaits(t *testing.T) {
-	testDrops(t, func(d *dropTest) {
-		d.report("one", false, dropped("#a", path("a", 1)))
-		d.clock.Advance(time.Minute)
-		d.end(d.wantClaim("#a"), done)
-		d.wantDue()
-		d.clock.Advance(time.Minute)
-		d.report("one", false, dropped("#a", path("a", 2)), dropped("#b", path("b", 3)))
-		d.clock.Advance(time.Minute)
-		d.wantDue("#b")
-		d.clock.Advance(27*time.Minute + 59*time.Second)
-		d.wantNone("#a")
-		d.clock.Advance(time.Second)
-		if digest := d.wantClaim("#a"); digest.Dropped != 2 {
-			t.Errorf("%d drops, want 2", digest.Dropped)
-		}
-	})
-}
-
-// TestClaimLapses has an instance killed while it posts: nobody posts that digest again, and its counts go into the next.
-func TestClaimLapses(t *testing.T) {
-	testDrops(t, func(d *dropTest) {
-		d.report("one", false, dropped("#a", path("a", 3), path("b", 1)))
-		d.clock.Advance(time.Minute)
-		first := d.wantClaim("#a")
-		d.clock.Advance(digestLease - time.Microsecond)
-		d.wantDue()
-		d.clock.Advance(time.Microsecond)
-		d.wantDue("#a")
-		if digest, inDoubt := d.claimAs("#a", "another"); digest != nil || inDoubt != 4 {
-			t.Fatalf("a digest that may have been posted is claimed again: %+v; %d drops are in doubt, want 4", digest, inDoubt)
-		}
-		d.wantDue() // nothing is to be told
-		d.clock.Advance(time.Hour)
-		d.wantDue()
-		d.report("one", false, dropped("#a", path("a", 10), path("c", 2)))
-		d.clock.Advance(time.Minute)
-		second := d.wantClaim("#a")
-		if second.Dropped != 16 || second.Doubtful != 4 || counts(second) != "a 13, c 2, b 1" || !second.First.Equal(testkit.Start) {
-			t.Errorf("the next one: %+v, want 16 drops, 4 of them in doubt", second)
-		}
-		d.end(first, done) // too late: it is told already
-		d.end(second, done)
-		d.clock.Advance(time.Hour)
-		d.wantDue()
-		testkit.EqualSlices(t, d.client.HKeys(d.Context(), d.counts("#a")).Val(), []string{"\nhead"}, "what is left of what is over")
-	})
-}
-
-// TestClaimEndsLate has an instance stand still while it posts, and say what became of it after its lease.
-func TestClaimEndsLate(t *testing.T) {
-	for name, test := range map[string]struct {
-		end            DigestEnd
-		total, doubful int64 // of the next digest
-	}{
-		"it was posted":     {done, 5, 0},
-		"it was not posted": {failed, 6, 0},
-		"it does not know":  {DigestEnd{State: DigestDoubt}, 6, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			testDrops(t, func(d *dropTest) {
-				d.report("one", false, dropped("#a", path("a", 1)))
-				d.clock.Advance(time.Minute)
-				late := d.wantClaim("#a")
-				d.clock.Advance(digestLease)
-				d.wantNone("#a") // it is in doubt
-				for range 2 {
-					d.end(late, test.end)
-				}
-				d.report("one", false, dropped("#a", path("a", 5)))
-				d.clock.Advance(time.Hour)
-				if next := d.wantClaim("#a"); next.Dropped != test.total || next.Doubtful != test.doubful {
-					t.Errorf("the next one: %+v, want %d drops, %d of them in doubt", next, test.total, test.doubful)
-				}
-			})
-		})
-	}
-}
-
-// TestFailedDigest is claimed again, with what was counted meanwhile, as one digest.
-func TestFailedDigest(t *testing.T) {
-	testDrops(t, func(d *dropTest) {
-		d.report("one", false, dropped("#a", Path{Path: "a", Dropped: 3, Title: "old", Reasons: []Reason{{Level: "global", Dropped: 3}}}, path("b", 9)))
-		d.clock.Advance(time.Minute)
-		digest := d.wantClaim("#a")
-		for range 2 {
-			d.end(digest, failed) // the second time nothing happens
-		}
-		d.clock.Advance(10*time.Minute - time.Microsecond)
-		d.wantDue()
-		d.wantNone("#a")
-		d.clock.Advance(time.Microsecond)
-		d.wantDue("#a")
-		again := d.wantClaim("#a")
-		if again.Failures != 1 || again.Dropped != 12 || again.MoreAtLeast || again.Doubtful != 0 || counts(again) != counts(digest) {
-			t.Errorf("claimed again: %+v, want what was claimed before: %+v", again, digest)
-		}
-		resting := DigestEnd{State: DigestFailed, Again: time.Hour}
-		d.end(again, resting)
-		d.report("two", false, dropped("#a", Path{Path: "a", Dropped: 5, Title: "new", Reasons: []Reason{{Level: "category", Dropped: 5}}}, path("c.d", 1)))
-		d.clock.Advance(50 * time.Minute) // longer than the interval: it still is one digest
-		d.wantDue()
-		d.clock.Advance(10 * time.Minute)
-		both := d.wantClaim("#a")
-		want := Path{Path: "a", Dropped: 8, Title: "new", Reasons: []Reason{{Level: "category", Dropped: 5}, {Level: "global", Dropped: 3}}}
-		if both.Failures != 1 || both.Dropped != 18 || counts(both) != "b 9, a 8, c.d 1" || !reflect.DeepEqual(both.Paths[1], want) {
-			t.Errorf("claimed with what came since: %+v", both)
-		}
-		d.end(both, done)
-		d.clock.Advance(time.Hour)
-		d.wantDue()
-	})
-}
-
-// TestClaimIsRepeated has the reply of a claim lost.
-func TestClaimIsRepeated(t *testing.T) {
-	testDrops(t, func(d *dropTest) {
-		d.report("one", false, dropped("#a", path("a", 1)))
-		d.clock.Advance(time.Minute)
-		first, _ := d.claimAs("#a", "one")
-		d.report("one", false, dropped("#a", path("a", 7)))
-		d.clock.Advance(digestLease) // it has lapsed, but this one knows that nothing was posted
-		second, inDoubt := d.claimAs("#a", "one")
-		if !reflect.DeepEqual(first, second) || first == nil || inDoubt != 0 {
-			t.Errorf("claimed %+v, and again %+v", first, second)
-		}
-		d.clock.Advance(digestLease - time.Microsecond) // a new lease
-		d.wantNone("#a")
-		d.end(*second, done)
-		d.clock.Advance(time.Hour)
-		if next := d.wantClaim("#a"); next.Dropped != 7 || next.Doubtful != 0 {
-			t.Errorf("the next one: %+v, want 7 drops", next)
-		}
-	})
-}
-
-func TestOneInstanceClaimsADigest(t *testing.T) {
-	testDrops(t, func(d *dropTest) {
-		for i := range 20 {
-			d.report("one", false, dropped(fmt.Sprint("#", i), path("a", int64(i)+1)))
-		}
-		d.clock.Advance(time.Minute)
-		var (
-			mu      sync.Mutex
-			claimed = make(map[string]int64)
-			work    sync.WaitGroup
-		)
-		for instance := range 8 {
-			work.Go(func() {
-				channels, err := d.DueDigests(d.Context())
-				if err != nil {
-					t.Error(err)
-				}
-				for _, channel := range channels {
-					digest, _, err := d.ClaimDigest(d.Context(), digestInterval, digestLease, channel, fmt.Sprint("instance", instance))
-					if err != nil {
-						t.Error(err)
-					}
-					if digest != nil {
-						mu.Lock()
-						claimed[channel] += digest.Dropped
-						mu.Unlock()
-					}
-				}
-			})
-		}
-		work.Wait()
-		for i := range 20 {
-			if channel := fmt.Sprint("#", i); claimed[channel] != int64(i)+1 {
-				t.Errorf("%s: the claims tell of %d drops, want %d", channel, claimed[channel], i+1)
-			}
-		}
-	})
-}
-
-func TestAtLeast(t *testing.T) {
-	for name, test := range map[string]struct {
-		meanwhile func(d *dropTest) // 4 s after instance one has said that it is dropping
-		want      bool
-	}{
-		"killed":                {func(*dropTest) {}, true},
-		"told all":              {func(d *dropTest) { d.report("one", false) }, false},
-		"drops on, then killed": {func(d *dropTest) { d.report("one", true, dropped("#a", path("a", 1))) }, true},
-		"told all later":        {func(d *dropTest) { d.clock.Advance(10 * time.Second); d.report("one", false) }, false},
-		"another told all":      {func(d *dropTest) { d.report("two", false) }, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			testDrops(t, func(d *dropTest) {
-				d.report("one", true, dropped("#a", path("a", 1)))
-				d.report("two", false, dropped("#a", path("a", 1)))
-				d.clock.Advance(4 * time.Second)
-				test.meanwhile(d)
-				d.clock.Advance(time.Minute)
-				digest := d.wantClaim("#a")
-				testkit.Equal(t, digest.AtLeast, test.want, "at least")
-				d.end(digest, failed)
-				d.clock.Advance(failed.Again)
-				if digest = d.wantClaim("#a"); digest.AtLeast != test.want {
-					t.Errorf("at least, when it is claimed again: %v, want %v", digest.AtLeast, test.want)
-				}
-				d.end(digest, done)
-				d.report("two", false, dropped("#a", path("a", 1)), dropped("#b", path("b", 1)))
-				d.clock.Advance(digestInterval)
-				for _, channel := range []string{"#a", "#b"} {
-					if next := d.wantClaim(channel); next.AtLeast {
-						t.Errorf("what was dropped later is known: %+v", next)
-					}
-				}
-			})
-		})
-	}
-}
-
-// TestDigestWaitsForWhoDrops shows that a digest is not claimed before every instance that is dropping has told what it had
-// counted when it came due; or may be taken for killed.
-func TestDigestWaitsForWhoDrops(t *testing.T) {
-	for name, test := range map[string]struct {
-		told      bool
-		wait      time.Duration
-		wantTotal int64
-	}{
-		"it tells":      {told: true, wait: 500 * time.Millisecond, wantTotal: 3},
-		"it was killed": {wait: 4500 * time.Millisecond, wantTotal: 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			testDrops(t, func(d *dropTest) {
-				d.report("two", false, dropped("#a", path("a", 1)))
-				d.clock.Advance(time.Minute - 500*time.Millisecond)
-				d.report("one", true, dropped("#b", path("b", 1)))
-				d.clock.Advance(500 * time.Millisecond)
-				d.wantDue()
-				d.wantNone("#a")
-				d.clock.Advance(test.wait - time.Microsecond)
-				d.wantNone("#a")
-				if test.told {
-					late := dropped("#a", path("a", 2))
-					late.First, late.Last = time.Now(), time.Now().Add(-2*time.Minute)
-					d.report("one", true, late)
-				}
-				d.clock.Advance(time.Microsecond)
-				d.wantDue("#a")
-				if digest := d.wantClaim("#a"); digest.Dropped != test.wantTotal || digest.AtLeast == test.told {
-					t.Errorf("digest %+v, want %d drops", digest, test.wantTotal)
-				}
-			})
-		})
-	}
-}
-
 func TestDropReportIsCountedOnce(t *testing.T) {
 	testDrops(t, func(d *dropTest) {
 		report := Report{Instance: "one", Number: testkit.Start.UnixMicro(), Counts: dropped("#a", path("a", 5))}
-		for range 3 {
-			d.repeat(report)
-		}
-		next := report
+		next, other := report, report
 		next.Number++
-		d.repeat(next)
-		d.repeat(report) // delayed on the way
-		other := report
 		other.Instance = "two"
-		d.repeat(other)
-		d.clock.Advance(time.Minute)
-		if digest := d.wantClaim("#a"); digest.Dropped != 15 || counts(digest) != "a 15" {
-			t.Errorf("%d drops, want 15: %s", digest.Dropped, counts(digest))
+		for _, sent := range []Report{report, report, report, next, report, other} { // one of them delayed on the way
+			d.repeat(sent)
 		}
+		d.clock.Advance(time.Minute)
+		testkit.Equal(t, counts(d.wantDrops(15, 0)), "a 15", "shown")
 	})
 }
 
@@ -533,12 +236,12 @@ func TestRoomForPaths(t *testing.T) {
 			for i := range 50 {
 				paths = append(paths, path(fmt.Sprint("payments.x", from+i), 2))
 			}
-			d.report("one", false, dropped("#a", paths...))
+			d.drop(paths...)
 			total += 2 * 50
 		}
 		d.report("two", false, dropped("#a", path("security.login", 7), path("security", 1), path("payments.real", 1000)))
 		for range 10 { // it stays in its place
-			d.report("one", false, dropped("#a", path("payments.real", 1), path("payments.y", 3)))
+			d.drop(path("payments.real", 1), path("payments.y", 3))
 		}
 		unnamed := dropped("#a")
 		unnamed.Groups = []Group{{Name: "payments", More: 100}}
@@ -572,10 +275,10 @@ func TestRoomForGroups(t *testing.T) {
 				paths = append(paths, path(fmt.Sprint("c", from+i, ".d"), 2))
 				total += 2
 			}
-			d.report("one", false, dropped("#a", paths...))
+			d.drop(paths...)
 		}
 		testkit.Equal(t, d.client.ZCard(d.Context(), d.top("#a")).Val(), maxGroups, "first-level categories are counted by name")
-		d.report("one", false, dropped("#a", path("c0.e", 5), path("more", 9)))
+		d.drop(path("c0.e", 5), path("more", 9))
 		total += 5 + 9
 		d.clock.Advance(time.Minute)
 		digest := d.wantClaim("#a")
@@ -592,7 +295,7 @@ func TestManyLevelsOfAPath(t *testing.T) {
 		for i := range 2 * maxLevels {
 			many.Reasons = append(many.Reasons, Reason{Level: fmt.Sprint("level ", i), Dropped: 2})
 		}
-		d.report("one", false, dropped("#a", many))
+		d.drop(many)
 		d.report("two", false, dropped("#a", many))
 		d.clock.Advance(time.Minute)
 		if got := d.wantClaim("#a").Paths[0]; got.Dropped != 200 || len(got.Reasons) != maxLevels || got.Reasons[0].Dropped != 4 {
@@ -611,67 +314,8 @@ func TestStrangeCounts(t *testing.T) {
 		d.client.ZAdd(d.Context(), d.due(), redis.Z{Score: 1, Member: "#b"})
 		d.wantNone("#b") // there is nothing
 		d.wantDue()
-		d.report("one", false, dropped("#a", path("a", 1), path("b.c", 2)))
+		d.drop(path("a", 1), path("b.c", 2))
 		d.clock.Advance(time.Minute)
-		if digest := d.wantClaim("#a"); digest.Dropped != 3 || counts(digest) != "b.c 2, a 1, b and others 1" {
-			t.Errorf("%d drops: %s", digest.Dropped, counts(digest))
-		}
+		testkit.Equal(t, counts(d.wantDrops(3, 0)), "b.c 2, a 1, b and others 1", "shown")
 	})
-}
-
-// TestWhatIsNotShown counts what is not among the paths of a digest.
-func TestWhatIsNotShown(t *testing.T) {
-	t.Parallel()
-	shown := []Path{{Path: "a", Dropped: 5}, {Path: "b", Rest: true, Dropped: 3}}
-	for name, test := range map[string]struct {
-		dropped     int64
-		named       int
-		morePaths   int
-		moreDropped int64
-	}{
-		"nothing":                     {10, 1, 0, 0},
-		"paths that have a name":      {17, 4, 3, 7},
-		"paths that have none":        {11, 1, 1, 1},
-		"a name whose count is shown": {10, 0, 0, 0},
-	} {
-		d := Digest{Dropped: test.dropped, Unpaired: 2, Paths: shown}
-		d.countOthers(test.named)
-		if d.MorePaths != test.morePaths || d.MoreDropped != test.moreDropped {
-			t.Errorf("%s: %d more paths with %d drops, want %d with %d", name, d.MorePaths, d.MoreDropped, test.morePaths, test.moreDropped)
-		}
-	}
-}
-
-func TestMalformedDigests(t *testing.T) {
-	t.Parallel()
-	const head = "abc posting 1 0\n1 1 1 0 0 0 0 0 0"
-	now := testkit.Start.UnixMicro()
-	for name, reply := range map[string][]any{
-		"nothing":                  {},
-		"half a digest":            {now, head},
-		"a time that is none":      {"now", head, int64(0)},
-		"a text that is none":      {now, now, int64(0)},
-		"no counts":                {now, "abc posting 1 0", int64(0)},
-		"too few words":            {now, "abc posting 1\n1 1 1 0 0 0 0 0 0", int64(0)},
-		"failures that are none":   {now, "abc posting 1 x\n1 1 1 0 0 0 0 0 0", int64(0)},
-		"too few numbers":          {now, "abc posting 1 0\n1 1 1 0 0 0 0 0", int64(0)},
-		"a number that is too big": {now, "abc posting 1 0\n99999999999999999999 1 1 0 0 0 0 0 0", int64(0)},
-		"half an entry":            {now, head + "\na\t1\t", int64(0)},
-		"half a level":             {now, head + "\na\t1\t0\ttitle\tglobal\t", int64(0)},
-		"a count that is none":     {now, head + "\na\tx\t0\ttitle\t", int64(0)},
-		"a level's that is none":   {now, head + "\na\t1\t0\ttitle\tglobal\tx\t", int64(0)},
-	} {
-		if digest, _, err := decodeClaim("#a", reply); !errors.Is(err, script.ErrReply) && err == nil || digest != nil {
-			t.Errorf("%s: %+v, error %v", name, digest, err)
-		}
-	}
-}
-
-func TestQuiet(t *testing.T) {
-	t.Parallel()
-	for interval, want := range map[time.Duration]time.Duration{
-		time.Second: 2 * time.Second, 30 * time.Second: 3 * time.Second, 30 * time.Minute: time.Minute, 24 * time.Hour: time.Minute,
-	} {
-		testkit.Equal(t, quiet(interval), want, "quiet interval of %v", interval)
-	}
 }

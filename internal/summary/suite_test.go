@@ -12,20 +12,20 @@ import (
 
 // seedDigests leaves a digest of "#claimed" that is claimed, and one of "#due" that is due.
 func seedDigests(ctx context.Context, runner *script.Runner) error {
-	r, past := NewRedis(runner, 24*time.Hour), time.Now().Add(-time.Hour)
+	r, past := NewRedis(runner, interval, 24*time.Hour), time.Now().Add(-time.Hour)
 	for i, report := range []Report{
 		{Counts: dropped("#claimed", path("a", 1))}, {Counts: dropped("#due", path("a", 1), path("b", 2))}, {Dropping: true},
 	} {
 		report.First, report.Last = past, past
 		report.Instance, report.Number = "seed", past.UnixMicro()+int64(i)
-		if err := r.CountDrops(ctx, digestInterval, report); err != nil {
+		if err := r.CountDrops(ctx, report); err != nil {
 			return err
 		}
 		if i > 0 {
 			continue
 		}
 		// Later somebody drops on, for whom the digest would wait.
-		digest, _, err := r.ClaimDigest(ctx, digestInterval, digestLease, "#claimed", "claimed")
+		digest, _, err := r.ClaimDigest(ctx, "#claimed", "claimed")
 		if err != nil {
 			return err
 		}
@@ -36,12 +36,17 @@ func seedDigests(ctx context.Context, runner *script.Runner) error {
 	return nil
 }
 
+// onStore makes an operation of a call of the store.
+func onStore(call func(ctx context.Context, r *Redis) error) func(ctx context.Context, runner *script.Runner) error {
+	return func(ctx context.Context, runner *script.Runner) error {
+		return call(ctx, NewRedis(runner, interval, 24*time.Hour))
+	}
+}
+
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	end := func(end DigestEnd) func(ctx context.Context, runner *script.Runner) error {
-		return func(ctx context.Context, runner *script.Runner) error {
-			return NewRedis(runner, 24*time.Hour).EndDigest(ctx, digestInterval, "#claimed", "claimed", end)
-		}
+		return onStore(func(ctx context.Context, r *Redis) error { return r.EndDigest(ctx, "#claimed", "claimed", end) })
 	}
 	scripttest.Suite{
 		Seed: seedDigests,
@@ -54,27 +59,27 @@ func TestScripts(t *testing.T) {
 				Touches: []string{"calls", "drops:due", "drops:dropping", "drops:merged", "drops:counts:#due", "drops:top:#due"},
 				Writes:  []string{"zadd", "pexpire", "zrem", "zremrangebyrank", "hset"},
 				Trims:   []string{"calls", "drops:dropping", "drops:merged"},
-				Call: func(ctx context.Context, runner *script.Runner) error {
+				Call: onStore(func(ctx context.Context, r *Redis) error {
 					report := Report{Instance: "new", Number: time.Now().UnixMicro(), Dropping: true}
 					report.Counts = dropped("#due", path("a", 1), path("new", 1))
-					return NewRedis(runner, 24*time.Hour).CountDrops(ctx, digestInterval, report)
-				},
+					return r.CountDrops(ctx, report)
+				}),
 			},
 			{
 				Name: "look for digests", Touches: []string{"calls", "drops:due", "drops:dropping"},
-				Call: func(ctx context.Context, runner *script.Runner) error {
-					_, err := NewRedis(runner, 24*time.Hour).DueDigests(ctx)
+				Call: onStore(func(ctx context.Context, r *Redis) error {
+					_, err := r.DueDigests(ctx)
 					return err
-				},
+				}),
 			},
 			{
 				Name:    "claim a digest",
 				Touches: []string{"calls", "drops:due", "drops:dropping", "drops:counts:#due", "drops:top:#due"},
 				Writes:  []string{"zadd", "pexpire", "zrem", "hset", "hdel"},
-				Call: func(ctx context.Context, runner *script.Runner) error {
-					_, _, err := NewRedis(runner, 24*time.Hour).ClaimDigest(ctx, digestInterval, digestLease, "#due", "new")
+				Call: onStore(func(ctx context.Context, r *Redis) error {
+					_, _, err := r.ClaimDigest(ctx, "#due", "new")
 					return err
-				},
+				}),
 			},
 			{
 				Name: "end a digest", Touches: []string{"calls", "drops:due", "drops:counts:#claimed"},

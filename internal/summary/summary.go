@@ -81,8 +81,5 @@ func (k *Keeper) describe(category, level string) string {
 	case throttle.LevelClosed:
 		return "the limits could not be asked"
 	}
-	if k.o.LimitOf == nil {
-		return level
-	}
 	return strings.TrimSpace(level + " " + k.o.LimitOf(category, level))
 }

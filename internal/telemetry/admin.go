@@ -36,9 +36,8 @@ type AdminOptions struct {
 	Logger       *slog.Logger
 }
 
-// Admin is the HTTP server for those who run the notifier: /metrics for Prometheus, /healthz
-// and /readyz for probes. It answers GET and HEAD only. Live and Ready are called once for
-// each request and several at once; their texts are shown to whoever asks.
+// Admin is the HTTP server for those who run the notifier: /metrics for Prometheus, /healthz and /readyz for probes. It answers GET
+// and HEAD only. Live and Ready are called once for each request, and several at once. Whoever asks sees their texts.
 type Admin struct {
 	options  AdminOptions
 	server   *http.Server
@@ -71,15 +70,12 @@ func NewAdmin(o AdminOptions) *Admin {
 	}
 }
 
-// Listen takes the port, so that one that cannot be had is known before anything else starts.
+// Listen takes the port. A port that cannot be had is known before anything else starts.
 func (a *Admin) Listen(ctx context.Context) error {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", a.options.Addr)
 	if errors.Is(err, syscall.EADDRINUSE) && a.options.FallbackPort {
-		host, _, splitErr := net.SplitHostPort(a.options.Addr)
-		if splitErr != nil {
-			return fmt.Errorf("listen on %s for metrics and probes: %w", a.options.Addr, splitErr)
-		}
+		host, _, _ := net.SplitHostPort(a.options.Addr) // a taken port has an address
 		listener, err = config.Listen(ctx, "tcp", net.JoinHostPort(host, "0"))
 	}
 	if err != nil {
@@ -89,8 +85,7 @@ func (a *Admin) Listen(ctx context.Context) error {
 	return nil
 }
 
-// Addr returns the address it listens on, as host:port with the real port; before Listen, the
-// configured one.
+// Addr returns the address that the server listens on, with the real port. Before Listen it is the configured address.
 func (a *Admin) Addr() string {
 	if a.listener == nil {
 		return a.options.Addr
@@ -106,8 +101,8 @@ func (a *Admin) Serve() error {
 	return nil
 }
 
-// Shutdown stops listening and waits for the requests in hand until ctx ends; then it cuts
-// them off and returns ctx's error. It may be called more than once, and without Serve.
+// Shutdown stops listening and waits for the requests in hand until ctx ends. Then it cuts them off and returns ctx's error. Shutdown
+// may be called more than once, and without Serve.
 func (a *Admin) Shutdown(ctx context.Context) error {
 	err := a.server.Shutdown(ctx)
 	if err != nil {
@@ -125,8 +120,7 @@ func (a *Admin) Shutdown(ctx context.Context) error {
 	return nil
 }
 
-// probe answers 200 with a word while check returns nil, else 503 with the reasons, one on
-// each line.
+// probe answers 200 with a word while check returns nil, else 503 with the reasons, one on each line.
 func probe(word string, check func() error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		status, text := http.StatusOK, word
@@ -137,11 +131,11 @@ func probe(word string, check func() error) http.Handler {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Header().Set("Cache-Control", "no-store")
 		w.WriteHeader(status)
-		_, _ = io.WriteString(w, text+"\n") // a client that left is none of our business
+		_, _ = io.WriteString(w, text+"\n") // the client may have left
 	})
 }
 
-// logWriter hands what a library prints to the logger, under one constant message.
+// logWriter passes what a library prints to the logger, under one constant message.
 type logWriter struct{ logger *slog.Logger }
 
 func (w logWriter) Write(line []byte) (int, error) {

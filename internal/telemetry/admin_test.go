@@ -66,9 +66,7 @@ func do(t *testing.T, method, url string) answer {
 	t.Helper()
 	request := testkit.Must(http.NewRequestWithContext(t.Context(), method, url, nil))(t)
 	response, err := client.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer func() { _ = response.Body.Close() }()
 	body := testkit.Must(io.ReadAll(response.Body))(t)
 	return answer{response.StatusCode, response.Header.Get("Content-Type"), string(body)}
@@ -98,40 +96,37 @@ func TestAdminPages(t *testing.T) {
 	}
 }
 
-func TestAdminNotReady(t *testing.T) {
+func TestAdminProbes(t *testing.T) {
 	t.Parallel()
-	var reason atomic.Pointer[error]
-	check := func() error {
-		if err := reason.Load(); err != nil {
-			return *err
+	var dead, unready atomic.Pointer[error]
+	check := func(reason *atomic.Pointer[error]) func() error {
+		return func() error {
+			if err := reason.Load(); err != nil {
+				return *err
+			}
+			return nil
 		}
-		return nil
 	}
 	o := options()
-	o.Ready = check
+	o.Live, o.Ready = check(&dead), check(&unready)
 	url := start(t, o)
+	want := func(live, ready answer) {
+		t.Helper()
+		testkit.Equal(t, do(t, http.MethodGet, url+"/healthz"), live, "alive")
+		testkit.Equal(t, do(t, http.MethodGet, url+"/readyz"), ready, "ready")
+	}
+	const plain = "text/plain; charset=utf-8"
+	alive, ready := answer{http.StatusOK, plain, "alive\n"}, answer{http.StatusOK, plain, "ready\n"}
 
 	both := errors.Join(errors.New("NATS is not connected"), errors.New("Slack refuses the token"))
-	reason.Store(&both)
-	want := answer{http.StatusServiceUnavailable, "text/plain; charset=utf-8", "NATS is not connected\nSlack refuses the token\n"}
-	testkit.Equal(t, do(t, http.MethodGet, url+"/readyz"), want, "not ready")
-	if got := do(t, http.MethodGet, url+"/healthz"); got.status != http.StatusOK {
-		t.Errorf("not ready, and not alive either: %+v", got)
-	}
-	reason.Store(nil)
-	if got := do(t, http.MethodGet, url+"/readyz"); got.status != http.StatusOK {
-		t.Errorf("ready again: %+v", got)
-	}
-}
-
-func TestAdminNotAlive(t *testing.T) {
-	t.Parallel()
-	o := options()
-	o.Live = func() error { return errors.New("the consumer is gone") }
-	got := do(t, http.MethodGet, start(t, o)+"/healthz")
-	if got.status != http.StatusServiceUnavailable || got.body != "the consumer is gone\n" {
-		t.Errorf("got %+v", got)
-	}
+	unready.Store(&both)
+	want(alive, answer{http.StatusServiceUnavailable, plain, "NATS is not connected\nSlack refuses the token\n"})
+	gone := errors.New("the consumer is gone")
+	unready.Store(nil)
+	dead.Store(&gone)
+	want(answer{http.StatusServiceUnavailable, plain, "the consumer is gone\n"}, ready)
+	dead.Store(nil)
+	want(alive, ready)
 }
 
 func TestAdminTakenPort(t *testing.T) {
@@ -145,18 +140,14 @@ func TestAdminTakenPort(t *testing.T) {
 	if err := admin.Listen(t.Context()); !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), o.Addr) {
 		t.Errorf("Listen: %v", err)
 	}
-	if admin.Addr() != o.Addr {
-		t.Errorf("address %s, want the configured %s", admin.Addr(), o.Addr)
-	}
+	testkit.Equal(t, admin.Addr(), o.Addr, "address, want the configured one")
 
 	o.FallbackPort = true
 	url := start(t, o)
 	if url == "http://"+o.Addr || !strings.HasPrefix(url, "http://127.0.0.1:") {
 		t.Errorf("fell back to %s from %s", url, o.Addr)
 	}
-	if got := do(t, http.MethodGet, url+"/healthz"); got.status != http.StatusOK {
-		t.Errorf("fallback: %+v", got)
-	}
+	testkit.Equal(t, do(t, http.MethodGet, url+"/healthz").status, http.StatusOK, "status of the fallback")
 }
 
 func TestAdminBadAddress(t *testing.T) {
@@ -170,21 +161,14 @@ func TestAdminBadAddress(t *testing.T) {
 
 func TestAdminShutdownWithoutServe(t *testing.T) {
 	t.Parallel()
-	never := telemetry.NewAdmin(options())
-	if err := never.Shutdown(t.Context()); err != nil {
-		t.Errorf("before Listen: %v", err)
-	}
+	testkit.NoError(t, telemetry.NewAdmin(options()).Shutdown(t.Context())) // before Listen
 
 	admin := telemetry.NewAdmin(options())
 	testkit.NoError(t, admin.Listen(t.Context()))
 	for range 2 {
-		if err := admin.Shutdown(t.Context()); err != nil {
-			t.Errorf("before Serve: %v", err)
-		}
+		testkit.NoError(t, admin.Shutdown(t.Context()))
 	}
-	if err := admin.Serve(); err != nil {
-		t.Errorf("Serve after Shutdown: %v", err)
-	}
+	testkit.NoError(t, admin.Serve()) // after Shutdown
 	if conn, err := net.Dial("tcp", admin.Addr()); err == nil {
 		_ = conn.Close()
 		t.Error("still listens")
@@ -238,11 +222,8 @@ func TestAdminLogsFailedScrape(t *testing.T) {
 	t.Parallel()
 	log := testkit.NewLog(t)
 	o := options()
-	o.Gatherer = prometheus.Gatherers{failing{}}
-	o.Logger = log.Logger()
-	if got := do(t, http.MethodGet, start(t, o)+"/metrics"); got.status != http.StatusInternalServerError {
-		t.Errorf("got %+v", got)
-	}
+	o.Gatherer, o.Logger = prometheus.Gatherers{failing{}}, log.Logger()
+	testkit.Equal(t, do(t, http.MethodGet, start(t, o)+"/metrics").status, http.StatusInternalServerError, "status")
 	if got := log.String(); !strings.Contains(got, `msg="admin server"`) || !strings.Contains(got, "broken collector") {
 		t.Errorf("logged %q", got)
 	}

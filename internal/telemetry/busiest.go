@@ -23,13 +23,12 @@ const (
 
 // busiest says which categories get the labels that are free after the configured ones.
 //
-// Whoever publishes below one first-level category must not take the labels of the others, however
-// many categories it invents and however many events it sends. So each first-level category, a
-// family, has its own sketch, and holds at most as many labels as are left for all others. The
-// first category of a family needs no proof, while half of the labels are left.
+// Whoever publishes below one first-level category must not take the labels of the others, however many categories it invents and
+// however many events it sends. So each first-level category, a family, has its own sketch, and holds at most as many labels as are
+// left for all others. The first category of a family needs no proof, while half of the labels are left.
 //
-// A sketch is a Space-Saving one: a newcomer takes the place of the contender with the fewest
-// events, and those count as its doubt. So only what certainly came of a category counts for it.
+// A sketch is a Space-Saving one: a newcomer takes the place of the contender with the fewest events. These events count as the
+// newcomer's doubt, so that only events that certainly came of a category count for it.
 type busiest struct {
 	unproven  int                // labels that may yet be given without proof
 	families  map[string]*family // those that hold a label, and the strangers
@@ -65,8 +64,7 @@ func (b *busiest) reserve(free int) {
 	b.families = make(map[string]*family)
 }
 
-// count takes note of n events of a category without a label, and returns those that get one now,
-// of so many that are free.
+// count notes n events of a category without a label, and returns the categories that get one of the free labels now.
 func (b *busiest) count(category string, n, free int, now time.Time) []string {
 	if free <= 0 {
 		return nil
@@ -89,27 +87,20 @@ func (b *busiest) count(category string, n, free int, now time.Time) []string {
 	return b.award(free)
 }
 
-// family returns the family of a category. A new one is a stranger, and may take the place of the
-// one with the fewest events.
+// family returns the family of a category. A new family is a stranger, and may replace the stranger with the fewest events.
 func (b *busiest) family(category string) *family {
 	name, _, _ := strings.Cut(category, ".")
 	if f, known := b.families[name]; known {
 		return f
 	}
 	f := &family{name: strings.Clone(name)}
-	if len(b.strangers) < maxStrangers {
-		b.strangers = append(b.strangers, f)
-	} else {
-		least := 0
-		for i, stranger := range b.strangers {
-			if stranger.events < b.strangers[least].events {
-				least = i
-			}
-		}
-		delete(b.families, b.strangers[least].name)
-		f.events = b.strangers[least].events
-		b.strangers[least] = f
+	if len(b.strangers) == maxStrangers {
+		least := slices.MinFunc(b.strangers, func(x, y *family) int { return cmp.Compare(x.events, y.events) })
+		delete(b.families, least.name)
+		b.strangers = slices.DeleteFunc(b.strangers, func(other *family) bool { return other == least })
+		f.events = least.events
 	}
+	b.strangers = append(b.strangers, f)
 	b.families[f.name] = f
 	return f
 }
@@ -138,8 +129,7 @@ func (f *family) count(category string, n int, now time.Time) {
 	f.contenders[least] = c
 }
 
-// award gives one label to the busiest of each family that is worth one. Families that hold the
-// fewest come first.
+// award gives one label to the busiest worthy contender of each family. Families that hold the fewest labels come first.
 func (b *busiest) award(free int) (given []string) {
 	type candidate struct {
 		family *family

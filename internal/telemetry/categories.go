@@ -11,8 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// categories bounds the values of the category label: those that are configured have a value
-// each, then the busiest ones, and all others share "other". A value that was given stays.
+// categories bounds the values of the category label. The configured categories have a value each, then the busiest ones. All others
+// share "other". A value that was given stays.
 type categories struct {
 	limit int
 
@@ -28,8 +28,7 @@ func newCategories(limit int, configured []string) *categories {
 	return c
 }
 
-// configure gives values to those that are named somewhere, as long as there are any, and returns
-// those that are new.
+// configure gives values to named categories, as long as there are any, and returns those that are new.
 func (c *categories) configure(names []string) (added []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -58,8 +57,7 @@ func exactPaths(levels []string) (paths []string) {
 	return paths
 }
 
-// label returns the value for a category, of which there are n more events. An empty category is
-// one that could not be read.
+// label returns the value for a category, of which there are n more events. The category of an event that cannot be read is empty.
 func (c *categories) label(category string, n int) string {
 	if category == "" || category == other || !utf8.ValidString(category) {
 		return other
@@ -86,14 +84,14 @@ func (c *categories) label(category string, n int) string {
 	return other
 }
 
-// labels is a set of label values that others are "other" of.
+// labels is a set of label values. All other values are "other".
 type labels interface {
 	label(value string) string
 	all() []string
 }
 
-// perCategory counts by category and one label of a set. It keeps the counters it has resolved,
-// so that counting costs one map lookup instead of hashing every label.
+// perCategory counts by category and one label of a set. It keeps the counters that it has resolved, so that counting costs one map
+// lookup and hashes no labels.
 type perCategory struct {
 	vec        *prometheus.CounterVec
 	categories *categories

@@ -1,16 +1,12 @@
-// Package telemetry is how the notifier is watched from outside: its logger, its metrics and
-// the HTTP server that shows them.
+// Package telemetry shows the notifier from outside: its logger, its metrics and the HTTP server for metrics and probes.
 //
-// It owns the names, labels and label values of every metric. No other package imports it but
-// the command, which hands each package the few functions it needs, so none of them depends on
-// Prometheus.
+// The package owns the names, labels and label values of every metric. Only the command imports it, and hands each package the
+// functions that this package needs to count, so no other package depends on Prometheus.
 //
-// Everything in Metrics may be called from any number of goroutines at once. Counting never
-// fails and never blocks for longer than a map lookup: a value outside a closed label set is
-// counted as "other", and so is a category beyond the bound, so no caller and no producer of
-// events can make the number of series grow without limit.
+// Any number of goroutines may use a [Metrics] at once. Counting never fails, and blocks no longer than a map lookup. No caller and
+// no producer of events can make the number of series grow without limit: a value outside a closed label set counts as "other",
+// and so does a category beyond the bound.
 //
-// An Admin is used in one order: Listen, then Serve in a goroutine of its own, then Shutdown,
-// which may also come before Serve or instead of it. A metric that cannot be gathered is left
-// out of the answer and logged; it does not disturb the worker.
+// An [Admin] is used in one order: Listen, then Serve in a goroutine of its own, then Shutdown. Shutdown may also come before Serve or
+// instead of it. A metric that cannot be gathered is left out of the answer and logged.
 package telemetry

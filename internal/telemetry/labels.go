@@ -7,12 +7,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// other is the category label of every event whose category has no series of its own, and the
-// stand-in for a value that is not in a closed set.
+// other is the category label of every event whose category has no series of its own, and stands for values outside a closed set.
 const other = "other"
 
-// The closed sets of label values. They are part of the public contract: dashboards and alerts
-// name them.
+// The closed sets of label values. They are part of the public contract: dashboards and alerts name them.
 var (
 	outcomes = closedSet{"sent", "dropped", "duplicate", "dead", "expired"}
 	reasons  = closedSet{
@@ -31,14 +29,14 @@ var (
 	refusals       = closedSet{"slot", "pair", "redis", "channel", "part"}
 )
 
-// RoomReasons lists what events wait for in the room; ready is for a worker.
+// RoomReasons lists what events wait for in the room. Events that are ready wait for a worker.
 func RoomReasons() []string { return slices.Clone(waits) }
 
 // A closedSet is short, so that looking through it costs less than hashing.
 type closedSet []string
 
-// label returns value if it is in the set. Anything else is a mistake of the caller: it is
-// counted as "other", which shows the mistake at the price of one series.
+// label returns value if it is in the set. Any other value is a mistake of the caller. It counts as "other", which shows the mistake
+// and costs one series.
 func (set closedSet) label(value string) string {
 	if slices.Contains(set, value) {
 		return value

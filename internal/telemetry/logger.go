@@ -5,9 +5,8 @@ import (
 	"log/slog"
 )
 
-// NewLogger returns a logger that writes one line for each record at or above level to w:
-// "text" is key=value pairs for people, any other format JSON. It guards w with a lock of its
-// own. It does not look for secrets: whoever logs one must wrap it in a type that masks itself.
+// NewLogger returns a logger that writes one line to w for each record at or above level: key=value pairs for people if the format is
+// "text", else JSON. The logger guards w with a lock of its own. It does not look for secrets: they must be of a type that masks them.
 func NewLogger(w io.Writer, level slog.Level, format string) *slog.Logger {
 	options := &slog.HandlerOptions{Level: level}
 	if format == "text" {

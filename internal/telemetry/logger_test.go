@@ -9,6 +9,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/config"
 	"github.com/seed-4578ace9/notifier/internal/telemetry"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 func TestLogger(t *testing.T) {
@@ -40,9 +41,7 @@ func TestLoggerLevel(t *testing.T) {
 			for _, of := range levels {
 				logger.Log(t.Context(), of, "message")
 			}
-			if got, want := strings.Count(out.String(), "\n"), len(levels)-i; got != want {
-				t.Errorf("%s at %s: %d lines, want %d", format, level, got, want)
-			}
+			testkit.Equal(t, strings.Count(out.String(), "\n"), len(levels)-i, "%s at %s: lines", format, level)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
 // MetricsOptions is what the metrics need to know before they start.
@@ -18,132 +19,132 @@ type MetricsOptions struct {
 	Version, Revision string   // of the build
 }
 
-// Metrics counts what the notifier does, in a registry of its own. Every value of a closed
-// label of a counter is there from the start, at 0, so that a rate sees the first occurrence. A
-// gauge of what lies outside the process is there from its first value: until then nobody knows it. A count of n adds nothing
-// where n is below 1.
+// Metrics counts what the notifier does, in a registry of its own. Every value of a closed label of a counter is there from the
+// start, at 0, so that a rate sees the first occurrence. A gauge of something outside the process is there from its first value.
+// A count of n adds nothing if n is below 1.
 type Metrics struct {
-	registry *prometheus.Registry
-
-	events        *perCategory
-	dropped       *perCategory
-	decisions     map[string]closedCounter // by verdict
-	deadLetters   closedCounter
-	discarded     prometheus.Counter
-	slackRequests closedCounter
-	redeliveries  prometheus.Counter
-	refunds       prometheus.Counter
-	splits        prometheus.Counter
-
-	resolved    closedCounter
-	summaries   closedCounter
-	delays      prometheus.Counter
-	vanished    prometheus.Counter
-	ackPending  *prometheus.GaugeVec
-	roomPending *prometheus.GaugeVec
-	roomRefused closedCounter
-	held        prometheus.Gauge
-
-	decisionDuration prometheus.Histogram
-	eventAge         prometheus.Histogram
-	slackDuration    prometheus.Histogram
-
+	registry   *prometheus.Registry
 	categories *categories
 	levels     *growingSet
 	shadow     *growingSet
-	shadowed   *prometheus.CounterVec
-	limitUsed  *prometheus.GaugeVec
-	limitSize  *prometheus.GaugeVec
-	inFlight   prometheus.Gauge
-	degraded   *prometheus.GaugeVec // by a policy that never changes
+
+	events, dropped               *perCategory
+	deadLetters                   closedCounter
+	discarded, vanished           prometheus.Counter
+	journalLost                   prometheus.Counter
+	decisions                     map[string]closedCounter // by verdict
+	shadowed                      *prometheus.CounterVec
+	limitUsed, limitSize          *prometheus.GaugeVec
+	degraded                      *prometheus.GaugeVec // by a policy that never changes
+	mismatch                      *prometheus.GaugeVec
+	refunds, redeliveries, splits prometheus.Counter
+	resolved, summaries           closedCounter
+	slackRequests                 closedCounter
+	delays                        prometheus.Counter
+	ackPending, roomPending       *prometheus.GaugeVec
+	roomRefused                   closedCounter
+	held, inFlight                prometheus.Gauge
+
+	eventAge, decisionDuration, slackDuration prometheus.Histogram
 }
 
-// NewMetrics registers every metric of the notifier, those of the Go runtime and those of the
-// process.
+// NewMetrics registers every metric of the notifier, those of the Go runtime and those of the process.
 func NewMetrics(o MetricsOptions) *Metrics {
-	r := registrar{prometheus.NewRegistry()}
-	r.MustRegister(
-		collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-	)
-	levels := &growingSet{values: slices.Clone(o.Levels)}
-	seen := newCategories(o.MaxCategories, o.Categories)
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m := &Metrics{
-		registry: r.Registry,
-
-		events: newPerCategory(r.counters("notifier_events_total",
-			"Outcomes of events. Each event is counted once in the whole deployment, by the worker that settled it. "+
-				"The call that newly records a delivery counts sent. When NATS is killed, it may forget the acknowledgements "+
-				"of its last sync_interval: events that were not sent are then decided and counted again.",
-			"category", "outcome"), seen, outcomes),
-		dropped: newPerCategory(r.counters("notifier_dropped_total",
-			"Dropped events, by the rule that denied them.", "category", "level"), seen, levels),
-		decisions: decisionCounters(r.counters("notifier_decisions_total",
-			"Decisions about events, by verdict and by what decided.", "verdict", "source")),
-		deadLetters: newClosedCounter(r.counters("notifier_dead_letters_total",
-			"Events stored as dead letters, by reason.", "reason"), reasons),
-		discarded: r.counter("notifier_dead_letters_discarded_total",
-			"Dead letters that newer ones pushed out, at least."),
-		slackRequests: newClosedCounter(r.counters("notifier_slack_requests_total",
-			"Requests to Slack, by result.", "result"), results),
-		redeliveries: r.counter("notifier_redeliveries_total",
-			"Messages that JetStream delivered again."),
-		refunds: r.counter("notifier_refunds_total",
-			"Admitted events whose slots were returned because the events could not be delivered."),
-		splits: r.counter("notifier_split_total",
-			"Messages with several alerts that were split into one event for each alert."),
-
-		resolved: newClosedCounter(r.counters("notifier_resolved_total",
-			"Resolved events: paired if their firing event was sent, else unpaired.", "result"), pairings),
-		summaries: newClosedCounter(r.counters("notifier_summaries_total",
-			"Digests of dropped events, by result.", "result"), summaryResults),
-		delays: r.counter("notifier_delayed_total",
-			"Denied events that began to wait for a slot."),
-		vanished: r.counter("notifier_vanished_total",
-			"Messages that left the producers' stream without a worker, at least: deleted, purged, rolled up or above the stream's bounds."),
-		ackPending: r.gauges("notifier_ack_pending",
-			"Messages of the producers' stream that are delivered and not acknowledged, of the whole deployment."),
-		roomPending: r.gauges("notifier_room_pending",
-			"Events of the whole deployment that wait in the room, by what they wait for.", "reason"),
-		roomRefused: newClosedCounter(r.counters("notifier_room_refused_total",
-			"Events dropped because too many of their first-level category wait in the room, by what they would have waited for.", "reason"), refusals),
-		held: r.gauge("notifier_held",
-			"Deliveries of this worker that wait for their channel."),
-
-		// From a Redis on the same machine to more than the default timeout of a call.
-		decisionDuration: r.histogram("notifier_decision_duration_seconds",
-			"Duration of one call for decisions.",
-			.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5),
-		// From an event passed on at once to one that waited for the default greatest age.
-		eventAge: r.histogram("notifier_event_age_seconds",
-			"Age of an event when it was sent, since JetStream stored it.",
-			.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 1800, 3600),
-		// To more than the default timeout of a request.
-		slackDuration: r.histogram("notifier_slack_request_duration_seconds",
-			"Duration of one request to Slack.",
-			.025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30),
-
-		categories: seen,
-		levels:     levels,
+		registry:   registry,
+		categories: newCategories(o.MaxCategories, o.Categories),
+		levels:     &growingSet{values: slices.Clone(o.Levels)},
 		shadow:     &growingSet{},
-		shadowed: r.counters("notifier_shadow_decisions_total",
-			"Decisions of the shadow limits, by the rule that would have denied the event, or none if it would be admitted.",
-			"level", "verdict"),
-		limitUsed: r.gauges("notifier_limit_used",
-			"Slots of a limit that are taken; of a rule for many paths, those of its fullest path.", "level"),
-		limitSize: r.gauges("notifier_limit_size",
-			"Slots that a limit has.", "level"),
-		inFlight: r.gauge("notifier_inflight",
-			"Events that this worker has received and that have no outcome yet."),
-		degraded: r.gauges("notifier_degraded",
-			"1 while Redis is unavailable and the failure policy acts, else 0.", "policy").MustCurryWith(prometheus.Labels{"policy": o.Policy}),
 	}
-	m.events.weigh = true
-	m.from(seen.all())
+	r := registrar{promauto.With(registry)}
+	m.registerOutcomes(r)
+	m.registerDecisions(r)
+	m.registerDeliveries(r)
+	m.registerWaiting(r)
+	m.degraded = r.gauges("notifier_degraded",
+		"1 while Redis is unavailable and the failure policy acts, else 0.", "policy").MustCurryWith(prometheus.Labels{"policy": o.Policy})
+	m.mismatch = r.gauges("notifier_settings_mismatch",
+		"1 while another worker of the deployment has other settings that all workers need alike, else 0.")
 	r.gauges("notifier_build_info",
 		"Always 1; the labels name the running build.", "version", "revision", "goversion").
 		WithLabelValues(o.Version, o.Revision, runtime.Version()).Set(1)
 	return m
+}
+
+func (m *Metrics) registerOutcomes(r registrar) {
+	m.events = newPerCategory(r.counters("notifier_events_total",
+		"Outcomes of events. Each event is counted once in the whole deployment, by the worker that settled it. "+
+			"The call that newly records a delivery counts sent. When NATS is killed, it may forget the acknowledgements "+
+			"of its last sync_interval: events that were not sent are then decided and counted again.",
+		"category", "outcome"), m.categories, outcomes)
+	m.events.weigh = true
+	m.from(m.categories.all())
+	m.dropped = newPerCategory(r.counters("notifier_dropped_total",
+		"Dropped events, by the rule that denied them.", "category", "level"), m.categories, m.levels)
+	m.deadLetters = newClosedCounter(r.counters("notifier_dead_letters_total",
+		"Events stored as dead letters, by reason.", "reason"), reasons)
+	m.discarded = r.counter("notifier_dead_letters_discarded_total",
+		"Dead letters that newer ones pushed out, at least.")
+	m.vanished = r.counter("notifier_vanished_total",
+		"Messages that left the producers' stream without a worker, at least: deleted, purged, rolled up or above the stream's bounds.")
+	m.journalLost = r.counter("notifier_journal_lost_total",
+		"Entries that this worker could not write to the journal.")
+	// From an event passed on at once to one that waited for the default greatest age.
+	m.eventAge = r.histogram("notifier_event_age_seconds",
+		"Age of an event when it was sent, since JetStream stored it.",
+		.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 1800, 3600)
+}
+
+func (m *Metrics) registerDecisions(r registrar) {
+	m.decisions = decisionCounters(r.counters("notifier_decisions_total",
+		"Decisions about events, by verdict and by what decided.", "verdict", "source"))
+	m.shadowed = r.counters("notifier_shadow_decisions_total",
+		"Decisions of the shadow limits, by the rule that would have denied the event, or none if it would be admitted.",
+		"level", "verdict")
+	m.refunds = r.counter("notifier_refunds_total",
+		"Admitted events whose slots were returned because the events could not be delivered.")
+	m.limitUsed = r.gauges("notifier_limit_used",
+		"Slots of a limit that are taken; of a rule for many paths, those of its fullest path.", "level")
+	m.limitSize = r.gauges("notifier_limit_size",
+		"Slots that a limit has.", "level")
+	// From a Redis on the same machine to more than the default timeout of a call.
+	m.decisionDuration = r.histogram("notifier_decision_duration_seconds",
+		"Duration of one call for decisions.",
+		.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5)
+}
+
+func (m *Metrics) registerDeliveries(r registrar) {
+	m.redeliveries = r.counter("notifier_redeliveries_total",
+		"Messages that JetStream delivered again.")
+	m.splits = r.counter("notifier_split_total",
+		"Messages with several alerts that were split into one event for each alert.")
+	m.resolved = newClosedCounter(r.counters("notifier_resolved_total",
+		"Resolved events: paired if their firing event was sent, else unpaired.", "result"), pairings)
+	m.summaries = newClosedCounter(r.counters("notifier_summaries_total",
+		"Digests of dropped events, by result.", "result"), summaryResults)
+	m.slackRequests = newClosedCounter(r.counters("notifier_slack_requests_total",
+		"Requests to Slack, by result.", "result"), results)
+	// To more than the default timeout of a request.
+	m.slackDuration = r.histogram("notifier_slack_request_duration_seconds",
+		"Duration of one request to Slack.",
+		.025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30)
+}
+
+func (m *Metrics) registerWaiting(r registrar) {
+	m.delays = r.counter("notifier_delayed_total",
+		"Denied events that began to wait for a slot.")
+	m.ackPending = r.gauges("notifier_ack_pending",
+		"Messages of the producers' stream that are delivered and not acknowledged, of the whole deployment.")
+	m.roomPending = r.gauges("notifier_room_pending",
+		"Events of the whole deployment that wait in the room, by what they wait for.", "reason")
+	m.roomRefused = newClosedCounter(r.counters("notifier_room_refused_total",
+		"Events dropped because too many of their first-level category wait in the room, by what they would have waited for.", "reason"), refusals)
+	m.held = r.gauge("notifier_held",
+		"Deliveries of this worker that wait for their channel.")
+	m.inFlight = r.gauge("notifier_inflight",
+		"Events that this worker has received and that have no outcome yet.")
 }
 
 // Registry returns the registry, for scraping and for metrics of the embedding program.
@@ -169,8 +170,8 @@ func (m *Metrics) Decision(verdict, source string, n int) {
 // DecisionDuration records the time that one call for decisions took.
 func (m *Metrics) DecisionDuration(d time.Duration) { m.decisionDuration.Observe(d.Seconds()) }
 
-// EventAge records how long ago an event that reached its outcome had been stored. The clocks
-// of two machines may differ, so an age below 0 is taken as 0.
+// EventAge records how long ago an event was stored that is sent now. The clocks of two machines may differ, so an age below 0
+// counts as 0.
 func (m *Metrics) EventAge(d time.Duration) { m.eventAge.Observe(max(d, 0).Seconds()) }
 
 // SlackRequest counts one request to Slack and records the time it took.
@@ -198,8 +199,8 @@ func (m *Metrics) from(categories []string) {
 	}
 }
 
-// Levels names the rules in force, and those of the shadow limits. A rule that is not in force
-// any more has no slots, and no series that says so. A rule of a single category configures that.
+// Levels names the rules in force, and those of the shadow limits. The series of the slots of other rules end. A rule of a single
+// category configures that category.
 func (m *Metrics) Levels(inForce, shadow []string) {
 	m.from(m.categories.configure(exactPaths(inForce)))
 	m.from(m.categories.configure(exactPaths(shadow)))
@@ -248,22 +249,22 @@ func (m *Metrics) Summary(result string) { m.summaries.add(result, 1) }
 // Delayed counts one denied event that was stored to wait for a slot.
 func (m *Metrics) Delayed() { m.delays.Inc() }
 
-// AckPending sets how many messages of the producers' consumer wait for an acknowledgement. Each
-// instance sees those of all.
+// AckPending sets how many messages of the producers' consumer wait for an acknowledgement. Each instance sees those of all.
 func (m *Metrics) AckPending(n int) { m.ackPending.WithLabelValues().Set(float64(n)) }
 
-// RoomPending sets how many events wait in the room for a reason. Each instance sees those of
-// all.
+// RoomPending sets how many events wait in the room for a reason. Each instance sees those of all.
 func (m *Metrics) RoomPending(reason string, n int) {
 	m.roomPending.WithLabelValues(waits.label(reason)).Set(float64(n))
 }
 
-// RoomRefused counts n events that the room did not take for a reason, because too many of their
-// category wait.
+// RoomRefused counts n events that the room did not take for a reason, because too many of their category wait.
 func (m *Metrics) RoomRefused(reason string, n int) { m.roomRefused.add(reason, n) }
 
 // Vanished counts n stored events that left their stream without a worker's doing.
 func (m *Metrics) Vanished(n int) { addTo(m.vanished, n) }
+
+// JournalLost counts n entries that could not be written to the journal.
+func (m *Metrics) JournalLost(n int) { addTo(m.journalLost, n) }
 
 // Held changes the number of deliveries that wait for their channel by delta.
 func (m *Metrics) Held(delta int) { m.held.Add(float64(delta)) }
@@ -272,12 +273,16 @@ func (m *Metrics) Held(delta int) { m.held.Add(float64(delta)) }
 func (m *Metrics) InFlight(delta int) { m.inFlight.Add(float64(delta)) }
 
 // Degraded says whether the failure policy acts.
-func (m *Metrics) Degraded(on bool) {
-	value := 0.0
+func (m *Metrics) Degraded(on bool) { m.degraded.WithLabelValues().Set(oneIf(on)) }
+
+// SettingsMismatch says whether the settings of another worker differ from those of this one.
+func (m *Metrics) SettingsMismatch(on bool) { m.mismatch.WithLabelValues().Set(oneIf(on)) }
+
+func oneIf(on bool) float64 {
 	if on {
-		value = 1
+		return 1
 	}
-	m.degraded.WithLabelValues().Set(value)
+	return 0
 }
 
 func addTo(counter prometheus.Counter, n int) {
@@ -286,8 +291,8 @@ func addTo(counter prometheus.Counter, n int) {
 	}
 }
 
-// decisionCounters curries the counters by verdict, so that each is closed over its source. A
-// verdict outside the closed set has counters too, but no series until it occurs.
+// decisionCounters returns a counter by source for each verdict. A verdict outside the closed set has one too, but no series
+// until it occurs.
 func decisionCounters(vec *prometheus.CounterVec) map[string]closedCounter {
 	counters := make(map[string]closedCounter, len(verdicts)+1)
 	for _, verdict := range verdicts {
@@ -301,30 +306,24 @@ func decisionCounters(vec *prometheus.CounterVec) map[string]closedCounter {
 }
 
 // registrar makes metrics and registers them.
-type registrar struct{ *prometheus.Registry }
+type registrar struct{ promauto.Factory }
 
 func (r registrar) counters(name, help string, labels ...string) *prometheus.CounterVec {
-	vec := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
-	r.MustRegister(vec)
-	return vec
+	return r.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 }
 
 func (r registrar) counter(name, help string) prometheus.Counter {
-	return r.counters(name, help).WithLabelValues()
+	return r.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 }
 
 func (r registrar) gauges(name, help string, labels ...string) *prometheus.GaugeVec {
-	vec := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
-	r.MustRegister(vec)
-	return vec
+	return r.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 }
 
 func (r registrar) gauge(name, help string) prometheus.Gauge {
-	return r.gauges(name, help).WithLabelValues()
+	return r.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
 }
 
 func (r registrar) histogram(name, help string, buckets ...float64) prometheus.Histogram {
-	histogram := prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})
-	r.MustRegister(histogram)
-	return histogram
+	return r.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})
 }

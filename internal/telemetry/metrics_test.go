@@ -84,6 +84,7 @@ func TestSeriesAtTheStart(t *testing.T) {
 		`notifier_event_age_seconds`,
 		`notifier_held`,
 		`notifier_inflight`,
+		`notifier_journal_lost_total`,
 		`notifier_redeliveries_total`,
 		`notifier_refunds_total`,
 		`notifier_resolved_total{result="paired"}`,
@@ -94,26 +95,22 @@ func TestSeriesAtTheStart(t *testing.T) {
 		`notifier_summaries_total{result="sent"}`,
 		`notifier_vanished_total`,
 	}
-	for _, reason := range []string{"slot", "pair", "redis", "channel", "part"} {
-		want = append(want, fmt.Sprintf(`notifier_room_refused_total{reason=%q}`, reason))
-	}
-	for _, outcome := range []string{"sent", "dropped", "duplicate", "dead", "expired"} {
-		want = append(want, fmt.Sprintf(`notifier_events_total{category="other",outcome=%q}`, outcome))
-	}
-	for _, level := range []string{"global", "category", "payments.*"} {
-		want = append(want,
-			fmt.Sprintf(`notifier_dropped_total{category="other",level=%q}`, level))
-	}
-	for _, reason := range event.Reasons() {
-		want = append(want, fmt.Sprintf(`notifier_dead_letters_total{reason=%q}`, reason))
-	}
-	for _, verdict := range throttle.Verdicts() {
-		for _, source := range []string{"redis", "cache", "local"} {
-			want = append(want, fmt.Sprintf(`notifier_decisions_total{source=%q,verdict=%q}`, source, verdict.String()))
+	add := func(format string, values ...string) {
+		for _, value := range values {
+			want = append(want, fmt.Sprintf(format, value))
 		}
 	}
-	for _, result := range sink.Classes() {
-		want = append(want, fmt.Sprintf(`notifier_slack_requests_total{result=%q}`, result))
+	add(`notifier_room_refused_total{reason=%q}`, "slot", "pair", "redis", "channel", "part")
+	add(`notifier_events_total{category="other",outcome=%q}`, "sent", "dropped", "duplicate", "dead", "expired")
+	add(`notifier_dropped_total{category="other",level=%q}`, "global", "category", "payments.*")
+	for _, reason := range event.Reasons() {
+		add(`notifier_dead_letters_total{reason=%q}`, string(reason))
+	}
+	for _, class := range sink.Classes() {
+		add(`notifier_slack_requests_total{result=%q}`, string(class))
+	}
+	for _, verdict := range throttle.Verdicts() {
+		add(`notifier_decisions_total{source=%q,verdict="`+verdict.String()+`"}`, "redis", "cache", "local")
 	}
 	slices.Sort(want)
 
@@ -125,23 +122,13 @@ func TestSeriesAtTheStart(t *testing.T) {
 		}
 	}
 	slices.Sort(got)
-	if !slices.Equal(got, want) {
-		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-	}
+	testkit.EqualSlices(t, got, want, "series")
 }
 
 func TestRuntimeMetrics(t *testing.T) {
 	t.Parallel()
-	families := testkit.Must(newMetrics(1).Registry().Gather())(t)
-	var names []string
-	for _, family := range families {
-		names = append(names, family.GetName())
-	}
-	for _, want := range []string{"go_goroutines", "process_start_time_seconds"} {
-		if !slices.Contains(names, want) {
-			t.Errorf("%s is missing", want)
-		}
-	}
+	count := testkit.Must(testutil.GatherAndCount(newMetrics(1).Registry(), "go_goroutines", "process_start_time_seconds"))(t)
+	testkit.Equal(t, count, 2, "series of the runtime and the process")
 }
 
 func TestLint(t *testing.T) {
@@ -152,123 +139,82 @@ func TestLint(t *testing.T) {
 		names = append(names, name)
 	}
 	problems := testkit.Must(testutil.GatherAndLint(newMetrics(1).Registry(), names...))(t)
-	for _, problem := range problems {
-		t.Errorf("%s: %s", problem.Metric, problem.Text)
-	}
+	testkit.Equal(t, len(problems), 0, "problems: %v", problems)
+}
+
+// counting has what each method counts.
+var counting = []struct {
+	count  func(m *telemetry.Metrics)
+	series string
+	value  float64
+}{
+	{func(m *telemetry.Metrics) { m.Event("errors", "sent", 2); m.Event("errors", "sent", 3) }, `events_total{category="errors",outcome="sent"}`, 5},
+	{func(m *telemetry.Metrics) { m.Event("errors", "dropped", 0); m.Event("errors", "dropped", -1) }, `events_total{category="errors",outcome="dropped"}`, 0},
+	{func(m *telemetry.Metrics) { m.Event("payments.refunds", "expired", 1) }, `events_total{category="payments.refunds",outcome="expired"}`, 1},
+	{func(m *telemetry.Metrics) { m.Event("other", "sent", 1) }, `events_total{category="other",outcome="sent"}`, 1},
+	{func(m *telemetry.Metrics) { m.Event("", "dead", 1); m.Event("not UTF-8 \xff", "dead", 1) }, `events_total{category="other",outcome="dead"}`, 2},
+	{func(m *telemetry.Metrics) { m.Dropped("payments.refunds", "payments.*", 4) }, `dropped_total{category="payments.refunds",level="payments.*"}`, 4},
+	{func(m *telemetry.Metrics) { m.Dropped("errors", "global", 1) }, `dropped_total{category="errors",level="global"}`, 1},
+	{func(m *telemetry.Metrics) { m.DeadLetter("bad_json") }, `dead_letters_total{reason="bad_json"}`, 1},
+	{func(m *telemetry.Metrics) { m.DeadLettersDiscarded(2); m.DeadLettersDiscarded(0) }, `dead_letters_discarded_total`, 2},
+	{func(m *telemetry.Metrics) { m.Decision("admitted", "redis", 3) }, `decisions_total{source="redis",verdict="admitted"}`, 3},
+	{func(m *telemetry.Metrics) { m.Decision("denied", "cache", 2); m.Decision("denied", "cache", 0) }, `decisions_total{source="cache",verdict="denied"}`, 2},
+	{func(m *telemetry.Metrics) { m.DecisionDuration(time.Millisecond) }, `decision_duration_seconds`, 1},
+	{func(m *telemetry.Metrics) { m.EventAge(-time.Second); m.EventAge(time.Hour) }, `event_age_seconds`, 2},
+	{func(m *telemetry.Metrics) { m.SlackRequest("ok", time.Second) }, `slack_requests_total{result="ok"}`, 1},
+	{func(m *telemetry.Metrics) { m.SlackRequest("unknown", time.Second) }, `slack_requests_total{result="unknown"}`, 1},
+	{func(*telemetry.Metrics) {}, `slack_request_duration_seconds`, 2}, // of both requests
+	{func(m *telemetry.Metrics) { m.LimitUsed("global", 99) }, `limit_used{level="global"}`, 99},
+	{func(m *telemetry.Metrics) { m.LimitSize("global", 100) }, `limit_size{level="global"}`, 100},
+	{func(m *telemetry.Metrics) { m.LimitSize("payments.*", math.MaxInt32) }, `limit_size{level="payments.*"}`, math.MaxInt32},
+	{func(m *telemetry.Metrics) { m.Redelivered(2); m.Redelivered(-1) }, `redeliveries_total`, 2},
+	{func(m *telemetry.Metrics) { m.Refunded(1) }, `refunds_total`, 1},
+	{func(m *telemetry.Metrics) { m.InFlight(5); m.InFlight(-2) }, `inflight`, 3},
+	{func(m *telemetry.Metrics) { m.Split() }, `split_total`, 1},
+	{func(m *telemetry.Metrics) { m.Resolved("paired"); m.Resolved("paired") }, `resolved_total{result="paired"}`, 2},
+	{func(m *telemetry.Metrics) { m.Resolved("unpaired") }, `resolved_total{result="unpaired"}`, 1},
+	{func(m *telemetry.Metrics) { m.Summary("sent") }, `summaries_total{result="sent"}`, 1},
+	{func(m *telemetry.Metrics) { m.Summary("given_up") }, `summaries_total{result="given_up"}`, 1},
+	{func(m *telemetry.Metrics) { m.Delayed() }, `delayed_total`, 1},
+	{func(m *telemetry.Metrics) { m.AckPending(7); m.AckPending(4) }, `ack_pending`, 4},
+	{func(m *telemetry.Metrics) { m.RoomPending("slot", 7); m.RoomPending("slot", 4) }, `room_pending{reason="slot"}`, 4},
+	{func(m *telemetry.Metrics) { m.RoomPending("ready", 0) }, `room_pending{reason="ready"}`, 0},
+	{func(m *telemetry.Metrics) { m.RoomRefused("slot", 2); m.RoomRefused("slot", 0) }, `room_refused_total{reason="slot"}`, 2},
+	{func(m *telemetry.Metrics) { m.Vanished(3); m.Vanished(-1) }, `vanished_total`, 3},
+	{func(m *telemetry.Metrics) { m.JournalLost(5) }, `journal_lost_total`, 5},
+	{func(m *telemetry.Metrics) { m.Held(3); m.Held(-1) }, `held`, 2},
+	{func(m *telemetry.Metrics) { m.Degraded(true) }, `degraded{policy="hold"}`, 1},
+	{func(m *telemetry.Metrics) { m.SettingsMismatch(true) }, `settings_mismatch`, 1},
 }
 
 func TestCounting(t *testing.T) {
 	t.Parallel()
-	m := newMetrics(50)
-	m.Event("errors", "sent", 2)
-	m.Event("errors", "sent", 3)
-	m.Event("errors", "dropped", 0)
-	m.Event("errors", "dropped", -1)
-	m.Event("payments.refunds", "expired", 1)
-	m.Event("other", "sent", 1)
-	m.Event("", "dead", 1)
-	m.Event("not UTF-8 \xff", "dead", 1)
-	m.Dropped("payments.refunds", "payments.*", 4)
-	m.Dropped("errors", "global", 1)
-	m.DeadLetter("bad_json")
-	m.DeadLettersDiscarded(2)
-	m.DeadLettersDiscarded(0)
-	m.Decision("admitted", "redis", 3)
-	m.Decision("denied", "cache", 2)
-	m.Decision("denied", "cache", 0)
-	m.DecisionDuration(time.Millisecond)
-	m.EventAge(-time.Second)
-	m.EventAge(time.Hour)
-	m.SlackRequest("ok", time.Second)
-	m.SlackRequest("unknown", time.Second)
-	m.LimitUsed("global", 99)
-	m.LimitSize("global", 100)
-	m.LimitSize("payments.*", math.MaxInt32)
-	m.Redelivered(2)
-	m.Redelivered(-1)
-	m.Refunded(1)
-	m.InFlight(5)
-	m.InFlight(-2)
-	m.Degraded(true)
-	m.Split()
-	m.Resolved("paired")
-	m.Resolved("paired")
-	m.Resolved("unpaired")
-	m.Summary("sent")
-	m.Summary("given_up")
-	m.Delayed()
-	m.AckPending(7)
-	m.AckPending(4)
-	m.RoomPending("slot", 7)
-	m.RoomPending("slot", 4)
-	m.RoomPending("ready", 0)
-	m.RoomRefused("slot", 2)
-	m.RoomRefused("slot", 0)
-	m.Vanished(3)
-	m.Vanished(-1)
-	m.Held(3)
-	m.Held(-1)
-	expect(t, m, map[string]float64{
-		`notifier_events_total{category="errors",outcome="sent"}`:                5,
-		`notifier_events_total{category="errors",outcome="dropped"}`:             0,
-		`notifier_events_total{category="payments.refunds",outcome="expired"}`:   1,
-		`notifier_events_total{category="other",outcome="sent"}`:                 1,
-		`notifier_events_total{category="other",outcome="dead"}`:                 2,
-		`notifier_dropped_total{category="payments.refunds",level="payments.*"}`: 4,
-		`notifier_dropped_total{category="errors",level="global"}`:               1,
-		`notifier_dead_letters_total{reason="bad_json"}`:                         1,
-		`notifier_dead_letters_discarded_total`:                                  2,
-		`notifier_decisions_total{source="redis",verdict="admitted"}`:            3,
-		`notifier_decisions_total{source="cache",verdict="denied"}`:              2,
-		`notifier_decision_duration_seconds`:                                     1,
-		`notifier_event_age_seconds`:                                             2,
-		`notifier_slack_requests_total{result="ok"}`:                             1,
-		`notifier_slack_requests_total{result="unknown"}`:                        1,
-		`notifier_slack_request_duration_seconds`:                                2,
-		`notifier_limit_used{level="global"}`:                                    99,
-		`notifier_limit_size{level="global"}`:                                    100,
-		`notifier_limit_size{level="payments.*"}`:                                math.MaxInt32,
-		`notifier_redeliveries_total`:                                            2,
-		`notifier_refunds_total`:                                                 1,
-		`notifier_inflight`:                                                      3,
-		`notifier_split_total`:                                                   1,
-		`notifier_resolved_total{result="paired"}`:                               2,
-		`notifier_resolved_total{result="unpaired"}`:                             1,
-		`notifier_summaries_total{result="sent"}`:                                1,
-		`notifier_summaries_total{result="given_up"}`:                            1,
-		`notifier_delayed_total`:                                                 1,
-		`notifier_ack_pending`:                                                   4,
-		`notifier_room_pending{reason="slot"}`:                                   4,
-		`notifier_room_pending{reason="ready"}`:                                  0,
-		`notifier_room_refused_total{reason="slot"}`:                             2,
-		`notifier_vanished_total`:                                                3,
-		`notifier_held`:                                                          2,
-		`notifier_degraded{policy="hold"}`:                                       1,
-	})
+	m, want := newMetrics(50), make(map[string]float64)
+	for _, row := range counting {
+		row.count(m)
+		want["notifier_"+row.series] = row.value
+	}
+	expect(t, m, want)
 	m.Degraded(false)
-	testkit.Equal(t, series(t, m)[`notifier_degraded{policy="hold"}`], 0, "degraded is still")
+	want[`notifier_degraded{policy="hold"}`] = 0
+	expect(t, m, want)
 }
 
 // A gauge is absent until its value is known, and a limit that is gone has none.
 func TestGaugesUntilTheyAreKnown(t *testing.T) {
 	t.Parallel()
 	m := newMetrics(50)
-	gauges := func() (names []string) {
-		for name := range series(t, m) {
-			for _, gauge := range []string{"notifier_limit_", "notifier_degraded", "notifier_ack_pending", "notifier_room_pending"} {
+	want := func(want ...string) {
+		t.Helper()
+		var got []string
+		for _, name := range slices.Sorted(maps.Keys(series(t, m))) {
+			for _, gauge := range []string{"notifier_limit_", "notifier_degraded", "notifier_settings_mismatch", "notifier_ack_pending", "notifier_room_pending"} {
 				if strings.HasPrefix(name, gauge) {
-					names = append(names, name)
+					got = append(got, name)
 				}
 			}
 		}
-		slices.Sort(names)
-		return names
-	}
-	want := func(want ...string) {
-		t.Helper()
-		if got := gauges(); !slices.Equal(got, want) {
-			t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-		}
+		testkit.EqualSlices(t, got, want, "gauges")
 	}
 	want()
 	m.Levels([]string{"global", "category", "payments.*", "new"}, nil)
@@ -319,6 +265,16 @@ func TestClosedLabels(t *testing.T) {
 		`notifier_room_pending{reason="other"}`:                     1,
 		`notifier_room_refused_total{reason="other"}`:               100,
 	})
+}
+
+func TestRoomReasonsAreLabels(t *testing.T) {
+	t.Parallel()
+	m, want := newMetrics(50), make(map[string]float64)
+	for i, reason := range telemetry.RoomReasons() {
+		m.RoomPending(reason, i+1)
+		want[fmt.Sprintf("notifier_room_pending{reason=%q}", reason)] = float64(i + 1)
+	}
+	expect(t, m, want)
 }
 
 // A category has a label of its own in every metric or in none, and never more than the bound have one.
@@ -425,23 +381,15 @@ func TestConcurrentUse(t *testing.T) {
 		})
 	}
 	all.Wait()
-	var events, dropped float64
-	categories := make(map[string]bool)
+	sums, categories := make(map[string]float64), make(map[string]bool)
 	for name, value := range series(t, m) {
-		switch {
-		case strings.HasPrefix(name, "notifier_events_total"):
-			events += value
-		case strings.HasPrefix(name, "notifier_dropped_total"):
-			dropped += value
-		default:
-			continue
+		if metric, labels, found := strings.Cut(name, `{category="`); found {
+			category, _, _ := strings.Cut(labels, `"`)
+			categories[category] = true
+			sums[metric] += value
 		}
-		category, _, _ := strings.Cut(strings.SplitN(name, `category="`, 2)[1], `"`)
-		categories[category] = true
 	}
-	if events != goroutines*rounds || dropped != goroutines*rounds {
-		t.Errorf("%v events and %v drops, want %d each", events, dropped, goroutines*rounds)
-	}
+	testkit.EqualMaps(t, sums, map[string]float64{"notifier_events_total": goroutines * rounds, "notifier_dropped_total": goroutines * rounds}, "sums")
 	if len(categories) > limit+1 || len(categories) < limit/2+1 || !categories["other"] {
 		t.Errorf("categories %v, want at most %d and other", categories, limit)
 	}

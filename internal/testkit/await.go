@@ -26,22 +26,22 @@ func Await(t testing.TB, what string, reached func() error) {
 	}
 }
 
-// Soon waits until a condition holds, and returns whether it did within [Patience].
-func Soon(holds func() bool) bool {
-	return poll(Patience, func() error { return yet(holds) }) == nil
-}
-
 // Eventually is [Await] for a condition that needs no reason.
 func Eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	Await(t, what, func() error { return yet(holds) })
+	if !Soon(holds) {
+		t.Fatalf("await %s: it did not hold within %v", what, Patience)
+	}
 }
 
-func yet(holds func() bool) error {
-	if !holds() {
-		return errNotYet
-	}
-	return nil
+// Soon waits until a condition holds, and returns whether it did within [Patience].
+func Soon(holds func() bool) bool {
+	return poll(Patience, func() error {
+		if !holds() {
+			return errNotYet
+		}
+		return nil
+	}) == nil
 }
 
 func poll(within time.Duration, reached func() error) error {

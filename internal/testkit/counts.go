@@ -40,8 +40,7 @@ func (c *Counts) Get(name string) int {
 func (c *Counts) All() map[string]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.numbers == nil {
-		return make(map[string]int)
-	}
-	return maps.Clone(c.numbers)
+	all := make(map[string]int)
+	maps.Copy(all, c.numbers)
+	return all
 }

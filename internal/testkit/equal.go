@@ -1,6 +1,7 @@
 package testkit
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"reflect"
@@ -12,6 +13,14 @@ func Equal[T comparable](t Test, got, want T, format string, arguments ...any) {
 	t.Helper()
 	if got != want {
 		differ(t, got, want, format, arguments...)
+	}
+}
+
+// AtMost compares a value with a bound. The format says what they are.
+func AtMost[T cmp.Ordered](t Test, got, most T, format string, arguments ...any) {
+	t.Helper()
+	if got > most {
+		t.Errorf("%s: got %v, want %v at most", fmt.Sprintf(format, arguments...), got, most)
 	}
 }
 

@@ -83,15 +83,18 @@ func TestEqual(t *testing.T) {
 	EqualSlices(fails, nil, []string{}, "no words")
 	EqualMaps(fails, map[string]int{"a": 1}, map[string]int{"a": 1}, "the same counts")
 	EqualDeeply(fails, []*int{new(int)}, []*int{new(int)}, "the same numbers")
+	AtMost(fails, 2, 2, "the bound")
 	if len(fails.failures) > 0 {
 		t.Errorf("equal values: %q", fails.failures)
 	}
 	Equal(fails, "a", "b", "letter %d", 1)
 	EqualSlices(fails, []string{"a b"}, []string{"a", "b"}, "words")
 	EqualMaps(fails, map[string]int{"a": 1}, map[string]int{"a": 2}, "counts")
+	AtMost(fails, 3, 2, "number %d", 1)
 	EqualDeeply(fails, []*int{new(int)}, []*int{nil}, "numbers")
-	want := []string{`letter 1: got "a", want "b"`, `words: got ["a b"], want ["a" "b"]`, "counts: got map[a:1], want map[a:2]"}
-	if len(fails.failures) != 4 || !slices.Equal(fails.failures[:3], want) {
+	want := []string{`letter 1: got "a", want "b"`, `words: got ["a b"], want ["a" "b"]`, "counts: got map[a:1], want map[a:2]",
+		"number 1: got 3, want 2 at most"}
+	if len(fails.failures) != 5 || !slices.Equal(fails.failures[:4], want) {
 		t.Errorf("failures %q, want %q and one more", fails.failures, want)
 	}
 }

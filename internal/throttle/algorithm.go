@@ -2,18 +2,17 @@ package throttle
 
 import "github.com/seed-4578ace9/notifier/internal/limits"
 
-// algorithm is what the stores know of a [limits.Algorithm]. Its name in the grammar is also that of its file in
-// lua/algorithms, and part of keys. Adding one takes a name in the grammar, a file in lua/algorithms, a file here with its
-// inMemory, a line in this table, and a case of the conformance suite.
+// algorithm is what the stores know of a [limits.Algorithm]. Its name in the grammar is also the name of its file in
+// lua/algorithms, and a part of keys.
 type algorithm struct {
-	inMemory func() inMemory // an unused state
+	inMemory func() inMemory // makes an unused state
 	// perNode: one bucket counts for all limits of a node.
 	perNode bool
-	// firm: the time of the next slot never turns out to be later than necessary, unless slots are returned.
+	// firm: the next slot never opens before the time that a denial tells, unless slots are returned.
 	firm bool
-	// timesAdmissions: slots are returned only of events whose time of admission is known.
+	// timesAdmissions: a return of slots needs the time of admission.
 	timesAdmissions bool
-	// followsDelivery: the slots come back when the delivery ends.
+	// followsDelivery: the slots return when the delivery ends. The state is an inFlightBucket.
 	followsDelivery bool
 }
 
@@ -27,29 +26,19 @@ var algorithms = []algorithm{
 	limits.InFlight:       {inMemory: func() inMemory { return &inFlightBucket{} }, followsDelivery: true},
 }
 
-// inMemory is one bucket's state in the in-memory store, as the Lua file of its algorithm keeps it in Redis. Times are
-// microseconds. It is not safe for concurrent use.
+// inMemory is the state of one bucket in [Memory]. The Lua file of its algorithm keeps the same in Redis. Times are microseconds.
+// It is not safe for concurrent use.
 type inMemory interface {
-	// wait is 0 if the event's cost fits, else the time until it does, and the limit that is full.
+	// wait is 0 if the event's cost fits. Else it is the time until the cost fits, and full is the index of the full limit.
 	wait(e memoryEvent, limits []limits.Limit) (full int, wait int64)
 	take(e memoryEvent, limits []limits.Limit)
 	// giveBack returns the slots of an event that was admitted at a time and not delivered, or ends its delivery.
 	giveBack(e memoryEvent, at int64, limits []limits.Limit)
-	// used is how many slots are taken, in a call of that time and lease.
+	// used counts the slots that are taken, in a call of that time and lease.
 	used(now, lease int64, limit limits.Limit) int64
-	// idle tells that the state is that of an unused bucket.
-	idle(now int64, limits []limits.Limit) bool
 }
 
-// follower is an inMemory whose slots follow deliveries.
-type follower interface {
-	// holds tells whether a delivery that is taken over still has its slots.
-	holds(e memoryEvent, limits []limits.Limit) bool
-	// extend keeps the slots as long as the event's lease.
-	extend(e memoryEvent, limits []limits.Limit)
-}
-
-// memoryEvent is an event in a call of the in-memory store.
+// memoryEvent is an event in a call of [Memory].
 type memoryEvent struct {
 	now        int64
 	lease      int64
@@ -60,5 +49,5 @@ type memoryEvent struct {
 	inShares   bool               // limits and guarantees are those of one instance among several
 }
 
-// aheadOfTolerance tells that a time comes from a clock that had run too far ahead, and counts for nothing.
+// aheadOfTolerance tells whether a time comes from a clock that ran too far ahead. Such a time counts for nothing.
 func aheadOfTolerance(at, now int64) bool { return at > now+tolerance.Microseconds() }

@@ -13,437 +13,278 @@ import (
 
 // algorithmConformance is what each algorithm has to do.
 var algorithmConformance = []conformanceCase{
-	{
-		name: "log: the next slots of a larger cost open when enough have left", global: "none", category: "log:5/10m",
-		run: func(s *subject) {
-			for i := range 5 {
-				s.admit(request(fmt.Sprint("e", i), "a"))
-				s.clock.Advance(time.Minute)
-			}
-			s.opens(limits.LevelCategory, 7*time.Minute, request("three", "a").withCost(3)) // e2 of 12:02 leaves at 12:12
-			s.clock.Advance(time.Second)
-			s.opens(limits.LevelCategory, time.Minute-time.Second, request("one", "a"))
-			s.taken("a", 5)
-		},
-	},
-	{
-		name: "log: slots that have left the window are not returned again", global: "none", category: "log:2/10m",
-		run: func(s *subject) {
-			old := s.admit(request("old", "a"))
-			s.clock.Advance(10 * time.Minute)
-			s.admit(several(2, "e", "a")...)
-			s.refund(true, old...)
-			s.clock.Advance(time.Second)
-			s.deny(limits.LevelCategory, 10*time.Minute-time.Second, request("x", "a"))
-		},
-	},
-	{
-		name: "fixed: each window has its count, and windows begin by the clock", global: "none", category: "fixed:3/10m",
-		run: func(s *subject) {
-			s.clock.Advance(4 * time.Minute)
-			s.admits(3, limits.LevelCategory, several(5, "e", "a")...)
-			s.taken("a", 3)
+	{name: "log: the next slots of a larger cost open when enough have left", category: "log:5/10m", run: func(s *subject) {
+		for i := range 5 {
+			s.admit(request(fmt.Sprint("e", i), "a"))
 			s.clock.Advance(time.Minute)
-			s.opens(limits.LevelCategory, 5*time.Minute, request("x", "a")) // 12:10
-			s.taken("a", 1)
-			s.clock.Advance(10*time.Minute - time.Microsecond)
-			s.taken("a", 1)
+		}
+		s.opens(limits.LevelCategory, 7*time.Minute, request("three", "a").withCost(3)) // e2 of 12:02 leaves at 12:12
+		s.clock.Advance(time.Second)
+		s.opens(limits.LevelCategory, time.Minute-time.Second, request("one", "a"))
+		s.taken("a", 5)
+	}},
+	{name: "log: slots that have left the window are not returned again", category: "log:2/10m", run: func(s *subject) {
+		old := s.admit(request("old", "a"))
+		s.clock.Advance(10 * time.Minute)
+		s.admit(several(2, "e", "a")...)
+		s.refund(true, old...)
+		s.clock.Advance(time.Second)
+		s.deny(limits.LevelCategory, 10*time.Minute-time.Second, request("x", "a"))
+	}},
+	{name: "fixed: each window has its count, and windows begin by the clock", category: "fixed:3/10m", run: func(s *subject) {
+		s.clock.Advance(4 * time.Minute)
+		s.admits(3, limits.LevelCategory, several(5, "e", "a")...)
+		s.taken("a", 3)
+		s.clock.Advance(time.Minute)
+		s.opens(limits.LevelCategory, 5*time.Minute, request("x", "a")) // 12:10
+		s.taken("a", 1)
+		s.clock.Advance(10*time.Minute - time.Microsecond)
+		s.taken("a", 1)
+		s.clock.Advance(time.Microsecond)
+		s.taken("a", 0)
+	}},
+	{name: "fixed: slots are returned to their own window alone", category: "fixed:3/10m", run: func(s *subject) {
+		leases := s.admit(request("two", "a").withCost(2), request("one", "a"))
+		s.clock.Advance(time.Minute)
+		s.refund(true, leases[0])
+		s.taken("a", 1)
+		s.clock.Advance(9 * time.Minute)
+		s.admit(several(3, "e", "a")...)
+		s.refund(true, leases[1])
+		s.taken("a", 3)
+		s.clock.Advance(time.Second)
+		s.deny(limits.LevelCategory, 10*time.Minute-time.Second, request("x", "a"))
+	}},
+	{name: "token: a full bucket gives its count, and then its rate", category: "token:6/1h", run: func(s *subject) {
+		s.admits(6, limits.LevelCategory, several(8, "e", "a")...)
+		s.taken("a", 6)
+		s.clock.Advance(time.Second)
+		s.opens(limits.LevelCategory, 10*time.Minute-time.Second, request("x", "a"))
+		s.clock.Advance(25 * time.Minute) // two tokens and a half
+		s.admits(2, limits.LevelCategory, several(3, "later", "a")...)
+		s.clock.Advance(time.Second)
+		s.opens(limits.LevelCategory, 5*time.Minute-time.Second, request("y", "a"))
+		s.taken("a", 6)
+	}},
+	{name: "token: a smaller burst is all that idling saves", category: "token:6/1h;burst=2", run: func(s *subject) {
+		s.want(ExceedsCapacity, request("never", "a").withCost(3))
+		s.admits(2, limits.LevelCategory, several(3, "e", "a")...)
+		s.clock.Advance(24 * time.Hour)
+		s.taken("a", 0)
+		s.admits(2, limits.LevelCategory, several(3, "idle", "a")...)
+		s.clock.Advance(time.Second)
+		s.opens(limits.LevelCategory, 20*time.Minute-time.Second, request("two", "a").withCost(2))
+		s.clock.Advance(time.Second)
+		s.opens(limits.LevelCategory, 10*time.Minute-time.Second, request("one", "a"))
+	}},
+	{name: "token: times that are no whole microseconds are rounded up", category: "token:7/1h", run: func(s *subject) {
+		// The n-th token is there after n × 514285714.28… µs.
+		s.admit(several(7, "e", "a")...)
+		s.clock.Advance(time.Second)
+		s.opens(limits.LevelCategory, 514285715*time.Microsecond-time.Second, request("first", "a"))
+		s.clock.Advance(time.Second)
+		s.opens(limits.LevelCategory, (2057142858-514285715)*time.Microsecond-time.Second, request("fourth", "a").withCost(3))
+		s.clock.Advance(time.Second)
+		s.opens(limits.LevelCategory, (2571428572-2057142858)*time.Microsecond-time.Second, request("fifth", "a"))
+	}},
+	{name: "token: a rate holds for ten windows", category: "token:7/1s", run: func(s *subject) {
+		s.admit(several(7, "e", "a")...)
+		for n := 1; n <= 70; n++ {
+			s.clock.Set(start.Add(time.Duration((n*1_000_000+6)/7)*time.Microsecond - time.Microsecond))
+			s.deny(limits.LevelCategory, time.Microsecond, request(fmt.Sprint("n", n), "a"))
 			s.clock.Advance(time.Microsecond)
-			s.taken("a", 0)
-		},
-	},
-	{
-		name: "fixed: twice the count goes through around the edge of two windows", global: "none", category: "fixed:3/10m",
-		run: func(s *subject) {
-			s.clock.Advance(10*time.Minute - time.Second)
-			s.admit(several(3, "before", "a")...)
-			s.clock.Advance(time.Second)
-			s.admits(3, limits.LevelCategory, several(4, "after", "a")...)
-			s.clock.Advance(time.Microsecond)
-			s.deny(limits.LevelCategory, 10*time.Minute-time.Microsecond, request("x", "a"))
-		},
-	},
-	{
-		name: "fixed: a cost takes as many slots", global: "none", category: "fixed:5/10m",
-		run: func(s *subject) {
-			s.want(ExceedsCapacity, request("never", "a").withCost(6))
-			s.admit(request("three", "a").withCost(3))
-			s.clock.Advance(time.Second)
-			s.deny(limits.LevelCategory, 10*time.Minute-time.Second, request("x", "a").withCost(3))
-			s.admit(request("two", "a").withCost(2))
-			s.clock.Advance(time.Second)
-			s.opens(limits.LevelCategory, 10*time.Minute-2*time.Second, request("x", "a").withCost(5))
-			s.taken("a", 5)
-		},
-	},
-	{
-		name: "fixed: slots are returned to their own window alone", global: "none", category: "fixed:3/10m",
-		run: func(s *subject) {
-			leases := s.admit(request("two", "a").withCost(2), request("one", "a"))
-			s.clock.Advance(time.Minute)
-			s.refund(true, leases[0])
-			s.taken("a", 1)
-			s.clock.Advance(9 * time.Minute)
-			s.admit(several(3, "e", "a")...)
-			s.refund(true, leases[1])
-			s.taken("a", 3)
-			s.clock.Advance(time.Second)
-			s.deny(limits.LevelCategory, 10*time.Minute-time.Second, request("x", "a"))
-		},
-	},
-	{
-		name: "token: a full bucket gives its count, and then its rate", global: "none", category: "token:6/1h",
-		run: func(s *subject) {
-			s.admits(6, limits.LevelCategory, several(8, "e", "a")...)
-			s.taken("a", 6)
-			s.clock.Advance(time.Second)
-			s.opens(limits.LevelCategory, 10*time.Minute-time.Second, request("x", "a"))
-			s.clock.Advance(25 * time.Minute) // two tokens and a half
-			s.admits(2, limits.LevelCategory, several(3, "later", "a")...)
-			s.clock.Advance(time.Second)
-			s.opens(limits.LevelCategory, 5*time.Minute-time.Second, request("y", "a"))
-			s.taken("a", 6)
-		},
-	},
-	{
-		name: "token: a smaller burst is all that idling saves", global: "none", category: "token:6/1h;burst=2",
-		run: func(s *subject) {
-			s.want(ExceedsCapacity, request("never", "a").withCost(3))
-			s.admits(2, limits.LevelCategory, several(3, "e", "a")...)
-			s.clock.Advance(24 * time.Hour)
-			s.taken("a", 0)
-			s.admits(2, limits.LevelCategory, several(3, "idle", "a")...)
-			s.clock.Advance(time.Second)
-			s.opens(limits.LevelCategory, 20*time.Minute-time.Second, request("two", "a").withCost(2))
-			s.clock.Advance(time.Second)
-			s.opens(limits.LevelCategory, 10*time.Minute-time.Second, request("one", "a"))
-		},
-	},
-	{
-		name: "token: times that are no whole microseconds are rounded up", global: "none", category: "token:7/1h",
-		run: func(s *subject) {
-			// The n-th token is there after n × 514285714.28… µs.
-			s.admit(several(7, "e", "a")...)
-			s.clock.Advance(time.Second)
-			s.opens(limits.LevelCategory, 514285715*time.Microsecond-time.Second, request("first", "a"))
-			s.clock.Advance(time.Second)
-			s.opens(limits.LevelCategory, (2057142858-514285715)*time.Microsecond-time.Second, request("fourth", "a").withCost(3))
-			s.clock.Advance(time.Second)
-			s.opens(limits.LevelCategory, (2571428572-2057142858)*time.Microsecond-time.Second, request("fifth", "a"))
-		},
-	},
-	{
-		name: "token: a rate holds for ten windows", global: "none", category: "token:7/1s",
-		run: func(s *subject) {
-			s.admit(several(7, "e", "a")...)
-			for n := 1; n <= 70; n++ {
-				s.clock.Set(start.Add(time.Duration((n*1_000_000+6)/7)*time.Microsecond - time.Microsecond))
-				s.deny(limits.LevelCategory, time.Microsecond, request(fmt.Sprint("n", n), "a"))
-				s.clock.Advance(time.Microsecond)
-				s.admit(request(fmt.Sprint("n", n), "a"))
-			}
-		},
-	},
-	{
-		name: "token: tokens are returned, but not to a bucket that was full since", global: "none", category: "token:6/1h",
-		run: func(s *subject) {
-			leases := s.admit(request("two", "a").withCost(2), request("one", "a"))
-			s.refund(true, leases[0])
-			s.clock.Advance(time.Minute)
-			s.taken("a", 1)
-			s.clock.Advance(9 * time.Minute)
-			s.taken("a", 0)
-			s.admit(several(6, "e", "a")...)
-			s.refund(true, leases[1])
-			s.clock.Advance(time.Second)
-			s.opens(limits.LevelCategory, 10*time.Minute-time.Second, request("x", "a"))
-		},
-	},
-	{
-		name: "token: a returned token does not bring what would have run over", global: "none", category: "token:2/20m",
-		run: func(s *subject) {
-			returned := s.admit(request("returned", "a"))
-			s.clock.Advance(5 * time.Minute)
-			s.admit(request("first", "a")) // of one and a half; of two, had there been no other
-			s.refund(true, returned...)
-			s.clock.Advance(time.Microsecond)
-			s.admit(request("second", "a"))
-			s.clock.Advance(5*time.Minute - time.Microsecond)
-			// Two tokens and a half in five minutes are all that a bucket of two gives.
-			if d := s.want(Denied, request("third", "a"))[0]; d.Wait > 5*time.Minute {
-				s.t.Fatalf("the third waits for %v more, which is longer than if the first had never been", d.Wait)
-			}
-		},
-	},
-	{
-		name: "leaky: one slot each interval, however long nothing came", global: "none", category: "leaky:4/1h",
-		run: func(s *subject) {
-			s.admits(1, limits.LevelCategory, several(3, "e", "a")...)
-			s.taken("a", 1)
-			s.clock.Advance(time.Second)
-			s.opens(limits.LevelCategory, 15*time.Minute-time.Second, request("x", "a"))
-			s.clock.Advance(24 * time.Hour)
-			s.taken("a", 0)
-			s.admits(1, limits.LevelCategory, several(3, "idle", "a")...)
-			s.clock.Advance(time.Second)
-			s.opens(limits.LevelCategory, 15*time.Minute-time.Second, request("y", "a"))
-		},
-	},
-	{
-		name: "leaky: a cost takes as many intervals, rounded up", global: "none", category: "leaky:7/1h",
-		run: func(s *subject) {
-			s.want(ExceedsCapacity, request("never", "a").withCost(8))
-			s.admit(request("three", "a").withCost(3))
-			s.taken("a", 3)
-			s.clock.Advance(time.Second)
-			s.opens(limits.LevelCategory, 1542857143*time.Microsecond-time.Second, request("seven", "a").withCost(7))
-			s.clock.Advance(time.Second)
-			s.opens(limits.LevelCategory, time.Hour-time.Second, request("one", "a"))
-		},
-	},
-	{
-		name: "leaky: the latest slot is returned, one that another came after is not", global: "none", category: "leaky:4/1h",
-		run: func(s *subject) {
-			first := s.admit(request("first", "a"))
-			s.clock.Advance(15 * time.Minute)
-			second := s.admit(request("second", "a"))
-			s.clock.Advance(time.Second)
-			s.refund(true, first...)
-			s.deny(limits.LevelCategory, 15*time.Minute-time.Second, request("x", "a"))
-			s.refund(true, second...)
-			s.taken("a", 0)
-			s.admit(request("x", "a"))
-		},
-	},
-	{
-		name: "counter: the window before counts by the share that is still covered", global: "none", category: "counter:8/10m",
-		run: func(s *subject) {
-			s.admits(8, limits.LevelCategory, several(9, "e", "a")...)
-			s.clock.Advance(15 * time.Minute) // half of the eight are covered
-			s.taken("a", 4)
-			s.admits(4, limits.LevelCategory, several(5, "later", "a")...)
-			s.clock.Advance(time.Second)
-			s.opens(limits.LevelCategory, 75*time.Second-time.Second, request("x", "a")) // 3 of 8 are covered 3/8 before 12:20
-			s.taken("a", 8)
-			s.clock.Advance(5 * time.Minute) // 12:21:15
-			s.taken("a", 5)
-		},
-	},
-	{
-		name: "counter: a full window opens its first slot after its end", global: "none", category: "counter:10/10m",
-		run: func(s *subject) {
-			s.admit(several(10, "e", "a")...)
-			s.clock.Advance(time.Second)
-			s.opens(limits.LevelCategory, 11*time.Minute-time.Second, request("x", "a"))
-			s.clock.Advance(time.Second)
-			s.opens(limits.LevelCategory, time.Minute-time.Second, request("y", "a"))
-		},
-	},
-	{
-		name: "counter: less than twice the count goes through around the edge of two windows", global: "none", category: "counter:10/10m",
-		run: func(s *subject) {
-			s.clock.Advance(10*time.Minute - time.Second)
-			s.admit(several(10, "before", "a")...)
-			s.clock.Advance(time.Second)
-			s.deny(limits.LevelCategory, time.Minute, request("x", "a"))
-			s.clock.Advance(10*time.Minute - time.Second - time.Microsecond) // the ten have been less than a window ago
-			s.admits(9, limits.LevelCategory, several(10, "after", "a")...)
-		},
-	},
-	{
-		name: "counter: a cost takes as many slots", global: "none", category: "counter:10/10m",
-		run: func(s *subject) {
-			s.want(ExceedsCapacity, request("never", "a").withCost(11))
-			s.admit(request("ten", "a").withCost(10))
-			s.clock.Advance(time.Second)
-			s.opens(limits.LevelCategory, 13*time.Minute-time.Second, request("three", "a").withCost(3))
-			s.clock.Advance(time.Second)
-			s.opens(limits.LevelCategory, 2*time.Minute-time.Second, request("two", "a").withCost(2))
-			s.clock.Advance(time.Second)
-			s.opens(limits.LevelCategory, 13*time.Minute-time.Second, request("nine", "a").withCost(9))
-		},
-	},
-	{
-		name: "counter: slots are returned to the window in which they were taken", global: "none", category: "counter:10/10m",
-		run: func(s *subject) {
-			leases := s.admit(request("two", "a").withCost(2), request("four", "a").withCost(4), request("one", "a"))
-			s.clock.Advance(time.Minute)
-			s.refund(true, leases[0])
-			s.taken("a", 5)
-			s.clock.Advance(14 * time.Minute) // half of the five are covered
-			s.taken("a", 3)
-			s.refund(true, leases[1])
-			s.taken("a", 1)
-			s.clock.Advance(10 * time.Minute)
-			s.admit(several(10, "e", "a")...)
-			s.refund(true, leases[2])
-			s.taken("a", 10)
-		},
-	},
-	{
-		name: "inflight: a slot comes back when its delivery ends", global: "none", category: "inflight:2/1m",
-		run: func(s *subject) {
-			leases := s.admits(2, limits.LevelCategory, several(3, "e", "a")...)
-			s.clock.Advance(time.Second)
-			s.deny(limits.LevelCategory, 59*time.Second, request("x", "a"))
-			s.finish(leases[0])
-			s.finish(leases[0])
-			s.taken("a", 1)
-			third := s.admit(request("third", "a"))
-			s.clock.Advance(time.Second)
-			s.refund(true, third...)
-			s.taken("a", 1)
-			fourth := s.admit(request("fourth", "a"))
-			s.clock.Advance(time.Second)
-			s.extend(0, fourth...)
-			s.taken("a", 1)
-			s.admit(request("fifth", "a"))
-			s.clock.Advance(time.Second)
-			s.deny(limits.LevelCategory, 56*time.Second, request("x", "a"))
-		},
-	},
-	{
-		name: "inflight: a cost takes as many slots", global: "none", category: "inflight:5/1m",
-		run: func(s *subject) {
-			s.want(ExceedsCapacity, request("never", "a").withCost(6))
-			leases := s.admit(request("three", "a").withCost(3), request("one", "a"))
-			s.clock.Advance(time.Second)
-			s.deny(limits.LevelCategory, 59*time.Second, request("x", "a").withCost(2))
-			s.finish(leases[1])
-			s.admit(request("x", "a").withCost(2))
-			s.clock.Advance(time.Second)
-			s.opens(limits.LevelCategory, 58*time.Second, request("y", "a").withCost(2)) // two of the three slots of 12:00 are enough
-			s.taken("a", 4)
-		},
-	},
-	{
-		name: "inflight: the slot of a dead worker comes back after the window", global: "none", category: "inflight:1/1m",
-		run: func(s *subject) {
-			s.admit(request("e", "a"))
-			s.clock.Advance(time.Second)
-			s.opens(limits.LevelCategory, 59*time.Second, request("x", "a"))
-		},
-	},
-	{
-		name: "inflight: no slot comes back before its lease has lapsed", global: "none", category: "inflight:1/5s",
-		run: func(s *subject) {
-			s.admit(request("e", "a"))
-			s.clock.Advance(time.Second)
-			s.opens(limits.LevelCategory, testLease-time.Second, request("x", "a"))
-		},
-	},
-	{
-		name: "inflight: a delivery that goes on keeps its slot", global: "none", category: "inflight:1/1m",
-		run: func(s *subject) {
-			leases := s.admit(request("e", "a"))
-			for range 10 {
-				s.clock.Advance(20 * time.Second)
-				leases = s.extend(testLease, leases...)
-			}
-			s.taken("a", 1)
-			s.clock.Advance(time.Second)
-			s.deny(limits.LevelCategory, 59*time.Second, request("x", "a"))
-			s.finish(leases...)
-			s.admit(request("x", "a"))
-		},
-	},
-	{
-		name: "inflight: whoever takes a delivery over has its slot", global: "none", category: "inflight:1/1m",
-		run: func(s *subject) {
-			e := request("e", "a")
-			s.admit(e)
-			s.clock.Advance(45 * time.Second)
-			second := leasesOf(s.want(Reclaimed, e))
-			s.taken("a", 1)
-			s.clock.Advance(16 * time.Second) // the first one's would have come back
-			s.deny(limits.LevelCategory, 44*time.Second, request("x", "a"))
-			s.finish(second...)
-			s.admit(request("x", "a"))
-		},
-	},
-	{
-		name: "inflight: whoever takes over a delivery without a slot takes one, or waits", global: "none", category: "inflight:1/5s",
-		run: func(s *subject) {
-			e := request("e", "a")
-			s.admit(e)
-			s.clock.Advance(testLease)
-			s.taken("a", 0)
-			other := s.admit(request("other", "a"))
-			s.clock.Advance(time.Second)
-			if d := s.want(Leased, e)[0]; d.Wait != testLease-time.Second {
-				s.t.Fatalf("waits for %v", d.Wait)
-			}
-			s.finish(other...)
-			again := leasesOf(s.want(Reclaimed, e))
-			s.taken("a", 1)
-			s.clock.Advance(time.Second)
-			s.deny(limits.LevelCategory, testLease-time.Second, request("x", "a"))
-			s.refund(true, again...)
-			s.taken("a", 0)
-		},
-	},
-	{
-		name: "inflight: a lease that lapsed is not renewed without a slot", global: "none", category: "inflight:1/5s",
-		run: func(s *subject) {
-			late := s.admit(request("late", "a"))
-			s.clock.Advance(testLease)
-			other := s.admit(request("other", "a"))
-			s.clock.Advance(time.Second)
-			if renewed := s.extend(testLease, late...); renewed[0].End != 0 {
-				s.t.Fatalf("renewed until %d: two deliveries are under way", renewed[0].End)
-			}
-			s.taken("a", 1)
-			s.finish(other...)
-		},
-	},
-	{
-		name: "inflight: a slot counts in a renewal that is shorter than its lease", global: "none", category: "inflight:1/5s", lease: 5 * time.Minute,
-		run: func(s *subject) {
+			s.admit(request(fmt.Sprint("n", n), "a"))
+		}
+	}},
+	{name: "token: tokens are returned, but not to a bucket that was full since", category: "token:6/1h", run: func(s *subject) {
+		leases := s.admit(request("two", "a").withCost(2), request("one", "a"))
+		s.refund(true, leases[0])
+		s.clock.Advance(time.Minute)
+		s.taken("a", 1)
+		s.clock.Advance(9 * time.Minute)
+		s.taken("a", 0)
+		s.admit(several(6, "e", "a")...)
+		s.refund(true, leases[1])
+		s.clock.Advance(time.Second)
+		s.opens(limits.LevelCategory, 10*time.Minute-time.Second, request("x", "a"))
+	}},
+	{name: "token: a returned token does not bring what would have run over", category: "token:2/20m", run: func(s *subject) {
+		returned := s.admit(request("returned", "a"))
+		s.clock.Advance(5 * time.Minute)
+		s.admit(request("first", "a")) // of one and a half; of two, had there been no other
+		s.refund(true, returned...)
+		s.clock.Advance(time.Microsecond)
+		s.admit(request("second", "a"))
+		s.clock.Advance(5*time.Minute - time.Microsecond)
+		// Two tokens and a half in five minutes are all that a bucket of two gives.
+		if d := s.want(Denied, request("third", "a"))[0]; d.Wait > 5*time.Minute {
+			s.t.Fatalf("the third waits for %v more, which is longer than if the first had never been", d.Wait)
+		}
+	}},
+	{name: "leaky: one slot each interval, however long nothing came", category: "leaky:4/1h", run: func(s *subject) {
+		s.admits(1, limits.LevelCategory, several(3, "e", "a")...)
+		s.taken("a", 1)
+		s.clock.Advance(time.Second)
+		s.opens(limits.LevelCategory, 15*time.Minute-time.Second, request("x", "a"))
+		s.clock.Advance(24 * time.Hour)
+		s.taken("a", 0)
+		s.admits(1, limits.LevelCategory, several(3, "idle", "a")...)
+		s.clock.Advance(time.Second)
+		s.opens(limits.LevelCategory, 15*time.Minute-time.Second, request("y", "a"))
+	}},
+	{name: "leaky: a cost takes as many intervals, rounded up", category: "leaky:7/1h", run: func(s *subject) {
+		s.want(ExceedsCapacity, request("never", "a").withCost(8))
+		s.admit(request("three", "a").withCost(3))
+		s.taken("a", 3)
+		s.clock.Advance(time.Second)
+		s.opens(limits.LevelCategory, 1542857143*time.Microsecond-time.Second, request("seven", "a").withCost(7))
+		s.clock.Advance(time.Second)
+		s.opens(limits.LevelCategory, time.Hour-time.Second, request("one", "a"))
+	}},
+	{name: "leaky: the latest slot is returned, one that another came after is not", category: "leaky:4/1h", run: func(s *subject) {
+		first := s.admit(request("first", "a"))
+		s.clock.Advance(15 * time.Minute)
+		second := s.admit(request("second", "a"))
+		s.clock.Advance(time.Second)
+		s.refund(true, first...)
+		s.deny(limits.LevelCategory, 15*time.Minute-time.Second, request("x", "a"))
+		s.refund(true, second...)
+		s.taken("a", 0)
+		s.admit(request("x", "a"))
+	}},
+	{name: "counter: the window before counts by the share that is still covered", category: "counter:8/10m", run: func(s *subject) {
+		s.admits(8, limits.LevelCategory, several(9, "e", "a")...)
+		s.clock.Advance(15 * time.Minute) // half of the eight are covered
+		s.taken("a", 4)
+		s.admits(4, limits.LevelCategory, several(5, "later", "a")...)
+		s.clock.Advance(time.Second)
+		s.opens(limits.LevelCategory, 75*time.Second-time.Second, request("x", "a")) // 3 of 8 are covered 3/8 before 12:20
+		s.taken("a", 8)
+		s.clock.Advance(5 * time.Minute) // 12:21:15
+		s.taken("a", 5)
+	}},
+	{name: "counter: slots are returned to the window in which they were taken", category: "counter:10/10m", run: func(s *subject) {
+		leases := s.admit(request("two", "a").withCost(2), request("four", "a").withCost(4), request("one", "a"))
+		s.clock.Advance(time.Minute)
+		s.refund(true, leases[0])
+		s.taken("a", 5)
+		s.clock.Advance(14 * time.Minute) // half of the five are covered
+		s.taken("a", 3)
+		s.refund(true, leases[1])
+		s.taken("a", 1)
+		s.clock.Advance(10 * time.Minute)
+		s.admit(several(10, "e", "a")...)
+		s.refund(true, leases[2])
+		s.taken("a", 10)
+	}},
+	{name: "inflight: a slot comes back when its delivery ends", category: "inflight:2/1m", run: func(s *subject) {
+		leases := s.admits(2, limits.LevelCategory, several(3, "e", "a")...)
+		s.clock.Advance(time.Second)
+		s.deny(limits.LevelCategory, 59*time.Second, request("x", "a"))
+		s.finish(leases[0])
+		s.finish(leases[0])
+		s.taken("a", 1)
+		third := s.admit(request("third", "a"))
+		s.clock.Advance(time.Second)
+		s.refund(true, third...)
+		s.taken("a", 1)
+		fourth := s.admit(request("fourth", "a"))
+		s.clock.Advance(time.Second)
+		s.extend(0, fourth...)
+		s.taken("a", 1)
+		s.admit(request("fifth", "a"))
+		s.clock.Advance(time.Second)
+		s.deny(limits.LevelCategory, 56*time.Second, request("x", "a"))
+	}},
+	{name: "inflight: no slot comes back before its lease has lapsed", category: "inflight:1/5s", run: func(s *subject) {
+		s.admit(request("e", "a"))
+		s.clock.Advance(time.Second)
+		s.opens(limits.LevelCategory, testLease-time.Second, request("x", "a"))
+	}},
+	{name: "inflight: a delivery that goes on keeps its slot", category: "inflight:1/1m", run: func(s *subject) {
+		leases := s.admit(request("e", "a"))
+		for range 10 {
+			s.clock.Advance(20 * time.Second)
+			leases = s.extend(testLease, leases...)
+		}
+		s.taken("a", 1)
+		s.clock.Advance(time.Second)
+		s.deny(limits.LevelCategory, 59*time.Second, request("x", "a"))
+		s.finish(leases...)
+		s.admit(request("x", "a"))
+	}},
+	{name: "inflight: whoever takes a delivery over has its slot", category: "inflight:1/1m", run: func(s *subject) {
+		e := request("e", "a")
+		s.admit(e)
+		s.clock.Advance(45 * time.Second)
+		second := leasesOf(s.want(Reclaimed, e))
+		s.taken("a", 1)
+		s.clock.Advance(16 * time.Second) // the first one's would have come back
+		s.deny(limits.LevelCategory, 44*time.Second, request("x", "a"))
+		s.finish(second...)
+		s.admit(request("x", "a"))
+	}},
+	{name: "inflight: whoever takes over a delivery without a slot takes one, or waits", category: "inflight:1/5s", run: func(s *subject) {
+		e := request("e", "a")
+		s.admit(e)
+		s.clock.Advance(testLease)
+		s.taken("a", 0)
+		other := s.admit(request("other", "a"))
+		s.clock.Advance(time.Second)
+		if d := s.want(Leased, e)[0]; d.Wait != testLease-time.Second {
+			s.t.Fatalf("waits for %v", d.Wait)
+		}
+		s.finish(other...)
+		again := leasesOf(s.want(Reclaimed, e))
+		s.taken("a", 1)
+		s.clock.Advance(time.Second)
+		s.deny(limits.LevelCategory, testLease-time.Second, request("x", "a"))
+		s.refund(true, again...)
+		s.taken("a", 0)
+	}},
+	{name: "inflight: a lease that lapsed is not renewed without a slot", category: "inflight:1/5s", run: func(s *subject) {
+		late := s.admit(request("late", "a"))
+		s.clock.Advance(testLease)
+		other := s.admit(request("other", "a"))
+		s.clock.Advance(time.Second)
+		s.lost(testLease, late...) // two deliveries would be under way
+		s.taken("a", 1)
+		s.finish(other...)
+	}},
+	{name: "inflight: a slot counts in a renewal that is shorter than its lease",
+		category: "inflight:1/5s", lease: 5 * time.Minute, run: func(s *subject) {
 			late := s.admit(request("late", "a"))
 			s.clock.Advance(5 * time.Minute)
 			s.admit(request("other", "a"))
 			s.clock.Advance(time.Second)
-			if renewed := s.extend(time.Second, late...); renewed[0].End != 0 {
-				s.t.Fatalf("renewed until %d: two deliveries are under way", renewed[0].End)
-			}
+			s.lost(time.Second, late...) // two deliveries would be under way
 			s.taken("a", 1)
-		},
-	},
-	{
-		name: "inflight: a slot that a clock ran ahead with is lost to its delivery too", global: "none", category: "inflight:1/1m",
-		run: func(s *subject) {
-			early := s.admit(request("early", "a"))
-			s.clock.Advance(-2 * tolerance)
-			other := s.admit(request("other", "a"))
-			s.clock.Advance(time.Second)
-			if renewed := s.extend(testLease, early...); renewed[0].End != 0 {
-				s.t.Fatalf("renewed until %d: two deliveries are under way", renewed[0].End)
-			}
-			s.finish(other...)
-			s.extend(testLease, early...)
-			s.taken("a", 1)
-		},
-	},
-	{
-		name: "inflight: a released delivery needs its slot again", global: "none", category: "inflight:1/1m",
-		run: func(s *subject) {
-			e := request("e", "a")
-			s.extend(0, s.admit(e)...)
-			s.clock.Advance(time.Microsecond)
-			other := s.admit(request("other", "a"))
-			s.clock.Advance(time.Second)
-			if d := s.want(Leased, e)[0]; d.Wait != 59*time.Second {
-				s.t.Fatalf("waits for %v", d.Wait)
-			}
-			s.finish(other...)
-			s.want(Reclaimed, e)
-			s.taken("a", 1)
-		},
-	},
-	{
-		name: "a count of 0 blocks with every algorithm", global: "none", category: "none",
-		rules: "log=log:0/1h,counter=counter:0/1h,fixed=fixed:0/1h,token=token:0/1h,leaky=leaky:0/1h,inflight=inflight:0/1h",
-		run: func(s *subject) {
+		}},
+	{name: "inflight: a slot that a clock ran ahead with is lost to its delivery too", category: "inflight:1/1m", run: func(s *subject) {
+		early := s.admit(request("early", "a"))
+		s.clock.Advance(-2 * tolerance)
+		other := s.admit(request("other", "a"))
+		s.clock.Advance(time.Second)
+		s.lost(testLease, early...) // two deliveries would be under way
+		s.finish(other...)
+		s.extend(testLease, early...)
+		s.taken("a", 1)
+	}},
+	{name: "inflight: a released delivery needs its slot again", category: "inflight:1/1m", run: func(s *subject) {
+		e := request("e", "a")
+		s.extend(0, s.admit(e)...)
+		s.clock.Advance(time.Microsecond)
+		other := s.admit(request("other", "a"))
+		s.clock.Advance(time.Second)
+		if d := s.want(Leased, e)[0]; d.Wait != 59*time.Second {
+			s.t.Fatalf("waits for %v", d.Wait)
+		}
+		s.finish(other...)
+		s.want(Reclaimed, e)
+		s.taken("a", 1)
+	}},
+	{name: "a count of 0 blocks with every algorithm",
+		rules: "log=log:0/1h,counter=counter:0/1h,fixed=fixed:0/1h,token=token:0/1h,leaky=leaky:0/1h,inflight=inflight:0/1h", run: func(s *subject) {
 			for _, a := range limits.Algorithms() {
 				d := s.want(ExceedsCapacity, request("x", a.String()))[0]
 				if d.Node.Level != a.String() || d.Limit != (limits.Limit{Window: time.Hour, Algorithm: a}) {
@@ -451,40 +292,33 @@ var algorithmConformance = []conformanceCase{
 				}
 				s.taken(a.String(), 0)
 			}
-		},
-	},
-	{
-		name: "a denial at one level takes nothing at any other, whatever the algorithms", global: "none", category: "none",
-		rules: everyPair(),
-		run: func(s *subject) {
-			deny := func(category, level string, n int) {
-				s.t.Helper()
-				before := s.used(category)
-				s.clock.Advance(time.Microsecond)
-				x := request(fmt.Sprint("x", n), category)
-				if d := s.want(Denied, x, x.inMessage(2), request(fmt.Sprint("y", n), category))[0]; d.Node.Level != level {
-					s.t.Fatalf("%s: denied by %q, want %q", category, d.Node.Level, level)
-				}
-				if after := s.used(category); !reflect.DeepEqual(after, before) {
-					s.t.Fatalf("%s: denied by %q, and slots taken went from %v to %v", category, level, before, after)
-				}
+		}},
+	{name: "a denial at one level takes nothing at any other, whatever the algorithms", rules: everyPair(), run: func(s *subject) {
+		deny := func(category, level string, n int) {
+			s.t.Helper()
+			before := s.used(category)
+			s.clock.Advance(time.Microsecond)
+			x := request(fmt.Sprint("x", n), category)
+			if d := s.want(Denied, x, x.inMessage(2), request(fmt.Sprint("y", n), category))[0]; d.Node.Level != level {
+				s.t.Fatalf("%s: denied by %q, want %q", category, d.Node.Level, level)
 			}
-			for _, above := range limits.Algorithms() {
-				for _, below := range limits.Algorithms() {
-					wide, narrow := "wide-"+above.String()+"-"+below.String(), "narrow-"+above.String()+"-"+below.String()
-					s.admit(request(wide, wide+".in"), request(narrow, narrow+".in"))
-					s.clock.Advance(2 * time.Second)
-					deny(wide+".in", wide+".in", 1)
-					deny(narrow+".in", narrow, 2)
-					s.admit(request("beside "+wide, wide))
-				}
+			if after := s.used(category); !reflect.DeepEqual(after, before) {
+				s.t.Fatalf("%s: denied by %q, and slots taken went from %v to %v", category, level, before, after)
 			}
-		},
-	},
-	{
-		name: "limits of all algorithms at all levels are evaluated in one call", global: "token:9/1h;burst=6+8/1h", category: "counter:7/1h",
-		rules: "a.b=fixed:5/1h+inflight:4/1m,a.b.c=leaky:3600/1h+log:3/1h",
-		run: func(s *subject) {
+		}
+		for _, above := range limits.Algorithms() {
+			for _, below := range limits.Algorithms() {
+				wide, narrow := "wide-"+above.String()+"-"+below.String(), "narrow-"+above.String()+"-"+below.String()
+				s.admit(request(wide, wide+".in"), request(narrow, narrow+".in"))
+				s.clock.Advance(2 * time.Second)
+				deny(wide+".in", wide+".in", 1)
+				deny(narrow+".in", narrow, 2)
+				s.admit(request("beside "+wide, wide))
+			}
+		}
+	}},
+	{name: "limits of all algorithms at all levels are evaluated in one call",
+		global: "token:9/1h;burst=6+8/1h", category: "counter:7/1h", rules: "a.b=fixed:5/1h+inflight:4/1m,a.b.c=leaky:3600/1h+log:3/1h", run: func(s *subject) {
 			decisions := s.decide(
 				request("c1", "a.b.c"), request("c2", "a.b.c"), request("b1", "a.b"), request("b2", "a.b").withCost(3),
 				request("b3", "a.b").withCost(2), request("b4", "a.b"), request("a1", "a").withCost(2), request("z", "z"), request("a2", "a"),
@@ -505,8 +339,7 @@ var algorithmConformance = []conformanceCase{
 				}
 			}
 			s.taken("a.b.c", 0, 0, 0, 0)
-		},
-	},
+		}},
 }
 
 // everyPair gives each two algorithms a category, where the lower level is full after one event, and one, where the upper.

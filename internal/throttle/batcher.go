@@ -2,41 +2,39 @@ package throttle
 
 import (
 	"context"
+	"slices"
 	"sync"
 )
 
-// batcher gathers what is asked while a call is under way into one next call. It keeps no goroutine while idle.
+// batcher gathers what is asked while a call is under way into the next call. It keeps no goroutine while idle.
 type batcher[T, R any] struct {
 	call func(ctx context.Context, items []T) ([]R, error) // one result for each item, in their order
 
 	mu      sync.Mutex
-	waiting []batched[T, R]
+	waiting []*batched[T, R]
 	running bool
 }
 
 type batched[T, R any] struct {
 	item   T
-	result chan<- batchedResult[R]
-}
-
-type batchedResult[R any] struct {
-	value R
-	err   error
+	done   chan struct{} // closed once there is a result
+	result R
+	err    error
 }
 
 // do asks for one item and waits for its result. A cancelled context ends the wait, not the call.
 func (b *batcher[T, R]) do(ctx context.Context, item T) (R, error) {
-	result := make(chan batchedResult[R], 1)
+	asked := &batched[T, R]{item: item, done: make(chan struct{})}
 	b.mu.Lock()
-	b.waiting = append(b.waiting, batched[T, R]{item, result})
+	b.waiting = append(b.waiting, asked)
 	if !b.running {
 		b.running = true
 		go b.run(context.WithoutCancel(ctx))
 	}
 	b.mu.Unlock()
 	select {
-	case r := <-result:
-		return r.value, r.err
+	case <-asked.done:
+		return asked.result, asked.err
 	case <-ctx.Done():
 		var none R
 		return none, context.Cause(ctx)
@@ -46,32 +44,29 @@ func (b *batcher[T, R]) do(ctx context.Context, item T) (R, error) {
 func (b *batcher[T, R]) run(ctx context.Context) {
 	for {
 		b.mu.Lock()
-		batch := b.waiting
+		waiting := b.waiting
 		b.waiting = nil
-		b.running = len(batch) > 0
+		b.running = len(waiting) > 0
 		b.mu.Unlock()
-		if len(batch) == 0 {
+		if len(waiting) == 0 {
 			return
 		}
-		for len(batch) > 0 {
-			n := min(len(batch), MaxBatch)
-			b.serve(ctx, batch[:n])
-			batch = batch[n:]
+		for batch := range slices.Chunk(waiting, MaxBatch) {
+			b.serve(ctx, batch)
 		}
 	}
 }
 
-func (b *batcher[T, R]) serve(ctx context.Context, batch []batched[T, R]) {
+func (b *batcher[T, R]) serve(ctx context.Context, batch []*batched[T, R]) {
 	items := make([]T, len(batch))
-	for i, waiting := range batch {
-		items[i] = waiting.item
+	for i, asked := range batch {
+		items[i] = asked.item
 	}
-	values, err := b.call(ctx, items)
-	for i, waiting := range batch {
-		if err != nil {
-			waiting.result <- batchedResult[R]{err: err}
-			continue
+	results, err := b.call(ctx, items)
+	for i, asked := range batch {
+		if asked.err = err; err == nil {
+			asked.result = results[i]
 		}
-		waiting.result <- batchedResult[R]{value: values[i]}
+		close(asked.done)
 	}
 }

@@ -18,46 +18,36 @@ type bucket struct {
 	fastpath   []any // of a log, as fastpath.lua reads it
 }
 
-// define returns the bucket with its definition.
-func (b bucket) define() bucket {
-	b.definition, b.fastpath = []any{b.algorithm.String(), len(b.limits)}, []any{len(b.limits)}
-	for _, limit := range b.limits {
+func newBucket(kind string, algorithm limits.Algorithm, node limits.Node, own ...limits.Limit) bucket {
+	b := bucket{
+		name: bucketName(kind, node.Path), algorithm: algorithm, node: node, limits: own,
+		definition: []any{algorithm.String(), len(own)}, fastpath: []any{len(own)},
+	}
+	for _, limit := range own {
 		b.fastpath = append(b.fastpath, limit.Count, limit.Window.Microseconds())
 		b.definition = append(b.definition, limit.Count, limit.Window.Microseconds(), limit.Capacity())
 	}
 	return b
 }
 
-// route is what counts for the events of a category.
-type route struct {
-	nodes     []limits.Node
-	buckets   []bucket // in the order of the nodes
-	guarantee string   // the path whose guarantee the events belong to, "" for none
-	follows   bool     // some bucket's slots come back when the delivery ends
-	timed     bool     // some bucket needs the time of admission
-
-	fastpath bool // events of cost 1 may be evaluated by fastpath.lua
-}
-
 // bucketsOf lists the buckets of a node. The log comes first: its limits share it.
 func bucketsOf(node limits.Node) []bucket {
 	var (
-		logs   = bucket{name: bucketName(limits.SlidingLog.String(), node.Path), algorithm: limits.SlidingLog, node: node}
+		logs   []limits.Limit
 		others []bucket
 	)
 	for _, limit := range node.Limits {
 		if algorithms[limit.Algorithm].perNode {
-			logs.limits = append(logs.limits, limit)
+			logs = append(logs, limit)
 			continue
 		}
 		kind := limit.Algorithm.String() + ":" + strconv.FormatInt(limit.Window.Milliseconds(), 10)
-		other := bucket{name: bucketName(kind, node.Path), algorithm: limit.Algorithm, node: node, limits: []limits.Limit{limit}}
-		others = append(others, other.define())
+		others = append(others, newBucket(kind, limit.Algorithm, node, limit))
 	}
-	if len(logs.limits) > 0 {
-		return append([]bucket{logs.define()}, others...)
+	if len(logs) == 0 {
+		return others
 	}
-	return others
+	return slices.Insert(others, 0, newBucket(limits.SlidingLog.String(), limits.SlidingLog, node, logs...))
 }
 
 func bucketName(kind, path string) string {
@@ -67,10 +57,10 @@ func bucketName(kind, path string) string {
 	return kind + ":" + path
 }
 
-// guaranteed tells that the tree's guarantees hold at this bucket: at the global log.
+// guaranteed tells whether the tree's guarantees hold at this bucket: at the global log.
 func (b bucket) guaranteed() bool { return b.algorithm == limits.SlidingLog && b.node.Path == "" }
 
-// sees is an event as this bucket counts it: guarantees are no concern of others than the global log.
+// sees is an event as this bucket counts it: only the global log regards guarantees.
 func (b bucket) sees(e memoryEvent) memoryEvent {
 	if !b.guaranteed() {
 		e.guarantee, e.guarantees = "", nil
@@ -81,27 +71,25 @@ func (b bucket) sees(e memoryEvent) memoryEvent {
 func (b bucket) followsDelivery() bool { return algorithms[b.algorithm].followsDelivery }
 func (b bucket) timesAdmissions() bool { return algorithms[b.algorithm].timesAdmissions }
 
-func (r *route) all() []bucket { return r.buckets }
-
-// still is those of the buckets that other limits have too, as those have them.
-func (r *route) still(buckets []bucket) []bucket {
-	return slices.DeleteFunc(slices.Clone(r.buckets), func(b bucket) bool {
-		return !slices.ContainsFunc(buckets, func(other bucket) bool { return other.name == b.name })
-	})
+// route is what counts for the events of a category.
+type route struct {
+	nodes     []limits.Node
+	buckets   []bucket // in the order of the nodes
+	guarantee string   // the path whose guarantee the events belong to, "" for none
+	follows   bool     // some bucket's slots return when the delivery ends
+	timed     bool     // some bucket needs the time of admission
+	fastpath  bool     // fastpath.lua may evaluate events of cost 1
 }
 
-// untimed is those of the buckets that return slots without the time of admission.
-func (r *route) untimed() []bucket {
-	return slices.DeleteFunc(slices.Clone(r.buckets), bucket.timesAdmissions)
+// named is the index of the bucket of a name, -1 if there is none.
+func (r *route) named(name string) int {
+	return slices.IndexFunc(r.buckets, func(b bucket) bool { return b.name == name })
 }
 
-// following is those of the buckets whose slots come back when a delivery ends.
+// following lists the buckets whose slots return when a delivery ends.
 func (r *route) following() []bucket {
-	var following []bucket
-	for _, b := range r.buckets {
-		if b.followsDelivery() {
-			following = append(following, b)
-		}
+	if !r.follows {
+		return nil
 	}
-	return following
+	return slices.DeleteFunc(slices.Clone(r.buckets), func(b bucket) bool { return !b.followsDelivery() })
 }

@@ -17,23 +17,21 @@ func (b counterBucket) turned(now int64, limit limits.Limit) counterBucket {
 	window := limit.Window.Microseconds()
 	start := now - now%window
 	switch {
-	case aheadOfTolerance(b.start, now):
-		b.start, b.current, b.previous = start, 0, 0
-	case b.start >= start:
+	case b.start >= start && !aheadOfTolerance(b.start, now):
+		return b
 	case b.start == start-window:
-		b.start, b.current, b.previous = start, 0, b.current
-	default:
-		b.start, b.current, b.previous = start, 0, 0
+		return counterBucket{start: start, previous: b.current}
 	}
-	return b
+	return counterBucket{start: start}
 }
 
-// covered is how many of a window's slots the rolling window still covers, some time after that window's end. The scripts
-// compute with the same floating-point operations.
+// covered is how many of a window's slots the rolling window still covers, some time after the window's end. The script does the
+// same floating-point operations.
 func covered(slots, window, elapsed int64) float64 {
 	return float64(slots) * float64(window-max(0, elapsed)) / float64(window)
 }
 
+// timeUntilCovered is how long after the window's end the rolling window covers no more slots than there is room for.
 func timeUntilCovered(slots, window, room int64) int64 {
 	elapsed := int64(math.Ceil(float64(window) * float64(slots-room) / float64(slots)))
 	for covered(slots, window, elapsed) > float64(room) {
@@ -74,9 +72,4 @@ func (b *counterBucket) giveBack(e memoryEvent, at int64, limits []limits.Limit)
 func (b *counterBucket) used(now, _ int64, limit limits.Limit) int64 {
 	state := b.turned(now, limit)
 	return state.current + int64(math.Ceil(covered(state.previous, limit.Window.Microseconds(), now-state.start)))
-}
-
-func (b *counterBucket) idle(now int64, limits []limits.Limit) bool {
-	state := b.turned(now, limits[0])
-	return state.current == 0 && state.previous == 0
 }

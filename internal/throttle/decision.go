@@ -24,47 +24,36 @@ const (
 	Deferred                           // it cannot be decided now, others can; no script says so
 )
 
+// verdictNames are those of metrics and, in capitals, of the scripts.
+var verdictNames = [...]string{
+	"none", "admitted", "denied", "exceeds_capacity", "reclaimed", "leased", "done", "duplicate", "unknown", "unpaired", "deferred",
+}
+
 // Verdicts lists all verdicts.
 func Verdicts() []Verdict {
-	verdicts := make([]Verdict, 0, Deferred)
-	for v := Admitted; v <= Deferred; v++ {
-		verdicts = append(verdicts, v)
+	verdicts := make([]Verdict, Deferred)
+	for i := range verdicts {
+		verdicts[i] = Admitted + Verdict(i)
 	}
 	return verdicts
 }
 
 // String is the verdict as it is called in metrics and, in capitals, in the scripts.
 func (v Verdict) String() string {
-	switch v {
-	case Admitted:
-		return "admitted"
-	case Denied:
-		return "denied"
-	case ExceedsCapacity:
-		return "exceeds_capacity"
-	case Reclaimed:
-		return "reclaimed"
-	case Leased:
-		return "leased"
-	case Done:
-		return "done"
-	case Duplicate:
-		return "duplicate"
-	case Unknown:
-		return "unknown"
-	case Unpaired:
-		return "unpaired"
-	case Deferred:
-		return "deferred"
+	if v < 0 || v > Deferred {
+		return verdictNames[0]
 	}
-	return "none"
+	return verdictNames[v]
 }
+
+func (v Verdict) isDenial() bool { return v == Denied || v == ExceedsCapacity }
 
 // Decision answers one Request.
 type Decision struct {
 	Verdict Verdict
 	Node    limits.Node   // Denied, ExceedsCapacity: whose limit denied
 	Limit   limits.Limit  // Denied, ExceedsCapacity: that limit
+	Used    int64         // Denied: at least so many slots of the limit were taken; 0 if that is not known
 	Wait    time.Duration // Denied: until enough slots open; Leased: until the lease ends
 	Opened  string        // of a resolved event to deliver: the receipt of what it resolves; "" if that has expired meanwhile
 	InDoubt bool          // Reclaimed: an earlier holder of the lease may have delivered the event
@@ -75,8 +64,38 @@ type Decision struct {
 	Shadow ShadowDecision
 }
 
-// ShadowDecision is what the shadow limits say of an event that was evaluated. Its Verdict is 0 if there are none, or the
-// event was not evaluated anew.
+// Denial says by what an event was denied. It is never changed.
+type Denial struct {
+	Level string       // of the rule
+	Path  string       // of the limit; empty for the global one
+	Limit limits.Limit // the zero Limit if no limit denied the event
+	Used  int64        // at least so many of its slots were taken; 0 if that is not known
+	Opens time.Time    // when enough slots open, by this host's clock; zero if that is not known
+}
+
+// ByLimit tells whether a limit denied the event, and not something else.
+func (d *Denial) ByLimit() bool { return d.Limit != (limits.Limit{}) }
+
+// Denials by something else than a limit.
+var (
+	DeniedUnpaired = &Denial{Level: LevelUnpaired}
+	DeniedByRoom   = &Denial{Level: LevelRoom}
+)
+
+// Denial is what a decision about an event says of the limit that is full. It is nil if none is, as the shadow mode shows too. Asked is
+// when the question was.
+func (d *Decision) Denial(asked time.Time) *Denial {
+	if !d.Verdict.isDenial() {
+		return nil
+	}
+	denial := &Denial{Level: d.Node.Level, Path: d.Node.Path, Limit: d.Limit, Used: d.Used}
+	if d.Wait > 0 {
+		denial.Opens = asked.Add(d.Wait)
+	}
+	return denial
+}
+
+// ShadowDecision is what the shadow limits say of an event. Its Verdict is 0 if there are none, or the event was not evaluated anew.
 type ShadowDecision struct {
 	Verdict Verdict // Admitted, Denied or ExceedsCapacity
 	Node    limits.Node
@@ -84,7 +103,12 @@ type ShadowDecision struct {
 	Wait    time.Duration
 }
 
-// Grant is the lease of one event, in the hands of whoever delivers it. It is ended once, by Finish, Refund or Release. Its
+// ofShadow is a decision of the shadow limits.
+func (d *Decision) ofShadow() ShadowDecision {
+	return ShadowDecision{Verdict: d.Verdict, Node: d.Node, Limit: d.Limit, Wait: d.Wait}
+}
+
+// Grant is the lease of one event, in the hands of whoever delivers the event. Finish, Refund or Release ends the grant, once. Its
 // methods may be called while another one runs.
 type Grant interface {
 	// Finish records that the event was delivered, and where: the receipt comes back to what resolves it. Newly is false where
@@ -94,8 +118,8 @@ type Grant interface {
 	// Refund returns the slots of an event that was definitely not delivered, and forgets the event.
 	Refund(ctx context.Context)
 
-	// Release ends the lease without a delivery that is known of: the slots stay taken, and whoever gets the message next may
-	// deliver it. In doubt some attempt may have delivered it after all.
+	// Release ends the lease without a known delivery: the slots stay taken, and whoever gets the message next may deliver it. In
+	// doubt some attempt may have delivered it after all.
 	Release(ctx context.Context, inDoubt bool)
 
 	// Extend renews the lease. False means that someone else may be delivering the event by now: stop.

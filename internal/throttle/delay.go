@@ -2,7 +2,6 @@ package throttle
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -35,36 +34,26 @@ const (
 	AlreadyWaiting                         // another message with its ID does
 )
 
-// queues are those in which events of a category may wait, by their keys: one for each path with a limit, the root first.
-type queues struct {
-	nodes []limits.Node
-	keys  []string
-}
-
-func (r *Redis) queuesOf(category string) queues {
-	var found queues
-	for _, node := range r.rules().tree.route(category).nodes {
-		if len(node.Limits) > 0 {
-			found.nodes = append(found.nodes, node)
-			found.keys = append(found.keys, r.keys.queue(event.FirstLevel(category), node.Path))
-		}
+// queueKeys are the keys of the queues in which events of a category may wait: one for each node of its path.
+func (r *Redis) queueKeys(category string, nodes []limits.Node) []string {
+	keys := make([]string, len(nodes))
+	for i, node := range nodes {
+		keys[i] = r.keys.queue(event.FirstLevel(category), node.Path)
 	}
-	return found
+	return keys
 }
 
-// queueMember names the event in a queue, which it sorts by its place in the stream; see lib/queue.lua.
+// queueMember names the event in a queue; see lib/queue.lua. Names sort by the place in the stream.
 func (r Request) queueMember() string {
 	return fmt.Sprintf("%020d %d %s", r.Message.Sequence, r.Cost, r.eventKey())
 }
 
 // delayKind is how a limit frees slots, as delay.lua calls it.
 func delayKind(a limits.Algorithm) string {
-	switch a {
-	case limits.SlidingLog, limits.FixedWindow, limits.LeakyBucket, limits.InFlight:
-		return a.String()
-	case limits.SlidingCounter, limits.TokenBucket:
+	if a == limits.SlidingCounter || a == limits.TokenBucket {
+		return "rate"
 	}
-	return "rate"
+	return a.String()
 }
 
 // Delay plans when a denied event comes back, in the order of those that wait for the same path. Events of one first-level
@@ -74,47 +63,39 @@ func (r *Redis) Delay(ctx context.Context, p Postponement, most int) (DelayVerdi
 	if p.opensPair() {
 		pair = p.Pair
 	}
-	k, first, queues := r.keys, event.FirstLevel(p.Category), r.queuesOf(p.Category)
-	own := slices.IndexFunc(queues.nodes, func(n limits.Node) bool { return n.Path == p.Path })
+	k, first, nodes := r.keys, event.FirstLevel(p.Category), r.rules().tree.Path(p.Category)
+	queues := r.queueKeys(p.Category, nodes)
+	own := slices.IndexFunc(nodes, func(n limits.Node) bool { return n.Path == p.Path })
 	if own < 0 { // the limits have changed since
-		own = len(queues.keys)
-		queues.keys = append(queues.keys, k.queue(first, p.Path))
+		own = len(queues)
+		queues = append(queues, k.queue(first, p.Path))
 	}
 	log := k.absent
 	if p.Limit.Algorithm == limits.SlidingLog {
 		log = k.key(inForce + bucketName(limits.SlidingLog.String(), p.Path))
 	}
-	keys := append([]string{k.calls, k.room(first), k.pairs(first), k.pairsUntil(first), k.leased, log}, queues.keys...)
+	keys := append([]string{k.calls, k.room(first), k.pairs(first), k.pairsUntil(first), k.leased, log}, queues...)
 	arguments := []any{
 		p.eventKey(), flag(p.Derived), p.Message.Stored.UnixMicro(), p.queueMember(), max(p.Weight, 1),
 		p.Wait.Microseconds(), p.Longest.Microseconds(),
 		delayKind(p.Limit.Algorithm), p.Limit.Window.Microseconds(), max(p.Limit.Count, 1), p.Cost,
-		most, flag(p.HasWaited), pair, len(queues.keys), own + 1,
+		most, flag(p.HasWaited), pair, len(queues), own + 1,
 	}
 	numbers, err := r.runner.RunNumbers(ctx, "planning a delay", lua.Delay, keys, arguments, 2)
 	if err != nil {
 		return 0, 0, err
 	}
-	return DelayVerdict(numbers[1]), time.Duration(numbers[0]) * time.Microsecond, nil
+	return DelayVerdict(numbers[1]), micros(numbers[0]), nil
 }
 
-// flag is how the scripts take a yes or no.
-func flag(is bool) int {
-	if is {
-		return 1
-	}
-	return 0
-}
-
-// Where slots open at least this far apart, events wait for those ahead of them that should be back, and so long. Message
-// schedules that are due within the same quarter of a second come at once: where more slots open than that, waiting for each
-// other would cost slots.
+// Message schedules that are due within the same quarter of a second come at once: where slots open more often, events that wait for
+// each other would lose slots.
 const (
-	orderedApart = 250 * time.Millisecond
-	orderedWait  = 2 * time.Second
+	orderedApart = 250 * time.Millisecond // where slots open at least this far apart, events wait for those ahead of them that should be back
+	orderedWait  = 2 * time.Second        // for so long
 )
 
-// slowestOf is the limit of a node whose slots open the furthest apart, and how far.
+// slowestOf is the limit of a node whose slots open the furthest apart, and that distance.
 func slowestOf(n limits.Node) (limit limits.Limit, apart time.Duration) {
 	for _, l := range n.Limits {
 		if between := l.Window / time.Duration(max(l.Count, 1)); limit.Window == 0 || between > apart {
@@ -124,7 +105,7 @@ func slowestOf(n limits.Node) (limit limits.Limit, apart time.Duration) {
 	return limit, apart
 }
 
-// turn is where an event has to wait for others before it may be evaluated, if it has.
+// turn is where an event has to wait for others before its evaluation.
 type turn struct {
 	node limits.Node
 	wait time.Duration // 0: nowhere
@@ -132,36 +113,33 @@ type turn struct {
 
 // queueIndex numbers the rooms and queues of a script call.
 type queueIndex struct {
-	names       keys
-	rooms       map[string]int
-	queues      map[string]int
+	store       *Redis
+	tree        *routes
+	rooms       numbering[string] // by first-level category
+	queues      numbering[string] // by key
 	roomKeys    []string
 	queueKeys   []string
 	definitions []any // of the queues, for turn.lua
 }
 
-func newQueueIndex(names keys) *queueIndex {
-	return &queueIndex{names: names, rooms: make(map[string]int), queues: make(map[string]int)}
+func (r *Redis) newQueueIndex() *queueIndex {
+	return &queueIndex{store: r, tree: r.rules().tree, rooms: make(numbering[string]), queues: make(numbering[string])}
 }
 
-// of appends the numbers of the queues of a category to the arguments, and returns that of its room.
-func (x *queueIndex) of(arguments []any, category string, queues queues) ([]any, int) {
-	first := event.FirstLevel(category)
-	room, known := x.rooms[first]
-	if !known {
-		room = len(x.rooms) + 1
-		x.rooms[first] = room
-		x.roomKeys = append(x.roomKeys, x.names.room(first))
+// of appends the numbers of the queues of a category to the arguments, and returns the number of its room.
+func (x *queueIndex) of(arguments []any, category string) ([]any, int) {
+	first, nodes := event.FirstLevel(category), x.tree.Path(category)
+	room, isNew := x.rooms.of(first)
+	if isNew {
+		x.roomKeys = append(x.roomKeys, x.store.keys.room(first))
 	}
-	arguments = append(arguments, len(queues.keys))
-	for i, key := range queues.keys {
-		number, known := x.queues[key]
-		if !known {
-			number = len(x.queues) + 1
-			x.queues[key] = number
+	arguments = append(arguments, len(nodes))
+	for i, key := range x.store.queueKeys(category, nodes) {
+		number, isNew := x.queues.of(key)
+		if isNew {
 			x.queueKeys = append(x.queueKeys, key)
 			patience := time.Duration(0)
-			if _, apart := slowestOf(queues.nodes[i]); apart >= orderedApart {
+			if _, apart := slowestOf(nodes[i]); apart >= orderedApart {
 				patience = orderedWait
 			}
 			x.definitions = append(x.definitions, room, patience.Microseconds())
@@ -173,23 +151,23 @@ func (x *queueIndex) of(arguments []any, category string, queues queues) ([]any,
 
 // turns tells for each event whether others that were stored before it wait for slots on its path.
 func (r *Redis) turns(ctx context.Context, requests []Request) ([]turn, error) {
-	index, paths := newQueueIndex(r.keys), make([]queues, len(requests))
+	index := r.newQueueIndex()
 	var events []any
-	for i := range requests {
-		paths[i] = r.queuesOf(requests[i].Category)
-		events = append(events, requests[i].eventKey(), requests[i].Message.Stored.UnixMicro(), requests[i].queueMember())
-		events, _ = index.of(events, requests[i].Category, paths[i])
+	for _, request := range requests {
+		events = append(events, request.eventKey(), request.Message.Stored.UnixMicro(), request.queueMember())
+		events, _ = index.of(events, request.Category)
 	}
 	keys := slices.Concat([]string{r.keys.calls, r.keys.leased, r.keys.done}, index.roomKeys, index.queueKeys)
-	arguments := append([]any{len(index.roomKeys), len(index.queueKeys)}, index.definitions...)
-	numbers, err := r.runner.RunNumbers(ctx, "asking whose turn it is", lua.Turn, keys, append(arguments, events...), 2*len(requests))
+	arguments := slices.Concat([]any{len(index.roomKeys), len(index.queueKeys)}, index.definitions, events)
+	numbers, err := r.runner.RunNumbers(ctx, "asking whose turn it is", lua.Turn, keys, arguments, 2*len(requests))
 	if err != nil {
 		return nil, err
 	}
 	turns := make([]turn, len(requests))
-	for i := range turns {
-		if queue := numbers[2*i]; queue > 0 && queue <= int64(len(paths[i].nodes)) {
-			turns[i] = turn{paths[i].nodes[queue-1], time.Duration(numbers[2*i+1]) * time.Microsecond}
+	for i, request := range requests {
+		nodes := index.tree.Path(request.Category)
+		if queue := numbers[2*i]; queue > 0 && queue <= int64(len(nodes)) {
+			turns[i] = turn{nodes[queue-1], micros(numbers[2*i+1])}
 		}
 	}
 	return turns, nil
@@ -200,18 +178,18 @@ func (r *Redis) leave(ctx context.Context, requests []Request) error {
 	if len(requests) == 0 {
 		return nil
 	}
-	index := newQueueIndex(r.keys)
+	index := r.newQueueIndex()
 	var events []any
-	for i := range requests {
-		numbers, room := index.of(nil, requests[i].Category, r.queuesOf(requests[i].Category))
-		events = append(append(events, requests[i].eventKey(), room, requests[i].queueMember()), numbers...)
+	for _, request := range requests {
+		queues, room := index.of(nil, request.Category)
+		events = append(append(events, request.eventKey(), room, request.queueMember()), queues...)
 	}
 	keys := slices.Concat([]string{r.keys.calls}, index.roomKeys, index.queueKeys)
 	_, err := r.runner.RunInt(ctx, "leaving the queue", lua.Leave, keys, append([]any{len(index.roomKeys)}, events...))
 	return err
 }
 
-// Planned tells whether it was planned in the last hour that an event comes back, and in what time; 0 if that is over.
+// Planned tells whether an event was planned to come back in the last hour or later, and in what time; 0 if that time is over.
 func (r *Redis) Planned(ctx context.Context, request Request) (in time.Duration, planned bool, err error) {
 	var (
 		at  float64
@@ -224,10 +202,7 @@ func (r *Redis) Planned(ctx context.Context, request Request) (in time.Duration,
 		}
 		return err
 	})
-	if errors.Is(err, redis.Nil) {
-		return 0, false, nil
-	}
-	if err != nil {
+	if err != nil || now.IsZero() { // not planned
 		return 0, false, err
 	}
 	return max(0, time.UnixMicro(int64(at)).Sub(now)), true, nil
@@ -242,7 +217,7 @@ func (l *Limiter) Delay(ctx context.Context, p Postponement) (DelayVerdict, time
 	return l.o.Redis.Delay(ctx, p, l.o.RoomMax)
 }
 
-// Planned tells whether it was planned in the last hour that an event comes back, and in what time; 0 if that is over.
+// Planned is [Redis.Planned]. While Redis is unavailable nothing is known.
 func (l *Limiter) Planned(ctx context.Context, request Request) (in time.Duration, planned bool, err error) {
 	if err := l.outage.mustAnswer(); err != nil {
 		return 0, false, err
@@ -250,7 +225,7 @@ func (l *Limiter) Planned(ctx context.Context, request Request) (in time.Duratio
 	return l.o.Redis.Planned(ctx, request)
 }
 
-// denyEarly denies the events of the part that have to wait for others, and returns how many.
+// denyEarly denies the events of the part that have to wait for others, and returns their number.
 func (p *part) denyEarly(turns []turn, answers []Decision) (denied int) {
 	for i, position := range p.positions {
 		if turn := turns[i]; turn.wait > 0 {

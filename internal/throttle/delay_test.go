@@ -1,90 +1,15 @@
 package throttle
 
 import (
-	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/script"
-	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
-
-// postponed is an event that a limit of 10/30m on the path a has denied; the next slot opens in 20 minutes.
-func postponed(r Request) Postponement {
-	return Postponement{
-		Request: r, Wait: 20 * time.Minute, Longest: 4 * time.Hour, Path: "a", Limit: limits.Limit{Count: 10, Window: 30 * time.Minute},
-	}
-}
-
-// comeBack is the same event when it has waited.
-func (p Postponement) comeBack() Postponement {
-	p.HasWaited = true
-	return p
-}
-
-// inQueue is the n-th of several events that wait.
-func inQueue(n int, category string) Postponement {
-	return postponed(request(fmt.Sprint("e", n), category).inMessage(uint64(n + 1)))
-}
-
-const mostDelayed = 1000
-
-// delay plans the return of an event, which is told to be in that time.
-func (k *pairKit) delay(p Postponement, most int, want DelayVerdict) time.Duration {
-	k.t.Helper()
-	verdict, in, err := k.Delay(k.t.Context(), p, most)
-	if err != nil {
-		k.t.Fatal(err)
-	}
-	if verdict != want || (want == ComesBack) != (in > 0) {
-		k.t.Fatalf("%q: verdict %d in %v, want %d", p.ID, verdict, in, want)
-	}
-	return in
-}
-
-// delays plans the return of events, and checks in what time each comes.
-func (k *pairKit) delays(want []time.Duration, postponements ...Postponement) {
-	k.t.Helper()
-	for i, p := range postponements {
-		testkit.Equal(k.t, k.delay(p, mostDelayed, ComesBack), want[i], "%s comes back in", p.ID)
-	}
-}
-
-// leaves takes events out of their queues.
-func (k *pairKit) leaves(postponements ...Postponement) {
-	k.t.Helper()
-	requests := make([]Request, len(postponements))
-	for i, p := range postponements {
-		requests[i] = p.Request
-	}
-	testkit.NoError(k.t, k.leave(k.t.Context(), requests))
-}
-
-// waits checks how long events have to wait for others before they may be evaluated.
-func (k *pairKit) waits(want []time.Duration, postponements ...Postponement) {
-	k.t.Helper()
-	requests := make([]Request, len(postponements))
-	for i, p := range postponements {
-		requests[i] = p.Request
-	}
-	turns := testkit.Must(k.turns(k.t.Context(), requests))(k.t)
-	for i, turn := range turns {
-		if turn.wait != want[i] {
-			k.t.Errorf("%s waits %v for others, want %v", requests[i].ID, turn.wait, want[i])
-		}
-	}
-}
-
-func (k *pairKit) awaiting(back time.Duration, id string) string {
-	return fmt.Sprintf("@%d %s", k.clock.Read().Add(back).UnixMicro(), id)
-}
 
 var delayStories = []struct {
 	name string
@@ -479,37 +404,9 @@ var delayStories = []struct {
 	}},
 }
 
-// wantDelayed checks which events are remembered in the room, and which stand in the queue of a path.
-func (k *pairKit) wantDelayed(room, queue []string) {
-	k.t.Helper()
-	remembered := k.client.ZRange(k.t.Context(), k.keys.room("a"), 0, -1).Val()
-	if slices.Sort(remembered); !slices.Equal(remembered, room) {
-		k.t.Errorf("the room remembers %q, want %q", remembered, room)
-	}
-	stand := k.client.ZRange(k.t.Context(), k.keys.queue("a", "a"), 0, -1).Val()
-	for i, member := range stand {
-		stand[i] = member[strings.LastIndex(member, " ")+1:]
-	}
-	testkit.EqualSlices(k.t, stand, queue, "the queue")
-}
-
-// dumps is what keys hold.
-func (k *pairKit) dumps(keys ...string) string {
-	k.t.Helper()
-	held := make([]string, len(keys))
-	for i, key := range keys {
-		var err error
-		if held[i], err = k.client.Dump(k.t.Context(), key).Result(); err != nil && !errors.Is(err, redis.Nil) {
-			k.t.Fatal(err)
-		}
-	}
-	return fmt.Sprintf("%q", held)
-}
-
 func TestDelays(t *testing.T) {
 	t.Parallel()
-	server := servertest.StartRedis(t)
-	client := newClient(t, redis.Options{Addr: server.Addr})
+	_, client := startRedis(t)
 	for _, way := range []script.Scripting{script.Eval, script.Functions} {
 		for _, story := range delayStories {
 			t.Run(string(way)+"/"+story.name, func(t *testing.T) {
@@ -519,79 +416,5 @@ func TestDelays(t *testing.T) {
 				story.tell(t, k)
 			})
 		}
-	}
-}
-
-// TestPlanned plans at times before now: what is asked about plans goes by the server's own clock.
-func TestPlanned(t *testing.T) {
-	t.Parallel()
-	server := servertest.StartRedis(t)
-	k := newPairKit(t, newClient(t, redis.Options{Addr: server.Addr}), script.Eval)
-	want := func(id string, planned bool, about time.Duration) {
-		t.Helper()
-		in, got, err := k.Planned(t.Context(), request(id, "a"))
-		if err != nil || got != planned || in > about || in < about-10*time.Minute || in < 0 {
-			t.Errorf("%q: %v, %v, %v, want %v, %v", id, in, got, err, about, planned)
-		}
-	}
-	want("unknown", false, 0)
-	for i, ago := range []time.Duration{3 * time.Hour, time.Hour, 10 * time.Minute, 0} { // and back in 20 minutes
-		k.clock.Set(time.Now().Add(-ago))
-		k.delay(postponed(request(fmt.Sprint("e", i), "a")), mostDelayed, ComesBack)
-	}
-	want("e0", false, 0)
-	want("e1", true, 0)
-	want("e2", true, 11*time.Minute)
-	want("e3", true, 21*time.Minute)
-	want("unknown", false, 0)
-
-	server.CLI("SET", k.keys.room("a"), "text")
-	if _, planned, err := k.Planned(t.Context(), request("e1", "a")); planned || !errors.Is(err, script.ErrRefused) {
-		t.Errorf("of a key of the wrong type: %v, %v", planned, err)
-	}
-}
-
-func TestLimiterDelays(t *testing.T) {
-	t.Parallel()
-	server := durable(t)
-	limiter := startLimiter(t, server.Addr, LimiterOptions{RoomMax: 2})
-	ask := func(id string, want DelayVerdict) {
-		t.Helper()
-		verdict, in, err := limiter.Delay(t.Context(), postponed(request(id, "a")))
-		if err != nil || verdict != want || (want == ComesBack) != (in > 0) {
-			t.Errorf("%q: verdict %d in %v, %v, want %d", id, verdict, in, err, want)
-		}
-	}
-	wantPlanned := func(id string, want bool) {
-		t.Helper()
-		if in, planned, err := limiter.Planned(t.Context(), request(id, "a")); err != nil || planned != want || want != (in > 0) {
-			t.Errorf("%q is planned: %v, %t, %v", id, in, planned, err)
-		}
-	}
-	ask("first", ComesBack)
-	ask("second", ComesBack)
-	ask("third", TooMany)
-	wantPlanned("first", true)
-	wantPlanned("third", false)
-	limiter.lose(server)
-	if verdict, _, err := limiter.Delay(t.Context(), postponed(request("fourth", "a"))); verdict != 0 || !errors.Is(err, script.ErrUnavailable) {
-		t.Errorf("without Redis: verdict %d, %v", verdict, err)
-	}
-	if _, planned, err := limiter.Planned(t.Context(), request("first", "a")); planned || !errors.Is(err, script.ErrUnavailable) {
-		t.Errorf("without Redis it is planned: %t, %v", planned, err)
-	}
-	server.Restart()
-	limiter.until(answering)
-	wantPlanned("first", true)
-	ask("first", ComesBack)
-	ask("fourth", TooMany)
-}
-
-func TestLimiterThatDelaysNothing(t *testing.T) {
-	t.Parallel()
-	server := servertest.StartRedis(t)
-	limiter := startLimiter(t, server.Addr, LimiterOptions{})
-	if verdict, _, err := limiter.Delay(t.Context(), postponed(request("e", "a"))); verdict != TooMany || err != nil {
-		t.Errorf("verdict %d, %v, want %d", verdict, err, TooMany)
 	}
 }

@@ -13,82 +13,69 @@ func denied(node limits.Node, limit limits.Limit, wait time.Duration) Decision {
 	return Decision{Verdict: Denied, Node: node, Limit: limit, Wait: wait}
 }
 
+// TestDenyCache learns of denials on the path a.b one after the other, and looks each time which paths are full.
 func TestDenyCache(t *testing.T) {
 	t.Parallel()
 	clock := testkit.NewClock(nil)
 	cache := newDenyCache(time.Second, clock.Read)
 	tree := newRoutes(newTree(t, "100/1h", "10/1h+3/1m", "a.b=5/1h"))
-	route := tree.route("a.b")
-	path := route.nodes
-	want := func(category, node string) {
-		t.Helper()
-		got, full := cache.find(tree.route(category))
-		if full != (node != "-") || full && got.Path != node {
-			t.Errorf("%s is full at %+v, %v; want %q", category, got, full, node)
+	global, category, rule := 0, 1, 2
+	learn := func(asked time.Time, level, limit int, wait time.Duration, cost int) {
+		node := tree.route("a.b").nodes[level]
+		d := denied(node, node.Limits[limit], wait)
+		if wait == 0 {
+			d.Verdict = ExceedsCapacity
+		}
+		cache.learn(asked, tree.route("a.b"), d, cost)
+	}
+	for _, step := range []struct {
+		what  string
+		learn func(now time.Time)
+		full  map[string]string // by category: the path that is full, "-" if none is
+		after time.Duration     // for which the clock goes on, before they are looked for
+	}{
+		{"nothing is known", func(time.Time) {}, map[string]string{"a.b": "-"}, 0},
+		{"an hour is longer than an entry lasts, a global slot opens earlier", func(now time.Time) {
+			learn(now, rule, 0, time.Hour, 1)
+			learn(now, global, 0, 500*time.Millisecond, 1)
+		}, map[string]string{"a.b": "", "c": ""}, 0},
+		{"the global slot is open", func(time.Time) {}, map[string]string{"a.b": "a.b", "a": "-"}, 500 * time.Millisecond},
+		{"the entry is too old", func(time.Time) {}, map[string]string{"a.b": "-"}, 500 * time.Millisecond},
+		{"a slot is not open yet, counted from when the question was asked", func(now time.Time) {
+			learn(now.Add(-100*time.Millisecond), category, 1, 300*time.Millisecond, 1)
+		}, map[string]string{"a.b": "a", "a": "a", "a.x.y": "a", "b": "-"}, 200*time.Millisecond - time.Nanosecond},
+		{"that slot is open", func(time.Time) {}, map[string]string{"a": "-"}, time.Nanosecond},
+		{"what never fits is full", func(now time.Time) { learn(now, rule, 0, 0, 1) }, map[string]string{"a.b": "a.b"}, 0},
+		{"for as long as an entry lasts", func(time.Time) {}, map[string]string{"a.b": "-"}, time.Second},
+		{"more slots than one may be too many where one fits", func(now time.Time) {
+			learn(now, global, 0, time.Hour, 2)
+			learn(now, rule, 0, 0, 6)
+		}, map[string]string{"a.b": "-"}, 0},
+		{"full before it is forgotten", func(now time.Time) { learn(now, global, 0, time.Hour, 1) }, map[string]string{"a.b": ""}, 0},
+		{"forgotten", func(time.Time) { cache.forget() }, map[string]string{"a.b": "-"}, 0},
+	} {
+		step.learn(clock.Read())
+		clock.Advance(step.after)
+		for name, want := range step.full {
+			if got := cache.find(tree.route(name)); (got != nil) != (want != "-") || got != nil && got.Path != want {
+				t.Errorf("%s: %s is full at %+v, want %q", step.what, name, got, want)
+			}
 		}
 	}
-	want("a.b", "-")
-
-	// A slot opens before the entry is too old, counted from when the question was asked.
-	asked := clock.Read()
-	clock.Advance(100 * time.Millisecond)
-	cache.learn(asked, route, denied(path[1], path[1].Limits[1], 300*time.Millisecond), 1)
-	want("a.b", "a")
-	want("a", "a")
-	want("a.x.y", "a")
-	want("b", "-")
-	clock.Set(asked.Add(300*time.Millisecond - time.Nanosecond))
-	want("a", "a")
-	clock.Advance(time.Nanosecond)
-	want("a", "-")
-
-	// The entry is too old before a slot opens.
-	asked = clock.Read()
-	cache.learn(asked, route, denied(path[2], path[2].Limits[0], time.Hour), 1)
-	cache.learn(asked, route, denied(path[0], path[0].Limits[0], 500*time.Millisecond), 1)
-	want("a.b", "")
-	want("c", "")
-	clock.Advance(500 * time.Millisecond)
-	want("a.b", "a.b")
-	want("a", "-")
-	clock.Advance(500 * time.Millisecond)
-	want("a.b", "-")
-
-	// What never fits is full for as long as an entry lasts.
-	cache.learn(clock.Read(), route, Decision{Verdict: ExceedsCapacity, Node: path[2], Limit: path[2].Limits[0]}, 1)
-	want("a.b", "a.b")
-	clock.Advance(time.Second)
-	want("a.b", "-")
-
-	// More slots than one may be too many where one fits.
-	cache.learn(clock.Read(), route, denied(path[0], path[0].Limits[0], time.Hour), 2)
-	cache.learn(clock.Read(), route, Decision{Verdict: ExceedsCapacity, Node: path[2], Limit: path[2].Limits[0]}, 6)
-	want("a.b", "-")
-
-	cache.learn(clock.Read(), route, denied(path[0], path[0].Limits[0], time.Hour), 1)
-	want("a.b", "")
-	cache.forget()
-	want("a.b", "-")
-
-	// A limit that was changed is asked about anew.
-	cache.learn(clock.Read(), route, denied(path[0], path[0].Limits[0], time.Hour), 1)
+	learn(clock.Read(), global, 0, time.Hour, 1)
 	raised := newRoutes(newTree(t, "200/1h", "10/1h", ""))
-	if node, full := cache.find(raised.route("a")); full {
-		t.Errorf("the raised limit is full at %+v", node)
+	if denial := cache.find(raised.route("a")); denial != nil {
+		t.Errorf("the raised limit is full: %+v", denial)
 	}
-	want("a.b", "")
 }
 
 func TestDenyCacheTurnedOff(t *testing.T) {
 	t.Parallel()
 	clock := testkit.NewClock(nil)
-	cache := newDenyCache(0, clock.Read)
-	route := newRoutes(newTree(t, "0/1h", "none", "")).route("a")
-	node := route.nodes
-	cache.learn(clock.Read(), route, denied(node[0], node[0].Limits[0], time.Hour), 1)
-	cache.learn(clock.Read(), route, Decision{Verdict: ExceedsCapacity, Node: node[0], Limit: node[0].Limits[0]}, 1)
-	if got, full := cache.find(route); full {
-		t.Errorf("full at %+v", got)
+	off, route := newDenyCache(0, clock.Read), newRoutes(newTree(t, "1/1h", "none", "")).route("a")
+	off.learn(clock.Read(), route, denied(route.nodes[0], route.nodes[0].Limits[0], time.Hour), 1)
+	if denial := off.find(route); denial != nil {
+		t.Errorf("a cache that is turned off knows of %+v", denial)
 	}
 }
 
@@ -103,7 +90,7 @@ func TestDenyCacheIsBounded(t *testing.T) {
 		if len(cache.full) > maxFull {
 			t.Fatalf("%d entries", len(cache.full))
 		}
-		if _, full := cache.find(tree.route(name)); !full {
+		if cache.find(tree.route(name)) == nil {
 			t.Fatalf("%s was not learnt", name)
 		}
 	}
@@ -113,10 +100,54 @@ func TestDenyCacheIsBounded(t *testing.T) {
 	learn("long", time.Hour)
 	clock.Advance(time.Second)
 	learn("next", time.Hour) // what has ended makes room
-	if _, full := cache.find(tree.route("long")); !full || len(cache.full) != 2 {
-		t.Errorf("%d entries, long is full: %v", len(cache.full), full)
+	if denial := cache.find(tree.route("long")); denial == nil || len(cache.full) != 2 {
+		t.Errorf("%d entries, long is full: %+v", len(cache.full), denial)
 	}
 	for i := range 2 * maxFull {
 		learn(fmt.Sprint("more", i), time.Hour)
+	}
+}
+
+// TestLimiterCountsADenialFromItsQuestion shows that the deny cache forgets a full limit no later than its next slot opens,
+// however long the reply took: it counts from before the question left.
+func TestLimiterCountsADenialFromItsQuestion(t *testing.T) {
+	t.Parallel()
+	limiter := startLimiter(t, LimiterOptions{
+		Settings: Settings{Tree: newTree(t, "none", "1/1h", "")}, DenyCacheTTL: 2 * time.Hour,
+	})
+	limiter.one(Admitted, request("first", "a"))
+	limiter.one(Denied, request("second", "a"))
+	limiter.wantFull("a", limits.LevelCategory)
+	opens := scores(t, limiter.server, "{limiter}:log:a")["first"].Add(time.Hour)
+	for limit, known := range limiter.cache.full {
+		if known.until.After(opens) {
+			t.Errorf("%+v counts as full for %v after its next slot has opened", limit, known.until.Sub(opens))
+		}
+	}
+}
+
+// TestTakenBefore shows that what is used is not guessed: a denial that says less than that all slots are taken says nothing.
+func TestTakenBefore(t *testing.T) {
+	t.Parallel()
+	log := limits.Limit{Count: 10, Window: time.Hour}
+	counter := limits.Limit{Algorithm: limits.SlidingCounter, Count: 10, Window: time.Hour}
+	category := limits.Node{Level: limits.LevelCategory, Path: "a"}
+	guarantees := []limits.Guarantee{{Path: "security", Slots: 3}}
+	for name, test := range map[string]struct {
+		guarantees []limits.Guarantee
+		decision   Decision
+		cost       int
+		want       int64
+	}{
+		"a log":                              {nil, denied(category, log, time.Minute), 1, 10},
+		"a log, several slots":               {nil, denied(category, log, time.Minute), 2, 0},
+		"an estimate":                        {nil, denied(category, counter, time.Minute), 1, 0},
+		"the global log":                     {nil, denied(limits.Node{Level: limits.LevelGlobal}, log, time.Minute), 1, 10},
+		"the global log, with guarantees":    {guarantees, denied(limits.Node{Level: limits.LevelGlobal}, log, time.Minute), 1, 0},
+		"the log of a path, with guarantees": {guarantees, denied(category, log, time.Minute), 1, 10},
+		"what never fits":                    {nil, Decision{Verdict: ExceedsCapacity, Node: category, Limit: log}, 1, 0},
+	} {
+		tree := &routes{guarantees: test.guarantees}
+		testkit.Equal(t, tree.takenBefore(&test.decision, test.cost), test.want, "%s", name)
 	}
 }

@@ -5,10 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/seed-4578ace9/notifier/internal/script"
-	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
@@ -48,188 +44,156 @@ func (s *subject) finishes(want []bool, leases ...Lease) {
 
 // doubtConformance is what is known of an event's deliveries.
 var doubtConformance = []conformanceCase{
-	{
-		name: "doubt: a lease that lapsed", global: "10/1h", category: "none",
-		run: func(s *subject) {
-			events := []Request{request("e", "a"), derived(7, start, "a")}
-			s.admit(events...)
-			s.clock.Advance(testLease - time.Microsecond)
-			s.want(Leased, events...)
-			s.clock.Advance(time.Microsecond)
-			s.takeOver(true, events...)
-			s.clock.Advance(testLease + time.Microsecond)
-			s.takeOver(true, events...)
-			s.taken("a", 2)
-		},
-	},
-	{
-		name: "doubt: a lease that was renewed, and lapsed", global: "10/1h", category: "none",
-		run: func(s *subject) {
-			e := request("e", "a")
-			lease := s.admit(e)
-			s.clock.Advance(time.Second)
-			s.extend(testLease, lease...)
-			s.clock.Advance(testLease)
-			s.takeOver(true, e)
-		},
-	},
-	{
-		name: "doubt: none after a lease that was released", global: "10/2h", category: "none",
-		run: func(s *subject) {
-			events := []Request{request("e", "a"), derived(7, start, "a")}
-			s.release(false, s.admit(events...)...)
-			s.release(false, s.takeOver(false, events...)...)
-			s.clock.Advance(testRetention - time.Second)
-			lease := s.takeOver(false, events...)
-			s.release(false, s.extend(testLease, lease...)...)
-			s.takeOver(false, events...)
-			s.clock.Advance(testLease + time.Second)
-			s.takeOver(true, events...)
-			s.taken("a", 2)
-		},
-	},
-	{
-		name: "doubt: a release in doubt", global: "10/1h", category: "none",
-		run: func(s *subject) {
-			s.release(true, s.admit(request("e", "a"))...)
-			s.takeOver(true, request("e", "a"))
-		},
-	},
-	{
-		name: "doubt: whoever took over in doubt takes it away from nobody", global: "10/1h", category: "none",
-		run: func(s *subject) {
-			e := request("e", "a")
-			s.admit(e)
-			s.clock.Advance(testLease)
-			for range 3 {
-				lease := s.takeOver(true, e)
-				s.clock.Advance(time.Second)
-				s.release(false, s.extend(testLease, lease...)...)
-			}
-		},
-	},
-	{
-		name: "doubt: kept as long as the delivery is renewed", global: "100/1h", category: "none", retention: time.Minute,
-		run: func(s *subject) {
-			e := request("e", "a")
-			s.admit(e)
-			s.clock.Advance(testLease)
+	{name: "doubt: a lease that lapsed", global: "10/1h", run: func(s *subject) {
+		events := []Request{request("e", "a"), derived(7, start, "a")}
+		s.admit(events...)
+		s.clock.Advance(testLease - time.Microsecond)
+		s.want(Leased, events...)
+		s.clock.Advance(time.Microsecond)
+		s.takeOver(true, events...)
+		s.clock.Advance(testLease + time.Microsecond)
+		s.takeOver(true, events...)
+		s.taken("a", 2)
+	}},
+	{name: "doubt: a lease that was renewed, and lapsed", global: "10/1h", run: func(s *subject) {
+		e := request("e", "a")
+		lease := s.admit(e)
+		s.clock.Advance(time.Second)
+		s.extend(testLease, lease...)
+		s.clock.Advance(testLease)
+		s.takeOver(true, e)
+	}},
+	{name: "doubt: none after a lease that was released", global: "10/2h", run: func(s *subject) {
+		events := []Request{request("e", "a"), derived(7, start, "a")}
+		s.release(false, s.admit(events...)...)
+		s.release(false, s.takeOver(false, events...)...)
+		s.clock.Advance(testRetention - time.Second)
+		lease := s.takeOver(false, events...)
+		s.release(false, s.extend(testLease, lease...)...)
+		s.takeOver(false, events...)
+		s.clock.Advance(testLease + time.Second)
+		s.takeOver(true, events...)
+		s.taken("a", 2)
+	}},
+	{name: "doubt: a release in doubt", global: "10/1h", run: func(s *subject) {
+		s.release(true, s.admit(request("e", "a"))...)
+		s.takeOver(true, request("e", "a"))
+	}},
+	{name: "doubt: whoever took over in doubt takes it away from nobody", global: "10/1h", run: func(s *subject) {
+		e := request("e", "a")
+		s.admit(e)
+		s.clock.Advance(testLease)
+		for range 3 {
 			lease := s.takeOver(true, e)
-			for range 20 {
-				s.clock.Advance(10 * time.Second)
-				lease = s.extend(testLease, lease...)
-				s.finish(s.admit(request("other"+s.clock.Read().String(), "b"))...) // which forgets what is old
-			}
-			lease[0].inDoubt = false // as of somebody who does not know
-			s.release(false, lease...)
-			s.takeOver(true, e)
-		},
-	},
-	{
-		name: "doubt: ends with a refund", global: "10/1h", category: "none",
-		run: func(s *subject) {
-			e := request("e", "a")
-			s.admit(e)
-			s.clock.Advance(testLease)
-			s.refund(true, s.takeOver(true, e)...)
-			s.release(false, s.admit(e)...)
-			s.takeOver(false, e)
-		},
-	},
-	{
-		name: "doubt: ends with a delivery", global: "10/1h", category: "none",
-		run: func(s *subject) {
-			e := request("e", "a")
-			s.admit(e)
-			s.clock.Advance(testLease)
-			s.finish(s.takeOver(true, e)...)
-			s.want(Done, e)
-			s.clock.Advance(testRetention + time.Second)
-			s.release(false, s.admit(e)...)
-			s.takeOver(false, e)
-		},
-	},
-	{
-		name: "doubt: a call that is repeated", global: "10/1h", category: "none",
-		run: func(s *subject) {
-			lapsed, released := request("lapsed", "a"), request("released", "a")
-			leases := s.admit(lapsed, released)
-			s.release(false, leases[1])
-			s.clock.Advance(testLease)
-			var before BatchResult
-			for i := range 2 {
-				result := testkit.Must(s.repeat("nonce", []Request{lapsed, released}))(s.t)
-				if d := result.Decisions[0]; d.Verdict != Reclaimed || !d.InDoubt || !d.Lease.inDoubt {
-					s.t.Errorf("call %d: %+v", i+1, d)
-				}
-				if d := result.Decisions[1]; d.InDoubt || d.Lease.End == 0 {
-					s.t.Errorf("call %d: %+v", i+1, d)
-				}
-				if i > 0 && result.Decisions[0].Lease.End != before.Decisions[0].Lease.End {
-					s.t.Error("the repeated call got another lease")
-				}
-				before = result
-				s.clock.Advance(time.Second)
-			}
-		},
-	},
-	{
-		name: "doubt: nobody holds a released lease", global: "10/1h", category: "none",
-		run: func(s *subject) {
-			lease := s.admit(request("e", "a"))
-			s.release(false, lease...)
-			s.refund(false, lease...)
-			if again := s.extend(testLease, lease...); again[0].End != 0 {
-				s.t.Errorf("it was extended: %+v", again[0])
-			}
-			s.taken("a", 1)
-		},
-	},
-	{
-		name: "newly: one of those who finish an event", global: "10/1h", category: "none",
-		run: func(s *subject) {
-			e, other := request("e", "a"), derived(7, start, "a")
-			first := s.admit(e, other)
-			s.clock.Advance(testLease)
-			second := s.takeOver(true, e, other)
-			s.finishes([]bool{true, true}, second...)
-			s.finishes([]bool{false, false}, first...)
-			s.clock.Advance(time.Minute)
-			s.finishes([]bool{false, false}, second...)
-			s.clock.Advance(testRetention)
-			s.finishes([]bool{true}, first[0])
-		},
-	},
-	{
-		name: "newly: in one batch", global: "10/1h", category: "none",
-		run: func(s *subject) {
-			leases := s.admit(several(3, "e", "a")...)
-			s.finishes([]bool{true}, leases[1])
-			s.finishes([]bool{true, false, false, true}, leases[0], leases[1], leases[0], leases[2])
-		},
-	},
-	{
-		name: "newly: remembered from the first time on", global: "10/1h", category: "none",
-		run: func(s *subject) {
-			e := request("e", "a")
-			lease := s.admit(e)
 			s.clock.Advance(time.Second)
-			s.finish(lease...)
-			s.clock.Advance(testRetention / 2)
-			s.finish(lease...)
-			s.clock.Advance(testRetention/2 - time.Microsecond)
-			s.want(Done, e)
-			s.clock.Advance(time.Microsecond)
-			s.want(Admitted, e)
-		},
-	},
+			s.release(false, s.extend(testLease, lease...)...)
+		}
+	}},
+	{name: "doubt: kept by a release after the end of the lease", global: "10/1h", run: func(s *subject) {
+		e := request("e", "a")
+		s.admit(e)
+		s.clock.Advance(testLease)
+		lease := s.takeOver(true, e)
+		s.clock.Advance(2 * testLease)
+		lease[0].inDoubt = false // as of somebody who does not know
+		s.release(false, lease...)
+		s.takeOver(true, e)
+	}},
+	{name: "doubt: kept as long as the delivery is renewed", global: "100/1h", retention: time.Minute, run: func(s *subject) {
+		e := request("e", "a")
+		s.admit(e)
+		s.clock.Advance(testLease)
+		lease := s.takeOver(true, e)
+		for range 20 {
+			s.clock.Advance(10 * time.Second)
+			lease = s.extend(testLease, lease...)
+			s.finish(s.admit(request("other"+s.clock.Read().String(), "b"))...) // which forgets what is old
+		}
+		lease[0].inDoubt = false // as of somebody who does not know
+		s.release(false, lease...)
+		s.takeOver(true, e)
+	}},
+	{name: "doubt: ends with a refund", global: "10/1h", run: func(s *subject) {
+		e := request("e", "a")
+		s.admit(e)
+		s.clock.Advance(testLease)
+		s.refund(true, s.takeOver(true, e)...)
+		s.release(false, s.admit(e)...)
+		s.takeOver(false, e)
+	}},
+	{name: "doubt: ends with a delivery", global: "10/1h", run: func(s *subject) {
+		e := request("e", "a")
+		s.admit(e)
+		s.clock.Advance(testLease)
+		s.finish(s.takeOver(true, e)...)
+		s.want(Done, e)
+		s.clock.Advance(testRetention + time.Second)
+		s.release(false, s.admit(e)...)
+		s.takeOver(false, e)
+	}},
+	{name: "doubt: a call that is repeated", global: "10/1h", run: func(s *subject) {
+		lapsed, released := request("lapsed", "a"), request("released", "a")
+		leases := s.admit(lapsed, released)
+		s.release(false, leases[1])
+		s.clock.Advance(testLease)
+		var before BatchResult
+		for i := range 2 {
+			result := testkit.Must(s.repeat("nonce", []Request{lapsed, released}))(s.t)
+			if d := result.Decisions[0]; d.Verdict != Reclaimed || !d.InDoubt || !d.Lease.inDoubt {
+				s.t.Errorf("call %d: %+v", i+1, d)
+			}
+			if d := result.Decisions[1]; d.InDoubt || d.Lease.End == 0 {
+				s.t.Errorf("call %d: %+v", i+1, d)
+			}
+			if i > 0 && result.Decisions[0].Lease.End != before.Decisions[0].Lease.End {
+				s.t.Error("the repeated call got another lease")
+			}
+			before = result
+			s.clock.Advance(time.Second)
+		}
+	}},
+	{name: "doubt: nobody holds a released lease", global: "10/1h", run: func(s *subject) {
+		lease := s.admit(request("e", "a"))
+		s.release(false, lease...)
+		s.refund(false, lease...)
+		s.lost(testLease, lease...)
+		s.taken("a", 1)
+	}},
+	{name: "newly: one of those who finish an event", global: "10/1h", run: func(s *subject) {
+		e, other := request("e", "a"), derived(7, start, "a")
+		first := s.admit(e, other)
+		s.clock.Advance(testLease)
+		second := s.takeOver(true, e, other)
+		s.finishes([]bool{true, true}, second...)
+		s.finishes([]bool{false, false}, first...)
+		s.clock.Advance(time.Minute)
+		s.finishes([]bool{false, false}, second...)
+		s.clock.Advance(testRetention)
+		s.finishes([]bool{true}, first[0])
+	}},
+	{name: "newly: in one batch", global: "10/1h", run: func(s *subject) {
+		leases := s.admit(several(3, "e", "a")...)
+		s.finishes([]bool{true}, leases[1])
+		s.finishes([]bool{true, false, false, true}, leases[0], leases[1], leases[0], leases[2])
+	}},
+	{name: "newly: remembered from the first time on", global: "10/1h", run: func(s *subject) {
+		e := request("e", "a")
+		lease := s.admit(e)
+		s.clock.Advance(time.Second)
+		s.finish(lease...)
+		s.clock.Advance(testRetention / 2)
+		s.finish(lease...)
+		s.clock.Advance(testRetention/2 - time.Microsecond)
+		s.want(Done, e)
+		s.clock.Advance(time.Microsecond)
+		s.want(Admitted, e)
+	}},
 }
 
 // TestFinishRepeatedCall makes calls again whose replies were lost.
 func TestFinishRepeatedCall(t *testing.T) {
 	t.Parallel()
-	server := servertest.StartRedis(t)
-	k := newPairKit(t, newClient(t, redis.Options{Addr: server.Addr}), script.Eval)
+	k := startPairKit(t)
 	want := func(nonce string, want []bool, leases ...Lease) {
 		t.Helper()
 		if newly, err := k.finishBatch(t.Context(), nonce, leases); err != nil || !slices.Equal(newly, want) {
@@ -254,8 +218,7 @@ func TestFinishRepeatedCall(t *testing.T) {
 // TestResolvedInDoubt takes over resolved events.
 func TestResolvedInDoubt(t *testing.T) {
 	t.Parallel()
-	server := servertest.StartRedis(t)
-	k := newPairKit(t, newClient(t, redis.Options{Addr: server.Addr}), script.Eval)
+	k := startPairKit(t)
 	want := func(inDoubt bool) Lease {
 		t.Helper()
 		got := k.resolve(aboutDisk("resolved"), Reclaimed, "r")
@@ -285,8 +248,7 @@ func TestResolvedInDoubt(t *testing.T) {
 // TestRestoreInDoubt tells Redis of admissions that were made without it, of events that it knows.
 func TestRestoreInDoubt(t *testing.T) {
 	t.Parallel()
-	server := servertest.StartRedis(t)
-	k := newPairKit(t, newClient(t, redis.Options{Addr: server.Addr}), script.Eval)
+	k := startPairKit(t)
 	for _, test := range []struct {
 		name   string
 		before func(r Request)
@@ -324,8 +286,7 @@ func TestRestoreInDoubt(t *testing.T) {
 // TestGrantInDoubt has grants released, with Redis and without.
 func TestGrantInDoubt(t *testing.T) {
 	t.Parallel()
-	server := durable(t)
-	limiter := startLimiter(t, server.Addr, LimiterOptions{Policy: Local})
+	limiter := startDurableLimiter(t, LimiterOptions{Policy: Local})
 	takeOver := func(id string, inDoubt bool) Grant {
 		t.Helper()
 		answers, err := limiter.Decide(t.Context(), []Request{request(id, "a")})
@@ -339,16 +300,14 @@ func TestGrantInDoubt(t *testing.T) {
 	takeOver("clean", false).Release(t.Context(), false)
 	takeOver("uncertain", true).Release(t.Context(), false)
 
-	limiter.lose(server)
-	limiter.until(acting)
+	limiter.loseAndAct()
 	limiter.one(Admitted, request("clean without redis", "a")).Release(t.Context(), false)
 	limiter.one(Admitted, request("uncertain without redis", "a")).Release(t.Context(), true)
 	takeOver("uncertain without redis", true).Release(t.Context(), false)
 	if newly := limiter.one(Admitted, request("delivered without redis", "a")).Finish(t.Context(), ""); !newly {
 		t.Error("a delivery without Redis is not new")
 	}
-	server.Restart()
-	limiter.until(answering)
+	limiter.regain()
 	takeOver("clean", false).Release(t.Context(), false)
 	takeOver("clean without redis", false)
 	again := takeOver("uncertain", true)

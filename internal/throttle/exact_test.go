@@ -212,8 +212,7 @@ func endDelivery(o *observer, store Store, lease Lease, delivered bool) {
 // TestExactStepByStep makes random calls one by one, by a clock that often stands where something is due.
 func TestExactStepByStep(t *testing.T) {
 	t.Parallel()
-	server := servertest.StartRedis(t)
-	client := newClient(t, redis.Options{Addr: server.Addr})
+	_, client := startRedis(t)
 	for name, newSubject := range map[string]func(t *testing.T, s Settings) *subject{
 		"memory": newMemorySubject,
 		"redis":  func(t *testing.T, s Settings) *subject { return newRedisSubject(t, client, s) },
@@ -270,89 +269,4 @@ func stepByStep(s *subject, random *rand.Rand, categories []string) {
 		}
 	}
 	o.check(exactDeployment(s.tree, categories))
-}
-
-// TestExactWithRefunds takes and returns slots in turn: what is kept is what the limits say is taken.
-func TestExactWithRefunds(t *testing.T) {
-	t.Parallel()
-	server := servertest.StartRedis(t)
-	tree := newTree(t, "40/1h", "25/1h+fixed:22/1d", "")
-	o := newObserver(t)
-	var work sync.WaitGroup
-	for c := range 6 {
-		client := newClient(t, redis.Options{Addr: server.Addr})
-		store := newRedis(client, "refunds", Settings{Tree: tree, Lease: testLease, Retention: testRetention})
-		work.Go(func() {
-			for call := range 80 {
-				r := request(fmt.Sprint(c, "-", call), []string{"a", "b"}[rand.IntN(2)]).withCost(1 + rand.IntN(3))
-				result, err := store.Decide(t.Context(), []Request{r})
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				for _, lease := range o.decided([]Request{r}, result) {
-					if rand.IntN(3) > 0 {
-						endDelivery(o, store, lease, false)
-					}
-				}
-			}
-		})
-	}
-	work.Wait()
-	if err := exactness.Check(exactDeployment(tree, []string{"a", "b"}), o.events); err != nil {
-		t.Error(err)
-	}
-	used := int64(0)
-	for _, event := range o.events {
-		if event.Admitted && event.Returned == (exactness.Span{}) {
-			used += event.Cost
-		}
-	}
-	counts, err := newRedis(newClient(t, redis.Options{Addr: server.Addr}), "refunds", Settings{Tree: tree}).Usage(t.Context(), tree.Path("a"))
-	if err != nil || counts[0][0] != used {
-		t.Errorf("%v slots are taken, %d were kept, %v", counts, used, err)
-	}
-}
-
-// TestOneEventManyClients has everybody ask for the same messages at once: each is leased to one of them.
-func TestOneEventManyClients(t *testing.T) {
-	t.Parallel()
-	server := servertest.StartRedis(t)
-	tree := newTree(t, "1000/1h", "1000/1h", "")
-	var (
-		mu     sync.Mutex
-		leased = make(map[string]int)
-		work   sync.WaitGroup
-	)
-	requests := several(50, "e", "a")
-	for range 8 {
-		client := newClient(t, redis.Options{Addr: server.Addr})
-		store := newRedis(client, "same", Settings{Tree: tree, Lease: time.Hour, Retention: testRetention})
-		work.Go(func() {
-			mine := slices.Clone(requests)
-			rand.Shuffle(len(mine), func(i, j int) { mine[i], mine[j] = mine[j], mine[i] })
-			for batch := range slices.Chunk(mine, 7) {
-				result, err := store.Decide(t.Context(), batch)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				mu.Lock()
-				for i, d := range result.Decisions {
-					if d.Verdict == Admitted {
-						leased[batch[i].ID]++
-					} else if d.Verdict != Leased {
-						t.Errorf("%q: %+v", batch[i].ID, d)
-					}
-				}
-				mu.Unlock()
-			}
-		})
-	}
-	work.Wait()
-	for _, r := range requests {
-		if leased[r.ID] != 1 {
-			t.Errorf("%q was leased %d times", r.ID, leased[r.ID])
-		}
-	}
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed-4578ace9/notifier/internal/script"
-	"github.com/seed-4578ace9/notifier/internal/script/scripttest"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
@@ -208,7 +207,7 @@ func startUnsaved(t *testing.T) faulty {
 // poll waits until something is so.
 func poll(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	scripttest.Poll(t, what, is)
+	testkit.Eventually(t, what, is)
 }
 
 // commandCount is a hook of a client.
@@ -246,7 +245,8 @@ func TestFaults(t *testing.T) {
 func testFault(t *testing.T, f fault) {
 	t.Helper()
 	server := f.start(t)
-	limiter := startLimiter(t, server.address, LimiterOptions{Policy: Hold, Settings: Settings{Tree: newTree(t, "7/1h", "6/1h", "")}})
+	limiter := newLimiterKit(t, server.address, LimiterOptions{Policy: Hold, Settings: Settings{Tree: newTree(t, "7/1h", "6/1h", "")}})
+	limiter.start()
 	store, asked := limiter.o.Redis, new(commandCount)
 	store.runner.Options().Client.AddHook(asked)
 	limiter.one(Admitted, request("finished before", "a")).Finish(t.Context(), "")

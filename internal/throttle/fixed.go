@@ -11,9 +11,8 @@ type fixedBucket struct {
 // turned is the state as it counts at a time.
 func (b fixedBucket) turned(now int64, limit limits.Limit) fixedBucket {
 	window := limit.Window.Microseconds()
-	start := now - now%window
-	if b.start < start || aheadOfTolerance(b.start, now) {
-		b.start, b.taken = start, 0
+	if start := now - now%window; b.start < start || aheadOfTolerance(b.start, now) {
+		return fixedBucket{start: start}
 	}
 	return b
 }
@@ -39,7 +38,3 @@ func (b *fixedBucket) giveBack(e memoryEvent, at int64, limits []limits.Limit) {
 }
 
 func (b *fixedBucket) used(now, _ int64, limit limits.Limit) int64 { return b.turned(now, limit).taken }
-
-func (b *fixedBucket) idle(now int64, limits []limits.Limit) bool {
-	return b.used(now, 0, limits[0]) == 0
-}

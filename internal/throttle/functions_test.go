@@ -15,24 +15,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 )
 
-// TestFunctionsMayBeFlushed shows that a library which the server has lost is loaded again, by whichever call misses it.
-func TestFunctionsMayBeFlushed(t *testing.T) {
-	t.Parallel()
-	server := servertest.StartRedis(t)
-	client := newClient(t, redis.Options{Addr: server.Addr})
-	r := NewRedis(script.NewRunner(script.Options{Client: client, Prefix: "flush", Timeout: patience, Scripting: script.Functions}), scriptSettings(t))
-	lease := seed(t, r)
-	for _, o := range operations {
-		server.CLI("FUNCTION", "FLUSH", "SYNC")
-		if err := o.call(t.Context(), r, lease); err != nil {
-			t.Errorf("%s after FUNCTION FLUSH: %v", o.name, err)
-		}
-		if libraries := client.FunctionList(t.Context(), redis.FunctionListQuery{}).Val(); len(libraries) != 1 {
-			t.Errorf("%s: the server has %d libraries, want one", o.name, len(libraries))
-		}
-	}
-}
-
 // TestServerWithoutFunctions has a server that does not know the command, as before Redis 7.
 func TestServerWithoutFunctions(t *testing.T) {
 	t.Parallel()
@@ -114,8 +96,7 @@ func TestFunctionsNeedTheOwnerAlone(t *testing.T) {
 	dead.Kill()
 
 	limiter := newLimiterKit(t, "", LimiterOptions{Redis: newStore(), Policy: Local, Grace: time.Nanosecond, Settings: settings, Instances: func() int { return 2 }})
-	limiter.run()
-	limiter.await()
+	limiter.start()
 	limiter.want(map[Verdict]int{Denied: 20}, several(20, "new", "a")...)
 	limiter.metrics.wantDecisions(t, map[string]int{"denied by redis": 20})
 }
@@ -127,7 +108,7 @@ func TestFunctionsFollowTheSlot(t *testing.T) {
 	r := NewRedis(script.NewRunner(script.Options{
 		Client: newWorkerClient(t, cluster.Addrs(), ""), Prefix: "limiter", Timeout: patience, Scripting: script.Functions,
 	}), scriptSettings(t))
-	lease := seed(t, r)
+	lease := seeded(t, r)
 	for i, o := range operations {
 		to := []*servertest.Redis{other, home}[i%2]
 		to.CLI("FUNCTION", "FLUSH", "SYNC")

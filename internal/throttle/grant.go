@@ -8,20 +8,19 @@ type grant struct {
 	granted
 }
 
-// Finish implements [Grant]. If Redis cannot be told now, it is as soon as it is back.
+// Finish implements [Grant]. If Redis cannot be told now, the outage tells Redis later.
 func (g *grant) Finish(ctx context.Context, receipt string) (newly bool) {
 	lease, local := g.limiter.outage.now(&g.granted)
 	lease.receipt = receipt
-	if local {
-		_, _ = g.limiter.local.Finish(ctx, []Lease{lease})
-	}
 	var err error
-	if !local {
+	if local {
+		_, err = g.limiter.local.Finish(ctx, []Lease{lease})
+	} else {
 		g.ended(lease)
 		newly, err = g.limiter.finish.do(ctx, lease)
 	}
 	untold := local || err != nil
-	g.limiter.outage.delivered(&g.granted, receipt, untold)
+	g.limiter.outage.change(&g.granted, untold, func(g *granted) { g.became, g.lease.receipt = wasDelivered, receipt })
 	return untold || newly
 }
 
@@ -45,7 +44,7 @@ func (g *grant) Release(ctx context.Context, inDoubt bool) {
 	lease.inDoubt = lease.inDoubt || inDoubt
 	if local {
 		_, _ = g.limiter.local.Extend(ctx, []Lease{lease}, 0)
-		g.limiter.outage.releasedLocally(&g.granted, lease.inDoubt)
+		g.limiter.outage.change(&g.granted, false, func(g *granted) { g.became, g.lease.inDoubt = wasReleased, lease.inDoubt })
 		return
 	}
 	g.ended(lease)
@@ -63,23 +62,22 @@ func (g *grant) Refund(ctx context.Context) {
 		return
 	}
 	returned, err := g.limiter.refund.do(ctx, lease)
-	if err != nil {
-		g.limiter.outage.refundLater(&g.granted)
-		return
-	}
-	if returned {
+	switch {
+	case err != nil:
+		g.limiter.outage.change(&g.granted, true, func(g *granted) { g.refunded = true })
+	case returned:
 		g.limiter.returned(&g.granted)
 	}
 }
 
-// ended lets the local store take note that the delivery is not under way any more.
+// ended lets the local store take note that the delivery has ended.
 func (g *grant) ended(lease Lease) {
 	if g.mirrored {
 		g.limiter.local.Ended(lease)
 	}
 }
 
-// returned takes note that the slots are free again. What resolves a pair had none.
+// returned takes note that the slots are free again. An event that resolves a pair had none.
 func (l *Limiter) returned(of *granted) {
 	if of.lease.resolving {
 		return

@@ -11,10 +11,8 @@ import (
 
 // guaranteeConformance is what guarantees promise.
 var guaranteeConformance = []conformanceCase{
-	{
-		name: "guarantee: others never take its slots, and it has them always", global: "10/1h", category: "none",
-		guarantees: "security=3,payments.refunds=2",
-		run: func(s *subject) {
+	{name: "guarantee: others never take its slots, and it has them always",
+		global: "10/1h", guarantees: "security=3,payments.refunds=2", run: func(s *subject) {
 			s.admits(5, limits.LevelGlobal, several(7, "others", "orders")...)
 			s.clock.Advance(time.Second)
 			s.deny(limits.LevelGlobal, time.Hour-time.Second, request("x", "payments"))
@@ -23,39 +21,28 @@ var guaranteeConformance = []conformanceCase{
 			s.deny(limits.LevelGlobal, time.Hour-2*time.Second, request("x", "security"))
 			s.admits(2, limits.LevelGlobal, several(3, "refunds", "payments.refunds")...)
 			s.taken("orders", 10)
-		},
-	},
-	{
-		name: "guarantee: its path goes beyond it as others do", global: "10/1h", category: "none",
-		guarantees: "security=3,payments.refunds=2",
-		run: func(s *subject) {
-			s.admits(8, limits.LevelGlobal, several(9, "security", "security")...)
-			s.clock.Advance(time.Second)
-			s.deny(limits.LevelGlobal, time.Hour-time.Second, request("x", "orders"))
-			s.admits(2, limits.LevelGlobal, several(3, "refunds", "payments.refunds.failed")...)
-		},
-	},
-	{
-		name: "guarantee: others wait for a slot of others", global: "10/1h", category: "none",
-		guarantees: "security=3,refunds=2",
-		run: func(s *subject) {
-			s.admit(request("s", "security"))
-			for i := range 5 {
-				s.clock.Advance(time.Minute)
-				s.admit(request(fmt.Sprint("o", i), "orders"))
-			}
+		}},
+	{name: "guarantee: its path goes beyond it as others do", global: "10/1h", guarantees: "security=3,payments.refunds=2", run: func(s *subject) {
+		s.admits(8, limits.LevelGlobal, several(9, "security", "security")...)
+		s.clock.Advance(time.Second)
+		s.deny(limits.LevelGlobal, time.Hour-time.Second, request("x", "orders"))
+		s.admits(2, limits.LevelGlobal, several(3, "refunds", "payments.refunds.failed")...)
+	}},
+	{name: "guarantee: others wait for a slot of others", global: "10/1h", guarantees: "security=3,refunds=2", run: func(s *subject) {
+		s.admit(request("s", "security"))
+		for i := range 5 {
 			s.clock.Advance(time.Minute)
-			// The slot of security, taken before, goes back to its guarantee.
-			s.opens(limits.LevelGlobal, 55*time.Minute, request("x", "orders"))
-			s.clock.Advance(time.Second)
-			s.opens(limits.LevelGlobal, time.Minute-time.Second, request("y", "orders"))
-			s.admit(several(3, "s", "security")...)
-		},
-	},
-	{
-		name: "guarantee: what its path has beyond it comes free for others", global: "10/1h", category: "none",
-		guarantees: "security=3,refunds=2",
-		run: func(s *subject) {
+			s.admit(request(fmt.Sprint("o", i), "orders"))
+		}
+		s.clock.Advance(time.Minute)
+		// The slot of security, taken before, goes back to its guarantee.
+		s.opens(limits.LevelGlobal, 55*time.Minute, request("x", "orders"))
+		s.clock.Advance(time.Second)
+		s.opens(limits.LevelGlobal, time.Minute-time.Second, request("y", "orders"))
+		s.admit(several(3, "s", "security")...)
+	}},
+	{name: "guarantee: what its path has beyond it comes free for others",
+		global: "10/1h", guarantees: "security=3,refunds=2", run: func(s *subject) {
 			for i := range 4 { // one beyond its three
 				s.admit(request(fmt.Sprint("s", i), "security"))
 				s.clock.Advance(time.Minute)
@@ -69,29 +56,22 @@ var guaranteeConformance = []conformanceCase{
 			s.admit(request("s0 again", "security"))
 			s.clock.Advance(time.Second)
 			s.opens(limits.LevelGlobal, 3*time.Minute-2*time.Second, request("y", "orders"))
-		},
-	},
-	{
-		name: "guarantee: the next slot of a path that has used its own", global: "10/1h", category: "none",
-		guarantees: "security=3,refunds=2",
-		run: func(s *subject) {
-			s.admit(request("o", "orders"))
-			s.clock.Advance(time.Minute)
-			s.admit(several(3, "s", "security")...)
-			s.clock.Advance(time.Minute)
-			s.admit(several(4, "o", "orders")[1:]...)
-			s.admit(request("o5", "orders"))
-			s.clock.Advance(time.Minute)
-			s.opens(limits.LevelGlobal, 57*time.Minute, request("x", "security")) // when the first of orders leaves
-			s.clock.Advance(time.Second)
-			// Four of security stand in the window; three leave at 13:01 and it has its own again.
-			s.opens(limits.LevelGlobal, time.Minute-time.Second, request("y", "security"))
-		},
-	},
-	{
-		name: "guarantee: a cost takes its own slots first and the rest from all", global: "10/1h", category: "none",
-		guarantees: "security=3,refunds=2",
-		run: func(s *subject) {
+		}},
+	{name: "guarantee: the next slot of a path that has used its own", global: "10/1h", guarantees: "security=3,refunds=2", run: func(s *subject) {
+		s.admit(request("o", "orders"))
+		s.clock.Advance(time.Minute)
+		s.admit(several(3, "s", "security")...)
+		s.clock.Advance(time.Minute)
+		s.admit(several(4, "o", "orders")[1:]...)
+		s.admit(request("o5", "orders"))
+		s.clock.Advance(time.Minute)
+		s.opens(limits.LevelGlobal, 57*time.Minute, request("x", "security")) // when the first of orders leaves
+		s.clock.Advance(time.Second)
+		// Four of security stand in the window; three leave at 13:01 and it has its own again.
+		s.opens(limits.LevelGlobal, time.Minute-time.Second, request("y", "security"))
+	}},
+	{name: "guarantee: a cost takes its own slots first and the rest from all",
+		global: "10/1h", guarantees: "security=3,refunds=2", run: func(s *subject) {
 			s.admit(request("s1", "security"))
 			s.admit(several(4, "o", "orders")...)
 			s.clock.Advance(time.Second)
@@ -101,92 +81,75 @@ var guaranteeConformance = []conformanceCase{
 			s.want(Denied, request("s", "security"), request("o", "orders"))
 			s.admit(request("r", "refunds").withCost(2))
 			s.taken("orders", 10)
-		},
-	},
-	{
-		name: "guarantee: a cost waits for slots of its own and of others", global: "10/1h", category: "none",
-		guarantees: "security=4,refunds=2",
-		run: func(s *subject) {
-			s.admit(request("s1", "security").withCost(3))
-			s.clock.Advance(time.Minute)
-			s.admit(request("o1", "orders"))
-			s.clock.Advance(time.Minute)
-			s.admit(request("o2", "orders").withCost(3))
-			s.clock.Advance(time.Minute)
-			// One of its own is free; at 13:00 there are four.
-			s.deny(limits.LevelGlobal, 57*time.Minute, request("x", "security").withCost(2))
-			s.deny(limits.LevelGlobal, 57*time.Minute, request("x", "security").withCost(4))
-			s.deny(limits.LevelGlobal, 58*time.Minute, request("x", "security").withCost(5))
-			s.opens(limits.LevelGlobal, 59*time.Minute, request("x", "security").withCost(8))
-		},
-	},
-	{
-		name: "guarantee: of nested ones the most specific counts, and it alone", global: "10/1h", category: "none",
-		guarantees: "payments=2,payments.refunds=3",
-		run: func(s *subject) {
+		}},
+	{name: "guarantee: a cost waits for slots of its own and of others", global: "10/1h", guarantees: "security=4,refunds=2", run: func(s *subject) {
+		s.admit(request("s1", "security").withCost(3))
+		s.clock.Advance(time.Minute)
+		s.admit(request("o1", "orders"))
+		s.clock.Advance(time.Minute)
+		s.admit(request("o2", "orders").withCost(3))
+		s.clock.Advance(time.Minute)
+		// One of its own is free; at 13:00 there are four.
+		s.deny(limits.LevelGlobal, 57*time.Minute, request("x", "security").withCost(2))
+		s.deny(limits.LevelGlobal, 57*time.Minute, request("x", "security").withCost(4))
+		s.deny(limits.LevelGlobal, 58*time.Minute, request("x", "security").withCost(5))
+		s.opens(limits.LevelGlobal, 59*time.Minute, request("x", "security").withCost(8))
+	}},
+	{name: "guarantee: of nested ones the most specific counts, and it alone",
+		global: "10/1h", guarantees: "payments=2,payments.refunds=3", run: func(s *subject) {
 			s.admits(8, limits.LevelGlobal, several(9, "refunds", "payments.refunds.failed")...)
 			s.clock.Advance(time.Second)
 			s.want(Denied, request("x", "payments.refunds"), request("x", "orders"))
 			s.admits(2, limits.LevelGlobal, request("p1", "payments"), request("p2", "payments.other"), request("p3", "payments"))
-		},
-	},
-	{
-		name: "guarantee: a returned slot goes back to it", global: "10/1h", category: "none", guarantees: "security=3,refunds=2",
-		run: func(s *subject) {
-			security := s.admit(request("s1", "security"), request("s2", "security").withCost(2))
-			orders := s.admit(several(5, "o", "orders")...)
-			s.clock.Advance(time.Second)
-			s.refund(true, security[1])
-			s.taken("orders", 6)
-			s.deny(limits.LevelGlobal, time.Hour-time.Second+time.Microsecond, request("x", "orders"))
-			s.admits(2, limits.LevelGlobal, several(3, "more", "security")...)
-			s.clock.Advance(time.Second)
-			s.refund(true, orders[0])
-			s.admits(1, limits.LevelGlobal, request("x", "security"), request("y", "orders"))
-		},
-	},
-	{
-		name: "guarantee: a slot returned too late brings nobody one", global: "4/10m", category: "none",
-		guarantees: "security=2",
-		run: func(s *subject) {
-			old := s.admit(several(2, "old", "security")...)
-			s.clock.Advance(10 * time.Minute)
-			s.admit(several(2, "new", "security")...)
-			s.admit(several(2, "o", "orders")...)
-			s.refund(true, old...)
-			s.clock.Advance(time.Second)
-			s.want(Denied, request("x", "security"), request("x", "orders"))
-			s.taken("orders", 4)
-		},
-	},
-	{
-		name: "guarantee: a cost above what others leave never fits", global: "10/1h", category: "none", guarantees: "a=6,b=3",
-		run: func(s *subject) {
-			s.want(ExceedsCapacity, request("x", "others").withCost(2), request("x", "a").withCost(8), request("x", "b").withCost(5))
-			s.admit(request("a", "a").withCost(7))
-			s.clock.Advance(time.Second)
-			s.want(Denied, request("y", "others"))
-			s.admit(request("b", "b").withCost(3))
-		},
-	},
-	{
-		name: "guarantee: where guarantees take all, others have nothing", global: "5/1h", category: "none",
-		guarantees: "a=3,b=2",
-		run: func(s *subject) {
-			d := s.want(ExceedsCapacity, request("x", "others"))[0]
-			if d.Node.Level != limits.LevelGlobal {
-				s.t.Fatalf("%+v", d)
-			}
-			s.admits(3, limits.LevelGlobal, several(4, "a", "a")...)
-			s.admits(2, limits.LevelGlobal, several(3, "b", "b")...)
-			s.clock.Advance(time.Second)
-			s.opens(limits.LevelGlobal, time.Hour-time.Second, request("a", "a"))
-		},
-	},
-	{
-		name: "guarantee: it holds in each global window, beside other limits", global: "10/1h+4/1m+token:100/1h", category: "none",
-		rules: "security=leaky:3600/1h", guarantees: "security=3",
-		run: func(s *subject) {
+		}},
+	{name: "guarantee: a returned slot goes back to it", global: "10/1h", guarantees: "security=3,refunds=2", run: func(s *subject) {
+		security := s.admit(request("s1", "security"), request("s2", "security").withCost(2))
+		orders := s.admit(several(5, "o", "orders")...)
+		s.clock.Advance(time.Second)
+		s.refund(true, security[1])
+		s.taken("orders", 6)
+		s.deny(limits.LevelGlobal, time.Hour-time.Second+time.Microsecond, request("x", "orders"))
+		s.admits(2, limits.LevelGlobal, several(3, "more", "security")...)
+		s.clock.Advance(time.Second)
+		s.refund(true, orders[0])
+		s.admits(1, limits.LevelGlobal, request("x", "security"), request("y", "orders"))
+	}},
+	{name: "guarantee: a slot returned too late brings nobody one", global: "4/10m", guarantees: "security=2", run: func(s *subject) {
+		old := s.admit(several(2, "old", "security")...)
+		s.clock.Advance(10 * time.Minute)
+		s.admit(several(2, "new", "security")...)
+		s.admit(several(2, "o", "orders")...)
+		s.refund(true, old...)
+		s.clock.Advance(time.Second)
+		s.want(Denied, request("x", "security"), request("x", "orders"))
+		s.taken("orders", 4)
+	}},
+	{name: "guarantee: a cost above what others leave never fits", global: "10/1h", guarantees: "a=6,b=3", run: func(s *subject) {
+		s.want(ExceedsCapacity, request("x", "others").withCost(2), request("x", "a").withCost(8), request("x", "b").withCost(5))
+		s.admit(request("a", "a").withCost(7))
+		s.clock.Advance(time.Second)
+		s.want(Denied, request("y", "others"))
+		s.admit(request("b", "b").withCost(3))
+	}},
+	{name: "guarantee: where guarantees take all, others have nothing", global: "5/1h", guarantees: "a=3,b=2", run: func(s *subject) {
+		d := s.want(ExceedsCapacity, request("x", "others"))[0]
+		if d.Node.Level != limits.LevelGlobal {
+			s.t.Fatalf("%+v", d)
+		}
+		s.admits(3, limits.LevelGlobal, several(4, "a", "a")...)
+		s.admits(2, limits.LevelGlobal, several(3, "b", "b")...)
+		s.clock.Advance(time.Second)
+		s.opens(limits.LevelGlobal, time.Hour-time.Second, request("a", "a"))
+	}},
+	{name: "guarantee: not above a limit that was lowered below what is taken", global: "10/1h", guarantees: "security=3", run: func(s *subject) {
+		s.admits(7, limits.LevelGlobal, several(8, "o", "orders")...)
+		s.clock.Advance(time.Minute)
+		s.change(guarded(s.t, newPlan(s.t, "5/1h", "none", ""), "security=3"))
+		s.opens(limits.LevelGlobal, 59*time.Minute, request("s", "security"))
+		s.taken("security", 1)
+	}},
+	{name: "guarantee: it holds in each global window, beside other limits",
+		global: "10/1h+4/1m+token:100/1h", rules: "security=leaky:3600/1h", guarantees: "security=3", run: func(s *subject) {
 			s.admits(1, limits.LevelGlobal, several(2, "o", "orders")...)
 			s.clock.Advance(time.Second)
 			s.admits(1, "security", several(2, "s", "security")...)
@@ -198,8 +161,7 @@ var guaranteeConformance = []conformanceCase{
 			s.opens(limits.LevelGlobal, 56*time.Second, request("x", "orders"))
 			s.clock.Advance(3 * time.Second)
 			s.opens(limits.LevelGlobal, time.Minute-3*time.Second, request("y", "orders"))
-		},
-	},
+		}},
 }
 
 // TestGuaranteesInShares has every instance keep its share of them.

@@ -12,6 +12,7 @@ type leakyBucket struct {
 	cost int64 // how many
 }
 
+// freeAt is when the next slot opens.
 func (b *leakyBucket) freeAt(now int64, limit limits.Limit) int64 {
 	if aheadOfTolerance(b.last, now) || limit.Count == 0 {
 		return 0
@@ -38,8 +39,4 @@ func (b *leakyBucket) giveBack(e memoryEvent, at int64, _ []limits.Limit) {
 func (b *leakyBucket) used(now, _ int64, limit limits.Limit) int64 {
 	left := max(0, b.freeAt(now, limit)-now)
 	return int64(math.Ceil(float64(left) * float64(limit.Count) / float64(limit.Window.Microseconds())))
-}
-
-func (b *leakyBucket) idle(now int64, limits []limits.Limit) bool {
-	return b.freeAt(now, limits[0]) <= now
 }

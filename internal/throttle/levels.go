@@ -11,17 +11,17 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/limits"
 )
 
-// LevelUse is what is used of a level: at its path whose limit is fullest.
+// LevelUse is what is used of the fullest limit of a level.
 type LevelUse struct {
 	Level string
-	Path  string // that path, "" for the root or if nothing is used
+	Path  string // of the limit; "" for the root, or if nothing is used
 	Limit limits.Limit
 	Used  int64
 	Paths int // paths of the level at which something is kept
 }
 
-// LevelUsage tells what is used of each level. It looks for the paths in use with SCAN, a right that workers do not need;
-// a user without it sees the paths that rules name.
+// LevelUsage tells what is used of each level. It looks for the paths in use with SCAN, a right that workers do not need. A user without
+// that right sees the paths that rules name.
 func (r *Redis) LevelUsage(ctx context.Context) ([]LevelUse, error) {
 	tree := r.rules().tree
 	paths, err := r.pathsInUse(ctx)
@@ -39,41 +39,46 @@ func (r *Redis) LevelUsage(ctx context.Context) ([]LevelUse, error) {
 			}
 		}
 	}
-	uses := make(map[string]LevelUse)
-	for batch := range slices.Chunk(nodes, MaxBatch) {
-		used, err := r.Usage(ctx, batch)
-		if err != nil {
-			return nil, err
-		}
-		for i, node := range batch {
-			uses[node.Level] = fuller(uses[node.Level], node, used[i])
-		}
+	used, err := r.Usage(ctx, nodes)
+	if err != nil {
+		return nil, err
 	}
+	uses := fullest(nodes, used)
 	var levels []LevelUse
 	for _, level := range tree.Levels() {
-		use := uses[level.Level]
-		use.Level = level.Level
-		if use.Limit.Count == 0 {
-			use.Limit = level.Limits[0]
-		}
-		levels = append(levels, use)
+		levels = append(levels, uses[level.Level].of(level))
 	}
 	return levels, nil
 }
 
-func fuller(use LevelUse, node limits.Node, used []int64) LevelUse {
-	inUse := false
-	for l, limit := range node.Limits {
-		candidate := limitUse{used: used[l], size: limit.Capacity()}
-		if candidate.fuller(limitUse{used: use.Used, size: cmp.Or(use.Limit.Capacity(), 1)}) {
-			use.Path, use.Limit, use.Used = node.Path, limit, used[l]
+// of is the use of a level. Where nothing is used, the level's first limit stands for all.
+func (u LevelUse) of(level limits.Node) LevelUse {
+	u.Level = level.Level
+	if u.Used == 0 {
+		u.Limit = level.Limits[0]
+	}
+	return u
+}
+
+// fullest finds for each level the path whose limit is fullest, by what is used of the limits of nodes. If nothing is used, the use has
+// no limit.
+func fullest(nodes []limits.Node, used [][]int64) map[string]LevelUse {
+	uses := make(map[string]LevelUse)
+	for i, node := range nodes {
+		use, inUse := uses[node.Level], false
+		for l, limit := range node.Limits {
+			// used/size, without dividing by a limit of 0
+			if used[i][l]*cmp.Or(use.Limit.Capacity(), 1) > use.Used*limit.Capacity() {
+				use.Path, use.Limit, use.Used = node.Path, limit, used[i][l]
+			}
+			inUse = inUse || used[i][l] > 0
 		}
-		inUse = inUse || used[l] > 0
+		if inUse {
+			use.Paths++
+		}
+		uses[node.Level] = use
 	}
-	if inUse {
-		use.Paths++
-	}
-	return use
+	return uses
 }
 
 // pathsInUse lists the paths for which something is kept.

@@ -11,8 +11,8 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/script"
 )
 
-// Limiter is what a worker asks: the deny cache, then Redis, and the failure policy while Redis is unavailable. What it does for
-// each batch follows in the order in which it happens, from Decide to take.
+// Limiter is what a worker asks: the deny cache, then Redis, and the failure policy while Redis is unavailable. Its methods for a
+// batch stand in the order in which they run, from Decide to take.
 type Limiter struct {
 	o         LimiterOptions
 	rules     atomic.Pointer[ruleset]
@@ -22,6 +22,7 @@ type Limiter struct {
 	shadow    *denyCache // what is known to be full in the shadow
 	local     *Memory    // decides while the policy acts, and mirrors this instance's admissions before
 	usage     *usage
+	full      *fullLimits
 	records   records
 	logOnce   logOnce
 	refused   negativeCache
@@ -36,11 +37,12 @@ type Limiter struct {
 // script.ErrUnavailable, script.ErrStale or the context's, nothing is known to be decided: give the events back and call
 // [Limiter.Await]. Where only the pairs cannot be asked for, the events that resolve are Deferred, and the others keep their decisions.
 func (l *Limiter) Decide(ctx context.Context, requests []Request) ([]Decision, error) {
-	limited, resolving := divide(requests)
-	if len(resolving.requests) == 0 {
+	resolving := partOf(requests, func(i int) bool { return requests[i].asksForPair() })
+	if len(resolving.requests) == 0 { // as a rule: nothing is copied
 		return l.decideByLimits(ctx, requests)
 	}
 	decisions := make([]Decision, len(requests))
+	limited := partOf(requests, func(i int) bool { return !requests[i].asksForPair() })
 	if len(limited.requests) > 0 {
 		decided, err := l.decideByLimits(ctx, limited.requests)
 		if err != nil {
@@ -59,71 +61,115 @@ func (l *Limiter) Decide(ctx context.Context, requests []Request) ([]Decision, e
 	return decisions, nil
 }
 
-// decideByLimits has Redis decide, or the failure policy. Events of which Redis refused something a moment ago are set aside.
+// decideByLimits has Redis decide, or the failure policy.
 func (l *Limiter) decideByLimits(ctx context.Context, requests []Request) ([]Decision, error) {
-	state, cause := l.outage.current()
 	l.unpaired.see(requests)
-	switch state {
+	switch state, cause := l.outage.current(); state {
 	case answering:
 		return l.aside(ctx, requests, logsOf, l.askInTurn)
 	case acting:
-		return l.act(ctx, requests), nil
-	case unavailable:
+		return l.act(requests), nil
+	default:
+		return nil, unavailableBecause(cause)
 	}
-	return nil, unavailableBecause(cause)
 }
 
-// askInTurn denies events that may wait, where others wait that were stored before them, and asks about the others. Those who
-// need not wait any more leave their queues. That the queues cannot be read is no reason to hold events back.
+// decideByPairs decides about resolved events, each of which has a pair. An event whose pair is open gets it, and is Admitted or
+// Reclaimed; any other is Unpaired. An error is as of Decide. While a failure policy acts all are Deferred: which pairs are open,
+// only Redis knows.
+func (l *Limiter) decideByPairs(ctx context.Context, requests []Request) ([]Decision, error) {
+	switch state, cause := l.outage.current(); state {
+	case answering:
+		return l.aside(ctx, requests, pairsOf, func(ctx context.Context, requests []Request) ([]Decision, error) {
+			return l.ask(ctx, requests, pairsOf, l.askOnceForPairs)
+		})
+	case acting:
+		return l.deferred(len(requests), unavailableBecause(cause)), nil
+	default:
+		return nil, unavailableBecause(cause)
+	}
+}
+
+// act decides by the failure policy.
+func (l *Limiter) act(requests []Request) []Decision {
+	if l.o.Policy == Closed && !l.o.Forward {
+		decisions := make([]Decision, len(requests))
+		for i := range decisions {
+			decisions[i] = Decision{Verdict: Denied, Node: limits.Node{Level: LevelClosed}}
+		}
+		l.o.Metrics.Decision(Denied.String(), string(SourceLocal), len(requests))
+		return decisions
+	}
+	asked, decisions := time.Now(), l.local.decideBatch("", requests).Decisions
+	for i := range decisions {
+		if d := &decisions[i]; l.o.Policy == Open && d.Verdict.isDenial() {
+			*d = Decision{Verdict: Admitted, Lease: d.Lease}
+		}
+	}
+	l.take(SourceLocal, asked, decisions, requests)
+	var admitted []*granted
+	for i := range decisions {
+		if grant, isGrant := decisions[i].Grant.(*grant); isGrant && decisions[i].Verdict == Admitted {
+			admitted = append(admitted, &grant.granted)
+		}
+	}
+	l.outage.rememberAll(admitted)
+	return decisions
+}
+
+// askInTurn denies events that have to wait for older ones, and asks about the rest. Events that need not wait any more leave their queues.
+// Queues that cannot be read hold no event back.
 func (l *Limiter) askInTurn(ctx context.Context, requests []Request) ([]Decision, error) {
 	if l.o.Forward || !slices.ContainsFunc(requests, Request.standsInQueue) {
-		return l.ask(ctx, requests)
+		return l.askByLimits(ctx, requests)
 	}
-	standing := partOf(requests, Request.standsInQueue)
+	standing := partOf(requests, func(i int) bool { return requests[i].standsInQueue() })
 	turns, err := l.o.Redis.turns(ctx, standing.requests)
 	if err != nil {
-		return l.ask(ctx, requests)
+		return l.askByLimits(ctx, requests)
 	}
 	answers := make([]Decision, len(requests))
 	if denied := standing.denyEarly(turns, answers); denied > 0 {
 		l.o.Metrics.Decision(Denied.String(), string(SourceRedis), denied)
 	}
-	var inTurn part
-	for i, request := range requests {
-		if answers[i].Verdict == 0 {
-			inTurn.add(request, i)
-		}
-	}
-	if len(inTurn.requests) == 0 {
-		return answers, nil
-	}
-	asked, err := l.ask(ctx, inTurn.requests)
-	if err != nil {
+	if answers, err = answerOthers(ctx, requests, answers, l.askByLimits); err != nil {
 		return nil, err
 	}
-	inTurn.put(asked, answers)
-	var leaving []Request
-	for i, request := range inTurn.requests {
-		if request.HasWaited && asked[i].Verdict != Deferred && asked[i].Verdict != Denied {
-			leaving = append(leaving, request)
-		}
-	}
-	_ = l.o.Redis.leave(ctx, leaving) // else others wait for them for a while
+	leaving := partOf(requests, func(i int) bool {
+		return requests[i].HasWaited && answers[i].Verdict != Deferred && answers[i].Verdict != Denied
+	})
+	_ = l.o.Redis.leave(ctx, leaving.requests) // else others wait for them for a while
 	return answers, nil
 }
 
-// ask asks Redis about a batch, again if the limits here turn out not to be those in force.
-func (l *Limiter) ask(ctx context.Context, requests []Request) ([]Decision, error) {
+func (l *Limiter) askByLimits(ctx context.Context, requests []Request) ([]Decision, error) {
+	return l.ask(ctx, requests, logsOf, l.askOnce)
+}
+
+// ask asks Redis about a batch, and asks again if the limits here turn out not to be those in force. What Redis refuses may be the
+// fault of some events alone: name tells which events share that.
+func (l *Limiter) ask(ctx context.Context, requests []Request, name func(Request) string, once asking) ([]Decision, error) {
 	asked, nonce := time.Now(), newNonce()
-	answers, err := l.askOnce(ctx, nonce, requests)
+	answers, err := once(ctx, nonce, requests)
 	l.o.Metrics.DecisionDuration(time.Since(asked))
-	if errors.Is(err, script.ErrStale) && ctx.Err() == nil {
-		answers, nonce, err = l.askNewer(ctx, requests, err)
+	if errors.Is(err, script.ErrStale) && ctx.Err() == nil && !l.staleness.lags() { // while it lags, keepUp looks for newer limits
+		err = l.staleness.catchUp(ctx, err, func() (err error) {
+			nonce = newNonce()
+			answers, err = once(ctx, nonce, requests)
+			return err
+		})
 	}
-	if err != nil {
-		return l.notAnswered(ctx, nonce, requests, logsOf, l.askOnce, err)
+	switch {
+	case err == nil:
+		return answers, nil
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case errors.Is(err, script.ErrRefused):
+		return l.askEach(ctx, requests, name, once, err)
+	case errors.Is(err, script.ErrStale):
+		return nil, err
 	}
-	return answers, nil
+	return nil, l.outage.noReply(nonce, requests, err)
 }
 
 // askOnce makes one call. Events that open pairs are announced before anybody delivers them: what resolves them then waits for the
@@ -135,7 +181,7 @@ func (l *Limiter) askOnce(ctx context.Context, nonce string, requests []Request)
 		return nil, err
 	}
 	err = l.o.Redis.announce(ctx, result.Decisions)
-	if errors.Is(err, script.ErrRefused) { // that the pairs cannot be kept is no reason to hold the events themselves back
+	if errors.Is(err, script.ErrRefused) { // the events themselves go on, though their pairs cannot be kept
 		l.logOnce.report(l.o.Logger, requests[0].Category, err)
 	} else if err != nil {
 		return nil, err
@@ -147,48 +193,67 @@ func (l *Limiter) askOnce(ctx context.Context, nonce string, requests []Request)
 	return result.Decisions, nil
 }
 
+// askOnceForPairs makes one call about resolved events.
+func (l *Limiter) askOnceForPairs(ctx context.Context, nonce string, requests []Request) ([]Decision, error) {
+	resolutions, err := l.o.Redis.resolveBatch(ctx, nonce, requests)
+	if err != nil {
+		return nil, err
+	}
+	for i := range resolutions {
+		if d := &resolutions[i]; d.Lease.resolving {
+			d.Grant = &grant{limiter: l, granted: granted{lease: d.Lease}}
+		}
+	}
+	l.count(SourceRedis, resolutions)
+	return resolutions, nil
+}
+
 // take gives the decisions of a store their grants, and lets the caches and the local store take note of them.
 func (l *Limiter) take(source Source, asked time.Time, decisions []Decision, requests []Request) {
-	var (
-		admitted []Request
-		counts   [Deferred + 1]int
-		rules    = l.rules.Load()
-	)
+	var admitted []Request
+	rules := l.rules.Load()
 	for i := range decisions {
-		d := &decisions[i] // large: not copied
-		counts[d.Verdict]++
+		d, request := &decisions[i], requests[i] // a Decision is large
 		switch d.Verdict {
 		case Admitted:
-			admitted = append(admitted, requests[i])
+			admitted = append(admitted, request)
 		case Denied:
-			if source == SourceRedis { // a share of a limit is full sooner than the limit
-				l.cache.learn(asked, rules.tree.route(requests[i].Category), *d, requests[i].Cost)
-			}
 			l.usage.denied(*d, asked)
+			l.full.denied(d, asked)
 		case ExceedsCapacity:
-			if source == SourceRedis {
-				l.cache.learn(asked, rules.tree.route(requests[i].Category), *d, requests[i].Cost)
-			}
-			l.logOnce.exceedsCapacity(l.o.Logger, requests[i], *d)
-		case Reclaimed, Leased, Done, Duplicate, Unknown, Unpaired, Deferred:
+			l.logOnce.exceedsCapacity(l.o.Logger, request, *d)
 		}
-		l.learnFromShadow(asked, source, rules, requests[i], d.Shadow)
-		l.usage.touch(requests[i].Category)
+		if source == SourceRedis && d.Verdict.isDenial() { // a share of a limit is full sooner than the limit
+			d.Used = rules.tree.takenBefore(d, request.Cost)
+			l.cache.learn(asked, rules.tree.route(request.Category), *d, request.Cost)
+		}
+		l.learnFromShadow(asked, source, rules, request, d.Shadow)
+		l.usage.touch(request.Category)
 	}
-	var at time.Time
-	if source == SourceRedis && l.o.Policy == Local && len(admitted) > 0 {
+	var at time.Time // of the admissions that the local store knows of
+	switch {
+	case source == SourceLocal:
+		at = asked
+	case l.o.Policy == Local && len(admitted) > 0:
 		at = l.local.Mirror(admitted)
 	}
 	for i := range decisions {
 		if d := &decisions[i]; d.Lease.ID != "" {
-			d.Grant = &grant{limiter: l, granted: granted{lease: d.Lease, admitted: at, mirrored: d.Verdict == Admitted && !at.IsZero()}}
+			d.Grant = &grant{limiter: l, granted: granted{
+				lease: d.Lease, admitted: at, local: source == SourceLocal,
+				mirrored: source == SourceRedis && d.Verdict == Admitted && !at.IsZero(),
+			}}
 		}
 	}
-	l.count(source, counts[:])
+	l.count(source, decisions)
 }
 
 // count counts decisions by their verdicts.
-func (l *Limiter) count(source Source, counts []int) {
+func (l *Limiter) count(source Source, decisions []Decision) {
+	var counts [Deferred + 1]int
+	for i := range decisions {
+		counts[decisions[i].Verdict]++
+	}
 	for verdict, n := range counts {
 		if n > 0 {
 			l.o.Metrics.Decision(Verdict(verdict).String(), string(source), n)
@@ -211,74 +276,7 @@ func (l *Limiter) learnFromShadow(asked time.Time, source Source, rules *ruleset
 	}
 }
 
-// askNewer asks again with the limits that are in force elsewhere. If they cannot be learned, nothing is decided here.
-func (l *Limiter) askNewer(ctx context.Context, requests []Request, stale error) (answers []Decision, nonce string, err error) {
-	if l.staleness.lags() {
-		return nil, "", stale // keepUp looks for them
-	}
-	err = l.staleness.catchUp(ctx, stale, func() (err error) {
-		nonce = newNonce()
-		answers, err = l.askOnce(ctx, nonce, requests)
-		return err
-	})
-	return answers, nonce, err
-}
-
-// notAnswered is what becomes of a batch about which a call failed: what Redis refused may be the fault of some events alone.
-func (l *Limiter) notAnswered(ctx context.Context, nonce string, requests []Request, name func(Request) string, ask asking, err error) ([]Decision, error) {
-	switch {
-	case ctx.Err() != nil:
-		return nil, context.Cause(ctx)
-	case errors.Is(err, script.ErrRefused):
-		return l.askEach(ctx, requests, name, ask, err)
-	case errors.Is(err, script.ErrStale):
-		return nil, err
-	}
-	return nil, l.outage.noReply(nonce, requests, err)
-}
-
-// decideByPairs decides about resolved events, each of which has a pair. An event whose pair is open gets it, and is Admitted or
-// Reclaimed; any other is Unpaired. An error is as of Decide. While a failure policy acts all are Deferred: which pairs are open,
-// Redis alone knows.
-func (l *Limiter) decideByPairs(ctx context.Context, requests []Request) ([]Decision, error) {
-	switch state, cause := l.outage.current(); state {
-	case answering:
-		return l.aside(ctx, requests, pairsOf, l.askForPairs)
-	case unavailable:
-		return nil, unavailableBecause(cause)
-	default:
-		return l.deferred(len(requests), unavailableBecause(cause)), nil
-	}
-}
-
-func (l *Limiter) askForPairs(ctx context.Context, requests []Request) ([]Decision, error) {
-	asked, nonce := time.Now(), newNonce()
-	answers, err := l.askOnceForPairs(ctx, nonce, requests)
-	l.o.Metrics.DecisionDuration(time.Since(asked))
-	if err != nil {
-		return l.notAnswered(ctx, nonce, requests, pairsOf, l.askOnceForPairs, err)
-	}
-	return answers, nil
-}
-
-func (l *Limiter) askOnceForPairs(ctx context.Context, nonce string, requests []Request) ([]Decision, error) {
-	resolutions, err := l.o.Redis.resolveBatch(ctx, nonce, requests)
-	if err != nil {
-		return nil, err
-	}
-	var counts [Deferred + 1]int
-	for i := range resolutions {
-		d := &resolutions[i]
-		counts[d.Verdict]++
-		if d.Lease.resolving {
-			d.Grant = &grant{limiter: l, granted: granted{lease: d.Lease}}
-		}
-	}
-	l.count(SourceRedis, counts[:])
-	return resolutions, nil
-}
-
-// deferred are the decisions about so many events that cannot be decided about now.
+// deferred returns decisions about n events that cannot be decided about now.
 func (l *Limiter) deferred(n int, err error) []Decision {
 	decisions := make([]Decision, n)
 	for i := range decisions {
@@ -288,30 +286,36 @@ func (l *Limiter) deferred(n int, err error) []Decision {
 	return decisions
 }
 
-// Full tells whether an event of the category is known to be denied, and by which level, without asking Redis. Where there
-// is a shadow, that has to be known to deny it too: else it would not be asked.
-func (l *Limiter) Full(category string) (level string, full bool) {
+// Full returns the denial that an event of the category is known to get, without asking Redis; nil: none is known. A shadow has to be
+// known to deny the event too: else nobody would ask the shadow.
+func (l *Limiter) Full(category string) *Denial {
 	if l.o.Forward || !l.staleness.current.Load() {
-		return "", false
+		return nil
 	}
 	if l.o.Policy == Open && !l.outage.isAnswering() {
-		return "", false
+		return nil
 	}
 	rules := l.rules.Load()
-	node, full := l.cache.find(rules.tree.route(category))
-	if full && rules.shadow != nil {
-		var shadowed limits.Node
-		if shadowed, full = l.shadow.find(rules.shadow.route(category)); full {
-			l.o.Metrics.ShadowDecision(shadowed.Level, Denied.String(), 1)
+	denial := l.cache.find(rules.tree.route(category))
+	if denial == nil {
+		return nil
+	}
+	if rules.shadow != nil {
+		shadowed := l.shadow.find(rules.shadow.route(category))
+		if shadowed == nil {
+			return nil
 		}
+		l.o.Metrics.ShadowDecision(shadowed.Level, Denied.String(), 1)
 	}
-	if full {
-		l.o.Metrics.Decision(Denied.String(), string(SourceCache), 1)
-	}
-	return node.Level, full
+	l.o.Metrics.Decision(Denied.String(), string(SourceCache), 1)
+	l.full.deniedAgain(denial.Path)
+	return denial
 }
 
-// Await returns when Decide may work: nil, or the context's error. It does not while newer limits are in force than here.
+// Position is that of the limits by which this instance decides.
+func (l *Limiter) Position() limits.Position { return l.rules.Load().Position() }
+
+// Await returns once Decide may work: nil, or the context's error. It waits while newer limits are in force than here.
 func (l *Limiter) Await(ctx context.Context) error { return l.outage.await(ctx, l.staleness.lags) }
 
 // Ready is nil while events can be decided, by Redis or by the failure policy. Limits that are behind for a moment do not

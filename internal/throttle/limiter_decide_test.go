@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/seed-4578ace9/notifier/internal/script"
-	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
@@ -38,8 +37,7 @@ func TestVerdictsOfTheScripts(t *testing.T) {
 // TestLimiterDecidesByLimitsAndPairs mixes both kinds of events in one batch, with one kind that Redis refuses.
 func TestLimiterDecidesByLimitsAndPairs(t *testing.T) {
 	t.Parallel()
-	server := servertest.StartRedis(t)
-	limiter := startLimiter(t, server.Addr, LimiterOptions{Policy: Local, Settings: Settings{PairTTL: testPairTTL}})
+	limiter := startLimiter(t, LimiterOptions{Policy: Local, Settings: Settings{PairTTL: testPairTTL}})
 	about := func(id, pair string) Request { return request(id, "a").ofPair(pair) }
 	limiter.one(Admitted, about("firing", "disk")).Finish(t.Context(), "r")
 
@@ -64,11 +62,7 @@ func TestLimiterDecidesByLimitsAndPairs(t *testing.T) {
 	if decisions := check(" 1", Admitted, Admitted, Unpaired, Admitted, Unknown); decisions[0].Opened != "r" {
 		t.Errorf("it resolves %q, want the receipt", decisions[0].Opened)
 	}
-	limiter.lose(server)
-	if decisions, err := limiter.Decide(t.Context(), mixed(" 2")); !errors.Is(err, script.ErrUnavailable) {
-		t.Errorf("without a server: %+v, %v", decisions, err)
-	}
-	limiter.until(acting)
+	limiter.loseAndAct()
 	decisions := check(" 3", Deferred, Admitted, Deferred, Admitted, Unknown)
 	if !errors.Is(decisions[0].Err, script.ErrUnavailable) {
 		t.Errorf("deferred because of %v", decisions[0].Err)
@@ -78,8 +72,7 @@ func TestLimiterDecidesByLimitsAndPairs(t *testing.T) {
 // TestLeaveRoom has events leave the room that the limiter let in, whatever they say of how long they stay.
 func TestLeaveRoom(t *testing.T) {
 	t.Parallel()
-	server := servertest.StartRedis(t)
-	limiter := startLimiter(t, server.Addr, LimiterOptions{RoomMax: 2})
+	limiter := startLimiter(t, LimiterOptions{RoomMax: 2})
 	stay := func(n int) Stay { return Stay{First: "a", Member: fmt.Sprint(n), Weight: 1, For: patience} }
 	enter := func(n int, want bool) {
 		t.Helper()

@@ -24,16 +24,14 @@ func (m *fakeMetrics) wantShadow(t *testing.T, want map[string]int) {
 
 func (k *limiterKit) wantFull(category, level string) {
 	k.t.Helper()
-	by, full := k.Full(category)
-	if full != (level != "") || full && by != level {
-		k.t.Errorf("%s: full is %v at %q, want %q", category, full, by, level)
+	if denial := k.Full(category); (denial != nil) != (level != "") || denial != nil && denial.Level != level {
+		k.t.Errorf("%s is denied by %+v, want %q", category, denial, level)
 	}
 }
 
 func TestLimiterRaisedLimitShowsAtOnce(t *testing.T) {
 	t.Parallel()
-	server := servertest.StartRedis(t)
-	limiter := startLimiter(t, server.Addr, LimiterOptions{
+	limiter := startLimiter(t, LimiterOptions{
 		Settings: Settings{Tree: newTree(t, "none", "none", "")}, DenyCacheTTL: time.Hour,
 	})
 	for _, kind := range []string{"log", "counter", "fixed", "token", "inflight"} {
@@ -66,8 +64,7 @@ func TestLimiterRaisedLimitShowsAtOnce(t *testing.T) {
 
 func TestLimiterLimitsInFlightAreAskedEachTime(t *testing.T) {
 	t.Parallel()
-	server := servertest.StartRedis(t)
-	limiter := startLimiter(t, server.Addr, LimiterOptions{
+	limiter := startLimiter(t, LimiterOptions{
 		Settings: Settings{Tree: newTree(t, "none", "inflight:1/1h", "")}, DenyCacheTTL: time.Hour,
 	})
 	grant := limiter.one(Admitted, request("first", "a"))
@@ -79,9 +76,8 @@ func TestLimiterLimitsInFlightAreAskedEachTime(t *testing.T) {
 
 func TestLimiterFullForAllButAGuarantee(t *testing.T) {
 	t.Parallel()
-	server := servertest.StartRedis(t)
 	plan := guarded(t, newPlan(t, "5/1h", "none", ""), "security=1,payments.refunds=2")
-	limiter := startLimiter(t, server.Addr, LimiterOptions{
+	limiter := startLimiter(t, LimiterOptions{
 		Settings: Settings{Tree: newRuleset(t, plan, "").Tree}, DenyCacheTTL: time.Hour,
 	})
 	limiter.want(map[Verdict]int{Admitted: 2, Denied: 1}, several(3, "o", "orders")...)
@@ -101,9 +97,8 @@ func TestLimiterFullForAllButAGuarantee(t *testing.T) {
 
 func TestLimiterFullInForceAndInTheShadow(t *testing.T) {
 	t.Parallel()
-	server := servertest.StartRedis(t)
 	rules := newRuleset(t, newPlan(t, "none", "2/1h", ""), "category=3/1h,b=1/1h")
-	limiter := startLimiter(t, server.Addr, LimiterOptions{Settings: Settings{Tree: rules.Tree, Shadow: rules.Shadow}, DenyCacheTTL: time.Hour})
+	limiter := startLimiter(t, LimiterOptions{Settings: Settings{Tree: rules.Tree, Shadow: rules.Shadow}, DenyCacheTTL: time.Hour})
 	limiter.want(map[Verdict]int{Admitted: 2, Denied: 1}, several(3, "a", "a")...)
 	limiter.wantFull("a", "") // the shadow has admitted the third
 	limiter.one(Denied, request("a4", "a"))
@@ -140,8 +135,7 @@ func staleLimiter(t *testing.T, refresh func(ctx context.Context, limiter *limit
 		o.Refresh = func(ctx context.Context) error { return refresh(ctx, limiter, newer) }
 	}
 	limiter = newLimiterKit(t, server.Addr, o)
-	limiter.run()
-	limiter.await()
+	limiter.start()
 	limiter.want(map[Verdict]int{Admitted: 2}, several(2, "e", "a")...)
 	other := newRedis(newClient(t, redis.Options{Addr: server.Addr}), "limiter", Settings{Tree: newer.Tree, Lease: time.Hour, Retention: testRetention})
 	other.Adopt(newer)
@@ -316,14 +310,12 @@ func TestIdleLimiterNoticesNewerLimits(t *testing.T) {
 // TestLimiterSharesOfEachAlgorithm has one of three instances decide alone.
 func TestLimiterSharesOfEachAlgorithm(t *testing.T) {
 	t.Parallel()
-	server := servertest.StartRedis(t)
-	limiter := startLimiter(t, server.Addr, LimiterOptions{
+	limiter := startLimiter(t, LimiterOptions{
 		Settings: Settings{Tree: newTree(t, "none", "none",
 			"log=6/1h,counter=counter:6/1h,fixed=fixed:6/1h,token=token:6/1h;burst=3,leaky=leaky:6/1h,inflight=inflight:6/1h")},
 		Policy: Local, Grace: time.Nanosecond, Instances: func() int { return 3 }, DenyCacheTTL: time.Hour,
 	})
-	limiter.lose(server)
-	limiter.until(acting)
+	limiter.loseAndAct()
 	for _, share := range []struct {
 		category       string
 		admitted       int

@@ -6,39 +6,31 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/script/scripttest"
-	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // changeConformance is what happens when other limits are put in force.
 var changeConformance = []conformanceCase{
-	{
-		name: "change: a raised or lowered count keeps what was counted", global: "none", category: "3/1h",
-		run: func(s *subject) {
-			for i := range 3 {
-				s.admit(request(fmt.Sprint("e", i), "a"))
-				s.clock.Advance(time.Minute)
-			}
-			s.deny(limits.LevelCategory, 57*time.Minute, request("x", "a"))
-			s.change(newPlan(s.t, "none", "5/1h", ""))
-			s.taken("a", 3)
-			s.admits(2, limits.LevelCategory, several(3, "more", "a")...)
+	{name: "change: a raised or lowered count keeps what was counted", category: "3/1h", run: func(s *subject) {
+		for i := range 3 {
+			s.admit(request(fmt.Sprint("e", i), "a"))
 			s.clock.Advance(time.Minute)
-			s.change(newPlan(s.t, "none", "2/1h", ""))
-			s.taken("a", 5)
-			s.opens(limits.LevelCategory, 59*time.Minute, request("x", "a")) // 13:03, when all have left
-			s.taken("a", 1)
-		},
-	},
-	{
-		name: "change: every algorithm goes on with what it has counted", global: "none", category: "none",
-		rules: "log=log:2/1h,counter=counter:2/1h,fixed=fixed:2/1h,token=token:2/1h,leaky=leaky:2/1h,inflight=inflight:2/1h",
-		run: func(s *subject) {
+		}
+		s.deny(limits.LevelCategory, 57*time.Minute, request("x", "a"))
+		s.change(newPlan(s.t, "none", "5/1h", ""))
+		s.taken("a", 3)
+		s.admits(2, limits.LevelCategory, several(3, "more", "a")...)
+		s.clock.Advance(time.Minute)
+		s.change(newPlan(s.t, "none", "2/1h", ""))
+		s.taken("a", 5)
+		s.opens(limits.LevelCategory, 59*time.Minute, request("x", "a")) // 13:03, when all have left
+		s.taken("a", 1)
+	}},
+	{name: "change: every algorithm goes on with what it has counted",
+		rules: "log=log:2/1h,counter=counter:2/1h,fixed=fixed:2/1h,token=token:2/1h,leaky=leaky:2/1h,inflight=inflight:2/1h", run: func(s *subject) {
 			for _, a := range limits.Algorithms() {
 				events := several(2, a.String(), a.String())
 				if a.String() == "leaky" {
@@ -63,169 +55,134 @@ var changeConformance = []conformanceCase{
 					s.t.Errorf("%s: %+v", a.String(), d)
 				}
 			}
-		},
-	},
-	{
-		name: "change: another window of a log counts the same admissions", global: "none", category: "3/1h",
-		run: func(s *subject) {
-			s.admit(several(3, "e", "a")...)
-			s.clock.Advance(9 * time.Minute)
-			s.change(newPlan(s.t, "none", "3/10m", ""))
-			s.opens(limits.LevelCategory, time.Minute, request("x", "a"))
-			s.taken("a", 1)
-		},
-	},
-	{
-		name: "change: another algorithm starts with its own count", global: "none", category: "3/1h",
-		run: func(s *subject) {
-			s.admit(several(3, "e", "a")...)
-			s.clock.Advance(time.Second)
-			s.change(newPlan(s.t, "none", "token:3/1h", ""))
-			s.admits(3, limits.LevelCategory, several(4, "token", "a")...)
-			s.clock.Advance(time.Second)
-			s.change(newPlan(s.t, "none", "token:3/30m", "")) // a bucket of another window is another one
-			s.admit(request("other", "a"))
-			s.clock.Advance(time.Second)
-			s.change(newPlan(s.t, "none", "3/1h", ""))
-			s.deny(limits.LevelCategory, time.Hour-3*time.Second, request("x", "a"))
-		},
-	},
-	{
-		name: "change: a path gains a limit and loses it", global: "10/1h", category: "none",
-		run: func(s *subject) {
-			plan := newPlan(s.t, "10/1h", "none", "")
-			s.admit(request("before", "a.b"))
-			s.clock.Advance(time.Second)
-			s.change(newPlan(s.t, "10/1h", "none", "a.b=2/1h"))
-			s.taken("a.b", 1, 0)
-			s.admits(2, "a.b", several(3, "limited", "a.b")...)
-			s.taken("a.b", 3, 2)
-			s.clock.Advance(time.Second)
-			s.change(plan)
-			s.admit(several(3, "free", "a.b")...)
-			s.taken("a.b", 6)
-			s.clock.Advance(time.Second)
-			s.change(newPlan(s.t, "10/1h", "none", "a.b=2/1h"))
-			s.deny("a.b", time.Hour-2*time.Second, request("x", "a.b"))
-			s.taken("a.b", 6, 2)
-		},
-	},
-	{
-		name: "change: slots return to the limits that an event was evaluated by", global: "none", category: "fixed:2/1h+token:2/1h",
-		run: func(s *subject) {
-			old := s.admit(several(2, "old", "a")...)
-			s.clock.Advance(time.Second)
-			s.change(newPlan(s.t, "none", "leaky:3600/1h+inflight:2/1h+5/1h", ""))
-			s.admit(request("new", "a"))
-			s.clock.Advance(time.Microsecond)
-			s.refund(true, old...)
-			s.taken("a", 1)
-			s.clock.Advance(time.Second)
-			s.change(newPlan(s.t, "none", "fixed:2/1h+token:2/1h", ""))
-			if used := s.used("a"); used[0][0] != 0 || used[0][1] != 0 {
-				s.t.Errorf("slots taken: %v", used)
-			}
-			s.admits(2, limits.LevelCategory, several(3, "again", "a")...)
-		},
-	},
-	{
-		name: "change: slots return at the rate of now", global: "none", category: "token:60/1h",
-		run: func(s *subject) {
-			old := s.admit(request("old", "a"))
-			s.clock.Advance(30 * time.Second)
-			s.change(newPlan(s.t, "none", "token:2/1h", ""))
-			recent := s.admit(request("recent", "a"))
-			s.clock.Advance(time.Microsecond)
-			s.refund(true, old[0], recent[0])
-			s.taken("a", 0)
-			s.admits(2, limits.LevelCategory, several(3, "again", "a")...)
-		},
-	},
-	{
-		name: "change: a delivery that is taken over returns no slot of others", global: "none", category: "token:2/1h",
-		run: func(s *subject) {
-			e := request("e", "a")
-			s.admit(e)
-			s.clock.Advance(testLease)
-			s.change(newPlan(s.t, "none", "fixed:2/1h", ""))
-			s.admit(request("other", "a"))
-			s.clock.Advance(time.Microsecond)
-			again := leasesOf(s.want(Reclaimed, e))
-			s.refund(true, again...)
-			s.taken("a", 1)
-		},
-	},
-	{
-		name: "change: slots that were left behind hide no others", global: "none", category: "3/1h",
-		run: func(s *subject) {
-			e := request("e", "a")
-			for range 2 {
-				s.extend(0, s.admit(e)...)
-				s.change(newPlan(s.t, "none", "none", ""))
-				s.clock.Advance(time.Minute)
-				s.refund(true, leasesOf(s.want(Reclaimed, e))...)
-				s.change(newPlan(s.t, "none", "3/1h", ""))
-			}
-			s.admit(e) // at 12:02; what it left behind is of 12:00 and 12:01
-			s.clock.Advance(time.Hour - time.Second)
-			s.taken("a", 1)
-		},
-	},
-	{
-		name: "change: a slot in flight comes back where it was taken", global: "none", category: "inflight:1/1m",
-		run: func(s *subject) {
-			old := s.admit(request("old", "a"))
-			s.clock.Advance(time.Second)
-			s.change(newPlan(s.t, "none", "none", ""))
-			s.finish(old...)
-			s.change(newPlan(s.t, "none", "inflight:1/1m", ""))
-			s.taken("a", 0)
-		},
-	},
-	{
-		name: "change: a delivery that is taken over takes the slot that is new", global: "none", category: "none",
-		run: func(s *subject) {
-			e := request("e", "a")
-			s.admit(e)
-			s.change(newPlan(s.t, "none", "inflight:1/1m", ""))
-			s.clock.Advance(testLease)
-			lease := leasesOf(s.want(Reclaimed, e))
-			s.taken("a", 1)
-			s.clock.Advance(time.Second)
-			s.deny(limits.LevelCategory, 59*time.Second, request("x", "a"))
-			s.finish(lease...)
-			s.taken("a", 0)
-		},
-	},
-	{
-		name: "change: a limit that has become too small keeps no delivery for ever", global: "none", category: "inflight:3/1m",
-		run: func(s *subject) {
-			e := request("e", "a").withCost(3)
+		}},
+	{name: "change: another window of a log counts the same admissions", category: "3/1h", run: func(s *subject) {
+		s.admit(several(3, "e", "a")...)
+		s.clock.Advance(9 * time.Minute)
+		s.change(newPlan(s.t, "none", "3/10m", ""))
+		s.opens(limits.LevelCategory, time.Minute, request("x", "a"))
+		s.taken("a", 1)
+	}},
+	{name: "change: another algorithm starts with its own count", category: "3/1h", run: func(s *subject) {
+		s.admit(several(3, "e", "a")...)
+		s.clock.Advance(time.Second)
+		s.change(newPlan(s.t, "none", "token:3/1h", ""))
+		s.admits(3, limits.LevelCategory, several(4, "token", "a")...)
+		s.clock.Advance(time.Second)
+		s.change(newPlan(s.t, "none", "token:3/30m", "")) // a bucket of another window is another one
+		s.admit(request("other", "a"))
+		s.clock.Advance(time.Second)
+		s.change(newPlan(s.t, "none", "3/1h", ""))
+		s.deny(limits.LevelCategory, time.Hour-3*time.Second, request("x", "a"))
+	}},
+	{name: "change: a path gains a limit and loses it", global: "10/1h", run: func(s *subject) {
+		plan := newPlan(s.t, "10/1h", "none", "")
+		s.admit(request("before", "a.b"))
+		s.clock.Advance(time.Second)
+		s.change(newPlan(s.t, "10/1h", "none", "a.b=2/1h"))
+		s.taken("a.b", 1, 0)
+		s.admits(2, "a.b", several(3, "limited", "a.b")...)
+		s.taken("a.b", 3, 2)
+		s.clock.Advance(time.Second)
+		s.change(plan)
+		s.admit(several(3, "free", "a.b")...)
+		s.taken("a.b", 6)
+		s.clock.Advance(time.Second)
+		s.change(newPlan(s.t, "10/1h", "none", "a.b=2/1h"))
+		s.deny("a.b", time.Hour-2*time.Second, request("x", "a.b"))
+		s.taken("a.b", 6, 2)
+	}},
+	{name: "change: slots return to the limits that an event was evaluated by", category: "fixed:2/1h+token:2/1h", run: func(s *subject) {
+		old := s.admit(several(2, "old", "a")...)
+		s.clock.Advance(time.Second)
+		s.change(newPlan(s.t, "none", "leaky:3600/1h+inflight:2/1h+5/1h", ""))
+		s.admit(request("new", "a"))
+		s.clock.Advance(time.Microsecond)
+		s.refund(true, old...)
+		s.taken("a", 1)
+		s.clock.Advance(time.Second)
+		s.change(newPlan(s.t, "none", "fixed:2/1h+token:2/1h", ""))
+		if used := s.used("a"); used[0][0] != 0 || used[0][1] != 0 {
+			s.t.Errorf("slots taken: %v", used)
+		}
+		s.admits(2, limits.LevelCategory, several(3, "again", "a")...)
+	}},
+	{name: "change: slots return at the rate of now", category: "token:60/1h", run: func(s *subject) {
+		old := s.admit(request("old", "a"))
+		s.clock.Advance(30 * time.Second)
+		s.change(newPlan(s.t, "none", "token:2/1h", ""))
+		recent := s.admit(request("recent", "a"))
+		s.clock.Advance(time.Microsecond)
+		s.refund(true, old[0], recent[0])
+		s.taken("a", 0)
+		s.admits(2, limits.LevelCategory, several(3, "again", "a")...)
+	}},
+	{name: "change: a delivery that is taken over returns no slot of others", category: "token:2/1h", run: func(s *subject) {
+		e := request("e", "a")
+		s.admit(e)
+		s.clock.Advance(testLease)
+		s.change(newPlan(s.t, "none", "fixed:2/1h", ""))
+		s.admit(request("other", "a"))
+		s.clock.Advance(time.Microsecond)
+		again := leasesOf(s.want(Reclaimed, e))
+		s.refund(true, again...)
+		s.taken("a", 1)
+	}},
+	{name: "change: slots that were left behind hide no others", category: "3/1h", run: func(s *subject) {
+		e := request("e", "a")
+		for range 2 {
 			s.extend(0, s.admit(e)...)
-			s.change(newPlan(s.t, "none", "inflight:2/1m", ""))
-			s.clock.Advance(time.Second)
-			s.want(Reclaimed, e)
-		},
-	},
-	{
-		name: "change: guarantees stay what they are", global: "10/1h", category: "none", guarantees: "security=3",
-		run: func(s *subject) {
-			security := s.admit(several(2, "s", "security")...)
-			s.admits(7, limits.LevelGlobal, several(8, "o", "orders")...)
-			s.clock.Advance(time.Second)
-			s.change(guarded(s.t, newPlan(s.t, "12/1h", "none", ""), "security=3"))
-			s.admits(2, limits.LevelGlobal, several(3, "more", "orders")...)
-			s.clock.Advance(time.Second)
-			s.refund(true, security[0])
-			s.admits(2, limits.LevelGlobal, several(3, "s more", "security")...)
-			s.clock.Advance(time.Second)
-			s.change(guarded(s.t, newPlan(s.t, "5/1h", "none", ""), "security=3"))
-			s.want(Denied, request("x", "security"), request("x", "orders"))
-		},
-	},
-	{
-		name: "change: a forwarded event without slots returns none", global: "none", category: "fixed:1/1h", retention: time.Minute, forward: true,
-		run: func(s *subject) {
+			s.change(newPlan(s.t, "none", "none", ""))
+			s.clock.Advance(time.Minute)
+			s.refund(true, leasesOf(s.want(Reclaimed, e))...)
+			s.change(newPlan(s.t, "none", "3/1h", ""))
+		}
+		s.admit(e) // at 12:02; what it left behind is of 12:00 and 12:01
+		s.clock.Advance(time.Hour - time.Second)
+		s.taken("a", 1)
+	}},
+	{name: "change: a slot in flight comes back where it was taken", category: "inflight:1/1m", run: func(s *subject) {
+		old := s.admit(request("old", "a"))
+		s.clock.Advance(time.Second)
+		s.change(newPlan(s.t, "none", "none", ""))
+		s.finish(old...)
+		s.change(newPlan(s.t, "none", "inflight:1/1m", ""))
+		s.taken("a", 0)
+	}},
+	{name: "change: a delivery that is taken over takes the slot that is new", run: func(s *subject) {
+		e := request("e", "a")
+		s.admit(e)
+		s.change(newPlan(s.t, "none", "inflight:1/1m", ""))
+		s.clock.Advance(testLease)
+		lease := leasesOf(s.want(Reclaimed, e))
+		s.taken("a", 1)
+		s.clock.Advance(time.Second)
+		s.deny(limits.LevelCategory, 59*time.Second, request("x", "a"))
+		s.finish(lease...)
+		s.taken("a", 0)
+	}},
+	{name: "change: a limit that has become too small keeps no delivery for ever", category: "inflight:3/1m", run: func(s *subject) {
+		e := request("e", "a").withCost(3)
+		s.extend(0, s.admit(e)...)
+		s.change(newPlan(s.t, "none", "inflight:2/1m", ""))
+		s.clock.Advance(time.Second)
+		s.want(Reclaimed, e)
+	}},
+	{name: "change: guarantees stay what they are", global: "10/1h", guarantees: "security=3", run: func(s *subject) {
+		security := s.admit(several(2, "s", "security")...)
+		s.admits(7, limits.LevelGlobal, several(8, "o", "orders")...)
+		s.clock.Advance(time.Second)
+		s.change(guarded(s.t, newPlan(s.t, "12/1h", "none", ""), "security=3"))
+		s.admits(2, limits.LevelGlobal, several(3, "more", "orders")...)
+		s.clock.Advance(time.Second)
+		s.refund(true, security[0])
+		s.admits(2, limits.LevelGlobal, several(3, "s more", "security")...)
+		s.clock.Advance(time.Second)
+		s.change(guarded(s.t, newPlan(s.t, "5/1h", "none", ""), "security=3"))
+		s.want(Denied, request("x", "security"), request("x", "orders"))
+	}},
+	{name: "change: a forwarded event without slots returns none",
+		category: "fixed:1/1h", retention: time.Minute, forward: true, run: func(s *subject) {
 			e := request("e", "a")
 			s.admit(e)
 			s.clock.Advance(testLease + 2*time.Minute) // it is forgotten
@@ -235,15 +192,13 @@ var changeConformance = []conformanceCase{
 			}
 			s.refund(true, d.Lease)
 			s.taken("a", 1)
-		},
-	},
+		}},
 }
 
 // TestOlderLimitsAreTurnedAway has instances with limits of different revisions ask at once.
 func TestOlderLimitsAreTurnedAway(t *testing.T) {
 	t.Parallel()
-	server := servertest.StartRedis(t)
-	client := newClient(t, redis.Options{Addr: server.Addr})
+	_, client := startRedis(t)
 	tree := newTree(t, "10/1h+token:10/1h", "inflight:5/1h", "")
 	instance := func(generation int64, revision uint64) *Redis {
 		r := newRedis(client, "stale", Settings{Tree: tree, Lease: testLease, Retention: testRetention})
@@ -300,8 +255,7 @@ func TestOlderLimitsAreTurnedAway(t *testing.T) {
 // TestNewerLimitsAreKnownFromADenial has a call that admits nothing be the first with newer limits.
 func TestNewerLimitsAreKnownFromADenial(t *testing.T) {
 	t.Parallel()
-	server := servertest.StartRedis(t)
-	client := newClient(t, redis.Options{Addr: server.Addr})
+	_, client := startRedis(t)
 	settings := Settings{Tree: newTree(t, "1/1h", "none", ""), Lease: testLease, Retention: testRetention}
 	older, newer := newRedis(client, "stale", settings), newRedis(client, "stale", settings)
 	older.Adopt(limits.Ruleset{Tree: settings.Tree, Generation: 1, Revision: 1})
@@ -318,8 +272,7 @@ func TestNewerLimitsAreKnownFromADenial(t *testing.T) {
 // TestLimitsArePutInForce has an operator put older limits in force.
 func TestLimitsArePutInForce(t *testing.T) {
 	t.Parallel()
-	server := servertest.StartRedis(t)
-	client := newClient(t, redis.Options{Addr: server.Addr})
+	server, client := startRedis(t)
 	settings := Settings{Tree: newTree(t, "2/1h", "none", ""), Lease: testLease, Retention: testRetention}
 	instance := func(p limits.Position) *Redis {
 		r := newRedis(client, "put", settings)
@@ -367,9 +320,15 @@ func TestLimitsArePutInForce(t *testing.T) {
 	server.CLI("del", "{put}:limits")
 	put(false, newer, older)
 	put(true, limits.Position{}, older)
-	server.CLI("del", "{put}:limits")
+}
+
+// TestLimitsInForceThatCannotBeRead has somebody else make their key, and then no server.
+func TestLimitsInForceThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	server, client := startRedis(t)
+	first := newRedis(client, "put", Settings{Tree: newTree(t, "2/1h", "none", "")})
 	server.CLI("lpush", "{put}:limits", "x")
-	if _, err := first.PutInForce(t.Context(), limits.Position{}, older); !errors.Is(err, script.ErrRefused) {
+	if _, err := first.PutInForce(t.Context(), limits.Position{}, limits.Position{Generation: 1, Revision: 1}); !errors.Is(err, script.ErrRefused) {
 		t.Errorf("put in force in the place of a list: %v", err)
 	}
 	if _, _, err := first.InForce(t.Context()); !errors.Is(err, script.ErrRefused) {

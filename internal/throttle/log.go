@@ -1,20 +1,20 @@
 package throttle
 
 import (
+	"cmp"
 	"slices"
 	"sort"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
 )
 
-// slidingLog is one node's admissions in memory, oldest first. Times are microseconds. It is not safe for concurrent
-// use.
+// slidingLog holds one node's admissions, the oldest first.
 type slidingLog struct {
 	entries []logEntry
 	base    int64 // slots of all entries that were trimmed from the front
 }
 
-// logEntry holds the slots taken at one time. Running totals make counting a window two binary searches.
+// logEntry holds the slots taken at one time. Running totals make a count two binary searches.
 type logEntry struct {
 	at      int64
 	through int64 // slots of all entries ever, up to and including this one
@@ -44,14 +44,6 @@ func (l *slidingLog) count(from, upto int64) int64 {
 	return l.entries[end-1].through - l.before(first)
 }
 
-// time is when the n-th slot after `from` was taken, n from 1.
-func (l *slidingLog) time(from, n int64) int64 {
-	first := l.after(from)
-	wanted := l.before(first) + n
-	i := first + sort.Search(len(l.entries)-first, func(i int) bool { return l.entries[first+i].through >= wanted })
-	return l.entries[i].at
-}
-
 // add takes slots at a time.
 func (l *slidingLog) add(at, slots int64) {
 	i := l.after(at)
@@ -64,7 +56,7 @@ func (l *slidingLog) add(at, slots int64) {
 	}
 }
 
-// remove gives slots of a time back, if the log still holds them.
+// remove returns slots of a time, if the log still holds them.
 func (l *slidingLog) remove(at, slots int64) {
 	i := l.after(at) - 1
 	if i < 0 || l.entries[i].at != at {
@@ -92,15 +84,7 @@ type logBucket struct {
 	guaranteed map[string]*slidingLog // by the path of the guarantee
 }
 
-// fits is that of log.lua.
-func fits(limit limits.Limit, cost, used, reserved, own int64) bool {
-	if cost <= own {
-		return used+cost <= limit.Count
-	}
-	return used+cost+reserved-own <= limit.Count
-}
-
-// fitsAfter tells whether the event's cost fits when everything taken up to `from` has left the window.
+// fitsAfter tells whether the event's cost fits once everything taken up to `from` has left the window.
 func (b *logBucket) fitsAfter(e memoryEvent, limit limits.Limit, from int64) bool {
 	upto := e.now + tolerance.Microseconds()
 	var reserved, own int64
@@ -114,10 +98,13 @@ func (b *logBucket) fitsAfter(e memoryEvent, limit limits.Limit, from int64) boo
 			own = unused
 		}
 	}
-	if e.inShares && own > 0 && e.cost <= own {
-		return true // what others were let through above their share is not taken from it
+	if e.cost <= own {
+		if e.inShares {
+			return true // others may have exceeded their shares: that takes nothing from this guarantee
+		}
+		reserved = own
 	}
-	return fits(limit, e.cost, b.count(from, upto), reserved, own)
+	return b.count(from, upto)+e.cost+reserved-own <= limit.Count
 }
 
 func (b *logBucket) wait(e memoryEvent, limits []limits.Limit) (int, int64) {
@@ -128,7 +115,7 @@ func (b *logBucket) wait(e memoryEvent, limits []limits.Limit) (int, int64) {
 		}
 		first := b.after(e.now - window)
 		if first == len(b.entries) {
-			continue // an instance's share of the limit is too small for it, but what fits the limit is let through
+			continue // the cost fits the limit, only not this instance's share
 		}
 		last := first + sort.Search(len(b.entries)-first-1, func(k int) bool { return b.fitsAfter(e, limit, b.entries[first+k].at) })
 		return i, b.entries[last].at + window - e.now
@@ -146,11 +133,8 @@ func (b *logBucket) take(e memoryEvent, own []limits.Limit) {
 	if b.guaranteed == nil {
 		b.guaranteed = make(map[string]*slidingLog)
 	}
-	log := b.guaranteed[e.guarantee]
-	if log == nil {
-		log = &slidingLog{}
-		b.guaranteed[e.guarantee] = log
-	}
+	log := cmp.Or(b.guaranteed[e.guarantee], &slidingLog{})
+	b.guaranteed[e.guarantee] = log
 	log.trim(horizon)
 	log.add(e.now, e.cost)
 }
@@ -164,8 +148,4 @@ func (b *logBucket) giveBack(e memoryEvent, at int64, _ []limits.Limit) {
 
 func (b *logBucket) used(now, _ int64, limit limits.Limit) int64 {
 	return b.count(now-limit.Window.Microseconds(), now+tolerance.Microseconds())
-}
-
-func (b *logBucket) idle(now int64, own []limits.Limit) bool {
-	return b.after(now-limits.Limits(own).LongestWindow().Microseconds()) == len(b.entries)
 }

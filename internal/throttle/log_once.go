@@ -9,7 +9,7 @@ import (
 // maxNoted bounds the categories that are remembered.
 const maxNoted = 1000
 
-// logOnce keeps the log short: what concerns a category is said once, or once in a while.
+// logOnce keeps the log short: it says what concerns a category once, or once in a while.
 type logOnce struct {
 	mu       sync.Mutex
 	tooLarge map[string]bool
@@ -19,7 +19,7 @@ type logOnce struct {
 // reportEvery is how often a log that cannot be read is complained about.
 const reportEvery = time.Minute
 
-// exceedsCapacity says once for each category that an event asks for more slots than a limit has. A limit of 0 is meant so.
+// exceedsCapacity says once for each category that an event asks for more slots than a limit has. A limit of 0 is meant to block.
 func (r *logOnce) exceedsCapacity(logger *slog.Logger, request Request, d Decision) {
 	if d.Limit.Count == 0 {
 		return
@@ -37,6 +37,7 @@ func (r *logOnce) exceedsCapacity(logger *slog.Logger, request Request, d Decisi
 		"level", d.Node.Level, "limit", d.Limit.String())
 }
 
+// report says that an event cannot be evaluated.
 func (r *logOnce) report(logger *slog.Logger, category string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

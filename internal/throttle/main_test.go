@@ -13,6 +13,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/pacing"
 	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/script/scripttest"
+	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 	"github.com/seed-4578ace9/notifier/lua"
 )
@@ -28,6 +29,13 @@ const patience = scripttest.Patience
 var start = testkit.Start
 
 func newClient(t testing.TB, o redis.Options) *redis.Client { return scripttest.NewClient(t, o) }
+
+// startRedis starts a server, with a client of it.
+func startRedis(t testing.TB) (*servertest.Redis, *redis.Client) {
+	t.Helper()
+	server := servertest.StartRedis(t)
+	return server, newClient(t, redis.Options{Addr: server.Addr})
+}
 
 func newRedis(client redis.UniversalClient, prefix string, s Settings) *Redis {
 	return NewRedis(script.NewRunner(script.Options{Client: client, Prefix: prefix, Timeout: patience}), s)
@@ -124,7 +132,7 @@ func pause(t *testing.T, r *Redis, destination string, d time.Duration) {
 	t.Helper()
 	logs := testkit.NewLog(t)
 	pacing.New(pacing.Options{Runner: r.runner, Logger: logs.Logger()}).Pause(t.Context(), destination, d)
-	logs.Want(t)
+	logs.Want(t, "channel rests")
 }
 
 // wantVerdicts compares the verdicts of decisions.

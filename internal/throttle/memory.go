@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -11,21 +12,21 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/limits"
 )
 
-// Memory is the store of one process. It decides as [Redis] does, without a server: while Redis is unavailable, in tests, and
-// as the model that the scripts are compared with. What it holds is gone with the process.
+// Memory is the store of one process. It decides as [Redis] does, without a server: while Redis is unavailable, in tests, and as the
+// model that the scripts are compared with. It keeps nothing beyond the process.
 type Memory struct {
 	settings Settings
 	clock    func() time.Time
-	share    func() int // instances among which each limit is divided; nil is one
+	share    func() int // instances among which each limit is divided
 
 	mu      sync.Mutex
 	rules   *ruleset
-	adopted bool  // and no call was made with them yet
-	since   int64 // when the first one was
+	adopted bool  // no call was made with these rules yet
+	since   int64 // when the first call with these rules was made
 	inForce book
 	shadow  book
 	records map[string]*record
-	pairs   map[string]memoryPair // by pair, or by a line feed and the key of the event that has taken it; nil: none are kept
+	pairs   map[string]memoryPair // by the field that Redis has; nil: none are kept
 	calls   []grantingCall        // in the order of their times
 	sweepAt int                   // number of records and buckets at which the forgotten ones are removed next
 }
@@ -41,6 +42,12 @@ type memoryBucket struct {
 	limits []limits.Limit // as they were used last
 }
 
+// inFlight is the state of a bucket that follows deliveries.
+func (b *memoryBucket) inFlight() *inFlightBucket {
+	state, _ := b.inMemory.(*inFlightBucket)
+	return state
+}
+
 // record is what is remembered of an admitted event.
 type record struct {
 	version   int64
@@ -49,7 +56,7 @@ type record struct {
 	leaseEnd  int64 // of whoever delivers it; it counts if doneUntil is 0
 	doneUntil int64 // when it may be forgotten, once it is delivered
 	released  bool  // the holder has ended the lease, and certainly delivered nothing
-	inDoubt   bool  // somebody who held the lease before may have
+	inDoubt   bool  // an earlier holder of the lease may have delivered it
 }
 
 // grantingCall is a call that granted something.
@@ -61,8 +68,8 @@ type grantingCall struct {
 // minSweep is how many records and buckets are kept before looking for forgotten ones is worth it.
 const minSweep = 1024
 
-// NewMemory makes a store without admissions. The share, asked at each decision, divides every limit; a limit above 0
-// never falls below 1 by it.
+// NewMemory makes a store without admissions. Each decision asks among how many instances every limit is divided; nil is one. A share of
+// a limit above 0 is never below 1.
 func NewMemory(s Settings, clock func() time.Time, share func() int) *Memory {
 	return newMemory(s, compile(s.rules()), clock, share)
 }
@@ -72,18 +79,15 @@ func newMemory(s Settings, rules *ruleset, clock func() time.Time, share func() 
 		share = func() int { return 1 }
 	}
 	return &Memory{
-		settings: s,
-		clock:    clock,
-		share:    share,
-		rules:    rules,
-		inForce:  book{buckets: make(map[string]*memoryBucket)},
-		shadow:   book{buckets: make(map[string]*memoryBucket), admitted: make(map[string]int64)},
-		records:  make(map[string]*record),
-		sweepAt:  minSweep,
+		settings: s, clock: clock, share: share, rules: rules,
+		inForce: book{buckets: make(map[string]*memoryBucket)},
+		shadow:  book{buckets: make(map[string]*memoryBucket), admitted: make(map[string]int64)},
+		records: make(map[string]*record),
+		sweepAt: minSweep,
 	}
 }
 
-// Adopt puts other limits in force. What the old ones counted goes on to count where limits have the same path.
+// Adopt puts other limits in force. Counts go on where limits have the same path.
 func (m *Memory) Adopt(rules limits.Ruleset) { m.adopt(compile(rules)) }
 
 func (m *Memory) adopt(rules *ruleset) {
@@ -98,17 +102,11 @@ func (m *Memory) Decide(_ context.Context, requests []Request) (BatchResult, err
 	return m.decideBatch("", requests), nil
 }
 
-// decideBatch gives a repeated call, told by its nonce, the same answer. Calls that are never repeated have none.
+// decideBatch answers a repeated call, known by its nonce, as before. A call that is never repeated has no nonce.
 func (m *Memory) decideBatch(nonce string, requests []Request) BatchResult {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	batch := memoryBatch{
-		Memory:    m,
-		now:       m.now(),
-		lease:     m.settings.Lease.Microseconds(),
-		retention: m.settings.Retention.Microseconds(),
-		granted:   make(map[string]bool),
-	}
+	batch := memoryBatch{Memory: m, now: m.now(), lease: m.settings.Lease.Microseconds(), granted: make(map[string]bool)}
 	if m.adopted {
 		m.since, m.adopted = batch.now, false
 	}
@@ -130,11 +128,10 @@ func (m *Memory) decideBatch(nonce string, requests []Request) BatchResult {
 	return result
 }
 
-// now is always later than a time at which something was granted, unless that lies beyond the tolerance.
+// now is later than every time at which something was granted, but for times beyond the tolerance.
 func (m *Memory) now() int64 {
 	now := m.clock().UnixMicro()
-	upto := now + tolerance.Microseconds()
-	if newest := m.newestCall(upto); newest > 0 {
+	if newest := m.newestCall(now + tolerance.Microseconds()); newest > 0 {
 		now = max(now, newest+1)
 	}
 	return now
@@ -158,9 +155,9 @@ func (m *Memory) remember(now int64, nonce string) {
 	m.sweep(now)
 }
 
-// forgetCalls drops those that no answer depends on any more, but never the newest, above whose time the clock stays.
+// forgetCalls drops the calls that no answer depends on any more. It keeps the newest call: the clock stays above its time.
 func (m *Memory) forgetCalls(now int64) {
-	upto := now - nonceKept.Microseconds()
+	upto := now - nonceKept.Microseconds() + 1 // as lib/records.lua: a nonce that is so old is known no more
 	if newest := m.newestCall(now + tolerance.Microseconds()); newest > 0 {
 		upto = min(upto, newest)
 	}
@@ -168,32 +165,37 @@ func (m *Memory) forgetCalls(now int64) {
 	m.calls = m.calls[kept:]
 }
 
-// sweep removes, from time to time, forgotten records and the buckets of paths that are idle.
+// sweep removes forgotten records and idle buckets, from time to time.
 func (m *Memory) sweep(now int64) {
-	if len(m.records)+len(m.inForce.buckets)+len(m.shadow.buckets) < m.sweepAt {
+	if m.size() < m.sweepAt {
 		return
 	}
-	for name, r := range m.records {
-		if !m.remembered(r, now) {
-			delete(m.records, name)
-		}
-	}
+	maps.DeleteFunc(m.records, func(_ string, r *record) bool { return !m.remembered(r, now) })
 	maps.DeleteFunc(m.pairs, func(_ string, pair memoryPair) bool { return pair.expires <= now })
 	for _, b := range []book{m.inForce, m.shadow} {
-		for name, bucket := range b.buckets {
-			if bucket.idle(now, bucket.limits) {
-				delete(b.buckets, name)
-			}
-		}
+		maps.DeleteFunc(b.buckets, func(_ string, bucket *memoryBucket) bool {
+			inUse := func(limit limits.Limit) bool { return bucket.used(now, m.settings.Lease.Microseconds(), limit) > 0 }
+			return !slices.ContainsFunc(bucket.limits, inUse)
+		})
 	}
-	m.sweepAt = max(minSweep, 2*(len(m.records)+len(m.inForce.buckets)+len(m.shadow.buckets)))
+	m.sweepAt = max(minSweep, 2*m.size())
+}
+
+func (m *Memory) size() int { return len(m.records) + len(m.inForce.buckets) + len(m.shadow.buckets) }
+
+// known is the record of an event key, nil if there is none or it is forgotten.
+func (m *Memory) known(eventKey string, now int64) *record {
+	if r := m.records[eventKey]; r != nil && m.remembered(r, now) {
+		return r
+	}
+	return nil
 }
 
 func (m *Memory) remembered(r *record, now int64) bool {
 	return r.doneUntil > now || r.doneUntil == 0 && r.leaseEnd > now-m.settings.Retention.Microseconds()
 }
 
-// of is the state of a bucket, an unused one if it has none yet.
+// of is the state of a bucket: an unused one if there is none yet.
 func (b *book) of(m bucket) *memoryBucket {
 	state := b.buckets[m.name]
 	if state == nil {
@@ -209,16 +211,15 @@ func (b *book) take(m bucket, e memoryEvent) {
 	b.buckets[m.name] = state
 }
 
-// event is an event of a category in this call.
+// event is the event of a request in this call.
 func (m *Memory) event(now int64, r *route, tree *routes, request Request) memoryEvent {
+	by := m.divisor()
 	e := memoryEvent{
-		now: now, lease: m.settings.Lease.Microseconds(), cost: int64(request.Cost), guarantee: r.guarantee,
+		now: now, lease: m.settings.Lease.Microseconds(), cost: int64(request.Cost), guarantee: r.guarantee, inShares: by > 1,
 	}
 	if r.follows {
 		e.message = request.messageName()
 	}
-	by := m.divisor()
-	e.inShares = by > 1
 	for _, guarantee := range tree.guarantees {
 		share := max(guarantee.Slots/by, 1)
 		if guarantee.Path == e.guarantee {
@@ -232,8 +233,8 @@ func (m *Memory) event(now int64, r *route, tree *routes, request Request) memor
 
 func (m *Memory) divisor() int64 { return int64(max(1, m.share())) }
 
-// divided is this instance's share of a bucket's limits, but never less than one event needs that fits the limit. Of a limit
-// with guarantees, what belongs to nobody is divided, and the shares of the guarantees come on top.
+// divided is this instance's share of a bucket's limits. An event that fits the limit fits its share too. Of a limit with guarantees,
+// the slots that belong to nobody are divided, and the shares of the guarantees come on top.
 func (m *Memory) divided(of bucket, e memoryEvent, tree *routes) []limits.Limit {
 	by := m.divisor()
 	if by == 1 {
@@ -260,7 +261,7 @@ func (m *Memory) divided(of bucket, e memoryEvent, tree *routes) []limits.Limit 
 	return divided
 }
 
-// Mirror records admissions that another store made now, so that this one's count does not start at zero.
+// Mirror records admissions that Redis made now, so that this store does not start without any.
 func (m *Memory) Mirror(requests []Request) (at time.Time) {
 	at = m.clock()
 	m.mu.Lock()
@@ -275,29 +276,31 @@ func (m *Memory) Mirror(requests []Request) (at time.Time) {
 	return at
 }
 
-// Unmirror takes back what Mirror recorded at a time.
+// Unmirror takes back an admission that Mirror recorded at a time.
 func (m *Memory) Unmirror(lease Lease, at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.giveBack(&m.inForce, lease.treeOr(m.rules.tree), lease.Request, at.UnixMicro(), (*route).all)
+	m.giveBack(&m.inForce, lease.treeOr(m.rules.tree), lease.Request, at.UnixMicro(), anyBucket)
 }
 
-// Ended takes note that a delivery has ended that Mirror recorded.
+// Ended takes note of the end of a delivery whose admission Mirror recorded.
 func (m *Memory) Ended(lease Lease) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.giveBack(&m.inForce, lease.treeOr(m.rules.tree), lease.Request, 0, (*route).following)
+	m.giveBack(&m.inForce, lease.treeOr(m.rules.tree), lease.Request, 0, bucket.followsDelivery)
 }
 
-// giveBack returns an event's slots, at all buckets of its path or some.
-func (m *Memory) giveBack(set *book, tree *routes, request Request, at int64, which func(*route) []bucket) {
+func anyBucket(bucket) bool { return true }
+
+// giveBack returns an event's slots at those buckets of its path that are wanted.
+func (m *Memory) giveBack(set *book, tree *routes, request Request, at int64, wanted func(bucket) bool) {
 	current := m.rules.tree
 	if set == &m.shadow {
-		current = tree // a shadow returns only what it has taken itself
+		current = tree // a shadow returns only the slots that it has taken itself
 	}
 	r := current.routeIn(tree, request.Category)
-	for _, bucket := range which(r) {
-		if state := set.buckets[bucket.name]; state != nil {
+	for _, bucket := range r.buckets {
+		if state := set.buckets[bucket.name]; state != nil && wanted(bucket) {
 			e := m.event(m.now(), r, tree, request)
 			state.giveBack(bucket.sees(e), at, bucket.limits)
 		}
@@ -313,14 +316,10 @@ func (m *Memory) Finish(_ context.Context, leases []Lease) ([]bool, error) {
 	newly := make([]bool, len(leases))
 	for i, lease := range leases {
 		name := lease.eventKey()
-		r := m.records[name]
-		if r == nil {
-			r = &record{version: lease.Message.version()}
-			m.records[name] = r
-		}
-		r.version = lease.Message.version()
+		r := cmp.Or(m.records[name], &record{})
+		m.records[name], r.version = r, lease.Message.version()
 		if newly[i] = r.doneUntil <= now; newly[i] {
-			m.settlePair(lease, now) // later the pair may have been resolved
+			m.settlePair(lease, now) // not again: meanwhile the pair may have been resolved
 			r.doneUntil = now + m.settings.Retention.Microseconds()
 		}
 		m.endDelivery(lease)
@@ -352,15 +351,15 @@ func (m *Memory) Extend(_ context.Context, leases []Lease, d time.Duration) ([]L
 // endDelivery returns the slots that follow a delivery.
 func (m *Memory) endDelivery(lease Lease) {
 	if !lease.slotless {
-		m.giveBack(&m.inForce, lease.treeOr(m.rules.tree), lease.Request, 0, (*route).following)
+		m.giveBack(&m.inForce, lease.treeOr(m.rules.tree), lease.Request, 0, bucket.followsDelivery)
 	}
 	if shadow := lease.shadowOr(m.rules.shadow); shadow != nil {
-		m.giveBack(&m.shadow, shadow, lease.Request, 0, (*route).following)
+		m.giveBack(&m.shadow, shadow, lease.Request, 0, bucket.followsDelivery)
 	}
 }
 
-// goesOn keeps the slots that follow a delivery as long as its lease, or returns them if that is ended. False: others have
-// the slots that it has lost.
+// goesOn keeps the slots that follow a delivery as long as its lease, or returns them if the lease is ended. False: the slots were
+// lost, and others have them.
 func (m *Memory) goesOn(lease Lease, now int64, d time.Duration) bool {
 	if d == 0 {
 		m.endDelivery(lease)
@@ -378,21 +377,10 @@ func (m *Memory) goesOn(lease Lease, now int64, d time.Duration) bool {
 	e.lease = kept
 	for _, following := range shadow.following(lease.shadowOr(shadow), lease.Category) {
 		if state := m.shadow.buckets[following.name]; state != nil {
-			if f, follows := state.inMemory.(follower); follows {
-				f.extend(e, following.limits)
-			}
+			state.inFlight().extend(e, following.limits[0])
 		}
 	}
 	return true
-}
-
-// held is the record of a lease that is still its holder's, or nil.
-func (m *Memory) held(lease Lease) *record {
-	r := m.records[lease.eventKey()]
-	if r == nil || r.doneUntil != 0 || r.released || r.leaseEnd != lease.End {
-		return nil
-	}
-	return r
 }
 
 // Refund implements [Store]. It never fails.
@@ -401,26 +389,21 @@ func (m *Memory) Refund(_ context.Context, leases []Lease) ([]bool, error) {
 	defer m.mu.Unlock()
 	returned := make([]bool, len(leases))
 	for i, lease := range leases {
-		r := m.held(lease)
-		if r == nil {
+		r := m.records[lease.eventKey()]
+		if returned[i] = r != nil && r.doneUntil == 0 && !r.released && r.leaseEnd == lease.End; !returned[i] {
 			continue
 		}
-		returned[i] = true
 		m.forgetCalls(m.now())
 		delete(m.records, lease.eventKey())
-		which := (*route).all
-		if !r.timed {
-			which = (*route).untimed
-		}
 		if !lease.slotless {
-			m.giveBack(&m.inForce, lease.treeOr(m.rules.tree), lease.Request, r.at, which)
+			wanted := func(b bucket) bool { return r.timed || !b.timesAdmissions() }
+			m.giveBack(&m.inForce, lease.treeOr(m.rules.tree), lease.Request, r.at, wanted)
 		}
 		name := lease.messageName()
-		if at, known := m.shadow.admitted[name]; known {
-			delete(m.shadow.admitted, name)
-			if shadow := lease.shadowOr(m.rules.shadow); shadow != nil {
-				m.giveBack(&m.shadow, shadow, lease.Request, at, (*route).all)
-			}
+		at, admitted := m.shadow.admitted[name]
+		delete(m.shadow.admitted, name)
+		if shadow := lease.shadowOr(m.rules.shadow); admitted && shadow != nil {
+			m.giveBack(&m.shadow, shadow, lease.Request, at, anyBucket)
 		}
 	}
 	return returned, nil
@@ -434,8 +417,9 @@ func (m *Memory) Usage(nodes []limits.Node) [][]int64 {
 	used := make([][]int64, len(nodes))
 	for i, node := range nodes {
 		for _, bucket := range bucketsOf(node) {
+			state := m.inForce.of(bucket)
 			for _, limit := range bucket.limits {
-				used[i] = append(used[i], m.inForce.of(bucket).used(now, m.settings.Lease.Microseconds(), limit))
+				used[i] = append(used[i], state.used(now, m.settings.Lease.Microseconds(), limit))
 			}
 		}
 	}

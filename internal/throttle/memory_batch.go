@@ -1,57 +1,53 @@
 package throttle
 
-import (
-	"time"
-)
+import "slices"
 
 // memoryBatch is one call of Decide.
 type memoryBatch struct {
 	*Memory
-	now, lease, retention int64
-	leaseGrantedBefore    int64           // the end of the leases that this very call granted before
-	granted               map[string]bool // records whose lease this call has given away
-	shadowAdmitted        bool            // the shadow admitted something new
-	grants                int             // how many of them did not have it before
+	now, lease         int64
+	leaseGrantedBefore int64           // the end of the leases that this very call granted before
+	granted            map[string]bool // records whose lease this call has given away
+	shadowAdmitted     bool            // the shadow admitted something new
+	grants             int             // how many of them did not have it before
 }
 
 func (b *memoryBatch) decide(request Request) Decision {
 	name, version := request.eventKey(), request.Message.version()
-	known := b.records[name]
-	if known != nil && !b.remembered(known, b.now) {
-		known = nil
-	}
+	known := b.known(name, b.now)
 	switch {
-	case known == nil:
+	case known == nil && request.Cost > 0:
 		return b.evaluate(request, name, version)
+	case known == nil:
+		return Decision{Verdict: Unknown}
 	case known.version != version:
 		return Decision{Verdict: Duplicate}
 	case known.doneUntil != 0:
 		return Decision{Verdict: Done}
 	case b.granted[name]:
 		return Decision{Verdict: Leased, Wait: b.settings.Lease}
-	case known.leaseEnd == b.leaseGrantedBefore:
+	case known.leaseEnd == b.leaseGrantedBefore && !known.released:
 		b.granted[name] = true
 		if known.inDoubt {
 			return b.takenOver(request, known)
 		}
 		return Decision{Verdict: Admitted, Lease: b.newLease(request, known.leaseEnd)}
 	case known.leaseEnd > b.now:
-		return Decision{Verdict: Leased, Wait: time.Duration(known.leaseEnd-b.now) * time.Microsecond}
+		return Decision{Verdict: Leased, Wait: micros(known.leaseEnd - b.now)}
 	case request.Cost == 0:
 		return Decision{Verdict: Unknown}
-	default:
-		if wait := b.resume(b.rules.tree, request, b.now, b.lease); wait > 0 {
-			return Decision{Verdict: Leased, Wait: time.Duration(wait) * time.Microsecond}
-		}
-		if b.rules.tree.route(request.Category).timed && known.at < b.since {
-			known.timed = false // older limits admitted it: those of now have nothing of it
-		}
-		known.leaseEnd = b.now + b.lease
-		known.inDoubt, known.released = known.inDoubt || !known.released, false
-		b.granted[name] = true
-		b.grants++
-		return b.takenOver(request, known)
 	}
+	if wait := b.resume(b.rules.tree, request, b.now, b.lease); wait > 0 {
+		return Decision{Verdict: Leased, Wait: micros(wait)}
+	}
+	if b.rules.tree.route(request.Category).timed && known.at < b.since {
+		known.timed = false // older limits admitted it: those of now have nothing of it
+	}
+	known.leaseEnd = b.now + b.lease
+	known.inDoubt, known.released = known.inDoubt || !known.released, false
+	b.granted[name] = true
+	b.grants++
+	return b.takenOver(request, known)
 }
 
 func (b *memoryBatch) takenOver(request Request, known *record) Decision {
@@ -65,30 +61,26 @@ func (b *memoryBatch) newLease(request Request, end int64) Lease {
 }
 
 func (b *memoryBatch) evaluate(request Request, name string, version int64) Decision {
-	if request.Cost == 0 {
-		return Decision{Verdict: Unknown}
-	}
 	decision := b.charge(&b.inForce, b.rules.tree, request)
-	at := int64(0)
-	if decision.Verdict == Admitted {
-		at = b.now
-	}
 	if b.rules.shadow != nil {
 		decision.Shadow = b.evaluateInShadow(request)
 	}
-	if decision.Verdict == Admitted || b.settings.Forward {
-		decision.Lease = b.newLease(request, b.now+b.lease)
-		decision.Lease.slotless = decision.Verdict != Admitted
-		b.records[name] = &record{
-			version: version, at: at, timed: at != 0 && b.rules.tree.route(request.Category).timed, leaseEnd: decision.Lease.End,
-		}
-		b.granted[name] = true
-		b.grants++
+	admitted := decision.Verdict == Admitted
+	if !admitted && !b.settings.Forward {
+		return decision
 	}
+	decision.Lease = b.newLease(request, b.now+b.lease)
+	decision.Lease.slotless = !admitted
+	b.records[name] = &record{version: version, leaseEnd: decision.Lease.End}
+	if admitted {
+		b.records[name].at, b.records[name].timed = b.now, b.rules.tree.route(request.Category).timed
+	}
+	b.granted[name] = true
+	b.grants++
 	return decision
 }
 
-// evaluateInShadow tells what the shadow says. An event that it has admitted takes no second slot.
+// evaluateInShadow tells what the shadow says. An event that the shadow has admitted takes no second slot.
 func (b *memoryBatch) evaluateInShadow(request Request) ShadowDecision {
 	name := request.messageName()
 	if at, known := b.shadow.admitted[name]; known && at > b.now-b.rules.shadowKept() {
@@ -99,7 +91,7 @@ func (b *memoryBatch) evaluateInShadow(request Request) ShadowDecision {
 		b.shadow.admitted[name] = b.now
 		b.shadowAdmitted = true
 	}
-	return ShadowDecision{Verdict: d.Verdict, Node: d.Node, Limit: d.Limit, Wait: d.Wait}
+	return d.ofShadow()
 }
 
 // charge takes an event's slots at all buckets of its path, or tells the first limit from the root down that denies.
@@ -115,7 +107,7 @@ func (b *memoryBatch) charge(set *book, tree *routes, request Request) Decision 
 	}
 	for _, m := range r.buckets {
 		if full, wait := set.of(m).wait(m.sees(e), b.divided(m, e, tree)); wait > 0 {
-			return Decision{Verdict: Denied, Node: m.node, Limit: m.limits[full], Wait: time.Duration(wait) * time.Microsecond}
+			return Decision{Verdict: Denied, Node: m.node, Limit: m.limits[full], Wait: micros(wait)}
 		}
 	}
 	for _, m := range r.buckets {
@@ -124,34 +116,26 @@ func (b *memoryBatch) charge(set *book, tree *routes, request Request) Decision 
 	return Decision{Verdict: Admitted}
 }
 
-// resume renews the slots that follow a delivery which goes on, and takes those again that it has lost; or tells how long it
-// has to wait for them. A limit that has become too small for it does not keep it for ever.
+// resume renews the slots that follow a delivery which goes on, and takes lost ones again. If others have these, it tells how long the
+// delivery has to wait. A limit that has become too small for the event does not hold the event back for ever.
 func (m *Memory) resume(evaluated *routes, request Request, now, lease int64) (wait int64) {
 	tree := m.rules.tree
 	e := m.event(now, tree.route(request.Category), tree, request)
 	e.lease = lease
 	e.message = request.messageName()
-	var held, lost []bucket
-	for _, following := range tree.following(evaluated, request.Category) {
-		state := m.inForce.of(following)
-		f, follows := state.inMemory.(follower)
-		if !follows || e.cost > following.limits[0].Count {
+	following := tree.following(evaluated, request.Category)
+	following = slices.DeleteFunc(following, func(b bucket) bool { return e.cost > b.limits[0].Count })
+	for _, b := range following {
+		state := m.inForce.of(b)
+		if state.inFlight().holds(e, b.limits[0]) {
 			continue
 		}
-		if f.holds(e, following.limits) {
-			held = append(held, following)
-			continue
-		}
-		if _, wait := state.wait(e, m.divided(following, e, tree)); wait > 0 {
+		if _, wait := state.wait(e, m.divided(b, e, tree)); wait > 0 {
 			return wait
 		}
-		lost = append(lost, following)
 	}
-	for _, following := range held {
-		m.inForce.take(following, e)
-	}
-	for _, following := range lost {
-		m.inForce.take(following, e)
+	for _, b := range following {
+		m.inForce.take(b, e)
 	}
 	return 0
 }

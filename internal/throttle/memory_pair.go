@@ -1,11 +1,8 @@
 package throttle
 
-import (
-	"context"
-	"time"
-)
+import "context"
 
-// memoryPair is a pair that is open or, once it was resolved, that of the event which resolves it.
+// memoryPair is a pair that is open or, once it was resolved, the pair of the event that resolves it.
 type memoryPair struct {
 	version int64  // of the newest message that fired
 	first   string // receipt of the first message
@@ -47,7 +44,7 @@ func (m *Memory) settlePair(lease Lease, now int64) {
 	}
 }
 
-// takePair gives an open pair to an event. What fired again after the event stays open.
+// takePair gives an open pair to an event. A pair that fired again after the event stays open.
 func (m *Memory) takePair(pair memoryPair, request Request) {
 	if pair.again && pair.version > request.Message.version() {
 		m.pairs[request.Pair] = memoryPair{version: pair.version, first: pair.newest, expires: pair.expires}
@@ -57,8 +54,8 @@ func (m *Memory) takePair(pair memoryPair, request Request) {
 	m.pairs["\n"+request.eventKey()] = memoryPair{first: pair.first, expires: pair.expires}
 }
 
-// Resolve evaluates resolved events as [Redis.Resolve] does, once KeepPairs was called. Only what was delivered opens a pair:
-// an event whose firing one is under way is Unpaired here.
+// Resolve evaluates resolved events as [Redis.Resolve] does, once KeepPairs was called. Here a firing event opens its pair when it is
+// delivered, not before: until then the resolved event is Unpaired.
 func (m *Memory) Resolve(_ context.Context, requests []Request) ([]Decision, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -66,18 +63,17 @@ func (m *Memory) Resolve(_ context.Context, requests []Request) ([]Decision, err
 	resolutions := make([]Decision, len(requests))
 	for i, request := range requests {
 		name := request.eventKey()
-		resolutions[i] = m.resolve(request, name, now, granted[name])
-		switch resolution := &resolutions[i]; resolution.Verdict {
-		case Admitted, Reclaimed:
+		known := m.known(name, now)
+		resolution := m.resolve(request, name, known, now, granted[name])
+		if resolution.Verdict == Admitted || resolution.Verdict == Reclaimed {
 			granted[name] = true
-			end := now + m.settings.Lease.Microseconds()
-			known := m.records[name]
-			resolution.InDoubt = resolution.Verdict == Reclaimed && known != nil && m.remembered(known, now) && (known.inDoubt || !known.released)
-			m.records[name] = &record{version: request.Message.version(), leaseEnd: end, inDoubt: resolution.InDoubt}
-			resolution.Lease = Lease{Request: request, End: end, slotless: true, resolving: true, inDoubt: resolution.InDoubt}
-			taken, _ := m.pair(resolution.Lease.pairField(), now)
-			resolution.Opened = taken.first
+			doubt := resolution.Verdict == Reclaimed && known != nil && (known.inDoubt || !known.released)
+			lease := Lease{Request: request, End: now + m.settings.Lease.Microseconds(), slotless: true, resolving: true, inDoubt: doubt}
+			m.records[name] = &record{version: request.Message.version(), leaseEnd: lease.End, inDoubt: doubt}
+			taken, _ := m.pair(lease.pairField(), now)
+			resolution.Lease, resolution.InDoubt, resolution.Opened = lease, doubt, taken.first
 		}
+		resolutions[i] = resolution
 	}
 	if len(granted) > 0 {
 		m.remember(now, "")
@@ -85,30 +81,23 @@ func (m *Memory) Resolve(_ context.Context, requests []Request) ([]Decision, err
 	return resolutions, nil
 }
 
-func (m *Memory) resolve(request Request, name string, now int64, granted bool) Decision {
-	known := m.records[name]
-	if known != nil && !m.remembered(known, now) {
-		known = nil
-	}
-	answer := func(verdict Verdict, wait int64) Decision {
-		return Decision{Verdict: verdict, Wait: time.Duration(wait) * time.Microsecond}
-	}
+func (m *Memory) resolve(request Request, name string, known *record, now int64, granted bool) Decision {
 	switch {
 	case known != nil && known.version != request.Message.version():
-		return answer(Duplicate, 0)
+		return Decision{Verdict: Duplicate}
 	case granted:
-		return answer(Leased, m.settings.Lease.Microseconds())
+		return Decision{Verdict: Leased, Wait: m.settings.Lease}
 	case known != nil && known.doneUntil != 0:
-		return answer(Done, 0)
+		return Decision{Verdict: Done}
 	case known != nil && known.leaseEnd > now:
-		return answer(Leased, known.leaseEnd-now)
+		return Decision{Verdict: Leased, Wait: micros(known.leaseEnd - now)}
 	}
 	if _, taken := m.pair("\n"+name, now); taken || known != nil {
-		return answer(Reclaimed, 0)
+		return Decision{Verdict: Reclaimed}
 	}
 	if pair, open := m.pair(request.Pair, now); open {
 		m.takePair(pair, request)
-		return answer(Admitted, 0)
+		return Decision{Verdict: Admitted}
 	}
-	return answer(Unpaired, 0)
+	return Decision{Verdict: Unpaired}
 }

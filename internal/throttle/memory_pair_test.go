@@ -6,11 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
 	"github.com/seed-4578ace9/notifier/internal/script"
-	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
@@ -115,7 +113,7 @@ func (m *pairModel) wait(t *rapid.T) {
 // TestMemoryPairs compares what both stores say of resolved events.
 func TestMemoryPairs(t *testing.T) {
 	t.Parallel()
-	client := newClient(t, redis.Options{Addr: servertest.StartRedis(t).Addr})
+	_, client := startRedis(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		testkit.NoError(rt, client.FlushDB(context.Background()).Err())
 		settings := pairSettings(t)

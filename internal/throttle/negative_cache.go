@@ -10,10 +10,10 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/script"
 )
 
-// refusedFor is how long events are not asked about whose logs or pairs Redis refused.
+// refusedFor is how long Redis is not asked again about events whose logs or pairs it refused.
 const refusedFor = time.Second
 
-// negativeCache remembers what Redis refused, by the category whose logs it is or, behind a line feed, the first level whose pairs.
+// negativeCache remembers what Redis refused: by a category, its logs; by a line feed and a first level, its pairs.
 type negativeCache struct {
 	mu    sync.Mutex
 	since map[string]refusal
@@ -37,10 +37,7 @@ func (c *negativeCache) note(name string, err error) {
 func (c *negativeCache) find(name string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	known, found := c.since[name]
-	if !found {
-		return nil
-	}
+	known := c.since[name]
 	if time.Since(known.at) >= refusedFor {
 		delete(c.since, name)
 		return nil
@@ -48,7 +45,7 @@ func (c *negativeCache) find(name string) error {
 	return known.err
 }
 
-// empty tells that nothing was refused, without a look at each event.
+// empty tells whether nothing was refused, without a look at each event.
 func (c *negativeCache) empty() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -58,23 +55,57 @@ func (c *negativeCache) empty() bool {
 func logsOf(request Request) string  { return request.Category }
 func pairsOf(request Request) string { return "\n" + event.FirstLevel(request.Category) }
 
-// asking is a question about some events at once.
+// part is some of the requests of a batch, and their positions there.
+type part struct {
+	requests  []Request
+	positions []int
+}
+
+// partOf is the requests that are wanted.
+func partOf(requests []Request, wanted func(position int) bool) (some part) {
+	for i := range requests {
+		if wanted(i) {
+			some.add(requests[i], i)
+		}
+	}
+	return some
+}
+
+func (p *part) add(request Request, position int) {
+	p.requests, p.positions = append(p.requests, request), append(p.positions, position)
+}
+
+// put puts the decisions about the part to their positions.
+func (p *part) put(decided, decisions []Decision) {
+	for i, position := range p.positions {
+		decisions[position] = decided[i]
+	}
+}
+
+// asking is a question about some events at once, in one call.
 type asking func(ctx context.Context, nonce string, requests []Request) ([]Decision, error)
 
 // aside answers for the events of which Redis refused something a moment ago, and asks about the others.
-func (l *Limiter) aside(ctx context.Context, requests []Request, name func(Request) string, ask func(context.Context, []Request) ([]Decision, error)) ([]Decision, error) {
+func (l *Limiter) aside(
+	ctx context.Context, requests []Request, name func(Request) string, ask func(context.Context, []Request) ([]Decision, error),
+) ([]Decision, error) {
 	if l.refused.empty() {
 		return ask(ctx, requests)
 	}
-	var others part
 	answers := make([]Decision, len(requests))
 	for i, request := range requests {
 		if err := l.refused.find(name(request)); err != nil {
 			answers[i] = l.deferred(1, err)[0]
-			continue
 		}
-		others.add(request, i)
 	}
+	return answerOthers(ctx, requests, answers, ask)
+}
+
+// answerOthers asks about the requests that have no answer yet.
+func answerOthers(
+	ctx context.Context, requests []Request, answers []Decision, ask func(context.Context, []Request) ([]Decision, error),
+) ([]Decision, error) {
+	others := partOf(requests, func(i int) bool { return answers[i].Verdict == 0 })
 	if len(others.requests) == 0 {
 		return answers, nil
 	}
@@ -86,8 +117,8 @@ func (l *Limiter) aside(ctx context.Context, requests []Request, name func(Reque
 	return answers, nil
 }
 
-// askEach finds out which events of a refused batch can be evaluated: one log of the wrong type must not stop the others. Events
-// that share what Redis may have refused are asked about at once.
+// askEach finds out which events of a refused batch can be evaluated: one log of the wrong type must not stop the others. It asks at
+// once about events that share what Redis may have refused.
 func (l *Limiter) askEach(ctx context.Context, requests []Request, name func(Request) string, ask asking, cause error) ([]Decision, error) {
 	if err := l.outage.works(ctx); err != nil {
 		l.outage.lost(cause)
@@ -124,7 +155,7 @@ func (l *Limiter) askEach(ctx context.Context, requests []Request, name func(Req
 	return answers, nil
 }
 
-// disclaim ends the leases of answers that nobody gets. If that fails they lapse, and leave their events in doubt.
+// disclaim ends the leases of answers that nobody gets. If that fails, the leases lapse and leave their events in doubt.
 func (l *Limiter) disclaim(ctx context.Context, answers []Decision) {
 	for _, answer := range answers {
 		if answer.Grant != nil {

@@ -27,9 +27,8 @@ func scriptCalls(t *testing.T, server *servertest.Redis) int {
 // TestLimiterAsksOnceAboutWhatIsBroken has events of a category whose log Redis refuses, among others.
 func TestLimiterAsksOnceAboutWhatIsBroken(t *testing.T) {
 	t.Parallel()
-	server := servertest.StartRedis(t)
-	limiter := startLimiter(t, server.Addr, LimiterOptions{Settings: Settings{Tree: newTree(t, "none", "100000/1h", "")}})
-	server.CLI("SET", "{limiter}:log:bad", "a string")
+	limiter := startLimiter(t, LimiterOptions{Settings: Settings{Tree: newTree(t, "none", "100000/1h", "")}})
+	limiter.server.CLI("SET", "{limiter}:log:bad", "a string")
 	const rounds = 40
 	ask := func(round int) {
 		t.Helper()
@@ -42,15 +41,15 @@ func TestLimiterAsksOnceAboutWhatIsBroken(t *testing.T) {
 	}
 	ask(0)
 	asked := time.Now()
-	before := scriptCalls(t, server)
+	before := scriptCalls(t, limiter.server)
 	for round := range rounds {
 		ask(1 + round)
 	}
 	// Each time that it is asked about again, what works is tried, and each category by itself.
-	if calls, most := scriptCalls(t, server)-before, 2*rounds+int(time.Since(asked)/refusedFor+1)*80; calls > most {
+	if calls, most := scriptCalls(t, limiter.server)-before, 2*rounds+int(time.Since(asked)/refusedFor+1)*80; calls > most {
 		t.Errorf("%d script calls for %d batches, want at most %d", calls, rounds, most)
 	}
-	server.CLI("DEL", "{limiter}:log:bad")
+	limiter.server.CLI("DEL", "{limiter}:log:bad")
 	poll(t, "the category to be asked about again", func() bool {
 		return limiter.decide(request("mended", "bad"))[0].Err == nil
 	})
@@ -59,11 +58,10 @@ func TestLimiterAsksOnceAboutWhatIsBroken(t *testing.T) {
 // TestLimiterPairsOfANeighbour has pairs that Redis refuses: those of another first-level category are resolved.
 func TestLimiterPairsOfANeighbour(t *testing.T) {
 	t.Parallel()
-	server := servertest.StartRedis(t)
-	limiter := startLimiter(t, server.Addr, LimiterOptions{Settings: Settings{PairTTL: testPairTTL}})
+	limiter := startLimiter(t, LimiterOptions{Settings: Settings{PairTTL: testPairTTL}})
 	about := func(id, category string) Request { return request(id, category).ofPair("disk") }
 	limiter.one(Admitted, about("firing", "a.b")).Finish(t.Context(), "r")
-	server.CLI("SET", limiterKey("pairs:b"), "text")
+	limiter.server.CLI("SET", limiterKey("pairs:b"), "text")
 	for round := range 2 {
 		answers, err := limiter.Decide(t.Context(), resolving(about(fmt.Sprint("x", round), "b"), about("resolved", "a.b"), about("y", "b.c")))
 		if err != nil || !errors.Is(answers[0].Err, script.ErrRefused) || !errors.Is(answers[2].Err, script.ErrRefused) {
@@ -162,8 +160,7 @@ var before, after = time.Unix(1000, 0), time.Unix(1001, 0)
 // TestLimiterUnpaired shows the worker's own firing events, and an outage.
 func TestLimiterUnpaired(t *testing.T) {
 	t.Parallel()
-	server := servertest.StartRedis(t)
-	limiter := startLimiter(t, server.Addr, LimiterOptions{DenyCacheTTL: time.Hour, Settings: Settings{PairTTL: testPairTTL}})
+	limiter := startLimiter(t, LimiterOptions{DenyCacheTTL: time.Hour, Settings: Settings{PairTTL: testPairTTL}})
 	pair := aboutDisk("any").Pair
 	known := func() bool {
 		limiter.LearnUnpaired(pair, after)
@@ -184,7 +181,7 @@ func TestLimiterUnpaired(t *testing.T) {
 		t.Error("it is known not to be open right after a firing event was seen")
 	}
 	limiter.LearnUnpaired("another", after)
-	limiter.lose(server)
+	limiter.lose()
 	if limiter.KnownUnpaired("another", before) {
 		t.Error("it is known without Redis")
 	}

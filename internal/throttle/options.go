@@ -51,10 +51,10 @@ type LimiterOptions struct {
 	RoomMax      int           // events of one first-level category that wait at once
 	Instances    func() int    // how many instances are alive, for their shares; nil is one
 
-	// Refresh has limits adopted that are newer than those in force here, or fails. nil: limits never change.
+	// Refresh adopts limits that are newer than those in force here, or fails. nil: limits never change.
 	Refresh func(ctx context.Context) error
 
-	// Pauses is told which destinations were paused, and for how long, when Redis was asked. nil: nobody is.
+	// Pauses is told which destinations were paused, and for how long, when Redis was asked. nil: nobody is told.
 	Pauses func(asked time.Time, pauses map[string]time.Duration)
 
 	SelfTests []SelfTest // of other packages whose scripts a worker needs
@@ -79,27 +79,26 @@ func NewLimiter(o LimiterOptions) *Limiter {
 		unpaired: newUnpaired(o.DenyCacheTTL, time.Now),
 	}
 	l.rules.Store(rules)
-	l.outage = newOutage(&l.o, &l.logOnce, outageHooks{forget: l.forget, returned: l.returned})
+	l.outage = newOutage(&l.o, &l.logOnce, l.forget, l.returned)
 	l.staleness = staleness{LimiterOptions: &l.o, rules: &l.rules, outage: l.outage}
 	l.usage = newUsage(rules, o.Metrics)
-	l.finish.call = o.Redis.Finish
-	l.extend.call = func(ctx context.Context, leases []Lease) ([]Lease, error) {
-		return o.Redis.Extend(ctx, leases, o.Lease)
+	l.full = newFullLimits(o.Logger)
+	l.finish.call, l.refund.call = o.Redis.Finish, o.Redis.Refund
+	extend := func(d time.Duration) func(context.Context, []Lease) ([]Lease, error) {
+		return func(ctx context.Context, leases []Lease) ([]Lease, error) { return o.Redis.Extend(ctx, leases, d) }
 	}
-	l.release.call = func(ctx context.Context, leases []Lease) ([]Lease, error) {
-		return o.Redis.Extend(ctx, leases, 0)
-	}
-	l.refund.call = o.Redis.Refund
+	l.extend.call, l.release.call = extend(o.Lease), extend(0)
 	return l
 }
 
 // Adopt puts other limits in force, at once and for every decision that follows.
 func (l *Limiter) Adopt(adopted limits.Ruleset) {
 	rules := compile(adopted)
-	l.usage.adopt(rules) // first, so that a denial by a new rule is counted as its own
+	l.usage.adopt(rules) // first: a denial by a new rule counts as its own
 	l.o.Redis.adopt(rules)
 	l.local.adopt(rules)
 	l.rules.Store(rules)
+	l.full.adopt(adopted.Tree)
 }
 
 // Run reaches Redis, watches over an outage and keeps the usage metrics, until the context ends.
@@ -108,18 +107,18 @@ func (l *Limiter) Run(ctx context.Context) {
 	var keeping sync.WaitGroup
 	defer keeping.Wait()
 	keeping.Go(func() { l.staleness.keepUp(ctx) })
+	keeping.Go(func() { l.full.run(ctx) })
 	refresh := func(ctx context.Context) error { return l.usage.refresh(ctx, l.o.Redis) }
-	_ = refresh(ctx) // the ticks go on with it
+	_ = refresh(ctx) // the next tick tries again
 	l.outage.run(ctx, usageEvery, refresh)
 }
 
-// forget drops what was learned from Redis: what comes back may have lost its data.
+// forget drops what was learned from Redis, which may lose its data.
 func (l *Limiter) forget() {
 	l.forgetFull()
 	l.unpaired.forget()
 }
 
-// forgetFull drops what is known to be full.
 func (l *Limiter) forgetFull() {
 	l.cache.forget()
 	l.shadow.forget()

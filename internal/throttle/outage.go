@@ -21,19 +21,15 @@ const (
 	Closed Policy = "closed" // after the grace, everything is dropped
 )
 
-// outage knows whether Redis answers, and what Redis missed while it did not. The limiter asks it, and tells it of calls that
-// failed. It knows nothing of the limiter.
-//
-//	                 a call fails                        grace is over
-//	answering ─────────────────────► unavailable ─────────────────────────► acting
-//	    ▲                             │       ▲  (hold stays here)           │  │
-//	    │                             │       └─ refused from the start ─────┘  │
-//	    └── a probe succeeds, and ────┴─────────────────────────────────────────┘
-//	        Redis is told what it missed
+// outage knows whether Redis answers, and what Redis missed meanwhile. The limiter asks the outage, and reports failed calls. The
+// outage knows nothing of the limiter. docs/architecture.md has a picture of its states.
 type outage struct {
 	*LimiterOptions
-	hooks   outageHooks
 	logOnce *logOnce
+
+	// These are called, some with the lock held: they must not ask the outage.
+	forget   func()         // Redis may lose its data: what was learned from it is out of date
+	returned func(*granted) // Redis has returned the slots of a refunded event
 
 	mu          sync.Mutex
 	state       outageState
@@ -45,12 +41,6 @@ type outage struct {
 	lostReplies []lostReply
 }
 
-// outageHooks are called, some with the lock held: they must not ask the outage.
-type outageHooks struct {
-	forget   func()         // Redis may lose its data: what was learned from it is out of date
-	returned func(*granted) // Redis has returned the slots of a refunded event
-}
-
 type outageState int
 
 const (
@@ -59,24 +49,20 @@ const (
 	acting                         // the failure policy decides
 )
 
-// probeEvery is how often a Redis that is unavailable is tried.
+// probeEvery is how often an unavailable Redis is tried.
 const probeEvery = 250 * time.Millisecond
 
 // newOutage begins in the state unavailable.
-func newOutage(o *LimiterOptions, logOnce *logOnce, hooks outageHooks) *outage {
+func newOutage(o *LimiterOptions, logOnce *logOnce, forget func(), returned func(*granted)) *outage {
 	return &outage{
-		LimiterOptions: o,
-		hooks:          hooks,
-		logOnce:        logOnce,
-		changed:        make(chan struct{}),
-		since:          time.Now(),
-		cause:          errors.New("not reached yet"),
+		LimiterOptions: o, logOnce: logOnce, forget: forget, returned: returned,
+		changed: make(chan struct{}), since: time.Now(), cause: errors.New("not reached yet"),
 	}
 }
 
 func unavailableBecause(cause error) error { return fmt.Errorf("%w: %w", script.ErrUnavailable, cause) }
 
-// current is the state and, unless that is answering, why.
+// current is the state, and why Redis does not answer.
 func (o *outage) current() (outageState, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -110,13 +96,14 @@ func (o *outage) signal() {
 	o.signalLocked()
 }
 
+// signalLocked is signal for a caller that holds the lock.
 func (o *outage) signalLocked() {
 	close(o.changed)
 	o.changed = make(chan struct{})
 }
 
-// await returns when events can be decided: nil, or the context's error. While Redis answers, blocked may say that they cannot;
-// whoever changes its answer calls signal.
+// await returns once events can be decided: nil, or the context's error. While Redis answers, blocked may say that they cannot.
+// Whoever changes the answer of blocked calls signal.
 func (o *outage) await(ctx context.Context, blocked func() bool) error {
 	for {
 		state, changed := o.watch()
@@ -139,8 +126,8 @@ func (o *outage) ready() error {
 	return nil
 }
 
-// run tries Redis until the context ends. While Redis answers, each tick tells it what single calls failed to tell, and has check
-// ask it something: an idle worker notices there that Redis is unavailable.
+// run tries Redis until the context ends. While Redis answers, each tick tells Redis what single calls failed to tell. Then check asks
+// Redis something: there an idle worker notices that Redis is unavailable.
 func (o *outage) run(ctx context.Context, every time.Duration, check func(context.Context) error) {
 	ticks := time.NewTicker(every)
 	defer ticks.Stop()
@@ -165,7 +152,7 @@ func (o *outage) run(ctx context.Context, every time.Duration, check func(contex
 	}
 }
 
-// works shows that Redis can do what is needed. To be read is not enough: a replica can, and a server that cannot save.
+// works shows that Redis can do what is needed. A read does not show that: a replica answers it, and a server that cannot save.
 func (o *outage) works(ctx context.Context) error {
 	if err := o.Redis.Probe(ctx); err != nil {
 		return err
@@ -209,11 +196,11 @@ func (o *outage) lost(cause error) {
 		return
 	}
 	o.enter(unavailable, cause)
-	o.hooks.forget()
+	o.forget()
 	o.Logger.Warn("redis is unavailable", "policy", string(o.Policy), "grace", o.Grace, "error", cause)
 }
 
-// probe tries once whether Redis works again. If not, it lets the policy act in time, and rests.
+// probe tries once whether Redis works again. If Redis does not, probe lets the policy act in time, and rests.
 func (o *outage) probe(ctx context.Context) {
 	err := o.works(ctx)
 	if err == nil {
@@ -233,7 +220,7 @@ func (o *outage) probe(ctx context.Context) {
 func (o *outage) stay(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	// A worker that is refused from its start knows nothing of what others, who are answered, admit meanwhile.
+	// Redis may answer other workers meanwhile. This one knows nothing of their admissions, and must not act.
 	refused := !o.answered && errors.Is(err, script.ErrForbidden)
 	switch {
 	case refused && o.state == acting:
@@ -254,7 +241,7 @@ func (o *outage) instances() int {
 	return o.Instances()
 }
 
-// recover tells Redis what happened without it, and lets it decide again.
+// recover tells Redis what happened meanwhile, and lets Redis decide again.
 func (o *outage) recover(ctx context.Context) error {
 	if err := o.releaseLost(ctx); err != nil {
 		return err

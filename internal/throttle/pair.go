@@ -4,22 +4,21 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/lua"
 )
 
-// pairBooks numbers the books of pairs that a script call needs: one for each first-level category.
+// pairBooks numbers the books of pairs that a script call needs. Each first-level category has one.
 type pairBooks struct {
-	names keys
-	index map[string]int
-	keys  []string
+	names   keys
+	numbers numbering[string] // by first-level category
+	keys    []string
 }
 
 func newPairBooks(names keys) *pairBooks {
-	return &pairBooks{names: names, index: make(map[string]int)}
+	return &pairBooks{names: names, numbers: make(numbering[string])}
 }
 
 // of is the number of an event's book, 0 if it has no pair.
@@ -28,16 +27,14 @@ func (b *pairBooks) of(request Request) int {
 		return 0
 	}
 	first := event.FirstLevel(request.Category)
-	number, known := b.index[first]
-	if !known {
-		number = len(b.index) + 1
-		b.index[first] = number
+	number, isNew := b.numbers.of(first)
+	if isNew {
 		b.keys = append(b.keys, b.names.pairs(first), b.names.pairsUntil(first))
 	}
 	return number
 }
 
-// pairField is the field of the event's pair in Redis: for a resolved event, the one that it has taken.
+// pairField is the field of the event's pair in Redis. A resolved event has a field of its own for the pair that it has taken.
 func (l Lease) pairField() string {
 	if l.resolving {
 		return "\n" + l.eventKey()
@@ -45,7 +42,7 @@ func (l Lease) pairField() string {
 	return l.Pair
 }
 
-// pairDelivery is what its pair remembers of the delivery: when its event was stored, and the receipt.
+// pairDelivery is what the pair remembers of a delivery: the version of the message, and the receipt.
 func (l Lease) pairDelivery() string {
 	if l.Pair == "" {
 		return ""
@@ -60,6 +57,7 @@ func (r *Redis) Resolve(ctx context.Context, requests []Request) ([]Decision, er
 
 // resolveBatch makes one script call. Calling it again with the same nonce and requests gives the same answer.
 func (r *Redis) resolveBatch(ctx context.Context, nonce string, requests []Request) ([]Decision, error) {
+	const tried = "asking for what is resolved"
 	books := newPairBooks(r.keys)
 	events := make([]any, 0, 5*len(requests))
 	for _, request := range requests {
@@ -68,14 +66,14 @@ func (r *Redis) resolveBatch(ctx context.Context, nonce string, requests []Reque
 	}
 	k := r.keys
 	keys := append([]string{k.calls, k.leased, k.done, k.message}, books.keys...)
-	arguments := []any{nonce, r.settings.Lease.Microseconds(), r.settings.Retention.Microseconds(), len(books.index)}
-	reply, err := r.runner.Run(ctx, "asking for what is resolved", lua.Resolve, keys, append(arguments, events...))
+	arguments := []any{nonce, r.settings.Lease.Microseconds(), r.settings.Retention.Microseconds(), len(books.numbers)}
+	reply, err := r.runner.Run(ctx, tried, lua.Resolve, keys, append(arguments, events...))
 	if err != nil {
 		return nil, err
 	}
 	resolutions, err := decodeResolutions(reply, requests)
 	if err != nil {
-		return nil, fmt.Errorf("asking for what is resolved: %w", err)
+		return nil, fmt.Errorf("%s: %w", tried, err)
 	}
 	return resolutions, nil
 }
@@ -107,7 +105,7 @@ func decodeResolutions(reply []any, requests []Request) ([]Decision, error) {
 			resolution.InDoubt = doubt == 1
 			resolution.Lease = Lease{Request: request, End: at + wait, slotless: true, resolving: true, inDoubt: resolution.InDoubt}
 		case Leased:
-			resolution.Wait = time.Duration(wait) * time.Microsecond
+			resolution.Wait = micros(wait)
 		case Done, Duplicate, Unpaired:
 		default:
 			return nil, fmt.Errorf("%w: verdict %d", script.ErrReply, verdict)
@@ -117,7 +115,7 @@ func decodeResolutions(reply []any, requests []Request) ([]Decision, error) {
 	return resolutions, nil
 }
 
-// announce notes that events are being delivered which open pairs.
+// announce notes which events are being delivered that open pairs.
 func (r *Redis) announce(ctx context.Context, decisions []Decision) error {
 	var events []any
 	books := newPairBooks(r.keys)
@@ -129,26 +127,7 @@ func (r *Redis) announce(ctx context.Context, decisions []Decision) error {
 	if len(events) == 0 {
 		return nil
 	}
-	arguments := append([]any{r.settings.PairTTL.Microseconds(), len(books.index)}, events...)
+	arguments := append([]any{r.settings.PairTTL.Microseconds(), len(books.numbers)}, events...)
 	_, err := r.runner.RunInt(ctx, "announcing deliveries", lua.Announce, append([]string{r.keys.calls}, books.keys...), arguments)
-	return err
-}
-
-// testPairs opens a pair and resolves it.
-func (r *Redis) testPairs(ctx context.Context) error {
-	const pair = "selftest\npair"
-	message := Message{Stored: time.Now()}
-	firing := Lease{Request: Request{ID: "firing", Message: message, Category: "selftest", Pair: pair}, slotless: true}
-	if err := r.announce(ctx, []Decision{{Lease: firing}}); err != nil {
-		return err
-	}
-	if _, err := r.Finish(ctx, []Lease{firing}); err != nil {
-		return err
-	}
-	resolutions, err := r.Resolve(ctx, []Request{{ID: "resolved", Message: message, Category: "selftest", Pair: pair}})
-	if err != nil {
-		return err
-	}
-	_, err = r.Finish(ctx, []Lease{resolutions[0].Lease})
 	return err
 }

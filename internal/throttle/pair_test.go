@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -13,121 +12,8 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/script/scripttest"
-	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
-
-// testPairTTL is longer than the retention, as it is meant to be.
-const testPairTTL = 24 * time.Hour
-
-func pairSettings(t testing.TB) Settings {
-	settings := scriptSettings(t)
-	settings.Tree = newTree(t, "none", "none", "")
-	return settings
-}
-
-// ofPair is the same event, about something.
-func (r Request) ofPair(key string) Request {
-	r.Pair = r.Category + "\n" + key
-	return r
-}
-
-func aboutDisk(id string) Request { return request(id, "a").ofPair("disk") }
-
-// pairKit is a store whose clock the test moves.
-type pairKit struct {
-	*Redis
-	t      *testing.T
-	client redis.UniversalClient
-	clock  *testkit.Clock
-}
-
-// newPairKit takes its own part of a server.
-func newPairKit(t *testing.T, client redis.UniversalClient, way script.Scripting) *pairKit {
-	prefix := strings.NewReplacer("/", "-", ",", "").Replace(t.Name())
-	r := NewRedis(script.NewRunner(script.Options{Client: client, Prefix: prefix, Timeout: patience, Scripting: way}), pairSettings(t))
-	return &pairKit{Redis: r, t: t, client: client, clock: withFakeTime(t, r)}
-}
-
-// deliver begins the delivery of a firing event, as a limiter does.
-func (k *pairKit) deliver(r Request) Lease {
-	k.t.Helper()
-	result, err := k.Decide(k.t.Context(), []Request{r})
-	if err == nil {
-		err = k.announce(k.t.Context(), result.Decisions)
-	}
-	if err != nil {
-		k.t.Fatal(err)
-	}
-	return result.Decisions[0].Lease
-}
-
-func (k *pairKit) finish(lease Lease, receipt string) {
-	k.t.Helper()
-	lease.receipt = receipt
-	testkit.Must(k.Finish(k.t.Context(), []Lease{lease}))(k.t)
-}
-
-// fire delivers a firing event.
-func (k *pairKit) fire(r Request, receipt string) {
-	k.t.Helper()
-	k.finish(k.deliver(r), receipt)
-}
-
-// resolve asks for one resolved event.
-func (k *pairKit) resolve(r Request, want Verdict, opened string) Decision {
-	k.t.Helper()
-	resolutions := testkit.Must(k.Resolve(k.t.Context(), []Request{r}))(k.t)
-	if got := resolutions[0]; got.Verdict != want || got.Opened != opened {
-		k.t.Fatalf("%q: verdict %d with receipt %q, want %d with %q", r.ID, got.Verdict, got.Opened, want, opened)
-	}
-	return resolutions[0]
-}
-
-func (k *pairKit) release(lease Lease) {
-	k.t.Helper()
-	if extended, err := k.Extend(k.t.Context(), []Lease{lease}, 0); err != nil || extended[0].End == 0 {
-		k.t.Fatalf("release: %+v, %v", extended, err)
-	}
-}
-
-func (k *pairKit) refund(lease Lease) {
-	k.t.Helper()
-	if returned, err := k.Refund(k.t.Context(), []Lease{lease}); err != nil || !returned[0] {
-		k.t.Fatalf("refund: %v, %v", returned, err)
-	}
-}
-
-// wantFields checks which fields there are, and that each of them expires.
-func (k *pairKit) wantFields(want map[string]string) {
-	k.t.Helper()
-	got := k.client.HGetAll(k.t.Context(), k.keys.pairs("a")).Val()
-	for field, value := range got { // the first receipt alone
-		var version int64
-		var length int
-		if n, _ := fmt.Sscanf(value, "=%d %d ", &version, &length); n == 2 {
-			_, receipts, _ := strings.Cut(value, " ")
-			_, receipts, _ = strings.Cut(receipts, " ")
-			got[field] = "=" + receipts[:length]
-		}
-	}
-	if len(got)+len(want) > 0 && !reflect.DeepEqual(got, want) {
-		k.t.Errorf("pairs %q, want %q", got, want)
-	}
-	for _, field := range k.client.ZRange(k.t.Context(), k.keys.pairsUntil("a"), 0, -1).Val() {
-		if _, there := got[field]; !there {
-			k.t.Errorf("%q is to expire, and is not there", field)
-		}
-	}
-	if n := k.client.ZCard(k.t.Context(), k.keys.pairsUntil("a")).Val(); int(n) != len(got) {
-		k.t.Errorf("%d of %d fields expire", n, len(got))
-	}
-	for _, key := range []string{k.keys.pairs("a"), k.keys.pairsUntil("a")} {
-		if ttl := k.client.PTTL(k.t.Context(), key).Val(); len(got) > 0 && (ttl <= 0 || ttl > testPairTTL) {
-			k.t.Errorf("%s expires after %v", key, ttl)
-		}
-	}
-}
 
 // pairStories are the orders in which the events of a pair may come.
 var pairStories = []struct {
@@ -329,27 +215,9 @@ var pairStories = []struct {
 	}},
 }
 
-func (k *pairKit) restore(admissions ...admission) {
-	k.t.Helper()
-	testkit.Must(k.Restore(k.t.Context(), admissions))(k.t)
-}
-
-func wantResolutions(t *testing.T, got []Decision, verdicts []Verdict, opened []string) {
-	t.Helper()
-	for i, resolution := range got {
-		if resolution.Verdict != verdicts[i] || resolution.Opened != opened[i] {
-			t.Errorf("event %d: verdict %d with receipt %q, want %d with %q", i, resolution.Verdict, resolution.Opened, verdicts[i], opened[i])
-		}
-		if granted := verdicts[i] == Admitted || verdicts[i] == Reclaimed; granted != (resolution.Lease.End != 0) {
-			t.Errorf("event %d: verdict %d with the lease %+v", i, resolution.Verdict, resolution.Lease)
-		}
-	}
-}
-
 func TestPairs(t *testing.T) {
 	t.Parallel()
-	server := servertest.StartRedis(t)
-	client := newClient(t, redis.Options{Addr: server.Addr})
+	_, client := startRedis(t)
 	for _, way := range []script.Scripting{script.Eval, script.Functions} {
 		for _, story := range pairStories {
 			t.Run(string(way)+"/"+story.name, func(t *testing.T) {
@@ -360,23 +228,10 @@ func TestPairs(t *testing.T) {
 	}
 }
 
-// seedPairs leaves a pair that is open, and one that an event has taken.
-func seedPairs(t *testing.T, r *Redis, taker string) {
-	t.Helper()
-	testkit.Must(r.Finish(t.Context(), []Lease{{Request: request("firing", scriptPath).ofPair("open"), receipt: "r"}}))(t)
-	field := Lease{Request: request(taker, scriptPath), resolving: true}.pairField()
-	expires := redis.Z{Score: float64(time.Now().Add(time.Hour).UnixMicro()), Member: field}
-	if err := errors.Join(r.runner.Options().Client.HSet(t.Context(), r.keys.pairs("a"), field, "=r").Err(),
-		r.runner.Options().Client.ZAdd(t.Context(), r.keys.pairsUntil("a"), expires).Err()); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // TestResolvedEventsTakeNoSlots has limits that are full, and that follow deliveries.
 func TestResolvedEventsTakeNoSlots(t *testing.T) {
 	t.Parallel()
-	server := servertest.StartRedis(t)
-	client := newClient(t, redis.Options{Addr: server.Addr})
+	_, client := startRedis(t)
 	settings := pairSettings(t)
 	settings.Tree = newTree(t, "2/1h+inflight:1/1h", "none", "")
 	settings.Shadow = newTree(t, "2/1h+inflight:1/1h", "none", "")
@@ -427,8 +282,7 @@ func contentsOf(t *testing.T, client redis.UniversalClient, keys ...string) []st
 // TestResolveRepeatedCall makes a call again whose reply was lost.
 func TestResolveRepeatedCall(t *testing.T) {
 	t.Parallel()
-	server := servertest.StartRedis(t)
-	k := newPairKit(t, newClient(t, redis.Options{Addr: server.Addr}), script.Eval)
+	k := startPairKit(t)
 	k.fire(aboutDisk("firing"), "r")
 	events := []Request{aboutDisk("first"), aboutDisk("second"), aboutDisk("first")}
 	nonce := newNonce()
@@ -453,8 +307,7 @@ func TestResolveRepeatedCall(t *testing.T) {
 // TestPairsAreBounded fills a book: the pairs of its category that expire first make room, and no others.
 func TestPairsAreBounded(t *testing.T) {
 	t.Parallel()
-	server := servertest.StartRedis(t)
-	client := newClient(t, redis.Options{Addr: server.Addr})
+	_, client := startRedis(t)
 	k := newPairKit(t, client, script.Eval)
 	const most, beyond, atOnce = 50_000, 1500, 1000
 	_, err := client.Pipelined(t.Context(), func(p redis.Pipeliner) error {
@@ -487,62 +340,6 @@ func TestPairsAreBounded(t *testing.T) {
 	k.resolve(request("resolved too", "a").ofPair("new0"), Admitted, "r")
 }
 
-// TestPairsRace has instances ask for the same pairs at once: each pair is had by one.
-func TestPairsRace(t *testing.T) {
-	t.Parallel()
-	server := servertest.StartRedis(t)
-	const pairs, instances = 100, 4
-	open := newRedis(newClient(t, redis.Options{Addr: server.Addr}), "race", pairSettings(t))
-	for i := range pairs {
-		lease := Lease{Request: request(fmt.Sprint("firing", i), "a").ofPair(fmt.Sprint(i)), receipt: fmt.Sprint(i)}
-		testkit.Must(open.Finish(t.Context(), []Lease{lease}))(t)
-	}
-	var (
-		mu      sync.Mutex
-		had     = make(map[string]int) // by receipt
-		running sync.WaitGroup
-	)
-	for instance := range instances {
-		r := newRedis(newClient(t, redis.Options{Addr: server.Addr}), "race", pairSettings(t))
-		running.Go(func() {
-			for i := range pairs {
-				event := request(fmt.Sprint("resolved", i, "by", instance), "a").ofPair(fmt.Sprint(i))
-				resolutions, err := r.Resolve(t.Context(), []Request{event})
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				if resolutions[0].Verdict == Admitted {
-					mu.Lock()
-					had[resolutions[0].Opened]++
-					mu.Unlock()
-				}
-			}
-		})
-	}
-	running.Wait()
-	for i := range pairs {
-		testkit.Equal(t, had[fmt.Sprint(i)], 1, "pair %d was had by", i)
-	}
-}
-
-func TestPairsOutliveARestart(t *testing.T) {
-	t.Parallel()
-	server := durable(t)
-	client := newClient(t, redis.Options{Addr: server.Addr, MaxRetries: 20})
-	r := newRedis(client, "restart", pairSettings(t))
-	k := &pairKit{Redis: r, t: t, client: client}
-	k.fire(aboutDisk("firing"), "r")
-	k.fire(request("firing too", "a").ofPair("memory"), "m")
-	lease := k.resolve(aboutDisk("resolved"), Admitted, "r").Lease
-	server.Restart()
-	k.resolve(aboutDisk("resolved"), Leased, "")
-	k.release(lease)
-	k.finish(k.resolve(aboutDisk("resolved"), Reclaimed, "r").Lease, "")
-	k.resolve(request("resolved too", "a").ofPair("memory"), Admitted, "m")
-	k.wantFields(map[string]string{"\nresolved too": "=m"})
-}
-
 func TestDecodeResolutions(t *testing.T) {
 	t.Parallel()
 	events := []Request{aboutDisk("e")}
@@ -555,116 +352,4 @@ func TestDecodeResolutions(t *testing.T) {
 			t.Errorf("%v gives %+v, %v", reply, resolutions, err)
 		}
 	}
-}
-
-// TestLimiterPairs goes through an outage. What it is about comes back with the limiter.
-func TestLimiterPairs(t *testing.T) {
-	t.Parallel()
-	server := durable(t)
-	limiter := startLimiter(t, server.Addr, LimiterOptions{Policy: Local, Settings: Settings{Lease: time.Hour, PairTTL: testPairTTL}})
-	about := func(id, key string) Request { return request(id, "a").ofPair(key) }
-	limiter.one(Admitted, about("firing", "disk")).Finish(t.Context(), "r")
-	limiter.resolve(Unpaired, "", about("other", "net"))
-	resolved := limiter.resolve(Admitted, "r", about("resolved", "disk"))
-	if !resolved.Extend(t.Context()) {
-		t.Error("the lease of a resolved event is not extended")
-	}
-	resolved.Release(t.Context(), false)
-	resolved = limiter.resolve(Reclaimed, "r", about("resolved", "disk"))
-	resolved.Refund(t.Context())
-	resolved = limiter.resolve(Reclaimed, "r", about("resolved", "disk"))
-	limiter.metrics.wantRefunded(t, 0)
-	limiter.metrics.wantDecisions(t, map[string]int{"admitted by redis": 2, "unpaired by redis": 1, "reclaimed by redis": 2})
-	underWay := limiter.one(Admitted, about("under way", "memory"))
-	limiter.resolve(Leased, "", about("resolved too", "memory"))
-
-	limiter.lose(server)
-	if answers, err := limiter.Decide(t.Context(), resolving(about("resolved too", "memory"))); !errors.Is(err, script.ErrUnavailable) {
-		t.Errorf("without a server: %+v, %v", answers, err)
-	}
-	limiter.until(acting)
-	answers := testkit.Must(limiter.Decide(t.Context(), resolving(about("resolved too", "memory"), about("resolved", "disk"))))(t)
-	for _, answer := range answers {
-		if !errors.Is(answer.Err, script.ErrUnavailable) || answer.Verdict != Deferred || answer.Grant != nil {
-			t.Errorf("while the policy acts: %+v", answer)
-		}
-	}
-	resolved.Finish(t.Context(), "")
-	underWay.Finish(t.Context(), "m")
-	limiter.one(Admitted, about("local", "net")).Finish(t.Context(), "n")
-	going := limiter.one(Admitted, about("still under way", "fan"))
-
-	server.Restart()
-	limiter.until(answering)
-	limiter.resolve(Done, "", about("resolved", "disk"))
-	limiter.resolve(Admitted, "m", about("resolved too", "memory")).Finish(t.Context(), "")
-	limiter.resolve(Admitted, "n", about("other", "net")).Finish(t.Context(), "")
-	limiter.resolve(Leased, "", about("last", "fan"))
-	going.Finish(t.Context(), "f")
-	limiter.resolve(Admitted, "f", about("last", "fan"))
-	if answers, err := limiter.Decide(t.Context(), nil); err != nil || len(answers) != 0 {
-		t.Errorf("of nothing: %v, %v", answers, err)
-	}
-}
-
-// resolving are events that resolve their pairs.
-func resolving(requests ...Request) []Request {
-	for i := range requests {
-		requests[i].Resolves = true
-	}
-	return requests
-}
-
-func (k *limiterKit) resolve(want Verdict, opened string, r Request) Grant {
-	k.t.Helper()
-	answers := testkit.Must(k.Decide(k.t.Context(), resolving(r)))(k.t)
-	answer := answers[0]
-	granted := want == Admitted || want == Reclaimed
-	if answer.Verdict != want || answer.Opened != opened || answer.Err != nil || granted != (answer.Grant != nil) {
-		k.t.Fatalf("%q: %+v, want verdict %d with receipt %q", r.ID, answer, want, opened)
-	}
-	return answer.Grant
-}
-
-// TestLimiterPairsOfTheWrongType shows that pairs that cannot be kept stop nothing but what resolves them.
-func TestLimiterPairsOfTheWrongType(t *testing.T) {
-	t.Parallel()
-	server := servertest.StartRedis(t)
-	limiter := startLimiter(t, server.Addr, LimiterOptions{Settings: Settings{PairTTL: testPairTTL}})
-	client := newClient(t, redis.Options{Addr: server.Addr})
-	client.Set(t.Context(), limiterKey("pairs:a"), "text", 0)
-	firing := limiter.one(Admitted, aboutDisk("firing"))
-	answers, err := limiter.Decide(t.Context(), resolving(aboutDisk("resolved")))
-	if err != nil || !errors.Is(answers[0].Err, script.ErrRefused) {
-		t.Fatalf("%+v, %v", answers, err)
-	}
-	limiter.one(Admitted, request("other", "a"))
-	client.Del(t.Context(), limiterKey("pairs:a"))
-	firing.Finish(t.Context(), "r")
-	poll(t, "the pairs to be asked about again", func() bool { return limiter.refused.find(pairsOf(aboutDisk("resolved"))) == nil })
-	limiter.resolve(Admitted, "r", aboutDisk("resolved"))
-	limiter.logs.Want(t, "event cannot be evaluated")
-}
-
-// TestLimiterPairsWithoutAReply has a call executed whose reply does not come: its event is had by whoever asks next.
-func TestLimiterPairsWithoutAReply(t *testing.T) {
-	t.Parallel()
-	server := servertest.StartRedis(t)
-	proxy := servertest.StartProxy(t, server.Addr)
-	limiter := newLimiterKit(t, proxy.Addr, LimiterOptions{Settings: Settings{PairTTL: testPairTTL}})
-	options := limiter.o.Redis.runner.Options()
-	options.Timeout = time.Second
-	limiter.o.Redis.runWith(options)
-	limiter.run()
-	limiter.await()
-	limiter.one(Admitted, aboutDisk("firing")).Finish(t.Context(), "r")
-	proxy.DropReplies(true)
-	if answers, err := limiter.Decide(t.Context(), resolving(aboutDisk("resolved"))); !errors.Is(err, script.ErrUnavailable) {
-		t.Fatalf("%+v, %v", answers, err)
-	}
-	proxy.DropReplies(false)
-	proxy.Cut()
-	limiter.until(answering)
-	limiter.resolve(Reclaimed, "r", aboutDisk("resolved")).Finish(t.Context(), "")
-	limiter.resolve(Unpaired, "", aboutDisk("other"))
 }

@@ -2,16 +2,12 @@ package throttle
 
 import (
 	"testing"
-
-	"github.com/redis/go-redis/v9"
-
-	"github.com/seed-4578ace9/notifier/internal/servertest"
 )
 
 // Passed counts what was skipped between two positions once, also where the reply to a call is lost and the call made again.
 func TestPassed(t *testing.T) {
 	t.Parallel()
-	client := newClient(t, redis.Options{Addr: servertest.StartRedis(t).Addr})
+	_, client := startRedis(t)
 	r := newRedis(client, "passed", scriptSettings(t))
 	for _, step := range []struct {
 		name                 string

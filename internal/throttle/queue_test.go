@@ -8,11 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/script"
-	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
@@ -84,8 +81,7 @@ func (w *queueWorld) run() {
 // was stored, and no slot stays free for long.
 func TestQueueKeepsTheOrder(t *testing.T) {
 	t.Parallel()
-	server := servertest.StartRedis(t)
-	client := newClient(t, redis.Options{Addr: server.Addr})
+	_, client := startRedis(t)
 	for _, test := range []struct {
 		limits string
 		costs  []int
@@ -145,8 +141,7 @@ func newLimiterKitOf(t *testing.T, r *Redis) *Limiter {
 // TestLimiterTurns has a limiter deny what would overtake, without asking for it.
 func TestLimiterTurns(t *testing.T) {
 	t.Parallel()
-	server := servertest.StartRedis(t)
-	limiter := startLimiter(t, server.Addr, LimiterOptions{RoomMax: 100, Settings: Settings{Tree: newTree(t, "none", "2/1h", "b=none")}})
+	limiter := startLimiter(t, LimiterOptions{RoomMax: 100, Settings: Settings{Tree: newTree(t, "none", "2/1h", "b=none")}})
 	ask := func(id, category string, sequence uint64, mayWait, hasWaited bool, want Verdict) Decision {
 		t.Helper()
 		r := request(id, category).inMessage(sequence)
@@ -182,10 +177,10 @@ func TestLimiterTurns(t *testing.T) {
 	delay("4", 4, three)
 
 	// A queue that cannot be read holds nobody back.
-	server.CLI("SET", limiterKey("line:a:a"), "text")
+	limiter.server.CLI("SET", limiterKey("line:a:a"), "text")
 	ask("8", "a", 8, true, false, Denied)
-	server.CLI("DEL", limiterKey("line:a:a"))
-	limiter.lose(server)
+	limiter.server.CLI("DEL", limiterKey("line:a:a"))
+	limiter.lose()
 	r := request("9", "a")
 	r.MayWait = true
 	if _, err := limiter.Decide(t.Context(), []Request{r}); !errors.Is(err, script.ErrUnavailable) {

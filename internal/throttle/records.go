@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"context"
+	"maps"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,23 +16,23 @@ const (
 	mostDoneCopied   = 50_000
 )
 
-// doneOverlap is how far a look at delivered events reaches back behind the one before, in microseconds of Redis' clock: calls
-// that ran at once may have written in another order than their times.
+// doneOverlap is how far a look at delivered events reaches back behind the look before, in microseconds of Redis' clock: calls that ran at
+// once may have written in another order than their times.
 const doneOverlap = 2_000_000
 
-// records is a copy of the names in the delivery record, so that a flood of messages that may have been delivered before can be
-// told from those that were: asking for each costs more than the rest of the flood.
+// records is a copy of the names in the delivery record. A worker looks there whether a message may have been delivered before: in a flood,
+// asking Redis about each would cost more than all the rest.
 type records struct {
 	mu     sync.Mutex
-	done   map[string]bool // delivered events; those that are forgotten in Redis stay
+	done   map[string]bool // delivered events, with those that Redis has forgotten
 	newest float64         // of their times
 }
 
 // Recorded tells of an event whether the delivery record had it when the copy was made.
 type Recorded func(Request) bool
 
-// Records returns what the delivery record holds now, nil if that is not known: Redis is unavailable, or it holds too much. An event
-// that is not in it was not admitted before this call, except as another message with its ID.
+// Records returns what the delivery record holds now, nil if that is not known: Redis is unavailable, or the record is too long. An event
+// without a record was not admitted before this call, except as another message with its ID.
 func (l *Limiter) Records(ctx context.Context) Recorded {
 	if !l.outage.synced() {
 		return nil
@@ -46,10 +47,8 @@ func (r *Redis) copyRecords(ctx context.Context, c *records) Recorded {
 	if c.done != nil {
 		from = strconv.FormatFloat(c.newest-doneOverlap, 'f', 0, 64)
 	}
-	var (
-		leased *redis.StringSliceCmd
-		done   *redis.ZSliceCmd
-	)
+	var leased *redis.StringSliceCmd
+	var done *redis.ZSliceCmd
 	err := r.runner.Read(ctx, "copying the records", func(ctx context.Context, client redis.Cmdable) error {
 		pipe := client.Pipeline()
 		leased = pipe.ZRange(ctx, r.keys.leased, 0, mostLeasedCopied)
@@ -66,7 +65,7 @@ func (r *Redis) copyRecords(ctx context.Context, c *records) Recorded {
 		c.done, c.newest = nil, 0
 		return nil
 	}
-	// A copy that was given out is read without the lock: what is new goes into another one.
+	// A copy that was given out is read without the lock: new names go into another copy.
 	fresh := make(map[string]bool)
 	for _, entry := range done.Val() {
 		name, _ := entry.Member.(string)
@@ -76,9 +75,7 @@ func (r *Redis) copyRecords(ctx context.Context, c *records) Recorded {
 		c.newest = max(c.newest, entry.Score)
 	}
 	if c.done == nil || len(fresh) > 0 {
-		for name := range c.done {
-			fresh[name] = true
-		}
+		maps.Copy(fresh, c.done)
 		c.done = fresh
 	}
 	underWay := make(map[string]bool, len(leased.Val()))

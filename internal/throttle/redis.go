@@ -5,16 +5,18 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/lua"
 )
 
-// MaxBatch is how many events one script call should carry at most: Redis does nothing else meanwhile, and more gains
-// little.
+// MaxBatch is how many events one script call should carry at most. Redis does nothing else meanwhile, and more gains little.
 const MaxBatch = 256
 
 // Redis is the store that all instances of a deployment share. Its time is the server's.
@@ -32,8 +34,8 @@ func NewRedis(runner *script.Runner, s Settings) *Redis {
 	return r
 }
 
-// Adopt puts other limits in force for the calls that follow. What was counted before goes on to count where limits have
-// the same path, algorithm and, but for logs, window.
+// Adopt puts other limits in force for the calls that follow. Counts go on where limits have the same path, algorithm and, but for
+// logs, window.
 func (r *Redis) Adopt(rules limits.Ruleset) { r.adopt(compile(rules)) }
 
 func (r *Redis) adopt(rules *ruleset) {
@@ -65,7 +67,7 @@ func newKeys(runner *script.Runner) keys {
 	}
 }
 
-// shadowTaken is a key of its own for each state of the shadow: what one admitted, the next has not.
+// shadowTaken is a key of its own for each state of the shadow: the admissions of one state are not those of the next.
 func (k keys) shadowTaken(rules *ruleset) string {
 	if rules.shadow == nil {
 		return k.absent
@@ -73,10 +75,10 @@ func (k keys) shadowTaken(rules *ruleset) string {
 	return k.key(fmt.Sprintf("%staken:%d:%d", inShadow, rules.Generation, rules.Revision))
 }
 
-// room is what waits of a first-level category, of "" what has no category.
+// room is where events of a first-level category wait; of "", events without a category.
 func (k keys) room(first string) string { return k.key("room:" + first) }
 
-// queue is where events of a first-level category stand that wait for slots of a path. Its key keeps the prefix "line:".
+// queue is where events of a first-level category wait for slots of a path.
 func (k keys) queue(first, path string) string { return k.key("line:" + first + ":" + path) }
 
 // pairs and pairsUntil are the book of pairs of a first-level category.
@@ -95,14 +97,15 @@ func (r *Redis) Decide(ctx context.Context, requests []Request) (BatchResult, er
 
 // decideBatch makes one script call. Calling it again with the same nonce and requests gives the same answer.
 func (r *Redis) decideBatch(ctx context.Context, nonce string, requests []Request) (BatchResult, error) {
+	const tried = "asking the limits"
 	call := newDecideCall(r.keys, r.settings, r.rules(), nonce, requests)
-	reply, err := r.runner.Run(ctx, "asking the limits", lua.Decide, call.keys, call.arguments)
+	reply, err := r.runner.Run(ctx, tried, lua.Decide, call.keys, call.arguments)
 	if err != nil {
 		return BatchResult{}, err
 	}
 	result, err := call.decode(reply)
 	if err != nil {
-		return BatchResult{}, fmt.Errorf("asking the limits: %w", err)
+		return BatchResult{}, fmt.Errorf("%s: %w", tried, err)
 	}
 	return result, nil
 }
@@ -118,11 +121,7 @@ func (r *Redis) finishBatch(ctx context.Context, nonce string, leases []Lease) (
 	if len(leases) == 0 {
 		return nil, nil
 	}
-	books := newPairBooks(r.keys)
-	for i := range leases {
-		books.of(leases[i].Request)
-	}
-	buckets := r.newDeliveryIndex(books)
+	books, buckets := newPairBooks(r.keys), newBucketIndex(r.keys)
 	events := make([]any, 0, 8*len(leases))
 	for _, lease := range leases {
 		eventKey, version := lease.keyAndVersion()
@@ -130,36 +129,31 @@ func (r *Redis) finishBatch(ctx context.Context, nonce string, leases []Lease) (
 		events = r.appendFollowing(events, buckets, lease, false)
 	}
 	arguments := append([]any{nonce}, r.deliveryTimes(books)...)
-	reply, err := r.runner.Run(ctx, "recording deliveries", lua.Finish, buckets.keys, append(buckets.appendBuckets(arguments), events...))
+	arguments = append(buckets.appendBuckets(arguments), events...)
+	return flags(r.runner.RunNumbers(ctx, "recording deliveries", lua.Finish, r.deliveryKeys(books, buckets), arguments, len(leases)))
+}
+
+// flags reads 1 or 0 for each event.
+func flags(numbers []int64, err error) ([]bool, error) {
 	if err != nil {
 		return nil, err
 	}
-	return decodeFlags("recording deliveries", reply, len(leases))
-}
-
-// decodeFlags reads 1 or 0 for each event.
-func decodeFlags(tried string, reply []any, count int) ([]bool, error) {
-	numbers, err := script.Numbers(reply, count)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w: %w", tried, script.ErrRefused, err)
-	}
-	flags := make([]bool, count)
+	flags := make([]bool, len(numbers))
 	for i, number := range numbers {
 		flags[i] = number == 1
 	}
 	return flags, nil
 }
 
-// newDeliveryIndex has the keys with which deliveries are recorded, deliveryTimes how long that is kept.
-func (r *Redis) newDeliveryIndex(books *pairBooks) *bucketIndex {
+// deliveryKeys are the keys with which deliveries are recorded, deliveryTimes say how long each part of that is kept.
+func (r *Redis) deliveryKeys(books *pairBooks, buckets *bucketIndex) []string {
 	k := r.keys
-	return newBucketIndex(k, append([]string{k.calls, k.leased, k.done, k.message, k.taken}, books.keys...)...)
+	return slices.Concat([]string{k.calls, k.leased, k.done, k.message, k.taken}, books.keys, buckets.keys)
 }
 
 func (r *Redis) deliveryTimes(books *pairBooks) []any {
-	return []any{
-		r.settings.Lease.Microseconds(), r.settings.Retention.Microseconds(), r.settings.PairTTL.Microseconds(), len(books.index),
-	}
+	s := r.settings
+	return []any{s.Lease.Microseconds(), s.Retention.Microseconds(), s.PairTTL.Microseconds(), len(books.numbers)}
 }
 
 // Extend implements [Store].
@@ -174,16 +168,15 @@ func (r *Redis) Extend(ctx context.Context, leases []Lease, d time.Duration) ([]
 		events = append(events, eventKey, version, lease.End, flag(lease.inDoubt), lease.Cost)
 		events = r.appendFollowing(events, buckets, lease, d > 0)
 	}
-	lease := max(d, r.settings.Lease)
-	arguments := []any{d.Microseconds(), lease.Microseconds(), r.settings.Retention.Microseconds()}
-	numbers, err := r.runner.RunNumbers(ctx, "extending leases", lua.Extend, buckets.keys, append(buckets.appendBuckets(arguments), events...), 1+len(leases))
+	arguments := []any{d.Microseconds(), max(d, r.settings.Lease).Microseconds(), r.settings.Retention.Microseconds()}
+	arguments = append(buckets.appendBuckets(arguments), events...)
+	numbers, err := r.runner.RunNumbers(ctx, "extending leases", lua.Extend, buckets.keys, arguments, 1+len(leases))
 	if err != nil {
 		return nil, err
 	}
-	extended := make([]Lease, len(leases))
-	for i, lease := range leases {
-		lease.End = numbers[0] * numbers[1+i]
-		extended[i] = lease
+	extended := slices.Clone(leases)
+	for i := range extended {
+		extended[i].End = numbers[0] * numbers[1+i]
 	}
 	return extended, nil
 }
@@ -193,19 +186,16 @@ func (r *Redis) Refund(ctx context.Context, leases []Lease) ([]bool, error) {
 	if len(leases) == 0 {
 		return nil, nil
 	}
-	buckets := newBucketIndex(r.keys, r.keys.calls, r.keys.leased, r.keys.done, r.keys.message, r.keys.taken, r.keys.shadowTaken(r.rules()))
+	k := r.keys
+	buckets := newBucketIndex(k, k.calls, k.leased, k.done, k.message, k.taken, k.shadowTaken(r.rules()))
 	var events []any
 	for _, lease := range leases {
 		eventKey, version := lease.keyAndVersion()
 		events = append(events, eventKey, version, lease.End, lease.Cost)
 		events = r.appendRoutes(events, buckets, lease)
 	}
-	arguments := []any{r.settings.Lease.Microseconds(), r.settings.Retention.Microseconds()}
-	reply, err := r.runner.Run(ctx, "returning slots", lua.Refund, buckets.keys, append(buckets.appendBuckets(arguments), events...))
-	if err != nil {
-		return nil, err
-	}
-	return decodeFlags("returning slots", reply, len(leases))
+	arguments := buckets.appendBuckets([]any{r.settings.Lease.Microseconds(), r.settings.Retention.Microseconds()})
+	return flags(r.runner.RunNumbers(ctx, "returning slots", lua.Refund, buckets.keys, append(arguments, events...), len(leases)))
 }
 
 // appendRoutes appends an event's routes in the limits by which it was evaluated and in their shadow.
@@ -231,11 +221,11 @@ func (r *Redis) appendEvaluated(arguments []any, buckets *bucketIndex, lease Lea
 	return buckets.appendRoute(arguments, evaluated, tree.routeIn(evaluated, lease.Category), inForce)
 }
 
-// appendFollowing appends the buckets whose slots come back when the event's delivery ends: in force, and in the shadow.
-// While it goes on, the limits of the moment count, where there still are any.
+// appendFollowing appends the buckets whose slots return when the event's delivery ends: in force, and in the shadow. While the
+// delivery goes on, the limits of the moment count, where there still are any.
 func (r *Redis) appendFollowing(arguments []any, buckets *bucketIndex, lease Lease, goesOn bool) []any {
 	rules := r.rules()
-	for _, set := range []struct {
+	for _, set := range [...]struct {
 		evaluated, current *routes
 		name               string
 	}{{lease.treeOr(rules.tree), rules.tree, inForce}, {lease.shadowOr(rules.shadow), rules.shadow, inShadow}} {
@@ -247,10 +237,7 @@ func (r *Redis) appendFollowing(arguments []any, buckets *bucketIndex, lease Lea
 		default:
 			following = set.evaluated.route(lease.Category).following()
 		}
-		arguments = append(arguments, len(following))
-		for i := range following {
-			arguments = append(arguments, buckets.of(&following[i], set.evaluated, set.name))
-		}
+		arguments = buckets.appendPath(arguments, set.evaluated, following, set.name)
 	}
 	return arguments
 }
@@ -274,13 +261,9 @@ const (
 // Restore records admissions that were made without Redis, with their own times, and returns when the leases of those
 // that are not delivered yet end. Repeating it is harmless.
 func (r *Redis) Restore(ctx context.Context, admissions []admission) (leaseEnd int64, err error) {
-	books := newPairBooks(r.keys)
-	for i := range admissions {
-		books.of(admissions[i].lease.Request)
-	}
-	buckets := r.newDeliveryIndex(books)
-	var events []any
+	books, buckets := newPairBooks(r.keys), newBucketIndex(r.keys)
 	now := time.Now()
+	var events []any
 	for _, a := range admissions {
 		eventKey, version := a.lease.keyAndVersion()
 		events = append(events, eventKey, version, now.Sub(a.at).Microseconds(), a.lease.Cost, int(a.became), flag(a.lease.inDoubt))
@@ -291,8 +274,8 @@ func (r *Redis) Restore(ctx context.Context, admissions []admission) (leaseEnd i
 		}
 		events = r.appendEvaluated(events, buckets, a.lease)
 	}
-	arguments := r.deliveryTimes(books)
-	restored, err := r.runner.RunInt(ctx, "restoring admissions", lua.Restore, buckets.keys, append(buckets.appendBuckets(arguments), events...))
+	arguments := append(buckets.appendBuckets(r.deliveryTimes(books)), events...)
+	restored, err := r.runner.RunInt(ctx, "restoring admissions", lua.Restore, r.deliveryKeys(books, buckets), arguments)
 	if err != nil {
 		return 0, err
 	}
@@ -301,31 +284,69 @@ func (r *Redis) Restore(ctx context.Context, admissions []admission) (leaseEnd i
 
 // Usage tells how many slots are taken now, for each limit of each node.
 func (r *Redis) Usage(ctx context.Context, nodes []limits.Node) ([][]int64, error) {
-	if len(nodes) == 0 {
-		return nil, nil
-	}
-	buckets := newBucketIndex(r.keys, r.keys.calls)
-	for _, node := range nodes {
-		for _, b := range bucketsOf(node) {
-			buckets.of(&b, r.rules().tree, inForce)
+	used := make([][]int64, 0, len(nodes))
+	for batch := range slices.Chunk(nodes, MaxBatch) {
+		buckets := newBucketIndex(r.keys, r.keys.calls)
+		for _, node := range batch {
+			for _, b := range bucketsOf(node) {
+				buckets.of(&b, r.rules().tree, inForce)
+			}
 		}
-	}
-	numbers, err := r.runner.RunNumbers(ctx, "reading the usage", lua.Usage, buckets.keys, buckets.appendBuckets([]any{r.settings.Lease.Microseconds()}), len(buckets.limits))
-	if err != nil {
-		return nil, err
-	}
-	used := make([][]int64, len(nodes))
-	for i, node := range nodes {
-		used[i], numbers = numbers[:len(node.Limits)], numbers[len(node.Limits):]
+		arguments := buckets.appendBuckets([]any{r.settings.Lease.Microseconds()})
+		numbers, err := r.runner.RunNumbers(ctx, "reading the usage", lua.Usage, buckets.keys, arguments, len(buckets.limits))
+		if err != nil {
+			return nil, err
+		}
+		for _, node := range batch {
+			used, numbers = append(used, numbers[:len(node.Limits)]), numbers[len(node.Limits):]
+		}
 	}
 	return used, nil
 }
 
-// Probe asks the scripts about nothing, to see that they can be asked, with the root's log among the keys.
+// Probe asks the scripts about nothing, with the root's log among the keys. It shows that Redis answers.
 func (r *Redis) Probe(ctx context.Context) error {
-	if _, err := r.decideBatch(ctx, newNonce(), nil); err != nil && !errors.Is(err, script.ErrStale) {
+	if err := r.compare(ctx); err != nil && !errors.Is(err, script.ErrStale) {
 		return err
 	}
 	_, err := r.Usage(ctx, r.rules().tree.Path(""))
+	return err
+}
+
+// newerThan reads from a [script.ErrStale] which position Redis knows.
+func newerThan(stale error) limits.Position {
+	var newer limits.Position
+	_, _ = fmt.Sscan(script.Newer(stale), &newer.Generation, &newer.Revision)
+	return newer
+}
+
+// InForce returns the newest position that events were evaluated by, and since when. The zero Position means that no event was.
+func (r *Redis) InForce(ctx context.Context) (in limits.Position, since time.Time, err error) {
+	const tried = "asking which limits are in force"
+	var text string
+	err = r.runner.Read(ctx, tried, func(ctx context.Context, client redis.Cmdable) (err error) {
+		text, err = client.Get(ctx, r.keys.limits).Result()
+		return err
+	})
+	if err != nil || text == "" {
+		return limits.Position{}, time.Time{}, err
+	}
+	var micros int64
+	if _, err := fmt.Sscan(text, &in.Generation, &in.Revision, &micros); err != nil {
+		return limits.Position{}, time.Time{}, fmt.Errorf("%s: %w", tried, script.ErrReply)
+	}
+	return in, time.UnixMicro(micros), nil
+}
+
+// PutInForce puts a position in force, even an older one. It does nothing and returns false if another position than `seen` is in force.
+func (r *Redis) PutInForce(ctx context.Context, seen, next limits.Position) (bool, error) {
+	arguments := []any{seen.Generation, seen.Revision, next.Generation, next.Revision}
+	put, err := r.runner.RunInt(ctx, "putting limits in force", lua.AdoptLimits, []string{r.keys.calls, r.keys.limits}, arguments)
+	return put == 1, err
+}
+
+// compare asks about no event, which changes nothing. The error is a [script.ErrStale] if the limits here are older than those in force.
+func (r *Redis) compare(ctx context.Context) error {
+	_, err := r.decideBatch(ctx, newNonce(), nil)
 	return err
 }

@@ -10,25 +10,23 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/limits"
 )
 
-// Store keeps the buckets and the delivery record. [Redis] and [Memory] behave alike, which one conformance
-// suite and a step-by-step comparison show. All methods may be called at once, by any number of goroutines and, for
-// Redis, processes.
+// Store keeps the buckets and the delivery record. [Redis] and [Memory] behave alike: one conformance suite and a step-by-step
+// comparison show that. Any number of goroutines and, for Redis, processes may call all methods at once.
 type Store interface {
-	// Decide evaluates the requests in their order, as one step: no other call comes between. It returns one decision
-	// for each request. On an error it is unknown whether anything was decided; asking again takes no second slot.
+	// Decide evaluates the requests in their order, as one step: no other call comes between. It returns one decision for each
+	// request. After an error anything or nothing may be decided; asking again takes no second slot.
 	Decide(ctx context.Context, requests []Request) (BatchResult, error)
 
-	// Finish records that the events were delivered. It tells for each whether that is new: of several holders of one
-	// event, one is told so. Repeating it is harmless.
+	// Finish records that the events were delivered, and tells for each whether that is new. Of several holders of one event, one
+	// is told so. Repeating Finish is harmless.
 	Finish(ctx context.Context, leases []Lease) (newly []bool, err error)
 
-	// Extend renews the leases for d from now, or ends them if d is 0, and returns them with their new ends. A lease
-	// that is no longer the caller's comes back with End 0. Whoever takes over what was ended in doubt, or has lapsed, is
-	// told so.
+	// Extend renews the leases for d from now, or ends them if d is 0, and returns them with their new ends. A lease that is no
+	// longer the caller's gets the End 0. Whoever takes over an event whose lease was ended in doubt, or lapsed, is told so.
 	Extend(ctx context.Context, leases []Lease, d time.Duration) ([]Lease, error)
 
-	// Refund returns the slots of events that were definitely not delivered and forgets the events. It tells for each
-	// whether the lease was still the caller's; if not, nothing was changed. Repeating it is harmless.
+	// Refund returns the slots of events that were definitely not delivered, and forgets the events. It tells for each whether the
+	// lease was still the caller's; if not, nothing was changed. Repeating Refund is harmless.
 	Refund(ctx context.Context, leases []Lease) ([]bool, error)
 }
 
@@ -39,12 +37,12 @@ type Message struct {
 	Stored   time.Time // when JetStream stored it
 }
 
-// versionSequences is how many messages of one millisecond a version tells apart: JetStream does not store a million
-// messages a second in one stream.
+// versionSequences is how many messages of one millisecond a version tells apart. JetStream stores fewer than a million messages a
+// second in one stream.
 const versionSequences = 1024
 
-// version is the message as one number that a sorted set's score holds exactly (53 bits). The millisecond makes it differ
-// for a stream that was deleted and made anew, whose sequence starts at 1 again.
+// version is the message as one number that a sorted set's score holds exactly (53 bits). The millisecond tells messages of a stream
+// that was made anew from those of its predecessor.
 func (m Message) version() int64 {
 	return m.Stored.UnixMilli()*versionSequences + int64((m.Sequence+hashOf(m.Stream))%versionSequences)
 }
@@ -79,8 +77,8 @@ func (r Request) asksForPair() bool { return r.Resolves && r.Cost > 0 }
 // opensPair tells whether the delivery of the event opens its pair.
 func (r Request) opensPair() bool { return r.Pair != "" && !r.Resolves }
 
-// eventKey is the event's name in the delivery record: its identity. A derived identity alone would not tell the messages of a
-// stream from those of its predecessor of the same name, so the version of its message follows. No identity holds a line feed.
+// eventKey is the event's name in the delivery record: its identity. The version of the message follows a derived identity, which a
+// stream shares with its predecessor of the same name. No identity holds a line feed.
 func (r Request) eventKey() string {
 	if !r.Derived {
 		return r.ID
@@ -92,6 +90,9 @@ func (r Request) eventKey() string {
 // eventKeyRoom is as long as an event key gets.
 type eventKeyRoom [event.MaxIdentityBytes + len("\n") + maxDigits]byte
 
+// maxDigits is how long a number gets, its sign included.
+const maxDigits = 20
+
 func (r Request) appendEventKey(name []byte) []byte {
 	if name = append(name, r.ID...); !r.Derived {
 		return name
@@ -99,10 +100,7 @@ func (r Request) appendEventKey(name []byte) []byte {
 	return strconv.AppendInt(append(name, '\n'), r.Message.version(), 10)
 }
 
-// maxDigits is how long a number gets, its sign included.
-const maxDigits = 20
-
-// keyAndVersion is what the scripts take. An event key that contains the version goes without.
+// keyAndVersion is what the scripts take. The version is "" where the event key contains it.
 func (r Request) keyAndVersion() (eventKey, version string) {
 	if r.Derived {
 		return r.eventKey(), ""
@@ -149,6 +147,9 @@ type Settings struct {
 }
 
 func (s Settings) rules() limits.Ruleset { return limits.Ruleset{Tree: s.Tree, Shadow: s.Shadow} }
+
+// micros is a duration that a script tells in microseconds.
+func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 
 // tolerance is TOLERANCE of lib/prelude.lua, nonceKept is its NONCE_KEPT.
 const (

@@ -23,30 +23,20 @@ func (r *Redis) EnterRoom(ctx context.Context, stays []Stay, most int) (mayStay 
 	if len(stays) == 0 {
 		return nil, nil
 	}
-	keys, numbers := []string{r.keys.calls}, make(map[string]int)
+	keys, rooms := []string{r.keys.calls}, make(numbering[string])
 	arguments := make([]any, 0, 1+4*len(stays))
 	arguments = append(arguments, most)
 	for _, stay := range stays {
-		number, known := numbers[stay.First]
-		if !known {
+		room, isNew := rooms.of(stay.First)
+		if isNew {
 			keys = append(keys, r.keys.room(stay.First))
-			number = len(numbers) + 1
-			numbers[stay.First] = number
 		}
-		arguments = append(arguments, number, stay.Member, stay.Weight, stay.For.Microseconds())
+		arguments = append(arguments, room, stay.Member, stay.Weight, stay.For.Microseconds())
 	}
-	answers, err := r.runner.RunNumbers(ctx, "entering the room", lua.Room, keys, arguments, len(stays))
-	if err != nil {
-		return nil, err
-	}
-	mayStay = make([]bool, len(stays))
-	for i, answer := range answers {
-		mayStay[i] = answer == 1
-	}
-	return mayStay, nil
+	return flags(r.runner.RunNumbers(ctx, "entering the room", lua.Room, keys, arguments, len(stays)))
 }
 
-// EnterRoom is that of [Redis.EnterRoom]. While Redis is unavailable nothing is counted.
+// EnterRoom is [Redis.EnterRoom]. While Redis is unavailable nothing is counted.
 func (l *Limiter) EnterRoom(ctx context.Context, stays []Stay) (mayStay []bool, err error) {
 	if err := l.outage.mustAnswer(); err != nil {
 		return nil, err
@@ -64,11 +54,11 @@ func (l *Limiter) LeaveRoom(ctx context.Context, stays []Stay) error {
 	return err
 }
 
-// positionKept is how long a consumer's position is remembered while nobody tells it.
+// positionKept is how long a consumer's position is remembered after it was told last.
 const positionKept = 7 * 24 * time.Hour
 
-// Passed tells how many messages have left a stream undelivered since the position of its consumer was told last, by any instance:
-// at least so many. The consumer's name is to differ for one that was made anew.
+// Passed tells how many messages at least have left a stream undelivered since any instance told the position of its consumer last. A
+// consumer that was made anew needs another name.
 func (l *Limiter) Passed(ctx context.Context, consumer string, sequence, deliveries uint64) (vanished int64, err error) {
 	if err := l.outage.mustAnswer(); err != nil {
 		return 0, err
@@ -76,12 +66,12 @@ func (l *Limiter) Passed(ctx context.Context, consumer string, sequence, deliver
 	return l.o.Redis.Passed(ctx, consumer, sequence, deliveries)
 }
 
-// Passed is what the limiter's tells.
+// Passed is [Limiter.Passed].
 func (r *Redis) Passed(ctx context.Context, consumer string, sequence, deliveries uint64) (vanished int64, err error) {
 	return r.passedOnce(ctx, rand.Int64N(1<<53), consumer, sequence, deliveries) //nolint:gosec // no secret depends on it
 }
 
-// passedOnce makes one call. Calling it again with the same nonce gives the same answer, as long as no other position was told.
+// passedOnce makes one call. Calling it again with the same nonce gives the same answer until another position is told.
 func (r *Redis) passedOnce(ctx context.Context, nonce int64, consumer string, sequence, deliveries uint64) (vanished int64, err error) {
 	keys := []string{r.keys.key("passed:" + consumer)}
 	arguments := []any{nonce, sequence, deliveries, positionKept.Microseconds()}

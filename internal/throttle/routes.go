@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -22,28 +23,35 @@ func compile(r limits.Ruleset) *ruleset {
 
 // algorithms names those that the limits use, of which the scripts are composed.
 func (r *ruleset) algorithms() []string {
-	used := make([]bool, len(algorithms))
-	for _, tree := range []*limits.Tree{r.Tree, r.Shadow} {
-		if tree == nil {
-			continue
-		}
-		for _, level := range tree.Levels() {
-			for _, limit := range level.Limits {
-				used[limit.Algorithm] = true
-			}
+	used := make(map[limits.Algorithm]bool)
+	for _, level := range append(levelsOf(r.Tree), levelsOf(r.Shadow)...) {
+		for _, limit := range level.Limits {
+			used[limit.Algorithm] = true
 		}
 	}
 	var names []string
-	for _, a := range limits.Algorithms() {
-		if used[a] {
-			names = append(names, a.String())
-		}
+	for _, a := range slices.Sorted(maps.Keys(used)) {
+		names = append(names, a.String())
 	}
 	return names
 }
 
-// shadowKept is how long, in microseconds, an event counts as admitted by the shadow: as long as it can take slots there.
-func (r *ruleset) shadowKept() int64 { return max(1, r.Shadow.LongestWindow().Microseconds()) }
+// levelsOf lists the rules of a tree that can deny, none of no tree.
+func levelsOf(tree *limits.Tree) []limits.Node {
+	if tree == nil {
+		return nil
+	}
+	return tree.Levels()
+}
+
+// shadowKept is how many microseconds an event counts as admitted by the shadow: as long as it can take slots there. It is 0
+// without a shadow.
+func (r *ruleset) shadowKept() int64 {
+	if r.Shadow == nil {
+		return 0
+	}
+	return max(1, r.Shadow.LongestWindow().Microseconds())
+}
 
 // routes is a tree and the routes of its categories. It is safe for concurrent use.
 type routes struct {
@@ -51,7 +59,7 @@ type routes struct {
 	guarantees []limits.Guarantee // of the tree
 
 	mu     sync.RWMutex
-	cached map[string]*route // by category, bounded by maxCachedRoutes
+	cached map[string]*route // by category
 }
 
 // maxCachedRoutes bounds what producers of ever new categories can make a worker remember: a few megabytes.
@@ -68,13 +76,14 @@ func newRoutes(tree *limits.Tree) *routes {
 // Path is [limits.Tree.Path] from the cache. The caller must not change it.
 func (t *routes) Path(category string) []limits.Node { return t.route(category).nodes }
 
-// following is those of a category's buckets that follow deliveries and were in the limits by which an event was evaluated.
+// following lists a category's buckets that follow deliveries, of those by which an event was evaluated.
 func (t *routes) following(evaluated *routes, category string) []bucket {
-	return (&route{buckets: t.route(category).following()}).still(evaluated.route(category).buckets)
+	before := evaluated.route(category)
+	return slices.DeleteFunc(t.route(category).following(), func(b bucket) bool { return before.named(b.name) < 0 })
 }
 
-// routeIn is a category's route in the limits by which an event was evaluated. A bucket that these limits still have counts as
-// they say: that is how the rest of its slots leave.
+// routeIn is a category's route in the limits by which an event was evaluated. Buckets that these limits have too count by these:
+// the other slots leave them in the same way.
 func (t *routes) routeIn(evaluated *routes, category string) *route {
 	if evaluated.Tree == t.Tree {
 		return t.route(category)
@@ -82,30 +91,39 @@ func (t *routes) routeIn(evaluated *routes, category string) *route {
 	r := *evaluated.route(category)
 	r.buckets = slices.Clone(r.buckets)
 	for _, now := range t.route(category).buckets {
-		if i := slices.IndexFunc(r.buckets, func(b bucket) bool { return b.name == now.name }); i >= 0 {
+		if i := r.named(now.name); i >= 0 {
 			r.buckets[i] = now
 		}
 	}
 	return &r
 }
 
-// neverFits tells that a cost is above what a limit ever has for the events of a guarantee, "" for those of none.
+// neverFits tells whether a cost is above what a limit ever has for the events of a guarantee, "" for those of none.
 func (t *routes) neverFits(b bucket, limit limits.Limit, guarantee string, cost int64) bool {
-	others := int64(0)
+	own, others := int64(0), int64(0)
 	if b.guaranteed() {
-		own := int64(0)
 		for _, g := range t.guarantees {
-			others += g.Slots
 			if g.Path == guarantee {
 				own = g.Slots
+			} else {
+				others += g.Slots
 			}
 		}
-		others -= own
-		if cost <= own {
-			others = 0
-		}
+	}
+	if cost <= own {
+		others = 0
 	}
 	return cost > limit.Capacity()-others
+}
+
+// takenBefore is how many slots of a limit were certainly taken when Redis denied an event of that cost; 0 if that is not known. Only a
+// log that denies a single slot is full. The global one may also be full for some because of the guarantees of others.
+func (t *routes) takenBefore(d *Decision, cost int) int64 {
+	guaranteed := d.Node.Path == "" && len(t.guarantees) > 0
+	if d.Verdict != Denied || cost != 1 || d.Limit.Algorithm != limits.SlidingLog || guaranteed {
+		return 0
+	}
+	return d.Limit.Capacity()
 }
 
 // route is what counts for a category, of "" the root alone.
@@ -127,11 +145,11 @@ func (t *routes) route(category string) *route {
 		return b.algorithm != limits.SlidingLog || b.guaranteed() && len(t.guarantees) > 0 || slices.ContainsFunc(b.limits, blocks)
 	})
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	if len(t.cached) >= maxCachedRoutes {
 		clear(t.cached)
 	}
 	t.cached[strings.Clone(category)] = r
-	t.mu.Unlock()
 	return r
 }
 

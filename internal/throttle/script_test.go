@@ -1,357 +1,21 @@
 package throttle
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"reflect"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
-	"github.com/seed-4578ace9/notifier/internal/pacing"
-	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/script/scripttest"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
-
-// scriptTree has a limit at each level of the path a.b.
-const scriptPath = "a.b"
-
-func scriptSettings(t testing.TB) Settings {
-	return Settings{Tree: newTree(t, "6/1h", "5/1h", "a.b=4/1h"), Lease: testLease, Retention: testRetention, PairTTL: testPairTTL}
-}
-
-// operation is one call of each script that writes, on an event that was leased before.
-type operation struct {
-	name    string
-	touches []string // the kinds of keys on which it depends
-	writes  []string // the commands with which it writes
-	call    func(ctx context.Context, r *Redis, lease Lease) error
-}
-
-var operations = []operation{
-	{
-		"decide", []string{"calls", "leased", "done", "message", "pauses", "log", "log:a", "log:a.b"},
-		[]string{"zadd", "pexpire", "zrem", "zremrangebyrank"},
-		func(ctx context.Context, r *Redis, _ Lease) error {
-			_, err := r.Decide(ctx, []Request{request("new", scriptPath).withCost(2)})
-			return err
-		},
-	},
-	{
-		"decide as one", []string{"calls", "leased", "done", "message", "pauses", "log", "log:a", "log:a.b"}, []string{"zadd", "pexpire", "zremrangebyrank"},
-		func(ctx context.Context, r *Redis, _ Lease) error {
-			_, err := r.Decide(ctx, []Request{request("new", scriptPath)})
-			return err
-		},
-	},
-	{
-		"finish", []string{"calls", "leased", "done", "message"}, []string{"zadd", "pexpire", "zrem", "zremrangebyrank"},
-		func(ctx context.Context, r *Redis, lease Lease) error { return finish(ctx, r, lease) },
-	},
-	{
-		"announce", []string{"calls", "pairs:a", "pairs:until:a"}, []string{"zadd", "pexpire", "zrem", "hset", "hdel"},
-		func(ctx context.Context, r *Redis, _ Lease) error {
-			return r.announce(ctx, []Decision{{Lease: Lease{Request: request("new", scriptPath).ofPair("new")}}})
-		},
-	},
-	{
-		"finish a firing", []string{"calls", "leased", "done", "message", "pairs:a", "pairs:until:a"},
-		[]string{"zadd", "pexpire", "zrem", "zremrangebyrank", "hset", "hdel"},
-		func(ctx context.Context, r *Redis, lease Lease) error {
-			lease.Request, lease.receipt = lease.ofPair("new"), "a receipt"
-			return finish(ctx, r, lease)
-		},
-	},
-	{
-		"resolve", []string{"calls", "leased", "done", "message", "pairs:a", "pairs:until:a"},
-		[]string{"zadd", "pexpire", "zrem", "hset", "hdel"},
-		func(ctx context.Context, r *Redis, _ Lease) error {
-			_, err := r.Resolve(ctx, []Request{request("new", scriptPath).ofPair("open")})
-			return err
-		},
-	},
-	{
-		"finish a resolved", []string{"calls", "leased", "done", "message", "pairs:a", "pairs:until:a"},
-		[]string{"zadd", "pexpire", "zrem", "zremrangebyrank", "hdel"},
-		func(ctx context.Context, r *Redis, lease Lease) error {
-			lease.Request, lease.slotless, lease.resolving = lease.ofPair("any"), true, true
-			return finish(ctx, r, lease)
-		},
-	},
-	{
-		"restore a firing", []string{"calls", "leased", "done", "message", "pairs:a", "pairs:until:a", "log", "log:a", "log:a.b"},
-		[]string{"zadd", "pexpire", "zrem", "zremrangebyrank", "hset", "hdel"},
-		func(ctx context.Context, r *Redis, _ Lease) error {
-			restored := Lease{Request: request("restored", scriptPath).ofPair("new")}
-			_, err := r.Restore(ctx, []admission{{lease: restored, at: time.Now(), became: wasDelivered}})
-			return err
-		},
-	},
-	{
-		"extend", []string{"calls", "leased"}, []string{"zadd", "pexpire", "zrem"},
-		func(ctx context.Context, r *Redis, lease Lease) error {
-			_, err := r.Extend(ctx, []Lease{lease}, time.Minute)
-			return err
-		},
-	},
-	{
-		"release", []string{"calls", "leased"}, []string{"zadd", "pexpire", "zrem"},
-		func(ctx context.Context, r *Redis, lease Lease) error {
-			_, err := r.Extend(ctx, []Lease{lease}, 0)
-			return err
-		},
-	},
-	{
-		"refund", []string{"calls", "leased", "done", "message", "log", "log:a", "log:a.b"}, []string{"pexpire", "zrem", "zremrangebyrank"},
-		func(ctx context.Context, r *Redis, lease Lease) error {
-			_, err := r.Refund(ctx, []Lease{lease})
-			return err
-		},
-	},
-	{
-		"restore", []string{"calls", "leased", "done", "message", "log", "log:a", "log:a.b"},
-		[]string{"zadd", "pexpire", "zrem", "zremrangebyrank"},
-		func(ctx context.Context, r *Redis, _ Lease) error {
-			now := time.Now()
-			_, err := r.Restore(ctx, []admission{
-				{lease: Lease{Request: request("restored", scriptPath)}, at: now.Add(-time.Minute), became: wasDelivered},
-				{lease: Lease{Request: request("restored too", scriptPath).withCost(2)}, at: now},
-			})
-			return err
-		},
-	},
-	{
-		"usage", []string{"calls", "log", "log:a", "log:a.b"}, nil,
-		func(ctx context.Context, r *Redis, _ Lease) error {
-			_, err := r.Usage(ctx, r.settings.Tree.Path(scriptPath))
-			return err
-		},
-	},
-}
-
-// seed leaves one event of each state, and a pause: every kind of key is there.
-func seed(t *testing.T, r *Redis) (leased Lease) {
-	t.Helper()
-	seedPairs(t, r, "leased")
-	result := testkit.Must(r.Decide(t.Context(), []Request{request("leased", scriptPath), request("delivered", scriptPath)}))(t)
-	testkit.NoError(t, finish(t.Context(), r, result.Decisions[1].Lease))
-	pause(t, r, "#here", time.Hour)
-	return result.Decisions[0].Lease
-}
-
-func TestEveryKeyExpires(t *testing.T) {
-	t.Parallel()
-	server := servertest.StartRedis(t)
-	client := newClient(t, redis.Options{Addr: server.Addr})
-	for _, o := range operations {
-		t.Run(o.name, func(t *testing.T) {
-			// Alone, on an empty server, and after others.
-			client.FlushDB(t.Context())
-			r := newRedis(client, "expiry", scriptSettings(t))
-			testkit.NoError(t, o.call(t.Context(), r, Lease{Request: request("never leased", scriptPath), End: 1}))
-			scripttest.WantExpiries(t, client)
-			lease := seed(t, r)
-			testkit.NoError(t, o.call(t.Context(), r, lease))
-			if keys := scripttest.WantExpiries(t, client); len(keys) < 5 {
-				t.Errorf("only %q are there", keys)
-			}
-		})
-	}
-	t.Run("shadow mode", func(t *testing.T) {
-		client.FlushDB(t.Context())
-		settings := scriptSettings(t)
-		settings.Forward = true
-		r := newRedis(client, "expiry", settings)
-		testkit.Must(r.Decide(t.Context(), several(10, "e", scriptPath)))(t)
-		scripttest.WantExpiries(t, client)
-	})
-}
-
-func TestScriptsMayBeFlushed(t *testing.T) {
-	t.Parallel()
-	server := servertest.StartRedis(t)
-	client := newClient(t, redis.Options{Addr: server.Addr})
-	r := newRedis(client, "flush", scriptSettings(t))
-	lease := seed(t, r)
-	for _, o := range operations {
-		server.CLI("SCRIPT", "FLUSH", "SYNC")
-		if err := o.call(t.Context(), r, lease); err != nil {
-			t.Errorf("%s after SCRIPT FLUSH: %v", o.name, err)
-		}
-	}
-}
-
-// TestRestart shows that what an append-only file keeps is enough to go on.
-func TestRestart(t *testing.T) {
-	t.Parallel()
-	server := servertest.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
-	client := newClient(t, redis.Options{Addr: server.Addr, MaxRetries: 20})
-	r := newRedis(client, "restart", scriptSettings(t))
-	lease := seed(t, r)
-	server.Restart()
-	result, err := r.Decide(t.Context(), append(several(3, "new", scriptPath), request("leased", scriptPath), request("delivered", scriptPath)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	wantVerdicts(t, result.Decisions, Admitted, Admitted, Denied, Leased, Done)
-	if returned, err := r.Refund(t.Context(), []Lease{lease}); err != nil || !returned[0] {
-		t.Errorf("refund: %v, %v", returned, err)
-	}
-	scripttest.WantExpiries(t, client)
-}
-
-func TestKeyOfTheWrongType(t *testing.T) {
-	t.Parallel()
-	server := servertest.StartRedis(t)
-	client := newClient(t, redis.Options{Addr: server.Addr})
-	for _, kind := range []string{"calls", "leased", "done", "message", "pauses", "log", "log:a", "log:a.b", "pairs:a", "pairs:until:a"} {
-		for _, o := range operations {
-			t.Run(kind+"/"+o.name, func(t *testing.T) {
-				client.FlushDB(t.Context())
-				r := newRedis(client, "wrong", scriptSettings(t))
-				lease := seed(t, r)
-				client.Set(t.Context(), "{wrong}:"+kind, "a string", 0)
-				before := scripttest.Contents(t, client)
-				err := o.call(t.Context(), r, lease)
-				if !slices.Contains(o.touches, kind) {
-					if err != nil {
-						t.Fatalf("it does not need that key: %v", err)
-					}
-					return
-				}
-				if !errors.Is(err, script.ErrRefused) || errors.Is(err, script.ErrUnavailable) {
-					t.Fatalf("error %v, want %v", err, script.ErrRefused)
-				}
-				if !strings.Contains(err.Error(), "WRONGTYPE") {
-					t.Errorf("error %q does not say what is wrong", err)
-				}
-				scripttest.WantUnchanged(t, client, before)
-			})
-		}
-	}
-}
-
-func TestRightsThatAreEnough(t *testing.T) {
-	t.Parallel()
-	server := servertest.StartRedis(t)
-	client := scripttest.SetUser(t, server, "worker", scripttest.Rights())
-	r := newRedis(client, "rights", scriptSettings(t))
-	if err := r.Probe(t.Context()); err != nil {
-		t.Errorf("probe: %v", err)
-	}
-	if err := r.SelfTest(t.Context(), pacing.SelfTest); err != nil {
-		t.Errorf("self-test: %v", err)
-	}
-	lease := seed(t, r)
-	for _, o := range operations {
-		if err := o.call(t.Context(), r, lease); err != nil {
-			t.Errorf("%s: %v", o.name, err)
-		}
-	}
-	admin := newClient(t, redis.Options{Addr: server.Addr})
-	for _, key := range scripttest.WantExpiries(t, admin) {
-		if !strings.HasPrefix(key, "{rights}:") {
-			t.Errorf("key %q is not of this deployment", key)
-		}
-	}
-	// Long sets are read in another way.
-	none := newRedis(client, "rights", Settings{Tree: newTree(t, "none", "none", ""), Lease: testLease, Retention: testRetention})
-	for batch := range 2 {
-		if _, err := none.Decide(t.Context(), several(200, fmt.Sprint(batch, "-"), "a")); err != nil {
-			t.Errorf("a long record: %v", err)
-		}
-	}
-}
-
-func TestMissingRightToWrite(t *testing.T) {
-	t.Parallel()
-	server := servertest.StartRedis(t)
-	admin := newClient(t, redis.Options{Addr: server.Addr})
-	for _, command := range []string{"zadd", "pexpire", "zrem", "zremrangebyrank", "hset", "hdel"} {
-		client := scripttest.SetUser(t, server, "without-"+command, scripttest.Without(scripttest.Rights(), command))
-		for _, o := range operations {
-			t.Run(command+"/"+o.name, func(t *testing.T) {
-				admin.FlushDB(t.Context())
-				settings := scriptSettings(t)
-				lease := seed(t, newRedis(admin, "rights", settings))
-				if o.name == "decide" && command == "zrem" {
-					// It is used when an event is new whose ID was done so long ago that it may be forgotten.
-					admin.ZAdd(t.Context(), "{rights}:done", redis.Z{Score: 1, Member: "new"})
-				}
-				if command == "zremrangebyrank" && slices.Contains(o.writes, command) {
-					plantStale(t, admin, o.touches)
-				}
-				before := scripttest.Contents(t, admin)
-				err := o.call(t.Context(), newRedis(client, "rights", settings), lease)
-				if !slices.Contains(o.writes, command) {
-					if err != nil {
-						t.Fatalf("it does not need that command: %v", err)
-					}
-					return
-				}
-				if !errors.Is(err, script.ErrRefused) {
-					t.Fatalf("error %v, want %v", err, script.ErrRefused)
-				}
-				scripttest.WantUnchanged(t, admin, before)
-			})
-		}
-	}
-}
-
-// plantStale adds a member that counts no more to each sorted set of the kinds.
-func plantStale(t *testing.T, client redis.UniversalClient, kinds []string) {
-	t.Helper()
-	for _, kind := range kinds {
-		if key := "{rights}:" + kind; client.Type(t.Context(), key).Val() != "hash" && kind != "pairs:a" {
-			client.ZAdd(t.Context(), key, redis.Z{Score: 1, Member: "stale"})
-			client.Expire(t.Context(), key, time.Hour)
-		}
-	}
-}
-
-// TestOutOfMemory shows that a server without memory refuses wholly, or does wholly what it is asked.
-func TestOutOfMemory(t *testing.T) {
-	t.Parallel()
-	server := servertest.StartRedis(t)
-	client := newClient(t, redis.Options{Addr: server.Addr})
-	for _, o := range operations {
-		t.Run(o.name, func(t *testing.T) {
-			client.FlushDB(t.Context())
-			r := newRedis(client, "memory", scriptSettings(t))
-			lease := seed(t, r)
-			before := scripttest.Contents(t, client)
-			server.CLI("CONFIG", "SET", "maxmemory", "1mb")
-			err := o.call(t.Context(), r, lease)
-			server.CLI("CONFIG", "SET", "maxmemory", "0")
-			scripttest.WantExpiries(t, client)
-			if err != nil {
-				if !errors.Is(err, script.ErrRefused) {
-					t.Errorf("error %v, want %v", err, script.ErrRefused)
-				}
-				scripttest.WantUnchanged(t, client, before)
-				return
-			}
-			if !strings.HasPrefix(o.name, "decide") {
-				return
-			}
-			for _, log := range []string{"log", "log:a", "log:a.b"} {
-				if !slices.Contains(client.ZRange(t.Context(), "{memory}:"+log, 0, -1).Val(), "new") {
-					t.Errorf("the event was admitted, and %s does not have it", log)
-				}
-			}
-		})
-	}
-}
 
 // TestLostReply has the client repeat a script call whose answer was lost on the way.
 func TestLostReply(t *testing.T) {
@@ -360,7 +24,7 @@ func TestLostReply(t *testing.T) {
 	proxy := servertest.StartProxy(t, server.Addr)
 	client := newClient(t, redis.Options{Addr: proxy.Addr, MaxRetries: 3})
 	r := newRedis(client, "lost", scriptSettings(t))
-	lease := seed(t, r) // the scripts are loaded
+	lease := seeded(t, r) // the scripts are loaded
 	lost := func(call func() error) {
 		t.Helper()
 		happened := proxy.CutAfterRequest("evalsha")
@@ -405,69 +69,9 @@ func wantUsed(t *testing.T, r *Redis, want int64) {
 	}
 }
 
-// TestNoReply has a call fail although it was executed. Asking again takes no second slot.
-func TestNoReply(t *testing.T) {
-	t.Parallel()
-	server := servertest.StartRedis(t)
-	proxy := servertest.StartProxy(t, server.Addr)
-	client := newClient(t, redis.Options{Addr: proxy.Addr, MaxRetries: -1})
-	settings := scriptSettings(t)
-	settings.Lease = 50 * time.Millisecond
-	r := newRedis(client, "none", settings)
-	seed(t, r)
-	wantUsed(t, r, 2)
-	proxy.DropReplies(true)
-	options := r.runner.Options()
-	options.Timeout = 500 * time.Millisecond
-	hasty := NewRedis(script.NewRunner(options), settings)
-	_, err := hasty.Decide(t.Context(), []Request{request("e", scriptPath)})
-	if !errors.Is(err, script.ErrUnavailable) {
-		t.Fatalf("error %v, want %v", err, script.ErrUnavailable)
-	}
-	proxy.DropReplies(false)
-	proxy.Cut()
-	testkit.Await(t, "the lease lapses", func() error {
-		result, err := r.Decide(t.Context(), []Request{request("e", scriptPath)})
-		if err != nil || result.Decisions[0].Verdict == Reclaimed {
-			return err
-		}
-		if result.Decisions[0].Verdict != Leased {
-			t.Fatalf("verdict %d, want %d and then %d", result.Decisions[0].Verdict, Leased, Reclaimed)
-		}
-		return errors.New("it is leased")
-	})
-	wantUsed(t, r, 3)
-}
-
-func TestCluster(t *testing.T) {
-	t.Parallel()
-	bus := strconv.Itoa(servertest.ReservePort(t))
-	server := servertest.StartRedis(t, "--cluster-enabled", "yes", "--cluster-port", bus)
-	server.CLI("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
-	testkit.Eventually(t, "the cluster forms", func() bool { return strings.Contains(server.CLI("CLUSTER", "INFO"), "cluster_state:ok") })
-	client := redis.NewUniversalClient(&redis.UniversalOptions{
-		Addrs: []string{server.Addr}, IsClusterMode: true, DisableIdentity: true, ContextTimeoutEnabled: true,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	})
-	t.Cleanup(func() { _ = client.Close() })
-	r := newRedis(client, "cluster", scriptSettings(t))
-	testkit.NoError(t, errors.Join(r.Probe(t.Context()), r.SelfTest(t.Context(), pacing.SelfTest)))
-	lease := seed(t, r)
-	for _, o := range operations {
-		if err := o.call(t.Context(), r, lease); err != nil {
-			t.Errorf("%s: %v", o.name, err)
-		}
-	}
-	result, err := r.Decide(t.Context(), []Request{request("x", scriptPath).withCost(3)})
-	if err != nil || result.Decisions[0].Verdict != Denied {
-		t.Errorf("%+v, %v", result, err)
-	}
-}
-
 func TestLogMembers(t *testing.T) {
 	t.Parallel()
-	server := servertest.StartRedis(t)
-	client := newClient(t, redis.Options{Addr: server.Addr})
+	_, client := startRedis(t)
 	settings := scriptSettings(t)
 	settings.Tree = newTree(t, "100/1h", "100/1h", "a.b=100/1h")
 	r := newRedis(client, "members", settings)
@@ -506,8 +110,7 @@ func TestLogMembers(t *testing.T) {
 
 func TestDeniedEventsLeaveNoTrace(t *testing.T) {
 	t.Parallel()
-	server := servertest.StartRedis(t)
-	client := newClient(t, redis.Options{Addr: server.Addr})
+	_, client := startRedis(t)
 	settings := scriptSettings(t)
 	settings.Tree = newTree(t, "3/1h", "2/1h", "off=0/1h")
 	r := newRedis(client, "trace", settings)
@@ -538,8 +141,7 @@ func TestDeniedEventsLeaveNoTrace(t *testing.T) {
 
 func TestPausesAreShared(t *testing.T) {
 	t.Parallel()
-	server := servertest.StartRedis(t)
-	client := newClient(t, redis.Options{Addr: server.Addr})
+	_, client := startRedis(t)
 	r := newRedis(client, "pauses", scriptSettings(t))
 	clock := withFakeTime(t, r)
 	steps := []struct {
@@ -569,10 +171,10 @@ func TestPausesAreShared(t *testing.T) {
 // TestRestoreForgottenEvent restores an event whose ID belonged to one that may be forgotten, and has not been yet.
 func TestRestoreForgottenEvent(t *testing.T) {
 	t.Parallel()
-	server := servertest.StartRedis(t)
-	r := newRedis(newClient(t, redis.Options{Addr: server.Addr}), "forgotten", scriptSettings(t))
+	_, client := startRedis(t)
+	r := newRedis(client, "forgotten", scriptSettings(t))
 	clock := withFakeTime(t, r)
-	seed(t, r)
+	seeded(t, r)
 	clock.Advance(testRetention + testLease + time.Second)
 	admissions := []admission{
 		{lease: Lease{Request: request("delivered", scriptPath).inMessage(2)}, at: time.Now()},
@@ -593,8 +195,7 @@ func TestRestoreForgottenEvent(t *testing.T) {
 
 func TestRestore(t *testing.T) {
 	t.Parallel()
-	server := servertest.StartRedis(t)
-	client := newClient(t, redis.Options{Addr: server.Addr})
+	_, client := startRedis(t)
 	r := newRedis(client, "restore", scriptSettings(t))
 	clock := withFakeTime(t, r)
 	leases := func(requests ...Request) []Lease {
@@ -640,7 +241,7 @@ func TestRestore(t *testing.T) {
 
 func TestALogForgetsWhatHasLeftItsWindows(t *testing.T) {
 	t.Parallel()
-	client := newClient(t, redis.Options{Addr: servertest.StartRedis(t).Addr})
+	_, client := startRedis(t)
 	for cost, name := range map[int]string{1: "as one", 2: "one by one"} {
 		r := newRedis(client, name, Settings{Tree: newTree(t, "1000/1m", "1000/2m", ""), Lease: testLease, Retention: testRetention})
 		clock := withFakeTime(t, r)

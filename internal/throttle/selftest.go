@@ -11,14 +11,14 @@ import (
 // SelfTest runs the scripts of one package on a scratch runner, to find missing rights.
 type SelfTest func(ctx context.Context, scratch *script.Runner) error
 
-// SelfTest runs every script that a worker needs, as this user, on keys that no deployment uses and that expire by themselves. It
-// finds missing rights. The store knows its own scripts; the self-tests of other packages are handed in.
+// SelfTest runs every script that a worker needs, as this user, to find missing rights. No deployment uses the keys of the test, and
+// they expire by themselves. The store knows its own scripts. The caller adds the self-tests of other packages.
 func (r *Redis) SelfTest(ctx context.Context, others ...SelfTest) error {
 	if err := r.runner.Load(ctx); err != nil {
 		return err
 	}
 	runner := r.runner.Scratch(newNonce())
-	for _, test := range append([]SelfTest{testDecisions, testWaiting}, others...) {
+	for _, test := range append([]SelfTest{selfTest}, others...) {
 		if err := test(ctx, runner); err != nil {
 			return err
 		}
@@ -26,81 +26,71 @@ func (r *Redis) SelfTest(ctx context.Context, others ...SelfTest) error {
 	return nil
 }
 
-// testLimits are one limit of each algorithm.
-func testLimits() limits.Limits {
-	var all limits.Limits
+// selfTest runs the scripts of this package: it takes an event through each state, opens and resolves a pair, and has an event wait.
+func selfTest(ctx context.Context, runner *script.Runner) error {
+	var all limits.Limits // one of each algorithm
 	for _, a := range limits.Algorithms() {
 		all = append(all, limits.Limit{Count: 2, Window: time.Second, Algorithm: a})
 	}
-	return all
-}
-
-// newScratch makes a store with a limit of each algorithm, a guarantee, and a shadow.
-func newScratch(runner *script.Runner) (*Redis, error) {
-	all := testLimits()
-	tree, err := limits.NewTree(limits.Plan{Global: all, Category: all, Guarantees: []limits.Guarantee{{Path: "selftest", Slots: 1}}})
+	const name, pair = "selftest", "selftest\npair"
+	tree, err := limits.NewTree(limits.Plan{Global: all, Category: all, Guarantees: []limits.Guarantee{{Path: name, Slots: 1}}})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	scratch := NewRedis(runner, Settings{Tree: tree, Lease: time.Minute, Retention: time.Second, PairTTL: time.Second})
 	scratch.Adopt(limits.Ruleset{Tree: tree, Shadow: tree, Generation: 1, Revision: 1})
-	return scratch, nil
-}
 
-func testRequest() Request {
-	return Request{ID: "selftest", Message: Message{Stored: time.Now()}, Category: "selftest", Cost: 1}
-}
-
-// testDecisions takes an event through each state.
-func testDecisions(ctx context.Context, runner *script.Runner) error {
-	scratch, err := newScratch(runner)
+	request := Request{ID: name, Message: Message{Stored: time.Now()}, Category: name, Cost: 1}
+	firing := Lease{Request: Request{ID: "firing", Message: request.Message, Category: name, Pair: pair}, slotless: true}
+	result, err := scratch.Decide(ctx, []Request{request})
 	if err != nil {
 		return err
 	}
-	result, err := scratch.Decide(ctx, []Request{testRequest()})
+	lease, err := scratch.Extend(ctx, []Lease{result.Decisions[0].Lease}, time.Minute)
 	if err != nil {
 		return err
 	}
-	lease := []Lease{result.Decisions[0].Lease}
-	if lease, err = scratch.Extend(ctx, lease, time.Minute); err != nil {
-		return err
+	for _, step := range []func() error{
+		func() error { return errorOf(scratch.Refund(ctx, lease)) },
+		func() error { return errorOf(scratch.Finish(ctx, lease)) },
+		func() error {
+			return errorOf(scratch.Restore(ctx, []admission{{lease: lease[0], at: time.Now(), became: wasDelivered}}))
+		},
+		func() error { return scratch.announce(ctx, []Decision{{Lease: firing}}) },
+		func() error { return errorOf(scratch.Finish(ctx, []Lease{firing})) },
+		func() error {
+			return scratch.resolveAndFinish(ctx, Request{ID: "resolved", Message: request.Message, Category: name, Pair: pair})
+		},
+		func() error {
+			seen := limits.Position{Generation: 1, Revision: 1}
+			return errorOf(scratch.PutInForce(ctx, seen, limits.Position{Generation: 1}))
+		},
+		func() error {
+			_, _, err := scratch.Delay(ctx, Postponement{Request: request, Wait: time.Millisecond, Longest: time.Second, Limit: all[0]}, 1)
+			return err
+		},
+		func() error { return errorOf(scratch.turns(ctx, []Request{request})) },
+		func() error { return scratch.leave(ctx, []Request{request}) },
+		func() error {
+			return errorOf(scratch.EnterRoom(ctx, []Stay{{First: name, Member: name, Weight: 1, For: time.Second}}, 1))
+		},
+		func() error { return errorOf(scratch.Passed(ctx, name, 1, 1)) },
+		func() error { return errorOf(scratch.Explain(ctx, request)) },
+	} {
+		if err := step(); err != nil {
+			return err
+		}
 	}
-	if _, err = scratch.Refund(ctx, lease); err != nil {
-		return err
-	}
-	if _, err = scratch.Finish(ctx, lease); err != nil {
-		return err
-	}
-	if _, err = scratch.Restore(ctx, []admission{{lease: lease[0], at: time.Now(), became: wasDelivered}}); err != nil {
-		return err
-	}
-	if err = scratch.testPairs(ctx); err != nil {
-		return err
-	}
-	_, err = scratch.PutInForce(ctx, limits.Position{Generation: 1, Revision: 1}, limits.Position{Generation: 1})
-	return err
+	return nil
 }
 
-// testWaiting has an event wait for a slot.
-func testWaiting(ctx context.Context, runner *script.Runner) error {
-	scratch, err := newScratch(runner)
+func errorOf[T any](_ T, err error) error { return err }
+
+// resolveAndFinish takes an event that resolves its pair to its end.
+func (r *Redis) resolveAndFinish(ctx context.Context, resolved Request) error {
+	resolutions, err := r.Resolve(ctx, []Request{resolved})
 	if err != nil {
 		return err
 	}
-	request := testRequest()
-	postponement := Postponement{Request: request, Wait: time.Millisecond, Longest: time.Second, Limit: testLimits()[0]}
-	if _, _, err = scratch.Delay(ctx, postponement, 1); err != nil {
-		return err
-	}
-	if _, err = scratch.turns(ctx, []Request{request}); err != nil {
-		return err
-	}
-	if err = scratch.leave(ctx, []Request{request}); err != nil {
-		return err
-	}
-	if _, err = scratch.EnterRoom(ctx, []Stay{{First: "selftest", Member: "selftest", Weight: 1, For: time.Second}}, 1); err != nil {
-		return err
-	}
-	_, err = scratch.Passed(ctx, "selftest", 1, 1)
-	return err
+	return errorOf(r.Finish(ctx, []Lease{resolutions[0].Lease}))
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
-	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
@@ -33,9 +32,8 @@ func (s *subject) shadowed(want []string, requests ...Request) []Decision {
 
 // shadowConformance is what the shadow limits say beside those in force.
 var shadowConformance = []conformanceCase{
-	{
-		name: "shadow: it tells beside what is in force what it would have done", global: "10/1h", category: "5/1h", shadow: "a=2/10m",
-		run: func(s *subject) {
+	{name: "shadow: it tells beside what is in force what it would have done",
+		global: "10/1h", category: "5/1h", shadow: "a=2/10m", run: func(s *subject) {
 			decisions := s.shadowed([]string{"", "", "a", ""}, append(several(3, "e", "a"), request("b", "b"))...)
 			for i, d := range decisions {
 				if d.Verdict != Admitted {
@@ -56,79 +54,64 @@ var shadowConformance = []conformanceCase{
 			}
 			s.clock.Advance(2 * time.Microsecond)
 			s.shadowed([]string{"", "", "a"}, request("y", "a"), request("z", "a").withCost(1), request("w", "a"))
-		},
-	},
-	{
-		name: "shadow: what is denied in force it may admit, once", global: "none", category: "1/1h", shadow: "category=3/10m",
-		run: func(s *subject) {
-			s.shadowed([]string{"", "", ""}, several(3, "e", "a")...)
-			for range 3 { // retried, though denied
-				s.clock.Advance(time.Second)
-				decisions := s.shadowed([]string{"", "", limits.LevelCategory}, request("e2", "a"), request("e3", "a"), request("e4", "a"))
-				for _, d := range decisions {
-					if d.Verdict != Denied || d.Node.Level != limits.LevelCategory || d.Limit.Count != 1 {
-						s.t.Fatalf("%+v", d)
-					}
+		}},
+	{name: "shadow: what is denied in force it may admit, once", category: "1/1h", shadow: "category=3/10m", run: func(s *subject) {
+		s.shadowed([]string{"", "", ""}, several(3, "e", "a")...)
+		for range 3 { // retried, though denied
+			s.clock.Advance(time.Second)
+			decisions := s.shadowed([]string{"", "", limits.LevelCategory}, request("e2", "a"), request("e3", "a"), request("e4", "a"))
+			for _, d := range decisions {
+				if d.Verdict != Denied || d.Node.Level != limits.LevelCategory || d.Limit.Count != 1 {
+					s.t.Fatalf("%+v", d)
 				}
 			}
-			s.clock.Advance(10*time.Minute - 3*time.Second) // the slots have left, so those events count anew
-			s.shadowed([]string{"", "", "", limits.LevelCategory}, request("e2", "a"), request("e3", "a"), request("e4", "a"), request("e5", "a"))
-			s.taken("a", 1)
-		},
-	},
-	{
-		name: "shadow: what the root denies in force it may admit, once", global: "1/1h", category: "none", shadow: "global=5/10m",
-		run: func(s *subject) {
-			s.admit(request("e1", "a"))
-			for range 3 { // retried, though denied
-				s.clock.Advance(time.Second)
-				s.shadowed([]string{"", ""}, request("e2", "a"), request("e3", "b"))
-			}
-			s.shadowed([]string{"", "", limits.LevelGlobal}, request("e4", "a"), request("e5", "a"), request("e6", "b"))
-		},
-	},
-	{
-		name: "shadow: a batch is denied by its own limit", global: "9/1h+8/2h", category: "5/1h", shadow: "global=2/3h,a=7/1h",
-		run: func(s *subject) {
-			s.shadowed([]string{"", ""}, request("1", "a"), request("2", "b"))
-			for round, verdict := range []Verdict{Admitted, Admitted, Denied, Denied} {
-				name := fmt.Sprint(round, "-")
-				decisions := s.shadowed([]string{limits.LevelGlobal, limits.LevelGlobal, limits.LevelGlobal}, append(several(2, name, "a"), request(name, "b"))...)
-				for i, d := range decisions {
-					if d.Verdict != verdict || d.Shadow.Limit != (limits.Limit{Count: 2, Window: 3 * time.Hour}) {
-						s.t.Errorf("round %d, event %d: %+v", round, i+1, d)
-					}
+		}
+		s.clock.Advance(10*time.Minute - 3*time.Second) // the slots have left, so those events count anew
+		s.shadowed([]string{"", "", "", limits.LevelCategory}, request("e2", "a"), request("e3", "a"), request("e4", "a"), request("e5", "a"))
+		s.taken("a", 1)
+	}},
+	{name: "shadow: what the root denies in force it may admit, once", global: "1/1h", shadow: "global=5/10m", run: func(s *subject) {
+		s.admit(request("e1", "a"))
+		for range 3 { // retried, though denied
+			s.clock.Advance(time.Second)
+			s.shadowed([]string{"", ""}, request("e2", "a"), request("e3", "b"))
+		}
+		s.shadowed([]string{"", "", limits.LevelGlobal}, request("e4", "a"), request("e5", "a"), request("e6", "b"))
+	}},
+	{name: "shadow: a batch is denied by its own limit", global: "9/1h+8/2h", category: "5/1h", shadow: "global=2/3h,a=7/1h", run: func(s *subject) {
+		s.shadowed([]string{"", ""}, request("1", "a"), request("2", "b"))
+		for round, verdict := range []Verdict{Admitted, Admitted, Denied, Denied} {
+			name := fmt.Sprint(round, "-")
+			decisions := s.shadowed([]string{limits.LevelGlobal, limits.LevelGlobal, limits.LevelGlobal}, append(several(2, name, "a"), request(name, "b"))...)
+			for i, d := range decisions {
+				if d.Verdict != verdict || d.Shadow.Limit != (limits.Limit{Count: 2, Window: 3 * time.Hour}) {
+					s.t.Errorf("round %d, event %d: %+v", round, i+1, d)
 				}
 			}
-		},
-	},
-	{
-		name: "shadow: it says nothing of what is known already", global: "none", category: "5/1h", shadow: "category=1/1h",
-		run: func(s *subject) {
-			e := request("e", "a")
-			lease := leasesOf(s.shadowed([]string{""}, e))
-			nothing := func(verdict Verdict, requests ...Request) {
-				s.t.Helper()
-				for _, d := range s.want(verdict, requests...) {
-					if !reflect.DeepEqual(d.Shadow, ShadowDecision{}) {
-						s.t.Fatalf("the shadow says %+v of verdict %d", d.Shadow, verdict)
-					}
+		}
+	}},
+	{name: "shadow: it says nothing of what is known already", category: "5/1h", shadow: "category=1/1h", run: func(s *subject) {
+		e := request("e", "a")
+		lease := leasesOf(s.shadowed([]string{""}, e))
+		nothing := func(verdict Verdict, requests ...Request) {
+			s.t.Helper()
+			for _, d := range s.want(verdict, requests...) {
+				if !reflect.DeepEqual(d.Shadow, ShadowDecision{}) {
+					s.t.Fatalf("the shadow says %+v of verdict %d", d.Shadow, verdict)
 				}
 			}
-			nothing(Leased, e, e)
-			nothing(Duplicate, e.inMessage(2))
-			nothing(Unknown, request("x", "a").withCost(0))
-			s.clock.Advance(testLease)
-			nothing(Reclaimed, e)
-			s.finish(lease...)
-			nothing(Done, e)
-			s.shadowed([]string{limits.LevelCategory}, request("f", "a"))
-		},
-	},
-	{
-		name: "shadow: a slot returns to every algorithm", global: "none", category: "none",
-		shadow: "log=log:1/1h,counter=counter:1/1h,fixed=fixed:1/1h,token=token:1/1h,leaky=leaky:1/1h,inflight=inflight:1/1h",
-		run: func(s *subject) {
+		}
+		nothing(Leased, e, e)
+		nothing(Duplicate, e.inMessage(2))
+		nothing(Unknown, request("x", "a").withCost(0))
+		s.clock.Advance(testLease)
+		nothing(Reclaimed, e)
+		s.finish(lease...)
+		nothing(Done, e)
+		s.shadowed([]string{limits.LevelCategory}, request("f", "a"))
+	}},
+	{name: "shadow: a slot returns to every algorithm",
+		shadow: "log=log:1/1h,counter=counter:1/1h,fixed=fixed:1/1h,token=token:1/1h,leaky=leaky:1/1h,inflight=inflight:1/1h", run: func(s *subject) {
 			for _, a := range limits.Algorithms() {
 				lease := s.shadowed([]string{""}, request(a.String(), a.String()))[0].Lease
 				s.clock.Advance(time.Second)
@@ -136,77 +119,60 @@ var shadowConformance = []conformanceCase{
 				s.refund(true, lease)
 				s.shadowed([]string{"", a.String()}, request(a.String()+"3", a.String()), request(a.String()+"4", a.String()))
 			}
-		},
-	},
-	{
-		name: "shadow: a slot that was never taken there is not returned", global: "none", category: "none", shadow: "a=fixed:1/1h+1/1h",
-		run: func(s *subject) {
-			decisions := s.shadowed([]string{"", "a"}, several(2, "e", "a")...)
+		}},
+	{name: "shadow: a slot that was never taken there is not returned", shadow: "a=fixed:1/1h+1/1h", run: func(s *subject) {
+		decisions := s.shadowed([]string{"", "a"}, several(2, "e", "a")...)
+		s.clock.Advance(time.Second)
+		s.refund(true, decisions[1].Lease)
+		s.shadowed([]string{"a"}, request("x", "a"))
+		s.refund(true, decisions[0].Lease)
+		s.shadowed([]string{""}, request("y", "a"))
+	}},
+	{name: "shadow: deliveries under way are counted", shadow: "a=inflight:1/1m", run: func(s *subject) {
+		lease := s.shadowed([]string{""}, request("e", "a"))[0].Lease
+		s.clock.Advance(20 * time.Second)
+		lease = s.extend(testLease, lease)[0]
+		s.clock.Advance(50 * time.Second)
+		if d := s.shadowed([]string{"a"}, request("x", "a"))[0]; d.Shadow.Wait != 10*time.Second {
+			s.t.Fatalf("the shadow says %+v", d.Shadow)
+		}
+		s.finish(lease)
+		s.shadowed([]string{"", "a"}, request("y", "a"), request("z", "a"))
+	}},
+	{name: "shadow: a raised global limit beside guarantees", global: "3/1h", guarantees: "security=1", shadow: "global=4/1h", run: func(s *subject) {
+		s.shadowed([]string{"", "", "", limits.LevelGlobal, "", limits.LevelGlobal}, append(several(4, "o", "orders"), several(2, "s", "security")...)...)
+		s.taken("orders", 3)
+	}},
+	{name: "shadow: a cost that never fits there", shadow: "a=2/1h", run: func(s *subject) {
+		d := s.decide(request("e", "a").withCost(3))[0]
+		if d.Verdict != Admitted || d.Shadow.Verdict != ExceedsCapacity || d.Shadow.Node.Level != "a" {
+			s.t.Fatalf("%+v", d)
+		}
+	}},
+	{name: "shadow: another shadow counts on, none counts nothing", shadow: "a=1/1h", run: func(s *subject) {
+		s.shadowed([]string{"", "a"}, several(2, "e", "a")...)
+		shadow := func(overrides string) {
+			s.adopt(newRuleset(s.t, newPlan(s.t, "none", "none", ""), overrides))
 			s.clock.Advance(time.Second)
-			s.refund(true, decisions[1].Lease)
-			s.shadowed([]string{"a"}, request("x", "a"))
-			s.refund(true, decisions[0].Lease)
-			s.shadowed([]string{""}, request("y", "a"))
-		},
-	},
-	{
-		name: "shadow: deliveries under way are counted", global: "none", category: "none", shadow: "a=inflight:1/1m",
-		run: func(s *subject) {
-			lease := s.shadowed([]string{""}, request("e", "a"))[0].Lease
-			s.clock.Advance(20 * time.Second)
-			lease = s.extend(testLease, lease)[0]
-			s.clock.Advance(50 * time.Second)
-			if d := s.shadowed([]string{"a"}, request("x", "a"))[0]; d.Shadow.Wait != 10*time.Second {
+		}
+		shadow("a=2/1h")
+		s.shadowed([]string{"", "a"}, several(2, "f", "a")...)
+		shadow("")
+		for _, d := range s.want(Admitted, several(2, "g", "a")...) {
+			if !reflect.DeepEqual(d.Shadow, ShadowDecision{}) {
 				s.t.Fatalf("the shadow says %+v", d.Shadow)
 			}
-			s.finish(lease)
-			s.shadowed([]string{"", "a"}, request("y", "a"), request("z", "a"))
-		},
-	},
-	{
-		name: "shadow: a raised global limit beside guarantees", global: "3/1h", category: "none", guarantees: "security=1", shadow: "global=4/1h",
-		run: func(s *subject) {
-			s.shadowed([]string{"", "", "", limits.LevelGlobal, "", limits.LevelGlobal}, append(several(4, "o", "orders"), several(2, "s", "security")...)...)
-			s.taken("orders", 3)
-		},
-	},
-	{
-		name: "shadow: a cost that never fits there", global: "none", category: "none", shadow: "a=2/1h",
-		run: func(s *subject) {
-			d := s.decide(request("e", "a").withCost(3))[0]
-			if d.Verdict != Admitted || d.Shadow.Verdict != ExceedsCapacity || d.Shadow.Node.Level != "a" {
-				s.t.Fatalf("%+v", d)
-			}
-		},
-	},
-	{
-		name: "shadow: another shadow counts on, none counts nothing", global: "none", category: "none", shadow: "a=1/1h",
-		run: func(s *subject) {
-			s.shadowed([]string{"", "a"}, several(2, "e", "a")...)
-			shadow := func(overrides string) {
-				s.adopt(newRuleset(s.t, newPlan(s.t, "none", "none", ""), overrides))
-				s.clock.Advance(time.Second)
-			}
-			shadow("a=2/1h")
-			s.shadowed([]string{"", "a"}, several(2, "f", "a")...)
-			shadow("")
-			for _, d := range s.want(Admitted, several(2, "g", "a")...) {
-				if !reflect.DeepEqual(d.Shadow, ShadowDecision{}) {
-					s.t.Fatalf("the shadow says %+v", d.Shadow)
-				}
-			}
-			shadow("a=3/1h")
-			s.shadowed([]string{"", "a"}, several(2, "h", "a")...)
-		},
-	},
+		}
+		shadow("a=3/1h")
+		s.shadowed([]string{"", "a"}, several(2, "h", "a")...)
+	}},
 }
 
 // TestShadowTouchesNothing makes the same calls with and without shadow limits, and compares after each of them all that
 // the limits in force say and all that is kept for them.
 func TestShadowTouchesNothing(t *testing.T) {
 	t.Parallel()
-	server := servertest.StartRedis(t)
-	client := newClient(t, redis.Options{Addr: server.Addr})
+	_, client := startRedis(t)
 	for n := range 12 {
 		seed := rand.Uint64()
 		p := newShadowPair(t, client, fmt.Sprint("pair", n), rand.New(rand.NewPCG(seed, 0)))

@@ -19,13 +19,13 @@ const (
 	// refreshTimeout bounds the wait for limits that others use already.
 	refreshTimeout = 2 * time.Second
 
-	// behindAtMost is how long an instance that had the limits in force may lack newer ones and still count as ready: a
-	// change on its way arrives sooner.
+	// behindAtMost is how long an instance that had the limits in force may lack newer ones and still count as ready. A change arrives
+	// sooner.
 	behindAtMost = 5 * time.Second
 )
 
-// staleness is what is known of limits in force that are newer than those here. While there are any, nothing is decided here and
-// no event is taken: others, who know them, get the events.
+// staleness is what is known of limits in force that are newer than those here. While there are any, this instance decides nothing and takes
+// no event: instances that know these limits get the events.
 type staleness struct {
 	*LimiterOptions
 	rules   *atomic.Pointer[ruleset] // in force here
@@ -36,12 +36,12 @@ type staleness struct {
 	everSo bool      // the limits here were those in force once
 	since  time.Time // when newer ones could not be had first; zero: there are none
 	newer  limits.Position
-	cause  error // why they cannot be had; nil: what can be had is older
+	cause  error // why they cannot be had; nil: the limits that can be had are older
 	told   bool
 }
 
-// keepUp compares the limits here with those in force until the context ends. So an instance without events notices too
-// that it is behind, and that it has caught up.
+// keepUp compares the limits here with those in force until the context ends: also an instance without events has to notice that it is
+// behind, and that it has caught up.
 func (s *staleness) keepUp(ctx context.Context) {
 	tick := time.NewTicker(compareEvery)
 	defer tick.Stop()
@@ -57,7 +57,7 @@ func (s *staleness) keepUp(ctx context.Context) {
 	}
 }
 
-// compare finds out whether the limits here are those in force. Who is turned away looks for newer ones first.
+// compare finds out whether the limits here are those in force. If they are not, it looks for newer ones.
 func (s *staleness) compare(ctx context.Context) {
 	err := s.Redis.compare(ctx)
 	switch {
@@ -68,7 +68,7 @@ func (s *staleness) compare(ctx context.Context) {
 	}
 }
 
-// catchUp has newer limits adopted and then asks again. The error is what the last question got, or the context's.
+// catchUp has newer limits adopted and then asks again. The error is that of the last question, or the context's.
 func (s *staleness) catchUp(ctx context.Context, stale error, ask func() error) error {
 	var cause error
 	if s.Refresh != nil {
@@ -109,8 +109,8 @@ func (s *staleness) fellBehind(newer limits.Position, cause error) {
 	if s.told || time.Since(s.since) < behindAtMost {
 		return
 	}
-	s.told = true
 	here := s.rules.Load()
+	s.told = true
 	s.Logger.Error("limits here are older than those in force, no events are taken", "generation", here.Generation, "revision", here.Revision,
 		"newer_generation", newer.Generation, "newer_revision", newer.Revision, "error", s.reason())
 }
@@ -152,7 +152,7 @@ func (s *staleness) ready() error {
 	return nil
 }
 
-// errWentBack is for operators, who alone can tell which of two states is to be in force.
+// errWentBack tells operators what to do: only they know which of two states is to be in force.
 var errWentBack = errors.New("what can be read is older, as after a restore; notifier limits adopt puts that in force")
 
 // reason is why newer limits cannot be had. The caller holds the lock.

@@ -10,24 +10,24 @@ import (
 // tokenBucket is lua/algorithms/token.lua in memory, with the same floating-point numbers and operations.
 type tokenBucket struct {
 	full  float64 // when the bucket was full last
-	since float64 // when it was looked at last
-	owed  float64 // what was missing then, times the window
+	since float64 // the time of this state
+	owed  float64 // what is missing at that time, times the window
 	lows  []tokenLow
 }
 
-// tokenLow is when a token was taken, and how much was missing before it was.
+// tokenLow is when tokens were taken, and how much was missing before.
 type tokenLow struct{ at, missing float64 }
 
 // maxLows is LOWS of token.lua.
 const maxLows = 8
 
-// missing is what is missing from a full bucket, times the window. The conversion keeps the compiler from computing the
-// difference in one step with another result.
+// missing is what is missing from a full bucket, times the window. The conversion keeps the compiler from fusing the product and the
+// difference, whose result would differ.
 func (b tokenBucket) missing(at float64, limit limits.Limit) float64 {
 	return b.owed - float64(max(0, at-b.since)*float64(limit.Count))
 }
 
-// advanced is the state as counted from a later time on.
+// advanced is the state at a later time.
 func (b tokenBucket) advanced(now int64, limit limits.Limit) tokenBucket {
 	at := float64(now)
 	owed := b.missing(at, limit)
@@ -38,7 +38,7 @@ func (b tokenBucket) advanced(now int64, limit limits.Limit) tokenBucket {
 	return b
 }
 
-// isAhead tells that the state is of a clock that had run too far ahead, and counts for nothing.
+// isAhead tells whether the state comes from a clock that ran too far ahead. Such a state counts for nothing.
 func (b tokenBucket) isAhead(now int64) bool { return b.since > float64(now+tolerance.Microseconds()) }
 
 func (b *tokenBucket) wait(e memoryEvent, limits []limits.Limit) (int, int64) {
@@ -56,7 +56,7 @@ func (b *tokenBucket) wait(e memoryEvent, limits []limits.Limit) (int, int64) {
 	return 0, int64(state.since + elapsed - float64(e.now))
 }
 
-// noteLow notes how much is missing, where that is less than ever since.
+// noteLow notes how much is missing, and drops the lows that are not lower.
 func (b *tokenBucket) noteLow(at float64, limit limits.Limit) {
 	here := b.missing(at, limit)
 	b.lows = slices.DeleteFunc(slices.Clone(b.lows), func(low tokenLow) bool { return low.missing >= here })
@@ -104,8 +104,4 @@ func (b *tokenBucket) used(now, _ int64, limit limits.Limit) int64 {
 		return 0
 	}
 	return int64(math.Ceil(max(0, b.missing(float64(now), limit)) / float64(limit.Window.Microseconds())))
-}
-
-func (b *tokenBucket) idle(now int64, limits []limits.Limit) bool {
-	return b.used(now, 0, limits[0]) == 0
 }

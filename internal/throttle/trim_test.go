@@ -2,16 +2,12 @@ package throttle
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/script/scripttest"
-	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 	"github.com/seed-4578ace9/notifier/lua"
 )
@@ -22,52 +18,11 @@ const spare = 500
 // tail is how many members a test leaves in a set that have left it long ago.
 const tail = 20_000
 
-// trimmedByOthers tells of keys that are no sorted sets, or are trimmed by the members of others.
-func trimmedByOthers(kind string) bool {
-	return kind == "message" || strings.HasPrefix(kind, "pairs:")
-}
-
-// TestEveryScriptTrimsInPieces gives every sorted set of a deployment a long tail of what counts no more. No call of any script
-// removes more than a piece of it, and each that trims at all goes on until nothing is left.
-func TestEveryScriptTrimsInPieces(t *testing.T) {
-	t.Parallel()
-	const added = 16 // no operation adds more
-	server := servertest.StartRedis(t)
-	client := newClient(t, redis.Options{Addr: server.Addr})
-	for _, o := range slices.Concat(operations, waitingOperations) {
-		if len(o.writes) == 0 {
-			continue
-		}
-		t.Run(o.name, func(t *testing.T) {
-			client.FlushDB(t.Context())
-			r := newRedis(client, "trim", scriptSettings(t))
-			lease := seed(t, r)
-			var sets []string
-			for _, kind := range o.touches {
-				if !trimmedByOthers(kind) {
-					key := "{trim}:" + kind
-					scripttest.Plant(t, client, key, "planted-", tail, 1)
-					sets = append(sets, key)
-				}
-			}
-			testkit.NoError(t, o.call(t.Context(), r, lease))
-			removed := 0
-			for _, key := range sets {
-				removed += tail - scripttest.Planted(t, client, key, "planted-")
-			}
-			trims := slices.Contains(o.writes, "zremrangebyrank")
-			if trims && removed == 0 || removed > 2*spare+2*added*len(sets) {
-				t.Errorf("%d of %d in each of %d sets were removed", removed, tail, len(sets))
-			}
-		})
-	}
-}
-
 // TestTailsDoNotCount decides beside logs that hold much more of what has left their windows than there is room for, as one batch
 // and one by one: everything that fits is admitted, exactly, and the tails grow shorter with each call.
 func TestTailsDoNotCount(t *testing.T) {
 	t.Parallel()
-	client := newClient(t, redis.Options{Addr: servertest.StartRedis(t).Addr})
+	_, client := startRedis(t)
 	for name, cost := range map[string]int{"as one": 1, "one by one": 2} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -125,7 +80,7 @@ func withCosts(cost int, requests []Request) []Request {
 // TestCallsAheadAreTrimmedInPieces has many calls by a clock that had run too far ahead.
 func TestCallsAheadAreTrimmedInPieces(t *testing.T) {
 	t.Parallel()
-	client := newClient(t, redis.Options{Addr: servertest.StartRedis(t).Addr})
+	_, client := startRedis(t)
 	r := newRedis(client, "ahead", scriptSettings(t))
 	scripttest.Plant(t, client, r.keys.calls, "planted-", 3*spare/2, time.Now().Add(time.Hour).UnixMicro())
 	for i, want := range []int{spare / 2, 0, 0} {

@@ -11,8 +11,7 @@ const unpairedFor = time.Second
 // maxUnpaired bounds the pairs that are remembered.
 const maxUnpaired = 10_000
 
-// unpaired remembers which pairs were found not to be open, so that a flood of events that resolve nothing does not cost a call
-// each.
+// unpaired remembers which pairs were not open, so that a flood of events that resolve nothing does not cost a call each.
 type unpaired struct {
 	ttl   time.Duration // 0 turns it off
 	clock func() time.Time
@@ -24,7 +23,7 @@ type unpaired struct {
 type unpairedPair struct {
 	until time.Time
 	asked time.Time // when Redis was, by the clock that says when events were stored
-	fires bool      // a firing event of it was seen: what was found before that says nothing any more
+	fires bool      // a firing event of the pair was seen: what was found before says nothing any more
 }
 
 func newUnpaired(ttl time.Duration, clock func() time.Time) *unpaired {
@@ -38,28 +37,26 @@ func (u *unpaired) learn(pair string, asked time.Time, fires bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	now := u.clock()
-	if known, found := u.pairs[pair]; !fires && found && known.fires && now.Before(known.until) {
+	ended := func(_ string, known unpairedPair) bool { return !now.Before(known.until) }
+	if known := u.pairs[pair]; !fires && known.fires && !ended(pair, known) {
 		return
 	}
-	if len(u.pairs) >= maxUnpaired {
-		for name, known := range u.pairs {
-			if !now.Before(known.until) {
-				delete(u.pairs, name)
-			}
-		}
-		if len(u.pairs) >= maxUnpaired {
-			clear(u.pairs)
+	makeRoom(u.pairs, maxUnpaired, ended)
+	u.pairs[pair] = unpairedPair{until: now.Add(u.ttl), asked: asked, fires: fires}
+}
+
+// see takes note of firing events.
+func (u *unpaired) see(requests []Request) {
+	for i := range requests {
+		if requests[i].Pair != "" && requests[i].Cost > 0 {
+			u.learn(requests[i].Pair, time.Time{}, true)
 		}
 	}
-	u.pairs[pair] = unpairedPair{until: now.Add(u.ttl), asked: asked, fires: fires}
 }
 
 func (u *unpaired) known(pair string, stored time.Time) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if len(u.pairs) == 0 {
-		return false
-	}
 	known, found := u.pairs[pair]
 	return found && !known.fires && stored.Before(known.asked) && u.clock().Before(known.until)
 }
@@ -74,18 +71,8 @@ func (u *unpaired) forget() {
 // the clock that says when events were stored.
 func (l *Limiter) LearnUnpaired(pair string, asked time.Time) { l.unpaired.learn(pair, asked, false) }
 
-// KnownUnpaired tells of a resolved event, stored at a time, whether its pair was found not to be open in the last second, after the
-// event was stored, and this worker has seen no firing event of it since. Of firing events that were stored before the question too,
-// and that another worker has delivered since, it knows nothing.
+// KnownUnpaired tells of a resolved event whether its pair is known not to be open: Redis was asked in the last second, after the event
+// was stored, and this worker has seen no firing event of the pair since. Another worker may have delivered one meanwhile.
 func (l *Limiter) KnownUnpaired(pair string, stored time.Time) bool {
 	return l.unpaired.known(pair, stored)
-}
-
-// see takes note of firing events.
-func (u *unpaired) see(requests []Request) {
-	for i := range requests {
-		if requests[i].Pair != "" && requests[i].Cost > 0 {
-			u.learn(requests[i].Pair, time.Time{}, true)
-		}
-	}
 }

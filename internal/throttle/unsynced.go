@@ -12,7 +12,7 @@ import (
 // maxUnsynced bounds what is remembered for Redis during an outage: a few tens of megabytes.
 const maxUnsynced = 100_000
 
-// granted is the part of a grant of which Redis may have to be told. The lock of the outage guards it.
+// granted is the part of a grant that Redis may have to be told of. The lock of the outage guards it.
 type granted struct {
 	mirrored bool // the local store took note of the admission; this never changes
 
@@ -31,26 +31,26 @@ func (o *outage) now(g *granted) (lease Lease, local bool) {
 	return g.lease, g.local
 }
 
-// admittedLocally remembers admissions that Redis has to be told of.
-func (o *outage) admittedLocally(admitted []*granted) {
+// rememberAll adds grants to what Redis has to be told.
+func (o *outage) rememberAll(grants []*granted) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, g := range admitted {
+	for _, g := range grants {
 		o.remember(g)
 	}
 }
 
-// delivered notes that an event was delivered, and whether Redis has still to be told.
-func (o *outage) delivered(g *granted, receipt string, untold bool) {
+// change notes what becomes of a grant, and whether Redis has still to be told.
+func (o *outage) change(g *granted, untold bool, change func(*granted)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	g.became, g.lease.receipt = wasDelivered, receipt
+	change(g)
 	if untold {
 		o.remember(g)
 	}
 }
 
-// renewed takes over a lease's new end, unless Redis has learned of the grant meanwhile.
+// renewed notes a lease's new end, unless Redis has learned of the grant meanwhile.
 func (o *outage) renewed(g *granted, lease Lease, local bool) (held bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -61,28 +61,13 @@ func (o *outage) renewed(g *granted, lease Lease, local bool) (held bool) {
 	return lease.End != 0
 }
 
-// releasedLocally notes that the lease of a grant has ended that Redis does not know of.
-func (o *outage) releasedLocally(g *granted, inDoubt bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	g.became, g.lease.inDoubt = wasReleased, inDoubt
-}
-
-// refundLater remembers that Redis has to return the slots.
-func (o *outage) refundLater(g *granted) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	g.refunded = true
-	o.remember(g)
-}
-
-// disown takes a refunded grant out of what Redis has to be told. If it is not there, because Redis is being told of the
-// admission just now or by an earlier grant, the answer is false and Redis will be told of the refund too.
+// disown takes a refunded grant out of what Redis has to be told. It returns false if the grant is not there: Redis is being told of the
+// admission, or knows it by an earlier grant. Then Redis will be told of the refund too.
 func (o *outage) disown(g *granted) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if i := slices.Index(o.unsynced, g); i >= 0 {
-		o.unsynced = append(o.unsynced[:i:i], o.unsynced[i+1:]...)
+		o.unsynced = slices.Concat(o.unsynced[:i], o.unsynced[i+1:])
 		g.unsynced = false
 		return true
 	}
@@ -111,7 +96,7 @@ func (o *outage) remember(g *granted) {
 	o.unsynced = append(o.unsynced, g)
 }
 
-// sync tells Redis what it has missed, and returns of how many events. After an error, what was not told stays unsynced.
+// sync tells Redis what it has missed, and returns of how many events. After an error, the rest stays unsynced.
 func (o *outage) sync(ctx context.Context) (told int, err error) {
 	for {
 		batch := o.nextUnsynced()
@@ -123,11 +108,7 @@ func (o *outage) sync(ctx context.Context) (told int, err error) {
 			err = o.tellEach(ctx, batch)
 		}
 		if err != nil {
-			o.mu.Lock()
-			for _, g := range batch {
-				o.remember(g)
-			}
-			o.mu.Unlock()
+			o.rememberAll(batch)
 			return told, err
 		}
 		told += len(batch)
@@ -149,18 +130,17 @@ func (o *outage) nextUnsynced() []*granted {
 	return batch
 }
 
-// tellEach leaves out events whose own logs are at fault: one log of the wrong type must not stop the others.
+// tellEach leaves out events whose own logs are at fault. A log of the wrong type does not stop the others.
 func (o *outage) tellEach(ctx context.Context, batch []*granted) error {
 	if err := o.works(ctx); err != nil {
 		return err
 	}
-	for i := range batch {
-		err := o.tell(ctx, batch[i:i+1])
-		if errors.Is(err, script.ErrRefused) {
-			o.logOnce.report(o.Logger, batch[i].lease.Category, err)
-			continue
-		}
-		if err != nil {
+	for _, g := range batch {
+		err := o.tell(ctx, []*granted{g})
+		switch {
+		case errors.Is(err, script.ErrRefused):
+			o.logOnce.report(o.Logger, g.lease.Category, err)
+		case err != nil:
 			return err
 		}
 	}
@@ -191,7 +171,7 @@ func (o *outage) tell(ctx context.Context, batch []*granted) error {
 	}
 	for i, g := range refunded {
 		if returned[i] {
-			o.hooks.returned(g)
+			o.returned(g)
 		}
 	}
 	if len(restored) == 0 {
@@ -212,4 +192,63 @@ func (o *outage) tell(ctx context.Context, batch []*granted) error {
 		}
 	}
 	return nil
+}
+
+// lostReply is a call whose reply did not come. The server may have granted something to nobody.
+type lostReply struct {
+	nonce    string
+	requests []Request
+}
+
+// maxLostReplies bounds the calls that are remembered. The leases of further calls lapse.
+const maxLostReplies = 16
+
+// noReply notes that a call got no reply and Redis is lost. It returns the error for the caller.
+func (o *outage) noReply(nonce string, requests []Request, cause error) error {
+	lookups := slices.Clone(requests)
+	for i := range lookups {
+		lookups[i].Cost = 0 // nothing more is to be admitted
+	}
+	o.mu.Lock()
+	if len(o.lostReplies) < maxLostReplies {
+		o.lostReplies = append(o.lostReplies, lostReply{nonce, lookups})
+	}
+	o.mu.Unlock()
+	o.lost(cause)
+	return unavailableBecause(cause)
+}
+
+// releaseLost ends the leases that were granted in lost replies. Their events were given back and are asked for again.
+func (o *outage) releaseLost(ctx context.Context) error {
+	for {
+		o.mu.Lock()
+		lost := o.lostReplies
+		o.mu.Unlock()
+		if len(lost) == 0 {
+			return nil
+		}
+		err := o.release(ctx, lost[0])
+		if err != nil && !errors.Is(err, script.ErrRefused) && !errors.Is(err, script.ErrStale) {
+			return err // else their leases lapse by themselves
+		}
+		o.mu.Lock()
+		o.lostReplies = o.lostReplies[1:]
+		o.mu.Unlock()
+	}
+}
+
+// release repeats a call, which gets the same answer, and ends the leases in it.
+func (o *outage) release(ctx context.Context, call lostReply) error {
+	result, err := o.Redis.decideBatch(ctx, call.nonce, call.requests)
+	if err != nil {
+		return err
+	}
+	var leases []Lease
+	for i := range result.Decisions {
+		if lease := result.Decisions[i].Lease; lease.ID != "" {
+			leases = append(leases, lease)
+		}
+	}
+	_, err = o.Redis.Extend(ctx, leases, 0)
+	return err
 }

@@ -2,6 +2,8 @@ package throttle
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,8 +16,8 @@ const usageEvery = time.Second
 // maxTouched bounds the categories whose usage an instance follows.
 const maxTouched = 1000
 
-// usage keeps notifier_limit_used and notifier_limit_size, and when full limits open. What is taken of a level is not known,
-// and not shown, until one of its nodes was read.
+// usage keeps notifier_limit_used and notifier_limit_size, and when full limits open. It does not show what is taken of a level until
+// it has read one of the level's nodes.
 type usage struct {
 	metrics Metrics
 	uses    uses // what messages tell of them
@@ -26,6 +28,7 @@ type usage struct {
 	touched map[string]bool      // categories evaluated since their logs were last seen empty
 	opens   map[string]time.Time // by level, as of the latest denial
 	full    map[string]time.Time // likewise by the node's path
+	latest  []PathUse            // as read last
 }
 
 func newUsage(rules *ruleset, metrics Metrics) *usage {
@@ -44,8 +47,9 @@ func (u *usage) adopt(rules *ruleset) {
 	u.tree = rules.tree
 	clear(u.opens)
 	clear(u.full)
-	// This also ends the series of levels that are gone. What was read for them comes too late: see show.
-	u.metrics.Levels(levelsOf(rules.Tree), levelsOf(rules.Shadow))
+	u.latest = nil
+	// This also ends the series of levels that are gone. For what is still being read for them, see show.
+	u.metrics.Levels(namesOf(levelsOf(rules.Tree)), namesOf(levelsOf(rules.Shadow)))
 	known := u.known
 	u.known = make(map[string]bool, len(known))
 	for _, level := range rules.Tree.Levels() {
@@ -54,12 +58,9 @@ func (u *usage) adopt(rules *ruleset) {
 	}
 }
 
-func levelsOf(tree *limits.Tree) []string {
-	if tree == nil {
-		return nil
-	}
+func namesOf(levels []limits.Node) []string {
 	var names []string
-	for _, level := range tree.Levels() {
+	for _, level := range levels {
 		names = append(names, level.Level)
 	}
 	return names
@@ -109,48 +110,33 @@ func (u *usage) nextSlot(now time.Time) (level string, wait time.Duration) {
 	return level, wait
 }
 
-// refresh shows for each rule the fullest limit of its nodes. It asks Redis something in any case: who is idle has to notice
-// when Redis is unavailable.
+// refresh shows for each rule the fullest limit of its nodes. It asks Redis something in any case: an idle worker has to notice when
+// Redis is unavailable.
 func (u *usage) refresh(ctx context.Context, store *Redis) error {
 	asked, tree := time.Now(), u.current()
 	nodes, categories := u.nodes(tree)
-	byPath := make(map[string][]int64, len(nodes))
-	fullest := make(map[string]limitUse)
 	if len(nodes) == 0 {
 		if err := store.Probe(ctx); err != nil {
 			return err
 		}
 	}
-	inUse := make(map[string]bool)
-	for len(nodes) > 0 {
-		batch := nodes[:min(len(nodes), MaxBatch)]
-		nodes = nodes[len(batch):]
-		used, err := store.Usage(ctx, batch)
-		if err != nil {
-			return err
-		}
-		for i, node := range batch {
-			byPath[node.Path] = used[i]
-			for l, limit := range node.Limits {
-				use := limitUse{used: used[i][l], size: limit.Capacity()}
-				inUse[node.Path] = inUse[node.Path] || use.used > 0
-				if other, found := fullest[node.Level]; !found || use.fuller(other) {
-					fullest[node.Level] = use
-				}
-			}
-		}
+	used, err := store.Usage(ctx, nodes)
+	if err != nil {
+		return err
 	}
-	u.show(tree, fullest)
+	u.show(tree, fullest(nodes, used))
+	u.keep(tree, nodes, used)
+	byPath := usedByPath(nodes, used)
 	for _, category := range categories {
 		u.uses.learn(category, asked, tree, byPath)
 	}
-	u.forgetIdle(categories, inUse)
+	u.forgetIdle(categories, byPath)
 	return nil
 }
 
-// show sets the metrics by what was read with a tree, if that is still in force. Of a level that was read before and has no
-// node in use now, nothing is taken.
-func (u *usage) show(tree *routes, fullest map[string]limitUse) {
+// show sets the metrics by the uses that were read with a tree, if that tree is still in force. A level without a use, read before, has
+// nothing taken.
+func (u *usage) show(tree *routes, fullest map[string]LevelUse) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.tree != tree {
@@ -158,33 +144,22 @@ func (u *usage) show(tree *routes, fullest map[string]limitUse) {
 	}
 	for _, level := range tree.Levels() {
 		use, read := fullest[level.Level]
-		if !read {
-			use.size = level.Limits[0].Capacity()
-		}
 		if read || u.known[level.Level] {
+			use = use.of(level)
 			u.known[level.Level] = true
-			u.metrics.LimitUsed(level.Level, use.used)
-			u.metrics.LimitSize(level.Level, use.size)
+			u.metrics.LimitUsed(level.Level, use.Used)
+			u.metrics.LimitSize(level.Level, use.Limit.Capacity())
 		}
 	}
 }
 
-type limitUse struct{ used, size int64 }
-
-// fuller compares shares of limits: used/size without dividing by a limit of 0.
-func (a limitUse) fuller(b limitUse) bool { return a.used*b.size > b.used*a.size }
-
 // nodes lists the root and the nodes of the touched categories, each once.
-func (u *usage) nodes(tree *routes) ([]limits.Node, []string) {
+func (u *usage) nodes(tree *routes) (nodes []limits.Node, categories []string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	var (
-		nodes      = append([]limits.Node(nil), tree.Path("")...)
-		categories = make([]string, 0, len(u.touched))
-		seen       = map[string]bool{"": true}
-	)
-	for category := range u.touched {
-		categories = append(categories, category)
+	nodes, categories = slices.Clone(tree.Path("")), slices.Collect(maps.Keys(u.touched))
+	seen := map[string]bool{"": true}
+	for _, category := range categories {
 		for _, node := range tree.Path(category) {
 			if !seen[node.Path] {
 				seen[node.Path] = true
@@ -195,15 +170,14 @@ func (u *usage) nodes(tree *routes) ([]limits.Node, []string) {
 	return nodes, categories
 }
 
-func (u *usage) forgetIdle(categories []string, inUse map[string]bool) {
+// forgetIdle stops following categories below the root of whose paths nothing is taken.
+func (u *usage) forgetIdle(categories []string, byPath map[string][]int64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	isTaken := func(slots int64) bool { return slots > 0 }
 	for _, category := range categories {
-		busy := false
-		for _, node := range u.tree.Path(category) {
-			busy = busy || node.Path != "" && inUse[node.Path]
-		}
-		if !busy {
+		inUse := func(n limits.Node) bool { return n.Path != "" && slices.ContainsFunc(byPath[n.Path], isTaken) }
+		if !slices.ContainsFunc(u.tree.Path(category), inUse) {
 			delete(u.touched, category)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/limits"
 )
 
-// usesKept is how long what is used is told without asking again: until the usage metrics have been read anew, as a rule.
+// usesKept is how long uses are told without asking Redis again: as a rule until the usage metrics are read again.
 const usesKept = 2 * usageEvery
 
 // uses remembers what was used of the limits on the paths of categories.
@@ -23,7 +23,7 @@ type knownUses struct {
 	uses  []limits.Usage
 }
 
-// learn takes note of what is used, by the paths of nodes, and returns it as it is told of a category.
+// learn takes note of what is used, by the paths of nodes, and returns the uses of a category.
 func (u *uses) learn(category string, asked time.Time, tree *routes, byPath map[string][]int64) []limits.Usage {
 	var told []limits.Usage
 	for _, node := range tree.Path(category) {
@@ -49,8 +49,8 @@ func (u *uses) find(category string, tree *routes, now time.Time) ([]limits.Usag
 	return known.uses, known.tree == tree && now.Sub(known.asked) < usesKept
 }
 
-// Uses tells what is used of the limits on a category's path, from the root down, as of a moment ago; nothing if Redis cannot
-// be asked. It asks only about a category of which there was nothing lately.
+// Uses tells what is used of the limits on a category's path, from the root down, as of a moment ago; nothing if Redis cannot be asked. It
+// asks Redis unless KnownUses tells something.
 func (l *Limiter) Uses(ctx context.Context, category string) []limits.Usage {
 	asked, tree := time.Now(), l.rules.Load().tree
 	if told, known := l.KnownUses(category); known {
@@ -64,14 +64,18 @@ func (l *Limiter) Uses(ctx context.Context, category string) []limits.Usage {
 	if err != nil {
 		return nil
 	}
+	return l.usage.uses.learn(category, asked, tree, usedByPath(nodes, used))
+}
+
+func usedByPath(nodes []limits.Node, used [][]int64) map[string][]int64 {
 	byPath := make(map[string][]int64, len(nodes))
 	for i, node := range nodes {
 		byPath[node.Path] = used[i]
 	}
-	return l.usage.uses.learn(category, asked, tree, byPath)
+	return byPath
 }
 
-// KnownUses is what Uses tells without asking Redis, and whether that is anything.
+// KnownUses is what Uses tells without asking Redis.
 func (l *Limiter) KnownUses(category string) (told []limits.Usage, known bool) {
 	return l.usage.uses.find(category, l.rules.Load().tree, time.Now())
 }
@@ -84,7 +88,7 @@ func nodeName(n limits.Node) string {
 	return n.Path
 }
 
-// LimitOf is what a level allows a category, as configured; "" if it has no limit there.
+// LimitOf is what a level allows a category, as configured; "" if the category has no limit at that level.
 func (l *Limiter) LimitOf(category, level string) string {
 	for _, node := range l.rules.Load().tree.Path(category) {
 		if node.Level == level {
@@ -97,18 +101,11 @@ func (l *Limiter) LimitOf(category, level string) string {
 // Opens tells when the next slot of a category opens, as far as the latest denials told; the zero time if one is open.
 func (l *Limiter) Opens(category string) time.Time {
 	var opens time.Time
+	now := time.Now()
 	for _, node := range l.rules.Load().tree.Path(category) {
-		opens = later(opens, l.usage.opensAt(node.Path))
-	}
-	if !opens.After(time.Now()) {
-		return time.Time{}
+		if opensAt := l.usage.opensAt(node.Path); opensAt.After(now) && opensAt.After(opens) {
+			opens = opensAt
+		}
 	}
 	return opens
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
-	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
@@ -33,8 +32,7 @@ func (k *limiterKit) told(category string, ago time.Duration) {
 
 func TestLimiterUses(t *testing.T) {
 	t.Parallel()
-	server := durable(t)
-	limiter := startLimiter(t, server.Addr, LimiterOptions{Settings: Settings{Tree: newTree(t, "100/1h", "10/1h+20/2h", "a.b=4/1h,free=none")}})
+	limiter := startDurableLimiter(t, LimiterOptions{Settings: Settings{Tree: newTree(t, "100/1h", "10/1h+20/2h", "a.b=4/1h,free=none")}})
 	limiter.want(map[Verdict]int{Admitted: 3}, append(several(2, "ab", "a.b"), request("a", "a"))...)
 	before := []limits.Usage{useOf(t, "global", "100/1h", 3), useOf(t, "a", "10/1h", 3), useOf(t, "a", "20/2h", 3), useOf(t, "a.b", "4/1h", 2)}
 	limiter.wantUses("a.b", before...)
@@ -58,7 +56,7 @@ func TestLimiterUses(t *testing.T) {
 
 	limiter.wantUses("a.b", adopted...)
 	limiter.told("a.b", -time.Hour)
-	limiter.lose(server)
+	limiter.lose()
 	limiter.wantUses("a.b", adopted...)
 	limiter.told("a.b", usesKept)
 	limiter.wantUses("a.b")
@@ -67,19 +65,17 @@ func TestLimiterUses(t *testing.T) {
 
 func TestLimiterUsesThatCannotBeRead(t *testing.T) {
 	t.Parallel()
-	server := servertest.StartRedis(t)
-	limiter := startLimiter(t, server.Addr, LimiterOptions{})
-	server.CLI("SET", limiterKey("log:a"), "text")
+	limiter := startLimiter(t, LimiterOptions{})
+	limiter.server.CLI("SET", limiterKey("log:a"), "text")
 	limiter.wantUses("a")
 	limiter.wantUses("b", useOf(t, "global", "100/1h", 0), useOf(t, "b", "10/1h", 0))
-	server.CLI("DEL", limiterKey("log:a"))
+	limiter.server.CLI("DEL", limiterKey("log:a"))
 	limiter.wantUses("a", useOf(t, "global", "100/1h", 0), useOf(t, "a", "10/1h", 0))
 }
 
 func TestLimiterUsesAreBounded(t *testing.T) {
 	t.Parallel()
-	server := servertest.StartRedis(t)
-	limiter := startLimiter(t, server.Addr, LimiterOptions{})
+	limiter := startLimiter(t, LimiterOptions{})
 	limiter.wantUses("a", useOf(t, "global", "100/1h", 0), useOf(t, "a", "10/1h", 0))
 	for i := range maxTouched {
 		limiter.usage.uses.known[fmt.Sprint("a", i)] = knownUses{}
@@ -114,8 +110,7 @@ func TestLimiterLimitOf(t *testing.T) {
 
 func TestLimiterTellsWhenSlotsOpen(t *testing.T) {
 	t.Parallel()
-	server := servertest.StartRedis(t)
-	limiter := startLimiter(t, server.Addr, LimiterOptions{Settings: Settings{Tree: newTree(t, "none", "2/1h", "a.b=1/3h,c=none")}})
+	limiter := startLimiter(t, LimiterOptions{Settings: Settings{Tree: newTree(t, "none", "2/1h", "a.b=1/3h,c=none")}})
 	want := func(category string, in time.Duration) {
 		t.Helper()
 		opens := limiter.Opens(category)

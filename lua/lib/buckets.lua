@@ -46,6 +46,17 @@ local function read_buckets(next_argument, next_key, now, lease)
   return buckets
 end
 
+-- Tells whether a cost is above what a limit ever allows an event of a guarantee: the slots that are reserved for others are no
+-- event's, unless the event fits into the slots of its own guarantee.
+local function exceeds(bucket, limit, cost, guarantee)
+  local others = 0
+  if #bucket.guarantees > 0 then
+    local own = bucket.guarantees[guarantee] and bucket.guarantees[guarantee].slots or 0
+    others = cost > own and bucket.guarantees.slots - own or 0
+  end
+  return cost > limit.burst - others
+end
+
 local function read_once(bucket)
   if not bucket.was_read then
     bucket.algorithm.read(bucket)

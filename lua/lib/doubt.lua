@@ -6,7 +6,7 @@
 --
 -- An event that was taken over in doubt has a mark: a second member, a line feed and the event key, until the event is
 -- delivered, refunded or forgotten. The mark's score is the end of the lease, so an old mark does not affect a later
--- admission of the event.
+-- admission of the event, unless the clock has gone back between them: then the event counts as in doubt.
 
 local function doubt_of(event_key)
   return '\n' .. event_key

@@ -1,6 +1,6 @@
 // Package configs_test reads the samples of configs/ with the libraries of the programs that they are for, and checks what
 // the samples say of each other and of the notifier. It is a module of its own, so that none of these libraries is a
-// dependency of the notifier. The samples that the notifier, NATS or Redis reads have their tests in configs/.
+// dependency of the notifier. The samples that NATS or Redis reads have their tests in configs/.
 //
 // The cache of test results does not see the samples, as they are outside of this module: run the tests with -count=1.
 package configs_test
@@ -9,42 +9,38 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 const samples = "../../configs/"
 
 func read(t *testing.T, file string) []byte {
 	t.Helper()
-	content, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return content
+	return testkit.Must(os.ReadFile(file))(t)
 }
 
-// decode reads the one document of a file. A field that the target does not have is a fault.
-func decode[T any](t *testing.T, file string) (target T) {
+// find reads what a YAML file of one document says at the one place where it matches an expression.
+func find(t *testing.T, file, expression string) string {
 	t.Helper()
-	decoder := yaml.NewDecoder(bytes.NewReader(read(t, file)))
-	decoder.KnownFields(true)
-	if err := decoder.Decode(&target); err != nil {
-		t.Fatalf("%s: %v", file, err)
+	text := read(t, samples+file)
+	testkit.NoError(t, yaml.Unmarshal(text, new(map[string]any)))
+	found := regexp.MustCompile(expression).FindAllSubmatch(text, -1)
+	if len(found) != 1 || bytes.Contains(text, []byte("\n---")) {
+		t.Fatalf("%s: %q is there %d times, or a second document is", file, expression, len(found))
 	}
-	if err := decoder.Decode(new(any)); err == nil {
-		t.Fatalf("%s: a second document, which no test would see", file)
-	}
-	return target
+	return string(found[0][1])
 }
 
 func glob(t *testing.T, pattern string) []string {
 	t.Helper()
-	files, err := filepath.Glob(pattern)
+	files, err := filepath.Glob(samples + pattern)
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%s: no file, %v", pattern, err)
 	}
@@ -67,4 +63,11 @@ func load(t *testing.T, variables map[string]string) config.Config {
 		t.Fatalf("settings: %v, warnings: %v", err, warnings)
 	}
 	return settings
+}
+
+// httpAddr is the address that a worker listens on unless it is told otherwise.
+const httpAddr = ":8080"
+
+func TestHTTPAddr(t *testing.T) {
+	testkit.Equal(t, load(t, map[string]string{"NOTIFIER_SINK": config.SinkConsole}).HTTP.Addr, httpAddr, "the address")
 }

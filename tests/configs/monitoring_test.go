@@ -2,6 +2,7 @@ package configs_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -10,76 +11,94 @@ import (
 	"strings"
 	"testing"
 
-	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/rulefmt"
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/seed-4578ace9/notifier/internal/telemetry"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // metric has the labels of a metric, and the values of those that are closed sets; nil takes any value.
 type metric map[string][]string
 
-// knownMetrics has what the notifier exports, read from its own registry, and what comes from elsewhere.
-func knownMetrics(t *testing.T) map[string]metric {
+// exported has what the notifier exports, read from its own registry.
+func exported(t *testing.T) map[string]metric {
 	t.Helper()
 	levels := []string{"global", "category"}
-	metrics := telemetry.NewMetrics(telemetry.MetricsOptions{
-		MaxCategories: 1, Levels: levels, Policy: "local", Version: "v", Revision: "r",
-	})
+	metrics := telemetry.NewMetrics(telemetry.MetricsOptions{MaxCategories: 1, Levels: levels, Policy: "local", Version: "v", Revision: "r"})
 	// A gauge is there once its value is known.
 	metrics.Levels(levels, levels)
 	metrics.Degraded(false)
+	metrics.SettingsMismatch(false)
 	metrics.LimitUsed("global", 0)
 	metrics.LimitSize("global", 0)
 	metrics.AckPending(0)
 	for _, reason := range telemetry.RoomReasons() {
 		metrics.RoomPending(reason, 0)
 	}
-	families, err := metrics.Registry().Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	known := map[string]metric{
-		"up": {},
-		// NATS's exporter
-		"jetstream_consumer_num_pending":     {"stream_name": nil, "consumer_name": nil},
-		"jetstream_consumer_num_ack_pending": {"stream_name": nil, "consumer_name": nil},
-	}
-	for _, family := range families {
+	exported := make(map[string]metric)
+	for _, family := range testkit.Must(metrics.Registry().Gather())(t) {
 		m := make(metric)
 		for _, series := range family.GetMetric() {
 			for _, label := range series.GetLabel() {
 				m[label.GetName()] = append(m[label.GetName()], label.GetValue())
 			}
 		}
-		name := family.GetName()
-		known[name] = m
-		if family.GetType() == dto.MetricType_HISTOGRAM {
-			known[name+"_bucket"], known[name+"_sum"], known[name+"_count"] = maps.Clone(m), maps.Clone(m), maps.Clone(m)
-			known[name+"_bucket"]["le"] = nil
+		exported[family.GetName()] = m
+	}
+	return exported
+}
+
+// known adds what comes from elsewhere: series of histograms, labels of Prometheus, and metrics of others.
+func known(t *testing.T) map[string]metric {
+	t.Helper()
+	known := exported(t)
+	for _, name := range slices.Collect(maps.Keys(known)) {
+		if strings.HasSuffix(name, "_seconds") {
+			known[name+"_bucket"], known[name+"_sum"], known[name+"_count"] = metric{"le": nil}, metric{}, metric{}
 		}
+	}
+	known["up"] = metric{}
+	for _, name := range []string{"jetstream_consumer_num_pending", "jetstream_consumer_num_ack_pending"} {
+		known[name] = metric{"stream_name": nil, "consumer_name": nil}
 	}
 	for _, m := range known {
 		m["instance"], m["job"] = nil, nil
 	}
-	// The tests of configs/ compare the page with the registry.
-	for _, row := range regexp.MustCompile("(?m)^\\| `(notifier_\\w+)`").FindAllStringSubmatch(string(read(t, "../../docs/metrics.md")), -1) {
-		if known[row[1]] == nil {
-			t.Errorf("%s has no series here", row[1])
+	return known
+}
+
+// The page of the documentation has every metric with its labels, and no other, and what the room holds.
+func TestMetricsAreDocumented(t *testing.T) {
+	t.Parallel()
+	page := string(read(t, "../../docs/metrics.md"))
+	documented, registered := make(map[string]string), make(map[string]string)
+	for _, row := range regexp.MustCompile("(?m)^\\| `(notifier_\\w+)` \\| ([^|]*)\\|").FindAllStringSubmatch(page, -1) {
+		documented[row[1]] = strings.Join(slices.Sorted(slices.Values(regexp.MustCompile(`\w+`).FindAllString(row[2], -1))), " ")
+	}
+	for name, m := range exported(t) {
+		if strings.HasPrefix(name, "notifier_") {
+			registered[name] = strings.Join(slices.Sorted(maps.Keys(m)), " ")
 		}
 	}
-	return known
+	testkit.EqualMaps(t, documented, registered, "documented metrics")
+	for _, reason := range telemetry.RoomReasons() {
+		if row := fmt.Sprintf("(?m)^\\| `notifier_room_pending` .*`%s`", reason); !regexp.MustCompile(row).MatchString(page) {
+			t.Errorf("what waits for %q is not documented", reason)
+		}
+	}
 }
 
 // inspect finds the metrics of a query, and faults in their names and labels. Values in label matchers must be among
 // those that the metric has, where the set is closed.
-func inspect(known map[string]metric, query string) (used, faults []string) {
-	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
+func inspect(known map[string]metric, query string) (used []string, err error) {
+	fault := func(format string, args ...any) {
+		err = errors.Join(err, fmt.Errorf("%s: %s", query, fmt.Sprintf(format, args...)))
+	}
 	expression, err := parser.NewParser(parser.Options{}).ParseExpr(query)
 	if err != nil {
-		return nil, []string{err.Error()}
+		return nil, err
 	}
 	has := make(metric)
 	var grouped []string
@@ -95,21 +114,17 @@ func inspect(known map[string]metric, query string) (used, faults []string) {
 			m, exists := known[n.Name]
 			if !exists {
 				fault("no metric is called %q", n.Name)
-				return nil
 			}
 			used = append(used, n.Name)
 			maps.Copy(has, m)
 			for _, matcher := range n.LabelMatchers {
 				values, exists := m[matcher.Name]
-				if matcher.Name == model.MetricNameLabel {
-					continue
-				}
-				if !exists {
+				if !exists && matcher.Name != model.MetricNameLabel {
 					fault("%s has no label %q", n.Name, matcher.Name)
 				}
-				wanted := []string{matcher.Value}
-				if alternatives := matcher.SetMatches(); len(alternatives) > 0 {
-					wanted = alternatives
+				wanted := matcher.SetMatches() // of a regular expression that lists values
+				if len(wanted) == 0 {
+					wanted = []string{matcher.Value}
 				}
 				for _, value := range wanted {
 					if values != nil && !slices.Contains(values, value) {
@@ -128,33 +143,18 @@ func inspect(known map[string]metric, query string) (used, faults []string) {
 			fault("no metric in it has the label %q", label)
 		}
 	}
-	return used, faults
-}
-
-func checkQuery(t *testing.T, known map[string]metric, query string) (used []string) {
-	t.Helper()
-	used, faults := inspect(known, query)
-	for _, fault := range faults {
-		t.Errorf("%s: %s", query, fault)
-	}
-	return used
+	return used, err
 }
 
 // The inspection itself must find what is wrong.
 func TestInspectFindsFaults(t *testing.T) {
 	t.Parallel()
-	known := knownMetrics(t)
 	for _, query := range []string{
-		`rate(notifier_event_total[5m])`,
-		`rate(notifier_events_total{result="sent"}[5m])`,
-		`rate(notifier_events_total{outcome="lost"}[5m])`,
-		`rate(notifier_events_total{outcome=~"sent|lost"}[5m])`,
-		`sum by (channel) (notifier_inflight)`,
-		`notifier_inflight + on (channel) notifier_inflight`,
-		`sum(notifier_inflight`,
-		`vector(1)`,
+		`rate(notifier_event_total[5m])`, `rate(notifier_events_total{result="sent"}[5m])`, `rate(notifier_events_total{outcome="lost"}[5m])`,
+		`rate(notifier_events_total{outcome=~"sent|lost"}[5m])`, `sum by (channel) (notifier_inflight)`,
+		`notifier_inflight + on (channel) notifier_inflight`, `sum(notifier_inflight`, `vector(1)`,
 	} {
-		if _, faults := inspect(known, query); len(faults) == 0 {
+		if _, err := inspect(known(t), query); err == nil {
 			t.Errorf("%s: no fault found", query)
 		}
 	}
@@ -163,20 +163,18 @@ func TestInspectFindsFaults(t *testing.T) {
 // Every rule is an alert with a name of its own about metrics that exist, and says what is the matter and what to do.
 func TestAlerts(t *testing.T) {
 	t.Parallel()
-	known := knownMetrics(t)
+	metrics := known(t)
 	names := make(map[string]bool)
-	for _, file := range glob(t, samples+"prometheus/rules/*.yml") {
-		rules, errs := rulefmt.ParseFile(file, false, model.LegacyValidation, parser.NewParser(parser.Options{}), slog.New(slog.DiscardHandler))
-		if len(errs) > 0 {
-			t.Fatal(errs)
-		}
-		for _, group := range rules.Groups {
+	for _, file := range glob(t, "prometheus/rules/*.yml") {
+		groups, errs := rulefmt.ParseFile(file, false, model.LegacyValidation, parser.NewParser(parser.Options{}), slog.New(slog.DiscardHandler))
+		testkit.NoError(t, errors.Join(errs...))
+		for _, group := range groups.Groups {
 			for _, rule := range group.Rules {
 				if rule.Alert == "" || names[rule.Alert] {
 					t.Errorf("alert %q has no name, or one that is taken", rule.Alert)
 				}
 				names[rule.Alert] = true
-				checkQuery(t, known, rule.Expr)
+				testkit.Must(inspect(metrics, rule.Expr))(t)
 				if !slices.Contains([]string{"critical", "warning", "info"}, rule.Labels["severity"]) {
 					t.Errorf("%s: severity %q", rule.Alert, rule.Labels["severity"])
 				}
@@ -186,8 +184,36 @@ func TestAlerts(t *testing.T) {
 			}
 		}
 	}
-	if len(names) == 0 {
-		t.Error("no alert")
+}
+
+// The page about operations has a section for each alert and for nothing else on its level, behind which the alert's link leads. Each
+// section says what the alert means, what to look at, and what to do.
+func TestAlertsHaveRunbooks(t *testing.T) {
+	t.Parallel()
+	const page = "https://github.com/seed-4578ace9/notifier/blob/main/docs/operations.md#"
+	sections := make(map[string]string)
+	for _, section := range strings.Split(string(read(t, "../../docs/operations.md")), "\n## ")[1:] {
+		title, text, _ := strings.Cut(section, "\n")
+		sections[title] = text
+	}
+	delete(sections, "Where to look first")
+	for _, file := range glob(t, "prometheus/rules/*.yml") {
+		groups, errs := rulefmt.ParseFile(file, false, model.LegacyValidation, parser.NewParser(parser.Options{}), slog.New(slog.DiscardHandler))
+		testkit.NoError(t, errors.Join(errs...))
+		for _, group := range groups.Groups {
+			for _, rule := range group.Rules {
+				testkit.Equal(t, rule.Annotations["runbook_url"], page+strings.ToLower(rule.Alert), "link of %s", rule.Alert)
+				for _, part := range []string{"\n**Meaning.** ", "\n**Look at.**", "\n**Do.** "} {
+					if strings.Count(sections[rule.Alert], part) != 1 {
+						t.Errorf("the section %s has not one part %q", rule.Alert, part)
+					}
+				}
+				delete(sections, rule.Alert)
+			}
+		}
+	}
+	for title := range sections {
+		t.Errorf("the section %s is of no alert", title)
 	}
 }
 
@@ -203,24 +229,17 @@ type dashboard struct {
 	}
 }
 
+// The panels show every metric, and use metrics and variables that exist.
 func TestDashboards(t *testing.T) {
 	t.Parallel()
-	known := knownMetrics(t)
+	metrics := known(t)
 	used := make(map[string]bool)
-	check := func(query string) {
-		// Grafana puts durations in the place of its own variables.
-		for _, name := range checkQuery(t, known, strings.NewReplacer("$__rate_interval", "5m", "$__range", "1h").Replace(query)) {
-			used[regexp.MustCompile(`_(bucket|sum|count)$`).ReplaceAllString(name, "")] = true
-		}
-	}
-	for _, file := range glob(t, samples+"grafana/dashboards/*.json") {
+	for _, file := range glob(t, "grafana/dashboards/*.json") {
 		var d dashboard
 		text := read(t, file)
-		if err := json.Unmarshal(text, &d); err != nil {
-			t.Fatal(err)
-		}
-		if d.UID == "" || d.Title == "" || len(d.Panels) == 0 {
-			t.Fatalf("a dashboard without a UID, a title or panels: %q, %q, %d", d.UID, d.Title, len(d.Panels))
+		testkit.NoError(t, json.Unmarshal(text, &d))
+		if d.UID == "" || d.Title == "" {
+			t.Errorf("a dashboard without a UID or a title: %q, %q", d.UID, d.Title)
 		}
 		for _, name := range regexp.MustCompile(`\$\{?([a-z]+)`).FindAllSubmatch(text, -1) {
 			if !slices.ContainsFunc(d.Templating.List, func(v struct{ Name string }) bool { return v.Name == string(name[1]) }) {
@@ -233,42 +252,40 @@ func TestDashboards(t *testing.T) {
 				t.Errorf("panel %q has no description or no query", panel.Title)
 			}
 			for _, target := range panel.Targets {
-				check(target.Expr)
+				// Grafana puts durations in the place of its own variables.
+				query := strings.NewReplacer("$__rate_interval", "5m", "$__range", "1h").Replace(target.Expr)
+				for _, name := range testkit.Must(inspect(metrics, query))(t) {
+					used[regexp.MustCompile(`_(bucket|sum|count)$`).ReplaceAllString(name, "")] = true
+				}
 			}
 		}
 		for _, annotation := range d.Annotations.List {
-			checkQuery(t, known, annotation.Expr)
+			testkit.Must(inspect(metrics, annotation.Expr))(t)
 		}
 	}
-	for name := range known {
-		family := regexp.MustCompile(`_(bucket|sum|count)$`).ReplaceAllString(name, "")
-		if strings.HasPrefix(name, "notifier_") && !used[family] {
+	for name := range exported(t) {
+		if strings.HasPrefix(name, "notifier_") && !used[name] {
 			t.Errorf("no panel shows %s", name)
 		}
 	}
 }
 
-// checkLayout finds panels that share a number, a title or a place.
+// checkLayout finds panels that share a number, a title or a place, or lie beyond the edge.
 func checkLayout(t *testing.T, d dashboard) {
 	t.Helper()
 	taken := make(map[any]bool)
-	take := func(what any, panel string) {
-		if taken[what] {
-			t.Errorf("panel %q: %v is taken", panel, what)
-		}
-		taken[what] = true
-	}
 	for _, panel := range d.Panels {
-		take(panel.ID, panel.Title)
-		take(panel.Title, panel.Title)
-		at := panel.GridPos
-		if at.X+at.W > 24 {
-			t.Errorf("panel %q lies beyond the edge", panel.Title)
-		}
+		needs, at := []any{panel.ID, panel.Title}, panel.GridPos
 		for x := at.X; x < at.X+at.W; x++ {
 			for y := at.Y; y < at.Y+at.H; y++ {
-				take([2]int{x, y}, panel.Title)
+				needs = append(needs, [2]int{x, y})
 			}
+		}
+		for _, need := range needs {
+			if taken[need] || at.X+at.W > 24 {
+				t.Errorf("panel %q: %v is taken, or beyond the edge", panel.Title, need)
+			}
+			taken[need] = true
 		}
 	}
 }

@@ -10,11 +10,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -151,9 +151,7 @@ func deploy(t *testing.T, folder string, seed uint64) *deployment {
 		d.startWorker(w)
 	}
 	testkit.Await(d.t, "the consumer", func() error {
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-		defer cancel()
-		_, err := d.js.Consumer(ctx, streamName, consumerName)
+		_, err := d.leftInJetStream()
 		return err
 	})
 	return d
@@ -172,28 +170,19 @@ func (d *deployment) build() {
 		d.t.Fatalf("build the program: %v\n%s", err, output)
 	}
 	program := testkit.Must(os.ReadFile(path))(d.t)
-	paths := []string{path}
+	testkit.NoError(d.t, os.Remove(path))
 	for i := range instances {
 		path := filepath.Join(d.folder, workerName(i))
-		paths = append(paths, path)
 		testkit.NoError(d.t, os.WriteFile(path, bytes.ReplaceAll(program, []byte(linked), []byte(workerName(i))), 0o700))
+		d.t.Cleanup(func() { _ = os.Remove(path) })
 	}
-	d.t.Cleanup(func() {
-		for _, path := range paths {
-			_ = os.Remove(path)
-		}
-	})
 }
 
 // connect connects as a user past the proxy, for as long as the soak lasts.
 func (d *deployment) connect(user string) jetstream.JetStream {
 	conn := servertest.Connect(d.t, d.nats.URL, nats.UserInfo(user, natsPassword), nats.CustomInboxPrefix("_INBOX_"+user),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // such as missing rights
-	js, err := jetstream.New(conn, jetstream.WithPublishAsyncTimeout(2*time.Second)) // what is not permitted is not answered
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	return js
+	return testkit.Must(jetstream.New(conn, jetstream.WithPublishAsyncTimeout(2*time.Second)))(d.t) // what is not permitted is not answered
 }
 
 // mishap notes what must not happen whatever the faults.
@@ -211,45 +200,25 @@ type worker struct {
 	name     string
 	settings map[string]string
 	command  *exec.Cmd
-	exited   chan struct{}
-	expected bool // its end is; guarded by the deployment's lock
+	exited   <-chan struct{}
+	expected *atomic.Bool // its end is
 }
 
 func (d *deployment) startWorker(w *worker) {
 	log := testkit.Must(os.OpenFile(filepath.Join(d.folder, w.name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600))(d.t)
 	command := exec.Command(filepath.Join(d.folder, w.name))
+	defer func() { _ = log.Close() }() // the worker has the file itself
 	command.Stdout, command.Stderr = log, log
 	command.Env = environment(settings, w.settings)
-	endWithParent(command)
-	exited := make(chan struct{})
-	started := make(chan error)
+	exited, expected := testkit.Must(servertest.StartChild(command))(d.t), new(atomic.Bool)
+	w.command, w.exited, w.expected = command, exited, expected
 	go func() {
-		// The system ends the process with the thread that started it, so that thread must stay.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		defer func() { _ = log.Close() }()
-		err := command.Start()
-		started <- err
-		if err != nil {
-			return
+		<-exited
+		if !expected.Load() {
+			d.mishap("%s ended by itself: %v", w.name, command.ProcessState)
 		}
-		err = command.Wait()
-		d.mu.Lock()
-		expected := w.expected
-		d.mu.Unlock()
-		if !expected {
-			d.mishap("%s ended by itself: %v", w.name, err)
-		}
-		close(exited)
 	}()
-	d.mu.Lock()
-	w.expected = false
-	d.mu.Unlock()
-	if err := <-started; err != nil {
-		d.t.Fatalf("start %s: %v", w.name, err)
-	}
-	w.command, w.exited = command, exited
-	d.t.Cleanup(func() { w.end(command, exited) })
+	d.t.Cleanup(w.kill)
 }
 
 func environment(sets ...map[string]string) []string {
@@ -262,18 +231,10 @@ func environment(sets ...map[string]string) []string {
 	return variables
 }
 
-func (w *worker) expectEnd() {
-	w.d.mu.Lock()
-	defer w.d.mu.Unlock()
-	w.expected = true
-}
-
-func (w *worker) kill() { w.end(w.command, w.exited) }
-
-func (w *worker) end(command *exec.Cmd, exited <-chan struct{}) {
-	w.expectEnd()
-	_ = command.Process.Signal(syscall.SIGKILL)
-	<-exited
+func (w *worker) kill() {
+	w.expected.Store(true)
+	_ = w.command.Process.Signal(syscall.SIGKILL)
+	<-w.exited
 }
 
 func (w *worker) signal(signal syscall.Signal) {
@@ -287,7 +248,7 @@ const stopPatience = 20 * time.Second
 
 // stopWorker ends a worker in good order.
 func (d *deployment) stopWorker(w *worker) {
-	w.expectEnd()
+	w.expected.Store(true)
 	w.signal(syscall.SIGTERM)
 	select {
 	case <-w.exited:
@@ -299,8 +260,6 @@ func (d *deployment) stopWorker(w *worker) {
 		w.kill()
 	}
 }
-
-func (d *deployment) accepted() int { return len(d.slack.Accepted()) }
 
 // left is what JetStream has not settled.
 type left struct {
@@ -323,20 +282,26 @@ func (l left) String() string {
 func (d *deployment) leftInJetStream() (left, error) {
 	ctx, cancel := context.WithTimeout(d.t.Context(), 2*time.Second)
 	defer cancel()
+	consumer, err := d.js.Consumer(ctx, streamName, consumerName)
+	if err != nil {
+		return left{}, err
+	}
 	stream, err := d.js.Stream(ctx, streamName)
 	if err != nil {
 		return left{}, err
 	}
-	l := left{messages: stream.CachedInfo().State.Msgs}
-	inRoom, err := d.js.Stream(ctx, roomName)
+	room, err := d.js.Stream(ctx, roomName)
 	if err != nil {
 		return left{}, err
 	}
-	info, err := inRoom.Info(ctx, jetstream.WithSubjectFilter(roomSubject+".>"))
+	info, err := room.Info(ctx, jetstream.WithSubjectFilter(roomSubject+".>"))
 	if err != nil {
 		return left{}, err
 	}
-	l.inRoom = info.State.Msgs
+	state := consumer.CachedInfo()
+	l := left{
+		messages: stream.CachedInfo().State.Msgs, inRoom: info.State.Msgs, pending: state.NumPending, unsettled: state.NumAckPending,
+	}
 	for subject, n := range info.State.Subjects {
 		switch {
 		case strings.HasPrefix(subject, roomSubject+".slot."):
@@ -345,21 +310,7 @@ func (d *deployment) leftInJetStream() (left, error) {
 			l.queued += n
 		}
 	}
-	consumer, err := stream.Consumer(ctx, consumerName)
-	if err != nil {
-		return left{}, err
-	}
-	state := consumer.CachedInfo()
-	l.pending, l.unsettled = state.NumPending, state.NumAckPending
 	return l, nil
-}
-
-func (d *deployment) leftText() string {
-	l, err := d.leftInJetStream()
-	if err != nil {
-		return "unknown"
-	}
-	return fmt.Sprintf("%d and in the room %d (%d wait for slots)", l.messages, l.inRoom, l.waiting)
 }
 
 // drain waits until everything is settled and told, or until it is out of patience, and returns what is left.
@@ -386,40 +337,27 @@ func (d *deployment) drain() left {
 // listLeft says which messages are left.
 func (d *deployment) listLeft() {
 	for _, name := range []string{streamName, roomName} {
-		messages, err := stored.Read(d.t.Context(), d.js, name,
-			func(m *jetstream.RawStreamMsg) (*jetstream.RawStreamMsg, bool) { return m, true }, func(int64, int64) {})
+		messages, err := d.read(d.t.Context(), name)
 		if err != nil {
 			say("  (%v)", err)
-			continue
 		}
-		listed := 0
-		for m := range messages {
-			if listed++; listed > 20 {
-				break
-			}
+		for _, m := range messages[:min(len(messages), 20)] {
 			say("  left: %d, stored %v, %s %v %.100s", m.Sequence, clock(m.Time), m.Subject, m.Header, m.Data)
 		}
 	}
 }
 
-// placesTaken tells how many events Redis still counts as waiting in the room. A worker that is killed leaves some behind, which
-// end by themselves.
-func (d *deployment) placesTaken() string {
-	var taken []string
-	for _, key := range slices.Sorted(slices.Values(strings.Fields(d.redis.CLI("KEYS", keyPrefix+"room:*")))) {
-		count := strings.TrimSpace(d.redis.CLI("ZCOUNT", key, strconv.FormatInt(time.Now().UnixMicro(), 10), "+inf"))
-		if count != "0" {
-			taken = append(taken, count+" of "+strings.TrimPrefix(key, keyPrefix+"room:"))
-		}
+// read returns all messages of a stream.
+func (d *deployment) read(ctx context.Context, stream string) ([]*jetstream.RawStreamMsg, error) {
+	messages, err := stored.Read(ctx, d.js, stream,
+		func(m *jetstream.RawStreamMsg) (*jetstream.RawStreamMsg, bool) { return m, true }, func(int64, int64) {})
+	if err != nil {
+		return nil, err
 	}
-	if len(taken) == 0 {
-		return "no place"
-	}
-	return strings.Join(taken, ", ")
+	return slices.Collect(messages), nil
 }
 
 // digestsToCome counts channels that are to be told of drops.
 func (d *deployment) digestsToCome() int {
-	count, _ := strconv.Atoi(strings.TrimSpace(d.redis.CLI("ZCARD", "{notifier}:drops:due")))
-	return count
+	return testkit.Must(strconv.Atoi(d.redis.CLI("ZCARD", keyPrefix+"drops:due")))(d.t)
 }

@@ -326,7 +326,7 @@ func (v *verdict) forged(id string, post slacktest.Post) string {
 // checkHostile checks that the hostile producer's own events have no more outcomes than there were messages.
 func (v *verdict) checkHostile() {
 	var broken []string
-	posted, told, again := 0, 0, 0
+	posted, dead := 0, 0
 	for id, posts := range v.posts {
 		if v.entries[id] == nil && len(posts) > 0 {
 			posted++
@@ -335,17 +335,10 @@ func (v *verdict) checkHostile() {
 			}
 		}
 	}
-	dead := 0
 	for _, n := range v.hostileDead {
 		dead += n
 	}
-	for _, post := range v.digests {
-		if post.Channel == hostileChannel {
-			dropped, doubtful, _ := digestOf(post)
-			told += dropped - doubtful
-			again += doubtful
-		}
-	}
+	told, again := v.told(true)
 	most := int(v.intruder.published.Load())
 	if posted+dead+told > most {
 		broken = append(broken, fmt.Sprintf("%d outcomes of at most %d messages", posted+dead+told, most))

@@ -73,11 +73,15 @@ func (p *publisher) progress() (messages, ids int) {
 	return p.count, len(p.entries)
 }
 
-// kinds are what is published, each so often in a hundred seconds on average, one by one or several at once.
-func (p *publisher) kinds() []kind {
+// kinds are what is published, one by one or several at once. Each is listed as often as it is published in a hundred seconds on average.
+func (p *publisher) kinds() (kinds []func()) {
 	in := func(category string) func() { return func() { p.plain(category, 1) } }
-	return []kind{
-		{7, func() { p.repeat(30+p.r.intN(70), in("flood")) }},
+	waits := func() { p.publishEvent(entry{Category: "later", Fate: certain}, "") }
+	for _, kind := range []struct {
+		weight  int
+		publish func()
+	}{
+		{7, func() { repeat(30+p.r.intN(70), in("flood")) }},
 		{300, in("tokens")},
 		{200, in("spaced")},
 		{250, in("clock")},
@@ -87,24 +91,20 @@ func (p *publisher) kinds() []kind {
 		{150, in("deep.b")},
 		{100, in("deep")},
 		{300, in("busy")},
-		{4, func() {
-			p.repeat(1+p.r.intN(12), func() { p.publishEvent(entry{Category: "later", Fate: certain}, "") })
-		}},
+		{4, func() { repeat(1+p.r.intN(12), waits) }},
 		{100, in("soon")},
 		{30, func() { p.publishEvent(entry{Category: "vital", Fate: certain}, "") }},
 		{80, func() { p.pair("pairs") }},
 		{3, func() { p.pair("later") }},
-		{15, func() { p.group() }},
-		{15, func() { p.bad() }},
+		{15, p.group},
+		{15, p.bad},
 		{10, func() { p.publishEvent(entry{Category: "vital.rejected", Fate: doomed}, "reject me") }},
-		{60, func() { p.twice() }},
-		{40, func() { p.text() }},
+		{60, p.twice},
+		{40, p.text},
+	} {
+		kinds = append(kinds, slices.Repeat([]func(){kind.publish}, kind.weight)...)
 	}
-}
-
-type kind struct {
-	weight  int
-	publish func()
+	return kinds
 }
 
 // meanPause leaves about the rates that kinds names.
@@ -113,10 +113,6 @@ const meanPause = 40 * time.Millisecond
 // run publishes until it is told to end, and then what has to follow.
 func (p *publisher) run(end <-chan struct{}) {
 	kinds := p.kinds()
-	total := 0
-	for _, k := range kinds {
-		total += k.weight
-	}
 	for ended := false; !ended; {
 		select {
 		case <-end:
@@ -124,13 +120,7 @@ func (p *publisher) run(end <-chan struct{}) {
 		case <-time.After(p.r.between(0, 2*meanPause)):
 		}
 		p.follow(ended)
-		drawn := p.r.intN(total)
-		for _, k := range kinds {
-			if drawn -= k.weight; drawn < 0 {
-				k.publish()
-				break
-			}
-		}
+		kinds[p.r.intN(len(kinds))]()
 	}
 	p.follow(true)
 	p.watching.Wait()
@@ -150,7 +140,7 @@ func (p *publisher) followUp(in time.Duration, do func()) {
 	p.later = append(p.later, followUp{time.Now().Add(in), do})
 }
 
-func (p *publisher) repeat(n int, publish func()) {
+func repeat(n int, publish func()) {
 	for range n {
 		publish()
 	}

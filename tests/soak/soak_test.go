@@ -115,7 +115,8 @@ func (d *deployment) watch(p *publisher, f *faults, ended <-chan struct{}) {
 		case <-tick.C:
 		}
 		published, ids := p.progress()
-		say("published %d (%d IDs)  accepted by Slack %d  requests to post %d  left in the stream %s  faults %d",
-			published, ids, d.accepted(), d.slack.Calls(slacktest.MethodPost), d.leftText(), f.count())
+		l, err := d.leftInJetStream() // NATS may be down
+		say("published %d (%d IDs)  accepted by Slack %d  requests to post %d  faults %d  left: %v (error %v)",
+			published, ids, len(d.slack.Accepted()), d.slack.Calls(slacktest.MethodPost), f.count(), l, err)
 	}
 }

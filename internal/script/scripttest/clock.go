@@ -22,7 +22,13 @@ func WithClock(t testing.TB, o script.Options) (script.Options, *testkit.Clock) 
 	t.Helper()
 	key := "{clock}:{" + o.Prefix + "}:"
 	o.Source = func(script lua.Script, algorithms []string) string {
-		return sourceWithClock(t, script, algorithms, key)
+		name := fmt.Sprint(script, algorithms, key)
+		source, known := sources.Load(name)
+		if !known {
+			source = withClock(t, lua.Source(script, algorithms), key)
+			sources.Store(name, source)
+		}
+		return fmt.Sprint(source)
 	}
 	o.Library = func() (name, source string) {
 		name, source = lua.Library()
@@ -44,17 +50,6 @@ func WithClock(t testing.TB, o script.Options) (script.Options, *testkit.Clock) 
 
 // sources remembers what was composed: some tests compose the same scripts thousands of times.
 var sources sync.Map
-
-func sourceWithClock(t testing.TB, script lua.Script, algorithms []string, key string) string {
-	t.Helper()
-	name := fmt.Sprint(script, algorithms, key)
-	if source, known := sources.Load(name); known {
-		return fmt.Sprint(source)
-	}
-	source := withClock(t, lua.Source(script, algorithms), key)
-	sources.Store(name, source)
-	return source
-}
 
 func withClock(t testing.TB, source, key string) string {
 	t.Helper()

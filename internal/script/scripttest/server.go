@@ -17,10 +17,11 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // Patience bounds what a test waits for, and is no expectation of how long it takes.
-const Patience = 30 * time.Second
+const Patience = testkit.Patience
 
 // Main runs the tests of a package whose tests start servers of Redis. No goroutine may be left.
 func Main(m *testing.M) {
@@ -50,17 +51,9 @@ func NewClient(t testing.TB, o redis.Options) *redis.Client {
 // Contents is what a server holds: each key and what it consists of.
 func Contents(t testing.TB, client redis.UniversalClient) map[string]string {
 	t.Helper()
-	keys, err := client.Keys(t.Context(), "*").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
 	held := make(map[string]string)
-	for _, key := range keys {
-		dump, err := client.Dump(t.Context(), key).Result()
-		if err != nil {
-			t.Fatalf("dump %s: %v", key, err)
-		}
-		held[key] = dump
+	for _, key := range testkit.Must(client.Keys(t.Context(), "*").Result())(t) {
+		held[key] = testkit.Must(client.Dump(t.Context(), key).Result())(t)
 	}
 	return held
 }
@@ -69,14 +62,10 @@ func Contents(t testing.TB, client redis.UniversalClient) map[string]string {
 func WantUnchanged(t testing.TB, client redis.UniversalClient, before map[string]string) {
 	t.Helper()
 	after := Contents(t, client)
-	for key := range maps.Keys(after) {
+	testkit.EqualSlices(t, slices.Sorted(maps.Keys(after)), slices.Sorted(maps.Keys(before)), "keys of the server")
+	for key := range after {
 		if before[key] != after[key] {
 			t.Errorf("%s was changed", key)
-		}
-	}
-	for key := range maps.Keys(before) {
-		if _, there := after[key]; !there {
-			t.Errorf("%s is gone", key)
 		}
 	}
 }
@@ -84,10 +73,7 @@ func WantUnchanged(t testing.TB, client redis.UniversalClient, before map[string
 // WantExpiries checks that no key stays for ever, and returns all keys.
 func WantExpiries(t testing.TB, client redis.UniversalClient) (keys []string) {
 	t.Helper()
-	keys, err := client.Keys(t.Context(), "*").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	keys = testkit.Must(client.Keys(t.Context(), "*").Result())(t)
 	for _, key := range keys {
 		if ttl := client.PTTL(t.Context(), key).Val(); ttl <= 0 {
 			t.Errorf("%s expires after %v", key, ttl)
@@ -123,16 +109,6 @@ func SetUser(t testing.TB, server *servertest.Redis, name string, commands []str
 	return NewClient(t, redis.Options{Addr: server.Addr, Username: name, Password: "secret"})
 }
 
-// Poll waits until something is so.
-func Poll(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(Patience); !is(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("wait for %s: not so after %v", what, Patience)
-		}
-	}
-}
-
 // Plant adds members to a sorted set that score a microsecond more than each other.
 func Plant(t testing.TB, client redis.UniversalClient, key, prefix string, count int, first int64) {
 	t.Helper()
@@ -146,20 +122,14 @@ func Plant(t testing.TB, client redis.UniversalClient, key, prefix string, count
 			pipe.ZAdd(context.Background(), key, members...)
 		}
 		pipe.Expire(context.Background(), key, 24*time.Hour)
-		if _, err := pipe.Exec(context.Background()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(pipe.Exec(context.Background()))(t)
 	}
 }
 
 // Planted counts the members that are left of those.
 func Planted(t testing.TB, client redis.UniversalClient, key, prefix string) (count int) {
 	t.Helper()
-	members, err := client.ZRange(context.Background(), key, 0, -1).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, member := range members {
+	for _, member := range testkit.Must(client.ZRange(context.Background(), key, 0, -1).Result())(t) {
 		if strings.HasPrefix(member, prefix) {
 			count++
 		}

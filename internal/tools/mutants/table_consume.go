@@ -5,11 +5,11 @@ var ofConsume = []mutant{
 	{
 		name: "acknowledged-before-stored",
 		bug:  "A message is acknowledged before its event is stored in the room.",
-		file: "internal/consume/move.go",
+		file: "internal/consume/mover.go",
 		old:  `releasing.Wait()`,
 		new: `releasing.Wait()
 	for _, move := range batch {
-		w.settler.settle(settlement{message: move.message, goesOn: true})
+		m.worker.settle(settlement{message: move.message, goesOn: true})
 	}`,
 		test: "./internal/consume -run ^TestRoomCannotBeWritten$",
 	},
@@ -17,8 +17,8 @@ var ofConsume = []mutant{
 		name: "acknowledgements-run-out-in-silence",
 		bug:  "A worker to which nothing is delivered any more, since too much is unacknowledged, counts as ready.",
 		file: "internal/consume/trouble.go",
-		old:  `return errors.Join(t.consumer, t.unsettled, misconfigured)`,
-		new:  `return errors.Join(t.consumer, misconfigured)`,
+		old:  `return errors.Join(t.consumer.now(), t.unsettled.now(), misconfigured)`,
+		new:  `return errors.Join(t.consumer.now(), misconfigured)`,
 		test: "./internal/consume -run ^TestAcknowledgementsAreBounded$",
 	},
 	{
@@ -40,9 +40,9 @@ var ofConsume = []mutant{
 	{
 		name: "doubt-lost-by-a-move",
 		bug:  "An event in doubt is in doubt no more once it has waited in the room.",
-		file: "internal/consume/move.go",
-		old:  `move.grant.Release(ctx, move.inDoubt)`,
-		new:  `move.grant.Release(ctx, false)`,
+		file: "internal/consume/mover.go",
+		old:  `move.grant.Release(m.ctx, move.inDoubt)`,
+		new:  `move.grant.Release(m.ctx, false)`,
 		test: "./internal/consume -run ^TestMovedInDoubt$",
 	},
 	{
@@ -66,7 +66,7 @@ var ofConsume = []mutant{
 		bug:  "A delivery goes on although its lease is somebody else's.",
 		file: "internal/consume/keeper.go",
 		old: `if !d.grant.Extend(ctx) {
-		d.lose()
+		d.lost.Store(true)
 		return false
 	}`,
 		new:  `d.grant.Extend(ctx)`,
@@ -107,11 +107,11 @@ var ofConsume = []mutant{
 	{
 		name: "moved-without-release",
 		bug:  "An event that goes to the room keeps its lease, so whoever takes it from there has to wait.",
-		file: "internal/consume/move.go",
+		file: "internal/consume/mover.go",
 		old: `var releasing sync.WaitGroup
 	for _, move := range batch {
 		if move.grant != nil {
-			releasing.Go(func() { move.grant.Release(ctx, move.inDoubt) })
+			releasing.Go(func() { move.grant.Release(m.ctx, move.inDoubt) })
 		}
 	}
 	releasing.Wait()`,
@@ -121,17 +121,17 @@ var ofConsume = []mutant{
 	{
 		name: "parts-without-bound",
 		bug:  "The alerts of a split body go to the room however many wait there.",
-		file: "internal/consume/split.go",
-		old:  `if !fits || !w.mayStay(ctx, stays) {`,
-		new:  `if !fits {`,
+		file: "internal/consume/mover.go",
+		old:  `slices.Contains(mayStay[:len(move.stays)], false)`,
+		new:  `move.reason != room.Part && !mayStay[0]`,
 		test: "./internal/consume -run ^TestRoomIsFull$",
 	},
 	{
 		name: "post-before-a-late-one",
 		bug:  "A post goes out in front of one whose moment is late.",
 		file: "internal/consume/channel.go",
-		old:  `d.ahead, q.begun = q.begun, begun`,
-		new:  `q.begun = begun`,
+		old:  `q.lanes, q.reserving.join(), q.posting.join()`,
+		new:  `q.lanes, q.reserving.join(), new(line).join()`,
 		test: "./internal/consume -run ^TestOrderBehindALateMoment$",
 	},
 	{
@@ -183,16 +183,16 @@ var ofConsume = []mutant{
 		name: "room-headers-of-producers-believed",
 		bug:  "Headers that only workers write are believed from a producer.",
 		file: "internal/consume/message.go",
-		old:  `if from.inRoom {`,
-		new:  `if from.inRoom || msg.Headers().Get(room.HeaderOrigin) != "" {`,
+		old:  `if inRoom {`,
+		new:  `if inRoom || header.Get(room.HeaderOrigin) != "" {`,
 		test: "./internal/consume -run ^TestHostileHeaders$",
 	},
 	{
 		name: "room-without-bound",
 		bug:  "Events go to the room however many of their first-level category wait there.",
-		file: "internal/consume/move.go",
-		old:  `if mayStay, err := w.throttle.EnterRoom(ctx, stays); err == nil {`,
-		new:  `if mayStay, err := w.throttle.EnterRoom(ctx, stays); err != nil {`,
+		file: "internal/consume/mover.go",
+		old:  `if mayStay, err := w.throttle.EnterRoom(m.ctx, stays); err == nil {`,
+		new:  `if mayStay, err := w.throttle.EnterRoom(m.ctx, stays); err != nil {`,
 		test: "./internal/consume -run ^TestRoomIsFull$",
 	},
 	{
@@ -224,8 +224,8 @@ var ofConsume = []mutant{
 	{
 		name: "stay-entered-after-its-end",
 		bug:  "A redelivery of an event that has ended in the room enters its stay anew.",
-		file: "internal/consume/split.go",
-		old:  `if known[i] {`,
+		file: "internal/consume/mover.go",
+		old:  `if known[i] && !m.counted {`,
 		new:  `if false && known[i] {`,
 		test: "./internal/consume -run ^TestSplitAgain$",
 	},
@@ -241,7 +241,7 @@ var ofConsume = []mutant{
 		name: "unpaired-before-the-room",
 		bug:  "A resolved event is dropped as unpaired though the room holds what may open its pair.",
 		file: "internal/consume/paired.go",
-		old:  `behind == 0 || !w.openings.room.noneBefore(behind+1, w.place.Load(), w.firstOfRoom(ctx))`,
+		old:  `behind == 0 || !w.openings.room.noneBefore(ctx, behind+1, w.place.Load(), w.firstOfRoom)`,
 		new:  `behind == 0`,
 		test: "./internal/consume -run ^TestUnpaired$",
 	},
@@ -249,7 +249,7 @@ var ofConsume = []mutant{
 		name: "unpaired-before-what-is-not-settled",
 		bug:  "A resolved event is dropped while the producers' stream holds an unsettled one before it that may open its pair.",
 		file: "internal/consume/paired.go",
-		old:  `behind == 0 && w.openings.producers.noneBefore(c.entry.Origin.Sequence, w.place.Load(), w.firstOfProducers(ctx))`,
+		old:  `behind == 0 && w.openings.producers.noneBefore(ctx, c.entry.Origin.Sequence, w.place.Load(), w.firstOfProducers)`,
 		new:  `behind == 0`,
 		test: "./internal/consume -run ^TestUnpaired$",
 	},
@@ -268,5 +268,15 @@ var ofConsume = []mutant{
 		old:  `w.giveBack(c.message, wait+jitter(50*time.Millisecond))`,
 		new:  `w.settle(settlement{message: c.message, outcome: Duplicate})`,
 		test: "./internal/consume -run ^TestUndecided$",
+	},
+	{
+		name: "stop-reads-as-a-recovery",
+		bug:  "A worker that stops while Slack refuses the setup says that the fault is over.",
+		file: "internal/consume/trouble.go",
+		old: `	case <-t.stopping:
+		return true`,
+		new: `	case <-t.stopping:
+		return false`,
+		test: "./internal/consume -run ^TestStopReadsAsNoRecovery$",
 	},
 }

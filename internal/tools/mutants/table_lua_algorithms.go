@@ -42,7 +42,7 @@ var ofAlgorithms = []mutant{
 		file: "lua/algorithms/log.lua",
 		old:  `return used + cost <= limit.count`,
 		new:  `return true`,
-		test: "./internal/throttle -run ^TestGuaranteeAfterTheLimitWasLowered$",
+		test: "./internal/throttle -run TestConformance/^redis$/guarantee:_not_above_a_limit_that_was_lowered",
 	},
 	{
 		name: "guarantee-lent-out",
@@ -199,7 +199,7 @@ var ofAlgorithms = []mutant{
 		file: "lua/algorithms/log.lua",
 		old:  `redis.call('PEXPIRE', set.key, milliseconds(kept))`,
 		new:  "",
-		test: "./internal/throttle -run ^TestEveryKeyExpires$",
+		test: "./internal/throttle -run TestScripts/every_key_expires",
 	},
 	{
 		name: "token-cost-is-one",

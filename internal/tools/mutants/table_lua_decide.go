@@ -8,7 +8,7 @@ var ofDeciding = []mutant{
 		file: "lua/evaluate.lua",
 		old:  `if view.evaluated_after ~= set.charges then`,
 		new:  `if not view.evaluated_after then`,
-		test: "./internal/throttle -run TestConformance/^redis$/a_batch_is_judged_in_its_order",
+		test: "./internal/throttle -run TestConformance/^redis$/a_batch_is_evaluated_in_its_order",
 	},
 	{
 		name: "done-delivered-again",
@@ -46,7 +46,7 @@ var ofDeciding = []mutant{
 	{
 		name: "guarantee-fits-whatever-others-have",
 		bug:  "A cost above what the guarantees of others leave is denied in the place of never fitting.",
-		file: "lua/decide.lua",
+		file: "lua/lib/buckets.lua",
 		old:  `others = cost > own and bucket.guarantees.slots - own or 0`,
 		new:  `others = own * 0`,
 		test: "./internal/throttle -run TestConformance/^redis$/guarantee:_a_cost_above_what_others_leave",
@@ -74,7 +74,7 @@ var ofDeciding = []mutant{
 		file: "lua/decide.lua",
 		old:  `add_for(leased_key, leases, records_kept)`,
 		new:  `in_pieces('ZADD', leased_key, leases)`,
-		test: "./internal/throttle -run ^TestEveryKeyExpires$",
+		test: "./internal/throttle -run TestScripts/every_key_expires",
 	},
 	{
 		name: "nonce-ignored",

@@ -25,8 +25,8 @@ var ofThrottle = []mutant{
 		name: "deny-cache-at-its-end",
 		bug:  "The deny cache still denies at the moment at which the next slot opens.",
 		file: "internal/throttle/denycache.go",
-		old:  `full && now.Before(until)`,
-		new:  `full && !now.After(until)`,
+		old:  `full && now.Before(known.until)`,
+		new:  `full && !now.After(known.until)`,
 		test: "./internal/throttle -run ^TestDenyCache$",
 	},
 	{
@@ -41,12 +41,8 @@ var ofThrottle = []mutant{
 		name: "deny-cache-from-a-share",
 		bug:  "A share of a limit that is full while Redis is unavailable counts as the whole limit.",
 		file: "internal/throttle/limiter.go",
-		old: `if source == SourceRedis { // a share of a limit is full sooner than the limit
-				l.cache.learn(asked, rules.tree.route(requests[i].Category), *d, requests[i].Cost)
-			}
-			l.usage.denied(*d, asked)`,
-		new: `l.cache.learn(asked, rules.tree.route(requests[i].Category), *d, requests[i].Cost)
-			l.usage.denied(*d, asked)`,
+		old:  `if source == SourceRedis && d.Verdict.isDenial() {`,
+		new:  `if d.Verdict.isDenial() {`,
 		test: "./internal/throttle -run ^TestLimiterSharesOfEachAlgorithm$",
 	},
 	{
@@ -86,9 +82,14 @@ var ofThrottle = []mutant{
 		name: "deny-cache-without-shadow",
 		bug:  "The deny cache drops an event that the shadow was not asked about.",
 		file: "internal/throttle/limiter.go",
-		old: `var shadowed limits.Node
-		if shadowed, full = l.shadow.find(rules.shadow.route(category)); full {`,
-		new:  `if shadowed, full := l.shadow.find(rules.shadow.route(category)); full {`,
+		old: `if shadowed == nil {
+			return nil
+		}
+		l.o`,
+		new: `if shadowed == nil {
+			return denial
+		}
+		l.o`,
 		test: "./internal/throttle -run ^TestLimiterFullInForceAndInTheShadow$",
 	},
 	{
@@ -122,7 +123,7 @@ var ofThrottle = []mutant{
 		name: "queue-never-left",
 		bug:  "Those who had their turn keep their position in the queue.",
 		file: "internal/throttle/limiter.go",
-		old:  `_ = l.o.Redis.leave(ctx, leaving)`,
+		old:  `_ = l.o.Redis.leave(ctx, leaving.requests)`,
 		new:  `_ = leaving`,
 		test: "./internal/throttle -run TestQueueKeepsTheOrder",
 	},
@@ -131,7 +132,7 @@ var ofThrottle = []mutant{
 		bug:  "Whoever comes while a slot is free gets it, whoever waits for it.",
 		file: "internal/throttle/limiter.go",
 		old:  `if l.o.Forward || !slices.ContainsFunc(requests, Request.standsInQueue) {`,
-		new:  `if l.o.Forward || len(requests) > 0 {`,
+		new:  `if l.o.Forward || len(requests) > 0 || slices.ContainsFunc(requests, Request.standsInQueue) {`,
 		test: "./internal/throttle -run TestQueueKeepsTheOrder",
 	},
 	{
@@ -140,13 +141,13 @@ var ofThrottle = []mutant{
 		file: "internal/script/library.go",
 		old:  `if err == nil || !strings.Contains(err.Error(), missingFunction) {`,
 		new:  `if err == nil || strings.Contains(err.Error(), missingFunction) {`,
-		test: "./internal/throttle -run ^TestFunctionsMayBeFlushed$",
+		test: "./internal/throttle -run TestScripts/functions_may_be_flushed",
 	},
 	{
 		name: "outage-not-told",
 		bug:  "Redis is not told of what was admitted while it was unavailable.",
-		file: "internal/throttle/fallback.go",
-		old:  `l.outage.admittedLocally(admitted)`,
+		file: "internal/throttle/limiter.go",
+		old:  `l.outage.rememberAll(admitted)`,
 		new:  "_ = admitted",
 		test: "./internal/throttle -run ^TestLimiterDecidesLocally$",
 	},
@@ -278,6 +279,14 @@ func (k keys) pairsUntil(string) string       { return k.key("pairs:until:") }`,
 		test: "./internal/throttle -run ^TestIdleLimiterNoticesNewerLimits$",
 	},
 	{
+		name: "taken-in-spite-of-guarantees",
+		bug:  "A denial by the guarantees of others is told as if all global slots were taken.",
+		file: "internal/throttle/routes.go",
+		old:  `guaranteed := d.Node.Path == "" && len(t.guarantees) > 0`,
+		new:  `guaranteed := false`,
+		test: "./internal/throttle -run ^TestTakenBefore$",
+	},
+	{
 		name: "unpaired-while-it-fires",
 		bug:  "A worker drops what resolves an event that it has just seen.",
 		file: "internal/throttle/limiter.go",
@@ -292,5 +301,13 @@ func (k keys) pairsUntil(string) string       { return k.key("pairs:until:") }`,
 		old:  `blocks := func(l limits.Limit) bool { return l.Count == 0 }`,
 		new:  `blocks := func(l limits.Limit) bool { return l.Count < 0 }`,
 		test: "./internal/throttle -run TestConformance/^redis$/what_never_fits_is_no_matter_of_time",
+	},
+	{
+		name: "full-limits-line-each-second",
+		bug:  "The log has a line each second about limits of one level that become full.",
+		file: "internal/throttle/full_limits.go",
+		old:  `now.Sub(lines.full) >= levelLineEvery`,
+		new:  `now.Sub(lines.full) >= 0`,
+		test: "./internal/throttle -run ^TestFullLimitsOfOneLevelShareLines$",
 	},
 }

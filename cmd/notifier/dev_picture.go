@@ -1,0 +1,260 @@
+//go:build !nodev
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+)
+
+// picture shows on a terminal the guide, the counts and the limits in place, and below them lines that scroll.
+//
+// Each frame is one write, which leaves the terminal as it was: the cursor on the last row, visible, lines wrapped, no colour.
+// So a process that ends at any moment, also by a panic or SIGKILL, leaves nothing that has to be restored. What stood on the
+// terminal before is in its scrollback.
+type picture struct {
+	out   io.Writer
+	size  func() (width, height int)
+	paint painter
+	began time.Time
+	stop  chan struct{}
+	done  chan struct{}
+
+	mu            sync.Mutex
+	guide         guide
+	now           situation
+	scrolled      []string // the newest last
+	width, height int      // of the last frame; 0 before the first
+	seconds       int      // since the beginning, as shown
+	changed       bool     // since the last frame
+	closed        bool
+}
+
+const (
+	frameEvery   = 100 * time.Millisecond
+	maxScrolled  = 200 // lines; more than any terminal has rows
+	foldedRows   = 3   // of one line
+	widestPath   = 24
+	limitBar     = 20
+	shortestList = 4 // rows for lines that scroll, before anything above them is shown
+)
+
+func newPicture(out io.Writer, size func() (width, height int), paint painter) *picture {
+	p := &picture{
+		out: out, size: size, paint: paint, began: time.Now(), stop: make(chan struct{}), done: make(chan struct{}), changed: true,
+		guide: guide{title: "notifier dev"},
+	}
+	go p.run()
+	return p
+}
+
+// screenSize asks for the size of a terminal. One that does not know it has the usual one.
+func screenSize(file *os.File) func() (width, height int) {
+	return func() (width, height int) {
+		width, height, err := term.GetSize(int(file.Fd()))
+		if err != nil || width <= 0 || height <= 0 {
+			return 80, 24
+		}
+		return width, height
+	}
+}
+
+func (p *picture) Write(lines []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return p.out.Write(lines)
+	}
+	for line := range strings.Lines(string(lines)) {
+		p.scrolled = append(p.scrolled, strings.TrimSuffix(line, "\n"))
+	}
+	p.scrolled = slices.Delete(p.scrolled, 0, max(0, len(p.scrolled)-maxScrolled))
+	p.changed = true
+	return len(lines), nil
+}
+
+func (p *picture) introduce(g guide) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.guide, p.changed = g, true
+}
+
+func (p *picture) show(s situation) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.now, p.changed = s, true
+}
+
+// close draws the last frame. The next output follows below it.
+func (p *picture) close() {
+	close(p.stop)
+	<-p.done
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+}
+
+func (p *picture) run() {
+	defer close(p.done)
+	ticker := time.NewTicker(frameEvery)
+	defer ticker.Stop()
+	for {
+		p.draw()
+		select {
+		case <-p.stop:
+			p.draw()
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// What a frame is made of.
+const (
+	hideCursor, showCursor = "\x1b[?25l", "\x1b[?25h"
+	stopWrapping, wrap     = "\x1b[?7l", "\x1b[?7h"
+	clearAll               = "\x1b[2J"
+	nextRow                = "\r\n"
+)
+
+// draw draws a frame if it would differ from the last one.
+func (p *picture) draw() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	width, height := p.size()
+	seconds := int(time.Since(p.began).Seconds())
+	resized := width != p.width || height != p.height
+	if !p.changed && !resized && seconds == p.seconds {
+		return
+	}
+	var frame strings.Builder
+	if p.height == 0 { // what is on the terminal goes to its scrollback
+		frame.WriteString(strings.Repeat("\n", height))
+	}
+	frame.WriteString(hideCursor + stopWrapping)
+	if resized {
+		frame.WriteString(clearAll)
+	}
+	frame.WriteString(toTheTop)
+	p.width, p.height, p.seconds, p.changed = width, height, seconds, false
+	for _, row := range p.rows(width, height-1) {
+		frame.WriteString(row + clearOfRight + nextRow)
+	}
+	frame.WriteString(clearOfRight + wrap + showCursor)
+	_, _ = io.WriteString(p.out, frame.String())
+}
+
+// rows is the picture, in exactly so many rows. On a small terminal lines that scroll and counts come before the limits, and these before
+// the guide.
+func (p *picture) rows(width, height int) []string {
+	var top []string
+	room := height - shortestList - 1 // beside the line between both parts
+	add := func(rows []string) {
+		if len(rows) <= room {
+			top = append(top, rows...)
+			room -= len(rows)
+		}
+	}
+	title := fmt.Sprintf("%s   running %ds   Ctrl-C ends it with a table", p.paint.bold(p.guide.title), p.seconds)
+	add([]string{title})
+	counted := append(fold(p.now.outcomes(p.paint), width, max(1, min(foldedRows, room-1))), p.now.slots())
+	bars := p.bars()
+	if guide := p.guide.rows(width, p.paint); len(guide)+len(counted)+min(len(bars), 1) <= room {
+		add(guide)
+	}
+	add(counted)
+	add(bars[:max(0, min(len(bars), room, height/3))])
+	if len(top) > 0 {
+		top = append(top, p.paint.faint(strings.Repeat("-", width)))
+	}
+	for i, row := range top {
+		top[i] = fold(row, width, 1)[0]
+	}
+	return append(top, p.list(width, max(0, height-len(top)))...)
+}
+
+// bars shows each limit on a row.
+func (p *picture) bars() []string {
+	longest := 0
+	for _, limit := range p.now.limits {
+		longest = max(longest, min(widestPath, utf8.RuneCountInString(limit.path)))
+	}
+	var rows []string
+	for _, limit := range p.now.limits {
+		path := fold(limit.path, widestPath, 1)[0]
+		used := int64(limitBar)
+		if limit.size > 0 {
+			used = min(limitBar, limit.used*limitBar/limit.size)
+		}
+		row := fmt.Sprintf("%-*s %-8s [%s%s] %d of %d",
+			longest, path, limit.limit, strings.Repeat("#", int(used)), strings.Repeat(".", limitBar-int(used)), limit.used, limit.size)
+		if limit.full {
+			row = p.paint.amber(row + ", full, " + limit.next())
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// list is the newest lines in exactly so many rows.
+func (p *picture) list(width, height int) []string {
+	var rows []string
+	for _, line := range slices.Backward(p.scrolled) {
+		folded := fold(line, width, min(foldedRows, max(1, height)))
+		if len(rows)+len(folded) > height {
+			break
+		}
+		rows = append(folded, rows...)
+	}
+	return append(rows, make([]string, max(0, height-len(rows)))...)
+}
+
+const endOfColour = "\x1b[0m"
+
+// colours finds what begins or ends a colour.
+var colours = regexp.MustCompile(`\x1b\[[0-9;]*m`)
+
+// fold breaks a text into rows of a width, and cuts it after so many rows. Colours take no room and end with their row.
+func fold(text string, width, most int) []string {
+	var rows []string
+	var row strings.Builder
+	taken, coloured := 0, false
+	endRow := func() {
+		if coloured {
+			row.WriteString(endOfColour)
+		}
+		rows = append(rows, row.String())
+		row.Reset()
+		taken, coloured = 0, false
+	}
+	for text != "" {
+		if at := colours.FindStringIndex(text); at != nil && at[0] == 0 {
+			row.WriteString(text[:at[1]])
+			coloured = text[:at[1]] != endOfColour
+			text = text[at[1]:]
+			continue
+		}
+		_, size := utf8.DecodeRuneInString(text)
+		if taken == width-1 && len(rows) == most-1 && utf8.RuneCountInString(colours.ReplaceAllString(text, "")) > 1 {
+			row.WriteString("…")
+			break
+		}
+		if taken == width {
+			endRow()
+		}
+		row.WriteString(text[:size])
+		taken++
+		text = text[size:]
+	}
+	endRow()
+	return rows
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
+)
+
+// shownOnPath is a rule that matches a path or one above it, in JSON.
+type shownOnPath struct {
+	Path    string     `json:"path"` // "" for the root
+	Level   string     `json:"level"`
+	Limit   string     `json:"limit"`
+	From    string     `json:"from"`
+	InForce bool       `json:"in_force"` // of the rules for one path the most specific one
+	Used    int64      `json:"used"`
+	Size    int64      `json:"size"`
+	Next    *time.Time `json:"next_slot,omitempty"` // nil: a slot is free, or another limit of the path is full
+}
+
+// showPath prints every rule that was considered for a path, which won, and what is used.
+func (l *limitsCommand) showPath(ctx context.Context, rules limits.Ruleset, path string) error {
+	var known throttle.Explanation
+	problem := l.withStore(rules.Tree, func(store *throttle.Redis) (err error) {
+		known, err = store.Explain(ctx, throttle.Request{ID: path + " ", Category: path, Cost: 1})
+		return err
+	})
+	shown := shownLimits{Workers: l.workers, Generation: rules.Generation, Revision: rules.Revision, Path: onPath(rules.Tree, path, known)}
+	if l.asJSON {
+		if err := writeJSON(l.out, shown); err != nil {
+			return err
+		}
+		return notKnown(problem)
+	}
+	rows := [][]string{{"PATH", "LEVEL", "LIMIT", "FROM", "USED", "NEXT SLOT"}}
+	for _, rule := range shown.Path {
+		used, next := "another rule wins", ""
+		switch {
+		case rule.InForce && rule.Size == 0 && rule.Limit == "none":
+			used = ""
+		case rule.InForce && problem == nil:
+			used = fmt.Sprintf("%d of %d", rule.Used, rule.Size)
+		case rule.InForce:
+			used = "not known"
+		}
+		if rule.Next != nil {
+			next = "in " + shortTime(rule.Next.Sub(known.At))
+		}
+		where := rule.Path
+		if where == "" {
+			where = "(all)"
+		}
+		rows = append(rows, []string{where, rule.Level, rule.Limit, rule.From, used, next})
+	}
+	if err := printTable(l.out, rows); err != nil {
+		return err
+	}
+	if problem == nil {
+		verdict := "an event of %s would be sent now\n"
+		if denial := known.Denial(); denial != nil {
+			verdict = "an event of %s would be denied now by " + denial.Node.Level + " " + denial.Limit.String() + "\n"
+		}
+		_, _ = fmt.Fprintf(l.out, verdict, path)
+	}
+	_, _ = fmt.Fprintln(l.out, l.source())
+	return notKnown(problem)
+}
+
+// onPath lists the rules, and each limit of those in force.
+func onPath(tree *limits.Tree, path string, known throttle.Explanation) []shownOnPath {
+	var shown []shownOnPath
+	for _, rule := range tree.Considered(path) {
+		told := shownOnPath{
+			Path: rule.Path, Level: rule.Level, Limit: rule.Limits.String(), From: string(tree.Origin(rule.Level)), InForce: rule.Wins,
+		}
+		isTold := false
+		for _, limit := range known.Limits {
+			if !rule.Wins || limit.Node.Path != rule.Path {
+				continue
+			}
+			each := told
+			each.Limit, each.Used, each.Size = limit.Limit.String(), limit.Used, limit.Limit.Capacity()
+			if limit.Wait > 0 {
+				next := known.At.Add(limit.Wait).UTC()
+				each.Next = &next
+			}
+			shown = append(shown, each)
+			isTold = true
+		}
+		if !isTold {
+			shown = append(shown, told)
+		}
+	}
+	return shown
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
+
+	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/consume"
+	"github.com/seed-4578ace9/notifier/internal/status"
+)
+
+// watchStatusEvery is how often the status is drawn again.
+const watchStatusEvery = time.Second
+
+var errNoWorker = errors.New("no worker answers; a worker of an older version, or one with another NOTIFIER_REDIS_PREFIX, does not")
+
+// statusCommand is the flags of the command.
+type statusCommand struct {
+	watch, asJSON bool
+	out           io.Writer
+}
+
+func newStatusCommand() *cobra.Command {
+	s := &statusCommand{}
+	command := &cobra.Command{
+		Use:   "status",
+		Short: "Show what the whole deployment does now",
+		Long: "Ask all workers for a report of themselves, and NATS and Redis. Show on one screen: the workers and their last\n" +
+			"minute, settings that differ between them, the backlog, Redis and NATS, the limits that are full or nearly so,\n" +
+			"channels, limits that were changed while workers run, and dead letters. What is shown of limits is what the\n" +
+			"workers use, whatever the settings here say.\n\n" +
+			"The command changes nothing and takes no event. The status is 1 if no worker answers.",
+		Example: "  notifier status\n  notifier status --watch\n  notifier status --json | jq '.workers[].ready'",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s.out = cmd.OutOrStdout()
+			return withNATS(cmd.Context(), func(settings config.Config, connection *consume.Connection) error {
+				return s.run(cmd.Context(), settings, connection)
+			})
+		},
+	}
+	command.Flags().BoolVar(&s.watch, "watch", false, "draw it again each second until Ctrl-C; on a terminal in the same place")
+	command.Flags().BoolVar(&s.asJSON, "json", false, "print it as one line of JSON")
+	return command
+}
+
+func (s *statusCommand) run(ctx context.Context, settings config.Config, connection *consume.Connection) error {
+	client, err := newRedisClient(settings.Redis, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }()
+	options := statusOptions(settings, connection, client)
+	if !s.watch {
+		shown, err := status.Collect(ctx, options)
+		if err != nil {
+			return err
+		}
+		if err := s.print(shown); err != nil {
+			return err
+		}
+		if len(shown.Workers) == 0 {
+			return errNoWorker
+		}
+		return nil
+	}
+	tick := time.NewTicker(watchStatusEvery)
+	defer tick.Stop()
+	for {
+		shown, err := status.Collect(ctx, options)
+		if ctx.Err() != nil {
+			return nil // Ctrl-C ends it in good order
+		}
+		if err != nil {
+			return err
+		}
+		if err := s.print(shown); err != nil {
+			return err
+		}
+		options.Expected = len(shown.Workers)
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (s *statusCommand) print(shown status.Status) error {
+	switch {
+	case s.asJSON:
+		return writeJSON(s.out, shown)
+	case !s.watch:
+		return printStatus(s.out, shown)
+	case hasTerminal(s.out):
+		return redrawStatus(s.out, shown)
+	default:
+		if err := printStatus(s.out, shown); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintln(s.out)
+		return err
+	}
+}
+
+// statusOptions say how to ask the deployment of the settings.
+func statusOptions(settings config.Config, connection *consume.Connection, client redis.UniversalClient) status.Options {
+	return status.Options{
+		Conn:       connection.Conn,
+		Deployment: settings.Redis.Prefix,
+		Names:      names(settings),
+		Overrides:  overridesOptions(settings, slog.New(slog.DiscardHandler)),
+		RedisInfo: func(ctx context.Context) (map[string]map[string]string, error) {
+			return redisInfo(ctx, client, settings.Redis)
+		},
+	}
+}
+
+// redisInfo asks the server that has the deployment's keys.
+func redisInfo(ctx context.Context, client redis.UniversalClient, settings config.Redis) (map[string]map[string]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, settings.Timeout)
+	defer cancel()
+	if cluster, isCluster := client.(*redis.ClusterClient); isCluster {
+		node, err := cluster.MasterForKey(ctx, "{"+settings.Prefix+"}:calls")
+		if err != nil {
+			return nil, errors.New(explainRedis(err))
+		}
+		client = node
+	}
+	info, err := client.InfoMap(ctx).Result()
+	if err != nil {
+		return nil, errors.New(explainRedis(err))
+	}
+	return info, nil
+}

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/journal"
+	"github.com/seed-4578ace9/notifier/internal/plain"
+	"github.com/seed-4578ace9/notifier/internal/why"
+)
+
+// printAnswer prints an answer in blocks with a blank line between.
+func printAnswer(out io.Writer, answer why.Answer, now time.Time) error {
+	var blocks []string
+	if !answer.Known() {
+		blocks = append(blocks, "not known"+behind("; ", answer.Missing)+"\n")
+	}
+	if isOne := answer.Asked.ID != "" || answer.Asked.Sequence != 0; isOne {
+		for _, e := range answer.Events {
+			blocks = append(blocks, heading(e, now)+"\n"+block(e.Sentences)+facts(e))
+		}
+	} else {
+		var totals []string
+		for _, total := range answer.Totals {
+			totals = append(totals, fmt.Sprintf("%d %s%s", total.Count, cmp.Or(steps[total.Result], string(total.Result)), behind(" by ", total.Level)))
+		}
+		newest, err := table(answer.Events, now)
+		if err != nil {
+			return err
+		}
+		blocks = append(blocks, block(append(totals, answer.Waiting...)), newest)
+	}
+	blocks = append(blocks, block(answer.Counted), block(answer.Now), block(answer.Unknown))
+	first := true
+	for _, text := range blocks {
+		if text == "" {
+			continue
+		}
+		if !first {
+			text = "\n" + text
+		}
+		first = false
+		if _, err := io.WriteString(out, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// steps are what totals say of steps. Other results are outcomes, which have their own names.
+var steps = map[journal.Result]string{
+	journal.Waiting: "began to wait",
+	journal.Failed:  "posts that failed, and were tried again",
+	journal.Split:   "split into their alerts",
+}
+
+// block has a line for each sentence.
+func block(sentences []string) string {
+	var text strings.Builder
+	for _, sentence := range sentences {
+		text.WriteString(plain.Line(sentence) + "\n")
+	}
+	return text.String()
+}
+
+// behind is a text behind another one, or nothing if it is empty.
+func behind(before, text string) string {
+	if text == "" {
+		return ""
+	}
+	return before + text
+}
+
+func heading(e why.Event, now time.Time) string {
+	var words []string
+	for _, word := range []string{plain.Line(e.ID), plain.Line(e.Category), quoted(e.Title)} {
+		if word != "" {
+			words = append(words, word)
+		}
+	}
+	if !e.Stored.IsZero() {
+		words = append(words, "stored "+clock(e.Stored, now))
+	}
+	return strings.Join(words, "  ")
+}
+
+// facts has what sentences leave out.
+func facts(e why.Event) string {
+	var known []string
+	add := func(before, text string) {
+		if text != "" {
+			known = append(known, before+plain.Line(text))
+		}
+	}
+	stream := ""
+	if e.Sequence != 0 {
+		add("message ", fmt.Sprint(e.Sequence))
+	}
+	for _, entry := range e.Entries {
+		stream = entry.Stream
+	}
+	if len(known) > 0 {
+		known[0] += behind(" of ", plain.Line(stream))
+	}
+	if len(e.Entries) > 0 {
+		last := e.Entries[len(e.Entries)-1]
+		add("limits ", last.Revision)
+		add("worker ", last.Instance)
+		add("receipt ", last.Receipt)
+		add("trace ", last.Trace)
+	}
+	if len(known) == 0 {
+		return ""
+	}
+	return "(" + strings.Join(known, ", ") + ")\n"
+}
+
+// table has a line for each event, the newest first.
+func table(events []why.Event, now time.Time) (string, error) {
+	var rows [][]string
+	for _, e := range slices.Backward(events) {
+		rows = append(rows, []string{
+			clock(e.Stored, now), plain.Line(e.ID), plain.Line(e.Category), quoted(shorten(e.Title)), plain.Line(strings.Join(e.Sentences, "; ")),
+		})
+	}
+	var text bytes.Buffer
+	err := printTable(&text, rows)
+	return text.String(), err
+}
+
+func quoted(title string) string {
+	if title == "" {
+		return ""
+	}
+	return `"` + plain.Line(title) + `"`
+}
+
+// clock is a local time, of another day than today with its date.
+func clock(t, now time.Time) string {
+	t, now = t.Local(), now.Local()
+	if t.Format(time.DateOnly) == now.Format(time.DateOnly) {
+		return t.Format("15:04:05.000")
+	}
+	return t.Format("2006-01-02 15:04:05.000")
+}

@@ -1,0 +1,290 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/journal"
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/room"
+	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/why"
+)
+
+// whyKit is a deployment whose workers a test stands in for.
+type whyKit struct {
+	*testing.T
+	js    jetstream.JetStream
+	store *throttle.Redis
+	begin time.Time // all events were stored then
+}
+
+// newWhyKit sets the settings to a deployment with all streams, and with a limit of two events for each category.
+func newWhyKit(t *testing.T) whyKit {
+	t.Helper()
+	natsServer, redisServer := limitsServers(t, map[string]string{"CATEGORY_LIMIT": "2/30m"})
+	k := whyKit{T: t, js: servertest.JetStream(t, natsServer.URL), begin: time.Now().Add(-time.Minute).Truncate(time.Millisecond)}
+	createDeadLetters(t, k.js)
+	settings := loadSettings(t)
+	testkit.Must(k.js.CreateStream(t.Context(), names(settings).StreamConfig()))(t)
+	client := redis.NewClient(&redis.Options{Addr: redisServer.Addr})
+	t.Cleanup(func() { _ = client.Close() })
+	k.store = newStore(client, settings.Redis, throttle.Settings{
+		Tree: testkit.Must(limits.NewTree(settings.Limits.Plan()))(t), Lease: time.Minute, Retention: time.Hour,
+	})
+	return k
+}
+
+// JournalLost keeps silent: the tests look at what was published.
+func (whyKit) JournalLost(int) {}
+
+// note writes entries to the journal, as a worker does.
+func (k whyKit) note(entries ...journal.Entry) {
+	k.Helper()
+	settings := loadSettings(k.T)
+	at := journal.Names{
+		Stream: settings.Journal.Stream, Subject: settings.NATS.Subject, Age: settings.Journal.Age, MaxBytes: settings.Journal.MaxBytes, Replicas: 1,
+	}
+	testkit.NoError(k, at.Provision(k.Context(), k.js))
+	recorder := journal.NewRecorder(journal.Options{
+		Publisher: k.js, Names: at, Instance: "worker-1", Logger: slog.New(slog.DiscardHandler), Metrics: k,
+	})
+	for _, e := range entries {
+		recorder.Record(e.Category, e.Result, e.Level, 1, func(int) journal.Entry { return e })
+	}
+	ended, end := context.WithCancel(k.Context())
+	end()
+	recorder.Run(ended)
+}
+
+// refund is an entry of the event that most tests ask about, some time after it was stored.
+func (k whyKit) refund(result journal.Result, after time.Duration) journal.Entry {
+	return journal.Entry{
+		ID: "evt-4711", Stream: "NOTIFICATIONS", Sequence: 4711, Category: "payments.refunds", Title: "card declined", Result: result,
+		Revision: "1:2", Stored: k.begin, Decided: k.begin.Add(after), Channel: "#payments",
+	}
+}
+
+func (k whyKit) drop() journal.Entry {
+	e := k.refund(journal.Dropped, 6*time.Millisecond)
+	e.Level, e.Limit, e.Used, e.Size, e.Next = "category", "2/30m", 2, 2, k.begin.Add(30*time.Minute)
+	return e
+}
+
+var clockTimes = regexp.MustCompile(`(\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d(\.\d{3})?`)
+
+// requireWhy runs a command line and compares what it prints, with T for each time.
+func (k whyKit) requireWhy(status int, line, want string) {
+	k.Helper()
+	output, problems, err := execute(k.Context(), "", strings.Split("why "+line, " ")...)
+	testkit.Equal(k, exitStatus(err, io.Discard), status, "why %s: status (%v)", line, err)
+	testkit.Equal(k, problems, "", "why %s: problems", line)
+	testkit.Equal(k, clockTimes.ReplaceAllString(output, "T"), strings.TrimPrefix(want, "\n"), "why %s prints", line)
+}
+
+// answer runs a command line, and reads what it prints as JSON.
+func (k whyKit) answer(line string) (answer why.Answer) {
+	k.Helper()
+	output, _, _ := execute(k.Context(), "", strings.Split("why --json "+line, " ")...)
+	if err := json.Unmarshal([]byte(output), &answer); err != nil {
+		k.Fatalf("why %s: %v: %s", line, err, output)
+	}
+	return answer
+}
+
+const freeAgain = "an event of payments.refunds would be sent now: global 0 of 100 used, payments 0 of 2 used\n"
+
+func TestWhyDropped(t *testing.T) {
+	k := newWhyKit(t)
+	k.note(k.drop(), journal.Entry{
+		Result: journal.Told, Channel: "#payments", Count: 38, Stored: k.begin, LastStored: k.begin.Add(time.Second), Decided: k.begin.Add(2 * time.Second),
+	})
+	want := `
+evt-4711  payments.refunds  "card declined"  stored T
+dropped at T by category 2/30m: 2 of 2 used, the next slot opens at T
+#payments was told in the digest of T (38 suppressed)
+(message 4711 of NOTIFICATIONS, limits 1:2, worker worker-1)
+
+` + freeAgain
+	for _, line := range []string{"evt-4711", "--seq 4711", "evt-4711 --category payments", "evt-4711 --category payments.refunds"} {
+		k.requireWhy(exitOK, line, want)
+	}
+	requireFailure(t, exitFailure, "why evt-4711 --category orders")
+	testkit.Equal(t, k.answer("evt-4711").Events[0].State, why.State(journal.Dropped), "state")
+}
+
+// The argument may be a category: of which there is the number of events by outcome, and the newest ones.
+func TestWhyCategory(t *testing.T) {
+	k := newWhyKit(t)
+	sent := k.refund(journal.Sent, time.Second)
+	sent.ID, sent.Sequence = "payments", 4700 // an ID that is also a category
+	waited := sent
+	waited.Result, waited.Reason, waited.Level, waited.Decided = journal.Waiting, "slot", "category", k.begin
+	hostile := k.drop()
+	hostile.ID, hostile.Category, hostile.Title, hostile.Channel = "evt-\x1b[2J", "orders", "\x1b]0;x\x07 sold\u202e out", ""
+	k.note(k.drop(), waited, sent, hostile)
+	payments := `
+1 dropped by category
+1 sent
+1 began to wait by category
+
+T  payments  payments.refunds  "card declined"  began to wait at T for a slot, denied by category; sent at T to #payments
+T  evt-4711  payments.refunds  "card declined"  dropped at T by category 2/30m: 2 of 2 used, the next slot opens at T; ` +
+		`no digest has told #payments of it, as far as the journal knows
+
+an event of payments would be sent now: global 0 of 100 used, payments 0 of 2 used
+`
+	k.requireWhy(exitOK, "payments --since 2h", payments)
+	k.requireWhy(exitOK, "--category payments", payments)
+	testkit.Equal(t, k.answer("payments").Asked.ID, "payments", "the ID asked for")
+	testkit.Equal(t, k.answer("orders").Asked.Category, "orders", "the category asked for, since no event has that ID")
+	if output, _, _ := execute(t.Context(), "", "why", "orders"); strings.ContainsAny(output, "\x1b\x07\u202e") {
+		t.Errorf("printed %q", output)
+	}
+	for line, want := range map[string]int{
+		"--title DECLINED": 2, "--title sold": 1, "orders --title sold": 1, "payments --title sold": 0, "--since 1ms": 0, "--since 1h": 3,
+	} {
+		testkit.Equal(t, len(k.answer(line).Events), want, "events of %s", line)
+	}
+}
+
+func TestWhyNotKnown(t *testing.T) {
+	k := newWhyKit(t)
+	k.requireWhy(exitFailure, "evt-1", `
+not known
+
+the journal cannot be read: there is no journal: stream "NOTIFICATIONS_JOURNAL" does not exist; NOTIFIER_JOURNAL_AGE=0 turns it off
+`)
+	counted := k.drop()
+	counted.ID, counted.Count, counted.LastID, counted.LastSequence = "evt-4000", 1204, "evt-5000", 5000
+	k.note(counted)
+	k.requireWhy(exitFailure, "evt-4800", "not known; the journal begins at T, and has only counts of 1204 events since then\n")
+	k.requireWhy(exitFailure, "--seq 4800", `
+not known; the journal begins at T
+
+one of at least 1204 events of payments.refunds that were dropped by category 2/30m in the second of T may be it, the first of them message 4711 `+
+		`and the last message 5000: they are counted, not told singly
+`)
+	testkit.Equal(t, k.answer("evt-5000").Events[0].State, why.State(journal.Dropped), "state of the last one that is counted")
+}
+
+// What no worker has decided about is found in the streams, also without a journal.
+func TestWhyWaiting(t *testing.T) {
+	k := newWhyKit(t)
+	testkit.Must(k.js.Publish(t.Context(), "notify.payments.refunds", []byte(`{"id": "evt-1", "title": "card declined"}`)))(t)
+	testkit.Must(k.js.Publish(t.Context(), "notify.payments", []byte(
+		`{"alerts": [{"labels": {"alertname": "Disk"}, "fingerprint": "f1"}, {"labels": {"alertname": "CPU"}, "fingerprint": "f2"}]}`)))(t)
+	k.wait(room.Slot, "evt-3", `{"title": "refund stuck"}`, time.Now().Add(time.Hour))
+	k.wait(room.Pair, "evt-4", `{"title": "over", "status": "resolved", "key": "db-1"}`, time.Now().Add(time.Hour))
+	testkit.Must(k.js.Publish(t.Context(), "notify.payments.refunds", []byte(`{"id": "evt-5", "title": "down", "status": "firing", "key": "db-1"}`)))(t)
+	noJournal := `
+the journal cannot be read: there is no journal: stream "NOTIFICATIONS_JOURNAL" does not exist; NOTIFIER_JOURNAL_AGE=0 turns it off
+`
+	k.requireWhy(exitOK, "evt-1", `
+evt-1  payments.refunds  "card declined"  stored T
+is in the stream since T, without an outcome
+no worker has admitted it so far
+(message 1)
+
+`+freeAgain+noJournal)
+	k.requireWhy(exitOK, "evt-4", `
+evt-4  payments.refunds  "over"  stored T
+is in the room now and waits for the outcome of the event that it resolves, with the key "db-1", until T
+the firing event evt-5 of T is in the stream since T, without an outcome
+(message 77)
+
+`+freeAgain+noJournal)
+	testkit.Equal(t, k.answer("--seq 77").Events[0].State, why.StateWaiting, "state of what waits in the room")
+	var alerts []string
+	for _, e := range k.answer("--seq 2").Events {
+		alerts = append(alerts, e.ID+" "+e.Title)
+	}
+	testkit.EqualSlices(t, alerts, []string{"NOTIFICATIONS:2/f1 Disk", "NOTIFICATIONS:2/f2 CPU"}, "alerts of a message")
+	testkit.EqualSlices(t, k.answer("--category payments").Waiting, []string{
+		"in the stream of the producers now, without an outcome: 4",
+		"waiting in the room now for the outcome of the event that it resolves: 1", "waiting in the room now for a slot: 1",
+	}, "what waits in a category")
+}
+
+// wait stores an event in the room as a worker does.
+func (k whyKit) wait(reason room.Reason, id, body string, due time.Time) {
+	k.Helper()
+	subjects := room.Under("notify")
+	entry := room.Entry{
+		Reason: reason, Subject: "notify.payments.refunds", ID: id, Origin: room.Origin{Stream: "NOTIFICATIONS", Sequence: 77, Stored: k.begin}, Since: k.begin,
+	}
+	schedule, target := subjects.Schedule(reason, "payments", id)
+	m := entry.Message(schedule, nats.Header{}, []byte(body))
+	room.ScheduleAt(m, target, due)
+	testkit.Must(k.js.PublishMsg(k.Context(), m))(k)
+}
+
+// Limits in force, delivery record and dead letters are asked too.
+func TestWhyRecordAndLetters(t *testing.T) {
+	k := newWhyKit(t)
+	var leases []throttle.Lease
+	for i := range 2 {
+		e := event.Event{ID: fmt.Sprint("evt-", i), Category: "payments.refunds"}
+		request := throttle.Request{
+			ID: e.Identity(), Message: throttle.Message{Stream: "NOTIFICATIONS", Sequence: uint64(i), Stored: k.begin}, Category: e.Category, Cost: 1,
+		}
+		leases = append(leases, testkit.Must(k.store.Decide(t.Context(), []throttle.Request{request}))(t).Decisions[0].Lease)
+	}
+	testkit.Must(k.store.Finish(t.Context(), leases[:1]))(t)
+	putLetter(t, k.js, "slack_rejected", "evt-9", `{"title": "card declined"}`, "invalid_blocks")
+	k.note(k.drop())
+	for line, want := range map[string]string{
+		"evt-0 --category payments.refunds": "the delivery record has it as delivered",
+		"evt-1 --category payments.refunds": "a worker has it in hand",
+		"evt-9":                             "dead letter 1 holds it since T: slack_rejected: invalid_blocks; notifier dlq replay 1 sends it again",
+	} {
+		answer := k.answer(line)
+		testkit.Equal(t, clockTimes.ReplaceAllString(strings.Join(answer.Events[0].Sentences, "\n"), "T"), want, "sentences of %s", line)
+	}
+	now := "an event of payments.refunds would be denied now by category 2/30m: 2 of 2 used, the next slot opens at T"
+	requireNow := func(want string) {
+		t.Helper()
+		testkit.Equal(t, clockTimes.ReplaceAllString(strings.Join(k.answer("evt-4711").Now, "\n"), "T"), want, "what would happen now")
+	}
+	requireNow(now)
+	t.Setenv("NOTIFIER_DELAY", "payments.>=2h")
+	requireNow(now + "; by NOTIFIER_DELAY it would wait for a slot, 2h at most")
+	t.Setenv("NOTIFIER_SHADOW", "true")
+	requireNow(now + "; NOTIFIER_SHADOW=true sends it all the same")
+	mustLimits(t, "set payments 3/30m")
+	requireNow("an event of payments.refunds would be sent now: global 2 of 100 used, payments 2 of 3 used")
+}
+
+// What cannot be asked is told behind what is known.
+func TestWhyWithoutRedis(t *testing.T) {
+	k := newWhyKit(t)
+	k.note(k.drop())
+	t.Setenv("NOTIFIER_REDIS_URL", "redis://127.0.0.1:1")
+	testkit.NoError(t, k.js.DeleteStream(t.Context(), "NOTIFICATIONS_DLQ"))
+	output, _, err := execute(t.Context(), "", "why", "evt-4711")
+	testkit.NoError(t, err)
+	for _, want := range []string{"dropped at", "the dead letters cannot be read: ", "the limits cannot be asked: redis: ", "check NOTIFIER_REDIS_URL"} {
+		if !strings.Contains(output, want) {
+			t.Errorf("printed\n%s\nwant %q", output, want)
+		}
+	}
+	for name := range k.js.StreamNames(t.Context()).Name() {
+		if strings.HasPrefix(name, "KV_") {
+			t.Errorf("a question has made the stream %s", name)
+		}
+	}
+}

@@ -1,0 +1,277 @@
+package config_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+// The settings come from the process's environment, so these tests cannot run in parallel.
+
+type env map[string]string
+
+// setenv replaces every NOTIFIER_* variable with those given, names without the prefix.
+func setenv(t *testing.T, variables env) {
+	t.Helper()
+	for _, variable := range os.Environ() {
+		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "NOTIFIER_") {
+			t.Setenv(name, "") // restores it afterwards
+			testkit.NoError(t, os.Unsetenv(name))
+		}
+	}
+	for name, value := range variables {
+		t.Setenv("NOTIFIER_"+name, value)
+	}
+}
+
+func load(t *testing.T, variables env, o config.Options) (config.Config, []string) {
+	t.Helper()
+	setenv(t, variables)
+	c, warnings, err := config.Load(o)
+	if err != nil {
+		t.Fatalf("Load failed:\n%v", err)
+	}
+	return c, warnings
+}
+
+func loadFaults(t *testing.T, variables env) config.Faults {
+	t.Helper()
+	setenv(t, variables)
+	_, _, err := config.Load(config.Options{})
+	faults := new(config.Faults)
+	if !errors.As(err, &faults) {
+		t.Fatalf("error is a %T, want *Faults", err)
+	}
+	return *faults
+}
+
+// base is the smallest environment without faults.
+func base(changes env) env {
+	variables := env{"SINK": "console"}
+	maps.Copy(variables, changes)
+	return variables
+}
+
+func write(t *testing.T, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "file")
+	testkit.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+	return path
+}
+
+// files has paths by the names that the settings of these tests use for them.
+type files map[string]string
+
+func newFiles(t *testing.T) files {
+	t.Helper()
+	all := files{"<absent>": filepath.Join(t.TempDir(), "absent"), "<folder>": t.TempDir()}
+	for name, content := range map[string]string{
+		"<empty>": "", "<line feed>": "\n", "<blanks>": " \t \n", "<text>": "text",
+		"<large>": strings.Repeat("x", 64<<10+1), "<huge>": strings.Repeat("x", 256<<10+1),
+	} {
+		all[name] = write(t, content)
+	}
+	all["<certificate>"], all["<key>"] = writePair(t)
+	all["<another certificate>"], _ = writePair(t)
+	return all
+}
+
+// in puts the paths into settings.
+func (f files) in(settings env) env {
+	settings = maps.Clone(settings)
+	for name, value := range settings {
+		if path, known := f[value]; known {
+			settings[name] = path
+		}
+	}
+	return settings
+}
+
+// secretValues are valid. Each ends in "canary".
+var secretValues = env{
+	"NATS_URL":          "nats://user:canary@host/canary",
+	"NATS_PASSWORD":     "pass canary",
+	"NATS_TOKEN":        "token-canary",
+	"REDIS_URL":         "redis://user:canary@host:6379?client_name=canary",
+	"REDIS_PASSWORD":    "pass canary",
+	"SLACK_TOKEN":       "xoxb-canary",
+	"SLACK_WEBHOOK_URL": "https://hooks.slack.com/services/T/B/canary",
+	"PAGE_TOKEN":        "token-canary",
+}
+
+// settings has every setting with its default, the value of that, another text, and the value of that. The names and
+// defaults are a public contract, so they stand here a second time.
+var settings = []struct{ variable, fallback, byDefault, text, value string }{
+	{"NATS_URL", "nats://127.0.0.1:4222", "nats://127.0.0.1:4222", "nats://user:pass@one:4222, tls://two", "nats://user:pass@one:4222, tls://two"},
+	{"NATS_CREDS_FILE", "", "", "", ""},
+	{"NATS_USER", "", "", "u", "u"},
+	{"NATS_PASSWORD", "", "", "p w", "p w"},
+	{"NATS_TOKEN", "", "", "", ""},
+	{"NATS_TLS_CA_FILE", "", "", "<another certificate>", "<another certificate>"},
+	{"NATS_TLS_CERT_FILE", "", "", "<certificate>", "<certificate>"},
+	{"NATS_TLS_KEY_FILE", "", "", "<key>", "<key>"},
+	{"NATS_STREAM", "NOTIFICATIONS", "NOTIFICATIONS", "S", "S"},
+	{"NATS_SUBJECT", "notify", "notify", "team.notify", "team.notify"},
+	{"NATS_CONSUMER", "notifier", "notifier", "C", "C"},
+	{"NATS_PROVISION", "true", "true", "0", "false"},
+	{"NATS_ACK_WAIT", "30s", "30s", "3s", "3s"},
+	{"NATS_REPLICAS", "auto", "0", "5", "5"},
+	{"NATS_INBOX", "_INBOX_notifier", "_INBOX_notifier", "_INBOX.team", "_INBOX.team"},
+	{"STREAM_MAX_BYTES", "1GiB", "1073741824", "1048576", "1048576"},
+	{"STREAM_MAX_AGE", "7d", "168h0m0s", "0", "0s"},
+	{"ROOM_STREAM", "NOTIFICATIONS_ROOM", "NOTIFICATIONS_ROOM", "R", "R"},
+	{"ROOM_MAX", "10000", "10000", "1", "1"},
+	{"DLQ_STREAM", "NOTIFICATIONS_DLQ", "NOTIFICATIONS_DLQ", "D", "D"},
+	{"DLQ_SUBJECT", "notify-dlq", "notify-dlq", "team.dead", "team.dead"},
+	{"DLQ_MAX_PER_SUBJECT", "1000", "1000", "1000000", "1000000"},
+	{"DLQ_MAX_BYTES", "256MiB", "268435456", "64MB", "64000000"},
+	{"DLQ_MAX_AGE", "30d", "720h0m0s", "1d12h", "36h0m0s"},
+	{"JOURNAL_STREAM", "NOTIFICATIONS_JOURNAL", "NOTIFICATIONS_JOURNAL", "J", "J"},
+	{"JOURNAL_AGE", "24h", "24h0m0s", "0", "0s"},
+	{"JOURNAL_MAX_BYTES", "256MiB", "268435456", "0", "0"},
+	{"REDIS_URL", "redis://127.0.0.1:6379/0", "redis://127.0.0.1:6379/0", "rediss://:pass@one:6379?addr=two:6379&addr=three:6379", "rediss://:pass@one:6379?addr=two:6379&addr=three:6379"},
+	{"REDIS_PASSWORD", "", "", "p w", "p w"},
+	{"REDIS_TLS_CA_FILE", "", "", "<another certificate>", "<another certificate>"},
+	{"REDIS_TLS_CERT_FILE", "", "", "<certificate>", "<certificate>"},
+	{"REDIS_TLS_KEY_FILE", "", "", "<key>", "<key>"},
+	{"REDIS_PREFIX", "notifier", "notifier", "a.b-c:d", "a.b-c:d"},
+	{"REDIS_TIMEOUT", "1s", "1s", "500ms", "500ms"},
+	{"REDIS_FAILURE", "local", "local", "hold", "hold"},
+	{"REDIS_GRACE", "5s", "5s", "0", "0s"},
+	{"REDIS_SCRIPTING", "eval", "eval", "function", "function"},
+	{"GLOBAL_LIMIT", "100/30m", "100/30m", "200/1h", "200/1h"},
+	{"CATEGORY_LIMIT", "10/30m", "10/30m", "10/30m+3/1m", "10/30m+3/1m"},
+	{"LIMITS", "", "[]", "payments=40/30m, payments.*=5/10m,debug=0/1h,security=none", "[{payments 40/30m} {payments.* 5/10m} {debug 0/1h} {security none}]"},
+	{"GUARANTEES", "", "[]", "security=60, payments.cards=40", "[{security 60} {payments.cards 40}]"},
+	{"LIMITS_BUCKET", "notifier-limits", "notifier-limits", "Team_1-limits", "Team_1-limits"},
+	{"SHADOW_LIMITS", "", "[]", "global=150/30m, payments.*=none,category=token:100/1h;burst=20", "[{global 150/30m} {payments.* none} {category token:100/1h;burst=20}]"},
+	{"DENY_CACHE_TTL", "1s", "1s", "0", "0s"},
+	{"SHADOW", "false", "false", "1", "true"},
+	{"PAIR_TTL", "7d", "168h0m0s", "366d", "8784h0m0s"},
+	{"SUMMARY_INTERVAL", "30m", "30m0s", "1s", "1s"},
+	{"DELAY", "", "[]", "payments.>=2h, security = 1d12h,infra.*=week", "[{payments.> 2h0m0s} {security 36h0m0s} {infra.* 168h0m0s}]"},
+	{"SINK", "", "console", "slack", "slack"},
+	{"SLACK_TOKEN", "", "", "xoxb-token", "xoxb-token"},
+	{"SLACK_CHANNEL", "", "", "#alerts", "#alerts"},
+	{"SLACK_ROUTES", "", "[]", "payments=#payments, infra.*=C0123", "[{payments #payments} {infra.* C0123}]"},
+	{"SLACK_MENTIONS", "", "[]", "security=@oncall-security, payments.*=@here + @S0123456789+@U01", "[{security [oncall-security]} {payments.* [here S0123456789 U01]}]"},
+	{"SLACK_TEMPLATE_FILE", "", "", "<text>", "text"},
+	{"SLACK_WEBHOOK_URL", "", "", "", ""},
+	{"SLACK_API_URL", "", "", "http://127.0.0.1:1/api", "http://127.0.0.1:1/api"},
+	{"SLACK_TIMEOUT", "10s", "10s", "1s", "1s"},
+	{"SLACK_RATE", "1/s", "1/1s", "30/minute", "30/1m"},
+	{"SLACK_BURST", "5", "5", "100", "100"},
+	{"EVENT_MAX_AGE", "1h", "1h0m0s", "0", "0s"},
+	{"EVENT_MAX_BYTES", "262144", "262144", "67108864", "67108864"},
+	{"CONCURRENCY", "8", "8", "010", "10"},
+	{"HTTP_ADDR", ":8080", ":8080", "off", ""},
+	{"PAGE_ADDR", "", "", "127.0.0.1:8081", "127.0.0.1:8081"},
+	{"PAGE_TOKEN", "", "", "page-token", "page-token"},
+	{"LOG_LEVEL", "info", "INFO", "debug", "DEBUG"},
+	{"LOG_FORMAT", "json", "json", "text", "text"},
+	{"SHUTDOWN_TIMEOUT", "25s", "25s", "1ms", "1ms"},
+	{"METRICS_MAX_CATEGORIES", "50", "50", "10000", "10000"},
+}
+
+// values returns the value of each setting by its variable.
+func values(config reflect.Value, prefix string) map[string]string {
+	all := make(map[string]string)
+	for i := range config.NumField() {
+		field, tags := config.Field(i), config.Type().Field(i).Tag
+		name := prefix + tags.Get("env")
+		switch {
+		case tags.Get("form") != "":
+			all[name] = shown(field.Interface())
+		case field.Kind() == reflect.Struct && name != "":
+			maps.Copy(all, values(field, name+"_"))
+		case field.Kind() == reflect.Struct:
+			maps.Copy(all, values(field, ""))
+		}
+	}
+	return all
+}
+
+func shown(value any) string {
+	switch v := value.(type) {
+	case config.Secret:
+		return v.Reveal()
+	case event.Table[string]:
+		return fmt.Sprint(v.Entries())
+	case event.Table[[]string]:
+		return fmt.Sprint(v.Entries())
+	case event.Scopes[time.Duration]:
+		return fmt.Sprint(v.Entries())
+	}
+	return fmt.Sprint(value)
+}
+
+func TestTable(t *testing.T) {
+	t.Parallel()
+	var want, got []string
+	for _, s := range settings {
+		_, secret := secretValues[s.variable]
+		want = append(want, fmt.Sprintf("NOTIFIER_%s=%s %t", s.variable, s.fallback, secret))
+	}
+	for _, s := range config.Table() {
+		got = append(got, fmt.Sprintf("%s=%s %t", s.Variable, s.Default, s.Secret))
+		if s.Description == "" || strings.Count(s.Description, "'")%2 != 0 || strings.ContainsAny(s.Description, "|`\n") {
+			t.Errorf("%s: description %q", s.Variable, s.Description)
+		}
+	}
+	testkit.EqualSlices(t, got, want, "settings")
+}
+
+// What is set but empty has its default too.
+func TestDefaults(t *testing.T) {
+	empty := env{"NATS_TOKEN_FILE": ""}
+	for _, s := range settings {
+		empty[s.variable] = ""
+	}
+	for _, set := range []env{{}, empty} {
+		c, warnings := load(t, set, config.Options{Sink: config.SinkConsole})
+		if len(warnings) > 0 || c.NATS.URLSet || c.Redis.URLSet || c.HTTP.AddrSet || c.Page.AddrSet {
+			t.Errorf("warnings %q, or an address counts as set: %+v", warnings, c)
+		}
+		got := values(reflect.ValueOf(c), "")
+		for _, s := range settings {
+			testkit.Equal(t, got[s.variable], s.byDefault, "%s", s.variable)
+		}
+	}
+}
+
+func TestValues(t *testing.T) {
+	set, files := env{}, newFiles(t)
+	for _, s := range settings {
+		set[s.variable] = s.text
+	}
+	c, warnings := load(t, files.in(set), config.Options{Sink: config.SinkConsole})
+	if len(warnings) > 0 || !c.NATS.URLSet || !c.Redis.URLSet || !c.HTTP.AddrSet || !c.Page.AddrSet {
+		t.Errorf("warnings %q, or an address counts as not set: %+v", warnings, c)
+	}
+	got := values(reflect.ValueOf(c), "")
+	for _, s := range settings {
+		want := s.value
+		if path, isFile := files[want]; isFile {
+			want = path
+		}
+		testkit.Equal(t, got[s.variable], want, "%s", s.variable)
+	}
+}
+
+// The unprefixed name of a variable must not be read.
+func TestOnlyThePrefixedName(t *testing.T) {
+	for _, setting := range config.Table() {
+		t.Setenv(strings.TrimPrefix(setting.Variable, "NOTIFIER_"), "nonsense")
+	}
+	load(t, base(nil), config.Options{})
+}

@@ -1,0 +1,94 @@
+package config
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+// loadShared loads settings, given as name, value, …
+func loadShared(t *testing.T, variables ...string) Config {
+	t.Helper()
+	for variable := range slices.Chunk(append(variables, "SINK", SinkConsole), 2) {
+		t.Setenv("NOTIFIER_"+variable[0], variable[1])
+	}
+	settings, _, err := Load(Options{})
+	testkit.NoError(t, err)
+	return settings
+}
+
+// Texts that mean the same are told alike, and others are not.
+func TestShared(t *testing.T) {
+	for _, test := range []struct{ variable, text, same, other string }{
+		{"GLOBAL_LIMIT", "100/30m", "100/1800s", "50/30m"},
+		{"LIMITS", "payments=5/1m, security=none", "security=none,payments=5/1m", "payments=6/1m,security=none"},
+		{"GUARANTEES", "payments=5,security=6", "security = 6, payments = 5", "payments=6,security=5"},
+		{"SHADOW_LIMITS", "global=5/1m,payments=6/1m", "payments=6/1m,global=5/1m", "global=5/1m"},
+		{"DELAY", "payments=5m,>=1m", ">=1m,payments=5m", ">=1m"},
+		{"SLACK_ROUTES", "payments=#a,security=#b", "security=#b,payments=#a", "payments=#b,security=#a"},
+		{"PAIR_TTL", "1d", "24h", "2d"},
+		{"EVENT_MAX_BYTES", "1024", "1024", "1025"},
+		{"SHADOW", "true", "true", "false"},
+		{"REDIS_FAILURE", "hold", "hold", "open"},
+		{"SLACK_RATE", "1/s", "1/1s", "2/s"},
+	} {
+		t.Run(test.variable, func(t *testing.T) {
+			told := func(text string) (value, hash string) {
+				settings := loadShared(t, test.variable, text)
+				return settings.Shared()["NOTIFIER_"+test.variable], settings.SharedHash()
+			}
+			value, hash := told(test.text)
+			same, sameHash := told(test.same)
+			other, otherHash := told(test.other)
+			if value == "" || value != same || hash != sameHash {
+				t.Errorf("%q is told as %q, and %q as %q", test.text, value, test.same, same)
+			}
+			if value == other || hash == otherHash {
+				t.Errorf("%q is told as %q, and %q as %q", test.text, value, test.other, other)
+			}
+		})
+	}
+}
+
+// What belongs to one worker is not shared, and no secret is.
+func TestNotShared(t *testing.T) {
+	shared := loadShared(t, "NATS_USER", "worker", "NATS_PASSWORD", "hidden-1", "REDIS_PASSWORD", "hidden-2").Shared()
+	for _, variable := range []string{
+		"NATS_URL", "REDIS_URL", "NATS_PASSWORD", "SLACK_TOKEN", "SLACK_WEBHOOK_URL", "HTTP_ADDR", "LOG_LEVEL", "CONCURRENCY", "NATS_CREDS_FILE",
+	} {
+		if value, told := shared["NOTIFIER_"+variable]; told {
+			t.Errorf("NOTIFIER_%s is shared: %q", variable, value)
+		}
+	}
+	table := Table()
+	for variable := range shared {
+		at := slices.IndexFunc(table, func(s Setting) bool { return s.Variable == variable })
+		if at < 0 || table[at].Secret {
+			t.Errorf("%s is shared, and is no setting or a secret", variable)
+		}
+	}
+}
+
+// The limits of a worker are read from what it shares, with their origins.
+func TestLimitsOfShared(t *testing.T) {
+	theirs := loadShared(t, "GLOBAL_LIMIT", "50/30m", "LIMITS", "payments=5/1m", "GUARANTEES", "payments=3", "SHADOW_LIMITS", "category=1/1m").Shared()
+	for _, variable := range []string{"GLOBAL_LIMIT", "GUARANTEES", "SHADOW_LIMITS"} {
+		t.Setenv("NOTIFIER_"+variable, "")
+	}
+	own := loadShared(t, "LIMITS", "search=7/1m", "CATEGORY_LIMIT", "1/1m", "LIMITS_BUCKET", "own")
+	read, err := own.Limits.WithShared(theirs)
+	testkit.NoError(t, err)
+	plan := read.Plan()
+	if plan.Global.String() != "50/30m" || plan.Category.String() != "10/30m" || len(plan.Rules) != 1 || plan.Rules[0].Pattern.String() != "payments" ||
+		len(plan.Guarantees) != 1 || len(read.ShadowLimits) != 1 || read.Bucket != "own" {
+		t.Errorf("the limits are %+v", read)
+	}
+	testkit.EqualMaps(t, plan.Origins, map[string]limits.Origin{
+		"global": limits.FromEnvironment, "category": limits.FromDefault, "payments": limits.FromEnvironment,
+	}, "origins")
+	if _, err := own.Limits.WithShared(map[string]string{"NOTIFIER_GLOBAL_LIMIT": "lots"}); err == nil {
+		t.Error("a limit that cannot be read is no fault")
+	}
+}

@@ -1,0 +1,214 @@
+package consume
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/sink"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
+)
+
+// diary lists what happened, in order.
+type diary struct {
+	mu    sync.Mutex
+	lines []string
+	names map[string]string // of events, by their identities
+}
+
+func (j *diary) add(format string, values ...any) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.lines = append(j.lines, fmt.Sprintf(format, values...))
+}
+
+func (j *diary) all() []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.Clone(j.lines)
+}
+
+// name tells the journal how an event is shown.
+func (j *diary) name(e event.Event) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.names == nil {
+		j.names = make(map[string]string)
+	}
+	j.names[e.Identity()] = e.ShownID()
+}
+
+// shown is how the event of an identity is shown: a part of a group by its name too, once that was told.
+func (j *diary) shown(identity string) string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if name, known := j.names[identity]; known {
+		return name
+	}
+	return idIn(identity)
+}
+
+// idIn is the ID that stands in an identity.
+func idIn(identity string) string {
+	_, id, found := strings.Cut(identity, " ")
+	if !found {
+		return identity
+	}
+	return id
+}
+
+// shown is the ID of the event that is asked about.
+func shown(r throttle.Request) string { return idIn(r.ID) }
+
+func (j *diary) count(line string) int {
+	n := 0
+	for _, l := range j.all() {
+		if l == line {
+			n++
+		}
+	}
+	return n
+}
+
+// about lists what happened to one event.
+func (j *diary) about(id string) []string {
+	var lines []string
+	for _, line := range j.all() {
+		if what, found := strings.CutSuffix(line, " "+id); found {
+			lines = append(lines, what)
+		}
+	}
+	return lines
+}
+
+// fakeSink takes everything unless it is told otherwise. Events of one category have one destination.
+type fakeSink struct {
+	journal     *diary
+	send        func(ctx context.Context, e event.Event, attempt int) error // attempts count from 1
+	receipt     string                                                      // of each post
+	prepare     func(e event.Event) string                                  // what stands at the top of its message; nil: nothing
+	destination func(e event.Event) string                                  // nil: the category
+	named       []string                                                    // destinations that the settings name
+
+	mu       sync.Mutex
+	prepared map[string]string // what Send was handed, by ID
+	attempts map[string]int
+	events   []event.Event // that Send was handed
+	running  int
+	most     int // posts at once
+}
+
+func (f *fakeSink) Send(ctx context.Context, n sink.Delivery) (receipt string, err error) {
+	e := n.Event
+	f.mu.Lock()
+	f.attempts[e.ShownID()]++
+	f.events = append(f.events, e)
+	f.prepared[e.ShownID()] = n.Mention
+	attempt := f.attempts[e.ShownID()]
+	f.running++
+	f.most = max(f.most, f.running)
+	f.mu.Unlock()
+	defer func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.running--
+	}()
+	what := "send"
+	if n.Opened != "" {
+		what = "resolve " + n.Opened
+	}
+	f.journal.add("%s %s", what, e.ShownID())
+	if f.send == nil {
+		return f.receipt, nil
+	}
+	return f.receipt, f.send(ctx, e, attempt)
+}
+
+func (f *fakeSink) Destination(n sink.Delivery) string {
+	f.journal.name(n.Event)
+	if f.destination != nil {
+		return f.destination(n.Event)
+	}
+	return n.Event.Category
+}
+
+func (f *fakeSink) Destinations() []string { return f.named }
+
+func (f *fakeSink) Prepare(d sink.Delivery) sink.Delivery {
+	if f.prepare != nil {
+		d.Mention = f.prepare(d.Event)
+	}
+	return d
+}
+
+// handed lists the events that it was to send.
+func (f *fakeSink) handed() []event.Event {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.events)
+}
+
+func (f *fakeSink) mostAtOnce() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.most
+}
+
+// fakeMetrics counts.
+type fakeMetrics struct {
+	testkit.Counts
+	mu   sync.Mutex
+	most int // in hand at once
+}
+
+func (f *fakeMetrics) Event(category, outcome string, n int) { f.Add(outcome+" "+category, n) }
+func (f *fakeMetrics) Dropped(category, level string, n int) { f.Add("by "+level+" "+category, n) }
+func (f *fakeMetrics) DeadLetter(reason string)              { f.Add("letter "+reason, 1) }
+func (f *fakeMetrics) DeadLettersDiscarded(n int)            { f.Add("letters discarded", n) }
+func (f *fakeMetrics) EventAge(time.Duration)                { f.Add("age", 1) }
+func (f *fakeMetrics) Held(delta int)                        { f.Add("held", delta) }
+func (f *fakeMetrics) Resolved(result string)                { f.Add("resolved "+result, 1) }
+func (f *fakeMetrics) Split()                                { f.Add("split", 1) }
+func (f *fakeMetrics) Delayed()                              { f.Add("delayed", 1) }
+func (f *fakeMetrics) Redelivered(n int)                     { f.Add("redelivered", n) }
+
+func (f *fakeMetrics) AckPending(n int)                 { f.Set("ack pending", n) }
+func (f *fakeMetrics) RoomPending(reason string, n int) { f.Set("in the room: "+reason, n) }
+func (f *fakeMetrics) RoomRefused(reason string, n int) { f.Add("refused by the room: "+reason, n) }
+func (f *fakeMetrics) Vanished(n int)                   { f.Add("vanished", n) }
+
+func (f *fakeMetrics) InFlight(delta int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.most = max(f.most, f.Add("in hand", delta))
+}
+
+func (f *fakeMetrics) mostInHand() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.most
+}
+
+// outcomes is how many events ended, by outcome and category.
+func (f *fakeMetrics) outcomes() map[string]int {
+	outcomes := f.All()
+	maps.DeleteFunc(outcomes, func(name string, _ int) bool {
+		outcome, _, _ := strings.Cut(name, " ")
+		return !slices.Contains([]Outcome{Sent, Dropped, Duplicate, Dead, Expired}, Outcome(outcome))
+	})
+	return outcomes
+}
+
+func (f *fakeMetrics) ended() int {
+	sum := 0
+	for _, n := range f.outcomes() {
+		sum += n
+	}
+	return sum
+}

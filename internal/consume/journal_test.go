@@ -1,0 +1,235 @@
+package consume
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/journal"
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/sink"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
+)
+
+// fakeJournal asks for the first and the last of what it is told.
+type fakeJournal struct {
+	mu      sync.Mutex
+	calls   int
+	events  int
+	entries []journal.Entry
+}
+
+func (j *fakeJournal) Record(category string, result journal.Result, level string, n int, entry func(i int) journal.Entry) {
+	asked := []int{0, n - 1}
+	if n == 1 {
+		asked = []int{0}
+	}
+	for _, i := range asked {
+		told := entry(i)
+		told.Category, told.Result, told.Level = category, result, level
+		j.mu.Lock()
+		j.entries = append(j.entries, told)
+		j.mu.Unlock()
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.calls++
+	j.events += n
+}
+
+func (j *fakeJournal) all() []journal.Entry {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return append([]journal.Entry(nil), j.entries...)
+}
+
+// startWithJournal runs a worker that tells a journal.
+func (f *fixture) startWithJournal(change func(*Options)) *fakeJournal {
+	f.Helper()
+	told := &fakeJournal{}
+	f.start(func(o *Options) {
+		o.Journal, o.Revision = told, func() string { return "1:2" }
+		if change != nil {
+			change(o)
+		}
+	})
+	return told
+}
+
+// aboutEntry is what an entry says, but for where the event was stored, and when.
+func aboutEntry(e journal.Entry) string {
+	said := []string{string(e.Result)}
+	for _, part := range []struct{ name, value string }{
+		{"because", e.Reason}, {"by", e.Level}, {"of", e.Path}, {"limit", e.Limit}, {"to", e.Channel}, {"receipt", e.Receipt}, {"code", e.Code},
+	} {
+		if part.value != "" {
+			said = append(said, part.name+" "+part.value)
+		}
+	}
+	if e.Size > 0 {
+		said = append(said, fmt.Sprintf("%d of %d used", e.Used, e.Size))
+	}
+	if e.Cost > 0 {
+		said = append(said, fmt.Sprintf("cost %d", e.Cost))
+	}
+	if !e.Next.IsZero() {
+		said = append(said, "next slot known")
+	}
+	return strings.Join(said, ", ")
+}
+
+// fullLimit is a denial by ten slots that are taken.
+func fullLimit() throttle.Decision {
+	return throttle.Decision{
+		Verdict: throttle.Denied, Node: limits.Node{Level: "category", Path: "payments"}, Limit: limits.Limit{Count: 10, Window: time.Hour},
+		Used: 10, Wait: time.Minute,
+	}
+}
+
+const fullFacts = "by category, of payments, limit 10/1h"
+
+var journalCases = map[string]struct {
+	setUp   func(*fixture)
+	body    string // "" for an event with the ID e
+	options func(*Options)
+	want    []string
+}{
+	"sent": {setUp: func(f *fixture) { f.sink.receipt = `{"channel":"C1","ts":"1.5","text":"secret"}` }, want: []string{"sent, to payments, receipt C1 1.5"}},
+	"dropped": {
+		setUp: func(f *fixture) { f.throttle.answers(always(fullLimit())) },
+		want:  []string{"dropped, " + fullFacts + ", to payments, 10 of 10 used, next slot known"},
+	},
+	"dropped undecoded": {
+		setUp: func(f *fixture) {
+			full := fullLimit()
+			f.throttle.full = func(string) *throttle.Denial { return full.Denial(time.Now()) }
+		},
+		body: `{"id": "e", "title": "an event", "cost": 3}`,
+		want: []string{"dropped, " + fullFacts + ", to payments, 10 of 10 used, cost 3, next slot known"},
+	},
+	"sent in shadow mode": {
+		setUp: func(f *fixture) {
+			f.throttle.answers(func(c throttle.Request) throttle.Decision {
+				full := fullLimit()
+				full.Grant = f.throttle.grant(c)
+				return full
+			})
+		},
+		want: []string{"sent, " + fullFacts + ", to payments, 10 of 10 used, next slot known"},
+	},
+	"duplicate": {setUp: decided(throttle.Duplicate), want: []string{"duplicate"}},
+	"expired":   {options: func(o *Options) { o.MaxAge = time.Nanosecond }, want: []string{"expired"}},
+	"broken":    {body: `{"id": "e", "title": "an event", "severity": 5}`, want: []string{"dead, because bad_field"}},
+	"rejected": {
+		setUp: func(f *fixture) { f.fails(&sink.Error{Class: sink.Rejected, Code: "is_archived", Err: errScripted}) },
+		want:  []string{"dead, because slack_rejected, code is_archived"},
+	},
+	"failed once": {
+		setUp: func(f *fixture) { f.fails(&sink.Error{Class: sink.Transient, Code: "fatal_error", Err: errScripted}) },
+		want:  []string{"failed, because transient, to payments, code fatal_error", "sent, to payments"},
+	},
+	"waited for a slot": {
+		setUp: func(f *fixture) {
+			f.throttle.answers(func(c throttle.Request) throttle.Decision {
+				if c.HasWaited {
+					return f.throttle.admit(c)
+				}
+				return fullLimit()
+			})
+			f.throttle.delay = comeBackIn(time.Second)
+		},
+		options: mayDelay,
+		want:    []string{"waiting, because slot, " + fullFacts + ", 10 of 10 used, next slot known", "sent, to payments"},
+	},
+}
+
+// fails has the first post fail.
+func (f *fixture) fails(failure error) {
+	f.sink.send = func(_ context.Context, _ event.Event, attempt int) error {
+		if attempt == 1 {
+			return failure
+		}
+		return nil
+	}
+}
+
+func TestJournal(t *testing.T) {
+	t.Parallel()
+	for name, test := range journalCases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			f.provision(patience)
+			if test.setUp != nil {
+				test.setUp(f)
+			}
+			body := test.body
+			if body == "" {
+				body = `{"id": "e", "title": "an event"}`
+			}
+			const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+			before := time.Now()
+			sequence := f.publish("notify.payments", body, "traceparent", "00-"+trace+"-00f067aa0ba902b7-01")
+			told := f.startWithJournal(test.options)
+			f.eventually("all is told", func() bool { return len(told.all()) >= len(test.want) })
+			f.requireEmpty()
+			var said []string
+			for _, entry := range told.all() {
+				said = append(said, aboutEntry(entry))
+				testkit.EqualSlices(t, []any{entry.ID, entry.Stream, entry.Sequence, entry.Category, entry.Title, entry.Revision, entry.Trace},
+					[]any{"e", testNames.Stream, sequence, "payments", "an event", "1:2", trace}, "the event of %s", entry.Result)
+				if entry.Stored.Before(before.Add(-time.Second)) || entry.Decided.Before(entry.Stored.Add(-time.Second)) || time.Until(entry.Decided) > time.Second {
+					t.Errorf("%s: stored at %v, decided at %v", entry.Result, entry.Stored, entry.Decided)
+				}
+			}
+			testkit.EqualSlices(t, said, test.want, "told")
+		})
+	}
+}
+
+// A body of several alerts is split. What is told of each part names the message that the producer stored.
+func TestJournalOfSplitBody(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.provision(patience)
+	sequence := f.publish("notify.payments", twoAlerts)
+	told := f.startWithJournal(nil)
+	f.eventually("all is told", func() bool { return len(told.all()) == 3 })
+	results := make(map[journal.Result]int)
+	for _, entry := range told.all() {
+		results[entry.Result]++
+		testkit.Equal(t, entry.Sequence, sequence, "sequence of what was %s", entry.Result)
+		testkit.Equal(t, strings.Contains(entry.ID, "/"), entry.Result == journal.Sent, "the ID %q names a part", entry.ID)
+	}
+	testkit.EqualMaps(t, results, map[journal.Result]int{journal.Split: 1, journal.Sent: 2}, "results")
+}
+
+// The drops of a batch are told together.
+func TestJournalOfFlood(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.provision(patience)
+	f.throttle.full = fullFor("the rule", "")
+	const flood = 1000
+	for i := range flood {
+		testkit.Must(f.js.PublishAsync("notify.payments", fmt.Appendf(nil, "event %d", i)))(t)
+	}
+	<-f.js.PublishAsyncComplete()
+	told := f.startWithJournal(nil)
+	f.awaitSettled(flood)
+	f.eventually("all is told", func() bool {
+		told.mu.Lock()
+		defer told.mu.Unlock()
+		return told.events == flood
+	})
+	told.mu.Lock()
+	defer told.mu.Unlock()
+	if told.calls > flood/2 {
+		t.Errorf("%d drops were told one by one, in %d calls", flood, told.calls)
+	}
+}

@@ -1,0 +1,198 @@
+package consume
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/failpoint"
+	"github.com/seed-4578ace9/notifier/internal/room"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
+)
+
+// mover stores moves in the room in the order of their arrival, and settles their messages.
+type mover struct {
+	worker *Worker
+	ctx    context.Context // goes on when the work has ended
+	moves  chan *move
+	ended  sync.WaitGroup
+}
+
+func newMover(work context.Context, w *Worker) *mover {
+	m := &mover{worker: w, ctx: context.WithoutCancel(work), moves: make(chan *move, throttle.MaxBatch)}
+	m.ended.Go(m.run)
+	return m
+}
+
+// close waits until everything handed over is stored or given back.
+func (m *mover) close() {
+	close(m.moves)
+	m.ended.Wait()
+}
+
+func (m *mover) run() {
+	batch := make([]*move, 0, throttle.MaxBatch)
+	for next := range m.moves {
+		batch = append(batch[:0], next)
+		for size := len(next.toStore); size < throttle.MaxBatch && len(m.moves) > 0; size += len(next.toStore) {
+			next = <-m.moves
+			batch = append(batch, next)
+		}
+		m.store(m.admit(batch))
+	}
+}
+
+// admit asks which moves may stay in the room, and ends the others. Of a body all parts may, or none.
+func (m *mover) admit(batch []*move) (admitted []*move) {
+	w := m.worker
+	refused := make(map[*move]bool)
+	var asking []*move
+	var stays []throttle.Stay
+	for _, move := range batch {
+		switch {
+		case slices.ContainsFunc(move.toStore, w.exceedsRoom):
+			refused[move] = true
+		case !move.counted:
+			asking = append(asking, move)
+			stays = append(stays, move.stays...)
+		}
+	}
+	if len(asking) > 0 {
+		// While Redis is unavailable nothing is counted: few events move then, since few are decided about.
+		if mayStay, err := w.throttle.EnterRoom(m.ctx, stays); err == nil {
+			for _, move := range asking {
+				refused[move] = slices.Contains(mayStay[:len(move.stays)], false)
+				for i, stay := range move.stays {
+					if refused[move] && mayStay[i] {
+						w.leave(stay)
+					}
+				}
+				mayStay = mayStay[len(move.stays):]
+			}
+		}
+	}
+	for _, move := range batch {
+		switch {
+		case move.left() <= 0: // JetStream delivers it again
+			move.done()
+		case refused[move]:
+			w.metrics.RoomRefused(string(move.reason), 1)
+			m.ended.Go(func() {
+				defer move.done()
+				move.refused()
+			})
+		default:
+			admitted = append(admitted, move)
+		}
+	}
+	return admitted
+}
+
+// store ends the leases of the moves, for whoever takes them from the room, and publishes them in order.
+func (m *mover) store(batch []*move) {
+	var releasing sync.WaitGroup
+	for _, move := range batch {
+		if move.grant != nil {
+			releasing.Go(func() { move.grant.Release(m.ctx, move.inDoubt) })
+		}
+	}
+	releasing.Wait()
+	for _, move := range batch {
+		move.publish(m.worker.js)
+	}
+	m.ended.Go(func() { m.settle(batch) })
+}
+
+// publish hands the messages of a move to the server.
+func (m *move) publish(js jetstream.JetStream) {
+	for _, message := range m.toStore {
+		future, err := js.PublishMsgAsync(message)
+		if err != nil {
+			m.fault = err
+			return
+		}
+		m.published = append(m.published, future)
+	}
+}
+
+// confirmed waits for the server to confirm the messages of a move. It tells which of them were stored before.
+func (m *move) confirmed(givenUp <-chan struct{}) (known []bool, err error) {
+	for _, future := range m.published {
+		select {
+		case ack := <-future.Ok():
+			known = append(known, ack.Duplicate)
+		case err := <-future.Err():
+			return nil, err
+		case <-givenUp:
+			return nil, nats.ErrTimeout
+		}
+	}
+	return known, m.fault
+}
+
+// settle settles the messages of moves as the server confirms them.
+func (m *mover) settle(batch []*move) {
+	w := m.worker
+	deadline, cancel := context.WithTimeout(m.ctx, apiTimeout)
+	defer cancel()
+	var (
+		settled []settlement
+		stored  []*move
+	)
+	for _, move := range batch {
+		known, err := move.confirmed(deadline.Done())
+		if !tooMuch(err) {
+			w.trouble.room.note(err)
+		}
+		if err == nil {
+			stored = append(stored, move)
+		}
+		switch {
+		case err == nil && move.bad != nil:
+			w.moved(move, known)
+			m.ended.Go(func() {
+				defer move.done()
+				w.bury(m.ctx, move.message, move.bad, func() {})
+			})
+			continue
+		case err == nil:
+			w.moved(move, known)
+			settled = append(settled, settlement{message: move.message, goesOn: true})
+		case tooMuch(err): // the room takes less than it did a moment ago
+			w.leave(move.stays...)
+			w.metrics.RoomRefused(string(move.reason), 1)
+			move.refused()
+		default:
+			w.giveBack(move.message, jitter(misconfiguredBackoff))
+		}
+		move.done()
+	}
+	if len(settled) > 0 {
+		failpoint.Reach(failpoint.AfterMove)
+	}
+	w.settle(settled...)
+	for _, move := range stored {
+		w.recordMove(move)
+	}
+}
+
+// moved takes note of a stored move. Known are the messages that were stored before.
+func (w *Worker) moved(m *move, known []bool) {
+	for i, stay := range m.stays {
+		if known[i] && !m.counted {
+			w.leave(stay) // its event may have ended, and would not leave once more
+		}
+	}
+	if stay, waited := w.stayOfStored(m.message); waited && stay.First != m.stays[0].First {
+		w.leave(stay) // its category was not known there
+	}
+	if m.reason == room.Part {
+		failpoint.Reach(failpoint.AfterSplit)
+	}
+	if m.stored != nil {
+		m.stored()
+	}
+}

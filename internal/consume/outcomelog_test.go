@@ -1,0 +1,96 @@
+package consume
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/sink"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
+)
+
+// Each event has one debug line, with its ID, category, outcome, and the level that denied it.
+func TestOutcomesAreLogged(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.throttle.answers(func(c throttle.Request) throttle.Decision {
+		if c.Category == "payments.full" {
+			return throttle.Decision{Verdict: throttle.Denied, Node: limits.Node{Path: "payments", Level: limits.LevelCategory}}
+		}
+		return throttle.Decision{Verdict: throttle.Admitted, Grant: f.throttle.grant(c)}
+	})
+	f.start(nil)
+	f.event("payments", "sent-1")
+	f.event("payments.full", "dropped-1")
+	f.publish("notify.payments", "{broken", "Nats-Msg-Id", "dead-1")
+	f.awaitSettled(3)
+	f.eventually("each has a line", func() bool { return f.log.Count("event has ended") >= 3 })
+	f.log.WantCount(t, 3, "event has ended")
+	f.log.WantCount(t, 1, `id=sent-1 category=payments outcome=sent`)
+	f.log.WantCount(t, 1, `id=dropped-1 category=payments.full outcome=dropped limit_level=category`)
+	f.log.WantCount(t, 1, `id=dead-1 category=payments outcome=dead`)
+}
+
+// Without debug lines no event is decoded for them: this one could not be.
+func TestNoEventIsDecodedForTheLog(t *testing.T) {
+	t.Parallel()
+	w := &Worker{logger: slog.New(slog.DiscardHandler)}
+	w.logOutcomes(settlement{outcome: Dropped})
+}
+
+// Dead letters have a line at once, then one a minute for each reason with their number. What is left is told at the end.
+func TestDeadLettersAreLogged(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		log := testkit.NewLog(t)
+		l := newLetterLog(log.Logger())
+		bury := func(reason event.Reason, subject string, n int) {
+			for range n {
+				l.add(subject, event.NewFault(reason, "line\nbreak", nil))
+			}
+		}
+		counts := func() (counts []string) {
+			for _, r := range log.Records() {
+				counts = append(counts, r.Attributes["reason"]+" "+r.Attributes["count"]+" "+r.Attributes["subject"])
+			}
+			return counts
+		}
+		bury(event.ReasonBadJSON, "notify.payments", 1000)
+		bury(event.ReasonEmpty, "notify.basket", 1)
+		testkit.EqualSlices(t, counts(), []string{"bad_json 1 notify.payments", "empty 1 notify.basket"}, "at once")
+		time.Sleep(letterLogEvery - time.Second)
+		bury(event.ReasonBadJSON, "notify.login", 1)
+		time.Sleep(2 * time.Second)
+		testkit.EqualSlices(t, counts()[2:], []string{"bad_json 1000 notify.login"}, "after a minute")
+		time.Sleep(10 * letterLogEvery)
+		bury(event.ReasonBadJSON, "notify.login", 3)
+		testkit.EqualSlices(t, counts()[3:], []string{"bad_json 1 notify.login"}, "after a rest")
+		l.stop()
+		testkit.EqualSlices(t, counts()[4:], []string{"bad_json 2 notify.login"}, "at the end")
+		log.WantCount(t, 5, `error="line break"`)
+	})
+}
+
+// A worker that stops says of nothing that it is over: its deliveries end, and others meet the same fault.
+func TestStopReadsAsNoRecovery(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.sink.send = func(context.Context, event.Event, int) error {
+		return &sink.Error{Class: sink.Misconfigured, Err: errScripted}
+	}
+	w := f.start(nil)
+	f.event("payments", "refused")
+	f.eventually("Slack refuses it", func() bool { return f.log.Count("deliveries are misconfigured") > 0 })
+	w.trouble.unacknowledged(20_000, 20_000)
+	w.cancel()
+	w.wait()
+	w.trouble.unacknowledged(0, 20_000)
+	for _, recovery := range []string{"no longer known to be misconfigured", "messages are delivered again"} {
+		f.log.WantCount(t, 0, recovery)
+	}
+}

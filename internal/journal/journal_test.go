@@ -1,0 +1,382 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
+
+	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var names = Names{Stream: "JOURNAL", Subject: "notify", Age: 24 * time.Hour, MaxBytes: 1 << 20, Replicas: 1}
+
+// storage stands in for JetStream: it keeps what is published, unless it fails.
+type storage struct {
+	mu      sync.Mutex
+	fails   error
+	entries []Entry
+	stored  []string // subjects of the messages
+}
+
+func (s *storage) PublishMsg(_ context.Context, message *nats.Msg, _ ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fails != nil {
+		return nil, s.fails
+	}
+	entries, err := decode(message.Header, message.Data, nil)
+	s.entries = append(s.entries, entries...)
+	s.stored = append(s.stored, message.Subject)
+	return &jetstream.PubAck{}, err
+}
+
+func (s *storage) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fails = err
+}
+
+func (s *storage) all() []Entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]Entry(nil), s.entries...)
+}
+
+// kit is a recorder in a synctest bubble.
+type kit struct {
+	*Recorder
+	storage storage
+	log     *testkit.Log
+	lost    testkit.Counts
+	stop    func()
+}
+
+func (k *kit) JournalLost(entries int) { k.lost.Add("lost", entries) }
+
+func start(t *testing.T) *kit {
+	k := &kit{log: testkit.NewLog(t)}
+	k.Recorder = NewRecorder(Options{Publisher: &k.storage, Names: names, Instance: "worker-1", Logger: k.log.Logger(), Metrics: k})
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { k.Run(ctx) })
+	k.stop = func() { cancel(); running.Wait() }
+	t.Cleanup(k.stop)
+	return k
+}
+
+// numbered returns entries whose sequences begin at first.
+func numbered(first int) func(i int) Entry {
+	return func(i int) Entry {
+		return Entry{ID: fmt.Sprintf("evt-%d", first+i), Sequence: uint64(first + i)}
+	}
+}
+
+func (k *kit) drop(category, level string, first, n int) {
+	k.Record(category, Dropped, level, n, numbered(first))
+}
+
+// total is how many events the entries tell of that match.
+func total(entries []Entry, matches func(Entry) bool) (events, singles int) {
+	for _, e := range entries {
+		if matches(e) {
+			events += e.Counts()
+			if e.Count == 0 {
+				singles++
+			}
+		}
+	}
+	return events, singles
+}
+
+func dropsOf(category string) func(Entry) bool {
+	return func(e Entry) bool { return e.Category == category && e.Result == Dropped }
+}
+
+func TestEntriesAreWhatWasRecorded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := start(t)
+		stored := time.Date(2026, 11, 22, 9, 14, 2, 113e6, time.UTC)
+		k.Record("payments.refunds", Dropped, "category", 1, func(int) Entry {
+			return Entry{
+				ID: "evt-4711", Stream: "NOTIFICATIONS", Sequence: 4711, Title: "card\n  declined", Path: "payments", Limit: "10/30m",
+				Used: 10, Size: 10, Next: stored.Add(time.Hour), Revision: "1:2", Stored: stored, Decided: stored.Add(time.Millisecond),
+			}
+		})
+		time.Sleep(publishEvery + time.Millisecond)
+		testkit.EqualDeeply(t, k.storage.all(), []Entry{{
+			ID: "evt-4711", Stream: "NOTIFICATIONS", Sequence: 4711, Category: "payments.refunds", Title: "card declined", Result: Dropped,
+			Level: "category", Path: "payments", Limit: "10/30m", Used: 10, Size: 10, Next: stored.Add(time.Hour), Revision: "1:2",
+			Stored: stored, Decided: stored.Add(time.Millisecond), Instance: "worker-1",
+		}}, "entries")
+		testkit.EqualSlices(t, k.storage.stored, []string{"notify-journal.payments"}, "subjects")
+	})
+}
+
+func TestFloodIsCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := start(t)
+		for batch := range 100 {
+			k.drop("payments", "category", batch*1000, 1000)
+			k.drop("payments", "global", 1_000_000+batch, 1)
+		}
+		k.Record("payments", Sent, "", 1, numbered(7))
+		k.drop("orders", "category", 0, SinglesPerCategory)
+		time.Sleep(publishEvery + time.Millisecond)
+
+		entries := k.storage.all()
+		events, singles := total(entries, dropsOf("payments"))
+		testkit.Equal(t, events, 100_100, "drops of payments")
+		testkit.Equal(t, singles, SinglesPerCategory, "single entries of payments")
+		testkit.Equal(t, len(entries), SinglesPerCategory+2+1+SinglesPerCategory, "entries")
+		for _, e := range entries {
+			if e.Count > 0 && e.Level == "category" {
+				testkit.EqualSlices(t, []any{e.ID, e.Sequence, e.LastID, e.LastSequence, e.Count},
+					[]any{"evt-100", uint64(100), "evt-99999", uint64(99_999), 99_900}, "counted entry")
+			}
+		}
+		_, singles = total(entries, dropsOf("orders"))
+		testkit.Equal(t, singles, SinglesPerCategory, "single entries of orders")
+
+		k.drop("payments", "category", 0, 1)
+		time.Sleep(publishEvery)
+		testkit.Equal(t, len(k.storage.all()), len(entries)+1, "entries a second later")
+	})
+}
+
+// TestJunkTakesNoNeighboursEntries has a producer use more categories than have entries of their own.
+func TestJunkTakesNoNeighboursEntries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := start(t)
+		const junk = 5 * maxKinds
+		for i := range junk {
+			k.drop(fmt.Sprintf("junk.c%d", i), "category", 0, 2)
+		}
+		k.drop("security", "category", 0, 1)
+		time.Sleep(publishEvery + time.Millisecond)
+		entries := k.storage.all()
+		events, singles := total(entries, func(e Entry) bool { return isBelow(e.Category, "junk") })
+		testkit.Equal(t, events, 2*junk, "events of junk")
+		testkit.Equal(t, singles, SinglesPerFirst, "single entries of junk")
+		_, singles = total(entries, dropsOf("security"))
+		testkit.Equal(t, singles, 1, "single entries of security")
+		if len(entries) > SinglesPerFirst+maxKinds+1+1 {
+			t.Errorf("%d entries, want at most one for each kind", len(entries))
+		}
+
+		for i := range junk {
+			k.drop(fmt.Sprintf("first%d", i), "category", 0, 1)
+		}
+		time.Sleep(publishEvery)
+		events, singles = total(k.storage.all()[len(entries):], func(Entry) bool { return true })
+		testkit.Equal(t, events, junk, "events of many first levels")
+		testkit.Equal(t, singles, junk, "single entries of many first levels")
+
+		for i := range junk {
+			k.drop(fmt.Sprintf("first%d", i), "category", 0, 3)
+		}
+		before := len(k.storage.all())
+		time.Sleep(publishEvery)
+		after := k.storage.all()[before:]
+		events, singles = total(after, func(Entry) bool { return true })
+		testkit.Equal(t, events, 3*junk, "events of many first levels")
+		testkit.Equal(t, singles, SinglesPerWorker, "single entries of many first levels")
+		events, _ = total(after, func(e Entry) bool { return e.Category == "" && e.Below })
+		if events == 0 {
+			t.Error("no entry counts what is beyond the bounds")
+		}
+	})
+}
+
+func TestWhatCannotBePublishedIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := start(t)
+		k.storage.fail(errors.New("nats: no response"))
+		k.drop("payments", "category", 0, 1)
+		time.Sleep(10 * publishEvery)
+		k.drop("payments", "category", 1, 1)
+		k.log.WantCount(t, 1, "the journal cannot be written")
+		k.storage.fail(nil)
+		time.Sleep(publishEvery + time.Millisecond)
+		testkit.Equal(t, len(k.storage.all()), 2, "entries")
+		k.log.WantCount(t, 1, "the journal is written again")
+		testkit.Equal(t, k.lost.Get("lost"), 0, "lost entries")
+	})
+}
+
+func TestOldestIsLostFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := start(t)
+		k.storage.fail(errors.New("nats: no response"))
+		time.Sleep(publishEvery / 2)
+		const perSecond, seconds = SinglesPerFirst, maxUnpublished/SinglesPerFirst + 10
+		for second := range seconds {
+			for i := range perSecond / SinglesPerCategory {
+				k.drop(fmt.Sprintf("payments.c%d", i), "category", second*perSecond+i*SinglesPerCategory, SinglesPerCategory)
+			}
+			time.Sleep(publishEvery)
+		}
+		k.storage.fail(nil)
+		time.Sleep(publishEvery + time.Millisecond)
+		entries := k.storage.all()
+		testkit.Equal(t, len(entries), maxUnpublished, "entries that were kept")
+		testkit.Equal(t, k.lost.Get("lost"), seconds*perSecond-maxUnpublished, "lost entries")
+		for _, e := range entries {
+			if e.Sequence < 10*perSecond {
+				t.Fatalf("entry of message %d was kept, newer ones were lost", e.Sequence)
+			}
+		}
+	})
+}
+
+func TestLastEntriesArePublished(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := start(t)
+		k.drop("payments", "category", 0, 1)
+		k.stop()
+		testkit.Equal(t, len(k.storage.all()), 1, "entries")
+	})
+}
+
+func TestNilRecorder(*testing.T) {
+	var none *Recorder
+	none.Record("payments", Sent, "", 1, numbered(0))
+}
+
+func TestRecorderIsUsedByMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := start(t)
+		var users sync.WaitGroup
+		for user := range 8 {
+			users.Go(func() {
+				for i := range 1000 {
+					k.drop("payments", "category", user*1000+i, 3)
+				}
+			})
+		}
+		users.Wait()
+		k.stop()
+		events, _ := total(k.storage.all(), dropsOf("payments"))
+		testkit.Equal(t, events, 8*3000, "events")
+	})
+}
+
+func TestShortTitle(t *testing.T) {
+	t.Parallel()
+	for title, want := range map[string]string{
+		"":                        "",
+		"card declined":           "card declined",
+		" card\r\n\tdeclined\x1b": "card declined",
+		strings.Repeat("ü", 80):   strings.Repeat("ü", 80),
+		strings.Repeat("ü", 81):   strings.Repeat("ü", 79) + "…",
+	} {
+		testkit.Equal(t, shortTitle(title), want, "short form of %q", title)
+	}
+}
+
+func TestMatches(t *testing.T) {
+	t.Parallel()
+	single := Entry{ID: "g-1/disk", Sequence: 10, Category: "a.b", Title: "Card declined", Result: Dropped}
+	counted := Entry{ID: "first", LastID: "last", Sequence: 20, LastSequence: 30, Category: "a.b", Count: 9, Result: Dropped}
+	below := Entry{Category: "a", Below: true, Count: 9, Sequence: 20, LastSequence: 30}
+	tests := []struct {
+		name  string
+		query Query
+		entry Entry
+		want  bool
+	}{
+		{"no condition", Query{}, single, true},
+		{"ID of a group", Query{ID: "g-1"}, single, true},
+		{"ID of a part", Query{ID: "g-1/disk"}, single, true},
+		{"another ID", Query{ID: "g-11"}, single, false},
+		{"first of those counted", Query{ID: "first"}, counted, true},
+		{"last of those counted", Query{ID: "last"}, counted, true},
+		{"sequence", Query{Sequence: 10}, single, true},
+		{"another sequence", Query{Sequence: 11}, single, false},
+		{"sequence within those counted", Query{Sequence: 25}, counted, true},
+		{"sequence outside those counted", Query{Sequence: 31}, counted, false},
+		{"category", Query{Category: "a.b"}, single, true},
+		{"parent category", Query{Category: "a"}, single, true},
+		{"a name that begins alike", Query{Category: "a.bc"}, single, false},
+		{"category below those counted", Query{Category: "a.c"}, below, true},
+		{"another first level", Query{Category: "b"}, below, false},
+		{"part of the title", Query{Title: "DECL"}, single, true},
+		{"another title", Query{Title: "refund"}, single, false},
+		{"a title of those counted, which nobody knows", Query{Title: "refund"}, counted, true},
+	}
+	for _, test := range tests {
+		testkit.Equal(t, test.query.Matches(test.entry), test.want, "%s", test.name)
+	}
+}
+
+// TestRealStream writes and reads a stream that is deleted meanwhile.
+func TestRealStream(t *testing.T) {
+	t.Parallel()
+	conn := testkit.Must(nats.Connect(servertest.StartNATS(t).URL))(t)
+	t.Cleanup(conn.Close)
+	js := testkit.Must(jetstream.New(conn))(t)
+	reader := Reader{JetStream: js, Names: names}
+	_, _, err := reader.Find(t.Context(), Query{})
+	if !errors.Is(err, ErrNoJournal) {
+		t.Fatalf("without a stream the error is %v", err)
+	}
+
+	log := testkit.NewLog(t)
+	k := &kit{}
+	recorder := NewRecorder(Options{
+		Publisher: js, Names: names, Instance: "worker-1", Logger: log.Logger(), Metrics: k,
+		Provision: func(ctx context.Context) error { return names.Provision(ctx, js) },
+	})
+	begin := time.Now()
+	record := func(category string, first, n int) {
+		recorder.Record(category, Dropped, "category", n, func(i int) Entry {
+			e := numbered(first)(i)
+			e.Decided = begin.Add(time.Duration(first+i) * time.Second)
+			return e
+		})
+		recorder.publish(t.Context())
+	}
+	record("payments.refunds", 0, 1000)
+	record("orders", 1000, 1)
+	wantIDs := func(q Query, want ...string) {
+		t.Helper()
+		found, unreadable, err := reader.Find(t.Context(), q)
+		testkit.NoError(t, err)
+		testkit.Equal(t, unreadable, 0, "unreadable messages")
+		var ids []string
+		for _, e := range found {
+			ids = append(ids, e.ID)
+		}
+		testkit.EqualSlices(t, ids, want, "IDs found")
+	}
+	wantIDs(Query{ID: "evt-42"}, "evt-42")
+	wantIDs(Query{Sequence: 500}, "evt-100")
+	wantIDs(Query{Category: "orders"}, "evt-1000")
+	wantIDs(Query{Category: "payments", Newest: 2}, "evt-99", "evt-100")
+	wantIDs(Query{Since: begin.Add(time.Hour)})
+	read := testkit.Must(reader.Search(t.Context(), Query{ID: "evt-500"}, func(e Entry) { t.Errorf("found %+v", e) }))(t)
+	testkit.Equal(t, read.Counted, 900, "events of which there is only a count")
+	if age := time.Since(read.Begins); age < 0 || age > time.Since(begin) {
+		t.Errorf("the journal begins at %v, want a time since %v", read.Begins, begin)
+	}
+	testkit.Must(js.Publish(t.Context(), "notify-journal.x", []byte("no batch")))(t)
+	_, unreadable, err := reader.Find(t.Context(), Query{})
+	testkit.NoError(t, err)
+	testkit.Equal(t, unreadable, 1, "unreadable messages")
+
+	testkit.NoError(t, js.DeleteStream(t.Context(), names.Stream))
+	record("orders", 2000, 1)
+	wantIDs(Query{}, "evt-2000")
+	log.WantCount(t, 0, "the journal cannot be written")
+}

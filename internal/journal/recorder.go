@@ -1,0 +1,286 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+)
+
+// How many entries of one second stand singly; others are counted. The bound for a first level keeps producers of a neighbour's
+// size, who may publish in one first-level category alone, from taking the worker's.
+const (
+	SinglesPerCategory = 100 // and result
+	SinglesPerFirst    = 500 // first-level category and result
+	SinglesPerWorker   = 5000
+)
+
+// maxKinds is of how many categories, results and levels a second has entries that count. The others of that second are counted for
+// their first-level categories, and those beyond maxKinds of these for all categories.
+const maxKinds = 1000
+
+// publishEvery is how often a worker publishes its entries.
+const publishEvery = time.Second
+
+// publishTimeout bounds the storing of one batch.
+const publishTimeout = 2 * time.Second
+
+// Batches that could not be published are kept for later seconds, up to a number of entries.
+const maxUnpublished = 20_000
+
+// maxBatch is how many entries a message has: about 100 KB before they are compressed.
+const maxBatch = 500
+
+// Publisher stores messages. [jetstream.JetStream] is one.
+type Publisher interface {
+	PublishMsg(ctx context.Context, message *nats.Msg, options ...jetstream.PublishOpt) (*jetstream.PubAck, error)
+}
+
+// Metrics is told of what the journal does. Its methods may be called at once.
+type Metrics interface {
+	JournalLost(entries int)
+}
+
+// Options of a Recorder.
+type Options struct {
+	Publisher Publisher
+	Names     Names
+	Provision func(ctx context.Context) error // makes the stream, where it is found absent; nil: nobody does
+	Instance  string                          // a name that no other start of a worker has
+	Logger    *slog.Logger
+	Metrics   Metrics
+}
+
+// Recorder gathers the entries of a worker. A nil Recorder records nothing.
+type Recorder struct {
+	o Options
+
+	mu     sync.Mutex
+	second *second
+
+	unpublished []batch // Run alone uses it, as what follows
+	number      int     // of the newest batch
+	failing     bool
+	lost        int // since it fails
+}
+
+// NewRecorder returns a recorder whose entries are published while Run runs.
+func NewRecorder(o Options) *Recorder { return &Recorder{o: o, second: newSecond()} }
+
+// Record tells what became of n events of a category, of which level, if not empty, denied each. Entry returns what is to be told of one of
+// them, from 0 to n-1; it is asked only for those that stand singly, and for the first and the last of those that are counted.
+func (r *Recorder) Record(category string, result Result, level string, n int, entry func(i int) Entry) {
+	if r == nil || n == 0 {
+		return
+	}
+	r.mu.Lock()
+	singles := r.second.take(category, result, n)
+	r.mu.Unlock()
+	entries := make([]Entry, 0, singles+2)
+	for i := range singles {
+		entries = append(entries, completed(entry(i), category, result, level))
+	}
+	if singles < n {
+		entries = append(entries, completed(entry(singles), category, result, level), entry(n-1))
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.second.entries = append(r.second.entries, entries[:singles]...)
+	if singles < n {
+		r.second.count(entries[singles], entries[singles+1], n-singles)
+	}
+}
+
+func completed(e Entry, category string, result Result, level string) Entry {
+	e.Category, e.Result, e.Level, e.Title = category, result, level, shortTitle(e.Title)
+	return e
+}
+
+// second is what a recorder gathers between two times that it publishes.
+type second struct {
+	entries []Entry
+	singles map[kind]int // of categories and of first levels, whose kinds are below
+	counted map[kind]*Entry
+	taken   int // entries that stand singly
+}
+
+// kind is what an entry counts, or what a bound is of.
+type kind struct {
+	category string
+	result   Result
+	level    string
+	below    bool // at and below the category
+}
+
+func newSecond() *second { return &second{singles: make(map[kind]int), counted: make(map[kind]*Entry)} }
+
+// take returns how many of n entries stand singly.
+func (s *second) take(category string, result Result, n int) int {
+	own := kind{category: category, result: result}
+	first := kind{category: event.FirstLevel(category), result: result, below: true}
+	free := min(n, SinglesPerCategory-s.singles[own], SinglesPerFirst-s.singles[first], SinglesPerWorker-s.taken)
+	if free <= 0 {
+		return 0
+	}
+	s.singles[own] += free
+	s.singles[first] += free
+	s.taken += free
+	return free
+}
+
+// count counts n events, from the first to the last.
+func (s *second) count(first, last Entry, n int) {
+	k := kind{category: first.Category, result: first.Result, level: first.Level}
+	if !s.mayCount(k) {
+		k.category, k.below = event.FirstLevel(k.category), true
+	}
+	if !s.mayCount(k) {
+		k.category = ""
+	}
+	counted := s.counted[k]
+	if counted == nil {
+		first.Category, first.Below = k.category, k.below
+		counted = &first
+		s.counted[k] = counted
+	}
+	counted.Count += n
+	counted.LastID, counted.LastSequence, counted.LastStored = last.ID, last.Sequence, last.Stored
+}
+
+// mayCount tells whether events of a kind may have an entry of their own.
+func (s *second) mayCount(k kind) bool {
+	most := maxKinds
+	if k.below {
+		most *= 2
+	}
+	return s.counted[k] != nil || len(s.counted) < most
+}
+
+// batch is the entries of a message.
+type batch struct {
+	first   string // level of their categories
+	name    string // under which the stream knows the message again
+	entries []Entry
+}
+
+// StopPatience is how long [Recorder.Run] goes on when its context has ended.
+const StopPatience = time.Second
+
+// Run publishes once a second until the context ends, and then what is left. It makes the stream first, if that is its task.
+func (r *Recorder) Run(ctx context.Context) {
+	if r == nil {
+		return
+	}
+	if r.o.Provision != nil {
+		_ = r.o.Provision(ctx) // what is wrong shows when entries cannot be published
+	}
+	ticker := time.NewTicker(publishEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			r.publish(ctx)
+		case <-ctx.Done():
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), StopPatience)
+			defer cancel()
+			r.publish(last)
+			return
+		}
+	}
+}
+
+// publish publishes what was gathered, and before it what could not be published earlier. The first failure ends it: the rest is
+// for the next second.
+func (r *Recorder) publish(ctx context.Context) {
+	r.unpublished = append(r.unpublished, r.batches()...)
+	var err error
+	for len(r.unpublished) > 0 {
+		if err = r.publishBatch(ctx, r.unpublished[0]); err != nil {
+			break
+		}
+		r.unpublished = r.unpublished[1:]
+	}
+	r.dropOldest()
+	r.report(err)
+}
+
+// batches takes what was gathered, by first-level categories.
+func (r *Recorder) batches() []batch {
+	r.mu.Lock()
+	gathered := r.second
+	r.second = newSecond()
+	r.mu.Unlock()
+	byFirst := make(map[string][]Entry)
+	for _, entry := range gathered.entries {
+		first := event.FirstLevel(entry.Category)
+		byFirst[first] = append(byFirst[first], entry)
+	}
+	for _, counted := range gathered.counted {
+		first := event.FirstLevel(counted.Category)
+		byFirst[first] = append(byFirst[first], *counted)
+	}
+	var batches []batch
+	for first, entries := range byFirst {
+		for len(entries) > 0 {
+			n := min(maxBatch, len(entries))
+			r.number++
+			batches = append(batches, batch{first: first, name: r.o.Instance + "-" + strconv.Itoa(r.number), entries: entries[:n]})
+			entries = entries[n:]
+		}
+	}
+	return batches
+}
+
+// publishBatch stores one batch. The stream knows a batch again that it stored before although its confirmation was lost.
+func (r *Recorder) publishBatch(ctx context.Context, b batch) error {
+	message, err := encode(r.o.Names.SubjectOf(b.first), r.o.Instance, b.name, b.entries)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	_, err = r.o.Publisher.PublishMsg(ctx, message)
+	if errors.Is(err, jetstream.ErrNoStreamResponse) && r.o.Provision != nil {
+		err = r.o.Provision(ctx)
+		if err == nil {
+			_, err = r.o.Publisher.PublishMsg(ctx, message)
+		}
+	}
+	return err
+}
+
+// dropOldest loses the oldest batches beyond what is kept.
+func (r *Recorder) dropOldest() {
+	kept := 0
+	for i, b := range slices.Backward(r.unpublished) {
+		if kept += len(b.entries); kept <= maxUnpublished {
+			continue
+		}
+		for _, lost := range r.unpublished[:i+1] {
+			r.lost += len(lost.entries)
+			r.o.Metrics.JournalLost(len(lost.entries))
+		}
+		r.unpublished = r.unpublished[i+1:]
+		return
+	}
+}
+
+// report logs when publishing begins to fail, and when it works again.
+func (r *Recorder) report(err error) {
+	switch {
+	case err != nil && !r.failing:
+		r.failing = true
+		r.o.Logger.Warn("the journal cannot be written: notifier why will not know of what happens now", "stream", r.o.Names.Stream, "error", err)
+	case err == nil && r.failing:
+		r.o.Logger.Info("the journal is written again", "stream", r.o.Names.Stream, "lost_entries", r.lost)
+		r.failing, r.lost = false, 0
+	}
+}

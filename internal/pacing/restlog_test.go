@@ -1,0 +1,80 @@
+package pacing
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+// restLines are the lines since the last call, in short.
+func restLines(log *testkit.Log, told *int) (lines []string) {
+	for _, r := range log.Records()[*told:] {
+		line := r.Message + " " + r.Attributes["destination"]
+		for _, name := range []string{"rest", "pauses", "further_pauses"} {
+			if value, has := r.Attributes[name]; has {
+				line += " " + name + "=" + value
+			}
+		}
+		lines = append(lines, line)
+	}
+	*told += len(lines)
+	return lines
+}
+
+func TestRestsAreLogged(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		log, told := testkit.NewLog(t), 0
+		pacer := New(Options{Available: func() bool { return false }, Logger: log.Logger()})
+		want := func(lines ...string) {
+			t.Helper()
+			synctest.Wait()
+			testkit.EqualSlices(t, restLines(log, &told), lines, "logged")
+		}
+		pacer.Pause(t.Context(), "#alerts", 30*time.Second)
+		pacer.Pause(t.Context(), "#payments", 2*time.Second)
+		want("channel rests #alerts rest=30s pauses=1", "channel rests #payments rest=2s pauses=1")
+		time.Sleep(10 * time.Second)
+		want("channel goes on #payments further_pauses=0")
+		pacer.Pause(t.Context(), "#alerts", 30*time.Second)
+		want()
+		time.Sleep(20 * time.Second)
+		want()
+		time.Sleep(11 * time.Second)
+		want("channel goes on #alerts further_pauses=1")
+	})
+}
+
+// A channel that is told to rest every few seconds has a line of each kind in a minute. A long rest has a line, though a late one.
+func TestRestsAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		log, told := testkit.NewLog(t), 0
+		l := newRestLog(log.Logger())
+		want := func(lines ...string) {
+			t.Helper()
+			synctest.Wait()
+			testkit.EqualSlices(t, restLines(log, &told), lines, "logged")
+		}
+		flicker := func(times int) {
+			for range times {
+				l.pause("#alerts", time.Second)
+				time.Sleep(7 * time.Second)
+			}
+		}
+		flicker(8) // until the fifty-sixth second
+		want("channel rests #alerts rest=1s pauses=1", "channel goes on #alerts further_pauses=0")
+		flicker(5)
+		want("channel rests #alerts rest=1s pauses=9", "channel goes on #alerts further_pauses=0")
+		l.pause("#alerts", time.Hour)
+		want()
+		time.Sleep(restLineEvery * 2 / 3)
+		want("channel rests #alerts rest=59m28s pauses=4")
+		time.Sleep(time.Hour)
+		want("channel goes on #alerts further_pauses=0")
+		time.Sleep(restLineEvery)
+		testkit.Equal(t, len(l.rests), 0, "channels that are remembered")
+	})
+}

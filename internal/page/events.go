@@ -1,0 +1,80 @@
+package page
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// message is what a watcher is told each second. What did not change is left out.
+type message struct {
+	At        int64             `json:"at"`                  // milliseconds, by the server's clock
+	Whole     bool              `json:"whole,omitempty"`     // the first of a connection: it has everything
+	Parts     map[string]string `json:"parts,omitempty"`     // of the page, by name
+	News      string            `json:"news"`                // one sentence for those who hear the page
+	Decisions string            `json:"decisions,omitempty"` // rows, the newest first
+	Skipped   int               `json:"skipped,omitempty"`   // decisions that came too fast to be shown
+}
+
+// serveEvents tells a watcher what changes, once a second.
+func (p *page) serveEvents(w http.ResponseWriter, r *http.Request) {
+	watcher := p.hub.join()
+	if watcher == nil {
+		w.Header().Set("Retry-After", "10")
+		http.Error(w, "too many watch this page", http.StatusServiceUnavailable)
+		return
+	}
+	defer p.hub.leave(watcher)
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("X-Accel-Buffering", "no") // a proxy passes each message on at once
+	controller := http.NewResponseController(w)
+	next := message{Whole: true}
+	for sent, number, filter := map[string]string{}, 0, textOf(r, "filter"); ; next = (message{}) {
+		select {
+		case <-watcher.wake:
+		case <-r.Context().Done():
+			return
+		case <-p.hub.closed.Done():
+			return
+		}
+		number = p.fill(&next, sent, number, filter)
+		_ = controller.SetWriteDeadline(time.Now().Add(writeTimeout)) // a writer of a test has none
+		if _, err := w.Write(next.encode()); err != nil || controller.Flush() != nil {
+			return
+		}
+	}
+}
+
+// fill puts into a message what changed since those parts and that decision were sent.
+func (p *page) fill(m *message, sent map[string]string, number int, filter string) int {
+	newest := p.hub.latest()
+	m.At, m.News, m.Parts = time.Now().UnixMilli(), newest.news, make(map[string]string)
+	for name, part := range newest.all(filter) {
+		if text := string(part); sent[name] != text {
+			m.Parts[name], sent[name] = text, text
+		}
+	}
+	decisions, last := p.hub.since(number)
+	var rows strings.Builder
+	for i := range decisions {
+		rows.WriteString(decisions[len(decisions)-1-i].html)
+	}
+	m.Decisions = rows.String()
+	if !m.Whole {
+		m.Skipped = last - number - len(decisions)
+	}
+	return last
+}
+
+// encode makes a server-sent event of a message. JSON has no line ends.
+func (m message) encode() []byte {
+	var event bytes.Buffer
+	event.WriteString("data: ")
+	encoder := json.NewEncoder(&event)
+	encoder.SetEscapeHTML(false) // the script parses it as JSON; what stands in it is escaped as HTML
+	_ = encoder.Encode(m)        // texts and numbers can be encoded
+	event.WriteString("\n")
+	return event.Bytes()
+}

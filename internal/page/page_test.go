@@ -1,0 +1,256 @@
+package page
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/status"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/why"
+)
+
+func TestReadOnly(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	for _, path := range []string{"/", "/why", "/events", "/page.js", "/elsewhere"} {
+		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodPatch, http.MethodOptions} {
+			got := s.do(method, path)
+			testkit.Equal(t, got.code, http.StatusMethodNotAllowed, "%s %s", method, path)
+			testkit.Equal(t, got.header.Get("Allow"), "GET, HEAD", "what %s allows", path)
+		}
+	}
+	for path, want := range map[string]int{
+		"/": 200, "/why": 200, "/page.js": 200, "/page.css": 200, "/icon.svg": 200, "/elsewhere": 404, "/assets/page.js": 404, "/overview.html": 404,
+	} {
+		for _, method := range []string{http.MethodGet, http.MethodHead} {
+			got := s.do(method, path)
+			testkit.Equal(t, got.code, want, "%s %s", method, path)
+			if method == http.MethodHead && got.body != "" {
+				t.Errorf("HEAD %s has a body: %q", path, got.body)
+			}
+		}
+	}
+}
+
+func TestHeaders(t *testing.T) {
+	t.Parallel()
+	s := serve(t, newScripted(), "127.0.0.1:0", "pa55 word")
+	for _, path := range []string{"/", "/why", "/page.css", "/elsewhere", "/?token=pa55+word"} {
+		for _, authorization := range []string{"", "Bearer pa55 word"} {
+			got := s.do(http.MethodGet, path, "Authorization", authorization)
+			for name, want := range map[string]string{
+				"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; " +
+					"base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+				"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
+			} {
+				testkit.Equal(t, got.header.Get(name), want, "%s of %s", name, path)
+			}
+		}
+	}
+}
+
+func TestToken(t *testing.T) {
+	t.Parallel()
+	s := serve(t, newScripted(), "127.0.0.1:0", "pa55 word")
+	for _, path := range []string{"/", "/why?q=evt-1", "/events", "/page.js", "/?token=other", "/?token="} {
+		for _, headers := range [][]string{nil, {"Authorization", "Bearer other"}, {"Authorization", "pa55 word"}, {"Cookie", cookieName + "=pa55 word"}} {
+			got := s.do(http.MethodGet, path, headers...)
+			testkit.Equal(t, got.code, http.StatusUnauthorized, "%s with %q", path, headers)
+			testkit.Equal(t, got.header.Get("WWW-Authenticate"), "Bearer", "what is asked for")
+			if strings.Contains(got.body, "host-a") || strings.Contains(got.body, "pa55 word") {
+				t.Errorf("%s tells: %s", path, got.body)
+			}
+		}
+	}
+	if asked, _ := s.source.counts(); asked != 0 {
+		t.Errorf("strangers made the page ask %d times", asked)
+	}
+	got := s.do(http.MethodGet, "/", "Authorization", "Bearer pa55 word")
+	testkit.Equal(t, got.code, http.StatusOK, "with the header")
+
+	got = s.do(http.MethodGet, "/why?token=pa55+word&q=evt-1")
+	testkit.Equal(t, got.code, http.StatusSeeOther, "with the token in the address")
+	testkit.Equal(t, got.header.Get("Location"), "./why?q=evt-1", "where it leads")
+	cookie := got.cookies[0]
+	if !cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode || strings.Contains(cookie.Value, "pa55") {
+		t.Errorf("cookie: %v", cookie)
+	}
+	got = s.do(http.MethodGet, "/why?q=evt-1", "Cookie", cookie.Name+"="+cookie.Value)
+	testkit.Equal(t, got.code, http.StatusOK, "with the cookie")
+}
+
+// Nothing inline: neither scripts, styles nor handlers, and nothing from elsewhere.
+func TestNothingInline(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.source.answers["evt-1"] = why.Answer{Events: []why.Event{{ID: "evt-1", Sentences: []string{"sent"}}}}
+	for _, path := range []string{"/", "/?filter=pay", "/why", "/why?q=evt-1"} {
+		body := s.do(http.MethodGet, path).body
+		for _, found := range inline.FindAllString(body, -1) {
+			t.Errorf("%s has %s", path, found)
+		}
+	}
+}
+
+// inline is what the policy of the page forbids: scripts, styles and handlers in the page, and what is loaded from elsewhere.
+var inline = regexp.MustCompile(`(?i)<style|<script[^>]*>[^<]|\sstyle=|\son[a-z]+=|javascript:|(src|href|action)="[a-z]*:?//`)
+
+// watch opens the events for a while and returns what it was told.
+func watch(ctx interface{ Done() <-chan struct{} }, handler http.Handler, request *http.Request) *httptest.ResponseRecorder {
+	recorder := httptest.NewRecorder()
+	handler.ServeHTTP(recorder, request)
+	<-ctx.Done()
+	return recorder
+}
+
+// bubble is a page inside of a synctest bubble.
+func bubble(t *testing.T, source *scripted) (handler http.Handler) {
+	p := newPage(Options{Source: source, Logger: testkit.NewLog(t).Logger()})
+	t.Cleanup(p.hub.close)
+	return p.handler()
+}
+
+func TestOnePollerForAllWatchers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := newScripted()
+		handler := bubble(t, source)
+		asked := func() int { n, _ := source.counts(); return n }
+		time.Sleep(10 * time.Second)
+		testkit.Equal(t, asked(), 0, "questions while nobody watches")
+
+		ctx, leave := testContext(t)
+		var watching sync.WaitGroup
+		for i := range 50 {
+			path := "/events"
+			if i%2 == 0 {
+				path += "?filter=payments"
+			}
+			watching.Go(func() { watch(ctx, handler, httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil)) })
+		}
+		for range 50 {
+			watching.Go(func() {
+				handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil))
+			})
+		}
+		time.Sleep(10*time.Second + time.Millisecond)
+		testkit.Equal(t, asked(), 11, "questions of 50 watchers in 10 seconds")
+		_, following := source.counts()
+		testkit.Equal(t, following, 1, "readers of the decisions")
+
+		leave()
+		watching.Wait()
+		synctest.Wait()
+		_, following = source.counts()
+		testkit.Equal(t, following, 0, "readers of the decisions after all have left")
+		time.Sleep(10 * time.Second)
+		testkit.Equal(t, asked(), 11, "questions after all have left")
+	})
+}
+
+func TestTooManyWatchers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		handler := bubble(t, newScripted())
+		ctx, leave := testContext(t)
+		var watching sync.WaitGroup
+		for range maxWatchers {
+			watching.Go(func() { watch(ctx, handler, httptest.NewRequestWithContext(ctx, http.MethodGet, "/events", nil)) })
+		}
+		synctest.Wait()
+		refused := httptest.NewRecorder()
+		handler.ServeHTTP(refused, httptest.NewRequestWithContext(ctx, http.MethodGet, "/events", nil))
+		testkit.Equal(t, refused.Code, http.StatusServiceUnavailable, "one too many")
+		leave()
+		watching.Wait()
+	})
+}
+
+// A watcher is told only what changed, and at first everything.
+func TestOnlyChangesAreSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := newScripted()
+		handler := bubble(t, source)
+		ctx, leave := testContext(t)
+		var recorder *httptest.ResponseRecorder
+		var watching sync.WaitGroup
+		watching.Go(func() {
+			recorder = watch(ctx, handler, httptest.NewRequestWithContext(ctx, http.MethodGet, "/events", nil))
+		})
+		time.Sleep(1500 * time.Millisecond)
+		source.change(func(s *status.Status) { s.Backlog.Waiting = 99 })
+		source.followed <- dropped(1, 3)
+		time.Sleep(time.Second)
+		leave()
+		watching.Wait()
+		messages := strings.Split(strings.TrimSpace(recorder.Body.String()), "\n\n")
+		testkit.Equal(t, len(messages), 3, "messages")
+		for i, want := range []map[string]bool{
+			{"whole": true, "limits": true, "summary": true, "workers": true},
+			{"whole": false, "limits": false, "summary": false, "decisions": false},
+			{"whole": false, "limits": false, "summary": true, "decisions": true},
+		} {
+			for field, has := range want {
+				testkit.Equal(t, strings.Contains(messages[i], `"`+field+`":`), has, "message %d has %s: %s", i, field, messages[i])
+			}
+		}
+	})
+}
+
+func TestSourceFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := newScripted()
+		handler := bubble(t, source)
+		read := func() string {
+			recorder := httptest.NewRecorder()
+			handler.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
+			return recorder.Body.String()
+		}
+		if body := read(); !strings.Contains(body, "host-a") || strings.Contains(body, "cannot be asked") {
+			t.Errorf("before the failure: %s", body)
+		}
+		source.mu.Lock()
+		source.fails = errors.New("nats: <b>no responders</b>")
+		source.mu.Unlock()
+		time.Sleep(2 * time.Second)
+		if body := read(); !strings.Contains(body, "the state cannot be asked: nats: &lt;b&gt;no responders") || strings.Contains(body, "4,321") {
+			t.Errorf("after the failure: %s", body)
+		}
+	})
+}
+
+func TestQuestions(t *testing.T) {
+	t.Parallel()
+	known := why.Answer{Events: []why.Event{{ID: "evt-4711", Category: "payments.refunds", Sentences: []string{"sent at 09:14:02.119"}}}}
+	tests := []struct {
+		query string
+		want  []why.Question // but for their times
+		shows string
+	}{
+		{"q=evt-4711", []why.Question{{ID: "evt-4711"}}, "sent at 09:14:02.119"},
+		{"q=%2347", []why.Question{{Sequence: 47}}, "sent at 09:14:02.119"},
+		{"q=payments.refunds", []why.Question{{ID: "payments.refunds"}, {Category: "payments.refunds"}}, "Not known"},
+		{"q=No+category", []why.Question{{ID: "No category"}}, "Not known"},
+		{"q=", nil, "Give the ID"},
+	}
+	for _, test := range tests {
+		s := start(t)
+		s.source.answers["evt-4711"], s.source.answers["#47"] = known, known
+		body := s.do(http.MethodGet, "/why?since=1h&"+test.query).body
+		if !strings.Contains(body, test.shows) {
+			t.Errorf("%s: %s", test.query, body)
+		}
+		for i, q := range s.source.questions {
+			if ago := time.Since(q.Since); ago < 59*time.Minute || ago > 61*time.Minute {
+				t.Errorf("%s asks since %s", test.query, q.Since)
+			}
+			s.source.questions[i].Since = time.Time{}
+		}
+		testkit.EqualSlices(t, s.source.questions, test.want, "%s", test.query)
+	}
+}

@@ -1,0 +1,196 @@
+package page
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/journal"
+	"github.com/seed-4578ace9/notifier/internal/status"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/why"
+)
+
+// scripted is a source that says what the test wants.
+type scripted struct {
+	mu        sync.Mutex
+	state     status.Status
+	fails     error // of Status and Decisions
+	asked     int   // how often for the status
+	following int   // readers of the decisions
+	followed  chan []journal.Entry
+	answers   map[string]why.Answer // by ID, category or "#" and the sequence
+	questions []why.Question
+}
+
+func newScripted() *scripted {
+	return &scripted{state: busy(), followed: make(chan []journal.Entry), answers: make(map[string]why.Answer)}
+}
+
+func (s *scripted) Status(context.Context) (status.Status, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked++
+	return s.state, s.fails
+}
+
+func (s *scripted) Why(_ context.Context, q why.Question) why.Answer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.questions = append(s.questions, q)
+	if q.Sequence > 0 {
+		return s.answers[fmt.Sprintf("#%d", q.Sequence)]
+	}
+	return s.answers[q.ID+q.Category]
+}
+
+func (s *scripted) Decisions(ctx context.Context) (<-chan []journal.Entry, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fails != nil {
+		return nil, s.fails
+	}
+	s.following++
+	decisions := make(chan []journal.Entry)
+	go func() {
+		defer close(decisions)
+		for {
+			select {
+			case entries := <-s.followed:
+				select {
+				case decisions <- entries:
+				case <-ctx.Done():
+				}
+			case <-ctx.Done():
+				s.mu.Lock()
+				s.following--
+				s.mu.Unlock()
+				return
+			}
+		}
+	}()
+	return decisions, nil
+}
+
+// change alters what the source says of the state.
+func (s *scripted) change(alter func(*status.Status)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	alter(&s.state)
+}
+
+func (s *scripted) counts() (asked, following int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked, s.following
+}
+
+// busy is the state of a deployment with something of everything.
+func busy() status.Status {
+	now := time.Now()
+	opens := now.Add(90 * time.Second)
+	s := status.Status{
+		At: now, Revision: "1:7",
+		Workers: []status.Worker{
+			{Instance: "a", Name: "host-a", Version: "v1.2.3", Started: now, Ready: true, InHand: 4, Revision: "1:7", PerMinute: status.Rates{Sent: 12, Dropped: 1234}},
+			{Instance: "b", Name: "host-b", Version: "v1.2.3", Started: now, NotReady: "redis is unavailable", Degraded: "local", Revision: "1:7"},
+		},
+		Mismatches: []status.Mismatch{{Variable: "NOTIFIER_GLOBAL_LIMIT", Values: map[string][]string{"100/30m": {"host-a"}, "90/30m": {"host-b"}}}},
+		Backlog:    status.Backlog{Waiting: 4321, Unacked: 17, InRoom: map[string]int64{"slot": 5, "channel": 1200}, Stream: 4338, Bytes: 3 << 20, Capacity: 1 << 30},
+		Redis:      status.Redis{Role: "primary", Version: "7.2.4", Replicas: 1, Memory: 5 << 20, SlowestCall: 3 * time.Millisecond},
+		NATS:       status.NATS{Server: "nats-1", Version: "2.12.0", Replicas: 3, Lagging: 1, Bytes: 7 << 20},
+		Limits: []status.Limit{
+			{Level: "global", Limit: "100/30m", Used: 60, Size: 100},
+			{Level: "category", Path: "payments", Limit: "10/30m", Used: 10, Size: 10, PerMinute: 1180, Next: &opens},
+			{Level: "payments.*", Path: "payments.refunds", Limit: "5/30m", Used: 2, Size: 5},
+			{Level: "category", Path: "search", Limit: "10/30m", Used: 7, Size: 10},
+		},
+		Suppressed:  []status.Suppressed{{Category: "payments", Level: "category", Count: 1204, Titles: []string{"card declined"}, Since: now.Add(-time.Hour), Until: opens}},
+		Channels:    []status.Channel{{Name: "#payments", PausedUntil: opens, Queue: 31, PerMinute: 58, Rate: 1}, {Name: "#search"}},
+		Changes:     []status.Change{{Path: "debug", Limit: "0/1h", By: "alice", At: now.Add(-time.Hour), Until: opens}},
+		DeadLetters: []status.DeadLetter{{Reason: "malformed", Count: 3}},
+	}
+	for i := range 60 {
+		s.Minutes = append(s.Minutes, status.Minute{At: now.Add(time.Duration(i-60) * time.Minute), Sent: int64(i), Dropped: int64(10 * i), Waiting: 2})
+	}
+	return s
+}
+
+// dropped are so many decisions, numbered from first.
+func dropped(first, n int) []journal.Entry {
+	var entries []journal.Entry
+	for i := range n {
+		entries = append(entries, journal.Entry{
+			ID: fmt.Sprintf("evt-%d", first+i), Category: "payments.refunds", Title: fmt.Sprintf("card %d declined", first+i),
+			Result: journal.Dropped, Level: "category", Limit: "10/30m", Used: 10, Size: 10, Decided: time.Now(),
+		})
+	}
+	return entries
+}
+
+// served is a page that is served, and a client of it.
+type served struct {
+	t      testing.TB
+	source *scripted
+	log    *testkit.Log
+	url    string
+	stop   func()
+}
+
+// serve serves a page at an address.
+func serve(t testing.TB, source *scripted, address, token string) *served {
+	t.Helper()
+	log := testkit.NewLog(t)
+	server := testkit.Must(Listen(t.Context(), address, false, Options{Source: source, Token: token, Logger: log.Logger()}))(t)
+	done := make(chan error, 1)
+	go func() { done <- server.Serve() }()
+	stop := sync.OnceFunc(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
+		defer cancel()
+		if err := server.Shutdown(ctx); err != nil {
+			t.Errorf("stopping: %v", err)
+		}
+		if err := <-done; err != nil {
+			t.Errorf("serving: %v", err)
+		}
+		http.DefaultClient.CloseIdleConnections()
+	})
+	t.Cleanup(stop)
+	return &served{t, source, log, "http://" + server.Addr(), stop}
+}
+
+func start(t testing.TB) *served { return serve(t, newScripted(), "127.0.0.1:0", "") }
+
+// answer is what a request was answered.
+type answer struct {
+	code    int
+	header  http.Header
+	cookies []*http.Cookie
+	body    string
+}
+
+// do sends a request with headers, which are names and values in turn. It follows no redirect.
+func (s *served) do(method, path string, headers ...string) answer {
+	s.t.Helper()
+	request := testkit.Must(http.NewRequestWithContext(testkit.Context(s.t), method, s.url+path, nil))(s.t)
+	for i := 0; i < len(headers); i += 2 {
+		request.Header.Set(headers[i], headers[i+1])
+	}
+	response, err := http.DefaultTransport.RoundTrip(request)
+	testkit.NoError(s.t, err)
+	defer func() { _ = response.Body.Close() }()
+	body := testkit.Must(io.ReadAll(response.Body))(s.t)
+	return answer{response.StatusCode, response.Header, response.Cookies(), string(body)}
+}
+
+// freeAddress is an address at which a server can be started again.
+func freeAddress(t testing.TB) string {
+	listener := testkit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	defer func() { _ = listener.Close() }()
+	return listener.Addr().String()
+}

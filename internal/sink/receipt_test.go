@@ -1,0 +1,110 @@
+package sink
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+// reopened returns what the event that ends the one with a receipt is told.
+func reopened(text string) *receipt {
+	return openedBy(Delivery{Event: event.Event{Status: event.StatusResolved}, Opened: text})
+}
+
+func TestReceiptRoundTrip(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
+	e := fired
+	e.Link, e.Source = "https://example.org/?a=1&b=<2>", "pay-1"
+	e.Fields = []event.Field{{Name: "host", Value: "db-1"}, {Name: "zone", Value: "a \"quoted\"\\ one"}}
+	want := &receipt{
+		Version: 1, Channel: "C0000001", Timestamp: "1767322800.000100", ID: e.ID, Category: e.Category, Title: e.Title,
+		Text: e.Text, Severity: e.Severity, Source: e.Source, Link: e.Link, Fields: e.Fields, Time: e.Time, Destination: "#ops",
+	}
+	testkit.EqualDeeply(t, reopened(newReceipt(e, "#ops", posted, now)), want, "reopened")
+	testkit.Equal(t, PostedAs(newReceipt(e, "#ops", posted, now)), "C0000001 1767322800.000100", "where it was posted")
+	e.Time = time.Time{}
+	if got := reopened(newReceipt(e, "#ops", posted, now)); !got.Time.Equal(now) {
+		t.Errorf("got the time %v, want that of the post", got.Time)
+	}
+	for _, status := range []event.Status{"", event.StatusResolved} {
+		e.Status = status
+		testkit.Equal(t, newReceipt(e, "#ops", posted, now), "", "%q: got receipt", status)
+	}
+}
+
+// A receipt of a message that cannot be addressed still tells what fired, and since when.
+func TestReceiptWithoutAMessage(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]apiAnswer{
+		"webhook":      {},
+		"no channel":   {ts: "1.1"},
+		"no ts":        {channel: "C0000001"},
+		"odd channel":  {channel: "#ops", ts: "1.1"},
+		"long channel": {channel: "C" + strings.Repeat("0", 5000), ts: "1.1"},
+		"odd ts":       {channel: "C0000001", ts: "now"},
+		"long ts":      {channel: "C0000001", ts: strings.Repeat("1", 5000) + ".1"},
+	} {
+		text := newReceipt(fired, "webhook", answer, time.Now())
+		if r := reopened(text); r.repliable() || r.Channel != "" || r.Title != fired.Title || !r.Time.Equal(fired.Time) {
+			t.Errorf("%s: got %s", name, text)
+		}
+	}
+}
+
+// The largest events, and those whose JSON is much longer than their text, keep what matters most.
+func TestReceiptIsBounded(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"x", "<", "\"", "\\", "\x01", "\n", "😀", "\u2028", "\xff", "e\u0301"} {
+		e := fired
+		long := strings.Repeat(text, 100_000)
+		e.Title, e.Text, e.Source, e.Link = "t"+long, "x"+long, "s"+long, "https://example.org/"+long
+		for range 300 {
+			e.Fields = append(e.Fields, event.Field{Name: "n" + long[:100], Value: "v" + long[:1000]})
+		}
+		e.ID, e.Category = strings.Repeat("i", 64), strings.Repeat("c", 128)
+		got := newReceipt(e, "#"+strings.Repeat("d", 79), posted, time.Now())
+		if len(got) > maxReceipt || !utf8.ValidString(got) {
+			t.Errorf("%q: %d bytes: %s", text, len(got), got)
+		}
+		r := reopened(got)
+		if !r.repliable() || r.ID != e.ID || r.Category != e.Category || !r.Time.Equal(e.Time) || r.Severity != e.Severity ||
+			!strings.HasPrefix(r.Title, "t") || !strings.HasPrefix(r.Text, "x") || r.Link != "" {
+			t.Errorf("%q: got %s", text, got)
+		}
+	}
+}
+
+func FuzzReceipt(f *testing.F) {
+	f.Add(newReceipt(fired, "#ops", posted, time.Now()), "title", "text", "#ops")
+	for _, text := range []string{"", "{}", `{"v":1}`, `{"v":1,"ts":"1.1","channel":"C00"}`, `{"v":1,"time":"x"}`, `[]`, "null", `{"v":1,"fields":[null]}`} {
+		f.Add(text, "\x00<!here>", strings.Repeat("\u2028", 500), "C1")
+	}
+	f.Fuzz(func(t *testing.T, text, title, body, destination string) {
+		if r := reopened(text); r != nil {
+			if r.repliable() && (!channelID.MatchString(r.Channel) || !messageTimestamp.MatchString(r.Timestamp)) {
+				t.Errorf("%q: would reply to %q in %q", text, r.Timestamp, r.Channel)
+			}
+			d := Delivery{Event: ended, Opened: text}
+			for _, rewrite := range []bool{false, true} {
+				v := newView(d, r, time.Now())
+				v.Rewrite = rewrite
+				if _, err := (*Template)(nil).render(v); err != nil {
+					t.Errorf("%q: %v", text, err)
+				}
+			}
+		}
+		e := fired
+		e.Title, e.Text, e.Link = title, body, body
+		e.Fields = []event.Field{{Name: title, Value: body}, {Name: body, Value: title}}
+		got := newReceipt(e, destination, posted, time.Now())
+		if len(got) > maxReceipt || !json.Valid([]byte(got)) || !reopened(got).repliable() {
+			t.Errorf("%d bytes: %s", len(got), got)
+		}
+	})
+}

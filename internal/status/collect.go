@@ -1,0 +1,214 @@
+package status
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/consume"
+	"github.com/seed-4578ace9/notifier/internal/fleet"
+	"github.com/seed-4578ace9/notifier/internal/overrides"
+	"github.com/seed-4578ace9/notifier/internal/room"
+)
+
+// Options say which deployment is asked, and how.
+type Options struct {
+	Conn       *nats.Conn
+	Deployment string // see fleet.Options
+	Names      consume.Names
+	Overrides  overrides.Options // the bucket of live limits, asked where no worker answers; it is never made
+
+	// RedisInfo asks the server that counts for the sections of INFO. nil: it is not asked.
+	RedisInfo func(ctx context.Context) (map[string]map[string]string, error)
+
+	// Expected is how many workers are known to be there, after whose answers no more are waited for. 0: that is not known.
+	Expected int
+}
+
+// partTimeout bounds each part of the questions. A request that is not permitted takes that long.
+const partTimeout = 2 * time.Second
+
+// collecting is a Status of which parts are still asked for.
+type collecting struct {
+	o  Options
+	js jetstream.JetStream
+
+	mu     sync.Mutex
+	status Status
+	queues map[string]int64 // by room.Token
+}
+
+// Workers asks the workers of a deployment for their reports, ordered by name.
+func Workers(ctx context.Context, conn *nats.Conn, deployment string, expected int) ([]Report, error) {
+	answers, err := fleet.Ask(ctx, conn, deployment, expected)
+	if err != nil {
+		return nil, err
+	}
+	var reports []Report
+	for _, answer := range answers {
+		var report Report
+		if err := json.Unmarshal(answer, &report); err != nil {
+			return nil, fmt.Errorf("reading a worker's report: %w", err)
+		}
+		reports = append(reports, report)
+	}
+	slices.SortFunc(reports, func(a, b Report) int { return compareWorkers(a.Worker, b.Worker) })
+	return reports, nil
+}
+
+// Collect asks all parts of a deployment at once. It takes and changes nothing.
+func Collect(ctx context.Context, o Options) (Status, error) {
+	js, err := jetstream.New(o.Conn, jetstream.WithDefaultTimeout(partTimeout))
+	if err != nil {
+		return Status{}, fmt.Errorf("using jetstream: %w", err)
+	}
+	o.Overrides.Provision = false // nothing is changed
+	c := &collecting{o: o, js: js, status: Status{At: time.Now().UTC()}}
+	var parts sync.WaitGroup
+	for _, part := range []func(context.Context){c.askWorkers, c.askBacklog, c.askDeadLetters, c.askRedis} {
+		parts.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, partTimeout)
+			defer cancel()
+			part(ctx)
+		})
+	}
+	parts.Wait()
+	if ctx.Err() != nil {
+		return Status{}, context.Cause(ctx)
+	}
+	for i := range c.status.Channels {
+		c.status.Channels[i].Queue = c.queues[room.Token(c.status.Channels[i].Name)]
+	}
+	slices.Sort(c.status.Unknown)
+	return c.status, nil
+}
+
+// set changes the status, with the lock held.
+func (c *collecting) set(change func(*Status)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change(&c.status)
+}
+
+func (c *collecting) unknown(what string, err error) {
+	c.set(func(s *Status) { s.Unknown = append(s.Unknown, fmt.Sprintf("%s: %v", what, err)) })
+}
+
+func (c *collecting) askWorkers(ctx context.Context) {
+	reports, err := Workers(ctx, c.o.Conn, c.o.Deployment, c.o.Expected)
+	switch {
+	case err != nil:
+		c.unknown("workers", err)
+	case len(reports) == 0:
+		c.unknown("workers", errors.New("none answers"))
+		c.askOverrides(ctx)
+	default:
+		c.set(func(s *Status) { s.merge(reports) })
+	}
+}
+
+func (c *collecting) askBacklog(ctx context.Context) {
+	backlog, err := c.o.Names.Backlog(ctx, c.js)
+	if err != nil {
+		c.unknown("backlog", err)
+	}
+	conn := c.o.Conn
+	c.set(func(s *Status) {
+		s.NATS.Server, s.NATS.Version, s.NATS.Cluster = conn.ConnectedServerName(), conn.ConnectedServerVersion(), conn.ConnectedClusterName()
+		c.queues = backlog.Queues
+		s.Backlog.Waiting, s.Backlog.Unacked, s.Backlog.InRoom = backlog.Waiting, backlog.Unacked, backlog.InRoom
+		if backlog.Room != nil {
+			s.NATS.Bytes += int64(backlog.Room.State.Bytes) //nolint:gosec // bytes on a disk
+		}
+		stream := backlog.Stream
+		if stream == nil {
+			return
+		}
+		s.Backlog.Stream, s.Backlog.Bytes = int64(stream.State.Msgs), int64(stream.State.Bytes) //nolint:gosec // likewise
+		s.Backlog.Capacity = max(0, stream.Config.MaxBytes)
+		s.NATS.Bytes += s.Backlog.Bytes
+		s.NATS.Replicas = stream.Config.Replicas
+		if stream.Cluster != nil {
+			for _, replica := range stream.Cluster.Replicas {
+				if !replica.Current {
+					s.NATS.Lagging++
+				}
+			}
+		}
+	})
+}
+
+func (c *collecting) askDeadLetters(ctx context.Context) {
+	stream, counts, err := c.o.Names.DeadLetterCounts(ctx, c.js)
+	if err != nil {
+		c.unknown("dead letters", err)
+		return
+	}
+	c.set(func(s *Status) {
+		s.NATS.Bytes += int64(stream.State.Bytes) //nolint:gosec // bytes on a disk
+		for _, reason := range slices.Sorted(maps.Keys(counts)) {
+			s.DeadLetters = append(s.DeadLetters, DeadLetter{Reason: reason, Count: counts[reason]})
+		}
+	})
+}
+
+func (c *collecting) askRedis(ctx context.Context) {
+	if c.o.RedisInfo == nil {
+		return
+	}
+	info, err := c.o.RedisInfo(ctx)
+	if err != nil {
+		c.unknown("redis", err)
+		return
+	}
+	number := func(section, key string) int64 {
+		n, _ := strconv.ParseInt(info[section][key], 10, 64)
+		return n
+	}
+	role := info["Replication"]["role"]
+	if role == "master" {
+		role = "primary"
+	}
+	c.set(func(s *Status) {
+		s.Redis.Role, s.Redis.Version = role, info["Server"]["redis_version"]
+		s.Redis.Replicas = int(number("Replication", "connected_slaves"))
+		s.Redis.Memory, s.Redis.MaxMemory = number("Memory", "used_memory"), number("Memory", "maxmemory")
+	})
+}
+
+// askOverrides reads the bucket, where no worker says what is in force.
+func (c *collecting) askOverrides(ctx context.Context) {
+	bucket, err := overrides.Open(ctx, c.js, c.o.Overrides)
+	if errors.Is(err, overrides.ErrNoBucket) {
+		return
+	}
+	var found overrides.Snapshot
+	if err == nil {
+		found, err = bucket.Load(ctx)
+	}
+	if err != nil {
+		c.unknown("live limits", err)
+		return
+	}
+	c.set(func(s *Status) { s.Changes = Changes(found) })
+}
+
+// Changes are the overrides of a bucket.
+func Changes(s overrides.Snapshot) []Change {
+	var changes []Change
+	for _, entry := range s.Entries {
+		changes = append(changes, Change{
+			Path: entry.Name.Pattern, Shadow: entry.Name.Shadow, Limit: entry.Value, By: entry.By, At: entry.Changed.UTC(),
+		})
+	}
+	return changes
+}

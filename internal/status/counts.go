@@ -1,0 +1,172 @@
+package status
+
+import (
+	"maps"
+	"sync"
+	"time"
+)
+
+// mostDenials bounds the categories and levels, and mostChannels the channels, whose counts are kept of one span. Others are not counted.
+const (
+	mostDenials  = 2000
+	mostChannels = 1000
+)
+
+// Counts is what a worker counts for its [Report]. Its methods may be called at once.
+type Counts struct {
+	clock func() time.Time
+
+	mu       sync.Mutex
+	seconds  ring[Rates]
+	minutes  ring[Rates]
+	denials  ring[map[Denial]int64]
+	taken    ring[map[string]int64] // by channel
+	slowest  ring[time.Duration]
+	digests  map[string]time.Time // by channel: the last one
+	inHand   int
+	degraded bool
+}
+
+// Denial is what kept events of a category from being sent.
+type Denial struct{ Category, Level string }
+
+// NewCounts starts with nothing counted.
+func NewCounts() *Counts { return newCounts(time.Now) }
+
+func newCounts(clock func() time.Time) *Counts {
+	return &Counts{
+		clock:   clock,
+		seconds: newRing[Rates](time.Second, 60),
+		minutes: newRing[Rates](time.Minute, 60),
+		denials: newRing[map[Denial]int64](5*time.Second, 12),
+		taken:   newRing[map[string]int64](time.Second, 60),
+		slowest: newRing[time.Duration](time.Second, 60),
+		digests: make(map[string]time.Time),
+	}
+}
+
+// count adds events to the present second and minute.
+func (c *Counts) count(add Rates) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.clock()
+	c.seconds.now(now).add(add)
+	c.minutes.now(now).add(add)
+}
+
+func (r *Rates) add(other Rates) {
+	r.Sent += other.Sent
+	r.Dropped += other.Dropped
+	r.Waiting += other.Waiting
+	r.Other += other.Other
+}
+
+// Event counts n events with an outcome.
+func (c *Counts) Event(outcome string, n int) {
+	switch outcome {
+	case "sent":
+		c.count(Rates{Sent: int64(n)})
+	case "dropped":
+		c.count(Rates{Dropped: int64(n)})
+	default:
+		c.count(Rates{Other: int64(n)})
+	}
+}
+
+// Waits counts one event that begins to wait for a slot.
+func (c *Counts) Waits() { c.count(Rates{Waiting: 1}) }
+
+// Denied counts n events of a category that the rule of a level denied.
+func (c *Counts) Denied(category, level string, n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	addTo(c.denials.now(c.clock()), Denial{category, level}, int64(n), mostDenials)
+}
+
+// Took counts one message that a channel took.
+func (c *Counts) Took(channel string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	addTo(c.taken.now(c.clock()), channel, 1, mostChannels)
+}
+
+// Digest counts one digest that a channel took.
+func (c *Counts) Digest(channel string) {
+	c.Took(channel)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, known := c.digests[channel]; known || len(c.digests) < mostChannels {
+		c.digests[channel] = c.clock()
+	}
+}
+
+func addTo[K comparable](counts *map[K]int64, key K, n int64, most int) {
+	if *counts == nil {
+		*counts = make(map[K]int64)
+	}
+	if _, known := (*counts)[key]; known || len(*counts) < most {
+		(*counts)[key] += n
+	}
+}
+
+// Call notes how long a call to Redis took.
+func (c *Counts) Call(took time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	slowest := c.slowest.now(c.clock())
+	*slowest = max(*slowest, took)
+}
+
+// InFlight changes the number of events that have no outcome yet.
+func (c *Counts) InFlight(delta int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.inHand += delta
+}
+
+// Degraded notes whether the failure policy acts.
+func (c *Counts) Degraded(on bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.degraded = on
+}
+
+// Counted is what was counted up to a moment.
+type Counted struct {
+	PerMinute   Rates
+	Minutes     []Minute
+	Denials     map[Denial]int64     // of the last minute
+	Taken       map[string]int64     // messages of the last minute, by channel
+	Digests     map[string]time.Time // the last one, by channel
+	SlowestCall time.Duration
+	InHand      int
+	Degraded    bool
+}
+
+// Now returns what was counted. The last minute is the last sixty seconds, the present one among them.
+func (c *Counts) Now() Counted {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.clock()
+	counted := Counted{
+		Denials: make(map[Denial]int64), Taken: make(map[string]int64), Digests: make(map[string]time.Time),
+		InHand: c.inHand, Degraded: c.degraded,
+	}
+	c.seconds.each(now, func(_ time.Time, r Rates) { counted.PerMinute.add(r) })
+	c.minutes.each(now, func(begin time.Time, r Rates) {
+		counted.Minutes = append(counted.Minutes, Minute{At: begin, Sent: r.Sent, Dropped: r.Dropped, Waiting: r.Waiting})
+	})
+	c.denials.each(now, func(_ time.Time, denials map[Denial]int64) {
+		for denial, n := range denials {
+			counted.Denials[denial] += n
+		}
+	})
+	c.taken.each(now, func(_ time.Time, taken map[string]int64) {
+		for channel, n := range taken {
+			counted.Taken[channel] += n
+		}
+	})
+	c.slowest.each(now, func(_ time.Time, took time.Duration) { counted.SlowestCall = max(counted.SlowestCall, took) })
+	maps.Copy(counted.Digests, c.digests)
+	return counted
+}

@@ -1,0 +1,78 @@
+package status
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+// The last minute is sixty seconds, and the last hour sixty minutes, whatever was counted before.
+func TestCounts(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 3, 1, 12, 0, 30, 0, time.UTC)
+	c := newCounts(func() time.Time { return now })
+	c.Event("sent", 3)
+	c.Event("dropped", 2)
+	c.Event("duplicate", 1)
+	c.Event("expired", 1)
+	c.Waits()
+	c.Denied("payments", "category", 2)
+	c.Took("#alerts")
+	c.Digest("#alerts")
+	c.Call(3 * time.Millisecond)
+	c.Call(2 * time.Millisecond)
+	c.InFlight(3)
+	c.InFlight(-1)
+	c.Degraded(true)
+	digest := now
+
+	want := func(perMinute Rates, minutes int, denied, taken int64, slowest time.Duration) {
+		t.Helper()
+		told := c.Now()
+		testkit.Equal(t, told.PerMinute, perMinute, "events of the last minute")
+		testkit.Equal(t, len(told.Minutes), minutes, "minutes")
+		testkit.Equal(t, told.Denials[Denial{"payments", "category"}], denied, "denials")
+		testkit.Equal(t, told.Taken["#alerts"], taken, "messages taken")
+		testkit.Equal(t, told.SlowestCall, slowest, "the slowest call")
+		testkit.Equal(t, told.Digests["#alerts"], digest, "the last digest")
+		if told.InHand != 2 || !told.Degraded {
+			t.Errorf("in hand %d, degraded %v", told.InHand, told.Degraded)
+		}
+	}
+	first := Rates{Sent: 3, Dropped: 2, Waiting: 1, Other: 2}
+	want(first, 1, 2, 2, 3*time.Millisecond)
+	now = now.Add(50 * time.Second)
+	c.Event("sent", 1)
+	want(Rates{Sent: 4, Dropped: 2, Waiting: 1, Other: 2}, 2, 2, 2, 3*time.Millisecond)
+	testkit.EqualSlices(t, c.Now().Minutes, []Minute{
+		{At: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), Sent: 3, Dropped: 2, Waiting: 1},
+		{At: time.Date(2026, 3, 1, 12, 1, 0, 0, time.UTC), Sent: 1},
+	}, "minutes")
+	now = now.Add(10 * time.Second)
+	want(Rates{Sent: 1}, 2, 0, 0, 0)
+	now = now.Add(time.Minute)
+	want(Rates{}, 2, 0, 0, 0)
+	now = now.Add(58 * time.Minute)
+	want(Rates{}, 1, 0, 0, 0)
+	now = now.Add(time.Hour)
+	want(Rates{}, 0, 0, 0, 0)
+}
+
+// Producers invent categories: the counts of one span are bounded.
+func TestCountsAreBounded(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	c := newCounts(func() time.Time { return now })
+	for i := range mostDenials + 10 {
+		c.Denied(fmt.Sprint("category", i), "category", 1)
+		c.Digest(fmt.Sprint("#channel", i))
+	}
+	c.Denied("category0", "category", 1)
+	told := c.Now()
+	testkit.Equal(t, len(told.Denials), mostDenials, "categories and levels")
+	testkit.Equal(t, len(told.Digests), mostChannels, "channels with a digest")
+	testkit.Equal(t, len(told.Taken), mostChannels, "channels that took messages")
+	testkit.Equal(t, told.Denials[Denial{"category0", "category"}], 2, "denials of a category that is known")
+}

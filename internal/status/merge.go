@@ -1,0 +1,162 @@
+package status
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// merge makes one status of the reports of all workers.
+func (s *Status) merge(reports []Report) {
+	limits := make(map[[3]string]Limit)
+	channels := make(map[string]Channel)
+	minutes := make(map[time.Time]Minute)
+	suppressed := make(map[Denial]Suppressed)
+	newest := reports[0]
+	for _, report := range reports {
+		s.Workers = append(s.Workers, report.Worker)
+		s.Redis.SlowestCall = max(s.Redis.SlowestCall, report.SlowestCall)
+		if compareRevisions(report.Revision, newest.Revision) > 0 {
+			newest = report
+		}
+		for _, limit := range report.Limits {
+			key := [3]string{limit.Level, limit.Path, limit.Limit}
+			limits[key] = limits[key].with(limit)
+		}
+		for _, channel := range report.Channels {
+			channels[channel.Name] = channels[channel.Name].with(channel)
+		}
+		for _, dropped := range report.Suppressed {
+			key := Denial{dropped.Category, dropped.Level}
+			suppressed[key] = suppressed[key].with(dropped)
+		}
+		for _, minute := range report.Minutes {
+			sum := minutes[minute.At]
+			minutes[minute.At] = Minute{
+				At: minute.At, Sent: sum.Sent + minute.Sent, Dropped: sum.Dropped + minute.Dropped, Waiting: sum.Waiting + minute.Waiting,
+			}
+		}
+	}
+	s.Revision, s.Changes = newest.Revision, newest.Changes
+	s.Mismatches = Mismatches(s.Workers)
+	s.Limits = sorted(limits, CompareLimits)
+	s.Suppressed = most(slices.Collect(maps.Values(suppressed)))
+	s.addEnds()
+	s.Channels = sorted(channels, func(a, b Channel) int { return strings.Compare(a.Name, b.Name) })
+	s.Minutes = sorted(minutes, func(a, b Minute) int { return a.At.Compare(b.At) })
+}
+
+func sorted[K comparable, V any](values map[K]V, compare func(a, b V) int) []V {
+	all := make([]V, 0, len(values))
+	for _, value := range values {
+		all = append(all, value)
+	}
+	slices.SortFunc(all, compare)
+	return all
+}
+
+// with adds what another worker says of the limit. All of them count in the same log, and each denies for itself.
+func (l Limit) with(other Limit) Limit {
+	other.Used = max(l.Used, other.Used)
+	other.PerMinute += l.PerMinute
+	if other.Next == nil || l.Next != nil && l.Next.After(*other.Next) {
+		other.Next = l.Next
+	}
+	return other
+}
+
+// with adds what another worker says of the channel.
+func (c Channel) with(other Channel) Channel {
+	other.PerMinute += c.PerMinute
+	if c.PausedUntil.After(other.PausedUntil) {
+		other.PausedUntil = c.PausedUntil
+	}
+	if c.LastDigest.After(other.LastDigest) {
+		other.LastDigest = c.LastDigest
+	}
+	return other
+}
+
+// CompareLimits orders limits: the fullest first, and among those the ones that deny most.
+func CompareLimits(a, b Limit) int {
+	return cmp.Or(
+		cmp.Compare(b.share(), a.share()), cmp.Compare(b.PerMinute, a.PerMinute),
+		strings.Compare(a.Path, b.Path), strings.Compare(a.Limit, b.Limit),
+	)
+}
+
+// share is how full a limit is, at most 1. A limit of no slots is full.
+func (l Limit) share() float64 {
+	if l.Full() {
+		return 1
+	}
+	return float64(l.Used) / float64(l.Size)
+}
+
+// compareRevisions orders "<generation>:<revision>".
+func compareRevisions(a, b string) int {
+	numbers := func(text string) (generation, revision int64) {
+		first, second, _ := strings.Cut(text, ":")
+		generation, _ = strconv.ParseInt(first, 10, 64)
+		revision, _ = strconv.ParseInt(second, 10, 64)
+		return generation, revision
+	}
+	generationA, revisionA := numbers(a)
+	generationB, revisionB := numbers(b)
+	return cmp.Or(cmp.Compare(generationA, generationB), cmp.Compare(revisionA, revisionB))
+}
+
+func compareWorkers(a, b Worker) int {
+	return cmp.Or(strings.Compare(a.Name, b.Name), a.Started.Compare(b.Started), strings.Compare(a.Instance, b.Instance))
+}
+
+// Mismatches lists the settings that differ between workers, ordered by variable. A worker that does not know a setting, as one of
+// another version may not, is not compared in it. Of workers on one host, the name is followed by the end of the instance.
+func Mismatches(workers []Worker) []Mismatch {
+	onHost := make(map[string]int)
+	for _, worker := range workers {
+		onHost[worker.Name]++
+	}
+	values := make(map[string]map[string][]string) // by variable and value
+	for _, worker := range workers {
+		name := worker.Name
+		if onHost[name] > 1 {
+			name += "/" + shortInstance(worker.Instance)
+		}
+		for variable, value := range worker.Settings {
+			if values[variable] == nil {
+				values[variable] = make(map[string][]string)
+			}
+			values[variable][value] = append(values[variable][value], name)
+		}
+	}
+	var mismatches []Mismatch
+	for variable, byValue := range values {
+		if len(byValue) > 1 {
+			mismatches = append(mismatches, Mismatch{Variable: variable, Values: byValue})
+		}
+	}
+	slices.SortFunc(mismatches, func(a, b Mismatch) int { return strings.Compare(a.Variable, b.Variable) })
+	return mismatches
+}
+
+// shortInstance is the end of an instance's name, in which instances of one moment differ.
+func shortInstance(instance string) string { return instance[max(0, len(instance)-6):] }
+
+// String is "VARIABLE is VALUE on NAMES, VALUE on NAMES".
+func (m Mismatch) String() string {
+	var parts []string
+	for value, names := range m.Values {
+		if value == "" {
+			value = "not set"
+		}
+		slices.Sort(names)
+		parts = append(parts, fmt.Sprintf("%s on %s", value, strings.Join(names, " and ")))
+	}
+	slices.Sort(parts)
+	return m.Variable + " is " + strings.Join(parts, ", ")
+}

@@ -1,0 +1,79 @@
+package status
+
+import (
+	"testing"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+// Counts of workers add up, what all of them read is taken once, and the newest limits win.
+func TestMerge(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	later := at.Add(time.Minute)
+	search := Limit{Level: "category", Path: "search", Limit: "4/30m", Used: 3, Size: 4, PerMinute: 2}
+	full := search
+	full.Used, full.PerMinute, full.Next = 4, 5, &later
+	global := Limit{Level: "global", Limit: "100/30m", Used: 60, Size: 100}
+	blocked := Limit{Level: "blocked", Path: "blocked", Limit: "0/1h"}
+	var s Status
+	s.merge([]Report{
+		{
+			Worker: Worker{Name: "a", Revision: "7:9"}, Limits: []Limit{search, global}, SlowestCall: time.Second,
+			Channels: []Channel{{Name: "#b", PerMinute: 1, Rate: 1, LastDigest: later}, {Name: "#a"}},
+			Minutes:  []Minute{{At: at, Sent: 1, Dropped: 2, Waiting: 3}},
+			Changes:  []Change{{Path: "old"}},
+		},
+		{
+			Worker: Worker{Name: "b", Revision: "7:10"}, Limits: []Limit{global, full, blocked}, SlowestCall: time.Millisecond,
+			Channels: []Channel{{Name: "#b", PerMinute: 2, Rate: 1, PausedUntil: later, LastDigest: at}},
+			Minutes:  []Minute{{At: at, Sent: 10}, {At: later, Sent: 4}},
+			Changes:  []Change{{Path: "new"}},
+		},
+	})
+	full.PerMinute = 7
+	testkit.EqualSlices(t, s.Limits, []Limit{full, blocked, global}, "limits")
+	testkit.EqualSlices(t, s.Channels, []Channel{{Name: "#a"}, {Name: "#b", PerMinute: 3, Rate: 1, PausedUntil: later, LastDigest: later}}, "channels")
+	testkit.EqualSlices(t, s.Minutes, []Minute{{At: at, Sent: 11, Dropped: 2, Waiting: 3}, {At: later, Sent: 4}}, "minutes")
+	testkit.EqualSlices(t, s.Changes, []Change{{Path: "new"}}, "changes")
+	if len(s.Workers) != 2 || s.Revision != "7:10" || s.Redis.SlowestCall != time.Second {
+		t.Errorf("%d workers, revision %s, slowest call %v", len(s.Workers), s.Revision, s.Redis.SlowestCall)
+	}
+}
+
+// Settings differ if two workers have two values. Workers on one host are told apart.
+func TestMismatches(t *testing.T) {
+	t.Parallel()
+	worker := func(name, instance string, settings ...string) Worker {
+		w := Worker{Name: name, Instance: instance, Settings: make(map[string]string)}
+		for i := 0; i < len(settings); i += 2 {
+			w.Settings[settings[i]] = settings[i+1]
+		}
+		return w
+	}
+	for _, test := range []struct {
+		about   string
+		workers []Worker
+		want    []string
+	}{
+		{"nobody", nil, nil},
+		{"equal", []Worker{worker("a", "1", "LIMIT", "1/1m"), worker("b", "2", "LIMIT", "1/1m")}, nil},
+		{"a version that does not know one", []Worker{worker("a", "1", "LIMIT", "1/1m", "NEW", "x"), worker("b", "2", "LIMIT", "1/1m")}, nil},
+		{"two", []Worker{
+			worker("a", "1", "LIMIT", "1/1m", "ROUTES", ""), worker("b", "2", "LIMIT", "2/1m", "ROUTES", "x=#y"), worker("c", "3", "LIMIT", "1/1m", "ROUTES", ""),
+		}, []string{"LIMIT is 1/1m on a and c, 2/1m on b", "ROUTES is not set on a and c, x=#y on b"}},
+		{"one host", []Worker{worker("a", "instance-000001", "LIMIT", "1/1m"), worker("a", "2", "LIMIT", "2/1m")}, []string{
+			"LIMIT is 1/1m on a/000001, 2/1m on a/2",
+		}},
+	} {
+		t.Run(test.about, func(t *testing.T) {
+			t.Parallel()
+			var told []string
+			for _, m := range Mismatches(test.workers) {
+				told = append(told, m.String())
+			}
+			testkit.EqualSlices(t, told, test.want, "mismatches")
+		})
+	}
+}

@@ -1,0 +1,151 @@
+package status
+
+import "time"
+
+// Status is what a deployment does at one moment. A part that could not be asked is empty, and Unknown says why. [Collect] makes it.
+type Status struct {
+	At          time.Time    `json:"at"`
+	Workers     []Worker     `json:"workers"`
+	Mismatches  []Mismatch   `json:"mismatches,omitempty"`
+	Backlog     Backlog      `json:"backlog"`
+	Redis       Redis        `json:"redis"`
+	NATS        NATS         `json:"nats"`
+	Revision    string       `json:"revision"` // of the limits in force: "<generation>:<revision>"
+	Limits      []Limit      `json:"limits"`   // that are used, the fullest first
+	Suppressed  []Suppressed `json:"suppressed,omitempty"`
+	Channels    []Channel    `json:"channels,omitempty"`
+	Changes     []Change     `json:"changes,omitempty"`      // overrides in force, mutes among them
+	DeadLetters []DeadLetter `json:"dead_letters,omitempty"` // by reason
+	Minutes     []Minute     `json:"minutes,omitempty"`      // of the last hour, the oldest first, summed over the workers
+	Unknown     []string     `json:"unknown,omitempty"`      // sentences: what could not be asked, and why
+}
+
+// Worker is one instance, as it tells of itself.
+type Worker struct {
+	Instance  string            `json:"instance"` // unique for each start
+	Name      string            `json:"name"`     // of its host
+	Version   string            `json:"version"`
+	Started   time.Time         `json:"started"`
+	Ready     bool              `json:"ready"`
+	NotReady  string            `json:"not_ready,omitempty"` // why
+	Degraded  string            `json:"degraded,omitempty"`  // the failure policy that acts while Redis is unavailable
+	InHand    int               `json:"in_hand"`             // events received that have no outcome yet
+	PerMinute Rates             `json:"per_minute"`
+	Revision  string            `json:"revision"`
+	Settings  map[string]string `json:"settings"` // those that must be equal on all workers, by variable; no secrets
+}
+
+// Report is what a worker answers when it is asked for its status.
+type Report struct {
+	Worker
+
+	Limits      []Limit       `json:"limits,omitempty"`   // that are used, the fullest first
+	Channels    []Channel     `json:"channels,omitempty"` // that the settings name, without their queues
+	Changes     []Change      `json:"changes,omitempty"`  // overrides in force
+	Minutes     []Minute      `json:"minutes,omitempty"`  // of the last hour, the oldest first
+	Suppressed  []Suppressed  `json:"suppressed,omitempty"`
+	SlowestCall time.Duration `json:"slowest_call_ns"` // of Redis, in the last minute
+}
+
+// Rates are events of the last minute.
+type Rates struct {
+	Sent    int64 `json:"sent"`
+	Dropped int64 `json:"dropped"`
+	Waiting int64 `json:"waiting"` // that began to wait in the room
+	Other   int64 `json:"other"`   // duplicate, dead and expired
+}
+
+// Mismatch is a setting that must be equal on all workers and is not.
+type Mismatch struct {
+	Variable string              `json:"variable"`
+	Values   map[string][]string `json:"values"` // value -> names of the workers that have it
+}
+
+// Backlog is what has no outcome yet.
+type Backlog struct {
+	Waiting  int64            `json:"waiting"`         // in the producers' stream, not delivered to any worker
+	Unacked  int64            `json:"unacked"`         // delivered and not acknowledged
+	InRoom   map[string]int64 `json:"in_room"`         // by what the events wait for (room.Reason)
+	Stream   int64            `json:"stream_messages"` // of the producers' stream
+	Capacity int64            `json:"stream_bytes_max"`
+	Bytes    int64            `json:"stream_bytes"`
+}
+
+// Redis is the server that counts.
+type Redis struct {
+	Role        string        `json:"role"` // primary, replica
+	Version     string        `json:"version"`
+	Replicas    int           `json:"replicas"`
+	Memory      int64         `json:"memory_bytes"`
+	MaxMemory   int64         `json:"memory_max_bytes"`
+	SlowestCall time.Duration `json:"slowest_call_ns"` // of the workers' calls of the last minute
+}
+
+// NATS is the server or the cluster.
+type NATS struct {
+	Server   string `json:"server"`
+	Version  string `json:"version"`
+	Cluster  string `json:"cluster,omitempty"`
+	Replicas int    `json:"replicas"`    // of the producers' stream
+	Lagging  int    `json:"lagging"`     // replicas of it that are not current
+	Bytes    int64  `json:"store_bytes"` // of the producers' stream, the room and the dead letters
+}
+
+// Limit is one limit of one path.
+type Limit struct {
+	Level     string     `json:"level"` // as in metrics
+	Path      string     `json:"path"`  // "" is the root
+	Limit     string     `json:"limit"` // such as 10/30m
+	Used      int64      `json:"used"`
+	Size      int64      `json:"size"`
+	PerMinute int64      `json:"denials_per_minute"`
+	Next      *time.Time `json:"next_slot,omitempty"` // nil: a slot is free, or it is not known
+}
+
+// Full tells whether no slot is free.
+func (l Limit) Full() bool { return l.Used >= l.Size }
+
+// Suppressed is what is dropped now: events of a category that a level denies, since drops of them began. Drops go on until a minute
+// passes without any.
+type Suppressed struct {
+	Category string    `json:"category"`
+	Level    string    `json:"level"`
+	Count    int64     `json:"count"`
+	Titles   []string  `json:"titles,omitempty"`
+	Since    time.Time `json:"since"`
+	Until    time.Time `json:"until,omitzero"` // when its next slot opens
+}
+
+// Channel is a destination.
+type Channel struct {
+	Name        string    `json:"name"`
+	PausedUntil time.Time `json:"paused_until,omitzero"`
+	Queue       int64     `json:"queue"`                // events that wait for it
+	PerMinute   int64     `json:"per_minute"`           // messages that it took in the last minute
+	Rate        float64   `json:"rate"`                 // messages a second that it takes at most; 0: no bound
+	LastDigest  time.Time `json:"last_digest,omitzero"` // that a running worker posted
+}
+
+// Change is an override in force.
+type Change struct {
+	Path   string    `json:"path"`
+	Limit  string    `json:"limit"`
+	Shadow bool      `json:"shadow,omitempty"`
+	By     string    `json:"by"`
+	At     time.Time `json:"at"`
+	Until  time.Time `json:"until,omitzero"`
+}
+
+// DeadLetter counts those of one reason.
+type DeadLetter struct {
+	Reason string `json:"reason"`
+	Count  int64  `json:"count"`
+}
+
+// Minute counts the events of one minute.
+type Minute struct {
+	At      time.Time `json:"at"`
+	Sent    int64     `json:"sent"`
+	Dropped int64     `json:"dropped"`
+	Waiting int64     `json:"waiting"`
+}

@@ -1,0 +1,74 @@
+package status
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/summary"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+func TestSuppression(t *testing.T) {
+	t.Parallel()
+	clock := testkit.NewClock(nil)
+	s := NewSuppression()
+	s.clock = clock.Read
+	begin := clock.Read()
+	drop := func(category, title string, n int) {
+		s.Add([]summary.Drop{{Category: category, Level: "category", N: n, Title: title}})
+	}
+	want := func(want ...Suppressed) {
+		t.Helper()
+		testkit.EqualDeeply(t, s.Now(), want, "what is suppressed")
+	}
+	want()
+	drop("payments", "card declined", 3)
+	drop("orders", "", 5)
+	clock.Advance(spellEnds - time.Second)
+	drop("payments", "card declined", 1)
+	drop("payments", "refund failed", 2)
+	want(
+		Suppressed{Category: "payments", Level: "category", Count: 6, Titles: []string{"refund failed", "card declined"}, Since: begin},
+		Suppressed{Category: "orders", Level: "category", Count: 5, Since: begin},
+	)
+	clock.Advance(time.Second)
+	want(Suppressed{Category: "payments", Level: "category", Count: 6, Titles: []string{"refund failed", "card declined"}, Since: begin})
+	drop("orders", "late", 1)
+	clock.Advance(spellEnds - time.Second)
+	want(Suppressed{Category: "orders", Level: "category", Count: 1, Titles: []string{"late"}, Since: begin.Add(spellEnds)})
+	clock.Advance(time.Second)
+	want()
+}
+
+func TestSuppressionIsBounded(t *testing.T) {
+	t.Parallel()
+	clock := testkit.NewClock(nil)
+	s := NewSuppression()
+	s.clock = clock.Read
+	for i := range 2 * mostSpells {
+		s.Add([]summary.Drop{{Category: fmt.Sprint("junk", i), Level: "category", N: 1, Title: fmt.Sprint(i)}})
+	}
+	testkit.Equal(t, len(s.spells), mostSpells, "spells")
+	testkit.Equal(t, len(s.Now()), mostSuppressed, "suppressed in a report")
+	clock.Advance(spellEnds)
+	s.Add([]summary.Drop{{Category: "security", Level: "category", N: 1}})
+	testkit.Equal(t, len(s.Now()), 1, "suppressed after the spells have ended")
+}
+
+func TestSuppressedOfAllWorkers(t *testing.T) {
+	t.Parallel()
+	now := testkit.Start
+	next := now.Add(time.Hour)
+	of := func(count int64, since time.Time, titles ...string) []Suppressed {
+		return []Suppressed{{Category: "payments.cards", Level: "category", Count: count, Titles: titles, Since: since}}
+	}
+	var s Status
+	s.merge([]Report{
+		{Suppressed: of(3, now, "a"), Limits: []Limit{{Level: "category", Path: "payments", Limit: "6/1h", Next: &next}}},
+		{Suppressed: of(4, now.Add(-time.Minute), "a", "b")},
+	})
+	want := of(7, now.Add(-time.Minute), "a", "b")
+	want[0].Until = next
+	testkit.EqualDeeply(t, s.Suppressed, want, "suppressed")
+}

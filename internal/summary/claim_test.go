@@ -1,0 +1,302 @@
+package summary
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+func TestDigestAfterDropsEnd(t *testing.T) {
+	testDrops(t, func(d *dropTest) {
+		d.wantDue()
+		d.wantNone("#a")
+		for i := range 5 {
+			d.drop(path(fmt.Sprint("a", i), 1))
+			d.clock.Advance(time.Minute - time.Microsecond)
+			d.wantDue()
+			d.wantNone("#a")
+		}
+		d.clock.Advance(time.Microsecond)
+		d.wantDue("#a")
+		d.wantDrops(5, 0)
+		d.wantDue()
+		d.wantNone("#a") // it is claimed
+	})
+}
+
+func TestDigestOfEachInterval(t *testing.T) {
+	testDrops(t, func(d *dropTest) {
+		var claims, since []time.Duration
+		var total, sent int64
+		for i := range 8 * 60 { // two hours, a drop each 15 seconds, each of another path
+			d.drop(path(fmt.Sprint("a.b", i), 1))
+			total++
+			if digest := d.claim("#a"); digest != nil {
+				claims = append(claims, d.clock.Read().Sub(testkit.Start))
+				if !digest.Since.IsZero() {
+					since = append(since, digest.Since.Sub(testkit.Start))
+				}
+				sent += digest.Dropped
+				d.end(*digest, done)
+			}
+			d.clock.Advance(15 * time.Second)
+		}
+		want := []time.Duration{30 * time.Minute, 60*time.Minute + 15*time.Second, 90*time.Minute + 30*time.Second}
+		if !slices.Equal(claims, want) || !slices.Equal(since, want[:2]) {
+			t.Errorf("digests after %v, want %v; each since the one before: %v", claims, want, since)
+		}
+		d.clock.Advance(time.Minute)
+		if sent += d.wantClaim("#a").Dropped; sent != total {
+			t.Errorf("the digests tell of %d drops of %d", sent, total)
+		}
+	})
+}
+
+// TestNextDigestWaits has drops after a digest, that are over long before the interval is.
+func TestNextDigestWaits(t *testing.T) {
+	testDrops(t, func(d *dropTest) {
+		d.drop(path("a", 1))
+		d.clock.Advance(time.Minute)
+		d.end(d.wantClaim("#a"), done)
+		d.wantDue()
+		d.clock.Advance(time.Minute)
+		d.report("one", false, dropped("#a", path("a", 2)), dropped("#b", path("b", 3)))
+		d.clock.Advance(time.Minute)
+		d.wantDue("#b")
+		d.clock.Advance(27*time.Minute + 59*time.Second)
+		d.wantNone("#a")
+		d.clock.Advance(time.Second)
+		d.wantDrops(2, 0)
+	})
+}
+
+// TestClaimLapses has an instance killed while it posts: nobody posts that digest again, and its counts go into the next.
+func TestClaimLapses(t *testing.T) {
+	testDrops(t, func(d *dropTest) {
+		d.drop(path("a", 3), path("b", 1))
+		d.clock.Advance(time.Minute)
+		first := d.wantClaim("#a")
+		d.clock.Advance(lease - time.Microsecond)
+		d.wantDue()
+		d.clock.Advance(time.Microsecond)
+		d.wantDue("#a")
+		if digest, inDoubt := d.claimAs("#a", "another"); digest != nil || inDoubt != 4 {
+			t.Fatalf("a digest that may have been posted is claimed again: %+v; %d drops are in doubt, want 4", digest, inDoubt)
+		}
+		d.wantDue() // nothing is to be told
+		d.clock.Advance(time.Hour)
+		d.wantDue()
+		d.drop(path("a", 10), path("c", 2))
+		d.clock.Advance(time.Minute)
+		second := d.wantDrops(16, 4)
+		if counts(second) != "a 13, c 2, b 1" || !second.First.Equal(testkit.Start) {
+			t.Errorf("the next one: %+v, want the first time and counts of both", second)
+		}
+		d.end(first, done) // too late: it is told already
+		d.end(second, done)
+		d.clock.Advance(time.Hour)
+		d.wantDue()
+		testkit.EqualSlices(t, d.client.HKeys(d.Context(), d.counts("#a")).Val(), []string{"\nhead"}, "what is left of what is over")
+	})
+}
+
+// TestClaimEndsLate has an instance stand still while it posts, and say what became of it after its lease.
+func TestClaimEndsLate(t *testing.T) {
+	for name, test := range map[string]struct {
+		end             DigestEnd
+		total, doubtful int64 // of the next digest
+	}{
+		"it was posted":     {done, 5, 0},
+		"it was not posted": {failed, 6, 0},
+		"it does not know":  {DigestEnd{State: DigestDoubt}, 6, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			testDrops(t, func(d *dropTest) {
+				d.drop(path("a", 1))
+				d.clock.Advance(time.Minute)
+				late := d.wantClaim("#a")
+				d.clock.Advance(lease)
+				d.wantNone("#a") // it is in doubt
+				for range 2 {
+					d.end(late, test.end)
+				}
+				d.drop(path("a", 5))
+				d.clock.Advance(time.Hour)
+				d.wantDrops(test.total, test.doubtful)
+			})
+		})
+	}
+}
+
+// TestFailedDigest is claimed again, with what was counted meanwhile, as one digest.
+func TestFailedDigest(t *testing.T) {
+	testDrops(t, func(d *dropTest) {
+		d.drop(Path{Path: "a", Dropped: 3, Title: "old", Reasons: []Reason{{Level: "global", Dropped: 3}}}, path("b", 9))
+		d.clock.Advance(time.Minute)
+		digest := d.wantClaim("#a")
+		for range 2 {
+			d.end(digest, failed) // the second time nothing happens
+		}
+		d.clock.Advance(10*time.Minute - time.Microsecond)
+		d.wantDue()
+		d.wantNone("#a")
+		d.clock.Advance(time.Microsecond)
+		d.wantDue("#a")
+		again := d.wantClaim("#a")
+		if again.Failures != 1 || again.Dropped != 12 || again.MoreAtLeast || again.Doubtful != 0 || counts(again) != counts(digest) {
+			t.Errorf("claimed again: %+v, want what was claimed before: %+v", again, digest)
+		}
+		resting := DigestEnd{State: DigestFailed, Again: time.Hour}
+		d.end(again, resting)
+		d.report("two", false, dropped("#a", Path{Path: "a", Dropped: 5, Title: "new", Reasons: []Reason{{Level: "category", Dropped: 5}}}, path("c.d", 1)))
+		d.clock.Advance(50 * time.Minute) // longer than the interval: it still is one digest
+		d.wantDue()
+		d.clock.Advance(10 * time.Minute)
+		both := d.wantClaim("#a")
+		want := Path{Path: "a", Dropped: 8, Title: "new", Reasons: []Reason{{Level: "category", Dropped: 5}, {Level: "global", Dropped: 3}}}
+		if both.Failures != 1 || both.Dropped != 18 || counts(both) != "b 9, a 8, c.d 1" || !reflect.DeepEqual(both.Paths[1], want) {
+			t.Errorf("claimed with what came since: %+v", both)
+		}
+		d.end(both, done)
+		d.clock.Advance(time.Hour)
+		d.wantDue()
+	})
+}
+
+// TestClaimIsRepeated has the reply of a claim lost.
+func TestClaimIsRepeated(t *testing.T) {
+	testDrops(t, func(d *dropTest) {
+		d.drop(path("a", 1))
+		d.clock.Advance(time.Minute)
+		first, _ := d.claimAs("#a", "one")
+		d.drop(path("a", 7))
+		d.clock.Advance(lease) // it has lapsed, but this one knows that nothing was posted
+		second, inDoubt := d.claimAs("#a", "one")
+		if !reflect.DeepEqual(first, second) || first == nil || inDoubt != 0 {
+			t.Errorf("claimed %+v, and again %+v", first, second)
+		}
+		d.clock.Advance(lease - time.Microsecond) // a new lease
+		d.wantNone("#a")
+		d.end(*second, done)
+		d.clock.Advance(time.Hour)
+		d.wantDrops(7, 0)
+	})
+}
+
+func TestOneInstanceClaimsADigest(t *testing.T) {
+	testDrops(t, func(d *dropTest) {
+		for i := range 20 {
+			d.report("one", false, dropped(fmt.Sprint("#", i), path("a", int64(i)+1)))
+		}
+		d.clock.Advance(time.Minute)
+		var (
+			mu      sync.Mutex
+			claimed = make(map[string]int64)
+			work    sync.WaitGroup
+		)
+		for instance := range 8 {
+			work.Go(func() {
+				channels, err := d.DueDigests(d.Context())
+				if err != nil {
+					t.Error(err)
+				}
+				for _, channel := range channels {
+					digest, _, err := d.ClaimDigest(d.Context(), channel, fmt.Sprint("instance", instance))
+					if err != nil {
+						t.Error(err)
+					}
+					if digest != nil {
+						mu.Lock()
+						claimed[channel] += digest.Dropped
+						mu.Unlock()
+					}
+				}
+			})
+		}
+		work.Wait()
+		for i := range 20 {
+			if channel := fmt.Sprint("#", i); claimed[channel] != int64(i)+1 {
+				t.Errorf("%s: the claims tell of %d drops, want %d", channel, claimed[channel], i+1)
+			}
+		}
+	})
+}
+
+func TestAtLeast(t *testing.T) {
+	for name, test := range map[string]struct {
+		meanwhile func(d *dropTest) // 4 s after instance one has said that it is dropping
+		want      bool
+	}{
+		"killed":                {func(*dropTest) {}, true},
+		"told all":              {func(d *dropTest) { d.report("one", false) }, false},
+		"drops on, then killed": {func(d *dropTest) { d.report("one", true, dropped("#a", path("a", 1))) }, true},
+		"told all later":        {func(d *dropTest) { d.clock.Advance(10 * time.Second); d.report("one", false) }, false},
+		"another told all":      {func(d *dropTest) { d.report("two", false) }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			testDrops(t, func(d *dropTest) {
+				d.report("one", true, dropped("#a", path("a", 1)))
+				d.report("two", false, dropped("#a", path("a", 1)))
+				d.clock.Advance(4 * time.Second)
+				test.meanwhile(d)
+				d.clock.Advance(time.Minute)
+				digest := d.wantClaim("#a")
+				testkit.Equal(t, digest.AtLeast, test.want, "at least")
+				d.end(digest, failed)
+				d.clock.Advance(failed.Again)
+				if digest = d.wantClaim("#a"); digest.AtLeast != test.want {
+					t.Errorf("at least, when it is claimed again: %v, want %v", digest.AtLeast, test.want)
+				}
+				d.end(digest, done)
+				d.report("two", false, dropped("#a", path("a", 1)), dropped("#b", path("b", 1)))
+				d.clock.Advance(interval)
+				for _, channel := range []string{"#a", "#b"} {
+					if next := d.wantClaim(channel); next.AtLeast {
+						t.Errorf("what was dropped later is known: %+v", next)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestDigestWaitsForWhoDrops shows that a digest is not claimed before every instance that is dropping has told what it had
+// counted when it came due; or may be taken for killed.
+func TestDigestWaitsForWhoDrops(t *testing.T) {
+	for name, test := range map[string]struct {
+		told      bool
+		wait      time.Duration
+		wantTotal int64
+	}{
+		"it tells":      {told: true, wait: 500 * time.Millisecond, wantTotal: 3},
+		"it was killed": {wait: 4500 * time.Millisecond, wantTotal: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			testDrops(t, func(d *dropTest) {
+				d.report("two", false, dropped("#a", path("a", 1)))
+				d.clock.Advance(time.Minute - 500*time.Millisecond)
+				d.report("one", true, dropped("#b", path("b", 1)))
+				d.clock.Advance(500 * time.Millisecond)
+				d.wantDue()
+				d.wantNone("#a")
+				d.clock.Advance(test.wait - time.Microsecond)
+				d.wantNone("#a")
+				if test.told {
+					late := dropped("#a", path("a", 2))
+					late.First, late.Last = time.Now(), time.Now().Add(-2*time.Minute)
+					d.report("one", true, late)
+				}
+				d.clock.Advance(time.Microsecond)
+				d.wantDue("#a")
+				if digest := d.wantClaim("#a"); digest.Dropped != test.wantTotal || digest.AtLeast == test.told {
+					t.Errorf("digest %+v, want %d drops", digest, test.wantTotal)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,48 @@
+package summary
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+// However many digests are under way when the worker stops, the log has one line about them. What was certainly not posted, and is
+// recorded so, needs none.
+func TestStopWhileManyArePosted(t *testing.T) {
+	const oneLine = "digests=27 dropped=324"
+	for name, test := range map[string]struct {
+		failure  error // of the posts that are cut off
+		endFails int
+		want     string
+	}{
+		"in doubt":                 {context.Canceled, 0, oneLine},
+		"in doubt, not recorded":   {context.Canceled, 1000, oneLine},
+		"not posted":               {postError{notPosted: true}, 0, ""},
+		"not posted, not recorded": {postError{notPosted: true}, 1000, oneLine},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				var underWay []*Digest
+				for i := range 27 {
+					underWay = append(underWay, due(fmt.Sprint("#", i), 0))
+				}
+				b := startBench(t, func(ctx context.Context, _ Digest) error {
+					<-ctx.Done()
+					return test.failure
+				}, underWay...)
+				b.store.set(func() { b.store.endFails = test.endFails })
+				after(5 * lookEvery)
+				testkit.Equal(t, len(b.posts()), 27, "posts under way")
+				b.stop()
+				if test.want == "" {
+					b.log.WantCount(t, 0, "")
+					return
+				}
+				b.log.WantCount(t, 1, "")
+				b.log.WantCount(t, 1, test.want)
+			})
+		})
+	}
+}

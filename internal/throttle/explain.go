@@ -1,0 +1,81 @@
+package throttle
+
+import (
+	"context"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/lua"
+)
+
+// Explanation is what Redis knows of an event, and what the limits would answer to one more of its category and cost.
+type Explanation struct {
+	At      time.Time     // by the deployment's clock
+	Leased  time.Time     // end of the lease under which the event is delivered, or was; zero: it was not admitted, or is forgotten
+	Done    time.Time     // until when its delivery is remembered; zero: no delivery is
+	Another bool          // the record is of another message with the event's identity
+	Limits  []Explanatory // of the category's path, from the root down
+}
+
+// Explanatory is the state of one limit.
+type Explanatory struct {
+	Node    limits.Node
+	Limit   limits.Limit
+	Used    int64
+	Wait    time.Duration // until the cost fits; 0: it fits now, or another limit of the same log is full
+	Exceeds bool          // the cost never fits
+}
+
+// Denies tells whether the limit would deny the event now.
+func (e Explanatory) Denies() bool { return e.Exceeds || e.Wait > 0 }
+
+// Denial returns the first limit that would deny the event now, from the root down; nil if the event would be admitted.
+func (e Explanation) Denial() *Explanatory {
+	for i := range e.Limits {
+		if e.Limits[i].Exceeds { // decided before any limit is counted
+			return &e.Limits[i]
+		}
+	}
+	for i := range e.Limits {
+		if e.Limits[i].Denies() {
+			return &e.Limits[i]
+		}
+	}
+	return nil
+}
+
+// Explain asks what a decision about an event would find, without deciding: nothing is taken, leased or recorded.
+func (r *Redis) Explain(ctx context.Context, request Request) (Explanation, error) {
+	tree := r.rules().tree
+	buckets := newBucketIndex(r.keys, r.keys.calls, r.keys.leased, r.keys.done, r.keys.message)
+	path := buckets.appendRoute([]any{max(1, request.Cost)}, tree, tree.route(request.Category), inForce)
+	eventKey, version := request.keyAndVersion()
+	arguments := []any{r.settings.Lease.Microseconds(), r.settings.Retention.Microseconds(), eventKey}
+	arguments = append(buckets.appendBuckets(arguments), path...)
+	const head = 4
+	numbers, err := r.runner.RunNumbers(ctx, "asking about an event", lua.Explain, buckets.keys, arguments, head+2*len(buckets.limits))
+	if err != nil {
+		return Explanation{}, err
+	}
+	known := Explanation{At: time.UnixMicro(numbers[0]), Leased: recordedTime(numbers[1]), Done: recordedTime(numbers[2])}
+	known.Another = version != "" && numbers[3] != 0 && numbers[3] != request.Message.version()
+	for i, at := range buckets.limits {
+		used, wait := numbers[head+2*i], numbers[head+2*i+1]
+		known.Limits = append(known.Limits, Explanatory{
+			Node: at.node, Limit: at.limit, Used: used, Exceeds: wait < 0, Wait: time.Duration(max(0, wait)) * time.Microsecond,
+		})
+	}
+	return known, nil
+}
+
+// Explain is [Redis.Explain] by the limits in force.
+func (l *Limiter) Explain(ctx context.Context, request Request) (Explanation, error) {
+	return l.o.Redis.Explain(ctx, request)
+}
+
+func recordedTime(microseconds int64) time.Time {
+	if microseconds == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(microseconds)
+}

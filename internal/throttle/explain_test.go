@@ -1,0 +1,111 @@
+package throttle
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+// startStore returns a store on a server of its own, and the clock by which its scripts go.
+func startStore(t *testing.T, s Settings) (*Redis, *testkit.Clock) {
+	t.Helper()
+	client := newClient(t, redis.Options{Addr: servertest.StartRedis(t).Addr})
+	store := newRedis(client, "explain", s)
+	return store, withFakeTime(t, store)
+}
+
+// TestExplainSaysWhatDecideDoes asks about an event before each decision, over every algorithm: what is explained is what is decided
+// then, and asking twice changes nothing.
+func TestExplainSaysWhatDecideDoes(t *testing.T) {
+	t.Parallel()
+	trees := map[string]Settings{
+		"logs":        {Tree: newTree(t, "9/10s+12/1m", "4/7s", "a.b=3/5s")},
+		"counter":     {Tree: newTree(t, "counter:8/10s", "counter:3/4s", "")},
+		"fixed":       {Tree: newTree(t, "fixed:8/10s", "3/4s", "")},
+		"token":       {Tree: newTree(t, "token:8/10s;burst=5", "token:3/4s", "")},
+		"leaky":       {Tree: newTree(t, "9/10s", "leaky:2/4s", "")},
+		"in flight":   {Tree: newTree(t, "9/10s", "inflight:2/20s", "")},
+		"no limits":   {Tree: newTree(t, "none", "none", "")},
+		"two on logs": {Tree: newTree(t, "5/3s+20/1m", "2/2s+6/30s", "")},
+	}
+	for name, settings := range trees {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			settings.Lease, settings.Retention = time.Minute, time.Hour
+			store, clock := startStore(t, settings)
+			random := rand.New(rand.NewPCG(1, uint64(len(name))))
+			for i := range 150 {
+				asked := request(fmt.Sprintf("a %d", i), []string{"a", "a.b", "c"}[random.IntN(3)]).withCost(1 + random.IntN(5))
+				explained := testkit.Must(store.Explain(t.Context(), asked))(t)
+				again := testkit.Must(store.Explain(t.Context(), asked))(t)
+				testkit.EqualDeeply(t, again, explained, "second explanation")
+				d := testkit.Must(store.Decide(t.Context(), []Request{asked}))(t).Decisions[0]
+				if got, want := asDecision(explained), decided(d); got != want {
+					t.Fatalf("event %d of %s and cost %d: explained as %q, decided as %q", i, asked.Category, asked.Cost, got, want)
+				}
+				clock.Advance(time.Duration(random.IntN(1500)) * time.Millisecond)
+			}
+		})
+	}
+}
+
+func decided(d Decision) string {
+	switch d.Verdict {
+	case Denied, ExceedsCapacity:
+		return fmt.Sprint(d.Verdict, " by ", d.Node.Path, " ", d.Limit, " for ", d.Wait)
+	default:
+		return d.Verdict.String()
+	}
+}
+
+// asDecision is the decision that an explanation foretells about an event that is not recorded.
+func asDecision(e Explanation) string {
+	denial := e.Denial()
+	switch {
+	case denial == nil:
+		return Admitted.String()
+	case denial.Exceeds:
+		return decided(Decision{Verdict: ExceedsCapacity, Node: denial.Node, Limit: denial.Limit})
+	default:
+		return decided(Decision{Verdict: Denied, Node: denial.Node, Limit: denial.Limit, Wait: denial.Wait})
+	}
+}
+
+func TestExplainTellsOfRecords(t *testing.T) {
+	t.Parallel()
+	store, clock := startStore(t, Settings{Tree: newTree(t, "9/1h", "5/1h", ""), Lease: time.Minute, Retention: time.Hour})
+	asked := request("a card", "a")
+	explain := func(r Request) string {
+		t.Helper()
+		e := testkit.Must(store.Explain(t.Context(), r))(t)
+		var told []string
+		if !e.Leased.IsZero() {
+			told = append(told, "leased for "+e.Leased.Sub(e.At).String())
+		}
+		if !e.Done.IsZero() {
+			told = append(told, "done for "+e.Done.Sub(e.At).String())
+		}
+		if e.Another {
+			told = append(told, "another message")
+		}
+		return fmt.Sprintf("%s, %d of %d", strings.Join(told, ", "), e.Limits[1].Used, e.Limits[1].Limit.Count)
+	}
+	testkit.Equal(t, explain(asked), ", 0 of 5", "before the event")
+	lease := testkit.Must(store.Decide(t.Context(), []Request{asked}))(t).Decisions[0].Lease
+	testkit.Equal(t, explain(asked), "leased for 59.999999s, 1 of 5", "while the event is delivered")
+	testkit.Equal(t, explain(asked.inMessage(2)), "leased for 59.999999s, another message, 1 of 5", "another message with its ID")
+	clock.Advance(2 * time.Minute)
+	testkit.Equal(t, explain(asked), "leased for -1m0s, 1 of 5", "after the lease")
+	clock.Advance(-time.Minute)
+	testkit.Must(store.Finish(t.Context(), []Lease{lease}))(t)
+	testkit.Equal(t, strings.Contains(explain(asked), "done for 1h0m0s"), true, "after the delivery")
+	clock.Advance(2 * time.Hour)
+	testkit.Equal(t, explain(asked), ", 0 of 5", "after the retention")
+}

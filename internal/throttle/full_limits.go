@@ -1,0 +1,192 @@
+package throttle
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/limits"
+)
+
+// fullLimits tells the log when limits become full, and when they have slots again. In a minute the limits of one level have at most one
+// line of each kind, however many paths they have. What has no line of its own is counted in the next one.
+type fullLimits struct {
+	logger *slog.Logger
+
+	mu     sync.Mutex
+	full   map[string]*fullNode   // by the node's path
+	levels map[string]*levelLines // by level, from its first line on
+}
+
+// fullNode is a node whose limit is full, as of the latest denial.
+type fullNode struct {
+	limits.Node
+	limit  limits.Limit
+	since  time.Time
+	opens  time.Time // the next slot
+	denied int64     // since then
+	told   bool      // the log has a line about it
+}
+
+// levelLines is what the log was told of the limits of one level.
+type levelLines struct {
+	full, opened time.Time // when the latest line of that kind was written
+	untold       opened    // no line says so yet
+}
+
+// opened is limits that were full and are not full any more.
+type opened struct {
+	limits int
+	denied int64    // while they were
+	one    fullNode // which denied most of all
+}
+
+func (o *opened) add(node *fullNode) {
+	o.limits++
+	o.denied += node.denied
+	if o.limits == 1 || node.denied > o.one.denied {
+		o.one = *node
+	}
+}
+
+const (
+	fullLimitsEvery = time.Second // the log is told
+	levelLineEvery  = time.Minute // of each kind
+)
+
+func newFullLimits(logger *slog.Logger) *fullLimits {
+	return &fullLimits{logger: logger, full: make(map[string]*fullNode), levels: make(map[string]*levelLines)}
+}
+
+// denied notes that a limit denied an event, as Redis or the local store said.
+func (f *fullLimits) denied(d *Decision, asked time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	node := f.full[d.Node.Path]
+	if node == nil {
+		if len(f.full) >= maxTouched {
+			return
+		}
+		node = &fullNode{Node: d.Node, since: asked}
+		f.full[d.Node.Path] = node
+	}
+	node.limit, node.opens = d.Limit, asked.Add(d.Wait)
+	node.denied++
+}
+
+// deniedAgain notes a denial by what is known of the latest one.
+func (f *fullLimits) deniedAgain(path string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if node := f.full[path]; node != nil {
+		node.denied++
+	}
+}
+
+// adopt ends the spells of limits that are not in force any more.
+func (f *fullLimits) adopt(tree *limits.Tree) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	changed := make(map[string]*opened)
+	for path, node := range f.full {
+		inForce := slices.ContainsFunc(tree.Path(path), func(n limits.Node) bool {
+			return n.Path == path && n.Level == node.Level && slices.Contains(n.Limits, node.limit)
+		})
+		if inForce {
+			continue
+		}
+		delete(f.full, path)
+		if changed[node.Level] == nil {
+			changed[node.Level] = new(opened)
+		}
+		changed[node.Level].add(node)
+	}
+	for _, limit := range changed {
+		f.logger.Info("limit was changed while it was full", limit.attributes(time.Now())...)
+	}
+}
+
+// run tells the log until the context ends.
+func (f *fullLimits) run(ctx context.Context) {
+	tick := time.NewTicker(fullLimitsEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case now := <-tick.C:
+			f.tell(now)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// tell writes the lines that are due.
+func (f *fullLimits) tell(now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	untold := make(map[string][]*fullNode) // by level
+	for path, node := range f.full {
+		if !now.Before(node.opens) {
+			delete(f.full, path)
+			f.linesOf(node.Level).untold.add(node)
+		} else if !node.told {
+			untold[node.Level] = append(untold[node.Level], node)
+		}
+	}
+	for level, nodes := range untold {
+		if lines := f.linesOf(level); now.Sub(lines.full) >= levelLineEvery {
+			f.tellFull(lines, nodes, now)
+		}
+	}
+	for level, lines := range f.levels {
+		// While a limit of the level is full and has no line, the log must not end with the words that one has slots.
+		if lines.untold.limits > 0 && len(untold[level]) == 0 && now.Sub(lines.opened) >= levelLineEvery {
+			f.logger.Info("limit has slots again", lines.untold.attributes(now)...)
+			lines.opened, lines.untold = now, opened{}
+		}
+	}
+}
+
+func (f *fullLimits) linesOf(level string) *levelLines {
+	lines := f.levels[level]
+	if lines == nil {
+		lines = new(levelLines)
+		f.levels[level] = lines
+	}
+	return lines
+}
+
+// tellFull writes the line about limits of one level that have become full. It names the one that did so first.
+func (f *fullLimits) tellFull(lines *levelLines, nodes []*fullNode, now time.Time) {
+	for _, node := range nodes {
+		node.told = true
+	}
+	first := slices.MinFunc(nodes, func(a, b *fullNode) int {
+		return cmp.Or(a.since.Compare(b.since), cmp.Compare(a.Path, b.Path))
+	})
+	attributes := append(first.attributes(), "next_slot", first.opens.Sub(now).Round(time.Millisecond).String())
+	if len(nodes) > 1 {
+		attributes = append(attributes, "limits", len(nodes))
+	}
+	if lines.untold.limits > 0 {
+		attributes = append(attributes, "opened_meanwhile", lines.untold.limits, "denied_meanwhile", lines.untold.denied)
+	}
+	f.logger.Info("limit is full", attributes...)
+	lines.full, lines.untold = now, opened{}
+}
+
+// attributes name the limit. The line has a level of its own.
+func (n *fullNode) attributes() []any {
+	return []any{"limit_level", n.Level, "path", nodeName(n.Node), "limit", n.limit.String()}
+}
+
+func (o *opened) attributes(now time.Time) []any {
+	attributes := append(o.one.attributes(), "full_for", now.Sub(o.one.since).Round(time.Second).String(), "denied", o.denied)
+	if o.limits > 1 {
+		attributes = append(attributes, "limits", o.limits)
+	}
+	return attributes
+}

@@ -1,0 +1,156 @@
+package throttle
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+// fullLimitsKit has limits that tell a log, in a bubble of synctest.
+type fullLimitsKit struct {
+	*fullLimits
+	t     *testing.T
+	log   *testkit.Log
+	lines int // that were checked
+}
+
+func startFullLimits(t *testing.T) *fullLimitsKit {
+	t.Helper()
+	log := testkit.NewLog(t)
+	kit := &fullLimitsKit{fullLimits: newFullLimits(log.Logger()), t: t, log: log}
+	ctx, cancel := context.WithCancel(t.Context())
+	go kit.run(ctx)
+	t.Cleanup(func() { cancel(); synctest.Wait() })
+	return kit
+}
+
+// deny denies events of a first-level path, whose next slot opens after a wait.
+func (k *fullLimitsKit) deny(path string, n int, wait time.Duration) {
+	for i := range n {
+		if i%2 == 1 {
+			k.deniedAgain(path)
+			continue
+		}
+		d := denied(limits.Node{Path: path, Level: limits.LevelCategory}, limits.Limit{Count: 10, Window: time.Hour}, wait)
+		k.denied(&d, time.Now())
+	}
+}
+
+// pass lets time go by, and checks what was logged meanwhile.
+func (k *fullLimitsKit) pass(d time.Duration, want ...string) {
+	k.t.Helper()
+	time.Sleep(d)
+	synctest.Wait()
+	var got []string
+	for _, r := range k.log.Records()[k.lines:] {
+		line := r.Message
+		for _, name := range []string{"path", "full_for", "denied", "limits", "opened_meanwhile", "denied_meanwhile"} {
+			if value, has := r.Attributes[name]; has {
+				line += " " + name + "=" + value
+			}
+		}
+		got = append(got, line)
+	}
+	k.lines += len(got)
+	testkit.EqualSlices(k.t, got, want, "logged")
+}
+
+func TestFullLimitsAreLogged(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := startFullLimits(t)
+		k.deny("payments", 20, 10*time.Minute)
+		k.pass(2*time.Second, "limit is full path=payments")
+		testkit.Equal(t, strings.SplitN(k.log.String(), " level=", 2)[1],
+			"INFO msg=\"limit is full\" limit_level=category path=payments limit=10/1h next_slot=9m59s\n", "the line")
+		k.deny("payments", 20, 10*time.Minute)
+		k.pass(9 * time.Minute)
+		k.pass(2*time.Minute, "limit has slots again path=payments full_for=10m2s denied=40")
+	})
+}
+
+// However many paths a level has, it has one line of each kind in a minute, with their number.
+func TestFullLimitsOfOneLevelShareLines(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := startFullLimits(t)
+		for i := range 50 {
+			k.deny(fmt.Sprintf("service-%02d", i), i+1, 10*time.Minute)
+		}
+		k.pass(2*time.Second, "limit is full path=service-00 limits=50")
+		k.deny("late", 1, 10*time.Minute)
+		k.pass(levelLineEvery - 2*time.Second)
+		k.pass(2*time.Second, "limit is full path=late")
+		k.pass(10*time.Minute, "limit has slots again path=service-49 full_for=10m0s denied=1275 limits=50",
+			"limit has slots again path=late full_for=10m58s denied=1")
+	})
+}
+
+// A limit that is full for a moment, again and again, has a line of each kind in a minute. They count every denial, and the last one is
+// true.
+func TestFullLimitsThatOpenOften(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := startFullLimits(t)
+		flicker := func(rounds int) {
+			for range rounds {
+				k.deny("payments", 10, 2500*time.Millisecond)
+				time.Sleep(4 * time.Second)
+			}
+		}
+		flicker(1)
+		k.pass(0, "limit is full path=payments", "limit has slots again path=payments full_for=3s denied=10")
+		flicker(13) // until the fifty-sixth second
+		k.pass(0)
+		k.deny("payments", 10, time.Hour)
+		k.pass(6*time.Second, "limit is full path=payments opened_meanwhile=13 denied_meanwhile=130")
+		k.pass(levelLineEvery)
+		k.pass(time.Hour, "limit has slots again path=payments full_for=1h0m0s denied=10")
+	})
+}
+
+// New limits end what was said of the old ones. What has not changed stays full.
+func TestFullLimitsThatChange(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := startFullLimits(t)
+		k.deny("payments", 5, time.Hour)
+		k.deny("basket", 7, time.Hour)
+		k.pass(2*time.Second, "limit is full path=basket limits=2")
+		k.adopt(newTree(t, "100/1h", "10/1h", "payments=20/1h"))
+		k.pass(0, "limit was changed while it was full path=payments full_for=2s denied=5")
+		k.pass(2*time.Hour, "limit has slots again path=basket full_for=1h0m0s denied=7")
+	})
+}
+
+func TestFullLimitsAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := startFullLimits(t)
+		for i := range maxTouched + 10 {
+			k.deny(fmt.Sprint("service-", i), 1, time.Hour)
+		}
+		k.pass(2*time.Second, fmt.Sprintf("limit is full path=service-0 limits=%d", maxTouched))
+	})
+}
+
+// A limiter tells of denials by Redis and by its cache.
+func TestLimiterLogsFullLimits(t *testing.T) {
+	t.Parallel()
+	kit := startLimiter(t, LimiterOptions{Settings: Settings{Tree: newTree(t, "100/1h", "1/4s", "")}, DenyCacheTTL: time.Minute})
+	kit.want(map[Verdict]int{Admitted: 1, Denied: 1}, request("sent", "payments"), request("dropped", "payments"))
+	for range 10 {
+		if kit.Full("payments") == nil {
+			t.Fatal("the cache does not know of the denial")
+		}
+	}
+	testkit.Eventually(t, "a line", func() bool { return kit.logs.Count("limit is full") == 1 })
+	testkit.Eventually(t, "another one", func() bool { return kit.logs.Count("limit has slots again") == 1 })
+	kit.logs.WantCount(t, 1, "denied=11")
+}

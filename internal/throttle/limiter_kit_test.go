@@ -1,0 +1,245 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-4578ace9/notifier/internal/script"
+	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+// fakeMetrics remembers what it was told.
+type fakeMetrics struct {
+	decisions testkit.Counts // by verdict and source
+	shadow    testkit.Counts // by verdict and level
+	refunded  atomic.Int64
+
+	mu         sync.Mutex
+	degraded   []bool // each change
+	used, size map[string]int64
+	levels     []string
+}
+
+func newFakeMetrics() *fakeMetrics {
+	return &fakeMetrics{used: make(map[string]int64), size: make(map[string]int64)}
+}
+
+func (m *fakeMetrics) Decision(verdict, source string, n int) {
+	m.decisions.Add(verdict+" by "+source, n)
+}
+
+func (m *fakeMetrics) DecisionDuration(time.Duration) {}
+
+func (m *fakeMetrics) Refunded(n int) { m.refunded.Add(int64(n)) }
+
+func (m *fakeMetrics) ShadowDecision(level, verdict string, n int) {
+	m.shadow.Add(verdict+" by "+level, n)
+}
+
+func (m *fakeMetrics) Degraded(on bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.degraded) == 0 || m.degraded[len(m.degraded)-1] != on {
+		m.degraded = append(m.degraded, on)
+	}
+}
+
+func (m *fakeMetrics) Levels(inForce, shadow []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.levels = append(slices.Clone(inForce), shadow...)
+}
+
+func (m *fakeMetrics) LimitUsed(level string, used int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.used[level] = used
+}
+
+func (m *fakeMetrics) LimitSize(level string, size int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.size[level] = size
+}
+
+func (m *fakeMetrics) wantDegraded(t *testing.T, want ...bool) {
+	t.Helper()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	testkit.EqualSlices(t, m.degraded, want, "changes of degraded")
+}
+
+func (m *fakeMetrics) wantRefunded(t *testing.T, want int64) {
+	t.Helper()
+	testkit.Equal(t, m.refunded.Load(), want, "refunds")
+}
+
+func (m *fakeMetrics) wantDecisions(t *testing.T, want map[string]int) {
+	t.Helper()
+	testkit.EqualMaps(t, m.decisions.All(), want, "decisions")
+}
+
+// limiterKit is a limiter and what it tells.
+type limiterKit struct {
+	*Limiter
+	t       *testing.T
+	server  *servertest.Redis
+	metrics *fakeMetrics
+	logs    *testkit.Log
+}
+
+func newLimiterKit(t *testing.T, address string, o LimiterOptions) *limiterKit {
+	kit := &limiterKit{t: t, metrics: newFakeMetrics(), logs: testkit.NewLog(t)}
+	if o.Tree == nil {
+		o.Tree = newTree(t, "100/1h", "10/1h", "")
+	}
+	if o.Lease == 0 {
+		o.Lease = time.Hour
+	}
+	o.Retention = testRetention
+	if o.Policy == "" {
+		o.Policy = Hold
+	}
+	if o.Redis == nil {
+		client := newClient(t, redis.Options{Addr: address, MaxRetries: 1, DialTimeout: patience, DialerRetries: 1})
+		o.Redis = newRedis(client, "limiter", o.Settings)
+	}
+	o.Metrics, o.Logger = kit.metrics, kit.logs.Logger()
+	kit.Limiter = NewLimiter(o)
+	return kit
+}
+
+// startLimiter makes a limiter with a server of its own, which runs until the test ends, and waits until it answers.
+func startLimiter(t *testing.T, o LimiterOptions) *limiterKit {
+	t.Helper()
+	return startLimiterAt(t, servertest.StartRedis(t), o)
+}
+
+// startDurableLimiter has a server that keeps what it holds when it is killed.
+func startDurableLimiter(t *testing.T, o LimiterOptions) *limiterKit {
+	t.Helper()
+	return startLimiterAt(t, servertest.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always"), o)
+}
+
+func startLimiterAt(t *testing.T, server *servertest.Redis, o LimiterOptions) *limiterKit {
+	t.Helper()
+	kit := newLimiterKit(t, server.Addr, o)
+	kit.server = server
+	kit.start()
+	return kit
+}
+
+func (k *limiterKit) start() {
+	k.t.Helper()
+	k.run()
+	k.await()
+}
+
+func (k *limiterKit) run() {
+	ctx, cancel := context.WithCancel(k.t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { k.Run(ctx) })
+	k.t.Cleanup(func() { cancel(); running.Wait() })
+}
+
+func (k *limiterKit) await() {
+	k.t.Helper()
+	ctx, cancel := context.WithTimeout(k.t.Context(), patience)
+	defer cancel()
+	if err := k.Await(ctx); err != nil {
+		k.t.Fatalf("the limiter does not answer: %v", err)
+	}
+}
+
+// until waits for a state of the limiter.
+func (k *limiterKit) until(wanted outageState) {
+	k.t.Helper()
+	deadline := time.After(patience)
+	for {
+		state, changed := k.outage.watch()
+		if state == wanted {
+			return
+		}
+		select {
+		case <-changed:
+		case <-deadline:
+			k.t.Fatalf("the limiter stays in state %d, want %d", state, wanted)
+		}
+	}
+}
+
+func (k *limiterKit) decide(requests ...Request) []Decision {
+	k.t.Helper()
+	answers := testkit.Must(k.Decide(k.t.Context(), requests))(k.t)
+	if len(answers) != len(requests) {
+		k.t.Fatalf("%d answers for %d requests", len(answers), len(requests))
+	}
+	return answers
+}
+
+// want asks and compares how many answers have each verdict.
+func (k *limiterKit) want(verdicts map[Verdict]int, requests ...Request) []Decision {
+	k.t.Helper()
+	answers, got := k.decide(requests...), make(map[Verdict]int)
+	for _, answer := range answers {
+		got[answer.Verdict]++
+		if answer.Err != nil {
+			k.t.Errorf("error %v", answer.Err)
+		}
+	}
+	if !maps.Equal(got, verdicts) {
+		k.t.Fatalf("verdicts %v, want %v", got, verdicts)
+	}
+	return answers
+}
+
+func (k *limiterKit) one(verdict Verdict, r Request) Grant {
+	k.t.Helper()
+	return k.want(map[Verdict]int{verdict: 1}, r)[0].Grant
+}
+
+// lose kills the server and has the limiter notice.
+func (k *limiterKit) lose() {
+	k.t.Helper()
+	k.server.Kill()
+	_, err := k.Decide(k.t.Context(), []Request{request("lost", "a")})
+	if state, _ := k.outage.current(); state != acting && !errors.Is(err, script.ErrUnavailable) {
+		k.t.Fatalf("error %v without a server, want %v", err, script.ErrUnavailable)
+	}
+}
+
+// loseAndAct has the failure policy act.
+func (k *limiterKit) loseAndAct() {
+	k.t.Helper()
+	k.lose()
+	k.until(acting)
+}
+
+// regain starts the server again, and waits until the limiter answers by it.
+func (k *limiterKit) regain() {
+	k.t.Helper()
+	k.server.Restart()
+	k.until(answering)
+}
+
+// scores is when the members of a log were taken.
+func scores(t *testing.T, server *servertest.Redis, key string) map[string]time.Time {
+	t.Helper()
+	found := make(map[string]time.Time)
+	client := newClient(t, redis.Options{Addr: server.Addr})
+	members := testkit.Must(client.ZRangeWithScores(t.Context(), key, 0, -1).Result())(t)
+	for _, member := range members {
+		found[fmt.Sprint(member.Member)] = time.UnixMicro(int64(member.Score))
+	}
+	return found
+}

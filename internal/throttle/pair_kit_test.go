@@ -1,0 +1,149 @@
+package throttle
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-4578ace9/notifier/internal/script"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+// testPairTTL is longer than the retention, as it is meant to be.
+const testPairTTL = 24 * time.Hour
+
+func pairSettings(t testing.TB) Settings {
+	settings := scriptSettings(t)
+	settings.Tree = newTree(t, "none", "none", "")
+	return settings
+}
+
+// ofPair is the same event, about something.
+func (r Request) ofPair(key string) Request {
+	r.Pair = r.Category + "\n" + key
+	return r
+}
+
+func aboutDisk(id string) Request { return request(id, "a").ofPair("disk") }
+
+// pairKit is a store whose clock the test moves.
+type pairKit struct {
+	*Redis
+	t      *testing.T
+	client redis.UniversalClient
+	clock  *testkit.Clock
+}
+
+// newPairKit takes its own part of a server.
+func newPairKit(t *testing.T, client redis.UniversalClient, way script.Scripting) *pairKit {
+	prefix := strings.NewReplacer("/", "-", ",", "").Replace(t.Name())
+	r := NewRedis(script.NewRunner(script.Options{Client: client, Prefix: prefix, Timeout: patience, Scripting: way}), pairSettings(t))
+	return &pairKit{Redis: r, t: t, client: client, clock: withFakeTime(t, r)}
+}
+
+// startPairKit has a server of its own.
+func startPairKit(t *testing.T) *pairKit {
+	_, client := startRedis(t)
+	return newPairKit(t, client, script.Eval)
+}
+
+// deliver begins the delivery of a firing event, as a limiter does.
+func (k *pairKit) deliver(r Request) Lease {
+	k.t.Helper()
+	result, err := k.Decide(k.t.Context(), []Request{r})
+	if err == nil {
+		err = k.announce(k.t.Context(), result.Decisions)
+	}
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return result.Decisions[0].Lease
+}
+
+func (k *pairKit) finish(lease Lease, receipt string) {
+	k.t.Helper()
+	lease.receipt = receipt
+	testkit.Must(k.Finish(k.t.Context(), []Lease{lease}))(k.t)
+}
+
+// fire delivers a firing event.
+func (k *pairKit) fire(r Request, receipt string) {
+	k.t.Helper()
+	k.finish(k.deliver(r), receipt)
+}
+
+// resolve asks for one resolved event.
+func (k *pairKit) resolve(r Request, want Verdict, opened string) Decision {
+	k.t.Helper()
+	resolutions := testkit.Must(k.Resolve(k.t.Context(), []Request{r}))(k.t)
+	if got := resolutions[0]; got.Verdict != want || got.Opened != opened {
+		k.t.Fatalf("%q: verdict %d with receipt %q, want %d with %q", r.ID, got.Verdict, got.Opened, want, opened)
+	}
+	return resolutions[0]
+}
+
+func (k *pairKit) release(lease Lease) {
+	k.t.Helper()
+	if extended, err := k.Extend(k.t.Context(), []Lease{lease}, 0); err != nil || extended[0].End == 0 {
+		k.t.Fatalf("release: %+v, %v", extended, err)
+	}
+}
+
+func (k *pairKit) refund(lease Lease) {
+	k.t.Helper()
+	if returned, err := k.Refund(k.t.Context(), []Lease{lease}); err != nil || !returned[0] {
+		k.t.Fatalf("refund: %v, %v", returned, err)
+	}
+}
+
+// wantFields checks which fields there are, and that each of them expires.
+func (k *pairKit) wantFields(want map[string]string) {
+	k.t.Helper()
+	got := k.client.HGetAll(k.t.Context(), k.keys.pairs("a")).Val()
+	for field, value := range got { // the first receipt alone
+		var version int64
+		var length int
+		if n, _ := fmt.Sscanf(value, "=%d %d ", &version, &length); n == 2 {
+			_, receipts, _ := strings.Cut(value, " ")
+			_, receipts, _ = strings.Cut(receipts, " ")
+			got[field] = "=" + receipts[:length]
+		}
+	}
+	if len(got)+len(want) > 0 && !reflect.DeepEqual(got, want) {
+		k.t.Errorf("pairs %q, want %q", got, want)
+	}
+	for _, field := range k.client.ZRange(k.t.Context(), k.keys.pairsUntil("a"), 0, -1).Val() {
+		if _, there := got[field]; !there {
+			k.t.Errorf("%q is to expire, and is not there", field)
+		}
+	}
+	if n := k.client.ZCard(k.t.Context(), k.keys.pairsUntil("a")).Val(); int(n) != len(got) {
+		k.t.Errorf("%d of %d fields expire", n, len(got))
+	}
+	for _, key := range []string{k.keys.pairs("a"), k.keys.pairsUntil("a")} {
+		if ttl := k.client.PTTL(k.t.Context(), key).Val(); len(got) > 0 && (ttl <= 0 || ttl > testPairTTL) {
+			k.t.Errorf("%s expires after %v", key, ttl)
+		}
+	}
+}
+
+func (k *pairKit) restore(admissions ...admission) {
+	k.t.Helper()
+	testkit.Must(k.Restore(k.t.Context(), admissions))(k.t)
+}
+
+func wantResolutions(t *testing.T, got []Decision, verdicts []Verdict, opened []string) {
+	t.Helper()
+	for i, resolution := range got {
+		if resolution.Verdict != verdicts[i] || resolution.Opened != opened[i] {
+			t.Errorf("event %d: verdict %d with receipt %q, want %d with %q", i, resolution.Verdict, resolution.Opened, verdicts[i], opened[i])
+		}
+		if granted := verdicts[i] == Admitted || verdicts[i] == Reclaimed; granted != (resolution.Lease.End != 0) {
+			t.Errorf("event %d: verdict %d with the lease %+v", i, resolution.Verdict, resolution.Lease)
+		}
+	}
+}

@@ -1,0 +1,155 @@
+package throttle
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-4578ace9/notifier/internal/script"
+	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+// TestLimiterPairs goes through an outage. What it is about comes back with the limiter.
+func TestLimiterPairs(t *testing.T) {
+	t.Parallel()
+	limiter := startDurableLimiter(t, LimiterOptions{Policy: Local, Settings: Settings{Lease: time.Hour, PairTTL: testPairTTL}})
+	about := func(id, key string) Request { return request(id, "a").ofPair(key) }
+	limiter.one(Admitted, about("firing", "disk")).Finish(t.Context(), "r")
+	limiter.resolve(Unpaired, "", about("other", "net"))
+	resolved := limiter.resolve(Admitted, "r", about("resolved", "disk"))
+	if !resolved.Extend(t.Context()) {
+		t.Error("the lease of a resolved event is not extended")
+	}
+	resolved.Release(t.Context(), false)
+	resolved = limiter.resolve(Reclaimed, "r", about("resolved", "disk"))
+	resolved.Refund(t.Context())
+	resolved = limiter.resolve(Reclaimed, "r", about("resolved", "disk"))
+	limiter.metrics.wantRefunded(t, 0)
+	limiter.metrics.wantDecisions(t, map[string]int{"admitted by redis": 2, "unpaired by redis": 1, "reclaimed by redis": 2})
+	underWay := limiter.one(Admitted, about("under way", "memory"))
+	limiter.resolve(Leased, "", about("resolved too", "memory"))
+
+	limiter.loseAndAct()
+	answers := testkit.Must(limiter.Decide(t.Context(), resolving(about("resolved too", "memory"), about("resolved", "disk"))))(t)
+	for _, answer := range answers {
+		if !errors.Is(answer.Err, script.ErrUnavailable) || answer.Verdict != Deferred || answer.Grant != nil {
+			t.Errorf("while the policy acts: %+v", answer)
+		}
+	}
+	resolved.Finish(t.Context(), "")
+	underWay.Finish(t.Context(), "m")
+	limiter.one(Admitted, about("local", "net")).Finish(t.Context(), "n")
+	going := limiter.one(Admitted, about("still under way", "fan"))
+
+	limiter.regain()
+	limiter.resolve(Done, "", about("resolved", "disk"))
+	limiter.resolve(Admitted, "m", about("resolved too", "memory")).Finish(t.Context(), "")
+	limiter.resolve(Admitted, "n", about("other", "net")).Finish(t.Context(), "")
+	limiter.resolve(Leased, "", about("last", "fan"))
+	going.Finish(t.Context(), "f")
+	limiter.resolve(Admitted, "f", about("last", "fan"))
+	if answers, err := limiter.Decide(t.Context(), nil); err != nil || len(answers) != 0 {
+		t.Errorf("of nothing: %v, %v", answers, err)
+	}
+}
+
+// resolving are events that resolve their pairs.
+func resolving(requests ...Request) []Request {
+	for i := range requests {
+		requests[i].Resolves = true
+	}
+	return requests
+}
+
+func (k *limiterKit) resolve(want Verdict, opened string, r Request) Grant {
+	k.t.Helper()
+	answers := testkit.Must(k.Decide(k.t.Context(), resolving(r)))(k.t)
+	answer := answers[0]
+	granted := want == Admitted || want == Reclaimed
+	if answer.Verdict != want || answer.Opened != opened || answer.Err != nil || granted != (answer.Grant != nil) {
+		k.t.Fatalf("%q: %+v, want verdict %d with receipt %q", r.ID, answer, want, opened)
+	}
+	return answer.Grant
+}
+
+// TestLimiterPairsOfTheWrongType shows that pairs that cannot be kept stop nothing but what resolves them.
+func TestLimiterPairsOfTheWrongType(t *testing.T) {
+	t.Parallel()
+	limiter := startLimiter(t, LimiterOptions{Settings: Settings{PairTTL: testPairTTL}})
+	client := newClient(t, redis.Options{Addr: limiter.server.Addr})
+	client.Set(t.Context(), limiterKey("pairs:a"), "text", 0)
+	firing := limiter.one(Admitted, aboutDisk("firing"))
+	answers, err := limiter.Decide(t.Context(), resolving(aboutDisk("resolved")))
+	if err != nil || !errors.Is(answers[0].Err, script.ErrRefused) {
+		t.Fatalf("%+v, %v", answers, err)
+	}
+	limiter.one(Admitted, request("other", "a"))
+	client.Del(t.Context(), limiterKey("pairs:a"))
+	firing.Finish(t.Context(), "r")
+	poll(t, "the pairs to be asked about again", func() bool { return limiter.refused.find(pairsOf(aboutDisk("resolved"))) == nil })
+	limiter.resolve(Admitted, "r", aboutDisk("resolved"))
+	limiter.logs.Want(t, "event cannot be evaluated")
+}
+
+// TestLimiterPairsWithoutAReply has a call executed whose reply does not come: its event is had by whoever asks next.
+func TestLimiterPairsWithoutAReply(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	proxy := servertest.StartProxy(t, server.Addr)
+	limiter := newLimiterKit(t, proxy.Addr, LimiterOptions{Settings: Settings{PairTTL: testPairTTL}})
+	options := limiter.o.Redis.runner.Options()
+	options.Timeout = time.Second
+	limiter.o.Redis.runWith(options)
+	limiter.start()
+	limiter.one(Admitted, aboutDisk("firing")).Finish(t.Context(), "r")
+	proxy.DropReplies(true)
+	if answers, err := limiter.Decide(t.Context(), resolving(aboutDisk("resolved"))); !errors.Is(err, script.ErrUnavailable) {
+		t.Fatalf("%+v, %v", answers, err)
+	}
+	proxy.DropReplies(false)
+	proxy.Cut()
+	limiter.until(answering)
+	limiter.resolve(Reclaimed, "r", aboutDisk("resolved")).Finish(t.Context(), "")
+	limiter.resolve(Unpaired, "", aboutDisk("other"))
+}
+
+// TestPairsRace has instances ask for the same pairs at once: one of them gets each pair.
+func TestPairsRace(t *testing.T) {
+	t.Parallel()
+	server, client := startRedis(t)
+	const pairs, instances = 100, 4
+	firing := newRedis(client, "race", pairSettings(t))
+	for i := range pairs {
+		lease := Lease{Request: request(fmt.Sprint("firing", i), "a").ofPair(fmt.Sprint(i)), receipt: fmt.Sprint(i)}
+		testkit.Must(firing.Finish(t.Context(), []Lease{lease}))(t)
+	}
+	var (
+		got     testkit.Counts // by receipt
+		running sync.WaitGroup
+	)
+	for instance := range instances {
+		resolver := newRedis(newClient(t, redis.Options{Addr: server.Addr}), "race", pairSettings(t))
+		running.Go(func() {
+			for i := range pairs {
+				resolved := request(fmt.Sprint("resolved", i, "by", instance), "a").ofPair(fmt.Sprint(i))
+				resolutions, err := resolver.Resolve(t.Context(), []Request{resolved})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if resolutions[0].Verdict == Admitted {
+					got.Add(resolutions[0].Opened, 1)
+				}
+			}
+		})
+	}
+	running.Wait()
+	for i := range pairs {
+		testkit.Equal(t, got.Get(fmt.Sprint(i)), 1, "instances that got pair %d", i)
+	}
+}

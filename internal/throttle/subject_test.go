@@ -1,0 +1,279 @@
+package throttle
+
+import (
+	"cmp"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/script"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/lua"
+)
+
+// subject is a store of any kind, with a clock of its own that the test moves.
+type subject struct {
+	Store
+	t      *testing.T
+	clock  *testkit.Clock
+	tree   *limits.Tree
+	shadow *limits.Tree
+	// changes is how often other limits were put in force.
+	changes uint64
+	adopt   func(rules limits.Ruleset)
+	repeat  func(nonce string, requests []Request) (BatchResult, error)
+	counts  func(nodes []limits.Node) ([][]int64, error)
+}
+
+func newMemorySubject(t *testing.T, s Settings) *subject {
+	clock := testkit.NewClock(nil)
+	memory := NewMemory(s, clock.Read, nil)
+	return &subject{
+		Store: memory, t: t, clock: clock, tree: s.Tree, shadow: s.Shadow, adopt: memory.Adopt,
+		repeat: func(nonce string, requests []Request) (BatchResult, error) {
+			return memory.decideBatch(nonce, requests), nil
+		},
+		counts: func(nodes []limits.Node) ([][]int64, error) { return memory.Usage(nodes), nil },
+	}
+}
+
+func newRedisSubject(t *testing.T, client redis.UniversalClient, s Settings) *subject {
+	return subjectOf(t, newRedis(client, "test:"+t.Name(), s), s)
+}
+
+func subjectOf(t *testing.T, store *Redis, s Settings) *subject {
+	clock := withFakeTime(t, store)
+	return &subject{
+		Store: store, t: t, clock: clock, tree: s.Tree, shadow: s.Shadow, adopt: store.Adopt,
+		repeat: func(nonce string, requests []Request) (BatchResult, error) {
+			return store.decideBatch(t.Context(), nonce, requests)
+		},
+		counts: func(nodes []limits.Node) ([][]int64, error) { return store.Usage(t.Context(), nodes) },
+	}
+}
+
+// newSingleSubject evaluates each event by itself, those too that could be evaluated as one.
+func newSingleSubject(t *testing.T, client redis.UniversalClient, s Settings) *subject {
+	store := newRedis(client, "test:"+t.Name(), s)
+	evaluated := subjectOf(t, store, s)
+	store.withSource(func(name lua.Script, text string) string {
+		const condition = "if fastpath ~= ''"
+		if name == lua.Decide && strings.Count(text, condition) != 1 {
+			t.Fatalf("the script does not say %q once", condition)
+		}
+		return strings.Replace(text, condition, "if false", 1)
+	})
+	return evaluated
+}
+
+// newFunctionsSubject runs the scripts as a library of functions.
+func newFunctionsSubject(t *testing.T, client redis.UniversalClient, s Settings) *subject {
+	o := script.Options{Client: client, Prefix: "test:" + t.Name(), Timeout: patience, Scripting: script.Functions}
+	return subjectOf(t, NewRedis(script.NewRunner(o), s), s)
+}
+
+func (s *subject) result(requests ...Request) BatchResult {
+	s.t.Helper()
+	result := testkit.Must(s.Decide(s.t.Context(), requests))(s.t)
+	if len(result.Decisions) != len(requests) {
+		s.t.Fatalf("%d decisions for %d requests", len(result.Decisions), len(requests))
+	}
+	return result
+}
+
+func (s *subject) decide(requests ...Request) []Decision {
+	s.t.Helper()
+	return s.result(requests...).Decisions
+}
+
+// want asks and compares the verdicts.
+func (s *subject) want(verdict Verdict, requests ...Request) []Decision {
+	s.t.Helper()
+	decisions := s.decide(requests...)
+	for i, d := range decisions {
+		if d.Verdict != verdict {
+			s.t.Fatalf("event %d of %d, %q: verdict %d, want %d (%+v)", i+1, len(requests), requests[i].ID, d.Verdict, verdict, d)
+		}
+		if got := d.Lease.ID != ""; got != (verdict == Admitted || verdict == Reclaimed) {
+			s.t.Fatalf("verdict %d of %q comes with lease %+v", d.Verdict, requests[i].ID, d.Lease)
+		}
+	}
+	return decisions
+}
+
+// admit asks for events that are to be admitted, and returns their leases.
+func (s *subject) admit(requests ...Request) []Lease {
+	s.t.Helper()
+	return leasesOf(s.want(Admitted, requests...))
+}
+
+func leasesOf(decisions []Decision) []Lease {
+	leases := make([]Lease, len(decisions))
+	for i, d := range decisions {
+		leases[i] = d.Lease
+	}
+	return leases
+}
+
+// deny asks for one event that is to be denied at a level, until a time from now.
+func (s *subject) deny(level string, wait time.Duration, r Request) Decision {
+	s.t.Helper()
+	d := s.want(Denied, r)[0]
+	if d.Node.Level != level || d.Wait != wait {
+		s.t.Fatalf("denied by %q for %v, want %q for %v", d.Node.Level, d.Wait, level, wait)
+	}
+	return d
+}
+
+// opens asks for an event that is denied at a level until a time from now: it is denied still a microsecond before that,
+// and then admitted.
+func (s *subject) opens(level string, wait time.Duration, r Request) Lease {
+	s.t.Helper()
+	s.deny(level, wait, r)
+	s.clock.Advance(wait - time.Microsecond)
+	s.deny(level, time.Microsecond, r)
+	s.clock.Advance(time.Microsecond)
+	return s.admit(r)[0]
+}
+
+// admits asks for events in one call, of which the first n are to be admitted and the others denied at a level.
+func (s *subject) admits(n int, level string, requests ...Request) []Lease {
+	s.t.Helper()
+	decisions := s.decide(requests...)
+	for i, d := range decisions {
+		switch {
+		case i < n && d.Verdict != Admitted:
+			s.t.Fatalf("event %d of %d, %q: %+v, want it admitted", i+1, len(requests), requests[i].ID, d)
+		case i >= n && (d.Verdict != Denied || d.Node.Level != level):
+			s.t.Fatalf("event %d of %d, %q: %+v, want it denied by %q", i+1, len(requests), requests[i].ID, d, level)
+		}
+	}
+	return leasesOf(decisions[:n])
+}
+
+// change puts other limits in force.
+func (s *subject) change(plan limits.Plan) {
+	s.t.Helper()
+	rules := newRuleset(s.t, plan, "")
+	s.tree, s.shadow = rules.Tree, rules.Shadow
+	s.changes++
+	rules.Generation, rules.Revision = 1, s.changes
+	s.adopt(rules)
+}
+
+// used is how many slots are taken in every limit on the path, the root first.
+func (s *subject) used(category string) [][]int64 {
+	s.t.Helper()
+	return testkit.Must(s.counts(s.tree.Path(category)))(s.t)
+}
+
+// taken compares how many slots are taken in the first limit of each node on the path, the root first.
+func (s *subject) taken(category string, want ...int64) {
+	s.t.Helper()
+	nodes := s.tree.Path(category)
+	counts := testkit.Must(s.counts(nodes))(s.t)
+	got := make([]int64, len(counts))
+	for i := range counts {
+		got[i] = counts[i][0]
+	}
+	if !reflect.DeepEqual(got, want) {
+		s.t.Fatalf("slots taken on the path to %q: %v, want %v", category, got, want)
+	}
+}
+
+func (s *subject) finish(leases ...Lease) {
+	s.t.Helper()
+	testkit.NoError(s.t, finish(s.t.Context(), s, leases...))
+}
+
+func (s *subject) extend(d time.Duration, leases ...Lease) []Lease {
+	s.t.Helper()
+	extended := testkit.Must(s.Extend(s.t.Context(), leases, d))(s.t)
+	if len(extended) != len(leases) {
+		s.t.Fatalf("%d leases extended of %d", len(extended), len(leases))
+	}
+	return extended
+}
+
+// lost extends leases that nobody holds any more.
+func (s *subject) lost(d time.Duration, leases ...Lease) {
+	s.t.Helper()
+	for _, lease := range s.extend(d, leases...) {
+		if lease.End != 0 {
+			s.t.Fatalf("the lease of %q was renewed until %d", lease.ID, lease.End)
+		}
+	}
+}
+
+func (s *subject) refund(want bool, leases ...Lease) {
+	s.t.Helper()
+	returned := testkit.Must(s.Refund(s.t.Context(), leases))(s.t)
+	if len(returned) != len(leases) {
+		s.t.Fatalf("%d answers for %d refunds", len(returned), len(leases))
+	}
+	for i, got := range returned {
+		if got != want {
+			s.t.Fatalf("refund of %q: %v, want %v", leases[i].ID, got, want)
+		}
+	}
+}
+
+const (
+	testLease     = 30 * time.Second
+	testRetention = time.Hour
+)
+
+// conformanceCase is one thing that every store has to do.
+type conformanceCase struct {
+	name                    string
+	global, category, rules string        // no limits unless given
+	guarantees              string        // as ParseGuarantees reads them
+	shadow                  string        // as ParseOverrides reads them
+	lease                   time.Duration // testLease unless given
+	retention               time.Duration // testRetention unless given
+	forward                 bool
+	run                     func(s *subject)
+}
+
+func (c conformanceCase) settings(t *testing.T) Settings {
+	plan := guarded(t, newPlan(t, cmp.Or(c.global, "none"), cmp.Or(c.category, "none"), c.rules), c.guarantees)
+	rules := newRuleset(t, plan, c.shadow)
+	settings := Settings{Tree: rules.Tree, Shadow: rules.Shadow, Lease: testLease, Retention: testRetention, Forward: c.forward}
+	if c.lease != 0 {
+		settings.Lease = c.lease
+	}
+	if c.retention != 0 {
+		settings.Retention = c.retention
+	}
+	return settings
+}
+
+// guarded is a plan with guarantees.
+func guarded(t testkit.Test, plan limits.Plan, guarantees string) limits.Plan {
+	t.Helper()
+	if guarantees == "" {
+		return plan
+	}
+	var faults []error
+	if plan.Guarantees, faults = limits.ParseGuarantees(guarantees); len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	return plan
+}
+
+// newRuleset is the limits of a plan, and those of the shadow if it has overrides.
+func newRuleset(t testkit.Test, plan limits.Plan, shadow string) limits.Ruleset {
+	t.Helper()
+	var overrides []limits.Override
+	if shadow != "" {
+		var faults []error
+		if overrides, faults = limits.ParseOverrides(shadow); len(faults) > 0 {
+			t.Fatal(faults)
+		}
+	}
+	return testkit.Must(limits.NewRuleset(plan, nil, overrides, nil))(t)
+}

@@ -1,0 +1,57 @@
+package throttle
+
+import (
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/limits"
+)
+
+// PathUse is what is used of one limit of one path.
+type PathUse struct {
+	Node  limits.Node
+	Limit limits.Limit
+	Used  int64
+	Opens time.Time // when its next slot opens; zero: one is open, or it is not known
+}
+
+// keep notes what is used of each limit, if the tree with which that was read is still in force.
+func (u *usage) keep(tree *routes, nodes []limits.Node, used [][]int64) {
+	var uses []PathUse
+	for i, node := range nodes {
+		for l, limit := range node.Limits {
+			if used[i][l] > 0 {
+				uses = append(uses, PathUse{Node: node, Limit: limit, Used: used[i][l]})
+			}
+		}
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.tree == tree {
+		u.latest = uses
+	}
+}
+
+// PathUses lists the limits of which something is used, as of the last second, on the paths about which this instance decides.
+func (l *Limiter) PathUses() []PathUse {
+	u, now := l.usage, time.Now()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	uses := make([]PathUse, len(u.latest))
+	for i, use := range u.latest {
+		if opens := u.full[use.Node.Path]; opens.After(now) && use.Used >= use.Limit.Capacity() {
+			use.Opens = opens
+		}
+		uses[i] = use
+	}
+	return uses
+}
+
+// PathOf is the path at which the rule of a level limits a category.
+func (l *Limiter) PathOf(category, level string) (path string, found bool) {
+	for _, node := range l.rules.Load().tree.Path(category) {
+		if node.Level == level {
+			return node.Path, true
+		}
+	}
+	return "", false
+}

@@ -1,0 +1,55 @@
+package throttle
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+// What is used of each limit of each path is told, and when the next slot of a full one opens.
+func TestLimiterPathUses(t *testing.T) {
+	t.Parallel()
+	limiter := startLimiter(t, LimiterOptions{Settings: Settings{Tree: newTree(t, "100/1h", "2/1h+20/2h", "a.b=1/3h")}})
+	limiter.want(map[Verdict]int{Admitted: 1, Denied: 1}, several(2, "ab", "a.b")...)
+	limiter.want(map[Verdict]int{Admitted: 2, Denied: 1}, several(3, "c", "c")...)
+	type use struct {
+		path, level, limit string
+		used               int64
+		full               bool
+	}
+	want := map[use]bool{
+		{"", "global", "100/1h", 3, false}: true, {"a", "category", "2/1h", 1, false}: true, {"a", "category", "20/2h", 1, false}: true,
+		{"a.b", "a.b", "1/3h", 1, true}: true, {"c", "category", "2/1h", 2, true}: true, {"c", "category", "20/2h", 2, false}: true,
+	}
+	testkit.Await(t, "uses that were read", func() error {
+		if err := limiter.usage.refresh(t.Context(), limiter.o.Redis); err != nil {
+			return err
+		}
+		got := make(map[use]bool)
+		for _, u := range limiter.PathUses() {
+			got[use{u.Node.Path, u.Node.Level, u.Limit.String(), u.Used, u.Opens.After(time.Now())}] = true
+		}
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			return fmt.Errorf("%v", got)
+		}
+		return nil
+	})
+	for _, test := range []struct {
+		category, level, path string
+		found                 bool
+	}{
+		{"a.b", limits.LevelGlobal, "", true}, {"a.b", limits.LevelCategory, "a", true}, {"a.b.c", "a.b", "a.b", true}, {"c", "a.b", "", false},
+		{"c", LevelUnpaired, "", false},
+	} {
+		path, found := limiter.PathOf(test.category, test.level)
+		if path != test.path || found != test.found {
+			t.Errorf("the level %s limits %s at %q, %v", test.level, test.category, path, found)
+		}
+	}
+	limiter.Adopt(limits.Ruleset{Tree: newTree(t, "none", "none", ""), Generation: 7, Revision: 9})
+	testkit.Equal(t, len(limiter.PathUses()), 0, "uses of limits that are gone")
+	testkit.Equal(t, limiter.Position(), limits.Position{Generation: 7, Revision: 9}, "position")
+}

@@ -1,0 +1,398 @@
+package why
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/journal"
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
+)
+
+// at is a time of the day of the tests.
+func at(clock string) time.Time {
+	t, err := time.Parse("2006-01-02 15:04:05", "2026-11-22 "+clock)
+	if err != nil {
+		panic(err)
+	}
+	return t
+}
+
+// known is what the sources of a test know.
+type known struct {
+	entries  []journal.Entry
+	record   throttle.Explanation
+	recorded string // the identity that the record is of; "": any
+	pending  []Pending
+	letters  []Letter
+	delays   string // what becomes of denied events
+	fails    error  // of every source
+}
+
+func (k known) sources() Sources {
+	return Sources{
+		Entries: func(_ context.Context, q journal.Query, take func(journal.Entry)) (journal.Read, error) {
+			read := journal.Read{Begins: at("08:00:00")}
+			for _, e := range k.entries {
+				if q.Matches(e) {
+					take(e)
+				} else {
+					read.Counted += e.Count
+				}
+			}
+			return read, k.fails
+		},
+		Explain: func(_ context.Context, request throttle.Request) (throttle.Explanation, error) {
+			if k.recorded != "" && request.ID != k.recorded {
+				return throttle.Explanation{At: k.record.At}, k.fails
+			}
+			return k.record, k.fails
+		},
+		Pending: func(_ context.Context, search Search) (found []Pending, err error) {
+			for _, p := range k.pending {
+				if search.Matches(p) {
+					found = append(found, p)
+				}
+			}
+			return found, k.fails
+		},
+		Letters: func(context.Context) ([]Letter, error) { return k.letters, k.fails },
+		Denied:  func(string) string { return k.delays },
+		Now:     func() time.Time { return at("10:00:00") },
+	}
+}
+
+func (k known) ask(t *testing.T, q Question) Answer {
+	t.Helper()
+	return Ask(t.Context(), k.sources(), q)
+}
+
+// refund is an entry of the event that most tests are about.
+func refund(result journal.Result, change func(*journal.Entry)) journal.Entry {
+	e := journal.Entry{
+		ID: "evt-4711", Stream: "NOTIFICATIONS", Sequence: 4711, Category: "payments.refunds", Title: "card declined",
+		Stored: at("09:14:02"), Decided: at("09:14:02").Add(119 * time.Millisecond), Result: result, Channel: "#payments",
+	}
+	if change != nil {
+		change(&e)
+	}
+	return e
+}
+
+func denied(e *journal.Entry) {
+	e.Level, e.Limit, e.Used, e.Size, e.Next = "category", "10/30m", 10, 10, at("09:31:40")
+}
+
+// ofCategory is an explanation in which a category has used some of its slots.
+func ofCategory(used int64, wait time.Duration) throttle.Explanation {
+	limit := limits.Limit{Count: 10, Window: 30 * time.Minute}
+	return throttle.Explanation{At: at("10:00:00"), Limits: []throttle.Explanatory{{
+		Node: limits.Node{Path: "payments", Level: "category"}, Limit: limit, Used: used, Wait: wait,
+	}}}
+}
+
+// stuck is the event of most tests in the producers' stream.
+var stuck = Pending{
+	ID: "evt-4711", Identity: "payments.refunds evt-4711", Category: "payments.refunds", Sequence: 4711, Stored: at("09:59:00"), Since: at("09:59:00"),
+}
+
+// inRoom is that event in the room.
+func inRoom(reason string) Pending {
+	p := stuck
+	p.Stored, p.Reason, p.Since = at("09:14:02"), reason, at("09:20:00")
+	if reason == "pair" {
+		p.Due = at("10:05:00")
+	}
+	return p
+}
+
+// withKey is another event that fires or resolves the key of the tests.
+func withKey(p Pending, id string, fires bool) Pending {
+	p.ID, p.Key, p.Fires = id, "db-1", fires
+	return p
+}
+
+// ofAnotherKey is a firing event that the resolved one does not resolve.
+var ofAnotherKey = Pending{ID: "evt-4699", Category: "payments.refunds", Key: "db-2", Fires: true, Stored: at("09:59:00")}
+
+// digest tells of the drop of the event that most tests are about, and tooEarly of earlier ones.
+var (
+	digest   = journal.Entry{Result: journal.Told, Channel: "#payments", Count: 38, LastStored: at("09:29:00"), Decided: at("09:30:00")}
+	tooEarly = journal.Entry{Result: journal.Told, Channel: "#payments", Count: 3, LastStored: at("09:14:01"), Decided: at("09:14:30")}
+)
+
+// sentences has what is known of that event, and what is said of it.
+var sentences = []struct {
+	name  string
+	known known
+	want  []string
+}{
+	{"dropped and told", known{entries: []journal.Entry{digest, tooEarly, refund(journal.Dropped, denied)}}, []string{
+		"dropped at 09:14:02.119 by category 10/30m: 10 of 10 used, the next slot opened at 09:31:40",
+		"#payments was told in the digest of 09:30:00 (38 suppressed)",
+	}},
+	{"dropped and not told", known{entries: []journal.Entry{refund(journal.Dropped, func(e *journal.Entry) {
+		denied(e)
+		e.Next, e.Used, e.Cost = at("10:31:40"), 0, 3
+	})}}, []string{
+		"dropped at 09:14:02.119 by category 10/30m (the event takes 3 slots): it was full, the next slot opens at 10:31:40",
+		"no digest has told #payments of it, as far as the journal knows",
+	}},
+	{"unpaired", known{entries: []journal.Entry{refund(journal.Dropped, func(e *journal.Entry) {
+		e.Level, e.Channel = throttle.LevelUnpaired, ""
+	})}}, []string{"dropped at 09:14:02.119 by unpaired: it resolves what nobody was told of"}},
+	{"no room", known{entries: []journal.Entry{refund(journal.Dropped, func(e *journal.Entry) {
+		e.Level, e.Channel = throttle.LevelRoom, ""
+	})}}, []string{"dropped at 09:14:02.119 by room: too many events of its first-level category were waiting"}},
+	{"without redis", known{entries: []journal.Entry{refund(journal.Dropped, func(e *journal.Entry) {
+		e.Level, e.Channel = throttle.LevelClosed, ""
+	})}}, []string{"dropped at 09:14:02.119 by closed: redis was unavailable, and NOTIFIER_REDIS_FAILURE=closed drops what cannot be counted"}},
+	{"waited and sent", known{entries: []journal.Entry{
+		refund(journal.Waiting, func(e *journal.Entry) { denied(e); e.Reason = "slot" }),
+		refund(journal.Failed, func(e *journal.Entry) { e.Reason, e.Code, e.Decided = "transient", "internal_error", at("09:31:41") }),
+		refund(journal.Sent, func(e *journal.Entry) { e.Decided = at("09:31:43") }),
+	}}, []string{
+		"began to wait at 09:14:02.119 for a slot, denied by category 10/30m, until 09:31:40.000",
+		"could not be posted at 09:31:41.000: transient: internal_error; it is tried again",
+		"sent at 09:31:43.000 to #payments",
+	}},
+	{"sent in shadow mode", known{entries: []journal.Entry{refund(journal.Sent, denied)}},
+		[]string{"sent at 09:14:02.119 to #payments; in shadow mode, category 10/30m would have denied it"}},
+	{"duplicate", known{entries: []journal.Entry{refund(journal.Duplicate, nil)}},
+		[]string{"duplicate at 09:14:02.119: another message with its ID was admitted before"}},
+	{"dead letter", known{
+		entries: []journal.Entry{refund(journal.Dead, func(e *journal.Entry) { e.Reason, e.Code = "slack_rejected", "invalid_blocks" })},
+		letters: []Letter{{Number: 7, ID: "evt-4711", Category: "payments.refunds", Reason: "slack_rejected", Stored: at("09:14:03")}},
+	}, []string{
+		"stored as a dead letter at 09:14:02.119: slack_rejected: invalid_blocks",
+		"dead letter 7 holds it since 09:14:03.000: slack_rejected; notifier dlq replay 7 sends it again",
+	}},
+	{"expired", known{entries: []journal.Entry{refund(journal.Expired, nil)}},
+		[]string{"expired at 09:14:02.119: it had become older than NOTIFIER_EVENT_MAX_AGE"}},
+	{"in hand", known{pending: []Pending{stuck}, record: throttle.Explanation{At: at("10:00:00"), Leased: at("10:00:20")}},
+		[]string{"is in the stream since 09:59:00.000, without an outcome", "a worker has it in hand"}},
+	{"settled while the question was asked", known{entries: []journal.Entry{refund(journal.Sent, nil)}, pending: []Pending{stuck}},
+		[]string{"sent at 09:14:02.119 to #payments"}},
+	{"a replayed dead letter", known{
+		entries: []journal.Entry{refund(journal.Dead, func(e *journal.Entry) { e.Reason = "bad_json" })}, pending: []Pending{inRoom("replay")},
+	}, []string{"stored as a dead letter at 09:14:02.119: bad_json", "is in the room now and waits for a worker"}},
+	{"resolved before its firing event is decided", known{pending: []Pending{
+		withKey(inRoom("pair"), "evt-4711", false), withKey(stuck, "evt-4700", true), ofAnotherKey,
+	}}, []string{
+		`is in the room now and waits for the outcome of the event that it resolves, with the key "db-1", until 10:05:00.000`,
+		"the firing event evt-4700 of 09:59:00.000 is in the stream since 09:59:00.000, without an outcome",
+	}},
+	{"back from the room", known{pending: []Pending{inRoom(Due)}}, []string{"is back from the room, and the next worker takes it"}},
+	{"lost on its way", known{entries: []journal.Entry{refund(journal.Waiting, func(e *journal.Entry) { e.Reason = "part" })}}, []string{
+		"began to wait at 09:14:02.119 for a worker",
+		"what became of it then is not known: it waits nowhere, and the journal has no outcome of it",
+	}},
+	{"the first of those counted", known{entries: []journal.Entry{refund(journal.Dropped, func(e *journal.Entry) {
+		denied(e)
+		e.Count, e.LastID, e.LastSequence, e.Channel = 12, "another", 4800, ""
+	})}}, []string{"dropped at 09:14:02.119 by category 10/30m: 10 of 10 used, the next slot opened at 09:31:40"}},
+	{"the last of those counted", known{entries: []journal.Entry{refund(journal.Dropped, func(e *journal.Entry) {
+		denied(e)
+		e.ID, e.Count, e.LastID, e.LastSequence, e.Channel = "another", 12, "evt-4711", 4800, ""
+	})}}, []string{"dropped at 09:14:02.119 by category 10/30m: it was full"}},
+	{"of yesterday", known{entries: []journal.Entry{refund(journal.Sent, func(e *journal.Entry) { e.Decided = e.Decided.AddDate(0, 0, -1) })}},
+		[]string{"sent at 2026-11-21 09:14:02.119 to #payments"}},
+	{"still waiting", known{
+		entries: []journal.Entry{refund(journal.Waiting, func(e *journal.Entry) { e.Reason = "channel" })},
+		pending: []Pending{inRoom("channel")},
+		record:  throttle.Explanation{At: at("10:00:00"), Leased: at("09:20:00")},
+	}, []string{
+		"began to wait at 09:14:02.119 for its channel",
+		"is in the room now and waits for its channel",
+		"it has its slots, and no worker has it in hand",
+	}},
+	{"not decided yet", known{pending: []Pending{stuck}},
+		[]string{"is in the stream since 09:59:00.000, without an outcome", "no worker has admitted it so far"}},
+	{"lost by the journal", known{
+		pending: []Pending{stuck},
+		record:  throttle.Explanation{At: at("10:00:00"), Leased: at("10:01:00"), Done: at("11:00:00")},
+	}, []string{
+		"is in the stream since 09:59:00.000, without an outcome",
+		"the delivery record has it as delivered",
+	}},
+}
+
+func TestSentences(t *testing.T) {
+	t.Parallel()
+	for _, test := range sentences {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			answer := test.known.ask(t, Question{ID: "evt-4711"})
+			if len(answer.Events) != 1 {
+				t.Fatalf("%d events: %+v", len(answer.Events), answer)
+			}
+			testkit.EqualSlices(t, answer.Events[0].Sentences, test.want, "sentences")
+			testkit.EqualSlices(t, answer.Unknown, nil, "what is unknown")
+		})
+	}
+}
+
+func TestNow(t *testing.T) {
+	t.Parallel()
+	sent := []journal.Entry{refund(journal.Sent, nil)}
+	for name, test := range map[string]struct {
+		record throttle.Explanation
+		want   string
+	}{
+		"free": {ofCategory(4, 0), "an event of payments.refunds would be sent now: payments 4 of 10 used"},
+		"full": {ofCategory(10, 5*time.Minute),
+			"an event of payments.refunds would be denied now by category 10/30m: 10 of 10 used, the next slot opens at 10:05:00"},
+		"no limits": {throttle.Explanation{}, "an event of payments.refunds would be sent now"},
+	} {
+		answer := known{entries: sent, record: test.record}.ask(t, Question{ID: "evt-4711"})
+		testkit.EqualSlices(t, answer.Now, []string{test.want}, "%s", name)
+	}
+}
+
+// TestCountsAreNoAnswers has only counts that may hide what is asked for: they are told as what they are.
+func TestCountsAreNoAnswers(t *testing.T) {
+	t.Parallel()
+	counted := refund(journal.Dropped, func(e *journal.Entry) {
+		denied(e)
+		e.ID, e.LastID, e.Sequence, e.LastSequence, e.Count = "first", "last", 4000, 5000, 1204
+	})
+	k := known{entries: []journal.Entry{counted}}
+	answer := k.ask(t, Question{Sequence: 4711})
+	testkit.Equal(t, answer.Known(), false, "known")
+	testkit.EqualSlices(t, answer.Counted, []string{
+		"one of at least 1204 events of payments.refunds that were dropped by category 10/30m in the second of 09:14:02 may be it, " +
+			"the first of them message 4000 and the last message 5000: they are counted, not told singly",
+	}, "counted")
+	testkit.EqualSlices(t, k.ask(t, Question{Sequence: 5001}).Counted, nil, "counted, for another message")
+	testkit.Equal(t, len(k.ask(t, Question{ID: "NOTIFICATIONS:4711"}).Counted), 1, "counted, for an ID that says where the event is stored")
+	testkit.Equal(t, len(k.ask(t, Question{ID: "ANOTHER:4711"}).Counted), 0, "counted, for an event of another stream")
+	testkit.Equal(t, k.ask(t, Question{ID: "evt-4711"}).Missing,
+		"the journal begins at 08:00:00.000, and has only counts of 1204 events since then", "what is missing")
+	testkit.Equal(t, known{}.ask(t, Question{ID: "evt-4711", Since: at("09:00:00")}).Missing, "the journal was read from 09:00:00.000", "what is missing")
+
+	answer = k.ask(t, Question{Category: "payments"})
+	testkit.EqualSlices(t, answer.Totals, []Total{{journal.Dropped, "category", 1204}}, "totals")
+	answer = k.ask(t, Question{Title: "card"})
+	testkit.EqualSlices(t, answer.Totals, nil, "totals of a title, which counts do not tell")
+	testkit.Equal(t, len(answer.Counted), 1, "counts among which the title may be")
+}
+
+func TestTheSameIDTwice(t *testing.T) {
+	t.Parallel()
+	again := refund(journal.Duplicate, func(e *journal.Entry) { e.Sequence = 4800 })
+	answer := known{entries: []journal.Entry{refund(journal.Sent, nil), again}}.ask(t, Question{ID: "evt-4711"})
+	testkit.Equal(t, len(answer.Events), 2, "events")
+	testkit.Equal(t, answer.Events[1].Sequence, uint64(4800), "sequence of the second")
+}
+
+func TestOnlyTheNewestAreTold(t *testing.T) {
+	t.Parallel()
+	var entries []journal.Entry
+	for i := range uint64(100) {
+		entries = append(entries, refund(journal.Sent, func(e *journal.Entry) { e.Sequence = i }))
+	}
+	answer := known{entries: entries}.ask(t, Question{Category: "payments"})
+	testkit.Equal(t, len(answer.Events), maxEvents, "events")
+	testkit.Equal(t, answer.Events[maxEvents-1].Sequence, uint64(99), "sequence of the last one")
+	testkit.EqualSlices(t, answer.Totals, []Total{{journal.Sent, "", 100}}, "totals")
+}
+
+func TestWhatCannotBeAsked(t *testing.T) {
+	t.Parallel()
+	answer := known{fails: errors.New("no permission")}.ask(t, Question{ID: "evt-4711", Category: "payments"})
+	testkit.EqualSlices(t, answer.Unknown, []string{
+		"not every event that waits was looked at: no permission", "the dead letters cannot be read: no permission",
+		"the journal cannot be read: no permission", "the delivery record cannot be read: no permission", "the limits cannot be asked: no permission",
+	}, "what is unknown")
+	answer = known{fails: journal.ErrNoJournal}.ask(t, Question{Category: "payments"})
+	if !strings.Contains(strings.Join(answer.Unknown, "\n"), "NOTIFIER_JOURNAL_AGE=0") {
+		t.Errorf("without a journal: %q", answer.Unknown)
+	}
+}
+
+// TestStates has events in each state.
+func TestStates(t *testing.T) {
+	t.Parallel()
+	waiting := []journal.Entry{refund(journal.Waiting, nil)}
+	leased := throttle.Explanation{At: at("10:00:00"), Leased: at("09:20:00")}
+	for name, test := range map[string]struct {
+		known known
+		want  State
+		final bool
+	}{
+		"sent":       {known{entries: []journal.Entry{refund(journal.Sent, nil)}}, "sent", true},
+		"a letter":   {known{letters: []Letter{{ID: "evt-4711", Category: "payments.refunds"}}}, "dead", true},
+		"waiting":    {known{entries: waiting, pending: []Pending{inRoom("slot")}}, StateWaiting, true},
+		"undecided":  {known{pending: []Pending{stuck}}, StateUndecided, true},
+		"admitted":   {known{pending: []Pending{stuck}, record: leased}, StateAdmitted, true},
+		"split":      {known{entries: []journal.Entry{refund(journal.Split, nil)}, pending: []Pending{stuck}}, StateSplit, true},
+		"on its way": {known{entries: waiting}, StateUnknown, false},
+		"delivered":  {known{entries: waiting, record: throttle.Explanation{Done: at("11:00:00")}}, "sent", true},
+	} {
+		answer := test.known.ask(t, Question{ID: "evt-4711"})
+		if len(answer.Events) != 1 || answer.Events[0].State != test.want || answer.Final() != test.final {
+			t.Errorf("%s: %+v, final %t", name, answer.Events, answer.Final())
+		}
+	}
+}
+
+// TestRecordAlone has an event that is known by its delivery record alone, which takes its category to find.
+func TestRecordAlone(t *testing.T) {
+	t.Parallel()
+	k := known{record: throttle.Explanation{At: at("10:00:00"), Done: at("11:00:00"), Another: true}, recorded: "payments.refunds evt-4711"}
+	testkit.Equal(t, k.ask(t, Question{ID: "evt-4711"}).Known(), false, "known without the category")
+	testkit.Equal(t, k.ask(t, Question{ID: "evt-4712", Category: "payments.refunds"}).Known(), false, "another event is known")
+	answer := k.ask(t, Question{ID: "evt-4711", Category: "payments.refunds"})
+	if len(answer.Events) != 1 {
+		t.Fatalf("%d events", len(answer.Events))
+	}
+	testkit.EqualSlices(t, answer.Events[0].Sentences, []string{"the delivery record has it as delivered"}, "sentences")
+}
+
+// TestIDsWithSlashes asks the record about an ID that may be one of a group, or one that its producer gave.
+func TestIDsWithSlashes(t *testing.T) {
+	t.Parallel()
+	part := event.Event{ID: "shop/7", Part: "disk", Category: "payments.refunds"}
+	for id, identity := range map[string]string{
+		"shop/7":      "payments.refunds shop/7",
+		"shop/7/disk": part.Identity(),
+	} {
+		k := known{
+			entries:  []journal.Entry{refund(journal.Waiting, func(e *journal.Entry) { e.ID = id })},
+			record:   throttle.Explanation{At: at("10:00:00"), Done: at("11:00:00")},
+			recorded: identity,
+		}
+		answer := k.ask(t, Question{ID: id})
+		testkit.Equal(t, answer.Events[0].State, State(journal.Sent), "state of %s", id)
+	}
+}
+
+// TestManyWait asks about a category of which events wait.
+func TestManyWait(t *testing.T) {
+	t.Parallel()
+	k := known{pending: []Pending{stuck, inRoom("slot")}, entries: []journal.Entry{refund(journal.Sent, nil)}}
+	for i := range 3 {
+		k.pending = append(k.pending, withKey(inRoom("channel"), fmt.Sprint("evt-", i), false))
+	}
+	answer := k.ask(t, Question{Category: "payments"})
+	testkit.EqualSlices(t, answer.Waiting, []string{
+		"waiting in the room now for its channel: 3", "in the stream of the producers now, without an outcome: 1",
+		"waiting in the room now for a slot: 1",
+	}, "what waits")
+	testkit.EqualSlices(t, k.ask(t, Question{Category: "payments", Since: at("09:30:00")}).Waiting,
+		[]string{"in the stream of the producers now, without an outcome: 1"}, "what waits since a time")
+}
+
+func TestDeniedEventsWait(t *testing.T) {
+	t.Parallel()
+	k := known{record: ofCategory(10, 5*time.Minute), delays: "it would wait for a slot"}
+	testkit.EqualSlices(t, k.ask(t, Question{Category: "payments"}).Now, []string{
+		"an event of payments would be denied now by category 10/30m: 10 of 10 used, the next slot opens at 10:05:00; it would wait for a slot",
+	}, "what would happen now")
+}

@@ -1,0 +1,164 @@
+package why
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/journal"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
+)
+
+// tellEvents says what became of the newest events.
+func (a *asking) tellEvents(ctx context.Context) {
+	a.forgetOldest(maxEvents)
+	for _, e := range a.events {
+		slices.SortStableFunc(e.Entries, func(x, y journal.Entry) int { return x.Decided.Compare(y.Decided) })
+		for i, entry := range e.Entries {
+			e.Sentences = append(e.Sentences, a.say(entry))
+			if last := i == len(e.Entries)-1; last && entry.Result == journal.Dropped {
+				e.Sentences = append(e.Sentences, a.sayDigest(ctx, entry)...)
+			}
+		}
+		if e.settle(); e.pending != nil {
+			e.Sentences = append(e.Sentences, a.sayPending(*e.pending))
+			e.Sentences = append(e.Sentences, a.sayPair(ctx, *e.pending)...)
+		}
+		for _, l := range e.letters {
+			e.Sentences = append(e.Sentences, a.sayLetter(l))
+		}
+		if a.question.single() {
+			e.Sentences = append(e.Sentences, a.sayRecord(ctx, e)...)
+		}
+		if e.State == StateUnknown && a.looked {
+			e.Sentences = append(e.Sentences, "what became of it then is not known: it waits nowhere, and the journal has no outcome of it")
+		}
+		a.answer.Events = append(a.answer.Events, *e)
+	}
+}
+
+// settle finds the event's state. An event that has its outcome does not wait any more: its message is about to be acknowledged. One
+// that came to the room after its outcome is a dead letter that was replayed.
+func (e *Event) settle() {
+	last := journal.Entry{}
+	for _, entry := range e.Entries {
+		if entry.Result.Ends() {
+			last = entry
+		}
+	}
+	if e.pending != nil && last.Result != "" && (e.pending.Reason == "" || !e.pending.Since.After(last.Decided)) {
+		e.pending = nil
+	}
+	isSplit := slices.ContainsFunc(e.Entries, func(entry journal.Entry) bool { return entry.Result == journal.Split })
+	switch {
+	case e.pending != nil && e.pending.Reason != "":
+		e.State = StateWaiting
+	case last.Result != "":
+		e.State = State(last.Result)
+	case isSplit:
+		e.State, e.pending = StateSplit, nil
+	case e.pending != nil:
+		e.State = StateUndecided
+	case len(e.letters) > 0:
+		e.State = State(journal.Dead)
+	default:
+		e.State = StateUnknown
+	}
+}
+
+// sayRecord says what the delivery record knows of an event that has no outcome.
+func (a *asking) sayRecord(ctx context.Context, e *Event) []string {
+	if e.State != StateUnknown && e.State != StateUndecided && e.State != StateWaiting || e.ID == "" || e.Category == "" {
+		return nil
+	}
+	for _, request := range e.requests() {
+		known, err := a.Explain(ctx, request)
+		switch {
+		case err != nil:
+			a.unknown("the delivery record cannot be read", err)
+			return nil
+		case known.Another && e.Sequence != 0:
+			return []string{"the delivery record has its ID for another message"}
+		case !known.Done.IsZero():
+			e.State = State(journal.Sent)
+			return []string{"the delivery record has it as delivered"}
+		case known.Leased.After(known.At):
+			e.admitted()
+			return []string{"a worker has it in hand"}
+		case !known.Leased.IsZero():
+			e.admitted()
+			return []string{"it has its slots, and no worker has it in hand"}
+		}
+	}
+	if e.State == StateUndecided {
+		return []string{"no worker has admitted it so far"}
+	}
+	return nil
+}
+
+// admitted notes that the event has its slots.
+func (e *Event) admitted() {
+	if e.State != StateWaiting {
+		e.State = StateAdmitted
+	}
+}
+
+// requests ask what is recorded of an event. What stands behind the last slash of an ID may be the part of a group, or not: a waiting
+// event says so, and for any other both are asked. The ID of an event that its producer gave none is made of where it is stored.
+func (e *Event) requests() []throttle.Request {
+	message := throttle.Message{Sequence: e.Sequence, Stored: e.Stored}
+	if p := e.pending; p != nil {
+		if p.Identity == "" {
+			return nil
+		}
+		message.Stream = p.Stream
+		return []throttle.Request{{ID: p.Identity, Derived: p.Derived, Message: message, Category: e.Category, Cost: 1}}
+	}
+	if len(e.Entries) > 0 {
+		message.Stream = e.Entries[0].Stream
+	}
+	identities := []event.Event{{ID: e.ID, Category: e.Category}}
+	if slash := strings.LastIndex(e.ID, "/"); slash > 0 {
+		identities = append(identities, event.Event{ID: e.ID[:slash], Part: e.ID[slash+1:], Category: e.Category})
+	}
+	var requests []throttle.Request
+	for _, identity := range identities {
+		stream, sequence := placeOf(identity.ID)
+		requests = append(requests, throttle.Request{
+			ID: identity.Identity(), Derived: stream != "" && stream == message.Stream && sequence == e.Sequence,
+			Message: message, Category: e.Category, Cost: 1,
+		})
+	}
+	return requests
+}
+
+// askRecord asks the delivery record for an event that no other source knows. It needs the category, which is part of the identity.
+func (a *asking) askRecord(ctx context.Context) {
+	if len(a.events) > 0 || a.question.ID == "" || a.question.Category == "" || a.question.Title != "" {
+		return
+	}
+	e := &Event{ID: a.question.ID, Category: a.question.Category}
+	if sentences := a.sayRecord(ctx, &Event{ID: e.ID, Category: e.Category, State: StateUnknown}); len(sentences) > 0 {
+		a.events = append(a.events, e)
+	}
+}
+
+// sayPair says of a resolved event that waits for its firing one which events these are.
+func (a *asking) sayPair(ctx context.Context, resolved Pending) []string {
+	if resolved.Reason != "pair" || resolved.Key == "" || !a.question.single() {
+		return nil
+	}
+	firing, err := a.Pending(ctx, Search{Matches: func(p Pending) bool {
+		return p.Fires && p.Key == resolved.Key && p.Category == resolved.Category
+	}})
+	if err != nil {
+		a.unknown("not every event that waits was looked at", err)
+	}
+	var sentences []string
+	for _, p := range firing {
+		sentences = append(sentences, fmt.Sprintf("the firing event %s of %s %s", p.ID, a.stamp(p.Stored), a.sayPending(p)))
+	}
+	return sentences
+}

@@ -1,0 +1,259 @@
+package why
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/journal"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
+)
+
+// stamp is a time as sentences have it: of another day than now's with its date.
+func (a *asking) stamp(t time.Time) string {
+	t = t.In(a.now.Location())
+	if t.Format(time.DateOnly) == a.now.Format(time.DateOnly) {
+		return t.Format("15:04:05.000")
+	}
+	return t.Format("2006-01-02 15:04:05.000")
+}
+
+// minute is a time of which seconds say nothing.
+func (a *asking) minute(t time.Time) string {
+	t = t.In(a.now.Location())
+	if t.Format(time.DateOnly) == a.now.Format(time.DateOnly) {
+		return t.Format("15:04:05")
+	}
+	return t.Format("2006-01-02 15:04:05")
+}
+
+// say tells of one entry of an event.
+func (a *asking) say(e journal.Entry) string {
+	at := a.stamp(e.Decided)
+	switch e.Result {
+	case journal.Sent:
+		text := "sent at " + at
+		if e.Channel != "" {
+			text += " to " + e.Channel
+		}
+		if e.Level != "" {
+			text += fmt.Sprintf("; in shadow mode, %s would have denied it", a.limit(e))
+		}
+		return text
+	case journal.Dropped:
+		return "dropped at " + at + " by " + a.sayDenial(e)
+	case journal.Duplicate:
+		return "duplicate at " + at + ": another message with its ID was admitted before"
+	case journal.Dead:
+		return "stored as a dead letter at " + at + ": " + reasonOf(e.Reason, e.Code)
+	case journal.Expired:
+		return "expired at " + at + ": it had become older than NOTIFIER_EVENT_MAX_AGE"
+	case journal.Waiting:
+		text := "began to wait at " + at + " for " + waitsFor(e.Reason)
+		if e.Level != "" {
+			text += ", denied by " + a.limit(e)
+		}
+		if !e.Next.IsZero() {
+			text += ", until " + a.stamp(e.Next)
+		}
+		return text
+	case journal.Failed:
+		return "could not be posted at " + at + ": " + reasonOf(e.Reason, e.Code) + "; it is tried again"
+	case journal.Split:
+		return "its body held several alerts, and was split at " + at + " into one event for each"
+	case journal.Told:
+	}
+	return string(e.Result) + " at " + at
+}
+
+// limit names the limit that denied an event.
+func (a *asking) limit(e journal.Entry) string {
+	return strings.TrimSpace(e.Level + " " + e.Limit)
+}
+
+// sayDenial says which limit denied an event, and what it knew of its slots.
+func (a *asking) sayDenial(e journal.Entry) string {
+	switch e.Level {
+	case throttle.LevelUnpaired:
+		return "unpaired: it resolves what nobody was told of"
+	case throttle.LevelRoom:
+		return "room: too many events of its first-level category were waiting"
+	case throttle.LevelClosed:
+		return "closed: redis was unavailable, and NOTIFIER_REDIS_FAILURE=closed drops what cannot be counted"
+	}
+	text := a.limit(e)
+	if e.Cost > 1 {
+		text += fmt.Sprintf(" (the event takes %d slots)", e.Cost)
+	}
+	if e.Used > 0 {
+		text += fmt.Sprintf(": %d of %d used", e.Used, e.Size)
+	} else {
+		text += ": it was full"
+	}
+	if !e.Next.IsZero() {
+		verb := "opened"
+		if e.Next.After(a.now) {
+			verb = "opens"
+		}
+		text += fmt.Sprintf(", the next slot %s at %s", verb, a.minute(e.Next))
+	}
+	return text
+}
+
+func waitsFor(reason string) string {
+	switch reason {
+	case "slot":
+		return "a slot"
+	case "pair":
+		return "the outcome of the event that it resolves"
+	case "redis":
+		return "redis, which refuses a log on its path"
+	case "channel":
+		return "its channel"
+	case "part", "replay", Due:
+		return "a worker"
+	}
+	return reason
+}
+
+func reasonOf(reason, detail string) string {
+	if detail == "" || detail == reason {
+		return reason
+	}
+	return reason + ": " + detail
+}
+
+// sayPending says where an event waits.
+func (a *asking) sayPending(p Pending) string {
+	switch p.Reason {
+	case "":
+		return "is in the stream since " + a.stamp(p.Stored) + ", without an outcome"
+	case Due:
+		return "is back from the room, and the next worker takes it"
+	}
+	text := "is in the room now and waits for " + waitsFor(p.Reason)
+	if p.Key != "" && p.Reason == "pair" {
+		text += fmt.Sprintf(", with the key %q", p.Key)
+	}
+	if p.Due.After(a.now) {
+		text += ", until " + a.stamp(p.Due)
+	}
+	return text
+}
+
+// sayWaiting says how many events have no outcome yet, by what they wait for.
+func sayWaiting(reasons map[string]int) (sentences []string) {
+	names := slices.SortedFunc(maps.Keys(reasons), func(x, y string) int {
+		return cmp.Or(reasons[y]-reasons[x], strings.Compare(x, y))
+	})
+	for _, reason := range names {
+		what := "waiting in the room now for " + waitsFor(reason)
+		if reason == "" {
+			what = "in the stream of the producers now, without an outcome"
+		}
+		sentences = append(sentences, fmt.Sprintf("%s: %d", what, reasons[reason]))
+	}
+	return sentences
+}
+
+func (a *asking) sayLetter(l Letter) string {
+	return fmt.Sprintf("dead letter %d holds it since %s: %s; notifier dlq replay %d sends it again",
+		l.Number, a.stamp(l.Stored), reasonOf(l.Reason, l.Error), l.Number)
+}
+
+// sayCounts tells of the counts among which the events that are asked for may be: of each singly, or of all if there are many.
+func (a *asking) sayCounts() (sentences []string) {
+	const most = 5
+	if len(a.counted) <= most {
+		for _, entry := range a.counted {
+			sentences = append(sentences, a.sayCounted(entry))
+		}
+		return sentences
+	}
+	total := 0
+	for _, entry := range a.counted {
+		total += entry.Count
+	}
+	first, last := a.counted[0], a.counted[len(a.counted)-1]
+	return []string{fmt.Sprintf("%d events more that may be meant were counted between %s and %s, and are not told singly",
+		total, a.minute(first.Decided), a.minute(last.Decided))}
+}
+
+// sayCounted tells of an entry that counts events, one of which may be asked for.
+func (a *asking) sayCounted(e journal.Entry) string {
+	what := string(e.Result)
+	if e.Level != "" {
+		what += " by " + a.limit(e)
+	}
+	category := e.Category
+	if e.Below {
+		category = strings.TrimPrefix(category+" and below", " ")
+	}
+	return fmt.Sprintf("one of at least %d events of %s that were %s in the second of %s may be it, the first of them message %d and the last "+
+		"message %d: they are counted, not told singly", e.Count, cmp.Or(category, "all categories"), what, a.minute(e.Decided), e.Sequence, e.LastSequence)
+}
+
+// sayMissing says what the journal covers.
+func (a *asking) sayMissing() string {
+	text := "the journal begins at " + a.stamp(a.read.Begins)
+	if a.question.Since.After(a.read.Begins) {
+		text = "the journal was read from " + a.stamp(a.question.Since)
+	}
+	if a.read.Counted > 0 {
+		text += fmt.Sprintf(", and has only counts of %d events since then", a.read.Counted)
+	}
+	return text
+}
+
+// sayDigest says when the channel was told of a drop: by the first digest that counts drops up to it or beyond.
+func (a *asking) sayDigest(ctx context.Context, dropped journal.Entry) []string {
+	if dropped.Channel == "" {
+		return nil
+	}
+	if !a.told {
+		read, err := a.Entries(ctx, journal.Query{Result: journal.Told, Since: a.question.Since}, func(e journal.Entry) {
+			a.digests = append(a.digests, e)
+		})
+		a.journalFailed("the digests cannot be looked up", read, err)
+		slices.SortStableFunc(a.digests, func(x, y journal.Entry) int { return x.Decided.Compare(y.Decided) })
+		a.told = true
+	}
+	for _, digest := range a.digests {
+		tells := digest.Decided.After(dropped.Decided) && !digest.LastStored.Before(dropped.Decided)
+		if digest.Channel == dropped.Channel && tells {
+			return []string{fmt.Sprintf("%s was told in the digest of %s (%d suppressed)", digest.Channel, a.minute(digest.Decided), digest.Count)}
+		}
+	}
+	return []string{"no digest has told " + dropped.Channel + " of it, as far as the journal knows"}
+}
+
+// sayNow says what would happen to an event of a category.
+func (a *asking) sayNow(category string, known throttle.Explanation) string {
+	denial := known.Denial()
+	if denial == nil {
+		text := fmt.Sprintf("an event of %s would be sent now", category)
+		var used []string
+		for _, limit := range known.Limits {
+			used = append(used, fmt.Sprintf("%s %d of %d used", nameOf(limit), limit.Used, limit.Limit.Capacity()))
+		}
+		if len(used) > 0 {
+			text += ": " + strings.Join(used, ", ")
+		}
+		return text
+	}
+	text := fmt.Sprintf("an event of %s would be denied now by %s %s: %d of %d used",
+		category, denial.Node.Level, denial.Limit, denial.Used, denial.Limit.Capacity())
+	if denial.Wait > 0 {
+		text += ", the next slot opens at " + a.minute(known.At.Add(denial.Wait))
+	}
+	if instead := a.Denied(category); instead != "" {
+		text += "; " + instead
+	}
+	return text
+}
+
+func nameOf(limit throttle.Explanatory) string { return cmp.Or(limit.Node.Path, limit.Node.Level) }

@@ -1,0 +1,141 @@
+package why
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/room"
+	"github.com/seed-4578ace9/notifier/internal/stored"
+)
+
+// Streams are the streams in which events wait. Its methods may be called at once.
+type Streams struct {
+	JetStream jetstream.JetStream
+	Producers string        // name of the producers' stream
+	Room      string        // name of the room's stream
+	Decoder   event.Decoder // the workers'
+}
+
+// searchTimeout bounds one search. A million messages take about a minute.
+const searchTimeout = 20 * time.Second
+
+// messageTimeout bounds the request for one message.
+const messageTimeout = 5 * time.Second
+
+var errTooMany = fmt.Errorf("there are more than %v suffice for", searchTimeout)
+
+// Pending returns the events that a search looks for: first those of the producers' stream, since an event goes from there to the room.
+// Beside an error it returns what was found.
+func (s Streams) Pending(ctx context.Context, search Search) ([]Pending, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, searchTimeout, errTooMany)
+	defer cancel()
+	found := &finding{search: search}
+	producers := func(m *jetstream.RawStreamMsg) { found.add(s.published(m)...) }
+	var err error
+	if search.Sequence != 0 {
+		err = s.readOne(ctx, search.Sequence, producers)
+	} else {
+		err = s.readAll(ctx, s.Producers, producers)
+	}
+	err = errors.Join(err, s.readAll(ctx, s.Room, func(m *jetstream.RawStreamMsg) { found.add(s.waiting(m)) }))
+	return found.pending, err
+}
+
+// finding gathers what a search looks for.
+type finding struct {
+	search Search
+
+	mu      sync.Mutex
+	pending []Pending
+}
+
+func (f *finding) add(pending ...Pending) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, p := range pending {
+		if f.search.Matches(p) {
+			f.pending = append(f.pending, p)
+		}
+	}
+}
+
+func (s Streams) readAll(ctx context.Context, stream string, take func(*jetstream.RawStreamMsg)) error {
+	_, err := stored.Read(ctx, s.JetStream, stream, func(m *jetstream.RawStreamMsg) (none struct{}, keep bool) {
+		take(m)
+		return none, false
+	}, func(int64, int64) {})
+	return err
+}
+
+func (s Streams) readOne(ctx context.Context, sequence uint64, take func(*jetstream.RawStreamMsg)) error {
+	ctx, cancel := context.WithTimeout(ctx, messageTimeout)
+	defer cancel()
+	stream, err := s.JetStream.Stream(ctx, s.Producers)
+	if err != nil {
+		return fmt.Errorf("looking for stream %q: %w", s.Producers, err)
+	}
+	m, err := stream.GetMsg(ctx, sequence)
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return nil
+	case err != nil:
+		return fmt.Errorf("getting message %d of stream %q: %w", sequence, s.Producers, err)
+	}
+	take(m)
+	return nil
+}
+
+// published returns the events of a producer's message: one, or the alerts of a group.
+func (s Streams) published(m *jetstream.RawStreamMsg) []Pending {
+	origin := room.Origin{Stream: s.Producers, Sequence: m.Sequence, Stored: m.Time}
+	message := event.Message{Subject: m.Subject, Header: m.Header, Data: m.Data, Stream: origin.Stream, Sequence: origin.Sequence}
+	parts, _ := s.Decoder.Parts(message)
+	if len(parts) == 0 {
+		return []Pending{s.pending(message, origin, Pending{Since: m.Time})}
+	}
+	var pending []Pending
+	for _, part := range parts {
+		message.Subject, message.Data, message.Header, message.Room = part.Subject, part.Data, nil, part.Room()
+		pending = append(pending, s.pending(message, origin, Pending{Since: m.Time}))
+	}
+	return pending
+}
+
+// waiting returns the event of a message of the room.
+func (s Streams) waiting(m *jetstream.RawStreamMsg) Pending {
+	entry, err := room.Read(m.Header, m.Time)
+	if err != nil {
+		return Pending{Since: m.Time, Reason: "unreadable"}
+	}
+	p := Pending{Since: m.Time, Reason: string(entry.Reason)}
+	p.Due, _ = room.DueAt(m.Header)
+	if strings.HasPrefix(m.Subject, string(room.Under(s.Decoder.Prefix))+"."+Due+".") {
+		p.Reason = Due
+	}
+	return s.pending(event.Message{
+		Subject: entry.Subject, Header: room.Producers(m.Header), Data: m.Data, Stream: entry.Origin.Stream, Sequence: entry.Origin.Sequence,
+		Room: &event.RoomIdentity{ID: entry.ID, Derived: entry.Derived, Part: entry.Part},
+	}, entry.Origin, p)
+}
+
+// pending completes what is known of an event by its message.
+func (s Streams) pending(message event.Message, origin room.Origin, p Pending) Pending {
+	e, err := s.Decoder.Decode(message)
+	p.ID, p.Derived, p.Category, p.Title = e.ShownID(), e.Derived, e.Category, event.QuickTitle(message.Data)
+	p.Stream, p.Sequence, p.Stored = origin.Stream, origin.Sequence, origin.Stored
+	if err != nil {
+		return p
+	}
+	p.Identity, p.Fires = e.Identity(), e.Status == event.StatusFiring
+	if e.Status != "" {
+		p.Key = e.Key
+	}
+	return p
+}

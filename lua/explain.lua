@@ -1,0 +1,58 @@
+-- explain.lua: tells what is recorded of an event, and what the limits would answer to one more event of its path. Writes nothing.
+--
+-- KEYS
+--   1   calls    sorted set: nonce of a call that granted something -> its time
+--   2   leased   sorted set: event key -> end of the lease
+--   3   done     sorted set: event key of a delivered event -> when its record expires
+--   4   message  sorted set: event key -> version of the stored message
+--   5…  buckets  see read_buckets
+--
+-- ARGV
+--   lease, retention (both microseconds), event key
+--   buckets (see read_buckets)
+--   cost, number of the guarantee of the event's path, else 0, and path (see read_path)
+--
+-- Returns
+--   time, end of the lease, end of the delivery's record, version of the message; each but the time is 0 if nothing is recorded
+--   for each limit, in the order of ARGV: slots taken, microseconds until the cost fits; -1 if the cost exceeds the limit;
+--   0 if the cost fits now, if another limit of the bucket is full, or if the cost exceeds another limit
+--
+-- Errors: WRONGTYPE.
+
+--@include lib/buckets algorithms
+
+local leased_key, done_key, message_key = KEYS[2], KEYS[3], KEYS[4]
+local lease, retention, event_key = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
+local now = deployment_time(KEYS[1])
+
+local next_argument, next_key = reader(ARGV, 3), reader(KEYS, 4)
+local buckets = read_buckets(next_argument, next_key, now, lease)
+local cost, guarantee = tonumber(next_argument()), tonumber(next_argument())
+local path = read_path(next_argument, buckets)
+
+-- Returns a recorded time if it lies after another one, else 0.
+local function recorded(key, after)
+  local time = tonumber(redis.call('ZSCORE', key, event_key) or 0)
+  return time > after and time or 0
+end
+
+local exceeded = {} -- number of a limit that the cost exceeds -> true
+for _, bucket in ipairs(path) do
+  for _, limit in ipairs(bucket.limits) do
+    exceeded[limit.number] = exceeds(bucket, limit, cost, guarantee) or nil
+  end
+end
+
+local reply = { now, recorded(leased_key, now - retention), recorded(done_key, now), recorded(message_key, 0) }
+for _, bucket in ipairs(path) do
+  read_once(bucket)
+  local full, wait
+  if not next(exceeded) then
+    full, wait = bucket.algorithm.wait(bucket, cost, guarantee)
+  end
+  for _, limit in ipairs(bucket.limits) do
+    reply[#reply + 1] = bucket.algorithm.used(bucket, limit)
+    reply[#reply + 1] = exceeded[limit.number] and -1 or limit == full and math.ceil(wait) or 0
+  end
+end
+return reply

@@ -1,0 +1,114 @@
+package configs_test
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/pem"
+	"maps"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/compose-spec/compose-go/v2/dotenv"
+
+	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+// assignments reads the lines NAME=value of a settings file, and those that are commented out. There are neither quotes nor
+// blanks around a value, which not every reader takes.
+func assignments(t *testing.T, file string) (given, commented map[string]string) {
+	t.Helper()
+	text := read(t, file)
+	good := regexp.MustCompile(`^(# .*|#|#?NOTIFIER_[A-Z_]+=([^\s"']|[^\s"'][^"']*[^\s"'])?|)$`)
+	for line := range bytes.Lines(text) {
+		if !good.Match(bytes.TrimSuffix(line, []byte("\n"))) {
+			t.Errorf("%s: %q is neither NAME=value nor a comment", file, line)
+		}
+	}
+	given = testkit.Must(dotenv.UnmarshalBytesWithLookup(text, nil))(t)
+	commented = testkit.Must(dotenv.UnmarshalBytesWithLookup(bytes.ReplaceAll(text, []byte("\n#NOTIFIER_"), []byte("\nNOTIFIER_")), nil))(t)
+	maps.DeleteFunc(commented, func(name, _ string) bool { _, isGiven := given[name]; return isGiven })
+	return given, commented
+}
+
+// withFiles puts files in the place of those that the variables name.
+func withFiles(t *testing.T, variables map[string]string) map[string]string {
+	t.Helper()
+	variables = maps.Clone(variables)
+	for name, value := range variables {
+		if !strings.HasSuffix(name, "_FILE") || value == "" {
+			continue
+		}
+		content := "change-me"
+		switch {
+		case strings.Contains(name, "_TLS_"):
+			content = certificateAndKey(t)
+		case name == "NOTIFIER_SLACK_WEBHOOK_URL_FILE":
+			content = "https://hooks.slack.com/services/T0/B0/change-me"
+		}
+		variables[name] = filepath.Join(t.TempDir(), filepath.Base(value))
+		testkit.NoError(t, os.WriteFile(variables[name], []byte(content+"\n"), 0o600))
+	}
+	return variables
+}
+
+// certificateAndKey is what each kind of TLS file takes what it needs from.
+func certificateAndKey(t *testing.T) string {
+	t.Helper()
+	server := httptest.NewTLSServer(nil)
+	defer server.Close()
+	key := testkit.Must(x509.MarshalPKCS8PrivateKey(server.TLS.Certificates[0].PrivateKey))(t)
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})) +
+		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}))
+}
+
+// Each example is a valid configuration, and says what it sets and nothing else.
+func TestExamples(t *testing.T) {
+	for _, file := range append(glob(t, "examples/*.env"), samples+"notifier.env") {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			given, commented := assignments(t, file)
+			if len(given) == 0 || filepath.Base(file) != "notifier.env" && len(commented) > 0 {
+				t.Errorf("given are %v, commented %v", given, commented)
+			}
+			load(t, withFiles(t, given))
+		})
+	}
+}
+
+// The annotated file has every setting, and shows its default.
+func TestAnnotatedSettings(t *testing.T) {
+	given, commented := assignments(t, samples+"notifier.env")
+	left := maps.Clone(given)
+	maps.Copy(left, commented)
+	for _, setting := range config.Table() {
+		file := setting.Variable + "_FILE"
+		_, isGiven := given[setting.Variable]
+		_, fromFile := given[file]
+		shown, isCommented := commented[setting.Variable]
+		switch {
+		case isCommented == (isGiven || fromFile):
+			t.Errorf("%s is missing, or there twice", setting.Variable)
+		case isCommented && shown != setting.Default:
+			t.Errorf("%s is shown with %q, and its default is %q", setting.Variable, shown, setting.Default)
+		}
+		delete(left, setting.Variable)
+		if setting.Secret {
+			delete(left, file)
+		}
+	}
+	testkit.EqualMaps(t, left, map[string]string{}, "what is no setting")
+
+	plain := withFiles(t, given)
+	all := maps.Clone(commented)
+	maps.Copy(all, plain)
+	for _, name := range []string{"NOTIFIER_GLOBAL_LIMIT", "NOTIFIER_CATEGORY_LIMIT"} {
+		plain[name] = commented[name] // the settings know whether it was given
+	}
+	want, got := load(t, plain), load(t, all)
+	want.NATS.URLSet, want.Redis.URLSet, want.HTTP.AddrSet = true, true, true
+	testkit.EqualDeeply(t, got, want, "with the comment signs gone the settings")
+}

@@ -1,0 +1,159 @@
+package tests
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+// escape is the first byte of a terminal's commands.
+const escape = "\x1b"
+
+// notification is a line of the console sink about an event of the storm.
+var notification = regexp.MustCompile(`(?m)^\d\d:\d\d:\d\d (INFO|WARNING|ERROR|CRITICAL) +[a-z]+ .+ \([a-z]+: .+\)`)
+
+// commandAt is the command that dev names for a place, as it is pasted.
+func (p *process) commandAt(place string) string {
+	p.t.Helper()
+	_, behind, found := strings.Cut(p.stdout.String(), "\n"+place)
+	if !found {
+		p.t.Fatalf("there is no %s in:\n%s", place, p.stdout.String())
+	}
+	from := strings.IndexByte(behind, '\n') // the address stands before
+	var command strings.Builder
+	for line := range strings.Lines(behind[from+1:]) {
+		command.WriteString(line)
+		if !strings.HasSuffix(line, "\\\n") {
+			break
+		}
+	}
+	return command.String()
+}
+
+// paste runs a command in a shell that has none of the notifier's settings, and returns what it prints.
+func paste(t *testing.T, command string) string {
+	t.Helper()
+	shell := exec.CommandContext(t.Context(), "sh", "-c", command)
+	shell.Env = settings{}.environment()
+	output, err := shell.CombinedOutput()
+	if err != nil {
+		t.Errorf("%s: %v\n%s", command, err, output)
+	}
+	return string(output)
+}
+
+// TestDev runs everything in one process, as a newcomer does, with the limits of the demonstration.
+func TestDev(t *testing.T) {
+	t.Parallel()
+	p := start(t, "dev", settings{"HTTP_ADDR": "127.0.0.1:0"}, "dev", "--storm", "50")
+	p.awaitOutput(" RESOLVED after ")
+	wantShown(t, paste(t, p.commandAt("Redis ")), "30/30s", "30 of 30", "6/30s")
+	p.signal(os.Interrupt)
+	p.want(0, "notifier dev --storm 50\n", "limits   global 30/30s, each category 6/30s, a digest every 15s\n",
+		"/metrics\n", " database FIRING Replica is 41 s behind", " DEAD     an event has become a dead letter: bad_json\n")
+	out := p.stdout.String()
+	if strings.Contains(out, escape) {
+		t.Error("there are escape codes in a pipe")
+	}
+	if sent := len(notification.FindAllString(out, -1)); sent < 25 || sent > 31 {
+		t.Errorf("%d notifications of the storm, want most of the 30 that the limits allow at once:\n%s", sent, out)
+	}
+	totals := regexp.MustCompile(`(?m)^totals  events \d+  sent \d+  dropped \d+ \(.*global \d+.*\)  duplicate 1  dead 1  expired 0  waiting 0  ` +
+		`full: global, next slot in \d+s$`)
+	if lines := len(totals.FindAllString(out, -1)); lines < 3 {
+		t.Errorf("%d lines of totals with all outcomes, want one a second:\n%s", lines, out)
+	}
+	table := regexp.MustCompile(`(?s)\d+ events in \d+s\nCATEGORY +EVENTS +SENT +DROPPED +DUPLICATE +DEAD +DROPPED BY\n` +
+		`payments  .*\ndeploys .*\nall +\d+ +3\d +\d+ +1 +1 +(category \d+, )?global \d+\n$`)
+	if !table.MatchString(out) {
+		t.Errorf("it does not end with the table:\n%s", out)
+	}
+	if text := p.stderr.String(); strings.Contains(text, "ERROR") || strings.Contains(text, "WARN") {
+		t.Errorf("there are troubles in the log:\n%s", text)
+	}
+}
+
+// TestDevIsQuiet prints totals where something has changed, and not once a second.
+func TestDevIsQuiet(t *testing.T) {
+	t.Parallel()
+	p := run(t, settings{"HTTP_ADDR": "127.0.0.1:0"}, "dev", "--for", "3s")
+	p.want(0, "limits   global 100/30m, each category 10/30m\n", "0 events in ")
+	testkit.Equal(t, strings.Count(p.stdout.String(), "\ntotals "), 1, "lines of totals")
+}
+
+// TestDevBesideDev has two of them, of which at least one finds the usual ports taken. Its commands reach it all the same.
+func TestDevBesideDev(t *testing.T) {
+	t.Parallel()
+	start(t, "first", nil, "dev").awaitOutput("stop ")
+	second := start(t, "second", nil, "dev")
+	second.awaitOutput("stop ")
+	out := second.stdout.String()
+	wantShown(t, out, "is taken, so NATS", "is taken, so the stand-in for Redis", "127.0.0.1:8080 is taken")
+
+	paste(t, second.commandAt("NATS "))
+	second.awaitOutput("payments card declined")
+	wantShown(t, paste(t, second.commandAt("Redis ")), "1 of 100", "1 of 10 ")
+	address := regexp.MustCompile(`http://(\S+)/metrics \(`).FindStringSubmatch(out)
+	if address == nil {
+		t.Fatalf("it does not say where its metrics are:\n%s", out)
+	}
+	w := &worker{second, address[1]}
+	w.alone().awaitEvents(1, "category", "payments", "outcome", "sent")
+	second.stop()
+}
+
+// TestDevTellsOfLiveLimits lowers a limit below what is used of it. No event is denied by the new limit, and still no slot is free.
+func TestDevTellsOfLiveLimits(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	p := start(t, "dev", d.settings("HTTP_ADDR", "127.0.0.1:0"), "dev")
+	p.awaitOutput("slots are free")
+	run(t, d.settings(), "publish", "payments", "text", "--count", "3").want(0)
+	p.awaitOutput("sent 3  ")
+	run(t, d.settings(), "limits", "set", "payments", "3/30m").want(0)
+	p.awaitOutput("dropped 0  duplicate 0  dead 0  expired 0  waiting 0  full: payments, next slot in ")
+	p.stop()
+}
+
+// TestDevStandsAside gives dev servers of one's own.
+func TestDevStandsAside(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	p := run(t, d.settings("HTTP_ADDR", "127.0.0.1:0", "CATEGORY_LIMIT", "1/30m", "SUMMARY_INTERVAL", "0"), "dev", "--storm", "50", "--for", "3s")
+	p.want(0, "limits   global 100/30m, each category 1/30m\n", "NATS     "+d.nats.URL+"\n")
+	if got := len(d.slack.Accepted()); got == 0 || got > 20 {
+		t.Errorf("%d posts, want one of each of at most 20 categories", got)
+	}
+	testkit.Equal(t, len(d.log(rootLog)), len(d.slack.Accepted()), "slots are taken")
+	testkit.Must(d.left(streamName))(t)
+}
+
+// TestWithoutDev builds the program as the image has it. Nothing in its help speaks of what it does not have.
+func TestWithoutDev(t *testing.T) {
+	t.Parallel()
+	lean := filepath.Join(t.TempDir(), "notifier")
+	testkit.NoError(t, build(lean, "-tags", "nodev"))
+	execute := func(arguments ...string) *process {
+		command := exec.CommandContext(t.Context(), lean, arguments...)
+		command.Env = settings{}.environment()
+		p := launch(t, "without dev", command)
+		p.wait()
+		return p
+	}
+	execute("dev").want(2, `unknown command "dev"`)
+	help := execute("--help")
+	help.want(0, "publish")
+	if regexp.MustCompile(`\bdev\b`).MatchString(help.all()) {
+		t.Errorf("its help speaks of dev:\n%s", help.all())
+	}
+	without := execute("run")
+	without.want(2, "NOTIFIER_SINK")
+	if regexp.MustCompile(`\bdev\b`).MatchString(without.all()) {
+		t.Errorf("an error speaks of dev:\n%s", without.all())
+	}
+}

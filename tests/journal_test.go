@@ -1,0 +1,250 @@
+package tests
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/journal"
+	"github.com/seed-4578ace9/notifier/internal/slacktest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+const journalStreamName = "NOTIFICATIONS_JOURNAL"
+
+// entries reads the journal.
+func (d *deployment) entries(q journal.Query) ([]journal.Entry, error) {
+	reader := journal.Reader{JetStream: d.js, Names: journal.Names{Stream: journalStreamName, Subject: subjectPrefix}}
+	ctx, cancel := context.WithTimeout(d.t.Context(), callTimeout)
+	defer cancel()
+	found, unreadable, err := reader.Find(ctx, q)
+	if err == nil && unreadable > 0 {
+		err = fmt.Errorf("%d messages cannot be read", unreadable)
+	}
+	return found, err
+}
+
+// noted are the results that the journal has of an event, in order.
+func noted(entries []journal.Entry, id string) (results []string) {
+	for _, entry := range entries {
+		if entry.ID == id {
+			results = append(results, strings.TrimSuffix(fmt.Sprintf("%s %s", entry.Result, entry.Reason), " "))
+		}
+	}
+	return results
+}
+
+// awaitNoted waits until the journal has these results of events, by their IDs, and returns its entries.
+func (d *deployment) awaitNoted(want map[string]string) (entries []journal.Entry) {
+	d.t.Helper()
+	testkit.Await(d.t, "the journal", func() (err error) {
+		if entries, err = d.entries(journal.Query{}); err != nil {
+			return err
+		}
+		for id, results := range want {
+			if got := strings.Join(noted(entries, id), ", "); got != results {
+				return fmt.Errorf("event %s: %q, want %q", id, got, results)
+			}
+		}
+		return nil
+	})
+	return entries
+}
+
+// entryOf is the entry of an event that has one result.
+func entryOf(t testing.TB, entries []journal.Entry, id string, result journal.Result) journal.Entry {
+	t.Helper()
+	for _, entry := range entries {
+		if entry.ID == id && entry.Result == result {
+			return entry
+		}
+	}
+	t.Fatalf("the journal has no %s of %s", result, id)
+	return journal.Entry{}
+}
+
+// TestJournal has an event of each outcome, and finds each with its facts.
+func TestJournal(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	w := d.startReady("worker", "GLOBAL_LIMIT", "none", "CATEGORY_LIMIT", "1/1h", "LIMITS", "waits=1/3s,free=none", "DELAY", "waits=1m")
+	workers := w.alone()
+	begin := time.Now()
+	d.publishUntil(workers, "sent", "notify.payments", `{"id":"first","title":"event first","status":"firing","key":"card"}`)
+	d.publishUntil(workers, "dropped", "notify.payments", eventBody("second"))
+	d.publishUntil(workers, "dropped", "notify.payments", eventBody("third")) // by the deny cache
+	d.publishUntil(workers, "dead", "notify.free", `{"id":"broken","title":"x","severity":5}`)
+	d.publishUntil(workers, "sent", "notify.waits", eventBody("fourth"))
+	d.publishUntil(workers, "sent", "notify.waits", eventBody("fifth"))
+	d.slack.Script(slacktest.Status(http.StatusServiceUnavailable, ""))
+	d.publishUntil(workers, "sent", "notify.free", eventBody("sixth"))
+	d.publishUntil(workers, "duplicate", "notify.free", eventBody("sixth"))
+	d.slack.Script(slacktest.Code("msg_too_long"))
+	d.publishUntil(workers, "dead", "notify.free", eventBody("seventh"))
+	entries := d.awaitNoted(map[string]string{
+		"first": "sent", "second": "dropped", "third": "dropped", "broken": "dead bad_field",
+		"fourth": "sent", "fifth": "waiting slot, sent", "sixth": "failed transient, sent, duplicate", "seventh": "dead slack_rejected",
+	})
+
+	for sequence, id := range []string{"first", "second", "third", "broken", "fourth", "fifth", "sixth", "", "seventh"} {
+		for _, entry := range entries {
+			if id == "" || entry.ID != id || entry.Result == journal.Duplicate {
+				continue
+			}
+			testkit.EqualSlices(t, []any{entry.Stream, entry.Sequence}, []any{streamName, uint64(sequence + 1)}, "where %s was stored", id)
+			if entry.Stored.Before(begin.Add(-time.Second)) || entry.Decided.Before(entry.Stored.Add(-time.Second)) || entry.Instance == "" {
+				t.Errorf("%s was stored at %v, decided at %v by %q", id, entry.Stored, entry.Decided, entry.Instance)
+			}
+		}
+	}
+	sent := entryOf(t, entries, "first", journal.Sent)
+	testkit.EqualSlices(t, []any{sent.Category, sent.Title, sent.Channel}, []any{"payments", "event first", defaultChannel}, "what was sent")
+	if !strings.HasPrefix(sent.Receipt, "C") || strings.Contains(sent.Receipt, "event first") {
+		t.Errorf("the receipt of what was sent is %q", sent.Receipt)
+	}
+	for _, id := range []string{"second", "third"} {
+		dropped := entryOf(t, entries, id, journal.Dropped)
+		testkit.EqualSlices(t, []any{dropped.Level, dropped.Path, dropped.Limit, dropped.Used, dropped.Size, dropped.Channel},
+			[]any{"category", "payments", "1/1h", int64(1), int64(1), defaultChannel}, "what was dropped")
+		if opens := dropped.Next.Sub(begin); opens < 59*time.Minute || opens > time.Hour+patience {
+			t.Errorf("the slot for %s opens in %v", id, opens)
+		}
+	}
+	waiting := entryOf(t, entries, "fifth", journal.Waiting)
+	testkit.EqualSlices(t, []any{waiting.Level, waiting.Limit}, []any{"waits", "1/3s"}, "what waits")
+	if waiting.Next.Before(waiting.Decided) || waiting.Next.After(waiting.Decided.Add(5*time.Second)) {
+		t.Errorf("it waits from %v to %v", waiting.Decided, waiting.Next)
+	}
+}
+
+// TestJournalOfExpired has an event that is too old before a worker is there.
+func TestJournalOfExpired(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	d.createStream()
+	d.publish("notify.payments", eventBody("old"))
+	time.Sleep(1100 * time.Millisecond) // it becomes too old
+	d.startReady("worker", "EVENT_MAX_AGE", "1s")
+	d.awaitNoted(map[string]string{"old": "expired"})
+}
+
+// TestJournalOfFlood drops nearly everything. The numbers of all entries add up, few entries stand singly, and the digests say as much.
+func TestJournalOfFlood(t *testing.T) {
+	t.Parallel()
+	const slots, each = 10, 10_000
+	categories := []string{"payments", "orders"}
+	d := newDeployment(t)
+	w := d.startReady("worker", "GLOBAL_LIMIT", "none", "CATEGORY_LIMIT", fmt.Sprintf("%d/1h", slots), "SUMMARY_INTERVAL", "2s")
+	begin := time.Now()
+	d.publishEvents(categories, each)
+	w.alone().awaitOutcomes(map[string]int{"sent": len(categories) * slots, "dropped": len(categories) * (each - slots)})
+	counts := func() (events, singles, digests int, err error) {
+		dropped, err := d.entries(journal.Query{Result: journal.Dropped})
+		for _, entry := range dropped {
+			events += entry.Counts()
+			if entry.Count == 0 {
+				singles++
+			} else if entry.Limit != "10/1h" || entry.Size != slots || entry.Next.IsZero() || entry.LastSequence == 0 {
+				t.Errorf("a count lacks facts: %+v", entry)
+			}
+		}
+		posted, _ := d.entries(journal.Query{Result: journal.Told})
+		for _, entry := range posted {
+			testkit.Equal(t, entry.Channel, defaultChannel, "channel of a digest")
+			digests += entry.Count
+		}
+		return events, singles, digests, err
+	}
+	const want = 2 * (each - slots)
+	testkit.Await(t, "all drops in the journal and in digests", func() error {
+		events, _, digests, err := counts()
+		if err == nil && (events != want || digests != want) {
+			err = fmt.Errorf("the entries tell of %d drops, the digests of %d, want %d", events, digests, want)
+		}
+		return err
+	})
+	_, singles, _, _ := counts()
+	seconds := int(time.Since(begin)/time.Second) + 1
+	testkit.AtMost(t, singles, len(categories)*seconds*journal.SinglesPerCategory, "entries that stand singly")
+	if singles < journal.SinglesPerCategory {
+		t.Errorf("%d entries stand singly, want %d in the first second", singles, journal.SinglesPerCategory)
+	}
+	w.alone().awaitSum(0, "notifier_journal_lost_total")
+}
+
+// TestJournalOff makes no stream.
+func TestJournalOff(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	w := d.startReady("worker", "JOURNAL_AGE", "0")
+	d.publishUntil(w.alone(), "sent", "notify.payments", eventBody("one"))
+	w.stop()
+	if _, err := d.js.Stream(t.Context(), journalStreamName); !errors.Is(err, jetstream.ErrStreamNotFound) {
+		t.Errorf("looking for the stream of the journal: %v", err)
+	}
+}
+
+// journalFailures are ways in which the journal cannot be written, from the start of a worker.
+var journalFailures = map[string]struct {
+	setUp   func(*deployment)
+	denied  string // to the worker
+	changes []string
+}{
+	"absent": {setUp: func(d *deployment) {
+		d.startReady("worker that makes the streams", "JOURNAL_AGE", "0", "NATS_USER", "admin", "NATS_PASSWORD", "admin").stop()
+	}, changes: []string{"NATS_PROVISION", "false"}},
+	"full": {setUp: func(d *deployment) {
+		testkit.Must(d.js.CreateStream(d.t.Context(), jetstream.StreamConfig{
+			Name: journalStreamName, Subjects: []string{"notify-journal.>"}, Discard: jetstream.DiscardNew, MaxBytes: 1,
+		}))(d.t)
+	}},
+	"of others": {setUp: func(d *deployment) {
+		testkit.Must(d.js.CreateStream(d.t.Context(), jetstream.StreamConfig{Name: journalStreamName, Subjects: []string{"others"}}))(d.t)
+	}},
+	"without permission": {denied: `"notify-journal.>", "$JS.API.STREAM.*.NOTIFICATIONS_JOURNAL"`},
+}
+
+// TestJournalCannotBeWritten has a worker go on all the same, and say so once.
+func TestJournalCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	for name, test := range journalFailures {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d, user := withRights(t, fmt.Sprintf("publish: { deny: [%s] }", test.denied), "jetstream: enabled")
+			if test.setUp != nil {
+				test.setUp(d)
+			}
+			w := d.startReady("worker", append(user, test.changes...)...)
+			workers := w.alone()
+			for range 8 {
+				d.publish("notify.payments", eventBody("an event"))
+				time.Sleep(500 * time.Millisecond) // several times at which a worker publishes its entries
+			}
+			workers.awaitOutcomes(map[string]int{"sent": 1, "duplicate": 7})
+			w.wantLogLines(1, "the journal cannot be written")
+			workers.awaitReady()
+			workers.awaitSum(0, "notifier_journal_lost_total") // they are kept for a while
+			w.stop()
+		})
+	}
+}
+
+// TestJournalIsDeleted deletes the stream while a worker runs, which makes it anew.
+func TestJournalIsDeleted(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	w := d.startReady("worker")
+	d.publishUntil(w.alone(), "sent", "notify.payments", eventBody("before"))
+	d.awaitNoted(map[string]string{"before": "sent"})
+	testkit.NoError(t, d.js.DeleteStream(t.Context(), journalStreamName))
+	d.publishUntil(w.alone(), "sent", "notify.payments", eventBody("after"))
+	entries := d.awaitNoted(map[string]string{"after": "sent"})
+	testkit.Equal(t, len(entries), 1, "entries in the new stream")
+	w.wantLogLines(0, "the journal cannot be written")
+}

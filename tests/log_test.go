@@ -1,0 +1,100 @@
+package tests
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+// lines are those of the log with a message, decoded.
+func (p *process) lines(message string) (found []map[string]any) {
+	p.t.Helper()
+	for line := range strings.Lines(p.stderr.String()) {
+		var decoded map[string]any
+		testkit.NoError(p.t, json.Unmarshal([]byte(line), &decoded))
+		if decoded["msg"] == message {
+			found = append(found, decoded)
+		}
+	}
+	return found
+}
+
+// number adds up an attribute of lines.
+func number(lines []map[string]any, attribute string) (sum int) {
+	for _, line := range lines {
+		value, _ := line[attribute].(float64)
+		sum += int(value)
+	}
+	return sum
+}
+
+// TestStormLogsLittle drops thousands of events: the log names the limit that is full, tells when it has slots again, counts what it
+// does not name, and stays short.
+func TestStormLogsLittle(t *testing.T) {
+	t.Parallel()
+	const storm, broken = 3000, 40
+	d := newDeployment(t)
+	w := d.startReady("worker", "CATEGORY_LIMIT", "5/3s", "GLOBAL_LIMIT", "none", "LIMITS", "payments=3/3s")
+	w.wantLogLines(1, `"limits":["global=none","category=5/3s","payments=3/3s"]`)
+
+	d.publishEvents([]string{"basket", "search", "payments"}, storm/3)
+	for i := range broken {
+		d.publish("notify.deploys", "{broken "+strconv.Itoa(i))
+	}
+	w.alone().awaitEvents(storm + broken)
+	dropped := w.scrape().sum("notifier_dropped_total")
+	for _, message := range []string{"limit is full", "limit has slots again"} {
+		testkit.Eventually(t, message, func() bool { return len(w.lines(message)) >= 2 })
+		levels := make(map[any]int)
+		for _, line := range w.lines(message) {
+			levels[line["limit_level"]]++
+		}
+		testkit.EqualMaps(t, levels, map[any]int{"category": 1, "payments": 1}, "lines of %q by level", message)
+	}
+	opened := w.lines("limit has slots again")
+	if denied := number(opened, "denied"); denied == 0 || denied > dropped {
+		t.Errorf("the log tells of %d denials, the metrics of %d", denied, dropped)
+	}
+	w.stop()
+	letters := w.lines("events ended as dead letters")
+	testkit.Equal(t, number(letters, "count"), broken, "dead letters that the log tells of")
+	testkit.AtMost(t, len(letters), 2, "lines about dead letters")
+	testkit.AtMost(t, strings.Count(w.stderr.String(), "\n"), 20, "lines of the log")
+}
+
+// TestDebugLogHasEachOutcome has one line for each event, and none at another level of the log.
+func TestDebugLogHasEachOutcome(t *testing.T) {
+	t.Parallel()
+	for level, want := range map[string]map[string]int{
+		"debug": {"sent": 5, "duplicate": 1, "dropped by category": 6, "dead": 1},
+		"info":  {},
+	} {
+		t.Run(level, func(t *testing.T) {
+			t.Parallel()
+			d := newDeployment(t)
+			w := d.startReady("worker", "CATEGORY_LIMIT", "4/30m", "LOG_LEVEL", level)
+			d.publishEvents([]string{"payments"}, 10)
+			w.alone().awaitEvents(10)
+			d.publishUntil(w.alone(), "sent", "notify.basket", eventBody("twice"))
+			d.publish("notify.basket", eventBody("twice"))
+			d.publish("notify.deploys", "{broken", "Nats-Msg-Id", "broken-1")
+			w.alone().awaitEvents(13)
+			w.stop()
+			got := make(map[string]int)
+			for _, line := range w.lines("event has ended") {
+				outcome, _ := line["outcome"].(string)
+				if level, _ := line["limit_level"].(string); level != "" {
+					outcome += " by " + level
+				}
+				got[outcome]++
+				if line["id"] == "" || line["category"] == "" {
+					t.Errorf("a line without an event: %v", line)
+				}
+			}
+			testkit.EqualMaps(t, got, want, "outcomes in the log")
+		})
+	}
+}

@@ -1,0 +1,141 @@
+package tests
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/seed-4578ace9/notifier/internal/slacktest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+// awaitPosts waits until Slack has accepted so many posts.
+func (d *deployment) awaitPosts(n int) {
+	d.t.Helper()
+	testkit.NoError(d.t, d.slack.Await(testkit.Context(d.t), n))
+}
+
+// posts are the posts of an event that were accepted.
+func (d *deployment) posts(id string) []slacktest.Post {
+	return slices.DeleteFunc(d.slack.Accepted(), func(post slacktest.Post) bool { return origin(post, "id") != id })
+}
+
+// post is the one post of an event.
+func (d *deployment) post(id string) slacktest.Post {
+	d.t.Helper()
+	found := d.posts(id)
+	if len(found) != 1 {
+		d.t.Fatalf("%s was posted %d times, want once", id, len(found))
+	}
+	return found[0]
+}
+
+// postsTo are those to a channel.
+func postsTo(posts []slacktest.Post, channel string) []slacktest.Post {
+	return slices.DeleteFunc(slices.Clone(posts), func(post slacktest.Post) bool { return post.Channel != channel })
+}
+
+// text is everything that a message shows.
+func text(message slacktest.Message) string {
+	all := []string{message.Text}
+	for _, shown := range message.Texts() {
+		all = append(all, shown.Text)
+	}
+	return strings.Join(all, "\n")
+}
+
+// wantShown checks that a text contains others.
+func wantShown(t testing.TB, shown string, wants ...string) {
+	t.Helper()
+	for _, want := range wants {
+		if !strings.Contains(shown, want) {
+			t.Errorf("%q is not shown by %s", want, shown)
+		}
+	}
+}
+
+// origin reads "category …" or "id …" from the last line of a message.
+func origin(post slacktest.Post, name string) string {
+	for _, text := range post.Message.Texts() {
+		if value, found := strings.CutPrefix(text.Text, name+" "); found && text.Type == "plain_text" {
+			return value
+		}
+	}
+	return ""
+}
+
+// count counts posts by their event's ID or category.
+func count(posts []slacktest.Post, by string) map[string]int {
+	counts := make(map[string]int)
+	for _, post := range posts {
+		counts[origin(post, by)]++
+	}
+	return counts
+}
+
+// wantPostedOnce checks that each of the events, and no other one, was posted once.
+func wantPostedOnce(t testing.TB, posts []slacktest.Post, ids ...string) {
+	t.Helper()
+	want := make(map[string]int)
+	for _, id := range ids {
+		want[id] = 1
+	}
+	wantPosts(t, posts, want)
+}
+
+// wantPosts checks how often each of the events was posted, and that no other one was.
+func wantPosts(t testing.TB, posts []slacktest.Post, want map[string]int) {
+	t.Helper()
+	got := count(posts, "id")
+	for id, n := range want {
+		if got[id] != n {
+			t.Errorf("%s was posted %d times, want %d", id, got[id], n)
+		}
+		delete(got, id)
+	}
+	if len(got) > 0 {
+		t.Errorf("posts of other events: %v", got)
+	}
+}
+
+// wantDefaultLimits checks that the default limits admitted as many events of twenty flooded categories as they may, however often
+// each event was posted.
+func (d *deployment) wantDefaultLimits() {
+	d.t.Helper()
+	categories := make(map[string]string)
+	for _, post := range d.slack.Accepted() {
+		categories[origin(post, "id")] = origin(post, "category")
+	}
+	testkit.Equal(d.t, len(categories), 100, "events were posted")
+	ofCategory := make(map[string]int)
+	for _, category := range categories {
+		ofCategory[category]++
+		testkit.AtMost(d.t, ofCategory[category], 10, "events of %s were posted", category)
+	}
+}
+
+// wantLogged checks that the root log holds exactly the events that were posted.
+func (d *deployment) wantLogged() {
+	d.t.Helper()
+	testkit.EqualSlices(d.t, slices.Sorted(maps.Keys(d.log(rootLog))), slices.Sorted(maps.Keys(count(d.slack.Posts(), "id"))), "events in the root log")
+}
+
+// repeats is how many posts were of an event that had been posted before.
+func repeats(posts []slacktest.Post) int { return len(posts) - len(count(posts, "id")) }
+
+// log is a limit's log: the score of each member.
+func (d *deployment) log(key string) map[string]string {
+	d.t.Helper()
+	text := d.redis.CLI("zrange", key, "0", "-1", "withscores")
+	members := make(map[string]string)
+	if text == "" {
+		return members
+	}
+	lines := strings.Split(text, "\n")
+	for i := 0; i+1 < len(lines); i += 2 {
+		_, id, _ := strings.Cut(lines[i], " ") // behind the category
+		members[id] = lines[i+1]
+	}
+	return members
+}

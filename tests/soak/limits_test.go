@@ -1,0 +1,221 @@
+//go:build soak
+
+package soak
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/exactness"
+)
+
+// checkLost looks for events that had to be heard of: those that were admitted, those that had to be, and bad ones.
+func (v *verdict) checkLost() {
+	var lost []string
+	posted, dropped, must := 0, 0, 0
+	admitted := v.lastAdmissions()
+	for id, e := range v.entries {
+		sent, dead := len(v.posts[id]) > 0, v.dead[id] > 0
+		a := admitted[id]
+		switch {
+		case sent:
+			posted++
+		case dead:
+		case e.Fate == doomed:
+			lost = append(lost, fmt.Sprintf("%s is no dead letter", id))
+		case a != nil && !a.Returned:
+			lost = append(lost, fmt.Sprintf("%s was admitted at %v and never posted", id, moment(a.At)))
+		case e.Fate == certain:
+			lost = append(lost, fmt.Sprintf("%s of %s had room and was never posted (published %v)", id, e.Category, clock(e.Stored)))
+		default:
+			dropped++
+		}
+		if e.Fate == certain {
+			must++
+		}
+	}
+	for id, a := range admitted {
+		if v.entries[id] == nil && !a.Returned && len(v.posts[id]) == 0 && v.hostileDead[id] == 0 {
+			lost = append(lost, fmt.Sprintf("%s was admitted at %v and never posted", id, moment(a.At)))
+		}
+	}
+	v.add(lossPromise, fmt.Sprintf("%d events: %d posted, %d dropped, %d dead; %d had to be posted, %d were admitted",
+		len(v.entries), posted, dropped, len(v.dead), must, len(admitted)), lost)
+}
+
+func (v *verdict) lastAdmissions() map[string]*admission {
+	last := make(map[string]*admission)
+	for _, a := range v.journal.admissions {
+		last[a.ID] = a
+	}
+	return last
+}
+
+// checkOutcomes looks for outcomes that an event must not have.
+func (v *verdict) checkOutcomes() {
+	var wrong []string
+	for id, n := range v.dead {
+		switch e := v.entries[id]; {
+		case e == nil:
+			wrong = append(wrong, fmt.Sprintf("%q is a dead letter, and was not published", id))
+		case e.Fate != doomed:
+			wrong = append(wrong, fmt.Sprintf("%s is a dead letter", id))
+		case n > e.Copies:
+			wrong = append(wrong, fmt.Sprintf("%s is %d dead letters of at most %d messages", id, n, e.Copies))
+		}
+	}
+	for id, posts := range v.posts {
+		switch e := v.entries[id]; {
+		case e == nil && isHostile(v.categoryOf(id)):
+		case e == nil:
+			wrong = append(wrong, fmt.Sprintf("%q was posted, and was not published: %s", id, posts[0].Text))
+		case e.Fate == doomed:
+			wrong = append(wrong, fmt.Sprintf("%s was posted", id))
+		}
+	}
+	v.add("one outcome", fmt.Sprintf("%d dead letters", len(v.dead)), wrong)
+}
+
+// checkLimits checks what Redis has written against the limits, in pieces that overlap by all that matters; and that what was
+// posted had been admitted. What Redis lost when it was killed may have been admitted: at most one limit for each loss.
+func (v *verdict) checkLimits() {
+	events := v.journal.events(v.categoryOf)
+	var broken []string
+	const piece = int64(60e6)
+	for from := 0; from < len(events); {
+		start := events[from].At
+		upto := from
+		for upto < len(events) && events[upto].At < start+piece {
+			upto++
+		}
+		before := from
+		for before > 0 && events[before-1].At > start-longestMemory.Microseconds() {
+			before--
+		}
+		if err := exactness.Check(limits, events[before:upto]); err != nil {
+			broken = append(broken, strings.Split(err.Error(), "\n")...)
+		}
+		from = upto
+	}
+	slices.Sort(broken)
+	broken = append(slices.Compact(broken), v.journal.overInUse...)
+	lost, ofLost := v.lostAdmissions()
+	v.add("never above a limit", fmt.Sprintf("%d admissions under %d limits; %d were lost in kills of Redis (appendfsync everysec)",
+		len(events), len(limits.Limits)+1, lost), append(broken, ofLost...))
+	v.add("all or nothing", fmt.Sprintf("%d logs", len(v.journal.seen)), v.journal.faults)
+}
+
+// lostAdmissions counts posts whose admission Redis may have lost when it was killed, and returns the others that it has not.
+func (v *verdict) lostAdmissions() (sum int, broken []string) {
+	admitted, lost := v.lastAdmissions(), make(map[*incident]int)
+	for id, posts := range v.posts {
+		e := v.entries[id]
+		if e == nil && !isHostile(v.categoryOf(id)) || e != nil && e.Fate == resolves || admitted[id] != nil {
+			continue
+		}
+		sum++
+		loss := v.lossNear(posts[0].Received)
+		if lost[loss]++; loss == nil {
+			broken = append(broken, fmt.Sprintf("%s was posted at %v, and Redis has never admitted it", id, clock(posts[0].Received)))
+		} else if lost[loss] > int(limits.Limits[0].Count) {
+			broken = append(broken, fmt.Sprintf("%s was posted at %v: more than one limit is missing after one loss", id, clock(posts[0].Received)))
+		}
+	}
+	return sum, broken
+}
+
+// lossNear is a kill of Redis at which the admission of a post may have been lost.
+func (v *verdict) lossNear(at time.Time) *incident {
+	for _, i := range v.incidents {
+		if i.Loses && at.After(i.From.Add(-time.Minute)) && at.Before(i.Upto.Add(time.Minute)) {
+			return i
+		}
+	}
+	return nil
+}
+
+func (v *verdict) categoryOf(id string) string {
+	if e := v.entries[id]; e != nil {
+		return e.Category
+	}
+	category, _, _ := strings.Cut(id, " ") // as an identity has it
+	category, _, _ = strings.Cut(category, "#")
+	return category
+}
+
+// checkCountedOnce looks for a second admission of one event whose first one was not given back.
+func (v *verdict) checkCountedOnce() {
+	var twice []string
+	before := make(map[string]*admission)
+	for _, a := range v.journal.admissions {
+		if b := before[a.ID]; b != nil && !b.Returned {
+			twice = append(twice, fmt.Sprintf("%s took slots at %v and again at %v", a.ID, moment(b.At), moment(a.At)))
+		}
+		before[a.ID] = a
+		if e := v.entries[a.ID]; e == nil && isHostile(v.categoryOf(a.ID)) {
+			if a.Slots != 1 {
+				twice = append(twice, fmt.Sprintf("%s took %d slots", a.ID, a.Slots))
+			}
+		} else if e == nil {
+			twice = append(twice, fmt.Sprintf("%q took slots, and was not published", a.ID))
+		} else if e.Cost != a.Slots {
+			twice = append(twice, fmt.Sprintf("%s of cost %d took %d slots", a.ID, e.Cost, a.Slots))
+		}
+	}
+	v.add("counted once", fmt.Sprintf("%d admissions of %d events", len(v.journal.admissions), len(before)), twice)
+}
+
+// mostJudged bounds the drops that are judged, which takes a while for each.
+const mostJudged = 3000
+
+// checkNeedlessDrops judges the drops of events whose messages were watched. Such an event was decided about between its
+// publication and the moment at which its message was seen to be gone; what is remembered of a full limit may be older by the
+// time to live of the deny cache. If there was room for it in all of that time, it was dropped needlessly.
+func (v *verdict) checkNeedlessDrops() {
+	history := v.journal.events(v.categoryOf)
+	for i := range history {
+		history[i].Returned = exactness.Span{} // when exactly is not known: it is not counted as room
+	}
+	var needless []string
+	judged := 0
+	for id, e := range v.entries {
+		watched := e.Fate == limited && e.Copies == 1 && !e.Settled.IsZero() && e.Category != "soon" && e.Category != "busy"
+		if !watched || len(v.posts[id]) > 0 || judged == mostJudged || v.journal.root[id] != nil {
+			continue
+		}
+		judged++
+		if hadRoom(history, e, e.Began.Add(-denyCacheTTL), e.Settled) {
+			needless = append(needless, fmt.Sprintf("%s of %s, cost %d, was dropped between %v and %v", id, e.Category, e.Cost, clock(e.Began), clock(e.Settled)))
+		}
+	}
+	v.add("no needless drop", fmt.Sprintf("%d drops judged", judged), needless)
+}
+
+// hadRoom tells whether an event would have fitted all limits at any moment of a time: at its beginning, and behind each
+// admission in it.
+func hadRoom(history []exactness.Event, e *entry, from, upto time.Time) bool {
+	first, last := from.UnixMicro(), upto.UnixMicro()
+	begin, _ := slices.BinarySearchFunc(history, first-longestMemory.Microseconds(), byTime)
+	end, _ := slices.BinarySearchFunc(history, last, byTime)
+	moments := []int64{first}
+	for _, other := range history[begin:end] {
+		if other.At >= first {
+			moments = append(moments, other.At+1)
+		}
+	}
+	slices.Reverse(moments) // the latest is the most likely one at which there was none
+	for _, at := range moments {
+		here, _ := slices.BinarySearchFunc(history, at, byTime)
+		asked := exactness.Event{ID: "asked", Category: e.Category, Cost: e.Cost, At: at, Call: len(history), Admitted: true}
+		tried := append(slices.Clone(history[begin:here]), asked)
+		if exactness.Check(limits, tried) != nil { // it has no room, or limits were broken before it
+			return false
+		}
+	}
+	return true
+}
+
+func byTime(e exactness.Event, at int64) int { return cmp.Compare(e.At, at) }

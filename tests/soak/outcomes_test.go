@@ -1,0 +1,192 @@
+//go:build soak
+
+package soak
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/slacktest"
+)
+
+// checkPostedOnce looks for second posts of an event, and for what may have kept the first one's result from being known.
+func (v *verdict) checkPostedOnce() {
+	var unexcused []string
+	second, causes := 0, make(map[string]int)
+	for id, posts := range v.posts {
+		for i := 1; i < len(posts); i++ {
+			second++
+			if cause := v.unknowable(posts[i-1], posts[i], v.journal.recorded[id]); cause != "" {
+				causes[cause]++
+				continue
+			}
+			unexcused = append(unexcused, fmt.Sprintf("%s by %s at %v and by %s at %v, recorded %v", id,
+				workerOf(posts[i-1]), clock(posts[i-1].Received), workerOf(posts[i]), clock(posts[i].Received), clock(v.journal.recorded[id])))
+		}
+	}
+	var counted []string
+	for _, cause := range slices.Sorted(maps.Keys(causes)) {
+		counted = append(counted, fmt.Sprintf("%d %s", causes[cause], cause))
+	}
+	v.add(oncePromise, fmt.Sprintf("%d second posts: %s", second, strings.Join(counted, ", ")), unexcused)
+}
+
+// shortly is for what happens at the same time as something else, as two clocks or goroutines see it.
+const shortly = 200 * time.Millisecond
+
+// unknowable tells why the result of a post could not be known when the next one of its event was made, "" if it could.
+func (v *verdict) unknowable(first, next slacktest.Post, recorded time.Time) string {
+	if v.d.answers.withheld(first) {
+		return "answer withheld"
+	}
+	at := first.Received
+	end := next.Received // until when the first post was not recorded
+	if !recorded.IsZero() && recorded.Before(end) {
+		end = recorded
+	}
+	for _, i := range v.incidents {
+		overlaps := func(from, upto time.Time) bool { return i.From.Before(upto) && from.Before(i.Upto) }
+		mine := i.Target == onWorker && i.Worker == workerOf(first)
+		switch {
+		case i.Target == toSlack && overlaps(at.Add(-shortly), at.Add(slackTimeout)):
+			return "on a broken way to Slack"
+		case mine && i.Kind != "SIGTERM" && i.From.After(at.Add(-shortly)) && i.From.Before(end.Add(shortly)):
+			return "before the record, by a worker that was killed or stopped"
+		case mine && i.Kind == "SIGTERM" && overlaps(at, at.Add(shortly)):
+			return "before the record, by a worker that was told to end"
+		case i.Target == onRedis && !strings.HasSuffix(i.Kind, "FLUSH") && overlaps(at.Add(-shortly), end.Add(2*time.Second)):
+			return "while Redis could not record it"
+		case i.Target == onWorker && i.Kind == "SIGSTOP" && i.Worker == workerOf(next) &&
+			i.Upto.Before(next.Received.Add(shortly)) && i.Upto.After(next.Received.Add(-sendTimeout)):
+			return "by a worker that stood still in the middle of a post"
+		}
+	}
+	return ""
+}
+
+// checkGivenBack looks for events that were posted although their slots had been returned.
+func (v *verdict) checkGivenBack() {
+	var wrong []string
+	returned := 0
+	for id, a := range v.lastAdmissions() {
+		if !a.Returned {
+			continue
+		}
+		returned++
+		if len(v.posts[id]) > 0 {
+			wrong = append(wrong, fmt.Sprintf("%s was posted at %v, and its slots were returned after %v", id, clock(v.posts[id][0].Received), moment(a.From)))
+		}
+	}
+	requests := make(map[string][]time.Time)
+	for _, post := range v.d.slack.Posts() {
+		requests[idOf(post)] = append(requests[idOf(post)], post.Received)
+	}
+	kept := 0
+	for _, id := range slices.Concat(slices.Collect(maps.Keys(v.dead)), slices.Collect(maps.Keys(v.hostileDead))) {
+		a, times := v.journal.root[id], requests[id]
+		switch {
+		case a == nil || a.Returned:
+		case len(times) > 0 && v.calm(times[0].Add(-shortly), times[len(times)-1].Add(ackWait)):
+			wrong = append(wrong, fmt.Sprintf("%s was rejected at %v, and its slots were not returned", id, clock(times[len(times)-1])))
+		default: // an answer may have been lost before, or the worker killed before it could return them
+			kept++
+		}
+	}
+	v.add("given back", fmt.Sprintf("%d events, %d in doubt", returned, kept), wrong)
+}
+
+// calm tells whether nothing was wrong in a time.
+func (v *verdict) calm(from, upto time.Time) bool {
+	return !slices.ContainsFunc(v.incidents, func(i *incident) bool { return i.From.Before(upto) && from.Before(i.Upto) })
+}
+
+// checkPairs checks that what was resolved is told where it was told that it began, and only there.
+func (v *verdict) checkPairs() {
+	var broken []string
+	paired, unpaired, unjudged := 0, 0, 0
+	for id, e := range v.entries {
+		if e.Fate != resolves {
+			continue
+		}
+		firing, resolved := v.posts[e.Resolves], v.posts[id]
+		switch {
+		case len(firing) == 0 && len(resolved) == 0:
+			unpaired++
+		case len(firing) == 0:
+			broken = append(broken, fmt.Sprintf("%s was posted at %v, and %s never", id, clock(resolved[0].Received), e.Resolves))
+		case len(resolved) == 0 && v.entries[e.Resolves].Retried:
+			unjudged++ // the message that was posted may have been stored behind this one
+		case len(resolved) == 0:
+			broken = append(broken, fmt.Sprintf("%s (stored %v) was never posted, and %s was at %v (stored %v)",
+				id, clock(e.Stored), e.Resolves, clock(firing[0].Received), clock(v.entries[e.Resolves].Stored)))
+		default:
+			paired++
+			if fault := v.checkPair(firing, resolved); fault != "" {
+				broken = append(broken, id+" "+fault)
+			}
+		}
+	}
+	v.add("resolved where it began", fmt.Sprintf("%d pairs, %d of neither, %d that cannot be judged", paired, unpaired, unjudged), broken)
+}
+
+func (v *verdict) checkPair(firing, resolved []slacktest.Post) string {
+	for _, reply := range resolved {
+		first := slices.IndexFunc(firing, func(p slacktest.Post) bool { return p.ChannelID == reply.ChannelID && p.Timestamp == reply.Thread })
+		switch {
+		case first < 0:
+			return fmt.Sprintf("was posted at %v in the thread %q, which is not that of what it resolves", clock(reply.Received), reply.Thread)
+		case firing[first].Received.After(reply.Received):
+			return "was posted before what it resolves"
+		case v.updates[reply.ChannelID+" "+reply.Thread] == 0:
+			return "was posted, and what it resolves was not updated"
+		}
+	}
+	return ""
+}
+
+// checkDigests checks that digests do not tell of more drops than there can have been. A message may be stored more than
+// once, and each copy is dropped by itself. What may have been told before is counted where it was told first.
+func (v *verdict) checkDigests() {
+	most, known := 0, 0
+	for id, e := range v.entries {
+		copies := e.Copies
+		if len(v.posts[id]) > 0 || v.dead[id] > 0 {
+			copies--
+		} else {
+			known++
+		}
+		most += copies
+	}
+	told, again := v.told(false)
+	var broken []string
+	if told > most {
+		broken = append(broken, fmt.Sprintf("digests tell of %d drops, of at most %d (%d events)", told, most, known))
+	}
+	v.add("digests tell no more", fmt.Sprintf("%d digests of %d drops; %d events were dropped; %d were told again in doubt",
+		len(v.digests), told, known, again), broken)
+}
+
+// told adds up the drops that digests tell of, to the channel of the hostile producer or to the others, and those told again in doubt.
+func (v *verdict) told(toHostile bool) (told, again int) {
+	for _, post := range v.digests {
+		if (post.Channel == hostileChannel) == toHostile {
+			dropped, doubtful, _ := digestOf(post)
+			told += dropped - doubtful
+			again += doubtful
+		}
+	}
+	return told, again
+}
+
+// checkLeft looks for what is left over.
+func (v *verdict) checkLeft() {
+	var broken []string
+	if !v.left.none() {
+		broken = append(broken, v.left.String())
+	}
+	v.add("nothing left", v.left.String(), broken)
+	v.add("workers live and end", fmt.Sprintf("%d faults", len(v.incidents)), v.d.mishaps)
+}

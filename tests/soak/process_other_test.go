@@ -1,7 +1,0 @@
-//go:build soak && !linux
-
-package soak
-
-import "os/exec"
-
-func endWithParent(*exec.Cmd) {}

@@ -1,0 +1,205 @@
+package tests
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/seed-4578ace9/notifier/internal/slacktest"
+	"github.com/seed-4578ace9/notifier/internal/status"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+// status asks the deployment as whoever is on call does.
+func (d *deployment) status() status.Status {
+	d.t.Helper()
+	asked := run(d.t, d.settings(), "status", "--json")
+	asked.want(0)
+	var told status.Status
+	testkit.NoError(d.t, json.Unmarshal([]byte(asked.stdout.String()), &told))
+	return told
+}
+
+// TestStatus has three workers send, drop and give up events, and compares what they tell with what the test knows.
+func TestStatus(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	before := run(t, d.settings(), "status")
+	before.want(1, "no worker answers", "backlog", "redis", "primary", "nats")
+
+	workers := d.startFleet(3, "CATEGORY_LIMIT", "4/30m", "LIMITS", "payments=none", "SLACK_RATE", "none")
+	run(t, d.settings(), "limits", "set", "security", "2/1h", "--as", "ada").want(0)
+	workers.awaitLog(2, "limits in force") // before and after the change
+	for i := range 6 {
+		d.publish("notify.search", eventBody(fmt.Sprint("search-", i)))
+		d.publish("notify.security", eventBody(fmt.Sprint("security-", i)))
+		d.publish("notify.payments", eventBody(fmt.Sprint("payments-", i)))
+	}
+	d.publish("notify.payments", "{") // no JSON; of a full limit it would be dropped unread
+	workers.awaitOutcomes(map[string]int{"sent": 4 + 2 + 6, "dropped": 2 + 4, "dead": 1})
+	d.awaitEmpty()
+
+	var told status.Status
+	testkit.Await(t, "limits as they are used", func() error { // workers read them each second
+		told = d.status()
+		if len(told.Limits) != 3 || len(told.Workers) != 3 {
+			return fmt.Errorf("limits %v, workers %v", told.Limits, told.Workers)
+		}
+		return nil
+	})
+	wantWorkers(t, told)
+	wantLimitsAndRest(t, told)
+	d.wantScreen("search", "4 of 4", "security", "2 of 2", "ada", "1 bad_json", defaultChannel)
+	// The command has other settings, and shows the limits of the workers all the same.
+	run(t, d.settings(), "limits").want(0, "4/30m", "these are the limits of 3 running workers")
+	run(t, d.settings(), "limits", "search").want(0, "4 of 4", "denied now by category 4/30m")
+	workers.stop()
+	run(t, d.settings(), "status", "--json").want(1, `"workers":null`, `"by":"ada"`, "no worker answers")
+}
+
+// wantWorkers checks what the workers of TestStatus tell of themselves.
+func wantWorkers(t *testing.T, told status.Status) {
+	t.Helper()
+	host := testkit.Must(os.Hostname())(t)
+	var sum status.Rates
+	instances := make(map[string]bool)
+	for _, w := range told.Workers {
+		if !w.Ready || w.Name != host || w.InHand != 0 || w.Degraded != "" || w.NotReady != "" || time.Since(w.Started) > 2*patience {
+			t.Errorf("a worker tells %+v", w)
+		}
+		testkit.Equal(t, w.Settings["NOTIFIER_CATEGORY_LIMIT"], "4/30m", "a worker's limit of each category")
+		instances[w.Instance] = true
+		sum.Sent += w.PerMinute.Sent
+		sum.Dropped += w.PerMinute.Dropped
+		sum.Other += w.PerMinute.Other
+	}
+	testkit.Equal(t, len(instances), 3, "instances")
+	testkit.Equal(t, sum, status.Rates{Sent: 12, Dropped: 6, Other: 1}, "events of the last minute")
+	sum = status.Rates{}
+	for _, minute := range told.Minutes {
+		sum.Sent += minute.Sent
+		sum.Dropped += minute.Dropped
+	}
+	testkit.Equal(t, sum, status.Rates{Sent: 12, Dropped: 6}, "events of the last hour")
+}
+
+// wantLimitsAndRest checks what is told of the limits, the channels and the servers of TestStatus.
+func wantLimitsAndRest(t *testing.T, told status.Status) {
+	t.Helper()
+	used := make(map[string]status.Limit)
+	for _, limit := range told.Limits {
+		if limit.Full() != (limit.Next != nil) {
+			t.Errorf("the next slot of %+v", limit)
+		}
+		limit.Next = nil
+		used[limit.Path] = limit
+	}
+	testkit.EqualMaps(t, used, map[string]status.Limit{
+		"":         {Level: "global", Limit: "100/30m", Used: 12, Size: 100},
+		"search":   {Level: "category", Path: "search", Limit: "4/30m", Used: 4, Size: 4, PerMinute: 2},
+		"security": {Level: "security", Path: "security", Limit: "2/1h", Used: 2, Size: 2, PerMinute: 4},
+	}, "limits")
+	testkit.EqualSlices(t, told.DeadLetters, []status.DeadLetter{{Reason: "bad_json", Count: 1}}, "dead letters")
+	if len(told.Changes) != 1 || told.Changes[0].Path != "security" || told.Changes[0].Limit != "2/1h" || told.Changes[0].By != "ada" {
+		t.Errorf("the live limits are %+v", told.Changes)
+	}
+	if len(told.Channels) != 1 || told.Channels[0].Name != defaultChannel || told.Channels[0].PerMinute != 12 || told.Channels[0].Queue != 0 {
+		t.Errorf("the channels are %+v", told.Channels)
+	}
+	if b := told.Backlog; b.Waiting != 0 || b.Unacked != 0 || b.Stream != 0 || b.InRoom["channel"] != 0 {
+		t.Errorf("the backlog is %+v", b)
+	}
+	if told.Redis.Role != "primary" || told.Redis.SlowestCall == 0 || told.NATS.Replicas != 1 || len(told.Unknown)+len(told.Mismatches) > 0 {
+		t.Errorf("told of the servers: %+v %+v, not known: %q, settings: %v", told.Redis, told.NATS, told.Unknown, told.Mismatches)
+	}
+}
+
+// wantScreen checks that the status shows texts, in lines that fit a screen.
+func (d *deployment) wantScreen(texts ...string) {
+	d.t.Helper()
+	shown := run(d.t, d.settings(), "status")
+	shown.want(0, texts...)
+	for line := range strings.Lines(shown.stdout.String()) {
+		if width := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); width > 100 {
+			d.t.Errorf("a line of %d characters: %s", width, line)
+		}
+	}
+}
+
+// TestStatusOfBacklog asks while a channel is paused: what waits for it is told, and for how long.
+func TestStatusOfBacklog(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	d.slack.Script(slacktest.RateLimited(10 * time.Minute))
+	workers := d.startFleet(2, "SLACK_RATE", "1/s")
+	d.publish("notify.search", eventBody("first"))
+	d.awaitInRoom("notify-room.channel.>", 1)
+	for i := range 4 {
+		d.publish("notify.search", eventBody(fmt.Sprint("search-", i)))
+	}
+	d.awaitInRoom("notify-room.channel.>", 5)
+	testkit.Await(t, "the pause on every worker", func() error {
+		told := d.status()
+		if len(told.Channels) != 1 || told.Channels[0].Queue != 5 || told.Channels[0].PausedUntil.Before(time.Now()) || told.Channels[0].Rate != 1 {
+			return fmt.Errorf("the channels are %+v", told.Channels)
+		}
+		if told.Backlog.InRoom["channel"] != 5 {
+			return fmt.Errorf("the backlog is %+v", told.Backlog)
+		}
+		return nil
+	})
+	d.wantScreen("paused for", "5 channel")
+	workers.stop()
+}
+
+// TestSettingsMismatch starts a worker with another limit: all workers say so, once, and the command and the check too.
+func TestSettingsMismatch(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	workers := d.startFleet(2)
+	other := d.startReady("the other one", "GLOBAL_LIMIT", "50/30m", "SLACK_ROUTES", "search=#search")
+	all := append(fleet{other}, workers...)
+	all.awaitSum(3, "notifier_settings_mismatch")
+	for _, w := range all {
+		w.wantLogLines(1, "settings of the workers differ")
+		wantShown(t, w.stderr.String(), "NOTIFIER_GLOBAL_LIMIT is 100/30m on", "50/30m on", "NOTIFIER_SLACK_ROUTES is not set on", "search=#search on")
+	}
+	told := d.status()
+	if len(told.Mismatches) != 2 || told.Mismatches[0].Variable != "NOTIFIER_GLOBAL_LIMIT" || len(told.Mismatches[0].Values["100/30m"]) != 2 ||
+		len(told.Mismatches[0].Values["50/30m"]) != 1 {
+		t.Errorf("the mismatches are %v", told.Mismatches)
+	}
+	d.wantScreen("settings differ: NOTIFIER_GLOBAL_LIMIT is")
+	run(t, d.settings(), "check").want(0, "warn  settings of the workers", "NOTIFIER_GLOBAL_LIMIT", "50/30m")
+	run(t, d.settings("CATEGORY_LIMIT", "7/1h"), "check").want(0, "NOTIFIER_CATEGORY_LIMIT is", "7/1h on here")
+
+	other.stop()
+	workers.awaitSum(0, "notifier_settings_mismatch")
+	for _, w := range workers {
+		w.wantLogLines(1, "settings of the workers are equal again")
+		w.wantLogLines(1, "settings of the workers differ")
+	}
+	run(t, d.settings(), "check").want(0, "ok    settings of the workers")
+}
+
+// TestStatusWatch has the command show what changes until it is told to end.
+func TestStatusWatch(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	watching := start(t, "notifier status --watch", d.settings(), "status", "--watch")
+	watching.awaitOutput("no worker answers")
+	workers := d.startFleet(1)
+	watching.awaitOutput("ready")
+	d.publish("notify.search", eventBody("search"))
+	workers.awaitEvents(1, "outcome", "sent")
+	watching.awaitOutput("1 of 100")
+	workers.stop()
+	if strings.Contains(watching.stdout.String(), "\x1b") {
+		t.Error("without a terminal it draws")
+	}
+	watching.stop()
+}

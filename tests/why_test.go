@@ -1,0 +1,199 @@
+package tests
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/seed-4578ace9/notifier/internal/slacktest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+// whyAnswer is what programs read of what `notifier why --json` prints.
+type whyAnswer struct {
+	Events []struct {
+		ID        string
+		Category  string
+		State     string
+		Sentences []string
+	}
+	Totals []struct {
+		Result string
+		Level  string
+		Count  int
+	}
+	Counted []string
+	Missing string
+	Unknown []string
+}
+
+// why asks what became of an event.
+func (d *deployment) why(arguments ...string) (answer whyAnswer) {
+	d.t.Helper()
+	p := run(d.t, d.settings("HTTP_ADDR", "off").with(d.operator...), append([]string{"why", "--json"}, arguments...)...)
+	if err := json.Unmarshal([]byte(p.stdout.String()), &answer); err != nil {
+		d.t.Fatalf("why %s: %v: %s", strings.Join(arguments, " "), err, p.all())
+	}
+	testkit.EqualSlices(d.t, answer.Unknown, nil, "what could not be asked about %s", strings.Join(arguments, " "))
+	return answer
+}
+
+// wantWhy asks about one event, and wants its state and one of the sentences to contain a text.
+func (d *deployment) wantWhy(state, says string, arguments ...string) {
+	d.t.Helper()
+	answer := d.why(arguments...)
+	if len(answer.Events) != 1 || answer.Events[0].State != state || !strings.Contains(strings.Join(answer.Events[0].Sentences, "\n"), says) {
+		d.t.Errorf("why %s: %+v, want %s and %q", strings.Join(arguments, " "), answer, state, says)
+	}
+}
+
+// TestWhyBeforeWorkers asks about events that no worker has had.
+func TestWhyBeforeWorkers(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	d.startReady("worker", "SINK", "console").stop() // it makes the streams
+	d.publish("notify.payments", eventBody("order-1"))
+	d.wantWhy("undecided", "without an outcome", "order-1")
+	d.wantWhy("undecided", "without an outcome", "--seq", "1")
+	run(t, d.settings(), "why", "order-2").want(1, "not known")
+}
+
+// TestWhy has events end in each way, and asks about each.
+func TestWhy(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	d.slack.Respond(func(post slacktest.Post) slacktest.Answer {
+		if strings.HasPrefix(origin(post, "id"), "rejected") {
+			return slacktest.Code("invalid_blocks")
+		}
+		return slacktest.OK()
+	})
+	workers := d.startFleet(2, delaying("2/30m", "waits.>=1h,waits=1h", "SUMMARY_INTERVAL", "5s")...)
+	for i := range 4 {
+		outcome := map[bool]string{true: "sent", false: "dropped"}[i < 2]
+		d.publishUntil(workers, outcome, "notify.payments.refunds", eventBody(fmt.Sprint("refund-", i)))
+		if i == 0 {
+			d.publishUntil(workers, "duplicate", "notify.payments.refunds", eventBody("refund-0"))
+		}
+	}
+	d.publishUntil(workers, "dead", "notify.errors", eventBody("rejected-1"))
+	d.publishUntil(workers, "dead", "notify.errors", "{broken", "Nats-Msg-Id", "broken-1", "Content-Type", "application/json")
+	d.publishUntil(workers, "dropped", "notify.disks", resolved("over", "a"))
+	d.publishUntil(workers, "sent", "notify.shop", cloudEvent("/shop/eu", "7", "stock is low"))
+	before := workers.sum("notifier_events_total", "outcome", "sent")
+	d.publish("notify.alerts", alertGroup("group-1", "Disk"))
+	workers.awaitEvents(before+2, "outcome", "sent")
+	for i := range 2 { // else any of the three may be the one that waits
+		d.publishUntil(workers, "sent", "notify.waits", eventBody(fmt.Sprint("wait-", i)))
+	}
+	d.publish("notify.waits", eventBody("wait-2"))
+	d.awaitInRoom("notify-room.slot.>", 1)
+
+	d.wantWhy("sent", "sent at", "--seq", "1")
+	d.wantWhy("dropped", "by category 2/30m", "refund-2")
+	d.wantWhy("dropped", "by category 2/30m", "refund-3", "--category", "payments.refunds")
+	d.wantWhy("dead", "slack_rejected: invalid_blocks", "rejected-1")
+	d.wantWhy("dead", "notifier dlq replay 1 sends it again", "rejected-1")
+	d.wantWhy("dead", "bad_json", "broken-1")
+	d.wantWhy("dropped", "it resolves what nobody was told of", "over")
+	d.wantWhy("sent", "sent at", "/shop/eu/7")
+	d.wantWhy("sent", "sent at", "group-1/f2")
+	d.wantWhy("waiting", "for a slot", "wait-2")
+	d.wantWhy("waiting", "for a slot", "--seq", "13")
+	if states := d.states("refund-0"); !slices.Equal(states, []string{"sent", "duplicate"}) {
+		t.Errorf("the messages with one ID are %v", states)
+	}
+	testkit.Equal(t, len(d.why("group-1").Events) >= 2, true, "alerts of a group are told of")
+	d.awaitTold(defaultChannel, 3)
+	testkit.Eventually(t, "the journal knows of the digest", func() bool {
+		return strings.Contains(strings.Join(d.why("refund-2").Events[0].Sentences, "\n"), "was told in the digest of")
+	})
+	run(t, d.settings("CATEGORY_LIMIT", "2/30m"), "why", "refund-2").want(0, "refund-2  payments.refunds  \"event refund-2\"  stored ",
+		"an event of payments.refunds would be denied now by category 2/30m: 2 of 2 used")
+	run(t, d.settings(), "why", "payments", "--since", "1h").want(0, "2 dropped by category", "2 sent", "1 duplicate")
+	run(t, d.settings(), "why", "--title", "REFUND-3").want(0, "refund-3")
+	run(t, d.settings(), "why", "refund-9").want(1, "not known")
+}
+
+// states are those of the events with an ID, in the order in which they were stored.
+func (d *deployment) states(id string) (states []string) {
+	d.t.Helper()
+	for _, e := range d.why(id).Events {
+		states = append(states, e.State)
+	}
+	return states
+}
+
+// TestWhyAgrees asks about random events of a burst, of which the test knows from outside whether they were posted.
+func TestWhyAgrees(t *testing.T) {
+	t.Parallel()
+	const each, asked = 60, 40
+	d := newDeployment(t)
+	workers := d.startFleet(3, "GLOBAL_LIMIT", "70/30m", "CATEGORY_LIMIT", "10/30m")
+	ids := d.publishEvents(numbered("burst", 10), each)
+	workers.awaitEvents(len(ids))
+	d.awaitEmpty()
+	posted := count(d.slack.Accepted(), "id")
+	random := rand.New(rand.NewPCG(1, 2))
+	for _, i := range random.Perm(len(ids))[:asked] {
+		id := ids[i]
+		want := "dropped"
+		if posted[id] == 1 {
+			want = "sent"
+		}
+		if states := d.states(id); !slices.Equal(states, []string{want}) {
+			t.Errorf("why %s says %v, want %s", id, states, want)
+		}
+	}
+	d.wantTotals(map[string]int{"sent": len(posted), "dropped": len(ids) - len(posted)})
+}
+
+// wantTotals asks how many events had which outcome.
+func (d *deployment) wantTotals(want map[string]int) {
+	d.t.Helper()
+	testkit.Await(d.t, "a journal of all events", func() error {
+		totals := make(map[string]int)
+		for _, total := range d.why("--since", "1h").Totals {
+			totals[total.Result] += total.Count
+		}
+		if !maps.Equal(totals, want) {
+			return fmt.Errorf("totals are %v, want %v", totals, want)
+		}
+		return nil
+	})
+}
+
+// TestWhyOfFlood asks about events of a flood, most of which the journal only counts: it says that, and no more.
+func TestWhyOfFlood(t *testing.T) {
+	t.Parallel()
+	const events, asked = 4000, 4
+	d := newDeployment(t)
+	workers := d.startFleet(2, "CATEGORY_LIMIT", "10/30m")
+	ids := d.publishEvents([]string{"flood"}, events) // the message of ids[i] is i+1
+	workers.awaitEvents(events)
+	d.wantTotals(map[string]int{"sent": 10, "dropped": events - 10})
+	posted := count(d.slack.Accepted(), "id")
+	counted := 0
+	random := rand.New(rand.NewPCG(1, 2))
+	for _, i := range random.Perm(events)[:asked] {
+		answer := d.why(ids[i])
+		switch {
+		case len(answer.Events) == 0:
+			counted++
+			testkit.Equal(t, posted[ids[i]], 0, "posts of %s, of which only a count is known", ids[i])
+			wantShown(t, answer.Missing, "has only counts of")
+			wantShown(t, strings.Join(d.why("--seq", fmt.Sprint(i+1)).Counted, "\n"), "one of at least")
+		case posted[ids[i]] == 1:
+			testkit.Equal(t, answer.Events[0].State, "sent", "state of %s", ids[i])
+		default:
+			testkit.Equal(t, answer.Events[0].State, "dropped", "state of %s", ids[i])
+		}
+	}
+	if counted == 0 {
+		t.Error("every event that was asked about is told singly: the test shows nothing")
+	}
+}
