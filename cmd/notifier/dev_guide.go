@@ -88,7 +88,7 @@ func (d *dev) guide(adminAddr, pageAddr string) guide {
 	}
 	g.places = []place{
 		{"NATS", d.nats.address, d.typed(`publish payments "card declined"`, d.nats.assignment)},
-		{"Redis", d.redis.address, d.typed("limits", d.nats.assignment, d.redis.assignment, d.demoAssignment())},
+		{"Redis", d.redis.address, d.typed("limits", d.nats.assignment, d.redis.assignment)},
 	}
 	if adminAddr != "" {
 		address := "http://" + adminAddr + "/metrics"
@@ -118,14 +118,6 @@ func (d *dev) limitTexts() []string {
 		return []string{text}
 	}
 	return []string{text, "short to be seen; NOTIFIER_GLOBAL_LIMIT, NOTIFIER_CATEGORY_LIMIT change it"}
-}
-
-// demoAssignment has a command in another terminal use the limits of the demonstration too.
-func (d *dev) demoAssignment() []string {
-	if !d.demo {
-		return nil
-	}
-	return []string{"NOTIFIER_GLOBAL_LIMIT=" + demoGlobalLimit, "NOTIFIER_CATEGORY_LIMIT=" + demoCategoryLimit}
 }
 
 // typed is a command of this program, as a person types it.
