@@ -6,13 +6,14 @@
 -- so the result is a lower bound.
 --
 -- KEYS
---   1   passed:…  string: sequence and number of deliveries of the newest position, nonce and result of the call that told it
+--   1   passed:…  string: sequence and number of deliveries of the newest position, nonce and result of the newest call that
+--                 counted messages
 --
 -- ARGV
 --   nonce, sequence, number of deliveries, how long the position is kept (microseconds)
 --
 -- Returns the number of skipped messages. A position before the recorded one changes nothing and returns 0. A call that is
--- repeated because its reply was lost returns the same number, unless another position was told in between.
+-- repeated with its nonce because its reply was lost returns the same number, unless another call has counted messages since.
 --
 -- Errors: WRONGTYPE and NOPERM are raised before anything is written.
 
@@ -26,5 +27,9 @@ elseif known and (sequence < known[1] or deliveries < known[2]) then
   return 0
 end
 local skipped = known and math.max(0, sequence - known[1] - (deliveries - known[2])) or 0
-save_numbers(key, kept, sequence, deliveries, nonce, skipped)
+if skipped > 0 or not known then
+  save_numbers(key, kept, sequence, deliveries, nonce, skipped)
+else
+  save_numbers(key, kept, sequence, deliveries, known[3], known[4])
+end
 return skipped

@@ -82,10 +82,15 @@ func (b *tab) forgive() string {
 	return violations
 }
 
-// evaluate runs an expression whose value is a text or a number.
+// evaluate runs an expression whose value is a text or a number. It asks again if the tab was loading another page.
 func (b *tab) evaluate(expression string) string {
 	b.t.Helper()
-	return testkit.Must(chromedp.Run(b.ctx, chromedp.Evaluate[string]("String("+expression+")")))(b.t)
+	for {
+		value, err := chromedp.Run(b.ctx, chromedp.Evaluate[string]("String("+expression+")"))
+		if err == nil || !strings.Contains(err.Error(), "target navigated") {
+			return testkit.Must(value, err)(b.t)
+		}
+	}
 }
 
 // text is what an element shows.

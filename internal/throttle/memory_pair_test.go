@@ -106,8 +106,10 @@ func (m *pairModel) end(t *rapid.T) {
 	}
 }
 
+// wait leaves no pair just before its end: keys of Redis expire by the server's own clock, which goes on while the test's clock
+// stands still.
 func (m *pairModel) wait(t *rapid.T) {
-	m.clock.Advance(rapid.SampledFrom([]time.Duration{time.Microsecond, time.Second, testLease + time.Second, testRetention, testPairTTL / 3}).Draw(t, "time"))
+	m.clock.Advance(rapid.SampledFrom([]time.Duration{time.Microsecond, time.Second, testLease + time.Second, testRetention, testPairTTL/3 + time.Second}).Draw(t, "time"))
 }
 
 // TestMemoryPairs compares what both stores say of resolved events.

@@ -1,7 +1,14 @@
 package throttle
 
 import (
+	"context"
 	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-4578ace9/notifier/internal/script/scripttest"
+	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // Passed counts what was skipped between two positions once, also where the reply to a call is lost and the call made again.
@@ -20,6 +27,7 @@ func TestPassed(t *testing.T) {
 		{"seven skipped", 3, 120, 63, 7},
 		{"the same call again", 3, 120, 63, 7},
 		{"the same position of another instance", 4, 120, 63, 0},
+		{"the call of seven once more", 3, 125, 68, 7},
 		{"a position before that", 5, 115, 62, 0},
 		{"redeliveries hide what was skipped", 6, 125, 75, 0},
 		{"four skipped", 7, 130, 76, 4},
@@ -31,5 +39,25 @@ func TestPassed(t *testing.T) {
 	}
 	if vanished, err := r.Passed(t.Context(), "another", 5, 1); err != nil || vanished != 0 {
 		t.Errorf("another consumer: %d, %v", vanished, err)
+	}
+}
+
+// TestPassedAfterLostReply loses the reply of the call that counts: the next call returns the count.
+func TestPassedAfterLostReply(t *testing.T) {
+	t.Parallel()
+	server, _ := startRedis(t)
+	proxy := servertest.StartProxy(t, server.Addr)
+	r := newRedis(scripttest.NewClient(t, redis.Options{Addr: proxy.Addr, MaxRetries: -1}), "lost", scriptSettings(t))
+	passed := func(ctx context.Context, sequence uint64) (int64, error) {
+		return r.Passed(ctx, "consumer", sequence, 50)
+	}
+	testkit.Must(passed(t.Context(), 100))(t)
+	lost := proxy.CutAfterRequest("consumer")
+	if vanished, err := passed(t.Context(), 107); err == nil {
+		t.Fatalf("the reply was not lost: %d", vanished)
+	}
+	<-lost
+	for _, want := range []int64{7, 0} {
+		testkit.Equal(t, testkit.Must(passed(t.Context(), 107))(t), want, "messages that vanished")
 	}
 }

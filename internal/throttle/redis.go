@@ -25,6 +25,8 @@ type Redis struct {
 	keys     keys
 	settings Settings
 	inForce  atomic.Pointer[ruleset]
+
+	passedNonce atomic.Int64 // of a call of Passed that failed; 0: of none
 }
 
 // NewRedis makes a store whose scripts the runner runs. It does not talk to the server. No other store may use the runner.

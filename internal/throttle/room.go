@@ -66,12 +66,22 @@ func (l *Limiter) Passed(ctx context.Context, consumer string, sequence, deliver
 	return l.o.Redis.Passed(ctx, consumer, sequence, deliveries)
 }
 
-// Passed is [Limiter.Passed].
+// Passed is [Limiter.Passed]. A failed call may have counted messages, so the next call repeats its nonce.
 func (r *Redis) Passed(ctx context.Context, consumer string, sequence, deliveries uint64) (vanished int64, err error) {
-	return r.passedOnce(ctx, rand.Int64N(1<<53), consumer, sequence, deliveries) //nolint:gosec // no secret depends on it
+	nonce := r.passedNonce.Load()
+	if nonce == 0 {
+		nonce = 1 + rand.Int64N(1<<53-1) //nolint:gosec // no secret depends on it
+	}
+	vanished, err = r.passedOnce(ctx, nonce, consumer, sequence, deliveries)
+	if err != nil {
+		r.passedNonce.Store(nonce)
+		return 0, err
+	}
+	r.passedNonce.Store(0)
+	return vanished, nil
 }
 
-// passedOnce makes one call. Calling it again with the same nonce gives the same answer until another position is told.
+// passedOnce makes one call. Calling it again with the same nonce gives the same answer until another call counts messages.
 func (r *Redis) passedOnce(ctx context.Context, nonce int64, consumer string, sequence, deliveries uint64) (vanished int64, err error) {
 	keys := []string{r.keys.key("passed:" + consumer)}
 	arguments := []any{nonce, sequence, deliveries, positionKept.Microseconds()}
