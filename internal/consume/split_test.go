@@ -1,6 +1,7 @@
 package consume
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -27,7 +28,10 @@ func (f *fixture) requireSplit() {
 	f.requireRoomEmpty()
 	f.requireOutcomes(map[string]int{"sent payments": 2})
 	for _, id := range []string{"group/f1", "group/f2"} {
-		f.requireHistory(id, "send", "finish")
+		history := slices.DeleteFunc(f.journal.about(id), func(call string) bool {
+			return call == "extend" || call == "release" // a slow machine may call these
+		})
+		testkit.EqualSlices(f, history, []string{"send", "finish"}, "event %s", id)
 	}
 	testkit.Equal(f, f.streamInfo(testNames.RoomStream).State.LastSeq, 2, "messages were stored in the room, want one for each alert")
 	testkit.Equal(f, f.streamInfo(testNames.Stream).State.LastSeq, 1, "messages were stored in the producers' stream, want the group")

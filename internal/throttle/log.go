@@ -118,7 +118,11 @@ func (b *logBucket) wait(e memoryEvent, limits []limits.Limit) (int, int64) {
 			continue // the cost fits the limit, only not this instance's share
 		}
 		last := first + sort.Search(len(b.entries)-first-1, func(k int) bool { return b.fitsAfter(e, limit, b.entries[first+k].at) })
-		return i, b.entries[last].at + window - e.now
+		at := b.entries[last].at
+		if at > e.now && b.fitsAfter(e, limit, e.now) {
+			at = e.now // the guarantee's slots leave before a slot that a clock that ran ahead has left
+		}
+		return i, at + window - e.now
 	}
 	return 0, 0
 }
