@@ -156,6 +156,7 @@ func TestMessagesVanish(t *testing.T) {
 	d.publishUntil(workers, "sent", "notify.errors", eventBody("first"))
 	testkit.Eventually(t, "the note of the consumer's position in redis", func() bool { return d.redis.CLI("keys", "*passed:*") != "" })
 	workers.stop()
+	d.awaitConsumer("that nobody asks", func(c *jetstream.ConsumerInfo) bool { return c.NumWaiting == 0 })
 	ids := d.publishEvents([]string{"errors"}, stored)
 	stream := testkit.Must(d.js.Stream(t.Context(), streamName))(t)
 	testkit.NoError(t, stream.Purge(t.Context(), jetstream.WithPurgeKeep(kept)))

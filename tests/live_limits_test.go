@@ -338,7 +338,9 @@ func TestOtherClusterOfThePrefix(t *testing.T) {
 	t.Parallel()
 	older, newer := newDeployment(t), newDeployment(t)
 	older.redis = newer.redis
-	older.startReady("makes the older bucket").stop()
+	first := older.startReady("makes the older bucket")
+	first.alone().awaitLog(1, "limits in force")
+	first.stop()
 	w := newer.startReady("of the newer cluster")
 	newer.limits("set", "category", "2/1h")
 	w.alone().awaitLog(1, `"overrides":1`)

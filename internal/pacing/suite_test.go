@@ -32,7 +32,7 @@ func TestScripts(t *testing.T) {
 				Name: "reserve", Touches: []string{"calls", "pauses", "paces"}, Writes: []string{"zadd", "pexpire", "zrem", "zremrangebyrank"},
 				Trims: []string{"calls", "pauses", "paces"},
 				Call: func(ctx context.Context, runner *script.Runner) error {
-					_, err := newShared(runner).reserve(ctx, "#here too", Pace{time.Second, 5}, 0, 2*time.Hour)
+					_, err := newShared(runner).reserve(ctx, "#here too", Pace{time.Minute, 5}, 0, 2*time.Hour)
 					return err
 				},
 			},

@@ -150,7 +150,7 @@ func TestLimiterLogsFullLimits(t *testing.T) {
 			t.Fatal("the cache does not know of the denial")
 		}
 	}
-	testkit.Eventually(t, "a line", func() bool { return kit.logs.Count("limit is full") == 1 })
-	testkit.Eventually(t, "another one", func() bool { return kit.logs.Count("limit has slots again") == 1 })
-	kit.logs.WantCount(t, 1, "denied=11")
+	testkit.Eventually(t, "a line", func() bool { return kit.fullLogs.Count("limit is full") == 1 })
+	testkit.Eventually(t, "another one", func() bool { return kit.fullLogs.Count("limit has slots again") == 1 })
+	kit.fullLogs.WantCount(t, 1, "denied=11")
 }

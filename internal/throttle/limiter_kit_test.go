@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -97,10 +96,12 @@ type limiterKit struct {
 	server  *servertest.Redis
 	metrics *fakeMetrics
 	logs    *testkit.Log
+
+	fullLogs *testkit.Log // of full limits: how long a test takes decides about these lines
 }
 
 func newLimiterKit(t *testing.T, address string, o LimiterOptions) *limiterKit {
-	kit := &limiterKit{t: t, metrics: newFakeMetrics(), logs: testkit.NewLog(t)}
+	kit := &limiterKit{t: t, metrics: newFakeMetrics(), logs: testkit.NewLog(t), fullLogs: testkit.NewLog(t)}
 	if o.Tree == nil {
 		o.Tree = newTree(t, "100/1h", "10/1h", "")
 	}
@@ -117,7 +118,7 @@ func newLimiterKit(t *testing.T, address string, o LimiterOptions) *limiterKit {
 	}
 	o.Metrics, o.Logger = kit.metrics, kit.logs.Logger()
 	kit.Limiter = NewLimiter(o)
-	kit.full.logger = slog.New(slog.DiscardHandler) // its lines depend on how long a test takes
+	kit.full.logger = kit.fullLogs.Logger()
 	return kit
 }
 

@@ -87,11 +87,14 @@ func drawTree(rt *rapid.T, guarantees *[]limits.Guarantee) *limits.Tree {
 	return tree
 }
 
-// drawRequest makes an event, in one of three stored messages, or finds the one that was made before. A producer's
+// generations is how many stored messages drawRequest draws for an event.
+const generations = 3
+
+// drawRequest makes an event, in one of these messages, or finds the one that was made before. A producer's
 // redelivery has the category and cost that it had.
 func (m *model) drawRequest(rt *rapid.T) Request {
 	number := rapid.IntRange(1, 12).Draw(rt, "event")
-	generation := rapid.IntRange(0, 2).Draw(rt, "message")
+	generation := rapid.IntRange(0, generations-1).Draw(rt, "message")
 	isDerived := number > 8
 	name := fmt.Sprint(number, "/", generation)
 	request, known := m.events[name]

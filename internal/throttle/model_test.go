@@ -171,7 +171,7 @@ func (m *model) decideNew(rt *rapid.T) {
 	requests := make([]Request, rapid.IntRange(1, 8).Draw(rt, "events"))
 	for i := range requests {
 		made := len(m.events)
-		stored := start.Add(time.Duration(made) * time.Hour)
+		stored := start.Add(time.Duration(generations+made) * time.Hour)
 		category := rapid.SampledFrom(m.categories).Draw(rt, "category")
 		if rapid.Bool().Draw(rt, "derived") {
 			requests[i] = derived(rapid.Uint64Range(9, 16).Draw(rt, "sequence"), stored, category)
