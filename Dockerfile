@@ -1,5 +1,7 @@
+# Digests name lists of images for all platforms. Dependabot keeps them and their tags together.
+#
 # The builder runs on the machine's own platform and compiles for the one that is asked for.
-FROM --platform=$BUILDPLATFORM docker.io/library/golang:1.26.8-bookworm AS build
+FROM --platform=$BUILDPLATFORM docker.io/library/golang:1.26.8-bookworm@sha256:a688600ca24f8a4d3ca77f95b0dd40704a9fc787c826660eb7ba0b641b8b175d AS build
 WORKDIR /src
 COPY . .
 ARG TARGETOS
@@ -15,7 +17,7 @@ RUN --mount=type=cache,target=/go/pkg/mod \
     -o /out/notifier ./cmd/notifier
 
 # Certificates, time zones and a user, and neither a shell nor a package manager.
-FROM gcr.io/distroless/static-debian12:nonroot
+FROM gcr.io/distroless/static-debian12:nonroot@sha256:afa5c872c891853ca7fcf1f12c3edb23f7eeef36189728842dd51042ff57f7ab
 ARG VERSION=dev
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="notifier" \

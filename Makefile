@@ -38,6 +38,7 @@ RACED = $$(go list ./... | grep -v -e '/bench$$' -e '/tests$$')
 test: ## Run every test, with the race detector where it can find something, against real servers that the tests start
 	scripts/need $(REDIS_SERVER) redis-server
 	scripts/need gcc gcc libc6-dev
+	scripts/need curl curl
 	scripts/need chromium chromium
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=recurse test-raced test-program
 
@@ -48,33 +49,47 @@ test-raced:
 .PHONY: test-program
 test-program:
 	go test -vet=off -shuffle=on ./tests
-	$(THROTTLE) -run '$(MODEL)|$(INTERPRETED)' -rapid.checks=1000
+	$(THROTTLE) -run '$(MODEL)|$(INTERPRETED)' -rapid.checks=500
 
 # Both parts of the model test run as often as -rapid.checks says.
 THROTTLE := go test -count=1 -vet=off -timeout 60m ./internal/throttle -rapid.steps=100
 MODEL := ^TestModel$$
 
 # The tests that attack by numbers: with NOTIFIER_TEST_FORCE they take so many times those with which the harm was first seen.
-ATTACKS := ^Test((StreamCommands|Deadlines|DeadLetters|Paths)OfProducers|WaitingHoldsUpNobody|LongLogsStallNobody|IdentityBelongsToACategory|LabelsBehindJunk|DigestOfManyPaths|Cluster)$$
+# TestProof takes so many times 6,000 events.
+ATTACKS := ^Test((StreamCommands|Deadlines|DeadLetters|Paths)OfProducers|WaitingHoldsUpNobody|LongLogsStallNobody|IdentityBelongsToACategory|LabelsBehindJunk|SlowClients|DigestOfManyPaths|Cluster|Proof)$$
 
 .PHONY: proof
-proof: ## Compare the scripts with the model in 20,000 runs of 100 steps, and attack ten times as hard as told
+proof: ## Compare the scripts with the model in 20,000 runs, attack ten times as hard as told, and ask why of 60,000 events
 	scripts/need $(REDIS_SERVER) redis-server
-	NOTIFIER_TEST_FORCE=10 go test -count=1 -timeout 60m -p 1 -parallel 1 -v -run '$(ATTACKS)' ./tests ./internal/consume
+	NOTIFIER_TEST_FORCE=10 go test -count=1 -timeout 60m -p 1 -parallel 1 -v -run '$(ATTACKS)' ./tests ./internal/consume ./internal/ingest
 	$(THROTTLE) -run '$(MODEL)' -rapid.checks=10000
 
 .PHONY: lint
 lint: tools ## Check the code, the Lua scripts, the samples in configs, the module files, and that nothing is unused
 	$(TOOL) golangci-lint run ./...
 	$(TOOL) golangci-lint run --build-tags soak ./tests/soak/...
+	cd tests/clients && go tool -modfile=../../tools/go.mod golangci-lint run ./...
 	cd tests/configs && go tool -modfile=../../tools/go.mod golangci-lint run ./...
 	go vet -tags nodev ./...
 	scripts/lint-lua
 	go -C tests/configs test -count=1 ./...
+	go -C tests/clients test -count=1 ./...
+	go tool -modfile=tools/actionlint/go.mod actionlint
 	go mod tidy -diff
 	go -C tools mod tidy -diff
+	go -C tools/actionlint mod tidy -diff
 	go -C tests/configs mod tidy -diff
+	go -C tests/clients mod tidy -diff
 	@unused=$$($(TOOL) deadcode -test ./...); if [ -n "$$unused" ]; then echo "$$unused"; exit 1; fi
+
+# GoReleaser is a module of its own, as it takes minutes to compile.
+GORELEASER := go tool -modfile=tools/goreleaser/go.mod goreleaser
+
+.PHONY: check-release
+check-release: ## Check the configuration of releases, and build the archives twice: both must be the same to the byte
+	$(GORELEASER) check
+	scripts/reproduce $(GORELEASER)
 
 .PHONY: fuzz
 fuzz: ## Fuzz each target for FUZZTIME (5s)
@@ -100,9 +115,10 @@ soak: ## Run four workers under random faults and attacks for DURATION (10m), dr
 	go test -tags soak -count=1 -timeout 0 -v ./tests/soak -soak.duration $(DURATION) -soak.seed "$(SEED)"
 
 .PHONY: docs
-docs: ## Write the settings table of the README and the pictures of docs/ anew
-	go run ./internal/tools/settings
+docs: build ## Write the tables and the pictures of docs/ anew
+	go run ./internal/tools/tables
 	go run ./internal/tools/pictures
+	go run ./internal/tools/terminal bin/notifier
 	scripts/need chromium chromium
 	go run ./internal/tools/screenshots
 

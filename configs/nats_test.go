@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
@@ -21,28 +20,15 @@ import (
 // wait bounds what a test waits for, and is no expectation of how long it takes.
 const wait = 30 * time.Second
 
-var natsUsers = []string{"operator", "notifier", "limits", "replayer", "producer"}
-
-// startNATS starts a server with the sample, read as the server does.
 func startNATS(t *testing.T) *servertest.NATS {
 	t.Helper()
-	for _, user := range natsUsers {
-		t.Setenv("NATS_"+strings.ToUpper(user)+"_PASSWORD", user+"-secret")
-	}
-	sample := testkit.Must(server.ProcessConfigFile("nats/notifier.conf"))(t)
-	// The scaler of Kubernetes asks for an account of this server.
-	scaler := read(t, "kubernetes/scaled-object.yaml")
-	if !slices.ContainsFunc(sample.Accounts, func(a *server.Account) bool { return strings.Contains(scaler, "account: "+a.Name+"\n") }) {
-		t.Error("kubernetes/scaled-object.yaml names no account")
-	}
-	sample.HTTPPort = 0 // a fixed port, which may be taken
-	return servertest.StartNATS(t, func(o *server.Options) { *o = *sample.Clone() })
+	return servertest.StartSampleNATS(t, "nats/notifier.conf")
 }
 
 // signIn connects a user with the inbox prefix that is its own.
 func signIn(t *testing.T, running *servertest.NATS, user string) *nats.Conn {
 	t.Helper()
-	return servertest.Connect(t, running.URL, nats.UserInfo(user, user+"-secret"), nats.CustomInboxPrefix("_INBOX_"+user),
+	return servertest.Connect(t, running.URL, nats.UserInfo(user, "secret"), nats.CustomInboxPrefix("_INBOX_"+user),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // LastError has it
 }
 
@@ -50,20 +36,25 @@ func signIn(t *testing.T, running *servertest.NATS, user string) *nats.Conn {
 var (
 	mayPublish = map[string]string{
 		"producer": "notify notify.payments",
+		"ingest":   "notify.payments",
 		"limits": "$KV.notifier-limits.global $JS.API.STREAM.INFO.KV_notifier-limits " +
 			"$JS.API.CONSUMER.CREATE.KV_notifier-limits.x.$KV.notifier-limits.> $JS.API.STREAM.INFO.NOTIFICATIONS_JOURNAL " +
 			"$JS.API.CONSUMER.CREATE.NOTIFICATIONS_JOURNAL.x $JS.API.CONSUMER.CREATE.NOTIFICATIONS_JOURNAL.x.notify-journal.payments " +
 			"$JS.API.CONSUMER.MSG.NEXT.NOTIFICATIONS_JOURNAL.x $SRV.STATUS.notifier " +
 			"$JS.API.STREAM.INFO.NOTIFICATIONS $JS.API.STREAM.INFO.NOTIFICATIONS_ROOM $JS.API.STREAM.INFO.NOTIFICATIONS_DLQ " +
-			"$JS.API.CONSUMER.INFO.NOTIFICATIONS.notifier $JS.API.CONSUMER.INFO.NOTIFICATIONS_ROOM.notifier-room",
+			"$JS.API.CONSUMER.INFO.NOTIFICATIONS.notifier $JS.API.CONSUMER.INFO.NOTIFICATIONS_ROOM.notifier-room " +
+			"$JS.API.STREAM.MSG.GET.NOTIFICATIONS $JS.API.STREAM.MSG.GET.NOTIFICATIONS_ROOM $JS.API.STREAM.MSG.GET.NOTIFICATIONS_DLQ",
 		"replayer": "notify-room.replay.payments $JS.API.STREAM.INFO.NOTIFICATIONS_DLQ $JS.API.STREAM.MSG.GET.NOTIFICATIONS_DLQ " +
 			"$JS.API.STREAM.MSG.DELETE.NOTIFICATIONS_DLQ",
 		"notifier": "notify-room.part.payments notify-room.replay.payments notify-dlq.bad_json._ $SRV.PING.notifier $SRV.STATUS.notifier " +
 			"$JS.API.CONSUMER.INFO.NOTIFICATIONS.notifier $JS.API.CONSUMER.INFO.NOTIFICATIONS_ROOM.notifier-room " +
 			"$JS.API.STREAM.INFO.NOTIFICATIONS $JS.API.STREAM.INFO.NOTIFICATIONS_ROOM $JS.API.STREAM.INFO.NOTIFICATIONS_DLQ " +
-			"$JS.API.STREAM.INFO.KV_notifier-limits $JS.API.CONSUMER.CREATE.KV_notifier-limits.x.$KV.notifier-limits.> " +
+			"$KV.notifier-limits.global $JS.API.STREAM.INFO.KV_notifier-limits " +
+			"$JS.API.CONSUMER.CREATE.KV_notifier-limits.x.$KV.notifier-limits.> " +
 			"$JS.API.STREAM.MSG.GET.NOTIFICATIONS $JS.API.STREAM.MSG.GET.NOTIFICATIONS_ROOM $JS.API.STREAM.PURGE.NOTIFICATIONS_DLQ " +
-			"notify-journal.payments $JS.API.STREAM.INFO.NOTIFICATIONS_JOURNAL " +
+			"notify-journal.payments $JS.API.STREAM.INFO.NOTIFICATIONS_JOURNAL $JS.API.STREAM.MSG.GET.NOTIFICATIONS_DLQ " +
+			"$JS.API.CONSUMER.CREATE.NOTIFICATIONS_JOURNAL.x $JS.API.CONSUMER.CREATE.NOTIFICATIONS_JOURNAL.x.notify-journal.payments " +
+			"$JS.API.CONSUMER.MSG.NEXT.NOTIFICATIONS_JOURNAL.x " +
 			"$JS.API.CONSUMER.MSG.NEXT.NOTIFICATIONS.notifier $JS.ACK.NOTIFICATIONS.notifier.1",
 		"": "notify-room $KV.other.global _INBOX_notifier.forged _INBOX_operator.forged other " +
 			"$JS.API.STREAM.MSG.DELETE.NOTIFICATIONS $JS.API.STREAM.MSG.DELETE.NOTIFICATIONS_ROOM " +
@@ -75,7 +66,7 @@ var (
 	}
 	maySubscribe = map[string]string{
 		"operator": "> notify.> notify-room.> notify-dlq.> $KV.notifier-limits.> $SRV.> _INBOX.> _INBOX_operator.>",
-		"notifier": "_INBOX_notifier.> $SRV.>", "limits": "_INBOX_limits.>", "replayer": "_INBOX_replayer.>", "producer": "_INBOX_producer.>",
+		"notifier": "_INBOX_notifier.> $SRV.>", "limits": "_INBOX_limits.>", "replayer": "_INBOX_replayer.>", "ingest": "_INBOX_ingest.>", "producer": "_INBOX_producer.>",
 	}
 )
 
@@ -102,7 +93,7 @@ func TestNATSRights(t *testing.T) {
 		connection.Close()
 		t.Error("a client without a user gets in")
 	}
-	for _, user := range natsUsers {
+	for _, user := range servertest.SampleUsers {
 		c := signIn(t, running, user)
 		for _, subject := range subjects(mayPublish) {
 			testkit.NoError(t, c.Publish(subject, nil))

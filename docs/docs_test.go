@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"net/url"
 	"os"
 	"path"
 	"path/filepath"
@@ -21,8 +22,27 @@ const (
 
 // pages are all pages for readers of the repository.
 var pages = []string{
-	"README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/architecture.md", "docs/delivery.md", "docs/limits.md", "docs/metrics.md",
-	"docs/operations.md",
+	"CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md", "docs/architecture.md", "docs/comparison.md", "docs/delivery.md",
+	"docs/getting-started.md", "docs/install.md", "docs/limits.md", "docs/metrics.md", "docs/operations.md", "docs/producers.md", "docs/security.md",
+	"docs/settings.md", "lua/README.md",
+}
+
+// Each page is listed, so that the tests here read it.
+func TestPagesAreListed(t *testing.T) {
+	t.Parallel()
+	var found []string
+	for _, pattern := range []string{"*.md", "docs/*.md", "lua/*.md"} {
+		matches, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range matches {
+			found = append(found, filepath.ToSlash(strings.TrimPrefix(name, root+string(filepath.Separator))))
+		}
+	}
+	if !slices.Equal(found, pages) {
+		t.Errorf("the pages are %q, listed are %q", found, pages)
+	}
 }
 
 func read(t *testing.T, name string) string {
@@ -171,17 +191,21 @@ func TestNamedTestsExist(t *testing.T) {
 }
 
 var (
-	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	link    = regexp.MustCompile(`\]\(([^)\s]+)\)|<([a-z]+:[^>\s]+)>`)
 	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
 	dropped = regexp.MustCompile(`[^\w\- ]`)
 )
 
-// Each link leads to a file, and to a heading of it.
+// Each link leads to a file, and to a heading of it. One that leaves the repository is an address with https, or of this machine.
 func TestLinks(t *testing.T) {
 	t.Parallel()
 	for _, page := range pages {
 		for _, found := range link.FindAllStringSubmatch(read(t, page), -1) {
-			if strings.Contains(found[1], "://") {
+			if strings.Contains(found[0], "://") {
+				address, err := url.Parse(found[1] + found[2])
+				if err != nil || address.Hostname() == "" || address.Scheme != "https" && address.Hostname() != "localhost" {
+					t.Errorf("%s links to %s, which is not a full address", page, found[0])
+				}
 				continue
 			}
 			target, anchor, _ := strings.Cut(found[1], "#")

@@ -5,27 +5,32 @@
 --   2   leased   sorted set: event key -> end of the lease
 --   3   done     sorted set: event key of a delivered event -> when its record expires
 --   4   message  sorted set: event key -> version of the stored message
---   5…  buckets  see read_buckets
+--   5…  books of pairs, see read_books
+--   …   buckets  see read_buckets
 --
 -- ARGV
---   lease, retention (both microseconds), event key
+--   lease, retention (both microseconds), event key, pair, else ''
+--   books (see read_books): that of the pair, if there is one
 --   buckets (see read_buckets)
 --   cost, number of the guarantee of the event's path, else 0, and path (see read_path)
 --
 -- Returns
 --   time, end of the lease, end of the delivery's record, version of the message; each but the time is 0 if nothing is recorded
+--   state of the pair, and until when: 1 it is open, 2 its message is being delivered, 3 its firing event waits for a slot; else 0
 --   for each limit, in the order of ARGV: slots taken, microseconds until the cost fits; -1 if the cost exceeds the limit;
 --   0 if the cost fits now, if another limit of the bucket is full, or if the cost exceeds another limit
 --
 -- Errors: WRONGTYPE.
 
---@include lib/buckets algorithms
+--@include lib/buckets algorithms lib/records lib/pairs
 
 local leased_key, done_key, message_key = KEYS[2], KEYS[3], KEYS[4]
 local lease, retention, event_key = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
 local now = deployment_time(KEYS[1])
 
-local next_argument, next_key = reader(ARGV, 3), reader(KEYS, 4)
+local pair = ARGV[4]
+local next_argument, next_key = reader(ARGV, 4), reader(KEYS, 4)
+local books = read_books(next_argument, next_key, now, 0)
 local buckets = read_buckets(next_argument, next_key, now, lease)
 local cost, guarantee = tonumber(next_argument()), tonumber(next_argument())
 local path = read_path(next_argument, buckets)
@@ -36,6 +41,23 @@ local function recorded(key, after)
   return time > after and time or 0
 end
 
+-- Returns the state of the pair, and until when.
+local function pair_state()
+  local entry = pair ~= '' and read_pair(books[1], pair)
+  if not entry then
+    return 0, 0
+  elseif pair_text(entry, OPEN) then
+    return 1, entry.expires
+  end
+  local under_way = pair_text(entry, UNDER_WAY)
+  local lease_end = under_way and tonumber(redis.call('ZSCORE', leased_key, under_way) or 0)
+  if lease_end and lease_end > now - retention then
+    return 2, lease_end
+  end
+  local comes_back = awaited(entry)
+  return comes_back and 3 or 0, comes_back or 0
+end
+
 local exceeded = {} -- number of a limit that the cost exceeds -> true
 for _, bucket in ipairs(path) do
   for _, limit in ipairs(bucket.limits) do
@@ -43,7 +65,7 @@ for _, bucket in ipairs(path) do
   end
 end
 
-local reply = { now, recorded(leased_key, now - retention), recorded(done_key, now), recorded(message_key, 0) }
+local reply = { now, recorded(leased_key, now - retention), recorded(done_key, now), recorded(message_key, 0), pair_state() }
 for _, bucket in ipairs(path) do
   read_once(bucket)
   local full, wait

@@ -2,10 +2,7 @@ package tests
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -25,29 +22,6 @@ func TestVersionAndHelp(t *testing.T) {
 	syntax.Stdin = strings.NewReader(run(t, nil, "completion", "bash").stdout.String())
 	if output, err := syntax.CombinedOutput(); err != nil {
 		t.Errorf("bash does not read its completion: %v\n%s", err, output)
-	}
-}
-
-// TestRunbookCommands asks for the help of each command of docs/operations.md: the command exists and has the flags.
-func TestRunbookCommands(t *testing.T) {
-	t.Parallel()
-	page := string(testkit.Must(os.ReadFile("../docs/operations.md"))(t))
-	commands := regexp.MustCompile("(?m)(?:^|`)notifier ([a-z][^`#\n]*)").FindAllStringSubmatch(page, -1)
-	testkit.AtMost(t, 20, len(commands), "the least number of commands")
-	for _, command := range commands {
-		var words, flags []string
-		for word := range strings.FieldsSeq(command[1]) {
-			if strings.HasPrefix(word, "--") {
-				flags = append(flags, word)
-			} else if len(flags) == 0 {
-				words = append(words, word)
-			}
-		}
-		usage := "notifier " + words[0]
-		if slices.Contains([]string{"limits", "dlq"}, words[0]) && len(words) > 1 {
-			usage += " " + words[1]
-		}
-		run(t, nil, append(words, "--help")...).want(0, append(flags, "Usage:", usage+" ")...)
 	}
 }
 

@@ -220,7 +220,7 @@ func TestStreamsUnfit(t *testing.T) {
 			}
 			delay := []string{"DELAY", "payments=1m"}
 			run(t, d.settings(delay...), "check").want(1, "FAIL", test.want)
-			d.startWorker("worker", delay...).want(1, "a stream is not fit for use", test.want)
+			d.startWorker("worker", delay...).want(1, "nats is not fit for use", test.want)
 		})
 	}
 }

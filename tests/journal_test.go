@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,10 +24,12 @@ func (d *deployment) entries(q journal.Query) ([]journal.Entry, error) {
 	reader := journal.Reader{JetStream: d.js, Names: journal.Names{Stream: journalStreamName, Subject: subjectPrefix}}
 	ctx, cancel := context.WithTimeout(d.t.Context(), callTimeout)
 	defer cancel()
-	found, unreadable, err := reader.Find(ctx, q)
-	if err == nil && unreadable > 0 {
-		err = fmt.Errorf("%d messages cannot be read", unreadable)
+	var found []journal.Entry
+	read, err := reader.Search(ctx, []journal.Query{q}, func(_ int, e journal.Entry) { found = append(found, e) })
+	if err == nil && read[0].Unreadable > 0 {
+		err = fmt.Errorf("%d messages cannot be read", read[0].Unreadable)
 	}
+	slices.SortStableFunc(found, func(a, b journal.Entry) int { return a.Decided.Compare(b.Decided) })
 	return found, err
 }
 

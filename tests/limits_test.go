@@ -157,7 +157,7 @@ func TestCost(t *testing.T) {
 	}
 	wantPostedOnce(t, d.slack.Accepted(), "seven", "three")
 	testkit.Equal(t, d.redis.CLI("zcard", rootLog), "10", "slots are taken")
-	w.wantLogLines(1, "never") // once for the category
+	w.wantLogLines(1, "never fits") // once for the category
 }
 
 // TestRollingWindow waits for slots to open, and checks every window by the times in the log.

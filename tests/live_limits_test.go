@@ -114,6 +114,31 @@ func TestLiveLimits(t *testing.T) {
 	wantShown(t, d.limits(), "7 of 7")
 }
 
+// TestLiveLimitEnds sets a limit for a time. One worker and NATS restart meanwhile, and the machine of the command is gone. Then the
+// limit before is in force again in both workers.
+func TestLiveLimitEnds(t *testing.T) {
+	t.Parallel()
+	d := deploy(t, servertest.StartNATSProcess(t, ""))
+	changes := quick("CATEGORY_LIMIT", "5/1h", "LIMITS", "payments=9/1h,payments.refunds=9/1h", "DENY_CACHE_TTL", "0")
+	workers := fleet{d.startReady("worker 1", changes...), d.startReady("worker 2", changes...)}
+	workers.awaitLog(1, "9/1h of payments.refunds never denies anything: payments above it allows no more than 9/1h")
+	d.limits("set", "category", "2/1h", "--as", "ann")
+	wantShown(t, d.limits("set", "category", "4/1h", "--as", "bob", "--for", "3s"), "category is 4/1h until ", ", then 2/1h again (revision 2)")
+	workers.awaitLog(1, `"limits in force","revision":2,"overrides":1,"limits":["global=100/30m","category=4/1h"`)
+	workers[1].stop()
+	d.nats.Kill()
+	d.nats.Restart()
+	testkit.Eventually(t, "the connection", d.js.Conn().IsConnected)
+	workers[1] = d.startReady("worker 2 again", changes...)
+	workers.awaitLog(1, `"limits in force","revision":3,"overrides":1,"limits":["global=100/30m","category=2/1h"`)
+	for _, category := range []string{"a", "b", "c"} {
+		d.wantJudged(2, category, "1", "2", "3", "4", "5")
+	}
+	wantShown(t, d.limits("history"), "4/1h for 3s, until ", "2/1h, as revision 2 has ended")
+	wantShown(t, run(t, d.settings("HTTP_ADDR", "off"), "check").stdout.String(), "limits: from 2 workers (revision 3)",
+		"warn  limit without effect: 9/1h of payments.refunds never denies anything")
+}
+
 // TestLiveLimitsAtStart starts a worker when there are events and so many overrides that reading them takes a moment: it
 // reads them first.
 func TestLiveLimitsAtStart(t *testing.T) {
@@ -163,13 +188,13 @@ func TestBadLiveLimit(t *testing.T) {
 	workers.awaitLog(1, "bad live limit is ignored")
 
 	testkit.NoError(t, d.js.DeleteKeyValue(t.Context(), bucketName))
-	workers.awaitLog(1, "limits bucket is away, last known limits stay in force")
+	workers.awaitLog(1, "limits bucket is unavailable, last known limits stay in force")
 	d.wantJudged(2, "d", "1", "2", "3")
 	workers.awaitReady()
 	d.limits("set", "category", "1/1h") // creates it anew
 	workers.awaitLog(1, "limits bucket is back")
 	d.wantJudged(1, "e", "1", "2", "3")
-	workers.awaitLog(1, "limits bucket is away")
+	workers.awaitLog(1, "limits bucket is unavailable")
 }
 
 // TestGuarantees floods one category, and then finds all of the slots that belong to another.

@@ -24,11 +24,11 @@ const patience = testkit.Patience
 // settings are NOTIFIER_* variables, named without the prefix.
 type settings map[string]string
 
-// environment is what a process sees: the settings, and nothing else of the notifier's.
+// environment is what a process sees: the settings, and nothing else of the notifier's or of OpenTelemetry's.
 func (s settings) environment() []string {
 	var variables []string
 	for _, variable := range os.Environ() {
-		if !strings.HasPrefix(variable, "NOTIFIER_") {
+		if !strings.HasPrefix(variable, "NOTIFIER_") && !strings.HasPrefix(variable, "OTEL_") {
 			variables = append(variables, variable)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/slacktest"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
@@ -20,6 +21,7 @@ type whyAnswer struct {
 		Category  string
 		State     string
 		Sentences []string
+		Entries   []journal.Entry
 	}
 	Totals []struct {
 		Result string
@@ -114,6 +116,9 @@ func TestWhy(t *testing.T) {
 	})
 	run(t, d.settings("CATEGORY_LIMIT", "2/30m"), "why", "refund-2").want(0, "refund-2  payments.refunds  \"event refund-2\"  stored ",
 		"an event of payments.refunds would be denied now by category 2/30m: 2 of 2 used")
+	// The limits and delays are those of the workers, whatever the settings of the command say.
+	run(t, d.settings("DELAY", "payments=3h"), "why", "wait-2").want(0, "denied now by category 2/30m: 2 of 2 used",
+		"by NOTIFIER_DELAY it would wait for a slot, 1h at most")
 	run(t, d.settings(), "why", "payments", "--since", "1h").want(0, "2 dropped by category", "2 sent", "1 duplicate")
 	run(t, d.settings(), "why", "--title", "REFUND-3").want(0, "refund-3")
 	run(t, d.settings(), "why", "refund-9").want(1, "not known")
@@ -126,30 +131,6 @@ func (d *deployment) states(id string) (states []string) {
 		states = append(states, e.State)
 	}
 	return states
-}
-
-// TestWhyAgrees asks about random events of a burst, of which the test knows from outside whether they were posted.
-func TestWhyAgrees(t *testing.T) {
-	t.Parallel()
-	const each, asked = 60, 40
-	d := newDeployment(t)
-	workers := d.startFleet(3, "GLOBAL_LIMIT", "70/30m", "CATEGORY_LIMIT", "10/30m")
-	ids := d.publishEvents(numbered("burst", 10), each)
-	workers.awaitEvents(len(ids))
-	d.awaitEmpty()
-	posted := count(d.slack.Accepted(), "id")
-	random := rand.New(rand.NewPCG(1, 2))
-	for _, i := range random.Perm(len(ids))[:asked] {
-		id := ids[i]
-		want := "dropped"
-		if posted[id] == 1 {
-			want = "sent"
-		}
-		if states := d.states(id); !slices.Equal(states, []string{want}) {
-			t.Errorf("why %s says %v, want %s", id, states, want)
-		}
-	}
-	d.wantTotals(map[string]int{"sent": len(posted), "dropped": len(ids) - len(posted)})
 }
 
 // wantTotals asks how many events had which outcome.

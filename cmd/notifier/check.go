@@ -17,7 +17,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/consume"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/overrides"
-	"github.com/seed-4578ace9/notifier/internal/status"
+	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
@@ -25,48 +25,54 @@ import (
 const checkTimeout = 15 * time.Second
 
 func newCheckCommand() *cobra.Command {
-	offline := false
+	offline, asJSON := false, false
 	command := &cobra.Command{
 		Use:   "check",
 		Short: "Find what would keep the worker from working",
-		Long: "Check the settings, then NATS, Redis and Slack as the worker would use them, and print the limit tree. The command\n" +
-			"changes nothing, takes no event and posts nothing. The status is 1 if a server or a permission is missing, 2 if\n" +
+		Long: "Check the settings, then NATS, Redis and Slack as the worker would use them, and print the limit tree: that of the\n" +
+			"running workers, where one answers, else that of the settings here. The command changes nothing, takes no event\n" +
+			"and posts nothing. The status is 1 if a server or a permission is missing, 2 if\n" +
 			"the settings are wrong.",
-		RunE: func(cmd *cobra.Command, _ []string) error { return runCheck(cmd.Context(), cmd.OutOrStdout(), offline) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runCheck(cmd.Context(), cmd.OutOrStdout(), offline, asJSON)
+		},
 	}
 	command.Flags().BoolVar(&offline, "offline", false, "check the settings alone")
+	command.Flags().BoolVar(&asJSON, "json", false, "print one line of JSON")
 	return command
 }
 
-func runCheck(ctx context.Context, out io.Writer, offline bool) error {
+func runCheck(ctx context.Context, out io.Writer, offline, asJSON bool) error {
 	settings, warnings, err := config.Load(config.Options{CheckTemplate: checkTemplate})
 	if err != nil {
 		return &usageError{err}
-	}
-	c := &check{out: out, settings: settings}
-	c.ok("settings", "")
-	for _, warning := range warnings {
-		c.warn("settings", warning)
 	}
 	rules, err := limits.NewRuleset(settings.Limits.Plan(), nil, settings.Limits.ShadowLimits, nil)
 	if err != nil {
 		return err
 	}
+	c := &check{out: out, settings: settings, asJSON: asJSON, shown: checkedLimits{rules.Tree, "this shell's settings"}}
+	c.ok("settings", "")
+	for _, warning := range warnings {
+		c.warn("settings", warning)
+	}
 	if !offline {
 		c.servers(ctx, rules.Tree)
 	}
-	tree := strings.TrimSuffix(rules.Tree.String(), "\n")
-	_, _ = fmt.Fprintf(out, "\nlimits\n  %s\n", strings.ReplaceAll(tree, "\n", "\n  "))
+	err = c.limitTree()
 	if c.failures > 0 {
-		return errReported
+		err = errors.Join(err, errReported)
 	}
-	return nil
+	return err
 }
 
-// check prints what it finds, a line each.
+// check prints what it finds, a line each or all as JSON.
 type check struct {
 	out      io.Writer
+	asJSON   bool
 	settings config.Config
+	shown    checkedLimits
+	findings []finding
 	failures int
 }
 
@@ -90,8 +96,13 @@ func (c *check) found(subject, note string, err error, warning bool) {
 }
 
 func (c *check) line(mark, subject, detail string) {
+	detail = strings.ReplaceAll(detail, "\n", "; ")
+	c.findings = append(c.findings, finding{mark, subject, detail})
+	if c.asJSON {
+		return
+	}
 	if detail != "" {
-		subject += ": " + strings.ReplaceAll(detail, "\n", "; ")
+		subject += ": " + detail
 	}
 	_, _ = fmt.Fprintf(c.out, "%-4s  %s\n", mark, subject)
 }
@@ -134,26 +145,6 @@ func (c *check) nats(ctx context.Context, connection *consume.Connection) {
 	}
 }
 
-// workers finds settings that differ between the workers that run, or between them and a worker with the settings here.
-func (c *check) workers(ctx context.Context, connection *consume.Connection) {
-	const subject = "settings of the workers"
-	reports, err := status.Workers(ctx, connection.Conn, c.settings.Redis.Prefix, 0)
-	if err != nil {
-		c.warn(subject, err.Error())
-		return
-	}
-	if len(reports) == 0 { // nothing runs yet
-		return
-	}
-	here := status.Worker{Settings: c.settings.Shared(), Name: "here"}
-	mismatches := status.Mismatches(append(workersOf(reports), here))
-	if len(mismatches) > 0 {
-		c.warn(subject, describeMismatches(mismatches))
-		return
-	}
-	c.ok(subject, fmt.Sprintf("%d answer, and have the settings here", len(reports)))
-}
-
 func (c *check) redis(ctx context.Context, client redis.UniversalClient, store *throttle.Redis) {
 	if err := client.Ping(ctx).Err(); err != nil {
 		c.fail("redis", explainRedis(err))
@@ -164,9 +155,9 @@ func (c *check) redis(ctx context.Context, client redis.UniversalClient, store *
 		c.fail("redis scripts", explainRedis(err))
 	} else {
 		c.ok("redis scripts", "run as this user")
-	}
-	if err := store.Probe(ctx); err != nil {
-		c.fail("redis keys", explainRedis(err))
+		if err := store.Probe(ctx); err != nil {
+			c.fail("redis keys", explainRedis(err))
+		}
 	}
 	switch policy := evictionPolicy(ctx, client); policy {
 	case "":
@@ -220,7 +211,7 @@ func (c *check) slack(ctx context.Context) {
 		c.ok("sink", "console")
 		return
 	}
-	destination, err := newSink(c.settings, io.Discard, false, func(string, time.Duration) {}, slog.New(slog.DiscardHandler))
+	destination, err := newSink(c.settings, io.Discard, false, func(context.Context, sink.Request) {}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		c.fail("slack", err.Error())
 		return

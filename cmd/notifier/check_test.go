@@ -45,14 +45,6 @@ func TestExplain(t *testing.T) {
 			t.Errorf("%q is explained as %q, want %q in it", err, got, want)
 		}
 	}
-	for _, err := range []error{nats.ErrNoResponders, fmt.Errorf("wrapped: %w", nats.ErrNoResponders)} {
-		if got := explain(err); !errors.Is(got, err) || !strings.Contains(got.Error(), "start one first") {
-			t.Errorf("%v is explained as %v", err, got)
-		}
-	}
-	if got := explain(nats.ErrTimeout); !errors.Is(got, nats.ErrTimeout) || got.Error() != nats.ErrTimeout.Error() {
-		t.Errorf("a timeout is explained as %v", got)
-	}
 }
 
 // The check warns of a Redis that forgets, and leaves nothing in it for good.
@@ -63,7 +55,7 @@ func TestCheckOfRedis(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	for _, want := range []string{"ok    settings\n", "ok    redis: answers", "warn  redis persistence: ", "ok    sink: console", "\nlimits\n  ", "payments.*"} {
+	for _, want := range []string{"ok    settings\n", "ok    redis: answers", "warn  redis persistence: ", "ok    sink: console", "\nlimits: from this shell's settings: no worker answers\n  ", "payments.*"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("it does not print %q:\n%s", want, out)
 		}
@@ -96,4 +88,27 @@ func TestCheckFunctions(t *testing.T) {
 			t.Errorf("without %q: %v\n%s", test.lacks, err, out)
 		}
 	}
+}
+
+// Servers that are too old, or lack what the scripts need, are named in one sentence.
+func TestCheckNamesUnfitServers(t *testing.T) {
+	oldNATS, oldRedis := servertest.OldNATS(t, "2.11.9"), servertest.OldRedis(t, "5.0.14")
+	without := servertest.StartRedis(t, "--rename-command", "EVAL", "", "--rename-command", "EVALSHA", "")
+	for addr, want := range map[string]string{
+		oldRedis:     "FAIL  redis scripts: Redis 5.0.14 at " + oldRedis + " is older than 6.2: the scripts need ZMSCORE\n",
+		without.Addr: "the server runs no Lua scripts (Valkey 9.1 has them in a module, which loadmodule libvalkeylua.so loads",
+	} {
+		setenv(t, map[string]string{"SINK": "console", "NATS_URL": oldNATS, "REDIS_URL": "redis://" + addr})
+		out, _, err := execute(t.Context(), "", "check")
+		if !errors.Is(err, errReported) {
+			t.Errorf("the error is %v, want %v", err, errReported)
+		}
+		host := strings.TrimPrefix(oldNATS, "nats://")
+		for _, want := range []string{"FAIL  nats: nats-server 2.11.9 at " + host + " is older than 2.12: the room needs message schedules\n", want} {
+			if !strings.Contains(out, want) {
+				t.Errorf("it does not print %q:\n%s", want, out)
+			}
+		}
+	}
+	requireFailure(t, exitFailure, "dlq list", "nats-server 2.11.9 at ")
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"io"
 	"log/slog"
 	"time"
@@ -16,7 +17,7 @@ type openSink struct {
 	close func()
 }
 
-func newSink(settings config.Config, stdout io.Writer, colour bool, observe func(string, time.Duration), logger *slog.Logger) (openSink, error) {
+func newSink(settings config.Config, stdout io.Writer, colour bool, observe func(context.Context, sink.Request), logger *slog.Logger) (openSink, error) {
 	if settings.Sink == config.SinkConsole {
 		return openSink{sink.NewConsole(stdout, colour), func() {}}, nil
 	}
@@ -40,7 +41,7 @@ func newSink(settings config.Config, stdout io.Writer, colour bool, observe func
 		TemplateFailed: func(err error) {
 			logger.Warn("message is rendered with the default template", "error", err)
 		},
-		Observe: func(result sink.Class, took time.Duration) { observe(string(result), took) },
+		Observe: observe,
 		Version: v,
 	})
 	if err != nil {

@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -123,10 +122,10 @@ func (d *dev) run(ctx context.Context, out io.Writer) (err error) {
 	}()
 	w := worker{
 		settings: d.settings, logger: logger, stdout: d.screen, colour: d.paint.colour, fallbackPort: !d.settings.HTTP.AddrSet,
-		fallbackPage: !d.settings.Page.AddrSet,
-		observe:      func(m *telemetry.Metrics) consume.Metrics { d.tally.Metrics = m; return d.tally },
-		started: func(limiter *throttle.Limiter, adminAddr, pageAddr string) {
-			d.screen.introduce(d.guide(adminAddr, pageAddr))
+		fallbackPage: !d.settings.Page.AddrSet, ingests: true,
+		observe: func(m *telemetry.Metrics) consume.Metrics { d.tally.Metrics = m; return d.tally },
+		started: func(limiter *throttle.Limiter, at addresses) {
+			d.screen.introduce(d.guide(at))
 			tasks.Go(func() { d.look(looking, limiter) })
 			if d.storm > 0 {
 				tasks.Go(func() { d.publishStorm(storm, logger) })
@@ -141,7 +140,7 @@ var errTimeIsUp = errors.New("the time is up")
 
 // options are the defaults of dev.
 func (d *dev) options() config.Options {
-	o := config.Options{Sink: config.SinkConsole, HTTPAddr: devHTTPAddr, PageAddr: pageAddr, LogLevel: "warn", LogFormat: "text", CheckTemplate: checkTemplate}
+	o := config.Options{Sink: config.SinkConsole, HTTPAddr: devHTTPAddr, PageAddr: pageAddr, IngestAddr: ingestAddr, LogLevel: "warn", LogFormat: "text", CheckTemplate: checkTemplate}
 	if d.storm == 0 {
 		return o
 	}
@@ -168,8 +167,11 @@ func (d *dev) reportDeadLetter(reason string, isFirst bool) {
 	word := d.paint.paint("31", fmt.Sprintf("%-8s", "DEAD"))
 	d.say(d.paint.faint(time.Now().Format(time.TimeOnly)) + " " + word + " an event has become a dead letter: " + reason)
 	if isFirst {
-		command := d.typed("dlq list", d.nats.assignment)
-		d.say(strings.Join(append([]string{"shown by:"}, command.rows(guideWidth)...), "\n"))
+		name := "shown by"
+		for _, row := range d.typed("dlq list", d.nats.assignment).rows(guideWidth - len(guideIndent)) {
+			d.say(fmt.Sprintf("%-*s", len(guideIndent), name) + row)
+			name = ""
+		}
 	}
 }
 

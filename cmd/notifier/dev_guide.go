@@ -80,8 +80,8 @@ func (g guide) rows(width int, paint painter) []string {
 	return rows
 }
 
-// guide describes this run. The address of the admin server is "" if there is none.
-func (d *dev) guide(adminAddr, pageAddr string) guide {
+// guide describes this run.
+func (d *dev) guide(at addresses) guide {
 	g := guide{title: "notifier dev", limits: d.limitTexts()}
 	if d.storm > 0 {
 		g.title += fmt.Sprintf(" --storm %d", d.storm)
@@ -90,18 +90,30 @@ func (d *dev) guide(adminAddr, pageAddr string) guide {
 		{"NATS", d.nats.address, d.typed(`publish payments "card declined"`, d.nats.assignment)},
 		{"Redis", d.redis.address, d.typed("limits", d.nats.assignment, d.redis.assignment)},
 	}
-	if adminAddr != "" {
-		address := "http://" + adminAddr + "/metrics"
+	if at.ingest != "" {
+		g.places = append(g.places, place{"HTTP", at.ingest, typed{line: d.curl(at.ingest)}})
+	}
+	if at.admin != "" {
+		address := "http://" + at.admin + "/metrics"
 		note := ""
-		if !d.settings.HTTP.AddrSet && adminAddr != d.settings.HTTP.Addr {
+		if !d.settings.HTTP.AddrSet && at.admin != d.settings.HTTP.Addr {
 			note = fmt.Sprintf(" (%s is taken)", d.settings.HTTP.Addr)
 		}
 		g.places = append(g.places, place{"metrics", address + note, typed{line: "curl -s " + address + " | grep notifier_dropped"}})
 	}
-	if pageAddr != "" {
-		g.places = append(g.places, place{"page", "http://" + pageAddr + "/", typed{line: "the live page, for a browser"}})
+	if at.page != "" {
+		g.places = append(g.places, place{"page", "http://" + at.page + "/", typed{line: "the live page, for a browser"}})
 	}
 	return g
+}
+
+// curl is a command that sends an event over HTTP.
+func (d *dev) curl(url string) string {
+	options := ""
+	if d.settings.Ingest.TokensFile != "" {
+		options = `-H "Authorization: Bearer $TOKEN" `
+	}
+	return "curl " + options + "-d 'card declined' " + url + "/v1/events/payments"
 }
 
 func (d *dev) limitTexts() []string {

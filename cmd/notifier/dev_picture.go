@@ -147,7 +147,7 @@ func (p *picture) draw() {
 	frame.WriteString(toTheTop)
 	p.width, p.height, p.seconds, p.changed = width, height, seconds, false
 	for _, row := range p.rows(width, height-1) {
-		frame.WriteString(row + clearOfRight + nextRow)
+		frame.WriteString(clearOfRight + row + nextRow) // behind a row of the full width it would clear the last character
 	}
 	frame.WriteString(clearOfRight + wrap + showCursor)
 	_, _ = io.WriteString(p.out, frame.String())

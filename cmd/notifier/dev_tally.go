@@ -80,8 +80,8 @@ func (t *tally) Event(category, outcome string, n int) {
 }
 
 // Dropped implements [consume.Metrics].
-func (t *tally) Dropped(category, level string, n int) {
-	t.Metrics.Dropped(category, level, n)
+func (t *tally) Dropped(category, level string, n int, trace string) {
+	t.Metrics.Dropped(category, level, n, trace)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.total.dropped[level] += n

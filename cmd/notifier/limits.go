@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"slices"
 	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/common/model"
 	"github.com/spf13/cobra"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
@@ -19,7 +19,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/overrides"
-	"github.com/seed-4578ace9/notifier/internal/status"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
@@ -40,6 +39,7 @@ func newLimitsCommand() *cobra.Command {
 			"force everywhere at once, without a restart.",
 		Example: "  notifier limits payments.refunds\n" +
 			"  notifier limits set payments 40/30m\n" +
+			"  notifier limits set payments 0/1h --for 2h\n" +
 			"  notifier limits set global 200/30m+20/1m\n" +
 			"  notifier limits set 'payments.*' 'token:100/1h;burst=20' --shadow\n" +
 			"  notifier limits unset payments\n" +
@@ -47,12 +47,6 @@ func newLimitsCommand() *cobra.Command {
 			"  notifier limits rollback 12\n" +
 			"  notifier limits adopt",
 		RunE: l.connected(l.show),
-	}
-	set := &cobra.Command{
-		Use:   "set PATH LIMIT",
-		Short: "Override the limit of a path, global or category",
-		Args:  exactArguments(2),
-		RunE:  l.connected(l.set),
 	}
 	unset := &cobra.Command{
 		Use:   "unset PATH",
@@ -71,8 +65,10 @@ func newLimitsCommand() *cobra.Command {
 		Args:  exactArguments(1),
 		RunE:  l.rollback,
 	}
-	adopt := newLimitsAdoptCommand(l)
-	command.Flags().BoolVar(&l.asJSON, "json", false, "print one line of JSON")
+	set, adopt := newLimitsSetCommand(l), newLimitsAdoptCommand(l)
+	for _, showing := range []*cobra.Command{command, history} {
+		showing.Flags().BoolVar(&l.asJSON, "json", false, "print one line of JSON")
+	}
 	for _, changing := range []*cobra.Command{set, unset} {
 		changing.Flags().BoolVar(&l.shadow, "shadow", false, "change the shadow limits, which have no effect on events")
 	}
@@ -89,6 +85,9 @@ func onePathAtMost(cmd *cobra.Command, arguments []string) error {
 	case 0:
 		return nil
 	case 1:
+		if question := didYouMean(cmd, arguments); question != "" {
+			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s is taken for a category; %s\n", arguments[0], question)
+		}
 		return event.ValidatePath(arguments[0])
 	default:
 		return fmt.Errorf("expected: %s", cmd.UseLine())
@@ -107,7 +106,8 @@ func exactArguments(n int) cobra.PositionalArgs {
 
 // limitsCommand is the flags of the commands, and what they work with.
 type limitsCommand struct {
-	by     string // the author of a change; "" for the user of the connection
+	by     string         // the author of a change; "" for the user of the connection
+	lasts  model.Duration // of what is set; 0: it has no end
 	shadow bool
 	yes    bool // nobody has to agree
 	asJSON bool
@@ -117,6 +117,7 @@ type limitsCommand struct {
 	tree     *limits.Tree      // of the settings
 	bucket   *overrides.Bucket // nil if there is none and none may be made
 	live     *limits.Live
+	ends     map[overrides.Name]time.Time // of live limits that end by themselves
 	out      io.Writer
 }
 
@@ -139,21 +140,13 @@ func (l *limitsCommand) connected(work func(ctx context.Context, arguments []str
 	}
 }
 
-// useWorkersLimits puts the limits of a running worker in the place of those of the settings here.
+// useWorkersLimits puts the limits of the running workers in the place of those of the settings here.
 func (l *limitsCommand) useWorkersLimits(ctx context.Context, connection *consume.Connection) error {
-	reports, err := status.Workers(ctx, connection.Conn, l.settings.Redis.Prefix, 0)
-	if err != nil {
-		return err
+	theirs, err := askWorkersLimits(ctx, connection, l.settings)
+	if l.workers = len(theirs.reports); l.workers > 0 {
+		l.settings.Limits = theirs.settings
 	}
-	if l.workers = len(reports); l.workers == 0 {
-		return nil
-	}
-	theirs, err := l.settings.Limits.WithShared(reports[0].Settings)
-	if err != nil {
-		return fmt.Errorf("reading the limits of the worker %s: %w", reports[0].Name, err)
-	}
-	l.settings.Limits = theirs
-	return nil
+	return err
 }
 
 // open opens the bucket, if it is there or may be made.
@@ -183,37 +176,6 @@ func (l *limitsCommand) needBucket() error {
 	return nil
 }
 
-// set refuses what workers would ignore.
-func (l *limitsCommand) set(ctx context.Context, arguments []string) error {
-	entry := overrides.Change{Name: overrides.Name{Pattern: arguments[0], Shadow: l.shadow}, Value: arguments[1]}
-	override, err := l.live.Check(liveEntry(entry))
-	if err != nil {
-		return &usageError{err}
-	}
-	if err := l.needBucket(); err != nil {
-		return err
-	}
-	s, err := l.bucket.Load(ctx)
-	if err != nil {
-		return err
-	}
-	s.Entries = slices.DeleteFunc(s.Entries, func(e overrides.Change) bool { return e.Name == entry.Name })
-	s.Entries = append(s.Entries, entry)
-	rules, err := l.live.Ruleset(s.Generation, s.Revision, liveEntries(s))
-	if err != nil {
-		return &usageError{err}
-	}
-	revision, err := l.bucket.Set(ctx, entry.Name, override.Limits.String())
-	if err != nil {
-		return err
-	}
-	_, _ = fmt.Fprintf(l.out, "%s is %s (revision %d)\n", entry.Name, override.Limits, revision)
-	if !l.shadow {
-		l.warnOf(ctx, rules.Tree, override)
-	}
-	return nil
-}
-
 func (l *limitsCommand) unset(ctx context.Context, arguments []string) error {
 	if err := l.needBucket(); err != nil {
 		return err
@@ -229,31 +191,6 @@ func (l *limitsCommand) unset(ctx context.Context, arguments []string) error {
 	_, err = fmt.Fprintf(l.out, "%s is what the settings say (revision %d)\n", name, revision)
 	return err
 }
-
-func (l *limitsCommand) history(ctx context.Context, _ []string) error {
-	if l.bucket == nil {
-		return nil
-	}
-	changes, err := l.bucket.History(ctx)
-	if err != nil {
-		return err
-	}
-	rows := [][]string{{"REVISION", "WHEN", "BY", "LEVEL", "LIMIT"}}
-	for _, change := range changes {
-		level, value := change.Name.String(), change.Value
-		switch {
-		case change.Adopted:
-			level, value = "(adopted)", "in the place of "+change.Value
-		case change.Deleted:
-			value = "(unset)"
-		}
-		rows = append(rows, []string{fmt.Sprint(change.Revision), change.Changed.Local().Format(time.DateTime), author(change.By), level, value})
-	}
-	return printTable(l.out, rows)
-}
-
-// author is who made a change. A change by another program has no author.
-func author(by string) string { return cmp.Or(by, "-") }
 
 func (l *limitsCommand) rollback(cmd *cobra.Command, arguments []string) error {
 	revision, err := strconv.ParseUint(arguments[0], 10, 64)

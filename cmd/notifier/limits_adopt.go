@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/overrides"
+	"github.com/seed-4578ace9/notifier/internal/plain"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
@@ -87,7 +88,7 @@ func (d differing) print(out io.Writer) error {
 		return err
 	}
 	if err := printTable(out, [][]string{
-		{"in force:", fmt.Sprintf("%s, since %s", d.inForce, d.since.Local().Format(time.DateTime))},
+		{"in force:", fmt.Sprintf("%s, since %s", d.inForce, zoned(d.since))},
 		{"in the bucket:", position(d.bucket).String()},
 	}); err != nil {
 		return err
@@ -98,7 +99,7 @@ func (d differing) print(out io.Writer) error {
 	}
 	rows := [][]string{{"LEVEL", "LIMIT", "SET", "BY"}}
 	for _, e := range d.bucket.Entries {
-		rows = append(rows, []string{e.Name.String(), e.Value, e.Changed.Local().Format(time.DateTime), author(e.By)})
+		rows = append(rows, []string{e.Name.String(), plain.Line(e.Value) + ending(e), zoned(e.Changed), author(e.By)})
 	}
 	return printTable(out, rows)
 }

@@ -39,7 +39,7 @@ func wantInForce(t *testing.T, want limits.Position) {
 }
 
 var (
-	aTime       = regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d`)
+	aTime       = regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d (UTC|[+-]\d\d:\d\d)`)
 	aGeneration = regexp.MustCompile(`of generation \d+ \(\S+\)`)
 )
 

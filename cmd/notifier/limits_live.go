@@ -12,6 +12,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/overrides"
 	"github.com/seed-4578ace9/notifier/internal/summary"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
 // awaitLimitsFor bounds the wait for live limits at the start. A worker that has not read them begins with the limits of
@@ -25,12 +26,13 @@ func overridesOptions(settings config.Config, logger *slog.Logger) overrides.Opt
 }
 
 // newLimitsWatcher makes what puts the limits of the bucket in force.
-func (w *worker) newLimitsWatcher() (*overrides.Watcher, error) {
+func (w *worker) newLimitsWatcher(store *throttle.Redis) (*overrides.Watcher, error) {
 	js, err := jetstream.New(w.connection.Conn)
 	if err != nil {
 		return nil, fmt.Errorf("preparing for live limits: %w", err)
 	}
 	options := overridesOptions(w.settings, w.logger)
+	options.Outdated = outdated(store)
 	live := limits.NewLive(w.settings.Limits.Plan(), w.settings.Limits.ShadowLimits, earlierValues(js, options), w.logger)
 	return overrides.NewWatcher(js, options, func(s overrides.Snapshot) {
 		rules, err := live.Ruleset(s.Generation, s.Revision, liveEntries(s))
@@ -42,6 +44,25 @@ func (w *worker) newLimitsWatcher() (*overrides.Watcher, error) {
 		w.changes.Store(&s)
 		w.logLimits(rules, len(s.Entries))
 	}), nil
+}
+
+// outdated tells whether Redis knows newer limits than a state of the bucket. Without an answer of Redis, none are known.
+func outdated(store *throttle.Redis) func(context.Context, overrides.Snapshot) bool {
+	return func(ctx context.Context, s overrides.Snapshot) bool {
+		inForce, _, err := store.InForce(ctx)
+		return err == nil && position(s).Before(inForce)
+	}
+}
+
+// warnOfPointless tells of limits in the settings that never deny anything.
+func (w *worker) warnOfPointless(tree *limits.Tree) {
+	var texts []string
+	for _, pointless := range tree.Pointless() {
+		texts = append(texts, pointless.String())
+	}
+	if len(texts) > 0 {
+		w.logger.Warn("limits without effect", "limits", texts[:min(len(texts), mostLimitsLogged)], "count", len(texts))
+	}
 }
 
 // mostLimitsLogged bounds the line of the limits in force.
@@ -93,11 +114,26 @@ func changesOf(limits *overrides.Watcher) func(ctx context.Context, since time.T
 		history, _ := limits.Changes(ctx, since)
 		for _, change := range history {
 			if !change.Name.Shadow {
-				changes = append(changes, summary.Change{At: change.Changed, Limit: change.Name.Pattern, Value: change.Value, By: change.By})
+				changes = append(changes, digestChange(change))
 			}
 		}
 		return changes
 	}
+}
+
+// digestChange is a change as digests tell of it. Nobody makes an end.
+func digestChange(c overrides.Change) summary.Change {
+	told := summary.Change{At: c.Changed, Limit: c.Name.Pattern, Value: c.Value, By: c.By}
+	switch {
+	case !c.Until.IsZero():
+		told.Value += " for " + lengthOf(c)
+	case c.Ended != 0:
+		told.By = ""
+		if c.Value != "" {
+			told.Value += " again"
+		}
+	}
+	return told
 }
 
 func liveEntries(s overrides.Snapshot) []limits.LiveEntry {

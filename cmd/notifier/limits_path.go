@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/overrides"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
@@ -15,7 +16,8 @@ type shownOnPath struct {
 	Level   string     `json:"level"`
 	Limit   string     `json:"limit"`
 	From    string     `json:"from"`
-	InForce bool       `json:"in_force"` // of the rules for one path the most specific one
+	Until   time.Time  `json:"until,omitzero"` // when the live limit ends by itself
+	InForce bool       `json:"in_force"`       // of the rules for one path the most specific one
 	Used    int64      `json:"used"`
 	Size    int64      `json:"size"`
 	Next    *time.Time `json:"next_slot,omitempty"` // nil: a slot is free, or another limit of the path is full
@@ -28,7 +30,7 @@ func (l *limitsCommand) showPath(ctx context.Context, rules limits.Ruleset, path
 		known, err = store.Explain(ctx, throttle.Request{ID: path + " ", Category: path, Cost: 1})
 		return err
 	})
-	shown := shownLimits{Workers: l.workers, Generation: rules.Generation, Revision: rules.Revision, Path: onPath(rules.Tree, path, known)}
+	shown := shownLimits{Workers: l.workers, Generation: rules.Generation, Revision: rules.Revision, Path: l.onPath(rules.Tree, path, known)}
 	if l.asJSON {
 		if err := writeJSON(l.out, shown); err != nil {
 			return err
@@ -53,7 +55,7 @@ func (l *limitsCommand) showPath(ctx context.Context, rules limits.Ruleset, path
 		if where == "" {
 			where = "(all)"
 		}
-		rows = append(rows, []string{where, rule.Level, rule.Limit, rule.From, used, next})
+		rows = append(rows, []string{where, rule.Level, rule.Limit, l.origin(rules.Tree, rule.Level, false), used, next})
 	}
 	if err := printTable(l.out, rows); err != nil {
 		return err
@@ -70,11 +72,12 @@ func (l *limitsCommand) showPath(ctx context.Context, rules limits.Ruleset, path
 }
 
 // onPath lists the rules, and each limit of those in force.
-func onPath(tree *limits.Tree, path string, known throttle.Explanation) []shownOnPath {
+func (l *limitsCommand) onPath(tree *limits.Tree, path string, known throttle.Explanation) []shownOnPath {
 	var shown []shownOnPath
 	for _, rule := range tree.Considered(path) {
 		told := shownOnPath{
 			Path: rule.Path, Level: rule.Level, Limit: rule.Limits.String(), From: string(tree.Origin(rule.Level)), InForce: rule.Wins,
+			Until: l.ends[overrides.Name{Pattern: rule.Level}],
 		}
 		isTold := false
 		for _, limit := range known.Limits {

@@ -55,11 +55,11 @@ func TestLimitsSetWarns(t *testing.T) {
 	admit(t, "payments.refunds", 3)
 	for _, test := range []struct{ line, want string }{
 		{"set payments 20/30m", ""},
-		{"set payments.refunds 20/30m", "20/30m never denies anything: payments above it allows no more than 20/30m"},
+		{"set payments.refunds 20/30m", "20/30m of payments.refunds never denies anything: payments above it allows no more than 20/30m"},
 		{"set payments.refunds 20/1h", ""},
 		{"set payments.refunds 19/30m", ""},
-		{"set search 100/10m", "100/10m never denies anything: global above it allows no more than 100/30m"},
-		{"set category 100/30m", "100/30m never denies anything: global above it allows no more than 100/30m"},
+		{"set search 100/10m", "100/10m of search never denies anything: global above it allows no more than 100/30m"},
+		{"set category 100/30m", "100/30m of category never denies anything: global above it allows no more than 100/30m"},
 		{"set *.slow 100/30m", "global above it allows no more"},
 		{"set search token:200/30m", ""},
 		{"set search 200/30m --shadow", ""},

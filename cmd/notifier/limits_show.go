@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/overrides"
@@ -21,13 +22,14 @@ type shownLimits struct {
 }
 
 type shownLevel struct {
-	Level  string `json:"level"`
-	Limit  string `json:"limit"`
-	From   string `json:"from"`
-	Shadow bool   `json:"shadow,omitempty"`
-	Used   int64  `json:"used"`
-	Size   int64  `json:"size"`
-	Paths  int    `json:"paths_in_use"`
+	Level  string    `json:"level"`
+	Limit  string    `json:"limit"`
+	From   string    `json:"from"`
+	Until  time.Time `json:"until,omitzero"` // when the live limit ends by itself
+	Shadow bool      `json:"shadow,omitempty"`
+	Used   int64     `json:"used"`
+	Size   int64     `json:"size"`
+	Paths  int       `json:"paths_in_use"`
 }
 
 // show prints the limits in force and what is used of them.
@@ -42,6 +44,7 @@ func (l *limitsCommand) show(ctx context.Context, arguments []string) (err error
 	if err != nil {
 		return err
 	}
+	l.ends = endsOf(s)
 	if len(arguments) > 0 {
 		return l.showPath(ctx, rules, arguments[0])
 	}
@@ -52,7 +55,7 @@ func (l *limitsCommand) show(ctx context.Context, arguments []string) (err error
 		}
 		return notKnown(problem)
 	}
-	if err := printTable(l.out, levelRows(rules, wordsOf(uses))); err != nil {
+	if err := printTable(l.out, l.levelRows(rules, wordsOf(uses))); err != nil {
 		return err
 	}
 	for _, guarantee := range rules.Tree.Guarantees() {
@@ -74,6 +77,26 @@ func (l *limitsCommand) show(ctx context.Context, arguments []string) (err error
 	}
 	_, _ = fmt.Fprintln(l.out, l.source())
 	return notKnown(problem)
+}
+
+// endsOf is when live limits end by themselves.
+func endsOf(s overrides.Snapshot) map[overrides.Name]time.Time {
+	ends := make(map[overrides.Name]time.Time)
+	for _, entry := range s.Entries {
+		if !entry.Until.IsZero() {
+			ends[entry.Name] = entry.Until
+		}
+	}
+	return ends
+}
+
+// origin says where a level's limit comes from, and when it ends.
+func (l *limitsCommand) origin(tree *limits.Tree, level string, shadow bool) string {
+	text := string(tree.Origin(level))
+	if end, has := l.ends[overrides.Name{Pattern: level, Shadow: shadow}]; has {
+		text += " until " + zoned(end)
+	}
+	return text
 }
 
 // source says whose limits are shown.
@@ -99,7 +122,8 @@ func notKnown(problem error) error {
 func (l *limitsCommand) shown(rules limits.Ruleset, uses []throttle.LevelUse) shownLimits {
 	shown := shownLimits{Workers: l.workers, Generation: rules.Generation, Revision: rules.Revision}
 	for _, level := range rules.Tree.AllLevels() {
-		told := shownLevel{Level: level.Level, Limit: level.Limits.String(), From: string(rules.Tree.Origin(level.Level))}
+		told := shownLevel{Level: level.Level, Limit: level.Limits.String(), From: string(rules.Tree.Origin(level.Level)),
+			Until: l.ends[overrides.Name{Pattern: level.Level}]}
 		for _, use := range uses {
 			if use.Level == level.Level {
 				told.Used, told.Size, told.Paths = use.Used, use.Limit.Capacity(), use.Paths
@@ -111,6 +135,7 @@ func (l *limitsCommand) shown(rules limits.Ruleset, uses []throttle.LevelUse) sh
 		for _, level := range rules.Shadow.AllLevels() {
 			shown.Levels = append(shown.Levels, shownLevel{
 				Level: level.Level, Limit: level.Limits.String(), From: string(rules.Shadow.Origin(level.Level)), Shadow: true,
+				Until: l.ends[overrides.Name{Pattern: level.Level, Shadow: true}],
 			})
 		}
 	}
@@ -118,10 +143,10 @@ func (l *limitsCommand) shown(rules limits.Ruleset, uses []throttle.LevelUse) sh
 }
 
 // levelRows lists the levels in force, and the shadow limits that differ from them.
-func levelRows(rules limits.Ruleset, used map[string]string) [][]string {
+func (l *limitsCommand) levelRows(rules limits.Ruleset, used map[string]string) [][]string {
 	rows := [][]string{{"LEVEL", "LIMIT", "FROM", "USED"}}
 	for _, level := range rules.Tree.AllLevels() {
-		rows = append(rows, []string{level.Level, level.Limits.String(), string(rules.Tree.Origin(level.Level)), used[level.Level]})
+		rows = append(rows, []string{level.Level, level.Limits.String(), l.origin(rules.Tree, level.Level, false), used[level.Level]})
 	}
 	if rules.Shadow == nil {
 		return rows
@@ -130,7 +155,7 @@ func levelRows(rules limits.Ruleset, used map[string]string) [][]string {
 		if !slices.ContainsFunc(rules.Tree.Levels(), func(n limits.Node) bool {
 			return n.Level == level.Level && n.Limits.String() == level.Limits.String()
 		}) {
-			rows = append(rows, []string{"shadow " + level.Level, level.Limits.String(), string(rules.Shadow.Origin(level.Level)), ""})
+			rows = append(rows, []string{"shadow " + level.Level, level.Limits.String(), l.origin(rules.Shadow, level.Level, true), ""})
 		}
 	}
 	return rows

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
@@ -80,13 +79,13 @@ func TestLimits(t *testing.T) {
 		"revision 6 of the bucket notifier-limits",
 	)
 	requireLimits(t, "history",
-		"REVISION WHEN BY LEVEL LIMIT",
-		"1 then - payments 50/30m",
-		"2 then - global 3/1m+200/30m",
-		"3 then - debug.* token:100/1h;burst=20",
-		"4 then - errors.disk 0/1h",
-		"5 then ann shadow category 5/30m",
-		"6 then - global (unset)",
+		"REVISION WHEN BY LEVEL OLD NEW",
+		"1 then - payments (unset) 50/30m",
+		"2 then - global (unset) 3/1m+200/30m",
+		"3 then - debug.* (unset) token:100/1h;burst=20",
+		"4 then - errors.disk (unset) 0/1h",
+		"5 then ann shadow category (unset) 5/30m",
+		"6 then - global 3/1m+200/30m (unset)",
 	)
 	requireLimits(t, "rollback 2", "changed: debug.*", "changed: errors.disk", "changed: global", "changed: shadow category")
 	requireLimits(t, "rollback 2", "nothing to change")
@@ -138,6 +137,12 @@ var limitsFaults = []struct {
 	{"unset Pay!ments", exitUsage, "not the name of a limit"},
 	{"unset errors", exitFailure, "no such override is set"},
 	{"unset payments --shadow", exitFailure, "no such override is set"},
+	{"set payments 2/1h --for 0s", exitUsage, "--for 0s is not between 1s and 366d"},
+	{"set payments 2/1h --for 500ms", exitUsage, "--for 500ms is not between"},
+	{"set payments 2/1h --for 367d", exitUsage, "--for 367d is not between"},
+	{"set payments 2/1h --for -2h", exitUsage, "not a valid duration"},
+	{"set payments 2/1h --for soon", exitUsage, "not a valid duration"},
+	{"unset payments --for 2h", exitUsage, "unknown flag"},
 	{"rollback 0", exitFailure, "there is no revision 0, the newest is 1"},
 	{"rollback 2", exitFailure, "there is no revision 2, the newest is 1"},
 }
@@ -293,12 +298,7 @@ func TestLimitsUsedWithoutScan(t *testing.T) {
 
 // The users of the sample configuration have the rights for their commands: limits, replayer, and notifier for looking.
 func TestSampleRights(t *testing.T) {
-	for _, user := range []string{"OPERATOR", "NOTIFIER", "LIMITS", "REPLAYER", "PRODUCER"} {
-		t.Setenv("NATS_"+user+"_PASSWORD", "secret")
-	}
-	parsed := testkit.Must(server.ProcessConfigFile("../../configs/nats/notifier.conf"))(t)
-	parsed.HTTPPort = 0
-	natsServer := servertest.StartNATS(t, func(o *server.Options) { *o = *parsed.Clone() })
+	natsServer := servertest.StartSampleNATS(t, "../../configs/nats/notifier.conf")
 	redisServer := servertest.StartRedis(t)
 	as := func(user, provision string) {
 		setenv(t, map[string]string{
@@ -318,12 +318,12 @@ func TestSampleRights(t *testing.T) {
 		mustLimits(t, line)
 	}
 	requireLimits(t, "history",
-		"REVISION WHEN BY LEVEL LIMIT",
-		"1 then limits payments.* 1/1h",
-		"2 then limits shadow payments.* 2/1h",
-		"3 then limits payments.* (unset)",
-		"4 then ann payments.* 1/1h",
-		"5 then ann shadow payments.* (unset)",
+		"REVISION WHEN BY LEVEL OLD NEW",
+		"1 then limits payments.* (unset) 1/1h",
+		"2 then limits shadow payments.* (unset) 2/1h",
+		"3 then limits payments.* 1/1h (unset)",
+		"4 then ann payments.* (unset) 1/1h",
+		"5 then ann shadow payments.* 2/1h (unset)",
 	)
 	inForce(t, redisServer, limits.Position{Generation: 1 << 50, Revision: 3})
 	mustLimits(t, "adopt --yes")

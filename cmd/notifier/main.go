@@ -95,24 +95,32 @@ func newRoot() *cobra.Command {
 		SilenceUsage:  true,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return runWorker(cmd.Context()) },
 	}
+	v, r, goVersion := buildInfo()
+	root.Version = fmt.Sprintf("%s (revision %s, %s)", v, r, goVersion)
+	root.SetVersionTemplate("notifier {{.Version}}\n")
 	root.SetFlagErrorFunc(usageOf)
 	root.AddCommand(newRunCommand(), newCheckCommand(), newPublishCommand(), newLimitsCommand(), newDLQCommand(), newSimulateCommand(),
-		newWhyCommand(), newStatusCommand(), newPageCommand(), newVersionCommand(), newHealthCommand())
+		newIngestCommand(), newWhyCommand(), newStatusCommand(), newPageCommand(), newVersionCommand(), newHealthCommand())
 	addDevCommand(root)
 	root.InitDefaultCompletionCmd()
+	addCompletions(root)
 	complete(root)
 	return root
 }
 
 // complete adds to a command and to all below it what they have in common. A command takes no arguments unless it says so. A wrong
-// argument is a usage error. A command that has nothing to run prints its help.
+// argument is a usage error, and names a command that is written nearly so. A command that has nothing to run prints its help.
 func complete(command *cobra.Command) {
 	check := command.Args
 	if check == nil {
 		check = cobra.NoArgs
+		command.ValidArgsFunction = cobra.NoFileCompletions
 	}
 	command.Args = func(cmd *cobra.Command, arguments []string) error {
 		if err := check(cmd, arguments); err != nil {
+			if question := didYouMean(cmd, arguments); question != "" {
+				err = fmt.Errorf("%w; %s", err, question)
+			}
 			return usageOf(cmd, err)
 		}
 		return nil
@@ -139,8 +147,7 @@ func newVersionCommand() *cobra.Command {
 		Use:   "version",
 		Short: "Print the version",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			v, r, goVersion := buildInfo()
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "notifier %s (revision %s, %s)\n", v, r, goVersion)
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "notifier %s\n", cmd.Root().Version)
 			return err
 		},
 	}

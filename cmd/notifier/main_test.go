@@ -131,6 +131,10 @@ var usageFaults = map[string]string{
 	"health now":                             "now",
 	"dev now":                                "now",
 	"page now":                               "now",
+	"ingest now":                             "now",
+	"ingest token name":                      "accepts 2 arg(s)",
+	"ingest token name a..b":                 "empty level",
+	"ingest token a/b >":                     "the name is not one",
 	"dev --storm 10001":                      "--storm 10001 is not between 0 and 10000",
 	"dev --storm=-1":                         "--storm -1 is not between",
 	"dev --storm many":                       "many",
@@ -151,7 +155,7 @@ var usageFaults = map[string]string{
 	"publish payments text --cost 101":       "the worker would refuse this event",
 
 	"why":                                  "which event?",
-	"why a b":                              "at most one ID or category",
+	"why evt-1 evt-2 --seq 1":              "goes with no ID",
 	"why --seq 0":                          "--seq is 0",
 	"why --seq x":                          "invalid argument",
 	"why evt-1 --seq 1":                    "--seq names one message",
@@ -217,7 +221,7 @@ func TestBadSettings(t *testing.T) {
 	setenv(t, map[string]string{"SINK": "console", "CONCURRENCY": "many", "GLOBAL_LIMIT": "lots"})
 	for _, line := range []string{
 		"", "run", "check", "check --offline", "dev", "health", "publish payments text", "limits", "limits set payments 1/1h", "dlq list", "simulate", "why evt-1",
-		"page", "status",
+		"page", "status", "ingest",
 	} {
 		t.Run(line, func(t *testing.T) {
 			requireFailure(t, exitUsage, line, "NOTIFIER_CONCURRENCY", "NOTIFIER_GLOBAL_LIMIT")
@@ -233,6 +237,9 @@ func TestVersion(t *testing.T) {
 	out, _, err := execute(t.Context(), "", "version")
 	if want := "notifier v1.2.3 (revision abcdef, " + runtime.Version() + ")\n"; err != nil || out != want {
 		t.Errorf("version prints %q, %v; want %q", out, err, want)
+	}
+	if flag, _, err := execute(t.Context(), "", "--version"); err != nil || flag != out {
+		t.Errorf("--version prints %q, %v; want %q", flag, err, out)
 	}
 	setVersion("", "")
 	if v, r, goVersion := buildInfo(); v == "" || r == "" || goVersion != runtime.Version() {

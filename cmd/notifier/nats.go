@@ -3,6 +3,8 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,11 +13,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
 	"github.com/seed-4578ace9/notifier/internal/consume"
+	"github.com/seed-4578ace9/notifier/internal/requirements"
 )
 
 // dialTimeout bounds how long a command waits for its connection to NATS.
@@ -37,7 +40,7 @@ func connectNATS(settings config.NATS, logger *slog.Logger) (*consume.Connection
 	return consume.Connect(options)
 }
 
-// dialNATS connects for a command, and returns once the connection is there.
+// dialNATS connects for a command, and returns once the connection is there. A server that is too old is an error.
 func dialNATS(ctx context.Context, settings config.NATS) (*consume.Connection, error) {
 	connection, err := connectNATS(settings, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -53,6 +56,10 @@ func dialNATS(ctx context.Context, settings config.NATS) (*consume.Connection, e
 			connection.Conn.Close()
 			return nil, err
 		}
+	}
+	if err := requirements.NATS().Check(connection.Conn.ConnectedServerVersion(), connection.Conn.ConnectedAddr()); err != nil {
+		connection.Conn.Close()
+		return nil, err
 	}
 	return connection, nil
 }
@@ -73,6 +80,9 @@ func withNATS(ctx context.Context, work func(settings config.Config, connection 
 
 // explainNATS names the settings to look at.
 func explainNATS(err error) string {
+	if _, tooOld := errors.AsType[requirements.TooOld](err); tooOld {
+		return err.Error()
+	}
 	if errors.Is(err, nats.ErrAuthorization) {
 		return err.Error() + " (check NOTIFIER_NATS_CREDS_FILE, NOTIFIER_NATS_USER and NOTIFIER_NATS_PASSWORD, or NOTIFIER_NATS_TOKEN)"
 	}
@@ -116,12 +126,17 @@ func userInCreds(path string) string {
 	if err != nil {
 		return ""
 	}
-	token, err := jwt.ParseDecoratedJWT(text)
+	token, err := nkeys.ParseDecoratedJWT(text)
 	if err != nil {
 		return ""
 	}
-	claims, err := jwt.DecodeUserClaims(token)
-	if err != nil {
+	var claims struct {
+		Name string `json:"name"`
+	}
+	_, payload, _ := strings.Cut(token, ".")
+	payload, _, _ = strings.Cut(payload, ".")
+	decoded, err := base64.RawURLEncoding.DecodeString(payload)
+	if err != nil || json.Unmarshal(decoded, &claims) != nil {
 		return ""
 	}
 	return claims.Name

@@ -113,7 +113,7 @@ func (s *pageSource) Status(ctx context.Context) (status.Status, error) {
 }
 
 // Why says what became of events.
-func (s *pageSource) Why(ctx context.Context, q why.Question) why.Answer { return s.ask(ctx, q) }
+func (s *pageSource) Why(ctx context.Context, q why.Question) why.Answer { return s.ask(ctx, q)[0] }
 
 // firstDecisions is how far back the decisions go that a page shows at once.
 const firstDecisions = time.Minute

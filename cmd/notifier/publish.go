@@ -23,6 +23,9 @@ import (
 // publishTimeout bounds how long it takes to have everything stored.
 const publishTimeout = 10 * time.Second
 
+// accountTimeout bounds the question whether there is JetStream, which a user may not be permitted to ask.
+const accountTimeout = 2 * time.Second
+
 // maxPending is how many events are on their way to JetStream at once.
 const maxPending = 512
 
@@ -241,7 +244,7 @@ func (p *publishing) await(ctx context.Context) (stored int, err error) {
 		case <-future.Ok():
 			p.stored++
 		case failure := <-future.Err():
-			err = fmt.Errorf("publishing to %s: %w", future.Msg().Subject, explain(failure))
+			err = fmt.Errorf("publishing to %s: %w", future.Msg().Subject, p.explain(ctx, failure))
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		}
@@ -251,11 +254,20 @@ func (p *publishing) await(ctx context.Context) (stored int, err error) {
 }
 
 // explain adds the cause to an error that newcomers meet.
-func explain(err error) error {
-	if errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse) {
-		return fmt.Errorf("%w (no stream takes this subject; a worker creates it, so start one first)", err)
+func (p *publishing) explain(ctx context.Context, err error) error {
+	if !errors.Is(err, nats.ErrNoResponders) && !errors.Is(err, jetstream.ErrNoStreamResponse) {
+		return err
 	}
-	return err
+	ctx, cancel := context.WithTimeout(ctx, accountTimeout)
+	defer cancel()
+	_, answer := p.js.AccountInfo(ctx)
+	switch {
+	case errors.Is(answer, jetstream.ErrJetStreamNotEnabled):
+		return fmt.Errorf("%w (the NATS server runs without JetStream: start it with -js, or jetstream {} in its configuration)", err)
+	case errors.Is(answer, jetstream.ErrJetStreamNotEnabledForAccount):
+		return fmt.Errorf("%w (JetStream is not enabled for this account of the NATS server)", err)
+	}
+	return fmt.Errorf("%w (no stream takes this subject; a worker creates it, so start one first)", err)
 }
 
 // maxLine is the longest line of standard input: the largest body that a setting allows, and a line feed.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/servertest"
@@ -65,10 +66,14 @@ var publishCases = map[string]struct {
 }
 
 func TestPublish(t *testing.T) {
-	server := servertest.StartNATS(t)
-	js := servertest.JetStream(t, server.URL)
-	setenv(t, map[string]string{"NATS_URL": server.URL})
+	running := servertest.StartNATS(t)
+	js := servertest.JetStream(t, running.URL)
+	setenv(t, map[string]string{"NATS_URL": running.URL})
 	requireFailure(t, exitFailure, "publish payments text", "start one first")
+	plain := servertest.StartNATS(t, func(o *server.Options) { o.JetStream = false })
+	setenv(t, map[string]string{"NATS_URL": plain.URL})
+	requireFailure(t, exitFailure, "publish payments text", "the NATS server runs without JetStream")
+	setenv(t, map[string]string{"NATS_URL": running.URL})
 	config := jetstream.StreamConfig{Name: "NOTIFICATIONS", Subjects: []string{"notify", "notify.>"}}
 	stream := testkit.Must(js.CreateStream(t.Context(), config))(t)
 	for name, test := range publishCases {

@@ -144,7 +144,7 @@ func explainRedis(err error) string {
 	case strings.Contains(text, "MOVED"), strings.Contains(text, "CROSSSLOT"):
 		text += " (the server is a cluster: name another node as ?addr=host:port in NOTIFIER_REDIS_URL)"
 	default:
-		if _, answered := errors.AsType[redis.Error](err); !answered {
+		if _, answered := errors.AsType[redis.Error](err); !answered && !errors.Is(err, script.ErrRefused) {
 			text += " (check NOTIFIER_REDIS_URL)"
 		}
 	}

@@ -32,8 +32,8 @@ func (m countedOutcomes) Event(category, outcome string, n int) {
 	m.counts.Event(outcome, n)
 }
 
-func (m countedOutcomes) Dropped(category, level string, n int) {
-	m.Metrics.Dropped(category, level, n)
+func (m countedOutcomes) Dropped(category, level string, n int, trace string) {
+	m.Metrics.Dropped(category, level, n, trace)
 	m.counts.Denied(category, level, n)
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/config"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/plain"
 	"github.com/seed-4578ace9/notifier/internal/simulate"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
@@ -43,9 +44,10 @@ func newSimulateCommand() *cobra.Command {
 			"category beside its alerts: when and where it was published. Otherwise each alert has its own. An event with a\n" +
 			"key and the status resolved takes no slot: it is sent if the firing event with its key was sent, else dropped\n" +
 			"as unpaired.\n\n" +
-			"The limits are those of the settings. --limits changes some of them: NAME=LIMIT, comma separated, where NAME\n" +
-			"is a path as in NOTIFIER_LIMITS, global or category. --compare does the same for a second set (b) and replays\n" +
-			"the events under both sets. An empty text stands for the unchanged settings.\n\n" +
+			"The limits are those of the settings here, if one of them is set, else those that running workers have in force.\n" +
+			"Where no worker answers within a second, they are the defaults. The output says which. --limits changes some of\n" +
+			"them: NAME=LIMIT, comma separated, where NAME is a path as in NOTIFIER_LIMITS, global or category. --compare does\n" +
+			"the same for a second set (b) and replays the events under both sets. An empty text changes nothing.\n\n" +
 			"Each delivery succeeds at once, so an inflight limit is never full, unless one event exceeds its capacity.\n" +
 			"No event waits for a slot: events that would wait by NOTIFIER_DELAY are dropped. A later event with the\n" +
 			"category and the ID of a sent one is a duplicate, for as long as a worker would keep the delivery record.\n" +
@@ -57,7 +59,7 @@ func newSimulateCommand() *cobra.Command {
 		RunE: s.run,
 	}
 	flags := command.Flags()
-	flags.StringVar(&s.limits, "limits", "", "change limits of the settings: NAME=LIMIT,…")
+	flags.StringVar(&s.limits, "limits", "", "change some of the limits: NAME=LIMIT,…")
 	flags.StringVar(&s.compare, "compare", "", "replay the events under these changes too, and print both side by side")
 	flags.BoolVar(&s.fromStream, "from-stream", false, "replay the events that the stream has now")
 	flags.BoolVar(&s.json, "json", false, "print one JSON object, with all paths")
@@ -77,6 +79,7 @@ type simulation struct {
 	comparing  bool
 	json       bool
 	top        int
+	from       string // where the limits come from, before the changes
 }
 
 func (s *simulation) checkArguments(_ *cobra.Command, arguments []string) error {
@@ -99,7 +102,9 @@ func (s *simulation) run(cmd *cobra.Command, arguments []string) error {
 	if err != nil {
 		return &usageError{err}
 	}
-	trees, err := s.trees(settings.Limits.Plan())
+	var plan limits.Plan
+	plan, s.from = startingLimits(ctx, settings)
+	trees, err := s.trees(plan)
 	if err != nil {
 		return &usageError{err}
 	}
@@ -132,6 +137,37 @@ func (s *simulation) run(cmd *cobra.Command, arguments []string) error {
 		return fmt.Errorf("%d of %d %ss could not be used", history.Invalid, history.Read, s.noun())
 	}
 	return nil
+}
+
+// askWorkersFor bounds how long simulate waits for workers, and for NATS.
+const askWorkersFor = time.Second
+
+// startingLimits are the limits before the changes of the flags, and where they come from.
+func startingLimits(ctx context.Context, settings config.Config) (plan limits.Plan, from string) {
+	const here = "this shell's settings"
+	plan = settings.Limits.Plan()
+	if settings.Limits.Set {
+		return plan, here
+	}
+	ctx, cancel := context.WithTimeout(ctx, askWorkersFor)
+	defer cancel()
+	connection, err := dialNATS(ctx, settings.NATS)
+	if err != nil {
+		return plan, here + ": nats does not answer"
+	}
+	defer connection.Conn.Close()
+	workers, err := askWorkersLimits(ctx, connection, settings)
+	if err == nil && len(workers.reports) == 0 {
+		return plan, here + ": no worker answers"
+	}
+	var theirs limits.Plan
+	if err == nil {
+		theirs, err = workers.plan(connection, settings)
+	}
+	if err != nil {
+		return plan, here + ": " + plain.Line(err.Error())
+	}
+	return theirs, workers.String()
 }
 
 // noun is what holds an event.
@@ -243,8 +279,9 @@ func reportProblems(out io.Writer, history *simulate.History, noun string) {
 func (s *simulation) printJSON(out io.Writer, reports []simulate.Report) error {
 	encoder := json.NewEncoder(out)
 	if s.comparing {
-		return encoder.Encode(map[string]simulate.Report{"a": reports[0], "b": reports[1]})
+		return encoder.Encode(map[string]any{"a": reports[0], "b": reports[1], "limits_from": s.from})
 	}
+	reports[0].LimitsFrom = s.from
 	return encoder.Encode(reports[0])
 }
 
@@ -255,10 +292,10 @@ func (s *simulation) printTable(out io.Writer, trees []*limits.Tree, reports []s
 		span = fmt.Sprintf("%d events from %s to %s", n, r.From.Format(time.RFC3339), r.To.Format(time.RFC3339))
 	}
 	if !s.comparing {
-		_, _ = fmt.Fprintf(out, "%s\nlimits: %s\n\n", span, describe(trees[0]))
+		_, _ = fmt.Fprintf(out, "%s\nlimits from %s\nlimits: %s\n\n", span, s.from, describe(trees[0]))
 		return simulate.WriteTable(out, r, s.top)
 	}
-	_, _ = fmt.Fprintf(out, "%s\na: %s\nb: %s\n\n", span, describe(trees[0]), describe(trees[1]))
+	_, _ = fmt.Fprintf(out, "%s\nlimits from %s\na: %s\nb: %s\n\n", span, s.from, describe(trees[0]), describe(trees[1]))
 	return simulate.WriteComparison(out, r, reports[1], s.top)
 }
 

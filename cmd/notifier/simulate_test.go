@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,7 +16,9 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-4578ace9/notifier/internal/fleet"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/status"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
@@ -31,15 +34,17 @@ const pastEvents = `{"time": "2026-03-01T00:00:00Z", "category": "payments", "ti
 
 const pastSpan = "6 events from 2026-03-01T00:00:00Z to 2026-03-01T00:10:01Z\n"
 
-const underTheSettings = pastSpan + `limits: global=100/30m,category=2/5m,errors=0/1h
+// withLimits are settings under which no worker is asked for its limits.
+var withLimits = map[string]string{"CATEGORY_LIMIT": "10/30m"}
+
+const fromHere = "limits from this shell's settings\n"
+
+const underTheSettings = pastSpan + fromHere + `limits: global=100/30m,category=2/5m,errors=0/1h
 
 category seen sent dropped dropped by duplicate longest silence
 payments 5 3 1 category 1 1 10m
 errors 1 0 1 errors 1 0 0s
 total 6 3 2 category 1, errors 1 1 10m`
-
-const sideBySide = "\ncategory seen sent a sent b b-a dropped a dropped b b-a dropped a by dropped b by " +
-	"duplicate a duplicate b longest silence a longest silence b\n"
 
 // simulations are changes of the limits, and what is printed of the past events.
 var simulations = map[string]struct {
@@ -49,29 +54,37 @@ var simulations = map[string]struct {
 	"standard input":           {nil, underTheSettings},
 	"standard input, named":    {[]string{"-"}, underTheSettings},
 	"no changes of the limits": {[]string{"--limits", " "}, underTheSettings},
-	"limits": {[]string{"--limits", "errors=none, global=1/1s,category = 3/5m , payments.*=1/1h"}, pastSpan +
+	"limits": {[]string{"--limits", "errors=none, global=1/1s,category = 3/5m , payments.*=1/1h"}, pastSpan + fromHere +
 		`limits: global=1/1s,category=3/5m,errors=none,payments.*=1/1h
 
 category seen sent dropped dropped by duplicate longest silence
 payments 5 3 1 global 1 1 9m59s
 errors 1 1 0 - 0 0s
 total 6 4 1 global 1 1 9m58s`},
-	"the first path": {[]string{"--top", "1"}, pastSpan + `limits: global=100/30m,category=2/5m,errors=0/1h
+	"the first path": {[]string{"--top", "1"}, pastSpan + fromHere + `limits: global=100/30m,category=2/5m,errors=0/1h
 
 category seen sent dropped dropped by duplicate longest silence
 payments 5 3 1 category 1 1 10m
 (1 more) 1 0 1 errors 1 0 -
 total 6 3 2 category 1, errors 1 1 10m`},
-	"a comparison": {[]string{"--limits", "errors=none", "--compare", "category=1/1h"}, pastSpan +
-		"a: global=100/30m,category=2/5m,errors=none\nb: global=100/30m,category=1/1h,errors=0/1h\n" + sideBySide +
-		`payments 5 3 1 -2 1 4 +3 category 1 category 4 1 0 10m 10m1s
-errors 1 1 0 -1 0 1 +1 - errors 1 0 0 0s 0s
-total 6 4 1 -3 1 5 +4 category 1 category 4, errors 1 1 0 9m58s 10m1s`},
-	"a comparison with the settings": {[]string{"--limits", "category=none", "--compare", ""}, pastSpan +
-		"a: global=100/30m,category=none,errors=0/1h\nb: global=100/30m,category=2/5m,errors=0/1h\n" + sideBySide +
-		`payments 5 4 3 -1 0 1 +1 - category 1 1 1 9m59s 10m
-errors 1 0 0 0 1 1 0 errors 1 errors 1 0 0 0s 0s
-total 6 4 3 -1 1 2 +1 errors 1 category 1, errors 1 1 1 9m59s 10m`},
+	"a comparison": {[]string{"--limits", "errors=none", "--compare", "category=1/1h"}, pastSpan + fromHere +
+		"a: global=100/30m,category=2/5m,errors=none\nb: global=100/30m,category=1/1h,errors=0/1h\n" + `
+category seen sent a sent b b-a dropped a dropped b dupl. a silence a silence b
+payments 5 3 1 -2 1 4 1 10m 10m1s
+errors 1 1 0 -1 0 1 0 0s 0s
+total 6 4 1 -3 1 5 1 9m58s 10m1s
+
+a drops by: category 1
+b drops by: category 4, errors 1`},
+	"a comparison with the settings": {[]string{"--limits", "category=none", "--compare", ""}, pastSpan + fromHere +
+		"a: global=100/30m,category=none,errors=0/1h\nb: global=100/30m,category=2/5m,errors=0/1h\n" + `
+category seen sent a sent b b-a dropped a dropped b dupl. a dupl. b silence a silence b
+payments 5 4 3 -1 0 1 1 1 9m59s 10m
+errors 1 0 0 0 1 1 0 0 0s 0s
+total 6 4 3 -1 1 2 1 1 9m59s 10m
+
+a drops by: errors 1
+b drops by: category 1, errors 1`},
 }
 
 func TestSimulate(t *testing.T) {
@@ -89,7 +102,7 @@ func TestSimulate(t *testing.T) {
 
 // The argument is a file, and its faults end the command with status 1.
 func TestSimulateFile(t *testing.T) {
-	setenv(t, nil)
+	setenv(t, withLimits)
 	folder := t.TempDir()
 	good, bad := filepath.Join(folder, "good"), filepath.Join(folder, "bad")
 	testkit.NoError(t, os.WriteFile(good, []byte(pastEvents), 0o600))
@@ -112,10 +125,11 @@ func TestSimulateJSON(t *testing.T) {
 		`{"category":"payments","seen":5,"sent":0,"duplicate":0,"dropped":{"global":5},"longest_silence_seconds":601},` +
 		`{"category":"errors","seen":1,"sent":0,"duplicate":0,"dropped":{"global":1},"longest_silence_seconds":0}],` +
 		`"total":{"seen":6,"sent":0,"duplicate":0,"dropped":{"global":6},"longest_silence_seconds":601}}`
+	const from = `,"limits_from":"this shell's settings"}`
 	for want, arguments := range map[string][]string{
-		one:                                     {"--json", "--top", "1"},
-		`{"a":` + one + `,"b":` + other + `}`:   {"--json", "--compare", "global=0/1h"},
-		`{"a":` + other + `,"b":` + other + `}`: {"--json", "--compare", "global=0/1h", "--limits", "global=0/1m"},
+		strings.TrimSuffix(one, "}") + from:      {"--json", "--top", "1"},
+		`{"a":` + one + `,"b":` + other + from:   {"--json", "--compare", "global=0/1h"},
+		`{"a":` + other + `,"b":` + other + from: {"--json", "--compare", "global=0/1h", "--limits", "global=0/1m"},
 	} {
 		output, problems, err := execute(t.Context(), pastEvents+"broken", append([]string{"simulate"}, arguments...)...)
 		if output != want+"\n" || !json.Valid([]byte(output)) {
@@ -129,7 +143,7 @@ func TestSimulateJSON(t *testing.T) {
 
 // The rest is simulated where some lines cannot be used; they are told, ten of them by their number, and the status is 1.
 func TestSimulateUnusableLines(t *testing.T) {
-	setenv(t, nil)
+	setenv(t, withLimits)
 	output, problems, err := execute(t.Context(), strings.Repeat("{}\n", 12)+pastEvents, "simulate")
 	if err == nil || err.Error() != "12 of 18 lines could not be used" || !strings.Contains(output, "6 events from ") {
 		t.Errorf("%v, %q", err, output)
@@ -149,7 +163,7 @@ func TestSimulateUnusableLines(t *testing.T) {
 
 // What is interrupted ends at once, even while it waits for input that does not come.
 func TestSimulateInterrupted(t *testing.T) {
-	setenv(t, nil)
+	setenv(t, withLimits)
 	in, producer := io.Pipe()
 	defer func() { _ = producer.Close() }()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -211,4 +225,49 @@ func TestSimulateFromStream(t *testing.T) {
 	if info, err := consumer.Info(t.Context()); err != nil || info.NumPending != 4 || info.Delivered.Consumer != 0 {
 		t.Errorf("the consumer is %+v, %v, want that nothing was taken from it", info, err)
 	}
+}
+
+// Without limits in the settings, those that workers have in force are taken, and it is said where they come from.
+func TestSimulateTheWorkersLimits(t *testing.T) {
+	natsServer := servertest.StartNATS(t)
+	simulated := func(settings map[string]string, want string) {
+		t.Helper()
+		setenv(t, settings)
+		output, problems, err := execute(t.Context(), pastEvents, "simulate", "--limits", "errors=1/1h")
+		if err != nil || problems != "" || !strings.HasPrefix(fields(output), pastSpan+want) {
+			t.Errorf("with %v: %v, %q, it prints\n%s\nwant %s", settings, err, problems, output, want)
+		}
+	}
+	const usual = "limits: global=100/30m,category=10/30m,errors=1/1h\n"
+	simulated(map[string]string{"NATS_URL": "nats://" + unused(t)}, "limits from this shell's settings: nats does not answer\n"+usual)
+	simulated(map[string]string{"NATS_URL": natsServer.URL}, "limits from this shell's settings: no worker answers\n"+usual)
+	reports(t, natsServer.URL, status.Report{Worker: status.Worker{
+		Revision: "7:11", Settings: map[string]string{"NOTIFIER_GLOBAL_LIMIT": "50/30m", "NOTIFIER_CATEGORY_LIMIT": "10/30m"},
+	}})
+	reports(t, natsServer.URL, status.Report{
+		Worker: status.Worker{Revision: "7:12", Settings: map[string]string{
+			"NOTIFIER_GLOBAL_LIMIT": "60/30m", "NOTIFIER_CATEGORY_LIMIT": "5/30m", "NOTIFIER_LIMITS": "errors=0/1h,payments=3/5m",
+		}},
+		Changes: []status.Change{{Path: "payments", Limit: "2/5m"}, {Path: "other", Limit: "1/1h", Shadow: true}, {Path: "bad", Limit: "lots"}},
+	})
+	const theirs = "limits from 2 workers (revision 12)\nlimits: global=60/30m,category=5/30m,errors=1/1h,payments=2/5m\n"
+	testkit.Eventually(t, "both answer in time", func() bool {
+		setenv(t, map[string]string{"NATS_URL": natsServer.URL})
+		output, _, _ := execute(t.Context(), pastEvents, "simulate")
+		return strings.Contains(output, "2 workers")
+	})
+	simulated(map[string]string{"NATS_URL": natsServer.URL}, theirs)
+	simulated(map[string]string{"NATS_URL": natsServer.URL, "GLOBAL_LIMIT": "40/30m"},
+		fromHere+"limits: global=40/30m,category=10/30m,errors=1/1h\n")
+}
+
+// reports has a worker answer with a report.
+func reports(t *testing.T, url string, report status.Report) {
+	t.Helper()
+	conn := servertest.Connect(t, url)
+	instance := testkit.Must(fleet.Join(conn, fleet.Options{
+		Deployment: "notifier", Version: "1.0.0", Logger: slog.New(slog.DiscardHandler), Report: func(string) any { return report },
+	}))(t)
+	t.Cleanup(instance.Leave)
+	testkit.NoError(t, conn.FlushTimeout(patience))
 }

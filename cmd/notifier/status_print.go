@@ -35,7 +35,8 @@ func redrawStatus(out io.Writer, s status.Status) error {
 	if err := printStatus(&text, s); err != nil {
 		return err
 	}
-	drawn := toTheTop + strings.ReplaceAll(text.String(), "\n", clearOfRight+"\n") + clearOfBelow
+	// Behind a row of the full width the code would clear the row's last character, so each row begins with it.
+	drawn := toTheTop + clearOfRight + strings.ReplaceAll(text.String(), "\n", "\n"+clearOfRight) + clearOfBelow
 	_, err := io.WriteString(out, drawn)
 	return err
 }
@@ -218,11 +219,15 @@ func (p *statusPrinter) changes(all []status.Change) {
 		if change.Shadow {
 			path = "shadow " + path
 		}
+		ends := ""
+		if !change.Until.IsZero() {
+			ends = "in " + shortTime(change.Until.Sub(p.now))
+		}
 		rows = append(rows, []string{
-			clip(path, nameWidth), clip(change.Limit, nameWidth), clip(author(change.By), nameWidth), p.since(change.At) + " ago",
+			clip(path, nameWidth), clip(change.Limit, nameWidth), clip(author(change.By), nameWidth), p.since(change.At) + " ago", ends,
 		})
 	}
-	p.table([]string{"LIVE LIMIT", "SLOTS", "BY", "CHANGED"}, rows)
+	p.table([]string{"LIVE LIMIT", "SLOTS", "BY", "CHANGED", "ENDS"}, rows)
 }
 
 func (p *statusPrinter) since(then time.Time) string { return shortTime(p.now.Sub(then)) }

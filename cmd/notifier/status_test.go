@@ -70,7 +70,7 @@ func TestRedrawStatus(t *testing.T) {
 	if !strings.HasPrefix(drawn, "\x1b[H") || !strings.HasSuffix(drawn, "\x1b[J") {
 		t.Errorf("drawn as %q", drawn)
 	}
-	testkit.Equal(t, strings.Count(drawn, "\x1b[K\n"), strings.Count(drawn, "\n"), "lines that clear the rest of theirs")
+	testkit.Equal(t, strings.Count(drawn, "\n\x1b[K"), strings.Count(drawn, "\n"), "lines that begin with clearing what was there")
 }
 
 // Limits that are not full are shown as long as they are among the fullest few.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -20,6 +21,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/overrides"
+	"github.com/seed-4578ace9/notifier/internal/status"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 	"github.com/seed-4578ace9/notifier/internal/why"
 )
@@ -27,21 +29,23 @@ import (
 func newWhyCommand() *cobra.Command {
 	w := &whyCommand{}
 	command := &cobra.Command{
-		Use:   "why [ID|CATEGORY]",
-		Short: "Tell what became of an event, and why",
+		Use:   "why [ID|CATEGORY]...",
+		Short: "Tell what became of events, and why",
 		Long: "Tell what became of an event: sent, dropped and by which limit, waiting and for what, a dead letter, a duplicate.\n" +
 			"The last lines tell what would happen to an event of its category now. Of a category, the command prints how many\n" +
 			"events had which outcome, and the newest events. It asks the journal (NOTIFIER_JOURNAL_STREAM), the streams of\n" +
 			"events that wait, the dead letters, the delivery record and the limits, and changes nothing.\n\n" +
-			"The argument is an ID if anything is known of an event with that ID, else a category. With --since or --title it\n" +
+			"An argument is an ID if anything is known of an event with that ID, else a category. With --since or --title it\n" +
 			"is a category, unless no category can be written so. With --category it is an ID: of an event of that category or\n" +
-			"below. The ID of an alert is that of the message with its alerts; behind a slash the alert may be named.\n\n" +
+			"below. The ID of an alert is that of the message with its alerts; behind a slash the alert may be named. Many\n" +
+			"arguments take hardly longer than one: the journal is read once.\n\n" +
 			"Workers write the journal once a second, and it keeps entries for NOTIFIER_JOURNAL_AGE. Beyond 100 events a second\n" +
 			"of a category and result it has counts: the command says so, and never guesses which events were counted. With\n" +
 			"--category the delivery record tells of events that were delivered before the journal begins.\n\n" +
-			"The limits are those of the running workers, or of the settings of this command if no worker answers. Times are\n" +
-			"local. The status is 1 if nothing is known.",
+			"Limits, delays and the names of streams are those of the running workers, or of the settings of this command if no\n" +
+			"worker answers. Times are local. The status is 1 if nothing is known of one of the arguments.",
 		Example: "  notifier why order-4711\n" +
+			"  notifier why order-4711 order-4712\n" +
 			"  notifier why --seq 4711\n" +
 			"  notifier why payments.refunds --since 2h\n" +
 			"  notifier why --category payments --title 'card declined'\n" +
@@ -50,22 +54,21 @@ func newWhyCommand() *cobra.Command {
 		RunE: w.run,
 	}
 	flags := command.Flags()
-	flags.Uint64Var(&w.question.Sequence, "seq", 0, "the event of this message of the producers' stream")
+	flags.UintSliceVar(&w.sequences, "seq", nil, "the event of this message of the producers' stream; may be repeated")
 	flags.StringVar(&w.question.Category, "category", "", "only events of this category and all below it, such as payments")
 	flags.StringVar(&w.question.Title, "title", "", "only events with this text in their title")
 	flags.Var(&w.since, "since", "only what is not older than this, such as 2h or 30m")
-	flags.BoolVar(&w.json, "json", false, "print one JSON object")
-	for _, name := range []string{"seq", "since"} {
-		flags.Lookup(name).DefValue = "" // there is no default to show
-	}
+	flags.BoolVar(&w.json, "json", false, "print a line of JSON for each argument")
+	flags.Lookup("since").DefValue = "" // there is no default to show
 	return command
 }
 
 // whyCommand is the flags of the command.
 type whyCommand struct {
-	question why.Question // but for the argument and the time
-	since    model.Duration
-	json     bool
+	question  why.Question // but for the argument and the time
+	sequences []uint
+	since     model.Duration
+	json      bool
 }
 
 func (w *whyCommand) checkArguments(cmd *cobra.Command, arguments []string) error {
@@ -78,13 +81,11 @@ func (w *whyCommand) checkArguments(cmd *cobra.Command, arguments []string) erro
 		return false
 	}
 	switch {
-	case len(arguments) > 1:
-		return errors.New("expected at most one ID or category")
-	case len(arguments) == 1 && arguments[0] == "":
+	case slices.Contains(arguments, ""):
 		return errors.New("the ID is empty")
-	case given("seq") && len(arguments) == 1:
+	case given("seq") && len(arguments) > 0:
 		return errors.New("--seq names one message, and goes with no ID")
-	case given("seq") && w.question.Sequence == 0:
+	case slices.Contains(w.sequences, 0):
 		return errors.New("--seq is 0; the first message has the number 1")
 	case given("since") && w.since == 0:
 		return errors.New("--since is 0; expected an age such as 30m, 2h or 1d")
@@ -99,24 +100,33 @@ func (w *whyCommand) checkArguments(cmd *cobra.Command, arguments []string) erro
 	return nil
 }
 
-// questions are what the command line may mean, the most likely first.
-func (w *whyCommand) questions(arguments []string, now time.Time) []why.Question {
+// questions are what the command line may mean: for each argument one question or more, the most likely first.
+func (w *whyCommand) questions(arguments []string, now time.Time) (questions [][]why.Question) {
 	q := w.question
 	if w.since > 0 {
 		q.Since = now.Add(-time.Duration(w.since))
 	}
-	if len(arguments) == 0 {
-		return []why.Question{q}
+	for _, sequence := range w.sequences {
+		of := q
+		of.Sequence = uint64(sequence)
+		questions = append(questions, []why.Question{of})
 	}
-	asID, asCategory := q, q
-	asID.ID, asCategory.Category = arguments[0], arguments[0]
-	switch isCategory := event.ValidatePath(arguments[0]) == nil; {
-	case !isCategory, q.Category != "":
-		return []why.Question{asID}
-	case w.since > 0, q.Title != "":
-		return []why.Question{asCategory}
+	for _, argument := range arguments {
+		asID, asCategory := q, q
+		asID.ID, asCategory.Category = argument, argument
+		switch isCategory := event.ValidatePath(argument) == nil; {
+		case !isCategory, q.Category != "":
+			questions = append(questions, []why.Question{asID})
+		case w.since > 0, q.Title != "":
+			questions = append(questions, []why.Question{asCategory})
+		default:
+			questions = append(questions, []why.Question{asID, asCategory})
+		}
 	}
-	return []why.Question{asID, asCategory}
+	if len(questions) == 0 {
+		return [][]why.Question{{q}}
+	}
+	return questions
 }
 
 // journalDelay is longer than the journal takes to tell of what a worker has just done.
@@ -130,33 +140,36 @@ func (w *whyCommand) run(cmd *cobra.Command, arguments []string) error {
 			return err
 		}
 		defer asker.close()
-		questions := w.questions(arguments, time.Now())
-		answer := asker.askAny(ctx, questions)
-		if !answer.Final() {
-			select {
-			case <-time.After(journalDelay):
-				answer = asker.askAny(ctx, questions)
-			case <-ctx.Done():
-			}
-		}
+		answers := asker.askAny(ctx, w.questions(arguments, time.Now()))
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if err := w.print(cmd.OutOrStdout(), answer); err != nil {
+		if err := w.print(cmd.OutOrStdout(), answers); err != nil {
 			return fmt.Errorf("printing the answer: %w", err)
 		}
-		if !answer.Known() {
+		if slices.ContainsFunc(answers, func(a why.Answer) bool { return !a.Known() }) {
 			return errReported
 		}
 		return nil
 	})
 }
 
-func (w *whyCommand) print(out io.Writer, answer why.Answer) error {
-	if w.json {
-		return writeJSON(out, answer)
+func (w *whyCommand) print(out io.Writer, answers []why.Answer) error {
+	for i, answer := range answers {
+		if w.json {
+			if err := writeJSON(out, answer); err != nil {
+				return err
+			}
+			continue
+		}
+		if i > 0 {
+			_, _ = io.WriteString(out, "\n")
+		}
+		if err := printAnswer(out, answer, time.Now()); err != nil {
+			return err
+		}
 	}
-	return printAnswer(out, answer, time.Now())
+	return nil
 }
 
 // asker answers questions by what NATS and Redis know. It changes nothing there.
@@ -182,35 +195,66 @@ func newAsker(settings config.Config, connection *consume.Connection) (*asker, e
 
 func (a *asker) close() { _ = a.redis.Close() }
 
-// askAny asks one question after the other until something is known, and returns that answer, else the first one.
-func (a *asker) askAny(ctx context.Context, questions []why.Question) why.Answer {
-	var answers []why.Answer
-	for _, question := range questions {
-		answer := a.ask(ctx, question)
-		if answer.Known() {
-			return answer
-		}
-		answers = append(answers, answer)
+// askAny answers the first question of each argument of which something is known, else the first one. If asking again in a moment can
+// tell more of some, it asks these again.
+func (a *asker) askAny(ctx context.Context, arguments [][]why.Question) []why.Answer {
+	answers := make([]why.Answer, len(arguments))
+	var all []int
+	for i := range arguments {
+		all = append(all, i)
 	}
-	return answers[0]
+	a.askThose(ctx, arguments, all, answers)
+	again := slices.DeleteFunc(all, func(i int) bool { return answers[i].Final() })
+	if len(again) == 0 {
+		return answers
+	}
+	select {
+	case <-time.After(journalDelay):
+		a.askThose(ctx, arguments, again, answers)
+	case <-ctx.Done():
+	}
+	return answers
 }
 
-// ask answers one question.
-func (a *asker) ask(ctx context.Context, question why.Question) why.Answer {
-	decoder := event.Decoder{Prefix: a.settings.NATS.Subject, MaxBytes: a.settings.Event.MaxBytes}
-	reader := journal.Reader{JetStream: a.js, Names: journalNames(a.settings)}
-	streams := why.Streams{JetStream: a.js, Producers: a.settings.NATS.Stream, Room: a.settings.Room.Stream, Decoder: decoder}
+// askThose answers some arguments.
+func (a *asker) askThose(ctx context.Context, arguments [][]why.Question, numbers []int, answers []why.Answer) {
+	for meaning := 0; len(numbers) > 0; meaning++ {
+		var questions []why.Question
+		for _, i := range numbers {
+			questions = append(questions, arguments[i][meaning])
+		}
+		var unknown []int
+		for k, answer := range a.ask(ctx, questions...) {
+			i := numbers[k]
+			if meaning == 0 || answer.Known() {
+				answers[i] = answer
+			}
+			if !answer.Known() && meaning+1 < len(arguments[i]) {
+				unknown = append(unknown, i)
+			}
+		}
+		numbers = unknown
+	}
+}
+
+// ask answers questions by the settings of the running workers or, if there are none, by those here.
+func (a *asker) ask(ctx context.Context, questions ...why.Question) []why.Answer {
+	settings, problem := a.workersSettings(ctx)
+	decoder := event.Decoder{Prefix: settings.NATS.Subject, MaxBytes: settings.Event.MaxBytes}
+	reader := journal.Reader{JetStream: a.js, Names: journalNames(settings)}
+	streams := why.Streams{JetStream: a.js, Producers: settings.NATS.Stream, Room: settings.Room.Stream, Decoder: decoder}
 	var store *throttle.Redis // made for the first explanation
 	return why.Ask(ctx, why.Sources{
-		Entries: func(ctx context.Context, q journal.Query, take func(journal.Entry)) (journal.Read, error) {
-			read, err := reader.Search(ctx, q, take)
-			return read, a.explain(err)
+		Entries: func(ctx context.Context, queries []journal.Query, take func(int, journal.Entry)) ([]journal.Read, error) {
+			reads, err := reader.Search(ctx, queries, take)
+			return reads, a.explain(err)
 		},
 		Explain: func(ctx context.Context, request throttle.Request) (explanation throttle.Explanation, err error) {
-			if store == nil {
-				if store, err = a.newStore(ctx); err != nil {
-					return throttle.Explanation{}, err
-				}
+			if problem == nil && store == nil {
+				store, problem = a.newStore(ctx, settings)
+			}
+			if problem != nil {
+				return throttle.Explanation{}, problem
 			}
 			if explanation, err = store.Explain(ctx, request); err != nil {
 				err = fmt.Errorf("redis: %s", explainRedis(err))
@@ -222,12 +266,25 @@ func (a *asker) ask(ctx context.Context, question why.Question) why.Answer {
 			return pending, a.explain(err)
 		},
 		Letters: func(ctx context.Context) ([]why.Letter, error) {
-			letters, err := a.letters(ctx, decoder)
+			letters, err := a.letters(ctx, settings, decoder)
 			return letters, a.explain(err)
 		},
-		Denied: a.denied,
+		Denied: func(category string) string { return denied(settings, category) },
 		Now:    time.Now,
-	}, question)
+	}, questions...)
+}
+
+// workersSettings are the settings here with those of a running worker in their place, where one answers.
+func (a *asker) workersSettings(ctx context.Context) (config.Config, error) {
+	reports, err := status.Workers(ctx, a.connection.Conn, a.settings.Redis.Prefix, 0)
+	if err != nil || len(reports) == 0 {
+		return a.settings, err
+	}
+	settings, err := a.settings.WithShared(reports[0].Settings)
+	if err != nil {
+		return a.settings, fmt.Errorf("reading the settings of the worker %s: %w", reports[0].Name, err)
+	}
+	return settings, nil
 }
 
 // explain names what the server does not permit, or what is absent.
@@ -239,24 +296,21 @@ func (a *asker) explain(err error) error {
 }
 
 // newStore makes a store with the limits in force.
-func (a *asker) newStore(ctx context.Context) (*throttle.Redis, error) {
+func (a *asker) newStore(ctx context.Context, settings config.Config) (*throttle.Redis, error) {
 	ctx, cancel := context.WithTimeout(ctx, limitsTimeout)
 	defer cancel()
-	rules, err := a.rules(ctx)
+	rules, err := a.rules(ctx, settings)
 	if err != nil {
 		return nil, fmt.Errorf("the live limits cannot be read: %w", explainDenied(err, a.connection))
 	}
-	return newStore(a.redis, a.settings.Redis, throttle.Settings{
-		Tree: rules.Tree, Lease: a.settings.NATS.AckWait, Retention: throttle.Retention(a.settings.Stream.MaxAge, a.settings.Event.MaxAge),
+	return newStore(a.redis, settings.Redis, throttle.Settings{
+		Tree: rules.Tree, Lease: settings.NATS.AckWait, Retention: throttle.Retention(settings.Stream.MaxAge, settings.Event.MaxAge),
 	}), nil
 }
 
-// rules are the limits of the running workers, or of the settings if there are none, with the live ones.
-func (a *asker) rules(ctx context.Context) (limits.Ruleset, error) {
-	l := &limitsCommand{settings: a.settings, out: io.Discard}
-	if err := l.useWorkersLimits(ctx, a.connection); err != nil {
-		return limits.Ruleset{}, err
-	}
+// rules are the limits of the settings with the live ones.
+func (a *asker) rules(ctx context.Context, settings config.Config) (limits.Ruleset, error) {
+	l := &limitsCommand{settings: settings, out: io.Discard}
 	if err := l.open(ctx, a.connection); err != nil {
 		return limits.Ruleset{}, err
 	}
@@ -271,20 +325,20 @@ func (a *asker) rules(ctx context.Context) (limits.Ruleset, error) {
 }
 
 // denied completes the sentence that an event would be denied now.
-func (a *asker) denied(category string) string {
-	if a.settings.Limits.Shadow {
+func denied(settings config.Config, category string) string {
+	if settings.Limits.Shadow {
 		return "NOTIFIER_SHADOW=true sends it all the same"
 	}
-	if longest := a.settings.Delay.For(category); longest > 0 {
+	if longest := settings.Delay.For(category); longest > 0 {
 		return fmt.Sprintf("by NOTIFIER_DELAY it would wait for a slot, %s at most", model.Duration(longest))
 	}
 	return ""
 }
 
 // letters reads the dead letters.
-func (a *asker) letters(ctx context.Context, decoder event.Decoder) ([]why.Letter, error) {
+func (a *asker) letters(ctx context.Context, settings config.Config, decoder event.Decoder) ([]why.Letter, error) {
 	store, err := deadletters.Open(ctx, a.connection.Conn, deadletters.Options{
-		Stream: a.settings.DLQ.Stream, Subject: a.settings.DLQ.Subject, Room: a.settings.Room.Stream, Decoder: decoder,
+		Stream: settings.DLQ.Stream, Subject: settings.DLQ.Subject, Room: settings.Room.Stream, Decoder: decoder,
 	})
 	if err != nil {
 		return nil, err

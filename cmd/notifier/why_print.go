@@ -18,7 +18,7 @@ import (
 func printAnswer(out io.Writer, answer why.Answer, now time.Time) error {
 	var blocks []string
 	if !answer.Known() {
-		blocks = append(blocks, "not known"+behind("; ", answer.Missing)+"\n")
+		blocks = append(blocks, plain.Line(subjectOf(answer.Asked)+"not known"+behind("; ", answer.Missing))+"\n")
 	}
 	if isOne := answer.Asked.ID != "" || answer.Asked.Sequence != 0; isOne {
 		for _, e := range answer.Events {
@@ -50,6 +50,17 @@ func printAnswer(out io.Writer, answer why.Answer, now time.Time) error {
 		}
 	}
 	return nil
+}
+
+// subjectOf names the event that a question is about, with a colon behind; "" if it is about many.
+func subjectOf(q why.Question) string {
+	switch {
+	case q.ID != "":
+		return q.ID + ": "
+	case q.Sequence != 0:
+		return fmt.Sprintf("message %d: ", q.Sequence)
+	}
+	return ""
 }
 
 // steps are what totals say of steps. Other results are outcomes, which have their own names.
@@ -84,7 +95,7 @@ func heading(e why.Event, now time.Time) string {
 		}
 	}
 	if !e.Stored.IsZero() {
-		words = append(words, "stored "+clock(e.Stored, now))
+		words = append(words, "stored "+why.Clock(e.Stored, now))
 	}
 	return strings.Join(words, "  ")
 }
@@ -125,7 +136,7 @@ func table(events []why.Event, now time.Time) (string, error) {
 	var rows [][]string
 	for _, e := range slices.Backward(events) {
 		rows = append(rows, []string{
-			clock(e.Stored, now), plain.Line(e.ID), plain.Line(e.Category), quoted(shorten(e.Title)), plain.Line(strings.Join(e.Sentences, "; ")),
+			why.Clock(e.Stored, now), plain.Line(e.ID), plain.Line(e.Category), quoted(shorten(e.Title)), plain.Line(strings.Join(e.Sentences, "; ")),
 		})
 	}
 	var text bytes.Buffer
@@ -138,13 +149,4 @@ func quoted(title string) string {
 		return ""
 	}
 	return `"` + plain.Line(title) + `"`
-}
-
-// clock is a local time, of another day than today with its date.
-func clock(t, now time.Time) string {
-	t, now = t.Local(), now.Local()
-	if t.Format(time.DateOnly) == now.Format(time.DateOnly) {
-		return t.Format("15:04:05.000")
-	}
-	return t.Format("2006-01-02 15:04:05.000")
 }

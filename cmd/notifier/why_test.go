@@ -15,6 +15,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/consume"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/limits"
@@ -64,7 +66,7 @@ func (k whyKit) note(entries ...journal.Entry) {
 		Publisher: k.js, Names: at, Instance: "worker-1", Logger: slog.New(slog.DiscardHandler), Metrics: k,
 	})
 	for _, e := range entries {
-		recorder.Record(e.Category, e.Result, e.Level, 1, func(int) journal.Entry { return e })
+		recorder.Record(e.Category, e.Result, e.Level, 1, func(int, bool) journal.Entry { return e })
 	}
 	ended, end := context.WithCancel(k.Context())
 	end()
@@ -127,6 +129,39 @@ dropped at T by category 2/30m: 2 of 2 used, the next slot opens at T
 	testkit.Equal(t, k.answer("evt-4711").Events[0].State, why.State(journal.Dropped), "state")
 }
 
+// Of several arguments each has its answer, in their order.
+func TestWhySeveral(t *testing.T) {
+	k := newWhyKit(t)
+	sent := k.refund(journal.Sent, time.Second)
+	sent.ID, sent.Sequence, sent.Channel = "evt-1", 1, ""
+	k.note(k.drop(), sent)
+	k.requireWhy(exitFailure, "evt-1 evt-2 payments", `
+evt-1  payments.refunds  "card declined"  stored T
+sent at T
+(message 1 of NOTIFICATIONS, limits 1:2, worker worker-1)
+
+`+freeAgain+`
+evt-2: not known; the journal begins at T
+
+1 dropped by category
+1 sent
+
+T  evt-1     payments.refunds  "card declined"  sent at T
+T  evt-4711  payments.refunds  "card declined"  dropped at T by category 2/30m: 2 of 2 used, the next slot opens at T; `+
+		`no digest has told #payments of it, as far as the journal knows
+
+an event of payments would be sent now: global 0 of 100 used, payments 0 of 2 used
+`)
+	output, _, _ := execute(t.Context(), "", strings.Split("why --json --seq 4711,1", " ")...)
+	var states []why.State
+	for decoder := json.NewDecoder(strings.NewReader(output)); decoder.More(); {
+		var answer why.Answer
+		testkit.NoError(t, decoder.Decode(&answer))
+		states = append(states, answer.Events[0].State)
+	}
+	testkit.EqualSlices(t, states, []why.State{"dropped", "sent"}, "states of two messages")
+}
+
 // The argument may be a category: of which there is the number of events by outcome, and the newest ones.
 func TestWhyCategory(t *testing.T) {
 	k := newWhyKit(t)
@@ -165,19 +200,19 @@ an event of payments would be sent now: global 0 of 100 used, payments 0 of 2 us
 func TestWhyNotKnown(t *testing.T) {
 	k := newWhyKit(t)
 	k.requireWhy(exitFailure, "evt-1", `
-not known
+evt-1: not known
 
 the journal cannot be read: there is no journal: stream "NOTIFICATIONS_JOURNAL" does not exist; NOTIFIER_JOURNAL_AGE=0 turns it off
 `)
 	counted := k.drop()
 	counted.ID, counted.Count, counted.LastID, counted.LastSequence = "evt-4000", 1204, "evt-5000", 5000
 	k.note(counted)
-	k.requireWhy(exitFailure, "evt-4800", "not known; the journal begins at T, and has only counts of 1204 events since then\n")
+	k.requireWhy(exitFailure, "evt-4800", "evt-4800: not known; the journal begins at T, and has only counts of 1204 events since then\n")
 	k.requireWhy(exitFailure, "--seq 4800", `
-not known; the journal begins at T
+message 4800: not known; the journal begins at T
 
-one of at least 1204 events of payments.refunds that were dropped by category 2/30m in the second of T may be it, the first of them message 4711 `+
-		`and the last message 5000: they are counted, not told singly
+one of at least 1204 events of payments.refunds that were dropped by category 2/30m in the second of T may be it, of messages 4711 to `+
+		`5000: they are counted, not told singly
 `)
 	testkit.Equal(t, k.answer("evt-5000").Events[0].State, why.State(journal.Dropped), "state of the last one that is counted")
 }
@@ -286,5 +321,41 @@ func TestWhyWithoutRedis(t *testing.T) {
 		if strings.HasPrefix(name, "KV_") {
 			t.Errorf("a question has made the stream %s", name)
 		}
+	}
+}
+
+// The users of the sample configuration who ask what became of events may do so: whoever is on call, and workers for the page.
+func TestWhySampleRights(t *testing.T) {
+	natsServer, redisServer := servertest.StartSampleNATS(t, "../../configs/nats/notifier.conf"), servertest.StartRedis(t)
+	as := func(user string) {
+		setenv(t, map[string]string{
+			"NATS_URL": natsServer.URL, "REDIS_URL": redisServer.URL(), "NATS_USER": user, "NATS_PASSWORD": "secret", "NATS_INBOX": "_INBOX_" + user,
+			"NATS_PROVISION": fmt.Sprint(user == "operator"),
+		})
+	}
+	as("operator")
+	mustLimits(t, "") // makes the bucket
+	js := servertest.JetStream(t, natsServer.URL, nats.UserInfo("operator", "secret"), nats.CustomInboxPrefix("_INBOX_operator"))
+	k := whyKit{T: t, js: js, begin: time.Now()}
+	createDeadLetters(t, js)
+	testkit.Must(js.CreateStream(t.Context(), names(loadSettings(t)).StreamConfig()))(t)
+	testkit.Must(js.Publish(t.Context(), "notify.payments", []byte(`{"id": "evt-1", "title": "x"}`)))(t)
+	putLetter(t, js, "slack_rejected", "evt-2", "text", "no_text")
+	k.note(k.drop())
+	for _, user := range []string{"limits", "notifier"} {
+		as(user)
+		for id, want := range map[string]why.State{"evt-4711": "dropped", "evt-1": why.StateUndecided, "evt-2": "dead"} {
+			answer := k.answer(id)
+			testkit.EqualSlices(t, answer.Unknown, nil, "what %s cannot ask about %s", user, id)
+			testkit.Equal(t, answer.Events[0].State, want, "state of %s, as %s is told", id, user)
+		}
+		testkit.NoError(t, withNATS(t.Context(), func(settings config.Config, connection *consume.Connection) error {
+			source := testkit.Must(newPageSource(settings, connection))(t)
+			defer source.close()
+			decisions := testkit.Must(source.Decisions(testkit.Context(t)))(t)
+			testkit.Equal(t, (<-decisions)[0].ID, "evt-4711", "decision on the page of %s", user)
+			testkit.EqualSlices(t, connection.Denied(), nil, "what is denied to %s", user)
+			return nil
+		}))
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/consume"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/fleet"
+	"github.com/seed-4578ace9/notifier/internal/ingest"
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/overrides"
@@ -30,6 +32,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/summary"
 	"github.com/seed-4578ace9/notifier/internal/telemetry"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/tracing"
 )
 
 func runWorker(ctx context.Context) error {
@@ -52,11 +55,12 @@ type worker struct {
 	colour       bool
 	fallbackPort bool // another port will do where the one for metrics and probes is taken
 	fallbackPage bool // the same of the page's port
+	ingests      bool // takes events over HTTP too, on another port if its own is taken and none is set
 
 	// observe, if set, stands between the packages and the metrics.
 	observe func(*telemetry.Metrics) consume.Metrics
 	// started, if set, is told when the worker begins to take events.
-	started func(limiter *throttle.Limiter, adminAddr, pageAddr string)
+	started func(limiter *throttle.Limiter, at addresses)
 
 	begun      time.Time
 	life       *lifecycle
@@ -67,6 +71,8 @@ type worker struct {
 	redis      redis.UniversalClient
 	connection *consume.Connection
 	journal    *journal.Recorder // nil: there is none
+	tracer     *tracing.Tracer   // likewise
+	instance   string            // a name that no other start of a worker has
 
 	consumer  atomic.Pointer[consume.Worker]
 	limiter   atomic.Pointer[throttle.Limiter]
@@ -76,20 +82,28 @@ type worker struct {
 	mismatch  mismatch
 }
 
+// addresses are where a worker listens; "" where it does not.
+type addresses struct{ admin, page, ingest string }
+
 // stopTimeout bounds how long everything beside the consumer takes to stop. Summaries take longest.
 func (w *worker) stopTimeout() time.Duration {
-	return summary.StopPatience + w.settings.Redis.Timeout + journal.StopPatience + time.Second
+	return summary.StopPatience + w.settings.Redis.Timeout + journal.StopPatience + telemetry.TracesStopPatience + time.Second
 }
 
 // gcPercent lets the heap, which is a few megabytes, grow fivefold between collections. Events leave little behind, and collecting
 // it after each few of them costs more than it frees. GOGC overrides it.
 const gcPercent = 400
 
-// run works until the context ends, and then until the deliveries in hand are finished or given back.
-func (w *worker) run(ctx context.Context) (err error) {
+func collectSeldom() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
+}
+
+// run works until the context ends, and then until the deliveries in hand are finished or given back.
+func (w *worker) run(ctx context.Context) (err error) {
+	collectSeldom()
+	w.instance = instanceName()
 	w.begun, w.counts, w.suppressed = time.Now(), status.NewCounts(), status.NewSuppression()
 	v, r, _ := buildInfo()
 	w.logger.Info("notifier starts", "version", v, "revision", r)
@@ -105,9 +119,11 @@ func (w *worker) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	w.warnOfPointless(rules.Tree)
 	w.metrics = newMetrics(w.settings, rules.Tree)
-	adminAddr, err := w.serveAdmin(ctx)
-	if err != nil {
+	w.startTraces(ctx)
+	var at addresses
+	if at.admin, err = w.serveAdmin(ctx); err != nil {
 		return err
 	}
 	if err := w.connect(); err != nil {
@@ -134,12 +150,14 @@ func (w *worker) run(ctx context.Context) (err error) {
 		return err
 	}
 	limiter := w.limiter.Load()
-	pageAddr, err := servePage(ctx, w.settings, w.fallbackPage, w.connection, w.logger, w.life)
-	if err != nil {
+	if at.page, err = servePage(ctx, w.settings, w.fallbackPage, w.connection, w.logger, w.life); err != nil {
+		return err
+	}
+	if at.ingest, err = w.serveIngest(ctx); err != nil {
 		return err
 	}
 	if w.started != nil {
-		w.started(limiter, adminAddr, pageAddr)
+		w.started(limiter, at)
 	}
 	return ended(ctx, consumer.Run(ctx, limiter, pacer, countedSink{deliveries, w.counts}))
 }
@@ -158,7 +176,7 @@ func newMetrics(settings config.Config, tree *limits.Tree) *telemetry.Metrics {
 
 // connect makes the sink and what connects to the servers.
 func (w *worker) connect() (err error) {
-	if w.sink, err = newSink(w.settings, w.stdout, w.colour, w.metrics.SlackRequest, w.logger); err != nil {
+	if w.sink, err = newSink(w.settings, w.stdout, w.colour, w.observeRequest, w.logger); err != nil {
 		return err
 	}
 	w.life.add("the sink", func(context.Context) error { w.sink.close(); return nil })
@@ -183,12 +201,13 @@ func (w *worker) startParts(ctx context.Context, s throttle.Settings) (*sink.Ann
 	w.life.add("the micro service", func(context.Context) error { instances.Leave(); return nil })
 	w.life.background("counting instances", instances.Watch)
 
-	live, err := w.newLimitsWatcher()
+	runner := newRunner(w.redis, w.settings.Redis)
+	store := throttle.NewRedis(runner, s)
+	live, err := w.newLimitsWatcher(store)
 	if err != nil {
 		return nil, nil, err
 	}
-	runner := newRunner(w.redis, w.settings.Redis)
-	limiter, pacer := w.newLimiter(runner, throttle.NewRedis(runner, s), instances.Alive, live.Refresh)
+	limiter, pacer := w.newLimiter(runner, store, instances.Alive, live.Refresh)
 	w.limiter.Store(limiter)
 	w.pacer.Store(pacer)
 	w.life.background("watching redis", limiter.Run)
@@ -217,13 +236,38 @@ func (w *worker) startParts(ctx context.Context, s throttle.Settings) (*sink.Ann
 	return deliveries, pacer, nil
 }
 
+// observeRequest counts a request to Slack, and tells the span of its event of it.
+func (w *worker) observeRequest(ctx context.Context, r sink.Request) {
+	w.metrics.SlackRequest(string(r.Class), r.Took)
+	made := tracing.Request{Method: r.Method, Status: r.Status, Code: r.Code, Began: r.Began, Took: r.Took}
+	if r.Class != sink.OK {
+		made.Class = string(r.Class)
+	}
+	tracing.Post(ctx, made)
+}
+
+// startTraces starts sending spans, if that is wanted. Settings that cannot be used leave the events without spans.
+func (w *worker) startTraces(ctx context.Context) {
+	v, _, _ := buildInfo()
+	traces, err := telemetry.NewTraces(ctx, telemetry.TracesOptions{
+		Version: v, Instance: w.instance, Lost: w.metrics.SpansLost, Logger: w.logger,
+	})
+	switch {
+	case err != nil:
+		w.logger.Warn("no traces are sent", "error", err)
+	case traces != nil:
+		w.life.add("traces", func(stopping context.Context) error { traces.Stop(stopping); return nil })
+		w.tracer = tracing.New(traces.Provider(), w.settings.NATS.Consumer)
+	}
+}
+
 // observeDigest counts a digest that ended, and notes a posted one in the journal.
 func (w *worker) observeDigest(result string, d summary.Digest) {
 	w.metrics.Summary(result)
 	if result != summary.Sent {
 		return
 	}
-	w.journal.Record("", journal.Told, "", 1, func(int) journal.Entry {
+	w.journal.Record("", journal.Told, "", 1, func(int, bool) journal.Entry {
 		return journal.Entry{
 			Channel: d.Channel, Count: int(d.Dropped), Stored: d.First, LastStored: d.Last, Decided: w.consumer.Load().Now(),
 		}
@@ -264,6 +308,7 @@ func (w *worker) consumeOptions() consume.Options {
 		Journal:     w.journal,
 		Revision:    func() string { return revisionOf(w.limiter.Load().Position()) },
 		Shutdown:    w.settings.ShutdownTimeout,
+		Tracer:      w.tracer,
 		Logger:      w.logger,
 		Metrics:     w.metrics,
 	}
@@ -292,7 +337,7 @@ func (w *worker) newJournal() (*journal.Recorder, error) {
 		return nil, fmt.Errorf("using jetstream: %w", err)
 	}
 	options := journal.Options{
-		Publisher: js, Names: names, Instance: instanceName(), Logger: w.logger, Metrics: w.metrics,
+		Publisher: js, Names: names, Instance: w.instance, Logger: w.logger, Metrics: w.metrics,
 	}
 	if w.settings.NATS.Provision {
 		options.Provision = func(ctx context.Context) error { return names.Provision(ctx, js) }
@@ -312,7 +357,7 @@ func revisionOf(in limits.Position) string {
 	if in == (limits.Position{}) {
 		return ""
 	}
-	return fmt.Sprintf("%d:%d", in.Generation, in.Revision)
+	return strconv.FormatInt(in.Generation, 10) + ":" + strconv.FormatUint(in.Revision, 10)
 }
 
 // newLimiter makes the limiter and the pacer. Each uses what the other knows of Redis.
@@ -340,12 +385,9 @@ func (w *worker) newLimiter(
 	return limiter, pacer
 }
 
-// serveAdmin starts the server for metrics and probes, if one is wanted, and returns its address.
+// serveAdmin starts the worker's server for metrics and probes.
 func (w *worker) serveAdmin(ctx context.Context) (string, error) {
-	if w.settings.HTTP.Addr == "" {
-		return "", nil
-	}
-	admin := telemetry.NewAdmin(telemetry.AdminOptions{
+	return serveAdmin(ctx, w.life, telemetry.AdminOptions{
 		Addr:         w.settings.HTTP.Addr,
 		FallbackPort: w.fallbackPort,
 		Gatherer:     w.metrics.Registry(),
@@ -353,15 +395,35 @@ func (w *worker) serveAdmin(ctx context.Context) (string, error) {
 		Ready:        func() error { return w.ready(ctx) },
 		Logger:       w.logger,
 	})
+}
+
+// serveAdmin serves metrics and probes until the lifecycle stops, and returns the address; "" if none is wanted.
+func serveAdmin(ctx context.Context, life *lifecycle, o telemetry.AdminOptions) (string, error) {
+	if o.Addr == "" {
+		return "", nil
+	}
+	admin := telemetry.NewAdmin(o)
 	if err := admin.Listen(ctx); err != nil {
 		return "", err
 	}
 	served := make(chan error, 1)
 	go func() { served <- admin.Serve() }()
-	w.life.add("the admin server", func(stopping context.Context) error {
+	life.add("the admin server", func(stopping context.Context) error {
 		return errors.Join(admin.Shutdown(stopping), <-served)
 	})
 	return admin.Addr(), nil
+}
+
+// serveIngest takes events over HTTP, if this worker is to, and returns the address.
+func (w *worker) serveIngest(ctx context.Context) (string, error) {
+	if !w.ingests || w.settings.Ingest.Addr == "" {
+		return "", nil
+	}
+	if err := checkIngest(w.settings.Ingest); err != nil {
+		return "", &usageError{err}
+	}
+	counts := telemetry.NewIngest(w.metrics.Registry(), ingest.Answered())
+	return serveIngest(ctx, w.settings, !w.settings.Ingest.AddrSet, w.connection, counts, w.logger, w.life)
 }
 
 // ready tells what keeps the worker from its work.

@@ -18,8 +18,10 @@ func (l *loader) checkBetween(o Options) {
 	l.checkSink(o.Sink)
 	l.checkMentions()
 	l.checkTemplate(o.CheckTemplate)
-	l.checkTLS(&l.NATS.TLS)
-	l.checkTLS(&l.Redis.TLS)
+	l.checkPair(&l.NATS.TLS.CertFile, &l.NATS.TLS.KeyFile)
+	l.checkPair(&l.Redis.TLS.CertFile, &l.Redis.TLS.KeyFile)
+	l.checkPair(&l.Ingest.TLS.CertFile, &l.Ingest.TLS.KeyFile)
+	l.checkClientAuthorities()
 	l.checkLimits()
 }
 
@@ -142,18 +144,26 @@ func (l *loader) checkTemplate(check func(string) error) {
 	}
 }
 
-func (l *loader) checkTLS(files *TLS) {
-	certificate, key := l.setting(&files.CertFile), l.setting(&files.KeyFile)
+// checkPair finds a certificate and a key that do not belong together.
+func (l *loader) checkPair(certFile, keyFile *string) {
+	certificate, key := l.setting(certFile), l.setting(keyFile)
 	switch {
 	case certificate.given && !key.given:
 		l.add(key, "not set, but %s is; expected the key of that certificate", certificate.Variable)
 	case key.given && !certificate.given:
 		l.add(certificate, "not set, but %s is; expected the certificate of that key", key.Variable)
 	case certificate.given && !certificate.faulty && !key.faulty:
-		if _, err := tls.LoadX509KeyPair(files.CertFile, files.KeyFile); err != nil {
+		if _, err := tls.LoadX509KeyPair(*certFile, *keyFile); err != nil {
 			l.add(certificate, "does not go with %s=%q: %v; expected a certificate and its key in PEM",
-				key.Variable, shown(files.KeyFile, false), err)
+				key.Variable, shown(*keyFile, false), err)
 		}
+	}
+}
+
+func (l *loader) checkClientAuthorities() {
+	certificate, authorities := l.setting(&l.Ingest.TLS.CertFile), l.setting(&l.Ingest.TLS.ClientCAFile)
+	if authorities.given && !certificate.given {
+		l.add(certificate, "not set, but %s is; expected a certificate, since clients show theirs over TLS alone", authorities.Variable)
 	}
 }
 

@@ -52,6 +52,7 @@ type Config struct {
 	Concurrency     int `env:"CONCURRENCY" form:"concurrency" default:"8" desc:"largest number of concurrent posts to one channel, up to 1024"`
 	HTTP            HTTP
 	Page            Page
+	Ingest          Ingest
 	Log             Log
 
 	ShutdownTimeout      time.Duration `env:"SHUTDOWN_TIMEOUT" form:"positive" default:"25s" desc:"time for the deliveries under way after SIGTERM; then they are given back to JetStream"`
@@ -110,7 +111,7 @@ type DLQ struct {
 
 // Journal is where workers note what became of events. Its subjects are below the one of NATS with "-journal" appended.
 type Journal struct {
-	Stream   string        `env:"JOURNAL_STREAM" form:"stream" default:"NOTIFICATIONS_JOURNAL" desc:"stream in which workers note what became of every event, on 'notify-journal.>'"`
+	Stream   string        `env:"JOURNAL_STREAM" form:"stream" shared:"true" default:"NOTIFICATIONS_JOURNAL" desc:"stream in which workers note what became of every event, on 'notify-journal.>'"`
 	Age      time.Duration `env:"JOURNAL_AGE" form:"journal age" default:"24h" desc:"how long it is known what became of an event, set when the stream is created; '0': no journal"`
 	MaxBytes int64         `env:"JOURNAL_MAX_BYTES" form:"size" default:"256MiB" desc:"size of the journal when it is created, in which newer entries push out the oldest; '0': unbounded"`
 }
@@ -140,6 +141,7 @@ type Limits struct {
 	DenyCacheTTL time.Duration      `env:"DENY_CACHE_TTL" form:"duration" default:"1s" desc:"how long a worker may remember that a limit is full, without asking Redis; '0' turns that off"`
 	Shadow       bool               `env:"SHADOW" form:"boolean" shared:"true" default:"false" desc:"decide and count, but send everything"`
 
+	Set     bool // the global limit, that of categories, a rule or a guarantee is set
 	origins map[string]limits.Origin
 }
 
@@ -202,6 +204,22 @@ type Page struct {
 	Token   Secret `env:"PAGE_TOKEN" form:"secret" secret:"true" desc:"token that readers of the live page need; not set: everybody who reaches the page reads it"`
 }
 
+// Ingest is the server for events over HTTP, of `notifier ingest` and dev. There is none if Addr is "". The zero Rate stands for none.
+type Ingest struct {
+	Addr       string       `env:"INGEST_ADDR" form:"address" default:":8082" desc:"address on which 'notifier ingest' takes events over HTTP ('dev': '127.0.0.1:8082', or 'off')"`
+	AddrSet    bool         // Addr is not the default
+	TokensFile string       `env:"INGEST_TOKENS_FILE" form:"file" desc:"file with the tokens of the producers, lines of 'name token-hash path-pattern'; required unless the address is on loopback"`
+	TLS        IngestTLS    `env:"INGEST_TLS"`
+	Rate       limits.Limit `env:"INGEST_RATE" form:"rate" default:"1000/s" desc:"events that one instance of 'notifier ingest' takes of each token: '<count>/<window>', or 'none'"`
+}
+
+// IngestTLS is the files of the server for events. CertFile and KeyFile come together or not at all; ClientCAFile needs both.
+type IngestTLS struct {
+	CertFile     string `env:"CERT_FILE" form:"file" desc:"certificate of 'notifier ingest', PEM; not set: no TLS"`
+	KeyFile      string `env:"KEY_FILE" form:"file" desc:"key of that certificate, PEM"`
+	ClientCAFile string `env:"CLIENT_CA_FILE" form:"authorities" desc:"certificate authorities of clients, PEM; each client then needs a certificate beside its token"`
+}
+
 // Log is how the log is written.
 type Log struct {
 	Level  slog.Level `env:"LOG_LEVEL" form:"log level" default:"info" desc:"'debug', 'info', 'warn' or 'error'"`
@@ -213,6 +231,7 @@ type Options struct {
 	Sink     string // where neither a sink nor Slack is set; "" makes that a fault
 	HTTPAddr string // instead of the usual default; "" keeps that, and so below
 	PageAddr,
+	IngestAddr,
 	LogLevel,
 	LogFormat string
 	GlobalLimit,
@@ -228,7 +247,7 @@ type Options struct {
 func Load(o Options) (Config, []string, error) {
 	l := newLoader()
 	for pointer, fallback := range map[any]string{
-		&l.HTTP.Addr: o.HTTPAddr, &l.Page.Addr: o.PageAddr, &l.Log.Level: o.LogLevel, &l.Log.Format: o.LogFormat,
+		&l.HTTP.Addr: o.HTTPAddr, &l.Page.Addr: o.PageAddr, &l.Ingest.Addr: o.IngestAddr, &l.Log.Level: o.LogLevel, &l.Log.Format: o.LogFormat,
 		&l.Limits.Global: o.GlobalLimit, &l.Limits.Category: o.CategoryLimit, &l.SummaryInterval: o.SummaryInterval,
 	} {
 		s := l.setting(pointer)

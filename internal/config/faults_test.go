@@ -200,6 +200,8 @@ var badTogether = map[string]struct {
 	"inbox among events":       {env{"NATS_INBOX": "notify.inbox"}, "NATS_INBOX", "overlaps NOTIFIER_NATS_SUBJECT"},
 	"inbox in the room":        {env{"NATS_INBOX": "notify-room"}, "NATS_INBOX", `overlaps "notify-room"`},
 	"inbox among dead letters": {env{"NATS_INBOX": "notify-dlq.inbox"}, "NATS_INBOX", "overlaps NOTIFIER_DLQ_SUBJECT"},
+	"authorities without TLS":  {env{"INGEST_TLS_CLIENT_CA_FILE": "<certificate>"}, "INGEST_TLS_CERT_FILE", "not set, but NOTIFIER_INGEST_TLS_CLIENT_CA_FILE is"},
+	"certificate of no key":    {env{"INGEST_TLS_CERT_FILE": "<certificate>"}, "INGEST_TLS_KEY_FILE", "not set, but NOTIFIER_INGEST_TLS_CERT_FILE is"},
 	"certificate without key":  {env{"NATS_TLS_CERT_FILE": "<certificate>"}, "NATS_TLS_KEY_FILE", "not set, but NOTIFIER_NATS_TLS_CERT_FILE is"},
 	"key without certificate":  {env{"REDIS_TLS_KEY_FILE": "<key>"}, "REDIS_TLS_CERT_FILE", "not set, but NOTIFIER_REDIS_TLS_KEY_FILE is"},
 	"password without a user":  {env{"NATS_PASSWORD": "p"}, "NATS_USER", "not set, but NOTIFIER_NATS_PASSWORD is"},

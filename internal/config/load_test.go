@@ -124,13 +124,15 @@ func TestSink(t *testing.T) {
 }
 
 func TestAddressOptions(t *testing.T) {
-	o := config.Options{HTTPAddr: "127.0.0.1:8080", PageAddr: "127.0.0.1:8081"}
+	o := config.Options{HTTPAddr: "127.0.0.1:8080", PageAddr: "127.0.0.1:8081", IngestAddr: "127.0.0.1:8082"}
 	c, _ := load(t, base(nil), o)
 	testkit.Equal(t, c.HTTP, config.HTTP{Addr: "127.0.0.1:8080"}, "default")
 	testkit.Equal(t, c.Page, config.Page{Addr: "127.0.0.1:8081"}, "default")
-	c, _ = load(t, base(env{"HTTP_ADDR": ":1", "PAGE_ADDR": "off"}), o)
+	testkit.Equal(t, c.Ingest.Addr, "127.0.0.1:8082", "default")
+	c, _ = load(t, base(env{"HTTP_ADDR": ":1", "PAGE_ADDR": "off", "INGEST_ADDR": "off"}), o)
 	testkit.Equal(t, c.HTTP, config.HTTP{Addr: ":1", AddrSet: true}, "set")
 	testkit.Equal(t, c.Page, config.Page{AddrSet: true}, "set")
+	testkit.Equal(t, c.Ingest.AddrSet && c.Ingest.Addr == "", true, "set")
 }
 
 func TestWarnings(t *testing.T) {

@@ -98,6 +98,10 @@ func (l *loader) read() {
 	l.Redis.URLSet = l.setting(&l.Redis.URL).given
 	l.HTTP.AddrSet = l.setting(&l.HTTP.Addr).given
 	l.Page.AddrSet = l.setting(&l.Page.Addr).given
+	for _, field := range []any{&l.Limits.Global, &l.Limits.Category, &l.Limits.Rules, &l.Limits.Guarantees} {
+		l.Limits.Set = l.Limits.Set || l.setting(field).given
+	}
+	l.Ingest.AddrSet = l.setting(&l.Ingest.Addr).given
 	l.Limits.origins = l.origins()
 	l.Config.shared = l.shared()
 }

@@ -3,6 +3,7 @@ package config
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
@@ -90,5 +91,25 @@ func TestLimitsOfShared(t *testing.T) {
 	}, "origins")
 	if _, err := own.Limits.WithShared(map[string]string{"NOTIFIER_GLOBAL_LIMIT": "lots"}); err == nil {
 		t.Error("a limit that cannot be read is no fault")
+	}
+}
+
+// What says where a worker's events go, and what becomes of them, is read from what it shares. The rest stays.
+func TestSettingsOfShared(t *testing.T) {
+	theirs := loadShared(t, "GLOBAL_LIMIT", "50/30m", "SHADOW", "true", "DELAY", "a=2h,b.>=90m", "NATS_STREAM", "EVENTS", "JOURNAL_STREAM", "WHY",
+		"EVENT_MAX_AGE", "36h").Shared()
+	for _, variable := range []string{"GLOBAL_LIMIT", "SHADOW", "DELAY", "NATS_STREAM", "JOURNAL_STREAM", "EVENT_MAX_AGE"} {
+		t.Setenv("NOTIFIER_"+variable, "")
+	}
+	own := loadShared(t, "DELAY", "c=1h", "ROOM_STREAM", "OWN", "NATS_INBOX", "_INBOX_own")
+	delete(theirs, "NOTIFIER_ROOM_STREAM") // as from a worker of another version
+	read, err := own.WithShared(theirs)
+	testkit.NoError(t, err)
+	testkit.EqualSlices(t, []any{
+		read.Limits.Plan().Global.String(), read.Limits.Shadow, read.Delay.For("a"), read.Delay.For("b.x"), read.Delay.For("c"), read.NATS.Stream,
+		read.Journal.Stream, read.Event.MaxAge, read.Room.Stream, read.NATS.Inbox,
+	}, []any{"50/30m", true, 2 * time.Hour, 90 * time.Minute, time.Duration(0), "EVENTS", "WHY", 36 * time.Hour, "OWN", "_INBOX_own"}, "settings")
+	if _, err := own.WithShared(map[string]string{"NOTIFIER_DELAY": "soon"}); err == nil {
+		t.Error("a delay that cannot be read is no fault")
 	}
 }

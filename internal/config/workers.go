@@ -24,3 +24,32 @@ func (l Limits) WithShared(shared map[string]string) (Limits, error) {
 	theirs.Limits.origins = theirs.origins()
 	return theirs.Limits, nil
 }
+
+// WithShared returns the settings with those of a running worker that say what becomes of events, and where: the limits, delays, names of
+// streams and subjects. A setting that the worker does not tell of stays. Its error is as that of [Limits.WithShared].
+func (c Config) WithShared(shared map[string]string) (Config, error) {
+	limits, err := c.Limits.WithShared(shared)
+	if err != nil {
+		return Config{}, err
+	}
+	theirs := newLoader()
+	theirs.Config = c
+	theirs.Limits = limits
+	for _, field := range []any{
+		&theirs.NATS.Stream, &theirs.NATS.Subject, &theirs.NATS.AckWait, &theirs.Room.Stream, &theirs.DLQ.Stream, &theirs.DLQ.Subject,
+		&theirs.Journal.Stream, &theirs.Limits.Bucket, &theirs.Limits.Shadow, &theirs.Delay.Longest, &theirs.Event.MaxAge, &theirs.Event.MaxBytes,
+	} {
+		s := theirs.setting(field)
+		text, told := shared[s.Variable]
+		if !told {
+			continue
+		}
+		s.field.SetZero()
+		s.text, s.given = text, true
+		theirs.parse(s)
+	}
+	if len(theirs.faults) > 0 {
+		return Config{}, &theirs.faults
+	}
+	return theirs.Config, nil
+}

@@ -100,45 +100,6 @@ func TestOrderWithinAChannel(t *testing.T) {
 	f.requireOutcomes(map[string]int{"sent one": events, "sent two": events})
 }
 
-// A channel that hangs, and one that rests, delay no other: what waits for them waits in the room, in its order, and no message of
-// the producers is unacknowledged for it but those in hand.
-func TestChannelsDoNotDelayEachOther(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.provision(patience)
-	answers := newGate(t)
-	f.sink.send = func(ctx context.Context, e event.Event, _ int) error {
-		if e.Category == "hangs" {
-			_ = answers.pass(ctx)
-		}
-		return nil
-	}
-	f.throttle.Pause(t.Context(), "rests", time.Hour)
-	const events = 50
-	want := make(map[string][]string)
-	for _, category := range []string{"hangs", "rests", "quiet"} {
-		want[category] = f.numbered(category, events)
-	}
-	w := f.start(slow)
-	f.eventually("the quiet channel gets everything", func() bool { return f.metrics.Get("sent quiet") == events })
-	f.requireOutcomes(map[string]int{"sent quiet": events})
-	f.eventually("the others wait in the room", func() bool {
-		return f.held("rests") == events && f.held("hangs") >= events-leastInHand
-	})
-	f.eventually("only what is in hand is unacknowledged", func() bool { return f.consumerInfo().NumAckPending <= leastInHand })
-	if !w.Busy("rests") || !w.Busy("hangs") || w.Busy("none") {
-		t.Error("want that the channel that hangs and the one that rests are busy, and no other")
-	}
-	f.throttle.Pause(t.Context(), "rests", 0)
-	answers.open()
-	f.awaitSettled(3 * events)
-	f.requireRoomEmpty()
-	f.requireOutcomes(map[string]int{"sent quiet": events, "sent hangs": events, "sent rests": events})
-	for channel, ids := range want {
-		testkit.EqualSlices(t, f.journal.postedOf(channel), ids, "order of posts, want that of storing")
-	}
-}
-
 // Where channels are not paced there is no order and no bound, but one that rests holds up no other either.
 func TestUnpacedChannels(t *testing.T) {
 	t.Parallel()
@@ -359,39 +320,6 @@ func TestFurtherAwayThanAPostMayWait(t *testing.T) {
 	f.requireSaid(sequence, "+ACK")
 	f.requireHistory("e", "release", "send", "finish")
 	testkit.EqualSlices(t, maxWaits, []time.Duration{maxWait, queueMaxWait}, "longest waits of the reservations")
-}
-
-// What waits for its channel when a worker is stopped goes back at once, and keeps its slot; so does what came from the room.
-func TestStopWhileWaitingForAChannel(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.throttle.reserve = func(string, time.Duration) post { return post{wait: patience} }
-	w := f.start(slow)
-	const events = 3 * leastInHand
-	ids := f.numbered("payments", events)
-	f.eventually("some wait in hand, the others in the room", func() bool {
-		return f.metrics.Get("held") == leastInHand && f.held("payments") == events-leastInHand
-	})
-	start := time.Now()
-	w.stop()
-	if took := time.Since(start); took > patience/4 {
-		t.Errorf("the stop took %v", took)
-	}
-	for i, id := range ids {
-		if i < leastInHand {
-			f.requireGivenBack(uint64(i + 1))
-		} else {
-			f.requireSaid(uint64(i+1), "+ACK")
-		}
-		f.requireHistory(id, "release")
-	}
-	f.requireOutcomes(nil)
-
-	f.throttle.reserve = nil
-	f.start(slow)
-	f.awaitSettled(events)
-	f.requireRoomEmpty()
-	f.requireOutcomes(map[string]int{"sent payments": events})
 }
 
 // A queue is served by whoever starts, though the settings no longer name its channel, and nobody there knows its name. Its events

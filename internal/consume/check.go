@@ -36,12 +36,7 @@ func Check(ctx context.Context, connection *Connection, names Names, provision b
 		about("nats stream %q", names.Stream)(c.stream(ctx, names.StreamConfig(), names.trusted)),
 		about("nats consumer %q of stream %q", names.roomConsumer(), names.RoomStream)(
 			c.consumer(ctx, names.RoomStream, names.roomConsumer(), names.fitRoomConsumer)),
-		about("nats stream %q", names.RoomStream)(c.stream(ctx, names.RoomConfig(), func(config jetstream.StreamConfig) error {
-			if err := names.canSchedule(connection.Conn.ConnectedServerVersion()); err != nil {
-				return err
-			}
-			return names.fitRoom(config)
-		})),
+		about("nats stream %q", names.RoomStream)(c.stream(ctx, names.RoomConfig(), names.fitRoom)),
 		about("nats stream %q", names.DeadLetterStream)(c.stream(ctx, names.DeadLetterConfig(), func(jetstream.StreamConfig) error { return nil })),
 		about("nats events that wait on %q", names.room().All())(c.stored(ctx, names.RoomStream, names.room().Queue(room.Part, "check"))),
 		about("nats dead letters on %q", names.DeadLetterSubject+".>")(c.stored(ctx, names.DeadLetterStream, names.DeadLetterSubject+".check.check")),
@@ -119,7 +114,16 @@ func (c *check) consumer(ctx context.Context, stream, name string, fit func(jets
 	if remarks := remarks(config, c.ackWait); len(remarks) > 0 {
 		return "", warn(remarks)
 	}
-	return fmt.Sprintf("%d events are waiting", consumer.CachedInfo().NumPending), nil
+	return waitingText(consumer.CachedInfo()), nil
+}
+
+// waitingText is how many events are not settled.
+func waitingText(info *jetstream.ConsumerInfo) string {
+	text := fmt.Sprintf("%d events are waiting", info.NumPending+uint64(info.NumAckPending)) //nolint:gosec // a count is not negative
+	if info.NumAckPending > 0 {
+		text += fmt.Sprintf(", %d of them delivered to a worker", info.NumAckPending)
+	}
+	return text
 }
 
 // looksAt gets a stored event, as a worker does that looks for undecided ones.

@@ -66,7 +66,7 @@ func Connect(o ConnectOptions) (*Connection, error) {
 		}),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
-				o.Logger.Warn("nats is away", "error", err)
+				o.Logger.Warn("nats is disconnected", "error", err)
 			}
 		}),
 		nats.ReconnectErrHandler(c.reconnectFailed(o.Logger)),

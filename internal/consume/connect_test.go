@@ -41,13 +41,13 @@ func TestConnectErrors(t *testing.T) {
 	}
 }
 
-// A server that is not there yet is waited for, and said to be away once.
+// A server that is not there yet is waited for, and said to be unavailable once.
 func TestConnectWaits(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.server.Kill()
 	c := f.connect(f.server.URL)
-	f.eventually("the log says that it is away", func() bool { return len(f.log.Lines("nats cannot be reached")) > 0 })
+	f.eventually("the log says that it is unavailable", func() bool { return len(f.log.Lines("nats cannot be reached")) > 0 })
 	if err := c.Failure(); err == nil {
 		t.Error("why it cannot be reached is not known")
 	}
@@ -75,12 +75,7 @@ func TestWrongPassword(t *testing.T) {
 // sampleServer is a server with the sample of configs, where everything is provisioned by its operator.
 func sampleServer(t *testing.T) *fixture {
 	t.Helper()
-	for _, user := range []string{"OPERATOR", "LIMITS", "NOTIFIER", "REPLAYER", "PRODUCER"} {
-		t.Setenv("NATS_"+user+"_PASSWORD", "secret")
-	}
-	sample := testkit.Must(server.ProcessConfigFile("../../configs/nats/notifier.conf"))(t)
-	sample.HTTPPort = 0 // a fixed port, which may be taken
-	return newFixtureOn(t, servertest.StartNATS(t, func(o *server.Options) { *o = *sample.Clone() }), nats.UserInfo("operator", "secret"))
+	return newFixtureOn(t, servertest.StartSampleNATS(t, "../../configs/nats/notifier.conf"), nats.UserInfo("operator", "secret"))
 }
 
 // sampleNames are the defaults, for which the sample of configs is written. The dead letters have little room.

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -32,6 +33,7 @@ const (
 // bury stores a dead letter, calls stored, and terminates the message. If the letter cannot be stored, the message is given back. It
 // tells which.
 func (w *Worker) bury(ctx context.Context, m *message, fault *event.Fault, stored func()) bool {
+	w.trace(m, time.Now(), false)
 	err := w.storeDeadLetter(ctx, m, fault)
 	if w.o.Provision && errors.Is(err, jetstream.ErrNoStreamResponse) { // the stream was deleted
 		if _, err = w.names.ensureStream(ctx, w.js, w.names.DeadLetterConfig(), true, w.logger); err == nil {
@@ -44,7 +46,7 @@ func (w *Worker) bury(ctx context.Context, m *message, fault *event.Fault, store
 		return false
 	}
 	w.metrics.DeadLetter(string(fault.Reason))
-	w.buried.add(m.entry.Subject, fault)
+	w.buried.add(m.entry.Subject, fault, m.span.TraceID())
 	stored()
 	w.terminate(m, fault)
 	return true

@@ -12,9 +12,10 @@ import (
 // candidate is a message whose event asks to be delivered.
 type candidate struct {
 	*message
-	event   event.Event
-	lookUp  bool // it is too old, and only asks what is known of it
-	certain bool // nothing that may open its pair was left undecided before the throttle is asked
+	event    event.Event
+	received time.Time // when it was decoded
+	lookUp   bool      // it is too old, and only asks what is known of it
+	certain  bool      // nothing that may open its pair was left undecided before the throttle is asked
 }
 
 // request is what the throttle is asked about a candidate, but for whether it may wait.
@@ -45,7 +46,7 @@ func (w *Worker) read(ctx context.Context, m *message, again bool) (e event.Even
 		}
 	}
 	e, err = m.decode(w.o.Decoder)
-	m.category, m.shownID, m.cost = e.Category, e.ShownID(), e.Cost
+	m.category, m.shownID, m.title, m.cost = e.Category, e.ShownID(), e.Title, e.Cost
 	if err != nil {
 		errors.As(err, &fault)
 		return e, nil, fault

@@ -1,14 +1,11 @@
 package consume
 
 import (
-	"context"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/summary"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
@@ -120,41 +117,6 @@ func TestDelayOfAReplay(t *testing.T) {
 	f.eventually("it ends", func() bool { return f.metrics.ended() == 1 })
 	f.requireRoomEmpty()
 	f.requireOutcomes(map[string]int{"sent payments": 1})
-}
-
-// Delays are planned in the order of the events, however long each takes, and stored in it.
-func TestDelaysInOrder(t *testing.T) {
-	t.Parallel()
-	const events = 20
-	f := newFixture(t)
-	var (
-		mu    sync.Mutex
-		asked []string
-	)
-	f.denyFirst(func(c throttle.Request, _ time.Duration) (throttle.DelayVerdict, time.Duration, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		asked = append(asked, shown(c))
-		return throttle.ComesBack, time.Hour, nil
-	})
-	stored := make(chan struct{})
-	judge := f.throttle.judge
-	f.throttle.judge = func(ctx context.Context, c throttle.Request) (throttle.Decision, error) {
-		<-stored
-		return judge(ctx, c)
-	}
-	f.start(mayDelay)
-	want := f.numbered("payments", events)
-	close(stored)
-	f.eventually("all of them wait", func() bool { return f.metrics.Get("delayed") == events })
-	mu.Lock()
-	defer mu.Unlock()
-	testkit.EqualSlices(t, asked, want, "planned in the order")
-	var waiting []string
-	for _, m := range f.waiting(room.Slot) {
-		waiting = append(waiting, m.Header.Get(room.HeaderID))
-	}
-	testkit.EqualSlices(t, waiting, want, "stored in the order")
 }
 
 // Where too many events wait, or no slot opens in time, more of the category are dropped, for a second without asking.
@@ -291,24 +253,6 @@ func TestDelayWhoseSettlementWasLost(t *testing.T) {
 	}
 }
 
-// Events that wait come back though the server was restarted meanwhile.
-func TestDelayAcrossARestart(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.denyFirst(comeBackIn(2 * time.Second))
-	f.start(mayDelay)
-	const events = 20
-	f.numbered("payments", events)
-	f.eventually("all wait", func() bool { return f.metrics.Get("delayed") == events })
-	f.server.Restart()
-	f.awaitSettled(events)
-	f.requireRoomEmpty()
-	f.requireOutcomes(map[string]int{"sent payments": events})
-	if posted := len(f.journal.posted()); posted != events {
-		t.Errorf("%d posts of %d events", posted, events)
-	}
-}
-
 // An event that with what it needs to come back is larger than the room takes is dropped by its rule, also if it was planned before.
 func TestDelayOfWhatIsTooLarge(t *testing.T) {
 	t.Parallel()
@@ -358,42 +302,4 @@ func TestDelayIsTurnedOff(t *testing.T) {
 	f.awaitSettled(2)
 	f.requireRoomEmpty()
 	f.requireOutcomes(map[string]int{"dropped payments": 1, "sent payments": 1})
-}
-
-// Each drop that is confirmed is told of once, with the title of one of its kind.
-func TestDropsAreTold(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.provision(patience)
-	f.throttle.full = fullFor("full", "full")
-	f.throttle.answers(func(c throttle.Request) throttle.Decision {
-		switch c.Category {
-		case "denied":
-			return denied(0)
-		case "shadow":
-			return throttle.Decision{Verdict: throttle.Denied, Node: limits.Node{Level: "the rule"}, Grant: f.throttle.grant(c)}
-		}
-		return f.throttle.admit(c)
-	})
-	const each = 20
-	for _, category := range []string{"full", "denied", "shadow", "sent"} {
-		f.numbered(category, each)
-	}
-	got := make(map[summary.Drop]int)
-	w := f.start(func(o *Options) {
-		o.Drops = func(drops []summary.Drop) {
-			for _, drop := range drops {
-				n := drop.N
-				drop.N = 0
-				got[drop] += n
-			}
-		}
-	})
-	f.awaitSettled(4 * each)
-	w.stop()
-	want := map[summary.Drop]int{
-		{Category: "full", Level: "full", Title: "an event"}:       each,
-		{Category: "denied", Level: "the rule", Title: "an event"}: each,
-	}
-	testkit.EqualMaps(t, got, want, "told of")
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/tracing"
 )
 
 // Waiting times between attempts: 0.5 s doubling to 30 s, and never under 5 s while the setup is at fault.
@@ -102,7 +103,7 @@ func (w *Worker) attempt(work context.Context, d *delivery) (receipt string, fai
 		d.started = time.Now()
 	}
 	failpoint.Reach(failpoint.BeforePost)
-	receipt, err := w.sink.Send(work, d.out)
+	receipt, err := w.sink.Send(d.span.In(work), d.out)
 	failure = failureOf(err, d.destination)
 	if !isOfAll(failure) {
 		d.leaveLane()
@@ -148,8 +149,9 @@ func jitter(d time.Duration) time.Duration { return pause(d, 0) }
 // postpone lets an event wait for its destination at the end of the channel's queue or, if it comes from there, in its place. Without
 // a delay it goes to the next worker. It keeps its slot.
 func (w *Worker) postpone(work context.Context, d *delivery, delay time.Duration) {
-	if d.lost.Load() || d.left() <= 0 {
-		return // someone else may have the lease by now
+	if d.lost.Load() || d.left() <= 0 { // someone else may have the lease by now
+		d.span.Left(tracing.Lost)
+		return
 	}
 	if delay > 0 && !d.fromQueue() && work.Err() == nil {
 		held := make(chan struct{})

@@ -21,7 +21,7 @@
 //
 // Of a message in the producers' stream the subject, the body and the producer's headers count, and nothing else. Only workers and
 // operators may publish to the room (package room), so its headers say who an event is, where it comes from, and since when it waits.
-// A stream in which publishers could command the server is [ErrUnfit].
+// A stream in which publishers could command the server is [ErrUnfit], and so is a server that is too old.
 //
 // # Leases
 //

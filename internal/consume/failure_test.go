@@ -194,9 +194,10 @@ func TestMisconfigured(t *testing.T) {
 	for i := range 10 {
 		f.event("errors", fmt.Sprint(i))
 	}
-	if info := f.consumerInfo(); info.NumPending != 10 || info.NumAckPending != 1 {
-		t.Errorf("%d events wait and %d are taken, want 10 and 1", info.NumPending, info.NumAckPending)
-	}
+	f.eventually("ten events wait and one is taken", func() bool {
+		info := f.consumerInfo()
+		return info.NumPending == 10 && info.NumAckPending == 1
+	})
 	mended.open()
 	f.awaitSettled(11)
 	f.eventually("it is ready", func() bool { return w.Ready() == nil })
@@ -250,7 +251,8 @@ func oneDeliveryProbes(t *testing.T, pace time.Duration) {
 func TestProberLeaves(t *testing.T) {
 	t.Parallel()
 	trouble := newTrouble(slog.New(slog.DiscardHandler))
-	prober, other := &delivery{destination: "C1"}, &delivery{destination: "C1"}
+	one := candidate{message: &message{}}
+	prober, other := &delivery{candidate: one, destination: "C1"}, &delivery{candidate: one, destination: "C1"}
 	trouble.misconfigure(prober, errScripted)
 	if !trouble.turn(t.Context(), &delivery{destination: "C2"}) {
 		t.Error("another destination has to wait")
@@ -389,32 +391,6 @@ func TestRateLimitedKeepsItsPlace(t *testing.T) {
 	testkit.Equal(t, f.throttle.pauses["payments"], rest, "the channel was paused for")
 	for i := range ids {
 		f.requireSaid(uint64(i+1), "+ACK")
-	}
-}
-
-// A channel that wants a long rest gets it: its events wait in the room.
-func TestRateLimitedForLong(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.sink.send = func(_ context.Context, e event.Event, attempt int) error {
-		if e.ID != "e" || attempt > 1 {
-			return nil
-		}
-		return &sink.Error{Class: sink.RateLimited, RetryAfter: time.Hour, Err: errScripted}
-	}
-	f.start(slow)
-	sequence := f.event("payments", "e")
-	f.requireSaid(sequence, "+ACK")
-	f.event("payments", "behind")
-	f.eventually("both wait in the room", func() bool { return f.held("payments") == 2 })
-	f.eventually("both leases are released", func() bool { return f.journal.count("release e")+f.journal.count("release behind") == 2 })
-	f.requireHistory("e", "send", "release")
-	f.requireHistory("behind", "release")
-	f.throttle.Pause(t.Context(), "payments", 0)
-	f.awaitSettled(2)
-	f.requireRoomEmpty()
-	if got, want := f.journal.posted(), []string{"e", "e", "behind"}; !slices.Equal(got, want) {
-		t.Errorf("posted %q, want %q", got, want)
 	}
 }
 

@@ -168,15 +168,17 @@ type fakeMetrics struct {
 }
 
 func (f *fakeMetrics) Event(category, outcome string, n int) { f.Add(outcome+" "+category, n) }
-func (f *fakeMetrics) Dropped(category, level string, n int) { f.Add("by "+level+" "+category, n) }
-func (f *fakeMetrics) DeadLetter(reason string)              { f.Add("letter "+reason, 1) }
-func (f *fakeMetrics) DeadLettersDiscarded(n int)            { f.Add("letters discarded", n) }
-func (f *fakeMetrics) EventAge(time.Duration)                { f.Add("age", 1) }
-func (f *fakeMetrics) Held(delta int)                        { f.Add("held", delta) }
-func (f *fakeMetrics) Resolved(result string)                { f.Add("resolved "+result, 1) }
-func (f *fakeMetrics) Split()                                { f.Add("split", 1) }
-func (f *fakeMetrics) Delayed()                              { f.Add("delayed", 1) }
-func (f *fakeMetrics) Redelivered(n int)                     { f.Add("redelivered", n) }
+func (f *fakeMetrics) Dropped(category, level string, n int, _ string) {
+	f.Add("by "+level+" "+category, n)
+}
+func (f *fakeMetrics) DeadLetter(reason string)       { f.Add("letter "+reason, 1) }
+func (f *fakeMetrics) DeadLettersDiscarded(n int)     { f.Add("letters discarded", n) }
+func (f *fakeMetrics) EventAge(time.Duration, string) { f.Add("age", 1) }
+func (f *fakeMetrics) Held(delta int)                 { f.Add("held", delta) }
+func (f *fakeMetrics) Resolved(result string)         { f.Add("resolved "+result, 1) }
+func (f *fakeMetrics) Split()                         { f.Add("split", 1) }
+func (f *fakeMetrics) Delayed()                       { f.Add("delayed", 1) }
+func (f *fakeMetrics) Redelivered(n int)              { f.Add("redelivered", n) }
 
 func (f *fakeMetrics) AckPending(n int)                 { f.Set("ack pending", n) }
 func (f *fakeMetrics) RoomPending(reason string, n int) { f.Set("in the room: "+reason, n) }

@@ -24,13 +24,13 @@ type fakeJournal struct {
 	entries []journal.Entry
 }
 
-func (j *fakeJournal) Record(category string, result journal.Result, level string, n int, entry func(i int) journal.Entry) {
+func (j *fakeJournal) Record(category string, result journal.Result, level string, n int, entry func(i int, inFull bool) journal.Entry) {
 	asked := []int{0, n - 1}
 	if n == 1 {
 		asked = []int{0}
 	}
 	for _, i := range asked {
-		told := entry(i)
+		told := entry(i, true)
 		told.Category, told.Result, told.Level = category, result, level
 		j.mu.Lock()
 		j.entries = append(j.entries, told)

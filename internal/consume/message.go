@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
+	"github.com/seed-4578ace9/notifier/internal/tracing"
 )
 
 // source is where messages come from: a consumer of the producers' stream, or of the room.
@@ -40,7 +41,10 @@ type message struct {
 	entry     room.Entry // where its event comes from, and what it waited for
 	category  string     // "" until known, or if it is none
 	shownID   string     // of its event; "" until that is decoded, and so below
+	title     string     // may be "" then, too
 	cost      int
+	span      *tracing.Span // nil: it has none
+	untraced  bool          // likewise, and is to have none unless it is admitted
 
 	connection  uint64 // how often the connection had been lost when it was asked for
 	copiesBegun uint64 // of the delivery record, when it was received
@@ -115,6 +119,7 @@ func asStored(entry room.Entry, header nats.Header, data []byte) event.Message {
 func (m *message) entryFor(e event.Event, reason room.Reason) room.Entry {
 	entry := m.entry
 	entry.Reason, entry.ID, entry.Derived, entry.Part = reason, e.ID, e.Derived, e.Part
+	entry.Trace = m.traceparent()
 	if m.entry.ID == "" {
 		entry.MessageID = m.Headers().Get(nats.MsgIdHdr)
 	}

@@ -66,6 +66,7 @@ func nameOf(m *message) string {
 
 // newMove is the move of an event. If the event may not stay, it is dropped.
 func (w *Worker) newMove(c candidate, to goal) *move {
+	w.trace(c.message, time.Now(), false)
 	subjects, first, name := w.names.room(), event.FirstLevel(c.event.Category), nameOf(c.message)
 	entry := c.entryFor(c.event, to.reason)
 	entry.Behind = to.behind
@@ -91,6 +92,8 @@ func (w *Worker) newMove(c candidate, to goal) *move {
 // newSplit is the move of a body whose parts go on in messages of their own, with identities that no producer can claim. If one part
 // may not stay, all are dropped.
 func (w *Worker) newSplit(m *message, parts []event.Part, bad *event.Fault) *move {
+	w.trace(m, time.Now(), false)
+	producer := m.producerTrace()
 	body := &move{
 		message: m, reason: room.Part, bad: bad, stored: w.metrics.Split,
 		refused: func() { w.settle(w.dropped(m, throttle.DeniedByRoom)) },
@@ -98,10 +101,10 @@ func (w *Worker) newSplit(m *message, parts []event.Part, bad *event.Fault) *mov
 	for i, part := range parts {
 		entry := m.entry
 		entry.Reason, entry.Subject = room.Part, part.Subject
-		entry.ID, entry.Derived, entry.Part = part.ID, part.Derived, part.Name
+		entry.ID, entry.Derived, entry.Part, entry.Trace = part.ID, part.Derived, part.Name, m.traceparent()
 		category, _, _ := w.o.Decoder.CategoryOf(part.Subject)
 		first := event.FirstLevel(category)
-		toStore := entry.Message(w.names.room().Queue(room.Part, first), nil, part.Data)
+		toStore := entry.Message(w.names.room().Queue(room.Part, first), producer, part.Data)
 		toStore.Header.Set(nats.MsgIdHdr, fmt.Sprintf("%s-%d", nameOf(m), i))
 		body.toStore = append(body.toStore, toStore)
 		body.stays = append(body.stays, stayOf(first, entry, len(part.Data), stayIn))

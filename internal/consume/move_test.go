@@ -231,8 +231,12 @@ func TestHostileHeaders(t *testing.T) {
 		hostile = append(hostile, name, value, strings.ToUpper(name), value, strings.ToLower(name), value)
 	}
 	sequence := f.publish("notify.payments", `{"id": "e", "title": "an event"}`, hostile...)
-	f.eventually("it waits", func() bool { return len(f.waiting(room.Slot)) == 1 })
-	waiting := f.waiting(room.Slot)[0]
+	var found []*jetstream.RawStreamMsg // it waits for a second only
+	f.eventually("it waits", func() bool {
+		found = f.waiting(room.Slot)
+		return len(found) == 1
+	})
+	waiting := found[0]
 	entry := testkit.Must(room.Read(waiting.Header, waiting.Time))(t)
 	if entry.ID != "e" || entry.Derived || entry.Part != "" || entry.Subject != "notify.payments" || entry.MessageID != "" || entry.Behind != 0 ||
 		entry.Origin.Stream != testNames.Stream || entry.Origin.Sequence != sequence || entry.Replayed() {

@@ -11,6 +11,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/failpoint"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/tracing"
 )
 
 // mover stores moves in the room in the order of their arrival, and settles their messages.
@@ -77,6 +78,7 @@ func (m *mover) admit(batch []*move) (admitted []*move) {
 	for _, move := range batch {
 		switch {
 		case move.left() <= 0: // JetStream delivers it again
+			move.span.Left(tracing.Lost)
 			move.done()
 		case refused[move]:
 			w.metrics.RoomRefused(string(move.reason), 1)
@@ -191,6 +193,12 @@ func (w *Worker) moved(m *move, known []bool) {
 	}
 	if m.reason == room.Part {
 		failpoint.Reach(failpoint.AfterSplit)
+	}
+	if m.reason == room.Part {
+		m.span.Ended(tracing.Split)
+	} else {
+		m.span.Ended(tracing.Waiting)
+		m.span.WaitsFor(string(m.reason))
 	}
 	if m.stored != nil {
 		m.stored()

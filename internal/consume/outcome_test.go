@@ -207,7 +207,7 @@ func TestInHandIsBounded(t *testing.T) {
 	}
 }
 
-// A throttle that is away is waited for, and no event is taken meanwhile.
+// A throttle that is unavailable is waited for, and no event is taken meanwhile.
 func TestThrottleIsAwaited(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

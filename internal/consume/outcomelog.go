@@ -23,7 +23,7 @@ func (w *Worker) logOutcomes(settled ...settlement) {
 		if level := s.level(); level != "" {
 			attributes = append(attributes, "limit_level", level) // "level" is the line's own
 		}
-		w.logger.Debug("event has ended", attributes...)
+		w.logger.Debug("event has ended", s.traced(attributes...)...)
 	}
 }
 
@@ -45,6 +45,7 @@ type untoldLetters struct {
 	number  int
 	subject string // of the newest one
 	detail  string // likewise
+	trace   string // likewise, "" for none
 	next    *time.Timer
 }
 
@@ -53,7 +54,7 @@ func newLetterLog(logger *slog.Logger) *letterLog {
 }
 
 // add notes a dead letter.
-func (l *letterLog) add(subject string, fault *event.Fault) {
+func (l *letterLog) add(subject string, fault *event.Fault, trace string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	untold, waits := l.untold[fault.Reason]
@@ -62,7 +63,7 @@ func (l *letterLog) add(subject string, fault *event.Fault) {
 		l.untold[fault.Reason] = untold
 	}
 	untold.number++
-	untold.subject, untold.detail = oneLine(subject), oneLine(fault.Detail)
+	untold.subject, untold.detail, untold.trace = oneLine(subject), oneLine(fault.Detail), trace
 	if !waits || l.stopped {
 		l.tell(fault.Reason)
 	}
@@ -86,8 +87,11 @@ func (l *letterLog) tell(reason event.Reason) {
 	if untold.number == 0 {
 		return
 	}
-	l.logger.Info("events ended as dead letters", "reason", string(reason), "count", untold.number,
-		"subject", untold.subject, "error", untold.detail)
+	attributes := []any{"reason", string(reason), "count", untold.number, "subject", untold.subject, "error", untold.detail}
+	if untold.trace != "" {
+		attributes = append(attributes, "trace_id", untold.trace)
+	}
+	l.logger.Info("events ended as dead letters", attributes...)
 	untold.number = 0
 }
 

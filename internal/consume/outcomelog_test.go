@@ -51,7 +51,7 @@ func TestDeadLettersAreLogged(t *testing.T) {
 		l := newLetterLog(log.Logger())
 		bury := func(reason event.Reason, subject string, n int) {
 			for range n {
-				l.add(subject, event.NewFault(reason, "line\nbreak", nil))
+				l.add(subject, event.NewFault(reason, "line\nbreak", nil), "")
 			}
 		}
 		counts := func() (counts []string) {

@@ -23,19 +23,19 @@ func (f *fixture) status(status event.Status) uint64 {
 	return f.publish("notify.payments", fmt.Sprintf(`{"id": %q, "title": "an event", "status": %[1]q, "key": "k"}`, status))
 }
 
-// A resolved event with a key is never dropped because a limit is known to be full; any other is.
+// A resolved event is never dropped because a limit is known to be full; any other is.
 func TestResolvedIsNeverDroppedUnasked(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		body  string
 		asked bool
 	}{
-		"resolved":              {`{"id": "e", "title": "x", "status": "resolved", "key": "k"}`, true},
-		"resolved, escaped":     {`{"id": "e", "title": "x", "st\u0061tus": "r\u0065solved", "key": "k"}`, true},
-		"of an alert":           {`{"id": "e", "alerts": [{"status": "resolved", "labels": {"alertname": "x"}, "fingerprint": "f"}]}`, true},
-		"resolved, without key": {`{"id": "e", "title": "x", "status": "resolved"}`, false},
-		"firing":                {`{"id": "e", "title": "resolved", "status": "firing", "key": "k"}`, false},
-		"not JSON":              {`resolved`, false},
+		"resolved":            {`{"id": "e", "title": "x", "status": "resolved", "key": "k"}`, true},
+		"resolved, escaped":   {`{"id": "e", "title": "x", "st\u0061tus": "r\u0065solved", "key": "k"}`, true},
+		"of an alert":         {`{"id": "e", "alerts": [{"status": "resolved", "labels": {"alertname": "x"}, "fingerprint": "f"}]}`, true},
+		"firing, without key": {`{"id": "e", "title": "x", "status": "firing"}`, false},
+		"firing":              {`{"id": "e", "title": "resolved", "status": "firing", "key": "k"}`, false},
+		"not JSON":            {`resolved`, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -53,31 +53,6 @@ func TestResolvedIsNeverDroppedUnasked(t *testing.T) {
 				f.requireOutcomes(map[string]int{"dropped payments": 1})
 			}
 		})
-	}
-}
-
-// The receipt of a firing event is kept, and handed on with what resolves it.
-func TestReceipts(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.provision(patience)
-	f.sink.receipt = "C1/7"
-	f.throttle.answers(func(c throttle.Request) throttle.Decision {
-		decision := f.throttle.admit(c)
-		if c.Resolves {
-			decision.Opened = f.sink.receipt
-		}
-		return decision
-	})
-	f.status(event.StatusFiring)
-	f.status(event.StatusResolved)
-	f.start(nil)
-	f.awaitSettled(2)
-	f.requireHistory("firing", "send", "keep C1/7", "finish")
-	f.requireHistory("resolved", "resolve C1/7", "keep C1/7", "finish")
-	f.requireOutcomes(map[string]int{"sent payments": 2})
-	if paired, unpaired := f.metrics.Get("resolved paired"), f.metrics.Get("resolved unpaired"); paired != 1 || unpaired != 0 {
-		t.Errorf("%d were counted as paired and %d as unpaired, want 1 and 0", paired, unpaired)
 	}
 }
 

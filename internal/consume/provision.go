@@ -10,10 +10,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/replicas"
+	"github.com/seed-4578ace9/notifier/internal/requirements"
 	"github.com/seed-4578ace9/notifier/internal/room"
 )
 
@@ -131,11 +133,14 @@ type place struct {
 // apiTimeout bounds one request to the JetStream API. A denied request takes that long.
 const apiTimeout = 5 * time.Second
 
-// ErrUnfit means that a stream exists and cannot be used as it is.
-var ErrUnfit = errors.New("a stream is not fit for use")
+// ErrUnfit means that a stream exists and cannot be used as it is, or that the server is too old.
+var ErrUnfit = errors.New("nats is not fit for use")
 
 // provision finds streams and consumers. Create says whether those that are absent are made; what exists is never altered.
 func (n Names) provision(ctx context.Context, js jetstream.JetStream, ackWait time.Duration, create bool, logger *slog.Logger) (place, error) {
+	if err := fitServer(js.Conn()); err != nil {
+		return place{}, err
+	}
 	at, err := n.provisionEvents(ctx, js, ackWait, create, logger)
 	if err != nil {
 		return place{}, err
@@ -196,14 +201,10 @@ func (n Names) trusted(c jetstream.StreamConfig) error {
 	return nil
 }
 
-// schedulesSince is the first version of the server that has message schedules.
-const schedulesSince = "2.12"
-
-// canSchedule tells whether the server is too old for the room. One whose version is not told is tried.
-func (n Names) canSchedule(version string) error {
-	var major, minor int
-	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err == nil && (major < 2 || major == 2 && minor < 12) {
-		return fmt.Errorf("%w: %q needs message schedules, which nats-server has from %s on; this one is %s", ErrUnfit, n.RoomStream, schedulesSince, version)
+// fitServer tells whether the server is too old.
+func fitServer(conn *nats.Conn) error {
+	if err := requirements.NATS().Check(conn.ConnectedServerVersion(), conn.ConnectedAddr()); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnfit, err)
 	}
 	return nil
 }

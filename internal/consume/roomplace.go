@@ -55,9 +55,6 @@ type roomPlace struct {
 
 // provisionRoom finds the room, or makes it. What exists is never altered.
 func (n Names) provisionRoom(ctx context.Context, js jetstream.JetStream, ackWait time.Duration, create bool, logger *slog.Logger) (*roomPlace, error) {
-	if err := n.canSchedule(js.Conn().ConnectedServerVersion()); err != nil {
-		return nil, err
-	}
 	stream, err := n.ensureStream(ctx, js, n.RoomConfig(), create, logger)
 	if err != nil {
 		return nil, fmt.Errorf("looking for the room, stream %q: %w", n.RoomStream, err)

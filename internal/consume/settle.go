@@ -14,6 +14,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/summary"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/tracing"
 )
 
 // What a consumer is told about a message, as JetStream's protocol spells it. The worker speaks it itself: nats.go
@@ -145,6 +146,10 @@ func (s *settler) run() {
 		}
 		if s.acknowledge(batch) {
 			s.count(batch)
+			continue
+		}
+		for _, settled := range batch {
+			settled.span.Left(tracing.Unconfirmed)
 		}
 	}
 }
@@ -171,6 +176,9 @@ func (s *settler) acknowledge(batch []settlement) bool {
 
 // count counts confirmed settlements. Of a message that was settled late, and delivered again before that, only the first one counts.
 func (s *settler) count(batch []settlement) {
+	for _, settled := range batch {
+		settled.span.Settled(string(settled.outcome), settled.decided)
+	}
 	now, connection := time.Now(), s.conn.Stats().Reconnects
 	batch = slices.DeleteFunc(batch, func(settled settlement) bool {
 		late := settled.connection != connection || settled.leftAt(now) <= 0
@@ -180,7 +188,7 @@ func (s *settler) count(batch []settlement) {
 	for _, g := range groups {
 		s.metrics.Event(g.category, string(g.outcome), len(g.members))
 		if g.level != "" {
-			s.metrics.Dropped(g.category, g.level, len(g.members))
+			s.metrics.Dropped(g.category, g.level, len(g.members), g.trace)
 		}
 	}
 	s.log(batch...)
@@ -211,7 +219,8 @@ type kind struct {
 // outcomes are those of a batch that are of one kind.
 type outcomes struct {
 	kind
-	members []int // positions in the batch
+	members []int  // positions in the batch
+	trace   string // the ID of a trace of one of them, "" for none
 }
 
 // alike gathers the outcomes of a batch by their kinds.
@@ -229,6 +238,9 @@ func alike(batch []settlement) (groups []outcomes) {
 			groups = append(groups, outcomes{kind: k})
 		}
 		groups[number].members = append(groups[number].members, i)
+		if settled.span != nil {
+			groups[number].trace = settled.span.TraceID()
+		}
 	}
 	return groups
 }
@@ -270,6 +282,7 @@ func (s *settler) settledBefore(m *message, late bool) bool {
 // giveBack returns a message to JetStream, to be delivered again after the delay. If the lease may have run out, the message is
 // delivered again anyway.
 func (w *Worker) giveBack(m *message, delay time.Duration) {
+	m.span.Left(tracing.GivenBack)
 	if m.left() <= 0 {
 		return
 	}

@@ -183,7 +183,7 @@ func TestStopWithAFullHand(t *testing.T) {
 	}
 }
 
-// A worker can be stopped while NATS is away, and does not wait for it.
+// A worker can be stopped while NATS is unavailable, and does not wait for it.
 func TestStopWithoutNATS(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

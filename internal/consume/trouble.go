@@ -109,7 +109,8 @@ func (t *trouble) misconfigure(d *delivery, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.faults) == 0 {
-		t.logger.Error("deliveries are misconfigured, no more events are asked for", "destination", d.destination, "error", err)
+		t.logger.Error("deliveries are misconfigured, no more events are asked for",
+			d.traced("destination", d.destination, "error", err)...)
 	}
 	fault := t.faults[d.destination]
 	if fault == nil {

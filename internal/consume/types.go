@@ -82,10 +82,10 @@ type Sink interface {
 // Metrics is told what the worker does. Its methods may be called at once.
 type Metrics interface {
 	Event(category, outcome string, n int)
-	Dropped(category, level string, n int)
+	Dropped(category, level string, n int, trace string) // the ID of a trace of one of them, "" for none
 	DeadLetter(reason string)
-	DeadLettersDiscarded(n int) // that newer ones pushed out
-	EventAge(d time.Duration)   // of one that was sent
+	DeadLettersDiscarded(n int)             // that newer ones pushed out
+	EventAge(d time.Duration, trace string) // of one that was sent; the ID of its trace, "" for none
 	Redelivered(n int)
 	InFlight(delta int)
 	Held(delta int)                   // deliveries that wait for their destination in this worker

@@ -76,7 +76,7 @@ func (w *Worker) decode(ctx, work context.Context, batch []*message) (candidates
 		case denial != nil:
 			settled = append(settled, w.dropped(m, denial))
 		default:
-			c := candidate{message: m, event: e, lookUp: expired}
+			c := candidate{message: m, event: e, received: now, lookUp: expired}
 			if !again || !w.recall(work, c) {
 				candidates = append(candidates, c)
 			}
@@ -116,6 +116,7 @@ func (w *Worker) decide(ctx, work context.Context, candidates []candidate) (deci
 	if err != nil {
 		return w.notDecided(ctx, candidates)
 	}
+	answered := time.Now()
 	var (
 		settled  []settlement
 		unpaired []candidate
@@ -127,6 +128,7 @@ func (w *Worker) decide(ctx, work context.Context, candidates []candidate) (deci
 	for i := range decisions {
 		c, d := candidates[i], &decisions[i]
 		denial := d.Denial(asked)
+		w.traceDecision(&candidates[i], asked, answered, d, denial, len(candidates))
 		switch d.Verdict {
 		case throttle.Admitted, throttle.Reclaimed:
 			w.start(ctx, work, w.newDelivery(c, d, nil, prepared(i)))
@@ -214,17 +216,18 @@ func (w *Worker) delivered(work context.Context, d *delivery, receipt string) {
 	w.trouble.sink.note(nil)
 	w.trouble.mended(d.destination)
 	failpoint.Reach(failpoint.AfterPost)
+	d.span.Ended(string(Sent))
 	newly := d.grant.Finish(context.WithoutCancel(work), receipt)
 	failpoint.Reach(failpoint.AfterRecord)
 	if newly {
-		w.metrics.EventAge(w.clock.since(d.entry.Since))
+		w.metrics.EventAge(w.clock.since(d.entry.Since), d.span.TraceID())
 		if d.event.Resolves() {
 			w.metrics.Resolved("paired")
 		}
 		w.metrics.Event(d.category, string(Sent), 1)
 		w.logOutcomes(settlement{message: d.message, outcome: Sent, denial: d.denial})
 		if d.denial != nil {
-			w.metrics.Dropped(d.category, d.denial.Level, 1)
+			w.metrics.Dropped(d.category, d.denial.Level, 1, d.span.TraceID())
 		}
 		defer w.recordSent(d, receipt, time.Now()) // once the message is handed over to be acknowledged
 	}
@@ -256,7 +259,7 @@ func (w *Worker) failed(work context.Context, d *delivery, failure *sink.Error) 
 		w.postpone(work, d, 0)
 		return 0, false
 	}
-	w.trouble.sink.note(failure)
+	w.trouble.sink.note(failure, d.traced("error", failure)...)
 	delay = pause(firstBackoff, d.attempts-1+attemptsInHand*int(min(d.delivered-1, enoughDoublings)))
 	if time.Since(d.started)+delay+w.o.SendTimeout > w.ackWait { // another one would not end inside the first lease
 		w.postpone(work, d, delay)
@@ -270,6 +273,7 @@ func (w *Worker) settle(settled ...settlement) {
 	now := time.Now()
 	for i := range settled {
 		settled[i].decided = now
+		w.trace(settled[i].message, now, false)
 	}
 	w.settler.settle(settled...)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/summary"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/tracing"
 )
 
 // Options say how a worker works.
@@ -35,6 +36,7 @@ type Options struct {
 	Journal     Journal                             // nil: nobody wants to know
 	Revision    func() string                       // of the limits in force, for the journal
 	Shutdown    time.Duration                       // how long to finish what is in hand
+	Tracer      *tracing.Tracer                     // nil: events have no spans
 	Logger      *slog.Logger
 	Metrics     Metrics
 }

@@ -259,6 +259,7 @@ func readAlert(data []byte) (alert, *Fault) {
 	if value := r.text("valueString"); value != "" {
 		labels["valueString"] = value
 	}
+	r.checkResolved(a.Status, a.Key)
 	delete(labels, "alertname")
 	delete(labels, "severity")
 	a.Fields = labels

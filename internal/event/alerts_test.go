@@ -171,6 +171,7 @@ var badAlerts = map[string]string{
 	`"annotations":{"summary":null}`:          "annotations.summary must be",
 	`"status":"pending"`:                      `status must be firing or resolved, not "pending"`,
 	`"status":1`:                              "status must be a string",
+	`"status":"resolved"`:                     "status resolved needs a key",
 	`"fingerprint":12`:                        "fingerprint must be a string, not 12",
 	`"startsAt":"noon"`:                       `startsAt must be a time as in RFC 3339, not "noon"`,
 	`"status":"firing","endsAt":5`:            "endsAt must be",

@@ -2,11 +2,15 @@ package event_test
 
 import (
 	"encoding/base64"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
@@ -53,7 +57,7 @@ var structuredCloudEvents = []struct {
 	{"data null beside base64", envelope(`,"data":null,"data_base64":"aGk="`), ofEnvelope(withText("hi"))},
 	{"time of the envelope", envelope(`,"time":"2026-01-01T12:00:00Z","data":"x"`), ofEnvelope(textX, atNoon)},
 	{"status and key", envelope(`,"status":5,"data":{"text":"x","status":"resolved","key":"k"}`), ofEnvelope(textX, resolved, withKey("k"))},
-	{"base64 status", encodedEnvelope(`{"text":"x","status":"resolved"}`), ofEnvelope(textX, resolved)},
+	{"base64 status", encodedEnvelope(`{"text":"x","status":"resolved","key":"k"}`), ofEnvelope(textX, resolved, withKey("k"))},
 	{
 		"alert", envelope(`,"time":"2026-01-01T12:00:00Z","data":{"alerts":[{"status":"firing","fingerprint":"f","labels":{"alertname":"x"}}]}`),
 		ofEnvelope(withTitle("x"), firing, withKey("f"), atNoon),
@@ -241,4 +245,39 @@ func TestDecodeBinaryCloudEventFaults(t *testing.T) {
 		{event.ReasonBadJSON, "", []string{"x"}},
 		{event.ReasonEmpty, "", []string{"null", " "}},
 	}, slices.Concat(required, []string{"Content-Type", "application/json"})...)
+}
+
+// FuzzCloudEvent compares which CloudEvents are refused, and for which attributes, with the SDK of CloudEvents. A blank source is refused
+// here alone: the SDK takes it for the path "%20".
+func FuzzCloudEvent(f *testing.F) {
+	f.Add("1", "/s", "t", "text/plain; charset=utf-8", "https://example.com/schema", "about")
+	f.Add(" ", "http://[::1", "", "no type;;", "relative", " ")
+	f.Add("é\n", "urn:uuid:6e8bc430-9c3a-11d9-9669-0800200c9a66", "com.example", "*/*", ":", "")
+	f.Add("1", "?", "t", "application/json;", "a:", "\u00a0")
+	f.Add("1", "#", "t", "text", "//example.com", "")
+	f.Fuzz(func(t *testing.T, id, source, kind, contentType, schema, subject string) {
+		given := map[string]string{
+			"id": id, "source": source, "type": kind, "datacontenttype": contentType, "dataschema": schema, "subject": subject,
+		}
+		ce := cloudevents.New(cloudevents.CloudEventsVersionV1)
+		ce.SetID(id)
+		ce.SetSource(source)
+		ce.SetType(kind)
+		ce.SetDataContentType(contentType)
+		ce.SetDataSchema(schema)
+		ce.SetSubject(subject)
+		refused, _ := errors.AsType[cloudevents.ValidationError](ce.Validate())
+		if refused == nil {
+			refused = cloudevents.ValidationError{}
+		}
+		if source != "" && strings.TrimSpace(source) == "" {
+			refused["source"] = errors.New("blank")
+		}
+		var got []string
+		for _, violation := range event.Violations(given) {
+			name, _, _ := strings.Cut(violation, ":")
+			got = append(got, name)
+		}
+		testkit.EqualSlices(t, got, slices.Sorted(maps.Keys(refused)), "refused attributes of %q", given)
+	})
 }

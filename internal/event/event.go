@@ -59,7 +59,7 @@ type Event struct {
 	Fields   []Field   // in the body's order; of duplicates the last value, at its place
 	Time     time.Time // in UTC; zero when the producer gave none
 	Cost     int       // slots it takes, 1 to MaxCost; 1 unless given
-	Status   Status    // empty unless given
+	Status   Status    // empty unless given; StatusResolved only beside a Key
 	Key      string    // what it is about, unique within its category; as an ID, or empty if none was given
 }
 

@@ -12,3 +12,6 @@ func (e Event) Heading() string {
 	}
 	return firstLine(e.Text)
 }
+
+// Violations is what CloudEvents 1.0 forbids of attributes.
+func Violations(given map[string]string) []string { return attributes(given).violations() }

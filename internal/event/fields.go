@@ -30,6 +30,7 @@ func (e *Event) read(o object, bare bool) *Fault {
 		e.Time = given
 	}
 	e.Cost = cmp.Or(r.cost(), e.Cost)
+	r.checkResolved(e.Status, e.Key)
 	return r.fault
 }
 
@@ -116,6 +117,14 @@ func (r *reader) category() string {
 
 func (r *reader) status() Status {
 	return oneOf(r, "status", "firing or resolved", StatusFiring, StatusResolved)
+}
+
+// checkResolved refuses a resolved event without a key: it could not find what it resolves, and a message that calls it resolved could be
+// the first that anybody hears of it.
+func (r *reader) checkResolved(status Status, key string) {
+	if r.fault == nil && status == StatusResolved && key == "" {
+		r.fault = NewFault(ReasonBadField, "status resolved needs a key, which says what is resolved", nil)
+	}
 }
 
 // oneOf returns the text that a member holds, which must be one of words; "" if the member is absent.

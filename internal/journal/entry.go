@@ -96,7 +96,7 @@ func isBelow(category, path string) bool {
 // shortTitle is a title as entries have it.
 func shortTitle(title string) string {
 	title = plain.Line(title)
-	if utf8.RuneCountInString(title) <= MaxTitle {
+	if len(title) <= MaxTitle || utf8.RuneCountInString(title) <= MaxTitle {
 		return title
 	}
 	return string([]rune(title)[:MaxTitle-1]) + "…"

@@ -77,8 +77,8 @@ func start(t *testing.T) *kit {
 }
 
 // numbered returns entries whose sequences begin at first.
-func numbered(first int) func(i int) Entry {
-	return func(i int) Entry {
+func numbered(first int) func(i int, inFull bool) Entry {
+	return func(i int, _ bool) Entry {
 		return Entry{ID: fmt.Sprintf("evt-%d", first+i), Sequence: uint64(first + i)}
 	}
 }
@@ -108,7 +108,7 @@ func TestEntriesAreWhatWasRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := start(t)
 		stored := time.Date(2026, 11, 22, 9, 14, 2, 113e6, time.UTC)
-		k.Record("payments.refunds", Dropped, "category", 1, func(int) Entry {
+		k.Record("payments.refunds", Dropped, "category", 1, func(int, bool) Entry {
 			return Entry{
 				ID: "evt-4711", Stream: "NOTIFICATIONS", Sequence: 4711, Title: "card\n  declined", Path: "payments", Limit: "10/30m",
 				Used: 10, Size: 10, Next: stored.Add(time.Hour), Revision: "1:2", Stored: stored, Decided: stored.Add(time.Millisecond),
@@ -152,6 +152,28 @@ func TestFloodIsCounted(t *testing.T) {
 		k.drop("payments", "category", 0, 1)
 		time.Sleep(publishEvery)
 		testkit.Equal(t, len(k.storage.all()), len(entries)+1, "entries a second later")
+	})
+}
+
+// An entry that counts names the first and the last message, in whatever order their workers came to them. Few of many are asked for in full.
+func TestCountsHaveARange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := start(t)
+		inFull := 0
+		for _, first := range []int{500, 900, 100, 700} {
+			k.Record("payments", Dropped, "category", 150, func(i int, full bool) Entry {
+				if full {
+					inFull++
+				}
+				return numbered(first)(i, full)
+			})
+		}
+		time.Sleep(publishEvery + time.Millisecond)
+		entries := k.storage.all()
+		counted := entries[len(entries)-1]
+		testkit.EqualSlices(t, []any{counted.Count, counted.ID, counted.Sequence, counted.LastID, counted.LastSequence},
+			[]any{500, "evt-100", uint64(100), "evt-1049", uint64(1049)}, "counted entry")
+		testkit.Equal(t, inFull, SinglesPerCategory+2, "entries that were asked for in full")
 	})
 }
 
@@ -316,7 +338,7 @@ func TestMatches(t *testing.T) {
 		{"a title of those counted, which nobody knows", Query{Title: "refund"}, counted, true},
 	}
 	for _, test := range tests {
-		testkit.Equal(t, test.query.Matches(test.entry), test.want, "%s", test.name)
+		testkit.Equal(t, test.query.Matches(&test.entry), test.want, "%s", test.name)
 	}
 }
 
@@ -327,7 +349,7 @@ func TestRealStream(t *testing.T) {
 	t.Cleanup(conn.Close)
 	js := testkit.Must(jetstream.New(conn))(t)
 	reader := Reader{JetStream: js, Names: names}
-	_, _, err := reader.Find(t.Context(), Query{})
+	_, err := reader.Search(t.Context(), []Query{{}}, nil)
 	if !errors.Is(err, ErrNoJournal) {
 		t.Fatalf("without a stream the error is %v", err)
 	}
@@ -340,8 +362,8 @@ func TestRealStream(t *testing.T) {
 	})
 	begin := time.Now()
 	record := func(category string, first, n int) {
-		recorder.Record(category, Dropped, "category", n, func(i int) Entry {
-			e := numbered(first)(i)
+		recorder.Record(category, Dropped, "category", n, func(i int, inFull bool) Entry {
+			e := numbered(first)(i, inFull)
 			e.Decided = begin.Add(time.Duration(first+i) * time.Second)
 			return e
 		})
@@ -351,29 +373,27 @@ func TestRealStream(t *testing.T) {
 	record("orders", 1000, 1)
 	wantIDs := func(q Query, want ...string) {
 		t.Helper()
-		found, unreadable, err := reader.Find(t.Context(), q)
-		testkit.NoError(t, err)
-		testkit.Equal(t, unreadable, 0, "unreadable messages")
-		var ids []string
-		for _, e := range found {
+		ids := make([]string, 0)
+		read := testkit.Must(reader.Search(t.Context(), []Query{{ID: "none"}, q}, func(query int, e Entry) {
+			testkit.Equal(t, query, 1, "query that %s matches", e.ID)
 			ids = append(ids, e.ID)
-		}
+		}))(t)
+		testkit.Equal(t, read[1].Unreadable, 0, "unreadable messages")
 		testkit.EqualSlices(t, ids, want, "IDs found")
 	}
 	wantIDs(Query{ID: "evt-42"}, "evt-42")
 	wantIDs(Query{Sequence: 500}, "evt-100")
 	wantIDs(Query{Category: "orders"}, "evt-1000")
-	wantIDs(Query{Category: "payments", Newest: 2}, "evt-99", "evt-100")
+	wantIDs(Query{Category: "payments", Title: "x"}, "evt-100") // nobody knows the titles of those that are counted
 	wantIDs(Query{Since: begin.Add(time.Hour)})
-	read := testkit.Must(reader.Search(t.Context(), Query{ID: "evt-500"}, func(e Entry) { t.Errorf("found %+v", e) }))(t)
+	read := testkit.Must(reader.Search(t.Context(), []Query{{ID: "evt-500"}}, func(_ int, e Entry) { t.Errorf("found %+v", e) }))(t)[0]
 	testkit.Equal(t, read.Counted, 900, "events of which there is only a count")
 	if age := time.Since(read.Begins); age < 0 || age > time.Since(begin) {
 		t.Errorf("the journal begins at %v, want a time since %v", read.Begins, begin)
 	}
 	testkit.Must(js.Publish(t.Context(), "notify-journal.x", []byte("no batch")))(t)
-	_, unreadable, err := reader.Find(t.Context(), Query{})
-	testkit.NoError(t, err)
-	testkit.Equal(t, unreadable, 1, "unreadable messages")
+	read = testkit.Must(reader.Search(t.Context(), []Query{{}}, func(int, Entry) {}))(t)[0]
+	testkit.Equal(t, read.Unreadable, 1, "unreadable messages")
 
 	testkit.NoError(t, js.DeleteStream(t.Context(), names.Stream))
 	record("orders", 2000, 1)

@@ -23,13 +23,12 @@ type Query struct {
 	Title    string    // part of the title, in any letter case
 	Result   Result    // "": every result but Told
 	Since    time.Time // when the entries were published
-	Newest   int       // at most so many entries, the newest; 0 for all
 }
 
 // Matches tells whether the entry may be of an event that is looked for. An entry that counts events matches if it has a range of
 // sequences around the one that is looked for. An ID matches the first and the last of the counted events, whose IDs alone are known.
 // A title matches any entry that counts.
-func (q Query) Matches(e Entry) bool {
+func (q *Query) Matches(e *Entry) bool {
 	switch {
 	case q.Result == "" && e.Result == Told, q.Result != "" && e.Result != q.Result:
 		return false
@@ -44,7 +43,7 @@ func (q Query) Matches(e Entry) bool {
 }
 
 // mayBe tells whether an event of the entry has an ID. Of a counted one nobody knows.
-func (e Entry) mayBe(id string) bool {
+func (e *Entry) mayBe(id string) bool {
 	return isOf(e.ID, id) || e.Count > 0 && isOf(e.LastID, id)
 }
 
@@ -52,7 +51,7 @@ func (e Entry) mayBe(id string) bool {
 func isOf(shown, id string) bool { return shown == id || strings.HasPrefix(shown, id+"/") }
 
 // mayHold tells whether the entry may tell of the message with a sequence.
-func (e Entry) mayHold(sequence uint64) bool {
+func (e *Entry) mayHold(sequence uint64) bool {
 	if e.Count == 0 {
 		return e.Sequence == sequence
 	}
@@ -79,72 +78,96 @@ type Read struct {
 	Unreadable int       // messages that cannot be decoded
 }
 
-// Find returns the entries that match, in the order in which they were decided. It reads what the stream holds when it is called. A
-// message that cannot be decoded is passed over, and counted in unreadable.
-func (r Reader) Find(ctx context.Context, q Query) (found []Entry, unreadable int, err error) {
-	read, err := r.Search(ctx, q, func(e Entry) { found = append(found, e) })
-	slices.SortStableFunc(found, func(a, b Entry) int { return a.Decided.Compare(b.Decided) })
-	if q.Newest > 0 && len(found) > q.Newest {
-		found = found[len(found)-q.Newest:]
-	}
-	return found, read.Unreadable, err
-}
-
-// Search hands over the entries that match, about in the order in which they were decided. It keeps none of them.
-func (r Reader) Search(ctx context.Context, q Query, take func(Entry)) (read Read, err error) {
-	wanted := q.lines()
-	err = r.each(ctx, q, func(message jetstream.Msg) {
-		if metadata, err := message.Metadata(); err == nil && read.Begins.IsZero() {
-			read.Begins = metadata.Timestamp
+// Search reads what the stream holds when it is called. It hands over the entries that match, each with the number of its query, about in
+// the order in which they were decided, and keeps none of them. It returns what each query has read.
+func (r Reader) Search(ctx context.Context, queries []Query, take func(query int, e Entry)) ([]Read, error) {
+	reads := make([]Read, len(queries))
+	wanted := linesOf(queries)
+	err := r.each(ctx, queries, func(message jetstream.Msg) {
+		metadata, err := message.Metadata()
+		if err != nil {
+			return // it is none of the stream
 		}
 		entries, err := decode(message.Headers(), message.Data(), wanted)
-		if err != nil {
-			read.Unreadable++
-		}
-		for _, entry := range entries {
-			if q.Matches(entry) {
-				take(entry)
-			} else if entry.Count > 0 && entry.Result != Told && q.mayMean(entry) {
-				read.Counted += entry.Count
+		for i := range queries {
+			if metadata.Timestamp.Before(queries[i].Since) {
+				continue
+			}
+			if reads[i].Begins.IsZero() {
+				reads[i].Begins = metadata.Timestamp
+			}
+			if err != nil {
+				reads[i].Unreadable++
+			}
+			for j := range entries {
+				if entry := &entries[j]; queries[i].Matches(entry) {
+					take(i, *entry)
+				} else if entry.Count > 0 && entry.Result != Told && queries[i].mayMean(entry) {
+					reads[i].Counted += entry.Count
+				}
 			}
 		}
 	})
-	return read, err
+	return reads, err
 }
 
 // mayMean tells whether an event of an entry that counts may be looked for, by what such an entry has of all its events.
-func (q Query) mayMean(e Entry) bool {
-	q.ID, q.Title = "", ""
-	return q.Matches(e)
+func (q *Query) mayMean(e *Entry) bool {
+	ofAll := Query{Sequence: q.Sequence, Category: q.Category, Result: q.Result}
+	return ofAll.Matches(e)
 }
 
-// lines returns what tells whether a line may hold an entry that matches, without decoding it; nil: every line may. Lines of entries
-// that count are always decoded.
-func (q Query) lines() func(line []byte) bool {
-	text := []byte(q.ID)
-	if q.ID == "" && q.Sequence != 0 {
-		text = strconv.AppendUint(nil, q.Sequence, 10)
+// fewQueries is up to how many queries a line is searched for the texts of all of them before it is decoded.
+const fewQueries = 8
+
+// linesOf returns what tells whether a line may hold an entry that matches a query, without decoding it; nil: every line may. Lines of
+// entries that count are always decoded.
+func linesOf(queries []Query) func(line []byte) bool {
+	var texts [][]byte
+	for _, q := range queries {
+		text := []byte(q.ID)
+		if q.ID == "" && q.Sequence != 0 {
+			text = strconv.AppendUint(nil, q.Sequence, 10)
+		}
+		if len(queries) > fewQueries || len(text) == 0 || bytes.ContainsFunc(text, isEscaped) {
+			return nil
+		}
+		texts = append(texts, text)
 	}
-	isEscaped := func(r rune) bool { return r < ' ' || r > '~' || r == '"' || r == '\\' }
-	if len(text) == 0 || bytes.ContainsFunc(text, isEscaped) {
-		return nil
+	return func(line []byte) bool {
+		return bytes.Contains(line, []byte(`"count":`)) ||
+			slices.ContainsFunc(texts, func(text []byte) bool { return bytes.Contains(line, text) })
 	}
-	return func(line []byte) bool { return bytes.Contains(line, text) || bytes.Contains(line, []byte(`"count":`)) }
+}
+
+// subjectsOf lists the subjects of entries that may match; nil for all.
+func (r Reader) subjectsOf(queries []Query) []string {
+	subjects := []string{r.Names.SubjectOf(event.NoLevel)} // of no category, and counts of many
+	for _, q := range queries {
+		if q.Result == Told { // of no category
+			continue
+		}
+		if q.Category == "" {
+			return nil
+		}
+		subjects = append(subjects, r.Names.SubjectOf(event.FirstLevel(q.Category)))
+	}
+	slices.Sort(subjects)
+	return slices.Compact(subjects)
+}
+
+// oldest is since when entries are looked for.
+func oldest(queries []Query) time.Time {
+	return slices.MinFunc(queries, func(a, b Query) int { return a.Since.Compare(b.Since) }).Since
 }
 
 // each hands over every message that may hold what is looked for.
-func (r Reader) each(ctx context.Context, q Query, take func(jetstream.Msg)) error {
+func (r Reader) each(ctx context.Context, queries []Query, take func(jetstream.Msg)) error {
 	asking, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	config := jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy}
-	if !q.Since.IsZero() {
-		config.DeliverPolicy, config.OptStartTime = jetstream.DeliverByStartTimePolicy, &q.Since
-	}
-	switch {
-	case q.Result == Told: // of no category
-		config.FilterSubjects = []string{r.Names.SubjectOf(event.NoLevel)}
-	case q.Category != "":
-		config.FilterSubjects = []string{r.Names.SubjectOf(event.FirstLevel(q.Category)), r.Names.SubjectOf(event.NoLevel)}
+	config := jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy, FilterSubjects: r.subjectsOf(queries)}
+	if since := oldest(queries); !since.IsZero() {
+		config.DeliverPolicy, config.OptStartTime = jetstream.DeliverByStartTimePolicy, &since
 	}
 	consumer, err := r.JetStream.OrderedConsumer(asking, r.Names.Stream, config)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {

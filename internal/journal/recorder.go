@@ -75,41 +75,46 @@ type Recorder struct {
 // NewRecorder returns a recorder whose entries are published while Run runs.
 func NewRecorder(o Options) *Recorder { return &Recorder{o: o, second: newSecond()} }
 
-// Record tells what became of n events of a category, of which level, if not empty, denied each. Entry returns what is to be told of one of
-// them, from 0 to n-1; it is asked only for those that stand singly, and for the first and the last of those that are counted.
-func (r *Recorder) Record(category string, result Result, level string, n int, entry func(i int) Entry) {
+// Record tells what became of n events of a category, in the order of their sequences, and of which level denied each, if one did. Entry
+// returns what is to be told of one of them, from 0 to n-1; not in full, only its ID, message and the time when that was stored. It is
+// asked for few of many, and must not call the recorder.
+func (r *Recorder) Record(category string, result Result, level string, n int, entry func(i int, inFull bool) Entry) {
 	if r == nil || n == 0 {
 		return
 	}
+	k := kind{category: category, result: result, level: level}
 	r.mu.Lock()
 	singles := r.second.take(category, result, n)
 	r.mu.Unlock()
-	entries := make([]Entry, 0, singles+2)
 	for i := range singles {
-		entries = append(entries, completed(entry(i), category, result, level))
+		e := k.entry(entry(i, true)) // may take a while, for a large body: others record meanwhile
+		r.mu.Lock()
+		r.second.add(&e)
+		r.mu.Unlock()
 	}
-	if singles < n {
-		entries = append(entries, completed(entry(singles), category, result, level), entry(n-1))
+	if singles == n {
+		return
 	}
+	first, last := entry(singles, false), entry(n-1, false)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.second.entries = append(r.second.entries, entries[:singles]...)
-	if singles < n {
-		r.second.count(entries[singles], entries[singles+1], n-singles)
-	}
-}
-
-func completed(e Entry, category string, result Result, level string) Entry {
-	e.Category, e.Result, e.Level, e.Title = category, result, level, shortTitle(e.Title)
-	return e
+	r.second.count(k, n-singles, first, last, func() Entry { return k.entry(entry(singles, true)) })
 }
 
 // second is what a recorder gathers between two times that it publishes.
 type second struct {
-	entries []Entry
+	piles   map[string]*pile // by first levels
+	full    []pile
 	singles map[kind]int // of categories and of first levels, whose kinds are below
 	counted map[kind]*Entry
 	taken   int // entries that stand singly
+}
+
+// pile is the entries of a message, as lines.
+type pile struct {
+	first string // level of their categories
+	lines []byte
+	n     int
 }
 
 // kind is what an entry counts, or what a bound is of.
@@ -120,7 +125,15 @@ type kind struct {
 	below    bool // at and below the category
 }
 
-func newSecond() *second { return &second{singles: make(map[kind]int), counted: make(map[kind]*Entry)} }
+// entry completes an entry of the kind.
+func (k kind) entry(e Entry) Entry {
+	e.Category, e.Result, e.Level, e.Title = k.category, k.result, k.level, shortTitle(e.Title)
+	return e
+}
+
+func newSecond() *second {
+	return &second{piles: make(map[string]*pile), singles: make(map[kind]int), counted: make(map[kind]*Entry)}
+}
 
 // take returns how many of n entries stand singly.
 func (s *second) take(category string, result Result, n int) int {
@@ -128,7 +141,7 @@ func (s *second) take(category string, result Result, n int) int {
 	first := kind{category: event.FirstLevel(category), result: result, below: true}
 	free := min(n, SinglesPerCategory-s.singles[own], SinglesPerFirst-s.singles[first], SinglesPerWorker-s.taken)
 	if free <= 0 {
-		return 0
+		return 0 // kinds without entries take no memory
 	}
 	s.singles[own] += free
 	s.singles[first] += free
@@ -136,9 +149,23 @@ func (s *second) take(category string, result Result, n int) int {
 	return free
 }
 
-// count counts n events, from the first to the last.
-func (s *second) count(first, last Entry, n int) {
-	k := kind{category: first.Category, result: first.Result, level: first.Level}
+// add adds an entry to the pile of its first level.
+func (s *second) add(e *Entry) {
+	first := event.FirstLevel(e.Category)
+	p := s.piles[first]
+	if p == nil {
+		p = &pile{first: first}
+		s.piles[first] = p
+	}
+	p.lines = appendLine(p.lines, e)
+	if p.n++; p.n == maxBatch {
+		s.full = append(s.full, *p)
+		*p = pile{first: first}
+	}
+}
+
+// count counts n events of a kind, from the first to the last. In full is the first one's entry.
+func (s *second) count(k kind, n int, first, last Entry, inFull func() Entry) {
 	if !s.mayCount(k) {
 		k.category, k.below = event.FirstLevel(k.category), true
 	}
@@ -147,12 +174,19 @@ func (s *second) count(first, last Entry, n int) {
 	}
 	counted := s.counted[k]
 	if counted == nil {
-		first.Category, first.Below = k.category, k.below
-		counted = &first
+		counted = &Entry{Sequence: first.Sequence + 1}
 		s.counted[k] = counted
 	}
-	counted.Count += n
-	counted.LastID, counted.LastSequence, counted.LastStored = last.ID, last.Sequence, last.Stored
+	so := *counted
+	if first.Sequence < counted.Sequence {
+		*counted = inFull()
+		counted.Category, counted.Below = k.category, k.below
+	}
+	counted.Count = so.Count + n
+	counted.LastID, counted.LastSequence, counted.LastStored = so.LastID, so.LastSequence, so.LastStored
+	if so.Count == 0 || last.Sequence > so.LastSequence {
+		counted.LastID, counted.LastSequence, counted.LastStored = last.ID, last.Sequence, last.Stored
+	}
 }
 
 // mayCount tells whether events of a kind may have an entry of their own.
@@ -164,11 +198,12 @@ func (s *second) mayCount(k kind) bool {
 	return s.counted[k] != nil || len(s.counted) < most
 }
 
-// batch is the entries of a message.
+// batch is the entries of a message as it is stored.
 type batch struct {
 	first   string // level of their categories
 	name    string // under which the stream knows the message again
-	entries []Entry
+	data    []byte
+	entries int
 }
 
 // StopPatience is how long [Recorder.Run] goes on when its context has ended.
@@ -218,36 +253,29 @@ func (r *Recorder) batches() []batch {
 	gathered := r.second
 	r.second = newSecond()
 	r.mu.Unlock()
-	byFirst := make(map[string][]Entry)
-	for _, entry := range gathered.entries {
-		first := event.FirstLevel(entry.Category)
-		byFirst[first] = append(byFirst[first], entry)
-	}
 	for _, counted := range gathered.counted {
-		first := event.FirstLevel(counted.Category)
-		byFirst[first] = append(byFirst[first], *counted)
+		gathered.add(counted)
 	}
-	var batches []batch
-	for first, entries := range byFirst {
-		for len(entries) > 0 {
-			n := min(maxBatch, len(entries))
-			r.number++
-			batches = append(batches, batch{first: first, name: r.o.Instance + "-" + strconv.Itoa(r.number), entries: entries[:n]})
-			entries = entries[n:]
+	piles := gathered.full
+	for _, p := range gathered.piles {
+		if p.n > 0 {
+			piles = append(piles, *p)
 		}
+	}
+	batches := make([]batch, len(piles))
+	for i, p := range piles {
+		r.number++
+		batches[i] = batch{first: p.first, name: r.o.Instance + "-" + strconv.Itoa(r.number), data: compressed(p.lines), entries: p.n}
 	}
 	return batches
 }
 
 // publishBatch stores one batch. The stream knows a batch again that it stored before although its confirmation was lost.
 func (r *Recorder) publishBatch(ctx context.Context, b batch) error {
-	message, err := encode(r.o.Names.SubjectOf(b.first), r.o.Instance, b.name, b.entries)
-	if err != nil {
-		return err
-	}
+	message := b.message(r.o.Names.SubjectOf(b.first), r.o.Instance)
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	_, err = r.o.Publisher.PublishMsg(ctx, message)
+	_, err := r.o.Publisher.PublishMsg(ctx, message)
 	if errors.Is(err, jetstream.ErrNoStreamResponse) && r.o.Provision != nil {
 		err = r.o.Provision(ctx)
 		if err == nil {
@@ -261,12 +289,12 @@ func (r *Recorder) publishBatch(ctx context.Context, b batch) error {
 func (r *Recorder) dropOldest() {
 	kept := 0
 	for i, b := range slices.Backward(r.unpublished) {
-		if kept += len(b.entries); kept <= maxUnpublished {
+		if kept += b.entries; kept <= maxUnpublished {
 			continue
 		}
 		for _, lost := range r.unpublished[:i+1] {
-			r.lost += len(lost.entries)
-			r.o.Metrics.JournalLost(len(lost.entries))
+			r.lost += lost.entries
+			r.o.Metrics.JournalLost(lost.entries)
 		}
 		r.unpublished = r.unpublished[i+1:]
 		return

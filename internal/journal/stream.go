@@ -1,15 +1,11 @@
 package journal
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
-	"github.com/klauspost/compress/s2"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/replicas"
@@ -66,45 +62,4 @@ func (n Names) Provision(ctx context.Context, js jetstream.JetStream) error {
 		}
 		return nil
 	})
-}
-
-// headerInstance names the worker whose entries a message holds.
-const headerInstance = "Notifier-Instance"
-
-// encode makes a message of entries: one JSON object a line, compressed as S2.
-func encode(subject, instance, name string, entries []Entry) (*nats.Msg, error) {
-	var lines bytes.Buffer
-	encoder := json.NewEncoder(&lines)
-	encoder.SetEscapeHTML(false)
-	for _, entry := range entries {
-		if err := encoder.Encode(entry); err != nil {
-			return nil, fmt.Errorf("encoding an entry of the journal: %w", err)
-		}
-	}
-	message := nats.NewMsg(subject)
-	message.Header.Set(headerInstance, instance)
-	message.Header.Set(nats.MsgIdHdr, name)
-	message.Data = s2.Encode(nil, lines.Bytes())
-	return message, nil
-}
-
-// decode reads what encode wrote: the lines that are wanted, or all if wanted is nil.
-func decode(header nats.Header, data []byte, wanted func(line []byte) bool) ([]Entry, error) {
-	lines, err := s2.Decode(nil, data)
-	if err != nil {
-		return nil, fmt.Errorf("decompressing a message of the journal: %w", err)
-	}
-	var entries []Entry
-	for line := range bytes.Lines(lines) {
-		if wanted != nil && !wanted(line) {
-			continue
-		}
-		var entry Entry
-		if err := json.Unmarshal(line, &entry); err != nil {
-			return nil, fmt.Errorf("decoding an entry of the journal: %w", err)
-		}
-		entry.Instance = header.Get(headerInstance)
-		entries = append(entries, entry)
-	}
-	return entries, nil
 }

@@ -41,8 +41,21 @@ func NewLive(plan Plan, shadow []Override, earlier Earlier, logger *slog.Logger)
 
 // Ruleset is the limits with these overrides and no others.
 func (l *Live) Ruleset(generation int64, revision uint64, entries []LiveEntry) (Ruleset, error) {
+	live, liveShadow := l.overrides(entries)
+	rules, err := NewRuleset(l.plan, live, l.shadow, liveShadow)
+	rules.Generation, rules.Revision = generation, revision
+	return rules, err
+}
+
+// Plan is the plan with these overrides and no others, without the shadow limits.
+func (l *Live) Plan(entries []LiveEntry) Plan {
+	live, _ := l.overrides(entries)
+	return l.plan.With(live, FromLive)
+}
+
+// overrides are the overrides that entries put in force.
+func (l *Live) overrides(entries []LiveEntry) (live, liveShadow []Override) {
 	good := make(map[liveLevel]Override, len(entries))
-	var live, liveShadow []Override
 	for _, entry := range entries {
 		key := liveLevel{entry.Level, entry.Shadow}
 		override, err := l.Check(entry)
@@ -62,9 +75,7 @@ func (l *Live) Ruleset(generation int64, revision uint64, entries []LiveEntry) (
 		good[key] = override
 	}
 	l.good = good
-	rules, err := NewRuleset(l.plan, live, l.shadow, liveShadow)
-	rules.Generation, rules.Revision = generation, revision
-	return rules, err
+	return live, liveShadow
 }
 
 // lastGood is what is in force in the place of a bad value.
@@ -97,6 +108,6 @@ func (l *Live) report(key liveLevel, entry LiveEntry, err error, lastStays bool)
 		return
 	}
 	l.reported[key] = entry.Revision
-	l.logger.Error("bad live limit is ignored", "level", entry.Level, "shadow", entry.Shadow, "limit", entry.Limits,
+	l.logger.Error("bad live limit is ignored", "limit_level", entry.Level, "shadow", entry.Shadow, "limit", entry.Limits,
 		"revision", entry.Revision, "last_good_stays", lastStays, "error", err)
 }

@@ -101,7 +101,7 @@ func TestLiveBadOverride(t *testing.T) {
 	for range 3 { // it is said once
 		k.want("a", []LiveEntry{bad, other}, "global=100/1h a=7/1h", "")
 	}
-	k.wantLogged(1, "bad live limit is ignored", "level=a", "limit=seven", fmt.Sprint("revision=", bad.Revision), "last_good_stays=true", "30m")
+	k.wantLogged(1, "bad live limit is ignored", "limit_level=a", "limit=seven", fmt.Sprint("revision=", bad.Revision), "last_good_stays=true", "30m")
 	k.want("b", []LiveEntry{bad, other}, "global=100/1h b=3/1h", "")
 	k.want("a", []LiveEntry{k.entry("a=8/"), other}, "global=100/1h a=7/1h", "")
 	k.wantLogged(2, "limit=8/")

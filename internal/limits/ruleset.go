@@ -37,7 +37,7 @@ func NewRuleset(plan Plan, live, shadow, liveShadow []Override) (Ruleset, error)
 // Position says which of two states of the limits is the newer one: the one with the higher generation or, in one generation, the higher
 // revision. The zero Position is the state without overrides.
 type Position struct {
-	Generation int64  // when the place of the overrides was made, in Unix milliseconds
+	Generation int64  // when the bucket of the overrides was made, in Unix milliseconds
 	Revision   uint64 // counts the changes there
 }
 

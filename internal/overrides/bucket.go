@@ -30,6 +30,10 @@ type Options struct {
 	Replicas  int    // of a bucket that is created; [replicas.Auto]: what the cluster allows
 	By        string // author of the changes, for the history; "" if unknown
 	Logger    *slog.Logger
+
+	// Outdated tells a watcher whether a state is older than the one in force, as after a restore. The watcher ends no override
+	// of such a state, since each end makes the state a newer one. nil: no state is.
+	Outdated func(context.Context, Snapshot) bool
 }
 
 // requestTimeout bounds one request to the server. A request that is not permitted takes that long.

@@ -236,7 +236,7 @@ func TestContextEnds(t *testing.T) {
 	for what, call := range map[string]func() error{
 		"open":     func() error { _, err := Open(ctx, f.js, f.options(true)); return err },
 		"load":     func() error { _, err := b.Load(ctx); return err },
-		"set":      func() error { _, err := b.Set(ctx, enforced("a"), "1/1m"); return err },
+		"set":      func() error { _, err := b.Set(ctx, enforced("a"), "1/1m", 0); return err },
 		"unset":    func() error { _, err := b.Unset(ctx, enforced("a")); return err },
 		"history":  func() error { _, err := b.History(ctx); return err },
 		"rollback": func() error { _, err := b.Rollback(ctx, 1); return err },

@@ -6,47 +6,55 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Set stores an override and returns its revision. The errors are an [ErrName], and an [ErrConflict] if someone else
-// changes the same override meanwhile. After a timeout it may be stored or not.
-func (b *Bucket) Set(ctx context.Context, name Name, value string) (uint64, error) {
-	return b.change(ctx, "setting", name, Change{Value: value})
+// Set stores an override that ends by itself after a time, with 0 never. It returns the override with its revision, its end and
+// what follows. The errors are an [ErrName], and an [ErrConflict] if someone else changes the same override meanwhile. After a
+// timeout it may be stored or not.
+func (b *Bucket) Set(ctx context.Context, name Name, value string, lasts time.Duration) (Change, error) {
+	return b.change(ctx, "setting", name, Change{Value: value}, lasts)
 }
 
 // Unset removes an override and returns the revision of that. The errors are those of Set, and an [ErrNotSet].
 func (b *Bucket) Unset(ctx context.Context, name Name) (uint64, error) {
-	return b.change(ctx, "unsetting", name, Change{Deleted: true})
+	unset, err := b.change(ctx, "unsetting", name, Change{Deleted: true}, 0)
+	return unset.Revision, err
 }
 
-func (b *Bucket) change(ctx context.Context, doing string, name Name, change Change) (_ uint64, err error) {
-	if change.key, err = name.Key(); err != nil {
-		return 0, err
+func (b *Bucket) change(ctx context.Context, doing string, name Name, next Change, lasts time.Duration) (_ Change, err error) {
+	next.Name = name
+	if next.key, err = name.Key(); err != nil {
+		return Change{}, err
 	}
-	revision, err := b.replace(ctx, change)
-	if err != nil {
-		return 0, fmt.Errorf("%s %s: %w", doing, name, err)
+	if next, err = b.replace(ctx, next, lasts); err != nil {
+		return Change{}, fmt.Errorf("%s %s: %w", doing, name, err)
 	}
-	return revision, nil
+	return next, nil
 }
 
 // NoteAdoption writes into the history that the bucket's state was put in force although newer limits were, and returns
 // the revision of that note. The text says what was in force before. The error is an [ErrConflict] if someone else does so
 // too.
 func (b *Bucket) NoteAdoption(ctx context.Context, text string) (uint64, error) {
-	revision, err := b.replace(ctx, Change{key: keyAdopted, Value: text})
+	noted, err := b.replace(ctx, Change{key: keyAdopted, Value: text}, 0)
 	if err != nil {
 		return 0, fmt.Errorf("noting an adoption: %w", err)
 	}
-	return revision, nil
+	return noted.Revision, nil
 }
 
-// headerBy is the header with the author of a change. Changes by other programs have none.
-const headerBy = "Notifier-By"
+// Headers of a change. Changes by other programs have none of them.
+const (
+	headerBy    = "Notifier-By"    // author
+	headerUntil = "Notifier-Until" // when the override ends, RFC 3339
+	headerThen  = "Notifier-Then"  // value that is set then; absent: none is
+	headerEnded = "Notifier-Ended" // revision of the override that ended with this change
+)
 
 // longestBy bounds the name of an author.
 const longestBy = 64
@@ -58,23 +66,28 @@ func cleanName(name string) string {
 	return string(clean[:min(len(clean), longestBy)])
 }
 
-// replace adds a change to the newest change of its key.
-func (b *Bucket) replace(ctx context.Context, change Change) (uint64, error) {
+// replace adds a change to the newest change of its key, and returns it as it is stored. The change ends after a time, or with
+// 0 never.
+func (b *Bucket) replace(ctx context.Context, next Change, lasts time.Duration) (Change, error) {
 	r, err := b.read(ctx, jetstream.DeliverLastPerSubjectPolicy)
 	if err != nil {
-		return 0, b.fail("reading", err)
+		return Change{}, b.fail("reading", err)
 	}
 	defer r.stop()
 	last := Change{Deleted: true}
 	for _, stored := range r.stored {
-		if stored.key == change.key {
+		if stored.key == next.key {
 			last = stored
 		}
 	}
-	if change.Deleted && last.Deleted {
-		return 0, ErrNotSet
+	if next.Deleted && last.Deleted {
+		return Change{}, ErrNotSet
 	}
-	return b.store(ctx, change, last.Revision)
+	if lasts > 0 {
+		next.Until, next.Then = r.info.TimeStamp.Add(lasts), last.lasting()
+	}
+	next.Revision, err = b.store(ctx, next, last.Revision)
+	return next, err
 }
 
 // store adds a change if the newest change of its key has the revision, where 0 stands for no change.
@@ -83,11 +96,10 @@ func (b *Bucket) store(ctx context.Context, change Change, last uint64) (uint64,
 	defer cancel()
 	message := nats.NewMsg(b.prefix() + change.key)
 	message.Data = []byte(change.Value)
-	if by := cleanName(b.o.By); by != "" {
-		message.Header.Set(headerBy, by)
-	}
-	if change.Deleted {
-		message.Header.Set(headerOperation, operationDelete)
+	for header, value := range change.headers(b.o.By) {
+		if value != "" {
+			message.Header.Set(header, value)
+		}
 	}
 	stored, err := b.js.PublishMsg(ctx, message,
 		jetstream.WithExpectStream(b.stream()), jetstream.WithExpectLastSequencePerSubject(last))

@@ -73,8 +73,8 @@ func TestChangeInAnotherStream(t *testing.T) {
 			f.Error(err)
 		}
 	}}, f.options(false))
-	if revision, err := b.Set(f.context(), enforced("a"), "1/1m"); err == nil {
-		t.Errorf("it was stored as revision %d", revision)
+	if stored, err := b.Set(f.context(), enforced("a"), "1/1m", 0); err == nil {
+		t.Errorf("it was stored as %+v", stored)
 	}
 	stream, err := f.js.Stream(f.context(), other.Name)
 	if err != nil || stream.CachedInfo().State.LastSeq != 0 {
@@ -92,7 +92,8 @@ func TestManyChangesAtOnce(t *testing.T) {
 	for i := range 8 {
 		working.Go(func() {
 			for j := range 8 {
-				revision, err := b.Set(f.context(), enforced("a"), fmt.Sprintf("%d/%dm", i+1, j+1))
+				set, err := b.Set(f.context(), enforced("a"), fmt.Sprintf("%d/%dm", i+1, j+1), 0)
+				revision := set.Revision
 				switch {
 				case errors.Is(err, ErrConflict):
 				case err != nil:

@@ -14,6 +14,12 @@
 // fails with [ErrConflict] if that is no longer the newest. A [Bucket.Rollback] is several changes: it may end half done,
 // says so, and can be repeated.
 //
+// An override may have an end, which stands in a header of its change, with the value that follows. The override is in force
+// until a change sets that value, so an end has a revision like every other change. The watchers make that change: at each look
+// at the bucket, every 2 seconds, they compare the ends with the server's clock, and the first watcher that finds one passed
+// replaces the override. No end comes early. Without a watcher, an end comes when the next one starts, before its first Refresh
+// returns. A later change of the override replaces its end too. A watcher that may not write says so once and tries again.
+//
 // A [Watcher] goes on through every failure. While the bucket is unavailable, the last snapshot stays applied. The log has
 // one line when that begins and one when it ends. A bucket that went back to an older state, as after a restore, is
 // mirrored too: the caller decides whether to use that state.
@@ -22,7 +28,7 @@
 // Workers notice them with the next change or when they start.
 //
 // The client library's KeyValue creates the bucket, and the library's push consumer delivers the changes. KeyValue does not
-// read or write them, for three reasons. It neither writes nor returns headers, and the author of a change stands in one. Its
+// read or write them, for three reasons. It neither writes nor returns headers, and author and end of a change stand there. Its
 // watch is complete when one replica has delivered all it holds, and a replica may lag behind the leader. After an
 // interruption the watch goes on with the next revision, which mixes two states if the bucket was restored meanwhile.
 package overrides

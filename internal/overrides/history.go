@@ -5,22 +5,38 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
 
+// PastChange is a change, and what it replaced.
+type PastChange struct {
+	Change
+
+	Old      string // value before the change; "" if none was set
+	OldKnown bool   // false: the change before is no longer stored
+}
+
 // History returns all changes that the bucket still holds, the oldest first. The bucket keeps the last 64 of each override,
 // unless somebody created it with fewer.
-func (b *Bucket) History(ctx context.Context) ([]Change, error) {
+func (b *Bucket) History(ctx context.Context) ([]PastChange, error) {
 	h, err := b.history(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var changes []Change
+	var changes []PastChange
+	complete, count := h.oldestKnown() == 1, h.count()
+	values := make(map[string]string) // by key, after the changes so far
 	for _, r := range h.changes {
-		if b.understands(r) || r.Adopted {
-			changes = append(changes, r)
+		if !b.understands(r) && !r.Adopted {
+			continue
 		}
+		past := PastChange{Change: r}
+		past.Old, past.OldKnown = values[r.key]
+		past.OldKnown = past.OldKnown || complete || !r.purged && count[r.key] < h.limit
+		values[r.key] = r.Value
+		changes = append(changes, past)
 	}
 	return changes, nil
 }
@@ -45,9 +61,10 @@ func (b *Bucket) Earlier(ctx context.Context, name Name) ([]string, error) {
 }
 
 // Rollback sets and unsets what differs from the state right after a revision, and returns the names of these overrides, in
-// their order. The errors are an [ErrUnknownRevision] if there is no such revision or a change up to it is no longer stored,
-// and an [ErrConflict] if someone else changes one of the overrides meanwhile. With an error come the names of the changes
-// that were made; another call makes the others.
+// their order. An override that had an end gets that end again. If the end has passed, what followed it is restored. The errors
+// are an [ErrUnknownRevision] if there is no such revision or a change up to it is no longer stored, and an [ErrConflict] if
+// someone else changes one of the overrides meanwhile. With an error come the names of the changes that were made; another call
+// makes the others.
 func (b *Bucket) Rollback(ctx context.Context, revision uint64) ([]Name, error) {
 	h, err := b.history(ctx)
 	if err != nil {
@@ -70,8 +87,9 @@ func (b *Bucket) Rollback(ctx context.Context, revision uint64) ([]Name, error) 
 // history is all that the bucket still holds, the oldest first.
 type history struct {
 	changes []Change
-	last    uint64 // the newest revision, whether it is still stored or not
-	limit   int    // changes kept of each key
+	last    uint64    // the newest revision, whether it is still stored or not
+	limit   int       // changes kept of each key
+	read    time.Time // by the server's clock
 }
 
 func (b *Bucket) history(ctx context.Context) (history, error) {
@@ -80,7 +98,18 @@ func (b *Bucket) history(ctx context.Context) (history, error) {
 		return history{}, b.fail("reading the history of", err)
 	}
 	defer r.stop()
-	return history{changes: r.stored, last: r.revision, limit: int(r.info.Config.MaxMsgsPerSubject)}, nil
+	return history{
+		changes: r.stored, last: r.revision, limit: int(r.info.Config.MaxMsgsPerSubject), read: r.info.TimeStamp,
+	}, nil
+}
+
+// count is how many changes of each key are stored.
+func (h history) count() map[string]int {
+	count := make(map[string]int)
+	for _, r := range h.changes {
+		count[r.key]++
+	}
+	return count
 }
 
 // at returns the newest change of each key up to a revision.
@@ -100,13 +129,17 @@ func (h history) back(revision uint64) map[Name]Change {
 	changes := make(map[Name]Change)
 	for key, current := range now {
 		earlier, known := then[key]
-		unset := !known || earlier.Deleted
+		again := Change{key: key, Deleted: true, Revision: current.Revision}
 		switch {
-		case current.foreign:
-		case unset && !current.Deleted:
-			changes[current.Name] = Change{key: key, Deleted: true, Revision: current.Revision}
-		case !unset && (current.Deleted || current.Value != earlier.Value):
-			changes[current.Name] = Change{key: key, Value: earlier.Value, Revision: current.Revision}
+		case !known || earlier.Deleted:
+		case earlier.due(h.read):
+			again.Value, again.Deleted = earlier.Then, earlier.Then == ""
+		default:
+			again.Value, again.Deleted, again.Until, again.Then = earlier.Value, false, earlier.Until, earlier.Then
+		}
+		isSame := again.Deleted == current.Deleted && (again.Deleted || again.Value == current.Value && again.Until.Equal(current.Until))
+		if !current.foreign && !isSame {
+			changes[current.Name] = again
 		}
 	}
 	return changes

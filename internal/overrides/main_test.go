@@ -98,7 +98,8 @@ func (f *fixture) apply(b *Bucket, change string) (revision uint64, err error) {
 	if isUnset {
 		return b.Unset(f.context(), of)
 	}
-	return b.Set(f.context(), of, value)
+	set, err := b.Set(f.context(), of, value, 0)
+	return set.Revision, err
 }
 
 // change applies changes, and returns the revision of the last one.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -55,7 +56,11 @@ type Change struct {
 	Adopted  bool // no override was changed: the state was put in force in the place of what Value says
 	Revision uint64
 	Changed  time.Time // by the server's clock
-	By       string    // author, "" if unknown
+	By       string    // author, "" if unknown; of an end, who set what ended
+
+	Until time.Time // when the override ends by itself, by the server's clock; zero: never
+	Then  string    // value that is set when the override ends; "": none is
+	Ended uint64    // revision of the override that ended by itself with this change; 0: somebody made the change
 
 	key     string
 	foreign bool // the key names no limit
@@ -253,6 +258,8 @@ func (r *reading) change(a arrival) (Change, error) {
 	operation := header.Get(headerOperation)
 	// A marker with a reason is what the server itself leaves in the place of a key that it removed.
 	purged := operation == operationPurge || header.Get(jetstream.MarkerReasonHeader) != ""
+	until, _ := time.Parse(time.RFC3339Nano, header.Get(headerUntil)) // no end where the header is absent or no time
+	ended, _ := strconv.ParseUint(header.Get(headerEnded), 10, 64)
 	return Change{
 		Name:     name,
 		Value:    string(a.message.Data()),
@@ -261,6 +268,9 @@ func (r *reading) change(a arrival) (Change, error) {
 		Revision: meta.Sequence.Stream,
 		Changed:  meta.Timestamp,
 		By:       cleanName(header.Get(headerBy)),
+		Until:    until,
+		Then:     header.Get(headerThen),
+		Ended:    ended,
 		key:      key,
 		foreign:  err != nil,
 		purged:   purged,

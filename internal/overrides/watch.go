@@ -43,8 +43,9 @@ type Watcher struct {
 	served      uint64        // calls of Refresh that may return
 	changed     chan struct{} // closed when served changes
 
-	calls   atomic.Uint64 // of Refresh so far
-	waiting waiter        // belongs to Run
+	calls      atomic.Uint64 // of Refresh so far
+	waiting    waiter        // belongs to Run
+	failedEnds failedEnds    // likewise
 }
 
 // waiter is the calls of Refresh up to a number. A waiter is released once the watcher has applied the revision it waits for.
@@ -134,11 +135,16 @@ func (w *Watcher) Changes(ctx context.Context, since time.Time) ([]Change, error
 	case !newest.After(since):
 		return nil, nil
 	}
-	changes, err := w.bucket.History(ctx)
+	history, err := w.bucket.History(ctx)
 	if err != nil {
 		return nil, err
 	}
-	changes = slices.DeleteFunc(changes, func(c Change) bool { return c.Adopted || !c.Changed.After(since) })
+	var changes []Change
+	for _, past := range history {
+		if !past.Adopted && past.Changed.After(since) {
+			changes = append(changes, past.Change)
+		}
+	}
 	return changes[max(0, len(changes)-mostChanges):], nil
 }
 
@@ -156,7 +162,7 @@ func (w *Watcher) mirror(ctx context.Context) error {
 	state := w.bucket.newState(reading)
 	w.advance(state)
 	w.note(nil)
-	w.release(waiter{calls: calls})
+	w.release(waiter{calls, w.endDue(ctx, state, reading.info.TimeStamp)})
 
 	health := healthCheck{created: reading.info.Created}
 	round := time.NewTicker(healthPeriod)
@@ -179,6 +185,7 @@ func (w *Watcher) mirror(ctx context.Context) error {
 		if err := w.check(ctx, &health); err != nil {
 			return w.bucket.fail("following", err)
 		}
+		w.endDue(ctx, state, health.now)
 	}
 }
 
@@ -200,7 +207,8 @@ func (w *Watcher) advance(s *state) {
 // healthCheck is what a watcher remembers from one look at the bucket to the next.
 type healthCheck struct {
 	created time.Time
-	missing uint64 // a revision that had not arrived at an earlier look, or 0
+	now     time.Time // by the server's clock at the newest look
+	missing uint64    // a revision that had not arrived at an earlier look, or 0
 	since   time.Time
 }
 
@@ -214,6 +222,7 @@ func (w *Watcher) check(ctx context.Context, h *healthCheck) error {
 	}
 	now := stream.CachedInfo()
 	last, applied := now.State.LastSeq, w.applied.Revision
+	h.now = now.TimeStamp
 	switch {
 	case !now.Created.Equal(h.created):
 		return errMadeAnew
@@ -251,7 +260,7 @@ func (w *Watcher) note(err error) {
 	began, ended := err != nil && !w.outage, err == nil && w.outage
 	w.unavailable, w.outage = err, err != nil
 	if began {
-		w.bucket.o.Logger.Warn("limits bucket is away, last known limits stay in force", "bucket", w.bucket.o.Name, "error", err)
+		w.bucket.o.Logger.Warn("limits bucket is unavailable, last known limits stay in force", "bucket", w.bucket.o.Name, "error", err)
 	}
 	if ended {
 		w.bucket.o.Logger.Info("limits bucket is back", "bucket", w.bucket.o.Name,

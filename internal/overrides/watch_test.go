@@ -30,8 +30,13 @@ type mirror struct {
 // mirror starts a watcher that is stopped with the test.
 func (f *fixture) mirror(js jetstream.JetStream, provision bool) *mirror {
 	f.Helper()
+	return f.mirrorWith(js, f.options(provision))
+}
+
+func (f *fixture) mirrorWith(js jetstream.JetStream, o Options) *mirror {
+	f.Helper()
 	w := &mirror{f: f}
-	w.Watcher = NewWatcher(js, f.options(provision), w.note)
+	w.Watcher = NewWatcher(js, o, w.note)
 	ctx, cancel := context.WithCancel(f.Context())
 	ended := make(chan struct{})
 	go func() {
@@ -102,7 +107,7 @@ func (w *mirror) requireFollows(b *Bucket, change string) {
 }
 
 const (
-	textLoss   = "limits bucket is away, last known limits stay in force"
+	textLoss   = "limits bucket is unavailable, last known limits stay in force"
 	textReturn = "limits bucket is back"
 )
 

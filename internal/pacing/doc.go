@@ -1,6 +1,6 @@
 // Package pacing decides when a channel takes its next message, and which event of a category may mention people.
 //
-// All instances of a deployment share one pace for each destination: one message each interval, and a burst after a rest. A
+// All instances of a deployment share one pace for each destination: one message each interval, and a burst after an idle time. A
 // [Pacer] makes a [Reservation] for each message, in the order of its calls. A destination that asks for it is paused
 // for a while, on all instances.
 //

@@ -86,18 +86,6 @@ var paceStories = []struct {
 		k.clock.Advance(time.Hour)
 		k.reserve("#a", 0, 0, 0, 0, 0, time.Minute)
 	}},
-	{"a short rest gives a part of the burst", Pace{time.Minute, 3}, func(k *paceKit) {
-		k.reserve("#a", 0, 0, 0)
-		k.clock.Advance(2*time.Minute - time.Microsecond)
-		k.reserve("#a", 0, time.Microsecond, time.Minute+time.Microsecond)
-	}},
-	{"no burst", Pace{time.Minute, 1}, func(k *paceKit) {
-		k.reserve("#a", 0, time.Minute, 2*time.Minute)
-		k.clock.Advance(3*time.Minute - time.Millisecond)
-		k.reserve("#a", time.Millisecond)
-		k.clock.Advance(time.Hour)
-		k.reserve("#a", 0, time.Minute)
-	}},
 	{"a burst that is not set", Pace{Interval: time.Minute}, func(k *paceKit) {
 		k.reserve("#a", 0, time.Minute, 2*time.Minute)
 	}},
@@ -115,11 +103,6 @@ var paceStories = []struct {
 		k.reserve("#a", 6*time.Minute, 7*time.Minute)
 		k.clock.Advance(6 * time.Minute)
 		k.reserve("#a", 2*time.Minute, 3*time.Minute)
-	}},
-	{"a pause that ends before all is through", Pace{time.Minute, 1}, func(k *paceKit) {
-		k.reserve("#a", 0, time.Minute, 2*time.Minute, 3*time.Minute)
-		k.pause("#a", 2*time.Minute)
-		k.reserve("#a", 4*time.Minute)
 	}},
 	{"a pause that only the caller knows of", Pace{time.Minute, 5}, func(k *paceKit) {
 		k.wantReservation("#a", 10*time.Minute, time.Hour, Reservation{10 * time.Minute, true}, "a reservation")

@@ -8,7 +8,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/script"
 )
 
-// Pace is how fast a destination takes messages: one each interval, and a burst after a rest.
+// Pace is how fast a destination takes messages: one each interval, and a burst after an idle time.
 type Pace struct {
 	Interval time.Duration // 0: no bound
 	Burst    int           // 1 or more, where there is an interval
@@ -37,12 +37,12 @@ type Pacer struct {
 	shared shared
 	local  *local
 	pauses pauses
-	rests  *restLog
+	log    *pauseLog
 }
 
 // New makes a Pacer. It does not talk to the server.
 func New(o Options) *Pacer {
-	return &Pacer{o: o, shared: newShared(o.Runner), local: newLocal(o.Pace), rests: newRestLog(o.Logger)}
+	return &Pacer{o: o, shared: newShared(o.Runner), local: newLocal(o.Pace), log: newPauseLog(o.Logger)}
 }
 
 func (p *Pacer) available() bool { return p.o.Available == nil || p.o.Available() }
@@ -88,7 +88,7 @@ func (p *Pacer) Pause(ctx context.Context, destination string, d time.Duration) 
 	now := time.Now()
 	p.pauses.learn(now, map[string]time.Duration{destination: d})
 	p.local.pause(now, destination, d)
-	p.rests.pause(destination, d)
+	p.log.pause(destination, d)
 	if !p.available() {
 		return
 	}

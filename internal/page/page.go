@@ -51,13 +51,16 @@ type page struct {
 	Options
 	hub       *hub
 	questions chan struct{} // as many as are asked
+	local     bool          // it is reached from this host alone, by readers without a token
+	host      string        // by which it is told to be reached; "": by none
 }
 
 func newPage(o Options) *page {
 	return &page{Options: o, hub: newHub(o.Source, o.Logger), questions: make(chan struct{}, maxQuestions)}
 }
 
-// handler answers GET and HEAD alone, and only those who have the token.
+// handler answers GET and HEAD alone, and only those who have the token. Without a token, on a loopback address, it answers only requests
+// that name this host.
 func (p *page) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", p.serveOverview)
@@ -81,6 +84,8 @@ func (p *page) handler() http.Handler {
 		case r.Method != http.MethodGet && r.Method != http.MethodHead:
 			header.Set("Allow", "GET, HEAD")
 			http.Error(w, "this page is read-only", http.StatusMethodNotAllowed)
+		case p.local && !p.isNamed(r.Host):
+			http.Error(w, "this page is for this host alone: open it as localhost, or set NOTIFIER_PAGE_TOKEN", http.StatusForbidden)
 		case p.admits(w, r):
 			mux.ServeHTTP(w, r)
 		}

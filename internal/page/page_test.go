@@ -86,6 +86,24 @@ func TestToken(t *testing.T) {
 	testkit.Equal(t, got.code, http.StatusOK, "with the cookie")
 }
 
+// Without a token, a page for this host alone answers no name that a stranger leads to this host.
+func TestHost(t *testing.T) {
+	t.Parallel()
+	open, guarded := serve(t, newScripted(), "localhost:0", ""), serve(t, newScripted(), "127.0.0.1:0", "pa55 word")
+	for host, want := range map[string]int{
+		"localhost": 200, "LOCALHOST:8081": 200, "localhost.": 200, "page.localhost:1": 200, "127.0.0.1": 200, "127.9.8.7:8081": 200, "[::1]:8081": 200,
+		"rebound.example.org": 403, "rebound.example.org:8081": 403, "127.0.0.1.example.org": 403, "notlocalhost": 403, "10.0.0.1:8081": 403, "[::]": 403,
+	} {
+		for _, path := range []string{"/", "/why?q=evt-1", "/page.js"} {
+			testkit.Equal(t, open.doAt(host, path).code, want, "%s at the host %q", path, host)
+		}
+		testkit.Equal(t, guarded.doAt(host, "/").code, http.StatusUnauthorized, "a page with a token at the host %q", host)
+	}
+	named := newPage(Options{Source: newScripted(), Logger: testkit.NewLog(t).Logger()})
+	named.local, named.host = true, hostOf("Page.internal:8081")
+	testkit.Equal(t, named.isNamed("page.internal:8081"), true, "the configured address names this host")
+}
+
 // Nothing inline: neither scripts, styles nor handlers, and nothing from elsewhere.
 func TestNothingInline(t *testing.T) {
 	t.Parallel()

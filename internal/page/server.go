@@ -40,6 +40,7 @@ func Listen(ctx context.Context, address string, anotherWillDo bool, o Options) 
 		return nil, fmt.Errorf("listen on %s for the page: %w", address, err)
 	}
 	p := newPage(o)
+	p.local, p.host = o.Token == "" && isLocal(listener.Addr()), hostOf(address)
 	return &Server{page: p, listener: listener, server: &http.Server{
 		Handler:           p.handler(),
 		ReadHeaderTimeout: readTimeout,

@@ -177,10 +177,28 @@ type answer struct {
 // do sends a request with headers, which are names and values in turn. It follows no redirect.
 func (s *served) do(method, path string, headers ...string) answer {
 	s.t.Helper()
+	return s.send(s.request(method, path, headers...))
+}
+
+// doAt sends a request that names a host.
+func (s *served) doAt(host, path string) answer {
+	s.t.Helper()
+	request := s.request(http.MethodGet, path)
+	request.Host = host
+	return s.send(request)
+}
+
+func (s *served) request(method, path string, headers ...string) *http.Request {
+	s.t.Helper()
 	request := testkit.Must(http.NewRequestWithContext(testkit.Context(s.t), method, s.url+path, nil))(s.t)
 	for i := 0; i < len(headers); i += 2 {
 		request.Header.Set(headers[i], headers[i+1])
 	}
+	return request
+}
+
+func (s *served) send(request *http.Request) answer {
+	s.t.Helper()
 	response, err := http.DefaultTransport.RoundTrip(request)
 	testkit.NoError(s.t, err)
 	defer func() { _ = response.Body.Close() }()

@@ -30,7 +30,24 @@ func Text(s string) string {
 }
 
 // Line returns Text(s) on one line, each run of white space and line ends as one blank.
-func Line(s string) string { return strings.Join(strings.Fields(Text(s)), " ") }
+func Line(s string) string {
+	if isLine(s) {
+		return s
+	}
+	return strings.Join(strings.Fields(Text(s)), " ")
+}
+
+// isLine reports whether s is words of printable ASCII with a blank between, as most lines are.
+func isLine(s string) bool {
+	before := byte(' ')
+	for _, c := range []byte(s) {
+		if c < ' ' || c > '~' || c == ' ' && before == ' ' {
+			return false
+		}
+		before = c
+	}
+	return s == "" || before != ' '
+}
 
 // isPlain reports whether s is printable ASCII in lines, as most texts are: Text would leave it as it is.
 func isPlain(s string) bool {

@@ -23,15 +23,15 @@ func TestCreate(t *testing.T) {
 		err    error // of more than one replica
 		tried  []int
 	}{
-		"as wanted":             {wanted: 1, tried: []int{1}},
-		"more than there are":   {wanted: 5, err: refusal(10005, "no suitable peers for placement"), tried: []int{5}},
-		"a cluster":             {tried: []int{3}},
-		"no cluster":            {err: refusal(10074, "replicas > 1 not supported in non-clustered mode"), tried: []int{3, 1}},
-		"a cluster of two":      {err: refusal(10005, "no suitable peers for placement"), tried: []int{3, 3, 3, 1}},
-		"one server is away":    {err: refusal(10005, "no suitable peers for placement, peer offline"), tried: []int{3}},
-		"the servers are full":  {err: refusal(10005, "no suitable peers for placement, insufficient storage"), tried: []int{3}},
-		"another refusal":       {err: refusal(10058, "stream name already in use"), tried: []int{3}},
-		"no answer from anyone": {err: errors.New("timeout"), tried: []int{3}},
+		"as wanted":                 {wanted: 1, tried: []int{1}},
+		"more than there are":       {wanted: 5, err: refusal(10005, "no suitable peers for placement"), tried: []int{5}},
+		"a cluster":                 {tried: []int{3}},
+		"no cluster":                {err: refusal(10074, "replicas > 1 not supported in non-clustered mode"), tried: []int{3, 1}},
+		"a cluster of two":          {err: refusal(10005, "no suitable peers for placement"), tried: []int{3, 3, 3, 1}},
+		"one server is unavailable": {err: refusal(10005, "no suitable peers for placement, peer offline"), tried: []int{3}},
+		"the servers are full":      {err: refusal(10005, "no suitable peers for placement, insufficient storage"), tried: []int{3}},
+		"another refusal":           {err: refusal(10058, "stream name already in use"), tried: []int{3}},
+		"no answer from anyone":     {err: errors.New("timeout"), tried: []int{3}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -118,6 +118,7 @@ const (
 	HeaderReason    = "Notifier-Waits-For"
 	HeaderBehind    = "Notifier-Behind"
 	HeaderMessageID = "Notifier-Msg-Id" // the producer's Nats-Msg-Id
+	HeaderTrace     = "Notifier-Traceparent"
 )
 
 // Headers that make the server store a message again later, as its protocol spells them.
@@ -144,6 +145,7 @@ type Entry struct {
 	Since   time.Time // from when the event's age counts: when it was stored first, or replayed
 
 	MessageID string // the producer's Nats-Msg-Id, "" for none
+	Trace     string // the traceparent of the span that stored the event here, "" for none
 
 	// Behind is the room's sequence up to which an event may stand that opens this one's pair; 0 if that is not known.
 	Behind uint64
@@ -171,6 +173,9 @@ func (e Entry) Message(subject string, producer nats.Header, data []byte) *nats.
 	if e.Replayed() {
 		header.Set(HeaderSince, strconv.FormatInt(e.Since.UnixMilli(), 10))
 	}
+	if e.Trace != "" {
+		header.Set(HeaderTrace, e.Trace)
+	}
 	if e.Behind > 0 {
 		header.Set(HeaderBehind, strconv.FormatUint(e.Behind, 10))
 	}
@@ -194,7 +199,7 @@ func Read(header nats.Header, stored time.Time) (Entry, error) {
 	e := Entry{
 		Reason: Reason(header.Get(HeaderReason)), Subject: header.Get(HeaderSubject), ID: header.Get(HeaderID),
 		Derived: header.Get(HeaderDerived) == "true", Part: header.Get(HeaderPart),
-		MessageID: header.Get(HeaderMessageID),
+		MessageID: header.Get(HeaderMessageID), Trace: header.Get(HeaderTrace),
 	}
 	if e.Subject == "" || e.ID == "" {
 		return Entry{}, fmt.Errorf("reading an event of the room: it lacks %s or %s", HeaderSubject, HeaderID)

@@ -17,8 +17,8 @@ var ErrUnavailable = errors.New("redis is unavailable")
 // has to act.
 var ErrRefused = errors.New("redis refused")
 
-// ErrForbidden is the class of refusals that concern the user: a right or a password that is missing or wrong, or functions on a server
-// that has none. Redis may answer others meanwhile.
+// ErrForbidden is the class of refusals that concern the user: a right or a password that is missing or wrong, scripts or functions on a
+// server that has none, or a server that is too old. Redis may answer others meanwhile.
 var ErrForbidden = fmt.Errorf("%w this user", ErrRefused)
 
 // ErrStale is the class of errors for which a script found newer limits in force. Nothing was decided. The call can be made again once
@@ -29,9 +29,13 @@ var ErrStale = errors.New("newer limits are in force")
 var ErrReply = fmt.Errorf("%w: the script's reply is not of the expected form", ErrRefused)
 
 // forbidden lists texts in replies of the class ErrForbidden.
-var forbidden = []string{
+var forbidden = append([]string{
 	"NOPERM", "NOAUTH", "WRONGPASS", "ACL failure", "The user executing the script can't", "unauthenticated", "unknown command",
-}
+}, lackOfScripts...)
+
+// lackOfScripts lists texts in replies of servers that run no scripts: Valkey without its module for Lua, to EVAL and to FUNCTION LOAD, and
+// a server whose commands for scripts are disabled.
+var lackOfScripts = []string{"Could not find scripting engine", "Engine 'LUA' not found", "unknown command 'eval", "unknown command `eval"}
 
 // staleCode begins the reply of a script that found newer limits in force.
 const staleCode = "STALELIMITS "

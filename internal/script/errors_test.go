@@ -67,6 +67,17 @@ func TestClassify(t *testing.T) {
 			t.Errorf("%q does not say what was tried", err)
 		}
 	}
+	for _, reply := range []serverError{ // of Valkey 9.1 without its module, and of Redis 6.2 and 7 without the commands
+		"ERR Could not find scripting engine 'lua'", "ERR Engine 'LUA' not found",
+		"ERR unknown command `evalsha`, with args beginning with: `x`, ", "ERR unknown command 'evalsha', with args beginning with: 'x' ",
+	} {
+		if err := classify("trying", explainLack(reply)); !errors.Is(err, ErrForbidden) || !strings.Contains(err.Error(), "libvalkeylua.so") {
+			t.Errorf("%q is classified as %v", reply, err)
+		}
+	}
+	if err := explainLack(io.EOF); err != io.EOF { //nolint:errorlint // it stays as it is
+		t.Errorf("another error is explained as %v", err)
+	}
 	if err := classify("trying", nil); err != nil {
 		t.Errorf("no error is classified as %v", err)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/seed-4578ace9/notifier/internal/requirements"
 	"github.com/seed-4578ace9/notifier/lua"
 )
 
@@ -79,7 +80,7 @@ func nameRight(command string, err error) error {
 	case strings.HasPrefix(text, "NOPERM") && strings.Contains(text, "'"+name):
 		return fmt.Errorf("the Redis user lacks the right +%s (NOTIFIER_REDIS_SCRIPTING=function needs +fcall and +function|load): %w", command, err)
 	case strings.Contains(text, "unknown command"):
-		return fmt.Errorf("the server has no functions (NOTIFIER_REDIS_SCRIPTING=function needs Redis 7 or later): %w", err)
+		return fmt.Errorf("the server has no functions (NOTIFIER_REDIS_SCRIPTING=function needs Redis %s or later): %w", requirements.RedisFunctions().Since, err)
 	}
-	return err
+	return explainLack(err)
 }

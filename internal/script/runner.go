@@ -129,10 +129,13 @@ func (r *Runner) call(ctx context.Context, script lua.Script, keys []string, arg
 	if r.library != nil {
 		return r.library.run(ctx, r.o.Client, script, keys, arguments)
 	}
+	run := r.scripts[script]
 	if script == judge {
-		return r.judge.Load().Run(ctx, r.o.Client, keys, arguments...)
+		run = r.judge.Load().Script
 	}
-	return r.scripts[script].Run(ctx, r.o.Client, keys, arguments...)
+	reply := run.Run(ctx, r.o.Client, keys, arguments...)
+	reply.SetErr(explainLack(reply.Err()))
+	return reply
 }
 
 // Load loads the library, if the scripts run as functions. It does so even if another worker has: the server may have changed.

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -22,6 +23,13 @@ const (
 	serveReady  = "servertest: NATS is ready"
 )
 
+// programVariable may name a NATS server program. It then runs wherever a test needs a server that a configuration file can describe;
+// otherwise it is the library, in the version of go.mod.
+const (
+	programVariable = "NATS_SERVER"
+	programReady    = "Server is ready"
+)
+
 // NATS is a real NATS server with JetStream, on its own port and folder.
 type NATS struct {
 	URL string // nats://127.0.0.1:port, the same for the server's whole life
@@ -34,9 +42,12 @@ type NATS struct {
 }
 
 // StartNATS starts a server in this process, which takes a few milliseconds, and ends it with the test.
-// The functions change its options before each start.
+// The functions change its options before each start. Without any, a server that NATS_SERVER names is started instead.
 func StartNATS(t testing.TB, options ...func(*server.Options)) *NATS {
 	t.Helper()
+	if os.Getenv(programVariable) != "" && len(options) == 0 {
+		return StartNATSProcess(t, "")
+	}
 	port := ReservePort(t)
 	n := newNATS(t, port)
 	var running *server.Server
@@ -59,11 +70,25 @@ func StartNATS(t testing.TB, options ...func(*server.Options)) *NATS {
 	return n
 }
 
+// SampleUsers are the users of configs/nats/notifier.conf.
+var SampleUsers = []string{"operator", "notifier", "limits", "replayer", "ingest", "producer"}
+
+// StartSampleNATS starts a server with configs/nats/notifier.conf, read as the server does from the path of the file. The password of each
+// user is "secret".
+func StartSampleNATS(t *testing.T, file string) *NATS {
+	t.Helper()
+	for _, user := range SampleUsers {
+		t.Setenv("NATS_"+strings.ToUpper(user)+"_PASSWORD", "secret")
+	}
+	sample := testkit.Must(server.ProcessConfigFile(file))(t)
+	sample.HTTPPort = 0 // a fixed port, which may be taken
+	return StartNATS(t, func(o *server.Options) { *o = *sample.Clone() })
+}
+
 // StartNATSProcess starts a server in a process of its own, which can be killed and paused, and ends it
-// with the test. The text is a NATS configuration, often empty; address, store and JetStream are set for it.
+// with the test: the program of NATS_SERVER, or the test binary. The text is a NATS configuration, often empty; address, store and JetStream are set for it.
 func StartNATSProcess(t testing.TB, config string) *NATS {
 	t.Helper()
-	program := testkit.Must(os.Executable())(t) // the test binary is to serve NATS
 	file := filepath.Join(t.TempDir(), "nats.conf")
 	testkit.NoError(t, os.WriteFile(file, []byte(config), 0o600))
 	port := ReservePort(t)
@@ -71,15 +96,27 @@ func StartNATSProcess(t testing.TB, config string) *NATS {
 	n.kill = func() { n.process.kill() }
 	n.restart = func() {
 		n.t.Helper()
-		n.process = startOnPort(n.t, func() *exec.Cmd {
-			command := exec.Command(program)
-			command.Env = append(os.Environ(), serveConfig+"="+file, servePort+"="+strconv.Itoa(port), serveStore+"="+n.Dir)
-			return command
-		}, serveReady)
+		n.process = startNATS(n.t, file, strconv.Itoa(port), n.Dir)
 	}
 	n.restart()
 	t.Cleanup(n.Kill)
 	return n
+}
+
+// startNATS starts the program of NATS_SERVER, or the test binary so that it serves NATS.
+func startNATS(t testing.TB, file, port, store string) *process {
+	t.Helper()
+	if program := os.Getenv(programVariable); program != "" {
+		return startOnPort(t, func() *exec.Cmd {
+			return exec.Command(program, "--config", file, "--addr", "127.0.0.1", "--port", port, "--jetstream", "--store_dir", store)
+		}, programReady)
+	}
+	self := testkit.Must(os.Executable())(t)
+	return startOnPort(t, func() *exec.Cmd {
+		command := exec.Command(self)
+		command.Env = append(os.Environ(), serveConfig+"="+file, servePort+"="+port, serveStore+"="+store)
+		return command
+	}, serveReady)
 }
 
 func newNATS(t testing.TB, port int) *NATS {

@@ -85,7 +85,7 @@ func TestReservedPortsDiffer(t *testing.T) {
 func TestNATSKeepsItsStreams(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]func(testing.TB) *servertest.NATS{
-		"in process": func(t testing.TB) *servertest.NATS { return servertest.StartNATS(t) },
+		"in process": func(t testing.TB) *servertest.NATS { return servertest.StartNATS(t, func(*server.Options) {}) },
 		"a process":  func(t testing.TB) *servertest.NATS { return servertest.StartNATSProcess(t, "") },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -227,6 +227,7 @@ func TestProxyReplies(t *testing.T) {
 
 // A failed start must say what to do, and end the test.
 func TestFailures(t *testing.T) {
+	t.Setenv("NATS_SERVER", "") // another program has other words for a bad configuration
 	for _, test := range []struct {
 		name, says string
 		fail       func(testing.TB)
@@ -239,7 +240,7 @@ func TestFailures(t *testing.T) {
 			r.Pause()
 		}},
 		{"bad NATS configuration", "read the NATS configuration", func(t testing.TB) { servertest.StartNATSProcess(t, "authorization {") }},
-		{"pause in process", "StartNATSProcess", func(t testing.TB) { servertest.StartNATS(t).Pause() }},
+		{"pause in process", "StartNATSProcess", func(t testing.TB) { servertest.StartNATS(t, func(*server.Options) {}).Pause() }},
 	} {
 		t.Run(test.name, func(t *testing.T) { requireFatal(t, test.says, test.fail) })
 	}

@@ -55,7 +55,7 @@ func TestUsableLines(t *testing.T) {
 		},
 		`{"time": "2026-03-01T00:00:00Z", "category": "a", "id": "x", "status": "firing", "key": "k"}`:   {Identity: "a x", Cost: 1, Pair: "a\nk"},
 		`{"time": "2026-03-01T00:00:00Z", "category": "a", "id": "x", "status": "resolved", "key": "k"}`: {Identity: "a x", Cost: 1, Pair: "a\nk", Resolves: true},
-		`{"time": "2026-03-01T00:00:00Z", "category": "a", "status": "resolved", "alerts": ["of this", "and that"]}`: {
+		`{"time": "2026-03-01T00:00:00Z", "category": "a", "status": "firing", "alerts": ["of this", "and that"]}`: {
 			Identity: "a line:1", Derived: true, Cost: 1,
 		},
 		`{"time": "2026-03-01T00:00:00Z"}`: {Identity: "default line:1", Derived: true, Category: "default", Cost: 1},

@@ -267,10 +267,6 @@ var outcomes = map[string]struct {
 		lineAt(0, "a", firing("k")) + lineAt(24*3600+1, "a", resolved("k")),
 		Path{Seen: 2, Sent: 1, Dropped: map[string]int{"unpaired": 1}},
 	},
-	"resolved without a key": {
-		lineAt(0, "a", `, "status": "resolved"`),
-		Path{Seen: 1, Sent: 1},
-	},
 }
 
 func TestOutcomes(t *testing.T) {

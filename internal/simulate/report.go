@@ -13,6 +13,8 @@ type Report struct {
 	Invalid  int       // lines or messages that could not be used, or not all of them
 	Paths    []Path    // the one with the most events first, then by category
 	Total    Path      // of all events; without a category
+
+	LimitsFrom string // where the limits come from, for people; "" if the caller does not say
 }
 
 // Path is what became of the events of one category. Seen is the sum of Sent, Duplicate and all of Dropped.
@@ -62,7 +64,9 @@ func (r Report) MarshalJSON() ([]byte, error) {
 		Invalid int        `json:"invalid"`
 		Paths   []Path     `json:"paths"`
 		Total   Path       `json:"total"`
-	}{from, to, r.Total.Seen, r.Invalid, append([]Path{}, r.Paths...), r.Total})
+
+		LimitsFrom string `json:"limits_from,omitempty"`
+	}{from, to, r.Total.Seen, r.Invalid, append([]Path{}, r.Paths...), r.Total, r.LimitsFrom})
 }
 
 // MarshalJSON is the form that programs read.

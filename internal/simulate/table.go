@@ -31,28 +31,6 @@ func WriteTable(out io.Writer, r Report, top int) error {
 	return writeColumns(out, rows, 0, 4)
 }
 
-// WriteComparison prints two reports on the same events side by side, and how many more are sent and dropped by the
-// second. Paths are left out as in WriteTable.
-func WriteComparison(out io.Writer, a, b Report, top int) error {
-	rows := [][]string{{
-		"category", "seen", "sent a", "sent b", "b-a", "dropped a", "dropped b", "b-a", "dropped a by", "dropped b by",
-		"duplicate a", "duplicate b", "longest silence a", "longest silence b",
-	}}
-	others := b.lines(top)
-	for i, one := range a.lines(top) { // both have the same paths in the same order
-		other := others[i]
-		rows = append(rows, []string{
-			one.Category, strconv.Itoa(one.Seen),
-			strconv.Itoa(one.Sent), strconv.Itoa(other.Sent), difference(one.Sent, other.Sent),
-			strconv.Itoa(one.Drops()), strconv.Itoa(other.Drops()), difference(one.Drops(), other.Drops()),
-			byLevel(one.Dropped), byLevel(other.Dropped),
-			strconv.Itoa(one.Duplicate), strconv.Itoa(other.Duplicate),
-			one.silence(), other.silence(),
-		})
-	}
-	return writeColumns(out, rows, 0, 8, 9)
-}
-
 // line is a line of a table: a path, the rest, or the total.
 type line struct {
 	Path
@@ -111,13 +89,6 @@ func byLevel(dropped map[string]int) string {
 		parts[i] = fmt.Sprintf("%s %d", level, dropped[level])
 	}
 	return strings.Join(parts, ", ")
-}
-
-func difference(a, b int) string {
-	if a == b {
-		return "0"
-	}
-	return fmt.Sprintf("%+d", b-a)
 }
 
 // formatSpan shows the two largest units of a time: 2h5m, 3d4h, 1m30s; below a minute 12.3s or 250ms.

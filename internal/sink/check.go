@@ -10,12 +10,16 @@ import (
 	"strings"
 
 	"github.com/slack-go/slack"
+
+	"github.com/seed-4578ace9/notifier/internal/plain"
 )
 
 const (
 	// A page of channels has to fit in maxReply; one channel takes 1 to 1.5 KiB.
 	channelsInPage  = 40
 	maxChannelPages = 25
+	// postScope lets a token post. Tokens of older kinds have one of olderPostScopes instead.
+	postScope = "chat:write"
 	// publicScope lets a bot post to public channels that it is not in.
 	publicScope = "chat:write.public"
 )
@@ -24,6 +28,8 @@ var (
 	channelID = regexp.MustCompile(`^[CDG][A-Z0-9]{2,}$`)
 	userID    = regexp.MustCompile(`^(@.*|[UW][A-Z0-9]{2,})$`)
 )
+
+var olderPostScopes = []string{"chat:write:bot", "chat:write:user", "bot"}
 
 var errNotMember = errors.New("not_in_channel: the bot is not in the channel; invite it there")
 
@@ -44,9 +50,15 @@ func (s *Slack) Check(ctx context.Context) []Problem {
 	if failure != nil {
 		return []Problem{{Subject: "Slack token", Err: fmt.Errorf("auth.test: %w", failure.Err)}}
 	}
-	scopes := strings.Split(strings.ReplaceAll(auth.header.Get("X-OAuth-Scopes"), " ", ""), ",")
+	granted := strings.ReplaceAll(auth.header.Get("X-OAuth-Scopes"), " ", "")
+	scopes := strings.Split(granted, ",")
 	c := channelCheck{Slack: s, public: slices.Contains(scopes, publicScope)}
 	var problems []Problem
+	mayPost := func(scope string) bool { return scope == postScope || slices.Contains(olderPostScopes, scope) }
+	if granted != "" && !slices.ContainsFunc(scopes, mayPost) {
+		err := fmt.Errorf("lacks the scope %s: it has %s; add the scope to the app and install the app again", postScope, plain.Line(granted))
+		problems = append(problems, Problem{Subject: "Slack token", Err: err})
+	}
 	for _, channel := range s.Destinations() {
 		if warning, err := c.check(ctx, channel); err != nil {
 			problems = append(problems, Problem{Subject: "Slack channel " + channel, Err: err, Warning: warning})

@@ -38,6 +38,12 @@ var findings = []struct {
 		"may not ask", slacktest.WithScopes("chat:write"), "C0000001 #in",
 		[]string{"warning: C0000001: could not be checked", "warning: #in: could not be checked"},
 	},
+	{
+		"may not post", slacktest.WithScopes("channels:read", "groups:read"), "C0000001",
+		[]string{"Slack token: lacks the scope chat:write: it has channels:read,groups:read"},
+	},
+	{"older token", slacktest.WithScopes("identify", "bot", "channels:read"), "C0000001", nil},
+	{"scopes not told", slacktest.WithScopes(), "C0000009", []string{"warning: C0000009: could not be checked"}},
 	{"users", workspace, "U0000001 @someone", []string{"warning: U0000001: a direct message", "warning: @someone: a direct message"}},
 }
 

@@ -23,6 +23,7 @@ const (
 
 // request is one request to Slack.
 type request struct {
+	method      string // of the Web API, or "webhook"
 	destination string // names it in its failure
 	timeout     time.Duration
 	tail        string // goes behind what do makes of the request's body
@@ -34,7 +35,7 @@ type request struct {
 // method returns a request to a method of the Web API, which do calls by the client that it is handed.
 func (s *Slack) method(name string, do func(context.Context, *slack.Client) error) request {
 	return request{
-		destination: name, timeout: s.o.Timeout, limit: maxReply, judge: judgeMethod,
+		method: name, destination: name, timeout: s.o.Timeout, limit: maxReply, judge: judgeMethod,
 		do: func(ctx context.Context, client *http.Client) error {
 			return do(ctx, slack.New(s.o.Token, slack.OptionHTTPClient(client), slack.OptionAPIURL(s.o.APIURL)))
 		},
@@ -46,13 +47,13 @@ func (s *Slack) observed(ctx context.Context, r request) (reply, *Error) {
 	if failure := interrupted(ctx, r.destination); failure != nil {
 		return reply{}, failure
 	}
-	began := time.Now()
+	made := Request{Method: r.method, Class: OK, Began: time.Now()}
 	answer, failure := s.call(ctx, r)
-	result := OK
+	made.Took, made.Status = time.Since(made.Began), answer.status
 	if failure != nil {
-		result = failure.Class
+		made.Class, made.Code = failure.Class, failure.Code
 	}
-	s.o.Observe(result, time.Since(began))
+	s.o.Observe(ctx, made)
 	return answer, failure
 }
 
@@ -103,7 +104,7 @@ func (s *Slack) call(parent context.Context, r request) (reply, *Error) {
 	default:
 		failure.Err = errors.New(failure.Code)
 	}
-	return reply{}, failure
+	return *x.answer, failure
 }
 
 func stopAtRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

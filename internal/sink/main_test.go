@@ -44,7 +44,7 @@ func newTestSlack(t testing.TB, o SlackOptions) *Slack {
 		o.Timeout = generous
 	}
 	if o.Observe == nil {
-		o.Observe = func(Class, time.Duration) {}
+		o.Observe = func(context.Context, Request) {}
 	}
 	if o.MentionFailed == nil {
 		o.MentionFailed = func(string, error) {}
@@ -168,13 +168,13 @@ type observer struct {
 	results []Class
 }
 
-func (o *observer) observe(result Class, took time.Duration) {
+func (o *observer) observe(_ context.Context, r Request) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if took < 0 {
-		result = "negative duration"
+	if r.Took < 0 {
+		r.Class = "negative duration"
 	}
-	o.results = append(o.results, result)
+	o.results = append(o.results, r.Class)
 }
 
 // held answers nothing until the client leaves.

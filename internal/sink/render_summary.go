@@ -25,6 +25,7 @@ type summaryContent struct {
 	Paths                        []suppressed
 	Line                         string // the whole, with times in UTC
 	Count, More, Unpaired, Doubt string
+	OneMinute                    bool     // the first and the last drop are shown as the same minute
 	Changed                      []string // without the times, which are in Changes
 }
 
@@ -44,8 +45,9 @@ func newSummaryContent(d summary.Digest) summaryContent {
 	}
 	d.Changes = d.Changes[max(0, len(d.Changes)-maxChanges):] // the newest
 	c := summaryContent{
-		Digest: d,
-		Count:  atLeast(d.AtLeast) + number(d.Dropped, "notification was suppressed", "notifications were suppressed"),
+		Digest:    d,
+		OneMinute: d.First.Truncate(time.Minute).Equal(d.Last.Truncate(time.Minute)),
+		Count:     atLeast(d.AtLeast) + number(d.Dropped, "notification was suppressed", "notifications were suppressed"),
 	}
 	for _, path := range shown {
 		c.Paths = append(c.Paths, newSuppressed(path))

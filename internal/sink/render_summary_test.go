@@ -98,6 +98,17 @@ var renderedSummaries = []struct {
 		},
 	},
 	{
+		"within a minute",
+		func(s *summary.Digest) {
+			*s = summary.Digest{Dropped: 2, Unpaired: 2, First: s.First.Add(time.Second), Last: s.First.Add(59 * time.Second)}
+		},
+		"2 notifications were suppressed at 10:02 UTC: 2 resolved alerts had no open notification",
+		[]string{
+			"2 notifications were suppressed at <!date^1767348121^{date_short_pretty} {time}|2026-01-02T10:02:01Z>",
+			"2 resolved alerts had no open notification",
+		},
+	},
+	{
 		"unpaired alone, over days",
 		func(s *summary.Digest) {
 			*s = summary.Digest{Dropped: 2, Unpaired: 2, First: s.First, Last: s.First.Add(48 * time.Hour)}
@@ -172,7 +183,7 @@ func TestRenderSummaryOfAnything(t *testing.T) {
 func TestSampleInTheDocumentation(t *testing.T) {
 	t.Parallel()
 	text := testkit.Must(os.ReadFile("../../docs/delivery.md"))(t)
-	if picture := renderSummary(sampleSummary()).picture(); !strings.Contains(string(text), "\n```\n"+picture+"```\n") {
+	if picture := renderSummary(sampleSummary()).picture(); !strings.Contains(string(text), "\n"+picture+"```\n") {
 		t.Errorf("docs/delivery.md does not show\n%s", picture)
 	}
 }

@@ -41,10 +41,20 @@ type SlackOptions struct {
 	TemplateFailed func(error)
 	// Timeout bounds one Send, one SendSummary and one Mention, from dialling to the end of the last answer.
 	Timeout time.Duration
-	// Observe is told of every request of Send and SendSummary.
-	Observe func(result Class, took time.Duration)
+	// Observe is told of every request of Send and SendSummary, with their context.
+	Observe func(context.Context, Request)
 	// Version is named in the User-Agent header; may be empty.
 	Version string
+}
+
+// Request is what came of one request to Slack.
+type Request struct {
+	Method string // of the Web API, or "webhook"
+	Class  Class
+	Status int    // of the answer; 0 if none came
+	Code   string // as in Error; empty for OK
+	Began  time.Time
+	Took   time.Duration
 }
 
 // Slack posts to Slack. Make one with NewSlack, and Close it at the end.

@@ -207,7 +207,7 @@ func Changes(s overrides.Snapshot) []Change {
 	var changes []Change
 	for _, entry := range s.Entries {
 		changes = append(changes, Change{
-			Path: entry.Name.Pattern, Shadow: entry.Name.Shadow, Limit: entry.Value, By: entry.By, At: entry.Changed.UTC(),
+			Path: entry.Name.Pattern, Shadow: entry.Name.Shadow, Limit: entry.Value, By: entry.By, At: entry.Changed.UTC(), Until: entry.Until,
 		})
 	}
 	return changes

@@ -16,13 +16,10 @@ func (s *Status) merge(reports []Report) {
 	channels := make(map[string]Channel)
 	minutes := make(map[time.Time]Minute)
 	suppressed := make(map[Denial]Suppressed)
-	newest := reports[0]
+	newest := Newest(reports)
 	for _, report := range reports {
 		s.Workers = append(s.Workers, report.Worker)
 		s.Redis.SlowestCall = max(s.Redis.SlowestCall, report.SlowestCall)
-		if compareRevisions(report.Revision, newest.Revision) > 0 {
-			newest = report
-		}
 		for _, limit := range report.Limits {
 			key := [3]string{limit.Level, limit.Path, limit.Limit}
 			limits[key] = limits[key].with(limit)
@@ -95,6 +92,11 @@ func (l Limit) share() float64 {
 		return 1
 	}
 	return float64(l.Used) / float64(l.Size)
+}
+
+// Newest is the report of a worker that has the newest limits. There has to be a report.
+func Newest(reports []Report) Report {
+	return slices.MaxFunc(reports, func(a, b Report) int { return compareRevisions(a.Revision, b.Revision) })
 }
 
 // compareRevisions orders "<generation>:<revision>".

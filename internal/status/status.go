@@ -133,7 +133,7 @@ type Change struct {
 	Shadow bool      `json:"shadow,omitempty"`
 	By     string    `json:"by"`
 	At     time.Time `json:"at"`
-	Until  time.Time `json:"until,omitzero"`
+	Until  time.Time `json:"until,omitzero"` // when it ends by itself
 }
 
 // DeadLetter counts those of one reason.

@@ -170,68 +170,43 @@ type bench struct {
 	changes  []Change
 }
 
-// startBench starts a keeper, in a bubble of synctest.
+// startBench starts a keeper, in a bubble of synctest. It runs until the test ends, or stop ends it.
 func startBench(t *testing.T, send func(ctx context.Context, d Digest) error, due ...*Digest) *bench {
 	t.Helper()
-	b := &bench{T: t, store: &fakeStore{due: due, called: make(map[string]int)}, log: testkit.NewLog(t), send: send, busy: make(map[string]bool), paused: make(map[string]time.Duration)}
-	o := defaultOptions()
-	o.Store, o.Interval, o.Logger, o.Send = b.store, interval, b.log.Logger(), b.post
-	o.LimitOf = func(category, _ string) string { return "of " + category }
-	o.Opens = func(string) time.Time { return time.Now().Add(time.Hour) }
-	o.Busy = func(channel string) bool {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		return b.busy[channel]
+	b := &bench{
+		T: t, store: &fakeStore{due: due, called: make(map[string]int)}, log: testkit.NewLog(t), send: send,
+		busy: make(map[string]bool), paused: make(map[string]time.Duration),
 	}
-	o.Wait = func(context.Context, string, time.Duration) (time.Duration, error) {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.moments++
-		return b.wait, nil
-	}
-	o.Pause = func(_ context.Context, channel string, d time.Duration) { b.set(func() { b.paused[channel] = d }) }
-	o.Changes = func(_ context.Context, since time.Time) []Change {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.asked = append(b.asked, since)
-		return b.changes
-	}
-	o.Observe = func(result string, d Digest) {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.results = append(b.results, result)
-		b.observed = append(b.observed, d)
-	}
-	b.Keeper = NewKeeper(o)
-	b.stop = runKeeper(t, b.Keeper)
-	return b
-}
-
-// defaultOptions let a keeper post at any time, and know no limits.
-func defaultOptions() Options {
-	return Options{
-		ChannelOf: channelOf,
-		Busy:      func(string) bool { return false },
-		Wait:      func(context.Context, string, time.Duration) (time.Duration, error) { return 0, nil },
-		LimitOf:   func(string, string) string { return "" },
-		Opens:     func(string) time.Time { return time.Time{} },
-		Changes:   func(context.Context, time.Time) []Change { return nil },
-		Observe:   func(string, Digest) {},
-	}
-}
-
-// runKeeper runs a keeper until the test ends. The function that it returns ends it earlier, and waits for that.
-func runKeeper(t *testing.T, k *Keeper) (stop func()) {
-	t.Helper()
+	b.Keeper = NewKeeper(Options{
+		Store: b.store, Interval: interval, ChannelOf: channelOf, Logger: b.log.Logger(), Send: b.post,
+		LimitOf: func(category, _ string) string { return "of " + category },
+		Opens:   func(string) time.Time { return time.Now().Add(time.Hour) },
+		Busy: func(channel string) (busy bool) {
+			b.set(func() { busy = b.busy[channel] })
+			return busy
+		},
+		Wait: func(context.Context, string, time.Duration) (wait time.Duration, _ error) {
+			b.set(func() { b.moments, wait = b.moments+1, b.wait })
+			return wait, nil
+		},
+		Pause: func(_ context.Context, channel string, d time.Duration) { b.set(func() { b.paused[channel] = d }) },
+		Changes: func(_ context.Context, since time.Time) (changes []Change) {
+			b.set(func() { b.asked, changes = append(b.asked, since), b.changes })
+			return changes
+		},
+		Observe: func(result string, d Digest) {
+			b.set(func() { b.results, b.observed = append(b.results, result), append(b.observed, d) })
+		},
+	})
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	running.Go(func() { k.Run(ctx) })
-	stop = func() {
+	running.Go(func() { b.Keeper.Run(ctx) })
+	b.stop = func() {
 		cancel()
 		running.Wait()
 	}
-	t.Cleanup(stop)
-	return stop
+	t.Cleanup(b.stop)
+	return b
 }
 
 func (b *bench) set(change func()) {

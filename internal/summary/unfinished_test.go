@@ -2,7 +2,6 @@ package summary
 
 import (
 	"context"
-	"fmt"
 	"testing"
 
 	"github.com/seed-4578ace9/notifier/internal/testkit"
@@ -24,14 +23,10 @@ func TestStopWhileManyArePosted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
-				var underWay []*Digest
-				for i := range 27 {
-					underWay = append(underWay, due(fmt.Sprint("#", i), 0))
-				}
 				b := startBench(t, func(ctx context.Context, _ Digest) error {
 					<-ctx.Done()
 					return test.failure
-				}, underWay...)
+				}, manyDue(27)...)
 				b.store.set(func() { b.store.endFails = test.endFails })
 				after(5 * lookEvery)
 				testkit.Equal(t, len(b.posts()), 27, "posts under way")

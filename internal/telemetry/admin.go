@@ -51,6 +51,7 @@ func NewAdmin(o AdminOptions) *Admin {
 		ErrorLog:            errorLog,
 		ErrorHandling:       promhttp.ContinueOnError,
 		MaxRequestsInFlight: maxScrapes,
+		EnableOpenMetrics:   true, // the form that has exemplars, for those who ask for it
 	})
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", metrics)

@@ -117,7 +117,10 @@ func newPerCategory(vec *prometheus.CounterVec, c *categories, values labels) *p
 	return p
 }
 
-func (p *perCategory) add(category, value string, n int) {
+func (p *perCategory) add(category, value string, n int) { p.addExample(category, value, n, "") }
+
+// addExample counts n, of which one has a trace, unless that is "".
+func (p *perCategory) addExample(category, value string, n int, trace string) {
 	key := categoryValue{category, value}
 	counter, ok := p.lookup(key)
 	if !ok {
@@ -130,6 +133,10 @@ func (p *perCategory) add(category, value string, n int) {
 		if counter, ok = p.lookup(key); !ok {
 			counter = p.resolve(key)
 		}
+	}
+	if example, adds := counter.(prometheus.ExemplarAdder); adds && trace != "" && n > 0 {
+		example.AddWithExemplar(float64(n), exemplar(trace))
+		return
 	}
 	addTo(counter, n)
 }

@@ -1,4 +1,5 @@
-// Package telemetry shows the notifier from outside: its logger, its metrics and the HTTP server for metrics and probes.
+// Package telemetry shows the notifier from outside: its logger, its metrics, the HTTP server for metrics and probes, and the sending of
+// traces.
 //
 // The package owns the names, labels and label values of every metric. Only the command imports it, and hands each package the
 // functions that this package needs to count, so no other package depends on Prometheus.
@@ -9,4 +10,7 @@
 //
 // An [Admin] is used in one order: Listen, then Serve in a goroutine of its own, then Shutdown. Shutdown may also come before Serve or
 // instead of it. A metric that cannot be gathered is left out of the answer and logged.
+//
+// [Traces] sends spans to an OpenTelemetry collector, from a queue of its own. A collector that is slow or unavailable costs spans, which
+// are counted, and nothing else.
 package telemetry

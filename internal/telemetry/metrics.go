@@ -31,7 +31,7 @@ type Metrics struct {
 	events, dropped               *perCategory
 	deadLetters                   closedCounter
 	discarded, vanished           prometheus.Counter
-	journalLost                   prometheus.Counter
+	journalLost, spansLost        prometheus.Counter
 	decisions                     map[string]closedCounter // by verdict
 	shadowed                      *prometheus.CounterVec
 	limitUsed, limitSize          *prometheus.GaugeVec
@@ -50,8 +50,7 @@ type Metrics struct {
 
 // NewMetrics registers every metric of the notifier, those of the Go runtime and those of the process.
 func NewMetrics(o MetricsOptions) *Metrics {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry := NewRegistry(o.Version, o.Revision)
 	m := &Metrics{
 		registry:   registry,
 		categories: newCategories(o.MaxCategories, o.Categories),
@@ -67,10 +66,17 @@ func NewMetrics(o MetricsOptions) *Metrics {
 		"1 while Redis is unavailable and the failure policy acts, else 0.", "policy").MustCurryWith(prometheus.Labels{"policy": o.Policy})
 	m.mismatch = r.gauges("notifier_settings_mismatch",
 		"1 while another worker of the deployment has other settings that all workers need alike, else 0.")
-	r.gauges("notifier_build_info",
-		"Always 1; the labels name the running build.", "version", "revision", "goversion").
-		WithLabelValues(o.Version, o.Revision, runtime.Version()).Set(1)
 	return m
+}
+
+// NewRegistry returns a registry with the metrics of the Go runtime, of the process and of the build.
+func NewRegistry(version, revision string) *prometheus.Registry {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registrar{promauto.With(registry)}.gauges("notifier_build_info",
+		"Always 1; the labels name the running build.", "version", "revision", "goversion").
+		WithLabelValues(version, revision, runtime.Version()).Set(1)
+	return registry
 }
 
 func (m *Metrics) registerOutcomes(r registrar) {
@@ -91,6 +97,8 @@ func (m *Metrics) registerOutcomes(r registrar) {
 		"Messages that left the producers' stream without a worker, at least: deleted, purged, rolled up or above the stream's bounds.")
 	m.journalLost = r.counter("notifier_journal_lost_total",
 		"Entries that this worker could not write to the journal.")
+	m.spansLost = r.counter("notifier_spans_lost_total",
+		"Spans of this worker that no collector took.")
 	// From an event passed on at once to one that waited for the default greatest age.
 	m.eventAge = r.histogram("notifier_event_age_seconds",
 		"Age of an event when it was sent, since JetStream stored it.",
@@ -153,8 +161,10 @@ func (m *Metrics) Registry() *prometheus.Registry { return m.registry }
 // Event counts n events of a category that reached an outcome.
 func (m *Metrics) Event(category, outcome string, n int) { m.events.add(category, outcome, n) }
 
-// Dropped counts n events of a category that the rule of a level denied.
-func (m *Metrics) Dropped(category, level string, n int) { m.dropped.add(category, level, n) }
+// Dropped counts n events of a category that the rule of a level denied. The trace is that of one of them, "" for none.
+func (m *Metrics) Dropped(category, level string, n int, trace string) {
+	m.dropped.addExample(category, level, n, trace)
+}
 
 // DeadLetter counts one event stored as a dead letter.
 func (m *Metrics) DeadLetter(reason string) { m.deadLetters.add(reason, 1) }
@@ -171,8 +181,15 @@ func (m *Metrics) Decision(verdict, source string, n int) {
 func (m *Metrics) DecisionDuration(d time.Duration) { m.decisionDuration.Observe(d.Seconds()) }
 
 // EventAge records how long ago an event was stored that is sent now. The clocks of two machines may differ, so an age below 0
-// counts as 0.
-func (m *Metrics) EventAge(d time.Duration) { m.eventAge.Observe(max(d, 0).Seconds()) }
+// counts as 0. The trace is that of the event, "" for none.
+func (m *Metrics) EventAge(d time.Duration, trace string) {
+	age := max(d, 0).Seconds()
+	if example, observes := m.eventAge.(prometheus.ExemplarObserver); observes && trace != "" {
+		example.ObserveWithExemplar(age, exemplar(trace))
+		return
+	}
+	m.eventAge.Observe(age)
+}
 
 // SlackRequest counts one request to Slack and records the time it took.
 func (m *Metrics) SlackRequest(result string, took time.Duration) {
@@ -266,6 +283,9 @@ func (m *Metrics) Vanished(n int) { addTo(m.vanished, n) }
 // JournalLost counts n entries that could not be written to the journal.
 func (m *Metrics) JournalLost(n int) { addTo(m.journalLost, n) }
 
+// SpansLost counts n spans that were not sent.
+func (m *Metrics) SpansLost(n int) { addTo(m.spansLost, n) }
+
 // Held changes the number of deliveries that wait for their channel by delta.
 func (m *Metrics) Held(delta int) { m.held.Add(float64(delta)) }
 
@@ -290,6 +310,9 @@ func addTo(counter prometheus.Counter, n int) {
 		counter.Add(float64(n))
 	}
 }
+
+// exemplar names the trace of an event that was counted.
+func exemplar(trace string) prometheus.Labels { return prometheus.Labels{"trace_id": trace} }
 
 // decisionCounters returns a counter by source for each verdict. A verdict outside the closed set has one too, but no series
 // until it occurs.

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
@@ -35,7 +36,12 @@ func newMetrics(maxCategories int) *telemetry.Metrics {
 // histogram as its count.
 func series(t *testing.T, m *telemetry.Metrics) map[string]float64 {
 	t.Helper()
-	families := testkit.Must(m.Registry().Gather())(t)
+	return seriesOf(t, m.Registry())
+}
+
+func seriesOf(t *testing.T, registry prometheus.Gatherer) map[string]float64 {
+	t.Helper()
+	families := testkit.Must(registry.Gather())(t)
 	all := make(map[string]float64)
 	for _, family := range families {
 		if !strings.HasPrefix(family.GetName(), "notifier_") {
@@ -90,6 +96,7 @@ func TestSeriesAtTheStart(t *testing.T) {
 		`notifier_resolved_total{result="paired"}`,
 		`notifier_resolved_total{result="unpaired"}`,
 		`notifier_slack_request_duration_seconds`,
+		`notifier_spans_lost_total`,
 		`notifier_split_total`,
 		`notifier_summaries_total{result="given_up"}`,
 		`notifier_summaries_total{result="sent"}`,
@@ -153,14 +160,14 @@ var counting = []struct {
 	{func(m *telemetry.Metrics) { m.Event("payments.refunds", "expired", 1) }, `events_total{category="payments.refunds",outcome="expired"}`, 1},
 	{func(m *telemetry.Metrics) { m.Event("other", "sent", 1) }, `events_total{category="other",outcome="sent"}`, 1},
 	{func(m *telemetry.Metrics) { m.Event("", "dead", 1); m.Event("not UTF-8 \xff", "dead", 1) }, `events_total{category="other",outcome="dead"}`, 2},
-	{func(m *telemetry.Metrics) { m.Dropped("payments.refunds", "payments.*", 4) }, `dropped_total{category="payments.refunds",level="payments.*"}`, 4},
-	{func(m *telemetry.Metrics) { m.Dropped("errors", "global", 1) }, `dropped_total{category="errors",level="global"}`, 1},
+	{func(m *telemetry.Metrics) { m.Dropped("payments.refunds", "payments.*", 4, "") }, `dropped_total{category="payments.refunds",level="payments.*"}`, 4},
+	{func(m *telemetry.Metrics) { m.Dropped("errors", "global", 1, "") }, `dropped_total{category="errors",level="global"}`, 1},
 	{func(m *telemetry.Metrics) { m.DeadLetter("bad_json") }, `dead_letters_total{reason="bad_json"}`, 1},
 	{func(m *telemetry.Metrics) { m.DeadLettersDiscarded(2); m.DeadLettersDiscarded(0) }, `dead_letters_discarded_total`, 2},
 	{func(m *telemetry.Metrics) { m.Decision("admitted", "redis", 3) }, `decisions_total{source="redis",verdict="admitted"}`, 3},
 	{func(m *telemetry.Metrics) { m.Decision("denied", "cache", 2); m.Decision("denied", "cache", 0) }, `decisions_total{source="cache",verdict="denied"}`, 2},
 	{func(m *telemetry.Metrics) { m.DecisionDuration(time.Millisecond) }, `decision_duration_seconds`, 1},
-	{func(m *telemetry.Metrics) { m.EventAge(-time.Second); m.EventAge(time.Hour) }, `event_age_seconds`, 2},
+	{func(m *telemetry.Metrics) { m.EventAge(-time.Second, ""); m.EventAge(time.Hour, "") }, `event_age_seconds`, 2},
 	{func(m *telemetry.Metrics) { m.SlackRequest("ok", time.Second) }, `slack_requests_total{result="ok"}`, 1},
 	{func(m *telemetry.Metrics) { m.SlackRequest("unknown", time.Second) }, `slack_requests_total{result="unknown"}`, 1},
 	{func(*telemetry.Metrics) {}, `slack_request_duration_seconds`, 2}, // of both requests
@@ -182,6 +189,7 @@ var counting = []struct {
 	{func(m *telemetry.Metrics) { m.RoomRefused("slot", 2); m.RoomRefused("slot", 0) }, `room_refused_total{reason="slot"}`, 2},
 	{func(m *telemetry.Metrics) { m.Vanished(3); m.Vanished(-1) }, `vanished_total`, 3},
 	{func(m *telemetry.Metrics) { m.JournalLost(5) }, `journal_lost_total`, 5},
+	{func(m *telemetry.Metrics) { m.SpansLost(5) }, `spans_lost_total`, 5},
 	{func(m *telemetry.Metrics) { m.Held(3); m.Held(-1) }, `held`, 2},
 	{func(m *telemetry.Metrics) { m.Degraded(true) }, `degraded{policy="hold"}`, 1},
 	{func(m *telemetry.Metrics) { m.SettingsMismatch(true) }, `settings_mismatch`, 1},
@@ -238,7 +246,7 @@ func TestClosedLabels(t *testing.T) {
 	for i := range 100 {
 		wrong := fmt.Sprintf("wrong %d", i)
 		m.Event("errors", wrong, 1)
-		m.Dropped("errors", wrong, 1)
+		m.Dropped("errors", wrong, 1, "")
 		m.DeadLetter(wrong)
 		m.Decision(wrong, "redis", 1)
 		m.Decision("denied", wrong, 1)
@@ -284,17 +292,17 @@ func TestCategoryBound(t *testing.T) {
 		m := newMetrics(3)
 		m.Event("a", "sent", 1)
 		m.Event("other", "sent", 1) // takes no place
-		m.Dropped("a", "global", 1)
+		m.Dropped("a", "global", 1, "")
 		m.Event("b.c", "dropped", 1)
-		m.Dropped("b.c", "global", 1)
-		m.Dropped("never-an-event", "global", 1)
+		m.Dropped("b.c", "global", 1, "")
+		m.Dropped("never-an-event", "global", 1, "")
 		for i := range 1000 {
 			m.Event(fmt.Sprint("more-", i), "sent", 1)
-			m.Dropped(fmt.Sprint("others-", i), "global", 1)
+			m.Dropped(fmt.Sprint("others-", i), "global", 1, "")
 		}
 		time.Sleep(time.Minute) // of the time of synctest
 		m.Event("busy", "sent", 1000)
-		m.Dropped("busy", "global", 1)
+		m.Dropped("busy", "global", 1, "")
 		m.Event("too-late", "sent", 1_000_000)
 		m.Event("a", "dropped", 1)
 		expect(t, m, map[string]float64{
@@ -370,7 +378,7 @@ func TestConcurrentUse(t *testing.T) {
 			for i := range rounds {
 				category := fmt.Sprint("category-", i%20)
 				m.Event(category, "dropped", 1)
-				m.Dropped(category, "global", 1)
+				m.Dropped(category, "global", 1, "")
 				m.Decision("denied", "cache", 1)
 				m.SlackRequest("ok", time.Millisecond)
 				m.InFlight(1)
@@ -399,10 +407,10 @@ func TestConcurrentUse(t *testing.T) {
 func TestHotPathDoesNotAllocate(t *testing.T) { //nolint:paralleltest // allocations of other tests would count
 	m := newMetrics(1)
 	m.Event("errors", "dropped", 1)
-	m.Dropped("errors", "global", 1)
+	m.Dropped("errors", "global", 1, "")
 	if allocations := testing.AllocsPerRun(100, func() {
 		m.Event("errors", "dropped", 1)
-		m.Dropped("errors", "global", 1)
+		m.Dropped("errors", "global", 1, "")
 		m.Event("beyond-the-bound", "dropped", 1)
 		m.Decision("denied", "cache", 1)
 		m.DecisionDuration(time.Millisecond)

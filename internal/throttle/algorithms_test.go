@@ -197,12 +197,12 @@ var algorithmConformance = []conformanceCase{
 		s.deny(limits.LevelCategory, 56*time.Second, request("x", "a"))
 	}},
 	{name: "inflight: no slot comes back before its lease has lapsed", category: "inflight:1/5s", run: func(s *subject) {
-		s.admit(request("e", "a"))
+		s.admit(request("event", "a"))
 		s.clock.Advance(time.Second)
 		s.opens(limits.LevelCategory, testLease-time.Second, request("x", "a"))
 	}},
 	{name: "inflight: a delivery that goes on keeps its slot", category: "inflight:1/1m", run: func(s *subject) {
-		leases := s.admit(request("e", "a"))
+		leases := s.admit(request("event", "a"))
 		for range 10 {
 			s.clock.Advance(20 * time.Second)
 			leases = s.extend(testLease, leases...)
@@ -214,10 +214,10 @@ var algorithmConformance = []conformanceCase{
 		s.admit(request("x", "a"))
 	}},
 	{name: "inflight: whoever takes a delivery over has its slot", category: "inflight:1/1m", run: func(s *subject) {
-		e := request("e", "a")
-		s.admit(e)
+		event := request("event", "a")
+		s.admit(event)
 		s.clock.Advance(45 * time.Second)
-		second := leasesOf(s.want(Reclaimed, e))
+		second := leasesOf(s.want(Reclaimed, event))
 		s.taken("a", 1)
 		s.clock.Advance(16 * time.Second) // the first one's would have come back
 		s.deny(limits.LevelCategory, 44*time.Second, request("x", "a"))
@@ -225,17 +225,17 @@ var algorithmConformance = []conformanceCase{
 		s.admit(request("x", "a"))
 	}},
 	{name: "inflight: whoever takes over a delivery without a slot takes one, or waits", category: "inflight:1/5s", run: func(s *subject) {
-		e := request("e", "a")
-		s.admit(e)
+		event := request("event", "a")
+		s.admit(event)
 		s.clock.Advance(testLease)
 		s.taken("a", 0)
 		other := s.admit(request("other", "a"))
 		s.clock.Advance(time.Second)
-		if d := s.want(Leased, e)[0]; d.Wait != testLease-time.Second {
+		if d := s.want(Leased, event)[0]; d.Wait != testLease-time.Second {
 			s.t.Fatalf("waits for %v", d.Wait)
 		}
 		s.finish(other...)
-		again := leasesOf(s.want(Reclaimed, e))
+		again := leasesOf(s.want(Reclaimed, event))
 		s.taken("a", 1)
 		s.clock.Advance(time.Second)
 		s.deny(limits.LevelCategory, testLease-time.Second, request("x", "a"))
@@ -271,16 +271,16 @@ var algorithmConformance = []conformanceCase{
 		s.taken("a", 1)
 	}},
 	{name: "inflight: a released delivery needs its slot again", category: "inflight:1/1m", run: func(s *subject) {
-		e := request("e", "a")
-		s.extend(0, s.admit(e)...)
+		event := request("event", "a")
+		s.extend(0, s.admit(event)...)
 		s.clock.Advance(time.Microsecond)
 		other := s.admit(request("other", "a"))
 		s.clock.Advance(time.Second)
-		if d := s.want(Leased, e)[0]; d.Wait != 59*time.Second {
+		if d := s.want(Leased, event)[0]; d.Wait != 59*time.Second {
 			s.t.Fatalf("waits for %v", d.Wait)
 		}
 		s.finish(other...)
-		s.want(Reclaimed, e)
+		s.want(Reclaimed, event)
 		s.taken("a", 1)
 	}},
 	{name: "a count of 0 blocks with every algorithm",

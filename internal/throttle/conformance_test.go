@@ -35,11 +35,11 @@ var conformance = []conformanceCase{
 		s.extend(time.Second)
 		s.refund(true)
 		s.taken("a", 0)
-		result := s.result(request("e", "a"))
+		result := s.result(request("event", "a"))
 		if result.At != start.UnixMicro() {
 			s.t.Fatalf("decided at %d, want %d", result.At, start.UnixMicro())
 		}
-		want := Lease{Request: request("e", "a"), End: start.Add(testLease).UnixMicro(), tree: result.Decisions[0].Lease.tree}
+		want := Lease{Request: request("event", "a"), End: start.Add(testLease).UnixMicro(), tree: result.Decisions[0].Lease.tree}
 		if got := result.Decisions[0].Lease; got != want || got.tree.Tree != s.tree {
 			s.t.Fatalf("lease %+v, want %+v", got, want)
 		}
@@ -199,7 +199,7 @@ var conformance = []conformanceCase{
 		wantVerdicts(s.t, s.decide(request("v", "b"), request("w", "b")), Admitted, Denied)
 	}},
 	{name: "what never fits is no matter of time, though another limit is full", global: "1/1h", rules: "off=0/1h", run: func(s *subject) {
-		s.admit(request("e", "a"))
+		s.admit(request("event", "a"))
 		s.want(ExceedsCapacity, request("x", "off"))
 		wantVerdicts(s.t, s.decide(request("y", "a"), request("z", "off")), Denied, ExceedsCapacity)
 	}},
@@ -213,8 +213,8 @@ var conformance = []conformanceCase{
 		s.taken("a", 3)
 	}},
 	{name: "one that comes twice takes one slot, though there is room for both", global: "10/1h", category: "5/1h", run: func(s *subject) {
-		e := request("e", "a")
-		decisions := s.decide(e, request("f", "b"), e, request("e", "b").inMessage(2), e.withCost(0))
+		event := request("event", "a")
+		decisions := s.decide(event, request("f", "b"), event, request("event", "b").inMessage(2), event.withCost(0))
 		wantVerdicts(s.t, decisions, Admitted, Admitted, Leased, Duplicate, Leased)
 		testkit.Equal(s.t, decisions[2].Wait, testLease, "leased for")
 		s.taken("a", 2, 1)

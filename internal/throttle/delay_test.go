@@ -7,14 +7,11 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
-	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-var delayStories = []struct {
-	name string
-	tell func(t *testing.T, k *pairKit)
-}{
+// delayStories have a limit of 10/30m for each first-level category, unless they adopt others.
+var delayStories = []story{
 	{"in order, as many as a window has slots, a little apart", func(_ *testing.T, k *pairKit) {
 		opens := k.clock.Read().Add(20 * time.Minute)
 		for i := range 25 {
@@ -406,15 +403,5 @@ var delayStories = []struct {
 
 func TestDelays(t *testing.T) {
 	t.Parallel()
-	_, client := startRedis(t)
-	for _, way := range []script.Scripting{script.Eval, script.Functions} {
-		for _, story := range delayStories {
-			t.Run(string(way)+"/"+story.name, func(t *testing.T) {
-				t.Parallel()
-				k := newPairKit(t, client, way)
-				k.Adopt(limits.Ruleset{Tree: newTree(t, "none", "10/30m", "")})
-				story.tell(t, k)
-			})
-		}
-	}
+	tellStories(t, delayStories, newTree(t, "none", "10/30m", ""))
 }

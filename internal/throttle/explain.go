@@ -15,7 +15,21 @@ type Explanation struct {
 	Done    time.Time     // until when its delivery is remembered; zero: no delivery is
 	Another bool          // the record is of another message with the event's identity
 	Limits  []Explanatory // of the category's path, from the root down
+
+	Pair      PairState
+	PairUntil time.Time // it expires; PairUnderWay: the lease of its event ends; PairWaits: its event comes back
 }
+
+// PairState is what Redis knows of the pair of an event.
+type PairState int64
+
+// The states of a pair.
+const (
+	NoPair       PairState = iota // the event has none, or none is known
+	PairOpen                      // the message of a firing event is out
+	PairUnderWay                  // it is being delivered
+	PairWaits                     // the firing event waits for a slot
+)
 
 // Explanatory is the state of one limit.
 type Explanatory struct {
@@ -47,17 +61,20 @@ func (e Explanation) Denial() *Explanatory {
 // Explain asks what a decision about an event would find, without deciding: nothing is taken, leased or recorded.
 func (r *Redis) Explain(ctx context.Context, request Request) (Explanation, error) {
 	tree := r.rules().tree
-	buckets := newBucketIndex(r.keys, r.keys.calls, r.keys.leased, r.keys.done, r.keys.message)
+	books := newPairBooks(r.keys)
+	books.of(request)
+	buckets := newBucketIndex(r.keys, append([]string{r.keys.calls, r.keys.leased, r.keys.done, r.keys.message}, books.keys...)...)
 	path := buckets.appendRoute([]any{max(1, request.Cost)}, tree, tree.route(request.Category), inForce)
 	eventKey, version := request.keyAndVersion()
-	arguments := []any{r.settings.Lease.Microseconds(), r.settings.Retention.Microseconds(), eventKey}
+	arguments := []any{r.settings.Lease.Microseconds(), r.settings.Retention.Microseconds(), eventKey, request.Pair, len(books.numbers)}
 	arguments = append(buckets.appendBuckets(arguments), path...)
-	const head = 4
+	const head = 6
 	numbers, err := r.runner.RunNumbers(ctx, "asking about an event", lua.Explain, buckets.keys, arguments, head+2*len(buckets.limits))
 	if err != nil {
 		return Explanation{}, err
 	}
 	known := Explanation{At: time.UnixMicro(numbers[0]), Leased: recordedTime(numbers[1]), Done: recordedTime(numbers[2])}
+	known.Pair, known.PairUntil = PairState(numbers[4]), recordedTime(numbers[5])
 	known.Another = version != "" && numbers[3] != 0 && numbers[3] != request.Message.version()
 	for i, at := range buckets.limits {
 		used, wait := numbers[head+2*i], numbers[head+2*i+1]

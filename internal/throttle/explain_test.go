@@ -109,3 +109,25 @@ func TestExplainTellsOfRecords(t *testing.T) {
 	clock.Advance(2 * time.Hour)
 	testkit.Equal(t, explain(asked), ", 0 of 5", "after the retention")
 }
+
+// The state of a pair is told as a resolved event would find it.
+func TestExplainTellsOfPairs(t *testing.T) {
+	t.Parallel()
+	k := startPairKit(t)
+	requirePair := func(want PairState, until time.Duration) {
+		t.Helper()
+		e := testkit.Must(k.Explain(t.Context(), aboutDisk("a over")))(t)
+		testkit.Equal(t, e.Pair, want, "state of the pair")
+		if e.PairUntil.IsZero() != (until == 0) || until != 0 && e.PairUntil.Sub(e.At).Round(time.Second) != until {
+			t.Errorf("the pair is so until %v, %v from now, want %v", e.PairUntil, e.PairUntil.Sub(e.At), until)
+		}
+	}
+	requirePair(NoPair, 0)
+	lease := k.deliver(aboutDisk("a down"))
+	requirePair(PairUnderWay, k.settings.Lease)
+	k.finish(lease, "C1 1.2")
+	requirePair(PairOpen, testPairTTL)
+	k.clock.Advance(testPairTTL + time.Second)
+	requirePair(NoPair, 0)
+	testkit.Equal(t, testkit.Must(k.Explain(t.Context(), request("a other", "a")))(t).Pair, NoPair, "an event without a pair")
+}

@@ -22,12 +22,6 @@ var guaranteeConformance = []conformanceCase{
 			s.admits(2, limits.LevelGlobal, several(3, "refunds", "payments.refunds")...)
 			s.taken("orders", 10)
 		}},
-	{name: "guarantee: its path goes beyond it as others do", global: "10/1h", guarantees: "security=3,payments.refunds=2", run: func(s *subject) {
-		s.admits(8, limits.LevelGlobal, several(9, "security", "security")...)
-		s.clock.Advance(time.Second)
-		s.deny(limits.LevelGlobal, time.Hour-time.Second, request("x", "orders"))
-		s.admits(2, limits.LevelGlobal, several(3, "refunds", "payments.refunds.failed")...)
-	}},
 	{name: "guarantee: others wait for a slot of others", global: "10/1h", guarantees: "security=3,refunds=2", run: func(s *subject) {
 		s.admit(request("s", "security"))
 		for i := range 5 {
@@ -40,60 +34,6 @@ var guaranteeConformance = []conformanceCase{
 		s.clock.Advance(time.Second)
 		s.opens(limits.LevelGlobal, time.Minute-time.Second, request("y", "orders"))
 		s.admit(several(3, "s", "security")...)
-	}},
-	{name: "guarantee: what its path has beyond it comes free for others",
-		global: "10/1h", guarantees: "security=3,refunds=2", run: func(s *subject) {
-			for i := range 4 { // one beyond its three
-				s.admit(request(fmt.Sprint("s", i), "security"))
-				s.clock.Advance(time.Minute)
-			}
-			s.admits(4, limits.LevelGlobal, several(5, "o", "orders")...)
-			s.clock.Advance(time.Minute)
-			s.opens(limits.LevelGlobal, 55*time.Minute, request("x", "orders")) // 13:00, and three of security are left
-			s.clock.Advance(time.Second)
-			s.deny(limits.LevelGlobal, 4*time.Minute-time.Second, request("y", "orders")) // 13:04: at 13:01 the guarantee takes it back
-			s.clock.Advance(time.Minute)
-			s.admit(request("s0 again", "security"))
-			s.clock.Advance(time.Second)
-			s.opens(limits.LevelGlobal, 3*time.Minute-2*time.Second, request("y", "orders"))
-		}},
-	{name: "guarantee: the next slot of a path that has used its own", global: "10/1h", guarantees: "security=3,refunds=2", run: func(s *subject) {
-		s.admit(request("o", "orders"))
-		s.clock.Advance(time.Minute)
-		s.admit(several(3, "s", "security")...)
-		s.clock.Advance(time.Minute)
-		s.admit(several(4, "o", "orders")[1:]...)
-		s.admit(request("o5", "orders"))
-		s.clock.Advance(time.Minute)
-		s.opens(limits.LevelGlobal, 57*time.Minute, request("x", "security")) // when the first of orders leaves
-		s.clock.Advance(time.Second)
-		// Four of security stand in the window; three leave at 13:01 and it has its own again.
-		s.opens(limits.LevelGlobal, time.Minute-time.Second, request("y", "security"))
-	}},
-	{name: "guarantee: a cost takes its own slots first and the rest from all",
-		global: "10/1h", guarantees: "security=3,refunds=2", run: func(s *subject) {
-			s.admit(request("s1", "security"))
-			s.admit(several(4, "o", "orders")...)
-			s.clock.Advance(time.Second)
-			s.deny(limits.LevelGlobal, time.Hour-time.Second, request("x", "security").withCost(4))
-			s.admit(request("s3", "security").withCost(3))
-			s.clock.Advance(time.Second)
-			s.want(Denied, request("s", "security"), request("o", "orders"))
-			s.admit(request("r", "refunds").withCost(2))
-			s.taken("orders", 10)
-		}},
-	{name: "guarantee: a cost waits for slots of its own and of others", global: "10/1h", guarantees: "security=4,refunds=2", run: func(s *subject) {
-		s.admit(request("s1", "security").withCost(3))
-		s.clock.Advance(time.Minute)
-		s.admit(request("o1", "orders"))
-		s.clock.Advance(time.Minute)
-		s.admit(request("o2", "orders").withCost(3))
-		s.clock.Advance(time.Minute)
-		// One of its own is free; at 13:00 there are four.
-		s.deny(limits.LevelGlobal, 57*time.Minute, request("x", "security").withCost(2))
-		s.deny(limits.LevelGlobal, 57*time.Minute, request("x", "security").withCost(4))
-		s.deny(limits.LevelGlobal, 58*time.Minute, request("x", "security").withCost(5))
-		s.opens(limits.LevelGlobal, 59*time.Minute, request("x", "security").withCost(8))
 	}},
 	{name: "guarantee: of nested ones the most specific counts, and it alone",
 		global: "10/1h", guarantees: "payments=2,payments.refunds=3", run: func(s *subject) {
@@ -113,16 +53,6 @@ var guaranteeConformance = []conformanceCase{
 		s.clock.Advance(time.Second)
 		s.refund(true, orders[0])
 		s.admits(1, limits.LevelGlobal, request("x", "security"), request("y", "orders"))
-	}},
-	{name: "guarantee: a slot returned too late brings nobody one", global: "4/10m", guarantees: "security=2", run: func(s *subject) {
-		old := s.admit(several(2, "old", "security")...)
-		s.clock.Advance(10 * time.Minute)
-		s.admit(several(2, "new", "security")...)
-		s.admit(several(2, "o", "orders")...)
-		s.refund(true, old...)
-		s.clock.Advance(time.Second)
-		s.want(Denied, request("x", "security"), request("x", "orders"))
-		s.taken("orders", 4)
 	}},
 	{name: "guarantee: a cost above what others leave never fits", global: "10/1h", guarantees: "a=6,b=3", run: func(s *subject) {
 		s.want(ExceedsCapacity, request("x", "others").withCost(2), request("x", "a").withCost(8), request("x", "b").withCost(5))

@@ -62,18 +62,6 @@ func TestLimiterRaisedLimitShowsAtOnce(t *testing.T) {
 	}
 }
 
-func TestLimiterLimitsInFlightAreAskedEachTime(t *testing.T) {
-	t.Parallel()
-	limiter := startLimiter(t, LimiterOptions{
-		Settings: Settings{Tree: newTree(t, "none", "inflight:1/1h", "")}, DenyCacheTTL: time.Hour,
-	})
-	grant := limiter.one(Admitted, request("first", "a"))
-	limiter.one(Denied, request("second", "a"))
-	limiter.wantFull("a", "")
-	grant.Finish(t.Context(), "")
-	limiter.one(Admitted, request("second", "a"))
-}
-
 func TestLimiterFullForAllButAGuarantee(t *testing.T) {
 	t.Parallel()
 	plan := guarded(t, newPlan(t, "5/1h", "none", ""), "security=1,payments.refunds=2")

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -271,21 +270,4 @@ func TestLimiterSyncs(t *testing.T) {
 	}
 	limiter.metrics.wantRefunded(t, 1)
 	limiter.logs.Want(t)
-}
-
-// TestLimiterShares has the number of instances change while the policy acts: the share of each is at least one slot.
-func TestLimiterShares(t *testing.T) {
-	t.Parallel()
-	var instances atomic.Int64
-	instances.Store(1)
-	limiter := startLimiter(t, LimiterOptions{
-		Settings: Settings{Tree: newTree(t, "none", "3/1h", "off=0/1h")}, Policy: Local, Grace: time.Nanosecond,
-		Instances: func() int { return int(instances.Load()) },
-	})
-	limiter.loseAndAct()
-	instances.Store(100)
-	limiter.want(map[Verdict]int{Admitted: 1, Denied: 2}, several(3, "alone", "a")...)
-	instances.Store(1)
-	limiter.want(map[Verdict]int{Admitted: 2, Denied: 1}, several(3, "among many", "a")...)
-	limiter.one(ExceedsCapacity, request("off", "off"))
 }

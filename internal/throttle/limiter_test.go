@@ -121,7 +121,7 @@ func TestLimiterTellsOfPauses(t *testing.T) {
 	if paused := pacer.Paused("#elsewhere"); paused <= 0 {
 		t.Error("no pause without Redis")
 	}
-	limiter.logs.Want(t, "redis is unavailable", "channel rests")
+	limiter.logs.Want(t, "redis is unavailable", "channel is paused")
 }
 
 // TestLimiterNeedsEverySelfTest has a limiter that is refused what another package needs.

@@ -118,26 +118,26 @@ var changeConformance = []conformanceCase{
 		s.admits(2, limits.LevelCategory, several(3, "again", "a")...)
 	}},
 	{name: "change: a delivery that is taken over returns no slot of others", category: "token:2/1h", run: func(s *subject) {
-		e := request("e", "a")
-		s.admit(e)
+		event := request("event", "a")
+		s.admit(event)
 		s.clock.Advance(testLease)
 		s.change(newPlan(s.t, "none", "fixed:2/1h", ""))
 		s.admit(request("other", "a"))
 		s.clock.Advance(time.Microsecond)
-		again := leasesOf(s.want(Reclaimed, e))
+		again := leasesOf(s.want(Reclaimed, event))
 		s.refund(true, again...)
 		s.taken("a", 1)
 	}},
 	{name: "change: slots that were left behind hide no others", category: "3/1h", run: func(s *subject) {
-		e := request("e", "a")
+		event := request("event", "a")
 		for range 2 {
-			s.extend(0, s.admit(e)...)
+			s.extend(0, s.admit(event)...)
 			s.change(newPlan(s.t, "none", "none", ""))
 			s.clock.Advance(time.Minute)
-			s.refund(true, leasesOf(s.want(Reclaimed, e))...)
+			s.refund(true, leasesOf(s.want(Reclaimed, event))...)
 			s.change(newPlan(s.t, "none", "3/1h", ""))
 		}
-		s.admit(e) // at 12:02; what it left behind is of 12:00 and 12:01
+		s.admit(event) // at 12:02; what it left behind is of 12:00 and 12:01
 		s.clock.Advance(time.Hour - time.Second)
 		s.taken("a", 1)
 	}},
@@ -150,11 +150,11 @@ var changeConformance = []conformanceCase{
 		s.taken("a", 0)
 	}},
 	{name: "change: a delivery that is taken over takes the slot that is new", run: func(s *subject) {
-		e := request("e", "a")
-		s.admit(e)
+		event := request("event", "a")
+		s.admit(event)
 		s.change(newPlan(s.t, "none", "inflight:1/1m", ""))
 		s.clock.Advance(testLease)
-		lease := leasesOf(s.want(Reclaimed, e))
+		lease := leasesOf(s.want(Reclaimed, event))
 		s.taken("a", 1)
 		s.clock.Advance(time.Second)
 		s.deny(limits.LevelCategory, 59*time.Second, request("x", "a"))
@@ -162,11 +162,11 @@ var changeConformance = []conformanceCase{
 		s.taken("a", 0)
 	}},
 	{name: "change: a limit that has become too small keeps no delivery for ever", category: "inflight:3/1m", run: func(s *subject) {
-		e := request("e", "a").withCost(3)
-		s.extend(0, s.admit(e)...)
+		event := request("event", "a").withCost(3)
+		s.extend(0, s.admit(event)...)
 		s.change(newPlan(s.t, "none", "inflight:2/1m", ""))
 		s.clock.Advance(time.Second)
-		s.want(Reclaimed, e)
+		s.want(Reclaimed, event)
 	}},
 	{name: "change: guarantees stay what they are", global: "10/1h", guarantees: "security=3", run: func(s *subject) {
 		security := s.admit(several(2, "s", "security")...)
@@ -183,10 +183,10 @@ var changeConformance = []conformanceCase{
 	}},
 	{name: "change: a forwarded event without slots returns none",
 		category: "fixed:1/1h", retention: time.Minute, forward: true, run: func(s *subject) {
-			e := request("e", "a")
-			s.admit(e)
+			event := request("event", "a")
+			s.admit(event)
 			s.clock.Advance(testLease + 2*time.Minute) // it is forgotten
-			d := s.decide(e)[0]
+			d := s.decide(event)[0]
 			if d.Verdict != Denied || d.Lease.ID == "" {
 				s.t.Fatalf("%+v", d)
 			}
@@ -260,10 +260,10 @@ func TestNewerLimitsAreKnownFromADenial(t *testing.T) {
 	older, newer := newRedis(client, "stale", settings), newRedis(client, "stale", settings)
 	older.Adopt(limits.Ruleset{Tree: settings.Tree, Generation: 1, Revision: 1})
 	newer.Adopt(limits.Ruleset{Tree: newTree(t, "0/1h", "none", ""), Generation: 1, Revision: 2})
-	if result, err := newer.Decide(t.Context(), []Request{request("e", "a")}); err != nil || result.Decisions[0].Verdict != ExceedsCapacity {
+	if result, err := newer.Decide(t.Context(), []Request{request("event", "a")}); err != nil || result.Decisions[0].Verdict != ExceedsCapacity {
 		t.Fatalf("%+v, %v", result, err)
 	}
-	if _, err := older.Decide(t.Context(), []Request{request("e", "a")}); !errors.Is(err, script.ErrStale) {
+	if _, err := older.Decide(t.Context(), []Request{request("event", "a")}); !errors.Is(err, script.ErrStale) {
 		t.Fatalf("error %v, want %v", err, script.ErrStale)
 	}
 	scripttest.WantExpiries(t, client)

@@ -34,7 +34,7 @@ func (r *logOnce) exceedsCapacity(logger *slog.Logger, request Request, d Decisi
 	}
 	r.tooLarge[request.Category] = true
 	logger.Warn("event never fits its limit", "category", request.Category, "cost", request.Cost,
-		"level", d.Node.Level, "limit", d.Limit.String())
+		"limit_level", d.Node.Level, "limit", d.Limit.String())
 }
 
 // report says that an event cannot be evaluated.

@@ -79,7 +79,9 @@ func TestMemoryShares(t *testing.T) {
 		admitted         int
 	}{{10, 1, 10}, {10, 0, 10}, {10, -1, 10}, {10, 3, 3}, {10, 10, 1}, {10, 11, 1}, {1, 5, 1}, {0, 5, 0}, {0, 1, 0}} {
 		tree := newTree(t, fmt.Sprintf("%d/1h", c.count), "none", "")
-		m := NewMemory(Settings{Tree: tree, Lease: time.Second, Retention: time.Minute}, testkit.NewClock(nil).Read, func() int { return c.instances })
+		instances := 1
+		m := NewMemory(Settings{Tree: tree, Lease: time.Second, Retention: time.Minute}, testkit.NewClock(nil).Read, func() int { return instances })
+		instances = c.instances // their number changes at any time
 		result := testkit.Must(m.Decide(t.Context(), several(20, "e", "a")))(t)
 		admitted := 0
 		for _, d := range result.Decisions {

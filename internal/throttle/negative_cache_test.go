@@ -55,24 +55,6 @@ func TestLimiterAsksOnceAboutWhatIsBroken(t *testing.T) {
 	})
 }
 
-// TestLimiterPairsOfANeighbour has pairs that Redis refuses: those of another first-level category are resolved.
-func TestLimiterPairsOfANeighbour(t *testing.T) {
-	t.Parallel()
-	limiter := startLimiter(t, LimiterOptions{Settings: Settings{PairTTL: testPairTTL}})
-	about := func(id, category string) Request { return request(id, category).ofPair("disk") }
-	limiter.one(Admitted, about("firing", "a.b")).Finish(t.Context(), "r")
-	limiter.server.CLI("SET", limiterKey("pairs:b"), "text")
-	for round := range 2 {
-		answers, err := limiter.Decide(t.Context(), resolving(about(fmt.Sprint("x", round), "b"), about("resolved", "a.b"), about("y", "b.c")))
-		if err != nil || !errors.Is(answers[0].Err, script.ErrRefused) || !errors.Is(answers[2].Err, script.ErrRefused) {
-			t.Fatalf("%+v, %v", answers, err)
-		}
-		if want := []Verdict{Admitted, Leased}[round]; answers[1].Verdict != want {
-			t.Errorf("round %d: %+v, want verdict %d", round, answers[1], want)
-		}
-	}
-}
-
 // TestLimiterDisclaims has Redis end while a refused batch is asked about in parts: what was admitted is nobody's, without doubt.
 func TestLimiterDisclaims(t *testing.T) {
 	t.Parallel()

@@ -154,10 +154,10 @@ func (o *outage) run(ctx context.Context, every time.Duration, check func(contex
 
 // works shows that Redis can do what is needed. A read does not show that: a replica answers it, and a server that cannot save.
 func (o *outage) works(ctx context.Context) error {
-	if err := o.Redis.Probe(ctx); err != nil {
+	if err := o.Redis.SelfTest(ctx, o.SelfTests...); err != nil {
 		return err
 	}
-	return o.Redis.SelfTest(ctx, o.SelfTests...)
+	return o.Redis.Probe(ctx)
 }
 
 // enter changes the state. The caller holds the lock.
@@ -200,7 +200,7 @@ func (o *outage) lost(cause error) {
 	o.Logger.Warn("redis is unavailable", "policy", string(o.Policy), "grace", o.Grace, "error", cause)
 }
 
-// probe tries once whether Redis works again. If Redis does not, probe lets the policy act in time, and rests.
+// probe tries once whether Redis works again. If Redis does not, probe lets the policy act in time, and then waits for the next try.
 func (o *outage) probe(ctx context.Context) {
 	err := o.works(ctx)
 	if err == nil {

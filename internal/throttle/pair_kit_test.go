@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
@@ -49,6 +50,28 @@ func newPairKit(t *testing.T, client redis.UniversalClient, way script.Scripting
 func startPairKit(t *testing.T) *pairKit {
 	_, client := startRedis(t)
 	return newPairKit(t, client, script.Eval)
+}
+
+// story is what becomes of events in one order of calls.
+type story struct {
+	name string
+	tell func(t *testing.T, k *pairKit)
+}
+
+// tellStories tells each story to a store of its own, with scripts and with functions.
+func tellStories(t *testing.T, stories []story, tree *limits.Tree) {
+	t.Helper()
+	_, client := startRedis(t)
+	for _, way := range []script.Scripting{script.Eval, script.Functions} {
+		for _, s := range stories {
+			t.Run(string(way)+"/"+s.name, func(t *testing.T) {
+				t.Parallel()
+				k := newPairKit(t, client, way)
+				k.Adopt(limits.Ruleset{Tree: tree})
+				s.tell(t, k)
+			})
+		}
+	}
 }
 
 // deliver begins the delivery of a firing event, as a limiter does.

@@ -77,16 +77,20 @@ func (k *limiterKit) resolve(want Verdict, opened string, r Request) Grant {
 	return answer.Grant
 }
 
-// TestLimiterPairsOfTheWrongType shows that pairs that cannot be kept stop nothing but what resolves them.
+// TestLimiterPairsOfTheWrongType has a first-level category whose pairs cannot be kept. Only what resolves these pairs is stopped.
 func TestLimiterPairsOfTheWrongType(t *testing.T) {
 	t.Parallel()
 	limiter := startLimiter(t, LimiterOptions{Settings: Settings{PairTTL: testPairTTL}})
 	client := newClient(t, redis.Options{Addr: limiter.server.Addr})
 	client.Set(t.Context(), limiterKey("pairs:a"), "text", 0)
 	firing := limiter.one(Admitted, aboutDisk("firing"))
-	answers, err := limiter.Decide(t.Context(), resolving(aboutDisk("resolved")))
-	if err != nil || !errors.Is(answers[0].Err, script.ErrRefused) {
-		t.Fatalf("%+v, %v", answers, err)
+	neighbour := func(id string) Request { return request(id, "b.c").ofPair("disk") }
+	limiter.one(Admitted, neighbour("firing too")).Finish(t.Context(), "n")
+	for round, want := range []Verdict{Admitted, Leased} {
+		answers, err := limiter.Decide(t.Context(), resolving(aboutDisk("resolved"), neighbour("resolved too"), aboutDisk("resolved later")))
+		if err != nil || !errors.Is(answers[0].Err, script.ErrRefused) || !errors.Is(answers[2].Err, script.ErrRefused) || answers[1].Verdict != want {
+			t.Fatalf("round %d: %+v, %v", round, answers, err)
+		}
 	}
 	limiter.one(Admitted, request("other", "a"))
 	client.Del(t.Context(), limiterKey("pairs:a"))

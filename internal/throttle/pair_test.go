@@ -16,10 +16,7 @@ import (
 )
 
 // pairStories are the orders in which the events of a pair may come.
-var pairStories = []struct {
-	name string
-	tell func(t *testing.T, k *pairKit)
-}{
+var pairStories = []story{
 	{"resolved", func(_ *testing.T, k *pairKit) {
 		k.fire(aboutDisk("firing"), "#ops 1.1")
 		k.wantFields(map[string]string{"a\ndisk": "=#ops 1.1"})
@@ -29,13 +26,6 @@ var pairStories = []struct {
 		k.wantFields(nil)
 		k.resolve(aboutDisk("resolved"), Done, "")
 	}},
-	{"resolved without a firing", func(_ *testing.T, k *pairKit) {
-		k.resolve(aboutDisk("resolved"), Unpaired, "")
-		k.fire(aboutDisk("firing"), "r")
-		k.resolve(request("resolved", "a").ofPair("memory"), Unpaired, "")
-		k.resolve(request("resolved", "b").ofPair("disk"), Unpaired, "")
-		k.resolve(aboutDisk("resolved"), Admitted, "r")
-	}},
 	{"resolved twice", func(_ *testing.T, k *pairKit) {
 		k.fire(aboutDisk("firing"), "r")
 		first := k.resolve(aboutDisk("first"), Admitted, "r")
@@ -43,41 +33,11 @@ var pairStories = []struct {
 		k.finish(first.Lease, "")
 		k.resolve(aboutDisk("second"), Unpaired, "")
 	}},
-	{"resolved twice in one batch", func(t *testing.T, k *pairKit) {
-		k.fire(aboutDisk("firing"), "r")
-		k.fire(request("firing too", "a").ofPair("memory"), "m")
-		events := []Request{
-			aboutDisk("first"), aboutDisk("second"), request("third", "a").ofPair("memory"), aboutDisk("first"),
-			aboutDisk("first").inMessage(9),
-		}
-		resolutions := testkit.Must(k.Resolve(t.Context(), events))(t)
-		wantResolutions(t, resolutions, []Verdict{Admitted, Unpaired, Admitted, Leased, Duplicate}, []string{"r", "", "m", "", ""})
-	}},
 	{"firing twice", func(_ *testing.T, k *pairKit) {
 		k.fire(aboutDisk("firing"), "r1")
 		k.fire(aboutDisk("firing again"), "r2")
 		k.resolve(aboutDisk("resolved"), Admitted, "r1")
 		k.resolve(aboutDisk("resolved too"), Unpaired, "")
-	}},
-	{"firing again before it is resolved", func(_ *testing.T, k *pairKit) {
-		k.fire(aboutDisk("firing").inMessage(1), "r1")
-		k.fire(aboutDisk("firing again").inMessage(3), "r2")
-		k.fire(aboutDisk("firing late").inMessage(2), "r3") // it is older than the newest
-		k.resolve(aboutDisk("resolved").inMessage(2), Admitted, "r1")
-		k.resolve(aboutDisk("resolved again").inMessage(4), Admitted, "r2")
-		k.resolve(aboutDisk("resolved late").inMessage(5), Unpaired, "")
-		k.wantFields(map[string]string{"\nresolved": "=r1", "\nresolved again": "=r2"})
-	}},
-	{"firing while it is being resolved", func(_ *testing.T, k *pairKit) {
-		k.fire(aboutDisk("firing"), "r1")
-		resolved := k.resolve(aboutDisk("resolved"), Admitted, "r1")
-		k.fire(aboutDisk("firing again"), "r2")
-		k.clock.Advance(testLease + time.Second)
-		again := k.resolve(aboutDisk("resolved"), Reclaimed, "r1")
-		k.finish(again.Lease, "")
-		k.finish(resolved.Lease, "")
-		k.wantFields(map[string]string{"a\ndisk": "=r2"})
-		k.resolve(aboutDisk("resolved again"), Admitted, "r2")
 	}},
 	{"resolved while it is on its way", func(t *testing.T, k *pairKit) {
 		firing := k.deliver(aboutDisk("firing"))
@@ -182,16 +142,6 @@ var pairStories = []struct {
 		k.fire(aboutDisk("firing"), receipt)
 		k.resolve(aboutDisk("resolved"), Admitted, receipt)
 	}},
-	{"derived IDs", func(_ *testing.T, k *pairKit) {
-		k.fire(derived(1, start, "a").ofPair("disk"), "r")
-		lost := derived(2, start, "a").ofPair("disk")
-		k.resolve(lost, Admitted, "r")
-		k.clock.Advance(testLease + time.Second)
-		k.resolve(derived(2, start.Add(time.Hour), "a").ofPair("disk"), Unpaired, "") // of another stream of that name
-		k.finish(k.resolve(lost, Reclaimed, "r").Lease, "")
-		k.resolve(lost, Done, "")
-		k.wantFields(nil)
-	}},
 	{"a state to come", func(t *testing.T, k *pairKit) {
 		expires := float64(k.clock.Read().Add(time.Hour).UnixMicro())
 		k.client.HSet(t.Context(), k.keys.pairs("a"), "a\ndisk", "!waits")
@@ -217,15 +167,7 @@ var pairStories = []struct {
 
 func TestPairs(t *testing.T) {
 	t.Parallel()
-	_, client := startRedis(t)
-	for _, way := range []script.Scripting{script.Eval, script.Functions} {
-		for _, story := range pairStories {
-			t.Run(string(way)+"/"+story.name, func(t *testing.T) {
-				t.Parallel()
-				story.tell(t, newPairKit(t, client, way))
-			})
-		}
-	}
+	tellStories(t, pairStories, newTree(t, "none", "none", ""))
 }
 
 // TestResolvedEventsTakeNoSlots has limits that are full, and that follow deliveries.

@@ -11,40 +11,40 @@ import (
 // recordConformance is what every store has to do with events that it knows, and with a clock that steps.
 var recordConformance = []conformanceCase{
 	{name: "a redelivery sees a lease, may take over a lapsed one, and sees what is done", global: "10/1h", category: "1/1h", run: func(s *subject) {
-		e := request("e", "a")
-		first := s.admit(e)
+		event := request("event", "a")
+		first := s.admit(event)
 		s.clock.Advance(testLease - time.Second)
-		if d := s.want(Leased, e)[0]; d.Wait != time.Second {
+		if d := s.want(Leased, event)[0]; d.Wait != time.Second {
 			s.t.Fatalf("leased for %v more, want %v", d.Wait, time.Second)
 		}
-		s.want(Duplicate, e.inMessage(2))
+		s.want(Duplicate, event.inMessage(2))
 		s.clock.Advance(time.Second)
-		s.want(Duplicate, e.inMessage(2))
-		second := leasesOf(s.want(Reclaimed, e))
+		s.want(Duplicate, event.inMessage(2))
+		second := leasesOf(s.want(Reclaimed, event))
 		if want := s.clock.Read().Add(testLease).UnixMicro(); second[0].End != want {
 			s.t.Fatalf("the lease ends at %d, want %d", second[0].End, want)
 		}
-		s.want(Leased, e)
+		s.want(Leased, event)
 		s.taken("a", 1, 1)
 		s.refund(false, first...)
 		s.finish(second...)
 		s.lost(testLease, second...)
-		s.want(Done, e, e)
-		s.want(Duplicate, e.inMessage(2), e.inMessage(3))
+		s.want(Done, event, event)
+		s.want(Duplicate, event.inMessage(2), event.inMessage(3))
 		s.taken("a", 1, 1)
 	}},
 	{name: "another category does not make another event", global: "10/1h", category: "5/1h", run: func(s *subject) {
-		s.admit(request("e", "a"))
-		s.want(Duplicate, request("e", "b").inMessage(2))
+		s.admit(request("event", "a"))
+		s.want(Duplicate, request("event", "b").inMessage(2))
 		s.taken("b", 1, 0)
 	}},
 	{name: "the ID of a denied event is evaluated anew", global: "1/1h", run: func(s *subject) {
 		s.admit(request("first", "a"))
-		s.want(Denied, request("e", "a"))
-		s.want(Denied, request("e", "a").inMessage(2))
+		s.want(Denied, request("event", "a"))
+		s.want(Denied, request("event", "a").inMessage(2))
 		s.clock.Advance(time.Hour)
-		s.admit(request("e", "a").inMessage(3))
-		s.want(Duplicate, request("e", "a"))
+		s.admit(request("event", "a").inMessage(3))
+		s.want(Duplicate, request("event", "a"))
 	}},
 	{name: "a repeated call has the same answer", global: "4/1h", category: "3/1h", run: func(s *subject) {
 		requests := []Request{
@@ -90,12 +90,12 @@ var recordConformance = []conformanceCase{
 		s.taken("a.b", 3, 3, 3)
 	}},
 	{name: "only the holder of the lease may refund", global: "5/1h", run: func(s *subject) {
-		e := request("e", "a")
-		first := s.admit(e)[0]
+		event := request("event", "a")
+		first := s.admit(event)[0]
 		s.clock.Advance(testLease + time.Second)
-		second := leasesOf(s.want(Reclaimed, e))[0]
+		second := leasesOf(s.want(Reclaimed, event))[0]
 		s.refund(false, first)
-		s.refund(false, Lease{Request: e, End: 0}, Lease{Request: request("never", "a"), End: second.End})
+		s.refund(false, Lease{Request: event, End: 0}, Lease{Request: request("never", "a"), End: second.End})
 		third := s.extend(time.Minute, second)[0]
 		s.refund(false, second)
 		s.taken("a", 1)
@@ -113,11 +113,11 @@ var recordConformance = []conformanceCase{
 		s.taken("a", 1)
 	}},
 	{name: "a lease is renewed by its holder alone", global: "5/1h", run: func(s *subject) {
-		e := request("e", "a")
-		first := s.admit(e)
+		event := request("event", "a")
+		first := s.admit(event)
 		s.clock.Advance(20 * time.Second)
 		second := s.extend(testLease, first...)
-		if want := s.clock.Read().Add(testLease).UnixMicro(); second[0].End != want || second[0].Request != e {
+		if want := s.clock.Read().Add(testLease).UnixMicro(); second[0].End != want || second[0].Request != event {
 			s.t.Fatalf("renewed as %+v, want an end at %d", second[0], want)
 		}
 		again := s.extend(testLease, first...) // the reply was lost
@@ -125,23 +125,23 @@ var recordConformance = []conformanceCase{
 			s.t.Fatalf("renewed again as %+v, want %+v", again[0], second[0])
 		}
 		s.clock.Advance(20 * time.Second)
-		s.want(Leased, e)
+		s.want(Leased, event)
 		s.lost(testLease, first...) // it had ended
 		s.clock.Advance(10 * time.Second)
-		s.want(Reclaimed, e)
+		s.want(Reclaimed, event)
 		s.lost(testLease, second...) // it was taken over
 		s.lost(testLease, Lease{Request: request("never", "a"), End: 1})
 	}},
 	{name: "a delivery counts whoever held the lease, and however often it is told", global: "5/1h", run: func(s *subject) {
-		e := request("e", "a")
-		first := s.admit(e)
+		event := request("event", "a")
+		first := s.admit(event)
 		s.clock.Advance(testLease)
-		second := leasesOf(s.want(Reclaimed, e))
+		second := leasesOf(s.want(Reclaimed, event))
 		s.finish(first...)
-		s.want(Done, e)
+		s.want(Done, event)
 		s.finish(second...)
 		s.finish(first...)
-		s.want(Done, e)
+		s.want(Done, event)
 		s.refund(false, second...)
 		s.taken("a", 1)
 		s.finish(Lease{Request: request("from before", "a")})
@@ -149,19 +149,19 @@ var recordConformance = []conformanceCase{
 		s.taken("a", 1)
 	}},
 	{name: "what is known of an event may be asked without admitting it", global: "1/1h", run: func(s *subject) {
-		e := request("e", "a")
-		s.want(Unknown, e.withCost(0))
+		event := request("event", "a")
+		s.want(Unknown, event.withCost(0))
 		s.taken("a", 0)
-		lease := s.admit(e)
-		s.want(Leased, e.withCost(0))
-		s.want(Duplicate, e.inMessage(2).withCost(0))
+		lease := s.admit(event)
+		s.want(Leased, event.withCost(0))
+		s.want(Duplicate, event.inMessage(2).withCost(0))
 		s.want(Unknown, request("other", "a").withCost(0))
 		s.clock.Advance(testLease)
-		s.want(Unknown, e.withCost(0))
-		s.want(Duplicate, e.inMessage(2).withCost(0))
+		s.want(Unknown, event.withCost(0))
+		s.want(Duplicate, event.inMessage(2).withCost(0))
 		s.finish(lease...)
-		s.want(Done, e.withCost(0))
-		s.want(Duplicate, e.inMessage(2).withCost(0))
+		s.want(Done, event.withCost(0))
+		s.want(Duplicate, event.inMessage(2).withCost(0))
 		s.taken("a", 1)
 	}},
 	{name: "a derived ID in a stream that was made anew is another event", global: "5/1h", category: "3/1h", run: func(s *subject) {
@@ -181,7 +181,7 @@ var recordConformance = []conformanceCase{
 	{name: "derived IDs of a stream that was made anew come among others", global: "9/1h", category: "5/1h", run: func(s *subject) {
 		later := start.Add(time.Hour)
 		s.admit(derived(1, start, "a"))
-		leases := s.admit(derived(2, later, "b"), derived(1, later, "a"), request("e", "a"), request("f", "b"))
+		leases := s.admit(derived(2, later, "b"), derived(1, later, "a"), request("event", "a"), request("f", "b"))
 		s.taken("a", 5, 3)
 		s.taken("b", 5, 2)
 		s.refund(true, leases[1])
@@ -189,9 +189,9 @@ var recordConformance = []conformanceCase{
 		s.want(Leased, derived(1, start, "a"))
 	}},
 	{name: "two streams give the same time and sequence", global: "5/1h", run: func(s *subject) {
-		other := request("e", "a")
+		other := request("event", "a")
 		other.Message.Stream = "OTHERS"
-		s.admit(request("e", "a"))
+		s.admit(request("event", "a"))
 		s.want(Duplicate, other)
 	}},
 	{name: "shadow mode leases what it denies, without taking slots",
@@ -221,23 +221,23 @@ var recordConformance = []conformanceCase{
 		}},
 	{name: "a delivered event is forgotten after the retention, and its slots are not",
 		global: "3/2h", retention: 10 * time.Minute, run: func(s *subject) {
-			e := request("e", "a")
+			event := request("event", "a")
 			s.clock.Advance(time.Second)
-			lease := s.admit(e)
+			lease := s.admit(event)
 			s.clock.Advance(time.Minute)
 			s.finish(lease...)
 			s.clock.Advance(10*time.Minute - time.Microsecond)
-			s.want(Done, e)
-			s.want(Duplicate, e.inMessage(2))
+			s.want(Done, event)
+			s.want(Duplicate, event.inMessage(2))
 			s.clock.Advance(time.Microsecond)
-			s.admit(e.inMessage(2))
+			s.admit(event.inMessage(2))
 			s.taken("a", 2)
-			s.want(Duplicate, e)
+			s.want(Duplicate, event)
 			s.clock.Advance(testLease)
-			second := leasesOf(s.want(Reclaimed, e.inMessage(2)))
+			second := leasesOf(s.want(Reclaimed, event.inMessage(2)))
 			s.refund(true, second...)
 			s.taken("a", 1)
-			s.admit(e.withCost(2))
+			s.admit(event.withCost(2))
 			s.taken("a", 3)
 		}},
 	{name: "an event that nobody delivers is forgotten a retention after its lease",
@@ -264,21 +264,21 @@ var recordConformance = []conformanceCase{
 			s.finish(s.admit(several(250, fmt.Sprint("batch", batch, "-"), "a")...)...)
 		}
 		s.clock.Advance(time.Second)
-		e := request("reused", "a")
-		s.finish(s.admit(e)...)
+		event := request("reused", "a")
+		s.finish(s.admit(event)...)
 		s.clock.Advance(2 * time.Minute)
-		s.admit(e.inMessage(2))
+		s.admit(event.inMessage(2))
 		for i := range 3 {
 			s.clock.Advance(time.Second)
 			s.admit(request(fmt.Sprint("later", i), "a"))
 		}
-		s.want(Leased, e.inMessage(2))
+		s.want(Leased, event.inMessage(2))
 		s.clock.Advance(testLease)
-		s.want(Reclaimed, e.inMessage(2))
+		s.want(Reclaimed, event.inMessage(2))
 	}},
 	{name: "time does not go back with a clock that steps back a little", global: "1/10m", run: func(s *subject) {
 		s.clock.Advance(5 * time.Minute)
-		lease := s.admit(request("e", "a"))[0]
+		lease := s.admit(request("event", "a"))[0]
 		newest := s.clock.Read()
 		s.clock.Advance(-59 * time.Second)
 		result := s.result(request("x", "a"))
@@ -288,14 +288,14 @@ var recordConformance = []conformanceCase{
 		if d := result.Decisions[0]; d.Verdict != Denied || d.Wait+time.UnixMicro(result.At).Sub(newest) != 10*time.Minute {
 			s.t.Fatalf("%+v at %d, newest %d", d, result.At, newest.UnixMicro())
 		}
-		s.want(Leased, request("e", "a"))
+		s.want(Leased, request("event", "a"))
 		s.taken("a", 1)
 		renewed := s.extend(testLease, lease)[0]
 		if renewed.End < lease.End {
 			s.t.Fatalf("renewing took %dµs off the lease", lease.End-renewed.End)
 		}
 		s.refund(true, renewed)
-		if again := s.admit(request("e", "a"))[0]; again.End == lease.End {
+		if again := s.admit(request("event", "a"))[0]; again.End == lease.End {
 			s.t.Fatal("two holders have leases of one end")
 		}
 		s.clock.Set(newest.Add(10*time.Minute - time.Second))
@@ -306,7 +306,7 @@ var recordConformance = []conformanceCase{
 	{name: "a clock that steps back further is believed", global: "1/10m", run: func(s *subject) {
 		s.admit(request("ahead", "a"))
 		s.clock.Advance(-time.Hour)
-		result := s.result(request("e", "a"))
+		result := s.result(request("event", "a"))
 		if result.At != s.clock.Read().UnixMicro() || result.Decisions[0].Verdict != Admitted {
 			s.t.Fatalf("%+v at %v", result, s.clock.Read())
 		}

@@ -91,8 +91,8 @@ var shadowConformance = []conformanceCase{
 		}
 	}},
 	{name: "shadow: it says nothing of what is known already", category: "5/1h", shadow: "category=1/1h", run: func(s *subject) {
-		e := request("e", "a")
-		lease := leasesOf(s.shadowed([]string{""}, e))
+		event := request("event", "a")
+		lease := leasesOf(s.shadowed([]string{""}, event))
 		nothing := func(verdict Verdict, requests ...Request) {
 			s.t.Helper()
 			for _, d := range s.want(verdict, requests...) {
@@ -101,13 +101,13 @@ var shadowConformance = []conformanceCase{
 				}
 			}
 		}
-		nothing(Leased, e, e)
-		nothing(Duplicate, e.inMessage(2))
+		nothing(Leased, event, event)
+		nothing(Duplicate, event.inMessage(2))
 		nothing(Unknown, request("x", "a").withCost(0))
 		s.clock.Advance(testLease)
-		nothing(Reclaimed, e)
+		nothing(Reclaimed, event)
 		s.finish(lease...)
-		nothing(Done, e)
+		nothing(Done, event)
 		s.shadowed([]string{limits.LevelCategory}, request("f", "a"))
 	}},
 	{name: "shadow: a slot returns to every algorithm",
@@ -129,7 +129,7 @@ var shadowConformance = []conformanceCase{
 		s.shadowed([]string{""}, request("y", "a"))
 	}},
 	{name: "shadow: deliveries under way are counted", shadow: "a=inflight:1/1m", run: func(s *subject) {
-		lease := s.shadowed([]string{""}, request("e", "a"))[0].Lease
+		lease := s.shadowed([]string{""}, request("event", "a"))[0].Lease
 		s.clock.Advance(20 * time.Second)
 		lease = s.extend(testLease, lease)[0]
 		s.clock.Advance(50 * time.Second)
@@ -144,7 +144,7 @@ var shadowConformance = []conformanceCase{
 		s.taken("orders", 3)
 	}},
 	{name: "shadow: a cost that never fits there", shadow: "a=2/1h", run: func(s *subject) {
-		d := s.decide(request("e", "a").withCost(3))[0]
+		d := s.decide(request("event", "a").withCost(3))[0]
 		if d.Verdict != Admitted || d.Shadow.Verdict != ExceedsCapacity || d.Shadow.Node.Level != "a" {
 			s.t.Fatalf("%+v", d)
 		}

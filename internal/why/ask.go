@@ -16,7 +16,7 @@ import (
 
 // Sources are what is asked. None changes anything. What a source returns beside an error is part of what it knows.
 type Sources struct {
-	Entries func(ctx context.Context, q journal.Query, take func(journal.Entry)) (journal.Read, error)
+	Entries func(ctx context.Context, queries []journal.Query, take func(query int, e journal.Entry)) ([]journal.Read, error)
 	Explain func(ctx context.Context, request throttle.Request) (throttle.Explanation, error)
 	Pending func(ctx context.Context, search Search) ([]Pending, error)
 	Letters func(ctx context.Context) ([]Letter, error) // all dead letters
@@ -27,38 +27,63 @@ type Sources struct {
 	Denied func(category string) string
 }
 
-// Ask answers a question. What cannot be asked stands in the answer.
-func Ask(ctx context.Context, sources Sources, q Question) Answer {
-	a := asking{Sources: sources, question: q, now: sources.Now(), index: make(map[string][]*Event)}
-	a.answer = Answer{Asked: q, Events: []Event{}}
+// Ask answers questions. Each source is read once for all of them. What cannot be asked stands in each answer.
+func Ask(ctx context.Context, sources Sources, questions ...Question) []Answer {
+	s := &session{Sources: sources, now: sources.Now()}
+	for _, q := range questions {
+		s.asked = append(s.asked, &asking{
+			session: s, question: q, answer: Answer{Asked: q, Events: []Event{}},
+			totals: make(map[Total]int), waiting: make(map[string]int), index: make(map[string][]*Event),
+		})
+	}
 	// First what waits: an event that gets its outcome meanwhile is in the journal then.
-	a.readPending(ctx)
-	a.readLetters(ctx)
-	a.readJournal(ctx)
-	a.askRecord(ctx)
-	a.tellEvents(ctx)
-	a.tellTotals()
-	a.tellCounted()
-	a.tellNow(ctx)
-	return a.answer
+	s.readPending(ctx)
+	s.readLetters(ctx)
+	s.readJournal(ctx)
+	answers := make([]Answer, len(questions))
+	for i, a := range s.asked {
+		a.askRecord(ctx)
+		a.tellEvents(ctx)
+		a.tellTotals()
+		a.tellCounted()
+		a.tellNow(ctx)
+		answers[i] = a.answer
+	}
+	return answers
 }
 
-// asking is one call of Ask.
-type asking struct {
+// session is one call of Ask.
+type session struct {
 	Sources
+	now     time.Time
+	asked   []*asking
+	digests []journal.Entry // read when the first of them is asked for
+	told    bool            // digests were read
+	looked  bool            // every place where events wait was looked at
+}
+
+// asking is one question of a session.
+type asking struct {
+	*session
 	question Question
-	now      time.Time
 	answer   Answer
 
 	read    journal.Read
 	counted []journal.Entry
-	totals  map[Total]int   // by results and levels, without counts
-	digests []journal.Entry // read when the first of them is asked for
-	told    bool            // digests were read
-	looked  bool            // every place where events wait was looked at
+	totals  map[Total]int // by results and levels, without counts
+
+	waiting  map[string]int // events without an outcome, by what they wait for
+	matching int            // their number
 
 	events []*Event
 	index  map[string][]*Event // by category and ID
+}
+
+// unknown notes for all questions what could not be asked.
+func (s *session) unknown(what string, err error) {
+	for _, a := range s.asked {
+		a.unknown(what, err)
+	}
 }
 
 // unknown notes what could not be asked.
@@ -77,41 +102,62 @@ func placeOf(id string) (stream string, sequence uint64) {
 }
 
 // readPending adds what has no outcome yet.
-func (a *asking) readPending(ctx context.Context) {
-	reasons, matching := make(map[string]int), 0
-	pending, err := a.Pending(ctx, Search{Sequence: a.question.Sequence, Matches: func(p Pending) bool {
-		if p.Stored.Before(a.question.Since) || !a.question.asksFor(p.ID, p.Category, p.Title, p.Sequence) {
-			return false
+func (s *session) readPending(ctx context.Context) {
+	search := Search{Matches: func(p Pending) bool {
+		wanted := false
+		for _, a := range s.asked {
+			wanted = a.counts(p) || wanted
 		}
-		reasons[p.Reason]++
-		matching++
-		return matching <= keptEvents
-	}})
-	if !a.question.single() {
-		a.answer.Waiting = sayWaiting(reasons)
+		return wanted
+	}}
+	if len(s.asked) == 1 {
+		search.Sequence = s.asked[0].question.Sequence
 	}
+	pending, err := s.Pending(ctx, search)
 	if err != nil {
-		a.unknown("not every event that waits was looked at", err)
+		s.unknown("not every event that waits was looked at", err)
 	}
-	a.looked = err == nil
-	for _, p := range pending {
-		e := a.eventOf(p.ID, p.Category, p.Sequence)
-		e.Title, e.Stored, e.pending = cmp.Or(e.Title, p.Title), p.Stored, &p
+	s.looked = err == nil
+	for _, a := range s.asked {
+		if !a.question.single() {
+			a.answer.Waiting = sayWaiting(a.waiting)
+		}
+		for _, p := range pending {
+			if a.asksForPending(p) {
+				e := a.eventOf(p.ID, p.Category, p.Sequence)
+				e.Title, e.Stored, e.pending = cmp.Or(e.Title, p.Title), p.Stored, &p
+			}
+		}
 	}
 }
 
-// readLetters adds the dead letters.
-func (a *asking) readLetters(ctx context.Context) {
-	letters, err := a.Letters(ctx)
-	if err != nil {
-		a.unknown("the dead letters cannot be read", err)
+// counts counts an event that has no outcome yet, if it is asked for. It tells whether the event itself is wanted.
+func (a *asking) counts(p Pending) bool {
+	if !a.asksForPending(p) {
+		return false
 	}
-	for _, l := range letters {
-		if l.Stored.Before(a.question.Since) || !a.question.asksFor(l.ID, l.Category, l.Title, l.Sequence) {
-			continue
+	a.waiting[p.Reason]++
+	a.matching++
+	return a.matching <= keptEvents
+}
+
+func (a *asking) asksForPending(p Pending) bool {
+	return !p.Stored.Before(a.question.Since) && a.question.asksFor(p.ID, p.Category, p.Title, p.Sequence)
+}
+
+// readLetters adds the dead letters.
+func (s *session) readLetters(ctx context.Context) {
+	letters, err := s.Letters(ctx)
+	if err != nil {
+		s.unknown("the dead letters cannot be read", err)
+	}
+	for _, a := range s.asked {
+		for _, l := range letters {
+			if !l.Stored.Before(a.question.Since) && a.question.asksFor(l.ID, l.Category, l.Title, l.Sequence) {
+				e := a.eventOf(l.ID, l.Category, l.Sequence)
+				e.Title, e.letters = cmp.Or(e.Title, l.Title), append(e.letters, l)
+			}
 		}
-		e := a.eventOf(l.ID, l.Category, l.Sequence)
-		e.Title, e.letters = cmp.Or(e.Title, l.Title), append(e.letters, l)
 	}
 }
 
@@ -125,28 +171,50 @@ func (q Question) asksFor(id, category, title string, sequence uint64) bool {
 	case q.Category != "" && category != q.Category && !strings.HasPrefix(category, q.Category+"."):
 		return false
 	}
-	return strings.Contains(strings.ToLower(title), strings.ToLower(q.Title))
+	return q.Title == "" || strings.Contains(strings.ToLower(title), strings.ToLower(q.Title))
 }
 
 // keptEvents is how many events are kept while the journal is read, the newest ones.
 const keptEvents = 1000
 
 // readJournal adds what the journal knows.
-func (a *asking) readJournal(ctx context.Context) {
-	a.totals = make(map[Total]int)
-	q := journal.Query{
-		ID: a.question.ID, Sequence: a.question.Sequence, Category: a.question.Category, Title: a.question.Title, Since: a.question.Since,
+func (s *session) readJournal(ctx context.Context) {
+	queries := make([]journal.Query, len(s.asked))
+	for i, a := range s.asked {
+		q := a.question
+		queries[i] = journal.Query{ID: q.ID, Sequence: q.Sequence, Category: q.Category, Title: q.Title, Since: q.Since}
 	}
-	read, err := a.Entries(ctx, q, a.take)
-	a.read = read
-	a.journalFailed("the journal cannot be read", read, err)
-	if stream, place := placeOf(a.question.ID); place != 0 && len(a.events) == 0 && err == nil {
-		q.ID, q.Sequence = "", place
-		_, err = a.Entries(ctx, q, func(entry journal.Entry) {
-			if entry.Stream == stream {
-				a.takeCounted(entry)
-			}
-		})
+	reads, err := s.Entries(ctx, queries, func(i int, entry journal.Entry) { s.asked[i].take(entry) })
+	for i, a := range s.asked {
+		if i < len(reads) { // else none was read
+			a.read = reads[i]
+		}
+		a.journalFailed("the journal cannot be read", a.read, err)
+	}
+	if err == nil {
+		s.readCounts(ctx, queries)
+	}
+}
+
+// readCounts looks for counts that may hold events whose producers gave no ID: their messages are known.
+func (s *session) readCounts(ctx context.Context, queries []journal.Query) {
+	var missing []*asking
+	var places []journal.Query
+	for i, a := range s.asked {
+		if _, place := placeOf(a.question.ID); place != 0 && len(a.events) == 0 {
+			missing, places = append(missing, a), append(places, queries[i])
+			places[len(places)-1].ID, places[len(places)-1].Sequence = "", place
+		}
+	}
+	if len(missing) == 0 {
+		return
+	}
+	_, err := s.Entries(ctx, places, func(i int, entry journal.Entry) {
+		if stream, _ := placeOf(missing[i].question.ID); entry.Stream == stream {
+			missing[i].takeCounted(entry)
+		}
+	})
+	for _, a := range missing {
 		a.journalFailed("the journal cannot be read", journal.Read{}, err)
 	}
 }
@@ -264,9 +332,10 @@ func (a *asking) tellTotals() {
 	})
 }
 
-// tellCounted says which counts may hide the events that were asked for. A question about one event that was found needs none.
+// tellCounted says which counts may hide the events that were asked for. A question about one event whose outcome was found needs none.
 func (a *asking) tellCounted() {
-	if !a.question.single() || len(a.events) == 0 {
+	isUnknown := func(e Event) bool { return e.State == StateUnknown }
+	if !a.question.single() || len(a.events) == 0 || slices.ContainsFunc(a.answer.Events, isUnknown) {
 		a.answer.Counted = a.sayCounts()
 	}
 	if !a.answer.Known() && !a.read.Begins.IsZero() {

@@ -37,16 +37,19 @@ type known struct {
 
 func (k known) sources() Sources {
 	return Sources{
-		Entries: func(_ context.Context, q journal.Query, take func(journal.Entry)) (journal.Read, error) {
-			read := journal.Read{Begins: at("08:00:00")}
-			for _, e := range k.entries {
-				if q.Matches(e) {
-					take(e)
-				} else {
-					read.Counted += e.Count
+		Entries: func(_ context.Context, queries []journal.Query, take func(int, journal.Entry)) ([]journal.Read, error) {
+			reads := make([]journal.Read, len(queries))
+			for i, q := range queries {
+				reads[i].Begins = at("08:00:00")
+				for _, e := range k.entries {
+					if q.Matches(&e) {
+						take(i, e)
+					} else {
+						reads[i].Counted += e.Count
+					}
 				}
 			}
-			return read, k.fails
+			return reads, k.fails
 		},
 		Explain: func(_ context.Context, request throttle.Request) (throttle.Explanation, error) {
 			if k.recorded != "" && request.ID != k.recorded {
@@ -70,7 +73,7 @@ func (k known) sources() Sources {
 
 func (k known) ask(t *testing.T, q Question) Answer {
 	t.Helper()
-	return Ask(t.Context(), k.sources(), q)
+	return Ask(t.Context(), k.sources(), q)[0]
 }
 
 // refund is an entry of the event that most tests are about.
@@ -188,6 +191,26 @@ var sentences = []struct {
 		`is in the room now and waits for the outcome of the event that it resolves, with the key "db-1", until 10:05:00.000`,
 		"the firing event evt-4700 of 09:59:00.000 is in the stream since 09:59:00.000, without an outcome",
 	}},
+	{"resolved while its firing event is delivered", known{
+		pending: []Pending{withKey(inRoom("pair"), "evt-4711", false)}, record: throttle.Explanation{Pair: throttle.PairUnderWay},
+	}, []string{
+		`is in the room now and waits for the outcome of the event that it resolves, with the key "db-1", until 10:05:00.000`,
+		"the firing event has its slots, and is being delivered",
+	}},
+	{"resolved after its firing event was sent", known{
+		pending: []Pending{withKey(stuck, "evt-4711", false)},
+		record:  throttle.Explanation{Pair: throttle.PairOpen, PairUntil: at("11:00:00")},
+	}, []string{
+		"is in the stream since 09:59:00.000, without an outcome",
+		"the message of the firing event is out, and can be resolved until 11:00:00.000", "no worker has admitted it so far",
+	}},
+	{"resolved while its firing event waits", known{
+		pending: []Pending{withKey(inRoom("pair"), "evt-4711", false)},
+		record:  throttle.Explanation{Pair: throttle.PairWaits, PairUntil: at("10:31:40")},
+	}, []string{
+		`is in the room now and waits for the outcome of the event that it resolves, with the key "db-1", until 10:05:00.000`,
+		"the firing event waits for a slot, until 10:31:40.000",
+	}},
 	{"back from the room", known{pending: []Pending{inRoom(Due)}}, []string{"is back from the room, and the next worker takes it"}},
 	{"lost on its way", known{entries: []journal.Entry{refund(journal.Waiting, func(e *journal.Entry) { e.Reason = "part" })}}, []string{
 		"began to wait at 09:14:02.119 for a worker",
@@ -267,7 +290,7 @@ func TestCountsAreNoAnswers(t *testing.T) {
 	testkit.Equal(t, answer.Known(), false, "known")
 	testkit.EqualSlices(t, answer.Counted, []string{
 		"one of at least 1204 events of payments.refunds that were dropped by category 10/30m in the second of 09:14:02 may be it, " +
-			"the first of them message 4000 and the last message 5000: they are counted, not told singly",
+			"of messages 4000 to 5000: they are counted, not told singly",
 	}, "counted")
 	testkit.EqualSlices(t, k.ask(t, Question{Sequence: 5001}).Counted, nil, "counted, for another message")
 	testkit.Equal(t, len(k.ask(t, Question{ID: "NOTIFICATIONS:4711"}).Counted), 1, "counted, for an ID that says where the event is stored")

@@ -145,9 +145,9 @@ func (a *asking) askRecord(ctx context.Context) {
 	}
 }
 
-// sayPair says of a resolved event that waits for its firing one which events these are.
+// sayPair says what an event waits for that has no outcome and resolves another one: where that is, and whether its message is out.
 func (a *asking) sayPair(ctx context.Context, resolved Pending) []string {
-	if resolved.Reason != "pair" || resolved.Key == "" || !a.question.single() {
+	if resolved.Fires || resolved.Key == "" || !a.question.single() {
 		return nil
 	}
 	firing, err := a.Pending(ctx, Search{Matches: func(p Pending) bool {
@@ -159,6 +159,21 @@ func (a *asking) sayPair(ctx context.Context, resolved Pending) []string {
 	var sentences []string
 	for _, p := range firing {
 		sentences = append(sentences, fmt.Sprintf("the firing event %s of %s %s", p.ID, a.stamp(p.Stored), a.sayPending(p)))
+	}
+	pair := event.Event{Category: resolved.Category, Status: event.StatusResolved, Key: resolved.Key}.Pair()
+	known, err := a.Explain(ctx, throttle.Request{ID: resolved.Identity, Category: resolved.Category, Cost: 1, Pair: pair})
+	if err != nil {
+		a.unknown("the pairs cannot be read", err)
+		return sentences
+	}
+	switch until := a.stamp(known.PairUntil); known.Pair {
+	case throttle.PairOpen:
+		sentences = append(sentences, "the message of the firing event is out, and can be resolved until "+until)
+	case throttle.PairUnderWay:
+		sentences = append(sentences, "the firing event has its slots, and is being delivered")
+	case throttle.PairWaits:
+		sentences = append(sentences, "the firing event waits for a slot, until "+until)
+	case throttle.NoPair:
 	}
 	return sentences
 }

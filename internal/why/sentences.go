@@ -13,23 +13,21 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// stamp is a time as sentences have it: of another day than now's with its date.
-func (a *asking) stamp(t time.Time) string {
-	t = t.In(a.now.Location())
-	if t.Format(time.DateOnly) == a.now.Format(time.DateOnly) {
-		return t.Format("15:04:05.000")
+// Clock is a time to the millisecond, of another day than now's with its date.
+func Clock(t, now time.Time) string { return timeOfDay(t, now, "15:04:05.000") }
+
+func timeOfDay(t, now time.Time, layout string) string {
+	t = t.In(now.Location())
+	if t.Format(time.DateOnly) != now.Format(time.DateOnly) {
+		layout = time.DateOnly + " " + layout
 	}
-	return t.Format("2006-01-02 15:04:05.000")
+	return t.Format(layout)
 }
 
-// minute is a time of which seconds say nothing.
-func (a *asking) minute(t time.Time) string {
-	t = t.In(a.now.Location())
-	if t.Format(time.DateOnly) == a.now.Format(time.DateOnly) {
-		return t.Format("15:04:05")
-	}
-	return t.Format("2006-01-02 15:04:05")
-}
+func (a *asking) stamp(t time.Time) string { return Clock(t, a.now) }
+
+// second is a time of which milliseconds say nothing.
+func (a *asking) second(t time.Time) string { return timeOfDay(t, a.now, time.TimeOnly) }
 
 // say tells of one entry of an event.
 func (a *asking) say(e journal.Entry) string {
@@ -99,7 +97,7 @@ func (a *asking) sayDenial(e journal.Entry) string {
 		if e.Next.After(a.now) {
 			verb = "opens"
 		}
-		text += fmt.Sprintf(", the next slot %s at %s", verb, a.minute(e.Next))
+		text += fmt.Sprintf(", the next slot %s at %s", verb, a.second(e.Next))
 	}
 	return text
 }
@@ -180,7 +178,7 @@ func (a *asking) sayCounts() (sentences []string) {
 	}
 	first, last := a.counted[0], a.counted[len(a.counted)-1]
 	return []string{fmt.Sprintf("%d events more that may be meant were counted between %s and %s, and are not told singly",
-		total, a.minute(first.Decided), a.minute(last.Decided))}
+		total, a.second(first.Decided), a.second(last.Decided))}
 }
 
 // sayCounted tells of an entry that counts events, one of which may be asked for.
@@ -193,8 +191,8 @@ func (a *asking) sayCounted(e journal.Entry) string {
 	if e.Below {
 		category = strings.TrimPrefix(category+" and below", " ")
 	}
-	return fmt.Sprintf("one of at least %d events of %s that were %s in the second of %s may be it, the first of them message %d and the last "+
-		"message %d: they are counted, not told singly", e.Count, cmp.Or(category, "all categories"), what, a.minute(e.Decided), e.Sequence, e.LastSequence)
+	return fmt.Sprintf("one of at least %d events of %s that were %s in the second of %s may be it, of messages %d to %d: they are counted, "+
+		"not told singly", e.Count, cmp.Or(category, "all categories"), what, a.second(e.Decided), e.Sequence, e.LastSequence)
 }
 
 // sayMissing says what the journal covers.
@@ -209,26 +207,34 @@ func (a *asking) sayMissing() string {
 	return text
 }
 
+// clocksApart is by how much the time of a drop may differ between a digest, by Redis's clock, and the journal, by that of NATS.
+const clocksApart = 10 * time.Millisecond
+
 // sayDigest says when the channel was told of a drop: by the first digest that counts drops up to it or beyond.
 func (a *asking) sayDigest(ctx context.Context, dropped journal.Entry) []string {
 	if dropped.Channel == "" {
 		return nil
 	}
 	if !a.told {
-		read, err := a.Entries(ctx, journal.Query{Result: journal.Told, Since: a.question.Since}, func(e journal.Entry) {
-			a.digests = append(a.digests, e)
-		})
-		a.journalFailed("the digests cannot be looked up", read, err)
-		slices.SortStableFunc(a.digests, func(x, y journal.Entry) int { return x.Decided.Compare(y.Decided) })
-		a.told = true
+		a.readDigests(ctx)
 	}
 	for _, digest := range a.digests {
-		tells := digest.Decided.After(dropped.Decided) && !digest.LastStored.Before(dropped.Decided)
+		tells := digest.Decided.After(dropped.Decided) && !digest.LastStored.Before(dropped.Decided.Add(-clocksApart))
 		if digest.Channel == dropped.Channel && tells {
-			return []string{fmt.Sprintf("%s was told in the digest of %s (%d suppressed)", digest.Channel, a.minute(digest.Decided), digest.Count)}
+			return []string{fmt.Sprintf("%s was told in the digest of %s (%d suppressed)", digest.Channel, a.second(digest.Decided), digest.Count)}
 		}
 	}
 	return []string{"no digest has told " + dropped.Channel + " of it, as far as the journal knows"}
+}
+
+// readDigests reads which digests were posted.
+func (s *session) readDigests(ctx context.Context) {
+	s.told = true
+	_, err := s.Entries(ctx, []journal.Query{{Result: journal.Told}}, func(_ int, e journal.Entry) { s.digests = append(s.digests, e) })
+	if err != nil {
+		s.unknown("the digests cannot be looked up", err)
+	}
+	slices.SortStableFunc(s.digests, func(x, y journal.Entry) int { return x.Decided.Compare(y.Decided) })
 }
 
 // sayNow says what would happen to an event of a category.
@@ -248,7 +254,7 @@ func (a *asking) sayNow(category string, known throttle.Explanation) string {
 	text := fmt.Sprintf("an event of %s would be denied now by %s %s: %d of %d used",
 		category, denial.Node.Level, denial.Limit, denial.Used, denial.Limit.Capacity())
 	if denial.Wait > 0 {
-		text += ", the next slot opens at " + a.minute(known.At.Add(denial.Wait))
+		text += ", the next slot opens at " + a.second(known.At.Add(denial.Wait))
 	}
 	if instead := a.Denied(category); instead != "" {
 		text += "; " + instead

@@ -1,6 +1,8 @@
 package configs_test
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -73,6 +75,29 @@ func TestComposeSinks(t *testing.T) {
 	}
 }
 
+// The service that takes events over HTTP has a valid configuration, and the token of the sample is in its file.
+func TestComposeIngest(t *testing.T) {
+	loaded := project(t)
+	service := loaded.Services["ingest"]
+	testkit.EqualSlices(t, service.Command, []string{"ingest"}, "command")
+	variables := make(map[string]string)
+	for name, value := range service.Environment {
+		variables[name] = *value
+	}
+	mounted := service.Volumes[0]
+	testkit.Equal(t, variables["NOTIFIER_INGEST_TOKENS_FILE"], mounted.Target, "the file of tokens")
+	variables["NOTIFIER_INGEST_TOKENS_FILE"] = mounted.Source
+	variables["NOTIFIER_SINK"] = config.SinkConsole // the command needs none
+	settings := load(t, variables)
+	requireService(t, loaded, settings.NATS.URL.Reveal())
+	testkit.Equal(t, settings.Ingest.Addr, ":"+service.Ports[0].Published, "address")
+	token := find(t, "../compose.yaml", `Bearer (\S+)'`)
+	hash := sha256.Sum256([]byte(token))
+	if text := string(read(t, mounted.Source)); !strings.Contains(text, "\ncompose sha256:"+hex.EncodeToString(hash[:])+" >\n") {
+		t.Errorf("%s has not the hash of %s", text, token)
+	}
+}
+
 // requireService checks that the host of a URL is a service of compose.yaml.
 func requireService(t *testing.T, loaded *types.Project, text string) {
 	t.Helper()
@@ -101,6 +126,9 @@ func TestComposeMonitoring(t *testing.T) {
 	}
 
 	glob(t, "prometheus/"+find(t, scraping, `rule_files:\s+- (\S+)`))
-	testkit.Equal(t, find(t, scraping, `job_name: (\S+)`), "notifier", "the job that the alerts name is")
-	testkit.Equal(t, find(t, scraping, `names: \[(.*)\]`)+":"+find(t, scraping, `port: (\d+)`), "worker"+httpAddr, "scraped is")
+	for job, service := range map[string]string{"notifier": "worker", "notifier-ingest": "ingest"} { // the alerts name the first
+		names := find(t, scraping, `job_name: `+job+`\n\s+dns_sd_configs:\n\s+- names: \[(.*)\]`)
+		port := find(t, scraping, `names: \[`+service+`\]\n.*\n\s+port: (\d+)`)
+		testkit.Equal(t, names+":"+port, service+httpAddr, "scraped as %s is", job)
+	}
 }

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 
+	"github.com/seed-4578ace9/notifier/internal/config"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
@@ -137,8 +138,9 @@ func TestManifestSettings(t *testing.T) {
 	if grace := time.Duration(*pod.TerminationGracePeriodSeconds) * time.Second; grace <= settings.ShutdownTimeout {
 		t.Errorf("grace period = %v, want more than the %v in which work is finished", grace, settings.ShutdownTimeout)
 	}
-	testkit.Equal(t, find(t, scaler, `stream: (\S+)`), settings.NATS.Stream, "the scaler watches the stream")
-	testkit.Equal(t, find(t, scaler, `consumer: (\S+)`), settings.NATS.Consumer, "the scaler watches the consumer")
+	testkit.Equal(t, find(t, scaler, `stream_name="([^"]*)",consumer_name="notifier"`), settings.NATS.Stream, "the scaler watches the stream")
+	testkit.Equal(t, find(t, scaler, `consumer_name="(notifier)"`), settings.NATS.Consumer, "the scaler watches the consumer")
+	testkit.Equal(t, find(t, scaler, `stream_name="([^"]*)",consumer_name="notifier-room"`), settings.Room.Stream, "the scaler watches the room")
 
 	// The network policy lets out what the settings connect to.
 	open := make(map[string]bool)
@@ -150,6 +152,69 @@ func TestManifestSettings(t *testing.T) {
 	for _, text := range []string{settings.NATS.URL.Reveal(), settings.Redis.URL.Reveal(), "https://slack.com:443"} {
 		if server := testkit.Must(url.Parse(text))(t); !open[server.Port()] {
 			t.Errorf("the network policy does not let out to %s", text)
+		}
+	}
+}
+
+// The scaler asks for what waits for a worker, and not for what workers hold. It has an answer where there is none.
+func TestScaler(t *testing.T) {
+	t.Parallel()
+	scaled := make(map[string]object)
+	objects(t, scaled, string(read(t, samples+scaler)))
+	spec := scaled["ScaledObject notifier"].at("spec")
+	trigger := spec.first("triggers").at("metadata")
+	used := testkit.Must(inspect(known(t), trigger.text("query")))(t)
+	testkit.EqualSlices(t, used, []string{"jetstream_consumer_num_pending", "jetstream_consumer_num_pending"}, "metrics")
+	testkit.Equal(t, trigger["ignoreNullValues"], "false", "an empty result counts as 0")
+	replicas, fallback := manifest[*appsv1.Deployment](t, "deployment.yaml").Spec.Replicas, spec.at("fallback")
+	testkit.Equal[any](t, fallback["replicas"], int(*replicas), "workers without a result")
+	testkit.Equal(t, fallback["behavior"], "currentReplicasIfHigher", "what becomes of more than these")
+}
+
+// The manifests of what takes events over HTTP agree with each other and with its settings, and its pods are confined as the workers are.
+func TestIngestManifests(t *testing.T) {
+	worker, deployment := manifest[*appsv1.Deployment](t, "deployment.yaml"), manifest[*appsv1.Deployment](t, "ingest-deployment.yaml")
+	service, network := manifest[*corev1.Service](t, "ingest-service.yaml"), manifest[*networkingv1.NetworkPolicy](t, "ingest-network-policy.yaml")
+	pod, secret, mounted := deployment.Spec.Template.Spec, manifest[*corev1.Secret](t, "ingest-secret.yaml"), t.TempDir()
+	container := pod.Containers[0]
+	for key, value := range secret.StringData {
+		testkit.NoError(t, os.WriteFile(filepath.Join(mounted, key), []byte(value), 0o600))
+	}
+	variables := maps.Clone(manifest[*corev1.ConfigMap](t, "ingest-config-map.yaml").Data)
+	for name, value := range variables {
+		variables[name] = strings.Replace(value, container.VolumeMounts[0].MountPath, mounted, 1)
+	}
+	variables["NOTIFIER_SINK"] = config.SinkConsole // the command needs none
+	settings := load(t, variables)
+	var in []string
+	for _, rule := range network.Spec.Ingress {
+		in = append(in, rule.Ports[0].Port.String())
+	}
+	for what, values := range map[string][2]any{
+		"command":                  {container.Args, []string{"ingest"}},
+		"variables":                {container.EnvFrom[0].ConfigMapRef.Name, manifest[*corev1.ConfigMap](t, "ingest-config-map.yaml").Name},
+		"secret":                   {pod.Volumes[0].Secret.SecretName, secret.Name},
+		"ports of the container":   {fmt.Sprintf("%s:%d %s:%d", container.Ports[0].Name, container.Ports[0].ContainerPort, container.Ports[1].Name, container.Ports[1].ContainerPort), "http" + settings.HTTP.Addr + " events" + settings.Ingest.Addr},
+		"target of the service":    {service.Spec.Ports[0].TargetPort.String(), "events"},
+		"ports let in":             {in, []string{"events", "http"}},
+		"the user's inbox prefix":  {settings.NATS.Inbox, "_INBOX_" + settings.NATS.User},
+		"context of the pod":       {pod.SecurityContext, worker.Spec.Template.Spec.SecurityContext},
+		"context of the container": {container.SecurityContext, worker.Spec.Template.Spec.Containers[0].SecurityContext},
+		"token of Kubernetes":      {*pod.AutomountServiceAccountToken, false},
+		"service links":            {*pod.EnableServiceLinks, false},
+		"probes":                   {[]any{container.LivenessProbe, container.ReadinessProbe}, []any{worker.Spec.Template.Spec.Containers[0].LivenessProbe, worker.Spec.Template.Spec.Containers[0].ReadinessProbe}},
+		"memory limit":             {container.Resources.Limits.Memory().IsZero(), false},
+		"grace period":             {time.Duration(*pod.TerminationGracePeriodSeconds)*time.Second > settings.ShutdownTimeout, true},
+	} {
+		testkit.EqualDeeply(t, values[0], values[1], "%s", what)
+	}
+	pods, workers := labels.Set(deployment.Spec.Template.Labels), labels.Set(worker.Spec.Template.Labels)
+	for _, of := range []*metav1.LabelSelector{
+		deployment.Spec.Selector, {MatchLabels: service.Spec.Selector}, &network.Spec.PodSelector,
+		manifest[*policyv1.PodDisruptionBudget](t, "ingest-pod-disruption-budget.yaml").Spec.Selector,
+	} {
+		if selector := testkit.Must(metav1.LabelSelectorAsSelector(of))(t); !selector.Matches(pods) || selector.Matches(workers) {
+			t.Errorf("%v is to select the pods of ingest, which have %v, and no workers", selector, pods)
 		}
 	}
 }

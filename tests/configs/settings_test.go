@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -33,6 +34,23 @@ func assignments(t *testing.T, file string) (given, commented map[string]string)
 	commented = testkit.Must(dotenv.UnmarshalBytesWithLookup(bytes.ReplaceAll(text, []byte("\n#NOTIFIER_"), []byte("\nNOTIFIER_")), nil))(t)
 	maps.DeleteFunc(commented, func(name, _ string) bool { _, isGiven := given[name]; return isGiven })
 	return given, commented
+}
+
+// sourced reads a settings file with a shell, which must write no file.
+func sourced(t *testing.T, file string) map[string]string {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), "sh", "-euc", `set -a; . "$1"; env`, "sh", testkit.Must(filepath.Abs(file))(t))
+	command.Dir, command.Env = t.TempDir(), []string{"PATH=" + os.Getenv("PATH")}
+	variables := make(map[string]string)
+	for line := range strings.Lines(string(testkit.Must(command.Output())(t))) {
+		if name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "="); strings.HasPrefix(name, "NOTIFIER_") {
+			variables[name] = value
+		}
+	}
+	for _, entry := range testkit.Must(os.ReadDir(command.Dir))(t) {
+		t.Errorf("in a shell %s writes the file %s", file, entry.Name())
+	}
+	return variables
 }
 
 // withFiles puts files in the place of those that the variables name.
@@ -75,6 +93,7 @@ func TestExamples(t *testing.T) {
 				t.Errorf("given are %v, commented %v", given, commented)
 			}
 			load(t, withFiles(t, given))
+			testkit.EqualMaps(t, sourced(t, file), given, "in a shell the settings")
 		})
 	}
 }
@@ -109,6 +128,6 @@ func TestAnnotatedSettings(t *testing.T) {
 		plain[name] = commented[name] // the settings know whether it was given
 	}
 	want, got := load(t, plain), load(t, all)
-	want.NATS.URLSet, want.Redis.URLSet, want.HTTP.AddrSet = true, true, true
+	want.NATS.URLSet, want.Redis.URLSet, want.HTTP.AddrSet, want.Ingest.AddrSet = true, true, true, true
 	testkit.EqualDeeply(t, got, want, "with the comment signs gone the settings")
 }

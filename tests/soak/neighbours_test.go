@@ -90,7 +90,7 @@ func (i *intruder) run(end <-chan struct{}) {
 	}
 }
 
-// attack does one of the attacks. That the server is away or refuses is none of the soak's business.
+// attack does one of the attacks. That the server is unavailable or refuses is none of the soak's business.
 func (i *intruder) attack() {
 	i.busy.Lock()
 	defer i.busy.Unlock()

@@ -68,7 +68,7 @@ var ofThrottle = []mutant{
 		file: "internal/throttle/denycache.go",
 		old:  `if c.ttl == 0 || cost != 1 || !algorithms[d.Limit.Algorithm].firm {`,
 		new:  `if c.ttl == 0 || cost != 1 {`,
-		test: "./internal/throttle -run ^TestLimiterLimitsInFlightAreAskedEachTime$",
+		test: "./internal/throttle -run ^TestLimiterRaisedLimitShowsAtOnce$",
 	},
 	{
 		name: "deny-cache-too-long",

@@ -15,15 +15,15 @@ import (
 
 // An example of the page: settings, and a table of what they do.
 var (
-	exampleForm = regexp.MustCompile("```sh\n((?:NOTIFIER_.*\n)+)```\n\n" + `\| time \| events \|.*\n\|[-|]+\n((?:\|.*\n)+)`)
+	exampleForm = regexp.MustCompile("```env\n((?:NOTIFIER_.*\n)+)```\n\n" + `\| time \| events \|.*\n\|[-|]+\n((?:\|.*\n)+)`)
 	eventsForm  = regexp.MustCompile("^([0-9]+) `([a-z.]+)`$")
 )
 
 func TestExamplesAreWhatTheLimiterDoes(t *testing.T) {
 	t.Parallel()
 	examples := exampleForm.FindAllStringSubmatch(readPage(t), -1)
-	if len(examples) != 2 {
-		t.Fatalf("found %d examples, want 2", len(examples))
+	if len(examples) != 3 {
+		t.Fatalf("found %d examples, want 3", len(examples))
 	}
 	for _, example := range examples {
 		settings, rows := example[1], strings.TrimSpace(example[2])

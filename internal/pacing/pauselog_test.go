@@ -8,11 +8,11 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// restLines are the lines since the last call, in short.
-func restLines(log *testkit.Log, told *int) (lines []string) {
+// pauseLines are the lines since the last call, in short.
+func pauseLines(log *testkit.Log, told *int) (lines []string) {
 	for _, r := range log.Records()[*told:] {
 		line := r.Message + " " + r.Attributes["destination"]
-		for _, name := range []string{"rest", "pauses", "further_pauses"} {
+		for _, name := range []string{"paused_for", "pauses", "further_pauses"} {
 			if value, has := r.Attributes[name]; has {
 				line += " " + name + "=" + value
 			}
@@ -31,11 +31,11 @@ func TestRestsAreLogged(t *testing.T) {
 		want := func(lines ...string) {
 			t.Helper()
 			synctest.Wait()
-			testkit.EqualSlices(t, restLines(log, &told), lines, "logged")
+			testkit.EqualSlices(t, pauseLines(log, &told), lines, "logged")
 		}
 		pacer.Pause(t.Context(), "#alerts", 30*time.Second)
 		pacer.Pause(t.Context(), "#payments", 2*time.Second)
-		want("channel rests #alerts rest=30s pauses=1", "channel rests #payments rest=2s pauses=1")
+		want("channel is paused #alerts paused_for=30s pauses=1", "channel is paused #payments paused_for=2s pauses=1")
 		time.Sleep(10 * time.Second)
 		want("channel goes on #payments further_pauses=0")
 		pacer.Pause(t.Context(), "#alerts", 30*time.Second)
@@ -47,16 +47,16 @@ func TestRestsAreLogged(t *testing.T) {
 	})
 }
 
-// A channel that is told to rest every few seconds has a line of each kind in a minute. A long rest has a line, though a late one.
+// A channel that is paused every few seconds has a line of each kind in a minute. A long pause has a line, though a late one.
 func TestRestsAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		log, told := testkit.NewLog(t), 0
-		l := newRestLog(log.Logger())
+		l := newPauseLog(log.Logger())
 		want := func(lines ...string) {
 			t.Helper()
 			synctest.Wait()
-			testkit.EqualSlices(t, restLines(log, &told), lines, "logged")
+			testkit.EqualSlices(t, pauseLines(log, &told), lines, "logged")
 		}
 		flicker := func(times int) {
 			for range times {
@@ -65,16 +65,16 @@ func TestRestsAgainAndAgain(t *testing.T) {
 			}
 		}
 		flicker(8) // until the fifty-sixth second
-		want("channel rests #alerts rest=1s pauses=1", "channel goes on #alerts further_pauses=0")
+		want("channel is paused #alerts paused_for=1s pauses=1", "channel goes on #alerts further_pauses=0")
 		flicker(5)
-		want("channel rests #alerts rest=1s pauses=9", "channel goes on #alerts further_pauses=0")
+		want("channel is paused #alerts paused_for=1s pauses=9", "channel goes on #alerts further_pauses=0")
 		l.pause("#alerts", time.Hour)
 		want()
-		time.Sleep(restLineEvery * 2 / 3)
-		want("channel rests #alerts rest=59m28s pauses=4")
+		time.Sleep(pauseLineEvery * 2 / 3)
+		want("channel is paused #alerts paused_for=59m28s pauses=4")
 		time.Sleep(time.Hour)
 		want("channel goes on #alerts further_pauses=0")
-		time.Sleep(restLineEvery)
-		testkit.Equal(t, len(l.rests), 0, "channels that are remembered")
+		time.Sleep(pauseLineEvery)
+		testkit.Equal(t, len(l.paused), 0, "channels that are remembered")
 	})
 }

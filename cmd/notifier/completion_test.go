@@ -1,0 +1,89 @@
+package main
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/seed-4578ace9/notifier/internal/fleet"
+	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/status"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+// completed are the words that a shell offers for the last word of a command line.
+func completed(t *testing.T, line string) string {
+	t.Helper()
+	output, _, err := execute(t.Context(), "", append([]string{"__complete"}, strings.Split(line, " ")...)...)
+	testkit.NoError(t, err)
+	words, noFiles := strings.CutSuffix(output, ":4\n") // cobra.ShellCompDirectiveNoFileComp
+	if !noFiles {
+		t.Errorf("%q offers files: %q", line, output)
+	}
+	return strings.TrimSpace(strings.ReplaceAll(words, "\n", " "))
+}
+
+// The shell is offered what the running workers know, beside the closed sets.
+func TestCompletion(t *testing.T) {
+	natsServer := servertest.StartNATS(t)
+	setenv(t, map[string]string{"NATS_URL": natsServer.URL, "LIMITS": "mine=1/1h"})
+	report := status.Report{
+		Worker:     status.Worker{Name: "a", Settings: map[string]string{"NOTIFIER_LIMITS": "payments=40/30m,debug.*=none"}},
+		Limits:     []status.Limit{{Level: "global"}, {Level: "category", Path: "search"}},
+		Suppressed: []status.Suppressed{{Category: "payments.refunds"}},
+		Changes:    []status.Change{{Path: "errors.disk"}},
+	}
+	joined := testkit.Must(fleet.Join(servertest.Connect(t, natsServer.URL), fleet.Options{
+		Deployment: loadSettings(t).Redis.Prefix, Report: func(string) any { return report }, Logger: slog.New(slog.DiscardHandler),
+	}))(t)
+	defer joined.Leave()
+	for line, want := range map[string]string{
+		"publish ":                "errors.disk payments payments.refunds search",
+		"publish payments ":       "",
+		"why --category s":        "search",
+		"limits set ":             "category debug.* errors.disk global payments payments.refunds search",
+		"limits unset ":           "errors.disk",
+		"limits set payments ":    "",
+		"dlq list --category e":   "errors.disk",
+		"dlq drop --reason ":      joinedReasons(),
+		"publish a b --severity ": "info warning error critical",
+		"publish a b --status ":   "firing resolved",
+		"status ":                 "",
+	} {
+		testkit.Equal(t, completed(t, line), want, "%q offers", line)
+	}
+	if words := completed(t, "limits "); !strings.Contains(words, "history") || !strings.Contains(words, "payments.refunds") {
+		t.Errorf("limits offers %q, want commands and categories", words)
+	}
+}
+
+func joinedReasons() string { return strings.ReplaceAll(joinReasons(), ",", "") }
+
+// Without workers, the settings say what there is. Faults are not told: a shell would take the message for words.
+func TestCompletionWithoutWorkers(t *testing.T) {
+	settings := map[string]string{"NATS_URL": "nats://" + unused(t), "LIMITS": "payments=1/1h,debug.*=none", "GUARANTEES": "search=5"}
+	setenv(t, settings)
+	testkit.Equal(t, completed(t, "publish "), "payments search", "without NATS")
+	settings["GLOBAL_LIMIT"] = "lots"
+	setenv(t, settings)
+	testkit.Equal(t, completed(t, "publish "), "", "with wrong settings")
+}
+
+// A command that is written nearly right is asked for.
+func TestDidYouMean(t *testing.T) {
+	setenv(t, map[string]string{"NATS_URL": "nats://127.0.0.1:1"})
+	for line, want := range map[string]string{
+		"pubish":                 "did you mean 'notifier publish'?",
+		"dlq lsit":               "did you mean 'notifier dlq list'?",
+		"dlq d":                  `unknown command "d"`,
+		"limits sett payments 1": "did you mean 'notifier limits set'?",
+		"completion powershel":   "did you mean 'notifier completion powershell'?",
+	} {
+		requireFailure(t, exitUsage, line, want)
+	}
+	// A path may be named so: it is taken for one, and the question goes beside the answer.
+	_, problems, _ := execute(t.Context(), "", "limits", "histroy")
+	testkit.Equal(t, problems, "histroy is taken for a category; did you mean 'notifier limits history'?\n", "problems")
+	_, problems, _ = execute(t.Context(), "", "limits", "payments")
+	testkit.Equal(t, problems, "", "problems with a path")
+}

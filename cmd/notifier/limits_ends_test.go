@@ -1,0 +1,90 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/overrides"
+	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/summary"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+// A limit with an end is shown with it everywhere, and what follows is said. The history tells when, who, and what was before.
+func TestLimitsThatEnd(t *testing.T) {
+	natsServer, _ := limitsServers(t, nil)
+	for _, change := range [][2]string{
+		{"set payments 5/30m --as ann", "payments is 5/30m (revision 1)"},
+		{"set payments 6/30m --for 2h --as bob", "payments is 6/30m until then, then 5/30m again (revision 2)"},
+		{"set payments 7/30m --for 1d", "payments is 7/30m until then, then 5/30m again (revision 3)"},
+		{"set search 8/30m --for 90m", "search is 8/30m until then, then what the settings say (revision 4)"},
+		{"set category 9/30m --shadow --for 1w", "shadow category is 9/30m until then, then what the settings say (revision 5)"},
+	} {
+		requireLimits(t, change[0], change[1])
+	}
+	requireLimits(t, "",
+		limitsHeading,
+		"global 100/30m default 0 of 100",
+		"category 10/30m default 0 of 10",
+		"payments 7/30m live until then 0 of 7",
+		"search 8/30m live until then 0 of 8",
+		"shadow category 9/30m live until then",
+		"revision 5 of the bucket notifier-limits",
+	)
+	requireLimits(t, "history",
+		"REVISION WHEN BY LEVEL OLD NEW",
+		"1 then ann payments (unset) 5/30m",
+		"2 then bob payments 5/30m 6/30m for 2h, until then",
+		"3 then - payments 6/30m 7/30m for 1d, until then",
+		"4 then - search (unset) 8/30m for 1h30m, until then",
+		"5 then - shadow category (unset) 9/30m for 1w, until then",
+	)
+	var history shownHistory
+	testkit.NoError(t, json.Unmarshal([]byte(mustLimits(t, "history --json")), &history))
+	bob := history.Changes[1]
+	if len(history.Changes) != 5 || bob.By != "bob" || bob.Level != "payments" || *bob.Old != "5/30m" || bob.New != "6/30m" ||
+		bob.Until.Sub(bob.At).Round(time.Second) != 2*time.Hour {
+		t.Errorf("as JSON: %+v", history)
+	}
+	var shown shownLimits
+	testkit.NoError(t, json.Unmarshal([]byte(mustLimits(t, "--json")), &shown))
+	if len(shown.Levels) < 4 || shown.Levels[2].Until.IsZero() || !shown.Levels[1].Until.IsZero() {
+		t.Errorf("as JSON: %+v", shown.Levels)
+	}
+	if path := withoutTimes(mustLimits(t, "search")); !strings.Contains(path, "search search 8/30m live until then 0 of 8") {
+		t.Errorf("the path shows\n%s", path)
+	}
+	kv := testkit.Must(servertest.JetStream(t, natsServer.URL).KeyValue(t.Context(), "notifier-limits"))(t)
+	testkit.Must(kv.PutString(t.Context(), "payments", "lots"))(t)
+	requireFailure(t, exitFailure, "limits set payments 1/1h --for 1h", "cannot be in force again", "unset it first")
+}
+
+// A time says its zone.
+func TestTimesHaveAZone(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 22, 16, 40, 3, 0, time.UTC)
+	for want, zone := range map[string]*time.Location{
+		"2026-11-22 16:40:03 UTC":    time.UTC,
+		"2026-11-22 17:40:03 +01:00": time.FixedZone("CET", 3600),
+		"2026-11-22 13:10:03 -03:30": time.FixedZone("NST", -12600),
+	} {
+		testkit.Equal(t, withZone(at.In(zone)), want, "in %s", zone)
+	}
+}
+
+// A digest says for how long a limit was set, and names nobody for its end.
+func TestDigestOfEnds(t *testing.T) {
+	t.Parallel()
+	at := time.Now()
+	change := overrides.Change{Name: overrides.Name{Pattern: "payments"}, Value: "5/1h", By: "ann", Changed: at}
+	want := summary.Change{At: at, Limit: "payments", Value: "5/1h", By: "ann"}
+	testkit.Equal(t, digestChange(change), want, "without an end")
+	change.Until, want.Value = at.Add(2*time.Hour), "5/1h for 2h"
+	testkit.Equal(t, digestChange(change), want, "with an end")
+	change.Until, change.Ended, want.Value, want.By = time.Time{}, 7, "5/1h again", ""
+	testkit.Equal(t, digestChange(change), want, "an end")
+	change.Value, want.Value = "", ""
+	testkit.Equal(t, digestChange(change), want, "an end after which nothing is set")
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/overrides"
+	"github.com/seed-4578ace9/notifier/internal/plain"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
+)
+
+func newLimitsSetCommand(l *limitsCommand) *cobra.Command {
+	command := &cobra.Command{
+		Use:   "set PATH LIMIT",
+		Short: "Override the limit of a path, global or category",
+		Long: "Override the limit of a path, global or category, until it is set or unset again. With --for, the override ends by\n" +
+			"itself after that time: what was set before without an end is in force again, else the limit of the settings. The\n" +
+			"workers end it, by the clock of NATS, and store that as a change.",
+		Args: cobra.MatchAll(exactArguments(2), l.checkLength),
+		RunE: l.connected(l.set),
+	}
+	command.Flags().Var(&l.lasts, "for", "how long the limit stays in force, such as 30m, 2h or 7d")
+	command.Flags().Lookup("for").DefValue = "" // there is no default to show
+	return command
+}
+
+// shortestLength bounds how soon a limit may end by itself.
+const shortestLength = time.Second
+
+// checkLength refuses a time after which no limit can end.
+func (l *limitsCommand) checkLength(cmd *cobra.Command, _ []string) error {
+	if lasts := time.Duration(l.lasts); cmd.Flags().Changed("for") && (lasts < shortestLength || lasts > limits.MaxWindow) {
+		return fmt.Errorf("--for %s is not between 1s and 366d", l.lasts)
+	}
+	return nil
+}
+
+// set refuses what workers would ignore.
+func (l *limitsCommand) set(ctx context.Context, arguments []string) error {
+	entry := overrides.Change{Name: overrides.Name{Pattern: arguments[0], Shadow: l.shadow}, Value: arguments[1]}
+	override, err := l.live.Check(liveEntry(entry))
+	if err != nil {
+		return &usageError{err}
+	}
+	if err := l.needBucket(); err != nil {
+		return err
+	}
+	s, err := l.bucket.Load(ctx)
+	if err != nil {
+		return err
+	}
+	if err := l.checkFollowing(s, entry.Name); err != nil {
+		return err
+	}
+	s.Entries = slices.DeleteFunc(s.Entries, func(e overrides.Change) bool { return e.Name == entry.Name })
+	s.Entries = append(s.Entries, entry)
+	rules, err := l.live.Ruleset(s.Generation, s.Revision, liveEntries(s))
+	if err != nil {
+		return &usageError{err}
+	}
+	done, err := l.bucket.Set(ctx, entry.Name, override.Limits.String(), time.Duration(l.lasts))
+	if err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintf(l.out, "%s is %s%s (revision %d)\n", entry.Name, override.Limits, ending(done), done.Revision)
+	if !l.shadow {
+		l.warnOf(ctx, rules.Tree, override)
+	}
+	return nil
+}
+
+// checkFollowing refuses an end where workers would ignore what follows.
+func (l *limitsCommand) checkFollowing(s overrides.Snapshot, name overrides.Name) error {
+	for _, entry := range s.Entries {
+		if l.lasts == 0 || entry.Name != name || !entry.Until.IsZero() {
+			continue
+		}
+		if _, err := l.live.Check(liveEntry(entry)); err != nil {
+			return fmt.Errorf("--for: workers ignore what %s is set to now, so it cannot be in force again: %w; unset it first", name, err)
+		}
+	}
+	return nil
+}
+
+// ending says until when an override is in force, and what follows.
+func ending(c overrides.Change) string {
+	switch {
+	case c.Until.IsZero():
+		return ""
+	case c.Then == "":
+		return " until " + zoned(c.Until) + ", then what the settings say"
+	default:
+		return " until " + zoned(c.Until) + ", then " + plain.Line(c.Then) + " again"
+	}
+}
+
+// warnOf says what whoever has set a limit may not expect of it. What is used is left out where Redis does not answer.
+func (l *limitsCommand) warnOf(ctx context.Context, tree *limits.Tree, set limits.Override) {
+	for _, pointless := range tree.Pointless() {
+		if pointless.Level == set.Level {
+			_, _ = fmt.Fprintf(l.out, "warning: %s\n", pointless)
+		}
+	}
+	levels, _, err := l.usage(ctx, tree)
+	if err != nil {
+		return
+	}
+	for _, use := range levels {
+		if use.Level == set.Level && use.Used > use.Limit.Capacity() {
+			_, _ = fmt.Fprintf(l.out, "warning: %s are used, so nothing more of it is sent until enough of them are free\n", inWords(use))
+		}
+	}
+}
+
+func inWords(use throttle.LevelUse) string { return wordsOf([]throttle.LevelUse{use})[use.Level] }

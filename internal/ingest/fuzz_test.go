@@ -1,0 +1,59 @@
+package ingest
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+)
+
+// Whatever a client sends, the message is of the category in the path, has no header but the chosen ones, and a worker takes it as the event
+// whose ID the client is told.
+func FuzzMessage(f *testing.F) {
+	for _, seed := range []struct{ contentType, key, id, body string }{
+		{"", "", "", `{"title":"x","id":"1","category":"security"}`}, {"text/plain", "key", "", "text"}, {cloudEvent, "", "", `{"specversion":"1.0","id":"1","source":"/s","type":"t","data":"x"}`},
+		{cloudEventBatch, "k", "", `[{"specversion":"1.0","id":"1","source":"/s","type":"t","data":"x"}]`}, {"application/json", "", "%C3%BC", `{"title":"x"}`},
+		{"", "\x7f ", "", `{"alerts":[{"labels":{"alertname":"x"},"fingerprint":"1"},{"labels":{"alertname":"y"}}]}`}, {"", strings.Repeat("k", 100), "", "x"},
+	} {
+		f.Add(seed.contentType, seed.key, seed.id, seed.body)
+	}
+	f.Fuzz(func(t *testing.T, contentType, key, id, body string) {
+		header := http.Header{
+			"Content-Type": {contentType}, "Idempotency-Key": {key}, "Nats-Rollup": {"all"}, "Notifier-Id": {"forged"}, "Nats-Msg-Id": {"forged"},
+		}
+		if id != "" {
+			header["Ce-Id"], header["Ce-Source"], header["Ce-Type"], header["Ce-Specversion"] = []string{id}, []string{"/s"}, []string{"t"}, []string{"1.0"}
+		}
+		asked, refusal := formOf(header)
+		if refusal != nil {
+			return
+		}
+		h := handler{decoder: event.Decoder{Prefix: "notify", MaxBytes: 1 << 16}}
+		messages, refusal := h.messages([]byte(body), asked, maker{decoder: h.decoder, category: "payments.eu", header: header})
+		if refusal != nil {
+			return
+		}
+		for i, m := range messages {
+			for name := range m.Header {
+				if name != headerMessageID && name != headerContentType && !strings.HasPrefix(name, "ce-") {
+					t.Errorf("the header %q goes on", name)
+				}
+			}
+			if msgID := m.Header.Get(headerMessageID); msgID != "" && !strings.HasPrefix(msgID, "payments.eu/") {
+				t.Errorf("Nats-Msg-Id is %q", msgID)
+			}
+			ack := &jetstream.PubAck{Stream: "NOTIFICATIONS", Sequence: uint64(i) + 1}
+			decoded, err := h.decoder.Decode(event.Message{Subject: m.Subject, Header: m.Header, Data: m.Data, Stream: ack.Stream, Sequence: ack.Sequence})
+			parts, _ := h.decoder.Parts(event.Message{Subject: m.Subject, Header: m.Header, Data: m.Data, Stream: ack.Stream, Sequence: ack.Sequence})
+			switch told := idOf("payments.eu", m, ack); {
+			case len(parts) > 0 && parts[0].ID != told:
+				t.Errorf("the client is told the ID %q, and the worker takes %q", told, parts[0].ID)
+			case len(parts) == 0 && (err != nil || decoded.Category != "payments.eu" || decoded.ID != told):
+				t.Errorf("the worker takes %q of %q with %v, and the client is told %q", decoded.ID, decoded.Category, err, told)
+			}
+		}
+	})
+}

@@ -1,0 +1,120 @@
+package ingest
+
+import (
+	"container/list"
+	"context"
+	"crypto/tls"
+	"net"
+	"sync"
+)
+
+// guard is a listener that bounds its connections. One more than the bound closes the one that has waited longest for its client: first
+// among connections that have never had a good token, then among the others. A connection whose request is complete is never closed. So
+// clients that are slow or silent take no connection from those that are neither.
+type guard struct {
+	net.Listener
+	most    int
+	metrics Metrics
+
+	mu                         sync.Mutex
+	open                       int
+	strangers, clients, atWork list.List // of *guarded, the longest wait in front
+}
+
+// guarded is a connection of a guard.
+type guarded struct {
+	net.Conn
+	guard   *guard
+	in      *list.List // guarded by guard.mu, as the next two
+	element *list.Element
+	closed  bool
+}
+
+// Accept returns the next connection. Where the system has no room for it, the connection that has waited longest is closed too.
+func (g *guard) Accept() (net.Conn, error) {
+	accepted, err := g.Listener.Accept()
+	g.mu.Lock()
+	conn := &guarded{Conn: accepted, guard: g}
+	if err == nil {
+		g.open++
+		conn.put(&g.strangers)
+	}
+	var evicted *guarded
+	if err != nil || g.open > g.most {
+		evicted = g.longestWaiting()
+	}
+	g.mu.Unlock()
+	if evicted != nil {
+		g.metrics.Evicted()
+		_ = evicted.Close() // it is given up
+	}
+	if err != nil {
+		return nil, err
+	}
+	g.metrics.Connections(1)
+	return conn, nil
+}
+
+// longestWaiting returns nil if all connections are at work.
+func (g *guard) longestWaiting() *guarded {
+	for _, waiting := range []*list.List{&g.strangers, &g.clients} {
+		if front := waiting.Front(); front != nil {
+			return front.Value.(*guarded) //nolint:errcheck // the lists hold nothing else
+		}
+	}
+	return nil
+}
+
+// put moves a connection to the end of a list. The caller holds the guard's lock.
+func (c *guarded) put(to *list.List) {
+	if c.in != nil {
+		c.in.Remove(c.element)
+	}
+	c.in, c.element = to, to.PushBack(c)
+}
+
+// Close ends the connection. The server and the guard may both close it.
+func (c *guarded) Close() error {
+	c.guard.mu.Lock()
+	first := !c.closed
+	if first {
+		c.closed = true
+		c.guard.open--
+		c.in.Remove(c.element)
+	}
+	c.guard.mu.Unlock()
+	if first {
+		c.guard.metrics.Connections(-1)
+	}
+	return c.Conn.Close()
+}
+
+func (c *guarded) move(to *list.List) {
+	c.guard.mu.Lock()
+	defer c.guard.mu.Unlock()
+	if !c.closed {
+		c.put(to)
+	}
+}
+
+// work protects the connection until rest.
+func (c *guarded) work() { c.move(&c.guard.atWork) }
+
+// rest says that a request with a good token has been answered.
+func (c *guarded) rest() { c.move(&c.guard.clients) }
+
+type connectionKey struct{}
+
+// withConnection lets handlers find their connection.
+func withConnection(ctx context.Context, conn net.Conn) context.Context {
+	if secured, is := conn.(*tls.Conn); is {
+		conn = secured.NetConn()
+	}
+	return context.WithValue(ctx, connectionKey{}, conn)
+}
+
+// connectionOf returns the connection of a request.
+func connectionOf(ctx context.Context) *guarded {
+	conn, _ := ctx.Value(connectionKey{}).(*guarded)
+	return conn
+}

@@ -1,0 +1,208 @@
+package ingest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+)
+
+// Headers of requests and of messages.
+const (
+	headerContentType = "Content-Type"
+	headerKey         = "Idempotency-Key"
+	headerMessageID   = nats.MsgIdHdr
+)
+
+// maxBatch bounds the events of one batch.
+const maxBatch = 1000
+
+const (
+	cloudEvent      = "application/cloudevents+json"
+	cloudEventBatch = "application/cloudevents-batch+json"
+)
+
+// form is how the body of a request is taken.
+type form int
+
+const (
+	plainForm      form = iota // a JSON object, a CloudEvent in structured mode without its content type, or text
+	structuredForm             // a CloudEvent that Content-Type announces
+	binaryForm                 // a CloudEvent whose attributes stand in headers ce-*
+	batchForm                  // an array of CloudEvents
+)
+
+// formOf chooses the form of a request by its headers.
+func formOf(header http.Header) (form, *problem) {
+	if encoding := first(header, "Content-Encoding"); encoding != "" && encoding != "identity" {
+		return 0, newProblem(http.StatusUnsupportedMediaType, "the body must not be compressed")
+	}
+	contentType := first(header, headerContentType)
+	media, _, _ := strings.Cut(contentType, ";")
+	switch media = strings.ToLower(strings.TrimSpace(media)); {
+	case media == cloudEvent:
+		return structuredForm, nil
+	case media == cloudEventBatch:
+		return batchForm, nil
+	case !isTextual(media):
+		return 0, newProblem(http.StatusUnsupportedMediaType, "Content-Type must be that of JSON, of text, or "+cloudEvent+" or "+cloudEventBatch)
+	case first(header, "Ce-Specversion") != "" || first(header, "Ce-Id") != "":
+		return binaryForm, nil
+	}
+	return plainForm, nil
+}
+
+// first is the first value of a header, whose name is in its canonical form: Get spends time on that.
+func first(header http.Header, name string) string {
+	if values := header[name]; len(values) > 0 {
+		return values[0]
+	}
+	return ""
+}
+
+// isTextual includes what curl sends unless told otherwise. The body is taken as it is.
+func isTextual(media string) bool {
+	switch {
+	case media == "", media == "application/json", media == "application/x-www-form-urlencoded":
+		return true
+	case strings.HasPrefix(media, "application/cloudevents"):
+		return false
+	}
+	return strings.HasPrefix(media, "text/") || strings.HasSuffix(media, "+json")
+}
+
+// maker makes messages of one request.
+type maker struct {
+	decoder  event.Decoder
+	category string
+	header   http.Header
+	alerts   bool // the body must be a group of alerts
+}
+
+// batch returns a message for each event of a batch. All of them are good, or none is returned.
+func (m maker) batch(data []byte) ([]*nats.Msg, *problem) {
+	var elements []json.RawMessage
+	if err := json.Unmarshal(data, &elements); err != nil || elements == nil {
+		return nil, refused(event.NewFault(event.ReasonBadJSON, "a batch must be a JSON array of CloudEvents", err))
+	}
+	if len(elements) > maxBatch {
+		return nil, newProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("a batch of %d events; at most %d are allowed", len(elements), maxBatch))
+	}
+	key := first(m.header, headerKey)
+	messages := make([]*nats.Msg, len(elements))
+	for i, element := range elements {
+		own := key
+		if own != "" {
+			own += "/" + strconv.Itoa(i)
+		}
+		message, refusal := m.message(element, structuredForm, own)
+		if refusal != nil {
+			refusal.Detail = fmt.Sprintf("event %d of the batch: %s; nothing of the batch is stored", i, refusal.Detail)
+			return nil, refusal
+		}
+		messages[i] = message
+	}
+	return messages, nil
+}
+
+// message makes the message of one event. Its ID is key, else what names its alerts, else that of the CloudEvent or of the body.
+func (m maker) message(data []byte, in form, key string) (*nats.Msg, *problem) {
+	header := m.forwarded(in)
+	asked := event.Message{Subject: m.decoder.Prefix + "." + m.category, Header: header, Data: data}
+	alerts, isGroup := "", false
+	if in == plainForm || in == binaryForm {
+		alerts, isGroup = event.AlertsID(data)
+	}
+	if m.alerts && !isGroup {
+		return nil, refused(event.NewFault(event.ReasonBadField, "the body has no alerts; expected a webhook body of Alertmanager or Grafana", nil))
+	}
+	decoded, err := m.decoder.Decode(asked)
+	if fault, is := errors.AsType[*event.Fault](err); is {
+		if parts, _ := m.decoder.Parts(asked); len(parts) == 0 {
+			return nil, refused(fault)
+		}
+	}
+	id := key
+	if id == "" {
+		id = alerts
+	}
+	if id == "" && !decoded.Derived {
+		id = decoded.ID
+	}
+	if id != "" {
+		// A category holds no '/', so no other category has this value.
+		header[headerMessageID] = []string{m.category + "/" + stable(m.category, id)}
+	}
+	return &nats.Msg{Subject: asked.Subject, Header: header, Data: data}, nil
+}
+
+// stable is an ID as the worker takes it from a header: a long one, or one that a header cannot hold, is replaced by its hash.
+func stable(category, id string) string {
+	named, _ := event.Decoder{}.QuickIdentity(event.Message{Header: map[string][]string{headerMessageID: {id}}}, category)
+	return named.ID
+}
+
+// idOf is the ID that the worker will give to a message that is stored.
+func idOf(category string, m *nats.Msg, ack *jetstream.PubAck) string {
+	id := m.Header.Get(headerMessageID)
+	if id == "" {
+		id = ack.Stream + ":" + strconv.FormatUint(ack.Sequence, 10)
+	}
+	if len(id) <= event.MaxIDBytes {
+		return id // it holds nothing that is replaced, as the long one may
+	}
+	return stable(category, id)
+}
+
+// traceParent is the form of W3C Trace Context.
+var traceParent = regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?$`)
+
+// maxTraceState is what every implementation of W3C Trace Context has to carry.
+const maxTraceState = 512
+
+// forwarded are the headers of a request that go on in a message. There are no others: a client commands neither JetStream nor workers.
+func (m maker) forwarded(in form) nats.Header {
+	header := make(nats.Header, 4)
+	switch in {
+	case structuredForm:
+		header[headerContentType] = []string{cloudEvent}
+	case binaryForm:
+		if contentType := first(m.header, headerContentType); contentType != "" {
+			header[headerContentType] = []string{contentType}
+		}
+		for name, values := range m.header {
+			if strings.HasPrefix(name, "Ce-") {
+				header[strings.ToLower(name)] = values[:1]
+			}
+		}
+	}
+	if parent := first(m.header, "Traceparent"); parent != "" && traceParent.MatchString(parent) {
+		header["traceparent"] = []string{parent}
+		if state := strings.Join(m.header.Values("Tracestate"), ","); state != "" && len(state) <= maxTraceState {
+			header["tracestate"] = []string{state}
+		}
+	}
+	return header
+}
+
+// refused is the answer to an event that no worker would ever deliver.
+func refused(fault *event.Fault) *problem {
+	status := http.StatusUnprocessableEntity
+	switch fault.Reason {
+	case event.ReasonTooLarge:
+		status = http.StatusRequestEntityTooLarge
+	case event.ReasonBadJSON, event.ReasonBadUTF8, event.ReasonBadCategory:
+		status = http.StatusBadRequest
+	}
+	p := newProblem(status, fault.Detail)
+	p.Reason = string(fault.Reason)
+	return p
+}

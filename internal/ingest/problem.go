@@ -1,0 +1,60 @@
+package ingest
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// Answered are the statuses of all answers that this package gives.
+func Answered() []int {
+	return []int{
+		http.StatusOK, http.StatusAccepted, http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound,
+		http.StatusMethodNotAllowed, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType,
+		http.StatusUnprocessableEntity, http.StatusTooManyRequests, http.StatusServiceUnavailable,
+	}
+}
+
+// problem is an answer other than success, in the form of RFC 9457.
+type problem struct {
+	Type   string `json:"type"` // about:blank: the status says what is wrong
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail"`
+	// Reason is the class of what is wrong with an event, as dead letters have it.
+	Reason string `json:"reason,omitempty"`
+	// Events says of each event of a batch what became of it, if some are stored and others are not.
+	Events []receipt `json:"events,omitempty"`
+
+	retryAfter time.Duration // 0: the client need not wait
+	allow      string        // methods of the path
+}
+
+func newProblem(status int, detail string) *problem {
+	return &problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail}
+}
+
+// later has the client repeat the request after a time.
+func (p *problem) later(after time.Duration) *problem {
+	p.retryAfter = after
+	return p
+}
+
+func (p *problem) write(w http.ResponseWriter) {
+	header := w.Header()
+	header.Set("Content-Type", "application/problem+json")
+	header.Set("X-Content-Type-Options", "nosniff")
+	switch {
+	case p.Status == http.StatusUnauthorized:
+		header.Set("WWW-Authenticate", "Bearer")
+	case p.allow != "":
+		header.Set("Allow", p.allow)
+	}
+	if p.retryAfter > 0 {
+		header.Set("Retry-After", strconv.Itoa(max(1, int((p.retryAfter+time.Second-1)/time.Second))))
+	}
+	w.WriteHeader(p.Status)
+	body, _ := json.Marshal(p) // cannot fail: texts and numbers
+	_, _ = w.Write(body)       // the client may have left
+}

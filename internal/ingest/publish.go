@@ -1,0 +1,99 @@
+package ingest
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Publisher is JetStream, as far as this package needs it. Each acknowledgement or failure comes within the timeout of the publisher. Any
+// number of goroutines may publish at once; their messages share the connection.
+type Publisher interface {
+	PublishMsgAsync(m *nats.Msg, options ...jetstream.PublishOpt) (jetstream.PubAckFuture, error)
+}
+
+// What clients are told to wait.
+const (
+	busyPause        = time.Second
+	unavailablePause = 2 * time.Second
+	fullPause        = 10 * time.Second // workers have to make room
+)
+
+// store publishes messages and knows whether that works.
+type store struct {
+	publisher Publisher
+	available func() error
+	metrics   Metrics
+	logger    *slog.Logger
+	failing   atomic.Bool
+}
+
+// result is what became of one message: ack or refusal.
+type result struct {
+	ack     *jetstream.PubAck
+	refusal *problem
+}
+
+// publish stores messages and waits for all of them. They are not altered.
+func (s *store) publish(messages []*nats.Msg) []result {
+	results := make([]result, len(messages))
+	futures := make([]jetstream.PubAckFuture, len(messages))
+	began := time.Now()
+	for i, m := range messages {
+		err := s.available()
+		if err == nil {
+			futures[i], err = s.publisher.PublishMsgAsync(m)
+		}
+		if err != nil {
+			results[i].refusal = s.failed(err)
+		}
+	}
+	for i, future := range futures {
+		if future == nil {
+			continue
+		}
+		select {
+		case ack := <-future.Ok():
+			results[i].ack = ack
+			if s.failing.Load() && s.failing.Swap(false) {
+				s.logger.Info("events are stored again")
+			}
+		case err := <-future.Err():
+			results[i].refusal = s.failed(err)
+		}
+	}
+	s.metrics.Published(time.Since(began))
+	return results
+}
+
+// Codes of the server's errors, as in its errors.json.
+const (
+	codeInsufficientResources = 10023
+	codeStorageExceeded       = 10047
+	codeMessageTooLarge       = 10054
+	codeStoreFailed           = 10077 // the stream has reached its bounds, or the disk fails
+)
+
+// failed turns an error of a publish into an answer. The log has the first error of an outage.
+func (s *store) failed(err error) *problem {
+	code := jetstream.ErrorCode(0)
+	if answer, is := errors.AsType[*jetstream.APIError](err); is {
+		code = answer.ErrorCode
+	}
+	if code == codeMessageTooLarge || errors.Is(err, nats.ErrMaxPayload) {
+		return newProblem(http.StatusRequestEntityTooLarge, "the event is larger than NATS takes")
+	}
+	if !s.failing.Swap(true) {
+		s.logger.Warn("events cannot be stored", "error", err)
+	}
+	switch code {
+	case codeInsufficientResources, codeStorageExceeded, codeStoreFailed:
+		return newProblem(http.StatusServiceUnavailable, "the stream of events is full").later(fullPause)
+	}
+	return newProblem(http.StatusServiceUnavailable, "the event may not be stored, since NATS is unavailable").later(unavailablePause)
+}

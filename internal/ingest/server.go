@@ -1,0 +1,205 @@
+package ingest
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+)
+
+// Bounds of the connections, so that no client holds up the server.
+const (
+	headerTimeout  = 5 * time.Second
+	readTimeout    = 15 * time.Second // of a request with its body
+	writeTimeout   = 45 * time.Second // from the end of the headers to the end of the answer, so longer than reading and publishing
+	idleTimeout    = 2 * time.Minute
+	maxHeaderBytes = 16 << 10
+	maxConnections = 4096
+)
+
+//go:embed openapi.json
+var openAPI []byte
+
+// OpenAPI returns the description of the interface, an OpenAPI 3.1 document in JSON.
+func OpenAPI() []byte { return openAPI }
+
+// Options configures a Server. All fields but AnotherWillDo, TokensFile, TLS, MaxConnections, Rate and Burst must be set.
+type Options struct {
+	Addr          string // host:port; port 0 is any free one
+	AnotherWillDo bool   // where the port is taken, use any free one of the same host
+	Subject       string // prefix of the subjects of events
+	MaxBytes      int    // of the body of a request
+	Publisher     Publisher
+	Available     func() error // nil while NATS can be used; asked for each event
+	TokensFile    string       // "": whoever reaches the server may write everything
+	TLS           TLSFiles
+	// MaxConnections bounds the open connections; 0: 4096, which take 100 MB at the most.
+	MaxConnections int
+	Rate           rate.Limit // events a second of each client; 0: no limit
+	Burst          int        // events of each client at once
+	Logger         *slog.Logger
+	Metrics        Metrics
+}
+
+// Server is the HTTP server.
+type Server struct {
+	options  Options
+	handler  *handler
+	secure   certificates
+	watched  []*watched
+	clients  map[string]*client // by name; of Watch's goroutine, and of Listen before
+	server   *http.Server
+	listener net.Listener
+}
+
+// Listen reads the files and takes the port. Files that are bad, and a port that cannot be had, are known before anything else starts.
+func Listen(ctx context.Context, o Options) (*Server, error) {
+	s := &Server{options: o, clients: make(map[string]*client)}
+	s.handler = &handler{
+		decoder: event.Decoder{Prefix: o.Subject, MaxBytes: o.MaxBytes},
+		bodies:  bodies{most: o.MaxBytes},
+		store:   store{publisher: o.Publisher, available: o.Available, metrics: o.Metrics, logger: o.Logger},
+		open:    newClient(openName, o.Rate, o.Burst),
+		metrics: o.Metrics,
+		origin:  http.NewCrossOriginProtection(),
+	}
+	if o.TokensFile != "" {
+		s.watched = append(s.watched, &watched{what: "the tokens", paths: []string{o.TokensFile}, take: s.takeTokens})
+	}
+	if o.TLS.CertFile != "" {
+		s.watched = append(s.watched, s.secure.watch(o.TLS))
+	}
+	for _, files := range s.watched {
+		if _, err := files.look(); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.listen(ctx); err != nil {
+		return nil, err
+	}
+	s.server = &http.Server{
+		Handler:           s.handler,
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       readTimeout,
+		WriteTimeout:      writeTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ConnContext:       withConnection,
+		Protocols:         new(http.Protocols),
+		ErrorLog:          log.New(logWriter{o.Logger}, "", 0),
+	}
+	s.server.Protocols.SetHTTP1(true) // a connection has one request at a time
+	if o.TLS.CertFile != "" {
+		s.server.TLSConfig = s.secure.server()
+	}
+	return s, nil
+}
+
+// openName is the client of a server without tokens.
+const openName = "anyone"
+
+func (s *Server) listen(ctx context.Context) error {
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", s.options.Addr)
+	if errors.Is(err, syscall.EADDRINUSE) && s.options.AnotherWillDo {
+		host, _, _ := net.SplitHostPort(s.options.Addr) // a taken port has an address
+		listener, err = config.Listen(ctx, "tcp", net.JoinHostPort(host, "0"))
+	}
+	if err != nil {
+		return fmt.Errorf("listen on %s for events: %w", s.options.Addr, err)
+	}
+	s.listener = &guard{Listener: listener, most: cmp.Or(s.options.MaxConnections, maxConnections), metrics: s.options.Metrics}
+	return nil
+}
+
+// takeTokens puts the tokens of a file in force. A client that stays keeps what is left of its rate.
+func (s *Server) takeTokens(contents [][]byte) error {
+	clients := make(map[string]*client)
+	all, err := parseTokens(contents[0], func(name string) *client {
+		if clients[name] == nil {
+			clients[name] = s.clients[name]
+		}
+		if clients[name] == nil {
+			clients[name] = newClient(name, s.options.Rate, s.options.Burst)
+		}
+		return clients[name]
+	})
+	if err != nil {
+		return err
+	}
+	s.clients = clients
+	s.handler.tokens.Store(&all)
+	return nil
+}
+
+// Watch takes over files that change, until the context ends.
+func (s *Server) Watch(ctx context.Context) {
+	ticker := time.NewTicker(reloadEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			for _, files := range s.watched {
+				files.reload(s.options.Logger)
+			}
+		}
+	}
+}
+
+// URL returns the address of the server, with the real port.
+func (s *Server) URL() string {
+	if s.options.TLS.CertFile != "" {
+		return "https://" + s.listener.Addr().String()
+	}
+	return "http://" + s.listener.Addr().String()
+}
+
+// Serve answers requests until Shutdown, and then returns nil.
+func (s *Server) Serve() error {
+	serve := s.server.Serve
+	if s.server.TLSConfig != nil {
+		serve = func(l net.Listener) error { return s.server.ServeTLS(l, "", "") }
+	}
+	if err := serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve events on %s: %w", s.options.Addr, err)
+	}
+	return nil
+}
+
+// Shutdown stops listening, waits for the requests in hand until ctx ends, and then cuts them off.
+func (s *Server) Shutdown(ctx context.Context) error {
+	err := s.server.Shutdown(ctx)
+	if err != nil {
+		err = errors.Join(err, s.server.Close())
+	}
+	// The server closes only a listener that it serves.
+	if closing := s.listener.Close(); !errors.Is(closing, net.ErrClosed) {
+		err = errors.Join(err, closing)
+	}
+	if err != nil {
+		return fmt.Errorf("stop taking events: %w", err)
+	}
+	return nil
+}
+
+// logWriter passes what net/http prints to the logger. Clients cause these lines, so they are only for debugging.
+type logWriter struct{ logger *slog.Logger }
+
+func (w logWriter) Write(line []byte) (int, error) {
+	w.logger.Debug("ingest server", "error", strings.TrimSpace(string(line)))
+	return len(line), nil
+}

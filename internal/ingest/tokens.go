@@ -1,0 +1,168 @@
+package ingest
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"golang.org/x/time/rate"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+)
+
+const (
+	tokenPrefix = "notifier_" // lets scanners for leaked secrets find tokens
+	tokenBytes  = 32
+	hashPrefix  = "sha256:"
+	maxTokens   = 1000 // each request is compared with all of them
+)
+
+// NewToken makes a token and the line for the file of tokens. The token is 256 random bits. Nobody can guess such a token, so its hash
+// needs neither a salt nor a slow function, which protect passwords that people choose. The error says what is wrong with the name or the
+// pattern.
+func NewToken(name, pattern string) (token, line string, err error) {
+	if err := checkName(name); err != nil {
+		return "", "", err
+	}
+	if _, err := event.ParseScope(pattern); err != nil {
+		return "", "", err
+	}
+	random := make([]byte, tokenBytes)
+	_, _ = rand.Read(random) // never fails
+	token = tokenPrefix + base64.RawURLEncoding.EncodeToString(random)
+	sum := sha256.Sum256([]byte(token))
+	return token, fmt.Sprintf("%s %s%s %s", name, hashPrefix, hex.EncodeToString(sum[:]), pattern), nil
+}
+
+// client is who a request comes from: one name of the file of tokens.
+type client struct {
+	name    string
+	limiter *rate.Limiter // nil: no limit
+}
+
+// token lets a client write to categories.
+type token struct {
+	hash   [sha256.Size]byte
+	client *client
+	scopes event.Scopes[struct{}]
+}
+
+// tokens are the tokens in force. They never change.
+type tokens []token
+
+// find returns the token of a client, nil if there is none. How long it takes says nothing of the secrets: it compares hashes, each
+// of them as a whole, and all of them.
+func (all tokens) find(secret string) *token {
+	sum := sha256.Sum256([]byte(secret))
+	found := -1
+	for i := range all {
+		found = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare(sum[:], all[i].hash[:]), i, found)
+	}
+	if found < 0 {
+		return nil
+	}
+	return &all[found]
+}
+
+func (t *token) mayWrite(category string) bool {
+	_, may := t.scopes.Lookup(category)
+	return may
+}
+
+// line is what one line of the file of tokens says.
+type line struct {
+	name  string
+	hash  [sha256.Size]byte
+	scope event.Scope
+}
+
+var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
+
+func checkName(name string) error {
+	if !nameForm.MatchString(name) {
+		return errors.New("the name is not one; expected up to 64 letters, digits, '_', '.' and '-'")
+	}
+	return nil
+}
+
+// parseLine reads `name token-hash path-pattern`. Its errors quote no hash: who mixed up the columns put a secret there.
+func parseLine(text string) (l line, err error) {
+	columns := strings.Fields(text)
+	if len(columns) != 3 {
+		return l, fmt.Errorf("has %d columns; expected a name, a hash and a pattern", len(columns))
+	}
+	if err := checkName(columns[0]); err != nil {
+		return l, err
+	}
+	digits, isHash := strings.CutPrefix(columns[1], hashPrefix)
+	sum, err := hex.DecodeString(digits)
+	if !isHash || err != nil || len(sum) != sha256.Size {
+		return l, fmt.Errorf("the second column is not a hash; expected %s and 64 hexadecimal digits, as 'notifier ingest token' prints them", hashPrefix)
+	}
+	l = line{name: columns[0], hash: [sha256.Size]byte(sum)}
+	l.scope, err = event.ParseScope(columns[2])
+	return l, err
+}
+
+// parseTokens reads a file of tokens. Lines with one name are one client, lines with one hash one token. The error joins all faults, each
+// with its line.
+func parseTokens(text []byte, clientOf func(name string) *client) (tokens, error) {
+	if len(text) == 0 {
+		return nil, errors.New("the file is empty; a file without any token has a comment")
+	}
+	var faults []error
+	byHash := make(map[[sha256.Size]byte][]line)
+	var order [][sha256.Size]byte
+	number := 0
+	for row := range bytes.Lines(text) {
+		number++
+		trimmed := strings.TrimSpace(string(row))
+		if trimmed == "" || strings.HasPrefix(trimmed, "#") {
+			continue
+		}
+		l, err := parseLine(trimmed)
+		if err == nil && len(byHash[l.hash]) > 0 && byHash[l.hash][0].name != l.name {
+			err = errors.New("the hash is that of another name")
+		}
+		if err != nil {
+			faults = append(faults, fmt.Errorf("line %d: %w", number, err))
+			continue
+		}
+		if len(byHash[l.hash]) == 0 {
+			order = append(order, l.hash)
+		}
+		byHash[l.hash] = append(byHash[l.hash], l)
+	}
+	if len(order) > maxTokens {
+		faults = append(faults, fmt.Errorf("%d tokens; at most %d are allowed", len(order), maxTokens))
+	}
+	all := make(tokens, 0, len(order))
+	for _, hash := range order {
+		t, err := tokenOf(byHash[hash], clientOf)
+		if err != nil {
+			faults = append(faults, err)
+		}
+		all = append(all, t)
+	}
+	return all, errors.Join(faults...)
+}
+
+// tokenOf joins the lines of one hash.
+func tokenOf(lines []line, clientOf func(name string) *client) (token, error) {
+	entries := make([]event.ScopeEntry[struct{}], len(lines))
+	for i, l := range lines {
+		entries[i].Scope = l.scope
+	}
+	scopes, err := event.NewScopes(entries)
+	if err != nil {
+		return token{}, fmt.Errorf("%s: %w", lines[0].name, err)
+	}
+	return token{lines[0].hash, clientOf(lines[0].name), scopes}, nil
+}

@@ -1,0 +1,75 @@
+package ingest
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"time"
+)
+
+// reloadEvery is how often files are looked at. Looking at their content sees every way of replacing a file: writing, renaming, and
+// the symbolic links that Kubernetes exchanges.
+const reloadEvery = time.Second
+
+// maxFileBytes bounds what is read of a file.
+const maxFileBytes = 4 << 20
+
+// watched is files that belong together, and what takes over their content.
+type watched struct {
+	what  string
+	paths []string
+	take  func(contents [][]byte) error
+	seen  [sha256.Size]byte // of the contents, or of the error
+}
+
+// look takes over the contents if they differ from those that it saw last. The error is new: the next look at the same files has none.
+func (w *watched) look() (taken bool, err error) {
+	hash := sha256.New()
+	contents := make([][]byte, len(w.paths))
+	for i, path := range w.paths {
+		content, readErr := readBounded(path)
+		contents[i], err = content, errors.Join(err, readErr)
+		_, _ = fmt.Fprintf(hash, "%d:%s", len(content), content) // never fails
+	}
+	if err != nil {
+		_, _ = io.WriteString(hash, err.Error())
+	}
+	now := [sha256.Size]byte(hash.Sum(nil))
+	if now == w.seen {
+		return false, nil
+	}
+	w.seen = now
+	if err == nil {
+		err = w.take(contents)
+	}
+	if err != nil {
+		return false, fmt.Errorf("reading %s %v: %w", w.what, w.paths, err)
+	}
+	return true, nil
+}
+
+// reload looks at files, and logs what came of it.
+func (w *watched) reload(logger *slog.Logger) {
+	switch taken, err := w.look(); {
+	case err != nil:
+		logger.Error("a file is not taken over, and its last good content stays in force", "error", err)
+	case taken:
+		logger.Info("a file is taken over", "what", w.what)
+	}
+}
+
+func readBounded(path string) ([]byte, error) {
+	file, err := os.Open(path) //nolint:gosec // who runs the program names the file
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }() // nothing was written
+	content, err := io.ReadAll(io.LimitReader(file, maxFileBytes+1))
+	if err == nil && len(content) > maxFileBytes {
+		err = fmt.Errorf("%s is larger than %d bytes", path, maxFileBytes)
+	}
+	return content, err
+}

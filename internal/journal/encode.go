@@ -1,0 +1,139 @@
+package journal
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/klauspost/compress/s2"
+	"github.com/nats-io/nats.go"
+)
+
+// The body of a message is compressed as S2. It holds one JSON object a line, as the tags of [Entry] say. Workers write entries while they
+// deliver events, so they append each field; readers may take their time.
+
+// headerInstance names the worker whose entries a message holds.
+const headerInstance = "Notifier-Instance"
+
+// message makes a message of a batch.
+func (b batch) message(subject, instance string) *nats.Msg {
+	message := nats.NewMsg(subject)
+	message.Header.Set(headerInstance, instance)
+	message.Header.Set(nats.MsgIdHdr, b.name)
+	message.Data = b.data
+	return message
+}
+
+func compressed(lines []byte) []byte { return s2.Encode(nil, lines) }
+
+// decode reads the body of a message: the lines that are wanted, or all if wanted is nil.
+func decode(header nats.Header, data []byte, wanted func(line []byte) bool) ([]Entry, error) {
+	lines, err := s2.Decode(nil, data)
+	if err != nil {
+		return nil, fmt.Errorf("decompressing a message of the journal: %w", err)
+	}
+	var entries []Entry
+	for line := range bytes.Lines(lines) {
+		if wanted != nil && !wanted(line) {
+			continue
+		}
+		var entry Entry
+		if err := json.Unmarshal(line, &entry); err != nil {
+			return nil, fmt.Errorf("decoding an entry of the journal: %w", err)
+		}
+		entry.Instance = header.Get(headerInstance)
+		entries = append(entries, entry)
+	}
+	return entries, nil
+}
+
+// appendLine appends an entry without its instance.
+func appendLine(line []byte, e *Entry) []byte {
+	line = append(line, `{"result":`...)
+	line = appendQuoted(line, string(e.Result))
+	line = appendText(line, "id", e.ID)
+	line = appendText(line, "in", e.Stream)
+	line = appendNumber(line, "seq", e.Sequence)
+	line = appendText(line, "category", e.Category)
+	line = appendText(line, "title", e.Title)
+	line = appendText(line, "reason", e.Reason)
+	line = appendText(line, "level", e.Level)
+	line = appendText(line, "path", e.Path)
+	line = appendText(line, "limit", e.Limit)
+	line = appendNumber(line, "cost", e.Cost)
+	line = appendNumber(line, "used", e.Used)
+	line = appendNumber(line, "size", e.Size)
+	line = appendTime(line, "next", e.Next)
+	line = appendText(line, "revision", e.Revision)
+	line = appendTime(line, "stored", e.Stored)
+	line = appendTime(line, "decided", e.Decided)
+	line = appendText(line, "channel", e.Channel)
+	line = appendText(line, "receipt", e.Receipt)
+	line = appendText(line, "code", e.Code)
+	line = appendText(line, "trace", e.Trace)
+	line = appendNumber(line, "count", e.Count)
+	line = appendText(line, "last_id", e.LastID)
+	line = appendNumber(line, "last_seq", e.LastSequence)
+	line = appendTime(line, "last_stored", e.LastStored)
+	if e.Below {
+		line = append(line, `,"below":true`...)
+	}
+	return append(line, '}', '\n')
+}
+
+func appendName(line []byte, name string) []byte {
+	line = append(line, `,"`...)
+	line = append(line, name...)
+	return append(line, `":`...)
+}
+
+func appendText(line []byte, name, text string) []byte {
+	if text == "" {
+		return line
+	}
+	return appendQuoted(appendName(line, name), text)
+}
+
+func appendNumber[N int | int64 | uint64](line []byte, name string, n N) []byte {
+	switch {
+	case n == 0:
+		return line
+	case n < 0:
+		return strconv.AppendInt(appendName(line, name), int64(n), 10)
+	}
+	return strconv.AppendUint(appendName(line, name), uint64(n), 10)
+}
+
+func appendTime(line []byte, name string, t time.Time) []byte {
+	if t.IsZero() {
+		return line
+	}
+	line = append(appendName(line, name), '"')
+	line = t.UTC().AppendFormat(line, time.RFC3339Nano)
+	return append(line, '"')
+}
+
+// appendQuoted appends a JSON string. Printable ASCII stands as it is: see linesOf.
+func appendQuoted(line []byte, text string) []byte {
+	for _, c := range []byte(text) {
+		if isEscaped(rune(c)) {
+			return appendEscaped(line, text)
+		}
+	}
+	line = append(line, '"')
+	line = append(line, text...)
+	return append(line, '"')
+}
+
+// isEscaped tells whether a text with a character may stand in a line in another form.
+func isEscaped(c rune) bool { return c < ' ' || c > '~' || c == '"' || c == '\\' }
+
+func appendEscaped(line []byte, text string) []byte {
+	var quoted bytes.Buffer
+	encoder := json.NewEncoder(&quoted)
+	encoder.SetEscapeHTML(false)
+	_ = encoder.Encode(text) // a string can be encoded
+	return append(line, bytes.TrimSuffix(quoted.Bytes(), []byte("\n"))...)
+}

@@ -1,0 +1,72 @@
+package limits
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+)
+
+// Pointless is a limit that never denies an event: whenever it is full, a limit above it is full too.
+type Pointless struct {
+	Level string
+	Limit Limit
+	Above string // path of the limit above, or LevelGlobal
+	Bound Limit  // that limit
+}
+
+// String is a sentence without a period.
+func (p Pointless) String() string {
+	return fmt.Sprintf("%s of %s never denies anything: %s above it allows no more than %s", p.Limit, p.Level, p.Above, p.Bound)
+}
+
+// Pointless lists the sliding logs that never deny an event because of a sliding log above them, in the order of the levels.
+func (t *Tree) Pointless() []Pointless {
+	var pointless []Pointless
+	for _, level := range t.Levels() {
+		for _, limit := range level.Limits {
+			if p, found := t.boundAbove(level.Level, limit); found {
+				pointless = append(pointless, p)
+			}
+		}
+	}
+	return pointless
+}
+
+// boundAbove finds a log on the way to every path of a level that allows no more in the time of a limit than the limit does. The
+// log above counts every event that the limit counts, so it is full no later.
+func (t *Tree) boundAbove(level string, limit Limit) (Pointless, bool) {
+	if level == LevelGlobal || limit.Algorithm != SlidingLog {
+		return Pointless{}, false
+	}
+	for _, above := range t.Path(commonPath(level)) {
+		if above.Path == level {
+			continue
+		}
+		for _, bound := range above.Limits {
+			if bound.Algorithm == SlidingLog && bound.Count <= limit.Count && bound.Window >= limit.Window {
+				name := above.Path
+				if name == "" {
+					name = LevelGlobal
+				}
+				return Pointless{Level: level, Limit: limit, Above: name, Bound: bound}, true
+			}
+		}
+	}
+	return Pointless{}, false
+}
+
+// commonPath is the deepest path at or above every path of a level, "" for the root. LevelCategory has the root alone in common.
+func commonPath(level string) string {
+	if level == LevelCategory {
+		return ""
+	}
+	common := ""
+	for prefix := range event.Prefixes(level) {
+		if strings.Contains(prefix, "*") {
+			break
+		}
+		common = prefix
+	}
+	return common
+}

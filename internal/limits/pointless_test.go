@@ -1,0 +1,46 @@
+package limits
+
+import (
+	"testing"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+// A limit is pointless if a log above all paths of its level never allows more in the time of the limit.
+func TestPointless(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		global, category, rules string
+		want                    []string
+	}{
+		{"100/30m", "10/30m", "", nil},
+		{"100/30m", "100/30m", "", []string{"100/30m of category never denies anything: global above it allows no more than 100/30m"}},
+		{"100/30m", "99/30m+200/1m", "", []string{"200/1m of category never denies anything: global above it allows no more than 100/30m"}},
+		{"100/30m", "100/31m", "search=token:200/30m,a=none", nil},
+		{"token:5/1h", "10/30m", "", nil},
+		{"none", "10/30m", "payments=40/30m,payments.refunds=40/30m,search.slow=10/1m", []string{
+			"40/30m of payments.refunds never denies anything: payments above it allows no more than 40/30m",
+			"10/1m of search.slow never denies anything: search above it allows no more than 10/30m",
+		}},
+		{"100/30m", "10/30m", "payments=40/30m,payments.*=50/30m,*.slow=50/30m,*.fast=100/30m", []string{
+			"50/30m of payments.* never denies anything: payments above it allows no more than 40/30m",
+			"100/30m of *.fast never denies anything: global above it allows no more than 100/30m",
+		}},
+	} {
+		rules, faults := ParseRules(test.rules)
+		if test.rules == "" {
+			rules, faults = nil, nil
+		}
+		if len(faults) > 0 {
+			t.Fatal(faults)
+		}
+		tree := testkit.Must(NewTree(Plan{
+			Global: testkit.Must(Parse(test.global))(t), Category: testkit.Must(Parse(test.category))(t), Rules: rules,
+		}))(t)
+		var got []string
+		for _, pointless := range tree.Pointless() {
+			got = append(got, pointless.String())
+		}
+		testkit.EqualSlices(t, got, test.want, "of %s, %s and %q", test.global, test.category, test.rules)
+	}
+}

@@ -1,0 +1,73 @@
+package script
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-4578ace9/notifier/internal/requirements"
+)
+
+// CheckServer finds out whether the server that has the deployment's keys is new enough. The error of one that is too old is of the class
+// ErrForbidden. A server whose version the user may not ask for is taken for new enough.
+func (r *Runner) CheckServer(ctx context.Context) error {
+	var told *redis.InfoCmd
+	var address string
+	err := r.Read(ctx, "asking for the server's version", func(ctx context.Context, _ redis.Cmdable) error {
+		node, err := owner(ctx, r.o.Client, r.Key("calls"))
+		if err != nil {
+			return err
+		}
+		told, address = node.InfoMap(ctx, "server"), addressOf(node)
+		return told.Err()
+	})
+	switch {
+	case errors.Is(err, ErrUnavailable):
+		return err
+	case err != nil:
+		return nil //nolint:nilerr // the user may not ask
+	}
+	if err := r.fit(told, address); err != nil {
+		return unfit{err}
+	}
+	return nil
+}
+
+// fit compares the version that a server tells with those that work.
+func (r *Runner) fit(told *redis.InfoCmd, address string) error {
+	if version := told.Item("Server", "valkey_version"); version != "" {
+		return requirements.Valkey().Check(version, address)
+	}
+	version := told.Item("Server", "redis_version")
+	if r.library != nil {
+		return requirements.RedisFunctions().Check(version, address)
+	}
+	return requirements.Redis().Check(version, address)
+}
+
+// unfit is the error of a server that is too old. Its sentence says all.
+type unfit struct{ error }
+
+// Is has the error be of the class ErrForbidden.
+func (unfit) Is(class error) bool { return class == ErrForbidden || class == ErrRefused }
+
+// addressOf is the address of a single server, "" where the client does not know it.
+func addressOf(node redis.Cmdable) string {
+	if client, single := node.(*redis.Client); single && strings.Contains(client.Options().Addr, ":") {
+		return client.Options().Addr
+	}
+	return ""
+}
+
+// explainLack says what to do about a server that runs no scripts.
+func explainLack(err error) error {
+	if err == nil || !slices.ContainsFunc(lackOfScripts, func(sign string) bool { return strings.Contains(err.Error(), sign) }) {
+		return err
+	}
+	return fmt.Errorf("the server runs no Lua scripts (Valkey 9.1 has them in a module, which loadmodule libvalkeylua.so loads; "+
+		"on other servers the commands EVAL and EVALSHA are disabled): %w", err)
+}

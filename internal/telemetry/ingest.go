@@ -1,0 +1,102 @@
+package telemetry
+
+import (
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+// Ingest counts what the server for events over HTTP does. Names of clients come from the operator's file of tokens, so their number is
+// bounded by that file, and by the bound of a scrape over the life of a process.
+type Ingest struct {
+	requests        closedCounter
+	stored          *prometheus.CounterVec
+	limited         *prometheus.CounterVec
+	clients         growingSet
+	bytes, evicted  prometheus.Counter
+	publishDuration prometheus.Histogram
+	connections     prometheus.Gauge
+	statuses        map[int]string // never changes
+	mu              sync.RWMutex
+	counters        map[string]clientCounters // by client; guarded by mu
+}
+
+type clientCounters struct{ stored, duplicate, limited prometheus.Counter }
+
+// NewIngest registers the metrics of the server for events. The statuses are those that the server answers.
+func NewIngest(registry *prometheus.Registry, statuses []int) *Ingest {
+	r := registrar{promauto.With(registry)}
+	m := &Ingest{statuses: make(map[int]string), counters: make(map[string]clientCounters)}
+	var codes closedSet
+	for _, status := range statuses {
+		m.statuses[status] = strconv.Itoa(status)
+		codes = append(codes, m.statuses[status])
+	}
+	m.requests = newClosedCounter(r.counters("notifier_ingest_requests_total",
+		"Requests for events over HTTP, by the status of the answer.", "code"), codes)
+	m.stored = r.counters("notifier_ingest_events_total",
+		"Events over HTTP that JetStream has acknowledged: stored, or duplicate if it had their ID.", "client", "result")
+	m.limited = r.counters("notifier_ingest_limited_total",
+		"Requests for events above the rate of their client.", "client")
+	m.bytes = r.counter("notifier_ingest_bytes_total",
+		"Bytes of the bodies whose events are stored.")
+	m.evicted = r.counter("notifier_ingest_evicted_connections_total",
+		"Connections that were closed while they waited for their client, to make room for newer ones.")
+	m.connections = r.gauge("notifier_ingest_connections",
+		"Open connections for events over HTTP.")
+	// From a NATS on the same machine to more than the timeout of a publish.
+	m.publishDuration = r.histogram("notifier_ingest_publish_duration_seconds",
+		"Duration from publishing the events of a request to their last acknowledgement.",
+		.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10)
+	return m
+}
+
+// Request counts a request that was answered.
+func (m *Ingest) Request(status int) { m.requests.add(m.statuses[status], 1) }
+
+// Stored counts an event that JetStream has.
+func (m *Ingest) Stored(client string, duplicate bool) {
+	counters := m.of(client)
+	if duplicate {
+		counters.duplicate.Inc()
+	} else {
+		counters.stored.Inc()
+	}
+}
+
+// Limited counts a request above the rate of its client.
+func (m *Ingest) Limited(client string) { m.of(client).limited.Inc() }
+
+// of returns the counters of a client.
+func (m *Ingest) of(client string) clientCounters {
+	m.mu.RLock()
+	counters, known := m.counters[client]
+	m.mu.RUnlock()
+	if known {
+		return counters
+	}
+	m.clients.add([]string{client})
+	client = m.clients.label(client)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	counters = clientCounters{
+		m.stored.WithLabelValues(client, "stored"), m.stored.WithLabelValues(client, "duplicate"), m.limited.WithLabelValues(client),
+	}
+	m.counters[client] = counters
+	return counters
+}
+
+// Bytes counts n bytes of a body that was stored.
+func (m *Ingest) Bytes(n int) { addTo(m.bytes, n) }
+
+// Published records how long the publishes of a request took.
+func (m *Ingest) Published(took time.Duration) { m.publishDuration.Observe(took.Seconds()) }
+
+// Connections changes the number of open connections by delta.
+func (m *Ingest) Connections(delta int) { m.connections.Add(float64(delta)) }
+
+// Evicted counts a connection that was closed to make room.
+func (m *Ingest) Evicted() { m.evicted.Inc() }

@@ -1,0 +1,141 @@
+package telemetry
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// TracesOptions configures Traces. All fields must be set.
+type TracesOptions struct {
+	Version  string // of the build
+	Instance string // a name that no other start of a worker has
+	Lost     func(spans int)
+	Logger   *slog.Logger
+}
+
+// Traces sends spans to an OpenTelemetry collector, as the variables OTEL_* say. Nobody who ends a span waits for the collector:
+// spans that find the queue full, and batches that the collector does not take, are lost and counted.
+type Traces struct {
+	provider *sdktrace.TracerProvider
+}
+
+// tracesWanted tells whether the environment asks for traces.
+func tracesWanted() bool {
+	disabled, _ := strconv.ParseBool(os.Getenv("OTEL_SDK_DISABLED"))
+	return otlpSetting("ENDPOINT") != "" && !disabled && os.Getenv("OTEL_TRACES_EXPORTER") != "none"
+}
+
+// NewTraces starts sending spans; nil: no traces are wanted. The error is a fault in the settings, and names no secret.
+func NewTraces(ctx context.Context, o TracesOptions) (*Traces, error) {
+	if !tracesWanted() {
+		return nil, nil //nolint:nilnil // traces are off unless asked for
+	}
+	client, err := newOTLPClient(strings.TrimSuffix("notifier/"+o.Version, "/"))
+	if err != nil {
+		return nil, err
+	}
+	// The SDK has one place for its own warnings, such as one about an unknown sampler.
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { o.Logger.Warn("opentelemetry", "error", err) }))
+	about, err := resource.New(ctx,
+		resource.WithAttributes(semconv.ServiceName("notifier"), semconv.ServiceVersion(o.Version), semconv.ServiceInstanceID(o.Instance)),
+		resource.WithTelemetrySDK(),
+		resource.WithFromEnv(), // OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win
+	)
+	if err != nil {
+		return nil, fmt.Errorf("reading OTEL_RESOURCE_ATTRIBUTES: %w", err)
+	}
+	exporter, err := otlptrace.New(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	sender := &spanSender{Exporter: exporter, o: o}
+	queue := &spanQueue{sdktrace.NewBatchSpanProcessor(sender, sdktrace.WithMaxQueueSize(queueSize())), sender, int64(queueSize())}
+	o.Logger.Info("traces are sent", "collector", client.host)
+	return &Traces{sdktrace.NewTracerProvider(sdktrace.WithResource(about), sdktrace.WithSpanProcessor(queue))}, nil
+}
+
+// Provider makes the spans.
+func (t *Traces) Provider() trace.TracerProvider { return t.provider }
+
+// TracesStopPatience is how long [Traces.Stop] waits for the collector.
+const TracesStopPatience = 2 * time.Second
+
+// Stop sends what is left. Spans that the collector does not take in time are lost.
+func (t *Traces) Stop(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, TracesStopPatience)
+	defer cancel()
+	_ = t.provider.Shutdown(ctx) // what was lost is counted and logged
+}
+
+// queueSize is how many ended spans wait at most.
+func queueSize() int {
+	if size, err := strconv.Atoi(os.Getenv("OTEL_BSP_MAX_QUEUE_SIZE")); err == nil && size > 0 {
+		return size
+	}
+	return sdktrace.DefaultMaxQueueSize
+}
+
+// spanQueue stands before the SDK's queue, which does not count what it loses. It lets no more spans in than that queue holds.
+type spanQueue struct {
+	sdktrace.SpanProcessor
+	sender *spanSender
+	most   int64
+}
+
+// OnEnd queues a span, or loses it.
+func (q *spanQueue) OnEnd(s sdktrace.ReadOnlySpan) {
+	if !s.SpanContext().IsSampled() {
+		return
+	}
+	if q.sender.waiting.Add(1) > q.most {
+		q.sender.waiting.Add(-1)
+		q.sender.lose(1)
+		return
+	}
+	q.SpanProcessor.OnEnd(s)
+}
+
+// spanSender sends what the queue holds, and notes what is lost.
+type spanSender struct {
+	*otlptrace.Exporter
+	o TracesOptions
+
+	waiting atomic.Int64 // spans that have ended, and were neither sent nor lost
+	lost    atomic.Int64 // since it fails
+	failing atomic.Bool
+}
+
+// ExportSpans sends a batch. The log has one line when that begins to fail, and one when it works again. The error stays here: the SDK
+// would only log each.
+func (s *spanSender) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
+	err := s.Exporter.ExportSpans(ctx, spans)
+	s.waiting.Add(-int64(len(spans)))
+	switch {
+	case err != nil:
+		s.lose(len(spans))
+		if !s.failing.Swap(true) {
+			s.o.Logger.Warn("spans cannot be sent to the collector", "error", err)
+		}
+	case s.failing.Swap(false):
+		s.o.Logger.Info("spans are sent to the collector again", "lost_spans", s.lost.Swap(0))
+	}
+	return nil
+}
+
+func (s *spanSender) lose(n int) {
+	s.lost.Add(int64(n))
+	s.o.Lost(n)
+}

@@ -1,0 +1,86 @@
+package main
+
+// ofIngest are the bugs in events over HTTP.
+var ofIngest = []mutant{
+	{
+		name: "ingest-answers-before-the-ack",
+		bug:  "A refusal of JetStream is answered as if the event were stored.",
+		file: "internal/ingest/publish.go",
+		old: `			results[i].refusal = s.failed(err)
+		}
+	}
+	s.metrics`,
+		new: `			_, results[i].ack = s.failed(err), new(jetstream.PubAck)
+		}
+	}
+	s.metrics`,
+		test: "./internal/ingest -run ^TestUnavailable$",
+	},
+	{
+		name: "ingest-token-of-any-category",
+		bug:  "A token may write to every category.",
+		file: "internal/ingest/tokens.go",
+		old: `	return may
+`,
+		new: `	return may || category != ""
+`,
+		test: "./internal/ingest -run ^TestTokens$",
+	},
+	{
+		name: "ingest-id-of-no-category",
+		bug:  "The ID of an event over HTTP does not begin with its category.",
+		file: "internal/ingest/message.go",
+		old:  `[]string{m.category + "/" + stable(m.category, id)}`,
+		new:  `[]string{stable(m.category, id)}`,
+		test: "./internal/ingest -run ^TestIdentity$",
+	},
+	{
+		name: "ingest-bad-tokens-in-force",
+		bug:  "A bad file of tokens takes the good ones out of force.",
+		file: "internal/ingest/server.go",
+		old: `	if err != nil {
+		return err
+	}
+	s.clients = clients
+`,
+		new: `	s.handler.tokens.Store(&all)
+	if err != nil {
+		return err
+	}
+	s.clients = clients
+`,
+		test: "./internal/ingest -run ^TestTokensFileReplaced$",
+	},
+	{
+		name: "ingest-closes-good-connections",
+		bug:  "A connection with a good token is closed before those that never had one.",
+		file: "internal/ingest/guard.go",
+		old:  `[]*list.List{&g.strangers, &g.clients}`,
+		new:  `[]*list.List{&g.clients, &g.strangers}`,
+		test: "./internal/ingest -run ^TestSlowClients$",
+	},
+	{
+		name: "ingest-half-of-a-batch",
+		bug:  "The events of a batch before a bad one are stored.",
+		file: "internal/ingest/handler.go",
+		old:  `	if refusal == nil && len(messages) > 1 {`,
+		new: `	if len(messages) > 1 {
+		h.store.publish(messages[:1])
+	}
+	if refusal == nil && len(messages) > 1 {`,
+		more: []edit{{"internal/ingest/message.go", `			return nil, refusal
+		}
+		messages[i]`, `			return messages, refusal
+		}
+		messages[i]`}},
+		test: "./internal/ingest -run ^TestRefused$",
+	},
+	{
+		name: "ingest-forwards-headers",
+		bug:  "Headers of a request that begin with Nats- reach NATS.",
+		file: "internal/ingest/message.go",
+		old:  `strings.HasPrefix(name, "Ce-")`,
+		new:  `strings.HasPrefix(name, "Ce-") || strings.HasPrefix(name, "Nats-")`,
+		test: "./internal/ingest -run ^TestHeaders$",
+	},
+}

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// Writing the tables of the repository's pages changes nothing.
+func TestTablesAreUpToDate(t *testing.T) {
+	t.Parallel()
+	const root = "../../.."
+	copied := t.TempDir()
+	testkit.NoError(t, os.Mkdir(filepath.Join(copied, "docs"), 0o700))
+	for _, w := range written {
+		testkit.NoError(t, os.WriteFile(filepath.Join(copied, w.page), testkit.Must(os.ReadFile(filepath.Join(root, w.page)))(t), 0o600))
+	}
+	testkit.NoError(t, rewrite(copied))
+	for _, w := range written {
+		is, wanted := testkit.Must(os.ReadFile(filepath.Join(root, w.page)))(t), testkit.Must(os.ReadFile(filepath.Join(copied, w.page)))(t)
+		if string(is) != string(wanted) {
+			t.Errorf("the table of %s is not what the code says: run make docs", w.page)
+		}
+	}
+}
+
+func TestWithTable(t *testing.T) {
+	t.Parallel()
+	got := testkit.Must(withTable("head\n"+begin+"old\n"+end+"tail\n", "new\n"))(t)
+	testkit.Equal(t, got, "head\n"+begin+"new\n"+end+"tail\n", "page")
+	for _, text := range []string{"", begin, end, end + begin} {
+		if _, err := withTable(text, ""); err == nil {
+			t.Errorf("no error for %q", text)
+		}
+	}
+}

@@ -1,0 +1,301 @@
+// Package clients_test has real clients send events to `notifier ingest`, and a validator of OpenAPI look at all answers. It is a module of
+// its own, so that none of these libraries is a dependency of the notifier.
+//
+// The cache of test results does not see the pages of docs, as they are outside of this module: run the tests with -count=1.
+package clients_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	cloudevents "github.com/cloudevents/sdk-go/v2"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/pb33f/libopenapi"
+	validator "github.com/pb33f/libopenapi-validator"
+	"github.com/prometheus/alertmanager/alert"
+	"github.com/prometheus/alertmanager/notify"
+	"github.com/prometheus/alertmanager/notify/webhook"
+	"github.com/prometheus/alertmanager/template"
+	"github.com/prometheus/common/model"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/ingest"
+	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+// uncounted is metrics that nobody looks at.
+type uncounted struct{}
+
+func (uncounted) Request(int)             {}
+func (uncounted) Stored(string, bool)     {}
+func (uncounted) Limited(string)          {}
+func (uncounted) Bytes(int)               {}
+func (uncounted) Published(time.Duration) {}
+func (uncounted) Connections(int)         {}
+func (uncounted) Evicted()                {}
+
+// door is a running server, the stream behind it, and the token that it takes.
+type door struct {
+	t     *testing.T
+	js    jetstream.JetStream
+	url   string
+	token string
+}
+
+func open(t *testing.T) *door {
+	t.Helper()
+	d := &door{t: t, js: servertest.JetStream(t, servertest.StartNATS(t).URL)}
+	testkit.Must(d.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "NOTIFICATIONS", Subjects: []string{"notify.>"}, MaxMsgs: 50, Discard: jetstream.DiscardNew}))(t)
+	token, line, err := ingest.NewToken("client", "open.>")
+	testkit.NoError(t, err)
+	d.token = token
+	file := filepath.Join(t.TempDir(), "tokens")
+	testkit.NoError(t, os.WriteFile(file, []byte(line+"\n"), 0o600))
+	server := testkit.Must(ingest.Listen(t.Context(), ingest.Options{
+		Addr: "127.0.0.1:0", Subject: "notify", MaxBytes: 256 << 10, Publisher: d.js, Available: func() error { return nil }, TokensFile: file,
+		Rate: 1.0 / 3600, Burst: 100, Logger: slog.New(slog.DiscardHandler), Metrics: uncounted{},
+	}))(t)
+	d.url = server.URL()
+	served := make(chan error, 1)
+	go func() { served <- server.Serve() }()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		testkit.NoError(t, server.Shutdown(ctx))
+		testkit.NoError(t, <-served)
+	})
+	return d
+}
+
+// events are those that a worker makes of the messages of the stream.
+func (d *door) events() (events []event.Event) {
+	d.t.Helper()
+	stream := testkit.Must(d.js.Stream(d.t.Context(), "NOTIFICATIONS"))(d.t)
+	decoder := event.Decoder{Prefix: "notify"}
+	for sequence := uint64(1); sequence <= stream.CachedInfo().State.LastSeq; sequence++ {
+		stored := testkit.Must(stream.GetMsg(d.t.Context(), sequence))(d.t)
+		m := event.Message{Subject: stored.Subject, Header: stored.Header, Data: stored.Data, Stream: "NOTIFICATIONS", Sequence: sequence}
+		parts, bad := decoder.Parts(m)
+		if bad != nil {
+			d.t.Error(bad)
+		}
+		if parts == nil {
+			events = append(events, testkit.Must(decoder.Decode(m))(d.t))
+		}
+		for _, part := range parts {
+			m.Data, m.Room = part.Data, part.Room()
+			events = append(events, testkit.Must(decoder.Decode(m))(d.t))
+		}
+	}
+	return events
+}
+
+// want compares the events with lines of category, status, severity, title and key.
+func (d *door) want(lines ...string) {
+	d.t.Helper()
+	var got []string
+	for _, e := range d.events() {
+		got = append(got, strings.Join([]string{e.Category, string(e.Status), string(e.Severity), e.Title, e.Text}, "|"))
+	}
+	testkit.EqualSlices(d.t, got, lines, "events")
+}
+
+// alertmanager is the webhook notifier of Alertmanager, as the example of the documentation configures it.
+func (d *door) alertmanager() *webhook.Notifier {
+	d.t.Helper()
+	page := testkit.Must(os.ReadFile("../../docs/producers.md"))(d.t)
+	sample := regexp.MustCompile("(?s)```yaml\n(route:.*?)```").FindSubmatch(page)
+	if sample == nil {
+		d.t.Fatal("docs/producers.md has no configuration of Alertmanager")
+	}
+	secret := filepath.Join(d.t.TempDir(), "token")
+	testkit.NoError(d.t, os.WriteFile(secret, []byte(d.token+"\n"), 0o600))
+	text := strings.NewReplacer("http://127.0.0.1:8082", d.url, "/etc/alertmanager/notifier-token", secret, "/v1/alertmanager/alerts", "/v1/alertmanager/open.alerts").Replace(string(sample[1]))
+	var loaded struct {
+		Receivers []struct {
+			Webhooks []*webhook.WebhookConfig `yaml:"webhook_configs"`
+		}
+	}
+	testkit.NoError(d.t, yaml.Unmarshal([]byte(text), &loaded))
+	templates := testkit.Must(template.FromGlobs(nil))(d.t)
+	templates.ExternalURL = testkit.Must(url.Parse("http://127.0.0.1:9093"))(d.t)
+	return testkit.Must(webhook.New(loaded.Receivers[0].Webhooks[0], templates, slog.New(slog.DiscardHandler)))(d.t)
+}
+
+// Alertmanager sends its alerts with its own code. A repeated notification is a duplicate, and an alert that is over is not.
+func TestAlertmanager(t *testing.T) {
+	d := open(t)
+	sender := d.alertmanager()
+	of := func(name string, ends time.Time) *alert.Alert {
+		return &alert.Alert{Alert: model.Alert{
+			Labels: model.LabelSet{"alertname": model.LabelValue(name), "severity": "critical"}, Annotations: model.LabelSet{"summary": model.LabelValue(name + " fails")},
+			StartsAt: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), EndsAt: ends,
+		}}
+	}
+	ctx := notify.WithGroupKey(notify.WithReceiverName(notify.WithGroupLabels(t.Context(), model.LabelSet{}), "notifier"), "group")
+	for _, alerts := range [][]*alert.Alert{
+		{of("Disk", time.Time{})}, {of("Disk", time.Time{})},
+		{of("Disk", time.Date(2026, 1, 2, 4, 0, 0, 0, time.UTC))},
+		{of("Disk", time.Time{}), of("CPU", time.Time{})}, {of("Disk", time.Time{}), of("CPU", time.Time{})},
+	} {
+		retry, err := sender.Notify(ctx, alerts...)
+		testkit.NoError(t, err)
+		testkit.Equal(t, retry, false, "Alertmanager repeats what was taken")
+	}
+	d.want("open.alerts|firing|critical|Disk fails|", "open.alerts|resolved|critical|Disk fails|", "open.alerts|firing|critical|Disk fails|", "open.alerts|firing|critical|CPU fails|")
+	testkit.NoError(t, d.js.DeleteStream(t.Context(), "NOTIFICATIONS"))
+	if retry, err := sender.Notify(ctx, of("Lost", time.Time{})); err == nil || !retry {
+		t.Errorf("Alertmanager repeats %t after %v, and the alert is not stored", retry, err)
+	}
+}
+
+// Grafana's body is one of tests/testdata, in the form of its documentation.
+func TestGrafana(t *testing.T) {
+	d := open(t)
+	body := testkit.Must(os.ReadFile("../testdata/grafana.json"))(t)
+	for range 2 {
+		request := testkit.Must(http.NewRequestWithContext(t.Context(), http.MethodPost, d.url+"/v1/alertmanager/open.grafana", strings.NewReader(string(body))))(t)
+		request.Header.Set("Authorization", "Bearer "+d.token)
+		request.Header.Set("Content-Type", "application/json")
+		response, err := http.DefaultClient.Do(request)
+		testkit.NoError(t, err)
+		_ = response.Body.Close()
+		testkit.Equal(t, response.StatusCode, http.StatusAccepted, "status")
+	}
+	d.want("open.grafana|firing|critical|payments fails for 7.3 % of the requests|More than 5 % of the requests to payments fail.",
+		"open.grafana|firing|critical|basket fails for 5.6 % of the requests|More than 5 % of the requests to basket fail.")
+}
+
+// The CloudEvents SDK sends in both of its modes. An event that comes twice is stored once.
+func TestCloudEvents(t *testing.T) {
+	d := open(t)
+	client := testkit.Must(cloudevents.NewClientHTTP(
+		cloudevents.WithTarget(d.url+"/v1/events/open.shop"), cloudevents.WithHeader("Authorization", "Bearer "+d.token),
+	))(t)
+	for number, mode := range []func(context.Context) context.Context{cloudevents.WithEncodingBinary, cloudevents.WithEncodingStructured} {
+		sent := cloudevents.NewEvent()
+		sent.SetID([]string{"über 1", "2"}[number])
+		sent.SetSource("/shop")
+		sent.SetType("declined")
+		testkit.NoError(t, sent.SetData(cloudevents.ApplicationJSON, map[string]string{"title": "card declined", "severity": "error"}))
+		for range 2 {
+			if result := client.Send(mode(t.Context()), sent); !cloudevents.IsACK(result) {
+				t.Errorf("%v", result)
+			}
+		}
+	}
+	d.want("open.shop||error|card declined|", "open.shop||error|card declined|")
+	for i, id := range []string{"open.shop//shop/über 1", "open.shop//shop/2"} {
+		testkit.Equal(t, d.events()[i].ID, id, "ID")
+	}
+}
+
+// answers are requests, one for each answer that a server without faults gives, and the statuses.
+var answers = []struct {
+	method, path, contentType, body string
+	token                           bool
+	status                          int
+}{
+	{"GET", "/openapi.json", "", "", false, 200},
+	{"POST", "/v1/events/open.a", "application/json", `{"title":"x","severity":"error","fields":{"a":"b"},"id":"1"}`, true, 202},
+	{"POST", "/v1/events/open.a", "text/plain", "text", true, 202},
+	{"POST", "/v1/events/open.a", "application/cloudevents+json", `{"specversion":"1.0","id":"1","source":"/s","type":"t","data":"text"}`, true, 202},
+	{"POST", "/v1/events/open.a", "application/cloudevents-batch+json", `[{"specversion":"1.0","id":"2","source":"/s","type":"t","data":"text"}]`, true, 202},
+	{"POST", "/v1/alertmanager/open.a", "application/json", `{"alerts":[{"status":"firing","labels":{"alertname":"x"}}]}`, true, 202},
+	{"POST", "/v1/events/open..a", "text/plain", "text", true, 400},
+	{"POST", "/v1/events/open.a", "application/json", `{`, true, 400},
+	{"POST", "/v1/events/open.a", "text/plain", "text", false, 401},
+	{"POST", "/v1/events/closed", "text/plain", "text", true, 403},
+	{"PUT", "/v1/events/open.a", "text/plain", "text", true, 405},
+	{"POST", "/v1/events/open.a", "text/plain", strings.Repeat("x", 256<<10+1), true, 413},
+	{"POST", "/v1/events/open.a", "image/png", "x", true, 415},
+	{"POST", "/v1/events/open.a", "application/json", `{"title":"x","severity":"loud"}`, true, 422},
+}
+
+// reader checks requests and answers against the description.
+type reader struct {
+	*door
+	described validator.Validator
+	seen      map[int]bool
+}
+
+// check sends a request and returns the status. An answer has to be one of those that are described, and so has a request that is taken.
+func (r *reader) check(method, path, contentType, body string, token bool) int {
+	r.t.Helper()
+	request := testkit.Must(http.NewRequestWithContext(r.t.Context(), method, r.url+path, strings.NewReader(body)))(r.t)
+	request.Header.Set("Content-Type", contentType)
+	if token {
+		request.Header.Set("Authorization", "Bearer "+r.token)
+	}
+	response, err := http.DefaultClient.Do(request)
+	testkit.NoError(r.t, err)
+	defer func() { _ = response.Body.Close() }()
+	r.seen[response.StatusCode] = true
+	if response.StatusCode == http.StatusMethodNotAllowed || response.StatusCode == http.StatusNotFound {
+		return response.StatusCode // the validator knows no operation for it
+	}
+	if response.StatusCode == http.StatusAccepted {
+		request.Body = io.NopCloser(strings.NewReader(body))
+		if valid, problems := r.described.ValidateHttpRequest(request); !valid {
+			r.t.Errorf("%s %s is taken, and not described: %v", method, path, problems[0])
+		}
+	}
+	request.Body = io.NopCloser(strings.NewReader(body))
+	if valid, problems := r.described.ValidateHttpResponse(request, response); !valid {
+		r.t.Errorf("the answer %d to %s %s is not described: %v", response.StatusCode, method, path, problems[0])
+	}
+	return response.StatusCode
+}
+
+// The description is a valid OpenAPI 3.1 document, and every answer is one that it describes.
+func TestAnswersConform(t *testing.T) {
+	v, errs := validator.NewValidator(testkit.Must(libopenapi.NewDocument(ingest.OpenAPI()))(t))
+	if len(errs) > 0 {
+		t.Fatal(errs)
+	}
+	if valid, problems := v.ValidateDocument(); !valid {
+		t.Fatalf("the description is not valid: %v", problems)
+	}
+	r := &reader{open(t), v, make(map[int]bool)}
+	for _, a := range answers {
+		testkit.Equal(t, r.check(a.method, a.path, a.contentType, a.body, a.token), a.status, "status of %s %s %.40s", a.method, a.path, a.body)
+	}
+	testkit.Equal(t, r.check("GET", "/other", "", "", false), http.StatusNotFound, "status of an unknown path")
+	for last := 202; last == 202; { // until the stream is full
+		last = r.check("POST", "/v1/events/open.a", "text/plain", "text", true)
+	}
+	const batch = "application/cloudevents-batch+json"
+	testkit.Equal(t, r.check("POST", "/v1/events/open.a", batch, `[{"specversion":"1.0","id":"2","source":"/s","type":"t","data":"text"},{"specversion":"1.0","id":"3","source":"/s","type":"t"}]`, true),
+		http.StatusUnprocessableEntity, "status of a batch with an empty event")
+	testkit.Equal(t, r.check("POST", "/v1/events/open.a", batch, `[{"specversion":"1.0","id":"2","source":"/s","type":"t","data":"text"},{"specversion":"1.0","id":"3","source":"/s","type":"t","data":"x"}]`, true),
+		http.StatusServiceUnavailable, "status of a batch of which a part is stored")
+	for last := 503; last == 503; { // until the rate is used up
+		last = r.check("POST", "/v1/events/open.a", "text/plain", "text", true)
+	}
+	var document struct {
+		Paths map[string]struct {
+			Post struct{ Responses map[string]any }
+		}
+	}
+	testkit.NoError(t, json.Unmarshal(ingest.OpenAPI(), &document))
+	for _, status := range ingest.Answered() {
+		if !r.seen[status] && status != http.StatusRequestTimeout { // which takes 15 seconds
+			t.Errorf("no request was answered %d", status)
+		}
+		_, isDescribed := document.Paths["/v1/events/{category}"].Post.Responses[strconv.Itoa(status)]
+		testkit.Equal(t, isDescribed, status != http.StatusOK, "%d is described", status)
+	}
+}

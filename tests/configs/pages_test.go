@@ -1,0 +1,31 @@
+package configs_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/seed-4578ace9/notifier/internal/doctest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+// TestPages parses the YAML that pages show. All other blocks of pages have their test in tests.
+func TestPages(t *testing.T) {
+	t.Parallel()
+	parsed := 0
+	for _, pattern := range []string{"../../*.md", "../../docs/*.md", "../../lua/*.md"} {
+		for _, file := range testkit.Must(filepath.Glob(pattern))(t) {
+			for _, block := range testkit.Must(doctest.Blocks(string(read(t, file))))(t) {
+				if block.Language != "yaml" {
+					continue
+				}
+				parsed++
+				if err := yaml.Unmarshal([]byte(block.Text), new(map[string]any)); err != nil {
+					t.Errorf("%s:%d: %v", file, block.Line, err)
+				}
+			}
+		}
+	}
+	testkit.AtMost(t, 1, parsed, "the least number of blocks of YAML")
+}

@@ -1,0 +1,79 @@
+package configs_test
+
+import (
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+func workflows(t *testing.T) map[string]string {
+	t.Helper()
+	texts := make(map[string]string)
+	for _, file := range testkit.Must(filepath.Glob(root + ".github/workflows/*.yml"))(t) {
+		texts[filepath.Base(file)] = string(read(t, file))
+	}
+	testkit.AtMost(t, 3, len(texts), "the least number of workflows")
+	return texts
+}
+
+func groups(text, expression string) (found []string) {
+	for _, match := range regexp.MustCompile(expression).FindAllStringSubmatch(text, -1) {
+		found = append(found, match[1])
+	}
+	return found
+}
+
+// What a release is made with is named by content, and everything that builds one has the same Go.
+func TestReleaseIsPinned(t *testing.T) {
+	t.Parallel()
+	dockerfile := string(read(t, root+"Dockerfile"))
+	images := groups(dockerfile, `(?m)^FROM (?:--platform=\S+ )?(\S+)`)
+	testkit.Equal(t, len(images), 2, "base images")
+	for _, image := range images {
+		if !regexp.MustCompile(`:[^@]+@sha256:[0-9a-f]{64}$`).MatchString(image) {
+			t.Errorf("Dockerfile: %s has no tag and digest", image)
+		}
+	}
+	goVersions := groups(dockerfile, `/golang:([0-9.]+)-`)
+	for name, text := range workflows(t) {
+		for _, action := range groups(text, `uses: (.*)`) {
+			if !regexp.MustCompile(`^[\w./-]+@[0-9a-f]{40} # v[0-9.]+$`).MatchString(action) && !strings.HasPrefix(action, "./") {
+				t.Errorf("%s: %s is not pinned by commit, with its version as a comment", name, action)
+			}
+		}
+		goVersions = append(goVersions, groups(text, `go-version: (\S+)`)...)
+	}
+	slices.Sort(goVersions)
+	testkit.Equal(t, len(slices.Compact(goVersions)), 1, "versions of Go: %v;", goVersions)
+}
+
+// A workflow has no rights, and a job those that it names. Only a release may write.
+func TestWorkflowsHaveFewRights(t *testing.T) {
+	t.Parallel()
+	for name, text := range workflows(t) {
+		var workflow struct {
+			Permissions map[string]string
+			Jobs        map[string]struct{ Permissions map[string]string }
+		}
+		testkit.NoError(t, yaml.Unmarshal([]byte(text), &workflow))
+		if workflow.Permissions == nil || len(workflow.Permissions) > 0 {
+			t.Errorf("%s: it has the rights %v by default, want none", name, workflow.Permissions)
+		}
+		for job, has := range workflow.Jobs {
+			for right, level := range has.Permissions {
+				if level != "read" && name != "release.yml" {
+					t.Errorf("%s: %s may %s %s", name, job, level, right)
+				}
+			}
+			if len(has.Permissions) == 0 {
+				t.Errorf("%s: %s names no rights, and cannot even read the source", name, job)
+			}
+		}
+	}
+}

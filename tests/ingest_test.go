@@ -1,0 +1,160 @@
+package tests
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+// newToken has the program make a token and its line for the file.
+func newToken(t testing.TB, name, pattern string) (token, line string) {
+	t.Helper()
+	p := run(t, settings{}, "ingest", "token", name, pattern)
+	testkit.Equal(t, p.wait(), 0, "status of making a token")
+	return strings.TrimSpace(p.stderr.String()), p.stdout.String()
+}
+
+// startIngest starts the server for events over HTTP, and returns it with the URL of events of a category.
+func (d *deployment) startIngest(changes ...string) (served *worker, url string) {
+	d.t.Helper()
+	address := freeAddress(d.t)
+	own := settings{"NATS_URL": d.nats.URL, "HTTP_ADDR": freeAddress(d.t), "INGEST_ADDR": address, "INGEST_RATE": "none"}.with(changes...)
+	served = &worker{start(d.t, "ingest", own, "ingest"), own["HTTP_ADDR"]}
+	served.awaitReady()
+	return served, "http://" + address + "/v1/events/"
+}
+
+// post sends an event over HTTP. The status is 0 if there is no answer.
+func post(url, token, id, body string) (status int, answer struct {
+	ID        string
+	Duplicate bool
+}) {
+	request, err := http.NewRequest(http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		return 0, answer
+	}
+	request.Header.Set("Authorization", "Bearer "+token)
+	if id != "" {
+		request.Header.Set("Idempotency-Key", id)
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return 0, answer
+	}
+	defer func() { _ = response.Body.Close() }()
+	text, err := io.ReadAll(response.Body)
+	if err != nil || json.Unmarshal(text, &answer) != nil {
+		return 0, answer
+	}
+	return response.StatusCode, answer
+}
+
+// TestIngest kills NATS while clients send events over HTTP: every event that was answered 202 is posted once, under the ID of the answer.
+func TestIngest(t *testing.T) {
+	t.Parallel()
+	const clients, events = 4, 60
+	d := newDurableDeployment(t)
+	w := d.startReady("worker", unlimited()...)
+	front, url := d.startIngest()
+	var mu sync.Mutex
+	accepted := make(map[string]int)
+	var answered, refused atomic.Int64
+	var sending sync.WaitGroup
+	for number := range clients {
+		sending.Go(func() {
+			for i := range events {
+				key, again := fmt.Sprintf("%d-%d", number, i), false
+				testkit.Soon(func() bool {
+					status, answer := post(url+"payments", "", key, `{"title":"over HTTP"}`)
+					if status != http.StatusAccepted {
+						refused.Add(1)
+						again = true
+						return false
+					}
+					if answer.Duplicate && !again {
+						t.Errorf("%s is a duplicate at once", key)
+					}
+					mu.Lock()
+					accepted[answer.ID]++
+					mu.Unlock()
+					answered.Add(1)
+					return true
+				})
+			}
+		})
+	}
+	testkit.Eventually(t, "some answers", func() bool { return answered.Load() > clients*events/4 })
+	d.nats.Kill()
+	front.awaitUnready("nats is not connected")
+	testkit.Eventually(t, "a refusal", func() bool { return refused.Load() > 0 })
+	d.nats.Restart()
+	front.awaitReady()
+	sending.Wait()
+	testkit.Equal(t, len(accepted), clients*events, "IDs were answered")
+	d.awaitPosts(clients * events)
+	d.awaitEmpty()
+	wantPosts(t, d.slack.Accepted(), accepted)
+	if shown := run(t, d.settings(), "why", "payments/0-0").all(); !strings.Contains(shown, "sent at") {
+		t.Errorf("why says %q of an event that was sent", shown)
+	}
+	for metric, want := range map[string]int{"notifier_ingest_events_total": int(answered.Load()), "notifier_ingest_requests_total": int(answered.Load() + refused.Load())} {
+		testkit.AtMost(t, want, front.scrape().sum(metric), "%s counts less than the clients", metric)
+	}
+	w.wantHealthy()
+	front.stop()
+	testkit.AtMost(t, front.logLines("events cannot be stored"), 1, "lines about the outage")
+}
+
+// TestIngestRights runs the server with the rights of its sample user, and exchanges the tokens under it.
+func TestIngestRights(t *testing.T) {
+	t.Parallel()
+	n := servertest.StartNATSProcess(t, `
+		accounts { A { jetstream: enabled, users: [
+			{ user: admin, password: admin }
+			{ user: ingest, password: ingest, permissions: { publish: { allow: ["notify.>"] }, subscribe: { allow: ["_INBOX_ingest.>"] } } }
+		] } }`)
+	d := deploy(t, n, nats.UserInfo("admin", "admin"))
+	d.createStream()
+	token, line := newToken(t, "alertmanager", "payments.>")
+	file := filepath.Join(t.TempDir(), "tokens")
+	testkit.NoError(t, os.WriteFile(file, []byte(line), 0o600))
+	front, url := d.startIngest("INGEST_TOKENS_FILE", file, "NATS_USER", "ingest", "NATS_PASSWORD", "ingest", "NATS_INBOX", "_INBOX_ingest")
+	status := func(token, category string) int { status, _ := post(url+category, token, "", "text"); return status }
+	testkit.Equal(t, status(token, "payments.cards"), http.StatusAccepted, "status with the token")
+	testkit.Equal(t, status(token, "security"), http.StatusForbidden, "status of another category")
+	next, line := newToken(t, "alertmanager", ">")
+	testkit.NoError(t, os.WriteFile(file+".new", []byte(line), 0o600))
+	testkit.NoError(t, os.Rename(file+".new", file))
+	testkit.Eventually(t, "the new token", func() bool { return status(next, "security") == http.StatusAccepted })
+	testkit.Equal(t, status(token, "payments.cards"), http.StatusUnauthorized, "status with the old token")
+	testkit.Equal(t, front.logLines("permission is missing"), 0, "lines about permissions")
+	d.awaitLeft(streamName, 2)
+}
+
+// TestIngestRefusesToStart has settings that would let everybody in, or that cannot work.
+func TestIngestRefusesToStart(t *testing.T) {
+	t.Parallel()
+	bad := filepath.Join(t.TempDir(), "tokens")
+	testkit.NoError(t, os.WriteFile(bad, []byte("name secret-token >\n"), 0o600))
+	run(t, settings{}, "ingest").want(2, "NOTIFIER_INGEST_TOKENS_FILE: not set", "127.0.0.1:8082")
+	run(t, settings{"INGEST_ADDR": "off"}, "ingest").want(2, "NOTIFIER_INGEST_ADDR is off")
+	run(t, settings{"INGEST_TLS_CLIENT_CA_FILE": bad}, "ingest").want(2, "NOTIFIER_INGEST_TLS_CERT_FILE: not set")
+	p := run(t, settings{"INGEST_ADDR": "127.0.0.1:0", "HTTP_ADDR": "off", "INGEST_TOKENS_FILE": bad}, "ingest")
+	p.want(1, "line 1: the second column is not a hash")
+	if strings.Contains(p.all(), "secret-token") {
+		t.Errorf("the secret is shown: %s", p.all())
+	}
+	run(t, settings{}, "ingest", "token", "name", "Upper").want(2, "upper-case")
+}

@@ -1,0 +1,363 @@
+package tests
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/journal"
+	"github.com/seed-4578ace9/notifier/internal/status"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+// proofSeed is the seed that is asked for; 0: any.
+func proofSeed(t testing.TB) uint64 {
+	given := os.Getenv("NOTIFIER_TEST_SEED")
+	if given == "" {
+		return 0
+	}
+	return testkit.Must(strconv.ParseUint(given, 10, 64))(t)
+}
+
+// outcome is what became of an event, as far as it shows outside. Of several messages with one ID it is that of the event.
+func (p *proof) outcome(e *published) string {
+	switch {
+	case p.posts[e.id] > 0:
+		return "sent"
+	case p.letters[e.id] != "":
+		return "dead"
+	case p.waiting[e.id]:
+		return "waiting"
+	case e.kind == oldEvent:
+		return "expired"
+	}
+	return "dropped"
+}
+
+// mayBe tells whether a state can be that of one message of an event.
+func (p *proof) mayBe(state string, e *published) bool {
+	outcome := p.outcome(e)
+	switch {
+	case state == outcome:
+		return true
+	case e.kind == brokenEvent && state == "dropped": // a worker was killed behind its dead letter, and another one dropped it unread
+		return p.mayBeLost(e)
+	}
+	return outcome == "sent" && p.ofID[e.id] > 1 && (state == "duplicate" || state == "dropped")
+}
+
+// whyAll asks several questions in one call.
+func (p *proof) whyAll(arguments ...string) (answers []whyAnswer) {
+	p.t.Helper()
+	asking := run(p.t, p.settings("HTTP_ADDR", "off"), append([]string{"why", "--json"}, arguments...)...)
+	for decoder := json.NewDecoder(strings.NewReader(asking.stdout.String())); decoder.More(); {
+		var answer whyAnswer
+		testkit.NoError(p.t, decoder.Decode(&answer))
+		testkit.EqualSlices(p.t, answer.Unknown, nil, "what could not be asked")
+		answers = append(answers, answer)
+	}
+	return answers
+}
+
+// sample draws random events.
+func (p *proof) sample(n int) (events []*published) {
+	for _, i := range p.random.Perm(len(p.events))[:n] {
+		events = append(events, p.events[i])
+	}
+	return events
+}
+
+func idsOf(events []*published) (ids []string) {
+	for _, e := range events {
+		ids = append(ids, e.id)
+	}
+	return ids
+}
+
+// askEarly asks about some events while the workers are at work, and returns the outcomes that it is told, by IDs.
+func (p *proof) askEarly() map[string][]string {
+	p.t.Helper()
+	told := make(map[string][]string)
+	events := p.sample(30)
+	for i, answer := range p.whyAll(idsOf(events)...) {
+		told[events[i].id] = answer.outcomes()
+	}
+	return told
+}
+
+// outcomes are the states of an answer that are outcomes, in order.
+func (a whyAnswer) outcomes() (states []string) {
+	for _, e := range a.Events {
+		if journal.Result(e.State).Ends() {
+			states = append(states, e.State)
+		}
+	}
+	slices.Sort(states)
+	return states
+}
+
+// wantNoOtherEnd asks again about events, and wants each outcome that was told before to stand.
+func (p *proof) wantNoOtherEnd(early map[string][]string) {
+	p.t.Helper()
+	ids := slices.Sorted(maps.Keys(early))
+	for i, answer := range p.whyAll(ids...) {
+		now := answer.outcomes()
+		for _, before := range early[ids[i]] {
+			at := slices.Index(now, before)
+			if at < 0 {
+				p.t.Errorf("%s was told as %v while workers were at work, and is told as %v now", ids[i], early[ids[i]], answer.outcomes())
+				break
+			}
+			now = slices.Delete(now, at, at+1)
+		}
+	}
+}
+
+// wantAnswers asks about random events by their IDs, and compares what is said with what shows outside. What is not known by the ID has to
+// be among the counts that are told for the message, or lost with a worker.
+func (p *proof) wantAnswers(n int) {
+	p.t.Helper()
+	events := p.sample(n)
+	answers := p.whyAll(idsOf(events)...)
+	testkit.Equal(p.t, len(answers), n, "answers")
+	notKnown := make(map[string][]*published) // by category
+	for i, e := range events {
+		if known := p.wantStates(e, answers[i]); !known {
+			notKnown[e.category] = append(notKnown[e.category], e)
+		}
+	}
+	singly, counted, lost := n, 0, 0
+	for category, events := range notKnown {
+		c, l := p.wantCounted(category, events)
+		singly, counted, lost = singly-len(events), counted+c, lost+l
+	}
+	p.t.Logf("of %d events %d are told singly, %d are counted or told with their category, %d were lost with a worker", n, singly, counted, lost)
+	if counted == 0 {
+		p.t.Error("every event is told singly: the test shows less than it should")
+	}
+}
+
+// wantStates compares the answer about an event, and tells whether it says what became of it.
+func (p *proof) wantStates(e *published, answer whyAnswer) (known bool) {
+	p.t.Helper()
+	if len(answer.Events) > p.ofID[e.id] {
+		p.t.Errorf("%s was stored %d times, and why tells of %d: %+v", e.id, p.ofID[e.id], len(answer.Events), answer.Events)
+	}
+	sent := 0
+	for _, told := range answer.Events {
+		if told.State == "unknown" {
+			continue
+		}
+		known = true
+		if told.State == "sent" {
+			sent++
+		}
+		if !p.mayBe(told.State, e) || told.Category != e.category {
+			p.t.Errorf("%s of %s is %s and not %s: %q", e.id, e.category, p.outcome(e), told.State, told.Sentences)
+		}
+		if told.State == "dropped" {
+			p.wantLevel(e, told.Entries[len(told.Entries)-1])
+		}
+	}
+	testkit.AtMost(p.t, sent, 1, "messages of %s that were sent", e.id)
+	return known
+}
+
+// wantLevel checks which limit is said to have denied an event: one that was full at the end, since no slot opened.
+func (p *proof) wantLevel(e *published, entry journal.Entry) {
+	p.t.Helper()
+	first, _, _ := strings.Cut(e.category, ".")
+	full := false
+	switch entry.Level {
+	case "global":
+		full = p.used("") >= p.global
+	case "muted":
+		full = first == "muted"
+	case "patient":
+		full = first == "patient" && p.used("patient") == proofPatient
+	case "category":
+		full = first != "muted" && first != "patient" && first != "free" && p.used(first) == proofCategory
+	case "unpaired":
+		full = e.kind == resolvedEvent
+	}
+	if !full || entry.Used != entry.Size && entry.Used > 0 {
+		p.t.Errorf("%s of %s is said to be dropped by %s %s, with %d of %d used: that was not full", e.id, e.category, entry.Level, entry.Limit, entry.Used, entry.Size)
+	}
+}
+
+// used is how many slots of a first-level category were used at most, or of all. Those that Slack refused gave theirs back.
+func (p *proof) used(first string) (slots int) {
+	ids := make(map[string]bool)
+	for _, e := range p.events {
+		of, _, _ := strings.Cut(e.category, ".")
+		takes := e.kind != resolvedEvent && (p.posts[e.id] > 0 || p.letters[e.id] == "slack_rejected")
+		if takes && !ids[e.id] && (first == "" || first == of) {
+			ids[e.id] = true
+			slots++
+		}
+	}
+	return slots
+}
+
+var (
+	oneOfCount = regexp.MustCompile(`^one of at least (\d+) events of (\S+) that were (\w+)(?: by \S+ ?\S*)? in the second of .* ` +
+		`messages (\d+) to (\d+):`)
+	ofManyCounts = regexp.MustCompile(`^(\d+) events more that may be meant were counted`)
+)
+
+// wantCounted asks about events of a category again, of which nothing is known by their IDs: by the exact category, which finds what was
+// delivered, and by their messages, which finds counts.
+func (p *proof) wantCounted(category string, events []*published) (counted, lost int) {
+	p.t.Helper()
+	byID := p.whyAll(append(idsOf(events), "--category", category)...)
+	var sequences []string
+	for _, e := range events {
+		sequences = append(sequences, fmt.Sprint(e.sequence))
+	}
+	byMessage := p.whyAll("--category", category, "--seq", strings.Join(sequences, ","))
+	for i, e := range events {
+		known := p.wantStates(e, byID[i])
+		switch {
+		case p.outcome(e) != "dropped":
+			if !known {
+				p.t.Errorf("%s of %s is %s, and why does not know it by its ID and category", e.id, category, p.outcome(e))
+			}
+			counted++
+		case p.wantCounts(e, byMessage[i]):
+			counted++
+		case p.mayBeLost(e):
+			lost++
+		default:
+			p.t.Errorf("%s of %s, message %d, was dropped, and stands nowhere in the journal: %+v", e.id, category, e.sequence, byMessage[i])
+		}
+	}
+	return counted, lost
+}
+
+// wantCounts checks the counts that may hold a dropped event, and tells whether one does.
+func (p *proof) wantCounts(e *published, answer whyAnswer) (found bool) {
+	p.t.Helper()
+	for _, sentence := range answer.Counted {
+		if ofManyCounts.MatchString(sentence) {
+			return true
+		}
+		parts := oneOfCount.FindStringSubmatch(sentence)
+		if parts == nil {
+			p.t.Errorf("what is said of a count is not understood: %s", sentence)
+			continue
+		}
+		if strings.HasPrefix(parts[2], e.category+".") {
+			continue // a category stands for all below it, too
+		}
+		n, first, last := testkit.Must(strconv.Atoi(parts[1]))(p.t), testkit.Must(strconv.Atoi(parts[4]))(p.t), testkit.Must(strconv.Atoi(parts[5]))(p.t)
+		if sequence := int(e.sequence); parts[2] != e.category || sequence < first || last < sequence || n > last-first+1 {
+			p.t.Errorf("message %d of %s cannot be among these: %s", e.sequence, e.category, sentence)
+		}
+		found = found || parts[3] == "dropped"
+	}
+	return found
+}
+
+// lastToPublish is what a worker had not published when it was killed: a second, and what a busy machine takes to publish.
+const lastToPublish = 10 * time.Second
+
+// mayBeLost tells whether a worker that was killed may have taken what it knew of an event with it.
+func (p *proof) mayBeLost(e *published) bool {
+	settled := p.floors[len(p.floors)-1].at
+	for _, floor := range slices.Backward(p.floors) {
+		if floor.sequence < e.sequence {
+			break
+		}
+		settled = floor.at
+	}
+	return slices.ContainsFunc(p.kills, func(kill time.Time) bool { return e.stored.Before(kill) && settled.After(kill.Add(-lastToPublish)) })
+}
+
+// wantTotals compares the numbers of all outcomes in the journal with what shows outside: none may be greater, and none may lack but what
+// was lost with a worker.
+func (p *proof) wantTotals() {
+	p.t.Helper()
+	want := make(map[string]int)
+	lost, repeated := 0, 0
+	counted := make(map[string]bool)
+	for _, e := range p.events {
+		if counted[e.id] {
+			repeated++ // a duplicate or a drop
+			continue
+		}
+		counted[e.id] = true
+		want[p.outcome(e)]++
+		if p.mayBeLost(e) {
+			lost++
+		}
+	}
+	told := make(map[string]int)
+	for _, total := range p.whyAll("--since", "1h")[0].Totals {
+		if journal.Result(total.Result).Ends() {
+			told[total.Result] += total.Count
+		}
+	}
+	sum := 0
+	for _, result := range []string{"sent", "dead", "expired"} {
+		if told[result] > want[result] || told[result] < want[result]-lost {
+			p.t.Errorf("the journal has %d events that are %s, and outside %d show (%d may be lost)", told[result], result, want[result], lost)
+		}
+		sum += told[result]
+	}
+	sum += told["dropped"] + told["duplicate"]
+	if all := len(p.events) - len(p.waiting); sum > all || sum < all-lost-repeated {
+		p.t.Errorf("the journal has %d outcomes, and %d events have one (%d may be lost)", sum, all, lost)
+	}
+	p.t.Logf("the journal has %v", told)
+}
+
+// wantStatus compares what `notifier status` tells with what shows outside.
+func (p *proof) wantStatus() {
+	p.t.Helper()
+	told := p.status()
+	testkit.Equal(p.t, len(told.Workers), len(p.workers), "workers that answer")
+	for _, w := range told.Workers {
+		if !w.Ready || w.InHand > 0 {
+			p.t.Errorf("a worker tells %+v", w)
+		}
+	}
+	letters := make(map[string]int64)
+	for _, reason := range p.letters {
+		letters[reason]++
+	}
+	for _, limit := range told.Limits {
+		most := p.used(limit.Path)
+		least := most
+		if limit.Path == "" {
+			least -= int(letters["slack_rejected"]) // they gave their slots back, but for those that a killed worker may have delivered
+		}
+		if int(limit.Used) < least || int(limit.Used) > most {
+			p.t.Errorf("%d slots of %q are said to be used, want %d to %d", limit.Used, limit.Path, least, most)
+		}
+	}
+	testkit.EqualMaps(p.t, lettersOf(told), letters, "dead letters by reason")
+	maps.DeleteFunc(told.Backlog.InRoom, func(_ string, n int64) bool { return n == 0 })
+	testkit.EqualMaps(p.t, told.Backlog.InRoom, map[string]int64{"slot": int64(len(p.waiting))}, "what waits")
+	testkit.EqualSlices(p.t, []int64{told.Backlog.Waiting, told.Backlog.Unacked, told.Backlog.Stream}, []int64{0, 0, 0}, "backlog")
+	if len(told.Changes) != 1 || told.Changes[0].Path != "muted" || told.Changes[0].By != "ada" {
+		p.t.Errorf("the live limits are %+v", told.Changes)
+	}
+	if len(told.Unknown)+len(told.Mismatches) > 0 {
+		p.t.Errorf("not known: %q, settings: %v", told.Unknown, told.Mismatches)
+	}
+}
+
+func lettersOf(told status.Status) map[string]int64 {
+	letters := make(map[string]int64)
+	for _, l := range told.DeadLetters {
+		letters[l.Reason] = l.Count
+	}
+	return letters
+}
