@@ -388,12 +388,12 @@ func (w *worker) newLimiter(
 // serveAdmin starts the worker's server for metrics and probes.
 func (w *worker) serveAdmin(ctx context.Context) (string, error) {
 	return serveAdmin(ctx, w.life, telemetry.AdminOptions{
-		Addr:         w.settings.HTTP.Addr,
-		FallbackPort: w.fallbackPort,
-		Gatherer:     w.metrics.Registry(),
-		Live:         func() error { return nil },
-		Ready:        func() error { return w.ready(ctx) },
-		Logger:       w.logger,
+		Addr:          w.settings.HTTP.Addr,
+		AnotherWillDo: w.fallbackPort,
+		Gatherer:      w.metrics.Registry(),
+		Live:          func() error { return nil },
+		Ready:         func() error { return w.ready(ctx) },
+		Logger:        w.logger,
 	})
 }
 

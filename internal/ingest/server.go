@@ -6,17 +6,15 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"log"
 	"log/slog"
 	"net"
 	"net/http"
-	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/time/rate"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/httpserver"
 )
 
 // Bounds of the connections, so that no client holds up the server.
@@ -98,7 +96,7 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 		MaxHeaderBytes:    maxHeaderBytes,
 		ConnContext:       withConnection,
 		Protocols:         new(http.Protocols),
-		ErrorLog:          log.New(logWriter{o.Logger}, "", 0),
+		ErrorLog:          httpserver.ErrorLog(o.Logger, slog.LevelDebug, "ingest server"), // clients cause these lines
 	}
 	s.server.Protocols.SetHTTP1(true) // a connection has one request at a time
 	if o.TLS.CertFile != "" {
@@ -111,14 +109,9 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 const openName = "anyone"
 
 func (s *Server) listen(ctx context.Context) error {
-	var config net.ListenConfig
-	listener, err := config.Listen(ctx, "tcp", s.options.Addr)
-	if errors.Is(err, syscall.EADDRINUSE) && s.options.AnotherWillDo {
-		host, _, _ := net.SplitHostPort(s.options.Addr) // a taken port has an address
-		listener, err = config.Listen(ctx, "tcp", net.JoinHostPort(host, "0"))
-	}
+	listener, err := httpserver.Listen(ctx, s.options.Addr, s.options.AnotherWillDo)
 	if err != nil {
-		return fmt.Errorf("listen on %s for events: %w", s.options.Addr, err)
+		return fmt.Errorf("events over HTTP: %w", err)
 	}
 	s.listener = &guard{Listener: listener, most: cmp.Or(s.options.MaxConnections, maxConnections), metrics: s.options.Metrics}
 	return nil
@@ -182,24 +175,8 @@ func (s *Server) Serve() error {
 
 // Shutdown stops listening, waits for the requests in hand until ctx ends, and then cuts them off.
 func (s *Server) Shutdown(ctx context.Context) error {
-	err := s.server.Shutdown(ctx)
-	if err != nil {
-		err = errors.Join(err, s.server.Close())
-	}
-	// The server closes only a listener that it serves.
-	if closing := s.listener.Close(); !errors.Is(closing, net.ErrClosed) {
-		err = errors.Join(err, closing)
-	}
-	if err != nil {
+	if err := httpserver.Shutdown(ctx, s.server, s.listener); err != nil {
 		return fmt.Errorf("stop taking events: %w", err)
 	}
 	return nil
-}
-
-// logWriter passes what net/http prints to the logger. Clients cause these lines, so they are only for debugging.
-type logWriter struct{ logger *slog.Logger }
-
-func (w logWriter) Write(line []byte) (int, error) {
-	w.logger.Debug("ingest server", "error", strings.TrimSpace(string(line)))
-	return len(line), nil
 }

@@ -4,13 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log"
 	"log/slog"
 	"net"
 	"net/http"
-	"strings"
-	"syscall"
 	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/httpserver"
 )
 
 // Bounds of the connections, so that no reader holds up the server.
@@ -30,14 +29,9 @@ type Server struct {
 
 // Listen takes a port. Where it is taken and another will do, it takes any free one of the same host. Serve comes next, or Shutdown.
 func Listen(ctx context.Context, address string, anotherWillDo bool, o Options) (*Server, error) {
-	var config net.ListenConfig
-	listener, err := config.Listen(ctx, "tcp", address)
-	if errors.Is(err, syscall.EADDRINUSE) && anotherWillDo {
-		host, _, _ := net.SplitHostPort(address) // a taken port has an address
-		listener, err = config.Listen(ctx, "tcp", net.JoinHostPort(host, "0"))
-	}
+	listener, err := httpserver.Listen(ctx, address, anotherWillDo)
 	if err != nil {
-		return nil, fmt.Errorf("listen on %s for the page: %w", address, err)
+		return nil, fmt.Errorf("the page: %w", err)
 	}
 	p := newPage(o)
 	p.local, p.host = o.Token == "" && isLocal(listener.Addr()), hostOf(address)
@@ -47,7 +41,7 @@ func Listen(ctx context.Context, address string, anotherWillDo bool, o Options) 
 		ReadTimeout:       readTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          log.New(logWriter{o.Logger}, "", 0),
+		ErrorLog:          httpserver.ErrorLog(o.Logger, slog.LevelWarn, "page server"),
 	}}, nil
 }
 
@@ -65,24 +59,8 @@ func (s *Server) Serve() error {
 // Shutdown ends what watchers are sent, waits for the other requests in hand until ctx ends, and then cuts them off.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.page.hub.close()
-	err := s.server.Shutdown(ctx)
-	if err != nil {
-		err = errors.Join(err, s.server.Close())
-	}
-	// The server closes only a listener that it serves.
-	if closing := s.listener.Close(); !errors.Is(closing, net.ErrClosed) {
-		err = errors.Join(err, closing)
-	}
-	if err != nil {
+	if err := httpserver.Shutdown(ctx, s.server, s.listener); err != nil {
 		return fmt.Errorf("stop serving the page: %w", err)
 	}
 	return nil
-}
-
-// logWriter passes what net/http prints to the logger, under one constant message.
-type logWriter struct{ logger *slog.Logger }
-
-func (w logWriter) Write(line []byte) (int, error) {
-	w.logger.Warn("page server", "error", strings.TrimSpace(string(line)))
-	return len(line), nil
 }

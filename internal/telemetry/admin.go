@@ -5,16 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
 	"log/slog"
 	"net"
 	"net/http"
-	"strings"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/seed-4578ace9/notifier/internal/httpserver"
 )
 
 // Bounds of the admin server, so that no client can hold it up. A scrape takes milliseconds.
@@ -26,14 +25,14 @@ const (
 	maxScrapes     = 16
 )
 
-// AdminOptions configures an Admin. All fields but FallbackPort must be set.
+// AdminOptions configures an Admin. All fields but AnotherWillDo must be set.
 type AdminOptions struct {
-	Addr         string              // host:port; port 0 is any free one
-	FallbackPort bool                // where the port is taken, use any free one of the same host
-	Gatherer     prometheus.Gatherer // what /metrics shows
-	Live         func() error        // nil while the process works at all
-	Ready        func() error        // nil, or why it cannot do its work; may join several errors
-	Logger       *slog.Logger
+	Addr          string              // host:port; port 0 is any free one
+	AnotherWillDo bool                // where the port is taken, use any free one of the same host
+	Gatherer      prometheus.Gatherer // what /metrics shows
+	Live          func() error        // nil while the process works at all
+	Ready         func() error        // nil, or why it cannot do its work; may join several errors
+	Logger        *slog.Logger
 }
 
 // Admin is the HTTP server for those who run the notifier: /metrics for Prometheus, /healthz and /readyz for probes. It answers GET
@@ -46,7 +45,7 @@ type Admin struct {
 
 // NewAdmin returns a server that does not listen yet.
 func NewAdmin(o AdminOptions) *Admin {
-	errorLog := log.New(logWriter{o.Logger}, "", 0)
+	errorLog := httpserver.ErrorLog(o.Logger, slog.LevelWarn, "admin server")
 	metrics := promhttp.HandlerFor(o.Gatherer, promhttp.HandlerOpts{
 		ErrorLog:            errorLog,
 		ErrorHandling:       promhttp.ContinueOnError,
@@ -73,14 +72,9 @@ func NewAdmin(o AdminOptions) *Admin {
 
 // Listen takes the port. A port that cannot be had is known before anything else starts.
 func (a *Admin) Listen(ctx context.Context) error {
-	var config net.ListenConfig
-	listener, err := config.Listen(ctx, "tcp", a.options.Addr)
-	if errors.Is(err, syscall.EADDRINUSE) && a.options.FallbackPort {
-		host, _, _ := net.SplitHostPort(a.options.Addr) // a taken port has an address
-		listener, err = config.Listen(ctx, "tcp", net.JoinHostPort(host, "0"))
-	}
+	listener, err := httpserver.Listen(ctx, a.options.Addr, a.options.AnotherWillDo)
 	if err != nil {
-		return fmt.Errorf("listen on %s for metrics and probes: %w", a.options.Addr, err)
+		return fmt.Errorf("metrics and probes: %w", err)
 	}
 	a.listener = listener
 	return nil
@@ -105,17 +99,7 @@ func (a *Admin) Serve() error {
 // Shutdown stops listening and waits for the requests in hand until ctx ends. Then it cuts them off and returns ctx's error. Shutdown
 // may be called more than once, and without Serve.
 func (a *Admin) Shutdown(ctx context.Context) error {
-	err := a.server.Shutdown(ctx)
-	if err != nil {
-		err = errors.Join(err, a.server.Close())
-	}
-	if a.listener != nil {
-		// The server closes only a listener that it serves.
-		if closeErr := a.listener.Close(); !errors.Is(closeErr, net.ErrClosed) {
-			err = errors.Join(err, closeErr)
-		}
-	}
-	if err != nil {
+	if err := httpserver.Shutdown(ctx, a.server, a.listener); err != nil {
 		return fmt.Errorf("stop serving metrics and probes: %w", err)
 	}
 	return nil
@@ -134,12 +118,4 @@ func probe(word string, check func() error) http.Handler {
 		w.WriteHeader(status)
 		_, _ = io.WriteString(w, text+"\n") // the client may have left
 	})
-}
-
-// logWriter passes what a library prints to the logger, under one constant message.
-type logWriter struct{ logger *slog.Logger }
-
-func (w logWriter) Write(line []byte) (int, error) {
-	w.logger.Warn("admin server", "error", strings.TrimSpace(string(line)))
-	return len(line), nil
 }

@@ -142,7 +142,7 @@ func TestAdminTakenPort(t *testing.T) {
 	}
 	testkit.Equal(t, admin.Addr(), o.Addr, "address, want the configured one")
 
-	o.FallbackPort = true
+	o.AnotherWillDo = true
 	url := start(t, o)
 	if url == "http://"+o.Addr || !strings.HasPrefix(url, "http://127.0.0.1:") {
 		t.Errorf("fell back to %s from %s", url, o.Addr)
@@ -153,7 +153,7 @@ func TestAdminTakenPort(t *testing.T) {
 func TestAdminBadAddress(t *testing.T) {
 	t.Parallel()
 	o := options()
-	o.Addr, o.FallbackPort = "127.0.0.1", true
+	o.Addr, o.AnotherWillDo = "127.0.0.1", true
 	if err := telemetry.NewAdmin(o).Listen(t.Context()); err == nil {
 		t.Error("Listen succeeded")
 	}
