@@ -141,9 +141,12 @@ func (w *Worker) queues(ctx context.Context) []source {
 		queues = append(queues, source{inRoom: true, channel: channel})
 	}
 	subjects := w.names.room()
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	asking, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	info, err := w.place.Load().room.stream.Info(ctx, jetstream.WithSubjectFilter(subjects.ChannelFilter("*")))
+	info, err := w.place.Load().room.stream.Info(asking, jetstream.WithSubjectFilter(subjects.ChannelFilter("*")))
+	if ctx.Err() != nil {
+		return queues // the worker stops
+	}
 	if err != nil {
 		w.logger.Warn("queues of channels that the settings no longer name are not served", "error", err)
 		return queues
