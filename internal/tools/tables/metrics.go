@@ -73,11 +73,11 @@ func metrics() (string, error) {
 			continue // of the Go runtime or the process
 		}
 		name, help := found[1], strings.ReplaceAll(found[2], `\"`, `"`)
-		todo, advised := advice[name]
+		action, advised := advice[name]
 		if !advised {
 			return "", fmt.Errorf("internal/tools/tables says nothing about %s", name)
 		}
-		rows[name] = fmt.Sprintf("| `%s` | %s | %s | %s |\n", name, labels(found[3], values[name]), help, todo)
+		rows[name] = fmt.Sprintf("| `%s` | %s | %s | %s |\n", name, labels(found[3], values[name]), help, action)
 	}
 	for name := range advice {
 		if _, exists := rows[name]; !exists {
