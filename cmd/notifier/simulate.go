@@ -289,7 +289,7 @@ func (s *simulation) printTable(out io.Writer, trees []*limits.Tree, reports []s
 	r := reports[0]
 	span := "no events"
 	if n := r.Total.Seen; n > 0 {
-		span = fmt.Sprintf("%d events from %s to %s", n, r.From.Format(time.RFC3339), r.To.Format(time.RFC3339))
+		span = fmt.Sprintf("events from %s to %s: %d", r.From.Format(time.RFC3339), r.To.Format(time.RFC3339), n)
 	}
 	if !s.comparing {
 		_, _ = fmt.Fprintf(out, "%s\nlimits from %s\nlimits: %s\n\n", span, s.from, describe(trees[0]))

@@ -32,7 +32,7 @@ const pastEvents = `{"time": "2026-03-01T00:00:00Z", "category": "payments", "ti
 {"time": "2026-03-01T00:10:01Z", "category": "payments", "id": "order"}
 `
 
-const pastSpan = "6 events from 2026-03-01T00:00:00Z to 2026-03-01T00:10:01Z\n"
+const pastSpan = "events from 2026-03-01T00:00:00Z to 2026-03-01T00:10:01Z: 6\n"
 
 // withLimits are settings under which no worker is asked for its limits.
 var withLimits = map[string]string{"CATEGORY_LIMIT": "10/30m"}
@@ -145,7 +145,7 @@ func TestSimulateJSON(t *testing.T) {
 func TestSimulateUnusableLines(t *testing.T) {
 	setenv(t, withLimits)
 	output, problems, err := execute(t.Context(), strings.Repeat("{}\n", 12)+pastEvents, "simulate")
-	if err == nil || err.Error() != "12 of 18 lines could not be used" || !strings.Contains(output, "6 events from ") {
+	if err == nil || err.Error() != "12 of 18 lines could not be used" || !strings.Contains(output, "Z: 6\n") {
 		t.Errorf("%v, %q", err, output)
 	}
 	for _, want := range []string{"line 1: no time", "line 10: no time", "\nand 2 more\n"} {

@@ -153,8 +153,8 @@ func (p *statusPrinter) summary(s status.Status) {
 	p.wrapped("backlog  ", fmt.Sprintf("%d waiting, %d unacknowledged; in the room: %s; stream %s",
 		b.Waiting, b.Unacked, room, sizeOf(b.Bytes, b.Capacity)))
 	if r := s.Redis; r.Role != "" || r.SlowestCall > 0 {
-		p.wrapped("redis    ", fmt.Sprintf("%s %s, replicas: %d, memory %s, slowest call of the last minute %s",
-			cmp.Or(r.Role, "of an unknown role"), r.Version, r.Replicas, sizeOf(r.Memory, r.MaxMemory), shortTime(r.SlowestCall)))
+		p.wrapped("redis    ", fmt.Sprintf("%s, replicas: %d, memory %s, slowest call of the last minute %s",
+			cmp.Or(strings.TrimSpace(r.Role+" "+r.Version), "says nothing of itself"), r.Replicas, sizeOf(r.Memory, r.MaxMemory), shortTime(r.SlowestCall)))
 	}
 	if n := s.NATS; n.Server != "" {
 		cluster := ""
