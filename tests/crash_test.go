@@ -23,6 +23,16 @@ func slowPosts(slack *slacktest.Server, d time.Duration) {
 	slack.Respond(func(slacktest.Post) slacktest.Answer { return slacktest.Delay(d, slacktest.OK()) })
 }
 
+// rejectedPosts has Slack reject the events whose ID begins with "rejected".
+func rejectedPosts(slack *slacktest.Server) {
+	slack.Respond(func(post slacktest.Post) slacktest.Answer {
+		if strings.HasPrefix(origin(post, "id"), "rejected") {
+			return slacktest.Code("invalid_blocks")
+		}
+		return slacktest.OK()
+	})
+}
+
 func TestWorkersKilled(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)

@@ -79,12 +79,7 @@ func TestMentions(t *testing.T) {
 func TestMentionOfWhatIsRejected(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
-	d.slack.Respond(func(post slacktest.Post) slacktest.Answer {
-		if strings.HasPrefix(origin(post, "id"), "rejected") {
-			return slacktest.Code("invalid_blocks")
-		}
-		return slacktest.OK()
-	})
+	rejectedPosts(d.slack)
 	workers := d.startFleet(2, unlimited("SUMMARY_INTERVAL", "1h", "SLACK_MENTIONS", "security=@here")...)
 	for i, step := range []struct{ id, outcome, mentions string }{
 		{"rejected-1", "dead", ""}, {"rejected-2", "dead", ""}, {"next", "sent", "<!here>"}, {"last", "sent", ""},

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/seed-4578ace9/notifier/internal/journal"
-	"github.com/seed-4578ace9/notifier/internal/slacktest"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
@@ -68,12 +67,7 @@ func TestWhyBeforeWorkers(t *testing.T) {
 func TestWhy(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
-	d.slack.Respond(func(post slacktest.Post) slacktest.Answer {
-		if strings.HasPrefix(origin(post, "id"), "rejected") {
-			return slacktest.Code("invalid_blocks")
-		}
-		return slacktest.OK()
-	})
+	rejectedPosts(d.slack)
 	workers := d.startFleet(2, delaying("2/30m", "waits.>=1h,waits=1h", "SUMMARY_INTERVAL", "5s")...)
 	for i := range 4 {
 		outcome := map[bool]string{true: "sent", false: "dropped"}[i < 2]
