@@ -1,6 +1,7 @@
 package consume
 
 import (
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -9,13 +10,28 @@ import (
 // by it, since the server notes when it stored them.
 type serverClock struct {
 	ahead atomic.Int64 // by so many nanoseconds of this host's
+
+	mu    sync.Mutex
+	known bool
+	doubt time.Duration // by how much ahead may be wrong
 }
 
-// learn notes what the server's clock showed in an answer to a question.
+// learn notes what the server's clock showed in an answer to a question. The server read its clock at some time in between. A quick
+// answer stands until a quicker one comes, or one that contradicts it: on a busy machine a slow one would move the clock by up to half of
+// the time that it took.
 func (c *serverClock) learn(asked, answered, shown time.Time) {
-	if !shown.IsZero() {
-		c.ahead.Store(int64(shown.Sub(asked.Add(answered.Sub(asked) / 2))))
+	if shown.IsZero() {
+		return
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ahead, doubt := shown.Sub(asked.Add(answered.Sub(asked)/2)), answered.Sub(asked)/2
+	agrees := (ahead - time.Duration(c.ahead.Load())).Abs() <= doubt
+	if c.known && agrees && c.doubt <= doubt {
+		return
+	}
+	c.ahead.Store(int64(ahead))
+	c.known, c.doubt = true, doubt
 }
 
 func (c *serverClock) now() time.Time { return c.at(time.Now()) }

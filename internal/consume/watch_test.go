@@ -33,6 +33,19 @@ func TestServerClock(t *testing.T) {
 			t.Errorf("of a server %v ahead an age is wrong by %v", ahead, got)
 		}
 	}
+	for _, answer := range []struct {
+		took, ahead, want time.Duration
+		what              string
+	}{
+		{200 * time.Millisecond, 0, 0, "an answer"},
+		{300 * time.Millisecond, 100 * time.Millisecond, 0, "a slower one that agrees"},
+		{100 * time.Millisecond, 40 * time.Millisecond, 40 * time.Millisecond, "a quicker one"},
+		{2 * time.Second, 900 * time.Millisecond, 40 * time.Millisecond, "a slow one again"},
+		{2 * time.Second, 5 * time.Second, 5 * time.Second, "a slow one that contradicts"},
+	} {
+		c.learn(asked, asked.Add(answer.took), asked.Add(answer.took/2+answer.ahead))
+		testkit.Equal(t, c.at(asked).Sub(asked), answer.want, "how far the server is ahead after %s", answer.what)
+	}
 	c.learn(asked, asked, asked.Add(time.Hour))
 	c.learn(asked, asked, time.Time{}) // an older server does not say
 	if got := c.at(asked); !got.Equal(asked.Add(time.Hour)) {

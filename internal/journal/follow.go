@@ -2,8 +2,6 @@ package journal
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -14,18 +12,11 @@ import (
 func (r Reader) Follow(ctx context.Context, since time.Time) (<-chan []Entry, error) {
 	asking, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	consumer, err := r.JetStream.OrderedConsumer(asking, r.Names.Stream, jetstream.OrderedConsumerConfig{
+	_, messages, err := r.open(asking, jetstream.OrderedConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &since, InactiveThreshold: inactiveReader,
 	})
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil, fmt.Errorf("%w: stream %q does not exist", ErrNoJournal, r.Names.Stream)
-	}
 	if err != nil {
-		return nil, fmt.Errorf("reading stream %q: %w", r.Names.Stream, err)
-	}
-	messages, err := consumer.Messages(jetstream.PullMaxMessages(fetchBatch))
-	if err != nil {
-		return nil, fmt.Errorf("reading stream %q: %w", r.Names.Stream, err)
+		return nil, err
 	}
 	batches := make(chan []Entry)
 	go func() {

@@ -57,3 +57,31 @@ func TestFollow(t *testing.T) {
 		}
 	}
 }
+
+// TestSearchUsesOneConsumer reads a long journal: the server takes a bounded number of consumers, and they stay for a while.
+func TestSearchUsesOneConsumer(t *testing.T) {
+	t.Parallel()
+	js := servertest.JetStream(t, servertest.StartNATS(t).URL)
+	reader := Reader{JetStream: js, Names: names}
+	testkit.NoError(t, names.Provision(t.Context(), js))
+	count := func(want int, queries ...Query) {
+		t.Helper()
+		found := 0
+		testkit.Must(reader.Search(testkit.Context(t), queries, func(int, Entry) { found++ }))(t)
+		testkit.Equal(t, found, want, "entries that are found")
+	}
+	count(0, Query{})
+	recorder := NewRecorder(Options{
+		Publisher: js, Names: names, Instance: "worker-1", Logger: testkit.NewLog(t).Logger(), Metrics: &kit{},
+	})
+	const batches = 2*fetchBatch + 10
+	for i := range batches {
+		recorder.Record("orders", Dropped, "category", 1, numbered(i))
+		recorder.publish(t.Context())
+	}
+	count(batches, Query{})
+	count(1, Query{ID: "evt-7"})
+	count(0, Query{Category: "payments"})
+	stream := testkit.Must(js.Stream(t.Context(), names.Stream))(t)
+	testkit.AtMost(t, stream.CachedInfo().State.Consumers, 4, "consumers of four readers")
+}

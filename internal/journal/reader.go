@@ -165,34 +165,55 @@ func oldest(queries []Query) time.Time {
 func (r Reader) each(ctx context.Context, queries []Query, take func(jetstream.Msg)) error {
 	asking, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	config := jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy, FilterSubjects: r.subjectsOf(queries)}
+	config := jetstream.OrderedConsumerConfig{
+		DeliverPolicy: jetstream.DeliverAllPolicy, FilterSubjects: r.subjectsOf(queries), InactiveThreshold: inactiveReader,
+	}
 	if since := oldest(queries); !since.IsZero() {
 		config.DeliverPolicy, config.OptStartTime = jetstream.DeliverByStartTimePolicy, &since
 	}
-	consumer, err := r.JetStream.OrderedConsumer(asking, r.Names.Stream, config)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return fmt.Errorf("%w: stream %q does not exist", ErrNoJournal, r.Names.Stream)
-	}
+	consumer, messages, err := r.open(asking, config)
 	if err != nil {
-		return fmt.Errorf("reading stream %q: %w", r.Names.Stream, err)
+		return err
 	}
-	for {
-		batch, err := consumer.FetchNoWait(fetchBatch)
+	defer messages.Stop()
+	for left := consumer.CachedInfo().NumPending; left > 0; {
+		message, err := nextWithin(ctx, messages)
 		if err != nil {
 			return fmt.Errorf("reading stream %q: %w", r.Names.Stream, err)
 		}
-		read := 0
-		for message := range batch.Messages() {
-			read++
-			take(message)
-		}
-		switch err := batch.Error(); {
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case err != nil && !errors.Is(err, jetstream.ErrNoMessages):
-			return fmt.Errorf("reading stream %q: %w", r.Names.Stream, err)
-		case read == 0:
-			return nil
+		take(message)
+		left--
+		if metadata, err := message.Metadata(); err == nil {
+			left = min(left, metadata.NumPending) // older ones may have gone meanwhile
 		}
 	}
+	return nil
+}
+
+// open makes a consumer that reads the stream in order. One consumer reads everything: fetches from an ordered consumer make a new one
+// each, and the server takes a bounded number.
+func (r Reader) open(ctx context.Context, config jetstream.OrderedConsumerConfig) (jetstream.Consumer, jetstream.MessagesContext, error) {
+	consumer, err := r.JetStream.OrderedConsumer(ctx, r.Names.Stream, config)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, nil, fmt.Errorf("%w: stream %q does not exist", ErrNoJournal, r.Names.Stream)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading stream %q: %w", r.Names.Stream, err)
+	}
+	messages, err := consumer.Messages(jetstream.PullMaxMessages(fetchBatch))
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading stream %q: %w", r.Names.Stream, err)
+	}
+	return consumer, messages, nil
+}
+
+// nextWithin waits for a message as long as for an answer.
+func nextWithin(ctx context.Context, messages jetstream.MessagesContext) (jetstream.Msg, error) {
+	waiting, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	message, err := messages.Next(jetstream.NextContext(waiting))
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return message, err
 }

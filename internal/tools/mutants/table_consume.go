@@ -22,6 +22,14 @@ var ofConsume = []mutant{
 		test: "./internal/consume -run ^TestAcknowledgementsAreBounded$",
 	},
 	{
+		name: "clock-of-the-slowest-answer",
+		bug:  "A slow answer moves the server's clock that a quick one told.",
+		file: "internal/consume/clock.go",
+		old:  `c.known && agrees && c.doubt <= doubt`,
+		new:  `c.known && agrees && c.doubt > doubt`,
+		test: "./internal/consume -run ^TestServerClock$",
+	},
+	{
 		name: "age-by-the-clock-of-the-host",
 		bug:  "An event is too old by the clock of the worker's host.",
 		file: "internal/consume/decode.go",
