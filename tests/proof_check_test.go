@@ -103,7 +103,8 @@ func (a whyAnswer) outcomes() (states []string) {
 	return states
 }
 
-// wantNoOtherEnd asks again about events, and wants each outcome that was told before to stand.
+// wantNoOtherEnd asks again about events, and wants each outcome that was told before to stand. What the delivery record alone told of is
+// forgotten when the message is settled, if a killed worker took the journal's entry with it.
 func (p *proof) wantNoOtherEnd(early map[string][]string) {
 	p.t.Helper()
 	ids := slices.Sorted(maps.Keys(early))
@@ -111,6 +112,9 @@ func (p *proof) wantNoOtherEnd(early map[string][]string) {
 		now := answer.outcomes()
 		for _, before := range early[ids[i]] {
 			at := slices.Index(now, before)
+			if at < 0 && before == "sent" && slices.ContainsFunc(p.events, func(e *published) bool { return e.id == ids[i] && p.mayBeLost(e) }) {
+				continue
+			}
 			if at < 0 {
 				p.t.Errorf("%s was told as %v while workers were at work, and is told as %v now", ids[i], early[ids[i]], answer.outcomes())
 				break
@@ -226,10 +230,14 @@ func (p *proof) wantCounted(category string, events []*published) (counted, lost
 		known := p.wantStates(e, byID[i])
 		switch {
 		case p.outcome(e) != "dropped":
-			if !known {
+			switch derived := strings.HasPrefix(e.id, streamName+":"); {
+			case known:
+				counted++
+			case derived && p.mayBeLost(e): // the delivery record holds a derived ID with when the message was stored
+				lost++
+			default:
 				p.t.Errorf("%s of %s is %s, and why does not know it by its ID and category", e.id, category, p.outcome(e))
 			}
-			counted++
 		case p.wantCounts(e, byMessage[i]):
 			counted++
 		case p.mayBeLost(e):

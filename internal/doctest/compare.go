@@ -12,7 +12,7 @@ const Anything = "…"
 var clock = regexp.MustCompile(`\b(\d{4}-\d\d-\d\d([T ]\d\d:\d\d:\d\d(\.\d+)?Z?)?|\d\d:\d\d(:\d\d(\.\d+)?)?)\b`)
 
 // Compare returns an error unless a command has printed what a page shows. A date or time of day matches any other one of its form, but
-// for its fractions of a second. [Anything] matches anything. Spaces at the end of a line and empty lines at the end of the text do not count.
+// for its fractions of a second, and a time of day matches one with its date before it, as on the day before or after. [Anything] matches anything. Spaces at the end of a line and empty lines at the end of the text do not count.
 func Compare(shown, printed string) error {
 	var pattern strings.Builder
 	pattern.WriteString(`\A`)
@@ -40,11 +40,13 @@ func Compare(shown, printed string) error {
 
 var (
 	fractions = regexp.MustCompile(`\.\d+`)
+	dated     = regexp.MustCompile(`\b\d{4}-\d\d-\d\d (\d\d:\d\d:\d\d)`)
 	digit     = regexp.MustCompile(`\d`)
 )
 
 // normal is a text in which all times and dates are the same.
 func normal(text string) string {
+	text = dated.ReplaceAllString(text, "$1")
 	text = clock.ReplaceAllStringFunc(text, func(time string) string {
 		return digit.ReplaceAllString(fractions.ReplaceAllString(time, ""), "0")
 	})

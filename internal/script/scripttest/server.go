@@ -114,6 +114,7 @@ func Plant(t testing.TB, client redis.UniversalClient, key, prefix string, count
 	t.Helper()
 	for from := 0; from < count; from += 10_000 {
 		pipe := client.Pipeline()
+		pipe.Persist(context.Background(), key) // a set that is there may be about to expire
 		for i := from; i < min(from+10_000, count); i += 500 {
 			members := make([]redis.Z, 0, 500)
 			for j := i; j < min(i+500, count); j++ {
