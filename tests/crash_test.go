@@ -131,7 +131,7 @@ func (d *deployment) restartNATS(workers fleet) {
 	workers.awaitReady()
 }
 
-// TestSentIsCountedOnce kills NATS while every event is posted, before it hears what became of those in hand: it delivers them again.
+// TestSentIsCountedOnce kills NATS while every event is posted, before it hears what became of those under way: it delivers them again.
 func TestSentIsCountedOnce(t *testing.T) {
 	t.Parallel()
 	const each = 30

@@ -47,8 +47,8 @@ func TestDuplicates(t *testing.T) {
 	testkit.Equal(t, d.redis.CLI("zcard", rootLog), "8", "slots are taken")
 }
 
-// TestDroppedEventJudgedAnew publishes an event again that was dropped, once a slot is free.
-func TestDroppedEventJudgedAnew(t *testing.T) {
+// TestDroppedEventEvaluatedAnew publishes an event again that was dropped, once a slot is free.
+func TestDroppedEventEvaluatedAnew(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
 	w := d.startReady("worker", "GLOBAL_LIMIT", "1/2s", "DENY_CACHE_TTL", "0")

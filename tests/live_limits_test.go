@@ -25,8 +25,8 @@ func (d *deployment) limits(arguments ...string) string {
 	return p.stdout.String()
 }
 
-// judged publishes events to a category, waits until all have ended, and returns how many of the category were posted so far.
-func (d *deployment) judged(category string, ids ...string) int {
+// evaluated publishes events to a category, waits until all have ended, and returns how many of the category were posted so far.
+func (d *deployment) evaluated(category string, ids ...string) int {
 	d.t.Helper()
 	for _, id := range ids {
 		d.publish(subjectPrefix+"."+category, eventBody(category+"-"+id))
@@ -35,10 +35,10 @@ func (d *deployment) judged(category string, ids ...string) int {
 	return count(d.slack.Accepted(), "category")[category]
 }
 
-// wantJudged does that, and wants so many posts.
-func (d *deployment) wantJudged(want int, category string, ids ...string) {
+// wantEvaluated does that, and wants so many posts.
+func (d *deployment) wantEvaluated(want int, category string, ids ...string) {
 	d.t.Helper()
-	testkit.Equal(d.t, d.judged(category, ids...), want, "posts of %s", category)
+	testkit.Equal(d.t, d.evaluated(category, ids...), want, "posts of %s", category)
 }
 
 func (f fleet) awaitLog(want int, text string) {
@@ -57,7 +57,7 @@ type probes struct {
 func (p *probes) posted() int {
 	p.t.Helper()
 	p.done++
-	return p.judged(fmt.Sprintf("probe-%d", p.done), "1", "2", "3")
+	return p.evaluated(fmt.Sprintf("probe-%d", p.done), "1", "2", "3")
 }
 
 // await waits until so many of a probe's three events are posted, and returns how long that took.
@@ -75,11 +75,11 @@ func TestLiveLimits(t *testing.T) {
 	const remembered = 10 * time.Second // how long the deny cache would go by an old limit
 	d := newDeployment(t)
 	workers := d.startFleet(2, "GLOBAL_LIMIT", "none", "CATEGORY_LIMIT", "4/1h", "DENY_CACHE_TTL", remembered.String())
-	d.wantJudged(4, "flood", "1", "2", "3", "4", "5", "6")
+	d.wantEvaluated(4, "flood", "1", "2", "3", "4", "5", "6")
 	dropped := 0
 	testkit.Eventually(t, "each worker to know that a limit is full", func() bool {
 		dropped++
-		d.wantJudged(4, "flood", fmt.Sprint("dropped-", dropped))
+		d.wantEvaluated(4, "flood", fmt.Sprint("dropped-", dropped))
 		return !slices.ContainsFunc(workers, func(w *worker) bool { return w.alone().sum("notifier_decisions_total", "source", "cache") == 0 })
 	})
 
@@ -98,9 +98,9 @@ func TestLiveLimits(t *testing.T) {
 	d.limits("set", "flood", "7/1h")
 	changed := time.Now()
 	workers.awaitLog(1, `"limits in force","revision":3`)
-	d.wantJudged(7, "flood", "7", "8", "9")
+	d.wantEvaluated(7, "flood", "7", "8", "9")
 	took = append(took, time.Since(changed))
-	d.wantJudged(7, "flood", "10", "11", "12", "13", "14", "15")
+	d.wantEvaluated(7, "flood", "10", "11", "12", "13", "14", "15")
 
 	slices.Sort(took)
 	if took[1] > time.Second || took[2] > remembered/2 {
@@ -132,7 +132,7 @@ func TestLiveLimitEnds(t *testing.T) {
 	workers[1] = d.startReady("worker 2 again", changes...)
 	workers.awaitLog(1, `"limits in force","revision":3,"overrides":1,"limits":["global=100/30m","category=2/1h"`)
 	for _, category := range []string{"a", "b", "c"} {
-		d.wantJudged(2, category, "1", "2", "3", "4", "5")
+		d.wantEvaluated(2, category, "1", "2", "3", "4", "5")
 	}
 	wantShown(t, d.limits("history"), "4/1h for 3s, until ", "2/1h, as revision 2 has ended")
 	wantShown(t, run(t, d.settings("HTTP_ADDR", "off"), "check").stdout.String(), "limits: from 2 workers (revision 3)",
@@ -173,27 +173,27 @@ func TestBadLiveLimit(t *testing.T) {
 	workers := d.startFleet(2, "NATS_PROVISION", "false")
 	d.limits("set", "category", "2/1h")
 	workers.awaitLog(1, `"overrides":1`)
-	d.wantJudged(2, "a", "1", "2", "3")
+	d.wantEvaluated(2, "a", "1", "2", "3")
 
 	bucket := testkit.Must(d.js.KeyValue(t.Context(), bucketName))(t)
 	testkit.Must(bucket.PutString(t.Context(), "category", "lots"))(t) // as any other program may
 	workers.awaitLog(1, "bad live limit is ignored")
 	testkit.Must(bucket.PutString(t.Context(), "errors", "1/1h"))(t) // another change does not bring the complaint again
 	workers.awaitLog(1, `"overrides":2`)
-	d.wantJudged(2, "b", "1", "2", "3")
-	d.wantJudged(1, "errors", "1", "2", "3")
+	d.wantEvaluated(2, "b", "1", "2", "3")
+	d.wantEvaluated(1, "errors", "1", "2", "3")
 	workers[1].stop()
 	workers[1] = d.startReady("worker 2 again", "NATS_PROVISION", "false")
-	d.wantJudged(2, "c", "1", "2", "3")
+	d.wantEvaluated(2, "c", "1", "2", "3")
 	workers.awaitLog(1, "bad live limit is ignored")
 
 	testkit.NoError(t, d.js.DeleteKeyValue(t.Context(), bucketName))
 	workers.awaitLog(1, "limits bucket is unavailable, last known limits stay in force")
-	d.wantJudged(2, "d", "1", "2", "3")
+	d.wantEvaluated(2, "d", "1", "2", "3")
 	workers.awaitReady()
 	d.limits("set", "category", "1/1h") // creates it anew
 	workers.awaitLog(1, "limits bucket is back")
-	d.wantJudged(1, "e", "1", "2", "3")
+	d.wantEvaluated(1, "e", "1", "2", "3")
 	workers.awaitLog(1, "limits bucket is unavailable")
 }
 
@@ -214,7 +214,7 @@ func TestGuarantees(t *testing.T) {
 	workers.awaitSum(80, "notifier_dropped_total", "level", "global")
 }
 
-// TestShadowLimits judges events by limits that have no effect.
+// TestShadowLimits evaluates events by limits that have no effect.
 func TestShadowLimits(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
@@ -224,15 +224,15 @@ func TestShadowLimits(t *testing.T) {
 		w.awaitSum(n, "notifier_shadow_decisions_total", "level", level, "verdict", verdict)
 	}
 	want("category", "denied", 0)
-	d.wantJudged(5, "errors", "1", "2", "3", "4", "5", "6", "7", "8")
-	d.wantJudged(3, "debug", "1", "2", "3")
+	d.wantEvaluated(5, "errors", "1", "2", "3", "4", "5", "6", "7", "8")
+	d.wantEvaluated(3, "debug", "1", "2", "3")
 	want("none", "admitted", 2)
 	want("category", "denied", 6)
 	want("debug", "exceeds_capacity", 3)
 
 	d.limits("set", "category", "4/30m", "--shadow")
 	w.awaitLog(1, `"overrides":1`)
-	d.wantJudged(5, "others", "1", "2", "3", "4", "5", "6")
+	d.wantEvaluated(5, "others", "1", "2", "3", "4", "5", "6")
 	want("none", "admitted", 6)
 	want("category", "denied", 8)
 	w.awaitOutcomes(map[string]int{"sent": 13, "dropped": 4})
@@ -260,7 +260,7 @@ func TestStaleWorker(t *testing.T) {
 	seeing.alone().awaitLog(1, `"overrides":1`)
 	blind.awaitReady()
 	ended := 0
-	testkit.Eventually(t, "an event that the seeing worker has judged", func() bool {
+	testkit.Eventually(t, "an event that the seeing worker has evaluated", func() bool {
 		d.publish("notify.first", "event")
 		ended++
 		return seeing.alone().sum("notifier_decisions_total") > 0
@@ -273,7 +273,7 @@ func TestStaleWorker(t *testing.T) {
 	d.awaitEmpty()
 	fleet{seeing, blind}.awaitEvents(ended)
 
-	d.wantAllJudgedBy(seeing, blind)
+	d.wantAllEvaluatedBy(seeing, blind)
 	blind.alone().awaitSum(0, "notifier_degraded")
 	run(t, d.settings(asBlind...), "check").want(1, "FAIL  live limits: ", right, "a worker would take no events")
 
@@ -282,13 +282,13 @@ func TestStaleWorker(t *testing.T) {
 	d.redis.CLI("del", "{notifier}:limits")
 	blind.awaitReady()
 	blind.alone().awaitLog(1, wordCurrent)
-	d.wantJudged(5, "later", "1", "2", "3", "4", "5", "6")
+	d.wantEvaluated(5, "later", "1", "2", "3", "4", "5", "6")
 	blind.alone().awaitLog(1, wordOlder)
 }
 
-// wantAllJudgedBy publishes events and checks that one worker decides all of them, by its limit of 2, and that none is given to the
+// wantAllEvaluatedBy publishes events and checks that one worker decides all of them, by its limit of 2, and that none is given to the
 // other worker.
-func (d *deployment) wantAllJudgedBy(seeing, blind *worker) {
+func (d *deployment) wantAllEvaluatedBy(seeing, blind *worker) {
 	d.t.Helper()
 	const each = 10
 	workers := fleet{seeing, blind}
@@ -328,7 +328,7 @@ func TestBucketRestored(t *testing.T) {
 	running.awaitReady()
 	d.limits("set", "category", "2/1h")
 	running.alone().awaitLog(1, `"limits in force","revision":2`)
-	d.wantJudged(2, "before", "1", "2", "3")
+	d.wantEvaluated(2, "before", "1", "2", "3")
 
 	d.restore(func() error {
 		return errors.Join(os.RemoveAll(filepath.Join(d.nats.Dir, "jetstream")), os.CopyFS(d.nats.Dir, os.DirFS(backup)))
@@ -369,7 +369,7 @@ func TestOtherClusterOfThePrefix(t *testing.T) {
 	w := newer.startReady("of the newer cluster")
 	newer.limits("set", "category", "2/1h")
 	w.alone().awaitLog(1, `"overrides":1`)
-	newer.wantJudged(2, "a", "1", "2", "3")
+	newer.wantEvaluated(2, "a", "1", "2", "3")
 
 	turned := older.startWorker("of the older cluster")
 	turned.awaitUnready("notifier limits adopt")
@@ -378,7 +378,7 @@ func TestOtherClusterOfThePrefix(t *testing.T) {
 	w.stop()
 	older.limits("adopt", "--yes")
 	turned.awaitReady()
-	older.wantJudged(3, "b", "1", "2", "3")
+	older.wantEvaluated(3, "b", "1", "2", "3")
 	turned.alone().awaitLog(1, wordOlder)
 }
 
@@ -392,9 +392,9 @@ func TestFunctions(t *testing.T) {
 		return
 	}
 	w := d.startReady("worker", "REDIS_SCRIPTING", "function", "REDIS_FAILURE", "hold", "CATEGORY_LIMIT", "3/1h").alone()
-	d.wantJudged(2, "errors", "1", "2")
+	d.wantEvaluated(2, "errors", "1", "2")
 	d.redis.CLI("function", "flush")
-	d.wantJudged(3, "errors", "3", "4", "5")
+	d.wantEvaluated(3, "errors", "3", "4", "5")
 	w.awaitOutcomes(map[string]int{"sent": 3, "dropped": 2})
 	calls := d.redis.CLI("info", "commandstats")
 	if !strings.Contains(calls, "cmdstat_fcall:") || strings.Contains(calls, "cmdstat_eval") {

@@ -264,7 +264,7 @@ func TestStopWhileDeliveriesWait(t *testing.T) {
 	first := d.startReady("first", pace{2 * time.Second, 1}.settings("NATS_ACK_WAIT", "10m")...)
 	ids := d.publishEvents([]string{"errors"}, events)
 	d.awaitPosts(1)
-	testkit.Eventually(t, "deliveries that wait for their channel, in hand and in the room", func() bool {
+	testkit.Eventually(t, "deliveries that wait for their channel, in memory and in the room", func() bool {
 		inRoom, err := d.onSubjects(roomStreamName, "notify-room.channel.*.errors")
 		return err == nil && inRoom >= events/2 && first.alone().sum("notifier_held") >= 2
 	})

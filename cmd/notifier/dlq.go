@@ -338,7 +338,7 @@ func (d *dlqCommand) change(ctx context.Context, ids []string, a action) error {
 }
 
 // each does something to letter after letter, and notes what came out. An error ends it, unless that letter alone is at fault. The
-// end of the context ends it too, once the letter in hand is finished.
+// end of the context ends it too, once the present letter is finished.
 func (d *dlqCommand) each(ctx context.Context, results *changes, a action, letters []deadletters.Letter) error {
 	progress := d.bar.stage(a.doing)
 	defer d.bar.clear()

@@ -260,7 +260,7 @@ func TestShorten(t *testing.T) {
 	testkit.Equal(t, shorten(strings.Repeat("ä", 61)), strings.Repeat("ä", 59)+"…", "a long text")
 }
 
-// An interrupt ends a replay after the letter in hand.
+// An interrupt ends a replay after the present letter.
 func TestDLQInterrupted(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -70,7 +70,7 @@ func newIngestTokenCommand() *cobra.Command {
 	}
 }
 
-// runIngest serves until the context ends, and then until the requests in hand are answered.
+// runIngest serves until the context ends, and then until the requests under way are answered.
 func runIngest(ctx context.Context) (err error) {
 	settings, warnings, err := config.Load(config.Options{Sink: config.SinkConsole})
 	if err != nil {

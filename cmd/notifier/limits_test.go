@@ -218,7 +218,7 @@ func TestLimitsOfBadValues(t *testing.T) {
 	}
 }
 
-// admit has events of a category judged by these settings and the live limits, and all admitted.
+// admit has events of a category evaluated by these settings and the live limits, and all admitted.
 func admit(t *testing.T, category string, events int) {
 	t.Helper()
 	settings := loadSettings(t)

@@ -15,13 +15,13 @@ func TestBarText(t *testing.T) {
 		done, total int64
 		want        string
 	}{
-		{0, 10, "judging  [..............................]   0%"},
-		{5, 10, "judging  [###############...............]  50%"},
-		{999, 1000, "judging  [#############################.]  99%"},
-		{11, 10, "judging  [##############################] 100%"}, // a file that grows
-		{4711, 0, "judging  4711"},
+		{0, 10, "evaluating  [..............................]   0%"},
+		{5, 10, "evaluating  [###############...............]  50%"},
+		{999, 1000, "evaluating  [#############################.]  99%"},
+		{11, 10, "evaluating  [##############################] 100%"}, // a file that grows
+		{4711, 0, "evaluating  4711"},
 	} {
-		testkit.Equal(t, barText("judging", test.done, test.total), test.want, "%d of %d", test.done, test.total)
+		testkit.Equal(t, barText("evaluating", test.done, test.total), test.want, "%d of %d", test.done, test.total)
 	}
 }
 
@@ -40,10 +40,10 @@ func TestProgressBar(t *testing.T) {
 		bar.clear()
 		bar.clear()
 		reading(12, 12)
-		bar.stage("judging")(1, 0)
+		bar.stage("evaluating")(1, 0)
 		bar.clear()
 		want := "\rreading  [..............................]   0%\x1b[K\rreading  [#########################.....]  83%\x1b[K\r\x1b[K" +
-			"\rjudging  1\x1b[K\r\x1b[K"
+			"\revaluating  1\x1b[K\r\x1b[K"
 		testkit.Equal(t, out.String(), want, "it prints")
 	})
 }

@@ -118,7 +118,7 @@ func (s *simulation) run(cmd *cobra.Command, arguments []string) error {
 	var reports []simulate.Report
 	for _, tree := range trees {
 		limiter := simulate.NewLimiter(tree, throttle.Retention(0, settings.Event.MaxAge), settings.PairTTL)
-		report, err := history.Replay(ctx, limiter, bar.stage("judging events"))
+		report, err := history.Replay(ctx, limiter, bar.stage("evaluating events"))
 		bar.clear()
 		if err != nil {
 			return err
@@ -178,7 +178,7 @@ func (s *simulation) noun() string {
 	return "line"
 }
 
-// trees are the limits by which the events are judged: one set, or two to compare. The error names everything that is wrong.
+// trees are the limits by which the events are evaluated: one set, or two to compare. The error names everything that is wrong.
 func (s *simulation) trees(plan limits.Plan) ([]*limits.Tree, error) {
 	changes := [][2]string{{"--limits", s.limits}}
 	if s.comparing {

@@ -77,7 +77,7 @@ type worker struct {
 	consumer  atomic.Pointer[consume.Worker]
 	limiter   atomic.Pointer[throttle.Limiter]
 	pacer     atomic.Pointer[pacing.Pacer]
-	summaries atomic.Pointer[summary.Keeper]
+	summaries atomic.Pointer[summary.Reporter]
 	changes   atomic.Pointer[overrides.Snapshot] // the overrides in force; nil: not known yet
 	mismatch  mismatch
 }
@@ -100,7 +100,7 @@ func collectSeldom() {
 	}
 }
 
-// run works until the context ends, and then until the deliveries in hand are finished or given back.
+// run works until the context ends, and then until the deliveries under way are finished or returned to the stream.
 func (w *worker) run(ctx context.Context) (err error) {
 	collectSeldom()
 	w.instance = instanceName()
@@ -217,7 +217,7 @@ func (w *worker) startParts(ctx context.Context, s throttle.Settings) (*sink.Ann
 	deliveries := &sink.Annotated{
 		Sink: w.sink, Limits: limiter, Pacer: pacer, Mentions: w.settings.Slack.Mentions, MentionFor: w.settings.SummaryInterval,
 	}
-	summaries := summary.NewKeeper(summary.Options{
+	summaries := summary.NewReporter(summary.Options{
 		Store:     summary.NewRedis(runner, w.settings.SummaryInterval, s.Retention),
 		Interval:  w.settings.SummaryInterval,
 		Logger:    w.logger,

@@ -7,26 +7,26 @@ import (
 )
 
 const (
-	// moment is how long a fresh event may wait in hand for a channel that rests. If it has to wait longer, it waits in the room.
-	moment = 5 * time.Second
+	// memoryWait is how long a fresh event may wait in this process for a paused channel. If it has to wait longer, it waits in the room.
+	memoryWait = 5 * time.Second
 	// maxWait is how far ahead a fresh event reserves its post. queueMaxWait is the same for an event from its channel's queue, which
 	// has waited for its turn already.
 	maxWait      = 15 * time.Second
 	queueMaxWait = 10 * time.Minute
 )
 
-// Bounds of the deliveries that wait in a worker's hands for one paced channel: what it takes in handTime.
+// Bounds of the deliveries that wait in this process for one paced channel: what it takes in queueTime.
 const (
-	handTime    = 8 * time.Second
-	leastInHand = 8
-	mostInHand  = 256
+	queueTime   = 8 * time.Second
+	leastQueued = 8
+	mostQueued  = 256
 	postTime    = 250 * time.Millisecond // a post takes about that long; a channel that is faster has several posts at once
 )
 
-// A channel stalls when no post to it ends for stallTime, and leastInHand deliveries wait.
+// A channel stalls when no post to it ends for stallTime, and leastQueued deliveries wait.
 const stallTime = 2 * time.Second
 
-// channels are the deliveries in hand that wait for their channels. Each channel has a queue of its own, so a slow channel delays no
+// channels are the deliveries of this process that wait for their channels. Each channel has a queue of its own, so a slow channel delays no
 // other. The deliveries of a queue reserve their posts in the order of their decisions.
 //
 // An event that finds its queue full waits in the room. So do the events behind it, or they would overtake.
@@ -35,7 +35,7 @@ const stallTime = 2 * time.Second
 type channels struct {
 	paced    bool
 	pace     time.Duration // between two posts to one channel
-	capacity int           // deliveries in hand for one channel
+	capacity int           // deliveries that wait for one channel
 	width    int           // posts for one channel at once
 
 	mu     sync.Mutex
@@ -44,29 +44,29 @@ type channels struct {
 
 // queue is what is known of one channel.
 type queue struct {
-	inHand    int
-	ended     time.Time     // when a delivery left last, or came first
-	lanes     chan struct{} // has an element for each delivery that has its turn
-	reserving line          // of deliveries, each of which is done when it has reserved its post, or is gone
-	posting   line          // likewise, when it has begun its post
-	began     time.Time     // when a delivery last did
-	backlog   bool          // the room holds events for the channel, as far as is known
-	storing   int           // events that are on their way there
-	calm      bool          // none was since the queue in the room was last asked
-	rest      time.Time     // until when the channel takes nothing, as a delivery was told
-	changed   chan struct{} // closed and replaced when a delivery leaves
+	queued      int
+	ended       time.Time     // when a delivery left last, or came first
+	lanes       chan struct{} // has an element for each delivery that has its turn
+	reserving   line          // of deliveries, each of which is done when it has reserved its post, or is gone
+	posting     line          // likewise, when it has begun its post
+	began       time.Time     // when a delivery last did
+	backlog     bool          // the room holds events for the channel, as far as is known
+	storing     int           // events that are on their way there
+	calm        bool          // none was since the queue in the room was last asked
+	pausedUntil time.Time     // as a delivery was told
+	changed     chan struct{} // closed and replaced when a delivery leaves
 }
 
 // line is for those that do something one after the other.
 type line struct{ last <-chan struct{} }
 
-// turn is a place in a line.
+// turn is a position in a line.
 type turn struct {
 	before <-chan struct{} // closed when the one before is done; nil: there is none
 	done   func()          // lets the next one go on; may be called again
 }
 
-// join takes the place at the end.
+// join takes the position at the end.
 func (l *line) join() turn {
 	end := make(chan struct{})
 	mine := turn{before: l.last, done: sync.OnceFunc(func() { close(end) })}
@@ -77,7 +77,7 @@ func (l *line) join() turn {
 func newChannels(pace time.Duration, concurrency int) *channels {
 	c := &channels{paced: pace > 0, pace: pace, queues: make(map[string]*queue), width: concurrency}
 	if c.paced {
-		c.capacity = int(min(max(handTime/pace, leastInHand), mostInHand))
+		c.capacity = int(min(max(queueTime/pace, leastQueued), mostQueued))
 		c.width = int(min(max(postTime/pace, 1), time.Duration(concurrency)))
 	}
 	return c
@@ -104,7 +104,7 @@ func (c *channels) enter(d *delivery) bool {
 		q.backlog = true
 		return false
 	}
-	if q.inHand++; q.inHand == 1 {
+	if q.queued++; q.queued == 1 {
 		q.ended = time.Now()
 	}
 	d.lanes, d.reserving, d.posting = q.lanes, q.reserving.join(), q.posting.join()
@@ -117,7 +117,7 @@ func (c *channels) enter(d *delivery) bool {
 		d.leaveLane()
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		q.inHand--
+		q.queued--
 		q.ended = time.Now()
 		close(q.changed)
 		q.changed = make(chan struct{})
@@ -129,9 +129,9 @@ func (c *channels) enter(d *delivery) bool {
 // channel stalls.
 func (c *channels) full(q *queue) bool {
 	if c.paced {
-		return q.inHand >= c.capacity
+		return q.queued >= c.capacity
 	}
-	return q.inHand >= leastInHand && time.Since(q.ended) > stallTime
+	return q.queued >= leastQueued && time.Since(q.ended) > stallTime
 }
 
 // awaitFree waits until a channel's queue has room, and tells how many deliveries may enter.
@@ -139,9 +139,9 @@ func (c *channels) awaitFree(ctx context.Context, channel string) (int, error) {
 	for {
 		c.mu.Lock()
 		q := c.of(channel)
-		free, changed := mostInHand-q.inHand, q.changed
+		free, changed := mostQueued-q.queued, q.changed
 		if c.paced {
-			free = c.capacity - q.inHand
+			free = c.capacity - q.queued
 		}
 		q.calm = q.storing == 0
 		c.mu.Unlock()
@@ -176,36 +176,36 @@ func (c *channels) hold(channel string) (held func()) {
 	}
 }
 
-// rests notes that a channel takes nothing for a time.
-func (c *channels) rests(channel string, d time.Duration) {
+// pause notes that a channel takes nothing for a time.
+func (c *channels) pause(channel string, d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.of(channel).rest = time.Now().Add(d)
+	c.of(channel).pausedUntil = time.Now().Add(d)
 }
 
-// resting is how long a channel takes nothing, as far as deliveries were told.
-func (c *channels) resting(channel string) time.Duration {
+// paused is how long a channel takes nothing, as far as deliveries were told.
+func (c *channels) paused(channel string) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return max(0, time.Until(c.of(channel).rest))
+	return max(0, time.Until(c.of(channel).pausedUntil))
 }
 
-// busy tells whether events wait for a channel, in hand or in the room.
+// busy tells whether events wait for a channel, in this process or in the room.
 func (c *channels) busy(channel string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	q := c.queues[channel]
-	return q != nil && (q.inHand > 0 || q.backlog)
+	return q != nil && (q.queued > 0 || q.backlog)
 }
 
-// Busy tells whether events wait for a channel, in this worker's hands or in the room.
+// Busy tells whether events wait for a channel, in this worker or in the room.
 func (w *Worker) Busy(channel string) bool {
-	return w.running.Load() && (w.channels.busy(channel) || w.resting(channel) > 0)
+	return w.running.Load() && (w.channels.busy(channel) || w.paused(channel) > 0)
 }
 
-// resting is how long a channel still takes nothing, as far as this worker knows.
-func (w *Worker) resting(channel string) time.Duration {
-	return max(w.pacer.Paused(channel), w.channels.resting(channel))
+// paused is how long a channel still takes nothing, as far as this worker knows.
+func (w *Worker) paused(channel string) time.Duration {
+	return max(w.pacer.Paused(channel), w.channels.paused(channel))
 }
 
 // awaitPost waits for the delivery's lane, then for its reserved post. If the post is too far away, ok is false and wait is how far.
@@ -240,7 +240,7 @@ func (w *Worker) awaitPost(ctx context.Context, d *delivery) (wait time.Duration
 func (w *Worker) maxWaitOf(d *delivery) time.Duration {
 	switch {
 	case !w.channels.paced:
-		return moment
+		return memoryWait
 	case d.fromQueue():
 		return queueMaxWait
 	default:
@@ -265,12 +265,12 @@ func (d *delivery) takeLane(ctx context.Context) bool {
 	}
 }
 
-// late is by how much a post has to miss its moment to keep its distance from the post before again. Posts that missed their moments
-// together would go out at once, in any order.
+// late is by how much a post has to miss its reserved time to keep its distance from the post before again. Posts that all missed
+// their times would go out at once, in any order.
 const late = 100 * time.Millisecond
 
 // beginInTurn waits until the delivery before has begun its post: that one may still ask an unavailable Redis whether the channel
-// rests. It is false if the context ends.
+// is paused. It is false if the context ends.
 func (c *channels) beginInTurn(ctx context.Context, d *delivery, due time.Time) bool {
 	if !arrives(ctx, d.posting.before) {
 		return false

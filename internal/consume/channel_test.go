@@ -15,7 +15,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// slow makes deliveries wait for their channels in order, with one post of a channel at once and few in hand.
+// slow makes deliveries wait for their channels in order, with one post of a channel at once and few in memory.
 func slow(o *Options) { o.Pace = time.Second }
 
 // posted lists the events that were posted, in order.
@@ -88,9 +88,9 @@ func TestOrderWithinAChannel(t *testing.T) {
 		t.Error("no event went through the room")
 	}
 	testkit.Equal(t, f.sink.mostAtOnce(), len(channels), "posts were under way at once, want one for each channel")
-	// A request for those in the room may be open while fresh ones fill the hand.
-	if most := 2 * len(channels) * leastInHand; f.metrics.mostInHand() > most {
-		t.Errorf("%d deliveries were in hand, want at most %d", f.metrics.mostInHand(), most)
+	// A request for those in the room may be open while fresh ones fill the queue in memory.
+	if most := 2 * len(channels) * leastQueued; f.metrics.mostUnderWay() > most {
+		t.Errorf("%d deliveries were under way, want at most %d", f.metrics.mostUnderWay(), most)
 	}
 	for _, channel := range channels {
 		f.eventually("nothing waits for the channel", func() bool { return !w.Busy(channel) })
@@ -100,24 +100,24 @@ func TestOrderWithinAChannel(t *testing.T) {
 	f.requireOutcomes(map[string]int{"sent one": events, "sent two": events})
 }
 
-// Where channels are not paced there is no order and no bound, but one that rests holds up no other either.
+// Where channels are not paced there is no order and no bound, but one that is paused holds up no other either.
 func TestUnpacedChannels(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.provision(patience)
-	f.throttle.Pause(t.Context(), "rests", time.Hour)
-	const events = handSize + 50
-	f.numbered("rests", events)
+	f.throttle.Pause(t.Context(), "paused", time.Hour)
+	const events = poolSize + 50
+	f.numbered("paused", events)
 	f.numbered("quiet", 10)
 	f.start(nil)
 	f.eventually("the quiet channel gets everything", func() bool { return f.metrics.Get("sent quiet") == 10 })
-	f.eventually("the others wait in the room", func() bool { return f.held("rests") == events })
-	f.throttle.Pause(t.Context(), "rests", 0)
+	f.eventually("the others wait in the room", func() bool { return f.held("paused") == events })
+	f.throttle.Pause(t.Context(), "paused", 0)
 	f.awaitSettled(events + 10)
 	f.requireRoomEmpty()
 }
 
-// The order of a channel's events stays while it begins to rest again and again.
+// The order of a channel's events stays while it is paused again and again.
 func TestOrderThroughRests(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -127,30 +127,30 @@ func TestOrderThroughRests(t *testing.T) {
 	var posts atomic.Int32
 	f.sink.send = func(context.Context, event.Event, int) error {
 		if posts.Add(1)%25 == 0 {
-			f.throttle.Pause(context.Background(), "payments", moment+2*pollTime)
+			f.throttle.Pause(context.Background(), "payments", memoryWait+2*pollTime)
 		}
 		return nil
 	}
 	var refused atomic.Int32
 	f.throttle.reserve = func(channel string, maxWait time.Duration) post {
-		rest := f.throttle.rest(channel)
-		if rest > moment { // nothing is reserved so far ahead
+		paused := f.throttle.pause(channel)
+		if paused > memoryWait { // nothing is reserved so far ahead
 			refused.Add(1)
-			return post{wait: rest, tooLate: true}
+			return post{wait: paused, tooLate: true}
 		}
-		return post{wait: rest}
+		return post{wait: paused}
 	}
 	f.start(slow)
 	f.awaitSettled(events)
 	f.requireRoomEmpty()
 	testkit.EqualSlices(t, f.journal.posted(), ids, "order of posts, want that of storing")
 	if refused.Load() == 0 {
-		t.Error("no event was in hand when the channel began to rest")
+		t.Error("no event was in memory when the pause began")
 	}
 }
 
-// Events keep their order, and their distance, where one of several that may be posted at once has its moment late: Redis did not
-// answer it whether the channel rests.
+// Events keep their order, and their distance, where one of several that may be posted at once has its time late: Redis did not
+// answer it whether the channel is paused.
 func TestOrderBehindALateMoment(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -159,7 +159,7 @@ func TestOrderBehindALateMoment(t *testing.T) {
 	ids := f.numbered("payments", 6)
 	var reserved, asked atomic.Int32
 	f.throttle.reserve = func(string, time.Duration) post { return post{wait: time.Duration(reserved.Add(1)) * pace} }
-	f.throttle.askRest = func() {
+	f.throttle.askPause = func() {
 		if asked.Add(1) == 1 {
 			time.Sleep(10 * pace) // a call to Redis that fails
 		}
@@ -180,15 +180,15 @@ func TestOrderBehindALateMoment(t *testing.T) {
 	}
 }
 
-// A pace bounds what is in hand for a channel, and how many posts go to it at once.
+// A pace bounds what waits in memory for a channel, and how many posts go to it at once.
 func TestBoundsByPace(t *testing.T) {
 	t.Parallel()
 	for pace, want := range map[time.Duration]struct{ capacity, width int }{
-		time.Millisecond: {mostInHand, 4}, 50 * time.Millisecond: {160, 4}, time.Second: {leastInHand, 1}, time.Hour: {leastInHand, 1},
+		time.Millisecond: {mostQueued, 4}, 50 * time.Millisecond: {160, 4}, time.Second: {leastQueued, 1}, time.Hour: {leastQueued, 1},
 	} {
 		c := newChannels(pace, 4)
 		if c.capacity != want.capacity || c.width != want.width {
-			t.Errorf("at a pace of %v %d deliveries are in hand and %d posted at once, want %d and %d", pace, c.capacity, c.width, want.capacity, want.width)
+			t.Errorf("at a pace of %v %d deliveries are in memory and %d posted at once, want %d and %d", pace, c.capacity, c.width, want.capacity, want.width)
 		}
 	}
 }
@@ -204,17 +204,17 @@ func queuedDelivery() *delivery {
 }
 
 // filled are channels of which one has its queue full.
-func filled(t *testing.T) (c *channels, inHand []*delivery) {
+func filled(t *testing.T) (c *channels, entered []*delivery) {
 	t.Helper()
 	c = newChannels(time.Second, 4)
-	for range leastInHand {
+	for range leastQueued {
 		d := freshDelivery()
 		if !c.enter(d) {
-			t.Fatalf("with %d in hand the next one does not enter", len(inHand))
+			t.Fatalf("with %d in memory the next one does not enter", len(entered))
 		}
-		inHand = append(inHand, d)
+		entered = append(entered, d)
 	}
-	return c, inHand
+	return c, entered
 }
 
 // A channel's queue is bounded: fresh events that find it full do not enter, nor do those behind them; what comes from the queue in
@@ -222,8 +222,8 @@ func filled(t *testing.T) (c *channels, inHand []*delivery) {
 func TestQueueIsBounded(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	c, inHand := filled(t)
-	if inHand[0].reserving.before != nil || inHand[1].reserving.before == nil {
+	c, entered := filled(t)
+	if entered[0].reserving.before != nil || entered[1].reserving.before == nil {
 		t.Error("want that the second one waits for the first")
 	}
 	requireEnters := func(d *delivery, want bool, what string) {
@@ -232,9 +232,9 @@ func TestQueueIsBounded(t *testing.T) {
 	}
 	requireEnters(freshDelivery(), false, "one more than the bound")
 	held := c.hold("C1")
-	inHand[0].leaveQueue()
-	inHand[0].leaveQueue()
-	<-inHand[1].reserving.before
+	entered[0].leaveQueue()
+	entered[0].leaveQueue()
+	<-entered[1].reserving.before
 	requireEnters(freshDelivery(), false, "a fresh one behind one that is on its way to the room")
 	testkit.Equal(t, testkit.Must(c.awaitFree(ctx, "C1"))(t), 1, "may enter from the room")
 	c.fetched("C1", 0) // it was asked before the one is there
@@ -242,8 +242,8 @@ func TestQueueIsBounded(t *testing.T) {
 	held()
 	testkit.Must(c.awaitFree(ctx, "C1"))(t)
 	c.fetched("C1", 1)
-	queued := queuedDelivery()
-	requireEnters(queued, true, "the one from the room")
+	late := queuedDelivery()
+	requireEnters(late, true, "the one from the room")
 	if !c.busy("C1") || c.busy("C2") {
 		t.Error("want that the channel is busy, and no other")
 	}
@@ -252,7 +252,7 @@ func TestQueueIsBounded(t *testing.T) {
 		_, err := c.awaitFree(ctx, "C1")
 		freed <- err
 	}()
-	for _, d := range append(inHand, queued) {
+	for _, d := range append(entered, late) {
 		d.leaveQueue()
 	}
 	testkit.NoError(t, <-freed)
@@ -301,8 +301,8 @@ func TestWaitingKeepsTheLease(t *testing.T) {
 	testkit.EqualSlices(t, f.journal.posted(), []string{"first", "behind"}, "posted")
 }
 
-// A post that is far away is waited for in the room, not in hand, and keeps the event's slot. An event that comes from there waits
-// for longer in hand.
+// A post that is far away is waited for in the room, not in memory, and keeps the event's slot. An event that comes from there waits
+// for longer in memory.
 func TestFurtherAwayThanAPostMayWait(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -326,11 +326,11 @@ func TestFurtherAwayThanAPostMayWait(t *testing.T) {
 // go where the settings say now.
 func TestQueueOfAChannelThatIsNotNamed(t *testing.T) {
 	t.Parallel()
-	for name, goesOn := range map[string]bool{"to the same channel, which rests": false, "to another one": true} {
+	for name, goesOn := range map[string]bool{"to the same channel, which is paused": false, "to another one": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t)
-			const events = 3 * leastInHand
+			const events = 3 * leastQueued
 			f.throttle.Pause(t.Context(), "payments", time.Hour)
 			w := f.start(slow)
 			ids := f.numbered("payments", events)
@@ -341,9 +341,9 @@ func TestQueueOfAChannelThatIsNotNamed(t *testing.T) {
 				f.sink.destination = func(event.Event) string { return "another" }
 			}
 			f.sink.named = []string{"another"}
-			f.throttle.Pause(t.Context(), "payments", moment+3*pollTime)
+			f.throttle.Pause(t.Context(), "payments", memoryWait+3*pollTime)
 			f.throttle.reserve = func(channel string, _ time.Duration) post {
-				return post{wait: f.throttle.rest(channel), tooLate: f.throttle.rest(channel) > moment}
+				return post{wait: f.throttle.pause(channel), tooLate: f.throttle.pause(channel) > memoryWait}
 			}
 			f.start(slow)
 			f.awaitSettled(events)

@@ -27,7 +27,7 @@ func TestCluster(t *testing.T) {
 	w := f.newWorker(func(o *Options) { o.AckWait = 3 * time.Second })
 	prepare(t, w)
 	testkit.Must(overrides.Open(t.Context(), f.js, overrides.Options{Name: "limits", Provision: true, Logger: slog.New(slog.DiscardHandler)}))(t)
-	testkit.Must(w.place.Load().room.channel(t.Context(), room.Token("#payments")))(t)
+	testkit.Must(w.topology.Load().room.channel(t.Context(), room.Token("#payments")))(t)
 	f.requireReplicas(3, testNames.Stream, testNames.RoomStream, testNames.DeadLetterStream, "KV_limits")
 	c := f.connect(cluster.URL)
 	f.eventually("it is connected", c.Conn.IsConnected)

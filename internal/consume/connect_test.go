@@ -86,8 +86,8 @@ var sampleNames = Names{
 	DeadLetters: DeadLetterBounds{PerSubject: 100, Bytes: 1 << 20, Age: time.Hour},
 }
 
-// judgeByID decides about events by their IDs.
-func (f *fixture) judgeByID() {
+// decideByID decides about events by their IDs.
+func (f *fixture) decideByID() {
 	f.throttle.answers(func(c throttle.Request) throttle.Decision {
 		switch {
 		case shown(c) == "wait" && len(f.throttle.asked()) < 3:
@@ -114,15 +114,15 @@ func TestSampleRightsAreEnough(t *testing.T) {
 		}
 	}
 
-	// An event that is sent after its lease was renewed, one that is given back, one that waits for a slot, one that waits for
+	// An event that is sent after its lease was renewed, one that gets a nak, one that waits for a slot, one that waits for
 	// its channel, one that resolves nothing, several in one message, and more dead letters than there is room for.
 	release := newGate(t)
-	f.judgeByID()
+	f.decideByID()
 	f.sink.send = func(ctx context.Context, _ event.Event, _ int) error {
 		_ = release.pass(ctx)
 		return nil
 	}
-	f.throttle.Pause(t.Context(), "rests", 3*time.Second)
+	f.throttle.Pause(t.Context(), "paused", 3*time.Second)
 	w := f.start(func(o *Options) {
 		o.Delay = func(string) time.Duration { return time.Hour }
 		o.Pace = time.Millisecond
@@ -131,7 +131,7 @@ func TestSampleRightsAreEnough(t *testing.T) {
 	f.event("payments", "slow")
 	f.event("payments", "wait")
 	f.event("payments", "delay")
-	f.event("rests", "held")
+	f.event("paused", "held")
 	f.publish("notify.payments", `{"id": "resolved", "title": "x", "status": "resolved", "key": "k"}`)
 	f.publish("notify.payments", `{"alerts": [
 		{"status": "firing", "labels": {"alertname": "First"}, "fingerprint": "f1"},
@@ -143,7 +143,7 @@ func TestSampleRightsAreEnough(t *testing.T) {
 	f.eventually("a lease is renewed", func() bool { return f.journal.count("extend slow") > 0 })
 	release.open()
 	f.eventually("all end", func() bool { return f.metrics.ended() == 7+letters })
-	f.requireOutcomes(map[string]int{"sent payments": 5, "sent rests": 1, "dead payments": letters, "dropped payments": 1})
+	f.requireOutcomes(map[string]int{"sent payments": 5, "sent paused": 1, "dead payments": letters, "dropped payments": 1})
 	w.stop()
 	if f.metrics.Get("letters discarded") == 0 {
 		t.Error("no dead letter was pushed out")

@@ -30,9 +30,9 @@ const (
 	HeaderPushedOut  = "Notifier-Pushed-Out"  // how many older letters had to go for this one
 )
 
-// bury stores a dead letter, calls stored, and terminates the message. If the letter cannot be stored, the message is given back. It
-// tells which.
-func (w *Worker) bury(ctx context.Context, m *message, fault *event.Fault, stored func()) bool {
+// deadLetter stores a dead letter, calls stored, and terminates the message. If the letter cannot be stored, the message gets a nak.
+// It tells which.
+func (w *Worker) deadLetter(ctx context.Context, m *message, fault *event.Fault, stored func()) bool {
 	w.trace(m, time.Now(), false)
 	err := w.storeDeadLetter(ctx, m, fault)
 	if w.o.Provision && errors.Is(err, jetstream.ErrNoStreamResponse) { // the stream was deleted
@@ -40,13 +40,13 @@ func (w *Worker) bury(ctx context.Context, m *message, fault *event.Fault, store
 			err = w.storeDeadLetter(ctx, m, fault)
 		}
 	}
-	w.trouble.deadLetters.note(err)
+	w.health.deadLetters.note(err)
 	if err != nil {
-		w.giveBack(m, jitter(misconfiguredBackoff))
+		w.nak(m, jitter(misconfiguredBackoff))
 		return false
 	}
 	w.metrics.DeadLetter(string(fault.Reason))
-	w.buried.add(m.entry.Subject, fault, m.span.TraceID())
+	w.letterLog.add(m.entry.Subject, fault, m.span.TraceID())
 	stored()
 	w.terminate(m, fault)
 	return true

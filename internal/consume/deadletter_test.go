@@ -224,7 +224,7 @@ func TestTooMuch(t *testing.T) {
 }
 
 // bury makes letters of bodies as a worker does, for one producer after the other.
-func (f *fixture) bury(w *Worker, subject string, bodies ...string) {
+func (f *fixture) deadLetter(w *Worker, subject string, bodies ...string) {
 	f.Helper()
 	for _, body := range bodies {
 		f.publish(subject, body)
@@ -256,11 +256,11 @@ func TestDeadLettersOfOneSubject(t *testing.T) {
 	f := newFixture(t)
 	const most, more = 5, 3
 	w := f.prepared(func(o *Options) { o.Names.DeadLetters.PerSubject = most })
-	f.bury(w, "notify.security.doors", "{")
+	f.deadLetter(w, "notify.security.doors", "{")
 	for range most + more {
-		f.bury(w, "notify.payments.cards", "{")
+		f.deadLetter(w, "notify.payments.cards", "{")
 	}
-	f.bury(w, "notify.payments", "")
+	f.deadLetter(w, "notify.payments", "")
 	origins := f.origins()
 	if got := origins["notify-dlq.bad_json.payments"]; !slices.Equal(got, []uint64{5, 6, 7, 8, 9}) {
 		t.Errorf("the letters of payments are those of the events %v, want the newest five", got)
@@ -290,11 +290,11 @@ func TestDeadLettersWhereBytesRunOut(t *testing.T) {
 	})
 	const neighbours = 100
 	for i := range neighbours {
-		f.bury(w, fmt.Sprintf("notify.neighbour-%d", i%10), "{"+strings.Repeat("n", 1000))
+		f.deadLetter(w, fmt.Sprintf("notify.neighbour-%d", i%10), "{"+strings.Repeat("n", 1000))
 	}
 	body := strings.Repeat("x", 1<<20-100)
 	const bodies = 680
-	f.bury(w, "notify.payments", body)
+	f.deadLetter(w, "notify.payments", body)
 	for i := range bodies - 1 { // without the way through the producers' stream, which takes its time
 		entry := room.Entry{
 			Subject: "notify.payments", ID: fmt.Sprint(i),
@@ -307,7 +307,7 @@ func TestDeadLettersWhereBytesRunOut(t *testing.T) {
 		}
 		testkit.NoError(t, w.storeLetter(t.Context(), l, allHeaders, w.o.Decoder.MaxBytes))
 	}
-	f.bury(w, "notify.security", "{")
+	f.deadLetter(w, "notify.security", "{")
 
 	origins, left := f.origins(), 0
 	for i := range 10 {
@@ -371,7 +371,7 @@ func TestRoomIsMadeOnce(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	w := f.prepared(func(o *Options) { o.Names.DeadLetters = DeadLetterBounds{PerSubject: 100_000, Bytes: 1 << 20} })
-	f.bury(w, "notify.payments", slices.Repeat([]string{"{" + strings.Repeat("x", 10_000)}, 90)...)
+	f.deadLetter(w, "notify.payments", slices.Repeat([]string{"{" + strings.Repeat("x", 10_000)}, 90)...)
 	rooms := w.letters.rooms()
 	var gone [4]int
 	var together sync.WaitGroup
@@ -399,7 +399,7 @@ func TestNoRightToMakeRoom(t *testing.T) {
 		bounds(o)
 		o.Connection = f.connectAs(ConnectOptions{URL: f.server.URL, User: "all", Password: "secret"})
 	})
-	f.bury(w, "notify.payments", slices.Repeat([]string{"{" + strings.Repeat("x", 250_000)}, 4)...)
+	f.deadLetter(w, "notify.payments", slices.Repeat([]string{"{" + strings.Repeat("x", 250_000)}, 4)...)
 	f.publish("notify.payments", "{"+strings.Repeat("x", 250_000))
 	f.start(func(o *Options) {
 		bounds(o)

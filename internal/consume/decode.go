@@ -70,7 +70,7 @@ const clockSkew = 5 * time.Second
 // forgottenUntil is the time up to which the server may have forgotten deliveries: a new consumer knows of none, and a server that was
 // killed may have lost some.
 func (w *Worker) forgottenUntil() time.Time {
-	created, reconnected := w.place.Load().created, w.clock.at(w.o.Connection.lastReconnect()).Add(clockSkew)
+	created, reconnected := w.topology.Load().created, w.clock.at(w.o.Connection.lastReconnect()).Add(clockSkew)
 	if created.After(reconnected) {
 		return created
 	}

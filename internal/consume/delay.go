@@ -24,7 +24,7 @@ const mostRefusals = 10_000
 
 // refused tells whether no more events of a category may wait, and whether that is because too many others do.
 func (w *Worker) refused(category string) (refused, crowded bool) {
-	found, _ := w.refusals.Peek(category)
+	found, _ := w.refusedCache.Peek(category)
 	refused = time.Now().Before(found.until)
 	return refused, refused && found.crowded
 }
@@ -57,7 +57,7 @@ func (w *Worker) delayOf(c candidate, decision *throttle.Decision, denial *throt
 }
 
 // delay stores a denied event in the room until its slot opens, or drops it if that is too late or too many wait. It calls planned
-// once the event has its place among the others.
+// once the order of the event among the others is certain.
 func (w *Worker) delay(ctx context.Context, c candidate, decision *throttle.Decision, denial *throttle.Denial, planned func()) {
 	deadline := c.entry.Since.Add(w.o.Delay(c.event.Category))
 	verdict, in, err := w.throttle.Delay(ctx, throttle.Postponement{
@@ -71,18 +71,18 @@ func (w *Worker) delay(ctx context.Context, c candidate, decision *throttle.Deci
 	planned()
 	switch {
 	case err != nil:
-		w.giveBack(c.message, jitter(unjudged))
+		w.nak(c.message, jitter(undecidedDelay))
 	case verdict == throttle.AlreadyWaiting:
 		w.settle(settlement{message: c.message, outcome: Duplicate})
 	default:
 		if verdict == throttle.TooMany || !c.waited() { // that one's time is over says nothing about younger ones
-			w.refusals.Add(c.event.Category, refusal{until: time.Now().Add(refusedFor), crowded: verdict == throttle.TooMany})
+			w.refusedCache.Add(c.event.Category, refusal{until: time.Now().Add(refusedFor), crowded: verdict == throttle.TooMany})
 		}
 		w.settle(w.dropped(c.message, denial))
 	}
 }
 
-// comeBack stores an event in the room until its slot opens, and calls handedOn once its place among the others is certain. If it is
+// comeBack stores an event in the room until its slot opens, and calls handedOn once its order among the others is certain. If it is
 // too large for the room, it is dropped. The denial is nil if it is not known any more.
 func (w *Worker) comeBack(c candidate, in time.Duration, denial *throttle.Denial, handedOn func()) {
 	done := make(chan struct{})
@@ -103,7 +103,7 @@ func (w *Worker) recall(ctx context.Context, c candidate) bool {
 	in, planned, err := w.throttle.Planned(ctx, c.request())
 	switch {
 	case err != nil:
-		w.giveBack(c.message, jitter(unjudged))
+		w.nak(c.message, jitter(undecidedDelay))
 	case planned:
 		w.comeBack(c, in, nil, func() {})
 	default:

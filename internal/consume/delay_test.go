@@ -37,7 +37,7 @@ func TestDelay(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.denyFirst(func(_ throttle.Request, longest time.Duration) (throttle.DelayVerdict, time.Duration, error) {
-		if longest > time.Hour+misjudged || longest < time.Hour-patience {
+		if longest > time.Hour+clockError || longest < time.Hour-patience {
 			t.Errorf("it may wait for another %v, want about an hour", longest)
 		}
 		return throttle.ComesBack, 2 * time.Second, nil
@@ -93,21 +93,21 @@ func TestDelayEnds(t *testing.T) {
 	if got, want := <-drops, (summary.Drop{Category: "payments", Level: "the rule", Title: "an event", N: 1}); len(got) != 1 || got[0] != want {
 		t.Errorf("dropped: %v, want %v", got, want)
 	}
-	if len(longest) != 3 || longest[0] > time.Hour+misjudged || longest[1] > longest[0]-time.Second/2 || longest[2] > longest[1]-time.Second/2 {
+	if len(longest) != 3 || longest[0] > time.Hour+clockError || longest[1] > longest[0]-time.Second/2 || longest[2] > longest[1]-time.Second/2 {
 		t.Errorf("it might wait for %v, want less each time", longest)
 	}
 	testkit.Equal(t, f.metrics.Get("refused by the room: slot"), 0, "events counted as refused")
 }
 
-// misjudged is by how much a worker on a busy machine may misjudge the time of the server.
-const misjudged = time.Second
+// clockError is by how much a worker on a busy machine may be wrong about the time of the server.
+const clockError = time.Second
 
 // How long an event may wait counts from its replay if it was replayed, however old it is.
 func TestDelayOfAReplay(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.denyFirst(func(_ throttle.Request, longest time.Duration) (throttle.DelayVerdict, time.Duration, error) {
-		if longest > time.Hour+misjudged || longest < time.Hour-patience {
+		if longest > time.Hour+clockError || longest < time.Hour-patience {
 			t.Errorf("it may wait for another %v, want about an hour", longest)
 		}
 		return throttle.ComesBack, time.Second, nil
@@ -235,7 +235,7 @@ func TestDelayWhoseSettlementWasLost(t *testing.T) {
 	const wait = 2 * time.Second
 	back := time.Now().Add(wait)
 	testkit.Must(f.js.PublishMsg(t.Context(), gone.newMove(candidate{message: m, event: e}, goal{reason: room.Slot, in: wait}).toStore[0]))(t)
-	gone.giveBack(m, 0)
+	gone.nak(m, 0)
 
 	f.denyFirst(nil) // a second plan would panic
 	f.throttle.planned = func(c throttle.Request) (time.Duration, bool, error) {

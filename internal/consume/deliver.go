@@ -57,16 +57,16 @@ func (d *delivery) fromQueue() bool {
 	return token != "" && token == room.Token(d.destination)
 }
 
-// takeInHand has the leases of a delivery renewed, until letGo.
-func (w *Worker) takeInHand(d *delivery) {
+// beginDelivery has the leases of a delivery renewed, until endDelivery.
+func (w *Worker) beginDelivery(d *delivery) {
 	w.metrics.InFlight(1)
-	w.keeper.add(d)
+	w.leases.add(d)
 }
 
-func (w *Worker) letGo(d *delivery) {
+func (w *Worker) endDelivery(d *delivery) {
 	w.metrics.InFlight(-1)
-	w.keeper.remove(d)
-	w.trouble.leave(d)
+	w.leases.remove(d)
+	w.health.leave(d)
 	d.leaveQueue()
 }
 
@@ -82,7 +82,7 @@ func (w *Worker) awaitTurn(ctx, work context.Context, d *delivery) bool {
 			w.settle(settlement{message: d.message, outcome: Expired})
 			return false
 		}
-		if w.trouble.turn(ctx, d) {
+		if w.health.turn(ctx, d) {
 			return true
 		}
 		if ctx.Err() != nil || d.lost.Load() {
@@ -95,7 +95,7 @@ func (w *Worker) awaitTurn(ctx, work context.Context, d *delivery) bool {
 // attempt posts once, on a lease that outlasts the post or was renewed just now. It does not post without such a lease, or after the
 // work context.
 func (w *Worker) attempt(work context.Context, d *delivery) (receipt string, failure *sink.Error, attempted bool) {
-	leased := work.Err() == nil && (d.left() >= w.o.SendTimeout || w.keeper.extend(work, d))
+	leased := work.Err() == nil && (d.left() >= w.o.SendTimeout || w.leases.extend(work, d))
 	if !leased || d.lost.Load() {
 		return "", nil, false
 	}
@@ -127,12 +127,12 @@ func isOfAll(failure *sink.Error) bool {
 	return failure != nil && (failure.Class == sink.RateLimited || failure.Class == sink.Misconfigured)
 }
 
-// attemptsInHand is about how many attempts a worker makes. The back-off of the next worker goes on from there.
-const attemptsInHand = 3
+// attemptsPerDelivery is about how many attempts a worker makes. The back-off of the next worker goes on from there.
+const attemptsPerDelivery = 3
 
 // pause is how long to wait before another attempt: a first time, doubled for each attempt after that one, up to the longest back-off.
 // It is spread by a quarter to either side, so that what failed together does not come back together.
-func pause(first time.Duration, attemptsSince int) time.Duration {
+func retryDelay(first time.Duration, attemptsSince int) time.Duration {
 	growing := backoff.ExponentialBackOff{InitialInterval: first, RandomizationFactor: 0.25, Multiplier: 2, MaxInterval: longestBackoff}
 	for range min(attemptsSince, enoughDoublings) {
 		growing.NextBackOff()
@@ -144,10 +144,10 @@ func pause(first time.Duration, attemptsSince int) time.Duration {
 const enoughDoublings = 6
 
 // jitter spreads a delay that does not grow.
-func jitter(d time.Duration) time.Duration { return pause(d, 0) }
+func jitter(d time.Duration) time.Duration { return retryDelay(d, 0) }
 
-// postpone lets an event wait for its destination at the end of the channel's queue or, if it comes from there, in its place. Without
-// a delay it goes to the next worker. It keeps its slot.
+// postpone lets an event wait for its destination at the end of the channel's queue or, if it comes from there, where it stands.
+// Without a delay it goes to the next worker. It keeps its slot.
 func (w *Worker) postpone(work context.Context, d *delivery, delay time.Duration) {
 	if d.lost.Load() || d.left() <= 0 { // someone else may have the lease by now
 		d.span.Left(tracing.Lost)
@@ -163,10 +163,10 @@ func (w *Worker) postpone(work context.Context, d *delivery, delay time.Duration
 	}
 	d.grant.Release(context.WithoutCancel(work), d.uncertain)
 	if d.fromQueue() && d.attempts == 0 && delay > 0 { // it waits for its channel, as those behind it do
-		w.channels.rests(d.destination, delay)
+		w.channels.pause(d.destination, delay)
 		delay = min(delay, pollTime) // a request that is open now would bring it back behind those that follow it
 	}
-	w.giveBack(d.message, delay)
+	w.nak(d.message, delay)
 }
 
 // endUndelivered ends the grant of an event that is not tried again. Its slot is returned unless an attempt may have delivered it.
@@ -184,7 +184,7 @@ func (w *Worker) endUndelivered(work context.Context, d *delivery) {
 func (w *Worker) reject(work context.Context, d *delivery, failure *sink.Error) {
 	detail := cmp.Or(failure.Code, failure.Error())
 	fault := event.NewFault(event.ReasonSlackRejected, detail, failure)
-	if !w.bury(context.WithoutCancel(work), d.message, fault, func() { w.endUndelivered(work, d) }) {
+	if !w.deadLetter(context.WithoutCancel(work), d.message, fault, func() { w.endUndelivered(work, d) }) {
 		d.grant.Release(context.WithoutCancel(work), d.uncertain)
 	}
 }

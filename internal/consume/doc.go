@@ -26,16 +26,16 @@
 // # Leases
 //
 // A message is this instance's for the acknowledgement wait, counted from before the message was asked for. Only the server's
-// confirmation renews this lease. On a lease that may have run out nothing is posted, given back or terminated. A late
+// confirmation renews this lease. On a lease that may have run out nothing is posted, and no nak or termination is sent. A late
 // acknowledgement does no harm and is sent.
 //
 // # The room
 //
-// Events that have to wait for longer than a moment wait in the room, where they hold up no other event. Every move has the same
+// Events that have to wait for longer than a few seconds wait in the room, where they hold up no other event. Every move has the same
 // steps: ask the throttle whether one more event of the first-level category may stay, end the event's lease, store the event under
 // the name of its message, acknowledge the message. A redelivery has the same name, so the event is stored once, whatever fails in
 // between, and keeps its slots and its identity. An event that may not stay is dropped. Its slot is returned unless an attempt may
-// have delivered it. While the room cannot be written, messages are given back.
+// have delivered it. While the room cannot be written, messages are returned to their stream.
 //
 // Events that wait for a slot, for the event that they resolve, or for Redis are message schedules. Events that wait for a channel
 // stand in its queue in the order of their arrival. Each queue has a consumer of its own. A fresh event goes behind the queue, as
@@ -53,6 +53,6 @@
 // moves, one settles, and one watches the consumers. Deliveries run beside them: to each channel as many posts at once as configured
 // or, where channels are paced, as its pace asks for, in the order of their decisions.
 //
-// When its context ends, a worker asks for no more messages, gives back what is not decided or waits, finishes the deliveries under
-// way, and returns. It waits out failures of NATS without end, and acknowledges no event before its outcome is safe.
+// When its context ends, a worker asks for no more messages, returns what is not decided or waits to the stream, finishes the
+// deliveries under way, and returns. It waits out failures of NATS without end, and acknowledges no event before its outcome is safe.
 package consume

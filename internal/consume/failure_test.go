@@ -26,7 +26,7 @@ func failing(class sink.Class, attempts int) func(context.Context, event.Event, 
 	}
 }
 
-// A delivery that fails and may yet succeed is tried again while its first lease lasts, without giving the message back.
+// A delivery that fails and may yet succeed is tried again while its first lease lasts, without a nak.
 func TestRetryInsideTheLease(t *testing.T) {
 	t.Parallel()
 	for name, class := range map[string]sink.Class{"transient": sink.Transient, "uncertain": sink.Unknown} {
@@ -88,7 +88,7 @@ func TestBackoffGoesOn(t *testing.T) {
 		1: 500 * time.Millisecond, 2: time.Second, 3: 2 * time.Second, 6: 16 * time.Second, 7: 30 * time.Second, 1 << 30: 30 * time.Second,
 	} {
 		for range 100 {
-			if d := pause(firstBackoff, attempts-1); d < want*3/4 || d > want*5/4 {
+			if d := retryDelay(firstBackoff, attempts-1); d < want*3/4 || d > want*5/4 {
 				t.Fatalf("after %d attempts the next one is in %v, want %v give or take a quarter", attempts, d, want)
 			}
 		}
@@ -139,7 +139,7 @@ func TestRejected(t *testing.T) {
 	}
 }
 
-// While dead letters cannot be stored, messages that should become one are given back, and none is lost.
+// While dead letters cannot be stored, messages that should become one get a nak, and none is lost.
 func TestDeadLettersCannotBeStored(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -149,7 +149,7 @@ func TestDeadLettersCannotBeStored(t *testing.T) {
 	f.start(func(o *Options) { o.Provision = false })
 	sequences := []uint64{f.event("payments", "e"), f.publish("notify.payments", "{broken")}
 	for _, sequence := range sequences {
-		f.eventually("it is given back", func() bool { return len(f.said.about(sequence)) > 0 })
+		f.eventually("it gets a nak", func() bool { return len(f.said.about(sequence)) > 0 })
 		if delays := f.said.delays(t, sequence); len(delays) == 0 || delays[0] < misconfiguredBackoff*3/4 || delays[0] > misconfiguredBackoff*5/4 {
 			t.Errorf("put off by %v, want %v give or take a quarter", delays, misconfiguredBackoff)
 		}
@@ -250,34 +250,34 @@ func oneDeliveryProbes(t *testing.T, pace time.Duration) {
 // A prober that ends without an answer hands over to one that waits; where nobody waits, the fault is found anew.
 func TestProberLeaves(t *testing.T) {
 	t.Parallel()
-	trouble := newTrouble(slog.New(slog.DiscardHandler))
+	health := newHealth(slog.New(slog.DiscardHandler))
 	one := candidate{message: &message{}}
 	prober, other := &delivery{candidate: one, destination: "C1"}, &delivery{candidate: one, destination: "C1"}
-	trouble.misconfigure(prober, errScripted)
-	if !trouble.turn(t.Context(), &delivery{destination: "C2"}) {
+	health.misconfigure(prober, errScripted)
+	if !health.turn(t.Context(), &delivery{destination: "C2"}) {
 		t.Error("another destination has to wait")
 	}
 	looked := make(chan bool)
-	go func() { looked <- trouble.turn(t.Context(), other) }()
+	go func() { looked <- health.turn(t.Context(), other) }()
 	testkit.Eventually(t, "one delivery waits", func() bool {
-		trouble.mu.Lock()
-		defer trouble.mu.Unlock()
-		return trouble.faults["C1"].waiting == 1
+		health.mu.Lock()
+		defer health.mu.Unlock()
+		return health.faults["C1"].waiting == 1
 	})
-	trouble.leave(prober)
+	health.leave(prober)
 	if <-looked {
 		t.Error("who waited may try without looking again")
 	}
-	if !trouble.turn(t.Context(), other) {
+	if !health.turn(t.Context(), other) {
 		t.Error("nobody takes over")
 	}
-	trouble.leave(prober) // it is the prober no more
-	if _, err := trouble.misconfiguration(); !errors.Is(err, errScripted) {
+	health.leave(prober) // it is the prober no more
+	if _, err := health.misconfiguration(); !errors.Is(err, errScripted) {
 		t.Errorf("the fault is %v, want it to stand", err)
 	}
-	changed, _ := trouble.misconfiguration()
-	trouble.leave(other)
-	if _, err := trouble.misconfiguration(); err != nil {
+	changed, _ := health.misconfiguration()
+	health.leave(other)
+	if _, err := health.misconfiguration(); err != nil {
 		t.Errorf("the fault %v stands though nobody tries", err)
 	}
 	<-changed
@@ -362,19 +362,19 @@ func inTurn(classes ...sink.Class) func(context.Context, event.Event, int) error
 	}
 }
 
-// An event that its channel did not take because it wants rest keeps its place before the others.
+// An event that its channel did not take because it is paused stays before the others.
 func TestRateLimitedKeepsItsPlace(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.provision(patience)
-	const rest = 500 * time.Millisecond
+	const pause = 500 * time.Millisecond
 	ids := f.numbered("payments", 5)
 	var refused, again time.Time
 	f.sink.send = func(_ context.Context, e event.Event, attempt int) error {
 		switch {
 		case e.ID == ids[1] && attempt == 1:
 			refused = time.Now()
-			return &sink.Error{Class: sink.RateLimited, RetryAfter: rest, Err: errScripted}
+			return &sink.Error{Class: sink.RateLimited, RetryAfter: pause, Err: errScripted}
 		case e.ID == ids[1]:
 			again = time.Now()
 		}
@@ -385,10 +385,10 @@ func TestRateLimitedKeepsItsPlace(t *testing.T) {
 	if got, want := f.journal.posted(), slices.Insert(slices.Clone(ids), 1, ids[1]); !slices.Equal(got, want) {
 		t.Errorf("posted %q, want %q", got, want)
 	}
-	if took := again.Sub(refused); took < rest {
-		t.Errorf("posted again after %v, want a rest of %v", took, rest)
+	if took := again.Sub(refused); took < pause {
+		t.Errorf("posted again after %v, want a pause of %v", took, pause)
 	}
-	testkit.Equal(t, f.throttle.pauses["payments"], rest, "the channel was paused for")
+	testkit.Equal(t, f.throttle.pauses["payments"], pause, "the channel was paused for")
 	for i := range ids {
 		f.requireSaid(uint64(i+1), "+ACK")
 	}

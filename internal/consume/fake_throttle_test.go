@@ -15,14 +15,14 @@ import (
 
 // fakeThrottle admits everything unless it is told otherwise.
 type fakeThrottle struct {
-	journal *diary
-	judge   func(ctx context.Context, c throttle.Request) (throttle.Decision, error) // nil: admit
-	full    func(category string) *throttle.Denial                                   // nil: nothing is full
-	await   func(ctx context.Context) error                                          // nil: at once
-	reserve func(destination string, maxWait time.Duration) post                     // nil: now, or when the destination has rested
-	askRest func()                                                                   // called when it is asked whether a destination rests; nil: nothing
-	enter   func(stay throttle.Stay) bool                                            // nil: all may stay
-	passed  func(at position) (int64, error)                                         // nil: nothing has vanished
+	journal   *diary
+	decideOne func(ctx context.Context, c throttle.Request) (throttle.Decision, error) // nil: admit
+	full      func(category string) *throttle.Denial                                   // nil: nothing is full
+	await     func(ctx context.Context) error                                          // nil: at once
+	reserve   func(destination string, maxWait time.Duration) post                     // nil: now, or when the destination has rested
+	askPause  func()                                                                   // called when it is asked whether a destination is paused; nil: nothing
+	enter     func(stay throttle.Stay) bool                                            // nil: all may stay
+	passed    func(at position) (int64, error)                                         // nil: nothing has vanished
 
 	enterFails error
 
@@ -38,7 +38,7 @@ type fakeThrottle struct {
 	mostInRoom int                      // stays at once
 	unpaired   map[string]bool          // pairs that are known not to be open
 	positions  []position               // that were told
-	resting    map[string]time.Time
+	paused     map[string]time.Time
 	pauses     map[string]time.Duration // what Pause was told last
 }
 
@@ -55,12 +55,12 @@ func (f *fakeThrottle) Decide(ctx context.Context, candidates []throttle.Request
 	f.mu.Unlock()
 	decisions := make([]throttle.Decision, len(candidates))
 	for i, c := range candidates {
-		if f.judge == nil {
+		if f.decideOne == nil {
 			decisions[i] = f.admit(c)
 			continue
 		}
 		var err error
-		if decisions[i], err = f.judge(ctx, c); err != nil {
+		if decisions[i], err = f.decideOne(ctx, c); err != nil {
 			return nil, err
 		}
 	}
@@ -77,14 +77,14 @@ func (f *fakeThrottle) Await(ctx context.Context) error {
 func (f *fakeThrottle) Pause(_ context.Context, destination string, d time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.resting[destination] = time.Now().Add(d)
+	f.paused[destination] = time.Now().Add(d)
 	f.pauses[destination] = d
 }
 
-func (f *fakeThrottle) rest(destination string) time.Duration {
+func (f *fakeThrottle) pause(destination string) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return max(0, time.Until(f.resting[destination]))
+	return max(0, time.Until(f.paused[destination]))
 }
 
 // post is when a destination takes its next message.
@@ -94,7 +94,7 @@ type post struct {
 }
 
 func (f *fakeThrottle) Reserve(_ context.Context, destination string, maxWait time.Duration) pacing.Reservation {
-	next := post{wait: f.rest(destination)}
+	next := post{wait: f.pause(destination)}
 	next.tooLate = next.wait > maxWait
 	if f.reserve != nil {
 		next = f.reserve(destination, maxWait)
@@ -102,13 +102,13 @@ func (f *fakeThrottle) Reserve(_ context.Context, destination string, maxWait ti
 	return pacing.Reservation{Wait: next.wait, OK: !next.tooLate}
 }
 
-func (f *fakeThrottle) Paused(destination string) time.Duration { return f.rest(destination) }
+func (f *fakeThrottle) Paused(destination string) time.Duration { return f.pause(destination) }
 
 func (f *fakeThrottle) CheckPause(_ context.Context, destination string) time.Duration {
-	if f.askRest != nil {
-		f.askRest()
+	if f.askPause != nil {
+		f.askPause()
 	}
-	return f.rest(destination)
+	return f.pause(destination)
 }
 
 func (f *fakeThrottle) EnterRoom(_ context.Context, stays []throttle.Stay) ([]bool, error) {
@@ -132,7 +132,7 @@ func (f *fakeThrottle) LeaveRoom(_ context.Context, stays []throttle.Stay) error
 	defer f.mu.Unlock()
 	for _, stay := range stays {
 		name := stay.First + " " + stay.Member
-		if f.entered[name].Weight <= stay.Weight { // else some of its places are left
+		if f.entered[name].Weight <= stay.Weight { // else some of its weight is left
 			delete(f.entered, name)
 		}
 	}
@@ -208,8 +208,8 @@ func (f *fakeThrottle) grant(c throttle.Request) *fakeGrant {
 }
 
 // answers has the throttle answer each request by a function of it alone.
-func (f *fakeThrottle) answers(judge func(throttle.Request) throttle.Decision) {
-	f.judge = func(_ context.Context, c throttle.Request) (throttle.Decision, error) { return judge(c), nil }
+func (f *fakeThrottle) answers(decide func(throttle.Request) throttle.Decision) {
+	f.decideOne = func(_ context.Context, c throttle.Request) (throttle.Decision, error) { return decide(c), nil }
 }
 
 // denied is about an event that a rule denies, whose next slot opens after a time; 0: that is not known.

@@ -164,7 +164,7 @@ func (f *fakeSink) mostAtOnce() int {
 type fakeMetrics struct {
 	testkit.Counts
 	mu   sync.Mutex
-	most int // in hand at once
+	most int // under way at once
 }
 
 func (f *fakeMetrics) Event(category, outcome string, n int) { f.Add(outcome+" "+category, n) }
@@ -188,10 +188,10 @@ func (f *fakeMetrics) Vanished(n int)                   { f.Add("vanished", n) }
 func (f *fakeMetrics) InFlight(delta int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.most = max(f.most, f.Add("in hand", delta))
+	f.most = max(f.most, f.Add("under way", delta))
 }
 
-func (f *fakeMetrics) mostInHand() int {
+func (f *fakeMetrics) mostUnderWay() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.most

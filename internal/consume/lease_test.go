@@ -51,9 +51,9 @@ func TestGrantLostToSomeoneElse(t *testing.T) {
 	f := newFixture(t)
 	const ackWait = 4 * time.Second // a sixth of it has to do for an answer
 	f.provision(ackWait)
-	var judged atomic.Int32
+	var asked atomic.Int32
 	f.throttle.answers(func(c throttle.Request) throttle.Decision {
-		if judged.Add(1) > 1 {
+		if asked.Add(1) > 1 {
 			return throttle.Decision{Verdict: throttle.Done}
 		}
 		return throttle.Decision{Verdict: throttle.Admitted, Grant: &fakeGrant{id: shown(c), journal: f.journal, extend: func() bool { return false }}}
@@ -65,14 +65,14 @@ func TestGrantLostToSomeoneElse(t *testing.T) {
 	// The lease never lasts for a post, so it is renewed before one.
 	sequence := f.event("payments", "e")
 	f.start(func(o *Options) { o.AckWait, o.SendTimeout = ackWait, time.Minute })
-	f.eventually("it comes again", func() bool { return judged.Load() > 1 })
+	f.eventually("it comes again", func() bool { return asked.Load() > 1 })
 	f.requireEmpty()
 	f.requireSaid(sequence, "+ACK")
 	f.requireHistory("e", "extend")
 	f.requireOutcomes(nil) // whoever delivered it has counted it
 }
 
-// taken is a message in the hands of a worker that does not run.
+// taken is a message of a worker that does not run.
 func (f *fixture) taken(w *Worker, ackWait time.Duration) *message {
 	f.Helper()
 	asked := time.Now()
@@ -81,7 +81,7 @@ func (f *fixture) taken(w *Worker, ackWait time.Duration) *message {
 }
 
 func (f *fixture) fetch(w *Worker) (jetstream.Msg, error) {
-	return w.place.Load().consumer.Next(jetstream.FetchMaxWait(patience))
+	return w.topology.Load().consumer.Next(jetstream.FetchMaxWait(patience))
 }
 
 // prepared is a worker that can settle and does not run.
@@ -130,7 +130,7 @@ func TestDeadlineMovesOnConfirmation(t *testing.T) {
 	}
 }
 
-// Once the lease may have run out a message is neither given back nor terminated, since both would change what the
+// Once the lease may have run out a message gets no nak and is not terminated, since both would change what the
 // server does with the next delivery. A late acknowledgement settles it.
 func TestAfterTheLease(t *testing.T) {
 	t.Parallel()
@@ -144,7 +144,7 @@ func TestAfterTheLease(t *testing.T) {
 		t.Fatalf("the lease lasts for another %v, delivery %d", late.left(), current.delivered)
 	}
 
-	w.giveBack(late, 0)
+	w.nak(late, 0)
 	w.postpone(t.Context(), &delivery{candidate: candidate{message: late}, grant: &fakeGrant{journal: f.journal}}, 0)
 	w.terminate(late, event.NewFault(event.ReasonBadJSON, "of no use", nil))
 	f.awaitSettled(1)
@@ -172,7 +172,7 @@ func TestNoPostWithoutALease(t *testing.T) {
 	w := f.prepared(func(o *Options) {
 		o.Connection, o.AckWait, o.SendTimeout = f.connect("nats://"+proxy.Addr), ackWait, time.Minute
 	})
-	w.sink, w.throttle, w.keeper = f.sink, f.throttle, newKeeper(w)
+	w.sink, w.throttle, w.leases = f.sink, f.throttle, newLeaseRenewer(w)
 	f.event("payments", "e")
 	d := &delivery{
 		candidate: candidate{message: f.taken(w, ackWait)}, out: sink.Delivery{Event: event.Event{ID: "e"}},

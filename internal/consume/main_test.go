@@ -60,7 +60,7 @@ func newFixtureOn(t *testing.T, server *servertest.NATS, options ...nats.Option)
 	return &fixture{
 		TB: t, server: server, js: js, journal: events,
 		throttle: &fakeThrottle{
-			journal: events, resting: make(map[string]time.Time), pauses: make(map[string]time.Duration),
+			journal: events, paused: make(map[string]time.Time), pauses: make(map[string]time.Duration),
 			entered: make(map[string]throttle.Stay), unpaired: make(map[string]bool), finished: make(map[string]bool),
 		},
 		sink:    &fakeSink{journal: events, attempts: make(map[string]int), prepared: make(map[string]string)},
@@ -69,7 +69,7 @@ func newFixtureOn(t *testing.T, server *servertest.NATS, options ...nats.Option)
 }
 
 // provision makes what a worker would make.
-func (f *fixture) provision(ackWait time.Duration) place {
+func (f *fixture) provision(ackWait time.Duration) topology {
 	f.Helper()
 	return testkit.Must(testNames.provision(f.Context(), f.js, ackWait, true, slog.New(slog.DiscardHandler)))(f)
 }
@@ -96,7 +96,7 @@ func (f *fixture) event(category, id string) uint64 {
 }
 
 // deliverOnce takes a message as an instance does that then crashes: it comes again at once.
-func (f *fixture) deliverOnce(found place) {
+func (f *fixture) deliverOnce(found topology) {
 	f.Helper()
 	m := testkit.Must(found.consumer.Next(jetstream.FetchMaxWait(patience)))(f)
 	testkit.NoError(f, m.Nak())

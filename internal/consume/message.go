@@ -30,7 +30,7 @@ func (s source) token() string {
 	return room.Token(s.channel)
 }
 
-// message is a stored message in this worker's hands.
+// message is a stored message that this worker was given.
 type message struct {
 	jetstream.Msg
 	source    source

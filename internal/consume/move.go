@@ -42,14 +42,14 @@ type goal struct {
 	behind  uint64        // Pair: see room.Entry
 }
 
-// stayIn is how long an event counts in the room unless it comes back at a known time: longer than a channel is likely to rest. The
+// stayIn is how long an event counts in the room unless it comes back at a known time: longer than a channel is likely to be paused. The
 // stay ends earlier with the event.
 const stayIn = 24 * time.Hour
 
 // comesBackWithin is how much longer than planned an event that comes back counts.
 const comesBackWithin = 5 * time.Minute
 
-// weightBytes is the size of body for which an event takes one more place in the room.
+// weightBytes is the size of body for which an event counts as one more event in the room.
 const weightBytes = 16 << 10
 
 func (n Names) room() room.Subjects { return room.Under(n.Subject) }
@@ -134,6 +134,6 @@ func (w *Worker) hold(work context.Context, d *delivery, done func()) {
 // exceedsRoom tells whether a message with its headers is larger than the room takes.
 func (w *Worker) exceedsRoom(message *nats.Msg) bool {
 	size := int64(message.Size() - len(message.Subject))
-	most := int64(w.place.Load().room.stream.CachedInfo().Config.MaxMsgSize)
+	most := int64(w.topology.Load().room.stream.CachedInfo().Config.MaxMsgSize)
 	return size > w.conn.MaxPayload() || most > 0 && size > most
 }

@@ -48,7 +48,7 @@ func TestMovedOnceAfterACrash(t *testing.T) {
 			e := testkit.Must(m.decode(gone.o.Decoder))(t)
 			stored := gone.newMove(candidate{message: m, event: e}, goal{reason: reason, channel: "payments", in: longEnough}).toStore[0]
 			testkit.Must(f.js.PublishMsg(t.Context(), stored))(t)
-			gone.giveBack(m, 0)
+			gone.nak(m, 0)
 
 			again := newGate(t)
 			f.throttle.answers(func(c throttle.Request) throttle.Decision {

@@ -28,7 +28,7 @@ func newMover(work context.Context, w *Worker) *mover {
 	return m
 }
 
-// close waits until everything handed over is stored or given back.
+// close waits until everything handed over is stored or returned to its stream.
 func (m *mover) close() {
 	close(m.moves)
 	m.ended.Wait()
@@ -147,7 +147,7 @@ func (m *mover) settle(batch []*move) {
 	for _, move := range batch {
 		known, err := move.confirmed(deadline.Done())
 		if !tooMuch(err) {
-			w.trouble.room.note(err)
+			w.health.room.note(err)
 		}
 		if err == nil {
 			stored = append(stored, move)
@@ -157,7 +157,7 @@ func (m *mover) settle(batch []*move) {
 			w.moved(move, known)
 			m.ended.Go(func() {
 				defer move.done()
-				w.bury(m.ctx, move.message, move.bad, func() {})
+				w.deadLetter(m.ctx, move.message, move.bad, func() {})
 			})
 			continue
 		case err == nil:
@@ -168,7 +168,7 @@ func (m *mover) settle(batch []*move) {
 			w.metrics.RoomRefused(string(move.reason), 1)
 			move.refused()
 		default:
-			w.giveBack(move.message, jitter(misconfiguredBackoff))
+			w.nak(move.message, jitter(misconfiguredBackoff))
 		}
 		move.done()
 	}

@@ -54,7 +54,7 @@ func (s *spy) about(sequence uint64) []string {
 	return slices.DeleteFunc(slices.Clone(s.words[sequence]), func(word string) bool { return word == string(sayInProgress) })
 }
 
-// delays is how long the message was put off each time it was given back.
+// delays is how long the message was put off with each nak.
 func (s *spy) delays(t testing.TB, sequence uint64) []time.Duration {
 	t.Helper()
 	var delays []time.Duration
@@ -66,18 +66,18 @@ func (s *spy) delays(t testing.TB, sequence uint64) []time.Duration {
 	return delays
 }
 
-func delayOf(t testing.TB, word string) (delay time.Duration, givenBack bool) {
+func delayOf(t testing.TB, word string) (delay time.Duration, nak bool) {
 	t.Helper()
-	rest, givenBack := strings.CutPrefix(word, sayNak)
-	if rest == "" {
-		return 0, givenBack
+	arguments, nak := strings.CutPrefix(word, sayNak)
+	if arguments == "" {
+		return 0, nak
 	}
-	number, _ := strings.CutPrefix(rest, ` {"delay": `)
+	number, _ := strings.CutPrefix(arguments, ` {"delay": `)
 	nanoseconds, err := strconv.ParseInt(strings.TrimSuffix(number, "}"), 10, 64)
-	if givenBack && err != nil {
-		t.Fatalf("given back with %q: %v", word, err)
+	if nak && err != nil {
+		t.Fatalf("nak with %q: %v", word, err)
 	}
-	return time.Duration(nanoseconds), givenBack
+	return time.Duration(nanoseconds), nak
 }
 
 // eventually waits until a condition holds.

@@ -111,9 +111,9 @@ func TestOutcomes(t *testing.T) {
 			if tried > 0 && test.outcome == Sent {
 				sent = 1
 			}
-			f.eventually("it is in hand no more", func() bool { return f.metrics.Get("in hand") == 0 })
-			if f.metrics.Get("age") != sent || f.metrics.mostInHand() != tried {
-				t.Errorf("%d ages, %d in hand at most, want %d and %d", f.metrics.Get("age"), f.metrics.mostInHand(), sent, tried)
+			f.eventually("it is under way no more", func() bool { return f.metrics.Get("under way") == 0 })
+			if f.metrics.Get("age") != sent || f.metrics.mostUnderWay() != tried {
+				t.Errorf("%d ages, %d under way at most, want %d and %d", f.metrics.Get("age"), f.metrics.mostUnderWay(), sent, tried)
 			}
 		})
 	}
@@ -133,7 +133,7 @@ func (f *fixture) requireAsked(sequence uint64, want, lookUp bool) {
 	}
 }
 
-// An event that someone else delivers, or that cannot be judged now, comes back, and keeps nothing else waiting.
+// An event that someone else delivers, or about which nothing can be decided now, comes back, and keeps nothing else waiting.
 func TestUndecided(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -142,14 +142,14 @@ func TestUndecided(t *testing.T) {
 		shortest, longest time.Duration
 	}{
 		"someone else delivers it": {first: throttle.Decision{Verdict: throttle.Leased, Wait: 300 * time.Millisecond}, shortest: 300 * time.Millisecond, longest: 400 * time.Millisecond},
-		"nothing can be judged":    {err: errScripted, shortest: 700 * time.Millisecond, longest: 1300 * time.Millisecond},
+		"nothing can be decided":   {err: errScripted, shortest: 700 * time.Millisecond, longest: 1300 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t)
 			f.provision(patience)
 			asked := 0
-			f.throttle.judge = func(_ context.Context, c throttle.Request) (throttle.Decision, error) {
+			f.throttle.decideOne = func(_ context.Context, c throttle.Request) (throttle.Decision, error) {
 				if shown(c) == "e" {
 					if asked++; asked == 1 {
 						return test.first, test.err
@@ -159,7 +159,7 @@ func TestUndecided(t *testing.T) {
 			}
 			sequence := f.event("payments", "e")
 			f.start(nil)
-			f.eventually("it is given back", func() bool { return len(f.said.about(sequence)) > 0 })
+			f.eventually("it gets a nak", func() bool { return len(f.said.about(sequence)) > 0 })
 			f.event("payments", "another")
 			f.eventually("the other one is sent", func() bool { return f.journal.count("finish another") == 1 })
 			f.requireHistory("another", "send", "finish")
@@ -174,11 +174,11 @@ func TestUndecided(t *testing.T) {
 	}
 }
 
-// While deliveries are slow a worker holds no more than it has places for, and posts no more at once than it may.
+// While deliveries are slow a worker holds no more than its pool has elements for, and posts no more at once than it may.
 func TestInHandIsBounded(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	const concurrency, events = 3, handSize + 100
+	const concurrency, events = 3, poolSize + 100
 	f.provision(patience)
 	for i := range events {
 		f.event("payments", fmt.Sprint(i))
@@ -192,11 +192,11 @@ func TestInHandIsBounded(t *testing.T) {
 	}
 	f.start(func(o *Options) { o.Concurrency = concurrency })
 	f.eventually("all events are taken", func() bool { return f.consumerInfo().NumAckPending == events })
-	// The last places stay empty until there are enough for a batch that is worth a call.
-	f.eventually("the hand is full", func() bool { return len(f.throttle.asked()) > handSize+concurrency-handSize/4 })
+	// The last elements stay free until there are enough for a batch that is worth a call.
+	f.eventually("the pool is full", func() bool { return len(f.throttle.asked()) > poolSize+concurrency-poolSize/4 })
 	f.eventually("posts are under way", func() bool { return f.sink.mostAtOnce() == concurrency })
-	if decided := len(f.throttle.asked()); decided > handSize+concurrency {
-		t.Errorf("%d events were decided about, want no more than there are places in hand: %d", decided, handSize+concurrency)
+	if decided := len(f.throttle.asked()); decided > poolSize+concurrency {
+		t.Errorf("%d events were decided about, want no more than the pool has elements: %d", decided, poolSize+concurrency)
 	}
 	release.open()
 	f.awaitSettled(events)

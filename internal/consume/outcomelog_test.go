@@ -69,7 +69,7 @@ func TestDeadLettersAreLogged(t *testing.T) {
 		testkit.EqualSlices(t, counts()[2:], []string{"bad_json 1000 notify.login"}, "after a minute")
 		time.Sleep(10 * letterLogEvery)
 		bury(event.ReasonBadJSON, "notify.login", 3)
-		testkit.EqualSlices(t, counts()[3:], []string{"bad_json 1 notify.login"}, "after a rest")
+		testkit.EqualSlices(t, counts()[3:], []string{"bad_json 1 notify.login"}, "after a pause")
 		l.stop()
 		testkit.EqualSlices(t, counts()[4:], []string{"bad_json 2 notify.login"}, "at the end")
 		log.WantCount(t, 5, `error="line break"`)
@@ -86,10 +86,10 @@ func TestStopReadsAsNoRecovery(t *testing.T) {
 	w := f.start(nil)
 	f.event("payments", "refused")
 	f.eventually("Slack refuses it", func() bool { return f.log.Count("deliveries are misconfigured") > 0 })
-	w.trouble.unacknowledged(20_000, 20_000)
+	w.health.unacknowledged(20_000, 20_000)
 	w.cancel()
 	w.wait()
-	w.trouble.unacknowledged(0, 20_000)
+	w.health.unacknowledged(0, 20_000)
 	for _, recovery := range []string{"no longer known to be misconfigured", "messages are delivered again"} {
 		f.log.WantCount(t, 0, recovery)
 	}

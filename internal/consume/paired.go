@@ -27,11 +27,11 @@ func (w *Worker) pairWait(c candidate) time.Duration {
 // awaitOther lets an event wait while another worker delivers it. An event that resolves another one waits in the room.
 func (w *Worker) awaitOther(c candidate, wait time.Duration) {
 	if c.event.Resolves() {
-		w.move(w.newMove(c, goal{reason: room.Pair, in: min(wait, w.pairWait(c)), behind: c.entry.Behind}), w.vacate)
+		w.move(w.newMove(c, goal{reason: room.Pair, in: min(wait, w.pairWait(c)), behind: c.entry.Behind}), w.release)
 		return
 	}
-	w.giveBack(c.message, wait+jitter(50*time.Millisecond))
-	w.vacate()
+	w.nak(c.message, wait+jitter(50*time.Millisecond))
+	w.release()
 }
 
 // unpaired deals with resolved events for which no pair is open. An event is dropped once it is certain that none will be. Until then
@@ -39,20 +39,20 @@ func (w *Worker) awaitOther(c candidate, wait time.Duration) {
 //
 // An undecided event that may open the pair stands before it in the producers' stream. Parts of bodies, and events that Redis refused,
 // stand in the room instead, before everything that is stored there later. Another worker may decide between the question to the
-// throttle and the look at the streams. So the throttle is asked once more, and that answer counts. Each event holds a place in hand.
+// throttle and the look at the streams. So the throttle is asked once more, and that answer counts. Each event holds an element of the pool.
 func (w *Worker) unpaired(pulling, ctx context.Context, events []candidate) {
 	var again []candidate
 	end := uint64(0)
 	for _, c := range events {
 		behind := c.entry.Behind
-		if behind == 0 && w.openings.producers.noneBefore(ctx, c.entry.Origin.Sequence, w.place.Load(), w.firstOfProducers) {
+		if behind == 0 && w.openings.producers.noneBefore(ctx, c.entry.Origin.Sequence, w.topology.Load(), w.firstOfProducers) {
 			if end == 0 {
 				end, _ = w.endOfRoom(ctx)
 			}
 			behind = end
 		}
-		if behind == 0 || !w.openings.room.noneBefore(ctx, behind+1, w.place.Load(), w.firstOfRoom) {
-			w.move(w.newMove(c, goal{reason: room.Pair, in: w.pairWait(c), behind: behind}), w.vacate)
+		if behind == 0 || !w.openings.room.noneBefore(ctx, behind+1, w.topology.Load(), w.firstOfRoom) {
+			w.move(w.newMove(c, goal{reason: room.Pair, in: w.pairWait(c), behind: behind}), w.release)
 			continue
 		}
 		c.certain = true
@@ -60,7 +60,7 @@ func (w *Worker) unpaired(pulling, ctx context.Context, events []candidate) {
 	}
 	if len(again) > 0 && !w.decide(pulling, ctx, again) {
 		for _, c := range again {
-			w.giveBack(c.message, 0)
+			w.nak(c.message, 0)
 		}
 	}
 }
@@ -80,20 +80,20 @@ const openingKept = 200 * time.Millisecond
 
 // firstOpening is how far a stream certainly holds none of them.
 type firstOpening struct {
-	mu    sync.Mutex
-	place *place
-	first uint64 // none stands before it
-	asked time.Time
+	mu       sync.Mutex
+	topology *topology
+	first    uint64 // none stands before it
+	asked    time.Time
 }
 
 // noneBefore tells whether no message before a sequence may open a pair. In doubt it says no.
 func (o *firstOpening) noneBefore(
-	ctx context.Context, sequence uint64, at *place, look func(ctx context.Context, at *place, from uint64) (uint64, error),
+	ctx context.Context, sequence uint64, at *topology, look func(ctx context.Context, at *topology, from uint64) (uint64, error),
 ) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.place != at { // the streams may have been made anew, and count anew
-		o.place, o.first, o.asked = at, 0, time.Time{}
+	if o.topology != at { // the streams may have been made anew, and count anew
+		o.topology, o.first, o.asked = at, 0, time.Time{}
 	}
 	if o.first < sequence && time.Since(o.asked) > openingKept {
 		o.first, _ = look(ctx, at, o.first)
@@ -104,7 +104,7 @@ func (o *firstOpening) noneBefore(
 
 // firstOfProducers finds the first message behind the acknowledgement floor that may open a pair. The floor alone may lag: it does not
 // pass other subjects and deleted messages.
-func (w *Worker) firstOfProducers(ctx context.Context, at *place, known uint64) (uint64, error) {
+func (w *Worker) firstOfProducers(ctx context.Context, at *topology, known uint64) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	info, err := at.consumer.Info(ctx)
@@ -116,7 +116,7 @@ func (w *Worker) firstOfProducers(ctx context.Context, at *place, known uint64) 
 }
 
 // firstOfRoom finds the first undecided event in the room that may open a pair. Redis knows of the decided ones.
-func (w *Worker) firstOfRoom(ctx context.Context, at *place, known uint64) (uint64, error) {
+func (w *Worker) firstOfRoom(ctx context.Context, at *topology, known uint64) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	end, err := w.endOfRoom(ctx)
@@ -130,7 +130,7 @@ func (w *Worker) firstOfRoom(ctx context.Context, at *place, known uint64) (uint
 func (w *Worker) endOfRoom(ctx context.Context) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	info, err := w.place.Load().room.stream.Info(ctx)
+	info, err := w.topology.Load().room.stream.Info(ctx)
 	if err != nil {
 		return 0, err
 	}

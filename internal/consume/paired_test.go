@@ -56,8 +56,8 @@ func TestResolvedIsNeverDroppedUnasked(t *testing.T) {
 	}
 }
 
-// judgeUnpaired finds no pair for what resolves, and leaves the rest to another judge (nil: admit).
-func (f *fixture) judgeUnpaired(other func(throttle.Request) throttle.Decision) {
+// answerUnpaired finds no pair for what resolves, and leaves the others to another function (nil: admit).
+func (f *fixture) answerUnpaired(other func(throttle.Request) throttle.Decision) {
 	f.throttle.answers(func(c throttle.Request) throttle.Decision {
 		switch {
 		case c.Resolves:
@@ -92,15 +92,15 @@ type unpairedCase struct {
 	ends    string                // what is done about the firing event last; "": it does not end
 }
 
-func keptInHand(f *fixture, settle *gate) {
+func keptByWorker(f *fixture, settle *gate) {
 	f.sink.send = func(ctx context.Context, _ event.Event, _ int) error {
 		_ = settle.pass(ctx)
 		return nil
 	}
 }
 
-func givenBack(f *fixture, settle *gate) {
-	f.judgeUnpaired(func(c throttle.Request) throttle.Decision {
+func nakSent(f *fixture, settle *gate) {
+	f.answerUnpaired(func(c throttle.Request) throttle.Decision {
 		if settle.isOpen() {
 			return f.throttle.admit(c)
 		}
@@ -111,7 +111,7 @@ func givenBack(f *fixture, settle *gate) {
 // keptInRoom has the firing event stand in the room.
 func keptInRoom(subject string, reason room.Reason) func(*fixture, *gate) {
 	return func(f *fixture, settle *gate) {
-		givenBack(f, settle)
+		nakSent(f, settle)
 		f.putInRoom(subject, room.Entry{
 			Reason: reason, Subject: "notify.payments", ID: "firing", Origin: room.Origin{Stream: "OTHER", Sequence: 1, Stored: time.Now()}, Since: time.Now(),
 		}, `{"id": "firing", "title": "an event", "status": "firing", "key": "k"}`)
@@ -125,13 +125,13 @@ func TestUnpaired(t *testing.T) {
 	subjects := testNames.room()
 	schedule, due := subjects.Schedule(room.Redis, "payments", "x")
 	for name, test := range map[string]unpairedCase{
-		"before it is nothing":                        {},
-		"before it is one in hand":                    {ends: "finish", stored: true, keeps: keptInHand},
-		"before it is one that was given back":        {ends: "finish", stored: true, keeps: givenBack},
-		"before it is one that comes again":           {ends: "finish", stored: true, ackWait: 4 * time.Second, taken: true},
-		"in the room is a part that was given back":   {ends: "finish", keeps: keptInRoom(subjects.Queue(room.Part, "payments"), room.Part)},
-		"in the room is a replay that was given back": {ends: "finish", keeps: keptInRoom(subjects.Queue(room.Replay, "payments"), room.Replay)},
-		"in the room is what Redis refused":           {ends: "finish", keeps: keptInRoom(due, room.Redis)},
+		"before it is nothing":                   {},
+		"before it is one that a worker holds":   {ends: "finish", stored: true, keeps: keptByWorker},
+		"before it is one that got a nak":        {ends: "finish", stored: true, keeps: nakSent},
+		"before it is one that comes again":      {ends: "finish", stored: true, ackWait: 4 * time.Second, taken: true},
+		"in the room is a part that got a nak":   {ends: "finish", keeps: keptInRoom(subjects.Queue(room.Part, "payments"), room.Part)},
+		"in the room is a replay that got a nak": {ends: "finish", keeps: keptInRoom(subjects.Queue(room.Replay, "payments"), room.Replay)},
+		"in the room is what Redis refused":      {ends: "finish", keeps: keptInRoom(due, room.Redis)},
 		"in the room is what Redis refused, not due yet": {keeps: keptInRoom(schedule, room.Redis), removes: func(f *fixture) {
 			testkit.NoError(f, f.stream(testNames.RoomStream).Purge(f.Context(), jetstream.WithPurgeSubject(schedule)))
 		}},
@@ -152,7 +152,7 @@ func (f *fixture) requireUnpaired(test unpairedCase, mixed bool) {
 	}
 	ackWait := cmp.Or(test.ackWait, patience)
 	found, settle := f.provision(ackWait), newGate(f)
-	f.judgeUnpaired(nil)
+	f.answerUnpaired(nil)
 	f.others(mixed)
 	if test.stored {
 		f.status(event.StatusFiring)
@@ -238,7 +238,7 @@ func TestPairOpensMeanwhile(t *testing.T) {
 	f.status(event.StatusFiring)
 	elsewhere := testkit.Must(found.consumer.Next(jetstream.FetchMaxWait(patience)))(t)
 	opened := false
-	f.throttle.judge = func(ctx context.Context, c throttle.Request) (throttle.Decision, error) {
+	f.throttle.decideOne = func(ctx context.Context, c throttle.Request) (throttle.Decision, error) {
 		if opened {
 			return f.throttle.admit(c), nil
 		}
@@ -280,7 +280,7 @@ func TestUnpairedAfterTheConsumer(t *testing.T) {
 	f.mixedStream()
 	f.provision(patience)
 	anew, settle := newGate(t), newGate(t)
-	f.judgeUnpaired(func(c throttle.Request) throttle.Decision {
+	f.answerUnpaired(func(c throttle.Request) throttle.Decision {
 		switch {
 		case !anew.isOpen():
 			return f.throttle.admit(c)
@@ -317,13 +317,13 @@ func TestUnpairedCrowd(t *testing.T) {
 	t.Parallel()
 	const crowd = 60
 	f := newFixture(t)
-	f.judgeUnpaired(nil)
+	f.answerUnpaired(nil)
 	w := f.prepared(nil)
 	resolved := func(i int) (subject, body string) {
 		return "notify.payments", fmt.Sprintf(`{"title": "an event", "status": "resolved", "key": "%d"}`, i)
 	}
 	f.publishAsync(crowd, resolved)
-	at := w.place.Load()
+	at := w.topology.Load()
 	group := f.publish("notify.payments", `{"alerts": [{"status": "resolved", "fingerprint": "a"}, {"status": "firing", "fingerprint": "b"}]}`)
 	found := uint64(0)
 	f.eventually("the group is found, which may open a pair", func() bool {
@@ -361,21 +361,21 @@ func TestUnpairedInDoubt(t *testing.T) {
 	w := prepare(t, f.newWorker(nil))
 	f.event("errors", "of another instance") // which keeps the acknowledgement floor below it
 	elsewhere := testkit.Must(f.fetch(w))(t)
-	blind := *w.place.Load()
+	blind := *w.topology.Load()
 	blind.stream = testkit.Must(f.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "GONE"}))(t)
 	testkit.NoError(t, f.js.DeleteStream(t.Context(), "GONE"))
-	w.place.Store(&blind)
+	w.topology.Store(&blind)
 	if first, err := w.firstOfProducers(t.Context(), &blind, 5); !errors.Is(err, jetstream.ErrStreamNotFound) || first != 5 {
 		t.Errorf("the first message that may open a pair is %d (%v), want %v", first, err, jetstream.ErrStreamNotFound)
 	}
-	f.judgeUnpaired(nil)
+	f.answerUnpaired(nil)
 	f.run(w)
 	f.status(event.StatusResolved)
 	f.eventually("it waits again and again", func() bool { return f.streamInfo(testNames.RoomStream).State.LastSeq > 4 })
 	f.requireOutcomes(nil)
 
 	sighted := f.provision(patience)
-	w.place.Store(&sighted)
+	w.topology.Store(&sighted)
 	testkit.NoError(t, elsewhere.Ack())
 	f.awaitSettled(1)
 	f.requireRoomEmpty()
@@ -387,9 +387,9 @@ func TestUnpairedInDoubt(t *testing.T) {
 func TestFirstOpening(t *testing.T) {
 	t.Parallel()
 	var o firstOpening
-	at, looks, found := new(place), 0, uint64(10)
+	at, looks, found := new(topology), 0, uint64(10)
 	var failure error
-	look := func(_ context.Context, _ *place, from uint64) (uint64, error) {
+	look := func(_ context.Context, _ *topology, from uint64) (uint64, error) {
 		looks++
 		return max(from, found), failure
 	}
@@ -408,6 +408,6 @@ func TestFirstOpening(t *testing.T) {
 	none(12, true, 3) // so far it came
 	o.asked, found = time.Now().Add(-2*openingKept), 0
 	none(13, false, 4)
-	at, failure = new(place), nil
+	at, failure = new(topology), nil
 	none(5, false, 5)
 }

@@ -57,7 +57,7 @@ func (n Names) waitingConsumer(reason room.Reason) string {
 	return n.Consumer + "-waiting-" + string(reason)
 }
 
-// maxAckPending bounds the messages that all instances together have in hand or have given back with a delay.
+// maxAckPending bounds the messages that all instances together have unacknowledged, with those that got a nak with a delay.
 const maxAckPending = 20_000
 
 // duplicateWindow is how long the room and the dead-letter stream know a message again that is stored a second time.
@@ -120,14 +120,14 @@ func (n Names) consumerConfig(ackWait time.Duration, streamSubjects []string) je
 	return config
 }
 
-// place is the streams and consumers as they were found or made.
-type place struct {
+// topology is the streams and consumers as they were found or made.
+type topology struct {
 	stream    jetstream.Stream
 	consumer  jetstream.Consumer
 	ackWait   time.Duration
 	streamAge time.Duration // how long the stream keeps messages; 0 for ever
 	created   time.Time     // when the consumer was, by the server's clock
-	room      *roomPlace
+	room      *roomTopology
 }
 
 // apiTimeout bounds one request to the JetStream API. A denied request takes that long.
@@ -137,21 +137,21 @@ const apiTimeout = 5 * time.Second
 var ErrUnfit = errors.New("nats is not fit for use")
 
 // provision finds streams and consumers. Create says whether those that are absent are made; what exists is never altered.
-func (n Names) provision(ctx context.Context, js jetstream.JetStream, ackWait time.Duration, create bool, logger *slog.Logger) (place, error) {
+func (n Names) provision(ctx context.Context, js jetstream.JetStream, ackWait time.Duration, create bool, logger *slog.Logger) (topology, error) {
 	if err := fitServer(js.Conn()); err != nil {
-		return place{}, err
+		return topology{}, err
 	}
 	at, err := n.provisionEvents(ctx, js, ackWait, create, logger)
 	if err != nil {
-		return place{}, err
+		return topology{}, err
 	}
 	if at.room, err = n.provisionRoom(ctx, js, ackWait, create, logger); err != nil {
-		return place{}, err
+		return topology{}, err
 	}
 	if create {
 		_, err := n.ensureStream(ctx, js, n.DeadLetterConfig(), true, logger)
 		if errors.Is(err, errNoSpace) {
-			return place{}, err
+			return topology{}, err
 		}
 		if err != nil {
 			logger.Warn("dead-letter stream cannot be made sure of", "error", err)
@@ -163,7 +163,7 @@ func (n Names) provision(ctx context.Context, js jetstream.JetStream, ackWait ti
 }
 
 // provisionEvents finds the producers' stream and its consumer.
-func (n Names) provisionEvents(ctx context.Context, js jetstream.JetStream, ackWait time.Duration, create bool, logger *slog.Logger) (place, error) {
+func (n Names) provisionEvents(ctx context.Context, js jetstream.JetStream, ackWait time.Duration, create bool, logger *slog.Logger) (topology, error) {
 	var consumer jetstream.Consumer
 	created := false
 	stream, err := n.ensureStream(ctx, js, n.StreamConfig(), create, logger)
@@ -171,19 +171,19 @@ func (n Names) provisionEvents(ctx context.Context, js jetstream.JetStream, ackW
 		consumer, created, err = ensureConsumer(ctx, js, n.Stream, n.consumerConfig(ackWait, stream.CachedInfo().Config.Subjects), create)
 	}
 	if err != nil {
-		return place{}, fmt.Errorf("looking for consumer %q of stream %q: %w", n.Consumer, n.Stream, err)
+		return topology{}, fmt.Errorf("looking for consumer %q of stream %q: %w", n.Consumer, n.Stream, err)
 	}
 	if created {
 		logger.Info("consumer is created", "stream", n.Stream, "consumer", n.Consumer)
 	}
 	found := consumer.CachedInfo().Config
 	if err := fit(found); err != nil {
-		return place{}, err
+		return topology{}, err
 	}
 	if err := n.trusted(stream.CachedInfo().Config); err != nil {
-		return place{}, err
+		return topology{}, err
 	}
-	return place{
+	return topology{
 		stream: stream, consumer: consumer, created: consumer.CachedInfo().Created, ackWait: leaseOf(found),
 		streamAge: stream.CachedInfo().Config.MaxAge,
 	}, nil

@@ -12,7 +12,7 @@ import (
 )
 
 // How many messages are asked for at once: few at first, more while they are handled quickly, fewer when they wait. So
-// no more are in hand than are handled well within the acknowledgement wait.
+// no more are pulled than are handled well within the acknowledgement wait.
 const (
 	firstDemand   = 64
 	smallestFetch = 16
@@ -36,10 +36,10 @@ func (w *Worker) pullAll(ctx context.Context) error {
 		})
 	}
 	start(func(ctx context.Context) error {
-		return w.pull(ctx, source{}, func() jetstream.Consumer { return w.place.Load().consumer })
+		return w.pull(ctx, source{}, func() jetstream.Consumer { return w.topology.Load().consumer })
 	})
 	start(func(ctx context.Context) error {
-		return w.pull(ctx, source{inRoom: true}, func() jetstream.Consumer { return w.place.Load().room.consumer })
+		return w.pull(ctx, source{inRoom: true}, func() jetstream.Consumer { return w.topology.Load().room.consumer })
 	})
 	for _, queue := range w.queues(ctx) {
 		w.serve(queue)
@@ -143,7 +143,7 @@ func (w *Worker) queues(ctx context.Context) []source {
 	subjects := w.names.room()
 	asking, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	info, err := w.place.Load().room.stream.Info(asking, jetstream.WithSubjectFilter(subjects.ChannelFilter("*")))
+	info, err := w.topology.Load().room.stream.Info(asking, jetstream.WithSubjectFilter(subjects.ChannelFilter("*")))
 	if ctx.Err() != nil {
 		return queues // the worker stops
 	}
@@ -171,21 +171,21 @@ func (w *Worker) pullQueue(ctx context.Context, from source) error {
 		if channel, _ := w.served.Load(from.token()); from.channel == "" {
 			from.channel, _ = channel.(string) // an event for it has told
 		}
-		if err := w.awaitRest(ctx, from.channel); err != nil {
+		if err := w.awaitPause(ctx, from.channel); err != nil {
 			return err
 		}
 		free, err := w.channels.awaitFree(ctx, from.channel)
 		if err != nil {
 			return err
 		}
-		consumer, err := w.place.Load().room.channel(ctx, from.token())
+		consumer, err := w.topology.Load().room.channel(ctx, from.token())
 		if err != nil {
 			if err := w.queueFailed(ctx, err); err != nil {
 				return err
 			}
 			continue
 		}
-		w.trouble.queues.note(nil)
+		w.health.queues.note(nil)
 		received, _, err := w.fetch(ctx, from, consumer, free)
 		if err != nil {
 			return err
@@ -195,14 +195,14 @@ func (w *Worker) pullQueue(ctx context.Context, from source) error {
 	}
 }
 
-// awaitRest waits while a channel rests for longer than a moment.
-func (w *Worker) awaitRest(ctx context.Context, channel string) error {
+// awaitPause waits while a channel is paused for longer than memoryWait.
+func (w *Worker) awaitPause(ctx context.Context, channel string) error {
 	for {
-		rest := w.resting(channel)
-		if rest <= moment {
+		paused := w.paused(channel)
+		if paused <= memoryWait {
 			return nil
 		}
-		if err := w.rest(ctx, min(rest-moment, time.Second)); err != nil {
+		if err := w.sleep(ctx, min(paused-memoryWait, time.Second)); err != nil {
 			return err
 		}
 	}
@@ -214,9 +214,9 @@ func (w *Worker) queueFailed(ctx context.Context, err error) error {
 		return w.findConsumer(ctx)
 	}
 	if w.conn.IsConnected() && ctx.Err() == nil {
-		w.trouble.queues.note(err)
+		w.health.queues.note(err)
 	}
-	return w.rest(ctx, time.Second)
+	return w.sleep(ctx, time.Second)
 }
 
 // mayPull waits until messages can be handled: the connection is there, decisions can be made, and deliveries are not
@@ -229,7 +229,7 @@ func (w *Worker) mayPull(ctx context.Context) error {
 		if err := w.throttle.Await(ctx); err != nil {
 			return err
 		}
-		changed, misconfigured := w.trouble.misconfiguration()
+		changed, misconfigured := w.health.misconfiguration()
 		switch {
 		case misconfigured != nil:
 			select {
@@ -239,7 +239,7 @@ func (w *Worker) mayPull(ctx context.Context) error {
 				return errClosed
 			}
 		case !w.conn.IsConnected():
-			if err := w.rest(ctx, 20*time.Millisecond); err != nil {
+			if err := w.sleep(ctx, 20*time.Millisecond); err != nil {
 				return err
 			}
 		default:
@@ -255,16 +255,16 @@ func (w *Worker) pullFailed(ctx context.Context, consumer jetstream.Consumer, er
 		errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse)
 	if !gone {
 		w.logger.Debug("a request for messages ended", "error", err)
-		return w.rest(ctx, 100*time.Millisecond)
+		return w.sleep(ctx, 100*time.Millisecond)
 	}
 	info, cancel := context.WithTimeout(ctx, apiTimeout)
 	_, infoErr := consumer.Info(info)
 	cancel()
 	if w.conn.IsConnected() && ctx.Err() == nil {
-		w.trouble.consumer.note(infoErr)
+		w.health.consumer.note(infoErr)
 		if errors.Is(infoErr, jetstream.ErrConsumerNotFound) || errors.Is(infoErr, jetstream.ErrStreamNotFound) {
 			return w.findConsumer(ctx)
 		}
 	}
-	return w.rest(ctx, 100*time.Millisecond)
+	return w.sleep(ctx, 100*time.Millisecond)
 }

@@ -90,7 +90,7 @@ type stored struct {
 	at       int64
 }
 
-// mostLate bounds what is remembered of late settlements: more than all instances together have in hand.
+// mostLate bounds what is remembered of late settlements: more than all instances together have unacknowledged.
 const mostLate = 2 * maxAckPending
 
 // settleQueue is how many batches may wait; more make the worker wait.
@@ -113,7 +113,7 @@ func newSettler(
 }
 
 // settle hands over what is to be acknowledged. It waits for earlier batches, but not after the cut: then the server redelivers the
-// rest.
+// others.
 func (s *settler) settle(batch ...settlement) {
 	if len(batch) == 0 {
 		return
@@ -279,9 +279,9 @@ func (s *settler) settledBefore(m *message, late bool) bool {
 	return before
 }
 
-// giveBack returns a message to JetStream, to be delivered again after the delay. If the lease may have run out, the message is
+// nak returns a message to JetStream, to be delivered again after the delay. If the lease may have run out, the message is
 // delivered again anyway.
-func (w *Worker) giveBack(m *message, delay time.Duration) {
+func (w *Worker) nak(m *message, delay time.Duration) {
 	m.span.Left(tracing.GivenBack)
 	if m.left() <= 0 {
 		return

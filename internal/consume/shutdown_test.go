@@ -15,7 +15,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// requireGivenBack checks that a message went back without a delay, and no more often than once for what had it in hand
+// requireGivenBack checks that a message went back without a delay, and no more often than once for what held it
 // and once for the request for messages that was still open then.
 func (f *fixture) requireGivenBack(sequence uint64) {
 	f.Helper()
@@ -49,7 +49,7 @@ func TestStopFinishesDeliveries(t *testing.T) {
 	f.requireHistory("e", "send", "finish")
 	f.requireSaid(sequence, "+ACK")
 	f.requireOutcomes(map[string]int{"sent payments": 1})
-	// A request that was just being made may still have taken the late one. Then it was given back.
+	// A request that was just being made may still have taken the late one. Then it got a nak.
 	if left, unacknowledged := f.streamInfo(testNames.Stream).State.Msgs, f.consumerInfo().NumAckPending; left != 1 || unacknowledged != 0 {
 		t.Errorf("%d messages are left, %d of them unacknowledged, want 1 and 0", left, unacknowledged)
 	}
@@ -61,7 +61,7 @@ func TestStopGivesBackWhatIsUndecided(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	deciding := make(chan struct{})
-	f.throttle.judge = func(ctx context.Context, _ throttle.Request) (throttle.Decision, error) {
+	f.throttle.decideOne = func(ctx context.Context, _ throttle.Request) (throttle.Decision, error) {
 		close(deciding)
 		<-ctx.Done()
 		return throttle.Decision{}, ctx.Err()
@@ -78,7 +78,7 @@ func TestStopGivesBackWhatIsUndecided(t *testing.T) {
 		f.requireSaid(sequence, sayNak)
 	}
 
-	f.throttle.judge = nil
+	f.throttle.decideOne = nil
 	f.start(nil)
 	f.awaitSettled(10)
 	f.requireOutcomes(map[string]int{"sent payments": 10})
@@ -138,7 +138,7 @@ func TestStopCutsWhatTakesTooLong(t *testing.T) {
 	f.awaitSettled(2)
 }
 
-// A post that succeeds at the moment at which it is cut is recorded, acknowledged and counted all the same.
+// A post that succeeds just as it is cut is recorded, acknowledged and counted all the same.
 func TestStopSettlesWhatWasDeliveredLast(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -159,13 +159,13 @@ func TestStopSettlesWhatWasDeliveredLast(t *testing.T) {
 	f.requireEmpty()
 }
 
-// The time to finish counts from the stop, also while all places in hand are taken.
+// The time to finish counts from the stop, also while the whole pool is taken.
 func TestStopWithAFullHand(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.provision(patience)
 	var sequences []uint64
-	for i := range handSize + 1 {
+	for i := range poolSize + 1 {
 		sequences = append(sequences, f.event("payments", fmt.Sprint(i)))
 	}
 	f.sink.send = func(ctx context.Context, _ event.Event, _ int) error {
@@ -173,12 +173,12 @@ func TestStopWithAFullHand(t *testing.T) {
 		return &sink.Error{Class: sink.Unknown, Err: ctx.Err()}
 	}
 	w := f.start(func(o *Options) { o.Shutdown, o.Concurrency = 50*time.Millisecond, 1 })
-	f.eventually("the hand is full", func() bool { return len(f.throttle.asked()) == handSize+1 })
-	sequences = append(sequences, f.publish("notify.payments", "{broken")) // it waits for a place
+	f.eventually("the pool is full", func() bool { return len(f.throttle.asked()) == poolSize+1 })
+	sequences = append(sequences, f.publish("notify.payments", "{broken")) // it waits for the pool
 	f.eventually("all events are taken", func() bool { return f.consumerInfo().NumAckPending == len(sequences) })
 	w.stop()
 	f.requireOutcomes(f.metrics.outcomes())
-	for _, sequence := range sequences[:handSize+1] {
+	for _, sequence := range sequences[:poolSize+1] {
 		f.requireGivenBack(sequence)
 	}
 }
@@ -189,7 +189,7 @@ func TestStopWithoutNATS(t *testing.T) {
 	f := newFixture(t)
 	proxy := servertest.StartProxy(t, f.server.URL[len("nats://"):])
 	f.provision(patience)
-	const events = handSize
+	const events = poolSize
 	release := newGate(t)
 	f.sink.send = func(ctx context.Context, _ event.Event, _ int) error {
 		_ = release.pass(ctx)
@@ -201,7 +201,7 @@ func TestStopWithoutNATS(t *testing.T) {
 	w := f.start(func(o *Options) {
 		o.Connection, o.Shutdown = f.connect("nats://"+proxy.Addr), 50*time.Millisecond
 	})
-	f.eventually("all events are in hand", func() bool { return len(f.throttle.asked()) == events })
+	f.eventually("all events are taken", func() bool { return len(f.throttle.asked()) == events })
 	proxy.Refuse(true)
 	proxy.Cut()
 	f.eventually("the connection is lost", func() bool { return w.Ready() != nil })

@@ -53,7 +53,7 @@ func TestSplit(t *testing.T) {
 	}
 	for _, c := range f.throttle.asked() {
 		if c.Message.Stream != testNames.Stream || c.Message.Sequence != group || c.HasWaited {
-			t.Errorf("asked for %+v, want the group's place", c)
+			t.Errorf("asked for %+v, want the group's identity", c)
 		}
 	}
 	if len(titles) != 2 || titles["First"] != "firing f1 group f1" || titles["Second"] != "resolved f2 group f2" {
@@ -122,7 +122,7 @@ func TestSplitAgain(t *testing.T) {
 		}
 		f.start(nil)
 		f.eventually("the parts end", func() bool { return f.metrics.ended() == 2 })
-		gone.giveBack(m, 0)
+		gone.nak(m, 0)
 		f.requireSplit()
 		f.requireSaid(group, sayNak, "+ACK")
 	})

@@ -27,7 +27,7 @@ type fullCase struct {
 func refuseAll(f *fixture) { f.throttle.enter = func(throttle.Stay) bool { return false } }
 
 var fullCases = map[string]fullCase{
-	"its channel rests": {func(f *fixture) {
+	"its channel is paused": {func(f *fixture) {
 		refuseAll(f)
 		f.throttle.Pause(f.Context(), "payments", time.Hour)
 	}, "", []string{"refund"}, room.Channel},
@@ -35,7 +35,7 @@ var fullCases = map[string]fullCase{
 		refuseAll(f)
 		f.holdFresh()
 	}, "", []string{"refund"}, room.Channel},
-	"its channel wants a long rest": {func(f *fixture) {
+	"its channel asks for a long pause": {func(f *fixture) {
 		refuseAll(f)
 		f.sink.send = func(context.Context, event.Event, int) error {
 			return &sink.Error{Class: sink.RateLimited, RetryAfter: time.Hour, Err: errScripted}
@@ -124,7 +124,7 @@ func TestTooLargeForTheRoom(t *testing.T) {
 	}
 }
 
-// While events cannot be stored in the room they are given back, keep their slots, and the log says it once.
+// While events cannot be stored in the room they get a nak, keep their slots, and the log says it once.
 func TestRoomCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -150,7 +150,7 @@ func TestRoomCannotBeWritten(t *testing.T) {
 	f.log.WantCount(t, 1, "events that have to wait can be stored again")
 }
 
-// However an event ends that waits in the room, it counts there no longer, also if it took several places. What was delivered is
+// However an event ends that waits in the room, it counts there no longer, also if it counted as several. What was delivered is
 // counted by whoever recorded that.
 func TestStaysEnd(t *testing.T) {
 	t.Parallel()
@@ -186,7 +186,7 @@ func TestStaysEnd(t *testing.T) {
 				f.sink.send = test.send
 				f.throttle.enter = func(stay throttle.Stay) bool {
 					if weight := 1 + size/weightBytes; stay.Weight != weight || stay.First != "payments" || stay.For != stayIn {
-						t.Errorf("it stays as %+v, want %d places", stay, weight)
+						t.Errorf("it stays as %+v, want a weight of %d", stay, weight)
 					}
 					return true
 				}
@@ -207,7 +207,7 @@ func TestStaysEnd(t *testing.T) {
 	}
 }
 
-// A stay goes on while its event moves from one place of the room to another.
+// A stay goes on while its event moves from one subject of the room to another.
 func TestStayGoesOn(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

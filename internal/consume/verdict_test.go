@@ -9,7 +9,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// Whatever the throttle says, the worker knows what to do: an event ends, and its place in hand is free again.
+// Whatever the throttle says, the worker knows what to do: an event ends, and its element of the pool is free again.
 func TestEveryVerdict(t *testing.T) {
 	t.Parallel()
 	wants := map[throttle.Verdict]string{
@@ -41,7 +41,7 @@ func TestEveryVerdict(t *testing.T) {
 			} else if !known {
 				t.Fatal("what is to become of it?")
 			}
-			f.eventually("its place in hand is free", func() bool { return asked.Load() > 0 && len(w.hand) == 0 })
+			f.eventually("its element of the pool is free", func() bool { return asked.Load() > 0 && len(w.pool) == 0 })
 			f.requireEmpty()
 			f.requireRoomEmpty()
 		})

@@ -33,13 +33,13 @@ func (w *Worker) watch(ctx context.Context) {
 }
 
 func (w *Worker) lookAtProducers(ctx context.Context) {
-	at := w.place.Load()
+	at := w.topology.Load()
 	info, err := w.ask(ctx, at.consumer)
 	if err != nil {
 		return
 	}
 	w.metrics.AckPending(info.NumAckPending)
-	w.trouble.unacknowledged(info.NumAckPending, info.Config.MaxAckPending)
+	w.health.unacknowledged(info.NumAckPending, info.Config.MaxAckPending)
 	vanished, err := w.throttle.Passed(ctx,
 		fmt.Sprintf("%s %s %d", w.names.Stream, w.names.Consumer, info.Created.UnixMilli()), info.Delivered.Stream, info.Delivered.Consumer)
 	if err == nil && vanished > 0 {
@@ -66,7 +66,7 @@ func (w *Worker) ask(ctx context.Context, consumer jetstream.Consumer) (*jetstre
 const readyReason = "ready"
 
 func (w *Worker) lookAtRoom(ctx context.Context) {
-	at := w.place.Load()
+	at := w.topology.Load()
 	if info, err := w.ask(ctx, at.room.consumer); err == nil {
 		w.metrics.RoomPending(readyReason, int(info.NumPending)+info.NumAckPending) //nolint:gosec // far below the end of an int
 	}

@@ -71,7 +71,7 @@ func TestAgesByTheServersClock(t *testing.T) {
 	c := candidate{message: m, event: event.Event{ID: "e", Category: "payments"}}
 	m.entry.Subject, m.entry.Since = "notify.payments", m.stored
 	found := f.provision(patience)
-	w.place.Store(&found)
+	w.topology.Store(&found)
 	f.event("payments", "e")
 	taken := f.taken(w, patience)
 	c.Msg = taken.Msg
@@ -183,8 +183,8 @@ func TestVanishedMessages(t *testing.T) {
 func TestRoomIsCounted(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.sink.named = []string{"rests"}
-	f.throttle.Pause(t.Context(), "rests", time.Hour)
+	f.sink.named = []string{"paused"}
+	f.throttle.Pause(t.Context(), "paused", time.Hour)
 	f.throttle.answers(func(c throttle.Request) throttle.Decision {
 		switch c.Category {
 		case "slot":
@@ -196,7 +196,7 @@ func TestRoomIsCounted(t *testing.T) {
 	})
 	f.throttle.delay = comeBackIn(time.Hour)
 	f.start(func(o *Options) { slow(o); mayDelay(o) })
-	f.numbered("rests", 3)
+	f.numbered("paused", 3)
 	f.numbered("slot", 2)
 	f.numbered("redis", 1)
 	f.eventually("they are counted", func() bool {

@@ -13,14 +13,14 @@ import (
 // This file is the way of an event, from top to bottom: receive, decode, decide, deliver, settle. What a step has to know stands in
 // the file of that name.
 
-// receive decides about messages in batches, until no more come. Messages that come after the context has ended are given back at the
+// receive decides about messages in batches, until no more come. Messages that come after the context has ended get a nak at the
 // end: earlier, the last request for messages would get them again. Deliveries and dead letters go on in the work context.
 func (w *Worker) receive(ctx, work context.Context) {
 	batch := make([]*message, 0, throttle.MaxBatch)
 	var undecided []*message
 	defer func() {
 		for _, m := range undecided {
-			w.giveBack(m, 0)
+			w.nak(m, 0)
 		}
 	}()
 	for m := range w.incoming {
@@ -62,8 +62,8 @@ func (w *Worker) decode(ctx, work context.Context, batch []*message) (candidates
 		}
 		if parts, bad := w.o.Decoder.Parts(m.asStored()); parts != nil {
 			m.category, _, _ = w.o.Decoder.CategoryOf(m.entry.Subject)
-			w.hand <- struct{}{}
-			w.work(func() { w.move(w.newSplit(m, parts, bad), w.vacate) })
+			w.pool <- struct{}{}
+			w.work(func() { w.move(w.newSplit(m, parts, bad), w.release) })
 			continue
 		}
 		e, denial, fault := w.read(ctx, m, again)
@@ -71,8 +71,8 @@ func (w *Worker) decode(ctx, work context.Context, batch []*message) (candidates
 		case fault != nil && expired:
 			settled = append(settled, settlement{message: m, outcome: Expired})
 		case fault != nil:
-			w.hand <- struct{}{}
-			w.work(func() { defer w.vacate(); w.bury(work, m, fault, func() {}) })
+			w.pool <- struct{}{}
+			w.work(func() { defer w.release(); w.deadLetter(work, m, fault, func() {}) })
 		case denial != nil:
 			settled = append(settled, w.dropped(m, denial))
 		default:
@@ -86,11 +86,11 @@ func (w *Worker) decode(ctx, work context.Context, batch []*message) (candidates
 	return candidates
 }
 
-// decideInParts decides about as many candidates at once as there are places in hand. It returns those without a decision when the
+// decideInParts decides about as many candidates at once as the pool has free. It returns those without a decision when the
 // context ends.
 func (w *Worker) decideInParts(ctx, work context.Context, candidates []candidate) (undecided []*message) {
 	for len(candidates) > 0 {
-		n := w.reserve(ctx, len(candidates))
+		n := w.acquire(ctx, len(candidates))
 		if n == 0 || !w.decide(ctx, work, candidates[:n]) { // the context has ended
 			for _, c := range candidates {
 				undecided = append(undecided, c.message)
@@ -102,7 +102,7 @@ func (w *Worker) decideInParts(ctx, work context.Context, candidates []candidate
 	return nil
 }
 
-// decide asks the throttle about candidates, each with a place in hand, and sends each on its way. It is false if the context ends
+// decide asks the throttle about candidates, each of which holds an element of the pool, and sends each on its way. It is false if the context ends
 // first.
 func (w *Worker) decide(ctx, work context.Context, candidates []candidate) (decided bool) {
 	requests := make([]throttle.Request, len(candidates))
@@ -123,7 +123,7 @@ func (w *Worker) decide(ctx, work context.Context, candidates []candidate) (deci
 	)
 	end := func(s settlement) {
 		settled = append(settled, s)
-		w.vacate()
+		w.release()
 	}
 	for i := range decisions {
 		c, d := candidates[i], &decisions[i]
@@ -136,7 +136,7 @@ func (w *Worker) decide(ctx, work context.Context, candidates []candidate) (deci
 			if d.Grant != nil { // in shadow mode the denial is only measured
 				w.start(ctx, work, w.newDelivery(c, d, denial, prepared(i)))
 			} else if later := w.delayOf(c, d, denial); later != nil {
-				w.work(func() { defer w.vacate(); later(work) })
+				w.work(func() { defer w.release(); later(work) })
 			} else {
 				end(w.dropped(c.message, denial))
 			}
@@ -155,7 +155,7 @@ func (w *Worker) decide(ctx, work context.Context, candidates []candidate) (deci
 				unpaired = append(unpaired, c)
 			}
 		case throttle.Deferred:
-			w.move(w.newMove(c, goal{reason: room.Redis, in: jitter(10 * unjudged)}), w.vacate)
+			w.move(w.newMove(c, goal{reason: room.Redis, in: jitter(10 * undecidedDelay)}), w.release)
 		}
 	}
 	if len(unpaired) > 0 {
@@ -165,28 +165,28 @@ func (w *Worker) decide(ctx, work context.Context, candidates []candidate) (deci
 	return true
 }
 
-// start begins a delivery, which has a place in hand. Where channels are paced the delivery gives up the place. If its channel rests,
-// or has others to take before, the event waits in the room.
+// start begins a delivery, which holds an element of the pool. Where channels are paced the delivery releases the element. If its
+// channel is paused, or has others to take before, the event waits in the room.
 func (w *Worker) start(ctx, work context.Context, d *delivery) {
 	if d.fromQueue() {
 		w.served.Store(d.source.token(), d.destination)
 	}
-	switch rests := w.resting(d.destination) > moment; {
-	case rests && !d.fromQueue(), !w.channels.enter(d):
-		w.hold(work, d, w.vacate)
+	switch paused := w.paused(d.destination) > memoryWait; {
+	case paused && !d.fromQueue(), !w.channels.enter(d):
+		w.hold(work, d, w.release)
 	case w.channels.paced:
-		w.vacate()
+		w.release()
 		w.work(func() { w.deliver(ctx, work, d) })
 	default:
-		w.work(func() { defer w.vacate(); w.deliver(ctx, work, d) })
+		w.work(func() { defer w.release(); w.deliver(ctx, work, d) })
 	}
 }
 
 // deliver posts an event when its destination takes it, repeatedly while the lease allows, and settles or postpones it. Waiting ends
 // with the context, a post with the work context.
 func (w *Worker) deliver(ctx, work context.Context, d *delivery) {
-	w.takeInHand(d)
-	defer w.letGo(d)
+	w.beginDelivery(d)
+	defer w.endDelivery(d)
 	for w.awaitTurn(ctx, work, d) {
 		receipt, failure, attempted := w.attempt(work, d)
 		switch {
@@ -202,7 +202,7 @@ func (w *Worker) deliver(ctx, work context.Context, d *delivery) {
 			return
 		}
 		if failure.Class == sink.RateLimited {
-			continue // the turn comes when the channel has rested
+			continue // the turn comes when the pause is over
 		}
 		if !arrives(ctx, time.After(delay)) {
 			w.postpone(work, d, 0)
@@ -213,8 +213,8 @@ func (w *Worker) deliver(ctx, work context.Context, d *delivery) {
 
 // delivered records a delivery. Whoever records it first counts its outcome: its message may be settled more than once.
 func (w *Worker) delivered(work context.Context, d *delivery, receipt string) {
-	w.trouble.sink.note(nil)
-	w.trouble.mended(d.destination)
+	w.health.sink.note(nil)
+	w.health.mended(d.destination)
 	failpoint.Reach(failpoint.AfterPost)
 	d.span.Ended(string(Sent))
 	newly := d.grant.Finish(context.WithoutCancel(work), receipt)
@@ -237,7 +237,7 @@ func (w *Worker) delivered(work context.Context, d *delivery, receipt string) {
 // failed decides what follows a failed attempt: another one after a delay, or the end.
 func (w *Worker) failed(work context.Context, d *delivery, failure *sink.Error) (delay time.Duration, again bool) {
 	if failure.Class != sink.Misconfigured {
-		w.trouble.mended(d.destination)
+		w.health.mended(d.destination)
 	}
 	if failure.Class == sink.Rejected {
 		w.reject(work, d, failure)
@@ -249,8 +249,8 @@ func (w *Worker) failed(work context.Context, d *delivery, failure *sink.Error) 
 		w.pacer.Pause(work, d.destination, failure.RetryAfter)
 		return 0, true
 	case sink.Misconfigured:
-		w.trouble.misconfigure(d, failure)
-		return pause(misconfiguredBackoff, d.attempts-1), true
+		w.health.misconfigure(d, failure)
+		return retryDelay(misconfiguredBackoff, d.attempts-1), true
 	case sink.Unknown:
 		d.uncertain = true
 	case sink.Transient, sink.Rejected, sink.OK:
@@ -259,8 +259,8 @@ func (w *Worker) failed(work context.Context, d *delivery, failure *sink.Error) 
 		w.postpone(work, d, 0)
 		return 0, false
 	}
-	w.trouble.sink.note(failure, d.traced("error", failure)...)
-	delay = pause(firstBackoff, d.attempts-1+attemptsInHand*int(min(d.delivered-1, enoughDoublings)))
+	w.health.sink.note(failure, d.traced("error", failure)...)
+	delay = retryDelay(firstBackoff, d.attempts-1+attemptsPerDelivery*int(min(d.delivered-1, enoughDoublings)))
 	if time.Since(d.started)+delay+w.o.SendTimeout > w.ackWait { // another one would not end inside the first lease
 		w.postpone(work, d, delay)
 		return 0, false

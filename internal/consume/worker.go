@@ -35,7 +35,7 @@ type Options struct {
 	Drops       func([]summary.Drop)                // told of events that were dropped, once that is settled; nil: nobody wants to know
 	Journal     Journal                             // nil: nobody wants to know
 	Revision    func() string                       // of the limits in force, for the journal
-	Shutdown    time.Duration                       // how long to finish what is in hand
+	Shutdown    time.Duration                       // how long to finish the deliveries under way
 	Tracer      *tracing.Tracer                     // nil: events have no spans
 	Logger      *slog.Logger
 	Metrics     Metrics
@@ -43,45 +43,45 @@ type Options struct {
 
 // Worker takes events from JetStream and settles them.
 type Worker struct {
-	o       Options
-	names   Names
-	conn    *nats.Conn
-	js      jetstream.JetStream
-	logger  *slog.Logger
-	metrics Metrics
-	journal Journal
-	trouble *trouble
-	letters *letters
-	buried  *letterLog
+	o         Options
+	names     Names
+	conn      *nats.Conn
+	js        jetstream.JetStream
+	logger    *slog.Logger
+	metrics   Metrics
+	journal   Journal
+	health    *health
+	letters   *letters
+	letterLog *letterLog
 
-	finding sync.Mutex // held by whoever looks for the consumers
-	place   atomic.Pointer[place]
-	ackWait time.Duration
-	clock   serverClock
-	running atomic.Bool // Run has set what follows
+	finding  sync.Mutex // held by whoever looks for the consumers
+	topology atomic.Pointer[topology]
+	ackWait  time.Duration
+	clock    serverClock
+	running  atomic.Bool // Run has set what follows
 
-	throttle Throttle
-	pacer    Pacer
-	sink     Sink
-	settler  *settler
-	incoming chan *message
-	copies   recordCopies
-	hand     chan struct{} // a place for each message between decision and settlement
-	tasks    chan func()   // for goroutines that have nothing to do
-	channels *channels
-	mover    *mover
-	keeper   *keeper
-	openings openings
-	refusals *lru.Cache[string, refusal] // by category
-	planning line                        // of delays
-	leaving  chan []throttle.Stay
-	served   sync.Map    // tokens of the channels whose queues are served: the channel, "" if not known
-	unserved chan source // queues that are to be
-	working  sync.WaitGroup
+	throttle     Throttle
+	pacer        Pacer
+	sink         Sink
+	settler      *settler
+	incoming     chan *message
+	copies       recordCopies
+	pool         chan struct{} // has an element for each message between decision and settlement
+	tasks        chan func()   // for goroutines that have nothing to do
+	channels     *channels
+	mover        *mover
+	leases       *leaseRenewer
+	openings     openings
+	refusedCache *lru.Cache[string, refusal] // of what may not wait, by category
+	planning     line                        // of delays
+	leaving      chan []throttle.Stay
+	served       sync.Map    // tokens of the channels whose queues are served: the channel, "" if not known
+	unserved     chan source // queues that are to be
+	working      sync.WaitGroup
 }
 
-// handSize is how many decided messages a worker holds at most, on top of its deliveries at once: a full batch.
-const handSize = throttle.MaxBatch
+// poolSize is how many decided messages a worker holds at most, on top of its deliveries at once: a full batch.
+const poolSize = throttle.MaxBatch
 
 // New makes a worker. It talks to NATS from [Worker.Prepare] on.
 func New(o Options) (*Worker, error) {
@@ -94,8 +94,8 @@ func New(o Options) (*Worker, error) {
 	}
 	return &Worker{
 		o: o, names: o.Names, conn: o.Connection.Conn, js: js, logger: o.Logger, metrics: o.Metrics, journal: o.Journal,
-		trouble: newTrouble(o.Logger), letters: newLetters(js, o.Names, o.Logger), buried: newLetterLog(o.Logger),
-		refusals: newCache[string, refusal](mostRefusals),
+		health: newHealth(o.Logger), letters: newLetters(js, o.Names, o.Logger), letterLog: newLetterLog(o.Logger),
+		refusedCache: newCache[string, refusal](mostRefusals),
 	}, nil
 }
 
@@ -105,7 +105,7 @@ func (w *Worker) Prepare(ctx context.Context) (ackWait, streamAge time.Duration,
 	if err := w.findConsumer(ctx); err != nil {
 		return 0, 0, err
 	}
-	found := w.place.Load()
+	found := w.topology.Load()
 	w.ackWait = found.ackWait
 	return found.ackWait, found.streamAge, nil
 }
@@ -118,14 +118,14 @@ var errClosed = errors.New("the connection to nats is closed")
 
 // findConsumer looks for the consumers until they are there.
 func (w *Worker) findConsumer(ctx context.Context) error {
-	before := w.place.Load()
+	before := w.topology.Load()
 	w.finding.Lock()
 	defer w.finding.Unlock()
-	if w.place.Load() != before { // another one has found them meanwhile
+	if w.topology.Load() != before { // another one has found them meanwhile
 		return nil
 	}
 	for {
-		found, err := place{}, nats.ErrDisconnected
+		found, err := topology{}, nats.ErrDisconnected
 		if w.conn.IsConnected() {
 			found, err = w.names.provision(ctx, w.js, w.o.AckWait, w.o.Provision, w.logger)
 		}
@@ -136,16 +136,16 @@ func (w *Worker) findConsumer(ctx context.Context) error {
 			err = fmt.Errorf("%w (%s)", err, w.o.Connection.Denied()[0])
 		}
 		if !errors.Is(err, nats.ErrDisconnected) { // the connection reports for itself
-			w.trouble.consumer.note(err)
+			w.health.consumer.note(err)
 		}
 		if err == nil {
-			w.place.Store(&found)
+			w.topology.Store(&found)
 			return nil
 		}
 		if errors.Is(err, ErrUnfit) {
 			return err
 		}
-		if err := w.rest(ctx, time.Second); err != nil {
+		if err := w.sleep(ctx, time.Second); err != nil {
 			return err
 		}
 	}
@@ -170,8 +170,8 @@ func arrives[T any](ctx context.Context, channel <-chan T) bool {
 	}
 }
 
-// rest waits, unless the context or the connection ends.
-func (w *Worker) rest(ctx context.Context, d time.Duration) error {
+// sleep waits, unless the context or the connection ends.
+func (w *Worker) sleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):
 		return nil
@@ -187,18 +187,18 @@ func (w *Worker) Ready() error {
 	if !w.conn.IsConnected() {
 		return errors.New("nats is not connected")
 	}
-	if w.place.Load() == nil {
-		return errors.Join(errors.New("the consumer was not found yet"), w.trouble.ready())
+	if w.topology.Load() == nil {
+		return errors.Join(errors.New("the consumer was not found yet"), w.health.ready())
 	}
-	return w.trouble.ready()
+	return w.health.ready()
 }
 
-// Run works until the context ends, and then until what is in hand is finished or given back. [Worker.Prepare] must
+// Run works until the context ends, and then until the deliveries under way are finished or returned to the stream. [Worker.Prepare] must
 // have returned before. The error is nil after an orderly end.
 func (w *Worker) Run(ctx context.Context, limiter Throttle, pacer Pacer, out Sink) error {
 	w.throttle, w.pacer, w.sink = limiter, pacer, out
 	w.incoming = make(chan *message, 2*throttle.MaxBatch)
-	w.hand = make(chan struct{}, handSize+w.o.Concurrency)
+	w.pool = make(chan struct{}, poolSize+w.o.Concurrency)
 	w.tasks = make(chan func())
 	defer close(w.tasks)
 
@@ -207,7 +207,7 @@ func (w *Worker) Run(ctx context.Context, limiter Throttle, pacer Pacer, out Sin
 	defer abandon(nil)
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	w.trouble.stopping = ctx.Done()
+	w.health.stopping = ctx.Done()
 	context.AfterFunc(ctx, func() { w.cut(work, abandon) })
 	w.channels = newChannels(w.o.Pace, w.o.Concurrency)
 	w.unserved = make(chan source, 4096)
@@ -217,11 +217,11 @@ func (w *Worker) Run(ctx context.Context, limiter Throttle, pacer Pacer, out Sin
 	var ending sync.WaitGroup
 	ending.Go(func() { w.endStays(leaving) })
 	w.settler = newSettler(w.conn, w.metrics, w.o.Drops, w.recordOutcomes, w.leaveRoom, w.logOutcomes, w.ackWait, work.Done())
-	w.keeper = newKeeper(w)
+	w.leases = newLeaseRenewer(w)
 	w.mover = newMover(work, w)
 	keeping, stopKeeping := context.WithCancel(work)
 	defer stopKeeping()
-	go w.keeper.run(keeping)
+	go w.leases.run(keeping)
 	watching := make(chan struct{})
 	go func() { defer close(watching); w.watch(keeping) }()
 	w.running.Store(true)
@@ -239,7 +239,7 @@ func (w *Worker) Run(ctx context.Context, limiter Throttle, pacer Pacer, out Sin
 	flushing, cancel := context.WithTimeout(context.WithoutCancel(work), confirmTimeout)
 	defer cancel()
 	w.settler.close(flushing)
-	w.buried.stop()
+	w.letterLog.stop()
 	stopLeaving()
 	ending.Wait()
 	_ = w.conn.FlushWithContext(flushing)
@@ -248,12 +248,12 @@ func (w *Worker) Run(ctx context.Context, limiter Throttle, pacer Pacer, out Sin
 
 var errShutdown = errors.New("the shutdown timeout is over")
 
-// cut ends the deliveries in hand that take too long. They are given back.
+// cut ends the deliveries under way that take too long, and returns their messages to the stream.
 func (w *Worker) cut(work context.Context, abandon context.CancelCauseFunc) {
 	select {
 	case <-work.Done(): // all are finished
 	case <-time.After(w.o.Shutdown):
-		w.logger.Warn("deliveries in hand are given back", "count", w.keeper.count())
+		w.logger.Warn("unfinished deliveries are returned to the stream", "count", w.leases.count())
 		abandon(errShutdown)
 	}
 }

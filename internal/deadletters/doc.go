@@ -16,7 +16,7 @@
 //     within its duplicate window. A server that restarts knows the names of the messages that it still holds.
 //   - The identity. Both messages hold the same event: category, ID, part and origin. A worker asks the delivery record for it.
 //     While one message is being delivered the other one is given back; when one waits in the room the other one goes on with its
-//     slots; what comes after the delivery is a duplicate. A rejected event leaves no record, and is judged anew.
+//     slots; what comes after the delivery is a duplicate. A rejected event leaves no record, and is evaluated anew.
 //
 // The identity alone is enough, except in three cases. In each of them the replay was killed between its two steps, its event was
 // delivered, and the replay is run again when the server has forgotten the name. Then the event is posted a second time:

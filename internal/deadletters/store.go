@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
-	"github.com/seed-4578ace9/notifier/internal/stored"
+	"github.com/seed-4578ace9/notifier/internal/streamscan"
 )
 
 // Options say where the letters are, and where they come from.
@@ -51,7 +51,7 @@ func Open(ctx context.Context, conn *nats.Conn, o Options) (*Store, error) {
 
 // List reads all letters that are there now, the oldest first.
 func (s *Store) List(ctx context.Context, progress func(done, total int64)) ([]Letter, error) {
-	letters, err := stored.Read(ctx, s.js, s.o.Stream, func(m *jetstream.RawStreamMsg) (Letter, bool) {
+	letters, err := streamscan.Read(ctx, s.js, s.o.Stream, func(m *jetstream.RawStreamMsg) (Letter, bool) {
 		return s.letterOf(m), strings.HasPrefix(m.Subject, s.o.Subject+".")
 	}, progress)
 	if err != nil {

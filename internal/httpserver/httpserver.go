@@ -29,7 +29,7 @@ func Listen(ctx context.Context, address string, anotherWillDo bool) (net.Listen
 	return listener, nil
 }
 
-// Shutdown stops listening, waits for the requests in hand until ctx ends, and then cuts them off and returns ctx's error. It may be called
+// Shutdown stops listening, waits for the requests under way until ctx ends, and then cuts them off and returns ctx's error. It may be called
 // more than once, and before the server serves the listener, which may be nil.
 func Shutdown(ctx context.Context, server *http.Server, listener net.Listener) error {
 	err := server.Shutdown(ctx)

@@ -173,7 +173,7 @@ func (s *Server) Serve() error {
 	return nil
 }
 
-// Shutdown stops listening, waits for the requests in hand until ctx ends, and then cuts them off.
+// Shutdown stops listening, waits for the requests under way until ctx ends, and then cuts them off.
 func (s *Server) Shutdown(ctx context.Context) error {
 	if err := httpserver.Shutdown(ctx, s.server, s.listener); err != nil {
 		return fmt.Errorf("stop taking events: %w", err)

@@ -9,7 +9,7 @@ import (
 // Ruleset is the limits in force at one moment.
 type Ruleset struct {
 	Tree   *Tree
-	Shadow *Tree // judged beside, without any effect; nil: none
+	Shadow *Tree // evaluated beside, without any effect; nil: none
 
 	// Generation and Revision are the [Position] of these limits.
 	Generation int64

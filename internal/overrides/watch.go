@@ -81,7 +81,7 @@ func (w *Watcher) Run(ctx context.Context) {
 		if time.Since(began) > longestPause {
 			pauses.Reset()
 		}
-		w.rest(ctx, pauses.NextBackOff())
+		w.sleep(ctx, pauses.NextBackOff())
 	}
 }
 
@@ -268,8 +268,8 @@ func (w *Watcher) note(err error) {
 	}
 }
 
-// rest waits before the next attempt. Refresh shortens the pause, but not below the shortest one.
-func (w *Watcher) rest(ctx context.Context, pause time.Duration) {
+// sleep waits before the next attempt. Refresh shortens the pause, but not below the shortest one.
+func (w *Watcher) sleep(ctx context.Context, pause time.Duration) {
 	least := min(pause, shortestPause)
 	select {
 	case <-ctx.Done():

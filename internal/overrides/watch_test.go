@@ -329,7 +329,7 @@ func TestRefreshShortensThePause(t *testing.T) {
 	ctx := testkit.Context(t)
 	w := NewWatcher(nil, Options{}, func(Snapshot) {})
 	w.look <- struct{}{}
-	w.rest(ctx, time.Hour)
+	w.sleep(ctx, time.Hour)
 	if ctx.Err() != nil {
 		t.Error("the pause went on")
 	}

@@ -56,7 +56,7 @@ func (s *Server) Serve() error {
 	return nil
 }
 
-// Shutdown ends what watchers are sent, waits for the other requests in hand until ctx ends, and then cuts them off.
+// Shutdown ends what watchers are sent, waits for the other requests under way until ctx ends, and then cuts them off.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.page.hub.close()
 	if err := httpserver.Shutdown(ctx, s.server, s.listener); err != nil {

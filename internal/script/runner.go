@@ -34,12 +34,12 @@ type Runner struct {
 	suffix  string   // of every key; "" outside of self-tests
 	library *library // nil: the scripts run as such
 
-	scripts map[lua.Script]*redis.Script // with all algorithms: events may come from before a change of limits
-	judge   *atomic.Pointer[composed]    // with the algorithms in force alone, which keeps calls cheap
+	scripts   map[lua.Script]*redis.Script // with all algorithms: events may come from before a change of limits
+	evaluator *atomic.Pointer[composed]    // with the algorithms in force alone, which keeps calls cheap
 }
 
-// judge is the script that judges new events.
-const judge = lua.Decide
+// evaluating is the script that decides about new events.
+const evaluating = lua.Decide
 
 // composed is a script that was composed of algorithms.
 type composed struct {
@@ -56,7 +56,7 @@ func NewRunner(o Options) *Runner {
 		o.Library = lua.Library
 	}
 	r := &Runner{
-		o: o, prefix: "{" + o.Prefix + "}:", scripts: make(map[lua.Script]*redis.Script), judge: new(atomic.Pointer[composed]),
+		o: o, prefix: "{" + o.Prefix + "}:", scripts: make(map[lua.Script]*redis.Script), evaluator: new(atomic.Pointer[composed]),
 	}
 	if o.Scripting == Functions {
 		name, source := o.Library()
@@ -65,17 +65,17 @@ func NewRunner(o Options) *Runner {
 	for _, script := range lua.Scripts {
 		r.scripts[script] = redis.NewScript(o.Source(script, lua.Algorithms))
 	}
-	r.judge.Store(&composed{lua.Algorithms, r.scripts[judge]})
+	r.evaluator.Store(&composed{lua.Algorithms, r.scripts[evaluating]})
 	return r
 }
 
 // Options are those that the Runner was made with.
 func (r *Runner) Options() Options { return r.o }
 
-// Adopt has the script that judges new events composed of these algorithms alone.
+// Adopt has the script that evaluates new events composed of these algorithms alone.
 func (r *Runner) Adopt(algorithms []string) {
-	if !slices.Equal(r.judge.Load().algorithms, algorithms) {
-		r.judge.Store(&composed{algorithms, redis.NewScript(r.o.Source(judge, algorithms))})
+	if !slices.Equal(r.evaluator.Load().algorithms, algorithms) {
+		r.evaluator.Store(&composed{algorithms, redis.NewScript(r.o.Source(evaluating, algorithms))})
 	}
 }
 
@@ -84,8 +84,8 @@ func (r *Runner) Adopt(algorithms []string) {
 func (r *Runner) Scratch(name string) *Runner {
 	scratch := *r
 	scratch.suffix = ":scratch:" + name
-	scratch.judge = new(atomic.Pointer[composed])
-	scratch.judge.Store(r.judge.Load())
+	scratch.evaluator = new(atomic.Pointer[composed])
+	scratch.evaluator.Store(r.evaluator.Load())
 	return &scratch
 }
 
@@ -130,8 +130,8 @@ func (r *Runner) call(ctx context.Context, script lua.Script, keys []string, arg
 		return r.library.run(ctx, r.o.Client, script, keys, arguments)
 	}
 	run := r.scripts[script]
-	if script == judge {
-		run = r.judge.Load().Script
+	if script == evaluating {
+		run = r.evaluator.Load().Script
 	}
 	reply := run.Run(ctx, r.o.Client, keys, arguments...)
 	reply.SetErr(explainLack(reply.Err()))

@@ -83,7 +83,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestAdopt has the server see which algorithms the script has that judges new events.
+// TestAdopt has the server see which algorithms the script has that evaluates new events.
 func TestAdopt(t *testing.T) {
 	t.Parallel()
 	var composed []string

@@ -49,7 +49,7 @@ var (
 // errNoTime is the fault of an event that the worker would take, but that says not when it was.
 var errNoTime = errors.New("no time; expected a member such as \"time\": \"2006-01-02T15:04:05Z\"")
 
-// eventOf is what a judge sees of an event, at the time that its producer gave.
+// eventOf is what an evaluator sees of an event, at the time that its producer gave.
 func eventOf(number uint64, e event.Event) Event {
 	return Event{
 		Number: number, At: e.Time, Identity: e.Identity(), Derived: e.Derived, Category: e.Category, Cost: e.Cost,

@@ -10,7 +10,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// Limiter is a Judge by the limiter that a worker uses when it is alone: it decides as Redis does.
+// Limiter is an Evaluator by the limiter that a worker uses when it is alone: it decides as Redis does.
 type Limiter struct {
 	memory   *throttle.Memory
 	now      time.Time
@@ -39,10 +39,10 @@ func limitsUnderWay(tree *limits.Tree) bool {
 	})
 }
 
-// Judge implements [Judge]. Events of one instant are judged together, so that all of them count at that very instant. Those
+// Evaluate implements [Evaluator]. Events of one instant are evaluated together, so that all of them count at that very instant. Those
 // that resolve something come after the others, as in a worker. Only where deliveries under way are limited, one delivery is
-// finished before the next event is judged.
-func (l *Limiter) Judge(ctx context.Context, events []Event) ([]Verdict, error) {
+// finished before the next event is evaluated.
+func (l *Limiter) Evaluate(ctx context.Context, events []Event) ([]Verdict, error) {
 	l.now = events[0].At
 	var limited, resolving []int // places in events
 	for i, e := range events {

@@ -38,16 +38,18 @@ func readLines(t testing.TB, text string) *History {
 	return testkit.Must(ReadLines(t.Context(), strings.NewReader(text), decoder, unwatched))(t)
 }
 
-// replay reads lines and judges their events by a limiter of its own.
-func replay(t testing.TB, lines string, judge Judge) Report {
+// replay reads lines and evaluates their events by a limiter of its own.
+func replay(t testing.TB, lines string, evaluator Evaluator) Report {
 	t.Helper()
-	return testkit.Must(readLines(t, lines).Replay(t.Context(), judge, unwatched))(t)
+	return testkit.Must(readLines(t, lines).Replay(t.Context(), evaluator, unwatched))(t)
 }
 
-// judgeFunc is a Judge of one function.
-type judgeFunc func(events []Event) ([]Verdict, error)
+// evaluatorFunc is an Evaluator of one function.
+type evaluatorFunc func(events []Event) ([]Verdict, error)
 
-func (f judgeFunc) Judge(_ context.Context, events []Event) ([]Verdict, error) { return f(events) }
+func (f evaluatorFunc) Evaluate(_ context.Context, events []Event) ([]Verdict, error) {
+	return f(events)
+}
 
 // midnight is the time of the second 0 of these tests.
 var midnight = time.Date(2026, time.March, 1, 0, 0, 0, 0, time.UTC)

@@ -38,14 +38,14 @@ var ofSecurity = []event.Message{
 	{Subject: "notify.security", Data: []byte(`{"alerts": [` + alert("resolved", "f1") + "," + alert("resolved", "f3") + `]}`)},
 }
 
-// recorder notes what a judge says of events.
+// recorder notes what an evaluator says of events.
 type recorder struct {
-	judge Judge
-	told  []string
+	evaluator Evaluator
+	told      []string
 }
 
-func (r *recorder) Judge(ctx context.Context, events []Event) ([]Verdict, error) {
-	verdicts, err := r.judge.Judge(ctx, events)
+func (r *recorder) Evaluate(ctx context.Context, events []Event) ([]Verdict, error) {
+	verdicts, err := r.evaluator.Evaluate(ctx, events)
 	for i, verdict := range verdicts {
 		if event.FirstLevel(events[i].Category) != "payments" {
 			r.told = append(r.told, fmt.Sprintf("%+v: %+v", events[i], verdict))
@@ -60,7 +60,7 @@ func becomes(t testing.TB, hostile *event.Message) []string {
 	t.Helper()
 	const stream = "NOTIFICATIONS"
 	h := &History{}
-	r := &recorder{judge: newLimiter(t, "none", "3/1m", "")}
+	r := &recorder{evaluator: newLimiter(t, "none", "3/1m", "")}
 	sequence, at := uint64(0), midnight
 	store := func(m event.Message) []Event {
 		m.Stream, m.Sequence = stream, sequence

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Event is one event as a Judge sees it.
+// Event is one event as an Evaluator sees it.
 type Event struct {
 	Number   uint64    // of its line or message
 	At       time.Time // in UTC, in microseconds: when that was published
@@ -28,21 +28,21 @@ const (
 	Duplicate         // another event with its identity was sent
 )
 
-// Verdict is a Judge's answer about one event.
+// Verdict is an Evaluator's answer about one event.
 type Verdict struct {
 	Outcome Outcome
 	Level   string // Dropped: the rule that denied, or throttle.LevelUnpaired
 }
 
-// Judge decides about events of one instant, in their order, and keeps them as they are. It is asked about later and later
+// Evaluator decides about events of one instant, in their order, and keeps them as they are. It is asked about later and later
 // instants.
-type Judge interface {
-	Judge(ctx context.Context, events []Event) ([]Verdict, error)
+type Evaluator interface {
+	Evaluate(ctx context.Context, events []Event) ([]Verdict, error)
 }
 
-// Replay judges all events in the order of their times and reports what became of them. It may be called again, with
-// another judge.
-func (h *History) Replay(ctx context.Context, judge Judge, progress Progress) (Report, error) {
+// Replay evaluates all events in the order of their times and reports what became of them. It may be called again, with
+// another evaluator.
+func (h *History) Replay(ctx context.Context, evaluator Evaluator, progress Progress) (Report, error) {
 	h.sort()
 	var total tally
 	tallies := make(map[string]*tally) // by category
@@ -54,9 +54,9 @@ func (h *History) Replay(ctx context.Context, judge Judge, progress Progress) (R
 		}
 		batch := h.events[start:end]
 		start = end
-		verdicts, err := judge.Judge(ctx, batch)
+		verdicts, err := evaluator.Evaluate(ctx, batch)
 		if err != nil {
-			return Report{}, fmt.Errorf("judging events: %w", err)
+			return Report{}, fmt.Errorf("evaluating events: %w", err)
 		}
 		for i, verdict := range verdicts {
 			category := batch[i].Category

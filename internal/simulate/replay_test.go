@@ -137,13 +137,13 @@ func TestReplayEnds(t *testing.T) {
 	t.Parallel()
 	h := readLines(t, strings.Repeat(lineAt(0, "a", ""), progressEvery)+lineAt(1, "a", "")+lineAt(2, "a", ""))
 	broken := errors.New("broken")
-	fails := judgeFunc(func([]Event) ([]Verdict, error) { return nil, broken })
+	fails := evaluatorFunc(func([]Event) ([]Verdict, error) { return nil, broken })
 	if _, err := h.Replay(t.Context(), fails, unwatched); !errors.Is(err, broken) {
-		t.Errorf("a judge that fails: %v, want its error", err)
+		t.Errorf("an evaluator that fails: %v, want its error", err)
 	}
 
 	asked := 0
-	counts := judgeFunc(func(events []Event) ([]Verdict, error) {
+	counts := evaluatorFunc(func(events []Event) ([]Verdict, error) {
 		asked += len(events)
 		return make([]Verdict, len(events)), nil
 	})
@@ -159,11 +159,11 @@ func TestReplayEnds(t *testing.T) {
 	}
 }
 
-// A judge sees the events of an instant together, in the order of their times.
+// An evaluator sees the events of an instant together, in the order of their times.
 func TestBatches(t *testing.T) {
 	t.Parallel()
 	var got [][]Event
-	replay(t, lineAt(2, "c", "")+lineAt(1, "a", `, "id": "x", "cost": 7`)+lineAt(1, "b", ""), judgeFunc(func(events []Event) ([]Verdict, error) {
+	replay(t, lineAt(2, "c", "")+lineAt(1, "a", `, "id": "x", "cost": 7`)+lineAt(1, "b", ""), evaluatorFunc(func(events []Event) ([]Verdict, error) {
 		got = append(got, events)
 		return make([]Verdict, len(events)), nil
 	}))
@@ -173,7 +173,7 @@ func TestBatches(t *testing.T) {
 			{Number: 3, At: midnight.Add(time.Second), Identity: "b line:3", Derived: true, Category: "b", Cost: 1},
 		},
 		{{Number: 1, At: midnight.Add(2 * time.Second), Identity: "c line:1", Derived: true, Category: "c", Cost: 1}},
-	}, "judged")
+	}, "evaluated")
 }
 
 func TestNoEvents(t *testing.T) {

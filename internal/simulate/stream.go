@@ -7,7 +7,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
-	"github.com/seed-4578ace9/notifier/internal/stored"
+	"github.com/seed-4578ace9/notifier/internal/streamscan"
 )
 
 // ReadStream reads the events that a stream holds now, at the times at which JetStream stored them. Nothing is taken from
@@ -16,7 +16,7 @@ import (
 func ReadStream(
 	ctx context.Context, js jetstream.JetStream, name string, decoder event.Decoder, progress Progress,
 ) (*History, error) {
-	messages, err := stored.Read(ctx, js, name, func(m *jetstream.RawStreamMsg) (streamMessage, bool) {
+	messages, err := streamscan.Read(ctx, js, name, func(m *jetstream.RawStreamMsg) (streamMessage, bool) {
 		if m.Subject != decoder.Prefix && !strings.HasPrefix(m.Subject, decoder.Prefix+".") {
 			return streamMessage{}, false
 		}

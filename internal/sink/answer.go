@@ -63,7 +63,7 @@ type reply struct {
 	body   []byte
 }
 
-// verdict is the judgement on a reply. The code and the detail are neither bounded nor redacted.
+// verdict is the classification of a reply. The code and the detail are neither bounded nor redacted.
 type verdict struct {
 	class      Class
 	code       string
@@ -124,23 +124,23 @@ func decodeAnswer(body []byte) apiAnswer {
 	return answer
 }
 
-// judgePost judges the answer of chat.postMessage: only a timestamp proves a post.
-func judgePost(r reply) verdict {
-	return judgeAPI(r, func(answer apiAnswer) bool { return answer.ts != "" })
+// classifyPost classifies the answer of chat.postMessage: only a timestamp proves a post.
+func classifyPost(r reply) verdict {
+	return classifyAPI(r, func(answer apiAnswer) bool { return answer.ts != "" })
 }
 
-// judgeMethod judges the answer of a Web API method that posts nothing.
-func judgeMethod(r reply) verdict {
-	return judgeAPI(r, func(apiAnswer) bool { return true })
+// classifyMethod classifies the answer of a Web API method that posts nothing.
+func classifyMethod(r reply) verdict {
+	return classifyAPI(r, func(apiAnswer) bool { return true })
 }
 
-func judgeAPI(r reply, proven func(apiAnswer) bool) verdict {
+func classifyAPI(r reply, proven func(apiAnswer) bool) verdict {
 	answer := decodeAnswer(r.body)
 	switch {
 	case !r.successful():
-		v := judgeStatus(r)
+		v := classifyStatus(r)
 		if v.class == Rejected && !answer.ok && classOf(answer.code) != Rejected {
-			return r.judgeCode(answer)
+			return r.classifyCode(answer)
 		}
 		if answer.code != "" {
 			v.code, v.detail = answer.code, r.words()
@@ -149,13 +149,13 @@ func judgeAPI(r reply, proven func(apiAnswer) bool) verdict {
 	case answer.ok && proven(answer):
 		return verdict{class: OK}
 	case !answer.ok && answer.code != "":
-		return r.judgeCode(answer)
+		return r.classifyCode(answer)
 	default:
 		return verdict{class: Unknown, code: r.words(), detail: "the answer is not one of Slack's"}
 	}
 }
 
-func (r reply) judgeCode(answer apiAnswer) verdict {
+func (r reply) classifyCode(answer apiAnswer) verdict {
 	v := verdict{class: classOf(answer.code), code: answer.code}
 	if v.class == RateLimited {
 		v.retryAfter = retryAfter(r.header)
@@ -168,19 +168,19 @@ func (r reply) judgeCode(answer apiAnswer) verdict {
 	return v
 }
 
-// judgeWebhook judges the answer of an incoming webhook, whose body is "ok" or a code as plain text. Webhooks of workflows
+// classifyWebhook classifies the answer of an incoming webhook, whose body is "ok" or a code as plain text. Webhooks of workflows
 // answer with the Web API's JSON instead.
-func judgeWebhook(r reply) verdict {
+func classifyWebhook(r reply) verdict {
 	text := strings.TrimSpace(string(r.body))
 	if !r.successful() {
-		v := judgeStatus(r)
+		v := classifyStatus(r)
 		v.code = r.textCode(text)
 		return v
 	}
 	if text == "ok" {
 		return verdict{class: OK}
 	}
-	return judgeMethod(r)
+	return classifyMethod(r)
 }
 
 // textCode returns the first line of a plain text answer, or the status where the body is empty or markup.
@@ -195,8 +195,8 @@ func (r reply) textCode(text string) string {
 	return line
 }
 
-// judgeStatus judges an answer outside 200 to 299 by its status alone.
-func judgeStatus(r reply) verdict {
+// classifyStatus classifies an answer outside 200 to 299 by its status alone.
+func classifyStatus(r reply) verdict {
 	v := verdict{code: r.words()}
 	switch {
 	case r.status == http.StatusTooManyRequests:

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-type judged struct {
+type classified struct {
 	status int
 	body   string
 	want   Class
@@ -20,7 +20,7 @@ type judged struct {
 
 const taken = `{"ok":true,"channel":"C1","ts":"1700000000.000100"}`
 
-var judgedPosts = []judged{
+var classifiedPosts = []classified{
 	{200, taken, OK, ""},
 	{201, taken, OK, ""},
 	{200, `{"ok":true,"ts":"1.1","message":{"text":"cut sho`, OK, ""},
@@ -59,8 +59,8 @@ var judgedPosts = []judged{
 	{599, "", Transient, "599"},
 }
 
-// judgedCodes are the codes of answers with status 200.
-var judgedCodes = map[Class]string{
+// classifiedCodes are the codes of answers with status 200.
+var classifiedCodes = map[Class]string{
 	RateLimited: "ratelimited rate_limited",
 	Transient:   "service_unavailable internal_error fatal_error request_timeout",
 	Rejected:    "msg_too_long no_text invalid_blocks msg_blocks_too_long invalid_attachments a_code_of_tomorrow",
@@ -68,27 +68,27 @@ var judgedCodes = map[Class]string{
 		"is_archived not_authed token_expired",
 }
 
-func TestJudgePost(t *testing.T) {
+func TestClassifyPost(t *testing.T) {
 	t.Parallel()
-	tests := judgedPosts
+	tests := classifiedPosts
 	for _, status := range []int{300, 301, 302, 303, 304, 307, 308} {
-		tests = append(tests, judged{status, taken, Misconfigured, fmt.Sprintf("%d %s", status, http.StatusText(status))})
+		tests = append(tests, classified{status, taken, Misconfigured, fmt.Sprintf("%d %s", status, http.StatusText(status))})
 	}
 	for _, status := range []int{500, 501, 502, 503, 504} {
-		tests = append(tests, judged{status, "<html>", Transient, fmt.Sprintf("%d %s", status, http.StatusText(status))})
+		tests = append(tests, classified{status, "<html>", Transient, fmt.Sprintf("%d %s", status, http.StatusText(status))})
 	}
-	for class, list := range judgedCodes {
+	for class, list := range classifiedCodes {
 		for code := range strings.FieldsSeq(list) {
-			tests = append(tests, judged{200, `{"ok":false,"error":"` + code + `"}`, class, code})
+			tests = append(tests, classified{200, `{"ok":false,"error":"` + code + `"}`, class, code})
 		}
 	}
-	wantVerdicts(t, judgePost, tests)
+	wantVerdicts(t, classifyPost, tests)
 }
 
-func wantVerdicts(t *testing.T, judge func(reply) verdict, tests []judged) {
+func wantVerdicts(t *testing.T, classify func(reply) verdict, tests []classified) {
 	t.Helper()
 	for _, test := range tests {
-		got := judge(reply{status: test.status, body: []byte(test.body)})
+		got := classify(reply{status: test.status, body: []byte(test.body)})
 		if got.class != test.want || got.code != test.code {
 			t.Errorf("%d %q: got %s %q, want %s %q", test.status, test.body, got.class, got.code, test.want, test.code)
 		}
@@ -96,9 +96,9 @@ func wantVerdicts(t *testing.T, judge func(reply) verdict, tests []judged) {
 	}
 }
 
-func TestJudgeWebhook(t *testing.T) {
+func TestClassifyWebhook(t *testing.T) {
 	t.Parallel()
-	wantVerdicts(t, judgeWebhook, []judged{
+	wantVerdicts(t, classifyWebhook, []classified{
 		{200, "ok", OK, ""},
 		{200, "ok\n", OK, ""},
 		{200, `{"ok":true}`, OK, ""},
@@ -121,7 +121,7 @@ func TestJudgeWebhook(t *testing.T) {
 	})
 }
 
-func TestJudgeExplains(t *testing.T) {
+func TestClassifyExplains(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ body, want string }{
 		{`{"ok":false,"error":"missing_scope","needed":"chat:write","provided":"users:read"}`, "the token lacks the scope chat:write"},
@@ -129,7 +129,7 @@ func TestJudgeExplains(t *testing.T) {
 		{`{"ok":false,"error":"invalid_blocks","response_metadata":"odd"}`, ""},
 	}
 	for _, test := range tests {
-		testkit.Equal(t, judgePost(reply{status: 200, body: []byte(test.body)}).detail, test.want, "%s", test.body)
+		testkit.Equal(t, classifyPost(reply{status: 200, body: []byte(test.body)}).detail, test.want, "%s", test.body)
 	}
 }
 
@@ -173,8 +173,8 @@ func FuzzReply(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, status int, retry string, body []byte) {
 		r := reply{status: status, header: http.Header{"Retry-After": {retry}}, body: body}
-		for _, judge := range []func(reply) verdict{judgePost, judgeMethod, judgeWebhook} {
-			got := judge(r)
+		for _, classify := range []func(reply) verdict{classifyPost, classifyMethod, classifyWebhook} {
+			got := classify(r)
 			if !slices.Contains(Classes(), got.class) {
 				t.Errorf("unknown class %q", got.class)
 			}
@@ -189,7 +189,7 @@ func FuzzReply(f *testing.F) {
 				t.Errorf("%s with a wait of %v", got.class, got.retryAfter)
 			}
 		}
-		if got := judgePost(r); got.class == OK && decodeAnswer(body).ts == "" {
+		if got := classifyPost(r); got.class == OK && decodeAnswer(body).ts == "" {
 			t.Error("a post is ok without a timestamp")
 		}
 	})

@@ -1,6 +1,6 @@
 // Package sink delivers events: to Slack through a bot token or an incoming webhook, or to a terminal.
 //
-// It owns the rendering of an event, the request that sends it, and the judgement of the answer. It does not retry, wait or pace.
+// It owns the rendering of an event, the request that sends it, and the classification of the answer. It does not retry, wait or pace.
 // A failure is an *Error whose Class tells the caller what to do:
 //
 //	class          the message                       the caller
@@ -12,7 +12,7 @@
 //	misconfigured  is fine; the setup is not         stops, alarms, tries again slowly
 //
 // The client of slack-go makes the requests to Slack. Its transport, exchange, adds the message to the request, and keeps the answer
-// for the package's own judgement.
+// for the package's own classification.
 //
 // A request counts as certainly not sent as long as none of its body was handed to a connection. From then on its fate is unknown
 // until an answer comes.

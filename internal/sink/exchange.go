@@ -28,14 +28,14 @@ type request struct {
 	timeout     time.Duration
 	tail        string // goes behind what do makes of the request's body
 	limit       int64  // bytes to read of the answer
-	judge       func(reply) verdict
+	classify    func(reply) verdict
 	do          func(context.Context, *http.Client) error // makes it; its error counts only where the client was not used
 }
 
 // method returns a request to a method of the Web API, which do calls by the client that it is handed.
 func (s *Slack) method(name string, do func(context.Context, *slack.Client) error) request {
 	return request{
-		method: name, destination: name, timeout: s.o.Timeout, limit: maxReply, judge: judgeMethod,
+		method: name, destination: name, timeout: s.o.Timeout, limit: maxReply, classify: classifyMethod,
 		do: func(ctx context.Context, client *http.Client) error {
 			return do(ctx, slack.New(s.o.Token, slack.OptionHTTPClient(client), slack.OptionAPIURL(s.o.APIURL)))
 		},
@@ -65,7 +65,7 @@ func interrupted(ctx context.Context, destination string) *Error {
 	return &Error{Class: Transient, Channel: destination, Err: fmt.Errorf("not sent: %w", ctx.Err())}
 }
 
-// call makes one request and judges its answer.
+// call makes one request and classifies its answer.
 func (s *Slack) call(parent context.Context, r request) (reply, *Error) {
 	ctx, cancel := context.WithTimeout(parent, r.timeout)
 	defer cancel()
@@ -91,7 +91,7 @@ func (s *Slack) call(parent context.Context, r request) (reply, *Error) {
 	case x.answer == nil:
 		return reply{}, &Error{Class: Transient, Channel: r.destination, Err: fmt.Errorf("not sent: %w", cause())}
 	}
-	v := r.judge(*x.answer)
+	v := r.classify(*x.answer)
 	if v.class == OK {
 		return *x.answer, nil
 	}

@@ -60,7 +60,7 @@ type place struct {
 func (s *Slack) post(ctx context.Context, timeout time.Duration, to place, m *message) (reply, *Error) {
 	var r request
 	if s.o.WebhookURL != "" {
-		r = request{method: webhookDestination, limit: maxReply, judge: judgeWebhook, do: func(ctx context.Context, client *http.Client) error {
+		r = request{method: webhookDestination, limit: maxReply, classify: classifyWebhook, do: func(ctx context.Context, client *http.Client) error {
 			beside := &slack.WebhookMessage{UnfurlLinks: new(bool), UnfurlMedia: new(bool)}
 			return slack.PostWebhookCustomHTTPContext(ctx, s.o.WebhookURL, client, beside)
 		}}
@@ -73,7 +73,7 @@ func (s *Slack) post(ctx context.Context, timeout time.Duration, to place, m *me
 			_, _, err := api.PostMessageContext(ctx, to.channel, options...)
 			return err
 		})
-		r.judge = judgePost
+		r.classify = classifyPost
 	}
 	r.destination, r.timeout, r.tail = to.destination, timeout, m.tail
 	return s.observed(ctx, r)

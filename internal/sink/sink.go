@@ -60,7 +60,7 @@ func asError(e *Error) error {
 	return e
 }
 
-// A digest that does not succeed tells the keeper of digests what to do about it.
+// A digest that does not succeed tells the reporter of digests what to do about it.
 var _ summary.SendError = (*Error)(nil)
 
 // NotPosted tells whether the message certainly did not go out.

@@ -16,7 +16,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// Each class tells the keeper of digests what it has to know.
+// Each class tells the reporter of digests what it has to know.
 func TestErrorOfADigest(t *testing.T) {
 	t.Parallel()
 	for _, class := range Classes() {

@@ -181,7 +181,7 @@ func TestCounterIsUsedByMany(t *testing.T) {
 
 func TestNoCounter(t *testing.T) {
 	t.Parallel()
-	k := NewKeeper(Options{})
+	k := NewReporter(Options{})
 	k.Counter().Add([]Drop{{Category: "a", N: 1}})
 	k.Run(t.Context()) // returns
 }

@@ -82,6 +82,6 @@ func TestDescribe(t *testing.T) {
 		throttle.LevelRoom:   "could not wait: too many waited already",
 		throttle.LevelClosed: "the limits could not be asked",
 	} {
-		testkit.Equal(t, NewKeeper(Options{LimitOf: limitOf}).describe("payments", level), want, "level %s", level)
+		testkit.Equal(t, NewReporter(Options{LimitOf: limitOf}).describe("payments", level), want, "level %s", level)
 	}
 }

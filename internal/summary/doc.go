@@ -1,10 +1,10 @@
 // Package summary tells of what was dropped: one digest for each channel and interval, over all instances.
 //
-// A [Counter] counts an instance's drops in memory, next to a flood. The [Keeper] adds its counts each second to those in
+// A [Counter] counts an instance's drops in memory, next to a flood. The [Reporter] adds its counts each second to those in
 // the [Store], which all instances share ([Redis]), and sees whether some channel is to be told: when its drops are over, or an
 // interval after the first of them. One instance claims the digest and posts it.
 //
-//	worker ── Counter.Add ──► Keeper ── CountDrops ──► Store ◄── DueDigests, ClaimDigest ── Keeper ── Send ──► channel
+//	worker ── Counter.Add ──► Reporter ── CountDrops ──► Store ◄── DueDigests, ClaimDigest ── Reporter ── Send ──► channel
 //	                                                        ◄── EndDigest ──────────────────┘
 //
 // Every drop is in the total of its channel. Paths are counted by name as far as there is room: 20 for each first-level

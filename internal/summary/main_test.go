@@ -149,10 +149,10 @@ func (s *fakeStore) total(channel string) (total int64) {
 	return total
 }
 
-// bench is a keeper at work, with its store, log and posts.
+// bench is a reporter at work, with its store, log and posts.
 type bench struct {
 	*testing.T
-	*Keeper
+	*Reporter
 	store *fakeStore
 	log   *testkit.Log
 	stop  func()
@@ -170,14 +170,14 @@ type bench struct {
 	changes  []Change
 }
 
-// startBench starts a keeper, in a bubble of synctest. It runs until the test ends, or stop ends it.
+// startBench starts a reporter, in a bubble of synctest. It runs until the test ends, or stop ends it.
 func startBench(t *testing.T, send func(ctx context.Context, d Digest) error, due ...*Digest) *bench {
 	t.Helper()
 	b := &bench{
 		T: t, store: &fakeStore{due: due, called: make(map[string]int)}, log: testkit.NewLog(t), send: send,
 		busy: make(map[string]bool), paused: make(map[string]time.Duration),
 	}
-	b.Keeper = NewKeeper(Options{
+	b.Reporter = NewReporter(Options{
 		Store: b.store, Interval: interval, ChannelOf: channelOf, Logger: b.log.Logger(), Send: b.post,
 		LimitOf: func(category, _ string) string { return "of " + category },
 		Opens:   func(string) time.Time { return time.Now().Add(time.Hour) },
@@ -200,7 +200,7 @@ func startBench(t *testing.T, send func(ctx context.Context, d Digest) error, du
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	running.Go(func() { b.Keeper.Run(ctx) })
+	running.Go(func() { b.Reporter.Run(ctx) })
 	b.stop = func() {
 		cancel()
 		running.Wait()

@@ -54,16 +54,16 @@ type Change struct {
 }
 
 // complete adds to a claimed digest what this instance knows: the reasons in words, and what was changed since the digest before.
-func (k *Keeper) complete(claimed Digest, changes []Change) Digest {
+func (r *Reporter) complete(claimed Digest, changes []Change) Digest {
 	for i := range claimed.Paths {
 		path := &claimed.Paths[i]
 		for j := range path.Reasons {
-			path.Reasons[j].Text = k.describe(path.Path, path.Reasons[j].Level)
+			path.Reasons[j].Text = r.describe(path.Path, path.Reasons[j].Level)
 		}
 	}
 	since := claimed.Since
 	if since.IsZero() {
-		since = claimed.First.Add(-k.o.Interval)
+		since = claimed.First.Add(-r.o.Interval)
 	}
 	for _, change := range changes {
 		if change.At.After(since) {
@@ -74,12 +74,12 @@ func (k *Keeper) complete(claimed Digest, changes []Change) Digest {
 }
 
 // describe says why a level dropped notifications of a category: by its limit, or in words where it has none.
-func (k *Keeper) describe(category, level string) string {
+func (r *Reporter) describe(category, level string) string {
 	switch level {
 	case throttle.LevelRoom:
 		return "could not wait: too many waited already"
 	case throttle.LevelClosed:
 		return "the limits could not be asked"
 	}
-	return strings.TrimSpace(level + " " + k.o.LimitOf(category, level))
+	return strings.TrimSpace(level + " " + r.o.LimitOf(category, level))
 }

@@ -96,7 +96,7 @@ func (a *Admin) Serve() error {
 	return nil
 }
 
-// Shutdown stops listening and waits for the requests in hand until ctx ends. Then it cuts them off and returns ctx's error. Shutdown
+// Shutdown stops listening and waits for the requests under way until ctx ends. Then it cuts them off and returns ctx's error. Shutdown
 // may be called more than once, and without Serve.
 func (a *Admin) Shutdown(ctx context.Context) error {
 	if err := httpserver.Shutdown(ctx, a.server, a.listener); err != nil {

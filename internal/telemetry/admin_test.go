@@ -175,7 +175,7 @@ func TestAdminShutdownWithoutServe(t *testing.T) {
 	}
 }
 
-// A request in hand is waited for; when the time is up it is cut off, and nothing is left.
+// A request under way is waited for; when the time is up it is cut off, and nothing is left.
 func TestAdminShutdownDeadline(t *testing.T) {
 	t.Parallel()
 	asked, release := make(chan struct{}), make(chan struct{})

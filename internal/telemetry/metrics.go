@@ -172,7 +172,7 @@ func (m *Metrics) DeadLetter(reason string) { m.deadLetters.add(reason, 1) }
 // DeadLettersDiscarded counts dead letters that newer ones pushed out.
 func (m *Metrics) DeadLettersDiscarded(n int) { addTo(m.discarded, n) }
 
-// Decision counts n events that source judged alike.
+// Decision counts n events that source evaluated alike.
 func (m *Metrics) Decision(verdict, source string, n int) {
 	m.decisions[verdicts.label(verdict)].add(source, n)
 }
@@ -243,7 +243,7 @@ func (m *Metrics) Levels(inForce, shadow []string) {
 // none is the level of what no rule of the shadow limits denied.
 const none = "none"
 
-// ShadowDecision counts n events that the shadow limits judged alike.
+// ShadowDecision counts n events that the shadow limits evaluated alike.
 func (m *Metrics) ShadowDecision(level, verdict string, n int) {
 	addTo(m.shadowed.WithLabelValues(m.shadow.label(level), verdict), n)
 }

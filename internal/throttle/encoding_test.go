@@ -197,7 +197,7 @@ func TestStamp(t *testing.T) {
 	}
 }
 
-func TestWhichBatchesMayBeJudgedAsOne(t *testing.T) {
+func TestWhichBatchesMayBeEvaluatedAsOne(t *testing.T) {
 	t.Parallel()
 	plain := newPlan(t, "10/1h+3/1m", "5/1h", "a.b=1/1h,free=none")
 	variant := func(change func(*limits.Plan)) limits.Plan {

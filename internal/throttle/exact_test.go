@@ -12,19 +12,19 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/seed-4578ace9/notifier/internal/exactness"
 	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/oracle"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 )
 
 // exactKinds are the algorithms as the check from outside calls them.
-var exactKinds = map[limits.Algorithm]exactness.Kind{
-	limits.SlidingLog: exactness.Log, limits.SlidingCounter: exactness.Counter, limits.FixedWindow: exactness.Fixed,
-	limits.TokenBucket: exactness.Token, limits.LeakyBucket: exactness.Leaky, limits.InFlight: exactness.InFlight,
+var exactKinds = map[limits.Algorithm]oracle.Kind{
+	limits.SlidingLog: oracle.Log, limits.SlidingCounter: oracle.Counter, limits.FixedWindow: oracle.Fixed,
+	limits.TokenBucket: oracle.Token, limits.LeakyBucket: oracle.Leaky, limits.InFlight: oracle.InFlight,
 }
 
-func exactLimit(node limits.Node, limit limits.Limit) exactness.Limit {
-	exact := exactness.Limit{Path: node.Path, Kind: exactKinds[limit.Algorithm], Count: limit.Count, Window: limit.Window.Microseconds()}
+func exactLimit(node limits.Node, limit limits.Limit) oracle.Limit {
+	exact := oracle.Limit{Path: node.Path, Kind: exactKinds[limit.Algorithm], Count: limit.Count, Window: limit.Window.Microseconds()}
 	if limit.Algorithm == limits.TokenBucket {
 		exact.Burst = cmp.Or(limit.Burst, limit.Count)
 	}
@@ -32,21 +32,21 @@ func exactLimit(node limits.Node, limit limits.Limit) exactness.Limit {
 }
 
 // exactDeployment is the limits of the categories, those of a shorter path first.
-func exactDeployment(tree *limits.Tree, categories []string) exactness.Deployment {
+func exactDeployment(tree *limits.Tree, categories []string) oracle.Deployment {
 	nodes := make(map[string]limits.Node)
 	for _, category := range categories {
 		for _, node := range tree.Path(category) {
 			nodes[node.Path] = node
 		}
 	}
-	var d exactness.Deployment
+	var d oracle.Deployment
 	for _, path := range slices.Sorted(maps.Keys(nodes)) {
 		for _, limit := range nodes[path].Limits {
 			d.Limits = append(d.Limits, exactLimit(nodes[path], limit))
 		}
 	}
 	for _, guarantee := range tree.Guarantees() {
-		d.Guarantees = append(d.Guarantees, exactness.Guarantee{Path: guarantee.Path, Slots: guarantee.Slots})
+		d.Guarantees = append(d.Guarantees, oracle.Guarantee{Path: guarantee.Path, Slots: guarantee.Slots})
 	}
 	return d
 }
@@ -56,7 +56,7 @@ type observer struct {
 	t *testing.T
 
 	mu     sync.Mutex
-	events []exactness.Event
+	events []oracle.Event
 	places map[string]int // of the admissions, by ID
 	calls  int
 }
@@ -69,7 +69,7 @@ func (o *observer) decided(requests []Request, result BatchResult) (leases []Lea
 	defer o.mu.Unlock()
 	o.calls++
 	for i, d := range result.Decisions {
-		event := exactness.Event{
+		event := oracle.Event{
 			ID: requests[i].ID, Category: requests[i].Category, Cost: int64(requests[i].Cost), At: result.At, Call: o.calls,
 		}
 		switch d.Verdict {
@@ -88,7 +88,7 @@ func (o *observer) decided(requests []Request, result BatchResult) (leases []Lea
 }
 
 // left takes note of when a delivery ended, or its slots were given back.
-func (o *observer) left(lease Lease, when exactness.Span, delivered bool) {
+func (o *observer) left(lease Lease, when oracle.Span, delivered bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	event := &o.events[o.places[lease.ID]]
@@ -100,9 +100,9 @@ func (o *observer) left(lease Lease, when exactness.Span, delivered bool) {
 }
 
 // check looks at all that was observed, which has to say something about each of the algorithms.
-func (o *observer) check(d exactness.Deployment) {
+func (o *observer) check(d oracle.Deployment) {
 	o.t.Helper()
-	denials := make(map[exactness.Kind]int)
+	denials := make(map[oracle.Kind]int)
 	for _, event := range o.events {
 		denials[event.By.Kind]++
 	}
@@ -111,7 +111,7 @@ func (o *observer) check(d exactness.Deployment) {
 			o.t.Errorf("no %s limit denied any of %d events: that says nothing of them", limit.Kind, len(o.events))
 		}
 	}
-	if err := exactness.Check(d, o.events); err != nil {
+	if err := oracle.Check(d, o.events); err != nil {
 		o.t.Error(err)
 	}
 }
@@ -127,17 +127,17 @@ type observed struct {
 
 // checkWindows looks at admissions alone, whichever events they are of: none was one too many for the log limits of a path.
 func checkWindows(admissions []observed, byPath map[string]limits.Limits) error {
-	var d exactness.Deployment
+	var d oracle.Deployment
 	for path, all := range byPath {
 		for _, limit := range all {
 			d.Limits = append(d.Limits, exactLimit(limits.Node{Path: path}, limit))
 		}
 	}
-	events := make([]exactness.Event, len(admissions))
+	events := make([]oracle.Event, len(admissions))
 	for i, a := range admissions {
-		events[i] = exactness.Event{ID: fmt.Sprint(a.id, "/", i), Category: a.category, Cost: a.cost, At: a.at, Call: i, Admitted: true}
+		events[i] = oracle.Event{ID: fmt.Sprint(a.id, "/", i), Category: a.category, Cost: a.cost, At: a.at, Call: i, Admitted: true}
 	}
-	return exactness.Check(d, events)
+	return oracle.Check(d, events)
 }
 
 // exactTree has limits of every algorithm, and guarantees.
@@ -148,7 +148,7 @@ func exactTree(t *testing.T) (tree *limits.Tree, categories []string) {
 	return tree, []string{"a", "a.b", "a.b.x", "c", "d", "e", "f", "g", "g.h"}
 }
 
-// TestExactUnderConcurrency has many clients ask at once, deliver and give back, on the server's own clock, and judges from
+// TestExactUnderConcurrency has many clients ask at once, deliver and give back, on the server's own clock, and evaluates from
 // outside.
 func TestExactUnderConcurrency(t *testing.T) {
 	t.Parallel()
@@ -206,7 +206,7 @@ func endDelivery(o *observer, store Store, lease Lease, delivered bool) {
 	} else if returned, err := store.Refund(o.t.Context(), []Lease{lease}); err != nil || !returned[0] {
 		o.t.Errorf("refund: %v, %v", returned, err)
 	}
-	o.left(lease, exactness.Span{From: from, Upto: time.Now().UnixMicro() + imprecision}, delivered)
+	o.left(lease, oracle.Span{From: from, Upto: time.Now().UnixMicro() + imprecision}, delivered)
 }
 
 // TestExactStepByStep makes random calls one by one, by a clock that often stands where something is due.
@@ -265,7 +265,7 @@ func stepByStep(s *subject, random *rand.Rand, categories []string) {
 				s.refund(true, lease)
 			}
 			now := s.clock.Read().UnixMicro()
-			o.left(lease, exactness.Span{From: now, Upto: now}, delivered)
+			o.left(lease, oracle.Span{From: now, Upto: now}, delivered)
 		}
 	}
 	o.check(exactDeployment(s.tree, categories))

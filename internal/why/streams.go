@@ -12,7 +12,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
-	"github.com/seed-4578ace9/notifier/internal/stored"
+	"github.com/seed-4578ace9/notifier/internal/streamscan"
 )
 
 // Streams are the streams in which events wait. Its methods may be called at once.
@@ -67,7 +67,7 @@ func (f *finding) add(pending ...Pending) {
 }
 
 func (s Streams) readAll(ctx context.Context, stream string, take func(*jetstream.RawStreamMsg)) error {
-	_, err := stored.Read(ctx, s.JetStream, stream, func(m *jetstream.RawStreamMsg) (none struct{}, keep bool) {
+	_, err := streamscan.Read(ctx, s.JetStream, stream, func(m *jetstream.RawStreamMsg) (none struct{}, keep bool) {
 		take(m)
 		return none, false
 	}, func(int64, int64) {})

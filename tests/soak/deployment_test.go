@@ -22,10 +22,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/seed-4578ace9/notifier/internal/exactness"
+	"github.com/seed-4578ace9/notifier/internal/oracle"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/slacktest"
-	"github.com/seed-4578ace9/notifier/internal/stored"
+	"github.com/seed-4578ace9/notifier/internal/streamscan"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
@@ -82,27 +82,27 @@ var settings = map[string]string{
 }
 
 // limits are those settings in the words of whoever checks them. That of deliveries under way is checked by itself.
-var limits = exactness.Deployment{
-	Limits: []exactness.Limit{
-		{Path: "", Kind: exactness.Log, Count: 220, Window: 10e6},
-		{Path: "flood", Kind: exactness.Log, Count: 10, Window: 10e6},
-		{Path: hostileCategory, Kind: exactness.Log, Count: 10, Window: 10e6},
-		{Path: "tokens", Kind: exactness.Token, Count: 20, Window: 10e6, Burst: 5},
-		{Path: "spaced", Kind: exactness.Leaky, Count: 10, Window: 10e6},
-		{Path: "clock", Kind: exactness.Fixed, Count: 15, Window: 10e6},
-		{Path: "counted", Kind: exactness.Counter, Count: 15, Window: 10e6},
-		{Path: "costly", Kind: exactness.Log, Count: 12, Window: 10e6},
-		{Path: "costly", Kind: exactness.Log, Count: 5, Window: 2e6},
-		{Path: "deep", Kind: exactness.Log, Count: 20, Window: 10e6},
-		{Path: "deep.a", Kind: exactness.Log, Count: 8, Window: 5e6},
-		{Path: "deep.b", Kind: exactness.Log, Count: 8, Window: 5e6},
-		{Path: "busy", Kind: exactness.Log, Count: 15, Window: 10e6},
-		{Path: "later", Kind: exactness.Log, Count: 8, Window: 10e6},
-		{Path: "soon", Kind: exactness.Log, Count: 8, Window: 10e6},
-		{Path: "pairs", Kind: exactness.Log, Count: 15, Window: 10e6},
-		{Path: "groups", Kind: exactness.Log, Count: 20, Window: 10e6},
+var limits = oracle.Deployment{
+	Limits: []oracle.Limit{
+		{Path: "", Kind: oracle.Log, Count: 220, Window: 10e6},
+		{Path: "flood", Kind: oracle.Log, Count: 10, Window: 10e6},
+		{Path: hostileCategory, Kind: oracle.Log, Count: 10, Window: 10e6},
+		{Path: "tokens", Kind: oracle.Token, Count: 20, Window: 10e6, Burst: 5},
+		{Path: "spaced", Kind: oracle.Leaky, Count: 10, Window: 10e6},
+		{Path: "clock", Kind: oracle.Fixed, Count: 15, Window: 10e6},
+		{Path: "counted", Kind: oracle.Counter, Count: 15, Window: 10e6},
+		{Path: "costly", Kind: oracle.Log, Count: 12, Window: 10e6},
+		{Path: "costly", Kind: oracle.Log, Count: 5, Window: 2e6},
+		{Path: "deep", Kind: oracle.Log, Count: 20, Window: 10e6},
+		{Path: "deep.a", Kind: oracle.Log, Count: 8, Window: 5e6},
+		{Path: "deep.b", Kind: oracle.Log, Count: 8, Window: 5e6},
+		{Path: "busy", Kind: oracle.Log, Count: 15, Window: 10e6},
+		{Path: "later", Kind: oracle.Log, Count: 8, Window: 10e6},
+		{Path: "soon", Kind: oracle.Log, Count: 8, Window: 10e6},
+		{Path: "pairs", Kind: oracle.Log, Count: 15, Window: 10e6},
+		{Path: "groups", Kind: oracle.Log, Count: 20, Window: 10e6},
 	},
-	Guarantees: []exactness.Guarantee{{Path: "vital", Slots: 30}, {Path: "later", Slots: 8}, {Path: "watched", Slots: 100}},
+	Guarantees: []oracle.Guarantee{{Path: "vital", Slots: 30}, {Path: "later", Slots: 8}, {Path: "watched", Slots: 100}},
 }
 
 // longestMemory is how far back an admission matters to any of the limits: two windows of a counter.
@@ -349,7 +349,7 @@ func (d *deployment) listLeft() {
 
 // read returns all messages of a stream.
 func (d *deployment) read(ctx context.Context, stream string) ([]*jetstream.RawStreamMsg, error) {
-	messages, err := stored.Read(ctx, d.js, stream,
+	messages, err := streamscan.Read(ctx, d.js, stream,
 		func(m *jetstream.RawStreamMsg) (*jetstream.RawStreamMsg, bool) { return m, true }, func(int64, int64) {})
 	if err != nil {
 		return nil, err

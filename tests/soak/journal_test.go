@@ -17,7 +17,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/seed-4578ace9/notifier/internal/exactness"
+	"github.com/seed-4578ace9/notifier/internal/oracle"
 )
 
 // admission is that an event took its slots, as Redis has written it down.
@@ -324,15 +324,15 @@ func removeRanks(set map[string]int64, words []string) error {
 }
 
 // events are the admissions in the words of whoever checks the limits. The category of an ID is the publisher's.
-func (j *journal) events(categoryOf func(id string) string) []exactness.Event {
-	var events []exactness.Event
+func (j *journal) events(categoryOf func(id string) string) []oracle.Event {
+	var events []oracle.Event
 	for i, a := range j.admissions {
-		e := exactness.Event{ID: a.ID, Category: categoryOf(a.ID), Cost: a.Slots, At: a.At, Call: i, Admitted: true}
+		e := oracle.Event{ID: a.ID, Category: categoryOf(a.ID), Cost: a.Slots, At: a.At, Call: i, Admitted: true}
 		if a.Returned {
-			e.Returned = exactness.Span{From: a.From, Upto: a.Upto}
+			e.Returned = oracle.Span{From: a.From, Upto: a.Upto}
 		}
 		events = append(events, e)
 	}
-	slices.SortStableFunc(events, func(a, b exactness.Event) int { return int(a.At - b.At) })
+	slices.SortStableFunc(events, func(a, b oracle.Event) int { return int(a.At - b.At) })
 	return events
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/seed-4578ace9/notifier/internal/exactness"
+	"github.com/seed-4578ace9/notifier/internal/oracle"
 )
 
 // checkLost looks for events that had to be heard of: those that were admitted, those that had to be, and bad ones.
@@ -95,7 +95,7 @@ func (v *verdict) checkLimits() {
 		for before > 0 && events[before-1].At > start-longestMemory.Microseconds() {
 			before--
 		}
-		if err := exactness.Check(limits, events[before:upto]); err != nil {
+		if err := oracle.Check(limits, events[before:upto]); err != nil {
 			broken = append(broken, strings.Split(err.Error(), "\n")...)
 		}
 		from = upto
@@ -168,35 +168,35 @@ func (v *verdict) checkCountedOnce() {
 	v.add("counted once", fmt.Sprintf("%d admissions of %d events", len(v.journal.admissions), len(before)), twice)
 }
 
-// mostJudged bounds the drops that are judged, which takes a while for each.
-const mostJudged = 3000
+// mostEvaluated bounds the drops that are evaluated, which takes a while for each.
+const mostEvaluated = 3000
 
-// checkNeedlessDrops judges the drops of events whose messages were watched. Such an event was decided about between its
+// checkNeedlessDrops evaluates the drops of events whose messages were watched. Such an event was decided about between its
 // publication and the moment at which its message was seen to be gone; what is remembered of a full limit may be older by the
 // time to live of the deny cache. If there was room for it in all of that time, it was dropped needlessly.
 func (v *verdict) checkNeedlessDrops() {
 	history := v.journal.events(v.categoryOf)
 	for i := range history {
-		history[i].Returned = exactness.Span{} // when exactly is not known: it is not counted as room
+		history[i].Returned = oracle.Span{} // when exactly is not known: it is not counted as room
 	}
 	var needless []string
-	judged := 0
+	evaluated := 0
 	for id, e := range v.entries {
 		watched := e.Fate == limited && e.Copies == 1 && !e.Settled.IsZero() && e.Category != "soon" && e.Category != "busy"
-		if !watched || len(v.posts[id]) > 0 || judged == mostJudged || v.journal.root[id] != nil {
+		if !watched || len(v.posts[id]) > 0 || evaluated == mostEvaluated || v.journal.root[id] != nil {
 			continue
 		}
-		judged++
+		evaluated++
 		if hadRoom(history, e, e.Began.Add(-denyCacheTTL), e.Settled) {
 			needless = append(needless, fmt.Sprintf("%s of %s, cost %d, was dropped between %v and %v", id, e.Category, e.Cost, clock(e.Began), clock(e.Settled)))
 		}
 	}
-	v.add("no needless drop", fmt.Sprintf("%d drops judged", judged), needless)
+	v.add("no needless drop", fmt.Sprintf("%d drops evaluated", evaluated), needless)
 }
 
 // hadRoom tells whether an event would have fitted all limits at any moment of a time: at its beginning, and behind each
 // admission in it.
-func hadRoom(history []exactness.Event, e *entry, from, upto time.Time) bool {
+func hadRoom(history []oracle.Event, e *entry, from, upto time.Time) bool {
 	first, last := from.UnixMicro(), upto.UnixMicro()
 	begin, _ := slices.BinarySearchFunc(history, first-longestMemory.Microseconds(), byTime)
 	end, _ := slices.BinarySearchFunc(history, last, byTime)
@@ -209,13 +209,13 @@ func hadRoom(history []exactness.Event, e *entry, from, upto time.Time) bool {
 	slices.Reverse(moments) // the latest is the most likely one at which there was none
 	for _, at := range moments {
 		here, _ := slices.BinarySearchFunc(history, at, byTime)
-		asked := exactness.Event{ID: "asked", Category: e.Category, Cost: e.Cost, At: at, Call: len(history), Admitted: true}
+		asked := oracle.Event{ID: "asked", Category: e.Category, Cost: e.Cost, At: at, Call: len(history), Admitted: true}
 		tried := append(slices.Clone(history[begin:here]), asked)
-		if exactness.Check(limits, tried) != nil { // it has no room, or limits were broken before it
+		if oracle.Check(limits, tried) != nil { // it has no room, or limits were broken before it
 			return false
 		}
 	}
 	return true
 }
 
-func byTime(e exactness.Event, at int64) int { return cmp.Compare(e.At, at) }
+func byTime(e oracle.Event, at int64) int { return cmp.Compare(e.At, at) }

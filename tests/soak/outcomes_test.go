@@ -106,7 +106,7 @@ func (v *verdict) calm(from, upto time.Time) bool {
 // checkPairs checks that what was resolved is told where it was told that it began, and only there.
 func (v *verdict) checkPairs() {
 	var broken []string
-	paired, unpaired, unjudged := 0, 0, 0
+	paired, unpaired, uncertain := 0, 0, 0
 	for id, e := range v.entries {
 		if e.Fate != resolves {
 			continue
@@ -118,7 +118,7 @@ func (v *verdict) checkPairs() {
 		case len(firing) == 0:
 			broken = append(broken, fmt.Sprintf("%s was posted at %v, and %s never", id, clock(resolved[0].Received), e.Resolves))
 		case len(resolved) == 0 && v.entries[e.Resolves].Retried:
-			unjudged++ // the message that was posted may have been stored behind this one
+			uncertain++ // the message that was posted may have been stored behind this one
 		case len(resolved) == 0:
 			broken = append(broken, fmt.Sprintf("%s (stored %v) was never posted, and %s was at %v (stored %v)",
 				id, clock(e.Stored), e.Resolves, clock(firing[0].Received), clock(v.entries[e.Resolves].Stored)))
@@ -129,7 +129,7 @@ func (v *verdict) checkPairs() {
 			}
 		}
 	}
-	v.add("resolved where it began", fmt.Sprintf("%d pairs, %d of neither, %d that cannot be judged", paired, unpaired, unjudged), broken)
+	v.add("resolved where it began", fmt.Sprintf("%d pairs, %d of neither, %d that cannot be evaluated", paired, unpaired, uncertain), broken)
 }
 
 func (v *verdict) checkPair(firing, resolved []slacktest.Post) string {

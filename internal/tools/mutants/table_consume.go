@@ -16,9 +16,9 @@ var ofConsume = []mutant{
 	{
 		name: "acknowledgements-run-out-in-silence",
 		bug:  "A worker to which nothing is delivered any more, since too much is unacknowledged, counts as ready.",
-		file: "internal/consume/trouble.go",
-		old:  `return errors.Join(t.consumer.now(), t.unsettled.now(), misconfigured)`,
-		new:  `return errors.Join(t.consumer.now(), misconfigured)`,
+		file: "internal/consume/health.go",
+		old:  `return errors.Join(h.consumer.now(), h.unsettled.now(), misconfigured)`,
+		new:  `return errors.Join(h.consumer.now(), misconfigured)`,
 		test: "./internal/consume -run ^TestAcknowledgementsAreBounded$",
 	},
 	{
@@ -72,7 +72,7 @@ var ofConsume = []mutant{
 	{
 		name: "lease-lost-and-posted",
 		bug:  "A delivery goes on although its lease is somebody else's.",
-		file: "internal/consume/keeper.go",
+		file: "internal/consume/leaserenewer.go",
 		old: `if !d.grant.Extend(ctx) {
 		d.lost.Store(true)
 		return false
@@ -155,7 +155,7 @@ var ofConsume = []mutant{
 		bug:  "A stream in which each publisher can forge the events of others is worked on.",
 		file: "internal/consume/provision.go",
 		old: `if err := n.trusted(stream.CachedInfo().Config); err != nil {
-		return place{}, err
+		return topology{}, err
 	}`,
 		new:  "",
 		test: "./internal/consume -run ^TestUnfit$",
@@ -249,7 +249,7 @@ var ofConsume = []mutant{
 		name: "unpaired-before-the-room",
 		bug:  "A resolved event is dropped as unpaired though the room holds what may open its pair.",
 		file: "internal/consume/paired.go",
-		old:  `behind == 0 || !w.openings.room.noneBefore(ctx, behind+1, w.place.Load(), w.firstOfRoom)`,
+		old:  `behind == 0 || !w.openings.room.noneBefore(ctx, behind+1, w.topology.Load(), w.firstOfRoom)`,
 		new:  `behind == 0`,
 		test: "./internal/consume -run ^TestUnpaired$",
 	},
@@ -257,7 +257,7 @@ var ofConsume = []mutant{
 		name: "unpaired-before-what-is-not-settled",
 		bug:  "A resolved event is dropped while the producers' stream holds an unsettled one before it that may open its pair.",
 		file: "internal/consume/paired.go",
-		old:  `behind == 0 && w.openings.producers.noneBefore(ctx, c.entry.Origin.Sequence, w.place.Load(), w.firstOfProducers)`,
+		old:  `behind == 0 && w.openings.producers.noneBefore(ctx, c.entry.Origin.Sequence, w.topology.Load(), w.firstOfProducers)`,
 		new:  `behind == 0`,
 		test: "./internal/consume -run ^TestUnpaired$",
 	},
@@ -273,17 +273,17 @@ var ofConsume = []mutant{
 		name: "wait-is-dropped",
 		bug:  "An event that somebody else is delivering is acknowledged, and lost if they fail.",
 		file: "internal/consume/paired.go",
-		old:  `w.giveBack(c.message, wait+jitter(50*time.Millisecond))`,
+		old:  `w.nak(c.message, wait+jitter(50*time.Millisecond))`,
 		new:  `w.settle(settlement{message: c.message, outcome: Duplicate})`,
 		test: "./internal/consume -run ^TestUndecided$",
 	},
 	{
 		name: "stop-reads-as-a-recovery",
 		bug:  "A worker that stops while Slack refuses the setup says that the fault is over.",
-		file: "internal/consume/trouble.go",
-		old: `	case <-t.stopping:
+		file: "internal/consume/health.go",
+		old: `	case <-h.stopping:
 		return true`,
-		new: `	case <-t.stopping:
+		new: `	case <-h.stopping:
 		return false`,
 		test: "./internal/consume -run ^TestStopReadsAsNoRecovery$",
 	},

@@ -52,7 +52,7 @@ var ofDeciding = []mutant{
 		test: "./internal/throttle -run TestConformance/^redis$/guarantee:_a_cost_above_what_others_leave",
 	},
 	{
-		name: "lapsed-lease-judged-anew",
+		name: "lapsed-lease-evaluated-anew",
 		bug:  "An admitted event whose lease has lapsed takes slots again.",
 		file: "lua/decide.lua",
 		old:  `elseif is_done or (lease_end and lease_end > now - retention) then`,
@@ -143,7 +143,7 @@ var ofDeciding = []mutant{
 	},
 	{
 		name: "stale-revision-accepted",
-		bug:  "A call with limits of an older revision is judged by them.",
+		bug:  "A call with limits of an older revision is evaluated by them.",
 		file: "lua/decide.lua",
 		old:  `newest[1] > generation or newest[1] == generation and newest[2] > revision`,
 		new:  `newest[1] > generation`,
@@ -158,7 +158,7 @@ var ofDeciding = []mutant{
 		test: "./internal/throttle -run TestConformance/^redis$/limits_of_all_algorithms",
 	},
 	{
-		name: "wholesale-denied-by-any-log",
+		name: "fastpath-denied-by-any-log",
 		bug:  "A log denies a whole batch, though it is not on all paths.",
 		file: "lua/fastpath.lua",
 		old:  `if l > 1 or not first_is_common then`,
@@ -166,7 +166,7 @@ var ofDeciding = []mutant{
 		test: "./internal/throttle -run TestConformance/^redis$/a_full_log_denies_those_alone",
 	},
 	{
-		name: "wholesale-denied-by-looks",
+		name: "fastpath-denied-by-looks",
 		bug:  "A batch is denied by a log that holds what has left its windows.",
 		file: "lua/fastpath.lua",
 		old:  `algorithms.log.read(log)`,
@@ -177,7 +177,7 @@ var ofDeciding = []mutant{
 		test: "./internal/throttle -run TestConformance/^redis$/what_has_left_the_windows_makes_room",
 	},
 	{
-		name: "wholesale-drops-a-name-in-use",
+		name: "fastpath-drops-a-name-in-use",
 		bug:  "An event of a batch takes no slot where an older one has its name.",
 		file: "lua/fastpath.lua",
 		old:  `if other == log then`,
@@ -185,7 +185,7 @@ var ofDeciding = []mutant{
 		test: "./internal/throttle -run TestConformance/^redis$/derived_IDs_of_a_stream_that_was_made_anew_come",
 	},
 	{
-		name: "wholesale-forgets-what-is-known",
+		name: "fastpath-forgets-what-is-known",
 		bug:  "A batch is answered as one, though something is known of one of its events.",
 		file: "lua/fastpath.lua",
 		old:  `if known[batch.values[batch.before_event_keys + index]] then`,
@@ -193,7 +193,7 @@ var ofDeciding = []mutant{
 		test: "./internal/throttle -run TestConformance/^redis$/an_event_that_is_known_does_not_share",
 	},
 	{
-		name: "wholesale-one-event-twice",
+		name: "fastpath-one-event-twice",
 		bug:  "An event that comes twice in a batch takes two slots.",
 		file: "lua/fastpath.lua",
 		old:  `if seen[event_key] then`,
@@ -201,7 +201,7 @@ var ofDeciding = []mutant{
 		test: "./internal/throttle -run TestConformance/^redis$/one_that_comes_twice_takes_one_slot",
 	},
 	{
-		name: "wholesale-one-too-many",
+		name: "fastpath-one-too-many",
 		bug:  "A batch is admitted as one that needs one slot more than a log has.",
 		file: "lua/fastpath.lua",
 		old:  `if log.taken > log.room then`,
@@ -209,15 +209,15 @@ var ofDeciding = []mutant{
 		test: "./internal/throttle -run TestConformance/^redis$/a_full_log_denies_those_alone",
 	},
 	{
-		name: "wholesale-shadow-counts-twice",
-		bug:  "An event that is asked for again takes a second slot in the shadow, when its batch is judged as one.",
+		name: "fastpath-shadow-counts-twice",
+		bug:  "An event that is asked for again takes a second slot in the shadow, when its batch is evaluated as one.",
 		file: "lua/fastpath.lua",
 		old:  `if shadow_taken[message] then`,
 		new:  `if shadow_taken[index] then`,
 		test: "./internal/throttle -run TestConformance/^redis$/shadow:_what_the_root_denies_in_force",
 	},
 	{
-		name: "wholesale-shadow-names-another-limit",
+		name: "fastpath-shadow-names-another-limit",
 		bug:  "A batch that the shadow denies is told of another limit.",
 		file: "lua/fastpath.lua",
 		old:  `first_limit + limit.index - 1`,
@@ -225,7 +225,7 @@ var ofDeciding = []mutant{
 		test: "./internal/throttle -run TestConformance/^redis$/shadow:_a_batch_is_denied_by_its_own_limit",
 	},
 	{
-		name: "wholesale-without-trimming",
+		name: "fastpath-without-trimming",
 		bug:  "A log keeps what has left its windows, when a batch is admitted as one.",
 		file: "lua/fastpath.lua",
 		old:  `algorithms.log.trim(log, batch.trim)`,

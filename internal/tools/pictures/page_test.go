@@ -37,7 +37,7 @@ func TestExamplesAreWhatTheLimiterDoes(t *testing.T) {
 				cells[i] = strings.TrimSpace(cells[i])
 			}
 			now = clockTime(t, cells[1])
-			admitted, level, next := judge(t, store, number, cells[2], now)
+			admitted, level, next := evaluate(t, store, number, cells[2], now)
 			got := []string{strconv.Itoa(admitted), level, next}
 			if wanted := cells[3:6]; strings.Join(got, "|") != strings.Join(wanted, "|") {
 				t.Errorf("%s %s: the limiter says %q, the page %q", cells[1], cells[2], got, wanted)
@@ -52,9 +52,9 @@ func clockTime(t *testing.T, text string) time.Time {
 	return time.Date(2026, time.January, 1, at.Hour(), at.Minute(), 0, 0, time.UTC)
 }
 
-// judge tells how many events are admitted and, of the first that is denied, by which level, and when the next slot
+// evaluate tells how many events are admitted and, of the first that is denied, by which level, and when the next slot
 // opens.
-func judge(
+func evaluate(
 	t *testing.T, store throttle.Store, row int, events string, now time.Time,
 ) (admitted int, level, next string) {
 	t.Helper()

@@ -79,7 +79,7 @@ func TestRunsDiffer(t *testing.T) {
 			t.Errorf("%s counts %d slots", limit, most)
 		}
 		if got := len(r.arrivals); got != len(arrivals()) {
-			t.Errorf("%s judges %d arrivals of %d", limit, got, len(arrivals()))
+			t.Errorf("%s evaluates %d arrivals of %d", limit, got, len(arrivals()))
 		}
 	}
 }

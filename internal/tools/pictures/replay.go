@@ -48,7 +48,7 @@ type arrival struct {
 	admitted bool
 }
 
-// replay judges the arrivals by a limit. Each admitted one is delivered for some time.
+// replay evaluates the arrivals by a limit. Each admitted one is delivered for some time.
 func replay(text string) (run, error) {
 	parsed, err := limits.Parse(text)
 	if err != nil {

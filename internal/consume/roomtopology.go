@@ -12,7 +12,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/room"
 )
 
-// channelAckPending bounds the messages of one channel's queue that all instances together have in hand.
+// channelAckPending bounds the messages of one channel's queue that all instances together have unacknowledged.
 const channelAckPending = 1024
 
 // RoomConfig is the room as it is provisioned. A stream with message schedules can only throw away its oldest messages when it is
@@ -41,8 +41,8 @@ func (n Names) roomConsumerConfig(ackWait time.Duration) jetstream.ConsumerConfi
 	}
 }
 
-// roomPlace is the room as it was found or made.
-type roomPlace struct {
+// roomTopology is the room as it was found or made.
+type roomTopology struct {
 	stream   jetstream.Stream
 	consumer jetstream.Consumer // of what may be taken at once
 	names    Names
@@ -54,7 +54,7 @@ type roomPlace struct {
 }
 
 // provisionRoom finds the room, or makes it. What exists is never altered.
-func (n Names) provisionRoom(ctx context.Context, js jetstream.JetStream, ackWait time.Duration, create bool, logger *slog.Logger) (*roomPlace, error) {
+func (n Names) provisionRoom(ctx context.Context, js jetstream.JetStream, ackWait time.Duration, create bool, logger *slog.Logger) (*roomTopology, error) {
 	stream, err := n.ensureStream(ctx, js, n.RoomConfig(), create, logger)
 	if err != nil {
 		return nil, fmt.Errorf("looking for the room, stream %q: %w", n.RoomStream, err)
@@ -62,7 +62,7 @@ func (n Names) provisionRoom(ctx context.Context, js jetstream.JetStream, ackWai
 	if err := n.fitRoom(stream.CachedInfo().Config); err != nil {
 		return nil, err
 	}
-	at := &roomPlace{stream: stream, names: n, js: js, ackWait: ackWait, consumers: make(map[string]jetstream.Consumer)}
+	at := &roomTopology{stream: stream, names: n, js: js, ackWait: ackWait, consumers: make(map[string]jetstream.Consumer)}
 	if at.consumer, err = at.find(ctx, n.roomConsumerConfig(ackWait)); err != nil {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func (n Names) provisionRoom(ctx context.Context, js jetstream.JetStream, ackWai
 }
 
 // channel is the consumer of a channel's queue, by the channel's token.
-func (p *roomPlace) channel(ctx context.Context, token string) (jetstream.Consumer, error) {
+func (p *roomTopology) channel(ctx context.Context, token string) (jetstream.Consumer, error) {
 	return p.find(ctx, jetstream.ConsumerConfig{
 		Durable: p.names.channelConsumer(token), AckPolicy: jetstream.AckExplicitPolicy, AckWait: p.ackWait, MaxDeliver: -1,
 		MaxAckPending: channelAckPending, FilterSubject: p.names.room().ChannelFilter(token),
@@ -78,7 +78,7 @@ func (p *roomPlace) channel(ctx context.Context, token string) (jetstream.Consum
 }
 
 // waiting counts the schedules of a reason that are not due, by a consumer that takes no messages.
-func (p *roomPlace) waiting(ctx context.Context, reason room.Reason) (int, error) {
+func (p *roomTopology) waiting(ctx context.Context, reason room.Reason) (int, error) {
 	consumer, err := p.find(ctx, jetstream.ConsumerConfig{
 		Durable: p.names.waitingConsumer(reason), AckPolicy: jetstream.AckExplicitPolicy, AckWait: p.ackWait,
 		MaxDeliver: -1, FilterSubject: p.names.room().Waiting(reason),
@@ -97,7 +97,7 @@ func (p *roomPlace) waiting(ctx context.Context, reason room.Reason) (int, error
 }
 
 // find finds a consumer of the room, or makes it.
-func (p *roomPlace) find(ctx context.Context, config jetstream.ConsumerConfig) (jetstream.Consumer, error) {
+func (p *roomTopology) find(ctx context.Context, config jetstream.ConsumerConfig) (jetstream.Consumer, error) {
 	p.mu.Lock()
 	known := p.consumers[config.Durable]
 	p.mu.Unlock()
@@ -117,7 +117,7 @@ func (p *roomPlace) find(ctx context.Context, config jetstream.ConsumerConfig) (
 }
 
 // forget has a consumer looked for anew.
-func (p *roomPlace) forget(name string) {
+func (p *roomTopology) forget(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.consumers, name)

@@ -1,8 +1,8 @@
-// Package exactness checks from outside what a limiter was seen to do. It knows what limits promise, and nothing of how
+// Package oracle checks from outside what a limiter was seen to do. It knows what limits promise, and nothing of how
 // that is done: it is given the limits as plain values, and each admission and denial as a client was told of it.
 //
 // [Check] is a pure function. It is for tests; its cost grows with the square of the number of events.
-package exactness
+package oracle
 
 import (
 	"cmp"

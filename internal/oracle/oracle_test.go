@@ -1,4 +1,4 @@
-package exactness
+package oracle
 
 import (
 	"fmt"

@@ -29,7 +29,7 @@ func (c *condition) note(err error, attributes ...any) {
 	}
 	switch {
 	case was == nil && err != nil:
-		c.logger.Warn(c.begins, attributes...) //nolint:sloglint // a constant of newTrouble
+		c.logger.Warn(c.begins, attributes...) //nolint:sloglint // a constant of newHealth
 	case was != nil && err == nil:
 		c.logger.Info(c.ends) //nolint:sloglint // likewise
 	}
@@ -42,8 +42,8 @@ func (c *condition) now() error {
 	return c.err
 }
 
-// trouble is what is going wrong.
-type trouble struct {
+// health is what is going wrong, and what keeps the worker from its work.
+type health struct {
 	logger      *slog.Logger
 	deadLetters *condition // storing dead letters
 	sink        *condition // deliveries that were neither rejected nor put off by their destination
@@ -52,16 +52,16 @@ type trouble struct {
 	queues      *condition // finding the consumers of channels' queues
 	unsettled   *condition // at the consumer's bound of unacknowledged messages the server delivers no more
 
-	stopping <-chan struct{} // closed when the worker gives back what it has: then nothing is said to have ended
+	stopping <-chan struct{} // closed when the worker stops: then nothing is said to have ended
 
 	mu      sync.Mutex
 	faults  map[string]*setupFault // by destination
 	changed chan struct{}          // closed and replaced when there are no more faults
 }
 
-func newTrouble(logger *slog.Logger) *trouble {
+func newHealth(logger *slog.Logger) *health {
 	about := func(begins, ends string) *condition { return &condition{logger: logger, begins: begins, ends: ends} }
-	return &trouble{
+	return &health{
 		logger:      logger,
 		deadLetters: about("dead letters cannot be stored", "dead letters can be stored again"),
 		sink:        about("deliveries fail and are tried again", "deliveries work again"),
@@ -75,20 +75,20 @@ func newTrouble(logger *slog.Logger) *trouble {
 }
 
 // unacknowledged notes how many messages all workers together have not acknowledged.
-func (t *trouble) unacknowledged(n, most int) {
-	if t.isStopping() {
+func (h *health) unacknowledged(n, most int) {
+	if h.isStopping() {
 		return
 	}
 	var err error
 	if most > 0 && n >= most {
 		err = fmt.Errorf("%d messages are unacknowledged: the server delivers no more (max_ack_pending)", most)
 	}
-	t.unsettled.note(err, "max_ack_pending", most)
+	h.unsettled.note(err, "max_ack_pending", most)
 }
 
-func (t *trouble) isStopping() bool {
+func (h *health) isStopping() bool {
 	select {
-	case <-t.stopping:
+	case <-h.stopping:
 		return true
 	default:
 		return false
@@ -105,82 +105,82 @@ type setupFault struct {
 }
 
 // misconfigure notes that a delivery failed because of the setup.
-func (t *trouble) misconfigure(d *delivery, err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if len(t.faults) == 0 {
-		t.logger.Error("deliveries are misconfigured, no more events are asked for",
+func (h *health) misconfigure(d *delivery, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.faults) == 0 {
+		h.logger.Error("deliveries are misconfigured, no more events are asked for",
 			d.traced("destination", d.destination, "error", err)...)
 	}
-	fault := t.faults[d.destination]
+	fault := h.faults[d.destination]
 	if fault == nil {
 		fault = &setupFault{prober: d, changed: make(chan struct{})}
-		t.faults[d.destination] = fault
+		h.faults[d.destination] = fault
 	}
 	fault.err = err
 }
 
 // turn tells whether a delivery may try. While another one tries for its destination, it waits for a change, at most for the longest
 // back-off, and returns false.
-func (t *trouble) turn(ctx context.Context, d *delivery) bool {
-	t.mu.Lock()
-	fault := t.faults[d.destination]
+func (h *health) turn(ctx context.Context, d *delivery) bool {
+	h.mu.Lock()
+	fault := h.faults[d.destination]
 	if fault == nil || fault.prober == nil || fault.prober == d {
 		if fault != nil {
 			fault.prober = d
 		}
-		t.mu.Unlock()
+		h.mu.Unlock()
 		return true
 	}
 	fault.waiting++
 	changed := fault.changed
-	t.mu.Unlock()
+	h.mu.Unlock()
 	select {
 	case <-changed:
 	case <-time.After(longestBackoff):
 	case <-ctx.Done():
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	fault.waiting--
 	return false
 }
 
 // mended notes that a destination's setup is not at fault.
-func (t *trouble) mended(destination string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.endFault(destination)
+func (h *health) mended(destination string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.endFault(destination)
 }
 
-func (t *trouble) endFault(destination string) {
-	fault := t.faults[destination]
+func (h *health) endFault(destination string) {
+	fault := h.faults[destination]
 	if fault == nil {
 		return
 	}
-	delete(t.faults, destination)
+	delete(h.faults, destination)
 	close(fault.changed)
-	if len(t.faults) > 0 {
+	if len(h.faults) > 0 {
 		return
 	}
-	if !t.isStopping() {
-		t.logger.Info("deliveries are no longer known to be misconfigured")
+	if !h.isStopping() {
+		h.logger.Info("deliveries are no longer known to be misconfigured")
 	}
-	close(t.changed)
-	t.changed = make(chan struct{})
+	close(h.changed)
+	h.changed = make(chan struct{})
 }
 
 // leave notes the end of a delivery. If it was the prober, a waiting delivery takes over. If none waits, the fault ends, and the next
 // delivery finds out.
-func (t *trouble) leave(d *delivery) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	fault := t.faults[d.destination]
+func (h *health) leave(d *delivery) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	fault := h.faults[d.destination]
 	if fault == nil || fault.prober != d {
 		return
 	}
 	if fault.waiting == 0 {
-		t.endFault(d.destination)
+		h.endFault(d.destination)
 		return
 	}
 	fault.prober = nil
@@ -189,17 +189,17 @@ func (t *trouble) leave(d *delivery) {
 }
 
 // misconfiguration is one of the faults, or nil, and when to look again.
-func (t *trouble) misconfiguration() (changed <-chan struct{}, err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, fault := range t.faults {
-		return t.changed, fault.err
+func (h *health) misconfiguration() (changed <-chan struct{}, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, fault := range h.faults {
+		return h.changed, fault.err
 	}
 	return nil, nil
 }
 
 // ready joins what keeps the worker from its work.
-func (t *trouble) ready() error {
-	_, misconfigured := t.misconfiguration()
-	return errors.Join(t.consumer.now(), t.unsettled.now(), misconfigured)
+func (h *health) ready() error {
+	_, misconfigured := h.misconfiguration()
+	return errors.Join(h.consumer.now(), h.unsettled.now(), misconfigured)
 }

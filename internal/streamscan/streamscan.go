@@ -1,9 +1,9 @@
-// Package stored reads what a JetStream stream holds without taking anything from it.
+// Package streamscan reads what a JetStream stream holds without taking anything from it.
 //
 // It gets each message by its sequence, since a work queue allows no second consumer: nothing is acknowledged or
 // delivered again, and the stream's consumers have neither more nor less to do afterwards. Each message is a request, and
 // most of its time is spent waiting, so many pieces of the stream are read at once.
-package stored
+package streamscan
 
 import (
 	"cmp"

@@ -37,7 +37,7 @@ const (
 	endAgain = time.Second // between tries to record what became of a digest
 )
 
-// StopPatience is how long [Keeper.Run] goes on when its context has ended, for posts that are under way and what was not
+// StopPatience is how long [Reporter.Run] goes on when its context has ended, for posts that are under way and what was not
 // told yet. What it then still has to record may take one call of the store more.
 const StopPatience = 3 * time.Second
 
@@ -64,7 +64,7 @@ type SendError interface {
 	Rest() time.Duration // for which the channel takes no messages; 0: that is not why
 }
 
-// Options are what a keeper needs. All functions have to be there, unless there are no digests.
+// Options are what a reporter needs. All functions have to be there, unless there are no digests.
 type Options struct {
 	Store    Store
 	Interval time.Duration // between digests of one channel; 0: there are none
@@ -100,8 +100,8 @@ type Options struct {
 	Observe func(result string, d Digest)
 }
 
-// Keeper tells what its counter has counted, and posts digests that are due.
-type Keeper struct {
+// Reporter tells what its counter has counted, and posts digests that are due.
+type Reporter struct {
 	o       Options
 	counter *Counter
 
@@ -133,115 +133,115 @@ type channel struct {
 // outage is that the log says of something that it does not work.
 type outage bool
 
-// NewKeeper makes a keeper. Nothing happens before Run.
-func NewKeeper(o Options) *Keeper {
+// NewReporter makes a reporter. Nothing happens before Run.
+func NewReporter(o Options) *Reporter {
 	o.Instance = cmp.Or(o.Instance, rand.Text())
-	k := &Keeper{o: o, channels: make(map[string]*channel)}
+	r := &Reporter{o: o, channels: make(map[string]*channel)}
 	if o.Interval > 0 {
-		k.counter = newCounter(o.ChannelOf)
+		r.counter = newCounter(o.ChannelOf)
 	}
-	return k
+	return r
 }
 
 // Counter is what drops are to be told to. It is nil, and may be used as well, if there are no digests.
-func (k *Keeper) Counter() *Counter { return k.counter }
+func (r *Reporter) Counter() *Counter { return r.counter }
 
 // Run works until the context ends; it is to end behind the last drop. What was counted by then is told at the end. Without
 // digests Run returns at once.
-func (k *Keeper) Run(ctx context.Context) {
-	if k.counter == nil {
+func (r *Reporter) Run(ctx context.Context) {
+	if r.counter == nil {
 		return
 	}
 	var loops sync.WaitGroup
-	loops.Go(func() { k.tell(ctx) })
-	loops.Go(func() { k.deliver(ctx) })
+	loops.Go(func() { r.tell(ctx) })
+	loops.Go(func() { r.deliver(ctx) })
 	loops.Wait()
 }
 
 // tell tells what was counted: each second, and at once what comes after a rest, so that a worker that is killed early is
 // known to have been dropping.
-func (k *Keeper) tell(ctx context.Context) {
+func (r *Reporter) tell(ctx context.Context) {
 	tick := time.NewTicker(reportEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			k.tellLast(context.WithoutCancel(ctx))
+			r.tellLast(context.WithoutCancel(ctx))
 			return
-		case <-k.counter.wake:
+		case <-r.counter.wake:
 		case <-tick.C:
 		}
-		k.tellOnce(ctx)
+		r.tellOnce(ctx)
 	}
 }
 
 // tellOnce tells all that was counted or, when there is nothing more, that this instance has told all.
-func (k *Keeper) tellOnce(ctx context.Context) (told bool) {
-	if !k.tellUntold(ctx) {
+func (r *Reporter) tellOnce(ctx context.Context) (told bool) {
+	if !r.tellUntold(ctx) {
 		return false
 	}
-	drops := k.counter.take()
+	drops := r.counter.take()
 	for i := range drops {
-		k.addOpens(&drops[i])
+		r.addOpens(&drops[i])
 		for _, part := range inParts(drops[i], reportSize) {
-			k.untold = append(k.untold, k.newReport(part))
+			r.untold = append(r.untold, r.newReport(part))
 		}
 	}
-	if len(drops) == 0 && k.announced {
-		k.untold = append(k.untold, k.newReport(Counts{}))
+	if len(drops) == 0 && r.announced {
+		r.untold = append(r.untold, r.newReport(Counts{}))
 	}
-	return k.tellUntold(ctx)
+	return r.tellUntold(ctx)
 }
 
-func (k *Keeper) addOpens(drops *Counts) {
+func (r *Reporter) addOpens(drops *Counts) {
 	for _, group := range drops.Groups {
 		for i := range group.Paths {
-			group.Paths[i].Opens = k.o.Opens(group.Paths[i].Path)
+			group.Paths[i].Opens = r.o.Opens(group.Paths[i].Path)
 		}
 	}
 }
 
 // newReport numbers a report. One of drops announces that there will be more.
-func (k *Keeper) newReport(drops Counts) Report {
-	k.number = max(k.number+1, time.Now().UnixMicro())
-	return Report{Instance: k.o.Instance, Number: k.number, Dropping: drops.Channel != "", Counts: drops}
+func (r *Reporter) newReport(drops Counts) Report {
+	r.number = max(r.number+1, time.Now().UnixMicro())
+	return Report{Instance: r.o.Instance, Number: r.number, Dropping: drops.Channel != "", Counts: drops}
 }
 
 // tellUntold makes the reports that wait. One without an answer is made again as it is.
-func (k *Keeper) tellUntold(ctx context.Context) bool {
-	for len(k.untold) > 0 {
-		err := k.o.Store.CountDrops(ctx, k.untold[0])
-		k.telling.note(ctx, k.o.Logger, "counting drops", err)
+func (r *Reporter) tellUntold(ctx context.Context) bool {
+	for len(r.untold) > 0 {
+		err := r.o.Store.CountDrops(ctx, r.untold[0])
+		r.telling.note(ctx, r.o.Logger, "counting drops", err)
 		if err != nil {
 			return false
 		}
-		k.announced = k.untold[0].Dropping
-		k.untold = k.untold[1:]
+		r.announced = r.untold[0].Dropping
+		r.untold = r.untold[1:]
 	}
-	k.untold = nil
+	r.untold = nil
 	return true
 }
 
 // tellLast tells what is left when the worker stops.
-func (k *Keeper) tellLast(ctx context.Context) {
+func (r *Reporter) tellLast(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, StopPatience)
 	defer cancel()
-	told := k.tellOnce(ctx)
+	told := r.tellOnce(ctx)
 	if told {
-		told = k.tellOnce(ctx) // that this was all
+		told = r.tellOnce(ctx) // that this was all
 	}
 	if told {
 		return
 	}
 	var lost int64
-	for _, drops := range k.counter.take() {
+	for _, drops := range r.counter.take() {
 		lost += drops.Total()
 	}
-	for _, report := range k.untold {
+	for _, report := range r.untold {
 		lost += report.Total()
 	}
 	if lost > 0 {
-		k.o.Logger.Warn("digests will lack drops of this instance", "drops", lost)
+		r.o.Logger.Warn("digests will lack drops of this instance", "drops", lost)
 	}
 }
 
@@ -259,17 +259,17 @@ func (o *outage) note(ctx context.Context, logger *slog.Logger, what string, err
 }
 
 // deliver posts what is due. At the end it gives the posts under way a moment.
-func (k *Keeper) deliver(ctx context.Context) {
+func (r *Reporter) deliver(ctx context.Context) {
 	posting, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	for rest(ctx, lookEvery*3/4+mathrand.N(lookEvery/2)) { //nolint:gosec // no secret depends on it
-		k.look(ctx, posting)
+		r.look(ctx, posting)
 	}
-	k.unfinished.stop()
+	r.unfinished.stop()
 	end := time.AfterFunc(StopPatience, cancel)
 	defer end.Stop()
-	k.posts.Wait()
-	k.unfinished.tell(k.o.Logger)
+	r.posts.Wait()
+	r.unfinished.tell(r.o.Logger)
 }
 
 // rest waits, and tells whether the context goes on.
@@ -285,41 +285,41 @@ func rest(ctx context.Context, d time.Duration) bool {
 }
 
 // look goes to the channels that are due, and have no event that waits.
-func (k *Keeper) look(ctx, posting context.Context) {
-	due, err := k.o.Store.DueDigests(ctx)
-	k.looking.note(ctx, k.o.Logger, "looking for digests", err)
+func (r *Reporter) look(ctx, posting context.Context) {
+	due, err := r.o.Store.DueDigests(ctx)
+	r.looking.note(ctx, r.o.Logger, "looking for digests", err)
 	if err != nil {
 		return
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	underWay := 0
-	for name, c := range k.channels {
+	for name, c := range r.channels {
 		switch {
 		case c.underWay:
 			underWay++
 		case slices.Contains(due, name):
 		case c.claim == "":
-			delete(k.channels, name)
+			delete(r.channels, name)
 		default:
 			due = append(due, name) // this instance may have claimed its digest
 		}
 	}
 	for _, name := range due {
-		c := k.channels[name]
+		c := r.channels[name]
 		if c == nil {
 			c = &channel{}
-			k.channels[name] = c
+			r.channels[name] = c
 		}
-		if c.underWay || time.Now().Before(c.again) || underWay >= maxPosts || k.o.Busy(name) {
+		if c.underWay || time.Now().Before(c.again) || underWay >= maxPosts || r.o.Busy(name) {
 			continue
 		}
 		c.underWay = true
 		underWay++
-		k.posts.Go(func() {
-			again := k.attempt(ctx, posting, name, c)
-			k.mu.Lock()
-			defer k.mu.Unlock()
+		r.posts.Go(func() {
+			again := r.attempt(ctx, posting, name, c)
+			r.mu.Lock()
+			defer r.mu.Unlock()
 			c.underWay, c.again = false, time.Now().Add(again)
 		})
 	}
@@ -327,37 +327,37 @@ func (k *Keeper) look(ctx, posting context.Context) {
 
 // attempt posts a channel's digest if the channel takes a message at once; else it returns when that is worth another look.
 // What goes out is claimed no sooner, so that it has all that was counted, and a channel that is not free has failed nothing.
-func (k *Keeper) attempt(ctx, posting context.Context, name string, c *channel) (again time.Duration) {
-	changes := k.recentChanges(ctx)
-	if wait, err := k.o.Wait(ctx, name, 0); wait > 0 || err != nil {
+func (r *Reporter) attempt(ctx, posting context.Context, name string, c *channel) (again time.Duration) {
+	changes := r.recentChanges(ctx)
+	if wait, err := r.o.Wait(ctx, name, 0); wait > 0 || err != nil {
 		return min(max(wait, shortestPause), longestPause)
 	}
 	if ctx.Err() != nil {
 		return 0
 	}
 	deadline := time.Now().Add(sendPatience)
-	digest, err := k.claim(ctx, name, c)
+	digest, err := r.claim(ctx, name, c)
 	if err != nil {
-		if !k.unfinished.add(name, 0, err) {
-			k.o.Logger.Warn("digest is not claimed", "channel", name, "error", err)
+		if !r.unfinished.add(name, 0, err) {
+			r.o.Logger.Warn("digest is not claimed", "channel", name, "error", err)
 		}
 		return longestPause / 10
 	}
 	if digest != nil {
-		k.post(posting, k.complete(*digest, changes), deadline)
+		r.post(posting, r.complete(*digest, changes), deadline)
 	}
 	return 0
 }
 
 // claim claims a digest. A claim without an answer may have been made: it is repeated under its name, by the next attempt.
-func (k *Keeper) claim(ctx context.Context, name string, c *channel) (*Digest, error) {
+func (r *Reporter) claim(ctx context.Context, name string, c *channel) (*Digest, error) {
 	c.claim = cmp.Or(c.claim, rand.Text())
-	digest, inDoubt, err := k.o.Store.ClaimDigest(context.WithoutCancel(ctx), name, c.claim)
+	digest, inDoubt, err := r.o.Store.ClaimDigest(context.WithoutCancel(ctx), name, c.claim)
 	if err == nil || errors.Is(err, script.ErrRefused) {
 		c.claim = ""
 	}
 	if inDoubt > 0 {
-		k.o.Logger.Warn(maybePosted, "channel", name, "dropped", inDoubt, "error", errClaimantGone)
+		r.o.Logger.Warn(maybePosted, "channel", name, "dropped", inDoubt, "error", errClaimantGone)
 	}
 	return digest, err
 }
@@ -368,66 +368,66 @@ const maybePosted = "digest may not have been posted, its counts go into the nex
 var errClaimantGone = errors.New("the instance that was posting it did not say what became of it")
 
 // recentChanges are the changes of limits that a digest may tell of, as of a moment ago.
-func (k *Keeper) recentChanges(ctx context.Context) []Change {
-	k.reading.Lock()
-	defer k.reading.Unlock()
-	if now := time.Now(); k.read.IsZero() || now.Sub(k.read) > changesKept {
-		k.changes = k.o.Changes(ctx, now.Add(-max(changesAge, 2*k.o.Interval)))
-		k.read = now
+func (r *Reporter) recentChanges(ctx context.Context) []Change {
+	r.reading.Lock()
+	defer r.reading.Unlock()
+	if now := time.Now(); r.read.IsZero() || now.Sub(r.read) > changesKept {
+		r.changes = r.o.Changes(ctx, now.Add(-max(changesAge, 2*r.o.Interval)))
+		r.read = now
 	}
-	return k.changes
+	return r.changes
 }
 
 // post makes one attempt at a claimed digest, and records what became of it.
-func (k *Keeper) post(ctx context.Context, d Digest, deadline time.Time) {
+func (r *Reporter) post(ctx context.Context, d Digest, deadline time.Time) {
 	sending, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	failpoint.Reach(failpoint.AfterClaim)
-	err := k.o.Send(sending, d)
+	err := r.o.Send(sending, d)
 	if err == nil {
 		failpoint.Reach(failpoint.AfterSummary)
-		k.o.Observe(Sent, d)
-		k.end(ctx, d, DigestEnd{State: DigestDone}, deadline)
+		r.o.Observe(Sent, d)
+		r.end(ctx, d, DigestEnd{State: DigestDone}, deadline)
 		return
 	}
-	logger := k.o.Logger.With("channel", d.Channel, "dropped", d.Dropped, "error", err)
+	logger := r.o.Logger.With("channel", d.Channel, "dropped", d.Dropped, "error", err)
 	failure, known := errors.AsType[SendError](err)
 	failures := d.Failures + 1
 	end := DigestEnd{State: DigestFailed}
 	switch {
 	case !known || !failure.NotPosted():
-		if !k.unfinished.add(d.Channel, d.Dropped, err) {
+		if !r.unfinished.add(d.Channel, d.Dropped, err) {
 			logger.Warn(maybePosted)
 		}
 		end.State = DigestDoubt
 	case failure.Rest() > 0:
-		k.o.Pause(sending, d.Channel, failure.Rest())
+		r.o.Pause(sending, d.Channel, failure.Rest())
 		end.Again = max(failure.Rest(), shortestPause)
 	case ctx.Err() != nil && !failure.Hopeless(): // this instance stops
 		end.Again = shortestPause
 	case failure.Hopeless() || failures >= maxFailures:
 		logger.Error("digest is given up", "attempts", failures)
-		k.o.Observe(GivenUp, d)
+		r.o.Observe(GivenUp, d)
 		end.State = DigestDone
 	default:
 		end.Again, end.Failure = time.Second<<(2*failures-1), true // after 2, 8, 32 and 128 seconds
-		if !k.unfinished.add(d.Channel, d.Dropped, err) {
+		if !r.unfinished.add(d.Channel, d.Dropped, err) {
 			logger.Warn("digest is not posted yet", "attempt", failures, "again_in", end.Again)
 		}
 	}
-	k.end(ctx, d, end, deadline)
+	r.end(ctx, d, end, deadline)
 }
 
 // end records what became of a digest. It insists, since otherwise its counts are told again.
-func (k *Keeper) end(ctx context.Context, d Digest, end DigestEnd, deadline time.Time) {
+func (r *Reporter) end(ctx context.Context, d Digest, end DigestEnd, deadline time.Time) {
 	for {
-		err := k.o.Store.EndDigest(context.WithoutCancel(ctx), d.Channel, d.Claim, end)
+		err := r.o.Store.EndDigest(context.WithoutCancel(ctx), d.Channel, d.Claim, end)
 		if err == nil {
 			return
 		}
 		if time.Now().After(deadline) || !rest(ctx, endAgain) {
-			if !k.unfinished.add(d.Channel, d.Dropped, err) {
-				k.o.Logger.Warn("end of a digest is not recorded", "channel", d.Channel, "error", err)
+			if !r.unfinished.add(d.Channel, d.Dropped, err) {
+				r.o.Logger.Warn("end of a digest is not recorded", "channel", d.Channel, "error", err)
 			}
 			return
 		}

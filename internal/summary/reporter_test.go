@@ -19,8 +19,8 @@ func inBubble(t *testing.T, test func(t *testing.T)) {
 	synctest.Test(t, test)
 }
 
-// testKeeper runs a test with a keeper whose posts succeed.
-func testKeeper(t *testing.T, test func(b *bench), due ...*Digest) {
+// testReporter runs a test with a reporter whose posts succeed.
+func testReporter(t *testing.T, test func(b *bench), due ...*Digest) {
 	t.Helper()
 	inBubble(t, func(t *testing.T) { test(startBench(t, nil, due...)) })
 }
@@ -38,7 +38,7 @@ func after(d time.Duration) {
 }
 
 func TestDropsAreToldEachSecond(t *testing.T) {
-	testKeeper(t, func(b *bench) {
+	testReporter(t, func(b *bench) {
 		after(10*time.Second + 300*time.Millisecond)
 		testkit.Equal(b, len(b.store.told()), 0, "reports of nothing")
 		begin := time.Now()
@@ -71,7 +71,7 @@ func TestDropsAreToldEachSecond(t *testing.T) {
 }
 
 func TestManyCategoriesAreToldInParts(t *testing.T) {
-	testKeeper(t, func(b *bench) {
+	testReporter(t, func(b *bench) {
 		var many []Drop
 		for i := range 3*reportSize + 1 {
 			many = append(many, drops(fmt.Sprint("c", i), 1)...)
@@ -99,7 +99,7 @@ func TestStoreIsUnavailable(t *testing.T) {
 		"both in turns": func(s *fakeStore, fails bool) { s.unavailable, s.down = fails && !s.unavailable, fails },
 	} {
 		t.Run(name, func(t *testing.T) {
-			testKeeper(t, func(b *bench) {
+			testReporter(t, func(b *bench) {
 				total := 0
 				for range 20 {
 					b.store.set(func() { fail(b.store, true) })
@@ -130,7 +130,7 @@ func TestStoreIsUnavailable(t *testing.T) {
 }
 
 func TestLastDropsAreTold(t *testing.T) {
-	testKeeper(t, func(b *bench) {
+	testReporter(t, func(b *bench) {
 		b.Counter().Add(drops("a", 1))
 		after(100 * time.Millisecond)
 		b.Counter().Add(drops("a", 2))
@@ -146,7 +146,7 @@ func TestLastDropsAreTold(t *testing.T) {
 }
 
 func TestLastDropsAreLost(t *testing.T) {
-	testKeeper(t, func(b *bench) {
+	testReporter(t, func(b *bench) {
 		b.store.set(func() { b.store.unavailable = true })
 		b.Counter().Add(drops("a", 1))
 		after(5 * time.Second)
@@ -193,7 +193,7 @@ func TestDigestIsPosted(t *testing.T) {
 
 // TestChangesSinceTheLastDigest leaves out what the digest before has told, and asks once for many channels.
 func TestChangesSinceTheLastDigest(t *testing.T) {
-	testKeeper(t, func(b *bench) {
+	testReporter(t, func(b *bench) {
 		now := time.Now()
 		b.set(func() { b.changes = []Change{{At: now.Add(-2 * time.Minute), Limit: "old"}, {At: now, Limit: "new"}} })
 		b.store.set(func() {
@@ -281,7 +281,7 @@ func TestDigestWaitsForEvents(t *testing.T) {
 		"resting": {func(b *bench, is bool) { b.pause(is, time.Hour) }, 12},
 	} {
 		t.Run(name, func(t *testing.T) {
-			testKeeper(t, func(b *bench) {
+			testReporter(t, func(b *bench) {
 				test.wait(b, true)
 				b.store.set(func() { b.store.due = []*Digest{due("#a", 0)} })
 				after(10 * time.Minute)
@@ -326,7 +326,7 @@ func TestBusyChannelHoldsUpNoOther(t *testing.T) {
 
 // TestClaimWithoutAnswer repeats a claim under its name: it may have been made.
 func TestClaimWithoutAnswer(t *testing.T) {
-	testKeeper(t, func(b *bench) {
+	testReporter(t, func(b *bench) {
 		b.store.set(func() { b.store.down = true })
 		after(30 * time.Second)
 		if b.store.calls("claim") < 2 || len(b.posts()) != 0 {
@@ -342,7 +342,7 @@ func TestClaimWithoutAnswer(t *testing.T) {
 }
 
 func TestDoubtIsSaid(t *testing.T) {
-	testKeeper(t, func(b *bench) {
+	testReporter(t, func(b *bench) {
 		b.store.set(func() { b.store.inDoubt, b.store.due = 17, []*Digest{due("#a", 0)} })
 		after(2 * lookEvery)
 		b.log.WantCount(b, 1, "dropped=17")
@@ -391,7 +391,7 @@ func TestNoMorePostsThanThereIsRoomFor(t *testing.T) {
 
 // TestEndIsInsistedOn: the counts of a post that is not recorded would be told again.
 func TestEndIsInsistedOn(t *testing.T) {
-	testKeeper(t, func(b *bench) {
+	testReporter(t, func(b *bench) {
 		b.store.set(func() { b.store.endFails = 30 })
 		after(40 * time.Second)
 		if len(b.store.ends()) != 1 || len(b.posts()) != 1 {
@@ -437,7 +437,7 @@ func TestStopWhilePosting(t *testing.T) {
 }
 
 func TestLooksEachSecond(t *testing.T) {
-	testKeeper(t, func(b *bench) {
+	testReporter(t, func(b *bench) {
 		after(100 * time.Second)
 		if looks := b.store.calls("look"); looks < 80 || looks > 125 {
 			b.Errorf("%d looks in 100 seconds", looks)

@@ -1,0 +1,69 @@
+package consume
+
+import (
+	"context"
+	"time"
+)
+
+// acquire takes elements of the pool: those that are free, up to the number wanted. It waits until they are enough for a batch that is
+// worth a call. It takes none if the context ends first.
+func (w *Worker) acquire(ctx context.Context, wanted int) int {
+	enough := min(wanted, poolSize/4)
+	for n := range wanted {
+		if n < enough {
+			select {
+			case w.pool <- struct{}{}:
+				continue
+			case <-ctx.Done():
+				for range n {
+					w.release()
+				}
+				return 0
+			}
+		}
+		select {
+		case w.pool <- struct{}{}:
+		default:
+			return n
+		}
+	}
+	return wanted
+}
+
+// release puts an element back into the pool.
+func (w *Worker) release() { <-w.pool }
+
+// work runs a task.
+func (w *Worker) work(task func()) {
+	w.working.Add(1)
+	select {
+	case w.tasks <- task:
+	default:
+		go w.runTasks(task)
+	}
+}
+
+// hands runs a task, and then others as they come. A goroutine that has posted before has the stack for another post.
+func (w *Worker) runTasks(task func()) {
+	for open := true; open; task, open = <-w.tasks {
+		task()
+		w.working.Done()
+	}
+}
+
+// undecidedDelay is how long until a message is delivered again about which no decision could be made.
+const undecidedDelay = time.Second
+
+// notDecided ends a failed decision with a nak for each candidate. It is false, and sends none, if the context has ended.
+func (w *Worker) notDecided(ctx context.Context, candidates []candidate) bool {
+	for range candidates {
+		w.release()
+	}
+	if ctx.Err() != nil {
+		return false
+	}
+	for _, c := range candidates {
+		w.nak(c.message, jitter(undecidedDelay))
+	}
+	return true
+}
