@@ -314,11 +314,11 @@ func TestFurtherAwayThanAPostMayWait(t *testing.T) {
 		return post{}
 	}
 	f.start(slow)
-	sequence := f.event("payments", "e")
+	sequence := f.event("payments", "order-1")
 	f.awaitSettled(1)
 	f.requireRoomEmpty()
 	f.requireSaid(sequence, "+ACK")
-	f.requireHistory("e", "release", "send", "finish")
+	f.requireHistory("order-1", "release", "send", "finish")
 	testkit.EqualSlices(t, maxWaits, []time.Duration{maxWait, queueMaxWait}, "longest waits of the reservations")
 }
 

@@ -41,7 +41,7 @@ type checkCase struct {
 
 func provisioned(f *fixture) {
 	f.provision(patience)
-	f.event("payments", "e")
+	f.event("payments", "order-1")
 }
 
 // bare describes a stream that is made without its consumer.

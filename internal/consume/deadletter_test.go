@@ -165,7 +165,7 @@ func TestDeadLetterOfAnEventThatMoved(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	w := f.prepared(nil)
-	f.publish("notify.payments", `{"id": "e", "title": "an event"}`)
+	f.publish("notify.payments", `{"id": "order-1", "title": "an event"}`)
 	m := f.taken(w, patience)
 	e := testkit.Must(m.decode(w.o.Decoder))(t)
 	fault := event.NewFault(event.ReasonSlackRejected, "invalid_blocks", nil)

@@ -44,7 +44,7 @@ func TestDelay(t *testing.T) {
 	})
 	start := time.Now()
 	f.start(mayDelay)
-	sequence := f.event("payments", "e")
+	sequence := f.event("payments", "order-1")
 	f.requireSaid(sequence, "+ACK")
 	f.requireOutcomes(nil)
 	waiting := f.waiting(room.Slot)
@@ -62,7 +62,7 @@ func TestDelay(t *testing.T) {
 		t.Errorf("it came back after %v", took)
 	}
 	f.requireOutcomes(map[string]int{"sent payments": 1})
-	f.requireHistory("e", "send", "finish")
+	f.requireHistory("order-1", "send", "finish")
 }
 
 // An event that came back waits no longer than it might from the start. That it is dropped says nothing about others.
@@ -85,7 +85,7 @@ func TestDelayEnds(t *testing.T) {
 		mayDelay(o)
 		o.Drops = func(d []summary.Drop) { drops <- d }
 	})
-	f.event("payments", "e")
+	f.event("payments", "order-1")
 	f.awaitSettled(1)
 	f.event("payments", "another")
 	f.eventually("the next one waits", func() bool { return f.metrics.Get("delayed") == 3 })
@@ -115,7 +115,7 @@ func TestDelayOfAReplay(t *testing.T) {
 	f.start(mayDelay)
 	long := time.Now().Add(-24 * time.Hour)
 	f.putInRoom(testNames.room().Queue(room.Replay, "payments"), room.Entry{
-		Reason: room.Replay, Subject: "notify.payments", ID: "e", Origin: room.Origin{Stream: "OTHER", Sequence: 7, Stored: long}, Since: long,
+		Reason: room.Replay, Subject: "notify.payments", ID: "order-1", Origin: room.Origin{Stream: "OTHER", Sequence: 7, Stored: long}, Since: long,
 	}, `{"title": "an event"}`)
 	f.eventually("it ends", func() bool { return f.metrics.ended() == 1 })
 	f.requireRoomEmpty()
@@ -201,7 +201,7 @@ func TestDelayVerdicts(t *testing.T) {
 			if test.setUp != nil {
 				test.setUp(f)
 			}
-			sequence := f.event("payments", "e")
+			sequence := f.event("payments", "order-1")
 			want := []string{test.said}
 			if test.redeliver {
 				f.deliverOnce(found)
@@ -229,7 +229,7 @@ func TestDelayWhoseSettlementWasLost(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	gone := f.prepared(mayDelay)
-	sequence := f.event("payments", "e")
+	sequence := f.event("payments", "order-1")
 	m := f.taken(gone, patience)
 	e := testkit.Must(m.decode(gone.o.Decoder))(t)
 	const wait = 2 * time.Second
@@ -247,7 +247,7 @@ func TestDelayWhoseSettlementWasLost(t *testing.T) {
 	f.awaitSettled(1)
 	f.requireRoomEmpty()
 	f.requireOutcomes(map[string]int{"sent payments": 1})
-	f.requireHistory("e", "send", "finish")
+	f.requireHistory("order-1", "send", "finish")
 	if asked := f.throttle.asked(); len(asked) != 1 || !asked[0].HasWaited {
 		t.Errorf("asked for %+v, want once, when it had waited", asked)
 	}

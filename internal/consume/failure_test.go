@@ -35,10 +35,10 @@ func TestRetryInsideTheLease(t *testing.T) {
 			f := newFixture(t)
 			f.sink.send = failing(class, 2)
 			w := f.start(nil)
-			sequence := f.event("payments", "e")
+			sequence := f.event("payments", "order-1")
 			f.awaitSettled(1)
 			f.requireSaid(sequence, "+ACK")
-			f.requireHistory("e", "send", "send", "send", "finish")
+			f.requireHistory("order-1", "send", "send", "send", "finish")
 			f.requireOutcomes(map[string]int{"sent payments": 1})
 			testkit.Equal(t, f.metrics.Get("age"), 1, "ages were observed, want one for each delivery")
 			for _, line := range []string{"deliveries fail and are tried again", "deliveries work again"} {
@@ -58,13 +58,13 @@ func TestRetryAfterTheLease(t *testing.T) {
 	f := newFixture(t)
 	f.sink.send = failing(sink.Transient, 1)
 	f.start(func(o *Options) { o.AckWait, o.SendTimeout = 2*time.Second, 1900*time.Millisecond })
-	sequence := f.event("payments", "e")
+	sequence := f.event("payments", "order-1")
 	f.awaitSettled(1)
 	f.requireRoomEmpty()
 	f.requireSaid(sequence, "+ACK")
 	testkit.Equal(t, f.streamInfo(testNames.RoomStream).State.LastSeq, 1, "messages were stored in the room")
 	f.requireOutcomes(map[string]int{"sent payments": 1})
-	history := slices.DeleteFunc(f.journal.about("e"), func(what string) bool { return what == "extend" })
+	history := slices.DeleteFunc(f.journal.about("order-1"), func(what string) bool { return what == "extend" })
 	testkit.EqualSlices(t, history, []string{"send", "release", "send", "finish"}, "happened")
 }
 
@@ -73,7 +73,7 @@ func TestBackoffGoesOn(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	w := f.prepared(nil)
-	f.event("payments", "e")
+	f.event("payments", "order-1")
 	// It comes from its channel's queue, so it goes back there.
 	d := &delivery{candidate: candidate{message: f.taken(w, patience)}, grant: &fakeGrant{journal: f.journal}, started: time.Now(), attempts: 1, destination: "C1"}
 	d.source = source{inRoom: true, channel: "C1"}
@@ -103,7 +103,7 @@ func TestRejected(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t)
 			f.provision(patience)
-			sequence := f.event("payments", "e")
+			sequence := f.event("payments", "order-1")
 			f.throttle.answers(func(c throttle.Request) throttle.Decision {
 				grant := f.throttle.grant(c)
 				grant.refund = func() {
@@ -125,7 +125,7 @@ func TestRejected(t *testing.T) {
 			if code != "" {
 				detail = code
 			}
-			f.requireHistory("e", "send", "refund")
+			f.requireHistory("order-1", "send", "refund")
 			f.requireSaid(sequence, "+TERM slack_rejected: "+detail)
 			f.requireOutcomes(map[string]int{"dead payments": 1})
 			if f.metrics.Get("letter slack_rejected") != 1 {
@@ -147,15 +147,15 @@ func TestDeadLettersCannotBeStored(t *testing.T) {
 	testkit.NoError(t, f.js.DeleteStream(t.Context(), testNames.DeadLetterStream))
 	f.sink.send = failing(sink.Rejected, 1000)
 	f.start(func(o *Options) { o.Provision = false })
-	sequences := []uint64{f.event("payments", "e"), f.publish("notify.payments", "{broken")}
+	sequences := []uint64{f.event("payments", "order-1"), f.publish("notify.payments", "{broken")}
 	for _, sequence := range sequences {
 		f.eventually("it gets a nak", func() bool { return len(f.said.about(sequence)) > 0 })
 		if delays := f.said.delays(t, sequence); len(delays) == 0 || delays[0] < misconfiguredBackoff*3/4 || delays[0] > misconfiguredBackoff*5/4 {
 			t.Errorf("put off by %v, want %v give or take a quarter", delays, misconfiguredBackoff)
 		}
 	}
-	f.eventually("the grant is ended", func() bool { return len(f.journal.about("e")) == 2 })
-	f.requireHistory("e", "send", "release")
+	f.eventually("the grant is ended", func() bool { return len(f.journal.about("order-1")) == 2 })
+	f.requireHistory("order-1", "send", "release")
 	f.requireOutcomes(nil)
 	if f.metrics.Get("letter slack_rejected")+f.metrics.Get("letter bad_json") > 0 {
 		t.Error("dead letters were counted that are not stored")
@@ -163,7 +163,7 @@ func TestDeadLettersCannotBeStored(t *testing.T) {
 
 	f.provision(patience)
 	f.awaitSettled(2)
-	f.requireHistory("e", "send", "release", "send", "refund")
+	f.requireHistory("order-1", "send", "release", "send", "refund")
 	f.requireOutcomes(map[string]int{"dead payments": 2})
 	for _, line := range []string{"dead letters cannot be stored", "dead letters can be stored again"} {
 		f.log.WantCount(t, 1, line)
@@ -301,7 +301,7 @@ func TestExpiredWhileWaiting(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t)
 			found := f.provision(patience)
-			sequence, said := f.event("payments", "e"), []string{"+ACK"}
+			sequence, said := f.event("payments", "order-1"), []string{"+ACK"}
 			if test.redeliver {
 				f.deliverOnce(found)
 				said = []string{sayNak, "+ACK"}
@@ -312,7 +312,7 @@ func TestExpiredWhileWaiting(t *testing.T) {
 			f.awaitSettled(1)
 			f.requireSaid(sequence, said...)
 			f.requireOutcomes(map[string]int{"expired payments": 1})
-			if history := f.journal.about("e"); len(history) < 2 || history[len(history)-1] != test.ends {
+			if history := f.journal.about("order-1"); len(history) < 2 || history[len(history)-1] != test.ends {
 				t.Errorf("happened: %q, want that it ends with %s", history, test.ends)
 			}
 		})
@@ -347,9 +347,9 @@ func TestRejectedInDoubt(t *testing.T) {
 			f.admitInDoubt(test.inDoubt)
 			f.sink.send = test.send
 			f.start(nil)
-			f.event("payments", "e")
+			f.event("payments", "order-1")
 			f.awaitSettled(1)
-			f.requireHistory("e", test.history...)
+			f.requireHistory("order-1", test.history...)
 			f.requireOutcomes(map[string]int{"dead payments": 1})
 		})
 	}

@@ -109,7 +109,7 @@ var journalCases = map[string]struct {
 			full := fullLimit()
 			f.throttle.full = func(string) *throttle.Denial { return full.Denial(time.Now()) }
 		},
-		body: `{"id": "e", "title": "an event", "cost": 3}`,
+		body: `{"id": "order-1", "title": "an event", "cost": 3}`,
 		want: []string{"dropped, " + fullFacts + ", to payments, 10 of 10 used, cost 3, next slot known"},
 	},
 	"sent in shadow mode": {
@@ -124,7 +124,7 @@ var journalCases = map[string]struct {
 	},
 	"duplicate": {setUp: decided(throttle.Duplicate), want: []string{"duplicate"}},
 	"expired":   {options: func(o *Options) { o.MaxAge = time.Nanosecond }, want: []string{"expired"}},
-	"broken":    {body: `{"id": "e", "title": "an event", "severity": 5}`, want: []string{"dead, because bad_field"}},
+	"broken":    {body: `{"id": "order-1", "title": "an event", "severity": 5}`, want: []string{"dead, because bad_field"}},
 	"rejected": {
 		setUp: func(f *fixture) { f.fails(&sink.Error{Class: sink.Rejected, Code: "is_archived", Err: errScripted}) },
 		want:  []string{"dead, because slack_rejected, code is_archived"},
@@ -170,7 +170,7 @@ func TestJournal(t *testing.T) {
 			}
 			body := test.body
 			if body == "" {
-				body = `{"id": "e", "title": "an event"}`
+				body = `{"id": "order-1", "title": "an event"}`
 			}
 			const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
 			before := time.Now()
@@ -182,7 +182,7 @@ func TestJournal(t *testing.T) {
 			for _, entry := range told.all() {
 				said = append(said, aboutEntry(entry))
 				testkit.EqualSlices(t, []any{entry.ID, entry.Stream, entry.Sequence, entry.Category, entry.Title, entry.Revision, entry.Trace},
-					[]any{"e", testNames.Stream, sequence, "payments", "an event", "1:2", trace}, "the event of %s", entry.Result)
+					[]any{"order-1", testNames.Stream, sequence, "payments", "an event", "1:2", trace}, "the event of %s", entry.Result)
 				if entry.Stored.Before(before.Add(-time.Second)) || entry.Decided.Before(entry.Stored.Add(-time.Second)) || time.Until(entry.Decided) > time.Second {
 					t.Errorf("%s: stored at %v, decided at %v", entry.Result, entry.Stored, entry.Decided)
 				}

@@ -28,10 +28,10 @@ func TestSlowDeliveryKeepsItsLease(t *testing.T) {
 	}
 	const ackWait = 1500 * time.Millisecond
 	f.start(func(o *Options) { o.AckWait, o.SendTimeout = ackWait, ackWait/2 })
-	sequence := f.event("payments", "e")
+	sequence := f.event("payments", "order-1")
 	start := time.Now()
 	f.eventually("the leases are renewed, for longer than two of them last", func() bool {
-		return f.journal.count("extend e") >= 7 && time.Since(start) > 2*ackWait
+		return f.journal.count("extend order-1") >= 7 && time.Since(start) > 2*ackWait
 	})
 	if delivered := f.consumerInfo().Delivered.Consumer; delivered != 1 {
 		t.Errorf("the message was delivered %d times while it was being posted, want once", delivered)
@@ -40,7 +40,7 @@ func TestSlowDeliveryKeepsItsLease(t *testing.T) {
 	f.awaitSettled(1)
 	f.requireSaid(sequence, "+ACK")
 	f.requireOutcomes(map[string]int{"sent payments": 1})
-	if f.journal.count("send e") != 1 || f.metrics.Get("redelivered") != 0 {
+	if f.journal.count("send order-1") != 1 || f.metrics.Get("redelivered") != 0 {
 		t.Errorf("happened: %q", f.journal.all())
 	}
 }
@@ -63,12 +63,12 @@ func TestGrantLostToSomeoneElse(t *testing.T) {
 		return nil
 	}
 	// The lease never lasts for a post, so it is renewed before one.
-	sequence := f.event("payments", "e")
+	sequence := f.event("payments", "order-1")
 	f.start(func(o *Options) { o.AckWait, o.SendTimeout = ackWait, time.Minute })
 	f.eventually("it comes again", func() bool { return asked.Load() > 1 })
 	f.requireEmpty()
 	f.requireSaid(sequence, "+ACK")
-	f.requireHistory("e", "extend")
+	f.requireHistory("order-1", "extend")
 	f.requireOutcomes(nil) // whoever delivered it has counted it
 }
 
@@ -105,7 +105,7 @@ func TestDeadlineMovesOnConfirmation(t *testing.T) {
 	w := f.prepared(func(o *Options) {
 		o.Connection, o.AckWait = f.connect("nats://"+proxy.Addr), ackWait
 	})
-	f.event("payments", "e")
+	f.event("payments", "order-1")
 	m := f.taken(w, ackWait)
 
 	before := m.deadline
@@ -137,7 +137,7 @@ func TestAfterTheLease(t *testing.T) {
 	f := newFixture(t)
 	const ackWait = 500 * time.Millisecond
 	w := f.prepared(func(o *Options) { o.AckWait = ackWait })
-	sequence := f.event("payments", "e")
+	sequence := f.event("payments", "order-1")
 	late := f.taken(w, ackWait)
 	current := f.taken(w, ackWait) // the server has delivered it again
 	if late.left() > 0 || current.delivered != 2 {
@@ -173,19 +173,19 @@ func TestNoPostWithoutALease(t *testing.T) {
 		o.Connection, o.AckWait, o.SendTimeout = f.connect("nats://"+proxy.Addr), ackWait, time.Minute
 	})
 	w.sink, w.throttle, w.leases = f.sink, f.throttle, newLeaseRenewer(w)
-	f.event("payments", "e")
+	f.event("payments", "order-1")
 	d := &delivery{
-		candidate: candidate{message: f.taken(w, ackWait)}, out: sink.Delivery{Event: event.Event{ID: "e"}},
-		grant: &fakeGrant{id: "e", journal: f.journal},
+		candidate: candidate{message: f.taken(w, ackWait)}, out: sink.Delivery{Event: event.Event{ID: "order-1"}},
+		grant: &fakeGrant{id: "order-1", journal: f.journal},
 	}
 	proxy.DropReplies(true)
 	if _, _, attempted := w.attempt(t.Context(), d); attempted {
 		t.Error("it was posted")
 	}
-	f.requireHistory("e")
+	f.requireHistory("order-1")
 	proxy.DropReplies(false)
 	if _, failure, attempted := w.attempt(t.Context(), d); !attempted || failure != nil {
 		t.Errorf("with the lease renewed it was not posted: %v", failure)
 	}
-	f.requireHistory("e", "extend", "send")
+	f.requireHistory("order-1", "extend", "send")
 }

@@ -43,7 +43,7 @@ func TestMovedOnceAfterACrash(t *testing.T) {
 			const longEnough = 6 * time.Second // that the redelivery is decided about before the first copy is due
 			f := newFixture(t)
 			gone := f.prepared(nil)
-			sequence := f.publish("notify.payments", `{"id": "e", "title": "an event", "status": "resolved", "key": "k"}`)
+			sequence := f.publish("notify.payments", `{"id": "order-1", "title": "an event", "status": "resolved", "key": "k"}`)
 			m := f.taken(gone, patience)
 			e := testkit.Must(m.decode(gone.o.Decoder))(t)
 			stored := gone.newMove(candidate{message: m, event: e}, goal{reason: reason, channel: "payments", in: longEnough}).toStore[0]
@@ -78,7 +78,7 @@ func TestMovedOnceAfterACrash(t *testing.T) {
 			f.requireRoomEmpty()
 			f.requireSaid(sequence, sayNak, "+ACK")
 			f.requireOutcomes(map[string]int{"sent payments": 1})
-			if n := f.journal.count("send e"); n != 1 {
+			if n := f.journal.count("send order-1"); n != 1 {
 				t.Errorf("it was posted %d times", n)
 			}
 			// A schedule is stored, and then its message when it is due.
@@ -109,7 +109,7 @@ func TestMovedOnceAcrossALostConnection(t *testing.T) {
 				o.Connection, o.AckWait, o.SendTimeout = f.connect("nats://"+proxy.Addr), ackWait, ackWait/4
 			})
 			cut := proxy.CutAfterRequest(request)
-			f.event("payments", "e")
+			f.event("payments", "order-1")
 			select {
 			case <-cut:
 			case <-time.After(patience):
@@ -118,7 +118,7 @@ func TestMovedOnceAcrossALostConnection(t *testing.T) {
 			f.awaitSettled(1)
 			f.requireRoomEmpty()
 			f.requireOutcomes(map[string]int{"sent payments": 1})
-			if n := f.journal.count("send e"); n != 1 {
+			if n := f.journal.count("send order-1"); n != 1 {
 				t.Errorf("it was posted %d times", n)
 			}
 			if stored := f.streamInfo(testNames.RoomStream).State.LastSeq; stored != 1 {
@@ -151,7 +151,7 @@ func TestSameThroughMoves(t *testing.T) {
 			f.start(func(o *Options) { slow(o); mayDelay(o) })
 			headers := []string{"X-Trace", "1", "X-Trace", "2"}
 			if messageID != "" {
-				headers = append(headers, "ce-specversion", "1.0", "ce-id", "e", "ce-source", "/x", "ce-type", "t", "Content-Type", "application/json",
+				headers = append(headers, "ce-specversion", "1.0", "ce-id", "order-1", "ce-source", "/x", "ce-type", "t", "Content-Type", "application/json",
 					"Nats-Msg-Id", messageID)
 			}
 			const body = `{"title": "an event", "key": "ü"}` + "\n"
@@ -230,7 +230,7 @@ func TestHostileHeaders(t *testing.T) {
 	} {
 		hostile = append(hostile, name, value, strings.ToUpper(name), value, strings.ToLower(name), value)
 	}
-	sequence := f.publish("notify.payments", `{"id": "e", "title": "an event"}`, hostile...)
+	sequence := f.publish("notify.payments", `{"id": "order-1", "title": "an event"}`, hostile...)
 	var found []*jetstream.RawStreamMsg // it waits for a second only
 	f.eventually("it waits", func() bool {
 		found = f.waiting(room.Slot)
@@ -238,7 +238,7 @@ func TestHostileHeaders(t *testing.T) {
 	})
 	waiting := found[0]
 	entry := testkit.Must(room.Read(waiting.Header, waiting.Time))(t)
-	if entry.ID != "e" || entry.Derived || entry.Part != "" || entry.Subject != "notify.payments" || entry.MessageID != "" || entry.Behind != 0 ||
+	if entry.ID != "order-1" || entry.Derived || entry.Part != "" || entry.Subject != "notify.payments" || entry.MessageID != "" || entry.Behind != 0 ||
 		entry.Origin.Stream != testNames.Stream || entry.Origin.Sequence != sequence || entry.Replayed() {
 		t.Errorf("it waits as %+v", entry)
 	}
@@ -251,12 +251,12 @@ func TestHostileHeaders(t *testing.T) {
 	f.awaitSettled(1)
 	f.requireRoomEmpty()
 	f.requireOutcomes(map[string]int{"sent payments": 1})
-	f.requireHistory("e", "send", "finish")
+	f.requireHistory("order-1", "send", "finish")
 	if len(longest) != 1 || longest[0] > time.Hour || longest[0] < time.Hour-patience {
 		t.Errorf("it might wait for %v, want about an hour, once", longest)
 	}
 	for i, c := range f.throttle.asked() {
-		if c.ID != "payments e" || c.Category != "payments" || c.Message.Stream != testNames.Stream || c.Message.Sequence != sequence ||
+		if c.ID != "payments order-1" || c.Category != "payments" || c.Message.Stream != testNames.Stream || c.Message.Sequence != sequence ||
 			time.Since(c.Message.Stored) > patience || c.HasWaited != (i == 1) || c.Cost == 0 {
 			t.Errorf("asked for %+v", c)
 		}
@@ -274,15 +274,15 @@ func TestNonsenseInTheRoom(t *testing.T) {
 	bare := []string{subjects.Queue(room.Part, "payments"), subjects.Queue(room.Replay, "_"), due, subjects.Channel(room.Token("payments"), "payments")}
 	for _, subject := range bare {
 		f.publish(subject, `{"title": "an event"}`)
-		f.publish(subject, `{"title": "an event"}`, room.HeaderSubject, "notify.payments", room.HeaderID, "e", room.HeaderOrigin, "nonsense")
+		f.publish(subject, `{"title": "an event"}`, room.HeaderSubject, "notify.payments", room.HeaderID, "order-1", room.HeaderOrigin, "nonsense")
 	}
 	for _, subject := range []string{"elsewhere.payments", "notify-room.part.payments", "notify.PÄY"} {
 		origin.Sequence++
-		f.putInRoom(subjects.Queue(room.Part, "payments"), room.Entry{Reason: room.Part, Subject: subject, ID: "e", Origin: origin, Since: origin.Stored}, `{"title": "x"}`)
+		f.putInRoom(subjects.Queue(room.Part, "payments"), room.Entry{Reason: room.Part, Subject: subject, ID: "order-1", Origin: origin, Since: origin.Stored}, `{"title": "x"}`)
 	}
 	origin.Sequence++
-	f.putInRoom(subjects.Queue(room.Part, "payments"), room.Entry{Reason: room.Part, Subject: "notify.payments", ID: "e", Origin: origin, Since: origin.Stored}, `{"broken`)
-	f.event("security", "e")
+	f.putInRoom(subjects.Queue(room.Part, "payments"), room.Entry{Reason: room.Part, Subject: "notify.payments", ID: "order-1", Origin: origin, Since: origin.Stored}, `{"broken`)
+	f.event("security", "order-1")
 	letters := 2*len(bare) + 4
 	f.start(nil)
 	f.awaitSettled(letters + 1)
@@ -322,7 +322,7 @@ func TestReplayed(t *testing.T) {
 			f.start(func(o *Options) { o.MaxAge = time.Hour })
 			origin := room.Origin{Stream: "OTHER", Sequence: 7, Stored: long}
 			f.putInRoom(testNames.room().Queue(room.Replay, "payments"), room.Entry{
-				Reason: test.reason, Subject: "notify.payments", ID: "e", Part: "f1", Origin: origin, Since: test.since,
+				Reason: test.reason, Subject: "notify.payments", ID: "order-1", Part: "f1", Origin: origin, Since: test.since,
 			}, `{"id": "another", "title": "an event"}`)
 			f.requireRoomEmpty()
 			if test.outcome == "" {
@@ -333,7 +333,7 @@ func TestReplayed(t *testing.T) {
 			}
 			lookUp := strings.HasPrefix(test.outcome, "expired") || test.outcome == ""
 			for _, c := range f.throttle.asked() {
-				if c.ID != (event.Event{Category: "payments", ID: "e", Part: "f1"}).Identity() || c.Message.Stream != "OTHER" || c.Message.Sequence != 7 || !c.Message.Stored.Equal(long) || c.Cost == 0 != lookUp {
+				if c.ID != (event.Event{Category: "payments", ID: "order-1", Part: "f1"}).Identity() || c.Message.Stream != "OTHER" || c.Message.Sequence != 7 || !c.Message.Stored.Equal(long) || c.Cost == 0 != lookUp {
 					t.Errorf("asked for %+v", c)
 				}
 			}
@@ -356,12 +356,12 @@ func TestMovedInDoubt(t *testing.T) {
 		}
 	}
 	f.start(slow)
-	f.event("payments", "e")
+	f.event("payments", "order-1")
 	f.eventually("it is held", func() bool { return f.held("payments") == 1 })
 	f.throttle.Pause(t.Context(), "payments", 0)
 	f.awaitSettled(1)
 	f.requireRoomEmpty()
-	f.requireHistory("e", "send", "send", "release in doubt", "send", "finish")
+	f.requireHistory("order-1", "send", "send", "release in doubt", "send", "finish")
 }
 
 // publishAsync stores events quickly.

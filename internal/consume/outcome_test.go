@@ -56,7 +56,7 @@ var outcomeCases = map[string]outcomeCase{
 	"denied":                               {setUp: func(f *fixture) { f.throttle.answers(always(denied(0))) }, outcome: Dropped, level: "the rule"},
 	"duplicate":                            {setUp: decided(throttle.Duplicate), outcome: Duplicate},
 	"done":                                 {setUp: decided(throttle.Done), redeliver: true}, // whoever delivered it has counted it
-	"delivered, which was recorded before": {setUp: func(f *fixture) { f.throttle.finished["payments e"] = true }, history: posted},
+	"delivered, which was recorded before": {setUp: func(f *fixture) { f.throttle.finished["payments order-1"] = true }, history: posted},
 
 	"denied in shadow mode":             {setUp: inShadow(throttle.Denied), outcome: Sent, history: posted, level: "the rule"},
 	"exceeds a capacity in shadow mode": {setUp: inShadow(throttle.ExceedsCapacity), outcome: Sent, history: posted, level: "the rule"},
@@ -85,7 +85,7 @@ func TestOutcomes(t *testing.T) {
 				test.setUp(f)
 			}
 			subject := cmp.Or(test.subject, "notify.payments")
-			sequence := f.publish(subject, cmp.Or(test.body, `{"id": "e", "title": "an event"}`))
+			sequence := f.publish(subject, cmp.Or(test.body, `{"id": "order-1", "title": "an event"}`))
 			said := []string{cmp.Or(test.said, "+ACK")}
 			if test.redeliver {
 				f.deliverOnce(found)
@@ -104,7 +104,7 @@ func TestOutcomes(t *testing.T) {
 				f.requireOutcomes(map[string]int{fmt.Sprintf("%s %s", test.outcome, category): 1})
 			}
 			f.requireSaid(sequence, said...)
-			f.requireHistory("e", test.history...)
+			f.requireHistory("order-1", test.history...)
 			f.requireCount("by the rule payments", len(test.level)/len("the rule"))
 			f.requireAsked(sequence, !test.unasked, test.maxAge > 0)
 			tried, sent := len(test.history)/2, 0
@@ -127,7 +127,7 @@ func (f *fixture) requireAsked(sequence uint64, want, lookUp bool) {
 		f.Errorf("the throttle was asked for %v", asked)
 	}
 	for _, c := range asked {
-		if c.Cost == 0 != lookUp || shown(c) != "e" || c.Message.Stream != testNames.Stream || c.Message.Sequence != sequence || time.Since(c.Message.Stored) > patience {
+		if c.Cost == 0 != lookUp || shown(c) != "order-1" || c.Message.Stream != testNames.Stream || c.Message.Sequence != sequence || time.Since(c.Message.Stored) > patience {
 			f.Errorf("the throttle was asked for %+v", c)
 		}
 	}
@@ -150,14 +150,14 @@ func TestUndecided(t *testing.T) {
 			f.provision(patience)
 			asked := 0
 			f.throttle.decideOne = func(_ context.Context, c throttle.Request) (throttle.Decision, error) {
-				if shown(c) == "e" {
+				if shown(c) == "order-1" {
 					if asked++; asked == 1 {
 						return test.first, test.err
 					}
 				}
 				return f.throttle.admit(c), nil
 			}
-			sequence := f.event("payments", "e")
+			sequence := f.event("payments", "order-1")
 			f.start(nil)
 			f.eventually("it gets a nak", func() bool { return len(f.said.about(sequence)) > 0 })
 			f.event("payments", "another")
@@ -168,7 +168,7 @@ func TestUndecided(t *testing.T) {
 				t.Errorf("put off by %v, want once, by %v to %v", delays, test.shortest, test.longest)
 			}
 			f.awaitSettled(2)
-			f.requireHistory("e", "send", "finish")
+			f.requireHistory("order-1", "send", "finish")
 			testkit.Equal(t, f.metrics.Get("redelivered"), 1, "redeliveries were counted")
 		})
 	}
@@ -220,7 +220,7 @@ func TestThrottleIsAwaited(t *testing.T) {
 		}
 		return back.pass(ctx)
 	}
-	f.event("payments", "e")
+	f.event("payments", "order-1")
 	f.start(nil)
 	<-waiting
 	if info := f.consumerInfo(); info.NumPending != 1 || info.NumAckPending != 0 || info.NumWaiting != 0 {
@@ -228,5 +228,5 @@ func TestThrottleIsAwaited(t *testing.T) {
 	}
 	back.open()
 	f.awaitSettled(1)
-	f.requireHistory("e", "send", "finish")
+	f.requireHistory("order-1", "send", "finish")
 }

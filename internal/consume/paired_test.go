@@ -30,11 +30,11 @@ func TestResolvedIsNeverDroppedUnasked(t *testing.T) {
 		body  string
 		asked bool
 	}{
-		"resolved":            {`{"id": "e", "title": "x", "status": "resolved", "key": "k"}`, true},
-		"resolved, escaped":   {`{"id": "e", "title": "x", "st\u0061tus": "r\u0065solved", "key": "k"}`, true},
-		"of an alert":         {`{"id": "e", "alerts": [{"status": "resolved", "labels": {"alertname": "x"}, "fingerprint": "f"}]}`, true},
-		"firing, without key": {`{"id": "e", "title": "x", "status": "firing"}`, false},
-		"firing":              {`{"id": "e", "title": "resolved", "status": "firing", "key": "k"}`, false},
+		"resolved":            {`{"id": "order-1", "title": "x", "status": "resolved", "key": "k"}`, true},
+		"resolved, escaped":   {`{"id": "order-1", "title": "x", "st\u0061tus": "r\u0065solved", "key": "k"}`, true},
+		"of an alert":         {`{"id": "order-1", "alerts": [{"status": "resolved", "labels": {"alertname": "x"}, "fingerprint": "f"}]}`, true},
+		"firing, without key": {`{"id": "order-1", "title": "x", "status": "firing"}`, false},
+		"firing":              {`{"id": "order-1", "title": "resolved", "status": "firing", "key": "k"}`, false},
 		"not JSON":            {`resolved`, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -336,7 +336,7 @@ func TestUnpairedCrowd(t *testing.T) {
 	})
 	f.deleteMessage(group)
 
-	entry := room.Entry{Reason: room.Part, Subject: "notify.payments", ID: "e", Origin: room.Origin{Stream: "S", Sequence: 1, Stored: time.Now()}, Since: time.Now()}
+	entry := room.Entry{Reason: room.Part, Subject: "notify.payments", ID: "order-1", Origin: room.Origin{Stream: "S", Sequence: 1, Stored: time.Now()}, Since: time.Now()}
 	_, body := resolved(0)
 	f.putInRoom(testNames.room().Queue(room.Part, "payments"), entry, body)
 	f.putInRoom(testNames.room().Channel(room.Token("payments"), "payments"), entry, `{"title": "firing, and decided"}`)
@@ -347,7 +347,7 @@ func TestUnpairedCrowd(t *testing.T) {
 	if first, err := w.firstOfRoom(t.Context(), at, 0); err != nil || first != 3 {
 		t.Errorf("the first message of the room that may open a pair is %d (%v), want 3", first, err)
 	}
-	f.event("security", "e")
+	f.event("security", "order-1")
 	f.start(nil)
 	f.awaitSettled(crowd + 3) // the two that fire have one ID
 	f.requireRoomEmpty()

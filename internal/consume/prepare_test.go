@@ -28,11 +28,11 @@ func TestPreparedWhileDecided(t *testing.T) {
 		}
 		return f.throttle.admit(c)
 	})
-	f.event("payments", "e")
+	f.event("payments", "order-1")
 	worker := f.start(nil)
 	f.awaitSettled(1)
 	worker.stop()
-	testkit.Equal(t, f.sink.prepared["e"], "of e", "sent as prepared, want what was prepared")
+	testkit.Equal(t, f.sink.prepared["order-1"], "of order-1", "sent as prepared, want what was prepared")
 }
 
 // Many are not prepared: most of a flood is dropped.

@@ -149,7 +149,7 @@ func TestProducersAreNotTrusted(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.provision(patience)
-	f.event("security", "e")
+	f.event("security", "order-1")
 	for name, headers := range map[string][]string{
 		"roll all up":     {"Nats-Rollup", "all"},
 		"roll one up":     {"Nats-Rollup", "sub"},

@@ -125,7 +125,7 @@ func TestSettlerEndsWithTheConnection(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	w := f.prepared(nil)
-	f.event("payments", "e")
+	f.event("payments", "order-1")
 	m := f.taken(w, patience)
 	w.conn.Close()
 	cut := make(chan struct{})

@@ -39,14 +39,14 @@ func TestStopFinishesDeliveries(t *testing.T) {
 		return nil
 	}
 	w := f.start(nil)
-	sequence := f.event("payments", "e")
+	sequence := f.event("payments", "order-1")
 	<-sending
 	w.cancel()
 	f.eventually("no request for events is open", func() bool { return f.consumerInfo().NumWaiting == 0 })
 	f.event("payments", "late")
 	release.open()
 	w.wait()
-	f.requireHistory("e", "send", "finish")
+	f.requireHistory("order-1", "send", "finish")
 	f.requireSaid(sequence, "+ACK")
 	f.requireOutcomes(map[string]int{"sent payments": 1})
 	// A request that was just being made may still have taken the late one. Then it got a nak.
@@ -94,11 +94,11 @@ func TestStopGivesBackWhatWaits(t *testing.T) {
 		return &sink.Error{Class: sink.Misconfigured, Err: errScripted} // tried again after some seconds
 	}
 	w := f.start(nil)
-	sequence := f.event("payments", "e")
+	sequence := f.event("payments", "order-1")
 	<-failed
 	w.stop()
 	f.requireGivenBack(sequence)
-	f.requireHistory("e", "send", "release")
+	f.requireHistory("order-1", "send", "release")
 	f.requireOutcomes(nil)
 }
 
@@ -150,10 +150,10 @@ func TestStopSettlesWhatWasDeliveredLast(t *testing.T) {
 	}
 	// It is cut when nothing else is left to wait for, so that its acknowledgement is the last thing said.
 	w := f.start(func(o *Options) { o.Shutdown = 3 * pollTime / 2 })
-	sequence := f.event("payments", "e")
+	sequence := f.event("payments", "order-1")
 	<-sending
 	w.stop()
-	f.requireHistory("e", "send", "finish")
+	f.requireHistory("order-1", "send", "finish")
 	f.requireOutcomes(map[string]int{"sent payments": 1})
 	f.requireSaid(sequence, "+ACK")
 	f.requireEmpty()

@@ -45,7 +45,7 @@ var fullCases = map[string]fullCase{
 		refuseAll(f)
 		f.sink.send = inTurn(sink.Unknown, sink.RateLimited)
 		f.throttle.reserve = func(string, time.Duration) post {
-			if f.journal.count("send e") < 2 {
+			if f.journal.count("send order-1") < 2 {
 				return post{}
 			}
 			return post{wait: time.Hour, tooLate: true}
@@ -59,7 +59,7 @@ var fullCases = map[string]fullCase{
 	"its firing event is not settled": {func(f *fixture) {
 		refuseAll(f)
 		f.throttle.answers(always(throttle.Decision{Verdict: throttle.Leased, Wait: time.Second}))
-	}, `{"id": "e", "title": "an event", "status": "resolved", "key": "k"}`, nil, room.Pair},
+	}, `{"id": "order-1", "title": "an event", "status": "resolved", "key": "k"}`, nil, room.Pair},
 	"Redis refuses a log": {func(f *fixture) {
 		refuseAll(f)
 		f.throttle.answers(always(throttle.Decision{Verdict: throttle.Deferred}))
@@ -83,11 +83,11 @@ func TestRoomIsFull(t *testing.T) {
 			f := newFixture(t)
 			test.setUp(f)
 			f.start(slow)
-			sequence := f.publish("notify.payments", cmp.Or(test.body, `{"id": "e", "title": "an event"}`))
+			sequence := f.publish("notify.payments", cmp.Or(test.body, `{"id": "order-1", "title": "an event"}`))
 			f.awaitSettled(1)
 			f.requireRoomEmpty()
 			f.requireSaid(sequence, "+ACK")
-			f.requireHistory("e", test.history...)
+			f.requireHistory("order-1", test.history...)
 			if test.refused == "" {
 				f.requireOutcomes(map[string]int{"sent payments": 1})
 				return
@@ -111,9 +111,9 @@ func TestTooLargeForTheRoom(t *testing.T) {
 	testkit.Must(f.js.CreateStream(t.Context(), config))(t)
 	f.holdFresh()
 	f.start(slow)
-	f.publish("notify.payments", `{"id": "e", "title": "an event", "text": "`+strings.Repeat("x", 450)+`"}`)
+	f.publish("notify.payments", `{"id": "order-1", "title": "an event", "text": "`+strings.Repeat("x", 450)+`"}`)
 	f.awaitSettled(1)
-	f.requireHistory("e", "refund")
+	f.requireHistory("order-1", "refund")
 	f.requireOutcomes(map[string]int{"dropped payments": 1})
 	f.publish("notify.payments", `{"alerts": [{"labels": {"alertname": "First"}}, {"labels": {"alertname": "`+strings.Repeat("x", 450)+`"}}]}`)
 	f.awaitSettled(2)
@@ -191,7 +191,7 @@ func TestStaysEnd(t *testing.T) {
 					return true
 				}
 				f.start(slow)
-				f.publish("notify.payments.cards", `{"id": "e", "title": "an event", "text": "`+strings.Repeat("x", size)+`"}`)
+				f.publish("notify.payments.cards", `{"id": "order-1", "title": "an event", "text": "`+strings.Repeat("x", size)+`"}`)
 				var want map[string]int
 				if test.outcome != "" {
 					f.awaitSettled(1)
@@ -220,7 +220,7 @@ func TestStayGoesOn(t *testing.T) {
 	})
 	f.throttle.Pause(t.Context(), "payments", time.Hour)
 	f.start(slow)
-	f.publish("notify.payments", `{"id": "e", "title": "an event", "status": "resolved", "key": "k"}`)
+	f.publish("notify.payments", `{"id": "order-1", "title": "an event", "status": "resolved", "key": "k"}`)
 	f.eventually("it is held in the end", func() bool { return f.held("payments") == 1 && f.streamInfo(testNames.RoomStream).State.Msgs == 1 })
 	if stays := f.throttle.inRoom(); len(stays) != 1 || stays[0].For != stayIn || f.throttle.mostInRoom != 1 {
 		t.Errorf("the stays are %v, at most %d, want one, until the channel takes it", stays, f.throttle.mostInRoom)

@@ -34,7 +34,7 @@ func TestEveryVerdict(t *testing.T) {
 				return d
 			})
 			w := f.start(nil)
-			f.event("payments", "e")
+			f.event("payments", "order-1")
 			if want, known := wants[verdict]; want != "" {
 				f.eventually("it ends", func() bool { return f.metrics.ended() == 1 })
 				f.requireOutcomes(map[string]int{want + " payments": 1})

@@ -68,11 +68,11 @@ func TestAgesByTheServersClock(t *testing.T) {
 	if !w.tooOld(m) {
 		t.Error("a message that was stored an hour ago, by the server's clock, is not too old")
 	}
-	c := candidate{message: m, event: event.Event{ID: "e", Category: "payments"}}
+	c := candidate{message: m, event: event.Event{ID: "order-1", Category: "payments"}}
 	m.entry.Subject, m.entry.Since = "notify.payments", m.stored
 	found := f.provision(patience)
 	w.topology.Store(&found)
-	f.event("payments", "e")
+	f.event("payments", "order-1")
 	taken := f.taken(w, patience)
 	c.Msg = taken.Msg
 	stored := w.newMove(c, goal{reason: room.Slot, in: time.Hour}).toStore[0]

@@ -195,14 +195,23 @@ func TestBucketAppearsLater(t *testing.T) {
 	w.requireOneOutage()
 }
 
+// restart starts the server that was killed, and waits until it answers the operator: a request on the way meanwhile may get lost.
+func (f *fixture) restart() {
+	f.Helper()
+	f.server.Restart()
+	f.eventually("the server answers", func() bool {
+		_, err := f.js.AccountInfo(f.context())
+		return err == nil
+	})
+}
+
 // restore gives the server a store that it had before, and returns when it runs again.
 func (f *fixture) restore(store string) {
 	f.Helper()
 	f.server.Kill()
 	testkit.NoError(f, os.RemoveAll(filepath.Join(f.server.Dir, "jetstream")))
 	testkit.NoError(f, os.CopyFS(f.server.Dir, os.DirFS(store)))
-	f.server.Restart()
-	f.eventually("the operator is connected", f.js.Conn().IsConnected)
+	f.restart()
 }
 
 // backUp copies the server's store.
@@ -211,8 +220,7 @@ func (f *fixture) backUp() string {
 	f.server.Kill()
 	store := f.TempDir()
 	testkit.NoError(f, os.CopyFS(store, os.DirFS(f.server.Dir)))
-	f.server.Restart()
-	f.eventually("the operator is connected", f.js.Conn().IsConnected)
+	f.restart()
 	return store
 }
 
