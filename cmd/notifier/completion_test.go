@@ -71,7 +71,7 @@ func TestCompletionWithoutWorkers(t *testing.T) {
 
 // A command that is written nearly right is asked for.
 func TestDidYouMean(t *testing.T) {
-	setenv(t, map[string]string{"NATS_URL": "nats://127.0.0.1:1"})
+	setenv(t, map[string]string{"NATS_URL": servertest.StartNATS(t).URL})
 	for line, want := range map[string]string{
 		"pubish":                 "did you mean 'notifier publish'?",
 		"dlq lsit":               "did you mean 'notifier dlq list'?",

@@ -208,7 +208,7 @@ var usageFaults = map[string]string{
 
 // A wrong command line ends with status 2, and the error says what is wrong.
 func TestUsageErrors(t *testing.T) {
-	setenv(t, map[string]string{"NATS_URL": "nats://127.0.0.1:1"})
+	setenv(t, map[string]string{"NATS_URL": servertest.StartNATS(t).URL})
 	for line, says := range usageFaults {
 		t.Run(line, func(t *testing.T) { requireFailure(t, exitUsage, line, says) })
 	}
