@@ -27,6 +27,7 @@ LABEL org.opencontainers.image.title="notifier" \
 COPY --from=build /out/notifier /notifier
 # The user nonroot, by number, so that Kubernetes can see that it is not root.
 USER 65532:65532
-EXPOSE 8080
+# Metrics and health, and events over HTTP (`notifier ingest`).
+EXPOSE 8080 8082
 HEALTHCHECK --interval=10s --timeout=3s --start-period=5s --retries=3 CMD ["/notifier", "health"]
 ENTRYPOINT ["/notifier"]
