@@ -230,7 +230,7 @@ func (w *Worker) awaitPost(ctx context.Context, d *delivery) (wait time.Duration
 		if !arrives(ctx, time.After(wait)) {
 			return 0, false
 		}
-		if w.pacer.CheckPause(ctx, d.destination) == 0 { // another instance may have been told to wait since
+		if w.pacer.CheckPause(ctx, d.destination) == 0 && ctx.Err() == nil { // another instance may have been told to wait since
 			return 0, w.channels.beginInTurn(ctx, d, due)
 		}
 	}

@@ -48,13 +48,16 @@ func New(o Options) *Pacer {
 func (p *Pacer) available() bool { return p.o.Available == nil || p.o.Available() }
 
 // Reserve reserves the next message that a destination takes, unless it lies further away than maxWait. Without a pace it asks nothing:
-// pauses come with the decisions of the limits.
+// pauses come with the decisions of the limits. If ctx ends before Redis answers, Reserve reserves nothing: OK is false, and Wait is 0.
 func (p *Pacer) Reserve(ctx context.Context, destination string, maxWait time.Duration) Reservation {
 	paused := p.Paused(destination)
 	if p.o.Pace.Interval > 0 && p.available() {
 		if reservation, err := p.shared.reserve(ctx, destination, p.o.Pace, paused, maxWait); err == nil {
 			p.local.learn(time.Now(), destination, reservation)
 			return reservation
+		}
+		if ctx.Err() != nil { // another instance may know of a pause
+			return Reservation{}
 		}
 	}
 	return p.local.reserve(time.Now(), destination, paused, maxWait)
@@ -65,6 +68,9 @@ func (p *Pacer) Reserve(ctx context.Context, destination string, maxWait time.Du
 func (p *Pacer) Wait(ctx context.Context, destination string, maxWait time.Duration) (time.Duration, error) {
 	for ctx.Err() == nil {
 		reservation := p.Reserve(ctx, destination, maxWait)
+		if ctx.Err() != nil {
+			break
+		}
 		if !reservation.OK {
 			return reservation.Wait, nil
 		}
@@ -76,7 +82,7 @@ func (p *Pacer) Wait(ctx context.Context, destination string, maxWait time.Durat
 		case <-ctx.Done():
 			return 0, context.Cause(ctx)
 		}
-		if p.CheckPause(ctx, destination) == 0 { // another instance may have been told to wait since
+		if p.CheckPause(ctx, destination) == 0 && ctx.Err() == nil { // another instance may have been told to wait since
 			return 0, nil
 		}
 	}

@@ -126,6 +126,17 @@ func TestWait(t *testing.T) {
 	}
 }
 
+// TestReserveAfterTheEnd asks with a context that has ended: this instance does not know which pauses the others were told of.
+func TestReserveAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	one, other := startInstance(t, server.Addr, Pace{time.Second, 1}), startInstance(t, server.Addr, Pace{time.Second, 1})
+	other.Pause(t.Context(), "paused", time.Hour)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	testkit.Equal(t, one.Reserve(ended, "paused", 2*time.Hour), Reservation{}, "what is reserved")
+}
+
 // TestKeysThatCannotBeRead has keys that somebody else has made: the instance goes on alone.
 func TestKeysThatCannotBeRead(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,14 @@ package main
 // ofOthers are the bugs in the other packages.
 var ofOthers = []mutant{
 	{
+		name: "reserves-alone-after-the-end",
+		bug:  "A worker that stops posts into a pause of which another instance was told.",
+		file: "internal/pacing/pacer.go",
+		old:  `if ctx.Err() != nil { // another instance may know of a pause`,
+		new:  `if false {`,
+		test: "./internal/pacing -run ^TestReserveAfterTheEnd$",
+	},
+	{
 		name: "bad-alert-spoils-its-group",
 		bug:  "One bad alert keeps the others of its group from being sent.",
 		file: "internal/event/alerts.go",
