@@ -193,8 +193,6 @@ func (w *Worker) moved(m *move, known []bool) {
 	}
 	if m.reason == room.Part {
 		failpoint.Reach(failpoint.AfterSplit)
-	}
-	if m.reason == room.Part {
 		m.span.Ended(tracing.Split)
 	} else {
 		m.span.Ended(tracing.Waiting)

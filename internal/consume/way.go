@@ -102,8 +102,8 @@ func (w *Worker) decideInParts(ctx, work context.Context, candidates []candidate
 	return nil
 }
 
-// decide asks the throttle about candidates, each of which holds an element of the pool, and sends each on its way. It is false if the context ends
-// first.
+// decide asks the throttle about candidates, each of which holds an element of the pool, and sends each on its way. It is false if the
+// context ends first.
 func (w *Worker) decide(ctx, work context.Context, candidates []candidate) (decided bool) {
 	requests := make([]throttle.Request, len(candidates))
 	for i, c := range candidates {

@@ -97,11 +97,11 @@ func (c *guarded) move(to *list.List) {
 	}
 }
 
-// work protects the connection until rest.
+// work protects the connection until answered is called.
 func (c *guarded) work() { c.move(&c.guard.atWork) }
 
-// rest says that a request with a good token has been answered.
-func (c *guarded) rest() { c.move(&c.guard.clients) }
+// answered says that a request with a good token has been answered.
+func (c *guarded) answered() { c.move(&c.guard.clients) }
 
 type connectionKey struct{}
 

@@ -169,7 +169,7 @@ func (h *handler) accept(r *http.Request, from *client, m maker) ([]byte, *probl
 	}
 	if conn := connectionOf(r.Context()); conn != nil {
 		conn.work()
-		defer conn.rest()
+		defer conn.answered()
 	}
 	messages, refusal := h.messages(read.data, asked, m)
 	if refusal == nil && len(messages) > 1 {
