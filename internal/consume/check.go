@@ -2,9 +2,11 @@ package consume
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -273,45 +275,65 @@ func (c *check) stored(ctx context.Context, stream, subject string) (note string
 
 // permissions uses the worker's other subjects without effect, and lists those that are denied.
 func (c *check) permissions(ctx context.Context) []Finding {
-	conn := c.connection.Conn
-	before := len(c.connection.Denied())
 	const channel = "check"
-	requests := []string{
-		"$SRV.PING.notifier",
-		fmt.Sprintf("$JS.API.CONSUMER.CREATE.%s.%s.%s", c.names.RoomStream, c.names.channelConsumer(channel), c.names.room().ChannelFilter(channel)),
+	const malformed = "check" // nothing is delivered or created
+	requests := map[string]string{
+		"$SRV.PING.notifier": malformed,
+		fmt.Sprintf("$JS.API.CONSUMER.CREATE.%s.%s.%s", c.names.RoomStream, c.names.channelConsumer(channel), c.names.room().ChannelFilter(channel)): malformed,
+		// No letter has this subject, so that none is purged.
+		"$JS.API.STREAM.PURGE." + c.names.DeadLetterStream: fmt.Sprintf(`{"filter":%q}`, c.names.DeadLetterSubject+".check.check"),
 	}
 	for stream, consumers := range map[string][]string{
 		c.names.Stream: {c.names.Consumer}, c.names.RoomStream: {c.names.roomConsumer(), c.names.channelConsumer(channel)},
 	} {
 		for _, consumer := range consumers {
-			requests = append(requests, fmt.Sprintf("$JS.ACK.%s.%s.check", stream, consumer), fmt.Sprintf("$JS.API.CONSUMER.MSG.NEXT.%s.%s", stream, consumer))
+			requests[fmt.Sprintf("$JS.ACK.%s.%s.check", stream, consumer)] = malformed
+			requests[fmt.Sprintf("$JS.API.CONSUMER.MSG.NEXT.%s.%s", stream, consumer)] = malformed
 		}
 	}
-	for _, subject := range append(requests, c.creates...) {
-		// The requests are malformed, so that nothing is delivered or created.
-		_ = conn.Publish(subject, []byte("check"))
+	for _, subject := range c.creates {
+		requests[subject] = malformed
 	}
-	// No letter has this subject, so that none is purged.
-	if nothing, err := json.Marshal(map[string]string{"filter": c.names.DeadLetterSubject + ".check.check"}); err == nil {
-		_ = conn.Publish("$JS.API.STREAM.PURGE."+c.names.DeadLetterStream, nothing)
+	const services = "$SRV.PING.notifier.check"
+	uses := map[string]func(*nats.Conn) error{services: func(conn *nats.Conn) error {
+		subscription, err := conn.SubscribeSync(services)
+		if err != nil {
+			return err
+		}
+		return subscription.Unsubscribe()
+	}}
+	for subject, body := range requests {
+		uses[subject] = func(conn *nats.Conn) error { return conn.Publish(subject, []byte(body)) }
 	}
-	services, err := conn.SubscribeSync("$SRV.PING.notifier.check")
-	if err == nil {
-		defer func() { _ = services.Unsubscribe() }()
-	}
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
-	defer cancel()
-	if err := conn.FlushWithContext(ctx); err != nil {
-		return []Finding{about("nats permissions")("", err)}
-	}
-	time.Sleep(50 * time.Millisecond) // what is denied is reported beside the replies
-	denied := c.connection.Denied()
 	var findings []Finding
-	for _, denial := range denied[min(before, len(denied)):] {
-		findings = append(findings, about("nats permissions")("", errors.New(denial)))
+	for _, subject := range slices.Sorted(maps.Keys(uses)) {
+		denial, err := c.denial(ctx, subject, uses[subject])
+		if err != nil {
+			return []Finding{about("nats permissions")("", err)}
+		}
+		if denial != "" {
+			findings = append(findings, about("nats permissions")("", errors.New(denial)))
+		}
 	}
 	if len(findings) == 0 {
 		findings = append(findings, about("nats permissions")("what a worker publishes and subscribes to is allowed", nil))
 	}
 	return findings
+}
+
+// denial returns what the server answers to a use of a subject that it denies, or "". The server sends it before the answer to the flush.
+func (c *check) denial(ctx context.Context, subject string, use func(*nats.Conn) error) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	if err := use(c.connection.Conn); err != nil {
+		return "", err
+	}
+	if err := c.connection.Conn.FlushWithContext(ctx); err != nil {
+		return "", err
+	}
+	last := c.connection.Conn.LastError()
+	if !errors.Is(last, nats.ErrPermissionViolation) || !strings.Contains(last.Error(), strconv.Quote(subject)) {
+		return "", nil
+	}
+	return deniedText(last), nil
 }

@@ -156,11 +156,14 @@ func (c *Connection) Failure() error {
 // acknowledged matches the subject of an acknowledgement. Behind the consumer's name it differs from message to message.
 var acknowledged = regexp.MustCompile(`(\$JS\.ACK\.[^."]+\.[^."]+)[^"]*`)
 
+// deniedText names the right that is missing, of a denial.
+func deniedText(denial error) string { return acknowledged.ReplaceAllString(denial.Error(), "$1.>") }
+
 // asyncError logs what the server complains about. A denied request looks like a timeout to its caller, so each denied subject is
 // logged here, once.
 func (c *Connection) asyncError(logger *slog.Logger, sub *nats.Subscription, err error) {
 	if errors.Is(err, nats.ErrPermissionViolation) {
-		text := acknowledged.ReplaceAllString(err.Error(), "$1.>")
+		text := deniedText(err)
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if isNew(&c.denied, text, mostDenied) {
