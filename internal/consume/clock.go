@@ -36,6 +36,13 @@ func (c *serverClock) learn(asked, answered, shown time.Time) {
 
 func (c *serverClock) now() time.Time { return c.at(time.Now()) }
 
+// latest is the latest time that the server's clock may show now.
+func (c *serverClock) latest() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now().Add(c.doubt)
+}
+
 // at is what the server's clock showed when this host's showed t; the zero time stays zero.
 func (c *serverClock) at(t time.Time) time.Time {
 	if t.IsZero() {

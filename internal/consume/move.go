@@ -79,7 +79,7 @@ func (w *Worker) newMove(c candidate, to goal) *move {
 	toStore.Header.Set(nats.MsgIdHdr, name)
 	var due time.Time
 	if target != "" {
-		due = w.clock.now().Add(to.in)
+		due = w.clock.latest().Add(to.in) // an event that came before its slot opens would wait once more
 		room.ScheduleAt(toStore, target, due)
 	}
 	return &move{

@@ -20,7 +20,7 @@ const (
 	sentinels = 3
 	replicas  = 2
 
-	// A primary is missed after two seconds, which a busy machine does not take to answer. A failover that does not come
+	// A primary is missed after five seconds, which a busy machine does not take to answer. A failover that does not come
 	// about is tried again after twice the timeout; were that shorter, a sentinel that has not heard of the first one yet
 	// would begin another.
 	sentinelSettings = `
@@ -28,7 +28,7 @@ port %s
 bind 127.0.0.1
 dir %s
 sentinel monitor ` + SentinelMaster + ` %s %s 2
-sentinel down-after-milliseconds ` + SentinelMaster + ` 2000
+sentinel down-after-milliseconds ` + SentinelMaster + ` 5000
 sentinel failover-timeout ` + SentinelMaster + ` 5000
 sentinel parallel-syncs ` + SentinelMaster + ` 2
 `

@@ -30,6 +30,14 @@ var ofConsume = []mutant{
 		test: "./internal/consume -run ^TestServerClock$",
 	},
 	{
+		name: "back-before-the-slot",
+		bug:  "An event comes back before its slot opens where the server's clock is not known well.",
+		file: "internal/consume/move.go",
+		old:  `due = w.clock.latest().Add(to.in)`,
+		new:  `due = w.clock.now().Add(to.in)`,
+		test: "./internal/consume -run ^TestAgesByTheServersClock$",
+	},
+	{
 		name: "age-by-the-clock-of-the-host",
 		bug:  "An event is too old by the clock of the worker's host.",
 		file: "internal/consume/decode.go",
