@@ -143,6 +143,12 @@ func (f *fixture) take() []string {
 	return ids
 }
 
+// awaitTaken takes events until there was one. A stored event reaches the consumer a moment after its publisher has the answer.
+func (f *fixture) awaitTaken() {
+	f.Helper()
+	testkit.Eventually(f, "an event is taken", func() bool { return len(f.take()) > 0 })
+}
+
 // replay runs the replay of a letter as a program of its own.
 func (f *fixture) replay(number uint64) (Outcome, error) {
 	f.Helper()

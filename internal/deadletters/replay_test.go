@@ -91,7 +91,7 @@ func TestReplayRefused(t *testing.T) {
 	_, err := f.replay(number)
 	f.wantFailure(err, "publishing to notify-room.replay.payments")
 	f.requireLetters("dead.slack_rejected.payments")
-	f.take()
+	f.awaitTaken()
 	f.requireOutcome(number, Replayed)
 	f.requireEvents(nil, "a")
 }
@@ -142,13 +142,13 @@ func TestInterrupted(t *testing.T) {
 		stored  int // how often the event is
 	}{
 		"at once":                         {between: func(*fixture) {}, want: Finished, stored: 1},
-		"it is taken":                     {between: func(f *fixture) { f.take() }, want: Finished, stored: 1},
+		"it is taken":                     {between: (*fixture).awaitTaken, want: Finished, stored: 1},
 		"it waits, restart":               {between: (*fixture).restart, want: Finished, stored: 1},
-		"it is taken, restart":            {between: func(f *fixture) { f.take(); f.restart() }, want: Replayed, stored: 2},
+		"it is taken, restart":            {between: func(f *fixture) { f.awaitTaken(); f.restart() }, want: Replayed, stored: 2},
 		"it waits, the window is over":    {room: window, between: (*fixture).forget, want: Replayed, stored: 2},
 		"the room is made anew":           {between: func(f *fixture) { f.createRoom(jetstream.StreamConfig{}) }, want: Replayed, stored: 2},
 		"it is rejected again, at once":   {between: (*fixture).rejectAgain, want: Finished, stored: 2},
-		"it is rejected again, restart":   {between: func(f *fixture) { f.take(); f.rejectAgain(); f.restart() }, want: Replayed, stored: 3},
+		"it is rejected again, restart":   {between: func(f *fixture) { f.awaitTaken(); f.rejectAgain(); f.restart() }, want: Replayed, stored: 3},
 		"a letter of a neighbour between": {between: func(f *fixture) { f.requireOutcome(f.rejected("b"), Replayed) }, want: Finished, stored: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
