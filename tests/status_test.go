@@ -46,7 +46,11 @@ func TestStatus(t *testing.T) {
 	var told status.Status
 	testkit.Await(t, "limits as they are used", func() error { // workers read them each second
 		told = d.status()
-		if len(told.Limits) != 3 || len(told.Workers) != 3 {
+		used, denied := 0, 0
+		for _, limit := range told.Limits {
+			used, denied = used+int(limit.Used), denied+int(limit.PerMinute)
+		}
+		if used != 12+4+2 || denied != 2+4 || len(told.Workers) != 3 {
 			return fmt.Errorf("limits %v, workers %v", told.Limits, told.Workers)
 		}
 		return nil
