@@ -2,8 +2,8 @@ package consume
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,26 +15,21 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// slow makes deliveries wait for their channels in order, with one post of a channel at once and few in memory.
+// slow paces the channels: one post of a channel at once, in order, and few deliveries in memory.
 func slow(o *Options) { o.Pace = time.Second }
 
-// posted lists the events that were posted, in order.
-func (j *diary) posted() []string {
+// posted lists the posted events in order. category selects the events of numbered; "" selects all events.
+func (j *callLog) posted(category string) []string {
 	var ids []string
 	for _, line := range j.all() {
-		if id, found := strings.CutPrefix(line, "send "); found {
+		if id, found := strings.CutPrefix(line, "send "); found && strings.HasPrefix(id, category) {
 			ids = append(ids, id)
 		}
 	}
 	return ids
 }
 
-// postedOf lists likewise those of a category that numbered has published.
-func (j *diary) postedOf(category string) []string {
-	return slices.DeleteFunc(j.posted(), func(id string) bool { return !strings.HasPrefix(id, category+"-") })
-}
-
-// numbered publishes n events of a category, whose IDs are its name and a number.
+// numbered publishes n events of a category. Their IDs begin with the category.
 func (f *fixture) numbered(category string, n int) (ids []string) {
 	f.Helper()
 	for i := range n {
@@ -45,14 +40,14 @@ func (f *fixture) numbered(category string, n int) (ids []string) {
 	return ids
 }
 
-// held counts the events that wait for a channel in the room.
+// held counts the events in the queue of a channel in the room.
 func (f *fixture) held(channel string) int {
 	f.Helper()
 	return len(f.inRoom(testNames.room().ChannelFilter(room.Token(channel))))
 }
 
-// Events go to a channel one after the other, in the order in which they were stored, and to several channels at once; also those
-// that found too many before them, and went through the room.
+// TestOrderWithinAChannel posts more events than the queues in memory take, so events pass through the room. Each channel gets its
+// events one by one in the order of storing. Two channels get events at once.
 func TestOrderWithinAChannel(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -72,7 +67,7 @@ func TestOrderWithinAChannel(t *testing.T) {
 		}
 		running[e.Category] = true
 		mu.Unlock()
-		time.Sleep(3 * time.Millisecond) // a post takes a while
+		time.Sleep(3 * time.Millisecond) // the duration of a post
 		mu.Lock()
 		defer mu.Unlock()
 		running[e.Category] = false
@@ -82,25 +77,23 @@ func TestOrderWithinAChannel(t *testing.T) {
 	f.awaitSettled(len(channels) * events)
 	f.requireRoomEmpty()
 	for _, channel := range channels {
-		testkit.EqualSlices(t, f.journal.postedOf(channel), want[channel], "order of posts, want that of storing")
+		testkit.EqualSlices(t, f.calls.posted(channel), want[channel], "posts of %s", channel)
 	}
 	if stored := f.streamInfo(testNames.RoomStream).State.LastSeq; stored == 0 {
 		t.Error("no event went through the room")
 	}
-	testkit.Equal(t, f.sink.mostAtOnce(), len(channels), "posts were under way at once, want one for each channel")
-	// A request for those in the room may be open while fresh ones fill the queue in memory.
-	if most := 2 * len(channels) * leastQueued; f.metrics.mostUnderWay() > most {
-		t.Errorf("%d deliveries were under way, want at most %d", f.metrics.mostUnderWay(), most)
-	}
+	testkit.Equal(t, f.sink.mostAtOnce(), len(channels), "posts at once")
+	// Fresh events may fill the queue in memory while a request for events of the room is open.
+	testkit.AtMost(t, f.metrics.mostUnderWay(), 2*len(channels)*leastQueued, "deliveries at once")
 	for _, channel := range channels {
 		f.eventually("nothing waits for the channel", func() bool { return !w.Busy(channel) })
 	}
 	w.stop()
-	testkit.Equal(t, f.metrics.Get("held"), 0, "deliveries are counted as waiting")
+	testkit.Equal(t, f.metrics.Get("held"), 0, "waiting deliveries at the end")
 	f.requireOutcomes(map[string]int{"sent one": events, "sent two": events})
 }
 
-// Where channels are not paced there is no order and no bound, but one that is paused holds up no other either.
+// TestUnpacedChannels pauses one of two channels. The paused channel holds up no event of the other channel.
 func TestUnpacedChannels(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -117,7 +110,7 @@ func TestUnpacedChannels(t *testing.T) {
 	f.requireRoomEmpty()
 }
 
-// The order of a channel's events stays while it is paused again and again.
+// TestOrderThroughRests pauses a channel again and again.
 func TestOrderThroughRests(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -134,7 +127,7 @@ func TestOrderThroughRests(t *testing.T) {
 	var refused atomic.Int32
 	f.throttle.reserve = func(channel string, maxWait time.Duration) post {
 		paused := f.throttle.pause(channel)
-		if paused > memoryWait { // nothing is reserved so far ahead
+		if paused > memoryWait {
 			refused.Add(1)
 			return post{wait: paused, tooLate: true}
 		}
@@ -143,14 +136,14 @@ func TestOrderThroughRests(t *testing.T) {
 	f.start(slow)
 	f.awaitSettled(events)
 	f.requireRoomEmpty()
-	testkit.EqualSlices(t, f.journal.posted(), ids, "order of posts, want that of storing")
+	testkit.EqualSlices(t, f.calls.posted(""), ids, "posts")
 	if refused.Load() == 0 {
 		t.Error("no event was in memory when the pause began")
 	}
 }
 
-// Events keep their order, and their distance, where one of several that may be posted at once has its time late: Redis did not
-// answer it whether the channel is paused.
+// TestOrderBehindALateMoment allows several posts at once. The first one misses its reserved time, because its call to Redis hangs.
+// The posts keep their order and their distance.
 func TestOrderBehindALateMoment(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -161,7 +154,7 @@ func TestOrderBehindALateMoment(t *testing.T) {
 	f.throttle.reserve = func(string, time.Duration) post { return post{wait: time.Duration(reserved.Add(1)) * pace} }
 	f.throttle.askPause = func() {
 		if asked.Add(1) == 1 {
-			time.Sleep(10 * pace) // a call to Redis that fails
+			time.Sleep(10 * pace)
 		}
 	}
 	var mu sync.Mutex
@@ -174,13 +167,12 @@ func TestOrderBehindALateMoment(t *testing.T) {
 	}
 	f.start(func(o *Options) { o.Pace, o.Concurrency = pace, 4 })
 	f.awaitSettled(len(ids))
-	testkit.EqualSlices(t, f.journal.posted(), ids, "order of posts, want that of storing")
+	testkit.EqualSlices(t, f.calls.posted(""), ids, "posts")
 	if apart := posts[1].Sub(posts[0]); apart < pace/2 {
-		t.Errorf("the post behind the late one came %v after it, want about %v", apart, pace)
+		t.Errorf("time between the late post and the next one: got %v, want about %v", apart, pace)
 	}
 }
 
-// A pace bounds what waits in memory for a channel, and how many posts go to it at once.
 func TestBoundsByPace(t *testing.T) {
 	t.Parallel()
 	for pace, want := range map[time.Duration]struct{ capacity, width int }{
@@ -188,7 +180,7 @@ func TestBoundsByPace(t *testing.T) {
 	} {
 		c := newChannels(pace, 4)
 		if c.capacity != want.capacity || c.width != want.width {
-			t.Errorf("at a pace of %v %d deliveries are in memory and %d posted at once, want %d and %d", pace, c.capacity, c.width, want.capacity, want.width)
+			t.Errorf("pace %v: got capacity %d and width %d, want %d and %d", pace, c.capacity, c.width, want.capacity, want.width)
 		}
 	}
 }
@@ -203,49 +195,54 @@ func queuedDelivery() *delivery {
 	return d
 }
 
-// filled are channels of which one has its queue full.
+// filled makes channels and fills the queue of C1.
 func filled(t *testing.T) (c *channels, entered []*delivery) {
 	t.Helper()
 	c = newChannels(time.Second, 4)
 	for range leastQueued {
 		d := freshDelivery()
 		if !c.enter(d) {
-			t.Fatalf("with %d in memory the next one does not enter", len(entered))
+			t.Fatalf("delivery %d: got refused, want entered", len(entered))
 		}
 		entered = append(entered, d)
 	}
 	return c, entered
 }
 
-// A channel's queue is bounded: fresh events that find it full do not enter, nor do those behind them; what comes from the queue in
-// the room does.
+// TestQueueIsBounded fills the queue of a channel in memory. Fresh events stay out until the queue in the room is empty. An event of
+// that queue enters.
 func TestQueueIsBounded(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	c, entered := filled(t)
 	if entered[0].reserving.before != nil || entered[1].reserving.before == nil {
-		t.Error("want that the second one waits for the first")
+		t.Error("the second delivery does not wait for the first one")
+	}
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, err := c.awaitFree(ended, "C1"); !errors.Is(err, context.Canceled) {
+		t.Errorf("waiting for a full queue: got %v, want %v", err, context.Canceled)
 	}
 	requireEnters := func(d *delivery, want bool, what string) {
 		t.Helper()
 		testkit.Equal(t, c.enter(d), want, "%s enters", what)
 	}
-	requireEnters(freshDelivery(), false, "one more than the bound")
+	requireEnters(freshDelivery(), false, "a fresh event at the bound")
 	held := c.hold("C1")
 	entered[0].leaveQueue()
 	entered[0].leaveQueue()
 	<-entered[1].reserving.before
-	requireEnters(freshDelivery(), false, "a fresh one behind one that is on its way to the room")
-	testkit.Equal(t, testkit.Must(c.awaitFree(ctx, "C1"))(t), 1, "may enter from the room")
-	c.fetched("C1", 0) // it was asked before the one is there
-	requireEnters(freshDelivery(), false, "a fresh one behind one that is on its way to the room, and was not found there yet")
+	requireEnters(freshDelivery(), false, "a fresh event behind a move to the room")
+	testkit.Equal(t, testkit.Must(c.awaitFree(ctx, "C1"))(t), 1, "free places")
+	c.fetched("C1", 0) // before the end of the move
+	requireEnters(freshDelivery(), false, "a fresh event behind a move that the request did not see")
 	held()
 	testkit.Must(c.awaitFree(ctx, "C1"))(t)
 	c.fetched("C1", 1)
 	late := queuedDelivery()
-	requireEnters(late, true, "the one from the room")
+	requireEnters(late, true, "an event of the room")
 	if !c.busy("C1") || c.busy("C2") {
-		t.Error("want that the channel is busy, and no other")
+		t.Errorf("busy: got C1 %t and C2 %t, want C1 alone", c.busy("C1"), c.busy("C2"))
 	}
 	freed := make(chan error, 1)
 	go func() {
@@ -257,102 +254,75 @@ func TestQueueIsBounded(t *testing.T) {
 	}
 	testkit.NoError(t, <-freed)
 	c.fetched("C1", 0)
-	testkit.Equal(t, c.busy("C1"), false, "busy though nothing waits any more")
-	requireEnters(freshDelivery(), true, "a fresh one when nothing waits any more")
+	testkit.Equal(t, c.busy("C1"), false, "an empty channel is busy")
+	requireEnters(freshDelivery(), true, "a fresh event of an empty channel")
 }
 
-// Waiting for a full queue ends with its context.
-func TestWaitingForAFullQueueEnds(t *testing.T) {
-	t.Parallel()
-	c, _ := filled(t)
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := c.awaitFree(ended, "C1"); err == nil {
-		t.Error("it does not end")
-	}
-}
-
-// A delivery that waits for longer than an acknowledgement wait keeps its message, and so does the one behind it.
+// TestWaitingKeepsTheLease has a delivery wait for its reserved time, and then post slowly. Another delivery waits behind it. Both
+// deliveries last for several acknowledgement waits, and keep their leases.
 func TestWaitingKeepsTheLease(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	const ackWait = 3 * time.Second // a sixth of it has to do for an answer
+	const ackWait = 3 * time.Second // the server has a sixth of ackWait to answer
 	var reserved atomic.Bool
 	f.throttle.reserve = func(string, time.Duration) post {
 		if reserved.CompareAndSwap(false, true) {
-			return post{wait: 3 * ackWait}
+			return post{wait: 2 * ackWait}
 		}
 		return post{}
 	}
+	release := newGate(t)
+	f.holdPosts(release)
 	f.provision(ackWait)
 	f.event("payments", "first")
 	f.event("payments", "behind")
 	f.start(func(o *Options) { o.AckWait, o.SendTimeout, o.Pace = ackWait, ackWait/4, time.Second })
+	f.eventually("the first post begins", func() bool { return f.sink.mostAtOnce() == 1 })
+	extended, begun := f.calls.count("extend first"), time.Now()
+	if extended < 3 {
+		t.Errorf("extensions while the delivery waits: got %d, want at least 3", extended)
+	}
+	f.eventually("the lease is extended during the post", func() bool {
+		return f.calls.count("extend first") >= extended+4 && time.Since(begun) > 3*ackWait/2
+	})
+	release.open()
 	f.awaitSettled(2)
-	for i, id := range []string{"first", "behind"} {
+	for i := range 2 {
 		f.requireSaid(uint64(i+1), "+ACK")
-		if n := f.journal.count("extend " + id); n < 6 {
-			t.Errorf("the leases on %s were extended %d times in three acknowledgement waits", id, n)
-		}
 	}
-	if delivered := f.consumerInfo().Delivered.Consumer; delivered != 2 || f.metrics.Get("redelivered") != 0 {
-		t.Errorf("%d deliveries of two messages", delivered)
+	if n := f.calls.count("extend behind"); n < 6 {
+		t.Errorf("extensions of the delivery behind: got %d, want at least 6", n)
 	}
-	testkit.EqualSlices(t, f.journal.posted(), []string{"first", "behind"}, "posted")
+	testkit.Equal(t, f.consumerInfo().Delivered.Consumer, 2, "deliveries of two messages")
+	testkit.Equal(t, f.metrics.Get("redelivered"), 0, "redeliveries")
+	testkit.EqualSlices(t, f.calls.posted(""), []string{"first", "behind"}, "posts")
 }
 
-// A post that is far away is waited for in the room, not in memory, and keeps the event's slot. An event that comes from there waits
-// for longer in memory.
-func TestFurtherAwayThanAPostMayWait(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	var maxWaits []time.Duration
-	f.throttle.reserve = func(_ string, within time.Duration) post {
-		if maxWaits = append(maxWaits, within); within == maxWait {
-			return post{wait: 2 * maxWait, tooLate: true}
-		}
-		return post{}
-	}
-	f.start(slow)
-	sequence := f.event("payments", "order-1")
-	f.awaitSettled(1)
-	f.requireRoomEmpty()
-	f.requireSaid(sequence, "+ACK")
-	f.requireHistory("order-1", "release", "send", "finish")
-	testkit.EqualSlices(t, maxWaits, []time.Duration{maxWait, queueMaxWait}, "longest waits of the reservations")
-}
-
-// A queue is served by whoever starts, though the settings no longer name its channel, and nobody there knows its name. Its events
-// go where the settings say now.
+// TestQueueOfAChannelThatIsNotNamed restarts a worker while a channel has a queue in the room. The settings no longer name the channel.
+// The events go to their present destination.
 func TestQueueOfAChannelThatIsNotNamed(t *testing.T) {
 	t.Parallel()
-	for name, goesOn := range map[string]bool{"to the same channel, which is paused": false, "to another one": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t)
-			const events = 3 * leastQueued
-			f.throttle.Pause(t.Context(), "payments", time.Hour)
-			w := f.start(slow)
-			ids := f.numbered("payments", events)
-			f.eventually("all wait in the room", func() bool { return f.held("payments") == events })
-			w.stop()
+	each(t, map[string]bool{"to the same channel, which is paused": false, "to another one": true}, func(t *testing.T, f *fixture, goesOn bool) {
+		const events = 3 * leastQueued
+		f.throttle.Pause(t.Context(), "payments", time.Hour)
+		w := f.start(slow)
+		ids := f.numbered("payments", events)
+		f.eventually("all wait in the room", func() bool { return f.held("payments") == events })
+		w.stop()
 
-			if goesOn {
-				f.sink.destination = func(event.Event) string { return "another" }
-			}
-			f.sink.named = []string{"another"}
-			f.throttle.Pause(t.Context(), "payments", memoryWait+3*pollTime)
-			f.throttle.reserve = func(channel string, _ time.Duration) post {
-				return post{wait: f.throttle.pause(channel), tooLate: f.throttle.pause(channel) > memoryWait}
-			}
-			f.start(slow)
-			f.awaitSettled(events)
-			if asked := len(f.throttle.asked()); asked > 5*events { // a busy loop asks thousands of times
-				t.Errorf("the throttle was asked about them %d times", asked)
-			}
-			f.requireRoomEmpty()
-			f.requireOutcomes(map[string]int{"sent payments": events})
-			testkit.EqualSlices(t, f.journal.posted(), ids, "order of posts, want that of storing")
-		})
-	}
+		if goesOn {
+			f.sink.destination = func(event.Event) string { return "another" }
+		}
+		f.sink.named = []string{"another"}
+		f.throttle.Pause(t.Context(), "payments", memoryWait+3*pollTime)
+		f.throttle.reserve = func(channel string, _ time.Duration) post {
+			return post{wait: f.throttle.pause(channel), tooLate: f.throttle.pause(channel) > memoryWait}
+		}
+		f.start(slow)
+		f.awaitSettled(events)
+		testkit.AtMost(t, len(f.throttle.asked()), 5*events, "requests to the throttle") // a busy loop makes thousands
+		f.requireRoomEmpty()
+		f.requireOutcomes(map[string]int{"sent payments": events})
+		testkit.EqualSlices(t, f.calls.posted(""), ids, "posts")
+	})
 }

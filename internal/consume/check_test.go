@@ -27,10 +27,9 @@ const (
 
 var testJournal = journal.Names{Stream: "JOURNAL", Subject: testNames.Subject, Age: 24 * time.Hour, MaxBytes: 1 << 20}
 
-// expected is by subject what stands in the note or the error; "!" before an error, "?" before a warning.
+// expected has a part of the note for each subject, of the error after "!", or of the warning after "?".
 type expected map[string]string
 
-// checkCase is what Check finds.
 type checkCase struct {
 	setUp     func(*fixture)
 	denied    []string
@@ -44,10 +43,10 @@ func provisioned(f *fixture) {
 	f.event("payments", "order-1")
 }
 
-// bare describes a stream that is made without its consumer.
+// bare is the description of a stream without a consumer.
 const bare = "without a consumer"
 
-// withStreams makes anew each stream that differs after the change.
+// withStreams replaces each stream that differs after the change.
 func withStreams(change func(*jetstream.StreamConfig)) func(*fixture) {
 	return func(f *fixture) {
 		f.provision(patience)
@@ -168,7 +167,7 @@ var checksOfRights = map[string]checkCase{
 	"no right to see the streams":    {setUp: provisioned, denied: []string{"$JS.API.STREAM.INFO.EVENTS"}, want: expected{eventStream: "!STREAM.INFO.EVENTS"}},
 }
 
-// Check finds each thing that would keep a worker from its work, says how the streams are bounded, and changes nothing.
+// TestCheck finds each fault of a setup and the bounds of the streams. Check changes nothing.
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	for _, cases := range []map[string]checkCase{checksOfPresence, checksOfSettings, checksOfRights} {
@@ -187,23 +186,23 @@ func TestCheck(t *testing.T) {
 				findings := f.check(f.connectLimited(), names, test.provision, patience)
 				for subject, want := range test.want {
 					if !slices.ContainsFunc(findings, func(found Finding) bool { return found.Subject == subject && found.says(want) }) {
-						t.Errorf("nothing says %q of %s: %v", want, subject, findings)
+						t.Errorf("finding of %s: got %v, want %q", subject, findings, want)
 					}
 				}
 				for _, found := range findings {
 					if want, named := test.want[found.Subject]; found.Err != nil && !found.Warning && (!named || !strings.HasPrefix(want, "!")) && len(test.denied) == 0 {
-						t.Errorf("%s: %v, want nothing wrong", found.Subject, found.Err)
+						t.Errorf("%s: got %v, want no error", found.Subject, found.Err)
 					}
 				}
 				if after := f.streams(); after != before {
-					t.Errorf("after the check there is\n%s\nand before it there was\n%s", after, before)
+					t.Errorf("streams after the check: got\n%s\nwant\n%s", after, before)
 				}
 			})
 		}
 	}
 }
 
-// says tells whether a finding is as expected.
+// says tells whether a finding has an expected text.
 func (f Finding) says(want string) bool {
 	wrong, isWrong := strings.CutPrefix(want, "!")
 	text, isWarning := strings.CutPrefix(wrong, "?")
@@ -213,7 +212,7 @@ func (f Finding) says(want string) bool {
 	return f.Err != nil && f.Warning == isWarning && strings.Contains(f.Err.Error(), text)
 }
 
-// streams is how all streams and consumers are set up, and what they hold.
+// streams shows the configuration and the content of all streams and consumers.
 func (f *fixture) streams() string {
 	f.Helper()
 	var text strings.Builder
@@ -226,13 +225,10 @@ func (f *fixture) streams() string {
 			fmt.Fprintf(&text, "  %s %v\n", consumer.Name, consumer.Delivered)
 		}
 	}
-	if list.Err() != nil {
-		f.Fatal(list.Err())
-	}
+	testkit.NoError(f, list.Err())
 	return text.String()
 }
 
-// A server without JetStream is named as such.
 func TestCheckWithoutJetStream(t *testing.T) {
 	t.Parallel()
 	n := servertest.StartNATS(t, func(o *server.Options) { o.JetStream = false })
@@ -241,7 +237,7 @@ func TestCheckWithoutJetStream(t *testing.T) {
 	f.eventually("it is connected", c.Conn.IsConnected)
 	findings := f.check(c, testNames, true, patience)
 	if len(findings) == 0 || findings[0].Err == nil || !strings.Contains(findings[0].Err.Error(), "is JetStream enabled") {
-		t.Errorf("findings: %+v, want that JetStream is not there", findings)
+		t.Errorf("findings: got %+v, want an error about JetStream", findings)
 	}
 }
 

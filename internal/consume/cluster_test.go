@@ -18,14 +18,14 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// In a cluster of three, whatever is made has three replicas. Under load its leader is killed, and then another server loses its
-// disk: every event that was stored is delivered, and every dead letter is there.
+// TestCluster makes everything with three replicas in a cluster of three. Under load, the leader is killed, and then another server loses
+// its disk. Each stored event is delivered, and each dead letter is stored.
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	cluster := servertest.StartNATSCluster(t, 3)
 	f := newFixtureOn(t, &servertest.NATS{URL: cluster.URL})
 	w := f.newWorker(func(o *Options) { o.AckWait = 3 * time.Second })
-	prepare(t, w)
+	f.prepare(w)
 	testkit.Must(overrides.Open(t.Context(), f.js, overrides.Options{Name: "limits", Provision: true, Logger: slog.New(slog.DiscardHandler)}))(t)
 	testkit.Must(w.topology.Load().room.channel(t.Context(), room.Token("#payments")))(t)
 	f.requireReplicas(3, testNames.Stream, testNames.RoomStream, testNames.DeadLetterStream, "KV_limits")
@@ -37,7 +37,6 @@ func TestCluster(t *testing.T) {
 		}
 	}
 
-	// A second worker takes over what the server forgets of the first one's requests.
 	f.run(w)
 	load := f.load()
 	leader := func(stream string) *servertest.NATS { return cluster.Named(f.streamInfo(stream).Cluster.Leader) }
@@ -56,7 +55,7 @@ func TestCluster(t *testing.T) {
 	cluster.AwaitReady()
 	load.await(200)
 	events, letters := load.stop()
-	t.Logf("%d events and %d letters were stored", len(events), letters)
+	t.Logf("stored: %d events and %d letters", len(events), letters)
 
 	f.eventually("all events are delivered", func() bool {
 		f.sink.mu.Lock()
@@ -73,12 +72,12 @@ func TestCluster(t *testing.T) {
 		return err == nil && stream.CachedInfo().State.Msgs == 0
 	})
 	if got := len(f.deadLetters()); got < min(letters, testNames.DeadLetters.PerSubject) {
-		t.Errorf("%d dead letters are there, want %d", got, min(letters, testNames.DeadLetters.PerSubject))
+		t.Errorf("dead letters: got %d, want at least %d", got, min(letters, testNames.DeadLetters.PerSubject))
 	}
 	f.requireReplicas(3, testNames.Stream, testNames.RoomStream, testNames.DeadLetterStream)
 }
 
-// load publishes events, and here and there what is none.
+// load publishes events, and now and then a broken body.
 type load struct {
 	f       *fixture
 	cancel  context.CancelFunc
@@ -97,34 +96,32 @@ func (f *fixture) load() *load {
 		for i := 0; ctx.Err() == nil; i++ {
 			id := fmt.Sprintf("event-%d", i)
 			body := fmt.Sprintf(`{"id": %q, "title": "an event"}`, id)
-			if broken := i%50 == 0; broken {
+			broken := i%50 == 0
+			if broken {
 				body = "{"
 			}
-			// It is published again under its name until the server says that it is stored.
+			// The message ID makes it safe to publish again until the server confirms the message.
 			for ctx.Err() == nil {
 				trying, done := context.WithTimeout(ctx, time.Second)
 				_, err := f.js.Publish(trying, "notify.payments", []byte(body), jetstream.WithMsgID(id), jetstream.WithRetryAttempts(0))
 				done()
-				if err == nil {
-					l.note(id, i%50 == 0)
-					break
+				if err != nil {
+					continue
 				}
+				if broken {
+					l.letters++
+				} else {
+					l.events = append(l.events, id)
+				}
+				l.stored.Add(1)
+				break
 			}
 		}
 	})
 	return l
 }
 
-func (l *load) note(id string, broken bool) {
-	if broken {
-		l.letters++
-	} else {
-		l.events = append(l.events, id)
-	}
-	l.stored.Add(1)
-}
-
-// await waits until so many more are stored, as long as it takes: there is always another one soon.
+// await waits until a number of further messages is stored. Only the wait for each message has a bound.
 func (l *load) await(more int64) {
 	l.f.Helper()
 	for until := l.stored.Load() + more; l.stored.Load() < until; {
@@ -139,7 +136,7 @@ func (l *load) stop() (events []string, letters int) {
 	return l.events, l.letters
 }
 
-// requireReplicas waits until streams and their consumers have so many replicas that are up to date.
+// requireReplicas waits until streams and their consumers have a number of current replicas.
 func (f *fixture) requireReplicas(want int, streams ...string) {
 	f.Helper()
 	for _, name := range streams {
@@ -166,7 +163,7 @@ func (f *fixture) requireReplicas(want int, streams ...string) {
 	}
 }
 
-// In a cluster of two, and where it is wished, one server keeps what is made. Check warns of that.
+// TestClusterOfTwo makes everything with one replica in a cluster of two. Check warns of that.
 func TestClusterOfTwo(t *testing.T) {
 	t.Parallel()
 	cluster := servertest.StartNATSCluster(t, 2)

@@ -12,13 +12,12 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
-	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// What waiting does not mend is an error at once, and names no secret.
+// TestConnectErrors has faults that no wait can mend. The error comes at once, without a secret.
 func TestConnectErrors(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]ConnectOptions{
@@ -41,7 +40,7 @@ func TestConnectErrors(t *testing.T) {
 	}
 }
 
-// A server that is not there yet is waited for, and said to be unavailable once.
+// TestConnectWaits starts the server after the worker. The log says once that the server is unavailable.
 func TestConnectWaits(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -57,7 +56,7 @@ func TestConnectWaits(t *testing.T) {
 	f.log.WantCount(t, 1, "nats cannot be reached")
 }
 
-// Wrong credentials are said once, without them, and do not end the connection: they may be mended.
+// TestWrongPassword has the server refuse the password. The connection stays open for a repair. The log does not show the password.
 func TestWrongPassword(t *testing.T) {
 	t.Parallel()
 	n := servertest.StartNATS(t, func(o *server.Options) { o.Username, o.Password = "user", "right" })
@@ -72,13 +71,13 @@ func TestWrongPassword(t *testing.T) {
 	}
 }
 
-// sampleServer is a server with the sample of configs, where everything is provisioned by its operator.
+// sampleServer starts a server with the sample of configs. The operator provisions everything.
 func sampleServer(t *testing.T) *fixture {
 	t.Helper()
 	return newFixtureOn(t, servertest.StartSampleNATS(t, "../../configs/nats/notifier.conf"), nats.UserInfo("operator", "secret"))
 }
 
-// sampleNames are the defaults, for which the sample of configs is written. The dead letters have little room.
+// sampleNames are the default names, for which the sample of configs is written. The dead-letter stream is small.
 var sampleNames = Names{
 	Stream: "NOTIFICATIONS", Subject: "notify", Consumer: "notifier", MaxBytes: 1 << 30, MaxAge: 7 * 24 * time.Hour,
 	RoomStream: "NOTIFICATIONS_ROOM", LongestDelay: time.Hour,
@@ -86,7 +85,6 @@ var sampleNames = Names{
 	DeadLetters: DeadLetterBounds{PerSubject: 100, Bytes: 1 << 20, Age: time.Hour},
 }
 
-// decideByID decides about events by their IDs.
 func (f *fixture) decideByID() {
 	f.throttle.answers(func(c throttle.Request) throttle.Decision {
 		switch {
@@ -102,7 +100,7 @@ func (f *fixture) decideByID() {
 	f.throttle.delay = comeBackIn(time.Second)
 }
 
-// A worker does all of its work with the rights of the sample, and none is denied.
+// TestSampleRightsAreEnough has a worker do all kinds of its work with the rights of the sample.
 func TestSampleRightsAreEnough(t *testing.T) {
 	f := sampleServer(t)
 	testkit.Must(sampleNames.provision(t.Context(), f.js, 3*time.Second, true, f.log.Logger()))(t)
@@ -114,17 +112,13 @@ func TestSampleRightsAreEnough(t *testing.T) {
 		}
 	}
 
-	// An event that is sent after its lease was renewed, one that gets a nak, one that waits for a slot, one that waits for
-	// its channel, one that resolves nothing, several in one message, and more dead letters than there is room for.
+	// The IDs name the kinds. A group and more dead letters than the stream takes follow.
 	release := newGate(t)
 	f.decideByID()
-	f.sink.send = func(ctx context.Context, _ event.Event, _ int) error {
-		_ = release.pass(ctx)
-		return nil
-	}
+	f.holdPosts(release)
 	f.throttle.Pause(t.Context(), "paused", 3*time.Second)
 	w := f.start(func(o *Options) {
-		o.Delay = func(string) time.Duration { return time.Hour }
+		mayDelay(o)
 		o.Pace = time.Millisecond
 		o.Connection, o.Names, o.Provision, o.AckWait = c, sampleNames, false, 3*time.Second
 	})
@@ -140,7 +134,7 @@ func TestSampleRightsAreEnough(t *testing.T) {
 	for range letters {
 		f.publish("notify.payments", "{"+strings.Repeat("x", 200_000))
 	}
-	f.eventually("a lease is renewed", func() bool { return f.journal.count("extend slow") > 0 })
+	f.eventually("a lease is renewed", func() bool { return f.calls.count("extend slow") > 0 })
 	release.open()
 	f.eventually("all end", func() bool { return f.metrics.ended() == 7+letters })
 	f.requireOutcomes(map[string]int{"sent payments": 5, "sent paused": 1, "dead payments": letters, "dropped payments": 1})
@@ -153,7 +147,7 @@ func TestSampleRightsAreEnough(t *testing.T) {
 	}
 }
 
-// limited is a server with a user who may do all but publish on some subjects.
+// limited starts a server with a user who may not publish on the denied subjects.
 func limited(t *testing.T, denied ...string) *fixture {
 	t.Helper()
 	n := servertest.StartNATS(t, func(o *server.Options) {
@@ -172,7 +166,7 @@ func (f *fixture) connectLimited() *Connection {
 	return c
 }
 
-// A right that is missing looks like a timeout to whoever asks; the log names it once, and so does the probe.
+// TestDenialIsNamed denies a subject. The log and Ready name it. Without the name the denial looks like a timeout.
 func TestDenialIsNamed(t *testing.T) {
 	t.Parallel()
 	const info = "$JS.API.CONSUMER.INFO.EVENTS.notifier"
@@ -191,16 +185,12 @@ func TestDenialIsNamed(t *testing.T) {
 	if err := <-prepared; !errors.Is(err, context.Canceled) {
 		t.Errorf("preparing ended with %v", err)
 	}
-	for range 3 { // said again and again
-		_ = c.Conn.Publish(info, nil)
-	}
-	testkit.NoError(t, c.Conn.FlushTimeout(patience))
 	if lines := f.log.Lines("nats permission is missing"); len(lines) != 1 || !strings.Contains(lines[0], info) {
-		t.Errorf("logged: %q, want the subject, once", lines)
+		t.Errorf("lines: got %q, want one with %s", lines, info)
 	}
 }
 
-// What is remembered of denials is one for each subject, in order, and bounded.
+// TestDenied repeats denials. The connection remembers each subject once, in order, up to a bound.
 func TestDenied(t *testing.T) {
 	t.Parallel()
 	log := testkit.NewLog(t)
@@ -219,7 +209,5 @@ func TestDenied(t *testing.T) {
 	for i := range 2 * mostDenied {
 		deny(fmt.Sprint(i))
 	}
-	if n := len(c.denied); n != mostDenied {
-		t.Errorf("%d denials are remembered, want %d at most", n, mostDenied)
-	}
+	testkit.Equal(t, len(c.denied), mostDenied, "remembered denials")
 }

@@ -38,7 +38,7 @@ func TestOneLine(t *testing.T) {
 	}
 }
 
-// letterCase is a body that becomes a dead letter.
+// letterCase is a body that ends as a dead letter.
 type letterCase struct {
 	subject, body string
 	headers       []string
@@ -46,12 +46,12 @@ type letterCase struct {
 	first         string // the first level in its subject; "" for payments
 	has           map[string]string
 	hasNot        []string
-	kept          int  // bytes of a body that is cut; 0: all of it
-	bare          bool // without any header
-	most          int  // bytes of a body that is too large; 0: 1000
+	kept          int  // bytes of a cut body; 0: all
+	bare          bool // no header is left
+	most          int  // largest body in bytes; 0: 1000
 }
 
-const maxPayload = 1 << 20 // the server's default
+const maxPayload = 1 << 20 // default of the server
 
 var (
 	largeValue  = strings.Repeat("v", 1500)
@@ -90,53 +90,49 @@ var letterCases = map[string]letterCase{
 	"too large, as large as can be":      {body: brokenBody(maxPayload), reason: event.ReasonTooLarge, kept: 1000},
 }
 
-// A dead letter has the body and the producer's headers, and says where it comes from and why. Where that is too much for the
-// server it has less of them, and says so.
+// TestDeadLetter compares letters with the body, the producer's headers, the origin and the reason. A letter that exceeds the server's
+// largest message loses headers, or a part of its body.
 func TestDeadLetter(t *testing.T) {
 	t.Parallel()
-	for name, test := range letterCases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t)
-			f.provision(patience)
-			subject, first := cmp.Or(test.subject, "notify.payments"), cmp.Or(test.first, "payments")
-			sequence := f.publish(subject, test.body, test.headers...)
-			f.start(func(o *Options) {
-				if test.reason == event.ReasonTooLarge {
-					o.Decoder.MaxBytes = cmp.Or(test.most, 1000)
-				}
-			})
-			f.awaitSettled(1)
-			f.requireSaid(sequence, "+TERM "+string(test.reason)+": …")
-			testkit.Equal(t, f.metrics.Get("letter "+string(test.reason)), 1, "dead letters were counted for the reason")
-			letters := f.deadLetters()
-			if len(letters) != 1 {
-				t.Fatalf("%d dead letters are stored, want 1", len(letters))
-			}
-			letter := letters[0]
-			want := map[string]string{
-				HeaderReason: string(test.reason), room.HeaderSubject: subject, HeaderSequence: "1", HeaderDeliveries: "1",
-			}
-			maps.Copy(want, test.has)
-			kept := test.body
-			if test.kept > 0 {
-				kept = kept[:test.kept]
-				want[HeaderBodyLength] = fmt.Sprint(len(test.body))
-				want[HeaderBodySHA256] = fmt.Sprintf("%x", sha256.Sum256([]byte(test.body)))
-			}
-			if on := fmt.Sprintf("notify-dlq.%s.%s", test.reason, first); string(letter.Data) != kept || letter.Subject != on {
-				t.Errorf("it is on %s, with %d bytes; want %d bytes of the body on %s", letter.Subject, len(letter.Data), len(kept), on)
-			}
-			if !test.bare {
-				f.requireLetterHeaders(letter, want, test.hasNot)
-			} else if len(letter.Header) > 0 {
-				t.Errorf("it has headers: %v", letter.Header)
+	each(t, letterCases, func(t *testing.T, f *fixture, test letterCase) {
+		f.provision(patience)
+		subject, first := cmp.Or(test.subject, "notify.payments"), cmp.Or(test.first, "payments")
+		sequence := f.publish(subject, test.body, test.headers...)
+		f.start(func(o *Options) {
+			if test.reason == event.ReasonTooLarge {
+				o.Decoder.MaxBytes = cmp.Or(test.most, 1000)
 			}
 		})
-	}
+		f.awaitSettled(1)
+		f.requireSaid(sequence, "+TERM "+string(test.reason)+": …")
+		testkit.Equal(t, f.metrics.Get("letter "+string(test.reason)), 1, "dead letters by reason")
+		letters := f.deadLetters()
+		if len(letters) != 1 {
+			t.Fatalf("%d dead letters are stored, want 1", len(letters))
+		}
+		letter := letters[0]
+		want := map[string]string{
+			HeaderReason: string(test.reason), room.HeaderSubject: subject, HeaderSequence: "1", HeaderDeliveries: "1",
+		}
+		maps.Copy(want, test.has)
+		kept := test.body
+		if test.kept > 0 {
+			kept = kept[:test.kept]
+			want[HeaderBodyLength] = fmt.Sprint(len(test.body))
+			want[HeaderBodySHA256] = fmt.Sprintf("%x", sha256.Sum256([]byte(test.body)))
+		}
+		if on := fmt.Sprintf("notify-dlq.%s.%s", test.reason, first); string(letter.Data) != kept || letter.Subject != on {
+			t.Errorf("it is on %s, with %d bytes; want %d bytes of the body on %s", letter.Subject, len(letter.Data), len(kept), on)
+		}
+		if !test.bare {
+			f.requireLetterHeaders(letter, want, test.hasNot)
+		} else if len(letter.Header) > 0 {
+			t.Errorf("it has headers: %v", letter.Header)
+		}
+	})
 }
 
-// requireLetterHeaders checks the headers of the letter of the producers' first message. They are all that the room has to know.
+// requireLetterHeaders checks the headers of the letter of the producers' first message.
 func (f *fixture) requireLetterHeaders(letter *jetstream.RawStreamMsg, want map[string]string, hasNot []string) {
 	f.Helper()
 	if id := letter.Header.Get(nats.MsgIdHdr); !strings.HasPrefix(id, "dlq-EVENTS-1-") {
@@ -159,8 +155,8 @@ func (f *fixture) requireLetterHeaders(letter *jetstream.RawStreamMsg, want map[
 	}
 }
 
-// An event that became a dead letter in the room is the same letter where the message that it came in is delivered once more: it was
-// stored in the room, and its acknowledgement was lost. The parts of a body are letters of their own, and so is what was replayed.
+// TestDeadLetterOfAnEventThatMoved stores the letter of an event again after its moves. The stream knows the letter again. A part of a
+// group and a replay have letters of their own.
 func TestDeadLetterOfAnEventThatMoved(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -188,13 +184,10 @@ func TestDeadLetterOfAnEventThatMoved(t *testing.T) {
 		{inRoom(5, func(entry *room.Entry) { entry.Since = entry.Since.Add(time.Second) }), 4},
 	} {
 		testkit.NoError(t, w.storeDeadLetter(t.Context(), step.m, fault))
-		if letters := f.deadLetters(); len(letters) != step.want {
-			t.Errorf("%d dead letters are stored after step %d, want %d", len(letters), i+1, step.want)
-		}
+		testkit.Equal(t, len(f.deadLetters()), step.want, "dead letters after step %d", i+1)
 	}
 }
 
-// A dead-letter stream that is deleted under a running worker is made anew, where that is wanted.
 func TestDeadLetterStreamIsMadeAnew(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -203,27 +196,10 @@ func TestDeadLetterStreamIsMadeAnew(t *testing.T) {
 	sequence := f.publish("notify.payments", "{broken")
 	f.awaitSettled(1)
 	f.requireSaid(sequence, "+TERM bad_json: …")
-	if letters := f.deadLetters(); len(letters) != 1 {
-		t.Errorf("%d dead letters are stored, want 1", len(letters))
-	}
+	testkit.Equal(t, len(f.deadLetters()), 1, "dead letters")
 }
 
-// A stream may bound its messages more tightly than the server does.
-func TestTooMuch(t *testing.T) {
-	t.Parallel()
-	for _, err := range []error{nats.ErrMaxPayload, &jetstream.APIError{ErrorCode: 10054}} {
-		if !tooMuch(fmt.Errorf("wrapped: %w", err)) {
-			t.Errorf("%v is not taken for too much", err)
-		}
-	}
-	for _, err := range []error{nil, nats.ErrTimeout, &jetstream.APIError{ErrorCode: 10060}} {
-		if tooMuch(err) {
-			t.Errorf("%v is taken for too much", err)
-		}
-	}
-}
-
-// bury makes letters of bodies as a worker does, for one producer after the other.
+// deadLetter stores the dead letters of bodies, as a worker does.
 func (f *fixture) deadLetter(w *Worker, subject string, bodies ...string) {
 	f.Helper()
 	for _, body := range bodies {
@@ -239,7 +215,7 @@ func (f *fixture) deadLetter(w *Worker, subject string, bodies ...string) {
 	}
 }
 
-// origins are the sequences of the events from which the letters come, by the letters' subjects.
+// origins lists the sequences of the letters' events, by the letters' subjects.
 func (f *fixture) origins() map[string][]uint64 {
 	f.Helper()
 	origins := make(map[string][]uint64)
@@ -250,7 +226,7 @@ func (f *fixture) origins() map[string][]uint64 {
 	return origins
 }
 
-// On a subject that is full the oldest letter goes, and nobody else's. It is counted.
+// TestDeadLettersOfOneSubject fills one subject. Its oldest letters go, and are counted. Other subjects keep theirs.
 func TestDeadLettersOfOneSubject(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -268,17 +244,17 @@ func TestDeadLettersOfOneSubject(t *testing.T) {
 	if got, other := origins["notify-dlq.bad_json.security"], origins["notify-dlq.empty.payments"]; len(got) != 1 || len(other) != 1 {
 		t.Errorf("%d letters of security, %d of another reason, want 1 and 1", len(got), len(other))
 	}
-	testkit.Equal(t, f.metrics.Get("letters discarded"), more, "letters were counted as pushed out")
+	testkit.Equal(t, f.metrics.Get("letters discarded"), more, "discarded letters")
 	pushedOut := 0
 	for _, letter := range f.deadLetters() {
 		n, _ := strconv.Atoi(letter.Header.Get(HeaderPushedOut))
 		pushedOut += n
 	}
-	testkit.Equal(t, pushedOut, more, "number that the letters say they have pushed out")
+	testkit.Equal(t, pushedOut, more, "sum of the headers "+HeaderPushedOut)
 }
 
-// One producer of ten times what the store takes loses its own oldest letters, and the neighbours none, however small the
-// store is. Neither the producers' stream nor the room lack anything.
+// TestDeadLettersWhereBytesRunOut has one producer send ten times the size of the store. The producer loses its own oldest letters. The
+// neighbours lose none. The producers' stream and the room still take messages.
 func TestDeadLettersWhereBytesRunOut(t *testing.T) {
 	t.Parallel()
 	const store = 64 << 20
@@ -295,7 +271,7 @@ func TestDeadLettersWhereBytesRunOut(t *testing.T) {
 	body := strings.Repeat("x", 1<<20-100)
 	const bodies = 680
 	f.deadLetter(w, "notify.payments", body)
-	for i := range bodies - 1 { // without the way through the producers' stream, which takes its time
+	for i := range bodies - 1 { // stores the letters directly, which is faster
 		entry := room.Entry{
 			Subject: "notify.payments", ID: fmt.Sprint(i),
 			Origin: room.Origin{Stream: testNames.Stream, Sequence: uint64(neighbours + 2 + i), Stored: time.Now()},
@@ -323,7 +299,7 @@ func TestDeadLettersWhereBytesRunOut(t *testing.T) {
 	if len(own) < 60 || len(own) > 96 || own[len(own)-1] != neighbours+bodies || int(own[len(own)-1]-own[0]) != len(own)-1 {
 		t.Errorf("%d letters of payments are left, from that of event %d to that of event %d; want the newest, as many as fit", len(own), own[0], own[len(own)-1])
 	}
-	testkit.Equal(t, f.metrics.Get("letters discarded"), bodies-len(own), "letters were counted as pushed out")
+	testkit.Equal(t, f.metrics.Get("letters discarded"), bodies-len(own), "discarded letters")
 	for range 10 {
 		f.publish("notify.security", body)
 	}
@@ -332,7 +308,7 @@ func TestDeadLettersWhereBytesRunOut(t *testing.T) {
 	}
 }
 
-// The first level with the most bytes loses its oldest letters; none loses what is within its share.
+// TestOldest takes the oldest letters of the first level with the most bytes.
 func TestOldest(t *testing.T) {
 	t.Parallel()
 	const most = 1000
@@ -361,12 +337,12 @@ func TestOldest(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			testkit.EqualMaps(t, test.piles.oldest(test.own, test.size, test.missing, most), test.want, "letters that go")
+			testkit.EqualMaps(t, test.piles.oldest(test.own, test.size, test.missing, most), test.want, "discarded letters")
 		})
 	}
 }
 
-// Instances that find the stream full at once make room once.
+// TestRoomIsMadeOnce has several goroutines find the stream full at once. One of them makes room.
 func TestRoomIsMadeOnce(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -386,11 +362,11 @@ func TestRoomIsMadeOnce(t *testing.T) {
 	together.Wait()
 	slices.Sort(gone[:])
 	if gone[2] != 0 || gone[3] == 0 {
-		t.Errorf("%v letters went, want that one goroutine makes room", gone)
+		t.Errorf("discarded letters by goroutine: got %v, want some for one of them", gone)
 	}
 }
 
-// A worker that may not purge says so, and loses neither the event nor a letter.
+// TestNoRightToMakeRoom denies the right to purge. The log says so. Neither the event nor a letter is lost.
 func TestNoRightToMakeRoom(t *testing.T) {
 	t.Parallel()
 	f := limited(t, "$JS.API.STREAM.PURGE.>")
@@ -406,10 +382,6 @@ func TestNoRightToMakeRoom(t *testing.T) {
 		o.Connection = f.connectLimited()
 	})
 	f.eventually("the log says so", func() bool { return len(f.log.Lines("dead letters cannot be stored")) > 0 })
-	if letters := f.deadLetters(); len(letters) != 4 {
-		t.Errorf("%d letters are left, want 4", len(letters))
-	}
-	if info := f.streamInfo(testNames.Stream); info.State.Msgs != 1 {
-		t.Errorf("%d events are left, want 1", info.State.Msgs)
-	}
+	testkit.Equal(t, len(f.deadLetters()), 4, "letters")
+	testkit.Equal(t, f.streamInfo(testNames.Stream).State.Msgs, 1, "events")
 }

@@ -12,10 +12,12 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// mayDelay lets events wait for an hour.
+// mayDelay lets events wait for slots for an hour.
 func mayDelay(o *Options) { o.Delay = func(string) time.Duration { return time.Hour } }
 
-// denyFirst makes a throttle that denies each event the first time it asks, and then admits it.
+func slowDelays(o *Options) { slow(o); mayDelay(o) }
+
+// denyFirst has the throttle deny each event first, and admit it after its wait.
 func (f *fixture) denyFirst(answer func(c throttle.Request, longest time.Duration) (throttle.DelayVerdict, time.Duration, error)) {
 	f.throttle.answers(func(c throttle.Request) throttle.Decision {
 		if c.HasWaited {
@@ -32,13 +34,13 @@ func comeBackIn(in time.Duration) func(throttle.Request, time.Duration) (throttl
 	}
 }
 
-// A denied event waits in the room, out of the consumers' sight, until its slot opens.
+// TestDelay has a denied event wait in the room until its slot opens. The longest wait of a replayed event counts from the replay.
 func TestDelay(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.denyFirst(func(_ throttle.Request, longest time.Duration) (throttle.DelayVerdict, time.Duration, error) {
 		if longest > time.Hour+clockError || longest < time.Hour-patience {
-			t.Errorf("it may wait for another %v, want about an hour", longest)
+			t.Errorf("longest wait: got %v, want about an hour", longest)
 		}
 		return throttle.ComesBack, 2 * time.Second, nil
 	})
@@ -55,7 +57,7 @@ func TestDelay(t *testing.T) {
 	if in := at.Sub(start); err != nil || in < 2*time.Second || in > 2*time.Second+patience {
 		t.Errorf("it waits for %v (%v) with %v, want about 2 s", in, err, waiting[0].Header)
 	}
-	testkit.Equal(t, f.metrics.Get("delayed"), 1, "events counted as delayed")
+	testkit.Equal(t, f.metrics.Get("delayed"), 1, "delayed events")
 	f.awaitSettled(1)
 	f.requireRoomEmpty()
 	if took := time.Since(start); took < time.Second {
@@ -63,9 +65,18 @@ func TestDelay(t *testing.T) {
 	}
 	f.requireOutcomes(map[string]int{"sent payments": 1})
 	f.requireHistory("order-1", "send", "finish")
+
+	long := time.Now().Add(-24 * time.Hour)
+	f.putInRoom(testNames.room().Queue(room.Replay, "payments"), room.Entry{
+		Reason: room.Replay, Subject: "notify.payments", ID: "order-2", Origin: room.Origin{Stream: "OTHER", Sequence: 7, Stored: long}, Since: long,
+	}, `{"title": "an event"}`)
+	f.eventually("the replay ends", func() bool { return f.metrics.ended() == 2 })
+	f.requireRoomEmpty()
+	testkit.Equal(t, f.metrics.Get("delayed"), 2, "delayed events")
+	f.requireOutcomes(map[string]int{"sent payments": 2})
 }
 
-// An event that came back waits no longer than it might from the start. That it is dropped says nothing about others.
+// TestDelayEnds delays an event three times. The third one comes too late, so the event is dropped. Younger events can still wait.
 func TestDelayEnds(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -91,90 +102,64 @@ func TestDelayEnds(t *testing.T) {
 	f.eventually("the next one waits", func() bool { return f.metrics.Get("delayed") == 3 })
 	f.requireOutcomes(map[string]int{"dropped payments": 1})
 	if got, want := <-drops, (summary.Drop{Category: "payments", Level: "the rule", Title: "an event", N: 1}); len(got) != 1 || got[0] != want {
-		t.Errorf("dropped: %v, want %v", got, want)
+		t.Errorf("drops: got %v, want %v", got, want)
 	}
 	if len(longest) != 3 || longest[0] > time.Hour+clockError || longest[1] > longest[0]-time.Second/2 || longest[2] > longest[1]-time.Second/2 {
-		t.Errorf("it might wait for %v, want less each time", longest)
+		t.Errorf("longest waits: got %v, want a shorter one each time", longest)
 	}
-	testkit.Equal(t, f.metrics.Get("refused by the room: slot"), 0, "events counted as refused")
+	testkit.Equal(t, f.metrics.Get("refused by the room: slot"), 0, "refused events")
 }
 
-// clockError is by how much a worker on a busy machine may be wrong about the time of the server.
+// clockError bounds the error of a worker's server clock on a busy machine.
 const clockError = time.Second
 
-// How long an event may wait counts from its replay if it was replayed, however old it is.
-func TestDelayOfAReplay(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.denyFirst(func(_ throttle.Request, longest time.Duration) (throttle.DelayVerdict, time.Duration, error) {
-		if longest > time.Hour+clockError || longest < time.Hour-patience {
-			t.Errorf("it may wait for another %v, want about an hour", longest)
-		}
-		return throttle.ComesBack, time.Second, nil
-	})
-	f.start(mayDelay)
-	long := time.Now().Add(-24 * time.Hour)
-	f.putInRoom(testNames.room().Queue(room.Replay, "payments"), room.Entry{
-		Reason: room.Replay, Subject: "notify.payments", ID: "order-1", Origin: room.Origin{Stream: "OTHER", Sequence: 7, Stored: long}, Since: long,
-	}, `{"title": "an event"}`)
-	f.eventually("it ends", func() bool { return f.metrics.ended() == 1 })
-	f.requireRoomEmpty()
-	f.requireOutcomes(map[string]int{"sent payments": 1})
-}
-
-// Where too many events wait, or no slot opens in time, more of the category are dropped, for a second without asking.
+// TestDelayRefused refuses to delay an event. The worker drops more events of the category without asking for a second.
 func TestDelayRefused(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
+	type refusedCase struct {
 		verdict throttle.DelayVerdict
 		counted int
-	}{"too many wait": {throttle.TooMany, 3}, "too late": {throttle.TooLate, 0}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t)
-			var asked atomic.Int32
-			f.denyFirst(func(throttle.Request, time.Duration) (throttle.DelayVerdict, time.Duration, error) {
-				asked.Add(1)
-				return test.verdict, 0, nil
-			})
-			w := f.start(mayDelay)
-			start := time.Now()
-			f.event("payments", "first")
-			f.awaitSettled(1)
-			f.event("payments", "second")
-			f.awaitSettled(2)
-			if inTime := time.Since(start) < refusedFor; inTime && asked.Load() != 1 {
-				t.Errorf("it was asked about %d delays, want only the first", asked.Load())
-			}
-			if !w.mayWait("errors") {
-				t.Error("another category is refused too")
-			}
-			f.eventually("the second is over", func() bool { return w.mayWait("payments") })
-			before := asked.Load()
-			f.event("payments", "third")
-			f.awaitSettled(3)
-			if after := asked.Load(); after != before+1 {
-				t.Errorf("after a second it was asked about %d delays, want another one", after-before)
-			}
-			f.requireOutcomes(map[string]int{"dropped payments": 3})
-			testkit.Equal(t, f.metrics.Get("refused by the room: slot"), test.counted, "events counted as refused")
-			if f.metrics.Get("by the rule payments") != 3 {
-				t.Error("the drops were not counted by their level")
-			}
-		})
 	}
+	each(t, map[string]refusedCase{"too many wait": {throttle.TooMany, 3}, "too late": {throttle.TooLate, 0}}, func(t *testing.T, f *fixture, test refusedCase) {
+		var asked atomic.Int32
+		f.denyFirst(func(throttle.Request, time.Duration) (throttle.DelayVerdict, time.Duration, error) {
+			asked.Add(1)
+			return test.verdict, 0, nil
+		})
+		w := f.start(mayDelay)
+		start := time.Now()
+		f.event("payments", "first")
+		f.awaitSettled(1)
+		f.event("payments", "second")
+		f.awaitSettled(2)
+		if time.Since(start) < refusedFor {
+			testkit.Equal(t, asked.Load(), 1, "requests within the second")
+		}
+		if !w.mayWait("errors") {
+			t.Error("another category is refused too")
+		}
+		f.eventually("the second is over", func() bool { return w.mayWait("payments") })
+		before := asked.Load()
+		f.event("payments", "third")
+		f.awaitSettled(3)
+		testkit.Equal(t, asked.Load()-before, 1, "requests after the second")
+		f.requireOutcomes(map[string]int{"dropped payments": 3})
+		testkit.Equal(t, f.metrics.Get("refused by the room: slot"), test.counted, "refused events")
+		testkit.Equal(t, f.metrics.Get("by the rule payments"), 3, "drops by the rule")
+	})
 }
 
-// What else may become of an event that is denied, or that was to wait.
+// TestDelayVerdicts has the other ends of a denied or planned event.
 func TestDelayVerdicts(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
+	type verdictCase struct {
 		setUp     func(f *fixture)
 		redeliver bool
-		off       bool // events may not wait
+		off       bool // the settings let no event wait
 		said      string
 		outcome   string
-	}{
+	}
+	each(t, map[string]verdictCase{
 		"another message with its ID waits": {setUp: func(f *fixture) {
 			f.denyFirst(func(throttle.Request, time.Duration) (throttle.DelayVerdict, time.Duration, error) {
 				return throttle.AlreadyWaiting, 0, nil
@@ -193,38 +178,34 @@ func TestDelayVerdicts(t *testing.T) {
 			f.throttle.answers(always(denied(0)))
 		}, said: "+ACK", outcome: "dropped payments"},
 		"events may not wait": {setUp: func(f *fixture) { f.denyFirst(nil) }, off: true, said: "+ACK", outcome: "dropped payments"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t)
-			found := f.provision(patience)
-			if test.setUp != nil {
-				test.setUp(f)
-			}
-			sequence := f.event("payments", "order-1")
-			want := []string{test.said}
-			if test.redeliver {
-				f.deliverOnce(found)
-				want = []string{sayNak, test.said}
-			}
-			if test.off {
-				f.start(nil)
-			} else {
-				f.start(mayDelay)
-			}
-			f.requireSaid(sequence, want...)
-			if test.outcome == "" {
-				f.requireOutcomes(nil)
-				return
-			}
-			f.awaitSettled(1)
-			f.requireOutcomes(map[string]int{test.outcome: 1})
-		})
-	}
+	}, func(t *testing.T, f *fixture, test verdictCase) {
+		found := f.provision(patience)
+		if test.setUp != nil {
+			test.setUp(f)
+		}
+		sequence := f.event("payments", "order-1")
+		want := []string{test.said}
+		if test.redeliver {
+			f.deliverOnce(found)
+			want = []string{sayNak, test.said}
+		}
+		if test.off {
+			f.start(nil)
+		} else {
+			f.start(mayDelay)
+		}
+		f.requireSaid(sequence, want...)
+		if test.outcome == "" {
+			f.requireOutcomes(nil)
+			return
+		}
+		f.awaitSettled(1)
+		f.requireOutcomes(map[string]int{test.outcome: 1})
+	})
 }
 
-// A message whose event was stored for later, and that could not be settled then, comes again: it is stored once, and not planned
-// anew.
+// TestDelayWhoseSettlementWasLost stores an event for later without settling its message. The redelivery stores nothing more and plans
+// nothing anew.
 func TestDelayWhoseSettlementWasLost(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -249,43 +230,42 @@ func TestDelayWhoseSettlementWasLost(t *testing.T) {
 	f.requireOutcomes(map[string]int{"sent payments": 1})
 	f.requireHistory("order-1", "send", "finish")
 	if asked := f.throttle.asked(); len(asked) != 1 || !asked[0].HasWaited {
-		t.Errorf("asked for %+v, want once, when it had waited", asked)
+		t.Errorf("requests: got %+v, want one after the wait", asked)
 	}
-	if stored := f.streamInfo(testNames.RoomStream).State.LastSeq; stored != 2 {
-		t.Errorf("the room has stored %d messages, want the schedule and what it stored", stored)
-	}
+	testkit.Equal(t, f.streamInfo(testNames.RoomStream).State.LastSeq, 2, "messages stored in the room: the schedule and its message")
 }
 
-// An event that with what it needs to come back is larger than the room takes is dropped by its rule, also if it was planned before.
+// TestDelayOfWhatIsTooLarge denies an event that exceeds the room's largest message with its headers. The event is dropped.
 func TestDelayOfWhatIsTooLarge(t *testing.T) {
 	t.Parallel()
-	for name, redeliver := range map[string]bool{"at first": false, "planned before": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t)
-			config := testNames.RoomConfig()
-			config.MaxMsgSize = 500
-			testkit.Must(f.js.CreateStream(t.Context(), config))(t)
-			found := f.provision(patience)
-			f.denyFirst(comeBackIn(time.Hour))
-			f.throttle.planned = func(throttle.Request) (time.Duration, bool, error) { return time.Hour, true, nil }
-			f.publish("notify.payments", strings.Repeat("x", 450))
-			level := "the rule"
-			if redeliver {
-				f.deliverOnce(found)
-				level = throttle.LevelRoom // which rule denied it is not known any more
-			}
-			f.start(mayDelay)
-			f.awaitSettled(1)
-			f.requireOutcomes(map[string]int{"dropped payments": 1})
-			if f.metrics.Get("by "+level+" payments") != 1 || f.metrics.Get("delayed") != 0 {
-				t.Errorf("counted: %v", f.metrics.All())
-			}
-		})
-	}
+	each(t, map[string]bool{"at first": false, "planned before": true}, func(t *testing.T, f *fixture, redeliver bool) {
+		f.smallRoom()
+		found := f.provision(patience)
+		f.denyFirst(comeBackIn(time.Hour))
+		f.throttle.planned = func(throttle.Request) (time.Duration, bool, error) { return time.Hour, true, nil }
+		f.publish("notify.payments", strings.Repeat("x", 450))
+		level := "the rule"
+		if redeliver {
+			f.deliverOnce(found)
+			level = throttle.LevelRoom // a redelivery does not know its rule
+		}
+		f.start(mayDelay)
+		f.awaitSettled(1)
+		f.requireOutcomes(map[string]int{"dropped payments": 1})
+		testkit.Equal(t, f.metrics.Get("by "+level+" payments"), 1, "drops by %s", level)
+		testkit.Equal(t, f.metrics.Get("delayed"), 0, "delayed events")
+	})
 }
 
-// Where events may wait no longer, those that come back and are denied again are dropped; others go on.
+// smallRoom makes a room of messages with at most 500 bytes.
+func (f *fixture) smallRoom() {
+	f.Helper()
+	config := testNames.RoomConfig()
+	config.MaxMsgSize = 500
+	testkit.Must(f.js.CreateStream(f.Context(), config))(f)
+}
+
+// TestDelayIsTurnedOff restarts the worker with settings that let no event wait. A delayed event that is denied again is dropped.
 func TestDelayIsTurnedOff(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

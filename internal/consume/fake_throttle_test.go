@@ -13,15 +13,15 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// fakeThrottle admits everything unless it is told otherwise.
+// fakeThrottle admits each event by default.
 type fakeThrottle struct {
-	journal   *diary
+	calls     *callLog
 	decideOne func(ctx context.Context, c throttle.Request) (throttle.Decision, error) // nil: admit
 	full      func(category string) *throttle.Denial                                   // nil: nothing is full
 	await     func(ctx context.Context) error                                          // nil: at once
-	reserve   func(destination string, maxWait time.Duration) post                     // nil: now, or when the destination has rested
-	askPause  func()                                                                   // called when it is asked whether a destination is paused; nil: nothing
-	enter     func(stay throttle.Stay) bool                                            // nil: all may stay
+	reserve   func(destination string, maxWait time.Duration) post                     // nil: now, or after the pause of the destination
+	askPause  func()                                                                   // called by CheckPause; nil: nothing
+	enter     func(stay throttle.Stay) bool                                            // nil: each may stay
 	passed    func(at position) (int64, error)                                         // nil: nothing has vanished
 
 	enterFails error
@@ -29,17 +29,17 @@ type fakeThrottle struct {
 	delay   func(c throttle.Request, longest time.Duration) (throttle.DelayVerdict, time.Duration, error)
 	planned func(c throttle.Request) (time.Duration, bool, error) // nil: nothing is
 
-	recorded func(c throttle.Request) bool // nil: that is not known
+	recorded func(c throttle.Request) bool // nil: unknown
 
 	mu         sync.Mutex
 	candidates []throttle.Request
-	finished   map[string]bool          // events that were delivered, by identity
-	entered    map[string]throttle.Stay // stays that were entered and not left, by category and member
+	finished   map[string]bool          // delivered events, by identity
+	entered    map[string]throttle.Stay // present stays, by category and member
 	mostInRoom int                      // stays at once
-	unpaired   map[string]bool          // pairs that are known not to be open
-	positions  []position               // that were told
+	unpaired   map[string]bool          // pairs that are known to be closed
+	positions  []position               // arguments of Passed
 	paused     map[string]time.Time
-	pauses     map[string]time.Duration // what Pause was told last
+	pauses     map[string]time.Duration // the last argument of Pause
 }
 
 func (f *fakeThrottle) Full(category string) *throttle.Denial {
@@ -87,10 +87,10 @@ func (f *fakeThrottle) pause(destination string) time.Duration {
 	return max(0, time.Until(f.paused[destination]))
 }
 
-// post is when a destination takes its next message.
+// post is the answer to a reservation.
 type post struct {
 	wait    time.Duration
-	tooLate bool // beyond the maxWait
+	tooLate bool // the wait exceeds maxWait
 }
 
 func (f *fakeThrottle) Reserve(_ context.Context, destination string, maxWait time.Duration) pacing.Reservation {
@@ -132,21 +132,16 @@ func (f *fakeThrottle) LeaveRoom(_ context.Context, stays []throttle.Stay) error
 	defer f.mu.Unlock()
 	for _, stay := range stays {
 		name := stay.First + " " + stay.Member
-		if f.entered[name].Weight <= stay.Weight { // else some of its weight is left
+		if f.entered[name].Weight <= stay.Weight { // otherwise a part of the weight stays
 			delete(f.entered, name)
 		}
 	}
 	return nil
 }
 
-func (f *fakeThrottle) Records(context.Context) throttle.Recorded {
-	if f.recorded == nil {
-		return nil
-	}
-	return f.recorded
-}
+func (f *fakeThrottle) Records(context.Context) throttle.Recorded { return f.recorded }
 
-// inRoom lists the stays that were entered and not left.
+// inRoom lists the present stays.
 func (f *fakeThrottle) inRoom() []throttle.Stay {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -160,10 +155,10 @@ func (f *fakeThrottle) KnownUnpaired(pair string, _ time.Time) bool {
 }
 
 func (f *fakeThrottle) LearnUnpaired(pair string, _ time.Time) {
-	f.journal.add("learns %s", strings.ReplaceAll(pair, "\n", "/"))
+	f.calls.add("learns %s", strings.ReplaceAll(pair, "\n", "/"))
 }
 
-// position is how far a consumer has come, as Passed is told it.
+// position is the progress of a consumer.
 type position struct {
 	consumer             string
 	sequence, deliveries uint64
@@ -198,7 +193,7 @@ func (f *fakeThrottle) asked() []throttle.Request {
 }
 
 func (f *fakeThrottle) grant(c throttle.Request) *fakeGrant {
-	return &fakeGrant{id: c.ID, journal: f.journal, finish: func() bool {
+	return &fakeGrant{id: c.ID, calls: f.calls, finish: func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		newly := !f.finished[c.ID]
@@ -207,17 +202,17 @@ func (f *fakeThrottle) grant(c throttle.Request) *fakeGrant {
 	}}
 }
 
-// answers has the throttle answer each request by a function of it alone.
+// answers sets the decision of each request.
 func (f *fakeThrottle) answers(decide func(throttle.Request) throttle.Decision) {
 	f.decideOne = func(_ context.Context, c throttle.Request) (throttle.Decision, error) { return decide(c), nil }
 }
 
-// denied is about an event that a rule denies, whose next slot opens after a time; 0: that is not known.
+// denied is a denial by a rule. The next slot opens after the wait; 0 means unknown.
 func denied(wait time.Duration) throttle.Decision {
 	return throttle.Decision{Verdict: throttle.Denied, Node: limits.Node{Level: "the rule"}, Wait: wait}
 }
 
-// fullFor knows that a rule denies the events of a category, "" for all.
+// fullFor reports a full limit for a category. "" means all categories.
 func fullFor(level, category string) func(string) *throttle.Denial {
 	return func(of string) *throttle.Denial {
 		if category != "" && of != category {
@@ -227,7 +222,7 @@ func fullFor(level, category string) func(string) *throttle.Denial {
 	}
 }
 
-// always gives every event one decision.
+// always returns one decision for all events.
 func always(d throttle.Decision) func(throttle.Request) throttle.Decision {
 	return func(throttle.Request) throttle.Decision { return d }
 }
@@ -236,26 +231,26 @@ func (f *fakeThrottle) admit(c throttle.Request) throttle.Decision {
 	return throttle.Decision{Verdict: throttle.Admitted, Grant: f.grant(c)}
 }
 
-// fakeGrant notes what becomes of it.
+// fakeGrant logs each call.
 type fakeGrant struct {
-	id      string
-	journal *diary
-	finish  func() bool // tells whether it was not delivered before; nil: it was not
-	extend  func() bool // nil: it is renewed
-	refund  func()      // called before the refund is noted
+	id     string
+	calls  *callLog
+	finish func() bool // result of Finish; nil: true
+	extend func() bool // result of Extend; nil: true
+	refund func()      // called by Refund
 }
 
-// note writes the word, and that the context had ended already, since a real grant could tell nobody then.
+// note logs a call. "too late" marks an ended context, with which a real grant could not reach Redis.
 func (g *fakeGrant) note(ctx context.Context, word string) {
 	if ctx.Err() != nil {
 		word += " too late"
 	}
-	g.journal.add("%s %s", word, g.journal.shown(g.id))
+	g.calls.add("%s %s", word, g.calls.shown(g.id))
 }
 
 func (g *fakeGrant) Finish(ctx context.Context, receipt string) bool {
 	if receipt != "" {
-		g.journal.add("keep %s %s", receipt, g.journal.shown(g.id))
+		g.calls.add("keep %s %s", receipt, g.calls.shown(g.id))
 	}
 	g.note(ctx, "finish")
 	return g.finish == nil || g.finish()

@@ -15,27 +15,27 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// diary lists what happened, in order.
-type diary struct {
+// callLog lists the calls of the fakes in their order.
+type callLog struct {
 	mu    sync.Mutex
 	lines []string
 	names map[string]string // of events, by their identities
 }
 
-func (j *diary) add(format string, values ...any) {
+func (j *callLog) add(format string, values ...any) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.lines = append(j.lines, fmt.Sprintf(format, values...))
 }
 
-func (j *diary) all() []string {
+func (j *callLog) all() []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return slices.Clone(j.lines)
 }
 
-// name tells the journal how an event is shown.
-func (j *diary) name(e event.Event) {
+// name stores how an event is shown.
+func (j *callLog) name(e event.Event) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.names == nil {
@@ -44,8 +44,8 @@ func (j *diary) name(e event.Event) {
 	j.names[e.Identity()] = e.ShownID()
 }
 
-// shown is how the event of an identity is shown: a part of a group by its name too, once that was told.
-func (j *diary) shown(identity string) string {
+// shown returns the shown ID of an identity, or the ID in the identity if no name is stored.
+func (j *callLog) shown(identity string) string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if name, known := j.names[identity]; known {
@@ -54,30 +54,18 @@ func (j *diary) shown(identity string) string {
 	return idIn(identity)
 }
 
-// idIn is the ID that stands in an identity.
-func idIn(identity string) string {
-	_, id, found := strings.Cut(identity, " ")
-	if !found {
-		return identity
-	}
-	return id
-}
+// idIn returns the ID in an identity.
+func idIn(identity string) string { return identity[strings.Index(identity, " ")+1:] }
 
-// shown is the ID of the event that is asked about.
+// shown returns the ID of the event of a request.
 func shown(r throttle.Request) string { return idIn(r.ID) }
 
-func (j *diary) count(line string) int {
-	n := 0
-	for _, l := range j.all() {
-		if l == line {
-			n++
-		}
-	}
-	return n
+func (j *callLog) count(line string) int {
+	return len(slices.DeleteFunc(j.all(), func(other string) bool { return other != line }))
 }
 
-// about lists what happened to one event.
-func (j *diary) about(id string) []string {
+// about lists the calls about one event.
+func (j *callLog) about(id string) []string {
 	var lines []string
 	for _, line := range j.all() {
 		if what, found := strings.CutSuffix(line, " "+id); found {
@@ -87,19 +75,19 @@ func (j *diary) about(id string) []string {
 	return lines
 }
 
-// fakeSink takes everything unless it is told otherwise. Events of one category have one destination.
+// fakeSink accepts each post by default. The destination of an event is its category by default.
 type fakeSink struct {
-	journal     *diary
-	send        func(ctx context.Context, e event.Event, attempt int) error // attempts count from 1
+	calls       *callLog
+	send        func(ctx context.Context, e event.Event, attempt int) error // attempt counts from 1
 	receipt     string                                                      // of each post
-	prepare     func(e event.Event) string                                  // what stands at the top of its message; nil: nothing
+	prepare     func(e event.Event) string                                  // the mention; nil: none
 	destination func(e event.Event) string                                  // nil: the category
-	named       []string                                                    // destinations that the settings name
+	named       []string                                                    // destinations in the settings
 
 	mu       sync.Mutex
-	prepared map[string]string // what Send was handed, by ID
+	prepared map[string]string // mentions that Send received, by ID
 	attempts map[string]int
-	events   []event.Event // that Send was handed
+	events   []event.Event // that Send received
 	running  int
 	most     int // posts at once
 }
@@ -123,7 +111,7 @@ func (f *fakeSink) Send(ctx context.Context, n sink.Delivery) (receipt string, e
 	if n.Opened != "" {
 		what = "resolve " + n.Opened
 	}
-	f.journal.add("%s %s", what, e.ShownID())
+	f.calls.add("%s %s", what, e.ShownID())
 	if f.send == nil {
 		return f.receipt, nil
 	}
@@ -131,7 +119,7 @@ func (f *fakeSink) Send(ctx context.Context, n sink.Delivery) (receipt string, e
 }
 
 func (f *fakeSink) Destination(n sink.Delivery) string {
-	f.journal.name(n.Event)
+	f.calls.name(n.Event)
 	if f.destination != nil {
 		return f.destination(n.Event)
 	}
@@ -147,7 +135,7 @@ func (f *fakeSink) Prepare(d sink.Delivery) sink.Delivery {
 	return d
 }
 
-// handed lists the events that it was to send.
+// handed lists the events that Send received.
 func (f *fakeSink) handed() []event.Event {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -160,11 +148,10 @@ func (f *fakeSink) mostAtOnce() int {
 	return f.most
 }
 
-// fakeMetrics counts.
 type fakeMetrics struct {
 	testkit.Counts
 	mu   sync.Mutex
-	most int // under way at once
+	most int // deliveries under way at once
 }
 
 func (f *fakeMetrics) Event(category, outcome string, n int) { f.Add(outcome+" "+category, n) }
@@ -197,7 +184,7 @@ func (f *fakeMetrics) mostUnderWay() int {
 	return f.most
 }
 
-// outcomes is how many events ended, by outcome and category.
+// outcomes counts the events by outcome and category.
 func (f *fakeMetrics) outcomes() map[string]int {
 	outcomes := f.All()
 	maps.DeleteFunc(outcomes, func(name string, _ int) bool {

@@ -3,6 +3,7 @@ package consume
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,7 +17,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// fakeJournal asks for the first and the last of what it is told.
+// fakeJournal asks for the first and the last entry of each call.
 type fakeJournal struct {
 	mu      sync.Mutex
 	calls   int
@@ -25,19 +26,13 @@ type fakeJournal struct {
 }
 
 func (j *fakeJournal) Record(category string, result journal.Result, level string, n int, entry func(i int, inFull bool) journal.Entry) {
-	asked := []int{0, n - 1}
-	if n == 1 {
-		asked = []int{0}
-	}
-	for _, i := range asked {
-		told := entry(i, true)
-		told.Category, told.Result, told.Level = category, result, level
-		j.mu.Lock()
-		j.entries = append(j.entries, told)
-		j.mu.Unlock()
-	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	for _, i := range slices.Compact([]int{0, n - 1}) {
+		told := entry(i, true)
+		told.Category, told.Result, told.Level = category, result, level
+		j.entries = append(j.entries, told)
+	}
 	j.calls++
 	j.events += n
 }
@@ -45,10 +40,10 @@ func (j *fakeJournal) Record(category string, result journal.Result, level strin
 func (j *fakeJournal) all() []journal.Entry {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return append([]journal.Entry(nil), j.entries...)
+	return slices.Clone(j.entries)
 }
 
-// startWithJournal runs a worker that tells a journal.
+// startWithJournal runs a worker with a journal.
 func (f *fixture) startWithJournal(change func(*Options)) *fakeJournal {
 	f.Helper()
 	told := &fakeJournal{}
@@ -61,7 +56,7 @@ func (f *fixture) startWithJournal(change func(*Options)) *fakeJournal {
 	return told
 }
 
-// aboutEntry is what an entry says, but for where the event was stored, and when.
+// aboutEntry shows an entry without the place and the times of its event.
 func aboutEntry(e journal.Entry) string {
 	said := []string{string(e.Result)}
 	for _, part := range []struct{ name, value string }{
@@ -83,7 +78,7 @@ func aboutEntry(e journal.Entry) string {
 	return strings.Join(said, ", ")
 }
 
-// fullLimit is a denial by ten slots that are taken.
+// fullLimit is a denial by a limit of ten taken slots.
 func fullLimit() throttle.Decision {
 	return throttle.Decision{
 		Verdict: throttle.Denied, Node: limits.Node{Level: "category", Path: "payments"}, Limit: limits.Limit{Count: 10, Window: time.Hour},
@@ -93,12 +88,14 @@ func fullLimit() throttle.Decision {
 
 const fullFacts = "by category, of payments, limit 10/1h"
 
-var journalCases = map[string]struct {
+type journalCase struct {
 	setUp   func(*fixture)
-	body    string // "" for an event with the ID e
+	body    string // "" for an event with the ID order-1
 	options func(*Options)
 	want    []string
-}{
+}
+
+var journalCases = map[string]journalCase{
 	"sent": {setUp: func(f *fixture) { f.sink.receipt = `{"channel":"C1","ts":"1.5","text":"secret"}` }, want: []string{"sent, to payments, receipt C1 1.5"}},
 	"dropped": {
 		setUp: func(f *fixture) { f.throttle.answers(always(fullLimit())) },
@@ -148,7 +145,7 @@ var journalCases = map[string]struct {
 	},
 }
 
-// fails has the first post fail.
+// fails fails the first post.
 func (f *fixture) fails(failure error) {
 	f.sink.send = func(_ context.Context, _ event.Event, attempt int) error {
 		if attempt == 1 {
@@ -160,39 +157,35 @@ func (f *fixture) fails(failure error) {
 
 func TestJournal(t *testing.T) {
 	t.Parallel()
-	for name, test := range journalCases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t)
-			f.provision(patience)
-			if test.setUp != nil {
-				test.setUp(f)
+	each(t, journalCases, func(t *testing.T, f *fixture, test journalCase) {
+		f.provision(patience)
+		if test.setUp != nil {
+			test.setUp(f)
+		}
+		body := test.body
+		if body == "" {
+			body = `{"id": "order-1", "title": "an event"}`
+		}
+		const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+		before := time.Now()
+		sequence := f.publish("notify.payments", body, "traceparent", "00-"+trace+"-00f067aa0ba902b7-01")
+		told := f.startWithJournal(test.options)
+		f.eventually("all is told", func() bool { return len(told.all()) >= len(test.want) })
+		f.requireEmpty()
+		var said []string
+		for _, entry := range told.all() {
+			said = append(said, aboutEntry(entry))
+			testkit.EqualSlices(t, []any{entry.ID, entry.Stream, entry.Sequence, entry.Category, entry.Title, entry.Revision, entry.Trace},
+				[]any{"order-1", testNames.Stream, sequence, "payments", "an event", "1:2", trace}, "the event of %s", entry.Result)
+			if entry.Stored.Before(before.Add(-time.Second)) || entry.Decided.Before(entry.Stored.Add(-time.Second)) || time.Until(entry.Decided) > time.Second {
+				t.Errorf("%s: stored at %v, decided at %v", entry.Result, entry.Stored, entry.Decided)
 			}
-			body := test.body
-			if body == "" {
-				body = `{"id": "order-1", "title": "an event"}`
-			}
-			const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
-			before := time.Now()
-			sequence := f.publish("notify.payments", body, "traceparent", "00-"+trace+"-00f067aa0ba902b7-01")
-			told := f.startWithJournal(test.options)
-			f.eventually("all is told", func() bool { return len(told.all()) >= len(test.want) })
-			f.requireEmpty()
-			var said []string
-			for _, entry := range told.all() {
-				said = append(said, aboutEntry(entry))
-				testkit.EqualSlices(t, []any{entry.ID, entry.Stream, entry.Sequence, entry.Category, entry.Title, entry.Revision, entry.Trace},
-					[]any{"order-1", testNames.Stream, sequence, "payments", "an event", "1:2", trace}, "the event of %s", entry.Result)
-				if entry.Stored.Before(before.Add(-time.Second)) || entry.Decided.Before(entry.Stored.Add(-time.Second)) || time.Until(entry.Decided) > time.Second {
-					t.Errorf("%s: stored at %v, decided at %v", entry.Result, entry.Stored, entry.Decided)
-				}
-			}
-			testkit.EqualSlices(t, said, test.want, "told")
-		})
-	}
+		}
+		testkit.EqualSlices(t, said, test.want, "told")
+	})
 }
 
-// A body of several alerts is split. What is told of each part names the message that the producer stored.
+// TestJournalOfSplitBody splits a group. The entry of each part names the producer's message.
 func TestJournalOfSplitBody(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -209,17 +202,14 @@ func TestJournalOfSplitBody(t *testing.T) {
 	testkit.EqualMaps(t, results, map[journal.Result]int{journal.Split: 1, journal.Sent: 2}, "results")
 }
 
-// The drops of a batch are told together.
+// TestJournalOfFlood drops a flood. The worker records the drops of a batch together.
 func TestJournalOfFlood(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.provision(patience)
 	f.throttle.full = fullFor("the rule", "")
 	const flood = 1000
-	for i := range flood {
-		testkit.Must(f.js.PublishAsync("notify.payments", fmt.Appendf(nil, "event %d", i)))(t)
-	}
-	<-f.js.PublishAsyncComplete()
+	f.publishAsync(flood, func(i int) (subject, body string) { return "notify.payments", fmt.Sprintf("event %d", i) })
 	told := f.startWithJournal(nil)
 	f.awaitSettled(flood)
 	f.eventually("all is told", func() bool {
@@ -230,6 +220,6 @@ func TestJournalOfFlood(t *testing.T) {
 	told.mu.Lock()
 	defer told.mu.Unlock()
 	if told.calls > flood/2 {
-		t.Errorf("%d drops were told one by one, in %d calls", flood, told.calls)
+		t.Errorf("calls for %d drops: got %d, want less than half", flood, told.calls)
 	}
 }

@@ -15,64 +15,34 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// A post that takes several acknowledgement waits keeps its message: it is delivered once, and both leases are renewed.
-func TestSlowDeliveryKeepsItsLease(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	release := newGate(t)
-	f.sink.send = func(ctx context.Context, _ event.Event, _ int) error {
-		if err := release.pass(ctx); err != nil {
-			return &sink.Error{Class: sink.Unknown, Err: err}
-		}
-		return nil
-	}
-	const ackWait = 1500 * time.Millisecond
-	f.start(func(o *Options) { o.AckWait, o.SendTimeout = ackWait, ackWait/2 })
-	sequence := f.event("payments", "order-1")
-	start := time.Now()
-	f.eventually("the leases are renewed, for longer than two of them last", func() bool {
-		return f.journal.count("extend order-1") >= 7 && time.Since(start) > 2*ackWait
-	})
-	if delivered := f.consumerInfo().Delivered.Consumer; delivered != 1 {
-		t.Errorf("the message was delivered %d times while it was being posted, want once", delivered)
-	}
-	release.open()
-	f.awaitSettled(1)
-	f.requireSaid(sequence, "+ACK")
-	f.requireOutcomes(map[string]int{"sent payments": 1})
-	if f.journal.count("send order-1") != 1 || f.metrics.Get("redelivered") != 0 {
-		t.Errorf("happened: %q", f.journal.all())
-	}
-}
-
-// A delivery whose grant is someone else's by now is not posted, and nothing is said about its message.
+// TestGrantLostToSomeoneElse has another worker take the grant before the post.
 func TestGrantLostToSomeoneElse(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	const ackWait = 4 * time.Second // a sixth of it has to do for an answer
+	const ackWait = 4 * time.Second // the server has a sixth of ackWait to answer
 	f.provision(ackWait)
 	var asked atomic.Int32
 	f.throttle.answers(func(c throttle.Request) throttle.Decision {
 		if asked.Add(1) > 1 {
 			return throttle.Decision{Verdict: throttle.Done}
 		}
-		return throttle.Decision{Verdict: throttle.Admitted, Grant: &fakeGrant{id: shown(c), journal: f.journal, extend: func() bool { return false }}}
+		return throttle.Decision{Verdict: throttle.Admitted, Grant: &fakeGrant{id: shown(c), calls: f.calls, extend: func() bool { return false }}}
 	})
 	f.sink.send = func(context.Context, event.Event, int) error {
 		t.Error("it was posted")
 		return nil
 	}
-	// The lease never lasts for a post, so it is renewed before one.
+	// The lease is shorter than a post, so the worker renews the lease before the post.
 	sequence := f.event("payments", "order-1")
 	f.start(func(o *Options) { o.AckWait, o.SendTimeout = ackWait, time.Minute })
 	f.eventually("it comes again", func() bool { return asked.Load() > 1 })
 	f.requireEmpty()
 	f.requireSaid(sequence, "+ACK")
 	f.requireHistory("order-1", "extend")
-	f.requireOutcomes(nil) // whoever delivered it has counted it
+	f.requireOutcomes(nil)
 }
 
-// taken is a message of a worker that does not run.
+// taken fetches the next message of a worker that does not run.
 func (f *fixture) taken(w *Worker, ackWait time.Duration) *message {
 	f.Helper()
 	asked := time.Now()
@@ -84,24 +54,20 @@ func (f *fixture) fetch(w *Worker) (jetstream.Msg, error) {
 	return w.topology.Load().consumer.Next(jetstream.FetchMaxWait(patience))
 }
 
-// prepared is a worker that can settle and does not run.
+// prepared makes a worker that settles messages, but does not run.
 func (f *fixture) prepared(change func(*Options)) *Worker {
 	f.Helper()
-	w := f.newWorker(change)
-	if _, _, err := w.Prepare(f.Context()); err != nil {
-		f.Fatal(err)
-	}
+	w := f.prepare(f.newWorker(change))
 	w.settler = newSettler(w.conn, f.metrics, nil, nil, func([]*message) {}, func(...settlement) {}, w.ackWait, nil)
 	f.Cleanup(func() { w.settler.close(context.Background()) })
 	return w
 }
 
-// Only the server's confirmation moves the deadline: not the request, and not the hope for a reply that is lost.
 func TestDeadlineMovesOnConfirmation(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	proxy := servertest.StartProxy(t, f.server.URL[len("nats://"):])
-	const ackWait = 10 * time.Second // a sixth of it has to do for an answer
+	const ackWait = 10 * time.Second // the server has a sixth of ackWait to answer
 	w := f.prepared(func(o *Options) {
 		o.Connection, o.AckWait = f.connect("nats://"+proxy.Addr), ackWait
 	})
@@ -130,8 +96,8 @@ func TestDeadlineMovesOnConfirmation(t *testing.T) {
 	}
 }
 
-// Once the lease may have run out a message gets no nak and is not terminated, since both would change what the
-// server does with the next delivery. A late acknowledgement settles it.
+// TestAfterTheLease settles a message after its lease. The worker sends neither a nak nor a term, because both would change the next
+// delivery. A late ack settles the message.
 func TestAfterTheLease(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -139,22 +105,22 @@ func TestAfterTheLease(t *testing.T) {
 	w := f.prepared(func(o *Options) { o.AckWait = ackWait })
 	sequence := f.event("payments", "order-1")
 	late := f.taken(w, ackWait)
-	current := f.taken(w, ackWait) // the server has delivered it again
+	current := f.taken(w, ackWait) // the redelivery
 	if late.left() > 0 || current.delivered != 2 {
-		t.Fatalf("the lease lasts for another %v, delivery %d", late.left(), current.delivered)
+		t.Fatalf("got %v left of the lease and delivery %d, want none left and delivery 2", late.left(), current.delivered)
 	}
 
 	w.nak(late, 0)
-	w.postpone(t.Context(), &delivery{candidate: candidate{message: late}, grant: &fakeGrant{journal: f.journal}}, 0)
+	w.postpone(t.Context(), &delivery{candidate: candidate{message: late}, grant: &fakeGrant{calls: f.calls}}, 0)
 	w.terminate(late, event.NewFault(event.ReasonBadJSON, "of no use", nil))
 	f.awaitSettled(1)
 	f.requireSaid(sequence, "+ACK")
 	f.requireOutcomes(map[string]int{"dead ": 1})
-	if happened := f.journal.all(); len(happened) > 0 {
-		t.Errorf("a grant that may be someone else's was touched: %q", happened)
+	if happened := f.calls.all(); len(happened) > 0 {
+		t.Errorf("calls of a grant that another worker may have: got %q, want none", happened)
 	}
 
-	// The other one who has the message is not harmed by it.
+	// The owner of the redelivery can still settle the message.
 	w.settler.settle(settlement{message: current, outcome: Dead})
 	f.event("payments", "another")
 	w.settler.settle(settlement{message: f.taken(w, ackWait), outcome: Sent})
@@ -163,7 +129,7 @@ func TestAfterTheLease(t *testing.T) {
 	f.requireOutcomes(map[string]int{"dead ": 1, "sent ": 1})
 }
 
-// A post is not begun on a lease that could not be renewed and may end before the post does.
+// TestNoPostWithoutALease fails to renew a lease that is shorter than a post.
 func TestNoPostWithoutALease(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -176,7 +142,7 @@ func TestNoPostWithoutALease(t *testing.T) {
 	f.event("payments", "order-1")
 	d := &delivery{
 		candidate: candidate{message: f.taken(w, ackWait)}, out: sink.Delivery{Event: event.Event{ID: "order-1"}},
-		grant: &fakeGrant{id: "order-1", journal: f.journal},
+		grant: &fakeGrant{id: "order-1", calls: f.calls},
 	}
 	proxy.DropReplies(true)
 	if _, _, attempted := w.attempt(t.Context(), d); attempted {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
@@ -24,7 +25,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// patience bounds what a test waits for, and is no expectation of how long it takes.
+// patience bounds each wait of a test.
 const patience = 30 * time.Second
 
 var testNames = Names{
@@ -34,12 +35,12 @@ var testNames = Names{
 	DeadLetters: DeadLetterBounds{PerSubject: 100, Bytes: 64 << 20, Age: 30 * 24 * time.Hour},
 }
 
-// fixture is a NATS server, and what a worker on it meets.
+// fixture holds a NATS server and the fakes around a worker.
 type fixture struct {
 	testing.TB
 	server   *servertest.NATS
 	js       jetstream.JetStream
-	journal  *diary
+	calls    *callLog
 	throttle *fakeThrottle
 	sink     *fakeSink
 	metrics  *fakeMetrics
@@ -56,25 +57,25 @@ func newFixtureOn(t *testing.T, server *servertest.NATS, options ...nats.Option)
 	t.Helper()
 	conn := servertest.Connect(t, server.URL, append(options, nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))...)
 	js := testkit.Must(jetstream.New(conn))(t)
-	events := &diary{}
+	calls := &callLog{}
 	return &fixture{
-		TB: t, server: server, js: js, journal: events,
+		TB: t, server: server, js: js, calls: calls,
 		throttle: &fakeThrottle{
-			journal: events, paused: make(map[string]time.Time), pauses: make(map[string]time.Duration),
+			calls: calls, paused: make(map[string]time.Time), pauses: make(map[string]time.Duration),
 			entered: make(map[string]throttle.Stay), unpaired: make(map[string]bool), finished: make(map[string]bool),
 		},
-		sink:    &fakeSink{journal: events, attempts: make(map[string]int), prepared: make(map[string]string)},
+		sink:    &fakeSink{calls: calls, attempts: make(map[string]int), prepared: make(map[string]string)},
 		metrics: &fakeMetrics{}, log: testkit.NewLog(t), said: newSpy(t, conn),
 	}
 }
 
-// provision makes what a worker would make.
+// provision creates the streams and consumers as a worker does.
 func (f *fixture) provision(ackWait time.Duration) topology {
 	f.Helper()
 	return testkit.Must(testNames.provision(f.Context(), f.js, ackWait, true, slog.New(slog.DiscardHandler)))(f)
 }
 
-// publish stores a message and returns its sequence. Headers are pairs of names and values.
+// publish stores a message and returns its sequence. The headers are pairs of a name and a value.
 func (f *fixture) publish(subject, body string, headers ...string) uint64 {
 	f.Helper()
 	m := nats.NewMsg(subject)
@@ -89,20 +90,20 @@ func (f *fixture) publish(subject, body string, headers ...string) uint64 {
 	return stored.Sequence
 }
 
-// event publishes an event of that ID.
+// event publishes an event with an ID.
 func (f *fixture) event(category, id string) uint64 {
 	f.Helper()
 	return f.publish("notify."+category, fmt.Sprintf(`{"id": %q, "title": "an event"}`, id))
 }
 
-// deliverOnce takes a message as an instance does that then crashes: it comes again at once.
+// deliverOnce takes the next message and returns it to the server at once. The worker under test gets a redelivery.
 func (f *fixture) deliverOnce(found topology) {
 	f.Helper()
 	m := testkit.Must(found.consumer.Next(jetstream.FetchMaxWait(patience)))(f)
 	testkit.NoError(f, m.Nak())
 }
 
-// running is a worker at work.
+// running is a worker that runs.
 type running struct {
 	*Worker
 	f      *fixture
@@ -134,7 +135,7 @@ func (f *fixture) connectAs(o ConnectOptions) *Connection {
 	return connection
 }
 
-// newWorker makes a worker that is not started yet.
+// newWorker makes a worker without preparing or running it.
 func (f *fixture) newWorker(change func(*Options)) *Worker {
 	f.Helper()
 	o := f.options(nil)
@@ -150,13 +151,16 @@ func (f *fixture) newWorker(change func(*Options)) *Worker {
 // start prepares and runs a worker, and stops it with the test.
 func (f *fixture) start(change func(*Options)) *running {
 	f.Helper()
-	w := f.newWorker(change)
+	return f.run(f.prepare(f.newWorker(change)))
+}
+
+func (f *fixture) prepare(w *Worker) *Worker {
+	f.Helper()
 	ctx, cancel := context.WithTimeout(f.Context(), patience)
 	defer cancel()
-	if _, _, err := w.Prepare(ctx); err != nil {
-		f.Fatal(err)
-	}
-	return f.run(w)
+	_, _, err := w.Prepare(ctx)
+	testkit.NoError(f, err)
+	return w
 }
 
 func (f *fixture) run(w *Worker) *running {
@@ -175,7 +179,6 @@ func (f *fixture) run(w *Worker) *running {
 	return r
 }
 
-// stop ends the worker in good order.
 func (r *running) stop() {
 	r.f.Helper()
 	r.cancel()
@@ -185,17 +188,32 @@ func (r *running) stop() {
 // wait returns when the worker has ended.
 func (r *running) wait() {
 	r.f.Helper()
+	testkit.Equal(r.f, receive(r.f, "the end of the worker", r.result), nil, "error of the worker")
+}
+
+// receive returns the next value of a channel, or the zero value of a closed one.
+func receive[T any](t testing.TB, what string, values <-chan T) (value T) {
+	t.Helper()
 	select {
-	case err := <-r.result:
-		if err != nil {
-			r.f.Errorf("the worker ended with %v, want no error", err)
-		}
+	case value = <-values:
 	case <-time.After(patience):
-		r.f.Fatal("the worker does not end")
+		t.Fatalf("await %s: nothing came within %v", what, patience)
+	}
+	return value
+}
+
+// each runs a parallel test with a fixture of its own for each case.
+func each[C any](t *testing.T, cases map[string]C, run func(t *testing.T, f *fixture, test C)) {
+	t.Helper()
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t, newFixture(t), test)
+		})
 	}
 }
 
-// gate is a point at which something waits until the test opens it.
+// gate is a point at which a fake waits until the test opens it.
 type gate struct {
 	once   sync.Once
 	opened chan struct{}
@@ -207,7 +225,6 @@ func newGate(t testing.TB) *gate {
 	return g
 }
 
-// isOpen does not wait.
 func (g *gate) isOpen() bool {
 	select {
 	case <-g.opened:
@@ -226,6 +243,16 @@ func (g *gate) pass(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
+	}
+}
+
+// holdPosts has each post wait until the gate opens.
+func (f *fixture) holdPosts(until *gate) {
+	f.sink.send = func(ctx context.Context, _ event.Event, _ int) error {
+		if err := until.pass(ctx); err != nil {
+			return &sink.Error{Class: sink.Unknown, Err: err}
+		}
+		return nil
 	}
 }
 

@@ -18,29 +18,30 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// holdFresh has each event that comes from the producers wait in its channel's queue, and no other.
+// holdFresh has each fresh event of a paced channel wait in the queue of the channel. An event of the queue is posted at once.
 func (f *fixture) holdFresh() {
 	f.throttle.reserve = func(_ string, within time.Duration) post {
 		if within == maxWait {
 			return post{wait: time.Hour, tooLate: true}
 		}
+		testkit.Equal(f, within, queueMaxWait, "longest wait of an event of the queue")
 		return post{}
 	}
 }
 
-// putInRoom stores a message in the room as a worker or an operator does.
+// putInRoom stores a message in the room, as a worker or an operator does.
 func (f *fixture) putInRoom(subject string, entry room.Entry, body string) {
 	f.Helper()
 	testkit.Must(f.js.PublishMsg(f.Context(), entry.Message(subject, nil, []byte(body))))(f)
 }
 
-// A worker that is gone between storing an event in the room and settling its message leaves it there once.
+// TestMovedOnceAfterACrash loses a worker between storing an event in the room and settling its message. The room stores the event once.
 func TestMovedOnceAfterACrash(t *testing.T) {
 	t.Parallel()
 	for _, reason := range []room.Reason{room.Channel, room.Pair, room.Redis, room.Slot} {
 		t.Run(string(reason), func(t *testing.T) {
 			t.Parallel()
-			const longEnough = 6 * time.Second // that the redelivery is decided about before the first copy is due
+			const longEnough = 6 * time.Second // for a decision about the redelivery before the first copy is due
 			f := newFixture(t)
 			gone := f.prepared(nil)
 			sequence := f.publish("notify.payments", `{"id": "order-1", "title": "an event", "status": "resolved", "key": "k"}`)
@@ -52,10 +53,8 @@ func TestMovedOnceAfterACrash(t *testing.T) {
 
 			again := newGate(t)
 			f.throttle.answers(func(c throttle.Request) throttle.Decision {
-				select {
-				case <-again.opened:
+				if again.isOpen() {
 					return f.throttle.admit(c)
-				default:
 				}
 				again.open()
 				switch reason {
@@ -73,114 +72,93 @@ func TestMovedOnceAfterACrash(t *testing.T) {
 			if reason == room.Channel {
 				f.holdFresh()
 			}
-			f.start(func(o *Options) { slow(o); mayDelay(o) })
+			f.start(slowDelays)
 			f.awaitSettled(1)
 			f.requireRoomEmpty()
 			f.requireSaid(sequence, sayNak, "+ACK")
 			f.requireOutcomes(map[string]int{"sent payments": 1})
-			if n := f.journal.count("send order-1"); n != 1 {
-				t.Errorf("it was posted %d times", n)
-			}
-			// A schedule is stored, and then its message when it is due.
-			most := uint64(2)
+			testkit.Equal(t, f.calls.count("send order-1"), 1, "posts")
+			most := uint64(2) // the schedule, and its message when it is due
 			if reason == room.Channel {
 				most = 1
 			}
-			if stored := f.streamInfo(testNames.RoomStream).State.LastSeq; stored != most {
-				t.Errorf("the room has stored %d messages, want %d", stored, most)
-			}
+			testkit.Equal(t, f.streamInfo(testNames.RoomStream).State.LastSeq, most, "messages stored in the room")
 		})
 	}
 }
 
-// An event whose storing, or whose settlement after that, was not confirmed before the connection was lost is moved once.
+// TestMovedOnceAcrossALostConnection loses the connection before the confirmation of a step. The room stores the event once.
 func TestMovedOnceAcrossALostConnection(t *testing.T) {
 	t.Parallel()
-	for name, request := range map[string]string{"it is stored": "notify-room.channel.", "it is acknowledged": "+ACK"} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t)
-			const ackWait = 2 * time.Second
-			f.provision(ackWait)
-			f.holdFresh()
-			proxy := servertest.StartProxy(t, f.server.URL[len("nats://"):])
-			f.start(func(o *Options) {
-				slow(o)
-				o.Connection, o.AckWait, o.SendTimeout = f.connect("nats://"+proxy.Addr), ackWait, ackWait/4
-			})
-			cut := proxy.CutAfterRequest(request)
-			f.event("payments", "order-1")
-			select {
-			case <-cut:
-			case <-time.After(patience):
-				t.Fatal("the connection was not lost")
-			}
-			f.awaitSettled(1)
-			f.requireRoomEmpty()
-			f.requireOutcomes(map[string]int{"sent payments": 1})
-			if n := f.journal.count("send order-1"); n != 1 {
-				t.Errorf("it was posted %d times", n)
-			}
-			if stored := f.streamInfo(testNames.RoomStream).State.LastSeq; stored != 1 {
-				t.Errorf("the room has stored %d messages, want 1", stored)
-			}
+	each(t, map[string]string{"it is stored": "notify-room.channel.", "it is acknowledged": "+ACK"}, func(t *testing.T, f *fixture, request string) {
+		const ackWait = 2 * time.Second
+		f.provision(ackWait)
+		f.holdFresh()
+		proxy := servertest.StartProxy(t, f.server.URL[len("nats://"):])
+		f.start(func(o *Options) {
+			slow(o)
+			o.Connection, o.AckWait, o.SendTimeout = f.connect("nats://"+proxy.Addr), ackWait, ackWait/4
 		})
-	}
+		cut := proxy.CutAfterRequest(request)
+		f.event("payments", "order-1")
+		receive(t, "the loss of the connection", cut)
+		f.awaitSettled(1)
+		f.requireRoomEmpty()
+		f.requireOutcomes(map[string]int{"sent payments": 1})
+		testkit.Equal(t, f.calls.count("send order-1"), 1, "posts")
+		testkit.Equal(t, f.streamInfo(testNames.RoomStream).State.LastSeq, 1, "messages stored in the room")
+	})
 }
 
-// Who an event is, when its producer stored it and from when its age counts stay the same through all its moves; so do its body and
-// its producer's headers.
+// TestSameThroughMoves moves an event several times. Its identity, its origin, its age, its body and its producer's headers stay.
 func TestSameThroughMoves(t *testing.T) {
 	t.Parallel()
-	for name, messageID := range map[string]string{"its own ID": "producer's", "a derived ID": ""} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t)
-			var longest []time.Duration
-			f.throttle.delay = func(_ throttle.Request, left time.Duration) (throttle.DelayVerdict, time.Duration, error) {
-				longest = append(longest, left)
-				return throttle.ComesBack, 500 * time.Millisecond, nil
+	each(t, map[string]string{"its own ID": "producer's", "a derived ID": ""}, func(t *testing.T, f *fixture, messageID string) {
+		var longest []time.Duration
+		f.throttle.delay = func(_ throttle.Request, left time.Duration) (throttle.DelayVerdict, time.Duration, error) {
+			longest = append(longest, left)
+			return throttle.ComesBack, 500 * time.Millisecond, nil
+		}
+		f.throttle.answers(func(c throttle.Request) throttle.Decision {
+			if len(longest) < 3 {
+				return denied(time.Second)
 			}
-			f.throttle.answers(func(c throttle.Request) throttle.Decision {
-				if len(longest) < 3 {
-					return denied(time.Second)
-				}
-				return f.throttle.admit(c)
-			})
-			f.throttle.Pause(t.Context(), "payments", time.Hour)
-			f.start(func(o *Options) { slow(o); mayDelay(o) })
-			headers := []string{"X-Trace", "1", "X-Trace", "2"}
-			if messageID != "" {
-				headers = append(headers, "ce-specversion", "1.0", "ce-id", "order-1", "ce-source", "/x", "ce-type", "t", "Content-Type", "application/json",
-					"Nats-Msg-Id", messageID)
-			}
-			const body = `{"title": "an event", "key": "ü"}` + "\n"
-			sequence := f.publish("notify.payments", body, headers...)
-			f.eventually("it is held in the end", func() bool { return f.held("payments") == 1 })
-			held := f.inRoom(testNames.room().ChannelFilter(room.Token("payments")))[0]
-			entry := testkit.Must(room.Read(held.Header, held.Time))(t)
-			want := room.Origin{Stream: testNames.Stream, Sequence: sequence, Stored: f.throttle.asked()[0].Message.Stored}
-			if entry.Origin.String() != want.String() || entry.Replayed() || entry.MessageID != messageID || entry.Subject != "notify.payments" || entry.Part != "" {
-				t.Errorf("it is held as %+v, want the origin %+v", entry, want)
-			}
-			if string(held.Data) != body || !slices.Equal(held.Header.Values("X-Trace"), []string{"1", "2"}) || held.Header.Get("ce-source") != f.header(headers, "ce-source") {
-				t.Errorf("it is held as %q with %v", held.Data, held.Header)
-			}
-			f.throttle.Pause(t.Context(), "payments", 0)
-			f.awaitSettled(1)
-			f.requireRoomEmpty()
-			f.requireOutcomes(map[string]int{"sent payments": 1})
-			f.requireAskedForTheSame(messageID)
-			for i := 1; i < len(longest); i++ {
-				if longest[i] > longest[i-1]-400*time.Millisecond {
-					t.Errorf("it might wait for %v, want less each time", longest)
-				}
-			}
+			return f.throttle.admit(c)
 		})
-	}
+		f.throttle.Pause(t.Context(), "payments", time.Hour)
+		f.start(slowDelays)
+		headers, ceSource := []string{"X-Trace", "1", "X-Trace", "2"}, ""
+		if messageID != "" {
+			ceSource = "/x"
+			headers = append(headers, "ce-specversion", "1.0", "ce-id", "order-1", "ce-source", ceSource, "ce-type", "t", "Content-Type", "application/json",
+				"Nats-Msg-Id", messageID)
+		}
+		const body = `{"title": "an event", "key": "ü"}` + "\n"
+		sequence := f.publish("notify.payments", body, headers...)
+		f.eventually("it is held in the end", func() bool { return f.held("payments") == 1 })
+		held := f.inRoom(testNames.room().ChannelFilter(room.Token("payments")))[0]
+		entry := testkit.Must(room.Read(held.Header, held.Time))(t)
+		want := room.Origin{Stream: testNames.Stream, Sequence: sequence, Stored: f.throttle.asked()[0].Message.Stored}
+		if entry.Origin.String() != want.String() || entry.Replayed() || entry.MessageID != messageID || entry.Subject != "notify.payments" || entry.Part != "" {
+			t.Errorf("it is held as %+v, want the origin %+v", entry, want)
+		}
+		if string(held.Data) != body || !slices.Equal(held.Header.Values("X-Trace"), []string{"1", "2"}) || held.Header.Get("ce-source") != ceSource {
+			t.Errorf("it is held as %q with %v", held.Data, held.Header)
+		}
+		f.throttle.Pause(t.Context(), "payments", 0)
+		f.awaitSettled(1)
+		f.requireRoomEmpty()
+		f.requireOutcomes(map[string]int{"sent payments": 1})
+		f.requireAskedForTheSame(messageID)
+		for i := 1; i < len(longest); i++ {
+			if longest[i] > longest[i-1]-400*time.Millisecond {
+				t.Errorf("it might wait for %v, want less each time", longest)
+			}
+		}
+	})
 }
 
-// requireAskedForTheSame checks what was asked about an event that was denied three times, then held, then posted.
+// requireAskedForTheSame checks the requests about an event that is denied three times, then held, then posted.
 func (f *fixture) requireAskedForTheSame(messageID string) {
 	f.Helper()
 	asked := f.throttle.asked()
@@ -200,18 +178,8 @@ func (f *fixture) requireAskedForTheSame(messageID string) {
 	}
 }
 
-// header is the value of a header among pairs of names and values.
-func (f *fixture) header(pairs []string, name string) string {
-	for i := 0; i < len(pairs); i += 2 {
-		if pairs[i] == name {
-			return pairs[i+1]
-		}
-	}
-	return ""
-}
-
-// What a producer writes into the headers of workers and of the server changes nothing: not who its event is or how old, not
-// whether it may wait, and not what is stored in the room.
+// TestHostileHeaders has a producer write the headers of workers and of the server. The identity and the age of its event, its right to
+// wait, and its message in the room stay the same.
 func TestHostileHeaders(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -231,7 +199,7 @@ func TestHostileHeaders(t *testing.T) {
 		hostile = append(hostile, name, value, strings.ToUpper(name), value, strings.ToLower(name), value)
 	}
 	sequence := f.publish("notify.payments", `{"id": "order-1", "title": "an event"}`, hostile...)
-	var found []*jetstream.RawStreamMsg // it waits for a second only
+	var found []*jetstream.RawStreamMsg // the event waits for a second only
 	f.eventually("it waits", func() bool {
 		found = f.waiting(room.Slot)
 		return len(found) == 1
@@ -263,7 +231,7 @@ func TestHostileHeaders(t *testing.T) {
 	}
 }
 
-// What lies in the room and is no event ends as a dead letter, wherever it lies.
+// TestNonsenseInTheRoom puts messages into the room that are no events. Each one ends as a dead letter.
 func TestNonsenseInTheRoom(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -293,55 +261,48 @@ func TestNonsenseInTheRoom(t *testing.T) {
 	}
 }
 
-// A replayed dead letter is the event that it was, counts its age from the replay, and is a duplicate if that was delivered.
+// TestReplayed replays a dead letter. The event keeps its identity. Its age counts from the replay. If it was delivered, the replay
+// is a duplicate.
 func TestReplayed(t *testing.T) {
 	t.Parallel()
 	long := time.Now().Add(-24 * time.Hour)
-	for name, test := range map[string]struct {
+	type replayedCase struct {
 		reason  room.Reason
 		since   time.Time
 		verdict throttle.Verdict
 		outcome string
-	}{
+	}
+	each(t, map[string]replayedCase{
 		"admitted":                        {room.Replay, long, throttle.Admitted, "sent payments"},
 		"delivered before":                {room.Replay, long, throttle.Done, "duplicate payments"},
 		"delivered before, but no replay": {room.Part, long, throttle.Done, ""},
 		"delivered before, waited since":  {room.Slot, time.Now().Add(-time.Minute).Truncate(time.Millisecond), throttle.Done, "duplicate payments"},
 		"too old, and no replay":          {room.Part, long, throttle.Unknown, "expired payments"},
 		"replayed too long ago":           {room.Slot, long.Add(time.Hour).Truncate(time.Millisecond), throttle.Unknown, "expired payments"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t)
-			f.throttle.answers(func(c throttle.Request) throttle.Decision {
-				if test.verdict == throttle.Admitted {
-					return f.throttle.admit(c)
-				}
-				return throttle.Decision{Verdict: test.verdict}
-			})
-			f.start(func(o *Options) { o.MaxAge = time.Hour })
-			origin := room.Origin{Stream: "OTHER", Sequence: 7, Stored: long}
-			f.putInRoom(testNames.room().Queue(room.Replay, "payments"), room.Entry{
-				Reason: test.reason, Subject: "notify.payments", ID: "order-1", Part: "f1", Origin: origin, Since: test.since,
-			}, `{"id": "another", "title": "an event"}`)
-			f.requireRoomEmpty()
-			if test.outcome == "" {
-				f.requireOutcomes(nil)
-			} else {
-				f.eventually("it ends", func() bool { return f.metrics.ended() == 1 })
-				f.requireOutcomes(map[string]int{test.outcome: 1})
+	}, func(t *testing.T, f *fixture, test replayedCase) {
+		f.throttle.answers(func(c throttle.Request) throttle.Decision {
+			if test.verdict == throttle.Admitted {
+				return f.throttle.admit(c)
 			}
-			lookUp := strings.HasPrefix(test.outcome, "expired") || test.outcome == ""
-			for _, c := range f.throttle.asked() {
-				if c.ID != (event.Event{Category: "payments", ID: "order-1", Part: "f1"}).Identity() || c.Message.Stream != "OTHER" || c.Message.Sequence != 7 || !c.Message.Stored.Equal(long) || c.Cost == 0 != lookUp {
-					t.Errorf("asked for %+v", c)
-				}
-			}
+			return throttle.Decision{Verdict: test.verdict}
 		})
-	}
+		f.start(func(o *Options) { o.MaxAge = time.Hour })
+		origin := room.Origin{Stream: "OTHER", Sequence: 7, Stored: long}
+		f.putInRoom(testNames.room().Queue(room.Replay, "payments"), room.Entry{
+			Reason: test.reason, Subject: "notify.payments", ID: "order-1", Part: "f1", Origin: origin, Since: test.since,
+		}, `{"id": "another", "title": "an event"}`)
+		f.requireRoomEmpty()
+		f.requireOutcome(test.outcome)
+		lookUp := strings.HasPrefix(test.outcome, "expired") || test.outcome == ""
+		for _, c := range f.throttle.asked() {
+			if c.ID != (event.Event{Category: "payments", ID: "order-1", Part: "f1"}).Identity() || c.Message.Stream != "OTHER" || c.Message.Sequence != 7 || !c.Message.Stored.Equal(long) || c.Cost == 0 != lookUp {
+				t.Errorf("asked for %+v", c)
+			}
+		}
+	})
 }
 
-// Events in doubt stay so when they wait for their channel: whoever takes them over is told.
+// TestMovedInDoubt moves an event in doubt to its channel's queue. The doubt stays.
 func TestMovedInDoubt(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -364,7 +325,7 @@ func TestMovedInDoubt(t *testing.T) {
 	f.requireHistory("order-1", "send", "send", "release in doubt", "send", "finish")
 }
 
-// publishAsync stores events quickly.
+// publishAsync stores messages without a wait for each ack.
 func (f *fixture) publishAsync(n int, message func(i int) (subject, body string)) {
 	f.Helper()
 	for i := range n {

@@ -17,10 +17,10 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// spy hears what workers tell the server about messages.
+// spy hears the acks, naks and terms of workers.
 type spy struct {
 	mu    sync.Mutex
-	words map[uint64][]string // by sequence of the producers' stream
+	words map[uint64][]string // by sequence in the producers' stream
 }
 
 func newSpy(t testing.TB, conn *nats.Conn) *spy {
@@ -31,8 +31,7 @@ func newSpy(t testing.TB, conn *nats.Conn) *spy {
 	return s
 }
 
-// hear reads $JS.ACK.<stream>.<consumer>.<deliveries>.<stream sequence>.… and leaves out what is about no message of the
-// producers.
+// hear reads $JS.ACK.<stream>.<consumer>.<deliveries>.<stream sequence>.… of the producers' stream.
 func (s *spy) hear(m *nats.Msg) {
 	tokens := strings.Split(m.Subject, ".")
 	if len(tokens) < 6 || tokens[2] != testNames.Stream {
@@ -47,14 +46,14 @@ func (s *spy) hear(m *nats.Msg) {
 	s.words[sequence] = append(s.words[sequence], string(m.Data))
 }
 
-// about lists what was said about a message, extensions of its lease left out.
+// about lists the words about a message without the extensions of its lease.
 func (s *spy) about(sequence uint64) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(s.words[sequence]), func(word string) bool { return word == string(sayInProgress) })
 }
 
-// delays is how long the message was put off with each nak.
+// delays lists the delay of each nak of a message.
 func (s *spy) delays(t testing.TB, sequence uint64) []time.Duration {
 	t.Helper()
 	var delays []time.Duration
@@ -64,6 +63,16 @@ func (s *spy) delays(t testing.TB, sequence uint64) []time.Duration {
 		}
 	}
 	return delays
+}
+
+// requirePutOff waits for a nak with the back-off of a wrong setup, give or take a quarter.
+func (f *fixture) requirePutOff(sequence uint64) {
+	f.Helper()
+	f.eventually("it gets a nak", func() bool { return len(f.said.about(sequence)) > 0 })
+	delays := f.said.delays(f, sequence)
+	if len(delays) == 0 || delays[0] < misconfiguredBackoff*3/4 || delays[0] > misconfiguredBackoff*5/4 {
+		f.Errorf("delays of message %d: got %v, want about %v", sequence, delays, misconfiguredBackoff)
+	}
 }
 
 func delayOf(t testing.TB, word string) (delay time.Duration, nak bool) {
@@ -85,7 +94,7 @@ func (f *fixture) eventually(what string, holds func() bool) {
 	f.Helper()
 	testkit.Await(f, what, func() error {
 		if !holds() {
-			return fmt.Errorf("happened: %q\noutcomes: %v", f.journal.all(), f.metrics.outcomes())
+			return fmt.Errorf("happened: %q\noutcomes: %v", f.calls.all(), f.metrics.outcomes())
 		}
 		return nil
 	})
@@ -107,18 +116,14 @@ func (f *fixture) consumerInfo() *jetstream.ConsumerInfo {
 	return consumer.CachedInfo()
 }
 
-// awaitSettled waits until as many events as were published have ended, and JetStream has none left.
+// awaitSettled waits until n events have ended, and the stream is empty.
 func (f *fixture) awaitSettled(n int) {
 	f.Helper()
 	f.eventually(fmt.Sprintf("%d events end", n), func() bool { return f.metrics.ended() >= n })
-	// An event is counted when its delivery is recorded, before its message is acknowledged.
-	testkit.Soon(func() bool {
-		return f.streamInfo(testNames.Stream).State.Msgs == 0 && f.consumerInfo().NumAckPending == 0
-	})
 	f.requireEmpty()
 }
 
-// requireEmpty waits until all messages are acknowledged: what is sent counts before that.
+// requireEmpty waits until all messages are acknowledged. An event counts as sent before its ack.
 func (f *fixture) requireEmpty() {
 	f.Helper()
 	f.eventually("the stream is empty", func() bool {
@@ -126,32 +131,39 @@ func (f *fixture) requireEmpty() {
 	})
 }
 
-// inRoom lists the messages of the room on a subject.
-func (f *fixture) inRoom(subject string) (found []*jetstream.RawStreamMsg) {
+// messages lists the messages of a stream on a subject.
+func (f *fixture) messages(stream, subject string) (found []*jetstream.RawStreamMsg) {
 	f.Helper()
-	stream := testkit.Must(f.js.Stream(f.Context(), testNames.RoomStream))(f)
+	from := f.stream(stream)
 	for next := uint64(1); ; {
-		m, err := stream.GetMsg(f.Context(), next, jetstream.WithGetMsgSubject(subject))
-		if err != nil {
+		m, err := from.GetMsg(f.Context(), next, jetstream.WithGetMsgSubject(subject))
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			return found
 		}
+		testkit.NoError(f, err)
 		found = append(found, m)
 		next = m.Sequence + 1
 	}
 }
 
-// waiting lists the messages of the room that wait for a reason.
+// inRoom lists the messages of the room on a subject.
+func (f *fixture) inRoom(subject string) []*jetstream.RawStreamMsg {
+	f.Helper()
+	return f.messages(testNames.RoomStream, subject)
+}
+
+// waiting lists the messages of the room with a reason.
 func (f *fixture) waiting(reason room.Reason) []*jetstream.RawStreamMsg {
 	f.Helper()
 	return f.inRoom(testNames.room().Waiting(reason))
 }
 
-// requireRoomEmpty waits until nothing is left in the room, and no event counts as one that waits there.
+// requireRoomEmpty waits until the room is empty, and all stays have ended.
 func (f *fixture) requireRoomEmpty() {
 	f.Helper()
 	f.eventually("the room is empty", func() bool { return f.streamInfo(testNames.RoomStream).State.Msgs == 0 })
 	if !testkit.Soon(func() bool { return len(f.throttle.inRoom()) == 0 }) {
-		f.Errorf("these stays were not left: %v", f.throttle.inRoom())
+		f.Errorf("stays: got %v, want none", f.throttle.inRoom())
 	}
 }
 
@@ -169,7 +181,18 @@ func (f *fixture) requireOutcomes(want map[string]int) {
 	}
 }
 
-// requireCount compares a count that goes with an outcome and may follow it by a moment.
+// requireOutcome waits for the one outcome; "" wants none.
+func (f *fixture) requireOutcome(want string) {
+	f.Helper()
+	if want == "" {
+		f.requireOutcomes(nil)
+		return
+	}
+	f.eventually("it ends", func() bool { return f.metrics.ended() == 1 })
+	f.requireOutcomes(map[string]int{want: 1})
+}
+
+// requireCount compares a count that may follow its outcome by a moment.
 func (f *fixture) requireCount(name string, want int) {
 	f.Helper()
 	testkit.Soon(func() bool { return f.metrics.Get(name) >= want })
@@ -180,38 +203,25 @@ func (f *fixture) requireCount(name string, want int) {
 
 func (f *fixture) requireHistory(id string, want ...string) {
 	f.Helper()
-	testkit.EqualSlices(f, f.journal.about(id), want, "event %s", id)
+	testkit.EqualSlices(f, f.calls.about(id), want, "event %s", id)
 }
 
-// requireSaid compares the words about a message; one that ends in "…" is a prefix.
+// requireSaid compares the words about a message. A wanted word may end in "…".
 func (f *fixture) requireSaid(sequence uint64, want ...string) {
 	f.Helper()
 	matches := func(got, want string) bool {
 		prefix, cut := strings.CutSuffix(want, "…")
 		return got == want || cut && strings.HasPrefix(got, prefix)
 	}
-	// The spy has its own connection and may hear a word after its effect is there.
+	// The spy has its own connection, so a word may come after its effect.
 	testkit.Soon(func() bool { return len(f.said.about(sequence)) >= len(want) })
 	if got := f.said.about(sequence); !slices.EqualFunc(got, want, matches) {
-		f.Errorf("about message %d was said %q, want %q", sequence, got, want)
+		f.Errorf("words about message %d: got %q, want %q", sequence, got, want)
 	}
 }
 
-// deadLetters reads the dead-letter stream from its start, without taking anything out.
+// deadLetters lists the messages of the dead-letter stream.
 func (f *fixture) deadLetters() []*jetstream.RawStreamMsg {
 	f.Helper()
-	stream := testkit.Must(f.js.Stream(f.Context(), testNames.DeadLetterStream))(f)
-	var letters []*jetstream.RawStreamMsg
-	state := stream.CachedInfo().State
-	for sequence := max(state.FirstSeq, 1); sequence <= state.LastSeq; sequence++ {
-		letter, err := stream.GetMsg(f.Context(), sequence)
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			continue // it was pushed out
-		}
-		if err != nil {
-			f.Fatal(err)
-		}
-		letters = append(letters, letter)
-	}
-	return letters
+	return f.messages(testNames.DeadLetterStream, ">")
 }

@@ -3,40 +3,38 @@ package consume
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/limits"
-	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// outcomeCase is an event that nothing goes wrong with: how it is acknowledged and counted, and what becomes of its grant.
+// outcomeCase is an event without an error on its way: its ack, its counts, and the calls of its grant.
 type outcomeCase struct {
 	setUp     func(*fixture)
 	subject   string // "" for notify.payments
-	body      string // "" for an event with the ID e
-	redeliver bool   // another instance had it before
+	body      string // "" for an event with the ID order-1
+	redeliver bool   // another worker had the message before
 	maxAge    time.Duration
 
 	outcome Outcome // "": none is counted
 	said    string  // "" for +ACK
 	history []string
 	level   string
-	unasked bool // the throttle is not asked
+	unasked bool // the throttle gets no request
+
+	noCategory bool // the outcome has no category
 }
 
-// decided has the throttle answer with one verdict.
+// decided has the throttle answer each request with a verdict.
 func decided(verdict throttle.Verdict) func(*fixture) {
 	return func(f *fixture) { f.throttle.answers(always(throttle.Decision{Verdict: verdict})) }
 }
 
-// inShadow has the throttle measure a denial, and admit.
+// inShadow has the throttle admit each event with the verdict of a limit in shadow mode.
 func inShadow(verdict throttle.Verdict) func(*fixture) {
 	return func(f *fixture) {
 		f.throttle.answers(func(c throttle.Request) throttle.Decision {
@@ -52,10 +50,18 @@ func knownFull(f *fixture) {
 var posted = []string{"send", "finish"}
 
 var outcomeCases = map[string]outcomeCase{
-	"sent":                                 {outcome: Sent, history: posted},
-	"denied":                               {setUp: func(f *fixture) { f.throttle.answers(always(denied(0))) }, outcome: Dropped, level: "the rule"},
+	"sent":   {outcome: Sent, history: posted},
+	"denied": {setUp: func(f *fixture) { f.throttle.answers(always(denied(0))) }, outcome: Dropped, level: "the rule"},
+	"exceeds a capacity": {setUp: func(f *fixture) {
+		f.throttle.answers(always(throttle.Decision{Verdict: throttle.ExceedsCapacity, Node: limits.Node{Level: "the rule"}}))
+	}, outcome: Dropped, level: "the rule"},
+	"reclaimed": {setUp: func(f *fixture) {
+		f.throttle.answers(func(c throttle.Request) throttle.Decision {
+			return throttle.Decision{Verdict: throttle.Reclaimed, Grant: f.throttle.grant(c)}
+		})
+	}, outcome: Sent, history: posted},
 	"duplicate":                            {setUp: decided(throttle.Duplicate), outcome: Duplicate},
-	"done":                                 {setUp: decided(throttle.Done), redeliver: true}, // whoever delivered it has counted it
+	"done":                                 {setUp: decided(throttle.Done), redeliver: true},
 	"delivered, which was recorded before": {setUp: func(f *fixture) { f.throttle.finished["payments order-1"] = true }, history: posted},
 
 	"denied in shadow mode":             {setUp: inShadow(throttle.Denied), outcome: Sent, history: posted, level: "the rule"},
@@ -67,7 +73,7 @@ var outcomeCases = map[string]outcomeCase{
 	"known to be full, but delivered before": {setUp: knownFull, redeliver: true, outcome: Sent, history: posted},
 
 	"broken":                             {body: "{broken", outcome: Dead, said: "+TERM bad_json: …", unasked: true},
-	"broken, without category":           {subject: "notify.PÄY", outcome: Dead, said: "+TERM bad_category: …", unasked: true},
+	"broken, without category":           {subject: "notify.PÄY", noCategory: true, outcome: Dead, said: "+TERM bad_category: …", unasked: true},
 	"expired":                            {maxAge: time.Nanosecond, outcome: Expired, unasked: true},
 	"expired, broken, delivered before":  {maxAge: time.Nanosecond, redeliver: true, body: "{broken", outcome: Expired, unasked: true},
 	"expired, delivered before, unknown": {setUp: decided(throttle.Unknown), maxAge: time.Nanosecond, redeliver: true, outcome: Expired},
@@ -76,50 +82,43 @@ var outcomeCases = map[string]outcomeCase{
 
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
-	for name, test := range outcomeCases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t)
-			found := f.provision(patience)
-			if test.setUp != nil {
-				test.setUp(f)
-			}
-			subject := cmp.Or(test.subject, "notify.payments")
-			sequence := f.publish(subject, cmp.Or(test.body, `{"id": "order-1", "title": "an event"}`))
-			said := []string{cmp.Or(test.said, "+ACK")}
-			if test.redeliver {
-				f.deliverOnce(found)
-				said = slices.Insert(said, 0, sayNak)
-			}
-			f.start(func(o *Options) { o.MaxAge = test.maxAge })
-			f.requireEmpty()
-			if test.outcome == "" {
-				f.requireOutcomes(nil)
-			} else {
-				category := "payments"
-				if strings.HasSuffix(subject, "PÄY") {
-					category = ""
-				}
-				f.eventually("it is counted", func() bool { return f.metrics.ended() == 1 })
-				f.requireOutcomes(map[string]int{fmt.Sprintf("%s %s", test.outcome, category): 1})
-			}
-			f.requireSaid(sequence, said...)
-			f.requireHistory("order-1", test.history...)
-			f.requireCount("by the rule payments", len(test.level)/len("the rule"))
-			f.requireAsked(sequence, !test.unasked, test.maxAge > 0)
-			tried, sent := len(test.history)/2, 0
-			if tried > 0 && test.outcome == Sent {
-				sent = 1
-			}
-			f.eventually("it is under way no more", func() bool { return f.metrics.Get("under way") == 0 })
-			if f.metrics.Get("age") != sent || f.metrics.mostUnderWay() != tried {
-				t.Errorf("%d ages, %d under way at most, want %d and %d", f.metrics.Get("age"), f.metrics.mostUnderWay(), sent, tried)
-			}
-		})
-	}
+	each(t, outcomeCases, func(t *testing.T, f *fixture, test outcomeCase) {
+		found := f.provision(patience)
+		if test.setUp != nil {
+			test.setUp(f)
+		}
+		sequence := f.publish(cmp.Or(test.subject, "notify.payments"), cmp.Or(test.body, `{"id": "order-1", "title": "an event"}`))
+		said := []string{cmp.Or(test.said, "+ACK")}
+		if test.redeliver {
+			f.deliverOnce(found)
+			said = slices.Insert(said, 0, sayNak)
+		}
+		w := f.start(func(o *Options) { o.MaxAge = test.maxAge })
+		f.requireEmpty()
+		switch {
+		case test.outcome == "":
+			f.requireOutcome("")
+		case test.noCategory:
+			f.requireOutcome(string(test.outcome) + " ")
+		default:
+			f.requireOutcome(string(test.outcome) + " payments")
+		}
+		f.requireSaid(sequence, said...)
+		f.requireHistory("order-1", test.history...)
+		f.requireCount("by the rule payments", len(test.level)/len("the rule"))
+		f.requireAsked(sequence, !test.unasked, test.maxAge > 0)
+		tried, sent := len(test.history)/2, 0
+		if tried > 0 && test.outcome == Sent {
+			sent = 1
+		}
+		f.eventually("it is under way no more", func() bool { return f.metrics.Get("under way") == 0 && len(w.pool) == 0 })
+		if f.metrics.Get("age") != sent || f.metrics.mostUnderWay() != tried {
+			t.Errorf("got %d ages and %d deliveries at once, want %d and %d", f.metrics.Get("age"), f.metrics.mostUnderWay(), sent, tried)
+		}
+	})
 }
 
-// requireAsked checks what the throttle was asked about the event with the ID e; a look-up costs nothing.
+// requireAsked checks the requests to the throttle about the event order-1. A look-up has no cost.
 func (f *fixture) requireAsked(sequence uint64, want, lookUp bool) {
 	f.Helper()
 	asked := f.throttle.asked()
@@ -133,81 +132,67 @@ func (f *fixture) requireAsked(sequence uint64, want, lookUp bool) {
 	}
 }
 
-// An event that someone else delivers, or about which nothing can be decided now, comes back, and keeps nothing else waiting.
+// TestUndecided leaves an event without a decision at first. The event comes back, and holds up no other event.
 func TestUndecided(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
+	type undecidedCase struct {
 		first             throttle.Decision
 		err               error
 		shortest, longest time.Duration
-	}{
+	}
+	each(t, map[string]undecidedCase{
 		"someone else delivers it": {first: throttle.Decision{Verdict: throttle.Leased, Wait: 300 * time.Millisecond}, shortest: 300 * time.Millisecond, longest: 400 * time.Millisecond},
 		"nothing can be decided":   {err: errScripted, shortest: 700 * time.Millisecond, longest: 1300 * time.Millisecond},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t)
-			f.provision(patience)
-			asked := 0
-			f.throttle.decideOne = func(_ context.Context, c throttle.Request) (throttle.Decision, error) {
-				if shown(c) == "order-1" {
-					if asked++; asked == 1 {
-						return test.first, test.err
-					}
+	}, func(t *testing.T, f *fixture, test undecidedCase) {
+		f.provision(patience)
+		asked := 0
+		f.throttle.decideOne = func(_ context.Context, c throttle.Request) (throttle.Decision, error) {
+			if shown(c) == "order-1" {
+				if asked++; asked == 1 {
+					return test.first, test.err
 				}
-				return f.throttle.admit(c), nil
 			}
-			sequence := f.event("payments", "order-1")
-			f.start(nil)
-			f.eventually("it gets a nak", func() bool { return len(f.said.about(sequence)) > 0 })
-			f.event("payments", "another")
-			f.eventually("the other one is sent", func() bool { return f.journal.count("finish another") == 1 })
-			f.requireHistory("another", "send", "finish")
-			delays := f.said.delays(t, sequence)
-			if len(delays) != 1 || delays[0] < test.shortest || delays[0] > test.longest {
-				t.Errorf("put off by %v, want once, by %v to %v", delays, test.shortest, test.longest)
-			}
-			f.awaitSettled(2)
-			f.requireHistory("order-1", "send", "finish")
-			testkit.Equal(t, f.metrics.Get("redelivered"), 1, "redeliveries were counted")
-		})
-	}
+			return f.throttle.admit(c), nil
+		}
+		sequence := f.event("payments", "order-1")
+		f.start(nil)
+		f.eventually("it gets a nak", func() bool { return len(f.said.about(sequence)) > 0 })
+		f.event("payments", "another")
+		f.eventually("the other one is sent", func() bool { return f.calls.count("finish another") == 1 })
+		f.requireHistory("another", "send", "finish")
+		delays := f.said.delays(t, sequence)
+		if len(delays) != 1 || delays[0] < test.shortest || delays[0] > test.longest {
+			t.Errorf("put off by %v, want once, by %v to %v", delays, test.shortest, test.longest)
+		}
+		f.awaitSettled(2)
+		f.requireHistory("order-1", "send", "finish")
+		testkit.Equal(t, f.metrics.Get("redelivered"), 1, "redeliveries")
+	})
 }
 
-// While deliveries are slow a worker holds no more than its pool has elements for, and posts no more at once than it may.
+// TestInHandIsBounded stores more events than the pool has elements, and holds the posts.
 func TestInHandIsBounded(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	const concurrency, events = 3, poolSize + 100
 	f.provision(patience)
-	for i := range events {
-		f.event("payments", fmt.Sprint(i))
-	}
+	f.numbered("payments", events)
 	release := newGate(t)
-	f.sink.send = func(ctx context.Context, _ event.Event, _ int) error {
-		if err := release.pass(ctx); err != nil {
-			return &sink.Error{Class: sink.Unknown, Err: err}
-		}
-		return nil
-	}
+	f.holdPosts(release)
 	f.start(func(o *Options) { o.Concurrency = concurrency })
 	f.eventually("all events are taken", func() bool { return f.consumerInfo().NumAckPending == events })
-	// The last elements stay free until there are enough for a batch that is worth a call.
+	// The last elements of the pool stay free until they are enough for a batch.
 	f.eventually("the pool is full", func() bool { return len(f.throttle.asked()) > poolSize+concurrency-poolSize/4 })
 	f.eventually("posts are under way", func() bool { return f.sink.mostAtOnce() == concurrency })
-	if decided := len(f.throttle.asked()); decided > poolSize+concurrency {
-		t.Errorf("%d events were decided about, want no more than the pool has elements: %d", decided, poolSize+concurrency)
-	}
+	testkit.AtMost(t, len(f.throttle.asked()), poolSize+concurrency, "decisions")
 	release.open()
 	f.awaitSettled(events)
 	f.requireOutcomes(map[string]int{"sent payments": events})
-	testkit.Equal(t, f.sink.mostAtOnce(), concurrency, "posts were under way at once")
-	if got := len(slices.Compact(slices.Sorted(slices.Values(f.journal.all())))); got != 2*events {
-		t.Errorf("%d different things happened, want one post and one record for each of %d events", got, events)
-	}
+	testkit.Equal(t, f.sink.mostAtOnce(), concurrency, "posts at once")
+	testkit.Equal(t, len(slices.Compact(slices.Sorted(slices.Values(f.calls.all())))), 2*events, "different calls: a post and a record for each event")
 }
 
-// A throttle that is unavailable is waited for, and no event is taken meanwhile.
+// TestThrottleIsAwaited has no throttle for a while. The worker takes no event meanwhile.
 func TestThrottleIsAwaited(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -224,7 +209,7 @@ func TestThrottleIsAwaited(t *testing.T) {
 	f.start(nil)
 	<-waiting
 	if info := f.consumerInfo(); info.NumPending != 1 || info.NumAckPending != 0 || info.NumWaiting != 0 {
-		t.Errorf("%d events wait, %d are taken, %d requests are open; want 1, 0, 0", info.NumPending, info.NumAckPending, info.NumWaiting)
+		t.Errorf("got %d waiting events, %d taken events and %d requests, want 1, 0 and 0", info.NumPending, info.NumAckPending, info.NumWaiting)
 	}
 	back.open()
 	f.awaitSettled(1)

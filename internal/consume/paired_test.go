@@ -17,46 +17,43 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// status publishes an event that fires or resolves, about the key k. Its ID is its status.
+// status publishes a firing or resolved event with the key k. The status is the ID too.
 func (f *fixture) status(status event.Status) uint64 {
 	f.Helper()
 	return f.publish("notify.payments", fmt.Sprintf(`{"id": %q, "title": "an event", "status": %[1]q, "key": "k"}`, status))
 }
 
-// A resolved event is never dropped because a limit is known to be full; any other is.
+// TestResolvedIsNeverDroppedUnasked has a full limit. The worker asks the throttle about resolved events alone.
 func TestResolvedIsNeverDroppedUnasked(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
+	type resolvedCase struct {
 		body  string
 		asked bool
-	}{
+	}
+	each(t, map[string]resolvedCase{
 		"resolved":            {`{"id": "order-1", "title": "x", "status": "resolved", "key": "k"}`, true},
 		"resolved, escaped":   {`{"id": "order-1", "title": "x", "st\u0061tus": "r\u0065solved", "key": "k"}`, true},
 		"of an alert":         {`{"id": "order-1", "alerts": [{"status": "resolved", "labels": {"alertname": "x"}, "fingerprint": "f"}]}`, true},
 		"firing, without key": {`{"id": "order-1", "title": "x", "status": "firing"}`, false},
 		"firing":              {`{"id": "order-1", "title": "resolved", "status": "firing", "key": "k"}`, false},
 		"not JSON":            {`resolved`, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t)
-			f.throttle.full = fullFor("the rule", "")
-			f.start(nil)
-			f.publish("notify.payments", test.body)
-			f.awaitSettled(1)
-			if asked := len(f.throttle.asked()) == 1; asked != test.asked {
-				t.Errorf("the throttle was asked: %t, want %t", asked, test.asked)
-			}
-			if test.asked {
-				f.requireOutcomes(map[string]int{"sent payments": 1})
-			} else {
-				f.requireOutcomes(map[string]int{"dropped payments": 1})
-			}
-		})
-	}
+	}, func(t *testing.T, f *fixture, test resolvedCase) {
+		f.throttle.full = fullFor("the rule", "")
+		f.start(nil)
+		f.publish("notify.payments", test.body)
+		f.awaitSettled(1)
+		if asked := len(f.throttle.asked()) == 1; asked != test.asked {
+			t.Errorf("the throttle was asked: %t, want %t", asked, test.asked)
+		}
+		outcome := "dropped payments"
+		if test.asked {
+			outcome = "sent payments"
+		}
+		f.requireOutcomes(map[string]int{outcome: 1})
+	})
 }
 
-// answerUnpaired finds no pair for what resolves, and leaves the others to another function (nil: admit).
+// answerUnpaired decides unpaired for each resolved event. other decides about the firing events; nil admits them.
 func (f *fixture) answerUnpaired(other func(throttle.Request) throttle.Decision) {
 	f.throttle.answers(func(c throttle.Request) throttle.Decision {
 		switch {
@@ -69,7 +66,7 @@ func (f *fixture) answerUnpaired(other func(throttle.Request) throttle.Decision)
 	})
 }
 
-// mixedStream makes a stream that holds other subjects too, and keeps what is settled.
+// mixedStream makes a stream that has other subjects too, and keeps settled messages.
 func (f *fixture) mixedStream() {
 	f.Helper()
 	config := testNames.StreamConfig()
@@ -77,26 +74,14 @@ func (f *fixture) mixedStream() {
 	testkit.Must(f.js.CreateStream(f.Context(), config))(f)
 }
 
-func (f *fixture) deleteMessage(sequence uint64) {
-	f.Helper()
-	testkit.NoError(f, f.stream(testNames.Stream).DeleteMsg(f.Context(), sequence))
-}
-
-// unpairedCase is a firing event that stands before a resolved one, and what keeps it from being decided.
+// unpairedCase is a firing event before a resolved one, and the reason why the firing event has no decision yet.
 type unpairedCase struct {
 	ackWait time.Duration         // 0: patience
 	stored  bool                  // the firing event, in the producers' stream
-	taken   bool                  // another instance has it, and is gone
-	keeps   func(*fixture, *gate) // until the gate opens; nil: nothing does
-	removes func(*fixture)        // what keeps it, once the gate is open; nil: nothing
-	ends    string                // what is done about the firing event last; "": it does not end
-}
-
-func keptByWorker(f *fixture, settle *gate) {
-	f.sink.send = func(ctx context.Context, _ event.Event, _ int) error {
-		_ = settle.pass(ctx)
-		return nil
-	}
+	taken   bool                  // a worker that is gone has it
+	keeps   func(*fixture, *gate) // keeps it undecided until the gate opens; may be nil
+	removes func(*fixture)        // removes it after the gate has opened; may be nil
+	ends    string                // last call about the firing event; "": none
 }
 
 func nakSent(f *fixture, settle *gate) {
@@ -108,7 +93,7 @@ func nakSent(f *fixture, settle *gate) {
 	})
 }
 
-// keptInRoom has the firing event stand in the room.
+// keptInRoom puts the firing event into the room.
 func keptInRoom(subject string, reason room.Reason) func(*fixture, *gate) {
 	return func(f *fixture, settle *gate) {
 		nakSent(f, settle)
@@ -118,15 +103,15 @@ func keptInRoom(subject string, reason room.Reason) func(*fixture, *gate) {
 	}
 }
 
-// A resolved event without a pair is dropped once every message before it that may open one is settled, and not before. It waits
-// for that in the room.
+// TestUnpaired drops a resolved event without a pair. The event waits in the room until each message before it that may open the pair
+// is settled.
 func TestUnpaired(t *testing.T) {
 	t.Parallel()
 	subjects := testNames.room()
 	schedule, due := subjects.Schedule(room.Redis, "payments", "x")
 	for name, test := range map[string]unpairedCase{
 		"before it is nothing":                   {},
-		"before it is one that a worker holds":   {ends: "finish", stored: true, keeps: keptByWorker},
+		"before it is one that a worker holds":   {ends: "finish", stored: true, keeps: (*fixture).holdPosts},
 		"before it is one that got a nak":        {ends: "finish", stored: true, keeps: nakSent},
 		"before it is one that comes again":      {ends: "finish", stored: true, ackWait: 4 * time.Second, taken: true},
 		"in the room is a part that got a nak":   {ends: "finish", keeps: keptInRoom(subjects.Queue(room.Part, "payments"), room.Part)},
@@ -166,11 +151,11 @@ func (f *fixture) requireUnpaired(test unpairedCase, mixed bool) {
 	f.others(mixed)
 	resolved := f.status(event.StatusResolved)
 	f.others(mixed)
-	early := make(chan bool, 1) // it was dropped before the firing event ended
+	early := make(chan bool, 1) // the drop came before the end of the firing event
 	f.start(func(o *Options) {
 		o.AckWait = ackWait
 		o.Drops = func(drops []summary.Drop) {
-			early <- test.ends != "" && f.journal.count(test.ends+" firing") == 0
+			early <- test.ends != "" && f.calls.count(test.ends+" firing") == 0
 			testkit.EqualSlices(f, drops, []summary.Drop{{Category: "payments", Level: throttle.LevelUnpaired, Title: "an event", N: 1}}, "dropped")
 		}
 	})
@@ -181,12 +166,7 @@ func (f *fixture) requireUnpaired(test unpairedCase, mixed bool) {
 	if test.removes != nil {
 		test.removes(f)
 	}
-	select {
-	case tooEarly := <-early:
-		testkit.Equal(f, tooEarly, false, "it was dropped before what may open its pair was settled")
-	case <-time.After(patience):
-		f.Fatal("it is not dropped")
-	}
+	testkit.Equal(f, receive(f, "the drop", early), false, "the drop comes before the end of the firing event")
 	want := map[string]int{"dropped payments": 1}
 	if test.ends != "" {
 		want["sent payments"] = 1
@@ -197,10 +177,10 @@ func (f *fixture) requireUnpaired(test unpairedCase, mixed bool) {
 	for name, want := range map[string]int{"by unpaired payments": 1, "resolved paired": 0, "resolved unpaired": 1} {
 		testkit.Equal(f, f.metrics.Get(name), want, "%q was counted", name)
 	}
-	testkit.Equal(f, f.journal.count("learns payments/k"), 1, "it was learned that the pair is not open")
+	testkit.Equal(f, f.calls.count("learns payments/k"), 1, "calls of LearnUnpaired")
 }
 
-// others publishes on another subject of a mixed stream.
+// others publishes on the other subject of a mixed stream.
 func (f *fixture) others(mixed bool) {
 	f.Helper()
 	for range 3 {
@@ -210,7 +190,7 @@ func (f *fixture) others(mixed bool) {
 	}
 }
 
-// requireWaitsAgain waits until the resolved event waits in the room, comes back, and waits there again.
+// requireWaitsAgain awaits two stays of the resolved event in the room.
 func (f *fixture) requireWaitsAgain(resolved uint64) {
 	f.Helper()
 	first := uint64(0)
@@ -229,8 +209,8 @@ func (f *fixture) requireWaitsAgain(resolved uint64) {
 	f.requireOutcomes(nil)
 }
 
-// Another instance decides about a firing event, and settles it, after the throttle was asked about what resolves it and before the
-// streams are looked at: the throttle is asked again, and knows of the pair.
+// TestPairOpensMeanwhile has another worker settle the firing event between the first decision about the resolved one and the search
+// in the streams. The worker asks the throttle again, which knows the pair now.
 func TestPairOpensMeanwhile(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -249,14 +229,12 @@ func TestPairOpensMeanwhile(t *testing.T) {
 	f.start(nil)
 	f.awaitSettled(1)
 	f.requireOutcomes(map[string]int{"sent payments": 1})
-	if asked := len(f.throttle.asked()); asked != 2 {
-		t.Errorf("the throttle was asked %d times, want twice", asked)
-	}
+	testkit.Equal(t, len(f.throttle.asked()), 2, "requests to the throttle")
 	f.requireHistory("resolved", "send", "finish")
 }
 
-// A resolved event of a pair that was found not to be open a moment ago is dropped without asking, but not one that somebody may
-// have had.
+// TestKnownUnpaired drops a resolved event of a known closed pair without asking the throttle. A redelivery is not dropped: another
+// worker may have had it.
 func TestKnownUnpaired(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -270,10 +248,10 @@ func TestKnownUnpaired(t *testing.T) {
 	f.awaitSettled(3)
 	f.requireOutcomes(map[string]int{"sent payments": 1, "dropped payments": 1, "sent errors": 1})
 	f.requireHistory("another")
-	testkit.Equal(t, f.metrics.Get("by unpaired payments"), 1, "drops were counted by level")
+	testkit.Equal(t, f.metrics.Get("by unpaired payments"), 1, "drops by level")
 }
 
-// A consumer that was made anew counts anew: what its predecessor had settled is settled again first.
+// TestUnpairedAfterTheConsumer makes the consumer anew. The new consumer settles the earlier events again before the resolved one.
 func TestUnpairedAfterTheConsumer(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -312,7 +290,7 @@ func TestUnpairedAfterTheConsumer(t *testing.T) {
 	f.requireOutcomes(map[string]int{"sent payments": 1, "dropped payments": 1})
 }
 
-// Events that resolve nothing do not wait for each other: only for what may open a pair, alone or in a group, in either stream.
+// TestUnpairedCrowd searches both streams for the first message that may open a pair, among many that cannot.
 func TestUnpairedCrowd(t *testing.T) {
 	t.Parallel()
 	const crowd = 60
@@ -334,7 +312,7 @@ func TestUnpairedCrowd(t *testing.T) {
 		}
 		return found == group
 	})
-	f.deleteMessage(group)
+	testkit.NoError(t, f.stream(testNames.Stream).DeleteMsg(t.Context(), group))
 
 	entry := room.Entry{Reason: room.Part, Subject: "notify.payments", ID: "order-1", Origin: room.Origin{Stream: "S", Sequence: 1, Stored: time.Now()}, Since: time.Now()}
 	_, body := resolved(0)
@@ -349,17 +327,17 @@ func TestUnpairedCrowd(t *testing.T) {
 	}
 	f.event("security", "order-1")
 	f.start(nil)
-	f.awaitSettled(crowd + 3) // the two that fire have one ID
+	f.awaitSettled(crowd + 3) // the two firing events have one ID
 	f.requireRoomEmpty()
 	f.requireOutcomes(map[string]int{"dropped payments": crowd + 1, "sent payments": 1, "sent security": 1})
 }
 
-// Where the streams cannot be asked about, a resolved event waits in the room.
+// TestUnpairedInDoubt cannot search the streams. The resolved event waits in the room.
 func TestUnpairedInDoubt(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	w := prepare(t, f.newWorker(nil))
-	f.event("errors", "of another instance") // which keeps the acknowledgement floor below it
+	w := f.prepare(f.newWorker(nil))
+	f.event("errors", "of another instance") // keeps the ack floor below the resolved event
 	elsewhere := testkit.Must(f.fetch(w))(t)
 	blind := *w.topology.Load()
 	blind.stream = testkit.Must(f.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "GONE"}))(t)
@@ -382,8 +360,7 @@ func TestUnpairedInDoubt(t *testing.T) {
 	f.requireOutcomes(map[string]int{"dropped payments": 1})
 }
 
-// What is known of how far a stream holds nothing that may open a pair is asked for seldom, never believed beyond what was found,
-// and forgotten when the streams are other ones.
+// TestFirstOpening caches how far a stream has no message that may open a pair. Other streams clear the cache.
 func TestFirstOpening(t *testing.T) {
 	t.Parallel()
 	var o firstOpening
@@ -396,16 +373,16 @@ func TestFirstOpening(t *testing.T) {
 	none := func(sequence uint64, want bool, wantLooks int) {
 		t.Helper()
 		if got := o.noneBefore(t.Context(), sequence, at, look); got != want || looks != wantLooks {
-			t.Errorf("none stands before %d: %t after %d looks, want %t after %d", sequence, got, looks, want, wantLooks)
+			t.Errorf("none before %d: got %t after %d looks, want %t after %d", sequence, got, looks, want, wantLooks)
 		}
 	}
 	none(10, true, 1)
 	none(7, true, 1)
-	none(11, false, 1) // it was asked a moment ago
+	none(11, false, 1) // the last look was a moment ago
 	o.asked = time.Now().Add(-2 * openingKept)
 	none(11, false, 2)
 	o.asked, found, failure = time.Now().Add(-2*openingKept), 12, errScripted
-	none(12, true, 3) // so far it came
+	none(12, true, 3) // the look came to 12 before it failed
 	o.asked, found = time.Now().Add(-2*openingKept), 0
 	none(13, false, 4)
 	at, failure = new(topology), nil

@@ -10,7 +10,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// An event that comes alone is prepared while it is decided about, and what came of that is what is sent.
+// TestPreparedWhileDecided prepares a single event during its decision. The sink gets the prepared delivery.
 func TestPreparedWhileDecided(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -32,10 +32,10 @@ func TestPreparedWhileDecided(t *testing.T) {
 	worker := f.start(nil)
 	f.awaitSettled(1)
 	worker.stop()
-	testkit.Equal(t, f.sink.prepared["order-1"], "of order-1", "sent as prepared, want what was prepared")
+	testkit.Equal(t, f.sink.prepared["order-1"], "of order-1", "prepared mention")
 }
 
-// Many are not prepared: most of a flood is dropped.
+// TestManyAreNotPrepared prepares no large batch, because most of a flood is dropped.
 func TestManyAreNotPrepared(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -46,18 +46,16 @@ func TestManyAreNotPrepared(t *testing.T) {
 	}
 	w := f.newWorker(nil)
 	w.sink = f.sink
-	for _, n := range []int{1, fewCandidates} {
-		prepared := w.prepare(batch[:n])
+	for _, n := range []int{1, fewCandidates, len(batch)} {
+		delivery := w.prepare(batch[:n])
 		for i, c := range batch[:n] {
-			if d := prepared(i); d.Mention != c.event.ID || d.Event.ID != c.event.ID {
-				t.Errorf("of %d candidates, %d is prepared as %+v", n, i, d)
+			want := c.event.ID
+			if n > fewCandidates {
+				want = ""
 			}
-		}
-	}
-	unprepared := w.prepare(batch)
-	for i, c := range batch {
-		if d := unprepared(i); d.Mention != "" || d.Event.ID != c.event.ID {
-			t.Errorf("of %d candidates, %d is prepared as %+v", len(batch), i, d)
+			if d := delivery(i); d.Mention != want || d.Event.ID != c.event.ID {
+				t.Errorf("candidate %d of %d: got %+v, want the mention %q", i, n, d, want)
+			}
 		}
 	}
 }

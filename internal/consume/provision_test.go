@@ -15,10 +15,9 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// provisionCase is a consumer that exists, or none.
+// provisionCase is an existing consumer, or none.
 type provisionCase struct {
 	existing *jetstream.ConsumerConfig
 	maxAge   time.Duration // of the existing stream
@@ -46,55 +45,51 @@ var provisionCases = map[string]provisionCase{
 	}), ackWait: 2 * time.Second, remarks: []string{"back-off", "at most 5 times", "acknowledgement wait is 2s"}},
 }
 
-// What is absent is made; what is there stays as it is, and is used as it is.
+// TestProvision makes absent streams and consumers. It uses existing ones without a change.
 func TestProvision(t *testing.T) {
 	t.Parallel()
-	for name, test := range provisionCases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t)
-			before := ""
-			if test.existing != nil {
-				stream := jetstream.StreamConfig{Name: testNames.Stream, Subjects: []string{"notify.>"}, MaxAge: test.maxAge, Description: "by hand"}
-				testkit.Must(f.js.CreateStream(t.Context(), stream))(t)
-				testkit.NoError(t, f.createConsumer(*test.existing))
-				if test.err == "" {
-					before = f.state()
-				}
-			}
-			w := f.newWorker(nil)
-			found, err := w.names.provision(t.Context(), f.js, patience, true, f.log.Logger())
-			if test.err != "" {
-				if err == nil || !strings.Contains(err.Error(), test.err) {
-					t.Errorf("the error is %v, want one that says %q", err, test.err)
-				}
-				return
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if found.ackWait != test.ackWait || found.streamAge != test.maxAge {
-				t.Errorf("found %v and %v, want an acknowledgement wait of %v and a maximum age of %v", found.ackWait, found.streamAge, test.ackWait, test.maxAge)
-			}
-			f.log.WantCount(t, len(test.remarks), "consumer differs from the settings")
-			for _, remark := range test.remarks {
-				if len(f.log.Lines(remark)) != 1 {
-					t.Errorf("no remark says %q", remark)
-				}
-			}
-			if before == "" {
-				f.requireProvisioned()
+	each(t, provisionCases, func(t *testing.T, f *fixture, test provisionCase) {
+		before := ""
+		if test.existing != nil {
+			stream := jetstream.StreamConfig{Name: testNames.Stream, Subjects: []string{"notify.>"}, MaxAge: test.maxAge, Description: "by hand"}
+			testkit.Must(f.js.CreateStream(t.Context(), stream))(t)
+			testkit.NoError(t, f.createConsumer(*test.existing))
+			if test.err == "" {
 				before = f.state()
 			}
-			testkit.Must(w.names.provision(t.Context(), f.js, time.Minute, true, f.log.Logger()))(t)
-			if after := f.state(); after != before {
-				t.Errorf("what was there was altered:\n%s\nbefore:\n%s", after, before)
+		}
+		w := f.newWorker(nil)
+		found, err := w.names.provision(t.Context(), f.js, patience, true, f.log.Logger())
+		if test.err != "" {
+			if err == nil || !strings.Contains(err.Error(), test.err) {
+				t.Errorf("the error is %v, want one that says %q", err, test.err)
 			}
-		})
-	}
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found.ackWait != test.ackWait || found.streamAge != test.maxAge {
+			t.Errorf("found %v and %v, want an acknowledgement wait of %v and a maximum age of %v", found.ackWait, found.streamAge, test.ackWait, test.maxAge)
+		}
+		f.log.WantCount(t, len(test.remarks), "consumer differs from the settings")
+		for _, remark := range test.remarks {
+			if len(f.log.Lines(remark)) != 1 {
+				t.Errorf("no remark says %q", remark)
+			}
+		}
+		if before == "" {
+			f.requireProvisioned()
+			before = f.state()
+		}
+		testkit.Must(w.names.provision(t.Context(), f.js, time.Minute, true, f.log.Logger()))(t)
+		if after := f.state(); after != before {
+			t.Errorf("what was there was altered:\n%s\nbefore:\n%s", after, before)
+		}
+	})
 }
 
-// state is how stream and consumer are set up.
+// state shows the configuration of the stream and the consumer.
 func (f *fixture) state() string {
 	f.Helper()
 	return fmt.Sprintf("%+v\n%+v", f.streamInfo(testNames.Stream).Config, f.consumerConfig())
@@ -103,7 +98,7 @@ func (f *fixture) state() string {
 func (f *fixture) consumerConfig() jetstream.ConsumerConfig {
 	f.Helper()
 	config := f.consumerInfo().Config
-	config.Metadata = nil // the server's own
+	config.Metadata = nil // metadata of the server
 	return config
 }
 
@@ -144,7 +139,7 @@ func (f *fixture) requireProvisioned() {
 	}
 }
 
-// No producer can delete or forge what others have stored.
+// TestProducersAreNotTrusted has a producer try to delete and forge the messages of others.
 func TestProducersAreNotTrusted(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -164,45 +159,41 @@ func TestProducersAreNotTrusted(t *testing.T) {
 			t.Errorf("a producer may %s", name)
 		}
 	}
-	testkit.Equal(t, f.streamInfo(testNames.Stream).State.Msgs, 1, "messages are left")
+	testkit.Equal(t, f.streamInfo(testNames.Stream).State.Msgs, 1, "messages in the stream")
 }
 
-// A stream or a room that exists and is not fit for use is not worked with, and the error says why.
+// TestUnfit refuses unsafe streams with a reason.
 func TestUnfit(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
+	type unfitCase struct {
 		change func(events, room *jetstream.StreamConfig)
 		says   string
-	}{
+	}
+	each(t, map[string]unfitCase{
 		"a producers' stream with schedules": {func(events, _ *jetstream.StreamConfig) {
 			events.AllowMsgSchedules, events.AllowRollup, events.DenyPurge, events.Discard = true, true, false, jetstream.DiscardOld
 		}, "allows message schedules"},
 		"a producers' stream with roll-ups": {func(events, _ *jetstream.StreamConfig) { events.AllowRollup, events.DenyPurge = true, false }, "allows roll-ups"},
 		"a room without schedules":          {func(_, room *jetstream.StreamConfig) { room.AllowMsgSchedules, room.AllowRollup = false, false }, "does not allow message schedules"},
 		"a room that is no queue":           {func(_, room *jetstream.StreamConfig) { room.Retention = jetstream.LimitsPolicy }, "expected workqueue"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t)
-			events, room := testNames.StreamConfig(), testNames.RoomConfig()
-			test.change(&events, &room)
-			for _, config := range []jetstream.StreamConfig{events, room} {
-				testkit.Must(f.js.CreateStream(t.Context(), config))(t)
-			}
-			w := f.newWorker(nil)
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			defer cancel()
-			if _, _, err := w.Prepare(ctx); !errors.Is(err, ErrUnfit) || !strings.Contains(err.Error(), test.says) {
-				t.Errorf("preparing: %v, want %v that says %q", err, ErrUnfit, test.says)
-			}
-			if err := w.Ready(); err == nil || !strings.Contains(err.Error(), test.says) {
-				t.Errorf("ready: %v, want why not", err)
-			}
-		})
-	}
+	}, func(t *testing.T, f *fixture, test unfitCase) {
+		events, room := testNames.StreamConfig(), testNames.RoomConfig()
+		test.change(&events, &room)
+		for _, config := range []jetstream.StreamConfig{events, room} {
+			testkit.Must(f.js.CreateStream(t.Context(), config))(t)
+		}
+		w := f.newWorker(nil)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		if _, _, err := w.Prepare(ctx); !errors.Is(err, ErrUnfit) || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("preparing: %v, want %v that says %q", err, ErrUnfit, test.says)
+		}
+		if err := w.Ready(); err == nil || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("ready: %v, want why not", err)
+		}
+	})
 }
 
-// A server that is too old is named, and nothing is asked of it.
 func TestServerIsTooOld(t *testing.T) {
 	t.Parallel()
 	conn := testkit.Must(nats.Connect(servertest.OldNATS(t, "2.11.9")))(t)
@@ -215,7 +206,7 @@ func TestServerIsTooOld(t *testing.T) {
 	}
 }
 
-// A store that is smaller than what the streams are to reserve is an error that names the settings.
+// TestStoreIsTooSmall wants an error with the names of the settings.
 func TestStoreIsTooSmall(t *testing.T) {
 	t.Parallel()
 	f := newFixtureOn(t, servertest.StartNATS(t, func(o *server.Options) { o.JetStreamMaxStore = 100 << 20 }))
@@ -228,13 +219,13 @@ func TestStoreIsTooSmall(t *testing.T) {
 	}
 }
 
-// A stream that is full refuses its producers and says why, and keeps no worker from storing what waits and what is dead.
+// TestFullStream fills the producers' stream. Workers still store waiting events and dead letters.
 func TestFullStream(t *testing.T) {
 	t.Parallel()
 	f := newFixtureOn(t, servertest.StartNATS(t, func(o *server.Options) { o.JetStreamMaxStore = 64 << 20 }))
 	w := f.newWorker(func(o *Options) {
 		o.Names.MaxBytes, o.Names.DeadLetters.Bytes = 4<<20, 4<<20
-		o.Delay = func(string) time.Duration { return time.Hour }
+		mayDelay(o)
 	})
 	testkit.Must(w.names.provision(t.Context(), f.js, patience, true, f.log.Logger()))(t)
 	var err error
@@ -249,32 +240,13 @@ func TestFullStream(t *testing.T) {
 		t.Errorf("the producer is told %v", err)
 	}
 	stored := int(f.streamInfo(testNames.Stream).State.Msgs)
-	f.throttle.answers(func(c throttle.Request) throttle.Decision {
-		if c.HasWaited {
-			return f.throttle.admit(c)
-		}
-		return denied(time.Second)
-	})
-	f.throttle.delay = func(throttle.Request, time.Duration) (throttle.DelayVerdict, time.Duration, error) {
-		return throttle.ComesBack, time.Second, nil
-	}
-	f.run(prepare(t, w))
+	f.denyFirst(comeBackIn(time.Second))
+	f.run(f.prepare(w))
 	f.awaitSettled(stored)
 	f.requireOutcomes(map[string]int{"sent payments": (stored + 1) / 2, "dead ": stored / 2})
 }
 
-// prepare prepares a worker.
-func prepare(t *testing.T, w *Worker) *Worker {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	if _, _, err := w.Prepare(ctx); err != nil {
-		t.Fatal(err)
-	}
-	return w
-}
-
-// Several instances that start at once agree on one consumer.
+// TestProvisionTogether prepares several workers at once.
 func TestProvisionTogether(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -295,7 +267,7 @@ func TestProvisionTogether(t *testing.T) {
 	f.requireProvisioned()
 }
 
-// Without provisioning a worker waits for the consumer, says so once, is not ready, and begins when it is there.
+// TestConsumerIsAwaited starts a worker that may create nothing. The worker logs the absent consumer once, and is ready when it is there.
 func TestConsumerIsAwaited(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -310,18 +282,17 @@ func TestConsumerIsAwaited(t *testing.T) {
 	}()
 	f.eventually("the log says what is missing", func() bool { return len(f.log.Lines("the consumer is not there")) == 1 })
 	if err := w.Ready(); err == nil || !strings.Contains(err.Error(), `consumer "notifier" of stream "EVENTS"`) {
-		t.Errorf("ready: %v, want an error that names the consumer", err)
+		t.Errorf("Ready: got %v, want an error with the name of the consumer", err)
 	}
 	f.provision(patience)
 	testkit.NoError(t, <-prepared)
 	if err := w.Ready(); err != nil {
-		t.Errorf("ready: %v, want no error", err)
+		t.Errorf("Ready: got %v, want no error", err)
 	}
 	f.log.WantCount(t, 2, "the consumer is")
 }
 
-// A consumer or a stream that is deleted under a running worker is made anew where that is wanted, and waited for where
-// it is not.
+// TestDeletedWhileRunning deletes the consumer or the stream. A worker that provisions makes them anew. Another one waits for them.
 func TestDeletedWhileRunning(t *testing.T) {
 	t.Parallel()
 	deletions := map[string]func(*fixture) error{
@@ -357,8 +328,7 @@ func TestDeletedWhileRunning(t *testing.T) {
 	}
 }
 
-// streamAnswers tells whether the stream answers who publishes to it: a server takes a moment to do so after the stream was
-// made anew. The message that asks is refused.
+// streamAnswers tells whether the stream answers a publisher. A new stream takes a moment. The server refuses the message.
 func (f *fixture) streamAnswers() bool {
 	ctx, cancel := context.WithTimeout(f.Context(), time.Second)
 	defer cancel()
@@ -367,7 +337,7 @@ func (f *fixture) streamAnswers() bool {
 	return refused && refusal.ErrorCode == errUnexpected
 }
 
-// While a connection is lost events wait; they go on when it is back, and nothing is logged for each try.
+// TestConnectionLost restarts the server. The log has one line for the loss, and none for each attempt to connect.
 func TestConnectionLost(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -385,6 +355,6 @@ func TestConnectionLost(t *testing.T) {
 		f.log.WantCount(t, 1, line)
 	}
 	if lines := f.log.Lines("nats cannot be reached"); len(lines) > 1 {
-		t.Errorf("that it cannot be reached was logged %d times: %q", len(lines), lines)
+		t.Errorf("lines: got %q, want one at most", lines)
 	}
 }

@@ -4,10 +4,11 @@ import (
 	"context"
 	"testing"
 
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// countingRecords hands out copies of the delivery record that name themselves.
+// countingRecords counts the copies of the delivery record.
 type countingRecords struct {
 	Throttle
 	copies  int
@@ -22,7 +23,7 @@ func (c *countingRecords) Records(context.Context) throttle.Recorded {
 	return func(throttle.Request) bool { return true }
 }
 
-// A copy of the delivery record serves the messages that were received before it was begun, and no later ones.
+// TestRecordCopiesAreShared has a copy of the delivery record serve all messages that were received before the copy began.
 func TestRecordCopiesAreShared(t *testing.T) {
 	t.Parallel()
 	for name, unknown := range map[string]bool{"known": false, "unknown": true} {
@@ -46,11 +47,9 @@ func TestRecordCopiesAreShared(t *testing.T) {
 			} {
 				recorded := w.recordedAfter(t.Context(), step.message())
 				if (recorded == nil) != unknown {
-					t.Errorf("%s: the record is known: %t", step.name, recorded != nil)
+					t.Errorf("%s: record known: got %t, want %t", step.name, recorded != nil, !unknown)
 				}
-				if records.copies != step.copies {
-					t.Errorf("%s: %d copies, want %d", step.name, records.copies, step.copies)
-				}
+				testkit.Equal(t, records.copies, step.copies, "%s: copies", step.name)
 			}
 		})
 	}

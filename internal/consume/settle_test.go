@@ -17,8 +17,8 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// A server that is killed in the middle costs no event its outcome, and none is counted twice. The server syncs each
-// write, so that it forgets no acknowledgement that it has confirmed.
+// TestCountedOnceAcrossAKill kills the server in the middle. Each event is counted once. The server syncs each write, so it forgets no
+// confirmed ack.
 func TestCountedOnceAcrossAKill(t *testing.T) {
 	t.Parallel()
 	f := newFixtureOn(t, servertest.StartNATSProcess(t, "jetstream { sync_interval: always }"))
@@ -40,16 +40,13 @@ func TestCountedOnceAcrossAKill(t *testing.T) {
 	f.server.Restart()
 	f.eventually("all events end", func() bool { return f.metrics.ended() >= events })
 	w.stop()
-	// The consumer may remember deliveries from before the kill for another acknowledgement wait.
-	if left := f.streamInfo(testNames.Stream).State.Msgs; left != 0 {
-		t.Errorf("the stream holds %d messages, want none", left)
-	}
+	// The consumer may remember deliveries from before the kill, so only the stream is compared.
+	testkit.Equal(t, f.streamInfo(testNames.Stream).State.Msgs, 0, "messages in the stream")
 	f.requireOutcomes(map[string]int{"sent sent": events / 2, "dropped dropped": events / 2})
-	testkit.Equal(t, f.metrics.Get("by the rule dropped"), events/2, "drops by the rule were counted")
+	testkit.Equal(t, f.metrics.Get("by the rule dropped"), events/2, "drops by the rule")
 }
 
-// deafDialer makes connections on which the first acknowledgements disappear: the next write that contains some is
-// swallowed, and the connection breaks.
+// deafDialer makes connections that lose acks. Once it is armed, the next write with an ack is swallowed, and the connection breaks.
 type deafDialer struct {
 	mu    sync.Mutex
 	armed bool
@@ -82,17 +79,13 @@ func (c *deafConn) Write(data []byte) (int, error) {
 	return c.Conn.Write(data)
 }
 
-// Acknowledgements that were lost with a connection are said again on the next one, though the last one of their batch
-// was confirmed there.
+// TestAcknowledgementsLostWithTheConnection loses acks in the middle of a batch. The settler repeats all of them on the next connection.
 func TestAcknowledgementsLostWithTheConnection(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	found := f.provision(patience)
-	const events = 4000 // their acknowledgements are many writes
-	for i := range events {
-		testkit.Must(f.js.PublishAsync("notify.payments", fmt.Append(nil, i)))(t)
-	}
-	<-f.js.PublishAsyncComplete()
+	const events = 4000 // their acks take many writes
+	f.publishAsync(events, func(i int) (subject, body string) { return "notify.payments", fmt.Sprint(i) })
 	messages := testkit.Must(found.consumer.Fetch(events, jetstream.FetchMaxWait(patience)))(t)
 	var batch []settlement
 	for msg := range messages.Messages() {
@@ -101,12 +94,8 @@ func TestAcknowledgementsLostWithTheConnection(t *testing.T) {
 	}
 
 	dialer := &deafDialer{}
-	conn, err := nats.Connect(f.server.URL, nats.SetCustomDialer(dialer), nats.MaxReconnects(-1), nats.ReconnectWait(time.Millisecond),
+	conn := servertest.Connect(t, f.server.URL, nats.SetCustomDialer(dialer), nats.ReconnectWait(time.Millisecond),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(conn.Close)
 	dialer.mu.Lock()
 	dialer.armed = true
 	dialer.mu.Unlock()
@@ -120,7 +109,7 @@ func TestAcknowledgementsLostWithTheConnection(t *testing.T) {
 	f.requireOutcomes(map[string]int{"dropped ": events})
 }
 
-// What cannot be acknowledged any more is not counted, and does not keep the settler from ending.
+// TestSettlerEndsWithTheConnection closes the connection. The settler ends, and counts no message without an ack.
 func TestSettlerEndsWithTheConnection(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -138,7 +127,7 @@ func TestSettlerEndsWithTheConnection(t *testing.T) {
 	f.requireOutcomes(nil)
 }
 
-// A message that was settled late, and was delivered and settled again before that was known, counts once.
+// TestCountedOnceThoughLate settles a message late, and its redelivery too.
 func TestCountedOnceThoughLate(t *testing.T) {
 	t.Parallel()
 	start := time.Now()
@@ -150,7 +139,7 @@ func TestCountedOnceThoughLate(t *testing.T) {
 		first, second *message
 		want          int
 	}{
-		"after a lost connection":      {on(1, inTime), on(0, inTime), 1}, // the connection was never lost, so 0 is the present one
+		"after a lost connection":      {on(1, inTime), on(0, inTime), 1}, // 0 is the present connection
 		"after its lease":              {on(0, over), on(0, inTime), 1},
 		"twice after its lease":        {on(0, over), on(0, over), 1},
 		"another message":              {on(0, over), &message{sequence: 8, stored: start, deadline: inTime}, 2},
@@ -162,12 +151,12 @@ func TestCountedOnceThoughLate(t *testing.T) {
 			s := &settler{ended: func([]*message) {}, log: func(...settlement) {}, conn: &nats.Conn{}, metrics: metrics, late: newCache[stored, struct{}](mostLate)}
 			s.count([]settlement{{message: test.first, outcome: Sent}})
 			s.count([]settlement{{message: test.second, outcome: Sent}})
-			testkit.Equal(t, metrics.ended(), test.want, "outcomes were counted")
+			testkit.Equal(t, metrics.ended(), test.want, "outcomes")
 		})
 	}
 }
 
-// body is a message that only has data.
+// body is a message of data alone.
 type body struct {
 	jetstream.Msg
 	data string
@@ -175,7 +164,7 @@ type body struct {
 
 func (b body) Data() []byte { return []byte(b.data) }
 
-// The drops of a batch are told by category and level, with the first title that one of their events shows.
+// TestDropsHaveOneTitleOfEachKind groups the drops of a batch by category and level. Each group has its first visible title.
 func TestDropsHaveOneTitleOfEachKind(t *testing.T) {
 	t.Parallel()
 	dropped := func(category, level, data string) settlement {
@@ -197,5 +186,5 @@ func TestDropsHaveOneTitleOfEachKind(t *testing.T) {
 		{Category: "payments", Level: "global", Title: "plain text", N: 1},
 		{Category: "logins", Level: "category", Title: "a login", N: 1},
 	}
-	testkit.EqualSlices(t, got, want, "told of")
+	testkit.EqualSlices(t, got, want, "drops")
 }

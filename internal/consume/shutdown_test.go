@@ -15,32 +15,25 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// requireGivenBack checks that a message went back without a delay, and no more often than once for what held it
-// and once for the request for messages that was still open then.
+// requireGivenBack wants one nak without a delay, or a second one: a request that was still open may get the message again.
 func (f *fixture) requireGivenBack(sequence uint64) {
 	f.Helper()
 	testkit.Soon(func() bool { return len(f.said.about(sequence)) > 0 })
 	said := f.said.about(sequence)
 	if len(said) == 0 || len(said) > 2 || slices.ContainsFunc(said, func(word string) bool { return word != sayNak }) {
-		f.Errorf("about message %d was said %q, want %q once or twice", sequence, said, sayNak)
+		f.Errorf("words about message %d: got %q, want %q once or twice", sequence, said, sayNak)
 	}
 }
 
-// Deliveries that are under way when a worker is stopped are finished, and their messages settled before it ends.
+// TestStopFinishesDeliveries stops a worker during a post. The worker settles the message before it ends.
 func TestStopFinishesDeliveries(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	sending, release := make(chan struct{}), newGate(t)
-	f.sink.send = func(ctx context.Context, _ event.Event, _ int) error {
-		close(sending)
-		if err := release.pass(ctx); err != nil {
-			return &sink.Error{Class: sink.Unknown, Err: err}
-		}
-		return nil
-	}
+	release := newGate(t)
+	f.holdPosts(release)
 	w := f.start(nil)
 	sequence := f.event("payments", "order-1")
-	<-sending
+	f.eventually("the post begins", func() bool { return f.sink.mostAtOnce() == 1 })
 	w.cancel()
 	f.eventually("no request for events is open", func() bool { return f.consumerInfo().NumWaiting == 0 })
 	f.event("payments", "late")
@@ -49,14 +42,12 @@ func TestStopFinishesDeliveries(t *testing.T) {
 	f.requireHistory("order-1", "send", "finish")
 	f.requireSaid(sequence, "+ACK")
 	f.requireOutcomes(map[string]int{"sent payments": 1})
-	// A request that was just being made may still have taken the late one. Then it got a nak.
-	if left, unacknowledged := f.streamInfo(testNames.Stream).State.Msgs, f.consumerInfo().NumAckPending; left != 1 || unacknowledged != 0 {
-		t.Errorf("%d messages are left, %d of them unacknowledged, want 1 and 0", left, unacknowledged)
-	}
+	// The last request may still have taken the late event. Then the event got a nak.
+	testkit.Equal(t, f.streamInfo(testNames.Stream).State.Msgs, 1, "messages in the stream")
+	testkit.Equal(t, f.consumerInfo().NumAckPending, 0, "unacknowledged messages")
 }
 
-// Events that are not decided when a worker is stopped go back at once: another instance has them without waiting for
-// their leases to end.
+// TestStopGivesBackWhatIsUndecided stops a worker during a decision. The events go back at once, before the end of their leases.
 func TestStopGivesBackWhatIsUndecided(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -84,14 +75,14 @@ func TestStopGivesBackWhatIsUndecided(t *testing.T) {
 	f.requireOutcomes(map[string]int{"sent payments": 10})
 }
 
-// A delivery that waits for its next attempt goes back at once, and keeps its slot.
+// TestStopGivesBackWhatWaits stops a worker before the next attempt of a delivery. The event goes back at once, and keeps its slot.
 func TestStopGivesBackWhatWaits(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	failed := make(chan struct{})
 	f.sink.send = func(context.Context, event.Event, int) error {
 		close(failed)
-		return &sink.Error{Class: sink.Misconfigured, Err: errScripted} // tried again after some seconds
+		return &sink.Error{Class: sink.Misconfigured, Err: errScripted} // the back-off takes some seconds
 	}
 	w := f.start(nil)
 	sequence := f.event("payments", "order-1")
@@ -102,7 +93,7 @@ func TestStopGivesBackWhatWaits(t *testing.T) {
 	f.requireOutcomes(nil)
 }
 
-// Deliveries that take longer than the shutdown timeout are cut, and go back at once.
+// TestStopCutsWhatTakesTooLong cuts deliveries at the shutdown timeout. The events go back at once.
 func TestStopCutsWhatTakesTooLong(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -111,25 +102,25 @@ func TestStopCutsWhatTakesTooLong(t *testing.T) {
 		sending <- struct{}{}
 		<-ctx.Done()
 		if !errors.Is(context.Cause(ctx), errShutdown) {
-			t.Errorf("the post was cut because of %v, want %v", context.Cause(ctx), errShutdown)
+			t.Errorf("cause of the cut: got %v, want %v", context.Cause(ctx), errShutdown)
 		}
 		return &sink.Error{Class: sink.Unknown, Err: ctx.Err()}
 	}
 	w := f.start(func(o *Options) { o.Shutdown, o.Concurrency = 50*time.Millisecond, 1 })
-	sequences := []uint64{f.event("payments", "0"), f.event("payments", "1")} // the second one waits for its turn
+	sequences := []uint64{f.event("payments", "0"), f.event("payments", "1")} // the second event waits for its turn
 	<-sending
 	f.eventually("both are decided about", func() bool { return len(f.throttle.asked()) == 2 })
 	w.stop()
 	for _, sequence := range sequences {
 		f.requireGivenBack(sequence)
 	}
-	// One was cut, and may be out; the other one never had its turn.
-	cut, never := f.journal.about("0"), f.journal.about("1")
+	// One post was cut and is in doubt. The other one never began.
+	cut, never := f.calls.about("0"), f.calls.about("1")
 	if len(cut) == 1 {
 		cut, never = never, cut
 	}
 	if !slices.Equal(cut, []string{"send", "release in doubt"}) || !slices.Equal(never, []string{"release"}) {
-		t.Errorf("happened: %q", f.journal.all())
+		t.Errorf("calls: got %q", f.calls.all())
 	}
 	f.requireOutcomes(nil)
 
@@ -138,7 +129,7 @@ func TestStopCutsWhatTakesTooLong(t *testing.T) {
 	f.awaitSettled(2)
 }
 
-// A post that succeeds just as it is cut is recorded, acknowledged and counted all the same.
+// TestStopSettlesWhatWasDeliveredLast has a post succeed at the cut. The event is recorded, acknowledged and counted.
 func TestStopSettlesWhatWasDeliveredLast(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -148,7 +139,7 @@ func TestStopSettlesWhatWasDeliveredLast(t *testing.T) {
 		<-ctx.Done()
 		return nil
 	}
-	// It is cut when nothing else is left to wait for, so that its acknowledgement is the last thing said.
+	// The cut comes after the end of all requests, so the ack of the post is the last word.
 	w := f.start(func(o *Options) { o.Shutdown = 3 * pollTime / 2 })
 	sequence := f.event("payments", "order-1")
 	<-sending
@@ -159,7 +150,7 @@ func TestStopSettlesWhatWasDeliveredLast(t *testing.T) {
 	f.requireEmpty()
 }
 
-// The time to finish counts from the stop, also while the whole pool is taken.
+// TestStopWithAFullHand stops a worker whose pool is full. The shutdown timeout counts from the stop.
 func TestStopWithAFullHand(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -174,16 +165,15 @@ func TestStopWithAFullHand(t *testing.T) {
 	}
 	w := f.start(func(o *Options) { o.Shutdown, o.Concurrency = 50*time.Millisecond, 1 })
 	f.eventually("the pool is full", func() bool { return len(f.throttle.asked()) == poolSize+1 })
-	sequences = append(sequences, f.publish("notify.payments", "{broken")) // it waits for the pool
+	sequences = append(sequences, f.publish("notify.payments", "{broken")) // waits for the pool
 	f.eventually("all events are taken", func() bool { return f.consumerInfo().NumAckPending == len(sequences) })
 	w.stop()
-	f.requireOutcomes(f.metrics.outcomes())
 	for _, sequence := range sequences[:poolSize+1] {
 		f.requireGivenBack(sequence)
 	}
 }
 
-// A worker can be stopped while NATS is unavailable, and does not wait for it.
+// TestStopWithoutNATS stops a worker while NATS is unavailable.
 func TestStopWithoutNATS(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -191,13 +181,8 @@ func TestStopWithoutNATS(t *testing.T) {
 	f.provision(patience)
 	const events = poolSize
 	release := newGate(t)
-	f.sink.send = func(ctx context.Context, _ event.Event, _ int) error {
-		_ = release.pass(ctx)
-		return nil
-	}
-	for i := range events {
-		f.event("payments", fmt.Sprint(i))
-	}
+	f.holdPosts(release)
+	f.numbered("payments", events)
 	w := f.start(func(o *Options) {
 		o.Connection, o.Shutdown = f.connect("nats://"+proxy.Addr), 50*time.Millisecond
 	})
@@ -206,32 +191,24 @@ func TestStopWithoutNATS(t *testing.T) {
 	proxy.Cut()
 	f.eventually("the connection is lost", func() bool { return w.Ready() != nil })
 	release.open()
-	f.eventually("all events are posted", func() bool { return len(f.journal.all()) == 2*events })
+	f.eventually("all events are posted", func() bool { return len(f.calls.all()) == 2*events })
 	w.stop()
-	f.requireOutcomes(map[string]int{"sent payments": events}) // they are, and it is recorded
-	if left := f.streamInfo(testNames.Stream).State.Msgs; left != events {
-		t.Errorf("%d messages are left, want all %d that were not acknowledged", left, events)
-	}
+	f.requireOutcomes(map[string]int{"sent payments": events})
+	testkit.Equal(t, f.streamInfo(testNames.Stream).State.Msgs, events, "messages without an ack")
 }
 
-// A connection that is closed ends a worker with an error.
 func TestClosedConnection(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	w := f.start(nil)
 	w.o.Connection.Conn.Close()
-	select {
-	case err := <-w.result:
-		if !errors.Is(err, errClosed) {
-			t.Errorf("the worker ended with %v, want %v", err, errClosed)
-		}
-	case <-time.After(patience):
-		t.Fatal("the worker does not end")
+	if err := receive(t, "the end of the worker", w.result); !errors.Is(err, errClosed) {
+		t.Errorf("error of the worker: got %v, want %v", err, errClosed)
 	}
 	if w.Ready() == nil {
 		t.Error("it is ready without a connection")
 	}
 	if _, _, err := w.Prepare(t.Context()); !errors.Is(err, errClosed) {
-		t.Errorf("preparing gives %v, want %v", err, errClosed)
+		t.Errorf("error of Prepare: got %v, want %v", err, errClosed)
 	}
 }

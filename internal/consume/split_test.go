@@ -9,36 +9,36 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// twoAlerts is a body that holds a firing and a resolved alert.
+// twoAlerts is a group of a firing and a resolved alert.
 const twoAlerts = `{"receiver": "team", "status": "firing", "alerts": [
 	{"status": "firing", "labels": {"alertname": "First"}, "fingerprint": "f1"},
 	{"status": "resolved", "labels": {"alertname": "Second"}, "fingerprint": "f2"}
 ]}`
 
-// group publishes a body that holds several alerts.
+// group publishes twoAlerts with the ID group.
 func (f *fixture) group() uint64 {
 	f.Helper()
 	return f.publish("notify.payments", twoAlerts, "Nats-Msg-Id", "group")
 }
 
-// requireSplit checks that each alert was an event, once, and the group none.
+// requireSplit wants one event for each alert of the group, and none for the group.
 func (f *fixture) requireSplit() {
 	f.Helper()
 	f.awaitSettled(2)
 	f.requireRoomEmpty()
 	f.requireOutcomes(map[string]int{"sent payments": 2})
 	for _, id := range []string{"group/f1", "group/f2"} {
-		history := slices.DeleteFunc(f.journal.about(id), func(call string) bool {
+		history := slices.DeleteFunc(f.calls.about(id), func(call string) bool {
 			return call == "extend" || call == "release" // a slow machine may call these
 		})
 		testkit.EqualSlices(f, history, []string{"send", "finish"}, "event %s", id)
 	}
-	testkit.Equal(f, f.streamInfo(testNames.RoomStream).State.LastSeq, 2, "messages were stored in the room, want one for each alert")
-	testkit.Equal(f, f.streamInfo(testNames.Stream).State.LastSeq, 1, "messages were stored in the producers' stream, want the group")
+	testkit.Equal(f, f.streamInfo(testNames.RoomStream).State.LastSeq, 2, "messages stored in the room")
+	testkit.Equal(f, f.streamInfo(testNames.Stream).State.LastSeq, 1, "messages stored in the producers' stream")
 }
 
-// A body that holds several events becomes a message of the room for each, and has no outcome of its own. They are the group's ID
-// and the alert's name, and of the time at which the group was stored.
+// TestSplit splits a group into a message of the room for each alert. The group has no outcome. Each event has the group's ID and origin,
+// and the alert's name.
 func TestSplit(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -56,13 +56,11 @@ func TestSplit(t *testing.T) {
 			t.Errorf("asked for %+v, want the group's identity", c)
 		}
 	}
-	if len(titles) != 2 || titles["First"] != "firing f1 group f1" || titles["Second"] != "resolved f2 group f2" {
-		t.Errorf("sent %v, want one event for each alert", titles)
-	}
-	testkit.Equal(t, f.throttle.mostInRoom, 2, "stays were entered, want one for each alert")
+	testkit.EqualMaps(t, titles, map[string]string{"First": "firing f1 group f1", "Second": "resolved f2 group f2"}, "events")
+	testkit.Equal(t, f.throttle.mostInRoom, 2, "stays at once")
 }
 
-// A group is split though its category is full: each of its events is dropped, or asked for, on its own.
+// TestSplitInAFullCategory splits a group though its category is full.
 func TestSplitInAFullCategory(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -71,11 +69,11 @@ func TestSplitInAFullCategory(t *testing.T) {
 	f.group()
 	f.awaitSettled(2)
 	f.requireRoomEmpty()
-	// What is in the room may have been in someone's hands, so both are asked for.
+	// Another worker may have had the messages of the room, so the worker asks about both.
 	f.requireOutcomes(map[string]int{"sent payments": 2})
 }
 
-// Alerts that cannot be read are one dead letter, whichever they are; the others go on.
+// TestSplitWithBadAlerts stores one dead letter for all bad alerts of a group. The good alerts go on.
 func TestSplitWithBadAlerts(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -88,7 +86,7 @@ func TestSplitWithBadAlerts(t *testing.T) {
 	testkit.Equal(t, len(f.deadLetters()), 1, "dead letters")
 }
 
-// The parts of a body on the bare subject count for the category that they turn out to have.
+// TestSplitOnTheBareSubject splits a group on the bare subject. The stays of its events count for their category.
 func TestSplitOnTheBareSubject(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -107,7 +105,7 @@ func TestSplitOnTheBareSubject(t *testing.T) {
 	f.requireOutcomes(map[string]int{"sent default": 2})
 }
 
-// What a worker has stored and not settled, or not seen confirmed, is stored once.
+// TestSplitAgain repeats a split. The room stores each part once.
 func TestSplitAgain(t *testing.T) {
 	t.Parallel()
 	t.Run("after a crash", func(t *testing.T) {
@@ -135,16 +133,12 @@ func TestSplitAgain(t *testing.T) {
 		f.start(func(o *Options) { o.Connection, o.AckWait = f.connect("nats://"+proxy.Addr), ackWait })
 		cut := proxy.CutAfterRequest("Notifier-Part: f2")
 		f.group()
-		select {
-		case <-cut:
-		case <-time.After(patience):
-			t.Fatal("the connection was not lost")
-		}
+		receive(t, "the loss of the connection", cut)
 		f.requireSplit()
 	})
 }
 
-// While the events of a group cannot be stored the group waits: nothing is lost, and the log says it once.
+// TestSplitIsRefused deletes the room. The groups get a nak. The log says so once.
 func TestSplitIsRefused(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -157,13 +151,11 @@ func TestSplitIsRefused(t *testing.T) {
 	}
 	for sequence := range uint64(groups) {
 		f.requireSaid(sequence+1, "-NAK…")
-		if delay := f.said.delays(t, sequence+1)[0]; delay < misconfiguredBackoff*3/4 || delay > misconfiguredBackoff*5/4 {
-			t.Errorf("put off by %v, want %v give or take a quarter", delay, misconfiguredBackoff)
-		}
+		f.requirePutOff(sequence + 1)
 	}
 	f.requireOutcomes(nil)
 	f.log.WantCount(t, 1, "events that have to wait cannot be stored")
-	f.eventually("no confirmation is waited for any more", func() bool { return w.js.PublishAsyncPending() == 0 })
+	f.eventually("no publish is pending", func() bool { return w.js.PublishAsyncPending() == 0 })
 	f.provision(patience)
 	f.awaitSettled(2 * groups)
 	f.requireRoomEmpty()

@@ -16,12 +16,12 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// fullCase is an event that may not stay in the room.
+// fullCase is an event without a place in the room.
 type fullCase struct {
 	setUp   func(*fixture)
-	body    string // "" for an event with the ID e
+	body    string // "" for an event with the ID order-1
 	history []string
-	refused room.Reason // "": it may stay
+	refused room.Reason // "": the event may stay
 }
 
 func refuseAll(f *fixture) { f.throttle.enter = func(throttle.Stay) bool { return false } }
@@ -45,7 +45,7 @@ var fullCases = map[string]fullCase{
 		refuseAll(f)
 		f.sink.send = inTurn(sink.Unknown, sink.RateLimited)
 		f.throttle.reserve = func(string, time.Duration) post {
-			if f.journal.count("send order-1") < 2 {
+			if f.calls.count("send order-1") < 2 {
 				return post{}
 			}
 			return post{wait: time.Hour, tooLate: true}
@@ -73,42 +73,36 @@ var fullCases = map[string]fullCase{
 	}, "", []string{"release", "send", "finish"}, ""},
 }
 
-// An event that may not stay in the room is dropped, and its slot returned unless some attempt may have delivered it. While Redis
-// cannot say whether one may, it may.
+// TestRoomIsFull drops an event that may not stay in the room. Its slot is returned unless an attempt may have delivered it. While Redis
+// does not answer, each event may stay.
 func TestRoomIsFull(t *testing.T) {
 	t.Parallel()
-	for name, test := range fullCases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t)
-			test.setUp(f)
-			f.start(slow)
-			sequence := f.publish("notify.payments", cmp.Or(test.body, `{"id": "order-1", "title": "an event"}`))
-			f.awaitSettled(1)
-			f.requireRoomEmpty()
-			f.requireSaid(sequence, "+ACK")
-			f.requireHistory("order-1", test.history...)
-			if test.refused == "" {
-				f.requireOutcomes(map[string]int{"sent payments": 1})
-				return
-			}
-			f.requireOutcomes(map[string]int{"dropped payments": 1})
-			testkit.Equal(t, f.metrics.Get("by room payments"), 1, "drops were counted by the room")
-			if n := f.metrics.Get("refused by the room: " + string(test.refused)); n != 1 {
-				t.Errorf("counted: %v, want one refused for %s", f.metrics.All(), test.refused)
-			}
-			testkit.Equal(t, f.streamInfo(testNames.RoomStream).State.LastSeq, 0, "messages were stored in the room")
-		})
-	}
+	each(t, fullCases, func(t *testing.T, f *fixture, test fullCase) {
+		test.setUp(f)
+		f.start(slow)
+		sequence := f.publish("notify.payments", cmp.Or(test.body, `{"id": "order-1", "title": "an event"}`))
+		f.awaitSettled(1)
+		f.requireRoomEmpty()
+		f.requireSaid(sequence, "+ACK")
+		f.requireHistory("order-1", test.history...)
+		if test.refused == "" {
+			f.requireOutcomes(map[string]int{"sent payments": 1})
+			return
+		}
+		f.requireOutcomes(map[string]int{"dropped payments": 1})
+		testkit.Equal(t, f.metrics.Get("by room payments"), 1, "drops by the room")
+		if n := f.metrics.Get("refused by the room: " + string(test.refused)); n != 1 {
+			t.Errorf("counts: got %v, want one refusal for %s", f.metrics.All(), test.refused)
+		}
+		testkit.Equal(t, f.streamInfo(testNames.RoomStream).State.LastSeq, 0, "messages stored in the room")
+	})
 }
 
-// An event that with the headers that it needs there is larger than the room takes is dropped, its slot returned.
+// TestTooLargeForTheRoom drops an event that exceeds the room's largest message with its headers. The slot is returned.
 func TestTooLargeForTheRoom(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	config := testNames.RoomConfig()
-	config.MaxMsgSize = 500
-	testkit.Must(f.js.CreateStream(t.Context(), config))(t)
+	f.smallRoom()
 	f.holdFresh()
 	f.start(slow)
 	f.publish("notify.payments", `{"id": "order-1", "title": "an event", "text": "`+strings.Repeat("x", 450)+`"}`)
@@ -119,12 +113,12 @@ func TestTooLargeForTheRoom(t *testing.T) {
 	f.awaitSettled(2)
 	f.requireRoomEmpty()
 	f.requireOutcomes(map[string]int{"dropped payments": 2})
-	if a, b := f.metrics.Get("refused by the room: channel"), f.metrics.Get("refused by the room: part"); a != 1 || b != 1 {
-		t.Errorf("%d and %d were counted as refused, want 1 of each", a, b)
+	for _, reason := range []room.Reason{room.Channel, room.Part} {
+		testkit.Equal(t, f.metrics.Get("refused by the room: "+string(reason)), 1, "refusals for %s", reason)
 	}
 }
 
-// While events cannot be stored in the room they get a nak, keep their slots, and the log says it once.
+// TestRoomCannotBeWritten deletes the room. The events get a nak and keep their slots. The log says so once.
 func TestRoomCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -135,9 +129,7 @@ func TestRoomCannotBeWritten(t *testing.T) {
 	sequences := []uint64{f.event("payments", "0"), f.event("payments", "1")}
 	for i, sequence := range sequences {
 		f.requireSaid(sequence, "-NAK…")
-		if delay := f.said.delays(t, sequence)[0]; delay < misconfiguredBackoff*3/4 || delay > misconfiguredBackoff*5/4 {
-			t.Errorf("put off by %v, want %v give or take a quarter", delay, misconfiguredBackoff)
-		}
+		f.requirePutOff(sequence)
 		f.requireHistory(fmt.Sprint(i), "release")
 	}
 	f.requireOutcomes(nil)
@@ -150,15 +142,14 @@ func TestRoomCannotBeWritten(t *testing.T) {
 	f.log.WantCount(t, 1, "events that have to wait can be stored again")
 }
 
-// However an event ends that waits in the room, it counts there no longer, also if it counted as several. What was delivered is
-// counted by whoever recorded that.
+// TestStaysEnd ends events that wait in the room in each way. Each end ends the stay, with its whole weight.
 func TestStaysEnd(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		verdict  throttle.Verdict // when it comes from the room
-		recorded bool             // somebody delivered it meanwhile
+		verdict  throttle.Verdict // about the event from the room
+		recorded bool             // another worker delivered it meanwhile
 		send     func(context.Context, event.Event, int) error
-		outcome  Outcome // "": none is counted
+		outcome  Outcome // "": none
 	}{
 		"sent":            {verdict: throttle.Admitted, outcome: Sent},
 		"dropped":         {verdict: throttle.Denied, outcome: Dropped},
@@ -200,14 +191,14 @@ func TestStaysEnd(t *testing.T) {
 				f.requireEmpty()
 				f.eventually("it was moved", func() bool { return f.streamInfo(testNames.RoomStream).State.LastSeq > 0 })
 				f.requireRoomEmpty()
-				testkit.Equal(t, f.throttle.mostInRoom, 1, "stays were entered")
+				testkit.Equal(t, f.throttle.mostInRoom, 1, "stays at once")
 				f.requireOutcomes(want)
 			})
 		}
 	}
 }
 
-// A stay goes on while its event moves from one subject of the room to another.
+// TestStayGoesOn moves an event within the room. The stay goes on.
 func TestStayGoesOn(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -223,7 +214,7 @@ func TestStayGoesOn(t *testing.T) {
 	f.publish("notify.payments", `{"id": "order-1", "title": "an event", "status": "resolved", "key": "k"}`)
 	f.eventually("it is held in the end", func() bool { return f.held("payments") == 1 && f.streamInfo(testNames.RoomStream).State.Msgs == 1 })
 	if stays := f.throttle.inRoom(); len(stays) != 1 || stays[0].For != stayIn || f.throttle.mostInRoom != 1 {
-		t.Errorf("the stays are %v, at most %d, want one, until the channel takes it", stays, f.throttle.mostInRoom)
+		t.Errorf("stays: got %v and at most %d at once, want one for %v", stays, f.throttle.mostInRoom, stayIn)
 	}
 	f.throttle.Pause(t.Context(), "payments", 0)
 	f.awaitSettled(1)

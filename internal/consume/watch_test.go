@@ -1,7 +1,6 @@
 package consume
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -13,24 +12,24 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// The server's clock is told by what it showed between question and answer.
+// TestServerClock learns the server's clock from the times of a request, its answer, and the server.
 func TestServerClock(t *testing.T) {
 	t.Parallel()
 	var c serverClock
 	if off := time.Since(c.now()); off < -time.Second || off > time.Second {
-		t.Errorf("before the server is asked its clock is %v behind this host's", off)
+		t.Errorf("difference before the first answer: got %v, want about none", off)
 	}
 	if !c.at(time.Time{}).IsZero() {
-		t.Error("no time is some time by the server's clock")
+		t.Error("the zero time: got another time, want the zero time")
 	}
 	asked := time.Now()
 	for _, ahead := range []time.Duration{time.Hour, -time.Hour, 3 * time.Second, 0} {
 		c.learn(asked, asked.Add(2*time.Second), asked.Add(time.Second+ahead))
 		if got := c.at(asked); !got.Equal(asked.Add(ahead)) {
-			t.Errorf("of a server %v ahead it is %v at %v", ahead, got, asked)
+			t.Errorf("server %v ahead: got %v at %v", ahead, got, asked)
 		}
 		if got := c.since(c.at(asked)) - time.Since(asked); got < -time.Second || got > time.Second {
-			t.Errorf("of a server %v ahead an age is wrong by %v", ahead, got)
+			t.Errorf("server %v ahead: got an age that is wrong by %v", ahead, got)
 		}
 	}
 	for _, answer := range []struct {
@@ -44,21 +43,21 @@ func TestServerClock(t *testing.T) {
 		{2 * time.Second, 5 * time.Second, 5 * time.Second, 6 * time.Second, "a slow one that contradicts"},
 	} {
 		c.learn(asked, asked.Add(answer.took), asked.Add(answer.took/2+answer.ahead))
-		testkit.Equal(t, c.at(asked).Sub(asked), answer.want, "how far the server is ahead after %s", answer.what)
+		testkit.Equal(t, c.at(asked).Sub(asked), answer.want, "lead of the server after %s", answer.what)
 		before := c.now()
 		latest := c.latest().Sub(before)
 		if least := answer.atMost - answer.want; latest < least || latest > least+c.now().Sub(before) {
-			t.Errorf("after %s the server is at most %v ahead of what its clock shows, want %v", answer.what, latest, least)
+			t.Errorf("after %s: got %v between clock and latest time, want %v", answer.what, latest, least)
 		}
 	}
 	c.learn(asked, asked, asked.Add(time.Hour))
 	c.learn(asked, asked, time.Time{}) // an older server does not say
 	if got := c.at(asked); !got.Equal(asked.Add(time.Hour)) {
-		t.Errorf("an answer without a time made it %v", got)
+		t.Errorf("time after an answer without a time: got %v, want %v", got, asked.Add(time.Hour))
 	}
 }
 
-// Ages are told by the server's clock: a worker whose host's clock is wrong expires nothing, and delays nothing for the difference.
+// TestAgesByTheServersClock has a worker whose host is two days ahead. Ages and delays follow the server's clock.
 func TestAgesByTheServersClock(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -68,11 +67,11 @@ func TestAgesByTheServersClock(t *testing.T) {
 	m := &message{stored: time.Now().Add(-48 * time.Hour)}
 	m.entry.Since = m.stored
 	if w.tooOld(m) {
-		t.Error("a message that was stored just now, by the server's clock, is too old")
+		t.Error("a fresh message: got too old")
 	}
 	m.entry.Since = m.stored.Add(-61 * time.Minute)
 	if !w.tooOld(m) {
-		t.Error("a message that was stored an hour ago, by the server's clock, is not too old")
+		t.Error("a message of 61 minutes ago: got not too old")
 	}
 	c := candidate{message: m, event: event.Event{ID: "order-1", Category: "payments"}}
 	m.entry.Subject, m.entry.Since = "notify.payments", m.stored
@@ -88,24 +87,20 @@ func TestAgesByTheServersClock(t *testing.T) {
 	}
 	m.entry.Since = w.clock.now()
 	if wait := w.pairWait(c); wait != shortestPairWait {
-		t.Errorf("a young event waits %v for its pair, want %v", wait, shortestPairWait)
+		t.Errorf("wait of a young event for its pair: got %v, want %v", wait, shortestPairWait)
 	}
 }
 
-// A worker learns the server's clock as soon as it runs.
 func TestServersClockIsLearned(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	w := f.newWorker(nil)
 	w.clock.ahead.Store(int64(time.Hour))
-	if _, _, err := w.Prepare(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	f.run(w)
+	f.run(f.prepare(w))
 	f.eventually("the clock is right", func() bool { return time.Duration(w.clock.ahead.Load()).Abs() < time.Minute })
 }
 
-// Where as many messages are unacknowledged as the consumer allows the worker is not ready, and the log says it once.
+// TestAcknowledgementsAreBounded reaches the consumer's bound of unacknowledged messages. The worker is not ready. The log says so once.
 func TestAcknowledgementsAreBounded(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -115,26 +110,23 @@ func TestAcknowledgementsAreBounded(t *testing.T) {
 	config.MaxAckPending = most
 	testkit.Must(f.js.CreateConsumer(t.Context(), testNames.Stream, config))(t)
 	answers := newGate(t)
-	f.sink.send = func(ctx context.Context, _ event.Event, _ int) error {
-		_ = answers.pass(ctx)
-		return nil
-	}
+	f.holdPosts(answers)
 	w := f.start(nil)
 	f.numbered("payments", most-1)
 	f.eventually("it is seen that some are unacknowledged", func() bool { return f.metrics.Get("ack pending") == most-1 })
 	if err := w.Ready(); err != nil {
-		t.Errorf("below the bound it is not ready: %v", err)
+		t.Errorf("Ready below the bound: got %v, want no error", err)
 	}
 	f.event("payments", "at the bound")
 	f.event("payments", "beyond it")
 	f.eventually("it is not ready", func() bool { return w.Ready() != nil })
 	if err := w.Ready(); !strings.Contains(err.Error(), "max_ack_pending") || f.metrics.Get("ack pending") != most {
-		t.Errorf("it is not ready because of %v, with %d unacknowledged", err, f.metrics.Get("ack pending"))
+		t.Errorf("Ready at the bound: got %v with %d unacknowledged messages, want max_ack_pending with %d", err, f.metrics.Get("ack pending"), most)
 	}
 	seen := f.positions()
 	f.eventually("it is looked at again, and again", func() bool { return f.positions() > seen+1 })
 	if lines := f.log.Lines("nothing more is delivered"); len(lines) != 1 || !strings.Contains(lines[0], fmt.Sprint(most)) {
-		t.Errorf("logged: %q, want one line", lines)
+		t.Errorf("lines: got %q, want one", lines)
 	}
 	answers.open()
 	f.awaitSettled(most + 1)
@@ -142,24 +134,22 @@ func TestAcknowledgementsAreBounded(t *testing.T) {
 	f.log.WantCount(t, 1, "messages are delivered again")
 }
 
-// positions counts those that the throttle was told.
+// positions counts the calls of Passed.
 func (f *fixture) positions() int {
 	f.throttle.mu.Lock()
 	defer f.throttle.mu.Unlock()
 	return len(f.throttle.positions)
 }
 
-// The throttle is told how far the consumer has come, and what it finds missing is counted and logged.
+// TestVanishedMessages tells the throttle the progress of the consumer. Vanished messages are counted and logged.
 func TestVanishedMessages(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.throttle.passed = func(at position) (int64, error) {
-		switch at.sequence {
-		case 3:
+		if at.sequence == 3 {
 			return 7, nil
-		default:
-			return 0, nil
 		}
+		return 0, nil
 	}
 	w := f.start(nil)
 	f.numbered("payments", 2)
@@ -175,17 +165,17 @@ func TestVanishedMessages(t *testing.T) {
 	}
 	want := position{consumer: fmt.Sprintf("%s %s %d", testNames.Stream, testNames.Consumer, created.UnixMilli()), sequence: 2, deliveries: 2}
 	f.eventually("it is told", func() bool { return last() == want })
-	testkit.Equal(t, f.metrics.Get("vanished"), 0, "messages were counted as vanished")
+	testkit.Equal(t, f.metrics.Get("vanished"), 0, "vanished messages")
 	f.event("payments", "another")
 	f.awaitSettled(3)
 	f.eventually("what has vanished is counted", func() bool { return f.metrics.Get("vanished") >= 7 })
 	w.stop()
 	if lines := f.log.Lines("messages have left the stream without the workers' doing"); len(lines) == 0 || !strings.Contains(lines[0], "at_least=7") {
-		t.Errorf("logged: %q", lines)
+		t.Errorf("lines: got %q, want at_least=7 in the first one", lines)
 	}
 }
 
-// What waits in the room is counted by what it waits for.
+// TestRoomIsCounted counts the events in the room by their reasons.
 func TestRoomIsCounted(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -201,7 +191,7 @@ func TestRoomIsCounted(t *testing.T) {
 		return f.throttle.admit(c)
 	})
 	f.throttle.delay = comeBackIn(time.Hour)
-	f.start(func(o *Options) { slow(o); mayDelay(o) })
+	f.start(slowDelays)
 	f.numbered("paused", 3)
 	f.numbered("slot", 2)
 	f.numbered("redis", 1)
@@ -209,9 +199,7 @@ func TestRoomIsCounted(t *testing.T) {
 		return f.metrics.Get("in the room: channel") == 3 && f.metrics.Get("in the room: slot") == 2 && f.metrics.Get("in the room: redis") == 1
 	})
 	for _, empty := range []string{"pair", readyReason} {
-		testkit.Equal(t, f.metrics.Get("in the room: "+empty), 0, "events counted as waiting for %s", empty)
+		testkit.Equal(t, f.metrics.Get("in the room: "+empty), 0, "events that wait for %s", empty)
 	}
-	if kept := f.inRoom(testNames.room().All()); len(kept) != 6 {
-		t.Errorf("%d messages are in the room, want 6", len(kept))
-	}
+	testkit.Equal(t, len(f.inRoom(testNames.room().All())), 6, "messages in the room")
 }
