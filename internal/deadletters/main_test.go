@@ -3,7 +3,6 @@ package deadletters
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -22,10 +21,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds what a test waits for, and is no expectation of how long it takes.
+// patience bounds each wait of a test.
 const patience = 30 * time.Second
 
-// unwatched is a progress that nobody looks at.
+// unwatched ignores the progress.
 func unwatched(int64, int64) {}
 
 var options = Options{Stream: "LETTERS", Subject: "dead", Room: "ROOM", Decoder: event.Decoder{Prefix: "notify", MaxBytes: 1000}}
@@ -55,7 +54,7 @@ func (f *fixture) createStream(config jetstream.StreamConfig) jetstream.Stream {
 	return testkit.Must(f.js.CreateStream(f.Context(), config))(f)
 }
 
-// createRoom makes the room anew.
+// createRoom replaces the room.
 func (f *fixture) createRoom(config jetstream.StreamConfig) {
 	f.Helper()
 	testkit.Await(f, "the room before is gone", func() error {
@@ -64,14 +63,14 @@ func (f *fixture) createRoom(config jetstream.StreamConfig) {
 		}
 		return nil
 	})
-	time.Sleep(50 * time.Millisecond) // the server forgets the names of the messages a moment after it has answered
+	time.Sleep(50 * time.Millisecond) // the server forgets the message IDs a moment after its answer
 	config.Name, config.Subjects = options.Room, []string{"notify-room.>"}
 	f.worker = testkit.Must(f.createStream(config).CreateConsumer(f.Context(), jetstream.ConsumerConfig{
 		Durable: "worker", AckPolicy: jetstream.AckExplicitPolicy,
 	}))(f)
 }
 
-// restart has the server forget what it knows only in memory.
+// restart makes the server forget the message IDs in its memory.
 func (f *fixture) restart() {
 	f.Helper()
 	f.server.Restart()
@@ -81,7 +80,7 @@ func (f *fixture) restart() {
 	})
 }
 
-// open opens the letters as a program that has just started does, and reads them.
+// open opens the dead letters anew and lists them.
 func (f *fixture) open() (*Store, []Letter) {
 	f.Helper()
 	store := testkit.Must(Open(f.Context(), f.conn, options))(f)
@@ -89,10 +88,10 @@ func (f *fixture) open() (*Store, []Letter) {
 	return store, letters
 }
 
-// origin is that of each letter's event.
+// origin is the origin of each letter's event.
 var origin = room.Origin{Stream: "EVENTS", Sequence: 7, Stored: time.Unix(1700000000, 123456789).UTC()}
 
-// letter stores a dead letter as a worker does; the headers are name, value, … and go before what a worker says by default.
+// letter stores a dead letter as a worker does. The headers are pairs of a name and a value, and replace those of the worker.
 func (f *fixture) letter(reason, body string, headers ...string) uint64 {
 	f.Helper()
 	header := nats.Header{
@@ -106,7 +105,7 @@ func (f *fixture) letter(reason, body string, headers ...string) uint64 {
 	return testkit.Must(f.js.PublishMsg(f.Context(), message))(f).Sequence
 }
 
-// rejected stores a letter of an event with an ID.
+// rejected stores a letter of Slack's rejection.
 func (f *fixture) rejected(id string) uint64 {
 	f.Helper()
 	return f.letter("slack_rejected", `{"title": "card declined"}`, event.HeaderID, id)
@@ -117,7 +116,7 @@ func (f *fixture) publish(subject, body string) {
 	testkit.Must(f.js.Publish(f.Context(), subject, []byte(body)))(f)
 }
 
-// waiting are the messages that a stream holds.
+// waiting lists the messages of a stream.
 func (f *fixture) waiting(stream string) []*jetstream.RawStreamMsg {
 	f.Helper()
 	handle := testkit.Must(f.js.Stream(f.Context(), stream))(f)
@@ -131,7 +130,7 @@ func (f *fixture) waiting(stream string) []*jetstream.RawStreamMsg {
 	return messages
 }
 
-// take settles the events that wait, as a worker does, and returns their IDs.
+// take acknowledges the events in the room and returns their IDs.
 func (f *fixture) take() []string {
 	f.Helper()
 	batch := testkit.Must(f.worker.FetchNoWait(1000))(f)
@@ -149,7 +148,7 @@ func (f *fixture) awaitTaken() {
 	testkit.Eventually(f, "an event is taken", func() bool { return len(f.take()) > 0 })
 }
 
-// replay runs the replay of a letter as a program of its own.
+// replay opens the dead letters anew and replays one.
 func (f *fixture) replay(number uint64) (Outcome, error) {
 	f.Helper()
 	store, letters := f.open()
@@ -163,42 +162,40 @@ func (f *fixture) replay(number uint64) (Outcome, error) {
 func (f *fixture) requireOutcome(number uint64, want Outcome) {
 	f.Helper()
 	if outcome, err := f.replay(number); outcome != want || err != nil {
-		f.Errorf("the replay of letter %d: %q, %v, want %s", number, outcome, err, want)
+		f.Errorf("replay of letter %d: got %q, %v, want %s", number, outcome, err, want)
 	}
 }
 
-// wantError checks the class of an error, and what it says.
+// wantError compares the class and a part of an error.
 func (f *fixture) wantError(err, class error, says string) {
 	f.Helper()
 	if !errors.Is(err, class) || err == nil || !strings.Contains(err.Error(), says) {
-		f.Errorf("error = %v, want %v that says %q", err, class, says)
+		f.Errorf("error: got %v, want %v with %q", err, class, says)
 	}
 }
 
-// wantFailure checks what an error of any class says.
+// wantFailure compares a part of an error of any class.
 func (f *fixture) wantFailure(err error, says string) {
 	f.Helper()
 	f.wantError(err, err, says)
 }
 
-// requireLetters compares the messages of the dead-letter stream by their subjects.
+// requireLetters compares the subjects in the dead-letter stream.
 func (f *fixture) requireLetters(want ...string) {
 	f.Helper()
 	var subjects []string
 	for _, m := range f.waiting(options.Stream) {
 		subjects = append(subjects, m.Subject)
 	}
-	testkit.EqualSlices(f, subjects, want, "the stream of dead letters holds")
+	testkit.EqualSlices(f, subjects, want, "subjects of the letters")
 }
 
-// requireEvents compares the events that wait and those that were taken by their IDs.
+// requireEvents compares the IDs of the taken events and of those in the room.
 func (f *fixture) requireEvents(taken []string, want ...string) {
 	f.Helper()
 	ids := slices.Clone(taken)
 	for _, m := range f.waiting(options.Room) {
 		ids = append(ids, m.Header.Get(event.HeaderID))
 	}
-	testkit.EqualSlices(f, ids, want, "the events")
+	testkit.EqualSlices(f, ids, want, "IDs of the events")
 }
-
-func sameHeader(a, b nats.Header) bool { return maps.EqualFunc(a, b, slices.Equal) }

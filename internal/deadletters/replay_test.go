@@ -19,8 +19,8 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// A replayed event waits in the room with all that a worker has to know of it, its body and the producer's headers; its letter
-// is gone. It counts as young as its replay: what it waited for before is forgotten.
+// TestReplay replays a letter into the room with its body, its identity and its producer's headers. The age of the event counts from the
+// replay. The letter is gone.
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -31,28 +31,27 @@ func TestReplay(t *testing.T) {
 	f.requireLetters()
 	messages := f.waiting(options.Room)
 	if len(messages) != 1 {
-		t.Fatalf("%d events wait, want 1", len(messages))
+		t.Fatalf("events in the room: got %d, want 1", len(messages))
 	}
 	m := messages[0]
 	name := m.Header.Get(nats.MsgIdHdr)
 	if !strings.HasPrefix(name, "replay-LETTERS-1-") {
-		t.Errorf("it is published under the name %q", name)
+		t.Errorf("message ID: got %q, want one of replay-LETTERS-1-", name)
 	}
 	want := nats.Header{
 		room.HeaderReason: {"replay"}, room.HeaderSubject: {"notify.payments.cards"}, room.HeaderID: {"order-1"}, room.HeaderDerived: {"true"},
 		room.HeaderPart: {"f1/2"}, room.HeaderOrigin: {origin.String()}, room.HeaderMessageID: {"produced"},
 		"X-Trace": {"7"}, "Content-Type": {"text/plain"}, nats.MsgIdHdr: {name}, nats.ExpectedStreamHdr: {"ROOM"},
 	}
-	if m.Subject != "notify-room.replay.payments" || string(m.Data) != `{"title": "card declined"}` || !sameHeader(m.Header, want) {
-		t.Errorf("it is %s on %s with %v, want %v", m.Data, m.Subject, m.Header, want)
-	}
+	testkit.EqualDeeply(t, m.Header, want, "headers")
+	testkit.Equal(t, m.Subject+" "+string(m.Data), `notify-room.replay.payments {"title": "card declined"}`, "subject and body")
 	entry, err := room.Read(m.Header, m.Time)
 	if err != nil || m.Time.Sub(entry.Since).Abs() >= time.Millisecond || entry.Origin != origin {
-		t.Errorf("a worker makes of it %+v, %v", entry, err)
+		t.Errorf("entry: got %+v, %v, want the origin %v and the age of the replay", entry, err, origin)
 	}
 }
 
-// What a worker could not name the category of waits with the likes of it.
+// TestReplayWithoutCategory replays a letter whose category is unknown.
 func TestReplayWithoutCategory(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -60,7 +59,7 @@ func TestReplayWithoutCategory(t *testing.T) {
 	testkit.Must(f.js.PublishMsg(t.Context(), &nats.Msg{Subject: "dead.bad_json._", Header: header, Data: []byte("{")}))(t)
 	f.requireOutcome(1, Replayed)
 	if messages := f.waiting(options.Room); len(messages) != 1 || messages[0].Subject != "notify-room.replay._" {
-		t.Errorf("in the room: %v", messages)
+		t.Errorf("messages in the room: got %v, want one on notify-room.replay._", messages)
 	}
 }
 
@@ -78,10 +77,10 @@ func TestUnfit(t *testing.T) {
 		f.wantError(err, ErrUnfit, what)
 	}
 	f.requireEvents(nil)
-	testkit.Equal(t, len(f.waiting(options.Stream)), 5, "letters are left, want all")
+	testkit.Equal(t, len(f.waiting(options.Stream)), 5, "letters")
 }
 
-// A publish that the server refuses leaves the letter as it was.
+// TestReplayRefused has the server refuse the publish. The letter stays.
 func TestReplayRefused(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -96,7 +95,7 @@ func TestReplayRefused(t *testing.T) {
 	f.requireEvents(nil, "a")
 }
 
-// What another program has replayed or dropped meanwhile is not replayed again.
+// TestReplayGone has another program replay and drop the letters meanwhile.
 func TestReplayGone(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -108,14 +107,14 @@ func TestReplayGone(t *testing.T) {
 	testkit.NoError(t, other.Drop(t.Context(), letters[1]))
 	for _, l := range letters {
 		if outcome, err := slow.Replay(t.Context(), l); outcome != Gone || err != nil {
-			t.Errorf("letter %d: %q, %v, want %s", l.Number, outcome, err, Gone)
+			t.Errorf("replay of letter %d: got %q, %v, want %s", l.Number, outcome, err, Gone)
 		}
 	}
 	f.requireEvents(nil, "a")
 	f.requireLetters()
 }
 
-// interrupted publishes the event of a letter and leaves the letter there, as a replay does that is killed.
+// interrupted publishes the event of a letter, but keeps the letter. A killed replay does the same.
 func (f *fixture) interrupted(number uint64) {
 	f.Helper()
 	store, letters := f.open()
@@ -126,8 +125,8 @@ func (f *fixture) interrupted(number uint64) {
 	}
 }
 
-// A replay that was interrupted and is run again stores its event once as long as the server knows that, and after that as the
-// very same event.
+// TestInterrupted repeats an interrupted replay. The server stores the event once while it knows the message ID. After that it stores an
+// equal event.
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
 	type message struct {
@@ -139,7 +138,7 @@ func TestInterrupted(t *testing.T) {
 		room    jetstream.StreamConfig
 		between func(*fixture)
 		want    Outcome
-		stored  int // how often the event is
+		stored  int // times that the event is stored
 	}{
 		"at once":                         {between: func(*fixture) {}, want: Finished, stored: 1},
 		"it is taken":                     {between: (*fixture).awaitTaken, want: Finished, stored: 1},
@@ -178,7 +177,7 @@ func TestInterrupted(t *testing.T) {
 			look()
 			testkit.Equal(t, len(stored), test.stored, "times that the event is stored")
 			for _, m := range stored[1:] {
-				testkit.EqualDeeply(t, m, stored[0], "stored again")
+				testkit.EqualDeeply(t, m, stored[0], "the event that is stored again")
 			}
 			f.requireLetters()
 		})
@@ -191,7 +190,7 @@ func (f *fixture) rejectAgain() {
 	f.letter("slack_rejected", `{"title": "card declined"}`, room.HeaderID, "a", room.HeaderSince, "1700000005000")
 }
 
-// forget waits until the server does not know the names again that it had before.
+// forget waits until the server has forgotten its message IDs.
 func (f *fixture) forget() {
 	f.Helper()
 	for first := true; ; first = false {
@@ -202,8 +201,7 @@ func (f *fixture) forget() {
 	}
 }
 
-// Replays that are interrupted anywhere, again and again, two at a time and while a worker takes what they publish, replay
-// each letter once.
+// TestReplayOnce interrupts two concurrent replays again and again while a worker takes their events. Each letter is replayed once.
 func TestReplayOnce(t *testing.T) {
 	t.Parallel()
 	const count = 40
@@ -240,12 +238,12 @@ func TestReplayOnce(t *testing.T) {
 	}
 	slices.Sort(taken)
 	if distinct := slices.Compact(slices.Clone(taken)); len(taken) != count || len(distinct) != count {
-		t.Errorf("%d events were replayed, %d different ones, want %d", len(taken), len(distinct), count)
+		t.Errorf("replayed events: got %d and %d different ones, want %d", len(taken), len(distinct), count)
 	}
 	f.requireLetters()
 }
 
-// replayForAWhile replays what is there until some time is over, wherever that finds it. It returns how much was there.
+// replayForAWhile replays letters until a random time is over. It returns the number of letters at the beginning.
 func (f *fixture) replayForAWhile(conn *nats.Conn) (left int, err error) {
 	started := time.Now()
 	store, err := Open(f.Context(), conn, options)
@@ -256,7 +254,7 @@ func (f *fixture) replayForAWhile(conn *nats.Conn) (left int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	ctx, cancel := context.WithTimeout(f.Context(), rand.N(time.Since(started)+time.Millisecond)) // enough for some, on a slow machine too
+	ctx, cancel := context.WithTimeout(f.Context(), rand.N(time.Since(started)+time.Millisecond)) // long enough for some letters on a slow machine
 	defer cancel()
 	for _, l := range letters {
 		outcome, err := store.Replay(ctx, l)

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// alertmanager is a body as Alertmanager sends it to a webhook.
+// alertmanager is a webhook body of Alertmanager.
 const alertmanager = `{"receiver":"notifier","status":"firing","alerts":[
 	{"status":"firing","labels":{"alertname":"DiskFull","severity":"page","instance":"db-1:9100","category":"Storage.Disks"},
 	 "annotations":{"summary":"Disk of db-1 is full","description":"/var has\n<2% left","runbook":"x"},
@@ -24,7 +24,7 @@ const alertmanager = `{"receiver":"notifier","status":"firing","alerts":[
 	"groupLabels":{"alertname":"DiskFull"},"commonLabels":{"alertname":"DiskFull","severity":"page"},"commonAnnotations":{},
 	"externalURL":"http://alertmanager:9093","version":"4","groupKey":"{}:{alertname=\"DiskFull\"}","truncatedAlerts":0}`
 
-// grafana is a body as Grafana's alerting sends it to a webhook.
+// grafana is a webhook body of Grafana's alerting.
 const grafana = `{"receiver":"","status":"resolved","alerts":[
 	{"status":"resolved","labels":{"alertname":"High load","grafana_folder":"Hosts"},"annotations":{"message":"load is high"},
 	 "startsAt":"2026-03-01T10:00:00Z","endsAt":"2026-03-01T10:05:00Z","generatorURL":"https://grafana/alerting/grafana/x/view",
@@ -33,10 +33,10 @@ const grafana = `{"receiver":"","status":"resolved","alerts":[
 	"groupLabels":{},"commonLabels":{},"commonAnnotations":{},"externalURL":"https://grafana/","version":"1","groupKey":"{}:{}",
 	"truncatedAlerts":0,"orgId":1,"title":"[RESOLVED] High load","state":"ok","message":"**Resolved**"}`
 
-// one is a group of one alert with these members.
+// one is a group of one alert.
 func one(members string) string { return `{"alerts":[{` + members + `}]}` }
 
-// diskFull is the event of the first of Alertmanager's alerts.
+// diskFull is the event of the first alert in alertmanager.
 var diskFull = event.Event{
 	ID: "NOTIFICATIONS:7", Derived: true, Category: "errors", Title: "Disk of db-1 is full", Text: "/var has\n<2% left",
 	Severity: event.SeverityCritical, Source: "http://alertmanager:9093", Link: "http://prometheus:9090/graph?g0.expr=up&g0.tab=1",
@@ -44,7 +44,7 @@ var diskFull = event.Event{
 	Time:   time.Date(2026, 3, 1, 10, 0, 0, 123_000_000, time.UTC), Cost: 1, Status: event.StatusFiring, Key: "a1b2c3d4e5f60718",
 }
 
-// highLoad is the event of Grafana's alert.
+// highLoad is the event of the alert in grafana.
 var highLoad = event.Event{
 	ID: "NOTIFICATIONS:7", Derived: true, Category: "errors", Title: "High load", Text: "load is high",
 	Severity: event.SeverityInfo, Source: "https://grafana/", Link: "https://grafana/d/a",
@@ -106,19 +106,15 @@ func TestDecodeAlert(t *testing.T) {
 func TestDecodeAlertKeyOfLabels(t *testing.T) {
 	t.Parallel()
 	key := func(labels string) string {
-		e, err := decoder().Decode(message(one(`"annotations":{"summary":"x"},"labels":` + labels)))
-		if err != nil {
-			t.Error(err)
-		}
-		return e.Key
+		return testkit.Must(decoder().Decode(message(one(`"annotations":{"summary":"x"},"labels":` + labels))))(t).Key
 	}
 	if a, b := key(`{"a":"1","b":"2","severity":"page"}`), key(`{"severity":"page","b":"2","a":"1"}`); a != b || a == "" {
-		t.Errorf("the same labels in another order have the keys %q and %q", a, b)
+		t.Errorf("keys of labels in another order: got %q and %q, want one key", a, b)
 	}
 	seen := map[string]string{}
 	for _, labels := range []string{`{"a":"1","b":"2"}`, `{"a":"1"}`, `{"a":"1","b":""}`, `{"a":"2","b":"1"}`, `{"a":"1\",\"b\":\"2"}`, `{"a":"1","alertname":"2"}`} {
 		if other, ok := seen[key(labels)]; ok {
-			t.Errorf("labels %s have the key of %s", labels, other)
+			t.Errorf("key of %s: got that of %s, want another one", labels, other)
 		}
 		seen[key(labels)] = labels
 	}
@@ -162,7 +158,7 @@ func TestDecodeAlertCategory(t *testing.T) {
 	}
 }
 
-// badAlerts are members of the only alert of a group, by the detail of the fault behind "alerts[0].".
+// badAlerts has the members of a single alert by the detail of its fault.
 var badAlerts = map[string]string{
 	`"labels":5`:           "labels must be an object of strings, not 5",
 	`"labels":{"a":["b"]}`: `labels.a must be a string, not ["b"]`,
@@ -179,7 +175,7 @@ var badAlerts = map[string]string{
 	`"valueString":1.5`:                       "valueString must be a string",
 }
 
-// badGroups are groups with a fault as a whole.
+// badGroups have a fault of the group.
 var badGroups = []faulty{
 	{event.ReasonEmpty, "alerts is an empty array", []string{`{"alerts":[]}`, `{"title":"x","alerts":[ ]}`}},
 	{event.ReasonEmpty, "title nor text", []string{
@@ -323,7 +319,7 @@ func TestPartsOfAGroupWithBadAlerts(t *testing.T) {
 	}
 }
 
-// checkParts checks that each part decodes to what a group of that alert alone decodes to.
+// checkParts compares the events of the parts with the identities of the group, and the first one with the event of the group.
 func checkParts(t testing.TB, m event.Message) {
 	t.Helper()
 	d := decoder()
@@ -335,7 +331,7 @@ func checkParts(t testing.TB, m event.Message) {
 		return
 	}
 	if again, badAgain := d.Parts(m); !reflect.DeepEqual(parts, again) || fmt.Sprint(bad) != fmt.Sprint(badAgain) {
-		t.Errorf("split into %+v, %v and then into %+v, %v", parts, bad, again, badAgain)
+		t.Errorf("second split: got %+v, %v, want %+v, %v", again, badAgain, parts, bad)
 	}
 	first, firstErr := d.Decode(m)
 	identities := map[string]bool{}
@@ -356,15 +352,13 @@ func checkParts(t testing.TB, m event.Message) {
 		}
 		got.Part = ""
 		if !reflect.DeepEqual(got, first) {
-			t.Errorf("the first part decodes to %+v, the group to %+v", got, first)
+			t.Errorf("event of the first part: got %+v, want that of the group, %+v", got, first)
 		}
 	}
 	if firstErr != nil && (bad == nil || firstErr.Error() != bad.Error()) {
-		t.Errorf("the group's first alert is bad: %v, and its bad alerts give %v", firstErr, bad)
+		t.Errorf("fault of the parts: got %v, want that of the group, %v", bad, firstErr)
 	}
-	if len(identities) != len(parts) {
-		t.Errorf("%d parts have %d identities", len(parts), len(identities))
-	}
+	testkit.Equal(t, len(identities), len(parts), "identities of the parts")
 }
 
 func TestPartsDecodeToWhatTheirAlertsSay(t *testing.T) {
@@ -382,12 +376,7 @@ func TestPartsDecodeToWhatTheirAlertsSay(t *testing.T) {
 		t.Fatalf("%d parts, %v", len(parts), bad)
 	}
 	for i, part := range parts {
-		want := testkit.Must(decoder().Decode(group(alerts[i])))(t)
-		m := message(string(part.Data))
-		got, err := decoder().Decode(m)
-		if err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("part %d: %+v, %v, want %+v", i, got, err, want)
-		}
+		requireDecoded(t, message(string(part.Data)), testkit.Must(decoder().Decode(group(alerts[i])))(t), fmt.Sprintf("part %d", i))
 	}
 }
 
@@ -406,7 +395,7 @@ func TestPartsOfOtherMessages(t *testing.T) {
 	requireNoParts(t, elsewhere)
 }
 
-// TestPartsStaySmall guards against groups that would grow when they are split.
+// TestPartsStaySmall splits a group whose source is repeated in each part.
 func TestPartsStaySmall(t *testing.T) {
 	t.Parallel()
 	const alert = `{"labels":{"alertname":"x"}}`
@@ -417,7 +406,7 @@ func TestPartsStaySmall(t *testing.T) {
 		size += len(part.Data)
 	}
 	if len(parts) != 1000 || size > 12*len(body) {
-		t.Errorf("%d bytes became %d parts with %d bytes", len(body), len(parts), size)
+		t.Errorf("parts of %d bytes: got %d with %d bytes, want 1000 with at most %d", len(body), len(parts), size, 12*len(body))
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// Bodies have one name if they tell the same of the same alerts, and another name if anything of that differs.
+// TestAlertsID gives the same name to the same alerts, and another name to other alerts.
 func TestAlertsID(t *testing.T) {
 	t.Parallel()
 	const (
@@ -17,7 +17,7 @@ func TestAlertsID(t *testing.T) {
 	)
 	id := func(alerts string) string {
 		name, ok := event.AlertsID([]byte(` {"receiver":"x","alerts":[` + alerts + `]}`))
-		testkit.Equal(t, ok, true, "%s is a group", alerts)
+		testkit.Equal(t, ok, true, "%s: is a group", alerts)
 		return name
 	}
 	testkit.Equal(t, id(one), "f1 firing 2026-01-02T03:04:05Z", "the name of one alert")
@@ -31,13 +31,13 @@ func TestAlertsID(t *testing.T) {
 		`{"status":1,"fingerprint":"f1"}`, `{"status":2,"fingerprint":"f1"}`,
 	} {
 		if same, taken := different[id(alerts)]; taken {
-			t.Errorf("%s and %s have the name %s", same, alerts, id(alerts))
+			t.Errorf("name of %s: got that of %s, want another one", alerts, same)
 		}
 		different[id(alerts)] = alerts
 	}
 	for _, body := range []string{"", "text", `{"title":"x"}`, `{"alerts":[]}`, `{"alerts":{}}`, `{"alerts":["x"]}`, `[{"alerts":[{}]}]`} {
 		if name, ok := event.AlertsID([]byte(body)); ok {
-			t.Errorf("%s has the name %q, and is no group", body, name)
+			t.Errorf("name of %s: got %q, want none", body, name)
 		}
 	}
 }

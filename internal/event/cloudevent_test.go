@@ -16,7 +16,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// envelope is a CloudEvent in structured mode with further members.
+// envelope is a CloudEvent in structured mode.
 func envelope(members string) string {
 	return `{"specversion":"1.0","id":"1","source":"/s","type":"t"` + members + `}`
 }
@@ -25,7 +25,7 @@ func encodedEnvelope(data string) string {
 	return envelope(`,"data_base64":"` + base64.StdEncoding.EncodeToString([]byte(data)) + `"`)
 }
 
-// ofEnvelope is the event of a CloudEvent whose data adds nothing, with changes.
+// ofEnvelope is the event of envelope with changes.
 func ofEnvelope(all ...changes) event.Event {
 	e := event.Event{ID: "/s/1", Category: "errors", Severity: event.SeverityInfo, Cost: 1, Source: "/s"}
 	for _, change := range all {
@@ -91,7 +91,7 @@ func TestDecodeStructuredCloudEvent(t *testing.T) {
 	}
 }
 
-// badEnvelopes are members that stand behind those of a CloudEvent with the data "x", by a part of the fault's detail.
+// badEnvelopes has further members of envelope by a part of the fault's detail.
 var badEnvelopes = map[string][]string{
 	`specversion must be "1.0", not "0.3"`:  {`"specversion":"0.3"`},
 	"specversion":                           {`"specversion":""`},
@@ -139,7 +139,7 @@ func TestDecodeStructuredCloudEventFaults(t *testing.T) {
 
 func TestDecodeCloudEventContentTypeFaults(t *testing.T) {
 	t.Parallel()
-	const body = `{"specversion":"1.0","id":"1","source":"/s","type":"t","data":"x"}`
+	body := envelope(`,"data":"x"`)
 	for _, test := range []struct{ contentType, body, detail string }{
 		{"application/cloudevents-batch+json", "[" + body + "]", "batches are not supported"},
 		{"Application/CloudEvents-Batch+JSON; charset=utf-8", body, "batches are not supported"},
@@ -153,7 +153,7 @@ func TestDecodeCloudEventContentTypeFaults(t *testing.T) {
 	}
 }
 
-// required are the headers of a CloudEvent in binary mode.
+// required has the headers of a CloudEvent in binary mode.
 var required = []string{"ce-specversion", "1.0", "ce-id", "1", "ce-source", "/s", "ce-type", "t"}
 
 var binaryCloudEvents = []struct {
@@ -207,9 +207,9 @@ func TestDecodeBinaryCloudEventPercentDecoding(t *testing.T) {
 		{"/a+b", "/a+b", true},
 		{"/raw-é", "/raw-é", true},
 		{"/\xff", "/\ufffd", true},
-		{"/%FF", "/%FF", true}, // stands for itself: it decodes to no text
+		{"/%FF", "/%FF", true}, // not valid UTF-8 when decoded, so kept
 		{"/100%25", "/100%", false},
-		{"/100%", "/100%", false}, // stands for itself: its producer did not encode it
+		{"/100%", "/100%", false}, // not encoded, so kept
 	} {
 		got, err := decoder().Decode(withHeader(message("x"),
 			"ce-specversion", "1.0", "ce-id", "n%C2%B01", "ce-source", test.given, "ce-type", "t"))
@@ -247,8 +247,7 @@ func TestDecodeBinaryCloudEventFaults(t *testing.T) {
 	}, slices.Concat(required, []string{"Content-Type", "application/json"})...)
 }
 
-// FuzzCloudEvent compares which CloudEvents are refused, and for which attributes, with the SDK of CloudEvents. A blank source is refused
-// here alone: the SDK takes it for the path "%20".
+// FuzzCloudEvent compares the refused attributes with those of the SDK of CloudEvents. The SDK accepts a blank source as the path "%20".
 func FuzzCloudEvent(f *testing.F) {
 	f.Add("1", "/s", "t", "text/plain; charset=utf-8", "https://example.com/schema", "about")
 	f.Add(" ", "http://[::1", "", "no type;;", "relative", " ")

@@ -19,7 +19,7 @@ const maxBytes = 262_144
 
 func decoder() event.Decoder { return event.Decoder{Prefix: "notify", MaxBytes: maxBytes} }
 
-// message is a stored body on the subject of the category "errors".
+// message is a stored body of the category errors.
 func message(body string) event.Message {
 	return event.Message{Subject: "notify.errors", Data: []byte(body), Stream: "NOTIFICATIONS", Sequence: 7}
 }
@@ -32,10 +32,10 @@ func withHeader(m event.Message, pairs ...string) event.Message {
 	return m
 }
 
-// changes are what a body adds to an event.
+// changes modify an event.
 type changes func(*event.Event)
 
-// decoded is the event that message decodes to where the body adds nothing, with changes.
+// decoded is the event of message with changes.
 func decoded(all ...changes) event.Event {
 	e := event.Event{ID: "NOTIFICATIONS:7", Derived: true, Category: "errors", Severity: event.SeverityInfo, Cost: 1}
 	for _, change := range all {
@@ -44,7 +44,7 @@ func decoded(all ...changes) event.Event {
 	return e
 }
 
-// requireDecoded checks what a message decodes to.
+// requireDecoded compares the event of a message.
 func requireDecoded(t testing.TB, m event.Message, want event.Event, name string) {
 	t.Helper()
 	got, err := decoder().Decode(m)
@@ -58,11 +58,11 @@ func requireDecoded(t testing.TB, m event.Message, want event.Event, name string
 // faulty are bodies of one fault.
 type faulty struct {
 	reason event.Reason
-	detail string // a part of it
+	detail string // a part of the detail
 	bodies []string
 }
 
-// requireFaults decodes the bodies, with headers.
+// requireFaults compares the faults of bodies with headers.
 func requireFaults(t *testing.T, table []faulty, headers ...string) {
 	t.Helper()
 	for _, test := range table {
@@ -79,7 +79,7 @@ func requireFaults(t *testing.T, table []faulty, headers ...string) {
 	}
 }
 
-// checkFault checks the promises of every fault, and that it has the reason and names detail.
+// checkFault compares the reason and a part of the detail, and checks the form of the fault.
 func checkFault(t testing.TB, err error, reason event.Reason, detail string) {
 	t.Helper()
 	var fault *event.Fault
@@ -107,13 +107,13 @@ func TestDecodePlainText(t *testing.T) {
 		"<!channel> & <b>", "nul \x00 and bell \a", "🔥", "\ufffd",
 		"text with { later", "\u00a0{not an object}", "\v{not an object}",
 	} {
-		for _, body := range []string{text, "\ufeff" + text} { // the second one with a mark before it
+		for _, body := range []string{text, "\ufeff" + text} {
 			requireDecoded(t, message(body), decoded(withText(text)), fmt.Sprintf("%.40q", body))
 		}
 	}
 }
 
-// faults are of bodies as a whole.
+// faults has faults of whole bodies.
 var faults = []faulty{
 	{event.ReasonEmpty, "title nor text", []string{
 		"", " \n\t", "\ufeff", "\x00\x01", "\u200b\u2060", "{}", `{"id":"x","cost":2}`, `{"title":" ","text":"\n"}`, `{"title":null,"text":null}`,
@@ -169,13 +169,8 @@ func TestDecodeFaultOrder(t *testing.T) {
 
 func TestDecodeMaxBytes(t *testing.T) {
 	t.Parallel()
-	if _, err := decoder().Decode(message(strings.Repeat("x", maxBytes))); err != nil {
-		t.Errorf("a body of the largest size: %v", err)
-	}
-	unlimited := event.Decoder{Prefix: "notify"}
-	if _, err := unlimited.Decode(message(strings.Repeat("x", 4*maxBytes))); err != nil {
-		t.Errorf("without a limit: %v", err)
-	}
+	testkit.Must(decoder().Decode(message(strings.Repeat("x", maxBytes))))(t)
+	testkit.Must(event.Decoder{Prefix: "notify"}.Decode(message(strings.Repeat("x", 4*maxBytes))))(t)
 }
 
 func TestDecodeCategory(t *testing.T) {
@@ -222,16 +217,10 @@ func TestDecodeHeaders(t *testing.T) {
 	for i := range 1000 {
 		thousand.Header[fmt.Sprintf("X-%d", i)] = []string{"v", "w"}
 	}
-	want := decoded(func(e *event.Event) { e.ID, e.Derived, e.Text = "h", false, "x" })
-	if got, err := decoder().Decode(thousand); err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("a thousand headers: %+v, %v, want %+v", got, err, want)
-	}
+	requireDecoded(t, thousand, decoded(textX, func(e *event.Event) { e.ID, e.Derived = "h", false }), "a thousand headers")
 	empty := message("x")
 	empty.Header = map[string][]string{"Nats-Msg-Id": nil, "Content-Type": {}, "ce-id": nil, "": {"x"}, "ce-custom": {"x"}}
-	want = decoded(func(e *event.Event) { e.Text = "x" })
-	if got, err := decoder().Decode(empty); err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("headers without values: %+v, %v, want %+v", got, err, want)
-	}
+	requireDecoded(t, empty, decoded(textX), "headers without values")
 }
 
 func TestDecodeKeepsTheMessage(t *testing.T) {
@@ -265,7 +254,6 @@ func TestReasonsAndFault(t *testing.T) {
 	}
 }
 
-// fuzzedBodies are the seeds of FuzzDecode.
 var fuzzedBodies = []string{
 	"", "plain", "null", "[1]", "{", "{}", "\ufeff {\"text\":\"x\"}", "\xff", "\x00",
 	`{"title":"t","text":"x","severity":"error","fields":{"a":"b","a":"c"},"time":"2026-01-01T00:00:00Z","cost":3,"link":"https://a"}`,
@@ -291,7 +279,7 @@ func FuzzDecode(f *testing.F) {
 			Subject: subject, Data: body, Stream: "S", Sequence: 1,
 			Header: map[string][]string{name: {value}, "content-type": {contentType}},
 		}
-		if strings.EqualFold(name, "ce-specversion") { // reach what lies behind the envelope too
+		if strings.EqualFold(name, "ce-specversion") { // completes the envelope
 			m.Header["ce-id"], m.Header["ce-source"], m.Header["ce-type"] = []string{"1"}, []string{"/s"}, []string{"t"}
 		}
 		d := event.Decoder{Prefix: "notify", MaxBytes: 20_000}
@@ -301,7 +289,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		again, againErr := d.Decode(m)
 		if !reflect.DeepEqual(e, again) || fmt.Sprint(err) != fmt.Sprint(againErr) {
-			t.Errorf("decoded to %+v, %v and then to %+v, %v", e, err, again, againErr)
+			t.Errorf("second event: got %+v, %v, want %+v, %v", again, againErr, e, err)
 		}
 		if err != nil {
 			fault, isFault := errors.AsType[*event.Fault](err)
@@ -315,7 +303,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// checkEvent checks what holds for each event.
+// checkEvent checks the invariants of an event.
 func checkEvent(t *testing.T, e event.Event) {
 	t.Helper()
 	if err := event.ValidatePath(e.Category); err != nil {

@@ -26,7 +26,7 @@ func TestIdentity(t *testing.T) {
 	t.Parallel()
 	longest := event.Event{Category: strings.Repeat("c", event.MaxPathBytes), ID: strings.Repeat("i", event.MaxIDBytes), Part: "p"}
 	if got := len(longest.Identity()); got != event.MaxIdentityBytes {
-		t.Errorf("the longest identity has %d bytes, want %d", got, event.MaxIdentityBytes)
+		t.Errorf("length of the longest identity: got %d, want %d", got, event.MaxIdentityBytes)
 	}
 	for _, test := range []struct {
 		e    event.Event
@@ -40,13 +40,6 @@ func TestIdentity(t *testing.T) {
 		{event.Event{ID: "S:1", Part: "abc"}, "#ba7816bf8f01cfea S:1"},
 	} {
 		testkit.Equal(t, test.e.Identity(), test.want, "%+v: identity", test.e)
-	}
-}
-
-func TestShownID(t *testing.T) {
-	t.Parallel()
-	for want, e := range map[string]event.Event{"S:1": {ID: "S:1", Category: "a"}, "S:1/fingerprint": {ID: "S:1", Part: "fingerprint"}} {
-		testkit.Equal(t, e.ShownID(), want, "%+v is shown as", e)
 	}
 }
 
@@ -122,7 +115,7 @@ func TestDecodeID(t *testing.T) {
 	}
 }
 
-// inRoom is m as a message of the room.
+// inRoom makes m a message of the room.
 func inRoom(m event.Message, identity event.RoomIdentity) event.Message {
 	m.Room = &identity
 	return m

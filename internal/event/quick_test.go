@@ -9,7 +9,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// typical is a body as most producers send it.
+// typical is a common body.
 const typical = `{"id":"order-4711-7","severity":"error","source":"payments-7c9f","title":"Refund failed: the provider timed out",` +
 	`"text":"3 tries in 20s","fields":{"order":"4711","zone":"eu-1"},"time":"2026-03-01T12:00:00Z"}`
 
@@ -21,7 +21,7 @@ func TestMayResolve(t *testing.T) {
 		`{"text":"x","status":"r\u0065solved"}`, `{"text":"x","status":"res\u006Flved"}`, `{"text":"x","\u0073tatus":"resolved"}`,
 		`{"specversion":"1.0","data_base64":"` + encoded + `"}`, `{"specversion":"1.0","data\u005Fbase64":"x"}`, `{"specversion":"1.0","data_base\u00364":"x"}`,
 		grafana, alertmanager,
-		`{"title":"resolved"}`, // only decoding shows that this is not the status
+		`{"title":"resolved"}`, // only decoding shows the name of the member
 	} {
 		testkit.Equal(t, event.MayResolve([]byte(body)), true, "MayResolve(%s)", body)
 	}
@@ -42,9 +42,6 @@ func TestMayResolveAllocatesNothing(t *testing.T) { // counts allocations, so no
 
 func TestQuickTitle(t *testing.T) {
 	t.Parallel()
-	envelope := func(members string) string {
-		return `{"specversion":"1.0","id":"1","source":"/s","type":"t"` + members + `}`
-	}
 	for body, want := range map[string]string{
 		typical: "Refund failed: the provider timed out",
 
@@ -69,7 +66,7 @@ func TestQuickTitle(t *testing.T) {
 		`{"text":"a\u000ab"}`:          "a",
 		`{"text":"a\rb"}`:              "a",
 		`{"text":"\ud83d\n\udd25"}`:    "\ufffd",
-		`{"text":"x","alerts":[]}`:     "x", // a fault: anything will do
+		`{"text":"x","alerts":[]}`:     "x", // the body has a fault
 		`{"text":"x","alerts":[{},1]}`: "x",
 		`{"text":"x","alerts":{}}`:     "x",
 
@@ -86,7 +83,7 @@ func TestQuickTitle(t *testing.T) {
 		envelope(`,"data": 42 `):                           "42",
 		envelope(`,"data":[1, {"title":"x"}]`):             `[1, {"title":"x"}]`,
 		envelope(`,"data":` + alertmanager):                "Disk of db-1 is full",
-		envelope(`,"data_base64":"aGk="`):                  "", // cannot tell
+		envelope(`,"data_base64":"aGk="`):                  "", // unknown
 		envelope(`,"data":null,"data_base64":"aGk="`):      "",
 		`{"specversion":null,"title":"t"}`:                 "t",
 
@@ -101,7 +98,7 @@ func TestQuickTitle(t *testing.T) {
 	}
 }
 
-// FuzzQuick compares what is found without decoding with what decoding finds.
+// FuzzQuick compares MayResolve and QuickTitle with the decoded event.
 func FuzzQuick(f *testing.F) {
 	for _, body := range []string{
 		typical, alertmanager, grafana, "a\nb", "\ufeff{\"text\":\"\\n\\u000ax\"}", `{"text":"x","st\u0061tus":"res\u006Flved"}`,
@@ -129,24 +126,4 @@ func FuzzQuick(f *testing.F) {
 			t.Errorf("no title, want %q", e.Heading())
 		}
 	})
-}
-
-func BenchmarkMayResolve(b *testing.B) {
-	body := []byte(typical)
-	b.ReportAllocs()
-	for b.Loop() {
-		event.MayResolve(body)
-	}
-}
-
-func BenchmarkQuickTitle(b *testing.B) {
-	for name, body := range map[string]string{"typical": typical, "text": "disk full on db-1\n" + strings.Repeat("x", 200), "group": alertmanager} {
-		b.Run(name, func(b *testing.B) {
-			data := []byte(body)
-			b.ReportAllocs()
-			for b.Loop() {
-				event.QuickTitle(data)
-			}
-		})
-	}
 }

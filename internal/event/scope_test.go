@@ -57,14 +57,14 @@ func TestScopesLookup(t *testing.T) {
 		{"payments", "payments", "payments"},
 		{"payments.charges", "payments.>", "payments.>"},
 		{"payments.charges.failed.x", "payments.>", "payments.>"},
-		{"payments.refunds", "*.refunds", "*.refunds"}, // the category as a whole before all that it lies below
+		{"payments.refunds", "*.refunds", "*.refunds"}, // a match of the whole category before the scopes above
 		{"payments.refunds.failed", "payments.refunds.>", "payments.refunds.>"},
 		{"payments.audit", "payments.>", "payments.>"},
-		{"payments.audit.x", "*.audit.>", "*.audit.>"}, // two levels above before one
+		{"payments.audit.x", "*.audit.>", "*.audit.>"}, // a scope of two levels before one of one level
 		{"a.b.c", "a.*.c", "a.*.c"},
 		{"a.b.x", "a.b.*", "a.b.*"},
 		{"a.x.y", "a.*.>", "a.*.>"},
-		{"a.b.x.y", "a.*.>", "a.*.>"}, // a literal further left
+		{"a.b.x.y", "a.*.>", "a.*.>"}, // the literal further left first
 		{"x.b.x.y", "*.b.>", "*.b.>"},
 		{"orders", "", ">"},
 		{"orders.audit", "", ">"},

@@ -26,12 +26,9 @@ func TestTraceContext(t *testing.T) {
 		"an object that is cut":      {nil, `{"specversion":"1.0","traceparent":"a","tracest`, "a", ""},
 		"an empty header and member": {map[string][]string{"traceparent": {""}}, `{"specversion":"1.0","traceparent":"a"}`, "a", ""},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			parent, state := event.Message{Header: test.header, Data: []byte(test.body)}.TraceContext()
-			if parent != test.parent || state != test.state {
-				t.Errorf("got %q and %q, want %q and %q", parent, state, test.parent, test.state)
-			}
-		})
+		parent, state := event.Message{Header: test.header, Data: []byte(test.body)}.TraceContext()
+		if parent != test.parent || state != test.state {
+			t.Errorf("%s: got %q and %q, want %q and %q", name, parent, state, test.parent, test.state)
+		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// The memory of all bodies together is bounded, and what was refused leaves nothing behind.
+// TestMemoryOfBodies bounds the memory of all bodies together. A refused body leaves nothing behind.
 func TestMemoryOfBodies(t *testing.T) {
 	t.Parallel()
 	b := bodies{most: maxHeld}
@@ -23,7 +23,7 @@ func TestMemoryOfBodies(t *testing.T) {
 		t.Fatal(refusal)
 	}
 	if _, refusal := b.read(request(maxHeld * 3 / 4)); refusal == nil || refusal.Status != http.StatusServiceUnavailable || refusal.retryAfter == 0 {
-		t.Errorf("a body beyond the bound of all is refused with %v", refusal)
+		t.Errorf("refusal beyond the bound: got %v, want status 503 with Retry-After", refusal)
 	}
 	small, refusal := b.read(request(firstBuffer - 1))
 	if refusal != nil {
@@ -32,5 +32,5 @@ func TestMemoryOfBodies(t *testing.T) {
 	testkit.Equal(t, cap(small.data), firstBuffer, "buffer of a small body")
 	small.release()
 	first.release()
-	testkit.Equal(t, b.held.Load(), 0, "bytes that are held in the end")
+	testkit.Equal(t, b.held.Load(), 0, "held bytes at the end")
 }

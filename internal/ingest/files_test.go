@@ -21,7 +21,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// newToken makes a token and its line.
+// newToken makes a token and its line for the file.
 func newToken(t testing.TB, name, pattern string) (token, line string) {
 	t.Helper()
 	token, line, err := ingest.NewToken(name, pattern)
@@ -37,7 +37,7 @@ func write(t testing.TB, file string, lines ...string) string {
 
 func bearer(token string) []string { return []string{"Authorization", "Bearer " + token} }
 
-// Each token may write where its patterns say, and nobody else may write at all.
+// TestTokens writes with tokens of several patterns, and with bad ones.
 func TestTokens(t *testing.T) {
 	t.Parallel()
 	below, lineBelow := newToken(t, "below", "payments.>")
@@ -67,13 +67,13 @@ func TestTokens(t *testing.T) {
 	testkit.Equal(t, d.counts.Get("stored both"), 2, "events of a client")
 }
 
-// A token is found by its hash alone, and a line says what is wrong with it without showing what may be a secret.
+// TestNewToken makes tokens, and reads bad lines. The errors show no secret.
 func TestNewToken(t *testing.T) {
 	t.Parallel()
 	token, line := newToken(t, "alerts", "payments.>")
 	again, _ := newToken(t, "alerts", "payments.>")
 	if token == again || strings.Contains(line, token) || len(token) < 43 {
-		t.Errorf("the token %q, the next %q, the line %q", token, again, line)
+		t.Errorf("got the tokens %q and %q and the line %q, want different tokens and a line without them", token, again, line)
 	}
 	_, good := newToken(t, "good", ">")
 	hash := strings.Fields(good)[1]
@@ -91,24 +91,24 @@ func TestNewToken(t *testing.T) {
 		testkit.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 		_, err := ingest.Listen(t.Context(), ingest.Options{Addr: "127.0.0.1:0", TokensFile: file})
 		if err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), token) {
-			t.Errorf("%q: %v, want %q", text, err, says)
+			t.Errorf("%q: got %v, want %q", text, err, says)
 		}
 	}
 	for name, pattern := range map[string]string{"a b": ">", "": ">", "name": "a b", "other": "Payments"} {
 		if _, _, err := ingest.NewToken(name, pattern); err == nil {
-			t.Errorf("a token for %q with %q", name, pattern)
+			t.Errorf("NewToken(%q, %q): got a token, want an error", name, pattern)
 		}
 	}
 }
 
-// A file is read again whichever way it was replaced. A bad one leaves the last good one in force, and the log says so once.
+// TestTokensFileReplaced replaces the file in several ways. A bad file leaves the last good one in force. The log says so once.
 func TestTokensFileReplaced(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	first, lineFirst := newToken(t, "first", ">")
 	second, lineSecond := newToken(t, "second", ">")
 	third, lineThird := newToken(t, "third", ">")
-	// As Kubernetes mounts it: the file is a link into a folder that is a link.
+	// Kubernetes mounts the file as a link into a folder, which is a link too.
 	for _, version := range []string{"1", "2"} {
 		testkit.NoError(t, os.Mkdir(filepath.Join(folder, version), 0o700))
 	}
@@ -145,7 +145,7 @@ func TestTokensFileReplaced(t *testing.T) {
 	d.log.WantCount(t, 2, "not taken over")
 }
 
-// The rate is that of one token: others are not slowed down by it.
+// TestRate reaches the rate of one token. Another token has its own rate.
 func TestRate(t *testing.T) {
 	t.Parallel()
 	busy, lineBusy := newToken(t, "busy", ">")
@@ -165,7 +165,7 @@ func TestRate(t *testing.T) {
 	testkit.Equal(t, d.post("/v1/events/a", "x", bearer(calm)...).status, 202, "status of another token")
 	testkit.Equal(t, d.post("/v1/events/a", batch, append(kind, bearer(calm)...)...).status, 429, "status of a batch that is more than the rest")
 	testkit.Equal(t, d.counts.Get("limited busy"), 2, "requests above the rate")
-	testkit.Equal(t, d.left(), 4, "events are stored")
+	testkit.Equal(t, d.left(), 4, "stored events")
 }
 
 // authority signs certificates.
@@ -191,7 +191,7 @@ func (a *authority) pem() string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.certificate.Raw}))
 }
 
-// sign makes a certificate with its key, both in PEM.
+// sign makes a certificate and its key in PEM.
 func (a *authority) sign(t testing.TB) (certificate, key string) {
 	t.Helper()
 	a.number++
@@ -205,7 +205,7 @@ func (a *authority) sign(t testing.TB) (certificate, key string) {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: signed})), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded}))
 }
 
-// Certificates are read again when they change. Where authorities for clients are set, a client without their certificate does not get in.
+// TestTLS replaces the certificate of the server, and connects clients with and without a certificate of the right authority.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	folder, own, clients := t.TempDir(), newAuthority(t), newAuthority(t)
@@ -231,7 +231,7 @@ func TestTLS(t *testing.T) {
 	for name, stranger := range map[string]*http.Client{"no certificate": clientOf(nil), "a certificate of another authority": clientOf(own)} {
 		if response, err := stranger.Post(d.url+"/v1/events/a", "text/plain", strings.NewReader("x")); err == nil {
 			_ = response.Body.Close()
-			t.Errorf("a client with %s gets in", name)
+			t.Errorf("a client with %s: got an answer, want an error", name)
 		}
 	}
 	known := clientOf(clients)

@@ -10,8 +10,8 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/event"
 )
 
-// Whatever a client sends, the message is of the category in the path, has no header but the chosen ones, and a worker takes it as the event
-// whose ID the client is told.
+// FuzzMessage makes messages of any request. A message has the category of the path and the chosen headers alone. A worker decodes it to
+// the ID in the answer.
 func FuzzMessage(f *testing.F) {
 	for _, seed := range []struct{ contentType, key, id, body string }{
 		{"", "", "", `{"title":"x","id":"1","category":"security"}`}, {"text/plain", "key", "", "text"}, {cloudEvent, "", "", `{"specversion":"1.0","id":"1","source":"/s","type":"t","data":"x"}`},
@@ -39,20 +39,21 @@ func FuzzMessage(f *testing.F) {
 		for i, m := range messages {
 			for name := range m.Header {
 				if name != headerMessageID && name != headerContentType && !strings.HasPrefix(name, "ce-") {
-					t.Errorf("the header %q goes on", name)
+					t.Errorf("header %q: got it in the message, want it left out", name)
 				}
 			}
 			if msgID := m.Header.Get(headerMessageID); msgID != "" && !strings.HasPrefix(msgID, "payments.eu/") {
 				t.Errorf("Nats-Msg-Id is %q", msgID)
 			}
 			ack := &jetstream.PubAck{Stream: "NOTIFICATIONS", Sequence: uint64(i) + 1}
-			decoded, err := h.decoder.Decode(event.Message{Subject: m.Subject, Header: m.Header, Data: m.Data, Stream: ack.Stream, Sequence: ack.Sequence})
-			parts, _ := h.decoder.Parts(event.Message{Subject: m.Subject, Header: m.Header, Data: m.Data, Stream: ack.Stream, Sequence: ack.Sequence})
+			stored := event.Message{Subject: m.Subject, Header: m.Header, Data: m.Data, Stream: ack.Stream, Sequence: ack.Sequence}
+			decoded, err := h.decoder.Decode(stored)
+			parts, _ := h.decoder.Parts(stored)
 			switch told := idOf("payments.eu", m, ack); {
 			case len(parts) > 0 && parts[0].ID != told:
-				t.Errorf("the client is told the ID %q, and the worker takes %q", told, parts[0].ID)
+				t.Errorf("ID in the answer: got %q, want that of the worker, %q", told, parts[0].ID)
 			case len(parts) == 0 && (err != nil || decoded.Category != "payments.eu" || decoded.ID != told):
-				t.Errorf("the worker takes %q of %q with %v, and the client is told %q", decoded.ID, decoded.Category, err, told)
+				t.Errorf("ID in the answer: got %q, want that of the worker, %q of %q with %v", told, decoded.ID, decoded.Category, err)
 			}
 		}
 	})

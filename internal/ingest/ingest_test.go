@@ -41,7 +41,7 @@ func (c *counts) Stored(n string, dup bool) {
 	c.Add("stored "+n, 1)
 }
 
-// door is a running server before a NATS server with the stream of events.
+// door is a running server with a NATS server and the stream of events.
 type door struct {
 	t      testing.TB
 	nats   *servertest.NATS
@@ -52,7 +52,7 @@ type door struct {
 	client *http.Client
 }
 
-// open starts a server. The function changes its options.
+// open starts a server with changed options.
 func open(t testing.TB, change func(o *ingest.Options), natsOptions ...func(*server.Options)) *door {
 	t.Helper()
 	n := servertest.StartNATS(t, natsOptions...)
@@ -85,21 +85,21 @@ func open(t testing.TB, change func(o *ingest.Options), natsOptions ...func(*ser
 		d.client.CloseIdleConnections()
 		stopping, done := context.WithTimeout(context.Background(), time.Second)
 		defer done()
-		_ = s.Shutdown(stopping) // tests leave slow clients behind, which it cuts off
+		_ = s.Shutdown(stopping) // fails where it cuts off slow clients
 		testkit.NoError(t, <-ended)
 		testkit.NoError(t, <-ended)
 	})
 	return d
 }
 
-// answer is what a request was answered.
+// answer is the answer to a request.
 type answer struct {
 	status int
 	header http.Header
 	body   string
 }
 
-// receipt is what an event was answered.
+// receipt is the body of the answer to an event.
 type receipt struct {
 	ID, Stream, Problem, Detail, Reason string
 	Sequence                            uint64
@@ -113,45 +113,33 @@ func (a answer) receipt(t testing.TB) receipt {
 	return r
 }
 
-// send makes a request. The headers are name, value, …
+// send makes a request. The headers are pairs of a name and a value.
 func (d *door) send(method, path, body string, headers ...string) answer {
 	d.t.Helper()
-	a, err := d.trySend(method, path, body, headers...)
-	testkit.NoError(d.t, err)
-	return a
-}
-
-func (d *door) trySend(method, path, body string, headers ...string) (answer, error) {
-	request, err := http.NewRequest(method, d.url+path, strings.NewReader(body))
-	if err != nil {
-		return answer{}, err
-	}
+	request := testkit.Must(http.NewRequest(method, d.url+path, strings.NewReader(body)))(d.t)
 	for i := 0; i < len(headers); i += 2 {
 		request.Header.Add(headers[i], headers[i+1])
 	}
 	response, err := d.client.Do(request)
-	if err != nil {
-		return answer{}, err
-	}
+	testkit.NoError(d.t, err)
 	defer func() { _ = response.Body.Close() }()
-	text, err := io.ReadAll(response.Body)
-	return answer{response.StatusCode, response.Header, string(text)}, err
+	text := testkit.Must(io.ReadAll(response.Body))(d.t)
+	return answer{response.StatusCode, response.Header, string(text)}
 }
 
-// post sends an event.
 func (d *door) post(path, body string, headers ...string) answer {
 	d.t.Helper()
 	return d.send(http.MethodPost, path, body, headers...)
 }
 
-// stored is a message of the stream.
+// stored reads a message of the stream.
 func (d *door) stored(sequence uint64) *jetstream.RawStreamMsg {
 	d.t.Helper()
 	stream := testkit.Must(d.js.Stream(d.t.Context(), streamName))(d.t)
 	return testkit.Must(stream.GetMsg(d.t.Context(), sequence))(d.t)
 }
 
-// left is how many messages the stream has.
+// left counts the messages of the stream.
 func (d *door) left() int {
 	d.t.Helper()
 	return int(testkit.Must(d.js.Stream(d.t.Context(), streamName))(d.t).CachedInfo().State.Msgs)
@@ -164,7 +152,7 @@ const (
 	structured = `{"specversion":"1.0","id":"7","source":"/shop","type":"t","data":{"title":"paid"}}`
 )
 
-// Every event is on the subject of the path with the ID that the rules name, and a repetition is a duplicate.
+// TestIdentity stores each event twice, on the subject of its path. The second one is a duplicate unless the event has no ID.
 func TestIdentity(t *testing.T) {
 	t.Parallel()
 	d := open(t, nil)
@@ -207,23 +195,23 @@ func TestIdentity(t *testing.T) {
 			testkit.EqualDeeply(t, again, receipt{ID: got.ID, Stream: streamName, Sequence: got.Sequence, Duplicate: true}, "the second")
 		})
 	}
-	testkit.Equal(t, d.counts.Get("stored anyone duplicate"), 11, "duplicates were counted")
+	testkit.Equal(t, d.counts.Get("stored anyone duplicate"), 11, "duplicates")
 }
 
-// The body of a group has a name that knows all of its alerts.
+// TestIdentityOfAGroup sends a group again, and with a changed alert.
 func TestIdentityOfAGroup(t *testing.T) {
 	t.Parallel()
 	d := open(t, nil)
 	first := d.post("/v1/alertmanager/a", twoAlerts).receipt(t)
 	if !strings.HasPrefix(first.ID, "a/sha256:") {
-		t.Errorf("the ID of a group is %q", first.ID)
+		t.Errorf("ID of a group: got %q, want one of a/sha256:", first.ID)
 	}
 	testkit.Equal(t, d.post("/v1/alertmanager/a", twoAlerts).receipt(t).Duplicate, true, "the same alerts again are a duplicate")
 	changed := strings.Replace(twoAlerts, "resolved", "firing", 1)
 	testkit.Equal(t, d.post("/v1/alertmanager/a", changed).receipt(t).Duplicate, false, "a group whose alert has another status is a duplicate")
 }
 
-// What a client sends in headers reaches NATS in the chosen headers alone.
+// TestHeaders sends hostile headers. NATS gets the chosen headers alone.
 func TestHeaders(t *testing.T) {
 	t.Parallel()
 	d := open(t, nil)
@@ -264,7 +252,7 @@ func TestHeaders(t *testing.T) {
 
 func itoa(n uint64) string { return strconv.FormatUint(n, 10) }
 
-// A request that is refused stores nothing, and says why in the form of RFC 9457.
+// TestRefused sends bad requests. The server stores nothing, and answers in the form of RFC 9457.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	d := open(t, nil)
@@ -311,10 +299,10 @@ func TestRefused(t *testing.T) {
 			testkit.Equal(t, got.header.Get("Allow") != "", test.status == 405, "methods are named")
 		})
 	}
-	testkit.Equal(t, d.left(), 0, "messages were stored")
+	testkit.Equal(t, d.left(), 0, "stored messages")
 }
 
-// A body without a length is bounded too, and one that ends too early is refused.
+// TestBodies sends bodies without a length.
 func TestBodies(t *testing.T) {
 	t.Parallel()
 	d := open(t, nil)
@@ -326,7 +314,7 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// A batch is stored event by event. Where a part of it cannot be stored the answer says which, and the whole batch can be sent again.
+// TestBatch fails to store one event of a batch. The answer names the event. The client can send the whole batch again.
 func TestBatch(t *testing.T) {
 	t.Parallel()
 	refuse := new(refusing)
@@ -360,10 +348,10 @@ func TestBatch(t *testing.T) {
 	for i, event := range receipts {
 		testkit.Equal(t, event.Duplicate, i != 3, "event %d is a duplicate", i)
 	}
-	testkit.Equal(t, d.left(), 10, "messages are stored")
+	testkit.Equal(t, d.left(), 10, "stored messages")
 }
 
-// refusing is JetStream that refuses messages whose ID ends with a text.
+// refusing refuses messages whose ID ends with a text.
 type refusing struct {
 	ingest.Publisher
 	id string
@@ -376,7 +364,7 @@ func (r *refusing) PublishMsgAsync(m *nats.Msg, options ...jetstream.PublishOpt)
 	return r.Publisher.PublishMsgAsync(m, options...)
 }
 
-// While events cannot be stored, clients are told to come again, and nothing that was answered 202 is lost.
+// TestUnavailable fills the stream, and then kills NATS. The answers have Retry-After. No event with the answer 202 is lost.
 func TestUnavailable(t *testing.T) {
 	t.Parallel()
 	d := open(t, nil)

@@ -6,27 +6,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// TestFollow reads what was written shortly before and what is written meanwhile, until the stream is deleted or the reader leaves.
+// TestFollow reads recent entries, and then new ones until the reader leaves.
 func TestFollow(t *testing.T) {
 	t.Parallel()
-	conn := testkit.Must(nats.Connect(servertest.StartNATS(t).URL))(t)
-	t.Cleanup(conn.Close)
-	js := testkit.Must(jetstream.New(conn))(t)
-	reader := Reader{JetStream: js, Names: names}
+	js, reader, recorder := startServer(t, testkit.NewLog(t))
 	if _, err := reader.Follow(t.Context(), time.Now()); !errors.Is(err, ErrNoJournal) {
-		t.Fatalf("without a stream the error is %v", err)
+		t.Fatalf("error without a stream: got %v, want %v", err, ErrNoJournal)
 	}
 	testkit.NoError(t, names.Provision(t.Context(), js))
-	recorder := NewRecorder(Options{
-		Publisher: js, Names: names, Instance: "worker-1", Logger: testkit.NewLog(t).Logger(), Metrics: &kit{},
-	})
 	record := func(first, n int) {
 		recorder.Record("orders", Dropped, "category", n, numbered(first))
 		recorder.publish(t.Context())
@@ -49,31 +39,27 @@ func TestFollow(t *testing.T) {
 	later := testkit.Must(reader.Follow(ctx, time.Now()))(t)
 	record(3, 1)
 	want("evt-3")
-	testkit.Equal(t, (<-later)[0].ID, "evt-3", "the first that comes later")
+	testkit.Equal(t, (<-later)[0].ID, "evt-3", "first entry of a later reader")
 	leave()
 	for _, followed := range []<-chan []Entry{batches, later} {
 		if entries, open := <-followed; open {
-			t.Errorf("after the reader has left come %v", entries)
+			t.Errorf("entries after the reader has left: got %v, want none", entries)
 		}
 	}
 }
 
-// TestSearchUsesOneConsumer reads a long journal: the server takes a bounded number of consumers, and they stay for a while.
+// TestSearchUsesOneConsumer reads a long journal several times. Each search leaves one consumer behind for a while.
 func TestSearchUsesOneConsumer(t *testing.T) {
 	t.Parallel()
-	js := servertest.JetStream(t, servertest.StartNATS(t).URL)
-	reader := Reader{JetStream: js, Names: names}
+	js, reader, recorder := startServer(t, testkit.NewLog(t))
 	testkit.NoError(t, names.Provision(t.Context(), js))
 	count := func(want int, queries ...Query) {
 		t.Helper()
 		found := 0
 		testkit.Must(reader.Search(testkit.Context(t), queries, func(int, Entry) { found++ }))(t)
-		testkit.Equal(t, found, want, "entries that are found")
+		testkit.Equal(t, found, want, "found entries")
 	}
 	count(0, Query{})
-	recorder := NewRecorder(Options{
-		Publisher: js, Names: names, Instance: "worker-1", Logger: testkit.NewLog(t).Logger(), Metrics: &kit{},
-	})
 	const batches = 2*fetchBatch + 10
 	for i := range batches {
 		recorder.Record("orders", Dropped, "category", 1, numbered(i))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -22,7 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var names = Names{Stream: "JOURNAL", Subject: "notify", Age: 24 * time.Hour, MaxBytes: 1 << 20, Replicas: 1}
 
-// storage stands in for JetStream: it keeps what is published, unless it fails.
+// storage is a fake of JetStream that keeps the published messages.
 type storage struct {
 	mu      sync.Mutex
 	fails   error
@@ -51,7 +52,7 @@ func (s *storage) fail(err error) {
 func (s *storage) all() []Entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return append([]Entry(nil), s.entries...)
+	return slices.Clone(s.entries)
 }
 
 // kit is a recorder in a synctest bubble.
@@ -87,7 +88,7 @@ func (k *kit) drop(category, level string, first, n int) {
 	k.Record(category, Dropped, level, n, numbered(first))
 }
 
-// total is how many events the entries tell of that match.
+// total counts the events and the single entries among the matching entries.
 func total(entries []Entry, matches func(Entry) bool) (events, singles int) {
 	for _, e := range entries {
 		if matches(e) {
@@ -155,7 +156,7 @@ func TestFloodIsCounted(t *testing.T) {
 	})
 }
 
-// An entry that counts names the first and the last message, in whatever order their workers came to them. Few of many are asked for in full.
+// TestCountsHaveARange records messages out of order. The counting entry names the first and the last one.
 func TestCountsHaveARange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := start(t)
@@ -173,11 +174,11 @@ func TestCountsHaveARange(t *testing.T) {
 		counted := entries[len(entries)-1]
 		testkit.EqualSlices(t, []any{counted.Count, counted.ID, counted.Sequence, counted.LastID, counted.LastSequence},
 			[]any{500, "evt-100", uint64(100), "evt-1049", uint64(1049)}, "counted entry")
-		testkit.Equal(t, inFull, SinglesPerCategory+2, "entries that were asked for in full")
+		testkit.Equal(t, inFull, SinglesPerCategory+2, "full entries")
 	})
 }
 
-// TestJunkTakesNoNeighboursEntries has a producer use more categories than have entries of their own.
+// TestJunkTakesNoNeighboursEntries has a producer use more categories than the bound of kinds.
 func TestJunkTakesNoNeighboursEntries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := start(t)
@@ -216,7 +217,7 @@ func TestJunkTakesNoNeighboursEntries(t *testing.T) {
 		testkit.Equal(t, singles, SinglesPerWorker, "single entries of many first levels")
 		events, _ = total(after, func(e Entry) bool { return e.Category == "" && e.Below })
 		if events == 0 {
-			t.Error("no entry counts what is beyond the bounds")
+			t.Error("no entry counts the events beyond the bounds")
 		}
 	})
 }
@@ -252,22 +253,13 @@ func TestOldestIsLostFirst(t *testing.T) {
 		k.storage.fail(nil)
 		time.Sleep(publishEvery + time.Millisecond)
 		entries := k.storage.all()
-		testkit.Equal(t, len(entries), maxUnpublished, "entries that were kept")
+		testkit.Equal(t, len(entries), maxUnpublished, "kept entries")
 		testkit.Equal(t, k.lost.Get("lost"), seconds*perSecond-maxUnpublished, "lost entries")
 		for _, e := range entries {
 			if e.Sequence < 10*perSecond {
-				t.Fatalf("entry of message %d was kept, newer ones were lost", e.Sequence)
+				t.Fatalf("kept entries: got message %d, want none before %d", e.Sequence, 10*perSecond)
 			}
 		}
-	})
-}
-
-func TestLastEntriesArePublished(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k := start(t)
-		k.drop("payments", "category", 0, 1)
-		k.stop()
-		testkit.Equal(t, len(k.storage.all()), 1, "entries")
 	})
 }
 
@@ -276,6 +268,7 @@ func TestNilRecorder(*testing.T) {
 	none.Record("payments", Sent, "", 1, numbered(0))
 }
 
+// TestRecorderIsUsedByMany records from several goroutines. The end of the recorder publishes all entries.
 func TestRecorderIsUsedByMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := start(t)
@@ -292,6 +285,17 @@ func TestRecorderIsUsedByMany(t *testing.T) {
 		events, _ := total(k.storage.all(), dropsOf("payments"))
 		testkit.Equal(t, events, 8*3000, "events")
 	})
+}
+
+// startServer starts a NATS server without a stream, and makes a reader and a recorder for it.
+func startServer(t *testing.T, log *testkit.Log) (js jetstream.JetStream, reader Reader, recorder *Recorder) {
+	t.Helper()
+	js = servertest.JetStream(t, servertest.StartNATS(t).URL)
+	recorder = NewRecorder(Options{
+		Publisher: js, Names: names, Instance: "worker-1", Logger: log.Logger(), Metrics: &kit{},
+		Provision: func(ctx context.Context) error { return names.Provision(ctx, js) },
+	})
+	return js, Reader{JetStream: js, Names: names}, recorder
 }
 
 func TestShortTitle(t *testing.T) {
@@ -335,31 +339,23 @@ func TestMatches(t *testing.T) {
 		{"another first level", Query{Category: "b"}, below, false},
 		{"part of the title", Query{Title: "DECL"}, single, true},
 		{"another title", Query{Title: "refund"}, single, false},
-		{"a title of those counted, which nobody knows", Query{Title: "refund"}, counted, true},
+		{"any title of counted events", Query{Title: "refund"}, counted, true},
 	}
 	for _, test := range tests {
 		testkit.Equal(t, test.query.Matches(&test.entry), test.want, "%s", test.name)
 	}
 }
 
-// TestRealStream writes and reads a stream that is deleted meanwhile.
+// TestRealStream writes and reads a stream, and deletes it meanwhile.
 func TestRealStream(t *testing.T) {
 	t.Parallel()
-	conn := testkit.Must(nats.Connect(servertest.StartNATS(t).URL))(t)
-	t.Cleanup(conn.Close)
-	js := testkit.Must(jetstream.New(conn))(t)
-	reader := Reader{JetStream: js, Names: names}
+	log := testkit.NewLog(t)
+	js, reader, recorder := startServer(t, log)
 	_, err := reader.Search(t.Context(), []Query{{}}, nil)
 	if !errors.Is(err, ErrNoJournal) {
-		t.Fatalf("without a stream the error is %v", err)
+		t.Fatalf("error without a stream: got %v, want %v", err, ErrNoJournal)
 	}
 
-	log := testkit.NewLog(t)
-	k := &kit{}
-	recorder := NewRecorder(Options{
-		Publisher: js, Names: names, Instance: "worker-1", Logger: log.Logger(), Metrics: k,
-		Provision: func(ctx context.Context) error { return names.Provision(ctx, js) },
-	})
 	begin := time.Now()
 	record := func(category string, first, n int) {
 		recorder.Record(category, Dropped, "category", n, func(i int, inFull bool) Entry {
@@ -384,12 +380,12 @@ func TestRealStream(t *testing.T) {
 	wantIDs(Query{ID: "evt-42"}, "evt-42")
 	wantIDs(Query{Sequence: 500}, "evt-100")
 	wantIDs(Query{Category: "orders"}, "evt-1000")
-	wantIDs(Query{Category: "payments", Title: "x"}, "evt-100") // nobody knows the titles of those that are counted
+	wantIDs(Query{Category: "payments", Title: "x"}, "evt-100") // the titles of counted events are unknown
 	wantIDs(Query{Since: begin.Add(time.Hour)})
 	read := testkit.Must(reader.Search(t.Context(), []Query{{ID: "evt-500"}}, func(_ int, e Entry) { t.Errorf("found %+v", e) }))(t)[0]
-	testkit.Equal(t, read.Counted, 900, "events of which there is only a count")
+	testkit.Equal(t, read.Counted, 900, "counted events")
 	if age := time.Since(read.Begins); age < 0 || age > time.Since(begin) {
-		t.Errorf("the journal begins at %v, want a time since %v", read.Begins, begin)
+		t.Errorf("begin of the journal: got %v, want a time since %v", read.Begins, begin)
 	}
 	testkit.Must(js.Publish(t.Context(), "notify-journal.x", []byte("no batch")))(t)
 	read = testkit.Must(reader.Search(t.Context(), []Query{{}}, func(int, Entry) {}))(t)[0]

@@ -17,10 +17,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var decoder = event.Decoder{Prefix: "notify", MaxBytes: 4000}
 
-// unwatched is a Progress that nobody looks at.
+// unwatched ignores the progress.
 func unwatched(int64, int64) {}
 
-// newLimiter makes a limiter for limits of the form that the settings have; rules may be "".
+// newLimiter makes a limiter for limits in the form of the settings. rules may be "".
 func newLimiter(t testing.TB, global, category, rules string) *Limiter {
 	t.Helper()
 	plan := limits.Plan{Global: testkit.Must(limits.Parse(global))(t), Category: testkit.Must(limits.Parse(category))(t)}
@@ -38,7 +38,7 @@ func readLines(t testing.TB, text string) *History {
 	return testkit.Must(ReadLines(t.Context(), strings.NewReader(text), decoder, unwatched))(t)
 }
 
-// replay reads lines and evaluates their events by a limiter of its own.
+// replay reads lines and evaluates their events.
 func replay(t testing.TB, lines string, evaluator Evaluator) Report {
 	t.Helper()
 	return testkit.Must(readLines(t, lines).Replay(t.Context(), evaluator, unwatched))(t)
@@ -51,21 +51,21 @@ func (f evaluatorFunc) Evaluate(_ context.Context, events []Event) ([]Verdict, e
 	return f(events)
 }
 
-// midnight is the time of the second 0 of these tests.
+// midnight is second 0 of the tests.
 var midnight = time.Date(2026, time.March, 1, 0, 0, 0, 0, time.UTC)
 
-// lineAt is an event in a category at a second, with further members such as `, "cost": 2`.
+// lineAt is an event of a category at a second. members holds further members such as `, "cost": 2`.
 func lineAt(second float64, category, members string) string {
 	at := midnight.Add(time.Duration(second * float64(time.Second)))
 	return `{"time": "` + at.Format(time.RFC3339Nano) + `", "category": "` + category + `"` + members + "}\n"
 }
 
-// alert is one alert of a group as Alertmanager sends it.
+// alert is one alert of Alertmanager.
 func alert(status, fingerprint string) string {
 	return `{"status": "` + status + `", "labels": {"alertname": "Disk"}, "startsAt": "2020-01-01T00:00:00Z", "fingerprint": "` + fingerprint + `"}`
 }
 
-// groupAt is a group of alerts that is published in a category at a second.
+// groupAt is a group of alerts of a category at a second.
 func groupAt(second float64, category string, alerts ...string) string {
 	return lineAt(second, category, `, "alerts": [`+strings.Join(alerts, ", ")+`]`)
 }

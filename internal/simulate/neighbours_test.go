@@ -16,8 +16,8 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// ofSecurity are the messages that the category security publishes, in every form that an event may have, with IDs, places and keys
-// that others can guess. Some repeat an ID, resolve what fired, or resolve nothing.
+// ofSecurity are messages of the category security in each form of an event. Others can guess their IDs, sequences and keys. Some repeat
+// an ID, resolve a firing event, or resolve nothing.
 var ofSecurity = []event.Message{
 	{Subject: "notify.security", Data: []byte(`{"id": "incident", "title": "t"}`)},
 	{Subject: "notify.security", Data: []byte("plain text")},
@@ -38,7 +38,7 @@ var ofSecurity = []event.Message{
 	{Subject: "notify.security", Data: []byte(`{"alerts": [` + alert("resolved", "f1") + "," + alert("resolved", "f3") + `]}`)},
 }
 
-// recorder notes what an evaluator says of events.
+// recorder records the verdicts about events that are not of payments.
 type recorder struct {
 	evaluator Evaluator
 	told      []string
@@ -54,8 +54,7 @@ func (r *recorder) Evaluate(ctx context.Context, events []Event) ([]Verdict, err
 	return verdicts, err
 }
 
-// becomes is what becomes of the events of security, and which they are, where a hostile message, if there is one, is stored
-// before, between and after theirs.
+// becomes lists the events of security and their verdicts. hostile, unless it is nil, is stored before, between and after them.
 func becomes(t testing.TB, hostile *event.Message) []string {
 	t.Helper()
 	const stream = "NOTIFICATIONS"
@@ -95,7 +94,7 @@ func becomes(t testing.TB, hostile *event.Message) []string {
 				t.Fatalf("an event of %q has the identity %q", e.Category, e.Identity)
 			}
 		}
-		r.told = r.told[:told] // what is wrong with it is nobody else's matter
+		r.told = r.told[:told] // faults of the hostile message do not count
 		if level := decoder.FirstLevelOf(hostile.Subject); level != "payments" {
 			t.Fatalf("a fault of %s belongs to %q", hostile.Subject, level)
 		}
@@ -104,7 +103,7 @@ func becomes(t testing.TB, hostile *event.Message) []string {
 	return r.told
 }
 
-// headersOf reads headers as they stand in a message, a line each.
+// headersOf reads headers from lines.
 func headersOf(text string) nats.Header {
 	header := nats.Header{}
 	for line := range strings.SplitSeq(text, "\n") {
@@ -115,13 +114,13 @@ func headersOf(text string) nats.Header {
 	return header
 }
 
-// mayPublish tells whether the server takes a message of a producer that may publish to notify.payments.> and below, on a subject.
+// mayPublish tells whether the server takes a subject from a producer with the right to notify.payments.>.
 func mayPublish(subject string) bool {
 	return strings.HasPrefix(subject, "notify.payments.") && !strings.ContainsAny(subject, " \t\r\n\x00*>") &&
 		!strings.Contains(subject, "..") && !strings.HasSuffix(subject, ".")
 }
 
-// FuzzNeighbours has a producer of payments publish whatever it may: nothing changes for another category.
+// FuzzNeighbours has a producer of payments publish any message. Nothing changes for security.
 func FuzzNeighbours(f *testing.F) {
 	body := func(id string) string { return `{"id": "` + id + `", "title": "t"}` }
 	room := func(id, part string) string {
@@ -154,7 +153,7 @@ func FuzzNeighbours(f *testing.F) {
 	f.Fuzz(func(t *testing.T, subject, header string, body []byte) {
 		hostile := event.Message{Subject: "notify.payments." + subject, Header: headersOf(header), Data: body}
 		if !mayPublish(hostile.Subject) {
-			return // the server refuses it
+			return // the server refuses the message
 		}
 		beside := becomes(t, &hostile)
 		if !reflect.DeepEqual(alone, beside) {
@@ -163,7 +162,7 @@ func FuzzNeighbours(f *testing.F) {
 	})
 }
 
-// What security does by itself is not all of one kind, so that the comparison says something.
+// TestNeighbourAlone wants each kind of verdict in the list that FuzzNeighbours compares.
 func TestNeighbourAlone(t *testing.T) {
 	t.Parallel()
 	told := strings.Join(becomes(t, nil), "\n")
@@ -173,7 +172,7 @@ func TestNeighbourAlone(t *testing.T) {
 		"bad_json", "alerts[1]: neither title nor text",
 	} {
 		if !strings.Contains(told, want) {
-			t.Errorf("there is no %s in\n%s", want, told)
+			t.Errorf("verdicts: got no %s, want one in\n%s", want, told)
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// Every column, computed by hand: four a minute in all, two for each category, one for refunds.
+// TestReplay compares a report with one computed by hand. The limits are four a minute in all, two for a category, one for refunds.
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	lines := []string{
@@ -64,14 +64,14 @@ func TestReplay(t *testing.T) {
 	} {
 		order()
 		h := readLines(t, strings.Join(lines, ""))
-		for range 2 { // the second time with a limiter of its own
+		for range 2 { // each time with a new limiter
 			got := testkit.Must(h.Replay(t.Context(), newLimiter(t, "4/1m", "2/1m", "payments.refunds=1/1m"), unwatched))(t)
 			testkit.EqualDeeply(t, got, want, "%s", name)
 		}
 	}
 }
 
-// A path that gets nothing for hours shows it, from its first event to its last.
+// TestSilence measures the longest silence between the first and the last event of a path.
 func TestSilence(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -92,8 +92,8 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// Whatever comes and whatever the limits: each event ends in one way, the total is the sum of the paths, and nothing
-// depends on the order of the lines.
+// TestEveryEventEnds draws events and limits. Each event ends in one way. The total is the sum of the paths. The order of the lines has no
+// effect.
 func TestEveryEventEnds(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -159,7 +159,7 @@ func TestReplayEnds(t *testing.T) {
 	}
 }
 
-// An evaluator sees the events of an instant together, in the order of their times.
+// TestBatches passes the events of an instant to the evaluator together.
 func TestBatches(t *testing.T) {
 	t.Parallel()
 	var got [][]Event
@@ -178,21 +178,20 @@ func TestBatches(t *testing.T) {
 
 func TestNoEvents(t *testing.T) {
 	t.Parallel()
-	testkit.EqualDeeply(t, replay(t, "", newLimiter(t, "1/1m", "1/1m", "")), Report{Paths: []Path{}}, "of nothing")
+	testkit.EqualDeeply(t, replay(t, "", newLimiter(t, "1/1m", "1/1m", "")), Report{Paths: []Path{}}, "report of no events")
 }
 
-// Whatever counts, it counts at the events' own times. Deliveries take no time: what is limited under way at once fits,
-// unless one event is too much for it.
+// TestAlgorithms counts with each algorithm at the times of the events. Deliveries take no time.
 func TestAlgorithms(t *testing.T) {
 	t.Parallel()
 	lines := lineAt(0, "a", "") + lineAt(0, "a", "") + lineAt(0, "a", `, "cost": 3`) + lineAt(59, "a", "") + lineAt(60, "a", "") +
 		lineAt(60, "a", "") + lineAt(89.9, "a", "") + lineAt(90, "a", "")
 	for limit, want := range map[string]int{
-		"inflight:1/1m":      7, // all but the one of cost 3
+		"inflight:1/1m":      7, // all without the event of cost 3
 		"inflight:3/1m":      8,
-		"inflight:1/1m+3/1m": 5, // 0, 0, 59; at 60 two are out again
+		"inflight:1/1m+3/1m": 5, // 0, 0, 59; two of them have left at 60
 		"fixed:2/1m":         4, // 0, 0; 60, 60
-		"token:2/1m":         5, // 0, 0; 59, with what came since 0; 60, as two come a minute; 90
+		"token:2/1m":         5, // 0, 0; then 59, 60 and 90, as two tokens come a minute
 		"none":               8,
 	} {
 		got := replay(t, lines, newLimiter(t, limit, "none", "")).Total
@@ -202,13 +201,12 @@ func TestAlgorithms(t *testing.T) {
 	}
 }
 
-// outcomes are events in the order of their times, and what becomes of them where each category may send two a minute. Each case
-// is counted by hand.
+// outcomes has events and their results by hand. The limit of each category is two a minute.
 var outcomes = map[string]struct {
 	lines string
 	want  Path
 }{
-	"one instant": { // its events count together, so that the same comes through a window later, in any order
+	"one instant": { // events of an instant count together, in any order
 		lineAt(0, "a", `, "cost": 2`) + lineAt(0, "b", `, "cost": 2`) + lineAt(60, "b", `, "cost": 2`) + lineAt(60, "a", `, "cost": 2`) +
 			strings.Repeat(lineAt(120, "a", `, "cost": 2`), 2),
 		Path{Seen: 6, Sent: 5, Dropped: map[string]int{"category": 1}},
@@ -218,7 +216,7 @@ var outcomes = map[string]struct {
 		Path{Seen: 3, Sent: 2, Duplicate: 1},
 	},
 
-	// What resolves another event is outside the limits, and goes by what became of that.
+	// A resolved event takes no slot. The result of its firing event decides.
 	"resolved after what it resolves": {
 		lineAt(0, "a", firing("k")) + lineAt(1, "a", "") + lineAt(2, "a", "") + lineAt(3, "a", resolved("k")), // one of 2 in 3
 		Path{Seen: 4, Sent: 3, Dropped: map[string]int{"category": 1}},
@@ -278,7 +276,7 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// Each alert of a group is an event, at the time of the line if that has one.
+// TestGroups splits each group into the events of its alerts. The time of the line wins over the times of the alerts.
 func TestGroups(t *testing.T) {
 	t.Parallel()
 	var fifteen []string

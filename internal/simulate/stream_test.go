@@ -34,20 +34,19 @@ func publish(t *testing.T, js jetstream.JetStream, subject, body string, options
 	testkit.Must(js.Publish(t.Context(), subject, []byte(body), options...))(t)
 }
 
-// What a work queue holds is read without a trace: the consumer has neither more nor less to do than before, and gets
-// every message still.
+// TestReadWorkQueue reads a work queue beside its consumer. The stream and the consumer stay as they are.
 func TestReadWorkQueue(t *testing.T) {
 	t.Parallel()
 	js, stream := startStream(t, jetstream.StreamConfig{Retention: jetstream.WorkQueuePolicy})
 	consumer := testkit.Must(stream.CreateConsumer(t.Context(), jetstream.ConsumerConfig{
 		Durable: "notifier", AckPolicy: jetstream.AckExplicitPolicy, FilterSubjects: []string{"notify", "notify.>"},
 	}))(t)
-	const count = 600 // more than there are pieces
+	const count = 600 // more than the number of pieces
 	for i := range count {
 		publish(t, js, fmt.Sprintf("notify.team%d", i%3), fmt.Sprintf(`{"text": "x", "id": "%d", "cost": %d}`, i, i%5+1))
 	}
 	batch := testkit.Must(consumer.Fetch(100))(t)
-	var acked []uint64 // every third of those that are in hand
+	var acked []uint64 // every third of the delivered messages
 	inHand := 0
 	for m := range batch.Messages() {
 		meta := testkit.Must(m.Metadata())(t)
@@ -60,32 +59,31 @@ func TestReadWorkQueue(t *testing.T) {
 
 	h := readStream(t, js)
 	if inHand != 100 || h.Len() != count-len(acked) || h.Invalid != 0 {
-		t.Errorf("%d events, %d invalid, want %d and none", h.Len(), h.Invalid, count-len(acked))
+		t.Errorf("got %d events and %d invalid messages, want %d and none", h.Len(), h.Invalid, count-len(acked))
 	}
 	seen := make(map[string]bool)
 	for i, e := range h.events {
 		if i > 0 && e.At.Before(h.events[i-1].At) {
-			t.Errorf("event %s is before the one ahead of it", e.Identity)
+			t.Errorf("time of %s: got %v, want none before %v", e.Identity, e.At, h.events[i-1].At)
 		}
 		seen[e.Identity] = true
 	}
 	testkit.Equal(t, len(seen), h.Len(), "different events")
 	after := testkit.Must(consumer.Info(t.Context()))(t)
 	if after.Delivered.Consumer != before.Delivered.Consumer || after.NumPending != before.NumPending || after.NumAckPending != before.NumAckPending {
-		t.Errorf("the consumer is %+v, was %+v", after, before)
+		t.Errorf("consumer: got %+v, want %+v", after, before)
 	}
 	info := testkit.Must(stream.Info(t.Context()))(t)
 	if left := uint64(count - len(acked)); info.State.Msgs != left || info.State.Consumers != 1 {
-		t.Errorf("the stream holds %d messages and %d consumers, want %d and 1", info.State.Msgs, info.State.Consumers, left)
+		t.Errorf("stream: got %d messages and %d consumers, want %d and 1", info.State.Msgs, info.State.Consumers, left)
 	}
 }
 
-// A message becomes the event that the worker would make of it, at the time of JetStream.
+// TestReadStream reads the events that a worker would decode, at their times in JetStream.
 func TestReadStream(t *testing.T) {
 	t.Parallel()
 	for name, config := range map[string]jetstream.StreamConfig{
 		"work queue":        {Retention: jetstream.WorkQueuePolicy},
-		"limits":            {},
 		"with direct reads": {AllowDirect: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -103,7 +101,7 @@ func TestReadStream(t *testing.T) {
 			h := readStream(t, js)
 			for i, e := range h.events {
 				if e.At.Before(started) || e.At.After(time.Now().Add(time.Second)) {
-					t.Errorf("an event is at %v, want the time of its storage", e.At)
+					t.Errorf("time of an event: got %v, want the time of storing", e.At)
 				}
 				h.events[i].At = time.Time{}
 			}
@@ -112,14 +110,13 @@ func TestReadStream(t *testing.T) {
 				{Number: 5, Identity: "a.b EVENTS:5", Derived: true, Category: "a.b", Cost: 1},
 			}, "events")
 			if h.Invalid != 1 || h.Problems[0].Number != 3 || !strings.Contains(h.Problems[0].Err.Error(), "empty") {
-				t.Errorf("%d invalid, %v, want message 3, which is empty", h.Invalid, h.Problems)
+				t.Errorf("invalid messages: got %d, %v, want the empty message 3", h.Invalid, h.Problems)
 			}
 		})
 	}
 }
 
-// A group becomes an event for each of its alerts, and pairs are joined, as a worker does it; headers that a worker would not
-// believe are not believed.
+// TestReadStreamOfAlerts reads groups and pairs as a worker does. Forged headers have no effect.
 func TestReadStreamOfAlerts(t *testing.T) {
 	t.Parallel()
 	js, _ := startStream(t, jetstream.StreamConfig{})
@@ -142,7 +139,7 @@ func TestReadStreamOfAlerts(t *testing.T) {
 	}
 	testkit.EqualSlices(t, got, want, "identities")
 	if h.Read != 4 || h.Invalid != 1 || h.Problems[0].Number != 1 || !strings.Contains(h.Problems[0].Err.Error(), "alerts[2]") {
-		t.Errorf("%d of %d messages invalid, %v, want the first of 4", h.Invalid, h.Read, h.Problems)
+		t.Errorf("got %d of %d messages invalid, %v; want the first of 4", h.Invalid, h.Read, h.Problems)
 	}
 	report := testkit.Must(h.Replay(t.Context(), newLimiter(t, "none", "none", ""), unwatched))(t)
 	testkit.Equal(t, report.Total.Sent, 6, "sent")
@@ -152,7 +149,7 @@ func TestReadStreamOfAlerts(t *testing.T) {
 func TestReadEmptyStream(t *testing.T) {
 	t.Parallel()
 	js, stream := startStream(t, jetstream.StreamConfig{})
-	for range 2 { // at first, and once its messages are gone
+	for range 2 { // a new stream, then a purged one
 		if h, err := ReadStream(t.Context(), js, "EVENTS", decoder, unwatched); err != nil || h.Len() != 0 || h.Invalid != 0 {
 			t.Errorf("got %+v, %v, want nothing", h, err)
 		}
@@ -161,7 +158,6 @@ func TestReadEmptyStream(t *testing.T) {
 	}
 }
 
-// fill publishes many events.
 func fill(t *testing.T, js jetstream.JetStream, count int) {
 	t.Helper()
 	for range count {
@@ -170,11 +166,11 @@ func fill(t *testing.T, js jetstream.JetStream, count int) {
 	<-js.PublishAsyncComplete()
 }
 
-// What comes while the stream is read is left out.
+// TestReadStreamAsItIs publishes more events during the read. The history leaves them out.
 func TestReadStreamAsItIs(t *testing.T) {
 	t.Parallel()
 	js, _ := startStream(t, jetstream.StreamConfig{})
-	const count, after = progressEvery + 257, 256 // more than there are pieces, and the last piece is smaller
+	const count, after = progressEvery + 257, 256 // the last piece is smaller than the others
 	fill(t, js, count)
 	late := 0
 	h, err := ReadStream(t.Context(), js, "EVENTS", decoder, func(int64, int64) {
@@ -185,7 +181,7 @@ func TestReadStreamAsItIs(t *testing.T) {
 		}
 	})
 	if err != nil || h.Len() != count || late != after {
-		t.Errorf("%d events and %d late ones, %v, want %d and %d", h.Len(), late, err, count, after)
+		t.Errorf("got %d events and %d late ones, %v; want %d and %d", h.Len(), late, err, count, after)
 	}
 }
 

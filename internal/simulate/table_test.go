@@ -74,7 +74,7 @@ b drops by: global 1375
 `, "comparison")
 }
 
-// Columns that hold nothing but zeros are left out, and so are the rules where nothing was dropped.
+// TestComparisonOfNothing leaves out columns of zeros, and the rules without drops.
 func TestComparisonOfNothing(t *testing.T) {
 	t.Parallel()
 	all := Report{Paths: []Path{{Category: "errors", Seen: 2, Sent: 2}}, Total: Path{Seen: 2, Sent: 2}}

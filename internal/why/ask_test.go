@@ -15,7 +15,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// at is a time of the day of the tests.
+// at is a time on the day of the tests.
 func at(clock string) time.Time {
 	t, err := time.Parse("2006-01-02 15:04:05", "2026-11-22 "+clock)
 	if err != nil {
@@ -24,15 +24,15 @@ func at(clock string) time.Time {
 	return t
 }
 
-// known is what the sources of a test know.
+// known holds the data of the sources.
 type known struct {
 	entries  []journal.Entry
 	record   throttle.Explanation
-	recorded string // the identity that the record is of; "": any
+	recorded string // the identity of the record; "": any
 	pending  []Pending
 	letters  []Letter
-	delays   string // what becomes of denied events
-	fails    error  // of every source
+	delays   string // the result of Denied
+	fails    error  // of each source
 }
 
 func (k known) sources() Sources {
@@ -76,7 +76,7 @@ func (k known) ask(t *testing.T, q Question) Answer {
 	return Ask(t.Context(), k.sources(), q)[0]
 }
 
-// refund is an entry of the event that most tests are about.
+// refund is an entry of the event evt-4711.
 func refund(result journal.Result, change func(*journal.Entry)) journal.Entry {
 	e := journal.Entry{
 		ID: "evt-4711", Stream: "NOTIFICATIONS", Sequence: 4711, Category: "payments.refunds", Title: "card declined",
@@ -92,7 +92,7 @@ func denied(e *journal.Entry) {
 	e.Level, e.Limit, e.Used, e.Size, e.Next = "category", "10/30m", 10, 10, at("09:31:40")
 }
 
-// ofCategory is an explanation in which a category has used some of its slots.
+// ofCategory is an explanation with the used slots of a category.
 func ofCategory(used int64, wait time.Duration) throttle.Explanation {
 	limit := limits.Limit{Count: 10, Window: 30 * time.Minute}
 	return throttle.Explanation{At: at("10:00:00"), Limits: []throttle.Explanatory{{
@@ -100,12 +100,12 @@ func ofCategory(used int64, wait time.Duration) throttle.Explanation {
 	}}}
 }
 
-// stuck is the event of most tests in the producers' stream.
+// stuck is evt-4711 in the producers' stream.
 var stuck = Pending{
 	ID: "evt-4711", Identity: "payments.refunds evt-4711", Category: "payments.refunds", Sequence: 4711, Stored: at("09:59:00"), Since: at("09:59:00"),
 }
 
-// inRoom is that event in the room.
+// inRoom is evt-4711 in the room.
 func inRoom(reason string) Pending {
 	p := stuck
 	p.Stored, p.Reason, p.Since = at("09:14:02"), reason, at("09:20:00")
@@ -115,22 +115,22 @@ func inRoom(reason string) Pending {
 	return p
 }
 
-// withKey is another event that fires or resolves the key of the tests.
+// withKey is another event that fires or resolves db-1.
 func withKey(p Pending, id string, fires bool) Pending {
 	p.ID, p.Key, p.Fires = id, "db-1", fires
 	return p
 }
 
-// ofAnotherKey is a firing event that the resolved one does not resolve.
+// ofAnotherKey is a firing event of db-2.
 var ofAnotherKey = Pending{ID: "evt-4699", Category: "payments.refunds", Key: "db-2", Fires: true, Stored: at("09:59:00")}
 
-// digest tells of the drop of the event that most tests are about, and tooEarly of earlier ones.
+// digest tells of the drop of evt-4711. tooEarly tells of earlier drops.
 var (
 	digest   = journal.Entry{Result: journal.Told, Channel: "#payments", Count: 38, LastStored: at("09:29:00"), Decided: at("09:30:00")}
 	tooEarly = journal.Entry{Result: journal.Told, Channel: "#payments", Count: 3, LastStored: at("09:14:01"), Decided: at("09:14:30")}
 )
 
-// sentences has what is known of that event, and what is said of it.
+// sentences has the data about evt-4711 and the answer.
 var sentences = []struct {
 	name  string
 	known known
@@ -263,22 +263,27 @@ func TestSentences(t *testing.T) {
 
 func TestNow(t *testing.T) {
 	t.Parallel()
-	sent := []journal.Entry{refund(journal.Sent, nil)}
+	k := known{entries: []journal.Entry{refund(journal.Sent, nil)}}
+	single := Question{ID: "evt-4711"}
 	for name, test := range map[string]struct {
-		record throttle.Explanation
-		want   string
+		question Question
+		record   throttle.Explanation
+		delays   string
+		want     string
 	}{
-		"free": {ofCategory(4, 0), "an event of payments.refunds would be sent now: payments 4 of 10 used"},
-		"full": {ofCategory(10, 5*time.Minute),
+		"free": {single, ofCategory(4, 0), "", "an event of payments.refunds would be sent now: payments 4 of 10 used"},
+		"full": {single, ofCategory(10, 5*time.Minute), "",
 			"an event of payments.refunds would be denied now by category 10/30m: 10 of 10 used, the next slot opens at 10:05:00"},
-		"no limits": {throttle.Explanation{}, "an event of payments.refunds would be sent now"},
+		"a category, full, with delays": {Question{Category: "payments"}, ofCategory(10, 5*time.Minute), "it would wait for a slot",
+			"an event of payments would be denied now by category 10/30m: 10 of 10 used, the next slot opens at 10:05:00; it would wait for a slot"},
+		"no limits": {single, throttle.Explanation{}, "", "an event of payments.refunds would be sent now"},
 	} {
-		answer := known{entries: sent, record: test.record}.ask(t, Question{ID: "evt-4711"})
-		testkit.EqualSlices(t, answer.Now, []string{test.want}, "%s", name)
+		k.record, k.delays = test.record, test.delays
+		testkit.EqualSlices(t, k.ask(t, test.question).Now, []string{test.want}, "%s", name)
 	}
 }
 
-// TestCountsAreNoAnswers has only counts that may hide what is asked for: they are told as what they are.
+// TestCountsAreNoAnswers has entries that count events. The answer shows them as counts.
 func TestCountsAreNoAnswers(t *testing.T) {
 	t.Parallel()
 	counted := refund(journal.Dropped, func(e *journal.Entry) {
@@ -339,7 +344,6 @@ func TestWhatCannotBeAsked(t *testing.T) {
 	}
 }
 
-// TestStates has events in each state.
 func TestStates(t *testing.T) {
 	t.Parallel()
 	waiting := []journal.Entry{refund(journal.Waiting, nil)}
@@ -365,7 +369,7 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// TestRecordAlone has an event that is known by its delivery record alone, which takes its category to find.
+// TestRecordAlone finds an event by its delivery record. Only a question with the category can find it.
 func TestRecordAlone(t *testing.T) {
 	t.Parallel()
 	k := known{record: throttle.Explanation{At: at("10:00:00"), Done: at("11:00:00"), Another: true}, recorded: "payments.refunds evt-4711"}
@@ -378,7 +382,7 @@ func TestRecordAlone(t *testing.T) {
 	testkit.EqualSlices(t, answer.Events[0].Sentences, []string{"the delivery record has it as delivered"}, "sentences")
 }
 
-// TestIDsWithSlashes asks the record about an ID that may be one of a group, or one that its producer gave.
+// TestIDsWithSlashes asks about an ID of a producer, and about an ID of a group and a part.
 func TestIDsWithSlashes(t *testing.T) {
 	t.Parallel()
 	part := event.Event{ID: "shop/7", Part: "disk", Category: "payments.refunds"}
@@ -396,7 +400,7 @@ func TestIDsWithSlashes(t *testing.T) {
 	}
 }
 
-// TestManyWait asks about a category of which events wait.
+// TestManyWait asks about a category with waiting events.
 func TestManyWait(t *testing.T) {
 	t.Parallel()
 	k := known{pending: []Pending{stuck, inRoom("slot")}, entries: []journal.Entry{refund(journal.Sent, nil)}}
@@ -410,12 +414,4 @@ func TestManyWait(t *testing.T) {
 	}, "what waits")
 	testkit.EqualSlices(t, k.ask(t, Question{Category: "payments", Since: at("09:30:00")}).Waiting,
 		[]string{"in the stream of the producers now, without an outcome: 1"}, "what waits since a time")
-}
-
-func TestDeniedEventsWait(t *testing.T) {
-	t.Parallel()
-	k := known{record: ofCategory(10, 5*time.Minute), delays: "it would wait for a slot"}
-	testkit.EqualSlices(t, k.ask(t, Question{Category: "payments"}).Now, []string{
-		"an event of payments would be denied now by category 10/30m: 10 of 10 used, the next slot opens at 10:05:00; it would wait for a slot",
-	}, "what would happen now")
 }
