@@ -194,9 +194,7 @@ func TestCheck(t *testing.T) {
 						t.Errorf("%s: got %v, want no error", found.Subject, found.Err)
 					}
 				}
-				if after := f.streams(); after != before {
-					t.Errorf("streams after the check: got\n%s\nwant\n%s", after, before)
-				}
+				testkit.Equal(t, f.streams(), before, "streams after the check")
 			})
 		}
 	}

@@ -145,9 +145,7 @@ func (f *fixture) requireLetterHeaders(letter *jetstream.RawStreamMsg, want map[
 		f.Error("it does not say in words what is wrong")
 	}
 	for _, name := range hasNot {
-		if got := letter.Header.Values(name); len(got) > 0 {
-			f.Errorf("its header %s is %q, want none", name, got)
-		}
+		testkit.EqualSlices(f, letter.Header.Values(name), nil, "its header %s", name)
 	}
 	entry, err := room.Read(letter.Header, letter.Time)
 	if err != nil || entry.Origin.Stream != testNames.Stream || entry.Origin.Sequence != 1 || entry.Replayed() {
@@ -238,12 +236,9 @@ func TestDeadLettersOfOneSubject(t *testing.T) {
 	}
 	f.deadLetter(w, "notify.payments", "")
 	origins := f.origins()
-	if got := origins["notify-dlq.bad_json.payments"]; !slices.Equal(got, []uint64{5, 6, 7, 8, 9}) {
-		t.Errorf("the letters of payments are those of the events %v, want the newest five", got)
-	}
-	if got, other := origins["notify-dlq.bad_json.security"], origins["notify-dlq.empty.payments"]; len(got) != 1 || len(other) != 1 {
-		t.Errorf("%d letters of security, %d of another reason, want 1 and 1", len(got), len(other))
-	}
+	testkit.EqualSlices(t, origins["notify-dlq.bad_json.payments"], []uint64{5, 6, 7, 8, 9}, "events of the letters of payments")
+	testkit.Equal(t, len(origins["notify-dlq.bad_json.security"]), 1, "letters of security")
+	testkit.Equal(t, len(origins["notify-dlq.empty.payments"]), 1, "letters of another reason")
 	testkit.Equal(t, f.metrics.Get("letters discarded"), more, "discarded letters")
 	pushedOut := 0
 	for _, letter := range f.deadLetters() {
@@ -289,12 +284,8 @@ func TestDeadLettersWhereBytesRunOut(t *testing.T) {
 	for i := range 10 {
 		left += len(origins[fmt.Sprintf("notify-dlq.bad_json.neighbour-%d", i)])
 	}
-	if left != neighbours {
-		t.Errorf("%d of the neighbours' %d letters are left", left, neighbours)
-	}
-	if got := origins["notify-dlq.bad_json.security"]; len(got) != 1 {
-		t.Errorf("%d letters of security, want 1", len(got))
-	}
+	testkit.Equal(t, left, neighbours, "letters of the neighbours")
+	testkit.Equal(t, len(origins["notify-dlq.bad_json.security"]), 1, "letters of security")
 	own := origins["notify-dlq.too_large.payments"]
 	if len(own) < 60 || len(own) > 96 || own[len(own)-1] != neighbours+bodies || int(own[len(own)-1]-own[0]) != len(own)-1 {
 		t.Errorf("%d letters of payments are left, from that of event %d to that of event %d; want the newest, as many as fit", len(own), own[0], own[len(own)-1])
@@ -303,9 +294,7 @@ func TestDeadLettersWhereBytesRunOut(t *testing.T) {
 	for range 10 {
 		f.publish("notify.security", body)
 	}
-	if _, err := f.js.Publish(t.Context(), w.names.room().Queue(room.Part, "security"), []byte(body)); err != nil {
-		t.Errorf("the room refuses an event: %v", err)
-	}
+	testkit.Must(f.js.Publish(t.Context(), w.names.room().Queue(room.Part, "security"), []byte(body)))(t)
 }
 
 // TestOldest takes the oldest letters of the first level with the most bytes.

@@ -14,41 +14,28 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// failing fails the first attempts with the class.
-func failing(class sink.Class, attempts int) func(context.Context, event.Event, int) error {
-	return func(_ context.Context, _ event.Event, attempt int) error {
-		if attempt > attempts {
-			return nil
-		}
-		return &sink.Error{Class: class, Code: "scripted_code", Err: errScripted}
-	}
-}
-
 func TestRetryInsideTheLease(t *testing.T) {
 	t.Parallel()
-	each(t, map[string]sink.Class{"transient": sink.Transient, "uncertain": sink.Unknown}, func(t *testing.T, f *fixture, class sink.Class) {
-		f.sink.send = failing(class, 2)
-		w := f.start(nil)
-		sequence := f.event("payments", "order-1")
-		f.awaitSettled(1)
-		f.requireSaid(sequence, "+ACK")
-		f.requireHistory("order-1", "send", "send", "send", "finish")
-		f.requireOutcomes(map[string]int{"sent payments": 1})
-		testkit.Equal(t, f.metrics.Get("age"), 1, "observed ages")
-		for _, line := range []string{"deliveries fail and are tried again", "deliveries work again"} {
-			f.log.WantCount(t, 1, line)
-		}
-		if err := w.Ready(); err != nil {
-			t.Errorf("it is not ready: %v", err)
-		}
-	})
+	f := newFixture(t)
+	f.sink.send = inTurn(sink.Transient, sink.Unknown, sink.OK)
+	w := f.start(nil)
+	sequence := f.event("payments", "order-1")
+	f.awaitSettled(1)
+	f.requireSaid(sequence, "+ACK")
+	f.requireHistory("order-1", "send", "send", "send", "finish")
+	f.requireOutcomes(map[string]int{"sent payments": 1})
+	testkit.Equal(t, f.metrics.Get("age"), 1, "observed ages")
+	for _, line := range []string{"deliveries fail and are tried again", "deliveries work again"} {
+		f.log.WantCount(t, 1, line)
+	}
+	testkit.Equal(t, w.Ready(), nil, "Ready")
 }
 
 // TestRetryAfterTheLease has no time for another attempt in the first lease. The event moves to its channel's queue, and keeps its slot.
 func TestRetryAfterTheLease(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.sink.send = failing(sink.Transient, 1)
+	f.sink.send = inTurn(sink.Transient, sink.OK)
 	f.start(func(o *Options) { o.AckWait, o.SendTimeout = 2*time.Second, 1900*time.Millisecond })
 	sequence := f.event("payments", "order-1")
 	f.awaitSettled(1)
@@ -96,12 +83,8 @@ func TestRejected(t *testing.T) {
 		f.throttle.answers(func(c throttle.Request) throttle.Decision {
 			grant := f.throttle.grant(c)
 			grant.refund = func() {
-				if letters := f.deadLetters(); len(letters) != 1 {
-					t.Errorf("at the refund %d dead letters are stored, want 1", len(letters))
-				}
-				if said := f.said.about(sequence); len(said) > 0 {
-					t.Errorf("before the refund was said %q", said)
-				}
+				testkit.Equal(t, len(f.deadLetters()), 1, "dead letters at the refund")
+				testkit.EqualSlices(t, f.said.about(sequence), nil, "words before the refund")
 			}
 			return throttle.Decision{Verdict: throttle.Admitted, Grant: grant}
 		})
@@ -117,9 +100,7 @@ func TestRejected(t *testing.T) {
 		f.requireHistory("order-1", "send", "refund")
 		f.requireSaid(sequence, "+TERM slack_rejected: "+detail)
 		f.requireOutcomes(map[string]int{"dead payments": 1})
-		if f.metrics.Get("letter slack_rejected") != 1 {
-			t.Error("the dead letter was not counted by its reason")
-		}
+		testkit.Equal(t, f.metrics.Get("letter slack_rejected"), 1, "dead letters by reason")
 		letter := f.deadLetters()[0]
 		if letter.Subject != "notify-dlq.slack_rejected.payments" || letter.Header.Get(HeaderError) != detail || letter.Header.Get(HeaderDeliveries) != "1" {
 			t.Errorf("the dead letter is on %s with %v", letter.Subject, letter.Header)
@@ -132,7 +113,7 @@ func TestDeadLettersCannotBeStored(t *testing.T) {
 	f := newFixture(t)
 	f.provision(patience)
 	testkit.NoError(t, f.js.DeleteStream(t.Context(), testNames.DeadLetterStream))
-	f.sink.send = failing(sink.Rejected, 1000)
+	f.sink.send = inTurn(sink.Rejected)
 	f.start(func(o *Options) { o.Provision = false })
 	sequences := []uint64{f.event("payments", "order-1"), f.publish("notify.payments", "{broken")}
 	for _, sequence := range sequences {
@@ -141,9 +122,7 @@ func TestDeadLettersCannotBeStored(t *testing.T) {
 	f.eventually("the grant is ended", func() bool { return len(f.calls.about("order-1")) == 2 })
 	f.requireHistory("order-1", "send", "release")
 	f.requireOutcomes(nil)
-	if f.metrics.Get("letter slack_rejected")+f.metrics.Get("letter bad_json") > 0 {
-		t.Errorf("dead letters were counted, but not stored: %v", f.metrics.All())
-	}
+	testkit.Equal(t, f.metrics.Get("letter slack_rejected")+f.metrics.Get("letter bad_json"), 0, "counted dead letters")
 
 	f.provision(patience)
 	f.awaitSettled(2)
@@ -221,9 +200,7 @@ func TestProberLeaves(t *testing.T) {
 	one := candidate{message: &message{}}
 	prober, other := &delivery{candidate: one, destination: "C1"}, &delivery{candidate: one, destination: "C1"}
 	health.misconfigure(prober, errScripted)
-	if !health.turn(t.Context(), &delivery{destination: "C2"}) {
-		t.Error("a delivery to another destination waits")
-	}
+	testkit.Equal(t, health.turn(t.Context(), &delivery{destination: "C2"}), true, "turn of another destination")
 	looked := make(chan bool)
 	go func() { looked <- health.turn(t.Context(), other) }()
 	testkit.Eventually(t, "one delivery waits", func() bool {
@@ -232,12 +209,8 @@ func TestProberLeaves(t *testing.T) {
 		return health.faults["C1"].waiting == 1
 	})
 	health.leave(prober)
-	if <-looked {
-		t.Error("the waiting delivery has its turn without a second look")
-	}
-	if !health.turn(t.Context(), other) {
-		t.Error("the waiting delivery does not take over")
-	}
+	testkit.Equal(t, <-looked, false, "turn without a second look")
+	testkit.Equal(t, health.turn(t.Context(), other), true, "turn of the waiting delivery")
 	health.leave(prober) // the former prober
 	if _, err := health.misconfiguration(); !errors.Is(err, errScripted) {
 		t.Errorf("fault: got %v, want %v", err, errScripted)
@@ -272,7 +245,7 @@ func TestExpiredWhileWaiting(t *testing.T) {
 			said = []string{sayNak, "+ACK"}
 		}
 		f.admitInDoubt(test.inDoubt)
-		f.sink.send = failing(test.class, 1000)
+		f.sink.send = inTurn(test.class)
 		f.start(func(o *Options) { o.MaxAge = 3 * time.Second })
 		f.awaitSettled(1)
 		f.requireSaid(sequence, said...)
@@ -301,8 +274,8 @@ func TestRejectedInDoubt(t *testing.T) {
 		history []string
 	}
 	each(t, map[string]rejectedCase{
-		"not in doubt":           {false, failing(sink.Rejected, 1000), []string{"send", "refund"}},
-		"of a worker before":     {true, failing(sink.Rejected, 1000), []string{"send", "finish"}},
+		"not in doubt":           {false, inTurn(sink.Rejected), []string{"send", "refund"}},
+		"of a worker before":     {true, inTurn(sink.Rejected), []string{"send", "finish"}},
 		"of an attempt before":   {false, inTurn(sink.Unknown, sink.Rejected), []string{"send", "send", "finish"}},
 		"of a certain one first": {false, inTurn(sink.Transient, sink.Rejected), []string{"send", "send", "refund"}},
 	}, func(t *testing.T, f *fixture, test rejectedCase) {
@@ -316,10 +289,14 @@ func TestRejectedInDoubt(t *testing.T) {
 	})
 }
 
-// inTurn fails with one class after the other, and then with the last one.
+// inTurn fails with one class after the other, and then with the last one. OK is no failure.
 func inTurn(classes ...sink.Class) func(context.Context, event.Event, int) error {
 	return func(_ context.Context, _ event.Event, attempt int) error {
-		return &sink.Error{Class: classes[min(attempt, len(classes))-1], Code: "scripted_code", Err: errScripted}
+		class := classes[min(attempt, len(classes))-1]
+		if class == sink.OK {
+			return nil
+		}
+		return &sink.Error{Class: class, Code: "scripted_code", Err: errScripted}
 	}
 }
 

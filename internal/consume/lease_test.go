@@ -116,9 +116,7 @@ func TestAfterTheLease(t *testing.T) {
 	f.awaitSettled(1)
 	f.requireSaid(sequence, "+ACK")
 	f.requireOutcomes(map[string]int{"dead ": 1})
-	if happened := f.calls.all(); len(happened) > 0 {
-		t.Errorf("calls of a grant that another worker may have: got %q, want none", happened)
-	}
+	testkit.EqualSlices(t, f.calls.all(), nil, "calls of a grant that another worker may have")
 
 	// The owner of the redelivery can still settle the message.
 	w.settler.settle(settlement{message: current, outcome: Dead})

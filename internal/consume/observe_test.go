@@ -196,9 +196,7 @@ func (f *fixture) requireOutcome(want string) {
 func (f *fixture) requireCount(name string, want int) {
 	f.Helper()
 	testkit.Soon(func() bool { return f.metrics.Get(name) >= want })
-	if got := f.metrics.Get(name); got != want {
-		f.Errorf("%q was counted %d times, want %d", name, got, want)
-	}
+	testkit.Equal(f, f.metrics.Get(name), want, "%q", name)
 }
 
 func (f *fixture) requireHistory(id string, want ...string) {

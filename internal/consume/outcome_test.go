@@ -122,9 +122,7 @@ func TestOutcomes(t *testing.T) {
 func (f *fixture) requireAsked(sequence uint64, want, lookUp bool) {
 	f.Helper()
 	asked := f.throttle.asked()
-	if len(asked) > 0 != want {
-		f.Errorf("the throttle was asked for %v", asked)
-	}
+	testkit.Equal(f, len(asked) > 0, want, "requests to the throttle: %v; some", asked)
 	for _, c := range asked {
 		if c.Cost == 0 != lookUp || shown(c) != "order-1" || c.Message.Stream != testNames.Stream || c.Message.Sequence != sequence || time.Since(c.Message.Stored) > patience {
 			f.Errorf("the throttle was asked for %+v", c)

@@ -42,9 +42,7 @@ func TestResolvedIsNeverDroppedUnasked(t *testing.T) {
 		f.start(nil)
 		f.publish("notify.payments", test.body)
 		f.awaitSettled(1)
-		if asked := len(f.throttle.asked()) == 1; asked != test.asked {
-			t.Errorf("the throttle was asked: %t, want %t", asked, test.asked)
-		}
+		testkit.Equal(t, len(f.throttle.asked()) == 1, test.asked, "one request to the throttle")
 		outcome := "dropped payments"
 		if test.asked {
 			outcome = "sent payments"

@@ -66,26 +66,20 @@ func TestProvision(t *testing.T) {
 			}
 			return
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if found.ackWait != test.ackWait || found.streamAge != test.maxAge {
 			t.Errorf("found %v and %v, want an acknowledgement wait of %v and a maximum age of %v", found.ackWait, found.streamAge, test.ackWait, test.maxAge)
 		}
 		f.log.WantCount(t, len(test.remarks), "consumer differs from the settings")
 		for _, remark := range test.remarks {
-			if len(f.log.Lines(remark)) != 1 {
-				t.Errorf("no remark says %q", remark)
-			}
+			f.log.WantCount(t, 1, remark)
 		}
 		if before == "" {
 			f.requireProvisioned()
 			before = f.state()
 		}
 		testkit.Must(w.names.provision(t.Context(), f.js, time.Minute, true, f.log.Logger()))(t)
-		if after := f.state(); after != before {
-			t.Errorf("what was there was altered:\n%s\nbefore:\n%s", after, before)
-		}
+		testkit.Equal(t, f.state(), before, "configuration after another provision")
 	})
 }
 
@@ -246,27 +240,6 @@ func TestFullStream(t *testing.T) {
 	f.requireOutcomes(map[string]int{"sent payments": (stored + 1) / 2, "dead ": stored / 2})
 }
 
-// TestProvisionTogether prepares several workers at once.
-func TestProvisionTogether(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	const instances = 5
-	errs := make(chan error, instances)
-	for range instances {
-		w := f.newWorker(nil)
-		go func() {
-			_, _, err := w.Prepare(context.WithoutCancel(t.Context()))
-			errs <- err
-		}()
-	}
-	for range instances {
-		if err := <-errs; err != nil {
-			t.Error(err)
-		}
-	}
-	f.requireProvisioned()
-}
-
 // TestConsumerIsAwaited starts a worker that may create nothing. The worker logs the absent consumer once, and is ready when it is there.
 func TestConsumerIsAwaited(t *testing.T) {
 	t.Parallel()
@@ -286,9 +259,7 @@ func TestConsumerIsAwaited(t *testing.T) {
 	}
 	f.provision(patience)
 	testkit.NoError(t, <-prepared)
-	if err := w.Ready(); err != nil {
-		t.Errorf("Ready: got %v, want no error", err)
-	}
+	testkit.Equal(t, w.Ready(), nil, "Ready")
 	f.log.WantCount(t, 2, "the consumer is")
 }
 
@@ -335,26 +306,4 @@ func (f *fixture) streamAnswers() bool {
 	_, err := f.js.Publish(ctx, testNames.Subject+".check", nil, jetstream.WithExpectStream("another"))
 	refusal, refused := errors.AsType[*jetstream.APIError](err)
 	return refused && refusal.ErrorCode == errUnexpected
-}
-
-// TestConnectionLost restarts the server. The log has one line for the loss, and none for each attempt to connect.
-func TestConnectionLost(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	w := f.start(nil)
-	f.event("payments", "before")
-	f.awaitSettled(1)
-	f.server.Kill()
-	f.eventually("it is not ready", func() bool { return w.Ready() != nil })
-	f.server.Restart()
-	f.eventually("it is ready", func() bool { return w.Ready() == nil })
-	f.event("payments", "after")
-	f.awaitSettled(2)
-	f.requireHistory("after", "send", "finish")
-	for _, line := range []string{"nats is disconnected", "nats is connected again"} {
-		f.log.WantCount(t, 1, line)
-	}
-	if lines := f.log.Lines("nats cannot be reached"); len(lines) > 1 {
-		t.Errorf("lines: got %q, want one at most", lines)
-	}
 }

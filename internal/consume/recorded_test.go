@@ -46,9 +46,7 @@ func TestRecordCopiesAreShared(t *testing.T) {
 				{"one received before both copies", only(second), 2},
 			} {
 				recorded := w.recordedAfter(t.Context(), step.message())
-				if (recorded == nil) != unknown {
-					t.Errorf("%s: record known: got %t, want %t", step.name, recorded != nil, !unknown)
-				}
+				testkit.Equal(t, recorded == nil, unknown, "%s: record is unknown", step.name)
 				testkit.Equal(t, records.copies, step.copies, "%s: copies", step.name)
 			}
 		})

@@ -44,6 +44,8 @@ func TestCountedOnceAcrossAKill(t *testing.T) {
 	testkit.Equal(t, f.streamInfo(testNames.Stream).State.Msgs, 0, "messages in the stream")
 	f.requireOutcomes(map[string]int{"sent sent": events / 2, "dropped dropped": events / 2})
 	testkit.Equal(t, f.metrics.Get("by the rule dropped"), events/2, "drops by the rule")
+	f.log.WantCount(t, 1, "nats is disconnected")
+	f.log.WantCount(t, 1, "nats is connected again")
 }
 
 // deafDialer makes connections that lose acks. Once it is armed, the next write with an ack is swallowed, and the connection breaks.

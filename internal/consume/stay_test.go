@@ -91,9 +91,7 @@ func TestRoomIsFull(t *testing.T) {
 		}
 		f.requireOutcomes(map[string]int{"dropped payments": 1})
 		testkit.Equal(t, f.metrics.Get("by room payments"), 1, "drops by the room")
-		if n := f.metrics.Get("refused by the room: " + string(test.refused)); n != 1 {
-			t.Errorf("counts: got %v, want one refusal for %s", f.metrics.All(), test.refused)
-		}
+		testkit.Equal(t, f.metrics.Get("refused by the room: "+string(test.refused)), 1, "refusals for %s", test.refused)
 		testkit.Equal(t, f.streamInfo(testNames.RoomStream).State.LastSeq, 0, "messages stored in the room")
 	})
 }
@@ -153,7 +151,7 @@ func TestStaysEnd(t *testing.T) {
 	}{
 		"sent":            {verdict: throttle.Admitted, outcome: Sent},
 		"dropped":         {verdict: throttle.Denied, outcome: Dropped},
-		"dead":            {verdict: throttle.Admitted, send: failing(sink.Rejected, 1), outcome: Dead},
+		"dead":            {verdict: throttle.Admitted, send: inTurn(sink.Rejected), outcome: Dead},
 		"duplicate":       {verdict: throttle.Duplicate, outcome: Duplicate},
 		"done":            {verdict: throttle.Done},
 		"recorded before": {verdict: throttle.Admitted, recorded: true},

@@ -19,9 +19,7 @@ func TestServerClock(t *testing.T) {
 	if off := time.Since(c.now()); off < -time.Second || off > time.Second {
 		t.Errorf("difference before the first answer: got %v, want about none", off)
 	}
-	if !c.at(time.Time{}).IsZero() {
-		t.Error("the zero time: got another time, want the zero time")
-	}
+	testkit.Equal(t, c.at(time.Time{}), time.Time{}, "the zero time")
 	asked := time.Now()
 	for _, ahead := range []time.Duration{time.Hour, -time.Hour, 3 * time.Second, 0} {
 		c.learn(asked, asked.Add(2*time.Second), asked.Add(time.Second+ahead))
@@ -66,13 +64,9 @@ func TestAgesByTheServersClock(t *testing.T) {
 	w.clock.doubt = 2 * patience
 	m := &message{stored: time.Now().Add(-48 * time.Hour)}
 	m.entry.Since = m.stored
-	if w.tooOld(m) {
-		t.Error("a fresh message: got too old")
-	}
+	testkit.Equal(t, w.tooOld(m), false, "a fresh message is too old")
 	m.entry.Since = m.stored.Add(-61 * time.Minute)
-	if !w.tooOld(m) {
-		t.Error("a message of 61 minutes ago: got not too old")
-	}
+	testkit.Equal(t, w.tooOld(m), true, "a message of 61 minutes ago is too old")
 	c := candidate{message: m, event: event.Event{ID: "order-1", Category: "payments"}}
 	m.entry.Subject, m.entry.Since = "notify.payments", m.stored
 	found := f.provision(patience)
@@ -86,9 +80,7 @@ func TestAgesByTheServersClock(t *testing.T) {
 		t.Errorf("it comes back in %v of the latest time that the server may show (%v), want an hour", in, err)
 	}
 	m.entry.Since = w.clock.now()
-	if wait := w.pairWait(c); wait != shortestPairWait {
-		t.Errorf("wait of a young event for its pair: got %v, want %v", wait, shortestPairWait)
-	}
+	testkit.Equal(t, w.pairWait(c), shortestPairWait, "wait of a young event for its pair")
 }
 
 func TestServersClockIsLearned(t *testing.T) {
@@ -114,9 +106,7 @@ func TestAcknowledgementsAreBounded(t *testing.T) {
 	w := f.start(nil)
 	f.numbered("payments", most-1)
 	f.eventually("it is seen that some are unacknowledged", func() bool { return f.metrics.Get("ack pending") == most-1 })
-	if err := w.Ready(); err != nil {
-		t.Errorf("Ready below the bound: got %v, want no error", err)
-	}
+	testkit.Equal(t, w.Ready(), nil, "Ready below the bound")
 	f.event("payments", "at the bound")
 	f.event("payments", "beyond it")
 	f.eventually("it is not ready", func() bool { return w.Ready() != nil })

@@ -351,9 +351,7 @@ func checkParts(t testing.TB, m event.Message) {
 			continue
 		}
 		got.Part = ""
-		if !reflect.DeepEqual(got, first) {
-			t.Errorf("event of the first part: got %+v, want that of the group, %+v", got, first)
-		}
+		testkit.EqualDeeply(t, got, first, "event of the first part")
 	}
 	if firstErr != nil && (bad == nil || firstErr.Error() != bad.Error()) {
 		t.Errorf("fault of the parts: got %v, want that of the group, %v", bad, firstErr)

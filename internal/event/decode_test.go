@@ -87,9 +87,7 @@ func checkFault(t testing.TB, err error, reason event.Reason, detail string) {
 		t.Errorf("error %v (%T), want a *Fault with %s", err, err, reason)
 		return
 	}
-	if fault.Reason != reason {
-		t.Errorf("fault %v, want %s", fault, reason)
-	}
+	testkit.Equal(t, fault.Reason, reason, "reason of %v", fault)
 	if !strings.Contains(fault.Detail, detail) {
 		t.Errorf("detail %q, want it to hold %q", fault.Detail, detail)
 	}
@@ -228,9 +226,7 @@ func TestDecodeKeepsTheMessage(t *testing.T) {
 	body := `{"title":"a","text":"b","fields":{"c":"d"},"id":"e"}`
 	m := message(body)
 	got := testkit.Must(decoder().Decode(m))(t)
-	if string(m.Data) != body {
-		t.Errorf("the body was changed to %s", m.Data)
-	}
+	testkit.Equal(t, string(m.Data), body, "body after decoding")
 	clear(m.Data)
 	if got.Title != "a" || got.Text != "b" || got.Fields[0] != (event.Field{Name: "c", Value: "d"}) || got.ID != "e" {
 		t.Errorf("the event changed with the body: %+v", got)

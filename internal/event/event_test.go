@@ -16,18 +16,14 @@ func TestHeading(t *testing.T) {
 		{"\x00", "x", "x"},
 		{"", "", ""},
 	} {
-		if got := (event.Event{Title: test.title, Text: test.text}).Heading(); got != test.want {
-			t.Errorf("title %q, text %q: heading %q, want %q", test.title, test.text, got, test.want)
-		}
+		testkit.Equal(t, (event.Event{Title: test.title, Text: test.text}).Heading(), test.want, "heading of %q, %q", test.title, test.text)
 	}
 }
 
 func TestIdentity(t *testing.T) {
 	t.Parallel()
 	longest := event.Event{Category: strings.Repeat("c", event.MaxPathBytes), ID: strings.Repeat("i", event.MaxIDBytes), Part: "p"}
-	if got := len(longest.Identity()); got != event.MaxIdentityBytes {
-		t.Errorf("length of the longest identity: got %d, want %d", got, event.MaxIdentityBytes)
-	}
+	testkit.Equal(t, len(longest.Identity()), event.MaxIdentityBytes, "length of the longest identity")
 	for _, test := range []struct {
 		e    event.Event
 		want string

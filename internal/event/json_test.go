@@ -33,15 +33,9 @@ func TestParseObjectKeepsOrderAndDuplicates(t *testing.T) {
 			t.Errorf("member %d is %q: %s, want %q: %s", i, m.name, m.value, want[i].name, want[i].value)
 		}
 	}
-	if value := got.get("b"); string(value) != `[{"c":"]"}, 2 ]` {
-		t.Errorf("get(b) = %s, want the last one", value)
-	}
-	if value := got.get("a"); value != nil {
-		t.Errorf("get(a) = %s, want nil for null", value)
-	}
-	if value := got.get("B"); value != nil {
-		t.Errorf("get(B) = %s, want nil for a name in another case", value)
-	}
+	testkit.Equal(t, string(got.get("b")), `[{"c":"]"}, 2 ]`, "the last b")
+	testkit.Equal(t, string(got.get("a")), "", "a, which is null")
+	testkit.Equal(t, string(got.get("B")), "", "B, a name in another case")
 }
 
 func TestSplitArray(t *testing.T) {

@@ -16,9 +16,7 @@ func TestValidatePath(t *testing.T) {
 		"a", "0", "_", "-", "errors", "global", "category", "default", "payments.refunds.failed",
 		"a.b.c.d.e.f.g.h", "on-call_2.x", strings.Repeat("a", event.MaxPathBytes),
 	} {
-		if err := event.ValidatePath(path); err != nil {
-			t.Errorf("ValidatePath(%q) = %v, want nil", path, err)
-		}
+		testkit.Equal(t, event.ValidatePath(path), nil, "ValidatePath(%q)", path)
 	}
 	wantTextFaults(t, "ValidatePath", event.ValidatePath, map[string][]string{
 		"is empty":      {""},
@@ -69,9 +67,7 @@ func TestPrefixes(t *testing.T) {
 		testkit.EqualSlices(t, slices.Collect(event.Prefixes(path)), want, "Prefixes(%q)", path)
 	}
 	for prefix := range event.Prefixes("a.b.c") {
-		if prefix != "a" {
-			t.Errorf("Prefixes went on to %q after the loop had ended", prefix)
-		}
+		testkit.Equal(t, prefix, "a", "prefix before the end of the loop")
 		break
 	}
 }

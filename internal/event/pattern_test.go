@@ -83,9 +83,7 @@ func TestPatternCompareOrdersTheMoreSpecificFirst(t *testing.T) {
 	}
 	for i, p := range patterns {
 		for j, q := range patterns {
-			if got, sign := p.Compare(q), cmp.Compare(i, j); got != sign {
-				t.Errorf("%q.Compare(%q) = %d, want %d", p, q, got, sign)
-			}
+			testkit.Equal(t, p.Compare(q), cmp.Compare(i, j), "%q.Compare(%q)", p, q)
 		}
 	}
 }

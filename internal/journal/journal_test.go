@@ -194,9 +194,7 @@ func TestJunkTakesNoNeighboursEntries(t *testing.T) {
 		testkit.Equal(t, singles, SinglesPerFirst, "single entries of junk")
 		_, singles = total(entries, dropsOf("security"))
 		testkit.Equal(t, singles, 1, "single entries of security")
-		if len(entries) > SinglesPerFirst+maxKinds+1+1 {
-			t.Errorf("%d entries, want at most one for each kind", len(entries))
-		}
+		testkit.AtMost(t, len(entries), SinglesPerFirst+maxKinds+1+1, "entries")
 
 		for i := range junk {
 			k.drop(fmt.Sprintf("first%d", i), "category", 0, 1)

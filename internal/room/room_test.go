@@ -276,8 +276,6 @@ func FuzzRead(f *testing.F) {
 		for _, e := range []*room.Entry{&first, &second} {
 			e.Since = e.Since.UTC()
 		}
-		if fmt.Sprintf("%+v", first) != fmt.Sprintf("%+v", second) {
-			t.Errorf("second read: got %+v, want %+v", second, first)
-		}
+		testkit.Equal(t, fmt.Sprintf("%+v", second), fmt.Sprintf("%+v", first), "the second read")
 	})
 }

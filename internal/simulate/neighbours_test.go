@@ -87,17 +87,13 @@ func becomes(t testing.TB, hostile *event.Message) []string {
 		}
 		told := len(r.told)
 		for _, e := range store(*hostile) {
-			if level := event.FirstLevel(e.Category); level != "payments" {
-				t.Fatalf("an event of %s has the category %q", hostile.Subject, e.Category)
-			}
+			testkit.Equal(t, event.FirstLevel(e.Category), "payments", "first level of an event on %s", hostile.Subject)
 			if !strings.HasPrefix(e.Identity, e.Category+" ") && !strings.HasPrefix(e.Identity, e.Category+"#") {
 				t.Fatalf("an event of %q has the identity %q", e.Category, e.Identity)
 			}
 		}
 		r.told = r.told[:told] // faults of the hostile message do not count
-		if level := decoder.FirstLevelOf(hostile.Subject); level != "payments" {
-			t.Fatalf("a fault of %s belongs to %q", hostile.Subject, level)
-		}
+		testkit.Equal(t, decoder.FirstLevelOf(hostile.Subject), "payments", "first level of %s", hostile.Subject)
 	}
 	testkit.Must(h.Replay(t.Context(), r, unwatched))(t)
 	return r.told
