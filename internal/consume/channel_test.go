@@ -63,7 +63,7 @@ func TestOrderWithinAChannel(t *testing.T) {
 	f.sink.send = func(_ context.Context, e event.Event, _ int) error {
 		mu.Lock()
 		if running[e.Category] {
-			t.Errorf("%s is posted while another one is, to the same channel", e.ID)
+			t.Errorf("posts to %s at once: got another one beside %s, want one", e.Category, e.ID)
 		}
 		running[e.Category] = true
 		mu.Unlock()
@@ -80,7 +80,7 @@ func TestOrderWithinAChannel(t *testing.T) {
 		testkit.EqualSlices(t, f.calls.posted(channel), want[channel], "posts of %s", channel)
 	}
 	if stored := f.streamInfo(testNames.RoomStream).State.LastSeq; stored == 0 {
-		t.Error("no event went through the room")
+		t.Error("got no event through the room, want some")
 	}
 	testkit.Equal(t, f.sink.mostAtOnce(), len(channels), "posts at once")
 	// Fresh events may fill the queue in memory while a request for events of the room is open.
@@ -138,7 +138,7 @@ func TestOrderThroughRests(t *testing.T) {
 	f.requireRoomEmpty()
 	testkit.EqualSlices(t, f.calls.posted(""), ids, "posts")
 	if refused.Load() == 0 {
-		t.Error("no event was in memory when the pause began")
+		t.Error("got no event in memory at the beginning of a pause, want some")
 	}
 }
 
@@ -216,7 +216,7 @@ func TestQueueIsBounded(t *testing.T) {
 	ctx := t.Context()
 	c, entered := filled(t)
 	if entered[0].reserving.before != nil || entered[1].reserving.before == nil {
-		t.Error("the second delivery does not wait for the first one")
+		t.Error("got a second delivery that does not wait, want it to wait for the first one")
 	}
 	ended, cancel := context.WithCancel(ctx)
 	cancel()

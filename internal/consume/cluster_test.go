@@ -33,7 +33,7 @@ func TestCluster(t *testing.T) {
 	f.eventually("it is connected", c.Conn.IsConnected)
 	for _, finding := range f.check(c, testNames, false, 3*time.Second) {
 		if finding.Err != nil {
-			t.Errorf("check: %s: %v", finding.Subject, finding.Err)
+			t.Errorf("check of %s: got %v, want no error", finding.Subject, finding.Err)
 		}
 	}
 
@@ -177,12 +177,12 @@ func TestClusterOfTwo(t *testing.T) {
 		said = said || finding.Subject == "nats replicas" && finding.says(`?in the cluster "test" one server alone keeps EVENTS, ROOM, DEAD`)
 	}
 	if !said {
-		t.Error("check does not warn of one replica")
+		t.Error("check: got no warning of one replica, want one")
 	}
 	names := testNames
 	names.Stream, names.Subject, names.RoomStream, names.DeadLetterStream, names.DeadLetterSubject = "A", "a", "B", "C", "c"
 	names.Replicas = 3
 	if _, err := names.provision(t.Context(), f.js, patience, true, f.log.Logger()); err == nil {
-		t.Error("three replicas are made in a cluster of two")
+		t.Error("three replicas in a cluster of two: got no error, want one")
 	}
 }

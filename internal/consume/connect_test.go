@@ -31,10 +31,10 @@ func TestConnectErrors(t *testing.T) {
 			c, err := Connect(o)
 			if err == nil {
 				c.Conn.Close()
-				t.Fatal("there is no error")
+				t.Fatal("got no error, want one")
 			}
 			if strings.Contains(err.Error(), "canary") || len(log.Lines("canary")) > 0 {
-				t.Errorf("a secret is shown: %v", err)
+				t.Errorf("got a secret in %v, want none", err)
 			}
 		})
 	}
@@ -48,7 +48,7 @@ func TestConnectWaits(t *testing.T) {
 	c := f.connect(f.server.URL)
 	f.eventually("the log says that it is unavailable", func() bool { return len(f.log.Lines("nats cannot be reached")) > 0 })
 	if err := c.Failure(); err == nil {
-		t.Error("why it cannot be reached is not known")
+		t.Error("Failure: got nil, want the reason")
 	}
 	f.server.Restart()
 	f.eventually("it is connected", c.Conn.IsConnected)
@@ -106,7 +106,7 @@ func TestSampleRightsAreEnough(t *testing.T) {
 	f.eventually("it is connected", c.Conn.IsConnected)
 	for _, finding := range f.check(c, sampleNames, false, 3*time.Second) {
 		if finding.Err != nil && !finding.Warning {
-			t.Errorf("check: %s: %v", finding.Subject, finding.Err)
+			t.Errorf("check of %s: got %v, want no error", finding.Subject, finding.Err)
 		}
 	}
 
@@ -138,10 +138,10 @@ func TestSampleRightsAreEnough(t *testing.T) {
 	f.requireOutcomes(map[string]int{"sent payments": 5, "sent paused": 1, "dead payments": letters, "dropped payments": 1})
 	w.stop()
 	if f.metrics.Get("letters discarded") == 0 {
-		t.Error("no dead letter was pushed out")
+		t.Error("discarded letters: got none, want some")
 	}
 	if denied := c.Denied(); len(denied) > 0 || len(f.log.Lines("permission")) > 0 {
-		t.Errorf("denied: %q, logged: %q", denied, f.log.Lines("permission"))
+		t.Errorf("denials: got %q and the lines %q, want none", denied, f.log.Lines("permission"))
 	}
 }
 
@@ -181,7 +181,7 @@ func TestDenialIsNamed(t *testing.T) {
 	f.eventually("the probe names it", func() bool { err := w.Ready(); return err != nil && strings.Contains(err.Error(), info) })
 	cancel()
 	if err := <-prepared; !errors.Is(err, context.Canceled) {
-		t.Errorf("preparing ended with %v", err)
+		t.Errorf("error of Prepare: got %v, want %v", err, context.Canceled)
 	}
 	if lines := f.log.Lines("nats permission is missing"); len(lines) != 1 || !strings.Contains(lines[0], info) {
 		t.Errorf("lines: got %q, want one with %s", lines, info)
@@ -201,7 +201,7 @@ func TestDenied(t *testing.T) {
 	}
 	denied := c.Denied()
 	if len(denied) != 3 || !strings.Contains(denied[0], `"b"`) || !strings.Contains(denied[1], `"$JS.ACK.S.C.>"`) || !strings.Contains(denied[2], `"a"`) {
-		t.Errorf("denied: %q", denied)
+		t.Errorf("denials: got %q, want those of b, of the acks and of a", denied)
 	}
 	log.WantCount(t, 3, "nats permission is missing")
 	for i := range 2 * mostDenied {

@@ -108,7 +108,7 @@ func TestDeadLetter(t *testing.T) {
 		testkit.Equal(t, f.metrics.Get("letter "+string(test.reason)), 1, "dead letters by reason")
 		letters := f.deadLetters()
 		if len(letters) != 1 {
-			t.Fatalf("%d dead letters are stored, want 1", len(letters))
+			t.Fatalf("dead letters: got %d, want 1", len(letters))
 		}
 		letter := letters[0]
 		want := map[string]string{
@@ -122,12 +122,12 @@ func TestDeadLetter(t *testing.T) {
 			want[HeaderBodySHA256] = fmt.Sprintf("%x", sha256.Sum256([]byte(test.body)))
 		}
 		if on := fmt.Sprintf("notify-dlq.%s.%s", test.reason, first); string(letter.Data) != kept || letter.Subject != on {
-			t.Errorf("it is on %s, with %d bytes; want %d bytes of the body on %s", letter.Subject, len(letter.Data), len(kept), on)
+			t.Errorf("letter: got %d bytes on %s, want %d bytes of the body on %s", len(letter.Data), letter.Subject, len(kept), on)
 		}
 		if !test.bare {
 			f.requireLetterHeaders(letter, want, test.hasNot)
 		} else if len(letter.Header) > 0 {
-			t.Errorf("it has headers: %v", letter.Header)
+			t.Errorf("headers: got %v, want none", letter.Header)
 		}
 	})
 }
@@ -136,20 +136,20 @@ func TestDeadLetter(t *testing.T) {
 func (f *fixture) requireLetterHeaders(letter *jetstream.RawStreamMsg, want map[string]string, hasNot []string) {
 	f.Helper()
 	if id := letter.Header.Get(nats.MsgIdHdr); !strings.HasPrefix(id, "dlq-EVENTS-1-") {
-		f.Errorf("its message ID is %q, want one that names stream, sequence and time", id)
+		f.Errorf("message ID: got %q, want dlq-EVENTS-1- and the time", id)
 	}
 	for name, value := range want {
-		testkit.EqualSlices(f, letter.Header.Values(name), []string{value}, "its header %s", name)
+		testkit.EqualSlices(f, letter.Header.Values(name), []string{value}, "header %s", name)
 	}
 	if letter.Header.Get(HeaderError) == "" {
-		f.Error("it does not say in words what is wrong")
+		f.Errorf("header %s: got none, want the error", HeaderError)
 	}
 	for _, name := range hasNot {
-		testkit.EqualSlices(f, letter.Header.Values(name), nil, "its header %s", name)
+		testkit.EqualSlices(f, letter.Header.Values(name), nil, "header %s", name)
 	}
 	entry, err := room.Read(letter.Header, letter.Time)
 	if err != nil || entry.Origin.Stream != testNames.Stream || entry.Origin.Sequence != 1 || entry.Replayed() {
-		f.Errorf("its event is %+v, %v", entry, err)
+		f.Errorf("entry: got %+v, %v, want message 1 of %s", entry, err, testNames.Stream)
 	}
 }
 
@@ -206,7 +206,7 @@ func (f *fixture) deadLetter(w *Worker, subject string, bodies ...string) {
 		_, fault := m.decode(w.o.Decoder)
 		found, isFault := errors.AsType[*event.Fault](fault)
 		if !isFault {
-			f.Fatalf("the body %.20q is no letter: %v", body, fault)
+			f.Fatalf("fault of the body %.20q: got %v, want a fault", body, fault)
 		}
 		testkit.NoError(f, w.storeDeadLetter(f.Context(), m, found))
 		testkit.NoError(f, m.DoubleAck(f.Context()))
@@ -288,7 +288,7 @@ func TestDeadLettersWhereBytesRunOut(t *testing.T) {
 	testkit.Equal(t, len(origins["notify-dlq.bad_json.security"]), 1, "letters of security")
 	own := origins["notify-dlq.too_large.payments"]
 	if len(own) < 60 || len(own) > 96 || own[len(own)-1] != neighbours+bodies || int(own[len(own)-1]-own[0]) != len(own)-1 {
-		t.Errorf("%d letters of payments are left, from that of event %d to that of event %d; want the newest, as many as fit", len(own), own[0], own[len(own)-1])
+		t.Errorf("letters of payments: got %d of the events %d to %d, want the newest 60 to 96", len(own), own[0], own[len(own)-1])
 	}
 	testkit.Equal(t, f.metrics.Get("letters discarded"), bodies-len(own), "discarded letters")
 	for range 10 {

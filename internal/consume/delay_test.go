@@ -51,17 +51,17 @@ func TestDelay(t *testing.T) {
 	f.requireOutcomes(nil)
 	waiting := f.waiting(room.Slot)
 	if len(waiting) != 1 || testNames.room().First(waiting[0].Subject) != "payments" {
-		t.Fatalf("%d messages wait, want one of its category", len(waiting))
+		t.Fatalf("waiting messages: got %d, want one of payments", len(waiting))
 	}
 	at, err := time.Parse(time.RFC3339, strings.TrimPrefix(waiting[0].Header.Get("Nats-Schedule"), "@at "))
 	if in := at.Sub(start); err != nil || in < 2*time.Second || in > 2*time.Second+patience {
-		t.Errorf("it waits for %v (%v) with %v, want about 2 s", in, err, waiting[0].Header)
+		t.Errorf("wait: got %v (%v) with %v, want about 2 s", in, err, waiting[0].Header)
 	}
 	testkit.Equal(t, f.metrics.Get("delayed"), 1, "delayed events")
 	f.awaitSettled(1)
 	f.requireRoomEmpty()
 	if took := time.Since(start); took < time.Second {
-		t.Errorf("it came back after %v", took)
+		t.Errorf("wait: got %v, want at least a second", took)
 	}
 	f.requireOutcomes(map[string]int{"sent payments": 1})
 	f.requireHistory("order-1", "send", "finish")

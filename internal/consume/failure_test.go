@@ -60,7 +60,7 @@ func TestBackoffGoesOn(t *testing.T) {
 		d.delivered = deliveries
 		delay, _ := w.failed(t.Context(), d, &sink.Error{Class: sink.Transient, Err: errScripted})
 		if again := want < patience/2; again && (delay < want*3/4 || delay > want*5/4) {
-			t.Errorf("after delivery %d the next attempt is in %v, want %v give or take a quarter", deliveries, delay, want)
+			t.Errorf("back-off after delivery %d: got %v, want about %v", deliveries, delay, want)
 		}
 	}
 	for attempts, want := range map[int]time.Duration{
@@ -68,7 +68,7 @@ func TestBackoffGoesOn(t *testing.T) {
 	} {
 		for range 100 {
 			if d := retryDelay(firstBackoff, attempts-1); d < want*3/4 || d > want*5/4 {
-				t.Fatalf("after %d attempts the next one is in %v, want %v give or take a quarter", attempts, d, want)
+				t.Fatalf("back-off after %d attempts: got %v, want about %v", attempts, d, want)
 			}
 		}
 	}
@@ -103,7 +103,7 @@ func TestRejected(t *testing.T) {
 		testkit.Equal(t, f.metrics.Get("letter slack_rejected"), 1, "dead letters by reason")
 		letter := f.deadLetters()[0]
 		if letter.Subject != "notify-dlq.slack_rejected.payments" || letter.Header.Get(HeaderError) != detail || letter.Header.Get(HeaderDeliveries) != "1" {
-			t.Errorf("the dead letter is on %s with %v", letter.Subject, letter.Header)
+			t.Errorf("dead letter: got %s with %v, want slack_rejected of payments with %q", letter.Subject, letter.Header, detail)
 		}
 	})
 }
@@ -251,7 +251,7 @@ func TestExpiredWhileWaiting(t *testing.T) {
 		f.requireSaid(sequence, said...)
 		f.requireOutcomes(map[string]int{"expired payments": 1})
 		if history := f.calls.about("order-1"); len(history) < 2 || history[len(history)-1] != test.ends {
-			t.Errorf("happened: %q, want that it ends with %s", history, test.ends)
+			t.Errorf("calls: got %q, want %s last", history, test.ends)
 		}
 	})
 }

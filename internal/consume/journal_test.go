@@ -178,7 +178,7 @@ func TestJournal(t *testing.T) {
 			testkit.EqualSlices(t, []any{entry.ID, entry.Stream, entry.Sequence, entry.Category, entry.Title, entry.Revision, entry.Trace},
 				[]any{"order-1", testNames.Stream, sequence, "payments", "an event", "1:2", trace}, "the event of %s", entry.Result)
 			if entry.Stored.Before(before.Add(-time.Second)) || entry.Decided.Before(entry.Stored.Add(-time.Second)) || time.Until(entry.Decided) > time.Second {
-				t.Errorf("%s: stored at %v, decided at %v", entry.Result, entry.Stored, entry.Decided)
+				t.Errorf("times of %s: got %v and %v, want times of the test", entry.Result, entry.Stored, entry.Decided)
 			}
 		}
 		testkit.EqualSlices(t, said, test.want, "told")

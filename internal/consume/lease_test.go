@@ -29,7 +29,7 @@ func TestGrantLostToSomeoneElse(t *testing.T) {
 		return throttle.Decision{Verdict: throttle.Admitted, Grant: &fakeGrant{id: shown(c), calls: f.calls, extend: func() bool { return false }}}
 	})
 	f.sink.send = func(context.Context, event.Event, int) error {
-		t.Error("it was posted")
+		t.Error("got a post, want none")
 		return nil
 	}
 	// The lease is shorter than a post, so the worker renews the lease before the post.
@@ -77,22 +77,22 @@ func TestDeadlineMovesOnConfirmation(t *testing.T) {
 	before := m.deadline
 	proxy.DropReplies(true)
 	if err := w.extend(t.Context(), m); err == nil {
-		t.Error("an extension whose reply was lost gives no error")
+		t.Error("extension without a reply: got no error, want one")
 	}
 	if !m.deadline.Equal(before) {
-		t.Errorf("the deadline moved by %v without a confirmation", m.deadline.Sub(before))
+		t.Errorf("deadline without a confirmation: got %v later, want no change", m.deadline.Sub(before))
 	}
 	proxy.DropReplies(false)
 	asked := time.Now()
 	testkit.NoError(t, w.extend(t.Context(), m))
 	if m.deadline.Before(asked.Add(ackWait)) || m.deadline.After(time.Now().Add(ackWait)) {
-		t.Errorf("the deadline moved to %v after it was asked for, want %v", m.deadline.Sub(asked), ackWait)
+		t.Errorf("deadline: got %v after the request, want %v", m.deadline.Sub(asked), ackWait)
 	}
 
 	m.deadline = time.Now().Add(-time.Millisecond)
 	before = m.deadline
 	if err := w.extend(t.Context(), m); err == nil || !m.deadline.Equal(before) {
-		t.Errorf("a lease that has run out was extended: %v", err)
+		t.Errorf("extension after the lease: got %v, want an error and no change", err)
 	}
 }
 
@@ -144,12 +144,12 @@ func TestNoPostWithoutALease(t *testing.T) {
 	}
 	proxy.DropReplies(true)
 	if _, _, attempted := w.attempt(t.Context(), d); attempted {
-		t.Error("it was posted")
+		t.Error("got a post, want none")
 	}
 	f.requireHistory("order-1")
 	proxy.DropReplies(false)
 	if _, failure, attempted := w.attempt(t.Context(), d); !attempted || failure != nil {
-		t.Errorf("with the lease renewed it was not posted: %v", failure)
+		t.Errorf("attempt with a renewed lease: got %t, %v, want a post", attempted, failure)
 	}
 	f.requireHistory("order-1", "extend", "send")
 }

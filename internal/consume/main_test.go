@@ -197,7 +197,7 @@ func receive[T any](t testing.TB, what string, values <-chan T) (value T) {
 	select {
 	case value = <-values:
 	case <-time.After(patience):
-		t.Fatalf("await %s: nothing came within %v", what, patience)
+		t.Fatalf("%s: got nothing within %v, want it", what, patience)
 	}
 	return value
 }

@@ -140,10 +140,10 @@ func TestSameThroughMoves(t *testing.T) {
 		entry := testkit.Must(room.Read(held.Header, held.Time))(t)
 		want := room.Origin{Stream: testNames.Stream, Sequence: sequence, Stored: f.throttle.asked()[0].Message.Stored}
 		if entry.Origin.String() != want.String() || entry.Replayed() || entry.MessageID != messageID || entry.Subject != "notify.payments" || entry.Part != "" {
-			t.Errorf("it is held as %+v, want the origin %+v", entry, want)
+			t.Errorf("held entry: got %+v, want the origin %+v", entry, want)
 		}
 		if string(held.Data) != body || !slices.Equal(held.Header.Values("X-Trace"), []string{"1", "2"}) || held.Header.Get("ce-source") != ceSource {
-			t.Errorf("it is held as %q with %v", held.Data, held.Header)
+			t.Errorf("held message: got %q with %v, want %q with the producer's headers", held.Data, held.Header, body)
 		}
 		f.throttle.Pause(t.Context(), "payments", 0)
 		f.awaitSettled(1)
@@ -152,7 +152,7 @@ func TestSameThroughMoves(t *testing.T) {
 		f.requireAskedForTheSame(messageID)
 		for i := 1; i < len(longest); i++ {
 			if longest[i] > longest[i-1]-400*time.Millisecond {
-				t.Errorf("it might wait for %v, want less each time", longest)
+				t.Errorf("longest waits: got %v, want a shorter one each time", longest)
 			}
 		}
 	})
@@ -163,18 +163,18 @@ func (f *fixture) requireAskedForTheSame(messageID string) {
 	f.Helper()
 	asked := f.throttle.asked()
 	if len(asked) != 5 {
-		f.Fatalf("asked %d times, want 5", len(asked))
+		f.Fatalf("requests: got %d, want 5", len(asked))
 	}
 	first := asked[0]
 	for i, c := range asked {
 		if c.ID != first.ID || c.Derived != first.Derived || c.Pair != first.Pair || c.Cost != first.Cost || c.Message.Stream != first.Message.Stream ||
 			c.Message.Sequence != first.Message.Sequence || !c.Message.Stored.Equal(first.Message.Stored) {
-			f.Errorf("asked for %+v at first and for %+v at time %d", first, c, i+1)
+			f.Errorf("request %d: got %+v, want %+v", i+1, c, first)
 		}
-		testkit.Equal(f, c.HasWaited, i > 0 && i < 4, "at time %d it has waited for a slot", i+1)
+		testkit.Equal(f, c.HasWaited, i > 0 && i < 4, "request %d has waited for a slot", i+1)
 	}
 	if first.Derived != (messageID == "") || messageID != "" && shown(first) != messageID {
-		f.Errorf("it is %+v", first)
+		f.Errorf("first request: got %+v, want the ID %q", first, messageID)
 	}
 }
 
@@ -208,12 +208,12 @@ func TestHostileHeaders(t *testing.T) {
 	entry := testkit.Must(room.Read(waiting.Header, waiting.Time))(t)
 	if entry.ID != "order-1" || entry.Derived || entry.Part != "" || entry.Subject != "notify.payments" || entry.MessageID != "" || entry.Behind != 0 ||
 		entry.Origin.Stream != testNames.Stream || entry.Origin.Sequence != sequence || entry.Replayed() {
-		t.Errorf("it waits as %+v", entry)
+		t.Errorf("entry: got %+v, want order-1 of message %d", entry, sequence)
 	}
 	for name, values := range waiting.Header {
 		if name != "Nats-Schedule" && strings.HasPrefix(strings.ToLower(name), "nats-schedule") && slices.Contains(values, "notify.security") ||
 			slices.Contains(values, "victim's") || strings.EqualFold(name, "nats-rollup") && slices.Contains(values, "all") {
-			t.Errorf("it waits with the header %s: %q", name, values)
+			t.Errorf("header %s: got %q, want none of the producer", name, values)
 		}
 	}
 	f.awaitSettled(1)
@@ -221,12 +221,12 @@ func TestHostileHeaders(t *testing.T) {
 	f.requireOutcomes(map[string]int{"sent payments": 1})
 	f.requireHistory("order-1", "send", "finish")
 	if len(longest) != 1 || longest[0] > time.Hour || longest[0] < time.Hour-patience {
-		t.Errorf("it might wait for %v, want about an hour, once", longest)
+		t.Errorf("longest waits: got %v, want one of about an hour", longest)
 	}
 	for i, c := range f.throttle.asked() {
 		if c.ID != "payments order-1" || c.Category != "payments" || c.Message.Stream != testNames.Stream || c.Message.Sequence != sequence ||
 			time.Since(c.Message.Stored) > patience || c.HasWaited != (i == 1) || c.Cost == 0 {
-			t.Errorf("asked for %+v", c)
+			t.Errorf("request %d: got %+v, want order-1 of message %d", i, c, sequence)
 		}
 	}
 }
@@ -257,7 +257,7 @@ func TestNonsenseInTheRoom(t *testing.T) {
 	f.requireRoomEmpty()
 	testkit.Equal(t, len(f.deadLetters()), letters, "dead letters")
 	if n := f.metrics.Get("sent security"); n != 1 || f.metrics.ended() != letters+1 {
-		t.Errorf("outcomes: %v", f.metrics.outcomes())
+		t.Errorf("outcomes: got %v, want one sent and %d dead", f.metrics.outcomes(), letters)
 	}
 }
 
@@ -296,7 +296,7 @@ func TestReplayed(t *testing.T) {
 		lookUp := strings.HasPrefix(test.outcome, "expired") || test.outcome == ""
 		for _, c := range f.throttle.asked() {
 			if c.ID != (event.Event{Category: "payments", ID: "order-1", Part: "f1"}).Identity() || c.Message.Stream != "OTHER" || c.Message.Sequence != 7 || !c.Message.Stored.Equal(long) || c.Cost == 0 != lookUp {
-				t.Errorf("asked for %+v", c)
+				t.Errorf("request: got %+v, want order-1 of message 7 of OTHER", c)
 			}
 		}
 	})

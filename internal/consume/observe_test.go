@@ -84,7 +84,7 @@ func delayOf(t testing.TB, word string) (delay time.Duration, nak bool) {
 	number, _ := strings.CutPrefix(arguments, ` {"delay": `)
 	nanoseconds, err := strconv.ParseInt(strings.TrimSuffix(number, "}"), 10, 64)
 	if nak && err != nil {
-		t.Fatalf("nak with %q: %v", word, err)
+		t.Fatalf("delay of the nak %q: got %v, want a number", word, err)
 	}
 	return time.Duration(nanoseconds), nak
 }
@@ -94,7 +94,7 @@ func (f *fixture) eventually(what string, holds func() bool) {
 	f.Helper()
 	testkit.Await(f, what, func() error {
 		if !holds() {
-			return fmt.Errorf("happened: %q\noutcomes: %v", f.calls.all(), f.metrics.outcomes())
+			return fmt.Errorf("calls: %q\noutcomes: %v", f.calls.all(), f.metrics.outcomes())
 		}
 		return nil
 	})
@@ -169,16 +169,7 @@ func (f *fixture) requireRoomEmpty() {
 
 func (f *fixture) requireOutcomes(want map[string]int) {
 	f.Helper()
-	got := f.metrics.outcomes()
-	for name, n := range want {
-		if got[name] != n {
-			f.Errorf("outcome %q was counted %d times, want %d", name, got[name], n)
-		}
-		delete(got, name)
-	}
-	if len(got) > 0 {
-		f.Errorf("further outcomes were counted: %v", got)
-	}
+	testkit.EqualMaps(f, f.metrics.outcomes(), want, "outcomes")
 }
 
 // requireOutcome waits for the one outcome; "" wants none.

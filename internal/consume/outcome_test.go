@@ -125,7 +125,7 @@ func (f *fixture) requireAsked(sequence uint64, want, lookUp bool) {
 	testkit.Equal(f, len(asked) > 0, want, "requests to the throttle: %v; some", asked)
 	for _, c := range asked {
 		if c.Cost == 0 != lookUp || shown(c) != "order-1" || c.Message.Stream != testNames.Stream || c.Message.Sequence != sequence || time.Since(c.Message.Stored) > patience {
-			f.Errorf("the throttle was asked for %+v", c)
+			f.Errorf("request: got %+v, want order-1 of message %d", c, sequence)
 		}
 	}
 }
@@ -160,7 +160,7 @@ func TestUndecided(t *testing.T) {
 		f.requireHistory("another", "send", "finish")
 		delays := f.said.delays(t, sequence)
 		if len(delays) != 1 || delays[0] < test.shortest || delays[0] > test.longest {
-			t.Errorf("put off by %v, want once, by %v to %v", delays, test.shortest, test.longest)
+			t.Errorf("delays: got %v, want one of %v to %v", delays, test.shortest, test.longest)
 		}
 		f.awaitSettled(2)
 		f.requireHistory("order-1", "send", "finish")

@@ -306,7 +306,7 @@ func TestUnpairedCrowd(t *testing.T) {
 		before := found
 		found, _ = w.firstOfProducers(t.Context(), at, before)
 		if found < before || found > group {
-			t.Fatalf("the first message that may open a pair is %d, and was not before %d, want the group, %d", found, before, group)
+			t.Fatalf("first message that may open a pair: got %d after %d, want the group, %d", found, before, group)
 		}
 		return found == group
 	})
@@ -317,11 +317,11 @@ func TestUnpairedCrowd(t *testing.T) {
 	f.putInRoom(testNames.room().Queue(room.Part, "payments"), entry, body)
 	f.putInRoom(testNames.room().Channel(room.Token("payments"), "payments"), entry, `{"title": "firing, and decided"}`)
 	if first, err := w.firstOfRoom(t.Context(), at, 0); err != nil || first != 3 {
-		t.Errorf("the first message of the room that may open a pair is %d (%v), want none of 2", first, err)
+		t.Errorf("first message of the room that may open a pair: got %d (%v), want none of 2", first, err)
 	}
 	f.putInRoom(testNames.room().Queue(room.Part, "errors"), entry, `{"title": "firing"}`)
 	if first, err := w.firstOfRoom(t.Context(), at, 0); err != nil || first != 3 {
-		t.Errorf("the first message of the room that may open a pair is %d (%v), want 3", first, err)
+		t.Errorf("first message of the room that may open a pair: got %d (%v), want 3", first, err)
 	}
 	f.event("security", "order-1")
 	f.start(nil)
@@ -342,7 +342,7 @@ func TestUnpairedInDoubt(t *testing.T) {
 	testkit.NoError(t, f.js.DeleteStream(t.Context(), "GONE"))
 	w.topology.Store(&blind)
 	if first, err := w.firstOfProducers(t.Context(), &blind, 5); !errors.Is(err, jetstream.ErrStreamNotFound) || first != 5 {
-		t.Errorf("the first message that may open a pair is %d (%v), want %v", first, err, jetstream.ErrStreamNotFound)
+		t.Errorf("first message that may open a pair: got %d (%v), want %v", first, err, jetstream.ErrStreamNotFound)
 	}
 	f.answerUnpaired(nil)
 	f.run(w)

@@ -24,7 +24,7 @@ func TestPreparedWhileDecided(t *testing.T) {
 		select {
 		case <-prepared:
 		case <-time.After(patience):
-			t.Error("the event is not prepared while it is decided about")
+			t.Error("got a decision without a preparation, want both at once")
 		}
 		return f.throttle.admit(c)
 	})

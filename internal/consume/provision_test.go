@@ -62,13 +62,13 @@ func TestProvision(t *testing.T) {
 		found, err := w.names.provision(t.Context(), f.js, patience, true, f.log.Logger())
 		if test.err != "" {
 			if err == nil || !strings.Contains(err.Error(), test.err) {
-				t.Errorf("the error is %v, want one that says %q", err, test.err)
+				t.Errorf("error: got %v, want one with %q", err, test.err)
 			}
 			return
 		}
 		testkit.NoError(t, err)
 		if found.ackWait != test.ackWait || found.streamAge != test.maxAge {
-			t.Errorf("found %v and %v, want an acknowledgement wait of %v and a maximum age of %v", found.ackWait, found.streamAge, test.ackWait, test.maxAge)
+			t.Errorf("ack wait and age: got %v and %v, want %v and %v", found.ackWait, found.streamAge, test.ackWait, test.maxAge)
 		}
 		f.log.WantCount(t, len(test.remarks), "consumer differs from the settings")
 		for _, remark := range test.remarks {
@@ -118,18 +118,18 @@ func (f *fixture) requireProvisioned() {
 		got := fmt.Sprintf("%v %v %v %d bytes %d on a subject for %v, schedules %t, roll-ups %t, purge denied %t, known for %v", c.Subjects, c.Retention, c.Discard,
 			c.MaxBytes, c.MaxMsgsPerSubject, c.MaxAge, c.AllowMsgSchedules, c.AllowRollup, c.DenyPurge, c.Duplicates)
 		if got != want || c.Storage != jetstream.FileStorage || c.Replicas != 1 {
-			f.Errorf("stream %s, %d replicas, storage %v:\n%s, want\n%s", name, c.Replicas, c.Storage, got, want)
+			f.Errorf("stream %s: got %d replicas, storage %v and\n%s, want 1, files and\n%s", name, c.Replicas, c.Storage, got, want)
 		}
 	}
 	c := f.consumerConfig()
 	if c.AckPolicy != jetstream.AckExplicitPolicy || c.MaxDeliver != -1 || c.AckWait != patience || c.MaxAckPending != maxAckPending || c.Durable != testNames.Consumer {
-		f.Errorf("consumer: %+v", c)
+		f.Errorf("consumer: got %+v, want that of the settings", c)
 	}
 	consumer := testkit.Must(f.js.Consumer(f.Context(), testNames.RoomStream, testNames.roomConsumer()))(f)
 	c = consumer.CachedInfo().Config
 	if c.AckPolicy != jetstream.AckExplicitPolicy || c.MaxDeliver != -1 || c.AckWait != patience || c.MaxAckPending != maxAckPending ||
 		fmt.Sprint(c.FilterSubjects) != "[notify-room.due.> notify-room.part.> notify-room.replay.>]" {
-		f.Errorf("consumer of the room: %+v", c)
+		f.Errorf("consumer of the room: got %+v, want that of the settings", c)
 	}
 }
 
@@ -150,7 +150,7 @@ func TestProducersAreNotTrusted(t *testing.T) {
 			m.Header.Set(headers[i], headers[i+1])
 		}
 		if _, err := f.js.PublishMsg(t.Context(), m); err == nil {
-			t.Errorf("a producer may %s", name)
+			t.Errorf("%s: got no error, want one", name)
 		}
 	}
 	testkit.Equal(t, f.streamInfo(testNames.Stream).State.Msgs, 1, "messages in the stream")
@@ -180,10 +180,10 @@ func TestUnfit(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		if _, _, err := w.Prepare(ctx); !errors.Is(err, ErrUnfit) || !strings.Contains(err.Error(), test.says) {
-			t.Errorf("preparing: %v, want %v that says %q", err, ErrUnfit, test.says)
+			t.Errorf("error of Prepare: got %v, want %v with %q", err, ErrUnfit, test.says)
 		}
 		if err := w.Ready(); err == nil || !strings.Contains(err.Error(), test.says) {
-			t.Errorf("ready: %v, want why not", err)
+			t.Errorf("Ready: got %v, want %q", err, test.says)
 		}
 	})
 }
@@ -196,7 +196,7 @@ func TestServerIsTooOld(t *testing.T) {
 	_, err := testNames.provision(t.Context(), js, patience, true, slog.New(slog.DiscardHandler))
 	want := "nats-server 2.11.9 at " + conn.ConnectedAddr() + " is older than 2.12: the room needs message schedules"
 	if !errors.Is(err, ErrUnfit) || !strings.Contains(err.Error(), want) {
-		t.Errorf("the error is %v, want %q", err, want)
+		t.Errorf("error: got %v, want %q", err, want)
 	}
 }
 
@@ -208,7 +208,7 @@ func TestStoreIsTooSmall(t *testing.T) {
 	_, err := w.names.provision(t.Context(), f.js, patience, true, f.log.Logger())
 	for _, setting := range []string{`stream "DEAD" with 67108864 bytes`, "NOTIFIER_STREAM_MAX_BYTES", "NOTIFIER_DLQ_MAX_BYTES", "max_file_store"} {
 		if err == nil || !strings.Contains(err.Error(), setting) {
-			t.Errorf("the error is %v, want one that says %s", err, setting)
+			t.Errorf("error: got %v, want one with %s", err, setting)
 		}
 	}
 }
@@ -231,7 +231,7 @@ func TestFullStream(t *testing.T) {
 		_, err = f.js.Publish(t.Context(), []string{"notify.payments", "notify.broken.ä"}[i%2], []byte(body))
 	}
 	if !strings.Contains(err.Error(), "maximum bytes exceeded") {
-		t.Errorf("the producer is told %v", err)
+		t.Errorf("error of the producer: got %v, want maximum bytes exceeded", err)
 	}
 	stored := int(f.streamInfo(testNames.Stream).State.Msgs)
 	f.denyFirst(comeBackIn(time.Second))
@@ -246,7 +246,7 @@ func TestConsumerIsAwaited(t *testing.T) {
 	f := newFixture(t)
 	w := f.newWorker(func(o *Options) { o.Provision = false })
 	if err := w.Ready(); err == nil {
-		t.Error("it is ready before it has looked for the consumer")
+		t.Error("Ready before Prepare: got no error, want one")
 	}
 	prepared := make(chan error, 1)
 	go func() {
@@ -283,7 +283,7 @@ func TestDeletedWhileRunning(t *testing.T) {
 				f.eventually("that is noticed", func() bool { return len(f.log.Lines("the consumer is not there")) == 1 })
 				if !provision {
 					if err := w.Ready(); err == nil {
-						t.Error("it is ready without a consumer")
+						t.Error("Ready without a consumer: got no error, want one")
 					}
 					f.provision(patience)
 				}

@@ -105,7 +105,7 @@ func TestAcknowledgementsLostWithTheConnection(t *testing.T) {
 	s.settle(batch...)
 	s.close(t.Context())
 	if conn.Stats().Reconnects == 0 {
-		t.Fatal("the connection was not lost")
+		t.Fatal("reconnects: got none, want one")
 	}
 	f.requireEmpty()
 	f.requireOutcomes(map[string]int{"dropped ": events})

@@ -185,7 +185,7 @@ func TestClosedConnection(t *testing.T) {
 		t.Errorf("error of the worker: got %v, want %v", err, errClosed)
 	}
 	if w.Ready() == nil {
-		t.Error("it is ready without a connection")
+		t.Error("Ready without a connection: got no error, want one")
 	}
 	if _, _, err := w.Prepare(t.Context()); !errors.Is(err, errClosed) {
 		t.Errorf("error of Prepare: got %v, want %v", err, errClosed)

@@ -53,7 +53,7 @@ func TestSplit(t *testing.T) {
 	}
 	for _, c := range f.throttle.asked() {
 		if c.Message.Stream != testNames.Stream || c.Message.Sequence != group || c.HasWaited {
-			t.Errorf("asked for %+v, want the group's identity", c)
+			t.Errorf("request: got %+v, want the origin of the group", c)
 		}
 	}
 	testkit.EqualMaps(t, titles, map[string]string{"First": "firing f1 group f1", "Second": "resolved f2 group f2"}, "events")

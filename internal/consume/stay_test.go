@@ -175,7 +175,7 @@ func TestStaysEnd(t *testing.T) {
 				f.sink.send = test.send
 				f.throttle.enter = func(stay throttle.Stay) bool {
 					if weight := 1 + size/weightBytes; stay.Weight != weight || stay.First != "payments" || stay.For != stayIn {
-						t.Errorf("it stays as %+v, want a weight of %d", stay, weight)
+						t.Errorf("stay: got %+v, want a weight of %d", stay, weight)
 					}
 					return true
 				}

@@ -24,10 +24,10 @@ func TestServerClock(t *testing.T) {
 	for _, ahead := range []time.Duration{time.Hour, -time.Hour, 3 * time.Second, 0} {
 		c.learn(asked, asked.Add(2*time.Second), asked.Add(time.Second+ahead))
 		if got := c.at(asked); !got.Equal(asked.Add(ahead)) {
-			t.Errorf("server %v ahead: got %v at %v", ahead, got, asked)
+			t.Errorf("time of a server %v ahead: got %v, want %v", ahead, got, asked.Add(ahead))
 		}
 		if got := c.since(c.at(asked)) - time.Since(asked); got < -time.Second || got > time.Second {
-			t.Errorf("server %v ahead: got an age that is wrong by %v", ahead, got)
+			t.Errorf("error of an age by a server %v ahead: got %v, want about none", ahead, got)
 		}
 	}
 	for _, answer := range []struct {

@@ -154,7 +154,7 @@ func (f *fixture) replay(number uint64) (Outcome, error) {
 	store, letters := f.open()
 	chosen, _, err := Filter{IDs: []string{fmt.Sprint(number)}}.Select(letters)
 	if err != nil || len(chosen) != 1 {
-		f.Fatalf("letter %d: %v, %v", number, chosen, err)
+		f.Fatalf("letter %d: got %v, %v, want one", number, chosen, err)
 	}
 	return store.Replay(f.Context(), chosen[0])
 }

@@ -121,7 +121,7 @@ func (f *fixture) interrupted(number uint64) {
 	l := letters[slices.IndexFunc(letters, func(l Letter) bool { return l.Number == number })]
 	message := testkit.Must(store.message(f.Context(), number))(f)
 	if known, err := store.publish(f.Context(), message, l); known || err != nil {
-		f.Fatalf("publish the event: %t, %v", known, err)
+		f.Fatalf("publish: got a duplicate: %t, %v; want a new message", known, err)
 	}
 }
 

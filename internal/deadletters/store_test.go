@@ -55,7 +55,7 @@ func TestRead(t *testing.T) {
 	store, _ := f.open()
 	got, err := store.Read(t.Context(), number)
 	if err != nil || string(got.Body) != body || got.Header.Get("X-Trace") != "7" || got.ID != "order" {
-		t.Errorf("got %+v, %v", got, err)
+		t.Errorf("letter: got %+v, %v, want order with %q", got, err, body)
 	}
 	_, err = store.Read(t.Context(), number+1)
 	f.wantError(err, ErrNotFound, "")

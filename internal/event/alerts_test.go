@@ -136,7 +136,7 @@ func TestDecodeAlertSeverity(t *testing.T) {
 			}
 			body := one(fmt.Sprintf(`"status":%q,"labels":{"alertname":"x","severity":%q}`, status, word))
 			if got, err := decoder().Decode(message(body)); err != nil || got.Severity != expected || got.Fields != nil {
-				t.Errorf("%q, %q: severity %q, fields %v, %v, want %q", word, status, got.Severity, got.Fields, err, expected)
+				t.Errorf("%q, %q: got severity %q, fields %v, %v, want %q and no fields", word, status, got.Severity, got.Fields, err, expected)
 			}
 		}
 	}
@@ -150,10 +150,10 @@ func TestDecodeAlertCategory(t *testing.T) {
 		body := []byte(`{"category":"no","alerts":[{"labels":{"alertname":"x","category":"` + label + `"}}]}`)
 		got, err := decoder().Decode(event.Message{Subject: "notify", Data: body})
 		if err != nil || got.Category != want {
-			t.Errorf("label %q: category %q, %v, want %q", label, got.Category, err, want)
+			t.Errorf("label %q: got category %q, %v, want %q", label, got.Category, err, want)
 		}
 		if got, err := decoder().Decode(event.Message{Subject: "notify.b.c", Data: body}); err != nil || got.Category != "b.c" {
-			t.Errorf("label %q below the prefix: category %q, %v", label, got.Category, err)
+			t.Errorf("label %q below the prefix: got category %q, %v, want b.c", label, got.Category, err)
 		}
 	}
 }
@@ -217,7 +217,7 @@ func TestDecodeAlertFaults(t *testing.T) {
 func requireNoParts(t *testing.T, m event.Message) {
 	t.Helper()
 	if parts, bad := decoder().Parts(m); parts != nil || bad != nil {
-		t.Errorf("%.60q: %d parts, %v", m.Data, len(parts), bad)
+		t.Errorf("%.60q: got %d parts, %v, want none", m.Data, len(parts), bad)
 	}
 }
 
@@ -263,11 +263,11 @@ func TestParts(t *testing.T) {
 		for _, part := range parts {
 			names, subjects = append(names, part.Name), append(subjects, part.Subject)
 			if part.ID != test.id || part.Derived != test.derived {
-				t.Errorf("%s: ID %q, derived %t, want %q, %t", test.name, part.ID, part.Derived, test.id, test.derived)
+				t.Errorf("%s: got ID %q, derived %t, want %q, %t", test.name, part.ID, part.Derived, test.id, test.derived)
 			}
 		}
 		if !slices.Equal(names, test.names) || !slices.Equal(subjects, test.subjects) || bad != nil {
-			t.Errorf("%s: parts %q on %q, %v, want %q on %q", test.name, names, subjects, bad, test.names, test.subjects)
+			t.Errorf("%s: got parts %q on %q, %v, want %q on %q", test.name, names, subjects, bad, test.names, test.subjects)
 		}
 		checkParts(t, test.m)
 	}
@@ -308,12 +308,12 @@ func TestPartsOfAGroupWithBadAlerts(t *testing.T) {
 			names = append(names, part.Name)
 		}
 		if !slices.Equal(names, test.parts) || bad == nil {
-			t.Errorf("%s: parts %q, fault %v, want %q", test.name, names, bad, test.parts)
+			t.Errorf("%s: got parts %q, fault %v, want %q and a fault", test.name, names, bad, test.parts)
 			continue
 		}
 		checkFault(t, bad, test.reason, test.detail)
 		if test.reason != event.ReasonTooLarge && !strings.HasSuffix(bad.Detail, test.detail) {
-			t.Errorf("%s: %q, want %q", test.name, bad.Detail, test.detail)
+			t.Errorf("%s: got %q, want %q", test.name, bad.Detail, test.detail)
 		}
 		checkParts(t, test.m)
 	}
@@ -326,7 +326,7 @@ func checkParts(t testing.TB, m event.Message) {
 	parts, bad := d.Parts(m)
 	if parts == nil {
 		if bad != nil {
-			t.Errorf("no parts, but a fault %v", bad)
+			t.Errorf("fault without parts: got %v, want none", bad)
 		}
 		return
 	}
@@ -338,14 +338,14 @@ func checkParts(t testing.TB, m event.Message) {
 	for i, part := range parts {
 		got, err := d.Decode(event.Message{Subject: part.Subject, Header: map[string][]string{"Nats-Msg-Id": {"room"}}, Data: part.Data, Room: part.Room()})
 		if err != nil {
-			t.Errorf("part %+v: %v", part, err)
+			t.Errorf("part %+v: got %v, want no error", part, err)
 		}
 		identities[got.Identity()] = true
 		if got.ID != part.ID || got.Derived != part.Derived || got.Part != part.Name || got.Part == "" || !bytes.HasPrefix(part.Data, []byte("{")) {
-			t.Errorf("part %+v decodes to %+v", part, got)
+			t.Errorf("event: got %+v, want the identity of %+v", got, part)
 		}
 		if nested, bad := d.Parts(event.Message{Subject: part.Subject, Data: part.Data}); nested != nil || bad != nil {
-			t.Errorf("part %+v is split again", part)
+			t.Errorf("parts of %+v: got some, want none", part)
 		}
 		if i > 0 || firstErr != nil {
 			continue
@@ -371,7 +371,7 @@ func TestPartsDecodeToWhatTheirAlertsSay(t *testing.T) {
 	}
 	parts, bad := decoder().Parts(group(alerts...))
 	if bad != nil || len(parts) != len(alerts) {
-		t.Fatalf("%d parts, %v", len(parts), bad)
+		t.Fatalf("got %d parts, %v, want %d", len(parts), bad, len(alerts))
 	}
 	for i, part := range parts {
 		requireDecoded(t, message(string(part.Data)), testkit.Must(decoder().Decode(group(alerts[i])))(t), fmt.Sprintf("part %d", i))

@@ -217,7 +217,7 @@ func TestDecodeBinaryCloudEventPercentDecoding(t *testing.T) {
 		if !test.isReference {
 			checkFault(t, err, event.ReasonBadCloudEvent, "source: ")
 		} else if err != nil || got.Source != test.want {
-			t.Errorf("ce-source %q: source %q, %v, want %q", test.given, got.Source, err, test.want)
+			t.Errorf("ce-source %q: got source %q, %v, want %q", test.given, got.Source, err, test.want)
 		}
 	}
 }

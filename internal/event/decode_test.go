@@ -49,7 +49,7 @@ func requireDecoded(t testing.TB, m event.Message, want event.Event, name string
 	t.Helper()
 	got, err := decoder().Decode(m)
 	if err != nil {
-		t.Errorf("%s: %v", name, err)
+		t.Errorf("%s: got %v, want no error", name, err)
 		return
 	}
 	testkit.EqualDeeply(t, got, want, "%s", name)
@@ -70,10 +70,10 @@ func requireFaults(t *testing.T, table []faulty, headers ...string) {
 			got, err := decoder().Decode(withHeader(message(body), headers...))
 			checkFault(t, err, test.reason, test.detail)
 			if got.ID == "" || got.Category != "errors" {
-				t.Errorf("the event beside the fault has ID %q and category %q", got.ID, got.Category)
+				t.Errorf("event beside the fault: got ID %q and category %q, want an ID and errors", got.ID, got.Category)
 			}
 			if t.Failed() {
-				t.Fatalf("body %.200q", body)
+				t.Fatalf("got the errors above, want none for the body %.200q", body)
 			}
 		}
 	}
@@ -84,16 +84,16 @@ func checkFault(t testing.TB, err error, reason event.Reason, detail string) {
 	t.Helper()
 	var fault *event.Fault
 	if !errors.As(err, &fault) {
-		t.Errorf("error %v (%T), want a *Fault with %s", err, err, reason)
+		t.Errorf("error: got %v (%T), want a *Fault with %s", err, err, reason)
 		return
 	}
 	testkit.Equal(t, fault.Reason, reason, "reason of %v", fault)
 	if !strings.Contains(fault.Detail, detail) {
-		t.Errorf("detail %q, want it to hold %q", fault.Detail, detail)
+		t.Errorf("detail: got %q, want %q in it", fault.Detail, detail)
 	}
 	if fault.Detail == "" || len(fault.Detail) > 200 || !utf8.ValidString(fault.Detail) ||
 		strings.ContainsFunc(fault.Detail, func(r rune) bool { return !strconv.IsPrint(r) }) {
-		t.Errorf("detail %q is not one printable line of at most 200 bytes", fault.Detail)
+		t.Errorf("detail: got %q, want one printable line of at most 200 bytes", fault.Detail)
 	}
 	testkit.Equal(t, fault.Error(), string(fault.Reason)+": "+fault.Detail, "Error()")
 }
@@ -190,7 +190,7 @@ func TestDecodeCategory(t *testing.T) {
 	} {
 		got, err := decode(test.subject, test.body)
 		if err != nil || got.Category != test.want {
-			t.Errorf("%s %s: category %q, %v, want %q", test.subject, test.body, got.Category, err, test.want)
+			t.Errorf("%s %s: got category %q, %v, want %q", test.subject, test.body, got.Category, err, test.want)
 		}
 	}
 	for value, fault := range map[string]string{
@@ -229,7 +229,7 @@ func TestDecodeKeepsTheMessage(t *testing.T) {
 	testkit.Equal(t, string(m.Data), body, "body after decoding")
 	clear(m.Data)
 	if got.Title != "a" || got.Text != "b" || got.Fields[0] != (event.Field{Name: "c", Value: "d"}) || got.ID != "e" {
-		t.Errorf("the event changed with the body: %+v", got)
+		t.Errorf("event after a change of the body: got %+v, want no change", got)
 	}
 }
 
@@ -242,11 +242,11 @@ func TestReasonsAndFault(t *testing.T) {
 	cause := errors.New("cause")
 	fault := event.NewFault(event.ReasonSlackRejected, "a\nb\x00\xff"+strings.Repeat("é", 200), cause)
 	if !errors.Is(fault, cause) {
-		t.Error("the cause is lost")
+		t.Errorf("cause: got none, want %v", cause)
 	}
 	checkFault(t, fault, event.ReasonSlackRejected, "a b\ufffd\ufffdé")
 	if !strings.HasSuffix(fault.Detail, "é…") {
-		t.Errorf("detail %q, want it cut at a rune with a mark", fault.Detail)
+		t.Errorf("detail: got %q, want a cut at a rune with a mark", fault.Detail)
 	}
 }
 
@@ -281,7 +281,7 @@ func FuzzDecode(f *testing.F) {
 		d := event.Decoder{Prefix: "notify", MaxBytes: 20_000}
 		e, err := d.Decode(m)
 		if e.ID == "" || len(e.ID) > event.MaxIDBytes || !utf8.ValidString(e.ID) || strings.ContainsFunc(e.ID, unicode.IsControl) {
-			t.Errorf("ID %q", e.ID)
+			t.Errorf("ID: got %q, want a printable one of 1 to %d bytes", e.ID, event.MaxIDBytes)
 		}
 		again, againErr := d.Decode(m)
 		if !reflect.DeepEqual(e, again) || fmt.Sprint(err) != fmt.Sprint(againErr) {
@@ -290,7 +290,7 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			fault, isFault := errors.AsType[*event.Fault](err)
 			if !isFault || !slices.Contains(event.Reasons(), fault.Reason) {
-				t.Fatalf("error %v (%T) is not a fault with a known reason", err, err)
+				t.Fatalf("error: got %v (%T), want a fault with a known reason", err, err)
 			}
 			checkFault(t, err, fault.Reason, "")
 			return
@@ -306,19 +306,19 @@ func checkEvent(t *testing.T, e event.Event) {
 		t.Error(err)
 	}
 	if e.Cost < 1 || e.Cost > event.MaxCost {
-		t.Errorf("cost %d", e.Cost)
+		t.Errorf("cost: got %d, want 1 to %d", e.Cost, event.MaxCost)
 	}
 	if strings.TrimSpace(e.Title) == "" && strings.TrimSpace(e.Text) == "" {
-		t.Errorf("neither title %q nor text %q", e.Title, e.Text)
+		t.Errorf("got title %q and text %q, want one of them", e.Title, e.Text)
 	}
 	if !slices.Contains([]event.Severity{"info", "warning", "error", "critical"}, e.Severity) {
-		t.Errorf("severity %q", e.Severity)
+		t.Errorf("severity: got %q, want a known one", e.Severity)
 	}
 	if !slices.Contains([]event.Status{"", "firing", "resolved"}, e.Status) || event.StableID(e.Key) != e.Key {
-		t.Errorf("status %q, key %q", e.Status, e.Key)
+		t.Errorf("got status %q and key %q, want a known status and a stable key", e.Status, e.Key)
 	}
 	if heading := e.Heading(); strings.TrimSpace(heading) == "" {
-		t.Errorf("heading %q", heading)
+		t.Errorf("heading: got %q, want a visible one", heading)
 	}
 	all := []string{e.Title, e.Text, e.Source, e.Link}
 	for _, field := range e.Fields {
@@ -326,7 +326,7 @@ func checkEvent(t *testing.T, e event.Event) {
 	}
 	for _, s := range all {
 		if !utf8.ValidString(s) {
-			t.Errorf("%q is not valid UTF-8", s)
+			t.Errorf("text: got %q, want valid UTF-8", s)
 		}
 	}
 }

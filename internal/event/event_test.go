@@ -53,7 +53,7 @@ func TestPair(t *testing.T) {
 		{event.Event{Category: "a", Status: event.StatusResolved}, "", false},
 	} {
 		if pair, resolves := test.e.Pair(), test.e.Resolves(); pair != test.pair || resolves != test.resolves {
-			t.Errorf("%+v: pair %q, resolves %t, want %q, %t", test.e, pair, resolves, test.pair, test.resolves)
+			t.Errorf("%+v: got pair %q, resolves %t, want %q, %t", test.e, pair, resolves, test.pair, test.resolves)
 		}
 	}
 }
@@ -99,15 +99,12 @@ func TestDecodeID(t *testing.T) {
 		{"long stream name", event.Message{Subject: "notify.a", Data: []byte("x"), Stream: long, Sequence: 1}, hash(long + ":1"), true},
 	} {
 		got, err := decoder().Decode(test.m)
-		if err != nil {
-			t.Errorf("%s: %v", test.name, err)
-		}
-		if got.ID != test.want || got.Derived != test.derived {
-			t.Errorf("%s: ID %q, derived %t, want %q, %t", test.name, got.ID, got.Derived, test.want, test.derived)
+		if err != nil || got.ID != test.want || got.Derived != test.derived {
+			t.Errorf("%s: got ID %q, derived %t, %v, want %q, %t", test.name, got.ID, got.Derived, err, test.want, test.derived)
 		}
 	}
 	if id := hash("a\nb"); id != "sha256:7e18f737311b2dc3b2f269dd78396b0351f14fb6" || len(id) > event.MaxIDBytes {
-		t.Errorf("the hash of an ID is %q", id)
+		t.Errorf("hash of an ID: got %q, want sha256: and 40 digits", id)
 	}
 }
 
@@ -131,7 +128,7 @@ func TestDecodePart(t *testing.T) {
 		{"the room beside a fault", inRoom(message("{"), event.RoomIdentity{ID: "i", Part: "fingerprint"}), "fingerprint"},
 	} {
 		if got, _ := decoder().Decode(test.m); got.Part != test.part {
-			t.Errorf("%s: part %q, want %q", test.name, got.Part, test.part)
+			t.Errorf("%s: got part %q, want %q", test.name, got.Part, test.part)
 		}
 	}
 }
@@ -157,7 +154,7 @@ func TestDecodeIDBesideAFault(t *testing.T) {
 	} {
 		got, err := decoder().Decode(test.m)
 		if err == nil || got.ID != test.want {
-			t.Errorf("%s: ID %q, %v, want %q beside a fault", test.name, got.ID, err, test.want)
+			t.Errorf("%s: got ID %q, %v, want %q beside a fault", test.name, got.ID, err, test.want)
 		}
 	}
 }

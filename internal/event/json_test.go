@@ -26,11 +26,11 @@ func TestParseObjectKeepsOrderAndDuplicates(t *testing.T) {
 		{"b", "1"}, {"a", `"x\"},{"`}, {"b", `[{"c":"]"}, 2 ]`}, {"a", "null"}, {"", "-1e2"},
 	}
 	if len(got) != len(want) {
-		t.Fatalf("%d members, want %d", len(got), len(want))
+		t.Fatalf("got %d members, want %d", len(got), len(want))
 	}
 	for i, m := range got {
 		if m.name != want[i].name || string(m.value) != want[i].value {
-			t.Errorf("member %d is %q: %s, want %q: %s", i, m.name, m.value, want[i].name, want[i].value)
+			t.Errorf("member %d: got %q: %s, want %q: %s", i, m.name, m.value, want[i].name, want[i].value)
 		}
 	}
 	testkit.Equal(t, string(got.get("b")), `[{"c":"]"}, 2 ]`, "the last b")
@@ -74,25 +74,25 @@ func FuzzObject(f *testing.F) {
 		if err != nil {
 			var fault *Fault
 			if !errors.As(err, &fault) || fault.Reason != ReasonBadJSON {
-				t.Fatalf("error %v is not %s", err, ReasonBadJSON)
+				t.Fatalf("error: got %v, want %s", err, ReasonBadJSON)
 			}
 			if wantErr == nil {
-				t.Fatalf("%q: %v, but it is valid", data, err)
+				t.Fatalf("%q: got %v, want no error", data, err)
 			}
 			return
 		}
 		if wantErr != nil {
-			t.Fatalf("%q was taken, but %v", data, wantErr)
+			t.Fatalf("%q: got no error, want %v", data, wantErr)
 		}
 		names := map[string]bool{}
 		for _, m := range got {
 			names[m.name] = true
 			if !json.Valid(m.value) {
-				t.Fatalf("%q: value %q is not JSON", data, m.value)
+				t.Fatalf("%q: got value %q, want JSON", data, m.value)
 			}
 		}
 		if len(names) != len(want) {
-			t.Fatalf("%q: %d names, want %d", data, len(names), len(want))
+			t.Fatalf("%q: got %d names, want %d", data, len(names), len(want))
 		}
 		for name, value := range want {
 			last := slices.Collect(func(yield func(string) bool) {
@@ -103,7 +103,7 @@ func FuzzObject(f *testing.F) {
 				}
 			})
 			if len(last) == 0 || last[len(last)-1] != string(value) {
-				t.Fatalf("%q: member %q is %q, want %s last", data, name, last, value)
+				t.Fatalf("%q: got member %q with %q, want %s last", data, name, last, value)
 			}
 		}
 	})

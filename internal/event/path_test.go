@@ -101,7 +101,7 @@ func TestCategoryOf(t *testing.T) {
 			category, bare, err := event.Decoder{Prefix: "notify"}.CategoryOf(subject)
 			checkFault(t, err, event.ReasonBadCategory, fault)
 			if category != "" || bare {
-				t.Errorf("CategoryOf(%q) = %q, %t beside a fault", subject, category, bare)
+				t.Errorf("CategoryOf(%q): got %q, %t, want none beside a fault", subject, category, bare)
 			}
 		}
 	}
@@ -119,7 +119,7 @@ func TestCategoryOfAllocatesNothing(t *testing.T) { // counts allocations, so no
 	if n := testing.AllocsPerRun(100, func() {
 		for prefix := range event.Prefixes("payments.refunds.failed") {
 			if prefix == "" {
-				t.Error("empty prefix")
+				t.Error("got an empty prefix, want none")
 			}
 		}
 	}); n != 0 {
@@ -139,29 +139,29 @@ func FuzzCategory(f *testing.F) {
 		if err != nil {
 			checkFault(t, err, event.ReasonBadCategory, "")
 			if category != "" || bare {
-				t.Errorf("CategoryOf(%q) = %q, %t beside an error", subject, category, bare)
+				t.Errorf("CategoryOf(%q): got %q, %t, want none beside an error", subject, category, bare)
 			}
 			return
 		}
 		if bare {
 			if subject != "notify" || category != "" {
-				t.Errorf("CategoryOf(%q) = %q, bare", subject, category)
+				t.Errorf("CategoryOf(%q): got %q, bare, want notify alone to be bare", subject, category)
 			}
 			return
 		}
 		if err := event.ValidatePath(category); err != nil {
-			t.Errorf("CategoryOf(%q) = %q: %v", subject, category, err)
+			t.Errorf("CategoryOf(%q): got %q (%v), want a category", subject, category, err)
 		}
 		if !strings.EqualFold("notify."+category, subject) {
-			t.Errorf("CategoryOf(%q) = %q", subject, category)
+			t.Errorf("CategoryOf(%q): got %q, want the levels of the subject", subject, category)
 		}
 		prefixes := slices.Collect(event.Prefixes(category))
 		if len(prefixes) > event.MaxTokens || prefixes[len(prefixes)-1] != category {
-			t.Errorf("Prefixes(%q) = %q", category, prefixes)
+			t.Errorf("Prefixes(%q): got %q, want at most %d with the category last", category, prefixes, event.MaxTokens)
 		}
 		for _, prefix := range prefixes {
 			if event.ValidatePath(prefix) != nil || !utf8.ValidString(prefix) {
-				t.Errorf("prefix %q of %q is not a category", prefix, category)
+				t.Errorf("prefix of %q: got %q, want a category", category, prefix)
 			}
 		}
 	})

@@ -2,6 +2,7 @@ package event_test
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -49,7 +50,7 @@ func TestParsePattern(t *testing.T) {
 		"129 bytes":     {strings.Repeat("a", 129)},
 	})
 	if zero := (event.Pattern{}); zero.Depth() != 0 || zero.Matches("a") || zero.Matches("") {
-		t.Error("the zero Pattern is not empty")
+		t.Error("zero Pattern: got one with levels, want an empty one")
 	}
 }
 
@@ -112,7 +113,7 @@ func TestTableLookup(t *testing.T) {
 			t.Errorf("Lookup(%q) = %q, %t, want %q", path, entry.Pattern, ok, want)
 		}
 		if ok && entry.Value != "value of "+want {
-			t.Errorf("Lookup(%q) has %q", path, entry.Value)
+			t.Errorf("Lookup(%q): got the value %q, want that of %q", path, entry.Value, want)
 		}
 	}
 }
@@ -147,11 +148,8 @@ func TestTableKeepsItsEntries(t *testing.T) {
 	entries.Entries()[1].Value = 99
 	testkit.EqualSlices(t, entries.Entries(), want, "Entries()")
 	var zero event.Table[int]
-	if _, ok := zero.Lookup("a"); ok || len(zero.Entries()) != 0 {
-		t.Error("the zero Table is not empty")
-	}
-	if _, ok := zero.Nearest("a.b"); ok {
-		t.Error("the zero Table has something near")
+	if _, ok := zero.Nearest("a.b"); ok || len(zero.Entries()) != 0 {
+		t.Error("zero Table: got an entry, want none")
 	}
 }
 
@@ -159,13 +157,8 @@ func TestNewTableReportsEveryFault(t *testing.T) {
 	t.Parallel()
 	a, b := pattern(t, "a"), pattern(t, "b.*")
 	_, err := event.NewTable([]event.Entry[int]{{a, 1}, {b, 2}, {a, 3}, {b, 4}, {a, 5}, {event.Pattern{}, 6}})
-	if err == nil {
-		t.Fatal("patterns given twice are no error")
-	}
 	want := "pattern \"a\" is given twice\npattern \"b.*\" is given twice\na pattern is empty"
-	if err.Error() != want {
-		t.Errorf("error %q, want %q", err, want)
-	}
+	testkit.Equal(t, fmt.Sprint(err), want, "error")
 }
 
 func FuzzPattern(f *testing.F) {
@@ -184,20 +177,20 @@ func FuzzPattern(f *testing.F) {
 			}
 		}
 		if valid := event.ValidatePath(strings.Join(tokens, ".")) == nil; valid != (err == nil) {
-			t.Errorf("ParsePattern(%q) = %v, but with its wildcards filled in it is a category: %t", one, err, valid)
+			t.Errorf("ParsePattern(%q): got %v, want a pattern: %t", one, err, valid)
 		}
 		if err != nil {
 			return
 		}
 		if p.String() != one || p.Depth() != strings.Count(one, ".")+1 {
-			t.Errorf("ParsePattern(%q) = %q of depth %d", one, p, p.Depth())
+			t.Errorf("ParsePattern(%q): got %q of depth %d, want the text and its levels", one, p, p.Depth())
 		}
 		q, err := event.ParsePattern(other)
 		if err != nil {
 			return
 		}
 		if p.Compare(q) != -q.Compare(p) || (p.Compare(q) == 0) != (p == q) {
-			t.Errorf("%q.Compare(%q) = %d, the other way %d", p, q, p.Compare(q), q.Compare(p))
+			t.Errorf("%q.Compare(%q): got %d and %d, want opposites, 0 for equal patterns", p, q, p.Compare(q), q.Compare(p))
 		}
 		if event.ValidatePath(path) != nil || p == q {
 			return
@@ -205,16 +198,16 @@ func FuzzPattern(f *testing.F) {
 		both := testkit.Must(event.NewTable([]event.Entry[int]{{p, 1}, {q, 2}}))(t)
 		entry, ok := both.Lookup(path)
 		if ok != (p.Matches(path) || q.Matches(path)) {
-			t.Fatalf("Lookup(%q) = %t for %q and %q", path, ok, p, q)
+			t.Fatalf("Lookup(%q) in %q and %q: got %t, want %t", path, p, q, ok, !ok)
 		}
 		if !ok {
 			return
 		}
 		if !entry.Pattern.Matches(path) {
-			t.Errorf("Lookup(%q) = %q, which does not match", path, entry.Pattern)
+			t.Errorf("Lookup(%q): got %q, want a match", path, entry.Pattern)
 		}
 		if p.Matches(path) && q.Matches(path) && entry.Pattern != slices.MinFunc([]event.Pattern{p, q}, event.Pattern.Compare) {
-			t.Errorf("Lookup(%q) = %q of %q and %q", path, entry.Pattern, p, q)
+			t.Errorf("Lookup(%q) in %q and %q: got %q, want the first in order", path, p, q, entry.Pattern)
 		}
 	})
 }

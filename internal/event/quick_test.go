@@ -91,7 +91,7 @@ func TestQuickTitle(t *testing.T) {
 	} {
 		testkit.Equal(t, event.QuickTitle([]byte(body)), want, "QuickTitle(%s)", body)
 		if e, err := decoder().Decode(message(body)); err == nil && want != "" && e.Heading() != want {
-			t.Errorf("%s decodes to an event with the heading %q, want %q", body, e.Heading(), want)
+			t.Errorf("heading of %s: got %q, want %q", body, e.Heading(), want)
 		}
 	}
 }
@@ -115,13 +115,13 @@ func FuzzQuick(f *testing.F) {
 			return
 		}
 		if e.Status == event.StatusResolved && !mayResolve {
-			t.Error("a resolved event was ruled out")
+			t.Error("MayResolve: got false, want true for a resolved event")
 		}
 		if title != "" && title != e.Heading() {
-			t.Errorf("title %q, want %q", title, e.Heading())
+			t.Errorf("title: got %q, want %q", title, e.Heading())
 		}
 		if title == "" && !strings.Contains(string(body), "base64") && !strings.Contains(string(body), `\u`) {
-			t.Errorf("no title, want %q", e.Heading())
+			t.Errorf("title: got none, want %q", e.Heading())
 		}
 	})
 }

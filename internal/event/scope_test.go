@@ -23,7 +23,7 @@ func TestParseScope(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{">", "a", "a.>", "*", "*.>", "payments.*.failed", "payments.*.>", "a.b.c.d.e.f.g.>", "a.b.c.d.e.f.g.h"} {
 		if s, err := event.ParseScope(text); err != nil || s.String() != text {
-			t.Errorf("ParseScope(%q) = %q, %v", text, s, err)
+			t.Errorf("ParseScope(%q): got %q, %v, want the text", text, s, err)
 		}
 	}
 	parse := func(text string) error {
@@ -80,7 +80,7 @@ func TestScopesLookup(t *testing.T) {
 	}
 	var zero event.Scopes[int]
 	if _, ok := zero.Lookup("a.b"); ok || len(zero.Entries()) != 0 {
-		t.Error("the zero Scopes is not empty")
+		t.Error("zero Scopes: got an entry, want none")
 	}
 }
 
@@ -96,7 +96,7 @@ func TestScopesKeepTheirEntries(t *testing.T) {
 	s.Entries()[1].Value = 99
 	testkit.EqualSlices(t, s.Entries(), want, "Entries()")
 	if got, _ := s.Lookup("x"); got != 1 {
-		t.Errorf("Lookup(x) = %d, changed from outside", got)
+		t.Errorf("Lookup(x): got %d, want 1", got)
 	}
 }
 
@@ -110,6 +110,6 @@ func TestNewScopesReportsEveryFault(t *testing.T) {
 	_, err := event.NewScopes(append(entries, event.ScopeEntry[int]{}))
 	want := "scope \"a.>\" is given twice\nscope \">\" is given twice\na scope is empty"
 	if err == nil || err.Error() != want {
-		t.Errorf("error %v, want %q", err, want)
+		t.Errorf("error: got %v, want %q", err, want)
 	}
 }

@@ -43,7 +43,7 @@ func FuzzMessage(f *testing.F) {
 				}
 			}
 			if msgID := m.Header.Get(headerMessageID); msgID != "" && !strings.HasPrefix(msgID, "payments.eu/") {
-				t.Errorf("Nats-Msg-Id is %q", msgID)
+				t.Errorf("Nats-Msg-Id: got %q, want one of payments.eu/", msgID)
 			}
 			ack := &jetstream.PubAck{Stream: "NOTIFICATIONS", Sequence: uint64(i) + 1}
 			stored := event.Message{Subject: m.Subject, Header: m.Header, Data: m.Data, Stream: ack.Stream, Sequence: ack.Sequence}

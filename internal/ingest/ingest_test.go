@@ -189,7 +189,7 @@ func TestIdentity(t *testing.T) {
 			}
 			want, isHashed := strings.CutSuffix(test.id, "*")
 			if id := m.Header.Get(nats.MsgIdHdr); !strings.HasPrefix(id, want) || !isHashed && id != want {
-				t.Errorf("Nats-Msg-Id is %q, want %q", id, test.id)
+				t.Errorf("Nats-Msg-Id: got %q, want %q", id, test.id)
 			}
 			testkit.Equal(t, got.Duplicate, false, "the first is a duplicate")
 			testkit.EqualDeeply(t, again, receipt{ID: got.ID, Stream: streamName, Sequence: got.Sequence, Duplicate: true}, "the second")
@@ -294,7 +294,7 @@ func TestRefused(t *testing.T) {
 			said := got.receipt(t)
 			testkit.Equal(t, said.Reason, test.reason, "reason")
 			if !strings.Contains(said.Detail, test.says) || said.Detail == "" {
-				t.Errorf("%q does not say %q", said.Detail, test.says)
+				t.Errorf("detail: got %q, want %q in it", said.Detail, test.says)
 			}
 			testkit.Equal(t, got.header.Get("Allow") != "", test.status == 405, "methods are named")
 		})

@@ -215,7 +215,7 @@ func TestJunkTakesNoNeighboursEntries(t *testing.T) {
 		testkit.Equal(t, singles, SinglesPerWorker, "single entries of many first levels")
 		events, _ = total(after, func(e Entry) bool { return e.Category == "" && e.Below })
 		if events == 0 {
-			t.Error("no entry counts the events beyond the bounds")
+			t.Error("events beyond the bounds: got none, want some in one entry")
 		}
 	})
 }
@@ -380,7 +380,7 @@ func TestRealStream(t *testing.T) {
 	wantIDs(Query{Category: "orders"}, "evt-1000")
 	wantIDs(Query{Category: "payments", Title: "x"}, "evt-100") // the titles of counted events are unknown
 	wantIDs(Query{Since: begin.Add(time.Hour)})
-	read := testkit.Must(reader.Search(t.Context(), []Query{{ID: "evt-500"}}, func(_ int, e Entry) { t.Errorf("found %+v", e) }))(t)[0]
+	read := testkit.Must(reader.Search(t.Context(), []Query{{ID: "evt-500"}}, func(_ int, e Entry) { t.Errorf("got %+v, want nothing", e) }))(t)[0]
 	testkit.Equal(t, read.Counted, 900, "counted events")
 	if age := time.Since(read.Begins); age < 0 || age > time.Since(begin) {
 		t.Errorf("begin of the journal: got %v, want a time since %v", read.Begins, begin)

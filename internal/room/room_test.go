@@ -116,7 +116,7 @@ func TestProducersHeadersCommandNothing(t *testing.T) {
 		t.Errorf("entry: got %+v (%v), want nothing of the producer", got, err)
 	}
 	if len(producer) != len(harmless)+14 || producer["X-Trace"] == nil {
-		t.Error("the producer's headers were changed")
+		t.Errorf("producer's headers: got %v, want no change", producer)
 	}
 }
 
@@ -141,7 +141,7 @@ func TestReadNonsense(t *testing.T) {
 		}
 	}
 	if _, err := room.Read(nil, stored); err == nil {
-		t.Error("no headers give no error")
+		t.Error("no headers: got no error, want one")
 	}
 }
 
@@ -153,37 +153,37 @@ func TestSubjects(t *testing.T) {
 	for _, reason := range []room.Reason{room.Slot, room.Pair, room.Redis} {
 		schedule, target := subjects.Schedule(reason, "payments", "some message")
 		if !matches(subjects.Waiting(reason), schedule) || matchesAny(subjects.Ready(), schedule) {
-			t.Errorf("the schedule %s is taken before it is due, or is not counted", schedule)
+			t.Errorf("schedule %s: got wrong filters, want %s and none of %s", schedule, subjects.Waiting(reason), subjects.Ready())
 		}
 		if matches(subjects.Waiting(reason), target) || !matchesAny(subjects.Ready(), target) {
-			t.Errorf("what is due, on %s, is not taken, or counts as waiting", target)
+			t.Errorf("target %s: got wrong filters, want one of %s and not %s", target, subjects.Ready(), subjects.Waiting(reason))
 		}
 		undecided := reason == room.Redis
 		if matchesAny(subjects.Undecided(), schedule) != undecided || matchesAny(subjects.Undecided(), target) != undecided {
-			t.Errorf("%s and %s count as undecided: want %t", schedule, target, undecided)
+			t.Errorf("%s and %s: got the wrong filters, want undecided %t", schedule, target, undecided)
 		}
 		requireFirst(t, schedule, "payments")
 		requireFirst(t, target, "payments")
 		if other, _ := subjects.Schedule(reason, "payments", "another message"); other == schedule {
-			t.Errorf("two messages have the schedule %s", schedule)
+			t.Errorf("schedules of two messages: got %s twice, want different ones", schedule)
 		}
 	}
 	for _, reason := range []room.Reason{room.Part, room.Replay} {
 		queue := subjects.Queue(reason, "payments")
 		if !matchesAny(subjects.Ready(), queue) || !matchesAny(subjects.Undecided(), queue) || !matches(subjects.Waiting(reason), queue) {
-			t.Errorf("what is on %s is not taken, not counted, or does not count as undecided", queue)
+			t.Errorf("queue %s: got wrong filters, want it ready, undecided and waiting", queue)
 		}
 		requireFirst(t, queue, "payments")
 	}
 	held := subjects.Channel(token, "payments")
 	if matchesAny(subjects.Ready(), held) || matchesAny(subjects.Undecided(), held) {
-		t.Errorf("what is on %s is taken by another consumer than its channel's", held)
+		t.Errorf("channel %s: got another filter, want that of the channel alone", held)
 	}
 	if !matches(subjects.ChannelFilter(token), held) || matches(subjects.ChannelFilter(room.Token("C2")), held) {
-		t.Errorf("the consumer of the channel's queue does not take %s, or another one does", held)
+		t.Errorf("channel %s: got wrong filters, want that of C1 alone", held)
 	}
 	if got, ok := subjects.ChannelOf(held); !ok || got != token {
-		t.Errorf("%s is of the channel %s, %t, want %s", held, got, ok, token)
+		t.Errorf("channel of %s: got %s, %t, want %s", held, got, ok, token)
 	}
 	requireFirst(t, held, "payments")
 	for _, subject := range []string{"notify.payments", "notify-room", "notify-roommate.part.payments", "notify-room.part", "notify-room.due.slot", "notify-room.channel." + token} {
@@ -191,7 +191,7 @@ func TestSubjects(t *testing.T) {
 	}
 	for _, subject := range []string{"notify.payments", subjects.Queue(room.Part, "payments"), "notify-roommate.channel.x.y"} {
 		if got, ok := subjects.ChannelOf(subject); ok {
-			t.Errorf("%s is of the channel %q", subject, got)
+			t.Errorf("channel of %s: got %q, want none", subject, got)
 		}
 	}
 }
@@ -200,7 +200,7 @@ func requireFirst(t *testing.T, subject, want string) {
 	t.Helper()
 	testkit.Equal(t, subjects.First(subject), want, "the first level of %s", subject)
 	if want != "" && !matches(subjects.All(), subject) {
-		t.Errorf("%s is not in the room", subject)
+		t.Errorf("%s: got outside of %s, want inside", subject, subjects.All())
 	}
 }
 
@@ -271,7 +271,7 @@ func FuzzRead(f *testing.F) {
 		}
 		second, err := room.Read(first.Message("x", header, nil).Header, stored)
 		if err != nil {
-			t.Fatalf("%+v cannot be read again: %v", first, err)
+			t.Fatalf("second read of %+v: got %v, want no error", first, err)
 		}
 		for _, e := range []*room.Entry{&first, &second} {
 			e.Since = e.Since.UTC()

@@ -84,11 +84,11 @@ func TestReadLinesEnds(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
 	if _, err := ReadLines(t.Context(), failing{broken}, decoder, unwatched); !errors.Is(err, broken) {
-		t.Errorf("an input that fails: %v, want its error", err)
+		t.Errorf("an input that fails: got %v, want %v", err, broken)
 	}
 	tooLong := bytes.NewReader(bytes.Repeat([]byte("x"), maxLine+1))
 	if _, err := ReadLines(t.Context(), tooLong, decoder, unwatched); !errors.Is(err, bufio.ErrTooLong) {
-		t.Errorf("a line without end: %v, want %v", err, bufio.ErrTooLong)
+		t.Errorf("a line without end: got %v, want %v", err, bufio.ErrTooLong)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	text, told := strings.Repeat("\n", 3*progressEvery), int64(0)
@@ -97,7 +97,7 @@ func TestReadLinesEnds(t *testing.T) {
 		cancel(broken)
 	})
 	if !errors.Is(err, broken) || told != progressEvery {
-		t.Errorf("when the context ends: %v after %d bytes, want its cause after %d", err, told, progressEvery)
+		t.Errorf("end of the context: got %v after %d bytes, want its cause after %d", err, told, progressEvery)
 	}
 }
 
@@ -110,11 +110,11 @@ func FuzzReadLines(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		h := testkit.Must(ReadLines(t.Context(), bytes.NewReader(data), decoder, unwatched))(t)
 		if lines := bytes.Count(data, []byte("\n")) + 1; h.Read > lines || h.Invalid > h.Read || h.Len() < h.Read-h.Invalid {
-			t.Errorf("%d events and %d invalid lines of %d, %d of them read", h.Len(), h.Invalid, lines, h.Read)
+			t.Errorf("got %d events, %d invalid lines and %d read lines, want at most %d lines", h.Len(), h.Invalid, h.Read, lines)
 		}
 		report := testkit.Must(h.Replay(t.Context(), newLimiter(t, "3/1m", "2/1m", ""), unwatched))(t)
 		if total := report.Total; total.Seen != h.Len() || total.Seen != total.Sent+total.Drops()+total.Duplicate || total.LongestSilence < 0 {
-			t.Errorf("%d events end as %s", h.Len(), fmt.Sprintf("%+v", total))
+			t.Errorf("report: got %s, want one end for each of %d events", fmt.Sprintf("%+v", total), h.Len())
 		}
 	})
 }

@@ -89,7 +89,7 @@ func becomes(t testing.TB, hostile *event.Message) []string {
 		for _, e := range store(*hostile) {
 			testkit.Equal(t, event.FirstLevel(e.Category), "payments", "first level of an event on %s", hostile.Subject)
 			if !strings.HasPrefix(e.Identity, e.Category+" ") && !strings.HasPrefix(e.Identity, e.Category+"#") {
-				t.Fatalf("an event of %q has the identity %q", e.Category, e.Identity)
+				t.Fatalf("identity of an event of %q: got %q, want one of the category", e.Category, e.Identity)
 			}
 		}
 		r.told = r.told[:told] // faults of the hostile message do not count
@@ -153,7 +153,7 @@ func FuzzNeighbours(f *testing.F) {
 		}
 		beside := becomes(t, &hostile)
 		if !reflect.DeepEqual(alone, beside) {
-			t.Errorf("beside %q with %q on %s:\n%s\nalone:\n%s", body, header, hostile.Subject, strings.Join(beside, "\n"), strings.Join(alone, "\n"))
+			t.Errorf("verdicts beside %q with %q on %s: got\n%s\nwant\n%s", body, header, hostile.Subject, strings.Join(beside, "\n"), strings.Join(alone, "\n"))
 		}
 	})
 }

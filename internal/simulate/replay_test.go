@@ -117,18 +117,18 @@ func TestEveryEventEnds(t *testing.T) {
 		whole := sum(report.Paths)
 		for _, path := range append(report.Paths, report.Total) {
 			if path.Seen != path.Sent+path.Drops()+path.Duplicate || path.Seen == 0 != (count == 0) {
-				rt.Errorf("%+v does not add up", path)
+				rt.Errorf("path: got %+v, want one end for each event", path)
 			}
 		}
 		if !maps.Equal(whole.Dropped, report.Total.Dropped) || whole.Seen != count || whole.Sent != report.Total.Sent {
-			rt.Errorf("the total %+v of %d events is not that of the paths, %+v", report.Total, count, whole)
+			rt.Errorf("total of %d events: got %+v, want that of the paths, %+v", count, report.Total, whole)
 		}
 		for i := range lines {
 			j := rapid.IntRange(0, i).Draw(rt, "swap")
 			lines[i], lines[j] = lines[j], lines[i]
 		}
 		if again := replay(t, strings.Join(lines, ""), newLimiter(t, sets[0], sets[1], sets[2])); !reflect.DeepEqual(again, report) {
-			rt.Errorf("in another order: %+v, want %+v", again, report)
+			rt.Errorf("in another order: got %+v, want %+v", again, report)
 		}
 	})
 }
@@ -139,7 +139,7 @@ func TestReplayEnds(t *testing.T) {
 	broken := errors.New("broken")
 	fails := evaluatorFunc(func([]Event) ([]Verdict, error) { return nil, broken })
 	if _, err := h.Replay(t.Context(), fails, unwatched); !errors.Is(err, broken) {
-		t.Errorf("an evaluator that fails: %v, want its error", err)
+		t.Errorf("an evaluator that fails: got %v, want %v", err, broken)
 	}
 
 	asked := 0
@@ -150,12 +150,12 @@ func TestReplayEnds(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	_, err := h.Replay(ctx, counts, func(done, total int64) {
 		if done != progressEvery || total != progressEvery+2 {
-			t.Errorf("told %d of %d", done, total)
+			t.Errorf("progress: got %d of %d, want %d of %d", done, total, progressEvery, progressEvery+2)
 		}
 		cancel(broken)
 	})
 	if !errors.Is(err, broken) || asked != progressEvery {
-		t.Errorf("when the context ends: %v after %d events, want its cause after %d", err, asked, progressEvery)
+		t.Errorf("end of the context: got %v after %d events, want its cause after %d", err, asked, progressEvery)
 	}
 }
 

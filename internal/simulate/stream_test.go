@@ -193,15 +193,15 @@ func TestReadStreamEnds(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	_, err := ReadStream(ctx, js, "EVENTS", decoder, func(done, total int64) {
 		if done != progressEvery || total != 2*progressEvery {
-			t.Errorf("told %d of %d", done, total)
+			t.Errorf("progress: got %d of %d, want %d of %d", done, total, progressEvery, 2*progressEvery)
 		}
 		cancel(stopped)
 	})
 	if !errors.Is(err, stopped) {
-		t.Errorf("when the context ends: %v, want its cause", err)
+		t.Errorf("end of the context: got %v, want %v", err, stopped)
 	}
 	testkit.NoError(t, js.DeleteStream(t.Context(), "EVENTS"))
 	if _, err := ReadStream(t.Context(), js, "EVENTS", decoder, unwatched); !errors.Is(err, jetstream.ErrStreamNotFound) {
-		t.Errorf("without a stream: %v, want %v", err, jetstream.ErrStreamNotFound)
+		t.Errorf("without a stream: got %v, want %v", err, jetstream.ErrStreamNotFound)
 	}
 }

@@ -124,7 +124,7 @@ func TestTableCannotBePrinted(t *testing.T) {
 	full := fullDisk{errors.New("disk is full")}
 	for what, err := range map[string]error{"table": WriteTable(full, sample, 0), "comparison": WriteComparison(full, sample, sample, 0)} {
 		if !errors.Is(err, full.error) {
-			t.Errorf("%s: the error is %v, want %v", what, err, full.error)
+			t.Errorf("%s: got %v, want %v", what, err, full.error)
 		}
 	}
 }

@@ -253,7 +253,7 @@ func TestSentences(t *testing.T) {
 			t.Parallel()
 			answer := test.known.ask(t, Question{ID: "evt-4711"})
 			if len(answer.Events) != 1 {
-				t.Fatalf("%d events: %+v", len(answer.Events), answer)
+				t.Fatalf("events: got %+v, want one", answer)
 			}
 			testkit.EqualSlices(t, answer.Events[0].Sentences, test.want, "sentences")
 			testkit.EqualSlices(t, answer.Unknown, nil, "what is unknown")
@@ -340,7 +340,7 @@ func TestWhatCannotBeAsked(t *testing.T) {
 	}, "what is unknown")
 	answer = known{fails: journal.ErrNoJournal}.ask(t, Question{Category: "payments"})
 	if !strings.Contains(strings.Join(answer.Unknown, "\n"), "NOTIFIER_JOURNAL_AGE=0") {
-		t.Errorf("without a journal: %q", answer.Unknown)
+		t.Errorf("without a journal: got %q, want NOTIFIER_JOURNAL_AGE=0 in it", answer.Unknown)
 	}
 }
 
@@ -364,7 +364,7 @@ func TestStates(t *testing.T) {
 	} {
 		answer := test.known.ask(t, Question{ID: "evt-4711"})
 		if len(answer.Events) != 1 || answer.Events[0].State != test.want || answer.Final() != test.final {
-			t.Errorf("%s: %+v, final %t", name, answer.Events, answer.Final())
+			t.Errorf("%s: got %+v, final %t, want %s, %t", name, answer.Events, answer.Final(), test.want, test.final)
 		}
 	}
 }
@@ -377,7 +377,7 @@ func TestRecordAlone(t *testing.T) {
 	testkit.Equal(t, k.ask(t, Question{ID: "evt-4712", Category: "payments.refunds"}).Known(), false, "another event is known")
 	answer := k.ask(t, Question{ID: "evt-4711", Category: "payments.refunds"})
 	if len(answer.Events) != 1 {
-		t.Fatalf("%d events", len(answer.Events))
+		t.Fatalf("events: got %d, want 1", len(answer.Events))
 	}
 	testkit.EqualSlices(t, answer.Events[0].Sentences, []string{"the delivery record has it as delivered"}, "sentences")
 }
