@@ -289,14 +289,14 @@ func TestRejectedInDoubt(t *testing.T) {
 	})
 }
 
-// inTurn fails with one class after the other, and then with the last one. OK is no failure.
+// inTurn fails with one class after the other, and then with the last one. OK is no failure. A rate limit lasts for an hour.
 func inTurn(classes ...sink.Class) func(context.Context, event.Event, int) error {
 	return func(_ context.Context, _ event.Event, attempt int) error {
 		class := classes[min(attempt, len(classes))-1]
 		if class == sink.OK {
 			return nil
 		}
-		return &sink.Error{Class: class, Code: "scripted_code", Err: errScripted}
+		return &sink.Error{Class: class, Code: "scripted_code", RetryAfter: time.Hour, Err: errScripted}
 	}
 }
 

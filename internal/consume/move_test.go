@@ -1,7 +1,6 @@
 package consume
 
 import (
-	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -306,16 +305,7 @@ func TestReplayed(t *testing.T) {
 func TestMovedInDoubt(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.sink.send = func(_ context.Context, _ event.Event, attempt int) error {
-		switch attempt {
-		case 1:
-			return &sink.Error{Class: sink.Unknown, Err: errScripted}
-		case 2:
-			return &sink.Error{Class: sink.RateLimited, RetryAfter: time.Hour, Err: errScripted}
-		default:
-			return nil
-		}
-	}
+	f.sink.send = inTurn(sink.Unknown, sink.RateLimited, sink.OK)
 	f.start(slow)
 	f.event("payments", "order-1")
 	f.eventually("it is held", func() bool { return f.held("payments") == 1 })

@@ -1,7 +1,6 @@
 package consume
 
 import (
-	"context"
 	"log/slog"
 	"testing"
 	"testing/synctest"
@@ -21,7 +20,7 @@ func TestOutcomesAreLogged(t *testing.T) {
 		if c.Category == "payments.full" {
 			return throttle.Decision{Verdict: throttle.Denied, Node: limits.Node{Path: "payments", Level: limits.LevelCategory}}
 		}
-		return throttle.Decision{Verdict: throttle.Admitted, Grant: f.throttle.grant(c)}
+		return f.throttle.admit(c)
 	})
 	f.start(nil)
 	f.event("payments", "sent-1")
@@ -78,9 +77,7 @@ func TestDeadLettersAreLogged(t *testing.T) {
 func TestStopReadsAsNoRecovery(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.sink.send = func(context.Context, event.Event, int) error {
-		return &sink.Error{Class: sink.Misconfigured, Err: errScripted}
-	}
+	f.sink.send = inTurn(sink.Misconfigured)
 	w := f.start(nil)
 	f.event("payments", "refused")
 	f.eventually("Slack refuses it", func() bool { return f.log.Count("deliveries are misconfigured") > 0 })

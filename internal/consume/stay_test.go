@@ -24,53 +24,41 @@ type fullCase struct {
 	refused room.Reason // "": the event may stay
 }
 
-func refuseAll(f *fixture) { f.throttle.enter = func(throttle.Stay) bool { return false } }
-
 var fullCases = map[string]fullCase{
-	"its channel is paused": {func(f *fixture) {
-		refuseAll(f)
-		f.throttle.Pause(f.Context(), "payments", time.Hour)
-	}, "", []string{"refund"}, room.Channel},
-	"its post is far away": {func(f *fixture) {
-		refuseAll(f)
-		f.holdFresh()
-	}, "", []string{"refund"}, room.Channel},
-	"its channel asks for a long pause": {func(f *fixture) {
-		refuseAll(f)
-		f.sink.send = func(context.Context, event.Event, int) error {
-			return &sink.Error{Class: sink.RateLimited, RetryAfter: time.Hour, Err: errScripted}
-		}
-	}, "", []string{"send", "refund"}, room.Channel},
-	"it may have been delivered": {func(f *fixture) {
-		refuseAll(f)
-		f.sink.send = inTurn(sink.Unknown, sink.RateLimited)
-		f.throttle.reserve = func(string, time.Duration) post {
-			if f.calls.count("send order-1") < 2 {
-				return post{}
-			}
-			return post{wait: time.Hour, tooLate: true}
-		}
-	}, "", []string{"send", "send", "finish"}, room.Channel},
-	"a worker before may have delivered it": {func(f *fixture) {
-		refuseAll(f)
-		f.holdFresh()
-		f.admitInDoubt(true)
-	}, "", []string{"finish"}, room.Channel},
-	"its firing event is not settled": {func(f *fixture) {
-		refuseAll(f)
-		f.throttle.answers(always(throttle.Decision{Verdict: throttle.Leased, Wait: time.Second}))
-	}, `{"id": "order-1", "title": "an event", "status": "resolved", "key": "k"}`, nil, room.Pair},
-	"Redis refuses a log": {func(f *fixture) {
-		refuseAll(f)
-		f.throttle.answers(always(throttle.Decision{Verdict: throttle.Deferred}))
-	}, "", nil, room.Redis},
-	"an alert of its body may not": {func(f *fixture) {
-		f.throttle.enter = func(stay throttle.Stay) bool { return !strings.HasSuffix(stay.Member, "f2") }
-	}, twoAlerts, nil, room.Part},
-	"nobody knows": {func(f *fixture) {
-		f.throttle.enterFails = errScripted
-		f.holdFresh()
-	}, "", []string{"release", "send", "finish"}, ""},
+	"its channel is paused": {
+		setUp:   func(f *fixture) { f.throttle.Pause(f.Context(), "payments", time.Hour) },
+		history: []string{"refund"}, refused: room.Channel,
+	},
+	"its post is far away": {setUp: (*fixture).holdFresh, history: []string{"refund"}, refused: room.Channel},
+	"its channel asks for a long pause": {
+		setUp:   func(f *fixture) { f.sink.send = inTurn(sink.RateLimited) },
+		history: []string{"send", "refund"}, refused: room.Channel,
+	},
+	"it may have been delivered": {
+		setUp:   func(f *fixture) { f.sink.send = inTurn(sink.Unknown, sink.RateLimited) },
+		history: []string{"send", "send", "finish"}, refused: room.Channel,
+	},
+	"a worker before may have delivered it": {
+		setUp:   func(f *fixture) { f.holdFresh(); f.admitInDoubt(true) },
+		history: []string{"finish"}, refused: room.Channel,
+	},
+	"its firing event is not settled": {
+		setUp: func(f *fixture) {
+			f.throttle.answers(always(throttle.Decision{Verdict: throttle.Leased, Wait: time.Second}))
+		},
+		body: `{"id": "order-1", "title": "an event", "status": "resolved", "key": "k"}`, refused: room.Pair,
+	},
+	"Redis refuses a log": {setUp: decided(throttle.Deferred), refused: room.Redis},
+	"an alert of its body may not": {
+		setUp: func(f *fixture) {
+			f.throttle.enter = func(stay throttle.Stay) bool { return !strings.HasSuffix(stay.Member, "f2") }
+		},
+		body: twoAlerts, refused: room.Part,
+	},
+	"nobody knows": {
+		setUp:   func(f *fixture) { f.holdFresh(); f.throttle.enterFails = errScripted },
+		history: []string{"release", "send", "finish"},
+	},
 }
 
 // TestRoomIsFull drops an event that may not stay in the room. Its slot is returned unless an attempt may have delivered it. While Redis
@@ -78,6 +66,7 @@ var fullCases = map[string]fullCase{
 func TestRoomIsFull(t *testing.T) {
 	t.Parallel()
 	each(t, fullCases, func(t *testing.T, f *fixture, test fullCase) {
+		f.throttle.enter = func(throttle.Stay) bool { return false }
 		test.setUp(f)
 		f.start(slow)
 		sequence := f.publish("notify.payments", cmp.Or(test.body, `{"id": "order-1", "title": "an event"}`))
