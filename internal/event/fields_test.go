@@ -32,7 +32,6 @@ var bareObjects = map[string]string{
 	"info":                      `{"text":"x","severity":"info"}`,
 	"cost 1":                    `{"text":"x","cost":1}`,
 	"broken category":           `{"text":"x","category":"no, not one"}`,
-	"category of a wrong type":  `{"text":"x","category":[1]}`,
 	"alerts that are no group":  `{"text":"x","alerts":[{},"y"]}`,
 	"alerts that are an object": `{"text":"x","alerts":{}}`,
 	"no alerts":                 `{"text":"x","alerts":[{}],"alerts":null}`,
@@ -99,7 +98,6 @@ func textX(e *event.Event) { e.Text = "x" }
 // badMembers has bad members of an object by a part of the fault's detail.
 var badMembers = map[string][]string{
 	"id must be a string, not 7":        {`"id":7`},
-	"id ":                               {`"id":{}`},
 	`title must be a string, not ["x"]`: {`"title":["x"]`},
 	"title ":                            {`"title":` + strings.Repeat("[", 900) + strings.Repeat("]", 900)},
 	"text ":                             {`"text":5`, `"text":{"a":"b"}`, `"text":false`},
@@ -111,17 +109,15 @@ var badMembers = map[string][]string{
 	"status resolved needs a key":    {`"status":"resolved"`, `"status":"resolved","key":""`},
 	"status must be a string, not 1": {`"status":1`},
 	"key must be a string, not 7":    {`"key":7`},
-	"key ":                           {`"key":["a"]`},
 	"link ": {
 		`"link":"/relative"`, `"link":"//example.com"`, `"link":"javascript:alert(1)"`, `"link":"ftp://example.com"`, `"link":"https://"`,
 		`"link":"https://:80/x"`, `"link":"https:example.com"`, `"link":" https://example.com"`, `"link":"https://example.com/\u0000"`, `"link":7`,
 	},
 	"fields must be an object of strings, not []": {`"fields":[]`},
-	"fields ":                          {`"fields":"a=b"`},
-	"fields.c must be a string, not 1": {`"fields":{"a":"b","c":1}`},
-	"fields.c ":                        {`"fields":{"c":null}`, `"fields":{"c":{"d":"e"}}`},
-	"fields.a":                         {`"fields":{"a\n\u0000b":1}`},
-	"…":                                {`"fields":{"` + strings.Repeat("é", 5_000) + `":1}`},
+	"fields.c must be a string, not 1":            {`"fields":{"a":"b","c":1}`},
+	"fields.c ":                                   {`"fields":{"c":null}`, `"fields":{"c":{"d":"e"}}`},
+	"fields.a":                                    {`"fields":{"a\n\u0000b":1}`},
+	"…":                                           {`"fields":{"` + strings.Repeat("é", 5_000) + `":1}`},
 	`time must be a time as in RFC 3339, not "yesterday"`: {`"time":"yesterday"`},
 	"time ": {
 		`"time":"2026-01-01"`, `"time":"2026-01-01T00:00:00"`, `"time":"2026-01-01 00:00:00Z"`, `"time":"2026-02-30T00:00:00Z"`,

@@ -1,6 +1,7 @@
 package event_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -109,7 +110,5 @@ func TestNewScopesReportsEveryFault(t *testing.T) {
 	}
 	_, err := event.NewScopes(append(entries, event.ScopeEntry[int]{}))
 	want := "scope \"a.>\" is given twice\nscope \">\" is given twice\na scope is empty"
-	if err == nil || err.Error() != want {
-		t.Errorf("error: got %v, want %q", err, want)
-	}
+	testkit.Equal(t, fmt.Sprint(err), want, "error")
 }
