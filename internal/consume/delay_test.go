@@ -157,17 +157,16 @@ func TestDelayVerdicts(t *testing.T) {
 		said      string
 		outcome   string
 	}
+	planned := func(verdict throttle.DelayVerdict, err error) func(*fixture) {
+		return func(f *fixture) {
+			f.denyFirst(func(throttle.Request, time.Duration) (throttle.DelayVerdict, time.Duration, error) {
+				return verdict, 0, err
+			})
+		}
+	}
 	each(t, map[string]verdictCase{
-		"another message with its ID waits": {setUp: func(f *fixture) {
-			f.denyFirst(func(throttle.Request, time.Duration) (throttle.DelayVerdict, time.Duration, error) {
-				return throttle.AlreadyWaiting, 0, nil
-			})
-		}, said: "+ACK", outcome: "duplicate payments"},
-		"the plan cannot be made": {setUp: func(f *fixture) {
-			f.denyFirst(func(throttle.Request, time.Duration) (throttle.DelayVerdict, time.Duration, error) {
-				return 0, 0, errScripted
-			})
-		}, said: "-NAK…"},
+		"another message with its ID waits": {setUp: planned(throttle.AlreadyWaiting, nil), said: "+ACK", outcome: "duplicate payments"},
+		"the plan cannot be made":           {setUp: planned(0, errScripted), said: "-NAK…"},
 		"it cannot be looked up": {setUp: func(f *fixture) {
 			f.throttle.planned = func(throttle.Request) (time.Duration, bool, error) { return 0, false, errScripted }
 		}, redeliver: true, said: "-NAK…"},

@@ -111,11 +111,6 @@ func (f *fixture) rejected(id string) uint64 {
 	return f.letter("slack_rejected", `{"title": "card declined"}`, event.HeaderID, id)
 }
 
-func (f *fixture) publish(subject, body string) {
-	f.Helper()
-	testkit.Must(f.js.Publish(f.Context(), subject, []byte(body)))(f)
-}
-
 // waiting lists the messages of a stream.
 func (f *fixture) waiting(stream string) []*jetstream.RawStreamMsg {
 	f.Helper()

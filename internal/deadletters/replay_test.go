@@ -85,7 +85,7 @@ func TestReplayRefused(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.createRoom(jetstream.StreamConfig{MaxMsgs: 1, Discard: jetstream.DiscardNew})
-	f.publish("notify-room.part.full", "text")
+	testkit.Must(f.js.Publish(t.Context(), "notify-room.part.full", []byte("text")))(t)
 	number := f.rejected("a")
 	_, err := f.replay(number)
 	f.wantFailure(err, "publishing to notify-room.replay.payments")

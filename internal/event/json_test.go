@@ -3,7 +3,6 @@ package event
 import (
 	"encoding/json"
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 
@@ -84,27 +83,16 @@ func FuzzObject(f *testing.F) {
 		if wantErr != nil {
 			t.Fatalf("%q: got no error, want %v", data, wantErr)
 		}
-		names := map[string]bool{}
+		last, texts := make(map[string]string), make(map[string]string)
 		for _, m := range got {
-			names[m.name] = true
 			if !json.Valid(m.value) {
 				t.Fatalf("%q: got value %q, want JSON", data, m.value)
 			}
-		}
-		if len(names) != len(want) {
-			t.Fatalf("%q: got %d names, want %d", data, len(names), len(want))
+			last[m.name] = string(m.value)
 		}
 		for name, value := range want {
-			last := slices.Collect(func(yield func(string) bool) {
-				for _, m := range got {
-					if m.name == name && !yield(string(m.value)) {
-						return
-					}
-				}
-			})
-			if len(last) == 0 || last[len(last)-1] != string(value) {
-				t.Fatalf("%q: got member %q with %q, want %s last", data, name, last, value)
-			}
+			texts[name] = string(value)
 		}
+		testkit.EqualMaps(t, last, texts, "last members of %q", data)
 	})
 }

@@ -149,43 +149,25 @@ func TestReadNonsense(t *testing.T) {
 func TestSubjects(t *testing.T) {
 	t.Parallel()
 	testkit.Equal(t, room.Under("notify"), subjects, "the room below notify")
-	token := room.Token("C1")
 	for _, reason := range []room.Reason{room.Slot, room.Pair, room.Redis} {
 		schedule, target := subjects.Schedule(reason, "payments", "some message")
-		if !matches(subjects.Waiting(reason), schedule) || matchesAny(subjects.Ready(), schedule) {
-			t.Errorf("schedule %s: got wrong filters, want %s and none of %s", schedule, subjects.Waiting(reason), subjects.Ready())
-		}
-		if matches(subjects.Waiting(reason), target) || !matchesAny(subjects.Ready(), target) {
-			t.Errorf("target %s: got wrong filters, want one of %s and not %s", target, subjects.Ready(), subjects.Waiting(reason))
-		}
-		undecided := reason == room.Redis
-		if matchesAny(subjects.Undecided(), schedule) != undecided || matchesAny(subjects.Undecided(), target) != undecided {
-			t.Errorf("%s and %s: got the wrong filters, want undecided %t", schedule, target, undecided)
-		}
-		requireFirst(t, schedule, "payments")
-		requireFirst(t, target, "payments")
-		if other, _ := subjects.Schedule(reason, "payments", "another message"); other == schedule {
-			t.Errorf("schedules of two messages: got %s twice, want different ones", schedule)
-		}
+		other, _ := subjects.Schedule(reason, "payments", "another message")
+		testkit.Equal(t, other == schedule, false, "two messages have the schedule %s", schedule)
+		requireTaken(t, schedule, reason, taken{waiting: true, undecided: reason == room.Redis})
+		requireTaken(t, target, reason, taken{ready: true, undecided: reason == room.Redis})
 	}
 	for _, reason := range []room.Reason{room.Part, room.Replay} {
-		queue := subjects.Queue(reason, "payments")
-		if !matchesAny(subjects.Ready(), queue) || !matchesAny(subjects.Undecided(), queue) || !matches(subjects.Waiting(reason), queue) {
-			t.Errorf("queue %s: got wrong filters, want it ready, undecided and waiting", queue)
-		}
-		requireFirst(t, queue, "payments")
+		requireTaken(t, subjects.Queue(reason, "payments"), reason, taken{waiting: true, ready: true, undecided: true})
 	}
+	token := room.Token("C1")
 	held := subjects.Channel(token, "payments")
-	if matchesAny(subjects.Ready(), held) || matchesAny(subjects.Undecided(), held) {
-		t.Errorf("channel %s: got another filter, want that of the channel alone", held)
-	}
+	requireTaken(t, held, room.Channel, taken{waiting: true})
 	if !matches(subjects.ChannelFilter(token), held) || matches(subjects.ChannelFilter(room.Token("C2")), held) {
 		t.Errorf("channel %s: got wrong filters, want that of C1 alone", held)
 	}
 	if got, ok := subjects.ChannelOf(held); !ok || got != token {
 		t.Errorf("channel of %s: got %s, %t, want %s", held, got, ok, token)
 	}
-	requireFirst(t, held, "payments")
 	for _, subject := range []string{"notify.payments", "notify-room", "notify-roommate.part.payments", "notify-room.part", "notify-room.due.slot", "notify-room.channel." + token} {
 		requireFirst(t, subject, "")
 	}
@@ -194,6 +176,19 @@ func TestSubjects(t *testing.T) {
 			t.Errorf("channel of %s: got %q, want none", subject, got)
 		}
 	}
+}
+
+// taken says which filters take a subject.
+type taken struct{ waiting, ready, undecided bool }
+
+// requireTaken compares the filters that take a subject of the first level payments.
+func requireTaken(t *testing.T, subject string, reason room.Reason, want taken) {
+	t.Helper()
+	got := taken{
+		waiting: matches(subjects.Waiting(reason), subject), ready: matchesAny(subjects.Ready(), subject), undecided: matchesAny(subjects.Undecided(), subject),
+	}
+	testkit.Equal(t, got, want, "filters that take %s", subject)
+	requireFirst(t, subject, "payments")
 }
 
 func requireFirst(t *testing.T, subject, want string) {
