@@ -132,12 +132,13 @@ func TestRoomCannotBeWritten(t *testing.T) {
 // TestStaysEnd ends events that wait in the room in each way. Each end ends the stay, with its whole weight.
 func TestStaysEnd(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
+	type endCase struct {
 		verdict  throttle.Verdict // about the event from the room
 		recorded bool             // another worker delivered it meanwhile
 		send     func(context.Context, event.Event, int) error
 		outcome  Outcome // "": none
-	}{
+	}
+	each(t, map[string]endCase{
 		"sent":            {verdict: throttle.Admitted, outcome: Sent},
 		"dropped":         {verdict: throttle.Denied, outcome: Dropped},
 		"dead":            {verdict: throttle.Admitted, send: inTurn(sink.Rejected), outcome: Dead},
@@ -145,44 +146,39 @@ func TestStaysEnd(t *testing.T) {
 		"done":            {verdict: throttle.Done},
 		"recorded before": {verdict: throttle.Admitted, recorded: true},
 		"expired":         {verdict: throttle.Unknown, outcome: Expired},
-	} {
-		for _, size := range []int{1, 100 << 10} {
-			t.Run(fmt.Sprintf("%s, of %d bytes", name, size), func(t *testing.T) {
-				t.Parallel()
-				f := newFixture(t)
-				f.holdFresh()
-				asked := 0
-				f.throttle.answers(func(c throttle.Request) throttle.Decision {
-					if asked++; asked > 1 && test.verdict != throttle.Admitted {
-						return throttle.Decision{Verdict: test.verdict, Node: limits.Node{Level: "the rule"}}
-					}
-					if asked > 1 && test.recorded {
-						f.throttle.grant(c).finish()
-					}
-					return f.throttle.admit(c)
-				})
-				f.sink.send = test.send
-				f.throttle.enter = func(stay throttle.Stay) bool {
-					if weight := 1 + size/weightBytes; stay.Weight != weight || stay.First != "payments" || stay.For != stayIn {
-						t.Errorf("stay: got %+v, want a weight of %d", stay, weight)
-					}
-					return true
-				}
-				f.start(slow)
-				f.publish("notify.payments.cards", `{"id": "order-1", "title": "an event", "text": "`+strings.Repeat("x", size)+`"}`)
-				var want map[string]int
-				if test.outcome != "" {
-					f.awaitSettled(1)
-					want = map[string]int{string(test.outcome) + " payments.cards": 1}
-				}
-				f.requireEmpty()
-				f.eventually("it was moved", func() bool { return f.streamInfo(testNames.RoomStream).State.LastSeq > 0 })
-				f.requireRoomEmpty()
-				testkit.Equal(t, f.throttle.mostInRoom, 1, "stays at once")
-				f.requireOutcomes(want)
-			})
+	}, func(t *testing.T, f *fixture, test endCase) {
+		const size = 6 * weightBytes
+		f.holdFresh()
+		asked := 0
+		f.throttle.answers(func(c throttle.Request) throttle.Decision {
+			if asked++; asked > 1 && test.verdict != throttle.Admitted {
+				return throttle.Decision{Verdict: test.verdict, Node: limits.Node{Level: "the rule"}}
+			}
+			if asked > 1 && test.recorded {
+				f.throttle.grant(c).finish()
+			}
+			return f.throttle.admit(c)
+		})
+		f.sink.send = test.send
+		f.throttle.enter = func(stay throttle.Stay) bool {
+			if weight := 1 + size/weightBytes; stay.Weight != weight || stay.First != "payments" || stay.For != stayIn {
+				t.Errorf("stay: got %+v, want a weight of %d", stay, weight)
+			}
+			return true
 		}
-	}
+		f.start(slow)
+		f.publish("notify.payments.cards", `{"id": "order-1", "title": "an event", "text": "`+strings.Repeat("x", size)+`"}`)
+		var want map[string]int
+		if test.outcome != "" {
+			f.awaitSettled(1)
+			want = map[string]int{string(test.outcome) + " payments.cards": 1}
+		}
+		f.requireEmpty()
+		f.eventually("it was moved", func() bool { return f.streamInfo(testNames.RoomStream).State.LastSeq > 0 })
+		f.requireRoomEmpty()
+		testkit.Equal(t, f.throttle.mostInRoom, 1, "stays at once")
+		f.requireOutcomes(want)
+	})
 }
 
 // TestStayGoesOn moves an event within the room. The stay goes on.
@@ -200,8 +196,8 @@ func TestStayGoesOn(t *testing.T) {
 	f.start(slow)
 	f.publish("notify.payments", `{"id": "order-1", "title": "an event", "status": "resolved", "key": "k"}`)
 	f.eventually("it is held in the end", func() bool { return f.held("payments") == 1 && f.streamInfo(testNames.RoomStream).State.Msgs == 1 })
-	if stays := f.throttle.inRoom(); len(stays) != 1 || stays[0].For != stayIn || f.throttle.mostInRoom != 1 {
-		t.Errorf("stays: got %v and at most %d at once, want one for %v", stays, f.throttle.mostInRoom, stayIn)
+	if stays := f.throttle.inRoom(); len(stays) != 1 || stays[0].Weight != 1 || stays[0].For != stayIn || f.throttle.mostInRoom != 1 {
+		t.Errorf("stays: got %v and at most %d at once, want one of weight 1 for %v", stays, f.throttle.mostInRoom, stayIn)
 	}
 	f.throttle.Pause(t.Context(), "payments", 0)
 	f.awaitSettled(1)

@@ -88,7 +88,7 @@ func TestReplayRefused(t *testing.T) {
 	testkit.Must(f.js.Publish(t.Context(), "notify-room.part.full", []byte("text")))(t)
 	number := f.rejected("a")
 	_, err := f.replay(number)
-	f.wantFailure(err, "publishing to notify-room.replay.payments")
+	f.wantError(err, nil, "publishing to notify-room.replay.payments")
 	f.requireLetters("dead.slack_rejected.payments")
 	f.awaitTaken()
 	f.requireOutcome(number, Replayed)

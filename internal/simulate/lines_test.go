@@ -75,10 +75,11 @@ func TestManyProblems(t *testing.T) {
 	}
 }
 
-// failing is a reader with an error.
+// failing is a reader and a writer with an error.
 type failing struct{ error }
 
-func (f failing) Read([]byte) (int, error) { return 0, f.error }
+func (f failing) Read([]byte) (int, error)  { return 0, f.error }
+func (f failing) Write([]byte) (int, error) { return 0, f.error }
 
 func TestReadLinesEnds(t *testing.T) {
 	t.Parallel()

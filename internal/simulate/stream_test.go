@@ -79,40 +79,32 @@ func TestReadWorkQueue(t *testing.T) {
 	}
 }
 
-// TestReadStream reads the events that a worker would decode, at their times in JetStream.
+// TestReadStream reads the events that a worker would decode, at their times in JetStream. The stream allows direct reads.
 func TestReadStream(t *testing.T) {
 	t.Parallel()
-	for name, config := range map[string]jetstream.StreamConfig{
-		"work queue":        {Retention: jetstream.WorkQueuePolicy},
-		"with direct reads": {AllowDirect: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			js, stream := startStream(t, config)
-			started := time.Now().Add(-time.Second)
-			publish(t, js, "notify.Payments", `{"title": "t", "time": "2020-01-01T00:00:00Z", "cost": 3}`, jetstream.WithMsgID("header"))
-			publish(t, js, "other.thing", "not for the notifier")
-			publish(t, js, "notify.payments", "")
-			publish(t, js, "notify", `{"text": "u", "category": "errors", "id": "body"}`)
-			publish(t, js, "notify.a.b", "plain text")
-			publish(t, js, "notify.a.b", "deleted")
-			testkit.NoError(t, stream.DeleteMsg(t.Context(), 6))
+	js, stream := startStream(t, jetstream.StreamConfig{AllowDirect: true})
+	started := time.Now().Add(-time.Second)
+	publish(t, js, "notify.Payments", `{"title": "t", "time": "2020-01-01T00:00:00Z", "cost": 3}`, jetstream.WithMsgID("header"))
+	publish(t, js, "other.thing", "not for the notifier")
+	publish(t, js, "notify.payments", "")
+	publish(t, js, "notify", `{"text": "u", "category": "errors", "id": "body"}`)
+	publish(t, js, "notify.a.b", "plain text")
+	publish(t, js, "notify.a.b", "deleted")
+	testkit.NoError(t, stream.DeleteMsg(t.Context(), 6))
 
-			h := readStream(t, js)
-			for i, e := range h.events {
-				if e.At.Before(started) || e.At.After(time.Now().Add(time.Second)) {
-					t.Errorf("time of an event: got %v, want the time of storing", e.At)
-				}
-				h.events[i].At = time.Time{}
-			}
-			testkit.EqualDeeply(t, h.events, []Event{
-				{Number: 1, Identity: "payments header", Category: "payments", Cost: 3}, {Number: 4, Identity: "errors body", Category: "errors", Cost: 1},
-				{Number: 5, Identity: "a.b EVENTS:5", Derived: true, Category: "a.b", Cost: 1},
-			}, "events")
-			if h.Invalid != 1 || h.Problems[0].Number != 3 || !strings.Contains(h.Problems[0].Err.Error(), "empty") {
-				t.Errorf("invalid messages: got %d, %v, want the empty message 3", h.Invalid, h.Problems)
-			}
-		})
+	h := readStream(t, js)
+	for i, e := range h.events {
+		if e.At.Before(started) || e.At.After(time.Now().Add(time.Second)) {
+			t.Errorf("time of an event: got %v, want the time of storing", e.At)
+		}
+		h.events[i].At = time.Time{}
+	}
+	testkit.EqualDeeply(t, h.events, []Event{
+		{Number: 1, Identity: "payments header", Category: "payments", Cost: 3}, {Number: 4, Identity: "errors body", Category: "errors", Cost: 1},
+		{Number: 5, Identity: "a.b EVENTS:5", Derived: true, Category: "a.b", Cost: 1},
+	}, "events")
+	if h.Invalid != 1 || h.Problems[0].Number != 3 || !strings.Contains(h.Problems[0].Err.Error(), "empty") {
+		t.Errorf("invalid messages: got %d, %v, want the empty message 3", h.Invalid, h.Problems)
 	}
 }
 

@@ -115,13 +115,9 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-type fullDisk struct{ error }
-
-func (f fullDisk) Write([]byte) (int, error) { return 0, f.error }
-
 func TestTableCannotBePrinted(t *testing.T) {
 	t.Parallel()
-	full := fullDisk{errors.New("disk is full")}
+	full := failing{errors.New("disk is full")}
 	for what, err := range map[string]error{"table": WriteTable(full, sample, 0), "comparison": WriteComparison(full, sample, sample, 0)} {
 		if !errors.Is(err, full.error) {
 			t.Errorf("%s: got %v, want %v", what, err, full.error)
