@@ -17,7 +17,7 @@ var workspace = slacktest.WithChannels(
 	slacktest.Channel{ID: "G0000004", Name: "hidden", Private: true},
 )
 
-// findings are what Check says of channels. Each text is the beginning of a problem, of a warning behind "warning: ".
+// findings are what Check reports about channels. Each text is the start of a problem. A warning has "warning: " in front.
 var findings = []struct {
 	name     string
 	option   slacktest.Option
@@ -105,7 +105,7 @@ func TestCheckWhereNobodyListens(t *testing.T) {
 	}
 }
 
-// Answers of something that is Slack only nearly, or of a workspace that is very large.
+// Check reads answers that Slack does not give, and a list of channels without an end.
 func TestCheckOddAnswers(t *testing.T) {
 	t.Parallel()
 	const found = `{"ok":true,"channel":{"id":"C0000001"}}`

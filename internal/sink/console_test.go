@@ -93,15 +93,6 @@ func TestConsoleSummary(t *testing.T) {
 	wantFailure(t, "summary", NewConsole(brokenWriter{0}, false).SendSummary(t.Context(), digest), Transient, errBroken)
 }
 
-func TestConsoleColoursDiffer(t *testing.T) {
-	t.Parallel()
-	seen := make(map[string]bool)
-	for _, s := range severities {
-		seen[lookOf(s).ansi] = true
-	}
-	testkit.Equal(t, len(seen), 4, "colours for 4 severities")
-}
-
 func TestConsoleConcurrentLines(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -124,7 +115,7 @@ func TestConsoleConcurrentLines(t *testing.T) {
 	}
 }
 
-// brokenWriter takes some bytes, then fails.
+// brokenWriter takes some bytes and fails.
 type brokenWriter struct{ takes int }
 
 var errBroken = errors.New("broken pipe")
@@ -150,18 +141,5 @@ func TestConsoleFailures(t *testing.T) {
 		err := send(test.ctx, NewConsole(test.writer, false), event.Event{Text: "t"})
 		wantFailure(t, test.name, err, test.class, test.cause)
 		testkit.Equal(t, failureOf(t, err).Channel, "console", "%s: channel", test.name)
-	}
-}
-
-func TestConsoleIsASink(t *testing.T) {
-	t.Parallel()
-	var s Sink = NewConsole(io.Discard, false)
-	testkit.Equal(t, s.Destination(Delivery{Event: event.Event{Category: "a"}}), "console", "destination")
-	testkit.Equal(t, s.SummaryDestination("a"), "console", "summaries go to")
-	if got, ok := s.Mention(event.Event{Category: "a"}); got != "" || ok {
-		t.Errorf("mentions %q", got)
-	}
-	if got := s.Check(t.Context()); len(got) != 0 {
-		t.Errorf("problems %v", got)
 	}
 }

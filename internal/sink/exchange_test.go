@@ -18,7 +18,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// staleConn is a kept connection that the other side has given up: it takes nothing more.
+// staleConn is a kept connection whose writes fail while stale is set.
 type staleConn struct {
 	net.Conn
 	stale *atomic.Bool

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-	"time"
 	"unicode/utf8"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
@@ -51,11 +50,11 @@ func TestPreview(t *testing.T) {
 		!strings.Contains(string(message), `"text": "<!here> <!subteam^S0123ABCD>",`) {
 		t.Errorf("got %s", message)
 	}
-	var shown, sent layout // what is shown is what is sent
+	var shown, sent layout
 	testkit.NoError(t, json.Unmarshal(message, &shown))
 	byWebhook := newTestSlack(t, SlackOptions{WebhookURL: "http://slack.invalid/webhook"})
 	testkit.NoError(t, json.Unmarshal([]byte("{"+byWebhook.Prepare(d).prepared.tail[1:]), &sent))
-	testkit.EqualDeeply(t, shown, sent, "shown")
+	testkit.EqualDeeply(t, shown, sent, "the preview, compared with the request,")
 }
 
 func TestPreviewOfAFailure(t *testing.T) {
@@ -94,7 +93,7 @@ func TestPicture(t *testing.T) {
 	}
 }
 
-// Whatever an event holds, the frame stays whole.
+// Each line of each sample has the width of the frame.
 func TestPictureOfEverySample(t *testing.T) {
 	t.Parallel()
 	for _, trial := range trials() {
@@ -141,16 +140,4 @@ func TestWrap(t *testing.T) {
 	} {
 		testkit.EqualDeeply(t, wrap(test.text, 10), test.want, "%q", test.text)
 	}
-}
-
-func TestPreviewOfResolved(t *testing.T) {
-	t.Parallel()
-	d := usualView().Delivery
-	d.Event.Status, d.Event.Source, d.Usage = event.StatusResolved, "", nil
-	fired := d.Event
-	fired.Status, fired.Time = event.StatusFiring, d.Event.Time.Add(-125*time.Minute)
-	d.Opened = newReceipt(fired, "C0123456789", apiAnswer{channel: "C0123456789", ts: "1767322800.000100"}, fired.Time)
-	_, picture, err := Preview(nil, d)
-	testkit.NoError(t, err)
-	wantTexts(t, "picture", picture, "[RESOLVED] Refunds wait", "┏ green #16a34a", "after 2h 5m")
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// reopened returns what the event that ends the one with a receipt is told.
+// reopened reads a receipt for the event that resolves.
 func reopened(text string) *receipt {
 	return openedBy(Delivery{Event: event.Event{Status: event.StatusResolved}, Opened: text})
 }
@@ -32,13 +32,18 @@ func TestReceiptRoundTrip(t *testing.T) {
 	if got := reopened(newReceipt(e, "#ops", posted, now)); !got.Time.Equal(now) {
 		t.Errorf("got the time %v, want that of the post", got.Time)
 	}
+	for _, status := range []event.Status{"", event.StatusFiring} {
+		if got := openedBy(Delivery{Event: event.Event{Status: status}, Opened: newReceipt(e, "#ops", posted, now)}); got != nil {
+			t.Errorf("an event with the status %q opens %+v, want nothing", status, got)
+		}
+	}
 	for _, status := range []event.Status{"", event.StatusResolved} {
 		e.Status = status
 		testkit.Equal(t, newReceipt(e, "#ops", posted, now), "", "%q: got receipt", status)
 	}
 }
 
-// A receipt of a message that cannot be addressed still tells what fired, and since when.
+// The receipt of a message without an address keeps the event and its time.
 func TestReceiptWithoutAMessage(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]apiAnswer{
@@ -57,7 +62,7 @@ func TestReceiptWithoutAMessage(t *testing.T) {
 	}
 }
 
-// The largest events, and those whose JSON is much longer than their text, keep what matters most.
+// A receipt is bounded for the largest events, and for texts that JSON makes longer.
 func TestReceiptIsBounded(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"x", "<", "\"", "\\", "\x01", "\n", "😀", "\u2028", "\xff", "e\u0301"} {

@@ -14,14 +14,14 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// Canaries, which may stand in no error.
+// Canaries are secrets. No error may contain one.
 const (
 	canaryToken   = "xoxb-canary-token-1234567890"
 	canaryWebhook = "canaryWEBHOOKsecret42"
 	canaryPath    = "/services/T00000000/B00000000/" + canaryWebhook
 )
 
-// wantNoCanary fails where a failure, or an error below it, shows a secret in any form.
+// wantNoCanary fails if err or an error that it wraps contains a canary.
 func wantNoCanary(t *testing.T, what string, err error) {
 	t.Helper()
 	for _, value := range chain(err) {
@@ -53,7 +53,7 @@ func chain(err error) []any {
 	return found
 }
 
-// repeating are answers with what they were sent of a secret.
+// repeating are answers that contain a secret of the request.
 func repeating(secret, echo string) map[string]slacktest.Answer {
 	return map[string]slacktest.Answer{
 		"rate limited": slacktest.Reply(429, http.Header{"Retry-After": {secret}}, echo),

@@ -139,8 +139,7 @@ func TestRenderSummary(t *testing.T) {
 	}
 }
 
-// No text, and no number of anything, brings a summary over Slack's limits or to mention anybody. What has no room counts among
-// the other paths.
+// Hostile texts and large counts keep a summary within Slack's limits and without mentions. The other paths count what has no room.
 func TestRenderSummaryOfAnything(t *testing.T) {
 	t.Parallel()
 	for _, text := range append(longTexts(), hostileTexts...) {
@@ -179,7 +178,7 @@ func TestRenderSummaryOfAnything(t *testing.T) {
 	}
 }
 
-// The sample in the documentation is what a channel gets.
+// The page shows the digest that is rendered.
 func TestSampleInTheDocumentation(t *testing.T) {
 	t.Parallel()
 	text := testkit.Must(os.ReadFile("../../docs/delivery.md"))(t)

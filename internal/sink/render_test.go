@@ -19,7 +19,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// render makes the message of the default template, which must not fail on any event.
+// render makes the message of the default template. It panics on an error.
 func render(e event.Event) layout {
 	l, err := (*Template)(nil).render(view{Delivery: Delivery{Event: e}})
 	if err != nil {
@@ -101,7 +101,7 @@ var severities = []event.Severity{event.SeverityInfo, event.SeverityWarning, eve
 
 func TestRenderSeverities(t *testing.T) {
 	t.Parallel()
-	colours := make(map[string]event.Severity)
+	colours, ansi := make(map[string]bool), make(map[string]bool)
 	for _, s := range severities {
 		l := render(event.Event{ID: "e-1", Title: "t", Severity: s})
 		testkit.Equal(t, l.Text, "["+strings.ToUpper(string(s))+"] t", "%s: text", s)
@@ -109,11 +109,10 @@ func TestRenderSeverities(t *testing.T) {
 		if !colourForm.MatchString(colour) {
 			t.Errorf("%s: colour %q", s, colour)
 		}
-		if other, taken := colours[colour]; taken {
-			t.Errorf("%s and %s share a colour", s, other)
-		}
-		colours[colour] = s
+		colours[colour], ansi[lookOf(s).ansi] = true, true
 	}
+	testkit.Equal(t, len(colours), len(severities), "different colours")
+	testkit.Equal(t, len(ansi), len(severities), "different colours of the console")
 }
 
 func TestRenderText(t *testing.T) {
@@ -211,7 +210,7 @@ var (
 	bareAmp    = regexp.MustCompile(`&(amp;|lt;|gt;)`)
 )
 
-// checkEscaped fails unless text is safe to hand to Slack and at most limit characters.
+// checkEscaped fails unless text is escaped, valid, and at most limit characters long.
 func checkEscaped(t *testing.T, text string, limit int) {
 	t.Helper()
 	if !utf8.ValidString(text) {
@@ -264,7 +263,7 @@ func FuzzRender(f *testing.F) {
 	})
 }
 
-// checkBlocks compares the number and the length of what blocks hold with Slack's limits.
+// checkBlocks compares blocks with Slack's limits.
 func checkBlocks(t *testing.T, blocks []slack.Block) {
 	t.Helper()
 	if len(blocks) > 50 {
@@ -289,7 +288,7 @@ func checkBlocks(t *testing.T, blocks []slack.Block) {
 	}
 }
 
-// checkAllTexts fails where a text is not escaped, unless it is a link or a date, and where all together are too long.
+// checkAllTexts checks that texts are escaped, except links and dates. It bounds the length of all texts together.
 func checkAllTexts(t *testing.T, l layout) {
 	t.Helper()
 	total := 0
@@ -337,7 +336,7 @@ var renderedStates = []struct {
 	},
 }
 
-// resolvedView is that of an event which resolves one of 125 minutes before.
+// resolvedView is the view of an event that resolves one of 125 minutes before.
 func resolvedView() view {
 	v := usualView()
 	v.Event.ID, v.Event.Title, v.Event.Status, v.Usage = "e-2", "Refunds go on", event.StatusResolved, nil
