@@ -37,7 +37,7 @@ func TestFold(t *testing.T) {
 	}
 }
 
-// shortGuide is one with a command that needs settings.
+// shortGuide has a command that needs settings.
 var shortGuide = guide{
 	title: "notifier dev --storm 50", limits: []string{"global 30/30s"},
 	places: []place{
@@ -46,7 +46,7 @@ var shortGuide = guide{
 	},
 }
 
-// A command stands beside its address where there is room, else below it, in rows that a shell takes for one line.
+// A command stands beside its address if there is room, else below it. A shell reads its rows as one line.
 func TestGuide(t *testing.T) {
 	t.Parallel()
 	const address = "limits   global 30/30s\nNATS     nats://127.0.0.1:41234"
@@ -62,7 +62,7 @@ func TestGuide(t *testing.T) {
 	}
 }
 
-// A URL with a password is not shown. One without has to be given to each command.
+// A URL with a password is not shown. A URL without one is shown as the assignment of its setting.
 func TestServersOfSettings(t *testing.T) {
 	t.Parallel()
 	secret := namedServer("NOTIFIER_REDIS_URL", config.NewSecret("redis://:secret@localhost:1/0"))
@@ -71,7 +71,7 @@ func TestServersOfSettings(t *testing.T) {
 	testkit.EqualSlices(t, open.assignment, []string{"NOTIFIER_REDIS_URL='redis://localhost:1?addr=a&addr=b'"}, "a URL without")
 }
 
-// newTestPicture is a picture that nobody draws, with a guide, limits and lines.
+// newTestPicture makes a picture with a guide, limits and lines.
 func newTestPicture(t *testing.T, out *bytes.Buffer) *picture {
 	t.Helper()
 	all, _ := counted(t)
@@ -82,7 +82,7 @@ func newTestPicture(t *testing.T, out *bytes.Buffer) *picture {
 	return p
 }
 
-// The picture has as many rows as there are, none too long, and the newest line is the last one. On small terminals the guide goes first.
+// The picture fits the terminal and ends with the newest line. Small terminals have no guide.
 func TestPictureFits(t *testing.T) {
 	t.Parallel()
 	p := newTestPicture(t, new(bytes.Buffer))
@@ -113,7 +113,7 @@ func TestPictureFits(t *testing.T) {
 	}
 }
 
-// Each write leaves the terminal as it was, so that nothing has to be restored after a crash. A terminal of another size is cleared.
+// Each frame restores the modes of the terminal. A resized terminal is cleared.
 func TestPictureLeavesNothing(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -143,7 +143,7 @@ func TestPictureLeavesNothing(t *testing.T) {
 	testkit.AtMost(t, len(p.scrolled), maxScrolled, "lines that are kept")
 }
 
-// The last frame has the last lines. What is written later follows it.
+// The last frame has the last line. Later writes follow the frame.
 func TestPictureEnds(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -156,7 +156,7 @@ func TestPictureEnds(t *testing.T) {
 	}
 }
 
-// Every category of the storm has titles with a severity, and each event can be published.
+// publish accepts each event of the storm.
 func TestStormKinds(t *testing.T) {
 	t.Parallel()
 	testkit.Equal(t, len(stormKinds), 20, "categories")

@@ -20,7 +20,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// counted is a tally of some events of two categories, and how many dead letters it has told of.
+// counted makes a tally with events of two categories. told has an entry for each dead letter.
 func counted(t *testing.T) (all *tally, told *[]bool) {
 	t.Helper()
 	told = new([]bool)
@@ -39,14 +39,14 @@ func counted(t *testing.T) (all *tally, told *[]bool) {
 	return all, told
 }
 
-// situationOf is what dev shows of a tally and of limits.
+// situationOf is the situation of a tally and these limits.
 func situationOf(all *tally, states ...limitState) situation {
 	s := situation{limits: states}
 	s.counts, s.waiting = all.now()
 	return s
 }
 
-// Limits of which the last word is full.
+// States of limits.
 var (
 	globalFree   = limitState{path: "global", limit: "30/30s", used: 29, size: 30}
 	globalFull   = limitState{path: "global", limit: "30/30s", used: 30, size: 30, full: true, wait: 11*time.Second + 1}
@@ -55,7 +55,6 @@ var (
 	mutedFull    = limitState{path: "debug", limit: "0/30s", full: true}
 )
 
-// The totals tell every outcome, and whether slots are free.
 func TestTotals(t *testing.T) {
 	t.Parallel()
 	all, told := counted(t)
@@ -77,7 +76,7 @@ func TestTotals(t *testing.T) {
 	testkit.Equal(t, situation{unknown: true}.slots(), "the limits cannot be asked", "slots without Redis")
 }
 
-// A line of totals is printed when a count changes, or a limit becomes full or opens. The time to the next slot alone is no change.
+// Totals are printed when a count changes and when a limit becomes full or opens. The time to the next slot is no change.
 func TestTotalsOnlyOfChanges(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -103,7 +102,7 @@ func TestTotalsOnlyOfChanges(t *testing.T) {
 	}
 }
 
-// The table has a row for each category, and no columns that are always zero.
+// The table has a row for each category. Columns of zeros are left out.
 func TestDevTable(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -121,7 +120,7 @@ func TestDevTable(t *testing.T) {
 	testkit.Equal(t, out.String(), "\n0 events in 1s\n", "a table of nothing")
 }
 
-// The categories that are counted by name are bounded, and so are the rows of the table.
+// The number of named categories and the number of rows are bounded.
 func TestDevTableIsBounded(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -136,7 +135,7 @@ func TestDevTableIsBounded(t *testing.T) {
 	}
 }
 
-// What is full is asked of the limits in force, also where no event was denied by them yet.
+// A limit may be full before it has denied an event.
 func TestLimitsNow(t *testing.T) {
 	t.Parallel()
 	d := &dev{}
@@ -162,7 +161,7 @@ func TestLimitsNow(t *testing.T) {
 	}
 }
 
-// A storm has short limits, unless one is set, and frequent digests, unless their interval is.
+// A storm has short limits and frequent digests, unless the settings name others.
 func TestDemoLimits(t *testing.T) {
 	for name, test := range map[string]struct {
 		storm                      int
@@ -178,7 +177,7 @@ func TestDemoLimits(t *testing.T) {
 		"digests are off": {50, map[string]string{"SUMMARY_INTERVAL": "0"}, "30/30s", "6/30s", "0s"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			setenv(t, test.set)
+			testkit.SetSettings(t, test.set)
 			d := dev{storm: test.storm}
 			settings, _, err := config.Load(d.options())
 			testkit.NoError(t, err)
@@ -189,7 +188,6 @@ func TestDemoLimits(t *testing.T) {
 	}
 }
 
-// Lines of several writers do not run into each other.
 func TestLines(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer

@@ -21,17 +21,17 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// dlqServer sets the settings to a server with the room and the dead letters.
+// dlqServer starts a server with the streams of the room and the dead letters, and sets the settings to it.
 func dlqServer(t *testing.T) jetstream.JetStream {
 	t.Helper()
 	natsServer := servertest.StartNATS(t)
-	setenv(t, map[string]string{"NATS_URL": natsServer.URL})
+	testkit.SetSettings(t, map[string]string{"NATS_URL": natsServer.URL})
 	js := servertest.JetStream(t, natsServer.URL)
 	createDeadLetters(t, js)
 	return js
 }
 
-// createDeadLetters creates the streams of the room and of the dead letters, as a worker does.
+// createDeadLetters creates both streams as a worker does.
 func createDeadLetters(t *testing.T, js jetstream.JetStream) {
 	t.Helper()
 	settings := loadSettings(t)
@@ -40,7 +40,7 @@ func createDeadLetters(t *testing.T, js jetstream.JetStream) {
 	}
 }
 
-// putLetter stores a dead letter as a worker does. The headers are name, value, … beside the usual ones.
+// putLetter stores a dead letter as a worker does. headers are more headers: name, value, …
 func putLetter(t *testing.T, js jetstream.JetStream, reason, id, body, why string, headers ...string) {
 	t.Helper()
 	letter := &nats.Msg{Subject: "notify-dlq." + reason + ".payments", Data: []byte(body), Header: nats.Header{
@@ -67,14 +67,14 @@ func requireHeld(t *testing.T, js jetstream.JetStream, replays, letters uint64) 
 
 var seconds = regexp.MustCompile(`\b\d+s\b`)
 
-// dlq runs a command line and returns the words of what it prints, whatever the ages.
+// dlq runs a command line and returns its outputs. Each age is replaced by "now".
 func dlq(t *testing.T, arguments ...string) (output, problems string, err error) {
 	t.Helper()
 	output, problems, err = execute(t.Context(), "", append([]string{"dlq"}, arguments...)...)
 	return seconds.ReplaceAllString(fields(output), "now"), problems, err
 }
 
-// requireDLQ compares what a command line that has to work prints.
+// requireDLQ runs a command line without an error and compares its output.
 func requireDLQ(t *testing.T, line string, want ...string) {
 	t.Helper()
 	output, problems, err := dlq(t, strings.Fields(line)...)
@@ -99,10 +99,10 @@ func TestDLQ(t *testing.T) {
 	js := dlqServer(t)
 	requireDLQ(t, "list", "no dead letters")
 	putLetter(t, js, "slack_rejected", "order-1", `{"title": "card\u001b[2J declined"}`, "no_text")
-	putLetter(t, js, "bad_json", "order-2", "{broken", "not JSON: "+strings.Repeat("x", 100))
+	putLetter(t, js, "bad_json", "order-2", "{broken", "not JSON: "+strings.Repeat("ü", 100))
 	putLetter(t, js, "slack_rejected", "order-3", "text", "msg_too_long")
 	first := "1 now slack_rejected payments 2 card[2J declined no_text"
-	second := "2 now bad_json payments 2 {broken not JSON: " + strings.Repeat("x", 49) + "…"
+	second := "2 now bad_json payments 2 {broken not JSON: " + strings.Repeat("ü", 49) + "…"
 	third := "3 now slack_rejected payments 2 text msg_too_long"
 	requireDLQ(t, "list", dlqHeading, third, second, first)
 	requireDLQ(t, "list --limit 1", dlqHeading, third, "(2 more)")
@@ -125,8 +125,8 @@ func TestDLQ(t *testing.T) {
 	requireDLQ(t, "drop --all --yes", "dropped 0 letters")
 }
 
-// The list says that older letters are gone, also where it leaves out those that pushed them out. A letter whose body was cut
-// says so, and is not replayed.
+// The list counts the letters that were pushed out, also if it does not show the letters that did so. A letter with a cut body is
+// not replayed.
 func TestDLQPushedOut(t *testing.T) {
 	js := dlqServer(t)
 	putLetter(t, js, "bad_json", "order-1", "{", "not JSON", consume.HeaderPushedOut, "3")
@@ -147,7 +147,7 @@ func TestDLQPushedOut(t *testing.T) {
 	requireHeld(t, js, 2, 1)
 }
 
-// A letter is shown with all that it holds, its body to the byte.
+// show prints the headers and each byte of the body.
 func TestDLQShow(t *testing.T) {
 	js := dlqServer(t)
 	putLetter(t, js, "slack_rejected", "order-1", "{\"title\": \"t\"}\r\n", "no_text")
@@ -188,7 +188,7 @@ func TestDLQJSON(t *testing.T) {
 	putLetter(t, js, "slack_rejected", "order-1", "text", "no_text")
 	putLetter(t, js, "slack_rejected", "order-2", "text", "no_text")
 	list := listDLQ(t, "--limit", "1")
-	if l := list.Letters[0]; list.Total != 2 || len(list.Letters) != 1 || l.ID != "order-2" || l.Deliveries != 2 || time.Since(l.Stored) > patience {
+	if l := list.Letters[0]; list.Total != 2 || len(list.Letters) != 1 || l.ID != "order-2" || l.Deliveries != 2 || time.Since(l.Stored) > testkit.Patience {
 		t.Errorf("the list is %+v", list)
 	}
 	requireDLQ(t, "replay 1 --json --dry-run",
@@ -199,7 +199,7 @@ func TestDLQJSON(t *testing.T) {
 		`{"action":"drop","dry_run":false,"missing":0,"letters":[{"number":2,"id":"order-2","outcome":"dropped"}]}`)
 }
 
-// What does not work is said, the rest is done, and the status is 1.
+// A fault with one letter does not stop the others. The status is 1.
 func TestDLQProblems(t *testing.T) {
 	js := dlqServer(t)
 	testkit.Must(js.Publish(t.Context(), "notify-dlq.too_large._", []byte("text")))(t)
@@ -230,9 +230,8 @@ func TestDLQProblems(t *testing.T) {
 	}
 }
 
-// A command that does not reach NATS says so. publish and simulate do not name the setting.
 func TestWithoutNATS(t *testing.T) {
-	setenv(t, map[string]string{"NATS_URL": "nats://" + unused(t)})
+	testkit.SetSettings(t, map[string]string{"NATS_URL": "nats://" + unused(t)})
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	for line, want := range map[string]string{
@@ -255,12 +254,7 @@ func TestAge(t *testing.T) {
 	}
 }
 
-func TestShorten(t *testing.T) {
-	t.Parallel()
-	testkit.Equal(t, shorten(strings.Repeat("ä", 61)), strings.Repeat("ä", 59)+"…", "a long text")
-}
-
-// An interrupt ends a replay after the present letter.
+// An interrupt ends a replay after the current letter.
 func TestDLQInterrupted(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -276,7 +270,8 @@ func TestDLQInterrupted(t *testing.T) {
 	}
 }
 
-// A replay that may not remove its letter has sent the event. The next one does not send it again, and removes the letter.
+// A replay without the right to delete sends the event and keeps its letter. The next replay removes the letter and does not send
+// the event again.
 func TestDLQReplayRunAgain(t *testing.T) {
 	const deletes = "$JS.API.STREAM.MSG.DELETE."
 	natsServer := servertest.StartNATS(t, func(o *server.Options) {
@@ -287,13 +282,13 @@ func TestDLQReplayRunAgain(t *testing.T) {
 		}
 		o.NoAuthUser = "all"
 	})
-	setenv(t, map[string]string{"NATS_URL": natsServer.URL, "NATS_USER": "cut", "NATS_PASSWORD": "secret"})
+	testkit.SetSettings(t, map[string]string{"NATS_URL": natsServer.URL, "NATS_USER": "cut", "NATS_PASSWORD": "secret"})
 	js := servertest.JetStream(t, natsServer.URL)
 	createDeadLetters(t, js)
 	putLetter(t, js, "slack_rejected", "order-1", `{"title": "card declined"}`, "invalid_blocks")
 	requireFailure(t, exitFailure, "dlq replay --all", deletes, "its event is on its way")
 	requireHeld(t, js, 1, 1)
-	setenv(t, map[string]string{"NATS_URL": natsServer.URL})
+	testkit.SetSettings(t, map[string]string{"NATS_URL": natsServer.URL})
 	output, problems, err := dlq(t, "replay", "--all")
 	if err != nil || strings.TrimSpace(output) != "replayed 0 letters" || problems != "letter 1: an interrupted replay had sent it on before; it is removed\n" {
 		t.Errorf("the replay, run again: %q, %q, %v", output, problems, err)

@@ -20,13 +20,13 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// inForce has Redis know a state of the limits, as after calls that were made with it.
+// inForce writes a state of the limits to Redis, as a worker's calls do.
 func inForce(t *testing.T, redisServer *servertest.Redis, p limits.Position) {
 	t.Helper()
 	redisServer.CLI("set", "{notifier}:limits", fmt.Sprintf("%d %d 1766000000000000", p.Generation, p.Revision), "px", "3600000")
 }
 
-// wantInForce asks Redis which state is.
+// wantInForce compares the state in force.
 func wantInForce(t *testing.T, want limits.Position) {
 	t.Helper()
 	l := &limitsCommand{settings: loadSettings(t)}
@@ -43,7 +43,7 @@ var (
 	aGeneration = regexp.MustCompile(`of generation \d+ \(\S+\)`)
 )
 
-// withoutTimes replaces what differs between runs.
+// withoutTimes replaces times and generations, which differ between runs.
 func withoutTimes(text string) string {
 	text = aGeneration.ReplaceAllString(aTime.ReplaceAllString(text, "then"), "of a generation")
 	return strings.TrimSuffix(fields(text), "\n")
@@ -80,7 +80,6 @@ func TestLimitsAdopt(t *testing.T) {
 		t.Errorf("limits prints\n%s", shown)
 	}
 
-	// The overrides that there are after a rollback are still those of the limits alone.
 	requireLimits(t, "rollback 1", "changed: shadow errors")
 }
 
@@ -92,7 +91,7 @@ func requireCheck(t *testing.T, want string) {
 	}
 }
 
-// answered adopts the limits as a person who is asked and answers does.
+// answered adopts the limits with this input from the person at the terminal.
 func answered(t *testing.T, answer io.Reader) (out, problems string, err error) {
 	t.Helper()
 	var o, p strings.Builder
@@ -105,7 +104,7 @@ func answered(t *testing.T, answer io.Reader) (out, problems string, err error) 
 	return withoutTimes(o.String()), p.String(), err
 }
 
-// A person is asked, and only a yes changes anything.
+// adopt asks for confirmation. Only a yes changes the state in force.
 func TestLimitsAdoptAsks(t *testing.T) {
 	_, redisServer := limitsServers(t, nil)
 	mustLimits(t, "")
@@ -125,7 +124,7 @@ func TestLimitsAdoptAsks(t *testing.T) {
 	}
 }
 
-// What changed after it was shown is not adopted.
+// A state that changed after it was shown is not adopted.
 func TestLimitsAdoptOfAnotherState(t *testing.T) {
 	_, redisServer := limitsServers(t, nil)
 	mustLimits(t, "")
@@ -148,7 +147,6 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// Without a bucket, check says what that means.
 func TestCheckOfLimitsWithoutBucket(t *testing.T) {
 	_, redisServer := limitsServers(t, map[string]string{"NATS_PROVISION": "false", "SINK": "console"})
 	const absent = "live limits: looking for bucket \"notifier-limits\": the limits bucket is absent; "
@@ -179,7 +177,7 @@ func TestNATSUser(t *testing.T) {
 		{map[string]string{"NATS_CREDS_FILE": creds}, "ann"},
 		{map[string]string{"NATS_CREDS_FILE": broken}, ""},
 	} {
-		setenv(t, test.settings)
+		testkit.SetSettings(t, test.settings)
 		testkit.Equal(t, natsUser(loadSettings(t).NATS), test.want, "the user of %v", test.settings)
 	}
 }

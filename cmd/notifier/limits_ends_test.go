@@ -12,7 +12,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// A limit with an end is shown with it everywhere, and what follows is said. The history tells when, who, and what was before.
+// Every output shows the end of a limit. The history shows who set it, when, and the value before.
 func TestLimitsThatEnd(t *testing.T) {
 	natsServer, _ := limitsServers(t, nil)
 	for _, change := range [][2]string{
@@ -61,7 +61,6 @@ func TestLimitsThatEnd(t *testing.T) {
 	requireFailure(t, exitFailure, "limits set payments 1/1h --for 1h", "cannot be in force again", "unset it first")
 }
 
-// A time says its zone.
 func TestTimesHaveAZone(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 22, 16, 40, 3, 0, time.UTC)
@@ -74,7 +73,7 @@ func TestTimesHaveAZone(t *testing.T) {
 	}
 }
 
-// A digest says for how long a limit was set, and names nobody for its end.
+// A digest shows the duration of a limit. The end of a limit has no author.
 func TestDigestOfEnds(t *testing.T) {
 	t.Parallel()
 	at := time.Now()

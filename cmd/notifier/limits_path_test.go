@@ -8,7 +8,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// Each rule that matches a path or one above it is told, the winner with what is used of it.
+// The output lists each rule that matches the path or one above it. Rules in force have their usage.
 func TestLimitsOfAPath(t *testing.T) {
 	limitsServers(t, map[string]string{
 		"CATEGORY_LIMIT": "10/30m", "LIMITS": "payments=40/30m,payments.*=8/30m,payments.refunds=2/30m+9/2h,*.slow=1/1h",
@@ -49,7 +49,7 @@ func TestLimitsOfAPath(t *testing.T) {
 	}
 }
 
-// Whoever sets a limit hears that it denies nothing, or that more is used than it has.
+// set warns of a limit that never denies, and of one below the current usage.
 func TestLimitsSetWarns(t *testing.T) {
 	limitsServers(t, map[string]string{"GLOBAL_LIMIT": "100/30m", "CATEGORY_LIMIT": "10/30m"})
 	admit(t, "payments.refunds", 3)

@@ -24,7 +24,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// authority writes a certificate that is its own authority, for a server and for clients.
+// authority writes a self-signed certificate for a server and for clients.
 func authority(t *testing.T, name string) config.TLS {
 	t.Helper()
 	template := &x509.Certificate{
@@ -64,7 +64,7 @@ func TestRedisOverTLS(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			settings := config.Redis{
-				URL: config.NewSecret(fmt.Sprintf("rediss://127.0.0.1:%d/0", port)), TLS: test.tls, Prefix: "tls", Timeout: patience,
+				URL: config.NewSecret(fmt.Sprintf("rediss://127.0.0.1:%d/0", port)), TLS: test.tls, Prefix: "tls", Timeout: testkit.Patience,
 			}
 			client := testkit.Must(newRedisClient(settings, slog.New(slog.DiscardHandler)))(t)
 			defer func() { _ = client.Close() }()

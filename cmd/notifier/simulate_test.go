@@ -22,7 +22,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// pastEvents are three payments within a second, one error, and a payment that is announced twice.
+// pastEvents are three payments within a second, one error, and a payment with a duplicate.
 const pastEvents = `{"time": "2026-03-01T00:00:00Z", "category": "payments", "title": "first"}
 {"time": "2026-03-01T00:00:00.5Z", "category": "Payments"}
 {"time": "2026-03-01T00:00:01Z", "category": "payments"}
@@ -34,7 +34,7 @@ const pastEvents = `{"time": "2026-03-01T00:00:00Z", "category": "payments", "ti
 
 const pastSpan = "events from 2026-03-01T00:00:00Z to 2026-03-01T00:10:01Z: 6\n"
 
-// withLimits are settings under which no worker is asked for its limits.
+// withLimits are settings with a limit, so that simulate asks no worker.
 var withLimits = map[string]string{"CATEGORY_LIMIT": "10/30m"}
 
 const fromHere = "limits from this shell's settings\n"
@@ -46,7 +46,7 @@ payments 5 3 1 category 1 1 10m
 errors 1 0 1 errors 1 0 0s
 total 6 3 2 category 1, errors 1 1 10m`
 
-// simulations are changes of the limits, and what is printed of the past events.
+// simulations are changes of the limits with the output for the past events.
 var simulations = map[string]struct {
 	arguments []string
 	want      string
@@ -67,15 +67,6 @@ category seen sent dropped dropped by duplicate longest silence
 payments 5 3 1 category 1 1 10m
 (1 more) 1 0 1 errors 1 0 -
 total 6 3 2 category 1, errors 1 1 10m`},
-	"a comparison": {[]string{"--limits", "errors=none", "--compare", "category=1/1h"}, pastSpan + fromHere +
-		"a: global=100/30m,category=2/5m,errors=none\nb: global=100/30m,category=1/1h,errors=0/1h\n" + `
-category seen sent a sent b b-a dropped a dropped b dupl. a silence a silence b
-payments 5 3 1 -2 1 4 1 10m 10m1s
-errors 1 1 0 -1 0 1 0 0s 0s
-total 6 4 1 -3 1 5 1 9m58s 10m1s
-
-a drops by: category 1
-b drops by: category 4, errors 1`},
 	"a comparison with the settings": {[]string{"--limits", "category=none", "--compare", ""}, pastSpan + fromHere +
 		"a: global=100/30m,category=none,errors=0/1h\nb: global=100/30m,category=2/5m,errors=0/1h\n" + `
 category seen sent a sent b b-a dropped a dropped b dupl. a dupl. b silence a silence b
@@ -88,7 +79,7 @@ b drops by: category 1, errors 1`},
 }
 
 func TestSimulate(t *testing.T) {
-	setenv(t, map[string]string{"GLOBAL_LIMIT": "100/30m", "CATEGORY_LIMIT": "2/5m", "LIMITS": "errors=0/1h"})
+	testkit.SetSettings(t, map[string]string{"GLOBAL_LIMIT": "100/30m", "CATEGORY_LIMIT": "2/5m", "LIMITS": "errors=0/1h"})
 	for name, test := range simulations {
 		t.Run(name, func(t *testing.T) {
 			output, problems, err := execute(t.Context(), pastEvents, append([]string{"simulate"}, test.arguments...)...)
@@ -100,9 +91,9 @@ func TestSimulate(t *testing.T) {
 	}
 }
 
-// The argument is a file, and its faults end the command with status 1.
+// simulate reads the named file. Faults in it end the command with status 1.
 func TestSimulateFile(t *testing.T) {
-	setenv(t, withLimits)
+	testkit.SetSettings(t, withLimits)
 	folder := t.TempDir()
 	good, bad := filepath.Join(folder, "good"), filepath.Join(folder, "bad")
 	testkit.NoError(t, os.WriteFile(good, []byte(pastEvents), 0o600))
@@ -116,7 +107,7 @@ func TestSimulateFile(t *testing.T) {
 }
 
 func TestSimulateJSON(t *testing.T) {
-	setenv(t, map[string]string{"CATEGORY_LIMIT": "2/5m"})
+	testkit.SetSettings(t, map[string]string{"CATEGORY_LIMIT": "2/5m"})
 	one := `{"from":"2026-03-01T00:00:00Z","to":"2026-03-01T00:10:01Z","events":6,"invalid":1,"paths":[` +
 		`{"category":"payments","seen":5,"sent":3,"duplicate":1,"dropped":{"category":1},"longest_silence_seconds":599.5},` +
 		`{"category":"errors","seen":1,"sent":1,"duplicate":0,"dropped":{},"longest_silence_seconds":0}],` +
@@ -127,9 +118,8 @@ func TestSimulateJSON(t *testing.T) {
 		`"total":{"seen":6,"sent":0,"duplicate":0,"dropped":{"global":6},"longest_silence_seconds":601}}`
 	const from = `,"limits_from":"this shell's settings"}`
 	for want, arguments := range map[string][]string{
-		strings.TrimSuffix(one, "}") + from:      {"--json", "--top", "1"},
-		`{"a":` + one + `,"b":` + other + from:   {"--json", "--compare", "global=0/1h"},
-		`{"a":` + other + `,"b":` + other + from: {"--json", "--compare", "global=0/1h", "--limits", "global=0/1m"},
+		strings.TrimSuffix(one, "}") + from:    {"--json", "--top", "1"},
+		`{"a":` + one + `,"b":` + other + from: {"--json", "--compare", "global=0/1h"},
 	} {
 		output, problems, err := execute(t.Context(), pastEvents+"broken", append([]string{"simulate"}, arguments...)...)
 		if output != want+"\n" || !json.Valid([]byte(output)) {
@@ -141,29 +131,24 @@ func TestSimulateJSON(t *testing.T) {
 	}
 }
 
-// The rest is simulated where some lines cannot be used; they are told, ten of them by their number, and the status is 1.
+// Unusable lines do not stop the simulation. Ten are reported with their number, and the status is 1.
 func TestSimulateUnusableLines(t *testing.T) {
-	setenv(t, withLimits)
+	testkit.SetSettings(t, withLimits)
 	output, problems, err := execute(t.Context(), strings.Repeat("{}\n", 12)+pastEvents, "simulate")
 	if err == nil || err.Error() != "12 of 18 lines could not be used" || !strings.Contains(output, "Z: 6\n") {
 		t.Errorf("%v, %q", err, output)
 	}
-	for _, want := range []string{"line 1: no time", "line 10: no time", "\nand 2 more\n"} {
-		if !strings.Contains(problems, want) {
-			t.Errorf("it does not say %q:\n%s", want, problems)
-		}
-	}
-	if strings.Contains(problems, "line 11") {
-		t.Errorf("it says too much:\n%s", problems)
+	if !strings.HasPrefix(problems, "line 1: no time\n") || !strings.HasSuffix(problems, "line 10: no time\nand 2 more\n") {
+		t.Errorf("got the problems\n%s\nwant ten lines and the number of the others", problems)
 	}
 	if output, problems, err := execute(t.Context(), "", "simulate"); err != nil || problems != "" || !strings.HasPrefix(output, "no events\n") {
 		t.Errorf("without events: %v, %q, %q", err, problems, output)
 	}
 }
 
-// What is interrupted ends at once, even while it waits for input that does not come.
+// An interrupt ends simulate while it waits for input.
 func TestSimulateInterrupted(t *testing.T) {
-	setenv(t, withLimits)
+	testkit.SetSettings(t, withLimits)
 	in, producer := io.Pipe()
 	defer func() { _ = producer.Close() }()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -184,15 +169,15 @@ func TestSimulateInterrupted(t *testing.T) {
 		if !errors.Is(err, context.Canceled) || out.Len() > 0 {
 			t.Errorf("the error is %v, and it prints %q", err, &out)
 		}
-	case <-time.After(patience):
+	case <-time.After(testkit.Patience):
 		t.Fatal("it does not end")
 	}
 }
 
-// The events of the stream are replayed, and a worker gets all of them afterwards.
+// simulate reads the stream and takes no message from the consumer.
 func TestSimulateFromStream(t *testing.T) {
 	server := servertest.StartNATS(t)
-	setenv(t, map[string]string{"NATS_URL": server.URL, "CATEGORY_LIMIT": "2/1h"})
+	testkit.SetSettings(t, map[string]string{"NATS_URL": server.URL, "CATEGORY_LIMIT": "2/1h"})
 	if _, _, err := execute(t.Context(), "", "simulate", "--from-stream"); !errors.Is(err, jetstream.ErrStreamNotFound) {
 		t.Errorf("without a stream: %v, want %v", err, jetstream.ErrStreamNotFound)
 	}
@@ -216,7 +201,7 @@ func TestSimulateFromStream(t *testing.T) {
 	}
 	testkit.NoError(t, json.Unmarshal([]byte(output), &got))
 	if got.Events != 3 || got.Invalid != 1 || got.Total.Seen != 3 || got.Total.Sent != 2 || got.Total.Dropped["category"] != 1 ||
-		time.Since(got.From) > patience || got.To.Before(got.From) {
+		time.Since(got.From) > testkit.Patience || got.To.Before(got.From) {
 		t.Errorf("it prints %s", output)
 	}
 	if err == nil || err.Error() != "1 of 4 messages could not be used" || !strings.HasPrefix(problems, "message 4: bad_json: ") {
@@ -227,12 +212,12 @@ func TestSimulateFromStream(t *testing.T) {
 	}
 }
 
-// Without limits in the settings, those that workers have in force are taken, and it is said where they come from.
+// Without limits in the settings, simulate takes those of the workers. The output names their source.
 func TestSimulateTheWorkersLimits(t *testing.T) {
 	natsServer := servertest.StartNATS(t)
 	simulated := func(settings map[string]string, want string) {
 		t.Helper()
-		setenv(t, settings)
+		testkit.SetSettings(t, settings)
 		output, problems, err := execute(t.Context(), pastEvents, "simulate", "--limits", "errors=1/1h")
 		if err != nil || problems != "" || !strings.HasPrefix(fields(output), pastSpan+want) {
 			t.Errorf("with %v: %v, %q, it prints\n%s\nwant %s", settings, err, problems, output, want)
@@ -252,7 +237,7 @@ func TestSimulateTheWorkersLimits(t *testing.T) {
 	})
 	const theirs = "limits from 2 workers (revision 12)\nlimits: global=60/30m,category=5/30m,errors=1/1h,payments=2/5m\n"
 	testkit.Eventually(t, "both answer in time", func() bool {
-		setenv(t, map[string]string{"NATS_URL": natsServer.URL})
+		testkit.SetSettings(t, map[string]string{"NATS_URL": natsServer.URL})
 		output, _, _ := execute(t.Context(), pastEvents, "simulate")
 		return strings.Contains(output, "2 workers")
 	})
@@ -261,7 +246,7 @@ func TestSimulateTheWorkersLimits(t *testing.T) {
 		fromHere+"limits: global=40/30m,category=10/30m,errors=1/1h\n")
 }
 
-// reports has a worker answer with a report.
+// reports starts an instance that answers with a report.
 func reports(t *testing.T, url string, report status.Report) {
 	t.Helper()
 	conn := servertest.Connect(t, url)
@@ -269,5 +254,5 @@ func reports(t *testing.T, url string, report status.Report) {
 		Deployment: "notifier", Version: "1.0.0", Logger: slog.New(slog.DiscardHandler), Report: func(string) any { return report },
 	}))(t)
 	t.Cleanup(instance.Leave)
-	testkit.NoError(t, conn.FlushTimeout(patience))
+	testkit.NoError(t, conn.FlushTimeout(testkit.Patience))
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// crowdedStatus has long and hostile texts in every place, and more rows than a screen has.
+// crowdedStatus has long and hostile texts, and more rows than a screen.
 func crowdedStatus() status.Status {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	next := now.Add(90 * time.Minute)
@@ -35,7 +35,7 @@ func crowdedStatus() status.Status {
 	return s
 }
 
-// The screen is one of a terminal: bounded in both directions, without commands to it.
+// The output is bounded in width and height, and has no escape sequences.
 func TestStatusFitsAScreen(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -61,7 +61,7 @@ func TestStatusFitsAScreen(t *testing.T) {
 	}
 }
 
-// A status is drawn over the one before, and clears what that one had more.
+// A status is drawn over the last one and clears the rest of it.
 func TestRedrawStatus(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -73,7 +73,7 @@ func TestRedrawStatus(t *testing.T) {
 	testkit.Equal(t, strings.Count(drawn, "\n\x1b[K"), strings.Count(drawn, "\n"), "lines that begin with clearing what was there")
 }
 
-// Limits that are not full are shown as long as they are among the fullest few.
+// The fullest limits are shown even if none is full.
 func TestStatusShowsTheFullestLimits(t *testing.T) {
 	t.Parallel()
 	var s status.Status

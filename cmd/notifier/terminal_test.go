@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// Only a yes is one, and a question ends with the command.
+// Only a yes confirms. A question ends with the command's context.
 func TestConfirm(t *testing.T) {
 	t.Parallel()
 	for answer, want := range map[string]bool{"y\n": true, "Yes\r\n": true, "\tyes": true, "": false, "\n": false, "no\n": false, "yesterday\n": false} {
@@ -29,7 +29,7 @@ func TestConfirm(t *testing.T) {
 	}
 }
 
-// What would command a terminal is not printed as it is.
+// JSON escapes control characters.
 func TestHarmless(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer

@@ -27,15 +27,15 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/why"
 )
 
-// whyKit is a deployment whose workers a test stands in for.
+// whyKit is a deployment without workers. The test writes what workers would write.
 type whyKit struct {
 	*testing.T
 	js    jetstream.JetStream
 	store *throttle.Redis
-	begin time.Time // all events were stored then
+	begin time.Time // when all events were stored
 }
 
-// newWhyKit sets the settings to a deployment with all streams, and with a limit of two events for each category.
+// newWhyKit starts a deployment with all streams and two slots for each category, and sets the settings to it.
 func newWhyKit(t *testing.T) whyKit {
 	t.Helper()
 	natsServer, redisServer := limitsServers(t, map[string]string{"CATEGORY_LIMIT": "2/30m"})
@@ -51,7 +51,7 @@ func newWhyKit(t *testing.T) whyKit {
 	return k
 }
 
-// JournalLost keeps silent: the tests look at what was published.
+// JournalLost does nothing. The tests look at what was published.
 func (whyKit) JournalLost(int) {}
 
 // note writes entries to the journal, as a worker does.
@@ -73,7 +73,7 @@ func (k whyKit) note(entries ...journal.Entry) {
 	recorder.Run(ended)
 }
 
-// refund is an entry of the event that most tests ask about, some time after it was stored.
+// refund is an entry of the event that most tests ask about.
 func (k whyKit) refund(result journal.Result, after time.Duration) journal.Entry {
 	return journal.Entry{
 		ID: "evt-4711", Stream: "NOTIFICATIONS", Sequence: 4711, Category: "payments.refunds", Title: "card declined", Result: result,
@@ -89,7 +89,7 @@ func (k whyKit) drop() journal.Entry {
 
 var clockTimes = regexp.MustCompile(`(\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d(\.\d{3})?`)
 
-// requireWhy runs a command line and compares what it prints, with T for each time.
+// requireWhy runs a command line and compares its output, with T for each time.
 func (k whyKit) requireWhy(status int, line, want string) {
 	k.Helper()
 	output, problems, err := execute(k.Context(), "", strings.Split("why "+line, " ")...)
@@ -98,7 +98,7 @@ func (k whyKit) requireWhy(status int, line, want string) {
 	testkit.Equal(k, clockTimes.ReplaceAllString(output, "T"), strings.TrimPrefix(want, "\n"), "why %s prints", line)
 }
 
-// answer runs a command line, and reads what it prints as JSON.
+// answer runs a command line and decodes its JSON.
 func (k whyKit) answer(line string) (answer why.Answer) {
 	k.Helper()
 	output, _, _ := execute(k.Context(), "", strings.Split("why --json "+line, " ")...)
@@ -129,7 +129,7 @@ dropped at T by category 2/30m: 2 of 2 used, the next slot opens at T
 	testkit.Equal(t, k.answer("evt-4711").Events[0].State, why.State(journal.Dropped), "state")
 }
 
-// Of several arguments each has its answer, in their order.
+// Each of several arguments has an answer, in their order.
 func TestWhySeveral(t *testing.T) {
 	k := newWhyKit(t)
 	sent := k.refund(journal.Sent, time.Second)
@@ -162,7 +162,7 @@ an event of payments would be sent now: global 0 of 100 used, payments 0 of 2 us
 	testkit.EqualSlices(t, states, []why.State{"dropped", "sent"}, "states of two messages")
 }
 
-// The argument may be a category: of which there is the number of events by outcome, and the newest ones.
+// The answer about a category has the number of events by outcome, and the newest events.
 func TestWhyCategory(t *testing.T) {
 	k := newWhyKit(t)
 	sent := k.refund(journal.Sent, time.Second)
@@ -217,7 +217,7 @@ one of at least 1204 events of payments.refunds that were dropped by category 2/
 	testkit.Equal(t, k.answer("evt-5000").Events[0].State, why.State(journal.Dropped), "state of the last one that is counted")
 }
 
-// What no worker has decided about is found in the streams, also without a journal.
+// Events without a decision are found in the streams, also without a journal.
 func TestWhyWaiting(t *testing.T) {
 	k := newWhyKit(t)
 	testkit.Must(k.js.Publish(t.Context(), "notify.payments.refunds", []byte(`{"id": "evt-1", "title": "card declined"}`)))(t)
@@ -268,7 +268,7 @@ func (k whyKit) wait(reason room.Reason, id, body string, due time.Time) {
 	testkit.Must(k.js.PublishMsg(k.Context(), m))(k)
 }
 
-// Limits in force, delivery record and dead letters are asked too.
+// The answer uses the limits in force, the delivery record and the dead letters.
 func TestWhyRecordAndLetters(t *testing.T) {
 	k := newWhyKit(t)
 	var leases []throttle.Lease
@@ -304,7 +304,7 @@ func TestWhyRecordAndLetters(t *testing.T) {
 	requireNow("an event of payments.refunds would be sent now: global 2 of 100 used, payments 2 of 3 used")
 }
 
-// What cannot be asked is told behind what is known.
+// The answer ends with what could not be asked.
 func TestWhyWithoutRedis(t *testing.T) {
 	k := newWhyKit(t)
 	k.note(k.drop())
@@ -324,11 +324,11 @@ func TestWhyWithoutRedis(t *testing.T) {
 	}
 }
 
-// The users of the sample configuration who ask what became of events may do so: whoever is on call, and workers for the page.
+// The users limits and notifier of the sample configuration may read all that why and the page need.
 func TestWhySampleRights(t *testing.T) {
 	natsServer, redisServer := servertest.StartSampleNATS(t, "../../configs/nats/notifier.conf"), servertest.StartRedis(t)
 	as := func(user string) {
-		setenv(t, map[string]string{
+		testkit.SetSettings(t, map[string]string{
 			"NATS_URL": natsServer.URL, "REDIS_URL": redisServer.URL(), "NATS_USER": user, "NATS_PASSWORD": "secret", "NATS_INBOX": "_INBOX_" + user,
 			"NATS_PROVISION": fmt.Sprint(user == "operator"),
 		})
