@@ -170,10 +170,7 @@ var usageFaults = map[string]string{
 	"simulate a --top -1":                  "--top is below 0",
 	"simulate --limit global=1/1h":         "unknown flag",
 	"simulate --limits global=lots":        `--limits: entry "global=lots"`,
-	"simulate --limits *=1/1h":             "use category",
-	"simulate --limits a=1/1h,a=2/1h":      `entry "a=2/1h": "a" is given twice`,
 	"simulate --compare global":            `--compare: entry "global" is not level=limit`,
-	"simulate --compare Payments=1/1h":     `--compare: entry "Payments=1/1h"`,
 	"simulate --limits a=no --compare b=5": "--limits: entry \"a=no\": ",
 	"simulate --compare b=5 --limits a=no": "--compare: entry \"b=5\": ",
 }

@@ -71,7 +71,7 @@ func TestSecretFiles(t *testing.T) {
 	})
 }
 
-// Each rule knows whether it was given; what is given as it would be by default counts as given.
+// Each rule has its origin. A setting equal to its default still has the origin environment.
 func TestPlan(t *testing.T) {
 	for name, tt := range map[string]struct {
 		set  env

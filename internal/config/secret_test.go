@@ -23,7 +23,7 @@ func TestSecretIsMasked(t *testing.T) {
 			fmt.Sprintf(verb, &secret),
 			fmt.Sprintf(verb, []config.Secret{secret}),
 		)
-		// A field that is not exported keeps fmt from calling any method.
+		// fmt calls no method of an unexported field.
 		if text := fmt.Sprintf(verb, struct{ secret config.Secret }{secret}); strings.Contains(text, "canary") || strings.Contains(text, "63616e617279") {
 			t.Errorf("%s of an unexported field: %s", verb, text)
 		}
@@ -35,21 +35,12 @@ func TestSecretIsMasked(t *testing.T) {
 			t.Errorf("shown as %s", text)
 		}
 	}
-}
-
-func TestSecretNotSet(t *testing.T) {
-	t.Parallel()
-	for _, secret := range []config.Secret{{}, config.NewSecret("")} {
-		if secret.IsSet() || secret.Reveal() != "" || secret.String() != "" {
-			t.Errorf("counts as set: %v", secret)
-		}
-	}
-	if !config.NewSecret("x").IsSet() {
-		t.Error("counts as not set")
+	if empty := config.NewSecret(""); empty.IsSet() || empty.String() != "" || !secret.IsSet() {
+		t.Errorf("an empty secret: got %q, set: %t, want neither", empty.String(), empty.IsSet())
 	}
 }
 
-// No way to print, log or encode a Config shows a secret in it.
+// No secret shows when a Config is printed, logged or encoded.
 func TestConfigShowsNoSecret(t *testing.T) {
 	variables := base(env{"NATS_USER": "u", "SLACK_CHANNEL": "#c"})
 	for name, value := range secretValues {
@@ -81,7 +72,7 @@ func TestConfigShowsNoSecret(t *testing.T) {
 	}
 }
 
-// Whatever is wrong with a secret, and wherever it was put, no fault shows it.
+// No fault shows a secret.
 func TestFaultsShowNoSecret(t *testing.T) {
 	for name := range secretValues {
 		for kind, value := range map[string]string{
@@ -105,8 +96,8 @@ func TestFaultsShowNoSecret(t *testing.T) {
 				"with all else": {name: value, "SLACK_TOKEN": "xoxb-canary", "SLACK_WEBHOOK_URL": "https://h/canary", "NATS_TOKEN": "canary", "NATS_PASSWORD": "canary"},
 			} {
 				t.Run(strings.Join([]string{name, kind, where}, "/"), func(t *testing.T) {
-					variables["LOG_LEVEL"] = "loud" // so that there is a fault in any case
-					setenv(t, variables)
+					variables["LOG_LEVEL"] = "loud" // is always a fault
+					testkit.SetSettings(t, variables)
 					_, _, err := config.Load(config.Options{})
 					if err == nil {
 						t.Fatal("no fault")

@@ -12,15 +12,17 @@ import (
 // loadShared loads settings, given as name, value, …
 func loadShared(t *testing.T, variables ...string) Config {
 	t.Helper()
-	for variable := range slices.Chunk(append(variables, "SINK", SinkConsole), 2) {
-		t.Setenv("NOTIFIER_"+variable[0], variable[1])
+	set := map[string]string{"SINK": SinkConsole}
+	for variable := range slices.Chunk(variables, 2) {
+		set[variable[0]] = variable[1]
 	}
+	testkit.SetSettings(t, set)
 	settings, _, err := Load(Options{})
 	testkit.NoError(t, err)
 	return settings
 }
 
-// Texts that mean the same are told alike, and others are not.
+// Equivalent texts have one shared value and hash. Other texts have others.
 func TestShared(t *testing.T) {
 	for _, test := range []struct{ variable, text, same, other string }{
 		{"GLOBAL_LIMIT", "100/30m", "100/1800s", "50/30m"},
@@ -53,7 +55,7 @@ func TestShared(t *testing.T) {
 	}
 }
 
-// What belongs to one worker is not shared, and no secret is.
+// Settings of one worker are not shared, and no secret is.
 func TestNotShared(t *testing.T) {
 	shared := loadShared(t, "NATS_USER", "worker", "NATS_PASSWORD", "hidden-1", "REDIS_PASSWORD", "hidden-2").Shared()
 	for _, variable := range []string{
@@ -72,12 +74,9 @@ func TestNotShared(t *testing.T) {
 	}
 }
 
-// The limits of a worker are read from what it shares, with their origins.
+// WithShared reads the limits of another worker, with their origins.
 func TestLimitsOfShared(t *testing.T) {
 	theirs := loadShared(t, "GLOBAL_LIMIT", "50/30m", "LIMITS", "payments=5/1m", "GUARANTEES", "payments=3", "SHADOW_LIMITS", "category=1/1m").Shared()
-	for _, variable := range []string{"GLOBAL_LIMIT", "GUARANTEES", "SHADOW_LIMITS"} {
-		t.Setenv("NOTIFIER_"+variable, "")
-	}
 	own := loadShared(t, "LIMITS", "search=7/1m", "CATEGORY_LIMIT", "1/1m", "LIMITS_BUCKET", "own")
 	read, err := own.Limits.WithShared(theirs)
 	testkit.NoError(t, err)
@@ -94,13 +93,10 @@ func TestLimitsOfShared(t *testing.T) {
 	}
 }
 
-// What says where a worker's events go, and what becomes of them, is read from what it shares. The rest stays.
+// WithShared reads the streams, delays and ages of another worker. It keeps the other settings.
 func TestSettingsOfShared(t *testing.T) {
 	theirs := loadShared(t, "GLOBAL_LIMIT", "50/30m", "SHADOW", "true", "DELAY", "a=2h,b.>=90m", "NATS_STREAM", "EVENTS", "JOURNAL_STREAM", "WHY",
 		"EVENT_MAX_AGE", "36h").Shared()
-	for _, variable := range []string{"GLOBAL_LIMIT", "SHADOW", "DELAY", "NATS_STREAM", "JOURNAL_STREAM", "EVENT_MAX_AGE"} {
-		t.Setenv("NOTIFIER_"+variable, "")
-	}
 	own := loadShared(t, "DELAY", "c=1h", "ROOM_STREAM", "OWN", "NATS_INBOX", "_INBOX_own")
 	delete(theirs, "NOTIFIER_ROOM_STREAM") // as from a worker of another version
 	read, err := own.WithShared(theirs)

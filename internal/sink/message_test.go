@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -94,8 +93,7 @@ func TestRequests(t *testing.T) {
 			t.Parallel()
 			token, webhook, requests := newWire(t)
 			var want []wire
-			file := testkit.Must(os.ReadFile(filepath.Join("testdata", "requests", name+".json")))(t)
-			testkit.NoError(t, json.Unmarshal(file, &want))
+			testkit.NoError(t, json.Unmarshal([]byte(testkit.Text(t, filepath.Join("testdata", "requests", name+".json"))), &want))
 			var got []wire
 			for _, options := range []SlackOptions{token, webhook} {
 				options.Template = test.template

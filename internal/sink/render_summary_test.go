@@ -1,7 +1,6 @@
 package sink
 
 import (
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -181,8 +180,7 @@ func TestRenderSummaryOfAnything(t *testing.T) {
 // The page shows the digest that is rendered.
 func TestSampleInTheDocumentation(t *testing.T) {
 	t.Parallel()
-	text := testkit.Must(os.ReadFile("../../docs/delivery.md"))(t)
-	if picture := renderSummary(sampleSummary()).picture(); !strings.Contains(string(text), "\n"+picture+"```\n") {
+	if picture := renderSummary(sampleSummary()).picture(); !strings.Contains(testkit.Text(t, "../../docs/delivery.md"), "\n"+picture+"```\n") {
 		t.Errorf("docs/delivery.md does not show\n%s", picture)
 	}
 }

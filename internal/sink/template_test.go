@@ -3,7 +3,6 @@ package sink
 import (
 	"bytes"
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,12 +13,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
-
-func readTemplate(t *testing.T, name string) string {
-	t.Helper()
-	text := testkit.Must(os.ReadFile(filepath.Join("testdata", "templates", name+".tmpl")))(t)
-	return string(text)
-}
 
 func TestParseTemplate(t *testing.T) {
 	t.Parallel()
@@ -77,7 +70,7 @@ func TestParseTemplateFaults(t *testing.T) {
 	for name, wants := range templateFaults {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			parsed, err := ParseTemplate(readTemplate(t, name))
+			parsed, err := ParseTemplate(testkit.Text(t, filepath.Join("testdata", "templates", name+".tmpl")))
 			if err == nil || parsed != nil {
 				t.Fatalf("got a template and %v", err)
 			}
@@ -91,7 +84,7 @@ func TestParseTemplateFaults(t *testing.T) {
 
 func TestTemplateRender(t *testing.T) {
 	t.Parallel()
-	parsed := testkit.Must(ParseTemplate(readTemplate(t, "own")))(t)
+	parsed := testkit.Must(ParseTemplate(testkit.Text(t, "testdata/templates/own.tmpl")))(t)
 	v := usualView()
 	v.Event.Title, v.Event.Source, v.Event.Link = `"<!channel>" \ {{.ID}}`, "", ""
 	m := testkit.Must(parsed.render(v))(t)

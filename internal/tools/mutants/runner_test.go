@@ -10,7 +10,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// sample is a module with a bit of everything that a bug can be planted in.
+// sample is a module with each kind of file that a bug can be planted in.
 var sample = map[string]string{
 	"go.mod":  "module sample\n\ngo 1.26\n",
 	"half.go": "package sample\n\nimport _ \"embed\"\n\n//go:embed greeting.txt\nvar greeting string\n\nfunc half(n int) int { return n / 2 }\n",
@@ -83,18 +83,14 @@ func TestRunner(t *testing.T) {
 	if !strings.HasSuffix(report.String(), "\n1 of 2 caught\n") {
 		t.Errorf("the report is %s", report.String())
 	}
-	if err := r.tryAll(t.Context(), mutants[:1], &report, &progress); err != nil {
-		t.Errorf("every mutant is caught, and the error is %v", err)
-	}
+	testkit.NoError(t, r.tryAll(t.Context(), mutants[:1], &report, &progress))
 
 	for name, text := range sample {
-		if read(t, filepath.Join(folder, name)) != text {
+		if testkit.Text(t, filepath.Join(folder, name)) != text {
 			t.Errorf("%s was changed", name)
 		}
 	}
-	if err := r.close(); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, r.close())
 	if _, err := os.Stat(r.work); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the folder of the mutants is still there: %v", err)
 	}

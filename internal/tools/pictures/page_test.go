@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -13,7 +14,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// An example of the page: settings, and a table of what they do.
+// exampleForm matches an example of the page: settings, and a table of their effect.
 var (
 	exampleForm = regexp.MustCompile("```env\n((?:NOTIFIER_.*\n)+)```\n\n" + `\| time \| events \|.*\n\|[-|]+\n((?:\|.*\n)+)`)
 	eventsForm  = regexp.MustCompile("^([0-9]+) `([a-z.]+)`$")
@@ -21,7 +22,7 @@ var (
 
 func TestExamplesAreWhatTheLimiterDoes(t *testing.T) {
 	t.Parallel()
-	examples := exampleForm.FindAllStringSubmatch(readPage(t), -1)
+	examples := exampleForm.FindAllStringSubmatch(testkit.Text(t, filepath.Join(docs, "limits.md")), -1)
 	if len(examples) != 3 {
 		t.Fatalf("found %d examples, want 3", len(examples))
 	}
@@ -52,8 +53,7 @@ func clockTime(t *testing.T, text string) time.Time {
 	return time.Date(2026, time.January, 1, at.Hour(), at.Minute(), 0, 0, time.UTC)
 }
 
-// evaluate tells how many events are admitted and, of the first that is denied, by which level, and when the next slot
-// opens.
+// evaluate returns the number of admitted events. Of the first denied event it returns the level and the time of the next slot.
 func evaluate(
 	t *testing.T, store throttle.Store, row int, events string, now time.Time,
 ) (admitted int, level, next string) {
