@@ -18,7 +18,7 @@ type serverError string
 func (e serverError) Error() string { return string(e) }
 func (serverError) RedisError()     {}
 
-// inOldScript is what Redis 6.2 makes of an error in a script.
+// inOldScript is the form of Redis 6.2 for an error in a script.
 func inOldScript(told string) serverError {
 	return serverError("ERR Error running script (call to f_0a1b): @user_script:9: @user_script: 9: " + told)
 }
@@ -61,7 +61,7 @@ func TestClassify(t *testing.T) {
 			other = ErrUnavailable
 		}
 		if !errors.Is(err, c.class) || errors.Is(err, other) || !errors.Is(err, c.err) {
-			t.Errorf("%v is classified as %v", c.err, err)
+			t.Errorf("%v: got %v, want %v", c.err, err, c.class)
 		}
 		if !strings.HasPrefix(err.Error(), "trying: ") {
 			t.Errorf("%q does not say what was tried", err)

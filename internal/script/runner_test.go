@@ -22,7 +22,7 @@ func newRunner(t *testing.T, address string, scripting script.Scripting) *script
 	return script.NewRunner(script.Options{Client: client, Prefix: "a*b", Timeout: scripttest.Patience, Scripting: scripting})
 }
 
-// mention calls the shortest script, which answers with a number.
+// mention calls the shortest script. It answers with a number.
 func mention(ctx context.Context, runner *script.Runner) (int64, error) {
 	return runner.RunInt(ctx, "testing", lua.Mention, []string{runner.Key("mention:a")}, []any{"id", time.Minute.Microseconds()})
 }
@@ -60,7 +60,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestRun calls a script in each way, on the keys of the deployment and on those of a self-test.
+// TestRun calls a script in both ways, on the keys of the deployment and on those of a self-test.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
@@ -83,7 +83,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestAdopt has the server see which algorithms the script has that evaluates new events.
+// TestAdopt records the algorithms with which the script of decisions is composed.
 func TestAdopt(t *testing.T) {
 	t.Parallel()
 	var composed []string
@@ -115,7 +115,6 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// TestRunnerTimeout has a server that does not answer.
 func TestRunnerTimeout(t *testing.T) {
 	t.Parallel()
 	proxy := servertest.StartProxy(t, servertest.StartRedis(t).Addr)

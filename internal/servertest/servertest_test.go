@@ -2,7 +2,6 @@ package servertest_test
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -24,9 +23,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// wait bounds what a test waits for, and is no expectation of how long it takes.
-const wait = 30 * time.Second
-
 func TestRedisForgetsWhenKilled(t *testing.T) {
 	t.Parallel()
 	r := servertest.StartRedis(t)
@@ -38,18 +34,6 @@ func TestRedisForgetsWhenKilled(t *testing.T) {
 	}
 	r.Restart()
 	testkit.Equal(t, r.CLI("get", "key"), "(nil)", "get after a restart without a disk")
-}
-
-func TestRedisArgumentsWin(t *testing.T) {
-	t.Parallel()
-	r := servertest.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
-	r.CLI("rpush", "list", "a", "b")
-	r.Restart()
-	testkit.Equal(t, r.CLI("lrange", "list", "0", "-1"), "a\nb", "list after a restart with an append-only file, want a and b")
-	files, err := os.ReadDir(r.Dir)
-	if err != nil || len(files) == 0 {
-		t.Errorf("folder of the server: %d files, error %v; want its append-only file", len(files), err)
-	}
 }
 
 func TestRedisPause(t *testing.T) {
@@ -91,8 +75,7 @@ func TestNATSKeepsItsStreams(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := start(t)
-			ctx, cancel := context.WithTimeout(t.Context(), wait)
-			defer cancel()
+			ctx := testkit.Context(t)
 			stream := jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}}
 			testkit.Must(servertest.JetStream(t, n.URL).CreateStream(ctx, stream))(t)
 			testkit.Must(servertest.JetStream(t, n.URL).Publish(ctx, "s", []byte("hello")))(t)
@@ -108,23 +91,6 @@ func TestNATSKeepsItsStreams(t *testing.T) {
 				t.Errorf("store of the server: %d entries, error %v", len(entries), err)
 			}
 		})
-	}
-}
-
-func TestNATSConfiguration(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		url  string
-		user nats.Option
-	}{
-		{servertest.StartNATS(t, func(o *server.Options) { o.Authorization = "secret" }).URL, nats.Token("secret")},
-		{servertest.StartNATSProcess(t, "authorization { user: u, password: p }").URL, nats.UserInfo("u", "p")},
-	} {
-		if connection, err := nats.Connect(test.url); err == nil {
-			connection.Close()
-			t.Error("a client without a user or token got in")
-		}
-		servertest.Connect(t, test.url, test.user)
 	}
 }
 
@@ -225,7 +191,7 @@ func TestProxyReplies(t *testing.T) {
 	})
 }
 
-// A failed start must say what to do, and end the test.
+// A failed start ends the test with a message that says what to do.
 func TestFailures(t *testing.T) {
 	t.Setenv("NATS_SERVER", "") // another program has other words for a bad configuration
 	for _, test := range []struct {
@@ -250,7 +216,7 @@ func TestFailures(t *testing.T) {
 	})
 }
 
-// recorder is a test that may fail.
+// recorder keeps the message that ends a test.
 type recorder struct {
 	testing.TB
 	message string
@@ -288,7 +254,7 @@ type client struct {
 
 func dial(t *testing.T, address string) *client {
 	t.Helper()
-	connection := testkit.Must(net.DialTimeout("tcp", address, wait))(t)
+	connection := testkit.Must(net.DialTimeout("tcp", address, testkit.Patience))(t)
 	t.Cleanup(func() { _ = connection.Close() })
 	return &client{Conn: connection, reader: bufio.NewReader(connection)}
 }
@@ -300,14 +266,14 @@ func send(t *testing.T, c *client, request string) {
 
 func requireLine(t *testing.T, c *client, want string) {
 	t.Helper()
-	_ = c.SetReadDeadline(time.Now().Add(wait))
+	_ = c.SetReadDeadline(time.Now().Add(testkit.Patience))
 	line, err := c.reader.ReadString('\n')
 	if got := strings.TrimRight(line, "\r\n"); err != nil || got != want {
 		t.Fatalf("answer = %q, %v; want %q", got, err, want)
 	}
 }
 
-// requireSilence waits a moment for an answer that must not come.
+// requireSilence waits a moment and fails on an answer.
 func requireSilence(t *testing.T, c *client) {
 	t.Helper()
 	_ = c.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
@@ -319,7 +285,7 @@ func requireSilence(t *testing.T, c *client) {
 
 func requireBroken(t *testing.T, c *client) {
 	t.Helper()
-	_ = c.SetReadDeadline(time.Now().Add(wait))
+	_ = c.SetReadDeadline(time.Now().Add(testkit.Patience))
 	if line, err := c.reader.ReadString('\n'); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatalf("answer = %q, %v; want a broken connection", line, err)
 	}

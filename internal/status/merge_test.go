@@ -7,7 +7,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// Counts of workers add up, what all of them read is taken once, and the newest limits win.
+// Counts of workers add up. A value that all workers read counts once. The newest limits win.
 func TestMerge(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -42,7 +42,7 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// Settings differ if two workers have two values. Workers on one host are told apart.
+// Settings differ if two workers have different values. The names of workers on one host differ.
 func TestMismatches(t *testing.T) {
 	t.Parallel()
 	worker := func(name, instance string, settings ...string) Worker {

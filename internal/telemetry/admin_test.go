@@ -53,7 +53,7 @@ func start(t *testing.T, o telemetry.AdminOptions) string {
 	return "http://" + admin.Addr()
 }
 
-// client keeps no connection, which a goroutine would belong to.
+// client keeps no connection, since goleak would find its goroutine.
 var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
 type answer struct {
@@ -175,7 +175,7 @@ func TestAdminShutdownWithoutServe(t *testing.T) {
 	}
 }
 
-// A request under way is waited for; when the time is up it is cut off, and nothing is left.
+// Shutdown waits for a request until its context ends, and then cuts the request off.
 func TestAdminShutdownDeadline(t *testing.T) {
 	t.Parallel()
 	asked, release := make(chan struct{}), make(chan struct{})

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// labelled gives labels as a set of categories does, at times of its own.
+// labelled gives labels as a set of categories does, with a clock of its own.
 type labelled struct {
 	busiest
 	free  int
@@ -61,7 +61,7 @@ func names(format string, n int) []string {
 	return all
 }
 
-// The first category of each first level has a label at once, until half of the labels are given.
+// The first category of each first level gets a label at once, until half of the labels are given.
 func TestFirstOfEachFamily(t *testing.T) {
 	t.Parallel()
 	l := newLabelled(6)
@@ -69,7 +69,7 @@ func TestFirstOfEachFamily(t *testing.T) {
 	l.want(t, "a.b", "b", "c.d")
 }
 
-// One event each takes no label but those that need no proof, whether below one first level or not.
+// Categories with one event get only the labels that are given at once.
 func TestJunkTakesNoLabels(t *testing.T) {
 	t.Parallel()
 	l := newLabelled(50)
@@ -90,7 +90,7 @@ func TestJunkTakesNoLabels(t *testing.T) {
 	}
 }
 
-// However much comes below one first level, the others have their labels.
+// One busy first level does not take the labels of the others.
 func TestOneFamilyTakesAtMostItsShare(t *testing.T) {
 	t.Parallel()
 	const free, hours = 50, 3
@@ -112,7 +112,7 @@ func TestOneFamilyTakesAtMostItsShare(t *testing.T) {
 	}
 }
 
-// While several first levels want labels, they get as many each, whoever sends most.
+// First levels that want labels get equal numbers of them.
 func TestFamiliesShare(t *testing.T) {
 	t.Parallel()
 	const free, families = 50, 4
@@ -129,7 +129,7 @@ func TestFamiliesShare(t *testing.T) {
 		least = min(least, l.below(fmt.Sprintf("quiet-%d", i)))
 	}
 	if loud := l.below("loud"); loud > least+1 || least < free/(families+1) {
-		t.Errorf("the loud one has %d labels, one of the others only %d", loud, least)
+		t.Errorf("got %d labels for the busiest first level and %d for another, want equal numbers", loud, least)
 	}
 }
 
@@ -150,7 +150,7 @@ func TestBusiestFirst(t *testing.T) {
 	l.want(t, "a", "a.little", "a.3", "a.2", "a.1") // half of ten
 }
 
-// What comes again and again needs no great number.
+// A category that lasts gets a label for few events.
 func TestLastingCategory(t *testing.T) {
 	t.Parallel()
 	l := newLabelled(10)
@@ -167,7 +167,7 @@ func TestLastingCategory(t *testing.T) {
 	l.want(t, "a", "a.daily")
 }
 
-// A newcomer takes over the number of whom it displaces, and that does not count for it.
+// A contender inherits the count of the one that it displaces. The inherited count earns no label.
 func TestDisplacedEventsCountForNobody(t *testing.T) {
 	t.Parallel()
 	l := newLabelled(100)
@@ -185,7 +185,7 @@ func TestDisplacedEventsCountForNobody(t *testing.T) {
 	l.want(t, "a", "a.real")
 }
 
-// The busiest are those of late.
+// Old counts fade.
 func TestCountsFade(t *testing.T) {
 	t.Parallel()
 	l := newLabelled(100)
@@ -198,7 +198,7 @@ func TestCountsFade(t *testing.T) {
 	l.want(t, "a", "a.now")
 }
 
-// What is remembered is bounded, whatever comes.
+// The numbers of families and contenders are bounded.
 func TestContendersAreBounded(t *testing.T) {
 	t.Parallel()
 	const free = 10
