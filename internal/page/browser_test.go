@@ -89,7 +89,7 @@ func TestBurst(t *testing.T) {
 	testkit.Equal(t, b.text("#decisions li:nth-child(4) .title"), newest, "what came before Stop")
 }
 
-// A page that is open shows what a server that was started again says, without being loaded again.
+// An open page connects to a restarted server without a reload.
 func TestReconnect(t *testing.T) {
 	t.Parallel()
 	address := freeAddress(t)
@@ -112,7 +112,7 @@ func TestReconnect(t *testing.T) {
 	testkit.Equal(t, b.evaluate("window.loadedOnce"), "1", "the page that was loaded first")
 }
 
-// hostileTexts are what a producer may put into every text.
+// hostileTexts are texts of a hostile producer.
 var hostileTexts = []string{
 	`<script>window.pwned = 1</script>`, `<img src=x onerror="window.pwned = 1">`, `"><svg onload=window.pwned=1>`, `' onfocus='window.pwned=1' autofocus='`,
 	`javascript:window.pwned=1`, `{{.Status}} ${window.pwned=1}`, `</title></template><script src=//127.0.0.1/x.js></script>`,
@@ -162,7 +162,7 @@ func TestHostileTitles(t *testing.T) {
 	check("0")
 }
 
-// The policy stops what would run if a title got through.
+// The content security policy stops scripts and images in the page.
 func TestPolicyIsInForce(t *testing.T) {
 	t.Parallel()
 	b := open(t, start(t), "/")
@@ -190,7 +190,7 @@ func TestPolicyIsInForce(t *testing.T) {
 	})
 }
 
-// Everything can be reached and used with the keyboard alone, and what has the focus keeps it while the page is renewed.
+// The keyboard reaches every control. The focus stays while the page is updated.
 func TestKeyboard(t *testing.T) {
 	t.Parallel()
 	b := open(t, start(t), "/")
@@ -224,7 +224,7 @@ func TestKeyboard(t *testing.T) {
 	testkit.Equal(t, b.evaluate("location.search"), "?filter=refunds", "the address")
 }
 
-// What why says can be sent to a colleague as a link.
+// The answer of a look-up has a link.
 func TestLookUp(t *testing.T) {
 	t.Parallel()
 	s := serve(t, newScripted(), "127.0.0.1:0", "pa55")
@@ -249,7 +249,7 @@ func TestLookUp(t *testing.T) {
 	testkit.EqualSlices(t, source.questions, []why.Question{{ID: "evt-4711"}, {ID: "evt-4711"}}, "questions")
 }
 
-// contrasts lists the texts whose contrast is below that of WCAG's level AA, which is 4.5.
+// contrasts lists the texts below a contrast of 4.5, the level AA of WCAG.
 const contrasts = `(() => {
 	const parts = (color) => color.match(/[\d.]+/g).map(Number);
 	const light = (color) => parts(color).slice(0, 3).map((c) => c / 255)
@@ -271,7 +271,7 @@ const contrasts = `(() => {
 	return low.join("\n");
 })()`
 
-// Light and dark, every text can be read, and every field has a label.
+// Each text has enough contrast in both colour schemes. Each field has a label.
 func TestReadable(t *testing.T) {
 	t.Parallel()
 	b := open(t, start(t), "/")

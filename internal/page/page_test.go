@@ -1,6 +1,7 @@
 package page
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -70,7 +71,7 @@ func TestToken(t *testing.T) {
 		}
 	}
 	if asked, _ := s.source.counts(); asked != 0 {
-		t.Errorf("strangers made the page ask %d times", asked)
+		t.Errorf("got %d questions without the token, want none", asked)
 	}
 	got := s.do(http.MethodGet, "/", "Authorization", "Bearer pa55 word")
 	testkit.Equal(t, got.code, http.StatusOK, "with the header")
@@ -86,7 +87,7 @@ func TestToken(t *testing.T) {
 	testkit.Equal(t, got.code, http.StatusOK, "with the cookie")
 }
 
-// Without a token, a page for this host alone answers no name that a stranger leads to this host.
+// A page without a token for this host refuses foreign host names, as DNS rebinding uses them.
 func TestHost(t *testing.T) {
 	t.Parallel()
 	open, guarded := serve(t, newScripted(), "localhost:0", ""), serve(t, newScripted(), "127.0.0.1:0", "pa55 word")
@@ -104,7 +105,6 @@ func TestHost(t *testing.T) {
 	testkit.Equal(t, named.isNamed("page.internal:8081"), true, "the configured address names this host")
 }
 
-// Nothing inline: neither scripts, styles nor handlers, and nothing from elsewhere.
 func TestNothingInline(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -117,18 +117,17 @@ func TestNothingInline(t *testing.T) {
 	}
 }
 
-// inline is what the policy of the page forbids: scripts, styles and handlers in the page, and what is loaded from elsewhere.
+// inline matches what the policy forbids: inline scripts, styles and handlers, and foreign addresses.
 var inline = regexp.MustCompile(`(?i)<style|<script[^>]*>[^<]|\sstyle=|\son[a-z]+=|javascript:|(src|href|action)="[a-z]*:?//`)
 
-// watch opens the events for a while and returns what it was told.
-func watch(ctx interface{ Done() <-chan struct{} }, handler http.Handler, request *http.Request) *httptest.ResponseRecorder {
+// get asks a page inside of a synctest bubble. The events end with the context.
+func get(ctx context.Context, handler http.Handler, path string) *httptest.ResponseRecorder {
 	recorder := httptest.NewRecorder()
-	handler.ServeHTTP(recorder, request)
-	<-ctx.Done()
+	handler.ServeHTTP(recorder, httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil))
 	return recorder
 }
 
-// bubble is a page inside of a synctest bubble.
+// bubble makes a page inside of a synctest bubble.
 func bubble(t *testing.T, source *scripted) (handler http.Handler) {
 	p := newPage(Options{Source: source, Logger: testkit.NewLog(t).Logger()})
 	t.Cleanup(p.hub.close)
@@ -143,19 +142,17 @@ func TestOnePollerForAllWatchers(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		testkit.Equal(t, asked(), 0, "questions while nobody watches")
 
-		ctx, leave := testContext(t)
+		ctx, leave := context.WithCancel(t.Context())
 		var watching sync.WaitGroup
 		for i := range 50 {
 			path := "/events"
 			if i%2 == 0 {
 				path += "?filter=payments"
 			}
-			watching.Go(func() { watch(ctx, handler, httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil)) })
+			watching.Go(func() { get(ctx, handler, path) })
 		}
 		for range 50 {
-			watching.Go(func() {
-				handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil))
-			})
+			watching.Go(func() { get(ctx, handler, "/") })
 		}
 		time.Sleep(10*time.Second + time.Millisecond)
 		testkit.Equal(t, asked(), 11, "questions of 50 watchers in 10 seconds")
@@ -175,31 +172,27 @@ func TestOnePollerForAllWatchers(t *testing.T) {
 func TestTooManyWatchers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		handler := bubble(t, newScripted())
-		ctx, leave := testContext(t)
+		ctx, leave := context.WithCancel(t.Context())
 		var watching sync.WaitGroup
 		for range maxWatchers {
-			watching.Go(func() { watch(ctx, handler, httptest.NewRequestWithContext(ctx, http.MethodGet, "/events", nil)) })
+			watching.Go(func() { get(ctx, handler, "/events") })
 		}
 		synctest.Wait()
-		refused := httptest.NewRecorder()
-		handler.ServeHTTP(refused, httptest.NewRequestWithContext(ctx, http.MethodGet, "/events", nil))
-		testkit.Equal(t, refused.Code, http.StatusServiceUnavailable, "one too many")
+		testkit.Equal(t, get(ctx, handler, "/events").Code, http.StatusServiceUnavailable, "one too many")
 		leave()
 		watching.Wait()
 	})
 }
 
-// A watcher is told only what changed, and at first everything.
+// A watcher gets everything once, and then only changes.
 func TestOnlyChangesAreSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newScripted()
 		handler := bubble(t, source)
-		ctx, leave := testContext(t)
+		ctx, leave := context.WithCancel(t.Context())
 		var recorder *httptest.ResponseRecorder
 		var watching sync.WaitGroup
-		watching.Go(func() {
-			recorder = watch(ctx, handler, httptest.NewRequestWithContext(ctx, http.MethodGet, "/events", nil))
-		})
+		watching.Go(func() { recorder = get(ctx, handler, "/events") })
 		time.Sleep(1500 * time.Millisecond)
 		source.change(func(s *status.Status) { s.Backlog.Waiting = 99 })
 		source.followed <- dropped(1, 3)
@@ -224,11 +217,7 @@ func TestSourceFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newScripted()
 		handler := bubble(t, source)
-		read := func() string {
-			recorder := httptest.NewRecorder()
-			handler.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
-			return recorder.Body.String()
-		}
+		read := func() string { return get(t.Context(), handler, "/").Body.String() }
 		if body := read(); !strings.Contains(body, "host-a") || strings.Contains(body, "cannot be asked") {
 			t.Errorf("before the failure: %s", body)
 		}

@@ -57,7 +57,7 @@ func TestDigestOfEachInterval(t *testing.T) {
 	})
 }
 
-// TestNextDigestWaits has drops after a digest, that are over long before the interval is.
+// TestNextDigestWaits has drops right after a digest. They wait for the end of the interval.
 func TestNextDigestWaits(t *testing.T) {
 	testDrops(t, func(d *dropTest) {
 		d.drop(path("a", 1))
@@ -75,7 +75,7 @@ func TestNextDigestWaits(t *testing.T) {
 	})
 }
 
-// TestClaimLapses has an instance killed while it posts: nobody posts that digest again, and its counts go into the next.
+// TestClaimLapses kills an instance while it posts. No instance posts that digest again. The next digest includes its counts.
 func TestClaimLapses(t *testing.T) {
 	testDrops(t, func(d *dropTest) {
 		d.drop(path("a", 3), path("b", 1))
@@ -88,7 +88,7 @@ func TestClaimLapses(t *testing.T) {
 		if digest, inDoubt := d.claimAs("#a", "another"); digest != nil || inDoubt != 4 {
 			t.Fatalf("a digest that may have been posted is claimed again: %+v; %d drops are in doubt, want 4", digest, inDoubt)
 		}
-		d.wantDue() // nothing is to be told
+		d.wantDue() // without new drops no digest is due
 		d.clock.Advance(time.Hour)
 		d.wantDue()
 		d.drop(path("a", 10), path("c", 2))
@@ -97,15 +97,15 @@ func TestClaimLapses(t *testing.T) {
 		if counts(second) != "a 13, c 2, b 1" || !second.First.Equal(testkit.Start) {
 			t.Errorf("the next one: %+v, want the first time and counts of both", second)
 		}
-		d.end(first, done) // too late: it is told already
+		d.end(first, done) // too late: the counts are in the second digest
 		d.end(second, done)
 		d.clock.Advance(time.Hour)
 		d.wantDue()
-		testkit.EqualSlices(t, d.client.HKeys(d.Context(), d.counts("#a")).Val(), []string{"\nhead"}, "what is left of what is over")
+		testkit.EqualSlices(t, d.client.HKeys(d.Context(), d.counts("#a")).Val(), []string{"\nhead"}, "fields after the last digest")
 	})
 }
 
-// TestClaimEndsLate has an instance stand still while it posts, and say what became of it after its lease.
+// TestClaimEndsLate ends a claim after its lease.
 func TestClaimEndsLate(t *testing.T) {
 	for name, test := range map[string]struct {
 		end             DigestEnd
@@ -133,14 +133,14 @@ func TestClaimEndsLate(t *testing.T) {
 	}
 }
 
-// TestFailedDigest is claimed again, with what was counted meanwhile, as one digest.
+// A failed digest is claimed again as one digest, with the counts since then.
 func TestFailedDigest(t *testing.T) {
 	testDrops(t, func(d *dropTest) {
 		d.drop(Path{Path: "a", Dropped: 3, Title: "old", Reasons: []Reason{{Level: "global", Dropped: 3}}}, path("b", 9))
 		d.clock.Advance(time.Minute)
 		digest := d.wantClaim("#a")
 		for range 2 {
-			d.end(digest, failed) // the second time nothing happens
+			d.end(digest, failed) // the second call changes nothing
 		}
 		d.clock.Advance(10*time.Minute - time.Microsecond)
 		d.wantDue()
@@ -154,7 +154,7 @@ func TestFailedDigest(t *testing.T) {
 		resting := DigestEnd{State: DigestFailed, Again: time.Hour}
 		d.end(again, resting)
 		d.report("two", false, dropped("#a", Path{Path: "a", Dropped: 5, Title: "new", Reasons: []Reason{{Level: "category", Dropped: 5}}}, path("c.d", 1)))
-		d.clock.Advance(50 * time.Minute) // longer than the interval: it still is one digest
+		d.clock.Advance(50 * time.Minute) // longer than the interval
 		d.wantDue()
 		d.clock.Advance(10 * time.Minute)
 		both := d.wantClaim("#a")
@@ -168,14 +168,14 @@ func TestFailedDigest(t *testing.T) {
 	})
 }
 
-// TestClaimIsRepeated has the reply of a claim lost.
+// TestClaimIsRepeated repeats a claim whose reply was lost.
 func TestClaimIsRepeated(t *testing.T) {
 	testDrops(t, func(d *dropTest) {
 		d.drop(path("a", 1))
 		d.clock.Advance(time.Minute)
 		first, _ := d.claimAs("#a", "one")
 		d.drop(path("a", 7))
-		d.clock.Advance(lease) // it has lapsed, but this one knows that nothing was posted
+		d.clock.Advance(lease) // has ended, but the same claim knows that nothing was posted
 		second, inDoubt := d.claimAs("#a", "one")
 		if !reflect.DeepEqual(first, second) || first == nil || inDoubt != 0 {
 			t.Errorf("claimed %+v, and again %+v", first, second)
@@ -229,7 +229,7 @@ func TestOneInstanceClaimsADigest(t *testing.T) {
 
 func TestAtLeast(t *testing.T) {
 	for name, test := range map[string]struct {
-		meanwhile func(d *dropTest) // 4 s after instance one has said that it is dropping
+		meanwhile func(d *dropTest) // 4 s after instance one reported that it is dropping
 		want      bool
 	}{
 		"killed":                {func(*dropTest) {}, true},
@@ -265,8 +265,7 @@ func TestAtLeast(t *testing.T) {
 	}
 }
 
-// TestDigestWaitsForWhoDrops shows that a digest is not claimed before every instance that is dropping has told what it had
-// counted when it came due; or may be taken for killed.
+// TestDigestWaitsForWhoDrops claims a due digest only after each dropping instance has reported, or counts as killed.
 func TestDigestWaitsForWhoDrops(t *testing.T) {
 	for name, test := range map[string]struct {
 		told      bool

@@ -52,8 +52,8 @@ func TestCounterAddsUp(t *testing.T) {
 	})
 }
 
-// TestCounterRoom floods one first level with paths: it has its room and no more, a neighbour has its own, and whatever is larger
-// than the smallest has a place.
+// TestCounterRoom floods one first level with paths. Its room is bounded, and a neighbour has its own room. A larger path replaces the
+// smallest.
 func TestCounterRoom(t *testing.T) {
 	t.Parallel()
 	c := newCounter(channelOf)

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// TestWhatIsNotShown counts what is not among the paths of a digest.
+// TestWhatIsNotShown counts the paths and drops that a digest does not show.
 func TestWhatIsNotShown(t *testing.T) {
 	t.Parallel()
 	shown := []Path{{Path: "a", Dropped: 5}, {Path: "b", Rest: true, Dropped: 3}}

@@ -20,22 +20,22 @@ const interval = 30 * time.Minute
 
 var errStore = errors.New("the store is unavailable")
 
-// fakeStore keeps what it is told, and has claimed what the test wants.
+// fakeStore keeps reports, and hands out the digests of the test.
 type fakeStore struct {
 	mu          sync.Mutex
-	down        bool // it does what it is asked, and nobody hears of it
+	down        bool // every reply is lost
 	unavailable bool
 	reports     []told
 	due         []*Digest
 	claimed     map[string]*Digest // by the name of the claim
-	inDoubt     int64              // told with the next claim
+	inDoubt     int64              // reported with the next claim
 	ended       []ended
 	called      map[string]int // by kind: look, claim
 	numbers     map[int64]bool
-	endFails    int // so many times
+	endFails    int // the number of failing calls of EndDigest
 }
 
-// told is a report, and when it came.
+// told is a report with its time.
 type told struct {
 	Report
 	at time.Time
@@ -133,13 +133,13 @@ func (s *fakeStore) ends() (all []ended) {
 	return all
 }
 
-// calls is how many looks or claims there were.
+// calls returns the number of looks or claims.
 func (s *fakeStore) calls(kind string) (n int) {
 	s.set(func() { n = s.called[kind] })
 	return n
 }
 
-// total is how many drops for a channel it was told of.
+// total returns the number of reported drops of a channel.
 func (s *fakeStore) total(channel string) (total int64) {
 	for _, report := range s.told() {
 		if report.Channel == channel {
@@ -149,7 +149,7 @@ func (s *fakeStore) total(channel string) (total int64) {
 	return total
 }
 
-// bench is a reporter at work, with its store, log and posts.
+// bench is a running reporter with its store, log and posts.
 type bench struct {
 	*testing.T
 	*Reporter
@@ -170,7 +170,7 @@ type bench struct {
 	changes  []Change
 }
 
-// startBench starts a reporter, in a bubble of synctest. It runs until the test ends, or stop ends it.
+// startBench starts a reporter in a bubble of synctest. It runs until stop or the end of the test.
 func startBench(t *testing.T, send func(ctx context.Context, d Digest) error, due ...*Digest) *bench {
 	t.Helper()
 	b := &bench{
@@ -233,7 +233,7 @@ func (b *bench) wantResults(want ...string) {
 	b.set(func() { testkit.EqualSlices(b, b.results, want, "results") })
 }
 
-// wantEnds checks what was recorded of the posts that are over, in their order.
+// wantEnds compares the recorded ends of posts in their order.
 func (b *bench) wantEnds(want ...DigestEnd) {
 	b.Helper()
 	var got []DigestEnd
@@ -252,7 +252,7 @@ func manyDue(n int) []*Digest {
 	return digests
 }
 
-// due is a channel's digest as the store gives it.
+// due makes the digest of a channel.
 func due(channel string, failures int) *Digest {
 	return &Digest{Channel: channel, Claim: "1", Dropped: 12, Failures: failures}
 }

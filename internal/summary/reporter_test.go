@@ -12,7 +12,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// inBubble runs a test with a clock of its own, that moves when all wait.
+// inBubble runs a test in a bubble of synctest.
 func inBubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	t.Parallel()
@@ -31,7 +31,7 @@ func drops(category string, n int) []Drop {
 	return []Drop{{Category: category, Level: "global", Title: "title", N: n}}
 }
 
-// after lets the time of synctest pass, and what is due by then happen.
+// after lets the time of synctest pass, and waits until all goroutines are blocked.
 func after(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -91,7 +91,7 @@ func TestManyCategoriesAreToldInParts(t *testing.T) {
 	})
 }
 
-// TestStoreIsUnavailable keeps what was counted, and tells it once, whether or not the store took it unheard.
+// Drops are reported once each, whether the store was unavailable or its replies were lost.
 func TestStoreIsUnavailable(t *testing.T) {
 	for name, fail := range map[string]func(s *fakeStore, fails bool){
 		"unavailable":   func(s *fakeStore, fails bool) { s.unavailable = fails },
@@ -118,7 +118,7 @@ func TestStoreIsUnavailable(t *testing.T) {
 					b.Errorf("told of %d drops, want %d", got, total)
 				}
 				if last := lastOf(b.store.told()); last.Dropping {
-					b.Error("nobody was told that this is all")
+					b.Error("the last report says that the instance goes on to drop")
 				}
 				warned, back := b.log.Count("digests wait"), b.log.Count("digests go on")
 				if warned != back || warned < 20 || warned > 40 {
@@ -191,7 +191,7 @@ func TestDigestIsPosted(t *testing.T) {
 	})
 }
 
-// TestChangesSinceTheLastDigest leaves out what the digest before has told, and asks once for many channels.
+// A digest leaves out changes of the digest before. The reporter asks once for all channels.
 func TestChangesSinceTheLastDigest(t *testing.T) {
 	testReporter(t, func(b *bench) {
 		now := time.Now()
@@ -214,7 +214,7 @@ func TestChangesSinceTheLastDigest(t *testing.T) {
 	})
 }
 
-// postError is an error as that of a sink.
+// postError is an error like that of a sink.
 type postError struct {
 	notPosted, hopeless bool
 	rest                time.Duration
@@ -269,8 +269,7 @@ func TestPostFails(t *testing.T) {
 	}
 }
 
-// TestDigestWaitsForEvents shows that a digest is neither claimed nor failed as long as events wait for its channel, or it takes
-// no message at once.
+// A digest waits while events wait for its channel, and while the channel takes no message. It is neither claimed nor failed.
 func TestDigestWaitsForEvents(t *testing.T) {
 	for name, test := range map[string]struct {
 		wait func(b *bench, is bool)
@@ -306,7 +305,7 @@ func (b *bench) pause(is bool, wait time.Duration) {
 	})
 }
 
-// TestBusyChannelHoldsUpNoOther posts to a channel while another one is busy and a third takes forever.
+// A busy channel and a slow one do not delay a third.
 func TestBusyChannelHoldsUpNoOther(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := startBench(t, func(ctx context.Context, d Digest) error {
@@ -324,7 +323,7 @@ func TestBusyChannelHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-// TestClaimWithoutAnswer repeats a claim under its name: it may have been made.
+// A claim without an answer is repeated under its name.
 func TestClaimWithoutAnswer(t *testing.T) {
 	testReporter(t, func(b *bench) {
 		b.store.set(func() { b.store.down = true })
@@ -349,7 +348,7 @@ func TestDoubtIsSaid(t *testing.T) {
 	})
 }
 
-// TestStuckPosts shows that some posts may hang, for a time; the others go on meanwhile.
+// Posts that hang end before the lease does. The others go on.
 func TestStuckPosts(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		began := time.Now()
@@ -358,7 +357,7 @@ func TestStuckPosts(t *testing.T) {
 				<-ctx.Done()
 				return context.Cause(ctx)
 			}
-			time.Sleep(time.Second) // in the time of synctest, in which each post takes so long
+			time.Sleep(time.Second) // of the time of synctest
 			return nil
 		}, manyDue(maxPosts+10)...)
 		after(5 * time.Second)
@@ -389,7 +388,7 @@ func TestNoMorePostsThanThereIsRoomFor(t *testing.T) {
 	})
 }
 
-// TestEndIsInsistedOn: the counts of a post that is not recorded would be told again.
+// The end of a post is tried again, since the next digest would repeat counts without an end.
 func TestEndIsInsistedOn(t *testing.T) {
 	testReporter(t, func(b *bench) {
 		b.store.set(func() { b.store.endFails = 30 })
@@ -403,7 +402,7 @@ func TestEndIsInsistedOn(t *testing.T) {
 	}, due("#a", 0))
 }
 
-// TestStopWhilePosting gives posts that are under way a moment. One that is not made then has not failed.
+// Stopping waits a moment for posts. A post that is cut off does not count as a failure.
 func TestStopWhilePosting(t *testing.T) {
 	done := DigestEnd{State: DigestDone}
 	for name, test := range map[string]struct {

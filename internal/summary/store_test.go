@@ -15,7 +15,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// dropTest is a deployment whose clock the test moves.
+// dropTest is a store whose clock the test moves.
 type dropTest struct {
 	*testing.T
 	*Redis
@@ -25,7 +25,7 @@ type dropTest struct {
 	claims  int
 }
 
-// testDrops runs a test with scripts, and with functions.
+// testDrops runs a test with scripts and with functions.
 func testDrops(t *testing.T, test func(d *dropTest)) {
 	t.Helper()
 	t.Parallel()
@@ -41,9 +41,9 @@ func testDrops(t *testing.T, test func(d *dropTest)) {
 	}
 }
 
-// dropped are drops for a channel at this moment, each of a path.
+// dropped makes the counts of a channel, by path.
 func dropped(channel string, paths ...Path) Counts {
-	now := time.Now().Add(time.Hour) // no age, however long the test takes
+	now := time.Now().Add(time.Hour) // the counts have no age
 	d := Counts{Channel: channel, First: now, Last: now}
 	for _, path := range paths {
 		name, _, _ := strings.Cut(path.Path, ".")
@@ -57,7 +57,6 @@ func dropped(channel string, paths ...Path) Counts {
 	return d
 }
 
-// path has so many drops.
 func path(name string, count int64) Path { return Path{Path: name, Dropped: count} }
 
 func (d *dropTest) report(instance string, dropping bool, drops ...Counts) {
@@ -82,7 +81,7 @@ func (d *dropTest) repeat(report Report) {
 	testkit.NoError(d, d.CountDrops(d.Context(), report))
 }
 
-// wantDue checks which channels are to be told now.
+// wantDue compares the channels with a due digest.
 func (d *dropTest) wantDue(channels ...string) {
 	d.Helper()
 	due := testkit.Must(d.DueDigests(d.Context()))(d)
@@ -91,7 +90,7 @@ func (d *dropTest) wantDue(channels ...string) {
 	}
 }
 
-// claim claims a channel's digest under a new name; it is nil if there is none.
+// claim claims a channel's digest under a new name. It returns nil without a digest.
 func (d *dropTest) claim(channel string) *Digest {
 	d.Helper()
 	d.claims++
@@ -141,7 +140,7 @@ func (d *dropTest) end(digest Digest, end DigestEnd) {
 
 var done, failed = DigestEnd{State: DigestDone}, DigestEnd{State: DigestFailed, Again: 10 * time.Minute, Failure: true}
 
-// counts are what a digest shows: path and count, the largest first.
+// counts prints the paths and counts of a digest.
 func counts(digest Digest) string {
 	var texts []string
 	for _, p := range digest.Paths {
@@ -226,8 +225,8 @@ func TestDropReportIsCountedOnce(t *testing.T) {
 	})
 }
 
-// TestRoomForPaths floods one first-level category with paths. Another one, that comes later, has its own room; a path that is
-// larger than others finds its place; and all adds up.
+// TestRoomForPaths floods one first-level category with paths. A later category has its own room. A larger path replaces a smaller one.
+// All drops add up.
 func TestRoomForPaths(t *testing.T) {
 	testDrops(t, func(d *dropTest) {
 		var total int64
@@ -265,7 +264,6 @@ func TestRoomForPaths(t *testing.T) {
 	})
 }
 
-// TestRoomForGroups has more first-level categories than are counted by name.
 func TestRoomForGroups(t *testing.T) {
 	testDrops(t, func(d *dropTest) {
 		var total int64
@@ -288,7 +286,7 @@ func TestRoomForGroups(t *testing.T) {
 	})
 }
 
-// TestManyLevelsOfAPath are counted by name up to a bound; the drops are counted all the same.
+// The levels of a path are bounded. Their drops are counted all the same.
 func TestManyLevelsOfAPath(t *testing.T) {
 	testDrops(t, func(d *dropTest) {
 		many := path("a", 100)
@@ -304,7 +302,7 @@ func TestManyLevelsOfAPath(t *testing.T) {
 	})
 }
 
-// TestStrangeCounts has values that nobody here has written: what is counted next is told all the same.
+// Foreign values in the keys do not stop the counting.
 func TestStrangeCounts(t *testing.T) {
 	testDrops(t, func(d *dropTest) {
 		for field, text := range map[string]string{"a": "text", "\nhead": "text", "\nclaimed": "text", "b": "1\nx\ty\t", "": ""} {
@@ -312,7 +310,7 @@ func TestStrangeCounts(t *testing.T) {
 		}
 		d.client.ZAdd(d.Context(), d.top("#a"), redis.Z{Score: 9, Member: "gone"})
 		d.client.ZAdd(d.Context(), d.due(), redis.Z{Score: 1, Member: "#b"})
-		d.wantNone("#b") // there is nothing
+		d.wantNone("#b") // has no counts
 		d.wantDue()
 		d.drop(path("a", 1), path("b.c", 2))
 		d.clock.Advance(time.Minute)
