@@ -59,9 +59,7 @@ func requireHeld(t *testing.T, js jetstream.JetStream, replays, letters uint64) 
 	t.Helper()
 	for name, want := range map[string]uint64{"NOTIFICATIONS_ROOM": replays, "NOTIFICATIONS_DLQ": letters} {
 		stream := testkit.Must(js.Stream(t.Context(), name))(t)
-		if got := stream.CachedInfo().State.Msgs; got != want {
-			t.Errorf("the stream %s holds %d messages, want %d", name, got, want)
-		}
+		testkit.Equal(t, stream.CachedInfo().State.Msgs, want, "messages of the stream %s", name)
 	}
 }
 
@@ -157,16 +155,9 @@ func TestDLQShow(t *testing.T) {
 		if err != nil || problems != "" {
 			t.Errorf("%v, %q", err, problems)
 		}
-		for _, want := range []string{
-			"Number:", "Stored:", "Event:                order-1\n", "Notifier-Reason:      slack_rejected\n", "\n\n{\"title\": \"t\"}\r\n",
-		} {
-			if !strings.Contains(output, want) {
-				t.Errorf("show %s lacks %q:\n%s", id, want, output)
-			}
-		}
-		if both := strings.HasSuffix(output, "\n\n\xff\x00"); both != (id == "order-1") {
-			t.Errorf("show %s prints\n%q", id, output)
-		}
+		testkit.Contains(t, "dlq show "+id, output,
+			"Number:", "Stored:", "Event:                order-1\n", "Notifier-Reason:      slack_rejected\n", "\n\n{\"title\": \"t\"}\r\n")
+		testkit.Equal(t, strings.HasSuffix(output, "\n\n\xff\x00"), id == "order-1", "dlq show %s shows the second body", id)
 	}
 	output, _, err := execute(t.Context(), "", "dlq", "show", "order-1", "--json")
 	var got contentList
@@ -232,13 +223,11 @@ func TestDLQProblems(t *testing.T) {
 
 func TestWithoutNATS(t *testing.T) {
 	testkit.SetSettings(t, map[string]string{"NATS_URL": "nats://" + unused(t)})
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
 	for line, want := range map[string]string{
 		"dlq list": "nats: connecting to nats", "limits set payments 1/1h": "(check NOTIFIER_NATS_URL)",
 		"publish payments text": "connecting to nats", "simulate --from-stream": "connecting to nats",
 	} {
-		_, _, err := execute(ended, "", strings.Fields(line)...)
+		_, _, err := execute(testkit.Ended(t), "", strings.Fields(line)...)
 		if status := exitStatus(err, io.Discard); status != exitFailure || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: status %d, %v, want %q", line, status, err, want)
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -77,11 +78,7 @@ func requireFailure(t *testing.T, status int, line string, says ...string) {
 	t.Helper()
 	output, problems, err := execute(t.Context(), "", strings.Fields(line)...)
 	testkit.Equal(t, exitStatus(err, io.Discard), status, "%s: the exit status", line)
-	for _, want := range says {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: the error is %v, want %q", line, err, want)
-		}
-	}
+	testkit.Contains(t, "the error of "+line, fmt.Sprint(err), says...)
 	if status == exitUsage && output+problems != "" {
 		t.Errorf("%s: prints %q and %q, want nothing beside the error", line, output, problems)
 	}

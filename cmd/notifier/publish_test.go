@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -90,9 +89,7 @@ func TestPublish(t *testing.T) {
 			testkit.EqualSlices(t, stored(t, stream), test.want, "stored messages")
 		})
 	}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, _, err := execute(ended, "", "publish", "payments", "text"); err == nil {
-		t.Error("what is interrupted gives no error")
+	if _, _, err := execute(testkit.Ended(t), "", "publish", "payments", "text"); err == nil {
+		t.Error("an interrupted publish: got no error")
 	}
 }

@@ -91,9 +91,7 @@ func TestRedisPassword(t *testing.T) {
 		if err != nil && (strings.Contains(explainRedis(err), "canary") || !strings.Contains(explainRedis(err), "NOTIFIER_REDIS_PASSWORD")) {
 			t.Errorf("explained as %q, want the setting and no password", explainRedis(err))
 		}
-		if err := client.Close(); err != nil {
-			t.Error(err)
-		}
+		testkit.NoError(t, client.Close())
 	}
 }
 

@@ -50,15 +50,11 @@ func TestStatusFitsAScreen(t *testing.T) {
 	if strings.ContainsRune(shown, '\x1b') {
 		t.Error("a text commands the terminal")
 	}
-	for _, want := range []string{
+	testkit.Contains(t, "status", shown,
 		"2d2h", "not ready", "1048576", "settings differ: NOTIFIER_GLOBAL_LIMIT is", "not set on b", "2 channel, 3 slot;", "1.5 KiB of 1 GiB",
 		"slowest call of the last minute 3ms", "replicas: 3 (1 lagging)", "7 bad_json", "10 of 10", "in 1h30m", "and 40 more", "paused for 1h30m",
 		"0.25/s", "1m0s ago", "shadow long", "not known: long", "limits of revision 12",
-	} {
-		if !strings.Contains(shown, want) {
-			t.Errorf("%q is not shown", want)
-		}
-	}
+	)
 }
 
 // A status is drawn over the last one and clears the rest of it.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -68,9 +67,7 @@ func (k whyKit) note(entries ...journal.Entry) {
 	for _, e := range entries {
 		recorder.Record(e.Category, e.Result, e.Level, 1, func(int, bool) journal.Entry { return e })
 	}
-	ended, end := context.WithCancel(k.Context())
-	end()
-	recorder.Run(ended)
+	recorder.Run(testkit.Ended(k))
 }
 
 // refund is an entry of the event that most tests ask about.
@@ -312,11 +309,8 @@ func TestWhyWithoutRedis(t *testing.T) {
 	testkit.NoError(t, k.js.DeleteStream(t.Context(), "NOTIFICATIONS_DLQ"))
 	output, _, err := execute(t.Context(), "", "why", "evt-4711")
 	testkit.NoError(t, err)
-	for _, want := range []string{"dropped at", "the dead letters cannot be read: ", "the limits cannot be asked: redis: ", "check NOTIFIER_REDIS_URL"} {
-		if !strings.Contains(output, want) {
-			t.Errorf("printed\n%s\nwant %q", output, want)
-		}
-	}
+	testkit.Contains(t, "why", output,
+		"dropped at", "the dead letters cannot be read: ", "the limits cannot be asked: redis: ", "check NOTIFIER_REDIS_URL")
 	for name := range k.js.StreamNames(t.Context()).Name() {
 		if strings.HasPrefix(name, "KV_") {
 			t.Errorf("a question has made the stream %s", name)

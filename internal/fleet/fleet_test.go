@@ -110,9 +110,7 @@ func TestLastNumberStands(t *testing.T) {
 	first, second := join(t, n.URL, Options{}), join(t, n.URL, Options{})
 	first.requireCount(t, 2)
 
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	first.count(ended)
+	first.count(testkit.Ended(t))
 	testkit.Equal(t, first.Alive(), 2, "instances without time for an answer")
 	n.Kill()
 	testkit.Eventually(t, "the connection is lost", func() bool { return !first.conn.IsConnected() })

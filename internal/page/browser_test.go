@@ -177,12 +177,7 @@ func TestPolicyIsInForce(t *testing.T) {
 	})()`)
 	b.await("violations", "window.violations.length >= 2")
 	testkit.Equal(t, b.evaluate("window.pwned"), "undefined", "what a script in the page ran")
-	violations := b.forgive()
-	for _, want := range []string{"script-src-elem inline", "img-src http://127.0.0.2:1/x.png"} {
-		if !strings.Contains(violations, want) {
-			t.Errorf("violations %q have no %q", violations, want)
-		}
-	}
+	testkit.Contains(t, "violations", b.forgive(), "script-src-elem inline", "img-src http://127.0.0.2:1/x.png")
 	testkit.Eventually(t, "complaints", func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()

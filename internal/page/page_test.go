@@ -70,9 +70,8 @@ func TestToken(t *testing.T) {
 			}
 		}
 	}
-	if asked, _ := s.source.counts(); asked != 0 {
-		t.Errorf("got %d questions without the token, want none", asked)
-	}
+	asked, _ := s.source.counts()
+	testkit.Equal(t, asked, 0, "questions without the token")
 	got := s.do(http.MethodGet, "/", "Authorization", "Bearer pa55 word")
 	testkit.Equal(t, got.code, http.StatusOK, "with the header")
 

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // serverError is an error reply of a server.
@@ -78,7 +80,5 @@ func TestClassify(t *testing.T) {
 	if err := explainLack(io.EOF); err != io.EOF { //nolint:errorlint // it stays as it is
 		t.Errorf("another error is explained as %v", err)
 	}
-	if err := classify("trying", nil); err != nil {
-		t.Errorf("no error is classified as %v", err)
-	}
+	testkit.NoError(t, classify("trying", nil))
 }

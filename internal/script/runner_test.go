@@ -76,9 +76,8 @@ func TestRun(t *testing.T) {
 					}
 				}
 			}
-			if held := server.CLI("EXISTS", "{a*b}:mention:a", "{a*b}:mention:a:scratch:test"); strings.TrimSpace(held) != "2" {
-				t.Errorf("%s of the keys are there", held)
-			}
+			held := server.CLI("EXISTS", "{a*b}:mention:a", "{a*b}:mention:a:scratch:test")
+			testkit.Equal(t, strings.TrimSpace(held), "2", "keys that exist")
 		})
 	}
 }

@@ -109,9 +109,7 @@ func TestConsoleConcurrentLines(t *testing.T) {
 	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 	testkit.Equal(t, len(lines), 50, "lines")
 	for _, line := range lines {
-		if !strings.Contains(line, " INFO     a event") {
-			t.Errorf("broken line %q", line)
-		}
+		testkit.Contains(t, "line", line, " INFO     a event")
 	}
 }
 
@@ -124,8 +122,6 @@ func (w brokenWriter) Write([]byte) (int, error) { return w.takes, errBroken }
 
 func TestConsoleFailures(t *testing.T) {
 	t.Parallel()
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
 	tests := []struct {
 		name   string
 		ctx    context.Context
@@ -135,7 +131,7 @@ func TestConsoleFailures(t *testing.T) {
 	}{
 		{"nothing written", t.Context(), brokenWriter{0}, Transient, errBroken},
 		{"part written", t.Context(), brokenWriter{3}, Unknown, errBroken},
-		{"cancelled", ended, io.Discard, Transient, context.Canceled},
+		{"cancelled", testkit.Ended(t), io.Discard, Transient, context.Canceled},
 	}
 	for _, test := range tests {
 		err := send(test.ctx, NewConsole(test.writer, false), event.Event{Text: "t"})

@@ -143,16 +143,6 @@ func wantFailure(t *testing.T, what string, err error, class Class, cause error)
 	}
 }
 
-// wantTexts checks that a text has some parts.
-func wantTexts(t *testing.T, what, text string, parts ...string) {
-	t.Helper()
-	for _, part := range parts {
-		if !strings.Contains(text, part) {
-			t.Errorf("%s: got %q, want %q in it", what, text, part)
-		}
-	}
-}
-
 // textOf returns every text of a message, one on a line.
 func textOf(m slacktest.Message) string {
 	texts := []string{m.Text}

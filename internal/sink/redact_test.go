@@ -102,8 +102,6 @@ func TestNoSecretInErrorsOfTheNetwork(t *testing.T) {
 	server := slacktest.New(t, slacktest.WithWebhookSecret(canaryWebhook))
 	gone := slacktest.New(t, slacktest.WithWebhookSecret(canaryWebhook))
 	gone.Close()
-	cancelled, cancel := context.WithCancel(t.Context())
-	cancel()
 	for _, test := range []struct {
 		name    string
 		ctx     context.Context
@@ -117,7 +115,7 @@ func TestNoSecretInErrorsOfTheNetwork(t *testing.T) {
 		{"TLS", t.Context(), SlackOptions{WebhookURL: strings.Replace(server.WebhookURL(), "http://", "https://", 1)}},
 		{"no such host", t.Context(), SlackOptions{WebhookURL: "http://host.invalid" + canaryPath}},
 		{"no such port", t.Context(), SlackOptions{WebhookURL: "http://127.0.0.1:99999" + canaryPath}},
-		{"cancelled", cancelled, SlackOptions{WebhookURL: server.WebhookURL()}},
+		{"cancelled", testkit.Ended(t), SlackOptions{WebhookURL: server.WebhookURL()}},
 	} {
 		test.options.MentionFailed = func(handle string, err error) { wantNoCanary(t, test.name+", mention of "+handle, err) }
 		s := newTestSlack(t, test.options)
@@ -143,9 +141,8 @@ func TestNoSecretInErrorsOfMentionsAndOptions(t *testing.T) {
 		wantNoCanary(t, "mention", err)
 	}
 	s := newTestSlack(t, o)
-	if s.Mention(hello); told != 1 {
-		t.Errorf("told %d times of a mention", told)
-	}
+	s.Mention(hello)
+	testkit.Equal(t, told, 1, "failed mentions")
 	for _, problem := range s.checkHandles(t.Context()) {
 		wantNoCanary(t, "check of a mention", problem.Err)
 	}

@@ -34,14 +34,14 @@ func TestResolved(t *testing.T) {
 			t.Errorf("%s: updated %+v, want the first message, before the reply", channel, update)
 		}
 		text := textOf(update.Message)
-		wantTexts(t, "update", text, "RESOLVED", "refunds fail", "all of them")
+		testkit.Contains(t, "update", text, "RESOLVED", "refunds fail", "all of them")
 		if update.Message.Attachments[0].Color == first.Message.Attachments[0].Color || strings.Contains(text, "<!here>") {
 			t.Errorf("%s: the update shows %q in the colour of the first message, or mentions people", channel, text)
 		}
 		if reply.Thread != first.Timestamp || reply.ChannelID != first.ChannelID || reply.Options.Has("reply_broadcast") {
 			t.Errorf("%s: replied in thread %q of %s with %v", channel, reply.Thread, reply.ChannelID, reply.Options)
 		}
-		wantTexts(t, "reply", textOf(reply.Message), "RESOLVED", "refunds work", "5m")
+		testkit.Contains(t, "reply", textOf(reply.Message), "RESOLVED", "refunds work", "5m")
 		testkit.EqualSlices(t, observed.results, []Class{OK, OK, OK}, "%s: observed", channel)
 	}
 }
@@ -142,7 +142,7 @@ func TestResolvedGoesOn(t *testing.T) {
 			testkit.Equal(t, last.Thread == posts[0].Timestamp, test.reply, "a reply")
 			testkit.Equal(t, last.Options.Has("thread_ts"), test.reply, "a thread is named")
 			testkit.Equal(t, len(server.Updates()), test.updates, "updates")
-			wantTexts(t, "posted", textOf(last.Message), "RESOLVED", "5m")
+			testkit.Contains(t, "posted", textOf(last.Message), "RESOLVED", "5m")
 		})
 	}
 }
@@ -214,7 +214,7 @@ func TestResolvedTimesOut(t *testing.T) {
 	o.Timeout = 200 * time.Millisecond
 	_, err := newTestSlack(t, o).Send(t.Context(), resolved(receipt))
 	wantFailure(t, "the update", err, Transient, context.DeadlineExceeded)
-	wantTexts(t, "the update", err.Error(), "100ms")
+	testkit.Contains(t, "the update", err.Error(), "100ms")
 
 	server.Respond(nil)
 	o.Timeout = 2 * time.Second

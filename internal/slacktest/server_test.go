@@ -244,9 +244,7 @@ func TestRespondAndHold(t *testing.T) {
 	close(release)
 	testkit.NoError(t, <-done)
 	testkit.NoError(t, s.Await(t.Context(), 2))
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := s.Await(ended, 3); !errors.Is(err, context.Canceled) {
+	if err := s.Await(testkit.Ended(t), 3); !errors.Is(err, context.Canceled) {
 		t.Errorf("Await returned %v, want context.Canceled", err)
 	}
 }
@@ -380,24 +378,4 @@ func TestUpdate(t *testing.T) {
 	}
 	testkit.Equal(t, len(s.Posts()), 2, "posts")
 	testkit.Equal(t, s.Calls("chat.update"), len(tests), "calls")
-}
-
-func TestUpdatesAreScripted(t *testing.T) {
-	t.Parallel()
-	s := slacktest.New(t)
-	id, ts := postTo(t, s, "#ops", "")
-	s.Respond(func(p slacktest.Post) slacktest.Answer {
-		if p.Method != slacktest.MethodUpdate || p.Timestamp != ts || p.ChannelID != id || p.Text != "changed" {
-			t.Errorf("asked for an answer to %+v", p)
-		}
-		return slacktest.Code("edit_window_closed")
-	})
-	s.Script(slacktest.Lost(), slacktest.RateLimited(time.Second))
-	for i, want := range []string{"", "ratelimited", "edit_window_closed"} {
-		got, err := postForm(t, s, "chat.update", message("changed", "channel", id, "ts", ts))
-		if (err != nil) != (want == "") || !strings.Contains(got.body, want) {
-			t.Errorf("update %d: got %q, %v, want %q", i, got.body, err, want)
-		}
-	}
-	testkit.Equal(t, len(s.Updates()), 1, "updates that were taken, want that whose answer was lost")
 }

@@ -30,7 +30,7 @@ type fakeStore struct {
 	claimed     map[string]*Digest // by the name of the claim
 	inDoubt     int64              // reported with the next claim
 	ended       []ended
-	called      map[string]int // by kind: look, claim
+	called      testkit.Counts // of look and claim
 	numbers     map[int64]bool
 	endFails    int // the number of failing calls of EndDigest
 }
@@ -70,7 +70,7 @@ func (s *fakeStore) CountDrops(_ context.Context, report Report) error {
 func (s *fakeStore) DueDigests(context.Context) ([]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.called["look"]++
+	s.called.Add("look", 1)
 	if s.unavailable {
 		return nil, errStore
 	}
@@ -84,7 +84,7 @@ func (s *fakeStore) DueDigests(context.Context) ([]string, error) {
 func (s *fakeStore) ClaimDigest(_ context.Context, channel, claim string) (*Digest, int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.called["claim"]++
+	s.called.Add("claim", 1)
 	if s.unavailable {
 		return nil, 0, errStore
 	}
@@ -133,12 +133,6 @@ func (s *fakeStore) ends() (all []ended) {
 	return all
 }
 
-// calls returns the number of looks or claims.
-func (s *fakeStore) calls(kind string) (n int) {
-	s.set(func() { n = s.called[kind] })
-	return n
-}
-
 // total returns the number of reported drops of a channel.
 func (s *fakeStore) total(channel string) (total int64) {
 	for _, report := range s.told() {
@@ -174,7 +168,7 @@ type bench struct {
 func startBench(t *testing.T, send func(ctx context.Context, d Digest) error, due ...*Digest) *bench {
 	t.Helper()
 	b := &bench{
-		T: t, store: &fakeStore{due: due, called: make(map[string]int)}, log: testkit.NewLog(t), send: send,
+		T: t, store: &fakeStore{due: due}, log: testkit.NewLog(t), send: send,
 		busy: make(map[string]bool), paused: make(map[string]time.Duration),
 	}
 	b.Reporter = NewReporter(Options{

@@ -114,12 +114,8 @@ func TestStoreIsUnavailable(t *testing.T) {
 					after(time.Second)
 				}
 				after(2 * time.Second)
-				if got := b.store.total("#a"); got != int64(total) {
-					b.Errorf("told of %d drops, want %d", got, total)
-				}
-				if last := lastOf(b.store.told()); last.Dropping {
-					b.Error("the last report says that the instance goes on to drop")
-				}
+				testkit.Equal(b, b.store.total("#a"), int64(total), "reported drops")
+				testkit.Equal(b, lastOf(b.store.told()).Dropping, false, "dropping, in the last report")
 				warned, back := b.log.Count("digests wait"), b.log.Count("digests go on")
 				if warned != back || warned < 20 || warned > 40 {
 					b.Errorf("the log says %d times that digests wait, and %d times that they go on", warned, back)
@@ -284,8 +280,8 @@ func TestDigestWaitsForEvents(t *testing.T) {
 				test.wait(b, true)
 				b.store.set(func() { b.store.due = []*Digest{due("#a", 0)} })
 				after(10 * time.Minute)
-				if b.store.calls("claim") != 0 || len(b.posts()) != 0 || b.moments > test.most {
-					b.Errorf("%d claims, %d posts, %d moments", b.store.calls("claim"), len(b.posts()), b.moments)
+				if b.store.called.Get("claim") != 0 || len(b.posts()) != 0 || b.moments > test.most {
+					b.Errorf("%d claims, %d posts, %d moments", b.store.called.Get("claim"), len(b.posts()), b.moments)
 				}
 				test.wait(b, false)
 				after(longestPause + 2*lookEvery)
@@ -328,15 +324,13 @@ func TestClaimWithoutAnswer(t *testing.T) {
 	testReporter(t, func(b *bench) {
 		b.store.set(func() { b.store.down = true })
 		after(30 * time.Second)
-		if b.store.calls("claim") < 2 || len(b.posts()) != 0 {
-			b.Errorf("%d claims, %d posts", b.store.calls("claim"), len(b.posts()))
+		if b.store.called.Get("claim") < 2 || len(b.posts()) != 0 {
+			b.Errorf("%d claims, %d posts", b.store.called.Get("claim"), len(b.posts()))
 		}
 		b.store.set(func() { b.store.down = false })
 		after(30 * time.Second)
 		b.wantEnds(DigestEnd{State: DigestDone})
-		if len(b.store.claimed) != 1 {
-			b.Errorf("claimed under %d names", len(b.store.claimed))
-		}
+		testkit.Equal(b, len(b.store.claimed), 1, "names of the claim")
 	}, due("#a", 0))
 }
 
@@ -382,8 +376,8 @@ func TestNoMorePostsThanThereIsRoomFor(t *testing.T) {
 			return context.Cause(ctx)
 		}, manyDue(2*maxPosts)...)
 		after(time.Minute)
-		if len(b.posts()) != maxPosts || b.store.calls("claim") != maxPosts {
-			t.Errorf("%d posts are under way after %d claims, want %d", len(b.posts()), b.store.calls("claim"), maxPosts)
+		if len(b.posts()) != maxPosts || b.store.called.Get("claim") != maxPosts {
+			t.Errorf("%d posts are under way after %d claims, want %d", len(b.posts()), b.store.called.Get("claim"), maxPosts)
 		}
 	})
 }
@@ -438,7 +432,7 @@ func TestStopWhilePosting(t *testing.T) {
 func TestLooksEachSecond(t *testing.T) {
 	testReporter(t, func(b *bench) {
 		after(100 * time.Second)
-		if looks := b.store.calls("look"); looks < 80 || looks > 125 {
+		if looks := b.store.called.Get("look"); looks < 80 || looks > 125 {
 			b.Errorf("%d looks in 100 seconds", looks)
 		}
 	})

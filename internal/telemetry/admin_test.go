@@ -43,12 +43,7 @@ func start(t *testing.T, o telemetry.AdminOptions) string {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		if err := admin.Shutdown(ctx); err != nil {
-			t.Error(err)
-		}
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
+		testkit.NoError(t, errors.Join(admin.Shutdown(ctx), <-served))
 	})
 	return "http://" + admin.Addr()
 }
@@ -205,9 +200,7 @@ func TestAdminShutdownDeadline(t *testing.T) {
 		}
 	})
 	<-asked
-	ended, end := context.WithCancel(t.Context())
-	end()
-	if err := admin.Shutdown(ended); !errors.Is(err, context.Canceled) {
+	if err := admin.Shutdown(testkit.Ended(t)); !errors.Is(err, context.Canceled) {
 		t.Errorf("Shutdown: %v", err)
 	}
 	close(release)

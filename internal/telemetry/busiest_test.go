@@ -107,9 +107,7 @@ func TestOneFamilyTakesAtMostItsShare(t *testing.T) {
 		l.seen(convincing, victims...)
 		l.pass(awardEvery)
 	}
-	if n := l.below("security"); n != len(victims) {
-		t.Errorf("%d of %d categories of the other first level have labels", n, len(victims))
-	}
+	testkit.Equal(t, l.below("security"), len(victims), "labels of the other first level")
 }
 
 // First levels that want labels get equal numbers of them.
@@ -210,9 +208,7 @@ func TestContendersAreBounded(t *testing.T) {
 	if len(l.families) > free+maxStrangers || len(l.strangers) > maxStrangers {
 		t.Errorf("%d families, of which %d strangers", len(l.families), len(l.strangers))
 	}
-	if len(l.families) != l.held()+len(l.strangers) {
-		t.Errorf("%d families, of which %d strangers and %d with labels", len(l.families), len(l.strangers), l.held())
-	}
+	testkit.Equal(t, len(l.families), l.held()+len(l.strangers), "families, want those with labels and the strangers")
 	for _, f := range l.families {
 		if len(f.contenders) > maxContenders {
 			t.Errorf("%s has %d contenders", f.name, len(f.contenders))

@@ -35,19 +35,6 @@ func TestPicturesAreWhatTheLimiterDoes(t *testing.T) {
 	}
 }
 
-func TestWrite(t *testing.T) {
-	t.Parallel()
-	folder := t.TempDir()
-	testkit.NoError(t, write(folder))
-	files, err := os.ReadDir(folder)
-	if err != nil || len(files) != len(drawn) {
-		t.Errorf("got %d pictures and %v, want %d", len(files), err, len(drawn))
-	}
-	if err := write(filepath.Join(folder, "absent")); err == nil {
-		t.Error("no error for a folder that is absent")
-	}
-}
-
 // The algorithms admit different numbers of events in a minute.
 func TestRunsDiffer(t *testing.T) {
 	t.Parallel()
@@ -67,8 +54,6 @@ func TestRunsDiffer(t *testing.T) {
 		if most := slices.Max(r.used); most > count {
 			t.Errorf("%s counts %d slots", limit, most)
 		}
-		if got := len(r.arrivals); got != len(arrivals()) {
-			t.Errorf("%s evaluates %d arrivals of %d", limit, got, len(arrivals()))
-		}
+		testkit.Equal(t, len(r.arrivals), len(arrivals()), "arrivals of %s", limit)
 	}
 }
