@@ -82,29 +82,18 @@ var renderedSummaries = []struct {
 		},
 	},
 	{
-		"one",
+		"one, within a minute",
 		func(s *summary.Digest) {
 			*s = summary.Digest{
-				Dropped: 1, First: s.First, Last: s.First,
+				Dropped: 1, First: s.First.Add(time.Second), Last: s.First.Add(59 * time.Second),
 				Paths: []summary.Path{{Path: "payments", Dropped: 1, Opens: s.First.AddDate(0, 0, 1)}},
 			}
 		},
 		"1 notification was suppressed at 10:02 UTC: 1 × payments (next slot opens 2026-01-03 10:02 UTC)",
 		[]string{
-			"1 notification was suppressed at <!date^1767348120^{date_short_pretty} {time}|2026-01-02T10:02:00Z>",
+			"1 notification was suppressed at <!date^1767348121^{date_short_pretty} {time}|2026-01-02T10:02:01Z>",
 			"1 × payments",
 			"next slot opens <!date^1767434520^{date_short_pretty} {time}|2026-01-03T10:02:00Z>",
-		},
-	},
-	{
-		"within a minute",
-		func(s *summary.Digest) {
-			*s = summary.Digest{Dropped: 2, Unpaired: 2, First: s.First.Add(time.Second), Last: s.First.Add(59 * time.Second)}
-		},
-		"2 notifications were suppressed at 10:02 UTC: 2 resolved alerts had no open notification",
-		[]string{
-			"2 notifications were suppressed at <!date^1767348121^{date_short_pretty} {time}|2026-01-02T10:02:01Z>",
-			"2 resolved alerts had no open notification",
 		},
 	},
 	{

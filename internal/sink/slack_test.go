@@ -245,7 +245,10 @@ func TestTemplateFails(t *testing.T) {
 	server := slacktest.New(t)
 	o := byToken(server)
 	told := 0
-	o.Template, o.TemplateFailed = broken, func(error) { told++ }
+	o.Template, o.TemplateFailed = broken, func(err error) {
+		told++
+		testkit.Contains(t, "failure", err.Error(), "render event e-1 by the template: ")
+	}
 	s := newTestSlack(t, o)
 	prepared := s.Prepare(Delivery{Event: hello})
 	testkit.Equal(t, told, 1, "told before it was sent")
@@ -294,10 +297,7 @@ func TestNewSlackFaults(t *testing.T) {
 		if s != nil {
 			s.Close()
 		}
-		if (err != nil) != (len(test.want) > 0) {
-			t.Errorf("%s: got %v", name, err)
-		} else if err != nil {
-			testkit.Contains(t, name, err.Error(), test.want...)
-		}
+		testkit.Equal(t, err != nil, len(test.want) > 0, "%s: fails", name)
+		testkit.Contains(t, name, fmt.Sprint(err), test.want...)
 	}
 }

@@ -3,7 +3,6 @@ package sink
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -106,19 +105,6 @@ func TestTemplateRender(t *testing.T) {
 	}
 	testkit.EqualSlices(t, got, want, "texts")
 	testkit.Equal(t, len(m.Blocks), 3, "blocks without the section of the absent source")
-}
-
-func TestTemplateFallsBack(t *testing.T) {
-	t.Parallel()
-	parsed := testkit.Must(parseTemplate("template", `{"text": "{{slice .Title 0 20}}", "blocks": [{{section .Title}}]}`))(t)
-	v := usualView()
-	got, err := parsed.render(v)
-	testkit.Contains(t, "error", fmt.Sprint(err), "render event e-1 by the template: ")
-	testkit.EqualDeeply(t, got, testkit.Must((*Template)(nil).render(v))(t), "the default message")
-	v.Event.Title = "a title that is long enough"
-	if got, err := parsed.render(v); err != nil || got.Text != "a title that is long" {
-		t.Errorf("got %q and %v", got.Text, err)
-	}
 }
 
 // The output of each action is escaped.
