@@ -39,14 +39,12 @@ func counted(t *testing.T) (all *tally, told *[]bool) {
 	return all, told
 }
 
-// situationOf is the situation of a tally and these limits.
 func situationOf(all *tally, states ...limitState) situation {
 	s := situation{limits: states}
 	s.counts, s.waiting = all.now()
 	return s
 }
 
-// States of limits.
 var (
 	globalFree   = limitState{path: "global", limit: "30/30s", used: 29, size: 30}
 	globalFull   = limitState{path: "global", limit: "30/30s", used: 30, size: 30, full: true, wait: 11*time.Second + 1}

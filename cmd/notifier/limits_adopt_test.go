@@ -26,7 +26,6 @@ func inForce(t *testing.T, redisServer *servertest.Redis, p limits.Position) {
 	redisServer.CLI("set", "{notifier}:limits", fmt.Sprintf("%d %d 1766000000000000", p.Generation, p.Revision), "px", "3600000")
 }
 
-// wantInForce compares the state in force.
 func wantInForce(t *testing.T, want limits.Position) {
 	t.Helper()
 	l := &limitsCommand{settings: loadSettings(t)}

@@ -35,7 +35,6 @@ func TestLimitsOfAPath(t *testing.T) {
 	if shown := mustLimits(t, "search"); !strings.Contains(shown, "an event of search would be sent now") {
 		t.Errorf("of search it prints\n%s", shown)
 	}
-	requireFailure(t, exitUsage, "limits payments..refunds")
 
 	var told shownLimits
 	testkit.NoError(t, json.Unmarshal([]byte(mustLimits(t, "payments.refunds --json")), &told))

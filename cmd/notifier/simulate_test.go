@@ -174,42 +174,20 @@ func TestSimulateInterrupted(t *testing.T) {
 	}
 }
 
-// simulate reads the stream and takes no message from the consumer.
 func TestSimulateFromStream(t *testing.T) {
 	server := servertest.StartNATS(t)
 	testkit.SetSettings(t, map[string]string{"NATS_URL": server.URL, "CATEGORY_LIMIT": "2/1h"})
 	if _, _, err := execute(t.Context(), "", "simulate", "--from-stream"); !errors.Is(err, jetstream.ErrStreamNotFound) {
-		t.Errorf("without a stream: %v, want %v", err, jetstream.ErrStreamNotFound)
+		t.Errorf("without a stream: got %v, want %v", err, jetstream.ErrStreamNotFound)
 	}
 	js := servertest.JetStream(t, server.URL)
-	stream := testkit.Must(js.CreateStream(t.Context(), names(loadSettings(t)).StreamConfig()))(t)
-	durable := jetstream.ConsumerConfig{Durable: "notifier", AckPolicy: jetstream.AckExplicitPolicy}
-	consumer := testkit.Must(stream.CreateConsumer(t.Context(), durable))(t)
-	for i := range 3 {
-		testkit.Must(js.Publish(t.Context(), "notify.payments", fmt.Appendf(nil, "payment %d", i)))(t)
-	}
+	testkit.Must(js.CreateStream(t.Context(), names(loadSettings(t)).StreamConfig()))(t)
+	testkit.Must(js.Publish(t.Context(), "notify.payments", []byte("payment")))(t)
 	testkit.Must(js.Publish(t.Context(), "notify.errors", []byte("{broken")))(t)
-
-	output, problems, err := execute(t.Context(), "", "simulate", "--from-stream", "--json")
-	var got struct {
-		Events, Invalid int
-		From, To        time.Time
-		Total           struct {
-			Seen, Sent int
-			Dropped    map[string]int
-		}
-	}
-	testkit.NoError(t, json.Unmarshal([]byte(output), &got))
-	if got.Events != 3 || got.Invalid != 1 || got.Total.Seen != 3 || got.Total.Sent != 2 || got.Total.Dropped["category"] != 1 ||
-		time.Since(got.From) > testkit.Patience || got.To.Before(got.From) {
-		t.Errorf("it prints %s", output)
-	}
-	if err == nil || err.Error() != "1 of 4 messages could not be used" || !strings.HasPrefix(problems, "message 4: bad_json: ") {
-		t.Errorf("%v, %q, want that message 4 is not JSON", err, problems)
-	}
-	if info, err := consumer.Info(t.Context()); err != nil || info.NumPending != 4 || info.Delivered.Consumer != 0 {
-		t.Errorf("the consumer is %+v, %v, want that nothing was taken from it", info, err)
-	}
+	output, problems, err := execute(t.Context(), "", "simulate", "--from-stream")
+	testkit.Contains(t, "simulate", fields(output), "\npayments 1 1 0 - 0 0s\n")
+	testkit.Contains(t, "problems", problems, "message 2: bad_json: ")
+	testkit.Equal(t, fmt.Sprint(err), "1 of 2 messages could not be used", "error")
 }
 
 // Without limits in the settings, simulate takes those of the workers. The output names their source.

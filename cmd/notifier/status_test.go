@@ -69,7 +69,6 @@ func TestRedrawStatus(t *testing.T) {
 	testkit.Equal(t, strings.Count(drawn, "\n\x1b[K"), strings.Count(drawn, "\n"), "lines that begin with clearing what was there")
 }
 
-// The fullest limits are shown even if none is full.
 func TestStatusShowsTheFullestLimits(t *testing.T) {
 	t.Parallel()
 	var s status.Status

@@ -132,22 +132,13 @@ func TestWhySeveral(t *testing.T) {
 	sent := k.refund(journal.Sent, time.Second)
 	sent.ID, sent.Sequence, sent.Channel = "evt-1", 1, ""
 	k.note(k.drop(), sent)
-	k.requireWhy(exitFailure, "evt-1 evt-2 payments", `
+	k.requireWhy(exitFailure, "evt-1 evt-2", `
 evt-1  payments.refunds  "card declined"  stored T
 sent at T
 (message 1 of NOTIFICATIONS, limits 1:2, worker worker-1)
 
 `+freeAgain+`
 evt-2: not known; the journal begins at T
-
-1 dropped by category
-1 sent
-
-T  evt-1     payments.refunds  "card declined"  sent at T
-T  evt-4711  payments.refunds  "card declined"  dropped at T by category 2/30m: 2 of 2 used, the next slot opens at T; `+
-		`no digest has told #payments of it, as far as the journal knows
-
-an event of payments would be sent now: global 0 of 100 used, payments 0 of 2 used
 `)
 	output, _, _ := execute(t.Context(), "", strings.Split("why --json --seq 4711,1", " ")...)
 	var states []why.State

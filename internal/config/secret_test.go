@@ -72,7 +72,6 @@ func TestConfigShowsNoSecret(t *testing.T) {
 	}
 }
 
-// No fault shows a secret.
 func TestFaultsShowNoSecret(t *testing.T) {
 	for name := range secretValues {
 		for kind, value := range map[string]string{

@@ -258,7 +258,6 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// A variable without the prefix is not read.
 func TestOnlyThePrefixedName(t *testing.T) {
 	for _, setting := range config.Table() {
 		t.Setenv(strings.TrimPrefix(setting.Variable, "NOTIFIER_"), "nonsense")

@@ -126,7 +126,6 @@ func get(ctx context.Context, handler http.Handler, path string) *httptest.Respo
 	return recorder
 }
 
-// bubble makes a page inside of a synctest bubble.
 func bubble(t *testing.T, source *scripted) (handler http.Handler) {
 	p := newPage(Options{Source: source, Logger: testkit.NewLog(t).Logger()})
 	t.Cleanup(p.hub.close)

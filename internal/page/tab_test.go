@@ -126,7 +126,6 @@ func (b *tab) number(expression string) int {
 	return testkit.Must(strconv.Atoi(b.evaluate(expression)))(b.t)
 }
 
-// press presses keys.
 func (b *tab) press(keys string) {
 	b.t.Helper()
 	testkit.NoError(b.t, chromedp.Do(b.ctx, chromedp.KeyEvent(keys)))

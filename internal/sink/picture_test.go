@@ -93,7 +93,6 @@ func TestPicture(t *testing.T) {
 	}
 }
 
-// Each line of each sample has the width of the frame.
 func TestPictureOfEverySample(t *testing.T) {
 	t.Parallel()
 	for _, trial := range trials() {

@@ -166,7 +166,6 @@ func TestRenderSummaryOfAnything(t *testing.T) {
 	}
 }
 
-// The page shows the digest that is rendered.
 func TestSampleInTheDocumentation(t *testing.T) {
 	t.Parallel()
 	if picture := renderSummary(sampleSummary()).picture(); !strings.Contains(testkit.Text(t, "../../docs/delivery.md"), "\n"+picture+"```\n") {

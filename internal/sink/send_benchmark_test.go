@@ -12,7 +12,6 @@ import (
 // answering is a transport. It reads a request and answers at once.
 type answering struct{ body string }
 
-// RoundTrip implements http.RoundTripper.
 func (a answering) RoundTrip(r *http.Request) (*http.Response, error) {
 	_, err := io.Copy(io.Discard, r.Body)
 	return &http.Response{StatusCode: http.StatusOK, Request: r, Body: io.NopCloser(strings.NewReader(a.body))}, err

@@ -107,7 +107,6 @@ func TestTemplateRender(t *testing.T) {
 	testkit.Equal(t, len(m.Blocks), 3, "blocks without the section of the absent source")
 }
 
-// The output of each action is escaped.
 func TestTemplateEscapes(t *testing.T) {
 	t.Parallel()
 	const text = `<!here> & "x" \`

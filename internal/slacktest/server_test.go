@@ -22,7 +22,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // reply is the answer that a client received.
 type reply struct {
 	status int
-	header http.Header
 	body   string
 }
 
@@ -40,7 +39,7 @@ func do(t *testing.T, request *http.Request) (reply, error) {
 	}
 	defer func() { _ = response.Body.Close() }()
 	body, err := io.ReadAll(response.Body)
-	return reply{response.StatusCode, response.Header, string(body)}, err
+	return reply{response.StatusCode, string(body)}, err
 }
 
 func post(t *testing.T, address, contentType, body string) (reply, error) {

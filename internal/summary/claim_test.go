@@ -102,7 +102,6 @@ func TestClaimLapses(t *testing.T) {
 	})
 }
 
-// TestClaimEndsLate ends a claim after its lease.
 func TestClaimEndsLate(t *testing.T) {
 	for name, test := range map[string]struct {
 		end             DigestEnd

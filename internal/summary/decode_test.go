@@ -11,7 +11,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// TestWhatIsNotShown counts the paths and drops that a digest does not show.
 func TestWhatIsNotShown(t *testing.T) {
 	t.Parallel()
 	shown := []Path{{Path: "a", Dropped: 5}, {Path: "b", Rest: true, Dropped: 3}}

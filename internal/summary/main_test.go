@@ -246,7 +246,6 @@ func manyDue(n int) []*Digest {
 	return digests
 }
 
-// due makes the digest of a channel.
 func due(channel string, failures int) *Digest {
 	return &Digest{Channel: channel, Claim: "1", Dropped: 12, Failures: failures}
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// inBubble runs a test in a bubble of synctest.
 func inBubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	t.Parallel()

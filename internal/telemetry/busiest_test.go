@@ -183,7 +183,6 @@ func TestDisplacedEventsCountForNobody(t *testing.T) {
 	l.want(t, "a", "a.real")
 }
 
-// Old counts fade.
 func TestCountsFade(t *testing.T) {
 	t.Parallel()
 	l := newLabelled(100)
@@ -196,7 +195,6 @@ func TestCountsFade(t *testing.T) {
 	l.want(t, "a", "a.now")
 }
 
-// The numbers of families and contenders are bounded.
 func TestContendersAreBounded(t *testing.T) {
 	t.Parallel()
 	const free = 10
@@ -219,7 +217,6 @@ func TestContendersAreBounded(t *testing.T) {
 	}
 }
 
-// held counts the families with labels.
 func (l *labelled) held() (n int) {
 	for _, f := range l.families {
 		if f.held > 0 {

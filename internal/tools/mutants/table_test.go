@@ -87,7 +87,6 @@ func wantTest(t *testing.T, m mutant, tests map[string][]string) {
 	}
 }
 
-// testsOf returns the names of the tests in a folder.
 func testsOf(t *testing.T, folder string) []string {
 	t.Helper()
 	var names []string

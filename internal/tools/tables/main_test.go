@@ -12,7 +12,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Writing the tables anew does not change the pages.
 func TestTablesAreUpToDate(t *testing.T) {
 	t.Parallel()
 	const root = "../../.."
