@@ -107,7 +107,6 @@ func TestDLQ(t *testing.T) {
 	requireDLQ(t, "list --limit 0 --since 7d", dlqHeading, third, second, first)
 	requireDLQ(t, "list --reason bad_json", dlqHeading, second)
 	requireDLQ(t, "list --since 1ms", "no dead letters")
-	requireDLQ(t, "list --category payments", dlqHeading, third, second, first)
 	requireDLQ(t, "list --category payments.cards", "no dead letters")
 
 	requireDLQ(t, "replay --reason slack_rejected --dry-run", "would replay 2 letters", dlqHeading, first, third)

@@ -16,7 +16,6 @@ import (
 // ended drops the cause of the context and no other error.
 func TestEnded(t *testing.T) {
 	t.Parallel()
-
 	other, cause := errors.New("other"), errors.New("cause")
 	over, cancel := context.WithCancelCause(context.Background())
 	cancel(cause)
@@ -25,8 +24,6 @@ func TestEnded(t *testing.T) {
 		err  error
 		want error
 	}{
-		{context.Background(), nil, nil},
-		{over, nil, nil},
 		{over, cause, nil},
 		{over, fmt.Errorf("waiting: %w", cause), nil},
 		{over, other, other},

@@ -8,7 +8,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
-	"github.com/seed-4578ace9/notifier/lua"
 )
 
 func TestCheckServer(t *testing.T) {
@@ -36,15 +35,5 @@ func TestCheckServer(t *testing.T) {
 	server.Kill()
 	if err := newRunner(t, server.Addr, script.Eval).CheckServer(t.Context()); !errors.Is(err, script.ErrUnavailable) {
 		t.Errorf("error %v, want %v", err, script.ErrUnavailable)
-	}
-}
-
-// The error of a server without scripts names the module to load.
-func TestServerWithoutScripts(t *testing.T) {
-	t.Parallel()
-	server := servertest.StartRedis(t, "--rename-command", "EVAL", "", "--rename-command", "EVALSHA", "")
-	_, err := newRunner(t, server.Addr, script.Eval).Run(t.Context(), "asking", lua.Decide, nil, nil)
-	if !errors.Is(err, script.ErrForbidden) || !strings.Contains(err.Error(), "loadmodule libvalkeylua.so") {
-		t.Errorf("error %v, want what to load", err)
 	}
 }
