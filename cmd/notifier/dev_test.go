@@ -8,7 +8,6 @@ import (
 	"errors"
 	"io"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -190,16 +189,12 @@ func TestLines(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	l := &lines{out: &out}
-	var writers sync.WaitGroup
-	for range 10 {
-		writers.Go(func() {
-			for range 100 {
-				_, _ = io.WriteString(l, "a whole line\n")
-			}
-		})
-	}
-	writers.Wait()
+	testkit.AtOnce(10, func(int) {
+		for range 100 {
+			_, _ = io.WriteString(l, "a whole line\n")
+		}
+	})
 	if out.String() != strings.Repeat("a whole line\n", 1000) {
-		t.Error("lines have run into each other")
+		t.Errorf("got %q, want whole lines", &out)
 	}
 }

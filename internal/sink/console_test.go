@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -97,15 +96,11 @@ func TestConsoleConcurrentLines(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	c := NewConsole(&out, false)
-	var group sync.WaitGroup
-	for i := range 50 {
-		group.Go(func() {
-			if err := send(context.Background(), c, event.Event{Category: "a", Text: fmt.Sprint("event", i)}); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	group.Wait()
+	testkit.AtOnce(50, func(i int) {
+		if err := send(context.Background(), c, event.Event{Category: "a", Text: fmt.Sprint("event", i)}); err != nil {
+			t.Error(err)
+		}
+	})
 	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 	testkit.Equal(t, len(lines), 50, "lines")
 	for _, line := range lines {

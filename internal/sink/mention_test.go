@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,11 +18,8 @@ import (
 
 func TestMentionMarkup(t *testing.T) {
 	t.Parallel()
-	for name, want := range map[string]string{
-		"here": "<!here>", "channel": "<!channel>", "everyone": "<!everyone>", "U0123ABCD": "<@U0123ABCD>", "W0123ABCD": "<@W0123ABCD>",
-		"S0123ABCD": "<!subteam^S0123ABCD>", "oncall-security": "", "on.call_2": "", "7x24": "",
-	} {
-		testkit.Equal(t, testkit.Must(mentionMarkup(name))(t), want, "%s", name)
+	for _, handle := range []string{"on.call_2", "7x24"} {
+		testkit.Equal(t, testkit.Must(mentionMarkup(handle))(t), "", "markup of the handle %s", handle)
 	}
 	for _, name := range []string{
 		"", "@here", "<!here>", "here ", " here", "Here", "HERE", "C0123ABCD", "B0123ABCD", "on call", "oncall,", "oncall>", "oncall|x",
@@ -156,15 +152,11 @@ func TestHandleLookUpBlocksBriefly(t *testing.T) {
 		}
 	}
 	s := newTestSlack(t, o)
-	var group sync.WaitGroup
-	for range 20 {
-		group.Go(func() {
-			if got, ok := s.Mention(event.Event{Category: "security"}); got != "" || ok {
-				t.Errorf("got %q", got)
-			}
-		})
-	}
-	group.Wait()
+	testkit.AtOnce(20, func(int) {
+		if got, ok := s.Mention(event.Event{Category: "security"}); got != "" || ok {
+			t.Errorf("got %q, %t, want no mention", got, ok)
+		}
+	})
 	if asked.Load() > 1 || told.Load() != 1 {
 		t.Errorf("asked %d times, told %d times, want once", asked.Load(), told.Load())
 	}

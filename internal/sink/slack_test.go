@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -180,15 +179,11 @@ func TestSendConcurrently(t *testing.T) {
 	t.Parallel()
 	server := slacktest.New(t)
 	s := newTestSlack(t, byToken(server))
-	var group sync.WaitGroup
-	for i := range 64 {
-		group.Go(func() {
-			if err := send(context.Background(), s, event.Event{Category: "c", Title: fmt.Sprint("title ", i)}); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	group.Wait()
+	testkit.AtOnce(64, func(i int) {
+		if err := send(context.Background(), s, event.Event{Category: "c", Title: fmt.Sprint("title ", i)}); err != nil {
+			t.Error(err)
+		}
+	})
 	texts := make(map[string]bool)
 	for _, post := range server.Accepted() {
 		texts[post.Text] = true

@@ -5,7 +5,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -145,19 +144,15 @@ func TestCleanTitle(t *testing.T) {
 func TestCounterIsUsedByMany(t *testing.T) {
 	t.Parallel()
 	c := newCounter(channelOf)
-	var work sync.WaitGroup
 	var total atomic.Int64
-	for g := range 8 {
-		work.Go(func() {
-			for range 1000 {
-				c.Add([]Drop{{Category: fmt.Sprint("c", g%3), Level: "global", Title: "title", N: 1}})
-				for _, counts := range c.take() {
-					total.Add(counts.Total())
-				}
+	testkit.AtOnce(8, func(i int) {
+		for range 1000 {
+			c.Add([]Drop{{Category: fmt.Sprint("c", i%3), Level: "global", Title: "title", N: 1}})
+			for _, counts := range c.take() {
+				total.Add(counts.Total())
 			}
-		})
-	}
-	work.Wait()
+		}
+	})
 	testkit.Equal(t, total.Load(), 8000, "drops")
 }
 

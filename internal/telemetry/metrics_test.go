@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -345,23 +344,19 @@ func TestConcurrentUse(t *testing.T) {
 	t.Parallel()
 	const goroutines, rounds, limit = 8, 200, 5
 	m := newMetrics(limit)
-	var all sync.WaitGroup
-	for range goroutines {
-		all.Go(func() {
-			for i := range rounds {
-				category := fmt.Sprint("category-", i%20)
-				m.Event(category, "dropped", 1)
-				m.Dropped(category, "global", 1, "")
-				m.Decision("denied", "cache", 1)
-				m.SlackRequest("ok", time.Millisecond)
-				m.InFlight(1)
-				if i%50 == 0 {
-					series(t, m)
-				}
+	testkit.AtOnce(goroutines, func(int) {
+		for i := range rounds {
+			category := fmt.Sprint("category-", i%20)
+			m.Event(category, "dropped", 1)
+			m.Dropped(category, "global", 1, "")
+			m.Decision("denied", "cache", 1)
+			m.SlackRequest("ok", time.Millisecond)
+			m.InFlight(1)
+			if i%50 == 0 {
+				series(t, m)
 			}
-		})
-	}
-	all.Wait()
+		}
+	})
 	sums, categories := make(map[string]float64), make(map[string]bool)
 	for name, value := range series(t, m) {
 		if metric, labels, found := strings.Cut(name, `{category="`); found {
