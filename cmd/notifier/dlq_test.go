@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"io"
 	"regexp"
 	"strings"
@@ -81,16 +80,6 @@ func requireDLQ(t *testing.T, line string, want ...string) {
 	}
 }
 
-// listDLQ reads the list of dead letters as JSON.
-func listDLQ(t *testing.T, flags ...string) (list letterList) {
-	t.Helper()
-	output, _, err := execute(t.Context(), "", append([]string{"dlq", "list", "--json"}, flags...)...)
-	if jsonErr := json.Unmarshal([]byte(output), &list); err != nil || jsonErr != nil {
-		t.Fatalf("%v, %v: %s", err, jsonErr, output)
-	}
-	return list
-}
-
 const dlqHeading = "NUMBER AGE REASON CATEGORY DELIVERED TITLE WHY"
 
 func TestDLQ(t *testing.T) {
@@ -131,12 +120,10 @@ func TestDLQPushedOut(t *testing.T) {
 	putLetter(t, js, "too_large", "order-3", "begin", "too large", consume.HeaderBodyLength, "4711", consume.HeaderBodySHA256, "abc")
 	requireDLQ(t, "list --reason too_large", dlqHeading, "3 now too_large payments 2 begin too large",
 		"(older ones are gone: these have pushed out 4 letters)")
-	if list := listDLQ(t, "--limit", "1"); list.PushedOut != 4 || list.Letters[0].BodyLength != 4711 {
-		t.Errorf("the list is %+v", list)
+	if list := decoded[letterList](t, "dlq list --json --limit 1"); list.PushedOut != 4 || list.Letters[0].BodyLength != 4711 {
+		t.Errorf("got the list %+v, want 4 letters pushed out and a body of 4711 bytes", list)
 	}
-	if output, _, err := execute(t.Context(), "", "dlq", "show", "3"); err != nil || !strings.Contains(fields(output), "Body: the first 5 of 4711 bytes") {
-		t.Errorf("%v: %s", err, output)
-	}
+	testkit.Contains(t, "dlq show", fields(mustRun(t, "", "dlq", "show", "3")), "Body: the first 5 of 4711 bytes")
 	output, problems, err := dlq(t, "replay", "--all")
 	if err == nil || strings.TrimSpace(output) != "replayed 2 letters" || !strings.Contains(problems, "letter 3: it cannot be replayed: its body had 4711 bytes") {
 		t.Errorf("%v: %s%s", err, output, problems)
@@ -150,25 +137,21 @@ func TestDLQShow(t *testing.T) {
 	putLetter(t, js, "slack_rejected", "order-1", "{\"title\": \"t\"}\r\n", "no_text")
 	putLetter(t, js, "bad_utf8", "order-1", "\xff\x00", "not UTF-8")
 	for _, id := range []string{"1", "order-1"} {
-		output, problems, err := execute(t.Context(), "", "dlq", "show", id)
-		if err != nil || problems != "" {
-			t.Errorf("%v, %q", err, problems)
-		}
+		output := mustRun(t, "", "dlq", "show", id)
 		testkit.Contains(t, "dlq show "+id, output,
 			"Number:", "Stored:", "Event:                order-1\n", "Notifier-Reason:      slack_rejected\n", "\n\n{\"title\": \"t\"}\r\n")
 		testkit.Equal(t, strings.HasSuffix(output, "\n\n\xff\x00"), id == "order-1", "dlq show %s shows the second body", id)
 	}
-	output, _, err := execute(t.Context(), "", "dlq", "show", "order-1", "--json")
-	var got contentList
-	if jsonErr := json.Unmarshal([]byte(output), &got); err != nil || jsonErr != nil || len(got.Letters) != 2 {
-		t.Fatalf("%v, %v: %s", err, jsonErr, output)
+	got := decoded[contentList](t, "dlq show order-1 --json")
+	if len(got.Letters) != 2 {
+		t.Fatalf("got %+v, want two letters", got)
 	}
 	text, bytes := got.Letters[0], got.Letters[1]
 	if text.Body == nil || *text.Body != "{\"title\": \"t\"}\r\n" || text.BodyBase64 != nil || text.Headers["Notifier-Deliveries"][0] != "2" || text.Number != 1 {
-		t.Errorf("the first one is %+v", text)
+		t.Errorf("got the first letter %+v, want its body as text", text)
 	}
 	if bytes.Body != nil || string(bytes.BodyBase64) != "\xff\x00" || bytes.Reason != "bad_utf8" {
-		t.Errorf("the second one is %+v", bytes)
+		t.Errorf("got the second letter %+v, want its body as base64", bytes)
 	}
 }
 
@@ -177,9 +160,9 @@ func TestDLQJSON(t *testing.T) {
 	requireDLQ(t, "list --json", `{"stream":"NOTIFICATIONS_DLQ","total":0,"pushed_out":0,"letters":[]}`)
 	putLetter(t, js, "slack_rejected", "order-1", "text", "no_text")
 	putLetter(t, js, "slack_rejected", "order-2", "text", "no_text")
-	list := listDLQ(t, "--limit", "1")
+	list := decoded[letterList](t, "dlq list --json --limit 1")
 	if l := list.Letters[0]; list.Total != 2 || len(list.Letters) != 1 || l.ID != "order-2" || l.Deliveries != 2 || time.Since(l.Stored) > testkit.Patience {
-		t.Errorf("the list is %+v", list)
+		t.Errorf("got the list %+v, want the second of two letters", list)
 	}
 	requireDLQ(t, "replay 1 --json --dry-run",
 		`{"action":"replay","dry_run":true,"missing":0,"letters":[{"number":1,"id":"order-1"}]}`)

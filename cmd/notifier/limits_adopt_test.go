@@ -57,9 +57,7 @@ func TestLimitsAdopt(t *testing.T) {
 
 	inForce(t, redisServer, limits.Position{Generation: 1 << 50, Revision: 7})
 	const stale = "\nworkers that read this take no events, since newer limits are in force: revision 7 of a generation; see limits adopt"
-	if shown := withoutTimes(mustLimits(t, "")); !strings.Contains(shown, stale) {
-		t.Errorf("limits prints\n%s", shown)
-	}
+	testkit.Contains(t, "limits", withoutTimes(mustLimits(t, "")), stale)
 	requireCheck(t, "FAIL live limits: bucket notifier-limits holds revision 2 of a generation, which is older than what is in force, "+
 		"revision 7 of a generation:")
 	requireLimits(t, "adopt --yes",
@@ -71,9 +69,7 @@ func TestLimitsAdopt(t *testing.T) {
 		"in force is revision 3 of a generation, in the place of revision 7 of a generation",
 	)
 	requireLimits(t, "adopt --yes", "nothing to adopt: the bucket holds revision 3 of a generation, in force is revision 3 of a generation")
-	if history := withoutTimes(mustLimits(t, "history")); !strings.HasSuffix(history, "\n3 then - (adopted) in the place of revision 7 of a generation") {
-		t.Errorf("the history is\n%s", history)
-	}
+	testkit.Contains(t, "limits history", withoutTimes(mustLimits(t, "history")), "\n3 then - (adopted) in the place of revision 7 of a generation")
 	requireCheck(t, "ok live limits: bucket notifier-limits holds revision 3 of a generation")
 	if shown := mustLimits(t, ""); strings.Contains(shown, "take no events") {
 		t.Errorf("limits prints\n%s", shown)
@@ -85,9 +81,8 @@ func TestLimitsAdopt(t *testing.T) {
 // requireCheck looks for a line of what check prints.
 func requireCheck(t *testing.T, want string) {
 	t.Helper()
-	if out, _, _ := execute(t.Context(), "", "check"); !strings.Contains("\n"+withoutTimes(out), "\n"+want) {
-		t.Errorf("check prints\n%s\nwant %q in it", out, want)
-	}
+	out, _, _ := execute(t.Context(), "", "check")
+	testkit.Contains(t, "check", "\n"+withoutTimes(out), "\n"+want)
 }
 
 // answered adopts the limits with this input from the person at the terminal.
@@ -118,9 +113,7 @@ func TestLimitsAdoptAsks(t *testing.T) {
 	if err != nil || !strings.HasSuffix(out, "\nin force is revision 1 of a generation, in the place of revision 7 of a generation") {
 		t.Errorf("it prints %q, %v", out, err)
 	}
-	if history := withoutTimes(mustLimits(t, "history")); !strings.Contains(history, "1 then ann (adopted)") {
-		t.Errorf("the history is\n%s", history)
-	}
+	testkit.Contains(t, "limits history", withoutTimes(mustLimits(t, "history")), "1 then ann (adopted)")
 }
 
 // A state that changed after it was shown is not adopted.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 
@@ -32,19 +31,15 @@ func TestLimitsOfAPath(t *testing.T) {
 		"an event of payments.refunds would be denied now by payments.refunds 2/30m",
 		"no worker answers: these are the limits of the settings here",
 	}, "\n"), "of payments.refunds")
-	if shown := mustLimits(t, "search"); !strings.Contains(shown, "an event of search would be sent now") {
-		t.Errorf("of search it prints\n%s", shown)
-	}
+	testkit.Contains(t, "limits search", mustLimits(t, "search"), "an event of search would be sent now")
 
-	var told shownLimits
-	testkit.NoError(t, json.Unmarshal([]byte(mustLimits(t, "payments.refunds --json")), &told))
+	told := decoded[shownLimits](t, "limits payments.refunds --json")
 	if len(told.Path) != 6 || !told.Path[4].InForce || told.Path[4].Used != 2 || told.Path[4].Next == nil || told.Path[3].InForce {
-		t.Errorf("as JSON: %+v", told.Path)
+		t.Errorf("got %+v, want six rules, the fifth in force and full", told.Path)
 	}
-	told = shownLimits{}
-	testkit.NoError(t, json.Unmarshal([]byte(mustLimits(t, "--json")), &told))
+	told = decoded[shownLimits](t, "limits --json")
 	if len(told.Levels) != 6 || told.Levels[0] != (shownLevel{Level: "global", Limit: "100/30m", From: "default", Used: 2, Size: 100, Paths: 1}) {
-		t.Errorf("as JSON: %+v", told.Levels)
+		t.Errorf("got %+v, want six levels, two slots of the first in use", told.Levels)
 	}
 }
 

@@ -29,12 +29,7 @@ func limitsServers(t *testing.T, settings map[string]string) (*servertest.NATS, 
 // mustLimits runs a command line without an error and returns the words of its output.
 func mustLimits(t *testing.T, line string) string {
 	t.Helper()
-	arguments := strings.Split(strings.TrimSpace("limits "+line), " ")
-	output, problems, err := execute(t.Context(), "", arguments...)
-	if err != nil || problems != "" {
-		t.Errorf("limits %s: %v, %q", line, err, problems)
-	}
-	return strings.TrimSuffix(fields(output), "\n")
+	return strings.TrimSuffix(fields(mustRun(t, "", strings.Split(strings.TrimSpace("limits "+line), " ")...)), "\n")
 }
 
 // requireLimits runs a command line without an error and compares the words of its output, without times and generations.
@@ -256,9 +251,7 @@ func TestLimitsUsed(t *testing.T) {
 	)
 	// A changed limit is compared with what was used before.
 	mustLimits(t, "set disk 2/30m")
-	if shown := mustLimits(t, ""); !strings.Contains(shown, "\ndisk 2/30m live 6 of 2\n") {
-		t.Errorf("after a limit is lowered it prints\n%s", shown)
-	}
+	testkit.Contains(t, "limits", mustLimits(t, ""), "\ndisk 2/30m live 6 of 2\n")
 }
 
 // Without the right to scan, the list has the usage of the paths that rules name.
@@ -309,9 +302,7 @@ func TestSampleRights(t *testing.T) {
 	inForce(t, redisServer, limits.Position{Generation: 1 << 50, Revision: 3})
 	mustLimits(t, "adopt --yes")
 	as("notifier", "false")
-	if shown := mustLimits(t, ""); !strings.Contains(shown, "\npayments.* 1/1h live 0 of 1\n") {
-		t.Errorf("the worker's user sees\n%s", shown)
-	}
+	testkit.Contains(t, "limits", mustLimits(t, ""), "\npayments.* 1/1h live 0 of 1\n")
 
 	js := servertest.JetStream(t, natsServer.URL, nats.UserInfo("operator", "secret"), nats.CustomInboxPrefix("_INBOX_operator"))
 	createDeadLetters(t, js)

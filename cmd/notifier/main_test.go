@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -71,6 +72,23 @@ func execute(ctx context.Context, input string, arguments ...string) (output, pr
 	root.SetErr(&err2)
 	err = root.ExecuteContext(ctx)
 	return out.String(), err2.String(), err
+}
+
+// mustRun runs a command line without an error and returns its output.
+func mustRun(t *testing.T, input string, arguments ...string) string {
+	t.Helper()
+	output, problems, err := execute(t.Context(), input, arguments...)
+	if err != nil || problems != "" {
+		t.Errorf("%q: got %v and the problems %q, want neither", arguments, err, problems)
+	}
+	return output
+}
+
+// decoded runs a command line without an error and decodes its JSON.
+func decoded[T any](t *testing.T, line string) (value T) {
+	t.Helper()
+	testkit.NoError(t, json.Unmarshal([]byte(mustRun(t, "", strings.Fields(line)...)), &value))
+	return value
 }
 
 // requireFailure runs a command line. It compares the exit status and looks for each text in the error.
@@ -193,12 +211,8 @@ func TestVersion(t *testing.T) {
 	defer setVersion(version, revision)
 
 	setVersion("v1.2.3", "abcdef")
-	out, _, err := execute(t.Context(), "", "version")
-	if want := "notifier v1.2.3 (revision abcdef, " + runtime.Version() + ")\n"; err != nil || out != want {
-		t.Errorf("version prints %q, %v; want %q", out, err, want)
-	}
-	if flag, _, err := execute(t.Context(), "", "--version"); err != nil || flag != out {
-		t.Errorf("--version prints %q, %v; want %q", flag, err, out)
+	for _, argument := range []string{"version", "--version"} {
+		testkit.Equal(t, mustRun(t, "", argument), "notifier v1.2.3 (revision abcdef, "+runtime.Version()+")\n", "%s", argument)
 	}
 	setVersion("", "")
 	if v, r, goVersion := buildInfo(); v == "" || r == "" || goVersion != runtime.Version() {

@@ -82,11 +82,8 @@ func TestSimulate(t *testing.T) {
 	testkit.SetSettings(t, map[string]string{"GLOBAL_LIMIT": "100/30m", "CATEGORY_LIMIT": "2/5m", "LIMITS": "errors=0/1h"})
 	for name, test := range simulations {
 		t.Run(name, func(t *testing.T) {
-			output, problems, err := execute(t.Context(), pastEvents, append([]string{"simulate"}, test.arguments...)...)
-			if err != nil || problems != "" {
-				t.Errorf("it complains: %v, %q", err, problems)
-			}
-			testkit.Equal(t, fields(output), test.want, "it prints")
+			output := mustRun(t, pastEvents, append([]string{"simulate"}, test.arguments...)...)
+			testkit.Equal(t, fields(output), test.want, "output")
 		})
 	}
 }
@@ -98,9 +95,7 @@ func TestSimulateFile(t *testing.T) {
 	good, bad := filepath.Join(folder, "good"), filepath.Join(folder, "bad")
 	testkit.NoError(t, os.WriteFile(good, []byte(pastEvents), 0o600))
 	testkit.NoError(t, os.WriteFile(bad, []byte(pastEvents+"broken"), 0o600))
-	if output, problems, err := execute(t.Context(), "", "simulate", good); err != nil || problems != "" || !strings.HasPrefix(output, pastSpan) {
-		t.Errorf("%v, %q, %q", err, problems, output)
-	}
+	testkit.Contains(t, "simulate", mustRun(t, "", "simulate", good), pastSpan)
 	requireFailure(t, exitFailure, "simulate "+bad, "1 of 7 lines could not be used")
 	requireFailure(t, exitFailure, "simulate "+good+"x", "no such file")
 	requireFailure(t, exitFailure, "simulate "+folder, "directory")
@@ -141,9 +136,7 @@ func TestSimulateUnusableLines(t *testing.T) {
 	if !strings.HasPrefix(problems, "line 1: no time\n") || !strings.HasSuffix(problems, "line 10: no time\nand 2 more\n") {
 		t.Errorf("got the problems\n%s\nwant ten lines and the number of the others", problems)
 	}
-	if output, problems, err := execute(t.Context(), "", "simulate"); err != nil || problems != "" || !strings.HasPrefix(output, "no events\n") {
-		t.Errorf("without events: %v, %q, %q", err, problems, output)
-	}
+	testkit.Contains(t, "simulate without events", mustRun(t, "", "simulate"), "no events\n")
 }
 
 // An interrupt ends simulate while it waits for input.
@@ -196,10 +189,7 @@ func TestSimulateTheWorkersLimits(t *testing.T) {
 	simulated := func(settings map[string]string, want string) {
 		t.Helper()
 		testkit.SetSettings(t, settings)
-		output, problems, err := execute(t.Context(), pastEvents, "simulate", "--limits", "errors=1/1h")
-		if err != nil || problems != "" || !strings.HasPrefix(fields(output), pastSpan+want) {
-			t.Errorf("with %v: %v, %q, it prints\n%s\nwant %s", settings, err, problems, output, want)
-		}
+		testkit.Contains(t, fmt.Sprint("simulate with ", settings), fields(mustRun(t, pastEvents, "simulate", "--limits", "errors=1/1h")), pastSpan+want)
 	}
 	const usual = "limits: global=100/30m,category=10/30m,errors=1/1h\n"
 	simulated(map[string]string{"NATS_URL": "nats://" + unused(t)}, "limits from this shell's settings: nats does not answer\n"+usual)

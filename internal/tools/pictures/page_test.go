@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/config"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
@@ -21,7 +22,6 @@ var (
 )
 
 func TestExamplesAreWhatTheLimiterDoes(t *testing.T) {
-	t.Parallel()
 	examples := exampleForm.FindAllStringSubmatch(testkit.Text(t, filepath.Join(docs, "limits.md")), -1)
 	if len(examples) != 3 {
 		t.Fatalf("found %d examples, want 3", len(examples))
@@ -84,28 +84,13 @@ func evaluate(
 
 func treeOf(t *testing.T, settings string) *limits.Tree {
 	t.Helper()
-	var (
-		plan   limits.Plan
-		faults []error
-	)
+	set := make(map[string]string)
 	for line := range strings.Lines(settings) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
-		var err error
-		switch name {
-		case "NOTIFIER_GLOBAL_LIMIT":
-			plan.Global, err = limits.Parse(value)
-		case "NOTIFIER_CATEGORY_LIMIT":
-			plan.Category, err = limits.Parse(value)
-		case "NOTIFIER_LIMITS":
-			plan.Rules, faults = limits.ParseRules(value)
-		case "NOTIFIER_GUARANTEES":
-			plan.Guarantees, faults = limits.ParseGuarantees(value)
-		default:
-			t.Fatalf("unexpected setting %s", name)
-		}
-		if err != nil || len(faults) > 0 {
-			t.Fatal(line, err, faults)
-		}
+		set[strings.TrimPrefix(name, "NOTIFIER_")] = value
 	}
-	return testkit.Must(limits.NewTree(plan))(t)
+	testkit.SetSettings(t, set)
+	loaded, _, err := config.Load(config.Options{Sink: config.SinkConsole})
+	testkit.NoError(t, err)
+	return testkit.Must(limits.NewTree(loaded.Limits.Plan()))(t)
 }
