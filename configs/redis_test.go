@@ -135,9 +135,8 @@ func TestRedisFunctions(t *testing.T) {
 		addUsers(t, server)
 		server.CLI(append([]string{"acl", "setuser", "notifier"}, rights...)...)
 		client := connect(t, redis.UniversalOptions{Addrs: []string{server.Addr}, Username: "notifier"})
-		if err := runScripts(t, client, script.Functions); (err == nil) != (len(rights) == 2) {
-			t.Errorf("with %q: %v", rights, err)
-		}
+		err := runScripts(t, client, script.Functions)
+		testkit.Equal(t, err == nil, len(rights) == 2, "whether functions run with %q (%v)", rights, err)
 	}
 }
 

@@ -89,9 +89,7 @@ func TestReadmeNamesTheCallers(t *testing.T) {
 	}
 	for _, script := range lua.Scripts {
 		called := slices.Sorted(maps.Keys(callers[identifier(script)]))
-		if got, want := listed[string(script)], strings.Join(called, ", "); got != want {
-			t.Errorf("README.md says that %s is called by %q, the code by %q", script, got, want)
-		}
+		testkit.Equal(t, listed[string(script)], strings.Join(called, ", "), "callers of %s in README.md", script)
 	}
 }
 
@@ -202,9 +200,7 @@ func TestReadmeListsTheKeys(t *testing.T) {
 	for _, script := range lua.Scripts {
 		for _, key := range header.FindAllStringSubmatch(testkit.Text(t, string(script)+".lua"), -1) {
 			named[key[1]] = true
-			if types[key[1]] != key[2] {
-				t.Errorf("%s.lua names the key %s, a %s; in README.md it is %q", script, key[1], key[2], types[key[1]])
-			}
+			testkit.Equal(t, types[key[1]], key[2], "type of the key %s of %s.lua in README.md", key[1], script)
 		}
 	}
 	if len(named) < 15 {

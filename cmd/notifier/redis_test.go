@@ -85,9 +85,7 @@ func TestRedisPassword(t *testing.T) {
 		}
 		client := testkit.Must(newRedisClient(settings, slog.New(slog.DiscardHandler)))(t)
 		err := client.Ping(t.Context()).Err()
-		if (err == nil) != works {
-			t.Errorf("with the password %q: %v", password, err)
-		}
+		testkit.Equal(t, err == nil, works, "whether the password %q works (%v)", password, err)
 		if err != nil && (strings.Contains(explainRedis(err), "canary") || !strings.Contains(explainRedis(err), "NOTIFIER_REDIS_PASSWORD")) {
 			t.Errorf("explained as %q, want the setting and no password", explainRedis(err))
 		}

@@ -44,9 +44,8 @@ func TestRedisOverTLS(t *testing.T) {
 			client := testkit.Must(newRedisClient(settings, slog.New(slog.DiscardHandler)))(t)
 			defer func() { _ = client.Close() }()
 			store := newStore(client, settings, throttle.Settings{Tree: tree, Lease: time.Minute, Retention: time.Hour})
-			if err := store.SelfTest(t.Context(), selfTests()...); (err == nil) != test.works {
-				t.Errorf("a rehearsal: %v", err)
-			}
+			err := store.SelfTest(t.Context(), selfTests()...)
+			testkit.Equal(t, err == nil, test.works, "whether the self-test works (%v)", err)
 		})
 	}
 }

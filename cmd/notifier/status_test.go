@@ -78,7 +78,5 @@ func TestStatusShowsTheFullestLimits(t *testing.T) {
 	var out bytes.Buffer
 	testkit.NoError(t, printStatus(&out, s))
 	testkit.Equal(t, strings.Count(out.String(), "1 of 10"), fewLimits, "limits that are shown")
-	if !strings.Contains(out.String(), "no worker answers") {
-		t.Error("it is not said that no worker answers")
-	}
+	testkit.Contains(t, "status", out.String(), "no worker answers")
 }

@@ -201,9 +201,7 @@ func TestFaults(t *testing.T) {
 				t.Fatalf("%d faults, want 1:\n%v", len(faults), &faults)
 			}
 			testkit.Equal(t, faults[0].Variable, "NOTIFIER_"+variable, "variable")
-			if !strings.Contains(faults[0].Problem, problem) {
-				t.Errorf("problem %q, want one that holds %q", faults[0].Problem, problem)
-			}
+			testkit.Contains(t, "problem", faults[0].Problem, problem)
 			line := faults.Error()
 			if strings.ContainsAny(line, "\r\n") || !strings.HasPrefix(line, "NOTIFIER_"+variable) || !strings.HasSuffix(line, ": "+faults[0].Problem) {
 				t.Errorf("line %q", line)

@@ -37,9 +37,7 @@ func TestNumbers(t *testing.T) {
 		"[data-part=findings]":                               "Workers differ in NOTIFIER_GLOBAL_LIMIT: 100/30m on host-a 90/30m on host-b",
 		"[data-part=limits] > ul > li > ul > li:first-child": "payments",
 	} {
-		if got := b.text(selector); !strings.Contains(got, want) {
-			t.Errorf("%s shows %q; want %q", selector, got, want)
-		}
+		testkit.Contains(t, selector, b.text(selector), want)
 	}
 	left := b.number(`document.querySelector("[data-path=payments] time").innerText.match(/in (\d+) (s|min)/)[1]`)
 	if left < 1 || left > 90 {
@@ -57,9 +55,7 @@ func TestNumbers(t *testing.T) {
 		"#workers": "1", "#state": "normal", "#waiting": "7", "[data-path=payments]": "9 of 10 used 1,180",
 		"[data-part=limits] > ul > li > ul > li:first-child": "search", "[data-part=suppressed]": "Nothing is suppressed.",
 	} {
-		if got := b.text(selector); !strings.Contains(got, want) {
-			t.Errorf("after the change, %s shows %q; want %q", selector, got, want)
-		}
+		testkit.Contains(t, selector+" after the change", b.text(selector), want)
 	}
 }
 

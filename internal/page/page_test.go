@@ -231,9 +231,7 @@ func TestQuestions(t *testing.T) {
 		s := start(t)
 		s.source.answers["evt-4711"], s.source.answers["#47"] = known, known
 		body := s.do(http.MethodGet, "/why?since=1h&"+test.query).body
-		if !strings.Contains(body, test.shows) {
-			t.Errorf("%s: %s", test.query, body)
-		}
+		testkit.Contains(t, test.query, body, test.shows)
 		for i, q := range s.source.questions {
 			if ago := time.Since(q.Since); ago < 59*time.Minute || ago > 61*time.Minute {
 				t.Errorf("%s asks since %s", test.query, q.Since)

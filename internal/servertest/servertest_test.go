@@ -240,9 +240,7 @@ func requireFatal(t *testing.T, want string, run func(testing.TB)) {
 		} else if _, ok := failure.(fatal); !ok {
 			panic(failure)
 		}
-		if !strings.Contains(r.message, want) {
-			t.Errorf("message = %q, want it to say %q", r.message, want)
-		}
+		testkit.Contains(t, "message", r.message, want)
 	}()
 	run(r)
 }

@@ -275,9 +275,7 @@ func TestResetConnections(t *testing.T) {
 	s.ResetConnections(2)
 	for i := range 3 {
 		_, err := postForm(t, s, "chat.postMessage", message("hello"))
-		if (err != nil) != (i < 2) {
-			t.Errorf("request %d: error %v", i, err)
-		}
+		testkit.Equal(t, err != nil, i < 2, "whether the request %d fails (%v)", i, err)
 	}
 	testkit.Equal(t, len(s.Posts()), 1, "recorded posts")
 }

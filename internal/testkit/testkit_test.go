@@ -32,9 +32,7 @@ func TestPoll(t *testing.T) {
 			}
 			return nil
 		})
-		if took := time.Since(begin); took != 3*time.Millisecond {
-			t.Errorf("the third look came after %v, want pauses of 1 ms and 2 ms", took)
-		}
+		Equal(t, time.Since(begin), 3*time.Millisecond, "time until the third look, after pauses of 1 ms and 2 ms")
 		errLast := errors.New("last")
 		begin = time.Now()
 		err := poll(time.Second, func() error { return errLast })
@@ -61,9 +59,7 @@ func TestLog(t *testing.T) {
 	fails := &listener{TB: t}
 	l.Want(fails, "begun")
 	l.WantCount(fails, 2, "full")
-	if len(fails.failures) != 2 {
-		t.Errorf("two wrong expectations: %d failures", len(fails.failures))
-	}
+	Equal(t, len(fails.failures), 2, "failures of two wrong expectations")
 }
 
 func TestEqual(t *testing.T) {

@@ -86,9 +86,7 @@ func TestRunner(t *testing.T) {
 	testkit.NoError(t, r.tryAll(t.Context(), mutants[:1], &report, &progress))
 
 	for name, text := range sample {
-		if testkit.Text(t, filepath.Join(folder, name)) != text {
-			t.Errorf("%s was changed", name)
-		}
+		testkit.Equal(t, testkit.Text(t, filepath.Join(folder, name)), text, "content of %s", name)
 	}
 	testkit.NoError(t, r.close())
 	if _, err := os.Stat(r.work); !errors.Is(err, os.ErrNotExist) {
