@@ -235,11 +235,7 @@ func TestRespondAndHold(t *testing.T) {
 		done <- err
 	}()
 	testkit.Must(postForm(t, s, "chat.postMessage", message("fast")))(t)
-	for _, p := range s.Accepted() {
-		if p.Text == "slow" {
-			t.Error("the held post was accepted before its release")
-		}
-	}
+	testkit.Equal(t, len(s.Accepted()), 1, "accepted posts before the release of the held one")
 	close(release)
 	testkit.NoError(t, <-done)
 	testkit.NoError(t, s.Await(t.Context(), 2))

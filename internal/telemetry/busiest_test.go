@@ -61,14 +61,6 @@ func names(format string, n int) []string {
 	return all
 }
 
-// The first category of each first level gets a label at once, until half of the labels are given.
-func TestFirstOfEachFamily(t *testing.T) {
-	t.Parallel()
-	l := newLabelled(6)
-	l.seen(1, "a.b", "a.c", "a", "b", "a.b", "c.d", "d", "e")
-	l.want(t, "a.b", "b", "c.d")
-}
-
 // Categories with one event get only the labels that are given at once.
 func TestJunkTakesNoLabels(t *testing.T) {
 	t.Parallel()
