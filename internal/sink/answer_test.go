@@ -57,7 +57,7 @@ var classifiedPosts = []classified{
 var classifiedCodes = map[Class]string{
 	RateLimited: "ratelimited rate_limited",
 	Transient:   "service_unavailable internal_error fatal_error request_timeout",
-	Rejected:    "msg_too_long no_text invalid_blocks msg_blocks_too_long invalid_attachments a_code_of_tomorrow",
+	Rejected:    "msg_too_long no_text invalid_blocks msg_blocks_too_long invalid_attachments an_unknown_code",
 	Misconfigured: "invalid_auth token_revoked account_inactive missing_scope channel_not_found not_in_channel " +
 		"is_archived not_authed token_expired",
 }
@@ -102,7 +102,7 @@ func TestClassifyWebhook(t *testing.T) {
 		{400, "<html>", Rejected, "400 Bad Request"},
 		{400, `{"ok":false,"error":"invalid_workflow"}`, Rejected, "invalid_workflow"},
 		{403, "action_prohibited", Misconfigured, "action_prohibited"},
-		{418, "short and stout\nhere is", Rejected, "short and stout"},
+		{418, "first line\nsecond line", Rejected, "first line"},
 		{429, "rate_limited", RateLimited, "rate_limited"},
 		{500, "rollup_error", Transient, "rollup_error"},
 	})

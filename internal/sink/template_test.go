@@ -22,7 +22,7 @@ func TestParseTemplate(t *testing.T) {
 // templateFaults has the texts that the error of each fixture must contain. Each fixture breaks one rule.
 var templateFaults = map[string][]string{
 	"not-closed":                {"template:1:", "bad character"},
-	"unknown-function":          {`"shout" not defined`},
+	"unknown-function":          {`"unknown" not defined`},
 	"unknown-name-in-a-branch":  {"(warning firing)", "Titel"},
 	"needs-what-is-optional":    {"(with a title alone)", "slice .Source"},
 	"not-json":                  {"(info)", "not JSON", `"A"`},

@@ -100,7 +100,7 @@ var postFaults = []struct {
 	{"blocks not JSON", message("hello", "blocks", "["), "invalid_blocks_format"},
 	{"long section", message("hello", "blocks", longSection), "invalid_blocks"},
 	{"empty section", message("hello", "blocks", "["+sectionOf("")+"]"), "invalid_blocks"},
-	{"unknown block", message("hello", "blocks", `[{"type":"hologram"}]`), "invalid_blocks"},
+	{"unknown block", message("hello", "blocks", `[{"type":"unknown"}]`), "invalid_blocks"},
 	{"attachments not JSON", message("hello", "attachments", "{"), "invalid_attachments"},
 	{"long section in an attachment", message("hello", "attachments", `[{"blocks":`+longSection+`}]`), "invalid_attachments"},
 	{"blocks too long together", message("hello", "blocks", "["+five+"]"), "msg_blocks_too_long"},
@@ -158,7 +158,7 @@ func TestPostIsRecorded(t *testing.T) {
 
 func TestWebhook(t *testing.T) {
 	t.Parallel()
-	s := slacktest.New(t, slacktest.WithWebhookSecret("hush"))
+	s := slacktest.New(t, slacktest.WithWebhookSecret("first-secret"))
 	tests := []struct {
 		name, address, body string
 		status              int
@@ -167,7 +167,7 @@ func TestWebhook(t *testing.T) {
 		{"taken", s.WebhookURL(), `{"text":"hello"}`, 200, "ok"},
 		{"not JSON", s.WebhookURL(), `{`, 400, "invalid_payload"},
 		{"empty", s.WebhookURL(), `{}`, 400, "no_text"},
-		{"wrong secret", strings.Replace(s.WebhookURL(), "hush", "shout", 1), `{"text":"hello"}`, 404, "no_service"},
+		{"wrong secret", strings.Replace(s.WebhookURL(), "first-secret", "other-secret", 1), `{"text":"hello"}`, 404, "no_service"},
 	}
 	for _, test := range tests {
 		got := testkit.Must(post(t, test.address, "application/json", test.body))(t)
@@ -298,7 +298,7 @@ func TestChannels(t *testing.T) {
 		{s, "chat.postMessage", "G4", "channel_not_found"},
 		{s, "chat.postMessage", "C5", "channel_not_found"},
 		{anywhere, "chat.postMessage", "C2", `"ok":true`},
-		{s, "chat.levitate", "", "unknown_method"},
+		{s, "chat.unknown", "", "unknown_method"},
 	}
 	for _, test := range tests {
 		wantAnswer(t, test.server, test.method, message("hello", "channel", test.channel), test.want)

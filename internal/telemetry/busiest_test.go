@@ -93,13 +93,13 @@ func TestOneFamilyTakesAtMostItsShare(t *testing.T) {
 		l.pass(time.Minute)
 	}
 	testkit.Equal(t, l.below("payments"), free/2, "of %d labels for one first level, want half of them", free)
-	victims := names("security.%d", 8)
+	others := names("security.%d", 8)
 	for range 10 {
 		l.seen(10000, junk...)
-		l.seen(convincing, victims...)
+		l.seen(convincing, others...)
 		l.pass(awardEvery)
 	}
-	testkit.Equal(t, l.below("security"), len(victims), "labels of the other first level")
+	testkit.Equal(t, l.below("security"), len(others), "labels of the other first level")
 }
 
 // First levels that want labels get equal numbers of them.
