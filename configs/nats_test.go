@@ -88,7 +88,7 @@ func TestNATSRights(t *testing.T) {
 	running := startNATS(t)
 	if connection, err := nats.Connect(running.URL); err == nil {
 		connection.Close()
-		t.Error("a client without a user gets in")
+		t.Error("got a connection without a user, want none")
 	}
 	for _, user := range servertest.SampleUsers {
 		c := signIn(t, running, user)

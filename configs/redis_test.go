@@ -73,7 +73,7 @@ func TestRedisUsers(t *testing.T) {
 	testkit.NoError(t, os.WriteFile(file, []byte(testkit.Text(t, "redis/users.acl")), 0o600))
 	server := servertest.StartRedis(t, "--aclfile", file)
 	if err := connect(t, redis.UniversalOptions{Addrs: []string{server.Addr}}).Ping(t.Context()).Err(); err == nil {
-		t.Error("the default user gets in")
+		t.Error("got a connection of the default user, want none")
 	}
 	plain := slices.Concat(clientCommands, scriptCommands(t))
 	for user, want := range map[string][]string{"notifier": plain, "notifier-cluster": slices.Concat(plain, clusterCommands)} {
@@ -96,7 +96,7 @@ func TestRedisUsers(t *testing.T) {
 	comment, _, _ := strings.Cut(testkit.Text(t, "redis/redis.conf"), "aclfile ")
 	for _, command := range append(plain, "+fcall", "+function|load") {
 		if !slices.Contains(strings.Fields(comment), command) {
-			t.Errorf("the comment does not tell what %s is for", command)
+			t.Errorf("got no purpose of %s in the comment", command)
 		}
 	}
 }

@@ -80,7 +80,7 @@ func TestCheckFunctions(t *testing.T) {
 		})
 		out, _, err := execute(t.Context(), "", "check")
 		if works := test.lacks == ""; errors.Is(err, errReported) == works || !strings.Contains(out, test.prints) {
-			t.Errorf("without %q: %v\n%s", test.lacks, err, out)
+			t.Errorf("without %q: got %v and\n%s\nwant %q in it", test.lacks, err, out, test.prints)
 		}
 	}
 }

@@ -18,7 +18,7 @@ func completed(t *testing.T, line string) string {
 	testkit.NoError(t, err)
 	words, noFiles := strings.CutSuffix(output, ":4\n") // cobra.ShellCompDirectiveNoFileComp
 	if !noFiles {
-		t.Errorf("%q offers files: %q", line, output)
+		t.Errorf("%q: got %q, want no files", line, output)
 	}
 	return strings.TrimSpace(strings.ReplaceAll(words, "\n", " "))
 }

@@ -104,7 +104,7 @@ func TestPictureFits(t *testing.T) {
 	)
 	small := strings.Join(p.rows(80, 10), "\n")
 	if strings.Contains(small, "nats://") || !strings.Contains(small, "events 10  sent 3") || strings.Contains(small, "\x1b") {
-		t.Errorf("ten rows are:\n%s", small)
+		t.Errorf("got\n%s\nwant totals without a guide and colours", small)
 	}
 }
 
@@ -124,14 +124,14 @@ func TestPictureLeavesNothing(t *testing.T) {
 	for _, columns := range []int64{80, 40} {
 		frame := draw(columns)
 		if !strings.HasSuffix(frame, clearOfRight+wrap+showCursor) || strings.Count(frame, nextRow) != 23 || !strings.Contains(frame, clearAll) {
-			t.Errorf("%d columns: %q", columns, frame)
+			t.Errorf("%d columns: got %q, want a cleared frame of 24 rows", columns, frame)
 		}
 		testkit.Contains(t, "frame with a full row", frame, clearOfRight+strings.Repeat("-", int(columns))+nextRow)
 	}
 	testkit.Equal(t, draw(40), "", "a frame that would be the same")
 	_, _ = p.Write([]byte("one more\n"))
 	if frame := draw(40); !strings.Contains(frame, "one more") || strings.Contains(frame, clearAll) {
-		t.Errorf("after one more line: %q", frame)
+		t.Errorf("after one more line: got %q, want the line in an uncleared frame", frame)
 	}
 	testkit.AtMost(t, len(p.scrolled), maxScrolled, "lines that are kept")
 }
@@ -145,7 +145,7 @@ func TestPictureEnds(t *testing.T) {
 	p.close()
 	_, _ = p.Write([]byte("after it\n"))
 	if !strings.Contains(out.String(), "the last line") || !strings.HasSuffix(out.String(), showCursor+"after it\n") {
-		t.Errorf("it writes %q", &out)
+		t.Errorf("got %q, want the last line, and the later one behind the frame", &out)
 	}
 }
 
@@ -159,11 +159,11 @@ func TestStormKinds(t *testing.T) {
 		category, body := drawStormEvent()
 		accepting.subject = "notify." + category
 		if err := accepting.acceptable([]byte(body)); err != nil || strings.Contains(body, "%!") {
-			t.Fatalf("%s: %v", body, err)
+			t.Fatalf("%s: got %v, want an event that publish accepts", body, err)
 		}
 	}
 	if !slices.IsSortedFunc(incidents, func(a, b incident) int { return cmp.Compare(a.at, b.at) }) {
-		t.Error("incidents are not in the order of their times")
+		t.Error("got incidents in another order than that of their times")
 	}
 	testkit.Equal(t, incidentAt(len(incidents)+1), incidentRound+incidents[1].at, "the second incident of the second round")
 }

@@ -95,7 +95,7 @@ func TestTotalsOnlyOfChanges(t *testing.T) {
 		testkit.Equal(t, strings.Count(out.String(), "\n"), printed, "lines after step %d", i)
 	}
 	if !strings.HasPrefix(out.String(), "totals  events 10  sent 3") || strings.Contains(out.String(), "\x1b") {
-		t.Errorf("it prints %q", &out)
+		t.Errorf("got %q, want one line of totals without colours", &out)
 	}
 }
 
@@ -128,7 +128,7 @@ func TestDevTableIsBounded(t *testing.T) {
 	testkit.NoError(t, all.printTable(&out, time.Second))
 	testkit.Equal(t, strings.Count(out.String(), "\n"), maxTableRows+6, "lines")
 	if !strings.Contains(out.String(), otherCategories+"  ") || !strings.Contains(out.String(), "971 categories are not shown") {
-		t.Errorf("it prints:\n%s", &out)
+		t.Errorf("got\n%s\nwant the other categories and their number", &out)
 	}
 }
 
@@ -154,7 +154,7 @@ func TestLimitsNow(t *testing.T) {
 		return throttle.Explanation{}, errors.New("redis is unavailable")
 	}
 	if states, unknown := d.limitsNow(t.Context(), gone); states != nil || !unknown {
-		t.Errorf("without Redis: %v, %t", states, unknown)
+		t.Errorf("without Redis: got %v, %t, want no limits and true", states, unknown)
 	}
 }
 

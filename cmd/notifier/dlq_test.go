@@ -126,7 +126,7 @@ func TestDLQPushedOut(t *testing.T) {
 	testkit.Contains(t, "dlq show", fields(mustRun(t, "", "dlq", "show", "3")), "Body: the first 5 of 4711 bytes")
 	output, problems, err := dlq(t, "replay", "--all")
 	if err == nil || strings.TrimSpace(output) != "replayed 2 letters" || !strings.Contains(problems, "letter 3: it cannot be replayed: its body had 4711 bytes") {
-		t.Errorf("%v: %s%s", err, output, problems)
+		t.Errorf("got %v, %s and %s, want two replayed letters and a problem with the third", err, output, problems)
 	}
 	requireHeld(t, js, 2, 1)
 }
@@ -237,7 +237,7 @@ func TestDLQInterrupted(t *testing.T) {
 	}}
 	err := d.each(ctx, &results, replay, make([]deadletters.Letter, 3))
 	if err == nil || err.Error() != "interrupted: 2 letters left" || len(results.Letters) != 1 {
-		t.Errorf("%v, %+v", err, results)
+		t.Errorf("got %v and %+v, want one letter done and two left", err, results)
 	}
 }
 
@@ -262,7 +262,7 @@ func TestDLQReplayRunAgain(t *testing.T) {
 	testkit.SetSettings(t, map[string]string{"NATS_URL": natsServer.URL})
 	output, problems, err := dlq(t, "replay", "--all")
 	if err != nil || strings.TrimSpace(output) != "replayed 0 letters" || problems != "letter 1: an interrupted replay had sent it on before; it is removed\n" {
-		t.Errorf("the replay, run again: %q, %q, %v", output, problems, err)
+		t.Errorf("the second replay: got %q, %q and %v, want the letter removed", output, problems, err)
 	}
 	requireHeld(t, js, 1, 0)
 }

@@ -72,7 +72,7 @@ func TestLimitsAdopt(t *testing.T) {
 	testkit.Contains(t, "limits history", withoutTimes(mustLimits(t, "history")), "\n3 then - (adopted) in the place of revision 7 of a generation")
 	requireCheck(t, "ok live limits: bucket notifier-limits holds revision 3 of a generation")
 	if shown := mustLimits(t, ""); strings.Contains(shown, "take no events") {
-		t.Errorf("limits prints\n%s", shown)
+		t.Errorf("got\n%s\nwant no stale workers", shown)
 	}
 
 	requireLimits(t, "rollback 1", "changed: shadow errors")
@@ -106,12 +106,12 @@ func TestLimitsAdoptAsks(t *testing.T) {
 	inForce(t, redisServer, newer)
 	out, problems, err := answered(t, strings.NewReader("n\n"))
 	if err != nil || problems != "Put the bucket's state in force? [y/N] " || !strings.HasSuffix(out, "the bucket overrides no limit") {
-		t.Errorf("it prints %q and asks %q, %v", out, problems, err)
+		t.Errorf("got %q, the question %q and %v, want no change", out, problems, err)
 	}
 	wantInForce(t, newer)
 	out, _, err = answered(t, strings.NewReader("y\n"))
 	if err != nil || !strings.HasSuffix(out, "\nin force is revision 1 of a generation, in the place of revision 7 of a generation") {
-		t.Errorf("it prints %q, %v", out, err)
+		t.Errorf("got %q and %v, want the state in force", out, err)
 	}
 	testkit.Contains(t, "limits history", withoutTimes(mustLimits(t, "history")), "1 then ann (adopted)")
 }

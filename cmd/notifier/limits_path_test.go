@@ -17,7 +17,7 @@ func TestLimitsOfAPath(t *testing.T) {
 	shown := mustLimits(t, "payments.refunds")
 	at := strings.Index(shown, " in ")
 	if at < 0 {
-		t.Fatalf("no next slot in\n%s", shown)
+		t.Fatalf("got\n%s\nwant a next slot", shown)
 	}
 	next := strings.Fields(shown[at:])[1]
 	testkit.Equal(t, strings.Replace(shown, next, "a while", 1), strings.Join([]string{

@@ -191,7 +191,7 @@ func TestLimitsOfBadValues(t *testing.T) {
 		mustLimits(t, line)
 	}
 	if shown := mustLimits(t, ""); strings.Contains(shown, "workers ignore") || !strings.Contains(shown, "\npayments 6/1h live 0 of 6\n") {
-		t.Errorf("after the values are good it prints\n%s", shown)
+		t.Errorf("after a repair: got\n%s\nwant no ignored value", shown)
 	}
 }
 

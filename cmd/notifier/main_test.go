@@ -216,6 +216,6 @@ func TestVersion(t *testing.T) {
 	}
 	setVersion("", "")
 	if v, r, goVersion := buildInfo(); v == "" || r == "" || goVersion != runtime.Version() {
-		t.Errorf("without what is linked: version %q, revision %q, %q", v, r, goVersion)
+		t.Errorf("without linked values: got version %q, revision %q and %q, want those of the build", v, r, goVersion)
 	}
 }

@@ -60,12 +60,12 @@ func TestRedisErrorsHideThePassword(t *testing.T) {
 		o, err := redisOptions(text)
 		if err == nil {
 			if o.Password != "canary" && len(o.Addrs) > 0 && strings.Contains(strings.Join(o.Addrs, " "), "canary") {
-				t.Errorf("%s: addresses %q", text, o.Addrs)
+				t.Errorf("%s: got the addresses %q, want no part of the password", text, o.Addrs)
 			}
 			continue
 		}
 		if secret := strings.Contains(text, "user:"); secret && strings.Contains(err.Error(), "canary") {
-			t.Errorf("%s: %v, which shows the password", text, err)
+			t.Errorf("%s: got %v, want no password", text, err)
 		}
 		_, err = newRedisClient(config.Redis{URL: config.NewSecret(text)}, slog.New(slog.DiscardHandler))
 		if err == nil || !strings.HasPrefix(err.Error(), "NOTIFIER_REDIS_URL: ") {
@@ -111,6 +111,6 @@ func TestRedisLog(t *testing.T) {
 	text := testkit.NewLog(t)
 	redisLog{text.Logger()}.Printf(context.Background(), "%d tries in %s", 3, time.Second)
 	if got := text.String(); !strings.Contains(got, "level=DEBUG") || !strings.Contains(got, `detail="3 tries in 1s"`) {
-		t.Errorf("logged: %s", got)
+		t.Errorf("logged %s, want the level debug and the detail", got)
 	}
 }

@@ -121,7 +121,7 @@ func TestSimulateJSON(t *testing.T) {
 			t.Errorf("%q prints\n%s, want\n%s", arguments, output, want)
 		}
 		if problems != "line 8: not a JSON object\n" || err == nil || err.Error() != "1 of 7 lines could not be used" {
-			t.Errorf("%q: %v, %q", arguments, err, problems)
+			t.Errorf("%q: got %v and %q, want one unusable line", arguments, err, problems)
 		}
 	}
 }
@@ -131,7 +131,7 @@ func TestSimulateUnusableLines(t *testing.T) {
 	testkit.SetSettings(t, withLimits)
 	output, problems, err := execute(t.Context(), strings.Repeat("{}\n", 12)+pastEvents, "simulate")
 	if err == nil || err.Error() != "12 of 18 lines could not be used" || !strings.Contains(output, "Z: 6\n") {
-		t.Errorf("%v, %q", err, output)
+		t.Errorf("got %v and %q, want 12 unusable lines and 6 events", err, output)
 	}
 	if !strings.HasPrefix(problems, "line 1: no time\n") || !strings.HasSuffix(problems, "line 10: no time\nand 2 more\n") {
 		t.Errorf("got the problems\n%s\nwant ten lines and the number of the others", problems)
@@ -160,10 +160,10 @@ func TestSimulateInterrupted(t *testing.T) {
 	select {
 	case err := <-ended:
 		if !errors.Is(err, context.Canceled) || out.Len() > 0 {
-			t.Errorf("the error is %v, and it prints %q", err, &out)
+			t.Errorf("got %v and the output %q, want %v and none", err, &out, context.Canceled)
 		}
 	case <-time.After(testkit.Patience):
-		t.Fatal("it does not end")
+		t.Fatal("the command did not end")
 	}
 }
 

@@ -44,11 +44,11 @@ func TestStatusFitsAScreen(t *testing.T) {
 	for line := range strings.Lines(shown) {
 		line = strings.TrimSuffix(line, "\n")
 		if width := utf8.RuneCountInString(strings.TrimRight(line, " ")); width > 110 && !strings.HasPrefix(line, strings.Repeat("long", 3)) {
-			t.Errorf("a line of %d characters: %s", width, line)
+			t.Errorf("got a line of %d characters, want 110 at most: %s", width, line)
 		}
 	}
 	if strings.ContainsRune(shown, '\x1b') {
-		t.Error("a text commands the terminal")
+		t.Error("got an escape sequence, want none")
 	}
 	testkit.Contains(t, "status", shown,
 		"2d2h", "not ready", "1048576", "settings differ: NOTIFIER_GLOBAL_LIMIT is", "not set on b", "2 channel, 3 slot;", "1.5 KiB of 1 GiB",
@@ -64,7 +64,7 @@ func TestRedrawStatus(t *testing.T) {
 	testkit.NoError(t, redrawStatus(&out, crowdedStatus()))
 	drawn := out.String()
 	if !strings.HasPrefix(drawn, "\x1b[H") || !strings.HasSuffix(drawn, "\x1b[J") {
-		t.Errorf("drawn as %q", drawn)
+		t.Errorf("got %q, want it from the top, and the rest cleared", drawn)
 	}
 	testkit.Equal(t, strings.Count(drawn, "\n\x1b[K"), strings.Count(drawn, "\n"), "lines that begin with clearing what was there")
 }

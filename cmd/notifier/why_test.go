@@ -176,7 +176,7 @@ an event of payments would be sent now: global 0 of 100 used, payments 0 of 2 us
 	testkit.Equal(t, k.answer("payments").Asked.ID, "payments", "the ID asked for")
 	testkit.Equal(t, k.answer("orders").Asked.Category, "orders", "the category asked for, since no event has that ID")
 	if output, _, _ := execute(t.Context(), "", "why", "orders"); strings.ContainsAny(output, "\x1b\x07\u202e") {
-		t.Errorf("printed %q", output)
+		t.Errorf("got %q, want no control characters", output)
 	}
 	for line, want := range map[string]int{
 		"--title DECLINED": 2, "--title sold": 1, "orders --title sold": 1, "payments --title sold": 0, "--since 1ms": 0, "--since 1h": 3,
@@ -304,7 +304,7 @@ func TestWhyWithoutRedis(t *testing.T) {
 		"dropped at", "the dead letters cannot be read: ", "the limits cannot be asked: redis: ", "check NOTIFIER_REDIS_URL")
 	for name := range k.js.StreamNames(t.Context()).Name() {
 		if strings.HasPrefix(name, "KV_") {
-			t.Errorf("a question has made the stream %s", name)
+			t.Errorf("got the stream %s, want none made by a question", name)
 		}
 	}
 }

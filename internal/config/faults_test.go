@@ -204,7 +204,7 @@ func TestFaults(t *testing.T) {
 			testkit.Contains(t, "problem", faults[0].Problem, problem)
 			line := faults.Error()
 			if strings.ContainsAny(line, "\r\n") || !strings.HasPrefix(line, "NOTIFIER_"+variable) || !strings.HasSuffix(line, ": "+faults[0].Problem) {
-				t.Errorf("line %q", line)
+				t.Errorf("got %q, want one line with the variable and the problem", line)
 			}
 		})
 	}

@@ -54,7 +54,7 @@ func TestSecretFiles(t *testing.T) {
 				c, _ := load(t, base(withNeeds(name, env{name: "", name + "_FILE": write(t, value+end)})), config.Options{})
 				testkit.Equal(t, values(reflect.ValueOf(c), "")[name], value, "value")
 				if name == "NATS_URL" && !c.NATS.URLSet || name == "REDIS_URL" && !c.Redis.URLSet {
-					t.Error("counts as not set")
+					t.Error("got an address that is not set, want it set")
 				}
 			})
 		}
@@ -87,10 +87,10 @@ func TestPlan(t *testing.T) {
 			testkit.EqualMaps(t, plan.Origins, tt.want, "origins")
 			if plan.Global.String() != "100/30m" || plan.Category.String() != "10/30m" || len(plan.Rules) != len(c.Limits.Rules) ||
 				!slices.Equal(plan.Guarantees, c.Limits.Guarantees) {
-				t.Errorf("plan %+v of limits %+v", plan, c.Limits)
+				t.Errorf("got the plan %+v, want that of %+v", plan, c.Limits)
 			}
 			if want := tt.set["GUARANTEES"] != ""; (len(plan.Guarantees) == 1 && plan.Guarantees[0] == limits.Guarantee{Path: "security", Slots: 20}) != want {
-				t.Errorf("guarantees %v", plan.Guarantees)
+				t.Errorf("got the guarantees %v, want the one of the settings", plan.Guarantees)
 			}
 		})
 	}

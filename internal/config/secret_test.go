@@ -25,14 +25,14 @@ func TestSecretIsMasked(t *testing.T) {
 		)
 		// fmt calls no method of an unexported field.
 		if text := fmt.Sprintf(verb, struct{ secret config.Secret }{secret}); strings.Contains(text, "canary") || strings.Contains(text, "63616e617279") {
-			t.Errorf("%s of an unexported field: %s", verb, text)
+			t.Errorf("%s of an unexported field: got %s, want no secret", verb, text)
 		}
 	}
 	encoded := testkit.Must(json.Marshal(map[string]any{"secret": secret}))(t)
 	shown = append(shown, secret.String(), string(encoded), secret.LogValue().String())
 	for _, text := range shown {
 		if !strings.Contains(text, "(hidden)") || strings.Contains(text, "canary") {
-			t.Errorf("shown as %s", text)
+			t.Errorf("got %s, want (hidden)", text)
 		}
 	}
 	if empty := config.NewSecret(""); empty.IsSet() || empty.String() != "" || !secret.IsSet() {
@@ -65,7 +65,7 @@ func TestConfigShowsNoSecret(t *testing.T) {
 		testkit.NoError(t, json.NewEncoder(&out).Encode(c))
 	}
 	if strings.Contains(out.String(), "canary") {
-		t.Errorf("a secret shows:\n%s", out.String())
+		t.Errorf("got a secret, want none in:\n%s", out.String())
 	}
 	testkit.Contains(t, "output", out.String(), "(hidden)")
 }
@@ -97,10 +97,10 @@ func TestFaultsShowNoSecret(t *testing.T) {
 					testkit.SetSettings(t, variables)
 					_, _, err := config.Load(config.Options{})
 					if err == nil {
-						t.Fatal("no fault")
+						t.Fatal("got no fault")
 					}
 					if strings.Contains(fmt.Sprintf("%v %+v", err, err), "canary") {
-						t.Errorf("a secret shows:\n%v", err)
+						t.Errorf("got a secret, want none in:\n%v", err)
 					}
 				})
 			}

@@ -215,7 +215,7 @@ func TestTable(t *testing.T) {
 	for _, s := range config.Table() {
 		got = append(got, fmt.Sprintf("%s=%s %t", s.Variable, s.Default, s.Secret))
 		if s.Description == "" || strings.Count(s.Description, "'")%2 != 0 || strings.ContainsAny(s.Description, "|`\n") {
-			t.Errorf("%s: description %q", s.Variable, s.Description)
+			t.Errorf("%s: got the description %q, want text without marks", s.Variable, s.Description)
 		}
 	}
 	testkit.EqualSlices(t, got, want, "settings")
@@ -230,7 +230,7 @@ func TestDefaults(t *testing.T) {
 	for _, set := range []env{{}, empty} {
 		c, warnings := load(t, set, config.Options{Sink: config.SinkConsole})
 		if len(warnings) > 0 || c.NATS.URLSet || c.Redis.URLSet || c.HTTP.AddrSet || c.Page.AddrSet {
-			t.Errorf("warnings %q, or an address counts as set: %+v", warnings, c)
+			t.Errorf("got the warnings %q and %+v, want none and no address set", warnings, c)
 		}
 		got := values(reflect.ValueOf(c), "")
 		for _, s := range settings {
@@ -246,7 +246,7 @@ func TestValues(t *testing.T) {
 	}
 	c, warnings := load(t, files.in(set), config.Options{Sink: config.SinkConsole})
 	if len(warnings) > 0 || !c.NATS.URLSet || !c.Redis.URLSet || !c.HTTP.AddrSet || !c.Page.AddrSet {
-		t.Errorf("warnings %q, or an address counts as not set: %+v", warnings, c)
+		t.Errorf("got the warnings %q and %+v, want none and each address set", warnings, c)
 	}
 	got := values(reflect.ValueOf(c), "")
 	for _, s := range settings {

@@ -46,10 +46,10 @@ func TestShared(t *testing.T) {
 			same, sameHash := told(test.same)
 			other, otherHash := told(test.other)
 			if value == "" || value != same || hash != sameHash {
-				t.Errorf("%q is told as %q, and %q as %q", test.text, value, test.same, same)
+				t.Errorf("got %q for %q and %q for %q, want one value", value, test.text, same, test.same)
 			}
 			if value == other || hash == otherHash {
-				t.Errorf("%q is told as %q, and %q as %q", test.text, value, test.other, other)
+				t.Errorf("got %q for %q and %q for %q, want two values", value, test.text, other, test.other)
 			}
 		})
 	}
@@ -83,13 +83,13 @@ func TestLimitsOfShared(t *testing.T) {
 	plan := read.Plan()
 	if plan.Global.String() != "50/30m" || plan.Category.String() != "10/30m" || len(plan.Rules) != 1 || plan.Rules[0].Pattern.String() != "payments" ||
 		len(plan.Guarantees) != 1 || len(read.ShadowLimits) != 1 || read.Bucket != "own" {
-		t.Errorf("the limits are %+v", read)
+		t.Errorf("got the limits %+v, want those of the other worker in the own bucket", read)
 	}
 	testkit.EqualMaps(t, plan.Origins, map[string]limits.Origin{
 		"global": limits.FromEnvironment, "category": limits.FromDefault, "payments": limits.FromEnvironment,
 	}, "origins")
 	if _, err := own.Limits.WithShared(map[string]string{"NOTIFIER_GLOBAL_LIMIT": "lots"}); err == nil {
-		t.Error("a limit that cannot be read is no fault")
+		t.Error("got no fault for an unreadable limit")
 	}
 }
 
@@ -106,6 +106,6 @@ func TestSettingsOfShared(t *testing.T) {
 		read.Journal.Stream, read.Event.MaxAge, read.Room.Stream, read.NATS.Inbox,
 	}, []any{"50/30m", true, 2 * time.Hour, 90 * time.Minute, time.Duration(0), "EVENTS", "WHY", 36 * time.Hour, "OWN", "_INBOX_own"}, "settings")
 	if _, err := own.WithShared(map[string]string{"NOTIFIER_DELAY": "soon"}); err == nil {
-		t.Error("a delay that cannot be read is no fault")
+		t.Error("got no fault for an unreadable delay")
 	}
 }

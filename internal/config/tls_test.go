@@ -15,16 +15,16 @@ func TestTLSClientConfig(t *testing.T) {
 	_, otherKey := testkit.Certificate(t, "notifier")
 
 	if got, err := (config.TLS{}).ClientConfig(); got != nil || err != nil {
-		t.Errorf("without files: %v, %v", got, err)
+		t.Errorf("without files: got %v, %v, want neither", got, err)
 	}
 
 	files := config.TLS{CAFile: certificate, CertFile: certificate, KeyFile: key}
 	if !files.IsSet() {
-		t.Error("files are given, but IsSet is false")
+		t.Error("got IsSet false for files, want true")
 	}
 	got := testkit.Must(files.ClientConfig())(t)
 	if got.RootCAs == nil || len(got.Certificates) != 1 || got.MinVersion != tls.VersionTLS12 || got.InsecureSkipVerify {
-		t.Errorf("got %+v", got)
+		t.Errorf("got %+v, want an authority, a certificate and TLS 1.2", got)
 	}
 
 	for name, files := range map[string]config.TLS{
@@ -34,7 +34,7 @@ func TestTLSClientConfig(t *testing.T) {
 		"certificate without a": {CertFile: certificate},
 	} {
 		if got, err := files.ClientConfig(); err == nil {
-			t.Errorf("%s: got %+v", name, got)
+			t.Errorf("%s: got %+v, want an error", name, got)
 		}
 	}
 }

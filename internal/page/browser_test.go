@@ -41,7 +41,7 @@ func TestNumbers(t *testing.T) {
 	}
 	left := b.number(`document.querySelector("[data-path=payments] time").innerText.match(/in (\d+) (s|min)/)[1]`)
 	if left < 1 || left > 90 {
-		t.Errorf("the next slot opens in %d", left)
+		t.Errorf("got a next slot in %d s, want 1 to 90", left)
 	}
 	b.source.change(func(s *status.Status) {
 		s.Backlog.Waiting, s.Revision = 7, "1:8"
@@ -148,7 +148,7 @@ func TestHostileTitles(t *testing.T) {
 		for _, width := range []int64{1200, 390} {
 			testkit.NoError(t, chromedp.Do(b.ctx, chromedp.EmulateViewport(width, 800)))
 			if wide := b.number("document.documentElement.scrollWidth"); wide > int(width) {
-				t.Errorf("the page is %d wide in a window of %d", wide, width)
+				t.Errorf("got a page of %d pixels, want %d at most", wide, width)
 			}
 		}
 	}

@@ -33,7 +33,7 @@ func TestReadOnly(t *testing.T) {
 			got := s.do(method, path)
 			testkit.Equal(t, got.code, want, "%s %s", method, path)
 			if method == http.MethodHead && got.body != "" {
-				t.Errorf("HEAD %s has a body: %q", path, got.body)
+				t.Errorf("HEAD %s: got the body %q, want none", path, got.body)
 			}
 		}
 	}
@@ -65,7 +65,7 @@ func TestToken(t *testing.T) {
 			testkit.Equal(t, got.code, http.StatusUnauthorized, "%s with %q", path, headers)
 			testkit.Equal(t, got.header.Get("WWW-Authenticate"), "Bearer", "what is asked for")
 			if strings.Contains(got.body, "host-a") || strings.Contains(got.body, "pa55 word") {
-				t.Errorf("%s tells: %s", path, got.body)
+				t.Errorf("%s: got %s, want no state and no token", path, got.body)
 			}
 		}
 	}
@@ -79,7 +79,7 @@ func TestToken(t *testing.T) {
 	testkit.Equal(t, got.header.Get("Location"), "./why?q=evt-1", "where it leads")
 	cookie := got.cookies[0]
 	if !cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode || strings.Contains(cookie.Value, "pa55") {
-		t.Errorf("cookie: %v", cookie)
+		t.Errorf("got the cookie %v, want HttpOnly, strict and without the token", cookie)
 	}
 	got = s.do(http.MethodGet, "/why?q=evt-1", "Cookie", cookie.Name+"="+cookie.Value)
 	testkit.Equal(t, got.code, http.StatusOK, "with the cookie")
@@ -201,14 +201,14 @@ func TestSourceFails(t *testing.T) {
 		handler := bubble(t, source)
 		read := func() string { return get(t.Context(), handler, "/").Body.String() }
 		if body := read(); !strings.Contains(body, "host-a") || strings.Contains(body, "cannot be asked") {
-			t.Errorf("before the failure: %s", body)
+			t.Errorf("before the failure: got %s, want the state", body)
 		}
 		source.mu.Lock()
 		source.fails = errors.New("nats: <b>no responders</b>")
 		source.mu.Unlock()
 		time.Sleep(2 * time.Second)
 		if body := read(); !strings.Contains(body, "the state cannot be asked: nats: &lt;b&gt;no responders") || strings.Contains(body, "4,321") {
-			t.Errorf("after the failure: %s", body)
+			t.Errorf("after the failure: got %s, want the escaped error", body)
 		}
 	})
 }
@@ -234,7 +234,7 @@ func TestQuestions(t *testing.T) {
 		testkit.Contains(t, test.query, body, test.shows)
 		for i, q := range s.source.questions {
 			if ago := time.Since(q.Since); ago < 59*time.Minute || ago > 61*time.Minute {
-				t.Errorf("%s asks since %s", test.query, q.Since)
+				t.Errorf("%s: got a question since %s, want since an hour ago", test.query, q.Since)
 			}
 			s.source.questions[i].Since = time.Time{}
 		}

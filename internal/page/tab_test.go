@@ -45,14 +45,14 @@ func open(t *testing.T, s *served, path string) *tab {
 	t.Cleanup(func() {
 		for violation := range strings.SplitSeq(b.evaluate(`window.violations.join("\n")`), "\n") {
 			if violation != "" {
-				t.Errorf("against the policy: %s", violation)
+				t.Errorf("got the violation %s, want none", violation)
 			}
 		}
 		closeTab()
 		cancel()
 		listening.Wait()
 		for _, complaint := range b.complaints {
-			t.Errorf("the browser complains: %s", complaint)
+			t.Errorf("got the complaint %s of the browser, want none", complaint)
 		}
 	})
 	testkit.Must(chromedp.Call(ctx, cdppage.AddScriptToEvaluateOnNewDocument, cdppage.AddScriptToEvaluateOnNewDocumentParams{Source: `

@@ -66,7 +66,7 @@ func TestClassify(t *testing.T) {
 			t.Errorf("%v: got %v, want %v", c.err, err, c.class)
 		}
 		if !strings.HasPrefix(err.Error(), "trying: ") {
-			t.Errorf("%q does not say what was tried", err)
+			t.Errorf("got %q, want it to begin with what was tried", err)
 		}
 	}
 	for _, reply := range []serverError{ // of Valkey 9.1 without its module, and of Redis 6.2 and 7 without the commands
@@ -74,11 +74,11 @@ func TestClassify(t *testing.T) {
 		"ERR unknown command `evalsha`, with args beginning with: `x`, ", "ERR unknown command 'evalsha', with args beginning with: 'x' ",
 	} {
 		if err := classify("trying", explainLack(reply)); !errors.Is(err, ErrForbidden) || !strings.Contains(err.Error(), "libvalkeylua.so") {
-			t.Errorf("%q is classified as %v", reply, err)
+			t.Errorf("%q: got %v, want %v and the module to load", reply, err, ErrForbidden)
 		}
 	}
 	if err := explainLack(io.EOF); err != io.EOF { //nolint:errorlint // it stays as it is
-		t.Errorf("another error is explained as %v", err)
+		t.Errorf("got %v, want %v unchanged", err, io.EOF)
 	}
 	testkit.NoError(t, classify("trying", nil))
 }

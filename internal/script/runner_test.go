@@ -51,7 +51,7 @@ func TestNames(t *testing.T) {
 	}
 	names, err := runner.Names(t.Context(), "listing")
 	if slices.Sort(names); err != nil || !slices.Equal(names, []string{"one", "two:scratch:x"}) {
-		t.Errorf("names %q, %v", names, err)
+		t.Errorf("got the names %q and %v, want those of the deployment", names, err)
 	}
 	server.Kill()
 	if _, err := runner.Names(t.Context(), "listing"); !errors.Is(err, script.ErrUnavailable) || !strings.HasPrefix(err.Error(), "listing: ") {
@@ -104,7 +104,7 @@ func TestAdopt(t *testing.T) {
 func TestNumbers(t *testing.T) {
 	t.Parallel()
 	if numbers, err := script.Numbers([]any{int64(1), int64(2)}, 2); err != nil || !slices.Equal(numbers, []int64{1, 2}) {
-		t.Errorf("%v, %v", numbers, err)
+		t.Errorf("got %v and %v, want 1 and 2", numbers, err)
 	}
 	for _, reply := range [][]any{nil, {int64(1)}, {int64(1), "2"}, {int64(1), int64(2), int64(3)}} {
 		if _, err := script.Numbers(reply, 2); !errors.Is(err, script.ErrReply) || !errors.Is(err, script.ErrRefused) {

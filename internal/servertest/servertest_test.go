@@ -30,7 +30,7 @@ func TestRedisForgetsWhenKilled(t *testing.T) {
 	r.CLI("set", "key", "value")
 	r.Kill()
 	if _, err := net.Dial("tcp", r.Addr); err == nil {
-		t.Error("a killed server accepts connections")
+		t.Error("got a connection to a killed server, want none")
 	}
 	r.Restart()
 	testkit.Equal(t, r.CLI("get", "key"), "(nil)", "get after a restart without a disk")
@@ -55,12 +55,12 @@ func TestReservedPortsDiffer(t *testing.T) {
 	for range 50 {
 		port := servertest.ReservePort(t)
 		if taken[port] {
-			t.Fatalf("port %d was given twice", port)
+			t.Fatalf("got the port %d twice", port)
 		}
 		taken[port] = true
 		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err != nil {
-			t.Fatalf("a reserved port cannot be used: %v", err)
+			t.Fatalf("got %v on a reserved port, want a listener", err)
 		}
 		_ = listener.Close()
 	}
@@ -82,13 +82,13 @@ func TestNATSKeepsItsStreams(t *testing.T) {
 			n.Kill()
 			if connection, err := nats.Connect(n.URL); err == nil {
 				connection.Close()
-				t.Error("a killed server accepts clients")
+				t.Error("got a client of a killed server, want none")
 			}
 			n.Restart()
 			found := testkit.Must(servertest.JetStream(t, n.URL).Stream(ctx, "S"))(t)
 			testkit.Equal(t, found.CachedInfo().State.Msgs, 1, "messages after a restart")
 			if entries, err := os.ReadDir(n.Dir); err != nil || len(entries) == 0 {
-				t.Errorf("store of the server: %d entries, error %v", len(entries), err)
+				t.Errorf("got %d entries of the store and %v, want some", len(entries), err)
 			}
 		})
 	}
@@ -99,7 +99,7 @@ func TestNATSPause(t *testing.T) {
 	n := servertest.StartNATSProcess(t, "")
 	connection := dial(t, strings.TrimPrefix(n.URL, "nats://"))
 	if line, err := connection.reader.ReadString('\n'); err != nil || !strings.HasPrefix(line, "INFO ") {
-		t.Fatalf("greeting of the server = %q, %v", line, err)
+		t.Fatalf("got the greeting %q and %v, want INFO", line, err)
 	}
 	n.Pause()
 	send(t, connection, "CONNECT {\"verbose\":false}\r\nPING\r\n")
@@ -139,7 +139,7 @@ func TestProxyConnections(t *testing.T) {
 		p.Refuse(true)
 		p.Refuse(true)
 		if _, err := net.Dial("tcp", p.Addr); err == nil {
-			t.Error("the proxy accepts connections")
+			t.Error("got a connection to a refusing proxy, want none")
 		}
 		ping(t, open)
 		p.Refuse(false)
@@ -236,7 +236,7 @@ func requireFatal(t *testing.T, want string, run func(testing.TB)) {
 	r := &recorder{TB: t}
 	defer func() {
 		if failure := recover(); failure == nil {
-			t.Error("the test went on")
+			t.Error("got no fatal failure, want one")
 		} else if _, ok := failure.(fatal); !ok {
 			panic(failure)
 		}

@@ -161,21 +161,21 @@ func FuzzReply(f *testing.F) {
 		for _, classify := range []func(reply) verdict{classifyPost, classifyMethod, classifyWebhook} {
 			got := classify(r)
 			if !slices.Contains(Classes(), got.class) {
-				t.Errorf("unknown class %q", got.class)
+				t.Errorf("got the class %q, want a known one", got.class)
 			}
 			if got.class == OK && (status < 200 || status > 299) {
-				t.Errorf("status %d is ok", status)
+				t.Errorf("got ok for the status %d, want another class", status)
 			}
 			if got.class != OK && got.code == "" {
-				t.Error("no code")
+				t.Error("got no code, want one")
 			}
 			limited := got.class == RateLimited
 			if limited && (got.retryAfter < minRetryAfter || got.retryAfter > maxRetryAfter) || !limited && got.retryAfter != 0 {
-				t.Errorf("%s with a wait of %v", got.class, got.retryAfter)
+				t.Errorf("%s: got a wait of %v, want one within the bounds for a limit, else none", got.class, got.retryAfter)
 			}
 		}
 		if got := classifyPost(r); got.class == OK && decodeAnswer(body).ts == "" {
-			t.Error("a post is ok without a timestamp")
+			t.Error("got ok for a post without a timestamp")
 		}
 	})
 }

@@ -118,7 +118,7 @@ func fire(t *testing.T, s Sink) string {
 	t.Helper()
 	receipt := testkit.Must(s.Send(t.Context(), Delivery{Event: fired}))(t)
 	if receipt == "" || len(receipt) > maxReceipt {
-		t.Fatalf("receipt %q", receipt)
+		t.Fatalf("got the receipt %q, want one of %d bytes at most", receipt, maxReceipt)
 	}
 	return receipt
 }

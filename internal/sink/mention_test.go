@@ -27,9 +27,9 @@ func TestMentionMarkup(t *testing.T) {
 	} {
 		got, err := mentionMarkup(name)
 		if err == nil || got != "" {
-			t.Errorf("%q: got %q", name, got)
+			t.Errorf("%q: got %q, want an error", name, got)
 		} else if message := err.Error(); strings.ContainsAny(message, "\n\u202e") || len(message) > 400 {
-			t.Errorf("%q: got %q", name, message)
+			t.Errorf("%q: got %q, want one line of 400 bytes at most", name, message)
 		}
 	}
 }
@@ -41,7 +41,7 @@ func FuzzMentionMarkup(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name string) {
 		markup, err := mentionMarkup(name)
 		if err == nil && (strings.ContainsAny(name, "<>|&! \n") || markup != "" && strings.Count(markup, "<") != 1) {
-			t.Errorf("%q: got %q", name, markup)
+			t.Errorf("%q: got %q, want an error or one mention", name, markup)
 		}
 	})
 }
@@ -77,7 +77,7 @@ func TestMention(t *testing.T) {
 	}
 	for _, sink := range ways(t, server) {
 		if got, ok := sink.Mention(hello); got != "" || ok {
-			t.Errorf("no table: got %q", got)
+			t.Errorf("no table: got %q, want no mention", got)
 		}
 	}
 }
@@ -148,7 +148,7 @@ func TestHandleLookUpBlocksBriefly(t *testing.T) {
 	o.MentionFailed = func(handle string, err error) {
 		told.Add(1)
 		if handle != "oncall" || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("told %s: %v", handle, err)
+			t.Errorf("got %s: %v, want the timeout of oncall", handle, err)
 		}
 	}
 	s := newTestSlack(t, o)

@@ -44,11 +44,11 @@ func TestPreview(t *testing.T) {
 ╰──────────────────────────────────────────────────────────────────────────────╯
 `
 	if got != want[1:] {
-		t.Errorf("got\n%s", got)
+		t.Errorf("got\n%s\nwant%s", got, want)
 	}
 	if !strings.HasPrefix(string(message), "{\n  \"text\": \"[FIRING ERROR] Refunds &lt;stuck&gt; &amp; late, ") ||
 		!strings.Contains(string(message), `"text": "<!here> <!subteam^S0123ABCD>",`) {
-		t.Errorf("got %s", message)
+		t.Errorf("got %s, want the escaped headline and the mention", message)
 	}
 	var shown, sent layout
 	testkit.NoError(t, json.Unmarshal(message, &shown))
@@ -62,7 +62,7 @@ func TestPreviewOfAFailure(t *testing.T) {
 	broken := testkit.Must(parseTemplate("template", `{"text": 1}`))(t)
 	message, picture, err := Preview(broken, usualView().Delivery)
 	if err == nil || !json.Valid(message) || !strings.Contains(picture, "Refunds wait") {
-		t.Errorf("got %s, %s and %v", message, picture, err)
+		t.Errorf("got %s, %s and %v, want the default message and an error", message, picture, err)
 	}
 }
 
@@ -100,7 +100,7 @@ func TestPictureOfEverySample(t *testing.T) {
 		for line := range strings.Lines(l.picture()) {
 			line = strings.TrimSuffix(line, "\n")
 			if columns(line) != pictureWidth || !utf8.ValidString(line) {
-				t.Fatalf("%s: a line of %d columns: %q", trial.name, columns(line), line)
+				t.Fatalf("%s: got %d columns, want %d: %q", trial.name, columns(line), pictureWidth, line)
 			}
 		}
 	}

@@ -55,7 +55,7 @@ func TestReceiptWithoutAMessage(t *testing.T) {
 	} {
 		text := newReceipt(fired, "webhook", answer, time.Now())
 		if r := reopened(text); r.repliable() || r.Channel != "" || r.Title != fired.Title || !r.Time.Equal(fired.Time) {
-			t.Errorf("%s: got %s", name, text)
+			t.Errorf("%s: got %s, want the event without a channel", name, text)
 		}
 	}
 }
@@ -73,12 +73,12 @@ func TestReceiptIsBounded(t *testing.T) {
 		e.ID, e.Category = strings.Repeat("i", 64), strings.Repeat("c", 128)
 		got := newReceipt(e, "#"+strings.Repeat("d", 79), posted, time.Now())
 		if len(got) > maxReceipt || !utf8.ValidString(got) {
-			t.Errorf("%q: %d bytes: %s", text, len(got), got)
+			t.Errorf("%q: got %d bytes, want %d at most: %s", text, len(got), maxReceipt, got)
 		}
 		r := reopened(got)
 		if !r.repliable() || r.ID != e.ID || r.Category != e.Category || !r.Time.Equal(e.Time) || r.Severity != e.Severity ||
 			!strings.HasPrefix(r.Title, "t") || !strings.HasPrefix(r.Text, "x") || r.Link != "" {
-			t.Errorf("%q: got %s", text, got)
+			t.Errorf("%q: got %s, want the address, the start of the texts and no link", text, got)
 		}
 	}
 }
@@ -91,7 +91,7 @@ func FuzzReceipt(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text, title, body, destination string) {
 		if r := reopened(text); r != nil {
 			if r.repliable() && (!channelID.MatchString(r.Channel) || !messageTimestamp.MatchString(r.Timestamp)) {
-				t.Errorf("%q: would reply to %q in %q", text, r.Timestamp, r.Channel)
+				t.Errorf("%q: replies to %q in %q, want a timestamp and the ID of a channel", text, r.Timestamp, r.Channel)
 			}
 			d := Delivery{Event: ended, Opened: text}
 			for _, rewrite := range []bool{false, true} {
@@ -107,7 +107,7 @@ func FuzzReceipt(f *testing.F) {
 		e.Fields = []event.Field{{Name: title, Value: body}, {Name: body, Value: title}}
 		got := newReceipt(e, destination, posted, time.Now())
 		if len(got) > maxReceipt || !json.Valid([]byte(got)) || !reopened(got).repliable() {
-			t.Errorf("%d bytes: %s", len(got), got)
+			t.Errorf("got %d bytes, want %d at most, of JSON: %s", len(got), maxReceipt, got)
 		}
 	})
 }

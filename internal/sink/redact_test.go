@@ -155,7 +155,7 @@ func TestNoSecretInErrorsOfMentionsAndOptions(t *testing.T) {
 	} {
 		_, err := NewSlack(o)
 		if err == nil {
-			t.Fatal("broken options were taken")
+			t.Fatal("got no error of broken options")
 		}
 		wantNoCanary(t, "options", err)
 	}

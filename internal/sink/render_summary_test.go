@@ -143,15 +143,15 @@ func TestRenderSummaryOfAnything(t *testing.T) {
 		}
 		l, err := summaryTemplate().execute(newSummaryContent(s), "")
 		if err != nil {
-			t.Errorf("%.20q: %v", text, err)
+			t.Errorf("%.20q: got %v, want no error", text, err)
 		}
 		m := renderSummary(s)
 		checkEscaped(t, m.Text, 4000)
 		if got := len(m.Attachments); got != 1 {
-			t.Fatalf("%.20q: %d attachments", text, got)
+			t.Fatalf("%.20q: got %d attachments, want 1", text, got)
 		}
 		if n := len(l.Attachments[0].Blocks); n > 50 {
-			t.Errorf("%.20q: %d blocks", text, n)
+			t.Errorf("%.20q: got %d blocks, want 50 at most", text, n)
 		}
 		found := false
 		for _, object := range m.allTexts() {
@@ -161,7 +161,7 @@ func TestRenderSummaryOfAnything(t *testing.T) {
 			found = found || object.Text == "and at least 95 more paths: 90000000000500"
 		}
 		if !found {
-			t.Errorf("%.20q: what has no room is not counted among the others", text)
+			t.Errorf("%.20q: got no line of the other paths, want one", text)
 		}
 	}
 }

@@ -107,7 +107,7 @@ func TestRenderSeverities(t *testing.T) {
 		testkit.Equal(t, l.Text, "["+strings.ToUpper(string(s))+"] t", "%s: text", s)
 		colour := l.Attachments[0].Color
 		if !colourForm.MatchString(colour) {
-			t.Errorf("%s: colour %q", s, colour)
+			t.Errorf("%s: got the colour %q, want a hexadecimal one", s, colour)
 		}
 		colours[colour], ansi[lookOf(s).ansi] = true, true
 	}
@@ -161,7 +161,7 @@ func TestRenderFields(t *testing.T) {
 		shown, note := 0, ""
 		for _, block := range fields(test.fields) {
 			if len(block.Fields) > 10 {
-				t.Errorf("%s: a section of %d fields", test.name, len(block.Fields))
+				t.Errorf("%s: got a section of %d fields, want 10 at most", test.name, len(block.Fields))
 			}
 			shown += len(block.Fields)
 			if len(block.Elements) > 0 {
@@ -214,16 +214,16 @@ var (
 func checkEscaped(t *testing.T, text string, limit int) {
 	t.Helper()
 	if !utf8.ValidString(text) {
-		t.Errorf("invalid UTF-8: %q", text)
+		t.Errorf("got %q, want valid UTF-8", text)
 	}
 	if got := len(utf16.Encode([]rune(text))); got > limit {
-		t.Errorf("%d characters, more than %d: %.100q", got, limit, text)
+		t.Errorf("got %d characters, want %d at most: %.100q", got, limit, text)
 	}
 	if strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' }) {
-		t.Errorf("control character in %q", text)
+		t.Errorf("got %q, want no control characters", text)
 	}
 	if strings.ContainsAny(text, "<>") || strings.Contains(bareAmp.ReplaceAllString(text, ""), "&") {
-		t.Errorf("not escaped: %q", text)
+		t.Errorf("got %q, want escaped text", text)
 	}
 }
 
@@ -256,7 +256,7 @@ func FuzzRender(f *testing.F) {
 			checkEscaped(t, attachment.Fallback, maxFallback)
 		}
 		if l.Text == "" {
-			t.Error("no text")
+			t.Error("got no text, want one")
 		}
 		checkBlocks(t, l.allBlocks())
 		checkAllTexts(t, l)
@@ -267,7 +267,7 @@ func FuzzRender(f *testing.F) {
 func checkBlocks(t *testing.T, blocks []slack.Block) {
 	t.Helper()
 	if len(blocks) > 50 {
-		t.Errorf("%d blocks", len(blocks))
+		t.Errorf("got %d blocks, want 50 at most", len(blocks))
 	}
 	for _, block := range blocks {
 		switch block := block.(type) {
@@ -275,14 +275,14 @@ func checkBlocks(t *testing.T, blocks []slack.Block) {
 			checkEscaped(t, block.Text.Text, 150)
 		case *slack.SectionBlock:
 			if len(block.Fields) > 10 {
-				t.Errorf("%d fields in a section", len(block.Fields))
+				t.Errorf("got %d fields in a section, want 10 at most", len(block.Fields))
 			}
 			for _, field := range block.Fields {
 				checkEscaped(t, field.Text, 2000)
 			}
 		case *slack.ContextBlock:
 			if n := len(block.ContextElements.Elements); n < 1 || n > 10 {
-				t.Errorf("%d elements in a context", n)
+				t.Errorf("got %d elements in a context, want 1 to 10", n)
 			}
 		}
 	}
@@ -302,7 +302,7 @@ func checkAllTexts(t *testing.T, l layout) {
 		}
 	}
 	if total > 13000 {
-		t.Errorf("%d characters in all blocks", total)
+		t.Errorf("got %d characters in all blocks, want 13000 at most", total)
 	}
 }
 

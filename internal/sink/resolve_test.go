@@ -36,10 +36,10 @@ func TestResolved(t *testing.T) {
 		text := textOf(update.Message)
 		testkit.Contains(t, "update", text, "RESOLVED", "refunds fail", "all of them")
 		if update.Message.Attachments[0].Color == first.Message.Attachments[0].Color || strings.Contains(text, "<!here>") {
-			t.Errorf("%s: the update shows %q in the colour of the first message, or mentions people", channel, text)
+			t.Errorf("%s: got the update %q, want another colour and no mention", channel, text)
 		}
 		if reply.Thread != first.Timestamp || reply.ChannelID != first.ChannelID || reply.Options.Has("reply_broadcast") {
-			t.Errorf("%s: replied in thread %q of %s with %v", channel, reply.Thread, reply.ChannelID, reply.Options)
+			t.Errorf("%s: replied in thread %q of %s with %v, want %q of %s", channel, reply.Thread, reply.ChannelID, reply.Options, first.Timestamp, first.ChannelID)
 		}
 		testkit.Contains(t, "reply", textOf(reply.Message), "RESOLVED", "refunds work", "5m")
 		testkit.EqualSlices(t, observed.results, []Class{OK, OK, OK}, "%s: observed", channel)
@@ -97,7 +97,7 @@ func TestResolvedWhenSlackRefuses(t *testing.T) {
 			testkit.Must(s.Send(t.Context(), resolved(receipt)))(t)
 			posts := server.Accepted()
 			if len(posts) != before+1 || posts[before].Thread != posts[0].Timestamp {
-				t.Errorf("again: %d posts, the last in thread %q", len(posts)-before, posts[len(posts)-1].Thread)
+				t.Errorf("again: got %d posts, the last in thread %q, want one reply", len(posts)-before, posts[len(posts)-1].Thread)
 			}
 		})
 	}

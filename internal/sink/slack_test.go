@@ -219,7 +219,7 @@ func TestSendSummary(t *testing.T) {
 	testkit.Equal(t, s.SummaryDestination("payments.refunds"), "C0000002", "destination of the summary")
 	posts := server.Accepted()
 	if posts[0].Channel != "C0000002" || posts[1].Method != slacktest.MethodWebhook {
-		t.Errorf("posted to %s, by %s", posts[0].Channel, posts[1].Method)
+		t.Errorf("posted to %s, by %s, want C0000002 and the webhook", posts[0].Channel, posts[1].Method)
 	}
 	for _, post := range posts {
 		testkit.Contains(t, "posted", textOf(post.Message), "12", "payments.refunds", "&lt;!here&gt;")

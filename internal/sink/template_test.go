@@ -64,7 +64,7 @@ func TestParseTemplateFaults(t *testing.T) {
 	for _, fixture := range testkit.Must(filepath.Glob(filepath.Join("testdata", "templates", "*.tmpl")))(t) {
 		name := strings.TrimSuffix(filepath.Base(fixture), ".tmpl")
 		if _, ok := templateFaults[name]; !ok && name != "own" {
-			t.Errorf("%s is not tried", fixture)
+			t.Errorf("got the fixture %s, want it in templateFaults", fixture)
 		}
 	}
 	for name, wants := range templateFaults {
@@ -72,11 +72,11 @@ func TestParseTemplateFaults(t *testing.T) {
 			t.Parallel()
 			parsed, err := ParseTemplate(testkit.Text(t, filepath.Join("testdata", "templates", name+".tmpl")))
 			if err == nil || parsed != nil {
-				t.Fatalf("got a template and %v", err)
+				t.Fatalf("got %v, want a fault and no template", err)
 			}
 			testkit.Contains(t, "error", err.Error(), wants...)
 			if strings.ContainsAny(err.Error(), "\n\x1b") || len(err.Error()) > 400 {
-				t.Errorf("the error is no line to read: %q", err)
+				t.Errorf("got %q, want one line of 400 bytes at most", err)
 			}
 		})
 	}
@@ -90,7 +90,7 @@ func TestTemplateRender(t *testing.T) {
 	m := testkit.Must(parsed.render(v))(t)
 	const title = `"&lt;!channel&gt;" \ {{.ID}}`
 	if m.Text != title || len(m.Attachments) != 0 {
-		t.Errorf("text %q, %d attachments", m.Text, len(m.Attachments))
+		t.Errorf("got the text %q and %d attachments, want %q and none", m.Text, len(m.Attachments), title)
 	}
 	want := []string{
 		"<!here> *" + title + "*  & <!date^1767323045^{date_short_pretty} {time}|2026-01-02T03:04:05Z>",
@@ -100,7 +100,7 @@ func TestTemplateRender(t *testing.T) {
 	for _, text := range m.allTexts() {
 		got = append(got, text.Text)
 		if text.Type == slack.MarkdownType && !text.Verbatim {
-			t.Errorf("%q: Slack would look for mentions of its own", text.Text)
+			t.Errorf("%q: got markup with mentions, want verbatim", text.Text)
 		}
 	}
 	testkit.EqualSlices(t, got, want, "texts")
@@ -120,13 +120,13 @@ func TestTemplateEscapes(t *testing.T) {
 		v := usualView()
 		v.Event.Title, v.Event.Fields = text, []event.Field{{Name: "n", Value: text}}
 		if m, err := parsed.render(v); err != nil || strings.TrimSpace(m.Text) != `&lt;!here&gt; &amp; "x" \` {
-			t.Errorf("%s: got %q and %v", action, m.Text, err)
+			t.Errorf("%s: got %q and %v, want the escaped text", action, m.Text, err)
 		}
 	}
 	// A function of the language turns markup into text.
 	parsed := testkit.Must(parseTemplate("template", `{"text": "{{print (link .Link "Open")}}"}`))(t)
 	if m, err := parsed.render(usualView()); err != nil || m.Text != "&lt;https://example.org/refunds|Open&gt;" {
-		t.Errorf("got %q and %v", m.Text, err)
+		t.Errorf("got %q and %v, want the escaped markup", m.Text, err)
 	}
 }
 
@@ -145,7 +145,7 @@ func FuzzTemplate(f *testing.F) {
 		m := testkit.Must(parsed.render(view{Delivery: Delivery{Event: e}}))(t)
 		texts := m.allTexts()
 		if len(m.Blocks) != 2 || len(m.Attachments) != 0 || len(texts) != 2 {
-			t.Fatalf("another shape: %+v", m)
+			t.Fatalf("got %+v, want two blocks with one text each", m)
 		}
 		checkEscaped(t, m.Text, textLimit)
 		for _, text := range texts {

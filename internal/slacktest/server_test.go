@@ -149,10 +149,10 @@ func TestPostIsRecorded(t *testing.T) {
 	if p.Channel != "#ops" || p.Text != "t" || string(p.Attachments) != attachments || p.Method != slacktest.MethodPost ||
 		p.Options.Get("unfurl_links") != "false" || p.Header.Get("User-Agent") != "test/1" ||
 		p.Remote == "" || p.Received.IsZero() || p.Timestamp == "" {
-		t.Errorf("recorded %+v", p)
+		t.Errorf("recorded %+v, want the members of the request", p)
 	}
 	if texts := p.Message.Texts(); len(texts) != 1 || texts[0].Text != "e" || p.Message.Attachments[0].Color != "#ffffff" {
-		t.Errorf("parsed %+v", p.Message)
+		t.Errorf("parsed %+v, want one text beside a white bar", p.Message)
 	}
 }
 
@@ -261,7 +261,7 @@ func TestCloseEndsHeldRequests(t *testing.T) {
 	s.Close()
 	s.Close()
 	if err := <-done; err == nil {
-		t.Error("the held request was answered")
+		t.Error("got an answer to the held request, want none")
 	}
 }
 
@@ -317,12 +317,12 @@ func postTo(t *testing.T, s *slacktest.Server, channel, thread string) (id, time
 		} `json:"message"`
 	}
 	if err := json.Unmarshal([]byte(got.body), &answer); err != nil || answer.TS == "" {
-		t.Fatalf("answer %q: %v", got.body, err)
+		t.Fatalf("got the answer %q and %v, want a timestamp", got.body, err)
 	}
 	posts := s.Accepted()
 	last := posts[len(posts)-1]
 	if last.ChannelID != answer.Channel || last.Timestamp != answer.TS || last.Thread != answer.Message.Thread {
-		t.Errorf("recorded channel %s, ts %s, thread %q; answered %s", last.ChannelID, last.Timestamp, last.Thread, got.body)
+		t.Errorf("recorded channel %s, ts %s, thread %q, want those of the answer %s", last.ChannelID, last.Timestamp, last.Thread, got.body)
 	}
 	return answer.Channel, answer.TS
 }
@@ -367,7 +367,7 @@ func TestUpdate(t *testing.T) {
 	updates := s.Updates()
 	if len(updates) != 1 || updates[0].Channel != id || updates[0].Timestamp != ts || updates[0].Message.Text != "changed" ||
 		updates[0].Received.IsZero() {
-		t.Errorf("recorded %+v", updates)
+		t.Errorf("recorded %+v, want the one accepted update", updates)
 	}
 	testkit.Equal(t, len(s.Posts()), 2, "posts")
 	testkit.Equal(t, s.Calls("chat.update"), len(tests), "calls")

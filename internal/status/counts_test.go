@@ -38,7 +38,7 @@ func TestCounts(t *testing.T) {
 		testkit.Equal(t, told.SlowestCall, slowest, "the slowest call")
 		testkit.Equal(t, told.Digests["#alerts"], digest, "the last digest")
 		if told.InHand != 2 || !told.Degraded {
-			t.Errorf("in hand %d, degraded %v", told.InHand, told.Degraded)
+			t.Errorf("got %d in hand and degraded %v, want 2 and true", told.InHand, told.Degraded)
 		}
 	}
 	first := Rates{Sent: 3, Dropped: 2, Waiting: 1, Other: 2}

@@ -38,7 +38,7 @@ func TestMerge(t *testing.T) {
 	testkit.EqualSlices(t, s.Minutes, []Minute{{At: at, Sent: 11, Dropped: 2, Waiting: 3}, {At: later, Sent: 4}}, "minutes")
 	testkit.EqualSlices(t, s.Changes, []Change{{Path: "new"}}, "changes")
 	if len(s.Workers) != 2 || s.Revision != "7:10" || s.Redis.SlowestCall != time.Second {
-		t.Errorf("%d workers, revision %s, slowest call %v", len(s.Workers), s.Revision, s.Redis.SlowestCall)
+		t.Errorf("got %d workers, revision %s and slowest call %v, want 2, 7:10 and 1s", len(s.Workers), s.Revision, s.Redis.SlowestCall)
 	}
 }
 

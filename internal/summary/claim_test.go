@@ -156,7 +156,7 @@ func TestFailedDigest(t *testing.T) {
 		both := d.wantClaim("#a")
 		want := Path{Path: "a", Dropped: 8, Title: "new", Reasons: []Reason{{Level: "category", Dropped: 5}, {Level: "global", Dropped: 3}}}
 		if both.Failures != 1 || both.Dropped != 18 || counts(both) != "b 9, a 8, c.d 1" || !reflect.DeepEqual(both.Paths[1], want) {
-			t.Errorf("claimed with what came since: %+v", both)
+			t.Errorf("got %+v, want the counts of both as one digest", both)
 		}
 		d.end(both, done)
 		d.clock.Advance(time.Hour)
@@ -174,7 +174,7 @@ func TestClaimIsRepeated(t *testing.T) {
 		d.clock.Advance(lease) // has ended, but the same claim knows that nothing was posted
 		second, inDoubt := d.claimAs("#a", "one")
 		if !reflect.DeepEqual(first, second) || first == nil || inDoubt != 0 {
-			t.Errorf("claimed %+v, and again %+v", first, second)
+			t.Errorf("got %+v, and again %+v, want one digest twice", first, second)
 		}
 		d.clock.Advance(lease - time.Microsecond) // a new lease
 		d.wantNone("#a")
@@ -213,7 +213,7 @@ func TestAtLeast(t *testing.T) {
 				d.clock.Advance(interval)
 				for _, channel := range []string{"#a", "#b"} {
 					if next := d.wantClaim(channel); next.AtLeast {
-						t.Errorf("what was dropped later is known: %+v", next)
+						t.Errorf("got %+v, want exact counts of later drops", next)
 					}
 				}
 			})

@@ -73,10 +73,10 @@ func TestCounterRoom(t *testing.T) {
 			len(payments.Paths), payments.More, maxPaths, junk-maxPaths+1)
 	}
 	if !slices.ContainsFunc(payments.Paths, func(p Path) bool { return p.Path == "payments.real" && p.Dropped == 5 }) {
-		t.Errorf("the largest path has no place: %+v", payments.Paths)
+		t.Errorf("got %+v, want the largest path among them", payments.Paths)
 	}
 	if len(security.Paths) != 1 || security.Paths[0].Dropped != 1 {
-		t.Errorf("of security: %+v", security)
+		t.Errorf("security: got %+v, want one path with one drop", security)
 	}
 }
 
@@ -115,7 +115,7 @@ func TestParts(t *testing.T) {
 			paths += len(group.Paths)
 		}
 		if paths > 6 || part.Channel != whole.Channel || !part.First.Equal(whole.First) || !part.Last.Equal(whole.Last) {
-			t.Errorf("a part: %+v", part)
+			t.Errorf("got the part %+v, want 6 paths at most, and the channel and times of the whole", part)
 		}
 		total += part.Total()
 		groups = append(groups, part.Groups...)

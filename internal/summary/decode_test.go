@@ -53,7 +53,7 @@ func TestMalformedDigests(t *testing.T) {
 		"a level's that is none":   {now, head + "\na\t1\t0\ttitle\tglobal\tx\t", int64(0)},
 	} {
 		if digest, _, err := decodeClaim("#a", reply); !errors.Is(err, script.ErrReply) || digest != nil {
-			t.Errorf("%s: %+v, error %v", name, digest, err)
+			t.Errorf("%s: got %+v and %v, want %v", name, digest, err, script.ErrReply)
 		}
 	}
 }

@@ -257,7 +257,7 @@ func TestPostFails(t *testing.T) {
 				testkit.Equal(t, b.paused["#a"], rests, "the channel rests for")
 				b.log.WantCount(t, len(test.results), "digest is given up")
 				if test.results != nil && b.log.Count("dropped=12") != 1 {
-					t.Errorf("the log does not say what was given up:\n%s", b.log)
+					t.Errorf("got the log\n%s\nwant the number of drops", b.log)
 				}
 			})
 		})
@@ -345,7 +345,7 @@ func TestStuckPosts(t *testing.T) {
 		}
 		for _, end := range ends {
 			if took := end.at.Sub(began); end.State != DigestDoubt || took < time.Minute || took >= lease {
-				t.Errorf("%s is over after %v: %+v", end.channel, took, end.DigestEnd)
+				t.Errorf("%s: got %+v after %v, want doubt between a minute and the lease", end.channel, end.DigestEnd, took)
 			}
 		}
 	})
@@ -403,7 +403,7 @@ func TestStopWhilePosting(t *testing.T) {
 				begin := time.Now()
 				b.stop()
 				if took := time.Since(begin); took > StopPatience {
-					t.Errorf("stopping took %v", took)
+					t.Errorf("stopping took %v, want %v at most", took, StopPatience)
 				}
 				b.wantEnds(test.want)
 			})

@@ -174,7 +174,7 @@ func TestDropsAddUp(t *testing.T) {
 		d.wantDue("#a", "#b")
 		got := d.wantClaim("#a")
 		if until := got.Paths[0].Opens.Sub(testkit.Start); until < 24*time.Hour || until > 26*time.Hour {
-			t.Errorf("the slot opens after %v", until)
+			t.Errorf("got a slot that opens after %v, want about a day", until)
 		}
 		got.Paths[0].Opens = time.Time{}
 		want := Digest{
@@ -187,10 +187,10 @@ func TestDropsAddUp(t *testing.T) {
 		got.First, got.Last = got.First.UTC(), got.Last.UTC()
 		testkit.EqualDeeply(t, got, want, "digest")
 		if other := d.wantClaim("#b"); other.Dropped != 1 || counts(other) != "errors 1" || !other.Paths[0].Opens.IsZero() {
-			t.Errorf("for the other channel: %+v", other)
+			t.Errorf("the other channel: got %+v, want one drop", other)
 		}
 		if keys := scripttest.WantExpiries(t, d.client); len(keys) < 3 {
-			t.Errorf("only %q are there", keys)
+			t.Errorf("got the keys %q, want three at least", keys)
 		}
 	})
 }
@@ -281,7 +281,7 @@ func TestRoomForGroups(t *testing.T) {
 		d.clock.Advance(time.Minute)
 		digest := d.wantClaim("#a")
 		if digest.Dropped != total || !digest.MoreAtLeast || digest.MorePaths != maxGroups+1-maxDigestPaths || !strings.HasPrefix(counts(digest), "c0.e 5, c0.d 2") {
-			t.Errorf("%d drops, %d more paths, at least: %v, %s", digest.Dropped, digest.MorePaths, digest.MoreAtLeast, counts(digest))
+			t.Errorf("got %d drops, %d more paths, at least: %v, %s, want %d drops and more paths at least", digest.Dropped, digest.MorePaths, digest.MoreAtLeast, counts(digest), total)
 		}
 	})
 }

@@ -196,16 +196,16 @@ func TestContendersAreBounded(t *testing.T) {
 		l.pass(time.Duration(rand.IntN(200)) * time.Millisecond)
 	}
 	if len(l.families) > free+maxStrangers || len(l.strangers) > maxStrangers {
-		t.Errorf("%d families, of which %d strangers", len(l.families), len(l.strangers))
+		t.Errorf("got %d families, %d of them strangers, want %d and %d at most", len(l.families), len(l.strangers), free+maxStrangers, maxStrangers)
 	}
 	testkit.Equal(t, len(l.families), l.held()+len(l.strangers), "families, want those with labels and the strangers")
 	for _, f := range l.families {
 		if len(f.contenders) > maxContenders {
-			t.Errorf("%s has %d contenders", f.name, len(f.contenders))
+			t.Errorf("%s: got %d contenders, want %d at most", f.name, len(f.contenders), maxContenders)
 		}
 	}
 	if len(l.given) > free || l.free < 0 {
-		t.Errorf("%d labels were given", len(l.given))
+		t.Errorf("got %d labels, want %d at most", len(l.given), free)
 	}
 }
 

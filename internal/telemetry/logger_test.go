@@ -21,15 +21,15 @@ func TestLogger(t *testing.T) {
 	log("json")
 	var record map[string]any
 	if err := json.Unmarshal(out.Bytes(), &record); err != nil {
-		t.Fatalf("not JSON: %s", out.String())
+		t.Fatalf("got %s, want one line of JSON", out.String())
 	}
 	if record["msg"] != "started" || record["level"] != "INFO" || record["instance"] != "a" || record["time"] == nil {
-		t.Errorf("got %v", record)
+		t.Errorf("got %v, want the time, level, message and instance", record)
 	}
 
 	out.Reset()
 	log("text")
 	if line := out.String(); !strings.HasSuffix(line, "level=INFO msg=started instance=a\n") || strings.Count(line, "\n") != 1 {
-		t.Errorf("got %s", line)
+		t.Errorf("got %s, want one line of text", line)
 	}
 }

@@ -72,7 +72,7 @@ func expect(t *testing.T, m *telemetry.Metrics, want map[string]float64) {
 	}
 	for name := range want {
 		if _, ok := got[name]; !ok {
-			t.Errorf("%s is missing", name)
+			t.Errorf("got no series %s", name)
 		}
 	}
 }
@@ -123,7 +123,7 @@ func TestSeriesAtTheStart(t *testing.T) {
 	for name, value := range series(t, newMetrics(50)) {
 		got = append(got, name)
 		if value != 0 && !strings.HasPrefix(name, "notifier_build_info") {
-			t.Errorf("%s starts at %v", name, value)
+			t.Errorf("%s: got %v at the start, want 0", name, value)
 		}
 	}
 	slices.Sort(got)
@@ -383,6 +383,6 @@ func TestHotPathDoesNotAllocate(t *testing.T) { //nolint:paralleltest // allocat
 		m.Decision("denied", "cache", 1)
 		m.DecisionDuration(time.Millisecond)
 	}); allocations != 0 {
-		t.Errorf("%v allocations", allocations)
+		t.Errorf("got %v allocations, want none", allocations)
 	}
 }

@@ -72,16 +72,16 @@ func TestRunner(t *testing.T) {
 	}
 	for _, m := range mutants {
 		if verdict, output := r.try(t.Context(), m); verdict != m.name {
-			t.Errorf("%s: %q instead of %q in place of %q: %s\n%s", m.test, m.new, m.old, m.name, verdict, output)
+			t.Errorf("%s with %q in place of %q: got %s, want %s\n%s", m.test, m.new, m.old, verdict, m.name, output)
 		}
 	}
 
 	var report, progress strings.Builder
 	if err := r.tryAll(t.Context(), []mutant{mutants[0], mutants[3]}, &report, &progress); !errors.Is(err, errNotCaught) {
-		t.Errorf("a mutant survives, and the error is %v", err)
+		t.Errorf("a surviving mutant: got %v, want %v", err, errNotCaught)
 	}
 	if !strings.HasSuffix(report.String(), "\n1 of 2 caught\n") {
-		t.Errorf("the report is %s", report.String())
+		t.Errorf("got the report %s, want 1 of 2 caught", report.String())
 	}
 	testkit.NoError(t, r.tryAll(t.Context(), mutants[:1], &report, &progress))
 
@@ -90,7 +90,7 @@ func TestRunner(t *testing.T) {
 	}
 	testkit.NoError(t, r.close())
 	if _, err := os.Stat(r.work); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the folder of the mutants is still there: %v", err)
+		t.Errorf("got %v, want no folder after close", err)
 	}
 }
 
@@ -107,7 +107,7 @@ func TestChoose(t *testing.T) {
 			names = append(names, m.name)
 		}
 		if got := strings.Join(names, " "); got != test.want || (err != nil) != (test.want == "") {
-			t.Errorf("choosing %q: %q, %v", test.names, got, err)
+			t.Errorf("choosing %q: got %q and %v, want %q", test.names, got, err, test.want)
 		}
 	}
 }

@@ -52,7 +52,7 @@ func TestRunsDiffer(t *testing.T) {
 			t.Errorf("%s admits %d in one minute, want %d to %d", limit, most, wanted.least, wanted.most)
 		}
 		if most := slices.Max(r.used); most > count {
-			t.Errorf("%s counts %d slots", limit, most)
+			t.Errorf("%s: got %d slots in use, want %d at most", limit, most, count)
 		}
 		testkit.Equal(t, len(r.arrivals), len(arrivals()), "arrivals of %s", limit)
 	}

@@ -34,7 +34,7 @@ func TestWithTable(t *testing.T) {
 	testkit.Equal(t, got, "head\n"+begin+"new\n"+end+"tail\n", "page")
 	for _, text := range []string{"", begin, end, end + begin} {
 		if _, err := withTable(text, ""); err == nil {
-			t.Errorf("no error for %q", text)
+			t.Errorf("%q: got no error", text)
 		}
 	}
 }
