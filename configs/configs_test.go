@@ -9,13 +9,11 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
-
-	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Every file is one that a test reads, and every test has its files.
+// Each file has a test that reads it. Each pattern has a file.
 func TestEveryFileIsRead(t *testing.T) {
 	t.Parallel()
 	patterns := []string{
@@ -42,10 +40,4 @@ func TestEveryFileIsRead(t *testing.T) {
 	if err != nil || len(used) != len(patterns) {
 		t.Errorf("used patterns = %v, %v, want each of %q", used, err, patterns)
 	}
-}
-
-func read(t *testing.T, file string) string {
-	t.Helper()
-	content := testkit.Must(os.ReadFile(file))(t)
-	return string(content)
 }

@@ -17,22 +17,19 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// wait bounds what a test waits for, and is no expectation of how long it takes.
-const wait = 30 * time.Second
-
 func startNATS(t *testing.T) *servertest.NATS {
 	t.Helper()
 	return servertest.StartSampleNATS(t, "nats/notifier.conf")
 }
 
-// signIn connects a user with the inbox prefix that is its own.
+// signIn connects a user with its own inbox prefix.
 func signIn(t *testing.T, running *servertest.NATS, user string) *nats.Conn {
 	t.Helper()
 	return servertest.Connect(t, running.URL, nats.UserInfo(user, "secret"), nats.CustomInboxPrefix("_INBOX_"+user),
-		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // LastError has it
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // deniedLast reads LastError
 }
 
-// Who may publish and subscribe to what, beside the operator, who may publish anything. Nobody has the rights of "".
+// mayPublish and maySubscribe have the subjects of each user. The operator may publish anything. Nobody has the rights of "".
 var (
 	mayPublish = map[string]string{
 		"producer": "notify notify.payments",
@@ -70,14 +67,14 @@ var (
 	}
 )
 
-// deniedLast tells whether the server has denied something to a user last. It does so before it answers the flush.
+// deniedLast reports whether the last error is this denial. The server sends the denial before it answers the flush.
 func deniedLast(t *testing.T, c *nats.Conn, what string) bool {
 	t.Helper()
-	testkit.NoError(t, c.FlushTimeout(wait))
+	testkit.NoError(t, c.FlushTimeout(testkit.Patience))
 	return c.LastError() != nil && strings.Contains(c.LastError().Error(), what)
 }
 
-// Each user has the rights of the tables, and no others. There are no streams, so that what is allowed changes nothing.
+// Each user has the rights of the tables and no others. There are no streams, so an allowed request changes nothing.
 func TestNATSRights(t *testing.T) {
 	names := "NOTIFICATIONS notify notifier NOTIFICATIONS_ROOM NOTIFICATIONS_DLQ notify-dlq notifier-limits NOTIFICATIONS_JOURNAL"
 	variables := "NATS_STREAM NATS_SUBJECT NATS_CONSUMER ROOM_STREAM DLQ_STREAM DLQ_SUBJECT LIMITS_BUCKET JOURNAL_STREAM"
@@ -91,7 +88,7 @@ func TestNATSRights(t *testing.T) {
 	running := startNATS(t)
 	if connection, err := nats.Connect(running.URL); err == nil {
 		connection.Close()
-		t.Error("a client without a user gets in")
+		t.Error("got a connection without a user, want none")
 	}
 	for _, user := range servertest.SampleUsers {
 		c := signIn(t, running, user)
@@ -109,13 +106,13 @@ func TestNATSRights(t *testing.T) {
 	}
 }
 
-// subjects are those of all users.
+// subjects returns the subjects of all users.
 func subjects(rights map[string]string) []string {
 	return strings.Fields(strings.Join(slices.Collect(maps.Values(rights)), " "))
 }
 
-// Workers count each other with their rights, and the operator counts them. Whoever is on call reads their reports, and producers do
-// not. The operator hears no answer to others.
+// Workers and the operator count the workers. The user limits reads their reports, and producers do not. The operator receives no
+// answer to another user.
 func TestNATSCounting(t *testing.T) {
 	running := startNATS(t)
 	operator := signIn(t, running, "operator")
@@ -125,13 +122,13 @@ func TestNATSCounting(t *testing.T) {
 	for _, worker := range workers {
 		instance := testkit.Must(fleet.Join(worker, fleet.Options{Deployment: "notifier", Version: "1.0.0", Report: report, Logger: slog.New(slog.DiscardHandler)}))(t)
 		t.Cleanup(instance.Leave)
-		testkit.NoError(t, worker.FlushTimeout(wait))
+		testkit.NoError(t, worker.FlushTimeout(testkit.Patience))
 	}
 	for _, asker := range append(workers, operator) {
 		replies := testkit.Must(asker.SubscribeSync(asker.NewRespInbox()))(t)
 		testkit.NoError(t, asker.PublishRequest("$SRV.PING.notifier", replies.Subject, nil))
 		for range workers {
-			testkit.Must(replies.NextMsg(wait))(t)
+			testkit.Must(replies.NextMsg(testkit.Patience))(t)
 		}
 		testkit.NoError(t, asker.LastError())
 	}
@@ -140,12 +137,12 @@ func TestNATSCounting(t *testing.T) {
 		testkit.Equal(t, len(reports), want, "reports")
 	}
 	for heard := 0; ; heard++ {
-		m, err := everything.NextMsg(100 * time.Millisecond) // all that was sent to others is here by then
+		m, err := everything.NextMsg(100 * time.Millisecond) // messages to others would have arrived
 		if err != nil && heard > 0 {
 			break
 		}
 		if err != nil || strings.HasPrefix(m.Subject, "_INBOX_") && !strings.HasPrefix(m.Subject, "_INBOX_operator.") {
-			t.Fatalf("the operator hears %v, %v", m, err)
+			t.Fatalf("the operator receives %v, %v, want no inbox of another user", m, err)
 		}
 	}
 }

@@ -25,19 +25,19 @@ import (
 // userPassword is the one in redis/users.acl and its comment in redis/redis.conf.
 const userPassword = "change-me"
 
-// What the notifier itself sends, and what its client sends to find the node of a key.
+// clientCommands are the commands of the notifier. clusterCommands are those of its client to find the node of a key.
 var (
 	clientCommands  = []string{"auth", "client|setname", "eval", "evalsha", "hello", "info", "ping", "script|load"}
 	clusterCommands = []string{"cluster|nodes", "cluster|shards", "cluster|slots", "command", "readonly"}
 )
 
-// scriptCommands reads the scripts for what they call.
+// scriptCommands returns the commands that the scripts call.
 func scriptCommands(t *testing.T) []string {
 	t.Helper()
 	var commands []string
 	for _, pattern := range []string{"../lua/*.lua", "../lua/*/*.lua"} {
 		for _, script := range testkit.Must(filepath.Glob(pattern))(t) {
-			for _, call := range regexp.MustCompile(`\('([A-Z]+)',`+`|call\('([A-Z]+)'`).FindAllStringSubmatch(read(t, script), -1) {
+			for _, call := range regexp.MustCompile(`\('([A-Z]+)',`+`|call\('([A-Z]+)'`).FindAllStringSubmatch(testkit.Text(t, script), -1) {
 				commands = append(commands, strings.ToLower(call[1]+call[2]))
 			}
 		}
@@ -46,7 +46,7 @@ func scriptCommands(t *testing.T) []string {
 	return slices.Compact(commands)
 }
 
-// connect makes a client that sends nothing by itself.
+// connect makes a client without commands of its own.
 func connect(t *testing.T, o redis.UniversalOptions) redis.UniversalClient {
 	t.Helper()
 	o.Password, o.DisableIdentity = userPassword, true
@@ -56,24 +56,24 @@ func connect(t *testing.T, o redis.UniversalOptions) redis.UniversalClient {
 	return client
 }
 
-// runScripts rehearses all scripts with the rights of a client.
+// runScripts runs the self-tests of all scripts with the rights of a client.
 func runScripts(t *testing.T, client redis.UniversalClient, scripting script.Scripting) error {
 	t.Helper()
 	tree := testkit.Must(limits.NewTree(limits.Plan{Global: limits.Limits{{Count: 100, Window: time.Minute}}}))(t)
-	runner := script.NewRunner(script.Options{Client: client, Prefix: "notifier", Timeout: wait, Scripting: scripting})
+	runner := script.NewRunner(script.Options{Client: client, Prefix: "notifier", Timeout: testkit.Patience, Scripting: scripting})
 	store := throttle.NewRedis(runner, throttle.Settings{Tree: tree, Lease: time.Minute, Retention: time.Minute})
 	return store.SelfTest(t.Context(), pacing.SelfTest, summary.SelfTest)
 }
 
-// Each user has the commands that are used, on the keys of its deployment, and no others. The comment lists those of the first one.
+// Each user has the commands that the notifier uses, on the keys of its deployment, and no others. The comment lists the commands.
 func TestRedisUsers(t *testing.T) {
 	t.Parallel()
-	// The server writes the file anew when somebody asks it to, so it gets a copy.
+	// The server may rewrite the file, so it gets a copy.
 	file := filepath.Join(t.TempDir(), "users.acl")
-	testkit.NoError(t, os.WriteFile(file, []byte(read(t, "redis/users.acl")), 0o600))
+	testkit.NoError(t, os.WriteFile(file, []byte(testkit.Text(t, "redis/users.acl")), 0o600))
 	server := servertest.StartRedis(t, "--aclfile", file)
 	if err := connect(t, redis.UniversalOptions{Addrs: []string{server.Addr}}).Ping(t.Context()).Err(); err == nil {
-		t.Error("the default user gets in")
+		t.Error("got a connection of the default user, want none")
 	}
 	plain := slices.Concat(clientCommands, scriptCommands(t))
 	for user, want := range map[string][]string{"notifier": plain, "notifier-cluster": slices.Concat(plain, clusterCommands)} {
@@ -93,10 +93,10 @@ func TestRedisUsers(t *testing.T) {
 			}
 		}
 	}
-	comment, _, _ := strings.Cut(read(t, "redis/redis.conf"), "aclfile ")
+	comment, _, _ := strings.Cut(testkit.Text(t, "redis/redis.conf"), "aclfile ")
 	for _, command := range append(plain, "+fcall", "+function|load") {
 		if !slices.Contains(strings.Fields(comment), command) {
-			t.Errorf("the comment does not tell what %s is for", command)
+			t.Errorf("got no purpose of %s in the comment", command)
 		}
 	}
 }
@@ -104,7 +104,7 @@ func TestRedisUsers(t *testing.T) {
 // allowed reads the commands that a user of users.acl may run.
 func allowed(t *testing.T, user string) (commands []string) {
 	t.Helper()
-	for line := range strings.Lines(read(t, "redis/users.acl")) {
+	for line := range strings.Lines(testkit.Text(t, "redis/users.acl")) {
 		for i, rule := range strings.Fields(line) {
 			if command, found := strings.CutPrefix(rule, "+"); found && strings.Fields(line)[1] == user && i > 1 {
 				commands = append(commands, command)
@@ -114,17 +114,17 @@ func allowed(t *testing.T, user string) (commands []string) {
 	return commands
 }
 
-// addUsers gives the users of users.acl to a server on which its default user may still do everything.
+// addUsers adds the users of users.acl to a server. Its default user keeps all rights.
 func addUsers(t *testing.T, server *servertest.Redis) {
 	t.Helper()
-	for line := range strings.Lines(read(t, "redis/users.acl")) {
+	for line := range strings.Lines(testkit.Text(t, "redis/users.acl")) {
 		if user := strings.Fields(line); user[1] != "default" {
 			server.CLI(append([]string{"acl", "setuser"}, user[1:]...)...)
 		}
 	}
 }
 
-// The scripts run as functions with both rights that the comment names, and not with one of them.
+// Functions need both rights that the comment names.
 func TestRedisFunctions(t *testing.T) {
 	t.Parallel()
 	for _, rights := range [][]string{{}, {"+fcall"}, {"+function|load"}, {"+fcall", "+function|load"}} {
@@ -135,15 +135,14 @@ func TestRedisFunctions(t *testing.T) {
 		addUsers(t, server)
 		server.CLI(append([]string{"acl", "setuser", "notifier"}, rights...)...)
 		client := connect(t, redis.UniversalOptions{Addrs: []string{server.Addr}, Username: "notifier"})
-		if err := runScripts(t, client, script.Functions); (err == nil) != (len(rights) == 2) {
-			t.Errorf("with %q: %v", rights, err)
-		}
+		err := runScripts(t, client, script.Functions)
+		testkit.Equal(t, err == nil, len(rights) == 2, "whether functions run with %q (%v)", rights, err)
 	}
 }
 
 func TestRedisClusterUser(t *testing.T) {
 	t.Parallel()
-	// Nobody in users.acl may hand out slots, so a server without that file does, and then gets its users.
+	// No user of users.acl may assign slots, so the cluster starts without that file.
 	server := servertest.StartCluster(t, 1).Nodes[0]
 	addUsers(t, server)
 	client := connect(t, redis.UniversalOptions{Addrs: []string{server.Addr}, Username: "notifier-cluster", IsClusterMode: true})
@@ -152,7 +151,7 @@ func TestRedisClusterUser(t *testing.T) {
 
 func TestRedisConfiguration(t *testing.T) {
 	t.Parallel()
-	// Nobody in users.acl may ask for settings, so the server gets a user who may.
+	// No user of users.acl may read settings, so the server gets one who may.
 	users := filepath.Join(t.TempDir(), "users.acl")
 	testkit.NoError(t, os.WriteFile(users, []byte("user admin on >"+userPassword+" +config|get\n"), 0o600))
 	server := servertest.StartRedis(t, "--include", testkit.Must(filepath.Abs("redis/redis.conf"))(t), "--aclfile", users)

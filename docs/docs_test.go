@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 const (
@@ -20,38 +22,27 @@ const (
 	module = "github.com/seed-4578ace9/notifier/"
 )
 
-// pages are all pages for readers of the repository.
+// pages are the pages that the tests here read.
 var pages = []string{
 	"CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md", "docs/architecture.md", "docs/comparison.md", "docs/delivery.md",
 	"docs/getting-started.md", "docs/install.md", "docs/limits.md", "docs/metrics.md", "docs/operations.md", "docs/producers.md", "docs/security.md",
 	"docs/settings.md", "lua/README.md",
 }
 
-// Each page is listed, so that the tests here read it.
 func TestPagesAreListed(t *testing.T) {
 	t.Parallel()
 	var found []string
 	for _, pattern := range []string{"*.md", "docs/*.md", "lua/*.md"} {
-		matches, err := filepath.Glob(filepath.Join(root, pattern))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, name := range matches {
+		for _, name := range testkit.Must(filepath.Glob(filepath.Join(root, pattern)))(t) {
 			found = append(found, filepath.ToSlash(strings.TrimPrefix(name, root+string(filepath.Separator))))
 		}
 	}
-	if !slices.Equal(found, pages) {
-		t.Errorf("the pages are %q, listed are %q", found, pages)
-	}
+	testkit.EqualSlices(t, found, pages, "pages")
 }
 
 func read(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
+	return testkit.Text(t, filepath.Join(root, name))
 }
 
 func exists(name string) bool {
@@ -59,9 +50,9 @@ func exists(name string) bool {
 	return err == nil
 }
 
-// source is what the Go files of the repository say.
+// source has the imports and the tests of the Go files.
 type source struct {
-	imports map[string][]string // by folder of a package: the packages of the repository that it imports, without its tests
+	imports map[string][]string // by folder: the imported packages of the repository, without those of tests
 	tests   map[string][]string // by folder: the names of its tests
 }
 
@@ -84,9 +75,7 @@ func readSource(t *testing.T) source {
 		s.add(strings.TrimPrefix(filepath.ToSlash(filepath.Dir(name)), root+"/"), strings.HasSuffix(name, "_test.go"), file)
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return s
 }
 
@@ -111,7 +100,7 @@ func (s source) add(folder string, isTest bool, file *ast.File) {
 
 var packageRow = regexp.MustCompile("(?m)^\\| `((?:internal|cmd)/[^`]+)` \\| [^|]+ \\| ([^|]*) \\|$")
 
-// The table of packages has each package with what it imports, and no other. What is imported stands further down.
+// The table of packages lists each package with its imports. An imported package stands further down.
 func TestArchitectureListsThePackages(t *testing.T) {
 	t.Parallel()
 	listed, above := make(map[string]string), make(map[string]bool)
@@ -148,7 +137,7 @@ var (
 	extended  = regexp.MustCompile("`([\\w-]+\\.(?:go|lua|mod|tmpl))`")
 )
 
-// Each file and each package that the page names exists. A name without a folder is a file of the package named last before it.
+// Each file and package that the page names exists. A name without a folder is a file of the package named before.
 func TestArchitectureNamesWhatExists(t *testing.T) {
 	t.Parallel()
 	for number, line := range strings.Split(read(t, "docs/architecture.md"), "\n") {
@@ -174,7 +163,6 @@ func TestArchitectureNamesWhatExists(t *testing.T) {
 
 var namedTest = regexp.MustCompile("`((?:Test|Fuzz)[A-Z]\\w*)`")
 
-// Each test that a page names exists.
 func TestNamedTestsExist(t *testing.T) {
 	t.Parallel()
 	var tests []string
@@ -196,7 +184,7 @@ var (
 	dropped = regexp.MustCompile(`[^\w\- ]`)
 )
 
-// Each link leads to a file, and to a heading of it. One that leaves the repository is an address with https, or of this machine.
+// Each link leads to a file and to one of its headings. A link out of the repository has https or names this machine.
 func TestLinks(t *testing.T) {
 	t.Parallel()
 	for _, page := range pages {

@@ -5,7 +5,6 @@ import (
 	"go/parser"
 	"go/token"
 	"maps"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -16,10 +15,10 @@ import (
 	"github.com/seed-4578ace9/notifier/lua"
 )
 
-// section is the text of the README below a heading, up to the next heading.
+// section returns the text of the README below a heading.
 func section(t *testing.T, heading string) string {
 	t.Helper()
-	_, below, found := strings.Cut(read(t, "README.md"), "\n## "+heading+"\n")
+	_, below, found := strings.Cut(testkit.Text(t, "README.md"), "\n## "+heading+"\n")
 	if !found {
 		t.Fatalf("README.md has no section %q", heading)
 	}
@@ -27,7 +26,7 @@ func section(t *testing.T, heading string) string {
 	return text
 }
 
-// rows lists the cells of the rows of the tables in a section, without the backquotes. A row of dashes separates the heading.
+// rows returns the cells of the tables in a section, without backquotes.
 func rows(t *testing.T, heading string) [][]string {
 	t.Helper()
 	var found [][]string
@@ -43,19 +42,12 @@ func rows(t *testing.T, heading string) [][]string {
 	return found
 }
 
-func read(t *testing.T, file string) string {
-	t.Helper()
-	text := testkit.Must(os.ReadFile(file))(t)
-	return string(text)
-}
-
 // sources lists the Lua files, without the ending.
 func sources(t *testing.T) []string {
 	t.Helper()
 	var names []string
 	for _, pattern := range []string{"*.lua", "*/*.lua"} {
-		files := testkit.Must(filepath.Glob(pattern))(t)
-		for _, file := range files {
+		for _, file := range testkit.Must(filepath.Glob(pattern))(t) {
 			names = append(names, strings.TrimSuffix(filepath.ToSlash(file), ".lua"))
 		}
 	}
@@ -97,13 +89,11 @@ func TestReadmeNamesTheCallers(t *testing.T) {
 	}
 	for _, script := range lua.Scripts {
 		called := slices.Sorted(maps.Keys(callers[identifier(script)]))
-		if got, want := listed[string(script)], strings.Join(called, ", "); got != want {
-			t.Errorf("README.md says that %s is called by %q, the code by %q", script, got, want)
-		}
+		testkit.Equal(t, listed[string(script)], strings.Join(called, ", "), "callers of %s in README.md", script)
 	}
 }
 
-// identifier is the name of a script's constant: pacing/pace is Pace, adopt_limits is AdoptLimits.
+// identifier returns the name of a script's constant: Pace for pacing/pace, AdoptLimits for adopt_limits.
 func identifier(script lua.Script) string {
 	var name strings.Builder
 	for word := range strings.SplitSeq(filepath.Base(string(script)), "_") {
@@ -112,13 +102,12 @@ func identifier(script lua.Script) string {
 	return name.String()
 }
 
-// callersOfScripts finds, for each constant of a script, the functions that run the script: those that pass the constant on.
+// callersOfScripts returns the functions that pass the constant of a script on, by constant.
 func callersOfScripts(t *testing.T) map[string]map[string]bool {
 	t.Helper()
-	files := testkit.Must(filepath.Glob("../internal/*/*.go"))(t)
 	callers := make(map[string]map[string]bool)
-	for _, file := range files {
-		if strings.HasSuffix(file, "_test.go") || !strings.Contains(read(t, file), "lua.") {
+	for _, file := range testkit.Must(filepath.Glob("../internal/*/*.go"))(t) {
+		if strings.HasSuffix(file, "_test.go") || !strings.Contains(testkit.Text(t, file), "lua.") {
 			continue
 		}
 		parsed := testkit.Must(parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution))(t)
@@ -147,7 +136,7 @@ func callersOfScripts(t *testing.T) map[string]map[string]bool {
 	return callers
 }
 
-// constant is the name of a constant of this package, "" for another expression.
+// constant returns the name of a constant of the package lua, "" for another expression.
 func constant(expression ast.Expr) string {
 	selector, isSelector := expression.(*ast.SelectorExpr)
 	if !isSelector {
@@ -167,7 +156,7 @@ func TestReadmeListsTheVerdicts(t *testing.T) {
 			listed = append(listed, row[:3])
 		}
 	}
-	numbers := regexp.MustCompile(`(?m)^local ([A-Z_]+) = (\d+)`).FindAllStringSubmatch(read(t, "lib/verdicts.lua"), -1)
+	numbers := regexp.MustCompile(`(?m)^local ([A-Z_]+) = (\d+)`).FindAllStringSubmatch(testkit.Text(t, "lib/verdicts.lua"), -1)
 	names := verdictsInGo(t)
 	const inGoAlone = 1 // Deferred comes from no script
 	if len(numbers) == 0 || len(numbers)+inGoAlone != len(names) || len(numbers) != len(listed) {
@@ -180,13 +169,12 @@ func TestReadmeListsTheVerdicts(t *testing.T) {
 	}
 }
 
-// verdictsInGo lists the constants of the type Verdict, in their order.
+// verdictsInGo returns the constants of the type Verdict in their order.
 func verdictsInGo(t *testing.T) []string {
 	t.Helper()
-	files := testkit.Must(filepath.Glob("../internal/throttle/*.go"))(t)
 	block := regexp.MustCompile(`(?s)const \(\n(\tAdmitted\s+Verdict = iota \+ 1.*?)\n\)`)
-	for _, file := range files {
-		if found := block.FindStringSubmatch(read(t, file)); found != nil {
+	for _, file := range testkit.Must(filepath.Glob("../internal/throttle/*.go"))(t) {
+		if found := block.FindStringSubmatch(testkit.Text(t, file)); found != nil {
 			var names []string
 			for line := range strings.Lines(found[1]) {
 				names = append(names, strings.Fields(line)[0])
@@ -198,7 +186,7 @@ func verdictsInGo(t *testing.T) []string {
 	return nil
 }
 
-// TestReadmeListsTheKeys compares the keys of the README with those that the headers of the scripts name.
+// TestReadmeListsTheKeys compares the keys of the README with the headers of the scripts.
 func TestReadmeListsTheKeys(t *testing.T) {
 	t.Parallel()
 	types := make(map[string]string)
@@ -210,11 +198,9 @@ func TestReadmeListsTheKeys(t *testing.T) {
 	header := regexp.MustCompile(`(?m)^--   \d+…? +([a-z:…]+) +(sorted set|string|hash)\b`)
 	named := make(map[string]bool)
 	for _, script := range lua.Scripts {
-		for _, key := range header.FindAllStringSubmatch(read(t, string(script)+".lua"), -1) {
+		for _, key := range header.FindAllStringSubmatch(testkit.Text(t, string(script)+".lua"), -1) {
 			named[key[1]] = true
-			if types[key[1]] != key[2] {
-				t.Errorf("%s.lua names the key %s, a %s; in README.md it is %q", script, key[1], key[2], types[key[1]])
-			}
+			testkit.Equal(t, types[key[1]], key[2], "type of the key %s of %s.lua in README.md", key[1], script)
 		}
 	}
 	if len(named) < 15 {
@@ -222,7 +208,7 @@ func TestReadmeListsTheKeys(t *testing.T) {
 	}
 }
 
-// pattern is the name of a key as the headers of the scripts write it: with a … for what varies.
+// pattern replaces the variable part of a key by …, as the headers of the scripts do.
 func pattern(key string) string {
 	if fixed, _, varies := strings.Cut(key, "<"); varies {
 		return fixed + "…"

@@ -3,14 +3,13 @@ package main
 import (
 	"encoding/json"
 	"errors"
-	"strings"
 	"testing"
 
 	"github.com/seed-4578ace9/notifier/internal/status"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// The check shows the limits of the running workers, and warns of limits that are set here and differ.
+// check shows the limits of the running workers. It warns of settings here that differ.
 func TestCheckTheWorkersLimits(t *testing.T) {
 	natsServer, _ := limitsServers(t, map[string]string{"SINK": "console"})
 	settings := loadSettings(t).Shared()
@@ -34,18 +33,13 @@ func TestCheckTheWorkersLimits(t *testing.T) {
 	}
 	found, text := checked()
 	if !found.OK || len(found.Limits) != 3 || found.Limits[2] != (shownLevel{Level: "payments", Limit: "70/30m", From: "live"}) {
-		t.Errorf("it finds %+v", found)
+		t.Errorf("got %+v, want three limits, the last one live", found)
 	}
-	for _, want := range []string{
+	testkit.Contains(t, "check", text,
 		`{"mark":"ok","subject":"settings of the workers","detail":"1 answer, and have the settings here"}`,
 		`{"mark":"warn","subject":"limit without effect","detail":"70/30m of payments never denies anything: global above it allows no more than 60/30m"}`,
-	} {
-		if !strings.Contains(text, want) {
-			t.Errorf("it does not print %s:\n%s", want, text)
-		}
-	}
+	)
 	t.Setenv("NOTIFIER_GLOBAL_LIMIT", "50/30m")
-	if _, text := checked(); !strings.Contains(text, "NOTIFIER_GLOBAL_LIMIT is 50/30m on here, 60/30m on pod-1") {
-		t.Errorf("it prints\n%s", text)
-	}
+	_, text = checked()
+	testkit.Contains(t, "check", text, "NOTIFIER_GLOBAL_LIMIT is 50/30m on here, 60/30m on pod-1")
 }

@@ -24,7 +24,7 @@ func TestCheckPrints(t *testing.T) {
 	testkit.Equal(t, c.failures, 1, "failures")
 }
 
-// Errors of the servers come with the settings that are to be looked at.
+// The explanation of a server's error names the setting to look at.
 func TestExplain(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -34,7 +34,7 @@ func TestExplain(t *testing.T) {
 	} {
 		got := explainRedis(errors.New(text))
 		if !strings.HasPrefix(got, text) || !strings.Contains(got, want) {
-			t.Errorf("%q is explained as %q, want %q in it", text, got, want)
+			t.Errorf("%q: got %q, want %q in it", text, got, want)
 		}
 	}
 	for err, want := range map[error]string{
@@ -42,32 +42,27 @@ func TestExplain(t *testing.T) {
 	} {
 		got := explainNATS(fmt.Errorf("connecting to nats: %w", err))
 		if !strings.Contains(got, err.Error()) || !strings.Contains(got, want) {
-			t.Errorf("%q is explained as %q, want %q in it", err, got, want)
+			t.Errorf("%q: got %q, want %q in it", err, got, want)
 		}
 	}
 }
 
-// The check warns of a Redis that forgets, and leaves nothing in it for good.
+// check warns of a Redis without persistence. Each key that it leaves expires.
 func TestCheckOfRedis(t *testing.T) {
 	natsServer, redisServer := servertest.StartNATS(t), servertest.StartRedis(t)
-	setenv(t, map[string]string{"SINK": "console", "NATS_URL": natsServer.URL, "REDIS_URL": redisServer.URL(), "LIMITS": "payments.*=3/1m"})
+	testkit.SetSettings(t, map[string]string{"SINK": "console", "NATS_URL": natsServer.URL, "REDIS_URL": redisServer.URL(), "LIMITS": "payments.*=3/1m"})
 	out, _, err := execute(t.Context(), "", "check")
-	if err != nil {
-		t.Error(err)
-	}
-	for _, want := range []string{"ok    settings\n", "ok    redis: answers", "warn  redis persistence: ", "ok    sink: console", "\nlimits: from this shell's settings: no worker answers\n  ", "payments.*"} {
-		if !strings.Contains(out, want) {
-			t.Errorf("it does not print %q:\n%s", want, out)
-		}
-	}
+	testkit.NoError(t, err)
+	testkit.Contains(t, "check", out, "ok    settings\n", "ok    redis: answers", "warn  redis persistence: ", "ok    sink: console",
+		"\nlimits: from this shell's settings: no worker answers\n  ", "payments.*")
 	for key := range strings.FieldsSeq(redisServer.CLI("KEYS", "*")) {
 		if left := redisServer.CLI("PTTL", key); left == "-1" {
-			t.Errorf("the key %s is left for ever", key)
+			t.Errorf("the key %s has no expiry", key)
 		}
 	}
 }
 
-// A user with half of what functions need is told which right is missing, also where another worker has loaded them.
+// check names the right that a user of functions lacks, also after another worker has loaded them.
 func TestCheckFunctions(t *testing.T) {
 	natsServer, redisServer := servertest.StartNATS(t), servertest.StartRedis(t)
 	for _, test := range []struct{ lacks, prints string }{
@@ -80,17 +75,17 @@ func TestCheckFunctions(t *testing.T) {
 			rights = append(rights, "-"+test.lacks)
 		}
 		redisServer.CLI(rights...)
-		setenv(t, map[string]string{
+		testkit.SetSettings(t, map[string]string{
 			"SINK": "console", "NATS_URL": natsServer.URL, "REDIS_URL": "redis://user:password@" + redisServer.Addr, "REDIS_SCRIPTING": "function",
 		})
 		out, _, err := execute(t.Context(), "", "check")
 		if works := test.lacks == ""; errors.Is(err, errReported) == works || !strings.Contains(out, test.prints) {
-			t.Errorf("without %q: %v\n%s", test.lacks, err, out)
+			t.Errorf("without %q: got %v and\n%s\nwant %q in it", test.lacks, err, out, test.prints)
 		}
 	}
 }
 
-// Servers that are too old, or lack what the scripts need, are named in one sentence.
+// check names servers that are too old, and servers without scripts.
 func TestCheckNamesUnfitServers(t *testing.T) {
 	oldNATS, oldRedis := servertest.OldNATS(t, "2.11.9"), servertest.OldRedis(t, "5.0.14")
 	without := servertest.StartRedis(t, "--rename-command", "EVAL", "", "--rename-command", "EVALSHA", "")
@@ -98,17 +93,13 @@ func TestCheckNamesUnfitServers(t *testing.T) {
 		oldRedis:     "FAIL  redis scripts: Redis 5.0.14 at " + oldRedis + " is older than 6.2: the scripts need ZMSCORE\n",
 		without.Addr: "the server runs no Lua scripts (Valkey 9.1 has them in a module, which loadmodule libvalkeylua.so loads",
 	} {
-		setenv(t, map[string]string{"SINK": "console", "NATS_URL": oldNATS, "REDIS_URL": "redis://" + addr})
+		testkit.SetSettings(t, map[string]string{"SINK": "console", "NATS_URL": oldNATS, "REDIS_URL": "redis://" + addr})
 		out, _, err := execute(t.Context(), "", "check")
 		if !errors.Is(err, errReported) {
 			t.Errorf("the error is %v, want %v", err, errReported)
 		}
 		host := strings.TrimPrefix(oldNATS, "nats://")
-		for _, want := range []string{"FAIL  nats: nats-server 2.11.9 at " + host + " is older than 2.12: the room needs message schedules\n", want} {
-			if !strings.Contains(out, want) {
-				t.Errorf("it does not print %q:\n%s", want, out)
-			}
-		}
+		testkit.Contains(t, "check", out, "FAIL  nats: nats-server 2.11.9 at "+host+" is older than 2.12: the room needs message schedules\n", want)
 	}
 	requireFailure(t, exitFailure, "dlq list", "nats-server 2.11.9 at ")
 }

@@ -11,22 +11,22 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// completed are the words that a shell offers for the last word of a command line.
+// completed are the completions of a command line's last word.
 func completed(t *testing.T, line string) string {
 	t.Helper()
 	output, _, err := execute(t.Context(), "", append([]string{"__complete"}, strings.Split(line, " ")...)...)
 	testkit.NoError(t, err)
 	words, noFiles := strings.CutSuffix(output, ":4\n") // cobra.ShellCompDirectiveNoFileComp
 	if !noFiles {
-		t.Errorf("%q offers files: %q", line, output)
+		t.Errorf("%q: got %q, want no files", line, output)
 	}
 	return strings.TrimSpace(strings.ReplaceAll(words, "\n", " "))
 }
 
-// The shell is offered what the running workers know, beside the closed sets.
+// Completions come from the running workers and from closed sets.
 func TestCompletion(t *testing.T) {
 	natsServer := servertest.StartNATS(t)
-	setenv(t, map[string]string{"NATS_URL": natsServer.URL, "LIMITS": "mine=1/1h"})
+	testkit.SetSettings(t, map[string]string{"NATS_URL": natsServer.URL, "LIMITS": "mine=1/1h"})
 	report := status.Report{
 		Worker:     status.Worker{Name: "a", Settings: map[string]string{"NOTIFIER_LIMITS": "payments=40/30m,debug.*=none"}},
 		Limits:     []status.Limit{{Level: "global"}, {Level: "category", Path: "search"}},
@@ -59,19 +59,19 @@ func TestCompletion(t *testing.T) {
 
 func joinedReasons() string { return strings.ReplaceAll(joinReasons(), ",", "") }
 
-// Without workers, the settings say what there is. Faults are not told: a shell would take the message for words.
+// Without workers the completions come from the settings. Faults print nothing, since a shell would offer the message.
 func TestCompletionWithoutWorkers(t *testing.T) {
 	settings := map[string]string{"NATS_URL": "nats://" + unused(t), "LIMITS": "payments=1/1h,debug.*=none", "GUARANTEES": "search=5"}
-	setenv(t, settings)
+	testkit.SetSettings(t, settings)
 	testkit.Equal(t, completed(t, "publish "), "payments search", "without NATS")
 	settings["GLOBAL_LIMIT"] = "lots"
-	setenv(t, settings)
+	testkit.SetSettings(t, settings)
 	testkit.Equal(t, completed(t, "publish "), "", "with wrong settings")
 }
 
-// A command that is written nearly right is asked for.
+// The error of a misspelt command names the closest one.
 func TestDidYouMean(t *testing.T) {
-	setenv(t, map[string]string{"NATS_URL": servertest.StartNATS(t).URL})
+	testkit.SetSettings(t, map[string]string{"NATS_URL": servertest.StartNATS(t).URL})
 	for line, want := range map[string]string{
 		"pubish":                 "did you mean 'notifier publish'?",
 		"dlq lsit":               "did you mean 'notifier dlq list'?",
@@ -81,7 +81,7 @@ func TestDidYouMean(t *testing.T) {
 	} {
 		requireFailure(t, exitUsage, line, want)
 	}
-	// A path may be named so: it is taken for one, and the question goes beside the answer.
+	// An unknown word below limits is a path. The suggestion goes to standard error.
 	_, problems, _ := execute(t.Context(), "", "limits", "histroy")
 	testkit.Equal(t, problems, "histroy is taken for a category; did you mean 'notifier limits history'?\n", "problems")
 	_, problems, _ = execute(t.Context(), "", "limits", "payments")

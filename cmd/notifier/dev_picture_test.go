@@ -37,7 +37,7 @@ func TestFold(t *testing.T) {
 	}
 }
 
-// shortGuide is one with a command that needs settings.
+// shortGuide has a command that needs settings.
 var shortGuide = guide{
 	title: "notifier dev --storm 50", limits: []string{"global 30/30s"},
 	places: []place{
@@ -46,7 +46,7 @@ var shortGuide = guide{
 	},
 }
 
-// A command stands beside its address where there is room, else below it, in rows that a shell takes for one line.
+// A command stands beside its address if there is room, else below it. A shell reads its rows as one line.
 func TestGuide(t *testing.T) {
 	t.Parallel()
 	const address = "limits   global 30/30s\nNATS     nats://127.0.0.1:41234"
@@ -62,7 +62,7 @@ func TestGuide(t *testing.T) {
 	}
 }
 
-// A URL with a password is not shown. One without has to be given to each command.
+// A URL with a password is not shown. A URL without one is shown as the assignment of its setting.
 func TestServersOfSettings(t *testing.T) {
 	t.Parallel()
 	secret := namedServer("NOTIFIER_REDIS_URL", config.NewSecret("redis://:secret@localhost:1/0"))
@@ -71,7 +71,7 @@ func TestServersOfSettings(t *testing.T) {
 	testkit.EqualSlices(t, open.assignment, []string{"NOTIFIER_REDIS_URL='redis://localhost:1?addr=a&addr=b'"}, "a URL without")
 }
 
-// newTestPicture is a picture that nobody draws, with a guide, limits and lines.
+// newTestPicture makes a picture with a guide, limits and lines.
 func newTestPicture(t *testing.T, out *bytes.Buffer) *picture {
 	t.Helper()
 	all, _ := counted(t)
@@ -82,7 +82,7 @@ func newTestPicture(t *testing.T, out *bytes.Buffer) *picture {
 	return p
 }
 
-// The picture has as many rows as there are, none too long, and the newest line is the last one. On small terminals the guide goes first.
+// The picture fits the terminal and ends with the newest line. Small terminals have no guide.
 func TestPictureFits(t *testing.T) {
 	t.Parallel()
 	p := newTestPicture(t, new(bytes.Buffer))
@@ -98,22 +98,17 @@ func TestPictureFits(t *testing.T) {
 			}
 		}
 	}
-	shown := strings.Join(p.rows(80, 23), "\n")
-	for _, want := range []string{
+	testkit.Contains(t, "23 rows", strings.Join(p.rows(80, 23), "\n"),
 		"notifier dev --storm 50   running 0s   Ctrl-C ends it with a table\n", "nats://127.0.0.1:41234", "events 10  sent 3",
 		"full: global, next slot in 12s", "payments 6/30s    [####################] 6 of 6, full, next slot in 20s", "\nline 298\n",
-	} {
-		if !strings.Contains(shown, want) {
-			t.Errorf("there is no %q in:\n%s", want, shown)
-		}
-	}
+	)
 	small := strings.Join(p.rows(80, 10), "\n")
 	if strings.Contains(small, "nats://") || !strings.Contains(small, "events 10  sent 3") || strings.Contains(small, "\x1b") {
-		t.Errorf("ten rows are:\n%s", small)
+		t.Errorf("got\n%s\nwant totals without a guide and colours", small)
 	}
 }
 
-// Each write leaves the terminal as it was, so that nothing has to be restored after a crash. A terminal of another size is cleared.
+// Each frame restores the modes of the terminal. A resized terminal is cleared.
 func TestPictureLeavesNothing(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -129,21 +124,19 @@ func TestPictureLeavesNothing(t *testing.T) {
 	for _, columns := range []int64{80, 40} {
 		frame := draw(columns)
 		if !strings.HasSuffix(frame, clearOfRight+wrap+showCursor) || strings.Count(frame, nextRow) != 23 || !strings.Contains(frame, clearAll) {
-			t.Errorf("%d columns: %q", columns, frame)
+			t.Errorf("%d columns: got %q, want a cleared frame of 24 rows", columns, frame)
 		}
-		if full := strings.Repeat("-", int(columns)); !strings.Contains(frame, clearOfRight+full+nextRow) {
-			t.Errorf("%d columns: the last character of a full row is cleared in %q", columns, frame)
-		}
+		testkit.Contains(t, "frame with a full row", frame, clearOfRight+strings.Repeat("-", int(columns))+nextRow)
 	}
 	testkit.Equal(t, draw(40), "", "a frame that would be the same")
 	_, _ = p.Write([]byte("one more\n"))
 	if frame := draw(40); !strings.Contains(frame, "one more") || strings.Contains(frame, clearAll) {
-		t.Errorf("after one more line: %q", frame)
+		t.Errorf("after one more line: got %q, want the line in an uncleared frame", frame)
 	}
 	testkit.AtMost(t, len(p.scrolled), maxScrolled, "lines that are kept")
 }
 
-// The last frame has the last lines. What is written later follows it.
+// The last frame has the last line. Later writes follow the frame.
 func TestPictureEnds(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -152,11 +145,11 @@ func TestPictureEnds(t *testing.T) {
 	p.close()
 	_, _ = p.Write([]byte("after it\n"))
 	if !strings.Contains(out.String(), "the last line") || !strings.HasSuffix(out.String(), showCursor+"after it\n") {
-		t.Errorf("it writes %q", &out)
+		t.Errorf("got %q, want the last line, and the later one behind the frame", &out)
 	}
 }
 
-// Every category of the storm has titles with a severity, and each event can be published.
+// publish accepts each event of the storm.
 func TestStormKinds(t *testing.T) {
 	t.Parallel()
 	testkit.Equal(t, len(stormKinds), 20, "categories")
@@ -166,11 +159,11 @@ func TestStormKinds(t *testing.T) {
 		category, body := drawStormEvent()
 		accepting.subject = "notify." + category
 		if err := accepting.acceptable([]byte(body)); err != nil || strings.Contains(body, "%!") {
-			t.Fatalf("%s: %v", body, err)
+			t.Fatalf("%s: got %v, want an event that publish accepts", body, err)
 		}
 	}
 	if !slices.IsSortedFunc(incidents, func(a, b incident) int { return cmp.Compare(a.at, b.at) }) {
-		t.Error("incidents are not in the order of their times")
+		t.Error("got incidents in another order than that of their times")
 	}
 	testkit.Equal(t, incidentAt(len(incidents)+1), incidentRound+incidents[1].at, "the second incident of the second round")
 }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"io"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,7 +19,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// counted is a tally of some events of two categories, and how many dead letters it has told of.
+// counted makes a tally with events of two categories. told has an entry for each dead letter.
 func counted(t *testing.T) (all *tally, told *[]bool) {
 	t.Helper()
 	told = new([]bool)
@@ -39,14 +38,12 @@ func counted(t *testing.T) (all *tally, told *[]bool) {
 	return all, told
 }
 
-// situationOf is what dev shows of a tally and of limits.
 func situationOf(all *tally, states ...limitState) situation {
 	s := situation{limits: states}
 	s.counts, s.waiting = all.now()
 	return s
 }
 
-// Limits of which the last word is full.
 var (
 	globalFree   = limitState{path: "global", limit: "30/30s", used: 29, size: 30}
 	globalFull   = limitState{path: "global", limit: "30/30s", used: 30, size: 30, full: true, wait: 11*time.Second + 1}
@@ -55,7 +52,6 @@ var (
 	mutedFull    = limitState{path: "debug", limit: "0/30s", full: true}
 )
 
-// The totals tell every outcome, and whether slots are free.
 func TestTotals(t *testing.T) {
 	t.Parallel()
 	all, told := counted(t)
@@ -77,7 +73,7 @@ func TestTotals(t *testing.T) {
 	testkit.Equal(t, situation{unknown: true}.slots(), "the limits cannot be asked", "slots without Redis")
 }
 
-// A line of totals is printed when a count changes, or a limit becomes full or opens. The time to the next slot alone is no change.
+// Totals are printed when a count changes and when a limit becomes full or opens. The time to the next slot is no change.
 func TestTotalsOnlyOfChanges(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -99,11 +95,11 @@ func TestTotalsOnlyOfChanges(t *testing.T) {
 		testkit.Equal(t, strings.Count(out.String(), "\n"), printed, "lines after step %d", i)
 	}
 	if !strings.HasPrefix(out.String(), "totals  events 10  sent 3") || strings.Contains(out.String(), "\x1b") {
-		t.Errorf("it prints %q", &out)
+		t.Errorf("got %q, want one line of totals without colours", &out)
 	}
 }
 
-// The table has a row for each category, and no columns that are always zero.
+// The table has a row for each category. Columns of zeros are left out.
 func TestDevTable(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -121,7 +117,7 @@ func TestDevTable(t *testing.T) {
 	testkit.Equal(t, out.String(), "\n0 events in 1s\n", "a table of nothing")
 }
 
-// The categories that are counted by name are bounded, and so are the rows of the table.
+// The number of named categories and the number of rows are bounded.
 func TestDevTableIsBounded(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -132,11 +128,11 @@ func TestDevTableIsBounded(t *testing.T) {
 	testkit.NoError(t, all.printTable(&out, time.Second))
 	testkit.Equal(t, strings.Count(out.String(), "\n"), maxTableRows+6, "lines")
 	if !strings.Contains(out.String(), otherCategories+"  ") || !strings.Contains(out.String(), "971 categories are not shown") {
-		t.Errorf("it prints:\n%s", &out)
+		t.Errorf("got\n%s\nwant the other categories and their number", &out)
 	}
 }
 
-// What is full is asked of the limits in force, also where no event was denied by them yet.
+// A limit may be full before it has denied an event.
 func TestLimitsNow(t *testing.T) {
 	t.Parallel()
 	d := &dev{}
@@ -158,11 +154,11 @@ func TestLimitsNow(t *testing.T) {
 		return throttle.Explanation{}, errors.New("redis is unavailable")
 	}
 	if states, unknown := d.limitsNow(t.Context(), gone); states != nil || !unknown {
-		t.Errorf("without Redis: %v, %t", states, unknown)
+		t.Errorf("without Redis: got %v, %t, want no limits and true", states, unknown)
 	}
 }
 
-// A storm has short limits, unless one is set, and frequent digests, unless their interval is.
+// A storm has short limits and frequent digests, unless the settings name others.
 func TestDemoLimits(t *testing.T) {
 	for name, test := range map[string]struct {
 		storm                      int
@@ -178,7 +174,7 @@ func TestDemoLimits(t *testing.T) {
 		"digests are off": {50, map[string]string{"SUMMARY_INTERVAL": "0"}, "30/30s", "6/30s", "0s"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			setenv(t, test.set)
+			testkit.SetSettings(t, test.set)
 			d := dev{storm: test.storm}
 			settings, _, err := config.Load(d.options())
 			testkit.NoError(t, err)
@@ -189,21 +185,16 @@ func TestDemoLimits(t *testing.T) {
 	}
 }
 
-// Lines of several writers do not run into each other.
 func TestLines(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	l := &lines{out: &out}
-	var writers sync.WaitGroup
-	for range 10 {
-		writers.Go(func() {
-			for range 100 {
-				_, _ = io.WriteString(l, "a whole line\n")
-			}
-		})
-	}
-	writers.Wait()
+	testkit.AtOnce(10, func(int) {
+		for range 100 {
+			_, _ = io.WriteString(l, "a whole line\n")
+		}
+	})
 	if out.String() != strings.Repeat("a whole line\n", 1000) {
-		t.Error("lines have run into each other")
+		t.Errorf("got %q, want whole lines", &out)
 	}
 }

@@ -11,16 +11,16 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// What was started last is stopped first, and a step that fails keeps none from its turn.
+// Steps are stopped in reverse order. A failed step does not stop the others.
 func TestLifecycle(t *testing.T) {
 	t.Parallel()
 	errStep := errors.New("it did not stop")
 	var stopped []string
-	l := &lifecycle{timeout: patience}
+	l := &lifecycle{timeout: testkit.Patience}
 	step := func(name string, err error) {
 		l.add(name, func(ctx context.Context) error {
 			if _, bounded := ctx.Deadline(); !bounded || ctx.Err() != nil {
-				t.Errorf("%s: it is stopped without a deadline, or too late", name)
+				t.Errorf("%s: got the context %v, want one that has a deadline and has not ended", name, ctx)
 			}
 			stopped = append(stopped, name)
 			return err
@@ -40,7 +40,7 @@ func TestLifecycle(t *testing.T) {
 	}
 }
 
-// All steps share one deadline: one that hangs is left behind, and the others are stopped all the same.
+// All steps share one deadline. A step that hangs does not keep the others running.
 func TestLifecycleTimeout(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -55,10 +55,10 @@ func TestLifecycleTimeout(t *testing.T) {
 		start := time.Now()
 		err := l.stop()
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "a task that hangs") {
-			t.Errorf("the error is %v, want that the task is left behind", err)
+			t.Errorf("got %v, want the deadline and the name of the task", err)
 		}
 		if took := time.Since(start); took != 5*time.Second || !reached {
-			t.Errorf("it took %v, and the other step was stopped: %t", took, reached)
+			t.Errorf("took %v, the other step was stopped: %t, want 5s and true", took, reached)
 		}
 		close(hang)
 	})

@@ -20,13 +20,12 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// inForce has Redis know a state of the limits, as after calls that were made with it.
+// inForce writes a state of the limits to Redis, as a worker's calls do.
 func inForce(t *testing.T, redisServer *servertest.Redis, p limits.Position) {
 	t.Helper()
 	redisServer.CLI("set", "{notifier}:limits", fmt.Sprintf("%d %d 1766000000000000", p.Generation, p.Revision), "px", "3600000")
 }
 
-// wantInForce asks Redis which state is.
 func wantInForce(t *testing.T, want limits.Position) {
 	t.Helper()
 	l := &limitsCommand{settings: loadSettings(t)}
@@ -43,7 +42,7 @@ var (
 	aGeneration = regexp.MustCompile(`of generation \d+ \(\S+\)`)
 )
 
-// withoutTimes replaces what differs between runs.
+// withoutTimes replaces times and generations, which differ between runs.
 func withoutTimes(text string) string {
 	text = aGeneration.ReplaceAllString(aTime.ReplaceAllString(text, "then"), "of a generation")
 	return strings.TrimSuffix(fields(text), "\n")
@@ -58,9 +57,7 @@ func TestLimitsAdopt(t *testing.T) {
 
 	inForce(t, redisServer, limits.Position{Generation: 1 << 50, Revision: 7})
 	const stale = "\nworkers that read this take no events, since newer limits are in force: revision 7 of a generation; see limits adopt"
-	if shown := withoutTimes(mustLimits(t, "")); !strings.Contains(shown, stale) {
-		t.Errorf("limits prints\n%s", shown)
-	}
+	testkit.Contains(t, "limits", withoutTimes(mustLimits(t, "")), stale)
 	requireCheck(t, "FAIL live limits: bucket notifier-limits holds revision 2 of a generation, which is older than what is in force, "+
 		"revision 7 of a generation:")
 	requireLimits(t, "adopt --yes",
@@ -72,27 +69,23 @@ func TestLimitsAdopt(t *testing.T) {
 		"in force is revision 3 of a generation, in the place of revision 7 of a generation",
 	)
 	requireLimits(t, "adopt --yes", "nothing to adopt: the bucket holds revision 3 of a generation, in force is revision 3 of a generation")
-	if history := withoutTimes(mustLimits(t, "history")); !strings.HasSuffix(history, "\n3 then - (adopted) in the place of revision 7 of a generation") {
-		t.Errorf("the history is\n%s", history)
-	}
+	testkit.Contains(t, "limits history", withoutTimes(mustLimits(t, "history")), "\n3 then - (adopted) in the place of revision 7 of a generation")
 	requireCheck(t, "ok live limits: bucket notifier-limits holds revision 3 of a generation")
 	if shown := mustLimits(t, ""); strings.Contains(shown, "take no events") {
-		t.Errorf("limits prints\n%s", shown)
+		t.Errorf("got\n%s\nwant no stale workers", shown)
 	}
 
-	// The overrides that there are after a rollback are still those of the limits alone.
 	requireLimits(t, "rollback 1", "changed: shadow errors")
 }
 
 // requireCheck looks for a line of what check prints.
 func requireCheck(t *testing.T, want string) {
 	t.Helper()
-	if out, _, _ := execute(t.Context(), "", "check"); !strings.Contains("\n"+withoutTimes(out), "\n"+want) {
-		t.Errorf("check prints\n%s\nwant %q in it", out, want)
-	}
+	out, _, _ := execute(t.Context(), "", "check")
+	testkit.Contains(t, "check", "\n"+withoutTimes(out), "\n"+want)
 }
 
-// answered adopts the limits as a person who is asked and answers does.
+// answered adopts the limits with this input from the person at the terminal.
 func answered(t *testing.T, answer io.Reader) (out, problems string, err error) {
 	t.Helper()
 	var o, p strings.Builder
@@ -105,7 +98,7 @@ func answered(t *testing.T, answer io.Reader) (out, problems string, err error) 
 	return withoutTimes(o.String()), p.String(), err
 }
 
-// A person is asked, and only a yes changes anything.
+// adopt asks for confirmation. Only a yes changes the state in force.
 func TestLimitsAdoptAsks(t *testing.T) {
 	_, redisServer := limitsServers(t, nil)
 	mustLimits(t, "")
@@ -113,19 +106,17 @@ func TestLimitsAdoptAsks(t *testing.T) {
 	inForce(t, redisServer, newer)
 	out, problems, err := answered(t, strings.NewReader("n\n"))
 	if err != nil || problems != "Put the bucket's state in force? [y/N] " || !strings.HasSuffix(out, "the bucket overrides no limit") {
-		t.Errorf("it prints %q and asks %q, %v", out, problems, err)
+		t.Errorf("got %q, the question %q and %v, want no change", out, problems, err)
 	}
 	wantInForce(t, newer)
 	out, _, err = answered(t, strings.NewReader("y\n"))
 	if err != nil || !strings.HasSuffix(out, "\nin force is revision 1 of a generation, in the place of revision 7 of a generation") {
-		t.Errorf("it prints %q, %v", out, err)
+		t.Errorf("got %q and %v, want the state in force", out, err)
 	}
-	if history := withoutTimes(mustLimits(t, "history")); !strings.Contains(history, "1 then ann (adopted)") {
-		t.Errorf("the history is\n%s", history)
-	}
+	testkit.Contains(t, "limits history", withoutTimes(mustLimits(t, "history")), "1 then ann (adopted)")
 }
 
-// What changed after it was shown is not adopted.
+// A state that changed after it was shown is not adopted.
 func TestLimitsAdoptOfAnotherState(t *testing.T) {
 	_, redisServer := limitsServers(t, nil)
 	mustLimits(t, "")
@@ -148,7 +139,6 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// Without a bucket, check says what that means.
 func TestCheckOfLimitsWithoutBucket(t *testing.T) {
 	_, redisServer := limitsServers(t, map[string]string{"NATS_PROVISION": "false", "SINK": "console"})
 	const absent = "live limits: looking for bucket \"notifier-limits\": the limits bucket is absent; "
@@ -179,7 +169,7 @@ func TestNATSUser(t *testing.T) {
 		{map[string]string{"NATS_CREDS_FILE": creds}, "ann"},
 		{map[string]string{"NATS_CREDS_FILE": broken}, ""},
 	} {
-		setenv(t, test.settings)
+		testkit.SetSettings(t, test.settings)
 		testkit.Equal(t, natsUser(loadSettings(t).NATS), test.want, "the user of %v", test.settings)
 	}
 }

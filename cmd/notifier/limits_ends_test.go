@@ -1,8 +1,6 @@
 package main
 
 import (
-	"encoding/json"
-	"strings"
 	"testing"
 	"time"
 
@@ -12,7 +10,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// A limit with an end is shown with it everywhere, and what follows is said. The history tells when, who, and what was before.
+// Every output shows the end of a limit. The history shows who set it, when, and the value before.
 func TestLimitsThatEnd(t *testing.T) {
 	natsServer, _ := limitsServers(t, nil)
 	for _, change := range [][2]string{
@@ -41,27 +39,22 @@ func TestLimitsThatEnd(t *testing.T) {
 		"4 then - search (unset) 8/30m for 1h30m, until then",
 		"5 then - shadow category (unset) 9/30m for 1w, until then",
 	)
-	var history shownHistory
-	testkit.NoError(t, json.Unmarshal([]byte(mustLimits(t, "history --json")), &history))
+	history := decoded[shownHistory](t, "limits history --json")
 	bob := history.Changes[1]
 	if len(history.Changes) != 5 || bob.By != "bob" || bob.Level != "payments" || *bob.Old != "5/30m" || bob.New != "6/30m" ||
 		bob.Until.Sub(bob.At).Round(time.Second) != 2*time.Hour {
-		t.Errorf("as JSON: %+v", history)
+		t.Errorf("got %+v, want five changes, the second by bob for 2h", history)
 	}
-	var shown shownLimits
-	testkit.NoError(t, json.Unmarshal([]byte(mustLimits(t, "--json")), &shown))
+	shown := decoded[shownLimits](t, "limits --json")
 	if len(shown.Levels) < 4 || shown.Levels[2].Until.IsZero() || !shown.Levels[1].Until.IsZero() {
-		t.Errorf("as JSON: %+v", shown.Levels)
+		t.Errorf("got %+v, want an end of the third level alone", shown.Levels)
 	}
-	if path := withoutTimes(mustLimits(t, "search")); !strings.Contains(path, "search search 8/30m live until then 0 of 8") {
-		t.Errorf("the path shows\n%s", path)
-	}
+	testkit.Contains(t, "limits search", withoutTimes(mustLimits(t, "search")), "search search 8/30m live until then 0 of 8")
 	kv := testkit.Must(servertest.JetStream(t, natsServer.URL).KeyValue(t.Context(), "notifier-limits"))(t)
 	testkit.Must(kv.PutString(t.Context(), "payments", "lots"))(t)
 	requireFailure(t, exitFailure, "limits set payments 1/1h --for 1h", "cannot be in force again", "unset it first")
 }
 
-// A time says its zone.
 func TestTimesHaveAZone(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 22, 16, 40, 3, 0, time.UTC)
@@ -74,7 +67,7 @@ func TestTimesHaveAZone(t *testing.T) {
 	}
 }
 
-// A digest says for how long a limit was set, and names nobody for its end.
+// A digest shows the duration of a limit. The end of a limit has no author.
 func TestDigestOfEnds(t *testing.T) {
 	t.Parallel()
 	at := time.Now()

@@ -9,7 +9,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// The log names the rules as they are configured, with a bound to their number.
+// The log lists the rules in the form of the settings, up to a bound.
 func TestLimitTexts(t *testing.T) {
 	t.Parallel()
 	texts := func(rules string, guarantees ...limits.Guarantee) []string {

@@ -16,28 +16,23 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// limitsServers sets the settings to these, and to servers of their own.
+// limitsServers starts NATS and Redis, and sets the settings to them and to these.
 func limitsServers(t *testing.T, settings map[string]string) (*servertest.NATS, *servertest.Redis) {
 	t.Helper()
 	natsServer, redisServer := servertest.StartNATS(t), servertest.StartRedis(t)
 	all := map[string]string{"NATS_URL": natsServer.URL, "REDIS_URL": redisServer.URL()}
 	maps.Copy(all, settings)
-	setenv(t, all)
+	testkit.SetSettings(t, all)
 	return natsServer, redisServer
 }
 
-// mustLimits runs a command line that has to work, and returns the words of what it prints.
+// mustLimits runs a command line without an error and returns the words of its output.
 func mustLimits(t *testing.T, line string) string {
 	t.Helper()
-	arguments := strings.Split(strings.TrimSpace("limits "+line), " ")
-	output, problems, err := execute(t.Context(), "", arguments...)
-	if err != nil || problems != "" {
-		t.Errorf("limits %s: %v, %q", line, err, problems)
-	}
-	return strings.TrimSuffix(fields(output), "\n")
+	return strings.TrimSuffix(fields(mustRun(t, "", strings.Split(strings.TrimSpace("limits "+line), " ")...)), "\n")
 }
 
-// requireLimits runs a command line that has to work, and compares the words of what it prints. Times and generations count as equal.
+// requireLimits runs a command line without an error and compares the words of its output, without times and generations.
 func requireLimits(t *testing.T, line string, want ...string) {
 	t.Helper()
 	if line == "" {
@@ -49,13 +44,18 @@ func requireLimits(t *testing.T, line string, want ...string) {
 const limitsHeading = "LEVEL LIMIT FROM USED"
 
 func TestLimits(t *testing.T) {
-	limitsServers(t, map[string]string{"CATEGORY_LIMIT": "10/30m", "LIMITS": "payments=40/30m,debug.*=none"})
+	limitsServers(t, map[string]string{
+		"CATEGORY_LIMIT": "10/30m", "LIMITS": "payments=40/30m,debug.*=none", "SHADOW_LIMITS": "global=25/30m,category=11/30m,a.*=1/1h",
+	})
 	requireLimits(t, "",
 		limitsHeading,
 		"global 100/30m default 0 of 100",
 		"category 10/30m environment 0 of 10",
 		"payments 40/30m environment 0 of 40",
 		"debug.* none environment",
+		"shadow global 25/30m environment",
+		"shadow category 11/30m environment",
+		"shadow a.* 1/1h environment",
 		"revision 0 of the bucket notifier-limits",
 	)
 	for _, change := range [][2]string{
@@ -75,7 +75,9 @@ func TestLimits(t *testing.T) {
 		"payments 50/30m live 0 of 50",
 		"debug.* token:100/1h;burst=20 live 0 of 20",
 		"errors.disk 0/1h live 0 of 0",
+		"shadow global 25/30m environment",
 		"shadow category 5/30m live",
+		"shadow a.* 1/1h environment",
 		"revision 6 of the bucket notifier-limits",
 	)
 	requireLimits(t, "history",
@@ -95,39 +97,21 @@ func TestLimits(t *testing.T) {
 		"category 10/30m environment 0 of 10",
 		"payments 50/30m live 0 of 50",
 		"debug.* none environment",
+		"shadow global 25/30m environment",
+		"shadow category 11/30m environment",
+		"shadow a.* 1/1h environment",
 		"revision 10 of the bucket notifier-limits",
 	)
 }
 
-// Guarantees, and the shadow limits of the settings, are shown too.
-func TestLimitsOfTheSettings(t *testing.T) {
-	limitsServers(t, map[string]string{
-		"GLOBAL_LIMIT": "30/30m", "GUARANTEES": "security=20", "SHADOW_LIMITS": "global=25/30m,category=10/30m,a.*=1/1h",
-	})
-	mustLimits(t, "set category 7/1h --shadow")
-	requireLimits(t, "",
-		limitsHeading,
-		"global 30/30m environment 0 of 30",
-		"category 10/30m default 0 of 10",
-		"shadow global 25/30m environment",
-		"shadow category 7/1h live",
-		"shadow a.* 1/1h environment",
-		"20 slots of each global window belong to security",
-		"revision 1 of the bucket notifier-limits",
-	)
-}
-
-// limitsFaults has command lines that cannot be carried out, their status, and what the errors say.
+// limitsFaults are command lines with their status and error.
 var limitsFaults = []struct {
 	line   string
 	status int
 	says   string
 }{
 	{"set payments lots", exitUsage, "<count>/<window>"},
-	{"set payments bucket:1/1h", exitUsage, "not one of the algorithms"},
 	{"set Payments 1/1h", exitUsage, "upper-case"},
-	{"set payments..x 1/1h", exitUsage, "empty"},
-	{"set pay* 1/1h", exitUsage, "pay*"},
 	{"set payments.= 1/1h", exitUsage, "payments.="}, // the key of a wildcard
 	{"set shadow/payments 1/1h", exitUsage, "shadow/payments"},
 	{"set * 1/1h", exitUsage, "use category"},
@@ -138,16 +122,14 @@ var limitsFaults = []struct {
 	{"unset errors", exitFailure, "no such override is set"},
 	{"unset payments --shadow", exitFailure, "no such override is set"},
 	{"set payments 2/1h --for 0s", exitUsage, "--for 0s is not between 1s and 366d"},
-	{"set payments 2/1h --for 500ms", exitUsage, "--for 500ms is not between"},
 	{"set payments 2/1h --for 367d", exitUsage, "--for 367d is not between"},
 	{"set payments 2/1h --for -2h", exitUsage, "not a valid duration"},
-	{"set payments 2/1h --for soon", exitUsage, "not a valid duration"},
 	{"unset payments --for 2h", exitUsage, "unknown flag"},
 	{"rollback 0", exitFailure, "there is no revision 0, the newest is 1"},
 	{"rollback 2", exitFailure, "there is no revision 2, the newest is 1"},
 }
 
-// What is wrong with a change has status 2, what cannot be done has status 1, and neither changes anything.
+// A wrong change has status 2. An impossible one has status 1. Neither changes a limit.
 func TestLimitsFaults(t *testing.T) {
 	limitsServers(t, map[string]string{"GUARANTEES": "security=20"})
 	mustLimits(t, "set payments 1/1h")
@@ -164,7 +146,7 @@ func TestLimitsFaults(t *testing.T) {
 	)
 }
 
-// Who may not create the bucket sees the limits of the settings, and can change nothing.
+// Without the bucket the list has the limits of the settings. Changes fail.
 func TestLimitsWithoutBucket(t *testing.T) {
 	limitsServers(t, map[string]string{"NATS_PROVISION": "false", "LIMITS_BUCKET": "team-limits"})
 	requireLimits(t, "",
@@ -180,7 +162,7 @@ func TestLimitsWithoutBucket(t *testing.T) {
 	requireFailure(t, exitUsage, "limits set payments lots")
 }
 
-// Without Redis the limits are shown, and the status is that of a failure.
+// Without Redis the list has no usage, and the status is 1.
 func TestLimitsWithoutRedis(t *testing.T) {
 	_, redisServer := limitsServers(t, map[string]string{"REDIS_TIMEOUT": "200ms"})
 	redisServer.Kill()
@@ -191,7 +173,7 @@ func TestLimitsWithoutRedis(t *testing.T) {
 		"revision 1 of the bucket notifier-limits\nno worker answers: these are the limits of the settings here", "it prints")
 }
 
-// Values that workers ignore are named, and do not stand in the way of changes.
+// The list names values that workers ignore. They do not prevent changes.
 func TestLimitsOfBadValues(t *testing.T) {
 	natsServer, _ := limitsServers(t, map[string]string{"GUARANTEES": "security=20"})
 	mustLimits(t, "set payments 5/1h")
@@ -200,25 +182,20 @@ func TestLimitsOfBadValues(t *testing.T) {
 		testkit.Must(kv.PutString(t.Context(), key, value))(t)
 	}
 	mustLimits(t, "set errors 1/1h")
-	shown := mustLimits(t, "")
-	for _, want := range []string{
+	testkit.Contains(t, "limits", mustLimits(t, ""),
 		"\nglobal 100/30m default 0 of 100\n", "\nerrors 1/1h live 0 of 1\n", "\npayments 5/1h live 0 of 5\n",
 		`keep its last good limit: limit "lots"`, "keep its last good limit: guarantees of 20 slots", `keep its last good limit: "*" is reserved`,
 		"workers ignore what payments is set to in revision ", "\nrevision 5 of the bucket",
-	} {
-		if !strings.Contains(shown, want) {
-			t.Errorf("it does not print %q:\n%s", want, shown)
-		}
-	}
+	)
 	for _, line := range []string{"unset global", "set payments 6/1h", "unset *"} {
 		mustLimits(t, line)
 	}
 	if shown := mustLimits(t, ""); strings.Contains(shown, "workers ignore") || !strings.Contains(shown, "\npayments 6/1h live 0 of 6\n") {
-		t.Errorf("after the values are good it prints\n%s", shown)
+		t.Errorf("after a repair: got\n%s\nwant no ignored value", shown)
 	}
 }
 
-// admit has events of a category evaluated by these settings and the live limits, and all admitted.
+// admit takes slots for events of a category. Each event must be admitted.
 func admit(t *testing.T, category string, events int) {
 	t.Helper()
 	settings := loadSettings(t)
@@ -237,15 +214,14 @@ func admit(t *testing.T, category string, events int) {
 	}
 }
 
-// usedByCategory has how many events of each category are admitted.
+// usedByCategory is the number of admitted events of each category.
 var usedByCategory = map[string]int{
 	"errors": 3, "disk": 5, "disk.full": 1, // the deeper one counts at its first level
 	"payments.cards": 2, "payments.refunds": 4, "payments.refunds.failed": 1,
 	"any.slow": 2, "queue": 1, "jobs.a": 2, "jobs.b": 3,
 }
 
-// What is used is right for each kind of level and algorithm. Prefixes of other deployments that match this one's as a pattern, or that
-// it matches, make no difference.
+// Usage is counted for each kind of level and each algorithm. Deployments whose prefixes look like patterns of each other do not mix.
 func TestLimitsUsed(t *testing.T) {
 	const prefix, windows = `a*b?[c-d]\x`, "100/30m+fixed:90/366d"
 	limitsServers(t, map[string]string{
@@ -275,12 +251,10 @@ func TestLimitsUsed(t *testing.T) {
 	)
 	// A changed limit is compared with what was used before.
 	mustLimits(t, "set disk 2/30m")
-	if shown := mustLimits(t, ""); !strings.Contains(shown, "\ndisk 2/30m live 6 of 2\n") {
-		t.Errorf("after a limit is lowered it prints\n%s", shown)
-	}
+	testkit.Contains(t, "limits", mustLimits(t, ""), "\ndisk 2/30m live 6 of 2\n")
 }
 
-// Without the right to look for keys, what is used is shown for the places that rules name.
+// Without the right to scan, the list has the usage of the paths that rules name.
 func TestLimitsUsedWithoutScan(t *testing.T) {
 	_, redisServer := limitsServers(t, map[string]string{"LIMITS": "payments=40/30m,payments.*=8/30m"})
 	admit(t, "payments.cards", 2)
@@ -296,12 +270,12 @@ func TestLimitsUsedWithoutScan(t *testing.T) {
 	)
 }
 
-// The users of the sample configuration have the rights for their commands: limits, replayer, and notifier for looking.
+// The users limits, replayer and notifier of the sample configuration have the rights for their commands.
 func TestSampleRights(t *testing.T) {
 	natsServer := servertest.StartSampleNATS(t, "../../configs/nats/notifier.conf")
 	redisServer := servertest.StartRedis(t)
 	as := func(user, provision string) {
-		setenv(t, map[string]string{
+		testkit.SetSettings(t, map[string]string{
 			"NATS_URL": natsServer.URL, "REDIS_URL": redisServer.URL(),
 			"NATS_USER": user, "NATS_PASSWORD": "secret", "NATS_PROVISION": provision, "NATS_INBOX": "_INBOX_" + user,
 		})
@@ -328,9 +302,7 @@ func TestSampleRights(t *testing.T) {
 	inForce(t, redisServer, limits.Position{Generation: 1 << 50, Revision: 3})
 	mustLimits(t, "adopt --yes")
 	as("notifier", "false")
-	if shown := mustLimits(t, ""); !strings.Contains(shown, "\npayments.* 1/1h live 0 of 1\n") {
-		t.Errorf("the worker's user sees\n%s", shown)
-	}
+	testkit.Contains(t, "limits", mustLimits(t, ""), "\npayments.* 1/1h live 0 of 1\n")
 
 	js := servertest.JetStream(t, natsServer.URL, nats.UserInfo("operator", "secret"), nats.CustomInboxPrefix("_INBOX_operator"))
 	createDeadLetters(t, js)

@@ -25,7 +25,7 @@ func TestBarText(t *testing.T) {
 	}
 }
 
-// A bar is drawn at most every now and then, it is gone in the end, and late news of a stage that is over show no more.
+// The bar is redrawn at most every barEvery. clear removes it. Progress of a finished stage draws nothing.
 func TestProgressBar(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

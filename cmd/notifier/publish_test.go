@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,7 +13,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// stored reads all messages of a stream, as subjects and bodies.
+// stored returns the subject and the body of each message of a stream.
 func stored(t *testing.T, stream jetstream.Stream) []string {
 	t.Helper()
 	info := testkit.Must(stream.Info(t.Context()))(t)
@@ -26,7 +25,7 @@ func stored(t *testing.T, stream jetstream.Stream) []string {
 	return messages
 }
 
-// publishCases are command lines, the standard input, and what is stored and printed.
+// publishCases are command lines and inputs, with the stored messages and the printed problems.
 var publishCases = map[string]struct {
 	input     string
 	arguments []string
@@ -68,12 +67,12 @@ var publishCases = map[string]struct {
 func TestPublish(t *testing.T) {
 	running := servertest.StartNATS(t)
 	js := servertest.JetStream(t, running.URL)
-	setenv(t, map[string]string{"NATS_URL": running.URL})
+	testkit.SetSettings(t, map[string]string{"NATS_URL": running.URL})
 	requireFailure(t, exitFailure, "publish payments text", "start one first")
 	plain := servertest.StartNATS(t, func(o *server.Options) { o.JetStream = false })
-	setenv(t, map[string]string{"NATS_URL": plain.URL})
+	testkit.SetSettings(t, map[string]string{"NATS_URL": plain.URL})
 	requireFailure(t, exitFailure, "publish payments text", "the NATS server runs without JetStream")
-	setenv(t, map[string]string{"NATS_URL": running.URL})
+	testkit.SetSettings(t, map[string]string{"NATS_URL": running.URL})
 	config := jetstream.StreamConfig{Name: "NOTIFICATIONS", Subjects: []string{"notify", "notify.>"}}
 	stream := testkit.Must(js.CreateStream(t.Context(), config))(t)
 	for name, test := range publishCases {
@@ -90,9 +89,7 @@ func TestPublish(t *testing.T) {
 			testkit.EqualSlices(t, stored(t, stream), test.want, "stored messages")
 		})
 	}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, _, err := execute(ended, "", "publish", "payments", "text"); err == nil {
-		t.Error("what is interrupted gives no error")
+	if _, _, err := execute(testkit.Ended(t), "", "publish", "payments", "text"); err == nil {
+		t.Error("an interrupted publish: got no error")
 	}
 }

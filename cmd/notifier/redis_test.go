@@ -29,7 +29,7 @@ func TestRedisOptions(t *testing.T) {
 		"rediss://:pass@example.com:7000/3":         {addresses: []string{"example.com:7000"}, password: "pass", database: 3, tls: true},
 		"redis://[::1]:6379/0":                      {addresses: []string{"[::1]:6379"}},
 		"rediss://user:pass@a:1?addr=b:2&addr=c:3":  {addresses: []string{"a:1", "b:2", "c:3"}, user: "user", password: "pass", tls: true, cluster: true},
-		// Whom a Sentinel URL names in front of the host is the user of the Sentinels.
+		// The user in front of the host of a Sentinel URL is the user of the Sentinels.
 		"redis://su:sp@a:1/2?master_name=m&addr=b:2&username=user&password=pass": {
 			addresses: []string{"a:1", "b:2"}, user: "user", password: "pass", database: 2, master: "m", sentinelUser: "su", sentinelPW: "sp"},
 		"rediss://a:1?master_name=m": {addresses: []string{"a:1"}, master: "m", tls: true},
@@ -47,7 +47,6 @@ func TestRedisOptions(t *testing.T) {
 	}
 }
 
-// No error repeats a password, however the URL is broken.
 func TestRedisErrorsHideThePassword(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
@@ -61,12 +60,12 @@ func TestRedisErrorsHideThePassword(t *testing.T) {
 		o, err := redisOptions(text)
 		if err == nil {
 			if o.Password != "canary" && len(o.Addrs) > 0 && strings.Contains(strings.Join(o.Addrs, " "), "canary") {
-				t.Errorf("%s: addresses %q", text, o.Addrs)
+				t.Errorf("%s: got the addresses %q, want no part of the password", text, o.Addrs)
 			}
 			continue
 		}
 		if secret := strings.Contains(text, "user:"); secret && strings.Contains(err.Error(), "canary") {
-			t.Errorf("%s: %v, which shows the password", text, err)
+			t.Errorf("%s: got %v, want no password", text, err)
 		}
 		_, err = newRedisClient(config.Redis{URL: config.NewSecret(text)}, slog.New(slog.DiscardHandler))
 		if err == nil || !strings.HasPrefix(err.Error(), "NOTIFIER_REDIS_URL: ") {
@@ -75,47 +74,43 @@ func TestRedisErrorsHideThePassword(t *testing.T) {
 	}
 }
 
-// A password of its own wins over the one in the URL.
+// NOTIFIER_REDIS_PASSWORD wins over the password of the URL.
 func TestRedisPassword(t *testing.T) {
 	server := servertest.StartRedis(t, "--requirepass", "right")
 	url := "redis://:canary@" + server.Addr + "/0"
 	for password, works := range map[string]bool{"right": true, "": false, "canary2": false} {
-		settings := config.Redis{URL: config.NewSecret(url), Timeout: patience}
+		settings := config.Redis{URL: config.NewSecret(url), Timeout: testkit.Patience}
 		if password != "" {
 			settings.Password = config.NewSecret(password)
 		}
 		client := testkit.Must(newRedisClient(settings, slog.New(slog.DiscardHandler)))(t)
 		err := client.Ping(t.Context()).Err()
-		if (err == nil) != works {
-			t.Errorf("with the password %q: %v", password, err)
-		}
+		testkit.Equal(t, err == nil, works, "whether the password %q works (%v)", password, err)
 		if err != nil && (strings.Contains(explainRedis(err), "canary") || !strings.Contains(explainRedis(err), "NOTIFIER_REDIS_PASSWORD")) {
 			t.Errorf("explained as %q, want the setting and no password", explainRedis(err))
 		}
-		if err := client.Close(); err != nil {
-			t.Error(err)
-		}
+		testkit.NoError(t, client.Close())
 	}
 }
 
-// Who may ask for the eviction policy learns it, with INFO alone.
+// evictionPolicy needs the right to INFO alone.
 func TestEvictionPolicy(t *testing.T) {
 	server := servertest.StartRedis(t, "--maxmemory-policy", "allkeys-lru")
 	for right, want := range map[string]string{"+info": "allkeys-lru", "+config|get": ""} {
 		server.CLI("ACL", "SETUSER", "limited", "reset", "on", ">password", "+ping", "+hello", "+auth", right)
-		settings := config.Redis{URL: config.NewSecret("redis://limited:password@" + server.Addr + "/0"), Timeout: patience}
+		settings := config.Redis{URL: config.NewSecret("redis://limited:password@" + server.Addr + "/0"), Timeout: testkit.Patience}
 		client := testkit.Must(newRedisClient(settings, slog.New(slog.DiscardHandler)))(t)
 		testkit.Equal(t, evictionPolicy(t.Context(), client), want, "with the right %s the policy", right)
 		testkit.NoError(t, client.Close())
 	}
 }
 
-// What the client would print by itself is for debugging.
+// The client's own messages are logged at the level debug.
 func TestRedisLog(t *testing.T) {
 	t.Parallel()
 	text := testkit.NewLog(t)
 	redisLog{text.Logger()}.Printf(context.Background(), "%d tries in %s", 3, time.Second)
 	if got := text.String(); !strings.Contains(got, "level=DEBUG") || !strings.Contains(got, `detail="3 tries in 1s"`) {
-		t.Errorf("logged: %s", got)
+		t.Errorf("logged %s, want the level debug and the detail", got)
 	}
 }

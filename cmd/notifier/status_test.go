@@ -11,7 +11,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// crowdedStatus has long and hostile texts in every place, and more rows than a screen has.
+// crowdedStatus has long and hostile texts, and more rows than a screen.
 func crowdedStatus() status.Status {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	next := now.Add(90 * time.Minute)
@@ -35,7 +35,7 @@ func crowdedStatus() status.Status {
 	return s
 }
 
-// The screen is one of a terminal: bounded in both directions, without commands to it.
+// The output is bounded in width and height, and has no escape sequences.
 func TestStatusFitsAScreen(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -44,36 +44,31 @@ func TestStatusFitsAScreen(t *testing.T) {
 	for line := range strings.Lines(shown) {
 		line = strings.TrimSuffix(line, "\n")
 		if width := utf8.RuneCountInString(strings.TrimRight(line, " ")); width > 110 && !strings.HasPrefix(line, strings.Repeat("long", 3)) {
-			t.Errorf("a line of %d characters: %s", width, line)
+			t.Errorf("got a line of %d characters, want 110 at most: %s", width, line)
 		}
 	}
 	if strings.ContainsRune(shown, '\x1b') {
-		t.Error("a text commands the terminal")
+		t.Error("got an escape sequence, want none")
 	}
-	for _, want := range []string{
+	testkit.Contains(t, "status", shown,
 		"2d2h", "not ready", "1048576", "settings differ: NOTIFIER_GLOBAL_LIMIT is", "not set on b", "2 channel, 3 slot;", "1.5 KiB of 1 GiB",
 		"slowest call of the last minute 3ms", "replicas: 3 (1 lagging)", "7 bad_json", "10 of 10", "in 1h30m", "and 40 more", "paused for 1h30m",
 		"0.25/s", "1m0s ago", "shadow long", "not known: long", "limits of revision 12",
-	} {
-		if !strings.Contains(shown, want) {
-			t.Errorf("%q is not shown", want)
-		}
-	}
+	)
 }
 
-// A status is drawn over the one before, and clears what that one had more.
+// A status is drawn over the last one and clears the rest of it.
 func TestRedrawStatus(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	testkit.NoError(t, redrawStatus(&out, crowdedStatus()))
 	drawn := out.String()
 	if !strings.HasPrefix(drawn, "\x1b[H") || !strings.HasSuffix(drawn, "\x1b[J") {
-		t.Errorf("drawn as %q", drawn)
+		t.Errorf("got %q, want it from the top, and the rest cleared", drawn)
 	}
 	testkit.Equal(t, strings.Count(drawn, "\n\x1b[K"), strings.Count(drawn, "\n"), "lines that begin with clearing what was there")
 }
 
-// Limits that are not full are shown as long as they are among the fullest few.
 func TestStatusShowsTheFullestLimits(t *testing.T) {
 	t.Parallel()
 	var s status.Status
@@ -83,7 +78,5 @@ func TestStatusShowsTheFullestLimits(t *testing.T) {
 	var out bytes.Buffer
 	testkit.NoError(t, printStatus(&out, s))
 	testkit.Equal(t, strings.Count(out.String(), "1 of 10"), fewLimits, "limits that are shown")
-	if !strings.Contains(out.String(), "no worker answers") {
-		t.Error("it is not said that no worker answers")
-	}
+	testkit.Contains(t, "status", out.String(), "no worker answers")
 }

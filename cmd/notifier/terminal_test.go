@@ -10,13 +10,13 @@ import (
 	"testing"
 )
 
-// Only a yes is one, and a question ends with the command.
+// Only a yes confirms. A question ends with the command's context.
 func TestConfirm(t *testing.T) {
 	t.Parallel()
 	for answer, want := range map[string]bool{"y\n": true, "Yes\r\n": true, "\tyes": true, "": false, "\n": false, "no\n": false, "yesterday\n": false} {
 		var out bytes.Buffer
 		if agreed, err := confirm(t.Context(), strings.NewReader(answer), &out, "Drop?"); agreed != want || err != nil || out.String() != "Drop? [y/N] " {
-			t.Errorf("%q: %t, %v, %q", answer, agreed, err, &out)
+			t.Errorf("%q: got %t, %v after %q, want %t", answer, agreed, err, &out, want)
 		}
 	}
 	in, person := io.Pipe()
@@ -25,20 +25,20 @@ func TestConfirm(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(interrupted)
 	if agreed, err := confirm(ctx, in, io.Discard, "Drop?"); agreed || !errors.Is(err, interrupted) {
-		t.Errorf("%t, %v", agreed, err)
+		t.Errorf("an interrupted question: got %t, %v, want false and %v", agreed, err, interrupted)
 	}
 }
 
-// What would command a terminal is not printed as it is.
+// JSON escapes control characters.
 func TestHarmless(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	text := "a\x1b\u009b\u202eä"
 	if err := writeJSON(&out, text); err != nil || out.String() != `"a\u001b\u009b\u202eä"`+"\n" {
-		t.Errorf("as JSON it is %s, %v", &out, err)
+		t.Errorf("got %s, %v, want escapes", &out, err)
 	}
 	var back string
 	if err := json.Unmarshal(out.Bytes(), &back); err != nil || back != text {
-		t.Errorf("the JSON holds %q, %v", back, err)
+		t.Errorf("got %q, %v, want %q", back, err, text)
 	}
 }

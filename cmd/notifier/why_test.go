@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -27,15 +26,15 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/why"
 )
 
-// whyKit is a deployment whose workers a test stands in for.
+// whyKit is a deployment without workers. The test writes what workers would write.
 type whyKit struct {
 	*testing.T
 	js    jetstream.JetStream
 	store *throttle.Redis
-	begin time.Time // all events were stored then
+	begin time.Time // when all events were stored
 }
 
-// newWhyKit sets the settings to a deployment with all streams, and with a limit of two events for each category.
+// newWhyKit starts a deployment with all streams and two slots for each category, and sets the settings to it.
 func newWhyKit(t *testing.T) whyKit {
 	t.Helper()
 	natsServer, redisServer := limitsServers(t, map[string]string{"CATEGORY_LIMIT": "2/30m"})
@@ -51,7 +50,7 @@ func newWhyKit(t *testing.T) whyKit {
 	return k
 }
 
-// JournalLost keeps silent: the tests look at what was published.
+// JournalLost does nothing. The tests look at what was published.
 func (whyKit) JournalLost(int) {}
 
 // note writes entries to the journal, as a worker does.
@@ -68,12 +67,10 @@ func (k whyKit) note(entries ...journal.Entry) {
 	for _, e := range entries {
 		recorder.Record(e.Category, e.Result, e.Level, 1, func(int, bool) journal.Entry { return e })
 	}
-	ended, end := context.WithCancel(k.Context())
-	end()
-	recorder.Run(ended)
+	recorder.Run(testkit.Ended(k))
 }
 
-// refund is an entry of the event that most tests ask about, some time after it was stored.
+// refund is an entry of the event that most tests ask about.
 func (k whyKit) refund(result journal.Result, after time.Duration) journal.Entry {
 	return journal.Entry{
 		ID: "evt-4711", Stream: "NOTIFICATIONS", Sequence: 4711, Category: "payments.refunds", Title: "card declined", Result: result,
@@ -89,7 +86,7 @@ func (k whyKit) drop() journal.Entry {
 
 var clockTimes = regexp.MustCompile(`(\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d(\.\d{3})?`)
 
-// requireWhy runs a command line and compares what it prints, with T for each time.
+// requireWhy runs a command line and compares its output, with T for each time.
 func (k whyKit) requireWhy(status int, line, want string) {
 	k.Helper()
 	output, problems, err := execute(k.Context(), "", strings.Split("why "+line, " ")...)
@@ -98,7 +95,7 @@ func (k whyKit) requireWhy(status int, line, want string) {
 	testkit.Equal(k, clockTimes.ReplaceAllString(output, "T"), strings.TrimPrefix(want, "\n"), "why %s prints", line)
 }
 
-// answer runs a command line, and reads what it prints as JSON.
+// answer runs a command line and decodes its JSON.
 func (k whyKit) answer(line string) (answer why.Answer) {
 	k.Helper()
 	output, _, _ := execute(k.Context(), "", strings.Split("why --json "+line, " ")...)
@@ -129,28 +126,19 @@ dropped at T by category 2/30m: 2 of 2 used, the next slot opens at T
 	testkit.Equal(t, k.answer("evt-4711").Events[0].State, why.State(journal.Dropped), "state")
 }
 
-// Of several arguments each has its answer, in their order.
+// Each of several arguments has an answer, in their order.
 func TestWhySeveral(t *testing.T) {
 	k := newWhyKit(t)
 	sent := k.refund(journal.Sent, time.Second)
 	sent.ID, sent.Sequence, sent.Channel = "evt-1", 1, ""
 	k.note(k.drop(), sent)
-	k.requireWhy(exitFailure, "evt-1 evt-2 payments", `
+	k.requireWhy(exitFailure, "evt-1 evt-2", `
 evt-1  payments.refunds  "card declined"  stored T
 sent at T
 (message 1 of NOTIFICATIONS, limits 1:2, worker worker-1)
 
 `+freeAgain+`
 evt-2: not known; the journal begins at T
-
-1 dropped by category
-1 sent
-
-T  evt-1     payments.refunds  "card declined"  sent at T
-T  evt-4711  payments.refunds  "card declined"  dropped at T by category 2/30m: 2 of 2 used, the next slot opens at T; `+
-		`no digest has told #payments of it, as far as the journal knows
-
-an event of payments would be sent now: global 0 of 100 used, payments 0 of 2 used
 `)
 	output, _, _ := execute(t.Context(), "", strings.Split("why --json --seq 4711,1", " ")...)
 	var states []why.State
@@ -162,7 +150,7 @@ an event of payments would be sent now: global 0 of 100 used, payments 0 of 2 us
 	testkit.EqualSlices(t, states, []why.State{"dropped", "sent"}, "states of two messages")
 }
 
-// The argument may be a category: of which there is the number of events by outcome, and the newest ones.
+// The answer about a category has the number of events by outcome, and the newest events.
 func TestWhyCategory(t *testing.T) {
 	k := newWhyKit(t)
 	sent := k.refund(journal.Sent, time.Second)
@@ -188,7 +176,7 @@ an event of payments would be sent now: global 0 of 100 used, payments 0 of 2 us
 	testkit.Equal(t, k.answer("payments").Asked.ID, "payments", "the ID asked for")
 	testkit.Equal(t, k.answer("orders").Asked.Category, "orders", "the category asked for, since no event has that ID")
 	if output, _, _ := execute(t.Context(), "", "why", "orders"); strings.ContainsAny(output, "\x1b\x07\u202e") {
-		t.Errorf("printed %q", output)
+		t.Errorf("got %q, want no control characters", output)
 	}
 	for line, want := range map[string]int{
 		"--title DECLINED": 2, "--title sold": 1, "orders --title sold": 1, "payments --title sold": 0, "--since 1ms": 0, "--since 1h": 3,
@@ -217,7 +205,7 @@ one of at least 1204 events of payments.refunds that were dropped by category 2/
 	testkit.Equal(t, k.answer("evt-5000").Events[0].State, why.State(journal.Dropped), "state of the last one that is counted")
 }
 
-// What no worker has decided about is found in the streams, also without a journal.
+// Events without a decision are found in the streams, also without a journal.
 func TestWhyWaiting(t *testing.T) {
 	k := newWhyKit(t)
 	testkit.Must(k.js.Publish(t.Context(), "notify.payments.refunds", []byte(`{"id": "evt-1", "title": "card declined"}`)))(t)
@@ -268,7 +256,7 @@ func (k whyKit) wait(reason room.Reason, id, body string, due time.Time) {
 	testkit.Must(k.js.PublishMsg(k.Context(), m))(k)
 }
 
-// Limits in force, delivery record and dead letters are asked too.
+// The answer uses the limits in force, the delivery record and the dead letters.
 func TestWhyRecordAndLetters(t *testing.T) {
 	k := newWhyKit(t)
 	var leases []throttle.Lease
@@ -304,7 +292,7 @@ func TestWhyRecordAndLetters(t *testing.T) {
 	requireNow("an event of payments.refunds would be sent now: global 2 of 100 used, payments 2 of 3 used")
 }
 
-// What cannot be asked is told behind what is known.
+// The answer ends with what could not be asked.
 func TestWhyWithoutRedis(t *testing.T) {
 	k := newWhyKit(t)
 	k.note(k.drop())
@@ -312,23 +300,20 @@ func TestWhyWithoutRedis(t *testing.T) {
 	testkit.NoError(t, k.js.DeleteStream(t.Context(), "NOTIFICATIONS_DLQ"))
 	output, _, err := execute(t.Context(), "", "why", "evt-4711")
 	testkit.NoError(t, err)
-	for _, want := range []string{"dropped at", "the dead letters cannot be read: ", "the limits cannot be asked: redis: ", "check NOTIFIER_REDIS_URL"} {
-		if !strings.Contains(output, want) {
-			t.Errorf("printed\n%s\nwant %q", output, want)
-		}
-	}
+	testkit.Contains(t, "why", output,
+		"dropped at", "the dead letters cannot be read: ", "the limits cannot be asked: redis: ", "check NOTIFIER_REDIS_URL")
 	for name := range k.js.StreamNames(t.Context()).Name() {
 		if strings.HasPrefix(name, "KV_") {
-			t.Errorf("a question has made the stream %s", name)
+			t.Errorf("got the stream %s, want none made by a question", name)
 		}
 	}
 }
 
-// The users of the sample configuration who ask what became of events may do so: whoever is on call, and workers for the page.
+// The users limits and notifier of the sample configuration may read all that why and the page need.
 func TestWhySampleRights(t *testing.T) {
 	natsServer, redisServer := servertest.StartSampleNATS(t, "../../configs/nats/notifier.conf"), servertest.StartRedis(t)
 	as := func(user string) {
-		setenv(t, map[string]string{
+		testkit.SetSettings(t, map[string]string{
 			"NATS_URL": natsServer.URL, "REDIS_URL": redisServer.URL(), "NATS_USER": user, "NATS_PASSWORD": "secret", "NATS_INBOX": "_INBOX_" + user,
 			"NATS_PROVISION": fmt.Sprint(user == "operator"),
 		})

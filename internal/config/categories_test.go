@@ -7,7 +7,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// Every setting that may name a category is here.
+// The test has each setting that may name a category.
 func TestCategories(t *testing.T) {
 	for name, test := range map[string]struct {
 		settings env

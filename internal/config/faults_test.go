@@ -12,19 +12,16 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// badValues are values that a setting refuses whatever the other settings are, with a part of the problem.
+// badValues are values that a setting refuses, each with a part of the problem. The tests of limits have more of the grammar.
 var badValues = []struct {
 	variable, problem string
 	values            []string
 }{
 	{"NATS_URL", "expected nats://host:port", []string{"http://h", "localhost:4222", "nats://:4222", "nats://h:65536", "nats://h,", "nats://a b"}},
 	{"NATS_URL", "mixes WebSocket", []string{"nats://h,ws://h"}},
-	{"NATS_STREAM", "not a JetStream name", []string{"a.b", "a b", "a\xff"}},
-	{"NATS_STREAM", "up to 255 bytes", []string{strings.Repeat("s", 256)}},
+	{"NATS_STREAM", "not a JetStream name; expected up to 255 bytes", []string{"a.b", "a b", "a\xff", strings.Repeat("s", 256)}},
 	{"NATS_CONSUMER", "not a JetStream name", []string{"a*", "a/b"}},
-	{"NATS_SUBJECT", "without wildcards", []string{"notify.>", "*", "a b"}},
-	{"NATS_SUBJECT", "empty tokens", []string{"a..b", "a."}},
-	{"NATS_SUBJECT", "not starting with '$'", []string{"$JS.x"}},
+	{"NATS_SUBJECT", "without wildcards, white space and empty tokens, not starting with '$'", []string{"notify.>", "*", "a b", "a..b", "a.", "$JS.x"}},
 	{"NATS_INBOX", "not a subject prefix", []string{"_INBOX.>"}},
 	{"NATS_PROVISION", "expected true, false, 1 or 0", []string{"yes"}},
 	{"NATS_ACK_WAIT", "duration above 0", []string{"30", "0s"}},
@@ -61,29 +58,12 @@ var badValues = []struct {
 	{"REDIS_SCRIPTING", "expected eval or function", []string{"lua", "auto"}},
 
 	{"GLOBAL_LIMIT", "<count>/<window>", []string{"100"}},
-	{"GLOBAL_LIMIT", "366d", []string{"100/367d"}},
 	{"CATEGORY_LIMIT", "whole number", []string{"-1/30m"}},
 	{"LIMITS", "path=limit", []string{"payments"}},
-	{"LIMITS", "upper-case", []string{"Payments=1/1m"}},
-	{"LIMITS", "1parsec", []string{"payments=1/1parsec"}},
-	{"LIMITS", `"a" is given twice`, []string{"a=1/1m,b=none,a=2/1m"}},
-	{"LIMITS", `entry "" is not path=limit`, []string{"a=1/1m,"}},
-	{"LIMITS", "NOTIFIER_GLOBAL_LIMIT", []string{"global=1/1m"}},
-	{"LIMITS", "NOTIFIER_CATEGORY_LIMIT", []string{"category=1/1m", "*=1/1m"}},
-	{"GUARANTEES", "not path=slots", []string{"security", "a=1,"}},
 	{"GUARANTEES", "no slots", []string{"security=0"}},
-	{"GUARANTEES", "not a whole number", []string{"security=20/30m"}},
-	{"GUARANTEES", "above 10000000", []string{"security=10000001"}},
-	{"GUARANTEES", `entry "`, []string{"security.*=5", "Security=5"}},
-	{"GUARANTEES", `"a" is given twice`, []string{"a=1,b=1,a=2"}},
 	{"LIMITS_BUCKET", "not the name of a key-value bucket; expected letters, digits, '-' and '_'", []string{"a.b", "a b", "*", "größe"}},
 	{"LIMITS_BUCKET", "up to 252 bytes", []string{strings.Repeat("b", 253)}},
 	{"SHADOW_LIMITS", "not level=limit", []string{"payments"}},
-	{"SHADOW_LIMITS", "<count>/<window>", []string{"payments=lots"}},
-	{"SHADOW_LIMITS", "upper-case", []string{"Payments=1/1m"}},
-	{"SHADOW_LIMITS", "use category", []string{"*=1/1m"}},
-	{"SHADOW_LIMITS", "given twice", []string{"global=1/1m,a=1/1m,global=2/1m"}},
-	{"SHADOW_LIMITS", "not one of the algorithms", []string{"a=bucket:1/1m"}},
 	{"DENY_CACHE_TTL", "expected 0, or one such as", []string{"1"}},
 	{"SHADOW", "expected true, false, 1 or 0", []string{"TRUE"}},
 
@@ -92,7 +72,7 @@ var badValues = []struct {
 	}},
 	{"SUMMARY_INTERVAL", "from 1s to 366d; expected one such as 30m, 12h or 1d, or 0 for no summaries", []string{"999ms", "367d", "-1s", "30"}},
 	{"DELAY", `entry "2h" is not path=duration; expected path=duration,… such as security=6h,payments.>=2h`, []string{"2h"}},
-	{"DELAY", "is not path=duration", []string{"a=", "a=1h,"}},
+	{"DELAY", "is not path=duration", []string{"a=1h,"}},
 	{"DELAY", `" is not a duration from 1ms to 366d`, []string{"a=0", "a=366d1ms"}},
 	{"DELAY", `entry "a.>.b=1h"`, []string{"a.>.b=1h"}},
 	{"DELAY", "upper-case", []string{"A.>=1h"}},
@@ -101,19 +81,14 @@ var badValues = []struct {
 
 	{"SINK", "expected slack or console", []string{"email"}},
 	{"SLACK_CHANNEL", "expected one name such as #alerts", []string{"a b", "#a,#b"}},
-	{"SLACK_ROUTES", "path=channel", []string{"payments=", "#payments"}},
 	{"SLACK_ROUTES", "empty level", []string{"a..b=#c"}},
 	{"SLACK_ROUTES", `"#c d" is not a channel`, []string{"a=#c d"}},
-	{"SLACK_ROUTES", `"a.*" is given twice`, []string{"a.*=#c,a.*=#d"}},
 	{"SLACK_ROUTES", "is reserved, use NOTIFIER_SLACK_CHANNEL", []string{"*=#c", "global=#c"}},
 	{"SLACK_MENTIONS", `entry "@here" is not path=mention; expected path=mention,… such as`, []string{"@here"}},
-	{"SLACK_MENTIONS", "is not path=mention", []string{"a="}},
 	{"SLACK_MENTIONS", `" is not @here, @channel, @everyone, the ID of a user or group, or the handle of a group`, []string{
 		"a=here", "a=@here+", "a=<!here>", "a=@Oncall", "a=@C0123ABCD", "a=@" + strings.Repeat("h", 81), "a=@jane doe",
 	}},
 	{"SLACK_MENTIONS", `"@here" is there twice`, []string{"a=@here+@here"}},
-	{"SLACK_MENTIONS", "upper-case", []string{"A=@here"}},
-	{"SLACK_MENTIONS", `"a" is given twice`, []string{"a=@here,a=@channel"}},
 	{"SLACK_MENTIONS", "may hold only", []string{"a.>=@here"}},
 	{"SLACK_MENTIONS", "is reserved, use *", []string{"global=@here", "category=@here"}},
 	{"SLACK_WEBHOOK_URL", "expected https://hooks.slack.com", []string{"ftp://h", "https:///x", "https://h/x\n"}},
@@ -140,18 +115,14 @@ var badValues = []struct {
 	{"NATS_CREDS_FILE", "there is no such file", []string{"<absent>"}},
 	{"NATS_CREDS_FILE", "is a folder", []string{"<folder>"}},
 	{"NATS_CREDS_FILE", "is empty", []string{"<empty>"}},
-	{"NATS_TLS_CA_FILE", "there is no such file", []string{"<absent>"}},
 	{"REDIS_TLS_CA_FILE", "holds no certificate", []string{"<text>"}},
-	{"SLACK_TEMPLATE_FILE", "there is no such file", []string{"<absent>"}},
-	{"SLACK_TEMPLATE_FILE", "is a folder", []string{"<folder>"}},
-	{"SLACK_TEMPLATE_FILE", "is empty", []string{"<empty>"}},
 	{"SLACK_TEMPLATE_FILE", "larger than 262144", []string{"<huge>"}},
 	{"NATS_TOKEN_FILE", "larger than 65536", []string{"<large>"}},
 	{"REDIS_PASSWORD_FILE", "is empty", []string{"<line feed>"}},
 	{"REDIS_URL_FILE", "expected redis://", []string{"<text>"}},
 }
 
-// badTogether are settings that do not go together, with the variable and a part of the problem.
+// badTogether are settings that exclude each other, with the variable and a part of the problem.
 var badTogether = map[string]struct {
 	set      env
 	variable string
@@ -215,12 +186,12 @@ var badTogether = map[string]struct {
 	"unknown file of no secret": {env{"SLACK_CHANNEL_FILE": "x"}, "SLACK_CHANNEL_FILE", "perhaps NOTIFIER_SLACK_CHANNEL"},
 }
 
-// badSecretFiles are files from which no secret can be read, with a part of the problem.
+// badSecretFiles are files without a readable secret, with a part of the problem.
 var badSecretFiles = map[string]string{
 	"<absent>": "there is no such file", "<folder>": "is a folder", "<empty>": "is empty", "<blanks>": "nothing but blanks",
 }
 
-// Every rule has a case: settings of which one thing is wrong are exactly one fault.
+// Each rule has a case. Settings with one mistake have one fault.
 func TestFaults(t *testing.T) {
 	files := newFiles(t)
 	check := func(name string, set env, variable, problem string) {
@@ -230,12 +201,10 @@ func TestFaults(t *testing.T) {
 				t.Fatalf("%d faults, want 1:\n%v", len(faults), &faults)
 			}
 			testkit.Equal(t, faults[0].Variable, "NOTIFIER_"+variable, "variable")
-			if !strings.Contains(faults[0].Problem, problem) {
-				t.Errorf("problem %q, want one that holds %q", faults[0].Problem, problem)
-			}
+			testkit.Contains(t, "problem", faults[0].Problem, problem)
 			line := faults.Error()
 			if strings.ContainsAny(line, "\r\n") || !strings.HasPrefix(line, "NOTIFIER_"+variable) || !strings.HasSuffix(line, ": "+faults[0].Problem) {
-				t.Errorf("line %q", line)
+				t.Errorf("got %q, want one line with the variable and the problem", line)
 			}
 		})
 	}
@@ -256,7 +225,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// withNeeds adds the setting without which a secret is a fault.
+// withNeeds adds the setting that a secret requires.
 func withNeeds(secret string, set env) env {
 	needs := map[string]env{"NATS_PASSWORD": {"NATS_USER": "u"}, "SLACK_TOKEN": {"SLACK_CHANNEL": "#c"}}
 	maps.Copy(set, needs[secret])
@@ -289,9 +258,7 @@ func TestFaultsAllAtOnce(t *testing.T) {
 		"SLACK_CHANNEL", "AAA", "ZZZ",
 	}
 	testkit.EqualSlices(t, got, want, "variables with faults")
-	if lines := strings.Split(faults.Error(), "\n"); len(lines) != len(want) {
-		t.Errorf("%d lines, want %d:\n%v", len(lines), len(want), &faults)
-	}
+	testkit.Equal(t, strings.Count(faults.Error(), "\n")+1, len(want), "lines of the error")
 }
 
 func TestFaultLine(t *testing.T) {
@@ -318,7 +285,7 @@ func TestFaultLine(t *testing.T) {
 	}
 }
 
-// What the check of the template says are faults among the others; it is not asked about a file that cannot be read.
+// Errors of the template's check are faults among the others. The check is not called for an unreadable file.
 func TestCheckTemplate(t *testing.T) {
 	file := write(t, "text of the template")
 	for name, tt := range map[string]struct {
@@ -333,7 +300,7 @@ func TestCheckTemplate(t *testing.T) {
 		"not set": {"", errors.New("asked"), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			setenv(t, base(env{"SLACK_TEMPLATE_FILE": tt.file, "LOG_LEVEL": "loud"}))
+			testkit.SetSettings(t, base(env{"SLACK_TEMPLATE_FILE": tt.file, "LOG_LEVEL": "loud"}))
 			_, _, err := config.Load(config.Options{CheckTemplate: func(text string) error {
 				testkit.Equal(t, text, "text of the template", "asked about")
 				return tt.err

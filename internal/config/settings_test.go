@@ -20,33 +20,17 @@ import (
 
 type env map[string]string
 
-// setenv replaces every NOTIFIER_* variable with those given, names without the prefix.
-func setenv(t *testing.T, variables env) {
-	t.Helper()
-	for _, variable := range os.Environ() {
-		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "NOTIFIER_") {
-			t.Setenv(name, "") // restores it afterwards
-			testkit.NoError(t, os.Unsetenv(name))
-		}
-	}
-	for name, value := range variables {
-		t.Setenv("NOTIFIER_"+name, value)
-	}
-}
-
 func load(t *testing.T, variables env, o config.Options) (config.Config, []string) {
 	t.Helper()
-	setenv(t, variables)
+	testkit.SetSettings(t, variables)
 	c, warnings, err := config.Load(o)
-	if err != nil {
-		t.Fatalf("Load failed:\n%v", err)
-	}
+	testkit.NoError(t, err)
 	return c, warnings
 }
 
 func loadFaults(t *testing.T, variables env) config.Faults {
 	t.Helper()
-	setenv(t, variables)
+	testkit.SetSettings(t, variables)
 	_, _, err := config.Load(config.Options{})
 	faults := new(config.Faults)
 	if !errors.As(err, &faults) {
@@ -69,7 +53,7 @@ func write(t *testing.T, content string) string {
 	return path
 }
 
-// files has paths by the names that the settings of these tests use for them.
+// files has paths by their placeholders in the settings of these tests.
 type files map[string]string
 
 func newFiles(t *testing.T) files {
@@ -81,12 +65,12 @@ func newFiles(t *testing.T) files {
 	} {
 		all[name] = write(t, content)
 	}
-	all["<certificate>"], all["<key>"] = writePair(t)
-	all["<another certificate>"], _ = writePair(t)
+	all["<certificate>"], all["<key>"] = testkit.Certificate(t, "notifier")
+	all["<another certificate>"], _ = testkit.Certificate(t, "notifier")
 	return all
 }
 
-// in puts the paths into settings.
+// in replaces the placeholders of settings by paths.
 func (f files) in(settings env) env {
 	settings = maps.Clone(settings)
 	for name, value := range settings {
@@ -109,8 +93,8 @@ var secretValues = env{
 	"PAGE_TOKEN":        "token-canary",
 }
 
-// settings has every setting with its default, the value of that, another text, and the value of that. The names and
-// defaults are a public contract, so they stand here a second time.
+// settings has each setting with its default, another text, and the values of both. The names and defaults are a public contract, so
+// the test repeats them.
 var settings = []struct{ variable, fallback, byDefault, text, value string }{
 	{"NATS_URL", "nats://127.0.0.1:4222", "nats://127.0.0.1:4222", "nats://user:pass@one:4222, tls://two", "nats://user:pass@one:4222, tls://two"},
 	{"NATS_CREDS_FILE", "", "", "", ""},
@@ -231,13 +215,13 @@ func TestTable(t *testing.T) {
 	for _, s := range config.Table() {
 		got = append(got, fmt.Sprintf("%s=%s %t", s.Variable, s.Default, s.Secret))
 		if s.Description == "" || strings.Count(s.Description, "'")%2 != 0 || strings.ContainsAny(s.Description, "|`\n") {
-			t.Errorf("%s: description %q", s.Variable, s.Description)
+			t.Errorf("%s: got the description %q, want text without marks", s.Variable, s.Description)
 		}
 	}
 	testkit.EqualSlices(t, got, want, "settings")
 }
 
-// What is set but empty has its default too.
+// An empty variable has the default.
 func TestDefaults(t *testing.T) {
 	empty := env{"NATS_TOKEN_FILE": ""}
 	for _, s := range settings {
@@ -246,7 +230,7 @@ func TestDefaults(t *testing.T) {
 	for _, set := range []env{{}, empty} {
 		c, warnings := load(t, set, config.Options{Sink: config.SinkConsole})
 		if len(warnings) > 0 || c.NATS.URLSet || c.Redis.URLSet || c.HTTP.AddrSet || c.Page.AddrSet {
-			t.Errorf("warnings %q, or an address counts as set: %+v", warnings, c)
+			t.Errorf("got the warnings %q and %+v, want none and no address set", warnings, c)
 		}
 		got := values(reflect.ValueOf(c), "")
 		for _, s := range settings {
@@ -262,7 +246,7 @@ func TestValues(t *testing.T) {
 	}
 	c, warnings := load(t, files.in(set), config.Options{Sink: config.SinkConsole})
 	if len(warnings) > 0 || !c.NATS.URLSet || !c.Redis.URLSet || !c.HTTP.AddrSet || !c.Page.AddrSet {
-		t.Errorf("warnings %q, or an address counts as not set: %+v", warnings, c)
+		t.Errorf("got the warnings %q and %+v, want none and each address set", warnings, c)
 	}
 	got := values(reflect.ValueOf(c), "")
 	for _, s := range settings {
@@ -274,7 +258,6 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// The unprefixed name of a variable must not be read.
 func TestOnlyThePrefixedName(t *testing.T) {
 	for _, setting := range config.Table() {
 		t.Setenv(strings.TrimPrefix(setting.Variable, "NOTIFIER_"), "nonsense")

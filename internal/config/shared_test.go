@@ -12,15 +12,17 @@ import (
 // loadShared loads settings, given as name, value, …
 func loadShared(t *testing.T, variables ...string) Config {
 	t.Helper()
-	for variable := range slices.Chunk(append(variables, "SINK", SinkConsole), 2) {
-		t.Setenv("NOTIFIER_"+variable[0], variable[1])
+	set := map[string]string{"SINK": SinkConsole}
+	for variable := range slices.Chunk(variables, 2) {
+		set[variable[0]] = variable[1]
 	}
+	testkit.SetSettings(t, set)
 	settings, _, err := Load(Options{})
 	testkit.NoError(t, err)
 	return settings
 }
 
-// Texts that mean the same are told alike, and others are not.
+// Equivalent texts have one shared value and hash. Other texts have others.
 func TestShared(t *testing.T) {
 	for _, test := range []struct{ variable, text, same, other string }{
 		{"GLOBAL_LIMIT", "100/30m", "100/1800s", "50/30m"},
@@ -44,16 +46,16 @@ func TestShared(t *testing.T) {
 			same, sameHash := told(test.same)
 			other, otherHash := told(test.other)
 			if value == "" || value != same || hash != sameHash {
-				t.Errorf("%q is told as %q, and %q as %q", test.text, value, test.same, same)
+				t.Errorf("got %q for %q and %q for %q, want one value", value, test.text, same, test.same)
 			}
 			if value == other || hash == otherHash {
-				t.Errorf("%q is told as %q, and %q as %q", test.text, value, test.other, other)
+				t.Errorf("got %q for %q and %q for %q, want two values", value, test.text, other, test.other)
 			}
 		})
 	}
 }
 
-// What belongs to one worker is not shared, and no secret is.
+// Settings of one worker are not shared, and no secret is.
 func TestNotShared(t *testing.T) {
 	shared := loadShared(t, "NATS_USER", "worker", "NATS_PASSWORD", "hidden-1", "REDIS_PASSWORD", "hidden-2").Shared()
 	for _, variable := range []string{
@@ -72,35 +74,29 @@ func TestNotShared(t *testing.T) {
 	}
 }
 
-// The limits of a worker are read from what it shares, with their origins.
+// WithShared reads the limits of another worker, with their origins.
 func TestLimitsOfShared(t *testing.T) {
 	theirs := loadShared(t, "GLOBAL_LIMIT", "50/30m", "LIMITS", "payments=5/1m", "GUARANTEES", "payments=3", "SHADOW_LIMITS", "category=1/1m").Shared()
-	for _, variable := range []string{"GLOBAL_LIMIT", "GUARANTEES", "SHADOW_LIMITS"} {
-		t.Setenv("NOTIFIER_"+variable, "")
-	}
 	own := loadShared(t, "LIMITS", "search=7/1m", "CATEGORY_LIMIT", "1/1m", "LIMITS_BUCKET", "own")
 	read, err := own.Limits.WithShared(theirs)
 	testkit.NoError(t, err)
 	plan := read.Plan()
 	if plan.Global.String() != "50/30m" || plan.Category.String() != "10/30m" || len(plan.Rules) != 1 || plan.Rules[0].Pattern.String() != "payments" ||
 		len(plan.Guarantees) != 1 || len(read.ShadowLimits) != 1 || read.Bucket != "own" {
-		t.Errorf("the limits are %+v", read)
+		t.Errorf("got the limits %+v, want those of the other worker in the own bucket", read)
 	}
 	testkit.EqualMaps(t, plan.Origins, map[string]limits.Origin{
 		"global": limits.FromEnvironment, "category": limits.FromDefault, "payments": limits.FromEnvironment,
 	}, "origins")
 	if _, err := own.Limits.WithShared(map[string]string{"NOTIFIER_GLOBAL_LIMIT": "lots"}); err == nil {
-		t.Error("a limit that cannot be read is no fault")
+		t.Error("got no fault for an unreadable limit")
 	}
 }
 
-// What says where a worker's events go, and what becomes of them, is read from what it shares. The rest stays.
+// WithShared reads the streams, delays and ages of another worker. It keeps the other settings.
 func TestSettingsOfShared(t *testing.T) {
 	theirs := loadShared(t, "GLOBAL_LIMIT", "50/30m", "SHADOW", "true", "DELAY", "a=2h,b.>=90m", "NATS_STREAM", "EVENTS", "JOURNAL_STREAM", "WHY",
 		"EVENT_MAX_AGE", "36h").Shared()
-	for _, variable := range []string{"GLOBAL_LIMIT", "SHADOW", "DELAY", "NATS_STREAM", "JOURNAL_STREAM", "EVENT_MAX_AGE"} {
-		t.Setenv("NOTIFIER_"+variable, "")
-	}
 	own := loadShared(t, "DELAY", "c=1h", "ROOM_STREAM", "OWN", "NATS_INBOX", "_INBOX_own")
 	delete(theirs, "NOTIFIER_ROOM_STREAM") // as from a worker of another version
 	read, err := own.WithShared(theirs)
@@ -110,6 +106,6 @@ func TestSettingsOfShared(t *testing.T) {
 		read.Journal.Stream, read.Event.MaxAge, read.Room.Stream, read.NATS.Inbox,
 	}, []any{"50/30m", true, 2 * time.Hour, 90 * time.Minute, time.Duration(0), "EVENTS", "WHY", 36 * time.Hour, "OWN", "_INBOX_own"}, "settings")
 	if _, err := own.WithShared(map[string]string{"NOTIFIER_DELAY": "soon"}); err == nil {
-		t.Error("a delay that cannot be read is no fault")
+		t.Error("got no fault for an unreadable delay")
 	}
 }

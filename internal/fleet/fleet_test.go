@@ -1,12 +1,12 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
@@ -18,24 +18,26 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds what a test waits for, and is no expectation of how long it takes.
-const patience = 30 * time.Second
-
 type member struct {
 	*Fleet
 	conn *nats.Conn
 	log  *testkit.Log
 }
 
-func join(t *testing.T, url, version string) member {
+// join connects an instance of the deployment "of a test", unless the options name another one.
+func join(t *testing.T, url string, o Options) member {
 	t.Helper()
 	m := member{conn: servertest.Connect(t, url), log: testkit.NewLog(t)}
-	f := testkit.Must(Join(m.conn, Options{Deployment: "of a test", Version: version, Logger: m.log.Logger()}))(t)
-	if err := m.conn.FlushTimeout(patience); err != nil { // the server knows of it
-		t.Fatal(err)
-	}
-	m.Fleet = f
+	o.Deployment, o.Logger = cmp.Or(o.Deployment, "of a test"), m.log.Logger()
+	m.Fleet = testkit.Must(Join(m.conn, o))(t)
+	m.flush(t)
 	return m
+}
+
+// flush waits until the server knows what the instance has sent.
+func (m member) flush(t *testing.T) {
+	t.Helper()
+	testkit.NoError(t, m.conn.FlushTimeout(testkit.Patience))
 }
 
 // requireCount counts until the number is right, since an answer that is slow is counted the next time.
@@ -53,37 +55,32 @@ func (m member) requireCount(t *testing.T, want int) {
 func TestInstancesCountEachOther(t *testing.T) {
 	t.Parallel()
 	n := servertest.StartNATS(t)
-	first := join(t, n.URL, "v1.2.3")
-	if alive := first.Alive(); alive != 1 {
-		t.Errorf("before it has asked, %d instances are alive, want 1", alive)
-	}
+	first := join(t, n.URL, Options{Version: "v1.2.3"})
+	testkit.Equal(t, first.Alive(), 1, "instances before the first count")
 	first.requireCount(t, 1)
-	second, third := join(t, n.URL, "1.2.4"), join(t, n.URL, "(devel)")
+	second, third := join(t, n.URL, Options{Version: "1.2.4"}), join(t, n.URL, Options{Version: "(devel)"})
 	for _, m := range []member{first, second, third} {
 		m.requireCount(t, 3)
 		m.log.WantCount(t, 1, "number of instances has changed")
 	}
 	third.Leave()
-	testkit.NoError(t, third.conn.FlushTimeout(patience))
+	third.flush(t)
 	first.requireCount(t, 2)
 	second.conn.Close() // as by a crash
 	first.requireCount(t, 1)
 }
 
-// Instances of another deployment in the same account do not count.
 func TestOtherDeployment(t *testing.T) {
 	t.Parallel()
 	n := servertest.StartNATS(t)
-	mine := join(t, n.URL, "1.2.3")
-	conn := servertest.Connect(t, n.URL)
-	testkit.Must(Join(conn, Options{Deployment: "another", Version: "1.2.3", Logger: slog.New(slog.DiscardHandler)}))(t)
-	testkit.NoError(t, conn.FlushTimeout(patience))
+	mine := join(t, n.URL, Options{})
+	join(t, n.URL, Options{Deployment: "another"})
 	mine.requireCount(t, 1)
 	mine.count(t.Context())
 	testkit.Equal(t, mine.Alive(), 1, "instances are alive")
 }
 
-// The version that is announced is the program's where it is a semantic one.
+// An instance announces its version if that is a semantic one.
 func TestVersion(t *testing.T) {
 	t.Parallel()
 	for version, want := range map[string]string{
@@ -94,62 +91,48 @@ func TestVersion(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			n := servertest.StartNATS(t)
-			join(t, n.URL, version)
+			join(t, n.URL, Options{Version: version})
 			subject := testkit.Must(micro.ControlSubject(micro.InfoVerb, Name, ""))(t)
-			answer := testkit.Must(servertest.Connect(t, n.URL).Request(subject, nil, patience))(t)
+			answer := testkit.Must(servertest.Connect(t, n.URL).Request(subject, nil, testkit.Patience))(t)
 			var info micro.Info
 			testkit.NoError(t, json.Unmarshal(answer.Data, &info))
 			if info.Name != "notifier" || info.Version != want || info.Metadata[deploymentKey] != "of a test" {
-				t.Errorf("%q is announced as %s %s of %v; want notifier %s", version, info.Name, info.Version, info.Metadata, want)
+				t.Errorf("%q: got %s %s of %v, want notifier %s", version, info.Name, info.Version, info.Metadata, want)
 			}
 		})
 	}
 }
 
-// While NATS does not answer, or nobody does, the last number stands.
+// The last number stands while NATS is unavailable, and while no instance answers.
 func TestLastNumberStands(t *testing.T) {
 	t.Parallel()
 	n := servertest.StartNATS(t)
-	first, _ := join(t, n.URL, "1.0.0"), join(t, n.URL, "1.0.0")
+	first, second := join(t, n.URL, Options{}), join(t, n.URL, Options{})
 	first.requireCount(t, 2)
 
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	first.count(ended) // nobody answers in no time
-	if alive := first.Alive(); alive != 2 {
-		t.Errorf("without an answer %d instances are alive, want the last number, 2", alive)
-	}
+	first.count(testkit.Ended(t))
+	testkit.Equal(t, first.Alive(), 2, "instances without time for an answer")
 	n.Kill()
 	testkit.Eventually(t, "the connection is lost", func() bool { return !first.conn.IsConnected() })
 	first.count(t.Context())
-	if alive := first.Alive(); alive != 2 {
-		t.Errorf("without a server %d instances are alive, want the last number, 2", alive)
-	}
+	testkit.Equal(t, first.Alive(), 2, "instances without a server")
 	n.Restart()
 	testkit.Eventually(t, "the connection is there again", first.conn.IsConnected)
 	first.requireCount(t, 2)
-}
 
-// Whom nobody hears, itself included, counts nobody: that says nothing about the others.
-func TestNobodyAnswers(t *testing.T) {
-	t.Parallel()
-	n := servertest.StartNATS(t)
-	first, second := join(t, n.URL, "1.0.0"), join(t, n.URL, "1.0.0")
-	first.requireCount(t, 2)
-	first.Leave()
-	second.Leave()
 	for _, m := range []member{first, second} {
-		testkit.NoError(t, m.conn.FlushTimeout(patience))
+		m.Leave()
+		m.flush(t)
 	}
 	first.count(t.Context())
-	testkit.Equal(t, first.Alive(), 2, "instances are alive, want the last number, 2")
+	testkit.Equal(t, first.Alive(), 2, "instances where none answers, not even this one")
 }
 
-// Watching counts at once, and ends with its context. Leaving twice, or without a connection, is harmless.
+// Watch counts at once and ends with its context. Leave may be called twice, and without a connection.
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	n := servertest.StartNATS(t)
-	first, second := join(t, n.URL, "1.0.0"), join(t, n.URL, "1.0.0")
+	first, second := join(t, n.URL, Options{}), join(t, n.URL, Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -165,30 +148,25 @@ func TestWatch(t *testing.T) {
 	second.Leave()
 }
 
-// A connection that is closed cannot announce anything.
 func TestJoinWithoutConnection(t *testing.T) {
 	t.Parallel()
 	n := servertest.StartNATS(t)
 	conn := servertest.Connect(t, n.URL)
 	conn.Close()
 	if _, err := Join(conn, Options{Version: "1.0.0", Logger: slog.New(slog.DiscardHandler)}); err == nil {
-		t.Error("there is no error")
+		t.Error("got no error of a closed connection")
 	}
 }
 
-// Each instance of the deployment answers with its report, and no instance of another one.
+// Only instances of the deployment answer with a report.
 func TestReports(t *testing.T) {
 	t.Parallel()
 	n := servertest.StartNATS(t)
 	asker := servertest.Connect(t, n.URL)
-	if reports := testkit.Must(Ask(t.Context(), asker, "of a test", 0))(t); len(reports) != 0 {
-		t.Errorf("without an instance there are %d reports", len(reports))
-	}
+	testkit.Equal(t, len(testkit.Must(Ask(t.Context(), asker, "of a test", 0))(t)), 0, "reports without an instance")
 	for i, deployment := range []string{"of a test", "of a test", "another"} {
-		conn := servertest.Connect(t, n.URL)
 		report := func(instance string) any { return map[string]any{"number": i, "instance": instance} }
-		testkit.Must(Join(conn, Options{Deployment: deployment, Version: "1.2.3", Report: report, Logger: slog.New(slog.DiscardHandler)}))(t)
-		testkit.NoError(t, conn.FlushTimeout(patience))
+		join(t, n.URL, Options{Deployment: deployment, Report: report})
 	}
 	testkit.Await(t, "both reports", func() error {
 		seen := make(map[int]string)
@@ -211,21 +189,15 @@ func TestReports(t *testing.T) {
 	}
 }
 
-// Whoever counts learns whether the settings of another instance differ from its own.
+// Counting tells whether the settings of another instance differ.
 func TestSettingsDiffer(t *testing.T) {
 	t.Parallel()
 	n := servertest.StartNATS(t)
 	var differ bool
-	announce := func(settings string) *Fleet {
-		conn := servertest.Connect(t, n.URL)
-		f := testkit.Must(Join(conn, Options{
-			Deployment: "of a test", Version: "1.0.0", Settings: settings, Logger: slog.New(slog.DiscardHandler),
-			Compared: func(_ context.Context, now bool) { differ = now },
-		}))(t)
-		testkit.NoError(t, conn.FlushTimeout(patience))
-		return f
+	announce := func(settings string) member {
+		return join(t, n.URL, Options{Settings: settings, Compared: func(_ context.Context, now bool) { differ = now }})
 	}
-	await := func(f *Fleet, alive int, want bool) {
+	await := func(f member, alive int, want bool) {
 		t.Helper()
 		testkit.Await(t, fmt.Sprintf("%d instances, differing: %v", alive, want), func() error {
 			f.count(t.Context())
@@ -237,7 +209,7 @@ func TestSettingsDiffer(t *testing.T) {
 	}
 	first := announce("hash of some settings")
 	announce("hash of some settings")
-	announce("") // of a version that announces none
+	announce("") // as an older version does
 	await(first, 3, false)
 	other := announce("hash of other settings")
 	await(first, 4, true)

@@ -37,13 +37,11 @@ func TestNumbers(t *testing.T) {
 		"[data-part=findings]":                               "Workers differ in NOTIFIER_GLOBAL_LIMIT: 100/30m on host-a 90/30m on host-b",
 		"[data-part=limits] > ul > li > ul > li:first-child": "payments",
 	} {
-		if got := b.text(selector); !strings.Contains(got, want) {
-			t.Errorf("%s shows %q; want %q", selector, got, want)
-		}
+		testkit.Contains(t, selector, b.text(selector), want)
 	}
 	left := b.number(`document.querySelector("[data-path=payments] time").innerText.match(/in (\d+) (s|min)/)[1]`)
 	if left < 1 || left > 90 {
-		t.Errorf("the next slot opens in %d", left)
+		t.Errorf("got a next slot in %d s, want 1 to 90", left)
 	}
 	b.source.change(func(s *status.Status) {
 		s.Backlog.Waiting, s.Revision = 7, "1:8"
@@ -57,9 +55,7 @@ func TestNumbers(t *testing.T) {
 		"#workers": "1", "#state": "normal", "#waiting": "7", "[data-path=payments]": "9 of 10 used 1,180",
 		"[data-part=limits] > ul > li > ul > li:first-child": "search", "[data-part=suppressed]": "Nothing is suppressed.",
 	} {
-		if got := b.text(selector); !strings.Contains(got, want) {
-			t.Errorf("after the change, %s shows %q; want %q", selector, got, want)
-		}
+		testkit.Contains(t, selector+" after the change", b.text(selector), want)
 	}
 }
 
@@ -89,7 +85,7 @@ func TestBurst(t *testing.T) {
 	testkit.Equal(t, b.text("#decisions li:nth-child(4) .title"), newest, "what came before Stop")
 }
 
-// A page that is open shows what a server that was started again says, without being loaded again.
+// An open page connects to a restarted server without a reload.
 func TestReconnect(t *testing.T) {
 	t.Parallel()
 	address := freeAddress(t)
@@ -112,7 +108,7 @@ func TestReconnect(t *testing.T) {
 	testkit.Equal(t, b.evaluate("window.loadedOnce"), "1", "the page that was loaded first")
 }
 
-// hostileTexts are what a producer may put into every text.
+// hostileTexts are texts of a hostile producer.
 var hostileTexts = []string{
 	`<script>window.pwned = 1</script>`, `<img src=x onerror="window.pwned = 1">`, `"><svg onload=window.pwned=1>`, `' onfocus='window.pwned=1' autofocus='`,
 	`javascript:window.pwned=1`, `{{.Status}} ${window.pwned=1}`, `</title></template><script src=//127.0.0.1/x.js></script>`,
@@ -152,7 +148,7 @@ func TestHostileTitles(t *testing.T) {
 		for _, width := range []int64{1200, 390} {
 			testkit.NoError(t, chromedp.Do(b.ctx, chromedp.EmulateViewport(width, 800)))
 			if wide := b.number("document.documentElement.scrollWidth"); wide > int(width) {
-				t.Errorf("the page is %d wide in a window of %d", wide, width)
+				t.Errorf("got a page of %d pixels, want %d at most", wide, width)
 			}
 		}
 	}
@@ -162,7 +158,7 @@ func TestHostileTitles(t *testing.T) {
 	check("0")
 }
 
-// The policy stops what would run if a title got through.
+// The content security policy stops scripts and images in the page.
 func TestPolicyIsInForce(t *testing.T) {
 	t.Parallel()
 	b := open(t, start(t), "/")
@@ -177,12 +173,7 @@ func TestPolicyIsInForce(t *testing.T) {
 	})()`)
 	b.await("violations", "window.violations.length >= 2")
 	testkit.Equal(t, b.evaluate("window.pwned"), "undefined", "what a script in the page ran")
-	violations := b.forgive()
-	for _, want := range []string{"script-src-elem inline", "img-src http://127.0.0.2:1/x.png"} {
-		if !strings.Contains(violations, want) {
-			t.Errorf("violations %q have no %q", violations, want)
-		}
-	}
+	testkit.Contains(t, "violations", b.forgive(), "script-src-elem inline", "img-src http://127.0.0.2:1/x.png")
 	testkit.Eventually(t, "complaints", func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -190,7 +181,7 @@ func TestPolicyIsInForce(t *testing.T) {
 	})
 }
 
-// Everything can be reached and used with the keyboard alone, and what has the focus keeps it while the page is renewed.
+// The keyboard reaches every control. The focus stays while the page is updated.
 func TestKeyboard(t *testing.T) {
 	t.Parallel()
 	b := open(t, start(t), "/")
@@ -224,7 +215,7 @@ func TestKeyboard(t *testing.T) {
 	testkit.Equal(t, b.evaluate("location.search"), "?filter=refunds", "the address")
 }
 
-// What why says can be sent to a colleague as a link.
+// The answer of a look-up has a link.
 func TestLookUp(t *testing.T) {
 	t.Parallel()
 	s := serve(t, newScripted(), "127.0.0.1:0", "pa55")
@@ -249,7 +240,7 @@ func TestLookUp(t *testing.T) {
 	testkit.EqualSlices(t, source.questions, []why.Question{{ID: "evt-4711"}, {ID: "evt-4711"}}, "questions")
 }
 
-// contrasts lists the texts whose contrast is below that of WCAG's level AA, which is 4.5.
+// contrasts lists the texts below a contrast of 4.5, the level AA of WCAG.
 const contrasts = `(() => {
 	const parts = (color) => color.match(/[\d.]+/g).map(Number);
 	const light = (color) => parts(color).slice(0, 3).map((c) => c / 255)
@@ -271,7 +262,7 @@ const contrasts = `(() => {
 	return low.join("\n");
 })()`
 
-// Light and dark, every text can be read, and every field has a label.
+// Each text has enough contrast in both colour schemes. Each field has a label.
 func TestReadable(t *testing.T) {
 	t.Parallel()
 	b := open(t, start(t), "/")

@@ -1,10 +1,10 @@
 package page
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"net/http/httptest"
-	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -33,7 +33,7 @@ func TestReadOnly(t *testing.T) {
 			got := s.do(method, path)
 			testkit.Equal(t, got.code, want, "%s %s", method, path)
 			if method == http.MethodHead && got.body != "" {
-				t.Errorf("HEAD %s has a body: %q", path, got.body)
+				t.Errorf("HEAD %s: got the body %q, want none", path, got.body)
 			}
 		}
 	}
@@ -65,13 +65,12 @@ func TestToken(t *testing.T) {
 			testkit.Equal(t, got.code, http.StatusUnauthorized, "%s with %q", path, headers)
 			testkit.Equal(t, got.header.Get("WWW-Authenticate"), "Bearer", "what is asked for")
 			if strings.Contains(got.body, "host-a") || strings.Contains(got.body, "pa55 word") {
-				t.Errorf("%s tells: %s", path, got.body)
+				t.Errorf("%s: got %s, want no state and no token", path, got.body)
 			}
 		}
 	}
-	if asked, _ := s.source.counts(); asked != 0 {
-		t.Errorf("strangers made the page ask %d times", asked)
-	}
+	asked, _ := s.source.counts()
+	testkit.Equal(t, asked, 0, "questions without the token")
 	got := s.do(http.MethodGet, "/", "Authorization", "Bearer pa55 word")
 	testkit.Equal(t, got.code, http.StatusOK, "with the header")
 
@@ -80,13 +79,13 @@ func TestToken(t *testing.T) {
 	testkit.Equal(t, got.header.Get("Location"), "./why?q=evt-1", "where it leads")
 	cookie := got.cookies[0]
 	if !cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode || strings.Contains(cookie.Value, "pa55") {
-		t.Errorf("cookie: %v", cookie)
+		t.Errorf("got the cookie %v, want HttpOnly, strict and without the token", cookie)
 	}
 	got = s.do(http.MethodGet, "/why?q=evt-1", "Cookie", cookie.Name+"="+cookie.Value)
 	testkit.Equal(t, got.code, http.StatusOK, "with the cookie")
 }
 
-// Without a token, a page for this host alone answers no name that a stranger leads to this host.
+// A page without a token for this host refuses foreign host names, as DNS rebinding uses them.
 func TestHost(t *testing.T) {
 	t.Parallel()
 	open, guarded := serve(t, newScripted(), "localhost:0", ""), serve(t, newScripted(), "127.0.0.1:0", "pa55 word")
@@ -104,31 +103,13 @@ func TestHost(t *testing.T) {
 	testkit.Equal(t, named.isNamed("page.internal:8081"), true, "the configured address names this host")
 }
 
-// Nothing inline: neither scripts, styles nor handlers, and nothing from elsewhere.
-func TestNothingInline(t *testing.T) {
-	t.Parallel()
-	s := start(t)
-	s.source.answers["evt-1"] = why.Answer{Events: []why.Event{{ID: "evt-1", Sentences: []string{"sent"}}}}
-	for _, path := range []string{"/", "/?filter=pay", "/why", "/why?q=evt-1"} {
-		body := s.do(http.MethodGet, path).body
-		for _, found := range inline.FindAllString(body, -1) {
-			t.Errorf("%s has %s", path, found)
-		}
-	}
-}
-
-// inline is what the policy of the page forbids: scripts, styles and handlers in the page, and what is loaded from elsewhere.
-var inline = regexp.MustCompile(`(?i)<style|<script[^>]*>[^<]|\sstyle=|\son[a-z]+=|javascript:|(src|href|action)="[a-z]*:?//`)
-
-// watch opens the events for a while and returns what it was told.
-func watch(ctx interface{ Done() <-chan struct{} }, handler http.Handler, request *http.Request) *httptest.ResponseRecorder {
+// get asks a page inside of a synctest bubble. The events end with the context.
+func get(ctx context.Context, handler http.Handler, path string) *httptest.ResponseRecorder {
 	recorder := httptest.NewRecorder()
-	handler.ServeHTTP(recorder, request)
-	<-ctx.Done()
+	handler.ServeHTTP(recorder, httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil))
 	return recorder
 }
 
-// bubble is a page inside of a synctest bubble.
 func bubble(t *testing.T, source *scripted) (handler http.Handler) {
 	p := newPage(Options{Source: source, Logger: testkit.NewLog(t).Logger()})
 	t.Cleanup(p.hub.close)
@@ -143,19 +124,17 @@ func TestOnePollerForAllWatchers(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		testkit.Equal(t, asked(), 0, "questions while nobody watches")
 
-		ctx, leave := testContext(t)
+		ctx, leave := context.WithCancel(t.Context())
 		var watching sync.WaitGroup
 		for i := range 50 {
 			path := "/events"
 			if i%2 == 0 {
 				path += "?filter=payments"
 			}
-			watching.Go(func() { watch(ctx, handler, httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil)) })
+			watching.Go(func() { get(ctx, handler, path) })
 		}
 		for range 50 {
-			watching.Go(func() {
-				handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil))
-			})
+			watching.Go(func() { get(ctx, handler, "/") })
 		}
 		time.Sleep(10*time.Second + time.Millisecond)
 		testkit.Equal(t, asked(), 11, "questions of 50 watchers in 10 seconds")
@@ -175,31 +154,27 @@ func TestOnePollerForAllWatchers(t *testing.T) {
 func TestTooManyWatchers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		handler := bubble(t, newScripted())
-		ctx, leave := testContext(t)
+		ctx, leave := context.WithCancel(t.Context())
 		var watching sync.WaitGroup
 		for range maxWatchers {
-			watching.Go(func() { watch(ctx, handler, httptest.NewRequestWithContext(ctx, http.MethodGet, "/events", nil)) })
+			watching.Go(func() { get(ctx, handler, "/events") })
 		}
 		synctest.Wait()
-		refused := httptest.NewRecorder()
-		handler.ServeHTTP(refused, httptest.NewRequestWithContext(ctx, http.MethodGet, "/events", nil))
-		testkit.Equal(t, refused.Code, http.StatusServiceUnavailable, "one too many")
+		testkit.Equal(t, get(ctx, handler, "/events").Code, http.StatusServiceUnavailable, "one too many")
 		leave()
 		watching.Wait()
 	})
 }
 
-// A watcher is told only what changed, and at first everything.
+// A watcher gets everything once, and then only changes.
 func TestOnlyChangesAreSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newScripted()
 		handler := bubble(t, source)
-		ctx, leave := testContext(t)
+		ctx, leave := context.WithCancel(t.Context())
 		var recorder *httptest.ResponseRecorder
 		var watching sync.WaitGroup
-		watching.Go(func() {
-			recorder = watch(ctx, handler, httptest.NewRequestWithContext(ctx, http.MethodGet, "/events", nil))
-		})
+		watching.Go(func() { recorder = get(ctx, handler, "/events") })
 		time.Sleep(1500 * time.Millisecond)
 		source.change(func(s *status.Status) { s.Backlog.Waiting = 99 })
 		source.followed <- dropped(1, 3)
@@ -224,20 +199,16 @@ func TestSourceFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newScripted()
 		handler := bubble(t, source)
-		read := func() string {
-			recorder := httptest.NewRecorder()
-			handler.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
-			return recorder.Body.String()
-		}
+		read := func() string { return get(t.Context(), handler, "/").Body.String() }
 		if body := read(); !strings.Contains(body, "host-a") || strings.Contains(body, "cannot be asked") {
-			t.Errorf("before the failure: %s", body)
+			t.Errorf("before the failure: got %s, want the state", body)
 		}
 		source.mu.Lock()
 		source.fails = errors.New("nats: <b>no responders</b>")
 		source.mu.Unlock()
 		time.Sleep(2 * time.Second)
 		if body := read(); !strings.Contains(body, "the state cannot be asked: nats: &lt;b&gt;no responders") || strings.Contains(body, "4,321") {
-			t.Errorf("after the failure: %s", body)
+			t.Errorf("after the failure: got %s, want the escaped error", body)
 		}
 	})
 }
@@ -260,12 +231,10 @@ func TestQuestions(t *testing.T) {
 		s := start(t)
 		s.source.answers["evt-4711"], s.source.answers["#47"] = known, known
 		body := s.do(http.MethodGet, "/why?since=1h&"+test.query).body
-		if !strings.Contains(body, test.shows) {
-			t.Errorf("%s: %s", test.query, body)
-		}
+		testkit.Contains(t, test.query, body, test.shows)
 		for i, q := range s.source.questions {
 			if ago := time.Since(q.Since); ago < 59*time.Minute || ago > 61*time.Minute {
-				t.Errorf("%s asks since %s", test.query, q.Since)
+				t.Errorf("%s: got a question since %s, want since an hour ago", test.query, q.Since)
 			}
 			s.source.questions[i].Since = time.Time{}
 		}

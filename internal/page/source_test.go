@@ -16,7 +16,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/why"
 )
 
-// scripted is a source that says what the test wants.
+// scripted is a source with answers of the test.
 type scripted struct {
 	mu        sync.Mutex
 	state     status.Status
@@ -77,7 +77,7 @@ func (s *scripted) Decisions(ctx context.Context) (<-chan []journal.Entry, error
 	return decisions, nil
 }
 
-// change alters what the source says of the state.
+// change alters the state of the source.
 func (s *scripted) change(alter func(*status.Status)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,7 +90,7 @@ func (s *scripted) counts() (asked, following int) {
 	return s.asked, s.following
 }
 
-// busy is the state of a deployment with something of everything.
+// busy is a state with an entry of each kind.
 func busy() status.Status {
 	now := time.Now()
 	opens := now.Add(90 * time.Second)
@@ -121,7 +121,7 @@ func busy() status.Status {
 	return s
 }
 
-// dropped are so many decisions, numbered from first.
+// dropped makes n decisions, numbered from first.
 func dropped(first, n int) []journal.Entry {
 	var entries []journal.Entry
 	for i := range n {
@@ -133,7 +133,7 @@ func dropped(first, n int) []journal.Entry {
 	return entries
 }
 
-// served is a page that is served, and a client of it.
+// served is a running page and its client.
 type served struct {
 	t      testing.TB
 	source *scripted
@@ -166,7 +166,7 @@ func serve(t testing.TB, source *scripted, address, token string) *served {
 
 func start(t testing.TB) *served { return serve(t, newScripted(), "127.0.0.1:0", "") }
 
-// answer is what a request was answered.
+// answer is the answer to a request.
 type answer struct {
 	code    int
 	header  http.Header
@@ -174,7 +174,7 @@ type answer struct {
 	body    string
 }
 
-// do sends a request with headers, which are names and values in turn. It follows no redirect.
+// do sends a request with headers: name, value, … It follows no redirect.
 func (s *served) do(method, path string, headers ...string) answer {
 	s.t.Helper()
 	return s.send(s.request(method, path, headers...))

@@ -14,8 +14,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// tab is one page that is open in the browser. What breaks the content security policy fails the test, and so do exceptions and
-// everything else that the browser complains about.
+// tab is an open page in the browser. The test fails on a violation of the content security policy, an exception or a warning.
 type tab struct {
 	*served
 	ctx context.Context
@@ -46,14 +45,14 @@ func open(t *testing.T, s *served, path string) *tab {
 	t.Cleanup(func() {
 		for violation := range strings.SplitSeq(b.evaluate(`window.violations.join("\n")`), "\n") {
 			if violation != "" {
-				t.Errorf("against the policy: %s", violation)
+				t.Errorf("got the violation %s, want none", violation)
 			}
 		}
 		closeTab()
 		cancel()
 		listening.Wait()
 		for _, complaint := range b.complaints {
-			t.Errorf("the browser complains: %s", complaint)
+			t.Errorf("got the complaint %s of the browser, want none", complaint)
 		}
 	})
 	testkit.Must(chromedp.Call(ctx, cdppage.AddScriptToEvaluateOnNewDocument, cdppage.AddScriptToEvaluateOnNewDocumentParams{Source: `
@@ -63,7 +62,7 @@ func open(t *testing.T, s *served, path string) *tab {
 	return b
 }
 
-// complain keeps what the browser says of errors. A server that is gone is no fault of the page.
+// complain keeps errors and warnings of the browser, except those of the network.
 func (b *tab) complain(message chromedp.ConsoleMessage) {
 	if !message.IsException() && message.Type != "error" && message.Type != "warning" || message.Source == "network" {
 		return
@@ -73,7 +72,7 @@ func (b *tab) complain(message chromedp.ConsoleMessage) {
 	b.complaints = append(b.complaints, message.String())
 }
 
-// forgive forgets the complaints so far and the violations, and returns the latter.
+// forgive drops all complaints and violations, and returns the violations.
 func (b *tab) forgive() string {
 	violations := b.evaluate(`window.violations.splice(0).join("\n")`)
 	b.mu.Lock()
@@ -82,7 +81,7 @@ func (b *tab) forgive() string {
 	return violations
 }
 
-// evaluate runs an expression whose value is a text or a number. It asks again if the tab was loading another page.
+// evaluate runs an expression. It tries again if the tab was loading another page.
 func (b *tab) evaluate(expression string) string {
 	b.t.Helper()
 	for {
@@ -93,13 +92,13 @@ func (b *tab) evaluate(expression string) string {
 	}
 }
 
-// text is what an element shows.
+// text returns the text of an element.
 func (b *tab) text(selector string) string {
 	b.t.Helper()
 	return strings.Join(strings.Fields(b.evaluate(fmt.Sprintf(`document.querySelector(%q)?.innerText`, selector))), " ")
 }
 
-// awaitText waits until an element shows a text, among others.
+// awaitText waits until an element contains a text.
 func (b *tab) awaitText(selector, want string) {
 	b.t.Helper()
 	testkit.Await(b.t, selector, func() error {
@@ -121,19 +120,18 @@ func (b *tab) awaitLive() {
 	b.awaitText("#connection", "Live")
 }
 
-// number is a number that an expression has.
+// number evaluates an expression to a number.
 func (b *tab) number(expression string) int {
 	b.t.Helper()
 	return testkit.Must(strconv.Atoi(b.evaluate(expression)))(b.t)
 }
 
-// press presses keys.
 func (b *tab) press(keys string) {
 	b.t.Helper()
 	testkit.NoError(b.t, chromedp.Do(b.ctx, chromedp.KeyEvent(keys)))
 }
 
-// focused is the ID of the element that has the focus, or its text.
+// focused returns the ID of the focused element, or its text.
 func (b *tab) focused() string {
 	b.t.Helper()
 	return b.evaluate(`document.activeElement.id || document.activeElement.innerText`)

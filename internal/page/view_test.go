@@ -1,7 +1,6 @@
 package page
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -10,12 +9,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// testContext is a context of the test that ends when its watchers have to leave.
-func testContext(t *testing.T) (context.Context, context.CancelFunc) {
-	return context.WithCancel(t.Context())
-}
-
-// outline is a tree in one line: paths with what is below them in parentheses.
+// outline prints a tree in one line. Parentheses hold the paths below a path.
 func outline(branches []*branch) string {
 	var all []string
 	for _, b := range branches {

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // serverError is an error reply of a server.
@@ -18,7 +20,7 @@ type serverError string
 func (e serverError) Error() string { return string(e) }
 func (serverError) RedisError()     {}
 
-// inOldScript is what Redis 6.2 makes of an error in a script.
+// inOldScript is the form of Redis 6.2 for an error in a script.
 func inOldScript(told string) serverError {
 	return serverError("ERR Error running script (call to f_0a1b): @user_script:9: @user_script: 9: " + told)
 }
@@ -61,10 +63,10 @@ func TestClassify(t *testing.T) {
 			other = ErrUnavailable
 		}
 		if !errors.Is(err, c.class) || errors.Is(err, other) || !errors.Is(err, c.err) {
-			t.Errorf("%v is classified as %v", c.err, err)
+			t.Errorf("%v: got %v, want %v", c.err, err, c.class)
 		}
 		if !strings.HasPrefix(err.Error(), "trying: ") {
-			t.Errorf("%q does not say what was tried", err)
+			t.Errorf("got %q, want it to begin with what was tried", err)
 		}
 	}
 	for _, reply := range []serverError{ // of Valkey 9.1 without its module, and of Redis 6.2 and 7 without the commands
@@ -72,13 +74,11 @@ func TestClassify(t *testing.T) {
 		"ERR unknown command `evalsha`, with args beginning with: `x`, ", "ERR unknown command 'evalsha', with args beginning with: 'x' ",
 	} {
 		if err := classify("trying", explainLack(reply)); !errors.Is(err, ErrForbidden) || !strings.Contains(err.Error(), "libvalkeylua.so") {
-			t.Errorf("%q is classified as %v", reply, err)
+			t.Errorf("%q: got %v, want %v and the module to load", reply, err, ErrForbidden)
 		}
 	}
 	if err := explainLack(io.EOF); err != io.EOF { //nolint:errorlint // it stays as it is
-		t.Errorf("another error is explained as %v", err)
+		t.Errorf("got %v, want %v unchanged", err, io.EOF)
 	}
-	if err := classify("trying", nil); err != nil {
-		t.Errorf("no error is classified as %v", err)
-	}
+	testkit.NoError(t, classify("trying", nil))
 }

@@ -22,7 +22,7 @@ func newRunner(t *testing.T, address string, scripting script.Scripting) *script
 	return script.NewRunner(script.Options{Client: client, Prefix: "a*b", Timeout: scripttest.Patience, Scripting: scripting})
 }
 
-// mention calls the shortest script, which answers with a number.
+// mention calls the shortest script. It answers with a number.
 func mention(ctx context.Context, runner *script.Runner) (int64, error) {
 	return runner.RunInt(ctx, "testing", lua.Mention, []string{runner.Key("mention:a")}, []any{"id", time.Minute.Microseconds()})
 }
@@ -32,12 +32,11 @@ func TestKeys(t *testing.T) {
 	runner := newRunner(t, "", script.Eval)
 	scratch := runner.Scratch("one")
 	for got, want := range map[string]string{
-		runner.Key("log:a"):          "{a*b}:log:a",
-		runner.Absent():              "{a*b}:absent",
-		scratch.Key("log:a"):         "{a*b}:log:a:scratch:one",
-		scratch.Absent():             "{a*b}:absent:scratch:one",
-		runner.Scratch("").Key("l"):  "{a*b}:l:scratch:",
-		runner.Scratch("2").Key("l"): "{a*b}:l:scratch:2",
+		runner.Key("log:a"):         "{a*b}:log:a",
+		runner.Absent():             "{a*b}:absent",
+		scratch.Key("log:a"):        "{a*b}:log:a:scratch:one",
+		scratch.Absent():            "{a*b}:absent:scratch:one",
+		runner.Scratch("").Key("l"): "{a*b}:l:scratch:",
 	} {
 		testkit.Equal(t, got, want, "key")
 	}
@@ -52,7 +51,7 @@ func TestNames(t *testing.T) {
 	}
 	names, err := runner.Names(t.Context(), "listing")
 	if slices.Sort(names); err != nil || !slices.Equal(names, []string{"one", "two:scratch:x"}) {
-		t.Errorf("names %q, %v", names, err)
+		t.Errorf("got the names %q and %v, want those of the deployment", names, err)
 	}
 	server.Kill()
 	if _, err := runner.Names(t.Context(), "listing"); !errors.Is(err, script.ErrUnavailable) || !strings.HasPrefix(err.Error(), "listing: ") {
@@ -60,7 +59,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestRun calls a script in each way, on the keys of the deployment and on those of a self-test.
+// TestRun calls a script in both ways, on the keys of the deployment and on those of a self-test.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
@@ -76,14 +75,13 @@ func TestRun(t *testing.T) {
 					}
 				}
 			}
-			if held := server.CLI("EXISTS", "{a*b}:mention:a", "{a*b}:mention:a:scratch:test"); strings.TrimSpace(held) != "2" {
-				t.Errorf("%s of the keys are there", held)
-			}
+			held := server.CLI("EXISTS", "{a*b}:mention:a", "{a*b}:mention:a:scratch:test")
+			testkit.Equal(t, strings.TrimSpace(held), "2", "keys that exist")
 		})
 	}
 }
 
-// TestAdopt has the server see which algorithms the script has that evaluates new events.
+// TestAdopt records the algorithms with which the script of decisions is composed.
 func TestAdopt(t *testing.T) {
 	t.Parallel()
 	var composed []string
@@ -106,7 +104,7 @@ func TestAdopt(t *testing.T) {
 func TestNumbers(t *testing.T) {
 	t.Parallel()
 	if numbers, err := script.Numbers([]any{int64(1), int64(2)}, 2); err != nil || !slices.Equal(numbers, []int64{1, 2}) {
-		t.Errorf("%v, %v", numbers, err)
+		t.Errorf("got %v and %v, want 1 and 2", numbers, err)
 	}
 	for _, reply := range [][]any{nil, {int64(1)}, {int64(1), "2"}, {int64(1), int64(2), int64(3)}} {
 		if _, err := script.Numbers(reply, 2); !errors.Is(err, script.ErrReply) || !errors.Is(err, script.ErrRefused) {
@@ -115,7 +113,6 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// TestRunnerTimeout has a server that does not answer.
 func TestRunnerTimeout(t *testing.T) {
 	t.Parallel()
 	proxy := servertest.StartProxy(t, servertest.StartRedis(t).Addr)

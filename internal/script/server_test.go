@@ -5,21 +5,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/seed-4578ace9/notifier/internal/script"
-	"github.com/seed-4578ace9/notifier/internal/script/scripttest"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
-	"github.com/seed-4578ace9/notifier/lua"
 )
-
-func runnerOn(t *testing.T, addr string, scripting script.Scripting) *script.Runner {
-	t.Helper()
-	client := redis.NewClient(&redis.Options{Addr: addr, DisableIdentity: true})
-	t.Cleanup(func() { testkit.NoError(t, client.Close()) })
-	return script.NewRunner(script.Options{Client: client, Prefix: "server", Timeout: scripttest.Patience, Scripting: scripting})
-}
 
 func TestCheckServer(t *testing.T) {
 	t.Parallel()
@@ -32,7 +21,7 @@ func TestCheckServer(t *testing.T) {
 		{"6.2.0", script.Eval, ""},
 		{"6.2.0", script.Functions, "is older than 7.0: NOTIFIER_REDIS_SCRIPTING=function needs functions"},
 	} {
-		err := runnerOn(t, servertest.OldRedis(t, test.version), test.scripting).CheckServer(t.Context())
+		err := newRunner(t, servertest.OldRedis(t, test.version), test.scripting).CheckServer(t.Context())
 		if test.want == "" {
 			testkit.NoError(t, err)
 		} else if !errors.Is(err, script.ErrForbidden) || !errors.Is(err, script.ErrRefused) || !strings.Contains(err.Error(), test.want) {
@@ -40,21 +29,11 @@ func TestCheckServer(t *testing.T) {
 		}
 	}
 	server := servertest.StartRedis(t)
-	testkit.NoError(t, runnerOn(t, server.Addr, script.Eval).CheckServer(t.Context()))
+	testkit.NoError(t, newRunner(t, server.Addr, script.Eval).CheckServer(t.Context()))
 	server.CLI("ACL", "SETUSER", "default", "-info")
-	testkit.NoError(t, runnerOn(t, server.Addr, script.Eval).CheckServer(t.Context()))
+	testkit.NoError(t, newRunner(t, server.Addr, script.Eval).CheckServer(t.Context()))
 	server.Kill()
-	if err := runnerOn(t, server.Addr, script.Eval).CheckServer(t.Context()); !errors.Is(err, script.ErrUnavailable) {
+	if err := newRunner(t, server.Addr, script.Eval).CheckServer(t.Context()); !errors.Is(err, script.ErrUnavailable) {
 		t.Errorf("error %v, want %v", err, script.ErrUnavailable)
-	}
-}
-
-// A server without scripts is told what it lacks: here its commands are disabled.
-func TestServerWithoutScripts(t *testing.T) {
-	t.Parallel()
-	server := servertest.StartRedis(t, "--rename-command", "EVAL", "", "--rename-command", "EVALSHA", "")
-	_, err := runnerOn(t, server.Addr, script.Eval).Run(t.Context(), "asking", lua.Decide, nil, nil)
-	if !errors.Is(err, script.ErrForbidden) || !strings.Contains(err.Error(), "loadmodule libvalkeylua.so") {
-		t.Errorf("error %v, want what to load", err)
 	}
 }

@@ -13,7 +13,7 @@ func TestSentinelFailover(t *testing.T) {
 	s := servertest.StartSentinel(t)
 	primary := s.Primary()
 	if role := primary.CLI("ROLE"); !strings.HasPrefix(role, "master\n") || len(s.Addrs) != 3 || s.Failovers() != 0 {
-		t.Fatalf("%d sentinels, %d failovers, the primary's role is %q", len(s.Addrs), s.Failovers(), role)
+		t.Fatalf("got %d sentinels, %d failovers and the role %q, want 3, 0 and master", len(s.Addrs), s.Failovers(), role)
 	}
 	primary.CLI("SET", "kept", "1")
 	s.AwaitReplicas()
@@ -25,10 +25,10 @@ func TestSentinelFailover(t *testing.T) {
 
 	next := s.AwaitFailover(primary)
 	if next == primary || s.Primary() != next || s.Failovers() != 1 {
-		t.Errorf("after %d failovers the primary is %s, it was %s", s.Failovers(), s.Primary().Addr, primary.Addr)
+		t.Errorf("got %d failovers and the primary %s, want 1 and another than %s", s.Failovers(), s.Primary().Addr, primary.Addr)
 	}
 	if kept, lost := next.CLI("GET", "kept"), next.CLI("GET", "lost"); kept != "1" || lost != "(nil)" {
-		t.Errorf("what the replicas had is %q, what they had not is %q", kept, lost)
+		t.Errorf("got the replicated value %q and the other value %q, want 1 and (nil)", kept, lost)
 	}
 	testkit.Equal(t, next.CLI("SET", "new", "1"), "OK", "a write is answered with")
 }

@@ -12,11 +12,11 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// fakeLimits knows what is used of the limits of the categories that were asked about before, and lets one event mention people.
+// fakeLimits reports one used slot of each category, and lets one event mention people. KnownUses knows a category after Uses.
 type fakeLimits struct {
 	asked      map[string]bool
-	mentions   string        // the event that may
-	mentionFor time.Duration // that was asked for
+	mentions   string        // the ID of the event that may
+	mentionFor time.Duration // the interval that Mention was given
 	returned   []string
 }
 
@@ -46,7 +46,7 @@ func (f *fakeLimits) ReturnMention(_ context.Context, category, id string) {
 	f.returned = append(f.returned, category+" "+id)
 }
 
-// scriptedSink notes what it sends, and fails as it is told.
+// scriptedSink keeps the last delivery and returns a fixed error.
 type scriptedSink struct {
 	Sink
 
@@ -74,7 +74,7 @@ func annotated(t *testing.T, l *fakeLimits, err error) (a *Annotated, sent *Deli
 	}, sent
 }
 
-// A message is prepared where nobody has to be asked for what it says, and is then what is sent.
+// A message is prepared only if its usage is known and it cannot mention anybody.
 func TestAnnotatedPrepare(t *testing.T) {
 	t.Parallel()
 	known := &fakeLimits{asked: make(map[string]bool)}
@@ -89,15 +89,15 @@ func TestAnnotatedPrepare(t *testing.T) {
 	for want, d := range map[string]Delivery{"prepared": a.Prepare(Delivery{Event: payments}), "": {Event: payments}} {
 		testkit.Must(a.Send(t.Context(), d))(t)
 		if sent.Event.ID != "event" || len(sent.Usage) != 1 || sent.Usage[0].Size != 5 || sent.Mention != want {
-			t.Errorf("prepared as %+v, it is sent as %+v", d, *sent)
+			t.Errorf("prepared as %+v, sent as %+v, want the mention %q", d, *sent, want)
 		}
 	}
 	if _, err := a.Send(t.Context(), Delivery{Event: resolved, Opened: "r"}); err != nil || sent.Opened != "r" || sent.Usage != nil {
-		t.Errorf("what resolves is sent as %+v: %v", *sent, err)
+		t.Errorf("a resolved event: sent as %+v, %v, want no usage", *sent, err)
 	}
 }
 
-// One event of a category mentions people. If its message certainly did not go out, another one may.
+// One event of a category mentions people. A failure without a post gives the mention back.
 func TestAnnotatedMentions(t *testing.T) {
 	t.Parallel()
 	send := func(l *fakeLimits, id string, err error) Delivery {
@@ -105,19 +105,17 @@ func TestAnnotatedMentions(t *testing.T) {
 		a, sent := annotated(t, l, err)
 		receipt, failure := a.Send(t.Context(), Delivery{Event: event.Event{ID: id, Category: "security"}})
 		if !errors.Is(failure, err) || receipt != "receipt" {
-			t.Errorf("it ends with %q, %v, want %v", receipt, failure, err)
+			t.Errorf("got receipt %q and %v, want %v", receipt, failure, err)
 		}
 		return *sent
 	}
 	l := &fakeLimits{asked: make(map[string]bool)}
 	if d := send(l, "one", nil); d.Mention != "<!here>" || l.mentionFor != time.Hour {
-		t.Errorf("the first one is %+v, and mentions for %v", d, l.mentionFor)
+		t.Errorf("the first event: got %+v for %v, want a mention for an hour", d, l.mentionFor)
 	}
-	if d := send(l, "two", nil); d.Mention != "" {
-		t.Errorf("the second one is %+v", d)
-	}
+	testkit.Equal(t, send(l, "two", nil).Mention, "", "mention of the second event")
 	if d := send(l, "one", &Error{Class: Transient}); d.Mention != "<!here>" || l.returned != nil {
-		t.Errorf("the first one again is %+v, and returned are %q", d, l.returned)
+		t.Errorf("the first event again: got %+v, returned %q, want a mention and none returned", d, l.returned)
 	}
 	for _, class := range Classes()[1:] {
 		l := &fakeLimits{asked: make(map[string]bool)}
@@ -131,6 +129,6 @@ func TestAnnotatedMentions(t *testing.T) {
 	a, _ := annotated(t, l, nil)
 	a.MentionFor = 0
 	if _, err := a.Send(t.Context(), Delivery{Event: event.Event{ID: "one", Category: "security"}}); err != nil || l.mentionFor != defaultMentionFor {
-		t.Errorf("without an interval one mentions for %v: %v", l.mentionFor, err)
+		t.Errorf("without an interval: got %v, %v, want %v", l.mentionFor, err, defaultMentionFor)
 	}
 }

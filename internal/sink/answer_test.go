@@ -27,19 +27,13 @@ var classifiedPosts = []classified{
 	{200, ` {"channel":"C1","ts":"1.1","warning":"w","ok":true}`, OK, ""},
 	{200, "", Unknown, "200 OK"},
 	{200, "{}", Unknown, "200 OK"},
-	{200, "null", Unknown, "200 OK"},
 	{200, "[]", Unknown, "200 OK"},
-	{200, "ok", Unknown, "200 OK"},
 	{200, `{"ok":true}`, Unknown, "200 OK"},
-	{200, `{"ok":true,"ts":""}`, Unknown, "200 OK"},
 	{200, `{"ok":true,"ts":17}`, Unknown, "200 OK"},
 	{200, `{"ok":"true","ts":"1.1"}`, Unknown, "200 OK"},
-	{200, `{"ts":"1.1"}`, Unknown, "200 OK"},
-	{200, `{"ok":false}`, Unknown, "200 OK"},
 	{200, `{"ok":false,"error":""}`, Unknown, "200 OK"},
 	{200, `{"ok":false,"error":["x"]}`, Unknown, "200 OK"},
 	{200, `{"ok":tr`, Unknown, "200 OK"},
-	{200, "<html>It works!</html>", Unknown, "200 OK"},
 	{204, "", Unknown, "204 No Content"},
 	{101, "", Unknown, "101 Switching Protocols"},
 	{999, "", Unknown, "999"},
@@ -63,7 +57,7 @@ var classifiedPosts = []classified{
 var classifiedCodes = map[Class]string{
 	RateLimited: "ratelimited rate_limited",
 	Transient:   "service_unavailable internal_error fatal_error request_timeout",
-	Rejected:    "msg_too_long no_text invalid_blocks msg_blocks_too_long invalid_attachments a_code_of_tomorrow",
+	Rejected:    "msg_too_long no_text invalid_blocks msg_blocks_too_long invalid_attachments an_unknown_code",
 	Misconfigured: "invalid_auth token_revoked account_inactive missing_scope channel_not_found not_in_channel " +
 		"is_archived not_authed token_expired",
 }
@@ -73,9 +67,6 @@ func TestClassifyPost(t *testing.T) {
 	tests := classifiedPosts
 	for _, status := range []int{300, 301, 302, 303, 304, 307, 308} {
 		tests = append(tests, classified{status, taken, Misconfigured, fmt.Sprintf("%d %s", status, http.StatusText(status))})
-	}
-	for _, status := range []int{500, 501, 502, 503, 504} {
-		tests = append(tests, classified{status, "<html>", Transient, fmt.Sprintf("%d %s", status, http.StatusText(status))})
 	}
 	for class, list := range classifiedCodes {
 		for code := range strings.FieldsSeq(list) {
@@ -106,18 +97,14 @@ func TestClassifyWebhook(t *testing.T) {
 		{200, "<html>", Unknown, "200 OK"},
 		{200, "{}", Unknown, "200 OK"},
 		{200, `{"ok":false,"error":"internal_error"}`, Transient, "internal_error"},
-		{302, "", Misconfigured, "302 Found"},
 		{400, "invalid_payload", Rejected, "invalid_payload"},
 		{400, "", Rejected, "400 Bad Request"},
 		{400, "<html>", Rejected, "400 Bad Request"},
 		{400, `{"ok":false,"error":"invalid_workflow"}`, Rejected, "invalid_workflow"},
 		{403, "action_prohibited", Misconfigured, "action_prohibited"},
-		{404, "channel_not_found", Misconfigured, "channel_not_found"},
-		{410, "channel_is_archived", Misconfigured, "channel_is_archived"},
-		{418, "short and stout\nhere is", Rejected, "short and stout"},
+		{418, "first line\nsecond line", Rejected, "first line"},
 		{429, "rate_limited", RateLimited, "rate_limited"},
 		{500, "rollup_error", Transient, "rollup_error"},
-		{502, "<html>", Transient, "502 Bad Gateway"},
 	})
 }
 
@@ -140,12 +127,10 @@ func TestRetryAfter(t *testing.T) {
 		want   time.Duration
 	}{
 		{"", time.Second},
-		{"0", time.Second},
 		{"1", time.Second},
 		{" 30 ", 30 * time.Second},
 		{"3600", time.Hour},
 		{"3601", time.Hour},
-		{"4294967295", time.Hour},
 		{"99999999999999999999999", time.Hour},
 		{"-5", time.Second},
 		{"1.5", time.Second},
@@ -176,21 +161,21 @@ func FuzzReply(f *testing.F) {
 		for _, classify := range []func(reply) verdict{classifyPost, classifyMethod, classifyWebhook} {
 			got := classify(r)
 			if !slices.Contains(Classes(), got.class) {
-				t.Errorf("unknown class %q", got.class)
+				t.Errorf("got the class %q, want a known one", got.class)
 			}
 			if got.class == OK && (status < 200 || status > 299) {
-				t.Errorf("status %d is ok", status)
+				t.Errorf("got ok for the status %d, want another class", status)
 			}
 			if got.class != OK && got.code == "" {
-				t.Error("no code")
+				t.Error("got no code, want one")
 			}
 			limited := got.class == RateLimited
 			if limited && (got.retryAfter < minRetryAfter || got.retryAfter > maxRetryAfter) || !limited && got.retryAfter != 0 {
-				t.Errorf("%s with a wait of %v", got.class, got.retryAfter)
+				t.Errorf("%s: got a wait of %v, want one within the bounds for a limit, else none", got.class, got.retryAfter)
 			}
 		}
 		if got := classifyPost(r); got.class == OK && decodeAnswer(body).ts == "" {
-			t.Error("a post is ok without a timestamp")
+			t.Error("got ok for a post without a timestamp")
 		}
 	})
 }

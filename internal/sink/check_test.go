@@ -1,7 +1,6 @@
 package sink
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -17,7 +16,7 @@ var workspace = slacktest.WithChannels(
 	slacktest.Channel{ID: "G0000004", Name: "hidden", Private: true},
 )
 
-// findings are what Check says of channels. Each text is the beginning of a problem, of a warning behind "warning: ".
+// findings are what Check reports about channels. Each text is the start of a problem. A warning has "warning: " in front.
 var findings = []struct {
 	name     string
 	option   slacktest.Option
@@ -98,14 +97,12 @@ func TestCheckWhereNobodyListens(t *testing.T) {
 	server.Close()
 	s := newTestSlack(t, byToken(server))
 	checkProblems(t, s, "Slack token: auth.test: not sent")
-	cancelled, cancel := context.WithCancel(t.Context())
-	cancel()
-	if problems := s.Check(cancelled); len(problems) != 1 || !strings.Contains(problems[0].Err.Error(), "not sent") {
-		t.Errorf("got %v", problems)
+	if problems := s.Check(testkit.Ended(t)); len(problems) != 1 || !strings.Contains(problems[0].Err.Error(), "not sent") {
+		t.Errorf("a cancelled check: got %v, want one request that was not sent", problems)
 	}
 }
 
-// Answers of something that is Slack only nearly, or of a workspace that is very large.
+// Check reads answers that Slack does not give, and a list of channels without an end.
 func TestCheckOddAnswers(t *testing.T) {
 	t.Parallel()
 	const found = `{"ok":true,"channel":{"id":"C0000001"}}`

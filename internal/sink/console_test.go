@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -93,38 +92,23 @@ func TestConsoleSummary(t *testing.T) {
 	wantFailure(t, "summary", NewConsole(brokenWriter{0}, false).SendSummary(t.Context(), digest), Transient, errBroken)
 }
 
-func TestConsoleColoursDiffer(t *testing.T) {
-	t.Parallel()
-	seen := make(map[string]bool)
-	for _, s := range severities {
-		seen[lookOf(s).ansi] = true
-	}
-	testkit.Equal(t, len(seen), 4, "colours for 4 severities")
-}
-
 func TestConsoleConcurrentLines(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	c := NewConsole(&out, false)
-	var group sync.WaitGroup
-	for i := range 50 {
-		group.Go(func() {
-			if err := send(context.Background(), c, event.Event{Category: "a", Text: fmt.Sprint("event", i)}); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	group.Wait()
+	testkit.AtOnce(50, func(i int) {
+		if err := send(context.Background(), c, event.Event{Category: "a", Text: fmt.Sprint("event", i)}); err != nil {
+			t.Error(err)
+		}
+	})
 	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 	testkit.Equal(t, len(lines), 50, "lines")
 	for _, line := range lines {
-		if !strings.Contains(line, " INFO     a event") {
-			t.Errorf("broken line %q", line)
-		}
+		testkit.Contains(t, "line", line, " INFO     a event")
 	}
 }
 
-// brokenWriter takes some bytes, then fails.
+// brokenWriter takes some bytes and fails.
 type brokenWriter struct{ takes int }
 
 var errBroken = errors.New("broken pipe")
@@ -133,8 +117,6 @@ func (w brokenWriter) Write([]byte) (int, error) { return w.takes, errBroken }
 
 func TestConsoleFailures(t *testing.T) {
 	t.Parallel()
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
 	tests := []struct {
 		name   string
 		ctx    context.Context
@@ -144,24 +126,11 @@ func TestConsoleFailures(t *testing.T) {
 	}{
 		{"nothing written", t.Context(), brokenWriter{0}, Transient, errBroken},
 		{"part written", t.Context(), brokenWriter{3}, Unknown, errBroken},
-		{"cancelled", ended, io.Discard, Transient, context.Canceled},
+		{"cancelled", testkit.Ended(t), io.Discard, Transient, context.Canceled},
 	}
 	for _, test := range tests {
 		err := send(test.ctx, NewConsole(test.writer, false), event.Event{Text: "t"})
 		wantFailure(t, test.name, err, test.class, test.cause)
 		testkit.Equal(t, failureOf(t, err).Channel, "console", "%s: channel", test.name)
-	}
-}
-
-func TestConsoleIsASink(t *testing.T) {
-	t.Parallel()
-	var s Sink = NewConsole(io.Discard, false)
-	testkit.Equal(t, s.Destination(Delivery{Event: event.Event{Category: "a"}}), "console", "destination")
-	testkit.Equal(t, s.SummaryDestination("a"), "console", "summaries go to")
-	if got, ok := s.Mention(event.Event{Category: "a"}); got != "" || ok {
-		t.Errorf("mentions %q", got)
-	}
-	if got := s.Check(t.Context()); len(got) != 0 {
-		t.Errorf("problems %v", got)
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// staleConn is a kept connection that the other side has given up: it takes nothing more.
+// staleConn is a kept connection whose writes fail while stale is set.
 type staleConn struct {
 	net.Conn
 	stale *atomic.Bool
@@ -51,7 +51,7 @@ func TestSendOnAStaleConnection(t *testing.T) {
 	testkit.NoError(t, send(t.Context(), s, hello)) // on another connection
 	for _, post := range server.Posts() {
 		if len(post.Message.Blocks) != 1 || len(post.Message.Attachments) != 1 {
-			t.Errorf("posted %+v", post.Message)
+			t.Errorf("posted %+v, want one block and one attachment", post.Message)
 		}
 	}
 	s.transport.CloseIdleConnections()
@@ -60,7 +60,7 @@ func TestSendOnAStaleConnection(t *testing.T) {
 	refuse.Store(true)
 	failure := failureOf(t, send(t.Context(), s, hello))
 	if failure.Class != Transient || !strings.Contains(failure.Error(), "refused") {
-		t.Errorf("no other connection: got %v", failure)
+		t.Errorf("no other connection: got %v, want a refusal", failure)
 	}
 	refuse.Store(false)
 	testkit.NoError(t, send(t.Context(), s, hello))

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// generous is longer than any request of these tests takes that is meant to be answered.
+// generous is a timeout that no answered request of these tests reaches.
 const generous = time.Minute
 
 var (
@@ -57,7 +57,7 @@ func newTestSlack(t testing.TB, o SlackOptions) *Slack {
 	return s
 }
 
-// byToken and byWebhook post to a server in the two ways there are.
+// byToken and byWebhook are the two ways to post to a server.
 func byToken(server *slacktest.Server) SlackOptions {
 	return SlackOptions{Token: slacktest.DefaultToken, Channel: "C0000001", APIURL: server.APIURL()}
 }
@@ -66,7 +66,7 @@ func byWebhook(server *slacktest.Server) SlackOptions {
 	return SlackOptions{WebhookURL: server.WebhookURL()}
 }
 
-// answeredBy posts by token to a server of any behaviour.
+// answeredBy posts by token to a server with this handler.
 func answeredBy(t *testing.T, handler http.HandlerFunc) SlackOptions {
 	t.Helper()
 	server := httptest.NewServer(handler)
@@ -91,7 +91,7 @@ func routes(t *testing.T, pairs ...string) event.Table[string] {
 	return table(t, func(channel string) string { return channel }, pairs)
 }
 
-// mentioned makes a table of paths, each with mentions that are joined by "+".
+// mentioned makes a table of paths. Each has mentions, joined by "+".
 func mentioned(t *testing.T, pairs ...string) event.Table[[]string] {
 	t.Helper()
 	return table(t, func(mentions string) []string { return strings.Split(mentions, "+") }, pairs)
@@ -107,7 +107,7 @@ func table[T any](t *testing.T, value func(string) T, pairs []string) event.Tabl
 	return testkit.Must(event.NewTable(entries))(t)
 }
 
-// send posts an event about whose message nothing else is known.
+// send posts an event without a usage or a receipt.
 func send(ctx context.Context, s Sink, e event.Event) error {
 	_, err := s.Send(ctx, Delivery{Event: e})
 	return err
@@ -118,12 +118,12 @@ func fire(t *testing.T, s Sink) string {
 	t.Helper()
 	receipt := testkit.Must(s.Send(t.Context(), Delivery{Event: fired}))(t)
 	if receipt == "" || len(receipt) > maxReceipt {
-		t.Fatalf("receipt %q", receipt)
+		t.Fatalf("got the receipt %q, want one of %d bytes at most", receipt, maxReceipt)
 	}
 	return receipt
 }
 
-// resolved is the delivery of the event that ends the one with a receipt.
+// resolved is the delivery of the event that resolves the one with a receipt.
 func resolved(receipt string) Delivery { return Delivery{Event: ended, Opened: receipt} }
 
 func failureOf(t *testing.T, err error) *Error {
@@ -140,16 +140,6 @@ func wantFailure(t *testing.T, what string, err error, class Class, cause error)
 	t.Helper()
 	if failure := failureOf(t, err); failure.Class != class || cause != nil && !errors.Is(failure, cause) {
 		t.Errorf("%s: got %v, want %s because of %v", what, failure, class, cause)
-	}
-}
-
-// wantTexts checks that a text has some parts.
-func wantTexts(t *testing.T, what, text string, parts ...string) {
-	t.Helper()
-	for _, part := range parts {
-		if !strings.Contains(text, part) {
-			t.Errorf("%s: got %q, want %q in it", what, text, part)
-		}
 	}
 }
 
@@ -177,5 +167,5 @@ func (o *observer) observe(_ context.Context, r Request) {
 	o.results = append(o.results, r.Class)
 }
 
-// held answers nothing until the client leaves.
+// held answers only when the client leaves.
 func held(slacktest.Post) slacktest.Answer { return slacktest.Hold(nil, slacktest.OK()) }

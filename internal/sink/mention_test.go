@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,11 +18,8 @@ import (
 
 func TestMentionMarkup(t *testing.T) {
 	t.Parallel()
-	for name, want := range map[string]string{
-		"here": "<!here>", "channel": "<!channel>", "everyone": "<!everyone>", "U0123ABCD": "<@U0123ABCD>", "W0123ABCD": "<@W0123ABCD>",
-		"S0123ABCD": "<!subteam^S0123ABCD>", "oncall-security": "", "on.call_2": "", "7x24": "",
-	} {
-		testkit.Equal(t, testkit.Must(mentionMarkup(name))(t), want, "%s", name)
+	for _, handle := range []string{"on.call_2", "7x24"} {
+		testkit.Equal(t, testkit.Must(mentionMarkup(handle))(t), "", "markup of the handle %s", handle)
 	}
 	for _, name := range []string{
 		"", "@here", "<!here>", "here ", " here", "Here", "HERE", "C0123ABCD", "B0123ABCD", "on call", "oncall,", "oncall>", "oncall|x",
@@ -31,9 +27,9 @@ func TestMentionMarkup(t *testing.T) {
 	} {
 		got, err := mentionMarkup(name)
 		if err == nil || got != "" {
-			t.Errorf("%q: got %q", name, got)
+			t.Errorf("%q: got %q, want an error", name, got)
 		} else if message := err.Error(); strings.ContainsAny(message, "\n\u202e") || len(message) > 400 {
-			t.Errorf("%q: got %q", name, message)
+			t.Errorf("%q: got %q, want one line of 400 bytes at most", name, message)
 		}
 	}
 }
@@ -45,7 +41,7 @@ func FuzzMentionMarkup(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name string) {
 		markup, err := mentionMarkup(name)
 		if err == nil && (strings.ContainsAny(name, "<>|&! \n") || markup != "" && strings.Count(markup, "<") != 1) {
-			t.Errorf("%q: got %q", name, markup)
+			t.Errorf("%q: got %q, want an error or one mention", name, markup)
 		}
 	})
 }
@@ -81,12 +77,12 @@ func TestMention(t *testing.T) {
 	}
 	for _, sink := range ways(t, server) {
 		if got, ok := sink.Mention(hello); got != "" || ok {
-			t.Errorf("no table: got %q", got)
+			t.Errorf("no table: got %q, want no mention", got)
 		}
 	}
 }
 
-// lookUps counts the look-ups of handles, and what was told of them.
+// lookUps counts the look-ups of handles and keeps the failures.
 type lookUps struct {
 	told   []string
 	asked  int
@@ -136,18 +132,10 @@ func TestHandlesAreLookedUpAgain(t *testing.T) {
 	clock.Advance(lookUpPause)
 	l.fault, l.groups = nil, map[string]string{"one": "S1", "two": "S2"}
 	expect("created meanwhile", "b", "<!subteam^S2>", 6, 2)
-	wantTexts(t, "told", l.told[0], "one: list the user groups", "not sent")
+	testkit.Contains(t, "told", l.told[0], "one: list the user groups", "not sent")
 }
 
-func TestUnknownHandleIsTold(t *testing.T) {
-	t.Parallel()
-	l := &lookUps{}
-	m := &mentions{table: mentioned(t, "a", "one"), list: l.list, failed: l.failed, now: time.Now}
-	m.of("a")
-	testkit.EqualSlices(t, l.told, []string{"one: " + errNoUserGroup.Error()}, "told")
-}
-
-// Deliveries that need the same handle make one request, and none waits longer than the timeout.
+// Deliveries that need the same handle share one request. None waits longer than the timeout.
 func TestHandleLookUpBlocksBriefly(t *testing.T) {
 	t.Parallel()
 	var asked, told atomic.Int64
@@ -160,25 +148,21 @@ func TestHandleLookUpBlocksBriefly(t *testing.T) {
 	o.MentionFailed = func(handle string, err error) {
 		told.Add(1)
 		if handle != "oncall" || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("told %s: %v", handle, err)
+			t.Errorf("got %s: %v, want the timeout of oncall", handle, err)
 		}
 	}
 	s := newTestSlack(t, o)
-	var group sync.WaitGroup
-	for range 20 {
-		group.Go(func() {
-			if got, ok := s.Mention(event.Event{Category: "security"}); got != "" || ok {
-				t.Errorf("got %q", got)
-			}
-		})
-	}
-	group.Wait()
+	testkit.AtOnce(20, func(int) {
+		if got, ok := s.Mention(event.Event{Category: "security"}); got != "" || ok {
+			t.Errorf("got %q, %t, want no mention", got, ok)
+		}
+	})
 	if asked.Load() > 1 || told.Load() != 1 {
 		t.Errorf("asked %d times, told %d times, want once", asked.Load(), told.Load())
 	}
 }
 
-// A workspace may have thousands of user groups, and Slack lists them in one piece.
+// Slack lists thousands of user groups in one answer.
 func TestManyUserGroups(t *testing.T) {
 	t.Parallel()
 	var groups []slacktest.UserGroup
@@ -208,7 +192,7 @@ func TestOddUserGroups(t *testing.T) {
 		o := alwaysAnswered(t, map[string]string{"usergroups.list": answer})
 		o.Mentions, o.MentionFailed = mentioned(t, "a", "oncall"), func(string, error) { told++ }
 		if got, _ := newTestSlack(t, o).Mention(event.Event{Category: "a"}); got != want || (told == 0) != (want != "") {
-			t.Errorf("%s: got %q, told %d times", answer, got, told)
+			t.Errorf("%s: got %q, told %d times, want %q", answer, got, told, want)
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-	"time"
 	"unicode/utf8"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
@@ -45,17 +44,17 @@ func TestPreview(t *testing.T) {
 ╰──────────────────────────────────────────────────────────────────────────────╯
 `
 	if got != want[1:] {
-		t.Errorf("got\n%s", got)
+		t.Errorf("got\n%s\nwant%s", got, want)
 	}
 	if !strings.HasPrefix(string(message), "{\n  \"text\": \"[FIRING ERROR] Refunds &lt;stuck&gt; &amp; late, ") ||
 		!strings.Contains(string(message), `"text": "<!here> <!subteam^S0123ABCD>",`) {
-		t.Errorf("got %s", message)
+		t.Errorf("got %s, want the escaped headline and the mention", message)
 	}
-	var shown, sent layout // what is shown is what is sent
+	var shown, sent layout
 	testkit.NoError(t, json.Unmarshal(message, &shown))
 	byWebhook := newTestSlack(t, SlackOptions{WebhookURL: "http://slack.invalid/webhook"})
 	testkit.NoError(t, json.Unmarshal([]byte("{"+byWebhook.Prepare(d).prepared.tail[1:]), &sent))
-	testkit.EqualDeeply(t, shown, sent, "shown")
+	testkit.EqualDeeply(t, shown, sent, "the preview, compared with the request,")
 }
 
 func TestPreviewOfAFailure(t *testing.T) {
@@ -63,7 +62,7 @@ func TestPreviewOfAFailure(t *testing.T) {
 	broken := testkit.Must(parseTemplate("template", `{"text": 1}`))(t)
 	message, picture, err := Preview(broken, usualView().Delivery)
 	if err == nil || !json.Valid(message) || !strings.Contains(picture, "Refunds wait") {
-		t.Errorf("got %s, %s and %v", message, picture, err)
+		t.Errorf("got %s, %s and %v, want the default message and an error", message, picture, err)
 	}
 }
 
@@ -94,7 +93,6 @@ func TestPicture(t *testing.T) {
 	}
 }
 
-// Whatever an event holds, the frame stays whole.
 func TestPictureOfEverySample(t *testing.T) {
 	t.Parallel()
 	for _, trial := range trials() {
@@ -102,7 +100,7 @@ func TestPictureOfEverySample(t *testing.T) {
 		for line := range strings.Lines(l.picture()) {
 			line = strings.TrimSuffix(line, "\n")
 			if columns(line) != pictureWidth || !utf8.ValidString(line) {
-				t.Fatalf("%s: a line of %d columns: %q", trial.name, columns(line), line)
+				t.Fatalf("%s: got %d columns, want %d: %q", trial.name, columns(line), pictureWidth, line)
 			}
 		}
 	}
@@ -141,16 +139,4 @@ func TestWrap(t *testing.T) {
 	} {
 		testkit.EqualDeeply(t, wrap(test.text, 10), test.want, "%q", test.text)
 	}
-}
-
-func TestPreviewOfResolved(t *testing.T) {
-	t.Parallel()
-	d := usualView().Delivery
-	d.Event.Status, d.Event.Source, d.Usage = event.StatusResolved, "", nil
-	fired := d.Event
-	fired.Status, fired.Time = event.StatusFiring, d.Event.Time.Add(-125*time.Minute)
-	d.Opened = newReceipt(fired, "C0123456789", apiAnswer{channel: "C0123456789", ts: "1767322800.000100"}, fired.Time)
-	_, picture, err := Preview(nil, d)
-	testkit.NoError(t, err)
-	wantTexts(t, "picture", picture, "[RESOLVED] Refunds wait", "┏ green #16a34a", "after 2h 5m")
 }

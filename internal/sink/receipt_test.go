@@ -11,7 +11,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// reopened returns what the event that ends the one with a receipt is told.
+// reopened reads a receipt for the event that resolves.
 func reopened(text string) *receipt {
 	return openedBy(Delivery{Event: event.Event{Status: event.StatusResolved}, Opened: text})
 }
@@ -32,19 +32,22 @@ func TestReceiptRoundTrip(t *testing.T) {
 	if got := reopened(newReceipt(e, "#ops", posted, now)); !got.Time.Equal(now) {
 		t.Errorf("got the time %v, want that of the post", got.Time)
 	}
+	for _, status := range []event.Status{"", event.StatusFiring} {
+		if got := openedBy(Delivery{Event: event.Event{Status: status}, Opened: newReceipt(e, "#ops", posted, now)}); got != nil {
+			t.Errorf("an event with the status %q opens %+v, want nothing", status, got)
+		}
+	}
 	for _, status := range []event.Status{"", event.StatusResolved} {
 		e.Status = status
 		testkit.Equal(t, newReceipt(e, "#ops", posted, now), "", "%q: got receipt", status)
 	}
 }
 
-// A receipt of a message that cannot be addressed still tells what fired, and since when.
+// The receipt of a message without an address keeps the event and its time.
 func TestReceiptWithoutAMessage(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]apiAnswer{
 		"webhook":      {},
-		"no channel":   {ts: "1.1"},
-		"no ts":        {channel: "C0000001"},
 		"odd channel":  {channel: "#ops", ts: "1.1"},
 		"long channel": {channel: "C" + strings.Repeat("0", 5000), ts: "1.1"},
 		"odd ts":       {channel: "C0000001", ts: "now"},
@@ -52,12 +55,12 @@ func TestReceiptWithoutAMessage(t *testing.T) {
 	} {
 		text := newReceipt(fired, "webhook", answer, time.Now())
 		if r := reopened(text); r.repliable() || r.Channel != "" || r.Title != fired.Title || !r.Time.Equal(fired.Time) {
-			t.Errorf("%s: got %s", name, text)
+			t.Errorf("%s: got %s, want the event without a channel", name, text)
 		}
 	}
 }
 
-// The largest events, and those whose JSON is much longer than their text, keep what matters most.
+// A receipt is bounded for the largest events, and for texts that JSON makes longer.
 func TestReceiptIsBounded(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"x", "<", "\"", "\\", "\x01", "\n", "😀", "\u2028", "\xff", "e\u0301"} {
@@ -70,12 +73,12 @@ func TestReceiptIsBounded(t *testing.T) {
 		e.ID, e.Category = strings.Repeat("i", 64), strings.Repeat("c", 128)
 		got := newReceipt(e, "#"+strings.Repeat("d", 79), posted, time.Now())
 		if len(got) > maxReceipt || !utf8.ValidString(got) {
-			t.Errorf("%q: %d bytes: %s", text, len(got), got)
+			t.Errorf("%q: got %d bytes, want %d at most: %s", text, len(got), maxReceipt, got)
 		}
 		r := reopened(got)
 		if !r.repliable() || r.ID != e.ID || r.Category != e.Category || !r.Time.Equal(e.Time) || r.Severity != e.Severity ||
 			!strings.HasPrefix(r.Title, "t") || !strings.HasPrefix(r.Text, "x") || r.Link != "" {
-			t.Errorf("%q: got %s", text, got)
+			t.Errorf("%q: got %s, want the address, the start of the texts and no link", text, got)
 		}
 	}
 }
@@ -88,7 +91,7 @@ func FuzzReceipt(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text, title, body, destination string) {
 		if r := reopened(text); r != nil {
 			if r.repliable() && (!channelID.MatchString(r.Channel) || !messageTimestamp.MatchString(r.Timestamp)) {
-				t.Errorf("%q: would reply to %q in %q", text, r.Timestamp, r.Channel)
+				t.Errorf("%q: replies to %q in %q, want a timestamp and the ID of a channel", text, r.Timestamp, r.Channel)
 			}
 			d := Delivery{Event: ended, Opened: text}
 			for _, rewrite := range []bool{false, true} {
@@ -104,7 +107,7 @@ func FuzzReceipt(f *testing.F) {
 		e.Fields = []event.Field{{Name: title, Value: body}, {Name: body, Value: title}}
 		got := newReceipt(e, destination, posted, time.Now())
 		if len(got) > maxReceipt || !json.Valid([]byte(got)) || !reopened(got).repliable() {
-			t.Errorf("%d bytes: %s", len(got), got)
+			t.Errorf("got %d bytes, want %d at most, of JSON: %s", len(got), maxReceipt, got)
 		}
 	})
 }

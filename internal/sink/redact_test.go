@@ -14,14 +14,14 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// Canaries, which may stand in no error.
+// Canaries are secrets. No error may contain one.
 const (
 	canaryToken   = "xoxb-canary-token-1234567890"
 	canaryWebhook = "canaryWEBHOOKsecret42"
 	canaryPath    = "/services/T00000000/B00000000/" + canaryWebhook
 )
 
-// wantNoCanary fails where a failure, or an error below it, shows a secret in any form.
+// wantNoCanary fails if err or an error that it wraps contains a canary.
 func wantNoCanary(t *testing.T, what string, err error) {
 	t.Helper()
 	for _, value := range chain(err) {
@@ -53,7 +53,7 @@ func chain(err error) []any {
 	return found
 }
 
-// repeating are answers with what they were sent of a secret.
+// repeating are answers that contain a secret of the request.
 func repeating(secret, echo string) map[string]slacktest.Answer {
 	return map[string]slacktest.Answer{
 		"rate limited": slacktest.Reply(429, http.Header{"Retry-After": {secret}}, echo),
@@ -102,8 +102,6 @@ func TestNoSecretInErrorsOfTheNetwork(t *testing.T) {
 	server := slacktest.New(t, slacktest.WithWebhookSecret(canaryWebhook))
 	gone := slacktest.New(t, slacktest.WithWebhookSecret(canaryWebhook))
 	gone.Close()
-	cancelled, cancel := context.WithCancel(t.Context())
-	cancel()
 	for _, test := range []struct {
 		name    string
 		ctx     context.Context
@@ -117,7 +115,7 @@ func TestNoSecretInErrorsOfTheNetwork(t *testing.T) {
 		{"TLS", t.Context(), SlackOptions{WebhookURL: strings.Replace(server.WebhookURL(), "http://", "https://", 1)}},
 		{"no such host", t.Context(), SlackOptions{WebhookURL: "http://host.invalid" + canaryPath}},
 		{"no such port", t.Context(), SlackOptions{WebhookURL: "http://127.0.0.1:99999" + canaryPath}},
-		{"cancelled", cancelled, SlackOptions{WebhookURL: server.WebhookURL()}},
+		{"cancelled", testkit.Ended(t), SlackOptions{WebhookURL: server.WebhookURL()}},
 	} {
 		test.options.MentionFailed = func(handle string, err error) { wantNoCanary(t, test.name+", mention of "+handle, err) }
 		s := newTestSlack(t, test.options)
@@ -143,9 +141,8 @@ func TestNoSecretInErrorsOfMentionsAndOptions(t *testing.T) {
 		wantNoCanary(t, "mention", err)
 	}
 	s := newTestSlack(t, o)
-	if s.Mention(hello); told != 1 {
-		t.Errorf("told %d times of a mention", told)
-	}
+	s.Mention(hello)
+	testkit.Equal(t, told, 1, "failed mentions")
 	for _, problem := range s.checkHandles(t.Context()) {
 		wantNoCanary(t, "check of a mention", problem.Err)
 	}
@@ -158,7 +155,7 @@ func TestNoSecretInErrorsOfMentionsAndOptions(t *testing.T) {
 	} {
 		_, err := NewSlack(o)
 		if err == nil {
-			t.Fatal("broken options were taken")
+			t.Fatal("got no error of broken options")
 		}
 		wantNoCanary(t, "options", err)
 	}

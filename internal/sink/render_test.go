@@ -19,7 +19,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// render makes the message of the default template, which must not fail on any event.
+// render makes the message of the default template. It panics on an error.
 func render(e event.Event) layout {
 	l, err := (*Template)(nil).render(view{Delivery: Delivery{Event: e}})
 	if err != nil {
@@ -101,19 +101,18 @@ var severities = []event.Severity{event.SeverityInfo, event.SeverityWarning, eve
 
 func TestRenderSeverities(t *testing.T) {
 	t.Parallel()
-	colours := make(map[string]event.Severity)
+	colours, ansi := make(map[string]bool), make(map[string]bool)
 	for _, s := range severities {
 		l := render(event.Event{ID: "e-1", Title: "t", Severity: s})
 		testkit.Equal(t, l.Text, "["+strings.ToUpper(string(s))+"] t", "%s: text", s)
 		colour := l.Attachments[0].Color
 		if !colourForm.MatchString(colour) {
-			t.Errorf("%s: colour %q", s, colour)
+			t.Errorf("%s: got the colour %q, want a hexadecimal one", s, colour)
 		}
-		if other, taken := colours[colour]; taken {
-			t.Errorf("%s and %s share a colour", s, other)
-		}
-		colours[colour] = s
+		colours[colour], ansi[lookOf(s).ansi] = true, true
 	}
+	testkit.Equal(t, len(colours), len(severities), "different colours")
+	testkit.Equal(t, len(ansi), len(severities), "different colours of the console")
 }
 
 func TestRenderText(t *testing.T) {
@@ -162,7 +161,7 @@ func TestRenderFields(t *testing.T) {
 		shown, note := 0, ""
 		for _, block := range fields(test.fields) {
 			if len(block.Fields) > 10 {
-				t.Errorf("%s: a section of %d fields", test.name, len(block.Fields))
+				t.Errorf("%s: got a section of %d fields, want 10 at most", test.name, len(block.Fields))
 			}
 			shown += len(block.Fields)
 			if len(block.Elements) > 0 {
@@ -211,20 +210,20 @@ var (
 	bareAmp    = regexp.MustCompile(`&(amp;|lt;|gt;)`)
 )
 
-// checkEscaped fails unless text is safe to hand to Slack and at most limit characters.
+// checkEscaped fails unless text is escaped, valid, and at most limit characters long.
 func checkEscaped(t *testing.T, text string, limit int) {
 	t.Helper()
 	if !utf8.ValidString(text) {
-		t.Errorf("invalid UTF-8: %q", text)
+		t.Errorf("got %q, want valid UTF-8", text)
 	}
 	if got := len(utf16.Encode([]rune(text))); got > limit {
-		t.Errorf("%d characters, more than %d: %.100q", got, limit, text)
+		t.Errorf("got %d characters, want %d at most: %.100q", got, limit, text)
 	}
 	if strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' }) {
-		t.Errorf("control character in %q", text)
+		t.Errorf("got %q, want no control characters", text)
 	}
 	if strings.ContainsAny(text, "<>") || strings.Contains(bareAmp.ReplaceAllString(text, ""), "&") {
-		t.Errorf("not escaped: %q", text)
+		t.Errorf("got %q, want escaped text", text)
 	}
 }
 
@@ -257,18 +256,18 @@ func FuzzRender(f *testing.F) {
 			checkEscaped(t, attachment.Fallback, maxFallback)
 		}
 		if l.Text == "" {
-			t.Error("no text")
+			t.Error("got no text, want one")
 		}
 		checkBlocks(t, l.allBlocks())
 		checkAllTexts(t, l)
 	})
 }
 
-// checkBlocks compares the number and the length of what blocks hold with Slack's limits.
+// checkBlocks compares blocks with Slack's limits.
 func checkBlocks(t *testing.T, blocks []slack.Block) {
 	t.Helper()
 	if len(blocks) > 50 {
-		t.Errorf("%d blocks", len(blocks))
+		t.Errorf("got %d blocks, want 50 at most", len(blocks))
 	}
 	for _, block := range blocks {
 		switch block := block.(type) {
@@ -276,20 +275,20 @@ func checkBlocks(t *testing.T, blocks []slack.Block) {
 			checkEscaped(t, block.Text.Text, 150)
 		case *slack.SectionBlock:
 			if len(block.Fields) > 10 {
-				t.Errorf("%d fields in a section", len(block.Fields))
+				t.Errorf("got %d fields in a section, want 10 at most", len(block.Fields))
 			}
 			for _, field := range block.Fields {
 				checkEscaped(t, field.Text, 2000)
 			}
 		case *slack.ContextBlock:
 			if n := len(block.ContextElements.Elements); n < 1 || n > 10 {
-				t.Errorf("%d elements in a context", n)
+				t.Errorf("got %d elements in a context, want 1 to 10", n)
 			}
 		}
 	}
 }
 
-// checkAllTexts fails where a text is not escaped, unless it is a link or a date, and where all together are too long.
+// checkAllTexts checks that texts are escaped, except links and dates. It bounds the length of all texts together.
 func checkAllTexts(t *testing.T, l layout) {
 	t.Helper()
 	total := 0
@@ -303,7 +302,7 @@ func checkAllTexts(t *testing.T, l layout) {
 		}
 	}
 	if total > 13000 {
-		t.Errorf("%d characters in all blocks", total)
+		t.Errorf("got %d characters in all blocks, want 13000 at most", total)
 	}
 }
 
@@ -337,7 +336,7 @@ var renderedStates = []struct {
 	},
 }
 
-// resolvedView is that of an event which resolves one of 125 minutes before.
+// resolvedView is the view of an event that resolves one of 125 minutes before.
 func resolvedView() view {
 	v := usualView()
 	v.Event.ID, v.Event.Title, v.Event.Status, v.Usage = "e-2", "Refunds go on", event.StatusResolved, nil

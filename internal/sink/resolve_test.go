@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/slacktest"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
@@ -35,34 +34,19 @@ func TestResolved(t *testing.T) {
 			t.Errorf("%s: updated %+v, want the first message, before the reply", channel, update)
 		}
 		text := textOf(update.Message)
-		wantTexts(t, "update", text, "RESOLVED", "refunds fail", "all of them")
+		testkit.Contains(t, "update", text, "RESOLVED", "refunds fail", "all of them")
 		if update.Message.Attachments[0].Color == first.Message.Attachments[0].Color || strings.Contains(text, "<!here>") {
-			t.Errorf("%s: the update shows %q in the colour of the first message, or mentions people", channel, text)
+			t.Errorf("%s: got the update %q, want another colour and no mention", channel, text)
 		}
 		if reply.Thread != first.Timestamp || reply.ChannelID != first.ChannelID || reply.Options.Has("reply_broadcast") {
-			t.Errorf("%s: replied in thread %q of %s with %v", channel, reply.Thread, reply.ChannelID, reply.Options)
+			t.Errorf("%s: replied in thread %q of %s with %v, want %q of %s", channel, reply.Thread, reply.ChannelID, reply.Options, first.Timestamp, first.ChannelID)
 		}
-		wantTexts(t, "reply", textOf(reply.Message), "RESOLVED", "refunds work", "5m")
+		testkit.Contains(t, "reply", textOf(reply.Message), "RESOLVED", "refunds work", "5m")
 		testkit.EqualSlices(t, observed.results, []Class{OK, OK, OK}, "%s: observed", channel)
 	}
 }
 
-// A message that is resolved goes where the first one went, whatever the routes say by now.
-func TestResolvedAfterARouteChanged(t *testing.T) {
-	t.Parallel()
-	server := slacktest.New(t)
-	receipt := fire(t, newTestSlack(t, byToken(server)))
-	o := byToken(server)
-	o.Routes = routes(t, "payments", "C0000002")
-	s := newTestSlack(t, o)
-	testkit.Equal(t, s.Destination(resolved(receipt)), "C0000001", "destination")
-	testkit.Must(s.Send(t.Context(), resolved(receipt)))(t)
-	if posts := server.Accepted(); posts[1].Channel != "C0000001" || posts[1].Thread != posts[0].Timestamp {
-		t.Errorf("posted to %s, thread %q", posts[1].Channel, posts[1].Thread)
-	}
-}
-
-// refusals are answers to the update and the reply that end an attempt.
+// refusals are answers to the update and the reply. Each ends the attempt.
 var refusals = []struct {
 	name     string
 	answers  []slacktest.Answer
@@ -74,7 +58,6 @@ var refusals = []struct {
 	{"update failed", []slacktest.Answer{slacktest.Code("internal_error")}, Transient, "#ops", []Class{Transient}},
 	{"update not allowed", []slacktest.Answer{slacktest.Code("token_revoked")}, Misconfigured, "#ops", []Class{Misconfigured}},
 	{"update failed on the way", []slacktest.Answer{slacktest.Status(503, `{"ok":false,"error":"is_archived"}`)}, Transient, "#ops", []Class{Transient}},
-	{"update broken off", []slacktest.Answer{slacktest.Reset()}, Transient, "#ops", []Class{Unknown}},
 	{"update's answer lost", []slacktest.Answer{slacktest.Lost()}, Transient, "#ops", []Class{Unknown}},
 	{"update answered by something else", []slacktest.Answer{slacktest.HTML(200)}, Transient, "#ops", []Class{Unknown}},
 	{"reply limited", []slacktest.Answer{slacktest.OK(), slacktest.RateLimited(7 * time.Second)}, RateLimited, "#ops", []Class{OK, RateLimited}},
@@ -109,28 +92,26 @@ func TestResolvedWhenSlackRefuses(t *testing.T) {
 			testkit.Equal(t, failure.RetryAfter == 7*time.Second, test.want == RateLimited, "waits for %v", failure.RetryAfter)
 			testkit.EqualSlices(t, observed.results, test.observed, "observed")
 
-			// The whole of it is repeated, and that does no harm.
+			// A second attempt posts one reply.
 			before := len(server.Accepted())
 			testkit.Must(s.Send(t.Context(), resolved(receipt)))(t)
 			posts := server.Accepted()
 			if len(posts) != before+1 || posts[before].Thread != posts[0].Timestamp {
-				t.Errorf("again: %d posts, the last in thread %q", len(posts)-before, posts[len(posts)-1].Thread)
+				t.Errorf("again: got %d posts, the last in thread %q, want one reply", len(posts)-before, posts[len(posts)-1].Thread)
 			}
 		})
 	}
 }
 
-// standIns are answers to the update and the reply that do not keep the event from being told.
+// standIns are answers to the update and the reply. The event is posted all the same.
 var standIns = []struct {
 	name    string
 	answers []slacktest.Answer
-	reply   bool // it is told in the thread, else by a message of its own
+	reply   bool // in the thread, else as a message of its own
 	updates int
 }{
 	{"too late to edit", []slacktest.Answer{slacktest.Code("edit_window_closed")}, true, 0},
-	{"not ours to edit", []slacktest.Answer{slacktest.Code("cant_update_message")}, true, 0},
 	{"edit refused for its blocks", []slacktest.Answer{slacktest.Code("invalid_blocks")}, true, 0},
-	{"no such method", []slacktest.Answer{slacktest.Code("unknown_method")}, true, 0},
 	{"message deleted", []slacktest.Answer{slacktest.Code("message_not_found")}, false, 0},
 	{"channel gone", []slacktest.Answer{slacktest.Code("channel_not_found")}, false, 0},
 	{"channel archived", []slacktest.Answer{slacktest.Code("is_archived")}, false, 0},
@@ -151,6 +132,7 @@ func TestResolvedGoesOn(t *testing.T) {
 			receipt := fire(t, newTestSlack(t, o))
 			o.Channel = "C0000002"
 			s := newTestSlack(t, o)
+			testkit.Equal(t, s.Destination(resolved(receipt)), "C0000001", "destination")
 			server.Script(test.answers...)
 			testkit.Must(s.Send(t.Context(), resolved(receipt)))(t)
 			posts := server.Accepted()
@@ -160,12 +142,12 @@ func TestResolvedGoesOn(t *testing.T) {
 			testkit.Equal(t, last.Thread == posts[0].Timestamp, test.reply, "a reply")
 			testkit.Equal(t, last.Options.Has("thread_ts"), test.reply, "a thread is named")
 			testkit.Equal(t, len(server.Updates()), test.updates, "updates")
-			wantTexts(t, "posted", textOf(last.Message), "RESOLVED", "5m")
+			testkit.Contains(t, "posted", textOf(last.Message), "RESOLVED", "5m")
 		})
 	}
 }
 
-// A template is told whether the message stands in a thread. The reply to a deleted message is a message of its own.
+// The template knows whether the message is a reply. The reply to a deleted message is a message of its own.
 func TestResolvedTellsTheTemplate(t *testing.T) {
 	t.Parallel()
 	server := slacktest.New(t)
@@ -186,7 +168,7 @@ func TestResolvedTellsTheTemplate(t *testing.T) {
 	testkit.EqualSlices(t, got, want, "first, reply, message of its own, update")
 }
 
-// A receipt that tells nothing of use makes a message of its own.
+// An event with an unusable receipt is posted as a message of its own.
 func TestResolvedWithoutAFirstMessage(t *testing.T) {
 	t.Parallel()
 	server := slacktest.New(t)
@@ -201,7 +183,6 @@ func TestResolvedWithoutAFirstMessage(t *testing.T) {
 		{"none", "", token, false},
 		{"not JSON", "receipt", token, false},
 		{"another version", `{"v":2,"channel":"C0000001","ts":"1.1"}`, token, false},
-		{"another form", `{"v":1,"channel":["C0000001"]}`, token, false},
 		{"a ts of another form", `{"v":1,"channel":"C0000001","ts":"soon","time":"2026-01-02T03:04:05Z"}`, token, true},
 		{"a channel of another form", `{"v":1,"channel":"#ops","ts":"1.1","time":"2026-01-02T03:04:05Z"}`, token, true},
 		{"posted by webhook, resolved by token", byWebhookReceipt, token, true},
@@ -223,24 +204,7 @@ func TestResolvedWithoutAFirstMessage(t *testing.T) {
 	testkit.Equal(t, server.Calls("chat.update"), 0, "updates")
 }
 
-// A receipt counts only for what resolves it.
-func TestOnlyResolvedEventsOpenReceipts(t *testing.T) {
-	t.Parallel()
-	server := slacktest.New(t)
-	s := newTestSlack(t, byToken(server))
-	receipt := fire(t, s)
-	for _, status := range []event.Status{"", event.StatusFiring} {
-		e := ended
-		e.Status = status
-		got := testkit.Must(s.Send(t.Context(), Delivery{Event: e, Opened: receipt}))(t)
-		testkit.Equal(t, got != "", status == event.StatusFiring, "%q: leaves a receipt", status)
-	}
-	if updates, posts := len(server.Updates()), server.Accepted(); updates != 0 || posts[1].Thread != "" || posts[2].Thread != "" {
-		t.Errorf("%d updates, posts %+v", updates, posts)
-	}
-}
-
-// Both requests together take no longer than the timeout, and the update leaves time for the reply.
+// The timeout bounds the update and the reply together. The update leaves time for the reply.
 func TestResolvedTimesOut(t *testing.T) {
 	t.Parallel()
 	server := slacktest.New(t)
@@ -250,14 +214,14 @@ func TestResolvedTimesOut(t *testing.T) {
 	o.Timeout = 200 * time.Millisecond
 	_, err := newTestSlack(t, o).Send(t.Context(), resolved(receipt))
 	wantFailure(t, "the update", err, Transient, context.DeadlineExceeded)
-	wantTexts(t, "the update", err.Error(), "100ms")
+	testkit.Contains(t, "the update", err.Error(), "100ms")
 
 	server.Respond(nil)
 	o.Timeout = 2 * time.Second
 	server.Script(slacktest.Delay(50*time.Millisecond, slacktest.OK()), slacktest.Hold(nil, slacktest.OK()))
 	_, err = newTestSlack(t, o).Send(t.Context(), resolved(receipt))
 	if failure := failureOf(t, err); !errors.Is(failure, context.DeadlineExceeded) || strings.Contains(failure.Error(), "within 2s") {
-		t.Errorf("the reply waited as if there had been no update: %v", failure)
+		t.Errorf("got %v, want the rest of the timeout", failure)
 	}
 	s := newTestSlack(t, byToken(server))
 	_, late := s.post(t.Context(), -time.Second, place{channel: "C0000001"}, s.render(newView(resolved(""), nil, time.Now())))
@@ -277,7 +241,7 @@ func TestResolvedCancelled(t *testing.T) {
 		cancel()
 		return held(p)
 	})
-	for range 2 { // nothing is asked, and thus observed, the second time
+	for range 2 { // the second time makes no request
 		_, err := s.Send(ctx, resolved(receipt))
 		wantFailure(t, "cancelled", err, Transient, context.Canceled)
 		testkit.EqualSlices(t, observed.results, []Class{Unknown}, "observed")

@@ -9,16 +9,15 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// answering stands in for the network and Slack: it reads a request and answers at once, as Slack does.
+// answering is a transport. It reads a request and answers at once.
 type answering struct{ body string }
 
-// RoundTrip implements http.RoundTripper.
 func (a answering) RoundTrip(r *http.Request) (*http.Response, error) {
 	_, err := io.Copy(io.Discard, r.Body)
 	return &http.Response{StatusCode: http.StatusOK, Request: r, Body: io.NopCloser(strings.NewReader(a.body))}, err
 }
 
-// BenchmarkSend measures what one post costs beside the network: all of it, its preparation, and the rest.
+// BenchmarkSend measures a post without the network: whole, its preparation, and the rest.
 func BenchmarkSend(b *testing.B) {
 	s := newTestSlack(b, SlackOptions{Token: "xoxb-1", Channel: "C0000001", APIURL: "http://slack.invalid"})
 	s.transport.RegisterProtocol("http", answering{`{"ok":true,"channel":"C0000001","ts":"1700000000.000100","message":{"text":"` +

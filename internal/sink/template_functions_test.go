@@ -69,7 +69,7 @@ func TestBlockFunctions(t *testing.T) {
 	}
 }
 
-// Texts are cut to make room for markup, which is never cut.
+// Texts are cut to make room for markup. Markup is never cut.
 func TestCompose(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

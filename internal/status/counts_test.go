@@ -8,7 +8,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// The last minute is sixty seconds, and the last hour sixty minutes, whatever was counted before.
+// Counts leave the last minute after sixty seconds, and the last hour after sixty minutes.
 func TestCounts(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 3, 1, 12, 0, 30, 0, time.UTC)
@@ -38,7 +38,7 @@ func TestCounts(t *testing.T) {
 		testkit.Equal(t, told.SlowestCall, slowest, "the slowest call")
 		testkit.Equal(t, told.Digests["#alerts"], digest, "the last digest")
 		if told.InHand != 2 || !told.Degraded {
-			t.Errorf("in hand %d, degraded %v", told.InHand, told.Degraded)
+			t.Errorf("got %d in hand and degraded %v, want 2 and true", told.InHand, told.Degraded)
 		}
 	}
 	first := Rates{Sent: 3, Dropped: 2, Waiting: 1, Other: 2}
@@ -60,7 +60,7 @@ func TestCounts(t *testing.T) {
 	want(Rates{}, 0, 0, 0, 0)
 }
 
-// Producers invent categories: the counts of one span are bounded.
+// Producers choose categories, so the number of counts is bounded.
 func TestCountsAreBounded(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

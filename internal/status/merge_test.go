@@ -7,7 +7,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// Counts of workers add up, what all of them read is taken once, and the newest limits win.
+// Counts of workers add up. A value that all workers read counts once. The newest limits win.
 func TestMerge(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -38,11 +38,11 @@ func TestMerge(t *testing.T) {
 	testkit.EqualSlices(t, s.Minutes, []Minute{{At: at, Sent: 11, Dropped: 2, Waiting: 3}, {At: later, Sent: 4}}, "minutes")
 	testkit.EqualSlices(t, s.Changes, []Change{{Path: "new"}}, "changes")
 	if len(s.Workers) != 2 || s.Revision != "7:10" || s.Redis.SlowestCall != time.Second {
-		t.Errorf("%d workers, revision %s, slowest call %v", len(s.Workers), s.Revision, s.Redis.SlowestCall)
+		t.Errorf("got %d workers, revision %s and slowest call %v, want 2, 7:10 and 1s", len(s.Workers), s.Revision, s.Redis.SlowestCall)
 	}
 }
 
-// Settings differ if two workers have two values. Workers on one host are told apart.
+// Settings differ if two workers have different values. The names of workers on one host differ.
 func TestMismatches(t *testing.T) {
 	t.Parallel()
 	worker := func(name, instance string, settings ...string) Worker {

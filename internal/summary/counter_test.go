@@ -5,7 +5,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -52,8 +52,8 @@ func TestCounterAddsUp(t *testing.T) {
 	})
 }
 
-// TestCounterRoom floods one first level with paths: it has its room and no more, a neighbour has its own, and whatever is larger
-// than the smallest has a place.
+// TestCounterRoom floods one first level with paths. Its room is bounded, and a neighbour has its own room. A larger path replaces the
+// smallest.
 func TestCounterRoom(t *testing.T) {
 	t.Parallel()
 	c := newCounter(channelOf)
@@ -73,10 +73,10 @@ func TestCounterRoom(t *testing.T) {
 			len(payments.Paths), payments.More, maxPaths, junk-maxPaths+1)
 	}
 	if !slices.ContainsFunc(payments.Paths, func(p Path) bool { return p.Path == "payments.real" && p.Dropped == 5 }) {
-		t.Errorf("the largest path has no place: %+v", payments.Paths)
+		t.Errorf("got %+v, want the largest path among them", payments.Paths)
 	}
 	if len(security.Paths) != 1 || security.Paths[0].Dropped != 1 {
-		t.Errorf("of security: %+v", security)
+		t.Errorf("security: got %+v, want one path with one drop", security)
 	}
 }
 
@@ -94,9 +94,7 @@ func TestCounterBounds(t *testing.T) {
 		t.Errorf("%d first levels, %d drops beside them, want %d and 11", len(drops.Groups), drops.More, maxGroups)
 	}
 	testkit.Equal(t, drops.Total(), int64(2*maxLevels+2*(maxGroups+10)), "drops")
-	if x := drops.Groups[len(drops.Groups)-1].Paths[0]; len(x.Reasons) != maxLevels {
-		t.Errorf("%d levels, want %d", len(x.Reasons), maxLevels)
-	}
+	testkit.Equal(t, len(drops.Groups[len(drops.Groups)-1].Paths[0].Reasons), maxLevels, "levels")
 }
 
 func TestParts(t *testing.T) {
@@ -117,7 +115,7 @@ func TestParts(t *testing.T) {
 			paths += len(group.Paths)
 		}
 		if paths > 6 || part.Channel != whole.Channel || !part.First.Equal(whole.First) || !part.Last.Equal(whole.Last) {
-			t.Errorf("a part: %+v", part)
+			t.Errorf("got the part %+v, want 6 paths at most, and the channel and times of the whole", part)
 		}
 		total += part.Total()
 		groups = append(groups, part.Groups...)
@@ -146,37 +144,16 @@ func TestCleanTitle(t *testing.T) {
 func TestCounterIsUsedByMany(t *testing.T) {
 	t.Parallel()
 	c := newCounter(channelOf)
-	var (
-		adding, taking sync.WaitGroup
-		total          int64
-		done           = make(chan struct{})
-	)
-	for g := range 8 {
-		adding.Go(func() {
-			for range 1000 {
-				c.Add([]Drop{{Category: fmt.Sprint("c", g%3), Level: "global", Title: "title", N: 1}})
-			}
-		})
-	}
-	taking.Go(func() {
-		for last := false; ; {
-			for _, d := range c.take() {
-				total += d.Total()
-			}
-			if last {
-				return
-			}
-			select {
-			case <-done:
-				last = true
-			default:
+	var total atomic.Int64
+	testkit.AtOnce(8, func(i int) {
+		for range 1000 {
+			c.Add([]Drop{{Category: fmt.Sprint("c", i%3), Level: "global", Title: "title", N: 1}})
+			for _, counts := range c.take() {
+				total.Add(counts.Total())
 			}
 		}
 	})
-	adding.Wait()
-	close(done)
-	taking.Wait()
-	testkit.Equal(t, total, 8000, "drops are counted")
+	testkit.Equal(t, total.Load(), 8000, "drops")
 }
 
 func TestNoCounter(t *testing.T) {
@@ -185,41 +162,3 @@ func TestNoCounter(t *testing.T) {
 	k.Counter().Add([]Drop{{Category: "a", N: 1}})
 	k.Run(t.Context()) // returns
 }
-
-// BenchmarkCounterAdd counts as a flood does: batches of a few categories, from two goroutines.
-func BenchmarkCounterAdd(b *testing.B) {
-	for name, test := range map[string]struct{ titles, paths int }{
-		"few titles": {10, 1}, "every title is new": {1 << 20, 1}, "every path is new": {10, 1 << 20},
-	} {
-		b.Run(name, func(b *testing.B) {
-			const batch = 256
-			texts, paths := make([]string, test.titles), make([]string, test.paths)
-			for i := range texts {
-				texts[i] = fmt.Sprintf("disk of host-%07d.example.org is nearly full", i)
-			}
-			for i := range paths {
-				paths[i] = fmt.Sprintf("payments.x%07d", i)
-			}
-			c := newCounter(channelOf)
-			b.ReportAllocs()
-			b.ResetTimer()
-			b.RunParallel(func(pb *testing.PB) {
-				drops, n := make([]Drop, 0, batch), 0
-				for pb.Next() {
-					n++
-					category := categories[n/16%len(categories)]
-					if len(paths) > 1 {
-						category = paths[n%len(paths)]
-					}
-					drops = append(drops, Drop{Category: category, Level: "category", Title: texts[n%len(texts)], N: 1})
-					if len(drops) == batch {
-						c.Add(drops)
-						drops = drops[:0]
-					}
-				}
-			})
-		})
-	}
-}
-
-var categories = []string{"errors", "payments", "payments.refunds.failed", "security", "debug"}

@@ -11,7 +11,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// TestWhatIsNotShown counts what is not among the paths of a digest.
 func TestWhatIsNotShown(t *testing.T) {
 	t.Parallel()
 	shown := []Path{{Path: "a", Dropped: 5}, {Path: "b", Rest: true, Dropped: 3}}
@@ -54,7 +53,7 @@ func TestMalformedDigests(t *testing.T) {
 		"a level's that is none":   {now, head + "\na\t1\t0\ttitle\tglobal\tx\t", int64(0)},
 	} {
 		if digest, _, err := decodeClaim("#a", reply); !errors.Is(err, script.ErrReply) || digest != nil {
-			t.Errorf("%s: %+v, error %v", name, digest, err)
+			t.Errorf("%s: got %+v and %v, want %v", name, digest, err, script.ErrReply)
 		}
 	}
 }

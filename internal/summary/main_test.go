@@ -20,22 +20,22 @@ const interval = 30 * time.Minute
 
 var errStore = errors.New("the store is unavailable")
 
-// fakeStore keeps what it is told, and has claimed what the test wants.
+// fakeStore keeps reports, and hands out the digests of the test.
 type fakeStore struct {
 	mu          sync.Mutex
-	down        bool // it does what it is asked, and nobody hears of it
+	down        bool // every reply is lost
 	unavailable bool
 	reports     []told
 	due         []*Digest
 	claimed     map[string]*Digest // by the name of the claim
-	inDoubt     int64              // told with the next claim
+	inDoubt     int64              // reported with the next claim
 	ended       []ended
-	called      map[string]int // by kind: look, claim
+	called      testkit.Counts // of look and claim
 	numbers     map[int64]bool
-	endFails    int // so many times
+	endFails    int // the number of failing calls of EndDigest
 }
 
-// told is a report, and when it came.
+// told is a report with its time.
 type told struct {
 	Report
 	at time.Time
@@ -70,7 +70,7 @@ func (s *fakeStore) CountDrops(_ context.Context, report Report) error {
 func (s *fakeStore) DueDigests(context.Context) ([]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.called["look"]++
+	s.called.Add("look", 1)
 	if s.unavailable {
 		return nil, errStore
 	}
@@ -84,7 +84,7 @@ func (s *fakeStore) DueDigests(context.Context) ([]string, error) {
 func (s *fakeStore) ClaimDigest(_ context.Context, channel, claim string) (*Digest, int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.called["claim"]++
+	s.called.Add("claim", 1)
 	if s.unavailable {
 		return nil, 0, errStore
 	}
@@ -133,13 +133,7 @@ func (s *fakeStore) ends() (all []ended) {
 	return all
 }
 
-// calls is how many looks or claims there were.
-func (s *fakeStore) calls(kind string) (n int) {
-	s.set(func() { n = s.called[kind] })
-	return n
-}
-
-// total is how many drops for a channel it was told of.
+// total returns the number of reported drops of a channel.
 func (s *fakeStore) total(channel string) (total int64) {
 	for _, report := range s.told() {
 		if report.Channel == channel {
@@ -149,7 +143,7 @@ func (s *fakeStore) total(channel string) (total int64) {
 	return total
 }
 
-// bench is a reporter at work, with its store, log and posts.
+// bench is a running reporter with its store, log and posts.
 type bench struct {
 	*testing.T
 	*Reporter
@@ -170,11 +164,11 @@ type bench struct {
 	changes  []Change
 }
 
-// startBench starts a reporter, in a bubble of synctest. It runs until the test ends, or stop ends it.
+// startBench starts a reporter in a bubble of synctest. It runs until stop or the end of the test.
 func startBench(t *testing.T, send func(ctx context.Context, d Digest) error, due ...*Digest) *bench {
 	t.Helper()
 	b := &bench{
-		T: t, store: &fakeStore{due: due, called: make(map[string]int)}, log: testkit.NewLog(t), send: send,
+		T: t, store: &fakeStore{due: due}, log: testkit.NewLog(t), send: send,
 		busy: make(map[string]bool), paused: make(map[string]time.Duration),
 	}
 	b.Reporter = NewReporter(Options{
@@ -233,7 +227,7 @@ func (b *bench) wantResults(want ...string) {
 	b.set(func() { testkit.EqualSlices(b, b.results, want, "results") })
 }
 
-// wantEnds checks what was recorded of the posts that are over, in their order.
+// wantEnds compares the recorded ends of posts in their order.
 func (b *bench) wantEnds(want ...DigestEnd) {
 	b.Helper()
 	var got []DigestEnd
@@ -252,7 +246,6 @@ func manyDue(n int) []*Digest {
 	return digests
 }
 
-// due is a channel's digest as the store gives it.
 func due(channel string, failures int) *Digest {
 	return &Digest{Channel: channel, Claim: "1", Dropped: 12, Failures: failures}
 }

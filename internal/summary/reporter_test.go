@@ -12,7 +12,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// inBubble runs a test with a clock of its own, that moves when all wait.
 func inBubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	t.Parallel()
@@ -31,7 +30,7 @@ func drops(category string, n int) []Drop {
 	return []Drop{{Category: category, Level: "global", Title: "title", N: n}}
 }
 
-// after lets the time of synctest pass, and what is due by then happen.
+// after lets the time of synctest pass, and waits until all goroutines are blocked.
 func after(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -91,7 +90,7 @@ func TestManyCategoriesAreToldInParts(t *testing.T) {
 	})
 }
 
-// TestStoreIsUnavailable keeps what was counted, and tells it once, whether or not the store took it unheard.
+// Drops are reported once each, whether the store was unavailable or its replies were lost.
 func TestStoreIsUnavailable(t *testing.T) {
 	for name, fail := range map[string]func(s *fakeStore, fails bool){
 		"unavailable":   func(s *fakeStore, fails bool) { s.unavailable = fails },
@@ -114,12 +113,8 @@ func TestStoreIsUnavailable(t *testing.T) {
 					after(time.Second)
 				}
 				after(2 * time.Second)
-				if got := b.store.total("#a"); got != int64(total) {
-					b.Errorf("told of %d drops, want %d", got, total)
-				}
-				if last := lastOf(b.store.told()); last.Dropping {
-					b.Error("nobody was told that this is all")
-				}
+				testkit.Equal(b, b.store.total("#a"), int64(total), "reported drops")
+				testkit.Equal(b, lastOf(b.store.told()).Dropping, false, "dropping, in the last report")
 				warned, back := b.log.Count("digests wait"), b.log.Count("digests go on")
 				if warned != back || warned < 20 || warned > 40 {
 					b.Errorf("the log says %d times that digests wait, and %d times that they go on", warned, back)
@@ -191,7 +186,7 @@ func TestDigestIsPosted(t *testing.T) {
 	})
 }
 
-// TestChangesSinceTheLastDigest leaves out what the digest before has told, and asks once for many channels.
+// A digest leaves out changes of the digest before. The reporter asks once for all channels.
 func TestChangesSinceTheLastDigest(t *testing.T) {
 	testReporter(t, func(b *bench) {
 		now := time.Now()
@@ -214,7 +209,7 @@ func TestChangesSinceTheLastDigest(t *testing.T) {
 	})
 }
 
-// postError is an error as that of a sink.
+// postError is an error like that of a sink.
 type postError struct {
 	notPosted, hopeless bool
 	rest                time.Duration
@@ -262,15 +257,14 @@ func TestPostFails(t *testing.T) {
 				testkit.Equal(t, b.paused["#a"], rests, "the channel rests for")
 				b.log.WantCount(t, len(test.results), "digest is given up")
 				if test.results != nil && b.log.Count("dropped=12") != 1 {
-					t.Errorf("the log does not say what was given up:\n%s", b.log)
+					t.Errorf("got the log\n%s\nwant the number of drops", b.log)
 				}
 			})
 		})
 	}
 }
 
-// TestDigestWaitsForEvents shows that a digest is neither claimed nor failed as long as events wait for its channel, or it takes
-// no message at once.
+// A digest waits while events wait for its channel, and while the channel takes no message. It is neither claimed nor failed.
 func TestDigestWaitsForEvents(t *testing.T) {
 	for name, test := range map[string]struct {
 		wait func(b *bench, is bool)
@@ -285,8 +279,8 @@ func TestDigestWaitsForEvents(t *testing.T) {
 				test.wait(b, true)
 				b.store.set(func() { b.store.due = []*Digest{due("#a", 0)} })
 				after(10 * time.Minute)
-				if b.store.calls("claim") != 0 || len(b.posts()) != 0 || b.moments > test.most {
-					b.Errorf("%d claims, %d posts, %d moments", b.store.calls("claim"), len(b.posts()), b.moments)
+				if b.store.called.Get("claim") != 0 || len(b.posts()) != 0 || b.moments > test.most {
+					b.Errorf("%d claims, %d posts, %d moments", b.store.called.Get("claim"), len(b.posts()), b.moments)
 				}
 				test.wait(b, false)
 				after(longestPause + 2*lookEvery)
@@ -306,38 +300,18 @@ func (b *bench) pause(is bool, wait time.Duration) {
 	})
 }
 
-// TestBusyChannelHoldsUpNoOther posts to a channel while another one is busy and a third takes forever.
-func TestBusyChannelHoldsUpNoOther(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		b := startBench(t, func(ctx context.Context, d Digest) error {
-			if d.Channel == "#slow" {
-				<-ctx.Done()
-			}
-			return nil
-		})
-		b.set(func() { b.busy["#busy"] = true })
-		b.store.set(func() { b.store.due = []*Digest{due("#busy", 0), due("#slow", 0), due("#c", 0)} })
-		after(2 * lookEvery)
-		if ends := b.store.ends(); len(ends) != 1 || ends[0].channel != "#c" {
-			t.Errorf("posts that are over: %+v, want that to #c", ends)
-		}
-	})
-}
-
-// TestClaimWithoutAnswer repeats a claim under its name: it may have been made.
+// A claim without an answer is repeated under its name.
 func TestClaimWithoutAnswer(t *testing.T) {
 	testReporter(t, func(b *bench) {
 		b.store.set(func() { b.store.down = true })
 		after(30 * time.Second)
-		if b.store.calls("claim") < 2 || len(b.posts()) != 0 {
-			b.Errorf("%d claims, %d posts", b.store.calls("claim"), len(b.posts()))
+		if b.store.called.Get("claim") < 2 || len(b.posts()) != 0 {
+			b.Errorf("%d claims, %d posts", b.store.called.Get("claim"), len(b.posts()))
 		}
 		b.store.set(func() { b.store.down = false })
 		after(30 * time.Second)
 		b.wantEnds(DigestEnd{State: DigestDone})
-		if len(b.store.claimed) != 1 {
-			b.Errorf("claimed under %d names", len(b.store.claimed))
-		}
+		testkit.Equal(b, len(b.store.claimed), 1, "names of the claim")
 	}, due("#a", 0))
 }
 
@@ -349,7 +323,7 @@ func TestDoubtIsSaid(t *testing.T) {
 	})
 }
 
-// TestStuckPosts shows that some posts may hang, for a time; the others go on meanwhile.
+// Posts that hang end before the lease does. Neither they nor a busy channel delay the others.
 func TestStuckPosts(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		began := time.Now()
@@ -358,19 +332,20 @@ func TestStuckPosts(t *testing.T) {
 				<-ctx.Done()
 				return context.Cause(ctx)
 			}
-			time.Sleep(time.Second) // in the time of synctest, in which each post takes so long
+			time.Sleep(time.Second) // of the time of synctest
 			return nil
 		}, manyDue(maxPosts+10)...)
+		b.set(func() { b.busy["#2"] = true })
 		after(5 * time.Second)
-		testkit.Equal(t, len(b.store.ends()), maxPosts+8, "posts are over")
+		testkit.Equal(t, len(b.store.ends()), maxPosts+7, "ended posts")
 		after(lease)
-		ends := b.store.ends()[maxPosts+8:]
+		ends := b.store.ends()[maxPosts+7:]
 		if len(ends) != 2 {
-			t.Fatalf("the posts that hung: %+v", ends)
+			t.Fatalf("posts that hung: got %+v, want two", ends)
 		}
 		for _, end := range ends {
 			if took := end.at.Sub(began); end.State != DigestDoubt || took < time.Minute || took >= lease {
-				t.Errorf("%s is over after %v: %+v", end.channel, took, end.DigestEnd)
+				t.Errorf("%s: got %+v after %v, want doubt between a minute and the lease", end.channel, end.DigestEnd, took)
 			}
 		}
 	})
@@ -383,13 +358,13 @@ func TestNoMorePostsThanThereIsRoomFor(t *testing.T) {
 			return context.Cause(ctx)
 		}, manyDue(2*maxPosts)...)
 		after(time.Minute)
-		if len(b.posts()) != maxPosts || b.store.calls("claim") != maxPosts {
-			t.Errorf("%d posts are under way after %d claims, want %d", len(b.posts()), b.store.calls("claim"), maxPosts)
+		if len(b.posts()) != maxPosts || b.store.called.Get("claim") != maxPosts {
+			t.Errorf("%d posts are under way after %d claims, want %d", len(b.posts()), b.store.called.Get("claim"), maxPosts)
 		}
 	})
 }
 
-// TestEndIsInsistedOn: the counts of a post that is not recorded would be told again.
+// The end of a post is tried again, since the next digest would repeat counts without an end.
 func TestEndIsInsistedOn(t *testing.T) {
 	testReporter(t, func(b *bench) {
 		b.store.set(func() { b.store.endFails = 30 })
@@ -403,7 +378,7 @@ func TestEndIsInsistedOn(t *testing.T) {
 	}, due("#a", 0))
 }
 
-// TestStopWhilePosting gives posts that are under way a moment. One that is not made then has not failed.
+// Stopping waits a moment for posts. A post that is cut off does not count as a failure.
 func TestStopWhilePosting(t *testing.T) {
 	done := DigestEnd{State: DigestDone}
 	for name, test := range map[string]struct {
@@ -428,7 +403,7 @@ func TestStopWhilePosting(t *testing.T) {
 				begin := time.Now()
 				b.stop()
 				if took := time.Since(begin); took > StopPatience {
-					t.Errorf("stopping took %v", took)
+					t.Errorf("stopping took %v, want %v at most", took, StopPatience)
 				}
 				b.wantEnds(test.want)
 			})
@@ -439,7 +414,7 @@ func TestStopWhilePosting(t *testing.T) {
 func TestLooksEachSecond(t *testing.T) {
 	testReporter(t, func(b *bench) {
 		after(100 * time.Second)
-		if looks := b.store.calls("look"); looks < 80 || looks > 125 {
+		if looks := b.store.called.Get("look"); looks < 80 || looks > 125 {
 			b.Errorf("%d looks in 100 seconds", looks)
 		}
 	})

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// dropTest is a deployment whose clock the test moves.
+// dropTest is a store whose clock the test moves.
 type dropTest struct {
 	*testing.T
 	*Redis
@@ -25,7 +25,7 @@ type dropTest struct {
 	claims  int
 }
 
-// testDrops runs a test with scripts, and with functions.
+// testDrops runs a test with scripts and with functions.
 func testDrops(t *testing.T, test func(d *dropTest)) {
 	t.Helper()
 	t.Parallel()
@@ -41,9 +41,9 @@ func testDrops(t *testing.T, test func(d *dropTest)) {
 	}
 }
 
-// dropped are drops for a channel at this moment, each of a path.
+// dropped makes the counts of a channel, by path.
 func dropped(channel string, paths ...Path) Counts {
-	now := time.Now().Add(time.Hour) // no age, however long the test takes
+	now := time.Now().Add(time.Hour) // the counts have no age
 	d := Counts{Channel: channel, First: now, Last: now}
 	for _, path := range paths {
 		name, _, _ := strings.Cut(path.Path, ".")
@@ -57,7 +57,6 @@ func dropped(channel string, paths ...Path) Counts {
 	return d
 }
 
-// path has so many drops.
 func path(name string, count int64) Path { return Path{Path: name, Dropped: count} }
 
 func (d *dropTest) report(instance string, dropping bool, drops ...Counts) {
@@ -82,7 +81,7 @@ func (d *dropTest) repeat(report Report) {
 	testkit.NoError(d, d.CountDrops(d.Context(), report))
 }
 
-// wantDue checks which channels are to be told now.
+// wantDue compares the channels with a due digest.
 func (d *dropTest) wantDue(channels ...string) {
 	d.Helper()
 	due := testkit.Must(d.DueDigests(d.Context()))(d)
@@ -91,7 +90,7 @@ func (d *dropTest) wantDue(channels ...string) {
 	}
 }
 
-// claim claims a channel's digest under a new name; it is nil if there is none.
+// claim claims a channel's digest under a new name. It returns nil without a digest.
 func (d *dropTest) claim(channel string) *Digest {
 	d.Helper()
 	d.claims++
@@ -141,7 +140,7 @@ func (d *dropTest) end(digest Digest, end DigestEnd) {
 
 var done, failed = DigestEnd{State: DigestDone}, DigestEnd{State: DigestFailed, Again: 10 * time.Minute, Failure: true}
 
-// counts are what a digest shows: path and count, the largest first.
+// counts prints the paths and counts of a digest.
 func counts(digest Digest) string {
 	var texts []string
 	for _, p := range digest.Paths {
@@ -175,7 +174,7 @@ func TestDropsAddUp(t *testing.T) {
 		d.wantDue("#a", "#b")
 		got := d.wantClaim("#a")
 		if until := got.Paths[0].Opens.Sub(testkit.Start); until < 24*time.Hour || until > 26*time.Hour {
-			t.Errorf("the slot opens after %v", until)
+			t.Errorf("got a slot that opens after %v, want about a day", until)
 		}
 		got.Paths[0].Opens = time.Time{}
 		want := Digest{
@@ -188,10 +187,10 @@ func TestDropsAddUp(t *testing.T) {
 		got.First, got.Last = got.First.UTC(), got.Last.UTC()
 		testkit.EqualDeeply(t, got, want, "digest")
 		if other := d.wantClaim("#b"); other.Dropped != 1 || counts(other) != "errors 1" || !other.Paths[0].Opens.IsZero() {
-			t.Errorf("for the other channel: %+v", other)
+			t.Errorf("the other channel: got %+v, want one drop", other)
 		}
 		if keys := scripttest.WantExpiries(t, d.client); len(keys) < 3 {
-			t.Errorf("only %q are there", keys)
+			t.Errorf("got the keys %q, want three at least", keys)
 		}
 	})
 }
@@ -226,8 +225,8 @@ func TestDropReportIsCountedOnce(t *testing.T) {
 	})
 }
 
-// TestRoomForPaths floods one first-level category with paths. Another one, that comes later, has its own room; a path that is
-// larger than others finds its place; and all adds up.
+// TestRoomForPaths floods one first-level category with paths. A later category has its own room. A larger path replaces a smaller one.
+// All drops add up.
 func TestRoomForPaths(t *testing.T) {
 	testDrops(t, func(d *dropTest) {
 		var total int64
@@ -265,7 +264,6 @@ func TestRoomForPaths(t *testing.T) {
 	})
 }
 
-// TestRoomForGroups has more first-level categories than are counted by name.
 func TestRoomForGroups(t *testing.T) {
 	testDrops(t, func(d *dropTest) {
 		var total int64
@@ -283,12 +281,12 @@ func TestRoomForGroups(t *testing.T) {
 		d.clock.Advance(time.Minute)
 		digest := d.wantClaim("#a")
 		if digest.Dropped != total || !digest.MoreAtLeast || digest.MorePaths != maxGroups+1-maxDigestPaths || !strings.HasPrefix(counts(digest), "c0.e 5, c0.d 2") {
-			t.Errorf("%d drops, %d more paths, at least: %v, %s", digest.Dropped, digest.MorePaths, digest.MoreAtLeast, counts(digest))
+			t.Errorf("got %d drops, %d more paths, at least: %v, %s, want %d drops and more paths at least", digest.Dropped, digest.MorePaths, digest.MoreAtLeast, counts(digest), total)
 		}
 	})
 }
 
-// TestManyLevelsOfAPath are counted by name up to a bound; the drops are counted all the same.
+// The levels of a path are bounded. Their drops are counted all the same.
 func TestManyLevelsOfAPath(t *testing.T) {
 	testDrops(t, func(d *dropTest) {
 		many := path("a", 100)
@@ -304,7 +302,7 @@ func TestManyLevelsOfAPath(t *testing.T) {
 	})
 }
 
-// TestStrangeCounts has values that nobody here has written: what is counted next is told all the same.
+// Foreign values in the keys do not stop the counting.
 func TestStrangeCounts(t *testing.T) {
 	testDrops(t, func(d *dropTest) {
 		for field, text := range map[string]string{"a": "text", "\nhead": "text", "\nclaimed": "text", "b": "1\nx\ty\t", "": ""} {
@@ -312,7 +310,7 @@ func TestStrangeCounts(t *testing.T) {
 		}
 		d.client.ZAdd(d.Context(), d.top("#a"), redis.Z{Score: 9, Member: "gone"})
 		d.client.ZAdd(d.Context(), d.due(), redis.Z{Score: 1, Member: "#b"})
-		d.wantNone("#b") // there is nothing
+		d.wantNone("#b") // has no counts
 		d.wantDue()
 		d.drop(path("a", 1), path("b.c", 2))
 		d.clock.Advance(time.Minute)

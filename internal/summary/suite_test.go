@@ -24,7 +24,7 @@ func seedDigests(ctx context.Context, runner *script.Runner) error {
 		if i > 0 {
 			continue
 		}
-		// Later somebody drops on, for whom the digest would wait.
+		// Claim before the last report. The digest would wait for that instance.
 		digest, _, err := r.ClaimDigest(ctx, "#claimed", "claimed")
 		if err != nil {
 			return err

@@ -7,8 +7,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// However many digests are under way when the worker stops, the log has one line about them. What was certainly not posted, and is
-// recorded so, needs none.
+// The log has one line about all digests that were cut off. A digest without a post needs no line if its end is recorded.
 func TestStopWhileManyArePosted(t *testing.T) {
 	const oneLine = "digests=27 dropped=324"
 	for name, test := range map[string]struct {

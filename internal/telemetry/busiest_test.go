@@ -11,7 +11,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// labelled gives labels as a set of categories does, at times of its own.
+// labelled gives labels as a set of categories does, with a clock of its own.
 type labelled struct {
 	busiest
 	free  int
@@ -61,15 +61,7 @@ func names(format string, n int) []string {
 	return all
 }
 
-// The first category of each first level has a label at once, until half of the labels are given.
-func TestFirstOfEachFamily(t *testing.T) {
-	t.Parallel()
-	l := newLabelled(6)
-	l.seen(1, "a.b", "a.c", "a", "b", "a.b", "c.d", "d", "e")
-	l.want(t, "a.b", "b", "c.d")
-}
-
-// One event each takes no label but those that need no proof, whether below one first level or not.
+// Categories with one event get only the labels that are given at once.
 func TestJunkTakesNoLabels(t *testing.T) {
 	t.Parallel()
 	l := newLabelled(50)
@@ -90,7 +82,7 @@ func TestJunkTakesNoLabels(t *testing.T) {
 	}
 }
 
-// However much comes below one first level, the others have their labels.
+// One busy first level does not take the labels of the others.
 func TestOneFamilyTakesAtMostItsShare(t *testing.T) {
 	t.Parallel()
 	const free, hours = 50, 3
@@ -101,18 +93,16 @@ func TestOneFamilyTakesAtMostItsShare(t *testing.T) {
 		l.pass(time.Minute)
 	}
 	testkit.Equal(t, l.below("payments"), free/2, "of %d labels for one first level, want half of them", free)
-	victims := names("security.%d", 8)
+	others := names("security.%d", 8)
 	for range 10 {
 		l.seen(10000, junk...)
-		l.seen(convincing, victims...)
+		l.seen(convincing, others...)
 		l.pass(awardEvery)
 	}
-	if n := l.below("security"); n != len(victims) {
-		t.Errorf("%d of %d categories of the other first level have labels", n, len(victims))
-	}
+	testkit.Equal(t, l.below("security"), len(others), "labels of the other first level")
 }
 
-// While several first levels want labels, they get as many each, whoever sends most.
+// First levels that want labels get equal numbers of them.
 func TestFamiliesShare(t *testing.T) {
 	t.Parallel()
 	const free, families = 50, 4
@@ -129,7 +119,7 @@ func TestFamiliesShare(t *testing.T) {
 		least = min(least, l.below(fmt.Sprintf("quiet-%d", i)))
 	}
 	if loud := l.below("loud"); loud > least+1 || least < free/(families+1) {
-		t.Errorf("the loud one has %d labels, one of the others only %d", loud, least)
+		t.Errorf("got %d labels for the busiest first level and %d for another, want equal numbers", loud, least)
 	}
 }
 
@@ -150,7 +140,7 @@ func TestBusiestFirst(t *testing.T) {
 	l.want(t, "a", "a.little", "a.3", "a.2", "a.1") // half of ten
 }
 
-// What comes again and again needs no great number.
+// A category that lasts gets a label for few events.
 func TestLastingCategory(t *testing.T) {
 	t.Parallel()
 	l := newLabelled(10)
@@ -167,7 +157,7 @@ func TestLastingCategory(t *testing.T) {
 	l.want(t, "a", "a.daily")
 }
 
-// A newcomer takes over the number of whom it displaces, and that does not count for it.
+// A contender inherits the count of the one that it displaces. The inherited count earns no label.
 func TestDisplacedEventsCountForNobody(t *testing.T) {
 	t.Parallel()
 	l := newLabelled(100)
@@ -185,7 +175,6 @@ func TestDisplacedEventsCountForNobody(t *testing.T) {
 	l.want(t, "a", "a.real")
 }
 
-// The busiest are those of late.
 func TestCountsFade(t *testing.T) {
 	t.Parallel()
 	l := newLabelled(100)
@@ -198,7 +187,6 @@ func TestCountsFade(t *testing.T) {
 	l.want(t, "a", "a.now")
 }
 
-// What is remembered is bounded, whatever comes.
 func TestContendersAreBounded(t *testing.T) {
 	t.Parallel()
 	const free = 10
@@ -208,22 +196,19 @@ func TestContendersAreBounded(t *testing.T) {
 		l.pass(time.Duration(rand.IntN(200)) * time.Millisecond)
 	}
 	if len(l.families) > free+maxStrangers || len(l.strangers) > maxStrangers {
-		t.Errorf("%d families, of which %d strangers", len(l.families), len(l.strangers))
+		t.Errorf("got %d families, %d of them strangers, want %d and %d at most", len(l.families), len(l.strangers), free+maxStrangers, maxStrangers)
 	}
-	if len(l.families) != l.held()+len(l.strangers) {
-		t.Errorf("%d families, of which %d strangers and %d with labels", len(l.families), len(l.strangers), l.held())
-	}
+	testkit.Equal(t, len(l.families), l.held()+len(l.strangers), "families, want those with labels and the strangers")
 	for _, f := range l.families {
 		if len(f.contenders) > maxContenders {
-			t.Errorf("%s has %d contenders", f.name, len(f.contenders))
+			t.Errorf("%s: got %d contenders, want %d at most", f.name, len(f.contenders), maxContenders)
 		}
 	}
 	if len(l.given) > free || l.free < 0 {
-		t.Errorf("%d labels were given", len(l.given))
+		t.Errorf("got %d labels, want %d at most", len(l.given), free)
 	}
 }
 
-// held counts the families with labels.
 func (l *labelled) held() (n int) {
 	for _, f := range l.families {
 		if f.held > 0 {

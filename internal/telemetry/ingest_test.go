@@ -11,7 +11,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// Every status is counted from the start, and a client from its first event on.
+// Each status has a series at the start. A client has one from its first event.
 func TestIngestCounting(t *testing.T) {
 	t.Parallel()
 	registry := telemetry.NewRegistry("v1", "abc")
@@ -44,7 +44,8 @@ func TestIngestCounting(t *testing.T) {
 		`notifier_ingest_limited_total{client="shop"}`: 0, `notifier_ingest_limited_total{client="alerts"}`: 1,
 	})
 	testkit.EqualMaps(t, shown(), want, "series")
-	if names := slices.Collect(maps.Keys(seriesOf(t, registry))); !slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, "notifier_build_info") }) {
-		t.Errorf("the build is not among %q", names)
+	isBuild := func(name string) bool { return strings.HasPrefix(name, "notifier_build_info") }
+	if names := slices.Collect(maps.Keys(seriesOf(t, registry))); !slices.ContainsFunc(names, isBuild) {
+		t.Errorf("got the series %q, want the build among them", names)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,8 +31,7 @@ func newMetrics(maxCategories int) *telemetry.Metrics {
 	})
 }
 
-// series returns the notifier's series by name and labels as Prometheus writes them, with a
-// histogram as its count.
+// series returns the notifier's series by name and labels. The value of a histogram is its count.
 func series(t *testing.T, m *telemetry.Metrics) map[string]float64 {
 	t.Helper()
 	return seriesOf(t, m.Registry())
@@ -74,12 +72,12 @@ func expect(t *testing.T, m *telemetry.Metrics, want map[string]float64) {
 	}
 	for name := range want {
 		if _, ok := got[name]; !ok {
-			t.Errorf("%s is missing", name)
+			t.Errorf("got no series %s", name)
 		}
 	}
 }
 
-// Names and labels are a public contract, so they stand here a second time.
+// Names and labels are a public contract, so the test repeats them.
 func TestSeriesAtTheStart(t *testing.T) {
 	t.Parallel()
 	want := []string{
@@ -125,15 +123,11 @@ func TestSeriesAtTheStart(t *testing.T) {
 	for name, value := range series(t, newMetrics(50)) {
 		got = append(got, name)
 		if value != 0 && !strings.HasPrefix(name, "notifier_build_info") {
-			t.Errorf("%s starts at %v", name, value)
+			t.Errorf("%s: got %v at the start, want 0", name, value)
 		}
 	}
 	slices.Sort(got)
 	testkit.EqualSlices(t, got, want, "series")
-}
-
-func TestRuntimeMetrics(t *testing.T) {
-	t.Parallel()
 	count := testkit.Must(testutil.GatherAndCount(newMetrics(1).Registry(), "go_goroutines", "process_start_time_seconds"))(t)
 	testkit.Equal(t, count, 2, "series of the runtime and the process")
 }
@@ -149,7 +143,7 @@ func TestLint(t *testing.T) {
 	testkit.Equal(t, len(problems), 0, "problems: %v", problems)
 }
 
-// counting has what each method counts.
+// counting has the series that each method changes.
 var counting = []struct {
 	count  func(m *telemetry.Metrics)
 	series string
@@ -208,7 +202,7 @@ func TestCounting(t *testing.T) {
 	expect(t, m, want)
 }
 
-// A gauge is absent until its value is known, and a limit that is gone has none.
+// A gauge is absent until its value is known. A removed limit has no gauge.
 func TestGaugesUntilTheyAreKnown(t *testing.T) {
 	t.Parallel()
 	m := newMetrics(50)
@@ -239,7 +233,7 @@ func TestGaugesUntilTheyAreKnown(t *testing.T) {
 	want(`notifier_ack_pending`, `notifier_degraded{policy="hold"}`, `notifier_limit_size{level="category"}`, `notifier_room_pending{reason="pair"}`)
 }
 
-// A value outside a closed set costs one series, whatever it is.
+// All values outside a closed set share one series.
 func TestClosedLabels(t *testing.T) {
 	t.Parallel()
 	m := newMetrics(50)
@@ -275,17 +269,7 @@ func TestClosedLabels(t *testing.T) {
 	})
 }
 
-func TestRoomReasonsAreLabels(t *testing.T) {
-	t.Parallel()
-	m, want := newMetrics(50), make(map[string]float64)
-	for i, reason := range telemetry.RoomReasons() {
-		m.RoomPending(reason, i+1)
-		want[fmt.Sprintf("notifier_room_pending{reason=%q}", reason)] = float64(i + 1)
-	}
-	expect(t, m, want)
-}
-
-// A category has a label of its own in every metric or in none, and never more than the bound have one.
+// A category has its label in each metric or in none. The number of labels is bounded.
 func TestCategoryBound(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -319,7 +303,7 @@ func TestCategoryBound(t *testing.T) {
 	})
 }
 
-// Configured categories have labels without traffic, and whatever else comes.
+// Configured categories have labels before their first event.
 func TestConfiguredCategories(t *testing.T) {
 	t.Parallel()
 	m := telemetry.NewMetrics(telemetry.MetricsOptions{MaxCategories: 5, Categories: []string{"a", "b.c"}, Levels: []string{"global"}})
@@ -356,39 +340,23 @@ func TestConfiguredCategories(t *testing.T) {
 	})
 }
 
-// More categories may be configured than have labels.
-func TestMoreConfiguredThanLabels(t *testing.T) {
-	t.Parallel()
-	m := telemetry.NewMetrics(telemetry.MetricsOptions{MaxCategories: 2, Categories: []string{"a", "b", "c"}, Levels: []string{"global"}})
-	m.Event("c", "sent", 1_000_000)
-	m.Event("b", "sent", 1)
-	expect(t, m, map[string]float64{
-		`notifier_events_total{category="b",outcome="sent"}`:     1,
-		`notifier_events_total{category="other",outcome="sent"}`: 1_000_000,
-	})
-}
-
 func TestConcurrentUse(t *testing.T) {
 	t.Parallel()
 	const goroutines, rounds, limit = 8, 200, 5
 	m := newMetrics(limit)
-	var all sync.WaitGroup
-	for range goroutines {
-		all.Go(func() {
-			for i := range rounds {
-				category := fmt.Sprint("category-", i%20)
-				m.Event(category, "dropped", 1)
-				m.Dropped(category, "global", 1, "")
-				m.Decision("denied", "cache", 1)
-				m.SlackRequest("ok", time.Millisecond)
-				m.InFlight(1)
-				if i%50 == 0 {
-					series(t, m)
-				}
+	testkit.AtOnce(goroutines, func(int) {
+		for i := range rounds {
+			category := fmt.Sprint("category-", i%20)
+			m.Event(category, "dropped", 1)
+			m.Dropped(category, "global", 1, "")
+			m.Decision("denied", "cache", 1)
+			m.SlackRequest("ok", time.Millisecond)
+			m.InFlight(1)
+			if i%50 == 0 {
+				series(t, m)
 			}
-		})
-	}
-	all.Wait()
+		}
+	})
 	sums, categories := make(map[string]float64), make(map[string]bool)
 	for name, value := range series(t, m) {
 		if metric, labels, found := strings.Cut(name, `{category="`); found {
@@ -403,7 +371,7 @@ func TestConcurrentUse(t *testing.T) {
 	}
 }
 
-// Counting what has been counted before must not allocate.
+// Counting with a known label does not allocate.
 func TestHotPathDoesNotAllocate(t *testing.T) { //nolint:paralleltest // allocations of other tests would count
 	m := newMetrics(1)
 	m.Event("errors", "dropped", 1)
@@ -415,6 +383,6 @@ func TestHotPathDoesNotAllocate(t *testing.T) { //nolint:paralleltest // allocat
 		m.Decision("denied", "cache", 1)
 		m.DecisionDuration(time.Millisecond)
 	}); allocations != 0 {
-		t.Errorf("%v allocations", allocations)
+		t.Errorf("got %v allocations, want none", allocations)
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// traces starts sending spans with variables OTEL_*, given as name, value, …
+// traces starts the exporter with variables OTEL_*, given as name, value, …
 func traces(t *testing.T, log *testkit.Log, lost *atomic.Int64, variables ...string) (*telemetry.Traces, error) {
 	t.Helper()
 	for i := 0; i < len(variables); i += 2 {
@@ -71,7 +71,7 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// TestTracesAreSent has a collector refuse a batch that may be sent again, take it, and refuse others for good.
+// The collector refuses one batch for now, then accepts it, and refuses other batches for good.
 func TestTracesAreSent(t *testing.T) {
 	var requests, taken, lost atomic.Int64
 	var refused atomic.Bool
@@ -123,7 +123,7 @@ func TestTracesAreSent(t *testing.T) {
 	testkit.Equal(t, taken.Load(), 5, "spans that the collector took")
 }
 
-// TestTracesNeverWait ends more spans than the queue holds while the collector does not answer: each is sent or counted as lost.
+// TestTracesNeverWait ends more spans than the queue holds while the collector does not answer. Each span is sent or counted as lost.
 func TestTracesNeverWait(t *testing.T) {
 	const spans, most = 1000, 16
 	var lost, taken atomic.Int64

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// listener is a test whose failures are kept.
+// listener keeps the failures of a test.
 type listener struct {
 	testing.TB
 	failures []string
@@ -32,9 +32,7 @@ func TestPoll(t *testing.T) {
 			}
 			return nil
 		})
-		if took := time.Since(begin); took != 3*time.Millisecond {
-			t.Errorf("the third look came after %v, want pauses of 1 ms and 2 ms", took)
-		}
+		Equal(t, time.Since(begin), 3*time.Millisecond, "time until the third look, after pauses of 1 ms and 2 ms")
 		errLast := errors.New("last")
 		begin = time.Now()
 		err := poll(time.Second, func() error { return errLast })
@@ -42,16 +40,6 @@ func TestPoll(t *testing.T) {
 			t.Errorf("a condition that never holds ends with %v after %v, want its error after a second", err, took)
 		}
 	})
-}
-
-func TestClock(t *testing.T) {
-	t.Parallel()
-	var told []time.Time
-	c := NewClock(func(now time.Time) { told = append(told, now) })
-	c.Advance(time.Minute)
-	if want := Start.Add(time.Minute); c.Read() != want || len(told) != 2 || told[1] != want {
-		t.Errorf("the clock is at %v and told %v, want %v", c.Read(), told, want)
-	}
 }
 
 func TestLog(t *testing.T) {
@@ -71,9 +59,7 @@ func TestLog(t *testing.T) {
 	fails := &listener{TB: t}
 	l.Want(fails, "begun")
 	l.WantCount(fails, 2, "full")
-	if len(fails.failures) != 2 {
-		t.Errorf("two wrong expectations: %d failures", len(fails.failures))
-	}
+	Equal(t, len(fails.failures), 2, "failures of two wrong expectations")
 }
 
 func TestEqual(t *testing.T) {
@@ -97,16 +83,4 @@ func TestEqual(t *testing.T) {
 	if len(fails.failures) != 5 || !slices.Equal(fails.failures[:4], want) {
 		t.Errorf("failures %q, want %q and one more", fails.failures, want)
 	}
-}
-
-func TestCounts(t *testing.T) {
-	t.Parallel()
-	var c Counts
-	EqualMaps(t, c.All(), nil, "counts at the start")
-	c.Set("pending", 5)
-	c.Set("pending", 3)
-	c.Add("sent", 1)
-	Equal(t, c.Add("sent", 2), 3, "sum")
-	EqualMaps(t, c.All(), map[string]int{"pending": 3, "sent": 3}, "counts")
-	Equal(t, c.Get("sent")+c.Get("never"), 3, "what is sent and what never was counted")
 }

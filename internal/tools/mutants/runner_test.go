@@ -10,7 +10,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// sample is a module with a bit of everything that a bug can be planted in.
+// sample is a module with each kind of file that a bug can be planted in.
 var sample = map[string]string{
 	"go.mod":  "module sample\n\ngo 1.26\n",
 	"half.go": "package sample\n\nimport _ \"embed\"\n\n//go:embed greeting.txt\nvar greeting string\n\nfunc half(n int) int { return n / 2 }\n",
@@ -72,31 +72,25 @@ func TestRunner(t *testing.T) {
 	}
 	for _, m := range mutants {
 		if verdict, output := r.try(t.Context(), m); verdict != m.name {
-			t.Errorf("%s: %q instead of %q in place of %q: %s\n%s", m.test, m.new, m.old, m.name, verdict, output)
+			t.Errorf("%s with %q in place of %q: got %s, want %s\n%s", m.test, m.new, m.old, verdict, m.name, output)
 		}
 	}
 
 	var report, progress strings.Builder
 	if err := r.tryAll(t.Context(), []mutant{mutants[0], mutants[3]}, &report, &progress); !errors.Is(err, errNotCaught) {
-		t.Errorf("a mutant survives, and the error is %v", err)
+		t.Errorf("a surviving mutant: got %v, want %v", err, errNotCaught)
 	}
 	if !strings.HasSuffix(report.String(), "\n1 of 2 caught\n") {
-		t.Errorf("the report is %s", report.String())
+		t.Errorf("got the report %s, want 1 of 2 caught", report.String())
 	}
-	if err := r.tryAll(t.Context(), mutants[:1], &report, &progress); err != nil {
-		t.Errorf("every mutant is caught, and the error is %v", err)
-	}
+	testkit.NoError(t, r.tryAll(t.Context(), mutants[:1], &report, &progress))
 
 	for name, text := range sample {
-		if read(t, filepath.Join(folder, name)) != text {
-			t.Errorf("%s was changed", name)
-		}
+		testkit.Equal(t, testkit.Text(t, filepath.Join(folder, name)), text, "content of %s", name)
 	}
-	if err := r.close(); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, r.close())
 	if _, err := os.Stat(r.work); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the folder of the mutants is still there: %v", err)
+		t.Errorf("got %v, want no folder after close", err)
 	}
 }
 
@@ -113,7 +107,7 @@ func TestChoose(t *testing.T) {
 			names = append(names, m.name)
 		}
 		if got := strings.Join(names, " "); got != test.want || (err != nil) != (test.want == "") {
-			t.Errorf("choosing %q: %q, %v", test.names, got, err)
+			t.Errorf("choosing %q: got %q and %v, want %q", test.names, got, err, test.want)
 		}
 	}
 }

@@ -24,7 +24,7 @@ var (
 func TestTable(t *testing.T) {
 	t.Parallel()
 	names, bugs := make(map[string]bool), make(map[string]bool)
-	tests := make(map[string][]string) // those of a package
+	tests := make(map[string][]string) // by package
 	for _, m := range table() {
 		if !nameForm.MatchString(m.name) || names[m.name] {
 			t.Errorf("the name %q has the wrong form, or is there twice", m.name)
@@ -41,7 +41,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// wantPlanted makes the changes of a mutant in memory, one after the other.
+// wantPlanted applies the changes of a mutant in memory.
 func wantPlanted(t *testing.T, m mutant) {
 	t.Helper()
 	texts := make(map[string]string)
@@ -65,7 +65,7 @@ func wantPlanted(t *testing.T, m mutant) {
 	}
 }
 
-// wantTest looks for a function of the tests that a mutant names.
+// wantTest looks for the test that a mutant names.
 func wantTest(t *testing.T, m mutant, tests map[string][]string) {
 	t.Helper()
 	parts := testForm.FindStringSubmatch(m.test)
@@ -87,21 +87,13 @@ func wantTest(t *testing.T, m mutant, tests map[string][]string) {
 	}
 }
 
-// testsOf returns the names of the tests in a folder.
 func testsOf(t *testing.T, folder string) []string {
 	t.Helper()
-	files := testkit.Must(filepath.Glob(filepath.Join(folder, "*_test.go")))(t)
 	var names []string
-	for _, file := range files {
-		for _, function := range declared.FindAllStringSubmatch(read(t, file), -1) {
+	for _, file := range testkit.Must(filepath.Glob(filepath.Join(folder, "*_test.go")))(t) {
+		for _, function := range declared.FindAllStringSubmatch(testkit.Text(t, file), -1) {
 			names = append(names, function[1])
 		}
 	}
 	return names
-}
-
-func read(t *testing.T, file string) string {
-	t.Helper()
-	text := testkit.Must(os.ReadFile(file))(t)
-	return string(text)
 }

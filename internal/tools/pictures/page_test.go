@@ -2,26 +2,27 @@ package main
 
 import (
 	"fmt"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/config"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// An example of the page: settings, and a table of what they do.
+// exampleForm matches an example of the page: settings, and a table of their effect.
 var (
 	exampleForm = regexp.MustCompile("```env\n((?:NOTIFIER_.*\n)+)```\n\n" + `\| time \| events \|.*\n\|[-|]+\n((?:\|.*\n)+)`)
 	eventsForm  = regexp.MustCompile("^([0-9]+) `([a-z.]+)`$")
 )
 
 func TestExamplesAreWhatTheLimiterDoes(t *testing.T) {
-	t.Parallel()
-	examples := exampleForm.FindAllStringSubmatch(readPage(t), -1)
+	examples := exampleForm.FindAllStringSubmatch(testkit.Text(t, filepath.Join(docs, "limits.md")), -1)
 	if len(examples) != 3 {
 		t.Fatalf("found %d examples, want 3", len(examples))
 	}
@@ -52,8 +53,7 @@ func clockTime(t *testing.T, text string) time.Time {
 	return time.Date(2026, time.January, 1, at.Hour(), at.Minute(), 0, 0, time.UTC)
 }
 
-// evaluate tells how many events are admitted and, of the first that is denied, by which level, and when the next slot
-// opens.
+// evaluate returns the number of admitted events. Of the first denied event it returns the level and the time of the next slot.
 func evaluate(
 	t *testing.T, store throttle.Store, row int, events string, now time.Time,
 ) (admitted int, level, next string) {
@@ -84,28 +84,13 @@ func evaluate(
 
 func treeOf(t *testing.T, settings string) *limits.Tree {
 	t.Helper()
-	var (
-		plan   limits.Plan
-		faults []error
-	)
+	set := make(map[string]string)
 	for line := range strings.Lines(settings) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
-		var err error
-		switch name {
-		case "NOTIFIER_GLOBAL_LIMIT":
-			plan.Global, err = limits.Parse(value)
-		case "NOTIFIER_CATEGORY_LIMIT":
-			plan.Category, err = limits.Parse(value)
-		case "NOTIFIER_LIMITS":
-			plan.Rules, faults = limits.ParseRules(value)
-		case "NOTIFIER_GUARANTEES":
-			plan.Guarantees, faults = limits.ParseGuarantees(value)
-		default:
-			t.Fatalf("unexpected setting %s", name)
-		}
-		if err != nil || len(faults) > 0 {
-			t.Fatal(line, err, faults)
-		}
+		set[strings.TrimPrefix(name, "NOTIFIER_")] = value
 	}
-	return testkit.Must(limits.NewTree(plan))(t)
+	testkit.SetSettings(t, set)
+	loaded, _, err := config.Load(config.Options{Sink: config.SinkConsole})
+	testkit.NoError(t, err)
+	return testkit.Must(limits.NewTree(loaded.Limits.Plan()))(t)
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,55 +10,32 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// docs is the folder of the pages, as seen from here.
+// docs is the folder of the pages.
 var docs = filepath.Join("..", "..", "..", "docs")
-
-func readPage(t *testing.T) string {
-	t.Helper()
-	text := testkit.Must(os.ReadFile(filepath.Join(docs, "limits.md")))(t)
-	return string(text)
-}
 
 func TestPicturesAreWhatTheLimiterDoes(t *testing.T) {
 	t.Parallel()
-	page := readPage(t)
+	page := testkit.Text(t, filepath.Join(docs, "limits.md"))
 	var names []string
 	for _, limit := range drawn {
 		name, wanted, err := picture(limit)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		names = append(names, name)
-		committed := testkit.Must(os.ReadFile(filepath.Join(docs, "limits", name)))(t)
-		if !bytes.Equal(committed, wanted) {
+		if testkit.Text(t, filepath.Join(docs, "limits", name)) != string(wanted) {
 			t.Errorf("docs/limits/%s is not what the limiter does: run make docs", name)
 		}
 		if !strings.Contains(page, "](limits/"+name+")") {
 			t.Errorf("docs/limits.md does not show %s", name)
 		}
 	}
-	files := testkit.Must(os.ReadDir(filepath.Join(docs, "limits")))(t)
-	for _, file := range files {
+	for _, file := range testkit.Must(os.ReadDir(filepath.Join(docs, "limits")))(t) {
 		if !slices.Contains(names, file.Name()) {
 			t.Errorf("docs/limits/%s is drawn by nothing", file.Name())
 		}
 	}
 }
 
-func TestWrite(t *testing.T) {
-	t.Parallel()
-	folder := t.TempDir()
-	testkit.NoError(t, write(folder))
-	files, err := os.ReadDir(folder)
-	if err != nil || len(files) != len(drawn) {
-		t.Errorf("got %d pictures and %v, want %d", len(files), err, len(drawn))
-	}
-	if err := write(filepath.Join(folder, "absent")); err == nil {
-		t.Error("no error for a folder that is absent")
-	}
-}
-
-// The pictures are worth showing only if they show how the algorithms differ.
+// The algorithms admit different numbers of events in a minute.
 func TestRunsDiffer(t *testing.T) {
 	t.Parallel()
 	const count = 10
@@ -76,17 +52,8 @@ func TestRunsDiffer(t *testing.T) {
 			t.Errorf("%s admits %d in one minute, want %d to %d", limit, most, wanted.least, wanted.most)
 		}
 		if most := slices.Max(r.used); most > count {
-			t.Errorf("%s counts %d slots", limit, most)
+			t.Errorf("%s: got %d slots in use, want %d at most", limit, most, count)
 		}
-		if got := len(r.arrivals); got != len(arrivals()) {
-			t.Errorf("%s evaluates %d arrivals of %d", limit, got, len(arrivals()))
-		}
-	}
-}
-
-func TestBadLimitIsNotDrawn(t *testing.T) {
-	t.Parallel()
-	if _, _, err := picture("ten a minute"); err == nil {
-		t.Error("no error")
+		testkit.Equal(t, len(r.arrivals), len(arrivals()), "arrivals of %s", limit)
 	}
 }

@@ -12,19 +12,17 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Writing the tables of the repository's pages changes nothing.
 func TestTablesAreUpToDate(t *testing.T) {
 	t.Parallel()
 	const root = "../../.."
 	copied := t.TempDir()
 	testkit.NoError(t, os.Mkdir(filepath.Join(copied, "docs"), 0o700))
 	for _, w := range written {
-		testkit.NoError(t, os.WriteFile(filepath.Join(copied, w.page), testkit.Must(os.ReadFile(filepath.Join(root, w.page)))(t), 0o600))
+		testkit.NoError(t, os.WriteFile(filepath.Join(copied, w.page), []byte(testkit.Text(t, filepath.Join(root, w.page))), 0o600))
 	}
 	testkit.NoError(t, rewrite(copied))
 	for _, w := range written {
-		is, wanted := testkit.Must(os.ReadFile(filepath.Join(root, w.page)))(t), testkit.Must(os.ReadFile(filepath.Join(copied, w.page)))(t)
-		if string(is) != string(wanted) {
+		if testkit.Text(t, filepath.Join(root, w.page)) != testkit.Text(t, filepath.Join(copied, w.page)) {
 			t.Errorf("the table of %s is not what the code says: run make docs", w.page)
 		}
 	}
@@ -36,7 +34,7 @@ func TestWithTable(t *testing.T) {
 	testkit.Equal(t, got, "head\n"+begin+"new\n"+end+"tail\n", "page")
 	for _, text := range []string{"", begin, end, end + begin} {
 		if _, err := withTable(text, ""); err == nil {
-			t.Errorf("no error for %q", text)
+			t.Errorf("%q: got no error", text)
 		}
 	}
 }

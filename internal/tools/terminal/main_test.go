@@ -18,7 +18,7 @@ func TestLastFrame(t *testing.T) {
 	testkit.EqualSlices(t, testkit.Must(lastFrame(printed))(t), []string{"\x1b[1mtitle\x1b[0m", "", "row"}, "rows")
 	for _, nothing := range []string{"", "text", showCursor + hideCursor} {
 		if _, err := lastFrame(nothing); err == nil {
-			t.Errorf("no error for %q", nothing)
+			t.Errorf("%q: got no error", nothing)
 		}
 	}
 }
