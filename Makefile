@@ -68,7 +68,7 @@ proof: ## Compare the scripts with the model in 20,000 runs, attack ten times as
 .PHONY: lint
 lint: tools ## Check the code, the Lua scripts, the samples in configs, the module files, and that nothing is unused
 	$(TOOL) golangci-lint run ./...
-	$(TOOL) golangci-lint run --build-tags soak ./tests/soak/...
+	$(TOOL) golangci-lint run --build-tags soak,comparison ./tests/soak/... ./tests/comparison/...
 	cd tests/clients && go tool -modfile=../../tools/go.mod golangci-lint run ./...
 	cd tests/configs && go tool -modfile=../../tools/go.mod golangci-lint run ./...
 	go vet -tags nodev ./...
@@ -113,6 +113,11 @@ SEED ?=
 soak: ## Run four workers under random faults and attacks for DURATION (10m), drawn from SEED, and check every promise
 	scripts/need $(REDIS_SERVER) redis-server
 	go test -tags soak -count=1 -timeout 0 -v ./tests/soak -soak.duration $(DURATION) -soak.seed "$(SEED)"
+
+.PHONY: comparison
+comparison: ## Compile and run Alertmanager and envoy ratelimit, and check what docs/comparison.md says of them
+	scripts/need $(REDIS_SERVER) redis-server
+	go test -tags comparison -count=1 -timeout 30m -v ./tests/comparison
 
 .PHONY: docs
 docs: build ## Write the tables and the pictures of docs/ anew
