@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
@@ -178,14 +177,10 @@ func (c *check) limits(ctx context.Context, connection *consume.Connection, stor
 	if err != nil {
 		return
 	}
-	js, err := jetstream.New(connection.Conn)
-	if err != nil {
-		return
-	}
 	options := overridesOptions(c.settings, slog.New(slog.DiscardHandler))
 	options.Provision = false // nothing is changed
 	var s overrides.Snapshot
-	bucket, err := overrides.Open(ctx, js, options)
+	bucket, err := overrides.Open(ctx, jetStream(connection), options)
 	if err == nil {
 		s, err = bucket.Load(ctx)
 	}

@@ -50,15 +50,12 @@ func (c *check) workers(ctx context.Context, connection *consume.Connection) {
 	} else {
 		c.ok(subject, fmt.Sprintf("%d answer, and have the settings here", len(theirs.reports)))
 	}
-	plan, err := theirs.plan(connection, c.settings)
-	if err == nil {
-		c.shown.tree, err = limits.NewTree(plan)
-	}
+	tree, err := limits.NewTree(theirs.plan(connection, c.settings))
 	if err != nil {
 		c.warn("limits of the workers", err.Error())
 		return
 	}
-	c.shown.from = theirs.String()
+	c.shown = checkedLimits{tree, theirs.String()}
 }
 
 // compared are the settings that a worker here would share with the others. If no limit is set here, the limits are left out: the

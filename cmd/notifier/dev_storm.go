@@ -36,12 +36,7 @@ func (d *dev) publishStorm(ctx context.Context, logger *slog.Logger) {
 		return
 	}
 	defer connection.Conn.Close()
-	js, err := jetstream.New(connection.Conn)
-	if err != nil {
-		logger.Error("the storm cannot start", "error", err)
-		return
-	}
-	s := storm{js: js, subject: d.settings.NATS.Subject, logger: logger, start: time.Now()}
+	s := storm{js: jetStream(connection), subject: d.settings.NATS.Subject, logger: logger, start: time.Now()}
 	ticker := time.NewTicker(time.Second / stormTicks)
 	defer ticker.Stop()
 	published, incidents := 0, 0

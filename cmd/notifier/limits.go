@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/common/model"
 	"github.com/spf13/cobra"
 
@@ -154,11 +153,7 @@ func (l *limitsCommand) open(ctx context.Context, connection *consume.Connection
 	if l.tree, err = limits.NewTree(l.settings.Limits.Plan()); err != nil {
 		return err
 	}
-	js, err := jetstream.New(connection.Conn)
-	if err != nil {
-		return fmt.Errorf("preparing for live limits: %w", err)
-	}
-	options := overridesOptions(l.settings, slog.New(slog.DiscardHandler))
+	js, options := jetStream(connection), overridesOptions(l.settings, slog.New(slog.DiscardHandler))
 	options.By = cmp.Or(l.by, natsUser(l.settings.NATS))
 	l.live = limits.NewLive(l.settings.Limits.Plan(), l.settings.Limits.ShadowLimits, earlierValues(js, options), options.Logger)
 	l.bucket, err = overrides.Open(ctx, js, options)

@@ -26,12 +26,8 @@ func overridesOptions(settings config.Config, logger *slog.Logger) overrides.Opt
 }
 
 // newLimitsWatcher makes what puts the limits of the bucket in force.
-func (w *worker) newLimitsWatcher(store *throttle.Redis) (*overrides.Watcher, error) {
-	js, err := jetstream.New(w.connection.Conn)
-	if err != nil {
-		return nil, fmt.Errorf("preparing for live limits: %w", err)
-	}
-	options := overridesOptions(w.settings, w.logger)
+func (w *worker) newLimitsWatcher(store *throttle.Redis) *overrides.Watcher {
+	js, options := jetStream(w.connection), overridesOptions(w.settings, w.logger)
 	options.Outdated = outdated(store)
 	live := limits.NewLive(w.settings.Limits.Plan(), w.settings.Limits.ShadowLimits, earlierValues(js, options), w.logger)
 	return overrides.NewWatcher(js, options, func(s overrides.Snapshot) {
@@ -43,7 +39,7 @@ func (w *worker) newLimitsWatcher(store *throttle.Redis) (*overrides.Watcher, er
 		w.limiter.Load().Adopt(rules)
 		w.changes.Store(&s)
 		w.logLimits(rules, len(s.Entries))
-	}), nil
+	})
 }
 
 // outdated tells whether Redis knows newer limits than a state of the bucket. Without an answer of Redis, none are known.

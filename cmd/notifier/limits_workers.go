@@ -6,8 +6,6 @@ import (
 	"log/slog"
 	"strings"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/seed-4578ace9/notifier/internal/config"
 	"github.com/seed-4578ace9/notifier/internal/consume"
 	"github.com/seed-4578ace9/notifier/internal/limits"
@@ -35,20 +33,16 @@ func askWorkersLimits(ctx context.Context, connection *consume.Connection, setti
 }
 
 // plan is what these workers have in force: the limits of their settings, and the live limits over them.
-func (w workersLimits) plan(connection *consume.Connection, settings config.Config) (limits.Plan, error) {
-	js, err := jetstream.New(connection.Conn)
-	if err != nil {
-		return limits.Plan{}, fmt.Errorf("preparing for live limits: %w", err)
-	}
+func (w workersLimits) plan(connection *consume.Connection, settings config.Config) limits.Plan {
 	settings.Limits = w.settings
 	options := overridesOptions(settings, slog.New(slog.DiscardHandler))
 	options.Provision = false
-	live := limits.NewLive(w.settings.Plan(), w.settings.ShadowLimits, earlierValues(js, options), options.Logger)
+	live := limits.NewLive(w.settings.Plan(), w.settings.ShadowLimits, earlierValues(jetStream(connection), options), options.Logger)
 	var entries []limits.LiveEntry
 	for _, change := range status.Newest(w.reports).Changes {
 		entries = append(entries, limits.LiveEntry{Level: change.Path, Shadow: change.Shadow, Limits: change.Limit, Revision: 1})
 	}
-	return live.Plan(entries), nil
+	return live.Plan(entries)
 }
 
 // String says how many workers have these limits, and their revision: "3 workers (revision 12)".

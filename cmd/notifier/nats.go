@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nkeys"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
@@ -62,6 +63,15 @@ func dialNATS(ctx context.Context, settings config.NATS) (*consume.Connection, e
 		return nil, err
 	}
 	return connection, nil
+}
+
+// jetStream is the client of JetStream on a connection.
+func jetStream(connection *consume.Connection) jetstream.JetStream {
+	js, err := jetstream.New(connection.Conn)
+	if err != nil {
+		panic(err) // only options can be wrong
+	}
+	return js
 }
 
 // withNATS reads the settings of a command, connects, and closes the connection after the work.

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
@@ -157,17 +156,13 @@ func startingLimits(ctx context.Context, settings config.Config) (plan limits.Pl
 	}
 	defer connection.Conn.Close()
 	workers, err := askWorkersLimits(ctx, connection, settings)
-	if err == nil && len(workers.reports) == 0 {
+	switch {
+	case err != nil:
+		return plan, here + ": " + plain.Line(err.Error())
+	case len(workers.reports) == 0:
 		return plan, here + ": no worker answers"
 	}
-	var theirs limits.Plan
-	if err == nil {
-		theirs, err = workers.plan(connection, settings)
-	}
-	if err != nil {
-		return plan, here + ": " + plain.Line(err.Error())
-	}
-	return theirs, workers.String()
+	return workers.plan(connection, settings), workers.String()
 }
 
 // noun is what holds an event.
@@ -256,11 +251,7 @@ func readStream(ctx context.Context, settings config.NATS, decoder event.Decoder
 		return nil, err
 	}
 	defer connection.Conn.Close()
-	js, err := jetstream.New(connection.Conn)
-	if err != nil {
-		return nil, fmt.Errorf("using jetstream: %w", err)
-	}
-	history, err := simulate.ReadStream(ctx, js, settings.Stream, decoder, progress)
+	history, err := simulate.ReadStream(ctx, jetStream(connection), settings.Stream, decoder, progress)
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = fmt.Errorf("%w (may this user publish to $JS.API.STREAM.INFO.%s and $JS.API.STREAM.MSG.GET.%[2]s?)", err, settings.Stream)
 	}

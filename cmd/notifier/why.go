@@ -182,15 +182,11 @@ type asker struct {
 
 func newAsker(settings config.Config, connection *consume.Connection) (*asker, error) {
 	settings.NATS.Provision = false // nothing is created for a question
-	js, err := jetstream.New(connection.Conn)
-	if err != nil {
-		return nil, fmt.Errorf("using jetstream: %w", err)
-	}
 	client, err := newRedisClient(settings.Redis, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
 	}
-	return &asker{settings: settings, connection: connection, js: js, redis: client}, nil
+	return &asker{settings: settings, connection: connection, js: jetStream(connection), redis: client}, nil
 }
 
 func (a *asker) close() { _ = a.redis.Close() }

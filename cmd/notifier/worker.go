@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -14,7 +13,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
@@ -129,9 +127,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 	if err := w.connect(); err != nil {
 		return err
 	}
-	if w.journal, err = w.newJournal(); err != nil {
-		return err
-	}
+	w.journal = w.newJournal()
 	consumer, err := consume.New(w.consumeOptions())
 	if err != nil {
 		return err
@@ -203,10 +199,7 @@ func (w *worker) startParts(ctx context.Context, s throttle.Settings) (*sink.Ann
 
 	runner := newRunner(w.redis, w.settings.Redis)
 	store := throttle.NewRedis(runner, s)
-	live, err := w.newLimitsWatcher(store)
-	if err != nil {
-		return nil, nil, err
-	}
+	live := w.newLimitsWatcher(store)
 	limiter, pacer := w.newLimiter(runner, store, instances.Alive, live.Refresh)
 	w.limiter.Store(limiter)
 	w.pacer.Store(pacer)
@@ -327,22 +320,19 @@ func (w *worker) consumeOptions() consume.Options {
 }
 
 // newJournal makes the recorder of what becomes of events; nil: no journal is wanted.
-func (w *worker) newJournal() (*journal.Recorder, error) {
+func (w *worker) newJournal() *journal.Recorder {
 	names := journalNames(w.settings)
 	if names.Age == 0 {
-		return nil, nil
+		return nil
 	}
-	js, err := jetstream.New(w.connection.Conn)
-	if err != nil {
-		return nil, fmt.Errorf("using jetstream: %w", err)
-	}
+	js := jetStream(w.connection)
 	options := journal.Options{
 		Publisher: js, Names: names, Instance: w.instance, Logger: w.logger, Metrics: w.metrics,
 	}
 	if w.settings.NATS.Provision {
 		options.Provision = func(ctx context.Context) error { return names.Provision(ctx, js) }
 	}
-	return journal.NewRecorder(options), nil
+	return journal.NewRecorder(options)
 }
 
 // instanceName is a name that no other start of a worker has.
