@@ -195,11 +195,3 @@ func (t *tally) size() int {
 	defer t.mu.Unlock()
 	return len(t.categories)
 }
-
-// numbered is a number with its noun.
-func numbered(n int, one, several string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, several)
-}

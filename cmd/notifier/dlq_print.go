@@ -122,12 +122,7 @@ func (d *dlqCommand) report(results changes, a action) error {
 	return err
 }
 
-func count(letters int) string {
-	if letters == 1 {
-		return "1 letter"
-	}
-	return fmt.Sprintf("%d letters", letters)
-}
+func count(letters int) string { return numbered(letters, "letter", "letters") }
 
 // widest is how many characters a column of texts may take.
 const widest = 60
@@ -140,7 +135,7 @@ func (d *dlqCommand) printLetters(letters []deadletters.Letter, total int) error
 	rows := [][]string{{"NUMBER", "AGE", "REASON", "CATEGORY", "DELIVERED", "TITLE", "WHY"}}
 	for _, l := range letters {
 		rows = append(rows, []string{
-			fmt.Sprint(l.Number), ageOf(time.Since(l.Stored)), plain.Line(l.Reason), l.Category, fmt.Sprint(l.Deliveries), shorten(l.Title), shorten(l.Error),
+			fmt.Sprint(l.Number), ageOf(time.Since(l.Stored)), plain.Line(l.Reason), l.Category, fmt.Sprint(l.Deliveries), clip(l.Title, widest), clip(l.Error, widest),
 		})
 	}
 	if err := printTable(d.out, rows); err != nil {
@@ -184,14 +179,6 @@ func (d *dlqCommand) printLetter(content deadletters.Content, further bool) erro
 	}
 	_, err := d.out.Write(text.Bytes())
 	return err
-}
-
-// shorten cuts a text for a column.
-func shorten(text string) string {
-	if runes := []rune(plain.Line(text)); len(runes) > widest {
-		return string(runes[:widest-1]) + "…"
-	}
-	return plain.Line(text)
 }
 
 // ageOf is a duration in its largest unit: 5s, 3m, 47h, 4d.

@@ -47,10 +47,7 @@ func (w workersLimits) plan(connection *consume.Connection, settings config.Conf
 
 // String says how many workers have these limits, and their revision: "3 workers (revision 12)".
 func (w workersLimits) String() string {
-	text := fmt.Sprintf("%d workers", len(w.reports))
-	if len(w.reports) == 1 {
-		text = "1 worker"
-	}
+	text := numbered(len(w.reports), "worker", "workers")
 	if _, revision, known := strings.Cut(status.Newest(w.reports).Revision, ":"); known {
 		text += " (revision " + revision + ")"
 	}

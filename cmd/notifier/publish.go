@@ -122,7 +122,7 @@ func (p *publisher) run(cmd *cobra.Command, arguments []string) error {
 		if body, err = json.Marshal(p.body); err != nil {
 			return err
 		}
-		if err := p.acceptable(body); err != nil {
+		if _, err := p.decode(body); err != nil {
 			return &usageError{fmt.Errorf("the worker would refuse this event: %w", err)}
 		}
 	}
@@ -155,21 +155,13 @@ func (p *publisher) publish(ctx context.Context, settings config.Config, body []
 }
 
 func notTaken(refused int) error {
-	switch refused {
-	case 0:
+	if refused == 0 {
 		return nil
-	case 1:
-		return errors.New("1 line was not published")
 	}
-	return fmt.Errorf("%d lines were not published", refused)
+	return fmt.Errorf("%s not published", numbered(refused, "line was", "lines were"))
 }
 
-// acceptable tells why the worker would not take a body.
-func (p *publisher) acceptable(body []byte) error {
-	_, err := p.decode(body)
-	return err
-}
-
+// decode reads a body as the worker would.
 func (p *publisher) decode(body []byte) (event.Event, error) {
 	return p.decoder.Decode(event.Message{Subject: p.subject, Data: body, Stream: "stream", Sequence: 1})
 }

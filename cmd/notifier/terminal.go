@@ -79,3 +79,11 @@ func writeJSON(out io.Writer, value any) error {
 	_, err = fmt.Fprintln(out, text.String())
 	return err
 }
+
+// numbered is a number with its noun.
+func numbered(n int, one, several string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, several)
+}

@@ -136,7 +136,7 @@ func table(events []why.Event, now time.Time) (string, error) {
 	var rows [][]string
 	for _, e := range slices.Backward(events) {
 		rows = append(rows, []string{
-			why.Clock(e.Stored, now), plain.Line(e.ID), plain.Line(e.Category), quoted(shorten(e.Title)), plain.Line(strings.Join(e.Sentences, "; ")),
+			why.Clock(e.Stored, now), plain.Line(e.ID), plain.Line(e.Category), quoted(clip(e.Title, widest)), plain.Line(strings.Join(e.Sentences, "; ")),
 		})
 	}
 	var text bytes.Buffer
