@@ -36,20 +36,13 @@ func printAnswer(out io.Writer, answer why.Answer, now time.Time) error {
 		blocks = append(blocks, block(append(totals, answer.Waiting...)), newest)
 	}
 	blocks = append(blocks, block(answer.Counted), block(answer.Now), block(answer.Unknown))
-	first := true
-	for _, text := range blocks {
-		if text == "" {
-			continue
-		}
-		if !first {
-			text = "\n" + text
-		}
-		first = false
-		if _, err := io.WriteString(out, text); err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err := io.WriteString(out, strings.Join(filled(blocks), "\n"))
+	return err
+}
+
+// filled leaves out empty texts.
+func filled(texts []string) []string {
+	return slices.DeleteFunc(texts, func(text string) bool { return text == "" })
 }
 
 // subjectOf names the event that a question is about, with a colon behind; "" if it is about many.
@@ -88,12 +81,7 @@ func behind(before, text string) string {
 }
 
 func heading(e why.Event, now time.Time) string {
-	var words []string
-	for _, word := range []string{plain.Line(e.ID), plain.Line(e.Category), quoted(e.Title)} {
-		if word != "" {
-			words = append(words, word)
-		}
-	}
+	words := filled([]string{plain.Line(e.ID), plain.Line(e.Category), quoted(e.Title)})
 	if !e.Stored.IsZero() {
 		words = append(words, "stored "+why.Clock(e.Stored, now))
 	}
@@ -108,23 +96,17 @@ func facts(e why.Event) string {
 			known = append(known, before+plain.Line(text))
 		}
 	}
-	stream := ""
-	if e.Sequence != 0 {
-		add("message ", fmt.Sprint(e.Sequence))
-	}
-	for _, entry := range e.Entries {
-		stream = entry.Stream
-	}
-	if len(known) > 0 {
-		known[0] += behind(" of ", plain.Line(stream))
-	}
+	var last journal.Entry
 	if len(e.Entries) > 0 {
-		last := e.Entries[len(e.Entries)-1]
-		add("limits ", last.Revision)
-		add("worker ", last.Instance)
-		add("receipt ", last.Receipt)
-		add("trace ", last.Trace)
+		last = e.Entries[len(e.Entries)-1]
 	}
+	if e.Sequence != 0 {
+		add("message ", fmt.Sprint(e.Sequence)+behind(" of ", last.Stream))
+	}
+	add("limits ", last.Revision)
+	add("worker ", last.Instance)
+	add("receipt ", last.Receipt)
+	add("trace ", last.Trace)
 	if len(known) == 0 {
 		return ""
 	}
