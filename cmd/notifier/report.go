@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net"
 	"os"
 	"slices"
 	"strings"
@@ -83,11 +82,7 @@ func (s countedSink) SendSummary(ctx context.Context, d summary.Digest) error {
 // callTimes notes for the worker's report how long calls to Redis take.
 type callTimes struct{ counts *status.Counts }
 
-func (callTimes) DialHook(next redis.DialHook) redis.DialHook {
-	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		return next(ctx, network, address)
-	}
-}
+func (callTimes) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (h callTimes) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, command redis.Cmder) error {

@@ -57,24 +57,11 @@ func (s *statusCommand) run(ctx context.Context, settings config.Config, connect
 	}
 	defer func() { _ = client.Close() }()
 	options := statusOptions(settings, connection, client)
-	if !s.watch {
-		shown, err := status.Collect(ctx, options)
-		if err != nil {
-			return err
-		}
-		if err := s.print(shown); err != nil {
-			return err
-		}
-		if len(shown.Workers) == 0 {
-			return errNoWorker
-		}
-		return nil
-	}
 	tick := time.NewTicker(watchStatusEvery)
 	defer tick.Stop()
 	for {
 		shown, err := status.Collect(ctx, options)
-		if ctx.Err() != nil {
+		if s.watch && ctx.Err() != nil {
 			return nil // Ctrl-C ends it in good order
 		}
 		if err != nil {
@@ -82,6 +69,13 @@ func (s *statusCommand) run(ctx context.Context, settings config.Config, connect
 		}
 		if err := s.print(shown); err != nil {
 			return err
+		}
+		switch {
+		case s.watch:
+		case len(shown.Workers) == 0:
+			return errNoWorker
+		default:
+			return nil
 		}
 		options.Expected = len(shown.Workers)
 		select {
