@@ -163,6 +163,17 @@ func (l *limitsCommand) open(ctx context.Context, connection *consume.Connection
 	return err
 }
 
+// inForce reads the bucket, if there is one, and returns the limits with what it holds.
+func (l *limitsCommand) inForce(ctx context.Context) (s overrides.Snapshot, rules limits.Ruleset, err error) {
+	if l.bucket != nil {
+		if s, err = l.bucket.Load(ctx); err != nil {
+			return s, rules, err
+		}
+	}
+	rules, err = l.live.Ruleset(s.Generation, s.Revision, liveEntries(s))
+	return s, rules, err
+}
+
 // needBucket fails if there is no bucket.
 func (l *limitsCommand) needBucket() error {
 	if l.bucket == nil {

@@ -33,14 +33,8 @@ type shownLevel struct {
 }
 
 // show prints the limits in force and what is used of them.
-func (l *limitsCommand) show(ctx context.Context, arguments []string) (err error) {
-	var s overrides.Snapshot
-	if l.bucket != nil {
-		if s, err = l.bucket.Load(ctx); err != nil {
-			return err
-		}
-	}
-	rules, err := l.live.Ruleset(s.Generation, s.Revision, liveEntries(s))
+func (l *limitsCommand) show(ctx context.Context, arguments []string) error {
+	s, rules, err := l.inForce(ctx)
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/limits"
-	"github.com/seed-4578ace9/notifier/internal/overrides"
 	"github.com/seed-4578ace9/notifier/internal/status"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 	"github.com/seed-4578ace9/notifier/internal/why"
@@ -295,29 +294,18 @@ func (a *asker) explain(err error) error {
 func (a *asker) newStore(ctx context.Context, settings config.Config) (*throttle.Redis, error) {
 	ctx, cancel := context.WithTimeout(ctx, limitsTimeout)
 	defer cancel()
-	rules, err := a.rules(ctx, settings)
+	l := &limitsCommand{settings: settings}
+	var rules limits.Ruleset
+	err := l.open(ctx, a.connection)
+	if err == nil {
+		_, rules, err = l.inForce(ctx)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("the live limits cannot be read: %w", explainDenied(err, a.connection))
 	}
 	return newStore(a.redis, settings.Redis, throttle.Settings{
 		Tree: rules.Tree, Lease: settings.NATS.AckWait, Retention: throttle.Retention(settings.Stream.MaxAge, settings.Event.MaxAge),
 	}), nil
-}
-
-// rules are the limits of the settings with the live ones.
-func (a *asker) rules(ctx context.Context, settings config.Config) (limits.Ruleset, error) {
-	l := &limitsCommand{settings: settings, out: io.Discard}
-	if err := l.open(ctx, a.connection); err != nil {
-		return limits.Ruleset{}, err
-	}
-	var s overrides.Snapshot
-	if l.bucket != nil {
-		var err error
-		if s, err = l.bucket.Load(ctx); err != nil {
-			return limits.Ruleset{}, err
-		}
-	}
-	return l.live.Ruleset(s.Generation, s.Revision, liveEntries(s))
 }
 
 // denied completes the sentence that an event would be denied now.
