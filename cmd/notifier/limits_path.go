@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -51,11 +52,7 @@ func (l *limitsCommand) showPath(ctx context.Context, rules limits.Ruleset, path
 		if rule.Next != nil {
 			next = "in " + shortTime(rule.Next.Sub(known.At))
 		}
-		where := rule.Path
-		if where == "" {
-			where = "(all)"
-		}
-		rows = append(rows, []string{where, rule.Level, rule.Limit, l.origin(rules.Tree, rule.Level, false), used, next})
+		rows = append(rows, []string{cmp.Or(rule.Path, "(all)"), rule.Level, rule.Limit, l.origin(rules.Tree, rule.Level, false), used, next})
 	}
 	if err := printTable(l.out, rows); err != nil {
 		return err

@@ -115,23 +115,23 @@ func notKnown(problem error) error {
 
 func (l *limitsCommand) shown(rules limits.Ruleset, uses []throttle.LevelUse) shownLimits {
 	shown := shownLimits{Workers: l.workers, Generation: rules.Generation, Revision: rules.Revision}
-	for _, level := range rules.Tree.AllLevels() {
-		told := shownLevel{Level: level.Level, Limit: level.Limits.String(), From: string(rules.Tree.Origin(level.Level)),
-			Until: l.ends[overrides.Name{Pattern: level.Level}]}
-		for _, use := range uses {
-			if use.Level == level.Level {
-				told.Used, told.Size, told.Paths = use.Used, use.Limit.Capacity(), use.Paths
+	add := func(tree *limits.Tree, isShadow bool, uses []throttle.LevelUse) {
+		for _, level := range tree.AllLevels() {
+			told := shownLevel{
+				Level: level.Level, Limit: level.Limits.String(), From: string(tree.Origin(level.Level)), Shadow: isShadow,
+				Until: l.ends[overrides.Name{Pattern: level.Level, Shadow: isShadow}],
 			}
+			for _, use := range uses {
+				if use.Level == level.Level {
+					told.Used, told.Size, told.Paths = use.Used, use.Limit.Capacity(), use.Paths
+				}
+			}
+			shown.Levels = append(shown.Levels, told)
 		}
-		shown.Levels = append(shown.Levels, told)
 	}
+	add(rules.Tree, false, uses)
 	if rules.Shadow != nil {
-		for _, level := range rules.Shadow.AllLevels() {
-			shown.Levels = append(shown.Levels, shownLevel{
-				Level: level.Level, Limit: level.Limits.String(), From: string(rules.Shadow.Origin(level.Level)), Shadow: true,
-				Until: l.ends[overrides.Name{Pattern: level.Level, Shadow: true}],
-			})
-		}
+		add(rules.Shadow, true, nil)
 	}
 	return shown
 }
