@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -57,11 +56,15 @@ func flag(root *cobra.Command, line, name string, words cobra.CompletionFunc) {
 
 // values completes to the members of a closed set.
 func values[T ~string](all ...T) cobra.CompletionFunc {
-	words := make([]string, len(all))
+	return cobra.FixedCompletions(texts(all), cobra.ShellCompDirectiveNoFileComp)
+}
+
+func texts[T ~string](all []T) []string {
+	texts := make([]string, len(all))
 	for i, value := range all {
-		words[i] = string(value)
+		texts[i] = string(value)
 	}
-	return cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)
+	return texts
 }
 
 // anywhere completes to words of the deployment of the settings.
@@ -142,14 +145,13 @@ func (d deployment) categories() []string {
 }
 
 // live are the rules whose limits were changed while workers run.
-func (d deployment) live() []string {
-	words := make(map[string]bool)
+func (d deployment) live() (words []string) {
 	for _, report := range d.reports {
 		for _, change := range report.Changes {
-			words[change.Path] = true
+			words = append(words, change.Path)
 		}
 	}
-	return slices.Collect(maps.Keys(words))
+	return words
 }
 
 // mistyped is how many letters a word may differ from a command's name to be taken for it.

@@ -97,13 +97,7 @@ func (d *dlqCommand) checkSelection(cmd *cobra.Command, _ []string) error {
 	return nil
 }
 
-func joinReasons() string {
-	var reasons []string
-	for _, reason := range event.Reasons() {
-		reasons = append(reasons, string(reason))
-	}
-	return strings.Join(reasons, ", ")
-}
+func joinReasons() string { return strings.Join(texts(event.Reasons()), ", ") }
 
 // checkChange fails unless a command says which letters it changes.
 func (d *dlqCommand) checkChange(_ *cobra.Command, ids []string) error {

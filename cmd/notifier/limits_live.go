@@ -28,7 +28,10 @@ func overridesOptions(settings config.Config, logger *slog.Logger) overrides.Opt
 // newLimitsWatcher makes what puts the limits of the bucket in force.
 func (w *worker) newLimitsWatcher(store *throttle.Redis) *overrides.Watcher {
 	js, options := jetStream(w.connection), overridesOptions(w.settings, w.logger)
-	options.Outdated = outdated(store)
+	options.Outdated = func(ctx context.Context, s overrides.Snapshot) bool {
+		inForce, _, err := store.InForce(ctx)
+		return err == nil && position(s).Before(inForce) // without an answer of Redis, no newer limits are known
+	}
 	live := limits.NewLive(w.settings.Limits.Plan(), w.settings.Limits.ShadowLimits, earlierValues(js, options), w.logger)
 	return overrides.NewWatcher(js, options, func(s overrides.Snapshot) {
 		rules, err := live.Ruleset(s.Generation, s.Revision, liveEntries(s))
@@ -40,14 +43,6 @@ func (w *worker) newLimitsWatcher(store *throttle.Redis) *overrides.Watcher {
 		w.changes.Store(&s)
 		w.logLimits(rules, len(s.Entries))
 	})
-}
-
-// outdated tells whether Redis knows newer limits than a state of the bucket. Without an answer of Redis, none are known.
-func outdated(store *throttle.Redis) func(context.Context, overrides.Snapshot) bool {
-	return func(ctx context.Context, s overrides.Snapshot) bool {
-		inForce, _, err := store.InForce(ctx)
-		return err == nil && position(s).Before(inForce)
-	}
 }
 
 // warnOfPointless tells of limits in the settings that never deny anything.
