@@ -27,18 +27,14 @@ const dialTimeout = 5 * time.Second
 
 // connectNATS starts to connect.
 func connectNATS(settings config.NATS, logger *slog.Logger) (*consume.Connection, error) {
-	options := consume.ConnectOptions{
+	tls, err := settings.TLS.ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("reading the TLS files for nats: %w", err)
+	}
+	return consume.Connect(consume.ConnectOptions{
 		URL: settings.URL.Reveal(), CredsFile: settings.CredsFile, User: settings.User,
-		Password: settings.Password.Reveal(), Token: settings.Token.Reveal(), Inbox: settings.Inbox, Logger: logger,
-	}
-	if settings.TLS.IsSet() {
-		tls, err := settings.TLS.ClientConfig()
-		if err != nil {
-			return nil, fmt.Errorf("reading the TLS files for nats: %w", err)
-		}
-		options.TLS = tls
-	}
-	return consume.Connect(options)
+		Password: settings.Password.Reveal(), Token: settings.Token.Reveal(), TLS: tls, Inbox: settings.Inbox, Logger: logger,
+	})
 }
 
 // dialNATS connects for a command, and returns once the connection is there. A server that is too old is an error.

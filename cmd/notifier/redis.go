@@ -36,11 +36,11 @@ func newRedisClient(settings config.Redis, logger *slog.Logger) (redis.Universal
 	if settings.Password.Reveal() != "" {
 		o.Password = settings.Password.Reveal()
 	}
-	if settings.TLS.IsSet() {
-		files, err := settings.TLS.ClientConfig()
-		if err != nil {
-			return nil, fmt.Errorf("reading the TLS files for redis: %w", err)
-		}
+	files, err := settings.TLS.ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("reading the TLS files for redis: %w", err)
+	}
+	if files != nil {
 		if o.TLSConfig != nil {
 			files.ServerName = o.TLSConfig.ServerName
 		}

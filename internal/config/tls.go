@@ -5,12 +5,9 @@ import (
 	"fmt"
 )
 
-// IsSet reports whether any file is given. Then TLS is used with any scheme of the URL.
-func (t TLS) IsSet() bool { return t != TLS{} }
-
-// ClientConfig reads the files. It returns nil where none is given.
+// ClientConfig reads the files. It returns nil where none is given. If any is given, TLS is used with any scheme of the URL.
 func (t TLS) ClientConfig() (*tls.Config, error) {
-	if !t.IsSet() {
+	if t == (TLS{}) {
 		return nil, nil
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12}

@@ -19,9 +19,6 @@ func TestTLSClientConfig(t *testing.T) {
 	}
 
 	files := config.TLS{CAFile: certificate, CertFile: certificate, KeyFile: key}
-	if !files.IsSet() {
-		t.Error("got IsSet false for files, want true")
-	}
 	got := testkit.Must(files.ClientConfig())(t)
 	if got.RootCAs == nil || len(got.Certificates) != 1 || got.MinVersion != tls.VersionTLS12 || got.InsecureSkipVerify {
 		t.Errorf("got %+v, want an authority, a certificate and TLS 1.2", got)
