@@ -156,11 +156,7 @@ func serveIngest(
 	if err != nil {
 		return "", err
 	}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve() }()
-	life.add("taking events over http", func(stopping context.Context) error {
-		return errors.Join(server.Shutdown(stopping), <-served)
-	})
+	life.serve("taking events over http", server)
 	life.background("watching the files of ingest", server.Watch)
 	return server.URL(), nil
 }

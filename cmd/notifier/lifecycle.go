@@ -43,6 +43,17 @@ func (l *lifecycle) background(name string, task func(ctx context.Context)) {
 	})
 }
 
+// serve has a server answer requests until the lifecycle stops.
+func (l *lifecycle) serve(name string, server interface {
+	Serve() error
+	Shutdown(ctx context.Context) error
+},
+) {
+	served := make(chan error, 1)
+	go func() { served <- server.Serve() }()
+	l.add(name, func(stopping context.Context) error { return errors.Join(server.Shutdown(stopping), <-served) })
+}
+
 func (l *lifecycle) stop() (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), l.timeout)
 	defer cancel()

@@ -79,11 +79,7 @@ func servePage(
 	if err != nil {
 		return "", err
 	}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve() }()
-	life.add("the page", func(stopping context.Context) error {
-		return errors.Join(server.Shutdown(stopping), <-served)
-	})
+	life.serve("the page", server)
 	return server.Addr(), nil
 }
 

@@ -396,11 +396,7 @@ func serveAdmin(ctx context.Context, life *lifecycle, o telemetry.AdminOptions) 
 	if err := admin.Listen(ctx); err != nil {
 		return "", err
 	}
-	served := make(chan error, 1)
-	go func() { served <- admin.Serve() }()
-	life.add("the admin server", func(stopping context.Context) error {
-		return errors.Join(admin.Shutdown(stopping), <-served)
-	})
+	life.serve("the admin server", admin)
 	return admin.Addr(), nil
 }
 
