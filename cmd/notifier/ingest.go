@@ -96,7 +96,7 @@ func runIngest(ctx context.Context) (err error) {
 	life.add("nats", func(context.Context) error { connection.Conn.Close(); return nil })
 	registry := telemetry.NewRegistry(v, r)
 	if _, err := serveAdmin(ctx, life, telemetry.AdminOptions{
-		Addr: settings.HTTP.Addr, Gatherer: registry, Live: func() error { return nil }, Logger: logger,
+		Addr: settings.HTTP.Addr, Gatherer: registry, Logger: logger,
 		Ready: func() error {
 			if ctx.Err() != nil {
 				return errors.New("ingest is stopping")

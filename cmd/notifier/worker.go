@@ -381,7 +381,6 @@ func (w *worker) serveAdmin(ctx context.Context) (string, error) {
 		Addr:          w.settings.HTTP.Addr,
 		AnotherWillDo: w.fallbackPort,
 		Gatherer:      w.metrics.Registry(),
-		Live:          func() error { return nil },
 		Ready:         func() error { return w.ready(ctx) },
 		Logger:        w.logger,
 	})
@@ -392,8 +391,8 @@ func serveAdmin(ctx context.Context, life *lifecycle, o telemetry.AdminOptions) 
 	if o.Addr == "" {
 		return "", nil
 	}
-	admin := telemetry.NewAdmin(o)
-	if err := admin.Listen(ctx); err != nil {
+	admin, err := telemetry.ListenAdmin(ctx, o)
+	if err != nil {
 		return "", err
 	}
 	life.serve("the admin server", admin)

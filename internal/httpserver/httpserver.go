@@ -30,17 +30,15 @@ func Listen(ctx context.Context, address string, anotherWillDo bool) (net.Listen
 }
 
 // Shutdown stops listening, waits for the requests under way until ctx ends, and then cuts them off and returns ctx's error. It may be called
-// more than once, and before the server serves the listener, which may be nil.
+// more than once, and before the server serves the listener.
 func Shutdown(ctx context.Context, server *http.Server, listener net.Listener) error {
 	err := server.Shutdown(ctx)
 	if err != nil {
 		err = errors.Join(err, server.Close())
 	}
-	if listener != nil {
-		// The server closes only a listener that it serves.
-		if closing := listener.Close(); !errors.Is(closing, net.ErrClosed) {
-			err = errors.Join(err, closing)
-		}
+	// The server closes only a listener that it serves.
+	if closing := listener.Close(); !errors.Is(closing, net.ErrClosed) {
+		err = errors.Join(err, closing)
 	}
 	return err
 }

@@ -30,21 +30,23 @@ type AdminOptions struct {
 	Addr          string              // host:port; port 0 is any free one
 	AnotherWillDo bool                // where the port is taken, use any free one of the same host
 	Gatherer      prometheus.Gatherer // what /metrics shows
-	Live          func() error        // nil while the process works at all
 	Ready         func() error        // nil, or why it cannot do its work; may join several errors
 	Logger        *slog.Logger
 }
 
 // Admin is the HTTP server for those who run the notifier: /metrics for Prometheus, /healthz and /readyz for probes. It answers GET
-// and HEAD only. Live and Ready are called once for each request, and several at once. Whoever asks sees their texts.
+// and HEAD only. Ready is called once for each request, and may be called several times at once. Whoever asks sees its text.
 type Admin struct {
-	options  AdminOptions
 	server   *http.Server
 	listener net.Listener
 }
 
-// NewAdmin returns a server that does not listen yet.
-func NewAdmin(o AdminOptions) *Admin {
+// ListenAdmin takes the port. A port that cannot be had is known before anything else starts. Serve comes next, or Shutdown.
+func ListenAdmin(ctx context.Context, o AdminOptions) (*Admin, error) {
+	listener, err := httpserver.Listen(ctx, o.Addr, o.AnotherWillDo)
+	if err != nil {
+		return nil, fmt.Errorf("metrics and probes: %w", err)
+	}
 	errorLog := httpserver.ErrorLog(o.Logger, slog.LevelWarn, "admin server")
 	metrics := promhttp.HandlerFor(o.Gatherer, promhttp.HandlerOpts{
 		ErrorLog:            errorLog,
@@ -54,41 +56,23 @@ func NewAdmin(o AdminOptions) *Admin {
 	})
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", metrics)
-	mux.Handle("GET /healthz", probe("alive", o.Live))
+	mux.Handle("GET /healthz", probe("alive", func() error { return nil }))
 	mux.Handle("GET /readyz", probe("ready", o.Ready))
-	return &Admin{
-		options: o,
-		server: &http.Server{
-			Handler:           mux,
-			ReadHeaderTimeout: readTimeout,
-			ReadTimeout:       readTimeout,
-			WriteTimeout:      writeTimeout,
-			IdleTimeout:       idleTimeout,
-			MaxHeaderBytes:    maxHeaderBytes,
-			ErrorLog:          errorLog,
-		},
-	}
+	return &Admin{listener: listener, server: &http.Server{
+		Handler:           mux,
+		ReadHeaderTimeout: readTimeout,
+		ReadTimeout:       readTimeout,
+		WriteTimeout:      writeTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          errorLog,
+	}}, nil
 }
 
-// Listen takes the port. A port that cannot be had is known before anything else starts.
-func (a *Admin) Listen(ctx context.Context) error {
-	listener, err := httpserver.Listen(ctx, a.options.Addr, a.options.AnotherWillDo)
-	if err != nil {
-		return fmt.Errorf("metrics and probes: %w", err)
-	}
-	a.listener = listener
-	return nil
-}
+// Addr returns the address that the server listens on, with the real port.
+func (a *Admin) Addr() string { return a.listener.Addr().String() }
 
-// Addr returns the address that the server listens on, with the real port. Before Listen it is the configured address.
-func (a *Admin) Addr() string {
-	if a.listener == nil {
-		return a.options.Addr
-	}
-	return a.listener.Addr().String()
-}
-
-// Serve answers requests until Shutdown, and then returns nil. Listen comes first.
+// Serve answers requests until Shutdown, and then returns nil.
 func (a *Admin) Serve() error {
 	if err := a.server.Serve(a.listener); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve metrics and probes on %s: %w", a.Addr(), err)

@@ -21,14 +21,11 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-func healthy() error { return nil }
-
 func options() telemetry.AdminOptions {
 	return telemetry.AdminOptions{
 		Addr:     "127.0.0.1:0",
 		Gatherer: newMetrics(1).Registry(),
-		Live:     healthy,
-		Ready:    healthy,
+		Ready:    func() error { return nil },
 		Logger:   slog.New(slog.DiscardHandler),
 	}
 }
@@ -36,8 +33,7 @@ func options() telemetry.AdminOptions {
 // start serves until the test ends and returns the server's URL.
 func start(t *testing.T, o telemetry.AdminOptions) string {
 	t.Helper()
-	admin := telemetry.NewAdmin(o)
-	testkit.NoError(t, admin.Listen(t.Context()))
+	admin := testkit.Must(telemetry.ListenAdmin(t.Context(), o))(t)
 	served := make(chan error, 1)
 	go func() { served <- admin.Serve() }()
 	t.Cleanup(func() {
@@ -93,35 +89,26 @@ func TestAdminPages(t *testing.T) {
 
 func TestAdminProbes(t *testing.T) {
 	t.Parallel()
-	var dead, unready atomic.Pointer[error]
-	check := func(reason *atomic.Pointer[error]) func() error {
-		return func() error {
-			if err := reason.Load(); err != nil {
-				return *err
-			}
-			return nil
-		}
-	}
+	var unready atomic.Pointer[error]
 	o := options()
-	o.Live, o.Ready = check(&dead), check(&unready)
+	o.Ready = func() error {
+		if err := unready.Load(); err != nil {
+			return *err
+		}
+		return nil
+	}
 	url := start(t, o)
-	want := func(live, ready answer) {
+	const plain = "text/plain; charset=utf-8"
+	want := func(ready answer) {
 		t.Helper()
-		testkit.Equal(t, do(t, http.MethodGet, url+"/healthz"), live, "alive")
+		testkit.Equal(t, do(t, http.MethodGet, url+"/healthz"), answer{http.StatusOK, plain, "alive\n"}, "alive")
 		testkit.Equal(t, do(t, http.MethodGet, url+"/readyz"), ready, "ready")
 	}
-	const plain = "text/plain; charset=utf-8"
-	alive, ready := answer{http.StatusOK, plain, "alive\n"}, answer{http.StatusOK, plain, "ready\n"}
-
 	both := errors.Join(errors.New("NATS is not connected"), errors.New("Slack refuses the token"))
 	unready.Store(&both)
-	want(alive, answer{http.StatusServiceUnavailable, plain, "NATS is not connected\nSlack refuses the token\n"})
-	gone := errors.New("the consumer is gone")
+	want(answer{http.StatusServiceUnavailable, plain, "NATS is not connected\nSlack refuses the token\n"})
 	unready.Store(nil)
-	dead.Store(&gone)
-	want(answer{http.StatusServiceUnavailable, plain, "the consumer is gone\n"}, ready)
-	dead.Store(nil)
-	want(alive, ready)
+	want(answer{http.StatusOK, plain, "ready\n"})
 }
 
 func TestAdminTakenPort(t *testing.T) {
@@ -131,11 +118,9 @@ func TestAdminTakenPort(t *testing.T) {
 
 	o := options()
 	o.Addr = taken.Addr().String()
-	admin := telemetry.NewAdmin(o)
-	if err := admin.Listen(t.Context()); !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), o.Addr) {
+	if _, err := telemetry.ListenAdmin(t.Context(), o); !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), o.Addr) {
 		t.Errorf("Listen: got %v, want %v with the address", err, syscall.EADDRINUSE)
 	}
-	testkit.Equal(t, admin.Addr(), o.Addr, "address, want the configured one")
 
 	o.AnotherWillDo = true
 	url := start(t, o)
@@ -144,17 +129,14 @@ func TestAdminTakenPort(t *testing.T) {
 	}
 	testkit.Equal(t, do(t, http.MethodGet, url+"/healthz").status, http.StatusOK, "status of the fallback")
 	o.Addr = "127.0.0.1"
-	if err := telemetry.NewAdmin(o).Listen(t.Context()); err == nil {
+	if _, err := telemetry.ListenAdmin(t.Context(), o); err == nil {
 		t.Errorf("an address without a port: got no error of %s", o.Addr)
 	}
 }
 
 func TestAdminShutdownWithoutServe(t *testing.T) {
 	t.Parallel()
-	testkit.NoError(t, telemetry.NewAdmin(options()).Shutdown(t.Context())) // before Listen
-
-	admin := telemetry.NewAdmin(options())
-	testkit.NoError(t, admin.Listen(t.Context()))
+	admin := testkit.Must(telemetry.ListenAdmin(t.Context(), options()))(t)
 	for range 2 {
 		testkit.NoError(t, admin.Shutdown(t.Context()))
 	}
@@ -175,8 +157,7 @@ func TestAdminShutdownDeadline(t *testing.T) {
 		<-release
 		return nil
 	}
-	admin := telemetry.NewAdmin(o)
-	testkit.NoError(t, admin.Listen(t.Context()))
+	admin := testkit.Must(telemetry.ListenAdmin(t.Context(), o))(t)
 	var all sync.WaitGroup
 	all.Go(func() {
 		if err := admin.Serve(); err != nil {
