@@ -140,14 +140,17 @@ var errTimeIsUp = errors.New("the time is up")
 
 // options are the defaults of dev.
 func (d *dev) options() config.Options {
-	o := config.Options{Sink: config.SinkConsole, HTTPAddr: devHTTPAddr, PageAddr: pageAddr, IngestAddr: ingestAddr, LogLevel: "warn", LogFormat: "text", CheckTemplate: checkTemplate}
+	o := config.Options{Sink: config.SinkConsole, CheckTemplate: checkTemplate, Defaults: map[string]string{
+		"NOTIFIER_HTTP_ADDR": devHTTPAddr, "NOTIFIER_PAGE_ADDR": pageAddr, "NOTIFIER_INGEST_ADDR": ingestAddr,
+		"NOTIFIER_LOG_LEVEL": "warn", "NOTIFIER_LOG_FORMAT": "text",
+	}}
 	if d.storm == 0 {
 		return o
 	}
-	o.SummaryInterval = demoSummaryInterval
+	o.Defaults["NOTIFIER_SUMMARY_INTERVAL"] = demoSummaryInterval
 	d.demo = !slices.ContainsFunc(limitVariables, func(name string) bool { return os.Getenv(name) != "" })
 	if d.demo {
-		o.GlobalLimit, o.CategoryLimit = demoGlobalLimit, demoCategoryLimit
+		o.Defaults["NOTIFIER_GLOBAL_LIMIT"], o.Defaults["NOTIFIER_CATEGORY_LIMIT"] = demoGlobalLimit, demoCategoryLimit
 	}
 	return o
 }

@@ -228,15 +228,8 @@ type Log struct {
 
 // Options are defaults that depend on the command.
 type Options struct {
-	Sink     string // where neither a sink nor Slack is set; "" makes that a fault
-	HTTPAddr string // instead of the usual default; "" keeps that, and so below
-	PageAddr,
-	IngestAddr,
-	LogLevel,
-	LogFormat string
-	GlobalLimit,
-	CategoryLimit string
-	SummaryInterval string
+	Sink     string            // where neither a sink nor Slack is set; "" makes that a fault
+	Defaults map[string]string // by variable, instead of the usual ones
 
 	// CheckTemplate, if set, says what is wrong with a template for messages. What it says is a fault of the setting.
 	CheckTemplate func(text string) error
@@ -246,12 +239,8 @@ type Options struct {
 // The error is a *Faults with every fault found; the Config is then the zero Config.
 func Load(o Options) (Config, []string, error) {
 	l := newLoader()
-	for pointer, fallback := range map[any]string{
-		&l.HTTP.Addr: o.HTTPAddr, &l.Page.Addr: o.PageAddr, &l.Ingest.Addr: o.IngestAddr, &l.Log.Level: o.LogLevel, &l.Log.Format: o.LogFormat,
-		&l.Limits.Global: o.GlobalLimit, &l.Limits.Category: o.CategoryLimit, &l.SummaryInterval: o.SummaryInterval,
-	} {
-		s := l.setting(pointer)
-		s.Default = cmp.Or(fallback, s.Default)
+	for _, s := range l.settings {
+		s.Default = cmp.Or(o.Defaults[s.Variable], s.Default)
 	}
 	l.read()
 	l.checkBetween(o)

@@ -118,7 +118,9 @@ func TestSink(t *testing.T) {
 }
 
 func TestAddressOptions(t *testing.T) {
-	o := config.Options{HTTPAddr: "127.0.0.1:8080", PageAddr: "127.0.0.1:8081", IngestAddr: "127.0.0.1:8082"}
+	o := config.Options{Defaults: map[string]string{
+		"NOTIFIER_HTTP_ADDR": "127.0.0.1:8080", "NOTIFIER_PAGE_ADDR": "127.0.0.1:8081", "NOTIFIER_INGEST_ADDR": "127.0.0.1:8082",
+	}}
 	c, _ := load(t, base(nil), o)
 	testkit.Equal(t, c.HTTP, config.HTTP{Addr: "127.0.0.1:8080"}, "default")
 	testkit.Equal(t, c.Page, config.Page{Addr: "127.0.0.1:8081"}, "default")
