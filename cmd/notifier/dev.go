@@ -121,8 +121,7 @@ func (d *dev) run(ctx context.Context, out io.Writer) (err error) {
 		tasks.Wait()
 	}()
 	w := worker{
-		settings: d.settings, logger: logger, stdout: d.screen, colour: d.paint.colour, fallbackPort: !d.settings.HTTP.AddrSet,
-		fallbackPage: !d.settings.Page.AddrSet, ingests: true,
+		settings: d.settings, logger: logger, stdout: d.screen, colour: d.paint.colour, isDev: true,
 		observe: func(m *telemetry.Metrics) consume.Metrics { d.tally.Metrics = m; return d.tally },
 		started: func(limiter *throttle.Limiter, at addresses) {
 			d.screen.introduce(d.guide(at))

@@ -47,13 +47,11 @@ func runWorker(ctx context.Context) error {
 
 // worker is one instance, put together from the settings.
 type worker struct {
-	settings     config.Config
-	logger       *slog.Logger
-	stdout       io.Writer // of the console sink
-	colour       bool
-	fallbackPort bool // another port will do where the one for metrics and probes is taken
-	fallbackPage bool // the same of the page's port
-	ingests      bool // takes events over HTTP too, on another port if its own is taken and none is set
+	settings config.Config
+	logger   *slog.Logger
+	stdout   io.Writer // of the console sink
+	colour   bool
+	isDev    bool // takes events over HTTP too, and another port will do where one is taken that is not set
 
 	// observe, if set, stands between the packages and the metrics.
 	observe func(*telemetry.Metrics) consume.Metrics
@@ -146,7 +144,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 		return err
 	}
 	limiter := w.limiter.Load()
-	if at.page, err = servePage(ctx, w.settings, w.fallbackPage, w.connection, w.logger, w.life); err != nil {
+	if at.page, err = servePage(ctx, w.settings, w.isDev && !w.settings.Page.AddrSet, w.connection, w.logger, w.life); err != nil {
 		return err
 	}
 	if at.ingest, err = w.serveIngest(ctx); err != nil {
@@ -379,7 +377,7 @@ func (w *worker) newLimiter(
 func (w *worker) serveAdmin(ctx context.Context) (string, error) {
 	return serveAdmin(ctx, w.life, telemetry.AdminOptions{
 		Addr:          w.settings.HTTP.Addr,
-		AnotherWillDo: w.fallbackPort,
+		AnotherWillDo: w.isDev && !w.settings.HTTP.AddrSet,
 		Gatherer:      w.metrics.Registry(),
 		Ready:         func() error { return w.ready(ctx) },
 		Logger:        w.logger,
@@ -401,7 +399,7 @@ func serveAdmin(ctx context.Context, life *lifecycle, o telemetry.AdminOptions) 
 
 // serveIngest takes events over HTTP, if this worker is to, and returns the address.
 func (w *worker) serveIngest(ctx context.Context) (string, error) {
-	if !w.ingests || w.settings.Ingest.Addr == "" {
+	if !w.isDev || w.settings.Ingest.Addr == "" {
 		return "", nil
 	}
 	if err := checkIngest(w.settings.Ingest); err != nil {
