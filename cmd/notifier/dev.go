@@ -78,8 +78,8 @@ type dev struct {
 
 // devServer is a server, and what a command in another terminal has to know to reach it.
 type devServer struct {
-	address    string   // as it is shown
-	assignment []string // a setting; none if the default does
+	address    string // as it is shown
+	assignment string // a setting; "" if the default does
 }
 
 func (d *dev) run(ctx context.Context, out io.Writer) (err error) {
@@ -199,7 +199,7 @@ func (d *dev) startServers() (stop func(), err error) {
 			return devServer{address: server.URL}, nil
 		}
 		d.say(d.paint.faint(fmt.Sprintf("port %d is taken, so %s listens on %s", server.Port, name, server.URL)))
-		return devServer{server.URL, []string{variable + "=" + server.URL}}, nil
+		return devServer{server.URL, variable + "=" + server.URL}, nil
 	}
 	nats, redis := &d.settings.NATS, &d.settings.Redis
 	d.nats, err = start("NATS", "NOTIFIER_NATS_URL", &nats.URL, nats.URLSet, devstack.StartNATS)

@@ -133,12 +133,8 @@ func (d *dev) limitTexts() []string {
 }
 
 // typed is a command of this program, as a person types it.
-func (d *dev) typed(arguments string, settings ...[]string) typed {
-	t := typed{line: invocation() + " " + arguments}
-	for _, assignments := range settings {
-		t.settings = append(t.settings, assignments...)
-	}
-	return t
+func (d *dev) typed(arguments string, settings ...string) typed {
+	return typed{filled(settings), invocation() + " " + arguments}
 }
 
 // namedServer is a server that a setting names. A URL that may hold a password is not shown.
@@ -146,7 +142,7 @@ func namedServer(variable string, url config.Secret) devServer {
 	if strings.Contains(url.Reveal(), "@") {
 		return devServer{address: "as set in " + variable}
 	}
-	return devServer{url.Reveal(), []string{variable + "=" + shellWord(url.Reveal())}}
+	return devServer{url.Reveal(), variable + "=" + shellWord(url.Reveal())}
 }
 
 // invocation is how this program was called, as far as someone can repeat it.

@@ -66,9 +66,9 @@ func TestGuide(t *testing.T) {
 func TestServersOfSettings(t *testing.T) {
 	t.Parallel()
 	secret := namedServer("NOTIFIER_REDIS_URL", config.NewSecret("redis://:secret@localhost:1/0"))
-	testkit.Equal(t, secret.address+fmt.Sprint(secret.assignment), "as set in NOTIFIER_REDIS_URL[]", "a URL with a password")
+	testkit.Equal(t, secret.address+secret.assignment, "as set in NOTIFIER_REDIS_URL", "a URL with a password")
 	open := namedServer("NOTIFIER_REDIS_URL", config.NewSecret("redis://localhost:1?addr=a&addr=b"))
-	testkit.EqualSlices(t, open.assignment, []string{"NOTIFIER_REDIS_URL='redis://localhost:1?addr=a&addr=b'"}, "a URL without")
+	testkit.Equal(t, open.assignment, "NOTIFIER_REDIS_URL='redis://localhost:1?addr=a&addr=b'", "a URL without")
 }
 
 // newTestPicture makes a picture with a guide, limits and lines.
