@@ -145,12 +145,11 @@ func serveIngest(
 	if err != nil {
 		return "", fmt.Errorf("using jetstream: %w", err)
 	}
-	tls := settings.Ingest.TLS
 	limit, burst := ingestRate(settings.Ingest)
 	server, err := ingest.Listen(ctx, ingest.Options{
 		Addr: settings.Ingest.Addr, AnotherWillDo: anotherWillDo, Subject: settings.NATS.Subject, MaxBytes: settings.Event.MaxBytes,
 		Publisher: js, Available: func() error { return usable(connection) },
-		TokensFile: settings.Ingest.TokensFile, TLS: ingest.TLSFiles{CertFile: tls.CertFile, KeyFile: tls.KeyFile, ClientCAFile: tls.ClientCAFile},
+		TokensFile: settings.Ingest.TokensFile, TLS: ingest.TLSFiles(settings.Ingest.TLS),
 		Rate: limit, Burst: burst, Logger: logger, Metrics: metrics,
 	})
 	if err != nil {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -170,7 +169,7 @@ func (l *limitsCommand) usage(ctx context.Context, tree *limits.Tree) (levels []
 func wordsOf(levels []throttle.LevelUse) map[string]string {
 	words := make(map[string]string, len(levels))
 	for _, level := range levels {
-		text := fmt.Sprintf("%d of %d", level.Used, cmp.Or(level.Limit.Burst, level.Limit.Count))
+		text := fmt.Sprintf("%d of %d", level.Used, level.Limit.Capacity())
 		if level.Paths > 1 || level.Path != "" && level.Path != level.Level {
 			text += " (" + level.Path + ")"
 		}

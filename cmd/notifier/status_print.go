@@ -146,12 +146,8 @@ func (p *statusPrinter) summary(s status.Status) {
 			inRoom = append(inRoom, fmt.Sprintf("%d %s", n, reason))
 		}
 	}
-	room := "none"
-	if len(inRoom) > 0 {
-		room = strings.Join(inRoom, ", ")
-	}
 	p.wrapped("backlog  ", fmt.Sprintf("%d waiting, %d unacknowledged; in the room: %s; stream %s",
-		b.Waiting, b.Unacked, room, sizeOf(b.Bytes, b.Capacity)))
+		b.Waiting, b.Unacked, cmp.Or(strings.Join(inRoom, ", "), "none"), sizeOf(b.Bytes, b.Capacity)))
 	if r := s.Redis; r.Role != "" || r.SlowestCall > 0 {
 		p.wrapped("redis    ", fmt.Sprintf("%s, replicas: %d, memory %s, slowest call of the last minute %s",
 			cmp.Or(strings.TrimSpace(r.Role+" "+r.Version), "says nothing of itself"), r.Replicas, sizeOf(r.Memory, r.MaxMemory), shortTime(r.SlowestCall)))

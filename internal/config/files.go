@@ -17,10 +17,7 @@ const (
 	maxFileBytes     = 4 << 20   // more than any bundle of certificates
 )
 
-var (
-	errEmptyFile = errors.New("file is empty; expected the path of a file with content")
-	errBlankFile = errors.New("file holds nothing but blanks; expected the path of a file with a secret")
-)
+var errEmptyFile = errors.New("file is empty; expected the path of a file with content")
 
 // file checks that a file can be read and is not empty. Its user checks what it holds.
 func file(path string) (string, error) {
@@ -62,7 +59,7 @@ func readSecret(path string) (string, error) {
 	case text == "":
 		return "", errEmptyFile
 	case strings.TrimSpace(text) == "":
-		return "", errBlankFile
+		return "", errors.New("file holds nothing but blanks; expected the path of a file with a secret")
 	}
 	return text, nil
 }

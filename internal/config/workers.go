@@ -10,7 +10,6 @@ func (l Limits) WithShared(shared map[string]string) (Limits, error) {
 	} {
 		s := theirs.setting(field)
 		s.field.SetZero()
-		s.text = s.Default
 		theirs.parse(s)
 		usual := s.sharedText()
 		s.text = shared[s.Variable]

@@ -31,11 +31,10 @@ type Server struct {
 	URL   string
 	Moved bool // its usual port was taken, so it listens on another one
 	Port  int  // the usual port
-	stop  func()
-}
 
-// Stop ends the server and removes what it kept. It may be called once.
-func (s *Server) Stop() { s.stop() }
+	// Stop ends the server and removes what it kept. It may be called once.
+	Stop func()
+}
 
 // StartNATS runs a NATS server with JetStream.
 func StartNATS() (*Server, error) {
@@ -61,7 +60,7 @@ func StartNATS() (*Server, error) {
 		stop()
 		return nil, fmt.Errorf("starting nats: not ready within %s", readyTimeout)
 	}
-	return &Server{URL: s.ClientURL(), Moved: moved, Port: natsPort, stop: stop}, nil
+	return &Server{URL: s.ClientURL(), Moved: moved, Port: natsPort, Stop: stop}, nil
 }
 
 // StartRedis runs a stand-in for Redis, which keeps everything in memory.
@@ -72,7 +71,7 @@ func StartRedis() (*Server, error) {
 	if err := s.StartAddr(net.JoinHostPort(host, strconv.Itoa(max(port, 0)))); err != nil {
 		return nil, fmt.Errorf("starting a stand-in for redis: %w", err)
 	}
-	return &Server{URL: "redis://" + s.Addr() + "/0", Moved: moved, Port: redisPort, stop: s.Close}, nil
+	return &Server{URL: "redis://" + s.Addr() + "/0", Moved: moved, Port: redisPort, Stop: s.Close}, nil
 }
 
 // freePort is the usual port, or -1 (any) if that is taken.
