@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -17,17 +18,9 @@ import (
 // situation is what dev shows of one moment.
 type situation struct {
 	counts  counts
-	waiting int          // events that wait for a slot, their channel or another event
-	limits  []limitState // the global ones first, then those of the busiest categories
-	unknown bool         // the limits could not be asked
-}
-
-// limitState is what is used of one limit.
-type limitState struct {
-	path, limit string
-	used, size  int64
-	full        bool
-	wait        time.Duration // until the next slot opens; 0: none will
+	waiting int                    // events that wait for a slot, their channel or another event
+	limits  []throttle.Explanatory // the global ones first, then those of the busiest categories
+	unknown bool                   // the limits could not be asked
 }
 
 // How often dev looks, how long that may take, and at the limits of how many categories.
@@ -60,7 +53,7 @@ func (d *dev) look(ctx context.Context, limiter *throttle.Limiter) {
 type explainer func(context.Context, throttle.Request) (throttle.Explanation, error)
 
 // limitsNow asks for the limits on the paths of the busiest categories, as they are in force now.
-func (d *dev) limitsNow(ctx context.Context, explain explainer) (states []limitState, unknown bool) {
+func (d *dev) limitsNow(ctx context.Context, explain explainer) (states []throttle.Explanatory, unknown bool) {
 	ctx, cancel := context.WithTimeout(ctx, lookPatience)
 	defer cancel()
 	for _, category := range append([]string{""}, d.tally.busiest(lookAt)...) {
@@ -72,30 +65,26 @@ func (d *dev) limitsNow(ctx context.Context, explain explainer) (states []limitS
 			return nil, true
 		}
 		for _, limit := range known.Limits {
-			state := stateOf(limit)
-			isSame := func(s limitState) bool { return s.path == state.path && s.limit == state.limit }
+			isSame := func(other throttle.Explanatory) bool {
+				return other.Node.Path == limit.Node.Path && other.Limit == limit.Limit
+			}
 			if !slices.ContainsFunc(states, isSame) {
-				states = append(states, state)
+				states = append(states, limit)
 			}
 		}
 	}
 	return states, false
 }
 
-func stateOf(l throttle.Explanatory) limitState {
-	s := limitState{path: l.Node.Path, limit: l.Limit.String(), used: l.Used, size: l.Limit.Capacity(), full: l.Denies(), wait: l.Wait}
-	if s.path == "" {
-		s.path = limits.LevelGlobal
-	}
-	return s
-}
+// pathOf names the path of a limit.
+func pathOf(limit throttle.Explanatory) string { return cmp.Or(limit.Node.Path, limits.LevelGlobal) }
 
-// next says when a full limit has a slot again.
-func (s limitState) next() string {
-	if s.wait == 0 {
+// nextSlot says when a full limit has a slot again.
+func nextSlot(limit throttle.Explanatory) string {
+	if limit.Wait == 0 {
 		return "no slot opens"
 	}
-	return "next slot in " + (s.wait + time.Second - 1).Truncate(time.Second).String()
+	return "next slot in " + (limit.Wait + time.Second - 1).Truncate(time.Second).String()
 }
 
 // outcomes lists all counts in words.
@@ -120,22 +109,23 @@ const maxNamed = 3
 
 // full lists the paths with a limit that is full. A full global limit stands for all.
 func (s situation) full() (paths []string, next string) {
-	var soonest limitState
+	var soonest throttle.Explanatory
 	for _, limit := range s.limits {
-		if !limit.full {
+		if !limit.Denies() {
 			continue
 		}
-		if limit.path == limits.LevelGlobal {
-			return []string{limit.path}, limit.next()
+		path := pathOf(limit)
+		if path == limits.LevelGlobal {
+			return []string{path}, nextSlot(limit)
 		}
-		if !slices.Contains(paths, limit.path) {
-			paths = append(paths, limit.path)
+		if !slices.Contains(paths, path) {
+			paths = append(paths, path)
 		}
-		if len(paths) == 1 || limit.wait > 0 && (soonest.wait == 0 || limit.wait < soonest.wait) {
+		if len(paths) == 1 || limit.Wait > 0 && (soonest.Wait == 0 || limit.Wait < soonest.Wait) {
 			soonest = limit
 		}
 	}
-	return paths, soonest.next()
+	return paths, nextSlot(soonest)
 }
 
 // slots says whether slots are free, or which limits are full and when the next slot opens.

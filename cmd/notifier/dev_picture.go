@@ -186,19 +186,19 @@ func (p *picture) rows(width, height int) []string {
 func (p *picture) bars() []string {
 	longest := 0
 	for _, limit := range p.now.limits {
-		longest = max(longest, min(widestPath, utf8.RuneCountInString(limit.path)))
+		longest = max(longest, min(widestPath, utf8.RuneCountInString(pathOf(limit))))
 	}
 	var rows []string
 	for _, limit := range p.now.limits {
-		path := fold(limit.path, widestPath, 1)[0]
+		path, size := fold(pathOf(limit), widestPath, 1)[0], limit.Limit.Capacity()
 		used := int64(limitBar)
-		if limit.size > 0 {
-			used = min(limitBar, limit.used*limitBar/limit.size)
+		if size > 0 {
+			used = min(limitBar, limit.Used*limitBar/size)
 		}
 		row := fmt.Sprintf("%-*s %-8s [%s%s] %d of %d",
-			longest, path, limit.limit, strings.Repeat("#", int(used)), strings.Repeat(".", limitBar-int(used)), limit.used, limit.size)
-		if limit.full {
-			row = p.paint.amber(row + ", full, " + limit.next())
+			longest, path, limit.Limit, strings.Repeat("#", int(used)), strings.Repeat(".", limitBar-int(used)), limit.Used, size)
+		if limit.Denies() {
+			row = p.paint.amber(row + ", full, " + nextSlot(limit))
 		}
 		rows = append(rows, row)
 	}
