@@ -38,10 +38,10 @@ type Options struct {
 	Version    string // the protocol demands a semantic one; any other is announced as 0.0.0
 	Settings   string // hash of the settings that must be equal on all instances; "" is not compared
 
-	// Report is what the instance tells of itself, to be encoded as JSON. nil: it tells nothing.
+	// Report is what the instance tells of itself, to be encoded as JSON.
 	Report func(instance string) any
 
-	// Compared is told after each count whether another instance announces other settings. nil: nobody wants to know.
+	// Compared is told after each count whether another instance announces other settings.
 	Compared func(ctx context.Context, differ bool)
 
 	Logger *slog.Logger
@@ -80,11 +80,9 @@ func Join(conn *nats.Conn, o Options) (*Fleet, error) {
 	}
 	f := &Fleet{o: o, conn: conn, service: service}
 	f.alive.Store(1)
-	if o.Report != nil {
-		if err := f.addStatus(); err != nil {
-			f.Leave()
-			return nil, err
-		}
+	if err := f.addStatus(); err != nil {
+		f.Leave()
+		return nil, err
 	}
 	return f, nil
 }
@@ -155,9 +153,7 @@ func (f *Fleet) count(ctx context.Context) {
 	if alive != f.alive.Swap(alive) {
 		f.o.Logger.Info("number of instances has changed", "instances", alive)
 	}
-	if f.o.Compared != nil {
-		f.o.Compared(ctx, differ)
-	}
+	f.o.Compared(ctx, differ)
 }
 
 // Ask collects the reports of the instances of a deployment, in the order in which they come. It returns when so many have come as

@@ -29,6 +29,9 @@ func join(t *testing.T, url string, o Options) member {
 	t.Helper()
 	m := member{conn: servertest.Connect(t, url), log: testkit.NewLog(t)}
 	o.Deployment, o.Logger = cmp.Or(o.Deployment, "of a test"), m.log.Logger()
+	if o.Compared == nil {
+		o.Compared = func(context.Context, bool) {}
+	}
 	m.Fleet = testkit.Must(Join(m.conn, o))(t)
 	m.flush(t)
 	return m
