@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -268,12 +267,11 @@ func reportProblems(out io.Writer, history *simulate.History, noun string) {
 }
 
 func (s *simulation) printJSON(out io.Writer, reports []simulate.Report) error {
-	encoder := json.NewEncoder(out)
 	if s.comparing {
-		return encoder.Encode(map[string]any{"a": reports[0], "b": reports[1], "limits_from": s.from})
+		return writeJSON(out, map[string]any{"a": reports[0], "b": reports[1], "limits_from": s.from})
 	}
 	reports[0].LimitsFrom = s.from
-	return encoder.Encode(reports[0])
+	return writeJSON(out, reports[0])
 }
 
 func (s *simulation) printTable(out io.Writer, trees []*limits.Tree, reports []simulate.Report) error {
