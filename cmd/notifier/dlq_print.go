@@ -168,10 +168,7 @@ func (d *dlqCommand) printLetter(content deadletters.Content, further bool) erro
 			rows = append(rows, []string{plain.Line(name) + ":", plain.Line(value)})
 		}
 	}
-	if err := printTable(&text, rows); err != nil {
-		return err
-	}
-	text.WriteByte('\n')
+	text.WriteString(tableOf(rows) + "\n")
 	if hasTerminal(d.out) {
 		text.WriteString(plain.Text(string(content.Body)) + "\n")
 	} else {

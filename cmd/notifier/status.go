@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"time"
@@ -87,20 +86,19 @@ func (s *statusCommand) run(ctx context.Context, settings config.Config, connect
 }
 
 func (s *statusCommand) print(shown status.Status) error {
-	switch {
-	case s.asJSON:
+	if s.asJSON {
 		return writeJSON(s.out, shown)
-	case !s.watch:
-		return printStatus(s.out, shown)
-	case hasTerminal(s.out):
-		return redrawStatus(s.out, shown)
-	default:
-		if err := printStatus(s.out, shown); err != nil {
-			return err
-		}
-		_, err := fmt.Fprintln(s.out)
-		return err
 	}
+	text := statusText(shown)
+	switch {
+	case !s.watch:
+	case hasTerminal(s.out):
+		text = redrawn(text)
+	default:
+		text += "\n"
+	}
+	_, err := io.WriteString(s.out, text)
+	return err
 }
 
 // statusOptions say how to ask the deployment of the settings.

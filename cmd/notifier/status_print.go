@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -29,21 +27,15 @@ const (
 	clearOfBelow = "\x1b[J"
 )
 
-// redrawStatus draws the status over the one before.
-func redrawStatus(out io.Writer, s status.Status) error {
-	var text bytes.Buffer
-	if err := printStatus(&text, s); err != nil {
-		return err
-	}
+// redrawn draws the text of a status over the one before.
+func redrawn(text string) string {
 	// Behind a row of the full width the code would clear the row's last character, so each row begins with it.
-	drawn := toTheTop + clearOfRight + strings.ReplaceAll(text.String(), "\n", "\n"+clearOfRight) + clearOfBelow
-	_, err := io.WriteString(out, drawn)
-	return err
+	return toTheTop + clearOfRight + strings.ReplaceAll(text, "\n", "\n"+clearOfRight) + clearOfBelow
 }
 
-// printStatus prints the status as tables for a screen.
-func printStatus(out io.Writer, s status.Status) error {
-	p := &statusPrinter{out: out, now: s.At}
+// statusText is the status as tables for a screen.
+func statusText(s status.Status) string {
+	p := &statusPrinter{now: s.At}
 	_, revision, known := strings.Cut(s.Revision, ":")
 	if known {
 		revision = ", limits of revision " + revision
@@ -57,20 +49,17 @@ func printStatus(out io.Writer, s status.Status) error {
 	for _, sentence := range s.Unknown {
 		p.wrapped("not known: ", sentence)
 	}
-	return p.err
+	return p.text.String()
 }
 
-// statusPrinter prints parts of a status until one of them fails.
+// statusPrinter writes parts of a status one after another.
 type statusPrinter struct {
-	out io.Writer
-	now time.Time
-	err error
+	text strings.Builder
+	now  time.Time
 }
 
 func (p *statusPrinter) line(format string, values ...any) {
-	if p.err == nil {
-		_, p.err = fmt.Fprintf(p.out, format+"\n", values...)
-	}
+	_, _ = fmt.Fprintf(&p.text, format+"\n", values...)
 }
 
 // table prints rows below a heading; nothing without rows.
@@ -80,10 +69,7 @@ func (p *statusPrinter) table(heading []string, rows [][]string) {
 	}
 	more := len(rows) - mostRows
 	rows = append([][]string{heading}, rows[:min(len(rows), mostRows)]...)
-	p.line("")
-	if p.err == nil {
-		p.err = printTable(p.out, rows)
-	}
+	p.text.WriteString("\n" + tableOf(rows))
 	if more > 0 {
 		p.line("and %d more, see --json", more)
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"strings"
 	"testing"
 	"time"
@@ -38,9 +37,7 @@ func crowdedStatus() status.Status {
 // The output is bounded in width and height, and has no escape sequences.
 func TestStatusFitsAScreen(t *testing.T) {
 	t.Parallel()
-	var out bytes.Buffer
-	testkit.NoError(t, printStatus(&out, crowdedStatus()))
-	shown := out.String()
+	shown := statusText(crowdedStatus())
 	for line := range strings.Lines(shown) {
 		line = strings.TrimSuffix(line, "\n")
 		if width := utf8.RuneCountInString(strings.TrimRight(line, " ")); width > 110 && !strings.HasPrefix(line, strings.Repeat("long", 3)) {
@@ -58,11 +55,9 @@ func TestStatusFitsAScreen(t *testing.T) {
 }
 
 // A status is drawn over the last one and clears the rest of it.
-func TestRedrawStatus(t *testing.T) {
+func TestRedrawnStatus(t *testing.T) {
 	t.Parallel()
-	var out bytes.Buffer
-	testkit.NoError(t, redrawStatus(&out, crowdedStatus()))
-	drawn := out.String()
+	drawn := redrawn(statusText(crowdedStatus()))
 	if !strings.HasPrefix(drawn, "\x1b[H") || !strings.HasSuffix(drawn, "\x1b[J") {
 		t.Errorf("got %q, want it from the top, and the rest cleared", drawn)
 	}
@@ -75,8 +70,7 @@ func TestStatusShowsTheFullestLimits(t *testing.T) {
 	for range 9 {
 		s.Limits = append(s.Limits, status.Limit{Path: "payments", Level: "category", Limit: "10/30m", Used: 1, Size: 10})
 	}
-	var out bytes.Buffer
-	testkit.NoError(t, printStatus(&out, s))
-	testkit.Equal(t, strings.Count(out.String(), "1 of 10"), fewLimits, "limits that are shown")
-	testkit.Contains(t, "status", out.String(), "no worker answers")
+	shown := statusText(s)
+	testkit.Equal(t, strings.Count(shown, "1 of 10"), fewLimits, "limits that are shown")
+	testkit.Contains(t, "status", shown, "no worker answers")
 }

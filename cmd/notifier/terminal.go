@@ -53,13 +53,20 @@ func confirm(ctx context.Context, in io.Reader, out io.Writer, question string) 
 	}
 }
 
-// printTable prints rows in columns.
-func printTable(out io.Writer, rows [][]string) error {
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+// tableOf is a text of rows in columns.
+func tableOf(rows [][]string) string {
+	var text strings.Builder
+	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
 		_, _ = fmt.Fprintln(table, strings.Join(row, "\t"))
 	}
-	return table.Flush()
+	_ = table.Flush() // a text takes everything
+	return text.String()
+}
+
+func printTable(out io.Writer, rows [][]string) error {
+	_, err := io.WriteString(out, tableOf(rows))
+	return err
 }
 
 // writeJSON writes a value as one line, and escapes what a terminal may take for a command.

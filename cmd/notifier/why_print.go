@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"io"
@@ -29,11 +28,7 @@ func printAnswer(out io.Writer, answer why.Answer, now time.Time) error {
 		for _, total := range answer.Totals {
 			totals = append(totals, fmt.Sprintf("%d %s%s", total.Count, cmp.Or(steps[total.Result], string(total.Result)), behind(" by ", total.Level)))
 		}
-		newest, err := table(answer.Events, now)
-		if err != nil {
-			return err
-		}
-		blocks = append(blocks, block(append(totals, answer.Waiting...)), newest)
+		blocks = append(blocks, block(append(totals, answer.Waiting...)), table(answer.Events, now))
 	}
 	blocks = append(blocks, block(answer.Counted), block(answer.Now), block(answer.Unknown))
 	_, err := io.WriteString(out, strings.Join(filled(blocks), "\n"))
@@ -114,16 +109,14 @@ func facts(e why.Event) string {
 }
 
 // table has a line for each event, the newest first.
-func table(events []why.Event, now time.Time) (string, error) {
+func table(events []why.Event, now time.Time) string {
 	var rows [][]string
 	for _, e := range slices.Backward(events) {
 		rows = append(rows, []string{
 			why.Clock(e.Stored, now), plain.Line(e.ID), plain.Line(e.Category), quoted(clip(e.Title, widest)), plain.Line(strings.Join(e.Sentences, "; ")),
 		})
 	}
-	var text bytes.Buffer
-	err := printTable(&text, rows)
-	return text.String(), err
+	return tableOf(rows)
 }
 
 func quoted(title string) string {
