@@ -109,13 +109,11 @@ func (t *tally) RoomPending(reason string, n int) {
 // category returns the counts of a category. The caller holds mu.
 func (t *tally) category(name string) *counts {
 	name = cmp.Or(name, noCategory)
+	if t.categories[name] == nil && len(t.categories) >= maxTallied {
+		name = otherCategories
+	}
 	if t.categories[name] == nil {
-		if len(t.categories) >= maxTallied {
-			name = otherCategories
-		}
-		if t.categories[name] == nil {
-			t.categories[name] = newCounts()
-		}
+		t.categories[name] = newCounts()
 	}
 	return t.categories[name]
 }

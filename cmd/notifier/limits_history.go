@@ -32,10 +32,9 @@ type shownChange struct {
 	Adopted  string    `json:"adopted_in_place_of,omitempty"`
 }
 
-func (l *limitsCommand) history(ctx context.Context, _ []string) error {
+func (l *limitsCommand) history(ctx context.Context, _ []string) (err error) {
 	var changes []overrides.PastChange
 	if l.bucket != nil {
-		var err error
 		if changes, err = l.bucket.History(ctx); err != nil {
 			return err
 		}

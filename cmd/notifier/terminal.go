@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"unicode"
@@ -25,12 +26,8 @@ func hasTerminal(stream any) bool {
 // somebodyToAsk fails if a command has to ask and nobody is there. It need not ask if one of the flags is set.
 func somebodyToAsk(agreed ...*bool) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, _ []string) error {
-		for _, set := range agreed {
-			if *set {
-				return nil
-			}
-		}
-		if !hasTerminal(cmd.InOrStdin()) {
+		isAgreed := slices.ContainsFunc(agreed, func(set *bool) bool { return *set })
+		if !isAgreed && !hasTerminal(cmd.InOrStdin()) {
 			return errors.New("there is nobody to ask: use --yes")
 		}
 		return nil

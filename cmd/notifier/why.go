@@ -71,14 +71,7 @@ type whyCommand struct {
 }
 
 func (w *whyCommand) checkArguments(cmd *cobra.Command, arguments []string) error {
-	given := func(names ...string) bool {
-		for _, name := range names {
-			if cmd.Flags().Changed(name) {
-				return true
-			}
-		}
-		return false
-	}
+	given := func(names ...string) bool { return slices.ContainsFunc(names, cmd.Flags().Changed) }
 	switch {
 	case slices.Contains(arguments, ""):
 		return errors.New("the ID is empty")
