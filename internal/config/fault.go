@@ -46,15 +46,6 @@ var misplaced = regexp.MustCompile(`://.*@|hooks\.slack\.com|xox[a-z]-|xapp-`)
 // quotedText matches what %q prints.
 var quotedText = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 
-// newFault puts the problem on one line. Where the value is hidden, newFault hides what the problem quotes too.
-func newFault(variable, value, problem string) Fault {
-	problem = strings.ReplaceAll(problem, "\n", " ")
-	if value == mask {
-		problem = quotedText.ReplaceAllString(problem, mask)
-	}
-	return Fault{variable, value, problem}
-}
-
 // shown is what a fault may show of a value.
 func shown(value string, secret bool) string {
 	if value == "" {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/kelseyhightower/envconfig"
 
@@ -157,9 +158,12 @@ func (l *loader) origins() map[string]limits.Origin {
 	return origins
 }
 
-// add notes a fault of a setting. The fault names the variable that was set.
+// add notes a fault of a setting, on one line. The fault names the variable that was set.
 func (l *loader) add(s *setting, format string, args ...any) {
-	fault := newFault(s.Variable, shown(s.text, s.Secret), fmt.Sprintf(format, args...))
+	fault := Fault{s.Variable, shown(s.text, s.Secret), strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", " ")}
+	if fault.Value == mask {
+		fault.Problem = quotedText.ReplaceAllString(fault.Problem, mask) // it may quote the secret
+	}
 	if s.file != "" {
 		fault.Variable, fault.Value = s.Variable+fileSuffix, shown(s.file, false)
 	}
