@@ -106,7 +106,6 @@ func (c *check) line(mark, subject, detail string) {
 	_, _ = fmt.Fprintf(c.out, "%-4s  %s\n", mark, subject)
 }
 
-// servers checks one server after another.
 func (c *check) servers(ctx context.Context, tree *limits.Tree) {
 	bounded := func(part func(context.Context)) {
 		ctx, cancel := context.WithTimeout(ctx, checkTimeout)

@@ -80,7 +80,6 @@ func (g guide) rows(width int, paint painter) []string {
 	return rows
 }
 
-// guide describes this run.
 func (d *dev) guide(at addresses) guide {
 	g := guide{title: "notifier dev", limits: d.limitTexts()}
 	if d.storm > 0 {
@@ -107,7 +106,6 @@ func (d *dev) guide(at addresses) guide {
 	return g
 }
 
-// curl is a command that sends an event over HTTP.
 func (d *dev) curl(url string) string {
 	options := ""
 	if d.settings.Ingest.TokensFile != "" {

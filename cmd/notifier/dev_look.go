@@ -76,7 +76,6 @@ func (d *dev) limitsNow(ctx context.Context, explain explainer) (states []thrott
 	return states, false
 }
 
-// pathOf names the path of a limit.
 func pathOf(limit throttle.Explanatory) string { return cmp.Or(limit.Node.Path, limits.LevelGlobal) }
 
 // nextSlot says when a full limit has a slot again.
@@ -87,7 +86,6 @@ func nextSlot(limit throttle.Explanatory) string {
 	return "next slot in " + (limit.Wait + time.Second - 1).Truncate(time.Second).String()
 }
 
-// outcomes lists all counts in words.
 func (s situation) outcomes(paint painter) string {
 	dropped := fmt.Sprintf("dropped %d", s.counts.of(consume.Dropped))
 	if by := s.counts.droppedBy(); by != "" {

@@ -182,7 +182,6 @@ func (p *picture) rows(width, height int) []string {
 	return append(top, p.list(width, max(0, height-len(top)))...)
 }
 
-// bars shows each limit on a row.
 func (p *picture) bars() []string {
 	longest := 0
 	for _, limit := range p.now.limits {

@@ -102,7 +102,6 @@ func (s *storm) publishIncident(ctx context.Context, n int) {
 	s.publish(ctx, due.category, strings.ReplaceAll(due.body, "ROUND", round))
 }
 
-// drawStormEvent draws an event: its category and its body.
 func drawStormEvent() (category, body string) {
 	kind := stormKinds[pick(len(stormKinds))]
 	severity, title, _ := strings.Cut(kind.titles[rand.IntN(len(kind.titles))], " ") //nolint:gosec // no secret depends on it

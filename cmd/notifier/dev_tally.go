@@ -63,7 +63,6 @@ type tally struct {
 	waiting    map[string]int // events in the room, by reason
 }
 
-// newTally makes a tally, which calls a function for each dead letter.
 func newTally(deadLetter func(reason string, isFirst bool)) *tally {
 	return &tally{deadLetter: deadLetter, total: newCounts(), categories: make(map[string]*counts), waiting: make(map[string]int)}
 }

@@ -73,7 +73,6 @@ func (d *dlqCommand) addSelection(cmd *cobra.Command) {
 	d.addJSON(cmd)
 }
 
-// addChange adds the flags of a command that changes letters.
 func (d *dlqCommand) addChange(cmd *cobra.Command) {
 	d.addSelection(cmd)
 	cmd.Flags().BoolVar(&d.all, "all", false, "all letters")

@@ -174,7 +174,6 @@ func (l *limitsCommand) inForce(ctx context.Context) (s overrides.Snapshot, rule
 	return s, rules, err
 }
 
-// needBucket fails if there is no bucket.
 func (l *limitsCommand) needBucket() error {
 	if l.bucket == nil {
 		return fmt.Errorf("%w: %s (NOTIFIER_NATS_PROVISION=true has it created)", overrides.ErrNoBucket, l.settings.Limits.Bucket)

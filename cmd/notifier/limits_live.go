@@ -59,7 +59,6 @@ func (w *worker) warnOfPointless(tree *limits.Tree) {
 // mostLimitsLogged bounds the line of the limits in force.
 const mostLimitsLogged = 100
 
-// logLimits tells which limits are in force.
 func (w *worker) logLimits(rules limits.Ruleset, overrides int) {
 	attributes := []any{"revision", rules.Revision, "overrides", overrides, "limits", limitTexts(rules.Tree)}
 	if rules.Shadow != nil {

@@ -31,7 +31,6 @@ type shownLevel struct {
 	Paths  int       `json:"paths_in_use"`
 }
 
-// show prints the limits in force and what is used of them.
 func (l *limitsCommand) show(ctx context.Context, arguments []string) error {
 	s, rules, err := l.inForce(ctx)
 	if err != nil {
@@ -72,7 +71,6 @@ func (l *limitsCommand) show(ctx context.Context, arguments []string) error {
 	return notKnown(problem)
 }
 
-// endsOf is when live limits end by themselves.
 func endsOf(s overrides.Snapshot) map[overrides.Name]time.Time {
 	ends := make(map[overrides.Name]time.Time)
 	for _, entry := range s.Entries {

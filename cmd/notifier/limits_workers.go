@@ -18,7 +18,6 @@ type workersLimits struct {
 	settings config.Limits // of the worker with the newest limits
 }
 
-// askWorkersLimits asks the running workers of the deployment for their limits.
 func askWorkersLimits(ctx context.Context, connection *consume.Connection, settings config.Config) (workersLimits, error) {
 	reports, err := status.Workers(ctx, connection.Conn, settings.Redis.Prefix, 0)
 	if err != nil || len(reports) == 0 {

@@ -34,7 +34,6 @@ func newPageCommand() *cobra.Command {
 	}
 }
 
-// runPage serves the page until the context ends.
 func runPage(ctx context.Context, out io.Writer) (err error) {
 	settings, _, err := config.Load(config.Options{
 		Sink: config.SinkConsole, Defaults: map[string]string{"NOTIFIER_PAGE_ADDR": pageAddr, "NOTIFIER_LOG_FORMAT": "text"},

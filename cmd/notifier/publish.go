@@ -75,7 +75,6 @@ type publisher struct {
 	problems io.Writer
 }
 
-// publishedEvent is an event's body.
 type publishedEvent struct {
 	ID       string            `json:"id,omitempty"`
 	Title    string            `json:"title,omitempty"`

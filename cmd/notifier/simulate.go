@@ -203,7 +203,6 @@ func (s *simulation) trees(plan limits.Plan) ([]*limits.Tree, error) {
 	return trees, errors.Join(faults...)
 }
 
-// read reads the events from where the flags say.
 func (s *simulation) read(ctx context.Context, settings config.Config, in io.Reader, bar *progressBar) (*simulate.History, error) {
 	decoder := event.Decoder{Prefix: settings.NATS.Subject, MaxBytes: settings.Event.MaxBytes}
 	if s.fromStream {
@@ -243,7 +242,6 @@ func (s *simulation) readFile(ctx context.Context, decoder event.Decoder, in io.
 	return simulate.ReadLines(ctx, in, decoder, func(done, _ int64) { progress(done, size) })
 }
 
-// readStream reads the stream as the user of the settings.
 func readStream(ctx context.Context, settings config.NATS, decoder event.Decoder, progress simulate.Progress) (*simulate.History, error) {
 	connection, err := dialNATS(ctx, settings)
 	if err != nil {

@@ -20,7 +20,6 @@ const watchStatusEvery = time.Second
 
 var errNoWorker = errors.New("no worker answers; a worker of an older version, or one with another NOTIFIER_REDIS_PREFIX, does not")
 
-// statusCommand is the flags of the command.
 type statusCommand struct {
 	watch, asJSON bool
 	out           io.Writer

@@ -62,7 +62,6 @@ func newWhyCommand() *cobra.Command {
 	return command
 }
 
-// whyCommand is the flags of the command.
 type whyCommand struct {
 	question  why.Question // but for the argument and the time
 	sequences []uint
@@ -204,7 +203,6 @@ func (a *asker) askAny(ctx context.Context, arguments [][]why.Question) []why.An
 	return answers
 }
 
-// askThose answers some arguments.
 func (a *asker) askThose(ctx context.Context, arguments [][]why.Question, numbers []int, answers []why.Answer) {
 	for meaning := 0; len(numbers) > 0; meaning++ {
 		var questions []why.Question
@@ -312,7 +310,6 @@ func denied(settings config.Config, category string) string {
 	return ""
 }
 
-// letters reads the dead letters.
 func (a *asker) letters(ctx context.Context, settings config.Config, decoder event.Decoder) ([]why.Letter, error) {
 	store, err := deadletters.Open(ctx, a.connection.Conn, deadletters.Options{
 		Stream: settings.DLQ.Stream, Subject: settings.DLQ.Subject, Room: settings.Room.Stream, Decoder: decoder,

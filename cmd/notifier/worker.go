@@ -373,7 +373,6 @@ func (w *worker) newLimiter(
 	return limiter, pacer
 }
 
-// serveAdmin starts the worker's server for metrics and probes.
 func (w *worker) serveAdmin(ctx context.Context) (string, error) {
 	return serveAdmin(ctx, w.life, telemetry.AdminOptions{
 		Addr:          w.settings.HTTP.Addr,

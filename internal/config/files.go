@@ -35,7 +35,6 @@ func template(path string) (string, error) {
 	return string(content), err
 }
 
-// readAuthorities returns the certificates of a PEM file.
 func readAuthorities(path string) (*x509.CertPool, error) {
 	content, err := readFile(path, maxFileBytes)
 	if err != nil {

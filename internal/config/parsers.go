@@ -172,7 +172,6 @@ func duration(least time.Duration, problem string) func(text string) (time.Durat
 	}
 }
 
-// window reads the window of a limit.
 func window(text string) (time.Duration, error) {
 	d, err := limits.ParseWindow(text)
 	if err != nil {

@@ -37,7 +37,6 @@ func (s *setting) Decode(text string) error {
 	return nil
 }
 
-// loader fills a Config.
 type loader struct {
 	Config
 	settings []*setting // in the order of the fields

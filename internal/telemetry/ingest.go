@@ -70,7 +70,6 @@ func (m *Ingest) Stored(client string, duplicate bool) {
 // Limited counts a request above the rate of its client.
 func (m *Ingest) Limited(client string) { m.of(client).limited.Inc() }
 
-// of returns the counters of a client.
 func (m *Ingest) of(client string) clientCounters {
 	m.mu.RLock()
 	counters, known := m.counters[client]

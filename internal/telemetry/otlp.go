@@ -192,7 +192,6 @@ var retried = []int{http.StatusTooManyRequests, http.StatusBadGateway, http.Stat
 // maxOTLPAnswer is how much of an answer is read, so that its connection can be used again.
 const maxOTLPAnswer = 64 << 10
 
-// post sends one batch once.
 func (c *otlpClient) post(ctx context.Context, body []byte) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(body))
 	if err != nil {
