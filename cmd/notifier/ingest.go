@@ -141,10 +141,7 @@ func serveIngest(
 	ctx context.Context, settings config.Config, anotherWillDo bool, connection *consume.Connection, metrics ingest.Metrics, logger *slog.Logger,
 	life *lifecycle,
 ) (string, error) {
-	js, err := jetstream.New(connection.Conn, jetstream.WithPublishAsyncTimeout(ingestTimeout), jetstream.WithPublishAsyncMaxPending(ingestPending))
-	if err != nil {
-		return "", fmt.Errorf("using jetstream: %w", err)
-	}
+	js := jetStream(connection, jetstream.WithPublishAsyncTimeout(ingestTimeout), jetstream.WithPublishAsyncMaxPending(ingestPending))
 	limit, burst := ingestRate(settings.Ingest)
 	server, err := ingest.Listen(ctx, ingest.Options{
 		Addr: settings.Ingest.Addr, AnotherWillDo: anotherWillDo, Subject: settings.NATS.Subject, MaxBytes: settings.Event.MaxBytes,

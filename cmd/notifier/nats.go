@@ -61,9 +61,9 @@ func dialNATS(ctx context.Context, settings config.NATS) (*consume.Connection, e
 	return connection, nil
 }
 
-// jetStream is the client of JetStream on a connection.
-func jetStream(connection *consume.Connection) jetstream.JetStream {
-	js, err := jetstream.New(connection.Conn)
+// jetStream is a client of JetStream on a connection.
+func jetStream(connection *consume.Connection, options ...jetstream.JetStreamOpt) jetstream.JetStream {
+	js, err := jetstream.New(connection.Conn, options...)
 	if err != nil {
 		panic(err) // only options can be wrong
 	}

@@ -132,11 +132,12 @@ func (p *publisher) run(cmd *cobra.Command, arguments []string) error {
 }
 
 func (p *publisher) publish(ctx context.Context, settings config.Config, body []byte, out io.Writer) error {
-	session, err := openPublishing(ctx, settings)
+	connection, err := dialNATS(ctx, settings.NATS)
 	if err != nil {
 		return err
 	}
-	defer session.close()
+	defer connection.Conn.Close()
+	session := &publishing{js: jetStream(connection, jetstream.WithPublishAsyncTimeout(publishTimeout))}
 	refused := 0
 	if p.stdin {
 		refused, err = p.lines(func(body []byte) error { return session.publish(ctx, p.subject, body) })
@@ -193,25 +194,11 @@ func namesDefault(body []byte) bool {
 	return json.Unmarshal(body, &named) == nil && strings.EqualFold(named.Category, event.Default)
 }
 
-// publishing is a connection with events on their way.
+// publishing is events on their way.
 type publishing struct {
 	js      jetstream.JetStream
-	close   func()
 	pending []jetstream.PubAckFuture
 	stored  int
-}
-
-func openPublishing(ctx context.Context, settings config.Config) (*publishing, error) {
-	connection, err := dialNATS(ctx, settings.NATS)
-	if err != nil {
-		return nil, err
-	}
-	js, err := jetstream.New(connection.Conn, jetstream.WithPublishAsyncTimeout(publishTimeout))
-	if err != nil {
-		connection.Conn.Close()
-		return nil, fmt.Errorf("using jetstream: %w", err)
-	}
-	return &publishing{js: js, close: connection.Conn.Close}, nil
 }
 
 func (p *publishing) publish(ctx context.Context, subject string, body []byte) error {
