@@ -1,6 +1,7 @@
-// Package httpserver has what the HTTP servers of the notifier share: taking a port, ending, and the log of net/http.
+// Package httpserver has what the HTTP servers of the notifier share: taking a port, serving, ending, and the log of net/http.
 //
-// It owns no server and no state, so everything in it may run at once. Each error says what failed. The caller adds what the server is for.
+// A [Server] is used in one order: Listen, then Serve in a goroutine of its own, then Shutdown. Shutdown may also come before Serve or
+// instead of it. Each error says what failed, and what the server is for.
 package httpserver
 
 import (
@@ -15,8 +16,16 @@ import (
 	"syscall"
 )
 
-// Listen takes the port of an address. Where the port is taken and another will do, it takes any free one of the same host.
-func Listen(ctx context.Context, address string, anotherWillDo bool) (net.Listener, error) {
+// Server is an HTTP server on a listener of its own.
+type Server struct {
+	HTTP     *http.Server // set by the caller of Listen; with a TLSConfig it speaks TLS
+	Listener net.Listener
+	serves   string
+}
+
+// Listen takes the port of an address for a server that serves something, such as "the page". Where the port is taken and another will do,
+// it takes any free one of the same host.
+func Listen(ctx context.Context, serves, address string, anotherWillDo bool) (*Server, error) {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", address)
 	if errors.Is(err, syscall.EADDRINUSE) && anotherWillDo {
@@ -24,23 +33,41 @@ func Listen(ctx context.Context, address string, anotherWillDo bool) (net.Listen
 		listener, err = config.Listen(ctx, "tcp", net.JoinHostPort(host, "0"))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("listen on %s: %w", address, err)
+		return nil, fmt.Errorf("%s: listen on %s: %w", serves, address, err)
 	}
-	return listener, nil
+	return &Server{Listener: listener, serves: serves}, nil
+}
+
+// Addr returns the address that the server listens on, with the real port.
+func (s *Server) Addr() string { return s.Listener.Addr().String() }
+
+// Serve answers requests until Shutdown, and then returns nil.
+func (s *Server) Serve() error {
+	serve := s.HTTP.Serve
+	if s.HTTP.TLSConfig != nil {
+		serve = func(l net.Listener) error { return s.HTTP.ServeTLS(l, "", "") }
+	}
+	if err := serve(s.Listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve %s on %s: %w", s.serves, s.Addr(), err)
+	}
+	return nil
 }
 
 // Shutdown stops listening, waits for the requests under way until ctx ends, and then cuts them off and returns ctx's error. It may be called
-// more than once, and before the server serves the listener.
-func Shutdown(ctx context.Context, server *http.Server, listener net.Listener) error {
-	err := server.Shutdown(ctx)
+// more than once.
+func (s *Server) Shutdown(ctx context.Context) error {
+	err := s.HTTP.Shutdown(ctx)
 	if err != nil {
-		err = errors.Join(err, server.Close())
+		err = errors.Join(err, s.HTTP.Close())
 	}
 	// The server closes only a listener that it serves.
-	if closing := listener.Close(); !errors.Is(closing, net.ErrClosed) {
+	if closing := s.Listener.Close(); !errors.Is(closing, net.ErrClosed) {
 		err = errors.Join(err, closing)
 	}
-	return err
+	if err != nil {
+		return fmt.Errorf("stop serving %s: %w", s.serves, err)
+	}
+	return nil
 }
 
 // ErrorLog passes what net/http prints to a logger, as the attribute "error" of a constant message.

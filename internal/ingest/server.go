@@ -4,10 +4,7 @@ import (
 	"cmp"
 	"context"
 	_ "embed"
-	"errors"
-	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"time"
 
@@ -53,13 +50,12 @@ type Options struct {
 
 // Server is the HTTP server.
 type Server struct {
-	options  Options
-	handler  *handler
-	secure   certificates
-	watched  []*watched
-	clients  map[string]*client // by name; of Watch's goroutine, and of Listen before
-	server   *http.Server
-	listener net.Listener
+	*httpserver.Server
+	options Options
+	handler *handler
+	secure  certificates
+	watched []*watched
+	clients map[string]*client // by name; of Watch's goroutine, and of Listen before
 }
 
 // Listen reads the files and takes the port. Files that are bad, and a port that cannot be had, are known before anything else starts.
@@ -84,10 +80,12 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 			return nil, err
 		}
 	}
-	if err := s.listen(ctx); err != nil {
+	var err error
+	if s.Server, err = httpserver.Listen(ctx, "events over HTTP", o.Addr, o.AnotherWillDo); err != nil {
 		return nil, err
 	}
-	s.server = &http.Server{
+	s.Listener = &guard{Listener: s.Listener, most: cmp.Or(o.MaxConnections, maxConnections), metrics: o.Metrics}
+	s.HTTP = &http.Server{
 		Handler:           s.handler,
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       readTimeout,
@@ -98,24 +96,15 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 		Protocols:         new(http.Protocols),
 		ErrorLog:          httpserver.ErrorLog(o.Logger, slog.LevelDebug, "ingest server"), // clients cause these lines
 	}
-	s.server.Protocols.SetHTTP1(true) // a connection has one request at a time
+	s.HTTP.Protocols.SetHTTP1(true) // a connection has one request at a time
 	if o.TLS.CertFile != "" {
-		s.server.TLSConfig = s.secure.server()
+		s.HTTP.TLSConfig = s.secure.server()
 	}
 	return s, nil
 }
 
 // openName is the client of a server without tokens.
 const openName = "anyone"
-
-func (s *Server) listen(ctx context.Context) error {
-	listener, err := httpserver.Listen(ctx, s.options.Addr, s.options.AnotherWillDo)
-	if err != nil {
-		return fmt.Errorf("events over HTTP: %w", err)
-	}
-	s.listener = &guard{Listener: listener, most: cmp.Or(s.options.MaxConnections, maxConnections), metrics: s.options.Metrics}
-	return nil
-}
 
 // takeTokens puts the tokens of a file in force. A client that stays keeps what is left of its rate.
 func (s *Server) takeTokens(contents [][]byte) error {
@@ -156,27 +145,7 @@ func (s *Server) Watch(ctx context.Context) {
 // URL returns the address of the server, with the real port.
 func (s *Server) URL() string {
 	if s.options.TLS.CertFile != "" {
-		return "https://" + s.listener.Addr().String()
+		return "https://" + s.Addr()
 	}
-	return "http://" + s.listener.Addr().String()
-}
-
-// Serve answers requests until Shutdown, and then returns nil.
-func (s *Server) Serve() error {
-	serve := s.server.Serve
-	if s.server.TLSConfig != nil {
-		serve = func(l net.Listener) error { return s.server.ServeTLS(l, "", "") }
-	}
-	if err := serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve events on %s: %w", s.options.Addr, err)
-	}
-	return nil
-}
-
-// Shutdown stops listening, waits for the requests under way until ctx ends, and then cuts them off.
-func (s *Server) Shutdown(ctx context.Context) error {
-	if err := httpserver.Shutdown(ctx, s.server, s.listener); err != nil {
-		return fmt.Errorf("stop taking events: %w", err)
-	}
-	return nil
+	return "http://" + s.Addr()
 }

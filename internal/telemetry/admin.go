@@ -2,11 +2,8 @@ package telemetry
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"time"
 
@@ -25,7 +22,7 @@ const (
 	maxScrapes     = 16
 )
 
-// AdminOptions configures an Admin. All fields but AnotherWillDo must be set.
+// AdminOptions configures the admin server. All fields but AnotherWillDo must be set.
 type AdminOptions struct {
 	Addr          string              // host:port; port 0 is any free one
 	AnotherWillDo bool                // where the port is taken, use any free one of the same host
@@ -34,18 +31,13 @@ type AdminOptions struct {
 	Logger        *slog.Logger
 }
 
-// Admin is the HTTP server for those who run the notifier: /metrics for Prometheus, /healthz and /readyz for probes. It answers GET
-// and HEAD only. Ready is called once for each request, and may be called several times at once. Whoever asks sees its text.
-type Admin struct {
-	server   *http.Server
-	listener net.Listener
-}
-
-// ListenAdmin takes the port. A port that cannot be had is known before anything else starts. Serve comes next, or Shutdown.
-func ListenAdmin(ctx context.Context, o AdminOptions) (*Admin, error) {
-	listener, err := httpserver.Listen(ctx, o.Addr, o.AnotherWillDo)
+// ListenAdmin takes the port of the HTTP server for those who run the notifier: /metrics for Prometheus, /healthz and /readyz for probes.
+// A port that cannot be had is known before anything else starts. The server answers GET and HEAD only. Ready is called once for each
+// request, and may be called several times at once. Whoever asks sees its text.
+func ListenAdmin(ctx context.Context, o AdminOptions) (*httpserver.Server, error) {
+	server, err := httpserver.Listen(ctx, "metrics and probes", o.Addr, o.AnotherWillDo)
 	if err != nil {
-		return nil, fmt.Errorf("metrics and probes: %w", err)
+		return nil, err
 	}
 	errorLog := httpserver.ErrorLog(o.Logger, slog.LevelWarn, "admin server")
 	metrics := promhttp.HandlerFor(o.Gatherer, promhttp.HandlerOpts{
@@ -58,7 +50,7 @@ func ListenAdmin(ctx context.Context, o AdminOptions) (*Admin, error) {
 	mux.Handle("GET /metrics", metrics)
 	mux.Handle("GET /healthz", probe("alive", func() error { return nil }))
 	mux.Handle("GET /readyz", probe("ready", o.Ready))
-	return &Admin{listener: listener, server: &http.Server{
+	server.HTTP = &http.Server{
 		Handler:           mux,
 		ReadHeaderTimeout: readTimeout,
 		ReadTimeout:       readTimeout,
@@ -66,27 +58,8 @@ func ListenAdmin(ctx context.Context, o AdminOptions) (*Admin, error) {
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          errorLog,
-	}}, nil
-}
-
-// Addr returns the address that the server listens on, with the real port.
-func (a *Admin) Addr() string { return a.listener.Addr().String() }
-
-// Serve answers requests until Shutdown, and then returns nil.
-func (a *Admin) Serve() error {
-	if err := a.server.Serve(a.listener); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve metrics and probes on %s: %w", a.Addr(), err)
 	}
-	return nil
-}
-
-// Shutdown stops listening and waits for the requests under way until ctx ends. Then it cuts them off and returns ctx's error. Shutdown
-// may be called more than once, and without Serve.
-func (a *Admin) Shutdown(ctx context.Context) error {
-	if err := httpserver.Shutdown(ctx, a.server, a.listener); err != nil {
-		return fmt.Errorf("stop serving metrics and probes: %w", err)
-	}
-	return nil
+	return server, nil
 }
 
 // probe answers 200 with a word while check returns nil, else 503 with the reasons, one on each line.

@@ -8,8 +8,7 @@
 // no producer of events can make the number of series grow without limit: a value outside a closed label set counts as "other",
 // and so does a category beyond the bound.
 //
-// An [Admin] listens from the start. Serve comes next, in a goroutine of its own, then Shutdown. Shutdown may also come before Serve or
-// instead of it. A metric that cannot be gathered is left out of the answer and logged.
+// A metric that cannot be gathered is left out of the answer and logged.
 //
 // [Traces] sends spans to an OpenTelemetry collector, from a queue of its own. A collector that is slow or unavailable costs spans, which
 // are counted, and nothing else.
