@@ -161,7 +161,7 @@ func newMetrics(settings config.Config, tree *limits.Tree) *telemetry.Metrics {
 	return telemetry.NewMetrics(telemetry.MetricsOptions{
 		MaxCategories: settings.MetricsMaxCategories,
 		Categories:    settings.Categories(),
-		Levels:        levels(tree, settings.Redis.Failure),
+		Levels:        levels(tree, throttle.Policy(settings.Redis.Failure)),
 		Policy:        settings.Redis.Failure,
 		Version:       v,
 		Revision:      r,
@@ -274,12 +274,12 @@ func ended(ctx context.Context, err error) error {
 }
 
 // levels are the names of all rules that can deny an event.
-func levels(tree *limits.Tree, policy string) []string {
+func levels(tree *limits.Tree, policy throttle.Policy) []string {
 	var names []string
 	for _, node := range tree.Levels() {
 		names = append(names, node.Level)
 	}
-	if policy == config.FailureClosed {
+	if policy == throttle.Closed {
 		names = append(names, throttle.LevelClosed)
 	}
 	return append(names, throttle.LevelUnpaired, throttle.LevelRoom)

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/seed-4578ace9/notifier/internal/config"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
@@ -45,6 +44,6 @@ func TestLevels(t *testing.T) {
 	tree := testkit.Must(limits.NewTree(limits.Plan{Global: perHour, Category: perHour, Rules: rules}))(t)
 	named := []string{"global", "category", "payments.*"}
 	others := []string{throttle.LevelUnpaired, throttle.LevelRoom}
-	testkit.EqualSlices(t, levels(tree, config.FailureLocal), slices.Concat(named, others), "levels")
-	testkit.EqualSlices(t, levels(tree, config.FailureClosed), slices.Concat(named, []string{throttle.LevelClosed}, others), "levels of a closed policy")
+	testkit.EqualSlices(t, levels(tree, throttle.Local), slices.Concat(named, others), "levels")
+	testkit.EqualSlices(t, levels(tree, throttle.Closed), slices.Concat(named, []string{throttle.LevelClosed}, others), "levels of a closed policy")
 }

@@ -15,20 +15,6 @@ const (
 	SinkConsole = "console"
 )
 
-// Values of Redis.Failure: what a worker does while Redis is unavailable.
-const (
-	FailureHold   = "hold"   // wait; events stay in JetStream
-	FailureLocal  = "local"  // wait for the grace, then count on its own
-	FailureOpen   = "open"   // send everything
-	FailureClosed = "closed" // drop everything
-)
-
-// Values of Redis.Scripting: how the scripts run.
-const (
-	ScriptingEval     = "eval"
-	ScriptingFunction = "function"
-)
-
 // Config is the settings of one process, checked.
 //
 // A field with a form is a setting. Its tags: env is the name of the variable without NOTIFIER_, and below the env of its group

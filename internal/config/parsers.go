@@ -45,8 +45,8 @@ var forms = map[string]form{
 	"journal age":      as(noneOr(time.Minute, "not a duration from 1m to 366d; expected one such as 12h or 1d, or 0 for no journal")),
 	"max age":          as(noneOr(time.Minute, "not a duration from 1m to 366d; expected one such as 12h, 7d or 1d12h, or 0 for no bound")),
 
-	"failure policy": as(oneOf(FailureHold, FailureLocal, FailureOpen, FailureClosed)),
-	"scripting":      as(oneOf(ScriptingEval, ScriptingFunction)),
+	"failure policy": as(oneOf("hold", "local", "open", "closed")), // as a throttle.Policy
+	"scripting":      as(oneOf("eval", "function")),                // as a script.Scripting
 	"sink":           as(oneOf(SinkSlack, SinkConsole)),
 	"log format":     as(oneOf("json", "text")),
 	"log level":      as(logLevel),
@@ -281,7 +281,7 @@ func blank(r rune) bool {
 
 func natsServers(text string) (string, error) {
 	const expected = "expected nats://host:port, or tls://, ws:// or wss://, several separated by commas"
-	var webSockets, servers int
+	var hasWebSockets, hasOthers bool
 	for server := range strings.SplitSeq(text, ",") {
 		u, err := url.Parse(strings.TrimSpace(server))
 		if err != nil || u.Hostname() == "" || !validPort(u.Port(), true) {
@@ -289,14 +289,14 @@ func natsServers(text string) (string, error) {
 		}
 		switch u.Scheme {
 		case "nats", "tls":
+			hasOthers = true
 		case "ws", "wss":
-			webSockets++
+			hasWebSockets = true
 		default:
 			return "", errors.New("not a scheme of NATS; " + expected)
 		}
-		servers++
 	}
-	if webSockets != 0 && webSockets != servers {
+	if hasWebSockets && hasOthers {
 		return "", errors.New("mixes WebSocket and other URLs; expected one kind")
 	}
 	return text, nil
