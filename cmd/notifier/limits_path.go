@@ -76,7 +76,7 @@ func (l *limitsCommand) onPath(tree *limits.Tree, path string, known throttle.Ex
 			Path: rule.Path, Level: rule.Level, Limit: rule.Limits.String(), From: string(tree.Origin(rule.Level)), InForce: rule.Wins,
 			Until: l.ends[overrides.Name{Pattern: rule.Level}],
 		}
-		isTold := false
+		before := len(shown)
 		for _, limit := range known.Limits {
 			if !rule.Wins || limit.Node.Path != rule.Path {
 				continue
@@ -88,9 +88,8 @@ func (l *limitsCommand) onPath(tree *limits.Tree, path string, known throttle.Ex
 				each.Next = &next
 			}
 			shown = append(shown, each)
-			isTold = true
 		}
-		if !isTold {
+		if len(shown) == before {
 			shown = append(shown, told)
 		}
 	}

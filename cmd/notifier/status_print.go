@@ -77,18 +77,14 @@ func (p *statusPrinter) table(heading []string, rows [][]string) {
 
 // wrapped prints a text in lines that fit the screen. The second and further lines are indented.
 func (p *statusPrinter) wrapped(label, text string) {
-	line, indent := label, strings.Repeat(" ", utf8.RuneCountInString(label))
-	isEmpty := true
+	line, gap := label, ""
 	for word := range strings.FieldsSeq(plain.Line(text)) {
-		if !isEmpty && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > statusWidth {
+		if gap != "" && utf8.RuneCountInString(line+gap+word) > statusWidth {
 			p.line("%s", line)
-			line, isEmpty = indent, true
+			line, gap = strings.Repeat(" ", utf8.RuneCountInString(label)), ""
 		}
-		if !isEmpty {
-			line += " "
-		}
-		line += word
-		isEmpty = false
+		line += gap + word
+		gap = " "
 	}
 	p.line("%s", line)
 }
