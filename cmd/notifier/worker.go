@@ -248,7 +248,7 @@ func (w *worker) startTraces(ctx context.Context) {
 		w.logger.Warn("no traces are sent", "error", err)
 	case traces != nil:
 		w.life.add("traces", func(stopping context.Context) error { traces.Stop(stopping); return nil })
-		w.tracer = tracing.New(traces.Provider(), w.settings.NATS.Consumer)
+		w.tracer = tracing.New(traces, w.settings.NATS.Consumer)
 	}
 }
 

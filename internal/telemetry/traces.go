@@ -15,7 +15,6 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
-	"go.opentelemetry.io/otel/trace"
 )
 
 // TracesOptions configures Traces. All fields must be set.
@@ -28,9 +27,7 @@ type TracesOptions struct {
 
 // Traces sends spans to an OpenTelemetry collector, as the variables OTEL_* say. Nobody who ends a span waits for the collector:
 // spans that find the queue full, and batches that the collector does not take, are lost and counted.
-type Traces struct {
-	provider *sdktrace.TracerProvider
-}
+type Traces struct{ *sdktrace.TracerProvider }
 
 // tracesWanted tells whether the environment asks for traces.
 func tracesWanted() bool {
@@ -67,9 +64,6 @@ func NewTraces(ctx context.Context, o TracesOptions) (*Traces, error) {
 	return &Traces{sdktrace.NewTracerProvider(sdktrace.WithResource(about), sdktrace.WithSpanProcessor(queue))}, nil
 }
 
-// Provider makes the spans.
-func (t *Traces) Provider() trace.TracerProvider { return t.provider }
-
 // TracesStopPatience is how long [Traces.Stop] waits for the collector.
 const TracesStopPatience = 2 * time.Second
 
@@ -77,7 +71,7 @@ const TracesStopPatience = 2 * time.Second
 func (t *Traces) Stop(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, TracesStopPatience)
 	defer cancel()
-	_ = t.provider.Shutdown(ctx) // what was lost is counted and logged
+	_ = t.Shutdown(ctx) // what was lost is counted and logged
 }
 
 // queueSize is how many ended spans wait at most.

@@ -99,7 +99,7 @@ func TestTracesAreSent(t *testing.T) {
 	log := testkit.NewLog(t)
 	started := testkit.Must(traces(t, log, &lost, "EXPORTER_OTLP_ENDPOINT", collector.URL+"/below/", "EXPORTER_OTLP_HEADERS", "a=b%20c",
 		"EXPORTER_OTLP_COMPRESSION", "gzip", "SERVICE_NAME", "mine", "BSP_SCHEDULE_DELAY", "10"))(t)
-	tracer := started.Provider().Tracer("test")
+	tracer := started.Tracer("test")
 	end := func(n int) {
 		for range n {
 			_, span := tracer.Start(t.Context(), "span")
@@ -142,7 +142,7 @@ func TestTracesNeverWait(t *testing.T) {
 	defer collector.Close()
 	started := testkit.Must(traces(t, testkit.NewLog(t), &lost, "EXPORTER_OTLP_ENDPOINT", collector.URL,
 		"BSP_MAX_QUEUE_SIZE", "16", "BSP_MAX_EXPORT_BATCH_SIZE", "8", "BSP_SCHEDULE_DELAY", "1"))(t)
-	tracer := started.Provider().Tracer("test")
+	tracer := started.Tracer("test")
 	for i := range spans {
 		if i == most {
 			<-asked // the first batch is on its way, and not answered
