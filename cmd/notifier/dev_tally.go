@@ -27,10 +27,6 @@ func newCounts() *counts {
 	return &counts{outcomes: make(map[string]int), dropped: make(map[string]int)}
 }
 
-func (c *counts) clone() counts {
-	return counts{events: c.events, outcomes: maps.Clone(c.outcomes), dropped: maps.Clone(c.dropped)}
-}
-
 // of is how many events had an outcome.
 func (c *counts) of(outcome consume.Outcome) int { return c.outcomes[string(outcome)] }
 
@@ -124,7 +120,7 @@ func (t *tally) now() (total counts, waiting int) {
 	for _, n := range t.waiting {
 		waiting += n
 	}
-	return t.total.clone(), waiting
+	return counts{t.total.events, maps.Clone(t.total.outcomes), maps.Clone(t.total.dropped)}, waiting
 }
 
 // busiest lists the categories with the most events, those first.
@@ -157,7 +153,7 @@ func (t *tally) printTable(out io.Writer, took time.Duration) error {
 	for _, outcome := range shown {
 		header = append(header, strings.ToUpper(string(outcome)))
 	}
-	row := func(name string, c counts) []string {
+	row := func(name string, c *counts) []string {
 		cells := []string{name, strconv.Itoa(c.events)}
 		for _, outcome := range shown {
 			cells = append(cells, strconv.Itoa(c.of(outcome)))
@@ -166,29 +162,19 @@ func (t *tally) printTable(out io.Writer, took time.Duration) error {
 	}
 	rows := [][]string{append(header, "DROPPED BY")}
 	names := t.busiest(maxTableRows)
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	for _, name := range names {
-		rows = append(rows, row(name, t.countsOf(name)))
+		rows = append(rows, row(name, t.categories[name]))
 	}
-	if err := printTable(out, append(rows, row("all", total))); err != nil {
+	if err := printTable(out, append(rows, row("all", &total))); err != nil {
 		return err
 	}
-	if more := t.size() - len(names); more > 0 {
+	if more := len(t.categories) - len(names); more > 0 {
 		_, _ = fmt.Fprintf(out, "%s not shown\n", numbered(more, "category is", "categories are"))
 	}
 	if waiting > 0 {
 		_, _ = fmt.Fprintf(out, "%s still waiting\n", numbered(waiting, "event was", "events were"))
 	}
 	return nil
-}
-
-func (t *tally) countsOf(category string) counts {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.categories[category].clone()
-}
-
-func (t *tally) size() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return len(t.categories)
 }
