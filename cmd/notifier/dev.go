@@ -24,9 +24,6 @@ import (
 // devHTTPAddr is where dev serves metrics unless told otherwise: for this host only.
 const devHTTPAddr = "127.0.0.1:8080"
 
-// tryIt stands in the help of the program.
-const tryIt = "\n\nTry it without any server: notifier dev --storm 50"
-
 func addDevCommand(root *cobra.Command) {
 	var d dev
 	command := &cobra.Command{
@@ -48,7 +45,7 @@ func addDevCommand(root *cobra.Command) {
 	}
 	command.Flags().IntVar(&d.storm, "storm", 0, "publish this many events a second, over 20 categories")
 	command.Flags().DurationVar(&d.length, "for", 0, "end after this time, such as 10s (default: run until interrupted)")
-	root.Long += tryIt
+	root.Long += "\n\nTry it without any server: notifier dev --storm 50"
 	root.AddCommand(command)
 }
 
@@ -89,7 +86,7 @@ func (d *dev) run(ctx context.Context, out io.Writer) (err error) {
 	}
 	if d.length > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, d.length, errTimeIsUp)
+		ctx, cancel = context.WithTimeoutCause(ctx, d.length, errors.New("the time is up")) // an end in good order
 		defer cancel()
 	}
 	d.paint = painter{hasTerminal(out) && os.Getenv("NO_COLOR") == ""}
@@ -133,9 +130,6 @@ func (d *dev) run(ctx context.Context, out io.Writer) (err error) {
 	}
 	return w.run(ctx)
 }
-
-// errTimeIsUp ends dev in good order.
-var errTimeIsUp = errors.New("the time is up")
 
 // options are the defaults of dev.
 func (d *dev) options() config.Options {

@@ -166,22 +166,17 @@ func (p *publisher) decode(body []byte) (event.Event, error) {
 	return p.decoder.Decode(event.Message{Subject: p.subject, Data: body, Stream: "stream", Sequence: 1})
 }
 
-var (
-	errNotObject  = errors.New("not a JSON object")
-	errNoCategory = errors.New("no category: name one in the line, or one for all lines behind --stdin")
-)
-
 // acceptableLine tells why a line is not published.
 func (p *publisher) acceptableLine(body []byte) error {
 	if body[0] != '{' {
-		return errNotObject
+		return errors.New("not a JSON object")
 	}
 	decoded, err := p.decode(body)
 	if err != nil {
 		return err
 	}
 	if decoded.Category == event.Default && p.subject == p.decoder.Prefix && !namesDefault(body) {
-		return errNoCategory
+		return errors.New("no category: name one in the line, or one for all lines behind --stdin")
 	}
 	return nil
 }

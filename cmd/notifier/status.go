@@ -18,8 +18,6 @@ import (
 // watchStatusEvery is how often the status is drawn again.
 const watchStatusEvery = time.Second
 
-var errNoWorker = errors.New("no worker answers; a worker of an older version, or one with another NOTIFIER_REDIS_PREFIX, does not")
-
 type statusCommand struct {
 	watch, asJSON bool
 	out           io.Writer
@@ -71,7 +69,7 @@ func (s *statusCommand) run(ctx context.Context, settings config.Config, connect
 		switch {
 		case s.watch:
 		case len(shown.Workers) == 0:
-			return errNoWorker
+			return errors.New("no worker answers; a worker of an older version, or one with another NOTIFIER_REDIS_PREFIX, does not")
 		default:
 			return nil
 		}
