@@ -5,7 +5,6 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -14,9 +13,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/status"
 )
-
-// completeFor bounds how long a shell waits for the words that NATS knows.
-const completeFor = time.Second
 
 // addCompletions tells the shell which words can follow. What cannot be found out in time is left out without a message, as a message
 // would be taken for words.
@@ -99,7 +95,7 @@ func askDeployment(ctx context.Context) (d deployment) {
 		return d
 	}
 	d.limits = settings.Limits
-	ctx, cancel := context.WithTimeout(ctx, completeFor)
+	ctx, cancel := context.WithTimeout(ctx, askWorkersFor)
 	defer cancel()
 	connection, err := dialNATS(ctx, settings.NATS)
 	if err != nil {

@@ -137,7 +137,7 @@ func (s *simulation) run(cmd *cobra.Command, arguments []string) error {
 	return nil
 }
 
-// askWorkersFor bounds how long simulate waits for workers, and for NATS.
+// askWorkersFor bounds how long commands wait for NATS and for workers without which they can do.
 const askWorkersFor = time.Second
 
 // startingLimits are the limits before the changes of the flags, and where they come from.
