@@ -191,19 +191,20 @@ func (d *dlqCommand) connected(work func(ctx context.Context, arguments []string
 		return withNATS(ctx, func(settings config.Config, connection *consume.Connection) (err error) {
 			d.stream, d.in, d.out, d.problems = settings.DLQ.Stream, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
 			d.bar = newProgressBar(d.problems)
-			d.store, err = deadletters.Open(ctx, connection.Conn, deadletters.Options{
-				Stream:  settings.DLQ.Stream,
-				Subject: settings.DLQ.Subject,
-				Room:    settings.Room.Stream,
-				Decoder: event.Decoder{Prefix: settings.NATS.Subject, MaxBytes: settings.Event.MaxBytes},
-			})
-			if err == nil {
+			if d.store, err = openLetters(ctx, connection, settings); err == nil {
 				err = work(ctx, arguments)
 				d.bar.clear()
 			}
 			return explainLetters(err, connection)
 		})
 	}
+}
+
+func openLetters(ctx context.Context, connection *consume.Connection, settings config.Config) (*deadletters.Store, error) {
+	return deadletters.Open(ctx, connection.Conn, deadletters.Options{
+		Stream: settings.DLQ.Stream, Subject: settings.DLQ.Subject, Room: settings.Room.Stream,
+		Decoder: event.Decoder{Prefix: settings.NATS.Subject, MaxBytes: settings.Event.MaxBytes},
+	})
 }
 
 // explainLetters adds the likely cause to an error: a missing stream, or a missing right. A client gets no answer to a request for

@@ -16,7 +16,6 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/config"
 	"github.com/seed-4578ace9/notifier/internal/consume"
-	"github.com/seed-4578ace9/notifier/internal/deadletters"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/limits"
@@ -252,7 +251,7 @@ func (a *asker) ask(ctx context.Context, questions ...why.Question) []why.Answer
 			return pending, a.explain(err)
 		},
 		Letters: func(ctx context.Context) ([]why.Letter, error) {
-			letters, err := a.letters(ctx, settings, decoder)
+			letters, err := a.letters(ctx, settings)
 			return letters, a.explain(err)
 		},
 		Denied: func(category string) string { return denied(settings, category) },
@@ -310,10 +309,8 @@ func denied(settings config.Config, category string) string {
 	return ""
 }
 
-func (a *asker) letters(ctx context.Context, settings config.Config, decoder event.Decoder) ([]why.Letter, error) {
-	store, err := deadletters.Open(ctx, a.connection.Conn, deadletters.Options{
-		Stream: settings.DLQ.Stream, Subject: settings.DLQ.Subject, Room: settings.Room.Stream, Decoder: decoder,
-	})
+func (a *asker) letters(ctx context.Context, settings config.Config) ([]why.Letter, error) {
+	store, err := openLetters(ctx, a.connection, settings)
 	if err != nil {
 		return nil, err
 	}
