@@ -22,8 +22,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 )
 
-// Name is the service's name.
-const Name = "notifier"
+const serviceName = "notifier"
 
 // How often the others are asked, and how long their answers are waited for. Answers come within a round trip; an
 // instance that is slower is counted the next time.
@@ -62,12 +61,12 @@ const (
 )
 
 // StatusSubject is where the reports are asked for. Every instance of every deployment in the account gets the question.
-const StatusSubject = "$SRV.STATUS." + Name
+const StatusSubject = "$SRV.STATUS." + serviceName
 
 // Join announces this instance.
 func Join(conn *nats.Conn, o Options) (*Fleet, error) {
 	config := micro.Config{
-		Name: Name, Version: strings.TrimPrefix(o.Version, "v"), Description: "throttles notifications",
+		Name: serviceName, Version: strings.TrimPrefix(o.Version, "v"), Description: "throttles notifications",
 		Metadata: map[string]string{deploymentKey: o.Deployment, settingsKey: o.Settings},
 	}
 	service, err := micro.AddService(conn, config)
@@ -76,7 +75,7 @@ func Join(conn *nats.Conn, o Options) (*Fleet, error) {
 		service, err = micro.AddService(conn, config)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("announcing the micro service %q: %w", Name, err)
+		return nil, fmt.Errorf("announcing the micro service %q: %w", serviceName, err)
 	}
 	f := &Fleet{o: o, conn: conn, service: service}
 	f.alive.Store(1)
@@ -131,7 +130,7 @@ func (f *Fleet) Leave() {
 
 // count asks who is there. Without any answer, even this instance's own, the last number stands.
 func (f *Fleet) count(ctx context.Context) {
-	subject, err := micro.ControlSubject(micro.PingVerb, Name, "")
+	subject, err := micro.ControlSubject(micro.PingVerb, serviceName, "")
 	if err != nil {
 		return
 	}

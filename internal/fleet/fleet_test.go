@@ -95,7 +95,7 @@ func TestVersion(t *testing.T) {
 			t.Parallel()
 			n := servertest.StartNATS(t)
 			join(t, n.URL, Options{Version: version})
-			subject := testkit.Must(micro.ControlSubject(micro.InfoVerb, Name, ""))(t)
+			subject := testkit.Must(micro.ControlSubject(micro.InfoVerb, serviceName, ""))(t)
 			answer := testkit.Must(servertest.Connect(t, n.URL).Request(subject, nil, testkit.Patience))(t)
 			var info micro.Info
 			testkit.NoError(t, json.Unmarshal(answer.Data, &info))

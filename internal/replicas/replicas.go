@@ -11,10 +11,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Auto means [Most] replicas in a cluster that has as many servers, else one.
+// Auto means three replicas in a cluster that has as many servers, else one.
 const (
 	Auto = 0
-	Most = 3
+	most = 3
 )
 
 // Error codes of the server.
@@ -41,7 +41,7 @@ func Create(ctx context.Context, wanted int, create func(replicas int) error) er
 		return create(wanted)
 	}
 	for try := 1; ; try++ {
-		err := create(Most)
+		err := create(most)
 		code, few := tooFew(err)
 		switch {
 		case !few:
