@@ -99,7 +99,11 @@ func (d *dev) run(ctx context.Context, out io.Writer) (err error) {
 			err = errors.Join(err, d.tally.printTable(out, time.Since(began)))
 		}
 	}()
-	logger := telemetry.NewLogger(d.logOutput(), d.settings.Log.Level, d.settings.Log.Format)
+	logOutput := io.Writer(os.Stderr)
+	if hasTerminal(os.Stderr) {
+		logOutput = d.screen // the log must not disturb what is shown there
+	}
+	logger := telemetry.NewLogger(logOutput, d.settings.Log.Level, d.settings.Log.Format)
 	for _, warning := range warnings {
 		logger.Warn("settings", "detail", warning)
 	}
@@ -146,14 +150,6 @@ func (d *dev) options() config.Options {
 		o.Defaults["NOTIFIER_GLOBAL_LIMIT"], o.Defaults["NOTIFIER_CATEGORY_LIMIT"] = demoGlobalLimit, demoCategoryLimit
 	}
 	return o
-}
-
-// logOutput is where the log goes: to the terminal in a way that does not disturb what is shown there.
-func (d *dev) logOutput() io.Writer {
-	if hasTerminal(os.Stderr) {
-		return d.screen
-	}
-	return os.Stderr
 }
 
 func (d *dev) say(text string) { _, _ = fmt.Fprintln(d.screen, text) }
