@@ -85,23 +85,18 @@ func heading(e why.Event, now time.Time) string {
 
 // facts has what sentences leave out.
 func facts(e why.Event) string {
-	var known []string
-	add := func(before, text string) {
-		if text != "" {
-			known = append(known, before+plain.Line(text))
-		}
-	}
 	var last journal.Entry
 	if len(e.Entries) > 0 {
 		last = e.Entries[len(e.Entries)-1]
 	}
+	message := ""
 	if e.Sequence != 0 {
-		add("message ", fmt.Sprint(e.Sequence)+behind(" of ", last.Stream))
+		message = fmt.Sprint(e.Sequence) + behind(" of ", plain.Line(last.Stream))
 	}
-	add("limits ", last.Revision)
-	add("worker ", last.Instance)
-	add("receipt ", last.Receipt)
-	add("trace ", last.Trace)
+	known := filled([]string{
+		behind("message ", message), behind("limits ", plain.Line(last.Revision)), behind("worker ", plain.Line(last.Instance)),
+		behind("receipt ", plain.Line(last.Receipt)), behind("trace ", plain.Line(last.Trace)),
+	})
 	if len(known) == 0 {
 		return ""
 	}
