@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -51,13 +50,9 @@ func Open(ctx context.Context, conn *nats.Conn, o Options) (*Store, error) {
 
 // List reads all letters that are there now, the oldest first.
 func (s *Store) List(ctx context.Context, progress func(done, total int64)) ([]Letter, error) {
-	letters, err := streamscan.Read(ctx, s.js, s.o.Stream, func(m *jetstream.RawStreamMsg) (Letter, bool) {
+	return streamscan.Read(ctx, s.js, s.o.Stream, func(m *jetstream.RawStreamMsg) (Letter, bool) {
 		return s.letterOf(m), strings.HasPrefix(m.Subject, s.o.Subject+".")
 	}, progress)
-	if err != nil {
-		return nil, err
-	}
-	return slices.Collect(letters), nil
 }
 
 // Read returns what a letter holds.
