@@ -243,7 +243,7 @@ func TestParts(t *testing.T) {
 		{"Alertmanager's", message(alertmanager), "NOTIFICATIONS:7", true, fingerprints, nil},
 		{"blanks and mark before", message(" \ufeff" + alertmanager), "NOTIFICATIONS:7", true, fingerprints, nil},
 		{"header", withHeader(message(alertmanager), "Nats-Msg-Id", "h"), "h", false, fingerprints, nil},
-		{"the notifier's headers are a producer's", withHeader(message(alertmanager), "Nats-Msg-Id", "h", event.HeaderID, "n"), "h", false, fingerprints, nil},
+		{"the notifier's headers are a producer's", withHeader(message(alertmanager), "Nats-Msg-Id", "h", "Notifier-Id", "n"), "h", false, fingerprints, nil},
 		{"in the room", inRoom(withHeader(message(alertmanager), "Nats-Msg-Id", "h"), event.RoomIdentity{ID: "S:1", Derived: true}), "S:1", true, fingerprints, nil},
 		{"CloudEvent", message(inEnvelope), "/s/1", false, fingerprints, nil},
 		{"id of the body", message(`{"id":"i",` + pair(`"fingerprint":"a"`, `"fingerprint":"b"`)[1:]), "i", false, []string{"a", "b"}, nil},
