@@ -24,7 +24,7 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"iso":      func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
 	"line":     func(text string) string { return short(text, maxTitle) },
 	"notReady": notReady,
-	"percent":  func(l status.Limit) string { return fmt.Sprintf("%.0f", 100*use(l)) },
+	"percent":  func(l status.Limit) string { return fmt.Sprintf("%.0f", 100*l.Share()) },
 	"plural":   plural,
 	"place":    func(path string) string { return cmp.Or(path, "all events") },
 	"room":     room,
