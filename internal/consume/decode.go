@@ -82,8 +82,7 @@ func (m *message) deliveredBefore(forgotten time.Time) bool {
 	return m.delivered > 1 || m.source.inRoom || m.stored.Before(forgotten)
 }
 
-func (w *Worker) tooOld(m *message) bool { return w.tooOldAt(time.Now(), m) }
-
-func (w *Worker) tooOldAt(now time.Time, m *message) bool {
+// tooOld tells whether an event is not to be delivered any more, at a time of this host's clock.
+func (w *Worker) tooOld(now time.Time, m *message) bool {
 	return w.o.MaxAge > 0 && w.clock.at(now).Sub(m.entry.Since) > w.o.MaxAge
 }
