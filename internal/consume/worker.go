@@ -106,8 +106,8 @@ func (w *Worker) Prepare(ctx context.Context) (ackWait, streamAge time.Duration,
 		return 0, 0, err
 	}
 	found := w.topology.Load()
-	w.ackWait = found.ackWait
-	return found.ackWait, found.streamAge, nil
+	w.ackWait = leaseOf(found.consumer.CachedInfo().Config)
+	return w.ackWait, found.stream.CachedInfo().Config.MaxAge, nil
 }
 
 // Now is the time by the NATS server's clock, as far as this worker knows it.
