@@ -43,11 +43,7 @@ func (w *Worker) recordOutcomes(batch []settlement, of outcomes) {
 
 // recordSent records a delivery.
 func (w *Worker) recordSent(d *delivery, receipt string, decided time.Time) {
-	level := ""
-	if d.denial != nil {
-		level = d.denial.Level
-	}
-	w.journal.Record(d.category, journal.Sent, level, 1, func(_ int, inFull bool) journal.Entry {
+	w.journal.Record(d.category, journal.Sent, levelOf(d.denial), 1, func(_ int, inFull bool) journal.Entry {
 		if !inFull {
 			return w.briefEntry(d.message)
 		}
@@ -72,11 +68,7 @@ func (w *Worker) recordMove(m *move) {
 		w.journal.Record(m.category, journal.Split, "", 1, func(int, bool) journal.Entry { return w.journalEntry(m.message, nil, time.Now()) })
 		return
 	}
-	level := ""
-	if m.denial != nil {
-		level = m.denial.Level
-	}
-	w.journal.Record(m.category, journal.Waiting, level, 1, func(int, bool) journal.Entry {
+	w.journal.Record(m.category, journal.Waiting, levelOf(m.denial), 1, func(int, bool) journal.Entry {
 		entry := w.journalEntry(m.message, m.denial, time.Now())
 		entry.Reason, entry.Next, entry.Channel = string(m.reason), m.due, m.channel
 		return entry

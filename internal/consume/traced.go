@@ -38,11 +38,7 @@ func (w *Worker) traceDecision(c *candidate, asked, answered time.Time, d *throt
 		return
 	}
 	w.trace(c.message, c.received, d.Grant != nil)
-	level := ""
-	if denial != nil {
-		level = denial.Level
-	}
-	c.span.Decided(asked, answered, d.Verdict.String(), level, batch)
+	c.span.Decided(asked, answered, d.Verdict.String(), levelOf(denial), batch)
 }
 
 // producerSpan is the span in which the event was published.

@@ -216,7 +216,7 @@ func (w *Worker) Run(ctx context.Context, limiter Throttle, pacer Pacer, out Sin
 	defer stopLeaving()
 	var ending sync.WaitGroup
 	ending.Go(func() { w.endStays(leaving) })
-	w.settler = newSettler(w.conn, w.metrics, w.o.Drops, w.recordOutcomes, w.leaveRoom, w.logOutcomes, w.ackWait, work.Done())
+	w.settler = newSettler(w.conn, w.metrics, w.counted, w.ackWait, work.Done())
 	w.leases = newLeaseRenewer(w)
 	w.mover = newMover(work, w)
 	keeping, stopKeeping := context.WithCancel(work)
