@@ -96,16 +96,9 @@ func title(e event.Event) string {
 // excerpt is the first line that shows anything.
 func excerpt(text string) string {
 	for line := range strings.Lines(text) {
-		if line = plain.Line(line); line != "" {
-			return cut(line)
+		if short := plain.Short(line, maxTitle); short != "" {
+			return short
 		}
 	}
 	return ""
-}
-
-func cut(line string) string {
-	if runes := []rune(line[:min(len(line), 4*(maxTitle+1))]); len(runes) > maxTitle {
-		return strings.ToValidUTF8(string(runes[:maxTitle-1]), "") + "…"
-	}
-	return line
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -294,19 +293,6 @@ func startServer(t *testing.T, log *testkit.Log) (js jetstream.JetStream, reader
 		Provision: func(ctx context.Context) error { return names.Provision(ctx, js) },
 	})
 	return js, Reader{JetStream: js, Names: names}, recorder
-}
-
-func TestShortTitle(t *testing.T) {
-	t.Parallel()
-	for title, want := range map[string]string{
-		"":                        "",
-		"card declined":           "card declined",
-		" card\r\n\tdeclined\x1b": "card declined",
-		strings.Repeat("ü", 80):   strings.Repeat("ü", 80),
-		strings.Repeat("ü", 81):   strings.Repeat("ü", 79) + "…",
-	} {
-		testkit.Equal(t, shortTitle(title), want, "short form of %q", title)
-	}
 }
 
 func TestMatches(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/plain"
 )
 
 // How many entries of one second stand singly; others are counted. The bound for a first level keeps producers of a neighbour's
@@ -127,7 +128,7 @@ type kind struct {
 
 // entry completes an entry of the kind.
 func (k kind) entry(e Entry) Entry {
-	e.Category, e.Result, e.Level, e.Title = k.category, k.result, k.level, shortTitle(e.Title)
+	e.Category, e.Result, e.Level, e.Title = k.category, k.result, k.level, plain.Short(e.Title, maxTitle)
 	return e
 }
 
