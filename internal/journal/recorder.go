@@ -199,11 +199,9 @@ func (s *second) mayCount(k kind) bool {
 	return s.counted[k] != nil || len(s.counted) < most
 }
 
-// batch is the entries of a message as it is stored.
+// batch is a pile as it is stored.
 type batch struct {
-	first   string // level of their categories
-	name    string // under which the stream knows the message again
-	data    []byte
+	message *nats.Msg
 	entries int
 }
 
@@ -239,7 +237,7 @@ func (r *Recorder) publish(ctx context.Context) {
 	r.unpublished = append(r.unpublished, r.batches()...)
 	var err error
 	for len(r.unpublished) > 0 {
-		if err = r.publishBatch(ctx, r.unpublished[0]); err != nil {
+		if err = r.publishBatch(ctx, r.unpublished[0].message); err != nil {
 			break
 		}
 		r.unpublished = r.unpublished[1:]
@@ -266,14 +264,14 @@ func (r *Recorder) batches() []batch {
 	batches := make([]batch, len(piles))
 	for i, p := range piles {
 		r.number++
-		batches[i] = batch{first: p.first, name: r.o.Instance + "-" + strconv.Itoa(r.number), data: compressed(p.lines), entries: p.n}
+		name := r.o.Instance + "-" + strconv.Itoa(r.number)
+		batches[i] = batch{message: p.message(r.o.Names.SubjectOf(p.first), r.o.Instance, name), entries: p.n}
 	}
 	return batches
 }
 
 // publishBatch stores one batch. The stream knows a batch again that it stored before although its confirmation was lost.
-func (r *Recorder) publishBatch(ctx context.Context, b batch) error {
-	message := b.message(r.o.Names.SubjectOf(b.first), r.o.Instance)
+func (r *Recorder) publishBatch(ctx context.Context, message *nats.Msg) error {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	_, err := r.o.Publisher.PublishMsg(ctx, message)
