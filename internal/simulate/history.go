@@ -3,7 +3,6 @@ package simulate
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 	"unique"
 
@@ -116,9 +115,4 @@ func checkTime(at time.Time) error {
 			at.Format(time.RFC3339), earliest.UTC().Year(), latest.UTC().Year())
 	}
 	return nil
-}
-
-// sort puts the events in the order of their times; those of one time stay in the order of the input.
-func (h *History) sort() {
-	slices.SortStableFunc(h.events, func(a, b Event) int { return a.At.Compare(b.At) })
 }

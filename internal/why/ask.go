@@ -189,7 +189,7 @@ func (s *session) readJournal(ctx context.Context) {
 		if i < len(reads) { // else none was read
 			a.read = reads[i]
 		}
-		a.journalFailed("the journal cannot be read", a.read, err)
+		a.journalFailed(a.read, err)
 	}
 	if err == nil {
 		s.readCounts(ctx, queries)
@@ -215,17 +215,17 @@ func (s *session) readCounts(ctx context.Context, queries []journal.Query) {
 		}
 	})
 	for _, a := range missing {
-		a.journalFailed("the journal cannot be read", journal.Read{}, err)
+		a.journalFailed(journal.Read{}, err)
 	}
 }
 
 // journalFailed notes what of the journal cannot be read.
-func (a *asking) journalFailed(what string, read journal.Read, err error) {
+func (a *asking) journalFailed(read journal.Read, err error) {
 	if errors.Is(err, journal.ErrNoJournal) {
 		err = fmt.Errorf("%w; NOTIFIER_JOURNAL_AGE=0 turns it off", err)
 	}
 	if err != nil {
-		a.unknown(what, err)
+		a.unknown("the journal cannot be read", err)
 	}
 	if read.Unreadable > 0 {
 		a.unknown("the journal cannot be read as a whole", fmt.Errorf("%d of its messages are not readable", read.Unreadable))
