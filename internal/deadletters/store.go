@@ -69,16 +69,13 @@ func (s *Store) message(ctx context.Context, number uint64) (*jetstream.RawStrea
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	m, err := s.letters.GetMsg(ctx, number)
-	if err == nil {
-		if !strings.HasPrefix(m.Subject, s.o.Subject+".") {
-			return nil, ErrNotFound
-		}
-		return m, nil
-	}
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound), err == nil && !strings.HasPrefix(m.Subject, s.o.Subject+"."):
 		return nil, ErrNotFound
+	case err != nil:
+		return nil, fmt.Errorf("getting message %d of stream %q: %w", number, s.o.Stream, err)
 	}
-	return nil, fmt.Errorf("getting message %d of stream %q: %w", number, s.o.Stream, err)
+	return m, nil
 }
 
 // Drop removes a letter for good. That it is not there any more is as good.
