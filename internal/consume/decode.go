@@ -64,6 +64,15 @@ func (w *Worker) read(ctx context.Context, m *message, again bool) (e event.Even
 	return e, nil, nil
 }
 
+// shownID is the ID of a message's event. An event that was dropped undecoded is decoded here.
+func (w *Worker) shownID(m *message) string {
+	if m.shownID == "" {
+		e, _ := m.decode(w.o.Decoder) // it has its ID whatever is wrong with it
+		m.shownID, m.cost = e.ShownID(), e.Cost
+	}
+	return m.shownID
+}
+
 // clockSkew is how far what is known of the server's clock may be wrong without harm.
 const clockSkew = 5 * time.Second
 

@@ -75,13 +75,9 @@ func (w *Worker) recordMove(m *move) {
 	})
 }
 
-// briefEntry names an event. An event that was dropped undecoded is decoded here.
+// briefEntry names an event.
 func (w *Worker) briefEntry(m *message) journal.Entry {
-	if m.shownID == "" {
-		e, _ := m.decode(w.o.Decoder) // it has its ID whatever is wrong with it
-		m.shownID, m.cost = e.ShownID(), e.Cost
-	}
-	return journal.Entry{ID: m.shownID, Stream: m.entry.Origin.Stream, Sequence: m.entry.Origin.Sequence, Stored: m.entry.Origin.Stored}
+	return journal.Entry{ID: w.shownID(m), Stream: m.entry.Origin.Stream, Sequence: m.entry.Origin.Sequence, Stored: m.entry.Origin.Stored}
 }
 
 // journalEntry is what is told of an event in any case.
