@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -88,9 +89,7 @@ func (h *History) add(number uint64, events []Event, err error) {
 	h.Read++
 	for _, e := range events {
 		fault := checkTime(e.At)
-		if err == nil {
-			err = fault
-		}
+		err = cmp.Or(err, fault)
 		if fault == nil {
 			e.At = e.At.UTC().Truncate(time.Microsecond)
 			e.Category = unique.Make(e.Category).Value() // millions of events have few categories

@@ -145,11 +145,8 @@ func shortInstance(instance string) string { return instance[max(0, len(instance
 func (m Mismatch) String() string {
 	var parts []string
 	for value, names := range m.Values {
-		if value == "" {
-			value = "not set"
-		}
 		slices.Sort(names)
-		parts = append(parts, fmt.Sprintf("%s on %s", value, strings.Join(names, " and ")))
+		parts = append(parts, fmt.Sprintf("%s on %s", cmp.Or(value, "not set"), strings.Join(names, " and ")))
 	}
 	slices.Sort(parts)
 	return m.Variable + " is " + strings.Join(parts, ", ")
