@@ -71,7 +71,7 @@ func eventsOf(m event.Message, decoder event.Decoder, mayBeEmpty bool) ([]Event,
 	events := make([]Event, len(parts))
 	for i, part := range parts {
 		e, err := decoder.Decode(event.Message{
-			Subject: part.Subject, Data: part.Data, Stream: m.Stream, Sequence: m.Sequence, Room: part.Room(),
+			Subject: part.Subject, Data: part.Data, Stream: m.Stream, Sequence: m.Sequence, Room: &part.Room,
 		})
 		if err != nil {
 			return nil, err
