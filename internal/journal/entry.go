@@ -80,8 +80,8 @@ type Entry struct {
 // Counts is how many events the entry tells of.
 func (e Entry) Counts() int { return max(1, e.Count) }
 
-// Holds tells whether an event of a category may be among those that the entry tells of.
-func (e Entry) Holds(category string) bool {
+// holds tells whether an event of a category may be among those that the entry tells of.
+func (e Entry) holds(category string) bool {
 	return e.Category == category || e.Below && isBelow(category, e.Category)
 }
 

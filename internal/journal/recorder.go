@@ -20,8 +20,8 @@ import (
 // size, who may publish in one first-level category alone, from taking the worker's.
 const (
 	SinglesPerCategory = 100 // and result
-	SinglesPerFirst    = 500 // first-level category and result
-	SinglesPerWorker   = 5000
+	singlesPerFirst    = 500 // first-level category and result
+	singlesPerWorker   = 5000
 )
 
 // maxKinds is of how many categories, results and levels a second has entries that count. The others of that second are counted for
@@ -140,7 +140,7 @@ func newSecond() *second {
 func (s *second) take(category string, result Result, n int) int {
 	own := kind{category: category, result: result}
 	first := kind{category: event.FirstLevel(category), result: result, below: true}
-	free := min(n, SinglesPerCategory-s.singles[own], SinglesPerFirst-s.singles[first], SinglesPerWorker-s.taken)
+	free := min(n, SinglesPerCategory-s.singles[own], singlesPerFirst-s.singles[first], singlesPerWorker-s.taken)
 	if free <= 0 {
 		return 0 // kinds without entries take no memory
 	}
