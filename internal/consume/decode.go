@@ -32,8 +32,8 @@ func (c candidate) request() throttle.Request {
 }
 
 // read finds the event of a message, the denial that its category is known to get, or what is wrong with the message. Where the subject names the
-// category, a full level is found without decoding. Two kinds of events are not dropped here: those that may have been admitted
-// before, and those that resolve another one, which no limit concerns.
+// category, a full level is found without decoding. An event that may have been admitted before is not dropped here. Nor is one that
+// resolves another event: no limit concerns it.
 func (w *Worker) read(ctx context.Context, m *message, again bool) (e event.Event, denial *throttle.Denial, fault *event.Fault) {
 	category, bare, err := w.o.Decoder.CategoryOf(m.entry.Subject)
 	decodeFirst := bare || event.MayResolve(m.Data()) || w.mayWait(category)

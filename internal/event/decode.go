@@ -63,8 +63,8 @@ func (d Decoder) categoryOf(subject string) (category string, bare bool, fault *
 // counts as absent; of duplicate members the last counts. The ID is that of Message.Room, else of the
 // header Nats-Msg-Id, of the CloudEvent, of the body, else where the message is stored. No header
 // Notifier-* is read: producers can write them.
-// An ID or key that is longer than MaxIDBytes, holds a control character or invalid UTF-8, or begins or
-// ends with a blank, which a header would lose, is replaced by "sha256:" and the first 40 hexadecimal digits of its SHA-256.
+// "sha256:" and the first 40 hexadecimal digits of its SHA-256 replace an ID or key that is longer than MaxIDBytes, holds a
+// control character or invalid UTF-8, or begins or ends with a blank. A header would lose the blank.
 //
 // The error is always a *Fault, the first that applies of: too_large, bad_category by the subject,
 // bad_utf8, bad_json and bad_cloudevent, bad_category by the body, bad_field, empty. The Event then

@@ -91,7 +91,7 @@ func (e Event) ShownID() string {
 func (e Event) Resolves() bool { return e.Status == StatusResolved && e.Key != "" }
 
 // Pair names what a firing and a resolved event are about together; empty for any other event. A key means something within
-// its category alone, so that who may publish there cannot resolve what others watch.
+// its category alone: a producer of one category cannot resolve what others watch.
 func (e Event) Pair() string {
 	if e.Status == "" || e.Key == "" {
 		return ""

@@ -119,8 +119,8 @@ func (r *reader) status() Status {
 	return oneOf(r, "status", "firing or resolved", StatusFiring, StatusResolved)
 }
 
-// checkResolved refuses a resolved event without a key: it could not find what it resolves, and a message that calls it resolved could be
-// the first that anybody hears of it.
+// checkResolved refuses a resolved event without a key. Nothing tells what such an event resolves, so its message could be the first that
+// anybody hears of the matter.
 func (r *reader) checkResolved(status Status, key string) {
 	if r.fault == nil && status == StatusResolved && key == "" {
 		r.fault = NewFault(ReasonBadField, "status resolved needs a key, which says what is resolved", nil)

@@ -12,7 +12,7 @@ import (
 
 // History is the events to replay, and what of the input could not be used.
 type History struct {
-	// Invalid counts the lines or messages that cannot be used, or some of whose alerts cannot, which are not replayed.
+	// Invalid counts the lines or messages that are not replayed, or not with all of their alerts.
 	Invalid int
 	// Read counts the lines or messages, those included that cannot be used. One may hold several events.
 	Read int

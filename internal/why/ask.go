@@ -250,8 +250,8 @@ func (a *asking) takeCounted(entry journal.Entry) {
 	}
 }
 
-// asSingle is what an entry that counts events says of its first or its last one, if that is asked for. Of the others nothing is known
-// singly, and of one in a category below that of the entry the category is not known.
+// asSingle returns what an entry that counts events says of the first or the last of them, if the question asks for that event. Of the
+// others nothing is known singly. An entry with categories below its own does not tell the category of an event.
 func (a *asking) asSingle(entry journal.Entry) (single journal.Entry, isAsked bool) {
 	if entry.Below {
 		return journal.Entry{}, false
