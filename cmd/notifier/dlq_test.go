@@ -14,7 +14,6 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/consume"
 	"github.com/seed-4578ace9/notifier/internal/deadletters"
-	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
@@ -44,7 +43,7 @@ func putLetter(t *testing.T, js jetstream.JetStream, reason, id, body, why strin
 	t.Helper()
 	letter := &nats.Msg{Subject: "notify-dlq." + reason + ".payments", Data: []byte(body), Header: nats.Header{
 		"Notifier-Reason": {reason}, "Notifier-Error": {why}, "Notifier-Subject": {"notify.payments"},
-		"Notifier-Sequence": {"1"}, "Notifier-Deliveries": {"2"}, event.HeaderID: {id},
+		"Notifier-Sequence": {"1"}, "Notifier-Deliveries": {"2"}, room.HeaderID: {id},
 		"Notifier-Origin": {room.Origin{Stream: "NOTIFICATIONS", Sequence: 1, Stored: time.Now()}.String()},
 	}}
 	for i := 0; i < len(headers); i += 2 {

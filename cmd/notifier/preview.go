@@ -35,7 +35,7 @@ func (p *publisher) showMessages(out io.Writer, template *sink.Template, mention
 		messages = nil
 		for _, part := range parts {
 			messages = append(messages, event.Message{
-				Subject: part.Subject, Data: part.Data, Stream: whole.Stream, Sequence: whole.Sequence, Room: part.Room(),
+				Subject: part.Subject, Data: part.Data, Stream: whole.Stream, Sequence: whole.Sequence, Room: &part.Room,
 			})
 		}
 	}

@@ -29,15 +29,13 @@ func (n Names) Backlog(ctx context.Context, js jetstream.JetStream) (b Backlog, 
 	if b.Room, err = streamInfo(ctx, js, n.RoomStream, n.room().Waiting(room.Channel)); err != nil {
 		return b, err
 	}
-	b.InRoom, b.Queues = make(map[string]int64), make(map[string]int64)
-	held := int64(0)
+	b.InRoom, b.Queues = map[string]int64{string(room.Channel): 0}, make(map[string]int64)
 	for subject, messages := range b.Room.State.Subjects {
 		if token, ok := n.room().ChannelOf(subject); ok {
-			b.Queues[token] += int64(messages) //nolint:gosec // a count of messages on a disk
-			held += int64(messages)            //nolint:gosec // likewise
+			b.Queues[token] += int64(messages)                //nolint:gosec // a count of messages on a disk
+			b.InRoom[string(room.Channel)] += int64(messages) //nolint:gosec // likewise
 		}
 	}
-	b.InRoom[string(room.Channel)] = held
 	if b.Waiting, b.Unacked, err = pending(ctx, js, n.Stream, n.Consumer); err != nil {
 		return b, err
 	}

@@ -54,14 +54,11 @@ func Connect(o ConnectOptions) (*Connection, error) {
 		nats.PingInterval(5 * time.Second), // a server that hangs is noticed within 15 s
 		nats.MaxPingsOutstanding(2),
 		nats.ConnectHandler(func(nc *nats.Conn) {
-			c.connected()
+			c.connected(time.Time{})
 			o.Logger.Info("nats is connected", "server", nc.ConnectedUrlRedacted())
 		}),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
-			c.mu.Lock()
-			c.reconnect = time.Now()
-			c.mu.Unlock()
-			c.connected()
+			c.connected(time.Now())
 			o.Logger.Info("nats is connected again", "server", nc.ConnectedUrlRedacted())
 		}),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
@@ -109,11 +106,11 @@ func (c *Connection) lastReconnect() time.Time {
 	return c.reconnect
 }
 
-// connected forgets why the server could not be reached.
-func (c *Connection) connected() {
+// connected forgets why the server could not be reached. It notes when a lost connection was there again; zero: it was never lost.
+func (c *Connection) connected(again time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.failure, c.reported = nil, nil
+	c.failure, c.reported, c.reconnect = nil, nil, again
 }
 
 // reconnectFailed logs why the server cannot be reached: each reason once per outage. That no server is left to try is no reason.

@@ -32,8 +32,8 @@ func (c candidate) request() throttle.Request {
 }
 
 // read finds the event of a message, the denial that its category is known to get, or what is wrong with the message. Where the subject names the
-// category, a full level is found without decoding. Two kinds of events are not dropped here: those that may have been admitted
-// before, and those that resolve another one, which no limit concerns.
+// category, a full level is found without decoding. An event that may have been admitted before is not dropped here. Nor is one that
+// resolves another event: no limit concerns it.
 func (w *Worker) read(ctx context.Context, m *message, again bool) (e event.Event, denial *throttle.Denial, fault *event.Fault) {
 	category, bare, err := w.o.Decoder.CategoryOf(m.entry.Subject)
 	decodeFirst := bare || event.MayResolve(m.Data()) || w.mayWait(category)
@@ -64,6 +64,15 @@ func (w *Worker) read(ctx context.Context, m *message, again bool) (e event.Even
 	return e, nil, nil
 }
 
+// shownID is the ID of a message's event. An event that was dropped undecoded is decoded here.
+func (w *Worker) shownID(m *message) string {
+	if m.shownID == "" {
+		e, _ := m.decode(w.o.Decoder) // it has its ID whatever is wrong with it
+		m.shownID, m.cost = e.ShownID(), e.Cost
+	}
+	return m.shownID
+}
+
 // clockSkew is how far what is known of the server's clock may be wrong without harm.
 const clockSkew = 5 * time.Second
 
@@ -82,8 +91,7 @@ func (m *message) deliveredBefore(forgotten time.Time) bool {
 	return m.delivered > 1 || m.source.inRoom || m.stored.Before(forgotten)
 }
 
-func (w *Worker) tooOld(m *message) bool { return w.tooOldAt(time.Now(), m) }
-
-func (w *Worker) tooOldAt(now time.Time, m *message) bool {
+// tooOld tells whether an event is not to be delivered any more, at a time of this host's clock.
+func (w *Worker) tooOld(now time.Time, m *message) bool {
 	return w.o.MaxAge > 0 && w.clock.at(now).Sub(m.entry.Since) > w.o.MaxAge
 }

@@ -77,7 +77,7 @@ func (w *Worker) awaitTurn(ctx, work context.Context, d *delivery) bool {
 			w.postpone(work, d, wait)
 			return false
 		}
-		if w.tooOld(d.message) {
+		if w.tooOld(time.Now(), d.message) {
 			w.endUndelivered(work, d)
 			w.settle(settlement{message: d.message, outcome: Expired})
 			return false
@@ -130,7 +130,7 @@ func isOfAll(failure *sink.Error) bool {
 // attemptsPerDelivery is about how many attempts a worker makes. The back-off of the next worker goes on from there.
 const attemptsPerDelivery = 3
 
-// pause is how long to wait before another attempt: a first time, doubled for each attempt after that one, up to the longest back-off.
+// retryDelay is how long to wait before another attempt: a first time, doubled for each attempt after that one, up to the longest back-off.
 // It is spread by a quarter to either side, so that what failed together does not come back together.
 func retryDelay(first time.Duration, attemptsSince int) time.Duration {
 	growing := backoff.ExponentialBackOff{InitialInterval: first, RandomizationFactor: 0.25, Multiplier: 2, MaxInterval: longestBackoff}

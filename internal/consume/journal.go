@@ -43,11 +43,7 @@ func (w *Worker) recordOutcomes(batch []settlement, of outcomes) {
 
 // recordSent records a delivery.
 func (w *Worker) recordSent(d *delivery, receipt string, decided time.Time) {
-	level := ""
-	if d.denial != nil {
-		level = d.denial.Level
-	}
-	w.journal.Record(d.category, journal.Sent, level, 1, func(_ int, inFull bool) journal.Entry {
+	w.journal.Record(d.category, journal.Sent, levelOf(d.denial), 1, func(_ int, inFull bool) journal.Entry {
 		if !inFull {
 			return w.briefEntry(d.message)
 		}
@@ -72,24 +68,16 @@ func (w *Worker) recordMove(m *move) {
 		w.journal.Record(m.category, journal.Split, "", 1, func(int, bool) journal.Entry { return w.journalEntry(m.message, nil, time.Now()) })
 		return
 	}
-	level := ""
-	if m.denial != nil {
-		level = m.denial.Level
-	}
-	w.journal.Record(m.category, journal.Waiting, level, 1, func(int, bool) journal.Entry {
+	w.journal.Record(m.category, journal.Waiting, levelOf(m.denial), 1, func(int, bool) journal.Entry {
 		entry := w.journalEntry(m.message, m.denial, time.Now())
 		entry.Reason, entry.Next, entry.Channel = string(m.reason), m.due, m.channel
 		return entry
 	})
 }
 
-// briefEntry names an event. An event that was dropped undecoded is decoded here.
+// briefEntry names an event.
 func (w *Worker) briefEntry(m *message) journal.Entry {
-	if m.shownID == "" {
-		e, _ := m.decode(w.o.Decoder) // it has its ID whatever is wrong with it
-		m.shownID, m.cost = e.ShownID(), e.Cost
-	}
-	return journal.Entry{ID: m.shownID, Stream: m.entry.Origin.Stream, Sequence: m.entry.Origin.Sequence, Stored: m.entry.Origin.Stored}
+	return journal.Entry{ID: w.shownID(m), Stream: m.entry.Origin.Stream, Sequence: m.entry.Origin.Sequence, Stored: m.entry.Origin.Stored}
 }
 
 // journalEntry is what is told of an event in any case.

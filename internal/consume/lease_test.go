@@ -58,7 +58,7 @@ func (f *fixture) fetch(w *Worker) (jetstream.Msg, error) {
 func (f *fixture) prepared(change func(*Options)) *Worker {
 	f.Helper()
 	w := f.prepare(f.newWorker(change))
-	w.settler = newSettler(w.conn, f.metrics, nil, nil, func([]*message) {}, func(...settlement) {}, w.ackWait, nil)
+	w.settler = newSettler(w.conn, f.metrics, func([]settlement, []outcomes) {}, w.ackWait, nil)
 	f.Cleanup(func() { w.settler.close(context.Background()) })
 	return w
 }

@@ -67,11 +67,7 @@ func (l *letters) pushes(ctx context.Context, subject string) int {
 func (l *letters) ask(ctx context.Context, subject string) stock {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	var info *jetstream.StreamInfo
-	stream, err := l.js.Stream(ctx, l.names.DeadLetterStream)
-	if err == nil {
-		info, err = stream.Info(ctx, jetstream.WithSubjectFilter(subject))
-	}
+	info, err := streamInfo(ctx, l.js, l.names.DeadLetterStream, subject)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err != nil {

@@ -101,7 +101,7 @@ func (w *Worker) newSplit(m *message, parts []event.Part, bad *event.Fault) *mov
 	for i, part := range parts {
 		entry := m.entry
 		entry.Reason, entry.Subject = room.Part, part.Subject
-		entry.ID, entry.Derived, entry.Part, entry.Trace = part.ID, part.Derived, part.Name, m.traceparent()
+		entry.ID, entry.Derived, entry.Part, entry.Trace = part.Room.ID, part.Room.Derived, part.Room.Part, m.traceparent()
 		category, _, _ := w.o.Decoder.CategoryOf(part.Subject)
 		first := event.FirstLevel(category)
 		toStore := entry.Message(w.names.room().Queue(room.Part, first), producer, part.Data)

@@ -149,19 +149,17 @@ func (m *mover) settle(batch []*move) {
 		if !tooMuch(err) {
 			w.health.room.note(err)
 		}
-		if err == nil {
-			stored = append(stored, move)
-		}
 		switch {
-		case err == nil && move.bad != nil:
-			w.moved(move, known)
-			m.ended.Go(func() {
-				defer move.done()
-				w.deadLetter(m.ctx, move.message, move.bad, func() {})
-			})
-			continue
 		case err == nil:
+			stored = append(stored, move)
 			w.moved(move, known)
+			if move.bad != nil {
+				m.ended.Go(func() {
+					defer move.done()
+					w.deadLetter(m.ctx, move.message, move.bad, func() {})
+				})
+				continue
+			}
 			settled = append(settled, settlement{message: move.message, goesOn: true})
 		case tooMuch(err): // the room takes less than it did a moment ago
 			w.leave(move.stays...)

@@ -18,9 +18,8 @@ func (w *Worker) logOutcomes(settled ...settlement) {
 		if s.outcome == "" {
 			continue
 		}
-		e, _ := s.decode(w.o.Decoder) // it has its ID whatever is wrong with it
-		attributes := []any{"id", e.ShownID(), "category", s.category, "outcome", string(s.outcome)}
-		if level := s.level(); level != "" {
+		attributes := []any{"id", w.shownID(s.message), "category", s.category, "outcome", string(s.outcome)}
+		if level := levelOf(s.denial); level != "" {
 			attributes = append(attributes, "limit_level", level) // "level" is the line's own
 		}
 		w.logger.Debug("event has ended", s.traced(attributes...)...)

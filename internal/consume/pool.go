@@ -43,7 +43,7 @@ func (w *Worker) work(task func()) {
 	}
 }
 
-// hands runs a task, and then others as they come. A goroutine that has posted before has the stack for another post.
+// runTasks runs a task, and then others as they come. A goroutine that has posted before has the stack for another post.
 func (w *Worker) runTasks(task func()) {
 	for open := true; open; task, open = <-w.tasks {
 		task()

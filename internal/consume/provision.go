@@ -122,12 +122,10 @@ func (n Names) consumerConfig(ackWait time.Duration, streamSubjects []string) je
 
 // topology is the streams and consumers as they were found or made.
 type topology struct {
-	stream    jetstream.Stream
-	consumer  jetstream.Consumer
-	ackWait   time.Duration
-	streamAge time.Duration // how long the stream keeps messages; 0 for ever
-	created   time.Time     // when the consumer was, by the server's clock
-	room      *roomTopology
+	stream   jetstream.Stream
+	consumer jetstream.Consumer
+	created  time.Time // when the consumer was, by the server's clock
+	room     *roomTopology
 }
 
 // apiTimeout bounds one request to the JetStream API. A denied request takes that long.
@@ -176,17 +174,13 @@ func (n Names) provisionEvents(ctx context.Context, js jetstream.JetStream, ackW
 	if created {
 		logger.Info("consumer is created", "stream", n.Stream, "consumer", n.Consumer)
 	}
-	found := consumer.CachedInfo().Config
-	if err := fit(found); err != nil {
+	if err := fit(consumer.CachedInfo().Config); err != nil {
 		return topology{}, err
 	}
 	if err := n.trusted(stream.CachedInfo().Config); err != nil {
 		return topology{}, err
 	}
-	return topology{
-		stream: stream, consumer: consumer, created: consumer.CachedInfo().Created, ackWait: leaseOf(found),
-		streamAge: stream.CachedInfo().Config.MaxAge,
-	}, nil
+	return topology{stream: stream, consumer: consumer, created: consumer.CachedInfo().Created}, nil
 }
 
 // trusted tells why the producers' stream must not be worked on.

@@ -67,8 +67,9 @@ func TestProvision(t *testing.T) {
 			return
 		}
 		testkit.NoError(t, err)
-		if found.ackWait != test.ackWait || found.streamAge != test.maxAge {
-			t.Errorf("ack wait and age: got %v and %v, want %v and %v", found.ackWait, found.streamAge, test.ackWait, test.maxAge)
+		ackWait, maxAge := leaseOf(found.consumer.CachedInfo().Config), found.stream.CachedInfo().Config.MaxAge
+		if ackWait != test.ackWait || maxAge != test.maxAge {
+			t.Errorf("ack wait and age: got %v and %v, want %v and %v", ackWait, maxAge, test.ackWait, test.maxAge)
 		}
 		f.log.WantCount(t, len(test.remarks), "consumer differs from the settings")
 		for _, remark := range test.remarks {

@@ -39,12 +39,12 @@ type settlement struct {
 	decided time.Time        // by this host's clock
 }
 
-// level is the rule that denied the event, if one did.
-func (s settlement) level() string {
-	if s.denial == nil {
+// levelOf is the rule of a denial; "" if there is none.
+func levelOf(denial *throttle.Denial) string {
+	if denial == nil {
 		return ""
 	}
-	return s.denial.Level
+	return denial.Level
 }
 
 // dropped is the settlement of a message whose event was denied.
@@ -71,10 +71,7 @@ func (w *Worker) done(c candidate) settlement {
 type settler struct {
 	conn    *nats.Conn
 	metrics Metrics
-	drops   func([]summary.Drop)         // nil: nobody wants to know
-	record  func([]settlement, outcomes) // told of the outcomes of a batch that are alike; nil: likewise
-	ended   func([]*message)             // told which messages' events go on in no other one
-	log     func(...settlement)          // told what is counted
+	counted func([]settlement, []outcomes) // told what was counted
 	queue   chan []settlement
 	done    chan struct{}
 	cut     <-chan struct{} // closed when nothing is waited for any more
@@ -100,11 +97,10 @@ const settleQueue = 64
 const confirmTimeout = 2 * time.Second
 
 func newSettler(
-	conn *nats.Conn, metrics Metrics, drops func([]summary.Drop), record func([]settlement, outcomes), ended func([]*message),
-	log func(...settlement), ackWait time.Duration, cut <-chan struct{},
+	conn *nats.Conn, metrics Metrics, counted func([]settlement, []outcomes), ackWait time.Duration, cut <-chan struct{},
 ) *settler {
 	s := &settler{
-		conn: conn, metrics: metrics, drops: drops, record: record, ended: ended, log: log,
+		conn: conn, metrics: metrics, counted: counted,
 		queue: make(chan []settlement, settleQueue), done: make(chan struct{}), cut: cut, patient: 4 * ackWait,
 		late: newCache[stored, struct{}](mostLate),
 	}
@@ -191,21 +187,18 @@ func (s *settler) count(batch []settlement) {
 			s.metrics.Dropped(g.category, g.level, len(g.members), g.trace)
 		}
 	}
-	s.log(batch...)
-	if s.drops != nil {
-		s.tellOfDrops(batch, groups)
+	s.counted(batch, groups)
+}
+
+// counted tells the log, the digests, the room and the journal what was counted of a batch.
+func (w *Worker) counted(batch []settlement, groups []outcomes) {
+	w.logOutcomes(batch...)
+	if w.o.Drops != nil {
+		w.tellOfDrops(batch, groups)
 	}
-	var ended []*message
-	for _, settled := range batch {
-		if !settled.goesOn {
-			ended = append(ended, settled.message)
-		}
-	}
-	s.ended(ended)
-	if s.record != nil {
-		for _, g := range groups {
-			s.record(batch, g)
-		}
+	w.leaveRoom(batch)
+	for _, g := range groups {
+		w.recordOutcomes(batch, g)
 	}
 }
 
@@ -230,7 +223,7 @@ func alike(batch []settlement) (groups []outcomes) {
 		if settled.outcome == "" {
 			continue
 		}
-		k := kind{settled.category, settled.outcome, settled.level()}
+		k := kind{settled.category, settled.outcome, levelOf(settled.denial)}
 		number, known := numbers[k]
 		if !known {
 			number = len(groups)
@@ -246,7 +239,7 @@ func alike(batch []settlement) (groups []outcomes) {
 }
 
 // tellOfDrops tells of the drops of a batch, with one title of each kind: the first that an event shows.
-func (s *settler) tellOfDrops(batch []settlement, groups []outcomes) {
+func (w *Worker) tellOfDrops(batch []settlement, groups []outcomes) {
 	var drops []summary.Drop
 	for _, g := range groups {
 		if g.outcome != Dropped {
@@ -261,7 +254,7 @@ func (s *settler) tellOfDrops(batch []settlement, groups []outcomes) {
 		drops = append(drops, drop)
 	}
 	if len(drops) > 0 {
-		s.drops(drops)
+		w.o.Drops(drops)
 	}
 }
 

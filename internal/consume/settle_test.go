@@ -101,7 +101,7 @@ func TestAcknowledgementsLostWithTheConnection(t *testing.T) {
 	dialer.mu.Lock()
 	dialer.armed = true
 	dialer.mu.Unlock()
-	s := newSettler(conn, f.metrics, nil, nil, func([]*message) {}, func(...settlement) {}, patience, nil)
+	s := newSettler(conn, f.metrics, func([]settlement, []outcomes) {}, patience, nil)
 	s.settle(batch...)
 	s.close(t.Context())
 	if conn.Stats().Reconnects == 0 {
@@ -120,7 +120,7 @@ func TestSettlerEndsWithTheConnection(t *testing.T) {
 	m := f.taken(w, patience)
 	w.conn.Close()
 	cut := make(chan struct{})
-	s := newSettler(w.conn, f.metrics, nil, nil, func([]*message) {}, func(...settlement) {}, patience, cut)
+	s := newSettler(w.conn, f.metrics, func([]settlement, []outcomes) {}, patience, cut)
 	close(cut)
 	for range 2 * settleQueue {
 		s.settle(settlement{message: m, outcome: Sent})
@@ -150,7 +150,7 @@ func TestCountedOnceThoughLate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			metrics := &fakeMetrics{}
-			s := &settler{ended: func([]*message) {}, log: func(...settlement) {}, conn: &nats.Conn{}, metrics: metrics, late: newCache[stored, struct{}](mostLate)}
+			s := &settler{counted: func([]settlement, []outcomes) {}, conn: &nats.Conn{}, metrics: metrics, late: newCache[stored, struct{}](mostLate)}
 			s.count([]settlement{{message: test.first, outcome: Sent}})
 			s.count([]settlement{{message: test.second, outcome: Sent}})
 			testkit.Equal(t, metrics.ended(), test.want, "outcomes")
@@ -173,7 +173,7 @@ func TestDropsHaveOneTitleOfEachKind(t *testing.T) {
 		return settlement{message: &message{Msg: body{data: data}, category: category}, outcome: Dropped, denial: &throttle.Denial{Level: level}}
 	}
 	var got []summary.Drop
-	s := &settler{drops: func(drops []summary.Drop) { got = drops }}
+	w := &Worker{o: Options{Drops: func(drops []summary.Drop) { got = drops }}}
 	batch := []settlement{
 		dropped("payments", "category", `{"text":""}`),
 		dropped("payments", "global", "plain text\nof two lines"),
@@ -182,7 +182,7 @@ func TestDropsHaveOneTitleOfEachKind(t *testing.T) {
 		dropped("payments", "category", `{"title":"card stolen"}`),
 		dropped("logins", "category", "a login"),
 	}
-	s.tellOfDrops(batch, alike(batch))
+	w.tellOfDrops(batch, alike(batch))
 	want := []summary.Drop{
 		{Category: "payments", Level: "category", Title: "card declined", N: 3},
 		{Category: "payments", Level: "global", Title: "plain text", N: 1},

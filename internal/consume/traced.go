@@ -21,13 +21,8 @@ func (w *Worker) trace(m *message, begun time.Time, admitted bool) {
 	if m.untraced = !w.o.Tracer.Wants(begun, admitted || goesOn); m.untraced {
 		return
 	}
-	id := m.shownID
-	if id == "" {
-		e, _ := m.decode(w.o.Decoder) // it has its ID whatever is wrong with it
-		id = e.ShownID()
-	}
 	m.span = w.o.Tracer.Process(tracing.Message{
-		Subject: m.entry.Subject, Stream: m.entry.Origin.Stream, Sequence: m.entry.Origin.Sequence, ID: id, Category: m.category,
+		Subject: m.entry.Subject, Stream: m.entry.Origin.Stream, Sequence: m.entry.Origin.Sequence, ID: w.shownID(m), Category: m.category,
 		Size: len(m.Data()), Delivered: m.delivered, WaitedFor: string(m.entry.Reason), Producer: m.producerSpan(), Parent: m.entry.Trace,
 	}, begun)
 }
@@ -38,11 +33,7 @@ func (w *Worker) traceDecision(c *candidate, asked, answered time.Time, d *throt
 		return
 	}
 	w.trace(c.message, c.received, d.Grant != nil)
-	level := ""
-	if denial != nil {
-		level = denial.Level
-	}
-	c.span.Decided(asked, answered, d.Verdict.String(), level, batch)
+	c.span.Decided(asked, answered, d.Verdict.String(), levelOf(denial), batch)
 }
 
 // producerSpan is the span in which the event was published.

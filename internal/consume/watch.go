@@ -90,11 +90,11 @@ func (w *Worker) lookAtRoom(ctx context.Context) {
 	w.metrics.RoomPending(string(room.Channel), held)
 }
 
-// leaveRoom ends the stays of events without waiting. A stay that is not ended here ends by itself.
-func (w *Worker) leaveRoom(ended []*message) {
+// leaveRoom ends the stays of events that go on in no other message, without waiting. A stay that is not ended here ends by itself.
+func (w *Worker) leaveRoom(settled []settlement) {
 	var stays []throttle.Stay
-	for _, m := range ended {
-		if stay, waited := w.stayOfStored(m); waited {
+	for _, s := range settled {
+		if stay, waited := w.stayOfStored(s.message); waited && !s.goesOn {
 			stays = append(stays, stay)
 		}
 	}

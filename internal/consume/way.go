@@ -54,7 +54,7 @@ func (w *Worker) decode(ctx, work context.Context, batch []*message) (candidates
 		if m.delivered > 1 {
 			w.metrics.Redelivered(1)
 		}
-		expired := w.tooOldAt(now, m)
+		expired := w.tooOld(now, m)
 		if expired && !again {
 			m.category, _, _ = w.o.Decoder.CategoryOf(m.entry.Subject)
 			settled = append(settled, settlement{message: m, outcome: Expired})

@@ -106,8 +106,8 @@ func (w *Worker) Prepare(ctx context.Context) (ackWait, streamAge time.Duration,
 		return 0, 0, err
 	}
 	found := w.topology.Load()
-	w.ackWait = found.ackWait
-	return found.ackWait, found.streamAge, nil
+	w.ackWait = leaseOf(found.consumer.CachedInfo().Config)
+	return w.ackWait, found.stream.CachedInfo().Config.MaxAge, nil
 }
 
 // Now is the time by the NATS server's clock, as far as this worker knows it.
@@ -216,7 +216,7 @@ func (w *Worker) Run(ctx context.Context, limiter Throttle, pacer Pacer, out Sin
 	defer stopLeaving()
 	var ending sync.WaitGroup
 	ending.Go(func() { w.endStays(leaving) })
-	w.settler = newSettler(w.conn, w.metrics, w.o.Drops, w.recordOutcomes, w.leaveRoom, w.logOutcomes, w.ackWait, work.Done())
+	w.settler = newSettler(w.conn, w.metrics, w.counted, w.ackWait, work.Done())
 	w.leases = newLeaseRenewer(w)
 	w.mover = newMover(work, w)
 	keeping, stopKeeping := context.WithCancel(work)

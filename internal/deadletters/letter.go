@@ -1,6 +1,7 @@
 package deadletters
 
 import (
+	"cmp"
 	"errors"
 	"strconv"
 	"strings"
@@ -65,7 +66,7 @@ func (s *Store) letterOf(m *jetstream.RawStreamMsg) Letter {
 	if l.Category == "" && l.first != event.NoLevel {
 		l.Category = l.first
 	}
-	l.Title = title(e)
+	l.Title = cmp.Or(excerpt(e.Title), excerpt(e.Text))
 	if err != nil {
 		l.Title = excerpt(string(m.Data))
 		if fault, isFault := errors.AsType[*event.Fault](err); isFault && l.Error == "" {
@@ -86,26 +87,12 @@ func (s *Store) decode(m *jetstream.RawStreamMsg, l Letter) (event.Event, error)
 // maxTitle is how many characters of a title are kept.
 const maxTitle = 200
 
-func title(e event.Event) string {
-	if title := excerpt(e.Title); title != "" {
-		return title
-	}
-	return excerpt(e.Text)
-}
-
 // excerpt is the first line that shows anything.
 func excerpt(text string) string {
 	for line := range strings.Lines(text) {
-		if line = plain.Line(line); line != "" {
-			return cut(line)
+		if short := plain.Short(line, maxTitle); short != "" {
+			return short
 		}
 	}
 	return ""
-}
-
-func cut(line string) string {
-	if runes := []rune(line[:min(len(line), 4*(maxTitle+1))]); len(runes) > maxTitle {
-		return strings.ToValidUTF8(string(runes[:maxTitle-1]), "") + "…"
-	}
-	return line
 }

@@ -108,7 +108,7 @@ func (f *fixture) letter(reason, body string, headers ...string) uint64 {
 // rejected stores a letter of Slack's rejection.
 func (f *fixture) rejected(id string) uint64 {
 	f.Helper()
-	return f.letter("slack_rejected", `{"title": "card declined"}`, event.HeaderID, id)
+	return f.letter("slack_rejected", `{"title": "card declined"}`, room.HeaderID, id)
 }
 
 // waiting lists the messages of a stream.
@@ -131,7 +131,7 @@ func (f *fixture) take() []string {
 	batch := testkit.Must(f.worker.FetchNoWait(1000))(f)
 	var ids []string
 	for m := range batch.Messages() {
-		ids = append(ids, m.Headers().Get(event.HeaderID))
+		ids = append(ids, m.Headers().Get(room.HeaderID))
 		testkit.NoError(f, m.DoubleAck(f.Context()))
 	}
 	return ids
@@ -184,7 +184,7 @@ func (f *fixture) requireEvents(taken []string, want ...string) {
 	f.Helper()
 	ids := slices.Clone(taken)
 	for _, m := range f.waiting(options.Room) {
-		ids = append(ids, m.Header.Get(event.HeaderID))
+		ids = append(ids, m.Header.Get(room.HeaderID))
 	}
 	testkit.EqualSlices(f, ids, want, "IDs of the events")
 }

@@ -47,8 +47,8 @@ func (f Filter) named(letters []Letter) (numbers map[uint64]bool, missing []stri
 	}
 	numbers = make(map[uint64]bool)
 	for _, id := range f.IDs {
-		number, isNumber := parseNumber(id)
-		isNumber = isNumber && byNumber[number]
+		number, err := strconv.ParseUint(id, 10, 64)
+		isNumber := err == nil && byNumber[number]
 		if isNumber && len(byID[id]) > 0 && !slices.Equal(byID[id], []uint64{number}) {
 			return nil, nil, fmt.Errorf("%s is the number of one dead letter and the event's ID of another one, %d: name them by the other of the two",
 				id, byID[id][0])
@@ -64,10 +64,4 @@ func (f Filter) named(letters []Letter) (numbers map[uint64]bool, missing []stri
 		}
 	}
 	return numbers, missing, nil
-}
-
-// parseNumber reads a letter's number.
-func parseNumber(id string) (number uint64, isNumber bool) {
-	number, err := strconv.ParseUint(id, 10, 64)
-	return number, err == nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -51,13 +50,9 @@ func Open(ctx context.Context, conn *nats.Conn, o Options) (*Store, error) {
 
 // List reads all letters that are there now, the oldest first.
 func (s *Store) List(ctx context.Context, progress func(done, total int64)) ([]Letter, error) {
-	letters, err := streamscan.Read(ctx, s.js, s.o.Stream, func(m *jetstream.RawStreamMsg) (Letter, bool) {
+	return streamscan.Read(ctx, s.js, s.o.Stream, func(m *jetstream.RawStreamMsg) (Letter, bool) {
 		return s.letterOf(m), strings.HasPrefix(m.Subject, s.o.Subject+".")
 	}, progress)
-	if err != nil {
-		return nil, err
-	}
-	return slices.Collect(letters), nil
 }
 
 // Read returns what a letter holds.
@@ -74,16 +69,13 @@ func (s *Store) message(ctx context.Context, number uint64) (*jetstream.RawStrea
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	m, err := s.letters.GetMsg(ctx, number)
-	if err == nil {
-		if !strings.HasPrefix(m.Subject, s.o.Subject+".") {
-			return nil, ErrNotFound
-		}
-		return m, nil
-	}
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound), err == nil && !strings.HasPrefix(m.Subject, s.o.Subject+"."):
 		return nil, ErrNotFound
+	case err != nil:
+		return nil, fmt.Errorf("getting message %d of stream %q: %w", number, s.o.Stream, err)
 	}
-	return nil, fmt.Errorf("getting message %d of stream %q: %w", number, s.o.Stream, err)
+	return m, nil
 }
 
 // Drop removes a letter for good. That it is not there any more is as good.

@@ -23,14 +23,9 @@ const (
 // the group's message do not belong to it.
 type Part struct {
 	Subject string
-	ID      string // of the group
-	Derived bool   // the group's ID is derived
-	Name    string // what tells the part from the others of its group; the same at each redelivery of the group
-	Data    []byte // a JSON object in the notifier's own form
+	Room    RoomIdentity // to be noted where the part is stored: the group's ID, and a name that is the same at each redelivery of the group
+	Data    []byte       // a JSON object in the notifier's own form
 }
-
-// Room is the part's identity, to be noted where the part is stored.
-func (p Part) Room() *RoomIdentity { return &RoomIdentity{ID: p.ID, Derived: p.Derived, Part: p.Name} }
 
 // Parts splits a body that holds a group of several alerts into one message for each, in their
 // order. Each decodes, with its Room, to the event that a group of that alert alone would give, except for
@@ -63,7 +58,7 @@ func (d Decoder) Parts(m Message) (parts []Part, bad *Fault) {
 		}
 		name := a.name(i, taken)
 		taken[name] = true
-		part := Part{Subject: m.Subject, ID: e.ID, Derived: e.Derived, Name: name, Data: a.data}
+		part := Part{Subject: m.Subject, Room: RoomIdentity{ID: e.ID, Derived: e.Derived, Part: name}, Data: a.data}
 		if e.Category == "" && a.Category != "" {
 			part.Subject = d.Prefix + "." + a.Category
 		}

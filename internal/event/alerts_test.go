@@ -243,7 +243,7 @@ func TestParts(t *testing.T) {
 		{"Alertmanager's", message(alertmanager), "NOTIFICATIONS:7", true, fingerprints, nil},
 		{"blanks and mark before", message(" \ufeff" + alertmanager), "NOTIFICATIONS:7", true, fingerprints, nil},
 		{"header", withHeader(message(alertmanager), "Nats-Msg-Id", "h"), "h", false, fingerprints, nil},
-		{"the notifier's headers are a producer's", withHeader(message(alertmanager), "Nats-Msg-Id", "h", event.HeaderID, "n"), "h", false, fingerprints, nil},
+		{"the notifier's headers are a producer's", withHeader(message(alertmanager), "Nats-Msg-Id", "h", "Notifier-Id", "n"), "h", false, fingerprints, nil},
 		{"in the room", inRoom(withHeader(message(alertmanager), "Nats-Msg-Id", "h"), event.RoomIdentity{ID: "S:1", Derived: true}), "S:1", true, fingerprints, nil},
 		{"CloudEvent", message(inEnvelope), "/s/1", false, fingerprints, nil},
 		{"id of the body", message(`{"id":"i",` + pair(`"fingerprint":"a"`, `"fingerprint":"b"`)[1:]), "i", false, []string{"a", "b"}, nil},
@@ -261,9 +261,9 @@ func TestParts(t *testing.T) {
 		var names, subjects []string
 		parts, bad := decoder().Parts(test.m)
 		for _, part := range parts {
-			names, subjects = append(names, part.Name), append(subjects, part.Subject)
-			if part.ID != test.id || part.Derived != test.derived {
-				t.Errorf("%s: got ID %q, derived %t, want %q, %t", test.name, part.ID, part.Derived, test.id, test.derived)
+			names, subjects = append(names, part.Room.Part), append(subjects, part.Subject)
+			if part.Room.ID != test.id || part.Room.Derived != test.derived {
+				t.Errorf("%s: got ID %q, derived %t, want %q, %t", test.name, part.Room.ID, part.Room.Derived, test.id, test.derived)
 			}
 		}
 		if !slices.Equal(names, test.names) || !slices.Equal(subjects, test.subjects) || bad != nil {
@@ -305,7 +305,7 @@ func TestPartsOfAGroupWithBadAlerts(t *testing.T) {
 		parts, bad := decoder().Parts(test.m)
 		var names []string
 		for _, part := range parts {
-			names = append(names, part.Name)
+			names = append(names, part.Room.Part)
 		}
 		if !slices.Equal(names, test.parts) || bad == nil {
 			t.Errorf("%s: got parts %q, fault %v, want %q and a fault", test.name, names, bad, test.parts)
@@ -336,12 +336,12 @@ func checkParts(t testing.TB, m event.Message) {
 	first, firstErr := d.Decode(m)
 	identities := map[string]bool{}
 	for i, part := range parts {
-		got, err := d.Decode(event.Message{Subject: part.Subject, Header: map[string][]string{"Nats-Msg-Id": {"room"}}, Data: part.Data, Room: part.Room()})
+		got, err := d.Decode(event.Message{Subject: part.Subject, Header: map[string][]string{"Nats-Msg-Id": {"room"}}, Data: part.Data, Room: &part.Room})
 		if err != nil {
 			t.Errorf("part %+v: got %v, want no error", part, err)
 		}
 		identities[got.Identity()] = true
-		if got.ID != part.ID || got.Derived != part.Derived || got.Part != part.Name || got.Part == "" || !bytes.HasPrefix(part.Data, []byte("{")) {
+		if got.ID != part.Room.ID || got.Derived != part.Room.Derived || got.Part != part.Room.Part || got.Part == "" || !bytes.HasPrefix(part.Data, []byte("{")) {
 			t.Errorf("event: got %+v, want the identity of %+v", got, part)
 		}
 		if nested, bad := d.Parts(event.Message{Subject: part.Subject, Data: part.Data}); nested != nil || bad != nil {

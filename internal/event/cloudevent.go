@@ -11,9 +11,10 @@ import (
 	"unicode/utf8"
 )
 
-// envelope holds the attributes of a CloudEvent that an Event takes over. All are empty where
-// the message is no CloudEvent.
+// envelope holds the attributes of a CloudEvent that an Event takes over, and what stands in it. The attributes are empty where the message
+// is no CloudEvent.
 type envelope struct {
+	content
 	id          string // "<source>/<id>"
 	source      string
 	time        time.Time
@@ -134,33 +135,33 @@ func (a attributes) violations() []string {
 }
 
 // structured reads a CloudEvent in structured mode. Beside a fault, the envelope has its id, as far as that is known.
-func structured(o object) (envelope, content, *Fault) {
+func structured(o object) (envelope, *Fault) {
 	a, notText := memberAttributes(o)
 	env, invalid := a.open()
-	if fault := cmp.Or(notText, invalid); fault != nil {
-		return env, content{}, fault
+	fault := cmp.Or(notText, invalid)
+	if fault != nil {
+		return env, fault
 	}
 	data, encoded := o.get("data"), o.get("data_base64")
 	switch {
 	case data != nil && encoded != nil:
-		return env, content{}, badCloudEvent("data and data_base64 exclude each other", nil)
+		return env, badCloudEvent("data and data_base64 exclude each other", nil)
 	case data != nil:
-		return env, jsonContent(data), nil
+		env.content = jsonContent(data)
 	case encoded != nil:
 		if encoded[0] != '"' {
-			return env, content{}, badCloudEvent("data_base64 must be a string, not "+show(encoded), nil)
+			return env, badCloudEvent("data_base64 must be a string, not "+show(encoded), nil)
 		}
 		decoded, err := base64.StdEncoding.DecodeString(unquote(encoded))
 		if err != nil {
-			return env, content{}, badCloudEvent(fmt.Sprintf("data_base64 is not base64: %v", err), err)
+			return env, badCloudEvent(fmt.Sprintf("data_base64 is not base64: %v", err), err)
 		}
 		if fault := checkUTF8(decoded); fault != nil {
-			return env, content{}, fault
+			return env, fault
 		}
-		c, fault := typedContent(decoded, env.contentType)
-		return env, c, fault
+		env.content, fault = typedContent(decoded, env.contentType)
 	}
-	return env, content{}, nil
+	return env, fault
 }
 
 func badCloudEvent(detail string, err error) *Fault {

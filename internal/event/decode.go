@@ -63,8 +63,8 @@ func (d Decoder) categoryOf(subject string) (category string, bare bool, fault *
 // counts as absent; of duplicate members the last counts. The ID is that of Message.Room, else of the
 // header Nats-Msg-Id, of the CloudEvent, of the body, else where the message is stored. No header
 // Notifier-* is read: producers can write them.
-// An ID or key that is longer than MaxIDBytes, holds a control character or invalid UTF-8, or begins or
-// ends with a blank, which a header would lose, is replaced by "sha256:" and the first 40 hexadecimal digits of its SHA-256.
+// "sha256:" and the first 40 hexadecimal digits of its SHA-256 replace an ID or key that is longer than MaxIDBytes, holds a
+// control character or invalid UTF-8, or begins or ends with a blank. A header would lose the blank.
 //
 // The error is always a *Fault, the first that applies of: too_large, bad_category by the subject,
 // bad_utf8, bad_json and bad_cloudevent, bad_category by the body, bad_field, empty. The Event then
@@ -127,13 +127,13 @@ func (d Decoder) open(m Message) (Event, content, *Fault) {
 		return e, content{}, fault
 	}
 
-	env, c, fault := unwrap(headerValue(m.Header, "Content-Type"), binary, m.Data)
+	env, fault := unwrap(headerValue(m.Header, "Content-Type"), binary, m.Data)
 	e.identify(env.id)
 	if fault != nil {
 		return e, content{}, fault
 	}
-	e.Source, e.Time, e.Text = env.source, env.time, c.text
-	return e, c, nil
+	e.Source, e.Time, e.Text = env.source, env.time, env.text
+	return e, env.content, nil
 }
 
 func tooLarge(size, allowed int) *Fault {
@@ -159,29 +159,28 @@ type content struct {
 
 // unwrap takes the body out of the CloudEvent around it, if there is one. Beside a fault, the envelope has its id, as far as
 // that is known.
-func unwrap(contentType string, binary attributes, body []byte) (envelope, content, *Fault) {
+func unwrap(contentType string, binary attributes, body []byte) (envelope, *Fault) {
 	const cloudEvent = "application/cloudevents"
 	media := mediaType(contentType)
 	format, isStructured := strings.CutPrefix(media, cloudEvent)
 	switch {
 	case !isStructured && binary != nil:
 		env, fault := binary.open()
-		if fault != nil {
-			return env, content{}, fault
+		if fault == nil {
+			env.content, fault = typedContent(body, cmp.Or(env.contentType, contentType))
 		}
-		c, fault := typedContent(body, cmp.Or(env.contentType, contentType))
-		return env, c, fault
+		return env, fault
 	case !isStructured:
 	case strings.HasPrefix(format, "-batch"):
-		return envelope{}, content{}, badCloudEvent("batches are not supported; publish each event by itself", nil)
+		return envelope{}, badCloudEvent("batches are not supported; publish each event by itself", nil)
 	case format != "" && format != "+json":
-		return envelope{}, content{}, badCloudEvent("content type must be "+cloudEvent+"+json, not "+excerpt(media), nil)
+		return envelope{}, badCloudEvent("content type must be "+cloudEvent+"+json, not "+excerpt(media), nil)
 	case !looksLikeObject(body):
-		return envelope{}, content{}, badCloudEvent("the body must be a JSON object in structured mode", nil)
+		return envelope{}, badCloudEvent("the body must be a JSON object in structured mode", nil)
 	}
 	c, fault := typedContent(body, "")
 	if fault != nil || !isStructured && c.members.get("specversion") == nil {
-		return envelope{}, c, fault
+		return envelope{content: c}, fault
 	}
 	return structured(c.members)
 }

@@ -35,10 +35,6 @@ const MaxCost = 100
 // MaxIDBytes is the longest ID taken as it is; a longer one is replaced by a hash.
 const MaxIDBytes = 64
 
-// HeaderID is the header in which workers keep an event's ID with what they store: dead letters and
-// the messages of the room. Decoding does not read it: a producer could write it.
-const HeaderID = "Notifier-Id"
-
 // Event is one decoded event. All strings are valid UTF-8. Title, Text, Source and the fields
 // may hold control characters, whose removal belongs to whoever renders them.
 type Event struct {
@@ -95,7 +91,7 @@ func (e Event) ShownID() string {
 func (e Event) Resolves() bool { return e.Status == StatusResolved && e.Key != "" }
 
 // Pair names what a firing and a resolved event are about together; empty for any other event. A key means something within
-// its category alone, so that who may publish there cannot resolve what others watch.
+// its category alone: a producer of one category cannot resolve what others watch.
 func (e Event) Pair() string {
 	if e.Status == "" || e.Key == "" {
 		return ""

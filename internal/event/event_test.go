@@ -80,8 +80,8 @@ func TestDecodeID(t *testing.T) {
 		{"an empty body id is absent", message(`{"text":"x","id":""}`), "NOTIFICATIONS:7", true},
 		{"envelope over body", message(inEnvelope), "/s/1", false},
 		{"header over envelope", withHeader(message(inEnvelope), "Nats-Msg-Id", "h"), "h", false},
-		{"the notifier's headers are a producer's", withHeader(message(body), event.HeaderID, "n", "Notifier-Derived", "true"), "in-body", false},
-		{"the notifier's headers alone", withHeader(message("x"), event.HeaderID, "n", "notifier-id", "n"), "NOTIFICATIONS:7", true},
+		{"the notifier's headers are a producer's", withHeader(message(body), "Notifier-Id", "n", "Notifier-Derived", "true"), "in-body", false},
+		{"the notifier's headers alone", withHeader(message("x"), "Notifier-Id", "n", "notifier-id", "n"), "NOTIFICATIONS:7", true},
 		{"the room over all", inRoom(withHeader(message(inEnvelope), "Nats-Msg-Id", "h"), event.RoomIdentity{ID: "r"}), "r", false},
 		{"a derived ID in the room", inRoom(withHeader(message(body), "Nats-Msg-Id", "h"), event.RoomIdentity{ID: "S:9", Derived: true}), "S:9", true},
 		{"no ID in the room", inRoom(message(body), event.RoomIdentity{Derived: true}), "in-body", false},
@@ -112,7 +112,7 @@ func inRoom(m event.Message, identity event.RoomIdentity) event.Message {
 
 func TestDecodePart(t *testing.T) {
 	t.Parallel()
-	headers := []string{"Notifier-Part", "p", event.HeaderID, "i"}
+	headers := []string{"Notifier-Part", "p", "Notifier-Id", "i"}
 	for _, test := range []struct {
 		name string
 		m    event.Message

@@ -56,7 +56,7 @@ func (r *reader) get(name string) []byte {
 
 // refuse records that a member is not as expected.
 func (r *reader) refuse(name, expected, found string, err error) {
-	r.fault = badField(name, expected, found, err)
+	r.fault = NewFault(ReasonBadField, fmt.Sprintf("%s must be %s, not %s", shortened(name, maxExcerptBytes), expected, found), err)
 }
 
 // text returns the string that a member holds, "" if the member is absent.
@@ -119,8 +119,8 @@ func (r *reader) status() Status {
 	return oneOf(r, "status", "firing or resolved", StatusFiring, StatusResolved)
 }
 
-// checkResolved refuses a resolved event without a key: it could not find what it resolves, and a message that calls it resolved could be
-// the first that anybody hears of it.
+// checkResolved refuses a resolved event without a key. Nothing tells what such an event resolves, so its message could be the first that
+// anybody hears of the matter.
 func (r *reader) checkResolved(status Status, key string) {
 	if r.fault == nil && status == StatusResolved && key == "" {
 		r.fault = NewFault(ReasonBadField, "status resolved needs a key, which says what is resolved", nil)
@@ -192,10 +192,6 @@ func parseCategory(path string) (string, *Fault) {
 		return "", NewFault(ReasonBadCategory, err.Error(), err)
 	}
 	return category, nil
-}
-
-func badField(name, expected, found string, err error) *Fault {
-	return NewFault(ReasonBadField, fmt.Sprintf("%s must be %s, not %s", shortened(name, maxExcerptBytes), expected, found), err)
 }
 
 // parseTime reads an RFC 3339 time, whose letters may be in either case. In UTC its year must have four digits too.

@@ -50,8 +50,8 @@ func FuzzMessage(f *testing.F) {
 			decoded, err := h.decoder.Decode(stored)
 			parts, _ := h.decoder.Parts(stored)
 			switch told := idOf("payments.eu", m, ack); {
-			case len(parts) > 0 && parts[0].ID != told:
-				t.Errorf("ID in the answer: got %q, want that of the worker, %q", told, parts[0].ID)
+			case len(parts) > 0 && parts[0].Room.ID != told:
+				t.Errorf("ID in the answer: got %q, want that of the worker, %q", told, parts[0].Room.ID)
 			case len(parts) == 0 && (err != nil || decoded.Category != "payments.eu" || decoded.ID != told):
 				t.Errorf("ID in the answer: got %q, want that of the worker, %q of %q with %v", told, decoded.ID, decoded.Category, err)
 			}

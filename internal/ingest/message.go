@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -130,10 +131,7 @@ func (m maker) message(data []byte, in form, key string) (*nats.Msg, *problem) {
 			return nil, refused(fault)
 		}
 	}
-	id := key
-	if id == "" {
-		id = alerts
-	}
+	id := cmp.Or(key, alerts)
 	if id == "" && !decoded.Derived {
 		id = decoded.ID
 	}

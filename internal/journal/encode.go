@@ -17,16 +17,14 @@ import (
 // headerInstance names the worker whose entries a message holds.
 const headerInstance = "Notifier-Instance"
 
-// message makes a message of a batch.
-func (b batch) message(subject, instance string) *nats.Msg {
+// message makes a message of a pile. The stream knows it again by its name.
+func (p pile) message(subject, instance, name string) *nats.Msg {
 	message := nats.NewMsg(subject)
 	message.Header.Set(headerInstance, instance)
-	message.Header.Set(nats.MsgIdHdr, b.name)
-	message.Data = b.data
+	message.Header.Set(nats.MsgIdHdr, name)
+	message.Data = s2.Encode(nil, p.lines)
 	return message
 }
-
-func compressed(lines []byte) []byte { return s2.Encode(nil, lines) }
 
 // decode reads the body of a message: the lines that are wanted, or all if wanted is nil.
 func decode(header nats.Header, data []byte, wanted func(line []byte) bool) ([]Entry, error) {

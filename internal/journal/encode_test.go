@@ -37,7 +37,7 @@ func TestLinesHoldEntries(t *testing.T) {
 		var want Entry // as encoding/json reads and writes it
 		testkit.NoError(t, json.Unmarshal(testkit.Must(json.Marshal(e))(t), &want))
 		want.Instance = "worker-1"
-		message := batch{data: compressed(appendLine(appendLine(nil, &e), &e))}.message("notify-journal.x", "worker-1")
+		message := pile{lines: appendLine(appendLine(nil, &e), &e)}.message("notify-journal.x", "worker-1", "")
 		testkit.EqualDeeply(t, testkit.Must(decode(message.Header, message.Data, nil))(t), []Entry{want, want}, "entries")
 	}
 }

@@ -3,9 +3,6 @@ package journal
 import (
 	"strings"
 	"time"
-	"unicode/utf8"
-
-	"github.com/seed-4578ace9/notifier/internal/plain"
 )
 
 // Result is what became of an event: its outcome, or a step on its way there.
@@ -41,8 +38,8 @@ func (r Result) Ends() bool {
 	return false
 }
 
-// MaxTitle is how many characters of a title an entry has.
-const MaxTitle = 80
+// maxTitle is how many characters of a title an entry has.
+const maxTitle = 80
 
 // Entry tells what became of one event, or of Count events of which it names the first and the last.
 type Entry struct {
@@ -50,7 +47,7 @@ type Entry struct {
 	Stream   string `json:"in,omitempty"`  // in which the producer's message was stored
 	Sequence uint64 `json:"seq,omitempty"` // of that message
 	Category string `json:"category,omitempty"`
-	Title    string `json:"title,omitempty"` // at most MaxTitle characters, one line
+	Title    string `json:"title,omitempty"` // at most maxTitle characters, one line
 
 	Result Result `json:"result"`
 	Reason string `json:"reason,omitempty"` // Waiting: what for (room.Reason); Dead: why (event.Reason); Failed: class of the error
@@ -83,21 +80,12 @@ type Entry struct {
 // Counts is how many events the entry tells of.
 func (e Entry) Counts() int { return max(1, e.Count) }
 
-// Holds tells whether an event of a category may be among those that the entry tells of.
-func (e Entry) Holds(category string) bool {
+// holds tells whether an event of a category may be among those that the entry tells of.
+func (e Entry) holds(category string) bool {
 	return e.Category == category || e.Below && isBelow(category, e.Category)
 }
 
 // isBelow tells whether a category is the given path or lies below it. Every category lies below the empty path.
 func isBelow(category, path string) bool {
 	return path == "" || category == path || strings.HasPrefix(category, path+".")
-}
-
-// shortTitle is a title as entries have it.
-func shortTitle(title string) string {
-	title = plain.Line(title)
-	if len(title) <= MaxTitle || utf8.RuneCountInString(title) <= MaxTitle {
-		return title
-	}
-	return string([]rune(title)[:MaxTitle-1]) + "…"
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -191,10 +190,10 @@ func TestJunkTakesNoNeighboursEntries(t *testing.T) {
 		entries := k.storage.all()
 		events, singles := total(entries, func(e Entry) bool { return isBelow(e.Category, "junk") })
 		testkit.Equal(t, events, 2*junk, "events of junk")
-		testkit.Equal(t, singles, SinglesPerFirst, "single entries of junk")
+		testkit.Equal(t, singles, singlesPerFirst, "single entries of junk")
 		_, singles = total(entries, dropsOf("security"))
 		testkit.Equal(t, singles, 1, "single entries of security")
-		testkit.AtMost(t, len(entries), SinglesPerFirst+maxKinds+1+1, "entries")
+		testkit.AtMost(t, len(entries), singlesPerFirst+maxKinds+1+1, "entries")
 
 		for i := range junk {
 			k.drop(fmt.Sprintf("first%d", i), "category", 0, 1)
@@ -212,7 +211,7 @@ func TestJunkTakesNoNeighboursEntries(t *testing.T) {
 		after := k.storage.all()[before:]
 		events, singles = total(after, func(Entry) bool { return true })
 		testkit.Equal(t, events, 3*junk, "events of many first levels")
-		testkit.Equal(t, singles, SinglesPerWorker, "single entries of many first levels")
+		testkit.Equal(t, singles, singlesPerWorker, "single entries of many first levels")
 		events, _ = total(after, func(e Entry) bool { return e.Category == "" && e.Below })
 		if events == 0 {
 			t.Error("events beyond the bounds: got none, want some in one entry")
@@ -241,7 +240,7 @@ func TestOldestIsLostFirst(t *testing.T) {
 		k := start(t)
 		k.storage.fail(errors.New("nats: no response"))
 		time.Sleep(publishEvery / 2)
-		const perSecond, seconds = SinglesPerFirst, maxUnpublished/SinglesPerFirst + 10
+		const perSecond, seconds = singlesPerFirst, maxUnpublished/singlesPerFirst + 10
 		for second := range seconds {
 			for i := range perSecond / SinglesPerCategory {
 				k.drop(fmt.Sprintf("payments.c%d", i), "category", second*perSecond+i*SinglesPerCategory, SinglesPerCategory)
@@ -294,19 +293,6 @@ func startServer(t *testing.T, log *testkit.Log) (js jetstream.JetStream, reader
 		Provision: func(ctx context.Context) error { return names.Provision(ctx, js) },
 	})
 	return js, Reader{JetStream: js, Names: names}, recorder
-}
-
-func TestShortTitle(t *testing.T) {
-	t.Parallel()
-	for title, want := range map[string]string{
-		"":                        "",
-		"card declined":           "card declined",
-		" card\r\n\tdeclined\x1b": "card declined",
-		strings.Repeat("ü", 80):   strings.Repeat("ü", 80),
-		strings.Repeat("ü", 81):   strings.Repeat("ü", 79) + "…",
-	} {
-		testkit.Equal(t, shortTitle(title), want, "short form of %q", title)
-	}
 }
 
 func TestMatches(t *testing.T) {

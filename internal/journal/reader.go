@@ -32,7 +32,7 @@ func (q *Query) Matches(e *Entry) bool {
 	switch {
 	case q.Result == "" && e.Result == Told, q.Result != "" && e.Result != q.Result:
 		return false
-	case q.Category != "" && !isBelow(e.Category, q.Category) && !e.Holds(q.Category):
+	case q.Category != "" && !isBelow(e.Category, q.Category) && !e.holds(q.Category):
 		return false
 	case q.ID != "" && !e.mayBe(q.ID):
 		return false

@@ -13,14 +13,15 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/plain"
 )
 
 // How many entries of one second stand singly; others are counted. The bound for a first level keeps producers of a neighbour's
 // size, who may publish in one first-level category alone, from taking the worker's.
 const (
 	SinglesPerCategory = 100 // and result
-	SinglesPerFirst    = 500 // first-level category and result
-	SinglesPerWorker   = 5000
+	singlesPerFirst    = 500 // first-level category and result
+	singlesPerWorker   = 5000
 )
 
 // maxKinds is of how many categories, results and levels a second has entries that count. The others of that second are counted for
@@ -127,7 +128,7 @@ type kind struct {
 
 // entry completes an entry of the kind.
 func (k kind) entry(e Entry) Entry {
-	e.Category, e.Result, e.Level, e.Title = k.category, k.result, k.level, shortTitle(e.Title)
+	e.Category, e.Result, e.Level, e.Title = k.category, k.result, k.level, plain.Short(e.Title, maxTitle)
 	return e
 }
 
@@ -139,7 +140,7 @@ func newSecond() *second {
 func (s *second) take(category string, result Result, n int) int {
 	own := kind{category: category, result: result}
 	first := kind{category: event.FirstLevel(category), result: result, below: true}
-	free := min(n, SinglesPerCategory-s.singles[own], SinglesPerFirst-s.singles[first], SinglesPerWorker-s.taken)
+	free := min(n, SinglesPerCategory-s.singles[own], singlesPerFirst-s.singles[first], singlesPerWorker-s.taken)
 	if free <= 0 {
 		return 0 // kinds without entries take no memory
 	}
@@ -198,11 +199,9 @@ func (s *second) mayCount(k kind) bool {
 	return s.counted[k] != nil || len(s.counted) < most
 }
 
-// batch is the entries of a message as it is stored.
+// batch is a pile as it is stored.
 type batch struct {
-	first   string // level of their categories
-	name    string // under which the stream knows the message again
-	data    []byte
+	message *nats.Msg
 	entries int
 }
 
@@ -238,7 +237,7 @@ func (r *Recorder) publish(ctx context.Context) {
 	r.unpublished = append(r.unpublished, r.batches()...)
 	var err error
 	for len(r.unpublished) > 0 {
-		if err = r.publishBatch(ctx, r.unpublished[0]); err != nil {
+		if err = r.publishBatch(ctx, r.unpublished[0].message); err != nil {
 			break
 		}
 		r.unpublished = r.unpublished[1:]
@@ -265,14 +264,14 @@ func (r *Recorder) batches() []batch {
 	batches := make([]batch, len(piles))
 	for i, p := range piles {
 		r.number++
-		batches[i] = batch{first: p.first, name: r.o.Instance + "-" + strconv.Itoa(r.number), data: compressed(p.lines), entries: p.n}
+		name := r.o.Instance + "-" + strconv.Itoa(r.number)
+		batches[i] = batch{message: p.message(r.o.Names.SubjectOf(p.first), r.o.Instance, name), entries: p.n}
 	}
 	return batches
 }
 
 // publishBatch stores one batch. The stream knows a batch again that it stored before although its confirmation was lost.
-func (r *Recorder) publishBatch(ctx context.Context, b batch) error {
-	message := b.message(r.o.Names.SubjectOf(b.first), r.o.Instance)
+func (r *Recorder) publishBatch(ctx context.Context, message *nats.Msg) error {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	_, err := r.o.Publisher.PublishMsg(ctx, message)

@@ -11,6 +11,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/seed-4578ace9/notifier/internal/journal"
+	"github.com/seed-4578ace9/notifier/internal/plain"
 	"github.com/seed-4578ace9/notifier/internal/status"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 	"github.com/seed-4578ace9/notifier/internal/why"
@@ -133,7 +134,7 @@ func TestHostileTitles(t *testing.T) {
 	answer := why.Answer{Now: hostileTexts, Unknown: hostileTexts, Counted: hostileTexts}
 	for _, text := range hostileTexts {
 		answer.Events = append(answer.Events, why.Event{ID: text, Category: text, Title: text, Sentences: []string{text}})
-		source.answers[short(text, maxText)] = answer
+		source.answers[plain.Short(text, maxText)] = answer
 	}
 	s := serve(t, source, "127.0.0.1:0", "")
 	b := open(t, s, "/")

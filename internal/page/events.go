@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 )
@@ -58,8 +59,8 @@ func (p *page) fill(m *message, sent map[string]string, number int, filter strin
 	}
 	decisions, last := p.hub.since(number)
 	var rows strings.Builder
-	for i := range decisions {
-		rows.WriteString(decisions[len(decisions)-1-i].html)
+	for _, d := range slices.Backward(decisions) {
+		rows.WriteString(d.html)
 	}
 	m.Decisions = rows.String()
 	if !m.Whole {

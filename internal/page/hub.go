@@ -183,7 +183,7 @@ func (h *hub) add(entries []journal.Entry) {
 	h.number += max(0, len(entries)-maxDecisions)
 	for _, entry := range entries[max(0, len(entries)-maxDecisions):] {
 		h.number++
-		h.last = append(h.last, decision{h.number, renderDecision(entry, h.logger)})
+		h.last = append(h.last, decision{h.number, string(rendered("decision", entry, h.logger))})
 	}
 	h.last = append([]decision(nil), h.last[max(0, len(h.last)-maxDecisions):]...)
 }

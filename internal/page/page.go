@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/journal"
+	"github.com/seed-4578ace9/notifier/internal/plain"
 	"github.com/seed-4578ace9/notifier/internal/status"
 	"github.com/seed-4578ace9/notifier/internal/why"
 )
@@ -113,4 +114,6 @@ func (p *page) render(w http.ResponseWriter, code int, name string, data any) {
 }
 
 // textOf is a text of the address, cut to maxText characters.
-func textOf(r *http.Request, name string) string { return short(r.URL.Query().Get(name), maxText) }
+func textOf(r *http.Request, name string) string {
+	return plain.Short(r.URL.Query().Get(name), maxText)
+}

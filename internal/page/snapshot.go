@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/status"
 )
 
@@ -99,11 +98,6 @@ func degraded(workers []status.Worker) string {
 		}
 	}
 	return ""
-}
-
-// renderDecision makes a row of the last decisions.
-func renderDecision(entry journal.Entry, logger *slog.Logger) string {
-	return string(rendered("decision", entry, logger))
 }
 
 // rendered is a part of the page.

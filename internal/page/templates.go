@@ -22,9 +22,9 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"degraded": degraded,
 	"duration": func(d time.Duration) string { return d.Round(time.Microsecond).String() },
 	"iso":      func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
-	"line":     func(text string) string { return short(text, maxTitle) },
+	"line":     func(text string) string { return plain.Short(text, maxTitle) },
 	"notReady": notReady,
-	"percent":  func(l status.Limit) string { return fmt.Sprintf("%.0f", 100*use(l)) },
+	"percent":  func(l status.Limit) string { return fmt.Sprintf("%.0f", 100*l.Share()) },
 	"plural":   plural,
 	"place":    func(path string) string { return cmp.Or(path, "all events") },
 	"room":     room,
@@ -34,15 +34,6 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 
 // maxTitle is how many characters of a title are shown.
 const maxTitle = 160
-
-// short is a text of strangers on one line, at most so many characters long.
-func short(text string, most int) string {
-	characters := []rune(plain.Line(text))
-	if len(characters) <= most {
-		return string(characters)
-	}
-	return string(characters[:most-1]) + "…"
-}
 
 // clock is a time of the day, and of another day than today with its date.
 func clock(t time.Time) string {

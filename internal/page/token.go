@@ -20,14 +20,16 @@ func (p *page) admits(w http.ResponseWriter, r *http.Request) bool {
 		return true
 	}
 	query := r.URL.Query()
-	if given := query.Get("token"); equal(given, p.Token) {
+	given := query.Get("token")
+	query.Del("token")
+	// Relative, for a proxy that serves the page below a path of its own.
+	here := (&url.URL{Path: "." + r.URL.Path, RawQuery: query.Encode()}).String()
+	if equal(given, p.Token) {
 		http.SetCookie(w, &http.Cookie{ //nolint:gosec // not Secure where the page is served without TLS, as the token itself comes then
 			Name: cookieName, Value: p.cookie(), HttpOnly: true, SameSite: http.SameSiteStrictMode,
 			Secure: r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https",
 		})
-		query.Del("token")
-		// Relative, for a proxy that serves the page below a path of its own.
-		w.Header().Set("Location", (&url.URL{Path: "." + r.URL.Path, RawQuery: query.Encode()}).String())
+		w.Header().Set("Location", here)
 		w.WriteHeader(http.StatusSeeOther)
 		return false
 	}
@@ -38,8 +40,7 @@ func (p *page) admits(w http.ResponseWriter, r *http.Request) bool {
 		return true
 	}
 	w.Header().Set("WWW-Authenticate", "Bearer")
-	query.Del("token")
-	p.render(w, http.StatusUnauthorized, "unauthorized.html", (&url.URL{Path: "." + r.URL.Path, RawQuery: query.Encode()}).String())
+	p.render(w, http.StatusUnauthorized, "unauthorized.html", here)
 	return false
 }
 

@@ -2,6 +2,7 @@ package page
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -31,10 +32,7 @@ type branch struct {
 // grow makes a tree of the limits whose paths contain a text, the fullest first. What stands above such a path is shown too.
 func grow(all []status.Limit, changes []status.Change, filter string) tree {
 	filter = strings.ToLower(strings.TrimSpace(filter))
-	fullestFirst := slices.Clone(all)
-	slices.SortStableFunc(fullestFirst, func(a, b status.Limit) int {
-		return cmp.Or(cmp.Compare(use(b), use(a)), cmp.Compare(b.PerMinute, a.PerMinute), cmp.Compare(a.Path, b.Path))
-	})
+	fullestFirst := slices.SortedFunc(slices.Values(all), status.CompareLimits)
 	t := tree{Filter: filter}
 	branches := make(map[string]*branch)
 	for _, limit := range fullestFirst {
@@ -56,7 +54,7 @@ func grow(all []status.Limit, changes []status.Change, filter string) tree {
 	for _, limit := range fullestFirst {
 		if b := branches[limit.Path]; b != nil {
 			b.Limits = append(b.Limits, limit)
-			b.use = max(b.use, use(limit))
+			b.use = max(b.use, limit.Share())
 		}
 	}
 	t.Branches = join(branches)
@@ -74,13 +72,9 @@ func sprout(branches map[string]*branch, path string) {
 
 // join puts each branch that has something to show below the next one above it, and returns those that have none above.
 func join(branches map[string]*branch) []*branch {
-	paths := make([]string, 0, len(branches))
-	for path := range branches {
-		paths = append(paths, path)
-	}
-	slices.SortFunc(paths, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) }) // the lowest first
+	lowestFirst := slices.SortedFunc(maps.Keys(branches), func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) })
 	var top []*branch
-	for _, path := range paths {
+	for _, path := range lowestFirst {
 		b := branches[path]
 		slices.SortStableFunc(b.Below, func(x, y *branch) int { return cmp.Or(cmp.Compare(y.use, x.use), cmp.Compare(x.Path, y.Path)) })
 		above, found := parent(branches, path)
@@ -113,12 +107,4 @@ func parent(branches map[string]*branch, path string) (*branch, bool) {
 	}
 	above := path[:max(0, strings.LastIndexByte(path, '.'))]
 	return branches[above], true
-}
-
-// use is how full a limit is, from 0 to 1. A limit of no slots is full.
-func use(limit status.Limit) float64 {
-	if limit.Full() {
-		return 1
-	}
-	return float64(limit.Used) / float64(limit.Size)
 }

@@ -79,6 +79,4 @@ func TestTexts(t *testing.T) {
 	for n, want := range map[int64]string{0: "0 B", 1536: "1.5 KiB", 1 << 30: "1 GiB"} {
 		testkit.Equal(t, bytes1024(n), want, "size")
 	}
-	testkit.Equal(t, short(strings.Repeat("a", 10_000), 5), "aaaa…", "a long title")
-	testkit.Equal(t, short("a\n\u202eb", 5), "a b", "a title that turns the text around")
 }

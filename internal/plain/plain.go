@@ -37,6 +37,20 @@ func Line(s string) string {
 	return strings.Join(strings.Fields(Text(s)), " ")
 }
 
+// Short returns Line(s), cut to a number of characters with "…" as the last one if it has more.
+func Short(s string, most int) string {
+	line, count, end := Line(s), 0, 0
+	for at := range line {
+		switch count++; {
+		case count == most:
+			end = at
+		case count > most:
+			return line[:end] + "…"
+		}
+	}
+	return line
+}
+
 // isLine reports whether s is words of printable ASCII with a blank between, as most lines are.
 func isLine(s string) bool {
 	before := byte(' ')

@@ -1,6 +1,7 @@
 package plain_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/seed-4578ace9/notifier/internal/plain"
@@ -33,5 +34,20 @@ func TestLine(t *testing.T) {
 		"gpj.\u202eexe":                    "gpj.exe",
 	} {
 		testkit.Equal(t, plain.Line(text), want, "plain.Line(%q)", text)
+	}
+}
+
+func TestShort(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"":                        "",
+		"card declined":           "card declined",
+		" card\r\n\tdeclined\x1b": "card declined",
+		"a\n\u202eb":              "a b",
+		strings.Repeat("a", 1000): strings.Repeat("a", 79) + "…",
+		strings.Repeat("ü", 80):   strings.Repeat("ü", 80),
+		strings.Repeat("ü", 81):   strings.Repeat("ü", 79) + "…",
+	} {
+		testkit.Equal(t, plain.Short(text, 80), want, "plain.Short(%q, 80)", text)
 	}
 }

@@ -25,9 +25,6 @@ const (
 	Replay  Reason = "replay"  // a dead letter: a worker
 )
 
-// Reasons lists them all.
-var Reasons = []Reason{Slot, Pair, Redis, Channel, Part, Replay}
-
 // due stands in a subject where a schedule has its reason.
 const due = "due"
 

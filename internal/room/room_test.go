@@ -56,9 +56,10 @@ func TestAnyEntryRoundTrip(t *testing.T) {
 		}
 		return "x" + string(picked) + "x" // a header loses the blanks around its value
 	}
+	reasons := []room.Reason{room.Slot, room.Pair, room.Redis, room.Channel, room.Part, room.Replay}
 	for range 2000 {
 		e := room.Entry{
-			Reason: room.Reasons[random.IntN(len(room.Reasons))], Subject: text(), ID: text(), Derived: random.IntN(2) == 0,
+			Reason: reasons[random.IntN(len(reasons))], Subject: text(), ID: text(), Derived: random.IntN(2) == 0,
 			Origin: room.Origin{Stream: text(), Sequence: random.Uint64(), Stored: time.Unix(0, random.Int64()-random.Int64()).UTC()},
 			Behind: random.Uint64() >> random.IntN(65),
 		}

@@ -1,9 +1,9 @@
 package simulate
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 	"unique"
 
@@ -12,7 +12,7 @@ import (
 
 // History is the events to replay, and what of the input could not be used.
 type History struct {
-	// Invalid counts the lines or messages that cannot be used, or some of whose alerts cannot, which are not replayed.
+	// Invalid counts the lines or messages that are not replayed, or not with all of their alerts.
 	Invalid int
 	// Read counts the lines or messages, those included that cannot be used. One may hold several events.
 	Read int
@@ -71,7 +71,7 @@ func eventsOf(m event.Message, decoder event.Decoder, mayBeEmpty bool) ([]Event,
 	events := make([]Event, len(parts))
 	for i, part := range parts {
 		e, err := decoder.Decode(event.Message{
-			Subject: part.Subject, Data: part.Data, Stream: m.Stream, Sequence: m.Sequence, Room: part.Room(),
+			Subject: part.Subject, Data: part.Data, Stream: m.Stream, Sequence: m.Sequence, Room: &part.Room,
 		})
 		if err != nil {
 			return nil, err
@@ -89,9 +89,7 @@ func (h *History) add(number uint64, events []Event, err error) {
 	h.Read++
 	for _, e := range events {
 		fault := checkTime(e.At)
-		if err == nil {
-			err = fault
-		}
+		err = cmp.Or(err, fault)
 		if fault == nil {
 			e.At = e.At.UTC().Truncate(time.Microsecond)
 			e.Category = unique.Make(e.Category).Value() // millions of events have few categories
@@ -116,9 +114,4 @@ func checkTime(at time.Time) error {
 			at.Format(time.RFC3339), earliest.UTC().Year(), latest.UTC().Year())
 	}
 	return nil
-}
-
-// sort puts the events in the order of their times; those of one time stay in the order of the input.
-func (h *History) sort() {
-	slices.SortStableFunc(h.events, func(a, b Event) int { return a.At.Compare(b.At) })
 }

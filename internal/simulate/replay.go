@@ -3,6 +3,7 @@ package simulate
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -40,10 +41,10 @@ type Evaluator interface {
 	Evaluate(ctx context.Context, events []Event) ([]Verdict, error)
 }
 
-// Replay evaluates all events in the order of their times and reports what became of them. It may be called again, with
-// another evaluator.
+// Replay evaluates all events in the order of their times, those of one time in the order of the input, and reports what became of them. It
+// may be called again, with another evaluator.
 func (h *History) Replay(ctx context.Context, evaluator Evaluator, progress Progress) (Report, error) {
-	h.sort()
+	slices.SortStableFunc(h.events, func(a, b Event) int { return a.At.Compare(b.At) })
 	var total tally
 	tallies := make(map[string]*tally) // by category
 	told := 0

@@ -32,7 +32,7 @@ func ReadStream(
 		return nil, err
 	}
 	h := &History{}
-	for m := range messages {
+	for _, m := range messages {
 		h.add(m.sequence, m.events, m.err)
 	}
 	return h, nil

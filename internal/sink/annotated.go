@@ -64,8 +64,7 @@ func (a *Annotated) Send(ctx context.Context, d Delivery) (receipt string, err e
 
 // mention returns whom an event's message mentions, if anybody, and whether this is the first message of the event that may.
 func (a *Annotated) mention(ctx context.Context, e event.Event) (markup string, takes bool) {
-	markup, wanted := a.Mention(e)
-	if !wanted {
+	if markup = a.Mention(e); markup == "" {
 		return "", false
 	}
 	may, first := a.Pacer.Mention(ctx, e.Category, e.Identity(), cmp.Or(a.MentionFor, defaultMentionFor))

@@ -64,7 +64,12 @@ func (s scriptedSink) Send(_ context.Context, d Delivery) (string, error) {
 	return "receipt", s.err
 }
 
-func (scriptedSink) Mention(e event.Event) (string, bool) { return "<!here>", e.Category == "security" }
+func (scriptedSink) Mention(e event.Event) string {
+	if e.Category == "security" {
+		return "<!here>"
+	}
+	return ""
+}
 
 func annotated(t *testing.T, l *fakeLimits, err error) (a *Annotated, sent *Delivery) {
 	t.Helper()

@@ -45,7 +45,7 @@ func (c *Console) Destinations() []string { return []string{consoleDestination} 
 func (c *Console) SummaryDestination(string) string { return consoleDestination }
 
 // Mention finds nobody: a terminal calls no one.
-func (c *Console) Mention(event.Event) (markup string, ok bool) { return "", false }
+func (c *Console) Mention(event.Event) string { return "" }
 
 // Check finds nothing: only a write shows whether the writer works.
 func (c *Console) Check(context.Context) []Problem { return nil }

@@ -43,12 +43,8 @@ func newView(d Delivery, opened *receipt, now time.Time) view {
 
 // duration is the time between the firing event and this one; 0 if it is not known.
 func (v view) duration() time.Duration {
-	ended := v.Ended
-	if ended.IsZero() {
-		ended = v.Event.Time
-	}
-	if v.Resolved == nil || v.Resolved.Time.IsZero() || ended.IsZero() {
+	if v.Resolved == nil || v.Resolved.Time.IsZero() {
 		return 0
 	}
-	return max(0, ended.Sub(v.Resolved.Time))
+	return max(0, v.Ended.Sub(v.Resolved.Time))
 }

@@ -69,7 +69,7 @@ func interrupted(ctx context.Context, destination string) *Error {
 func (s *Slack) call(parent context.Context, r request) (reply, *Error) {
 	ctx, cancel := context.WithTimeout(parent, r.timeout)
 	defer cancel()
-	x := &exchange{transport: s.transport, userAgent: s.userAgent, tail: r.tail, limit: r.limit}
+	x := &exchange{sink: s, request: r}
 	err := r.do(ctx, &http.Client{Transport: x, CheckRedirect: stopAtRedirect})
 	if x.answer != nil || x.err != nil {
 		err = x.err // the one of slack-go holds the URL, and may mean no more than that it saw no answer
@@ -112,10 +112,8 @@ func stopAtRedirect(*http.Request, []*http.Request) error { return http.ErrUseLa
 // exchange is the transport of one request. It records what came of the request, and reads the answer itself: slack-go would
 // read all of it, and take one that was cut short for no answer.
 type exchange struct {
-	transport *http.Transport
-	userAgent string
-	tail      string // as in request
-	limit     int64  // as in request
+	sink    *Slack
+	request request
 
 	begun  atomic.Bool // some of the request's body was handed to a connection
 	answer *reply      // nil if none came
@@ -131,17 +129,17 @@ func (x *exchange) RoundTrip(post *http.Request) (*http.Response, error) {
 		// body is written, and thus before the connection is closed.
 		WroteHeaders: func() { x.begun.Store(true) },
 	}))
-	post.Header.Set("User-Agent", x.userAgent)
+	post.Header.Set("User-Agent", x.sink.userAgent)
 	if err := x.complete(post); err != nil {
 		x.err = err
 		return nil, err
 	}
-	response, err := x.transport.RoundTrip(post)
+	response, err := x.sink.transport.RoundTrip(post)
 	if err != nil {
 		x.err = err
 		return nil, err
 	}
-	body, err := io.ReadAll(io.LimitReader(response.Body, x.limit))
+	body, err := io.ReadAll(io.LimitReader(response.Body, x.request.limit))
 	_ = response.Body.Close() // nothing of it is needed any more
 	x.answer, x.err = &reply{status: response.StatusCode, header: response.Header, body: body}, err
 	response.Body = http.NoBody
@@ -150,14 +148,14 @@ func (x *exchange) RoundTrip(post *http.Request) (*http.Response, error) {
 
 // complete puts the tail behind the body of post. Where the body is a JSON object, the tail holds the brace that closes it.
 func (x *exchange) complete(post *http.Request) error {
-	if x.tail == "" {
+	if x.request.tail == "" {
 		return nil
 	}
 	made, err := io.ReadAll(post.Body)
 	if err != nil {
 		return err
 	}
-	whole := append(bytes.TrimSuffix(made, []byte("}")), x.tail...)
+	whole := append(bytes.TrimSuffix(made, []byte("}")), x.request.tail...)
 	post.ContentLength = int64(len(whole))
 	post.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(whole)), nil }
 	post.Body, err = post.GetBody()

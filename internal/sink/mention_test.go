@@ -70,15 +70,11 @@ func TestMention(t *testing.T) {
 		{"old", "", "@former"},
 		{"mixed", "<!everyone> <!subteam^S0000001>", "@former <!everyone> @oncall-security"},
 	} {
-		got, ok := s.Mention(event.Event{Category: test.category})
-		testkit.Equal(t, got, test.want, "%s", test.category)
-		testkit.Equal(t, ok, test.want != "", "%s: mentions somebody", test.category)
+		testkit.Equal(t, s.Mention(event.Event{Category: test.category}), test.want, "%s", test.category)
 		testkit.Equal(t, MentionPreview(o.Mentions, test.category), test.preview, "%s: preview", test.category)
 	}
 	for _, sink := range ways(t, server) {
-		if got, ok := sink.Mention(hello); got != "" || ok {
-			t.Errorf("no table: got %q, want no mention", got)
-		}
+		testkit.Equal(t, sink.Mention(hello), "", "mentions without a table")
 	}
 }
 
@@ -153,9 +149,7 @@ func TestHandleLookUpBlocksBriefly(t *testing.T) {
 	}
 	s := newTestSlack(t, o)
 	testkit.AtOnce(20, func(int) {
-		if got, ok := s.Mention(event.Event{Category: "security"}); got != "" || ok {
-			t.Errorf("got %q, %t, want no mention", got, ok)
-		}
+		testkit.Equal(t, s.Mention(event.Event{Category: "security"}), "", "mentions")
 	})
 	if asked.Load() > 1 || told.Load() != 1 {
 		t.Errorf("asked %d times, told %d times, want once", asked.Load(), told.Load())
@@ -172,8 +166,7 @@ func TestManyUserGroups(t *testing.T) {
 	o := byToken(slacktest.New(t, slacktest.WithUserGroups(groups...)))
 	o.Mentions = mentioned(t, "a", "team-2999")
 	s := newTestSlack(t, o)
-	got, _ := s.Mention(event.Event{Category: "a"})
-	testkit.Equal(t, got, "<!subteam^S0002999>", "mentions")
+	testkit.Equal(t, s.Mention(event.Event{Category: "a"}), "<!subteam^S0002999>", "mentions")
 	checkProblems(t, s)
 }
 
@@ -191,7 +184,7 @@ func TestOddUserGroups(t *testing.T) {
 		told := 0
 		o := alwaysAnswered(t, map[string]string{"usergroups.list": answer})
 		o.Mentions, o.MentionFailed = mentioned(t, "a", "oncall"), func(string, error) { told++ }
-		if got, _ := newTestSlack(t, o).Mention(event.Event{Category: "a"}); got != want || (told == 0) != (want != "") {
+		if got := newTestSlack(t, o).Mention(event.Event{Category: "a"}); got != want || (told == 0) != (want != "") {
 			t.Errorf("%s: got %q, told %d times, want %q", answer, got, told, want)
 		}
 	}

@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -21,10 +22,7 @@ func (s *Slack) opened(d Delivery) *receipt {
 func (s *Slack) resolve(ctx context.Context, v view, opened *receipt) *Error {
 	deadline := time.Now().Add(s.o.Timeout)
 	own := s.SummaryDestination(v.Event.Category)
-	first := place{opened.Destination, opened.Channel, opened.Timestamp}
-	if first.destination == "" {
-		first.destination = own
-	}
+	first := place{cmp.Or(opened.Destination, own), opened.Channel, opened.Timestamp}
 	rewritten := v
 	rewritten.Rewrite, rewritten.Mention = true, ""
 	// Half of the time is left for the reply, whatever becomes of the update.

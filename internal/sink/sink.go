@@ -89,8 +89,8 @@ type Sink interface {
 	Destinations() []string
 	// SummaryDestination names the channel that is told what was suppressed of a category.
 	SummaryDestination(category string) string
-	// Mention returns whom messages of e's category mention, in Slack's markup, and whether that is anybody.
-	Mention(e event.Event) (markup string, ok bool)
+	// Mention returns whom messages of e's category mention, in Slack's markup; "" for nobody.
+	Mention(e event.Event) string
 	// Check finds out, without posting anything, whether the sink could deliver. It returns one Problem for each fault, and
 	// for each thing that it could not find out.
 	Check(ctx context.Context) []Problem

@@ -154,10 +154,7 @@ func (s *Slack) SummaryDestination(category string) string {
 
 // Mention returns the mentions of e's category. It asks Slack for a handle that it does not know yet, and leaves out one
 // that cannot be found.
-func (s *Slack) Mention(e event.Event) (markup string, ok bool) {
-	markup = s.mentions.of(e.Category)
-	return markup, markup != ""
-}
+func (s *Slack) Mention(e event.Event) string { return s.mentions.of(e.Category) }
 
 // Prepare makes the message of d, except of a resolved event: that tells how long it took until it was sent.
 func (s *Slack) Prepare(d Delivery) Delivery {

@@ -227,13 +227,11 @@ func header(parts ...any) (block, error) {
 }
 
 func headerOf(parts ...any) block {
-	text := compose(headerLimit, parts...)
-	return block{Type: headerBlock, Text: &text}
+	return block{Type: headerBlock, Text: new(compose(headerLimit, parts...))}
 }
 
 func sectionOf(parts ...any) block {
-	text := compose(sectionLimit, parts...)
-	return block{Type: sectionBlock, Text: &text}
+	return block{Type: sectionBlock, Text: new(compose(sectionLimit, parts...))}
 }
 
 func contextOf(parts ...any) block {

@@ -31,11 +31,9 @@ type Counts struct {
 type Denial struct{ Category, Level string }
 
 // NewCounts starts with nothing counted.
-func NewCounts() *Counts { return newCounts(time.Now) }
-
-func newCounts(clock func() time.Time) *Counts {
+func NewCounts() *Counts {
 	return &Counts{
-		clock:   clock,
+		clock:   time.Now,
 		seconds: newRing[Rates](time.Second, 60),
 		minutes: newRing[Rates](time.Minute, 60),
 		denials: newRing[map[Denial]int64](5*time.Second, 12),

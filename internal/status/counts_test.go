@@ -12,7 +12,8 @@ import (
 func TestCounts(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 3, 1, 12, 0, 30, 0, time.UTC)
-	c := newCounts(func() time.Time { return now })
+	c := NewCounts()
+	c.clock = func() time.Time { return now }
 	c.Event("sent", 3)
 	c.Event("dropped", 2)
 	c.Event("duplicate", 1)
@@ -64,7 +65,8 @@ func TestCounts(t *testing.T) {
 func TestCountsAreBounded(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	c := newCounts(func() time.Time { return now })
+	c := NewCounts()
+	c.clock = func() time.Time { return now }
 	for i := range mostDenials + 10 {
 		c.Denied(fmt.Sprint("category", i), "category", 1)
 		c.Digest(fmt.Sprint("#channel", i))

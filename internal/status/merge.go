@@ -40,20 +40,12 @@ func (s *Status) merge(reports []Report) {
 	}
 	s.Revision, s.Changes = newest.Revision, newest.Changes
 	s.Mismatches = Mismatches(s.Workers)
-	s.Limits = sorted(limits, CompareLimits)
+	s.Limits = slices.AppendSeq([]Limit{}, maps.Values(limits)) // never null
+	slices.SortFunc(s.Limits, CompareLimits)
 	s.Suppressed = most(slices.Collect(maps.Values(suppressed)))
 	s.addEnds()
-	s.Channels = sorted(channels, func(a, b Channel) int { return strings.Compare(a.Name, b.Name) })
-	s.Minutes = sorted(minutes, func(a, b Minute) int { return a.At.Compare(b.At) })
-}
-
-func sorted[K comparable, V any](values map[K]V, compare func(a, b V) int) []V {
-	all := make([]V, 0, len(values))
-	for _, value := range values {
-		all = append(all, value)
-	}
-	slices.SortFunc(all, compare)
-	return all
+	s.Channels = slices.SortedFunc(maps.Values(channels), func(a, b Channel) int { return strings.Compare(a.Name, b.Name) })
+	s.Minutes = slices.SortedFunc(maps.Values(minutes), func(a, b Minute) int { return a.At.Compare(b.At) })
 }
 
 // with adds what another worker says of the limit. All of them count in the same log, and each denies for itself.
@@ -81,13 +73,13 @@ func (c Channel) with(other Channel) Channel {
 // CompareLimits orders limits: the fullest first, and among those the ones that deny most.
 func CompareLimits(a, b Limit) int {
 	return cmp.Or(
-		cmp.Compare(b.share(), a.share()), cmp.Compare(b.PerMinute, a.PerMinute),
+		cmp.Compare(b.Share(), a.Share()), cmp.Compare(b.PerMinute, a.PerMinute),
 		strings.Compare(a.Path, b.Path), strings.Compare(a.Limit, b.Limit),
 	)
 }
 
-// share is how full a limit is, at most 1. A limit of no slots is full.
-func (l Limit) share() float64 {
+// Share is how full a limit is, from 0 to 1. A limit of no slots is full.
+func (l Limit) Share() float64 {
 	if l.Full() {
 		return 1
 	}
@@ -153,11 +145,8 @@ func shortInstance(instance string) string { return instance[max(0, len(instance
 func (m Mismatch) String() string {
 	var parts []string
 	for value, names := range m.Values {
-		if value == "" {
-			value = "not set"
-		}
 		slices.Sort(names)
-		parts = append(parts, fmt.Sprintf("%s on %s", value, strings.Join(names, " and ")))
+		parts = append(parts, fmt.Sprintf("%s on %s", cmp.Or(value, "not set"), strings.Join(names, " and ")))
 	}
 	slices.Sort(parts)
 	return m.Variable + " is " + strings.Join(parts, ", ")

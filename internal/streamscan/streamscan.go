@@ -10,7 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
+	"slices"
 	"sync"
 	"time"
 
@@ -32,7 +32,7 @@ const progressEvery = 1024
 func Read[T any](
 	ctx context.Context, js jetstream.JetStream, name string,
 	take func(*jetstream.RawStreamMsg) (kept T, keep bool), progress func(done, total int64),
-) (iter.Seq[T], error) {
+) ([]T, error) {
 	asking, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	stream, err := js.Stream(asking, name)
@@ -45,21 +45,9 @@ func Read[T any](
 		total: int64(state.Msgs), //nolint:gosec // a count of messages on a disk
 	}
 	if state.Msgs == 0 {
-		return func(func(T) bool) {}, nil
+		return nil, nil
 	}
-	parts, err := r.read(ctx, state.FirstSeq, state.LastSeq)
-	if err != nil {
-		return nil, err
-	}
-	return func(yield func(T) bool) {
-		for _, part := range parts {
-			for _, kept := range part {
-				if !yield(kept) {
-					return
-				}
-			}
-		}
-	}, nil
+	return r.read(ctx, state.FirstSeq, state.LastSeq)
 }
 
 // reader reads the pieces of a stream.
@@ -73,8 +61,8 @@ type reader[T any] struct {
 	done, total int64
 }
 
-// read returns what is kept in the order of the sequences, a slice for each piece.
-func (r *reader[T]) read(ctx context.Context, first, last uint64) ([][]T, error) {
+// read returns what is kept in the order of the sequences.
+func (r *reader[T]) read(ctx context.Context, first, last uint64) ([]T, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var (
@@ -100,7 +88,10 @@ func (r *reader[T]) read(ctx context.Context, first, last uint64) ([][]T, error)
 	}
 	close(next)
 	readers.Wait()
-	return parts, context.Cause(ctx)
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return slices.Concat(parts...), nil
 }
 
 // readPiece reads the messages whose sequences are from..to. There may be gaps.

@@ -209,9 +209,5 @@ func inParts(drops Counts, size int) []Counts {
 
 // cleanTitle is a title as one line of valid UTF-8, cut.
 func cleanTitle(title string) string {
-	title = plain.Line(strings.ToValidUTF8(title, "")) // its end may be cut within a character
-	if utf8.RuneCountInString(title) <= maxTitle {
-		return title
-	}
-	return string([]rune(title)[:maxTitle-1]) + "…"
+	return plain.Short(strings.ToValidUTF8(title, ""), maxTitle) // its end may be cut within a character
 }

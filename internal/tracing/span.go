@@ -40,7 +40,7 @@ func (s *Span) Decided(asked, answered time.Time, verdict, level string, batch i
 	if level != "" {
 		attributes = append(attributes, attribute.String("notifier.level", shown(level)))
 	}
-	_, decide := s.tracer.Start(s.in(context.Background()), "decide", trace.WithTimestamp(asked), trace.WithAttributes(attributes...))
+	_, decide := s.tracer.Start(s.In(context.Background()), "decide", trace.WithTimestamp(asked), trace.WithAttributes(attributes...))
 	decide.End(trace.WithTimestamp(answered))
 	s.span.SetAttributes(attributes[0])
 	s.span.SetAttributes(attributes[2:]...)
@@ -51,10 +51,8 @@ func (s *Span) In(ctx context.Context) context.Context {
 	if s == nil {
 		return ctx
 	}
-	return s.in(ctx)
+	return trace.ContextWithSpan(ctx, s.span)
 }
-
-func (s *Span) in(ctx context.Context) context.Context { return trace.ContextWithSpan(ctx, s.span) }
 
 // Request is a request to Slack, as its span tells of it.
 type Request struct {
@@ -108,7 +106,7 @@ func (s *Span) Settled(outcome string, began time.Time) {
 	if s == nil {
 		return
 	}
-	_, settle := s.tracer.Start(s.in(context.Background()), "settle", trace.WithTimestamp(began), trace.WithSpanKind(trace.SpanKindClient),
+	_, settle := s.tracer.Start(s.In(context.Background()), "settle", trace.WithTimestamp(began), trace.WithSpanKind(trace.SpanKindClient),
 		trace.WithAttributes(semconv.MessagingSystemKey.String("nats"), semconv.MessagingOperationTypeSettle))
 	settle.End()
 	s.Ended(outcome)

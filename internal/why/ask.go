@@ -33,6 +33,7 @@ func Ask(ctx context.Context, sources Sources, questions ...Question) []Answer {
 	for _, q := range questions {
 		s.asked = append(s.asked, &asking{
 			session: s, question: q, answer: Answer{Asked: q, Events: []Event{}},
+			query:  journal.Query{ID: q.ID, Sequence: q.Sequence, Category: q.Category, Title: q.Title, Since: q.Since},
 			totals: make(map[Total]int), waiting: make(map[string]int), index: make(map[string][]*Event),
 		})
 	}
@@ -66,6 +67,7 @@ type session struct {
 type asking struct {
 	*session
 	question Question
+	query    journal.Query // that asks for the same
 	answer   Answer
 
 	read    journal.Read
@@ -142,7 +144,12 @@ func (a *asking) counts(p Pending) bool {
 }
 
 func (a *asking) asksForPending(p Pending) bool {
-	return !p.Stored.Before(a.question.Since) && a.question.asksFor(p.ID, p.Category, p.Title, p.Sequence)
+	return a.asksFor(p.Stored, journal.Entry{ID: p.ID, Category: p.Category, Title: p.Title, Sequence: p.Sequence})
+}
+
+// asksFor tells whether the question asks for an event that is in a place since a time.
+func (a *asking) asksFor(since time.Time, e journal.Entry) bool {
+	return !since.Before(a.question.Since) && a.query.Matches(&e)
 }
 
 // readLetters adds the dead letters.
@@ -153,25 +160,12 @@ func (s *session) readLetters(ctx context.Context) {
 	}
 	for _, a := range s.asked {
 		for _, l := range letters {
-			if !l.Stored.Before(a.question.Since) && a.question.asksFor(l.ID, l.Category, l.Title, l.Sequence) {
+			if a.asksFor(l.Stored, journal.Entry{ID: l.ID, Category: l.Category, Title: l.Title, Sequence: l.Sequence}) {
 				e := a.eventOf(l.ID, l.Category, l.Sequence)
 				e.Title, e.letters = cmp.Or(e.Title, l.Title), append(e.letters, l)
 			}
 		}
 	}
-}
-
-// asksFor tells whether the question asks for an event.
-func (q Question) asksFor(id, category, title string, sequence uint64) bool {
-	switch {
-	case q.ID != "" && id != q.ID && !strings.HasPrefix(id, q.ID+"/"):
-		return false
-	case q.Sequence != 0 && sequence != q.Sequence:
-		return false
-	case q.Category != "" && category != q.Category && !strings.HasPrefix(category, q.Category+"."):
-		return false
-	}
-	return q.Title == "" || strings.Contains(strings.ToLower(title), strings.ToLower(q.Title))
 }
 
 // keptEvents is how many events are kept while the journal is read, the newest ones.
@@ -181,15 +175,14 @@ const keptEvents = 1000
 func (s *session) readJournal(ctx context.Context) {
 	queries := make([]journal.Query, len(s.asked))
 	for i, a := range s.asked {
-		q := a.question
-		queries[i] = journal.Query{ID: q.ID, Sequence: q.Sequence, Category: q.Category, Title: q.Title, Since: q.Since}
+		queries[i] = a.query
 	}
 	reads, err := s.Entries(ctx, queries, func(i int, entry journal.Entry) { s.asked[i].take(entry) })
 	for i, a := range s.asked {
 		if i < len(reads) { // else none was read
 			a.read = reads[i]
 		}
-		a.journalFailed("the journal cannot be read", a.read, err)
+		a.journalFailed(a.read, err)
 	}
 	if err == nil {
 		s.readCounts(ctx, queries)
@@ -215,17 +208,17 @@ func (s *session) readCounts(ctx context.Context, queries []journal.Query) {
 		}
 	})
 	for _, a := range missing {
-		a.journalFailed("the journal cannot be read", journal.Read{}, err)
+		a.journalFailed(journal.Read{}, err)
 	}
 }
 
 // journalFailed notes what of the journal cannot be read.
-func (a *asking) journalFailed(what string, read journal.Read, err error) {
+func (a *asking) journalFailed(read journal.Read, err error) {
 	if errors.Is(err, journal.ErrNoJournal) {
 		err = fmt.Errorf("%w; NOTIFIER_JOURNAL_AGE=0 turns it off", err)
 	}
 	if err != nil {
-		a.unknown(what, err)
+		a.unknown("the journal cannot be read", err)
 	}
 	if read.Unreadable > 0 {
 		a.unknown("the journal cannot be read as a whole", fmt.Errorf("%d of its messages are not readable", read.Unreadable))
@@ -257,15 +250,15 @@ func (a *asking) takeCounted(entry journal.Entry) {
 	}
 }
 
-// asSingle is what an entry that counts events says of its first or its last one, if that is asked for. Of the others nothing is known
-// singly, and of one in a category below that of the entry the category is not known.
+// asSingle returns what an entry that counts events says of the first or the last of them, if the question asks for that event. Of the
+// others nothing is known singly. An entry with categories below its own does not tell the category of an event.
 func (a *asking) asSingle(entry journal.Entry) (single journal.Entry, isAsked bool) {
 	if entry.Below {
 		return journal.Entry{}, false
 	}
 	single = entry
 	single.Count, single.LastID, single.LastSequence, single.LastStored = 0, "", 0, time.Time{}
-	if a.question.asksFor(single.ID, single.Category, single.Title, single.Sequence) {
+	if a.query.Matches(&single) {
 		return single, true
 	}
 	// What stands in the entry beside these is of the first one.
@@ -274,7 +267,7 @@ func (a *asking) asSingle(entry journal.Entry) (single journal.Entry, isAsked bo
 		Result: entry.Result, Reason: entry.Reason, Level: entry.Level, Path: entry.Path, Limit: entry.Limit, Size: entry.Size,
 		Decided: entry.Decided, Channel: entry.Channel, Instance: entry.Instance,
 	}
-	return last, last.ID != "" && a.question.Title == "" && a.question.asksFor(last.ID, last.Category, last.Title, last.Sequence)
+	return last, last.ID != "" && a.question.Title == "" && a.query.Matches(&last)
 }
 
 // add adds an entry to its event.

@@ -102,7 +102,7 @@ func (s Streams) published(m *jetstream.RawStreamMsg) []Pending {
 	}
 	var pending []Pending
 	for _, part := range parts {
-		message.Subject, message.Data, message.Header, message.Room = part.Subject, part.Data, nil, part.Room()
+		message.Subject, message.Data, message.Header, message.Room = part.Subject, part.Data, nil, &part.Room
 		pending = append(pending, s.pending(message, origin, Pending{Since: m.Time}))
 	}
 	return pending

@@ -96,7 +96,7 @@ func (d *door) events() (events []event.Event) {
 			events = append(events, testkit.Must(decoder.Decode(m))(d.t))
 		}
 		for _, part := range parts {
-			m.Data, m.Room = part.Data, part.Room()
+			m.Data, m.Room = part.Data, &part.Room
 			events = append(events, testkit.Must(decoder.Decode(m))(d.t))
 		}
 	}

@@ -349,12 +349,8 @@ func (d *deployment) listLeft() {
 
 // read returns all messages of a stream.
 func (d *deployment) read(ctx context.Context, stream string) ([]*jetstream.RawStreamMsg, error) {
-	messages, err := streamscan.Read(ctx, d.js, stream,
+	return streamscan.Read(ctx, d.js, stream,
 		func(m *jetstream.RawStreamMsg) (*jetstream.RawStreamMsg, bool) { return m, true }, func(int64, int64) {})
-	if err != nil {
-		return nil, err
-	}
-	return slices.Collect(messages), nil
 }
 
 // digestsToCome counts channels that are to be told of drops.

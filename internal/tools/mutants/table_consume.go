@@ -230,11 +230,9 @@ var ofConsume = []mutant{
 	{
 		name: "stay-ends-with-a-move",
 		bug:  "An event that moves from one place of the room to another counts there no longer.",
-		file: "internal/consume/settle.go",
-		old: `if !settled.goesOn {
-			ended = append(ended, settled.message)
-		}`,
-		new:  `ended = append(ended, settled.message)`,
+		file: "internal/consume/watch.go",
+		old:  `waited && !s.goesOn {`,
+		new:  `waited {`,
 		test: "./internal/consume -run ^TestStayGoesOn$",
 	},
 	{

@@ -104,7 +104,7 @@ var ofOthers = []mutant{
 		file: "internal/event/decode.go",
 		old:  `binary := headerAttributes(m.Header)`,
 		new: `binary := headerAttributes(m.Header)
-	e.identify(headerValue(m.Header, HeaderID))`,
+	e.identify(headerValue(m.Header, "Notifier-Id"))`,
 		test: "./internal/event -run ^TestDecodeID$",
 	},
 	{

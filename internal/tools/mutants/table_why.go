@@ -6,7 +6,7 @@ var ofWhy = []mutant{
 		name: "why-guesses-a-counted-event",
 		bug:  "An event that may be among counted ones is told of as the first of them.",
 		file: "internal/why/ask.go",
-		old:  `if a.question.asksFor(single.ID, single.Category, single.Title, single.Sequence) {`,
+		old:  `if a.query.Matches(&single) {`,
 		new:  `if single.ID != "" {`,
 		test: "./internal/why -run ^TestCountsAreNoAnswers$",
 	},
