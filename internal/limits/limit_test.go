@@ -126,20 +126,6 @@ func TestLimitsString(t *testing.T) {
 	}
 }
 
-func TestParseRules(t *testing.T) {
-	t.Parallel()
-	rules, faults := ParseRules("payments=40/30m, payments.* = 5/10m+1/1s ,debug=1/1h,security=none")
-	if len(faults) > 0 {
-		t.Fatal(faults)
-	}
-	var got []string
-	for _, rule := range rules {
-		got = append(got, rule.Pattern.String()+"="+rule.Limits.String())
-	}
-	want := []string{"payments=40/30m", "payments.*=5/10m+1/1s", "debug=1/1h", "security=none"}
-	testkit.EqualDeeply(t, got, want, "rules")
-}
-
 func TestParseRulesFaults(t *testing.T) {
 	t.Parallel()
 	for text, parts := range map[string][]string{

@@ -20,12 +20,8 @@ type liveKit struct {
 }
 
 func newLiveKit(t *testing.T, plan Plan, shadow string) *liveKit {
-	var overrides []Override
-	if shadow != "" {
-		overrides, _ = ParseOverrides(shadow)
-	}
 	k := &liveKit{t: t, log: testkit.NewLog(t), earlier: make(map[string][]string)}
-	k.Live = NewLive(plan, overrides, func(level string, shadow bool) []string {
+	k.Live = NewLive(plan, parseOverrides(t, shadow), func(level string, shadow bool) []string {
 		k.asked++
 		if shadow {
 			level = "shadow:" + level

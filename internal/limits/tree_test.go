@@ -20,7 +20,7 @@ func pathString(path []Node) string {
 func TestTreePath(t *testing.T) {
 	t.Parallel()
 	tree := newTree(t, "100/30m", "10/30m", strings.Join([]string{
-		"payments=40/30m", "payments.*=5/10m", "payments.refunds=6/10m", "payments.*.failed=7/1h", "*.refunds.failed=8/1h",
+		" payments = 40/30m", "payments.* =5/10m", "payments.refunds=6/10m", "payments.*.failed=7/1h", "*.refunds.failed=8/1h",
 		"*.*.*=9/1h", "security=none", "security.login=3/1m", "*.quiet=none", "debug=0/1h",
 	}, ","))
 	for category, want := range map[string]string{

@@ -84,21 +84,6 @@ func TestNoBucketOfThisKind(t *testing.T) {
 	}
 }
 
-func TestEmptyBucket(t *testing.T) {
-	t.Parallel()
-	f, b := newBucketFixture(t)
-	s := f.load(b)
-	if s.Revision != 0 || len(s.Entries) != 0 {
-		t.Errorf("snapshot of an empty bucket: %+v", s)
-	}
-	if age := time.Since(time.UnixMilli(s.Generation)); age < 0 || age > time.Minute {
-		t.Errorf("generation is %v old", age)
-	}
-	if changes, err := b.History(f.context()); err != nil || len(changes) > 0 {
-		t.Errorf("history of an empty bucket: %+v, %v", changes, err)
-	}
-}
-
 func TestLoad(t *testing.T) {
 	t.Parallel()
 	f, b := newBucketFixture(t)
@@ -193,26 +178,6 @@ func TestForeignKeysAreIgnored(t *testing.T) {
 	}
 }
 
-// A bucket that is deleted after it was opened is absent. A new bucket of the name is used.
-func TestBucketMadeAnew(t *testing.T) {
-	t.Parallel()
-	f, b := newBucketFixture(t)
-	f.change(b, "a=1/1m", "a=2/1m")
-	first := f.load(b)
-	f.deleteBucket()
-	_, err := b.Load(f.context())
-	f.wantError(err, ErrNoBucket)
-	_, err = f.apply(b, "a=3/1m")
-	f.wantError(err, ErrNoBucket)
-	f.open()
-	f.change(b, "b=1/1m")
-	second := f.load(b)
-	f.requireEntries(second, "b=1/1m")
-	if second.Generation <= first.Generation || second.Revision != 1 {
-		t.Errorf("generation and revision after %d, %d: %d, %d", first.Generation, first.Revision, second.Generation, second.Revision)
-	}
-}
-
 // A snapshot never has the entries of one bucket and the generation of another.
 func TestBucketMadeAnewWhileReading(t *testing.T) {
 	t.Parallel()
@@ -256,7 +221,7 @@ func TestConnectionIsLost(t *testing.T) {
 	t.Parallel()
 	f, b := newBucketFixture(t)
 	f.server.Kill()
-	f.eventually("the connection is lost", func() bool { return !f.js.Conn().IsConnected() })
+	testkit.Eventually(f, "the connection is lost", func() bool { return !f.js.Conn().IsConnected() })
 	_, err := b.Load(f.context())
 	if err == nil || !strings.Contains(err.Error(), "nats is not connected") || strings.Contains(err.Error(), "right") {
 		t.Errorf("error = %v", err)

@@ -1,9 +1,6 @@
 package overrides
 
 import (
-	"errors"
-	"fmt"
-	"sync"
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -79,38 +76,5 @@ func TestChangeInAnotherStream(t *testing.T) {
 	stream, err := f.js.Stream(f.context(), other.Name)
 	if err != nil || stream.CachedInfo().State.LastSeq != 0 {
 		t.Errorf("the other stream: %+v, %v; want nothing in it", stream, err)
-	}
-}
-
-// Of many changes made at once, each has a revision of its own or fails with ErrConflict.
-func TestManyChangesAtOnce(t *testing.T) {
-	t.Parallel()
-	f, b := newBucketFixture(t)
-	var working sync.WaitGroup
-	var mu sync.Mutex
-	stored := make(map[uint64]bool)
-	for i := range 8 {
-		working.Go(func() {
-			for j := range 8 {
-				set, err := b.Set(f.context(), enforced("a"), fmt.Sprintf("%d/%dm", i+1, j+1), 0)
-				revision := set.Revision
-				switch {
-				case errors.Is(err, ErrConflict):
-				case err != nil:
-					f.Error(err)
-				default:
-					mu.Lock()
-					if stored[revision] {
-						f.Errorf("revision %d was given twice", revision)
-					}
-					stored[revision] = true
-					mu.Unlock()
-				}
-			}
-		})
-	}
-	working.Wait()
-	if s := f.load(b); len(stored) == 0 || s.Revision != uint64(len(stored)) {
-		t.Errorf("revision is %d after %d changes", s.Revision, len(stored))
 	}
 }

@@ -106,10 +106,10 @@ func TestEnds(t *testing.T) {
 			} else {
 				f.setFor(b, "a", "9", soon)
 			}
-			f.eventually("the end", func() bool { return slices.Equal(f.lines(b)[len(test.before):], test.lines) })
+			testkit.Eventually(f, "the end", func() bool { return slices.Equal(f.lines(b)[len(test.before):], test.lines) })
 			for _, w := range watchers {
 				newest := f.load(b)
-				f.eventually("the newest revision", func() bool { return w.last().Revision == newest.Revision })
+				testkit.Eventually(f, "the newest revision", func() bool { return w.last().Revision == newest.Revision })
 				f.requireEntries(w.last(), test.want...)
 			}
 			for _, c := range testkit.Must(b.History(f.context()))(t) {
@@ -132,7 +132,7 @@ func TestEndsBeforeTheStart(t *testing.T) {
 	f.setFor(b, "c", "9", time.Hour)
 	f.server.Kill()
 	f.server.Restart()
-	f.eventually("the connection", f.js.Conn().IsConnected)
+	testkit.Eventually(f, "the connection", f.js.Conn().IsConnected)
 	w := f.mirror(f.js, false)
 	testkit.NoError(t, w.Refresh(f.context()))
 	f.requireEntries(w.last(), "a=1", "c=9")
@@ -150,8 +150,8 @@ func TestEndsAfterAnOutage(t *testing.T) {
 	w.requireUnavailable()
 	f.server.Restart()
 	w.requireAvailable()
-	f.eventually("the connection", f.js.Conn().IsConnected)
-	f.eventually("the end", func() bool { return len(f.lines(b)) == 3 })
+	testkit.Eventually(f, "the connection", f.js.Conn().IsConnected)
+	testkit.Eventually(f, "the end", func() bool { return len(f.lines(b)) == 3 })
 	w.requireLast("a=1")
 }
 
@@ -169,7 +169,7 @@ func TestEndsNothingOutdated(t *testing.T) {
 	}
 	f.setFor(b, "a", "9", time.Millisecond)
 	w := f.mirrorWith(f.js, o)
-	f.eventually("the state is compared twice", func() bool { return asked.Load() > 1 })
+	testkit.Eventually(f, "the state is compared twice", func() bool { return asked.Load() > 1 })
 	f.requireEntries(f.load(b), "a=9")
 	outdated.Store(false)
 	w.requireLast()
@@ -188,7 +188,7 @@ authorization { users: [
 	f.setFor(b, "a", "9", time.Millisecond)
 	reader := f.following(f.connect(server.URL, nats.UserInfo("reader", "reader")), "a=9")
 	const says = "live limits that have ended stay in force"
-	f.eventually("it says so", func() bool { return f.log.Count(says) == 1 })
+	testkit.Eventually(f, "it says so", func() bool { return f.log.Count(says) == 1 })
 	f.change(b, "b=1")
 	reader.requireLast("a=9", "b=1")
 	f.following(f.js, "b=1")

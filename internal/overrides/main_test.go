@@ -130,11 +130,6 @@ func (f *fixture) load(b *Bucket) Snapshot {
 	return testkit.Must(b.Load(f.context()))(f)
 }
 
-func (f *fixture) eventually(what string, holds func() bool) {
-	f.Helper()
-	testkit.Eventually(f, what, holds)
-}
-
 // requireEntries compares a snapshot's entries, each written as name=value.
 func (f *fixture) requireEntries(s Snapshot, want ...string) {
 	f.Helper()

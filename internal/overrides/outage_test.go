@@ -32,7 +32,7 @@ func TestServerRestarts(t *testing.T) {
 			f.server.Kill()
 			w.requireUnavailable()
 			f.server.Restart()
-			f.eventually("the operator is connected", f.js.Conn().IsConnected)
+			testkit.Eventually(f, "the operator is connected", f.js.Conn().IsConnected)
 			w.requireFollows(b, "a=2")
 			w.requireOneOutage()
 			testkit.Equal(t, len(w.snapshots()), 2, "snapshots")
@@ -109,8 +109,8 @@ func TestChangesDoNotArrive(t *testing.T) {
 	js.on.Store(true)
 	w := f.following(js, "a=1")
 	f.change(b, "b=2")
-	f.eventually("the missing change is noticed", func() bool { return errors.Is(w.Unavailable(), errBehind) })
-	f.eventually("a new reading fails", func() bool { return errors.Is(w.Unavailable(), errIncomplete) })
+	testkit.Eventually(f, "the missing change is noticed", func() bool { return errors.Is(w.Unavailable(), errBehind) })
+	testkit.Eventually(f, "a new reading fails", func() bool { return errors.Is(w.Unavailable(), errIncomplete) })
 	w.requireLast("a=1")
 	js.on.Store(false)
 	testkit.NoError(t, w.Refresh(f.context()))
@@ -124,7 +124,7 @@ func TestConsumersAreForgotten(t *testing.T) {
 	f, b := newBucketFixture(t)
 	f.mirror(f.js, false).stop()
 	f.load(b)
-	f.eventually("no consumer is left", func() bool {
+	testkit.Eventually(f, "no consumer is left", func() bool {
 		stream := testkit.Must(f.js.Stream(f.context(), "KV_limits"))(t)
 		return stream.CachedInfo().State.Consumers == 0
 	})
@@ -144,7 +144,7 @@ func TestBucketIsMadeAnew(t *testing.T) {
 	old := w.last()
 	f.deleteBucket()
 	w.requireUnavailable()
-	f.eventually("the watcher says that the bucket is absent", func() bool { return errors.Is(w.Unavailable(), ErrNoBucket) })
+	testkit.Eventually(f, "the watcher says that the bucket is absent", func() bool { return errors.Is(w.Unavailable(), ErrNoBucket) })
 	w.requireLast("a=4")
 	f.open()
 	w.requireFollows(b, "b=1")
@@ -182,24 +182,11 @@ func TestWatcherProvisions(t *testing.T) {
 	f.log.WantCount(t, 2, "limits bucket is created")
 }
 
-// A watcher waits for a bucket that is absent.
-func TestBucketAppearsLater(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	w := f.mirror(f.js, false)
-	w.requireUnavailable()
-	f.wantError(w.Unavailable(), ErrNoBucket, `"limits"`)
-	testkit.Equal(t, len(w.snapshots()), 0, "snapshots of no bucket")
-	f.change(f.open(), "a=1")
-	w.requireLast("a=1")
-	w.requireOneOutage()
-}
-
 // restart starts the server that was killed, and waits until it answers the operator: a request on the way meanwhile may get lost.
 func (f *fixture) restart() {
 	f.Helper()
 	f.server.Restart()
-	f.eventually("the server answers", func() bool {
+	testkit.Eventually(f, "the server answers", func() bool {
 		_, err := f.js.AccountInfo(f.context())
 		return err == nil
 	})

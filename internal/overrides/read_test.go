@@ -40,10 +40,6 @@ func TestChangeOfMessage(t *testing.T) {
 		says    string
 	}{
 		"set": {arrival: arrival{message: delivery{number: 3}}, want: Change{Value: "1/1m", Revision: 7}},
-		"set by ann": {arrival: arrival{message: delivery{number: 3, header: nats.Header{"Notifier-By": {" ann\a"}}}},
-			want: Change{Value: "1/1m", Revision: 7, By: "ann"}},
-		"deletion": {arrival: arrival{message: delivery{number: 3, header: nats.Header{"KV-Operation": {"DEL"}}}},
-			want: Change{Value: "1/1m", Revision: 7, Deleted: true}},
 		"purge": {arrival: arrival{message: delivery{number: 3, header: nats.Header{"KV-Operation": {"PURGE"}}}},
 			want: Change{Value: "1/1m", Revision: 7, Deleted: true, purged: true}},
 		"expiry": {arrival: arrival{message: delivery{number: 3, header: nats.Header{"Nats-Marker-Reason": {"MaxAge"}}}},

@@ -94,7 +94,7 @@ func (w *mirror) last() Snapshot {
 // requireLast waits until exactly these entries are applied.
 func (w *mirror) requireLast(want ...string) {
 	w.f.Helper()
-	w.f.eventually(fmt.Sprintf("%q is applied", want), func() bool {
+	testkit.Eventually(w.f, fmt.Sprintf("%q is applied", want), func() bool {
 		return len(w.snapshots()) > 0 && slices.Equal(entries(w.last()), want)
 	})
 }
@@ -113,12 +113,12 @@ const (
 
 func (w *mirror) requireUnavailable() {
 	w.f.Helper()
-	w.f.eventually("the bucket is unavailable", func() bool { return w.Unavailable() != nil && len(w.f.log.Lines(textLoss)) > 0 })
+	testkit.Eventually(w.f, "the bucket is unavailable", func() bool { return w.Unavailable() != nil && len(w.f.log.Lines(textLoss)) > 0 })
 }
 
 func (w *mirror) requireAvailable() {
 	w.f.Helper()
-	w.f.eventually("the bucket is available again", func() bool { return w.Unavailable() == nil && len(w.f.log.Lines(textReturn)) > 0 })
+	testkit.Eventually(w.f, "the bucket is available again", func() bool { return w.Unavailable() == nil && len(w.f.log.Lines(textReturn)) > 0 })
 }
 
 // requireOneOutage waits for the end of an outage. The log must have one line for its begin and one for its end.
@@ -162,7 +162,7 @@ func TestWatchBeginsWithWhatIsThere(t *testing.T) {
 	}
 	f.change(b, "-c00")
 	w := f.mirror(f.js, false)
-	f.eventually("the first snapshot", func() bool { return len(w.snapshots()) > 0 })
+	testkit.Eventually(f, "the first snapshot", func() bool { return len(w.snapshots()) > 0 })
 	first := w.snapshots()[0]
 	testkit.Equal(t, first.Revision, 101, "revision of the first snapshot")
 	testkit.Equal(t, len(first.Entries), 99, "entries of the first snapshot")
@@ -177,21 +177,6 @@ func TestSnapshotsShareNothing(t *testing.T) {
 	w.last().Entries[0].Value = "changed by the caller"
 	f.change(b, "b=2")
 	w.requireLast("a=1", "b=2")
-}
-
-func TestWatchForeignKeys(t *testing.T) {
-	t.Parallel()
-	f, b := newBucketFixture(t)
-	w := f.mirror(f.js, false)
-	testkit.Must(f.keyValue().PutString(f.context(), "Foreign", "x"))(t)
-	w.requireFollows(b, "a=1")
-	testkit.Equal(t, w.last().Revision, 2, "revision")
-	// After an outage the watcher reads the key again, and does not log it again.
-	f.server.Restart()
-	w.requireUnavailable()
-	w.requireAvailable()
-	w.requireFollows(b, "a=2")
-	f.log.WantCount(t, 1, "not the name of a limit")
 }
 
 // The changes since a time come with their authors.
@@ -224,7 +209,7 @@ func TestWatcherTellsOfChanges(t *testing.T) {
 	w.requireFollows(ann, "shadow b=3")
 	testkit.Equal(t, w.last().Entries[0].By, "ann[31m", "set by")
 	revision := testkit.Must(ann.NoteAdoption(f.context(), "revision 9"))(t)
-	f.eventually("the adoption is applied", func() bool { return w.last().Revision == revision })
+	testkit.Eventually(f, "the adoption is applied", func() bool { return w.last().Revision == revision })
 	want(time.Time{}, `a: "1" by "ann[31m"`, `a: "2" by ""`, `a: "" by "ann[31m"`, `shadow b: "3" by "ann[31m"`)
 	history, err := ann.History(f.context())
 	if err != nil || len(history) != 5 {
@@ -259,21 +244,17 @@ func TestWatcherTellsOfTheNewestChanges(t *testing.T) {
 	}
 }
 
-// A watcher without a right names it, and goes on trying.
+// A watcher without a right names it, and goes on trying. [TestMissingRights] has every right.
 func TestWatcherWithoutRight(t *testing.T) {
 	t.Parallel()
-	for _, missing := range readRights {
-		t.Run(missing, func(t *testing.T) {
-			t.Parallel()
-			f, js, denied := restricted(t, slices.DeleteFunc(slices.Clone(readRights), func(r string) bool { return r == missing })...)
-			f.open()
-			w := f.mirror(js, false)
-			w.requireUnavailable()
-			f.wantError(w.Unavailable(), context.DeadlineExceeded, missing, `"limits"`)
-			f.eventually("the watcher tries again", func() bool { return len(denied.Lines("Permissions Violation")) > 1 })
-			f.log.WantCount(t, 1, textLoss)
-		})
-	}
+	has, missing := readRights[0], readRights[1]
+	f, js, denied := restricted(t, has)
+	f.open()
+	w := f.mirror(js, false)
+	w.requireUnavailable()
+	f.wantError(w.Unavailable(), context.DeadlineExceeded, missing, `"limits"`)
+	testkit.Eventually(f, "the watcher tries again", func() bool { return denied.Count("Permissions Violation") > 1 })
+	f.log.WantCount(t, 1, textLoss)
 }
 
 // Refresh returns when what was confirmed before the call is applied.
@@ -335,12 +316,14 @@ func TestRefreshShortensThePause(t *testing.T) {
 	}
 }
 
-// While there is no bucket, Refresh waits until its context ends.
+// While the bucket is absent, a watcher applies nothing, and Refresh waits until its context ends.
 func TestRefreshWaits(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	w := f.mirror(f.js, false)
 	w.requireUnavailable()
+	f.wantError(w.Unavailable(), ErrNoBucket, `"limits"`)
+	testkit.Equal(t, len(w.snapshots()), 0, "snapshots of no bucket")
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	f.wantError(w.Refresh(ended), context.Canceled)
@@ -349,6 +332,7 @@ func TestRefreshWaits(t *testing.T) {
 	f.change(f.open(), "a=1")
 	testkit.NoError(t, <-refreshed)
 	w.requireLast("a=1")
+	w.requireOneOutage()
 }
 
 // A watcher can be stopped in every state, and logs no outage then.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -22,17 +20,16 @@ import (
 type instance struct {
 	*Pacer
 	available atomic.Bool
-	logs      strings.Builder // warnings
+	logs      *testkit.Log
 }
 
 func startInstance(t *testing.T, address string, pace Pace) *instance {
 	t.Helper()
 	client := scripttest.NewClient(t, redis.Options{Addr: address, MaxRetries: 1})
 	runner := script.NewRunner(script.Options{Client: client, Prefix: "pacer", Timeout: scripttest.Patience})
-	i := new(instance)
+	i := &instance{logs: testkit.NewLog(t)}
 	i.available.Store(true)
-	warnings := slog.New(slog.NewTextHandler(&i.logs, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	i.Pacer = New(Options{Runner: runner, Pace: pace, Available: i.available.Load, Logger: warnings})
+	i.Pacer = New(Options{Runner: runner, Pace: pace, Available: i.available.Load, Logger: i.logs.Logger()})
 	return i
 }
 
@@ -87,9 +84,7 @@ func TestOutage(t *testing.T) {
 	wantPause(t, "told so without Redis", i.CheckPause(t.Context(), "#e"), time.Hour)
 	i.wantReserved(t, "#e", time.Hour, 2*time.Hour)
 	i.wantReserved(t, "#b", 2*time.Hour) // Redis keeps what it gave itself
-	if i.logs.Len() > 0 {
-		t.Errorf("the log says %s", i.logs.String())
-	}
+	i.logs.WantCount(t, 0, "level=WARN")
 }
 
 // TestWait also has a pause that begins, by word of another instance, during the wait.
@@ -151,9 +146,8 @@ func TestKeysThatCannotBeRead(t *testing.T) {
 	server.CLI("SET", key("pauses"), "text")
 	i.Pause(t.Context(), "#a", time.Hour)
 	wantPause(t, "told so without the key", i.Paused("#a"), time.Hour)
-	if logs := i.logs.String(); !strings.Contains(logs, "other instances do not know of a pause") || strings.Count(logs, "\n") != 1 {
-		t.Errorf("the log says %q of a pause that cannot be told", logs)
-	}
+	i.logs.WantCount(t, 1, "level=WARN")
+	i.logs.WantCount(t, 1, "other instances do not know of a pause")
 }
 
 func TestPausesOfOtherInstances(t *testing.T) {
