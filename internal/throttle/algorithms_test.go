@@ -13,16 +13,6 @@ import (
 
 // algorithmConformance is what each algorithm has to do.
 var algorithmConformance = []conformanceCase{
-	{name: "log: the next slots of a larger cost open when enough have left", category: "log:5/10m", run: func(s *subject) {
-		for i := range 5 {
-			s.admit(request(fmt.Sprint("e", i), "a"))
-			s.clock.Advance(time.Minute)
-		}
-		s.opens(limits.LevelCategory, 7*time.Minute, request("three", "a").withCost(3)) // e2 of 12:02 leaves at 12:12
-		s.clock.Advance(time.Second)
-		s.opens(limits.LevelCategory, time.Minute-time.Second, request("one", "a"))
-		s.taken("a", 5)
-	}},
 	{name: "log: slots that have left the window are not returned again", category: "log:2/10m", run: func(s *subject) {
 		old := s.admit(request("old", "a"))
 		s.clock.Advance(10 * time.Minute)
@@ -54,17 +44,6 @@ var algorithmConformance = []conformanceCase{
 		s.taken("a", 3)
 		s.clock.Advance(time.Second)
 		s.deny(limits.LevelCategory, 10*time.Minute-time.Second, request("x", "a"))
-	}},
-	{name: "token: a full bucket gives its count, and then its rate", category: "token:6/1h", run: func(s *subject) {
-		s.admits(6, limits.LevelCategory, several(8, "e", "a")...)
-		s.taken("a", 6)
-		s.clock.Advance(time.Second)
-		s.opens(limits.LevelCategory, 10*time.Minute-time.Second, request("x", "a"))
-		s.clock.Advance(25 * time.Minute) // two tokens and a half
-		s.admits(2, limits.LevelCategory, several(3, "later", "a")...)
-		s.clock.Advance(time.Second)
-		s.opens(limits.LevelCategory, 5*time.Minute-time.Second, request("y", "a"))
-		s.taken("a", 6)
 	}},
 	{name: "token: a smaller burst is all that idling saves", category: "token:6/1h;burst=2", run: func(s *subject) {
 		s.want(ExceedsCapacity, request("never", "a").withCost(3))
@@ -120,17 +99,6 @@ var algorithmConformance = []conformanceCase{
 		if d := s.want(Denied, request("third", "a"))[0]; d.Wait > 5*time.Minute {
 			s.t.Fatalf("the third waits for %v more, which is longer than if the first had never been", d.Wait)
 		}
-	}},
-	{name: "leaky: one slot each interval, however long nothing came", category: "leaky:4/1h", run: func(s *subject) {
-		s.admits(1, limits.LevelCategory, several(3, "e", "a")...)
-		s.taken("a", 1)
-		s.clock.Advance(time.Second)
-		s.opens(limits.LevelCategory, 15*time.Minute-time.Second, request("x", "a"))
-		s.clock.Advance(24 * time.Hour)
-		s.taken("a", 0)
-		s.admits(1, limits.LevelCategory, several(3, "idle", "a")...)
-		s.clock.Advance(time.Second)
-		s.opens(limits.LevelCategory, 15*time.Minute-time.Second, request("y", "a"))
 	}},
 	{name: "leaky: a cost takes as many intervals, rounded up", category: "leaky:7/1h", run: func(s *subject) {
 		s.want(ExceedsCapacity, request("never", "a").withCost(8))

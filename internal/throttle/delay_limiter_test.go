@@ -74,11 +74,3 @@ func TestLimiterDelays(t *testing.T) {
 	ask("first", ComesBack)
 	ask("fourth", TooMany)
 }
-
-func TestLimiterThatDelaysNothing(t *testing.T) {
-	t.Parallel()
-	limiter := startLimiter(t, LimiterOptions{})
-	if verdict, _, err := limiter.Delay(t.Context(), postponed(request("e", "a"))); verdict != TooMany || err != nil {
-		t.Errorf("verdict %d, %v, want %d", verdict, err, TooMany)
-	}
-}

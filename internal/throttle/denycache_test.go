@@ -67,14 +67,9 @@ func TestDenyCache(t *testing.T) {
 	if denial := cache.find(raised.route("a")); denial != nil {
 		t.Errorf("the raised limit is full: %+v", denial)
 	}
-}
-
-func TestDenyCacheTurnedOff(t *testing.T) {
-	t.Parallel()
-	clock := testkit.NewClock(nil)
-	off, route := newDenyCache(0, clock.Read), newRoutes(newTree(t, "1/1h", "none", "")).route("a")
-	off.learn(clock.Read(), route, denied(route.nodes[0], route.nodes[0].Limits[0], time.Hour), 1)
-	if denial := off.find(route); denial != nil {
+	cache = newDenyCache(0, clock.Read)
+	learn(clock.Read(), global, 0, time.Hour, 1)
+	if denial := cache.find(tree.route("a.b")); denial != nil {
 		t.Errorf("a cache that is turned off knows of %+v", denial)
 	}
 }

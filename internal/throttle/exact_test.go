@@ -122,7 +122,6 @@ type observed struct {
 	category string
 	at       int64
 	cost     int64
-	denied   string // "-": it was not
 }
 
 // checkWindows looks at admissions alone, whichever events they are of: none was one too many for the log limits of a path.

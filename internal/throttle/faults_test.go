@@ -3,7 +3,6 @@ package throttle
 import (
 	"context"
 	"errors"
-	"net"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -171,7 +170,7 @@ func startBusy(t *testing.T) faulty {
 		server.Addr,
 		func() {
 			go func() { ended <- client.Eval(t.Context(), "while true do end", nil).Err() }()
-			poll(t, "the server to be busy", func() bool { return client.Ping(t.Context()).Err() != nil })
+			testkit.Eventually(t, "the server to be busy", func() bool { return client.Ping(t.Context()).Err() != nil })
 		},
 		func() {
 			server.CLI("SCRIPT", "KILL")
@@ -193,7 +192,7 @@ func startUnsaved(t *testing.T) faulty {
 			testkit.NoError(t, os.MkdirAll(filepath.Join(file, "folder"), 0o700))
 			server.CLI("CONFIG", "SET", "save", "3600 1")
 			server.CLI("BGSAVE")
-			poll(t, "the server to fail to save", func() bool {
+			testkit.Eventually(t, "the server to fail to save", func() bool {
 				return strings.Contains(server.CLI("INFO", "persistence"), "rdb_last_bgsave_status:err")
 			})
 		},
@@ -202,12 +201,6 @@ func startUnsaved(t *testing.T) faulty {
 			server.CLI("SAVE")
 		},
 	}
-}
-
-// poll waits until something is so.
-func poll(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	testkit.Eventually(t, what, is)
 }
 
 // commandCount is a hook of a client.
@@ -220,13 +213,9 @@ func (c *commandCount) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-func (c *commandCount) DialHook(next redis.DialHook) redis.DialHook {
-	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		return next(ctx, network, address)
-	}
-}
+func (*commandCount) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (c *commandCount) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (*commandCount) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
 
@@ -268,7 +257,7 @@ func testFault(t *testing.T, f fault) {
 	if f.class != nil {
 		// It is tried again and again, to no avail.
 		before := asked.Load()
-		poll(t, "the limiter to have asked twice more", func() bool {
+		testkit.Eventually(t, "the limiter to have asked twice more", func() bool {
 			_, err := limiter.Decide(t.Context(), inNeed[1:])
 			wantFault(t, f, err)
 			wantFault(t, f, limiter.Ready())
@@ -285,10 +274,10 @@ func testFault(t *testing.T, f fault) {
 	limiter.want(map[Verdict]int{wanted: 2}, inNeed...)
 	limiter.one(Done, request("finished before", "a"))
 	limiter.one(Leased, request("extended", "a"))
-	poll(t, "what was delivered meanwhile to be told", func() bool {
+	testkit.Eventually(t, "what was delivered meanwhile to be told", func() bool {
 		return limiter.decide(request("finished", "a"))[0].Verdict == Done
 	})
-	poll(t, "what was returned meanwhile to be told", func() bool {
+	testkit.Eventually(t, "what was returned meanwhile to be told", func() bool {
 		used, err := store.Usage(t.Context(), store.settings.Tree.Path("a"))
 		return err == nil && reflect.DeepEqual(used, [][]int64{{5}, {5}})
 	})

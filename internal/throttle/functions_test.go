@@ -13,6 +13,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/script/scripttest"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // TestServerWithoutFunctions has a server that does not know the command, as before Redis 7.
@@ -57,7 +58,7 @@ func TestFunctionsNeedTwoRights(t *testing.T) {
 			client.AddHook(asked)
 			limiter := newLimiterKit(t, "", LimiterOptions{Redis: function(client), Policy: Local, Grace: time.Nanosecond})
 			limiter.run()
-			poll(t, "the limiter to be refused three times", func() bool { return asked.Load() >= 6 })
+			testkit.Eventually(t, "the limiter to be refused three times", func() bool { return asked.Load() >= 6 })
 			limiter.logs.Want(t, "redis refuses this worker")
 			_, err = limiter.Decide(t.Context(), several(1, "e", "a"))
 			for _, err := range []error{err, limiter.Ready()} {
@@ -99,22 +100,4 @@ func TestFunctionsNeedTheOwnerAlone(t *testing.T) {
 	limiter.start()
 	limiter.want(map[Verdict]int{Denied: 20}, several(20, "new", "a")...)
 	limiter.metrics.wantDecisions(t, map[string]int{"denied by redis": 20})
-}
-
-// TestFunctionsFollowTheSlot moves the slot to a node that has no functions.
-func TestFunctionsFollowTheSlot(t *testing.T) {
-	t.Parallel()
-	cluster, slot, home, other := startPair(t)
-	r := NewRedis(script.NewRunner(script.Options{
-		Client: newWorkerClient(t, cluster.Addrs(), ""), Prefix: "limiter", Timeout: patience, Scripting: script.Functions,
-	}), scriptSettings(t))
-	lease := seeded(t, r)
-	for i, o := range operations {
-		to := []*servertest.Redis{other, home}[i%2]
-		to.CLI("FUNCTION", "FLUSH", "SYNC")
-		moveKeys(cluster.MoveSlot(slot, to)).End()
-		if err := o.call(t.Context(), r, lease); err != nil {
-			t.Errorf("%s at a new owner: %v", o.name, err)
-		}
-	}
 }

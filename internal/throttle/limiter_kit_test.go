@@ -24,14 +24,11 @@ type fakeMetrics struct {
 	shadow    testkit.Counts // by verdict and level
 	refunded  atomic.Int64
 
-	mu         sync.Mutex
-	degraded   []bool // each change
-	used, size map[string]int64
-	levels     []string
-}
+	used, size testkit.Counts // by level
 
-func newFakeMetrics() *fakeMetrics {
-	return &fakeMetrics{used: make(map[string]int64), size: make(map[string]int64)}
+	mu       sync.Mutex
+	degraded []bool // each change
+	levels   []string
 }
 
 func (m *fakeMetrics) Decision(verdict, source string, n int) {
@@ -60,17 +57,9 @@ func (m *fakeMetrics) Levels(inForce, shadow []string) {
 	m.levels = append(slices.Clone(inForce), shadow...)
 }
 
-func (m *fakeMetrics) LimitUsed(level string, used int64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.used[level] = used
-}
+func (m *fakeMetrics) LimitUsed(level string, used int64) { m.used.Set(level, int(used)) }
 
-func (m *fakeMetrics) LimitSize(level string, size int64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.size[level] = size
-}
+func (m *fakeMetrics) LimitSize(level string, size int64) { m.size.Set(level, int(size)) }
 
 func (m *fakeMetrics) wantDegraded(t *testing.T, want ...bool) {
 	t.Helper()
@@ -101,7 +90,7 @@ type limiterKit struct {
 }
 
 func newLimiterKit(t *testing.T, address string, o LimiterOptions) *limiterKit {
-	kit := &limiterKit{t: t, metrics: newFakeMetrics(), logs: testkit.NewLog(t), fullLogs: testkit.NewLog(t)}
+	kit := &limiterKit{t: t, metrics: new(fakeMetrics), logs: testkit.NewLog(t), fullLogs: testkit.NewLog(t)}
 	if o.Tree == nil {
 		o.Tree = newTree(t, "100/1h", "10/1h", "")
 	}
@@ -157,9 +146,7 @@ func (k *limiterKit) run() {
 
 func (k *limiterKit) await() {
 	k.t.Helper()
-	ctx, cancel := context.WithTimeout(k.t.Context(), patience)
-	defer cancel()
-	if err := k.Await(ctx); err != nil {
+	if err := k.Await(testkit.Context(k.t)); err != nil {
 		k.t.Fatalf("the limiter does not answer: %v", err)
 	}
 }
@@ -167,18 +154,12 @@ func (k *limiterKit) await() {
 // until waits for a state of the limiter.
 func (k *limiterKit) until(wanted outageState) {
 	k.t.Helper()
-	deadline := time.After(patience)
-	for {
-		state, changed := k.outage.watch()
-		if state == wanted {
-			return
+	testkit.Await(k.t, fmt.Sprint("state ", wanted, " of the limiter"), func() error {
+		if state, _ := k.outage.current(); state != wanted {
+			return fmt.Errorf("it is in state %d", state)
 		}
-		select {
-		case <-changed:
-		case <-deadline:
-			k.t.Fatalf("the limiter stays in state %d, want %d", state, wanted)
-		}
-	}
+		return nil
+	})
 }
 
 func (k *limiterKit) decide(requests ...Request) []Decision {

@@ -172,12 +172,6 @@ func (k *limiterKit) wantBehind() {
 	}
 }
 
-// eventually waits for what the limiter finds out by itself.
-func (k *limiterKit) eventually(what string, holds func() bool) {
-	k.t.Helper()
-	testkit.Eventually(k.t, what, holds)
-}
-
 // outlast makes the limiter behind for longer than it may be.
 func (k *limiterKit) outlast() {
 	k.staleness.mu.Lock()
@@ -216,7 +210,7 @@ func TestLimiterCannotRefresh(t *testing.T) {
 			limiter.logs.Want(t)
 
 			limiter.outlast()
-			limiter.eventually("the limiter is not ready", func() bool { return limiter.Ready() != nil })
+			testkit.Eventually(t, "the limiter is not ready", func() bool { return limiter.Ready() != nil })
 			err := limiter.Ready()
 			for _, part := range []string{"revision 2 of generation 1 (", "here is none", test.reason} {
 				if !strings.Contains(err.Error(), part) {
@@ -283,13 +277,13 @@ func TestLimiterIsBehindFromTheStart(t *testing.T) {
 func TestIdleLimiterNoticesNewerLimits(t *testing.T) {
 	t.Parallel()
 	limiter, server := staleLimiter(t, func(context.Context, *limiterKit, limits.Ruleset) error { return errors.New("no bucket") })
-	limiter.eventually("the limiter is behind", func() bool {
+	testkit.Eventually(t, "the limiter is behind", func() bool {
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		return limiter.Await(ended) != nil
 	})
 	limiter.outlast()
-	limiter.eventually("the limiter is not ready", func() bool { return limiter.Ready() != nil })
+	testkit.Eventually(t, "the limiter is not ready", func() bool { return limiter.Ready() != nil })
 	server.CLI("del", "{limiter}:limits") // Redis has lost its data
 	limiter.await()
 	limiter.logs.Want(t, wordBehind, wordCurrent)

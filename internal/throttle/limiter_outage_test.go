@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 func TestLimiterHolds(t *testing.T) {
@@ -21,16 +22,12 @@ func TestLimiterHolds(t *testing.T) {
 		t.Errorf("ready: %v", err)
 	}
 	waiting := make(chan error, 1)
-	go func() { waiting <- limiter.Await(t.Context()) }()
-	for range 50 {
-		if _, err := limiter.Decide(t.Context(), several(5, "e", "a")); !errors.Is(err, script.ErrUnavailable) {
-			t.Fatalf("error %v, want %v", err, script.ErrUnavailable)
-		}
-	}
+	ctx := testkit.Context(t)
+	go func() { waiting <- limiter.Await(ctx) }()
 	mixed := append(resolving(request("resolved", "a").ofPair("disk")), request("limited", "a"))
-	for _, requests := range [][]Request{mixed, mixed[:1]} {
+	for _, requests := range [][]Request{several(5, "e", "a"), mixed, mixed[:1]} {
 		if _, err := limiter.Decide(t.Context(), requests); !errors.Is(err, script.ErrUnavailable) {
-			t.Errorf("%d events, one of which resolves: error %v, want %v", len(requests), err, script.ErrUnavailable)
+			t.Errorf("%d events: error %v, want %v", len(requests), err, script.ErrUnavailable)
 		}
 	}
 	select {
@@ -40,14 +37,7 @@ func TestLimiterHolds(t *testing.T) {
 	}
 	limiter.logs.Want(t, "redis is unavailable")
 	limiter.server.Restart()
-	select {
-	case err := <-waiting:
-		if err != nil {
-			t.Fatal(err)
-		}
-	case <-time.After(patience):
-		t.Fatal("the wait does not end")
-	}
+	testkit.NoError(t, <-waiting)
 	if err := limiter.Ready(); err != nil {
 		t.Errorf("ready: %v", err)
 	}

@@ -143,44 +143,40 @@ func TestLimiterUsageMetrics(t *testing.T) {
 	server := servertest.StartRedis(t)
 	limiter := newLimiterKit(t, server.Addr, LimiterOptions{Settings: Settings{Tree: newTree(t, "100/1h", "10/1h+20/2h", "a.b=4/1h,off=0/1h,none=none,c.*=3/1h")}})
 	limiter.outage.reach(t.Context(), limiter.staleness.compare)
-	sizes := map[string]int64{limits.LevelGlobal: 100, limits.LevelCategory: 10, "a.b": 4, "off": 0, "c.*": 3}
-	check := func(want map[string]int64) {
+	sizes := map[string]int{limits.LevelGlobal: 100, limits.LevelCategory: 10, "a.b": 4, "off": 0, "c.*": 3}
+	check := func(want map[string]int) {
 		t.Helper()
 		testkit.NoError(t, limiter.usage.refresh(t.Context(), limiter.o.Redis))
-		testkit.EqualMaps(t, limiter.metrics.used, want, "used")
+		testkit.EqualMaps(t, limiter.metrics.used.All(), want, "used")
 	}
-	testkit.EqualMaps(t, limiter.metrics.size, sizes, "sizes")
-	if len(limiter.metrics.used) != 0 {
-		t.Errorf("used %v before anything was read", limiter.metrics.used)
-	}
-	check(map[string]int64{limits.LevelGlobal: 0}) // of the others no node is known yet
+	testkit.EqualMaps(t, limiter.metrics.size.All(), sizes, "sizes")
+	testkit.EqualMaps(t, limiter.metrics.used.All(), nil, "used before anything was read")
+	check(map[string]int{limits.LevelGlobal: 0}) // of the others no node is known yet
 	limiter.want(map[Verdict]int{Admitted: 3, ExceedsCapacity: 1}, append(several(3, "ab", "a.b"), request("off", "off"))...)
 	grants := limiter.want(map[Verdict]int{Admitted: 8}, append(several(6, "b", "b"), several(2, "c", "c.d")...)...)
 	limiter.want(map[Verdict]int{Admitted: 15}, several(15, "n", "none")...)
-	check(map[string]int64{limits.LevelGlobal: 26, limits.LevelCategory: 6, "a.b": 3, "off": 0, "c.*": 2})
+	check(map[string]int{limits.LevelGlobal: 26, limits.LevelCategory: 6, "a.b": 3, "off": 0, "c.*": 2})
 	for _, answer := range grants[:5] {
 		answer.Grant.Refund(t.Context())
 	}
-	check(map[string]int64{limits.LevelGlobal: 21, limits.LevelCategory: 3, "a.b": 3, "off": 0, "c.*": 2})
+	check(map[string]int{limits.LevelGlobal: 21, limits.LevelCategory: 3, "a.b": 3, "off": 0, "c.*": 2})
 	server.CLI("FLUSHDB")
-	check(map[string]int64{limits.LevelGlobal: 0, limits.LevelCategory: 0, "a.b": 0, "off": 0, "c.*": 0})
+	check(map[string]int{limits.LevelGlobal: 0, limits.LevelCategory: 0, "a.b": 0, "off": 0, "c.*": 0})
 	if len(limiter.usage.touched) != 0 {
 		t.Errorf("%v are followed although nothing is taken", limiter.usage.touched)
 	}
-	testkit.EqualDeeply(t, limiter.metrics.size, sizes, "sizes")
+	testkit.EqualMaps(t, limiter.metrics.size.All(), sizes, "sizes")
 
 	// What was read for limits that are in force no more is not shown.
 	before := limiter.usage.current()
 	tree := newTree(t, "100/1h", "none", "new=1/1h")
 	limiter.Adopt(limits.Ruleset{Tree: tree})
 	testkit.EqualSlices(t, limiter.metrics.levels, []string{limits.LevelGlobal, "new"}, "levels")
-	clear(limiter.metrics.used)
-	clear(limiter.metrics.size)
+	limiter.metrics.used, limiter.metrics.size = testkit.Counts{}, testkit.Counts{}
 	limiter.usage.show(before, map[string]LevelUse{"a.b": {Used: 4}})
-	if len(limiter.metrics.used)+len(limiter.metrics.size) != 0 {
-		t.Errorf("used %v, sizes %v of limits that are gone", limiter.metrics.used, limiter.metrics.size)
-	}
-	check(map[string]int64{limits.LevelGlobal: 0})
+	testkit.EqualMaps(t, limiter.metrics.used.All(), nil, "used of limits that are gone")
+	testkit.EqualMaps(t, limiter.metrics.size.All(), nil, "sizes of limits that are gone")
+	check(map[string]int{limits.LevelGlobal: 0})
 }
 
 func TestLimiterSaysOnceThatAnEventNeverFits(t *testing.T) {

@@ -38,7 +38,7 @@ func TestRefusalsAreToldOnce(t *testing.T) {
 
 func TestNextSlot(t *testing.T) {
 	t.Parallel()
-	u := newUsage(compile(limits.Ruleset{Tree: newTree(t, "10/1h", "5/1h", "a=1/1h")}), newFakeMetrics())
+	u := newUsage(compile(limits.Ruleset{Tree: newTree(t, "10/1h", "5/1h", "a=1/1h")}), new(fakeMetrics))
 	want := func(now time.Time, level string, wait time.Duration) {
 		t.Helper()
 		if gotLevel, gotWait := u.nextSlot(now); gotLevel != level || gotWait != wait {

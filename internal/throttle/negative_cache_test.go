@@ -50,7 +50,7 @@ func TestLimiterAsksOnceAboutWhatIsBroken(t *testing.T) {
 		t.Errorf("%d script calls for %d batches, want at most %d", calls, rounds, most)
 	}
 	limiter.server.CLI("DEL", "{limiter}:log:bad")
-	poll(t, "the category to be asked about again", func() bool {
+	testkit.Eventually(t, "the category to be asked about again", func() bool {
 		return limiter.decide(request("mended", "bad"))[0].Err == nil
 	})
 }

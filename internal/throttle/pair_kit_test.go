@@ -158,15 +158,3 @@ func (k *pairKit) restore(admissions ...admission) {
 	k.t.Helper()
 	testkit.Must(k.Restore(k.t.Context(), admissions))(k.t)
 }
-
-func wantResolutions(t *testing.T, got []Decision, verdicts []Verdict, opened []string) {
-	t.Helper()
-	for i, resolution := range got {
-		if resolution.Verdict != verdicts[i] || resolution.Opened != opened[i] {
-			t.Errorf("event %d: verdict %d with receipt %q, want %d with %q", i, resolution.Verdict, resolution.Opened, verdicts[i], opened[i])
-		}
-		if granted := verdicts[i] == Admitted || verdicts[i] == Reclaimed; granted != (resolution.Lease.End != 0) {
-			t.Errorf("event %d: verdict %d with the lease %+v", i, resolution.Verdict, resolution.Lease)
-		}
-	}
-}

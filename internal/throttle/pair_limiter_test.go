@@ -95,7 +95,7 @@ func TestLimiterPairsOfTheWrongType(t *testing.T) {
 	limiter.one(Admitted, request("other", "a"))
 	client.Del(t.Context(), limiterKey("pairs:a"))
 	firing.Finish(t.Context(), "r")
-	poll(t, "the pairs to be asked about again", func() bool { return limiter.refused.find(pairsOf(aboutDisk("resolved"))) == nil })
+	testkit.Eventually(t, "the pairs to be asked about again", func() bool { return limiter.refused.find(pairsOf(aboutDisk("resolved"))) == nil })
 	limiter.resolve(Admitted, "r", aboutDisk("resolved"))
 	limiter.logs.Want(t, "event cannot be evaluated")
 }

@@ -3,71 +3,15 @@ package throttle
 import (
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strconv"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/script/scripttest"
-	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
-
-// TestLostReply has the client repeat a script call whose answer was lost on the way.
-func TestLostReply(t *testing.T) {
-	t.Parallel()
-	server := servertest.StartRedis(t)
-	proxy := servertest.StartProxy(t, server.Addr)
-	client := newClient(t, redis.Options{Addr: proxy.Addr, MaxRetries: 3})
-	r := newRedis(client, "lost", scriptSettings(t))
-	lease := seeded(t, r) // the scripts are loaded
-	lost := func(call func() error) {
-		t.Helper()
-		happened := proxy.CutAfterRequest("evalsha")
-		testkit.NoError(t, call())
-		select {
-		case <-happened:
-		case <-time.After(patience):
-			t.Fatal("no reply was lost")
-		}
-	}
-
-	var result BatchResult
-	ids := append(several(3, "new", scriptPath), request("new1", scriptPath), request("leased", scriptPath))
-	lost(func() (err error) { result, err = r.Decide(t.Context(), ids); return err })
-	wantVerdicts(t, result.Decisions, Admitted, Admitted, Denied, Leased, Leased)
-	wantUsed(t, r, 4)
-	first, second := result.Decisions[0].Lease, result.Decisions[1].Lease
-	var extended []Lease
-	if extended, err := r.Extend(t.Context(), []Lease{first}, testLease); err != nil || extended[0].End == 0 {
-		t.Errorf("the lease of the repeated call does not hold: %+v, %v", extended, err)
-	}
-	lost(func() (err error) { extended, err = r.Extend(t.Context(), []Lease{lease}, testLease); return err })
-	if extended[0].End == 0 {
-		t.Error("a lease that was extended twice is said to be someone else's")
-	}
-	lost(func() error { return finish(t.Context(), r, second) })
-	lost(func() error {
-		_, err := r.Restore(t.Context(), []admission{{lease: Lease{Request: request("restored", "a")}, at: time.Now()}})
-		return err
-	})
-	counts, err := r.Usage(t.Context(), r.settings.Tree.Path("a"))
-	if err != nil || !reflect.DeepEqual(counts, [][]int64{{5}, {5}}) {
-		t.Errorf("after all that, %v slots are taken, %v", counts, err)
-	}
-}
-
-func wantUsed(t *testing.T, r *Redis, want int64) {
-	t.Helper()
-	counts := testkit.Must(r.Usage(t.Context(), r.settings.Tree.Path(scriptPath)))(t)
-	if !reflect.DeepEqual(counts, [][]int64{{want}, {want}, {want}}) {
-		t.Errorf("slots taken: %v, want %d at each node", counts, want)
-	}
-}
 
 func TestLogMembers(t *testing.T) {
 	t.Parallel()
@@ -181,7 +125,8 @@ func TestRestoreForgottenEvent(t *testing.T) {
 		{lease: Lease{Request: request("leased", scriptPath).inMessage(2)}, at: time.Now()},
 	}
 	testkit.Must(r.Restore(t.Context(), admissions))(t)
-	wantUsed(t, r, 2)
+	used := testkit.Must(r.Usage(t.Context(), r.settings.Tree.Path(scriptPath)))(t)
+	testkit.EqualDeeply(t, used, [][]int64{{2}, {2}, {2}}, "slots taken")
 	for i := range 3 {
 		result, err := r.Decide(t.Context(), []Request{
 			request(fmt.Sprint("other", i), "b"), request("delivered", scriptPath).inMessage(2), request("leased", scriptPath).inMessage(2),

@@ -46,7 +46,6 @@ type crowd struct {
 	work  sync.WaitGroup
 
 	mu          sync.Mutex
-	changed     chan struct{}         // closed and replaced when there is more to see
 	admissions  map[string][]observed // what is not returned, by ID
 	untimed     map[string]bool       // IDs that were admitted by a call whose answer was lost
 	finished    map[string]bool
@@ -66,7 +65,7 @@ func crowdLimits(t *testing.T, c string) (map[string]limits.Limits, *limits.Tree
 
 func newCrowd(t *testing.T, s Settings) *crowd {
 	c := &crowd{
-		t: t, settings: s, stop: make(chan struct{}), changed: make(chan struct{}),
+		t: t, settings: s, stop: make(chan struct{}),
 		admissions: make(map[string][]observed), untimed: make(map[string]bool), finished: make(map[string]bool),
 	}
 	c.leave = sync.OnceFunc(func() {
@@ -136,7 +135,7 @@ func (c *crowd) admitted(d Decision) {
 		}
 		// A call that the client repeated may have been answered later than it was decided.
 		at := d.Lease.End - c.settings.Lease.Microseconds()
-		o := observed{id: d.Lease.ID, category: d.Lease.Category, at: at, cost: int64(d.Lease.Cost), denied: "-"}
+		o := observed{id: d.Lease.ID, category: d.Lease.Category, at: at, cost: int64(d.Lease.Cost)}
 		c.admissions[o.id] = append(c.admissions[o.id], o)
 	})
 }
@@ -181,27 +180,16 @@ func (c *crowd) note(what func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	what()
-	close(c.changed)
-	c.changed = make(chan struct{})
 }
 
 // until waits for what the crowd has been told. The condition is read under the lock.
 func (c *crowd) until(what string, condition func() bool) {
 	c.t.Helper()
-	deadline := time.After(patience)
-	for {
+	testkit.Eventually(c.t, what, func() bool {
 		c.mu.Lock()
-		met, changed := condition(), c.changed
-		c.mu.Unlock()
-		if met {
-			return
-		}
-		select {
-		case <-changed:
-		case <-deadline:
-			c.t.Fatalf("wait for %s: nothing after %v", what, patience)
-		}
-	}
+		defer c.mu.Unlock()
+		return condition()
+	})
 }
 
 // more is a condition: so many events were decided since it was made.
@@ -315,7 +303,7 @@ func TestClusterReshardWithEveryKey(t *testing.T) {
 	pause(t, store, "#here", time.Hour)
 	wantUsed := func(want ...[]int64) {
 		t.Helper()
-		poll(t, fmt.Sprintf("%v slots to be taken", want), func() bool {
+		testkit.Eventually(t, fmt.Sprintf("%v slots to be taken", want), func() bool {
 			used, err := store.Usage(t.Context(), tree.Path("a"))
 			return err == nil && reflect.DeepEqual(used, want)
 		})
@@ -419,7 +407,7 @@ func (c *crowd) askAgain(store *Redis, f failover) (remembered, after []observed
 		case f.safe[o.id] || o.at > f.killed:
 			c.t.Errorf("%q was admitted by who takes over, or known to it: verdict %d", o.id, verdict)
 		case verdict == Admitted:
-			after = append(after, observed{id: o.id, category: o.category, at: result.At, cost: o.cost, denied: "-"})
+			after = append(after, observed{id: o.id, category: o.category, at: result.At, cost: o.cost})
 			fallthrough
 		default:
 			forgotten++
