@@ -68,7 +68,7 @@ func TestParseUnits(t *testing.T) {
 	}
 }
 
-// parseFaults are texts that are no limits, by what their fault says.
+// parseFaults has bad texts by a part of their fault.
 var parseFaults = map[string][]string{
 	"none":                 {""},
 	"30m":                  {"ten"},

@@ -9,14 +9,14 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// liveKit is a Live over a plan, and what it logs.
+// liveKit is a Live with its log.
 type liveKit struct {
 	*Live
 	t        *testing.T
 	log      *testkit.Log
 	revision uint64
-	earlier  map[string][]string // by level, "shadow:" in front for one of the shadow
-	asked    int                 // how often for those
+	earlier  map[string][]string // by level, or by "shadow:" and level
+	asked    int                 // calls for earlier values
 }
 
 func newLiveKit(t *testing.T, plan Plan, shadow string) *liveKit {
@@ -31,7 +31,7 @@ func newLiveKit(t *testing.T, plan Plan, shadow string) *liveKit {
 	return k
 }
 
-// entry is an override that is set now: "level=limits", with "shadow:" in front for one of the shadow.
+// entry returns a new override. The text is "level=limits", or "shadow:level=limits" for the shadow.
 func (k *liveKit) entry(text string) LiveEntry {
 	k.revision++
 	rest, ofShadow := strings.CutPrefix(text, "shadow:")
@@ -39,7 +39,7 @@ func (k *liveKit) entry(text string) LiveEntry {
 	return LiveEntry{Level: level, Shadow: ofShadow, Limits: limits, Revision: k.revision}
 }
 
-// want compares the limits in force, and of the shadow if there is one, of the category and the root.
+// want compares the limits on the path to a category: those in force, and those of the shadow if there is one.
 func (k *liveKit) want(category string, entries []LiveEntry, inForce, shadow string) {
 	k.t.Helper()
 	rules := testkit.Must(k.Ruleset(3, k.revision, entries))(k.t)
@@ -61,7 +61,7 @@ func limitsOnPath(tree *Tree, category string) string {
 	return strings.Join(limits, " ")
 }
 
-// wantLogged compares how many lines there are, and what the latest says.
+// wantLogged compares the number of lines, and finds each part in the last line.
 func (k *liveKit) wantLogged(lines int, parts ...string) {
 	k.t.Helper()
 	logged := k.log.Lines("")
@@ -94,7 +94,7 @@ func TestLiveBadOverride(t *testing.T) {
 	k.want("a", []LiveEntry{good, other}, "global=100/1h a=7/1h", "")
 
 	bad := k.entry("a=seven")
-	for range 3 { // it is said once
+	for range 3 { // the bad value is logged once
 		k.want("a", []LiveEntry{bad, other}, "global=100/1h a=7/1h", "")
 	}
 	k.wantLogged(1, "bad live limit is ignored", "limit_level=a", "limit=seven", fmt.Sprint("revision=", bad.Revision), "last_good_stays=true", "30m")
@@ -102,11 +102,11 @@ func TestLiveBadOverride(t *testing.T) {
 	k.want("a", []LiveEntry{k.entry("a=8/"), other}, "global=100/1h a=7/1h", "")
 	k.wantLogged(2, "limit=8/")
 
-	// Other levels go on to change meanwhile.
+	// A bad value at one level stops no change at another level.
 	k.want("b", []LiveEntry{bad, k.entry("b=4/1h")}, "global=100/1h b=4/1h", "")
 	k.want("a", []LiveEntry{k.entry("a=9/1h")}, "global=100/1h a=9/1h", "")
 
-	// One that was taken away leaves no last good one.
+	// A deleted override leaves no last good value.
 	k.want("a", nil, "global=100/1h a=5/1h", "")
 	lines := k.log.Count("")
 	k.want("a", []LiveEntry{k.entry("a=x")}, "global=100/1h a=5/1h", "")
@@ -147,7 +147,7 @@ func TestLiveShadow(t *testing.T) {
 	k.want("b", both, "global=100/1h category=10/1h", "global=100/1h category=10/1h")
 	k.want("a", both[:1], "global=100/1h a=5/1h", "")
 
-	// A bad one of the shadow is nothing to the limit in force of the same level, and the other way round.
+	// A bad shadow limit leaves the limit in force alone, and the reverse.
 	bad := []LiveEntry{k.entry("a=5/1h"), k.entry("shadow:a=x")}
 	k.want("a", []LiveEntry{bad[0], k.entry("shadow:a=3/1h")}, "global=100/1h a=5/1h", "global=100/1h a=3/1h")
 	k.want("a", bad, "global=100/1h a=5/1h", "global=100/1h a=3/1h")
@@ -163,7 +163,7 @@ func TestLiveShadowOverTheSettings(t *testing.T) {
 	k.want("a", []LiveEntry{k.entry("shadow:a=6/1h"), k.entry("global=90/1h")}, "global=90/1h category=10/1h", "global=50/1h a=6/1h")
 }
 
-// TestLiveStartsAfterABadValue has an instance start when what is set is bad: it uses what those use that have seen it come.
+// TestLiveStartsAfterABadValue starts an instance while a bad value is set. The instance uses the last good value of the history.
 func TestLiveStartsAfterABadValue(t *testing.T) {
 	t.Parallel()
 	k := newLiveKit(t, newPlan(t, "100/1h", "10/1h", ""), "")
@@ -177,7 +177,7 @@ func TestLiveStartsAfterABadValue(t *testing.T) {
 	testkit.Equal(t, k.asked, 3, "asked what was set earlier, want once for each")
 }
 
-// TestLiveMissesAGoodValue has an instance not see a good value that came and went: it finds it among the earlier ones.
+// TestLiveMissesAGoodValue replaces a good value before the instance reads it. The instance finds the good value in the history.
 func TestLiveMissesAGoodValue(t *testing.T) {
 	t.Parallel()
 	k := newLiveKit(t, newPlan(t, "100/1h", "10/1h", ""), "")

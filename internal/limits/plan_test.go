@@ -9,7 +9,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// wantFaults compares what faults say, part by part.
+// wantFaults finds one part in each fault.
 func wantFaults(t *testing.T, text string, faults []error, parts []string) {
 	t.Helper()
 	if len(faults) != len(parts) {

@@ -6,7 +6,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// A limit is pointless if a log above all paths of its level never allows more in the time of the limit.
+// A limit is pointless if a log above its level never allows more within the limit's window.
 func TestPointless(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

@@ -75,7 +75,7 @@ func TestTreeRuleGivenTwice(t *testing.T) {
 	}
 }
 
-// Every rule that matches a path or one above it is considered, and one of them wins each path.
+// Considered lists each rule that matches the path or a parent. One rule wins at each path.
 func TestConsidered(t *testing.T) {
 	t.Parallel()
 	tree := newTree(t, "100/1h", "10/1h", "a.*=4/1h,a.b=2/1h,*.b=3/1h,c=none")

@@ -27,7 +27,7 @@ func TestAbsentBucket(t *testing.T) {
 	f.wantError(err, jetstream.ErrBucketNotFound)
 }
 
-// Many instances that start at once create one bucket.
+// Instances that start at once create one bucket.
 func TestProvision(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -107,7 +107,7 @@ func TestLoad(t *testing.T) {
 	testkit.Equal(t, f.load(b).Revision, 8, "revision after a deletion")
 }
 
-// Other clients of NATS read what this package writes, and the other way round.
+// Other clients of NATS and this package read each other's values.
 func TestOtherClients(t *testing.T) {
 	t.Parallel()
 	f, b := newBucketFixture(t)
@@ -124,7 +124,7 @@ func TestOtherClients(t *testing.T) {
 	testkit.NoError(t, kv.Purge(f.context(), "purged"))
 	f.requireEntries(f.load(b), "kept.*=3/1m", "shadow payments.*=5/10m")
 
-	// A key that one of them deletes is deleted for the other, and both can set it again.
+	// Each client deletes and sets keys of the other.
 	f.change(b, "-kept.*")
 	_, err = kv.Get(f.context(), "kept.=")
 	f.wantError(err, jetstream.ErrKeyNotFound)
@@ -150,7 +150,7 @@ func TestRemovedMessages(t *testing.T) {
 	testkit.Equal(t, f.change(b, "b=2/1m"), 4, "next revision")
 }
 
-// A key that names no limit is logged once for each of its values, and ignored.
+// A key without a limit's name is ignored. Each value of the key is logged once.
 func TestForeignKeysAreIgnored(t *testing.T) {
 	t.Parallel()
 	f, b := newBucketFixture(t)
@@ -216,7 +216,7 @@ func TestContextEnds(t *testing.T) {
 	}
 }
 
-// The error of a lost connection does not blame a missing right.
+// The error of a lost connection names no missing right.
 func TestConnectionIsLost(t *testing.T) {
 	t.Parallel()
 	f, b := newBucketFixture(t)
@@ -240,7 +240,7 @@ var (
 
 const inboxPrefix = "_INBOX_test"
 
-// restricted is a server with a user who may publish on these subjects alone, and a connection of that user's.
+// restricted starts a server with userServer, and connects as the user "restricted".
 func restricted(t *testing.T, publish ...string) (f *fixture, js jetstream.JetStream, denied *testkit.Log) {
 	t.Helper()
 	f = newFixtureOn(t, userServer(t, publish), nats.UserInfo("all", "secret"))
@@ -250,7 +250,7 @@ func restricted(t *testing.T, publish ...string) (f *fixture, js jetstream.JetSt
 	return f, js, denied
 }
 
-// userServer has the user "all", who may do everything, and "restricted", who may publish on these subjects alone.
+// userServer starts a server with two users: "all" has all rights, "restricted" may publish to the given subjects only.
 func userServer(t *testing.T, publish []string) *servertest.NATS {
 	t.Helper()
 	return servertest.StartNATS(t, func(o *server.Options) {
@@ -264,7 +264,7 @@ func userServer(t *testing.T, publish []string) *servertest.NATS {
 	})
 }
 
-// Each kind of user needs its rights, and no other.
+// Each kind of user works with its rights alone.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -301,7 +301,7 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// A request without the right for it times out. The error names the bucket and the right.
+// A request without its right times out. The error names the bucket and the right.
 func TestMissingRights(t *testing.T) {
 	t.Parallel()
 	all := slices.Concat(readRights, provisionRights, writeRights)

@@ -33,7 +33,7 @@ func TestChangesOfBadNames(t *testing.T) {
 	testkit.Equal(t, f.load(b).Revision, 0, "revision")
 }
 
-// A change that names an outdated revision fails and changes nothing.
+// A change that expects an outdated revision fails and changes nothing.
 func TestLostRace(t *testing.T) {
 	t.Parallel()
 	for what, test := range map[string]struct {
@@ -58,7 +58,7 @@ func TestLostRace(t *testing.T) {
 	}
 }
 
-// Nothing is written to another stream that has taken over the bucket's subjects.
+// A change writes nothing to another stream with the bucket's subjects.
 func TestChangeInAnotherStream(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

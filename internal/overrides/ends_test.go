@@ -14,13 +14,13 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// setFor sets an override that ends after a time.
+// setFor sets an override with an end.
 func (f *fixture) setFor(b *Bucket, pattern, value string, lasts time.Duration) Change {
 	f.Helper()
 	return testkit.Must(b.Set(f.context(), enforced(pattern), value, lasts))(f)
 }
 
-// lines are all changes of a bucket.
+// lines returns all changes of a bucket as text.
 func (f *fixture) lines(b *Bucket) []string {
 	f.Helper()
 	var lines []string
@@ -37,7 +37,7 @@ func (f *fixture) lines(b *Bucket) []string {
 	return lines
 }
 
-// until is when the override of a revision was to end.
+// until returns the planned end of the override with a revision.
 func (f *fixture) until(b *Bucket, revision uint64) time.Time {
 	f.Helper()
 	for _, c := range testkit.Must(b.History(f.context()))(f) {
@@ -51,12 +51,12 @@ func (f *fixture) until(b *Bucket, revision uint64) time.Time {
 
 const soon = 300 * time.Millisecond
 
-// endings are what becomes of a=9, which is set for a time.
+// endings are the ways in which the override a=9 ends.
 var endings = map[string]struct {
 	before []string
 	during func(*fixture, *Bucket)
 	want   []string // entries at the end
-	lines  []string // history after the changes before
+	lines  []string // history after those of before
 }{
 	"nothing was set": {want: nil, lines: []string{"a:  to 9 for a time", "a: 9 to , ends 1 of ann"}},
 	"a value was set": {
@@ -87,7 +87,7 @@ var endings = map[string]struct {
 	},
 }
 
-// An override that ends puts back what was set without an end before, in one change that all watchers apply, and not early.
+// An override that ends restores the last value without an end. One change does so, not before the end, and all watchers apply it.
 func TestEnds(t *testing.T) {
 	t.Parallel()
 	for name, test := range endings {
@@ -121,7 +121,7 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// An end that passes while no watcher runs comes before the first Refresh of the next one returns.
+// An end that passes without a watcher is made up before the first Refresh of the next watcher returns.
 func TestEndsBeforeTheStart(t *testing.T) {
 	t.Parallel()
 	f := newFixtureOn(t, servertest.StartNATSProcess(t, ""))
@@ -138,7 +138,7 @@ func TestEndsBeforeTheStart(t *testing.T) {
 	f.requireEntries(w.last(), "a=1", "c=9")
 }
 
-// An end that passes during an outage of the server comes after it.
+// An end that passes during an outage of the server is made up after the outage.
 func TestEndsAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	f := newFixtureOn(t, servertest.StartNATSProcess(t, ""))
@@ -155,7 +155,7 @@ func TestEndsAfterAnOutage(t *testing.T) {
 	w.requireLast("a=1")
 }
 
-// A watcher ends nothing of a state that is older than the one in force.
+// A watcher ends no override of an outdated state.
 func TestEndsNothingOutdated(t *testing.T) {
 	t.Parallel()
 	f, b := newBucketFixture(t)
@@ -175,7 +175,7 @@ func TestEndsNothingOutdated(t *testing.T) {
 	w.requireLast()
 }
 
-// A watcher that may not write says so once. What has ended stays in force until somebody who may write ends it.
+// A watcher without the right to write logs one warning. The override stays in force until a watcher with the right ends it.
 func TestEndsWithoutTheRight(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartNATSProcess(t, `
@@ -196,7 +196,7 @@ authorization { users: [
 	f.log.WantCount(t, 1, says)
 }
 
-// A rollback restores an override with its end. If the end has passed, it restores what followed.
+// A rollback restores an override with its end. After that end it restores the value that followed.
 func TestRollbackOfEnds(t *testing.T) {
 	t.Parallel()
 	f, b := newBucketFixture(t)

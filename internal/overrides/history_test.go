@@ -38,7 +38,7 @@ func TestHistory(t *testing.T) {
 	testkit.EqualSlices(t, testkit.Must(b.Earlier(f.context(), shadow("global")))(t), nil, "earlier values of what is not set")
 }
 
-// at returns what was set right after a revision, by the bucket's history, each as name=value.
+// at returns the entries right after a revision, each as name=value.
 func at(ctx context.Context, b *Bucket, revision uint64) ([]string, error) {
 	h, err := b.history(ctx)
 	if err != nil {
@@ -67,7 +67,7 @@ func (f *fixture) requireUnknown(b *Bucket, revision uint64, says string) {
 	f.wantError(err, ErrUnknownRevision, says)
 }
 
-// The first values of a limit that was changed more than 64 times are not known.
+// A limit keeps 64 changes. Older values are not known.
 func TestHistoryIsBounded(t *testing.T) {
 	t.Parallel()
 	f, b := newBucketFixture(t)
@@ -89,7 +89,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 }
 
-// A revision is not known if another client removed changes up to it.
+// A revision is unknown after another client removed earlier changes.
 func TestAtAfterRemoval(t *testing.T) {
 	t.Parallel()
 	f, b := newBucketFixture(t)
@@ -107,7 +107,7 @@ func TestAtAfterRemoval(t *testing.T) {
 	f.requireAt(b, 6, "c=6")
 }
 
-// After any changes and removals, a history tells a true state of a revision or none, and none only if something was removed.
+// A history returns the true state of each revision, or an error if changes were removed.
 func TestAtIsTrue(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -199,7 +199,7 @@ func TestRollback(t *testing.T) {
 		t.Errorf("the key that names no limit: %v, %v; want it untouched", entry, err)
 	}
 
-	// A second rollback changes nothing, and a rollback can be rolled back.
+	// A second rollback changes nothing. A rollback can be rolled back.
 	if changed, err := b.Rollback(f.context(), target); err != nil || len(changed) > 0 {
 		t.Errorf("changed by a second rollback: %v, %v; want nothing", changed, err)
 	}
@@ -207,7 +207,7 @@ func TestRollback(t *testing.T) {
 	f.requireEntries(f.load(b), "added=new", "changed.*=other", "kept=1", "never=again")
 }
 
-// A rollback that loses a race leaves the other's change alone, and returns what it changed before.
+// A rollback that loses a race keeps the other change, and returns the names that it has changed.
 func TestRollbackLosesRace(t *testing.T) {
 	t.Parallel()
 	f, b := newBucketFixture(t)

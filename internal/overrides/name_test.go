@@ -73,7 +73,7 @@ func TestNamesAreOrdered(t *testing.T) {
 	}
 }
 
-// A key that names a limit is the key of that limit, and can be stored.
+// ParseKey accepts only keys that Name.Key returns and that NATS stores.
 func FuzzParseKey(f *testing.F) {
 	for _, key := range []string{"global", "payments.=", "shadow/a.b", "shadow/", "a..b", "A", "=.=", "*"} {
 		f.Add(key)

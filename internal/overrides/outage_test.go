@@ -54,7 +54,7 @@ func TestServerHangs(t *testing.T) {
 	w.requireFollows(b, "a=1")
 }
 
-// A watcher applies a change that was lost with the connection.
+// A watcher applies a change whose message was lost with the connection.
 func TestConnectionBreaks(t *testing.T) {
 	t.Parallel()
 	f, b := newBucketFixture(t)
@@ -69,7 +69,7 @@ func TestConnectionBreaks(t *testing.T) {
 	}
 }
 
-// A watcher notices that the server deleted its consumer, as it does with an idle one.
+// A watcher notices that the server deleted its consumer.
 func TestConsumerVanishes(t *testing.T) {
 	t.Parallel()
 	f, b := newBucketFixture(t)
@@ -87,7 +87,7 @@ func TestConsumerVanishes(t *testing.T) {
 	w.requireOneOutage()
 }
 
-// oneKey is a JetStream whose consumers get the changes of one key alone while it is switched on.
+// oneKey is a JetStream whose new consumers get the changes of one key only, while on is set.
 type oneKey struct {
 	jetstream.JetStream
 	on *atomic.Bool
@@ -100,7 +100,7 @@ func (o oneKey) CreatePushConsumer(ctx context.Context, stream string, c jetstre
 	return o.JetStream.CreatePushConsumer(ctx, stream, c)
 }
 
-// A watcher notices a consumer that is alive but does not deliver, both while it mirrors and while it reads anew.
+// A watcher notices a consumer that lives and does not deliver, both while mirroring and while reading anew.
 func TestChangesDoNotArrive(t *testing.T) {
 	t.Parallel()
 	f, b := newBucketFixture(t)
@@ -128,7 +128,7 @@ func TestConsumersAreForgotten(t *testing.T) {
 		stream := testkit.Must(f.js.Stream(f.context(), "KV_limits"))(t)
 		return stream.CachedInfo().State.Consumers == 0
 	})
-	if n := f.js.Conn().NumSubscriptions(); n > 1 { // one is for replies
+	if n := f.js.Conn().NumSubscriptions(); n > 1 { // one subscription is for replies
 		t.Errorf("%d subscriptions are left", n)
 	}
 }
@@ -154,7 +154,7 @@ func TestBucketIsMadeAnew(t *testing.T) {
 	w.requireOneOutage()
 }
 
-// A watcher notices a new bucket even if it never saw that the old one was absent.
+// A watcher notices a new bucket without having noticed that the old bucket was absent.
 func TestBucketIsMadeAnewAtOnce(t *testing.T) {
 	t.Parallel()
 	f, b := newBucketFixture(t)
@@ -167,7 +167,7 @@ func TestBucketIsMadeAnewAtOnce(t *testing.T) {
 	w.requireOneOutage()
 }
 
-// A watcher that may create the bucket makes it anew when it is deleted.
+// A watcher with the option Provision creates a deleted bucket again.
 func TestWatcherProvisions(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -182,7 +182,7 @@ func TestWatcherProvisions(t *testing.T) {
 	f.log.WantCount(t, 2, "limits bucket is created")
 }
 
-// restart starts the server that was killed, and waits until it answers the operator: a request on the way meanwhile may get lost.
+// restart starts the killed server, and waits until it answers the operator. Requests sent before may get lost.
 func (f *fixture) restart() {
 	f.Helper()
 	f.server.Restart()
@@ -192,7 +192,7 @@ func (f *fixture) restart() {
 	})
 }
 
-// restore gives the server a store that it had before, and returns when it runs again.
+// restore restarts the server with an earlier store.
 func (f *fixture) restore(store string) {
 	f.Helper()
 	f.server.Kill()
@@ -201,7 +201,7 @@ func (f *fixture) restore(store string) {
 	f.restart()
 }
 
-// backUp copies the server's store.
+// backUp copies the store of the server.
 func (f *fixture) backUp() string {
 	f.Helper()
 	f.server.Kill()
@@ -211,8 +211,7 @@ func (f *fixture) backUp() string {
 	return store
 }
 
-// A watcher mirrors a bucket that went back, and Refresh waits for that. Redis, and not the watcher, knows whether that state
-// may be used.
+// A watcher mirrors a bucket that went back, and Refresh waits for that state. Redis decides whether the state may be used.
 func TestBucketIsRestored(t *testing.T) {
 	t.Parallel()
 	f, b := newBucketFixture(t)
@@ -232,7 +231,7 @@ func TestBucketIsRestored(t *testing.T) {
 	w.requireFollows(b, "a=4")
 }
 
-// After a restore another state may have the revision that was applied before.
+// After a restore a new state may have the revision of the applied state.
 func TestRestoredBucketReachesTheSameRevision(t *testing.T) {
 	t.Parallel()
 	f, b := newBucketFixture(t)

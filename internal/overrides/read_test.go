@@ -12,7 +12,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// delivery is a message with a number among those of its consumer.
+// delivery is a message with a sequence number of its consumer.
 type delivery struct {
 	jetstream.Msg
 	number   uint64
@@ -30,7 +30,6 @@ func (d delivery) Metadata() (*jetstream.MsgMetadata, error) {
 	}, d.metadata
 }
 
-// A message is read as a change, or ends the reading.
 func TestChangeOfMessage(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// mirror is a running watcher with the snapshots that it applied.
+// mirror is a running watcher with its applied snapshots.
 type mirror struct {
 	*Watcher
 	f    *fixture
@@ -27,7 +27,7 @@ type mirror struct {
 	applied   []Snapshot
 }
 
-// mirror starts a watcher that is stopped with the test.
+// mirror starts a watcher, and stops it at the end of the test.
 func (f *fixture) mirror(js jetstream.JetStream, provision bool) *mirror {
 	f.Helper()
 	return f.mirrorWith(js, f.options(provision))
@@ -51,7 +51,7 @@ func (f *fixture) mirrorWith(js jetstream.JetStream, o Options) *mirror {
 	return w
 }
 
-// following starts a watcher of a bucket that exists, and waits until it has applied these entries.
+// following starts a watcher of an existing bucket, and waits until these entries are applied.
 func (f *fixture) following(js jetstream.JetStream, want ...string) *mirror {
 	f.Helper()
 	w := f.mirror(js, false)
@@ -59,7 +59,7 @@ func (f *fixture) following(js jetstream.JetStream, want ...string) *mirror {
 	return w
 }
 
-// note checks that snapshots come one at a time, each newer than the one before.
+// note checks that snapshots come one at a time, each newer than the last.
 func (w *mirror) note(s Snapshot) {
 	if !w.applying.CompareAndSwap(false, true) {
 		w.f.Error("two snapshots are applied at once")
@@ -83,7 +83,7 @@ func (w *mirror) snapshots() []Snapshot {
 	return slices.Clone(w.applied)
 }
 
-// last is the newest snapshot, or an empty one.
+// last returns the newest snapshot, or an empty snapshot.
 func (w *mirror) last() Snapshot {
 	if s := w.snapshots(); len(s) > 0 {
 		return s[len(s)-1]
@@ -99,7 +99,7 @@ func (w *mirror) requireLast(want ...string) {
 	})
 }
 
-// requireFollows makes a change, and waits until it is applied as the only entry.
+// requireFollows makes a change, and waits until the change is the only entry.
 func (w *mirror) requireFollows(b *Bucket, change string) {
 	w.f.Helper()
 	w.f.change(b, change)
@@ -121,7 +121,7 @@ func (w *mirror) requireAvailable() {
 	testkit.Eventually(w.f, "the bucket is available again", func() bool { return w.Unavailable() == nil && len(w.f.log.Lines(textReturn)) > 0 })
 }
 
-// requireOneOutage waits for the end of an outage. The log must have one line for its begin and one for its end.
+// requireOneOutage waits for the end of an outage. The log has one line for its begin and one for its end.
 func (w *mirror) requireOneOutage() {
 	w.f.Helper()
 	w.requireAvailable()
@@ -129,7 +129,7 @@ func (w *mirror) requireOneOutage() {
 	w.f.log.WantCount(w.f, 1, textReturn)
 }
 
-// Every watcher applies a first snapshot even if the bucket is empty, then one for each change: the same ones, in order.
+// Each watcher applies the same snapshots in order: the first even of an empty bucket, then one for each change.
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	f, b := newBucketFixture(t)
@@ -168,7 +168,6 @@ func TestWatchBeginsWithWhatIsThere(t *testing.T) {
 	testkit.Equal(t, len(first.Entries), 99, "entries of the first snapshot")
 }
 
-// The function that gets a snapshot may change it: the next snapshots have memory of their own.
 func TestSnapshotsShareNothing(t *testing.T) {
 	t.Parallel()
 	f, b := newBucketFixture(t)
@@ -179,7 +178,6 @@ func TestSnapshotsShareNothing(t *testing.T) {
 	w.requireLast("a=1", "b=2")
 }
 
-// The changes since a time come with their authors.
 func TestWatcherTellsOfChanges(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -223,7 +221,7 @@ func TestWatcherTellsOfChanges(t *testing.T) {
 	f.log.WantCount(t, 0, "not the name of a limit")
 }
 
-// Changes returns the newest 20, and asks the server only if there are any.
+// Changes returns the newest 20. Without new changes it asks no server.
 func TestWatcherTellsOfTheNewestChanges(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -244,7 +242,7 @@ func TestWatcherTellsOfTheNewestChanges(t *testing.T) {
 	}
 }
 
-// A watcher without a right names it, and goes on trying. [TestMissingRights] has every right.
+// A watcher without a right names that right, and tries again. [TestMissingRights] covers each right.
 func TestWatcherWithoutRight(t *testing.T) {
 	t.Parallel()
 	has, missing := readRights[0], readRights[1]
@@ -257,7 +255,7 @@ func TestWatcherWithoutRight(t *testing.T) {
 	f.log.WantCount(t, 1, textLoss)
 }
 
-// Refresh returns when what was confirmed before the call is applied.
+// Refresh returns after all changes confirmed before the call are applied.
 func TestRefresh(t *testing.T) {
 	t.Parallel()
 	f, b := newBucketFixture(t)
@@ -282,7 +280,7 @@ func TestRefresh(t *testing.T) {
 	testkit.Equal(t, len(w.snapshots()), 21, "snapshots, want 21: none for a refresh that brings nothing new")
 }
 
-// A waiter is released once the watcher has applied the revision it waits for, and not before.
+// A call of Refresh returns when its revision is applied, not before.
 func TestRefreshWaitsForChangesOnTheirWay(t *testing.T) {
 	t.Parallel()
 	w := NewWatcher(nil, Options{}, func(Snapshot) {})
@@ -335,7 +333,7 @@ func TestRefreshWaits(t *testing.T) {
 	w.requireOneOutage()
 }
 
-// A watcher can be stopped in every state, and logs no outage then.
+// A watcher can be stopped in each state. Stopping logs no outage.
 func TestWatcherStops(t *testing.T) {
 	t.Parallel()
 	for name, prepare := range map[string]func(*fixture){

@@ -16,7 +16,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// instance is a Pacer that the test tells whether Redis is available.
+// instance is a Pacer. The test says whether Redis is available.
 type instance struct {
 	*Pacer
 	available atomic.Bool
@@ -33,15 +33,15 @@ func startInstance(t *testing.T, address string, pace Pace) *instance {
 	return i
 }
 
-// key is a key of the instances' deployment.
+// key returns a key of the instances' deployment.
 func key(name string) string { return "{pacer}:" + name }
 
-// within tells whether a wait that a real clock shortens is the one expected, in whole hours.
+// within compares waits in whole hours. The real clock shortens a wait.
 func within(wait, want time.Duration) bool {
 	return wait <= want && wait > want-time.Hour/2
 }
 
-// wantPause checks for how long a destination is paused, in whole hours.
+// wantPause compares a pause in whole hours.
 func wantPause(t *testing.T, what string, paused, want time.Duration) {
 	t.Helper()
 	if paused == 0 || !within(paused, want) {
@@ -49,7 +49,7 @@ func wantPause(t *testing.T, what string, paused, want time.Duration) {
 	}
 }
 
-// wantReserved checks the waits of messages that an instance reserves, in whole hours.
+// wantReserved reserves one message for each wait, and compares the waits in whole hours.
 func (i *instance) wantReserved(t *testing.T, destination string, waits ...time.Duration) {
 	t.Helper()
 	for _, wait := range waits {
@@ -59,7 +59,7 @@ func (i *instance) wantReserved(t *testing.T, destination string, waits ...time.
 	}
 }
 
-// TestOutage has the instance go on alone behind what was reserved for it.
+// TestOutage continues without Redis behind the instance's last reservation.
 func TestOutage(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
@@ -78,16 +78,16 @@ func TestOutage(t *testing.T) {
 	}
 	i.Pause(t.Context(), "#e", time.Hour)
 
-	// Redis has not been told of the pause.
+	// Redis does not know the pause of #e.
 	server.Restart()
 	i.available.Store(true)
 	wantPause(t, "told so without Redis", i.CheckPause(t.Context(), "#e"), time.Hour)
 	i.wantReserved(t, "#e", time.Hour, 2*time.Hour)
-	i.wantReserved(t, "#b", 2*time.Hour) // Redis keeps what it gave itself
+	i.wantReserved(t, "#b", 2*time.Hour) // Redis keeps its own reservations
 	i.logs.WantCount(t, 0, "level=WARN")
 }
 
-// TestWait also has a pause that begins, by word of another instance, during the wait.
+// TestWait also begins a pause during the wait, by another instance.
 func TestWait(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
@@ -121,7 +121,7 @@ func TestWait(t *testing.T) {
 	}
 }
 
-// TestReserveAfterTheEnd asks with a context that has ended: this instance does not know which pauses the others were told of.
+// TestReserveAfterTheEnd reserves nothing after the context ended, because other instances may have paused the destination.
 func TestReserveAfterTheEnd(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
@@ -132,7 +132,7 @@ func TestReserveAfterTheEnd(t *testing.T) {
 	testkit.Equal(t, one.Reserve(ended, "paused", 2*time.Hour), Reservation{}, "what is reserved")
 }
 
-// TestKeysThatCannotBeRead has keys that somebody else has made: the instance goes on alone.
+// TestKeysThatCannotBeRead continues without Redis where keys have a wrong type.
 func TestKeysThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
@@ -190,9 +190,9 @@ func TestMentionsOfOtherInstances(t *testing.T) {
 	want(second, "two", noMention)
 	first.available.Store(false)
 	second.available.Store(false)
-	want(first, "two", noMention) // it knows of its own
+	want(first, "two", noMention) // the first instance remembers its own mention
 	want(first, "one", hasMention)
-	want(second, "two", takesMention) // and no more
+	want(second, "two", takesMention) // the second instance does not
 	want(second, "three", noMention)
 	second.ReturnMention(t.Context(), "a", "two")
 	want(second, "three", takesMention)

@@ -23,7 +23,7 @@ func TestPauses(t *testing.T) {
 		p.learn(time.Now(), nil)
 		want("#a", time.Minute)
 		want("#b", 2*time.Second)
-		time.Sleep(2 * time.Second) // of the time of synctest
+		time.Sleep(2 * time.Second)
 		want("#b", 0)
 		want("#a", 58*time.Second)
 		if len(p.until) != 1 {

@@ -9,9 +9,9 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/limits"
 )
 
-// Times in the comments are those of the fake clock, which starts at 12:00:00: a multiple of every window here.
+// Times in comments are those of the fake clock. It starts at 12:00:00, a multiple of every window here.
 
-// algorithmConformance is what each algorithm has to do.
+// algorithmConformance has the cases of each algorithm.
 var algorithmConformance = []conformanceCase{
 	{name: "log: slots that have left the window are not returned again", category: "log:2/10m", run: func(s *subject) {
 		old := s.admit(request("old", "a"))
@@ -57,7 +57,7 @@ var algorithmConformance = []conformanceCase{
 		s.opens(limits.LevelCategory, 10*time.Minute-time.Second, request("one", "a"))
 	}},
 	{name: "token: times that are no whole microseconds are rounded up", category: "token:7/1h", run: func(s *subject) {
-		// The n-th token is there after n × 514285714.28… µs.
+		// Token n comes after n × 514285714.28… µs.
 		s.admit(several(7, "e", "a")...)
 		s.clock.Advance(time.Second)
 		s.opens(limits.LevelCategory, 514285715*time.Microsecond-time.Second, request("first", "a"))
@@ -90,12 +90,12 @@ var algorithmConformance = []conformanceCase{
 	{name: "token: a returned token does not bring what would have run over", category: "token:2/20m", run: func(s *subject) {
 		returned := s.admit(request("returned", "a"))
 		s.clock.Advance(5 * time.Minute)
-		s.admit(request("first", "a")) // of one and a half; of two, had there been no other
+		s.admit(request("first", "a")) // takes one of 1.5 tokens; without the first event there would be two
 		s.refund(true, returned...)
 		s.clock.Advance(time.Microsecond)
 		s.admit(request("second", "a"))
 		s.clock.Advance(5*time.Minute - time.Microsecond)
-		// Two tokens and a half in five minutes are all that a bucket of two gives.
+		// A bucket of two gives two and a half tokens in five minutes.
 		if d := s.want(Denied, request("third", "a"))[0]; d.Wait > 5*time.Minute {
 			s.t.Fatalf("the third waits for %v more, which is longer than if the first had never been", d.Wait)
 		}
@@ -122,11 +122,11 @@ var algorithmConformance = []conformanceCase{
 	}},
 	{name: "counter: the window before counts by the share that is still covered", category: "counter:8/10m", run: func(s *subject) {
 		s.admits(8, limits.LevelCategory, several(9, "e", "a")...)
-		s.clock.Advance(15 * time.Minute) // half of the eight are covered
+		s.clock.Advance(15 * time.Minute) // the window covers half of the eight
 		s.taken("a", 4)
 		s.admits(4, limits.LevelCategory, several(5, "later", "a")...)
 		s.clock.Advance(time.Second)
-		s.opens(limits.LevelCategory, 75*time.Second-time.Second, request("x", "a")) // 3 of 8 are covered 3/8 before 12:20
+		s.opens(limits.LevelCategory, 75*time.Second-time.Second, request("x", "a")) // the window covers 3 of the 8
 		s.taken("a", 8)
 		s.clock.Advance(5 * time.Minute) // 12:21:15
 		s.taken("a", 5)
@@ -136,7 +136,7 @@ var algorithmConformance = []conformanceCase{
 		s.clock.Advance(time.Minute)
 		s.refund(true, leases[0])
 		s.taken("a", 5)
-		s.clock.Advance(14 * time.Minute) // half of the five are covered
+		s.clock.Advance(14 * time.Minute) // the window covers half of the five
 		s.taken("a", 3)
 		s.refund(true, leases[1])
 		s.taken("a", 1)
@@ -187,7 +187,7 @@ var algorithmConformance = []conformanceCase{
 		s.clock.Advance(45 * time.Second)
 		second := leasesOf(s.want(Reclaimed, event))
 		s.taken("a", 1)
-		s.clock.Advance(16 * time.Second) // the first one's would have come back
+		s.clock.Advance(16 * time.Second) // the first lease's slot would have come back
 		s.deny(limits.LevelCategory, 44*time.Second, request("x", "a"))
 		s.finish(second...)
 		s.admit(request("x", "a"))
@@ -215,7 +215,7 @@ var algorithmConformance = []conformanceCase{
 		s.clock.Advance(testLease)
 		other := s.admit(request("other", "a"))
 		s.clock.Advance(time.Second)
-		s.lost(testLease, late...) // two deliveries would be under way
+		s.lost(testLease, late...) // else two deliveries would be in flight
 		s.taken("a", 1)
 		s.finish(other...)
 	}},
@@ -225,7 +225,7 @@ var algorithmConformance = []conformanceCase{
 			s.clock.Advance(5 * time.Minute)
 			s.admit(request("other", "a"))
 			s.clock.Advance(time.Second)
-			s.lost(time.Second, late...) // two deliveries would be under way
+			s.lost(time.Second, late...) // else two deliveries would be in flight
 			s.taken("a", 1)
 		}},
 	{name: "inflight: a slot that a clock ran ahead with is lost to its delivery too", category: "inflight:1/1m", run: func(s *subject) {
@@ -233,7 +233,7 @@ var algorithmConformance = []conformanceCase{
 		s.clock.Advance(-2 * tolerance)
 		other := s.admit(request("other", "a"))
 		s.clock.Advance(time.Second)
-		s.lost(testLease, early...) // two deliveries would be under way
+		s.lost(testLease, early...) // else two deliveries would be in flight
 		s.finish(other...)
 		s.extend(testLease, early...)
 		s.taken("a", 1)
@@ -310,7 +310,7 @@ var algorithmConformance = []conformanceCase{
 		}},
 }
 
-// everyPair gives each two algorithms a category, where the lower level is full after one event, and one, where the upper.
+// everyPair returns rules for each pair of algorithms: one event fills the lower level of "wide", and the upper level of "narrow".
 func everyPair() string {
 	var rules string
 	for _, above := range limits.Algorithms() {
@@ -323,7 +323,7 @@ func everyPair() string {
 	return rules[:len(rules)-1]
 }
 
-// TestEveryAlgorithmHasCases is for whoever adds one.
+// TestEveryAlgorithmHasCases fails where a new algorithm has no conformance cases.
 func TestEveryAlgorithmHasCases(t *testing.T) {
 	t.Parallel()
 	for _, a := range limits.Algorithms() {

@@ -15,12 +15,12 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// conformance is what every store has to do with new events, whatever the algorithms.
+// conformance has the cases of new events, for every store and algorithm.
 var conformance = []conformanceCase{
 	{name: "a limit is reached exactly", global: "100/30m", category: "10/30m", run: func(s *subject) {
 		s.admits(10, limits.LevelCategory, several(12, "e", "orders")...)
 		want := Decision{
-			Verdict: Denied, Limit: limits.Limit{Count: 10, Window: 30 * time.Minute}, Wait: 30*time.Minute - time.Microsecond, // since the last call
+			Verdict: Denied, Limit: limits.Limit{Count: 10, Window: 30 * time.Minute}, Wait: 30*time.Minute - time.Microsecond, // less the time since the last call
 			Node: limits.Node{Path: "orders", Level: limits.LevelCategory, Limits: limits.Limits{{Count: 10, Window: 30 * time.Minute}}},
 		}
 		testkit.EqualDeeply(s.t, s.decide(request("last", "orders"))[0], want, "denied as")

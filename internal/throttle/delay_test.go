@@ -10,7 +10,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// delayStories have a limit of 10/30m for each first-level category, unless they adopt others.
+// delayStories have the limit 10/30m for each first-level category, unless they adopt other limits.
 var delayStories = []story{
 	{"in order, as many as a window has slots, a little apart", func(_ *testing.T, k *pairKit) {
 		opens := k.clock.Read().Add(20 * time.Minute)
@@ -23,7 +23,7 @@ var delayStories = []story{
 	}},
 	{"in the order in which they were stored, whoever is planned first", func(_ *testing.T, k *pairKit) {
 		k.delays([]time.Duration{20 * time.Minute, 20*time.Minute + time.Second}, inQueue(4, "a"), inQueue(7, "a"))
-		k.delays([]time.Duration{20*time.Minute + time.Second}, inQueue(5, "a")) // the one behind it learns that when it comes back
+		k.delays([]time.Duration{20*time.Minute + time.Second}, inQueue(5, "a")) // event 7 learns of event 5 when it comes back
 		earlier := inQueue(9, "a")
 		earlier.Message.Stored = start.Add(-time.Millisecond)
 		k.delays([]time.Duration{20 * time.Minute}, earlier)
@@ -112,7 +112,7 @@ var delayStories = []story{
 			all = append(all, inQueue(i, "a"))
 			k.delay(all[i], mostDelayed, ComesBack)
 		}
-		k.clock.Advance(20*time.Minute + 10*time.Second) // the first ten are back, and have the slots
+		k.clock.Advance(20*time.Minute + 10*time.Second) // the first ten events are back and took the slots
 		k.leaves(all[:10]...)
 		p := inQueue(20, "a")
 		p.Wait = 30 * time.Minute
@@ -126,7 +126,7 @@ var delayStories = []story{
 		}
 	}},
 	{"paths of their own", func(_ *testing.T, k *pairKit) {
-		for _, category := range []string{"a.b", "c.d"} { // each first level has a queue of its own at the root
+		for _, category := range []string{"a.b", "c.d"} { // each first-level category has its own queue at the root
 			for _, path := range []string{"", category[:1], category} {
 				for i := range 3 {
 					p := inQueue(i, category)
@@ -148,7 +148,7 @@ var delayStories = []story{
 		for path, want := range map[string]int64{"a": 1, "a.b": 1} {
 			testkit.Equal(k.t, k.client.ZCard(k.t.Context(), k.keys.queue("a", path)).Val(), want, "events wait at %s", path)
 		}
-		k.waits([]time.Duration{0, time.Hour, time.Hour}, first, second, inQueue(2, "a.b")) // a new one neither
+		k.waits([]time.Duration{0, time.Hour, time.Hour}, first, second, inQueue(2, "a.b")) // a new event waits too
 		k.waits([]time.Duration{time.Second, 0}, inQueue(2, "a"), inQueue(2, "b"))
 	}},
 	{"what is known waits for nobody", func(_ *testing.T, k *pairKit) {
@@ -168,7 +168,7 @@ var delayStories = []story{
 			k.waits([]time.Duration{in}, next)
 			k.clock.Advance(in)
 			if p.Category == "b" {
-				k.waits([]time.Duration{0}, next) // many of them come back at once, and wait for each other no longer
+				k.waits([]time.Duration{0}, next) // a limit with many slots needs no order
 				continue
 			}
 			k.clock.Advance(orderedWait - time.Microsecond)
@@ -198,7 +198,7 @@ var delayStories = []story{
 		k.delay(postponed(request("first", "a")), 2, ComesBack) // it waits already
 		k.delay(postponed(request("of before", "a")).comeBack(), 2, ComesBack)
 		k.clock.Advance(in)
-		k.delay(postponed(request("third", "a")), 1, TooMany) // who came back late is there still
+		k.delay(postponed(request("third", "a")), 1, TooMany) // events that are late still count
 		k.clock.Advance(time.Hour)
 		k.delay(postponed(request("third", "a")), 1, ComesBack)
 	}},
@@ -259,7 +259,7 @@ var delayStories = []story{
 		k.clock.Advance(in)
 		again.Longest = p.Longest
 		k.leaves(p)
-		k.delay(again, mostDelayed, ComesBack) // it came back, and was not admitted
+		k.delay(again, mostDelayed, ComesBack) // p came back and was not admitted
 		k.delay(p, mostDelayed, AlreadyWaiting)
 	}},
 	{"a dead letter that is replayed asks anew", func(_ *testing.T, k *pairKit) {
@@ -267,7 +267,7 @@ var delayStories = []story{
 		p.Longest = p.Wait
 		in := k.delay(p, mostDelayed, ComesBack)
 		k.clock.Advance(in)
-		k.leaves(p.comeBack()) // it was admitted, and rejected
+		k.leaves(p.comeBack()) // p was admitted, and Slack rejected its message
 		k.clock.Advance(time.Minute)
 		k.delays([]time.Duration{in}, p)
 		k.clock.Advance(in + 2*time.Hour)
@@ -276,7 +276,7 @@ var delayStories = []story{
 	{"derived IDs", func(_ *testing.T, k *pairKit) {
 		k.delay(postponed(derived(1, start, "a")), mostDelayed, ComesBack)
 		k.delay(postponed(derived(1, start, "a")), mostDelayed, ComesBack)
-		k.delay(postponed(derived(1, start.Add(time.Hour), "a")), mostDelayed, ComesBack) // of another stream of that name
+		k.delay(postponed(derived(1, start.Add(time.Hour), "a")), mostDelayed, ComesBack) // from another stream of that name
 		testkit.Equal(k.t, k.client.ZCard(k.t.Context(), k.keys.queue("a", "a")).Val(), 2, "messages wait")
 	}},
 	{"what came back is forgotten in time", func(_ *testing.T, k *pairKit) {
@@ -389,7 +389,7 @@ var delayStories = []story{
 		k.deliver(aboutDisk("first"))
 		k.clock.Advance(testLease + time.Second)
 		k.delay(postponed(aboutDisk("second")), mostDelayed, ComesBack)
-		first := k.deliver(aboutDisk("first")) // somebody does again
+		first := k.deliver(aboutDisk("first")) // a worker delivers it again
 		k.finish(first, "r")
 		k.resolve(aboutDisk("resolved"), Admitted, "r")
 	}},

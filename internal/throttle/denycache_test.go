@@ -13,7 +13,7 @@ func denied(node limits.Node, limit limits.Limit, wait time.Duration) Decision {
 	return Decision{Verdict: Denied, Node: node, Limit: limit, Wait: wait}
 }
 
-// TestDenyCache learns of denials on the path a.b one after the other, and looks each time which paths are full.
+// TestDenyCache learns denials on the path a.b one by one, and finds the full paths after each.
 func TestDenyCache(t *testing.T) {
 	t.Parallel()
 	clock := testkit.NewClock(nil)
@@ -32,7 +32,7 @@ func TestDenyCache(t *testing.T) {
 		what  string
 		learn func(now time.Time)
 		full  map[string]string // by category: the path that is full, "-" if none is
-		after time.Duration     // for which the clock goes on, before they are looked for
+		after time.Duration     // how far the clock advances before the lookups
 	}{
 		{"nothing is known", func(time.Time) {}, map[string]string{"a.b": "-"}, 0},
 		{"an hour is longer than an entry lasts, a global slot opens earlier", func(now time.Time) {
@@ -94,7 +94,7 @@ func TestDenyCacheIsBounded(t *testing.T) {
 	}
 	learn("long", time.Hour)
 	clock.Advance(time.Second)
-	learn("next", time.Hour) // what has ended makes room
+	learn("next", time.Hour) // ended entries make room
 	if denial := cache.find(tree.route("long")); denial == nil || len(cache.full) != 2 {
 		t.Errorf("%d entries, long is full: %+v", len(cache.full), denial)
 	}
@@ -103,8 +103,8 @@ func TestDenyCacheIsBounded(t *testing.T) {
 	}
 }
 
-// TestLimiterCountsADenialFromItsQuestion shows that the deny cache forgets a full limit no later than its next slot opens,
-// however long the reply took: it counts from before the question left.
+// TestLimiterCountsADenialFromItsQuestion compares entries of the deny cache with the next slot's time in Redis. The cache counts from
+// before the request, so an entry ends no later than the next slot opens.
 func TestLimiterCountsADenialFromItsQuestion(t *testing.T) {
 	t.Parallel()
 	limiter := startLimiter(t, LimiterOptions{
@@ -121,7 +121,7 @@ func TestLimiterCountsADenialFromItsQuestion(t *testing.T) {
 	}
 }
 
-// TestTakenBefore shows that what is used is not guessed: a denial that says less than that all slots are taken says nothing.
+// TestTakenBefore derives the used slots only from denials that prove all slots taken.
 func TestTakenBefore(t *testing.T) {
 	t.Parallel()
 	log := limits.Limit{Count: 10, Window: time.Hour}

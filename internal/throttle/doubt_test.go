@@ -8,7 +8,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// release ends leases as a grant does.
+// release ends leases as Grant.Release does.
 func (s *subject) release(inDoubt bool, leases ...Lease) {
 	s.t.Helper()
 	ended := slices.Clone(leases)
@@ -22,7 +22,7 @@ func (s *subject) release(inDoubt bool, leases ...Lease) {
 	}
 }
 
-// takeOver asks for events whose leases have ended, and checks whether they are in doubt.
+// takeOver reclaims events whose leases have ended, and compares their doubt.
 func (s *subject) takeOver(inDoubt bool, requests ...Request) []Lease {
 	s.t.Helper()
 	decisions := s.want(Reclaimed, requests...)
@@ -34,7 +34,7 @@ func (s *subject) takeOver(inDoubt bool, requests ...Request) []Lease {
 	return leasesOf(decisions)
 }
 
-// finishes records deliveries and compares which of them are new.
+// finishes records deliveries, and compares which are new.
 func (s *subject) finishes(want []bool, leases ...Lease) {
 	s.t.Helper()
 	if newly, err := s.Finish(s.t.Context(), leases); err != nil || !slices.Equal(newly, want) {
@@ -42,7 +42,7 @@ func (s *subject) finishes(want []bool, leases ...Lease) {
 	}
 }
 
-// doubtConformance is what is known of an event's deliveries.
+// doubtConformance has the cases of doubtful and of repeated deliveries.
 var doubtConformance = []conformanceCase{
 	{name: "doubt: a lease that lapsed", global: "10/1h", run: func(s *subject) {
 		events := []Request{request("event", "a"), derived(7, start, "a")}
@@ -77,7 +77,7 @@ var doubtConformance = []conformanceCase{
 		s.clock.Advance(testLease)
 		lease := s.takeOver(true, event)
 		s.clock.Advance(2 * testLease)
-		lease[0].inDoubt = false // as of somebody who does not know
+		lease[0].inDoubt = false // the releasing worker knows of no doubt
 		s.release(false, lease...)
 		s.takeOver(true, event)
 	}},
@@ -89,9 +89,9 @@ var doubtConformance = []conformanceCase{
 		for range 20 {
 			s.clock.Advance(10 * time.Second)
 			lease = s.extend(testLease, lease...)
-			s.finish(s.admit(request("other"+s.clock.Read().String(), "b"))...) // which forgets what is old
+			s.finish(s.admit(request("other"+s.clock.Read().String(), "b"))...) // each call forgets old records
 		}
-		lease[0].inDoubt = false // as of somebody who does not know
+		lease[0].inDoubt = false // the releasing worker knows of no doubt
 		s.release(false, lease...)
 		s.takeOver(true, event)
 	}},
@@ -164,7 +164,7 @@ var doubtConformance = []conformanceCase{
 	}},
 }
 
-// TestFinishRepeatedCall makes calls again whose replies were lost.
+// TestFinishRepeatedCall repeats calls, as after a lost reply.
 func TestFinishRepeatedCall(t *testing.T) {
 	t.Parallel()
 	k := startPairKit(t)
@@ -189,7 +189,7 @@ func TestFinishRepeatedCall(t *testing.T) {
 	}
 }
 
-// TestResolvedInDoubt takes over resolved events.
+// TestResolvedInDoubt reclaims resolved events.
 func TestResolvedInDoubt(t *testing.T) {
 	t.Parallel()
 	k := startPairKit(t)
@@ -216,10 +216,10 @@ func TestResolvedInDoubt(t *testing.T) {
 	}
 	k.clock.Advance(testLease + time.Second)
 	k.refund(want(true))
-	want(false) // as a dead letter that is replayed
+	want(false) // as a replayed dead letter
 }
 
-// TestRestoreInDoubt tells Redis of admissions that were made without it, of events that it knows.
+// TestRestoreInDoubt restores local admissions of events in each state in Redis.
 func TestRestoreInDoubt(t *testing.T) {
 	t.Parallel()
 	k := startPairKit(t)
@@ -227,11 +227,11 @@ func TestRestoreInDoubt(t *testing.T) {
 		name   string
 		before func(r Request)
 		became became
-		doubts bool // of whoever delivered it without Redis
+		doubts bool // of the local delivery
 		want   bool
 		leased bool
 	}{
-		{"unknown", func(Request) {}, goesOn, false, true, true}, // its holder lets the lease lapse
+		{"unknown", func(Request) {}, goesOn, false, true, true}, // the holder lets the lease lapse
 		{"unknown, released", func(Request) {}, wasReleased, false, false, false},
 		{"unknown, released in doubt", func(Request) {}, wasReleased, true, true, false},
 		{"lapsed", func(r Request) { k.deliver(r); k.clock.Advance(testLease + time.Second) }, wasReleased, false, true, false},
@@ -257,7 +257,7 @@ func TestRestoreInDoubt(t *testing.T) {
 	}
 }
 
-// TestGrantInDoubt has grants released, with Redis and without.
+// TestGrantInDoubt releases grants, with Redis and without.
 func TestGrantInDoubt(t *testing.T) {
 	t.Parallel()
 	limiter := startDurableLimiter(t, LimiterOptions{Policy: Local})

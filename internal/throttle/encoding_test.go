@@ -13,7 +13,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// replyCall asks for two events, of which one has three limits on its path.
+// replyCall returns a call for two events with three limits on their path.
 func replyCall(t testing.TB, forward bool) *decideCall {
 	settings := Settings{Tree: newTree(t, "10/1h", "5/1h+2/1m", ""), Lease: testLease, Retention: testRetention, Forward: forward}
 	return newDecideCall(keysOf("reply"), settings, compile(settings.rules()), "nonce", []Request{request("one", "a"), request("two", "a")})
@@ -84,8 +84,7 @@ func TestDecodeReplyOfAnotherForm(t *testing.T) {
 	}
 }
 
-// FuzzReply has any values in the place of the script's reply. They are written as JSON, in which whole numbers stand for
-// the integers of Redis.
+// FuzzReply decodes any values as the script's reply. The input is JSON. Its whole numbers stand for integers of Redis.
 func FuzzReply(f *testing.F) {
 	for _, seed := range []string{
 		`[1700000000000000, ["#a", "1700000001000000"], [1, 0, 30000000, 2, 3, 1500], 1, 2]`,

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// startStore returns a store on a server of its own, and the clock by which its scripts go.
+// startStore returns a store on its own server, with the clock of its scripts.
 func startStore(t *testing.T, s Settings) (*Redis, *testkit.Clock) {
 	t.Helper()
 	client := newClient(t, redis.Options{Addr: servertest.StartRedis(t).Addr})
@@ -21,8 +21,7 @@ func startStore(t *testing.T, s Settings) (*Redis, *testkit.Clock) {
 	return store, withFakeTime(t, store)
 }
 
-// TestExplainSaysWhatDecideDoes asks about an event before each decision, over every algorithm: what is explained is what is decided
-// then, and asking twice changes nothing.
+// TestExplainSaysWhatDecideDoes explains each event twice before the decision, with every algorithm. All three agree.
 func TestExplainSaysWhatDecideDoes(t *testing.T) {
 	t.Parallel()
 	trees := map[string]Settings{
@@ -65,7 +64,7 @@ func decided(d Decision) string {
 	}
 }
 
-// asDecision is the decision that an explanation foretells about an event that is not recorded.
+// asDecision returns the decision that an explanation predicts for an unrecorded event.
 func asDecision(e Explanation) string {
 	denial := e.Denial()
 	switch {
@@ -110,7 +109,7 @@ func TestExplainTellsOfRecords(t *testing.T) {
 	testkit.Equal(t, explain(asked), ", 0 of 5", "after the retention")
 }
 
-// The state of a pair is told as a resolved event would find it.
+// An explanation has the state of the pair as a resolved event finds it.
 func TestExplainTellsOfPairs(t *testing.T) {
 	t.Parallel()
 	k := startPairKit(t)

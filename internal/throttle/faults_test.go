@@ -20,15 +20,15 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// fault is a way in which a server that is there does not do what it is asked. It has done nothing of it.
+// fault is a state in which a running server refuses a call wholly.
 type fault struct {
 	name  string
-	class error  // nil if nobody but the client notices
-	says  string // a pattern that the error's text has
+	class error  // nil where the client hides the fault
+	says  string // pattern of the error's text
 	start func(t *testing.T) faulty
 }
 
-// faulty is a server that gets a fault and is rid of it again, and keeps what it holds.
+// faulty is a server whose fault begins with fall and ends with mend. The server keeps its data.
 type faulty struct {
 	address    string
 	fall, mend func()
@@ -130,10 +130,10 @@ var faults = []fault{
 	},
 }
 
-// limiterKey is a key of the deployment that the tests' limiters belong to.
+// limiterKey returns a key of the deployment of the tests' limiters.
 func limiterKey(name string) string { return "{limiter}:" + name }
 
-// byCommands makes a fault of one server that a command brings about and another one mends.
+// byCommands returns a fault that one command begins and another ends.
 func byCommands(fall, mend string, settings ...string) func(t *testing.T) faulty {
 	return func(t *testing.T) faulty {
 		t.Helper()
@@ -143,7 +143,7 @@ func byCommands(fall, mend string, settings ...string) func(t *testing.T) faulty
 	}
 }
 
-// startPair starts a cluster of two nodes, of which one has the slot of the limiter's keys.
+// startPair starts a cluster of two nodes. Node home has the slot of the limiter's keys.
 func startPair(t *testing.T) (cluster *servertest.Cluster, slot int, home, other *servertest.Redis) {
 	t.Helper()
 	cluster = servertest.StartCluster(t, 2)
@@ -152,7 +152,7 @@ func startPair(t *testing.T) (cluster *servertest.Cluster, slot int, home, other
 	return cluster, slot, home, cluster.Nodes[1-slices.Index(cluster.Nodes, home)]
 }
 
-// moveKeys moves all keys of a slot that is on its way.
+// moveKeys moves all keys of a migrating slot.
 func moveKeys(m *servertest.SlotMove) *servertest.SlotMove {
 	for moved := true; moved; {
 		moved = m.Keys(MaxBatch)
@@ -160,7 +160,7 @@ func moveKeys(m *servertest.SlotMove) *servertest.SlotMove {
 	return m
 }
 
-// startBusy has another client run a script that does not end by itself.
+// startBusy returns a fault in which another client runs an endless script.
 func startBusy(t *testing.T) faulty {
 	t.Helper()
 	server := servertest.StartRedis(t, "--lua-time-limit", "10")
@@ -181,7 +181,7 @@ func startBusy(t *testing.T) faulty {
 	}
 }
 
-// startUnsaved puts a folder in the place of the file to which the server is to save what it holds.
+// startUnsaved returns a fault in which a folder in the place of dump.rdb stops the server from saving.
 func startUnsaved(t *testing.T) faulty {
 	t.Helper()
 	server := servertest.StartRedis(t)
@@ -203,7 +203,7 @@ func startUnsaved(t *testing.T) faulty {
 	}
 }
 
-// commandCount is a hook of a client.
+// commandCount is a hook that counts a client's commands.
 type commandCount struct{ atomic.Int64 }
 
 func (c *commandCount) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
@@ -219,8 +219,8 @@ func (*commandCount) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.P
 	return next
 }
 
-// TestFaults gives a server each fault in turn: the error is of the right class and says what it is, the limiter holds, and
-// when the fault is gone everything goes on by itself, with nothing lost and nothing charged twice.
+// TestFaults gives a server each fault. The error has the right class and names the fault, and the limiter holds. After the fault the
+// limiter continues by itself: no event is lost or charged twice.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	for _, f := range faults {
@@ -255,7 +255,7 @@ func testFault(t *testing.T, f fault) {
 		t.Error("an event is given up because of the fault")
 	}
 	if f.class != nil {
-		// It is tried again and again, to no avail.
+		// The limiter asks again and stays unavailable.
 		before := asked.Load()
 		testkit.Eventually(t, "the limiter to have asked twice more", func() bool {
 			_, err := limiter.Decide(t.Context(), inNeed[1:])

@@ -16,7 +16,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// TestServerWithoutFunctions has a server that does not know the command, as before Redis 7.
+// TestServerWithoutFunctions uses a server without the command FUNCTION, as before Redis 7.
 func TestServerWithoutFunctions(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t, "--rename-command", "FUNCTION", "", "--rename-command", "FCALL", "")
@@ -30,11 +30,11 @@ func TestServerWithoutFunctions(t *testing.T) {
 	}
 }
 
-// functionRights are those of a user who calls functions and loads them.
+// functionRights are the rights to call and to load functions.
 var functionRights = append(scripttest.Without(scripttest.Without(scripttest.Rights(), "eval"), "evalsha"), "fcall", "function|load")
 
-// TestFunctionsNeedTwoRights has users who lack one of them: a self-test names it, also where another worker has loaded the
-// functions, and a limiter does not act for itself.
+// TestFunctionsNeedTwoRights removes one of the two rights from a user, with functions loaded by another worker and without. A self-test
+// names the right, and the failure policy does not act.
 func TestFunctionsNeedTwoRights(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
@@ -70,8 +70,8 @@ func TestFunctionsNeedTwoRights(t *testing.T) {
 	}
 }
 
-// TestFunctionsNeedTheOwnerAlone begins to work while a primary is down that has nothing of the deployment. The global limit is
-// full: who did not ask the owner of the slot would admit its share of it once more.
+// TestFunctionsNeedTheOwnerAlone starts a limiter while a primary without keys of the deployment is down. The global limit is full: a
+// limiter that did not ask the owner of the slot would admit its share again.
 func TestFunctionsNeedTheOwnerAlone(t *testing.T) {
 	t.Parallel()
 	cluster := servertest.StartCluster(t, 3, "--cluster-require-full-coverage", "no")
@@ -89,7 +89,7 @@ func TestFunctionsNeedTheOwnerAlone(t *testing.T) {
 	for _, node := range cluster.Nodes {
 		libraries[node.Addr] = strings.Count(node.CLI("FUNCTION", "LIST"), "library_name")
 	}
-	// A client that does not know yet who owns the slot asks anybody, and is sent on.
+	// A new client does not know the owner: it may ask another node, and is redirected.
 	if libraries[owner.Addr] != 1 || libraries[cluster.Nodes[0].Addr]+libraries[cluster.Nodes[1].Addr]+libraries[cluster.Nodes[2].Addr] == 3 {
 		t.Errorf("the nodes have so many libraries: %v, want one at the owner %s, and not everywhere", libraries, owner.Addr)
 	}

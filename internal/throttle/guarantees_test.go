@@ -9,7 +9,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// guaranteeConformance is what guarantees promise.
+// guaranteeConformance has the cases of guarantees.
 var guaranteeConformance = []conformanceCase{
 	{name: "guarantee: others never take its slots, and it has them always",
 		global: "10/1h", guarantees: "security=3,payments.refunds=2", run: func(s *subject) {
@@ -29,7 +29,7 @@ var guaranteeConformance = []conformanceCase{
 			s.admit(request(fmt.Sprint("o", i), "orders"))
 		}
 		s.clock.Advance(time.Minute)
-		// The slot of security, taken before, goes back to its guarantee.
+		// The slot of security returns to its guarantee.
 		s.opens(limits.LevelGlobal, 55*time.Minute, request("x", "orders"))
 		s.clock.Advance(time.Second)
 		s.opens(limits.LevelGlobal, time.Minute-time.Second, request("y", "orders"))
@@ -94,7 +94,7 @@ var guaranteeConformance = []conformanceCase{
 		}},
 }
 
-// TestGuaranteesInShares has every instance keep its share of them.
+// TestGuaranteesInShares checks that instances admit guaranteed events without Redis, by their shares.
 func TestGuaranteesInShares(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// TestVerdictsOfTheScripts shows that a verdict has one number and one name, here and in the scripts.
+// TestVerdictsOfTheScripts compares numbers and names of verdicts in Go and Lua.
 func TestVerdictsOfTheScripts(t *testing.T) {
 	t.Parallel()
 	text := testkit.Must(os.ReadFile("../../lua/lib/verdicts.lua"))(t)
@@ -34,7 +34,7 @@ func TestVerdictsOfTheScripts(t *testing.T) {
 	}
 }
 
-// TestLimiterDecidesByLimitsAndPairs mixes both kinds of events in one batch, with one kind that Redis refuses.
+// TestLimiterDecidesByLimitsAndPairs decides limited and resolved events in one batch, with Redis and without.
 func TestLimiterDecidesByLimitsAndPairs(t *testing.T) {
 	t.Parallel()
 	limiter := startLimiter(t, LimiterOptions{Policy: Local, Settings: Settings{PairTTL: testPairTTL}})
@@ -69,7 +69,7 @@ func TestLimiterDecidesByLimitsAndPairs(t *testing.T) {
 	}
 }
 
-// TestLeaveRoom has events leave the room that the limiter let in, whatever they say of how long they stay.
+// TestLeaveRoom ends a stay before its time.
 func TestLeaveRoom(t *testing.T) {
 	t.Parallel()
 	limiter := startLimiter(t, LimiterOptions{RoomMax: 2})

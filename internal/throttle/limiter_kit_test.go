@@ -18,7 +18,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// fakeMetrics remembers what it was told.
 type fakeMetrics struct {
 	decisions testkit.Counts // by verdict and source
 	shadow    testkit.Counts // by verdict and level
@@ -78,7 +77,7 @@ func (m *fakeMetrics) wantDecisions(t *testing.T, want map[string]int) {
 	testkit.EqualMaps(t, m.decisions.All(), want, "decisions")
 }
 
-// limiterKit is a limiter and what it tells.
+// limiterKit is a limiter with its metrics and logs.
 type limiterKit struct {
 	*Limiter
 	t       *testing.T
@@ -86,7 +85,7 @@ type limiterKit struct {
 	metrics *fakeMetrics
 	logs    *testkit.Log
 
-	fullLogs *testkit.Log // of full limits: how long a test takes decides about these lines
+	fullLogs *testkit.Log // of full limits; the lines depend on how long a test takes
 }
 
 func newLimiterKit(t *testing.T, address string, o LimiterOptions) *limiterKit {
@@ -111,13 +110,13 @@ func newLimiterKit(t *testing.T, address string, o LimiterOptions) *limiterKit {
 	return kit
 }
 
-// startLimiter makes a limiter with a server of its own, which runs until the test ends, and waits until it answers.
+// startLimiter runs a limiter with its own server until the test ends, and waits until it answers.
 func startLimiter(t *testing.T, o LimiterOptions) *limiterKit {
 	t.Helper()
 	return startLimiterAt(t, servertest.StartRedis(t), o)
 }
 
-// startDurableLimiter has a server that keeps what it holds when it is killed.
+// startDurableLimiter uses a server that keeps its data when killed.
 func startDurableLimiter(t *testing.T, o LimiterOptions) *limiterKit {
 	t.Helper()
 	return startLimiterAt(t, servertest.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always"), o)
@@ -151,7 +150,6 @@ func (k *limiterKit) await() {
 	}
 }
 
-// until waits for a state of the limiter.
 func (k *limiterKit) until(wanted outageState) {
 	k.t.Helper()
 	testkit.Await(k.t, fmt.Sprint("state ", wanted, " of the limiter"), func() error {
@@ -171,7 +169,7 @@ func (k *limiterKit) decide(requests ...Request) []Decision {
 	return answers
 }
 
-// want asks and compares how many answers have each verdict.
+// want decides, and compares the number of answers with each verdict.
 func (k *limiterKit) want(verdicts map[Verdict]int, requests ...Request) []Decision {
 	k.t.Helper()
 	answers, got := k.decide(requests...), make(map[Verdict]int)
@@ -202,21 +200,21 @@ func (k *limiterKit) lose() {
 	}
 }
 
-// loseAndAct has the failure policy act.
+// loseAndAct kills the server, and waits until the failure policy acts.
 func (k *limiterKit) loseAndAct() {
 	k.t.Helper()
 	k.lose()
 	k.until(acting)
 }
 
-// regain starts the server again, and waits until the limiter answers by it.
+// regain restarts the server, and waits until the limiter answers by Redis.
 func (k *limiterKit) regain() {
 	k.t.Helper()
 	k.server.Restart()
 	k.until(answering)
 }
 
-// scores is when the members of a log were taken.
+// scores returns when the members of a log were taken.
 func scores(t *testing.T, server *servertest.Redis, key string) map[string]time.Time {
 	t.Helper()
 	found := make(map[string]time.Time)

@@ -87,7 +87,7 @@ func TestLimiterDecidesLocally(t *testing.T) {
 		t.Errorf("ready: %v", err)
 	}
 
-	// Three slots of this instance's share of five were taken before.
+	// Three of this instance's share of five slots were taken before.
 	answers := limiter.want(map[Verdict]int{Admitted: 2, Denied: 8}, several(10, "local", "a")...)
 	limiter.one(Admitted, request("rare1", "rare"))
 	limiter.one(Denied, request("rare2", "rare"))
@@ -131,7 +131,7 @@ func TestLimiterDecidesLocally(t *testing.T) {
 	limiter.metrics.wantDegraded(t, false, true, false)
 }
 
-// wantRestored checks that the logs hold what was admitted before and without Redis, each at its own time.
+// wantRestored checks that the logs hold the admissions of Redis and of the instance, each at its own time.
 func (k *limiterKit) wantRestored(decided time.Time) {
 	k.t.Helper()
 	log := scores(k.t, k.server, "{limiter}:log:a")
@@ -152,9 +152,9 @@ func TestLimiterForgetsARefundedAdmissionOfItsOwn(t *testing.T) {
 	t.Parallel()
 	limiter := startDurableLimiter(t, LimiterOptions{Policy: Local, Grace: time.Nanosecond, Settings: Settings{Lease: time.Microsecond}})
 	limiter.loseAndAct()
-	// The first grant lapses at once; the message comes again, and is then found to be undeliverable.
+	// The first lease lapses at once. The redelivered message cannot be delivered.
 	first := limiter.one(Admitted, request("e", "a"))
-	time.Sleep(time.Millisecond) // the lease, by the clock of the machine, has to lapse
+	time.Sleep(time.Millisecond) // the lease lapses by the machine's clock
 	second := limiter.one(Reclaimed, request("e", "a"))
 	first.Refund(t.Context())
 	second.Refund(t.Context())
@@ -197,7 +197,7 @@ func TestLimiterCloses(t *testing.T) {
 	limiter.one(Admitted, request("e1", "a"))
 }
 
-// TestLimiterGrace shows that a policy does not act while Redis is unavailable for less than the grace.
+// TestLimiterGrace ends an outage before the grace is over: the policy does not act.
 func TestLimiterGrace(t *testing.T) {
 	t.Parallel()
 	limiter := startLimiter(t, LimiterOptions{Policy: Closed, Grace: time.Hour})
@@ -229,13 +229,13 @@ func TestLimiterRedisThatAnswersNothing(t *testing.T) {
 	proxy.Cut()
 	limiter.until(answering)
 	limiter.one(Done, request("e", "a"))
-	limiter.one(Reclaimed, request("f", "a")) // the question had arrived; what it was granted has been given up
+	limiter.one(Reclaimed, request("f", "a")) // the request arrived, and its reply was lost
 	if log := scores(t, server, "{limiter}:log:a"); len(log) != 2 {
 		t.Errorf("the log holds %v", log)
 	}
 }
 
-// TestLimiterSyncs has single calls fail while the limiter goes on answering.
+// TestLimiterSyncs tells Redis later of single calls that failed.
 func TestLimiterSyncs(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)

@@ -34,7 +34,7 @@ func TestLimiterCategoryLogOfTheWrongType(t *testing.T) {
 	}
 	limiter.logs.Want(t, "event cannot be evaluated")
 
-	// What was decided without Redis and cannot be written does not keep the rest from it.
+	// One local admission that Redis refuses does not stop the others from being told.
 	limiter.loseAndAct()
 	limiter.want(map[Verdict]int{Admitted: 3}, request("local a", "a"), request("local b", "bad"), request("local c", "c"))
 	limiter.regain()
@@ -69,7 +69,7 @@ func TestLimiterFull(t *testing.T) {
 	}
 	answers[0].Grant.Refund(t.Context())
 	limiter.wantFull("a", "")
-	// An event that takes several slots says nothing about one that takes one.
+	// A denial of several slots does not make the limit full for one slot.
 	denied := limiter.want(map[Verdict]int{Denied: 1}, request("two", "a").withCost(2))
 	testkit.Equal(t, denied[0].Denial(asked).Used, 0, "slots taken, as the denial of two slots says")
 	limiter.wantFull("a", "")
@@ -98,7 +98,7 @@ func TestLimiterShadow(t *testing.T) {
 	check("b")
 }
 
-// TestLimiterTellsOfPauses has a pause of another instance come with a decision.
+// TestLimiterTellsOfPauses learns another instance's pause from a decision.
 func TestLimiterTellsOfPauses(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
@@ -115,7 +115,7 @@ func TestLimiterTellsOfPauses(t *testing.T) {
 	}
 	testkit.Equal(t, pacer.Paused("#elsewhere"), 0, "another destination is paused for")
 
-	// While Redis is unavailable nothing is told, and nothing fails.
+	// While Redis is unavailable a pause is kept locally, without an error.
 	limiter.lose()
 	pacer.Pause(t.Context(), "#elsewhere", time.Hour)
 	if paused := pacer.Paused("#elsewhere"); paused <= 0 {
@@ -124,7 +124,7 @@ func TestLimiterTellsOfPauses(t *testing.T) {
 	limiter.logs.Want(t, "redis is unavailable", "channel is paused")
 }
 
-// TestLimiterNeedsEverySelfTest has a limiter that is refused what another package needs.
+// TestLimiterNeedsEverySelfTest lacks a right that only another package's self-test needs.
 func TestLimiterNeedsEverySelfTest(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
@@ -151,7 +151,7 @@ func TestLimiterUsageMetrics(t *testing.T) {
 	}
 	testkit.EqualMaps(t, limiter.metrics.size.All(), sizes, "sizes")
 	testkit.EqualMaps(t, limiter.metrics.used.All(), nil, "used before anything was read")
-	check(map[string]int{limits.LevelGlobal: 0}) // of the others no node is known yet
+	check(map[string]int{limits.LevelGlobal: 0}) // no other node is known yet
 	limiter.want(map[Verdict]int{Admitted: 3, ExceedsCapacity: 1}, append(several(3, "ab", "a.b"), request("off", "off"))...)
 	grants := limiter.want(map[Verdict]int{Admitted: 8}, append(several(6, "b", "b"), several(2, "c", "c.d")...)...)
 	limiter.want(map[Verdict]int{Admitted: 15}, several(15, "n", "none")...)
@@ -167,7 +167,7 @@ func TestLimiterUsageMetrics(t *testing.T) {
 	}
 	testkit.EqualMaps(t, limiter.metrics.size.All(), sizes, "sizes")
 
-	// What was read for limits that are in force no more is not shown.
+	// Usage read for replaced limits is not shown.
 	before := limiter.usage.current()
 	tree := newTree(t, "100/1h", "none", "new=1/1h")
 	limiter.Adopt(limits.Ruleset{Tree: tree})
@@ -220,7 +220,7 @@ func TestLimiterConcurrentGrants(t *testing.T) {
 		})
 	}
 	work.Wait()
-	want := int64(8 * 10 * 6) // of eight, two were returned
+	want := int64(8 * 10 * 6) // two of eight were returned
 	counts, err := limiter.o.Redis.Usage(t.Context(), limiter.o.Tree.Path("a"))
 	if err != nil || counts[0][0] != want {
 		t.Errorf("%v slots are taken, want %d, %v", counts, want, err)

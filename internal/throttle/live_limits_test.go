@@ -12,7 +12,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// changeConformance is what happens when other limits are put in force.
+// changeConformance has the cases of limits that change.
 var changeConformance = []conformanceCase{
 	{name: "change: a raised or lowered count keeps what was counted", category: "3/1h", run: func(s *subject) {
 		for i := range 3 {
@@ -26,7 +26,7 @@ var changeConformance = []conformanceCase{
 		s.clock.Advance(time.Minute)
 		s.change(newPlan(s.t, "none", "2/1h", ""))
 		s.taken("a", 5)
-		s.opens(limits.LevelCategory, 59*time.Minute, request("x", "a")) // 13:03, when all have left
+		s.opens(limits.LevelCategory, 59*time.Minute, request("x", "a")) // 13:03, when all older slots have left
 		s.taken("a", 1)
 	}},
 	{name: "change: every algorithm goes on with what it has counted",
@@ -42,7 +42,7 @@ var changeConformance = []conformanceCase{
 			s.clock.Advance(time.Second)
 			for _, a := range limits.Algorithms() {
 				switch a.String() {
-				case "leaky": // one each twenty minutes, since the last
+				case "leaky": // one slot each twenty minutes
 					s.deny("leaky", 20*time.Minute-time.Second, request("leaky x", "leaky"))
 				default:
 					s.admits(1, a.String(), several(2, a.String()+" more", a.String())...)
@@ -69,7 +69,7 @@ var changeConformance = []conformanceCase{
 		s.change(newPlan(s.t, "none", "token:3/1h", ""))
 		s.admits(3, limits.LevelCategory, several(4, "token", "a")...)
 		s.clock.Advance(time.Second)
-		s.change(newPlan(s.t, "none", "token:3/30m", "")) // a bucket of another window is another one
+		s.change(newPlan(s.t, "none", "token:3/30m", "")) // another window has its own bucket
 		s.admit(request("other", "a"))
 		s.clock.Advance(time.Second)
 		s.change(newPlan(s.t, "none", "3/1h", ""))
@@ -137,7 +137,7 @@ var changeConformance = []conformanceCase{
 			s.refund(true, leasesOf(s.want(Reclaimed, event))...)
 			s.change(newPlan(s.t, "none", "3/1h", ""))
 		}
-		s.admit(event) // at 12:02; what it left behind is of 12:00 and 12:01
+		s.admit(event) // at 12:02; the slots left behind are of 12:00 and 12:01
 		s.clock.Advance(time.Hour - time.Second)
 		s.taken("a", 1)
 	}},
@@ -185,7 +185,7 @@ var changeConformance = []conformanceCase{
 		category: "fixed:1/1h", retention: time.Minute, forward: true, run: func(s *subject) {
 			event := request("event", "a")
 			s.admit(event)
-			s.clock.Advance(testLease + 2*time.Minute) // it is forgotten
+			s.clock.Advance(testLease + 2*time.Minute) // the record is forgotten
 			d := s.decide(event)[0]
 			if d.Verdict != Denied || d.Lease.ID == "" {
 				s.t.Fatalf("%+v", d)
@@ -195,7 +195,7 @@ var changeConformance = []conformanceCase{
 		}},
 }
 
-// TestOlderLimitsAreTurnedAway has instances with limits of different revisions ask at once.
+// TestOlderLimitsAreTurnedAway has instances with different revisions decide in turn.
 func TestOlderLimitsAreTurnedAway(t *testing.T) {
 	t.Parallel()
 	_, client := startRedis(t)
@@ -231,7 +231,7 @@ func TestOlderLimitsAreTurnedAway(t *testing.T) {
 	ask(first, script.ErrStale)
 	ask(second, nil)
 
-	// What has been admitted goes on.
+	// Calls about admitted events work with outdated limits.
 	extended, err := first.Extend(t.Context(), []Lease{early}, testLease)
 	if err != nil || extended[0].End == 0 {
 		t.Errorf("extended: %+v, %v", extended, err)
@@ -243,7 +243,7 @@ func TestOlderLimitsAreTurnedAway(t *testing.T) {
 		t.Errorf("probe: %v", err)
 	}
 
-	// The bucket of the live limits was made anew, and counts from 1.
+	// A new bucket of live limits counts from 1 again.
 	anew := instance(8, 1)
 	ask(anew, nil)
 	ask(second, script.ErrStale)
@@ -252,7 +252,7 @@ func TestOlderLimitsAreTurnedAway(t *testing.T) {
 	ask(first, nil)
 }
 
-// TestNewerLimitsAreKnownFromADenial has a call that admits nothing be the first with newer limits.
+// TestNewerLimitsAreKnownFromADenial makes the first call with newer limits one that admits nothing.
 func TestNewerLimitsAreKnownFromADenial(t *testing.T) {
 	t.Parallel()
 	_, client := startRedis(t)
@@ -269,7 +269,7 @@ func TestNewerLimitsAreKnownFromADenial(t *testing.T) {
 	scripttest.WantExpiries(t, client)
 }
 
-// TestLimitsArePutInForce has an operator put older limits in force.
+// TestLimitsArePutInForce puts older limits in force, as an operator does.
 func TestLimitsArePutInForce(t *testing.T) {
 	t.Parallel()
 	server, client := startRedis(t)
@@ -279,7 +279,7 @@ func TestLimitsArePutInForce(t *testing.T) {
 		r.Adopt(limits.Ruleset{Tree: settings.Tree, Generation: p.Generation, Revision: p.Revision})
 		return r
 	}
-	// They exceed what Lua prints exactly by itself.
+	// Lua does not print such large numbers exactly by default.
 	older, newer := limits.Position{Generation: 1_766_000_000_123, Revision: 2}, limits.Position{Generation: 1_766_000_000_456, Revision: 1}
 	first, second := instance(older), instance(newer)
 	wantInForce := func(want limits.Position, known bool) {
@@ -297,7 +297,7 @@ func TestLimitsArePutInForce(t *testing.T) {
 	}
 	wantInForce(limits.Position{}, false)
 	testkit.NoError(t, second.compare(t.Context()))
-	wantInForce(limits.Position{}, false) // who asks about nothing uses nothing
+	wantInForce(limits.Position{}, false) // a comparison puts nothing in force
 	testkit.Must(second.Decide(t.Context(), []Request{request("a", "a")}))(t)
 	wantInForce(newer, true)
 	if err := first.compare(t.Context()); !errors.Is(err, script.ErrStale) || newerThan(err) != newer {
@@ -322,7 +322,7 @@ func TestLimitsArePutInForce(t *testing.T) {
 	put(true, limits.Position{}, older)
 }
 
-// TestLimitsInForceThatCannotBeRead has somebody else make their key, and then no server.
+// TestLimitsInForceThatCannotBeRead reads a key of a wrong type, and then asks a killed server.
 func TestLimitsInForceThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	server, client := startRedis(t)

@@ -30,7 +30,7 @@ func TestRefusalsAreToldOnce(t *testing.T) {
 		logger = logs.Logger()
 		for range 10 {
 			r.report(logger, "a", errors.New("wrong type"))
-			time.Sleep(reportEvery / 5) // of the time of synctest
+			time.Sleep(reportEvery / 5)
 		}
 		logs.Want(t, "event cannot be evaluated", "event cannot be evaluated")
 	})

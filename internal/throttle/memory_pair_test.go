@@ -17,7 +17,7 @@ type pairModel struct {
 	redis  *Redis
 	memory *Memory
 	clock  *testkit.Clock
-	held   []Lease // of resolved events that were not finished
+	held   []Lease // of unfinished resolved events
 	posted int
 }
 
@@ -32,7 +32,7 @@ func (m *pairModel) finish(t *rapid.T, inRedis, inMemory Lease) {
 	}
 }
 
-// drawEvent is one of a few events of a few pairs. Some of the IDs are those of both firing and resolved events.
+// drawEvent draws one of a few events of a few pairs. Firing and resolved events share some IDs.
 func (m *pairModel) drawEvent(t *rapid.T) Request {
 	category := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "category")
 	sequence := rapid.Uint64Range(1, 9).Draw(t, "sequence")
@@ -76,7 +76,7 @@ func (m *pairModel) resolve(t *rapid.T) {
 	}
 }
 
-// end ends the delivery of a resolved event in one of the ways in which that can end.
+// end ends the delivery of a resolved event in a drawn way.
 func (m *pairModel) end(t *rapid.T) {
 	if len(m.held) == 0 {
 		return
@@ -106,13 +106,12 @@ func (m *pairModel) end(t *rapid.T) {
 	}
 }
 
-// wait leaves no pair just before its end: keys of Redis expire by the server's own clock, which goes on while the test's clock
-// stands still.
+// wait leaves no pair just before its end, because keys of Redis expire by the server's own clock.
 func (m *pairModel) wait(t *rapid.T) {
 	m.clock.Advance(rapid.SampledFrom([]time.Duration{time.Microsecond, time.Second, testLease + time.Second, testRetention, testPairTTL/3 + time.Second}).Draw(t, "time"))
 }
 
-// TestMemoryPairs compares what both stores say of resolved events.
+// TestMemoryPairs compares the answers of both stores about resolved events.
 func TestMemoryPairs(t *testing.T) {
 	t.Parallel()
 	_, client := startRedis(t)
@@ -129,7 +128,7 @@ func TestMemoryPairs(t *testing.T) {
 	})
 }
 
-// Pairs are kept only on demand, and not for ever.
+// Memory keeps pairs only after KeepPairs, and not for ever.
 func TestMemoryForgetsPairs(t *testing.T) {
 	t.Parallel()
 	clock := testkit.NewClock(func(time.Time) {})

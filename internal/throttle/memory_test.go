@@ -9,7 +9,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// TestMemoryIsBoundedByWhatItAdmits lets paths and events come and go for a long time.
+// TestMemoryIsBoundedByWhatItAdmits admits new paths and events for 50 minutes.
 func TestMemoryIsBoundedByWhatItAdmits(t *testing.T) {
 	t.Parallel()
 	clock := testkit.NewClock(nil)
@@ -81,7 +81,7 @@ func TestMemoryShares(t *testing.T) {
 		tree := newTree(t, fmt.Sprintf("%d/1h", c.count), "none", "")
 		instances := 1
 		m := NewMemory(Settings{Tree: tree, Lease: time.Second, Retention: time.Minute}, testkit.NewClock(nil).Read, func() int { return instances })
-		instances = c.instances // their number changes at any time
+		instances = c.instances // the number may change at any time
 		result := testkit.Must(m.Decide(t.Context(), several(20, "e", "a")))(t)
 		admitted := 0
 		for _, d := range result.Decisions {
@@ -95,7 +95,7 @@ func TestMemoryShares(t *testing.T) {
 	}
 }
 
-// TestMemoryShareHoldsAnyEventThatFitsTheLimit shows that an event of several slots is not denied for ever by a small share.
+// TestMemoryShareHoldsAnyEventThatFitsTheLimit admits an event with a cost above the instance's share.
 func TestMemoryShareHoldsAnyEventThatFitsTheLimit(t *testing.T) {
 	t.Parallel()
 	m := NewMemory(Settings{Tree: newTree(t, "10/1h", "none", ""), Lease: time.Second, Retention: time.Minute},

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// testPairTTL is longer than the retention, as it is meant to be.
+// testPairTTL is longer than the retention, as in production.
 const testPairTTL = 24 * time.Hour
 
 func pairSettings(t testing.TB) Settings {
@@ -23,7 +23,7 @@ func pairSettings(t testing.TB) Settings {
 	return settings
 }
 
-// ofPair is the same event, about something.
+// ofPair returns the same event with a key.
 func (r Request) ofPair(key string) Request {
 	r.Pair = r.Category + "\n" + key
 	return r
@@ -31,7 +31,7 @@ func (r Request) ofPair(key string) Request {
 
 func aboutDisk(id string) Request { return request(id, "a").ofPair("disk") }
 
-// pairKit is a store whose clock the test moves.
+// pairKit is a store with a clock of the test.
 type pairKit struct {
 	*Redis
 	t      *testing.T
@@ -39,26 +39,26 @@ type pairKit struct {
 	clock  *testkit.Clock
 }
 
-// newPairKit takes its own part of a server.
+// newPairKit uses keys of its own on a server.
 func newPairKit(t *testing.T, client redis.UniversalClient, way script.Scripting) *pairKit {
 	prefix := strings.NewReplacer("/", "-", ",", "").Replace(t.Name())
 	r := NewRedis(script.NewRunner(script.Options{Client: client, Prefix: prefix, Timeout: patience, Scripting: way}), pairSettings(t))
 	return &pairKit{Redis: r, t: t, client: client, clock: withFakeTime(t, r)}
 }
 
-// startPairKit has a server of its own.
+// startPairKit starts a server for a pairKit.
 func startPairKit(t *testing.T) *pairKit {
 	_, client := startRedis(t)
 	return newPairKit(t, client, script.Eval)
 }
 
-// story is what becomes of events in one order of calls.
+// story is a sequence of calls to a store.
 type story struct {
 	name string
 	tell func(t *testing.T, k *pairKit)
 }
 
-// tellStories tells each story to a store of its own, with scripts and with functions.
+// tellStories runs each story with its own store, with scripts and with functions.
 func tellStories(t *testing.T, stories []story, tree *limits.Tree) {
 	t.Helper()
 	_, client := startRedis(t)
@@ -74,7 +74,7 @@ func tellStories(t *testing.T, stories []story, tree *limits.Tree) {
 	}
 }
 
-// deliver begins the delivery of a firing event, as a limiter does.
+// deliver decides and announces a firing event, as a limiter does.
 func (k *pairKit) deliver(r Request) Lease {
 	k.t.Helper()
 	result, err := k.Decide(k.t.Context(), []Request{r})
@@ -123,7 +123,7 @@ func (k *pairKit) refund(lease Lease) {
 	}
 }
 
-// wantFields checks which fields there are, and that each of them expires.
+// wantFields compares the fields of pairs, and checks their expiry.
 func (k *pairKit) wantFields(want map[string]string) {
 	k.t.Helper()
 	got := k.client.HGetAll(k.t.Context(), k.keys.pairs("a")).Val()

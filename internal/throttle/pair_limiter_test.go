@@ -14,7 +14,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// TestLimiterPairs goes through an outage. What it is about comes back with the limiter.
+// TestLimiterPairs resolves pairs before, during and after an outage.
 func TestLimiterPairs(t *testing.T) {
 	t.Parallel()
 	limiter := startDurableLimiter(t, LimiterOptions{Policy: Local, Settings: Settings{Lease: time.Hour, PairTTL: testPairTTL}})
@@ -58,7 +58,7 @@ func TestLimiterPairs(t *testing.T) {
 	}
 }
 
-// resolving are events that resolve their pairs.
+// resolving makes events resolve their pairs.
 func resolving(requests ...Request) []Request {
 	for i := range requests {
 		requests[i].Resolves = true
@@ -77,7 +77,7 @@ func (k *limiterKit) resolve(want Verdict, opened string, r Request) Grant {
 	return answer.Grant
 }
 
-// TestLimiterPairsOfTheWrongType has a first-level category whose pairs cannot be kept. Only what resolves these pairs is stopped.
+// TestLimiterPairsOfTheWrongType gives the pairs of one first-level category a wrong type. Only events that resolve them are deferred.
 func TestLimiterPairsOfTheWrongType(t *testing.T) {
 	t.Parallel()
 	limiter := startLimiter(t, LimiterOptions{Settings: Settings{PairTTL: testPairTTL}})
@@ -100,7 +100,7 @@ func TestLimiterPairsOfTheWrongType(t *testing.T) {
 	limiter.logs.Want(t, "event cannot be evaluated")
 }
 
-// TestLimiterPairsWithoutAReply has a call executed whose reply does not come: its event is had by whoever asks next.
+// TestLimiterPairsWithoutAReply loses the reply of a call that Redis executed. The next call reclaims the event.
 func TestLimiterPairsWithoutAReply(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
@@ -122,7 +122,7 @@ func TestLimiterPairsWithoutAReply(t *testing.T) {
 	limiter.resolve(Unpaired, "", aboutDisk("other"))
 }
 
-// TestPairsRace has instances ask for the same pairs at once: one of them gets each pair.
+// TestPairsRace has instances resolve the same pairs at once. One instance gets each pair.
 func TestPairsRace(t *testing.T) {
 	t.Parallel()
 	server, client := startRedis(t)

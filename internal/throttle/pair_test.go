@@ -14,7 +14,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// pairStories are the orders in which the events of a pair may come.
+// pairStories are orders of the events of a pair.
 var pairStories = []story{
 	{"resolved", func(_ *testing.T, k *pairKit) {
 		k.fire(aboutDisk("firing"), "#ops 1.1")
@@ -43,7 +43,7 @@ var pairStories = []story{
 		if wait := k.resolve(aboutDisk("resolved"), Leased, "").Wait; wait <= 0 || wait > testLease {
 			t.Errorf("it waits %v for a lease of %v", wait, testLease)
 		}
-		k.clock.Advance(testLease + time.Second) // nobody knows whether the message is out
+		k.clock.Advance(testLease + time.Second) // the message may be out
 		if wait := k.resolve(aboutDisk("resolved"), Leased, "").Wait; wait != time.Second {
 			t.Errorf("it waits %v for what nobody has taken over", wait)
 		}
@@ -103,7 +103,7 @@ var pairStories = []story{
 		k.refund(k.resolve(aboutDisk("resolved"), Admitted, "r").Lease)
 		k.resolve(aboutDisk("other"), Unpaired, "")
 		k.clock.Advance(2 * testRetention)
-		replayed := k.resolve(aboutDisk("resolved").inMessage(9), Reclaimed, "r") // as a dead letter
+		replayed := k.resolve(aboutDisk("resolved").inMessage(9), Reclaimed, "r") // as a replayed dead letter
 		k.finish(replayed.Lease, "")
 		k.wantFields(nil)
 	}},
@@ -128,7 +128,7 @@ var pairStories = []story{
 		k.clock.Advance(time.Second)
 		k.resolve(request("resolved too", "a").ofPair("memory"), Unpaired, "")
 		k.clock.Advance(testLease + time.Second)
-		k.resolve(aboutDisk("resolved"), Reclaimed, "") // its receipt expired while it was on its way
+		k.resolve(aboutDisk("resolved"), Reclaimed, "") // the receipt expired during the delivery
 		k.fire(request("firing again", "a").ofPair("memory"), "m2")
 		k.wantFields(map[string]string{"a\nmemory": "=m2", "a\nnet": "=n"})
 	}},
@@ -169,7 +169,7 @@ func TestPairs(t *testing.T) {
 	tellStories(t, pairStories, newTree(t, "none", "none", ""))
 }
 
-// TestResolvedEventsTakeNoSlots has limits that are full, and that follow deliveries.
+// TestResolvedEventsTakeNoSlots resolves pairs while a log and an in-flight limit are full.
 func TestResolvedEventsTakeNoSlots(t *testing.T) {
 	t.Parallel()
 	_, client := startRedis(t)
@@ -207,7 +207,7 @@ func (k *pairKit) used() [][]int64 {
 	return testkit.Must(k.Usage(k.t.Context(), k.settings.Tree.Path("")))(k.t)
 }
 
-// TestResolveRepeatedCall makes a call again whose reply was lost.
+// TestResolveRepeatedCall repeats a call, as after a lost reply.
 func TestResolveRepeatedCall(t *testing.T) {
 	t.Parallel()
 	k := startPairKit(t)
@@ -233,7 +233,7 @@ func TestResolveRepeatedCall(t *testing.T) {
 	}
 }
 
-// TestPairsAreBounded fills a book: the pairs of its category that expire first make room, and no others.
+// TestPairsAreBounded exceeds the most pairs of a category. The pairs that expire first make room, and no pair of another category.
 func TestPairsAreBounded(t *testing.T) {
 	t.Parallel()
 	_, client := startRedis(t)
@@ -251,14 +251,14 @@ func TestPairsAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	k.fire(request("firing elsewhere", "b").ofPair("neighbour"), "n")
-	client.ZAdd(t.Context(), k.keys.pairsUntil("b"), redis.Z{ // before all of them
+	client.ZAdd(t.Context(), k.keys.pairsUntil("b"), redis.Z{ // expires before all pairs of a
 		Score: float64(k.clock.Read().Add(30 * time.Minute).UnixMicro()), Member: "b\nneighbour",
 	})
 	k.clock.Advance(time.Second)
 	for i, want := range []int64{most + beyond + 1 - atOnce, most, most} {
 		k.fire(request(fmt.Sprint("firing", i), "a").ofPair(fmt.Sprint("new", i)), "r")
 		count, expiring := client.HLen(t.Context(), k.keys.pairs("a")).Val(), client.ZCard(t.Context(), k.keys.pairsUntil("a")).Val()
-		// A call announces, and another one opens: both make room.
+		// One call announces the firing event, another opens its pair. Each makes room.
 		if want = min(want, most); count != want || expiring != want {
 			t.Errorf("after %d: %d pairs, of which %d expire, want %d", i+1, count, expiring, want)
 		}

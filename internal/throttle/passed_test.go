@@ -11,7 +11,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// Passed counts what was skipped between two positions once, also where the reply to a call is lost and the call made again.
+// Passed counts skipped messages between two positions once, also in a repeated call.
 func TestPassed(t *testing.T) {
 	t.Parallel()
 	_, client := startRedis(t)
@@ -42,7 +42,7 @@ func TestPassed(t *testing.T) {
 	}
 }
 
-// TestPassedAfterLostReply loses the reply of the call that counts: the next call returns the count.
+// TestPassedAfterLostReply loses the reply with the count. The next call returns the count.
 func TestPassedAfterLostReply(t *testing.T) {
 	t.Parallel()
 	server, _ := startRedis(t)

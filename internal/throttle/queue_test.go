@@ -13,20 +13,20 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// coming is an event that comes to a worker.
+// coming is an event with the time of its delivery to a worker.
 type coming struct {
 	at      time.Time
 	request Request
 }
 
-// queueWorld is a deployment in which only Redis is real: events come to its workers some time after they were published or
-// due, as schedules are looked at every quarter of a second.
+// queueWorld is a deployment with a real Redis and a simulated JetStream. JetStream delivers an event some time after it was published
+// or due, and looks at schedules every quarter of a second.
 type queueWorld struct {
 	*pairKit
 	limiter  *Limiter
 	random   *rand.Rand
-	coming   []coming // by their times
-	admitted []string // in their order, of those that waited
+	coming   []coming // sorted by time
+	admitted []string // IDs of the events that waited, in order
 	at       []time.Time
 	asked    int
 }
@@ -42,7 +42,7 @@ func (w *queueWorld) comes(r Request, due time.Time) {
 	w.coming = slices.Insert(w.coming, position, next)
 }
 
-// run has all events come until each is admitted.
+// run delivers events until each is admitted.
 func (w *queueWorld) run() {
 	w.t.Helper()
 	for len(w.coming) > 0 {
@@ -77,8 +77,8 @@ func (w *queueWorld) run() {
 	}
 }
 
-// TestQueueKeepsTheOrder has events wait for the slots of limits of all kinds. Whoever waited is admitted in the order in which it
-// was stored, and no slot stays free for long.
+// TestQueueKeepsTheOrder has events wait for slots of limits of all algorithms. Waiting events are admitted in the order in which they
+// were stored, and no slot stays free for long.
 func TestQueueKeepsTheOrder(t *testing.T) {
 	t.Parallel()
 	_, client := startRedis(t)
@@ -86,8 +86,8 @@ func TestQueueKeepsTheOrder(t *testing.T) {
 		limits string
 		costs  []int
 		events int
-		ideal  time.Duration // in which slots for all of them open
-		late   time.Duration // by which each of those is taken later, at most
+		ideal  time.Duration // until slots for all events have opened
+		late   time.Duration // how much later each slot may be taken
 	}{
 		{"4/2s", []int{4}, 10, 18 * time.Second, time.Second},
 		{"4/2s", []int{1, 3, 2, 4}, 16, 28 * time.Second, time.Second},
@@ -128,7 +128,7 @@ func TestQueueKeepsTheOrder(t *testing.T) {
 	}
 }
 
-// newLimiterKitOf is a limiter that asks a store.
+// newLimiterKitOf returns a limiter of a store.
 func newLimiterKitOf(t *testing.T, r *Redis) *Limiter {
 	t.Helper()
 	kit := newLimiterKit(t, "127.0.0.1:1", LimiterOptions{})
@@ -138,7 +138,7 @@ func newLimiterKitOf(t *testing.T, r *Redis) *Limiter {
 	return kit.Limiter
 }
 
-// TestLimiterTurns has a limiter deny what would overtake, without asking for it.
+// TestLimiterTurns denies an event that would overtake waiting events.
 func TestLimiterTurns(t *testing.T) {
 	t.Parallel()
 	limiter := startLimiter(t, LimiterOptions{RoomMax: 100, Settings: Settings{Tree: newTree(t, "none", "2/1h", "b=none")}})
@@ -169,14 +169,14 @@ func TestLimiterTurns(t *testing.T) {
 	if d := ask("5", "a.b", 5, true, false, Denied); d.Node.Path != "a" || d.Limit != (limits.Limit{Count: 2, Window: time.Hour}) || d.Wait < 50*time.Minute {
 		t.Errorf("it waits for those before it as %+v", d)
 	}
-	ask("6", "b", 6, true, false, Admitted) // others' queues are no concern of it
+	ask("6", "b", 6, true, false, Admitted) // events of other queues do not wait
 	ask("6", "b", 6, true, false, Leased)
-	ask("3", "a", 3, true, false, Admitted)  // it was stored before
-	ask("7", "a", 7, false, false, Admitted) // it is not one that waits
+	ask("3", "a", 3, true, false, Admitted)  // stored before the waiting event
+	ask("7", "a", 7, false, false, Admitted) // an event that may not wait
 	three := ask("4", "a", 4, true, true, Denied)
 	delay("4", 4, three)
 
-	// A queue that cannot be read holds nobody back.
+	// An unreadable queue holds no event back.
 	limiter.server.CLI("SET", limiterKey("line:a:a"), "text")
 	ask("8", "a", 8, true, false, Denied)
 	limiter.server.CLI("DEL", limiterKey("line:a:a"))

@@ -8,7 +8,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// recordConformance is what every store has to do with events that it knows, and with a clock that steps.
+// recordConformance has the cases of known events, and of a clock that steps.
 var recordConformance = []conformanceCase{
 	{name: "a redelivery sees a lease, may take over a lapsed one, and sees what is done", global: "10/1h", category: "1/1h", run: func(s *subject) {
 		event := request("event", "a")
@@ -126,10 +126,10 @@ var recordConformance = []conformanceCase{
 		}
 		s.clock.Advance(20 * time.Second)
 		s.want(Leased, event)
-		s.lost(testLease, first...) // it had ended
+		s.lost(testLease, first...) // the lease had ended
 		s.clock.Advance(10 * time.Second)
 		s.want(Reclaimed, event)
-		s.lost(testLease, second...) // it was taken over
+		s.lost(testLease, second...) // the event was reclaimed
 		s.lost(testLease, Lease{Request: request("never", "a"), End: 1})
 	}},
 	{name: "a delivery counts whoever held the lease, and however often it is told", global: "5/1h", run: func(s *subject) {
@@ -331,7 +331,7 @@ var recordConformance = []conformanceCase{
 		}
 		s.clock.Advance(10 * time.Minute)
 		s.admit(several(2, "later", "a")...)
-		// When the clock comes to where it was, time runs on as ever, and what was admitted then counts.
+		// When the clock reaches the times ahead, the slots taken there count.
 		s.clock.Set(start.Add(24*time.Hour - 30*time.Second))
 		if result := s.result(); result.At != s.clock.Read().UnixMicro() {
 			s.t.Fatalf("decided at %d, want %d", result.At, s.clock.Read().UnixMicro())

@@ -112,7 +112,7 @@ func TestPausesAreShared(t *testing.T) {
 	}
 }
 
-// TestRestoreForgottenEvent restores an event whose ID belonged to one that may be forgotten, and has not been yet.
+// TestRestoreForgottenEvent restores an event with the ID of an expired record that Redis still holds.
 func TestRestoreForgottenEvent(t *testing.T) {
 	t.Parallel()
 	_, client := startRedis(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// shadowed compares what the shadow says of events: "" is an admission, else the level that denies.
+// shadowed compares decisions of the shadow. "" is an admission, other texts are the denying level.
 func (s *subject) shadowed(want []string, requests ...Request) []Decision {
 	s.t.Helper()
 	decisions := s.decide(requests...)
@@ -30,7 +30,7 @@ func (s *subject) shadowed(want []string, requests ...Request) []Decision {
 	return decisions
 }
 
-// shadowConformance is what the shadow limits say beside those in force.
+// shadowConformance has the cases of shadow limits.
 var shadowConformance = []conformanceCase{
 	{name: "shadow: it tells beside what is in force what it would have done",
 		global: "10/1h", category: "5/1h", shadow: "a=2/10m", run: func(s *subject) {
@@ -66,7 +66,7 @@ var shadowConformance = []conformanceCase{
 				}
 			}
 		}
-		s.clock.Advance(10*time.Minute - 3*time.Second) // the slots have left, so those events count anew
+		s.clock.Advance(10*time.Minute - 3*time.Second) // the slots have left, so the events count again
 		s.shadowed([]string{"", "", "", limits.LevelCategory}, request("e2", "a"), request("e3", "a"), request("e4", "a"), request("e5", "a"))
 		s.taken("a", 1)
 	}},
@@ -168,8 +168,8 @@ var shadowConformance = []conformanceCase{
 	}},
 }
 
-// TestShadowTouchesNothing makes the same calls with and without shadow limits, and compares after each of them all that
-// the limits in force say and all that is kept for them.
+// TestShadowTouchesNothing makes the same calls with and without shadow limits, and compares the answers and keys of the limits in force
+// after each call.
 func TestShadowTouchesNothing(t *testing.T) {
 	t.Parallel()
 	_, client := startRedis(t)
@@ -188,7 +188,7 @@ func TestShadowTouchesNothing(t *testing.T) {
 	}
 }
 
-// shadowPair is two deployments that differ in that one has a shadow. The server's clock is one, and its own.
+// shadowPair has two deployments, one with a shadow and one without. Their keys expire by the server's clock.
 type shadowPair struct {
 	t             *testing.T
 	client        *redis.Client
@@ -196,8 +196,8 @@ type shadowPair struct {
 	with, without *Redis
 	clocks        [2]*testkit.Clock
 	calls         int
-	deniedApart   int           // decisions in which the shadow differed
-	slack         time.Duration // how far apart the same key may expire: the longest that one step took
+	deniedApart   int           // decisions that differ in the shadow
+	slack         time.Duration // how much expiries of one key may differ: the longest step
 	leases        [2][]Lease
 }
 
@@ -290,7 +290,7 @@ func (p *shadowPair) decide() {
 	}
 }
 
-// each makes the same call on both, about some of the leases that were given.
+// each makes the same call to both deployments, about some of their leases.
 func (p *shadowPair) each(call func(r *Redis, leases []Lease) (any, error)) {
 	p.t.Helper()
 	if len(p.leases[0]) == 0 {
@@ -325,7 +325,7 @@ type keptKey struct {
 	expires time.Duration
 }
 
-// keys is what is kept for a deployment: behind its prefix, and not for the shadow.
+// keys returns the keys of the limits in force without their prefix, and the number of keys of the shadow.
 func (p *shadowPair) keys(r *Redis) (inForceKeys map[string]keptKey, ofShadow int) {
 	p.t.Helper()
 	inForceKeys = make(map[string]keptKey)

@@ -20,8 +20,8 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// newWorkerClient makes a client as the notifier's worker does, for Sentinel if there is the name of a master, else for
-// Cluster. A pool that fails to connect more often than it is large leaves a goroutine for a second: it is larger here.
+// newWorkerClient returns a client as the worker's: with a master's name for Sentinel, else for Cluster. The pool is large, because a
+// pool with more failed connections than its size leaves a goroutine for a second.
 func newWorkerClient(t *testing.T, addresses []string, master string) redis.UniversalClient {
 	t.Helper()
 	client := redis.NewUniversalClient(&redis.UniversalOptions{
@@ -34,26 +34,25 @@ func newWorkerClient(t *testing.T, addresses []string, master string) redis.Univ
 	return client
 }
 
-// crowd is several workers that ask for events of their own, again and again while there is no answer, as JetStream's
-// redeliveries make them do. It keeps what they were told.
+// crowd has workers that decide their own events, and ask again without an answer, as after a redelivery. It records the answers.
 type crowd struct {
 	t        *testing.T
 	settings Settings
-	refunds  bool // some of the events are returned
+	refunds  bool // workers return some events
 
-	leave func() // returns when everybody has an answer to what was asked
+	leave func() // ends the workers after their last answer
 	stop  chan struct{}
 	work  sync.WaitGroup
 
 	mu          sync.Mutex
-	admissions  map[string][]observed // what is not returned, by ID
-	untimed     map[string]bool       // IDs that were admitted by a call whose answer was lost
+	admissions  map[string][]observed // not returned, by ID
+	untimed     map[string]bool       // IDs of events admitted by a call whose reply was lost
 	finished    map[string]bool
 	decided     int // events
 	unavailable int // calls
 }
 
-// crowdLimits are such that events go on to be admitted at all times, and remain in the one of c.
+// crowdLimits returns short limits, which admit events at all times, and the given limit for c.
 func crowdLimits(t *testing.T, c string) (map[string]limits.Limits, *limits.Tree) {
 	t.Helper()
 	limits := map[string]limits.Limits{
@@ -76,7 +75,7 @@ func newCrowd(t *testing.T, s Settings) *crowd {
 	return c
 }
 
-// join lets a store's worker in, for so many goroutines.
+// join adds a worker with so many goroutines.
 func (c *crowd) join(name string, r *Redis, goroutines int) {
 	for g := range goroutines {
 		c.work.Go(func() {
@@ -98,7 +97,7 @@ func (c *crowd) join(name string, r *Redis, goroutines int) {
 	}
 }
 
-// decide asks until every event has a verdict, and delivers those that are to be.
+// decide asks until each event has a verdict, and delivers admitted events.
 func (c *crowd) decide(r *Redis, requests []Request) {
 	deadline := time.Now().Add(patience)
 	for len(requests) > 0 && !c.t.Failed() {
@@ -115,7 +114,7 @@ func (c *crowd) decide(r *Redis, requests []Request) {
 				c.admitted(d)
 				c.deliver(r, d.Lease)
 			case Denied:
-			case Leased: // by a call of ours whose answer was lost
+			case Leased: // by an own call whose reply was lost
 				leased = append(leased, requests[i])
 				continue
 			default:
@@ -133,7 +132,7 @@ func (c *crowd) admitted(d Decision) {
 			c.untimed[d.Lease.ID] = true
 			return
 		}
-		// A call that the client repeated may have been answered later than it was decided.
+		// The time of the lease, not of the reply: the client may have repeated the call.
 		at := d.Lease.End - c.settings.Lease.Microseconds()
 		o := observed{id: d.Lease.ID, category: d.Lease.Category, at: at, cost: int64(d.Lease.Cost)}
 		c.admissions[o.id] = append(c.admissions[o.id], o)
@@ -156,7 +155,7 @@ func (c *crowd) deliver(r *Redis, lease Lease) {
 	}
 }
 
-// insist makes a call until there is an answer. Only Redis being unavailable may be in the way.
+// insist repeats a call until Redis answers. The only permitted error is an unavailable Redis.
 func (c *crowd) insist(call func() error) {
 	deadline := time.Now().Add(patience)
 	for {
@@ -182,7 +181,7 @@ func (c *crowd) note(what func()) {
 	what()
 }
 
-// until waits for what the crowd has been told. The condition is read under the lock.
+// until waits for a condition, which runs under the lock.
 func (c *crowd) until(what string, condition func() bool) {
 	c.t.Helper()
 	testkit.Eventually(c.t, what, func() bool {
@@ -192,7 +191,7 @@ func (c *crowd) until(what string, condition func() bool) {
 	})
 }
 
-// more is a condition: so many events were decided since it was made.
+// more returns a condition: n more events are decided.
 func (c *crowd) more(n int) func() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -200,7 +199,7 @@ func (c *crowd) more(n int) func() bool {
 	return func() bool { return c.decided >= before+n }
 }
 
-// taken is how many slots of a category were ever taken. The caller holds the lock.
+// taken returns the slots of a category that were taken and not returned. The caller holds the lock.
 func (c *crowd) taken(category string) int64 {
 	slots := int64(0)
 	for _, o := range c.all() {
@@ -211,11 +210,10 @@ func (c *crowd) taken(category string) int64 {
 	return slots
 }
 
-// all lists the admissions whose time is known. The caller holds the lock.
+// all returns the admissions with known times. The caller holds the lock.
 func (c *crowd) all() []observed { return slices.Concat(slices.Collect(maps.Values(c.admissions))...) }
 
-// TestClusterReshard moves the slot of a deployment from node to node, key by key, while events are decided, finished and
-// returned.
+// TestClusterReshard moves the slot of a deployment between nodes, key by key, while workers decide, finish and refund events.
 func TestClusterReshard(t *testing.T) {
 	t.Parallel()
 	cluster := servertest.StartCluster(t, 3)
@@ -250,7 +248,7 @@ func TestClusterReshard(t *testing.T) {
 		goOn("while all keys have moved")
 		move.End()
 		workers.until("decisions at the new node", workers.more(50))
-		// A destination that rests has a key of its own. With it the node can go on until the first key moves.
+		// A pause has its own key. With all keys present the node answers until the first key moves.
 		pause(t, store, "#here", time.Hour)
 	}
 	workers.leave()
@@ -268,7 +266,7 @@ func TestClusterReshard(t *testing.T) {
 	workers.wantKnown(store)
 }
 
-// wantKnown asks for every event again: each was admitted once, and is known to be leased or done.
+// wantKnown decides each event again. Each was admitted once, and is leased or done.
 func (c *crowd) wantKnown(store *Redis) {
 	c.t.Helper()
 	for id, admissions := range c.admissions {
@@ -288,12 +286,12 @@ func (c *crowd) wantKnown(store *Redis) {
 	}
 }
 
-// TestClusterReshardWithEveryKey asks a node that is about to give its slot away, and still has every key that there can
-// be, for what has the script empty a log on its way. Nothing may be done by halves.
+// TestClusterReshardWithEveryKey decides events on a node whose slot is migrating and whose keys all exist, while the script empties a
+// log. The call must do all or nothing.
 func TestClusterReshardWithEveryKey(t *testing.T) {
 	t.Parallel()
 	cluster, slot, _, other := startPair(t)
-	// The sliding counter, the shadow, live overrides and a destination that rests each have keys of their own.
+	// The sliding counter, the shadow, live overrides and a pause have their own keys.
 	tree := newTree(t, "100/1h+counter:100/1h", "5/20ms", "")
 	settings := Settings{Tree: tree, Shadow: tree, Lease: testLease, Retention: testRetention}
 	store := newRedis(newWorkerClient(t, cluster.Addrs(), ""), "limiter", settings)
@@ -320,8 +318,8 @@ func TestClusterReshardWithEveryKey(t *testing.T) {
 	wantUsed([]int64{5, 5}, []int64{0})
 }
 
-// TestSentinelFailover kills the primary under load. What had not reached the replica that takes over is forgotten, and
-// nothing else: each limit may be taken once more for it, and no more.
+// TestSentinelFailover kills the primary under load. Only admissions missing on the promoted replica are lost: each limit is exceeded at
+// most once more by its own count.
 func TestSentinelFailover(t *testing.T) {
 	t.Parallel()
 	for name, cut := range map[string]bool{"replicas keep up": false, "replicas are cut off before": true} {
@@ -382,13 +380,13 @@ func testFailover(t *testing.T, cut bool) {
 	wantOneLoss(t, limits, before, remembered, after, killed)
 }
 
-// failover is what was known before the primary was killed, by the IDs of events.
+// failover holds what was known before the primary was killed, by event ID.
 type failover struct {
 	safe, safelyFinished, finishedByOld map[string]bool
 	killed                              int64
 }
 
-// askAgain delivers everything once more, as if nothing had been acknowledged: the new primary shows what it remembers.
+// askAgain decides all events again, as if no message were acknowledged, and returns what the new primary remembers.
 func (c *crowd) askAgain(store *Redis, f failover) (remembered, after []observed, forgotten int) {
 	c.t.Helper()
 	for _, o := range c.all() {
@@ -401,7 +399,7 @@ func (c *crowd) askAgain(store *Redis, f failover) (remembered, after []observed
 		case f.safelyFinished[o.id] && verdict != Done:
 			c.t.Errorf("%q was delivered and known to the replicas: verdict %d", o.id, verdict)
 		case verdict == Done && o.at <= f.killed && !f.safe[o.id] && !f.finishedByOld[o.id]:
-			// Who took over may have been told of the delivery alone: whether it knows the slot does not show.
+			// The new primary may know the delivery without the slot.
 		case verdict == Reclaimed || verdict == Leased || verdict == Done:
 			remembered = append(remembered, o)
 		case f.safe[o.id] || o.at > f.killed:
@@ -416,7 +414,7 @@ func (c *crowd) askAgain(store *Redis, f failover) (remembered, after []observed
 	return remembered, after, forgotten
 }
 
-// wantOneLoss shows that no limit was exceeded by what one primary knows, and by both together no more than twice.
+// wantOneLoss checks the limits for each primary alone, and twice the limits for both together.
 func wantOneLoss(t *testing.T, byPath map[string]limits.Limits, before, remembered, after []observed, killed int64) {
 	t.Helper()
 	byOld := slices.DeleteFunc(slices.Clone(before), func(o observed) bool { return o.at > killed })

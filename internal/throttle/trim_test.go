@@ -15,11 +15,11 @@ import (
 // spare is SPARE of the scripts.
 const spare = 500
 
-// tail is how many members a test leaves in a set that have left it long ago.
+// tail is how many old members a test plants in a set.
 const tail = 20_000
 
-// TestTailsDoNotCount decides beside logs that hold much more of what has left their windows than there is room for, as one batch
-// and one by one: everything that fits is admitted, exactly, and the tails grow shorter with each call.
+// TestTailsDoNotCount decides with logs that hold many members outside of their windows, as one batch and one by one. Decisions are
+// exact, and each call removes a piece of the tail.
 func TestTailsDoNotCount(t *testing.T) {
 	t.Parallel()
 	_, client := startRedis(t)
@@ -60,7 +60,7 @@ func TestTailsDoNotCount(t *testing.T) {
 				}
 				clock.Advance(time.Second)
 			}
-			// The logs say when the next slot opens, whatever lies before their windows.
+			// The old members do not change when the next slot opens.
 			result, err := r.Decide(t.Context(), withCosts(cost, several(1, "more", "a")))
 			if err != nil || result.Decisions[0].Verdict != Denied || result.Decisions[0].Node.Level != limits.LevelGlobal ||
 				result.Decisions[0].Wait != time.Hour-2*time.Second {
@@ -77,7 +77,7 @@ func withCosts(cost int, requests []Request) []Request {
 	return requests
 }
 
-// TestCallsAheadAreTrimmedInPieces has many calls by a clock that had run too far ahead.
+// TestCallsAheadAreTrimmedInPieces plants many calls of a clock that ran too far ahead.
 func TestCallsAheadAreTrimmedInPieces(t *testing.T) {
 	t.Parallel()
 	_, client := startRedis(t)
