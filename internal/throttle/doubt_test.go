@@ -245,14 +245,11 @@ func TestRestoreInDoubt(t *testing.T) {
 			k.restore(admission{lease: lease, at: time.Now(), became: test.became})
 		}
 		if test.leased {
-			if result, err := k.Decide(t.Context(), []Request{r}); err != nil || result.Decisions[0].Verdict != Leased {
-				t.Errorf("%s: %+v, %v", test.name, result.Decisions, err)
-			}
+			wantVerdicts(t, decisionsOf(t, k, r), Leased)
 			k.clock.Advance(testLease + time.Second)
 		}
-		result, err := k.Decide(t.Context(), []Request{r})
-		if d := result.Decisions[0]; err != nil || d.Verdict != Reclaimed || d.InDoubt != test.want {
-			t.Errorf("%s: %+v, %v, want it in doubt: %v", test.name, d, err, test.want)
+		if d := decisionsOf(t, k, r)[0]; d.Verdict != Reclaimed || d.InDoubt != test.want {
+			t.Errorf("%s: got %+v, want it in doubt: %t", test.name, d, test.want)
 		}
 	}
 }
@@ -263,11 +260,9 @@ func TestGrantInDoubt(t *testing.T) {
 	limiter := startDurableLimiter(t, LimiterOptions{Policy: Local})
 	takeOver := func(id string, inDoubt bool) Grant {
 		t.Helper()
-		answers, err := limiter.Decide(t.Context(), []Request{request(id, "a")})
-		if err != nil || answers[0].Verdict != Reclaimed || answers[0].InDoubt != inDoubt {
-			t.Fatalf("%s: %+v, %v, want it in doubt: %v", id, answers, err, inDoubt)
-		}
-		return answers[0].Grant
+		answer := limiter.want(map[Verdict]int{Reclaimed: 1}, request(id, "a"))[0]
+		testkit.Equal(t, answer.InDoubt, inDoubt, "%s: in doubt", id)
+		return answer.Grant
 	}
 	limiter.one(Admitted, request("clean", "a")).Release(t.Context(), false)
 	limiter.one(Admitted, request("uncertain", "a")).Release(t.Context(), true)

@@ -45,7 +45,7 @@ func TestExplainSaysWhatDecideDoes(t *testing.T) {
 				explained := testkit.Must(store.Explain(t.Context(), asked))(t)
 				again := testkit.Must(store.Explain(t.Context(), asked))(t)
 				testkit.EqualDeeply(t, again, explained, "second explanation")
-				d := testkit.Must(store.Decide(t.Context(), []Request{asked}))(t).Decisions[0]
+				d := decisionsOf(t, store, asked)[0]
 				if got, want := asDecision(explained), decided(d); got != want {
 					t.Fatalf("event %d of %s and cost %d: explained as %q, decided as %q", i, asked.Category, asked.Cost, got, want)
 				}
@@ -97,13 +97,13 @@ func TestExplainTellsOfRecords(t *testing.T) {
 		return fmt.Sprintf("%s, %d of %d", strings.Join(told, ", "), e.Limits[1].Used, e.Limits[1].Limit.Count)
 	}
 	testkit.Equal(t, explain(asked), ", 0 of 5", "before the event")
-	lease := testkit.Must(store.Decide(t.Context(), []Request{asked}))(t).Decisions[0].Lease
+	lease := wantAdmitted(t, store, asked)
 	testkit.Equal(t, explain(asked), "leased for 59.999999s, 1 of 5", "while the event is delivered")
 	testkit.Equal(t, explain(asked.inMessage(2)), "leased for 59.999999s, another message, 1 of 5", "another message with its ID")
 	clock.Advance(2 * time.Minute)
 	testkit.Equal(t, explain(asked), "leased for -1m0s, 1 of 5", "after the lease")
 	clock.Advance(-time.Minute)
-	testkit.Must(store.Finish(t.Context(), []Lease{lease}))(t)
+	testkit.Must(store.Finish(t.Context(), lease))(t)
 	testkit.Equal(t, strings.Contains(explain(asked), "done for 1h0m0s"), true, "after the delivery")
 	clock.Advance(2 * time.Hour)
 	testkit.Equal(t, explain(asked), ", 0 of 5", "after the retention")

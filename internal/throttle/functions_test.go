@@ -81,10 +81,7 @@ func TestFunctionsNeedTheOwnerAlone(t *testing.T) {
 		client := newWorkerClient(t, cluster.Addrs(), "")
 		return NewRedis(script.NewRunner(script.Options{Client: client, Prefix: "limiter", Timeout: 10 * time.Second, Scripting: script.Functions}), settings)
 	}
-	result, err := newStore().Decide(t.Context(), several(20, "old", "a"))
-	if err != nil || result.Decisions[19].Verdict != Admitted {
-		t.Fatalf("fill the limit: %+v, %v", result, err)
-	}
+	wantAdmitted(t, newStore(), several(20, "old", "a")...)
 	libraries := make(map[string]int)
 	for _, node := range cluster.Nodes {
 		libraries[node.Addr] = strings.Count(node.CLI("FUNCTION", "LIST"), "library_name")

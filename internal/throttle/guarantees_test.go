@@ -111,11 +111,8 @@ func TestGuaranteesInShares(t *testing.T) {
 			for _, category := range []string{"orders", "security"} {
 				for i := range 10 {
 					cost := map[bool]int{true: c.cost, false: 1}[category == "orders"]
-					result, err := m.Decide(t.Context(), []Request{request(fmt.Sprint(category, instance, i), category).withCost(cost)})
-					if err != nil {
-						t.Fatal(err)
-					}
-					if d := result.Decisions[0]; d.Verdict == Admitted {
+					d := decisionsOf(t, m, request(fmt.Sprint(category, instance, i), category).withCost(cost))[0]
+					if d.Verdict == Admitted {
 						admitted[category] += int64(cost)
 					} else if d.Verdict != Denied || d.Wait <= 0 {
 						t.Fatalf("%+v: %+v", c, d)

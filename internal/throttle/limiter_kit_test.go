@@ -190,6 +190,20 @@ func (k *limiterKit) one(verdict Verdict, r Request) Grant {
 	return k.want(map[Verdict]int{verdict: 1}, r)[0].Grant
 }
 
+// startLimiterBehindProxy starts a limiter whose calls wait a second for a reply that the proxy may drop.
+func startLimiterBehindProxy(t *testing.T, o LimiterOptions) (*limiterKit, *servertest.Proxy) {
+	t.Helper()
+	server := servertest.StartRedis(t)
+	proxy := servertest.StartProxy(t, server.Addr)
+	limiter := newLimiterKit(t, proxy.Addr, o)
+	limiter.server = server
+	options := limiter.o.Redis.runner.Options()
+	options.Timeout = time.Second
+	limiter.o.Redis.runWith(options)
+	limiter.start()
+	return limiter, proxy
+}
+
 // lose kills the server and has the limiter notice.
 func (k *limiterKit) lose() {
 	k.t.Helper()
@@ -212,6 +226,21 @@ func (k *limiterKit) regain() {
 	k.t.Helper()
 	k.server.Restart()
 	k.until(answering)
+}
+
+// wantReady compares the class of the error of Ready.
+func (k *limiterKit) wantReady(class error) {
+	k.t.Helper()
+	if err := k.Ready(); !errors.Is(err, class) {
+		k.t.Errorf("ready: got error %v, want %v", err, class)
+	}
+}
+
+// wantLogged compares the number of slots in the log of a first-level category.
+func (k *limiterKit) wantLogged(category string, slots int) {
+	k.t.Helper()
+	log := scores(k.t, k.server, limiterKey("log:"+category))
+	testkit.Equal(k.t, len(log), slots, "slots in the log of %s, which holds %v", category, log)
 }
 
 // scores returns when the members of a log were taken.

@@ -204,9 +204,7 @@ func TestLimiterCannotRefresh(t *testing.T) {
 				limiter.wantBehind()
 			}
 			scripttest.WantUnchanged(t, client, before)
-			if err := limiter.Ready(); err != nil {
-				t.Errorf("ready, behind for a moment: %v", err)
-			}
+			limiter.wantReady(nil)
 			limiter.logs.Want(t)
 
 			limiter.outlast()
@@ -227,9 +225,7 @@ func TestLimiterCannotRefresh(t *testing.T) {
 				t.Fatalf("put in force: %t, %v", put, err)
 			}
 			limiter.await()
-			if err := limiter.Ready(); err != nil {
-				t.Errorf("ready: %v", err)
-			}
+			limiter.wantReady(nil)
 			limiter.logs.Want(t, wordBehind, wordCurrent)
 			limiter.want(map[Verdict]int{Admitted: 2, Denied: 1}, several(3, "x", "b")...)
 		})
@@ -266,9 +262,7 @@ func TestLimiterIsBehindFromTheStart(t *testing.T) {
 	}
 	close(known)
 	limiter.await()
-	if err := limiter.Ready(); err != nil {
-		t.Errorf("ready: %v", err)
-	}
+	limiter.wantReady(nil)
 	limiter.logs.Want(t) // outdated for a short time only
 	limiter.want(map[Verdict]int{Admitted: 3, Denied: 1}, several(4, "e", "a")...)
 }

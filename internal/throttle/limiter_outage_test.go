@@ -18,9 +18,7 @@ func TestLimiterHolds(t *testing.T) {
 	limiter := startDurableLimiter(t, LimiterOptions{Policy: Hold, Grace: time.Nanosecond})
 	limiter.one(Admitted, request("first", "a"))
 	limiter.lose()
-	if err := limiter.Ready(); !errors.Is(err, script.ErrUnavailable) {
-		t.Errorf("ready: %v", err)
-	}
+	limiter.wantReady(script.ErrUnavailable)
 	waiting := make(chan error, 1)
 	ctx := testkit.Context(t)
 	go func() { waiting <- limiter.Await(ctx) }()
@@ -38,9 +36,7 @@ func TestLimiterHolds(t *testing.T) {
 	limiter.logs.Want(t, "redis is unavailable")
 	limiter.server.Restart()
 	testkit.NoError(t, <-waiting)
-	if err := limiter.Ready(); err != nil {
-		t.Errorf("ready: %v", err)
-	}
+	limiter.wantReady(nil)
 	limiter.want(map[Verdict]int{Admitted: 9, Denied: 1}, several(10, "e", "a")...)
 	limiter.logs.Want(t, "redis is unavailable", "redis answers")
 	limiter.metrics.wantDegraded(t, false, true, false)
@@ -52,9 +48,7 @@ func TestLimiterWaitsForTheFirstContact(t *testing.T) {
 	server := servertest.StartRedis(t)
 	server.Kill()
 	limiter := newLimiterKit(t, server.Addr, LimiterOptions{Policy: Hold})
-	if err := limiter.Ready(); !errors.Is(err, script.ErrUnavailable) {
-		t.Errorf("ready: %v", err)
-	}
+	limiter.wantReady(script.ErrUnavailable)
 	contact := limiter.outage.changed
 	limiter.run()
 	<-contact
@@ -83,9 +77,7 @@ func TestLimiterDecidesLocally(t *testing.T) {
 	})
 	before := limiter.want(map[Verdict]int{Admitted: 3}, several(3, "before", "a")...)
 	limiter.loseAndAct()
-	if err := limiter.Ready(); err != nil {
-		t.Errorf("ready: %v", err)
-	}
+	limiter.wantReady(nil)
 
 	// Three of this instance's share of five slots were taken before.
 	answers := limiter.want(map[Verdict]int{Admitted: 2, Denied: 8}, several(10, "local", "a")...)
@@ -159,9 +151,7 @@ func TestLimiterForgetsARefundedAdmissionOfItsOwn(t *testing.T) {
 	first.Refund(t.Context())
 	second.Refund(t.Context())
 	limiter.regain()
-	if log := scores(t, limiter.server, "{limiter}:log:a"); len(log) != 0 {
-		t.Errorf("the log holds %v", log)
-	}
+	limiter.wantLogged("a", 0)
 	limiter.one(Admitted, request("e", "a"))
 }
 
@@ -176,9 +166,7 @@ func TestLimiterOpens(t *testing.T) {
 	}
 	limiter.one(Done, request("open1", "a"))
 	limiter.regain()
-	if log := scores(t, limiter.server, "{limiter}:log:a"); len(log) != 35 {
-		t.Errorf("%d events stand in the log, want 35", len(log))
-	}
+	limiter.wantLogged("a", 35)
 	limiter.one(Done, request("open25", "a"))
 	limiter.one(Denied, request("after", "a"))
 }
@@ -211,13 +199,7 @@ func TestLimiterGrace(t *testing.T) {
 
 func TestLimiterRedisThatAnswersNothing(t *testing.T) {
 	t.Parallel()
-	server := servertest.StartRedis(t)
-	proxy := servertest.StartProxy(t, server.Addr)
-	limiter := newLimiterKit(t, proxy.Addr, LimiterOptions{Policy: Closed, Grace: time.Nanosecond})
-	options := limiter.o.Redis.runner.Options()
-	options.Timeout = time.Second
-	limiter.o.Redis.runWith(options)
-	limiter.start()
+	limiter, proxy := startLimiterBehindProxy(t, LimiterOptions{Policy: Closed, Grace: time.Nanosecond})
 	grant := limiter.one(Admitted, request("e", "a"))
 	proxy.DropReplies(true)
 	if _, err := limiter.Decide(t.Context(), []Request{request("f", "a")}); !errors.Is(err, script.ErrUnavailable) {
@@ -230,9 +212,7 @@ func TestLimiterRedisThatAnswersNothing(t *testing.T) {
 	limiter.until(answering)
 	limiter.one(Done, request("e", "a"))
 	limiter.one(Reclaimed, request("f", "a")) // the request arrived, and its reply was lost
-	if log := scores(t, server, "{limiter}:log:a"); len(log) != 2 {
-		t.Errorf("the log holds %v", log)
-	}
+	limiter.wantLogged("a", 2)
 }
 
 // TestLimiterSyncs tells Redis later of single calls that failed.

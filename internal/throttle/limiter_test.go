@@ -22,16 +22,12 @@ func TestLimiterCategoryLogOfTheWrongType(t *testing.T) {
 	for round := range 3 {
 		id := func(name string) string { return fmt.Sprint(name, round) }
 		answers := limiter.decide(request(id("a"), "a"), request(id("b"), "bad"), request(id("c"), "c"))
-		if answers[0].Verdict != Admitted || answers[2].Verdict != Admitted {
-			t.Fatalf("%+v", answers)
-		}
-		if bad := answers[1]; !errors.Is(bad.Err, script.ErrRefused) || bad.Grant != nil || bad.Verdict != Deferred {
+		wantVerdicts(t, answers, Admitted, Deferred, Admitted)
+		if bad := answers[1]; !errors.Is(bad.Err, script.ErrRefused) || bad.Grant != nil {
 			t.Fatalf("%+v", bad)
 		}
 	}
-	if err := limiter.Ready(); err != nil {
-		t.Errorf("ready: %v", err)
-	}
+	limiter.wantReady(nil)
 	limiter.logs.Want(t, "event cannot be evaluated")
 
 	// One local admission that Redis refuses does not stop the others from being told.
@@ -39,9 +35,7 @@ func TestLimiterCategoryLogOfTheWrongType(t *testing.T) {
 	limiter.want(map[Verdict]int{Admitted: 3}, request("local a", "a"), request("local b", "bad"), request("local c", "c"))
 	limiter.regain()
 	for _, category := range []string{"a", "c"} {
-		if log := scores(t, limiter.server, "{limiter}:log:"+category); len(log) != 4 {
-			t.Errorf("the log of %s holds %v", category, log)
-		}
+		limiter.wantLogged(category, 4)
 	}
 }
 
@@ -133,9 +127,8 @@ func TestLimiterNeedsEverySelfTest(t *testing.T) {
 		SelfTests: []SelfTest{pacing.SelfTest},
 	})
 	limiter.outage.reach(t.Context(), limiter.staleness.compare)
-	if err := limiter.Ready(); !errors.Is(err, script.ErrForbidden) || limiter.Available() {
-		t.Errorf("error %v, want %v; available: %t", err, script.ErrForbidden, limiter.Available())
-	}
+	limiter.wantReady(script.ErrForbidden)
+	testkit.Equal(t, limiter.Available(), false, "available")
 }
 
 func TestLimiterUsageMetrics(t *testing.T) {

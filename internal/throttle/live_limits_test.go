@@ -260,9 +260,7 @@ func TestNewerLimitsAreKnownFromADenial(t *testing.T) {
 	older, newer := newRedis(client, "stale", settings), newRedis(client, "stale", settings)
 	older.Adopt(limits.Ruleset{Tree: settings.Tree, Generation: 1, Revision: 1})
 	newer.Adopt(limits.Ruleset{Tree: newTree(t, "0/1h", "none", ""), Generation: 1, Revision: 2})
-	if result, err := newer.Decide(t.Context(), []Request{request("event", "a")}); err != nil || result.Decisions[0].Verdict != ExceedsCapacity {
-		t.Fatalf("%+v, %v", result, err)
-	}
+	wantVerdicts(t, decisionsOf(t, newer, request("event", "a")), ExceedsCapacity)
 	if _, err := older.Decide(t.Context(), []Request{request("event", "a")}); !errors.Is(err, script.ErrStale) {
 		t.Fatalf("error %v, want %v", err, script.ErrStale)
 	}
@@ -298,7 +296,7 @@ func TestLimitsArePutInForce(t *testing.T) {
 	wantInForce(limits.Position{}, false)
 	testkit.NoError(t, second.compare(t.Context()))
 	wantInForce(limits.Position{}, false) // a comparison puts nothing in force
-	testkit.Must(second.Decide(t.Context(), []Request{request("a", "a")}))(t)
+	wantAdmitted(t, second, request("a", "a"))
 	wantInForce(newer, true)
 	if err := first.compare(t.Context()); !errors.Is(err, script.ErrStale) || newerThan(err) != newer {
 		t.Fatalf("compared: %v, which tells of %v; want %v", err, newerThan(err), newer)
@@ -309,10 +307,7 @@ func TestLimitsArePutInForce(t *testing.T) {
 	put(true, newer, older)
 	wantInForce(older, true)
 	scripttest.WantExpiries(t, client)
-	result, err := first.Decide(t.Context(), []Request{request("b", "a"), request("c", "a")})
-	if err != nil || result.Decisions[0].Verdict != Admitted || result.Decisions[1].Verdict != Denied {
-		t.Errorf("%+v, %v; want that what was counted before counts", result, err)
-	}
+	wantVerdicts(t, decisionsOf(t, first, request("b", "a"), request("c", "a")), Admitted, Denied)
 	if err := instance(limits.Position{Generation: older.Generation, Revision: 1}).compare(t.Context()); !errors.Is(err, script.ErrStale) {
 		t.Errorf("a state before the one in force: %v", err)
 	}

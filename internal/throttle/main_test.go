@@ -145,6 +145,24 @@ func wantVerdicts(t testkit.Test, decisions []Decision, want ...Verdict) {
 	testkit.EqualSlices(t, got, want, "verdicts")
 }
 
+// decisionsOf decides, and returns the decisions.
+func decisionsOf(t *testing.T, store Store, requests ...Request) []Decision {
+	t.Helper()
+	return testkit.Must(store.Decide(t.Context(), requests))(t).Decisions
+}
+
+// wantAdmitted checks that a store admits events, and returns their leases.
+func wantAdmitted(t *testing.T, store Store, requests ...Request) []Lease {
+	t.Helper()
+	decisions := decisionsOf(t, store, requests...)
+	for i, d := range decisions {
+		if d.Verdict != Admitted {
+			t.Fatalf("%q: got %+v, want it admitted", requests[i].ID, d)
+		}
+	}
+	return leasesOf(decisions)
+}
+
 // finish records deliveries, and drops which are new.
 func finish(ctx context.Context, store Store, leases ...Lease) error {
 	_, err := store.Finish(ctx, leases)

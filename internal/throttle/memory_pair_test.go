@@ -136,8 +136,7 @@ func TestMemoryForgetsPairs(t *testing.T) {
 	m := NewMemory(settings, clock.Read, nil)
 	fire := func(i int) {
 		r := request(fmt.Sprint(i), "a").ofPair(fmt.Sprint(i))
-		result, _ := m.Decide(t.Context(), []Request{r})
-		_, _ = m.Finish(t.Context(), []Lease{result.Decisions[0].Lease})
+		_, _ = m.Finish(t.Context(), wantAdmitted(t, m, r))
 	}
 	fire(0)
 	testkit.Equal(t, len(m.pairs), 0, "pairs are kept that nobody asks for")

@@ -19,8 +19,7 @@ func TestMemoryIsBoundedByWhatItAdmits(t *testing.T) {
 		for i := range requests {
 			requests[i] = request(fmt.Sprint(round, "-", i), fmt.Sprintf("c%d-%d", round, i))
 		}
-		result := testkit.Must(m.Decide(t.Context(), requests))(t)
-		_, _ = m.Finish(t.Context(), leasesOf(result.Decisions[:1]))
+		_, _ = m.Finish(t.Context(), wantAdmitted(t, m, requests...)[:1])
 		m.Mirror(requests[:1])
 		clock.Advance(time.Minute)
 	}
@@ -36,7 +35,7 @@ func TestMemoryDeniedPathsLeaveNothing(t *testing.T) {
 	t.Parallel()
 	m := NewMemory(Settings{Tree: newTree(t, "1/1h", "10/1h", ""), Lease: time.Second, Retention: time.Minute}, testkit.NewClock(nil).Read, nil)
 	for i := range 5000 {
-		testkit.Must(m.Decide(t.Context(), []Request{request(fmt.Sprint("e", i), fmt.Sprint("c", i))}))(t)
+		decisionsOf(t, m, request(fmt.Sprint("e", i), fmt.Sprint("c", i)))
 	}
 	if len(m.records) != 1 || len(m.inForce.buckets) != 2 {
 		t.Errorf("%d records and %d buckets are kept of one admission", len(m.records), len(m.inForce.buckets))
@@ -60,10 +59,7 @@ func TestMemoryFollow(t *testing.T) {
 	}
 	used(4)
 	clock.Advance(time.Second)
-	result, err := m.Decide(t.Context(), several(2, "e", "a"))
-	if err != nil || result.Decisions[0].Verdict != Admitted || result.Decisions[1].Verdict != Denied {
-		t.Fatalf("%+v, %v", result, err)
-	}
+	wantVerdicts(t, decisionsOf(t, m, several(2, "e", "a")...), Admitted, Denied)
 	m.Unmirror(Lease{Request: request("2", "a").withCost(3)}, at)
 	used(2)
 	m.Unmirror(Lease{Request: request("3", "a").withCost(100)}, at)
@@ -82,9 +78,8 @@ func TestMemoryShares(t *testing.T) {
 		instances := 1
 		m := NewMemory(Settings{Tree: tree, Lease: time.Second, Retention: time.Minute}, testkit.NewClock(nil).Read, func() int { return instances })
 		instances = c.instances // the number may change at any time
-		result := testkit.Must(m.Decide(t.Context(), several(20, "e", "a")))(t)
 		admitted := 0
-		for _, d := range result.Decisions {
+		for _, d := range decisionsOf(t, m, several(20, "e", "a")...) {
 			if d.Verdict == Admitted {
 				admitted++
 			}
@@ -100,10 +95,9 @@ func TestMemoryShareHoldsAnyEventThatFitsTheLimit(t *testing.T) {
 	t.Parallel()
 	m := NewMemory(Settings{Tree: newTree(t, "10/1h", "none", ""), Lease: time.Second, Retention: time.Minute},
 		testkit.NewClock(nil).Read, func() int { return 5 })
-	result := testkit.Must(m.Decide(t.Context(), []Request{
-		request("1", "a").withCost(7), request("2", "a"), request("3", "a").withCost(7), request("4", "a").withCost(11),
-	}))(t)
-	wantVerdicts(t, result.Decisions, Admitted, Denied, Denied, ExceedsCapacity)
+	decisions := decisionsOf(t, m,
+		request("1", "a").withCost(7), request("2", "a"), request("3", "a").withCost(7), request("4", "a").withCost(11))
+	wantVerdicts(t, decisions, Admitted, Denied, Denied, ExceedsCapacity)
 }
 
 func TestMemoryConcurrently(t *testing.T) {

@@ -10,7 +10,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed-4578ace9/notifier/internal/script"
-	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
@@ -103,13 +102,7 @@ func TestLimiterPairsOfTheWrongType(t *testing.T) {
 // TestLimiterPairsWithoutAReply loses the reply of a call that Redis executed. The next call reclaims the event.
 func TestLimiterPairsWithoutAReply(t *testing.T) {
 	t.Parallel()
-	server := servertest.StartRedis(t)
-	proxy := servertest.StartProxy(t, server.Addr)
-	limiter := newLimiterKit(t, proxy.Addr, LimiterOptions{Settings: Settings{PairTTL: testPairTTL}})
-	options := limiter.o.Redis.runner.Options()
-	options.Timeout = time.Second
-	limiter.o.Redis.runWith(options)
-	limiter.start()
+	limiter, proxy := startLimiterBehindProxy(t, LimiterOptions{Settings: Settings{PairTTL: testPairTTL}})
 	limiter.one(Admitted, aboutDisk("firing")).Finish(t.Context(), "r")
 	proxy.DropReplies(true)
 	if answers, err := limiter.Decide(t.Context(), resolving(aboutDisk("resolved"))); !errors.Is(err, script.ErrUnavailable) {

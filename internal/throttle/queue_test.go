@@ -146,11 +146,7 @@ func TestLimiterTurns(t *testing.T) {
 		t.Helper()
 		r := request(id, category).inMessage(sequence)
 		r.MayWait, r.HasWaited = mayWait, hasWaited
-		answers, err := limiter.Decide(t.Context(), []Request{r})
-		if err != nil || answers[0].Verdict != want {
-			t.Fatalf("%q: %+v, %v, want verdict %d", id, answers, err, want)
-		}
-		return answers[0]
+		return limiter.want(map[Verdict]int{want: 1}, r)[0]
 	}
 	delay := func(id string, sequence uint64, denied Decision) {
 		t.Helper()

@@ -38,14 +38,6 @@ var recordConformance = []conformanceCase{
 		s.want(Duplicate, request("event", "b").inMessage(2))
 		s.taken("b", 1, 0)
 	}},
-	{name: "the ID of a denied event is evaluated anew", global: "1/1h", run: func(s *subject) {
-		s.admit(request("first", "a"))
-		s.want(Denied, request("event", "a"))
-		s.want(Denied, request("event", "a").inMessage(2))
-		s.clock.Advance(time.Hour)
-		s.admit(request("event", "a").inMessage(3))
-		s.want(Duplicate, request("event", "a"))
-	}},
 	{name: "a repeated call has the same answer", global: "4/1h", category: "3/1h", run: func(s *subject) {
 		requests := []Request{
 			request("1", "a"), request("2", "a").withCost(2), request("3", "a"), request("1", "a"),

@@ -21,18 +21,9 @@ func TestLogMembers(t *testing.T) {
 	r := newRedis(client, "members", settings)
 	clock := withFakeTime(t, r)
 	again := derived(7, start.Add(time.Hour), scriptPath).withCost(2)
-	decide := func(requests ...Request) {
-		t.Helper()
-		result := testkit.Must(r.Decide(t.Context(), requests))(t)
-		for i, d := range result.Decisions {
-			if d.Verdict != Admitted {
-				t.Fatalf("%q: %+v", requests[i].ID, d)
-			}
-		}
-	}
-	decide(request("one", scriptPath), request("three", scriptPath).withCost(3), derived(7, start, scriptPath).withCost(2))
+	wantAdmitted(t, r, request("one", scriptPath), request("three", scriptPath).withCost(3), derived(7, start, scriptPath).withCost(2))
 	clock.Advance(time.Second)
-	decide(again, request("<http://source>/id", scriptPath))
+	wantAdmitted(t, r, again, request("<http://source>/id", scriptPath))
 
 	first, second := float64(start.UnixMicro()), float64(start.Add(time.Second).UnixMicro())
 	version := strconv.FormatInt(again.Message.version(), 10)
@@ -62,7 +53,7 @@ func TestDeniedEventsLeaveNoTrace(t *testing.T) {
 	if held := scripttest.Contents(t, client); len(held) != 0 {
 		t.Fatalf("events that never fit left %v", slices.Collect(maps.Keys(held)))
 	}
-	testkit.Must(r.Decide(t.Context(), append(several(2, "e", "a"), request("f", "b"))))(t)
+	wantAdmitted(t, r, append(several(2, "e", "a"), request("f", "b"))...)
 	before := scripttest.Contents(t, client)
 	want := []string{"{trace}:calls", "{trace}:leased", "{trace}:log", "{trace}:log:a", "{trace}:log:b", "{trace}:message"}
 	if got := slices.Sorted(maps.Keys(before)); !slices.Equal(got, want) {
@@ -73,8 +64,7 @@ func TestDeniedEventsLeaveNoTrace(t *testing.T) {
 		flood = append(flood, request(fmt.Sprint("flood", i), fmt.Sprintf("a%d.b.c", i)))
 	}
 	for batch := range slices.Chunk(flood, MaxBatch) {
-		result := testkit.Must(r.Decide(t.Context(), batch))(t)
-		for _, d := range result.Decisions {
+		for _, d := range decisionsOf(t, r, batch...) {
 			if d.Verdict != Denied || d.Node.Level != limits.LevelGlobal {
 				t.Fatalf("%+v", d)
 			}
@@ -128,12 +118,8 @@ func TestRestoreForgottenEvent(t *testing.T) {
 	used := testkit.Must(r.Usage(t.Context(), r.settings.Tree.Path(scriptPath)))(t)
 	testkit.EqualDeeply(t, used, [][]int64{{2}, {2}, {2}}, "slots taken")
 	for i := range 3 {
-		result, err := r.Decide(t.Context(), []Request{
-			request(fmt.Sprint("other", i), "b"), request("delivered", scriptPath).inMessage(2), request("leased", scriptPath).inMessage(2),
-		})
-		if err != nil || result.Decisions[1].Verdict != Leased || result.Decisions[2].Verdict != Leased {
-			t.Fatalf("%+v, %v", result.Decisions, err)
-		}
+		wantAdmitted(t, r, request(fmt.Sprint("other", i), "b"))
+		wantVerdicts(t, decisionsOf(t, r, admissions[0].lease.Request, admissions[1].lease.Request), Leased, Leased)
 		clock.Advance(time.Second)
 	}
 }
@@ -143,11 +129,7 @@ func TestRestore(t *testing.T) {
 	_, client := startRedis(t)
 	r := newRedis(client, "restore", scriptSettings(t))
 	clock := withFakeTime(t, r)
-	leases := func(requests ...Request) []Lease {
-		result := testkit.Must(r.Decide(t.Context(), requests))(t)
-		return leasesOf(result.Decisions)
-	}
-	known := leases(request("leased", scriptPath), request("done", scriptPath))
+	known := wantAdmitted(t, r, request("leased", scriptPath), request("done", scriptPath))
 	testkit.NoError(t, finish(t.Context(), r, known[1:]...))
 	clock.Advance(time.Minute)
 	now := time.Now()
@@ -176,11 +158,11 @@ func TestRestore(t *testing.T) {
 		}
 		clock.Advance(time.Second)
 	}
-	result := testkit.Must(r.Decide(t.Context(), []Request{
+	decisions := decisionsOf(t, r,
 		request("delivered", scriptPath), request("under way", scriptPath), request("leased", scriptPath), request("done", scriptPath),
 		request("long ago", scriptPath), request("delivered", scriptPath).inMessage(2), request("under way", scriptPath).inMessage(2),
-	}))(t)
-	wantVerdicts(t, result.Decisions, Done, Leased, Done, Done, Done, Duplicate, Duplicate)
+	)
+	wantVerdicts(t, decisions, Done, Leased, Done, Done, Done, Duplicate, Duplicate)
 	scripttest.WantExpiries(t, client)
 }
 
@@ -192,7 +174,7 @@ func TestALogForgetsWhatHasLeftItsWindows(t *testing.T) {
 		clock := withFakeTime(t, r)
 		for round := range 4 {
 			clock.Advance(time.Minute)
-			testkit.Must(r.Decide(t.Context(), []Request{request(fmt.Sprint(round), "a").withCost(cost)}))(t)
+			wantAdmitted(t, r, request(fmt.Sprint(round), "a").withCost(cost))
 			for log, rounds := range map[string]int{"log": 1, "log:a": min(2, round+1)} {
 				if size := client.ZCard(t.Context(), "{"+name+"}:"+log).Val(); size != int64(cost*rounds) {
 					t.Errorf("%s, round %d: %s holds %d slots, want %d", name, round, log, size, cost*rounds)

@@ -279,10 +279,8 @@ func (c *crowd) wantKnown(store *Redis) {
 			want = Done
 		}
 		a := admissions[0]
-		result, err := store.Decide(c.t.Context(), []Request{request(id, a.category).withCost(int(a.cost))})
-		if err != nil || result.Decisions[0].Verdict != want {
-			c.t.Errorf("%q is asked for again: %+v, %v", id, result.Decisions, err)
-		}
+		d := decisionsOf(c.t, store, request(id, a.category).withCost(int(a.cost)))[0]
+		testkit.Equal(c.t, d.Verdict, want, "verdict of %q, asked for again", id)
 	}
 }
 
@@ -296,8 +294,7 @@ func TestClusterReshardWithEveryKey(t *testing.T) {
 	settings := Settings{Tree: tree, Shadow: tree, Lease: testLease, Retention: testRetention}
 	store := newRedis(newWorkerClient(t, cluster.Addrs(), ""), "limiter", settings)
 	store.Adopt(limits.Ruleset{Tree: tree, Shadow: tree, Generation: 1, Revision: 1})
-	result := testkit.Must(store.Decide(t.Context(), several(2, "old", "a")))(t)
-	testkit.NoError(t, finish(t.Context(), store, result.Decisions[0].Lease))
+	testkit.NoError(t, finish(t.Context(), store, wantAdmitted(t, store, several(2, "old", "a")...)[0]))
 	pause(t, store, "#here", time.Hour)
 	wantUsed := func(want ...[]int64) {
 		t.Helper()

@@ -41,12 +41,7 @@ func TestTailsDoNotCount(t *testing.T) {
 			left := map[string]int{logs[0]: tail, logs[1]: tail}
 			events := MaxBatch / cost
 			for call := range 2 {
-				result := testkit.Must(r.Decide(t.Context(), withCosts(cost, several(events, fmt.Sprint("e", call, "-"), "a"))))(t)
-				for i, d := range result.Decisions {
-					if d.Verdict != Admitted {
-						t.Fatalf("call %d, event %d: %+v", call, i, d)
-					}
-				}
+				wantAdmitted(t, r, withCosts(cost, several(events, fmt.Sprint("e", call, "-"), "a"))...)
 				removed := 0
 				for _, key := range logs {
 					now := scripttest.Planted(t, client, key, "planted-")
@@ -61,10 +56,9 @@ func TestTailsDoNotCount(t *testing.T) {
 				clock.Advance(time.Second)
 			}
 			// The old members do not change when the next slot opens.
-			result, err := r.Decide(t.Context(), withCosts(cost, several(1, "more", "a")))
-			if err != nil || result.Decisions[0].Verdict != Denied || result.Decisions[0].Node.Level != limits.LevelGlobal ||
-				result.Decisions[0].Wait != time.Hour-2*time.Second {
-				t.Errorf("one more: %+v, %v", result.Decisions, err)
+			d := decisionsOf(t, r, request("more", "a").withCost(cost))[0]
+			if d.Verdict != Denied || d.Node.Level != limits.LevelGlobal || d.Wait != time.Hour-2*time.Second {
+				t.Errorf("one more: got %+v, want it denied by the global limit", d)
 			}
 		})
 	}
@@ -84,10 +78,8 @@ func TestCallsAheadAreTrimmedInPieces(t *testing.T) {
 	r := newRedis(client, "ahead", scriptSettings(t))
 	scripttest.Plant(t, client, r.keys.calls, "planted-", 3*spare/2, time.Now().Add(time.Hour).UnixMicro())
 	for i, want := range []int{spare / 2, 0, 0} {
-		result, err := r.Decide(t.Context(), []Request{request(fmt.Sprint("e", i), "a")})
-		if err != nil || result.Decisions[0].Verdict != Admitted {
-			t.Fatalf("%+v, %v", result, err)
-		}
+		result := testkit.Must(r.Decide(t.Context(), []Request{request(fmt.Sprint("e", i), "a")}))(t)
+		wantVerdicts(t, result.Decisions, Admitted)
 		testkit.Equal(t, scripttest.Planted(t, client, r.keys.calls, "planted-"), want, "call %d leaves", i)
 		if result.At > time.Now().Add(time.Minute).UnixMicro() {
 			t.Errorf("call %d was made at the time of a clock that ran ahead", i)
