@@ -25,7 +25,6 @@ func TestTreePath(t *testing.T) {
 	}, ","))
 	for category, want := range map[string]string{
 		"errors":                  "[global 100/30m] errors[category 10/30m]",
-		"errors.disk":             "[global 100/30m] errors[category 10/30m]",
 		"global":                  "[global 100/30m] global[category 10/30m]",
 		"payments":                "[global 100/30m] payments[payments 40/30m]",
 		"payments.cards":          "[global 100/30m] payments[payments 40/30m] payments.cards[payments.* 5/10m]",

@@ -295,7 +295,7 @@ func TestRights(t *testing.T) {
 			t.Parallel()
 			f, js, denied := restricted(t, test.rights...)
 			test.use(f, js)
-			testkit.NoError(t, js.Conn().FlushTimeout(patience))
+			testkit.NoError(t, js.Conn().FlushTimeout(testkit.Patience))
 			testkit.Equal(t, denied.String(), "", "denied")
 		})
 	}

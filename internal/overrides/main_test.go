@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -19,9 +18,6 @@ func TestMain(m *testing.M) {
 	servertest.MoreTestsAtOnce(16)
 	goleak.VerifyTestMain(m)
 }
-
-// patience bounds each wait of a test.
-const patience = 30 * time.Second
 
 const bucketName = "limits"
 
@@ -83,7 +79,7 @@ func (f *fixture) deleteBucket() {
 	testkit.NoError(f, f.js.DeleteKeyValue(f.context(), bucketName))
 }
 
-// context returns a context that ends after patience.
+// context returns a context of the test that ends after [testkit.Patience].
 func (f *fixture) context() context.Context {
 	return testkit.Context(f)
 }

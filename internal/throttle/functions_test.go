@@ -21,7 +21,7 @@ func TestServerWithoutFunctions(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t, "--rename-command", "FUNCTION", "", "--rename-command", "FCALL", "")
 	client := newClient(t, redis.Options{Addr: server.Addr})
-	r := NewRedis(script.NewRunner(script.Options{Client: client, Prefix: "none", Timeout: patience, Scripting: script.Functions}), scriptSettings(t))
+	r := newRedisBy(client, "none", script.Functions, scriptSettings(t))
 	_, err := r.Decide(t.Context(), nil)
 	for _, err := range []error{err, r.SelfTest(t.Context(), pacing.SelfTest)} {
 		if !errors.Is(err, script.ErrForbidden) || !strings.Contains(err.Error(), "Redis 7") {
@@ -39,7 +39,7 @@ func TestFunctionsNeedTwoRights(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
 	function := func(client redis.UniversalClient) *Redis {
-		return NewRedis(script.NewRunner(script.Options{Client: client, Prefix: "rights", Timeout: patience, Scripting: script.Functions}), scriptSettings(t))
+		return newRedisBy(client, scripttest.UserPrefix, script.Functions, scriptSettings(t))
 	}
 	if err := function(scripttest.SetUser(t, server, "both", functionRights)).SelfTest(t.Context(), pacing.SelfTest); err != nil {
 		t.Errorf("with both rights: %v", err)

@@ -38,7 +38,11 @@ func startRedis(t testing.TB) (*servertest.Redis, *redis.Client) {
 }
 
 func newRedis(client redis.UniversalClient, prefix string, s Settings) *Redis {
-	return NewRedis(script.NewRunner(script.Options{Client: client, Prefix: prefix, Timeout: patience}), s)
+	return newRedisBy(client, prefix, script.Eval, s)
+}
+
+func newRedisBy(client redis.UniversalClient, prefix string, way script.Scripting, s Settings) *Redis {
+	return NewRedis(script.NewRunner(script.Options{Client: client, Prefix: prefix, Timeout: patience, Scripting: way}), s)
 }
 
 // keysOf returns the keys of a deployment.

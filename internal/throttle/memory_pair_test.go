@@ -8,7 +8,6 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
@@ -118,7 +117,7 @@ func TestMemoryPairs(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		testkit.NoError(rt, client.FlushDB(context.Background()).Err())
 		settings := pairSettings(t)
-		r := NewRedis(script.NewRunner(script.Options{Client: client, Prefix: "pairs", Timeout: patience, Scripting: script.Eval}), settings)
+		r := newRedis(client, "pairs", settings)
 		clock := withFakeTime(t, r)
 		m := &pairModel{redis: r, memory: NewMemory(settings, clock.Read, nil), clock: clock}
 		m.memory.KeepPairs()

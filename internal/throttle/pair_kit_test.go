@@ -42,7 +42,7 @@ type pairKit struct {
 // newPairKit uses keys of its own on a server.
 func newPairKit(t *testing.T, client redis.UniversalClient, way script.Scripting) *pairKit {
 	prefix := strings.NewReplacer("/", "-", ",", "").Replace(t.Name())
-	r := NewRedis(script.NewRunner(script.Options{Client: client, Prefix: prefix, Timeout: patience, Scripting: way}), pairSettings(t))
+	r := newRedisBy(client, prefix, way, pairSettings(t))
 	return &pairKit{Redis: r, t: t, client: client, clock: withFakeTime(t, r)}
 }
 

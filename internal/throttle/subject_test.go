@@ -72,8 +72,7 @@ func newSingleSubject(t *testing.T, client redis.UniversalClient, s Settings) *s
 
 // newFunctionsSubject runs the scripts as a library of functions.
 func newFunctionsSubject(t *testing.T, client redis.UniversalClient, s Settings) *subject {
-	o := script.Options{Client: client, Prefix: "test:" + t.Name(), Timeout: patience, Scripting: script.Functions}
-	return subjectOf(t, NewRedis(script.NewRunner(o), s), s)
+	return subjectOf(t, newRedisBy(client, "test:"+t.Name(), script.Functions, s), s)
 }
 
 func (s *subject) result(requests ...Request) BatchResult {

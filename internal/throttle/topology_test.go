@@ -75,9 +75,20 @@ func newCrowd(t *testing.T, s Settings) *crowd {
 	return c
 }
 
-// join adds a worker with so many goroutines.
-func (c *crowd) join(name string, r *Redis, goroutines int) {
-	for g := range goroutines {
+// joinBoth adds a worker with scripts and a worker with functions, and returns the store of the latter.
+func (c *crowd) joinBoth(prefix string, addresses []string, master string) (store *Redis) {
+	for _, way := range []script.Scripting{script.Eval, script.Functions} {
+		client := newWorkerClient(c.t, addresses, master)
+		o := script.Options{Client: client, Prefix: prefix, Timeout: time.Second, Scripting: way}
+		store = NewRedis(script.NewRunner(o), c.settings)
+		c.join(string(way), store)
+	}
+	return store
+}
+
+// join adds a worker with three goroutines.
+func (c *crowd) join(name string, r *Redis) {
+	for g := range 3 {
 		c.work.Go(func() {
 			for n := 0; ; n++ {
 				select {
@@ -220,13 +231,7 @@ func TestClusterReshard(t *testing.T) {
 	limits, tree := crowdLimits(t, "40/1h")
 	workers := newCrowd(t, Settings{Tree: tree, Lease: testLease, Retention: testRetention})
 	workers.refunds = true
-	var store *Redis
-	for _, scripting := range []script.Scripting{script.Eval, script.Functions} {
-		client := newWorkerClient(t, cluster.Addrs(), "")
-		o := script.Options{Client: client, Prefix: "reshard", Timeout: time.Second, Scripting: scripting}
-		store = NewRedis(script.NewRunner(o), workers.settings)
-		workers.join(string(scripting), store, 3)
-	}
+	store := workers.joinBoth("reshard", cluster.Addrs(), "")
 	workers.until("the first events", workers.more(50))
 
 	slot := cluster.Slot("{reshard}")
@@ -332,13 +337,7 @@ func testFailover(t *testing.T, cut bool) {
 	sentinel := servertest.StartSentinel(t)
 	limits, tree := crowdLimits(t, "100/1h")
 	workers := newCrowd(t, Settings{Tree: tree, Lease: 300 * time.Millisecond, Retention: testRetention})
-	var store *Redis
-	for _, scripting := range []script.Scripting{script.Eval, script.Functions} {
-		client := newWorkerClient(t, sentinel.Addrs, servertest.SentinelMaster)
-		o := script.Options{Client: client, Prefix: "failover", Timeout: time.Second, Scripting: scripting}
-		store = NewRedis(script.NewRunner(o), workers.settings)
-		workers.join(string(scripting), store, 3)
-	}
+	store := workers.joinBoth("failover", sentinel.Addrs, servertest.SentinelMaster)
 
 	workers.until("part of the long limit to be taken", func() bool { return workers.taken("c") >= 50 })
 	workers.mu.Lock()
