@@ -64,9 +64,7 @@ func TestExistingBucketIsNotAltered(t *testing.T) {
 	b := f.open()
 	testkit.NoError(t, b.find(f.context()))
 	after := testkit.Must(kv.Status(f.context()))(t)
-	if fmt.Sprint(before.Config()) != fmt.Sprint(after.Config()) {
-		t.Errorf("bucket was %+v, is %+v", before.Config(), after.Config())
-	}
+	testkit.Equal(t, fmt.Sprint(after.Config()), fmt.Sprint(before.Config()), "configuration of the bucket")
 	f.log.WantCount(t, 1, "keeps few changes")
 	f.log.WantCount(t, 1, "expires its keys")
 }
@@ -211,9 +209,7 @@ func TestContextEnds(t *testing.T) {
 		}
 	}
 	f.load(b)
-	if after := b.js.Conn().NumSubscriptions(); after != before {
-		t.Errorf("%d subscriptions, want %d as before", after, before)
-	}
+	testkit.Equal(t, b.js.Conn().NumSubscriptions(), before, "subscriptions")
 }
 
 // The error of a lost connection names no missing right.

@@ -65,12 +65,9 @@ func TestNamesAreOrdered(t *testing.T) {
 	t.Parallel()
 	want := []Name{enforced("*"), enforced("a"), enforced("a.b"), enforced("b"), shadow("a"), shadow("b")}
 	got := []Name{want[5], want[3], want[0], want[4], want[2], want[1]}
-	if slices.SortFunc(got, Name.Compare); !slices.Equal(got, want) {
-		t.Errorf("order: %v, want %v", got, want)
-	}
-	if enforced("a").Compare(enforced("a")) != 0 {
-		t.Error("a name differs from itself")
-	}
+	slices.SortFunc(got, Name.Compare)
+	testkit.EqualSlices(t, got, want, "order")
+	testkit.Equal(t, enforced("a").Compare(enforced("a")), 0, "a name compared with itself")
 }
 
 // ParseKey accepts only keys that Name.Key returns and that NATS stores.

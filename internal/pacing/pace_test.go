@@ -118,9 +118,7 @@ var paceStories = []struct {
 			k.wantReservation("#a", 0, 2*time.Minute-time.Microsecond, Reservation{2 * time.Minute, false}, "a reservation too late")
 			k.wantReservation("#b", 0, time.Minute-time.Microsecond, Reservation{time.Minute, false}, "a pause too long")
 		}
-		if k.client.Dump(k.t.Context(), k.runner.Key("paces")).Val() != before {
-			k.t.Error("something was written")
-		}
+		testkit.Equal(k.t, k.client.Dump(k.t.Context(), k.runner.Key("paces")).Val(), before, "key of the paces")
 		k.wantReservation("#a", 0, 2*time.Minute, Reservation{2 * time.Minute, true}, "a reservation just near enough")
 		k.wantReservation("#b", 0, time.Minute, Reservation{time.Minute, true}, "a pause just short enough")
 	}},
@@ -129,9 +127,7 @@ var paceStories = []struct {
 		k.pause("#a", time.Minute)
 		k.reserve("#a", time.Minute, time.Minute)
 		k.wantReservation("#a", 0, time.Second, Reservation{time.Minute, false}, "a pause")
-		if paused, err := k.paused(k.t.Context(), "#a"); err != nil || paused != time.Minute {
-			k.t.Errorf("it is paused for %v, %v", paused, err)
-		}
+		testkit.Equal(k.t, testkit.Must(k.paused(k.t.Context(), "#a"))(k.t), time.Minute, "pause")
 		k.wantPaces(0)
 	}},
 	{"another pace", Pace{time.Minute, 2}, func(k *paceKit) {
@@ -368,9 +364,7 @@ func TestMentions(t *testing.T) {
 			}
 			may("short", "first", time.Microsecond)
 			testkit.Eventually(t, "another event to have its turn", func() bool { return may("short", "second", time.Hour) != noMention })
-			if may("short", "first", time.Hour) != noMention {
-				t.Error("the event of the time before may mention again")
-			}
+			testkit.Equal(t, may("short", "first", time.Hour), noMention, "the earlier event may mention")
 		})
 	}
 }

@@ -26,9 +26,7 @@ func TestPauses(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		want("#b", 0)
 		want("#a", 58*time.Second)
-		if len(p.until) != 1 {
-			t.Errorf("%v is remembered", p.until)
-		}
+		testkit.Equal(t, len(p.until), 1, "destinations that are remembered")
 		for i := range 3 * maxPauses {
 			p.learn(time.Now(), map[string]time.Duration{fmt.Sprint("#", i): time.Hour})
 			if len(p.until) > maxPauses {

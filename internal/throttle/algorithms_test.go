@@ -2,11 +2,11 @@ package throttle
 
 import (
 	"fmt"
-	"reflect"
 	"testing"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // Times in comments are those of the fake clock. It starts at 12:00:00, a multiple of every window here.
@@ -96,9 +96,7 @@ var algorithmConformance = []conformanceCase{
 		s.admit(request("second", "a"))
 		s.clock.Advance(5*time.Minute - time.Microsecond)
 		// A bucket of two gives two and a half tokens in five minutes.
-		if d := s.want(Denied, request("third", "a"))[0]; d.Wait > 5*time.Minute {
-			s.t.Fatalf("the third waits for %v more, which is longer than if the first had never been", d.Wait)
-		}
+		testkit.AtMost(s.t, s.want(Denied, request("third", "a"))[0].Wait, 5*time.Minute, "wait of the third event")
 	}},
 	{name: "leaky: a cost takes as many intervals, rounded up", category: "leaky:7/1h", run: func(s *subject) {
 		s.want(ExceedsCapacity, request("never", "a").withCost(8))
@@ -199,9 +197,7 @@ var algorithmConformance = []conformanceCase{
 		s.taken("a", 0)
 		other := s.admit(request("other", "a"))
 		s.clock.Advance(time.Second)
-		if d := s.want(Leased, event)[0]; d.Wait != testLease-time.Second {
-			s.t.Fatalf("waits for %v", d.Wait)
-		}
+		testkit.Equal(s.t, s.want(Leased, event)[0].Wait, testLease-time.Second, "wait for a slot")
 		s.finish(other...)
 		again := leasesOf(s.want(Reclaimed, event))
 		s.taken("a", 1)
@@ -244,9 +240,7 @@ var algorithmConformance = []conformanceCase{
 		s.clock.Advance(time.Microsecond)
 		other := s.admit(request("other", "a"))
 		s.clock.Advance(time.Second)
-		if d := s.want(Leased, event)[0]; d.Wait != 59*time.Second {
-			s.t.Fatalf("waits for %v", d.Wait)
-		}
+		testkit.Equal(s.t, s.want(Leased, event)[0].Wait, 59*time.Second, "wait for a slot")
 		s.finish(other...)
 		s.want(Reclaimed, event)
 		s.taken("a", 1)
@@ -267,12 +261,9 @@ var algorithmConformance = []conformanceCase{
 			before := s.used(category)
 			s.clock.Advance(time.Microsecond)
 			x := request(fmt.Sprint("x", n), category)
-			if d := s.want(Denied, x, x.inMessage(2), request(fmt.Sprint("y", n), category))[0]; d.Node.Level != level {
-				s.t.Fatalf("%s: denied by %q, want %q", category, d.Node.Level, level)
-			}
-			if after := s.used(category); !reflect.DeepEqual(after, before) {
-				s.t.Fatalf("%s: denied by %q, and slots taken went from %v to %v", category, level, before, after)
-			}
+			d := s.want(Denied, x, x.inMessage(2), request(fmt.Sprint("y", n), category))[0]
+			testkit.Equal(s.t, d.Node.Level, level, "%s: level that denies", category)
+			testkit.EqualDeeply(s.t, s.used(category), before, "%s: slots after a denial by %q", category, level)
 		}
 		for _, above := range limits.Algorithms() {
 			for _, below := range limits.Algorithms() {
@@ -297,9 +288,7 @@ var algorithmConformance = []conformanceCase{
 					s.t.Errorf("event %d: %+v, want a denial by %q", i+1, d, want)
 				}
 			}
-			if d := decisions[3]; d.Limit.Algorithm != limits.InFlight {
-				s.t.Errorf("denied by %v", d.Limit)
-			}
+			testkit.Equal(s.t, decisions[3].Limit.Algorithm, limits.InFlight, "algorithm that denies b2")
 			s.taken("a.b.c", 6, 6, 4, 1)
 			for _, d := range decisions {
 				if d.Verdict == Admitted {

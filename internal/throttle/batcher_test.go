@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 func TestBatcherGathersWhatIsAskedDuringACall(t *testing.T) {
@@ -39,12 +41,8 @@ func TestBatcherGathersWhatIsAskedDuringACall(t *testing.T) {
 		close(release)
 		work.Wait()
 		synctest.Wait()
-		if len(sizes) != 3 || sizes[0] != 1 || sizes[1] != MaxBatch || sizes[2] != 10 {
-			t.Errorf("calls of %v items", sizes)
-		}
-		if b.running {
-			t.Error("it runs although nothing is asked")
-		}
+		testkit.EqualSlices(t, sizes, []int{1, MaxBatch, 10}, "sizes of the calls")
+		testkit.Equal(t, b.running, false, "running without a question")
 	})
 }
 
@@ -86,8 +84,6 @@ func TestBatcherCancelledWaitLeavesTheCallAlone(t *testing.T) {
 		}
 		close(release)
 		synctest.Wait()
-		if !done {
-			t.Error("the call was cancelled with the wait")
-		}
+		testkit.Equal(t, done, true, "the call outlives the wait")
 	})
 }

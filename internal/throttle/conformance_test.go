@@ -36,9 +36,7 @@ var conformance = []conformanceCase{
 		s.refund(true)
 		s.taken("a", 0)
 		result := s.result(request("event", "a"))
-		if result.At != start.UnixMicro() {
-			s.t.Fatalf("decided at %d, want %d", result.At, start.UnixMicro())
-		}
+		testkit.Equal(s.t, result.At, start.UnixMicro(), "time of the decision")
 		want := Lease{Request: request("event", "a"), End: start.Add(testLease).UnixMicro(), tree: result.Decisions[0].Lease.tree}
 		if got := result.Decisions[0].Lease; got != want || got.tree.Tree != s.tree {
 			s.t.Fatalf("lease %+v, want %+v", got, want)
@@ -63,16 +61,14 @@ var conformance = []conformanceCase{
 	}},
 	{name: "several limits at one node all apply", category: "5/1h+2/1m", run: func(s *subject) {
 		s.admit(several(2, "first", "a")...)
-		if d := s.deny(limits.LevelCategory, time.Minute-time.Microsecond, request("x", "a")); d.Limit != (limits.Limit{Count: 2, Window: time.Minute}) {
-			s.t.Fatalf("denied by %v", d.Limit)
-		}
+		d := s.deny(limits.LevelCategory, time.Minute-time.Microsecond, request("x", "a"))
+		testkit.Equal(s.t, d.Limit, limits.Limit{Count: 2, Window: time.Minute}, "denied by")
 		s.clock.Advance(time.Minute)
 		s.admit(several(2, "second", "a")...)
 		s.clock.Advance(time.Minute)
 		s.admit(request("third", "a"))
-		if d := s.deny(limits.LevelCategory, 58*time.Minute-time.Microsecond, request("x", "a")); d.Limit != (limits.Limit{Count: 5, Window: time.Hour}) {
-			s.t.Fatalf("denied by %v", d.Limit)
-		}
+		d = s.deny(limits.LevelCategory, 58*time.Minute-time.Microsecond, request("x", "a"))
+		testkit.Equal(s.t, d.Limit, limits.Limit{Count: 5, Window: time.Hour}, "denied by")
 		s.clock.Advance(58 * time.Minute)
 		s.admit(several(2, "fourth", "a")...)
 		s.taken("a", 5)

@@ -190,9 +190,7 @@ var delayStories = []story{
 		before := k.dumps(keys...)
 		k.delay(postponed(request("third", "a")), 2, TooMany)
 		k.delay(elsewhere("third", "a.c"), 2, TooMany)
-		if k.dumps(keys...) != before {
-			k.t.Error("an event that does not wait left something")
-		}
+		testkit.Equal(k.t, k.dumps(keys...), before, "keys after calls that change nothing")
 		k.delay(elsewhere("neighbour", "b"), 2, ComesBack)
 		k.delay(elsewhere("neighbour too", "b"), 2, ComesBack)
 		k.delay(postponed(request("first", "a")), 2, ComesBack) // it waits already
@@ -230,9 +228,7 @@ var delayStories = []story{
 		k.delay(at("a", 4, in), mostDelayed, TooLate) // behind another
 		k.delay(at("a", 0, in), mostDelayed, ComesBack)
 		k.delay(at("a", 1, in-time.Microsecond).comeBack(), mostDelayed, TooLate)
-		if members := k.client.ZRange(k.t.Context(), k.keys.queue("a", "a"), 0, -1).Val(); len(members) != 1 {
-			k.t.Errorf("%q wait, want the other one", members)
-		}
+		testkit.Equal(k.t, k.client.ZCard(k.t.Context(), k.keys.queue("a", "a")).Val(), 1, "events in the queue")
 		k.delay(at("b", 5, in+time.Second), 1, TooMany)
 	}},
 	{"the same call again", func(_ *testing.T, k *pairKit) {
@@ -241,12 +237,8 @@ var delayStories = []story{
 		keys := []string{k.keys.room("a"), k.keys.queue("a", "a"), k.keys.pairs("a"), k.keys.pairsUntil("a")}
 		before := k.dumps(keys...)
 		k.clock.Advance(5 * time.Second)
-		if again := k.delay(p, mostDelayed, ComesBack); again != in-5*time.Second {
-			k.t.Errorf("after 5s it comes back in %v, before in %v", again, in)
-		}
-		if k.dumps(keys...) != before {
-			k.t.Error("something was written")
-		}
+		testkit.Equal(k.t, k.delay(p, mostDelayed, ComesBack), in-5*time.Second, "after 5s the event comes back in")
+		testkit.Equal(k.t, k.dumps(keys...), before, "keys after calls that change nothing")
 	}},
 	{"another message with its ID", func(_ *testing.T, k *pairKit) {
 		p := postponed(request("e", "a"))
@@ -299,13 +291,9 @@ var delayStories = []story{
 		in := k.delay(p, mostDelayed, ComesBack)
 		k.wantFields(map[string]string{"a\ndisk": k.awaiting(in, "firing")})
 		k.clock.Advance(time.Minute)
-		if wait := k.resolve(aboutDisk("resolved"), Leased, "").Wait; wait != in-time.Minute {
-			t.Errorf("it waits %v for what comes back in %v", wait, in-time.Minute)
-		}
+		testkit.Equal(t, k.resolve(aboutDisk("resolved"), Leased, "").Wait, in-time.Minute, "wait for the delayed event")
 		k.clock.Advance(in - time.Minute)
-		if wait := k.resolve(aboutDisk("resolved"), Leased, "").Wait; wait != time.Second {
-			t.Errorf("it waits %v for what should be back", wait)
-		}
+		testkit.Equal(t, k.resolve(aboutDisk("resolved"), Leased, "").Wait, time.Second, "wait for the late event")
 		firing := k.deliver(p.comeBack().Request)
 		k.wantFields(map[string]string{"a\ndisk": "~firing"})
 		if wait := k.resolve(aboutDisk("resolved"), Leased, "").Wait; wait <= 0 || wait > testLease {

@@ -3,7 +3,6 @@ package throttle
 import (
 	"encoding/json"
 	"errors"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -111,7 +110,7 @@ func FuzzReply(f *testing.F) {
 			return
 		}
 		if len(result.Decisions) != len(call.requests) {
-			t.Fatalf("%d decisions for %d requests", len(result.Decisions), len(call.requests))
+			t.Fatalf("got %d decisions, want %d", len(result.Decisions), len(call.requests))
 		}
 		for i, d := range result.Decisions {
 			if d.Verdict < Admitted || d.Verdict > Unknown {
@@ -163,9 +162,7 @@ func TestArgumentsNameEachLogOnce(t *testing.T) {
 			"4 1 0 2 1 2 1 0 3 1 2 3 2 0 2 1 2 1 0 1 1 ",
 		"1", "2", "3", "EVENTS:4\n1814903193600968", "5", version, version, version, "", version,
 	}
-	if !reflect.DeepEqual(call.arguments, want) {
-		t.Errorf("arguments\n%v, want\n%v", call.arguments, want)
-	}
+	testkit.EqualDeeply(t, call.arguments, want, "arguments")
 }
 
 func TestStamp(t *testing.T) {
@@ -191,9 +188,7 @@ func TestStamp(t *testing.T) {
 		}
 		seen[version] = name
 	}
-	if again := of("EVENTS", 1, start.Add(time.Microsecond)); again != versions["one"] {
-		t.Errorf("the version changes within a millisecond: %d, %d", again, versions["one"])
-	}
+	testkit.Equal(t, of("EVENTS", 1, start.Add(time.Microsecond)), versions["one"], "version within a millisecond")
 }
 
 func TestWhichBatchesMayBeEvaluatedAsOne(t *testing.T) {
@@ -236,11 +231,7 @@ func TestWhichBatchesMayBeEvaluatedAsOne(t *testing.T) {
 		tree := testkit.Must(limits.NewTree(c.plan))(t)
 		c.settings.Tree = tree
 		call := newDecideCall(keysOf("p"), c.settings, compile(c.settings.rules()), "nonce", c.requests)
-		if got := call.arguments[9]; got != c.want {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
-		}
-		if got := call.arguments[10]; got != c.shadow {
-			t.Errorf("%s: %q for the shadow, want %q", name, got, c.shadow)
-		}
+		testkit.Equal(t, call.arguments[9], any(c.want), "%s: evaluated as one", name)
+		testkit.Equal(t, call.arguments[10], any(c.shadow), "%s: evaluated as one in the shadow", name)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 // ends has the smallest and largest limits of each algorithm.
@@ -52,9 +53,7 @@ func runEnd(s *subject) {
 		s.opens(limits.LevelCategory, wait-time.Microsecond, request("next", "a"))
 	}
 	s.clock.Advance(2*max(limit.Window, testLease) + time.Second)
-	if used := s.used("a")[0][0]; used != 0 {
-		s.t.Fatalf("%d slots are taken two windows later", used)
-	}
+	testkit.Equal(s.t, s.used("a")[0][0], 0, "slots taken two windows later")
 	s.admit(request("again", "a").withCost(int(all)))
 }
 

@@ -63,9 +63,7 @@ var guaranteeConformance = []conformanceCase{
 	}},
 	{name: "guarantee: where guarantees take all, others have nothing", global: "5/1h", guarantees: "a=3,b=2", run: func(s *subject) {
 		d := s.want(ExceedsCapacity, request("x", "others"))[0]
-		if d.Node.Level != limits.LevelGlobal {
-			s.t.Fatalf("%+v", d)
-		}
+		testkit.Equal(s.t, d.Node.Level, limits.LevelGlobal, "level that denies")
 		s.admits(3, limits.LevelGlobal, several(4, "a", "a")...)
 		s.admits(2, limits.LevelGlobal, several(3, "b", "b")...)
 		s.clock.Advance(time.Second)

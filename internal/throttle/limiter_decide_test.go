@@ -59,9 +59,7 @@ func TestLimiterDecidesByLimitsAndPairs(t *testing.T) {
 		}
 		return decisions
 	}
-	if decisions := check(" 1", Admitted, Admitted, Unpaired, Admitted, Unknown); decisions[0].Opened != "r" {
-		t.Errorf("it resolves %q, want the receipt", decisions[0].Opened)
-	}
+	testkit.Equal(t, check(" 1", Admitted, Admitted, Unpaired, Admitted, Unknown)[0].Opened, "r", "receipt")
 	limiter.loseAndAct()
 	decisions := check(" 3", Deferred, Admitted, Deferred, Admitted, Unknown)
 	if !errors.Is(decisions[0].Err, script.ErrUnavailable) {
@@ -85,8 +83,6 @@ func TestLeaveRoom(t *testing.T) {
 	enter(3, false)
 	stays := []Stay{stay(1)}
 	testkit.NoError(t, limiter.LeaveRoom(t.Context(), stays))
-	if stays[0].For != patience {
-		t.Errorf("the caller's stay is %+v", stays[0])
-	}
+	testkit.Equal(t, stays[0].For, patience, "time of the caller's stay")
 	enter(3, true)
 }

@@ -175,9 +175,7 @@ func (k *limiterKit) want(verdicts map[Verdict]int, requests ...Request) []Decis
 	answers, got := k.decide(requests...), make(map[Verdict]int)
 	for _, answer := range answers {
 		got[answer.Verdict]++
-		if answer.Err != nil {
-			k.t.Errorf("error %v", answer.Err)
-		}
+		testkit.NoError(k.t, answer.Err)
 	}
 	if !maps.Equal(got, verdicts) {
 		k.t.Fatalf("verdicts %v, want %v", got, verdicts)

@@ -143,18 +143,14 @@ func TestLimiterRefreshesLimitsThatAreNotTheNewest(t *testing.T) {
 		return nil
 	})
 	answers := limiter.decide(request("e3", "a"), request("e4", "a"))
-	if refreshed != 1 {
-		t.Errorf("refreshed %d times", refreshed)
-	}
+	testkit.Equal(t, refreshed, 1, "refreshes")
 	if answers[0].Verdict != Admitted || answers[0].Grant == nil || answers[1].Verdict != Denied || answers[1].Limit.Count != 3 {
 		t.Errorf("answered %+v", answers)
 	}
 	limiter.wantFull("a", limits.LevelCategory)
 	answers[0].Grant.Refund(t.Context())
 	limiter.one(Admitted, request("e4", "a"))
-	if refreshed != 1 {
-		t.Errorf("refreshed %d times", refreshed)
-	}
+	testkit.Equal(t, refreshed, 1, "refreshes")
 	limiter.logs.Want(t)
 }
 
@@ -168,7 +164,7 @@ func (k *limiterKit) wantBehind() {
 	ended, cancel := context.WithCancel(k.t.Context())
 	cancel()
 	if err := k.Await(ended); !errors.Is(err, context.Canceled) {
-		k.t.Errorf("the wait ended with %v while nothing can be decided", err)
+		k.t.Errorf("with outdated limits the wait ended with %v, want %v", err, context.Canceled)
 	}
 }
 
@@ -221,9 +217,8 @@ func TestLimiterCannotRefresh(t *testing.T) {
 
 			// The limiter notices by itself that its limits are in force again.
 			other := newRedis(client, "limiter", limiter.o.Settings)
-			if put, err := other.PutInForce(t.Context(), limits.Position{Generation: 1, Revision: 2}, limits.Position{}); err != nil || !put {
-				t.Fatalf("put in force: %t, %v", put, err)
-			}
+			put := testkit.Must(other.PutInForce(t.Context(), limits.Position{Generation: 1, Revision: 2}, limits.Position{}))(t)
+			testkit.Equal(t, put, true, "put in force")
 			limiter.await()
 			limiter.wantReady(nil)
 			limiter.logs.Want(t, wordBehind, wordCurrent)

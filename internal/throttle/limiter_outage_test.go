@@ -89,14 +89,10 @@ func TestLimiterDecidesLocally(t *testing.T) {
 	finished, going := answers[0].Grant, answers[1].Grant
 	finished.Finish(t.Context(), "")
 	limiter.one(Done, request("local1", "a"))
-	if !going.Extend(t.Context()) {
-		t.Error("a local lease is not extended")
-	}
+	testkit.Equal(t, going.Extend(t.Context()), true, "the lease is extended")
 	before[0].Grant.Finish(t.Context(), "")
 	before[1].Grant.Refund(t.Context())
-	if !before[2].Grant.Extend(t.Context()) {
-		t.Error("an event is given up because Redis is unavailable")
-	}
+	testkit.Equal(t, before[2].Grant.Extend(t.Context()), true, "extended while Redis is unavailable")
 	limiter.logs.Want(t, "redis is unavailable", "redis stays unavailable, the failure policy acts")
 	limiter.outage.mu.Lock()
 	for _, grant := range limiter.outage.unsynced {
@@ -114,9 +110,7 @@ func TestLimiterDecidesLocally(t *testing.T) {
 	limiter.one(Leased, request("local2", "a"))
 	limiter.one(Done, request("before1", "a"))
 	limiter.one(Admitted, request("before2", "a"))
-	if !going.Extend(t.Context()) {
-		t.Error("the lease did not pass over to Redis")
-	}
+	testkit.Equal(t, going.Extend(t.Context()), true, "the lease is extended")
 	going.Finish(t.Context(), "")
 	limiter.one(Done, request("local2", "a"))
 	limiter.metrics.wantRefunded(t, 2)
@@ -127,17 +121,13 @@ func TestLimiterDecidesLocally(t *testing.T) {
 func (k *limiterKit) wantRestored(decided time.Time) {
 	k.t.Helper()
 	log := scores(k.t, k.server, "{limiter}:log:a")
-	if want := []string{"before1", "before3", "local1", "local2"}; !slices.Equal(slices.Sorted(maps.Keys(log)), want) {
-		k.t.Errorf("the log holds %v, want %v", log, want)
-	}
+	testkit.EqualSlices(k.t, slices.Sorted(maps.Keys(log)), []string{"before1", "before3", "local1", "local2"}, "slots in the log")
 	for _, id := range []string{"local1", "local2"} {
 		if age := decided.Sub(log[id]); age < 9*time.Minute || age > 11*time.Minute {
 			k.t.Errorf("%s was admitted %v ago, want 10 minutes", id, age)
 		}
 	}
-	if all := scores(k.t, k.server, "{limiter}:log"); len(all) != 5 {
-		k.t.Errorf("the global log holds %v", all)
-	}
+	testkit.Equal(k.t, len(scores(k.t, k.server, "{limiter}:log")), 5, "slots in the global log")
 }
 
 func TestLimiterForgetsARefundedAdmissionOfItsOwn(t *testing.T) {
@@ -229,15 +219,11 @@ func TestLimiterSyncs(t *testing.T) {
 	grants[1].Grant.Refund(t.Context())
 	grants[2].Grant.Release(t.Context(), false)
 	proxy.Refuse(false)
-	if told, err := limiter.outage.sync(t.Context()); err != nil || told != 2 {
-		t.Fatalf("%d events were told, %v", told, err)
-	}
+	testkit.Equal(t, testkit.Must(limiter.outage.sync(t.Context()))(t), 2, "events told")
 	limiter.one(Done, request("e1", "a"))
 	limiter.one(Leased, request("e3", "a"))
 	limiter.one(Admitted, request("e2", "a"))
-	if told, err := limiter.outage.sync(t.Context()); err != nil || told != 0 {
-		t.Errorf("%d events were told again, %v", told, err)
-	}
+	testkit.Equal(t, testkit.Must(limiter.outage.sync(t.Context()))(t), 0, "events told again")
 	limiter.metrics.wantRefunded(t, 1)
 	limiter.logs.Want(t)
 }

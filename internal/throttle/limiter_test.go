@@ -113,7 +113,7 @@ func TestLimiterTellsOfPauses(t *testing.T) {
 	limiter.lose()
 	pacer.Pause(t.Context(), "#elsewhere", time.Hour)
 	if paused := pacer.Paused("#elsewhere"); paused <= 0 {
-		t.Error("no pause without Redis")
+		t.Errorf("without Redis: got a pause of %v, want an hour", paused)
 	}
 	limiter.logs.Want(t, "redis is unavailable", "channel is paused")
 }
@@ -155,9 +155,7 @@ func TestLimiterUsageMetrics(t *testing.T) {
 	check(map[string]int{limits.LevelGlobal: 21, limits.LevelCategory: 3, "a.b": 3, "off": 0, "c.*": 2})
 	server.CLI("FLUSHDB")
 	check(map[string]int{limits.LevelGlobal: 0, limits.LevelCategory: 0, "a.b": 0, "off": 0, "c.*": 0})
-	if len(limiter.usage.touched) != 0 {
-		t.Errorf("%v are followed although nothing is taken", limiter.usage.touched)
-	}
+	testkit.Equal(t, len(limiter.usage.touched), 0, "paths followed without slots")
 	testkit.EqualMaps(t, limiter.metrics.size.All(), sizes, "sizes")
 
 	// Usage read for replaced limits is not shown.
@@ -218,8 +216,6 @@ func TestLimiterConcurrentGrants(t *testing.T) {
 	if err != nil || counts[0][0] != want {
 		t.Errorf("%v slots are taken, want %d, %v", counts, want, err)
 	}
-	if local := limiter.local.Usage(limiter.o.Tree.Path("a")); local[0][0] != want {
-		t.Errorf("%v slots are taken locally, want %d", local, want)
-	}
+	testkit.Equal(t, limiter.local.Usage(limiter.o.Tree.Path("a"))[0][0], want, "slots taken locally")
 	limiter.metrics.wantRefunded(t, 8*10*2)
 }

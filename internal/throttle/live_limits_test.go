@@ -217,9 +217,7 @@ func TestOlderLimitsAreTurnedAway(t *testing.T) {
 		if want == nil {
 			return result.Decisions[0].Lease
 		}
-		if len(result.Decisions) > 0 {
-			t.Errorf("decided %+v", result)
-		}
+		testkit.Equal(t, len(result.Decisions), 0, "decisions by older limits")
 		scripttest.WantUnchanged(t, client, before)
 		return Lease{}
 	}
@@ -239,9 +237,7 @@ func TestOlderLimitsAreTurnedAway(t *testing.T) {
 	if returned, err := first.Refund(t.Context(), extended); err != nil || !returned[0] {
 		t.Errorf("refunded: %v, %v", returned, err)
 	}
-	if err := first.Probe(t.Context()); err != nil {
-		t.Errorf("probe: %v", err)
-	}
+	testkit.NoError(t, first.Probe(t.Context()))
 
 	// A new bucket of live limits counts from 1 again.
 	anew := instance(8, 1)

@@ -26,9 +26,7 @@ func (m *pairModel) finish(t *rapid.T, inRedis, inMemory Lease) {
 	inMemory.receipt = inRedis.receipt
 	newInRedis := testkit.Must(m.redis.Finish(context.Background(), []Lease{inRedis}))(t)
 	newInMemory, _ := m.memory.Finish(context.Background(), []Lease{inMemory})
-	if newInRedis[0] != newInMemory[0] {
-		t.Fatalf("the delivery is new to Redis: %t, to the memory: %t", newInRedis[0], newInMemory[0])
-	}
+	testkit.EqualSlices(t, newInRedis, newInMemory, "which deliveries are new to Redis, compared with the memory")
 }
 
 // drawEvent draws one of a few events of a few pairs. Firing and resolved events share some IDs.

@@ -23,12 +23,8 @@ func TestMemoryIsBoundedByWhatItAdmits(t *testing.T) {
 		m.Mirror(requests[:1])
 		clock.Advance(time.Minute)
 	}
-	if n := len(m.records) + len(m.inForce.buckets); n > 2*minSweep {
-		t.Errorf("%d records and %d buckets are kept of 200 a minute", len(m.records), len(m.inForce.buckets))
-	}
-	if n := len(m.calls); n > 2 {
-		t.Errorf("%d calls are kept of one a minute", n)
-	}
+	testkit.AtMost(t, len(m.records)+len(m.inForce.buckets), 2*minSweep, "records and buckets kept, of 200 a minute")
+	testkit.AtMost(t, len(m.calls), 2, "calls kept, of one a minute")
 }
 
 func TestMemoryDeniedPathsLeaveNothing(t *testing.T) {
@@ -54,9 +50,7 @@ func TestMemoryFollow(t *testing.T) {
 		}
 	}
 	at := m.Mirror([]Request{request("1", "a"), request("2", "a").withCost(3)})
-	if !at.Equal(start) {
-		t.Errorf("followed at %v, want %v", at, start)
-	}
+	testkit.Equal(t, at.Equal(start), true, "mirrored at the time of the clock")
 	used(4)
 	clock.Advance(time.Second)
 	wantVerdicts(t, decisionsOf(t, m, several(2, "e", "a")...), Admitted, Denied)
@@ -84,9 +78,7 @@ func TestMemoryShares(t *testing.T) {
 				admitted++
 			}
 		}
-		if admitted != c.admitted {
-			t.Errorf("%d of %d for %d instances: %d were admitted, want %d", c.count, c.count, c.instances, admitted, c.admitted)
-		}
+		testkit.Equal(t, admitted, c.admitted, "admitted of %d with %d instances", c.count, c.instances)
 	}
 }
 

@@ -257,9 +257,7 @@ func (m *model) call(rt *rapid.T) {
 // check compares the answers of Redis and of the memory to the last call.
 func (m *model) check(rt *rapid.T, got, want BatchResult) {
 	requests := m.lastCall.requests
-	if got.At != want.At {
-		rt.Fatalf("decided at %d, in memory at %d", got.At, want.At)
-	}
+	testkit.Equal(rt, got.At, want.At, "time of the decision, compared with the memory")
 	for i := range requests {
 		if m.wentBack { // the mark of an old lease may lie behind a later end: Redis errs towards doubt
 			want.Decisions[i].InDoubt = want.Decisions[i].InDoubt || got.Decisions[i].InDoubt

@@ -44,9 +44,7 @@ var pairStories = []story{
 			t.Errorf("it waits %v for a lease of %v", wait, testLease)
 		}
 		k.clock.Advance(testLease + time.Second) // the message may be out
-		if wait := k.resolve(aboutDisk("resolved"), Leased, "").Wait; wait != time.Second {
-			t.Errorf("it waits %v for what nobody has taken over", wait)
-		}
+		testkit.Equal(t, k.resolve(aboutDisk("resolved"), Leased, "").Wait, time.Second, "wait for a lapsed delivery")
 		k.finish(firing, "late")
 		k.resolve(aboutDisk("resolved"), Admitted, "late")
 	}},
@@ -84,9 +82,7 @@ var pairStories = []story{
 		k.clock.Advance(testLease + time.Second)
 		k.resolve(aboutDisk("other"), Unpaired, "")
 		taken := k.resolve(aboutDisk("resolved"), Reclaimed, "r").Lease
-		if extended, err := k.Extend(t.Context(), []Lease{lost}, testLease); err != nil || extended[0].End != 0 {
-			t.Errorf("a lease that was taken over is extended: %+v, %v", extended, err)
-		}
+		testkit.Equal(t, testkit.Must(k.Extend(t.Context(), []Lease{lost}, testLease))(t)[0].End, 0, "end of a lease that was taken over")
 		extended, err := k.Extend(t.Context(), []Lease{taken}, testLease)
 		if err != nil || extended[0].End <= taken.End {
 			t.Errorf("extend: %+v, %v", extended, err)

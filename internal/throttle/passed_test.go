@@ -37,9 +37,7 @@ func TestPassed(t *testing.T) {
 			t.Errorf("%s: %d, %v, want %d", step.name, got, err, step.want)
 		}
 	}
-	if vanished, err := r.Passed(t.Context(), "another", 5, 1); err != nil || vanished != 0 {
-		t.Errorf("another consumer: %d, %v", vanished, err)
-	}
+	testkit.Equal(t, testkit.Must(r.Passed(t.Context(), "another", 5, 1))(t), 0, "messages of another consumer that vanished")
 }
 
 // TestPassedAfterLostReply loses the reply with the count. The next call returns the count.

@@ -14,16 +14,12 @@ var recordConformance = []conformanceCase{
 		event := request("event", "a")
 		first := s.admit(event)
 		s.clock.Advance(testLease - time.Second)
-		if d := s.want(Leased, event)[0]; d.Wait != time.Second {
-			s.t.Fatalf("leased for %v more, want %v", d.Wait, time.Second)
-		}
+		testkit.Equal(s.t, s.want(Leased, event)[0].Wait, time.Second, "leased for")
 		s.want(Duplicate, event.inMessage(2))
 		s.clock.Advance(time.Second)
 		s.want(Duplicate, event.inMessage(2))
 		second := leasesOf(s.want(Reclaimed, event))
-		if want := s.clock.Read().Add(testLease).UnixMicro(); second[0].End != want {
-			s.t.Fatalf("the lease ends at %d, want %d", second[0].End, want)
-		}
+		testkit.Equal(s.t, second[0].End, s.clock.Read().Add(testLease).UnixMicro(), "end of the lease")
 		s.want(Leased, event)
 		s.taken("a", 1, 1)
 		s.refund(false, first...)
@@ -97,9 +93,7 @@ var recordConformance = []conformanceCase{
 	{name: "a lapsed lease that nobody took may be refunded and renewed", global: "5/1h", run: func(s *subject) {
 		leases := s.admit(several(2, "e", "a")...)
 		s.clock.Advance(2 * testLease)
-		if renewed := s.extend(testLease, leases[0]); renewed[0].End != s.clock.Read().Add(testLease).UnixMicro() {
-			s.t.Fatalf("renewed until %d", renewed[0].End)
-		}
+		testkit.Equal(s.t, s.extend(testLease, leases[0])[0].End, s.clock.Read().Add(testLease).UnixMicro(), "end of the renewed lease")
 		s.refund(true, leases[1])
 		s.want(Leased, request("e1", "a"))
 		s.taken("a", 1)
@@ -113,9 +107,7 @@ var recordConformance = []conformanceCase{
 			s.t.Fatalf("renewed as %+v, want an end at %d", second[0], want)
 		}
 		again := s.extend(testLease, first...) // the reply was lost
-		if again[0] != second[0] {
-			s.t.Fatalf("renewed again as %+v, want %+v", again[0], second[0])
-		}
+		testkit.Equal(s.t, again[0], second[0], "the second renewal")
 		s.clock.Advance(20 * time.Second)
 		s.want(Leased, event)
 		s.lost(testLease, first...) // the lease had ended
@@ -191,9 +183,7 @@ var recordConformance = []conformanceCase{
 			decisions := s.decide(request("1", "a"), request("2", "a"), request("3", "off"), request("2", "a"), request("4", "b"), request("5", "b"))
 			for i, verdict := range []Verdict{Admitted, Denied, ExceedsCapacity, Leased, Admitted, Denied} {
 				d := decisions[i]
-				if d.Verdict != verdict {
-					s.t.Fatalf("event %d: verdict %d, want %d", i+1, d.Verdict, verdict)
-				}
+				testkit.Equal(s.t, d.Verdict, verdict, "verdict of event %d", i+1)
 				if verdict != Leased && d.Lease.End != start.Add(testLease).UnixMicro() {
 					s.t.Fatalf("event %d: lease %+v", i+1, d.Lease)
 				}
@@ -314,20 +304,14 @@ var recordConformance = []conformanceCase{
 		s.admit(several(2, "ahead", "a")...)
 		s.clock.Advance(-24*time.Hour + time.Second)
 		result := s.result(several(3, "after", "a")...)
-		if result.At != s.clock.Read().UnixMicro() {
-			s.t.Fatalf("decided at %d, want %d", result.At, s.clock.Read().UnixMicro())
-		}
+		testkit.Equal(s.t, result.At, s.clock.Read().UnixMicro(), "time of the decision")
 		wantVerdicts(s.t, result.Decisions, Admitted, Admitted, Denied)
-		if wait := result.Decisions[2].Wait; wait > 10*time.Minute {
-			s.t.Fatalf("after the jump the next slot opens in %v", wait)
-		}
+		testkit.AtMost(s.t, result.Decisions[2].Wait, 10*time.Minute, "wait after the jump")
 		s.clock.Advance(10 * time.Minute)
 		s.admit(several(2, "later", "a")...)
 		// When the clock reaches the times ahead, the slots taken there count.
 		s.clock.Set(start.Add(24*time.Hour - 30*time.Second))
-		if result := s.result(); result.At != s.clock.Read().UnixMicro() {
-			s.t.Fatalf("decided at %d, want %d", result.At, s.clock.Read().UnixMicro())
-		}
+		testkit.Equal(s.t, s.result().At, s.clock.Read().UnixMicro(), "time of the decision")
 		s.taken("a", 2)
 		s.deny(limits.LevelGlobal, 10*time.Minute+30*time.Second, request("x", "a"))
 		s.clock.Advance(10*time.Minute + 30*time.Second)

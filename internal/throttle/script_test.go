@@ -50,15 +50,11 @@ func TestDeniedEventsLeaveNoTrace(t *testing.T) {
 	settings.Tree = newTree(t, "3/1h", "2/1h", "off=0/1h")
 	r := newRedis(client, "trace", settings)
 	testkit.Must(r.Decide(t.Context(), append(several(3, "x", "off"), request("large", "a").withCost(5))))(t)
-	if held := scripttest.Contents(t, client); len(held) != 0 {
-		t.Fatalf("events that never fit left %v", slices.Collect(maps.Keys(held)))
-	}
+	testkit.EqualMaps(t, scripttest.Contents(t, client), nil, "keys after events that never fit")
 	wantAdmitted(t, r, append(several(2, "e", "a"), request("f", "b"))...)
 	before := scripttest.Contents(t, client)
 	want := []string{"{trace}:calls", "{trace}:leased", "{trace}:log", "{trace}:log:a", "{trace}:log:b", "{trace}:message"}
-	if got := slices.Sorted(maps.Keys(before)); !slices.Equal(got, want) {
-		t.Fatalf("keys %q, want %q", got, want)
-	}
+	testkit.EqualSlices(t, slices.Sorted(maps.Keys(before)), want, "keys")
 	var flood []Request
 	for i := range 2000 {
 		flood = append(flood, request(fmt.Sprint("flood", i), fmt.Sprintf("a%d.b.c", i)))
@@ -97,9 +93,7 @@ func TestPausesAreShared(t *testing.T) {
 		testkit.EqualMaps(t, result.Pauses, step.want, "step %d: pauses", i)
 	}
 	clock.Advance(time.Hour)
-	if result, err := r.Decide(t.Context(), nil); err != nil || len(result.Pauses) != 0 {
-		t.Errorf("after all pauses: %v, %v", result.Pauses, err)
-	}
+	testkit.Equal(t, len(testkit.Must(r.Decide(t.Context(), nil))(t).Pauses), 0, "pauses left at the end")
 }
 
 // TestRestoreForgottenEvent restores an event with the ID of an expired record that Redis still holds.
@@ -176,9 +170,7 @@ func TestALogForgetsWhatHasLeftItsWindows(t *testing.T) {
 			clock.Advance(time.Minute)
 			wantAdmitted(t, r, request(fmt.Sprint(round), "a").withCost(cost))
 			for log, rounds := range map[string]int{"log": 1, "log:a": min(2, round+1)} {
-				if size := client.ZCard(t.Context(), "{"+name+"}:"+log).Val(); size != int64(cost*rounds) {
-					t.Errorf("%s, round %d: %s holds %d slots, want %d", name, round, log, size, cost*rounds)
-				}
+				testkit.Equal(t, client.ZCard(t.Context(), "{"+name+"}:"+log).Val(), int64(cost*rounds), "%s, round %d: slots in %s", name, round, log)
 			}
 		}
 	}

@@ -3,7 +3,6 @@ package throttle
 import (
 	"fmt"
 	"math/rand/v2"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -44,14 +43,10 @@ var shadowConformance = []conformanceCase{
 				Verdict: Denied, Limit: limits.Limit{Count: 2, Window: 10 * time.Minute}, Wait: 10 * time.Minute,
 				Node: limits.Node{Path: "a", Level: "a", Limits: limits.Limits{{Count: 2, Window: 10 * time.Minute}}},
 			}
-			if got := decisions[2].Shadow; !reflect.DeepEqual(got, want) {
-				s.t.Fatalf("the shadow says %+v, want %+v", got, want)
-			}
+			testkit.EqualDeeply(s.t, decisions[2].Shadow, want, "decision of the shadow")
 			s.taken("a", 4, 3)
 			s.clock.Advance(10*time.Minute - time.Microsecond)
-			if d := s.shadowed([]string{"a"}, request("x", "a"))[0]; d.Shadow.Wait != time.Microsecond {
-				s.t.Fatalf("the shadow says %+v", d.Shadow)
-			}
+			testkit.Equal(s.t, s.shadowed([]string{"a"}, request("x", "a"))[0].Shadow.Wait, time.Microsecond, "wait in the shadow")
 			s.clock.Advance(2 * time.Microsecond)
 			s.shadowed([]string{"", "", "a"}, request("y", "a"), request("z", "a").withCost(1), request("w", "a"))
 		}},
@@ -96,9 +91,7 @@ var shadowConformance = []conformanceCase{
 		nothing := func(verdict Verdict, requests ...Request) {
 			s.t.Helper()
 			for _, d := range s.want(verdict, requests...) {
-				if !reflect.DeepEqual(d.Shadow, ShadowDecision{}) {
-					s.t.Fatalf("the shadow says %+v of verdict %d", d.Shadow, verdict)
-				}
+				testkit.EqualDeeply(s.t, d.Shadow, ShadowDecision{}, "decision of the shadow")
 			}
 		}
 		nothing(Leased, event, event)
@@ -133,9 +126,7 @@ var shadowConformance = []conformanceCase{
 		s.clock.Advance(20 * time.Second)
 		lease = s.extend(testLease, lease)[0]
 		s.clock.Advance(50 * time.Second)
-		if d := s.shadowed([]string{"a"}, request("x", "a"))[0]; d.Shadow.Wait != 10*time.Second {
-			s.t.Fatalf("the shadow says %+v", d.Shadow)
-		}
+		testkit.Equal(s.t, s.shadowed([]string{"a"}, request("x", "a"))[0].Shadow.Wait, 10*time.Second, "wait in the shadow")
 		s.finish(lease)
 		s.shadowed([]string{"", "a"}, request("y", "a"), request("z", "a"))
 	}},
@@ -159,9 +150,7 @@ var shadowConformance = []conformanceCase{
 		s.shadowed([]string{"", "a"}, several(2, "f", "a")...)
 		shadow("")
 		for _, d := range s.want(Admitted, several(2, "g", "a")...) {
-			if !reflect.DeepEqual(d.Shadow, ShadowDecision{}) {
-				s.t.Fatalf("the shadow says %+v", d.Shadow)
-			}
+			testkit.EqualDeeply(s.t, d.Shadow, ShadowDecision{}, "decision of the shadow")
 		}
 		shadow("a=3/1h")
 		s.shadowed([]string{"", "a"}, several(2, "h", "a")...)
@@ -279,15 +268,11 @@ func (p *shadowPair) decide() {
 		if d.Shadow.Verdict != 0 && d.Shadow.Verdict != d.Verdict {
 			p.deniedApart++
 		}
-		if plain := results[1].Decisions[i]; !reflect.DeepEqual(plain.Shadow, ShadowDecision{}) {
-			p.t.Errorf("without a shadow it says %+v", plain.Shadow)
-		}
+		testkit.EqualDeeply(p.t, results[1].Decisions[i].Shadow, ShadowDecision{}, "decision without a shadow")
 		d.Shadow, d.Lease.shadow = ShadowDecision{}, nil
 		results[0].Decisions[i] = d
 	}
-	if !alike(results[0], results[1]) {
-		p.t.Errorf("asked for %+v:\nwith a shadow %+v\nwithout       %+v", requests, results[0], results[1])
-	}
+	testkit.EqualDeeply(p.t, results[0], results[1], "answers with a shadow, compared with those without, to %+v", requests)
 }
 
 // each makes the same call to both deployments, about some of their leases.
@@ -306,9 +291,7 @@ func (p *shadowPair) each(call func(r *Redis, leases []Lease) (any, error)) {
 			p.t.Fatal(err)
 		}
 	}
-	if !reflect.DeepEqual(answers[0], answers[1]) {
-		p.t.Errorf("with a shadow %+v, without %+v", answers[0], answers[1])
-	}
+	testkit.EqualDeeply(p.t, answers[0], answers[1], "answers with a shadow, compared with those without")
 }
 
 func plainLeases(leases []Lease) []Lease {
@@ -355,9 +338,7 @@ func (p *shadowPair) compareKeys() {
 	with, _ := p.keys(p.with)
 	without, strange := p.keys(p.without)
 	slack := p.slack + time.Since(began)
-	if strange > 0 {
-		p.t.Errorf("%d keys of a shadow, where there is none", strange)
-	}
+	testkit.Equal(p.t, strange, 0, "keys of a shadow where there is none")
 	for name, kept := range with {
 		other, there := without[name]
 		if !there || kept.dump != other.dump {

@@ -79,7 +79,7 @@ func (s *subject) result(requests ...Request) BatchResult {
 	s.t.Helper()
 	result := testkit.Must(s.Decide(s.t.Context(), requests))(s.t)
 	if len(result.Decisions) != len(requests) {
-		s.t.Fatalf("%d decisions for %d requests", len(result.Decisions), len(requests))
+		s.t.Fatalf("got %d decisions, want %d", len(result.Decisions), len(requests))
 	}
 	return result
 }
@@ -192,7 +192,7 @@ func (s *subject) extend(d time.Duration, leases ...Lease) []Lease {
 	s.t.Helper()
 	extended := testkit.Must(s.Extend(s.t.Context(), leases, d))(s.t)
 	if len(extended) != len(leases) {
-		s.t.Fatalf("%d leases extended of %d", len(extended), len(leases))
+		s.t.Fatalf("got %d extended leases, want %d", len(extended), len(leases))
 	}
 	return extended
 }
@@ -201,9 +201,7 @@ func (s *subject) extend(d time.Duration, leases ...Lease) []Lease {
 func (s *subject) lost(d time.Duration, leases ...Lease) {
 	s.t.Helper()
 	for _, lease := range s.extend(d, leases...) {
-		if lease.End != 0 {
-			s.t.Fatalf("the lease of %q was renewed until %d", lease.ID, lease.End)
-		}
+		testkit.Equal(s.t, lease.End, 0, "end of the lost lease of %q", lease.ID)
 	}
 }
 
@@ -211,12 +209,10 @@ func (s *subject) refund(want bool, leases ...Lease) {
 	s.t.Helper()
 	returned := testkit.Must(s.Refund(s.t.Context(), leases))(s.t)
 	if len(returned) != len(leases) {
-		s.t.Fatalf("%d answers for %d refunds", len(returned), len(leases))
+		s.t.Fatalf("got %d answers to refunds, want %d", len(returned), len(leases))
 	}
 	for i, got := range returned {
-		if got != want {
-			s.t.Fatalf("refund of %q: %v, want %v", leases[i].ID, got, want)
-		}
+		testkit.Equal(s.t, got, want, "refund of %q", leases[i].ID)
 	}
 }
 

@@ -258,12 +258,8 @@ func TestClusterReshard(t *testing.T) {
 	}
 	workers.leave()
 
-	if len(workers.untimed) > 0 {
-		t.Errorf("%d events were admitted by calls that failed", len(workers.untimed))
-	}
-	if err := checkWindows(workers.all(), limits); err != nil {
-		t.Error(err)
-	}
+	testkit.Equal(t, len(workers.untimed), 0, "events admitted by calls that failed")
+	testkit.NoError(t, checkWindows(workers.all(), limits))
 	used, err := store.Usage(t.Context(), tree.Path("c"))
 	if want := workers.taken("c"); err != nil || used[1][0] != want || want == 0 {
 		t.Errorf("%v slots are taken, %d were kept, %v", used, want, err)
@@ -362,7 +358,7 @@ func testFailover(t *testing.T, cut bool) {
 	workers.until("decisions of the new primary", workers.more(50))
 	workers.leave()
 	if n := sentinel.Failovers(); n != 1 {
-		t.Fatalf("there were %d failovers, the test is about one", n)
+		t.Fatalf("got %d failovers, want 1", n)
 	}
 
 	testkit.Eventually(t, "the short limits are free", func() bool {

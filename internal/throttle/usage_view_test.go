@@ -81,9 +81,7 @@ func TestLimiterUsesAreBounded(t *testing.T) {
 		limiter.usage.uses.known[fmt.Sprint("a", i)] = knownUses{}
 	}
 	limiter.wantUses("b", useOf(t, "global", "100/1h", 0), useOf(t, "b", "10/1h", 0))
-	if n := len(limiter.usage.uses.known); n > maxTouched {
-		t.Errorf("the uses of %d categories are kept", n)
-	}
+	testkit.AtMost(t, len(limiter.usage.uses.known), maxTouched, "categories whose uses are kept")
 }
 
 func TestLimiterLimitOf(t *testing.T) {
