@@ -39,9 +39,7 @@ func TestParseOverridesFaults(t *testing.T) {
 	} {
 		overrides, faults := ParseOverrides(text)
 		wantFaults(t, text, faults, parts)
-		if good := strings.Count(text, ",") + 1 - len(parts); len(overrides) != good {
-			t.Errorf("%q: %d overrides, want %d", text, len(overrides), good)
-		}
+		testkit.Equal(t, len(overrides), strings.Count(text, ",")+1-len(parts), "%q: overrides", text)
 	}
 }
 

@@ -73,8 +73,6 @@ func TestChangeInAnotherStream(t *testing.T) {
 	if stored, err := b.Set(f.context(), enforced("a"), "1/1m", 0); err == nil {
 		t.Errorf("it was stored as %+v", stored)
 	}
-	stream, err := f.js.Stream(f.context(), other.Name)
-	if err != nil || stream.CachedInfo().State.LastSeq != 0 {
-		t.Errorf("the other stream: %+v, %v; want nothing in it", stream, err)
-	}
+	stream := testkit.Must(f.js.Stream(f.context(), other.Name))(t)
+	testkit.Equal(t, stream.CachedInfo().State.LastSeq, 0, "messages of the other stream")
 }

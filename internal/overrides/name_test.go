@@ -28,12 +28,8 @@ func TestNames(t *testing.T) {
 		{shadow("global"), "shadow global", "shadow/global"},
 	} {
 		testkit.Equal(t, test.name.String(), test.text, "text of %+v", test.name)
-		if got, err := test.name.Key(); err != nil || got != test.key {
-			t.Errorf("key of %v = %q, %v; want %q", test.name, got, err, test.key)
-		}
-		if got, err := ParseKey(test.key); err != nil || got != test.name {
-			t.Errorf("name of key %q = %+v, %v; want %+v", test.key, got, err, test.name)
-		}
+		testkit.Equal(t, testkit.Must(test.name.Key())(t), test.key, "key of %v", test.name)
+		testkit.Equal(t, testkit.Must(ParseKey(test.key))(t), test.name, "name of key %q", test.key)
 	}
 }
 

@@ -80,9 +80,7 @@ func TestConsumerVanishes(t *testing.T) {
 		testkit.NoError(t, stream.DeleteConsumer(f.context(), name))
 		deleted++
 	}
-	if deleted != 1 {
-		t.Fatalf("the watcher has %d consumers, want 1", deleted)
-	}
+	testkit.Equal(t, deleted, 1, "consumers of the watcher")
 	w.requireFollows(b, "a=1")
 	w.requireOneOutage()
 }

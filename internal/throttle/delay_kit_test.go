@@ -73,9 +73,7 @@ func (k *pairKit) waits(want []time.Duration, postponements ...Postponement) {
 	}
 	turns := testkit.Must(k.turns(k.t.Context(), requests))(k.t)
 	for i, turn := range turns {
-		if turn.wait != want[i] {
-			k.t.Errorf("%s waits %v for others, want %v", requests[i].ID, turn.wait, want[i])
-		}
+		testkit.Equal(k.t, turn.wait, want[i], "wait of %s for others", requests[i].ID)
 	}
 }
 

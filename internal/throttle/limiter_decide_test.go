@@ -29,9 +29,7 @@ func TestVerdictsOfTheScripts(t *testing.T) {
 		}
 		delete(named, verdict)
 	}
-	if len(named) > 0 {
-		t.Errorf("these verdicts of the scripts are unknown: %v", named)
-	}
+	testkit.EqualMaps(t, named, nil, "further verdicts of the scripts")
 }
 
 // TestLimiterDecidesByLimitsAndPairs decides limited and resolved events in one batch, with Redis and without.
@@ -74,9 +72,7 @@ func TestLeaveRoom(t *testing.T) {
 	stay := func(n int) Stay { return Stay{First: "a", Member: fmt.Sprint(n), Weight: 1, For: patience} }
 	enter := func(n int, want bool) {
 		t.Helper()
-		if may, err := limiter.EnterRoom(t.Context(), []Stay{stay(n)}); err != nil || may[0] != want {
-			t.Errorf("event %d may stay: %v, %v, want %t", n, may, err, want)
-		}
+		testkit.Equal(t, testkit.Must(limiter.EnterRoom(t.Context(), []Stay{stay(n)}))(t)[0], want, "event %d may stay", n)
 	}
 	enter(1, true)
 	enter(2, true)

@@ -212,10 +212,8 @@ func TestLimiterConcurrentGrants(t *testing.T) {
 	}
 	work.Wait()
 	want := int64(8 * 10 * 6) // two of eight were returned
-	counts, err := limiter.o.Redis.Usage(t.Context(), limiter.o.Tree.Path("a"))
-	if err != nil || counts[0][0] != want {
-		t.Errorf("%v slots are taken, want %d, %v", counts, want, err)
-	}
+	counts := testkit.Must(limiter.o.Redis.Usage(t.Context(), limiter.o.Tree.Path("a")))(t)
+	testkit.Equal(t, counts[0][0], want, "slots taken in Redis")
 	testkit.Equal(t, limiter.local.Usage(limiter.o.Tree.Path("a"))[0][0], want, "slots taken locally")
 	limiter.metrics.wantRefunded(t, 8*10*2)
 }

@@ -285,9 +285,7 @@ func TestLimitsArePutInForce(t *testing.T) {
 	}
 	put := func(want bool, seen, next limits.Position) {
 		t.Helper()
-		if got, err := first.PutInForce(t.Context(), seen, next); err != nil || got != want {
-			t.Errorf("put in force in the place of %v: %t, %v; want %t", seen, got, err, want)
-		}
+		testkit.Equal(t, testkit.Must(first.PutInForce(t.Context(), seen, next))(t), want, "put in force in the place of %v", seen)
 	}
 	wantInForce(limits.Position{}, false)
 	testkit.NoError(t, second.compare(t.Context()))

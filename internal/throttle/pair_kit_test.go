@@ -144,9 +144,7 @@ func (k *pairKit) wantFields(want map[string]string) {
 			k.t.Errorf("%q is to expire, and is not there", field)
 		}
 	}
-	if n := k.client.ZCard(k.t.Context(), k.keys.pairsUntil("a")).Val(); int(n) != len(got) {
-		k.t.Errorf("%d of %d fields expire", n, len(got))
-	}
+	testkit.Equal(k.t, int(k.client.ZCard(k.t.Context(), k.keys.pairsUntil("a")).Val()), len(got), "fields that expire")
 	for _, key := range []string{k.keys.pairs("a"), k.keys.pairsUntil("a")} {
 		if ttl := k.client.PTTL(k.t.Context(), key).Val(); len(got) > 0 && (ttl <= 0 || ttl > testPairTTL) {
 			k.t.Errorf("%s expires after %v", key, ttl)

@@ -223,10 +223,7 @@ func TestResolveRepeatedCall(t *testing.T) {
 	}
 	k.resolve(aboutDisk("first"), Leased, "")
 	k.clock.Advance(nonceKept)
-	resolutions, err := k.resolveBatch(t.Context(), nonce, events[:1])
-	if err != nil || resolutions[0].Verdict != Leased {
-		t.Errorf("a call of long ago: %+v, %v", resolutions, err)
-	}
+	wantVerdicts(t, testkit.Must(k.resolveBatch(t.Context(), nonce, events[:1]))(t), Leased)
 }
 
 // TestPairsAreBounded exceeds the most pairs of a category. The pairs that expire first make room, and no pair of another category.

@@ -32,10 +32,8 @@ func TestPassed(t *testing.T) {
 		{"redeliveries hide what was skipped", 6, 125, 75, 0},
 		{"four skipped", 7, 130, 76, 4},
 	} {
-		got, err := r.passedOnce(t.Context(), step.nonce, "consumer", step.sequence, step.deliveries)
-		if err != nil || got != step.want {
-			t.Errorf("%s: %d, %v, want %d", step.name, got, err, step.want)
-		}
+		got := testkit.Must(r.passedOnce(t.Context(), step.nonce, "consumer", step.sequence, step.deliveries))(t)
+		testkit.Equal(t, got, step.want, "%s: messages skipped", step.name)
 	}
 	testkit.Equal(t, testkit.Must(r.Passed(t.Context(), "another", 5, 1))(t), 0, "messages of another consumer that vanished")
 }

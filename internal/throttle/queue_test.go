@@ -62,9 +62,7 @@ func (w *queueWorld) run() {
 			answers[0].Grant.Finish(w.t.Context(), "")
 			continue
 		}
-		if answers[0].Verdict != Denied {
-			w.t.Fatalf("%+v", answers[0])
-		}
+		testkit.Equal(w.t, answers[0].Verdict, Denied, "verdict of %q", next.request.ID)
 		verdict, in, err := w.Delay(w.t.Context(), Postponement{
 			Request: next.request, Wait: answers[0].Wait, Longest: time.Hour, Path: answers[0].Node.Path, Limit: answers[0].Limit,
 		}, 1000)
@@ -116,12 +114,8 @@ func TestQueueKeepsTheOrder(t *testing.T) {
 				t.Errorf("seed %d: they were admitted in the order %v", seed, w.admitted)
 			}
 			took := w.at[len(w.at)-1].Sub(start)
-			if most := test.ideal + time.Duration(test.events)*test.late; took > most {
-				t.Errorf("seed %d: %v passed until the last was admitted, want %v at most", seed, took, most)
-			}
-			if most := 8 * test.events; w.asked > most {
-				t.Errorf("seed %d: %d events were asked about %d times", seed, test.events, w.asked)
-			}
+			testkit.AtMost(t, took, test.ideal+time.Duration(test.events)*test.late, "seed %d: time until the last admission", seed)
+			testkit.AtMost(t, w.asked, 8*test.events, "seed %d: questions", seed)
 			t.Logf("%v instead of %v, asked %d times for %d", took, test.ideal, w.asked, test.events)
 			testkit.Equal(t, client.ZCard(t.Context(), w.keys.queue("a", "a")).Val(), 0, "events stand in the queue after all")
 		})
