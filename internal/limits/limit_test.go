@@ -44,10 +44,7 @@ func TestParse(t *testing.T) {
 		"fixed:1/1h+fixed:2/1d": {{Count: 1, Window: hour, Algorithm: FixedWindow}, {Count: 2, Window: day, Algorithm: FixedWindow}},
 		"1/1h+2/1h":             {{Count: 1, Window: hour}, {Count: 2, Window: hour}},
 	} {
-		got, err := Parse(text)
-		if err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("%q: %v, %v, want %v", text, got, err, want)
-		}
+		testkit.EqualDeeply(t, parse(t, text), want, "%q", text)
 	}
 }
 

@@ -2,7 +2,6 @@ package limits
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -133,10 +132,8 @@ func TestLiveGlobalKeepsGuarantees(t *testing.T) {
 		k.wantLogged(lines+1, "level=global", "limit="+limits, "guarantees", "last_good_stays=true")
 	}
 	k.want("a", []LiveEntry{k.entry("global=50/1h+token:5/1h")}, "global=50/1h+token:5/1h", "")
-	rules, err := k.Ruleset(3, 1, nil)
-	if err != nil || !slices.Equal(rules.Tree.Guarantees(), []Guarantee{{"a", 20}, {"b", 10}}) {
-		t.Errorf("guarantees %v, %v", rules.Tree.Guarantees(), err)
-	}
+	rules := testkit.Must(k.Ruleset(3, 1, nil))(t)
+	testkit.EqualSlices(t, rules.Tree.Guarantees(), []Guarantee{{"a", 20}, {"b", 10}}, "guarantees")
 }
 
 func TestLiveShadow(t *testing.T) {

@@ -111,10 +111,8 @@ func TestOtherClients(t *testing.T) {
 	f, b := newBucketFixture(t)
 	kv := f.keyValue()
 	f.change(b, "shadow payments.*=5/10m")
-	entry, err := kv.Get(f.context(), "shadow/payments.=")
-	if err != nil || string(entry.Value()) != "5/10m" {
-		t.Fatalf("what another client reads: %v, %v", entry, err)
-	}
+	entry := testkit.Must(kv.Get(f.context(), "shadow/payments.="))(t)
+	testkit.Equal(t, string(entry.Value()), "5/10m", "value that another client reads")
 	for key, value := range map[string]string{"deleted": "1/1m", "purged": "2/1m", "kept.=": "3/1m"} {
 		testkit.Must(kv.PutString(f.context(), key, value))(t)
 	}
@@ -124,7 +122,7 @@ func TestOtherClients(t *testing.T) {
 
 	// Each client deletes and sets keys of the other.
 	f.change(b, "-kept.*")
-	_, err = kv.Get(f.context(), "kept.=")
+	_, err := kv.Get(f.context(), "kept.=")
 	f.wantError(err, jetstream.ErrKeyNotFound)
 	testkit.Must(kv.Create(f.context(), "kept.=", []byte("4/1m")))(t)
 	f.change(b, "purged=5/1m")

@@ -187,11 +187,8 @@ func TestRollback(t *testing.T) {
 	testkit.Must(f.keyValue().PutString(f.context(), "Foreign", "x"))(t)
 	f.change(b, "changed.*=other", "-shadow removed", "-blank", "added=new", "never=again")
 
-	changed, err := b.Rollback(f.context(), target)
 	want := []Name{enforced("added"), enforced("blank"), enforced("changed.*"), enforced("never"), shadow("removed")}
-	if err != nil || !slices.Equal(changed, want) {
-		t.Errorf("changed: %v, %v; want %v", changed, err, want)
-	}
+	testkit.EqualSlices(t, testkit.Must(b.Rollback(f.context(), target))(t), want, "changes of the rollback")
 	s := f.load(b)
 	f.requireEntries(s, "blank=", "changed.*=2", "kept=1", "shadow removed=3")
 	testkit.Equal(t, s.Revision, target+6+5, "revision, want five more than before")
@@ -221,9 +218,7 @@ func TestRollbackLosesRace(t *testing.T) {
 	}
 	f.requireEntries(f.load(b), "a=1", "b=theirs", "c=4")
 
-	changed, err = b.Rollback(f.context(), target)
-	if err != nil || !slices.Equal(changed, []Name{enforced("b"), enforced("c")}) {
-		t.Errorf("changed by the next one: %v, %v; want the rest", changed, err)
-	}
+	rest := testkit.Must(b.Rollback(f.context(), target))(t)
+	testkit.EqualSlices(t, rest, []Name{enforced("b"), enforced("c")}, "changes of the next rollback")
 	f.requireEntries(f.load(b), "a=1")
 }

@@ -2,7 +2,6 @@ package throttle
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -206,10 +205,8 @@ var delayStories = []story{
 		k.delay(large, 2, TooMany)
 		in := k.delay(large, 5, ComesBack)
 		k.delay(large, 5, ComesBack)
-		may, err := k.EnterRoom(k.t.Context(), []Stay{{First: "a", Member: "one", Weight: 2, For: 2 * in}, {First: "a", Member: "two", Weight: 1, For: in}}, 5)
-		if err != nil || !slices.Equal(may, []bool{true, false}) {
-			k.t.Errorf("into the room: %v, %v", may, err)
-		}
+		stays := []Stay{{First: "a", Member: "one", Weight: 2, For: 2 * in}, {First: "a", Member: "two", Weight: 1, For: in}}
+		testkit.EqualSlices(k.t, testkit.Must(k.EnterRoom(k.t.Context(), stays, 5))(k.t), []bool{true, false}, "may enter the room")
 		k.delay(postponed(request("one more", "a")), 5, TooMany)
 		k.clock.Advance(in)
 		k.delay(postponed(request("one more", "a")), 5, ComesBack)

@@ -37,9 +37,7 @@ func (s *subject) takeOver(inDoubt bool, requests ...Request) []Lease {
 // finishes records deliveries, and compares which are new.
 func (s *subject) finishes(want []bool, leases ...Lease) {
 	s.t.Helper()
-	if newly, err := s.Finish(s.t.Context(), leases); err != nil || !slices.Equal(newly, want) {
-		s.t.Fatalf("newly recorded: %v, %v, want %v", newly, err, want)
-	}
+	testkit.EqualSlices(s.t, testkit.Must(s.Finish(s.t.Context(), leases))(s.t), want, "newly recorded")
 }
 
 // doubtConformance has the cases of doubtful and of repeated deliveries.
@@ -170,9 +168,7 @@ func TestFinishRepeatedCall(t *testing.T) {
 	k := startPairKit(t)
 	want := func(nonce string, want []bool, leases ...Lease) {
 		t.Helper()
-		if newly, err := k.finishBatch(t.Context(), nonce, leases); err != nil || !slices.Equal(newly, want) {
-			t.Errorf("call %s: newly recorded: %v, %v, want %v", nonce, newly, err, want)
-		}
+		testkit.EqualSlices(t, testkit.Must(k.finishBatch(t.Context(), nonce, leases))(t), want, "call %s: newly recorded", nonce)
 	}
 	first, second := k.deliver(request("first", "a")), k.deliver(request("second", "a"))
 	want("one", []bool{true}, first)

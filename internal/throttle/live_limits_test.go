@@ -230,13 +230,8 @@ func TestOlderLimitsAreTurnedAway(t *testing.T) {
 	ask(second, nil)
 
 	// Calls about admitted events work with outdated limits.
-	extended, err := first.Extend(t.Context(), []Lease{early}, testLease)
-	if err != nil || extended[0].End == 0 {
-		t.Errorf("extended: %+v, %v", extended, err)
-	}
-	if returned, err := first.Refund(t.Context(), extended); err != nil || !returned[0] {
-		t.Errorf("refunded: %v, %v", returned, err)
-	}
+	extended := testkit.Must(first.Extend(t.Context(), []Lease{early}, testLease))(t)
+	testkit.EqualSlices(t, testkit.Must(first.Refund(t.Context(), extended))(t), []bool{true}, "refunds")
 	testkit.NoError(t, first.Probe(t.Context()))
 
 	// A new bucket of live limits counts from 1 again.
