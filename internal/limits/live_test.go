@@ -43,7 +43,7 @@ func (k *liveKit) want(category string, entries []LiveEntry, inForce, shadow str
 	k.t.Helper()
 	rules := testkit.Must(k.Ruleset(3, k.revision, entries))(k.t)
 	if rules.Generation != 3 || rules.Revision != k.revision {
-		k.t.Errorf("limits of generation %d, revision %d", rules.Generation, rules.Revision)
+		k.t.Errorf("got generation %d, revision %d, want 3, %d", rules.Generation, rules.Revision, k.revision)
 	}
 	testkit.Equal(k.t, limitsOnPath(rules.Tree, category), inForce, "limits in force on the path to %s", category)
 	testkit.Equal(k.t, limitsOnPath(rules.Shadow, category), shadow, "limits of the shadow on the path to %s", category)

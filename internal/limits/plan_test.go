@@ -18,7 +18,7 @@ func wantFaults(t *testing.T, text string, faults []error, parts []string) {
 	}
 	for i, part := range parts {
 		if !strings.Contains(faults[i].Error(), part) {
-			t.Errorf("%q: fault %q does not say %q", text, faults[i], part)
+			t.Errorf("%q: got fault %q, want one with %q", text, faults[i], part)
 		}
 	}
 }

@@ -61,7 +61,7 @@ func TestTreeLevels(t *testing.T) {
 	drawn := tree.String()
 	for _, part := range []string{"global    100/30m\n", "category  10/30m+1/1s", "    b.*  1/2h\n", "  a  none\n", "    a.b  5/1d\n"} {
 		if !strings.Contains(drawn, part) {
-			t.Errorf("%q is not in\n%s", part, drawn)
+			t.Errorf("got the tree\n%s, want %q in it", drawn, part)
 		}
 	}
 }

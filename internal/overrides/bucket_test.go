@@ -203,7 +203,7 @@ func TestContextEnds(t *testing.T) {
 		"rollback": func() error { _, err := b.Rollback(ctx, 1); return err },
 	} {
 		if err := call(); !errors.Is(err, context.Canceled) {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: got error %v, want %v", what, err, context.Canceled)
 		}
 	}
 	f.load(b)
@@ -218,7 +218,7 @@ func TestConnectionIsLost(t *testing.T) {
 	testkit.Eventually(f, "the connection is lost", func() bool { return !f.js.Conn().IsConnected() })
 	_, err := b.Load(f.context())
 	if err == nil || !strings.Contains(err.Error(), "nats is not connected") || strings.Contains(err.Error(), "right") {
-		t.Errorf("error = %v", err)
+		t.Errorf("got error %v, want one of a lost connection without a right", err)
 	}
 }
 

@@ -145,7 +145,8 @@ func TestBucketIsMadeAnew(t *testing.T) {
 	f.open()
 	w.requireFollows(b, "b=1")
 	if s := w.last(); s.Generation <= old.Generation || s.Revision >= old.Revision {
-		t.Errorf("generation and revision after %d, %d: %d, %d", old.Generation, old.Revision, s.Generation, s.Revision)
+		t.Errorf("got generation %d, revision %d, want a later generation than %d and a smaller revision than %d",
+			s.Generation, s.Revision, old.Generation, old.Revision)
 	}
 	w.requireOneOutage()
 }

@@ -147,7 +147,7 @@ func TestWatch(t *testing.T) {
 		}
 		testkit.EqualSlices(t, got, want, "applied")
 		if loaded.Generation != w.last().Generation || !slices.Equal(loaded.Entries, w.last().Entries) {
-			t.Errorf("loaded %+v, applied %+v", loaded, w.last())
+			t.Errorf("got %+v applied, want %+v as loaded", w.last(), loaded)
 		}
 		testkit.NoError(t, w.Unavailable())
 	}

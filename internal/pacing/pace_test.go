@@ -323,7 +323,7 @@ func TestLocalIsBounded(t *testing.T) {
 		p.reserve(soon, fmt.Sprint("busy", i), 0, time.Hour)
 		p.mention(soon, fmt.Sprint("busy", i), "id", time.Hour)
 		if len(p.ends) > maxPauses || len(p.mentions) > maxPauses {
-			t.Fatalf("%d destinations, %d paths", len(p.ends), len(p.mentions))
+			t.Fatalf("got %d destinations and %d paths, want %d at most", len(p.ends), len(p.mentions), maxPauses)
 		}
 	}
 }

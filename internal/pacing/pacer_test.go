@@ -74,7 +74,7 @@ func TestOutage(t *testing.T) {
 	i.Pause(t.Context(), "#d", 5*time.Hour)
 	i.wantReserved(t, "#d", 5*time.Hour, 6*time.Hour)
 	if got := i.Reserve(t.Context(), "#d", time.Minute); got.OK || !within(got.Wait, 7*time.Hour) {
-		t.Errorf("later than the caller waits: %+v", got)
+		t.Errorf("a wait that is too long: got %+v, want 7 hours and no reservation", got)
 	}
 	i.Pause(t.Context(), "#e", time.Hour)
 
@@ -95,10 +95,10 @@ func TestWait(t *testing.T) {
 	one, other := startInstance(t, server.Addr, pace), startInstance(t, server.Addr, pace)
 	other.Pause(t.Context(), "paused", time.Hour)
 	if wait, err := one.Wait(t.Context(), "paused", time.Minute); err != nil || wait == 0 || !within(wait, time.Hour) {
-		t.Errorf("later than the caller waits: %v, %v", wait, err)
+		t.Errorf("a pause that is too long: got %v, error %v, want an hour", wait, err)
 	}
 	if wait, err := one.Wait(t.Context(), "#a", 0); wait != 0 || err != nil {
-		t.Errorf("the first message: %v, %v", wait, err)
+		t.Errorf("first message: got a wait of %v, error %v, want none", wait, err)
 	}
 	reserved := server.CLI("ZSCORE", key("paces"), "#a")
 	waited := make(chan string, 1)
@@ -116,7 +116,7 @@ func TestWait(t *testing.T) {
 	defer cancel()
 	for range 2 { // while it waits, and before
 		if wait, err := one.Wait(ended, "paused", 2*time.Hour); wait != 0 || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("when the context ends: %v, %v", wait, err)
+			t.Errorf("after the context ended: got %v, error %v, want %v", wait, err, context.DeadlineExceeded)
 		}
 	}
 }
@@ -161,7 +161,7 @@ func TestPausesOfOtherInstances(t *testing.T) {
 	wantPause(t, "the other instance has learned", second.Paused("#a"), time.Hour)
 	testkit.Equal(t, second.CheckPause(t.Context(), "#b"), 0, "another destination is paused for")
 	if got := second.Reserve(t.Context(), "#a", time.Minute); got.OK || !within(got.Wait, time.Hour) || got.Wait == 0 {
-		t.Errorf("a reservation in a pause: %+v", got)
+		t.Errorf("reservation in a pause: got %+v, want an hour and no reservation", got)
 	}
 	server.Kill()
 	second.available.Store(false)

@@ -30,7 +30,7 @@ func TestPauses(t *testing.T) {
 		for i := range 3 * maxPauses {
 			p.learn(time.Now(), map[string]time.Duration{fmt.Sprint("#", i): time.Hour})
 			if len(p.until) > maxPauses {
-				t.Fatalf("%d destinations are remembered", len(p.until))
+				t.Fatalf("got %d destinations, want %d at most", len(p.until), maxPauses)
 			}
 		}
 		want(fmt.Sprint("#", 3*maxPauses-1), time.Hour)

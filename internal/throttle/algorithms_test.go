@@ -250,7 +250,7 @@ var algorithmConformance = []conformanceCase{
 			for _, a := range limits.Algorithms() {
 				d := s.want(ExceedsCapacity, request("x", a.String()))[0]
 				if d.Node.Level != a.String() || d.Limit != (limits.Limit{Window: time.Hour, Algorithm: a}) {
-					s.t.Fatalf("%s: %+v", a.String(), d)
+					s.t.Fatalf("got %+v, want a denial by the level %s", d, a.String())
 				}
 				s.taken(a.String(), 0)
 			}

@@ -28,7 +28,7 @@ func TestBatcherGathersWhatIsAskedDuringACall(t *testing.T) {
 		ask := func(item int) {
 			work.Go(func() {
 				if got, err := b.do(t.Context(), item); err != nil || got != 2*item {
-					t.Errorf("%d: %d, %v", item, got, err)
+					t.Errorf("item %d: got %d, error %v, want %d", item, got, err, 2*item)
 				}
 			})
 		}
@@ -54,7 +54,7 @@ func TestBatcherErrorIsEverybodys(t *testing.T) {
 	for range 20 {
 		work.Go(func() {
 			if _, err := b.do(t.Context(), 1); !errors.Is(err, broken) {
-				t.Errorf("error %v", err)
+				t.Errorf("got error %v, want %v", err, broken)
 			}
 		})
 	}
@@ -80,7 +80,7 @@ func TestBatcherCancelledWaitLeavesTheCallAlone(t *testing.T) {
 		synctest.Wait()
 		cancel(stopped)
 		if err := <-result; !errors.Is(err, stopped) {
-			t.Errorf("error %v", err)
+			t.Errorf("got error %v, want %v", err, stopped)
 		}
 		close(release)
 		synctest.Wait()

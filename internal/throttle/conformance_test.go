@@ -29,7 +29,7 @@ var conformance = []conformanceCase{
 	}},
 	{name: "an answer says when", global: "1/1m", run: func(s *subject) {
 		if result := s.result(); result.At != start.UnixMicro() || len(result.Pauses) > 0 {
-			s.t.Fatalf("an empty batch was answered with %+v", result)
+			s.t.Fatalf("empty batch: got %+v, want no pauses at %d", result, start.UnixMicro())
 		}
 		s.finish()
 		s.extend(time.Second)
@@ -109,7 +109,7 @@ var conformance = []conformanceCase{
 		for _, category := range []string{"off", "off.on"} {
 			d := s.want(ExceedsCapacity, request("x", category))[0]
 			if d.Node.Level != "off" || d.Limit != (limits.Limit{Count: 0, Window: time.Hour}) || d.Wait != 0 {
-				s.t.Fatalf("%s: denied as %+v", category, d)
+				s.t.Fatalf("%s: got %+v, want a denial by the level off without a wait", category, d)
 			}
 		}
 		s.taken("off.on", 0, 0)
@@ -137,7 +137,7 @@ var conformance = []conformanceCase{
 		check := func(r Request, level string, limit limits.Limit) {
 			s.t.Helper()
 			if d := s.want(ExceedsCapacity, r)[0]; d.Node.Level != level || d.Limit != limit || d.Wait != 0 {
-				s.t.Fatalf("cost %d: denied as %+v", r.Cost, d)
+				s.t.Fatalf("cost %d: got %+v, want a denial by %v of %s without a wait", r.Cost, d, limit, level)
 			}
 		}
 		check(request("x", "a").withCost(3), limits.LevelCategory, limits.Limit{Count: 2, Window: time.Minute})

@@ -79,7 +79,7 @@ func TestDenyCacheIsBounded(t *testing.T) {
 		node := tree.Path(name)[0]
 		cache.learn(clock.Read(), tree.route(name), denied(node, node.Limits[0], wait), 1)
 		if len(cache.full) > maxFull {
-			t.Fatalf("%d entries", len(cache.full))
+			t.Fatalf("got %d entries, want %d at most", len(cache.full), maxFull)
 		}
 		if cache.find(tree.route(name)) == nil {
 			t.Fatalf("%s was not learnt", name)
@@ -92,7 +92,7 @@ func TestDenyCacheIsBounded(t *testing.T) {
 	clock.Advance(time.Second)
 	learn("next", time.Hour) // ended entries make room
 	if denial := cache.find(tree.route("long")); denial == nil || len(cache.full) != 2 {
-		t.Errorf("%d entries, long is full: %+v", len(cache.full), denial)
+		t.Errorf("got %d entries, long is full: %+v, want 2 entries with long", len(cache.full), denial)
 	}
 	for i := range 2 * maxFull {
 		learn(fmt.Sprint("more", i), time.Hour)

@@ -78,7 +78,7 @@ func TestDecodeReplyOfAnotherForm(t *testing.T) {
 		"a number of an answer": list(int64(1), list(), numbers(1, 0, 1), "1", int64(1)),
 	} {
 		if result, err := call.decode(reply); !errors.Is(err, script.ErrReply) {
-			t.Errorf("%s: %+v, %v", name, result, err)
+			t.Errorf("%s: got %+v, error %v, want %v", name, result, err, script.ErrReply)
 		}
 	}
 }
@@ -105,7 +105,7 @@ func FuzzReply(f *testing.F) {
 		result, err := call.decode(redisValues(values))
 		if err != nil {
 			if !errors.Is(err, script.ErrReply) {
-				t.Fatalf("error %v", err)
+				t.Fatalf("got error %v, want %v", err, script.ErrReply)
 			}
 			return
 		}

@@ -56,13 +56,13 @@ func TestLimiterWaitsForTheFirstContact(t *testing.T) {
 	stopped := errors.New("stopped")
 	cancel(stopped)
 	if err := limiter.Await(cancelled); !errors.Is(err, stopped) {
-		t.Errorf("a cancelled wait ended with %v", err)
+		t.Errorf("cancelled wait: got error %v, want %v", err, stopped)
 	}
 	server.Restart()
 	limiter.await()
 	limiter.one(Admitted, request("e", "a"))
 	if _, err := limiter.Decide(cancelled, []Request{request("f", "a")}); !errors.Is(err, stopped) {
-		t.Errorf("a cancelled question ended with %v", err)
+		t.Errorf("cancelled decision: got error %v, want %v", err, stopped)
 	}
 	limiter.logs.Want(t, "redis is not there yet", "redis answers")
 }
@@ -167,7 +167,7 @@ func TestLimiterCloses(t *testing.T) {
 	limiter.loseAndAct()
 	for _, answer := range limiter.want(map[Verdict]int{Denied: 20}, several(20, "e", "a")...) {
 		if answer.Node.Level != LevelClosed || answer.Grant != nil {
-			t.Fatalf("%+v", answer)
+			t.Fatalf("got %+v, want a denial by %s without a grant", answer, LevelClosed)
 		}
 	}
 	limiter.metrics.wantDecisions(t, map[string]int{"denied by local": 20})

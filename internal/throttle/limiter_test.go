@@ -24,7 +24,7 @@ func TestLimiterCategoryLogOfTheWrongType(t *testing.T) {
 		answers := limiter.decide(request(id("a"), "a"), request(id("b"), "bad"), request(id("c"), "c"))
 		wantVerdicts(t, answers, Admitted, Deferred, Admitted)
 		if bad := answers[1]; !errors.Is(bad.Err, script.ErrRefused) || bad.Grant != nil {
-			t.Fatalf("%+v", bad)
+			t.Fatalf("got %+v, want %v without a grant", bad, script.ErrRefused)
 		}
 	}
 	limiter.wantReady(nil)
@@ -59,7 +59,7 @@ func TestLimiterFull(t *testing.T) {
 	limiter.wantFull("b", "")
 	level, wait := limiter.NextSlot()
 	if level != limits.LevelCategory || wait <= 0 || wait > time.Hour {
-		t.Errorf("the next slot is of %q in %v", level, wait)
+		t.Errorf("next slot: got %q in %v, want %q within an hour", level, wait, limits.LevelCategory)
 	}
 	answers[0].Grant.Refund(t.Context())
 	limiter.wantFull("a", "")
@@ -105,7 +105,7 @@ func TestLimiterTellsOfPauses(t *testing.T) {
 	testkit.Equal(t, pacer.Paused("#here"), 0, "pause that the other instance knows of at once")
 	limiter.one(Admitted, request("e", "a"))
 	if paused := pacer.Paused("#here"); paused <= 0 || paused > time.Hour {
-		t.Errorf("the instance pauses for %v", paused)
+		t.Errorf("pause of #here: got %v, want an hour at most", paused)
 	}
 	testkit.Equal(t, pacer.Paused("#elsewhere"), 0, "another destination is paused for")
 

@@ -52,7 +52,7 @@ var changeConformance = []conformanceCase{
 			s.clock.Advance(time.Second)
 			for _, a := range limits.Algorithms() {
 				if d := s.want(Denied, request("y", a.String()))[0]; d.Wait < 57*time.Minute {
-					s.t.Errorf("%s: %+v", a.String(), d)
+					s.t.Errorf("%s: got a wait of %v, want 57 minutes at least", a.String(), d.Wait)
 				}
 			}
 		}},
@@ -103,7 +103,7 @@ var changeConformance = []conformanceCase{
 		s.clock.Advance(time.Second)
 		s.change(newPlan(s.t, "none", "fixed:2/1h+token:2/1h", ""))
 		if used := s.used("a"); used[0][0] != 0 || used[0][1] != 0 {
-			s.t.Errorf("slots taken: %v", used)
+			s.t.Errorf("slots taken: got %v, want none", used)
 		}
 		s.admits(2, limits.LevelCategory, several(3, "again", "a")...)
 	}},
@@ -188,7 +188,7 @@ var changeConformance = []conformanceCase{
 			s.clock.Advance(testLease + 2*time.Minute) // the record is forgotten
 			d := s.decide(event)[0]
 			if d.Verdict != Denied || d.Lease.ID == "" {
-				s.t.Fatalf("%+v", d)
+				s.t.Fatalf("got %+v, want a denial with a lease", d)
 			}
 			s.refund(true, d.Lease)
 			s.taken("a", 1)
@@ -298,7 +298,7 @@ func TestLimitsArePutInForce(t *testing.T) {
 	scripttest.WantExpiries(t, client)
 	wantVerdicts(t, decisionsOf(t, first, request("b", "a"), request("c", "a")), Admitted, Denied)
 	if err := instance(limits.Position{Generation: older.Generation, Revision: 1}).compare(t.Context()); !errors.Is(err, script.ErrStale) {
-		t.Errorf("a state before the one in force: %v", err)
+		t.Errorf("a state before the one in force: got error %v, want %v", err, script.ErrStale)
 	}
 
 	server.CLI("del", "{put}:limits")

@@ -34,7 +34,7 @@ func TestMemoryDeniedPathsLeaveNothing(t *testing.T) {
 		decisionsOf(t, m, request(fmt.Sprint("e", i), fmt.Sprint("c", i)))
 	}
 	if len(m.records) != 1 || len(m.inForce.buckets) != 2 {
-		t.Errorf("%d records and %d buckets are kept of one admission", len(m.records), len(m.inForce.buckets))
+		t.Errorf("got %d records and %d buckets, want 1 and 2", len(m.records), len(m.inForce.buckets))
 	}
 }
 

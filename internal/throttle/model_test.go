@@ -192,7 +192,7 @@ func (m *model) decideAtOnce(rt *rapid.T) {
 			return
 		}
 		if _, err := m.other.Decide(context.Background(), m.drawRequests(rt)); !errors.Is(err, script.ErrStale) {
-			rt.Fatalf("a call with older limits: %v", err)
+			rt.Fatalf("a call with older limits: got error %v, want %v", err, script.ErrStale)
 		}
 		m.other.adopt(m.redis.rules())
 		m.behind = false

@@ -35,7 +35,7 @@ func TestLimiterAsksOnceAboutWhatIsBroken(t *testing.T) {
 		batch := append(several(MaxBatch-6, fmt.Sprint("bad", round, "-"), "bad"), several(6, fmt.Sprint("good", round, "-"), "good")...)
 		for i, answer := range limiter.decide(batch...) {
 			if bad := batch[i].Category == "bad"; bad != errors.Is(answer.Err, script.ErrRefused) || bad == (answer.Verdict == Admitted) {
-				t.Fatalf("round %d: %q: %+v", round, batch[i].ID, answer)
+				t.Fatalf("round %d: %q: got %+v, want it refused: %t", round, batch[i].ID, answer, bad)
 			}
 		}
 	}
@@ -74,7 +74,7 @@ func TestLimiterDisclaims(t *testing.T) {
 	}
 	limiter.outage.reach(t.Context(), limiter.staleness.compare)
 	if answer := limiter.decide(request("e", "a"))[0]; answer.Verdict != Reclaimed || answer.InDoubt {
-		t.Errorf("%+v", answer)
+		t.Errorf("got %+v, want %s without doubt", answer, Reclaimed)
 	}
 }
 
@@ -113,13 +113,13 @@ func TestUnpaired(t *testing.T) {
 	for i := range 3 * maxUnpaired {
 		u.learn(fmt.Sprint(i), after, false)
 		if len(u.pairs) > maxUnpaired {
-			t.Fatalf("%d pairs are remembered", len(u.pairs))
+			t.Fatalf("got %d pairs, want %d at most", len(u.pairs), maxUnpaired)
 		}
 		if i == maxUnpaired-1 {
 			clock.Advance(unpairedFor)
 			u.learn("fresh", after, false)
 			if len(u.pairs) != 1 {
-				t.Fatalf("%d pairs are remembered whose time is over", len(u.pairs)-1)
+				t.Fatalf("got %d pairs, want the fresh one alone", len(u.pairs))
 			}
 		}
 	}

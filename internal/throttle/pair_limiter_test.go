@@ -37,7 +37,7 @@ func TestLimiterPairs(t *testing.T) {
 	answers := testkit.Must(limiter.Decide(t.Context(), resolving(about("resolved too", "memory"), about("resolved", "disk"))))(t)
 	for _, answer := range answers {
 		if !errors.Is(answer.Err, script.ErrUnavailable) || answer.Verdict != Deferred || answer.Grant != nil {
-			t.Errorf("while the policy acts: %+v", answer)
+			t.Errorf("while the policy acts: got %+v, want %s because of %v", answer, Deferred, script.ErrUnavailable)
 		}
 	}
 	resolved.Finish(t.Context(), "")
@@ -86,7 +86,7 @@ func TestLimiterPairsOfTheWrongType(t *testing.T) {
 	for round, want := range []Verdict{Admitted, Leased} {
 		answers, err := limiter.Decide(t.Context(), resolving(aboutDisk("resolved"), neighbour("resolved too"), aboutDisk("resolved later")))
 		if err != nil || !errors.Is(answers[0].Err, script.ErrRefused) || !errors.Is(answers[2].Err, script.ErrRefused) || answers[1].Verdict != want {
-			t.Fatalf("round %d: %+v, %v", round, answers, err)
+			t.Fatalf("round %d: got %+v, error %v, want events of the pairs refused, and %s", round, answers, err, want)
 		}
 	}
 	limiter.one(Admitted, request("other", "a"))
@@ -104,7 +104,7 @@ func TestLimiterPairsWithoutAReply(t *testing.T) {
 	limiter.one(Admitted, aboutDisk("firing")).Finish(t.Context(), "r")
 	proxy.DropReplies(true)
 	if answers, err := limiter.Decide(t.Context(), resolving(aboutDisk("resolved"))); !errors.Is(err, script.ErrUnavailable) {
-		t.Fatalf("%+v, %v", answers, err)
+		t.Fatalf("got %+v, error %v, want %v", answers, err, script.ErrUnavailable)
 	}
 	proxy.DropReplies(false)
 	proxy.Cut()

@@ -85,7 +85,7 @@ var pairStories = []story{
 		testkit.Equal(t, testkit.Must(k.Extend(t.Context(), []Lease{lost}, testLease))(t)[0].End, 0, "end of a lease that was taken over")
 		extended, err := k.Extend(t.Context(), []Lease{taken}, testLease)
 		if err != nil || extended[0].End <= taken.End {
-			t.Errorf("extend: %+v, %v", extended, err)
+			t.Errorf("extended: got %+v, error %v, want an end after %d", extended, err, taken.End)
 		}
 		k.release(extended[0])
 		last := k.resolve(aboutDisk("resolved"), Reclaimed, "r").Lease
@@ -184,7 +184,7 @@ func TestResolvedEventsTakeNoSlots(t *testing.T) {
 	logged := logs()
 	lease := k.resolve(aboutDisk("resolved"), Admitted, "r").Lease
 	if extended, err := k.Extend(t.Context(), []Lease{lease}, testLease); err != nil || extended[0].End == 0 {
-		t.Fatalf("extend: %+v, %v", extended, err)
+		t.Fatalf("extended: got %+v, error %v, want a lease", extended, err)
 	}
 	k.clock.Advance(testLease + time.Second)
 	lease = k.resolve(aboutDisk("resolved"), Reclaimed, "r").Lease
@@ -271,7 +271,7 @@ func TestDecodeResolutions(t *testing.T) {
 		{int64(1), int64(1), int64(1), "r", "more"},
 	} {
 		if resolutions, err := decodeResolutions(reply, events); !errors.Is(err, script.ErrReply) {
-			t.Errorf("%v gives %+v, %v", reply, resolutions, err)
+			t.Errorf("%v: got %+v, error %v, want %v", reply, resolutions, err, script.ErrReply)
 		}
 	}
 }

@@ -111,7 +111,7 @@ func TestQueueKeepsTheOrder(t *testing.T) {
 			}
 			w.run()
 			if !slices.IsSorted(w.admitted) {
-				t.Errorf("seed %d: they were admitted in the order %v", seed, w.admitted)
+				t.Errorf("seed %d: got the order %v, want the order of storage", seed, w.admitted)
 			}
 			took := w.at[len(w.at)-1].Sub(start)
 			testkit.AtMost(t, took, test.ideal+time.Duration(test.events)*test.late, "seed %d: time until the last admission", seed)
@@ -174,6 +174,6 @@ func TestLimiterTurns(t *testing.T) {
 	r := request("9", "a")
 	r.MayWait = true
 	if _, err := limiter.Decide(t.Context(), []Request{r}); !errors.Is(err, script.ErrUnavailable) {
-		t.Errorf("without Redis: %v", err)
+		t.Errorf("without Redis: got error %v, want %v", err, script.ErrUnavailable)
 	}
 }

@@ -52,12 +52,12 @@ var recordConformance = []conformanceCase{
 		}
 		s.taken("a", 4, 3)
 		if d := s.want(Leased, requests[0])[0]; d.Wait >= testLease {
-			s.t.Errorf("another call sees a lease of %v", d.Wait)
+			s.t.Errorf("another call: got a wait of %v, want less than %v", d.Wait, testLease)
 		}
 		s.finish(first.Decisions[0].Lease)
 		again := testkit.Must(s.repeat("nonce", requests[:2]))(s.t)
 		if again.Decisions[0].Verdict != Done || again.Decisions[1].Lease != first.Decisions[1].Lease {
-			s.t.Errorf("after the first was delivered: %+v", again.Decisions)
+			s.t.Errorf("after the first delivery: got %+v, want %s and the same lease", again.Decisions, Done)
 		}
 	}},
 	{name: "a refund frees every slot on the path, and the ID", global: "5/1h", category: "3/1h", rules: "a.b=3/1h", run: func(s *subject) {
@@ -193,7 +193,7 @@ var recordConformance = []conformanceCase{
 			s.taken("a", 2, 1)
 			s.clock.Advance(time.Second)
 			if d := s.decide(request("2", "a"))[0]; d.Verdict != Denied || d.Lease.ID != "2" || d.Wait != time.Hour-time.Second {
-				s.t.Fatalf("after the refund: %+v", d)
+				s.t.Fatalf("after the refund: got %+v, want a denial with a lease", d)
 			}
 			s.finish(decisions[5].Lease)
 			s.want(Done, request("5", "b"))
@@ -265,7 +265,7 @@ var recordConformance = []conformanceCase{
 		s.clock.Advance(-59 * time.Second)
 		result := s.result(request("x", "a"))
 		if late := result.At - newest.UnixMicro(); late < 0 || late > 10 {
-			s.t.Fatalf("time went %dµs on while the clock stepped back", late)
+			s.t.Fatalf("time of the decision: got %dµs after the newest, want 0 to 10", late)
 		}
 		if d := result.Decisions[0]; d.Verdict != Denied || d.Wait+time.UnixMicro(result.At).Sub(newest) != 10*time.Minute {
 			s.t.Fatalf("%+v at %d, newest %d", d, result.At, newest.UnixMicro())
@@ -274,7 +274,7 @@ var recordConformance = []conformanceCase{
 		s.taken("a", 1)
 		renewed := s.extend(testLease, lease)[0]
 		if renewed.End < lease.End {
-			s.t.Fatalf("renewing took %dµs off the lease", lease.End-renewed.End)
+			s.t.Fatalf("renewed lease: got an end %dµs earlier, want none", lease.End-renewed.End)
 		}
 		s.refund(true, renewed)
 		if again := s.admit(request("event", "a"))[0]; again.End == lease.End {
@@ -290,7 +290,7 @@ var recordConformance = []conformanceCase{
 		s.clock.Advance(-time.Hour)
 		result := s.result(request("event", "a"))
 		if result.At != s.clock.Read().UnixMicro() || result.Decisions[0].Verdict != Admitted {
-			s.t.Fatalf("%+v at %v", result, s.clock.Read())
+			s.t.Fatalf("got %+v, want it admitted at %v", result, s.clock.Read())
 		}
 		s.clock.Advance(time.Minute)
 		s.deny(limits.LevelGlobal, 9*time.Minute, request("x", "a"))

@@ -43,7 +43,7 @@ func TestRoutesAreBounded(t *testing.T) {
 			}
 		}
 		if len(tree.cached) > maxCachedRoutes {
-			t.Fatalf("%d routes are remembered", len(tree.cached))
+			t.Fatalf("got %d routes, want %d at most", len(tree.cached), maxCachedRoutes)
 		}
 	}
 }

@@ -62,7 +62,7 @@ func TestDeniedEventsLeaveNoTrace(t *testing.T) {
 	for batch := range slices.Chunk(flood, MaxBatch) {
 		for _, d := range decisionsOf(t, r, batch...) {
 			if d.Verdict != Denied || d.Node.Level != limits.LevelGlobal {
-				t.Fatalf("%+v", d)
+				t.Fatalf("got %+v, want a denial by %s", d, limits.LevelGlobal)
 			}
 		}
 	}

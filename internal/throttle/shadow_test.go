@@ -53,7 +53,7 @@ var shadowConformance = []conformanceCase{
 			decisions := s.shadowed([]string{"", "", limits.LevelCategory}, request("e2", "a"), request("e3", "a"), request("e4", "a"))
 			for _, d := range decisions {
 				if d.Verdict != Denied || d.Node.Level != limits.LevelCategory || d.Limit.Count != 1 {
-					s.t.Fatalf("%+v", d)
+					s.t.Fatalf("got %+v, want a denial by the limit of 1", d)
 				}
 			}
 		}
@@ -76,7 +76,7 @@ var shadowConformance = []conformanceCase{
 			decisions := s.shadowed([]string{limits.LevelGlobal, limits.LevelGlobal, limits.LevelGlobal}, append(several(2, name, "a"), request(name, "b"))...)
 			for i, d := range decisions {
 				if d.Verdict != verdict || d.Shadow.Limit != (limits.Limit{Count: 2, Window: 3 * time.Hour}) {
-					s.t.Errorf("round %d, event %d: %+v", round, i+1, d)
+					s.t.Errorf("round %d, event %d: got %+v, want %s, and a denial by 2/3h in the shadow", round, i+1, d, verdict)
 				}
 			}
 		}
@@ -133,7 +133,7 @@ var shadowConformance = []conformanceCase{
 	{name: "shadow: a cost that never fits there", shadow: "a=2/1h", run: func(s *subject) {
 		d := s.decide(request("event", "a").withCost(3))[0]
 		if d.Verdict != Admitted || d.Shadow.Verdict != ExceedsCapacity || d.Shadow.Node.Level != "a" {
-			s.t.Fatalf("%+v", d)
+			s.t.Fatalf("got %+v, want it admitted, and %s in the shadow", d, ExceedsCapacity)
 		}
 	}},
 	{name: "shadow: another shadow counts on, none counts nothing", shadow: "a=1/1h", run: func(s *subject) {
