@@ -13,6 +13,16 @@ import (
 
 // algorithmConformance has the cases of each algorithm.
 var algorithmConformance = []conformanceCase{
+	{name: "log: the next slots of a larger cost open when enough have left", category: "log:5/10m", run: func(s *subject) {
+		for i := range 5 {
+			s.admit(request(fmt.Sprint("e", i), "a"))
+			s.clock.Advance(time.Minute)
+		}
+		s.opens(limits.LevelCategory, 7*time.Minute, request("three", "a").withCost(3)) // e2 of 12:02 leaves at 12:12
+		s.clock.Advance(time.Second)
+		s.opens(limits.LevelCategory, time.Minute-time.Second, request("one", "a"))
+		s.taken("a", 5)
+	}},
 	{name: "log: slots that have left the window are not returned again", category: "log:2/10m", run: func(s *subject) {
 		old := s.admit(request("old", "a"))
 		s.clock.Advance(10 * time.Minute)
