@@ -34,7 +34,7 @@ func newWorkerClient(t *testing.T, addresses []string, master string) redis.Univ
 	return client
 }
 
-// crowd has workers that decide their own events, and ask again without an answer, as after a redelivery. It records the answers.
+// crowd has workers that decide their own events, and repeat a call until Redis answers, as redeliveries do. It records the answers.
 type crowd struct {
 	t        *testing.T
 	settings Settings
