@@ -1,6 +1,9 @@
 package overrides
 
 import (
+	"errors"
+	"fmt"
+	"sync"
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -75,4 +78,37 @@ func TestChangeInAnotherStream(t *testing.T) {
 	}
 	stream := testkit.Must(f.js.Stream(f.context(), other.Name))(t)
 	testkit.Equal(t, stream.CachedInfo().State.LastSeq, 0, "messages of the other stream")
+}
+
+// Of many changes made at once, each has a revision of its own or fails with ErrConflict.
+func TestManyChangesAtOnce(t *testing.T) {
+	t.Parallel()
+	f, b := newBucketFixture(t)
+	var working sync.WaitGroup
+	var mu sync.Mutex
+	stored := make(map[uint64]bool)
+	for i := range 8 {
+		working.Go(func() {
+			for j := range 8 {
+				set, err := b.Set(f.context(), enforced("a"), fmt.Sprintf("%d/%dm", i+1, j+1), 0)
+				revision := set.Revision
+				switch {
+				case errors.Is(err, ErrConflict):
+				case err != nil:
+					f.Error(err)
+				default:
+					mu.Lock()
+					if stored[revision] {
+						f.Errorf("got the revision %d twice, want each once", revision)
+					}
+					stored[revision] = true
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	working.Wait()
+	if s := f.load(b); len(stored) == 0 || s.Revision != uint64(len(stored)) {
+		t.Errorf("after %d changes: got revision %d, want their number", len(stored), s.Revision)
+	}
 }
