@@ -64,21 +64,3 @@ func TestAlertGroups(t *testing.T) {
 		})
 	}
 }
-
-// TestAlertGroupRepeated publishes a group again under the same message ID, and then as its sender does that repeats what
-// still fires: those are events like any other.
-func TestAlertGroupRepeated(t *testing.T) {
-	t.Parallel()
-	body := testkit.Must(os.ReadFile("testdata/grafana.json"))(t)
-	d := newDeployment(t)
-	workers := d.startFleet(2, "CATEGORY_LIMIT", "3/30m")
-	d.publish("notify.alerts", string(body), "Nats-Msg-Id", "group-1")
-	d.publish("notify.alerts", string(body), "Nats-Msg-Id", "group-1")
-	workers.awaitEvents(2, "outcome", "sent")
-	d.publish("notify.alerts", string(body), "Nats-Msg-Id", "group-2")
-	workers.awaitEvents(4)
-	d.awaitEmpty()
-	workers.awaitEvents(3, "outcome", "sent")
-	workers.awaitSum(1, "notifier_dropped_total", "level", "category")
-	testkit.Equal(t, len(d.slack.Accepted()), 3, "posts")
-}

@@ -28,11 +28,6 @@ func postedIn(posts []slacktest.Post, category string) []string {
 	return ids
 }
 
-func (d *deployment) awaitNothingPending() {
-	d.t.Helper()
-	d.awaitConsumer("with no message that is not settled", func(c *jetstream.ConsumerInfo) bool { return c.NumAckPending == 0 })
-}
-
 // TestDelay has events wait for their slots in some categories, and drops them in the others.
 func TestDelay(t *testing.T) {
 	t.Parallel()
@@ -103,19 +98,6 @@ func TestDelayOrder(t *testing.T) {
 	}
 }
 
-// TestDelayEnds drops what cannot have its slot in time.
-func TestDelayEnds(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t)
-	workers := d.startFleet(2, delaying("1/6s", "payments=10s")...)
-	d.publishEvents([]string{"payments"}, 6)
-	workers.awaitOutcomes(map[string]int{"sent": 2, "dropped": 4})
-	workers.awaitSum(4, "notifier_dropped_total", "category", "payments", "level", "category")
-	workers.awaitSum(0, "notifier_room_refused_total", "reason", "slot")
-	d.awaitEmpty()
-	testkit.Equal(t, len(d.slack.Posts()), 2, "posts")
-}
-
 // TestRoomMax bounds how many events wait.
 func TestRoomMax(t *testing.T) {
 	t.Parallel()
@@ -140,7 +122,7 @@ func TestDelayOverRestarts(t *testing.T) {
 	ids := d.publishEvents([]string{"payments"}, events)
 	workers.awaitEvents(slots, "outcome", "sent")
 	workers.awaitSum(events-slots, "notifier_delayed_total")
-	d.awaitNothingPending()
+	d.awaitConsumer("without unsettled messages", func(c *jetstream.ConsumerInfo) bool { return c.NumAckPending == 0 })
 	for _, w := range workers {
 		w.kill()
 	}
@@ -170,25 +152,6 @@ func TestResolvedWaitsForDelayed(t *testing.T) {
 	d.wantResolved("fired", "ended")
 }
 
-// TestManyWait has more events wait than should be in anybody's hands.
-func TestManyWait(t *testing.T) {
-	t.Parallel()
-	const events, slots = 1000, 10
-	d := newDeployment(t)
-	workers := d.startFleet(2, delaying("10/1h", "payments=7d")...)
-	d.publishEvents([]string{"payments"}, slots+events)
-	workers.awaitEvents(slots, "outcome", "sent")
-	workers.awaitSum(events, "notifier_delayed_total")
-	d.awaitNothingPending()
-	for _, w := range workers {
-		w.awaitStatus("/metrics", 200, fmt.Sprintf("notifier_room_pending{reason=\"slot\"} %d\n", events))
-	}
-	workers.awaitEvents(slots)
-	workers.awaitSum(0, "notifier_inflight")
-	d.awaitLeft(streamName, 0)
-	d.awaitInRoom("notify-room.slot.payments.>", events)
-}
-
 // TestStreamsUnfit starts workers on streams in which events are not safe, or cannot wait.
 func TestStreamsUnfit(t *testing.T) {
 	t.Parallel()
@@ -201,11 +164,7 @@ func TestStreamsUnfit(t *testing.T) {
 	}{
 		{"producers may schedule", ofProducers, func(c *jetstream.StreamConfig) { c.AllowMsgSchedules, c.AllowRollup = true, true },
 			"allows message schedules (allow_msg_schedules)"},
-		{"producers may roll up", ofProducers, func(c *jetstream.StreamConfig) { c.AllowRollup = true }, "allows roll-ups (allow_rollup_hdrs)"},
 		{"no schedules", ofRoom, func(c *jetstream.StreamConfig) { c.AllowMsgSchedules = false }, "does not allow message schedules (allow_msg_schedules)"},
-		{"another subject", ofRoom, func(c *jetstream.StreamConfig) { c.Subjects = []string{"notify-room.slot.>"} }, "lacks the subject notify-room.>"},
-		{"no work queue", ofRoom, func(c *jetstream.StreamConfig) { c.Retention = jetstream.LimitsPolicy }, "expected workqueue"},
-		{"too short", ofRoom, func(c *jetstream.StreamConfig) { c.MaxAge, c.Duplicates = time.Second, time.Second }, "events may wait for 1m0s"},
 		{"a consumer that takes what is not due", ofRoom, nil, "takes everything"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -78,14 +78,6 @@ func TestDev(t *testing.T) {
 	}
 }
 
-// TestDevIsQuiet prints totals where something has changed, and not once a second.
-func TestDevIsQuiet(t *testing.T) {
-	t.Parallel()
-	p := run(t, settings{"HTTP_ADDR": "127.0.0.1:0"}, "dev", "--for", "3s")
-	p.want(0, "limits   global 100/30m, each category 10/30m\n", "0 events in ")
-	testkit.Equal(t, strings.Count(p.stdout.String(), "\ntotals "), 1, "lines of totals")
-}
-
 // TestDevBesideDev has two of them, of which at least one finds the usual ports taken. Its commands reach it all the same.
 func TestDevBesideDev(t *testing.T) {
 	t.Parallel()

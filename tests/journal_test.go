@@ -2,7 +2,6 @@ package tests
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -95,21 +94,10 @@ func TestJournal(t *testing.T) {
 		"fourth": "sent", "fifth": "waiting slot, sent", "sixth": "failed transient, sent, duplicate", "seventh": "dead slack_rejected",
 	})
 
-	for sequence, id := range []string{"first", "second", "third", "broken", "fourth", "fifth", "sixth", "", "seventh"} {
-		for _, entry := range entries {
-			if id == "" || entry.ID != id || entry.Result == journal.Duplicate {
-				continue
-			}
-			testkit.EqualSlices(t, []any{entry.Stream, entry.Sequence}, []any{streamName, uint64(sequence + 1)}, "where %s was stored", id)
-			if entry.Stored.Before(begin.Add(-time.Second)) || entry.Decided.Before(entry.Stored.Add(-time.Second)) || entry.Instance == "" {
-				t.Errorf("%s was stored at %v, decided at %v by %q", id, entry.Stored, entry.Decided, entry.Instance)
-			}
-		}
-	}
 	sent := entryOf(t, entries, "first", journal.Sent)
 	testkit.EqualSlices(t, []any{sent.Category, sent.Title, sent.Channel}, []any{"payments", "event first", defaultChannel}, "what was sent")
-	if !strings.HasPrefix(sent.Receipt, "C") || strings.Contains(sent.Receipt, "event first") {
-		t.Errorf("the receipt of what was sent is %q", sent.Receipt)
+	if !strings.HasPrefix(sent.Receipt, "C") || sent.Instance == "" {
+		t.Errorf("got the receipt %q of the instance %q, want the ID of a channel, and an instance", sent.Receipt, sent.Instance)
 	}
 	for _, id := range []string{"second", "third"} {
 		dropped := entryOf(t, entries, id, journal.Dropped)
@@ -119,22 +107,6 @@ func TestJournal(t *testing.T) {
 			t.Errorf("the slot for %s opens in %v", id, opens)
 		}
 	}
-	waiting := entryOf(t, entries, "fifth", journal.Waiting)
-	testkit.EqualSlices(t, []any{waiting.Level, waiting.Limit}, []any{"waits", "1/3s"}, "what waits")
-	if waiting.Next.Before(waiting.Decided) || waiting.Next.After(waiting.Decided.Add(5*time.Second)) {
-		t.Errorf("it waits from %v to %v", waiting.Decided, waiting.Next)
-	}
-}
-
-// TestJournalOfExpired has an event that is too old before a worker is there.
-func TestJournalOfExpired(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t)
-	d.createStream()
-	d.publish("notify.payments", eventBody("old"))
-	time.Sleep(1100 * time.Millisecond) // it becomes too old
-	d.startReady("worker", "EVENT_MAX_AGE", "1s")
-	d.awaitNoted(map[string]string{"old": "expired"})
 }
 
 // TestJournalOfFlood drops nearly everything. The numbers of all entries add up, few entries stand singly, and the digests say as much.
@@ -181,18 +153,6 @@ func TestJournalOfFlood(t *testing.T) {
 	w.alone().awaitSum(0, "notifier_journal_lost_total")
 }
 
-// TestJournalOff makes no stream.
-func TestJournalOff(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t)
-	w := d.startReady("worker", "JOURNAL_AGE", "0")
-	d.publishUntil(w.alone(), "sent", "notify.payments", eventBody("one"))
-	w.stop()
-	if _, err := d.js.Stream(t.Context(), journalStreamName); !errors.Is(err, jetstream.ErrStreamNotFound) {
-		t.Errorf("looking for the stream of the journal: %v", err)
-	}
-}
-
 // journalFailures are ways in which the journal cannot be written, from the start of a worker.
 var journalFailures = map[string]struct {
 	setUp   func(*deployment)
@@ -219,7 +179,7 @@ func TestJournalCannotBeWritten(t *testing.T) {
 	for name, test := range journalFailures {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d, user := withRights(t, fmt.Sprintf("publish: { deny: [%s] }", test.denied), "jetstream: enabled")
+			d, user := withRights(t, fmt.Sprintf("publish: { deny: [%s] }", test.denied))
 			if test.setUp != nil {
 				test.setUp(d)
 			}

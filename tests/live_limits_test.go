@@ -165,38 +165,6 @@ func TestLiveLimitsAtStart(t *testing.T) {
 	testkit.EqualMaps(t, counts, map[string]int{"errors": 3, "errors.later": 1, "other": 2}, "posts")
 }
 
-// TestBadLiveLimit puts what is no limit into the bucket, and deletes the bucket: the last limits stay, also after a restart.
-func TestBadLiveLimit(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t)
-	d.startReady("creates what is absent").stop()
-	workers := d.startFleet(2, "NATS_PROVISION", "false")
-	d.limits("set", "category", "2/1h")
-	workers.awaitLog(1, `"overrides":1`)
-	d.wantEvaluated(2, "a", "1", "2", "3")
-
-	bucket := testkit.Must(d.js.KeyValue(t.Context(), bucketName))(t)
-	testkit.Must(bucket.PutString(t.Context(), "category", "lots"))(t) // as any other program may
-	workers.awaitLog(1, "bad live limit is ignored")
-	testkit.Must(bucket.PutString(t.Context(), "errors", "1/1h"))(t) // another change does not bring the complaint again
-	workers.awaitLog(1, `"overrides":2`)
-	d.wantEvaluated(2, "b", "1", "2", "3")
-	d.wantEvaluated(1, "errors", "1", "2", "3")
-	workers[1].stop()
-	workers[1] = d.startReady("worker 2 again", "NATS_PROVISION", "false")
-	d.wantEvaluated(2, "c", "1", "2", "3")
-	workers.awaitLog(1, "bad live limit is ignored")
-
-	testkit.NoError(t, d.js.DeleteKeyValue(t.Context(), bucketName))
-	workers.awaitLog(1, "limits bucket is unavailable, last known limits stay in force")
-	d.wantEvaluated(2, "d", "1", "2", "3")
-	workers.awaitReady()
-	d.limits("set", "category", "1/1h") // creates it anew
-	workers.awaitLog(1, "limits bucket is back")
-	d.wantEvaluated(1, "e", "1", "2", "3")
-	workers.awaitLog(1, "limits bucket is unavailable")
-}
-
 // TestGuarantees floods one category, and then finds all of the slots that belong to another.
 func TestGuarantees(t *testing.T) {
 	t.Parallel()
@@ -251,7 +219,7 @@ const (
 func TestStaleWorker(t *testing.T) {
 	t.Parallel()
 	const right = "the right to publish $JS.API.STREAM.INFO.KV_" + bucketName
-	d, asBlind := withRights(t, `publish: { deny: "$JS.API.STREAM.INFO.KV_`+bucketName+`" }`, "jetstream: enabled")
+	d, asBlind := withRights(t, `publish: { deny: "$JS.API.STREAM.INFO.KV_`+bucketName+`" }`)
 	d.operator = []string{"NATS_USER", "admin", "NATS_PASSWORD", "admin"}
 	changes := quick("CATEGORY_LIMIT", "5/1h", "DENY_CACHE_TTL", "0")
 	seeing := d.startReady("seeing", append(changes, d.operator...)...)
@@ -356,30 +324,6 @@ func TestBucketRestored(t *testing.T) {
 	run(t, with, "check").want(0, "ok    live limits: ")
 	workers.awaitLog(1, wordCurrent)
 	workers.awaitLog(1, wordOlder)
-}
-
-// TestOtherClusterOfThePrefix has a worker begin with a bucket that was made before the one whose limits are in force.
-func TestOtherClusterOfThePrefix(t *testing.T) {
-	t.Parallel()
-	older, newer := newDeployment(t), newDeployment(t)
-	older.redis = newer.redis
-	first := older.startReady("makes the older bucket")
-	first.alone().awaitLog(1, "limits in force")
-	first.stop()
-	w := newer.startReady("of the newer cluster")
-	newer.limits("set", "category", "2/1h")
-	w.alone().awaitLog(1, `"overrides":1`)
-	newer.wantEvaluated(2, "a", "1", "2", "3")
-
-	turned := older.startWorker("of the older cluster")
-	turned.awaitUnready("notifier limits adopt")
-	turned.alone().awaitLog(1, wordOlder)
-	w.awaitReady()
-	w.stop()
-	older.limits("adopt", "--yes")
-	turned.awaitReady()
-	older.wantEvaluated(3, "b", "1", "2", "3")
-	turned.alone().awaitLog(1, wordOlder)
 }
 
 // TestFunctions runs the scripts as functions, which somebody removes.

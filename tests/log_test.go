@@ -64,37 +64,3 @@ func TestStormLogsLittle(t *testing.T) {
 	testkit.AtMost(t, len(letters), 2, "lines about dead letters")
 	testkit.AtMost(t, strings.Count(w.stderr.String(), "\n"), 20, "lines of the log")
 }
-
-// TestDebugLogHasEachOutcome has one line for each event, and none at another level of the log.
-func TestDebugLogHasEachOutcome(t *testing.T) {
-	t.Parallel()
-	for level, want := range map[string]map[string]int{
-		"debug": {"sent": 5, "duplicate": 1, "dropped by category": 6, "dead": 1},
-		"info":  {},
-	} {
-		t.Run(level, func(t *testing.T) {
-			t.Parallel()
-			d := newDeployment(t)
-			w := d.startReady("worker", "CATEGORY_LIMIT", "4/30m", "LOG_LEVEL", level)
-			d.publishEvents([]string{"payments"}, 10)
-			w.alone().awaitEvents(10)
-			d.publishUntil(w.alone(), "sent", "notify.basket", eventBody("twice"))
-			d.publish("notify.basket", eventBody("twice"))
-			d.publish("notify.deploys", "{broken", "Nats-Msg-Id", "broken-1")
-			w.alone().awaitEvents(13)
-			w.stop()
-			got := make(map[string]int)
-			for _, line := range w.lines("event has ended") {
-				outcome, _ := line["outcome"].(string)
-				if level, _ := line["limit_level"].(string); level != "" {
-					outcome += " by " + level
-				}
-				got[outcome]++
-				if line["id"] == "" || line["category"] == "" {
-					t.Errorf("a line without an event: %v", line)
-				}
-			}
-			testkit.EqualMaps(t, got, want, "outcomes in the log")
-		})
-	}
-}

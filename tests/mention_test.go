@@ -74,22 +74,3 @@ func TestMentions(t *testing.T) {
 	_, at := d.mentions("security")
 	testkit.AtMost(t, interval-time.Second, at[1].Sub(at[0]), "the least time between mentions")
 }
-
-// TestMentionOfWhatIsRejected has Slack reject the first messages of a category: the next one mentions.
-func TestMentionOfWhatIsRejected(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t)
-	rejectedPosts(d.slack)
-	workers := d.startFleet(2, unlimited("SUMMARY_INTERVAL", "1h", "SLACK_MENTIONS", "security=@here")...)
-	for i, step := range []struct{ id, outcome, mentions string }{
-		{"rejected-1", "dead", ""}, {"rejected-2", "dead", ""}, {"next", "sent", "<!here>"}, {"last", "sent", ""},
-	} {
-		d.publish("notify.security", eventBody(step.id))
-		workers.awaitEvents(i%2+1, "outcome", step.outcome)
-		for _, post := range d.slack.Accepted() {
-			if got := mentioned(post.Message); origin(post, "id") == step.id && got != step.mentions {
-				t.Errorf("%s mentions %q, want %q", step.id, got, step.mentions)
-			}
-		}
-	}
-}

@@ -163,36 +163,6 @@ func TestManyPairs(t *testing.T) {
 	testkit.Equal(t, len(d.slack.Accepted()), 2*keys, "posts")
 }
 
-// TestPairsAtFullLimits has every limit full, and the workers know it: what was told of is resolved, the rest is not.
-func TestPairsAtFullLimits(t *testing.T) {
-	t.Parallel()
-	const more = 30
-	d := newDeployment(t)
-	workers := d.startFleet(2, "GLOBAL_LIMIT", "1/30m", "CATEGORY_LIMIT", "1/30m")
-	d.publishUntil(workers, "sent", "notify.disks", firing("told", "a"))
-	d.publishUntil(workers, "dropped", "notify.disks", firing("untold", "b"))
-	dropped := 1
-	// A worker that takes all of them at once asks about all of them.
-	testkit.Eventually(t, "events that are dropped without asking, since the limits are known to be full", func() bool {
-		d.publishEvents([]string{"disks", "errors"}, more)
-		dropped += 2 * more
-		workers.awaitEvents(dropped, "outcome", "dropped")
-		return workers.sum("notifier_decisions_total", "source", "cache") > 0
-	})
-	d.publish("notify.disks", resolved("end-of-untold", "b"))
-	d.publish("notify.disks", resolved("end-of-told", "a"))
-	workers.awaitEvents(dropped + 3)
-	d.awaitEmpty()
-
-	d.wantResolved("told", "end-of-told")
-	wantPostedOnce(t, d.slack.Accepted(), "told", "end-of-told")
-	workers.awaitEvents(2, "outcome", "sent")
-	workers.awaitSum(1, "notifier_dropped_total", "level", "unpaired")
-	workers.awaitSum(1, "notifier_resolved_total", "result", "paired")
-	workers.awaitSum(1, "notifier_resolved_total", "result", "unpaired")
-	testkit.Equal(t, len(d.log(rootLog)), 1, "slots are taken")
-}
-
 // TestResolvedWaitsForEarlier stores a resolved event behind one that is still being posted.
 func TestResolvedWaitsForEarlier(t *testing.T) {
 	t.Parallel()
@@ -233,41 +203,4 @@ func TestPairExpires(t *testing.T) {
 	w.alone().awaitEvents(2)
 	w.alone().awaitSum(1, "notifier_dropped_total", "level", "unpaired")
 	d.wantNotPosted("ended")
-}
-
-// TestPairAfterRoutesChanged resolves an event after its category was given another channel: where the first message went
-// is where the rest belongs.
-func TestPairAfterRoutesChanged(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t)
-	before := d.startReady("before", unlimited("SLACK_ROUTES", "disks=#before")...)
-	d.publishUntil(before.alone(), "sent", "notify.disks", firing("fired", "a"))
-	before.stop()
-	after := d.startReady("after", unlimited("SLACK_ROUTES", "disks=#after")...)
-	d.publish("notify.disks", resolved("ended", "a"))
-	d.publish("notify.disks", firing("fired anew", "a"))
-	after.alone().awaitEvents(2, "outcome", "sent")
-	d.wantResolved("fired", "ended")
-	testkit.Equal(t, d.post("fired").Channel, "#before", "the first message was posted to")
-	testkit.Equal(t, d.post("fired anew").Channel, "#after", "the new message was posted to")
-}
-
-// TestPairThroughWebhook has no message to change: the resolved event is one of its own.
-func TestPairThroughWebhook(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t)
-	workers := d.startFleet(2, unlimited(append(withWebhook(d.slack.WebhookURL()), "SLACK_API_URL", "")...)...)
-	d.publishUntil(workers, "sent", "notify.disks", firing("fired", "a"))
-	d.publish("notify.disks", resolved("ended", "a"))
-	d.publish("notify.disks", resolved("ended again", "a"))
-	workers.awaitEvents(3)
-	workers.awaitSum(1, "notifier_dropped_total", "level", "unpaired")
-	posts := d.slack.Accepted()
-	if len(posts) != 2 || len(d.slack.Updates()) != 0 {
-		t.Fatalf("%d posts and %d updates, want 2 and 0", len(posts), len(d.slack.Updates()))
-	}
-	last := posts[1]
-	if last.Thread != "" || colour(last.Message) != resolvedColour || !strings.Contains(last.Text, "RESOLVED") || !strings.Contains(text(last.Message), "after 25m") {
-		t.Errorf("the resolved event's message lacks colour, word or duration, or is a reply: %s %s", colour(last.Message), text(last.Message))
-	}
 }

@@ -29,7 +29,8 @@ func TestReplay(t *testing.T) {
 	}
 	wantPostedOnce(t, d.slack.Accepted(), "refused")
 	d.awaitLeft(deadStreamName, 1)
-	testkit.Equal(t, len(d.log(rootLog)), 1, "slots are taken")
+	testkit.Equal(t, len(d.log(rootLog)), 1, "slots taken, after the first one was returned")
+	workers.awaitSum(1, "notifier_refunds_total")
 
 	// What was replayed is an event like any other: it can be resolved, and is denied by a full limit.
 	d.publishUntil(workers, "sent", "notify.disks", resolved("ended", "a"))
@@ -38,50 +39,6 @@ func TestReplay(t *testing.T) {
 	workers.awaitEvents(3, "outcome", "dead") // nothing was mended
 	d.awaitEmpty()
 	workers.awaitEvents(5)
-}
-
-// TestReplayOfDelivered has a dead letter whose event was delivered after all: it does not go out twice.
-func TestReplayOfDelivered(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t)
-	workers := d.startFleet(2)
-	d.slack.Script(slacktest.Code("msg_too_long"))
-	d.publishUntil(workers, "dead", "notify.errors", eventBody("first"))
-	d.publish("notify.errors", eventBody("first")) // its producer tries again
-	workers.awaitEvents(1, "outcome", "sent")
-	run(t, d.settings(), "dlq", "replay", "first").want(0)
-	workers.awaitEvents(1, "outcome", "duplicate")
-	d.awaitEmpty()
-	workers.awaitEvents(3)
-	wantPostedOnce(t, d.slack.Accepted(), "first")
-	d.awaitLeft(deadStreamName, 0)
-}
-
-// TestReplayOfWhatWaited replays an event that waited for its slot and was rejected then: it waits anew, from when it is replayed.
-func TestReplayOfWhatWaited(t *testing.T) {
-	t.Parallel()
-	const window, delay = "3s", 6 * time.Second
-	d := newDeployment(t)
-	workers := d.startFleet(2, delaying("1/"+window, "payments="+delay.String())...)
-	d.slack.Respond(func(post slacktest.Post) slacktest.Answer {
-		if origin(post, "id") == "waited" {
-			return slacktest.Code("msg_too_long")
-		}
-		return slacktest.OK()
-	})
-	d.publishUntil(workers, "sent", "notify.payments", eventBody("first"))
-	began := time.Now()
-	d.publishUntil(workers, "dead", "notify.payments", eventBody("waited"))
-	workers.awaitSum(1, "notifier_delayed_total")
-	d.slack.Respond(nil)
-	time.Sleep(time.Until(began.Add(delay + time.Second))) // the delay that the event may wait has to pass
-	d.publishUntil(workers, "sent", "notify.payments", eventBody("other"))
-	run(t, d.settings(), "dlq", "replay", "--all").want(0, "replayed 1 letter")
-	workers.awaitEvents(3, "outcome", "sent")
-	testkit.Eventually(t, "it has waited anew", func() bool { return workers.sum("notifier_delayed_total") > 1 }) // again, if it comes early
-	d.awaitEmpty()
-	workers.awaitEvents(4)
-	wantPostedOnce(t, d.slack.Accepted(), "first", "waited", "other")
 }
 
 // wantReplayIsDuplicate replays the one dead letter, of an event that Slack has taken, and wants no second post.

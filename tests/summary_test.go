@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -142,39 +141,6 @@ func TestDigestOfManyPaths(t *testing.T) {
 	}
 }
 
-// TestDigestWaitsForEvents has drops of 600 categories in a channel, at the pace that is the default, with events that wait for
-// it: they go first, none of them is late for the digest, and the digest has failed nothing.
-func TestDigestWaitsForEvents(t *testing.T) {
-	t.Parallel()
-	const dropped, events = 600, 14
-	p := pace{time.Second, 5}
-	d := newDeployment(t)
-	stalls := measureStalls(t)
-	workers := d.startFleet(2, p.settings("CATEGORY_LIMIT", "0/1h", "LIMITS", "security=100/1h,security.*=none", "SUMMARY_INTERVAL", "10s")...)
-	ids := d.publishEvents([]string{"security"}, events)
-	d.publishEvents(numbered("category", dropped), 1)
-	d.awaitTold(defaultChannel, dropped)
-	d.awaitEmpty()
-	workers.awaitSum(1, "notifier_summaries_total", "result", "sent")
-	workers.awaitSum(1, "notifier_summaries_total")
-	workers.stop()
-
-	posts := d.slack.Posts()
-	wantPostedOnce(t, notifications(posts), ids...)
-	p.wantPaced(t, posts, stalls.tolerance())
-	digests := d.digests(defaultChannel)
-	if len(digests) != 1 {
-		t.Fatalf("%d digests, want one", len(digests))
-	}
-	digests[0].wantSum(t)
-	for _, post := range notifications(posts) {
-		if post.Received.After(digests[0].Received) {
-			t.Errorf("%s was posted %v after the digest, want before it", origin(post, "id"), post.Received.Sub(digests[0].Received))
-		}
-	}
-	testkit.Equal(t, workers.logLines("digest is not posted yet"), 0, "lines that the digest failed")
-}
-
 // TestDigestOfWhatHasNoLimit has resolved events that resolve nothing, and a limit that was changed.
 func TestDigestOfWhatHasNoLimit(t *testing.T) {
 	t.Parallel()
@@ -269,58 +235,4 @@ func TestStopWhileADigestWaits(t *testing.T) {
 	testkit.Equal(t, len(d.digests(defaultChannel)), 0, "digests, before the channel took one")
 	d.startReady("another worker", changes...)
 	d.awaitTold(defaultChannel, dropped)
-}
-
-// TestDigestRefused has Slack refuse digests, and nothing else.
-func TestDigestRefused(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		name    string
-		refusal slacktest.Answer
-		times   int // that it is refused; then it is taken
-		posts   int // of the digest
-		result  string
-		told    int
-		givenUp int
-	}{
-		{"once", slacktest.Status(500, "rollup_error"), 1, 2, "sent", 10, 0},
-		{"with 429 seven times", slacktest.RateLimited(time.Second), 7, 8, "sent", 10, 0}, // that is no failure
-		{"for good", slacktest.Code("msg_too_long"), 100, 1, "given_up", 0, 1},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			d := newDeployment(t)
-			var tried atomic.Int64
-			d.slack.Respond(func(post slacktest.Post) slacktest.Answer {
-				if isDigest(post) && tried.Add(1) <= int64(test.times) {
-					return test.refusal
-				}
-				return slacktest.OK()
-			})
-			workers := d.startFleet(2, "SUMMARY_INTERVAL", "1s")
-			d.publishEvents([]string{"errors"}, 20)
-			d.awaitEmpty()
-			workers.awaitSum(1, "notifier_summaries_total", "result", test.result)
-			workers.awaitSum(1, "notifier_summaries_total")
-			workers.stop()
-
-			posts := d.slack.Posts()
-			testkit.Equal(t, len(posts)-len(notifications(posts)), test.posts, "posts of the digest")
-			testkit.Equal(t, told(d.digests(defaultChannel)), test.told, "drops told")
-			testkit.Equal(t, workers.logLines("digest is given up"), test.givenUp, "lines that a digest is given up")
-			testkit.Equal(t, d.redis.CLI("hexists", "{notifier}:drops:counts:"+defaultChannel, "\nclaimed"), "0", "digests that are left after their end")
-		})
-	}
-}
-
-// TestNoDigests turns them off: nothing is told, and nothing is counted for it.
-func TestNoDigests(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t)
-	workers := d.startFleet(2, "SUMMARY_INTERVAL", "0")
-	ids := d.publishEvents([]string{"errors"}, 50)
-	workers.awaitEvents(len(ids))
-	workers.stop()
-	testkit.Equal(t, len(d.slack.Posts()), 10, "posts")
-	testkit.Equal(t, d.redis.CLI("exists", "{notifier}:drops:due", "{notifier}:drops:merged"), "0", "counts of drops")
 }

@@ -70,12 +70,7 @@ process wait-1 waits denied waits slot waiting
 func TestTraces(t *testing.T) {
 	t.Parallel()
 	d, c := newDeployment(t), newCollector(t)
-	d.slack.Respond(func(post slacktest.Post) slacktest.Answer {
-		if origin(post, "id") == "rejected" {
-			return slacktest.Code("invalid_blocks")
-		}
-		return slacktest.OK()
-	})
+	rejectedPosts(d.slack)
 	d.createStream() // both of these are decided about at once
 	d.publish("notify.waits", eventBody("wait-0"))
 	d.publish("notify.waits", eventBody("wait-1"))

@@ -3,8 +3,6 @@ package tests
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -50,17 +48,6 @@ func (d *deployment) wantWhy(state, says string, arguments ...string) {
 	if len(answer.Events) != 1 || answer.Events[0].State != state || !strings.Contains(strings.Join(answer.Events[0].Sentences, "\n"), says) {
 		d.t.Errorf("why %s: %+v, want %s and %q", strings.Join(arguments, " "), answer, state, says)
 	}
-}
-
-// TestWhyBeforeWorkers asks about events that no worker has had.
-func TestWhyBeforeWorkers(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t)
-	d.startReady("worker", "SINK", "console").stop() // it makes the streams
-	d.publish("notify.payments", eventBody("order-1"))
-	d.wantWhy("undecided", "without an outcome", "order-1")
-	d.wantWhy("undecided", "without an outcome", "--seq", "1")
-	run(t, d.settings(), "why", "order-2").want(1, "not known")
 }
 
 // TestWhy has events end in each way, and asks about each.
@@ -125,50 +112,4 @@ func (d *deployment) states(id string) (states []string) {
 		states = append(states, e.State)
 	}
 	return states
-}
-
-// wantTotals asks how many events had which outcome.
-func (d *deployment) wantTotals(want map[string]int) {
-	d.t.Helper()
-	testkit.Await(d.t, "a journal of all events", func() error {
-		totals := make(map[string]int)
-		for _, total := range d.why("--since", "1h").Totals {
-			totals[total.Result] += total.Count
-		}
-		if !maps.Equal(totals, want) {
-			return fmt.Errorf("totals are %v, want %v", totals, want)
-		}
-		return nil
-	})
-}
-
-// TestWhyOfFlood asks about events of a flood, most of which the journal only counts: it says that, and no more.
-func TestWhyOfFlood(t *testing.T) {
-	t.Parallel()
-	const events, asked = 4000, 4
-	d := newDeployment(t)
-	workers := d.startFleet(2, "CATEGORY_LIMIT", "10/30m")
-	ids := d.publishEvents([]string{"flood"}, events) // the message of ids[i] is i+1
-	workers.awaitEvents(events)
-	d.wantTotals(map[string]int{"sent": 10, "dropped": events - 10})
-	posted := count(d.slack.Accepted(), "id")
-	counted := 0
-	random := rand.New(rand.NewPCG(1, 2))
-	for _, i := range random.Perm(events)[:asked] {
-		answer := d.why(ids[i])
-		switch {
-		case len(answer.Events) == 0:
-			counted++
-			testkit.Equal(t, posted[ids[i]], 0, "posts of %s, of which only a count is known", ids[i])
-			wantShown(t, answer.Missing, "has only counts of")
-			wantShown(t, strings.Join(d.why("--seq", fmt.Sprint(i+1)).Counted, "\n"), "one of at least")
-		case posted[ids[i]] == 1:
-			testkit.Equal(t, answer.Events[0].State, "sent", "state of %s", ids[i])
-		default:
-			testkit.Equal(t, answer.Events[0].State, "dropped", "state of %s", ids[i])
-		}
-	}
-	if counted == 0 {
-		t.Error("every event that was asked about is told singly: the test shows nothing")
-	}
 }
