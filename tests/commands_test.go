@@ -20,7 +20,7 @@ func TestVersionAndHelp(t *testing.T) {
 	}
 }
 
-// checks is what check says of settings, or of servers that were arranged. The settings are name, value, …
+// checks are settings, given as name, value, …, and servers, with the output and the status of check.
 var checks = []struct {
 	name    string
 	changes []string
@@ -91,7 +91,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestCheckOfRunningDeployment checks what workers have made and use.
+// TestCheckOfRunningDeployment runs check beside a worker with a full limit. The check takes no slot and no event.
 func TestCheckOfRunningDeployment(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
@@ -118,7 +118,7 @@ func TestHealth(t *testing.T) {
 	run(t, settings{"HTTP_ADDR": "off"}, "health").want(0)
 }
 
-// TestHTTPServer asks for what is there and for what is not.
+// TestHTTPServer asks for known and unknown paths, and starts workers without a server and on a taken port.
 func TestHTTPServer(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
@@ -135,7 +135,6 @@ func TestHTTPServer(t *testing.T) {
 	w.wantHealthy()
 }
 
-// awaitOutput waits until the process has printed a text.
 func (p *process) awaitOutput(text string) {
 	p.t.Helper()
 	testkit.Eventually(p.t, text+" from "+p.name, func() bool { return strings.Contains(p.all(), text) })

@@ -12,12 +12,12 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// delaying are settings under which events of some categories wait for a slot.
+// delaying returns settings under which events of some categories wait for a slot.
 func delaying(categoryLimit, delay string, more ...string) []string {
 	return append([]string{"GLOBAL_LIMIT", "none", "CATEGORY_LIMIT", categoryLimit, "DELAY", delay}, more...)
 }
 
-// postedIn are the IDs of a category's events in the order of their posts.
+// postedIn returns the IDs of a category's events in the order of their posts.
 func postedIn(posts []slacktest.Post, category string) []string {
 	var ids []string
 	for _, post := range posts {
@@ -28,7 +28,7 @@ func postedIn(posts []slacktest.Post, category string) []string {
 	return ids
 }
 
-// TestDelay has events wait for their slots in some categories, and drops them in the others.
+// TestDelay wants the events of some categories to wait for slots, and drops of the others.
 func TestDelay(t *testing.T) {
 	t.Parallel()
 	const events, slots, window = 6, 2, 6 * time.Second
@@ -54,16 +54,15 @@ func TestDelay(t *testing.T) {
 			}
 		}
 		for i := slots; i < len(taken); i++ {
-			// Slots are counted when they are given; how long a post takes after that differs.
+			// The limit counts admissions. The time from an admission to its post differs.
 			testkit.AtMost(t, window-time.Second, taken[i].Sub(taken[i-slots]), "the least time between %d posts of %s", slots+1, category)
 		}
 	}
 	wantPostedOnce(t, waited, ids...)
 }
 
-// TestDelayOrder has three workers, and more events at once than there are slots: those that wait are posted in the order in which
-// they were stored. Which ones find the slots that are free at first is a matter of which worker is faster; so is the order of those
-// whose slots open together.
+// TestDelayOrder publishes more events than there are slots to three workers. Waiting events are posted in the order of the stream. The
+// workers race for the slots that are free at first, and for slots that open together.
 func TestDelayOrder(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -98,7 +97,7 @@ func TestDelayOrder(t *testing.T) {
 	}
 }
 
-// TestRoomMax bounds how many events wait.
+// TestRoomMax wants at most ROOM_MAX events to wait, and drops of the others.
 func TestRoomMax(t *testing.T) {
 	t.Parallel()
 	const events, most = 10, 3
@@ -112,7 +111,7 @@ func TestRoomMax(t *testing.T) {
 	testkit.Equal(t, len(d.slack.Posts()), 1+most, "posts")
 }
 
-// TestDelayOverRestarts ends every part while events wait: workers and servers, with SIGKILL.
+// TestDelayOverRestarts kills workers, NATS and Redis while events wait.
 func TestDelayOverRestarts(t *testing.T) {
 	t.Parallel()
 	const events, slots = 4, 2
@@ -152,7 +151,7 @@ func TestResolvedWaitsForDelayed(t *testing.T) {
 	d.wantResolved("fired", "ended")
 }
 
-// TestStreamsUnfit starts workers on streams in which events are not safe, or cannot wait.
+// TestStreamsUnfit creates streams with settings that a worker refuses.
 func TestStreamsUnfit(t *testing.T) {
 	t.Parallel()
 	ofProducers, ofRoom := (*deployment).createStream, (*deployment).createRoom

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// TestServersDownAtStart starts a worker before anything that it needs.
+// TestServersDownAtStart starts a worker before NATS and Redis.
 func TestServersDownAtStart(t *testing.T) {
 	t.Parallel()
 	for _, policy := range []string{"hold", "local"} {
@@ -57,7 +57,7 @@ func TestServersDownAtStart(t *testing.T) {
 	}
 }
 
-// TestIdleWorkerNoticesRedis has Redis go while no event makes the worker ask, with limits and without any.
+// TestIdleWorkerNoticesRedis kills Redis while the worker has no event.
 func TestIdleWorkerNoticesRedis(t *testing.T) {
 	t.Parallel()
 	for name, changes := range map[string][]string{"limits": nil, "no limits": unlimited()} {
@@ -86,7 +86,7 @@ func withRights(t *testing.T, permissions string) (*deployment, []string) {
 	return deploy(t, n, nats.UserInfo("admin", "admin")), []string{"NATS_USER", "worker", "NATS_PASSWORD", "worker"}
 }
 
-// TestPermissionsMissing gives the worker NATS users who lack something.
+// TestPermissionsMissing gives the worker a NATS user without a permission. The log has one line for each subject.
 func TestPermissionsMissing(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -116,7 +116,7 @@ func TestPermissionsMissing(t *testing.T) {
 	}
 }
 
-// TestMessagesVanish has an operator purge events that no worker has had: one worker says so, and counts them.
+// TestMessagesVanish purges undelivered events. One worker logs and counts the loss.
 func TestMessagesVanish(t *testing.T) {
 	t.Parallel()
 	const stored, kept = 10, 3
@@ -141,8 +141,8 @@ func TestMessagesVanish(t *testing.T) {
 	workers.awaitSum(stored-kept, "notifier_vanished_total")
 }
 
-// TestConsumerDeletedWhileDelivering deletes the consumer while admitted events are being posted and their limit is known to be full.
-// The new consumer delivers them as if for the first time; they must not be taken for new ones, which would be dropped.
+// TestConsumerDeletedWhileDelivering deletes the consumer during the posts of admitted events, whose limit is in the deny cache. The new
+// consumer delivers these events as first deliveries. The worker must not drop them.
 func TestConsumerDeletedWhileDelivering(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
@@ -176,7 +176,7 @@ func TestProvisioned(t *testing.T) {
 	testkit.Equal(t, consumer.CachedInfo().Config.AckWait, 20*time.Second, "acknowledgement wait")
 }
 
-// TestOtherNames uses names for everything other than the defaults, a NATS token and a Redis database.
+// TestOtherNames changes all names, and uses a NATS token and another Redis database.
 func TestOtherNames(t *testing.T) {
 	t.Parallel()
 	d := deploy(t, servertest.StartNATS(t, func(o *server.Options) { o.Authorization = "token" }), nats.Token("token"))

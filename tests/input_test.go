@@ -18,10 +18,10 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// maxBody is what a worker takes unless it is configured otherwise.
+// maxBody is the default of NOTIFIER_EVENT_MAX_BYTES.
 const maxBody = 256 << 10
 
-// input is a message as a producer may send it.
+// input is a message of a producer.
 type input struct {
 	name    string
 	subject string // notify.errors if empty
@@ -76,7 +76,7 @@ var inputs = []input{
 	{name: "bad, with a thousand headers", header: manyHeaders(), body: "{", reason: "bad_json"},
 }
 
-// TestInput publishes every kind of message, good and bad, and looks where it ends.
+// TestInput publishes good and bad messages, and reads the posts and the dead letters.
 func TestInput(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
@@ -159,7 +159,7 @@ func (in input) wantLetter(t testing.TB, letter *jetstream.RawStreamMsg) {
 	}
 }
 
-// TestLabelsBehindJunk has a flood of invented categories below one first level take no label from the others.
+// TestLabelsBehindJunk floods with invented categories below one first level. Other categories keep their labels.
 func TestLabelsBehindJunk(t *testing.T) {
 	t.Parallel()
 	const labels = 10

@@ -32,7 +32,7 @@ func (d *deployment) entries(q journal.Query) ([]journal.Entry, error) {
 	return found, err
 }
 
-// noted are the results that the journal has of an event, in order.
+// noted returns the results that the journal has of an event, in order.
 func noted(entries []journal.Entry, id string) (results []string) {
 	for _, entry := range entries {
 		if entry.ID == id {
@@ -42,7 +42,7 @@ func noted(entries []journal.Entry, id string) (results []string) {
 	return results
 }
 
-// awaitNoted waits until the journal has these results of events, by their IDs, and returns its entries.
+// awaitNoted waits until the journal has the wanted results, by event ID, and returns its entries.
 func (d *deployment) awaitNoted(want map[string]string) (entries []journal.Entry) {
 	d.t.Helper()
 	testkit.Await(d.t, "the journal", func() (err error) {
@@ -59,7 +59,7 @@ func (d *deployment) awaitNoted(want map[string]string) (entries []journal.Entry
 	return entries
 }
 
-// entryOf is the entry of an event that has one result.
+// entryOf returns the entry of an event with a result.
 func entryOf(t testing.TB, entries []journal.Entry, id string, result journal.Result) journal.Entry {
 	t.Helper()
 	for _, entry := range entries {
@@ -71,7 +71,7 @@ func entryOf(t testing.TB, entries []journal.Entry, id string, result journal.Re
 	return journal.Entry{}
 }
 
-// TestJournal has an event of each outcome, and finds each with its facts.
+// TestJournal publishes an event for each result, and reads the entries.
 func TestJournal(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
@@ -109,7 +109,8 @@ func TestJournal(t *testing.T) {
 	}
 }
 
-// TestJournalOfFlood drops nearly everything. The numbers of all entries add up, few entries stand singly, and the digests say as much.
+// TestJournalOfFlood drops nearly all events. The counts of the entries and of the digests add up to the drops, and few entries are of a
+// single event.
 func TestJournalOfFlood(t *testing.T) {
 	t.Parallel()
 	const slots, each = 10, 10_000
@@ -153,7 +154,7 @@ func TestJournalOfFlood(t *testing.T) {
 	w.alone().awaitSum(0, "notifier_journal_lost_total")
 }
 
-// journalFailures are ways in which the journal cannot be written, from the start of a worker.
+// journalFailures keep workers from writing the journal.
 var journalFailures = map[string]struct {
 	setUp   func(*deployment)
 	denied  string // to the worker
@@ -173,7 +174,7 @@ var journalFailures = map[string]struct {
 	"without permission": {denied: `"notify-journal.>", "$JS.API.STREAM.*.NOTIFICATIONS_JOURNAL"`},
 }
 
-// TestJournalCannotBeWritten has a worker go on all the same, and say so once.
+// TestJournalCannotBeWritten wants a worker to deliver events without a journal, and one warning.
 func TestJournalCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	for name, test := range journalFailures {
@@ -198,7 +199,7 @@ func TestJournalCannotBeWritten(t *testing.T) {
 	}
 }
 
-// TestJournalIsDeleted deletes the stream while a worker runs, which makes it anew.
+// TestJournalIsDeleted deletes the stream of the journal. The worker creates it again.
 func TestJournalIsDeleted(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// TestDuplicates publishes events whose IDs were seen before, where JetStream's own window no longer knows them.
+// TestDuplicates repeats event IDs after the end of JetStream's duplicate window.
 func TestDuplicates(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
@@ -46,7 +46,7 @@ func TestDuplicates(t *testing.T) {
 	testkit.Equal(t, d.redis.CLI("zcard", rootLog), "8", "slots are taken")
 }
 
-// budgets are kinds of limits: what is sent of a batch of events, and which rule drops the rest.
+// budgets are limits, with what they admit of a batch and which level denies the rest.
 var budgets = []struct {
 	name     string
 	settings []string
@@ -64,7 +64,6 @@ var budgets = []struct {
 		map[string]int{"errors": 12}, map[string]int{"errors": 12}, map[string]int{"global": 8}},
 }
 
-// TestLimits has one worker and one batch of events for each kind of limit.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	for _, test := range budgets {
@@ -93,7 +92,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestRollingWindow waits for slots to open, and checks every window by the times in the log.
+// TestRollingWindow publishes through several windows, and counts the admissions of each window by the scores of the log.
 func TestRollingWindow(t *testing.T) {
 	t.Parallel()
 	const limit, window = 5, 2 * time.Second
@@ -126,7 +125,8 @@ func TestRollingWindow(t *testing.T) {
 	}
 }
 
-// TestRedisUnavailableFromStart has the failure policy decide everything, and tells Redis afterwards.
+// TestRedisUnavailableFromStart kills Redis before the first event, so the failure policy decides every event. After the return of Redis
+// the policy local writes its admissions to the logs.
 func TestRedisUnavailableFromStart(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -179,7 +179,7 @@ func TestRedisUnavailableFromStart(t *testing.T) {
 	}
 }
 
-// startWithoutRedis starts workers, waits until they know how many they are, and kills Redis before any event.
+// startWithoutRedis starts workers, waits until each has counted the instances, and kills Redis.
 func startWithoutRedis(t *testing.T, policy string, instances int) (*deployment, fleet) {
 	t.Helper()
 	d := newDeployment(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// lines are those of the log with a message, decoded.
+// lines decodes the lines of the log with a message.
 func (p *process) lines(message string) (found []map[string]any) {
 	p.t.Helper()
 	for line := range strings.Lines(p.stderr.String()) {
@@ -31,8 +31,8 @@ func number(lines []map[string]any, attribute string) (sum int) {
 	return sum
 }
 
-// TestStormLogsLittle drops thousands of events: the log names the limit that is full, tells when it has slots again, counts what it
-// does not name, and stays short.
+// TestStormLogsLittle drops thousands of events. The log names each full limit, says when it has slots again, counts the dead letters, and
+// stays short.
 func TestStormLogsLittle(t *testing.T) {
 	t.Parallel()
 	const storm, broken = 3000, 40

@@ -11,15 +11,15 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// commands are what Slack takes for more than text, but for times.
+// commands matches the markup of mentions and links to channels, but not of dates.
 var commands = regexp.MustCompile(`<(?:[@#]|!(?:[^d]|d[^a]))[^>]*>`)
 
-// mentioned lists whom a message mentions.
+// mentioned returns the mentions of a message.
 func mentioned(message slacktest.Message) string {
 	return strings.Join(commands.FindAllString(text(message), -1), " ")
 }
 
-// mentions are the mentions of a category's posts, each with the time of its post.
+// mentions returns the mentions in the posts of a category, and the times of these posts.
 func (d *deployment) mentions(category string) (whom []string, at []time.Time) {
 	for _, post := range d.slack.Accepted() {
 		if found := mentioned(post.Message); found != "" && origin(post, "category") == category {
@@ -29,7 +29,7 @@ func (d *deployment) mentions(category string) (whom []string, at []time.Time) {
 	return whom, at
 }
 
-// TestMentions publishes events that try to mention people themselves.
+// TestMentions wants one mention of each category in an interval. Markup in titles and texts mentions nobody.
 func TestMentions(t *testing.T) {
 	t.Parallel()
 	const interval = 3 * time.Second

@@ -17,7 +17,7 @@ const (
 	resolvedColour = "#16a34a"
 )
 
-// firing and resolved are two events about the same key, 25 minutes apart.
+// firing and resolved make events of one key, 25 minutes apart.
 func firing(id, key string) string   { return ofKey(id, key, "firing", "2026-01-02T03:00:00Z") }
 func resolved(id, key string) string { return ofKey(id, key, "resolved", "2026-01-02T03:25:00Z") }
 
@@ -32,14 +32,14 @@ func colour(message slacktest.Message) string {
 	return message.Attachments[0].Color
 }
 
-// updates returns those of one post.
+// updates returns the updates of one post.
 func (d *deployment) updates(of slacktest.Post) []slacktest.Update {
 	return slices.DeleteFunc(d.slack.Updates(), func(u slacktest.Update) bool {
 		return u.Channel != of.ChannelID || u.Timestamp != of.Timestamp
 	})
 }
 
-// wantResolved checks that the message of a firing event was changed, and that the resolved one is the reply to it.
+// wantResolved wants one update of the message of a firing event, and the message of the resolved event as a reply to it.
 func (d *deployment) wantResolved(firing, resolved string) {
 	d.t.Helper()
 	first, reply := d.post(firing), d.post(resolved)
@@ -62,13 +62,12 @@ func (d *deployment) wantResolved(firing, resolved string) {
 	}
 }
 
-// wantNotPosted checks that nothing was said of an event.
 func (d *deployment) wantNotPosted(id string) {
 	d.t.Helper()
 	testkit.Equal(d.t, len(d.posts(id)), 0, "posts of %s", id)
 }
 
-// pairs are events of one category each, in several orders.
+// pairs are firing and resolved events of one category each, in several orders.
 var pairs = []struct {
 	category string
 	events   []string          // each is published once those before have their outcomes
@@ -85,12 +84,12 @@ var pairs = []struct {
 		map[string]string{"backwards-2": "backwards-3"}, "unpaired", "backwards-1"},
 	{"others", []string{firing("others-1", "a"), resolved("others-2", "b"), firing("others-3", "b"), resolved("others-4", "a"), resolved("others-5", "b")},
 		map[string]string{"others-1": "others-4", "others-3": "others-5"}, "unpaired", "others-2"},
-	// Of an open key's messages the first one is updated; the later ones are events like any other.
+	// A resolved event updates the first message of its key. Later firing events are ordinary events.
 	{"limited", []string{firing("limited-1", "a"), firing("limited-2", "a"), firing("limited-3", "a"), resolved("limited-4", "a")},
 		map[string]string{"limited-1": "limited-4"}, "limited", "limited-3"},
 }
 
-// TestPairs has pairs in several orders side by side, each in a category of its own.
+// TestPairs publishes the pairs side by side, each in its own category.
 func TestPairs(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
@@ -118,14 +117,14 @@ func TestPairs(t *testing.T) {
 	}
 }
 
-// within is the deployment as a subtest sees it.
+// within returns the deployment for a subtest.
 func (d *deployment) within(t testing.TB) *deployment {
 	seen := *d
 	seen.t = t
 	return &seen
 }
 
-// within is the fleet as a subtest sees it.
+// within returns the fleet for a subtest.
 func (f fleet) within(t testing.TB) fleet {
 	seen := make(fleet, len(f))
 	for i, w := range f {
@@ -134,10 +133,10 @@ func (f fleet) within(t testing.TB) fleet {
 	return seen
 }
 
-// longLeases are settings under which nobody waits for the end of a lease: that takes longer than the test does.
+// longLeases returns settings with leases longer than the test, so a test that passes has not waited for the end of a lease.
 func longLeases(more ...string) []string { return append([]string{"NATS_ACK_WAIT", "10m"}, more...) }
 
-// TestManyPairs stores firing and resolved events of many keys at once, before anybody takes one.
+// TestManyPairs stores firing and resolved events of many keys before the workers start.
 func TestManyPairs(t *testing.T) {
 	t.Parallel()
 	const keys = 40
@@ -163,7 +162,7 @@ func TestManyPairs(t *testing.T) {
 	testkit.Equal(t, len(d.slack.Accepted()), 2*keys, "posts")
 }
 
-// TestResolvedWaitsForEarlier stores a resolved event behind one that is still being posted.
+// TestResolvedWaitsForEarlier publishes a resolved event during the post of an earlier event.
 func TestResolvedWaitsForEarlier(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

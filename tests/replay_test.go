@@ -10,7 +10,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// TestReplay sends dead letters on again: once each, through the limits, as often as the command is run.
+// TestReplay replays dead letters twice. Each event is posted once, through the limits.
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
@@ -32,7 +32,7 @@ func TestReplay(t *testing.T) {
 	testkit.Equal(t, len(d.log(rootLog)), 1, "slots taken, after the first one was returned")
 	workers.awaitSum(1, "notifier_refunds_total")
 
-	// What was replayed is an event like any other: it can be resolved, and is denied by a full limit.
+	// A replayed event can be resolved.
 	d.publishUntil(workers, "sent", "notify.disks", resolved("ended", "a"))
 	d.wantResolved("refused", "ended")
 	run(t, d.settings(), "dlq", "replay", "--all").want(0)
@@ -41,7 +41,7 @@ func TestReplay(t *testing.T) {
 	workers.awaitEvents(5)
 }
 
-// wantReplayIsDuplicate replays the one dead letter, of an event that Slack has taken, and wants no second post.
+// wantReplayIsDuplicate replays the dead letter of an event that Slack has accepted, and wants no second post.
 func (d *deployment) wantReplayIsDuplicate(workers fleet, id string) {
 	d.t.Helper()
 	run(d.t, d.settings(), "dlq", "replay", "--all").want(0, "replayed 1 letter")
@@ -52,8 +52,8 @@ func (d *deployment) wantReplayIsDuplicate(workers fleet, id string) {
 	workers.awaitOutcomes(map[string]int{"dead": 1, "duplicate": 1})
 }
 
-// TestReplayAfterAKillInDoubt kills a worker between the post and its record, and has Slack reject the next attempt: whoever replays
-// that does not post it a second time.
+// TestReplayAfterAKillInDoubt kills a worker between the post and its record, and has Slack reject the next attempt. A replay of the dead
+// letter does not post the event again.
 func TestReplayAfterAKillInDoubt(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
@@ -66,7 +66,7 @@ func TestReplayAfterAKillInDoubt(t *testing.T) {
 	d.wantReplayIsDuplicate(workers, "taken")
 }
 
-// TestReplayInDoubt has Slack take a post whose answer is lost, and reject a later attempt, of the same delivery or of another one.
+// TestReplayInDoubt has Slack accept a post and lose the answer, and reject a later attempt of the same or of another delivery.
 func TestReplayInDoubt(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -97,8 +97,8 @@ func TestReplayInDoubt(t *testing.T) {
 	}
 }
 
-// TestReplayKilled kills a replay between its two steps. Then it is run again at a server that has forgotten the first one: the
-// event is posted once, wherever the first one has brought it by then.
+// TestReplayKilled kills a replay before it removes the dead letter, and runs the replay again after NATS has lost its duplicate window. The
+// event is posted once, whatever its state is by then.
 func TestReplayKilled(t *testing.T) {
 	t.Parallel()
 	const queue = "notify-room.channel.*.errors"

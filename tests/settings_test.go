@@ -12,10 +12,10 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// canary is in every secret that these tests set, and may be in no output.
+// canary is part of every secret of these tests. No output may show it.
 const canary = "canary-4711"
 
-// valid are settings without a fault; no server behind them answers.
+// valid returns settings without a fault, for servers that do not run.
 func valid() settings {
 	return settings{
 		"NATS_URL": "nats://user:" + canary + "-nats@127.0.0.1:1", "REDIS_URL": "redis://:" + canary + "-redis@127.0.0.1:1/0",
@@ -30,8 +30,7 @@ func wantNoCanary(t testing.TB, what, text string) {
 	}
 }
 
-// badSettings are settings with one fault each: secrets, files, settings that do not go together, and misspelt names. TestFaults of
-// internal/config has the faults of single values.
+// badSettings have one fault each. TestFaults of internal/config has all faults.
 var badSettings = []struct {
 	changes []string // name, value, …
 	want    string   // the variable named, without the prefix
@@ -65,13 +64,13 @@ func TestBadSettings(t *testing.T) {
 
 const secretToken = "xoxb-" + canary + "-slack"
 
-// withWebhook are settings of a worker that posts to a webhook.
+// withWebhook returns settings of a worker that posts to a webhook.
 func withWebhook(url string) []string {
 	return []string{"SLACK_TOKEN", "", "SLACK_CHANNEL", "", "SLACK_WEBHOOK_URL", url}
 }
 
-// TestSecretsStaySecret lets workers fail at servers that are down, or that refuse them, or that answer oddly, with everything
-// logged, and looks for the secrets wherever something is said.
+// TestSecretsStaySecret runs workers at level debug against servers that are down, that refuse them, or that fail. It looks for secrets in
+// logs, in HTTP answers and in the output of commands.
 func TestSecretsStaySecret(t *testing.T) {
 	t.Parallel()
 	guarded := servertest.StartNATS(t, func(o *server.Options) { o.Username, o.Password = "user", "another" })
@@ -121,7 +120,7 @@ func TestSecretsStaySecret(t *testing.T) {
 	}
 }
 
-// wantNoCanary looks for secrets in what the worker and the commands say. It stops the worker.
+// wantNoCanary looks for secrets in the output of the worker and of commands. It stops the worker.
 func (w *worker) wantNoCanary(s settings) {
 	w.t.Helper()
 	for _, path := range []string{"/healthz", "/readyz", "/metrics"} {

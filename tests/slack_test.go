@@ -13,12 +13,12 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// unlimited are settings that let every event through, and more.
+// unlimited returns settings without limits, and more settings.
 func unlimited(more ...string) []string {
 	return append([]string{"GLOBAL_LIMIT", "none", "CATEGORY_LIMIT", "none"}, more...)
 }
 
-// TestRateLimitedChannel has Slack refuse one channel until everything for the others has arrived.
+// TestRateLimitedChannel has Slack refuse one channel until it has all posts to the others.
 func TestRateLimitedChannel(t *testing.T) {
 	t.Parallel()
 	const instances, slow, fast = 2, 20, 60
@@ -45,7 +45,7 @@ func TestRateLimitedChannel(t *testing.T) {
 	}
 }
 
-// TestRetryAfterHoldsForAllInstances counts the requests that came to a channel before it was to be asked again.
+// TestRetryAfterHoldsForAllInstances has Slack refuse one post. No instance posts to the channel before Retry-After has passed.
 func TestRetryAfterHoldsForAllInstances(t *testing.T) {
 	t.Parallel()
 	const instances, pause = 3, 4 * time.Second
@@ -98,7 +98,7 @@ func TestSlackFails(t *testing.T) {
 	}
 }
 
-// TestMisconfigured has Slack refuse the token for a while.
+// TestMisconfigured has Slack refuse the token, and then accept it.
 func TestMisconfigured(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// floods are three categories of two channels that are flooded.
+// floods publishes floods of three categories of two channels.
 type floods struct {
 	*deployment
 	published map[string]int // by channel
@@ -28,7 +28,7 @@ const (
 
 var floodedChannels = map[string][]string{defaultChannel: {"errors", "late"}, "#payments": {"payments"}}
 
-// flood stores events of all categories.
+// flood publishes events of all categories.
 func (f floods) flood(name, title string, count int) {
 	for channel, categories := range floodedChannels {
 		for _, category := range categories {
@@ -37,7 +37,7 @@ func (f floods) flood(name, title string, count int) {
 	}
 }
 
-// awaitTold waits until the digests of each channel tell of all drops but for so many events of each category that were sent.
+// awaitTold waits until the digests of each channel count all events but those sent of each category.
 func (f floods) awaitTold(sent int) {
 	f.t.Helper()
 	for channel, categories := range floodedChannels {
@@ -45,7 +45,7 @@ func (f floods) awaitTold(sent int) {
 	}
 }
 
-// TestDigests floods three categories of two channels twice, with drops in between, and replaces a worker meanwhile.
+// TestDigests floods twice, with drops in between, and stops a worker meanwhile.
 func TestDigests(t *testing.T) {
 	t.Parallel()
 	p := pace{100 * time.Millisecond, 10}
@@ -59,7 +59,7 @@ func TestDigests(t *testing.T) {
 		d.wantFirstDigest(channel, categories)
 	}
 
-	// The window is full, so all of these are dropped; they are not told before the interval is over.
+	// The window is full, so all of these are dropped. The next digest comes after the interval.
 	d.flood("between", "in between", 10)
 	d.awaitEmpty()
 	last := slices.MaxFunc(notifications(d.slack.Accepted()), func(a, b slacktest.Post) int { return a.Received.Compare(b.Received) })
@@ -109,8 +109,8 @@ func (f floods) wantFirstDigest(channel string, categories []string) {
 	}
 }
 
-// TestDigestOfManyPaths drops thousands of paths below one category, then a neighbour of that, then hundreds of categories once each.
-// The channel gets one message, in which the counts add up, and the neighbour is not pushed out.
+// TestDigestOfManyPaths drops thousands of paths below one category, one path of a neighbour, and hundreds of categories. The counts of the
+// one digest add up, and name the neighbour.
 func TestDigestOfManyPaths(t *testing.T) {
 	t.Parallel()
 	const slots, quiet = 5, 40
@@ -132,16 +132,16 @@ func TestDigestOfManyPaths(t *testing.T) {
 	}
 	digests[0].wantSum(t)
 	shown := digests[0]
-	// Of the paths below one 20 are counted by name.
+	// Workers count 20 paths below one first level by name.
 	testkit.AtMost(t, junk-slots-20, shown.paths["payments.>"], "the least drops of other paths below payments")
 	testkit.Equal(t, shown.paths["security.login"], quiet, "drops of the neighbour")
-	// Ten paths are shown, and of first levels a thousand are counted by name.
+	// A digest shows ten paths, and workers count a thousand first levels by name.
 	if want := min(categories, 1000) - 10; !shown.moreAtLeast || shown.morePaths < want {
 		t.Errorf("%d more paths, at least: %t, want at least %d", shown.morePaths, shown.moreAtLeast, want)
 	}
 }
 
-// TestDigestOfWhatHasNoLimit has resolved events that resolve nothing, and a limit that was changed.
+// TestDigestOfWhatHasNoLimit wants digests to count resolved events without a pair, and to tell of a live limit.
 func TestDigestOfWhatHasNoLimit(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
@@ -178,8 +178,7 @@ func TestDigestOfWhatHasNoLimit(t *testing.T) {
 	}
 }
 
-// TestDigestsOfAKilledWorker kills a worker in the middle of a flood: what it had not told in its last second is missing,
-// and the digests say so.
+// TestDigestsOfAKilledWorker kills a worker during a flood. The drops of its last second are missing, and a digest says "at least".
 func TestDigestsOfAKilledWorker(t *testing.T) {
 	t.Parallel()
 	const interval = 4 * time.Second
@@ -215,8 +214,7 @@ func TestDigestsOfAKilledWorker(t *testing.T) {
 	wantApart(t, digests, interval)
 }
 
-// TestStopWhileADigestWaits stops a worker whose digest waits for its channel: it ends in good order all the same, and the counts
-// wait for another one.
+// TestStopWhileADigestWaits stops a worker whose digest waits for its channel. Another worker posts the counts.
 func TestStopWhileADigestWaits(t *testing.T) {
 	t.Parallel()
 	const dropped = 9

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// whyAnswer is what programs read of what `notifier why --json` prints.
+// whyAnswer is the output of `notifier why --json`.
 type whyAnswer struct {
 	Events []struct {
 		ID        string
@@ -30,7 +30,7 @@ type whyAnswer struct {
 	Unknown []string
 }
 
-// why asks what became of an event.
+// why runs `notifier why --json`.
 func (d *deployment) why(arguments ...string) (answer whyAnswer) {
 	d.t.Helper()
 	p := run(d.t, d.settings("HTTP_ADDR", "off").with(d.operator...), append([]string{"why", "--json"}, arguments...)...)
@@ -41,7 +41,7 @@ func (d *deployment) why(arguments ...string) (answer whyAnswer) {
 	return answer
 }
 
-// wantWhy asks about one event, and wants its state and one of the sentences to contain a text.
+// wantWhy wants an answer about one event, with a state and a text in its sentences.
 func (d *deployment) wantWhy(state, says string, arguments ...string) {
 	d.t.Helper()
 	answer := d.why(arguments...)
@@ -50,7 +50,7 @@ func (d *deployment) wantWhy(state, says string, arguments ...string) {
 	}
 }
 
-// TestWhy has events end in each way, and asks about each.
+// TestWhy publishes an event for each state, and asks about each.
 func TestWhy(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
@@ -105,7 +105,7 @@ func TestWhy(t *testing.T) {
 	run(t, d.settings(), "why", "refund-9").want(1, "not known")
 }
 
-// states are those of the events with an ID, in the order in which they were stored.
+// states returns the states of the messages with an ID, in the order of the stream.
 func (d *deployment) states(id string) (states []string) {
 	d.t.Helper()
 	for _, e := range d.why(id).Events {
