@@ -25,7 +25,7 @@ func slowPosts(slack *slacktest.Server, d time.Duration) {
 // rejectedPosts has Slack reject the events whose ID begins with "rejected".
 func rejectedPosts(slack *slacktest.Server) {
 	slack.Respond(func(post slacktest.Post) slacktest.Answer {
-		if strings.HasPrefix(origin(post, "id"), "rejected") {
+		if strings.HasPrefix(post.Origin("id"), "rejected") {
 			return slacktest.Code("invalid_blocks")
 		}
 		return slacktest.OK()

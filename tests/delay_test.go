@@ -21,8 +21,8 @@ func delaying(categoryLimit, delay string, more ...string) []string {
 func postedIn(posts []slacktest.Post, category string) []string {
 	var ids []string
 	for _, post := range posts {
-		if origin(post, "category") == category {
-			ids = append(ids, origin(post, "id"))
+		if post.Origin("category") == category {
+			ids = append(ids, post.Origin("id"))
 		}
 	}
 	return ids
@@ -49,7 +49,7 @@ func TestDelay(t *testing.T) {
 	for _, category := range waiting {
 		var taken []time.Time
 		for _, post := range d.slack.Accepted() {
-			if origin(post, "category") == category {
+			if post.Origin("category") == category {
 				waited, taken = append(waited, post), append(taken, post.Received)
 			}
 		}

@@ -159,7 +159,7 @@ func TestIdentityBelongsToACategory(t *testing.T) {
 	ofSecurity := func() map[string]int {
 		posted := make(map[string]int)
 		for _, post := range d.slack.Accepted() {
-			if origin(post, "category") == "security.alerts" {
+			if post.Origin("category") == "security.alerts" {
 				posted[strings.TrimPrefix(post.Text, "[INFO] ")]++
 			}
 		}

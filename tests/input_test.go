@@ -104,7 +104,7 @@ func TestInput(t *testing.T) {
 
 	wantPostedOnce(t, d.slack.Accepted(), slices.Collect(maps.Keys(events))...)
 	for _, post := range d.slack.Accepted() {
-		in := events[origin(post, "id")]
+		in := events[post.Origin("id")]
 		if shown := text(post.Message); !strings.Contains(shown, in.says) {
 			t.Errorf("%s: the post does not show %q: %.500q", in.name, in.says, shown)
 		}

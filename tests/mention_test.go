@@ -22,7 +22,7 @@ func mentioned(message slacktest.Message) string {
 // mentions returns the mentions in the posts of a category, and the times of these posts.
 func (d *deployment) mentions(category string) (whom []string, at []time.Time) {
 	for _, post := range d.slack.Accepted() {
-		if found := mentioned(post.Message); found != "" && origin(post, "category") == category {
+		if found := mentioned(post.Message); found != "" && post.Origin("category") == category {
 			whom, at = append(whom, found), append(at, post.Received)
 		}
 	}

@@ -114,7 +114,7 @@ func (n *neighbours) wantInTime(ids []string, times int) {
 	}
 	arrived := make(map[string]time.Time)
 	for _, post := range n.toVictim() {
-		arrived[origin(post, "id")] = post.Received
+		arrived[post.Origin("id")] = post.Received
 	}
 	took := make([]time.Duration, 0, len(ids))
 	for _, id := range ids {
@@ -148,7 +148,7 @@ func (n *neighbours) toVictim() []slacktest.Post { return postsTo(n.slack.Posts(
 func (n *neighbours) wantNothingForged() {
 	n.t.Helper()
 	for _, post := range n.toVictim() {
-		if id := origin(post, "id"); n.stored[id].IsZero() || strings.Contains(fmt.Sprint(post), "hostile") {
+		if id := post.Origin("id"); n.stored[id].IsZero() || strings.Contains(fmt.Sprint(post), "hostile") {
 			n.t.Errorf("%q was posted to the victim's channel", fmt.Sprint(post))
 		}
 	}

@@ -83,7 +83,7 @@ func wantInOrder(t testing.TB, posts []slacktest.Post, ids []string, together ti
 	latest := -1
 	var arrived time.Time
 	for _, post := range posts {
-		place := slices.Index(ids, origin(post, "id"))
+		place := slices.Index(ids, post.Origin("id"))
 		if place > latest {
 			latest, arrived = place, post.Received
 		} else if after := post.Received.Sub(arrived); after > together {
@@ -152,7 +152,7 @@ func TestPacedChannelIsPaused(t *testing.T) {
 		case since >= pause:
 			afterwards = append(afterwards, post)
 		case since > stalls.tolerance():
-			t.Errorf("%s was posted %v after the refusal, which asked for %v", origin(post, "id"), since, pause)
+			t.Errorf("%s was posted %v after the refusal, which asked for %v", post.Origin("id"), since, pause)
 		}
 	}
 	pace{p.interval, 1}.wantPaced(t, afterwards, stalls.tolerance())
@@ -223,7 +223,7 @@ func (d *deployment) latency(category string, events int) time.Duration {
 	awaitNumber(d.t, events, "posts of "+category, func() (int, error) {
 		took = took[:0]
 		for _, post := range d.slack.Accepted() {
-			if at, of := published[origin(post, "id")]; of {
+			if at, of := published[post.Origin("id")]; of {
 				took = append(took, post.Received.Sub(at))
 			}
 		}

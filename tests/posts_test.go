@@ -18,7 +18,7 @@ func (d *deployment) awaitPosts(n int) {
 
 // posts returns the accepted posts of an event.
 func (d *deployment) posts(id string) []slacktest.Post {
-	return slices.DeleteFunc(d.slack.Accepted(), func(post slacktest.Post) bool { return origin(post, "id") != id })
+	return slices.DeleteFunc(d.slack.Accepted(), func(post slacktest.Post) bool { return post.Origin("id") != id })
 }
 
 // post returns the one post of an event.
@@ -55,21 +55,11 @@ func wantShown(t testing.TB, shown string, wants ...string) {
 	}
 }
 
-// origin reads "category …" or "id …" from the last line of a message.
-func origin(post slacktest.Post, name string) string {
-	for _, text := range post.Message.Texts() {
-		if value, found := strings.CutPrefix(text.Text, name+" "); found && text.Type == "plain_text" {
-			return value
-		}
-	}
-	return ""
-}
-
 // count counts posts by their event's ID or category.
 func count(posts []slacktest.Post, by string) map[string]int {
 	counts := make(map[string]int)
 	for _, post := range posts {
-		counts[origin(post, by)]++
+		counts[post.Origin(by)]++
 	}
 	return counts
 }
@@ -104,7 +94,7 @@ func (d *deployment) wantDefaultLimits() {
 	d.t.Helper()
 	categories := make(map[string]string)
 	for _, post := range d.slack.Accepted() {
-		categories[origin(post, "id")] = origin(post, "category")
+		categories[post.Origin("id")] = post.Origin("category")
 	}
 	testkit.Equal(d.t, len(categories), 100, "events were posted")
 	ofCategory := make(map[string]int)

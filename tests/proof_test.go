@@ -101,7 +101,7 @@ func newProof(t *testing.T, size int) *proof {
 	var posts atomic.Int64
 	p.slack.Respond(func(post slacktest.Post) slacktest.Answer {
 		switch {
-		case strings.HasPrefix(origin(post, "id"), "rejected"):
+		case strings.HasPrefix(post.Origin("id"), "rejected"):
 			return slacktest.Code("invalid_blocks")
 		case posts.Add(1)%97 == 0:
 			return slacktest.Status(503, "")

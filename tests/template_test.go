@@ -37,8 +37,8 @@ func TestTemplate(t *testing.T) {
 	wantPostedOnce(t, posts, ids...)
 	for _, post := range posts {
 		own := strings.HasPrefix(post.Message.Text, "own: event ")
-		if fails := origin(post, "category") == "trap"; own == fails {
-			t.Errorf("%s was posted by the template of the file: %t, want %t: %s", origin(post, "id"), own, !fails, post.Message.Text)
+		if fails := post.Origin("category") == "trap"; own == fails {
+			t.Errorf("%s was posted by the template of the file: %t, want %t: %s", post.Origin("id"), own, !fails, post.Message.Text)
 		}
 	}
 	w.alone().awaitEvents(len(ids), "outcome", "sent")
