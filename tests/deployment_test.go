@@ -45,8 +45,6 @@ type deployment struct {
 	redis *servertest.Redis
 	slack *slacktest.Server
 	js    jetstream.JetStream
-
-	operator []string // settings of whoever changes limits, where they are not a worker's
 }
 
 // newDeployment starts servers of each kind.

@@ -109,51 +109,6 @@ func TestJournal(t *testing.T) {
 	}
 }
 
-// TestJournalOfFlood drops nearly all events. The counts of the entries and of the digests add up to the drops, and few entries are of a
-// single event.
-func TestJournalOfFlood(t *testing.T) {
-	t.Parallel()
-	const slots, each = 10, 10_000
-	categories := []string{"payments", "orders"}
-	d := newDeployment(t)
-	w := d.startReady("worker", "GLOBAL_LIMIT", "none", "CATEGORY_LIMIT", fmt.Sprintf("%d/1h", slots), "SUMMARY_INTERVAL", "2s")
-	begin := time.Now()
-	d.publishEvents(categories, each)
-	w.alone().awaitOutcomes(map[string]int{"sent": len(categories) * slots, "dropped": len(categories) * (each - slots)})
-	counts := func() (events, singles, digests int, err error) {
-		dropped, err := d.entries(journal.Query{Result: journal.Dropped})
-		for _, entry := range dropped {
-			events += entry.Counts()
-			if entry.Count == 0 {
-				singles++
-			} else if entry.Limit != "10/1h" || entry.Size != slots || entry.Next.IsZero() || entry.LastSequence == 0 {
-				t.Errorf("a count lacks facts: %+v", entry)
-			}
-		}
-		posted, _ := d.entries(journal.Query{Result: journal.Told})
-		for _, entry := range posted {
-			testkit.Equal(t, entry.Channel, defaultChannel, "channel of a digest")
-			digests += entry.Count
-		}
-		return events, singles, digests, err
-	}
-	const want = 2 * (each - slots)
-	testkit.Await(t, "all drops in the journal and in digests", func() error {
-		events, _, digests, err := counts()
-		if err == nil && (events != want || digests != want) {
-			err = fmt.Errorf("the entries tell of %d drops, the digests of %d, want %d", events, digests, want)
-		}
-		return err
-	})
-	_, singles, _, _ := counts()
-	seconds := int(time.Since(begin)/time.Second) + 1
-	testkit.AtMost(t, singles, len(categories)*seconds*journal.SinglesPerCategory, "entries that stand singly")
-	if singles < journal.SinglesPerCategory {
-		t.Errorf("%d entries stand singly, want %d in the first second", singles, journal.SinglesPerCategory)
-	}
-	w.alone().awaitSum(0, "notifier_journal_lost_total")
-}
-
 // journalFailures keep workers from writing the journal.
 var journalFailures = map[string]struct {
 	setUp   func(*deployment)

@@ -20,7 +20,7 @@ const bucketName = "notifier-limits"
 // limits runs `notifier limits`, wants success, and returns the output.
 func (d *deployment) limits(arguments ...string) string {
 	d.t.Helper()
-	p := run(d.t, d.settings("HTTP_ADDR", "off").with(d.operator...), append([]string{"limits"}, arguments...)...)
+	p := run(d.t, d.settings("HTTP_ADDR", "off"), append([]string{"limits"}, arguments...)...)
 	p.want(0)
 	return p.stdout.String()
 }
@@ -211,64 +211,6 @@ const (
 	wordOlder   = "limits here are older than those in force, no events are taken"
 	wordCurrent = "limits here are those in force again"
 )
-
-// TestStaleWorker denies one of two workers the right to read live limits. Once the other worker has put newer limits in force, the stale
-// worker is not ready and takes no event.
-func TestStaleWorker(t *testing.T) {
-	t.Parallel()
-	const right = "the right to publish $JS.API.STREAM.INFO.KV_" + bucketName
-	d, asBlind := withRights(t, `publish: { deny: "$JS.API.STREAM.INFO.KV_`+bucketName+`" }`)
-	d.operator = []string{"NATS_USER", "admin", "NATS_PASSWORD", "admin"}
-	changes := quick("CATEGORY_LIMIT", "5/1h", "DENY_CACHE_TTL", "0")
-	seeing := d.startReady("seeing", append(changes, d.operator...)...)
-	blind := d.startReady("blind", append(changes, asBlind...)...)
-	d.limits("set", "category", "2/1h")
-	seeing.alone().awaitLog(1, `"overrides":1`)
-	blind.awaitReady()
-	ended := 0
-	testkit.Eventually(t, "an event that the seeing worker has evaluated", func() bool {
-		d.publish("notify.first", "event")
-		ended++
-		return seeing.alone().sum("notifier_decisions_total") > 0
-	})
-	for _, says := range []string{"newer limits are in force: revision 1 of generation ", "here is none", right} {
-		blind.awaitUnready(says)
-	}
-	blind.alone().awaitLog(1, wordOlder)
-	seeing.awaitReady()
-	d.awaitEmpty()
-	fleet{seeing, blind}.awaitEvents(ended)
-
-	d.wantAllEvaluatedBy(seeing, blind)
-	blind.alone().awaitSum(0, "notifier_degraded")
-	run(t, d.settings(asBlind...), "check").want(1, "FAIL  live limits: ", right, "a worker would take no events")
-
-	// Without the position in Redis the limits of the blind worker are in force again. The worker sees this without an event.
-	seeing.stop()
-	d.redis.CLI("del", "{notifier}:limits")
-	blind.awaitReady()
-	blind.alone().awaitLog(1, wordCurrent)
-	d.wantEvaluated(5, "later", "1", "2", "3", "4", "5", "6")
-	blind.alone().awaitLog(1, wordOlder)
-}
-
-// wantAllEvaluatedBy publishes events. The seeing worker decides all of them by its limit of 2, and the blind worker gets none.
-func (d *deployment) wantAllEvaluatedBy(seeing, blind *worker) {
-	d.t.Helper()
-	const each = 10
-	workers := fleet{seeing, blind}
-	before, ended, delivered := blind.alone().sum("notifier_decisions_total"), workers.sum("notifier_events_total"), d.delivered()
-	categories := []string{"a", "b", "c", "d", "e"}
-	ids := d.publishEvents(categories, each)
-	d.awaitEmpty()
-	counts := count(d.slack.Accepted(), "category")
-	for _, category := range categories {
-		testkit.Equal(d.t, counts[category], 2, "posts of %s", category)
-	}
-	workers.awaitEvents(ended + len(ids))
-	blind.alone().awaitSum(before, "notifier_decisions_total")
-	testkit.Equal(d.t, d.delivered()-delivered, uint64(len(ids)), "deliveries, each to the seeing worker")
-}
 
 // restore kills NATS, replaces its data, and starts it again. It returns when the test is connected.
 func (d *deployment) restore(replace func() error) {

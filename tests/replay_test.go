@@ -1,7 +1,6 @@
 package tests
 
 import (
-	"net/http"
 	"testing"
 	"time"
 
@@ -41,17 +40,6 @@ func TestReplay(t *testing.T) {
 	workers.awaitEvents(5)
 }
 
-// wantReplayIsDuplicate replays the dead letter of an event that Slack has accepted, and wants no second post.
-func (d *deployment) wantReplayIsDuplicate(workers fleet, id string) {
-	d.t.Helper()
-	run(d.t, d.settings(), "dlq", "replay", "--all").want(0, "replayed 1 letter")
-	workers.awaitEvents(1, "outcome", "duplicate")
-	d.awaitEmpty()
-	d.awaitLeft(deadStreamName, 0)
-	wantPostedOnce(d.t, d.slack.Accepted(), id)
-	workers.awaitOutcomes(map[string]int{"dead": 1, "duplicate": 1})
-}
-
 // TestReplayAfterAKillInDoubt kills a worker between the post and its record, and has Slack reject the next attempt. A replay of the dead
 // letter does not post the event again.
 func TestReplayAfterAKillInDoubt(t *testing.T) {
@@ -63,38 +51,12 @@ func TestReplayAfterAKillInDoubt(t *testing.T) {
 	doomed.awaitDoom()
 	workers := d.startFleet(2, recovering(unlimited()...)...)
 	workers.awaitEvents(1, "outcome", "dead")
-	d.wantReplayIsDuplicate(workers, "taken")
-}
-
-// TestReplayInDoubt has Slack accept a post and lose the answer, and reject a later attempt of the same or of another delivery.
-func TestReplayInDoubt(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		name  string
-		later bool // the attempt that is rejected is of another delivery
-	}{{"same delivery", false}, {"another delivery", true}} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			d := newDeployment(t)
-			rejects := func(slacktest.Post) slacktest.Answer { return slacktest.Code("msg_too_long") }
-			fails := func(slacktest.Post) slacktest.Answer {
-				return slacktest.Status(http.StatusServiceUnavailable, "upstream")
-			}
-			d.slack.Script(slacktest.Lost())
-			d.slack.Respond(rejects)
-			if test.later {
-				d.slack.Respond(fails)
-			}
-			workers := d.startFleet(2, quick(unlimited()...)...)
-			d.publish("notify.errors", eventBody("taken"))
-			if test.later {
-				d.awaitInRoom("notify-room.channel.*.errors", 1)
-				d.slack.Respond(rejects)
-			}
-			workers.awaitEvents(1, "outcome", "dead")
-			d.wantReplayIsDuplicate(workers, "taken")
-		})
-	}
+	run(t, d.settings(), "dlq", "replay", "--all").want(0, "replayed 1 letter")
+	workers.awaitEvents(1, "outcome", "duplicate")
+	d.awaitEmpty()
+	d.awaitLeft(deadStreamName, 0)
+	wantPostedOnce(t, d.slack.Accepted(), "taken")
+	workers.awaitOutcomes(map[string]int{"dead": 1, "duplicate": 1})
 }
 
 // TestReplayKilled kills a replay before it removes the dead letter, and runs the replay again after NATS has lost its duplicate window. The

@@ -4,8 +4,6 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,33 +14,6 @@ import (
 // unlimited returns settings without limits, and more settings.
 func unlimited(more ...string) []string {
 	return append([]string{"GLOBAL_LIMIT", "none", "CATEGORY_LIMIT", "none"}, more...)
-}
-
-// TestRateLimitedChannel has Slack refuse one channel until it has all posts to the others.
-func TestRateLimitedChannel(t *testing.T) {
-	t.Parallel()
-	const instances, slow, fast = 2, 20, 60
-	d := newDeployment(t)
-	var arrived atomic.Int64
-	d.slack.Respond(func(post slacktest.Post) slacktest.Answer {
-		if post.Channel != "#slow" {
-			arrived.Add(1)
-		} else if arrived.Load() < fast {
-			return slacktest.RateLimited(2 * time.Second)
-		}
-		return slacktest.OK()
-	})
-	workers := d.startFleet(instances, unlimited("SLACK_ROUTES", "slow=#slow")...)
-	ids := d.publishEvents([]string{"slow.one", "slow.two"}, slow/2)
-	testkit.Eventually(t, "the first refusal", func() bool { return workers.sum("notifier_slack_requests_total", "result", "rate_limited") > 0 })
-	ids = append(ids, d.publishEvents([]string{"fast", "faster"}, fast/2)...)
-	d.awaitEmpty()
-	wantPostedOnce(t, d.slack.Accepted(), ids...)
-	for category, n := range count(postsTo(d.slack.Accepted(), "#slow"), "category") {
-		if !strings.HasPrefix(category, "slow") || n != slow/2 {
-			t.Errorf("%d events of %s were posted to #slow", n, category)
-		}
-	}
 }
 
 // TestRetryAfterHoldsForAllInstances has Slack refuse one post. No instance posts to the channel before Retry-After has passed.
@@ -113,27 +84,4 @@ func TestMisconfigured(t *testing.T) {
 	w.awaitReady()
 	wantPostedOnce(t, d.slack.Accepted(), ids...)
 	w.alone().awaitEvents(50, "outcome", "sent")
-}
-
-func TestWebhook(t *testing.T) {
-	t.Parallel()
-	const secret = "canary-webhook-secret"
-	d := newDeployment(t)
-	slack := slacktest.New(t, slacktest.WithWebhookSecret(secret))
-	slack.Script(slacktest.Code("invalid_payload"), slacktest.RateLimited(time.Second), slacktest.Status(http.StatusInternalServerError, "rollup_error"))
-	w := d.startReady("worker", append(withWebhook(slack.WebhookURL()), "SLACK_API_URL", "")...)
-	ids := d.publishEvents([]string{"errors"}, 6)
-	d.awaitEmpty()
-	w.alone().awaitOutcomes(map[string]int{"sent": 5, "dead": 1})
-	posts := slack.Accepted()
-	dead := d.deadLetters()
-	if len(dead) != 1 || dead[0].Header.Get("Notifier-Error") != "invalid_payload" {
-		t.Fatalf("dead letters %v, want one with invalid_payload", dead)
-	}
-	ids = slices.DeleteFunc(ids, func(id string) bool { return eventBody(id) == string(dead[0].Data) })
-	wantPostedOnce(t, posts, ids...)
-	testkit.Equal(t, d.slack.Calls("chat.postMessage"), 0, "calls of chat.postMessage")
-	if strings.Contains(w.all(), secret) {
-		t.Error("the log holds the webhook's secret")
-	}
 }

@@ -33,7 +33,7 @@ type whyAnswer struct {
 // why runs `notifier why --json`.
 func (d *deployment) why(arguments ...string) (answer whyAnswer) {
 	d.t.Helper()
-	p := run(d.t, d.settings("HTTP_ADDR", "off").with(d.operator...), append([]string{"why", "--json"}, arguments...)...)
+	p := run(d.t, d.settings("HTTP_ADDR", "off"), append([]string{"why", "--json"}, arguments...)...)
 	if err := json.Unmarshal([]byte(p.stdout.String()), &answer); err != nil {
 		d.t.Fatalf("why %s: %v: %s", strings.Join(arguments, " "), err, p.all())
 	}
