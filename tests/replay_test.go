@@ -1,6 +1,7 @@
 package tests
 
 import (
+	"net/http"
 	"testing"
 	"time"
 
@@ -40,6 +41,44 @@ func TestReplay(t *testing.T) {
 	workers.awaitEvents(5)
 }
 
+// TestReplayOfWhatWaited replays an event that waited for its slot and was rejected. The event waits anew, from the replay on.
+func TestReplayOfWhatWaited(t *testing.T) {
+	t.Parallel()
+	const window, delay = "3s", 6 * time.Second
+	d := newDeployment(t)
+	workers := d.startFleet(2, delaying("1/"+window, "payments="+delay.String())...)
+	d.slack.Respond(func(post slacktest.Post) slacktest.Answer {
+		if post.Origin("id") == "waited" {
+			return slacktest.Code("msg_too_long")
+		}
+		return slacktest.OK()
+	})
+	d.publishUntil(workers, "sent", "notify.payments", eventBody("first"))
+	began := time.Now()
+	d.publishUntil(workers, "dead", "notify.payments", eventBody("waited"))
+	workers.awaitSum(1, "notifier_delayed_total")
+	d.slack.Respond(nil)
+	time.Sleep(time.Until(began.Add(delay + time.Second))) // the delay that the event may wait has to pass
+	d.publishUntil(workers, "sent", "notify.payments", eventBody("other"))
+	run(t, d.settings(), "dlq", "replay", "--all").want(0, "replayed 1 letter")
+	workers.awaitEvents(3, "outcome", "sent")
+	testkit.Eventually(t, "it has waited anew", func() bool { return workers.sum("notifier_delayed_total") > 1 }) // again, if it comes early
+	d.awaitEmpty()
+	workers.awaitEvents(4)
+	wantPostedOnce(t, d.slack.Accepted(), "first", "waited", "other")
+}
+
+// wantReplayIsDuplicate replays the one dead letter, of an event that Slack has taken. Nothing is posted again.
+func (d *deployment) wantReplayIsDuplicate(workers fleet, id string) {
+	d.t.Helper()
+	run(d.t, d.settings(), "dlq", "replay", "--all").want(0, "replayed 1 letter")
+	workers.awaitEvents(1, "outcome", "duplicate")
+	d.awaitEmpty()
+	d.awaitLeft(deadStreamName, 0)
+	wantPostedOnce(d.t, d.slack.Accepted(), id)
+	workers.awaitOutcomes(map[string]int{"dead": 1, "duplicate": 1})
+}
+
 // TestReplayAfterAKillInDoubt kills a worker between the post and its record, and has Slack reject the next attempt. A replay of the dead
 // letter does not post the event again.
 func TestReplayAfterAKillInDoubt(t *testing.T) {
@@ -51,12 +90,38 @@ func TestReplayAfterAKillInDoubt(t *testing.T) {
 	doomed.awaitDoom()
 	workers := d.startFleet(2, recovering(unlimited()...)...)
 	workers.awaitEvents(1, "outcome", "dead")
-	run(t, d.settings(), "dlq", "replay", "--all").want(0, "replayed 1 letter")
-	workers.awaitEvents(1, "outcome", "duplicate")
-	d.awaitEmpty()
-	d.awaitLeft(deadStreamName, 0)
-	wantPostedOnce(t, d.slack.Accepted(), "taken")
-	workers.awaitOutcomes(map[string]int{"dead": 1, "duplicate": 1})
+	d.wantReplayIsDuplicate(workers, "taken")
+}
+
+// TestReplayInDoubt has Slack take a post whose answer is lost, and reject a later attempt of the same or of another delivery.
+func TestReplayInDoubt(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name  string
+		later bool // the attempt that is rejected is of another delivery
+	}{{"same delivery", false}, {"another delivery", true}} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			d := newDeployment(t)
+			rejects := func(slacktest.Post) slacktest.Answer { return slacktest.Code("msg_too_long") }
+			fails := func(slacktest.Post) slacktest.Answer {
+				return slacktest.Status(http.StatusServiceUnavailable, "upstream")
+			}
+			d.slack.Script(slacktest.Lost())
+			d.slack.Respond(rejects)
+			if test.later {
+				d.slack.Respond(fails)
+			}
+			workers := d.startFleet(2, quick(unlimited()...)...)
+			d.publish("notify.errors", eventBody("taken"))
+			if test.later {
+				d.awaitInRoom("notify-room.channel.*.errors", 1)
+				d.slack.Respond(rejects)
+			}
+			workers.awaitEvents(1, "outcome", "dead")
+			d.wantReplayIsDuplicate(workers, "taken")
+		})
+	}
 }
 
 // TestReplayKilled kills a replay before it removes the dead letter, and runs the replay again after NATS has lost its duplicate window. The
