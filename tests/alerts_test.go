@@ -11,7 +11,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// TestAlertGroups relays the bodies of webhooks as they are: one message for each alert, changed when that is resolved.
+// TestAlertGroups publishes bodies of webhooks. Slack gets a message for each alert, and an update and a reply when the alert is resolved.
 func TestAlertGroups(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -45,7 +45,7 @@ func TestAlertGroups(t *testing.T) {
 			message := text(first[slices.IndexFunc(first, func(post slacktest.Post) bool { return post.Text == test.titles[0] })].Message)
 			wantShown(t, message, test.shown...)
 
-			// The group comes again when the last of its alerts is over.
+			// The sender repeats the group with all alerts resolved.
 			over := strings.NewReplacer(`"firing"`, `"resolved"`, `"0001-01-01T00:00:00Z"`, `"2026-01-02T05:10:00Z"`).Replace(string(body))
 			d.publish("notify.alerts", over)
 			workers.awaitEvents(2*alerts, "outcome", "sent")
@@ -63,22 +63,4 @@ func TestAlertGroups(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestAlertGroupRepeated publishes a group again under the same message ID, and then as its sender does that repeats what
-// still fires: those are events like any other.
-func TestAlertGroupRepeated(t *testing.T) {
-	t.Parallel()
-	body := testkit.Must(os.ReadFile("testdata/grafana.json"))(t)
-	d := newDeployment(t)
-	workers := d.startFleet(2, "CATEGORY_LIMIT", "3/30m")
-	d.publish("notify.alerts", string(body), "Nats-Msg-Id", "group-1")
-	d.publish("notify.alerts", string(body), "Nats-Msg-Id", "group-1")
-	workers.awaitEvents(2, "outcome", "sent")
-	d.publish("notify.alerts", string(body), "Nats-Msg-Id", "group-2")
-	workers.awaitEvents(4)
-	d.awaitEmpty()
-	workers.awaitEvents(3, "outcome", "sent")
-	workers.awaitSum(1, "notifier_dropped_total", "level", "category")
-	testkit.Equal(t, len(d.slack.Accepted()), 3, "posts")
 }

@@ -20,10 +20,10 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// collectorKey is what workers show the collector.
+// collectorKey is the API key that workers send to the collector.
 const collectorKey = "s3cret-of-the-collector"
 
-// collector is an OpenTelemetry collector as far as workers see it.
+// collector is a stand-in for an OpenTelemetry collector.
 type collector struct {
 	t      testing.TB
 	server *httptest.Server
@@ -75,7 +75,7 @@ func (d *deployment) startTraced(url string, changes ...string) *worker {
 	return w
 }
 
-// named are the spans of a name that have come.
+// named returns the received spans of a name.
 func (c *collector) named(name string) (found []*tracepb.Span) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,14 +87,14 @@ func (c *collector) named(name string) (found []*tracepb.Span) {
 	return found
 }
 
-// came is all that came, as bytes.
+// came returns the received bytes.
 func (c *collector) came() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.raw.String()
 }
 
-// trees are the spans, each below its parent, and by text where they have the same parent.
+// trees prints the received spans, each below its parent. Spans of one parent are sorted by text.
 func (c *collector) trees() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -114,7 +114,7 @@ func (c *collector) trees() string {
 	return tree("", "")
 }
 
-// awaitTrees waits until exactly these spans have come.
+// awaitTrees waits until the collector has received exactly these spans.
 func (c *collector) awaitTrees(want string) {
 	c.t.Helper()
 	want = strings.TrimLeft(want, "\n")
@@ -126,7 +126,7 @@ func (c *collector) awaitTrees(want string) {
 	})
 }
 
-// describe is a span in words.
+// describe prints a span on one line.
 func describe(span *tracepb.Span) string {
 	words := []string{span.GetName()}
 	for _, name := range []string{

@@ -12,13 +12,12 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// quick are settings under which an event whose worker is gone comes back soon, and more. On a busy machine a post may take
-// more than a second.
+// quick returns settings with a short acknowledgement wait, and more settings. The timeouts leave a post some seconds on a busy machine.
 func quick(more ...string) []string {
 	return append([]string{"NATS_ACK_WAIT", "6s", "SLACK_TIMEOUT", "4s", "REDIS_TIMEOUT", "500ms"}, more...)
 }
 
-// slowPosts makes a post take long enough for something to happen meanwhile.
+// slowPosts delays the answer to each post.
 func slowPosts(slack *slacktest.Server, d time.Duration) {
 	slack.Respond(func(slacktest.Post) slacktest.Answer { return slacktest.Delay(d, slacktest.OK()) })
 }
@@ -26,7 +25,7 @@ func slowPosts(slack *slacktest.Server, d time.Duration) {
 // rejectedPosts has Slack reject the events whose ID begins with "rejected".
 func rejectedPosts(slack *slacktest.Server) {
 	slack.Respond(func(post slacktest.Post) slacktest.Answer {
-		if strings.HasPrefix(origin(post, "id"), "rejected") {
+		if strings.HasPrefix(post.Origin("id"), "rejected") {
 			return slacktest.Code("invalid_blocks")
 		}
 		return slacktest.OK()
@@ -50,7 +49,7 @@ func TestWorkersKilled(t *testing.T) {
 	testkit.AtMost(t, repeats(d.slack.Accepted()), 2*2*defaultSendings, "posts were repeated")
 }
 
-// failures are what happens to servers in the middle of a flood. A paused server keeps its connections open and answers nothing.
+// failures are failures of servers during a flood. A paused server keeps its connections open and answers nothing.
 var failures = []struct {
 	name, policy string
 	workers      int
@@ -93,7 +92,7 @@ var failures = []struct {
 	}},
 }
 
-// TestServersFail has every server fail, and wants the limits kept and nothing lost.
+// TestServersFail has each server fail during a flood. Every event has an outcome, no limit is exceeded, and no post is repeated.
 func TestServersFail(t *testing.T) {
 	t.Parallel()
 	for _, test := range failures {
@@ -122,7 +121,7 @@ func TestServersFail(t *testing.T) {
 	}
 }
 
-// restartNATS kills NATS, and starts it again once each worker has noticed. It returns when all workers are ready.
+// restartNATS kills NATS, waits until no worker is ready, starts NATS again, and waits until all workers are ready.
 func (d *deployment) restartNATS(workers fleet) {
 	d.t.Helper()
 	d.nats.Kill()
@@ -131,7 +130,8 @@ func (d *deployment) restartNATS(workers fleet) {
 	workers.awaitReady()
 }
 
-// TestSentIsCountedOnce kills NATS while every event is posted, before it hears what became of those under way: it delivers them again.
+// TestSentIsCountedOnce kills NATS three times during posts, before it has their acks. NATS redelivers these events, and no worker posts or
+// counts them again.
 func TestSentIsCountedOnce(t *testing.T) {
 	t.Parallel()
 	const each = 30
@@ -150,8 +150,8 @@ func TestSentIsCountedOnce(t *testing.T) {
 	workers.awaitOutcomes(map[string]int{"sent": len(ids)})
 }
 
-// TestWorkerPausedPastItsLease stops a worker in the middle of its deliveries, lets another one do them, and wakes it: it must
-// notice that they are no longer its own. Each of the two has a Slack of its own, so that it is known who posted what.
+// TestWorkerPausedPastItsLease pauses a worker during deliveries until another worker has taken them over. The resumed worker must see that
+// its leases have lapsed. Each worker posts to its own Slack server.
 func TestWorkerPausedPastItsLease(t *testing.T) {
 	t.Parallel()
 	const concurrency = 2

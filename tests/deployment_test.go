@@ -22,7 +22,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// The names that a worker uses unless it is told otherwise.
+// Names that are defaults of settings.
 const (
 	streamName      = "NOTIFICATIONS"
 	subjectPrefix   = "notify"
@@ -34,8 +34,8 @@ const (
 	defaultSendings = 8 // NOTIFIER_CONCURRENCY
 )
 
-// callTimeout bounds one call of a test to NATS. A publish that is given up is made again, and may be stored twice: so it is
-// longer than a busy machine takes.
+// callTimeout bounds one call of a test to NATS. A test repeats a publish after the timeout, and NATS may store both messages. So the
+// timeout is longer than a busy machine takes.
 const callTimeout = 10 * time.Second
 
 // deployment is the servers that the workers of one test share.
@@ -45,8 +45,6 @@ type deployment struct {
 	redis *servertest.Redis
 	slack *slacktest.Server
 	js    jetstream.JetStream
-
-	operator []string // settings of whoever changes limits, where they are not a worker's
 }
 
 // newDeployment starts servers of each kind.
@@ -55,13 +53,13 @@ func newDeployment(t testing.TB) *deployment {
 	return deploy(t, servertest.StartNATS(t))
 }
 
-// deploy starts the servers beside one of NATS. The options are those of the test's own connection to NATS.
+// deploy starts Redis and Slack beside a NATS server. The options are for the test's connection to NATS.
 func deploy(t testing.TB, n *servertest.NATS, options ...nats.Option) *deployment {
 	t.Helper()
 	return &deployment{t: t, nats: n, redis: servertest.StartRedis(t), slack: slacktest.New(t), js: servertest.JetStream(t, n.URL, options...)}
 }
 
-// newDurableDeployment starts servers that can be killed and paused, and that keep what they hold.
+// newDurableDeployment starts servers that a test can kill and pause, and that keep their data.
 func newDurableDeployment(t testing.TB) *deployment {
 	t.Helper()
 	d := deploy(t, servertest.StartNATSProcess(t, ""))
@@ -69,7 +67,7 @@ func newDurableDeployment(t testing.TB) *deployment {
 	return d
 }
 
-// settings are those of a worker of this deployment. Such a worker neither paces nor sums up.
+// settings returns the settings of a worker without pacing and digests.
 func (d *deployment) settings(changes ...string) settings {
 	return settings{
 		"SLACK_TOKEN": slacktest.DefaultToken, "SLACK_CHANNEL": defaultChannel, "SLACK_API_URL": d.slack.APIURL(),
@@ -88,7 +86,7 @@ func freeAddress(t testing.TB) string {
 	return "127.0.0.1:" + strconv.Itoa(servertest.ReservePort(t))
 }
 
-// startWorker starts a worker; changes to its settings are name, value, …
+// startWorker starts a worker with changed settings, given as name, value, …
 func (d *deployment) startWorker(name string, changes ...string) *worker {
 	d.t.Helper()
 	address := freeAddress(d.t)
@@ -116,7 +114,7 @@ func (d *deployment) startFleet(count int, changes ...string) fleet {
 
 var client = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
-// get asks the worker's HTTP server. The status is 0 if it does not answer.
+// get asks the worker's HTTP server. The status is 0 without an answer.
 func (w *worker) get(path string) (status int, body string) {
 	response, err := client.Get("http://" + w.address + path)
 	if err != nil {
@@ -152,7 +150,7 @@ func (w *worker) awaitReady() {
 	w.awaitStatus("/readyz", http.StatusOK, "")
 }
 
-// awaitUnready waits until the worker says that it is not ready, and why.
+// awaitUnready waits until the worker is not ready for a reason.
 func (w *worker) awaitUnready(says string) {
 	w.t.Helper()
 	w.awaitStatus("/readyz", http.StatusServiceUnavailable, says)
@@ -165,7 +163,7 @@ func (w *worker) wantHealthy() {
 	}
 }
 
-// samples is what one scrape showed.
+// samples are the metrics of one scrape.
 type samples map[string]*dto.MetricFamily
 
 func (w *worker) scrape() samples {
@@ -214,7 +212,7 @@ func (s samples) labels(metric, label string) []string {
 // fleet is several workers of one deployment.
 type fleet []*worker
 
-// alone is the fleet of one worker.
+// alone returns a fleet of this worker.
 func (w *worker) alone() fleet { return fleet{w} }
 
 func (f fleet) awaitReady() {
@@ -257,7 +255,7 @@ func (f fleet) sum(metric string, labels ...string) int {
 	return total
 }
 
-// awaitSum waits until a metric has a value. Workers count a moment after what they count has happened.
+// awaitSum waits until a metric has a value. Workers count an event a moment after its effect.
 func (f fleet) awaitSum(want int, metric string, labels ...string) {
 	f[0].t.Helper()
 	awaitNumber(f[0].t, want, fmt.Sprint(metric, labels), func() (int, error) { return f.sum(metric, labels...), nil })
@@ -275,13 +273,13 @@ func awaitNumber(t testing.TB, want int, of string, read func() (int, error)) {
 	})
 }
 
-// awaitEvents waits until the workers have counted so many outcomes.
+// awaitEvents waits until the workers have counted this many outcomes.
 func (f fleet) awaitEvents(want int, labels ...string) {
 	f[0].t.Helper()
 	f.awaitSum(want, "notifier_events_total", labels...)
 }
 
-// awaitOutcomes waits until the workers have counted so many events of each outcome, and of no other one.
+// awaitOutcomes waits until the workers have counted exactly these events by outcome.
 func (f fleet) awaitOutcomes(outcomes map[string]int) {
 	f[0].t.Helper()
 	total := 0
@@ -292,13 +290,13 @@ func (f fleet) awaitOutcomes(outcomes map[string]int) {
 	f.awaitEvents(total)
 }
 
-// createStream makes the stream as a worker does, but for the changes, for tests that publish before a worker runs.
+// createStream creates the producers' stream before any worker, with changes.
 func (d *deployment) createStream(changes ...func(*jetstream.StreamConfig)) {
 	d.t.Helper()
 	d.create(jetstream.StreamConfig{Name: streamName, Subjects: []string{subjectPrefix, subjectPrefix + ".>"}}, changes)
 }
 
-// createRoom makes the room as a worker does, but for the changes, for tests in which no worker may.
+// createRoom creates the room before any worker, with changes.
 func (d *deployment) createRoom(changes ...func(*jetstream.StreamConfig)) {
 	d.t.Helper()
 	d.create(jetstream.StreamConfig{Name: roomStreamName, Subjects: []string{"notify-room.>"}, AllowMsgSchedules: true, AllowRollup: true}, changes)
@@ -313,7 +311,7 @@ func (d *deployment) create(stream jetstream.StreamConfig, changes []func(*jetst
 	testkit.Must(d.js.CreateStream(d.t.Context(), stream))(d.t)
 }
 
-// message is what a producer publishes. The headers are name, value, …
+// message makes a message of a producer. The headers are name, value, …
 func message(subject, body string, headers ...string) *nats.Msg {
 	m := nats.NewMsg(subject)
 	m.Data = []byte(body)
@@ -323,7 +321,7 @@ func message(subject, body string, headers ...string) *nats.Msg {
 	return m
 }
 
-// publish stores one event and returns when it is stored, over any outage of NATS. The headers are name, value, …
+// publish publishes one event until NATS has stored it. The headers are name, value, …
 func (d *deployment) publish(subject, body string, headers ...string) {
 	d.t.Helper()
 	testkit.Await(d.t, "the publishing of an event", func() error {
@@ -334,7 +332,7 @@ func (d *deployment) publish(subject, body string, headers ...string) {
 	})
 }
 
-// publishUntil stores one event, and waits until the workers have counted one more of its outcome.
+// publishUntil publishes one event, and waits until the workers have counted its outcome.
 func (d *deployment) publishUntil(workers fleet, outcome, subject, body string, headers ...string) {
 	d.t.Helper()
 	before := workers.sum("notifier_events_total", "outcome", outcome)
@@ -342,10 +340,10 @@ func (d *deployment) publishUntil(workers fleet, outcome, subject, body string, 
 	workers.awaitEvents(before+1, "outcome", outcome)
 }
 
-// eventBody is an event that can be told from others by its ID, which posts show.
+// eventBody makes an event with an ID, which its post shows.
 func eventBody(id string) string { return fmt.Sprintf(`{"id":%q,"title":"event %s"}`, id, id) }
 
-// publishEvents stores count events in each of the categories, in turns, and returns their IDs.
+// publishEvents publishes count events of each category, in turns, and returns their IDs.
 func (d *deployment) publishEvents(categories []string, count int) []string {
 	d.t.Helper()
 	var ids []string
@@ -374,7 +372,7 @@ func (d *deployment) publishEvents(categories []string, count int) []string {
 	return ids
 }
 
-// awaitStored waits until everything that is being published is stored.
+// awaitStored waits until NATS has stored every asynchronous publish.
 func (d *deployment) awaitStored() {
 	d.t.Helper()
 	select {
@@ -384,7 +382,7 @@ func (d *deployment) awaitStored() {
 	}
 }
 
-// numbered are so many categories.
+// numbered returns categories with a common name and a number.
 func numbered(name string, count int) (categories []string) {
 	for i := range count {
 		categories = append(categories, fmt.Sprint(name, i))
@@ -392,10 +390,9 @@ func numbered(name string, count int) (categories []string) {
 	return categories
 }
 
-// twentyCategories are the mission's.
 func twentyCategories() []string { return numbered("category", 20) }
 
-// left is how many messages a stream holds.
+// left returns the number of messages in a stream.
 func (d *deployment) left(stream string) (int, error) {
 	ctx, cancel := context.WithTimeout(d.t.Context(), callTimeout)
 	defer cancel()
@@ -406,8 +403,8 @@ func (d *deployment) left(stream string) (int, error) {
 	return int(s.CachedInfo().State.Msgs), nil
 }
 
-// awaitEmpty waits until every stored event has ended. What moves on is stored in the room before it leaves the place where it was:
-// so the room is asked last.
+// awaitEmpty waits until every stored event has an outcome. A worker stores an event in the room before it removes the event from the
+// stream, so the room is checked last.
 func (d *deployment) awaitEmpty() {
 	d.t.Helper()
 	testkit.Await(d.t, "empty streams", func() error {
@@ -424,19 +421,19 @@ func (d *deployment) awaitEmpty() {
 	})
 }
 
-// awaitLeft waits until a stream holds so many messages.
+// awaitLeft waits until a stream holds a number of messages.
 func (d *deployment) awaitLeft(stream string, want int) {
 	d.t.Helper()
 	awaitNumber(d.t, want, "messages in "+stream, func() (int, error) { return d.left(stream) })
 }
 
-// awaitInRoom waits until the room holds so many messages on the subjects that match.
+// awaitInRoom waits until the room holds a number of messages on matching subjects.
 func (d *deployment) awaitInRoom(subjects string, want int) {
 	d.t.Helper()
 	awaitNumber(d.t, want, "messages on "+subjects, func() (int, error) { return d.onSubjects(roomStreamName, subjects) })
 }
 
-// onSubjects is how many messages a stream holds on the subjects that match.
+// onSubjects returns the number of messages that a stream holds on matching subjects.
 func (d *deployment) onSubjects(stream, subjects string) (messages int, err error) {
 	ctx, cancel := context.WithTimeout(d.t.Context(), callTimeout)
 	defer cancel()
@@ -454,7 +451,7 @@ func (d *deployment) onSubjects(stream, subjects string) (messages int, err erro
 	return messages, nil
 }
 
-// awaitConsumer waits until the consumer is there and is as the test wants it.
+// awaitConsumer waits until the consumer exists and a condition holds.
 func (d *deployment) awaitConsumer(what string, is func(*jetstream.ConsumerInfo) bool) {
 	d.t.Helper()
 	testkit.Eventually(d.t, "a consumer "+what, func() bool {
@@ -463,13 +460,13 @@ func (d *deployment) awaitConsumer(what string, is func(*jetstream.ConsumerInfo)
 	})
 }
 
-// delivered is how often the consumer has given a message to a worker.
+// delivered returns how often the consumer has delivered a message.
 func (d *deployment) delivered() uint64 {
 	d.t.Helper()
 	return testkit.Must(d.js.Consumer(d.t.Context(), streamName, consumerName))(d.t).CachedInfo().Delivered.Consumer
 }
 
-// deadLetters reads every dead letter that is stored, oldest first.
+// deadLetters reads all dead letters, the oldest first.
 func (d *deployment) deadLetters() []*jetstream.RawStreamMsg {
 	d.t.Helper()
 	stream := testkit.Must(d.js.Stream(d.t.Context(), deadStreamName))(d.t)

@@ -11,13 +11,13 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// escape is the first byte of a terminal's commands.
+// escape begins a command of a terminal.
 const escape = "\x1b"
 
-// notification is a line of the console sink about an event of the storm.
+// notification matches a line of the console sink about an event of the storm.
 var notification = regexp.MustCompile(`(?m)^\d\d:\d\d:\d\d (INFO|WARNING|ERROR|CRITICAL) +[a-z]+ .+ \([a-z]+: .+\)`)
 
-// commandAt is the command that dev names for a place, as it is pasted.
+// commandAt returns the command that dev prints for a server.
 func (p *process) commandAt(place string) string {
 	p.t.Helper()
 	_, behind, found := strings.Cut(p.stdout.String(), "\n"+place)
@@ -35,7 +35,7 @@ func (p *process) commandAt(place string) string {
 	return command.String()
 }
 
-// paste runs a command in a shell that has none of the notifier's settings, and returns what it prints.
+// paste runs a command in a shell without settings of the notifier, and returns the output.
 func paste(t *testing.T, command string) string {
 	t.Helper()
 	shell := exec.CommandContext(t.Context(), "sh", "-c", command)
@@ -47,7 +47,7 @@ func paste(t *testing.T, command string) string {
 	return string(output)
 }
 
-// TestDev runs everything in one process, as a newcomer does, with the limits of the demonstration.
+// TestDev runs dev with a storm and its own servers and limits.
 func TestDev(t *testing.T) {
 	t.Parallel()
 	p := start(t, "dev", settings{"HTTP_ADDR": "127.0.0.1:0"}, "dev", "--storm", "50")
@@ -78,15 +78,7 @@ func TestDev(t *testing.T) {
 	}
 }
 
-// TestDevIsQuiet prints totals where something has changed, and not once a second.
-func TestDevIsQuiet(t *testing.T) {
-	t.Parallel()
-	p := run(t, settings{"HTTP_ADDR": "127.0.0.1:0"}, "dev", "--for", "3s")
-	p.want(0, "limits   global 100/30m, each category 10/30m\n", "0 events in ")
-	testkit.Equal(t, strings.Count(p.stdout.String(), "\ntotals "), 1, "lines of totals")
-}
-
-// TestDevBesideDev has two of them, of which at least one finds the usual ports taken. Its commands reach it all the same.
+// TestDevBesideDev runs dev twice. The second process finds the usual ports taken, and its commands name other ports.
 func TestDevBesideDev(t *testing.T) {
 	t.Parallel()
 	start(t, "first", nil, "dev").awaitOutput("stop ")
@@ -108,7 +100,7 @@ func TestDevBesideDev(t *testing.T) {
 	second.stop()
 }
 
-// TestDevTellsOfLiveLimits lowers a limit below what is used of it. No event is denied by the new limit, and still no slot is free.
+// TestDevTellsOfLiveLimits lowers a limit to its used slots. dev shows the limit as full before the limit denies an event.
 func TestDevTellsOfLiveLimits(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
@@ -121,7 +113,7 @@ func TestDevTellsOfLiveLimits(t *testing.T) {
 	p.stop()
 }
 
-// TestDevStandsAside gives dev servers of one's own.
+// TestDevStandsAside runs dev with the servers of the settings.
 func TestDevStandsAside(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
@@ -134,11 +126,11 @@ func TestDevStandsAside(t *testing.T) {
 	testkit.Must(d.left(streamName))(t)
 }
 
-// leanest bounds the program without dev, in bytes. 10 MB of it are methods that nothing calls, most of them of go-redis' clients: users
-// write messages in text/template, which calls methods by name, so the linker keeps the exported ones.
+// leanest bounds the size of the program without dev, in bytes. text/template calls methods by name, so the linker keeps about 10 MB of
+// exported methods, most of them of go-redis.
 const leanest = 30 << 20
 
-// TestWithoutDev builds the program as the image has it. Nothing in its help speaks of what it does not have.
+// TestWithoutDev builds the program of the image, which has no command dev. Neither help nor errors name dev.
 func TestWithoutDev(t *testing.T) {
 	t.Parallel()
 	lean := filepath.Join(t.TempDir(), "notifier")

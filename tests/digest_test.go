@@ -14,7 +14,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// How a digest tells what it does, in one line.
+// The parts of a digest's text.
 var (
 	digestText   = regexp.MustCompile(`^(at least )?(\d+) notifications? (?:was|were) suppressed (?:between .*? and|at) .*? UTC(?:: (.*))?$`)
 	pathText     = regexp.MustCompile(`^(\d+) × (other paths below )?([a-z0-9_.-]+)(?: \(.*\))?$`)
@@ -25,7 +25,7 @@ var (
 
 func isDigest(post slacktest.Post) bool { return digestText.MatchString(post.Message.Text) }
 
-// digest is what a channel was told of drops.
+// digest is a parsed digest.
 type digest struct {
 	slacktest.Post
 	dropped, unpaired, doubtful int
@@ -79,7 +79,7 @@ func (d digest) shows(text string) bool {
 	return slices.ContainsFunc(d.Message.Texts(), func(t slacktest.Text) bool { return strings.Contains(t.Text, text) })
 }
 
-// digests are those that Slack took for a channel, the oldest first.
+// digests returns the accepted digests of a channel, the oldest first.
 func (d *deployment) digests(channel string) []digest {
 	var told []digest
 	for _, post := range postsTo(d.slack.Accepted(), channel) {
@@ -99,18 +99,18 @@ func told(digests []digest) int {
 	return sum
 }
 
-// awaitTold waits until the digests of a channel tell of so many drops.
+// awaitTold waits until the digests of a channel count a number of drops.
 func (d *deployment) awaitTold(channel string, dropped int) {
 	d.t.Helper()
 	awaitNumber(d.t, dropped, "drops told in "+channel, func() (int, error) { return told(d.digests(channel)), nil })
 }
 
-// notifications are the posts that are no digests.
+// notifications returns the posts that are no digests.
 func notifications(posts []slacktest.Post) []slacktest.Post {
 	return slices.DeleteFunc(slices.Clone(posts), isDigest)
 }
 
-// flood stores events with a title and returns how many.
+// flood publishes count events with a title, and returns count.
 func (d *deployment) flood(category, name, title string, count int) int {
 	d.t.Helper()
 	for i := range count {
@@ -121,7 +121,7 @@ func (d *deployment) flood(category, name, title string, count int) int {
 	return count
 }
 
-// wantApart checks that the digests of one channel are an interval apart, but for the time that one took to be posted.
+// wantApart wants an interval between the digests of a channel, less the time of one post.
 func wantApart(t testing.TB, digests []digest, interval time.Duration) {
 	t.Helper()
 	const underWay = 500 * time.Millisecond

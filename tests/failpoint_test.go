@@ -13,7 +13,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// startDoomed starts a worker that kills itself when it reaches a point for the n-th time, and returns when it is ready.
+// startDoomed starts a worker that kills itself when it reaches a point for the n-th time, and waits until it is ready.
 func (d *deployment) startDoomed(point failpoint.Point, n int, changes ...string) *worker {
 	d.t.Helper()
 	address := freeAddress(d.t)
@@ -22,7 +22,7 @@ func (d *deployment) startDoomed(point failpoint.Point, n int, changes ...string
 	return w
 }
 
-// recovering are settings under which an event whose worker is gone comes back soon, and a post has time all the same.
+// recovering returns settings with a short acknowledgement wait, and more settings.
 func recovering(more ...string) []string {
 	return append([]string{"NATS_ACK_WAIT", "5s", "SLACK_TIMEOUT", "3s", "REDIS_TIMEOUT", "500ms"}, more...)
 }
@@ -31,14 +31,14 @@ func recovering(more ...string) []string {
 var killings = []struct {
 	point   failpoint.Point
 	posts   int // of the event in whose delivery the worker was killed
-	counted int // outcomes of the event, by those who live on
+	counted int // outcomes of the event, counted by the workers started later
 }{
 	{failpoint.BeforePost, 1, 1},
-	{failpoint.AfterPost, 2, 1},   // nobody can know that it was posted
-	{failpoint.AfterRecord, 1, 0}, // the worker that records the delivery counts it, and takes the count along
+	{failpoint.AfterPost, 2, 1},   // no record of the first post
+	{failpoint.AfterRecord, 1, 0}, // the killed worker had counted the outcome
 }
 
-// TestKilledBetweenSteps kills a worker between two steps of a delivery, and lets another one go on.
+// TestKilledBetweenSteps kills a worker between two steps of a delivery, and starts others.
 func TestKilledBetweenSteps(t *testing.T) {
 	t.Parallel()
 	for _, test := range killings {
@@ -87,7 +87,7 @@ func TestKilledWhileResolving(t *testing.T) {
 				testkit.Equal(t, reply.Thread, first.Timestamp, "thread of a reply")
 			}
 			testkit.Equal(t, len(d.updates(first)), test.posts, "updates of the message")
-			// What was resolved is resolved: there is nothing left to resolve.
+			// The first resolved event has closed the pair.
 			d.publish("notify.disks", resolved("ended again", "a"))
 			workers.awaitSum(1, "notifier_dropped_total", "level", "unpaired")
 			workers.awaitEvents(test.counted + 1)
@@ -95,7 +95,7 @@ func TestKilledWhileResolving(t *testing.T) {
 	}
 }
 
-// TestKilledAfterSplit kills a worker that has stored the alerts of a group, and not settled the group.
+// TestKilledAfterSplit kills a worker that has stored the alerts of a group, before it acks the group.
 func TestKilledAfterSplit(t *testing.T) {
 	t.Parallel()
 	const alerts = 3
@@ -127,7 +127,7 @@ func countTexts(posts []slacktest.Post) map[string]int {
 	return counts
 }
 
-// TestKilledWhileDelaying kills a worker that puts off an event.
+// TestKilledWhileDelaying kills a worker while it moves an event to the room.
 func TestKilledWhileDelaying(t *testing.T) {
 	t.Parallel()
 	for _, point := range []failpoint.Point{failpoint.AfterPlan, failpoint.AfterMove} {
@@ -149,7 +149,7 @@ func TestKilledWhileDelaying(t *testing.T) {
 	}
 }
 
-// lapseDigest ends the lease of the digest that is claimed for the default channel, and waits until it is seen to be in doubt.
+// lapseDigest ends the lease of the claimed digest of the default channel, and waits until a worker marks the digest as in doubt.
 func (d *deployment) lapseDigest() {
 	d.t.Helper()
 	const counts, due = "{notifier}:drops:counts:" + defaultChannel, "{notifier}:drops:due"
@@ -165,8 +165,8 @@ func (d *deployment) lapseDigest() {
 	testkit.Eventually(d.t, "a digest in doubt", func() bool { return strings.Contains(d.redis.CLI("hget", counts, "\nclaimed"), " doubt ") })
 }
 
-// TestKilledWhileTelling kills a worker that has claimed a digest. Nobody can know whether it was posted: it is not posted again,
-// and the next one has its counts.
+// TestKilledWhileTelling kills a worker that has claimed a digest. No worker posts the digest again, and the next digest includes its counts
+// as doubtful.
 func TestKilledWhileTelling(t *testing.T) {
 	t.Parallel()
 	const dropped, later = 20, 5
@@ -204,7 +204,7 @@ func TestKilledWhileTelling(t *testing.T) {
 	}
 }
 
-// TestNoFailPoints shows that the program as it is built for use has none.
+// TestNoFailPoints looks for the names of fail points in the program, and in the program with fail points.
 func TestNoFailPoints(t *testing.T) {
 	t.Parallel()
 	killable := testkit.Must(withFailPoints())(t)

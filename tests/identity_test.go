@@ -14,7 +14,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// twoTeams are users who may publish events of one category each, and one who may do everything.
+// twoTeams has two users with the right to publish events of one category each, and a user with all rights.
 const twoTeams = `
 	accounts { A { jetstream: enabled, users: [
 		{ user: worker, password: secret }
@@ -60,8 +60,8 @@ func cloudEvent(source, id, title string) string {
 	return fmt.Sprintf(`{"specversion": "1.0", "type": "t", "source": %q, "id": %q, "data": {"title": %q}}`, source, id, title)
 }
 
-// claim has a team use an ID in every way in which it can, before the one does whose ID it is. A Nats-Msg-Id is JetStream's
-// own: where that of the other team is to be the ID, this team uses another one.
+// claim publishes an ID of another team in every form, before the other team does. JetStream itself drops a second message with the same
+// Nats-Msg-Id, so a claim of such an ID does not use that header.
 func (p *team) claim(id string, asMessageID bool) {
 	p.t.Helper()
 	const title = "claim"
@@ -89,7 +89,7 @@ func (p *team) claim(id string, asMessageID bool) {
 	p.publish(alertGroup(id, title))
 }
 
-// publishClaimed publishes events of which another team has claimed the IDs, one of each kind, and returns the titles of their posts.
+// publishClaimed publishes an event of each kind with an ID that another team has claimed, and returns the titles of the posts.
 func (p *team) publishClaimed(round int) map[string]int {
 	p.t.Helper()
 	titles := make(map[string]int)
@@ -113,8 +113,8 @@ func (p *team) publishClaimed(round int) map[string]int {
 	return titles
 }
 
-// claimAll has a team use the IDs of so many rounds of publishClaimed. It returns the place in the stream up to which the places are
-// claimed too: events without an ID are known by their places, which can be guessed.
+// claimAll claims the IDs of some rounds of publishClaimed, and a range of sequences: the sequence of an event without an ID is its ID,
+// which a producer can guess. claimAll returns the end of that range.
 func (p *team) claimAll(rounds int) (upto uint64) {
 	p.t.Helper()
 	for round := range rounds {
@@ -124,7 +124,7 @@ func (p *team) claimAll(rounds int) (upto uint64) {
 		p.claim(fmt.Sprint("security-msg-", round), false)
 		p.claim(fmt.Sprint("security-group-", round), false)
 	}
-	// All claims together store fewer messages than lie before those places.
+	// All claims together store fewer messages than this distance.
 	from := p.stored + uint64(500*rounds)
 	upto = from + uint64(20*rounds)
 	for place := from; place < upto; place++ {
@@ -136,7 +136,7 @@ func (p *team) claimAll(rounds int) (upto uint64) {
 	return upto
 }
 
-// TestIdentityBelongsToACategory has a team use the IDs that another one is going to use.
+// TestIdentityBelongsToACategory has one team claim the IDs of another team. The other team's events are posted all the same.
 func TestIdentityBelongsToACategory(t *testing.T) {
 	t.Parallel()
 	d, settings := deploySmall(t)
@@ -159,7 +159,7 @@ func TestIdentityBelongsToACategory(t *testing.T) {
 	ofSecurity := func() map[string]int {
 		posted := make(map[string]int)
 		for _, post := range d.slack.Accepted() {
-			if origin(post, "category") == "security.alerts" {
+			if post.Origin("category") == "security.alerts" {
 				posted[strings.TrimPrefix(post.Text, "[INFO] ")]++
 			}
 		}

@@ -18,7 +18,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// newToken has the program make a token and its line for the file.
+// newToken makes a token and its line of the tokens file with the program.
 func newToken(t testing.TB, name, pattern string) (token, line string) {
 	t.Helper()
 	p := run(t, settings{}, "ingest", "token", name, pattern)
@@ -26,7 +26,7 @@ func newToken(t testing.TB, name, pattern string) (token, line string) {
 	return strings.TrimSpace(p.stderr.String()), p.stdout.String()
 }
 
-// startIngest starts the server for events over HTTP, and returns it with the URL of events of a category.
+// startIngest starts `notifier ingest`, and returns the process and the URL to which a category is appended.
 func (d *deployment) startIngest(changes ...string) (served *worker, url string) {
 	d.t.Helper()
 	address := freeAddress(d.t)
@@ -36,7 +36,7 @@ func (d *deployment) startIngest(changes ...string) (served *worker, url string)
 	return served, "http://" + address + "/v1/events/"
 }
 
-// post sends an event over HTTP. The status is 0 if there is no answer.
+// post sends an event over HTTP. The status is 0 without an answer.
 func post(url, token, id, body string) (status int, answer struct {
 	ID        string
 	Duplicate bool
@@ -61,7 +61,7 @@ func post(url, token, id, body string) (status int, answer struct {
 	return response.StatusCode, answer
 }
 
-// TestIngest kills NATS while clients send events over HTTP: every event that was answered 202 is posted once, under the ID of the answer.
+// TestIngest kills NATS while clients send events over HTTP. Every event with the answer 202 is posted once, under the ID of the answer.
 func TestIngest(t *testing.T) {
 	t.Parallel()
 	const clients, events = 4, 60
@@ -117,7 +117,7 @@ func TestIngest(t *testing.T) {
 	testkit.AtMost(t, front.logLines("events cannot be stored"), 1, "lines about the outage")
 }
 
-// TestIngestRights runs the server with the rights of its sample user, and exchanges the tokens under it.
+// TestIngestRights runs ingest with the rights of its sample user, and replaces the tokens file.
 func TestIngestRights(t *testing.T) {
 	t.Parallel()
 	n := servertest.StartNATSProcess(t, `
@@ -143,7 +143,7 @@ func TestIngestRights(t *testing.T) {
 	d.awaitLeft(streamName, 2)
 }
 
-// TestIngestRefusesToStart has settings that would let everybody in, or that cannot work.
+// TestIngestRefusesToStart starts ingest without tokens, without an address, and with bad tokens.
 func TestIngestRefusesToStart(t *testing.T) {
 	t.Parallel()
 	bad := filepath.Join(t.TempDir(), "tokens")

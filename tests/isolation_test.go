@@ -12,7 +12,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// TestStreamCommandsOfProducers has a producer command the server by headers while events of another one wait for their slots.
+// TestStreamCommandsOfProducers has a producer send headers that command NATS, while events of another producer wait for slots.
 func TestStreamCommandsOfProducers(t *testing.T) {
 	t.Parallel()
 	events, attacks := hostile.Times(t, 10, 22), hostile.Times(t, 200, 200)
@@ -30,7 +30,8 @@ func TestStreamCommandsOfProducers(t *testing.T) {
 	n.worker.alone().awaitSum(0, "notifier_vanished_total")
 }
 
-// TestDeadlinesOfProducers has a producer claim that its events may wait. They do not, and those that may do.
+// TestDeadlinesOfProducers has a producer forge headers under which its events would wait. Its events do not wait, and those of a category
+// with a delay do.
 func TestDeadlinesOfProducers(t *testing.T) {
 	t.Parallel()
 	n := startNeighbours(t, "GLOBAL_LIMIT", "none", "CATEGORY_LIMIT", "none", "LIMITS", "security.alerts=1/3s,payments.alerts=1/1h",
@@ -46,7 +47,7 @@ func TestDeadlinesOfProducers(t *testing.T) {
 	n.wantNothingForged()
 }
 
-// TestDeadLettersOfProducers has a producer send what becomes dead letters, far more than the store holds.
+// TestDeadLettersOfProducers has a producer send more bad messages than the dead-letter stream holds. The dead letters of others stay.
 func TestDeadLettersOfProducers(t *testing.T) {
 	t.Parallel()
 	n := startNeighbours(t, "GLOBAL_LIMIT", "none", "CATEGORY_LIMIT", "none")
@@ -62,8 +63,8 @@ func TestDeadLettersOfProducers(t *testing.T) {
 	n.wantNothingForged()
 }
 
-// TestWaitingHoldsUpNobody has a channel rest, and resolves what nobody opened, with thousands of events each, while another
-// category's events go to another channel. What is more than may wait is dropped.
+// TestWaitingHoldsUpNobody floods a paused channel, and then resolves keys that are not open, while another category posts to another
+// channel. Workers drop events beyond ROOM_MAX.
 func TestWaitingHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	const mayWait, told = 20_000, 25_000
@@ -92,8 +93,8 @@ func TestWaitingHoldsUpNobody(t *testing.T) {
 	n.wantNothingForged()
 }
 
-// TestPathsOfProducers has a producer invent subcategories, each of which is dropped once, for a channel that it shares with another
-// one, at the pace that Slack takes. The other one's events do not wait behind what tells of the drops.
+// TestPathsOfProducers has a producer invent subcategories of a full limit, for a channel that it shares with another producer, at Slack's
+// pace. The other producer's events do not wait behind the digests.
 func TestPathsOfProducers(t *testing.T) {
 	t.Parallel()
 	const slots, interval = 3, 5 * time.Second
@@ -120,8 +121,8 @@ func TestPathsOfProducers(t *testing.T) {
 	testkit.Equal(t, len(notifications(n.toVictim())), slots+len(ids), "posts beside the digests")
 }
 
-// TestLongLogsStallNobody has logs of members that have left their windows, a million and more. No call of a script trims more than a
-// piece of them, so none holds Redis up for long, and none of them counts.
+// TestLongLogsStallNobody fills logs with expired members, up to a million. Each call of a script trims a bounded number of members, so no
+// call blocks Redis for long, and no expired member takes a slot.
 func TestLongLogsStallNobody(t *testing.T) {
 	t.Parallel()
 	const events, piece, some = 30, 2000, 100_000

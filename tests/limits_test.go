@@ -3,7 +3,6 @@ package tests
 import (
 	"fmt"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -12,7 +11,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// TestDuplicates publishes events whose IDs were seen before, where JetStream's own window no longer knows them.
+// TestDuplicates repeats event IDs after the end of JetStream's duplicate window.
 func TestDuplicates(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
@@ -47,23 +46,7 @@ func TestDuplicates(t *testing.T) {
 	testkit.Equal(t, d.redis.CLI("zcard", rootLog), "8", "slots are taken")
 }
 
-// TestDroppedEventEvaluatedAnew publishes an event again that was dropped, once a slot is free.
-func TestDroppedEventEvaluatedAnew(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t)
-	w := d.startReady("worker", "GLOBAL_LIMIT", "1/2s", "DENY_CACHE_TTL", "0")
-	d.publish("notify.errors", `{"text":"x","id":"first"}`)
-	d.publish("notify.errors", `{"text":"x","id":"second"}`)
-	w.alone().awaitEvents(1, "outcome", "dropped")
-	testkit.Eventually(t, "a free slot", func() bool {
-		d.publish("notify.errors", `{"text":"x","id":"second"}`)
-		return w.alone().sum("notifier_events_total", "outcome", "sent") >= 2
-	})
-	d.awaitEmpty()
-	wantPostedOnce(t, d.slack.Accepted(), "first", "second")
-}
-
-// budgets are kinds of limits: what is sent of a batch of events, and which rule drops the rest.
+// budgets are limits, with what they admit of a batch and which level denies the rest.
 var budgets = []struct {
 	name     string
 	settings []string
@@ -75,18 +58,12 @@ var budgets = []struct {
 		map[string]int{"debug": 5, "debug.deep": 2, "errors": 3}, map[string]int{"errors": 3}, map[string]int{"debug": 7}},
 	{"no limit", []string{"GLOBAL_LIMIT", "none", "LIMITS", "security=none"},
 		map[string]int{"security": 50, "errors": 20}, map[string]int{"security": 50, "errors": 10}, map[string]int{"category": 10}},
-	{"no category limit, but the global one", []string{"GLOBAL_LIMIT", "15/30m", "LIMITS", "security=none"},
-		map[string]int{"security": 50}, map[string]int{"security": 15}, map[string]int{"global": 35}},
-	{"several limits together", []string{"CATEGORY_LIMIT", "10/30m+3/29m"},
-		map[string]int{"errors": 8}, map[string]int{"errors": 3}, map[string]int{"category": 5}},
-	{"everything blocked", []string{"GLOBAL_LIMIT", "0/1h"}, map[string]int{"errors": 8}, nil, map[string]int{"global": 8}},
 	{"the most specific rule", []string{"LIMITS", "a.b=2/1h,a.*=1/1h,*.c=3/1h"},
 		map[string]int{"a.b": 5, "a.c": 5, "z.c": 5}, map[string]int{"a.b": 2, "a.c": 1, "z.c": 3}, map[string]int{"a.b": 3, "a.*": 4, "*.c": 2}},
 	{"shadow", []string{"GLOBAL_LIMIT", "4/30m", "SHADOW", "true"},
 		map[string]int{"errors": 12}, map[string]int{"errors": 12}, map[string]int{"global": 8}},
 }
 
-// TestLimits has one worker and one batch of events for each kind of limit.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	for _, test := range budgets {
@@ -94,7 +71,13 @@ func TestLimits(t *testing.T) {
 			t.Parallel()
 			d := newDeployment(t)
 			w := d.startReady("worker", test.settings...).alone()
-			d.publishBatch(w, test.publish)
+			total := 0
+			for category, n := range test.publish {
+				d.publishEvents([]string{category}, n)
+				total += n
+			}
+			w.awaitEvents(total)
+			d.awaitEmpty()
 			for category := range test.publish {
 				w.awaitEvents(test.sent[category], "category", category, "outcome", "sent")
 			}
@@ -109,58 +92,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// publishBatch publishes events, so many of each category, and waits until all have ended.
-func (d *deployment) publishBatch(workers fleet, batch map[string]int) {
-	d.t.Helper()
-	total := 0
-	for category, n := range batch {
-		d.publishEvents([]string{category}, n)
-		total += n
-	}
-	workers.awaitEvents(total)
-	d.awaitEmpty()
-}
-
-// TestDeepTree checks what may be posted whatever the order in which the events come.
-func TestDeepTree(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t)
-	w := d.startReady("worker", "LIMITS", "payments=6/30m,payments.*=4/30m,payments.refunds.failed=1/30m").alone()
-	d.publishBatch(w, map[string]int{"payments.refunds": 3, "payments.refunds.failed": 5, "payments.cards": 5, "payments.cards.visa.eu": 3, "errors": 12})
-	sent := count(d.slack.Accepted(), "category")
-	under := func(node string) int {
-		total := 0
-		for category, n := range sent {
-			if category == node || strings.HasPrefix(category, node+".") {
-				total += n
-			}
-		}
-		return total
-	}
-	for node, limit := range map[string]int{"payments.refunds": 4, "payments.cards": 4, "payments.refunds.failed": 1} {
-		testkit.AtMost(t, under(node), limit, "posts of %s and below", node)
-	}
-	testkit.Equal(t, under("payments"), 6, "posts of payments")
-	testkit.Equal(t, under("errors"), 10, "posts of errors")
-}
-
-// TestCost takes several slots for one event, or none.
-func TestCost(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t)
-	w := d.startReady("worker", "GLOBAL_LIMIT", "10/30m", "DENY_CACHE_TTL", "0")
-	for _, event := range []struct {
-		outcome, id string
-		cost        int
-	}{{"sent", "seven", 7}, {"dropped", "five", 5}, {"sent", "three", 3}, {"dropped", "one", 1}, {"dropped", "never", 100}, {"dropped", "never again", 100}} {
-		d.publishUntil(w.alone(), event.outcome, "notify.errors", fmt.Sprintf(`{"text":"x","id":%q,"cost":%d}`, event.id, event.cost))
-	}
-	wantPostedOnce(t, d.slack.Accepted(), "seven", "three")
-	testkit.Equal(t, d.redis.CLI("zcard", rootLog), "10", "slots are taken")
-	w.wantLogLines(1, "never fits") // once for the category
-}
-
-// TestRollingWindow waits for slots to open, and checks every window by the times in the log.
+// TestRollingWindow publishes through several windows, and counts the admissions of each window by the scores of the log.
 func TestRollingWindow(t *testing.T) {
 	t.Parallel()
 	const limit, window = 5, 2 * time.Second
@@ -193,42 +125,8 @@ func TestRollingWindow(t *testing.T) {
 	}
 }
 
-// TestExpired starts a worker after the events have become too old.
-func TestExpired(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t)
-	d.createStream()
-	d.publishEvents([]string{"old"}, 5)
-	d.publish("notify.old", "{")              // broken, but nobody is interested any more
-	const maxAge = 5 * time.Second            // a busy machine sends the new events sooner
-	time.Sleep(maxAge + 500*time.Millisecond) // the events have to become too old
-	w := d.startReady("worker", "EVENT_MAX_AGE", maxAge.String())
-	w.alone().awaitEvents(6, "outcome", "expired")
-	ids := d.publishEvents([]string{"new"}, 5)
-	w.alone().awaitEvents(5, "outcome", "sent")
-	d.awaitEmpty()
-	wantPostedOnce(t, d.slack.Accepted(), ids...)
-	w.alone().awaitSum(0, "notifier_dead_letters_total")
-	testkit.Equal(t, len(d.log(rootLog)), 5, "slots are taken")
-}
-
-// TestLimitChanged restarts a worker with a greater limit: what was admitted counts on.
-func TestLimitChanged(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t)
-	w := d.startReady("small", "CATEGORY_LIMIT", "3/30m")
-	d.publishEvents([]string{"errors"}, 10)
-	w.alone().awaitEvents(10)
-	w.stop()
-	w = d.startReady("great", "CATEGORY_LIMIT", "5/30m")
-	for i := range 10 {
-		d.publish("notify.errors", eventBody(fmt.Sprintf("more-%d", i)))
-	}
-	w.alone().awaitOutcomes(map[string]int{"sent": 2, "dropped": 8})
-	testkit.Equal(t, len(d.slack.Accepted()), 5, "posts")
-}
-
-// TestRedisUnavailableFromStart has the failure policy decide everything, and tells Redis afterwards.
+// TestRedisUnavailableFromStart kills Redis before the first event, so the failure policy decides every event. After the return of Redis
+// the policy local writes its admissions to the logs.
 func TestRedisUnavailableFromStart(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -281,7 +179,7 @@ func TestRedisUnavailableFromStart(t *testing.T) {
 	}
 }
 
-// startWithoutRedis starts workers, waits until they know how many they are, and kills Redis before any event.
+// startWithoutRedis starts workers, waits until each has counted the instances, and kills Redis.
 func startWithoutRedis(t *testing.T, policy string, instances int) (*deployment, fleet) {
 	t.Helper()
 	d := newDeployment(t)

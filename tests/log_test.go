@@ -9,7 +9,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// lines are those of the log with a message, decoded.
+// lines decodes the lines of the log with a message.
 func (p *process) lines(message string) (found []map[string]any) {
 	p.t.Helper()
 	for line := range strings.Lines(p.stderr.String()) {
@@ -31,8 +31,8 @@ func number(lines []map[string]any, attribute string) (sum int) {
 	return sum
 }
 
-// TestStormLogsLittle drops thousands of events: the log names the limit that is full, tells when it has slots again, counts what it
-// does not name, and stays short.
+// TestStormLogsLittle drops thousands of events. The log names each full limit, says when it has slots again, counts the dead letters, and
+// stays short.
 func TestStormLogsLittle(t *testing.T) {
 	t.Parallel()
 	const storm, broken = 3000, 40
@@ -63,38 +63,4 @@ func TestStormLogsLittle(t *testing.T) {
 	testkit.Equal(t, number(letters, "count"), broken, "dead letters that the log tells of")
 	testkit.AtMost(t, len(letters), 2, "lines about dead letters")
 	testkit.AtMost(t, strings.Count(w.stderr.String(), "\n"), 20, "lines of the log")
-}
-
-// TestDebugLogHasEachOutcome has one line for each event, and none at another level of the log.
-func TestDebugLogHasEachOutcome(t *testing.T) {
-	t.Parallel()
-	for level, want := range map[string]map[string]int{
-		"debug": {"sent": 5, "duplicate": 1, "dropped by category": 6, "dead": 1},
-		"info":  {},
-	} {
-		t.Run(level, func(t *testing.T) {
-			t.Parallel()
-			d := newDeployment(t)
-			w := d.startReady("worker", "CATEGORY_LIMIT", "4/30m", "LOG_LEVEL", level)
-			d.publishEvents([]string{"payments"}, 10)
-			w.alone().awaitEvents(10)
-			d.publishUntil(w.alone(), "sent", "notify.basket", eventBody("twice"))
-			d.publish("notify.basket", eventBody("twice"))
-			d.publish("notify.deploys", "{broken", "Nats-Msg-Id", "broken-1")
-			w.alone().awaitEvents(13)
-			w.stop()
-			got := make(map[string]int)
-			for _, line := range w.lines("event has ended") {
-				outcome, _ := line["outcome"].(string)
-				if level, _ := line["limit_level"].(string); level != "" {
-					outcome += " by " + level
-				}
-				got[outcome]++
-				if line["id"] == "" || line["category"] == "" {
-					t.Errorf("a line without an event: %v", line)
-				}
-			}
-			testkit.EqualMaps(t, got, want, "outcomes in the log")
-		})
-	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// TestMission is what the notifier is for: a flood over many categories, several workers, one budget.
+// TestMission floods twenty categories through three workers with the default limits, and compares posts, metrics and logs.
 func TestMission(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)

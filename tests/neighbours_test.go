@@ -16,18 +16,18 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// smallStore has users who may publish events of one category each, one who may do everything, and a file store of 64 MB.
+// smallStore has the users of twoTeams and a file store of 64 MB.
 const smallStore = `
 	jetstream { max_file_store: 64MB }` + twoTeams
 
-// deploySmall starts servers with these users, and returns the settings of a worker that fit.
+// deploySmall starts servers with smallStore, and returns settings of a worker that fit into the store.
 func deploySmall(t testing.TB) (*deployment, []string) {
 	t.Helper()
 	return deploy(t, servertest.StartNATSProcess(t, smallStore), nats.UserInfo("worker", "secret")),
 		[]string{"NATS_USER", "worker", "NATS_PASSWORD", "secret", "STREAM_MAX_BYTES", "24MiB", "DLQ_MAX_BYTES", "12MiB", "ROOM_MAX", "20000"}
 }
 
-// neighbours are two producers with rights to their own subjects alone: one does harm, the other one's events are watched.
+// neighbours are a hostile producer and a victim. Each may publish to its own subjects alone.
 type neighbours struct {
 	*deployment
 	hostile *hostile.Producer
@@ -38,7 +38,7 @@ type neighbours struct {
 	refused int                  // how often the server refused one of them
 }
 
-// startNeighbours starts a worker, and a channel of its own for the victim.
+// startNeighbours starts a worker that posts the victim's events to another channel.
 func startNeighbours(t testing.TB, changes ...string) *neighbours {
 	t.Helper()
 	return startNeighboursIn(t, "#security", append([]string{"SLACK_ROUTES", "security=#security"}, changes...)...)
@@ -59,7 +59,7 @@ func startNeighboursIn(t testing.TB, channel string, changes ...string) *neighbo
 	return n
 }
 
-// tell has the victim publish more events with IDs of their own, and returns those. What a full stream refuses is published again.
+// tell publishes events of the victim, again after each refusal of a full stream, and returns the IDs.
 func (n *neighbours) tell(count int) (ids []string) {
 	n.t.Helper()
 	for range count {
@@ -77,9 +77,8 @@ func (n *neighbours) tell(count int) (ids []string) {
 	return ids
 }
 
-// wantUnharmed has the hostile producer attack so many times, and the victim publish all the time until what the attack has stored is
-// taken. Each of the victim's events has to be posted once, and in time: an event waits for what was stored before it, so the time is
-// that of an attack that the workers can follow, and as often more as the attack is harder.
+// wantUnharmed has the hostile producer attack, and the victim publish until the workers have taken the messages of the attack. Each event of
+// the victim is posted once and in time. An event waits for earlier messages of the stream, so the bound grows with the factor harder.
 func (n *neighbours) wantUnharmed(attack func(context.Context, int) error, times, harder int) {
 	n.t.Helper()
 	const least, pause, longest = 30, 100 * time.Millisecond, 15 * time.Minute
@@ -105,8 +104,8 @@ func (n *neighbours) wantUnharmed(attack func(context.Context, int) error, times
 	n.wantInTime(ids, harder)
 }
 
-// wantInTime checks how long the events took from the publish that the server took to their channel. The bounds, to be taken so many
-// times, are those of a machine that does nothing else, where the attack has its full force.
+// wantInTime bounds the time of events from the accepted publish to the post. Forced attacks run on an idle machine, and have bounds of
+// seconds, multiplied by times.
 func (n *neighbours) wantInTime(ids []string, times int) {
 	n.t.Helper()
 	median, worst := patience/2, patience
@@ -115,7 +114,7 @@ func (n *neighbours) wantInTime(ids []string, times int) {
 	}
 	arrived := make(map[string]time.Time)
 	for _, post := range n.toVictim() {
-		arrived[origin(post, "id")] = post.Received
+		arrived[post.Origin("id")] = post.Received
 	}
 	took := make([]time.Duration, 0, len(ids))
 	for _, id := range ids {
@@ -129,7 +128,7 @@ func (n *neighbours) wantInTime(ids []string, times int) {
 	}
 }
 
-// awaitToVictim waits until each event was posted to the victim's channel, once.
+// awaitToVictim waits until the victim's channel has one post of each event.
 func (n *neighbours) awaitToVictim(ids []string) {
 	n.t.Helper()
 	testkit.Await(n.t, "the victim's posts", func() error {
@@ -145,11 +144,11 @@ func (n *neighbours) awaitToVictim(ids []string) {
 
 func (n *neighbours) toVictim() []slacktest.Post { return postsTo(n.slack.Posts(), n.channel) }
 
-// wantNothingForged checks that nothing but the victim's own events, once each, went to its channel.
+// wantNothingForged wants the victim's channel to have one post of each event of the victim, and no other post.
 func (n *neighbours) wantNothingForged() {
 	n.t.Helper()
 	for _, post := range n.toVictim() {
-		if id := origin(post, "id"); n.stored[id].IsZero() || strings.Contains(fmt.Sprint(post), "hostile") {
+		if id := post.Origin("id"); n.stored[id].IsZero() || strings.Contains(fmt.Sprint(post), "hostile") {
 			n.t.Errorf("%q was posted to the victim's channel", fmt.Sprint(post))
 		}
 	}
@@ -157,7 +156,7 @@ func (n *neighbours) wantNothingForged() {
 	n.worker.alone().awaitEvents(len(n.stored), "category", "security.alerts", "outcome", "sent")
 }
 
-// awaitLettersOf waits until there are so many dead letters of a first-level category.
+// awaitLettersOf waits for a number of dead letters of a first-level category.
 func (n *neighbours) awaitLettersOf(first string, want int) {
 	n.t.Helper()
 	awaitNumber(n.t, want, "dead letters of "+first, func() (int, error) { return n.onSubjects(deadStreamName, "notify-dlq.*."+first) })

@@ -14,21 +14,21 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// pace is how fast one channel may be posted to: one post each interval, and a burst after a rest.
+// pace is the pace of a channel: one post each interval, and a burst after a pause.
 type pace struct {
 	interval time.Duration
 	burst    int
 }
 
-// settings let every event through, as fast as the pace allows.
+// settings returns settings without limits, with the pace.
 func (p pace) settings(more ...string) []string {
 	return unlimited(append([]string{"SLACK_RATE", "1/" + p.interval.String(), "SLACK_BURST", strconv.Itoa(p.burst)}, more...)...)
 }
 
-// tolerance is by how much a post may be off the moment that was reserved for it, on a machine that has time for everything.
+// tolerance bounds how far a post is from its reservation on an idle machine.
 const tolerance = 100 * time.Millisecond
 
-// stalls is how long this machine lets a process wait for its turn, at the longest.
+// stalls measures the longest time that a process waits for the CPU.
 type stalls struct{ longest atomic.Int64 }
 
 // measureStalls measures until the test ends.
@@ -45,14 +45,13 @@ func measureStalls(t testing.TB) *stalls {
 	return &s
 }
 
-// tolerance allows for the turns that a post takes between its moment and its arrival: the worker's, Redis', the worker's
-// again, Slack's.
+// tolerance adds the stalls between a reservation and its post.
 func (s *stalls) tolerance() time.Duration { return tolerance + s.delay() }
 
-// delay is how much those turns may take.
+// delay bounds the stalls of a post. It waits for the CPU four times: in the worker, in Redis, in the worker again, and in Slack.
 func (s *stalls) delay() time.Duration { return 4 * time.Duration(s.longest.Load()) }
 
-// wantPaced looks at every window of time from one post to another.
+// wantPaced checks the number of posts between each two posts.
 func (p pace) wantPaced(t testing.TB, posts []slacktest.Post, tolerance time.Duration) {
 	t.Helper()
 	slices.SortFunc(posts, func(a, b slacktest.Post) int { return a.Received.Compare(b.Received) })
@@ -69,7 +68,7 @@ func (p pace) wantPaced(t testing.TB, posts []slacktest.Post, tolerance time.Dur
 	}
 }
 
-// byConnection sorts posts by the connection that they came on. All of one connection are of one worker.
+// byConnection groups posts by connection. All posts of a connection are of one worker.
 func byConnection(posts []slacktest.Post) map[string][]slacktest.Post {
 	connections := make(map[string][]slacktest.Post)
 	for _, post := range posts {
@@ -78,14 +77,13 @@ func byConnection(posts []slacktest.Post) map[string][]slacktest.Post {
 	return connections
 }
 
-// wantInOrder checks that posts came in the order in which their events were stored. Posts that began together, as those of a burst
-// do, may arrive in any order: they are not further apart than a time.
+// wantInOrder wants posts in the order of the stream. Posts of a burst begin together, so posts within the time together may be swapped.
 func wantInOrder(t testing.TB, posts []slacktest.Post, ids []string, together time.Duration) {
 	t.Helper()
 	latest := -1
 	var arrived time.Time
 	for _, post := range posts {
-		place := slices.Index(ids, origin(post, "id"))
+		place := slices.Index(ids, post.Origin("id"))
 		if place > latest {
 			latest, arrived = place, post.Received
 		} else if after := post.Received.Sub(arrived); after > together {
@@ -94,7 +92,7 @@ func wantInOrder(t testing.TB, posts []slacktest.Post, ids []string, together ti
 	}
 }
 
-// TestPacing has workers share the pace of one channel, and keep the order of the events that each of them has.
+// TestPacing has workers share the pace of one channel. Each worker posts its events in the order of the stream.
 func TestPacing(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -126,7 +124,7 @@ func TestPacing(t *testing.T) {
 	}
 }
 
-// TestPacedChannelIsPaused has Slack refuse one post of three workers that wait for the same channel.
+// TestPacedChannelIsPaused has Slack refuse one post while three workers wait for the channel.
 func TestPacedChannelIsPaused(t *testing.T) {
 	t.Parallel()
 	const pause = 2 * time.Second
@@ -154,15 +152,15 @@ func TestPacedChannelIsPaused(t *testing.T) {
 		case since >= pause:
 			afterwards = append(afterwards, post)
 		case since > stalls.tolerance():
-			t.Errorf("%s was posted %v after the refusal, which asked for %v", origin(post, "id"), since, pause)
+			t.Errorf("%s was posted %v after the refusal, which asked for %v", post.Origin("id"), since, pause)
 		}
 	}
 	pace{p.interval, 1}.wantPaced(t, afterwards, stalls.tolerance())
 	p.wantPaced(t, posts, stalls.tolerance())
 }
 
-// TestSlowChannelDelaysNoOther measures how long events take to a channel while another one hangs or rests, with more events
-// for that one than may wait in the workers.
+// TestSlowChannelDelaysNoOther measures the latency of one channel while another channel hangs or is paused, with more events for the slow
+// channel than workers hold in memory.
 func TestSlowChannelDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	const slow = 240
@@ -192,7 +190,7 @@ func TestSlowChannelDelaysNoOther(t *testing.T) {
 			testkit.Eventually(t, "the slow channel to be slow", func() bool { return len(toSlow()) > 0 })
 			meanwhile := d.latency("meanwhile", 40)
 			testkit.AtMost(t, meanwhile, 3*usual+time.Second, "what 95 of 100 events took, before %v", usual)
-			// A channel that takes as many a second as this one has several posts at once.
+			// At this pace a channel has several posts at once.
 			testkit.AtMost(t, len(toSlow()), defaultSendings*len(workers), "posts to the slow channel")
 			if !test.goesOn {
 				d.awaitInRoom("notify-room.channel.*.slow", slow)
@@ -211,7 +209,7 @@ func TestSlowChannelDelaysNoOther(t *testing.T) {
 	}
 }
 
-// latency publishes events one after the other, and tells how long 95 of 100 of them took to Slack at most.
+// latency publishes events one after the other, and returns the 95th percentile of the time to Slack.
 func (d *deployment) latency(category string, events int) time.Duration {
 	d.t.Helper()
 	published := make(map[string]time.Time)
@@ -225,7 +223,7 @@ func (d *deployment) latency(category string, events int) time.Duration {
 	awaitNumber(d.t, events, "posts of "+category, func() (int, error) {
 		took = took[:0]
 		for _, post := range d.slack.Accepted() {
-			if at, of := published[origin(post, "id")]; of {
+			if at, of := published[post.Origin("id")]; of {
 				took = append(took, post.Received.Sub(at))
 			}
 		}
@@ -235,7 +233,7 @@ func (d *deployment) latency(category string, events int) time.Duration {
 	return took[events*95/100-1]
 }
 
-// TestPacingWithoutRedis kills Redis while events wait for their channel: each worker goes on at the pace alone.
+// TestPacingWithoutRedis kills Redis while events wait for their channel. Each worker keeps the pace by itself.
 func TestPacingWithoutRedis(t *testing.T) {
 	t.Parallel()
 	p := pace{100 * time.Millisecond, 1} // no two posts of a worker begin together
@@ -255,8 +253,8 @@ func TestPacingWithoutRedis(t *testing.T) {
 	}
 }
 
-// TestStopWhileDeliveriesWait ends a worker whose deliveries would wait for a minute. The acknowledgement wait is longer than
-// the test waits, so that an event that is not given back is never delivered again.
+// TestStopWhileDeliveriesWait stops a worker whose deliveries would wait for a minute. The acknowledgement wait is longer than the test, so
+// JetStream redelivers only events that the worker has given back.
 func TestStopWhileDeliveriesWait(t *testing.T) {
 	t.Parallel()
 	const events = 40

@@ -19,10 +19,10 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// pageToken is the Slack token that the pages show.
+// pageToken is the Slack token of the pages.
 const pageToken = "xoxb-your-token"
 
-// session is the shell of somebody who follows a page: folder, variables and programs in the background stay from block to block.
+// session is a shell for the commands of a page. Folder, variables and background programs stay from block to block.
 type session struct {
 	t      *testing.T
 	file   string
@@ -36,7 +36,7 @@ type session struct {
 	statuses chan string // one for each line of commands; closed with the shell
 }
 
-// startSession starts a shell with NATS, Redis and Slack of its own, and ends it with all that it started.
+// startSession starts a shell with its own NATS, Redis and Slack, and kills its process group at the end of the test.
 func startSession(t *testing.T, file, folder string) *session {
 	t.Helper()
 	private := t.TempDir()
@@ -88,7 +88,7 @@ func (s *session) start(shell *exec.Cmd) {
 	})
 }
 
-// enter runs the commands of a block and compares what they print with the page.
+// enter runs the commands of a block, and compares the output with the page.
 func (s *session) enter(block, output doctest.Block) {
 	s.t.Helper()
 	deadline := time.Now().Add(patience)
@@ -108,7 +108,7 @@ func (s *session) enter(block, output doctest.Block) {
 	}
 }
 
-// run runs the commands in the session's shell. Where all of them have to succeed, the first that fails ends the shell.
+// run runs the commands in the shell. With allSucceed the first failure ends the shell.
 func (s *session) run(block doctest.Block, allSucceed bool) (printed string, status int) {
 	s.t.Helper()
 	testkit.NoError(s.t, os.WriteFile(s.script, []byte(s.ports.Replace(block.Text)), 0o600))

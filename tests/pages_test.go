@@ -14,10 +14,10 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// TestPages does what the pages for readers tell them to do, page by page and in order, and compares what is printed with what they show.
-// Package doctest says what the info string of a block means.
+// TestPages runs the blocks of each page in order, and compares the output with the page. Package doctest describes the info string of a
+// block.
 //
-// The pages name the usual addresses. A page has servers of its own, and their addresses replace the usual ones in what it runs.
+// Pages name the usual addresses. Each page has its own servers, whose addresses replace the usual ones.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	for _, file := range pages(t) {
@@ -39,7 +39,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// pages are the files of all pages for readers.
+// pages returns the files of all pages.
 func pages(t *testing.T) (files []string) {
 	t.Helper()
 	for _, pattern := range []string{"../*.md", "../docs/*.md", "../lua/*.md"} {
@@ -48,7 +48,7 @@ func pages(t *testing.T) (files []string) {
 	return files
 }
 
-// TestNamedCommands asks for the help of each command that a sentence of a page names: the command exists and has the flags.
+// TestNamedCommands prints the help of each command that the text of a page names, and looks for the named flags.
 func TestNamedCommands(t *testing.T) {
 	t.Parallel()
 	asked := make(map[string]bool)
@@ -77,7 +77,7 @@ func TestNamedCommands(t *testing.T) {
 	testkit.AtMost(t, 20, len(asked), "the least number of commands")
 }
 
-// page is a page whose blocks are followed.
+// page is the state of one page.
 type page struct {
 	t      *testing.T
 	file   string
@@ -85,7 +85,7 @@ type page struct {
 	reader *session // of the page's commands; nil before the first one
 }
 
-// follow does with a block what its language and its option say. An output is part of the block before it.
+// follow checks a block by its language and option. An output belongs to the block before it.
 func (p *page) follow(block, output doctest.Block) {
 	p.t.Helper()
 	switch {
@@ -109,11 +109,11 @@ func (p *page) follow(block, output doctest.Block) {
 	case block.Language == "env":
 		p.accept(block)
 	case block.Language == "yaml", block.Language == "text", block.Language == "output":
-		// The module tests/configs parses YAML. A text has nothing to check, and output was compared with its commands.
+		// The module tests/configs parses YAML. enter has compared the output. A text needs no check.
 	}
 }
 
-// session is started with the first command, so that a page without commands has no servers.
+// session starts the session with the first command, so a page without commands has no servers.
 func (p *page) session() *session {
 	p.t.Helper()
 	if p.reader == nil {
@@ -122,7 +122,7 @@ func (p *page) session() *session {
 	return p.reader
 }
 
-// parse has the language's own program check the syntax of a block.
+// parse checks the syntax of a block with a program of its language.
 func (p *page) parse(block doctest.Block, name, program string, arguments ...string) {
 	p.t.Helper()
 	if _, err := exec.LookPath(program); err != nil {
@@ -152,7 +152,7 @@ func (p *page) compile(block doctest.Block) {
 	}
 }
 
-// accept has the program check settings. Settings that name no destination are those of a worker that prints.
+// accept runs `notifier check` with the settings of a block, and with the console as sink if the settings have no token.
 func (p *page) accept(block doctest.Block) {
 	p.t.Helper()
 	command := exec.Command(program, "check", "--offline")

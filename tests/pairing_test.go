@@ -17,7 +17,7 @@ const (
 	resolvedColour = "#16a34a"
 )
 
-// firing and resolved are two events about the same key, 25 minutes apart.
+// firing and resolved make events of one key, 25 minutes apart.
 func firing(id, key string) string   { return ofKey(id, key, "firing", "2026-01-02T03:00:00Z") }
 func resolved(id, key string) string { return ofKey(id, key, "resolved", "2026-01-02T03:25:00Z") }
 
@@ -32,14 +32,14 @@ func colour(message slacktest.Message) string {
 	return message.Attachments[0].Color
 }
 
-// updates returns those of one post.
+// updates returns the updates of one post.
 func (d *deployment) updates(of slacktest.Post) []slacktest.Update {
 	return slices.DeleteFunc(d.slack.Updates(), func(u slacktest.Update) bool {
 		return u.Channel != of.ChannelID || u.Timestamp != of.Timestamp
 	})
 }
 
-// wantResolved checks that the message of a firing event was changed, and that the resolved one is the reply to it.
+// wantResolved wants one update of the message of a firing event, and the message of the resolved event as a reply to it.
 func (d *deployment) wantResolved(firing, resolved string) {
 	d.t.Helper()
 	first, reply := d.post(firing), d.post(resolved)
@@ -62,13 +62,12 @@ func (d *deployment) wantResolved(firing, resolved string) {
 	}
 }
 
-// wantNotPosted checks that nothing was said of an event.
 func (d *deployment) wantNotPosted(id string) {
 	d.t.Helper()
 	testkit.Equal(d.t, len(d.posts(id)), 0, "posts of %s", id)
 }
 
-// pairs are events of one category each, in several orders.
+// pairs are firing and resolved events of one category each, in several orders.
 var pairs = []struct {
 	category string
 	events   []string          // each is published once those before have their outcomes
@@ -85,12 +84,12 @@ var pairs = []struct {
 		map[string]string{"backwards-2": "backwards-3"}, "unpaired", "backwards-1"},
 	{"others", []string{firing("others-1", "a"), resolved("others-2", "b"), firing("others-3", "b"), resolved("others-4", "a"), resolved("others-5", "b")},
 		map[string]string{"others-1": "others-4", "others-3": "others-5"}, "unpaired", "others-2"},
-	// Of an open key's messages the first one is updated; the later ones are events like any other.
+	// A resolved event updates the first message of its key. Later firing events are ordinary events.
 	{"limited", []string{firing("limited-1", "a"), firing("limited-2", "a"), firing("limited-3", "a"), resolved("limited-4", "a")},
 		map[string]string{"limited-1": "limited-4"}, "limited", "limited-3"},
 }
 
-// TestPairs has pairs in several orders side by side, each in a category of its own.
+// TestPairs publishes the pairs side by side, each in its own category.
 func TestPairs(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
@@ -118,14 +117,14 @@ func TestPairs(t *testing.T) {
 	}
 }
 
-// within is the deployment as a subtest sees it.
+// within returns the deployment for a subtest.
 func (d *deployment) within(t testing.TB) *deployment {
 	seen := *d
 	seen.t = t
 	return &seen
 }
 
-// within is the fleet as a subtest sees it.
+// within returns the fleet for a subtest.
 func (f fleet) within(t testing.TB) fleet {
 	seen := make(fleet, len(f))
 	for i, w := range f {
@@ -134,10 +133,10 @@ func (f fleet) within(t testing.TB) fleet {
 	return seen
 }
 
-// longLeases are settings under which nobody waits for the end of a lease: that takes longer than the test does.
+// longLeases returns settings with leases longer than the test, so a test that passes has not waited for the end of a lease.
 func longLeases(more ...string) []string { return append([]string{"NATS_ACK_WAIT", "10m"}, more...) }
 
-// TestManyPairs stores firing and resolved events of many keys at once, before anybody takes one.
+// TestManyPairs stores firing and resolved events of many keys before the workers start.
 func TestManyPairs(t *testing.T) {
 	t.Parallel()
 	const keys = 40
@@ -163,37 +162,7 @@ func TestManyPairs(t *testing.T) {
 	testkit.Equal(t, len(d.slack.Accepted()), 2*keys, "posts")
 }
 
-// TestPairsAtFullLimits has every limit full, and the workers know it: what was told of is resolved, the rest is not.
-func TestPairsAtFullLimits(t *testing.T) {
-	t.Parallel()
-	const more = 30
-	d := newDeployment(t)
-	workers := d.startFleet(2, "GLOBAL_LIMIT", "1/30m", "CATEGORY_LIMIT", "1/30m")
-	d.publishUntil(workers, "sent", "notify.disks", firing("told", "a"))
-	d.publishUntil(workers, "dropped", "notify.disks", firing("untold", "b"))
-	dropped := 1
-	// A worker that takes all of them at once asks about all of them.
-	testkit.Eventually(t, "events that are dropped without asking, since the limits are known to be full", func() bool {
-		d.publishEvents([]string{"disks", "errors"}, more)
-		dropped += 2 * more
-		workers.awaitEvents(dropped, "outcome", "dropped")
-		return workers.sum("notifier_decisions_total", "source", "cache") > 0
-	})
-	d.publish("notify.disks", resolved("end-of-untold", "b"))
-	d.publish("notify.disks", resolved("end-of-told", "a"))
-	workers.awaitEvents(dropped + 3)
-	d.awaitEmpty()
-
-	d.wantResolved("told", "end-of-told")
-	wantPostedOnce(t, d.slack.Accepted(), "told", "end-of-told")
-	workers.awaitEvents(2, "outcome", "sent")
-	workers.awaitSum(1, "notifier_dropped_total", "level", "unpaired")
-	workers.awaitSum(1, "notifier_resolved_total", "result", "paired")
-	workers.awaitSum(1, "notifier_resolved_total", "result", "unpaired")
-	testkit.Equal(t, len(d.log(rootLog)), 1, "slots are taken")
-}
-
-// TestResolvedWaitsForEarlier stores a resolved event behind one that is still being posted.
+// TestResolvedWaitsForEarlier publishes a resolved event during the post of an earlier event.
 func TestResolvedWaitsForEarlier(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -233,41 +202,4 @@ func TestPairExpires(t *testing.T) {
 	w.alone().awaitEvents(2)
 	w.alone().awaitSum(1, "notifier_dropped_total", "level", "unpaired")
 	d.wantNotPosted("ended")
-}
-
-// TestPairAfterRoutesChanged resolves an event after its category was given another channel: where the first message went
-// is where the rest belongs.
-func TestPairAfterRoutesChanged(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t)
-	before := d.startReady("before", unlimited("SLACK_ROUTES", "disks=#before")...)
-	d.publishUntil(before.alone(), "sent", "notify.disks", firing("fired", "a"))
-	before.stop()
-	after := d.startReady("after", unlimited("SLACK_ROUTES", "disks=#after")...)
-	d.publish("notify.disks", resolved("ended", "a"))
-	d.publish("notify.disks", firing("fired anew", "a"))
-	after.alone().awaitEvents(2, "outcome", "sent")
-	d.wantResolved("fired", "ended")
-	testkit.Equal(t, d.post("fired").Channel, "#before", "the first message was posted to")
-	testkit.Equal(t, d.post("fired anew").Channel, "#after", "the new message was posted to")
-}
-
-// TestPairThroughWebhook has no message to change: the resolved event is one of its own.
-func TestPairThroughWebhook(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t)
-	workers := d.startFleet(2, unlimited(append(withWebhook(d.slack.WebhookURL()), "SLACK_API_URL", "")...)...)
-	d.publishUntil(workers, "sent", "notify.disks", firing("fired", "a"))
-	d.publish("notify.disks", resolved("ended", "a"))
-	d.publish("notify.disks", resolved("ended again", "a"))
-	workers.awaitEvents(3)
-	workers.awaitSum(1, "notifier_dropped_total", "level", "unpaired")
-	posts := d.slack.Accepted()
-	if len(posts) != 2 || len(d.slack.Updates()) != 0 {
-		t.Fatalf("%d posts and %d updates, want 2 and 0", len(posts), len(d.slack.Updates()))
-	}
-	last := posts[1]
-	if last.Thread != "" || colour(last.Message) != resolvedColour || !strings.Contains(last.Text, "RESOLVED") || !strings.Contains(text(last.Message), "after 25m") {
-		t.Errorf("the resolved event's message lacks colour, word or duration, or is a reply: %s %s", colour(last.Message), text(last.Message))
-	}
 }

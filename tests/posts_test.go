@@ -10,18 +10,18 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// awaitPosts waits until Slack has accepted so many posts.
+// awaitPosts waits until Slack has accepted n posts.
 func (d *deployment) awaitPosts(n int) {
 	d.t.Helper()
 	testkit.NoError(d.t, d.slack.Await(testkit.Context(d.t), n))
 }
 
-// posts are the posts of an event that were accepted.
+// posts returns the accepted posts of an event.
 func (d *deployment) posts(id string) []slacktest.Post {
-	return slices.DeleteFunc(d.slack.Accepted(), func(post slacktest.Post) bool { return origin(post, "id") != id })
+	return slices.DeleteFunc(d.slack.Accepted(), func(post slacktest.Post) bool { return post.Origin("id") != id })
 }
 
-// post is the one post of an event.
+// post returns the one post of an event.
 func (d *deployment) post(id string) slacktest.Post {
 	d.t.Helper()
 	found := d.posts(id)
@@ -31,12 +31,12 @@ func (d *deployment) post(id string) slacktest.Post {
 	return found[0]
 }
 
-// postsTo are those to a channel.
+// postsTo returns the posts to a channel.
 func postsTo(posts []slacktest.Post, channel string) []slacktest.Post {
 	return slices.DeleteFunc(slices.Clone(posts), func(post slacktest.Post) bool { return post.Channel != channel })
 }
 
-// text is everything that a message shows.
+// text returns all texts of a message.
 func text(message slacktest.Message) string {
 	all := []string{message.Text}
 	for _, shown := range message.Texts() {
@@ -55,26 +55,16 @@ func wantShown(t testing.TB, shown string, wants ...string) {
 	}
 }
 
-// origin reads "category …" or "id …" from the last line of a message.
-func origin(post slacktest.Post, name string) string {
-	for _, text := range post.Message.Texts() {
-		if value, found := strings.CutPrefix(text.Text, name+" "); found && text.Type == "plain_text" {
-			return value
-		}
-	}
-	return ""
-}
-
 // count counts posts by their event's ID or category.
 func count(posts []slacktest.Post, by string) map[string]int {
 	counts := make(map[string]int)
 	for _, post := range posts {
-		counts[origin(post, by)]++
+		counts[post.Origin(by)]++
 	}
 	return counts
 }
 
-// wantPostedOnce checks that each of the events, and no other one, was posted once.
+// wantPostedOnce wants one post of each event, and no other post.
 func wantPostedOnce(t testing.TB, posts []slacktest.Post, ids ...string) {
 	t.Helper()
 	want := make(map[string]int)
@@ -84,7 +74,7 @@ func wantPostedOnce(t testing.TB, posts []slacktest.Post, ids ...string) {
 	wantPosts(t, posts, want)
 }
 
-// wantPosts checks how often each of the events was posted, and that no other one was.
+// wantPosts wants a number of posts of each event, and no other post.
 func wantPosts(t testing.TB, posts []slacktest.Post, want map[string]int) {
 	t.Helper()
 	got := count(posts, "id")
@@ -99,13 +89,12 @@ func wantPosts(t testing.TB, posts []slacktest.Post, want map[string]int) {
 	}
 }
 
-// wantDefaultLimits checks that the default limits admitted as many events of twenty flooded categories as they may, however often
-// each event was posted.
+// wantDefaultLimits wants posts of exactly 100 events, and of at most 10 of each category. Repeated posts of an event count once.
 func (d *deployment) wantDefaultLimits() {
 	d.t.Helper()
 	categories := make(map[string]string)
 	for _, post := range d.slack.Accepted() {
-		categories[origin(post, "id")] = origin(post, "category")
+		categories[post.Origin("id")] = post.Origin("category")
 	}
 	testkit.Equal(d.t, len(categories), 100, "events were posted")
 	ofCategory := make(map[string]int)
@@ -115,16 +104,16 @@ func (d *deployment) wantDefaultLimits() {
 	}
 }
 
-// wantLogged checks that the root log holds exactly the events that were posted.
+// wantLogged wants the root log to hold exactly the posted events.
 func (d *deployment) wantLogged() {
 	d.t.Helper()
 	testkit.EqualSlices(d.t, slices.Sorted(maps.Keys(d.log(rootLog))), slices.Sorted(maps.Keys(count(d.slack.Posts(), "id"))), "events in the root log")
 }
 
-// repeats is how many posts were of an event that had been posted before.
+// repeats counts the posts beyond the first one of each event.
 func repeats(posts []slacktest.Post) int { return len(posts) - len(count(posts, "id")) }
 
-// log is a limit's log: the score of each member.
+// log reads the sliding log of a limit: the score of each ID.
 func (d *deployment) log(key string) map[string]string {
 	d.t.Helper()
 	text := d.redis.CLI("zrange", key, "0", "-1", "withscores")

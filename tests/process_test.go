@@ -24,7 +24,7 @@ const patience = testkit.Patience
 // settings are NOTIFIER_* variables, named without the prefix.
 type settings map[string]string
 
-// environment is what a process sees: the settings, and nothing else of the notifier's or of OpenTelemetry's.
+// environment returns the variables of a process: the settings, and no other variable of the notifier or of OpenTelemetry.
 func (s settings) environment() []string {
 	var variables []string
 	for _, variable := range os.Environ() {
@@ -48,7 +48,7 @@ func (s settings) with(changes ...string) settings {
 	return changed
 }
 
-// process is the program as it runs.
+// process is a running program.
 type process struct {
 	t       testing.TB
 	name    string
@@ -58,7 +58,7 @@ type process struct {
 	exited  <-chan struct{} // closed once it has ended
 }
 
-// start runs the program and kills it with the test, if it still runs then. A failed test shows its log.
+// start runs the program, and kills it at the end of the test. A failed test shows the output.
 func start(t testing.TB, name string, s settings, arguments ...string) *process {
 	t.Helper()
 	command := exec.Command(program, arguments...)
@@ -66,7 +66,7 @@ func start(t testing.TB, name string, s settings, arguments ...string) *process 
 	return launch(t, name, command)
 }
 
-// startKillable runs the program that kills itself when it reaches a point for the n-th time.
+// startKillable runs the program with fail points. The program kills itself when it reaches a point for the n-th time.
 func startKillable(t testing.TB, point failpoint.Point, n int, s settings, arguments ...string) *process {
 	t.Helper()
 	command := exec.Command(testkit.Must(withFailPoints())(t), arguments...)
@@ -80,7 +80,7 @@ func (p *process) awaitDoom() {
 	testkit.Equal(p.t, p.wait(), -1, "status of %s, which a signal ends", p.name)
 }
 
-// launch starts a command that runs the program, and kills it as start does.
+// launch starts a command, and kills it as start does.
 func launch(t testing.TB, name string, command *exec.Cmd) *process {
 	t.Helper()
 	p := &process{t: t, name: name, command: command}
@@ -132,14 +132,14 @@ func (p *process) wait() int {
 	return p.command.ProcessState.ExitCode()
 }
 
-// stop ends the process in good order.
+// stop ends the process with SIGTERM, and wants status 0.
 func (p *process) stop() {
 	p.t.Helper()
 	p.signal(syscall.SIGTERM)
 	testkit.Equal(p.t, p.wait(), 0, "status of %s after SIGTERM", p.name)
 }
 
-// all is everything that the process printed so far.
+// all returns the output so far.
 func (p *process) all() string { return p.stdout.String() + p.stderr.String() }
 
 // logLines counts the lines of the log that contain a text.
@@ -152,8 +152,8 @@ func (p *process) logLines(containing string) (lines int) {
 	return lines
 }
 
-// wantLogLines waits until the log has n lines that contain a text, and wants no more: a line arrives a moment after it was
-// written.
+// wantLogLines waits until the log has n lines that contain a text, and wants no more. The test sees a line a moment after the program
+// wrote it.
 func (p *process) wantLogLines(n int, containing string) {
 	p.t.Helper()
 	testkit.Eventually(p.t, fmt.Sprintf("%d lines with %q from %s", n, containing, p.name), func() bool { return p.logLines(containing) >= n })

@@ -17,7 +17,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// proofSeed is the seed that is asked for; 0: any.
+// proofSeed returns the seed of NOTIFIER_TEST_SEED, or 0.
 func proofSeed(t testing.TB) uint64 {
 	given := os.Getenv("NOTIFIER_TEST_SEED")
 	if given == "" {
@@ -26,7 +26,7 @@ func proofSeed(t testing.TB) uint64 {
 	return testkit.Must(strconv.ParseUint(given, 10, 64))(t)
 }
 
-// outcome is what became of an event, as far as it shows outside. Of several messages with one ID it is that of the event.
+// outcome returns the outcome of an event as seen from outside. Several messages with one ID are one event.
 func (p *proof) outcome(e *published) string {
 	switch {
 	case p.posts[e.id] > 0:
@@ -41,19 +41,19 @@ func (p *proof) outcome(e *published) string {
 	return "dropped"
 }
 
-// mayBe tells whether a state can be that of one message of an event.
+// mayBe tells whether one message of an event can have a state.
 func (p *proof) mayBe(state string, e *published) bool {
 	outcome := p.outcome(e)
 	switch {
 	case state == outcome:
 		return true
-	case e.kind == brokenEvent && state == "dropped": // a worker was killed behind its dead letter, and another one dropped it unread
+	case e.kind == brokenEvent && state == "dropped": // a worker was killed after the dead letter, and another dropped the redelivery undecoded
 		return p.mayBeLost(e)
 	}
 	return outcome == "sent" && p.ofID[e.id] > 1 && (state == "duplicate" || state == "dropped")
 }
 
-// whyAll asks several questions in one call.
+// whyAll asks `notifier why` several questions in one call.
 func (p *proof) whyAll(arguments ...string) (answers []whyAnswer) {
 	p.t.Helper()
 	asking := run(p.t, p.settings("HTTP_ADDR", "off"), append([]string{"why", "--json"}, arguments...)...)
@@ -81,7 +81,7 @@ func idsOf(events []*published) (ids []string) {
 	return ids
 }
 
-// askEarly asks about some events while the workers are at work, and returns the outcomes that it is told, by IDs.
+// askEarly asks about some events during the work, and returns the outcomes told, by ID.
 func (p *proof) askEarly() map[string][]string {
 	p.t.Helper()
 	told := make(map[string][]string)
@@ -92,7 +92,7 @@ func (p *proof) askEarly() map[string][]string {
 	return told
 }
 
-// outcomes are the states of an answer that are outcomes, in order.
+// outcomes returns the states of an answer that are outcomes, sorted.
 func (a whyAnswer) outcomes() (states []string) {
 	for _, e := range a.Events {
 		if journal.Result(e.State).Ends() {
@@ -103,8 +103,8 @@ func (a whyAnswer) outcomes() (states []string) {
 	return states
 }
 
-// wantNoOtherEnd asks again about events, and wants each outcome that was told before to stand. What the delivery record alone told of is
-// forgotten when the message is settled, if a killed worker took the journal's entry with it.
+// wantNoOtherEnd asks again about events, and wants each outcome told before. One case is excused: a killed worker has lost the journal's
+// entry, and only the delivery record told of the outcome, until the message was settled.
 func (p *proof) wantNoOtherEnd(early map[string][]string) {
 	p.t.Helper()
 	ids := slices.Sorted(maps.Keys(early))
@@ -124,8 +124,8 @@ func (p *proof) wantNoOtherEnd(early map[string][]string) {
 	}
 }
 
-// wantAnswers asks about random events by their IDs, and compares what is said with what shows outside. What is not known by the ID has to
-// be among the counts that are told for the message, or lost with a worker.
+// wantAnswers asks about random events by ID, and compares the answers with the outcomes seen from outside. An event unknown by its ID is in
+// a count of its message, or was lost with a killed worker.
 func (p *proof) wantAnswers(n int) {
 	p.t.Helper()
 	events := p.sample(n)
@@ -148,7 +148,7 @@ func (p *proof) wantAnswers(n int) {
 	}
 }
 
-// wantStates compares the answer about an event, and tells whether it says what became of it.
+// wantStates compares the answer about an event with its outcome, and tells whether the answer has one.
 func (p *proof) wantStates(e *published, answer whyAnswer) (known bool) {
 	p.t.Helper()
 	if len(answer.Events) > p.ofID[e.id] {
@@ -174,7 +174,7 @@ func (p *proof) wantStates(e *published, answer whyAnswer) (known bool) {
 	return known
 }
 
-// wantLevel checks which limit is said to have denied an event: one that was full at the end, since no slot opened.
+// wantLevel checks the limit that an answer names for a drop. No slot opened during the proof, so the limit is full at the end.
 func (p *proof) wantLevel(e *published, entry journal.Entry) {
 	p.t.Helper()
 	first, _, _ := strings.Cut(e.category, ".")
@@ -196,7 +196,7 @@ func (p *proof) wantLevel(e *published, entry journal.Entry) {
 	}
 }
 
-// used is how many slots of a first-level category were used at most, or of all. Those that Slack refused gave theirs back.
+// used bounds the used slots of a first-level category, or of all. Rejected events may have returned their slots.
 func (p *proof) used(first string) (slots int) {
 	ids := make(map[string]bool)
 	for _, e := range p.events {
@@ -216,8 +216,8 @@ var (
 	ofManyCounts = regexp.MustCompile(`^(\d+) events more that may be meant were counted`)
 )
 
-// wantCounted asks about events of a category again, of which nothing is known by their IDs: by the exact category, which finds what was
-// delivered, and by their messages, which finds counts.
+// wantCounted asks again about events that are unknown by ID: with the exact category, which finds delivered events, and by message, which
+// finds counts.
 func (p *proof) wantCounted(category string, events []*published) (counted, lost int) {
 	p.t.Helper()
 	byID := p.whyAll(append(idsOf(events), "--category", category)...)
@@ -233,7 +233,7 @@ func (p *proof) wantCounted(category string, events []*published) (counted, lost
 			switch derived := strings.HasPrefix(e.id, streamName+":"); {
 			case known:
 				counted++
-			case derived && p.mayBeLost(e): // the delivery record holds a derived ID with when the message was stored
+			case derived && p.mayBeLost(e): // the record of a derived ID includes the time of the message
 				lost++
 			default:
 				p.t.Errorf("%s of %s is %s, and why does not know it by its ID and category", e.id, category, p.outcome(e))
@@ -249,7 +249,7 @@ func (p *proof) wantCounted(category string, events []*published) (counted, lost
 	return counted, lost
 }
 
-// wantCounts checks the counts that may hold a dropped event, and tells whether one does.
+// wantCounts checks the counts of an answer about a dropped event, and tells whether one can include the event.
 func (p *proof) wantCounts(e *published, answer whyAnswer) (found bool) {
 	p.t.Helper()
 	for _, sentence := range answer.Counted {
@@ -273,10 +273,10 @@ func (p *proof) wantCounts(e *published, answer whyAnswer) (found bool) {
 	return found
 }
 
-// lastToPublish is what a worker had not published when it was killed: a second, and what a busy machine takes to publish.
+// lastToPublish bounds the age of journal entries that a killed worker had not published, on a busy machine.
 const lastToPublish = 10 * time.Second
 
-// mayBeLost tells whether a worker that was killed may have taken what it knew of an event with it.
+// mayBeLost tells whether a killed worker may have lost the journal entry of an event.
 func (p *proof) mayBeLost(e *published) bool {
 	settled := p.floors[len(p.floors)-1].at
 	for _, floor := range slices.Backward(p.floors) {
@@ -288,8 +288,8 @@ func (p *proof) mayBeLost(e *published) bool {
 	return slices.ContainsFunc(p.kills, func(kill time.Time) bool { return e.stored.Before(kill) && settled.After(kill.Add(-lastToPublish)) })
 }
 
-// wantTotals compares the numbers of all outcomes in the journal with what shows outside: none may be greater, and none may lack but what
-// was lost with a worker.
+// wantTotals compares the totals of the journal with the outcomes seen from outside. No total is greater, and the difference is at most what
+// killed workers may have lost.
 func (p *proof) wantTotals() {
 	p.t.Helper()
 	want := make(map[string]int)
@@ -326,7 +326,7 @@ func (p *proof) wantTotals() {
 	p.t.Logf("the journal has %v", told)
 }
 
-// wantStatus compares what `notifier status` tells with what shows outside.
+// wantStatus compares `notifier status` with the outcomes seen from outside.
 func (p *proof) wantStatus() {
 	p.t.Helper()
 	told := p.status()

@@ -17,17 +17,17 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// Limits of the proof. The global one fills up while events are published, those of categories before it.
+// Limits of the proof. The limits of categories fill up first, and the global limit during the publishing.
 const (
 	proofCategory = 40 // slots of each first-level category
 	proofPatient  = 20 // slots of the category whose events wait
-	proofOld      = 30 // events that are too old when a worker comes
+	proofOld      = 30 // events that expire before the first worker
 )
 
 // Kinds of the events of the proof.
 const (
 	plainEvent    = iota
-	oldEvent      // too old before a worker came
+	oldEvent      // expires before the first worker
 	repeatedEvent // a message with the ID of an earlier one
 	rejectedEvent // Slack refuses its message
 	brokenEvent   // no event at all
@@ -35,7 +35,7 @@ const (
 	resolvedEvent
 )
 
-// published is one message that the proof stored.
+// published is one message of the proof.
 type published struct {
 	kind     int
 	id       string // as workers show it
@@ -45,7 +45,7 @@ type published struct {
 	stored   time.Time
 }
 
-// proof is a deployment, what a test has done to it, and what can be seen of it from outside.
+// proof is a deployment, with its published messages, the kills, and the effects seen from outside.
 type proof struct {
 	*deployment
 	random  *rand.Rand
@@ -54,22 +54,22 @@ type proof struct {
 	ofID    map[string]int // how many messages have an ID
 	workers fleet
 	kills   []time.Time
-	floors  []floor // how far the workers have come, in the order of time
+	floors  []floor // ack floors of the consumer, in the order of time
 
 	posts   map[string]int    // accepted, by IDs
 	letters map[string]string // reasons of dead letters, by IDs
 	waiting map[string]bool   // IDs of what waits for a slot
 }
 
-// floor is the last message before which all were settled at a time.
+// floor is the ack floor of the consumer at a time.
 type floor struct {
 	sequence uint64
 	at       time.Time
 }
 
-// TestProof has workers take thousands of random events while some of them are killed. Events wait, pair, repeat, are refused, cannot be
-// understood, find a muted category and full limits. What `notifier why` says of random ones has to agree with what Slack, the dead letters
-// and the room show, and what `notifier status` says too. NOTIFIER_TEST_SEED has the same events again.
+// TestProof publishes thousands of random events, and kills some workers. Events wait, pair, repeat, are rejected, are bad, or have a muted
+// category or full limits. The answers of `notifier why` and `notifier status` have to agree with Slack, the dead letters and the room.
+// NOTIFIER_TEST_SEED repeats the events.
 func TestProof(t *testing.T) {
 	t.Parallel()
 	p := newProof(t, hostile.Times(t, 3000, 6000))
@@ -101,7 +101,7 @@ func newProof(t *testing.T, size int) *proof {
 	var posts atomic.Int64
 	p.slack.Respond(func(post slacktest.Post) slacktest.Answer {
 		switch {
-		case strings.HasPrefix(origin(post, "id"), "rejected"):
+		case strings.HasPrefix(post.Origin("id"), "rejected"):
 			return slacktest.Code("invalid_blocks")
 		case posts.Add(1)%97 == 0:
 			return slacktest.Status(503, "")
@@ -114,7 +114,7 @@ func newProof(t *testing.T, size int) *proof {
 	return p
 }
 
-// changes are the settings of the workers.
+// changes returns the settings of the workers.
 func (p *proof) changes(more ...string) []string {
 	return append(quick(
 		"GLOBAL_LIMIT", fmt.Sprintf("%d/1h", p.global), "CATEGORY_LIMIT", fmt.Sprintf("%d/1h", proofCategory),
@@ -156,7 +156,7 @@ func (p *proof) draw(number int) *published {
 	return e
 }
 
-// drawPair makes an event of a pair, whose firing one may not be there.
+// drawPair makes a firing event, or an event that resolves an earlier one.
 func (p *proof) drawPair(e *published, number int) {
 	e.category, e.kind = "disks", firingEvent
 	key := fmt.Sprint("disk-", number)
@@ -184,7 +184,7 @@ func (p *proof) drawRepeated(e *published) {
 	e.category = "free"
 }
 
-// expireOld has events become too old before a worker comes.
+// expireOld publishes events, and starts a worker after they have expired.
 func (p *proof) expireOld() {
 	p.createStream()
 	var old []*published
@@ -201,7 +201,7 @@ func (p *proof) expireOld() {
 	p.events = append(old, p.events...)
 }
 
-// store stores events, and notes which messages they are.
+// store publishes events, and notes their sequences.
 func (p *proof) store(events []*published) {
 	p.t.Helper()
 	futures := make([]jetstream.PubAckFuture, len(events))
@@ -228,7 +228,7 @@ func (p *proof) store(events []*published) {
 	}
 }
 
-// publishAndKill stores the events in bursts, and kills workers meanwhile. Each is replaced.
+// publishAndKill publishes the events in bursts, and kills and replaces workers meanwhile.
 func (p *proof) publishAndKill(kills int) {
 	p.t.Helper()
 	burst := max(1, (len(p.events)-proofOld)/20)
@@ -249,7 +249,7 @@ func (p *proof) publishAndKill(kills int) {
 	p.workers.awaitReady()
 }
 
-// noteFloor notes how far the workers have come.
+// noteFloor notes the ack floor of the consumer.
 func (p *proof) noteFloor() {
 	p.t.Helper()
 	p.awaitConsumer("how far the workers have come", func(info *jetstream.ConsumerInfo) bool {
@@ -258,7 +258,7 @@ func (p *proof) noteFloor() {
 	})
 }
 
-// awaitSettled waits until every event has its outcome, but for those that wait for a slot.
+// awaitSettled waits until every event has an outcome or waits for a slot.
 func (p *proof) awaitSettled() {
 	p.t.Helper()
 	testkit.Await(p.t, "outcomes of all events", func() error {
@@ -279,7 +279,7 @@ func (p *proof) awaitSettled() {
 	p.noteFloor()
 }
 
-// look notes what Slack, the dead letters and the room show of the events.
+// look notes the events in Slack, in the dead letters and in the room.
 func (p *proof) look() {
 	p.t.Helper()
 	p.posts = count(p.slack.Accepted(), "id")

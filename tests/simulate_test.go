@@ -9,7 +9,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// alertsOf is a body of several alerts of a status, with these fingerprints.
+// alertsOf makes a body of several alerts with a status and fingerprints.
 func alertsOf(status string, fingerprints ...string) string {
 	alerts := make([]string, len(fingerprints))
 	for i, fingerprint := range fingerprints {
@@ -18,7 +18,7 @@ func alertsOf(status string, fingerprints ...string) string {
 	return `{"alerts": [` + strings.Join(alerts, ", ") + `]}`
 }
 
-// TestSimulateAsTheWorker has simulate say what becomes of the events of a stream, and then a worker do it.
+// TestSimulateAsTheWorker compares the report of simulate with the outcomes of a worker for the same stream.
 func TestSimulateAsTheWorker(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// status asks the deployment as whoever is on call does.
+// status runs `notifier status --json`.
 func (d *deployment) status() status.Status {
 	d.t.Helper()
 	asked := run(d.t, d.settings(), "status", "--json")
@@ -24,7 +24,7 @@ func (d *deployment) status() status.Status {
 	return told
 }
 
-// TestStatus has three workers send, drop and give up events, and compares what they tell with what the test knows.
+// TestStatus has three workers send, drop and bury events, and compares the status with the published events.
 func TestStatus(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
@@ -58,14 +58,14 @@ func TestStatus(t *testing.T) {
 	wantWorkers(t, told)
 	wantLimitsAndRest(t, told)
 	d.wantScreen("search", "4 of 4", "security", "2 of 2", "ada", "1 bad_json", defaultChannel)
-	// The command has other settings, and shows the limits of the workers all the same.
+	// The command shows the limits of the workers, and not those of its own settings.
 	run(t, d.settings(), "limits").want(0, "4/30m", "these are the limits of 3 running workers")
 	run(t, d.settings(), "limits", "search").want(0, "4 of 4", "denied now by category 4/30m")
 	workers.stop()
 	run(t, d.settings(), "status", "--json").want(1, `"workers":null`, `"by":"ada"`, "no worker answers")
 }
 
-// wantWorkers checks what the workers of TestStatus tell of themselves.
+// wantWorkers checks the workers in the status of TestStatus.
 func wantWorkers(t *testing.T, told status.Status) {
 	t.Helper()
 	host := testkit.Must(os.Hostname())(t)
@@ -91,7 +91,7 @@ func wantWorkers(t *testing.T, told status.Status) {
 	testkit.Equal(t, sum, status.Rates{Sent: 12, Dropped: 6}, "events of the last hour")
 }
 
-// wantLimitsAndRest checks what is told of the limits, the channels and the servers of TestStatus.
+// wantLimitsAndRest checks limits, channels and servers in the status of TestStatus.
 func wantLimitsAndRest(t *testing.T, told status.Status) {
 	t.Helper()
 	used := make(map[string]status.Limit)
@@ -122,7 +122,7 @@ func wantLimitsAndRest(t *testing.T, told status.Status) {
 	}
 }
 
-// wantScreen checks that the status shows texts, in lines that fit a screen.
+// wantScreen wants the printed status to show texts, in lines of at most 100 characters.
 func (d *deployment) wantScreen(texts ...string) {
 	d.t.Helper()
 	shown := run(d.t, d.settings(), "status")
@@ -134,7 +134,7 @@ func (d *deployment) wantScreen(texts ...string) {
 	}
 }
 
-// TestStatusOfBacklog asks while a channel is paused: what waits for it is told, and for how long.
+// TestStatusOfBacklog wants the status to show a paused channel, its end and its queue.
 func TestStatusOfBacklog(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
@@ -160,7 +160,7 @@ func TestStatusOfBacklog(t *testing.T) {
 	workers.stop()
 }
 
-// TestSettingsMismatch starts a worker with another limit: all workers say so, once, and the command and the check too.
+// TestSettingsMismatch starts a worker with another limit. All workers log the difference once, and status and check show it.
 func TestSettingsMismatch(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
@@ -190,7 +190,7 @@ func TestSettingsMismatch(t *testing.T) {
 	run(t, d.settings(), "check").want(0, "ok    settings of the workers")
 }
 
-// TestStatusWatch has the command show what changes until it is told to end.
+// TestStatusWatch wants changes in the output of `notifier status --watch`, until SIGTERM.
 func TestStatusWatch(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// TestRollingRestart replaces every worker while events come in. The acknowledgement wait is longer than the test waits, so that
-// an event that is not given back is never delivered again.
+// TestRollingRestart replaces every worker during a flow of events. The acknowledgement wait is longer than the test, so JetStream
+// redelivers only events that a worker has given back.
 func TestRollingRestart(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
@@ -57,7 +57,7 @@ func TestRollingRestart(t *testing.T) {
 	d.wantLogged()
 }
 
-// TestStopWhileSlackHangs ends a worker whose deliveries do not.
+// TestStopWhileSlackHangs stops a worker whose posts hang. Another worker delivers the events.
 func TestStopWhileSlackHangs(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
@@ -99,7 +99,7 @@ func TestSecondSignal(t *testing.T) {
 	}
 }
 
-// TestStopIdle ends workers that have nothing to do, ready or still waiting for their servers.
+// TestStopIdle stops an idle worker, and a worker without servers.
 func TestStopIdle(t *testing.T) {
 	t.Parallel()
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {

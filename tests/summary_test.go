@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,7 +14,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// floods are three categories of two channels that are flooded.
+// floods publishes floods of three categories of two channels.
 type floods struct {
 	*deployment
 	published map[string]int // by channel
@@ -29,7 +28,7 @@ const (
 
 var floodedChannels = map[string][]string{defaultChannel: {"errors", "late"}, "#payments": {"payments"}}
 
-// flood stores events of all categories.
+// flood publishes events of all categories.
 func (f floods) flood(name, title string, count int) {
 	for channel, categories := range floodedChannels {
 		for _, category := range categories {
@@ -38,7 +37,7 @@ func (f floods) flood(name, title string, count int) {
 	}
 }
 
-// awaitTold waits until the digests of each channel tell of all drops but for so many events of each category that were sent.
+// awaitTold waits until the digests of each channel count all events but those sent of each category.
 func (f floods) awaitTold(sent int) {
 	f.t.Helper()
 	for channel, categories := range floodedChannels {
@@ -46,7 +45,7 @@ func (f floods) awaitTold(sent int) {
 	}
 }
 
-// TestDigests floods three categories of two channels twice, with drops in between, and replaces a worker meanwhile.
+// TestDigests floods twice, with drops in between, and stops a worker meanwhile.
 func TestDigests(t *testing.T) {
 	t.Parallel()
 	p := pace{100 * time.Millisecond, 10}
@@ -60,7 +59,7 @@ func TestDigests(t *testing.T) {
 		d.wantFirstDigest(channel, categories)
 	}
 
-	// The window is full, so all of these are dropped; they are not told before the interval is over.
+	// The window is full, so all of these are dropped. The next digest comes after the interval.
 	d.flood("between", "in between", 10)
 	d.awaitEmpty()
 	last := slices.MaxFunc(notifications(d.slack.Accepted()), func(a, b slacktest.Post) int { return a.Received.Compare(b.Received) })
@@ -110,8 +109,8 @@ func (f floods) wantFirstDigest(channel string, categories []string) {
 	}
 }
 
-// TestDigestOfManyPaths drops thousands of paths below one category, then a neighbour of that, then hundreds of categories once each.
-// The channel gets one message, in which the counts add up, and the neighbour is not pushed out.
+// TestDigestOfManyPaths drops thousands of paths below one category, one path of a neighbour, and hundreds of categories. The counts of the
+// one digest add up, and name the neighbour.
 func TestDigestOfManyPaths(t *testing.T) {
 	t.Parallel()
 	const slots, quiet = 5, 40
@@ -133,49 +132,16 @@ func TestDigestOfManyPaths(t *testing.T) {
 	}
 	digests[0].wantSum(t)
 	shown := digests[0]
-	// Of the paths below one 20 are counted by name.
+	// Workers count 20 paths below one first level by name.
 	testkit.AtMost(t, junk-slots-20, shown.paths["payments.>"], "the least drops of other paths below payments")
 	testkit.Equal(t, shown.paths["security.login"], quiet, "drops of the neighbour")
-	// Ten paths are shown, and of first levels a thousand are counted by name.
+	// A digest shows ten paths, and workers count a thousand first levels by name.
 	if want := min(categories, 1000) - 10; !shown.moreAtLeast || shown.morePaths < want {
 		t.Errorf("%d more paths, at least: %t, want at least %d", shown.morePaths, shown.moreAtLeast, want)
 	}
 }
 
-// TestDigestWaitsForEvents has drops of 600 categories in a channel, at the pace that is the default, with events that wait for
-// it: they go first, none of them is late for the digest, and the digest has failed nothing.
-func TestDigestWaitsForEvents(t *testing.T) {
-	t.Parallel()
-	const dropped, events = 600, 14
-	p := pace{time.Second, 5}
-	d := newDeployment(t)
-	stalls := measureStalls(t)
-	workers := d.startFleet(2, p.settings("CATEGORY_LIMIT", "0/1h", "LIMITS", "security=100/1h,security.*=none", "SUMMARY_INTERVAL", "10s")...)
-	ids := d.publishEvents([]string{"security"}, events)
-	d.publishEvents(numbered("category", dropped), 1)
-	d.awaitTold(defaultChannel, dropped)
-	d.awaitEmpty()
-	workers.awaitSum(1, "notifier_summaries_total", "result", "sent")
-	workers.awaitSum(1, "notifier_summaries_total")
-	workers.stop()
-
-	posts := d.slack.Posts()
-	wantPostedOnce(t, notifications(posts), ids...)
-	p.wantPaced(t, posts, stalls.tolerance())
-	digests := d.digests(defaultChannel)
-	if len(digests) != 1 {
-		t.Fatalf("%d digests, want one", len(digests))
-	}
-	digests[0].wantSum(t)
-	for _, post := range notifications(posts) {
-		if post.Received.After(digests[0].Received) {
-			t.Errorf("%s was posted %v after the digest, want before it", origin(post, "id"), post.Received.Sub(digests[0].Received))
-		}
-	}
-	testkit.Equal(t, workers.logLines("digest is not posted yet"), 0, "lines that the digest failed")
-}
-
-// TestDigestOfWhatHasNoLimit has resolved events that resolve nothing, and a limit that was changed.
+// TestDigestOfWhatHasNoLimit wants digests to count resolved events without a pair, and to tell of a live limit.
 func TestDigestOfWhatHasNoLimit(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
@@ -212,8 +178,7 @@ func TestDigestOfWhatHasNoLimit(t *testing.T) {
 	}
 }
 
-// TestDigestsOfAKilledWorker kills a worker in the middle of a flood: what it had not told in its last second is missing,
-// and the digests say so.
+// TestDigestsOfAKilledWorker kills a worker during a flood. The drops of its last second are missing, and a digest says "at least".
 func TestDigestsOfAKilledWorker(t *testing.T) {
 	t.Parallel()
 	const interval = 4 * time.Second
@@ -249,8 +214,7 @@ func TestDigestsOfAKilledWorker(t *testing.T) {
 	wantApart(t, digests, interval)
 }
 
-// TestStopWhileADigestWaits stops a worker whose digest waits for its channel: it ends in good order all the same, and the counts
-// wait for another one.
+// TestStopWhileADigestWaits stops a worker whose digest waits for its channel. Another worker posts the counts.
 func TestStopWhileADigestWaits(t *testing.T) {
 	t.Parallel()
 	const dropped = 9
@@ -269,58 +233,4 @@ func TestStopWhileADigestWaits(t *testing.T) {
 	testkit.Equal(t, len(d.digests(defaultChannel)), 0, "digests, before the channel took one")
 	d.startReady("another worker", changes...)
 	d.awaitTold(defaultChannel, dropped)
-}
-
-// TestDigestRefused has Slack refuse digests, and nothing else.
-func TestDigestRefused(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		name    string
-		refusal slacktest.Answer
-		times   int // that it is refused; then it is taken
-		posts   int // of the digest
-		result  string
-		told    int
-		givenUp int
-	}{
-		{"once", slacktest.Status(500, "rollup_error"), 1, 2, "sent", 10, 0},
-		{"with 429 seven times", slacktest.RateLimited(time.Second), 7, 8, "sent", 10, 0}, // that is no failure
-		{"for good", slacktest.Code("msg_too_long"), 100, 1, "given_up", 0, 1},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			d := newDeployment(t)
-			var tried atomic.Int64
-			d.slack.Respond(func(post slacktest.Post) slacktest.Answer {
-				if isDigest(post) && tried.Add(1) <= int64(test.times) {
-					return test.refusal
-				}
-				return slacktest.OK()
-			})
-			workers := d.startFleet(2, "SUMMARY_INTERVAL", "1s")
-			d.publishEvents([]string{"errors"}, 20)
-			d.awaitEmpty()
-			workers.awaitSum(1, "notifier_summaries_total", "result", test.result)
-			workers.awaitSum(1, "notifier_summaries_total")
-			workers.stop()
-
-			posts := d.slack.Posts()
-			testkit.Equal(t, len(posts)-len(notifications(posts)), test.posts, "posts of the digest")
-			testkit.Equal(t, told(d.digests(defaultChannel)), test.told, "drops told")
-			testkit.Equal(t, workers.logLines("digest is given up"), test.givenUp, "lines that a digest is given up")
-			testkit.Equal(t, d.redis.CLI("hexists", "{notifier}:drops:counts:"+defaultChannel, "\nclaimed"), "0", "digests that are left after their end")
-		})
-	}
-}
-
-// TestNoDigests turns them off: nothing is told, and nothing is counted for it.
-func TestNoDigests(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t)
-	workers := d.startFleet(2, "SUMMARY_INTERVAL", "0")
-	ids := d.publishEvents([]string{"errors"}, 50)
-	workers.awaitEvents(len(ids))
-	workers.stop()
-	testkit.Equal(t, len(d.slack.Posts()), 10, "posts")
-	testkit.Equal(t, d.redis.CLI("exists", "{notifier}:drops:due", "{notifier}:drops:merged"), "0", "counts of drops")
 }

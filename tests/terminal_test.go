@@ -16,7 +16,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// terminal is one on which a process runs, with the few commands that the process uses.
+// terminal emulates a terminal with the commands that dev uses.
 type terminal struct {
 	*process
 	keyboard *os.File
@@ -65,7 +65,7 @@ func (s *terminal) clear(width, height int) {
 	s.rows = make([][]rune, height)
 }
 
-// resize makes the terminal larger or smaller. What it showed is gone.
+// resize changes the size of the terminal, and clears it.
 func (s *terminal) resize(width, height uint16) {
 	s.t.Helper()
 	s.mu.Lock()
@@ -74,7 +74,7 @@ func (s *terminal) resize(width, height uint16) {
 	testkit.NoError(s.t, pty.Setsize(s.keyboard, &pty.Winsize{Cols: width, Rows: height}))
 }
 
-// Write takes what the process writes.
+// Write takes the output of the process.
 func (s *terminal) Write(data []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,7 +130,7 @@ func (s *terminal) put(r rune) {
 	}
 }
 
-// shown is what is on the terminal.
+// shown returns the text on the terminal.
 func (s *terminal) shown() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,7 +141,7 @@ func (s *terminal) shown() string {
 	return strings.Join(rows, "\n")
 }
 
-// awaitShown waits until the terminal shows what each of the patterns matches, at once.
+// awaitShown waits until the terminal has shown a match of each pattern.
 func (s *terminal) awaitShown(patterns ...string) {
 	s.t.Helper()
 	for _, pattern := range patterns {
@@ -150,7 +150,7 @@ func (s *terminal) awaitShown(patterns ...string) {
 	}
 }
 
-// wantAsBefore checks that the terminal works as it did before the process.
+// wantAsBefore wants the modes of the terminal as before the process.
 func (s *terminal) wantAsBefore() {
 	s.t.Helper()
 	s.mu.Lock()
@@ -160,7 +160,7 @@ func (s *terminal) wantAsBefore() {
 	}
 }
 
-// TestDevOnATerminal shows a picture in place, of any size, and a table after Ctrl-C.
+// TestDevOnATerminal wants a picture that is redrawn in place in three sizes, and a table after Ctrl-C.
 func TestDevOnATerminal(t *testing.T) {
 	t.Parallel()
 	s := startOnTerminal(t, settings{
@@ -188,7 +188,7 @@ func TestDevOnATerminal(t *testing.T) {
 	s.wantAsBefore()
 }
 
-// TestDevCrashesOnATerminal ends dev as a panic does. The terminal needs no repair, and shows the reason.
+// TestDevCrashesOnATerminal ends dev with SIGQUIT. dev resets the modes of the terminal, and shows the reason.
 func TestDevCrashesOnATerminal(t *testing.T) {
 	t.Parallel()
 	s := startOnTerminal(t, settings{"HTTP_ADDR": "127.0.0.1:0"}, 80, 40)
@@ -203,7 +203,7 @@ func TestDevCrashesOnATerminal(t *testing.T) {
 	}
 }
 
-// TestDevOnPlainTerminals has no colour for those who want none, and lines where a terminal can do nothing else.
+// TestDevOnPlainTerminals wants no colour with NO_COLOR, and plain lines on a dumb terminal.
 func TestDevOnPlainTerminals(t *testing.T) {
 	t.Parallel()
 	for _, variable := range []string{"NO_COLOR=1", "TERM=dumb"} {

@@ -17,7 +17,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// traceparentOf is the trace context of a producer's span, whose ID is a digit sixteen times.
+// traceparentOf returns the trace context of a producer's span. The span's ID is a digit sixteen times.
 func traceparentOf(digit string) string {
 	return "00-" + strings.Repeat(digit, 32) + "-" + strings.Repeat(digit, 16) + "-01"
 }
@@ -66,16 +66,11 @@ process wait-1 waits denied waits slot waiting
   settle
 `
 
-// TestTraces follows events to each end, and over everything that they wait for.
+// TestTraces compares the spans of events with each outcome, and of events that wait, split or are replayed.
 func TestTraces(t *testing.T) {
 	t.Parallel()
 	d, c := newDeployment(t), newCollector(t)
-	d.slack.Respond(func(post slacktest.Post) slacktest.Answer {
-		if origin(post, "id") == "rejected" {
-			return slacktest.Code("invalid_blocks")
-		}
-		return slacktest.OK()
-	})
+	rejectedPosts(d.slack)
 	d.createStream() // both of these are decided about at once
 	d.publish("notify.waits", eventBody("wait-0"))
 	d.publish("notify.waits", eventBody("wait-1"))
@@ -106,7 +101,7 @@ func TestTraces(t *testing.T) {
 	testkit.Equal(t, strings.Contains(w.all(), collectorKey), false, "the log holds the collector's key")
 }
 
-// traceOf is the trace of an event.
+// traceOf returns the trace ID of an event.
 func (c *collector) traceOf(id string) string {
 	c.t.Helper()
 	for _, span := range c.named("process") {
@@ -118,7 +113,7 @@ func (c *collector) traceOf(id string) string {
 	return ""
 }
 
-// wantConventions checks what the conventions for messaging ask for.
+// wantConventions checks the attributes of OpenTelemetry's conventions for messaging.
 func (c *collector) wantConventions() {
 	c.t.Helper()
 	for _, span := range c.named("process") {
@@ -132,7 +127,7 @@ func (c *collector) wantConventions() {
 	}
 }
 
-// wantTraced wants a line of the log and an example of a metric to name the trace of an event.
+// wantTraced wants the trace ID of an event in a line of the log, and an exemplar of a metric.
 func (w *worker) wantTraced(id, trace, series string) {
 	w.t.Helper()
 	for _, line := range w.lines("event has ended") {
@@ -153,7 +148,7 @@ func (w *worker) wantTraced(id, trace, series string) {
 	testkit.Equal(w.t, found, true, "an example of %s", series)
 }
 
-// TestTracesInAFlood counts the spans of a flood, and looks for the webhook's URL in them.
+// TestTracesInAFlood wants few spans of a flood, without the webhook's URL.
 func TestTracesInAFlood(t *testing.T) {
 	t.Parallel()
 	const limit, flood = 10, 3000
@@ -174,7 +169,7 @@ func TestTracesInAFlood(t *testing.T) {
 	testkit.Equal(t, strings.Contains(c.came(), secret), false, "the spans hold the webhook's path")
 }
 
-// TestUnavailableCollector delivers events while nobody takes spans: none waits, and the log has one line about it.
+// TestUnavailableCollector delivers events without a collector. The log has one line about the collector.
 func TestUnavailableCollector(t *testing.T) {
 	t.Parallel()
 	const events = 40

@@ -3,8 +3,6 @@ package tests
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -13,7 +11,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// whyAnswer is what programs read of what `notifier why --json` prints.
+// whyAnswer is the output of `notifier why --json`.
 type whyAnswer struct {
 	Events []struct {
 		ID        string
@@ -32,10 +30,10 @@ type whyAnswer struct {
 	Unknown []string
 }
 
-// why asks what became of an event.
+// why runs `notifier why --json`.
 func (d *deployment) why(arguments ...string) (answer whyAnswer) {
 	d.t.Helper()
-	p := run(d.t, d.settings("HTTP_ADDR", "off").with(d.operator...), append([]string{"why", "--json"}, arguments...)...)
+	p := run(d.t, d.settings("HTTP_ADDR", "off"), append([]string{"why", "--json"}, arguments...)...)
 	if err := json.Unmarshal([]byte(p.stdout.String()), &answer); err != nil {
 		d.t.Fatalf("why %s: %v: %s", strings.Join(arguments, " "), err, p.all())
 	}
@@ -43,7 +41,7 @@ func (d *deployment) why(arguments ...string) (answer whyAnswer) {
 	return answer
 }
 
-// wantWhy asks about one event, and wants its state and one of the sentences to contain a text.
+// wantWhy wants an answer about one event, with a state and a text in its sentences.
 func (d *deployment) wantWhy(state, says string, arguments ...string) {
 	d.t.Helper()
 	answer := d.why(arguments...)
@@ -52,18 +50,7 @@ func (d *deployment) wantWhy(state, says string, arguments ...string) {
 	}
 }
 
-// TestWhyBeforeWorkers asks about events that no worker has had.
-func TestWhyBeforeWorkers(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t)
-	d.startReady("worker", "SINK", "console").stop() // it makes the streams
-	d.publish("notify.payments", eventBody("order-1"))
-	d.wantWhy("undecided", "without an outcome", "order-1")
-	d.wantWhy("undecided", "without an outcome", "--seq", "1")
-	run(t, d.settings(), "why", "order-2").want(1, "not known")
-}
-
-// TestWhy has events end in each way, and asks about each.
+// TestWhy publishes an event for each state, and asks about each.
 func TestWhy(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
@@ -118,57 +105,11 @@ func TestWhy(t *testing.T) {
 	run(t, d.settings(), "why", "refund-9").want(1, "not known")
 }
 
-// states are those of the events with an ID, in the order in which they were stored.
+// states returns the states of the messages with an ID, in the order of the stream.
 func (d *deployment) states(id string) (states []string) {
 	d.t.Helper()
 	for _, e := range d.why(id).Events {
 		states = append(states, e.State)
 	}
 	return states
-}
-
-// wantTotals asks how many events had which outcome.
-func (d *deployment) wantTotals(want map[string]int) {
-	d.t.Helper()
-	testkit.Await(d.t, "a journal of all events", func() error {
-		totals := make(map[string]int)
-		for _, total := range d.why("--since", "1h").Totals {
-			totals[total.Result] += total.Count
-		}
-		if !maps.Equal(totals, want) {
-			return fmt.Errorf("totals are %v, want %v", totals, want)
-		}
-		return nil
-	})
-}
-
-// TestWhyOfFlood asks about events of a flood, most of which the journal only counts: it says that, and no more.
-func TestWhyOfFlood(t *testing.T) {
-	t.Parallel()
-	const events, asked = 4000, 4
-	d := newDeployment(t)
-	workers := d.startFleet(2, "CATEGORY_LIMIT", "10/30m")
-	ids := d.publishEvents([]string{"flood"}, events) // the message of ids[i] is i+1
-	workers.awaitEvents(events)
-	d.wantTotals(map[string]int{"sent": 10, "dropped": events - 10})
-	posted := count(d.slack.Accepted(), "id")
-	counted := 0
-	random := rand.New(rand.NewPCG(1, 2))
-	for _, i := range random.Perm(events)[:asked] {
-		answer := d.why(ids[i])
-		switch {
-		case len(answer.Events) == 0:
-			counted++
-			testkit.Equal(t, posted[ids[i]], 0, "posts of %s, of which only a count is known", ids[i])
-			wantShown(t, answer.Missing, "has only counts of")
-			wantShown(t, strings.Join(d.why("--seq", fmt.Sprint(i+1)).Counted, "\n"), "one of at least")
-		case posted[ids[i]] == 1:
-			testkit.Equal(t, answer.Events[0].State, "sent", "state of %s", ids[i])
-		default:
-			testkit.Equal(t, answer.Events[0].State, "dropped", "state of %s", ids[i])
-		}
-	}
-	if counted == 0 {
-		t.Error("every event that was asked about is told singly: the test shows nothing")
-	}
 }

@@ -2,30 +2,25 @@ package limits
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// liveKit is a Live over a plan, and what it logs.
+// liveKit is a Live with its log.
 type liveKit struct {
 	*Live
 	t        *testing.T
 	log      *testkit.Log
 	revision uint64
-	earlier  map[string][]string // by level, "shadow:" in front for one of the shadow
-	asked    int                 // how often for those
+	earlier  map[string][]string // by level, or by "shadow:" and level
+	asked    int                 // calls for earlier values
 }
 
 func newLiveKit(t *testing.T, plan Plan, shadow string) *liveKit {
-	var overrides []Override
-	if shadow != "" {
-		overrides, _ = ParseOverrides(shadow)
-	}
 	k := &liveKit{t: t, log: testkit.NewLog(t), earlier: make(map[string][]string)}
-	k.Live = NewLive(plan, overrides, func(level string, shadow bool) []string {
+	k.Live = NewLive(plan, parseOverrides(t, shadow), func(level string, shadow bool) []string {
 		k.asked++
 		if shadow {
 			level = "shadow:" + level
@@ -35,7 +30,7 @@ func newLiveKit(t *testing.T, plan Plan, shadow string) *liveKit {
 	return k
 }
 
-// entry is an override that is set now: "level=limits", with "shadow:" in front for one of the shadow.
+// entry returns a new override. The text is "level=limits", or "shadow:level=limits" for the shadow.
 func (k *liveKit) entry(text string) LiveEntry {
 	k.revision++
 	rest, ofShadow := strings.CutPrefix(text, "shadow:")
@@ -43,12 +38,12 @@ func (k *liveKit) entry(text string) LiveEntry {
 	return LiveEntry{Level: level, Shadow: ofShadow, Limits: limits, Revision: k.revision}
 }
 
-// want compares the limits in force, and of the shadow if there is one, of the category and the root.
+// want compares the limits on the path to a category: those in force, and those of the shadow if there is one.
 func (k *liveKit) want(category string, entries []LiveEntry, inForce, shadow string) {
 	k.t.Helper()
 	rules := testkit.Must(k.Ruleset(3, k.revision, entries))(k.t)
 	if rules.Generation != 3 || rules.Revision != k.revision {
-		k.t.Errorf("limits of generation %d, revision %d", rules.Generation, rules.Revision)
+		k.t.Errorf("got generation %d, revision %d, want 3, %d", rules.Generation, rules.Revision, k.revision)
 	}
 	testkit.Equal(k.t, limitsOnPath(rules.Tree, category), inForce, "limits in force on the path to %s", category)
 	testkit.Equal(k.t, limitsOnPath(rules.Shadow, category), shadow, "limits of the shadow on the path to %s", category)
@@ -65,7 +60,7 @@ func limitsOnPath(tree *Tree, category string) string {
 	return strings.Join(limits, " ")
 }
 
-// wantLogged compares how many lines there are, and what the latest says.
+// wantLogged compares the number of lines, and finds each part in the last line.
 func (k *liveKit) wantLogged(lines int, parts ...string) {
 	k.t.Helper()
 	logged := k.log.Lines("")
@@ -98,7 +93,7 @@ func TestLiveBadOverride(t *testing.T) {
 	k.want("a", []LiveEntry{good, other}, "global=100/1h a=7/1h", "")
 
 	bad := k.entry("a=seven")
-	for range 3 { // it is said once
+	for range 3 { // the bad value is logged once
 		k.want("a", []LiveEntry{bad, other}, "global=100/1h a=7/1h", "")
 	}
 	k.wantLogged(1, "bad live limit is ignored", "limit_level=a", "limit=seven", fmt.Sprint("revision=", bad.Revision), "last_good_stays=true", "30m")
@@ -106,11 +101,11 @@ func TestLiveBadOverride(t *testing.T) {
 	k.want("a", []LiveEntry{k.entry("a=8/"), other}, "global=100/1h a=7/1h", "")
 	k.wantLogged(2, "limit=8/")
 
-	// Other levels go on to change meanwhile.
+	// A bad value at one level stops no change at another level.
 	k.want("b", []LiveEntry{bad, k.entry("b=4/1h")}, "global=100/1h b=4/1h", "")
 	k.want("a", []LiveEntry{k.entry("a=9/1h")}, "global=100/1h a=9/1h", "")
 
-	// One that was taken away leaves no last good one.
+	// A deleted override leaves no last good value.
 	k.want("a", nil, "global=100/1h a=5/1h", "")
 	lines := k.log.Count("")
 	k.want("a", []LiveEntry{k.entry("a=x")}, "global=100/1h a=5/1h", "")
@@ -137,10 +132,8 @@ func TestLiveGlobalKeepsGuarantees(t *testing.T) {
 		k.wantLogged(lines+1, "level=global", "limit="+limits, "guarantees", "last_good_stays=true")
 	}
 	k.want("a", []LiveEntry{k.entry("global=50/1h+token:5/1h")}, "global=50/1h+token:5/1h", "")
-	rules, err := k.Ruleset(3, 1, nil)
-	if err != nil || !slices.Equal(rules.Tree.Guarantees(), []Guarantee{{"a", 20}, {"b", 10}}) {
-		t.Errorf("guarantees %v, %v", rules.Tree.Guarantees(), err)
-	}
+	rules := testkit.Must(k.Ruleset(3, 1, nil))(t)
+	testkit.EqualSlices(t, rules.Tree.Guarantees(), []Guarantee{{"a", 20}, {"b", 10}}, "guarantees")
 }
 
 func TestLiveShadow(t *testing.T) {
@@ -151,7 +144,7 @@ func TestLiveShadow(t *testing.T) {
 	k.want("b", both, "global=100/1h category=10/1h", "global=100/1h category=10/1h")
 	k.want("a", both[:1], "global=100/1h a=5/1h", "")
 
-	// A bad one of the shadow is nothing to the limit in force of the same level, and the other way round.
+	// A bad shadow limit leaves the limit in force alone, and the reverse.
 	bad := []LiveEntry{k.entry("a=5/1h"), k.entry("shadow:a=x")}
 	k.want("a", []LiveEntry{bad[0], k.entry("shadow:a=3/1h")}, "global=100/1h a=5/1h", "global=100/1h a=3/1h")
 	k.want("a", bad, "global=100/1h a=5/1h", "global=100/1h a=3/1h")
@@ -167,7 +160,7 @@ func TestLiveShadowOverTheSettings(t *testing.T) {
 	k.want("a", []LiveEntry{k.entry("shadow:a=6/1h"), k.entry("global=90/1h")}, "global=90/1h category=10/1h", "global=50/1h a=6/1h")
 }
 
-// TestLiveStartsAfterABadValue has an instance start when what is set is bad: it uses what those use that have seen it come.
+// TestLiveStartsAfterABadValue starts an instance while a bad value is set. The instance uses the last good value of the history.
 func TestLiveStartsAfterABadValue(t *testing.T) {
 	t.Parallel()
 	k := newLiveKit(t, newPlan(t, "100/1h", "10/1h", ""), "")
@@ -181,7 +174,7 @@ func TestLiveStartsAfterABadValue(t *testing.T) {
 	testkit.Equal(t, k.asked, 3, "asked what was set earlier, want once for each")
 }
 
-// TestLiveMissesAGoodValue has an instance not see a good value that came and went: it finds it among the earlier ones.
+// TestLiveMissesAGoodValue replaces a good value before the instance reads it. The instance finds the good value in the history.
 func TestLiveMissesAGoodValue(t *testing.T) {
 	t.Parallel()
 	k := newLiveKit(t, newPlan(t, "100/1h", "10/1h", ""), "")

@@ -23,6 +23,19 @@ func newPlan(t testing.TB, global, category, rules string) Plan {
 	return plan
 }
 
+// parseOverrides reads no overrides from "".
+func parseOverrides(t testing.TB, text string) []Override {
+	t.Helper()
+	if text == "" {
+		return nil
+	}
+	overrides, faults := ParseOverrides(text)
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	return overrides
+}
+
 func newTree(t testing.TB, global, category, rules string) *Tree {
 	t.Helper()
 	return testkit.Must(NewTree(newPlan(t, global, category, rules)))(t)

@@ -9,21 +9,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-func TestParseOverrides(t *testing.T) {
-	t.Parallel()
-	overrides, faults := ParseOverrides("global=200/30m, category = none ,payments.*=fixed:5/1h+token:9/1m;burst=3")
-	if len(faults) > 0 {
-		t.Fatal(faults)
-	}
-	var got []string
-	for _, o := range overrides {
-		got = append(got, o.Level+"="+o.Limits.String())
-	}
-	want := []string{"global=200/30m", "category=none", "payments.*=fixed:5/1h+token:9/1m;burst=3"}
-	testkit.EqualDeeply(t, got, want, "overrides")
-}
-
-// wantFaults compares what faults say, part by part.
+// wantFaults finds one part in each fault.
 func wantFaults(t *testing.T, text string, faults []error, parts []string) {
 	t.Helper()
 	if len(faults) != len(parts) {
@@ -32,7 +18,7 @@ func wantFaults(t *testing.T, text string, faults []error, parts []string) {
 	}
 	for i, part := range parts {
 		if !strings.Contains(faults[i].Error(), part) {
-			t.Errorf("%q: fault %q does not say %q", text, faults[i], part)
+			t.Errorf("%q: got fault %q, want one with %q", text, faults[i], part)
 		}
 	}
 }
@@ -53,9 +39,7 @@ func TestParseOverridesFaults(t *testing.T) {
 	} {
 		overrides, faults := ParseOverrides(text)
 		wantFaults(t, text, faults, parts)
-		if good := strings.Count(text, ",") + 1 - len(parts); len(overrides) != good {
-			t.Errorf("%q: %d overrides, want %d", text, len(overrides), good)
-		}
+		testkit.Equal(t, len(overrides), strings.Count(text, ",")+1-len(parts), "%q: overrides", text)
 	}
 }
 
@@ -126,15 +110,14 @@ func TestPlanWithOverrides(t *testing.T) {
 	t.Parallel()
 	plan := newPlan(t, "100/1h", "10/1h", "a=5/1h,a.*=2/1h")
 	plan.Origins = map[string]Origin{"a": FromEnvironment}
-	overrides, _ := ParseOverrides("global=200/1h,a=none,b.*=fixed:1/1h")
-	changed := plan.With(overrides, FromLive)
+	changed := plan.With(parseOverrides(t, " global = 200/1h,a=none, b.*=fixed:1/1h+token:9/1m;burst=3 "), FromLive)
 	tree := testkit.Must(NewTree(changed))(t)
 	got := make(map[string]string)
 	for _, level := range tree.AllLevels() {
 		got[level.Level] = level.Limits.String() + " " + string(tree.Origin(level.Level))
 	}
 	want := map[string]string{
-		"global": "200/1h live", "category": "10/1h ", "a": "none live", "a.*": "2/1h ", "b.*": "fixed:1/1h live",
+		"global": "200/1h live", "category": "10/1h ", "a": "none live", "a.*": "2/1h ", "b.*": "fixed:1/1h+token:9/1m;burst=3 live",
 	}
 	testkit.EqualMaps(t, got, want, "levels")
 	if original := newPlan(t, "100/1h", "10/1h", "a=5/1h,a.*=2/1h"); !reflect.DeepEqual(plan.Rules, original.Rules) ||

@@ -6,7 +6,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// A limit is pointless if a log above all paths of its level never allows more in the time of the limit.
+// A limit is pointless if a log above its level never allows more within the limit's window.
 func TestPointless(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -27,18 +27,8 @@ func TestPointless(t *testing.T) {
 			"100/30m of *.fast never denies anything: global above it allows no more than 100/30m",
 		}},
 	} {
-		rules, faults := ParseRules(test.rules)
-		if test.rules == "" {
-			rules, faults = nil, nil
-		}
-		if len(faults) > 0 {
-			t.Fatal(faults)
-		}
-		tree := testkit.Must(NewTree(Plan{
-			Global: testkit.Must(Parse(test.global))(t), Category: testkit.Must(Parse(test.category))(t), Rules: rules,
-		}))(t)
 		var got []string
-		for _, pointless := range tree.Pointless() {
+		for _, pointless := range newTree(t, test.global, test.category, test.rules).Pointless() {
 			got = append(got, pointless.String())
 		}
 		testkit.EqualSlices(t, got, test.want, "of %s, %s and %q", test.global, test.category, test.rules)

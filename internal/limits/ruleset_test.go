@@ -9,14 +9,7 @@ import (
 
 func TestNewRuleset(t *testing.T) {
 	t.Parallel()
-	parse := func(text string) []Override {
-		t.Helper()
-		overrides, faults := ParseOverrides(text)
-		if len(faults) > 0 {
-			t.Fatal(faults)
-		}
-		return overrides
-	}
+	parse := func(text string) []Override { return parseOverrides(t, text) }
 	plan := newPlan(t, "100/1h", "10/1h", "a=5/1h")
 	rules := testkit.Must(NewRuleset(plan, parse("a=6/1h,b=7/1h"), parse("a=8/1h,c=9/1h"), parse("c=1/1h,category=2/1h")))(t)
 	for path, want := range map[string][2]string{"a": {"6/1h", "8/1h"}, "b": {"7/1h", "7/1h"}, "c": {"10/1h", "1/1h"}, "d": {"10/1h", "2/1h"}} {

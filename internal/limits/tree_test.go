@@ -20,12 +20,11 @@ func pathString(path []Node) string {
 func TestTreePath(t *testing.T) {
 	t.Parallel()
 	tree := newTree(t, "100/30m", "10/30m", strings.Join([]string{
-		"payments=40/30m", "payments.*=5/10m", "payments.refunds=6/10m", "payments.*.failed=7/1h", "*.refunds.failed=8/1h",
+		" payments = 40/30m", "payments.* =5/10m", "payments.refunds=6/10m", "payments.*.failed=7/1h", "*.refunds.failed=8/1h",
 		"*.*.*=9/1h", "security=none", "security.login=3/1m", "*.quiet=none", "debug=0/1h",
 	}, ","))
 	for category, want := range map[string]string{
 		"errors":                  "[global 100/30m] errors[category 10/30m]",
-		"errors.disk":             "[global 100/30m] errors[category 10/30m]",
 		"global":                  "[global 100/30m] global[category 10/30m]",
 		"payments":                "[global 100/30m] payments[payments 40/30m]",
 		"payments.cards":          "[global 100/30m] payments[payments 40/30m] payments.cards[payments.* 5/10m]",
@@ -62,7 +61,7 @@ func TestTreeLevels(t *testing.T) {
 	drawn := tree.String()
 	for _, part := range []string{"global    100/30m\n", "category  10/30m+1/1s", "    b.*  1/2h\n", "  a  none\n", "    a.b  5/1d\n"} {
 		if !strings.Contains(drawn, part) {
-			t.Errorf("%q is not in\n%s", part, drawn)
+			t.Errorf("got the tree\n%s, want %q in it", drawn, part)
 		}
 	}
 }
@@ -75,7 +74,7 @@ func TestTreeRuleGivenTwice(t *testing.T) {
 	}
 }
 
-// Every rule that matches a path or one above it is considered, and one of them wins each path.
+// Considered lists each rule that matches the path or a parent. One rule wins at each path.
 func TestConsidered(t *testing.T) {
 	t.Parallel()
 	tree := newTree(t, "100/1h", "10/1h", "a.*=4/1h,a.b=2/1h,*.b=3/1h,c=none")

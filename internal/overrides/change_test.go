@@ -36,7 +36,7 @@ func TestChangesOfBadNames(t *testing.T) {
 	testkit.Equal(t, f.load(b).Revision, 0, "revision")
 }
 
-// A change that names an outdated revision fails and changes nothing.
+// A change that expects an outdated revision fails and changes nothing.
 func TestLostRace(t *testing.T) {
 	t.Parallel()
 	for what, test := range map[string]struct {
@@ -61,7 +61,7 @@ func TestLostRace(t *testing.T) {
 	}
 }
 
-// Nothing is written to another stream that has taken over the bucket's subjects.
+// A change writes nothing to another stream with the bucket's subjects.
 func TestChangeInAnotherStream(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -76,10 +76,8 @@ func TestChangeInAnotherStream(t *testing.T) {
 	if stored, err := b.Set(f.context(), enforced("a"), "1/1m", 0); err == nil {
 		t.Errorf("it was stored as %+v", stored)
 	}
-	stream, err := f.js.Stream(f.context(), other.Name)
-	if err != nil || stream.CachedInfo().State.LastSeq != 0 {
-		t.Errorf("the other stream: %+v, %v; want nothing in it", stream, err)
-	}
+	stream := testkit.Must(f.js.Stream(f.context(), other.Name))(t)
+	testkit.Equal(t, stream.CachedInfo().State.LastSeq, 0, "messages of the other stream")
 }
 
 // Of many changes made at once, each has a revision of its own or fails with ErrConflict.
@@ -101,7 +99,7 @@ func TestManyChangesAtOnce(t *testing.T) {
 				default:
 					mu.Lock()
 					if stored[revision] {
-						f.Errorf("revision %d was given twice", revision)
+						f.Errorf("got the revision %d twice, want each once", revision)
 					}
 					stored[revision] = true
 					mu.Unlock()
@@ -111,6 +109,6 @@ func TestManyChangesAtOnce(t *testing.T) {
 	}
 	working.Wait()
 	if s := f.load(b); len(stored) == 0 || s.Revision != uint64(len(stored)) {
-		t.Errorf("revision is %d after %d changes", s.Revision, len(stored))
+		t.Errorf("after %d changes: got revision %d, want their number", len(stored), s.Revision)
 	}
 }

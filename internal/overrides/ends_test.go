@@ -14,13 +14,13 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// setFor sets an override that ends after a time.
+// setFor sets an override with an end.
 func (f *fixture) setFor(b *Bucket, pattern, value string, lasts time.Duration) Change {
 	f.Helper()
 	return testkit.Must(b.Set(f.context(), enforced(pattern), value, lasts))(f)
 }
 
-// lines are all changes of a bucket.
+// lines returns all changes of a bucket as text.
 func (f *fixture) lines(b *Bucket) []string {
 	f.Helper()
 	var lines []string
@@ -37,7 +37,7 @@ func (f *fixture) lines(b *Bucket) []string {
 	return lines
 }
 
-// until is when the override of a revision was to end.
+// until returns the planned end of the override with a revision.
 func (f *fixture) until(b *Bucket, revision uint64) time.Time {
 	f.Helper()
 	for _, c := range testkit.Must(b.History(f.context()))(f) {
@@ -51,12 +51,12 @@ func (f *fixture) until(b *Bucket, revision uint64) time.Time {
 
 const soon = 300 * time.Millisecond
 
-// endings are what becomes of a=9, which is set for a time.
+// endings are the ways in which the override a=9 ends.
 var endings = map[string]struct {
 	before []string
 	during func(*fixture, *Bucket)
 	want   []string // entries at the end
-	lines  []string // history after the changes before
+	lines  []string // history after those of before
 }{
 	"nothing was set": {want: nil, lines: []string{"a:  to 9 for a time", "a: 9 to , ends 1 of ann"}},
 	"a value was set": {
@@ -87,7 +87,7 @@ var endings = map[string]struct {
 	},
 }
 
-// An override that ends puts back what was set without an end before, in one change that all watchers apply, and not early.
+// An override that ends restores the last value without an end. One change does so, not before the end, and all watchers apply it.
 func TestEnds(t *testing.T) {
 	t.Parallel()
 	for name, test := range endings {
@@ -106,10 +106,10 @@ func TestEnds(t *testing.T) {
 			} else {
 				f.setFor(b, "a", "9", soon)
 			}
-			f.eventually("the end", func() bool { return slices.Equal(f.lines(b)[len(test.before):], test.lines) })
+			testkit.Eventually(f, "the end", func() bool { return slices.Equal(f.lines(b)[len(test.before):], test.lines) })
 			for _, w := range watchers {
 				newest := f.load(b)
-				f.eventually("the newest revision", func() bool { return w.last().Revision == newest.Revision })
+				testkit.Eventually(f, "the newest revision", func() bool { return w.last().Revision == newest.Revision })
 				f.requireEntries(w.last(), test.want...)
 			}
 			for _, c := range testkit.Must(b.History(f.context()))(t) {
@@ -121,7 +121,7 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// An end that passes while no watcher runs comes before the first Refresh of the next one returns.
+// An end that passes without a watcher is made up before the first Refresh of the next watcher returns.
 func TestEndsBeforeTheStart(t *testing.T) {
 	t.Parallel()
 	f := newFixtureOn(t, servertest.StartNATSProcess(t, ""))
@@ -132,13 +132,13 @@ func TestEndsBeforeTheStart(t *testing.T) {
 	f.setFor(b, "c", "9", time.Hour)
 	f.server.Kill()
 	f.server.Restart()
-	f.eventually("the connection", f.js.Conn().IsConnected)
+	testkit.Eventually(f, "the connection", f.js.Conn().IsConnected)
 	w := f.mirror(f.js, false)
 	testkit.NoError(t, w.Refresh(f.context()))
 	f.requireEntries(w.last(), "a=1", "c=9")
 }
 
-// An end that passes during an outage of the server comes after it.
+// An end that passes during an outage of the server is made up after the outage.
 func TestEndsAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	f := newFixtureOn(t, servertest.StartNATSProcess(t, ""))
@@ -150,12 +150,12 @@ func TestEndsAfterAnOutage(t *testing.T) {
 	w.requireUnavailable()
 	f.server.Restart()
 	w.requireAvailable()
-	f.eventually("the connection", f.js.Conn().IsConnected)
-	f.eventually("the end", func() bool { return len(f.lines(b)) == 3 })
+	testkit.Eventually(f, "the connection", f.js.Conn().IsConnected)
+	testkit.Eventually(f, "the end", func() bool { return len(f.lines(b)) == 3 })
 	w.requireLast("a=1")
 }
 
-// A watcher ends nothing of a state that is older than the one in force.
+// A watcher ends no override of an outdated state.
 func TestEndsNothingOutdated(t *testing.T) {
 	t.Parallel()
 	f, b := newBucketFixture(t)
@@ -169,13 +169,13 @@ func TestEndsNothingOutdated(t *testing.T) {
 	}
 	f.setFor(b, "a", "9", time.Millisecond)
 	w := f.mirrorWith(f.js, o)
-	f.eventually("the state is compared twice", func() bool { return asked.Load() > 1 })
+	testkit.Eventually(f, "the state is compared twice", func() bool { return asked.Load() > 1 })
 	f.requireEntries(f.load(b), "a=9")
 	outdated.Store(false)
 	w.requireLast()
 }
 
-// A watcher that may not write says so once. What has ended stays in force until somebody who may write ends it.
+// A watcher without the right to write logs one warning. The override stays in force until a watcher with the right ends it.
 func TestEndsWithoutTheRight(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartNATSProcess(t, `
@@ -188,7 +188,7 @@ authorization { users: [
 	f.setFor(b, "a", "9", time.Millisecond)
 	reader := f.following(f.connect(server.URL, nats.UserInfo("reader", "reader")), "a=9")
 	const says = "live limits that have ended stay in force"
-	f.eventually("it says so", func() bool { return f.log.Count(says) == 1 })
+	testkit.Eventually(f, "it says so", func() bool { return f.log.Count(says) == 1 })
 	f.change(b, "b=1")
 	reader.requireLast("a=9", "b=1")
 	f.following(f.js, "b=1")
@@ -196,7 +196,7 @@ authorization { users: [
 	f.log.WantCount(t, 1, says)
 }
 
-// A rollback restores an override with its end. If the end has passed, it restores what followed.
+// A rollback restores an override with its end. After that end it restores the value that followed.
 func TestRollbackOfEnds(t *testing.T) {
 	t.Parallel()
 	f, b := newBucketFixture(t)

@@ -38,7 +38,7 @@ func TestHistory(t *testing.T) {
 	testkit.EqualSlices(t, testkit.Must(b.Earlier(f.context(), shadow("global")))(t), nil, "earlier values of what is not set")
 }
 
-// at returns what was set right after a revision, by the bucket's history, each as name=value.
+// at returns the entries right after a revision, each as name=value.
 func at(ctx context.Context, b *Bucket, revision uint64) ([]string, error) {
 	h, err := b.history(ctx)
 	if err != nil {
@@ -67,20 +67,7 @@ func (f *fixture) requireUnknown(b *Bucket, revision uint64, says string) {
 	f.wantError(err, ErrUnknownRevision, says)
 }
 
-func TestAt(t *testing.T) {
-	t.Parallel()
-	f, b := newBucketFixture(t)
-	f.requireUnknown(b, 0, "no revision 0")
-	f.requireUnknown(b, 1, "no revision 1")
-	f.change(b, "a=1", "b=2", "-a", "a=4")
-	f.requireAt(b, 1, "a=1")
-	f.requireAt(b, 2, "a=1", "b=2")
-	f.requireAt(b, 3, "b=2")
-	f.requireAt(b, 4, "a=4", "b=2")
-	f.requireUnknown(b, 5, "the newest is 4")
-}
-
-// The first values of a limit that was changed more than 64 times are not known.
+// A limit keeps 64 changes. Older values are not known.
 func TestHistoryIsBounded(t *testing.T) {
 	t.Parallel()
 	f, b := newBucketFixture(t)
@@ -89,6 +76,8 @@ func TestHistoryIsBounded(t *testing.T) {
 	for i := range 64 {
 		testkit.Must(kv.PutString(f.context(), "a", fmt.Sprint(i)))(t)
 	}
+	f.requireUnknown(b, 0, "no revision 0")
+	f.requireUnknown(b, 66, "the newest is 65")
 	f.requireAt(b, 1, "b=early")
 	f.change(b, "a=newest", "b=late")
 	f.requireUnknown(b, 1, "from 3 on")
@@ -100,7 +89,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 }
 
-// A revision is not known if another client removed changes up to it.
+// A revision is unknown after another client removed earlier changes.
 func TestAtAfterRemoval(t *testing.T) {
 	t.Parallel()
 	f, b := newBucketFixture(t)
@@ -118,7 +107,7 @@ func TestAtAfterRemoval(t *testing.T) {
 	f.requireAt(b, 6, "c=6")
 }
 
-// After any changes and removals, a history tells a true state of a revision or none, and none only if something was removed.
+// A history returns the true state of each revision, or an error if changes were removed.
 func TestAtIsTrue(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -198,27 +187,20 @@ func TestRollback(t *testing.T) {
 	testkit.Must(f.keyValue().PutString(f.context(), "Foreign", "x"))(t)
 	f.change(b, "changed.*=other", "-shadow removed", "-blank", "added=new", "never=again")
 
-	changed, err := b.Rollback(f.context(), target)
 	want := []Name{enforced("added"), enforced("blank"), enforced("changed.*"), enforced("never"), shadow("removed")}
-	if err != nil || !slices.Equal(changed, want) {
-		t.Errorf("changed: %v, %v; want %v", changed, err, want)
-	}
+	testkit.EqualSlices(t, testkit.Must(b.Rollback(f.context(), target))(t), want, "changes of the rollback")
 	s := f.load(b)
 	f.requireEntries(s, "blank=", "changed.*=2", "kept=1", "shadow removed=3")
 	testkit.Equal(t, s.Revision, target+6+5, "revision, want five more than before")
-	if entry, err := f.keyValue().Get(f.context(), "Foreign"); err != nil || entry.Revision() != target+1 {
-		t.Errorf("the key that names no limit: %v, %v; want it untouched", entry, err)
-	}
+	testkit.Equal(t, testkit.Must(f.keyValue().Get(f.context(), "Foreign"))(t).Revision(), target+1, "revision of the key that names no limit")
 
-	// A second rollback changes nothing, and a rollback can be rolled back.
-	if changed, err := b.Rollback(f.context(), target); err != nil || len(changed) > 0 {
-		t.Errorf("changed by a second rollback: %v, %v; want nothing", changed, err)
-	}
+	// A second rollback changes nothing. A rollback can be rolled back.
+	testkit.Equal(t, len(testkit.Must(b.Rollback(f.context(), target))(t)), 0, "changes of a second rollback")
 	testkit.Must(b.Rollback(f.context(), target+6))(t)
 	f.requireEntries(f.load(b), "added=new", "changed.*=other", "kept=1", "never=again")
 }
 
-// A rollback that loses a race leaves the other's change alone, and returns what it changed before.
+// A rollback that loses a race keeps the other change, and returns the names that it has changed.
 func TestRollbackLosesRace(t *testing.T) {
 	t.Parallel()
 	f, b := newBucketFixture(t)
@@ -236,9 +218,7 @@ func TestRollbackLosesRace(t *testing.T) {
 	}
 	f.requireEntries(f.load(b), "a=1", "b=theirs", "c=4")
 
-	changed, err = b.Rollback(f.context(), target)
-	if err != nil || !slices.Equal(changed, []Name{enforced("b"), enforced("c")}) {
-		t.Errorf("changed by the next one: %v, %v; want the rest", changed, err)
-	}
+	rest := testkit.Must(b.Rollback(f.context(), target))(t)
+	testkit.EqualSlices(t, rest, []Name{enforced("b"), enforced("c")}, "changes of the next rollback")
 	f.requireEntries(f.load(b), "a=1")
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -19,9 +18,6 @@ func TestMain(m *testing.M) {
 	servertest.MoreTestsAtOnce(16)
 	goleak.VerifyTestMain(m)
 }
-
-// patience bounds each wait of a test.
-const patience = 30 * time.Second
 
 const bucketName = "limits"
 
@@ -75,20 +71,20 @@ func (f *fixture) keyValue() jetstream.KeyValue {
 	return testkit.Must(f.js.KeyValue(f.context(), bucketName))(f)
 }
 
-// deleteBucket creates another stream first. Some time after an account's last stream is deleted, the server removes the
-// account's folder, and a stream that is created at that moment fails.
+// deleteBucket creates another stream first: after the last stream of an account the server removes the account's folder, and a
+// stream that is created at that moment fails.
 func (f *fixture) deleteBucket() {
 	f.Helper()
 	testkit.Must(f.js.CreateStream(f.context(), jetstream.StreamConfig{Name: "OTHER_STREAM", Subjects: []string{"other"}}))(f)
 	testkit.NoError(f, f.js.DeleteKeyValue(f.context(), bucketName))
 }
 
-// context returns a context that ends after patience.
+// context returns a context of the test that ends after [testkit.Patience].
 func (f *fixture) context() context.Context {
 	return testkit.Context(f)
 }
 
-// apply makes a change: name=value sets an override, and -name unsets it.
+// apply makes a change: name=value sets an override, -name unsets an override.
 func (f *fixture) apply(b *Bucket, change string) (revision uint64, err error) {
 	f.Helper()
 	name, isUnset := strings.CutPrefix(change, "-")
@@ -111,7 +107,7 @@ func (f *fixture) change(b *Bucket, changes ...string) (revision uint64) {
 	return revision
 }
 
-// wantError checks the class of an error, and what it says.
+// wantError compares the class of an error, and finds texts in the error.
 func (f *fixture) wantError(err, class error, says ...string) {
 	f.Helper()
 	if !errors.Is(err, class) {
@@ -128,11 +124,6 @@ func (f *fixture) wantError(err, class error, says ...string) {
 func (f *fixture) load(b *Bucket) Snapshot {
 	f.Helper()
 	return testkit.Must(b.Load(f.context()))(f)
-}
-
-func (f *fixture) eventually(what string, holds func() bool) {
-	f.Helper()
-	testkit.Eventually(f, what, holds)
 }
 
 // requireEntries compares a snapshot's entries, each written as name=value.
@@ -153,7 +144,7 @@ func entries(s Snapshot) []string {
 func enforced(pattern string) Name { return Name{Pattern: pattern} }
 func shadow(pattern string) Name   { return Name{Pattern: pattern, Shadow: true} }
 
-// rival is a JetStream in which somebody else acts right before a message is published or a consumer is created.
+// rival is a JetStream that calls a function right before it publishes a message or creates a consumer.
 type rival struct {
 	jetstream.JetStream
 	before         func()

@@ -28,12 +28,8 @@ func TestNames(t *testing.T) {
 		{shadow("global"), "shadow global", "shadow/global"},
 	} {
 		testkit.Equal(t, test.name.String(), test.text, "text of %+v", test.name)
-		if got, err := test.name.Key(); err != nil || got != test.key {
-			t.Errorf("key of %v = %q, %v; want %q", test.name, got, err, test.key)
-		}
-		if got, err := ParseKey(test.key); err != nil || got != test.name {
-			t.Errorf("name of key %q = %+v, %v; want %+v", test.key, got, err, test.name)
-		}
+		testkit.Equal(t, testkit.Must(test.name.Key())(t), test.key, "key of %v", test.name)
+		testkit.Equal(t, testkit.Must(ParseKey(test.key))(t), test.name, "name of key %q", test.key)
 	}
 }
 
@@ -65,15 +61,12 @@ func TestNamesAreOrdered(t *testing.T) {
 	t.Parallel()
 	want := []Name{enforced("*"), enforced("a"), enforced("a.b"), enforced("b"), shadow("a"), shadow("b")}
 	got := []Name{want[5], want[3], want[0], want[4], want[2], want[1]}
-	if slices.SortFunc(got, Name.Compare); !slices.Equal(got, want) {
-		t.Errorf("order: %v, want %v", got, want)
-	}
-	if enforced("a").Compare(enforced("a")) != 0 {
-		t.Error("a name differs from itself")
-	}
+	slices.SortFunc(got, Name.Compare)
+	testkit.EqualSlices(t, got, want, "order")
+	testkit.Equal(t, enforced("a").Compare(enforced("a")), 0, "a name compared with itself")
 }
 
-// A key that names a limit is the key of that limit, and can be stored.
+// ParseKey accepts only keys that Name.Key returns and that NATS stores.
 func FuzzParseKey(f *testing.F) {
 	for _, key := range []string{"global", "payments.=", "shadow/a.b", "shadow/", "a..b", "A", "=.=", "*"} {
 		f.Add(key)

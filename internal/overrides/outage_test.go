@@ -32,7 +32,7 @@ func TestServerRestarts(t *testing.T) {
 			f.server.Kill()
 			w.requireUnavailable()
 			f.server.Restart()
-			f.eventually("the operator is connected", f.js.Conn().IsConnected)
+			testkit.Eventually(f, "the operator is connected", f.js.Conn().IsConnected)
 			w.requireFollows(b, "a=2")
 			w.requireOneOutage()
 			testkit.Equal(t, len(w.snapshots()), 2, "snapshots")
@@ -54,7 +54,7 @@ func TestServerHangs(t *testing.T) {
 	w.requireFollows(b, "a=1")
 }
 
-// A watcher applies a change that was lost with the connection.
+// A watcher applies a change whose message was lost with the connection.
 func TestConnectionBreaks(t *testing.T) {
 	t.Parallel()
 	f, b := newBucketFixture(t)
@@ -69,7 +69,7 @@ func TestConnectionBreaks(t *testing.T) {
 	}
 }
 
-// A watcher notices that the server deleted its consumer, as it does with an idle one.
+// A watcher notices that the server deleted its consumer.
 func TestConsumerVanishes(t *testing.T) {
 	t.Parallel()
 	f, b := newBucketFixture(t)
@@ -80,14 +80,12 @@ func TestConsumerVanishes(t *testing.T) {
 		testkit.NoError(t, stream.DeleteConsumer(f.context(), name))
 		deleted++
 	}
-	if deleted != 1 {
-		t.Fatalf("the watcher has %d consumers, want 1", deleted)
-	}
+	testkit.Equal(t, deleted, 1, "consumers of the watcher")
 	w.requireFollows(b, "a=1")
 	w.requireOneOutage()
 }
 
-// oneKey is a JetStream whose consumers get the changes of one key alone while it is switched on.
+// oneKey is a JetStream whose new consumers get the changes of one key only, while on is set.
 type oneKey struct {
 	jetstream.JetStream
 	on *atomic.Bool
@@ -100,7 +98,7 @@ func (o oneKey) CreatePushConsumer(ctx context.Context, stream string, c jetstre
 	return o.JetStream.CreatePushConsumer(ctx, stream, c)
 }
 
-// A watcher notices a consumer that is alive but does not deliver, both while it mirrors and while it reads anew.
+// A watcher notices a consumer that lives and does not deliver, both while mirroring and while reading anew.
 func TestChangesDoNotArrive(t *testing.T) {
 	t.Parallel()
 	f, b := newBucketFixture(t)
@@ -109,8 +107,8 @@ func TestChangesDoNotArrive(t *testing.T) {
 	js.on.Store(true)
 	w := f.following(js, "a=1")
 	f.change(b, "b=2")
-	f.eventually("the missing change is noticed", func() bool { return errors.Is(w.Unavailable(), errBehind) })
-	f.eventually("a new reading fails", func() bool { return errors.Is(w.Unavailable(), errIncomplete) })
+	testkit.Eventually(f, "the missing change is noticed", func() bool { return errors.Is(w.Unavailable(), errBehind) })
+	testkit.Eventually(f, "a new reading fails", func() bool { return errors.Is(w.Unavailable(), errIncomplete) })
 	w.requireLast("a=1")
 	js.on.Store(false)
 	testkit.NoError(t, w.Refresh(f.context()))
@@ -124,13 +122,11 @@ func TestConsumersAreForgotten(t *testing.T) {
 	f, b := newBucketFixture(t)
 	f.mirror(f.js, false).stop()
 	f.load(b)
-	f.eventually("no consumer is left", func() bool {
+	testkit.Eventually(f, "no consumer is left", func() bool {
 		stream := testkit.Must(f.js.Stream(f.context(), "KV_limits"))(t)
 		return stream.CachedInfo().State.Consumers == 0
 	})
-	if n := f.js.Conn().NumSubscriptions(); n > 1 { // one is for replies
-		t.Errorf("%d subscriptions are left", n)
-	}
+	testkit.AtMost(t, f.js.Conn().NumSubscriptions(), 1, "subscriptions, of which one is for replies,")
 }
 
 // While the bucket is absent, the last snapshot stays applied. A new bucket replaces it, although its revisions are smaller.
@@ -144,17 +140,18 @@ func TestBucketIsMadeAnew(t *testing.T) {
 	old := w.last()
 	f.deleteBucket()
 	w.requireUnavailable()
-	f.eventually("the watcher says that the bucket is absent", func() bool { return errors.Is(w.Unavailable(), ErrNoBucket) })
+	testkit.Eventually(f, "the watcher says that the bucket is absent", func() bool { return errors.Is(w.Unavailable(), ErrNoBucket) })
 	w.requireLast("a=4")
 	f.open()
 	w.requireFollows(b, "b=1")
 	if s := w.last(); s.Generation <= old.Generation || s.Revision >= old.Revision {
-		t.Errorf("generation and revision after %d, %d: %d, %d", old.Generation, old.Revision, s.Generation, s.Revision)
+		t.Errorf("got generation %d, revision %d, want a later generation than %d and a smaller revision than %d",
+			s.Generation, s.Revision, old.Generation, old.Revision)
 	}
 	w.requireOneOutage()
 }
 
-// A watcher notices a new bucket even if it never saw that the old one was absent.
+// A watcher notices a new bucket without having noticed that the old bucket was absent.
 func TestBucketIsMadeAnewAtOnce(t *testing.T) {
 	t.Parallel()
 	f, b := newBucketFixture(t)
@@ -167,7 +164,7 @@ func TestBucketIsMadeAnewAtOnce(t *testing.T) {
 	w.requireOneOutage()
 }
 
-// A watcher that may create the bucket makes it anew when it is deleted.
+// A watcher with the option Provision creates a deleted bucket again.
 func TestWatcherProvisions(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -182,30 +179,17 @@ func TestWatcherProvisions(t *testing.T) {
 	f.log.WantCount(t, 2, "limits bucket is created")
 }
 
-// A watcher waits for a bucket that is absent.
-func TestBucketAppearsLater(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	w := f.mirror(f.js, false)
-	w.requireUnavailable()
-	f.wantError(w.Unavailable(), ErrNoBucket, `"limits"`)
-	testkit.Equal(t, len(w.snapshots()), 0, "snapshots of no bucket")
-	f.change(f.open(), "a=1")
-	w.requireLast("a=1")
-	w.requireOneOutage()
-}
-
-// restart starts the server that was killed, and waits until it answers the operator: a request on the way meanwhile may get lost.
+// restart starts the killed server, and waits until it answers the operator. Requests sent before may get lost.
 func (f *fixture) restart() {
 	f.Helper()
 	f.server.Restart()
-	f.eventually("the server answers", func() bool {
+	testkit.Eventually(f, "the server answers", func() bool {
 		_, err := f.js.AccountInfo(f.context())
 		return err == nil
 	})
 }
 
-// restore gives the server a store that it had before, and returns when it runs again.
+// restore restarts the server with an earlier store.
 func (f *fixture) restore(store string) {
 	f.Helper()
 	f.server.Kill()
@@ -214,7 +198,7 @@ func (f *fixture) restore(store string) {
 	f.restart()
 }
 
-// backUp copies the server's store.
+// backUp copies the store of the server.
 func (f *fixture) backUp() string {
 	f.Helper()
 	f.server.Kill()
@@ -224,8 +208,7 @@ func (f *fixture) backUp() string {
 	return store
 }
 
-// A watcher mirrors a bucket that went back, and Refresh waits for that. Redis, and not the watcher, knows whether that state
-// may be used.
+// A watcher mirrors a bucket that went back, and Refresh waits for that state. Redis decides whether the state may be used.
 func TestBucketIsRestored(t *testing.T) {
 	t.Parallel()
 	f, b := newBucketFixture(t)
@@ -245,7 +228,7 @@ func TestBucketIsRestored(t *testing.T) {
 	w.requireFollows(b, "a=4")
 }
 
-// After a restore another state may have the revision that was applied before.
+// After a restore a new state may have the revision of the applied state.
 func TestRestoredBucketReachesTheSameRevision(t *testing.T) {
 	t.Parallel()
 	f, b := newBucketFixture(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// delivery is a message with a number among those of its consumer.
+// delivery is a message with a sequence number of its consumer.
 type delivery struct {
 	jetstream.Msg
 	number   uint64
@@ -30,7 +30,6 @@ func (d delivery) Metadata() (*jetstream.MsgMetadata, error) {
 	}, d.metadata
 }
 
-// A message is read as a change, or ends the reading.
 func TestChangeOfMessage(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -40,10 +39,6 @@ func TestChangeOfMessage(t *testing.T) {
 		says    string
 	}{
 		"set": {arrival: arrival{message: delivery{number: 3}}, want: Change{Value: "1/1m", Revision: 7}},
-		"set by ann": {arrival: arrival{message: delivery{number: 3, header: nats.Header{"Notifier-By": {" ann\a"}}}},
-			want: Change{Value: "1/1m", Revision: 7, By: "ann"}},
-		"deletion": {arrival: arrival{message: delivery{number: 3, header: nats.Header{"KV-Operation": {"DEL"}}}},
-			want: Change{Value: "1/1m", Revision: 7, Deleted: true}},
 		"purge": {arrival: arrival{message: delivery{number: 3, header: nats.Header{"KV-Operation": {"PURGE"}}}},
 			want: Change{Value: "1/1m", Revision: 7, Deleted: true, purged: true}},
 		"expiry": {arrival: arrival{message: delivery{number: 3, header: nats.Header{"Nats-Marker-Reason": {"MaxAge"}}}},

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// mirror is a running watcher with the snapshots that it applied.
+// mirror is a running watcher with its applied snapshots.
 type mirror struct {
 	*Watcher
 	f    *fixture
@@ -27,7 +27,7 @@ type mirror struct {
 	applied   []Snapshot
 }
 
-// mirror starts a watcher that is stopped with the test.
+// mirror starts a watcher, and stops it at the end of the test.
 func (f *fixture) mirror(js jetstream.JetStream, provision bool) *mirror {
 	f.Helper()
 	return f.mirrorWith(js, f.options(provision))
@@ -51,7 +51,7 @@ func (f *fixture) mirrorWith(js jetstream.JetStream, o Options) *mirror {
 	return w
 }
 
-// following starts a watcher of a bucket that exists, and waits until it has applied these entries.
+// following starts a watcher of an existing bucket, and waits until these entries are applied.
 func (f *fixture) following(js jetstream.JetStream, want ...string) *mirror {
 	f.Helper()
 	w := f.mirror(js, false)
@@ -59,7 +59,7 @@ func (f *fixture) following(js jetstream.JetStream, want ...string) *mirror {
 	return w
 }
 
-// note checks that snapshots come one at a time, each newer than the one before.
+// note checks that snapshots come one at a time, each newer than the last.
 func (w *mirror) note(s Snapshot) {
 	if !w.applying.CompareAndSwap(false, true) {
 		w.f.Error("two snapshots are applied at once")
@@ -83,7 +83,7 @@ func (w *mirror) snapshots() []Snapshot {
 	return slices.Clone(w.applied)
 }
 
-// last is the newest snapshot, or an empty one.
+// last returns the newest snapshot, or an empty snapshot.
 func (w *mirror) last() Snapshot {
 	if s := w.snapshots(); len(s) > 0 {
 		return s[len(s)-1]
@@ -94,12 +94,12 @@ func (w *mirror) last() Snapshot {
 // requireLast waits until exactly these entries are applied.
 func (w *mirror) requireLast(want ...string) {
 	w.f.Helper()
-	w.f.eventually(fmt.Sprintf("%q is applied", want), func() bool {
+	testkit.Eventually(w.f, fmt.Sprintf("%q is applied", want), func() bool {
 		return len(w.snapshots()) > 0 && slices.Equal(entries(w.last()), want)
 	})
 }
 
-// requireFollows makes a change, and waits until it is applied as the only entry.
+// requireFollows makes a change, and waits until the change is the only entry.
 func (w *mirror) requireFollows(b *Bucket, change string) {
 	w.f.Helper()
 	w.f.change(b, change)
@@ -113,15 +113,15 @@ const (
 
 func (w *mirror) requireUnavailable() {
 	w.f.Helper()
-	w.f.eventually("the bucket is unavailable", func() bool { return w.Unavailable() != nil && len(w.f.log.Lines(textLoss)) > 0 })
+	testkit.Eventually(w.f, "the bucket is unavailable", func() bool { return w.Unavailable() != nil && len(w.f.log.Lines(textLoss)) > 0 })
 }
 
 func (w *mirror) requireAvailable() {
 	w.f.Helper()
-	w.f.eventually("the bucket is available again", func() bool { return w.Unavailable() == nil && len(w.f.log.Lines(textReturn)) > 0 })
+	testkit.Eventually(w.f, "the bucket is available again", func() bool { return w.Unavailable() == nil && len(w.f.log.Lines(textReturn)) > 0 })
 }
 
-// requireOneOutage waits for the end of an outage. The log must have one line for its begin and one for its end.
+// requireOneOutage waits for the end of an outage. The log has one line for its begin and one for its end.
 func (w *mirror) requireOneOutage() {
 	w.f.Helper()
 	w.requireAvailable()
@@ -129,7 +129,7 @@ func (w *mirror) requireOneOutage() {
 	w.f.log.WantCount(w.f, 1, textReturn)
 }
 
-// Every watcher applies a first snapshot even if the bucket is empty, then one for each change: the same ones, in order.
+// Each watcher applies the same snapshots in order: the first even of an empty bucket, then one for each change.
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	f, b := newBucketFixture(t)
@@ -147,7 +147,7 @@ func TestWatch(t *testing.T) {
 		}
 		testkit.EqualSlices(t, got, want, "applied")
 		if loaded.Generation != w.last().Generation || !slices.Equal(loaded.Entries, w.last().Entries) {
-			t.Errorf("loaded %+v, applied %+v", loaded, w.last())
+			t.Errorf("got %+v applied, want %+v as loaded", w.last(), loaded)
 		}
 		testkit.NoError(t, w.Unavailable())
 	}
@@ -162,13 +162,12 @@ func TestWatchBeginsWithWhatIsThere(t *testing.T) {
 	}
 	f.change(b, "-c00")
 	w := f.mirror(f.js, false)
-	f.eventually("the first snapshot", func() bool { return len(w.snapshots()) > 0 })
+	testkit.Eventually(f, "the first snapshot", func() bool { return len(w.snapshots()) > 0 })
 	first := w.snapshots()[0]
 	testkit.Equal(t, first.Revision, 101, "revision of the first snapshot")
 	testkit.Equal(t, len(first.Entries), 99, "entries of the first snapshot")
 }
 
-// The function that gets a snapshot may change it: the next snapshots have memory of their own.
 func TestSnapshotsShareNothing(t *testing.T) {
 	t.Parallel()
 	f, b := newBucketFixture(t)
@@ -179,22 +178,6 @@ func TestSnapshotsShareNothing(t *testing.T) {
 	w.requireLast("a=1", "b=2")
 }
 
-func TestWatchForeignKeys(t *testing.T) {
-	t.Parallel()
-	f, b := newBucketFixture(t)
-	w := f.mirror(f.js, false)
-	testkit.Must(f.keyValue().PutString(f.context(), "Foreign", "x"))(t)
-	w.requireFollows(b, "a=1")
-	testkit.Equal(t, w.last().Revision, 2, "revision")
-	// After an outage the watcher reads the key again, and does not log it again.
-	f.server.Restart()
-	w.requireUnavailable()
-	w.requireAvailable()
-	w.requireFollows(b, "a=2")
-	f.log.WantCount(t, 1, "not the name of a limit")
-}
-
-// The changes since a time come with their authors.
 func TestWatcherTellsOfChanges(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -224,7 +207,7 @@ func TestWatcherTellsOfChanges(t *testing.T) {
 	w.requireFollows(ann, "shadow b=3")
 	testkit.Equal(t, w.last().Entries[0].By, "ann[31m", "set by")
 	revision := testkit.Must(ann.NoteAdoption(f.context(), "revision 9"))(t)
-	f.eventually("the adoption is applied", func() bool { return w.last().Revision == revision })
+	testkit.Eventually(f, "the adoption is applied", func() bool { return w.last().Revision == revision })
 	want(time.Time{}, `a: "1" by "ann[31m"`, `a: "2" by ""`, `a: "" by "ann[31m"`, `shadow b: "3" by "ann[31m"`)
 	history, err := ann.History(f.context())
 	if err != nil || len(history) != 5 {
@@ -238,7 +221,7 @@ func TestWatcherTellsOfChanges(t *testing.T) {
 	f.log.WantCount(t, 0, "not the name of a limit")
 }
 
-// Changes returns the newest 20, and asks the server only if there are any.
+// Changes returns the newest 20. Without new changes it asks no server.
 func TestWatcherTellsOfTheNewestChanges(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -254,29 +237,23 @@ func TestWatcherTellsOfTheNewestChanges(t *testing.T) {
 		t.Errorf("%d changes, %v; want the newest %d", len(changes), err, mostChanges)
 	}
 	f.server.Kill()
-	if changes, err := w.Changes(f.context(), time.Now().Add(time.Hour)); err != nil || len(changes) > 0 {
-		t.Errorf("without a change and a server: %v, %v", changes, err)
-	}
+	testkit.Equal(t, len(testkit.Must(w.Changes(f.context(), time.Now().Add(time.Hour)))(t)), 0, "changes of the future, without a server")
 }
 
-// A watcher without a right names it, and goes on trying.
+// A watcher without a right names that right, and tries again. [TestMissingRights] covers each right.
 func TestWatcherWithoutRight(t *testing.T) {
 	t.Parallel()
-	for _, missing := range readRights {
-		t.Run(missing, func(t *testing.T) {
-			t.Parallel()
-			f, js, denied := restricted(t, slices.DeleteFunc(slices.Clone(readRights), func(r string) bool { return r == missing })...)
-			f.open()
-			w := f.mirror(js, false)
-			w.requireUnavailable()
-			f.wantError(w.Unavailable(), context.DeadlineExceeded, missing, `"limits"`)
-			f.eventually("the watcher tries again", func() bool { return len(denied.Lines("Permissions Violation")) > 1 })
-			f.log.WantCount(t, 1, textLoss)
-		})
-	}
+	has, missing := readRights[0], readRights[1]
+	f, js, denied := restricted(t, has)
+	f.open()
+	w := f.mirror(js, false)
+	w.requireUnavailable()
+	f.wantError(w.Unavailable(), context.DeadlineExceeded, missing, `"limits"`)
+	testkit.Eventually(f, "the watcher tries again", func() bool { return denied.Count("Permissions Violation") > 1 })
+	f.log.WantCount(t, 1, textLoss)
 }
 
-// Refresh returns when what was confirmed before the call is applied.
+// Refresh returns after all changes confirmed before the call are applied.
 func TestRefresh(t *testing.T) {
 	t.Parallel()
 	f, b := newBucketFixture(t)
@@ -301,7 +278,7 @@ func TestRefresh(t *testing.T) {
 	testkit.Equal(t, len(w.snapshots()), 21, "snapshots, want 21: none for a refresh that brings nothing new")
 }
 
-// A waiter is released once the watcher has applied the revision it waits for, and not before.
+// A call of Refresh returns when its revision is applied, not before.
 func TestRefreshWaitsForChangesOnTheirWay(t *testing.T) {
 	t.Parallel()
 	w := NewWatcher(nil, Options{}, func(Snapshot) {})
@@ -316,9 +293,7 @@ func TestRefreshWaitsForChangesOnTheirWay(t *testing.T) {
 	w.mu.Lock()
 	served := w.served
 	w.mu.Unlock()
-	if served > 0 {
-		t.Error("the call was released before revision 5 was applied")
-	}
+	testkit.Equal(t, served, 0, "calls released before revision 5 was applied")
 	advance(5)
 	testkit.NoError(t, <-refreshed)
 }
@@ -330,17 +305,17 @@ func TestRefreshShortensThePause(t *testing.T) {
 	w := NewWatcher(nil, Options{}, func(Snapshot) {})
 	w.look <- struct{}{}
 	w.sleep(ctx, time.Hour)
-	if ctx.Err() != nil {
-		t.Error("the pause went on")
-	}
+	testkit.NoError(t, ctx.Err())
 }
 
-// While there is no bucket, Refresh waits until its context ends.
+// While the bucket is absent, a watcher applies nothing, and Refresh waits until its context ends.
 func TestRefreshWaits(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	w := f.mirror(f.js, false)
 	w.requireUnavailable()
+	f.wantError(w.Unavailable(), ErrNoBucket, `"limits"`)
+	testkit.Equal(t, len(w.snapshots()), 0, "snapshots of no bucket")
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	f.wantError(w.Refresh(ended), context.Canceled)
@@ -349,9 +324,10 @@ func TestRefreshWaits(t *testing.T) {
 	f.change(f.open(), "a=1")
 	testkit.NoError(t, <-refreshed)
 	w.requireLast("a=1")
+	w.requireOneOutage()
 }
 
-// A watcher can be stopped in every state, and logs no outage then.
+// A watcher can be stopped in each state. Stopping logs no outage.
 func TestWatcherStops(t *testing.T) {
 	t.Parallel()
 	for name, prepare := range map[string]func(*fixture){

@@ -18,7 +18,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// paceKit is the shared pacing, with a clock that the test moves.
+// paceKit runs the shared pacing by a clock of the test.
 type paceKit struct {
 	shared
 	t      *testing.T
@@ -27,21 +27,21 @@ type paceKit struct {
 	pace   Pace
 }
 
-// newPaceKit takes its own part of a server.
+// newPaceKit uses keys of its own on a server.
 func newPaceKit(t *testing.T, client redis.UniversalClient, way script.Scripting, pace Pace) *paceKit {
 	prefix := strings.NewReplacer("/", "-", ",", "").Replace(t.Name())
 	o, clock := scripttest.WithClock(t, script.Options{Client: client, Prefix: prefix, Timeout: scripttest.Patience, Scripting: way})
 	return &paceKit{shared: newShared(script.NewRunner(o)), t: t, client: client, clock: clock, pace: pace}
 }
 
-// another is a second instance of the deployment, on the same clock.
+// another returns a second instance of the deployment, with the same clock.
 func (k *paceKit) another(client redis.UniversalClient) shared {
 	o := k.runner.Options()
 	o.Client = client
 	return newShared(script.NewRunner(o))
 }
 
-// reserve reserves messages of a destination. Each of them has to wait so long.
+// reserve reserves one message for each wait, and compares the waits.
 func (k *paceKit) reserve(destination string, want ...time.Duration) {
 	k.t.Helper()
 	for i, wait := range want {
@@ -61,7 +61,7 @@ func (k *paceKit) pause(destination string, d time.Duration) {
 	testkit.NoError(k.t, k.shared.pause(k.t.Context(), destination, k.pace, d))
 }
 
-// wantPaces checks which destinations there is something of, and that it expires when all is through.
+// wantPaces compares the destinations with reservations, and the expiry of their key.
 func (k *paceKit) wantPaces(kept time.Duration, want ...string) {
 	k.t.Helper()
 	got := k.client.ZRange(k.t.Context(), k.runner.Key("paces"), 0, -1).Val()
@@ -73,7 +73,7 @@ func (k *paceKit) wantPaces(kept time.Duration, want ...string) {
 	}
 }
 
-// paceStories are told in minutes: Redis itself drops what is through by a clock that the test does not move.
+// paceStories use minutes, because keys of Redis expire by the server's own clock.
 var paceStories = []struct {
 	name string
 	pace Pace
@@ -106,7 +106,7 @@ var paceStories = []struct {
 	}},
 	{"a pause that only the caller knows of", Pace{time.Minute, 5}, func(k *paceKit) {
 		k.wantReservation("#a", 10*time.Minute, time.Hour, Reservation{10 * time.Minute, true}, "a reservation")
-		k.reserve("#a", 11*time.Minute) // for the others too
+		k.reserve("#a", 11*time.Minute) // Redis keeps the caller's pause
 		k.pause("#b", 20*time.Minute)
 		k.wantReservation("#b", 10*time.Minute, time.Hour, Reservation{20 * time.Minute, true}, "a reservation")
 	}},
@@ -118,9 +118,7 @@ var paceStories = []struct {
 			k.wantReservation("#a", 0, 2*time.Minute-time.Microsecond, Reservation{2 * time.Minute, false}, "a reservation too late")
 			k.wantReservation("#b", 0, time.Minute-time.Microsecond, Reservation{time.Minute, false}, "a pause too long")
 		}
-		if k.client.Dump(k.t.Context(), k.runner.Key("paces")).Val() != before {
-			k.t.Error("something was written")
-		}
+		testkit.Equal(k.t, k.client.Dump(k.t.Context(), k.runner.Key("paces")).Val(), before, "key of the paces")
 		k.wantReservation("#a", 0, 2*time.Minute, Reservation{2 * time.Minute, true}, "a reservation just near enough")
 		k.wantReservation("#b", 0, time.Minute, Reservation{time.Minute, true}, "a pause just short enough")
 	}},
@@ -129,9 +127,7 @@ var paceStories = []struct {
 		k.pause("#a", time.Minute)
 		k.reserve("#a", time.Minute, time.Minute)
 		k.wantReservation("#a", 0, time.Second, Reservation{time.Minute, false}, "a pause")
-		if paused, err := k.paused(k.t.Context(), "#a"); err != nil || paused != time.Minute {
-			k.t.Errorf("it is paused for %v, %v", paused, err)
-		}
+		testkit.Equal(k.t, testkit.Must(k.paused(k.t.Context(), "#a"))(k.t), time.Minute, "pause")
 		k.wantPaces(0)
 	}},
 	{"another pace", Pace{time.Minute, 2}, func(k *paceKit) {
@@ -152,7 +148,7 @@ var paceStories = []struct {
 		k.clock.Advance(time.Hour)
 		k.reserve("#a", 0)
 		k.clock.Advance(-time.Hour)
-		k.reserve("#a", time.Hour-3*time.Minute) // as far as it is bound, it is waited out
+		k.reserve("#a", time.Hour-3*time.Minute) // the wait is bounded
 	}},
 	{"a clock that ran far ahead", Pace{time.Minute, 5}, func(k *paceKit) {
 		k.clock.Advance(3 * time.Hour)
@@ -177,8 +173,8 @@ func TestPaces(t *testing.T) {
 	}
 }
 
-// TestPaceInEveryWindow has two instances reserve messages at random, and compares each with what an instance alone gives.
-// However they come, a window of T has the burst and T/interval of them at most, and none lies in a pause.
+// TestPaceInEveryWindow has two instances reserve messages at random, and compares each reservation with one of the local pacing.
+// A window of T holds at most the burst plus T/interval messages. No message lies in a pause.
 func TestPaceInEveryWindow(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
@@ -240,7 +236,7 @@ func TestPaceInEveryWindow(t *testing.T) {
 	})
 }
 
-// wantPace checks the window from each reservation to each later one: it must be as long as what it holds takes.
+// wantPace counts the messages in each window between two reservations.
 func wantPace(t *rapid.T, pace Pace, reserved map[string][]time.Time) {
 	for destination, moments := range reserved {
 		moments = slices.SortedFunc(slices.Values(moments), time.Time.Compare)
@@ -255,7 +251,7 @@ func wantPace(t *rapid.T, pace Pace, reserved map[string][]time.Time) {
 	}
 }
 
-// TestPacesRace has instances reserve at once: nobody gets the reservation of another.
+// TestPacesRace has instances reserve at once. Each reservation is given once.
 func TestPacesRace(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
@@ -293,7 +289,7 @@ func TestPacesRace(t *testing.T) {
 func TestLocalKeepsTheLatestReservation(t *testing.T) {
 	t.Parallel()
 	p := newLocal(Pace{time.Second, 5})
-	for _, wait := range []time.Duration{0, 2 * time.Second, time.Second} { // as replies come
+	for _, wait := range []time.Duration{0, 2 * time.Second, time.Second} { // replies may come in any order
 		p.learn(testkit.Start, "#a", Reservation{wait, true})
 	}
 	p.learn(testkit.Start, "#a", Reservation{time.Hour, false})
@@ -327,7 +323,7 @@ func TestLocalIsBounded(t *testing.T) {
 		p.reserve(soon, fmt.Sprint("busy", i), 0, time.Hour)
 		p.mention(soon, fmt.Sprint("busy", i), "id", time.Hour)
 		if len(p.ends) > maxPauses || len(p.mentions) > maxPauses {
-			t.Fatalf("%d destinations, %d paths", len(p.ends), len(p.mentions))
+			t.Fatalf("got %d destinations and %d paths, want %d at most", len(p.ends), len(p.mentions), maxPauses)
 		}
 	}
 }
@@ -357,7 +353,7 @@ func TestMentions(t *testing.T) {
 			} {
 				testkit.Equal(t, may(step.path, step.id, time.Hour), step.want, "step %d: %q of %q may mention", i, step.id, step.path)
 			}
-			giveBack("a", "second") // who does not have it
+			giveBack("a", "second") // the event has no mention
 			giveBack("never asked for", "second")
 			testkit.Equal(t, may("a", "second", time.Hour), noMention, "what somebody else gave back is there")
 			giveBack("a", "first")
@@ -368,9 +364,7 @@ func TestMentions(t *testing.T) {
 			}
 			may("short", "first", time.Microsecond)
 			testkit.Eventually(t, "another event to have its turn", func() bool { return may("short", "second", time.Hour) != noMention })
-			if may("short", "first", time.Hour) != noMention {
-				t.Error("the event of the time before may mention again")
-			}
+			testkit.Equal(t, may("short", "first", time.Hour), noMention, "the earlier event may mention")
 		})
 	}
 }

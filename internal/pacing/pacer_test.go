@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,33 +16,32 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// instance is a Pacer that the test tells whether Redis is available.
+// instance is a Pacer. The test says whether Redis is available.
 type instance struct {
 	*Pacer
 	available atomic.Bool
-	logs      strings.Builder // warnings
+	logs      *testkit.Log
 }
 
 func startInstance(t *testing.T, address string, pace Pace) *instance {
 	t.Helper()
 	client := scripttest.NewClient(t, redis.Options{Addr: address, MaxRetries: 1})
 	runner := script.NewRunner(script.Options{Client: client, Prefix: "pacer", Timeout: scripttest.Patience})
-	i := new(instance)
+	i := &instance{logs: testkit.NewLog(t)}
 	i.available.Store(true)
-	warnings := slog.New(slog.NewTextHandler(&i.logs, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	i.Pacer = New(Options{Runner: runner, Pace: pace, Available: i.available.Load, Logger: warnings})
+	i.Pacer = New(Options{Runner: runner, Pace: pace, Available: i.available.Load, Logger: i.logs.Logger()})
 	return i
 }
 
-// key is a key of the instances' deployment.
+// key returns a key of the instances' deployment.
 func key(name string) string { return "{pacer}:" + name }
 
-// within tells whether a wait that a real clock shortens is the one expected, in whole hours.
+// within compares waits in whole hours. The real clock shortens a wait.
 func within(wait, want time.Duration) bool {
 	return wait <= want && wait > want-time.Hour/2
 }
 
-// wantPause checks for how long a destination is paused, in whole hours.
+// wantPause compares a pause in whole hours.
 func wantPause(t *testing.T, what string, paused, want time.Duration) {
 	t.Helper()
 	if paused == 0 || !within(paused, want) {
@@ -52,7 +49,7 @@ func wantPause(t *testing.T, what string, paused, want time.Duration) {
 	}
 }
 
-// wantReserved checks the waits of messages that an instance reserves, in whole hours.
+// wantReserved reserves one message for each wait, and compares the waits in whole hours.
 func (i *instance) wantReserved(t *testing.T, destination string, waits ...time.Duration) {
 	t.Helper()
 	for _, wait := range waits {
@@ -62,7 +59,7 @@ func (i *instance) wantReserved(t *testing.T, destination string, waits ...time.
 	}
 }
 
-// TestOutage has the instance go on alone behind what was reserved for it.
+// TestOutage continues without Redis behind the instance's last reservation.
 func TestOutage(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
@@ -77,22 +74,20 @@ func TestOutage(t *testing.T) {
 	i.Pause(t.Context(), "#d", 5*time.Hour)
 	i.wantReserved(t, "#d", 5*time.Hour, 6*time.Hour)
 	if got := i.Reserve(t.Context(), "#d", time.Minute); got.OK || !within(got.Wait, 7*time.Hour) {
-		t.Errorf("later than the caller waits: %+v", got)
+		t.Errorf("a wait that is too long: got %+v, want 7 hours and no reservation", got)
 	}
 	i.Pause(t.Context(), "#e", time.Hour)
 
-	// Redis has not been told of the pause.
+	// Redis does not know the pause of #e.
 	server.Restart()
 	i.available.Store(true)
 	wantPause(t, "told so without Redis", i.CheckPause(t.Context(), "#e"), time.Hour)
 	i.wantReserved(t, "#e", time.Hour, 2*time.Hour)
-	i.wantReserved(t, "#b", 2*time.Hour) // Redis keeps what it gave itself
-	if i.logs.Len() > 0 {
-		t.Errorf("the log says %s", i.logs.String())
-	}
+	i.wantReserved(t, "#b", 2*time.Hour) // Redis keeps its own reservations
+	i.logs.WantCount(t, 0, "level=WARN")
 }
 
-// TestWait also has a pause that begins, by word of another instance, during the wait.
+// TestWait also begins a pause during the wait, by another instance.
 func TestWait(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
@@ -100,10 +95,10 @@ func TestWait(t *testing.T) {
 	one, other := startInstance(t, server.Addr, pace), startInstance(t, server.Addr, pace)
 	other.Pause(t.Context(), "paused", time.Hour)
 	if wait, err := one.Wait(t.Context(), "paused", time.Minute); err != nil || wait == 0 || !within(wait, time.Hour) {
-		t.Errorf("later than the caller waits: %v, %v", wait, err)
+		t.Errorf("a pause that is too long: got %v, error %v, want an hour", wait, err)
 	}
 	if wait, err := one.Wait(t.Context(), "#a", 0); wait != 0 || err != nil {
-		t.Errorf("the first message: %v, %v", wait, err)
+		t.Errorf("first message: got a wait of %v, error %v, want none", wait, err)
 	}
 	reserved := server.CLI("ZSCORE", key("paces"), "#a")
 	waited := make(chan string, 1)
@@ -121,12 +116,12 @@ func TestWait(t *testing.T) {
 	defer cancel()
 	for range 2 { // while it waits, and before
 		if wait, err := one.Wait(ended, "paused", 2*time.Hour); wait != 0 || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("when the context ends: %v, %v", wait, err)
+			t.Errorf("after the context ended: got %v, error %v, want %v", wait, err, context.DeadlineExceeded)
 		}
 	}
 }
 
-// TestReserveAfterTheEnd asks with a context that has ended: this instance does not know which pauses the others were told of.
+// TestReserveAfterTheEnd reserves nothing after the context ended, because other instances may have paused the destination.
 func TestReserveAfterTheEnd(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
@@ -137,7 +132,7 @@ func TestReserveAfterTheEnd(t *testing.T) {
 	testkit.Equal(t, one.Reserve(ended, "paused", 2*time.Hour), Reservation{}, "what is reserved")
 }
 
-// TestKeysThatCannotBeRead has keys that somebody else has made: the instance goes on alone.
+// TestKeysThatCannotBeRead continues without Redis where keys have a wrong type.
 func TestKeysThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
@@ -151,9 +146,8 @@ func TestKeysThatCannotBeRead(t *testing.T) {
 	server.CLI("SET", key("pauses"), "text")
 	i.Pause(t.Context(), "#a", time.Hour)
 	wantPause(t, "told so without the key", i.Paused("#a"), time.Hour)
-	if logs := i.logs.String(); !strings.Contains(logs, "other instances do not know of a pause") || strings.Count(logs, "\n") != 1 {
-		t.Errorf("the log says %q of a pause that cannot be told", logs)
-	}
+	i.logs.WantCount(t, 1, "level=WARN")
+	i.logs.WantCount(t, 1, "other instances do not know of a pause")
 }
 
 func TestPausesOfOtherInstances(t *testing.T) {
@@ -167,7 +161,7 @@ func TestPausesOfOtherInstances(t *testing.T) {
 	wantPause(t, "the other instance has learned", second.Paused("#a"), time.Hour)
 	testkit.Equal(t, second.CheckPause(t.Context(), "#b"), 0, "another destination is paused for")
 	if got := second.Reserve(t.Context(), "#a", time.Minute); got.OK || !within(got.Wait, time.Hour) || got.Wait == 0 {
-		t.Errorf("a reservation in a pause: %+v", got)
+		t.Errorf("reservation in a pause: got %+v, want an hour and no reservation", got)
 	}
 	server.Kill()
 	second.available.Store(false)
@@ -196,9 +190,9 @@ func TestMentionsOfOtherInstances(t *testing.T) {
 	want(second, "two", noMention)
 	first.available.Store(false)
 	second.available.Store(false)
-	want(first, "two", noMention) // it knows of its own
+	want(first, "two", noMention) // the first instance remembers its own mention
 	want(first, "one", hasMention)
-	want(second, "two", takesMention) // and no more
+	want(second, "two", takesMention) // the second instance does not
 	want(second, "three", noMention)
 	second.ReturnMention(t.Context(), "a", "two")
 	want(second, "three", takesMention)

@@ -8,7 +8,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// pauseLines are the lines since the last call, in short.
+// pauseLines returns the new lines in a short form.
 func pauseLines(log *testkit.Log, told *int) (lines []string) {
 	for _, r := range log.Records()[*told:] {
 		line := r.Message + " " + r.Attributes["destination"]
@@ -47,7 +47,7 @@ func TestRestsAreLogged(t *testing.T) {
 	})
 }
 
-// A channel that is paused every few seconds has a line of each kind in a minute. A long pause has a line, though a late one.
+// Short pauses of one channel log one line of each kind a minute. A long pause is logged, at the latest with the next such line.
 func TestRestsAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -64,7 +64,7 @@ func TestRestsAgainAndAgain(t *testing.T) {
 				time.Sleep(7 * time.Second)
 			}
 		}
-		flicker(8) // until the fifty-sixth second
+		flicker(8) // until second 56
 		want("channel is paused #alerts paused_for=1s pauses=1", "channel goes on #alerts further_pauses=0")
 		flicker(5)
 		want("channel is paused #alerts paused_for=1s pauses=9", "channel goes on #alerts further_pauses=0")

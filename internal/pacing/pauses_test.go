@@ -23,16 +23,14 @@ func TestPauses(t *testing.T) {
 		p.learn(time.Now(), nil)
 		want("#a", time.Minute)
 		want("#b", 2*time.Second)
-		time.Sleep(2 * time.Second) // of the time of synctest
+		time.Sleep(2 * time.Second)
 		want("#b", 0)
 		want("#a", 58*time.Second)
-		if len(p.until) != 1 {
-			t.Errorf("%v is remembered", p.until)
-		}
+		testkit.Equal(t, len(p.until), 1, "destinations that are remembered")
 		for i := range 3 * maxPauses {
 			p.learn(time.Now(), map[string]time.Duration{fmt.Sprint("#", i): time.Hour})
 			if len(p.until) > maxPauses {
-				t.Fatalf("%d destinations are remembered", len(p.until))
+				t.Fatalf("got %d destinations, want %d at most", len(p.until), maxPauses)
 			}
 		}
 		want(fmt.Sprint("#", 3*maxPauses-1), time.Hour)

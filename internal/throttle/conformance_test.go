@@ -15,12 +15,12 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// conformance is what every store has to do with new events, whatever the algorithms.
+// conformance has the cases of new events, for every store and algorithm.
 var conformance = []conformanceCase{
 	{name: "a limit is reached exactly", global: "100/30m", category: "10/30m", run: func(s *subject) {
 		s.admits(10, limits.LevelCategory, several(12, "e", "orders")...)
 		want := Decision{
-			Verdict: Denied, Limit: limits.Limit{Count: 10, Window: 30 * time.Minute}, Wait: 30*time.Minute - time.Microsecond, // since the last call
+			Verdict: Denied, Limit: limits.Limit{Count: 10, Window: 30 * time.Minute}, Wait: 30*time.Minute - time.Microsecond, // less the time since the last call
 			Node: limits.Node{Path: "orders", Level: limits.LevelCategory, Limits: limits.Limits{{Count: 10, Window: 30 * time.Minute}}},
 		}
 		testkit.EqualDeeply(s.t, s.decide(request("last", "orders"))[0], want, "denied as")
@@ -29,16 +29,14 @@ var conformance = []conformanceCase{
 	}},
 	{name: "an answer says when", global: "1/1m", run: func(s *subject) {
 		if result := s.result(); result.At != start.UnixMicro() || len(result.Pauses) > 0 {
-			s.t.Fatalf("an empty batch was answered with %+v", result)
+			s.t.Fatalf("empty batch: got %+v, want no pauses at %d", result, start.UnixMicro())
 		}
 		s.finish()
 		s.extend(time.Second)
 		s.refund(true)
 		s.taken("a", 0)
 		result := s.result(request("event", "a"))
-		if result.At != start.UnixMicro() {
-			s.t.Fatalf("decided at %d, want %d", result.At, start.UnixMicro())
-		}
+		testkit.Equal(s.t, result.At, start.UnixMicro(), "time of the decision")
 		want := Lease{Request: request("event", "a"), End: start.Add(testLease).UnixMicro(), tree: result.Decisions[0].Lease.tree}
 		if got := result.Decisions[0].Lease; got != want || got.tree.Tree != s.tree {
 			s.t.Fatalf("lease %+v, want %+v", got, want)
@@ -63,16 +61,14 @@ var conformance = []conformanceCase{
 	}},
 	{name: "several limits at one node all apply", category: "5/1h+2/1m", run: func(s *subject) {
 		s.admit(several(2, "first", "a")...)
-		if d := s.deny(limits.LevelCategory, time.Minute-time.Microsecond, request("x", "a")); d.Limit != (limits.Limit{Count: 2, Window: time.Minute}) {
-			s.t.Fatalf("denied by %v", d.Limit)
-		}
+		d := s.deny(limits.LevelCategory, time.Minute-time.Microsecond, request("x", "a"))
+		testkit.Equal(s.t, d.Limit, limits.Limit{Count: 2, Window: time.Minute}, "denied by")
 		s.clock.Advance(time.Minute)
 		s.admit(several(2, "second", "a")...)
 		s.clock.Advance(time.Minute)
 		s.admit(request("third", "a"))
-		if d := s.deny(limits.LevelCategory, 58*time.Minute-time.Microsecond, request("x", "a")); d.Limit != (limits.Limit{Count: 5, Window: time.Hour}) {
-			s.t.Fatalf("denied by %v", d.Limit)
-		}
+		d = s.deny(limits.LevelCategory, 58*time.Minute-time.Microsecond, request("x", "a"))
+		testkit.Equal(s.t, d.Limit, limits.Limit{Count: 5, Window: time.Hour}, "denied by")
 		s.clock.Advance(58 * time.Minute)
 		s.admit(several(2, "fourth", "a")...)
 		s.taken("a", 5)
@@ -113,7 +109,7 @@ var conformance = []conformanceCase{
 		for _, category := range []string{"off", "off.on"} {
 			d := s.want(ExceedsCapacity, request("x", category))[0]
 			if d.Node.Level != "off" || d.Limit != (limits.Limit{Count: 0, Window: time.Hour}) || d.Wait != 0 {
-				s.t.Fatalf("%s: denied as %+v", category, d)
+				s.t.Fatalf("%s: got %+v, want a denial by the level off without a wait", category, d)
 			}
 		}
 		s.taken("off.on", 0, 0)
@@ -141,7 +137,7 @@ var conformance = []conformanceCase{
 		check := func(r Request, level string, limit limits.Limit) {
 			s.t.Helper()
 			if d := s.want(ExceedsCapacity, r)[0]; d.Node.Level != level || d.Limit != limit || d.Wait != 0 {
-				s.t.Fatalf("cost %d: denied as %+v", r.Cost, d)
+				s.t.Fatalf("cost %d: got %+v, want a denial by %v of %s without a wait", r.Cost, d, limit, level)
 			}
 		}
 		check(request("x", "a").withCost(3), limits.LevelCategory, limits.Limit{Count: 2, Window: time.Minute})

@@ -13,27 +13,27 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// postponed is an event that a limit of 10/30m on the path a has denied; the next slot opens in 20 minutes.
+// postponed returns an event denied by the limit 10/30m of path a. The next slot opens in 20 minutes.
 func postponed(r Request) Postponement {
 	return Postponement{
 		Request: r, Wait: 20 * time.Minute, Longest: 4 * time.Hour, Path: "a", Limit: limits.Limit{Count: 10, Window: 30 * time.Minute},
 	}
 }
 
-// comeBack is the same event when it has waited.
+// comeBack returns the same event after its wait.
 func (p Postponement) comeBack() Postponement {
 	p.HasWaited = true
 	return p
 }
 
-// inQueue is the n-th of several events that wait.
+// inQueue returns waiting event n.
 func inQueue(n int, category string) Postponement {
 	return postponed(request(fmt.Sprint("e", n), category).inMessage(uint64(n + 1)))
 }
 
 const mostDelayed = 1000
 
-// delay plans the return of an event, which is told to be in that time.
+// delay plans the return of an event, compares the verdict, and returns the wait.
 func (k *pairKit) delay(p Postponement, most int, want DelayVerdict) time.Duration {
 	k.t.Helper()
 	verdict, in, err := k.Delay(k.t.Context(), p, most)
@@ -46,7 +46,7 @@ func (k *pairKit) delay(p Postponement, most int, want DelayVerdict) time.Durati
 	return in
 }
 
-// delays plans the return of events, and checks in what time each comes.
+// delays plans the return of events, and compares the wait of each.
 func (k *pairKit) delays(want []time.Duration, postponements ...Postponement) {
 	k.t.Helper()
 	for i, p := range postponements {
@@ -54,7 +54,7 @@ func (k *pairKit) delays(want []time.Duration, postponements ...Postponement) {
 	}
 }
 
-// leaves takes events out of their queues.
+// leaves removes events from their queues.
 func (k *pairKit) leaves(postponements ...Postponement) {
 	k.t.Helper()
 	requests := make([]Request, len(postponements))
@@ -64,7 +64,7 @@ func (k *pairKit) leaves(postponements ...Postponement) {
 	testkit.NoError(k.t, k.leave(k.t.Context(), requests))
 }
 
-// waits checks how long events have to wait for others before they may be evaluated.
+// waits compares how long events have to wait for events before them.
 func (k *pairKit) waits(want []time.Duration, postponements ...Postponement) {
 	k.t.Helper()
 	requests := make([]Request, len(postponements))
@@ -73,9 +73,7 @@ func (k *pairKit) waits(want []time.Duration, postponements ...Postponement) {
 	}
 	turns := testkit.Must(k.turns(k.t.Context(), requests))(k.t)
 	for i, turn := range turns {
-		if turn.wait != want[i] {
-			k.t.Errorf("%s waits %v for others, want %v", requests[i].ID, turn.wait, want[i])
-		}
+		testkit.Equal(k.t, turn.wait, want[i], "wait of %s for others", requests[i].ID)
 	}
 }
 
@@ -83,7 +81,7 @@ func (k *pairKit) awaiting(back time.Duration, id string) string {
 	return fmt.Sprintf("@%d %s", k.clock.Read().Add(back).UnixMicro(), id)
 }
 
-// wantDelayed checks which events are remembered in the room, and which stand in the queue of a path.
+// wantDelayed compares the events in the room and in the queue of path a.
 func (k *pairKit) wantDelayed(room, queue []string) {
 	k.t.Helper()
 	remembered := k.client.ZRange(k.t.Context(), k.keys.room("a"), 0, -1).Val()
@@ -97,7 +95,7 @@ func (k *pairKit) wantDelayed(room, queue []string) {
 	testkit.EqualSlices(k.t, stand, queue, "the queue")
 }
 
-// dumps is what keys hold.
+// dumps returns what keys hold.
 func (k *pairKit) dumps(keys ...string) string {
 	k.t.Helper()
 	held := make([]string, len(keys))

@@ -12,7 +12,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 )
 
-// TestPlanned plans at times before now: what is asked about plans goes by the server's own clock.
+// TestPlanned plans returns at times before now, because Planned uses the server's own clock.
 func TestPlanned(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
@@ -25,7 +25,7 @@ func TestPlanned(t *testing.T) {
 		}
 	}
 	want("unknown", false, 0)
-	for i, ago := range []time.Duration{3 * time.Hour, time.Hour, 10 * time.Minute, 0} { // and back in 20 minutes
+	for i, ago := range []time.Duration{3 * time.Hour, time.Hour, 10 * time.Minute, 0} { // each returns 20 minutes later
 		k.clock.Set(time.Now().Add(-ago))
 		k.delay(postponed(request(fmt.Sprint("e", i), "a")), mostDelayed, ComesBack)
 	}
@@ -73,12 +73,4 @@ func TestLimiterDelays(t *testing.T) {
 	wantPlanned("first", true)
 	ask("first", ComesBack)
 	ask("fourth", TooMany)
-}
-
-func TestLimiterThatDelaysNothing(t *testing.T) {
-	t.Parallel()
-	limiter := startLimiter(t, LimiterOptions{})
-	if verdict, _, err := limiter.Delay(t.Context(), postponed(request("e", "a"))); verdict != TooMany || err != nil {
-		t.Errorf("verdict %d, %v, want %d", verdict, err, TooMany)
-	}
 }

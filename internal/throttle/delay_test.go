@@ -2,7 +2,6 @@ package throttle
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -10,7 +9,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// delayStories have a limit of 10/30m for each first-level category, unless they adopt others.
+// delayStories have the limit 10/30m for each first-level category, unless they adopt other limits.
 var delayStories = []story{
 	{"in order, as many as a window has slots, a little apart", func(_ *testing.T, k *pairKit) {
 		opens := k.clock.Read().Add(20 * time.Minute)
@@ -23,7 +22,7 @@ var delayStories = []story{
 	}},
 	{"in the order in which they were stored, whoever is planned first", func(_ *testing.T, k *pairKit) {
 		k.delays([]time.Duration{20 * time.Minute, 20*time.Minute + time.Second}, inQueue(4, "a"), inQueue(7, "a"))
-		k.delays([]time.Duration{20*time.Minute + time.Second}, inQueue(5, "a")) // the one behind it learns that when it comes back
+		k.delays([]time.Duration{20*time.Minute + time.Second}, inQueue(5, "a")) // event 7 learns of event 5 when it comes back
 		earlier := inQueue(9, "a")
 		earlier.Message.Stored = start.Add(-time.Millisecond)
 		k.delays([]time.Duration{20 * time.Minute}, earlier)
@@ -112,7 +111,7 @@ var delayStories = []story{
 			all = append(all, inQueue(i, "a"))
 			k.delay(all[i], mostDelayed, ComesBack)
 		}
-		k.clock.Advance(20*time.Minute + 10*time.Second) // the first ten are back, and have the slots
+		k.clock.Advance(20*time.Minute + 10*time.Second) // the first ten events are back and took the slots
 		k.leaves(all[:10]...)
 		p := inQueue(20, "a")
 		p.Wait = 30 * time.Minute
@@ -126,7 +125,7 @@ var delayStories = []story{
 		}
 	}},
 	{"paths of their own", func(_ *testing.T, k *pairKit) {
-		for _, category := range []string{"a.b", "c.d"} { // each first level has a queue of its own at the root
+		for _, category := range []string{"a.b", "c.d"} { // each first-level category has its own queue at the root
 			for _, path := range []string{"", category[:1], category} {
 				for i := range 3 {
 					p := inQueue(i, category)
@@ -148,7 +147,7 @@ var delayStories = []story{
 		for path, want := range map[string]int64{"a": 1, "a.b": 1} {
 			testkit.Equal(k.t, k.client.ZCard(k.t.Context(), k.keys.queue("a", path)).Val(), want, "events wait at %s", path)
 		}
-		k.waits([]time.Duration{0, time.Hour, time.Hour}, first, second, inQueue(2, "a.b")) // a new one neither
+		k.waits([]time.Duration{0, time.Hour, time.Hour}, first, second, inQueue(2, "a.b")) // a new event waits too
 		k.waits([]time.Duration{time.Second, 0}, inQueue(2, "a"), inQueue(2, "b"))
 	}},
 	{"what is known waits for nobody", func(_ *testing.T, k *pairKit) {
@@ -168,7 +167,7 @@ var delayStories = []story{
 			k.waits([]time.Duration{in}, next)
 			k.clock.Advance(in)
 			if p.Category == "b" {
-				k.waits([]time.Duration{0}, next) // many of them come back at once, and wait for each other no longer
+				k.waits([]time.Duration{0}, next) // a limit with many slots needs no order
 				continue
 			}
 			k.clock.Advance(orderedWait - time.Microsecond)
@@ -190,15 +189,13 @@ var delayStories = []story{
 		before := k.dumps(keys...)
 		k.delay(postponed(request("third", "a")), 2, TooMany)
 		k.delay(elsewhere("third", "a.c"), 2, TooMany)
-		if k.dumps(keys...) != before {
-			k.t.Error("an event that does not wait left something")
-		}
+		testkit.Equal(k.t, k.dumps(keys...), before, "keys after calls that change nothing")
 		k.delay(elsewhere("neighbour", "b"), 2, ComesBack)
 		k.delay(elsewhere("neighbour too", "b"), 2, ComesBack)
 		k.delay(postponed(request("first", "a")), 2, ComesBack) // it waits already
 		k.delay(postponed(request("of before", "a")).comeBack(), 2, ComesBack)
 		k.clock.Advance(in)
-		k.delay(postponed(request("third", "a")), 1, TooMany) // who came back late is there still
+		k.delay(postponed(request("third", "a")), 1, TooMany) // events that are late still count
 		k.clock.Advance(time.Hour)
 		k.delay(postponed(request("third", "a")), 1, ComesBack)
 	}},
@@ -208,10 +205,8 @@ var delayStories = []story{
 		k.delay(large, 2, TooMany)
 		in := k.delay(large, 5, ComesBack)
 		k.delay(large, 5, ComesBack)
-		may, err := k.EnterRoom(k.t.Context(), []Stay{{First: "a", Member: "one", Weight: 2, For: 2 * in}, {First: "a", Member: "two", Weight: 1, For: in}}, 5)
-		if err != nil || !slices.Equal(may, []bool{true, false}) {
-			k.t.Errorf("into the room: %v, %v", may, err)
-		}
+		stays := []Stay{{First: "a", Member: "one", Weight: 2, For: 2 * in}, {First: "a", Member: "two", Weight: 1, For: in}}
+		testkit.EqualSlices(k.t, testkit.Must(k.EnterRoom(k.t.Context(), stays, 5))(k.t), []bool{true, false}, "may enter the room")
 		k.delay(postponed(request("one more", "a")), 5, TooMany)
 		k.clock.Advance(in)
 		k.delay(postponed(request("one more", "a")), 5, ComesBack)
@@ -230,9 +225,7 @@ var delayStories = []story{
 		k.delay(at("a", 4, in), mostDelayed, TooLate) // behind another
 		k.delay(at("a", 0, in), mostDelayed, ComesBack)
 		k.delay(at("a", 1, in-time.Microsecond).comeBack(), mostDelayed, TooLate)
-		if members := k.client.ZRange(k.t.Context(), k.keys.queue("a", "a"), 0, -1).Val(); len(members) != 1 {
-			k.t.Errorf("%q wait, want the other one", members)
-		}
+		testkit.Equal(k.t, k.client.ZCard(k.t.Context(), k.keys.queue("a", "a")).Val(), 1, "events in the queue")
 		k.delay(at("b", 5, in+time.Second), 1, TooMany)
 	}},
 	{"the same call again", func(_ *testing.T, k *pairKit) {
@@ -241,12 +234,8 @@ var delayStories = []story{
 		keys := []string{k.keys.room("a"), k.keys.queue("a", "a"), k.keys.pairs("a"), k.keys.pairsUntil("a")}
 		before := k.dumps(keys...)
 		k.clock.Advance(5 * time.Second)
-		if again := k.delay(p, mostDelayed, ComesBack); again != in-5*time.Second {
-			k.t.Errorf("after 5s it comes back in %v, before in %v", again, in)
-		}
-		if k.dumps(keys...) != before {
-			k.t.Error("something was written")
-		}
+		testkit.Equal(k.t, k.delay(p, mostDelayed, ComesBack), in-5*time.Second, "after 5s the event comes back in")
+		testkit.Equal(k.t, k.dumps(keys...), before, "keys after calls that change nothing")
 	}},
 	{"another message with its ID", func(_ *testing.T, k *pairKit) {
 		p := postponed(request("e", "a"))
@@ -259,7 +248,7 @@ var delayStories = []story{
 		k.clock.Advance(in)
 		again.Longest = p.Longest
 		k.leaves(p)
-		k.delay(again, mostDelayed, ComesBack) // it came back, and was not admitted
+		k.delay(again, mostDelayed, ComesBack) // p came back and was not admitted
 		k.delay(p, mostDelayed, AlreadyWaiting)
 	}},
 	{"a dead letter that is replayed asks anew", func(_ *testing.T, k *pairKit) {
@@ -267,7 +256,7 @@ var delayStories = []story{
 		p.Longest = p.Wait
 		in := k.delay(p, mostDelayed, ComesBack)
 		k.clock.Advance(in)
-		k.leaves(p.comeBack()) // it was admitted, and rejected
+		k.leaves(p.comeBack()) // p was admitted, and Slack rejected its message
 		k.clock.Advance(time.Minute)
 		k.delays([]time.Duration{in}, p)
 		k.clock.Advance(in + 2*time.Hour)
@@ -276,7 +265,7 @@ var delayStories = []story{
 	{"derived IDs", func(_ *testing.T, k *pairKit) {
 		k.delay(postponed(derived(1, start, "a")), mostDelayed, ComesBack)
 		k.delay(postponed(derived(1, start, "a")), mostDelayed, ComesBack)
-		k.delay(postponed(derived(1, start.Add(time.Hour), "a")), mostDelayed, ComesBack) // of another stream of that name
+		k.delay(postponed(derived(1, start.Add(time.Hour), "a")), mostDelayed, ComesBack) // from another stream of that name
 		testkit.Equal(k.t, k.client.ZCard(k.t.Context(), k.keys.queue("a", "a")).Val(), 2, "messages wait")
 	}},
 	{"what came back is forgotten in time", func(_ *testing.T, k *pairKit) {
@@ -299,13 +288,9 @@ var delayStories = []story{
 		in := k.delay(p, mostDelayed, ComesBack)
 		k.wantFields(map[string]string{"a\ndisk": k.awaiting(in, "firing")})
 		k.clock.Advance(time.Minute)
-		if wait := k.resolve(aboutDisk("resolved"), Leased, "").Wait; wait != in-time.Minute {
-			t.Errorf("it waits %v for what comes back in %v", wait, in-time.Minute)
-		}
+		testkit.Equal(t, k.resolve(aboutDisk("resolved"), Leased, "").Wait, in-time.Minute, "wait for the delayed event")
 		k.clock.Advance(in - time.Minute)
-		if wait := k.resolve(aboutDisk("resolved"), Leased, "").Wait; wait != time.Second {
-			t.Errorf("it waits %v for what should be back", wait)
-		}
+		testkit.Equal(t, k.resolve(aboutDisk("resolved"), Leased, "").Wait, time.Second, "wait for the late event")
 		firing := k.deliver(p.comeBack().Request)
 		k.wantFields(map[string]string{"a\ndisk": "~firing"})
 		if wait := k.resolve(aboutDisk("resolved"), Leased, "").Wait; wait <= 0 || wait > testLease {
@@ -389,7 +374,7 @@ var delayStories = []story{
 		k.deliver(aboutDisk("first"))
 		k.clock.Advance(testLease + time.Second)
 		k.delay(postponed(aboutDisk("second")), mostDelayed, ComesBack)
-		first := k.deliver(aboutDisk("first")) // somebody does again
+		first := k.deliver(aboutDisk("first")) // a worker delivers it again
 		k.finish(first, "r")
 		k.resolve(aboutDisk("resolved"), Admitted, "r")
 	}},

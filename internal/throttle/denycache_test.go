@@ -13,7 +13,7 @@ func denied(node limits.Node, limit limits.Limit, wait time.Duration) Decision {
 	return Decision{Verdict: Denied, Node: node, Limit: limit, Wait: wait}
 }
 
-// TestDenyCache learns of denials on the path a.b one after the other, and looks each time which paths are full.
+// TestDenyCache learns denials on the path a.b one by one, and finds the full paths after each.
 func TestDenyCache(t *testing.T) {
 	t.Parallel()
 	clock := testkit.NewClock(nil)
@@ -32,7 +32,7 @@ func TestDenyCache(t *testing.T) {
 		what  string
 		learn func(now time.Time)
 		full  map[string]string // by category: the path that is full, "-" if none is
-		after time.Duration     // for which the clock goes on, before they are looked for
+		after time.Duration     // how far the clock advances before the lookups
 	}{
 		{"nothing is known", func(time.Time) {}, map[string]string{"a.b": "-"}, 0},
 		{"an hour is longer than an entry lasts, a global slot opens earlier", func(now time.Time) {
@@ -64,19 +64,10 @@ func TestDenyCache(t *testing.T) {
 	}
 	learn(clock.Read(), global, 0, time.Hour, 1)
 	raised := newRoutes(newTree(t, "200/1h", "10/1h", ""))
-	if denial := cache.find(raised.route("a")); denial != nil {
-		t.Errorf("the raised limit is full: %+v", denial)
-	}
-}
-
-func TestDenyCacheTurnedOff(t *testing.T) {
-	t.Parallel()
-	clock := testkit.NewClock(nil)
-	off, route := newDenyCache(0, clock.Read), newRoutes(newTree(t, "1/1h", "none", "")).route("a")
-	off.learn(clock.Read(), route, denied(route.nodes[0], route.nodes[0].Limits[0], time.Hour), 1)
-	if denial := off.find(route); denial != nil {
-		t.Errorf("a cache that is turned off knows of %+v", denial)
-	}
+	testkit.Equal(t, cache.find(raised.route("a")), nil, "full limit after a raise")
+	cache = newDenyCache(0, clock.Read)
+	learn(clock.Read(), global, 0, time.Hour, 1)
+	testkit.Equal(t, cache.find(tree.route("a.b")), nil, "full limit of a cache that is turned off")
 }
 
 func TestDenyCacheIsBounded(t *testing.T) {
@@ -88,7 +79,7 @@ func TestDenyCacheIsBounded(t *testing.T) {
 		node := tree.Path(name)[0]
 		cache.learn(clock.Read(), tree.route(name), denied(node, node.Limits[0], wait), 1)
 		if len(cache.full) > maxFull {
-			t.Fatalf("%d entries", len(cache.full))
+			t.Fatalf("got %d entries, want %d at most", len(cache.full), maxFull)
 		}
 		if cache.find(tree.route(name)) == nil {
 			t.Fatalf("%s was not learnt", name)
@@ -99,17 +90,17 @@ func TestDenyCacheIsBounded(t *testing.T) {
 	}
 	learn("long", time.Hour)
 	clock.Advance(time.Second)
-	learn("next", time.Hour) // what has ended makes room
+	learn("next", time.Hour) // ended entries make room
 	if denial := cache.find(tree.route("long")); denial == nil || len(cache.full) != 2 {
-		t.Errorf("%d entries, long is full: %+v", len(cache.full), denial)
+		t.Errorf("got %d entries, long is full: %+v, want 2 entries with long", len(cache.full), denial)
 	}
 	for i := range 2 * maxFull {
 		learn(fmt.Sprint("more", i), time.Hour)
 	}
 }
 
-// TestLimiterCountsADenialFromItsQuestion shows that the deny cache forgets a full limit no later than its next slot opens,
-// however long the reply took: it counts from before the question left.
+// TestLimiterCountsADenialFromItsQuestion compares entries of the deny cache with the next slot's time in Redis. The cache counts from
+// before the request, so an entry ends no later than the next slot opens.
 func TestLimiterCountsADenialFromItsQuestion(t *testing.T) {
 	t.Parallel()
 	limiter := startLimiter(t, LimiterOptions{
@@ -126,7 +117,7 @@ func TestLimiterCountsADenialFromItsQuestion(t *testing.T) {
 	}
 }
 
-// TestTakenBefore shows that what is used is not guessed: a denial that says less than that all slots are taken says nothing.
+// TestTakenBefore derives the used slots only from denials that prove all slots taken.
 func TestTakenBefore(t *testing.T) {
 	t.Parallel()
 	log := limits.Limit{Count: 10, Window: time.Hour}

@@ -8,7 +8,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// release ends leases as a grant does.
+// release ends leases as Grant.Release does.
 func (s *subject) release(inDoubt bool, leases ...Lease) {
 	s.t.Helper()
 	ended := slices.Clone(leases)
@@ -22,7 +22,7 @@ func (s *subject) release(inDoubt bool, leases ...Lease) {
 	}
 }
 
-// takeOver asks for events whose leases have ended, and checks whether they are in doubt.
+// takeOver reclaims events whose leases have ended, and compares their doubt.
 func (s *subject) takeOver(inDoubt bool, requests ...Request) []Lease {
 	s.t.Helper()
 	decisions := s.want(Reclaimed, requests...)
@@ -34,15 +34,13 @@ func (s *subject) takeOver(inDoubt bool, requests ...Request) []Lease {
 	return leasesOf(decisions)
 }
 
-// finishes records deliveries and compares which of them are new.
+// finishes records deliveries, and compares which are new.
 func (s *subject) finishes(want []bool, leases ...Lease) {
 	s.t.Helper()
-	if newly, err := s.Finish(s.t.Context(), leases); err != nil || !slices.Equal(newly, want) {
-		s.t.Fatalf("newly recorded: %v, %v, want %v", newly, err, want)
-	}
+	testkit.EqualSlices(s.t, testkit.Must(s.Finish(s.t.Context(), leases))(s.t), want, "newly recorded")
 }
 
-// doubtConformance is what is known of an event's deliveries.
+// doubtConformance has the cases of doubtful and of repeated deliveries.
 var doubtConformance = []conformanceCase{
 	{name: "doubt: a lease that lapsed", global: "10/1h", run: func(s *subject) {
 		events := []Request{request("event", "a"), derived(7, start, "a")}
@@ -77,7 +75,7 @@ var doubtConformance = []conformanceCase{
 		s.clock.Advance(testLease)
 		lease := s.takeOver(true, event)
 		s.clock.Advance(2 * testLease)
-		lease[0].inDoubt = false // as of somebody who does not know
+		lease[0].inDoubt = false // the releasing worker knows of no doubt
 		s.release(false, lease...)
 		s.takeOver(true, event)
 	}},
@@ -89,9 +87,9 @@ var doubtConformance = []conformanceCase{
 		for range 20 {
 			s.clock.Advance(10 * time.Second)
 			lease = s.extend(testLease, lease...)
-			s.finish(s.admit(request("other"+s.clock.Read().String(), "b"))...) // which forgets what is old
+			s.finish(s.admit(request("other"+s.clock.Read().String(), "b"))...) // each call forgets old records
 		}
-		lease[0].inDoubt = false // as of somebody who does not know
+		lease[0].inDoubt = false // the releasing worker knows of no doubt
 		s.release(false, lease...)
 		s.takeOver(true, event)
 	}},
@@ -119,8 +117,8 @@ var doubtConformance = []conformanceCase{
 			if d := result.Decisions[1]; d.InDoubt || d.Lease.End == 0 {
 				s.t.Errorf("call %d: %+v", i+1, d)
 			}
-			if i > 0 && result.Decisions[0].Lease.End != before.Decisions[0].Lease.End {
-				s.t.Error("the repeated call got another lease")
+			if i > 0 {
+				testkit.Equal(s.t, result.Decisions[0].Lease.End, before.Decisions[0].Lease.End, "end of the lease in the repeated call")
 			}
 			before = result
 			s.clock.Advance(time.Second)
@@ -164,15 +162,13 @@ var doubtConformance = []conformanceCase{
 	}},
 }
 
-// TestFinishRepeatedCall makes calls again whose replies were lost.
+// TestFinishRepeatedCall repeats calls, as after a lost reply.
 func TestFinishRepeatedCall(t *testing.T) {
 	t.Parallel()
 	k := startPairKit(t)
 	want := func(nonce string, want []bool, leases ...Lease) {
 		t.Helper()
-		if newly, err := k.finishBatch(t.Context(), nonce, leases); err != nil || !slices.Equal(newly, want) {
-			t.Errorf("call %s: newly recorded: %v, %v, want %v", nonce, newly, err, want)
-		}
+		testkit.EqualSlices(t, testkit.Must(k.finishBatch(t.Context(), nonce, leases))(t), want, "call %s: newly recorded", nonce)
 	}
 	first, second := k.deliver(request("first", "a")), k.deliver(request("second", "a"))
 	want("one", []bool{true}, first)
@@ -189,7 +185,7 @@ func TestFinishRepeatedCall(t *testing.T) {
 	}
 }
 
-// TestResolvedInDoubt takes over resolved events.
+// TestResolvedInDoubt reclaims resolved events.
 func TestResolvedInDoubt(t *testing.T) {
 	t.Parallel()
 	k := startPairKit(t)
@@ -216,10 +212,10 @@ func TestResolvedInDoubt(t *testing.T) {
 	}
 	k.clock.Advance(testLease + time.Second)
 	k.refund(want(true))
-	want(false) // as a dead letter that is replayed
+	want(false) // as a replayed dead letter
 }
 
-// TestRestoreInDoubt tells Redis of admissions that were made without it, of events that it knows.
+// TestRestoreInDoubt restores local admissions of events in each state in Redis.
 func TestRestoreInDoubt(t *testing.T) {
 	t.Parallel()
 	k := startPairKit(t)
@@ -227,11 +223,11 @@ func TestRestoreInDoubt(t *testing.T) {
 		name   string
 		before func(r Request)
 		became became
-		doubts bool // of whoever delivered it without Redis
+		doubts bool // of the local delivery
 		want   bool
 		leased bool
 	}{
-		{"unknown", func(Request) {}, goesOn, false, true, true}, // its holder lets the lease lapse
+		{"unknown", func(Request) {}, goesOn, false, true, true}, // the holder lets the lease lapse
 		{"unknown, released", func(Request) {}, wasReleased, false, false, false},
 		{"unknown, released in doubt", func(Request) {}, wasReleased, true, true, false},
 		{"lapsed", func(r Request) { k.deliver(r); k.clock.Advance(testLease + time.Second) }, wasReleased, false, true, false},
@@ -245,29 +241,24 @@ func TestRestoreInDoubt(t *testing.T) {
 			k.restore(admission{lease: lease, at: time.Now(), became: test.became})
 		}
 		if test.leased {
-			if result, err := k.Decide(t.Context(), []Request{r}); err != nil || result.Decisions[0].Verdict != Leased {
-				t.Errorf("%s: %+v, %v", test.name, result.Decisions, err)
-			}
+			wantVerdicts(t, decisionsOf(t, k, r), Leased)
 			k.clock.Advance(testLease + time.Second)
 		}
-		result, err := k.Decide(t.Context(), []Request{r})
-		if d := result.Decisions[0]; err != nil || d.Verdict != Reclaimed || d.InDoubt != test.want {
-			t.Errorf("%s: %+v, %v, want it in doubt: %v", test.name, d, err, test.want)
+		if d := decisionsOf(t, k, r)[0]; d.Verdict != Reclaimed || d.InDoubt != test.want {
+			t.Errorf("%s: got %+v, want it in doubt: %t", test.name, d, test.want)
 		}
 	}
 }
 
-// TestGrantInDoubt has grants released, with Redis and without.
+// TestGrantInDoubt releases grants, with Redis and without.
 func TestGrantInDoubt(t *testing.T) {
 	t.Parallel()
 	limiter := startDurableLimiter(t, LimiterOptions{Policy: Local})
 	takeOver := func(id string, inDoubt bool) Grant {
 		t.Helper()
-		answers, err := limiter.Decide(t.Context(), []Request{request(id, "a")})
-		if err != nil || answers[0].Verdict != Reclaimed || answers[0].InDoubt != inDoubt {
-			t.Fatalf("%s: %+v, %v, want it in doubt: %v", id, answers, err, inDoubt)
-		}
-		return answers[0].Grant
+		answer := limiter.want(map[Verdict]int{Reclaimed: 1}, request(id, "a"))[0]
+		testkit.Equal(t, answer.InDoubt, inDoubt, "%s: in doubt", id)
+		return answer.Grant
 	}
 	limiter.one(Admitted, request("clean", "a")).Release(t.Context(), false)
 	limiter.one(Admitted, request("uncertain", "a")).Release(t.Context(), true)

@@ -3,7 +3,6 @@ package throttle
 import (
 	"encoding/json"
 	"errors"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +12,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// replyCall asks for two events, of which one has three limits on its path.
+// replyCall returns a call for two events with three limits on their path.
 func replyCall(t testing.TB, forward bool) *decideCall {
 	settings := Settings{Tree: newTree(t, "10/1h", "5/1h+2/1m", ""), Lease: testLease, Retention: testRetention, Forward: forward}
 	return newDecideCall(keysOf("reply"), settings, compile(settings.rules()), "nonce", []Request{request("one", "a"), request("two", "a")})
@@ -79,13 +78,12 @@ func TestDecodeReplyOfAnotherForm(t *testing.T) {
 		"a number of an answer": list(int64(1), list(), numbers(1, 0, 1), "1", int64(1)),
 	} {
 		if result, err := call.decode(reply); !errors.Is(err, script.ErrReply) {
-			t.Errorf("%s: %+v, %v", name, result, err)
+			t.Errorf("%s: got %+v, error %v, want %v", name, result, err, script.ErrReply)
 		}
 	}
 }
 
-// FuzzReply has any values in the place of the script's reply. They are written as JSON, in which whole numbers stand for
-// the integers of Redis.
+// FuzzReply decodes any values as the script's reply. The input is JSON. Its whole numbers stand for integers of Redis.
 func FuzzReply(f *testing.F) {
 	for _, seed := range []string{
 		`[1700000000000000, ["#a", "1700000001000000"], [1, 0, 30000000, 2, 3, 1500], 1, 2]`,
@@ -107,12 +105,12 @@ func FuzzReply(f *testing.F) {
 		result, err := call.decode(redisValues(values))
 		if err != nil {
 			if !errors.Is(err, script.ErrReply) {
-				t.Fatalf("error %v", err)
+				t.Fatalf("got error %v, want %v", err, script.ErrReply)
 			}
 			return
 		}
 		if len(result.Decisions) != len(call.requests) {
-			t.Fatalf("%d decisions for %d requests", len(result.Decisions), len(call.requests))
+			t.Fatalf("got %d decisions, want %d", len(result.Decisions), len(call.requests))
 		}
 		for i, d := range result.Decisions {
 			if d.Verdict < Admitted || d.Verdict > Unknown {
@@ -164,9 +162,7 @@ func TestArgumentsNameEachLogOnce(t *testing.T) {
 			"4 1 0 2 1 2 1 0 3 1 2 3 2 0 2 1 2 1 0 1 1 ",
 		"1", "2", "3", "EVENTS:4\n1814903193600968", "5", version, version, version, "", version,
 	}
-	if !reflect.DeepEqual(call.arguments, want) {
-		t.Errorf("arguments\n%v, want\n%v", call.arguments, want)
-	}
+	testkit.EqualDeeply(t, call.arguments, want, "arguments")
 }
 
 func TestStamp(t *testing.T) {
@@ -192,9 +188,7 @@ func TestStamp(t *testing.T) {
 		}
 		seen[version] = name
 	}
-	if again := of("EVENTS", 1, start.Add(time.Microsecond)); again != versions["one"] {
-		t.Errorf("the version changes within a millisecond: %d, %d", again, versions["one"])
-	}
+	testkit.Equal(t, of("EVENTS", 1, start.Add(time.Microsecond)), versions["one"], "version within a millisecond")
 }
 
 func TestWhichBatchesMayBeEvaluatedAsOne(t *testing.T) {
@@ -237,11 +231,7 @@ func TestWhichBatchesMayBeEvaluatedAsOne(t *testing.T) {
 		tree := testkit.Must(limits.NewTree(c.plan))(t)
 		c.settings.Tree = tree
 		call := newDecideCall(keysOf("p"), c.settings, compile(c.settings.rules()), "nonce", c.requests)
-		if got := call.arguments[9]; got != c.want {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
-		}
-		if got := call.arguments[10]; got != c.shadow {
-			t.Errorf("%s: %q for the shadow, want %q", name, got, c.shadow)
-		}
+		testkit.Equal(t, call.arguments[9], any(c.want), "%s: evaluated as one", name)
+		testkit.Equal(t, call.arguments[10], any(c.shadow), "%s: evaluated as one in the shadow", name)
 	}
 }

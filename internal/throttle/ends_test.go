@@ -6,9 +6,10 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// ends are the smallest and largest limits of each algorithm.
+// ends has the smallest and largest limits of each algorithm.
 var ends = func() []string {
 	var texts []string
 	for _, a := range limits.Algorithms() {
@@ -19,7 +20,7 @@ var ends = func() []string {
 			texts = append(texts, fmt.Sprintf("%s:%d/1ms", a.String(), count), fmt.Sprintf("%s:%d/366d", a.String(), count))
 		}
 	}
-	// Of a token bucket the largest count depends on the window.
+	// The largest count of a token bucket depends on its window.
 	for _, largest := range []string{"1/1ms", "1/366d", "10000000/1ms", "10000000/15m719ms", "104249/1d", "284/366d", "7/366d"} {
 		texts = append(texts, "token:"+largest)
 		if !strings.HasPrefix(largest, "1/") {
@@ -29,7 +30,7 @@ var ends = func() []string {
 	return texts
 }()
 
-// endsConformance fills each of these limits, looks when the next slot opens, and whether it is empty again after its window.
+// endsConformance fills each limit of ends, compares when the next slot opens, and finds the limit empty two windows later.
 func endsConformance() []conformanceCase {
 	var cases []conformanceCase
 	for _, text := range ends {
@@ -52,13 +53,11 @@ func runEnd(s *subject) {
 		s.opens(limits.LevelCategory, wait-time.Microsecond, request("next", "a"))
 	}
 	s.clock.Advance(2*max(limit.Window, testLease) + time.Second)
-	if used := s.used("a")[0][0]; used != 0 {
-		s.t.Fatalf("%d slots are taken two windows later", used)
-	}
+	testkit.Equal(s.t, s.used("a")[0][0], 0, "slots taken two windows later")
 	s.admit(request("again", "a").withCost(int(all)))
 }
 
-// nextAfterAll is how long after a limit was filled by one event its next slot opens.
+// nextAfterAll returns when the next slot opens after one event has filled a limit.
 func nextAfterAll(s *subject, limit limits.Limit, at time.Time) time.Duration {
 	window := limit.Window.Microseconds()
 	untilNext := window - at.UnixMicro()%window

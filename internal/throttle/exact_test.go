@@ -17,7 +17,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 )
 
-// exactKinds are the algorithms as the check from outside calls them.
+// exactKinds maps the algorithms to those of the oracle.
 var exactKinds = map[limits.Algorithm]oracle.Kind{
 	limits.SlidingLog: oracle.Log, limits.SlidingCounter: oracle.Counter, limits.FixedWindow: oracle.Fixed,
 	limits.TokenBucket: oracle.Token, limits.LeakyBucket: oracle.Leaky, limits.InFlight: oracle.InFlight,
@@ -31,7 +31,7 @@ func exactLimit(node limits.Node, limit limits.Limit) oracle.Limit {
 	return exact
 }
 
-// exactDeployment is the limits of the categories, those of a shorter path first.
+// exactDeployment returns the limits of categories for the oracle, in the order of their paths.
 func exactDeployment(tree *limits.Tree, categories []string) oracle.Deployment {
 	nodes := make(map[string]limits.Node)
 	for _, category := range categories {
@@ -51,19 +51,19 @@ func exactDeployment(tree *limits.Tree, categories []string) oracle.Deployment {
 	return d
 }
 
-// observer collects what clients are told. It may be used by many of them at once.
+// observer collects the answers to clients. Clients may use it at once.
 type observer struct {
 	t *testing.T
 
 	mu     sync.Mutex
 	events []oracle.Event
-	places map[string]int // of the admissions, by ID
+	places map[string]int // indexes of the admissions in events, by ID
 	calls  int
 }
 
 func newObserver(t *testing.T) *observer { return &observer{t: t, places: make(map[string]int)} }
 
-// decided takes note of a call, and returns the leases.
+// decided records a call, and returns the leases.
 func (o *observer) decided(requests []Request, result BatchResult) (leases []Lease) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -87,7 +87,7 @@ func (o *observer) decided(requests []Request, result BatchResult) (leases []Lea
 	return leases
 }
 
-// left takes note of when a delivery ended, or its slots were given back.
+// left records when a delivery ended, or when its slots were returned.
 func (o *observer) left(lease Lease, when oracle.Span, delivered bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -99,7 +99,7 @@ func (o *observer) left(lease Lease, when oracle.Span, delivered bool) {
 	event.Returned = when
 }
 
-// check looks at all that was observed, which has to say something about each of the algorithms.
+// check has the oracle check all events. Each algorithm must have denied one.
 func (o *observer) check(d oracle.Deployment) {
 	o.t.Helper()
 	denials := make(map[oracle.Kind]int)
@@ -116,16 +116,15 @@ func (o *observer) check(d oracle.Deployment) {
 	}
 }
 
-// observed is what a client was told of one admission, at a time in microseconds.
+// observed is an admission that a client was told of. Its time is in microseconds.
 type observed struct {
 	id       string
 	category string
 	at       int64
 	cost     int64
-	denied   string // "-": it was not
 }
 
-// checkWindows looks at admissions alone, whichever events they are of: none was one too many for the log limits of a path.
+// checkWindows checks that no admission exceeds the log limits of a path.
 func checkWindows(admissions []observed, byPath map[string]limits.Limits) error {
 	var d oracle.Deployment
 	for path, all := range byPath {
@@ -140,7 +139,7 @@ func checkWindows(admissions []observed, byPath map[string]limits.Limits) error 
 	return oracle.Check(d, events)
 }
 
-// exactTree has limits of every algorithm, and guarantees.
+// exactTree returns limits of every algorithm, with guarantees.
 func exactTree(t *testing.T) (tree *limits.Tree, categories []string) {
 	plan := newPlan(t, "40/200ms+token:190/1s;burst=40", "counter:2/100ms",
 		"a=10/100ms+40/1s,a.b=fixed:3/100ms,d=leaky:15/1s,e=inflight:3/30s,f=token:3/100ms;burst=2+counter:20/1s")
@@ -148,8 +147,7 @@ func exactTree(t *testing.T) (tree *limits.Tree, categories []string) {
 	return tree, []string{"a", "a.b", "a.b.x", "c", "d", "e", "f", "g", "g.h"}
 }
 
-// TestExactUnderConcurrency has many clients ask at once, deliver and give back, on the server's own clock, and evaluates from
-// outside.
+// TestExactUnderConcurrency has many clients decide, deliver and refund at once, by the server's own clock. The oracle checks the answers.
 func TestExactUnderConcurrency(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
@@ -195,9 +193,9 @@ func TestExactUnderConcurrency(t *testing.T) {
 	o.check(exactDeployment(tree, categories))
 }
 
-// endDelivery finishes a delivery or gives its slots back. When that is done in the server is known to a call's length.
+// endDelivery finishes a delivery or returns its slots, and records the span of that call.
 func endDelivery(o *observer, store Store, lease Lease, delivered bool) {
-	const imprecision = 1000 // between the clocks, which are both of this machine
+	const imprecision = 1000 // microseconds between the clocks of test and server
 	from := time.Now().UnixMicro() - imprecision
 	if delivered {
 		if _, err := store.Finish(o.t.Context(), []Lease{lease}); err != nil {
@@ -209,7 +207,7 @@ func endDelivery(o *observer, store Store, lease Lease, delivered bool) {
 	o.left(lease, oracle.Span{From: from, Upto: time.Now().UnixMicro() + imprecision}, delivered)
 }
 
-// TestExactStepByStep makes random calls one by one, by a clock that often stands where something is due.
+// TestExactStepByStep makes random calls one by one. The clock often stops where a slot opens.
 func TestExactStepByStep(t *testing.T) {
 	t.Parallel()
 	_, client := startRedis(t)
@@ -232,7 +230,7 @@ func stepByStep(s *subject, random *rand.Rand, categories []string) {
 	var (
 		o        = newObserver(s.t)
 		underWay []Lease
-		due      []int64 // times that denials told
+		due      []int64 // when slots open, as denials said
 	)
 	for step := range 300 {
 		if len(due) > 0 && random.IntN(3) == 0 {

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// startStore returns a store on a server of its own, and the clock by which its scripts go.
+// startStore returns a store on its own server, with the clock of its scripts.
 func startStore(t *testing.T, s Settings) (*Redis, *testkit.Clock) {
 	t.Helper()
 	client := newClient(t, redis.Options{Addr: servertest.StartRedis(t).Addr})
@@ -21,8 +21,7 @@ func startStore(t *testing.T, s Settings) (*Redis, *testkit.Clock) {
 	return store, withFakeTime(t, store)
 }
 
-// TestExplainSaysWhatDecideDoes asks about an event before each decision, over every algorithm: what is explained is what is decided
-// then, and asking twice changes nothing.
+// TestExplainSaysWhatDecideDoes explains each event twice before the decision, with every algorithm. All three agree.
 func TestExplainSaysWhatDecideDoes(t *testing.T) {
 	t.Parallel()
 	trees := map[string]Settings{
@@ -46,7 +45,7 @@ func TestExplainSaysWhatDecideDoes(t *testing.T) {
 				explained := testkit.Must(store.Explain(t.Context(), asked))(t)
 				again := testkit.Must(store.Explain(t.Context(), asked))(t)
 				testkit.EqualDeeply(t, again, explained, "second explanation")
-				d := testkit.Must(store.Decide(t.Context(), []Request{asked}))(t).Decisions[0]
+				d := decisionsOf(t, store, asked)[0]
 				if got, want := asDecision(explained), decided(d); got != want {
 					t.Fatalf("event %d of %s and cost %d: explained as %q, decided as %q", i, asked.Category, asked.Cost, got, want)
 				}
@@ -65,7 +64,7 @@ func decided(d Decision) string {
 	}
 }
 
-// asDecision is the decision that an explanation foretells about an event that is not recorded.
+// asDecision returns the decision that an explanation predicts for an unrecorded event.
 func asDecision(e Explanation) string {
 	denial := e.Denial()
 	switch {
@@ -98,19 +97,19 @@ func TestExplainTellsOfRecords(t *testing.T) {
 		return fmt.Sprintf("%s, %d of %d", strings.Join(told, ", "), e.Limits[1].Used, e.Limits[1].Limit.Count)
 	}
 	testkit.Equal(t, explain(asked), ", 0 of 5", "before the event")
-	lease := testkit.Must(store.Decide(t.Context(), []Request{asked}))(t).Decisions[0].Lease
+	lease := wantAdmitted(t, store, asked)
 	testkit.Equal(t, explain(asked), "leased for 59.999999s, 1 of 5", "while the event is delivered")
 	testkit.Equal(t, explain(asked.inMessage(2)), "leased for 59.999999s, another message, 1 of 5", "another message with its ID")
 	clock.Advance(2 * time.Minute)
 	testkit.Equal(t, explain(asked), "leased for -1m0s, 1 of 5", "after the lease")
 	clock.Advance(-time.Minute)
-	testkit.Must(store.Finish(t.Context(), []Lease{lease}))(t)
+	testkit.Must(store.Finish(t.Context(), lease))(t)
 	testkit.Equal(t, strings.Contains(explain(asked), "done for 1h0m0s"), true, "after the delivery")
 	clock.Advance(2 * time.Hour)
 	testkit.Equal(t, explain(asked), ", 0 of 5", "after the retention")
 }
 
-// The state of a pair is told as a resolved event would find it.
+// An explanation has the state of the pair as a resolved event finds it.
 func TestExplainTellsOfPairs(t *testing.T) {
 	t.Parallel()
 	k := startPairKit(t)

@@ -3,7 +3,6 @@ package throttle
 import (
 	"context"
 	"errors"
-	"net"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -21,15 +20,15 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// fault is a way in which a server that is there does not do what it is asked. It has done nothing of it.
+// fault is a state in which a running server refuses a call wholly.
 type fault struct {
 	name  string
-	class error  // nil if nobody but the client notices
-	says  string // a pattern that the error's text has
+	class error  // nil where the client hides the fault
+	says  string // pattern of the error's text
 	start func(t *testing.T) faulty
 }
 
-// faulty is a server that gets a fault and is rid of it again, and keeps what it holds.
+// faulty is a server whose fault begins with fall and ends with mend. The server keeps its data.
 type faulty struct {
 	address    string
 	fall, mend func()
@@ -131,10 +130,10 @@ var faults = []fault{
 	},
 }
 
-// limiterKey is a key of the deployment that the tests' limiters belong to.
+// limiterKey returns a key of the deployment of the tests' limiters.
 func limiterKey(name string) string { return "{limiter}:" + name }
 
-// byCommands makes a fault of one server that a command brings about and another one mends.
+// byCommands returns a fault that one command begins and another ends.
 func byCommands(fall, mend string, settings ...string) func(t *testing.T) faulty {
 	return func(t *testing.T) faulty {
 		t.Helper()
@@ -144,7 +143,7 @@ func byCommands(fall, mend string, settings ...string) func(t *testing.T) faulty
 	}
 }
 
-// startPair starts a cluster of two nodes, of which one has the slot of the limiter's keys.
+// startPair starts a cluster of two nodes. Node home has the slot of the limiter's keys.
 func startPair(t *testing.T) (cluster *servertest.Cluster, slot int, home, other *servertest.Redis) {
 	t.Helper()
 	cluster = servertest.StartCluster(t, 2)
@@ -153,7 +152,7 @@ func startPair(t *testing.T) (cluster *servertest.Cluster, slot int, home, other
 	return cluster, slot, home, cluster.Nodes[1-slices.Index(cluster.Nodes, home)]
 }
 
-// moveKeys moves all keys of a slot that is on its way.
+// moveKeys moves all keys of a migrating slot.
 func moveKeys(m *servertest.SlotMove) *servertest.SlotMove {
 	for moved := true; moved; {
 		moved = m.Keys(MaxBatch)
@@ -161,7 +160,7 @@ func moveKeys(m *servertest.SlotMove) *servertest.SlotMove {
 	return m
 }
 
-// startBusy has another client run a script that does not end by itself.
+// startBusy returns a fault in which another client runs an endless script.
 func startBusy(t *testing.T) faulty {
 	t.Helper()
 	server := servertest.StartRedis(t, "--lua-time-limit", "10")
@@ -171,7 +170,7 @@ func startBusy(t *testing.T) faulty {
 		server.Addr,
 		func() {
 			go func() { ended <- client.Eval(t.Context(), "while true do end", nil).Err() }()
-			poll(t, "the server to be busy", func() bool { return client.Ping(t.Context()).Err() != nil })
+			testkit.Eventually(t, "the server to be busy", func() bool { return client.Ping(t.Context()).Err() != nil })
 		},
 		func() {
 			server.CLI("SCRIPT", "KILL")
@@ -182,7 +181,7 @@ func startBusy(t *testing.T) faulty {
 	}
 }
 
-// startUnsaved puts a folder in the place of the file to which the server is to save what it holds.
+// startUnsaved returns a fault in which a folder in the place of dump.rdb stops the server from saving.
 func startUnsaved(t *testing.T) faulty {
 	t.Helper()
 	server := servertest.StartRedis(t)
@@ -193,7 +192,7 @@ func startUnsaved(t *testing.T) faulty {
 			testkit.NoError(t, os.MkdirAll(filepath.Join(file, "folder"), 0o700))
 			server.CLI("CONFIG", "SET", "save", "3600 1")
 			server.CLI("BGSAVE")
-			poll(t, "the server to fail to save", func() bool {
+			testkit.Eventually(t, "the server to fail to save", func() bool {
 				return strings.Contains(server.CLI("INFO", "persistence"), "rdb_last_bgsave_status:err")
 			})
 		},
@@ -204,13 +203,7 @@ func startUnsaved(t *testing.T) faulty {
 	}
 }
 
-// poll waits until something is so.
-func poll(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	testkit.Eventually(t, what, is)
-}
-
-// commandCount is a hook of a client.
+// commandCount is a hook that counts a client's commands.
 type commandCount struct{ atomic.Int64 }
 
 func (c *commandCount) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
@@ -220,18 +213,14 @@ func (c *commandCount) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-func (c *commandCount) DialHook(next redis.DialHook) redis.DialHook {
-	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		return next(ctx, network, address)
-	}
-}
+func (*commandCount) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (c *commandCount) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (*commandCount) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
 
-// TestFaults gives a server each fault in turn: the error is of the right class and says what it is, the limiter holds, and
-// when the fault is gone everything goes on by itself, with nothing lost and nothing charged twice.
+// TestFaults gives a server each fault. The error has the right class and names the fault, and the limiter holds. After the fault the
+// limiter continues by itself: no event is lost or charged twice.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	for _, f := range faults {
@@ -266,9 +255,9 @@ func testFault(t *testing.T, f fault) {
 		t.Error("an event is given up because of the fault")
 	}
 	if f.class != nil {
-		// It is tried again and again, to no avail.
+		// The limiter asks again and stays unavailable.
 		before := asked.Load()
-		poll(t, "the limiter to have asked twice more", func() bool {
+		testkit.Eventually(t, "the limiter to have asked twice more", func() bool {
 			_, err := limiter.Decide(t.Context(), inNeed[1:])
 			wantFault(t, f, err)
 			wantFault(t, f, limiter.Ready())
@@ -285,10 +274,10 @@ func testFault(t *testing.T, f fault) {
 	limiter.want(map[Verdict]int{wanted: 2}, inNeed...)
 	limiter.one(Done, request("finished before", "a"))
 	limiter.one(Leased, request("extended", "a"))
-	poll(t, "what was delivered meanwhile to be told", func() bool {
+	testkit.Eventually(t, "what was delivered meanwhile to be told", func() bool {
 		return limiter.decide(request("finished", "a"))[0].Verdict == Done
 	})
-	poll(t, "what was returned meanwhile to be told", func() bool {
+	testkit.Eventually(t, "what was returned meanwhile to be told", func() bool {
 		used, err := store.Usage(t.Context(), store.settings.Tree.Path("a"))
 		return err == nil && reflect.DeepEqual(used, [][]int64{{5}, {5}})
 	})

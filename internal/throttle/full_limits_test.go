@@ -12,12 +12,12 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// fullLimitsKit has limits that tell a log, in a bubble of synctest.
+// fullLimitsKit runs fullLimits with a log, in a bubble of synctest.
 type fullLimitsKit struct {
 	*fullLimits
 	t     *testing.T
 	log   *testkit.Log
-	lines int // that were checked
+	lines int // compared so far
 }
 
 func startFullLimits(t *testing.T) *fullLimitsKit {
@@ -30,7 +30,7 @@ func startFullLimits(t *testing.T) *fullLimitsKit {
 	return kit
 }
 
-// deny denies events of a first-level path, whose next slot opens after a wait.
+// deny denies n events of a first-level path. The next slot opens after a wait.
 func (k *fullLimitsKit) deny(path string, n int, wait time.Duration) {
 	for i := range n {
 		if i%2 == 1 {
@@ -42,7 +42,7 @@ func (k *fullLimitsKit) deny(path string, n int, wait time.Duration) {
 	}
 }
 
-// pass lets time go by, and checks what was logged meanwhile.
+// pass sleeps, and compares the new lines of the log.
 func (k *fullLimitsKit) pass(d time.Duration, want ...string) {
 	k.t.Helper()
 	time.Sleep(d)
@@ -75,7 +75,7 @@ func TestFullLimitsAreLogged(t *testing.T) {
 	})
 }
 
-// However many paths a level has, it has one line of each kind in a minute, with their number.
+// A level logs one line of each kind a minute, with the number of its paths.
 func TestFullLimitsOfOneLevelShareLines(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -92,8 +92,8 @@ func TestFullLimitsOfOneLevelShareLines(t *testing.T) {
 	})
 }
 
-// A limit that is full for a moment, again and again, has a line of each kind in a minute. They count every denial, and the last one is
-// true.
+// A limit that fills and opens often logs one line of each kind a minute. The lines count each denial, and the last line has the
+// current state.
 func TestFullLimitsThatOpenOften(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -106,7 +106,7 @@ func TestFullLimitsThatOpenOften(t *testing.T) {
 		}
 		flicker(1)
 		k.pass(0, "limit is full path=payments", "limit has slots again path=payments full_for=3s denied=10")
-		flicker(13) // until the fifty-sixth second
+		flicker(13) // until second 56
 		k.pass(0)
 		k.deny("payments", 10, time.Hour)
 		k.pass(6*time.Second, "limit is full path=payments opened_meanwhile=13 denied_meanwhile=130")
@@ -115,7 +115,7 @@ func TestFullLimitsThatOpenOften(t *testing.T) {
 	})
 }
 
-// New limits end what was said of the old ones. What has not changed stays full.
+// A changed limit is logged as changed. An unchanged limit stays full.
 func TestFullLimitsThatChange(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -140,7 +140,7 @@ func TestFullLimitsAreBounded(t *testing.T) {
 	})
 }
 
-// A limiter tells of denials by Redis and by its cache.
+// A limiter logs denials by Redis and by its cache.
 func TestLimiterLogsFullLimits(t *testing.T) {
 	t.Parallel()
 	kit := startLimiter(t, LimiterOptions{Settings: Settings{Tree: newTree(t, "100/1h", "1/4s", "")}, DenyCacheTTL: time.Minute})

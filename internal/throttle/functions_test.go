@@ -13,14 +13,15 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/script/scripttest"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// TestServerWithoutFunctions has a server that does not know the command, as before Redis 7.
+// TestServerWithoutFunctions uses a server without the command FUNCTION, as before Redis 7.
 func TestServerWithoutFunctions(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t, "--rename-command", "FUNCTION", "", "--rename-command", "FCALL", "")
 	client := newClient(t, redis.Options{Addr: server.Addr})
-	r := NewRedis(script.NewRunner(script.Options{Client: client, Prefix: "none", Timeout: patience, Scripting: script.Functions}), scriptSettings(t))
+	r := newRedisBy(client, "none", script.Functions, scriptSettings(t))
 	_, err := r.Decide(t.Context(), nil)
 	for _, err := range []error{err, r.SelfTest(t.Context(), pacing.SelfTest)} {
 		if !errors.Is(err, script.ErrForbidden) || !strings.Contains(err.Error(), "Redis 7") {
@@ -29,16 +30,16 @@ func TestServerWithoutFunctions(t *testing.T) {
 	}
 }
 
-// functionRights are those of a user who calls functions and loads them.
+// functionRights are the rights to call and to load functions.
 var functionRights = append(scripttest.Without(scripttest.Without(scripttest.Rights(), "eval"), "evalsha"), "fcall", "function|load")
 
-// TestFunctionsNeedTwoRights has users who lack one of them: a self-test names it, also where another worker has loaded the
-// functions, and a limiter does not act for itself.
+// TestFunctionsNeedTwoRights removes one of the two rights from a user, with functions loaded by another worker and without. A self-test
+// names the right, and the failure policy does not act.
 func TestFunctionsNeedTwoRights(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
 	function := func(client redis.UniversalClient) *Redis {
-		return NewRedis(script.NewRunner(script.Options{Client: client, Prefix: "rights", Timeout: patience, Scripting: script.Functions}), scriptSettings(t))
+		return newRedisBy(client, scripttest.UserPrefix, script.Functions, scriptSettings(t))
 	}
 	if err := function(scripttest.SetUser(t, server, "both", functionRights)).SelfTest(t.Context(), pacing.SelfTest); err != nil {
 		t.Errorf("with both rights: %v", err)
@@ -57,7 +58,7 @@ func TestFunctionsNeedTwoRights(t *testing.T) {
 			client.AddHook(asked)
 			limiter := newLimiterKit(t, "", LimiterOptions{Redis: function(client), Policy: Local, Grace: time.Nanosecond})
 			limiter.run()
-			poll(t, "the limiter to be refused three times", func() bool { return asked.Load() >= 6 })
+			testkit.Eventually(t, "the limiter to be refused three times", func() bool { return asked.Load() >= 6 })
 			limiter.logs.Want(t, "redis refuses this worker")
 			_, err = limiter.Decide(t.Context(), several(1, "e", "a"))
 			for _, err := range []error{err, limiter.Ready()} {
@@ -69,8 +70,8 @@ func TestFunctionsNeedTwoRights(t *testing.T) {
 	}
 }
 
-// TestFunctionsNeedTheOwnerAlone begins to work while a primary is down that has nothing of the deployment. The global limit is
-// full: who did not ask the owner of the slot would admit its share of it once more.
+// TestFunctionsNeedTheOwnerAlone starts a limiter while a primary without keys of the deployment is down. The global limit is full: a
+// limiter that did not ask the owner of the slot would admit its share again.
 func TestFunctionsNeedTheOwnerAlone(t *testing.T) {
 	t.Parallel()
 	cluster := servertest.StartCluster(t, 3, "--cluster-require-full-coverage", "no")
@@ -80,15 +81,12 @@ func TestFunctionsNeedTheOwnerAlone(t *testing.T) {
 		client := newWorkerClient(t, cluster.Addrs(), "")
 		return NewRedis(script.NewRunner(script.Options{Client: client, Prefix: "limiter", Timeout: 10 * time.Second, Scripting: script.Functions}), settings)
 	}
-	result, err := newStore().Decide(t.Context(), several(20, "old", "a"))
-	if err != nil || result.Decisions[19].Verdict != Admitted {
-		t.Fatalf("fill the limit: %+v, %v", result, err)
-	}
+	wantAdmitted(t, newStore(), several(20, "old", "a")...)
 	libraries := make(map[string]int)
 	for _, node := range cluster.Nodes {
 		libraries[node.Addr] = strings.Count(node.CLI("FUNCTION", "LIST"), "library_name")
 	}
-	// A client that does not know yet who owns the slot asks anybody, and is sent on.
+	// A new client does not know the owner: it may ask another node, and is redirected.
 	if libraries[owner.Addr] != 1 || libraries[cluster.Nodes[0].Addr]+libraries[cluster.Nodes[1].Addr]+libraries[cluster.Nodes[2].Addr] == 3 {
 		t.Errorf("the nodes have so many libraries: %v, want one at the owner %s, and not everywhere", libraries, owner.Addr)
 	}
@@ -99,22 +97,4 @@ func TestFunctionsNeedTheOwnerAlone(t *testing.T) {
 	limiter.start()
 	limiter.want(map[Verdict]int{Denied: 20}, several(20, "new", "a")...)
 	limiter.metrics.wantDecisions(t, map[string]int{"denied by redis": 20})
-}
-
-// TestFunctionsFollowTheSlot moves the slot to a node that has no functions.
-func TestFunctionsFollowTheSlot(t *testing.T) {
-	t.Parallel()
-	cluster, slot, home, other := startPair(t)
-	r := NewRedis(script.NewRunner(script.Options{
-		Client: newWorkerClient(t, cluster.Addrs(), ""), Prefix: "limiter", Timeout: patience, Scripting: script.Functions,
-	}), scriptSettings(t))
-	lease := seeded(t, r)
-	for i, o := range operations {
-		to := []*servertest.Redis{other, home}[i%2]
-		to.CLI("FUNCTION", "FLUSH", "SYNC")
-		moveKeys(cluster.MoveSlot(slot, to)).End()
-		if err := o.call(t.Context(), r, lease); err != nil {
-			t.Errorf("%s at a new owner: %v", o.name, err)
-		}
-	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// guaranteeConformance is what guarantees promise.
+// guaranteeConformance has the cases of guarantees.
 var guaranteeConformance = []conformanceCase{
 	{name: "guarantee: others never take its slots, and it has them always",
 		global: "10/1h", guarantees: "security=3,payments.refunds=2", run: func(s *subject) {
@@ -29,7 +29,7 @@ var guaranteeConformance = []conformanceCase{
 			s.admit(request(fmt.Sprint("o", i), "orders"))
 		}
 		s.clock.Advance(time.Minute)
-		// The slot of security, taken before, goes back to its guarantee.
+		// The slot of security returns to its guarantee.
 		s.opens(limits.LevelGlobal, 55*time.Minute, request("x", "orders"))
 		s.clock.Advance(time.Second)
 		s.opens(limits.LevelGlobal, time.Minute-time.Second, request("y", "orders"))
@@ -63,9 +63,7 @@ var guaranteeConformance = []conformanceCase{
 	}},
 	{name: "guarantee: where guarantees take all, others have nothing", global: "5/1h", guarantees: "a=3,b=2", run: func(s *subject) {
 		d := s.want(ExceedsCapacity, request("x", "others"))[0]
-		if d.Node.Level != limits.LevelGlobal {
-			s.t.Fatalf("%+v", d)
-		}
+		testkit.Equal(s.t, d.Node.Level, limits.LevelGlobal, "level that denies")
 		s.admits(3, limits.LevelGlobal, several(4, "a", "a")...)
 		s.admits(2, limits.LevelGlobal, several(3, "b", "b")...)
 		s.clock.Advance(time.Second)
@@ -94,7 +92,7 @@ var guaranteeConformance = []conformanceCase{
 		}},
 }
 
-// TestGuaranteesInShares has every instance keep its share of them.
+// TestGuaranteesInShares checks that instances admit guaranteed events without Redis, by their shares.
 func TestGuaranteesInShares(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -111,11 +109,8 @@ func TestGuaranteesInShares(t *testing.T) {
 			for _, category := range []string{"orders", "security"} {
 				for i := range 10 {
 					cost := map[bool]int{true: c.cost, false: 1}[category == "orders"]
-					result, err := m.Decide(t.Context(), []Request{request(fmt.Sprint(category, instance, i), category).withCost(cost)})
-					if err != nil {
-						t.Fatal(err)
-					}
-					if d := result.Decisions[0]; d.Verdict == Admitted {
+					d := decisionsOf(t, m, request(fmt.Sprint(category, instance, i), category).withCost(cost))[0]
+					if d.Verdict == Admitted {
 						admitted[category] += int64(cost)
 					} else if d.Verdict != Denied || d.Wait <= 0 {
 						t.Fatalf("%+v: %+v", c, d)

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// TestVerdictsOfTheScripts shows that a verdict has one number and one name, here and in the scripts.
+// TestVerdictsOfTheScripts compares numbers and names of verdicts in Go and Lua.
 func TestVerdictsOfTheScripts(t *testing.T) {
 	t.Parallel()
 	text := testkit.Must(os.ReadFile("../../lua/lib/verdicts.lua"))(t)
@@ -29,12 +29,10 @@ func TestVerdictsOfTheScripts(t *testing.T) {
 		}
 		delete(named, verdict)
 	}
-	if len(named) > 0 {
-		t.Errorf("these verdicts of the scripts are unknown: %v", named)
-	}
+	testkit.EqualMaps(t, named, nil, "further verdicts of the scripts")
 }
 
-// TestLimiterDecidesByLimitsAndPairs mixes both kinds of events in one batch, with one kind that Redis refuses.
+// TestLimiterDecidesByLimitsAndPairs decides limited and resolved events in one batch, with Redis and without.
 func TestLimiterDecidesByLimitsAndPairs(t *testing.T) {
 	t.Parallel()
 	limiter := startLimiter(t, LimiterOptions{Policy: Local, Settings: Settings{PairTTL: testPairTTL}})
@@ -59,9 +57,7 @@ func TestLimiterDecidesByLimitsAndPairs(t *testing.T) {
 		}
 		return decisions
 	}
-	if decisions := check(" 1", Admitted, Admitted, Unpaired, Admitted, Unknown); decisions[0].Opened != "r" {
-		t.Errorf("it resolves %q, want the receipt", decisions[0].Opened)
-	}
+	testkit.Equal(t, check(" 1", Admitted, Admitted, Unpaired, Admitted, Unknown)[0].Opened, "r", "receipt")
 	limiter.loseAndAct()
 	decisions := check(" 3", Deferred, Admitted, Deferred, Admitted, Unknown)
 	if !errors.Is(decisions[0].Err, script.ErrUnavailable) {
@@ -69,24 +65,20 @@ func TestLimiterDecidesByLimitsAndPairs(t *testing.T) {
 	}
 }
 
-// TestLeaveRoom has events leave the room that the limiter let in, whatever they say of how long they stay.
+// TestLeaveRoom ends a stay before its time.
 func TestLeaveRoom(t *testing.T) {
 	t.Parallel()
 	limiter := startLimiter(t, LimiterOptions{RoomMax: 2})
 	stay := func(n int) Stay { return Stay{First: "a", Member: fmt.Sprint(n), Weight: 1, For: patience} }
 	enter := func(n int, want bool) {
 		t.Helper()
-		if may, err := limiter.EnterRoom(t.Context(), []Stay{stay(n)}); err != nil || may[0] != want {
-			t.Errorf("event %d may stay: %v, %v, want %t", n, may, err, want)
-		}
+		testkit.Equal(t, testkit.Must(limiter.EnterRoom(t.Context(), []Stay{stay(n)}))(t)[0], want, "event %d may stay", n)
 	}
 	enter(1, true)
 	enter(2, true)
 	enter(3, false)
 	stays := []Stay{stay(1)}
 	testkit.NoError(t, limiter.LeaveRoom(t.Context(), stays))
-	if stays[0].For != patience {
-		t.Errorf("the caller's stay is %+v", stays[0])
-	}
+	testkit.Equal(t, stays[0].For, patience, "time of the caller's stay")
 	enter(3, true)
 }

@@ -18,20 +18,16 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// fakeMetrics remembers what it was told.
 type fakeMetrics struct {
 	decisions testkit.Counts // by verdict and source
 	shadow    testkit.Counts // by verdict and level
 	refunded  atomic.Int64
 
-	mu         sync.Mutex
-	degraded   []bool // each change
-	used, size map[string]int64
-	levels     []string
-}
+	used, size testkit.Counts // by level
 
-func newFakeMetrics() *fakeMetrics {
-	return &fakeMetrics{used: make(map[string]int64), size: make(map[string]int64)}
+	mu       sync.Mutex
+	degraded []bool // each change
+	levels   []string
 }
 
 func (m *fakeMetrics) Decision(verdict, source string, n int) {
@@ -60,17 +56,9 @@ func (m *fakeMetrics) Levels(inForce, shadow []string) {
 	m.levels = append(slices.Clone(inForce), shadow...)
 }
 
-func (m *fakeMetrics) LimitUsed(level string, used int64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.used[level] = used
-}
+func (m *fakeMetrics) LimitUsed(level string, used int64) { m.used.Set(level, int(used)) }
 
-func (m *fakeMetrics) LimitSize(level string, size int64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.size[level] = size
-}
+func (m *fakeMetrics) LimitSize(level string, size int64) { m.size.Set(level, int(size)) }
 
 func (m *fakeMetrics) wantDegraded(t *testing.T, want ...bool) {
 	t.Helper()
@@ -89,7 +77,7 @@ func (m *fakeMetrics) wantDecisions(t *testing.T, want map[string]int) {
 	testkit.EqualMaps(t, m.decisions.All(), want, "decisions")
 }
 
-// limiterKit is a limiter and what it tells.
+// limiterKit is a limiter with its metrics and logs.
 type limiterKit struct {
 	*Limiter
 	t       *testing.T
@@ -97,11 +85,11 @@ type limiterKit struct {
 	metrics *fakeMetrics
 	logs    *testkit.Log
 
-	fullLogs *testkit.Log // of full limits: how long a test takes decides about these lines
+	fullLogs *testkit.Log // of full limits; the lines depend on how long a test takes
 }
 
 func newLimiterKit(t *testing.T, address string, o LimiterOptions) *limiterKit {
-	kit := &limiterKit{t: t, metrics: newFakeMetrics(), logs: testkit.NewLog(t), fullLogs: testkit.NewLog(t)}
+	kit := &limiterKit{t: t, metrics: new(fakeMetrics), logs: testkit.NewLog(t), fullLogs: testkit.NewLog(t)}
 	if o.Tree == nil {
 		o.Tree = newTree(t, "100/1h", "10/1h", "")
 	}
@@ -122,13 +110,13 @@ func newLimiterKit(t *testing.T, address string, o LimiterOptions) *limiterKit {
 	return kit
 }
 
-// startLimiter makes a limiter with a server of its own, which runs until the test ends, and waits until it answers.
+// startLimiter runs a limiter with its own server until the test ends, and waits until it answers.
 func startLimiter(t *testing.T, o LimiterOptions) *limiterKit {
 	t.Helper()
 	return startLimiterAt(t, servertest.StartRedis(t), o)
 }
 
-// startDurableLimiter has a server that keeps what it holds when it is killed.
+// startDurableLimiter uses a server that keeps its data when killed.
 func startDurableLimiter(t *testing.T, o LimiterOptions) *limiterKit {
 	t.Helper()
 	return startLimiterAt(t, servertest.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always"), o)
@@ -157,28 +145,19 @@ func (k *limiterKit) run() {
 
 func (k *limiterKit) await() {
 	k.t.Helper()
-	ctx, cancel := context.WithTimeout(k.t.Context(), patience)
-	defer cancel()
-	if err := k.Await(ctx); err != nil {
+	if err := k.Await(testkit.Context(k.t)); err != nil {
 		k.t.Fatalf("the limiter does not answer: %v", err)
 	}
 }
 
-// until waits for a state of the limiter.
 func (k *limiterKit) until(wanted outageState) {
 	k.t.Helper()
-	deadline := time.After(patience)
-	for {
-		state, changed := k.outage.watch()
-		if state == wanted {
-			return
+	testkit.Await(k.t, fmt.Sprint("state ", wanted, " of the limiter"), func() error {
+		if state, _ := k.outage.current(); state != wanted {
+			return fmt.Errorf("it is in state %d", state)
 		}
-		select {
-		case <-changed:
-		case <-deadline:
-			k.t.Fatalf("the limiter stays in state %d, want %d", state, wanted)
-		}
-	}
+		return nil
+	})
 }
 
 func (k *limiterKit) decide(requests ...Request) []Decision {
@@ -190,15 +169,13 @@ func (k *limiterKit) decide(requests ...Request) []Decision {
 	return answers
 }
 
-// want asks and compares how many answers have each verdict.
+// want decides, and compares the number of answers with each verdict.
 func (k *limiterKit) want(verdicts map[Verdict]int, requests ...Request) []Decision {
 	k.t.Helper()
 	answers, got := k.decide(requests...), make(map[Verdict]int)
 	for _, answer := range answers {
 		got[answer.Verdict]++
-		if answer.Err != nil {
-			k.t.Errorf("error %v", answer.Err)
-		}
+		testkit.NoError(k.t, answer.Err)
 	}
 	if !maps.Equal(got, verdicts) {
 		k.t.Fatalf("verdicts %v, want %v", got, verdicts)
@@ -211,6 +188,20 @@ func (k *limiterKit) one(verdict Verdict, r Request) Grant {
 	return k.want(map[Verdict]int{verdict: 1}, r)[0].Grant
 }
 
+// startLimiterBehindProxy starts a limiter whose calls wait a second for a reply that the proxy may drop.
+func startLimiterBehindProxy(t *testing.T, o LimiterOptions) (*limiterKit, *servertest.Proxy) {
+	t.Helper()
+	server := servertest.StartRedis(t)
+	proxy := servertest.StartProxy(t, server.Addr)
+	limiter := newLimiterKit(t, proxy.Addr, o)
+	limiter.server = server
+	options := limiter.o.Redis.runner.Options()
+	options.Timeout = time.Second
+	limiter.o.Redis.runWith(options)
+	limiter.start()
+	return limiter, proxy
+}
+
 // lose kills the server and has the limiter notice.
 func (k *limiterKit) lose() {
 	k.t.Helper()
@@ -221,21 +212,36 @@ func (k *limiterKit) lose() {
 	}
 }
 
-// loseAndAct has the failure policy act.
+// loseAndAct kills the server, and waits until the failure policy acts.
 func (k *limiterKit) loseAndAct() {
 	k.t.Helper()
 	k.lose()
 	k.until(acting)
 }
 
-// regain starts the server again, and waits until the limiter answers by it.
+// regain restarts the server, and waits until the limiter answers by Redis.
 func (k *limiterKit) regain() {
 	k.t.Helper()
 	k.server.Restart()
 	k.until(answering)
 }
 
-// scores is when the members of a log were taken.
+// wantReady compares the class of the error of Ready.
+func (k *limiterKit) wantReady(class error) {
+	k.t.Helper()
+	if err := k.Ready(); !errors.Is(err, class) {
+		k.t.Errorf("ready: got error %v, want %v", err, class)
+	}
+}
+
+// wantLogged compares the number of slots in the log of a first-level category.
+func (k *limiterKit) wantLogged(category string, slots int) {
+	k.t.Helper()
+	log := scores(k.t, k.server, limiterKey("log:"+category))
+	testkit.Equal(k.t, len(log), slots, "slots in the log of %s, which holds %v", category, log)
+}
+
+// scores returns when the members of a log were taken.
 func scores(t *testing.T, server *servertest.Redis, key string) map[string]time.Time {
 	t.Helper()
 	found := make(map[string]time.Time)

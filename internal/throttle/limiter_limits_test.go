@@ -97,13 +97,13 @@ func TestLimiterFullInForceAndInTheShadow(t *testing.T) {
 
 	limiter.one(Admitted, request("b1", "b"))
 	limiter.one(Admitted, request("b2", "b"))
-	limiter.wantFull("b", "") // in the shadow alone
+	limiter.wantFull("b", "") // only the shadow is full
 	limiter.metrics.wantShadow(t, map[string]int{"admitted by none": 4, "denied by category": 2, "denied by b": 1})
 	limiter.one(Denied, request("b3", "b"))
 	limiter.wantFull("b", limits.LevelCategory)
 	limiter.metrics.wantShadow(t, map[string]int{"admitted by none": 4, "denied by category": 2, "denied by b": 3})
 
-	// Another shadow is asked anew; without one the limits in force are enough.
+	// Redis decides anew with another shadow. Without a shadow the limits in force are enough.
 	limiter.Adopt(newRuleset(t, newPlan(t, "none", "2/1h", ""), "category=4/1h"))
 	limiter.wantFull("a", "")
 	limiter.one(Denied, request("a5", "a"))
@@ -112,7 +112,7 @@ func TestLimiterFullInForceAndInTheShadow(t *testing.T) {
 	limiter.wantFull("a", limits.LevelCategory)
 }
 
-// staleLimiter is a limiter in whose place others use newer limits, 3/1h in the place of its 2/1h, which are used up.
+// staleLimiter starts a limiter with the limit 2/1h, which is full. Another instance has put 3/1h in force.
 func staleLimiter(t *testing.T, refresh func(ctx context.Context, limiter *limiterKit, newer limits.Ruleset) error) (*limiterKit, *servertest.Redis) {
 	t.Helper()
 	server := servertest.StartRedis(t)
@@ -143,22 +143,18 @@ func TestLimiterRefreshesLimitsThatAreNotTheNewest(t *testing.T) {
 		return nil
 	})
 	answers := limiter.decide(request("e3", "a"), request("e4", "a"))
-	if refreshed != 1 {
-		t.Errorf("refreshed %d times", refreshed)
-	}
+	testkit.Equal(t, refreshed, 1, "refreshes")
 	if answers[0].Verdict != Admitted || answers[0].Grant == nil || answers[1].Verdict != Denied || answers[1].Limit.Count != 3 {
 		t.Errorf("answered %+v", answers)
 	}
 	limiter.wantFull("a", limits.LevelCategory)
 	answers[0].Grant.Refund(t.Context())
 	limiter.one(Admitted, request("e4", "a"))
-	if refreshed != 1 {
-		t.Errorf("refreshed %d times", refreshed)
-	}
+	testkit.Equal(t, refreshed, 1, "refreshes")
 	limiter.logs.Want(t)
 }
 
-// wantBehind asks while newer limits are in force that cannot be had.
+// wantBehind checks that a limiter with outdated limits decides nothing.
 func (k *limiterKit) wantBehind() {
 	k.t.Helper()
 	answers, err := k.Decide(k.t.Context(), several(5, "x", "b"))
@@ -168,17 +164,11 @@ func (k *limiterKit) wantBehind() {
 	ended, cancel := context.WithCancel(k.t.Context())
 	cancel()
 	if err := k.Await(ended); !errors.Is(err, context.Canceled) {
-		k.t.Errorf("the wait ended with %v while nothing can be decided", err)
+		k.t.Errorf("with outdated limits the wait ended with %v, want %v", err, context.Canceled)
 	}
 }
 
-// eventually waits for what the limiter finds out by itself.
-func (k *limiterKit) eventually(what string, holds func() bool) {
-	k.t.Helper()
-	testkit.Eventually(k.t, what, holds)
-}
-
-// outlast makes the limiter behind for longer than it may be.
+// outlast makes the limiter outdated for longer than behindAtMost.
 func (k *limiterKit) outlast() {
 	k.staleness.mu.Lock()
 	defer k.staleness.mu.Unlock()
@@ -210,13 +200,11 @@ func TestLimiterCannotRefresh(t *testing.T) {
 				limiter.wantBehind()
 			}
 			scripttest.WantUnchanged(t, client, before)
-			if err := limiter.Ready(); err != nil {
-				t.Errorf("ready, behind for a moment: %v", err)
-			}
+			limiter.wantReady(nil)
 			limiter.logs.Want(t)
 
 			limiter.outlast()
-			limiter.eventually("the limiter is not ready", func() bool { return limiter.Ready() != nil })
+			testkit.Eventually(t, "the limiter is not ready", func() bool { return limiter.Ready() != nil })
 			err := limiter.Ready()
 			for _, part := range []string{"revision 2 of generation 1 (", "here is none", test.reason} {
 				if !strings.Contains(err.Error(), part) {
@@ -227,22 +215,19 @@ func TestLimiterCannotRefresh(t *testing.T) {
 			limiter.logs.Want(t, wordBehind)
 			limiter.metrics.wantDecisions(t, map[string]int{"admitted by redis": 2})
 
-			// Nobody asks for anything, and the state agrees again.
+			// The limiter notices by itself that its limits are in force again.
 			other := newRedis(client, "limiter", limiter.o.Settings)
-			if put, err := other.PutInForce(t.Context(), limits.Position{Generation: 1, Revision: 2}, limits.Position{}); err != nil || !put {
-				t.Fatalf("put in force: %t, %v", put, err)
-			}
+			put := testkit.Must(other.PutInForce(t.Context(), limits.Position{Generation: 1, Revision: 2}, limits.Position{}))(t)
+			testkit.Equal(t, put, true, "put in force")
 			limiter.await()
-			if err := limiter.Ready(); err != nil {
-				t.Errorf("ready: %v", err)
-			}
+			limiter.wantReady(nil)
 			limiter.logs.Want(t, wordBehind, wordCurrent)
 			limiter.want(map[Verdict]int{Admitted: 2, Denied: 1}, several(3, "x", "b")...)
 		})
 	}
 }
 
-// TestLimiterIsBehindFromTheStart has others use newer limits before the limiter begins, which then become known.
+// TestLimiterIsBehindFromTheStart starts a limiter after newer limits are in force. The limiter reads them later.
 func TestLimiterIsBehindFromTheStart(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
@@ -272,30 +257,28 @@ func TestLimiterIsBehindFromTheStart(t *testing.T) {
 	}
 	close(known)
 	limiter.await()
-	if err := limiter.Ready(); err != nil {
-		t.Errorf("ready: %v", err)
-	}
-	limiter.logs.Want(t) // it was a moment
+	limiter.wantReady(nil)
+	limiter.logs.Want(t) // outdated for a short time only
 	limiter.want(map[Verdict]int{Admitted: 3, Denied: 1}, several(4, "e", "a")...)
 }
 
-// TestIdleLimiterNoticesNewerLimits asks for nothing at all.
+// TestIdleLimiterNoticesNewerLimits makes no decision.
 func TestIdleLimiterNoticesNewerLimits(t *testing.T) {
 	t.Parallel()
 	limiter, server := staleLimiter(t, func(context.Context, *limiterKit, limits.Ruleset) error { return errors.New("no bucket") })
-	limiter.eventually("the limiter is behind", func() bool {
+	testkit.Eventually(t, "the limiter is behind", func() bool {
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		return limiter.Await(ended) != nil
 	})
 	limiter.outlast()
-	limiter.eventually("the limiter is not ready", func() bool { return limiter.Ready() != nil })
+	testkit.Eventually(t, "the limiter is not ready", func() bool { return limiter.Ready() != nil })
 	server.CLI("del", "{limiter}:limits") // Redis has lost its data
 	limiter.await()
 	limiter.logs.Want(t, wordBehind, wordCurrent)
 }
 
-// TestLimiterSharesOfEachAlgorithm has one of three instances decide alone.
+// TestLimiterSharesOfEachAlgorithm decides by the local share of one of three instances.
 func TestLimiterSharesOfEachAlgorithm(t *testing.T) {
 	t.Parallel()
 	limiter := startLimiter(t, LimiterOptions{
@@ -307,7 +290,7 @@ func TestLimiterSharesOfEachAlgorithm(t *testing.T) {
 	for _, share := range []struct {
 		category       string
 		admitted       int
-		waits, atLeast time.Duration // until the next slot; an hour has two slots for this instance
+		waits, atLeast time.Duration // until the next slot; this instance has two slots an hour
 	}{
 		{"log", 2, time.Hour, time.Hour - patience},
 		{"counter", 2, 2 * time.Hour, 30 * time.Minute},
@@ -321,7 +304,7 @@ func TestLimiterSharesOfEachAlgorithm(t *testing.T) {
 		if last.Wait > share.waits || last.Wait < share.atLeast {
 			t.Errorf("%s: the next slot opens after %v, want %v at most", share.category, last.Wait, share.waits)
 		}
-		limiter.wantFull(share.category, "") // a share says nothing of the whole
+		limiter.wantFull(share.category, "") // a full share is no full limit
 		if share.category == "inflight" {
 			answers[0].Grant.Finish(t.Context(), "")
 			limiter.one(Admitted, request("inflight5", "inflight"))

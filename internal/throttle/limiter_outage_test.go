@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
 func TestLimiterHolds(t *testing.T) {
@@ -17,20 +18,14 @@ func TestLimiterHolds(t *testing.T) {
 	limiter := startDurableLimiter(t, LimiterOptions{Policy: Hold, Grace: time.Nanosecond})
 	limiter.one(Admitted, request("first", "a"))
 	limiter.lose()
-	if err := limiter.Ready(); !errors.Is(err, script.ErrUnavailable) {
-		t.Errorf("ready: %v", err)
-	}
+	limiter.wantReady(script.ErrUnavailable)
 	waiting := make(chan error, 1)
-	go func() { waiting <- limiter.Await(t.Context()) }()
-	for range 50 {
-		if _, err := limiter.Decide(t.Context(), several(5, "e", "a")); !errors.Is(err, script.ErrUnavailable) {
-			t.Fatalf("error %v, want %v", err, script.ErrUnavailable)
-		}
-	}
+	ctx := testkit.Context(t)
+	go func() { waiting <- limiter.Await(ctx) }()
 	mixed := append(resolving(request("resolved", "a").ofPair("disk")), request("limited", "a"))
-	for _, requests := range [][]Request{mixed, mixed[:1]} {
+	for _, requests := range [][]Request{several(5, "e", "a"), mixed, mixed[:1]} {
 		if _, err := limiter.Decide(t.Context(), requests); !errors.Is(err, script.ErrUnavailable) {
-			t.Errorf("%d events, one of which resolves: error %v, want %v", len(requests), err, script.ErrUnavailable)
+			t.Errorf("%d events: error %v, want %v", len(requests), err, script.ErrUnavailable)
 		}
 	}
 	select {
@@ -40,17 +35,8 @@ func TestLimiterHolds(t *testing.T) {
 	}
 	limiter.logs.Want(t, "redis is unavailable")
 	limiter.server.Restart()
-	select {
-	case err := <-waiting:
-		if err != nil {
-			t.Fatal(err)
-		}
-	case <-time.After(patience):
-		t.Fatal("the wait does not end")
-	}
-	if err := limiter.Ready(); err != nil {
-		t.Errorf("ready: %v", err)
-	}
+	testkit.NoError(t, <-waiting)
+	limiter.wantReady(nil)
 	limiter.want(map[Verdict]int{Admitted: 9, Denied: 1}, several(10, "e", "a")...)
 	limiter.logs.Want(t, "redis is unavailable", "redis answers")
 	limiter.metrics.wantDegraded(t, false, true, false)
@@ -62,9 +48,7 @@ func TestLimiterWaitsForTheFirstContact(t *testing.T) {
 	server := servertest.StartRedis(t)
 	server.Kill()
 	limiter := newLimiterKit(t, server.Addr, LimiterOptions{Policy: Hold})
-	if err := limiter.Ready(); !errors.Is(err, script.ErrUnavailable) {
-		t.Errorf("ready: %v", err)
-	}
+	limiter.wantReady(script.ErrUnavailable)
 	contact := limiter.outage.changed
 	limiter.run()
 	<-contact
@@ -72,13 +56,13 @@ func TestLimiterWaitsForTheFirstContact(t *testing.T) {
 	stopped := errors.New("stopped")
 	cancel(stopped)
 	if err := limiter.Await(cancelled); !errors.Is(err, stopped) {
-		t.Errorf("a cancelled wait ended with %v", err)
+		t.Errorf("cancelled wait: got error %v, want %v", err, stopped)
 	}
 	server.Restart()
 	limiter.await()
 	limiter.one(Admitted, request("e", "a"))
 	if _, err := limiter.Decide(cancelled, []Request{request("f", "a")}); !errors.Is(err, stopped) {
-		t.Errorf("a cancelled question ended with %v", err)
+		t.Errorf("cancelled decision: got error %v, want %v", err, stopped)
 	}
 	limiter.logs.Want(t, "redis is not there yet", "redis answers")
 }
@@ -93,11 +77,9 @@ func TestLimiterDecidesLocally(t *testing.T) {
 	})
 	before := limiter.want(map[Verdict]int{Admitted: 3}, several(3, "before", "a")...)
 	limiter.loseAndAct()
-	if err := limiter.Ready(); err != nil {
-		t.Errorf("ready: %v", err)
-	}
+	limiter.wantReady(nil)
 
-	// Three slots of this instance's share of five were taken before.
+	// Three of this instance's share of five slots were taken before.
 	answers := limiter.want(map[Verdict]int{Admitted: 2, Denied: 8}, several(10, "local", "a")...)
 	limiter.one(Admitted, request("rare1", "rare"))
 	limiter.one(Denied, request("rare2", "rare"))
@@ -107,14 +89,10 @@ func TestLimiterDecidesLocally(t *testing.T) {
 	finished, going := answers[0].Grant, answers[1].Grant
 	finished.Finish(t.Context(), "")
 	limiter.one(Done, request("local1", "a"))
-	if !going.Extend(t.Context()) {
-		t.Error("a local lease is not extended")
-	}
+	testkit.Equal(t, going.Extend(t.Context()), true, "the lease is extended")
 	before[0].Grant.Finish(t.Context(), "")
 	before[1].Grant.Refund(t.Context())
-	if !before[2].Grant.Extend(t.Context()) {
-		t.Error("an event is given up because Redis is unavailable")
-	}
+	testkit.Equal(t, before[2].Grant.Extend(t.Context()), true, "extended while Redis is unavailable")
 	limiter.logs.Want(t, "redis is unavailable", "redis stays unavailable, the failure policy acts")
 	limiter.outage.mu.Lock()
 	for _, grant := range limiter.outage.unsynced {
@@ -132,46 +110,38 @@ func TestLimiterDecidesLocally(t *testing.T) {
 	limiter.one(Leased, request("local2", "a"))
 	limiter.one(Done, request("before1", "a"))
 	limiter.one(Admitted, request("before2", "a"))
-	if !going.Extend(t.Context()) {
-		t.Error("the lease did not pass over to Redis")
-	}
+	testkit.Equal(t, going.Extend(t.Context()), true, "the lease is extended")
 	going.Finish(t.Context(), "")
 	limiter.one(Done, request("local2", "a"))
 	limiter.metrics.wantRefunded(t, 2)
 	limiter.metrics.wantDegraded(t, false, true, false)
 }
 
-// wantRestored checks that the logs hold what was admitted before and without Redis, each at its own time.
+// wantRestored checks that the logs hold the admissions of Redis and of the instance, each at its own time.
 func (k *limiterKit) wantRestored(decided time.Time) {
 	k.t.Helper()
 	log := scores(k.t, k.server, "{limiter}:log:a")
-	if want := []string{"before1", "before3", "local1", "local2"}; !slices.Equal(slices.Sorted(maps.Keys(log)), want) {
-		k.t.Errorf("the log holds %v, want %v", log, want)
-	}
+	testkit.EqualSlices(k.t, slices.Sorted(maps.Keys(log)), []string{"before1", "before3", "local1", "local2"}, "slots in the log")
 	for _, id := range []string{"local1", "local2"} {
 		if age := decided.Sub(log[id]); age < 9*time.Minute || age > 11*time.Minute {
 			k.t.Errorf("%s was admitted %v ago, want 10 minutes", id, age)
 		}
 	}
-	if all := scores(k.t, k.server, "{limiter}:log"); len(all) != 5 {
-		k.t.Errorf("the global log holds %v", all)
-	}
+	testkit.Equal(k.t, len(scores(k.t, k.server, "{limiter}:log")), 5, "slots in the global log")
 }
 
 func TestLimiterForgetsARefundedAdmissionOfItsOwn(t *testing.T) {
 	t.Parallel()
 	limiter := startDurableLimiter(t, LimiterOptions{Policy: Local, Grace: time.Nanosecond, Settings: Settings{Lease: time.Microsecond}})
 	limiter.loseAndAct()
-	// The first grant lapses at once; the message comes again, and is then found to be undeliverable.
+	// The first lease lapses at once. The redelivered message cannot be delivered.
 	first := limiter.one(Admitted, request("e", "a"))
-	time.Sleep(time.Millisecond) // the lease, by the clock of the machine, has to lapse
+	time.Sleep(time.Millisecond) // the lease lapses by the machine's clock
 	second := limiter.one(Reclaimed, request("e", "a"))
 	first.Refund(t.Context())
 	second.Refund(t.Context())
 	limiter.regain()
-	if log := scores(t, limiter.server, "{limiter}:log:a"); len(log) != 0 {
-		t.Errorf("the log holds %v", log)
-	}
+	limiter.wantLogged("a", 0)
 	limiter.one(Admitted, request("e", "a"))
 }
 
@@ -186,9 +156,7 @@ func TestLimiterOpens(t *testing.T) {
 	}
 	limiter.one(Done, request("open1", "a"))
 	limiter.regain()
-	if log := scores(t, limiter.server, "{limiter}:log:a"); len(log) != 35 {
-		t.Errorf("%d events stand in the log, want 35", len(log))
-	}
+	limiter.wantLogged("a", 35)
 	limiter.one(Done, request("open25", "a"))
 	limiter.one(Denied, request("after", "a"))
 }
@@ -199,7 +167,7 @@ func TestLimiterCloses(t *testing.T) {
 	limiter.loseAndAct()
 	for _, answer := range limiter.want(map[Verdict]int{Denied: 20}, several(20, "e", "a")...) {
 		if answer.Node.Level != LevelClosed || answer.Grant != nil {
-			t.Fatalf("%+v", answer)
+			t.Fatalf("got %+v, want a denial by %s without a grant", answer, LevelClosed)
 		}
 	}
 	limiter.metrics.wantDecisions(t, map[string]int{"denied by local": 20})
@@ -207,7 +175,7 @@ func TestLimiterCloses(t *testing.T) {
 	limiter.one(Admitted, request("e1", "a"))
 }
 
-// TestLimiterGrace shows that a policy does not act while Redis is unavailable for less than the grace.
+// TestLimiterGrace ends an outage before the grace is over: the policy does not act.
 func TestLimiterGrace(t *testing.T) {
 	t.Parallel()
 	limiter := startLimiter(t, LimiterOptions{Policy: Closed, Grace: time.Hour})
@@ -221,13 +189,7 @@ func TestLimiterGrace(t *testing.T) {
 
 func TestLimiterRedisThatAnswersNothing(t *testing.T) {
 	t.Parallel()
-	server := servertest.StartRedis(t)
-	proxy := servertest.StartProxy(t, server.Addr)
-	limiter := newLimiterKit(t, proxy.Addr, LimiterOptions{Policy: Closed, Grace: time.Nanosecond})
-	options := limiter.o.Redis.runner.Options()
-	options.Timeout = time.Second
-	limiter.o.Redis.runWith(options)
-	limiter.start()
+	limiter, proxy := startLimiterBehindProxy(t, LimiterOptions{Policy: Closed, Grace: time.Nanosecond})
 	grant := limiter.one(Admitted, request("e", "a"))
 	proxy.DropReplies(true)
 	if _, err := limiter.Decide(t.Context(), []Request{request("f", "a")}); !errors.Is(err, script.ErrUnavailable) {
@@ -239,13 +201,11 @@ func TestLimiterRedisThatAnswersNothing(t *testing.T) {
 	proxy.Cut()
 	limiter.until(answering)
 	limiter.one(Done, request("e", "a"))
-	limiter.one(Reclaimed, request("f", "a")) // the question had arrived; what it was granted has been given up
-	if log := scores(t, server, "{limiter}:log:a"); len(log) != 2 {
-		t.Errorf("the log holds %v", log)
-	}
+	limiter.one(Reclaimed, request("f", "a")) // the request arrived, and its reply was lost
+	limiter.wantLogged("a", 2)
 }
 
-// TestLimiterSyncs has single calls fail while the limiter goes on answering.
+// TestLimiterSyncs tells Redis later of single calls that failed.
 func TestLimiterSyncs(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
@@ -259,15 +219,11 @@ func TestLimiterSyncs(t *testing.T) {
 	grants[1].Grant.Refund(t.Context())
 	grants[2].Grant.Release(t.Context(), false)
 	proxy.Refuse(false)
-	if told, err := limiter.outage.sync(t.Context()); err != nil || told != 2 {
-		t.Fatalf("%d events were told, %v", told, err)
-	}
+	testkit.Equal(t, testkit.Must(limiter.outage.sync(t.Context()))(t), 2, "events told")
 	limiter.one(Done, request("e1", "a"))
 	limiter.one(Leased, request("e3", "a"))
 	limiter.one(Admitted, request("e2", "a"))
-	if told, err := limiter.outage.sync(t.Context()); err != nil || told != 0 {
-		t.Errorf("%d events were told again, %v", told, err)
-	}
+	testkit.Equal(t, testkit.Must(limiter.outage.sync(t.Context()))(t), 0, "events told again")
 	limiter.metrics.wantRefunded(t, 1)
 	limiter.logs.Want(t)
 }

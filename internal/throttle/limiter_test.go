@@ -22,26 +22,20 @@ func TestLimiterCategoryLogOfTheWrongType(t *testing.T) {
 	for round := range 3 {
 		id := func(name string) string { return fmt.Sprint(name, round) }
 		answers := limiter.decide(request(id("a"), "a"), request(id("b"), "bad"), request(id("c"), "c"))
-		if answers[0].Verdict != Admitted || answers[2].Verdict != Admitted {
-			t.Fatalf("%+v", answers)
-		}
-		if bad := answers[1]; !errors.Is(bad.Err, script.ErrRefused) || bad.Grant != nil || bad.Verdict != Deferred {
-			t.Fatalf("%+v", bad)
+		wantVerdicts(t, answers, Admitted, Deferred, Admitted)
+		if bad := answers[1]; !errors.Is(bad.Err, script.ErrRefused) || bad.Grant != nil {
+			t.Fatalf("got %+v, want %v without a grant", bad, script.ErrRefused)
 		}
 	}
-	if err := limiter.Ready(); err != nil {
-		t.Errorf("ready: %v", err)
-	}
+	limiter.wantReady(nil)
 	limiter.logs.Want(t, "event cannot be evaluated")
 
-	// What was decided without Redis and cannot be written does not keep the rest from it.
+	// One local admission that Redis refuses does not stop the others from being told.
 	limiter.loseAndAct()
 	limiter.want(map[Verdict]int{Admitted: 3}, request("local a", "a"), request("local b", "bad"), request("local c", "c"))
 	limiter.regain()
 	for _, category := range []string{"a", "c"} {
-		if log := scores(t, limiter.server, "{limiter}:log:"+category); len(log) != 4 {
-			t.Errorf("the log of %s holds %v", category, log)
-		}
+		limiter.wantLogged(category, 4)
 	}
 }
 
@@ -65,11 +59,11 @@ func TestLimiterFull(t *testing.T) {
 	limiter.wantFull("b", "")
 	level, wait := limiter.NextSlot()
 	if level != limits.LevelCategory || wait <= 0 || wait > time.Hour {
-		t.Errorf("the next slot is of %q in %v", level, wait)
+		t.Errorf("next slot: got %q in %v, want %q within an hour", level, wait, limits.LevelCategory)
 	}
 	answers[0].Grant.Refund(t.Context())
 	limiter.wantFull("a", "")
-	// An event that takes several slots says nothing about one that takes one.
+	// A denial of several slots does not make the limit full for one slot.
 	denied := limiter.want(map[Verdict]int{Denied: 1}, request("two", "a").withCost(2))
 	testkit.Equal(t, denied[0].Denial(asked).Used, 0, "slots taken, as the denial of two slots says")
 	limiter.wantFull("a", "")
@@ -98,7 +92,7 @@ func TestLimiterShadow(t *testing.T) {
 	check("b")
 }
 
-// TestLimiterTellsOfPauses has a pause of another instance come with a decision.
+// TestLimiterTellsOfPauses learns another instance's pause from a decision.
 func TestLimiterTellsOfPauses(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
@@ -111,20 +105,20 @@ func TestLimiterTellsOfPauses(t *testing.T) {
 	testkit.Equal(t, pacer.Paused("#here"), 0, "pause that the other instance knows of at once")
 	limiter.one(Admitted, request("e", "a"))
 	if paused := pacer.Paused("#here"); paused <= 0 || paused > time.Hour {
-		t.Errorf("the instance pauses for %v", paused)
+		t.Errorf("pause of #here: got %v, want an hour at most", paused)
 	}
 	testkit.Equal(t, pacer.Paused("#elsewhere"), 0, "another destination is paused for")
 
-	// While Redis is unavailable nothing is told, and nothing fails.
+	// While Redis is unavailable a pause is kept locally, without an error.
 	limiter.lose()
 	pacer.Pause(t.Context(), "#elsewhere", time.Hour)
 	if paused := pacer.Paused("#elsewhere"); paused <= 0 {
-		t.Error("no pause without Redis")
+		t.Errorf("without Redis: got a pause of %v, want an hour", paused)
 	}
 	limiter.logs.Want(t, "redis is unavailable", "channel is paused")
 }
 
-// TestLimiterNeedsEverySelfTest has a limiter that is refused what another package needs.
+// TestLimiterNeedsEverySelfTest lacks a right that only another package's self-test needs.
 func TestLimiterNeedsEverySelfTest(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
@@ -133,9 +127,8 @@ func TestLimiterNeedsEverySelfTest(t *testing.T) {
 		SelfTests: []SelfTest{pacing.SelfTest},
 	})
 	limiter.outage.reach(t.Context(), limiter.staleness.compare)
-	if err := limiter.Ready(); !errors.Is(err, script.ErrForbidden) || limiter.Available() {
-		t.Errorf("error %v, want %v; available: %t", err, script.ErrForbidden, limiter.Available())
-	}
+	limiter.wantReady(script.ErrForbidden)
+	testkit.Equal(t, limiter.Available(), false, "available")
 }
 
 func TestLimiterUsageMetrics(t *testing.T) {
@@ -143,44 +136,38 @@ func TestLimiterUsageMetrics(t *testing.T) {
 	server := servertest.StartRedis(t)
 	limiter := newLimiterKit(t, server.Addr, LimiterOptions{Settings: Settings{Tree: newTree(t, "100/1h", "10/1h+20/2h", "a.b=4/1h,off=0/1h,none=none,c.*=3/1h")}})
 	limiter.outage.reach(t.Context(), limiter.staleness.compare)
-	sizes := map[string]int64{limits.LevelGlobal: 100, limits.LevelCategory: 10, "a.b": 4, "off": 0, "c.*": 3}
-	check := func(want map[string]int64) {
+	sizes := map[string]int{limits.LevelGlobal: 100, limits.LevelCategory: 10, "a.b": 4, "off": 0, "c.*": 3}
+	check := func(want map[string]int) {
 		t.Helper()
 		testkit.NoError(t, limiter.usage.refresh(t.Context(), limiter.o.Redis))
-		testkit.EqualMaps(t, limiter.metrics.used, want, "used")
+		testkit.EqualMaps(t, limiter.metrics.used.All(), want, "used")
 	}
-	testkit.EqualMaps(t, limiter.metrics.size, sizes, "sizes")
-	if len(limiter.metrics.used) != 0 {
-		t.Errorf("used %v before anything was read", limiter.metrics.used)
-	}
-	check(map[string]int64{limits.LevelGlobal: 0}) // of the others no node is known yet
+	testkit.EqualMaps(t, limiter.metrics.size.All(), sizes, "sizes")
+	testkit.EqualMaps(t, limiter.metrics.used.All(), nil, "used before anything was read")
+	check(map[string]int{limits.LevelGlobal: 0}) // no other node is known yet
 	limiter.want(map[Verdict]int{Admitted: 3, ExceedsCapacity: 1}, append(several(3, "ab", "a.b"), request("off", "off"))...)
 	grants := limiter.want(map[Verdict]int{Admitted: 8}, append(several(6, "b", "b"), several(2, "c", "c.d")...)...)
 	limiter.want(map[Verdict]int{Admitted: 15}, several(15, "n", "none")...)
-	check(map[string]int64{limits.LevelGlobal: 26, limits.LevelCategory: 6, "a.b": 3, "off": 0, "c.*": 2})
+	check(map[string]int{limits.LevelGlobal: 26, limits.LevelCategory: 6, "a.b": 3, "off": 0, "c.*": 2})
 	for _, answer := range grants[:5] {
 		answer.Grant.Refund(t.Context())
 	}
-	check(map[string]int64{limits.LevelGlobal: 21, limits.LevelCategory: 3, "a.b": 3, "off": 0, "c.*": 2})
+	check(map[string]int{limits.LevelGlobal: 21, limits.LevelCategory: 3, "a.b": 3, "off": 0, "c.*": 2})
 	server.CLI("FLUSHDB")
-	check(map[string]int64{limits.LevelGlobal: 0, limits.LevelCategory: 0, "a.b": 0, "off": 0, "c.*": 0})
-	if len(limiter.usage.touched) != 0 {
-		t.Errorf("%v are followed although nothing is taken", limiter.usage.touched)
-	}
-	testkit.EqualDeeply(t, limiter.metrics.size, sizes, "sizes")
+	check(map[string]int{limits.LevelGlobal: 0, limits.LevelCategory: 0, "a.b": 0, "off": 0, "c.*": 0})
+	testkit.Equal(t, len(limiter.usage.touched), 0, "paths followed without slots")
+	testkit.EqualMaps(t, limiter.metrics.size.All(), sizes, "sizes")
 
-	// What was read for limits that are in force no more is not shown.
+	// Usage read for replaced limits is not shown.
 	before := limiter.usage.current()
 	tree := newTree(t, "100/1h", "none", "new=1/1h")
 	limiter.Adopt(limits.Ruleset{Tree: tree})
 	testkit.EqualSlices(t, limiter.metrics.levels, []string{limits.LevelGlobal, "new"}, "levels")
-	clear(limiter.metrics.used)
-	clear(limiter.metrics.size)
+	limiter.metrics.used, limiter.metrics.size = testkit.Counts{}, testkit.Counts{}
 	limiter.usage.show(before, map[string]LevelUse{"a.b": {Used: 4}})
-	if len(limiter.metrics.used)+len(limiter.metrics.size) != 0 {
-		t.Errorf("used %v, sizes %v of limits that are gone", limiter.metrics.used, limiter.metrics.size)
-	}
-	check(map[string]int64{limits.LevelGlobal: 0})
+	testkit.EqualMaps(t, limiter.metrics.used.All(), nil, "used of limits that are gone")
+	testkit.EqualMaps(t, limiter.metrics.size.All(), nil, "sizes of limits that are gone")
+	check(map[string]int{limits.LevelGlobal: 0})
 }
 
 func TestLimiterSaysOnceThatAnEventNeverFits(t *testing.T) {
@@ -224,13 +211,9 @@ func TestLimiterConcurrentGrants(t *testing.T) {
 		})
 	}
 	work.Wait()
-	want := int64(8 * 10 * 6) // of eight, two were returned
-	counts, err := limiter.o.Redis.Usage(t.Context(), limiter.o.Tree.Path("a"))
-	if err != nil || counts[0][0] != want {
-		t.Errorf("%v slots are taken, want %d, %v", counts, want, err)
-	}
-	if local := limiter.local.Usage(limiter.o.Tree.Path("a")); local[0][0] != want {
-		t.Errorf("%v slots are taken locally, want %d", local, want)
-	}
+	want := int64(8 * 10 * 6) // two of eight were returned
+	counts := testkit.Must(limiter.o.Redis.Usage(t.Context(), limiter.o.Tree.Path("a")))(t)
+	testkit.Equal(t, counts[0][0], want, "slots taken in Redis")
+	testkit.Equal(t, limiter.local.Usage(limiter.o.Tree.Path("a"))[0][0], want, "slots taken locally")
 	limiter.metrics.wantRefunded(t, 8*10*2)
 }

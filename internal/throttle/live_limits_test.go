@@ -12,7 +12,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// changeConformance is what happens when other limits are put in force.
+// changeConformance has the cases of limits that change.
 var changeConformance = []conformanceCase{
 	{name: "change: a raised or lowered count keeps what was counted", category: "3/1h", run: func(s *subject) {
 		for i := range 3 {
@@ -26,7 +26,7 @@ var changeConformance = []conformanceCase{
 		s.clock.Advance(time.Minute)
 		s.change(newPlan(s.t, "none", "2/1h", ""))
 		s.taken("a", 5)
-		s.opens(limits.LevelCategory, 59*time.Minute, request("x", "a")) // 13:03, when all have left
+		s.opens(limits.LevelCategory, 59*time.Minute, request("x", "a")) // 13:03, when all older slots have left
 		s.taken("a", 1)
 	}},
 	{name: "change: every algorithm goes on with what it has counted",
@@ -42,7 +42,7 @@ var changeConformance = []conformanceCase{
 			s.clock.Advance(time.Second)
 			for _, a := range limits.Algorithms() {
 				switch a.String() {
-				case "leaky": // one each twenty minutes, since the last
+				case "leaky": // one slot each twenty minutes
 					s.deny("leaky", 20*time.Minute-time.Second, request("leaky x", "leaky"))
 				default:
 					s.admits(1, a.String(), several(2, a.String()+" more", a.String())...)
@@ -52,7 +52,7 @@ var changeConformance = []conformanceCase{
 			s.clock.Advance(time.Second)
 			for _, a := range limits.Algorithms() {
 				if d := s.want(Denied, request("y", a.String()))[0]; d.Wait < 57*time.Minute {
-					s.t.Errorf("%s: %+v", a.String(), d)
+					s.t.Errorf("%s: got a wait of %v, want 57 minutes at least", a.String(), d.Wait)
 				}
 			}
 		}},
@@ -69,7 +69,7 @@ var changeConformance = []conformanceCase{
 		s.change(newPlan(s.t, "none", "token:3/1h", ""))
 		s.admits(3, limits.LevelCategory, several(4, "token", "a")...)
 		s.clock.Advance(time.Second)
-		s.change(newPlan(s.t, "none", "token:3/30m", "")) // a bucket of another window is another one
+		s.change(newPlan(s.t, "none", "token:3/30m", "")) // another window has its own bucket
 		s.admit(request("other", "a"))
 		s.clock.Advance(time.Second)
 		s.change(newPlan(s.t, "none", "3/1h", ""))
@@ -103,7 +103,7 @@ var changeConformance = []conformanceCase{
 		s.clock.Advance(time.Second)
 		s.change(newPlan(s.t, "none", "fixed:2/1h+token:2/1h", ""))
 		if used := s.used("a"); used[0][0] != 0 || used[0][1] != 0 {
-			s.t.Errorf("slots taken: %v", used)
+			s.t.Errorf("slots taken: got %v, want none", used)
 		}
 		s.admits(2, limits.LevelCategory, several(3, "again", "a")...)
 	}},
@@ -137,7 +137,7 @@ var changeConformance = []conformanceCase{
 			s.refund(true, leasesOf(s.want(Reclaimed, event))...)
 			s.change(newPlan(s.t, "none", "3/1h", ""))
 		}
-		s.admit(event) // at 12:02; what it left behind is of 12:00 and 12:01
+		s.admit(event) // at 12:02; the slots left behind are of 12:00 and 12:01
 		s.clock.Advance(time.Hour - time.Second)
 		s.taken("a", 1)
 	}},
@@ -185,17 +185,17 @@ var changeConformance = []conformanceCase{
 		category: "fixed:1/1h", retention: time.Minute, forward: true, run: func(s *subject) {
 			event := request("event", "a")
 			s.admit(event)
-			s.clock.Advance(testLease + 2*time.Minute) // it is forgotten
+			s.clock.Advance(testLease + 2*time.Minute) // the record is forgotten
 			d := s.decide(event)[0]
 			if d.Verdict != Denied || d.Lease.ID == "" {
-				s.t.Fatalf("%+v", d)
+				s.t.Fatalf("got %+v, want a denial with a lease", d)
 			}
 			s.refund(true, d.Lease)
 			s.taken("a", 1)
 		}},
 }
 
-// TestOlderLimitsAreTurnedAway has instances with limits of different revisions ask at once.
+// TestOlderLimitsAreTurnedAway has instances with different revisions decide in turn.
 func TestOlderLimitsAreTurnedAway(t *testing.T) {
 	t.Parallel()
 	_, client := startRedis(t)
@@ -217,9 +217,7 @@ func TestOlderLimitsAreTurnedAway(t *testing.T) {
 		if want == nil {
 			return result.Decisions[0].Lease
 		}
-		if len(result.Decisions) > 0 {
-			t.Errorf("decided %+v", result)
-		}
+		testkit.Equal(t, len(result.Decisions), 0, "decisions by older limits")
 		scripttest.WantUnchanged(t, client, before)
 		return Lease{}
 	}
@@ -231,19 +229,12 @@ func TestOlderLimitsAreTurnedAway(t *testing.T) {
 	ask(first, script.ErrStale)
 	ask(second, nil)
 
-	// What has been admitted goes on.
-	extended, err := first.Extend(t.Context(), []Lease{early}, testLease)
-	if err != nil || extended[0].End == 0 {
-		t.Errorf("extended: %+v, %v", extended, err)
-	}
-	if returned, err := first.Refund(t.Context(), extended); err != nil || !returned[0] {
-		t.Errorf("refunded: %v, %v", returned, err)
-	}
-	if err := first.Probe(t.Context()); err != nil {
-		t.Errorf("probe: %v", err)
-	}
+	// Calls about admitted events work with outdated limits.
+	extended := testkit.Must(first.Extend(t.Context(), []Lease{early}, testLease))(t)
+	testkit.EqualSlices(t, testkit.Must(first.Refund(t.Context(), extended))(t), []bool{true}, "refunds")
+	testkit.NoError(t, first.Probe(t.Context()))
 
-	// The bucket of the live limits was made anew, and counts from 1.
+	// A new bucket of live limits counts from 1 again.
 	anew := instance(8, 1)
 	ask(anew, nil)
 	ask(second, script.ErrStale)
@@ -252,7 +243,7 @@ func TestOlderLimitsAreTurnedAway(t *testing.T) {
 	ask(first, nil)
 }
 
-// TestNewerLimitsAreKnownFromADenial has a call that admits nothing be the first with newer limits.
+// TestNewerLimitsAreKnownFromADenial makes the first call with newer limits one that admits nothing.
 func TestNewerLimitsAreKnownFromADenial(t *testing.T) {
 	t.Parallel()
 	_, client := startRedis(t)
@@ -260,16 +251,14 @@ func TestNewerLimitsAreKnownFromADenial(t *testing.T) {
 	older, newer := newRedis(client, "stale", settings), newRedis(client, "stale", settings)
 	older.Adopt(limits.Ruleset{Tree: settings.Tree, Generation: 1, Revision: 1})
 	newer.Adopt(limits.Ruleset{Tree: newTree(t, "0/1h", "none", ""), Generation: 1, Revision: 2})
-	if result, err := newer.Decide(t.Context(), []Request{request("event", "a")}); err != nil || result.Decisions[0].Verdict != ExceedsCapacity {
-		t.Fatalf("%+v, %v", result, err)
-	}
+	wantVerdicts(t, decisionsOf(t, newer, request("event", "a")), ExceedsCapacity)
 	if _, err := older.Decide(t.Context(), []Request{request("event", "a")}); !errors.Is(err, script.ErrStale) {
 		t.Fatalf("error %v, want %v", err, script.ErrStale)
 	}
 	scripttest.WantExpiries(t, client)
 }
 
-// TestLimitsArePutInForce has an operator put older limits in force.
+// TestLimitsArePutInForce puts older limits in force, as an operator does.
 func TestLimitsArePutInForce(t *testing.T) {
 	t.Parallel()
 	server, client := startRedis(t)
@@ -279,7 +268,7 @@ func TestLimitsArePutInForce(t *testing.T) {
 		r.Adopt(limits.Ruleset{Tree: settings.Tree, Generation: p.Generation, Revision: p.Revision})
 		return r
 	}
-	// They exceed what Lua prints exactly by itself.
+	// Lua does not print such large numbers exactly by default.
 	older, newer := limits.Position{Generation: 1_766_000_000_123, Revision: 2}, limits.Position{Generation: 1_766_000_000_456, Revision: 1}
 	first, second := instance(older), instance(newer)
 	wantInForce := func(want limits.Position, known bool) {
@@ -291,14 +280,12 @@ func TestLimitsArePutInForce(t *testing.T) {
 	}
 	put := func(want bool, seen, next limits.Position) {
 		t.Helper()
-		if got, err := first.PutInForce(t.Context(), seen, next); err != nil || got != want {
-			t.Errorf("put in force in the place of %v: %t, %v; want %t", seen, got, err, want)
-		}
+		testkit.Equal(t, testkit.Must(first.PutInForce(t.Context(), seen, next))(t), want, "put in force in the place of %v", seen)
 	}
 	wantInForce(limits.Position{}, false)
 	testkit.NoError(t, second.compare(t.Context()))
-	wantInForce(limits.Position{}, false) // who asks about nothing uses nothing
-	testkit.Must(second.Decide(t.Context(), []Request{request("a", "a")}))(t)
+	wantInForce(limits.Position{}, false) // a comparison puts nothing in force
+	wantAdmitted(t, second, request("a", "a"))
 	wantInForce(newer, true)
 	if err := first.compare(t.Context()); !errors.Is(err, script.ErrStale) || newerThan(err) != newer {
 		t.Fatalf("compared: %v, which tells of %v; want %v", err, newerThan(err), newer)
@@ -309,12 +296,9 @@ func TestLimitsArePutInForce(t *testing.T) {
 	put(true, newer, older)
 	wantInForce(older, true)
 	scripttest.WantExpiries(t, client)
-	result, err := first.Decide(t.Context(), []Request{request("b", "a"), request("c", "a")})
-	if err != nil || result.Decisions[0].Verdict != Admitted || result.Decisions[1].Verdict != Denied {
-		t.Errorf("%+v, %v; want that what was counted before counts", result, err)
-	}
+	wantVerdicts(t, decisionsOf(t, first, request("b", "a"), request("c", "a")), Admitted, Denied)
 	if err := instance(limits.Position{Generation: older.Generation, Revision: 1}).compare(t.Context()); !errors.Is(err, script.ErrStale) {
-		t.Errorf("a state before the one in force: %v", err)
+		t.Errorf("a state before the one in force: got error %v, want %v", err, script.ErrStale)
 	}
 
 	server.CLI("del", "{put}:limits")
@@ -322,7 +306,7 @@ func TestLimitsArePutInForce(t *testing.T) {
 	put(true, limits.Position{}, older)
 }
 
-// TestLimitsInForceThatCannotBeRead has somebody else make their key, and then no server.
+// TestLimitsInForceThatCannotBeRead reads a key of a wrong type, and then asks a killed server.
 func TestLimitsInForceThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	server, client := startRedis(t)

@@ -30,7 +30,7 @@ func TestRefusalsAreToldOnce(t *testing.T) {
 		logger = logs.Logger()
 		for range 10 {
 			r.report(logger, "a", errors.New("wrong type"))
-			time.Sleep(reportEvery / 5) // of the time of synctest
+			time.Sleep(reportEvery / 5)
 		}
 		logs.Want(t, "event cannot be evaluated", "event cannot be evaluated")
 	})
@@ -38,7 +38,7 @@ func TestRefusalsAreToldOnce(t *testing.T) {
 
 func TestNextSlot(t *testing.T) {
 	t.Parallel()
-	u := newUsage(compile(limits.Ruleset{Tree: newTree(t, "10/1h", "5/1h", "a=1/1h")}), newFakeMetrics())
+	u := newUsage(compile(limits.Ruleset{Tree: newTree(t, "10/1h", "5/1h", "a=1/1h")}), new(fakeMetrics))
 	want := func(now time.Time, level string, wait time.Duration) {
 		t.Helper()
 		if gotLevel, gotWait := u.nextSlot(now); gotLevel != level || gotWait != wait {

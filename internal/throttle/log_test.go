@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// naiveLog keeps the time of each slot by itself.
+// naiveLog keeps the time of each slot.
 type naiveLog []int64
 
 func (l naiveLog) within(from, upto int64) naiveLog {

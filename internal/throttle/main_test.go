@@ -22,10 +22,10 @@ func TestMain(m *testing.M) {
 	scripttest.Main(m)
 }
 
-// patience bounds what a test waits for, and is no expectation of how long it takes.
+// patience bounds each wait of a test.
 const patience = scripttest.Patience
 
-// start is where fake clocks begin.
+// start is the first time of each fake clock.
 var start = testkit.Start
 
 func newClient(t testing.TB, o redis.Options) *redis.Client { return scripttest.NewClient(t, o) }
@@ -38,10 +38,14 @@ func startRedis(t testing.TB) (*servertest.Redis, *redis.Client) {
 }
 
 func newRedis(client redis.UniversalClient, prefix string, s Settings) *Redis {
-	return NewRedis(script.NewRunner(script.Options{Client: client, Prefix: prefix, Timeout: patience}), s)
+	return newRedisBy(client, prefix, script.Eval, s)
 }
 
-// keysOf are the keys of a deployment.
+func newRedisBy(client redis.UniversalClient, prefix string, way script.Scripting, s Settings) *Redis {
+	return NewRedis(script.NewRunner(script.Options{Client: client, Prefix: prefix, Timeout: patience, Scripting: way}), s)
+}
+
+// keysOf returns the keys of a deployment.
 func keysOf(prefix string) keys { return newKeys(script.NewRunner(script.Options{Prefix: prefix})) }
 
 func parseLimits(t testkit.Test, text string) limits.Limits {
@@ -66,7 +70,7 @@ func newTree(t testkit.Test, global, category, rules string) *limits.Tree {
 	return testkit.Must(limits.NewTree(newPlan(t, global, category, rules)))(t)
 }
 
-// request asks for one slot, for an event that a producer named.
+// request asks for one slot for an event with an ID of its producer.
 func request(id, category string) Request {
 	return Request{ID: id, Category: category, Cost: 1, Message: Message{Stream: "EVENTS", Sequence: 1, Stored: start}}
 }
@@ -76,19 +80,19 @@ func (r Request) withCost(cost int) Request {
 	return r
 }
 
-// inMessage is the same event in another stored message.
+// inMessage returns the same event in another stored message.
 func (r Request) inMessage(sequence uint64) Request {
 	r.Message.Sequence = sequence
 	return r
 }
 
-// derived asks for an event whose ID was made from its place in the stream.
+// derived asks for one slot for an event with an ID from its place in the stream.
 func derived(sequence uint64, stored time.Time, category string) Request {
 	message := Message{Stream: "EVENTS", Sequence: sequence, Stored: stored}
 	return Request{ID: fmt.Sprintf("EVENTS:%d", sequence), Derived: true, Category: category, Cost: 1, Message: message}
 }
 
-// several are n different events of one category.
+// several returns n different events of one category.
 func several(n int, name, category string) []Request {
 	requests := make([]Request, n)
 	for i := range requests {
@@ -105,7 +109,7 @@ func withFakeTime(t testing.TB, r *Redis) *testkit.Clock {
 	return clock
 }
 
-// runWith has the scripts run with other options.
+// runWith runs the scripts with other options.
 func (r *Redis) runWith(o script.Options) {
 	r.runner = script.NewRunner(o)
 	r.keys = newKeys(r.runner)
@@ -120,14 +124,14 @@ func (r *Redis) withSource(change func(script lua.Script, source string) string)
 	r.runWith(options)
 }
 
-// another is a second instance of the deployment, on the same clock.
+// another returns a second instance of the deployment, with the same clock.
 func another(r *Redis, client redis.UniversalClient) *Redis {
 	options := r.runner.Options()
 	options.Client = client
 	return NewRedis(script.NewRunner(options), r.settings)
 }
 
-// pause has a destination paused for d.
+// pause pauses a destination for d.
 func pause(t *testing.T, r *Redis, destination string, d time.Duration) {
 	t.Helper()
 	logs := testkit.NewLog(t)
@@ -145,11 +149,29 @@ func wantVerdicts(t testkit.Test, decisions []Decision, want ...Verdict) {
 	testkit.EqualSlices(t, got, want, "verdicts")
 }
 
-// finish records deliveries where it does not matter whether that is new.
+// decisionsOf decides, and returns the decisions.
+func decisionsOf(t *testing.T, store Store, requests ...Request) []Decision {
+	t.Helper()
+	return testkit.Must(store.Decide(t.Context(), requests))(t).Decisions
+}
+
+// wantAdmitted checks that a store admits events, and returns their leases.
+func wantAdmitted(t *testing.T, store Store, requests ...Request) []Lease {
+	t.Helper()
+	decisions := decisionsOf(t, store, requests...)
+	for i, d := range decisions {
+		if d.Verdict != Admitted {
+			t.Fatalf("%q: got %+v, want it admitted", requests[i].ID, d)
+		}
+	}
+	return leasesOf(decisions)
+}
+
+// finish records deliveries, and drops which are new.
 func finish(ctx context.Context, store Store, leases ...Lease) error {
 	_, err := store.Finish(ctx, leases)
 	return err
 }
 
-// alike tells whether two answers of limiters are the same. A limiter defers nothing, so there are no errors in them.
+// alike compares two answers of stores. They hold no errors, because a store defers nothing.
 func alike(a, b any) bool { return reflect.DeepEqual(a, b) }

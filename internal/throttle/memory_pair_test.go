@@ -8,7 +8,6 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
@@ -17,7 +16,7 @@ type pairModel struct {
 	redis  *Redis
 	memory *Memory
 	clock  *testkit.Clock
-	held   []Lease // of resolved events that were not finished
+	held   []Lease // of unfinished resolved events
 	posted int
 }
 
@@ -27,12 +26,10 @@ func (m *pairModel) finish(t *rapid.T, inRedis, inMemory Lease) {
 	inMemory.receipt = inRedis.receipt
 	newInRedis := testkit.Must(m.redis.Finish(context.Background(), []Lease{inRedis}))(t)
 	newInMemory, _ := m.memory.Finish(context.Background(), []Lease{inMemory})
-	if newInRedis[0] != newInMemory[0] {
-		t.Fatalf("the delivery is new to Redis: %t, to the memory: %t", newInRedis[0], newInMemory[0])
-	}
+	testkit.EqualSlices(t, newInRedis, newInMemory, "which deliveries are new to Redis, compared with the memory")
 }
 
-// drawEvent is one of a few events of a few pairs. Some of the IDs are those of both firing and resolved events.
+// drawEvent draws one of a few events of a few pairs. Firing and resolved events share some IDs.
 func (m *pairModel) drawEvent(t *rapid.T) Request {
 	category := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "category")
 	sequence := rapid.Uint64Range(1, 9).Draw(t, "sequence")
@@ -76,7 +73,7 @@ func (m *pairModel) resolve(t *rapid.T) {
 	}
 }
 
-// end ends the delivery of a resolved event in one of the ways in which that can end.
+// end ends the delivery of a resolved event in a drawn way.
 func (m *pairModel) end(t *rapid.T) {
 	if len(m.held) == 0 {
 		return
@@ -106,20 +103,19 @@ func (m *pairModel) end(t *rapid.T) {
 	}
 }
 
-// wait leaves no pair just before its end: keys of Redis expire by the server's own clock, which goes on while the test's clock
-// stands still.
+// wait leaves no pair just before its end, because keys of Redis expire by the server's own clock.
 func (m *pairModel) wait(t *rapid.T) {
 	m.clock.Advance(rapid.SampledFrom([]time.Duration{time.Microsecond, time.Second, testLease + time.Second, testRetention, testPairTTL/3 + time.Second}).Draw(t, "time"))
 }
 
-// TestMemoryPairs compares what both stores say of resolved events.
+// TestMemoryPairs compares the answers of both stores about resolved events.
 func TestMemoryPairs(t *testing.T) {
 	t.Parallel()
 	_, client := startRedis(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		testkit.NoError(rt, client.FlushDB(context.Background()).Err())
 		settings := pairSettings(t)
-		r := NewRedis(script.NewRunner(script.Options{Client: client, Prefix: "pairs", Timeout: patience, Scripting: script.Eval}), settings)
+		r := newRedis(client, "pairs", settings)
 		clock := withFakeTime(t, r)
 		m := &pairModel{redis: r, memory: NewMemory(settings, clock.Read, nil), clock: clock}
 		m.memory.KeepPairs()
@@ -129,7 +125,7 @@ func TestMemoryPairs(t *testing.T) {
 	})
 }
 
-// Pairs are kept only on demand, and not for ever.
+// Memory keeps pairs only after KeepPairs, and not for ever.
 func TestMemoryForgetsPairs(t *testing.T) {
 	t.Parallel()
 	clock := testkit.NewClock(func(time.Time) {})
@@ -137,8 +133,7 @@ func TestMemoryForgetsPairs(t *testing.T) {
 	m := NewMemory(settings, clock.Read, nil)
 	fire := func(i int) {
 		r := request(fmt.Sprint(i), "a").ofPair(fmt.Sprint(i))
-		result, _ := m.Decide(t.Context(), []Request{r})
-		_, _ = m.Finish(t.Context(), []Lease{result.Decisions[0].Lease})
+		_, _ = m.Finish(t.Context(), wantAdmitted(t, m, r))
 	}
 	fire(0)
 	testkit.Equal(t, len(m.pairs), 0, "pairs are kept that nobody asks for")

@@ -9,7 +9,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// TestMemoryIsBoundedByWhatItAdmits lets paths and events come and go for a long time.
+// TestMemoryIsBoundedByWhatItAdmits admits new paths and events for 50 minutes.
 func TestMemoryIsBoundedByWhatItAdmits(t *testing.T) {
 	t.Parallel()
 	clock := testkit.NewClock(nil)
@@ -19,27 +19,22 @@ func TestMemoryIsBoundedByWhatItAdmits(t *testing.T) {
 		for i := range requests {
 			requests[i] = request(fmt.Sprint(round, "-", i), fmt.Sprintf("c%d-%d", round, i))
 		}
-		result := testkit.Must(m.Decide(t.Context(), requests))(t)
-		_, _ = m.Finish(t.Context(), leasesOf(result.Decisions[:1]))
+		_, _ = m.Finish(t.Context(), wantAdmitted(t, m, requests...)[:1])
 		m.Mirror(requests[:1])
 		clock.Advance(time.Minute)
 	}
-	if n := len(m.records) + len(m.inForce.buckets); n > 2*minSweep {
-		t.Errorf("%d records and %d buckets are kept of 200 a minute", len(m.records), len(m.inForce.buckets))
-	}
-	if n := len(m.calls); n > 2 {
-		t.Errorf("%d calls are kept of one a minute", n)
-	}
+	testkit.AtMost(t, len(m.records)+len(m.inForce.buckets), 2*minSweep, "records and buckets kept, of 200 a minute")
+	testkit.AtMost(t, len(m.calls), 2, "calls kept, of one a minute")
 }
 
 func TestMemoryDeniedPathsLeaveNothing(t *testing.T) {
 	t.Parallel()
 	m := NewMemory(Settings{Tree: newTree(t, "1/1h", "10/1h", ""), Lease: time.Second, Retention: time.Minute}, testkit.NewClock(nil).Read, nil)
 	for i := range 5000 {
-		testkit.Must(m.Decide(t.Context(), []Request{request(fmt.Sprint("e", i), fmt.Sprint("c", i))}))(t)
+		decisionsOf(t, m, request(fmt.Sprint("e", i), fmt.Sprint("c", i)))
 	}
 	if len(m.records) != 1 || len(m.inForce.buckets) != 2 {
-		t.Errorf("%d records and %d buckets are kept of one admission", len(m.records), len(m.inForce.buckets))
+		t.Errorf("got %d records and %d buckets, want 1 and 2", len(m.records), len(m.inForce.buckets))
 	}
 }
 
@@ -55,15 +50,10 @@ func TestMemoryFollow(t *testing.T) {
 		}
 	}
 	at := m.Mirror([]Request{request("1", "a"), request("2", "a").withCost(3)})
-	if !at.Equal(start) {
-		t.Errorf("followed at %v, want %v", at, start)
-	}
+	testkit.Equal(t, at.Equal(start), true, "mirrored at the time of the clock")
 	used(4)
 	clock.Advance(time.Second)
-	result, err := m.Decide(t.Context(), several(2, "e", "a"))
-	if err != nil || result.Decisions[0].Verdict != Admitted || result.Decisions[1].Verdict != Denied {
-		t.Fatalf("%+v, %v", result, err)
-	}
+	wantVerdicts(t, decisionsOf(t, m, several(2, "e", "a")...), Admitted, Denied)
 	m.Unmirror(Lease{Request: request("2", "a").withCost(3)}, at)
 	used(2)
 	m.Unmirror(Lease{Request: request("3", "a").withCost(100)}, at)
@@ -81,29 +71,25 @@ func TestMemoryShares(t *testing.T) {
 		tree := newTree(t, fmt.Sprintf("%d/1h", c.count), "none", "")
 		instances := 1
 		m := NewMemory(Settings{Tree: tree, Lease: time.Second, Retention: time.Minute}, testkit.NewClock(nil).Read, func() int { return instances })
-		instances = c.instances // their number changes at any time
-		result := testkit.Must(m.Decide(t.Context(), several(20, "e", "a")))(t)
+		instances = c.instances // the number may change at any time
 		admitted := 0
-		for _, d := range result.Decisions {
+		for _, d := range decisionsOf(t, m, several(20, "e", "a")...) {
 			if d.Verdict == Admitted {
 				admitted++
 			}
 		}
-		if admitted != c.admitted {
-			t.Errorf("%d of %d for %d instances: %d were admitted, want %d", c.count, c.count, c.instances, admitted, c.admitted)
-		}
+		testkit.Equal(t, admitted, c.admitted, "admitted of %d with %d instances", c.count, c.instances)
 	}
 }
 
-// TestMemoryShareHoldsAnyEventThatFitsTheLimit shows that an event of several slots is not denied for ever by a small share.
+// TestMemoryShareHoldsAnyEventThatFitsTheLimit admits an event with a cost above the instance's share.
 func TestMemoryShareHoldsAnyEventThatFitsTheLimit(t *testing.T) {
 	t.Parallel()
 	m := NewMemory(Settings{Tree: newTree(t, "10/1h", "none", ""), Lease: time.Second, Retention: time.Minute},
 		testkit.NewClock(nil).Read, func() int { return 5 })
-	result := testkit.Must(m.Decide(t.Context(), []Request{
-		request("1", "a").withCost(7), request("2", "a"), request("3", "a").withCost(7), request("4", "a").withCost(11),
-	}))(t)
-	wantVerdicts(t, result.Decisions, Admitted, Denied, Denied, ExceedsCapacity)
+	decisions := decisionsOf(t, m,
+		request("1", "a").withCost(7), request("2", "a"), request("3", "a").withCost(7), request("4", "a").withCost(11))
+	wantVerdicts(t, decisions, Admitted, Denied, Denied, ExceedsCapacity)
 }
 
 func TestMemoryConcurrently(t *testing.T) {

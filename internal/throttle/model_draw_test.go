@@ -22,7 +22,7 @@ func drawLimits(rt *rapid.T) string {
 		count := rapid.SampledFrom([]int{0, 1, 2, 3, 5, 8, 13}).Draw(rt, "count")
 		count = max(count, 1-rapid.IntRange(0, 4).Draw(rt, "blocked")/4)
 		window := rapid.SampledFrom([]string{"1ms", "1s", "20s", "1m", "7m", "1h"}).Draw(rt, "window")
-		// Half of the limits are logs: they alone may stand beside others of their window.
+		// Half of the limits are logs, because several logs may have one window.
 		algorithm := rapid.SampledFrom([]string{"log", "log", "log", "log", "log", "counter", "fixed", "token", "leaky", "inflight"}).Draw(rt, "algorithm")
 		text := fmt.Sprintf("%s:%d/%s", algorithm, count, window)
 		if algorithm == "token" && count > 1 {
@@ -43,7 +43,7 @@ func drawLimits(rt *rapid.T) string {
 	return strings.Join(limits, "+")
 }
 
-// drawGuarantees draws some that the global limits can keep.
+// drawGuarantees draws guarantees that the global limits can keep.
 func drawGuarantees(rt *rapid.T, global limits.Limits) []limits.Guarantee {
 	left := int64(-1)
 	for _, limit := range global {
@@ -63,7 +63,7 @@ func drawGuarantees(rt *rapid.T, global limits.Limits) []limits.Guarantee {
 	return guarantees
 }
 
-// drawTree draws limits that can keep the guarantees, which never change while workers run; nil draws those too.
+// drawTree draws limits that can keep the guarantees. Guarantees never change while workers run, so only nil guarantees are drawn.
 func drawTree(rt *rapid.T, guarantees *[]limits.Guarantee) *limits.Tree {
 	texts := rapid.Custom(drawLimits)
 	pattern := rapid.Custom(func(rt *rapid.T) string {
@@ -90,8 +90,7 @@ func drawTree(rt *rapid.T, guarantees *[]limits.Guarantee) *limits.Tree {
 // generations is how many stored messages drawRequest draws for an event.
 const generations = 3
 
-// drawRequest makes an event, in one of these messages, or finds the one that was made before. A producer's
-// redelivery has the category and cost that it had.
+// drawRequest draws an event in one of its messages. A redelivery has the category and cost of the first delivery.
 func (m *model) drawRequest(rt *rapid.T) Request {
 	number := rapid.IntRange(1, 12).Draw(rt, "event")
 	generation := rapid.IntRange(0, generations-1).Draw(rt, "message")
@@ -118,7 +117,7 @@ func (m *model) drawRequests(rt *rapid.T) []Request {
 	var requests []Request
 	for range rapid.IntRange(1, 8).Draw(rt, "events") {
 		request := m.drawRequest(rt)
-		// The retention outlives the redeliveries of a message, so none is forgotten and then admitted again.
+		// The retention outlives redeliveries, so no forgotten message comes again.
 		if !m.forgotten(request) {
 			requests = append(requests, request)
 		}
@@ -126,7 +125,7 @@ func (m *model) drawRequests(rt *rapid.T) []Request {
 	return requests
 }
 
-// forgotten tells that a message has taken slots, and that the store does not know it any more.
+// forgotten tells that the store no longer knows a message that took slots.
 func (m *model) forgotten(request Request) bool {
 	if m.admitted[stampedRecord(request)] == 0 {
 		return false
@@ -135,7 +134,7 @@ func (m *model) forgotten(request Request) bool {
 	return r == nil || r.version != request.Message.version() || !m.memory.remembered(r, m.memory.now()+1)
 }
 
-// drawLeases picks some leases, live or not, of different events; none as long as nothing was granted.
+// drawLeases draws indexes of leases of different events. The leases may have ended.
 func (m *model) drawLeases(rt *rapid.T) []int {
 	if len(m.leases) == 0 {
 		return nil
@@ -145,8 +144,8 @@ func (m *model) drawLeases(rt *rapid.T) []int {
 	return indexes.Draw(rt, "leases")
 }
 
-// refundable leaves out what the logs cannot tell apart, because a slot's name is all that they have: where an event has
-// no slot (any more), one of its name is that of another message with its ID, or one that the event has left behind itself.
+// refundable leaves out refunds that the logs cannot tell apart, since a log knows only a slot's name. A slot of that name may belong
+// to another message with the ID, or the event may have left the slot behind.
 func (m *model) refundable(held heldLease) bool {
 	if leavesBehind(held) {
 		return false
@@ -157,7 +156,7 @@ func (m *model) refundable(held heldLease) bool {
 	return !slices.ContainsFunc(m.leases, func(other heldLease) bool { return other.ID == held.ID && other.Message != held.Message })
 }
 
-// leavesBehind tells that an event has slots in a log of which its lease, got by other limits, does not know.
+// leavesBehind tells that an event has slots in a log unknown to its lease, because the limits changed.
 func leavesBehind(held heldLease) bool {
 	known := held.tree.route(held.Category).buckets
 	return slices.ContainsFunc(held.evaluated.route(held.Category).buckets, func(log bucket) bool {

@@ -22,8 +22,8 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// TestModel drives the scripts and the in-memory store with the same calls, and compares all they say after every step.
-// Its parts run side by side, each with a server of its own.
+// TestModel makes the same calls to the scripts and the in-memory store, and compares all answers after each step. Each part has its
+// own server.
 func TestModel(t *testing.T) {
 	t.Parallel()
 	for part := range 2 {
@@ -56,25 +56,25 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// model holds both stores and what the test knows of them.
+// model holds both stores and the expected state.
 type model struct {
 	redis      *Redis
 	other      *Redis // another instance of the deployment
-	behind     bool   // it has not adopted the limits that are in force
+	behind     bool   // other has not adopted the limits in force
 	memory     *Memory
-	clock      *testkit.Clock // of both
+	clock      *testkit.Clock // of both stores
 	settings   Settings
 	categories []string
 	nodes      []limits.Node
 
 	guarantees []limits.Guarantee
 	revision   uint64
-	wentBack   bool           // the clock
-	times      map[int64]bool // at which slots were taken
+	wentBack   bool           // the clock went back
+	times      map[int64]bool // times with slots
 	events     map[string]Request
 	leases     []heldLease
-	admitted   map[string]int    // by record and version: how often it took slots that it did not give back
-	taken      map[string]*taken // likewise by record and version
+	admitted   map[string]int    // admissions less refunds, by record and version
+	taken      map[string]*taken // by record and version
 	lastCall   struct {
 		nonce    string
 		requests []Request
@@ -86,15 +86,15 @@ type heldLease struct {
 	Lease
 	*taken
 
-	returned bool // its slots were, by whoever held it
+	returned bool // the holder returned its slots
 }
 
-// taken is when an event's slots were taken.
+// taken tells when and by which limits an event's slots were taken.
 type taken struct {
 	at        int64
-	evaluated *routes // whose limits it was evaluated by
-	none      bool    // it was denied, and forwarded all the same
-	left      bool    // a call found that they have left a window
+	evaluated *routes // limits of the decision
+	none      bool    // denied and forwarded, without slots
+	left      bool    // a later call may have found the slots outside of a window
 }
 
 func newModel(t *testing.T, rt *rapid.T, client, other *redis.Client) *model {
@@ -137,13 +137,13 @@ func (m *model) listNodes() {
 	}
 }
 
-// changeLimits puts other limits in force for both.
+// changeLimits puts other limits in force in both stores.
 func (m *model) changeLimits(rt *rapid.T) {
 	m.settings.Tree, m.settings.Shadow = drawTree(rt, &m.guarantees), nil
 	if rapid.Bool().Draw(rt, "has a shadow") {
 		m.settings.Shadow = drawTree(rt, &m.guarantees)
-		// An event that the shadow evaluates anew, since its limits have changed, may still hold slots there that follow its
-		// delivery: the in-memory store sees at once that they are the same, the script in its next call.
+		// After a change of limits the shadow decides an event anew. The event may still hold an in-flight slot there. The in-memory store
+		// finds that slot in the same call, the script only in the next call.
 		if slices.Contains(compile(limits.Ruleset{Tree: m.settings.Shadow}).algorithms(), limits.InFlight.String()) {
 			m.settings.Shadow = nil
 		}
@@ -165,8 +165,7 @@ func (m *model) decide(rt *rapid.T) {
 	m.call(rt)
 }
 
-// decideNew asks for events of which nothing is known, though older ones may have their names: such a batch may be evaluated as
-// one.
+// decideNew asks for unknown events, whose IDs older events may have had. The script may evaluate such a batch as one.
 func (m *model) decideNew(rt *rapid.T) {
 	requests := make([]Request, rapid.IntRange(1, 8).Draw(rt, "events"))
 	for i := range requests {
@@ -184,24 +183,22 @@ func (m *model) decideNew(rt *rapid.T) {
 	m.call(rt)
 }
 
-// decideAtOnce has both instances ask at once. Each call that grants something has a time of its own, so that the times
-// tell their order; of two at one time, the one that granted nothing came first, or the order does not matter. An instance
-// that is behind is turned away as soon as the other has asked.
+// decideAtOnce has both instances decide at once. Calls that grant something have different times, which tell their order. Of two calls
+// with one time, the call without grants counts as the first. An instance with outdated limits is refused after the other's call.
 func (m *model) decideAtOnce(rt *rapid.T) {
 	if m.behind {
 		m.decide(rt)
-		if len(m.lastCall.requests) == 0 { // to ask about nothing changes nothing
+		if len(m.lastCall.requests) == 0 { // an empty call changes nothing
 			return
 		}
 		if _, err := m.other.Decide(context.Background(), m.drawRequests(rt)); !errors.Is(err, script.ErrStale) {
-			rt.Fatalf("a call with older limits: %v", err)
+			rt.Fatalf("a call with older limits: got error %v, want %v", err, script.ErrStale)
 		}
 		m.other.adopt(m.redis.rules())
 		m.behind = false
 		return
 	}
-	// What the shadow admits has no time of its own, and at the edge of the tolerance for a clock that went back, calls do
-	// not have one either.
+	// Admissions of the shadow may share a time. So may calls at the edge of the tolerance for a clock that went back.
 	if m.settings.Shadow != nil || m.wentBack {
 		m.decide(rt)
 		return
@@ -239,7 +236,7 @@ func (m *model) decideAtOnce(rt *rapid.T) {
 		m.lastCall.nonce, m.lastCall.requests = c.nonce, c.requests
 		m.check(rt, c.result, m.memory.decideBatch(c.nonce, c.requests))
 	}
-	m.clock.Advance(time.Microsecond) // the second call has had a time of its own
+	m.clock.Advance(time.Microsecond) // the second call may have used the next microsecond
 }
 
 func (m *model) repeat(rt *rapid.T) {
@@ -257,14 +254,12 @@ func (m *model) call(rt *rapid.T) {
 	m.check(rt, got, m.memory.decideBatch(nonce, requests))
 }
 
-// check compares what the last call was answered with what it is answered in memory.
+// check compares the answers of Redis and of the memory to the last call.
 func (m *model) check(rt *rapid.T, got, want BatchResult) {
 	requests := m.lastCall.requests
-	if got.At != want.At {
-		rt.Fatalf("decided at %d, in memory at %d", got.At, want.At)
-	}
+	testkit.Equal(rt, got.At, want.At, "time of the decision, compared with the memory")
 	for i := range requests {
-		if m.wentBack { // the mark of an old lease may then lie behind the end of a later one: Redis errs towards doubt
+		if m.wentBack { // the mark of an old lease may lie behind a later end: Redis errs towards doubt
 			want.Decisions[i].InDoubt = want.Decisions[i].InDoubt || got.Decisions[i].InDoubt
 			want.Decisions[i].Lease.inDoubt = want.Decisions[i].Lease.inDoubt || got.Decisions[i].Lease.inDoubt
 		}
@@ -296,15 +291,15 @@ func (m *model) check(rt *rapid.T, got, want BatchResult) {
 		if d.Verdict != Reclaimed {
 			m.taken[name] = &taken{at: got.At, evaluated: d.Lease.tree, none: d.Verdict != Admitted}
 		}
-		if m.taken[name] == nil { // it was finished unasked, in the place of another message with its ID
+		if m.taken[name] == nil { // finished without a decision, in place of another message with the ID
 			m.taken[name] = &taken{at: got.At, evaluated: d.Lease.tree, none: true, left: true}
 		}
 		m.leases = append(m.leases, heldLease{Lease: d.Lease, taken: m.taken[name]})
 	}
 }
 
-// forget drops the records in memory at the moment when the scripts drop theirs: when a delivery ends.
-// The store itself does so from time to time, which shows only when the clock goes back by more than the retention.
+// forget drops old records in memory at the end of a delivery, as the scripts do. The in-memory store itself drops records from time to
+// time. The difference shows only if the clock goes back by more than the retention.
 func (m *model) forget() {
 	now := m.memory.now()
 	for name, r := range m.memory.records {
@@ -324,10 +319,10 @@ func (m *model) pick(indexes []int) []Lease {
 
 func (m *model) finish(rt *rapid.T) { m.finishAll(rt, m.pick(m.drawLeases(rt))) }
 
-// finishUnasked tells of a delivery of which nobody asked before.
+// finishUnasked finishes a delivery without a decision before.
 func (m *model) finishUnasked(rt *rapid.T) {
 	request := m.drawRequest(rt)
-	for _, event := range m.events { // with its own cost, not that of a mere look
+	for _, event := range m.events { // use its own cost, not the 0 of a look
 		if event.eventKey() == request.eventKey() && event.Message == request.Message {
 			request = event
 		}
@@ -347,8 +342,8 @@ func (m *model) finishAll(rt *rapid.T, leases []Lease) {
 }
 
 func (m *model) extend(rt *rapid.T) {
-	// A clock that went back has the end of each lease ahead again, so that one that was given back looks like one whose reply
-	// was lost. Whoever gave it back does not extend it.
+	// After the clock went back a returned lease looks like a renewal whose reply was lost. A worker does not extend a lease that it has
+	// returned.
 	indexes := slices.DeleteFunc(m.drawLeases(rt), func(i int) bool { return m.wentBack && m.leases[i].returned })
 	d := rapid.SampledFrom([]time.Duration{0, time.Second, m.settings.Lease}).Draw(rt, "for")
 	leases := m.pick(indexes)
@@ -370,7 +365,7 @@ func (m *model) refund(rt *rapid.T) {
 	if len(indexes) == 0 {
 		return
 	}
-	// A call knows a limit by one count: that of now, or of the first lease if it is not in force any more.
+	// A call has one count for each limit: the count in force, or that of the first lease for a limit no longer in force.
 	older := m.leases[indexes[0]].tree
 	indexes = slices.DeleteFunc(indexes, func(i int) bool {
 		held := m.leases[i]
@@ -399,7 +394,7 @@ func (m *model) wait(rt *rapid.T) {
 	m.clock.Advance(time.Duration(rapid.IntRange(0, 90).Draw(rt, "times")) * scale)
 }
 
-// waitForSlot lets the next call come when the latest denial said that a slot opens, or just before.
+// waitForSlot advances the clock to when the next slot opens by the last denial, or just before.
 func (m *model) waitForSlot(rt *rapid.T) {
 	early := rapid.SampledFrom([]time.Duration{time.Microsecond, 2 * time.Microsecond}).Draw(rt, "early")
 	m.clock.Advance(max(0, m.lastWait-early))
@@ -413,8 +408,8 @@ func (m *model) stepClock(rt *rapid.T) {
 	m.clock.Advance(step)
 }
 
-// tick lets a microsecond pass: no call takes less. It goes on where slots were taken at that time before, by a clock that went
-// back or in the shadow, which has no times of its own: the logs tell slots of one name by their times.
+// tick advances the clock by a microsecond, the shortest call, and past times with slots. A clock that went back and the shadow may have
+// taken slots at those times, and logs tell slots of one name apart by time.
 func (m *model) tick() {
 	m.clock.Advance(time.Microsecond)
 	for m.times[m.memory.now()] {
@@ -427,8 +422,8 @@ func (m *model) compare(rt *rapid.T) {
 	m.checkGuarantees(rt)
 }
 
-// checkGuarantees reads the logs themselves: what is used of each global window and what guarantees have left of it are
-// together never more than the limit. Other limits may break that until slots have left, and so may a clock that goes back.
+// checkGuarantees counts the logs: the used slots and the unused guaranteed slots of a global window never exceed the limit together.
+// A change of limits or a clock that goes back may break this rule for a while.
 func (m *model) checkGuarantees(rt *rapid.T) {
 	if len(m.guarantees) == 0 || m.revision > 0 || m.wentBack {
 		return

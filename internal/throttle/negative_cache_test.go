@@ -14,7 +14,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// scriptCalls is how many scripts a server has run.
+// scriptCalls returns how many scripts a server has run.
 func scriptCalls(t *testing.T, server *servertest.Redis) int {
 	t.Helper()
 	found := regexp.MustCompile(`cmdstat_evalsha:calls=(\d+)`).FindStringSubmatch(server.CLI("INFO", "commandstats"))
@@ -24,7 +24,7 @@ func scriptCalls(t *testing.T, server *servertest.Redis) int {
 	return testkit.Must(strconv.Atoi(found[1]))(t)
 }
 
-// TestLimiterAsksOnceAboutWhatIsBroken has events of a category whose log Redis refuses, among others.
+// TestLimiterAsksOnceAboutWhatIsBroken decides batches with a category whose log Redis refuses.
 func TestLimiterAsksOnceAboutWhatIsBroken(t *testing.T) {
 	t.Parallel()
 	limiter := startLimiter(t, LimiterOptions{Settings: Settings{Tree: newTree(t, "none", "100000/1h", "")}})
@@ -35,7 +35,7 @@ func TestLimiterAsksOnceAboutWhatIsBroken(t *testing.T) {
 		batch := append(several(MaxBatch-6, fmt.Sprint("bad", round, "-"), "bad"), several(6, fmt.Sprint("good", round, "-"), "good")...)
 		for i, answer := range limiter.decide(batch...) {
 			if bad := batch[i].Category == "bad"; bad != errors.Is(answer.Err, script.ErrRefused) || bad == (answer.Verdict == Admitted) {
-				t.Fatalf("round %d: %q: %+v", round, batch[i].ID, answer)
+				t.Fatalf("round %d: %q: got %+v, want it refused: %t", round, batch[i].ID, answer, bad)
 			}
 		}
 	}
@@ -45,17 +45,17 @@ func TestLimiterAsksOnceAboutWhatIsBroken(t *testing.T) {
 	for round := range rounds {
 		ask(1 + round)
 	}
-	// Each time that it is asked about again, what works is tried, and each category by itself.
+	// A new attempt asks for the whole batch, and then for each category.
 	if calls, most := scriptCalls(t, limiter.server)-before, 2*rounds+int(time.Since(asked)/refusedFor+1)*80; calls > most {
 		t.Errorf("%d script calls for %d batches, want at most %d", calls, rounds, most)
 	}
 	limiter.server.CLI("DEL", "{limiter}:log:bad")
-	poll(t, "the category to be asked about again", func() bool {
+	testkit.Eventually(t, "the category to be asked about again", func() bool {
 		return limiter.decide(request("mended", "bad"))[0].Err == nil
 	})
 }
 
-// TestLimiterDisclaims has Redis end while a refused batch is asked about in parts: what was admitted is nobody's, without doubt.
+// TestLimiterDisclaims fails while a refused batch is asked in parts. The admitted part is reclaimed later, without doubt.
 func TestLimiterDisclaims(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
@@ -74,7 +74,7 @@ func TestLimiterDisclaims(t *testing.T) {
 	}
 	limiter.outage.reach(t.Context(), limiter.staleness.compare)
 	if answer := limiter.decide(request("e", "a"))[0]; answer.Verdict != Reclaimed || answer.InDoubt {
-		t.Errorf("%+v", answer)
+		t.Errorf("got %+v, want %s without doubt", answer, Reclaimed)
 	}
 }
 
@@ -96,11 +96,11 @@ func TestUnpaired(t *testing.T) {
 	want(firing.Pair, true)
 	want("other", true)
 	u.see([]Request{firing.withCost(0), request("no pair", "a")})
-	want(firing.Pair, true) // somebody only asked what is known
+	want(firing.Pair, true) // a look is no firing event
 	u.see([]Request{firing})
 	want(firing.Pair, false)
 	want("other", true)
-	u.learn(firing.Pair, after, false) // found before
+	u.learn(firing.Pair, after, false) // found before the firing event
 	want(firing.Pair, false)
 	clock.Advance(time.Nanosecond)
 	want("other", false)
@@ -113,13 +113,13 @@ func TestUnpaired(t *testing.T) {
 	for i := range 3 * maxUnpaired {
 		u.learn(fmt.Sprint(i), after, false)
 		if len(u.pairs) > maxUnpaired {
-			t.Fatalf("%d pairs are remembered", len(u.pairs))
+			t.Fatalf("got %d pairs, want %d at most", len(u.pairs), maxUnpaired)
 		}
 		if i == maxUnpaired-1 {
 			clock.Advance(unpairedFor)
 			u.learn("fresh", after, false)
 			if len(u.pairs) != 1 {
-				t.Fatalf("%d pairs are remembered whose time is over", len(u.pairs)-1)
+				t.Fatalf("got %d pairs, want the fresh one alone", len(u.pairs))
 			}
 		}
 	}
@@ -136,10 +136,10 @@ func TestUnpaired(t *testing.T) {
 	}
 }
 
-// A resolved event may be stored before what is found, or after it.
+// A resolved event may be stored before the pair was found not to be open, or after.
 var before, after = time.Unix(1000, 0), time.Unix(1001, 0)
 
-// TestLimiterUnpaired shows the worker's own firing events, and an outage.
+// TestLimiterUnpaired forgets unpaired events after a firing event, and in an outage.
 func TestLimiterUnpaired(t *testing.T) {
 	t.Parallel()
 	limiter := startLimiter(t, LimiterOptions{DenyCacheTTL: time.Hour, Settings: Settings{PairTTL: testPairTTL}})

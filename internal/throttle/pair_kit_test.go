@@ -14,7 +14,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// testPairTTL is longer than the retention, as it is meant to be.
+// testPairTTL is longer than the retention, as in production.
 const testPairTTL = 24 * time.Hour
 
 func pairSettings(t testing.TB) Settings {
@@ -23,7 +23,7 @@ func pairSettings(t testing.TB) Settings {
 	return settings
 }
 
-// ofPair is the same event, about something.
+// ofPair returns the same event with a key.
 func (r Request) ofPair(key string) Request {
 	r.Pair = r.Category + "\n" + key
 	return r
@@ -31,7 +31,7 @@ func (r Request) ofPair(key string) Request {
 
 func aboutDisk(id string) Request { return request(id, "a").ofPair("disk") }
 
-// pairKit is a store whose clock the test moves.
+// pairKit is a store with a clock of the test.
 type pairKit struct {
 	*Redis
 	t      *testing.T
@@ -39,26 +39,26 @@ type pairKit struct {
 	clock  *testkit.Clock
 }
 
-// newPairKit takes its own part of a server.
+// newPairKit uses keys of its own on a server.
 func newPairKit(t *testing.T, client redis.UniversalClient, way script.Scripting) *pairKit {
 	prefix := strings.NewReplacer("/", "-", ",", "").Replace(t.Name())
-	r := NewRedis(script.NewRunner(script.Options{Client: client, Prefix: prefix, Timeout: patience, Scripting: way}), pairSettings(t))
+	r := newRedisBy(client, prefix, way, pairSettings(t))
 	return &pairKit{Redis: r, t: t, client: client, clock: withFakeTime(t, r)}
 }
 
-// startPairKit has a server of its own.
+// startPairKit starts a server for a pairKit.
 func startPairKit(t *testing.T) *pairKit {
 	_, client := startRedis(t)
 	return newPairKit(t, client, script.Eval)
 }
 
-// story is what becomes of events in one order of calls.
+// story is a sequence of calls to a store.
 type story struct {
 	name string
 	tell func(t *testing.T, k *pairKit)
 }
 
-// tellStories tells each story to a store of its own, with scripts and with functions.
+// tellStories runs each story with its own store, with scripts and with functions.
 func tellStories(t *testing.T, stories []story, tree *limits.Tree) {
 	t.Helper()
 	_, client := startRedis(t)
@@ -74,7 +74,7 @@ func tellStories(t *testing.T, stories []story, tree *limits.Tree) {
 	}
 }
 
-// deliver begins the delivery of a firing event, as a limiter does.
+// deliver decides and announces a firing event, as a limiter does.
 func (k *pairKit) deliver(r Request) Lease {
 	k.t.Helper()
 	result, err := k.Decide(k.t.Context(), []Request{r})
@@ -118,12 +118,10 @@ func (k *pairKit) release(lease Lease) {
 
 func (k *pairKit) refund(lease Lease) {
 	k.t.Helper()
-	if returned, err := k.Refund(k.t.Context(), []Lease{lease}); err != nil || !returned[0] {
-		k.t.Fatalf("refund: %v, %v", returned, err)
-	}
+	testkit.EqualSlices(k.t, testkit.Must(k.Refund(k.t.Context(), []Lease{lease}))(k.t), []bool{true}, "refunds")
 }
 
-// wantFields checks which fields there are, and that each of them expires.
+// wantFields compares the fields of pairs, and checks their expiry.
 func (k *pairKit) wantFields(want map[string]string) {
 	k.t.Helper()
 	got := k.client.HGetAll(k.t.Context(), k.keys.pairs("a")).Val()
@@ -144,9 +142,7 @@ func (k *pairKit) wantFields(want map[string]string) {
 			k.t.Errorf("%q is to expire, and is not there", field)
 		}
 	}
-	if n := k.client.ZCard(k.t.Context(), k.keys.pairsUntil("a")).Val(); int(n) != len(got) {
-		k.t.Errorf("%d of %d fields expire", n, len(got))
-	}
+	testkit.Equal(k.t, int(k.client.ZCard(k.t.Context(), k.keys.pairsUntil("a")).Val()), len(got), "fields that expire")
 	for _, key := range []string{k.keys.pairs("a"), k.keys.pairsUntil("a")} {
 		if ttl := k.client.PTTL(k.t.Context(), key).Val(); len(got) > 0 && (ttl <= 0 || ttl > testPairTTL) {
 			k.t.Errorf("%s expires after %v", key, ttl)
@@ -157,16 +153,4 @@ func (k *pairKit) wantFields(want map[string]string) {
 func (k *pairKit) restore(admissions ...admission) {
 	k.t.Helper()
 	testkit.Must(k.Restore(k.t.Context(), admissions))(k.t)
-}
-
-func wantResolutions(t *testing.T, got []Decision, verdicts []Verdict, opened []string) {
-	t.Helper()
-	for i, resolution := range got {
-		if resolution.Verdict != verdicts[i] || resolution.Opened != opened[i] {
-			t.Errorf("event %d: verdict %d with receipt %q, want %d with %q", i, resolution.Verdict, resolution.Opened, verdicts[i], opened[i])
-		}
-		if granted := verdicts[i] == Admitted || verdicts[i] == Reclaimed; granted != (resolution.Lease.End != 0) {
-			t.Errorf("event %d: verdict %d with the lease %+v", i, resolution.Verdict, resolution.Lease)
-		}
-	}
 }

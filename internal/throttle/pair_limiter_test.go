@@ -10,11 +10,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed-4578ace9/notifier/internal/script"
-	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// TestLimiterPairs goes through an outage. What it is about comes back with the limiter.
+// TestLimiterPairs resolves pairs before, during and after an outage.
 func TestLimiterPairs(t *testing.T) {
 	t.Parallel()
 	limiter := startDurableLimiter(t, LimiterOptions{Policy: Local, Settings: Settings{Lease: time.Hour, PairTTL: testPairTTL}})
@@ -38,7 +37,7 @@ func TestLimiterPairs(t *testing.T) {
 	answers := testkit.Must(limiter.Decide(t.Context(), resolving(about("resolved too", "memory"), about("resolved", "disk"))))(t)
 	for _, answer := range answers {
 		if !errors.Is(answer.Err, script.ErrUnavailable) || answer.Verdict != Deferred || answer.Grant != nil {
-			t.Errorf("while the policy acts: %+v", answer)
+			t.Errorf("while the policy acts: got %+v, want %s because of %v", answer, Deferred, script.ErrUnavailable)
 		}
 	}
 	resolved.Finish(t.Context(), "")
@@ -53,12 +52,10 @@ func TestLimiterPairs(t *testing.T) {
 	limiter.resolve(Leased, "", about("last", "fan"))
 	going.Finish(t.Context(), "f")
 	limiter.resolve(Admitted, "f", about("last", "fan"))
-	if answers, err := limiter.Decide(t.Context(), nil); err != nil || len(answers) != 0 {
-		t.Errorf("of nothing: %v, %v", answers, err)
-	}
+	limiter.decide()
 }
 
-// resolving are events that resolve their pairs.
+// resolving makes events resolve their pairs.
 func resolving(requests ...Request) []Request {
 	for i := range requests {
 		requests[i].Resolves = true
@@ -77,7 +74,7 @@ func (k *limiterKit) resolve(want Verdict, opened string, r Request) Grant {
 	return answer.Grant
 }
 
-// TestLimiterPairsOfTheWrongType has a first-level category whose pairs cannot be kept. Only what resolves these pairs is stopped.
+// TestLimiterPairsOfTheWrongType gives the pairs of one first-level category a wrong type. Only events that resolve them are deferred.
 func TestLimiterPairsOfTheWrongType(t *testing.T) {
 	t.Parallel()
 	limiter := startLimiter(t, LimiterOptions{Settings: Settings{PairTTL: testPairTTL}})
@@ -89,31 +86,25 @@ func TestLimiterPairsOfTheWrongType(t *testing.T) {
 	for round, want := range []Verdict{Admitted, Leased} {
 		answers, err := limiter.Decide(t.Context(), resolving(aboutDisk("resolved"), neighbour("resolved too"), aboutDisk("resolved later")))
 		if err != nil || !errors.Is(answers[0].Err, script.ErrRefused) || !errors.Is(answers[2].Err, script.ErrRefused) || answers[1].Verdict != want {
-			t.Fatalf("round %d: %+v, %v", round, answers, err)
+			t.Fatalf("round %d: got %+v, error %v, want events of the pairs refused, and %s", round, answers, err, want)
 		}
 	}
 	limiter.one(Admitted, request("other", "a"))
 	client.Del(t.Context(), limiterKey("pairs:a"))
 	firing.Finish(t.Context(), "r")
-	poll(t, "the pairs to be asked about again", func() bool { return limiter.refused.find(pairsOf(aboutDisk("resolved"))) == nil })
+	testkit.Eventually(t, "the pairs to be asked about again", func() bool { return limiter.refused.find(pairsOf(aboutDisk("resolved"))) == nil })
 	limiter.resolve(Admitted, "r", aboutDisk("resolved"))
 	limiter.logs.Want(t, "event cannot be evaluated")
 }
 
-// TestLimiterPairsWithoutAReply has a call executed whose reply does not come: its event is had by whoever asks next.
+// TestLimiterPairsWithoutAReply loses the reply of a call that Redis executed. The next call reclaims the event.
 func TestLimiterPairsWithoutAReply(t *testing.T) {
 	t.Parallel()
-	server := servertest.StartRedis(t)
-	proxy := servertest.StartProxy(t, server.Addr)
-	limiter := newLimiterKit(t, proxy.Addr, LimiterOptions{Settings: Settings{PairTTL: testPairTTL}})
-	options := limiter.o.Redis.runner.Options()
-	options.Timeout = time.Second
-	limiter.o.Redis.runWith(options)
-	limiter.start()
+	limiter, proxy := startLimiterBehindProxy(t, LimiterOptions{Settings: Settings{PairTTL: testPairTTL}})
 	limiter.one(Admitted, aboutDisk("firing")).Finish(t.Context(), "r")
 	proxy.DropReplies(true)
 	if answers, err := limiter.Decide(t.Context(), resolving(aboutDisk("resolved"))); !errors.Is(err, script.ErrUnavailable) {
-		t.Fatalf("%+v, %v", answers, err)
+		t.Fatalf("got %+v, error %v, want %v", answers, err, script.ErrUnavailable)
 	}
 	proxy.DropReplies(false)
 	proxy.Cut()
@@ -122,7 +113,7 @@ func TestLimiterPairsWithoutAReply(t *testing.T) {
 	limiter.resolve(Unpaired, "", aboutDisk("other"))
 }
 
-// TestPairsRace has instances ask for the same pairs at once: one of them gets each pair.
+// TestPairsRace has instances resolve the same pairs at once. One instance gets each pair.
 func TestPairsRace(t *testing.T) {
 	t.Parallel()
 	server, client := startRedis(t)

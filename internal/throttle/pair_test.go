@@ -11,11 +11,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed-4578ace9/notifier/internal/script"
-	"github.com/seed-4578ace9/notifier/internal/script/scripttest"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// pairStories are the orders in which the events of a pair may come.
+// pairStories are orders of the events of a pair.
 var pairStories = []story{
 	{"resolved", func(_ *testing.T, k *pairKit) {
 		k.fire(aboutDisk("firing"), "#ops 1.1")
@@ -44,10 +43,8 @@ var pairStories = []story{
 		if wait := k.resolve(aboutDisk("resolved"), Leased, "").Wait; wait <= 0 || wait > testLease {
 			t.Errorf("it waits %v for a lease of %v", wait, testLease)
 		}
-		k.clock.Advance(testLease + time.Second) // nobody knows whether the message is out
-		if wait := k.resolve(aboutDisk("resolved"), Leased, "").Wait; wait != time.Second {
-			t.Errorf("it waits %v for what nobody has taken over", wait)
-		}
+		k.clock.Advance(testLease + time.Second) // the message may be out
+		testkit.Equal(t, k.resolve(aboutDisk("resolved"), Leased, "").Wait, time.Second, "wait for a lapsed delivery")
 		k.finish(firing, "late")
 		k.resolve(aboutDisk("resolved"), Admitted, "late")
 	}},
@@ -85,12 +82,10 @@ var pairStories = []story{
 		k.clock.Advance(testLease + time.Second)
 		k.resolve(aboutDisk("other"), Unpaired, "")
 		taken := k.resolve(aboutDisk("resolved"), Reclaimed, "r").Lease
-		if extended, err := k.Extend(t.Context(), []Lease{lost}, testLease); err != nil || extended[0].End != 0 {
-			t.Errorf("a lease that was taken over is extended: %+v, %v", extended, err)
-		}
+		testkit.Equal(t, testkit.Must(k.Extend(t.Context(), []Lease{lost}, testLease))(t)[0].End, 0, "end of a lease that was taken over")
 		extended, err := k.Extend(t.Context(), []Lease{taken}, testLease)
 		if err != nil || extended[0].End <= taken.End {
-			t.Errorf("extend: %+v, %v", extended, err)
+			t.Errorf("extended: got %+v, error %v, want an end after %d", extended, err, taken.End)
 		}
 		k.release(extended[0])
 		last := k.resolve(aboutDisk("resolved"), Reclaimed, "r").Lease
@@ -104,7 +99,7 @@ var pairStories = []story{
 		k.refund(k.resolve(aboutDisk("resolved"), Admitted, "r").Lease)
 		k.resolve(aboutDisk("other"), Unpaired, "")
 		k.clock.Advance(2 * testRetention)
-		replayed := k.resolve(aboutDisk("resolved").inMessage(9), Reclaimed, "r") // as a dead letter
+		replayed := k.resolve(aboutDisk("resolved").inMessage(9), Reclaimed, "r") // as a replayed dead letter
 		k.finish(replayed.Lease, "")
 		k.wantFields(nil)
 	}},
@@ -129,7 +124,7 @@ var pairStories = []story{
 		k.clock.Advance(time.Second)
 		k.resolve(request("resolved too", "a").ofPair("memory"), Unpaired, "")
 		k.clock.Advance(testLease + time.Second)
-		k.resolve(aboutDisk("resolved"), Reclaimed, "") // its receipt expired while it was on its way
+		k.resolve(aboutDisk("resolved"), Reclaimed, "") // the receipt expired during the delivery
 		k.fire(request("firing again", "a").ofPair("memory"), "m2")
 		k.wantFields(map[string]string{"a\nmemory": "=m2", "a\nnet": "=n"})
 	}},
@@ -170,7 +165,7 @@ func TestPairs(t *testing.T) {
 	tellStories(t, pairStories, newTree(t, "none", "none", ""))
 }
 
-// TestResolvedEventsTakeNoSlots has limits that are full, and that follow deliveries.
+// TestResolvedEventsTakeNoSlots resolves pairs while a log and an in-flight limit are full.
 func TestResolvedEventsTakeNoSlots(t *testing.T) {
 	t.Parallel()
 	_, client := startRedis(t)
@@ -185,13 +180,11 @@ func TestResolvedEventsTakeNoSlots(t *testing.T) {
 	if !reflect.DeepEqual(before, [][]int64{wanted}) {
 		t.Fatalf("slots taken: %v, want %v", before, wanted)
 	}
-	logs := func() string {
-		return fmt.Sprint(contentsOf(t, client, "{slots}:log", "{slots}:shadow:log", "{slots}:taken"))
-	}
+	logs := func() string { return k.dumps("{slots}:log", "{slots}:shadow:log", "{slots}:taken") }
 	logged := logs()
 	lease := k.resolve(aboutDisk("resolved"), Admitted, "r").Lease
 	if extended, err := k.Extend(t.Context(), []Lease{lease}, testLease); err != nil || extended[0].End == 0 {
-		t.Fatalf("extend: %+v, %v", extended, err)
+		t.Fatalf("extended: got %+v, error %v, want a lease", extended, err)
 	}
 	k.clock.Advance(testLease + time.Second)
 	lease = k.resolve(aboutDisk("resolved"), Reclaimed, "r").Lease
@@ -210,18 +203,7 @@ func (k *pairKit) used() [][]int64 {
 	return testkit.Must(k.Usage(k.t.Context(), k.settings.Tree.Path("")))(k.t)
 }
 
-// contentsOf is what some keys consist of.
-func contentsOf(t *testing.T, client redis.UniversalClient, keys ...string) []string {
-	t.Helper()
-	held := scripttest.Contents(t, client)
-	found := make([]string, len(keys))
-	for i, key := range keys {
-		found[i] = held[key]
-	}
-	return found
-}
-
-// TestResolveRepeatedCall makes a call again whose reply was lost.
+// TestResolveRepeatedCall repeats a call, as after a lost reply.
 func TestResolveRepeatedCall(t *testing.T) {
 	t.Parallel()
 	k := startPairKit(t)
@@ -231,22 +213,20 @@ func TestResolveRepeatedCall(t *testing.T) {
 	var ends []int64
 	for range 2 {
 		resolutions := testkit.Must(k.resolveBatch(t.Context(), nonce, events))(t)
-		wantResolutions(t, resolutions, []Verdict{Admitted, Unpaired, Leased}, []string{"r", "", ""})
+		wantVerdicts(t, resolutions, Admitted, Unpaired, Leased)
+		testkit.Equal(t, resolutions[0].Opened, "r", "receipt")
 		ends = append(ends, resolutions[0].Lease.End)
 		k.clock.Advance(time.Second)
 	}
-	if ends[0] != ends[1] {
-		t.Errorf("the leases end at %d", ends)
+	if ends[0] == 0 || ends[0] != ends[1] {
+		t.Errorf("the leases end at %d, want one end", ends)
 	}
 	k.resolve(aboutDisk("first"), Leased, "")
 	k.clock.Advance(nonceKept)
-	resolutions, err := k.resolveBatch(t.Context(), nonce, events[:1])
-	if err != nil || resolutions[0].Verdict != Leased {
-		t.Errorf("a call of long ago: %+v, %v", resolutions, err)
-	}
+	wantVerdicts(t, testkit.Must(k.resolveBatch(t.Context(), nonce, events[:1]))(t), Leased)
 }
 
-// TestPairsAreBounded fills a book: the pairs of its category that expire first make room, and no others.
+// TestPairsAreBounded exceeds the most pairs of a category. The pairs that expire first make room, and no pair of another category.
 func TestPairsAreBounded(t *testing.T) {
 	t.Parallel()
 	_, client := startRedis(t)
@@ -264,14 +244,14 @@ func TestPairsAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	k.fire(request("firing elsewhere", "b").ofPair("neighbour"), "n")
-	client.ZAdd(t.Context(), k.keys.pairsUntil("b"), redis.Z{ // before all of them
+	client.ZAdd(t.Context(), k.keys.pairsUntil("b"), redis.Z{ // expires before all pairs of a
 		Score: float64(k.clock.Read().Add(30 * time.Minute).UnixMicro()), Member: "b\nneighbour",
 	})
 	k.clock.Advance(time.Second)
 	for i, want := range []int64{most + beyond + 1 - atOnce, most, most} {
 		k.fire(request(fmt.Sprint("firing", i), "a").ofPair(fmt.Sprint("new", i)), "r")
 		count, expiring := client.HLen(t.Context(), k.keys.pairs("a")).Val(), client.ZCard(t.Context(), k.keys.pairsUntil("a")).Val()
-		// A call announces, and another one opens: both make room.
+		// One call announces the firing event, another opens its pair. Each makes room.
 		if want = min(want, most); count != want || expiring != want {
 			t.Errorf("after %d: %d pairs, of which %d expire, want %d", i+1, count, expiring, want)
 		}
@@ -291,7 +271,7 @@ func TestDecodeResolutions(t *testing.T) {
 		{int64(1), int64(1), int64(1), "r", "more"},
 	} {
 		if resolutions, err := decodeResolutions(reply, events); !errors.Is(err, script.ErrReply) {
-			t.Errorf("%v gives %+v, %v", reply, resolutions, err)
+			t.Errorf("%v: got %+v, error %v, want %v", reply, resolutions, err, script.ErrReply)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// Passed counts what was skipped between two positions once, also where the reply to a call is lost and the call made again.
+// Passed counts skipped messages between two positions once, also in a repeated call.
 func TestPassed(t *testing.T) {
 	t.Parallel()
 	_, client := startRedis(t)
@@ -32,17 +32,13 @@ func TestPassed(t *testing.T) {
 		{"redeliveries hide what was skipped", 6, 125, 75, 0},
 		{"four skipped", 7, 130, 76, 4},
 	} {
-		got, err := r.passedOnce(t.Context(), step.nonce, "consumer", step.sequence, step.deliveries)
-		if err != nil || got != step.want {
-			t.Errorf("%s: %d, %v, want %d", step.name, got, err, step.want)
-		}
+		got := testkit.Must(r.passedOnce(t.Context(), step.nonce, "consumer", step.sequence, step.deliveries))(t)
+		testkit.Equal(t, got, step.want, "%s: messages skipped", step.name)
 	}
-	if vanished, err := r.Passed(t.Context(), "another", 5, 1); err != nil || vanished != 0 {
-		t.Errorf("another consumer: %d, %v", vanished, err)
-	}
+	testkit.Equal(t, testkit.Must(r.Passed(t.Context(), "another", 5, 1))(t), 0, "messages of another consumer that vanished")
 }
 
-// TestPassedAfterLostReply loses the reply of the call that counts: the next call returns the count.
+// TestPassedAfterLostReply loses the reply with the count. The next call returns the count.
 func TestPassedAfterLostReply(t *testing.T) {
 	t.Parallel()
 	server, _ := startRedis(t)

@@ -13,20 +13,20 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// coming is an event that comes to a worker.
+// coming is an event with the time of its delivery to a worker.
 type coming struct {
 	at      time.Time
 	request Request
 }
 
-// queueWorld is a deployment in which only Redis is real: events come to its workers some time after they were published or
-// due, as schedules are looked at every quarter of a second.
+// queueWorld is a deployment with a real Redis and a simulated JetStream. JetStream delivers an event some time after it was published
+// or due, and looks at schedules every quarter of a second.
 type queueWorld struct {
 	*pairKit
 	limiter  *Limiter
 	random   *rand.Rand
-	coming   []coming // by their times
-	admitted []string // in their order, of those that waited
+	coming   []coming // sorted by time
+	admitted []string // IDs of the events that waited, in order
 	at       []time.Time
 	asked    int
 }
@@ -42,7 +42,7 @@ func (w *queueWorld) comes(r Request, due time.Time) {
 	w.coming = slices.Insert(w.coming, position, next)
 }
 
-// run has all events come until each is admitted.
+// run delivers events until each is admitted.
 func (w *queueWorld) run() {
 	w.t.Helper()
 	for len(w.coming) > 0 {
@@ -62,9 +62,7 @@ func (w *queueWorld) run() {
 			answers[0].Grant.Finish(w.t.Context(), "")
 			continue
 		}
-		if answers[0].Verdict != Denied {
-			w.t.Fatalf("%+v", answers[0])
-		}
+		testkit.Equal(w.t, answers[0].Verdict, Denied, "verdict of %q", next.request.ID)
 		verdict, in, err := w.Delay(w.t.Context(), Postponement{
 			Request: next.request, Wait: answers[0].Wait, Longest: time.Hour, Path: answers[0].Node.Path, Limit: answers[0].Limit,
 		}, 1000)
@@ -77,8 +75,8 @@ func (w *queueWorld) run() {
 	}
 }
 
-// TestQueueKeepsTheOrder has events wait for the slots of limits of all kinds. Whoever waited is admitted in the order in which it
-// was stored, and no slot stays free for long.
+// TestQueueKeepsTheOrder has events wait for slots of limits of all algorithms. Waiting events are admitted in the order in which they
+// were stored, and no slot stays free for long.
 func TestQueueKeepsTheOrder(t *testing.T) {
 	t.Parallel()
 	_, client := startRedis(t)
@@ -86,8 +84,8 @@ func TestQueueKeepsTheOrder(t *testing.T) {
 		limits string
 		costs  []int
 		events int
-		ideal  time.Duration // in which slots for all of them open
-		late   time.Duration // by which each of those is taken later, at most
+		ideal  time.Duration // until slots for all events have opened
+		late   time.Duration // how much later each slot may be taken
 	}{
 		{"4/2s", []int{4}, 10, 18 * time.Second, time.Second},
 		{"4/2s", []int{1, 3, 2, 4}, 16, 28 * time.Second, time.Second},
@@ -113,22 +111,18 @@ func TestQueueKeepsTheOrder(t *testing.T) {
 			}
 			w.run()
 			if !slices.IsSorted(w.admitted) {
-				t.Errorf("seed %d: they were admitted in the order %v", seed, w.admitted)
+				t.Errorf("seed %d: got the order %v, want the order of storage", seed, w.admitted)
 			}
 			took := w.at[len(w.at)-1].Sub(start)
-			if most := test.ideal + time.Duration(test.events)*test.late; took > most {
-				t.Errorf("seed %d: %v passed until the last was admitted, want %v at most", seed, took, most)
-			}
-			if most := 8 * test.events; w.asked > most {
-				t.Errorf("seed %d: %d events were asked about %d times", seed, test.events, w.asked)
-			}
+			testkit.AtMost(t, took, test.ideal+time.Duration(test.events)*test.late, "seed %d: time until the last admission", seed)
+			testkit.AtMost(t, w.asked, 8*test.events, "seed %d: questions", seed)
 			t.Logf("%v instead of %v, asked %d times for %d", took, test.ideal, w.asked, test.events)
 			testkit.Equal(t, client.ZCard(t.Context(), w.keys.queue("a", "a")).Val(), 0, "events stand in the queue after all")
 		})
 	}
 }
 
-// newLimiterKitOf is a limiter that asks a store.
+// newLimiterKitOf returns a limiter of a store.
 func newLimiterKitOf(t *testing.T, r *Redis) *Limiter {
 	t.Helper()
 	kit := newLimiterKit(t, "127.0.0.1:1", LimiterOptions{})
@@ -138,7 +132,7 @@ func newLimiterKitOf(t *testing.T, r *Redis) *Limiter {
 	return kit.Limiter
 }
 
-// TestLimiterTurns has a limiter deny what would overtake, without asking for it.
+// TestLimiterTurns denies an event that would overtake waiting events.
 func TestLimiterTurns(t *testing.T) {
 	t.Parallel()
 	limiter := startLimiter(t, LimiterOptions{RoomMax: 100, Settings: Settings{Tree: newTree(t, "none", "2/1h", "b=none")}})
@@ -146,11 +140,7 @@ func TestLimiterTurns(t *testing.T) {
 		t.Helper()
 		r := request(id, category).inMessage(sequence)
 		r.MayWait, r.HasWaited = mayWait, hasWaited
-		answers, err := limiter.Decide(t.Context(), []Request{r})
-		if err != nil || answers[0].Verdict != want {
-			t.Fatalf("%q: %+v, %v, want verdict %d", id, answers, err, want)
-		}
-		return answers[0]
+		return limiter.want(map[Verdict]int{want: 1}, r)[0]
 	}
 	delay := func(id string, sequence uint64, denied Decision) {
 		t.Helper()
@@ -169,14 +159,14 @@ func TestLimiterTurns(t *testing.T) {
 	if d := ask("5", "a.b", 5, true, false, Denied); d.Node.Path != "a" || d.Limit != (limits.Limit{Count: 2, Window: time.Hour}) || d.Wait < 50*time.Minute {
 		t.Errorf("it waits for those before it as %+v", d)
 	}
-	ask("6", "b", 6, true, false, Admitted) // others' queues are no concern of it
+	ask("6", "b", 6, true, false, Admitted) // events of other queues do not wait
 	ask("6", "b", 6, true, false, Leased)
-	ask("3", "a", 3, true, false, Admitted)  // it was stored before
-	ask("7", "a", 7, false, false, Admitted) // it is not one that waits
+	ask("3", "a", 3, true, false, Admitted)  // stored before the waiting event
+	ask("7", "a", 7, false, false, Admitted) // an event that may not wait
 	three := ask("4", "a", 4, true, true, Denied)
 	delay("4", 4, three)
 
-	// A queue that cannot be read holds nobody back.
+	// An unreadable queue holds no event back.
 	limiter.server.CLI("SET", limiterKey("line:a:a"), "text")
 	ask("8", "a", 8, true, false, Denied)
 	limiter.server.CLI("DEL", limiterKey("line:a:a"))
@@ -184,6 +174,6 @@ func TestLimiterTurns(t *testing.T) {
 	r := request("9", "a")
 	r.MayWait = true
 	if _, err := limiter.Decide(t.Context(), []Request{r}); !errors.Is(err, script.ErrUnavailable) {
-		t.Errorf("without Redis: %v", err)
+		t.Errorf("without Redis: got error %v, want %v", err, script.ErrUnavailable)
 	}
 }

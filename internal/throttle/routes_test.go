@@ -28,9 +28,7 @@ func TestRulesetKnowsItsAlgorithms(t *testing.T) {
 func TestShadowKept(t *testing.T) {
 	t.Parallel()
 	rules := compile(limits.Ruleset{Shadow: newTree(t, "1/1h", "2/1d", "")})
-	if kept := rules.shadowKept(); kept != (24 * time.Hour).Microseconds() {
-		t.Errorf("what the shadow admitted counts for %dµs", kept)
-	}
+	testkit.Equal(t, rules.shadowKept(), (24 * time.Hour).Microseconds(), "microseconds that the shadow keeps a slot")
 }
 
 func TestRoutesAreBounded(t *testing.T) {
@@ -45,7 +43,7 @@ func TestRoutesAreBounded(t *testing.T) {
 			}
 		}
 		if len(tree.cached) > maxCachedRoutes {
-			t.Fatalf("%d routes are remembered", len(tree.cached))
+			t.Fatalf("got %d routes, want %d at most", len(tree.cached), maxCachedRoutes)
 		}
 	}
 }

@@ -3,71 +3,15 @@ package throttle
 import (
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strconv"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/script/scripttest"
-	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
-
-// TestLostReply has the client repeat a script call whose answer was lost on the way.
-func TestLostReply(t *testing.T) {
-	t.Parallel()
-	server := servertest.StartRedis(t)
-	proxy := servertest.StartProxy(t, server.Addr)
-	client := newClient(t, redis.Options{Addr: proxy.Addr, MaxRetries: 3})
-	r := newRedis(client, "lost", scriptSettings(t))
-	lease := seeded(t, r) // the scripts are loaded
-	lost := func(call func() error) {
-		t.Helper()
-		happened := proxy.CutAfterRequest("evalsha")
-		testkit.NoError(t, call())
-		select {
-		case <-happened:
-		case <-time.After(patience):
-			t.Fatal("no reply was lost")
-		}
-	}
-
-	var result BatchResult
-	ids := append(several(3, "new", scriptPath), request("new1", scriptPath), request("leased", scriptPath))
-	lost(func() (err error) { result, err = r.Decide(t.Context(), ids); return err })
-	wantVerdicts(t, result.Decisions, Admitted, Admitted, Denied, Leased, Leased)
-	wantUsed(t, r, 4)
-	first, second := result.Decisions[0].Lease, result.Decisions[1].Lease
-	var extended []Lease
-	if extended, err := r.Extend(t.Context(), []Lease{first}, testLease); err != nil || extended[0].End == 0 {
-		t.Errorf("the lease of the repeated call does not hold: %+v, %v", extended, err)
-	}
-	lost(func() (err error) { extended, err = r.Extend(t.Context(), []Lease{lease}, testLease); return err })
-	if extended[0].End == 0 {
-		t.Error("a lease that was extended twice is said to be someone else's")
-	}
-	lost(func() error { return finish(t.Context(), r, second) })
-	lost(func() error {
-		_, err := r.Restore(t.Context(), []admission{{lease: Lease{Request: request("restored", "a")}, at: time.Now()}})
-		return err
-	})
-	counts, err := r.Usage(t.Context(), r.settings.Tree.Path("a"))
-	if err != nil || !reflect.DeepEqual(counts, [][]int64{{5}, {5}}) {
-		t.Errorf("after all that, %v slots are taken, %v", counts, err)
-	}
-}
-
-func wantUsed(t *testing.T, r *Redis, want int64) {
-	t.Helper()
-	counts := testkit.Must(r.Usage(t.Context(), r.settings.Tree.Path(scriptPath)))(t)
-	if !reflect.DeepEqual(counts, [][]int64{{want}, {want}, {want}}) {
-		t.Errorf("slots taken: %v, want %d at each node", counts, want)
-	}
-}
 
 func TestLogMembers(t *testing.T) {
 	t.Parallel()
@@ -77,18 +21,9 @@ func TestLogMembers(t *testing.T) {
 	r := newRedis(client, "members", settings)
 	clock := withFakeTime(t, r)
 	again := derived(7, start.Add(time.Hour), scriptPath).withCost(2)
-	decide := func(requests ...Request) {
-		t.Helper()
-		result := testkit.Must(r.Decide(t.Context(), requests))(t)
-		for i, d := range result.Decisions {
-			if d.Verdict != Admitted {
-				t.Fatalf("%q: %+v", requests[i].ID, d)
-			}
-		}
-	}
-	decide(request("one", scriptPath), request("three", scriptPath).withCost(3), derived(7, start, scriptPath).withCost(2))
+	wantAdmitted(t, r, request("one", scriptPath), request("three", scriptPath).withCost(3), derived(7, start, scriptPath).withCost(2))
 	clock.Advance(time.Second)
-	decide(again, request("<http://source>/id", scriptPath))
+	wantAdmitted(t, r, again, request("<http://source>/id", scriptPath))
 
 	first, second := float64(start.UnixMicro()), float64(start.Add(time.Second).UnixMicro())
 	version := strconv.FormatInt(again.Message.version(), 10)
@@ -115,24 +50,19 @@ func TestDeniedEventsLeaveNoTrace(t *testing.T) {
 	settings.Tree = newTree(t, "3/1h", "2/1h", "off=0/1h")
 	r := newRedis(client, "trace", settings)
 	testkit.Must(r.Decide(t.Context(), append(several(3, "x", "off"), request("large", "a").withCost(5))))(t)
-	if held := scripttest.Contents(t, client); len(held) != 0 {
-		t.Fatalf("events that never fit left %v", slices.Collect(maps.Keys(held)))
-	}
-	testkit.Must(r.Decide(t.Context(), append(several(2, "e", "a"), request("f", "b"))))(t)
+	testkit.EqualMaps(t, scripttest.Contents(t, client), nil, "keys after events that never fit")
+	wantAdmitted(t, r, append(several(2, "e", "a"), request("f", "b"))...)
 	before := scripttest.Contents(t, client)
 	want := []string{"{trace}:calls", "{trace}:leased", "{trace}:log", "{trace}:log:a", "{trace}:log:b", "{trace}:message"}
-	if got := slices.Sorted(maps.Keys(before)); !slices.Equal(got, want) {
-		t.Fatalf("keys %q, want %q", got, want)
-	}
+	testkit.EqualSlices(t, slices.Sorted(maps.Keys(before)), want, "keys")
 	var flood []Request
 	for i := range 2000 {
 		flood = append(flood, request(fmt.Sprint("flood", i), fmt.Sprintf("a%d.b.c", i)))
 	}
 	for batch := range slices.Chunk(flood, MaxBatch) {
-		result := testkit.Must(r.Decide(t.Context(), batch))(t)
-		for _, d := range result.Decisions {
+		for _, d := range decisionsOf(t, r, batch...) {
 			if d.Verdict != Denied || d.Node.Level != limits.LevelGlobal {
-				t.Fatalf("%+v", d)
+				t.Fatalf("got %+v, want a denial by %s", d, limits.LevelGlobal)
 			}
 		}
 	}
@@ -163,12 +93,10 @@ func TestPausesAreShared(t *testing.T) {
 		testkit.EqualMaps(t, result.Pauses, step.want, "step %d: pauses", i)
 	}
 	clock.Advance(time.Hour)
-	if result, err := r.Decide(t.Context(), nil); err != nil || len(result.Pauses) != 0 {
-		t.Errorf("after all pauses: %v, %v", result.Pauses, err)
-	}
+	testkit.Equal(t, len(testkit.Must(r.Decide(t.Context(), nil))(t).Pauses), 0, "pauses left at the end")
 }
 
-// TestRestoreForgottenEvent restores an event whose ID belonged to one that may be forgotten, and has not been yet.
+// TestRestoreForgottenEvent restores an event with the ID of an expired record that Redis still holds.
 func TestRestoreForgottenEvent(t *testing.T) {
 	t.Parallel()
 	_, client := startRedis(t)
@@ -181,14 +109,11 @@ func TestRestoreForgottenEvent(t *testing.T) {
 		{lease: Lease{Request: request("leased", scriptPath).inMessage(2)}, at: time.Now()},
 	}
 	testkit.Must(r.Restore(t.Context(), admissions))(t)
-	wantUsed(t, r, 2)
+	used := testkit.Must(r.Usage(t.Context(), r.settings.Tree.Path(scriptPath)))(t)
+	testkit.EqualDeeply(t, used, [][]int64{{2}, {2}, {2}}, "slots taken")
 	for i := range 3 {
-		result, err := r.Decide(t.Context(), []Request{
-			request(fmt.Sprint("other", i), "b"), request("delivered", scriptPath).inMessage(2), request("leased", scriptPath).inMessage(2),
-		})
-		if err != nil || result.Decisions[1].Verdict != Leased || result.Decisions[2].Verdict != Leased {
-			t.Fatalf("%+v, %v", result.Decisions, err)
-		}
+		wantAdmitted(t, r, request(fmt.Sprint("other", i), "b"))
+		wantVerdicts(t, decisionsOf(t, r, admissions[0].lease.Request, admissions[1].lease.Request), Leased, Leased)
 		clock.Advance(time.Second)
 	}
 }
@@ -198,11 +123,7 @@ func TestRestore(t *testing.T) {
 	_, client := startRedis(t)
 	r := newRedis(client, "restore", scriptSettings(t))
 	clock := withFakeTime(t, r)
-	leases := func(requests ...Request) []Lease {
-		result := testkit.Must(r.Decide(t.Context(), requests))(t)
-		return leasesOf(result.Decisions)
-	}
-	known := leases(request("leased", scriptPath), request("done", scriptPath))
+	known := wantAdmitted(t, r, request("leased", scriptPath), request("done", scriptPath))
 	testkit.NoError(t, finish(t.Context(), r, known[1:]...))
 	clock.Advance(time.Minute)
 	now := time.Now()
@@ -231,11 +152,11 @@ func TestRestore(t *testing.T) {
 		}
 		clock.Advance(time.Second)
 	}
-	result := testkit.Must(r.Decide(t.Context(), []Request{
+	decisions := decisionsOf(t, r,
 		request("delivered", scriptPath), request("under way", scriptPath), request("leased", scriptPath), request("done", scriptPath),
 		request("long ago", scriptPath), request("delivered", scriptPath).inMessage(2), request("under way", scriptPath).inMessage(2),
-	}))(t)
-	wantVerdicts(t, result.Decisions, Done, Leased, Done, Done, Done, Duplicate, Duplicate)
+	)
+	wantVerdicts(t, decisions, Done, Leased, Done, Done, Done, Duplicate, Duplicate)
 	scripttest.WantExpiries(t, client)
 }
 
@@ -247,11 +168,9 @@ func TestALogForgetsWhatHasLeftItsWindows(t *testing.T) {
 		clock := withFakeTime(t, r)
 		for round := range 4 {
 			clock.Advance(time.Minute)
-			testkit.Must(r.Decide(t.Context(), []Request{request(fmt.Sprint(round), "a").withCost(cost)}))(t)
+			wantAdmitted(t, r, request(fmt.Sprint(round), "a").withCost(cost))
 			for log, rounds := range map[string]int{"log": 1, "log:a": min(2, round+1)} {
-				if size := client.ZCard(t.Context(), "{"+name+"}:"+log).Val(); size != int64(cost*rounds) {
-					t.Errorf("%s, round %d: %s holds %d slots, want %d", name, round, log, size, cost*rounds)
-				}
+				testkit.Equal(t, client.ZCard(t.Context(), "{"+name+"}:"+log).Val(), int64(cost*rounds), "%s, round %d: slots in %s", name, round, log)
 			}
 		}
 	}

@@ -22,7 +22,7 @@ import (
 	"github.com/seed-4578ace9/notifier/lua"
 )
 
-// newStore makes a store of the deployment that the users of scripttest.SetUser may use.
+// newStore returns a store with the prefix that users of scripttest.SetUser may use.
 func newStore(t *testing.T, client redis.UniversalClient, scripting script.Scripting) *throttle.Redis {
 	t.Helper()
 	hourly := limits.Limits{{Count: 5, Window: time.Hour}}
@@ -43,12 +43,12 @@ func TestSelfTestFindsAMissingRight(t *testing.T) {
 			if !errors.Is(err, script.ErrRefused) {
 				t.Fatalf("a self-test without %s: %v", command, err)
 			}
-			server.CLI("SCRIPT", "FLUSH", "SYNC") // so that each of them needs eval
+			server.CLI("SCRIPT", "FLUSH", "SYNC") // so that each self-test needs eval
 		})
 	}
 }
 
-// functionCalls is a hook that remembers which functions are called.
+// functionCalls is a hook that records called functions.
 type functionCalls struct {
 	mu     sync.Mutex
 	called map[string]bool
@@ -71,7 +71,7 @@ func (*functionCalls) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.
 	return next
 }
 
-// TestSelfTestRunsEveryScript counts the scripts; that a self-test without a right fails is shown for each command.
+// TestSelfTestRunsEveryScript checks that a self-test runs each script, with keys of its own.
 func TestSelfTestRunsEveryScript(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)

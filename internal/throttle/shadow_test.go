@@ -3,7 +3,6 @@ package throttle
 import (
 	"fmt"
 	"math/rand/v2"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -14,7 +13,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// shadowed compares what the shadow says of events: "" is an admission, else the level that denies.
+// shadowed compares decisions of the shadow. "" is an admission, other texts are the denying level.
 func (s *subject) shadowed(want []string, requests ...Request) []Decision {
 	s.t.Helper()
 	decisions := s.decide(requests...)
@@ -30,28 +29,20 @@ func (s *subject) shadowed(want []string, requests ...Request) []Decision {
 	return decisions
 }
 
-// shadowConformance is what the shadow limits say beside those in force.
+// shadowConformance has the cases of shadow limits.
 var shadowConformance = []conformanceCase{
 	{name: "shadow: it tells beside what is in force what it would have done",
 		global: "10/1h", category: "5/1h", shadow: "a=2/10m", run: func(s *subject) {
 			decisions := s.shadowed([]string{"", "", "a", ""}, append(several(3, "e", "a"), request("b", "b"))...)
-			for i, d := range decisions {
-				if d.Verdict != Admitted {
-					s.t.Fatalf("event %d: %+v", i+1, d)
-				}
-			}
+			wantVerdicts(s.t, decisions, Admitted, Admitted, Admitted, Admitted)
 			want := ShadowDecision{
 				Verdict: Denied, Limit: limits.Limit{Count: 2, Window: 10 * time.Minute}, Wait: 10 * time.Minute,
 				Node: limits.Node{Path: "a", Level: "a", Limits: limits.Limits{{Count: 2, Window: 10 * time.Minute}}},
 			}
-			if got := decisions[2].Shadow; !reflect.DeepEqual(got, want) {
-				s.t.Fatalf("the shadow says %+v, want %+v", got, want)
-			}
+			testkit.EqualDeeply(s.t, decisions[2].Shadow, want, "decision of the shadow")
 			s.taken("a", 4, 3)
 			s.clock.Advance(10*time.Minute - time.Microsecond)
-			if d := s.shadowed([]string{"a"}, request("x", "a"))[0]; d.Shadow.Wait != time.Microsecond {
-				s.t.Fatalf("the shadow says %+v", d.Shadow)
-			}
+			testkit.Equal(s.t, s.shadowed([]string{"a"}, request("x", "a"))[0].Shadow.Wait, time.Microsecond, "wait in the shadow")
 			s.clock.Advance(2 * time.Microsecond)
 			s.shadowed([]string{"", "", "a"}, request("y", "a"), request("z", "a").withCost(1), request("w", "a"))
 		}},
@@ -62,11 +53,11 @@ var shadowConformance = []conformanceCase{
 			decisions := s.shadowed([]string{"", "", limits.LevelCategory}, request("e2", "a"), request("e3", "a"), request("e4", "a"))
 			for _, d := range decisions {
 				if d.Verdict != Denied || d.Node.Level != limits.LevelCategory || d.Limit.Count != 1 {
-					s.t.Fatalf("%+v", d)
+					s.t.Fatalf("got %+v, want a denial by the limit of 1", d)
 				}
 			}
 		}
-		s.clock.Advance(10*time.Minute - 3*time.Second) // the slots have left, so those events count anew
+		s.clock.Advance(10*time.Minute - 3*time.Second) // the slots have left, so the events count again
 		s.shadowed([]string{"", "", "", limits.LevelCategory}, request("e2", "a"), request("e3", "a"), request("e4", "a"), request("e5", "a"))
 		s.taken("a", 1)
 	}},
@@ -85,7 +76,7 @@ var shadowConformance = []conformanceCase{
 			decisions := s.shadowed([]string{limits.LevelGlobal, limits.LevelGlobal, limits.LevelGlobal}, append(several(2, name, "a"), request(name, "b"))...)
 			for i, d := range decisions {
 				if d.Verdict != verdict || d.Shadow.Limit != (limits.Limit{Count: 2, Window: 3 * time.Hour}) {
-					s.t.Errorf("round %d, event %d: %+v", round, i+1, d)
+					s.t.Errorf("round %d, event %d: got %+v, want %s, and a denial by 2/3h in the shadow", round, i+1, d, verdict)
 				}
 			}
 		}
@@ -96,9 +87,7 @@ var shadowConformance = []conformanceCase{
 		nothing := func(verdict Verdict, requests ...Request) {
 			s.t.Helper()
 			for _, d := range s.want(verdict, requests...) {
-				if !reflect.DeepEqual(d.Shadow, ShadowDecision{}) {
-					s.t.Fatalf("the shadow says %+v of verdict %d", d.Shadow, verdict)
-				}
+				testkit.EqualDeeply(s.t, d.Shadow, ShadowDecision{}, "decision of the shadow")
 			}
 		}
 		nothing(Leased, event, event)
@@ -133,9 +122,7 @@ var shadowConformance = []conformanceCase{
 		s.clock.Advance(20 * time.Second)
 		lease = s.extend(testLease, lease)[0]
 		s.clock.Advance(50 * time.Second)
-		if d := s.shadowed([]string{"a"}, request("x", "a"))[0]; d.Shadow.Wait != 10*time.Second {
-			s.t.Fatalf("the shadow says %+v", d.Shadow)
-		}
+		testkit.Equal(s.t, s.shadowed([]string{"a"}, request("x", "a"))[0].Shadow.Wait, 10*time.Second, "wait in the shadow")
 		s.finish(lease)
 		s.shadowed([]string{"", "a"}, request("y", "a"), request("z", "a"))
 	}},
@@ -146,7 +133,7 @@ var shadowConformance = []conformanceCase{
 	{name: "shadow: a cost that never fits there", shadow: "a=2/1h", run: func(s *subject) {
 		d := s.decide(request("event", "a").withCost(3))[0]
 		if d.Verdict != Admitted || d.Shadow.Verdict != ExceedsCapacity || d.Shadow.Node.Level != "a" {
-			s.t.Fatalf("%+v", d)
+			s.t.Fatalf("got %+v, want it admitted, and %s in the shadow", d, ExceedsCapacity)
 		}
 	}},
 	{name: "shadow: another shadow counts on, none counts nothing", shadow: "a=1/1h", run: func(s *subject) {
@@ -159,17 +146,15 @@ var shadowConformance = []conformanceCase{
 		s.shadowed([]string{"", "a"}, several(2, "f", "a")...)
 		shadow("")
 		for _, d := range s.want(Admitted, several(2, "g", "a")...) {
-			if !reflect.DeepEqual(d.Shadow, ShadowDecision{}) {
-				s.t.Fatalf("the shadow says %+v", d.Shadow)
-			}
+			testkit.EqualDeeply(s.t, d.Shadow, ShadowDecision{}, "decision of the shadow")
 		}
 		shadow("a=3/1h")
 		s.shadowed([]string{"", "a"}, several(2, "h", "a")...)
 	}},
 }
 
-// TestShadowTouchesNothing makes the same calls with and without shadow limits, and compares after each of them all that
-// the limits in force say and all that is kept for them.
+// TestShadowTouchesNothing makes the same calls with and without shadow limits, and compares the answers and keys of the limits in force
+// after each call.
 func TestShadowTouchesNothing(t *testing.T) {
 	t.Parallel()
 	_, client := startRedis(t)
@@ -188,7 +173,7 @@ func TestShadowTouchesNothing(t *testing.T) {
 	}
 }
 
-// shadowPair is two deployments that differ in that one has a shadow. The server's clock is one, and its own.
+// shadowPair has two deployments, one with a shadow and one without. Their keys expire by the server's clock.
 type shadowPair struct {
 	t             *testing.T
 	client        *redis.Client
@@ -196,8 +181,8 @@ type shadowPair struct {
 	with, without *Redis
 	clocks        [2]*testkit.Clock
 	calls         int
-	deniedApart   int           // decisions in which the shadow differed
-	slack         time.Duration // how far apart the same key may expire: the longest that one step took
+	deniedApart   int           // decisions that differ in the shadow
+	slack         time.Duration // how much expiries of one key may differ: the longest step
 	leases        [2][]Lease
 }
 
@@ -279,18 +264,14 @@ func (p *shadowPair) decide() {
 		if d.Shadow.Verdict != 0 && d.Shadow.Verdict != d.Verdict {
 			p.deniedApart++
 		}
-		if plain := results[1].Decisions[i]; !reflect.DeepEqual(plain.Shadow, ShadowDecision{}) {
-			p.t.Errorf("without a shadow it says %+v", plain.Shadow)
-		}
+		testkit.EqualDeeply(p.t, results[1].Decisions[i].Shadow, ShadowDecision{}, "decision without a shadow")
 		d.Shadow, d.Lease.shadow = ShadowDecision{}, nil
 		results[0].Decisions[i] = d
 	}
-	if !alike(results[0], results[1]) {
-		p.t.Errorf("asked for %+v:\nwith a shadow %+v\nwithout       %+v", requests, results[0], results[1])
-	}
+	testkit.EqualDeeply(p.t, results[0], results[1], "answers with a shadow, compared with those without, to %+v", requests)
 }
 
-// each makes the same call on both, about some of the leases that were given.
+// each makes the same call to both deployments, about some of their leases.
 func (p *shadowPair) each(call func(r *Redis, leases []Lease) (any, error)) {
 	p.t.Helper()
 	if len(p.leases[0]) == 0 {
@@ -306,9 +287,7 @@ func (p *shadowPair) each(call func(r *Redis, leases []Lease) (any, error)) {
 			p.t.Fatal(err)
 		}
 	}
-	if !reflect.DeepEqual(answers[0], answers[1]) {
-		p.t.Errorf("with a shadow %+v, without %+v", answers[0], answers[1])
-	}
+	testkit.EqualDeeply(p.t, answers[0], answers[1], "answers with a shadow, compared with those without")
 }
 
 func plainLeases(leases []Lease) []Lease {
@@ -325,7 +304,7 @@ type keptKey struct {
 	expires time.Duration
 }
 
-// keys is what is kept for a deployment: behind its prefix, and not for the shadow.
+// keys returns the keys of the limits in force without their prefix, and the number of keys of the shadow.
 func (p *shadowPair) keys(r *Redis) (inForceKeys map[string]keptKey, ofShadow int) {
 	p.t.Helper()
 	inForceKeys = make(map[string]keptKey)
@@ -355,9 +334,7 @@ func (p *shadowPair) compareKeys() {
 	with, _ := p.keys(p.with)
 	without, strange := p.keys(p.without)
 	slack := p.slack + time.Since(began)
-	if strange > 0 {
-		p.t.Errorf("%d keys of a shadow, where there is none", strange)
-	}
+	testkit.Equal(p.t, strange, 0, "keys of a shadow where there is none")
 	for name, kept := range with {
 		other, there := without[name]
 		if !there || kept.dump != other.dump {

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-4578ace9/notifier/lua"
 )
 
-// subject is a store of any kind, with a clock of its own that the test moves.
+// subject is any store, with a clock of the test.
 type subject struct {
 	Store
 	t      *testing.T
@@ -56,7 +56,7 @@ func subjectOf(t *testing.T, store *Redis, s Settings) *subject {
 	}
 }
 
-// newSingleSubject evaluates each event by itself, those too that could be evaluated as one.
+// newSingleSubject disables the evaluation of a batch as one.
 func newSingleSubject(t *testing.T, client redis.UniversalClient, s Settings) *subject {
 	store := newRedis(client, "test:"+t.Name(), s)
 	evaluated := subjectOf(t, store, s)
@@ -72,15 +72,14 @@ func newSingleSubject(t *testing.T, client redis.UniversalClient, s Settings) *s
 
 // newFunctionsSubject runs the scripts as a library of functions.
 func newFunctionsSubject(t *testing.T, client redis.UniversalClient, s Settings) *subject {
-	o := script.Options{Client: client, Prefix: "test:" + t.Name(), Timeout: patience, Scripting: script.Functions}
-	return subjectOf(t, NewRedis(script.NewRunner(o), s), s)
+	return subjectOf(t, newRedisBy(client, "test:"+t.Name(), script.Functions, s), s)
 }
 
 func (s *subject) result(requests ...Request) BatchResult {
 	s.t.Helper()
 	result := testkit.Must(s.Decide(s.t.Context(), requests))(s.t)
 	if len(result.Decisions) != len(requests) {
-		s.t.Fatalf("%d decisions for %d requests", len(result.Decisions), len(requests))
+		s.t.Fatalf("got %d decisions, want %d", len(result.Decisions), len(requests))
 	}
 	return result
 }
@@ -105,7 +104,7 @@ func (s *subject) want(verdict Verdict, requests ...Request) []Decision {
 	return decisions
 }
 
-// admit asks for events that are to be admitted, and returns their leases.
+// admit checks that events are admitted, and returns their leases.
 func (s *subject) admit(requests ...Request) []Lease {
 	s.t.Helper()
 	return leasesOf(s.want(Admitted, requests...))
@@ -119,7 +118,7 @@ func leasesOf(decisions []Decision) []Lease {
 	return leases
 }
 
-// deny asks for one event that is to be denied at a level, until a time from now.
+// deny checks that an event is denied at a level, with a wait.
 func (s *subject) deny(level string, wait time.Duration, r Request) Decision {
 	s.t.Helper()
 	d := s.want(Denied, r)[0]
@@ -129,8 +128,7 @@ func (s *subject) deny(level string, wait time.Duration, r Request) Decision {
 	return d
 }
 
-// opens asks for an event that is denied at a level until a time from now: it is denied still a microsecond before that,
-// and then admitted.
+// opens checks that an event is denied at a level with a wait, denied a microsecond before the wait is over, and then admitted.
 func (s *subject) opens(level string, wait time.Duration, r Request) Lease {
 	s.t.Helper()
 	s.deny(level, wait, r)
@@ -140,7 +138,7 @@ func (s *subject) opens(level string, wait time.Duration, r Request) Lease {
 	return s.admit(r)[0]
 }
 
-// admits asks for events in one call, of which the first n are to be admitted and the others denied at a level.
+// admits checks that one call admits the first n events, and denies the others at a level.
 func (s *subject) admits(n int, level string, requests ...Request) []Lease {
 	s.t.Helper()
 	decisions := s.decide(requests...)
@@ -165,13 +163,13 @@ func (s *subject) change(plan limits.Plan) {
 	s.adopt(rules)
 }
 
-// used is how many slots are taken in every limit on the path, the root first.
+// used returns the taken slots of each limit on the path, the root first.
 func (s *subject) used(category string) [][]int64 {
 	s.t.Helper()
 	return testkit.Must(s.counts(s.tree.Path(category)))(s.t)
 }
 
-// taken compares how many slots are taken in the first limit of each node on the path, the root first.
+// taken compares the taken slots of the first limit of each node on the path, the root first.
 func (s *subject) taken(category string, want ...int64) {
 	s.t.Helper()
 	nodes := s.tree.Path(category)
@@ -194,18 +192,16 @@ func (s *subject) extend(d time.Duration, leases ...Lease) []Lease {
 	s.t.Helper()
 	extended := testkit.Must(s.Extend(s.t.Context(), leases, d))(s.t)
 	if len(extended) != len(leases) {
-		s.t.Fatalf("%d leases extended of %d", len(extended), len(leases))
+		s.t.Fatalf("got %d extended leases, want %d", len(extended), len(leases))
 	}
 	return extended
 }
 
-// lost extends leases that nobody holds any more.
+// lost checks that leases cannot be extended.
 func (s *subject) lost(d time.Duration, leases ...Lease) {
 	s.t.Helper()
 	for _, lease := range s.extend(d, leases...) {
-		if lease.End != 0 {
-			s.t.Fatalf("the lease of %q was renewed until %d", lease.ID, lease.End)
-		}
+		testkit.Equal(s.t, lease.End, 0, "end of the lost lease of %q", lease.ID)
 	}
 }
 
@@ -213,12 +209,10 @@ func (s *subject) refund(want bool, leases ...Lease) {
 	s.t.Helper()
 	returned := testkit.Must(s.Refund(s.t.Context(), leases))(s.t)
 	if len(returned) != len(leases) {
-		s.t.Fatalf("%d answers for %d refunds", len(returned), len(leases))
+		s.t.Fatalf("got %d answers to refunds, want %d", len(returned), len(leases))
 	}
 	for i, got := range returned {
-		if got != want {
-			s.t.Fatalf("refund of %q: %v, want %v", leases[i].ID, got, want)
-		}
+		testkit.Equal(s.t, got, want, "refund of %q", leases[i].ID)
 	}
 }
 
@@ -227,7 +221,7 @@ const (
 	testRetention = time.Hour
 )
 
-// conformanceCase is one thing that every store has to do.
+// conformanceCase is a rule for every store.
 type conformanceCase struct {
 	name                    string
 	global, category, rules string        // no limits unless given
@@ -252,7 +246,7 @@ func (c conformanceCase) settings(t *testing.T) Settings {
 	return settings
 }
 
-// guarded is a plan with guarantees.
+// guarded returns a plan with guarantees.
 func guarded(t testkit.Test, plan limits.Plan, guarantees string) limits.Plan {
 	t.Helper()
 	if guarantees == "" {
@@ -265,7 +259,7 @@ func guarded(t testkit.Test, plan limits.Plan, guarantees string) limits.Plan {
 	return plan
 }
 
-// newRuleset is the limits of a plan, and those of the shadow if it has overrides.
+// newRuleset returns the limits of a plan, with a shadow if there are overrides for it.
 func newRuleset(t testkit.Test, plan limits.Plan, shadow string) limits.Ruleset {
 	t.Helper()
 	var overrides []limits.Override

@@ -24,11 +24,11 @@ func scriptSettings(t testing.TB) Settings {
 	return Settings{Tree: newTree(t, "6/1h", "5/1h", "a.b=4/1h"), Lease: testLease, Retention: testRetention, PairTTL: testPairTTL}
 }
 
-// operation is a call of a script, after a seed. It is given the lease of the event that the seed leaves leased.
+// operation is a call of a script after the seed. The call gets the lease that the seed leaves.
 type operation struct {
 	name    string
-	touches string // the names of the keys on which it depends
-	writes  string // the commands with which it writes
+	touches string // names of the keys that the call needs
+	writes  string // commands with which the script writes
 	call    func(ctx context.Context, r *Redis, lease Lease) error
 }
 
@@ -139,7 +139,7 @@ func decide(ctx context.Context, r *Redis, requests ...Request) error {
 	return err
 }
 
-// seed leaves an event of each state, pairs in each state, and a pause: every kind of key is there.
+// seed leaves an event and a pair in each state, and a pause, so that each kind of key exists.
 func seed(ctx context.Context, r *Redis) error {
 	firing := Lease{Request: request("firing", scriptPath).ofPair("open"), receipt: "r"}
 	lapsed := Lease{Request: request("lapsed", scriptPath).ofPair("under way")}
@@ -165,7 +165,7 @@ func seeded(t *testing.T, r *Redis) Lease {
 	return testkit.Must(seededLease(t.Context(), r))(t)
 }
 
-// seededLease is what the seed left, or a lease that was never given.
+// seededLease returns the lease of the seed, or a lease that was never given.
 func seededLease(ctx context.Context, r *Redis) (Lease, error) {
 	lease := Lease{Request: request("leased", scriptPath), End: 1}
 	err := r.runner.Read(ctx, "reading the lease", func(ctx context.Context, client redis.Cmdable) error {
@@ -179,7 +179,7 @@ func seededLease(ctx context.Context, r *Redis) (Lease, error) {
 	return lease, err
 }
 
-// trims are the sets from which an operation removes what counts no more by its rank; others go by the members of these.
+// trims returns the sets from which an operation removes old members by rank. Other keys lose the fields of these members.
 func (o operation) trims() []string {
 	if !strings.Contains(o.writes, "zremrangebyrank") {
 		return nil
@@ -216,7 +216,7 @@ func TestScripts(t *testing.T) {
 	suite.Run(t)
 }
 
-// TestLongRecordsNeedNoOtherRight shows that long sets may be read, which the scripts do in another way.
+// TestLongRecordsNeedNoOtherRight has the scripts read long sets, for which they use other commands.
 func TestLongRecordsNeedNoOtherRight(t *testing.T) {
 	t.Parallel()
 	server, _ := startRedis(t)
@@ -225,7 +225,7 @@ func TestLongRecordsNeedNoOtherRight(t *testing.T) {
 	testkit.NoError(t, errors.Join(decide(t.Context(), r, several(200, "first", "a")...), decide(t.Context(), r, several(200, "second", "a")...)))
 }
 
-// TestMissingRightToForget asks for an event whose ID was delivered so long ago that it may be forgotten.
+// TestMissingRightToForget decides an event with an expired record, without the right to remove that record.
 func TestMissingRightToForget(t *testing.T) {
 	t.Parallel()
 	server, admin := startRedis(t)

@@ -20,8 +20,8 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// newWorkerClient makes a client as the notifier's worker does, for Sentinel if there is the name of a master, else for
-// Cluster. A pool that fails to connect more often than it is large leaves a goroutine for a second: it is larger here.
+// newWorkerClient returns a client as the worker's: with a master's name for Sentinel, else for Cluster. The pool is large, because a
+// pool with more failed connections than its size leaves a goroutine for a second.
 func newWorkerClient(t *testing.T, addresses []string, master string) redis.UniversalClient {
 	t.Helper()
 	client := redis.NewUniversalClient(&redis.UniversalOptions{
@@ -34,27 +34,25 @@ func newWorkerClient(t *testing.T, addresses []string, master string) redis.Univ
 	return client
 }
 
-// crowd is several workers that ask for events of their own, again and again while there is no answer, as JetStream's
-// redeliveries make them do. It keeps what they were told.
+// crowd has workers that decide their own events, and repeat a call until Redis answers, as redeliveries do. It records the answers.
 type crowd struct {
 	t        *testing.T
 	settings Settings
-	refunds  bool // some of the events are returned
+	refunds  bool // workers return some events
 
-	leave func() // returns when everybody has an answer to what was asked
+	leave func() // ends the workers after their last answer
 	stop  chan struct{}
 	work  sync.WaitGroup
 
 	mu          sync.Mutex
-	changed     chan struct{}         // closed and replaced when there is more to see
-	admissions  map[string][]observed // what is not returned, by ID
-	untimed     map[string]bool       // IDs that were admitted by a call whose answer was lost
+	admissions  map[string][]observed // not returned, by ID
+	untimed     map[string]bool       // IDs of events admitted by a call whose reply was lost
 	finished    map[string]bool
 	decided     int // events
 	unavailable int // calls
 }
 
-// crowdLimits are such that events go on to be admitted at all times, and remain in the one of c.
+// crowdLimits returns short limits, which admit events at all times, and the given limit for c.
 func crowdLimits(t *testing.T, c string) (map[string]limits.Limits, *limits.Tree) {
 	t.Helper()
 	limits := map[string]limits.Limits{
@@ -66,7 +64,7 @@ func crowdLimits(t *testing.T, c string) (map[string]limits.Limits, *limits.Tree
 
 func newCrowd(t *testing.T, s Settings) *crowd {
 	c := &crowd{
-		t: t, settings: s, stop: make(chan struct{}), changed: make(chan struct{}),
+		t: t, settings: s, stop: make(chan struct{}),
 		admissions: make(map[string][]observed), untimed: make(map[string]bool), finished: make(map[string]bool),
 	}
 	c.leave = sync.OnceFunc(func() {
@@ -77,9 +75,20 @@ func newCrowd(t *testing.T, s Settings) *crowd {
 	return c
 }
 
-// join lets a store's worker in, for so many goroutines.
-func (c *crowd) join(name string, r *Redis, goroutines int) {
-	for g := range goroutines {
+// joinBoth adds a worker with scripts and a worker with functions, and returns the store of the latter.
+func (c *crowd) joinBoth(prefix string, addresses []string, master string) (store *Redis) {
+	for _, way := range []script.Scripting{script.Eval, script.Functions} {
+		client := newWorkerClient(c.t, addresses, master)
+		o := script.Options{Client: client, Prefix: prefix, Timeout: time.Second, Scripting: way}
+		store = NewRedis(script.NewRunner(o), c.settings)
+		c.join(string(way), store)
+	}
+	return store
+}
+
+// join adds a worker with three goroutines.
+func (c *crowd) join(name string, r *Redis) {
+	for g := range 3 {
 		c.work.Go(func() {
 			for n := 0; ; n++ {
 				select {
@@ -99,7 +108,7 @@ func (c *crowd) join(name string, r *Redis, goroutines int) {
 	}
 }
 
-// decide asks until every event has a verdict, and delivers those that are to be.
+// decide asks until each event has a verdict, and delivers admitted events.
 func (c *crowd) decide(r *Redis, requests []Request) {
 	deadline := time.Now().Add(patience)
 	for len(requests) > 0 && !c.t.Failed() {
@@ -116,7 +125,7 @@ func (c *crowd) decide(r *Redis, requests []Request) {
 				c.admitted(d)
 				c.deliver(r, d.Lease)
 			case Denied:
-			case Leased: // by a call of ours whose answer was lost
+			case Leased: // by an own call whose reply was lost
 				leased = append(leased, requests[i])
 				continue
 			default:
@@ -134,9 +143,9 @@ func (c *crowd) admitted(d Decision) {
 			c.untimed[d.Lease.ID] = true
 			return
 		}
-		// A call that the client repeated may have been answered later than it was decided.
+		// The time of the lease, not of the reply: the client may have repeated the call.
 		at := d.Lease.End - c.settings.Lease.Microseconds()
-		o := observed{id: d.Lease.ID, category: d.Lease.Category, at: at, cost: int64(d.Lease.Cost), denied: "-"}
+		o := observed{id: d.Lease.ID, category: d.Lease.Category, at: at, cost: int64(d.Lease.Cost)}
 		c.admissions[o.id] = append(c.admissions[o.id], o)
 	})
 }
@@ -157,7 +166,7 @@ func (c *crowd) deliver(r *Redis, lease Lease) {
 	}
 }
 
-// insist makes a call until there is an answer. Only Redis being unavailable may be in the way.
+// insist repeats a call until Redis answers. The only permitted error is an unavailable Redis.
 func (c *crowd) insist(call func() error) {
 	deadline := time.Now().Add(patience)
 	for {
@@ -181,30 +190,19 @@ func (c *crowd) note(what func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	what()
-	close(c.changed)
-	c.changed = make(chan struct{})
 }
 
-// until waits for what the crowd has been told. The condition is read under the lock.
+// until waits for a condition, which runs under the lock.
 func (c *crowd) until(what string, condition func() bool) {
 	c.t.Helper()
-	deadline := time.After(patience)
-	for {
+	testkit.Eventually(c.t, what, func() bool {
 		c.mu.Lock()
-		met, changed := condition(), c.changed
-		c.mu.Unlock()
-		if met {
-			return
-		}
-		select {
-		case <-changed:
-		case <-deadline:
-			c.t.Fatalf("wait for %s: nothing after %v", what, patience)
-		}
-	}
+		defer c.mu.Unlock()
+		return condition()
+	})
 }
 
-// more is a condition: so many events were decided since it was made.
+// more returns a condition: n more events are decided.
 func (c *crowd) more(n int) func() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -212,7 +210,7 @@ func (c *crowd) more(n int) func() bool {
 	return func() bool { return c.decided >= before+n }
 }
 
-// taken is how many slots of a category were ever taken. The caller holds the lock.
+// taken returns the slots of a category that were taken and not returned. The caller holds the lock.
 func (c *crowd) taken(category string) int64 {
 	slots := int64(0)
 	for _, o := range c.all() {
@@ -223,24 +221,17 @@ func (c *crowd) taken(category string) int64 {
 	return slots
 }
 
-// all lists the admissions whose time is known. The caller holds the lock.
+// all returns the admissions with known times. The caller holds the lock.
 func (c *crowd) all() []observed { return slices.Concat(slices.Collect(maps.Values(c.admissions))...) }
 
-// TestClusterReshard moves the slot of a deployment from node to node, key by key, while events are decided, finished and
-// returned.
+// TestClusterReshard moves the slot of a deployment between nodes, key by key, while workers decide, finish and refund events.
 func TestClusterReshard(t *testing.T) {
 	t.Parallel()
 	cluster := servertest.StartCluster(t, 3)
 	limits, tree := crowdLimits(t, "40/1h")
 	workers := newCrowd(t, Settings{Tree: tree, Lease: testLease, Retention: testRetention})
 	workers.refunds = true
-	var store *Redis
-	for _, scripting := range []script.Scripting{script.Eval, script.Functions} {
-		client := newWorkerClient(t, cluster.Addrs(), "")
-		o := script.Options{Client: client, Prefix: "reshard", Timeout: time.Second, Scripting: scripting}
-		store = NewRedis(script.NewRunner(o), workers.settings)
-		workers.join(string(scripting), store, 3)
-	}
+	store := workers.joinBoth("reshard", cluster.Addrs(), "")
 	workers.until("the first events", workers.more(50))
 
 	slot := cluster.Slot("{reshard}")
@@ -262,17 +253,13 @@ func TestClusterReshard(t *testing.T) {
 		goOn("while all keys have moved")
 		move.End()
 		workers.until("decisions at the new node", workers.more(50))
-		// A destination that rests has a key of its own. With it the node can go on until the first key moves.
+		// A pause has its own key. With all keys present the node answers until the first key moves.
 		pause(t, store, "#here", time.Hour)
 	}
 	workers.leave()
 
-	if len(workers.untimed) > 0 {
-		t.Errorf("%d events were admitted by calls that failed", len(workers.untimed))
-	}
-	if err := checkWindows(workers.all(), limits); err != nil {
-		t.Error(err)
-	}
+	testkit.Equal(t, len(workers.untimed), 0, "events admitted by calls that failed")
+	testkit.NoError(t, checkWindows(workers.all(), limits))
 	used, err := store.Usage(t.Context(), tree.Path("c"))
 	if want := workers.taken("c"); err != nil || used[1][0] != want || want == 0 {
 		t.Errorf("%v slots are taken, %d were kept, %v", used, want, err)
@@ -280,7 +267,7 @@ func TestClusterReshard(t *testing.T) {
 	workers.wantKnown(store)
 }
 
-// wantKnown asks for every event again: each was admitted once, and is known to be leased or done.
+// wantKnown decides each event again. Each was admitted once, and is leased or done.
 func (c *crowd) wantKnown(store *Redis) {
 	c.t.Helper()
 	for id, admissions := range c.admissions {
@@ -293,29 +280,26 @@ func (c *crowd) wantKnown(store *Redis) {
 			want = Done
 		}
 		a := admissions[0]
-		result, err := store.Decide(c.t.Context(), []Request{request(id, a.category).withCost(int(a.cost))})
-		if err != nil || result.Decisions[0].Verdict != want {
-			c.t.Errorf("%q is asked for again: %+v, %v", id, result.Decisions, err)
-		}
+		d := decisionsOf(c.t, store, request(id, a.category).withCost(int(a.cost)))[0]
+		testkit.Equal(c.t, d.Verdict, want, "verdict of %q, asked for again", id)
 	}
 }
 
-// TestClusterReshardWithEveryKey asks a node that is about to give its slot away, and still has every key that there can
-// be, for what has the script empty a log on its way. Nothing may be done by halves.
+// TestClusterReshardWithEveryKey decides events on a node whose slot is migrating and whose keys all exist, while the script empties a
+// log. The call must do all or nothing.
 func TestClusterReshardWithEveryKey(t *testing.T) {
 	t.Parallel()
 	cluster, slot, _, other := startPair(t)
-	// The sliding counter, the shadow, live overrides and a destination that rests each have keys of their own.
+	// The sliding counter, the shadow, live overrides and a pause have their own keys.
 	tree := newTree(t, "100/1h+counter:100/1h", "5/20ms", "")
 	settings := Settings{Tree: tree, Shadow: tree, Lease: testLease, Retention: testRetention}
 	store := newRedis(newWorkerClient(t, cluster.Addrs(), ""), "limiter", settings)
 	store.Adopt(limits.Ruleset{Tree: tree, Shadow: tree, Generation: 1, Revision: 1})
-	result := testkit.Must(store.Decide(t.Context(), several(2, "old", "a")))(t)
-	testkit.NoError(t, finish(t.Context(), store, result.Decisions[0].Lease))
+	testkit.NoError(t, finish(t.Context(), store, wantAdmitted(t, store, several(2, "old", "a")...)[0]))
 	pause(t, store, "#here", time.Hour)
 	wantUsed := func(want ...[]int64) {
 		t.Helper()
-		poll(t, fmt.Sprintf("%v slots to be taken", want), func() bool {
+		testkit.Eventually(t, fmt.Sprintf("%v slots to be taken", want), func() bool {
 			used, err := store.Usage(t.Context(), tree.Path("a"))
 			return err == nil && reflect.DeepEqual(used, want)
 		})
@@ -332,8 +316,8 @@ func TestClusterReshardWithEveryKey(t *testing.T) {
 	wantUsed([]int64{5, 5}, []int64{0})
 }
 
-// TestSentinelFailover kills the primary under load. What had not reached the replica that takes over is forgotten, and
-// nothing else: each limit may be taken once more for it, and no more.
+// TestSentinelFailover kills the primary under load. Only admissions missing on the promoted replica are lost: each limit is exceeded at
+// most once more by its own count.
 func TestSentinelFailover(t *testing.T) {
 	t.Parallel()
 	for name, cut := range map[string]bool{"replicas keep up": false, "replicas are cut off before": true} {
@@ -349,13 +333,7 @@ func testFailover(t *testing.T, cut bool) {
 	sentinel := servertest.StartSentinel(t)
 	limits, tree := crowdLimits(t, "100/1h")
 	workers := newCrowd(t, Settings{Tree: tree, Lease: 300 * time.Millisecond, Retention: testRetention})
-	var store *Redis
-	for _, scripting := range []script.Scripting{script.Eval, script.Functions} {
-		client := newWorkerClient(t, sentinel.Addrs, servertest.SentinelMaster)
-		o := script.Options{Client: client, Prefix: "failover", Timeout: time.Second, Scripting: scripting}
-		store = NewRedis(script.NewRunner(o), workers.settings)
-		workers.join(string(scripting), store, 3)
-	}
+	store := workers.joinBoth("failover", sentinel.Addrs, servertest.SentinelMaster)
 
 	workers.until("part of the long limit to be taken", func() bool { return workers.taken("c") >= 50 })
 	workers.mu.Lock()
@@ -380,7 +358,7 @@ func testFailover(t *testing.T, cut bool) {
 	workers.until("decisions of the new primary", workers.more(50))
 	workers.leave()
 	if n := sentinel.Failovers(); n != 1 {
-		t.Fatalf("there were %d failovers, the test is about one", n)
+		t.Fatalf("got %d failovers, want 1", n)
 	}
 
 	testkit.Eventually(t, "the short limits are free", func() bool {
@@ -394,13 +372,13 @@ func testFailover(t *testing.T, cut bool) {
 	wantOneLoss(t, limits, before, remembered, after, killed)
 }
 
-// failover is what was known before the primary was killed, by the IDs of events.
+// failover holds what was known before the primary was killed, by event ID.
 type failover struct {
 	safe, safelyFinished, finishedByOld map[string]bool
 	killed                              int64
 }
 
-// askAgain delivers everything once more, as if nothing had been acknowledged: the new primary shows what it remembers.
+// askAgain decides all events again, as if no message were acknowledged, and returns what the new primary remembers.
 func (c *crowd) askAgain(store *Redis, f failover) (remembered, after []observed, forgotten int) {
 	c.t.Helper()
 	for _, o := range c.all() {
@@ -413,13 +391,13 @@ func (c *crowd) askAgain(store *Redis, f failover) (remembered, after []observed
 		case f.safelyFinished[o.id] && verdict != Done:
 			c.t.Errorf("%q was delivered and known to the replicas: verdict %d", o.id, verdict)
 		case verdict == Done && o.at <= f.killed && !f.safe[o.id] && !f.finishedByOld[o.id]:
-			// Who took over may have been told of the delivery alone: whether it knows the slot does not show.
+			// The new primary may know the delivery without the slot.
 		case verdict == Reclaimed || verdict == Leased || verdict == Done:
 			remembered = append(remembered, o)
 		case f.safe[o.id] || o.at > f.killed:
 			c.t.Errorf("%q was admitted by who takes over, or known to it: verdict %d", o.id, verdict)
 		case verdict == Admitted:
-			after = append(after, observed{id: o.id, category: o.category, at: result.At, cost: o.cost, denied: "-"})
+			after = append(after, observed{id: o.id, category: o.category, at: result.At, cost: o.cost})
 			fallthrough
 		default:
 			forgotten++
@@ -428,7 +406,7 @@ func (c *crowd) askAgain(store *Redis, f failover) (remembered, after []observed
 	return remembered, after, forgotten
 }
 
-// wantOneLoss shows that no limit was exceeded by what one primary knows, and by both together no more than twice.
+// wantOneLoss checks the limits for each primary alone, and twice the limits for both together.
 func wantOneLoss(t *testing.T, byPath map[string]limits.Limits, before, remembered, after []observed, killed int64) {
 	t.Helper()
 	byOld := slices.DeleteFunc(slices.Clone(before), func(o observed) bool { return o.at > killed })

@@ -15,11 +15,11 @@ import (
 // spare is SPARE of the scripts.
 const spare = 500
 
-// tail is how many members a test leaves in a set that have left it long ago.
+// tail is how many old members a test plants in a set.
 const tail = 20_000
 
-// TestTailsDoNotCount decides beside logs that hold much more of what has left their windows than there is room for, as one batch
-// and one by one: everything that fits is admitted, exactly, and the tails grow shorter with each call.
+// TestTailsDoNotCount decides with logs that hold many members outside of their windows, as one batch and one by one. Decisions are
+// exact, and each call removes a piece of the tail.
 func TestTailsDoNotCount(t *testing.T) {
 	t.Parallel()
 	_, client := startRedis(t)
@@ -41,12 +41,7 @@ func TestTailsDoNotCount(t *testing.T) {
 			left := map[string]int{logs[0]: tail, logs[1]: tail}
 			events := MaxBatch / cost
 			for call := range 2 {
-				result := testkit.Must(r.Decide(t.Context(), withCosts(cost, several(events, fmt.Sprint("e", call, "-"), "a"))))(t)
-				for i, d := range result.Decisions {
-					if d.Verdict != Admitted {
-						t.Fatalf("call %d, event %d: %+v", call, i, d)
-					}
-				}
+				wantAdmitted(t, r, withCosts(cost, several(events, fmt.Sprint("e", call, "-"), "a"))...)
 				removed := 0
 				for _, key := range logs {
 					now := scripttest.Planted(t, client, key, "planted-")
@@ -55,16 +50,13 @@ func TestTailsDoNotCount(t *testing.T) {
 					}
 					removed, left[key] = removed+left[key]-now, now
 				}
-				if removed > 2*2*MaxBatch+spare {
-					t.Errorf("call %d removed %d", call, removed)
-				}
+				testkit.AtMost(t, removed, 2*2*MaxBatch+spare, "members that call %d removed", call)
 				clock.Advance(time.Second)
 			}
-			// The logs say when the next slot opens, whatever lies before their windows.
-			result, err := r.Decide(t.Context(), withCosts(cost, several(1, "more", "a")))
-			if err != nil || result.Decisions[0].Verdict != Denied || result.Decisions[0].Node.Level != limits.LevelGlobal ||
-				result.Decisions[0].Wait != time.Hour-2*time.Second {
-				t.Errorf("one more: %+v, %v", result.Decisions, err)
+			// The old members do not change when the next slot opens.
+			d := decisionsOf(t, r, request("more", "a").withCost(cost))[0]
+			if d.Verdict != Denied || d.Node.Level != limits.LevelGlobal || d.Wait != time.Hour-2*time.Second {
+				t.Errorf("one more: got %+v, want it denied by the global limit", d)
 			}
 		})
 	}
@@ -77,17 +69,15 @@ func withCosts(cost int, requests []Request) []Request {
 	return requests
 }
 
-// TestCallsAheadAreTrimmedInPieces has many calls by a clock that had run too far ahead.
+// TestCallsAheadAreTrimmedInPieces plants many calls of a clock that ran too far ahead.
 func TestCallsAheadAreTrimmedInPieces(t *testing.T) {
 	t.Parallel()
 	_, client := startRedis(t)
 	r := newRedis(client, "ahead", scriptSettings(t))
 	scripttest.Plant(t, client, r.keys.calls, "planted-", 3*spare/2, time.Now().Add(time.Hour).UnixMicro())
 	for i, want := range []int{spare / 2, 0, 0} {
-		result, err := r.Decide(t.Context(), []Request{request(fmt.Sprint("e", i), "a")})
-		if err != nil || result.Decisions[0].Verdict != Admitted {
-			t.Fatalf("%+v, %v", result, err)
-		}
+		result := testkit.Must(r.Decide(t.Context(), []Request{request(fmt.Sprint("e", i), "a")}))(t)
+		wantVerdicts(t, result.Decisions, Admitted)
 		testkit.Equal(t, scripttest.Planted(t, client, r.keys.calls, "planted-"), want, "call %d leaves", i)
 		if result.At > time.Now().Add(time.Minute).UnixMicro() {
 			t.Errorf("call %d was made at the time of a clock that ran ahead", i)

@@ -9,7 +9,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// What is used of each limit of each path is told, and when the next slot of a full one opens.
+// PathUses has the used slots of each limit of each path, and when a full limit opens.
 func TestLimiterPathUses(t *testing.T) {
 	t.Parallel()
 	limiter := startLimiter(t, LimiterOptions{Settings: Settings{Tree: newTree(t, "100/1h", "2/1h+20/2h", "a.b=1/3h")}})

@@ -1,7 +1,7 @@
-// Package clients_test has real clients send events to `notifier ingest`, and a validator of OpenAPI look at all answers. It is a module of
-// its own, so that none of these libraries is a dependency of the notifier.
+// Package clients_test has real clients send events to `notifier ingest`, and checks all answers with a validator of OpenAPI. The package is
+// a module of its own, so the notifier does not depend on these libraries.
 //
-// The cache of test results does not see the pages of docs, as they are outside of this module: run the tests with -count=1.
+// The pages of docs are outside of this module, and the cache of test results does not see them: run the tests with -count=1.
 package clients_test
 
 import (
@@ -36,7 +36,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// uncounted is metrics that nobody looks at.
+// uncounted ignores metrics.
 type uncounted struct{}
 
 func (uncounted) Request(int)             {}
@@ -47,7 +47,7 @@ func (uncounted) Published(time.Duration) {}
 func (uncounted) Connections(int)         {}
 func (uncounted) Evicted()                {}
 
-// door is a running server, the stream behind it, and the token that it takes.
+// door is a running server, its stream, and a token.
 type door struct {
 	t     *testing.T
 	js    jetstream.JetStream
@@ -80,7 +80,7 @@ func open(t *testing.T) *door {
 	return d
 }
 
-// events are those that a worker makes of the messages of the stream.
+// events decodes the messages of the stream as a worker does.
 func (d *door) events() (events []event.Event) {
 	d.t.Helper()
 	stream := testkit.Must(d.js.Stream(d.t.Context(), "NOTIFICATIONS"))(d.t)
@@ -103,7 +103,7 @@ func (d *door) events() (events []event.Event) {
 	return events
 }
 
-// want compares the events with lines of category, status, severity, title and key.
+// want compares the events with lines of category, status, severity, title and text.
 func (d *door) want(lines ...string) {
 	d.t.Helper()
 	var got []string
@@ -113,7 +113,7 @@ func (d *door) want(lines ...string) {
 	testkit.EqualSlices(d.t, got, lines, "events")
 }
 
-// alertmanager is the webhook notifier of Alertmanager, as the example of the documentation configures it.
+// alertmanager returns the webhook notifier of Alertmanager with the configuration of docs/producers.md.
 func (d *door) alertmanager() *webhook.Notifier {
 	d.t.Helper()
 	page := testkit.Must(os.ReadFile("../../docs/producers.md"))(d.t)
@@ -135,7 +135,7 @@ func (d *door) alertmanager() *webhook.Notifier {
 	return testkit.Must(webhook.New(loaded.Receivers[0].Webhooks[0], templates, slog.New(slog.DiscardHandler)))(d.t)
 }
 
-// Alertmanager sends its alerts with its own code. A repeated notification is a duplicate, and an alert that is over is not.
+// TestAlertmanager sends alerts with Alertmanager's code. A repeated notification is a duplicate, and a resolved alert is not.
 func TestAlertmanager(t *testing.T) {
 	d := open(t)
 	sender := d.alertmanager()
@@ -162,7 +162,7 @@ func TestAlertmanager(t *testing.T) {
 	}
 }
 
-// Grafana's body is one of tests/testdata, in the form of its documentation.
+// TestGrafana sends the sample body of Grafana's documentation twice.
 func TestGrafana(t *testing.T) {
 	d := open(t)
 	body := testkit.Must(os.ReadFile("../testdata/grafana.json"))(t)
@@ -179,7 +179,7 @@ func TestGrafana(t *testing.T) {
 		"open.grafana|firing|critical|basket fails for 5.6 % of the requests|More than 5 % of the requests to basket fail.")
 }
 
-// The CloudEvents SDK sends in both of its modes. An event that comes twice is stored once.
+// TestCloudEvents sends each event twice with the CloudEvents SDK, in both modes. Each event is stored once.
 func TestCloudEvents(t *testing.T) {
 	d := open(t)
 	client := testkit.Must(cloudevents.NewClientHTTP(
@@ -203,7 +203,7 @@ func TestCloudEvents(t *testing.T) {
 	}
 }
 
-// answers are requests, one for each answer that a server without faults gives, and the statuses.
+// answers has a request for each status of a server without faults.
 var answers = []struct {
 	method, path, contentType, body string
 	token                           bool
@@ -225,14 +225,14 @@ var answers = []struct {
 	{"POST", "/v1/events/open.a", "application/json", `{"title":"x","severity":"loud"}`, true, 422},
 }
 
-// reader checks requests and answers against the description.
+// reader checks requests and answers against the OpenAPI description.
 type reader struct {
 	*door
 	described validator.Validator
 	seen      map[int]bool
 }
 
-// check sends a request and returns the status. An answer has to be one of those that are described, and so has a request that is taken.
+// check sends a request and returns the status. The description has to include each answer and each accepted request.
 func (r *reader) check(method, path, contentType, body string, token bool) int {
 	r.t.Helper()
 	request := testkit.Must(http.NewRequestWithContext(r.t.Context(), method, r.url+path, strings.NewReader(body)))(r.t)
@@ -245,7 +245,7 @@ func (r *reader) check(method, path, contentType, body string, token bool) int {
 	defer func() { _ = response.Body.Close() }()
 	r.seen[response.StatusCode] = true
 	if response.StatusCode == http.StatusMethodNotAllowed || response.StatusCode == http.StatusNotFound {
-		return response.StatusCode // the validator knows no operation for it
+		return response.StatusCode // the description has no operation for the request
 	}
 	if response.StatusCode == http.StatusAccepted {
 		request.Body = io.NopCloser(strings.NewReader(body))
@@ -260,7 +260,7 @@ func (r *reader) check(method, path, contentType, body string, token bool) int {
 	return response.StatusCode
 }
 
-// The description is a valid OpenAPI 3.1 document, and every answer is one that it describes.
+// TestAnswersConform validates the description as OpenAPI 3.1, and every answer against it.
 func TestAnswersConform(t *testing.T) {
 	v, errs := validator.NewValidator(testkit.Must(libopenapi.NewDocument(ingest.OpenAPI()))(t))
 	if len(errs) > 0 {

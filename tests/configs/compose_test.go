@@ -17,7 +17,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// project reads compose.yaml as Compose does, with some variables in its environment.
+// project reads compose.yaml as Compose does, with variables in its environment.
 func project(t *testing.T, environment ...string) *types.Project {
 	t.Helper()
 	options := testkit.Must(cli.NewProjectOptions([]string{samples + "../compose.yaml"}, cli.WithEnv(environment)))(t)
@@ -56,45 +56,47 @@ func TestComposeServices(t *testing.T) {
 	}
 }
 
-// A token or a webhook in the environment makes the workers post; without one they print.
+// environment returns the variables of a service.
+func environment(service types.ServiceConfig) map[string]string {
+	variables := make(map[string]string)
+	for name, value := range service.Environment {
+		variables[name] = *value
+	}
+	return variables
+}
+
+// TestComposeSinks wants workers with a token or a webhook to post, and workers without to print.
 func TestComposeSinks(t *testing.T) {
-	for environment, want := range map[string]string{
+	for given, want := range map[string]string{
 		"": config.SinkConsole,
 		"NOTIFIER_SLACK_TOKEN=xoxb-change-me NOTIFIER_SLACK_CHANNEL=#alerts":          config.SinkSlack,
 		"NOTIFIER_SLACK_WEBHOOK_URL=https://hooks.slack.com/services/T0/B0/change-me": config.SinkSlack,
 	} {
-		loaded := project(t, strings.Fields(environment)...)
-		variables := make(map[string]string)
-		for name, value := range loaded.Services["worker"].Environment {
-			variables[name] = *value
-		}
-		settings := load(t, variables) // which knows each variable
-		testkit.Equal(t, settings.Sink, want, "with %q the sink", environment)
+		loaded := project(t, strings.Fields(given)...)
+		settings := load(t, environment(loaded.Services["worker"]))
+		testkit.Equal(t, settings.Sink, want, "sink with %q", given)
 		requireService(t, loaded, settings.NATS.URL.Reveal())
 		requireService(t, loaded, settings.Redis.URL.Reveal())
 	}
 }
 
-// The service that takes events over HTTP has a valid configuration, and the token of the sample is in its file.
+// TestComposeIngest checks the settings of the service for events over HTTP, and looks for the hash of the sample's token in its file.
 func TestComposeIngest(t *testing.T) {
 	loaded := project(t)
 	service := loaded.Services["ingest"]
 	testkit.EqualSlices(t, service.Command, []string{"ingest"}, "command")
-	variables := make(map[string]string)
-	for name, value := range service.Environment {
-		variables[name] = *value
-	}
+	variables := environment(service)
 	mounted := service.Volumes[0]
-	testkit.Equal(t, variables["NOTIFIER_INGEST_TOKENS_FILE"], mounted.Target, "the file of tokens")
+	testkit.Equal(t, variables["NOTIFIER_INGEST_TOKENS_FILE"], mounted.Target, "file of tokens")
 	variables["NOTIFIER_INGEST_TOKENS_FILE"] = mounted.Source
-	variables["NOTIFIER_SINK"] = config.SinkConsole // the command needs none
+	variables["NOTIFIER_SINK"] = config.SinkConsole // ingest has no sink, and load wants one
 	settings := load(t, variables)
 	requireService(t, loaded, settings.NATS.URL.Reveal())
 	testkit.Equal(t, settings.Ingest.Addr, ":"+service.Ports[0].Published, "address")
 	token := find(t, "../compose.yaml", `Bearer (\S+)'`)
 	hash := sha256.Sum256([]byte(token))
 	if text := string(read(t, mounted.Source)); !strings.Contains(text, "\ncompose sha256:"+hex.EncodeToString(hash[:])+" >\n") {
-		t.Errorf("%s has not the hash of %s", text, token)
+		t.Errorf("got the tokens %s, want one with the hash of %s", text, token)
 	}
 }
 
@@ -105,7 +107,7 @@ func requireService(t *testing.T, loaded *types.Project, text string) {
 	testkit.Must(loaded.GetService(server.Hostname()))(t)
 }
 
-// What Grafana and Prometheus read is where compose.yaml mounts it, and names the services of compose.yaml.
+// TestComposeMonitoring checks that compose.yaml mounts what Grafana and Prometheus read, and that their files name its services.
 func TestComposeMonitoring(t *testing.T) {
 	t.Parallel()
 	loaded := project(t)
@@ -114,11 +116,11 @@ func TestComposeMonitoring(t *testing.T) {
 		provider = "grafana/provisioning/dashboards/notifier.yml"
 		scraping = "prometheus/prometheus.yml"
 	)
-	testkit.Equal(t, find(t, source, `type: (\w+)`)+find(t, source, `isDefault: (\w+)`), "prometheustrue", "the source of data is")
+	testkit.Equal(t, find(t, source, `type: (\w+)`)+find(t, source, `isDefault: (\w+)`), "prometheustrue", "type and default of the data source")
 	requireService(t, loaded, find(t, source, `url: (\S+)`))
 
 	dashboards, path := testkit.Must(filepath.Abs(samples+"grafana/dashboards"))(t), find(t, provider, `path: (\S+)`)
-	testkit.Equal(t, find(t, provider, `type: (\w+)`), "file", "dashboards come from")
+	testkit.Equal(t, find(t, provider, `type: (\w+)`), "file", "type of the provider of dashboards")
 	if !slices.ContainsFunc(loaded.Services["grafana"].Volumes, func(mount types.ServiceVolumeConfig) bool {
 		return mount.Source == dashboards && mount.Target == path && mount.ReadOnly
 	}) {
@@ -126,9 +128,9 @@ func TestComposeMonitoring(t *testing.T) {
 	}
 
 	glob(t, "prometheus/"+find(t, scraping, `rule_files:\s+- (\S+)`))
-	for job, service := range map[string]string{"notifier": "worker", "notifier-ingest": "ingest"} { // the alerts name the first
+	for job, service := range map[string]string{"notifier": "worker", "notifier-ingest": "ingest"} { // alerts name the job notifier
 		names := find(t, scraping, `job_name: `+job+`\n\s+dns_sd_configs:\n\s+- names: \[(.*)\]`)
 		port := find(t, scraping, `names: \[`+service+`\]\n.*\n\s+port: (\d+)`)
-		testkit.Equal(t, names+":"+port, service+httpAddr, "scraped as %s is", job)
+		testkit.Equal(t, names+":"+port, service+httpAddr, "address that the job %s scrapes", job)
 	}
 }

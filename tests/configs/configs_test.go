@@ -1,8 +1,8 @@
-// Package configs_test reads the samples of configs/ with the libraries of the programs that they are for, and checks what
-// the samples say of each other and of the notifier. It is a module of its own, so that none of these libraries is a
-// dependency of the notifier. The samples that NATS or Redis reads have their tests in configs/.
+// Package configs_test reads the samples of configs/ with the libraries of the programs that use them. It compares the samples with each
+// other and with the notifier. The package is a module of its own, so the notifier does not depend on these libraries. Package configs
+// tests the samples for NATS and Redis.
 //
-// The cache of test results does not see the samples, as they are outside of this module: run the tests with -count=1.
+// The samples are outside of this module, and the cache of test results does not see them: run the tests with -count=1.
 package configs_test
 
 import (
@@ -26,14 +26,14 @@ func read(t *testing.T, file string) []byte {
 	return testkit.Must(os.ReadFile(file))(t)
 }
 
-// find reads what a YAML file of one document says at the one place where it matches an expression.
+// find returns the first group of an expression, which matches a YAML file of one document exactly once.
 func find(t *testing.T, file, expression string) string {
 	t.Helper()
 	text := read(t, samples+file)
 	testkit.NoError(t, yaml.Unmarshal(text, new(map[string]any)))
 	found := regexp.MustCompile(expression).FindAllSubmatch(text, -1)
 	if len(found) != 1 || bytes.Contains(text, []byte("\n---")) {
-		t.Fatalf("%s: %q is there %d times, or a second document is", file, expression, len(found))
+		t.Fatalf("%s: %q matches %d times, or the file has a second document; want one of both", file, expression, len(found))
 	}
 	return string(found[0][1])
 }
@@ -47,12 +47,12 @@ func glob(t *testing.T, pattern string) []string {
 	return files
 }
 
-// load reads settings as a worker does, with nothing else in its environment.
+// load reads settings as a worker does, from these variables alone.
 func load(t *testing.T, variables map[string]string) config.Config {
 	t.Helper()
 	for _, variable := range os.Environ() {
 		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "NOTIFIER_") {
-			t.Setenv(name, "") // counts as not set
+			t.Setenv(name, "") // an empty variable is not set
 		}
 	}
 	for name, value := range variables {
@@ -65,9 +65,9 @@ func load(t *testing.T, variables map[string]string) config.Config {
 	return settings
 }
 
-// httpAddr is the address that a worker listens on unless it is told otherwise.
+// httpAddr is the default of NOTIFIER_HTTP_ADDR.
 const httpAddr = ":8080"
 
 func TestHTTPAddr(t *testing.T) {
-	testkit.Equal(t, load(t, map[string]string{"NOTIFIER_SINK": config.SinkConsole}).HTTP.Addr, httpAddr, "the address")
+	testkit.Equal(t, load(t, map[string]string{"NOTIFIER_SINK": config.SinkConsole}).HTTP.Addr, httpAddr, "default address")
 }

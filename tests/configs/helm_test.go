@@ -15,6 +15,7 @@ import (
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	"helm.sh/helm/v4/pkg/engine"
 	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/api/resmap"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 
 	"github.com/seed-4578ace9/notifier/internal/testkit"
@@ -22,10 +23,10 @@ import (
 
 const chart = samples + "helm"
 
-// object is one object of Kubernetes, as any reader of YAML sees it.
+// object is an object of Kubernetes, decoded from YAML.
 type object map[string]any
 
-// objects adds those of a text to a map by kind and name.
+// objects adds the objects of a text to a map, by kind and name.
 func objects(t *testing.T, into map[string]object, text string) {
 	t.Helper()
 	for document := range strings.SplitSeq(text, "\n---\n") {
@@ -36,7 +37,7 @@ func objects(t *testing.T, into map[string]object, text string) {
 	}
 }
 
-// at is the object below another one.
+// at returns the object at a path below this one.
 func (o object) at(path ...string) object {
 	for _, name := range path {
 		o, _ = o[name].(object)
@@ -44,30 +45,31 @@ func (o object) at(path ...string) object {
 	return o
 }
 
-// first is the first object of a list.
+// first returns the first object of a list.
 func (o object) first(list string) object {
 	objects, _ := o[list].([]any)
 	first, _ := objects[0].(object)
 	return first
 }
 
-// text is a value that is one.
+// text returns a value of type string.
 func (o object) text(name string) string {
 	text, _ := o[name].(string)
 	return text
 }
 
-// values are those of a text as `helm --values` reads it.
-func values(t *testing.T, text string) map[string]any {
+// kustomized builds configs/kubernetes.
+func kustomized(t *testing.T) resmap.ResMap {
 	t.Helper()
-	return testkit.Must(loader.LoadValues(strings.NewReader(text)))(t)
+	return testkit.Must(krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), manifests))(t)
 }
 
-// render returns what Helm makes of the chart.
+// render renders the chart with values, given as a file of `helm --values`.
 func render(t *testing.T, release, changed string) (map[string]object, error) {
 	t.Helper()
 	loaded := testkit.Must(loader.LoadDir(chart))(t)
-	rendering, err := util.ToRenderValues(loaded, values(t, changed), common.ReleaseOptions{Name: release, Namespace: "notifications", IsInstall: true}, nil)
+	values := testkit.Must(loader.LoadValues(strings.NewReader(changed)))(t)
+	rendering, err := util.ToRenderValues(loaded, values, common.ReleaseOptions{Name: release, Namespace: "notifications", IsInstall: true}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -78,17 +80,16 @@ func render(t *testing.T, release, changed string) (map[string]object, error) {
 	return rendered, nil
 }
 
-// built is what Kustomize makes of the manifests, and those beside them that are named. Kustomize has state of its own, so that no two
-// tests may use it at once.
+// built returns what Kustomize builds of the manifests, and the manifests named in beside. Kustomize keeps global state, so tests that
+// build do not run in parallel.
 func built(t *testing.T, beside ...string) map[string]object {
 	t.Helper()
 	all := make(map[string]object)
-	kustomized := testkit.Must(krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), manifests))(t)
-	objects(t, all, string(testkit.Must(kustomized.AsYaml())(t)))
+	objects(t, all, string(testkit.Must(kustomized(t).AsYaml())(t)))
 	for _, file := range beside {
 		objects(t, all, string(read(t, manifests+file)))
 	}
-	for _, o := range all { // as Kustomize does with its resources
+	for _, o := range all { // Kustomize sets this label on its own resources
 		if o.at("metadata", "labels") == nil {
 			o.at("metadata")["labels"] = object{}
 		}
@@ -97,7 +98,8 @@ func built(t *testing.T, beside ...string) map[string]object {
 	return all
 }
 
-// The chart has what configs/kubernetes has: with its own values what Kustomize builds, and behind a switch what is left out there.
+// TestChartIsTheManifests renders the chart and compares it with the manifests. With default values the chart has what Kustomize builds,
+// and with a switch on it has the manifest that Kustomize leaves out.
 func TestChartIsTheManifests(t *testing.T) {
 	for name, test := range map[string]struct {
 		values string
@@ -134,13 +136,13 @@ func TestChartIsTheManifests(t *testing.T) {
 				test.change(want)
 			}
 			got := testkit.Must(render(t, "notifier", test.values))(t)
-			// Kustomize starts no new pods for new settings.
+			// The chart alone has an annotation that starts new pods for new settings.
 			for id, o := range got {
 				if strings.HasPrefix(id, "Deployment ") {
 					delete(o.at("spec", "template", "metadata", "annotations"), "checksum/settings")
 				}
 			}
-			testkit.EqualSlices(t, slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)), "what Helm renders")
+			testkit.EqualSlices(t, slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)), "rendered objects")
 			for id, o := range got {
 				testkit.EqualDeeply(t, o, want[id], "%s", id)
 			}
@@ -148,7 +150,7 @@ func TestChartIsTheManifests(t *testing.T) {
 	}
 }
 
-// A release of another name shares no object and no label with the first one.
+// TestChartUnderAnotherName wants a second release to share no object and no label with the first one.
 func TestChartUnderAnotherName(t *testing.T) {
 	t.Parallel()
 	rendered := testkit.Must(render(t, "second", "keda: {enabled: true}"))(t)
@@ -159,11 +161,10 @@ func TestChartUnderAnotherName(t *testing.T) {
 		}
 	}
 	pods := rendered["Deployment second"].at("spec", "template", "metadata", "labels")
-	testkit.EqualDeeply(t, rendered["Deployment second"].at("spec", "selector", "matchLabels"), pods, "the selector of the pods")
-	testkit.EqualDeeply(t, rendered["Service second-metrics"].at("spec", "selector"), pods, "the selector of the service")
+	testkit.EqualDeeply(t, rendered["Deployment second"].at("spec", "selector", "matchLabels"), pods, "selector of the pods")
+	testkit.EqualDeeply(t, rendered["Service second-metrics"].at("spec", "selector"), pods, "selector of the service")
 }
 
-// New settings change the pods, so that they start anew.
 func TestChartRestartsForSettings(t *testing.T) {
 	t.Parallel()
 	sum := func(changed string) any {
@@ -171,11 +172,10 @@ func TestChartRestartsForSettings(t *testing.T) {
 		return rendered["Deployment notifier"].at("spec", "template", "metadata", "annotations")["checksum/settings"]
 	}
 	if a, b := sum(""), sum("settings: {NOTIFIER_GLOBAL_LIMIT: 5/1m}"); a == nil || a == b {
-		t.Errorf("the sum of other settings is %v, as that of %v", b, a)
+		t.Errorf("got the checksums %v and %v of two settings, want different ones", a, b)
 	}
 }
 
-// The schema refuses values that would be taken for something else.
 func TestChartRefuses(t *testing.T) {
 	t.Parallel()
 	for changed, says := range map[string]string{
@@ -188,12 +188,12 @@ func TestChartRefuses(t *testing.T) {
 		"keda: {prometheus: prometheus:9090}": "prometheus",
 	} {
 		if _, err := render(t, "notifier", changed); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("%s: %v, want an error that says %q", changed, err, says)
+			t.Errorf("%s: got the error %v, want %q", changed, err, says)
 		}
 	}
 }
 
-// `helm lint` finds nothing, but that the chart has no icon.
+// TestChartLint runs `helm lint`, whose level info says only that the chart has no icon.
 func TestChartLint(t *testing.T) {
 	t.Parallel()
 	for _, message := range lint.RunAll(chart, nil, "notifications").Messages {

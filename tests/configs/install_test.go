@@ -17,7 +17,7 @@ import (
 
 const root = "../../"
 
-// sourceFile is a file of the module, by its path from the root.
+// sourceFile is the path of a file from the root of the module.
 type sourceFile string
 
 func (f sourceFile) Path() string                 { return string(f) }
@@ -35,14 +35,14 @@ func output(t *testing.T, command *exec.Cmd) string {
 	return strings.TrimSpace(string(out))
 }
 
-// proxy is a folder that serves the module as a module proxy does, made of what git would commit.
+// proxy makes a folder that serves the module as a module proxy does, from the files that git would commit.
 func proxy(t *testing.T, version module.Version) string {
 	t.Helper()
 	list := exec.CommandContext(t.Context(), "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	list.Dir = root
 	var files []zip.File
 	for name := range strings.SplitSeq(strings.TrimRight(output(t, list), "\x00"), "\x00") {
-		if _, err := os.Lstat(root + name); err == nil { // else deleted, and not committed yet
+		if _, err := os.Lstat(root + name); err == nil { // a deleted file is listed until the commit
 			files = append(files, sourceFile(name))
 		}
 	}
@@ -60,7 +60,7 @@ func proxy(t *testing.T, version module.Version) string {
 	return folder
 }
 
-// `go install …@v1.2.3` gives a program that knows its version: all that it embeds is in the module, and no replacement is needed.
+// TestGoInstall runs `go install …@v1.2.3`. The module has every embedded file and no replacement, and the program knows its version.
 func TestGoInstall(t *testing.T) {
 	t.Parallel()
 	version := module.Version{Path: "github.com/seed-4578ace9/notifier", Version: "v1.2.3"}

@@ -18,8 +18,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// conform returns a validator of these types, with the schemas of Kubernetes that Kustomize brings: those of 1.21, without anything from a network.
-// They do not list what is newer, which [parse] knows.
+// conform returns a validator of types with the schemas of Kubernetes 1.21 that Kustomize embeds. [parse] checks newer fields.
 func conform(t *testing.T, types map[kyaml.TypeMeta]bool) validator.Validator {
 	t.Helper()
 	schemas := t.TempDir()
@@ -29,17 +28,17 @@ func conform(t *testing.T, types map[kyaml.TypeMeta]bool) validator.Validator {
 			t.Fatalf("no schema for %v", kind)
 		}
 		definitions := maps.Clone(openapi.Schema().Definitions)
-		// A port and its like may be a number, which the format of this definition says, and its type does not.
+		// The type of this definition lacks "integer", which its format allows.
 		definitions["io.k8s.apimachinery.pkg.util.intstr.IntOrString"] = spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{"string", "integer"}}}
 		text := testkit.Must(json.Marshal(map[string]any{"allOf": []any{of.Schema}, "definitions": definitions}))(t)
 		testkit.NoError(t, os.WriteFile(filepath.Join(schemas, strings.ToLower(kind.Kind)+".json"), text, 0o600))
 	}
 	return testkit.Must(validator.New([]string{schemas + "/{{.ResourceKind}}.json"}, validator.Opts{
-		SkipKinds: map[string]struct{}{"ScaledObject": {}}, // of a type of KEDA
+		SkipKinds: map[string]struct{}{"ScaledObject": {}}, // a type of KEDA
 	}))(t)
 }
 
-// What Kustomize and Helm make has what Kubernetes requires, in its types.
+// TestKubeconform validates what Kustomize and Helm build, and a deployment with two faults.
 func TestKubeconform(t *testing.T) {
 	all := built(t, "scaled-object.yaml", "secret.yaml")
 	maps.Copy(all, testkit.Must(render(t, "second", "keda: {enabled: true}"))(t))
@@ -68,6 +67,6 @@ func TestKubeconform(t *testing.T) {
 	wrong.at("spec")["selector"] = nil
 	wrong.at("spec")["replicas"] = "many"
 	if found := strings.Join(faults(wrong), ""); !strings.Contains(found, "replicas") || !strings.Contains(found, "selector") {
-		t.Errorf("a deployment without a selector, and with many replicas: %s", found)
+		t.Errorf("a deployment without a selector, and with replicas many: got the faults %q, want both", found)
 	}
 }

@@ -19,8 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"sigs.k8s.io/kustomize/api/krusty"
-	"sigs.k8s.io/kustomize/kyaml/filesys"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
@@ -28,10 +26,10 @@ import (
 
 const (
 	manifests = samples + "kubernetes/"
-	scaler    = "kubernetes/scaled-object.yaml" // of a type of KEDA
+	scaler    = "kubernetes/scaled-object.yaml" // a type of KEDA
 )
 
-// parse reads one object as the Kubernetes API does when it validates fields strictly.
+// parse reads one object as the Kubernetes API does with strict validation of fields.
 func parse(t *testing.T, text []byte) runtime.Object {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -55,11 +53,10 @@ func manifest[T any](t *testing.T, name string) T {
 	return object
 }
 
-// Kustomize builds the folder. Every manifest is a resource, or is named in a comment that says when to take it.
+// TestKustomization builds the folder. kustomization.yaml names every manifest as a resource or in a comment.
 func TestKustomization(t *testing.T) {
 	t.Parallel()
-	built := testkit.Must(krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), manifests))(t)
-	for _, resource := range built.Resources() {
+	for _, resource := range kustomized(t).Resources() {
 		d, isDeployment := parse(t, testkit.Must(resource.AsYAML())(t)).(*appsv1.Deployment)
 		if isDeployment && !strings.Contains(d.Spec.Template.Spec.Containers[0].Image, "/notifier:") {
 			t.Errorf("the image is %q, want one with a registry and a tag", d.Spec.Template.Spec.Containers[0].Image)
@@ -68,12 +65,33 @@ func TestKustomization(t *testing.T) {
 	text := string(read(t, manifests+"kustomization.yaml"))
 	for _, file := range glob(t, "kubernetes/*.yaml") {
 		if name := filepath.Base(file); name != "kustomization.yaml" && !strings.Contains(text, "- "+name+"\n") {
-			t.Errorf("%s is mentioned nowhere", name)
+			t.Errorf("kustomization.yaml does not name %s", name)
 		}
 	}
 }
 
-// What the manifests say of the pods is true of them, and they may do no more than they have to.
+// mounted writes the files of a secret, and returns the settings of a config map with the folder of the files in place of the mount.
+func mounted(t *testing.T, container corev1.Container, secret, configMap string) map[string]string {
+	t.Helper()
+	folder := t.TempDir()
+	for key, value := range manifest[*corev1.Secret](t, secret).StringData {
+		testkit.NoError(t, os.WriteFile(filepath.Join(folder, key), []byte(value), 0o600))
+	}
+	variables := maps.Clone(manifest[*corev1.ConfigMap](t, configMap).Data)
+	for name, value := range variables {
+		variables[name] = strings.Replace(value, container.VolumeMounts[0].MountPath, folder, 1)
+	}
+	return variables
+}
+
+// selects tells whether a selector selects pods.
+func selects(t *testing.T, of *metav1.LabelSelector, pods labels.Set) bool {
+	t.Helper()
+	selector := testkit.Must(metav1.LabelSelectorAsSelector(of))(t)
+	return !selector.Empty() && selector.Matches(pods)
+}
+
+// TestManifestsAgree checks that the manifests of the workers agree with each other, and that the pods have few rights.
 func TestManifestsAgree(t *testing.T) {
 	t.Parallel()
 	deployment, service := manifest[*appsv1.Deployment](t, "deployment.yaml"), manifest[*corev1.Service](t, "service.yaml")
@@ -118,31 +136,21 @@ func TestManifestsAgree(t *testing.T) {
 	}
 	pods := labels.Set(deployment.Spec.Template.Labels)
 	for _, of := range selectors {
-		if selector := testkit.Must(metav1.LabelSelectorAsSelector(of))(t); selector.Empty() || !selector.Matches(pods) {
-			t.Errorf("%v is to select the pods, which have %v", selector, pods)
-		}
+		testkit.Equal(t, selects(t, of, pods), true, "%v selects the pods with %v", of, pods)
 	}
 }
 
-// The pod's environment is a valid configuration, and what it names is there.
+// TestManifestSettings loads the settings of the pods, and compares them with the manifests that depend on them.
 func TestManifestSettings(t *testing.T) {
-	pod, mounted := manifest[*appsv1.Deployment](t, "deployment.yaml").Spec.Template.Spec, t.TempDir()
-	for key, value := range manifest[*corev1.Secret](t, "secret.yaml").StringData {
-		testkit.NoError(t, os.WriteFile(filepath.Join(mounted, key), []byte(value), 0o600))
-	}
-	variables := maps.Clone(manifest[*corev1.ConfigMap](t, "config-map.yaml").Data)
-	for name, value := range variables {
-		variables[name] = strings.Replace(value, pod.Containers[0].VolumeMounts[0].MountPath, mounted, 1)
-	}
-	settings := load(t, variables)
+	pod := manifest[*appsv1.Deployment](t, "deployment.yaml").Spec.Template.Spec
+	settings := load(t, mounted(t, pod.Containers[0], "secret.yaml", "config-map.yaml"))
 	if grace := time.Duration(*pod.TerminationGracePeriodSeconds) * time.Second; grace <= settings.ShutdownTimeout {
-		t.Errorf("grace period = %v, want more than the %v in which work is finished", grace, settings.ShutdownTimeout)
+		t.Errorf("got a grace period of %v, want more than the %v of NOTIFIER_SHUTDOWN_TIMEOUT", grace, settings.ShutdownTimeout)
 	}
-	testkit.Equal(t, find(t, scaler, `stream_name="([^"]*)",consumer_name="notifier"`), settings.NATS.Stream, "the scaler watches the stream")
-	testkit.Equal(t, find(t, scaler, `consumer_name="(notifier)"`), settings.NATS.Consumer, "the scaler watches the consumer")
-	testkit.Equal(t, find(t, scaler, `stream_name="([^"]*)",consumer_name="notifier-room"`), settings.Room.Stream, "the scaler watches the room")
+	testkit.Equal(t, find(t, scaler, `stream_name="([^"]*)",consumer_name="notifier"`), settings.NATS.Stream, "stream that the scaler watches")
+	testkit.Equal(t, find(t, scaler, `consumer_name="(notifier)"`), settings.NATS.Consumer, "consumer that the scaler watches")
+	testkit.Equal(t, find(t, scaler, `stream_name="([^"]*)",consumer_name="notifier-room"`), settings.Room.Stream, "room that the scaler watches")
 
-	// The network policy lets out what the settings connect to.
 	open := make(map[string]bool)
 	for _, rule := range manifest[*networkingv1.NetworkPolicy](t, "network-policy.yaml").Spec.Egress {
 		for _, port := range rule.Ports {
@@ -151,12 +159,12 @@ func TestManifestSettings(t *testing.T) {
 	}
 	for _, text := range []string{settings.NATS.URL.Reveal(), settings.Redis.URL.Reveal(), "https://slack.com:443"} {
 		if server := testkit.Must(url.Parse(text))(t); !open[server.Port()] {
-			t.Errorf("the network policy does not let out to %s", text)
+			t.Errorf("the network policy opens the ports %v, want that of %s", open, text)
 		}
 	}
 }
 
-// The scaler asks for what waits for a worker, and not for what workers hold. It has an answer where there is none.
+// TestScaler wants the scaler to count undelivered events alone, and to have replicas to fall back on without a result.
 func TestScaler(t *testing.T) {
 	t.Parallel()
 	scaled := make(map[string]object)
@@ -165,26 +173,21 @@ func TestScaler(t *testing.T) {
 	trigger := spec.first("triggers").at("metadata")
 	used := testkit.Must(inspect(known(t), trigger.text("query")))(t)
 	testkit.EqualSlices(t, used, []string{"jetstream_consumer_num_pending", "jetstream_consumer_num_pending"}, "metrics")
-	testkit.Equal(t, trigger["ignoreNullValues"], "false", "an empty result counts as 0")
+	testkit.Equal(t, trigger["ignoreNullValues"], "false", "ignoreNullValues")
 	replicas, fallback := manifest[*appsv1.Deployment](t, "deployment.yaml").Spec.Replicas, spec.at("fallback")
-	testkit.Equal[any](t, fallback["replicas"], int(*replicas), "workers without a result")
-	testkit.Equal(t, fallback["behavior"], "currentReplicasIfHigher", "what becomes of more than these")
+	testkit.Equal[any](t, fallback["replicas"], int(*replicas), "replicas without a result")
+	testkit.Equal(t, fallback["behavior"], "currentReplicasIfHigher", "behavior without a result")
 }
 
-// The manifests of what takes events over HTTP agree with each other and with its settings, and its pods are confined as the workers are.
+// TestIngestManifests checks that the manifests of ingest agree with each other and with its settings, and that its pods have the security
+// context of the workers.
 func TestIngestManifests(t *testing.T) {
 	worker, deployment := manifest[*appsv1.Deployment](t, "deployment.yaml"), manifest[*appsv1.Deployment](t, "ingest-deployment.yaml")
 	service, network := manifest[*corev1.Service](t, "ingest-service.yaml"), manifest[*networkingv1.NetworkPolicy](t, "ingest-network-policy.yaml")
-	pod, secret, mounted := deployment.Spec.Template.Spec, manifest[*corev1.Secret](t, "ingest-secret.yaml"), t.TempDir()
-	container := pod.Containers[0]
-	for key, value := range secret.StringData {
-		testkit.NoError(t, os.WriteFile(filepath.Join(mounted, key), []byte(value), 0o600))
-	}
-	variables := maps.Clone(manifest[*corev1.ConfigMap](t, "ingest-config-map.yaml").Data)
-	for name, value := range variables {
-		variables[name] = strings.Replace(value, container.VolumeMounts[0].MountPath, mounted, 1)
-	}
-	variables["NOTIFIER_SINK"] = config.SinkConsole // the command needs none
+	pod := deployment.Spec.Template.Spec
+	container, confined := pod.Containers[0], worker.Spec.Template.Spec.Containers[0]
+	variables := mounted(t, container, "ingest-secret.yaml", "ingest-config-map.yaml")
+	variables["NOTIFIER_SINK"] = config.SinkConsole // ingest has no sink, and load wants one
 	settings := load(t, variables)
 	var in []string
 	for _, rule := range network.Spec.Ingress {
@@ -193,16 +196,16 @@ func TestIngestManifests(t *testing.T) {
 	for what, values := range map[string][2]any{
 		"command":                  {container.Args, []string{"ingest"}},
 		"variables":                {container.EnvFrom[0].ConfigMapRef.Name, manifest[*corev1.ConfigMap](t, "ingest-config-map.yaml").Name},
-		"secret":                   {pod.Volumes[0].Secret.SecretName, secret.Name},
+		"secret":                   {pod.Volumes[0].Secret.SecretName, manifest[*corev1.Secret](t, "ingest-secret.yaml").Name},
 		"ports of the container":   {fmt.Sprintf("%s:%d %s:%d", container.Ports[0].Name, container.Ports[0].ContainerPort, container.Ports[1].Name, container.Ports[1].ContainerPort), "http" + settings.HTTP.Addr + " events" + settings.Ingest.Addr},
 		"target of the service":    {service.Spec.Ports[0].TargetPort.String(), "events"},
 		"ports let in":             {in, []string{"events", "http"}},
 		"the user's inbox prefix":  {settings.NATS.Inbox, "_INBOX_" + settings.NATS.User},
 		"context of the pod":       {pod.SecurityContext, worker.Spec.Template.Spec.SecurityContext},
-		"context of the container": {container.SecurityContext, worker.Spec.Template.Spec.Containers[0].SecurityContext},
+		"context of the container": {container.SecurityContext, confined.SecurityContext},
 		"token of Kubernetes":      {*pod.AutomountServiceAccountToken, false},
 		"service links":            {*pod.EnableServiceLinks, false},
-		"probes":                   {[]any{container.LivenessProbe, container.ReadinessProbe}, []any{worker.Spec.Template.Spec.Containers[0].LivenessProbe, worker.Spec.Template.Spec.Containers[0].ReadinessProbe}},
+		"probes":                   {[]any{container.LivenessProbe, container.ReadinessProbe}, []any{confined.LivenessProbe, confined.ReadinessProbe}},
 		"memory limit":             {container.Resources.Limits.Memory().IsZero(), false},
 		"grace period":             {time.Duration(*pod.TerminationGracePeriodSeconds)*time.Second > settings.ShutdownTimeout, true},
 	} {
@@ -213,8 +216,7 @@ func TestIngestManifests(t *testing.T) {
 		deployment.Spec.Selector, {MatchLabels: service.Spec.Selector}, &network.Spec.PodSelector,
 		manifest[*policyv1.PodDisruptionBudget](t, "ingest-pod-disruption-budget.yaml").Spec.Selector,
 	} {
-		if selector := testkit.Must(metav1.LabelSelectorAsSelector(of))(t); !selector.Matches(pods) || selector.Matches(workers) {
-			t.Errorf("%v is to select the pods of ingest, which have %v, and no workers", selector, pods)
-		}
+		testkit.Equal(t, selects(t, of, pods), true, "%v selects the pods with %v", of, pods)
+		testkit.Equal(t, selects(t, of, workers), false, "%v selects the workers", of)
 	}
 }

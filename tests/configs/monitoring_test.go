@@ -20,15 +20,15 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// metric has the labels of a metric, and the values of those that are closed sets; nil takes any value.
+// metric maps each label of a metric to its values. nil allows any value.
 type metric map[string][]string
 
-// exported has what the notifier exports, read from its own registry.
+// exported reads the metrics of the notifier from its registry.
 func exported(t *testing.T) map[string]metric {
 	t.Helper()
 	levels := []string{"global", "category"}
 	metrics := telemetry.NewMetrics(telemetry.MetricsOptions{MaxCategories: 1, Levels: levels, Policy: "local", Version: "v", Revision: "r"})
-	// A gauge is there once its value is known.
+	// The registry lists a gauge once its value is known.
 	metrics.Levels(levels, levels)
 	metrics.Degraded(false)
 	metrics.SettingsMismatch(false)
@@ -54,7 +54,7 @@ func exported(t *testing.T) map[string]metric {
 	return exported
 }
 
-// known adds what comes from elsewhere: series of histograms, labels of Prometheus, and metrics of others.
+// known adds the series of histograms, the labels of Prometheus, and the metrics of other exporters.
 func known(t *testing.T) map[string]metric {
 	t.Helper()
 	known := exported(t)
@@ -73,8 +73,7 @@ func known(t *testing.T) map[string]metric {
 	return known
 }
 
-// inspect finds the metrics of a query, and faults in their names and labels. Values in label matchers must be among
-// those that the metric has, where the set is closed.
+// inspect returns the metrics of a query, and faults in their names, labels and label values.
 func inspect(known map[string]metric, query string) (used []string, err error) {
 	fault := func(format string, args ...any) {
 		err = errors.Join(err, fmt.Errorf("%s: %s", query, fmt.Sprintf(format, args...)))
@@ -105,7 +104,7 @@ func inspect(known map[string]metric, query string) (used []string, err error) {
 				if !exists && matcher.Name != model.MetricNameLabel {
 					fault("%s has no label %q", n.Name, matcher.Name)
 				}
-				wanted := matcher.SetMatches() // of a regular expression that lists values
+				wanted := matcher.SetMatches() // empty unless a regular expression lists values
 				if len(wanted) == 0 {
 					wanted = []string{matcher.Value}
 				}
@@ -129,7 +128,6 @@ func inspect(known map[string]metric, query string) (used []string, err error) {
 	return used, err
 }
 
-// The inspection itself must find what is wrong.
 func TestInspectFindsFaults(t *testing.T) {
 	t.Parallel()
 	for _, query := range []string{
@@ -143,34 +141,41 @@ func TestInspectFindsFaults(t *testing.T) {
 	}
 }
 
-// Every rule is an alert with a name of its own about metrics that exist, and says what is the matter and what to do.
-func TestAlerts(t *testing.T) {
-	t.Parallel()
-	metrics := known(t)
-	names := make(map[string]bool)
+// rules reads the rules of all files for Prometheus.
+func rules(t *testing.T) (all []rulefmt.Rule) {
+	t.Helper()
 	for _, file := range glob(t, "prometheus/rules/*.yml") {
 		groups, errs := rulefmt.ParseFile(file, false, model.LegacyValidation, parser.NewParser(parser.Options{}), slog.New(slog.DiscardHandler))
 		testkit.NoError(t, errors.Join(errs...))
 		for _, group := range groups.Groups {
-			for _, rule := range group.Rules {
-				if rule.Alert == "" || names[rule.Alert] {
-					t.Errorf("alert %q has no name, or one that is taken", rule.Alert)
-				}
-				names[rule.Alert] = true
-				testkit.Must(inspect(metrics, rule.Expr))(t)
-				if !slices.Contains([]string{"critical", "warning", "info"}, rule.Labels["severity"]) {
-					t.Errorf("%s: severity %q", rule.Alert, rule.Labels["severity"])
-				}
-				if rule.Annotations["summary"] == "" || rule.Annotations["description"] == "" {
-					t.Errorf("%s says neither what is the matter nor what to do", rule.Alert)
-				}
-			}
+			all = append(all, group.Rules...)
+		}
+	}
+	return all
+}
+
+// TestAlerts wants each rule to be an alert with its own name, about metrics that exist, with a summary and a description.
+func TestAlerts(t *testing.T) {
+	t.Parallel()
+	metrics := known(t)
+	names := make(map[string]bool)
+	for _, rule := range rules(t) {
+		if rule.Alert == "" || names[rule.Alert] {
+			t.Errorf("got the alert %q, want a name that no other alert has", rule.Alert)
+		}
+		names[rule.Alert] = true
+		testkit.Must(inspect(metrics, rule.Expr))(t)
+		if !slices.Contains([]string{"critical", "warning", "info"}, rule.Labels["severity"]) {
+			t.Errorf("%s: got severity %q, want critical, warning or info", rule.Alert, rule.Labels["severity"])
+		}
+		if rule.Annotations["summary"] == "" || rule.Annotations["description"] == "" {
+			t.Errorf("%s: got annotations %v, want a summary and a description", rule.Alert, rule.Annotations)
 		}
 	}
 }
 
-// The page about operations has a section for each alert, behind which the alert's link leads. Each section says what the alert means,
-// what to look at, and what to do. Every section whose name begins as those of alerts do is one of an alert.
+// TestAlertsHaveRunbooks wants a section of docs/operations.md for each alert, with three parts, and the alert's link to lead there.
+// No other section has a name of that form.
 func TestAlertsHaveRunbooks(t *testing.T) {
 	t.Parallel()
 	const page = "https://github.com/seed-4578ace9/notifier/blob/main/docs/operations.md#"
@@ -179,20 +184,12 @@ func TestAlertsHaveRunbooks(t *testing.T) {
 		title, text, _ := strings.Cut(section, "\n")
 		sections[title] = text
 	}
-	for _, file := range glob(t, "prometheus/rules/*.yml") {
-		groups, errs := rulefmt.ParseFile(file, false, model.LegacyValidation, parser.NewParser(parser.Options{}), slog.New(slog.DiscardHandler))
-		testkit.NoError(t, errors.Join(errs...))
-		for _, group := range groups.Groups {
-			for _, rule := range group.Rules {
-				testkit.Equal(t, rule.Annotations["runbook_url"], page+strings.ToLower(rule.Alert), "link of %s", rule.Alert)
-				for _, part := range []string{"\n**Meaning.** ", "\n**Look at.**", "\n**Do.** "} {
-					if strings.Count(sections[rule.Alert], part) != 1 {
-						t.Errorf("the section %s has not one part %q", rule.Alert, part)
-					}
-				}
-				delete(sections, rule.Alert)
-			}
+	for _, rule := range rules(t) {
+		testkit.Equal(t, rule.Annotations["runbook_url"], page+strings.ToLower(rule.Alert), "link of %s", rule.Alert)
+		for _, part := range []string{"\n**Meaning.** ", "\n**Look at.**", "\n**Do.** "} {
+			testkit.Equal(t, strings.Count(sections[rule.Alert], part), 1, "parts %q of the section %s", part, rule.Alert)
 		}
+		delete(sections, rule.Alert)
 	}
 	for title := range sections {
 		if strings.HasPrefix(title, "Notifier") {
@@ -213,7 +210,7 @@ type dashboard struct {
 	}
 }
 
-// The panels show every metric, and use metrics and variables that exist.
+// TestDashboards wants the panels to show every metric, and to use only metrics and variables that exist.
 func TestDashboards(t *testing.T) {
 	t.Parallel()
 	metrics := known(t)
@@ -236,7 +233,7 @@ func TestDashboards(t *testing.T) {
 				t.Errorf("panel %q has no description or no query", panel.Title)
 			}
 			for _, target := range panel.Targets {
-				// Grafana puts durations in the place of its own variables.
+				// Grafana replaces its own variables by durations.
 				query := strings.NewReplacer("$__rate_interval", "5m", "$__range", "1h").Replace(target.Expr)
 				for _, name := range testkit.Must(inspect(metrics, query))(t) {
 					used[regexp.MustCompile(`_(bucket|sum|count)$`).ReplaceAllString(name, "")] = true
@@ -254,7 +251,7 @@ func TestDashboards(t *testing.T) {
 	}
 }
 
-// checkLayout finds panels that share a number, a title or a place, or lie beyond the edge.
+// checkLayout checks that no two panels share an ID, a title or a place, and that none lies beyond the edge.
 func checkLayout(t *testing.T, d dashboard) {
 	t.Helper()
 	taken := make(map[any]bool)

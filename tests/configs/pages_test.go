@@ -10,7 +10,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// TestPages parses the YAML that pages show. All other blocks of pages have their test in tests.
+// TestPages parses the YAML of the pages. TestPages of package tests checks all other blocks.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	parsed := 0
@@ -27,5 +27,5 @@ func TestPages(t *testing.T) {
 			}
 		}
 	}
-	testkit.AtMost(t, 1, parsed, "the least number of blocks of YAML")
+	testkit.AtMost(t, 1, parsed, "least number of YAML blocks")
 }

@@ -29,7 +29,7 @@ func groups(text, expression string) (found []string) {
 	return found
 }
 
-// What a release is made with is named by content, and everything that builds one has the same Go.
+// TestReleaseIsPinned wants base images by digest, actions by commit, and one version of Go.
 func TestReleaseIsPinned(t *testing.T) {
 	t.Parallel()
 	dockerfile := string(read(t, root+"Dockerfile"))
@@ -37,7 +37,7 @@ func TestReleaseIsPinned(t *testing.T) {
 	testkit.Equal(t, len(images), 2, "base images")
 	for _, image := range images {
 		if !regexp.MustCompile(`:[^@]+@sha256:[0-9a-f]{64}$`).MatchString(image) {
-			t.Errorf("Dockerfile: %s has no tag and digest", image)
+			t.Errorf("Dockerfile: got the image %s, want one with tag and digest", image)
 		}
 	}
 	goVersions := groups(dockerfile, `/golang:([0-9.]+)-`)
@@ -53,7 +53,7 @@ func TestReleaseIsPinned(t *testing.T) {
 	testkit.Equal(t, len(slices.Compact(goVersions)), 1, "versions of Go: %v;", goVersions)
 }
 
-// A workflow has no rights, and a job those that it names. Only a release may write.
+// TestWorkflowsHaveFewRights wants workflows without default rights, and write access in release.yml alone.
 func TestWorkflowsHaveFewRights(t *testing.T) {
 	t.Parallel()
 	for name, text := range workflows(t) {
@@ -72,7 +72,7 @@ func TestWorkflowsHaveFewRights(t *testing.T) {
 				}
 			}
 			if len(has.Permissions) == 0 {
-				t.Errorf("%s: %s names no rights, and cannot even read the source", name, job)
+				t.Errorf("%s: got no rights of the job %s, want at least one to read the source", name, job)
 			}
 		}
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// assignments reads the lines NAME=value of a settings file, and those that are commented out. There are neither quotes nor
-// blanks around a value, which not every reader takes.
+// assignments reads the lines NAME=value of a settings file, and those that are commented out. Values have no quotes and no blanks around
+// them, since readers differ in both.
 func assignments(t *testing.T, file string) (given, commented map[string]string) {
 	t.Helper()
 	text := read(t, file)
@@ -36,7 +36,7 @@ func assignments(t *testing.T, file string) (given, commented map[string]string)
 	return given, commented
 }
 
-// sourced reads a settings file with a shell, which must write no file.
+// sourced reads a settings file with a shell. A bad value, such as a>b, would write a file.
 func sourced(t *testing.T, file string) map[string]string {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), "sh", "-euc", `set -a; . "$1"; env`, "sh", testkit.Must(filepath.Abs(file))(t))
@@ -53,7 +53,7 @@ func sourced(t *testing.T, file string) map[string]string {
 	return variables
 }
 
-// withFiles puts files in the place of those that the variables name.
+// withFiles writes a file for each variable that names one, and sets the variable to its path.
 func withFiles(t *testing.T, variables map[string]string) map[string]string {
 	t.Helper()
 	variables = maps.Clone(variables)
@@ -74,7 +74,7 @@ func withFiles(t *testing.T, variables map[string]string) map[string]string {
 	return variables
 }
 
-// certificateAndKey is what each kind of TLS file takes what it needs from.
+// certificateAndKey returns PEM that serves as a certificate, as an authority and as a key.
 func certificateAndKey(t *testing.T) string {
 	t.Helper()
 	server := httptest.NewTLSServer(nil)
@@ -84,13 +84,13 @@ func certificateAndKey(t *testing.T) string {
 		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}))
 }
 
-// Each example is a valid configuration, and says what it sets and nothing else.
+// TestExamples loads each example, which comments nothing out.
 func TestExamples(t *testing.T) {
 	for _, file := range append(glob(t, "examples/*.env"), samples+"notifier.env") {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			given, commented := assignments(t, file)
 			if len(given) == 0 || filepath.Base(file) != "notifier.env" && len(commented) > 0 {
-				t.Errorf("given are %v, commented %v", given, commented)
+				t.Errorf("got settings %v and commented ones %v, want some settings, and comments in notifier.env alone", given, commented)
 			}
 			load(t, withFiles(t, given))
 			testkit.EqualMaps(t, sourced(t, file), given, "in a shell the settings")
@@ -98,7 +98,7 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// The annotated file has every setting, and shows its default.
+// TestAnnotatedSettings wants notifier.env to have every setting once, and the default of each that is commented out.
 func TestAnnotatedSettings(t *testing.T) {
 	given, commented := assignments(t, samples+"notifier.env")
 	left := maps.Clone(given)
@@ -119,15 +119,15 @@ func TestAnnotatedSettings(t *testing.T) {
 			delete(left, file)
 		}
 	}
-	testkit.EqualMaps(t, left, map[string]string{}, "what is no setting")
+	testkit.EqualMaps(t, left, map[string]string{}, "variables that are no settings")
 
 	plain := withFiles(t, given)
 	all := maps.Clone(commented)
 	maps.Copy(all, plain)
 	for _, name := range []string{"NOTIFIER_GLOBAL_LIMIT", "NOTIFIER_CATEGORY_LIMIT"} {
-		plain[name] = commented[name] // the settings know whether it was given
+		plain[name] = commented[name] // the settings tell whether a limit was given
 	}
 	want, got := load(t, plain), load(t, all)
 	want.NATS.URLSet, want.Redis.URLSet, want.HTTP.AddrSet, want.Ingest.AddrSet = true, true, true, true
-	testkit.EqualDeeply(t, got, want, "with the comment signs gone the settings")
+	testkit.EqualDeeply(t, got, want, "settings without the comment signs")
 }

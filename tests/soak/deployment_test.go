@@ -29,7 +29,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// The names that workers use unless they are told otherwise.
+// Names that are defaults of settings.
 const (
 	streamName   = "NOTIFICATIONS"
 	consumerName = "notifier"
@@ -52,11 +52,11 @@ const (
 	inFlightFor   = 10 * time.Second
 )
 
-// settings are what all workers have in common. Windows are short, so that each is full and free again many times.
+// settings are the common settings of all workers. Windows are short, so each limit is full and free again many times.
 var settings = map[string]string{
 	"NATS_ACK_WAIT":    ackWait.String(),
 	"REDIS_TIMEOUT":    redisTimeout.String(),
-	"REDIS_FAILURE":    "hold", // every other policy may admit more than the limits, since it does without what Redis knows
+	"REDIS_FAILURE":    "hold", // every other policy may exceed the limits while Redis is unavailable
 	"SLACK_TOKEN":      slacktest.DefaultToken,
 	"SLACK_CHANNEL":    "#alerts",
 	"SLACK_ROUTES":     "flood=#noise,tokens=#noise,pairs=#pairs,groups=#pairs,watched=#watched,hostile=" + hostileChannel,
@@ -76,12 +76,12 @@ var settings = map[string]string{
 		"costly=12/10s+5/2s,deep=20/10s,deep.*=8/5s,busy=inflight:2/10s+15/10s,later=8/10s,soon=8/10s,pairs=15/10s," +
 		"groups=20/10s,vital=none,watched=none",
 	"DELAY": "later=30m,soon=4s",
-	// The dead letters of the hostile producer fill their stream, and those of the others have room in it.
+	// The dead letters of the hostile producer fill their stream. Those of other producers have room in it.
 	"STREAM_MAX_BYTES": "64MiB", "DLQ_MAX_BYTES": "24MiB", "DLQ_MAX_PER_SUBJECT": "100000",
 	"NATS_USER": "notifier", "NATS_PASSWORD": natsPassword,
 }
 
-// limits are those settings in the words of whoever checks them. That of deliveries under way is checked by itself.
+// limits are the limits of settings for package oracle. The journal checks the limit of deliveries under way.
 var limits = oracle.Deployment{
 	Limits: []oracle.Limit{
 		{Path: "", Kind: oracle.Log, Count: 220, Window: 10e6},
@@ -105,10 +105,10 @@ var limits = oracle.Deployment{
 	Guarantees: []oracle.Guarantee{{Path: "vital", Slots: 30}, {Path: "later", Slots: 8}, {Path: "watched", Slots: 100}},
 }
 
-// longestMemory is how far back an admission matters to any of the limits: two windows of a counter.
+// longestMemory is the longest time for which an admission matters to a limit: two windows of a counter.
 const longestMemory = 2 * globalWindow
 
-// deployment is everything that runs.
+// deployment has the servers and the workers.
 type deployment struct {
 	t      *testing.T
 	folder string
@@ -123,7 +123,7 @@ type deployment struct {
 	workers []*worker
 
 	mu      sync.Mutex
-	mishaps []string // processes that ended by themselves or not in good order
+	mishaps []string // unexpected ends of processes
 }
 
 func deploy(t *testing.T, folder string, seed uint64) *deployment {
@@ -133,7 +133,7 @@ func deploy(t *testing.T, folder string, seed uint64) *deployment {
 	d.redis = servertest.StartRedis(t, "--appendonly", "yes", "--appendfsync", "everysec",
 		"--auto-aof-rewrite-percentage", "0", "--maxmemory-policy", "noeviction")
 	d.slack = slacktest.New(t)
-	d.answers = newAnswers(newRandom(seed, 1))
+	d.answers = &answers{r: newRandom(seed, 1), lost: make(map[string][]time.Time)}
 	d.slack.Respond(d.answers.to)
 	d.toNATS = servertest.StartProxy(t, strings.TrimPrefix(d.nats.URL, "nats://"))
 	d.toRedis = servertest.StartProxy(t, d.redis.Addr)
@@ -144,7 +144,7 @@ func deploy(t *testing.T, folder string, seed uint64) *deployment {
 			"NATS_URL":      "nats://" + d.toNATS.Addr,
 			"REDIS_URL":     "redis://" + d.toRedis.Addr + "/0",
 			"SLACK_API_URL": "http://" + d.toSlack.Addr + "/api/",
-			// Functions and scripts side by side, as while a deployment is changed over.
+			// Workers with functions and with scripts run side by side, as during a change of the setting.
 			"REDIS_SCRIPTING": []string{"function", "eval"}[i%2],
 		}}
 		d.workers = append(d.workers, w)
@@ -157,11 +157,11 @@ func deploy(t *testing.T, folder string, seed uint64) *deployment {
 	return d
 }
 
-// workerName is also the version that a worker tells Slack, so that it is known who posts.
+// workerName returns the name of a worker. The name is also the version in the user agent, which tells the worker of a post.
 func workerName(i int) string { return fmt.Sprintf("soak-worker-%d", i+1) }
 
-// build links the program once, and gives each worker a copy with a version of its own: of one length, so it can be changed
-// where it stands.
+// build links the program once, and makes a copy with another version for each worker. The versions have one length, so build replaces them
+// in the binary.
 func (d *deployment) build() {
 	const linked = "soak-worker-X"
 	path := filepath.Join(d.folder, linked)
@@ -178,14 +178,14 @@ func (d *deployment) build() {
 	}
 }
 
-// connect connects as a user past the proxy, for as long as the soak lasts.
+// connect connects as a user, without the proxy.
 func (d *deployment) connect(user string) jetstream.JetStream {
 	conn := servertest.Connect(d.t, d.nats.URL, nats.UserInfo(user, natsPassword), nats.CustomInboxPrefix("_INBOX_"+user),
-		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // such as missing rights
-	return testkit.Must(jetstream.New(conn, jetstream.WithPublishAsyncTimeout(2*time.Second)))(d.t) // what is not permitted is not answered
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // ignores missing rights
+	return testkit.Must(jetstream.New(conn, jetstream.WithPublishAsyncTimeout(2*time.Second)))(d.t) // NATS does not answer a publish without a right
 }
 
-// mishap notes what must not happen whatever the faults.
+// mishap notes a failure that no fault excuses.
 func (d *deployment) mishap(format string, arguments ...any) {
 	text := fmt.Sprintf(format, arguments...)
 	say("MISHAP: %s", text)
@@ -194,20 +194,20 @@ func (d *deployment) mishap(format string, arguments ...any) {
 	d.mishaps = append(d.mishaps, text)
 }
 
-// worker is one instance, which is started again and again.
+// worker is one instance. Faults stop it, and it starts again.
 type worker struct {
 	d        *deployment
 	name     string
 	settings map[string]string
 	command  *exec.Cmd
 	exited   <-chan struct{}
-	expected *atomic.Bool // its end is
+	expected *atomic.Bool // set before a wanted end
 }
 
 func (d *deployment) startWorker(w *worker) {
 	log := testkit.Must(os.OpenFile(filepath.Join(d.folder, w.name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600))(d.t)
 	command := exec.Command(filepath.Join(d.folder, w.name))
-	defer func() { _ = log.Close() }() // the worker has the file itself
+	defer func() { _ = log.Close() }() // the worker has its own descriptor
 	command.Stdout, command.Stderr = log, log
 	command.Env = environment(settings, w.settings)
 	exited, expected := testkit.Must(servertest.StartChild(command))(d.t), new(atomic.Bool)
@@ -243,10 +243,10 @@ func (w *worker) signal(signal syscall.Signal) {
 	}
 }
 
-// stopPatience is the shutdown timeout and what may come behind it.
+// stopPatience bounds the time of a stop.
 const stopPatience = 20 * time.Second
 
-// stopWorker ends a worker in good order.
+// stopWorker ends a worker with SIGTERM, and wants status 0.
 func (d *deployment) stopWorker(w *worker) {
 	w.expected.Store(true)
 	w.signal(syscall.SIGTERM)
@@ -261,7 +261,7 @@ func (d *deployment) stopWorker(w *worker) {
 	}
 }
 
-// left is what JetStream has not settled.
+// left counts the unfinished work in JetStream and Redis.
 type left struct {
 	messages    uint64 // in the producers' stream
 	inRoom      uint64 // in the room
@@ -313,7 +313,7 @@ func (d *deployment) leftInJetStream() (left, error) {
 	return l, nil
 }
 
-// drain waits until everything is settled and told, or until it is out of patience, and returns what is left.
+// drain waits until nothing is left, for drainPatience at most, and returns what is left.
 func (d *deployment) drain() left {
 	deadline := time.Now().Add(drainPatience)
 	var last left
@@ -322,7 +322,7 @@ func (d *deployment) drain() left {
 		if err == nil {
 			l.outstanding = d.digestsToCome()
 			if last = l; l.none() {
-				time.Sleep(2 * time.Second) // nothing tells when the last posts are in the record
+				time.Sleep(2 * time.Second) // workers record the last posts meanwhile, which cannot be seen from outside
 				say("everything is settled")
 				return l
 			}
@@ -334,7 +334,7 @@ func (d *deployment) drain() left {
 	return last
 }
 
-// listLeft says which messages are left.
+// listLeft prints the messages that are left.
 func (d *deployment) listLeft() {
 	for _, name := range []string{streamName, roomName} {
 		messages, err := d.read(d.t.Context(), name)
@@ -353,7 +353,7 @@ func (d *deployment) read(ctx context.Context, stream string) ([]*jetstream.RawS
 		func(m *jetstream.RawStreamMsg) (*jetstream.RawStreamMsg, bool) { return m, true }, func(int64, int64) {})
 }
 
-// digestsToCome counts channels that are to be told of drops.
+// digestsToCome counts the channels with a digest to come.
 func (d *deployment) digestsToCome() int {
 	return testkit.Must(strconv.Atoi(d.redis.CLI("ZCARD", keyPrefix+"drops:due")))(d.t)
 }

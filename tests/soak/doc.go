@@ -1,11 +1,10 @@
-// Package soak runs a whole deployment under random faults for as long as one likes, and then checks every promise of the
-// program from what others have noted: the ledger of the publisher, the posts that Slack took, what JetStream still holds,
-// and the append-only file of Redis, in which every admission stands that Redis has kept.
+// Package soak runs a deployment under random faults for a given time, and then checks every promise of the program. The evidence comes from
+// outside: the ledger of the publisher, the accepted posts of Slack, the messages left in JetStream, and the append-only file of Redis, which
+// has every admission that Redis has kept.
 //
-// All the time a hostile producer, a NATS user who may publish below one subject, attacks the others with what package hostile
-// has. When the faults have stopped, the way of one category's events from publish to post is measured twice with those attacks and
-// twice without them.
+// A hostile producer attacks all the time with package hostile. Its NATS user may publish below one subject. After the faults the soak
+// measures the latency of another category, twice with the attacks and twice without.
 //
-// It is a test behind the build tag soak: `make soak`, `make soak DURATION=4h`, `make soak SEED=7`. A seed gives the same
-// events and the same faults again, but not the same moments at which they meet.
+// The test has the build tag soak: `make soak`, `make soak DURATION=4h`, `make soak SEED=7`. A seed repeats events and faults, but not
+// their timing.
 package soak

@@ -14,15 +14,15 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 )
 
-// target is what a fault befalls.
+// target is the part of the deployment that fails.
 type target string
 
 const (
 	onWorker target = "worker"
-	onRedis  target = "redis" // or the way to it
+	onRedis  target = "redis" // or the network to it
 	onNATS   target = "nats"
 	onSlack  target = "slack"   // its answers
-	toSlack  target = "toslack" // the way to it
+	toSlack  target = "toslack" // the network to it
 )
 
 // incident is a fault that happened.
@@ -32,10 +32,10 @@ type incident struct {
 	Worker string    `json:",omitempty"`
 	From   time.Time // before it had any effect
 	Upto   time.Time // after it had none
-	Loses  bool      `json:",omitempty"` // what Redis has not written may be lost
+	Loses  bool      `json:",omitempty"` // Redis may have lost its last writes
 }
 
-// faults makes things go wrong, one at a time or two, with calm times between.
+// faults injects one fault or two at a time, with calm times between.
 type faults struct {
 	d *deployment
 	r *random
@@ -44,15 +44,13 @@ type faults struct {
 	incidents []*incident
 }
 
-func newFaults(d *deployment, r *random) *faults { return &faults{d: d, r: r} }
-
 func (f *faults) count() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.incidents)
 }
 
-// fault is one that is to happen: begin and end take as long as they need.
+// fault is a drawn fault. begin and end return when the fault has begun or ended.
 type fault struct {
 	incident
 
@@ -64,22 +62,22 @@ const (
 	calmLeast, calmMost = time.Second, 6 * time.Second
 )
 
-// run lets faults happen until the deadline, and leaves everything whole.
+// run injects faults until the deadline, and ends each of them.
 func (f *faults) run(deadline time.Time) {
 	for {
 		calm := f.r.between(calmLeast, calmMost)
 		if time.Now().Add(calm).After(deadline) {
-			time.Sleep(max(0, time.Until(deadline))) // the soak lasts as long as it was told
+			time.Sleep(max(0, time.Until(deadline))) // the soak lasts the given time
 			return
 		}
-		time.Sleep(calm) // the workers recover, or do not, at the pace of the faults
+		time.Sleep(calm) // the time to recover
 		first := f.draw()
 		f.begin(&first)
 		if !f.r.chance(35) {
 			f.endAfter(&first, first.length)
 			continue
 		}
-		time.Sleep(f.r.between(0, first.length)) // the second fault begins during the first one
+		time.Sleep(f.r.between(0, first.length)) // the second fault begins during the first
 		second := f.draw()
 		for second.Target == first.Target {
 			second = f.draw()
@@ -104,7 +102,7 @@ func (f *faults) begin(drawn *fault) {
 }
 
 func (f *faults) endAfter(drawn *fault, length time.Duration) {
-	time.Sleep(length) // a fault lasts
+	time.Sleep(length) // the length of the fault
 	drawn.end()
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -179,7 +177,7 @@ func (f *faults) ofNATS() fault {
 	return drawn
 }
 
-// deleteConsumer deletes the producers' consumer, or one of the room: its own or a channel's.
+// deleteConsumer deletes the consumer of the producers' stream, or one of the room.
 func (f *faults) deleteConsumer() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
@@ -192,7 +190,7 @@ func (f *faults) deleteConsumer() {
 		err = f.d.js.DeleteConsumer(ctx, stream, name)
 	}
 	if err != nil {
-		say("  (%v)", err) // another fault may be in the way
+		say("  (%v)", err) // NATS may be down because of another fault
 	}
 }
 
@@ -228,7 +226,7 @@ func (f *faults) ofWay(to target) fault {
 		drawn.Kind = "connections cut and refused"
 		drawn.begin, drawn.end = func() { p.Refuse(true); p.Cut() }, func() { p.Refuse(false) }
 	case 2:
-		// What was lost within a connection does not come: it ends with the fault.
+		// A reply lost within a connection never arrives, so the connection is cut at the end.
 		drawn.Kind = "replies lost"
 		drawn.begin, drawn.end = func() { p.DropReplies(true) }, func() { p.Cut(); p.DropReplies(false) }
 	case 3:

@@ -20,35 +20,35 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/oracle"
 )
 
-// admission is that an event took its slots, as Redis has written it down.
+// admission is an admission of an event, read from the append-only file.
 type admission struct {
 	ID       string
 	Slots    int64
 	At       int64 // microseconds
 	Returned bool  // its slots were given back
-	From     int64 // not before this, if it was
-	Upto     int64 // and not after this
+	From     int64 // the earliest time of the return
+	Upto     int64 // the latest time of the return
 }
 
-// journal is what the append-only file of Redis tells: each write that Redis has kept, in order. Scripts write what they
-// have changed, not what they were asked, so an admission stands there once.
+// journal is the history in the append-only file of Redis: each kept write, in order. The file has the changes of a script and not its
+// calls, so each admission is there once.
 type journal struct {
 	admissions []*admission
 	recorded   map[string]time.Time // ID -> when its delivery was recorded first
 	faults     []string             // against all or nothing
 	overInUse  []string             // against the limit of deliveries under way
 
-	nameOf func(identity string) string // in the ledger
+	nameOf func(identity string) string // returns the ID in the ledger
 
-	root     map[string]*admission // ID -> the one that stands in the global log
+	root     map[string]*admission // ID -> its admission in the global log
 	logs     map[string]logBook    // by key
-	seen     map[string]bool       // keys of logs, also of those that are empty by now
-	inFlight map[string]int64      // member -> when it comes back by itself
+	seen     map[string]bool       // keys of all logs, including empty ones
+	inFlight map[string]int64      // member -> expiry
 	returns  []*admission          // since the latest admission
-	latest   int64                 // time of that
+	latest   int64                 // time of the latest admission
 }
 
-// logBook is a log as it stands: member -> time.
+// logBook is the content of a log: member -> time.
 type logBook map[string]int64
 
 const (
@@ -59,7 +59,7 @@ const (
 	inFlightKey = keyPrefix + "inflight:10000:busy"
 )
 
-// readJournal reads the append-only file in a folder of Redis. The function gives what an event is called in the ledger.
+// readJournal reads the append-only file in a folder of Redis. nameOf returns the ID of an identity in the ledger.
 func readJournal(folder string, nameOf func(identity string) string) (*journal, error) {
 	parts, err := filepath.Glob(filepath.Join(folder, "appendonlydir", "*.incr.aof"))
 	if err != nil || len(parts) != 1 {
@@ -133,7 +133,7 @@ func readLength(in *bufio.Reader, mark byte) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if line[0] == '#' { // a remark, such as a time
+	if line[0] == '#' { // an annotation, such as a time
 		return readLength(in, mark)
 	}
 	if line[0] != mark {
@@ -142,7 +142,7 @@ func readLength(in *bufio.Reader, mark byte) (int, error) {
 	return strconv.Atoi(strings.TrimSpace(line[1:]))
 }
 
-// apply follows what one call of a script wrote.
+// apply applies the writes of one call of a script.
 func (j *journal) apply(commands [][]string) {
 	taken := make(map[string]map[string]*admission) // by log, by ID
 	var unleased []string
@@ -153,7 +153,7 @@ func (j *journal) apply(commands [][]string) {
 		}
 		name, key := strings.ToUpper(c[0]), c[1]
 		path, isLog := strings.CutPrefix(key, rootLog)
-		isLog = isLog && !strings.Contains(path, ":scratch:") // those are for rehearsals
+		isLog = isLog && !strings.Contains(path, ":scratch:") // a key of a self-test
 		switch {
 		case isLog:
 			j.applyToLog(name, key, c[2:], taken)
@@ -172,20 +172,20 @@ func (j *journal) apply(commands [][]string) {
 		}
 	}
 	for _, record := range unleased {
-		if id := j.idOf(record); !done[id] { // forgotten without having been delivered
+		if id := j.idOf(record); !done[id] { // the lease ended without a delivery
 			j.giveBack(id)
 		}
 	}
 	j.compare(taken)
 }
 
-// idOf is what the event of a record or of a log's member is called in the ledger.
+// idOf returns the ID in the ledger of a record or of a member of a log.
 func (j *journal) idOf(member string) string {
 	identity, _, _ := strings.Cut(member, "\n")
 	return j.nameOf(identity)
 }
 
-// giveBack notes that the slots of an event were returned.
+// giveBack notes the return of an event's slots.
 func (j *journal) giveBack(id string) {
 	if a := j.root[id]; a != nil && !a.Returned {
 		a.Returned, a.From = true, max(j.latest, a.At)
@@ -193,7 +193,7 @@ func (j *journal) giveBack(id string) {
 	}
 }
 
-// scored gives the score and the member of each pair of a ZADD, past its options.
+// scored iterates over the scores and members of a ZADD.
 func scored(words []string) func(func(int64, string) bool) {
 	return func(yield func(int64, string) bool) {
 		for len(words) > 0 && strings.Trim(words[0], "NXCHxnch") == "" {
@@ -257,7 +257,7 @@ func (j *journal) applyToLog(name, key string, words []string, taken map[string]
 	}
 }
 
-// endReturns notes that the latest returns came before a time.
+// endReturns sets the latest time of the returns since the latest admission.
 func (j *journal) endReturns(at int64) {
 	for _, a := range j.returns {
 		a.Upto = max(at, a.From)
@@ -265,8 +265,7 @@ func (j *journal) endReturns(at int64) {
 	j.returns = j.returns[:0]
 }
 
-// compare checks that an event took its slots in all logs of its path at one time: what stands in another log, stands in the
-// global one.
+// compare checks all or nothing: each admission in another log is in the global log, with the same time and slots.
 func (j *journal) compare(taken map[string]map[string]*admission) {
 	for key, admissions := range taken {
 		for id, a := range admissions {
@@ -277,7 +276,7 @@ func (j *journal) compare(taken map[string]map[string]*admission) {
 	}
 }
 
-// applyToInFlight follows the slots of deliveries under way.
+// applyToInFlight applies a write to the slots of deliveries under way.
 func (j *journal) applyToInFlight(name string, words []string) {
 	switch name {
 	case "ZADD":
@@ -306,7 +305,7 @@ func (j *journal) applyToInFlight(name string, words []string) {
 	}
 }
 
-// removeRanks removes the oldest members of a sorted set, from the first to the last of two ranks.
+// removeRanks removes the members of a sorted set between two ranks.
 func removeRanks(set map[string]int64, words []string) error {
 	first, err := strconv.Atoi(words[0])
 	last, err2 := strconv.Atoi(words[1])
@@ -323,7 +322,7 @@ func removeRanks(set map[string]int64, words []string) error {
 	return nil
 }
 
-// events are the admissions in the words of whoever checks the limits. The category of an ID is the publisher's.
+// events returns the admissions for package oracle.
 func (j *journal) events(categoryOf func(id string) string) []oracle.Event {
 	var events []oracle.Event
 	for i, a := range j.admissions {

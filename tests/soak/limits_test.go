@@ -12,7 +12,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/oracle"
 )
 
-// checkLost looks for events that had to be heard of: those that were admitted, those that had to be, and bad ones.
+// checkLost wants a post of each admitted and of each certain event, and a dead letter of each bad one.
 func (v *verdict) checkLost() {
 	var lost []string
 	posted, dropped, must := 0, 0, 0
@@ -54,7 +54,7 @@ func (v *verdict) lastAdmissions() map[string]*admission {
 	return last
 }
 
-// checkOutcomes looks for outcomes that an event must not have.
+// checkOutcomes looks for dead letters of good events, and for posts of bad and unknown ones.
 func (v *verdict) checkOutcomes() {
 	var wrong []string
 	for id, n := range v.dead {
@@ -79,8 +79,8 @@ func (v *verdict) checkOutcomes() {
 	v.add("one outcome", fmt.Sprintf("%d dead letters", len(v.dead)), wrong)
 }
 
-// checkLimits checks what Redis has written against the limits, in pieces that overlap by all that matters; and that what was
-// posted had been admitted. What Redis lost when it was killed may have been admitted: at most one limit for each loss.
+// checkLimits checks the admissions against the limits in pieces, which overlap by longestMemory, and wants an admission of each post.
+// A killed Redis may have lost admissions: at most one global limit for each kill.
 func (v *verdict) checkLimits() {
 	events := v.journal.events(v.categoryOf)
 	var broken []string
@@ -108,7 +108,7 @@ func (v *verdict) checkLimits() {
 	v.add("all or nothing", fmt.Sprintf("%d logs", len(v.journal.seen)), v.journal.faults)
 }
 
-// lostAdmissions counts posts whose admission Redis may have lost when it was killed, and returns the others that it has not.
+// lostAdmissions counts the posts without an admission, and returns those that no kill of Redis explains.
 func (v *verdict) lostAdmissions() (sum int, broken []string) {
 	admitted, lost := v.lastAdmissions(), make(map[*incident]int)
 	for id, posts := range v.posts {
@@ -127,7 +127,7 @@ func (v *verdict) lostAdmissions() (sum int, broken []string) {
 	return sum, broken
 }
 
-// lossNear is a kill of Redis at which the admission of a post may have been lost.
+// lossNear returns a kill of Redis within a minute of a post, or nil.
 func (v *verdict) lossNear(at time.Time) *incident {
 	for _, i := range v.incidents {
 		if i.Loses && at.After(i.From.Add(-time.Minute)) && at.Before(i.Upto.Add(time.Minute)) {
@@ -141,12 +141,12 @@ func (v *verdict) categoryOf(id string) string {
 	if e := v.entries[id]; e != nil {
 		return e.Category
 	}
-	category, _, _ := strings.Cut(id, " ") // as an identity has it
+	category, _, _ := strings.Cut(id, " ") // the ID is an identity
 	category, _, _ = strings.Cut(category, "#")
 	return category
 }
 
-// checkCountedOnce looks for a second admission of one event whose first one was not given back.
+// checkCountedOnce looks for a second admission of an event whose first one was not returned, and for wrong costs.
 func (v *verdict) checkCountedOnce() {
 	var twice []string
 	before := make(map[string]*admission)
@@ -168,16 +168,16 @@ func (v *verdict) checkCountedOnce() {
 	v.add("counted once", fmt.Sprintf("%d admissions of %d events", len(v.journal.admissions), len(before)), twice)
 }
 
-// mostEvaluated bounds the drops that are evaluated, which takes a while for each.
+// mostEvaluated bounds the evaluated drops, since each takes a while.
 const mostEvaluated = 3000
 
-// checkNeedlessDrops evaluates the drops of events whose messages were watched. Such an event was decided about between its
-// publication and the moment at which its message was seen to be gone; what is remembered of a full limit may be older by the
-// time to live of the deny cache. If there was room for it in all of that time, it was dropped needlessly.
+// checkNeedlessDrops evaluates the drops of watched events. A worker decided about such an event between its publish and the end of its
+// message, by a state that the deny cache may have kept for its time to live. With room for the event in all of that time the drop was
+// needless.
 func (v *verdict) checkNeedlessDrops() {
 	history := v.journal.events(v.categoryOf)
 	for i := range history {
-		history[i].Returned = oracle.Span{} // when exactly is not known: it is not counted as room
+		history[i].Returned = oracle.Span{} // the exact time is unknown, so a return makes no room
 	}
 	var needless []string
 	evaluated := 0
@@ -194,8 +194,7 @@ func (v *verdict) checkNeedlessDrops() {
 	v.add("no needless drop", fmt.Sprintf("%d drops evaluated", evaluated), needless)
 }
 
-// hadRoom tells whether an event would have fitted all limits at any moment of a time: at its beginning, and behind each
-// admission in it.
+// hadRoom tells whether all limits had room for an event throughout a time: at its beginning, and after each admission in it.
 func hadRoom(history []oracle.Event, e *entry, from, upto time.Time) bool {
 	first, last := from.UnixMicro(), upto.UnixMicro()
 	begin, _ := slices.BinarySearchFunc(history, first-longestMemory.Microseconds(), byTime)
@@ -206,12 +205,12 @@ func hadRoom(history []oracle.Event, e *entry, from, upto time.Time) bool {
 			moments = append(moments, other.At+1)
 		}
 	}
-	slices.Reverse(moments) // the latest is the most likely one at which there was none
+	slices.Reverse(moments) // a late moment is the most likely one without room
 	for _, at := range moments {
 		here, _ := slices.BinarySearchFunc(history, at, byTime)
 		asked := oracle.Event{ID: "asked", Category: e.Category, Cost: e.Cost, At: at, Call: len(history), Admitted: true}
 		tried := append(slices.Clone(history[begin:here]), asked)
-		if oracle.Check(limits, tried) != nil { // it has no room, or limits were broken before it
+		if oracle.Check(limits, tried) != nil { // no room, or an earlier violation
 			return false
 		}
 	}

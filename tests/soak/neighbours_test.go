@@ -24,8 +24,7 @@ const (
 	natsPassword    = "secret"
 )
 
-// natsUsers are the workers, whoever looks at all, and the hostile producer, who may publish below one subject and read what it is
-// answered.
+// natsUsers are the workers' user, the soak's user with all rights, and the hostile producer, who may publish below one subject.
 const natsUsers = `
 	accounts { SOAK { jetstream: enabled, users: [
 		{ user: notifier, password: ` + natsPassword + ` }
@@ -38,7 +37,7 @@ func isHostile(category string) bool {
 	return category == hostileCategory || strings.HasPrefix(category, hostileCategory+".")
 }
 
-// intruder is the hostile producer: it attacks all the time, in an order and to an extent that are drawn.
+// intruder is the hostile producer. Order and size of its attacks are drawn.
 type intruder struct {
 	producer *hostile.Producer
 	p        *publisher
@@ -51,13 +50,7 @@ type intruder struct {
 	published atomic.Int64 // messages that the server may have stored
 }
 
-func newIntruder(d *deployment, p *publisher, r *random) *intruder {
-	return &intruder{
-		producer: &hostile.Producer{JetStream: d.connect("hostile"), Subject: hostileSubject}, p: p, r: r,
-	}
-}
-
-// attack is one that was made.
+// attack is a finished attack.
 type attack struct {
 	Name       string
 	Messages   int
@@ -90,7 +83,7 @@ func (i *intruder) run(end <-chan struct{}) {
 	}
 }
 
-// attack does one of the attacks. That the server is unavailable or refuses is none of the soak's business.
+// attack does a drawn attack. It ignores errors, since NATS may be down or refuse.
 func (i *intruder) attack() {
 	i.busy.Lock()
 	defer i.busy.Unlock()
@@ -111,7 +104,7 @@ func (i *intruder) attack() {
 	i.attacks[len(i.attacks)-1].Upto = time.Now()
 }
 
-// during is the latest attack that had begun at a time.
+// during describes the latest attack that began before a time.
 func (i *intruder) during(at time.Time) string {
 	for _, a := range slices.Backward(i.attacks) {
 		if a.From.Before(at) {
@@ -122,7 +115,7 @@ func (i *intruder) during(at time.Time) string {
 	return "nothing"
 }
 
-// rest has the intruder rest, and waits until it does, or go on.
+// rest pauses or resumes the intruder, and waits for the end of a running attack.
 func (i *intruder) rest(resting bool) {
 	i.resting.Store(resting)
 	i.busy.Lock()
@@ -141,7 +134,7 @@ func (i *intruder) String() string {
 	return fmt.Sprintf("%d messages stored, %d refused; it %s", i.producer.Stored(), i.producer.Refused(), strings.Join(attacks, ", "))
 }
 
-// coming lists IDs that the publisher uses next, or has used lately.
+// coming lists recent and next IDs of the publisher.
 func (p *publisher) coming() (ids []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -153,7 +146,7 @@ func (p *publisher) coming() (ids []string) {
 	return ids
 }
 
-// phase is a time in which the neighbours' way is measured.
+// phase is a time of measuring latency.
 type phase string
 
 const (
@@ -161,13 +154,13 @@ const (
 	disturbed phase = "disturbed"
 )
 
-// Pauses between the events whose way is watched. They stay within their guarantee: all of them are posted.
+// Pauses between watched events. Their rate stays within their guarantee, so all of them are posted.
 const (
 	watchedSeldom = time.Second
 	watchedOften  = 110 * time.Millisecond
 )
 
-// watcher publishes events of one category whose way is watched.
+// watcher publishes the events whose latency is measured.
 type watcher struct {
 	p         *publisher
 	mu        sync.Mutex
@@ -196,7 +189,7 @@ func (w *watcher) run(end <-chan struct{}) {
 			return
 		case <-time.After(pause):
 		}
-		// A publish that is answered late delays no other one.
+		// A late answer to a publish delays no other publish.
 		w.published.Go(func() { w.p.publishEvent(entry{Category: "watched", Fate: certain, Phase: in}, "") })
 	}
 }
@@ -206,10 +199,10 @@ const (
 	phaseMost     = time.Minute
 	phaseShare    = 20 // of the time of faults
 	calmPatience  = 90 * time.Second
-	mostLeftThere = 20 // messages in the producers' stream that are no backlog
+	mostLeftThere = 20 // messages in the producers' stream without a backlog
 )
 
-// measure has phases without faults, with the intruder and without it, as long as each other.
+// measure measures latency in phases of one length, with the intruder and without it.
 func (d *deployment) measure(w *watcher, i *intruder) {
 	lasts := min(max(*duration/phaseShare, phaseLeast), phaseMost)
 	for _, in := range []phase{alone, disturbed, disturbed, alone} {
@@ -218,7 +211,7 @@ func (d *deployment) measure(w *watcher, i *intruder) {
 		i.rest(in == alone)
 		say("the neighbours' way is measured, %s", in)
 		w.enter(in)
-		time.Sleep(lasts) // what comes meanwhile is measured
+		time.Sleep(lasts) // the length of a phase
 		w.enter("")
 	}
 	i.rest(false)
@@ -234,23 +227,23 @@ func (d *deployment) awaitCalm() {
 		} else {
 			calm = 0
 		}
-		time.Sleep(200 * time.Millisecond) // calm is several looks apart from each other
+		time.Sleep(200 * time.Millisecond) // the time between two checks
 	}
 }
 
 const (
 	mostSlower = 2.0
-	// noise is a 99th percentile that proves nothing on a machine that does other things too.
+	// noise is a latency that a busy machine explains.
 	noise = 250 * time.Millisecond
 )
 
-// way is how long one of the neighbours' events took from publish to post.
+// way is the latency of one watched event from publish to post.
 type way struct {
 	took time.Duration
 	e    *entry
 }
 
-// ways are how long the events of a phase took from publish to post.
+// ways returns the latencies of a phase, the shortest first.
 func (v *verdict) ways(in phase) []way {
 	var ways []way
 	for id, e := range v.entries {
@@ -266,7 +259,7 @@ func quantile(sorted []way, q float64) time.Duration {
 	return sorted[min(int(q*float64(len(sorted))), len(sorted)-1)].took
 }
 
-// checkNeighbours checks that the hostile producer does no harm: what it does to other promises is broken there, too.
+// checkNeighbours looks for harm by the hostile producer: lost or repeated events of others, forged posts, and higher latency.
 func (v *verdict) checkNeighbours() {
 	var broken []string
 	for _, p := range v.promises {
@@ -306,9 +299,9 @@ func (v *verdict) checkNeighbours() {
 	v.add("neighbours unharmed", seen, broken)
 }
 
-// forged tells what is wrong with whose name a post was made in, or the channel that it went to.
+// forged describes a wrong category or channel of a post.
 func (v *verdict) forged(id string, post slacktest.Post) string {
-	category := origin(post, "category")
+	category := post.Origin("category")
 	text := fmt.Sprint(post.Text, post.Message)
 	switch {
 	case isHostile(category) != (post.Channel == hostileChannel):
@@ -323,7 +316,7 @@ func (v *verdict) forged(id string, post slacktest.Post) string {
 	return ""
 }
 
-// checkHostile checks that the hostile producer's own events have no more outcomes than there were messages.
+// checkHostile wants no more outcomes of the hostile producer's events than messages.
 func (v *verdict) checkHostile() {
 	var broken []string
 	posted, dead := 0, 0

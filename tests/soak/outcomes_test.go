@@ -12,7 +12,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/slacktest"
 )
 
-// checkPostedOnce looks for second posts of an event, and for what may have kept the first one's result from being known.
+// checkPostedOnce looks for second posts of an event without a fault that hid the result of the first post.
 func (v *verdict) checkPostedOnce() {
 	var unexcused []string
 	second, causes := 0, make(map[string]int)
@@ -34,16 +34,16 @@ func (v *verdict) checkPostedOnce() {
 	v.add(oncePromise, fmt.Sprintf("%d second posts: %s", second, strings.Join(counted, ", ")), unexcused)
 }
 
-// shortly is for what happens at the same time as something else, as two clocks or goroutines see it.
+// shortly bounds the difference of two clocks or goroutines.
 const shortly = 200 * time.Millisecond
 
-// unknowable tells why the result of a post could not be known when the next one of its event was made, "" if it could.
+// unknowable names the fault that hid the result of a post from the next post of its event, or returns "".
 func (v *verdict) unknowable(first, next slacktest.Post, recorded time.Time) string {
 	if v.d.answers.withheld(first) {
 		return "answer withheld"
 	}
 	at := first.Received
-	end := next.Received // until when the first post was not recorded
+	end := next.Received // the end of the time without a record of the first post
 	if !recorded.IsZero() && recorded.Before(end) {
 		end = recorded
 	}
@@ -67,7 +67,7 @@ func (v *verdict) unknowable(first, next slacktest.Post, recorded time.Time) str
 	return ""
 }
 
-// checkGivenBack looks for events that were posted although their slots had been returned.
+// checkGivenBack looks for posts of events with returned slots, and for rejected events without a return.
 func (v *verdict) checkGivenBack() {
 	var wrong []string
 	returned := 0
@@ -91,19 +91,19 @@ func (v *verdict) checkGivenBack() {
 		case a == nil || a.Returned:
 		case len(times) > 0 && v.calm(times[0].Add(-shortly), times[len(times)-1].Add(ackWait)):
 			wrong = append(wrong, fmt.Sprintf("%s was rejected at %v, and its slots were not returned", id, clock(times[len(times)-1])))
-		default: // an answer may have been lost before, or the worker killed before it could return them
+		default: // a fault may have hidden an earlier answer, or kept the worker from the return
 			kept++
 		}
 	}
 	v.add("given back", fmt.Sprintf("%d events, %d in doubt", returned, kept), wrong)
 }
 
-// calm tells whether nothing was wrong in a time.
+// calm tells whether a time had no fault.
 func (v *verdict) calm(from, upto time.Time) bool {
 	return !slices.ContainsFunc(v.incidents, func(i *incident) bool { return i.From.Before(upto) && from.Before(i.Upto) })
 }
 
-// checkPairs checks that what was resolved is told where it was told that it began, and only there.
+// checkPairs wants a resolved event to be posted in the thread of its firing event, and only with a firing post.
 func (v *verdict) checkPairs() {
 	var broken []string
 	paired, unpaired, uncertain := 0, 0, 0
@@ -118,7 +118,7 @@ func (v *verdict) checkPairs() {
 		case len(firing) == 0:
 			broken = append(broken, fmt.Sprintf("%s was posted at %v, and %s never", id, clock(resolved[0].Received), e.Resolves))
 		case len(resolved) == 0 && v.entries[e.Resolves].Retried:
-			uncertain++ // the message that was posted may have been stored behind this one
+			uncertain++ // the firing message may be stored after the resolved one
 		case len(resolved) == 0:
 			broken = append(broken, fmt.Sprintf("%s (stored %v) was never posted, and %s was at %v (stored %v)",
 				id, clock(e.Stored), e.Resolves, clock(firing[0].Received), clock(v.entries[e.Resolves].Stored)))
@@ -147,8 +147,7 @@ func (v *verdict) checkPair(firing, resolved []slacktest.Post) string {
 	return ""
 }
 
-// checkDigests checks that digests do not tell of more drops than there can have been. A message may be stored more than
-// once, and each copy is dropped by itself. What may have been told before is counted where it was told first.
+// checkDigests bounds the drops in digests. Each stored copy of a message may be dropped. Doubtful drops count in their first digest.
 func (v *verdict) checkDigests() {
 	most, known := 0, 0
 	for id, e := range v.entries {
@@ -169,7 +168,7 @@ func (v *verdict) checkDigests() {
 		len(v.digests), told, known, again), broken)
 }
 
-// told adds up the drops that digests tell of, to the channel of the hostile producer or to the others, and those told again in doubt.
+// told adds up the drops in the digests of the hostile channel, or of the others, and the doubtful ones.
 func (v *verdict) told(toHostile bool) (told, again int) {
 	for _, post := range v.digests {
 		if (post.Channel == hostileChannel) == toHostile {
@@ -181,7 +180,7 @@ func (v *verdict) told(toHostile bool) (told, again int) {
 	return told, again
 }
 
-// checkLeft looks for what is left over.
+// checkLeft wants nothing left, and no mishap.
 func (v *verdict) checkLeft() {
 	var broken []string
 	if !v.left.none() {

@@ -17,38 +17,38 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/event"
 )
 
-// fate is what may become of an event.
+// fate is the set of allowed outcomes of an event.
 type fate string
 
 const (
 	limited  fate = "limited"  // sent or dropped, as its limits say
-	certain  fate = "certain"  // sent: a guarantee has room for it, and may it wait for a slot
-	resolves fate = "resolves" // sent if what it resolves was, else dropped
+	certain  fate = "certain"  // sent: a guarantee has room for it, though it may wait for a slot
+	resolves fate = "resolves" // sent if its firing event was sent, else dropped
 	doomed   fate = "doomed"   // a dead letter
 )
 
 // entry is one event in the ledger of the publisher.
 type entry struct {
-	ID       string // as it is shown
+	ID       string // in posts
 	Identity string // in Redis
 	Category string
 	Cost     int64
 	Fate     fate
 	Resolves string    `json:",omitempty"` // ID of the firing event
-	Began    time.Time // when it was first tried to publish it
-	Stored   time.Time // when JetStream first said that it is stored
-	Copies   int       // that may be stored at most: each try may have succeeded
-	Retried  bool      // it is not known which of the tries stored it
-	Settled  time.Time // when its only message was seen to be gone; zero where nobody looked
-	Phase    phase     `json:",omitempty"` // in which it was published
+	Began    time.Time // time of the first publish
+	Stored   time.Time // time of the first ack by JetStream
+	Copies   int       // publishes, each of which JetStream may have stored
+	Retried  bool      // a publish failed, and may have been stored
+	Settled  time.Time // time of the end of its only message; zero if not watched
+	Phase    phase     `json:",omitempty"` // of its publish
 }
 
-// publisher publishes events, and notes each.
+// publisher publishes events, and keeps the ledger.
 type publisher struct {
 	d *deployment
 	r *random
 
-	watching sync.WaitGroup // for messages to be settled
+	watching sync.WaitGroup // goroutines that watch messages
 
 	mu      sync.Mutex
 	entries map[string]*entry
@@ -57,14 +57,10 @@ type publisher struct {
 	later   []followUp
 }
 
-// followUp is something to publish at a later time.
+// followUp is a later publish.
 type followUp struct {
 	at time.Time
 	do func()
-}
-
-func newPublisher(d *deployment, r *random) *publisher {
-	return &publisher{d: d, r: r, entries: make(map[string]*entry)}
 }
 
 func (p *publisher) progress() (messages, ids int) {
@@ -73,7 +69,7 @@ func (p *publisher) progress() (messages, ids int) {
 	return p.count, len(p.entries)
 }
 
-// kinds are what is published, one by one or several at once. Each is listed as often as it is published in a hundred seconds on average.
+// kinds lists each kind of publish as often as it happens in a hundred seconds on average.
 func (p *publisher) kinds() (kinds []func()) {
 	in := func(category string) func() { return func() { p.plain(category, 1) } }
 	waits := func() { p.publishEvent(entry{Category: "later", Fate: certain}, "") }
@@ -107,10 +103,10 @@ func (p *publisher) kinds() (kinds []func()) {
 	return kinds
 }
 
-// meanPause leaves about the rates that kinds names.
+// meanPause gives about the rates of kinds.
 const meanPause = 40 * time.Millisecond
 
-// run publishes until it is told to end, and then what has to follow.
+// run publishes until the end, and then all follow-ups.
 func (p *publisher) run(end <-chan struct{}) {
 	kinds := p.kinds()
 	for ended := false; !ended; {
@@ -126,7 +122,7 @@ func (p *publisher) run(end <-chan struct{}) {
 	p.watching.Wait()
 }
 
-// follow publishes what is due, or all that is to follow.
+// follow publishes the due follow-ups, or all.
 func (p *publisher) follow(all bool) {
 	slices.SortStableFunc(p.later, func(a, b followUp) int { return a.at.Compare(b.at) })
 	for len(p.later) > 0 && (all || time.Now().After(p.later[0].at)) {
@@ -169,7 +165,7 @@ func (p *publisher) plain(category string, cost int) {
 	p.publishEvent(entry{Category: category, Cost: int64(cost), Fate: limited}, "")
 }
 
-// publishEvent publishes an event that names its own ID.
+// publishEvent publishes an event with an ID in its body.
 func (p *publisher) publishEvent(e entry, title string) *entry {
 	if e.ID == "" {
 		e.ID = p.newID(strings.ReplaceAll(e.Category, ".", "_"))
@@ -182,26 +178,26 @@ func (p *publisher) publishEvent(e entry, title string) *entry {
 	return entered
 }
 
-// text publishes plain text, whose ID is that of its message.
+// text publishes plain text with a Nats-Msg-Id.
 func (p *publisher) text() {
 	e := p.enter(entry{ID: p.newID("text"), Category: "clock", Fate: limited})
 	p.publish(e, nats.Header{nats.MsgIdHdr: {e.ID}}, "plain text about something")
 }
 
-// twice publishes an ID twice: JetStream does not know them for the same.
+// twice publishes an ID twice in the body, where JetStream does not see it.
 func (p *publisher) twice() {
 	e := p.publishEvent(entry{ID: p.newID("twice"), Category: "deep.a", Fate: limited}, "")
 	p.followUp(p.r.between(0, 15*time.Second), func() { p.publish(e, nil, fmt.Sprintf(`{"id":%q,"title":"once more"}`, e.ID)) })
 }
 
-// bad publishes what is no event.
+// bad publishes a body that becomes a dead letter.
 func (p *publisher) bad() {
 	bodies := []string{`{"title":`, `{}`, "\xff\xfe", `{"title":"costs too much","cost":1000}`, `{"title":"x","time":"yesterday"}`}
 	e := p.enter(entry{ID: p.newID("bad"), Category: "vital.broken", Fate: doomed})
 	p.publish(e, nats.Header{nats.MsgIdHdr: {e.ID}}, bodies[p.r.intN(len(bodies))])
 }
 
-// pair publishes a firing event, and later what resolves it.
+// pair publishes a firing event, and later the resolved one.
 func (p *publisher) pair(category string) {
 	key := p.newID("key")
 	fateOfFiring := limited
@@ -216,7 +212,7 @@ func (p *publisher) pair(category string) {
 	})
 }
 
-// group publishes a body that holds several alerts, and later the same ones resolved.
+// group publishes a body of several alerts, and later the same alerts resolved.
 func (p *publisher) group() {
 	alerts := 2 + p.r.intN(4)
 	key := p.newID("group")
@@ -230,7 +226,7 @@ func (p *publisher) group() {
 				`{"status":%q,"labels":{"alertname":"alert %d","severity":"critical"},"fingerprint":%q}`, status, i, fingerprint))
 			parts = append(parts, p.enter(of(event.Event{Category: "groups", ID: id, Part: fingerprint})))
 		}
-		// The group itself is no event: it ends when its alerts are stored.
+		// The group is no event. It ends when its alerts are stored.
 		whole := &entry{Category: "groups"}
 		p.publish(whole, nats.Header{nats.MsgIdHdr: {id}}, fmt.Sprintf(`{"status":%q,"alerts":[%s]}`, status, strings.Join(bodies, ",")))
 		p.mu.Lock()
@@ -250,7 +246,7 @@ func (p *publisher) group() {
 	})
 }
 
-// publish stores a message, over any outage of NATS: it tries until JetStream says that it is stored.
+// publish publishes a message until JetStream acks it.
 func (p *publisher) publish(e *entry, header nats.Header, body string) {
 	message := &nats.Msg{Subject: "notify." + e.Category, Header: header, Data: []byte(body)}
 	for {
@@ -271,11 +267,11 @@ func (p *publisher) publish(e *entry, header nats.Header, body string) {
 		p.mu.Lock()
 		e.Retried = true
 		p.mu.Unlock()
-		time.Sleep(100 * time.Millisecond) // the pace of a producer that tries again
+		time.Sleep(100 * time.Millisecond) // the pace of a producer's retries
 	}
 }
 
-// watched is how many of a hundred messages are watched until they are settled.
+// watched is the percentage of messages that are watched until their end.
 const watched = 10
 
 func (p *publisher) stored(e *entry, sequence uint64) {
@@ -289,7 +285,7 @@ func (p *publisher) stored(e *entry, sequence uint64) {
 	}
 }
 
-// watch notes when a message was settled, if that is soon.
+// watch notes the end of a message, if it comes soon.
 func (p *publisher) watch(e *entry, sequence uint64) {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()

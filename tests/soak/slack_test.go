@@ -13,16 +13,14 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/slacktest"
 )
 
-// answers decides how Slack answers, and notes which answers it withheld.
+// answers draws Slack's answers, and notes the withheld ones.
 type answers struct {
 	r *random
 
 	mu    sync.Mutex
 	rough bool
-	lost  map[string][]time.Time // by ID: when a post was taken whose answer did not go out
+	lost  map[string][]time.Time // by ID: times of accepted posts without an answer
 }
-
-func newAnswers(r *random) *answers { return &answers{r: r, lost: make(map[string][]time.Time)} }
 
 func (a *answers) setRough(rough bool) {
 	a.mu.Lock()
@@ -30,7 +28,7 @@ func (a *answers) setRough(rough bool) {
 	a.rough = rough
 }
 
-// to is the answer to one post.
+// to returns the answer to a post.
 func (a *answers) to(post slacktest.Post) slacktest.Answer {
 	if strings.Contains(post.Text, "reject me") {
 		return slacktest.Code("invalid_blocks")
@@ -52,7 +50,7 @@ func (a *answers) to(post slacktest.Post) slacktest.Answer {
 		a.note(post)
 		return slacktest.Lost()
 	case drawn < 55:
-		return slacktest.Hold(nil, slacktest.OK()) // until the client has gone; it is not taken
+		return slacktest.Hold(nil, slacktest.OK()) // the post is not accepted
 	case drawn < 60:
 		return slacktest.HTML(502)
 	case drawn < 65:
@@ -69,7 +67,7 @@ func (a *answers) note(post slacktest.Post) {
 	a.lost[name] = append(a.lost[name], post.Received)
 }
 
-// withheld tells whether a post was taken without an answer.
+// withheld tells whether a post was accepted without an answer.
 func (a *answers) withheld(post slacktest.Post) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -81,26 +79,16 @@ func (a *answers) withheld(post slacktest.Post) bool {
 	return false
 }
 
-// idOf is what the event of a message is called in the ledger: its ID or, of the hostile producer's, its identity.
+// idOf returns the ID of a post in the ledger: the event's ID, or its identity for the hostile producer.
 func idOf(post slacktest.Post) string {
-	id, category := origin(post, "id"), origin(post, "category")
+	id, category := post.Origin("id"), post.Origin("category")
 	if isHostile(category) {
 		return event.Event{Category: category, ID: id}.Identity()
 	}
 	return id
 }
 
-// origin reads a part of a message's last line.
-func origin(post slacktest.Post, name string) string {
-	for _, text := range post.Message.Texts() {
-		if value, found := strings.CutPrefix(text.Text, name+" "); found && text.Type == "plain_text" {
-			return value
-		}
-	}
-	return ""
-}
-
-// nameOf is an event's ID, or what else a message says.
+// nameOf returns the ID of a post, or its text.
 func nameOf(post slacktest.Post) string {
 	if id := idOf(post); id != "" {
 		return id
@@ -108,13 +96,13 @@ func nameOf(post slacktest.Post) string {
 	return post.Text
 }
 
-// What a digest says of how many drops it tells, and of how many for the second time perhaps.
+// Counts in the text of a digest.
 var (
 	digestText   = regexp.MustCompile(`^(?:at least )?(\d+) notifications? (?:was|were) suppressed `)
 	doubtfulText = regexp.MustCompile(`; including (\d+) that may have been told before`)
 )
 
-// digestOf reads how many drops a message tells of, and how many of them may have been told before.
+// digestOf reads the drops and the doubtful drops of a digest.
 func digestOf(post slacktest.Post) (dropped, doubtful int, isDigest bool) {
 	parts := digestText.FindStringSubmatch(post.Text)
 	if parts == nil {
@@ -127,7 +115,7 @@ func digestOf(post slacktest.Post) (dropped, doubtful int, isDigest bool) {
 	return dropped, doubtful, true
 }
 
-// workerOf is who made a post.
+// workerOf returns the worker that made a post.
 func workerOf(post slacktest.Post) string {
 	_, version, _ := strings.Cut(post.Header.Get("User-Agent"), "/")
 	return version

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/hostile"
 	"github.com/seed-4578ace9/notifier/internal/slacktest"
 )
 
@@ -25,8 +26,8 @@ const (
 	progressEvery = 10 * time.Second
 )
 
-// random is a source of random numbers that several goroutines may use. Each purpose has its own, so that what one draws does
-// not change what another one gets.
+// random is a source of random numbers for several goroutines. Each purpose has its own source, so the draws of one do not change those of
+// another.
 type random struct {
 	mu     sync.Mutex
 	source *rand.Rand
@@ -70,9 +71,9 @@ func TestSoak(t *testing.T) {
 	say("seed %d, %v of faults, notes in %s", seed, *duration, folder)
 
 	d := deploy(t, folder, seed)
-	p := newPublisher(d, newRandom(seed, 2))
-	f := newFaults(d, newRandom(seed, 3))
-	i := newIntruder(d, p, newRandom(seed, 4))
+	p := &publisher{d: d, r: newRandom(seed, 2), entries: make(map[string]*entry)}
+	f := &faults{d: d, r: newRandom(seed, 3)}
+	i := &intruder{producer: &hostile.Producer{JetStream: d.connect("hostile"), Subject: hostileSubject}, p: p, r: newRandom(seed, 4)}
 	w := &watcher{p: p}
 	publishing := make(chan struct{})
 	var producers sync.WaitGroup
@@ -92,7 +93,7 @@ func TestSoak(t *testing.T) {
 	for _, worker := range d.workers {
 		d.stopWorker(worker)
 	}
-	// What is still under way at Slack, such as an answer that hangs, is over when its client has gone.
+	// Requests that hang at Slack have ended with the workers.
 	v := newVerdict(d, p, f, i, drained)
 	v.check()
 	v.print()

@@ -20,7 +20,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// Promises that say whether the neighbours were harmed.
+// Promises that checkNeighbours reads.
 const (
 	lossPromise = "nothing lost"
 	oncePromise = "posted twice in doubt only"
@@ -29,11 +29,11 @@ const (
 // promise is one row of the table.
 type promise struct {
 	Name   string
-	Seen   string   // how much there was to keep it
-	Broken []string // where it was not kept
+	Seen   string   // what was checked
+	Broken []string // violations
 }
 
-// verdict compares the ledgers.
+// verdict compares the ledgers with each other.
 type verdict struct {
 	d         *deployment
 	incidents []*incident
@@ -142,7 +142,7 @@ func clock(t time.Time) string {
 	return fmt.Sprintf("%.3fs", t.Sub(began).Seconds())
 }
 
-// keep writes down the ledgers.
+// keep writes the ledgers to files.
 func (v *verdict) keep() {
 	var posts []any
 	for _, post := range v.d.slack.Posts() {
