@@ -135,7 +135,7 @@ func (d *dlqCommand) printLetters(letters []deadletters.Letter, total int) error
 	rows := [][]string{{"NUMBER", "AGE", "REASON", "CATEGORY", "DELIVERED", "TITLE", "WHY"}}
 	for _, l := range letters {
 		rows = append(rows, []string{
-			fmt.Sprint(l.Number), ageOf(time.Since(l.Stored)), plain.Line(l.Reason), l.Category, fmt.Sprint(l.Deliveries), clip(l.Title, widest), clip(l.Error, widest),
+			fmt.Sprint(l.Number), ageOf(time.Since(l.Stored)), plain.Line(l.Reason), l.Category, fmt.Sprint(l.Deliveries), plain.Short(l.Title, widest), plain.Short(l.Error, widest),
 		})
 	}
 	if err := printTable(d.out, rows); err != nil {

@@ -104,7 +104,7 @@ func (p *statusPrinter) workers(s status.Status) {
 			state = "degraded: " + w.Degraded
 		}
 		rows = append(rows, []string{
-			clip(w.Name, nameWidth), clip(w.Version, 12), p.since(w.Started), state, fmt.Sprint(w.InHand),
+			plain.Short(w.Name, nameWidth), plain.Short(w.Version, 12), p.since(w.Started), state, fmt.Sprint(w.InHand),
 			fmt.Sprint(w.PerMinute.Sent), fmt.Sprint(w.PerMinute.Dropped), fmt.Sprint(w.PerMinute.Waiting), fmt.Sprint(w.PerMinute.Other),
 		})
 	}
@@ -163,7 +163,7 @@ func (p *statusPrinter) limits(all []status.Limit) {
 			next = "in " + shortTime(limit.Next.Sub(p.now))
 		}
 		rows = append(rows, []string{
-			clip(cmp.Or(limit.Path, "(all)"), nameWidth), clip(limit.Level, nameWidth), clip(limit.Limit, nameWidth),
+			plain.Short(cmp.Or(limit.Path, "(all)"), nameWidth), plain.Short(limit.Level, nameWidth), plain.Short(limit.Limit, nameWidth),
 			fmt.Sprintf("%d of %d", limit.Used, limit.Size), fmt.Sprint(limit.PerMinute), next,
 		})
 	}
@@ -184,7 +184,7 @@ func (p *statusPrinter) channels(all []status.Channel) {
 			digest = p.since(channel.LastDigest) + " ago"
 		}
 		rows = append(rows, []string{
-			clip(channel.Name, nameWidth), state, fmt.Sprint(channel.Queue), fmt.Sprint(channel.PerMinute), rate, digest,
+			plain.Short(channel.Name, nameWidth), state, fmt.Sprint(channel.Queue), fmt.Sprint(channel.PerMinute), rate, digest,
 		})
 	}
 	p.table([]string{"CHANNEL", "STATE", "QUEUE", "TAKEN/MIN", "RATE", "LAST DIGEST"}, rows)
@@ -202,7 +202,7 @@ func (p *statusPrinter) changes(all []status.Change) {
 			ends = "in " + shortTime(change.Until.Sub(p.now))
 		}
 		rows = append(rows, []string{
-			clip(path, nameWidth), clip(change.Limit, nameWidth), clip(author(change.By), nameWidth), p.since(change.At) + " ago", ends,
+			plain.Short(path, nameWidth), plain.Short(change.Limit, nameWidth), plain.Short(author(change.By), nameWidth), p.since(change.At) + " ago", ends,
 		})
 	}
 	p.table([]string{"LIVE LIMIT", "SLOTS", "BY", "CHANGED", "ENDS"}, rows)
@@ -243,13 +243,4 @@ func inUnits(bytes int64) string {
 		unit++
 	}
 	return fmt.Sprintf("%.4g %s", value, units[unit])
-}
-
-// clip makes a text of strangers fit a column.
-func clip(text string, width int) string {
-	runes := []rune(plain.Line(text))
-	if len(runes) <= width {
-		return string(runes)
-	}
-	return string(runes[:width-1]) + "…"
 }

@@ -108,7 +108,7 @@ func table(events []why.Event, now time.Time) string {
 	var rows [][]string
 	for _, e := range slices.Backward(events) {
 		rows = append(rows, []string{
-			why.Clock(e.Stored, now), plain.Line(e.ID), plain.Line(e.Category), quoted(clip(e.Title, widest)), plain.Line(strings.Join(e.Sentences, "; ")),
+			why.Clock(e.Stored, now), plain.Line(e.ID), plain.Line(e.Category), quoted(plain.Short(e.Title, widest)), plain.Line(strings.Join(e.Sentences, "; ")),
 		})
 	}
 	return tableOf(rows)
