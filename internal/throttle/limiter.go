@@ -329,7 +329,3 @@ func (l *Limiter) Ready() error {
 
 // Available tells whether Redis answers, as far as is known.
 func (l *Limiter) Available() bool { return l.outage.isAnswering() }
-
-// NextSlot tells which level was full last and when its next slot opens: the global one if it is full, else the one
-// that opens first. The wait is 0 if no limit is known to be full.
-func (l *Limiter) NextSlot() (level string, wait time.Duration) { return l.usage.nextSlot(time.Now()) }

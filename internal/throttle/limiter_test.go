@@ -63,10 +63,6 @@ func TestLimiterFull(t *testing.T) {
 	}, "denial")
 	testkit.Equal(t, answers[2].Denial(asked).Used, 2, "slots taken, as the decision says")
 	limiter.wantFull("b", "")
-	level, wait := limiter.NextSlot()
-	if level != limits.LevelCategory || wait <= 0 || wait > time.Hour {
-		t.Errorf("the next slot is of %q in %v", level, wait)
-	}
 	answers[0].Grant.Refund(t.Context())
 	limiter.wantFull("a", "")
 	// An event that takes several slots says nothing about one that takes one.

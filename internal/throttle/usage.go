@@ -26,15 +26,13 @@ type usage struct {
 	tree    *routes
 	known   map[string]bool      // levels of which a node was read
 	touched map[string]bool      // categories evaluated since their logs were last seen empty
-	opens   map[string]time.Time // by level, as of the latest denial
-	full    map[string]time.Time // likewise by the node's path
+	full    map[string]time.Time // when the next slot opens, by the node's path, as of the latest denial
 	latest  []PathUse            // as read last
 }
 
 func newUsage(rules *ruleset, metrics Metrics) *usage {
 	u := &usage{
-		metrics: metrics, known: make(map[string]bool), touched: make(map[string]bool),
-		opens: make(map[string]time.Time), full: make(map[string]time.Time),
+		metrics: metrics, known: make(map[string]bool), touched: make(map[string]bool), full: make(map[string]time.Time),
 	}
 	u.adopt(rules)
 	return u
@@ -45,7 +43,6 @@ func (u *usage) adopt(rules *ruleset) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.tree = rules.tree
-	clear(u.opens)
 	clear(u.full)
 	u.latest = nil
 	// This also ends the series of levels that are gone. For what is still being read for them, see show.
@@ -83,7 +80,6 @@ func (u *usage) touch(category string) {
 func (u *usage) denied(d Decision, asked time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.opens[d.Node.Level] = asked.Add(d.Wait)
 	if _, known := u.full[d.Node.Path]; !known && len(u.full) >= maxTouched {
 		clear(u.full)
 	}
@@ -94,20 +90,6 @@ func (u *usage) opensAt(path string) time.Time {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.full[path]
-}
-
-func (u *usage) nextSlot(now time.Time) (level string, wait time.Duration) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if global := u.opens[limits.LevelGlobal].Sub(now); global > 0 {
-		return limits.LevelGlobal, global
-	}
-	for name, opens := range u.opens {
-		if left := opens.Sub(now); left > 0 && (wait == 0 || left < wait) {
-			level, wait = name, left
-		}
-	}
-	return level, wait
 }
 
 // refresh shows for each rule the fullest limit of its nodes. It asks Redis something in any case: an idle worker has to notice when
