@@ -86,6 +86,16 @@ func (f *fullLimits) deniedAgain(path string) {
 	}
 }
 
+// opensAt is when the next slot of a path opens, as of the latest denial; the zero time if its limits are not known to be full.
+func (f *fullLimits) opensAt(path string) time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if node := f.full[path]; node != nil {
+		return node.opens
+	}
+	return time.Time{}
+}
+
 // adopt ends the spells of limits that are not in force any more.
 func (f *fullLimits) adopt(tree *limits.Tree) {
 	f.mu.Lock()

@@ -218,7 +218,6 @@ func (l *Limiter) take(source Source, asked time.Time, decisions []Decision, req
 		case Admitted:
 			admitted = append(admitted, request)
 		case Denied:
-			l.usage.denied(*d, asked)
 			l.full.denied(d, asked)
 		case ExceedsCapacity:
 			l.logOnce.exceedsCapacity(l.o.Logger, request, *d)

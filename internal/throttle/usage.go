@@ -16,24 +16,21 @@ const usageEvery = time.Second
 // maxTouched bounds the categories whose usage an instance follows.
 const maxTouched = 1000
 
-// usage keeps notifier_limit_used and notifier_limit_size, and when full limits open. It does not show what is taken of a level until
-// it has read one of the level's nodes.
+// usage keeps notifier_limit_used and notifier_limit_size. It does not show what is taken of a level until it has read one of
+// the level's nodes.
 type usage struct {
 	metrics Metrics
 	uses    uses // what messages tell of them
 
 	mu      sync.Mutex
 	tree    *routes
-	known   map[string]bool      // levels of which a node was read
-	touched map[string]bool      // categories evaluated since their logs were last seen empty
-	full    map[string]time.Time // when the next slot opens, by the node's path, as of the latest denial
-	latest  []PathUse            // as read last
+	known   map[string]bool // levels of which a node was read
+	touched map[string]bool // categories evaluated since their logs were last seen empty
+	latest  []PathUse       // as read last
 }
 
 func newUsage(rules *ruleset, metrics Metrics) *usage {
-	u := &usage{
-		metrics: metrics, known: make(map[string]bool), touched: make(map[string]bool), full: make(map[string]time.Time),
-	}
+	u := &usage{metrics: metrics, known: make(map[string]bool), touched: make(map[string]bool)}
 	u.adopt(rules)
 	return u
 }
@@ -43,7 +40,6 @@ func (u *usage) adopt(rules *ruleset) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.tree = rules.tree
-	clear(u.full)
 	u.latest = nil
 	// This also ends the series of levels that are gone. For what is still being read for them, see show.
 	u.metrics.Levels(namesOf(levelsOf(rules.Tree)), namesOf(levelsOf(rules.Shadow)))
@@ -75,21 +71,6 @@ func (u *usage) touch(category string) {
 	if len(u.touched) < maxTouched {
 		u.touched[category] = true
 	}
-}
-
-func (u *usage) denied(d Decision, asked time.Time) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if _, known := u.full[d.Node.Path]; !known && len(u.full) >= maxTouched {
-		clear(u.full)
-	}
-	u.full[d.Node.Path] = asked.Add(d.Wait)
-}
-
-func (u *usage) opensAt(path string) time.Time {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.full[path]
 }
 
 // refresh shows for each rule the fullest limit of its nodes. It asks Redis something in any case: an idle worker has to notice when

@@ -38,7 +38,7 @@ func (l *Limiter) PathUses() []PathUse {
 	defer u.mu.Unlock()
 	uses := make([]PathUse, len(u.latest))
 	for i, use := range u.latest {
-		if opens := u.full[use.Node.Path]; opens.After(now) && use.Used >= use.Limit.Capacity() {
+		if opens := l.full.opensAt(use.Node.Path); opens.After(now) && use.Used >= use.Limit.Capacity() {
 			use.Opens = opens
 		}
 		uses[i] = use

@@ -103,7 +103,7 @@ func (l *Limiter) Opens(category string) time.Time {
 	var opens time.Time
 	now := time.Now()
 	for _, node := range l.rules.Load().tree.Path(category) {
-		if opensAt := l.usage.opensAt(node.Path); opensAt.After(now) && opensAt.After(opens) {
+		if opensAt := l.full.opensAt(node.Path); opensAt.After(now) && opensAt.After(opens) {
 			opens = opensAt
 		}
 	}

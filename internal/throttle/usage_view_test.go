@@ -134,7 +134,7 @@ func TestLimiterTellsWhenSlotsOpen(t *testing.T) {
 	want("c", 0)
 
 	a := limiter.rules.Load().Tree.Path("a")[0]
-	limiter.usage.denied(Decision{Node: a, Wait: time.Hour}, time.Now().Add(-time.Hour))
+	limiter.full.denied(&Decision{Node: a, Wait: time.Hour}, time.Now().Add(-time.Hour))
 	want("a", 0)
 	limiter.Adopt(limits.Ruleset{Tree: newTree(t, "none", "2/1h", "")})
 	want("a.b", 0)
