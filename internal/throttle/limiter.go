@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
@@ -15,7 +14,6 @@ import (
 // batch stand in the order in which they run, from Decide to take.
 type Limiter struct {
 	o         LimiterOptions
-	rules     atomic.Pointer[ruleset]
 	outage    *outage
 	staleness staleness
 	cache     *denyCache
@@ -211,7 +209,7 @@ func (l *Limiter) askOnceForPairs(ctx context.Context, nonce string, requests []
 // take gives the decisions of a store their grants, and lets the caches and the local store take note of them.
 func (l *Limiter) take(source Source, asked time.Time, decisions []Decision, requests []Request) {
 	var admitted []Request
-	rules := l.rules.Load()
+	rules := l.o.Redis.rules()
 	for i := range decisions {
 		d, request := &decisions[i], requests[i] // a Decision is large
 		switch d.Verdict {
@@ -294,7 +292,7 @@ func (l *Limiter) Full(category string) *Denial {
 	if l.o.Policy == Open && !l.outage.isAnswering() {
 		return nil
 	}
-	rules := l.rules.Load()
+	rules := l.o.Redis.rules()
 	denial := l.cache.find(rules.tree.route(category))
 	if denial == nil {
 		return nil
@@ -312,7 +310,7 @@ func (l *Limiter) Full(category string) *Denial {
 }
 
 // Position is that of the limits by which this instance decides.
-func (l *Limiter) Position() limits.Position { return l.rules.Load().Position() }
+func (l *Limiter) Position() limits.Position { return l.o.Redis.rules().Position() }
 
 // Await returns once Decide may work: nil, or the context's error. It waits while newer limits are in force than here.
 func (l *Limiter) Await(ctx context.Context) error { return l.outage.await(ctx, l.staleness.lags) }

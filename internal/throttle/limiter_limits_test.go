@@ -36,7 +36,7 @@ func TestLimiterRaisedLimitShowsAtOnce(t *testing.T) {
 	})
 	for _, kind := range []string{"log", "counter", "fixed", "token", "inflight"} {
 		for _, where := range []struct{ plan, level string }{{"global", limits.LevelGlobal}, {"category", limits.LevelCategory}, {"rule", kind + ".b"}} {
-			category, revision := kind+".b", limiter.rules.Load().Revision
+			category, revision := kind+".b", limiter.o.Redis.rules().Revision
 			adopt := func(limit string) {
 				t.Helper()
 				given := map[string]string{"global": "none", "category": "none", "rule": "none"}

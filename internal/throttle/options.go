@@ -66,9 +66,6 @@ type LimiterOptions struct {
 // NewLimiter makes a limiter that answers once [Limiter.Run] has reached Redis.
 func NewLimiter(o LimiterOptions) *Limiter {
 	rules := o.Redis.rules()
-	if rules.Ruleset != o.rules() { // else both use one cache of routes
-		rules = compile(o.rules())
-	}
 	local := o.Settings
 	local.Forward = o.Forward || o.Policy == Open
 	l := &Limiter{
@@ -78,9 +75,8 @@ func NewLimiter(o LimiterOptions) *Limiter {
 		local:    newMemory(local, rules, time.Now, o.Instances),
 		unpaired: newUnpaired(o.DenyCacheTTL, time.Now),
 	}
-	l.rules.Store(rules)
 	l.outage = newOutage(&l.o, &l.logOnce, l.forget, l.returned)
-	l.staleness = staleness{LimiterOptions: &l.o, rules: &l.rules, outage: l.outage}
+	l.staleness = staleness{LimiterOptions: &l.o, outage: l.outage}
 	l.usage = newUsage(rules, o.Metrics)
 	l.full = newFullLimits(o.Logger)
 	l.finish.call, l.refund.call = o.Redis.Finish, o.Redis.Refund
@@ -97,7 +93,6 @@ func (l *Limiter) Adopt(adopted limits.Ruleset) {
 	l.usage.adopt(rules) // first: a denial by a new rule counts as its own
 	l.o.Redis.adopt(rules)
 	l.local.adopt(rules)
-	l.rules.Store(rules)
 	l.full.adopt(adopted.Tree)
 }
 

@@ -48,7 +48,7 @@ func (l *Limiter) PathUses() []PathUse {
 
 // PathOf is the path at which the rule of a level limits a category.
 func (l *Limiter) PathOf(category, level string) (path string, found bool) {
-	for _, node := range l.rules.Load().tree.Path(category) {
+	for _, node := range l.o.Redis.rules().tree.Path(category) {
 		if node.Level == level {
 			return node.Path, true
 		}

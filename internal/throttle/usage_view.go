@@ -52,7 +52,7 @@ func (u *uses) find(category string, tree *routes, now time.Time) ([]limits.Usag
 // Uses tells what is used of the limits on a category's path, from the root down, as of a moment ago; nothing if Redis cannot be asked. It
 // asks Redis unless KnownUses tells something.
 func (l *Limiter) Uses(ctx context.Context, category string) []limits.Usage {
-	asked, tree := time.Now(), l.rules.Load().tree
+	asked, tree := time.Now(), l.o.Redis.rules().tree
 	if told, known := l.KnownUses(category); known {
 		return told
 	}
@@ -77,7 +77,7 @@ func usedByPath(nodes []limits.Node, used [][]int64) map[string][]int64 {
 
 // KnownUses is what Uses tells without asking Redis.
 func (l *Limiter) KnownUses(category string) (told []limits.Usage, known bool) {
-	return l.usage.uses.find(category, l.rules.Load().tree, time.Now())
+	return l.usage.uses.find(category, l.o.Redis.rules().tree, time.Now())
 }
 
 // nodeName is how people call a node.
@@ -90,7 +90,7 @@ func nodeName(n limits.Node) string {
 
 // LimitOf is what a level allows a category, as configured; "" if the category has no limit at that level.
 func (l *Limiter) LimitOf(category, level string) string {
-	for _, node := range l.rules.Load().tree.Path(category) {
+	for _, node := range l.o.Redis.rules().tree.Path(category) {
 		if node.Level == level {
 			return node.Limits.String()
 		}
@@ -102,7 +102,7 @@ func (l *Limiter) LimitOf(category, level string) string {
 func (l *Limiter) Opens(category string) time.Time {
 	var opens time.Time
 	now := time.Now()
-	for _, node := range l.rules.Load().tree.Path(category) {
+	for _, node := range l.o.Redis.rules().tree.Path(category) {
 		if opensAt := l.full.opensAt(node.Path); opensAt.After(now) && opensAt.After(opens) {
 			opens = opensAt
 		}

@@ -133,7 +133,7 @@ func TestLimiterTellsWhenSlotsOpen(t *testing.T) {
 	want("a.b", 3*time.Hour) // of the limits that are full the one that opens last
 	want("c", 0)
 
-	a := limiter.rules.Load().Tree.Path("a")[0]
+	a := limiter.o.Redis.rules().Tree.Path("a")[0]
 	limiter.full.denied(&Decision{Node: a, Wait: time.Hour}, time.Now().Add(-time.Hour))
 	want("a", 0)
 	limiter.Adopt(limits.Ruleset{Tree: newTree(t, "none", "2/1h", "")})
