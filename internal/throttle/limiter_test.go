@@ -166,7 +166,7 @@ func TestLimiterUsageMetrics(t *testing.T) {
 	testkit.EqualDeeply(t, limiter.metrics.size, sizes, "sizes")
 
 	// What was read for limits that are in force no more is not shown.
-	before := limiter.usage.current()
+	before := limiter.usage.tree
 	tree := newTree(t, "100/1h", "none", "new=1/1h")
 	limiter.Adopt(limits.Ruleset{Tree: tree})
 	testkit.EqualSlices(t, limiter.metrics.levels, []string{limits.LevelGlobal, "new"}, "levels")

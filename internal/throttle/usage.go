@@ -59,12 +59,6 @@ func namesOf(levels []limits.Node) []string {
 	return names
 }
 
-func (u *usage) current() *routes {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.tree
-}
-
 func (u *usage) touch(category string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -76,8 +70,8 @@ func (u *usage) touch(category string) {
 // refresh shows for each rule the fullest limit of its nodes. It asks Redis something in any case: an idle worker has to notice when
 // Redis is unavailable.
 func (u *usage) refresh(ctx context.Context, store *Redis) error {
-	asked, tree := time.Now(), u.current()
-	nodes, categories := u.nodes(tree)
+	asked := time.Now()
+	tree, nodes, categories := u.nodes()
 	if len(nodes) == 0 {
 		if err := store.Probe(ctx); err != nil {
 			return err
@@ -116,10 +110,11 @@ func (u *usage) show(tree *routes, fullest map[string]LevelUse) {
 	}
 }
 
-// nodes lists the root and the nodes of the touched categories, each once.
-func (u *usage) nodes(tree *routes) (nodes []limits.Node, categories []string) {
+// nodes lists the root and the nodes of the touched categories, each once, in the tree in force.
+func (u *usage) nodes() (tree *routes, nodes []limits.Node, categories []string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	tree = u.tree
 	nodes, categories = slices.Clone(tree.Path("")), slices.Collect(maps.Keys(u.touched))
 	seen := map[string]bool{"": true}
 	for _, category := range categories {
@@ -130,7 +125,7 @@ func (u *usage) nodes(tree *routes) (nodes []limits.Node, categories []string) {
 			}
 		}
 	}
-	return nodes, categories
+	return tree, nodes, categories
 }
 
 // forgetIdle stops following categories below the root of whose paths nothing is taken.
