@@ -190,7 +190,7 @@ func (f *fullLimits) tellFull(lines *levelLines, nodes []*fullNode, now time.Tim
 
 // attributes name the limit. The line has a level of its own.
 func (n *fullNode) attributes() []any {
-	return []any{"limit_level", n.Level, "path", nodeName(n.Node), "limit", n.limit.String()}
+	return []any{"limit_level", n.Level, "path", cmp.Or(n.Path, limits.LevelGlobal), "limit", n.limit.String()}
 }
 
 func (o *opened) attributes(now time.Time) []any {

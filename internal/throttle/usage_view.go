@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -28,7 +29,7 @@ func (u *uses) learn(category string, asked time.Time, tree *routes, byPath map[
 	var told []limits.Usage
 	for _, node := range tree.Path(category) {
 		for l, used := range byPath[node.Path] {
-			told = append(told, limits.Usage{Level: nodeName(node), Limit: node.Limits[l].String(), Used: used, Size: node.Limits[l].Count})
+			told = append(told, limits.Usage{Level: cmp.Or(node.Path, limits.LevelGlobal), Limit: node.Limits[l].String(), Used: used, Size: node.Limits[l].Count})
 		}
 	}
 	u.mu.Lock()
@@ -78,14 +79,6 @@ func usedByPath(nodes []limits.Node, used [][]int64) map[string][]int64 {
 // KnownUses is what Uses tells without asking Redis.
 func (l *Limiter) KnownUses(category string) (told []limits.Usage, known bool) {
 	return l.usage.uses.find(category, l.o.Redis.rules().tree, time.Now())
-}
-
-// nodeName is how people call a node.
-func nodeName(n limits.Node) string {
-	if n.Path == "" {
-		return limits.LevelGlobal
-	}
-	return n.Path
 }
 
 // LimitOf is what a level allows a category, as configured; "" if the category has no limit at that level.
