@@ -46,12 +46,12 @@ func (l *Limiter) PathUses() []PathUse {
 	return uses
 }
 
-// PathOf is the path at which the rule of a level limits a category.
-func (l *Limiter) PathOf(category, level string) (path string, found bool) {
+// NodeOf is where the rule of a level limits a category.
+func (l *Limiter) NodeOf(category, level string) (node limits.Node, found bool) {
 	for _, node := range l.o.Redis.rules().tree.Path(category) {
 		if node.Level == level {
-			return node.Path, true
+			return node, true
 		}
 	}
-	return "", false
+	return limits.Node{}, false
 }

@@ -83,10 +83,8 @@ func (l *Limiter) KnownUses(category string) (told []limits.Usage, known bool) {
 
 // LimitOf is what a level allows a category, as configured; "" if the category has no limit at that level.
 func (l *Limiter) LimitOf(category, level string) string {
-	for _, node := range l.o.Redis.rules().tree.Path(category) {
-		if node.Level == level {
-			return node.Limits.String()
-		}
+	if node, found := l.NodeOf(category, level); found {
+		return node.Limits.String()
 	}
 	return ""
 }
