@@ -70,7 +70,7 @@ const mostLimitsLogged = 100
 
 // logLimits tells which limits are in force.
 func (w *worker) logLimits(rules limits.Ruleset, overrides int) {
-	attributes := []any{"revision", rules.Revision, "overrides", overrides, "limits", limitTexts(rules.Tree)}
+	attributes := []any{"revision", rules.Position.Revision, "overrides", overrides, "limits", limitTexts(rules.Tree)}
 	if rules.Shadow != nil {
 		attributes = append(attributes, "shadow_limits", limitTexts(rules.Shadow))
 	}

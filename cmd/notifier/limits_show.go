@@ -120,7 +120,7 @@ func notKnown(problem error) error {
 }
 
 func (l *limitsCommand) shown(rules limits.Ruleset, uses []throttle.LevelUse) shownLimits {
-	shown := shownLimits{Workers: l.workers, Generation: rules.Generation, Revision: rules.Revision}
+	shown := shownLimits{Workers: l.workers, Generation: rules.Position.Generation, Revision: rules.Position.Revision}
 	for _, level := range rules.Tree.AllLevels() {
 		told := shownLevel{Level: level.Level, Limit: level.Limits.String(), From: string(rules.Tree.Origin(level.Level)),
 			Until: l.ends[overrides.Name{Pattern: level.Level}]}

@@ -43,7 +43,7 @@ func NewLive(plan Plan, shadow []Override, earlier Earlier, logger *slog.Logger)
 func (l *Live) Ruleset(generation int64, revision uint64, entries []LiveEntry) (Ruleset, error) {
 	live, liveShadow := l.overrides(entries)
 	rules, err := NewRuleset(l.plan, live, l.shadow, liveShadow)
-	rules.Generation, rules.Revision = generation, revision
+	rules.Position = Position{generation, revision}
 	return rules, err
 }
 

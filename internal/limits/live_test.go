@@ -47,8 +47,8 @@ func (k *liveKit) entry(text string) LiveEntry {
 func (k *liveKit) want(category string, entries []LiveEntry, inForce, shadow string) {
 	k.t.Helper()
 	rules := testkit.Must(k.Ruleset(3, k.revision, entries))(k.t)
-	if rules.Generation != 3 || rules.Revision != k.revision {
-		k.t.Errorf("limits of generation %d, revision %d", rules.Generation, rules.Revision)
+	if rules.Position != (Position{3, k.revision}) {
+		k.t.Errorf("limits of %s", rules.Position)
 	}
 	testkit.Equal(k.t, limitsOnPath(rules.Tree, category), inForce, "limits in force on the path to %s", category)
 	testkit.Equal(k.t, limitsOnPath(rules.Shadow, category), shadow, "limits of the shadow on the path to %s", category)

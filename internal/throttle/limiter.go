@@ -310,7 +310,7 @@ func (l *Limiter) Full(category string) *Denial {
 }
 
 // Position is that of the limits by which this instance decides.
-func (l *Limiter) Position() limits.Position { return l.o.Redis.rules().Position() }
+func (l *Limiter) Position() limits.Position { return l.o.Redis.rules().Position }
 
 // Await returns once Decide may work: nil, or the context's error. It waits while newer limits are in force than here.
 func (l *Limiter) Await(ctx context.Context) error { return l.outage.await(ctx, l.staleness.lags) }

@@ -74,7 +74,7 @@ func (k keys) shadowTaken(rules *ruleset) string {
 	if rules.shadow == nil {
 		return k.absent
 	}
-	return k.key(fmt.Sprintf("%staken:%d:%d", inShadow, rules.Generation, rules.Revision))
+	return k.key(fmt.Sprintf("%staken:%d:%d", inShadow, rules.Position.Generation, rules.Position.Revision))
 }
 
 // room is where events of a first-level category wait; of "", events without a category.

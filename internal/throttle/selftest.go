@@ -41,7 +41,8 @@ func selfTest(ctx context.Context, runner *script.Runner) error {
 		return err
 	}
 	scratch := NewRedis(runner, Settings{Tree: tree, Lease: time.Minute, Retention: time.Second, PairTTL: time.Second})
-	scratch.Adopt(limits.Ruleset{Tree: tree, Shadow: tree, Generation: 1, Revision: 1})
+	position := limits.Position{Generation: 1, Revision: 1}
+	scratch.Adopt(limits.Ruleset{Tree: tree, Shadow: tree, Position: position})
 
 	request := Request{ID: name, Message: Message{Stored: time.Now()}, Category: name, Cost: 1}
 	firing := Lease{Request: Request{ID: "firing", Message: request.Message, Category: name, Pair: pair}, slotless: true}
@@ -64,10 +65,7 @@ func selfTest(ctx context.Context, runner *script.Runner) error {
 		func() error {
 			return scratch.resolveAndFinish(ctx, Request{ID: "resolved", Message: request.Message, Category: name, Pair: pair})
 		},
-		func() error {
-			seen := limits.Position{Generation: 1, Revision: 1}
-			return errorOf(scratch.PutInForce(ctx, seen, limits.Position{Generation: 1}))
-		},
+		func() error { return errorOf(scratch.PutInForce(ctx, position, limits.Position{Generation: 1})) },
 		func() error {
 			_, _, err := scratch.Delay(ctx, Postponement{Request: request, Wait: time.Millisecond, Longest: time.Second, Limit: all[0]}, 1)
 			return err

@@ -108,7 +108,7 @@ func (s *staleness) fellBehind(newer limits.Position, cause error) {
 	if s.told || time.Since(s.since) < behindAtMost {
 		return
 	}
-	here := s.Redis.rules()
+	here := s.Redis.rules().Position
 	s.told = true
 	s.Logger.Error("limits here are older than those in force, no events are taken", "generation", here.Generation, "revision", here.Revision,
 		"newer_generation", newer.Generation, "newer_revision", newer.Revision, "error", s.reason())
@@ -122,7 +122,7 @@ func (s *staleness) caughtUp() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.told {
-		here := s.Redis.rules()
+		here := s.Redis.rules().Position
 		s.Logger.Info("limits here are those in force again", "generation", here.Generation, "revision", here.Revision)
 	}
 	s.everSo, s.since, s.told, s.cause = true, time.Time{}, false, nil
@@ -146,7 +146,7 @@ func (s *staleness) ready() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if lags && (s.told || !s.everSo) {
-		return fmt.Errorf("%w: %s, here is %s: %w", script.ErrStale, s.newer, s.Redis.rules().Position(), s.reason())
+		return fmt.Errorf("%w: %s, here is %s: %w", script.ErrStale, s.newer, s.Redis.rules().Position, s.reason())
 	}
 	return nil
 }

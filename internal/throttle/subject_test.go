@@ -161,7 +161,7 @@ func (s *subject) change(plan limits.Plan) {
 	rules := newRuleset(s.t, plan, "")
 	s.tree, s.shadow = rules.Tree, rules.Shadow
 	s.changes++
-	rules.Generation, rules.Revision = 1, s.changes
+	rules.Position = limits.Position{Generation: 1, Revision: s.changes}
 	s.adopt(rules)
 }
 

@@ -49,7 +49,7 @@ func TestLimiterPathUses(t *testing.T) {
 			t.Errorf("the level %s limits %s at %q, %v", test.level, test.category, node.Path, found)
 		}
 	}
-	limiter.Adopt(limits.Ruleset{Tree: newTree(t, "none", "none", ""), Generation: 7, Revision: 9})
+	limiter.Adopt(limits.Ruleset{Tree: newTree(t, "none", "none", ""), Position: limits.Position{Generation: 7, Revision: 9}})
 	testkit.Equal(t, len(limiter.PathUses()), 0, "uses of limits that are gone")
 	testkit.Equal(t, limiter.Position(), limits.Position{Generation: 7, Revision: 9}, "position")
 }
