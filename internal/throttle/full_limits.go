@@ -2,7 +2,6 @@ package throttle
 
 import (
 	"cmp"
-	"context"
 	"log/slog"
 	"slices"
 	"sync"
@@ -116,20 +115,6 @@ func (f *fullLimits) adopt(tree *limits.Tree) {
 	}
 	for _, limit := range changed {
 		f.logger.Info("limit was changed while it was full", limit.attributes(time.Now())...)
-	}
-}
-
-// run tells the log until the context ends.
-func (f *fullLimits) run(ctx context.Context) {
-	tick := time.NewTicker(fullLimitsEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case now := <-tick.C:
-			f.tell(now)
-		case <-ctx.Done():
-			return
-		}
 	}
 }
 

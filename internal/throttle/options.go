@@ -102,10 +102,23 @@ func (l *Limiter) Run(ctx context.Context) {
 	var keeping sync.WaitGroup
 	defer keeping.Wait()
 	keeping.Go(func() { l.staleness.keepUp(ctx) })
-	keeping.Go(func() { l.full.run(ctx) })
+	keeping.Go(func() { repeat(ctx, fullLimitsEvery, l.full.tell) })
 	refresh := func(ctx context.Context) error { return l.usage.refresh(ctx, l.o.Redis) }
 	_ = refresh(ctx) // the next tick tries again
 	l.outage.run(ctx, usageEvery, refresh)
+}
+
+// repeat calls do at each tick until the context ends.
+func repeat(ctx context.Context, every time.Duration, do func(now time.Time)) {
+	ticks := time.Tick(every)
+	for {
+		select {
+		case now := <-ticks:
+			do(now)
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // forget drops what was learned from Redis, which may lose its data.

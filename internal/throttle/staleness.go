@@ -42,18 +42,11 @@ type staleness struct {
 // keepUp compares the limits here with those in force until the context ends: also an instance without events has to notice that it is
 // behind, and that it has caught up.
 func (s *staleness) keepUp(ctx context.Context) {
-	tick := time.NewTicker(compareEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	repeat(ctx, compareEvery, func(time.Time) {
 		if s.outage.isAnswering() {
 			s.compare(ctx)
 		}
-	}
+	})
 }
 
 // compare finds out whether the limits here are those in force. If they are not, it looks for newer ones.
