@@ -75,6 +75,7 @@ func NewLimiter(o LimiterOptions) *Limiter {
 		local:    newMemory(local, rules, time.Now, o.Instances),
 		unpaired: newUnpaired(o.DenyCacheTTL, time.Now),
 	}
+	l.o.Instances = l.local.share // one if nobody counts them
 	l.outage = newOutage(&l.o, &l.logOnce, l.forget, l.returned)
 	l.staleness = staleness{LimiterOptions: &l.o, outage: l.outage}
 	l.usage = newUsage(rules, o.Metrics)

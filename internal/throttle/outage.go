@@ -229,15 +229,8 @@ func (o *outage) stay(err error) {
 		o.cause = err
 	case o.state == unavailable && o.Policy != Hold && time.Since(o.since) >= o.Grace:
 		o.enter(acting, err)
-		o.Logger.Warn("redis stays unavailable, the failure policy acts", "policy", string(o.Policy), "instances", o.instances(), "error", err)
+		o.Logger.Warn("redis stays unavailable, the failure policy acts", "policy", string(o.Policy), "instances", o.Instances(), "error", err)
 	}
-}
-
-func (o *outage) instances() int {
-	if o.Instances == nil {
-		return 1
-	}
-	return o.Instances()
 }
 
 // recover tells Redis what happened meanwhile, and lets Redis decide again.
