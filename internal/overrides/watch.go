@@ -165,8 +165,7 @@ func (w *Watcher) mirror(ctx context.Context) error {
 	w.release(waiter{calls, w.endDue(ctx, state, reading.info.TimeStamp)})
 
 	health := healthCheck{created: reading.info.Created}
-	round := time.NewTicker(healthPeriod)
-	defer round.Stop()
+	rounds := time.Tick(healthPeriod)
 	for {
 		select {
 		case <-ctx.Done():
@@ -179,7 +178,7 @@ func (w *Watcher) mirror(ctx context.Context) error {
 			state.take(w.bucket, change)
 			w.advance(state)
 			continue
-		case <-round.C:
+		case <-rounds:
 		case <-w.look:
 		}
 		if err := w.check(ctx, &health); err != nil {

@@ -161,15 +161,14 @@ func (r *Reporter) Run(ctx context.Context) {
 // tell tells what was counted: each second, and at once what comes after a rest, so that a worker that is killed early is
 // known to have been dropping.
 func (r *Reporter) tell(ctx context.Context) {
-	tick := time.NewTicker(reportEvery)
-	defer tick.Stop()
+	ticks := time.Tick(reportEvery)
 	for {
 		select {
 		case <-ctx.Done():
 			r.tellLast(context.WithoutCancel(ctx))
 			return
 		case <-r.counter.wake:
-		case <-tick.C:
+		case <-ticks:
 		}
 		r.tellOnce(ctx)
 	}
@@ -226,11 +225,7 @@ func (r *Reporter) tellUntold(ctx context.Context) bool {
 func (r *Reporter) tellLast(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, StopPatience)
 	defer cancel()
-	told := r.tellOnce(ctx)
-	if told {
-		told = r.tellOnce(ctx) // that this was all
-	}
-	if told {
+	if r.tellOnce(ctx) && r.tellOnce(ctx) { // the second time that this was all
 		return
 	}
 	var lost int64
@@ -274,10 +269,8 @@ func (r *Reporter) deliver(ctx context.Context) {
 
 // rest waits, and tells whether the context goes on.
 func rest(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return true
 	case <-ctx.Done():
 		return false
