@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -260,16 +261,13 @@ func (l *Limiter) count(source Source, decisions []Decision) {
 
 // learnFromShadow counts what the shadow says of an event.
 func (l *Limiter) learnFromShadow(asked time.Time, source Source, rules *ruleset, request Request, d ShadowDecision) {
-	switch d.Verdict {
-	case 0:
-	case Admitted:
-		l.o.Metrics.ShadowDecision(LevelNone, d.Verdict.String(), 1)
-	default:
-		l.o.Metrics.ShadowDecision(d.Node.Level, d.Verdict.String(), 1)
-		if source == SourceRedis && rules.shadow != nil {
-			denied := Decision{Verdict: d.Verdict, Node: d.Node, Limit: d.Limit, Wait: d.Wait}
-			l.shadow.learn(asked, rules.shadow.route(request.Category), denied, request.Cost)
-		}
+	if d.Verdict == 0 {
+		return
+	}
+	l.o.Metrics.ShadowDecision(cmp.Or(d.Node.Level, LevelNone), d.Verdict.String(), 1)
+	if d.Verdict.isDenial() && source == SourceRedis && rules.shadow != nil {
+		denied := Decision{Verdict: d.Verdict, Node: d.Node, Limit: d.Limit, Wait: d.Wait}
+		l.shadow.learn(asked, rules.shadow.route(request.Category), denied, request.Cost)
 	}
 }
 
