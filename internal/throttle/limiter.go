@@ -200,7 +200,7 @@ func (l *Limiter) askOnceForPairs(ctx context.Context, nonce string, requests []
 	}
 	for i := range resolutions {
 		if d := &resolutions[i]; d.Lease.resolving {
-			d.Grant = &grant{limiter: l, granted: granted{lease: d.Lease}}
+			d.Grant = &grant{limiter: l, granted: granted{admission: admission{lease: d.Lease}}}
 		}
 	}
 	l.count(SourceRedis, resolutions)
@@ -238,7 +238,7 @@ func (l *Limiter) take(source Source, asked time.Time, decisions []Decision, req
 	for i := range decisions {
 		if d := &decisions[i]; d.Lease.ID != "" {
 			d.Grant = &grant{limiter: l, granted: granted{
-				lease: d.Lease, admitted: at, local: source == SourceLocal,
+				admission: admission{lease: d.Lease, at: at}, local: source == SourceLocal,
 				mirrored: source == SourceRedis && d.Verdict == Admitted && !at.IsZero(),
 			}}
 		}

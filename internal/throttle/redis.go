@@ -244,7 +244,7 @@ func (r *Redis) appendFollowing(arguments []any, buckets *bucketIndex, lease Lea
 	return arguments
 }
 
-// admission is one that was made without Redis.
+// admission is one that Redis may have to be told of.
 type admission struct {
 	lease  Lease
 	at     time.Time
