@@ -39,12 +39,7 @@ func Verdicts() []Verdict {
 }
 
 // String is the verdict as it is called in metrics and, in capitals, in the scripts.
-func (v Verdict) String() string {
-	if v < 0 || v > Deferred {
-		return verdictNames[0]
-	}
-	return verdictNames[v]
-}
+func (v Verdict) String() string { return verdictNames[v] }
 
 func (v Verdict) isDenial() bool { return v == Denied || v == ExceedsCapacity }
 

@@ -33,7 +33,7 @@ func newMemorySubject(t *testing.T, s Settings) *subject {
 	clock := testkit.NewClock(nil)
 	memory := NewMemory(s, clock.Read, nil)
 	return &subject{
-		Store: memory, t: t, clock: clock, tree: s.Tree, shadow: s.Shadow, adopt: memory.Adopt,
+		Store: memory, t: t, clock: clock, tree: s.Tree, shadow: s.Shadow, adopt: func(rules limits.Ruleset) { memory.adopt(compile(rules)) },
 		repeat: func(nonce string, requests []Request) (BatchResult, error) {
 			return memory.decideBatch(nonce, requests), nil
 		},
