@@ -68,7 +68,6 @@ type SendError interface {
 type Options struct {
 	Store    Store
 	Interval time.Duration // between digests of one channel; 0: there are none
-	Instance string        // a name that no other start of a worker has; drawn if it is empty
 	Logger   *slog.Logger
 
 	// ChannelOf names the channel that is told of a category. It is called for each drop.
@@ -102,8 +101,9 @@ type Options struct {
 
 // Reporter tells what its counter has counted, and posts digests that are due.
 type Reporter struct {
-	o       Options
-	counter *Counter
+	o        Options
+	counter  *Counter
+	instance string // a name that no other start of a worker has
 
 	// These belong to the goroutine that tells what was counted.
 	untold    []Report // taken from the counter; the first may have been counted without an answer
@@ -135,8 +135,7 @@ type outage bool
 
 // NewReporter makes a reporter. Nothing happens before Run.
 func NewReporter(o Options) *Reporter {
-	o.Instance = cmp.Or(o.Instance, rand.Text())
-	r := &Reporter{o: o, channels: make(map[string]*channel)}
+	r := &Reporter{o: o, instance: rand.Text(), channels: make(map[string]*channel)}
 	if o.Interval > 0 {
 		r.counter = newCounter(o.ChannelOf)
 	}
@@ -203,7 +202,7 @@ func (r *Reporter) addOpens(drops *Counts) {
 // newReport numbers a report. One of drops announces that there will be more.
 func (r *Reporter) newReport(drops Counts) Report {
 	r.number = max(r.number+1, time.Now().UnixMicro())
-	return Report{Instance: r.o.Instance, Number: r.number, Dropping: drops.Channel != "", Counts: drops}
+	return Report{Instance: r.instance, Number: r.number, Dropping: drops.Channel != "", Counts: drops}
 }
 
 // tellUntold makes the reports that wait. One without an answer is made again as it is.
