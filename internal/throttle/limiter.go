@@ -96,7 +96,7 @@ func (l *Limiter) act(requests []Request) []Decision {
 		for i := range decisions {
 			decisions[i] = Decision{Verdict: Denied, Node: limits.Node{Level: LevelClosed}}
 		}
-		l.o.Metrics.Decision(Denied.String(), string(SourceLocal), len(requests))
+		l.o.Metrics.Decision(Denied.String(), SourceLocal, len(requests))
 		return decisions
 	}
 	asked, decisions := time.Now(), l.local.decideBatch("", requests).Decisions
@@ -129,7 +129,7 @@ func (l *Limiter) askInTurn(ctx context.Context, requests []Request) ([]Decision
 	}
 	answers := make([]Decision, len(requests))
 	if denied := standing.denyEarly(turns, answers); denied > 0 {
-		l.o.Metrics.Decision(Denied.String(), string(SourceRedis), denied)
+		l.o.Metrics.Decision(Denied.String(), SourceRedis, denied)
 	}
 	if answers, err = answerOthers(ctx, requests, answers, l.askByLimits); err != nil {
 		return nil, err
@@ -208,7 +208,7 @@ func (l *Limiter) askOnceForPairs(ctx context.Context, nonce string, requests []
 }
 
 // take gives the decisions of a store their grants, and lets the caches and the local store take note of them.
-func (l *Limiter) take(source Source, asked time.Time, decisions []Decision, requests []Request) {
+func (l *Limiter) take(source string, asked time.Time, decisions []Decision, requests []Request) {
 	var admitted []Request
 	rules := l.o.Redis.rules()
 	for i := range decisions {
@@ -247,20 +247,20 @@ func (l *Limiter) take(source Source, asked time.Time, decisions []Decision, req
 }
 
 // count counts decisions by their verdicts.
-func (l *Limiter) count(source Source, decisions []Decision) {
+func (l *Limiter) count(source string, decisions []Decision) {
 	var counts [Deferred + 1]int
 	for i := range decisions {
 		counts[decisions[i].Verdict]++
 	}
 	for verdict, n := range counts {
 		if n > 0 {
-			l.o.Metrics.Decision(Verdict(verdict).String(), string(source), n)
+			l.o.Metrics.Decision(Verdict(verdict).String(), source, n)
 		}
 	}
 }
 
 // learnFromShadow counts what the shadow says of an event.
-func (l *Limiter) learnFromShadow(asked time.Time, source Source, rules *ruleset, request Request, d ShadowDecision) {
+func (l *Limiter) learnFromShadow(asked time.Time, source string, rules *ruleset, request Request, d ShadowDecision) {
 	if d.Verdict == 0 {
 		return
 	}
@@ -277,7 +277,7 @@ func (l *Limiter) deferred(n int, err error) []Decision {
 	for i := range decisions {
 		decisions[i] = Decision{Verdict: Deferred, Err: err}
 	}
-	l.o.Metrics.Decision(Deferred.String(), string(SourceLocal), n)
+	l.o.Metrics.Decision(Deferred.String(), SourceLocal, n)
 	return decisions
 }
 
@@ -302,7 +302,7 @@ func (l *Limiter) Full(category string) *Denial {
 		}
 		l.o.Metrics.ShadowDecision(shadowed.Level, Denied.String(), 1)
 	}
-	l.o.Metrics.Decision(Denied.String(), string(SourceCache), 1)
+	l.o.Metrics.Decision(Denied.String(), SourceCache, 1)
 	l.full.deniedAgain(denial.Path)
 	return denial
 }

@@ -9,14 +9,11 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/limits"
 )
 
-// Source tells who decided.
-type Source string
-
-// The sources of decisions.
+// The sources of decisions: who decided.
 const (
-	SourceRedis Source = "redis"
-	SourceCache Source = "cache"
-	SourceLocal Source = "local" // this instance alone, by the failure policy
+	SourceRedis = "redis"
+	SourceCache = "cache"
+	SourceLocal = "local" // this instance alone, by the failure policy
 )
 
 // LevelNone stands for the level of what no limit of the shadow denied.
