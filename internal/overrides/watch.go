@@ -43,9 +43,9 @@ type Watcher struct {
 	served      uint64        // calls of Refresh that may return
 	changed     chan struct{} // closed when served changes
 
-	calls      atomic.Uint64 // of Refresh so far
-	waiting    waiter        // belongs to Run
-	failedEnds failedEnds    // likewise
+	calls    atomic.Uint64 // of Refresh so far
+	waiting  waiter        // belongs to Run
+	endAgain time.Time     // likewise: no end is stored before; zero unless the last attempt failed, which the log has said
 }
 
 // waiter is the calls of Refresh up to a number. A waiter is released once the watcher has applied the revision it waits for.
