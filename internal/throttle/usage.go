@@ -20,17 +20,17 @@ const maxTouched = 1000
 // the level's nodes.
 type usage struct {
 	metrics Metrics
-	uses    uses // what messages tell of them
 
 	mu      sync.Mutex
 	tree    *routes
-	known   map[string]bool // levels of which a node was read
-	touched map[string]bool // categories evaluated since their logs were last seen empty
-	latest  []PathUse       // as read last
+	known   map[string]bool      // levels of which a node was read
+	touched map[string]bool      // categories evaluated since their logs were last seen empty
+	latest  []PathUse            // as read last
+	told    map[string]knownUses // by category, for messages
 }
 
 func newUsage(rules *ruleset, metrics Metrics) *usage {
-	u := &usage{metrics: metrics, known: make(map[string]bool), touched: make(map[string]bool)}
+	u := &usage{metrics: metrics, known: make(map[string]bool), touched: make(map[string]bool), told: make(map[string]knownUses)}
 	u.adopt(rules)
 	return u
 }
@@ -85,7 +85,7 @@ func (u *usage) refresh(ctx context.Context, store *Redis) error {
 	u.keep(tree, nodes, used)
 	byPath := usedByPath(nodes, used)
 	for _, category := range categories {
-		u.uses.learn(category, asked, tree, byPath)
+		u.learn(category, asked, tree, byPath)
 	}
 	u.forgetIdle(categories, byPath)
 	return nil

@@ -3,7 +3,6 @@ package throttle
 import (
 	"cmp"
 	"context"
-	"sync"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
@@ -12,12 +11,7 @@ import (
 // usesKept is how long uses are told without asking Redis again: as a rule until the usage metrics are read again.
 const usesKept = 2 * usageEvery
 
-// uses remembers what was used of the limits on the paths of categories.
-type uses struct {
-	mu    sync.Mutex
-	known map[string]knownUses
-}
-
+// knownUses is what was used of the limits on the path of a category.
 type knownUses struct {
 	asked time.Time
 	tree  *routes
@@ -25,28 +19,29 @@ type knownUses struct {
 }
 
 // learn takes note of what is used, by the paths of nodes, and returns the uses of a category.
-func (u *uses) learn(category string, asked time.Time, tree *routes, byPath map[string][]int64) []limits.Usage {
+func (u *usage) learn(category string, asked time.Time, tree *routes, byPath map[string][]int64) []limits.Usage {
 	var told []limits.Usage
 	for _, node := range tree.Path(category) {
+		level := cmp.Or(node.Path, limits.LevelGlobal)
 		for l, used := range byPath[node.Path] {
-			told = append(told, limits.Usage{Level: cmp.Or(node.Path, limits.LevelGlobal), Limit: node.Limits[l].String(), Used: used, Size: node.Limits[l].Count})
+			told = append(told, limits.Usage{Level: level, Limit: node.Limits[l].String(), Used: used, Size: node.Limits[l].Count})
 		}
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.known == nil || len(u.known) >= maxTouched {
-		u.known = make(map[string]knownUses)
+	if len(u.told) >= maxTouched {
+		clear(u.told)
 	}
-	if known := u.known[category]; known.tree != tree || asked.After(known.asked) {
-		u.known[category] = knownUses{asked: asked, tree: tree, uses: told}
+	if known := u.told[category]; known.tree != tree || asked.After(known.asked) {
+		u.told[category] = knownUses{asked: asked, tree: tree, uses: told}
 	}
 	return told
 }
 
-func (u *uses) find(category string, tree *routes, now time.Time) ([]limits.Usage, bool) {
+func (u *usage) find(category string, tree *routes, now time.Time) ([]limits.Usage, bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	known := u.known[category]
+	known := u.told[category]
 	return known.uses, known.tree == tree && now.Sub(known.asked) < usesKept
 }
 
@@ -65,7 +60,7 @@ func (l *Limiter) Uses(ctx context.Context, category string) []limits.Usage {
 	if err != nil {
 		return nil
 	}
-	return l.usage.uses.learn(category, asked, tree, usedByPath(nodes, used))
+	return l.usage.learn(category, asked, tree, usedByPath(nodes, used))
 }
 
 func usedByPath(nodes []limits.Node, used [][]int64) map[string][]int64 {
@@ -78,7 +73,7 @@ func usedByPath(nodes []limits.Node, used [][]int64) map[string][]int64 {
 
 // KnownUses is what Uses tells without asking Redis.
 func (l *Limiter) KnownUses(category string) (told []limits.Usage, known bool) {
-	return l.usage.uses.find(category, l.o.Redis.rules().tree, time.Now())
+	return l.usage.find(category, l.o.Redis.rules().tree, time.Now())
 }
 
 // LimitOf is what a level allows a category, as configured; "" if the category has no limit at that level.

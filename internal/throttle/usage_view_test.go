@@ -23,11 +23,11 @@ func (k *limiterKit) wantUses(category string, want ...limits.Usage) {
 
 // told makes what was told of a category as old as this.
 func (k *limiterKit) told(category string, ago time.Duration) {
-	k.usage.uses.mu.Lock()
-	defer k.usage.uses.mu.Unlock()
-	known := k.usage.uses.known[category]
+	k.usage.mu.Lock()
+	defer k.usage.mu.Unlock()
+	known := k.usage.told[category]
 	known.asked = time.Now().Add(-ago)
-	k.usage.uses.known[category] = known
+	k.usage.told[category] = known
 }
 
 func TestLimiterUses(t *testing.T) {
@@ -78,10 +78,10 @@ func TestLimiterUsesAreBounded(t *testing.T) {
 	limiter := startLimiter(t, LimiterOptions{})
 	limiter.wantUses("a", useOf(t, "global", "100/1h", 0), useOf(t, "a", "10/1h", 0))
 	for i := range maxTouched {
-		limiter.usage.uses.known[fmt.Sprint("a", i)] = knownUses{}
+		limiter.usage.told[fmt.Sprint("a", i)] = knownUses{}
 	}
 	limiter.wantUses("b", useOf(t, "global", "100/1h", 0), useOf(t, "b", "10/1h", 0))
-	if n := len(limiter.usage.uses.known); n > maxTouched {
+	if n := len(limiter.usage.told); n > maxTouched {
 		t.Errorf("the uses of %d categories are kept", n)
 	}
 }
