@@ -172,7 +172,7 @@ func TestLimiterUsageMetrics(t *testing.T) {
 	testkit.EqualSlices(t, limiter.metrics.levels, []string{limits.LevelGlobal, "new"}, "levels")
 	clear(limiter.metrics.used)
 	clear(limiter.metrics.size)
-	limiter.usage.show(before, map[string]LevelUse{"a.b": {Used: 4}})
+	limiter.usage.show(before, before.Path("a.b"), [][]int64{{4}, {4, 4}, {4}})
 	if len(limiter.metrics.used)+len(limiter.metrics.size) != 0 {
 		t.Errorf("used %v, sizes %v of limits that are gone", limiter.metrics.used, limiter.metrics.size)
 	}

@@ -81,8 +81,7 @@ func (u *usage) refresh(ctx context.Context, store *Redis) error {
 	if err != nil {
 		return err
 	}
-	u.show(tree, fullest(nodes, used))
-	u.keep(tree, nodes, used)
+	u.show(tree, nodes, used)
 	byPath := usedByPath(nodes, used)
 	for _, category := range categories {
 		u.learn(category, asked, tree, byPath)
@@ -91,16 +90,18 @@ func (u *usage) refresh(ctx context.Context, store *Redis) error {
 	return nil
 }
 
-// show sets the metrics by the uses that were read with a tree, if that tree is still in force. A level without a use, read before, has
-// nothing taken.
-func (u *usage) show(tree *routes, fullest map[string]LevelUse) {
+// show takes over what is used of nodes, if the tree with which that was read is still in force. A level without a node here, read before,
+// has nothing taken.
+func (u *usage) show(tree *routes, nodes []limits.Node, used [][]int64) {
+	latest, uses := pathUses(nodes, used), fullest(nodes, used)
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.tree != tree {
 		return
 	}
+	u.latest = latest
 	for _, level := range tree.Levels() {
-		use, read := fullest[level.Level]
+		use, read := uses[level.Level]
 		if read || u.known[level.Level] {
 			use = use.of(level)
 			u.known[level.Level] = true

@@ -14,9 +14,8 @@ type PathUse struct {
 	Opens time.Time // when its next slot opens; zero: one is open, or it is not known
 }
 
-// keep notes what is used of each limit, if the tree with which that was read is still in force.
-func (u *usage) keep(tree *routes, nodes []limits.Node, used [][]int64) {
-	var uses []PathUse
+// pathUses lists the limits of nodes of which something is used.
+func pathUses(nodes []limits.Node, used [][]int64) (uses []PathUse) {
 	for i, node := range nodes {
 		for l, limit := range node.Limits {
 			if used[i][l] > 0 {
@@ -24,11 +23,7 @@ func (u *usage) keep(tree *routes, nodes []limits.Node, used [][]int64) {
 			}
 		}
 	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.tree == tree {
-		u.latest = uses
-	}
+	return uses
 }
 
 // PathUses lists the limits of which something is used, as of the last second, on the paths about which this instance decides.
