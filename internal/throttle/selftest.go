@@ -11,8 +11,8 @@ import (
 // SelfTest runs the scripts of one package on a scratch runner, to find missing rights.
 type SelfTest func(ctx context.Context, scratch *script.Runner) error
 
-// SelfTest looks at the server's version, and runs every script that a worker needs, as this user, to find missing rights. No deployment uses the keys of the test, and
-// they expire by themselves. The store knows its own scripts. The caller adds the self-tests of other packages.
+// SelfTest looks at the server's version, and runs every script that a worker needs, to find rights that the user lacks. No deployment
+// uses the keys of the test, and they expire by themselves. The caller adds the self-tests of other packages.
 func (r *Redis) SelfTest(ctx context.Context, others ...SelfTest) error {
 	if err := r.runner.CheckServer(ctx); err != nil {
 		return err
