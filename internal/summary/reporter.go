@@ -298,11 +298,8 @@ func (r *Reporter) look(ctx, posting context.Context) {
 		}
 	}
 	for _, name := range due {
-		c := r.channels[name]
-		if c == nil {
-			c = &channel{}
-			r.channels[name] = c
-		}
+		c := cmp.Or(r.channels[name], &channel{})
+		r.channels[name] = c
 		if c.underWay || time.Now().Before(c.again) || underWay >= maxPosts || r.o.Busy(name) {
 			continue
 		}

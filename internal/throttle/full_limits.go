@@ -108,9 +108,7 @@ func (f *fullLimits) adopt(tree *limits.Tree) {
 			continue
 		}
 		delete(f.full, path)
-		if changed[node.Level] == nil {
-			changed[node.Level] = new(opened)
-		}
+		changed[node.Level] = cmp.Or(changed[node.Level], new(opened))
 		changed[node.Level].add(node)
 	}
 	for _, limit := range changed {
@@ -146,12 +144,8 @@ func (f *fullLimits) tell(now time.Time) {
 }
 
 func (f *fullLimits) linesOf(level string) *levelLines {
-	lines := f.levels[level]
-	if lines == nil {
-		lines = new(levelLines)
-		f.levels[level] = lines
-	}
-	return lines
+	f.levels[level] = cmp.Or(f.levels[level], new(levelLines))
+	return f.levels[level]
 }
 
 // tellFull writes the line about limits of one level that have become full. It names the one that did so first.

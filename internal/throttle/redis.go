@@ -244,7 +244,7 @@ func (r *Redis) appendFollowing(arguments []any, buckets *bucketIndex, lease Lea
 	return arguments
 }
 
-// admission is one that Redis may have to be told of.
+// admission is an event that was admitted, as Redis is told of it afterwards.
 type admission struct {
 	lease  Lease
 	at     time.Time
