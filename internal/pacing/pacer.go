@@ -71,11 +71,8 @@ func (p *Pacer) Wait(ctx context.Context, destination string, maxWait time.Durat
 		if ctx.Err() != nil {
 			break
 		}
-		if !reservation.OK {
+		if !reservation.OK || reservation.Wait == 0 {
 			return reservation.Wait, nil
-		}
-		if reservation.Wait == 0 {
-			return 0, nil
 		}
 		select {
 		case <-time.After(reservation.Wait):
