@@ -99,17 +99,8 @@ func (r *Redis) Decide(ctx context.Context, requests []Request) (BatchResult, er
 
 // decideBatch makes one script call. Calling it again with the same nonce and requests gives the same answer.
 func (r *Redis) decideBatch(ctx context.Context, nonce string, requests []Request) (BatchResult, error) {
-	const tried = "asking the limits"
 	call := newDecideCall(r.keys, r.settings, r.rules(), nonce, requests)
-	reply, err := r.runner.Run(ctx, tried, lua.Decide, call.keys, call.arguments)
-	if err != nil {
-		return BatchResult{}, err
-	}
-	result, err := call.decode(reply)
-	if err != nil {
-		return BatchResult{}, fmt.Errorf("%s: %w", tried, err)
-	}
-	return result, nil
+	return script.RunDecoded(ctx, r.runner, "asking the limits", lua.Decide, call.keys, call.arguments, call.decode)
 }
 
 // Finish implements [Store].
