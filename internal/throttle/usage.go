@@ -42,7 +42,7 @@ func (u *usage) adopt(rules *ruleset) {
 	u.tree = rules.tree
 	u.latest = nil
 	// This also ends the series of levels that are gone. For what is still being read for them, see show.
-	u.metrics.Levels(namesOf(levelsOf(rules.Tree)), namesOf(levelsOf(rules.Shadow)))
+	u.metrics.Levels(namesOf(rules.Tree.Levels()), namesOf(rules.Shadow.Levels()))
 	known := u.known
 	u.known = make(map[string]bool, len(known))
 	for _, level := range rules.Tree.Levels() {
