@@ -60,7 +60,7 @@ func (w *worker) warnOfPointless(tree *limits.Tree) {
 const mostLimitsLogged = 100
 
 func (w *worker) logLimits(rules limits.Ruleset, overrides int) {
-	attributes := []any{"revision", rules.Revision, "overrides", overrides, "limits", limitTexts(rules.Tree)}
+	attributes := []any{"revision", rules.Position.Revision, "overrides", overrides, "limits", limitTexts(rules.Tree)}
 	if rules.Shadow != nil {
 		attributes = append(attributes, "shadow_limits", limitTexts(rules.Shadow))
 	}

@@ -31,7 +31,8 @@ func (l *limitsCommand) showPath(ctx context.Context, rules limits.Ruleset, path
 		known, err = store.Explain(ctx, throttle.Request{ID: path + " ", Category: path, Cost: 1})
 		return err
 	})
-	shown := shownLimits{Workers: l.workers, Generation: rules.Generation, Revision: rules.Revision, Path: l.onPath(rules.Tree, path, known)}
+	in := rules.Position
+	shown := shownLimits{Workers: l.workers, Generation: in.Generation, Revision: in.Revision, Path: l.onPath(rules.Tree, path, known)}
 	if l.asJSON {
 		if err := writeJSON(l.out, shown); err != nil {
 			return err

@@ -111,7 +111,7 @@ func notKnown(problem error) error {
 }
 
 func (l *limitsCommand) shown(rules limits.Ruleset, uses []throttle.LevelUse) shownLimits {
-	shown := shownLimits{Workers: l.workers, Generation: rules.Generation, Revision: rules.Revision}
+	shown := shownLimits{Workers: l.workers, Generation: rules.Position.Generation, Revision: rules.Position.Revision}
 	add := func(tree *limits.Tree, isShadow bool, uses []throttle.LevelUse) {
 		for _, level := range tree.AllLevels() {
 			told := shownLevel{

@@ -156,8 +156,8 @@ func (w *worker) reportedLimits(counted status.Counted) []status.Limit {
 	type place struct{ level, path string }
 	denials := make(map[place]int64)
 	for denial, n := range counted.Denials {
-		if path, found := limiter.PathOf(denial.Category, denial.Level); found {
-			denials[place{denial.Level, path}] += n
+		if node, found := limiter.NodeOf(denial.Category, denial.Level); found {
+			denials[place{denial.Level, node.Path}] += n
 		}
 	}
 	var reported []status.Limit

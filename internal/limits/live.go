@@ -43,7 +43,7 @@ func NewLive(plan Plan, shadow []Override, earlier Earlier, logger *slog.Logger)
 func (l *Live) Ruleset(generation int64, revision uint64, entries []LiveEntry) (Ruleset, error) {
 	live, liveShadow := l.overrides(entries)
 	rules, err := NewRuleset(l.plan, live, l.shadow, liveShadow)
-	rules.Generation, rules.Revision = generation, revision
+	rules.Position = Position{generation, revision}
 	return rules, err
 }
 
@@ -96,7 +96,7 @@ func (l *Live) lastGood(key liveLevel, revision uint64) (Override, bool) {
 
 // Check returns what an entry overrides, or why it cannot be put in force, whatever the others are.
 func (l *Live) Check(entry LiveEntry) (Override, error) {
-	override, err := ParseOverride(entry.Level, entry.Limits)
+	override, err := parseOverride(entry.Level, entry.Limits)
 	if err == nil {
 		_, err = NewTree(l.plan.With([]Override{override}, FromLive))
 	}

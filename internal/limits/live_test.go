@@ -42,8 +42,8 @@ func (k *liveKit) entry(text string) LiveEntry {
 func (k *liveKit) want(category string, entries []LiveEntry, inForce, shadow string) {
 	k.t.Helper()
 	rules := testkit.Must(k.Ruleset(3, k.revision, entries))(k.t)
-	if rules.Generation != 3 || rules.Revision != k.revision {
-		k.t.Errorf("got generation %d, revision %d, want 3, %d", rules.Generation, rules.Revision, k.revision)
+	if rules.Position != (Position{3, k.revision}) {
+		k.t.Errorf("position: got %s, want generation 3, revision %d", rules.Position, k.revision)
 	}
 	testkit.Equal(k.t, limitsOnPath(rules.Tree, category), inForce, "limits in force on the path to %s", category)
 	testkit.Equal(k.t, limitsOnPath(rules.Shadow, category), shadow, "limits of the shadow on the path to %s", category)

@@ -16,8 +16,8 @@ type Override struct {
 	Limits Limits
 }
 
-// ParseOverride reads the limits of a level: LevelGlobal, LevelCategory or a pattern.
-func ParseOverride(level, limits string) (Override, error) {
+// parseOverride reads the limits of a level: LevelGlobal, LevelCategory or a pattern.
+func parseOverride(level, limits string) (Override, error) {
 	if level != LevelGlobal && level != LevelCategory {
 		if level == "*" {
 			return Override{}, fmt.Errorf("%q is reserved, use %s", level, LevelCategory)
@@ -33,7 +33,7 @@ func ParseOverride(level, limits string) (Override, error) {
 // ParseOverrides reads "level=limit,…", where a level is "global", "category" or a pattern. It returns the good overrides and every
 // fault, each naming its entry.
 func ParseOverrides(text string) ([]Override, []error) {
-	return parseList(text, "level=limit", ParseOverride)
+	return parseList(text, "level=limit", parseOverride)
 }
 
 // With returns the plan with some levels overridden, and origin as theirs. The plan itself stays as it is.
@@ -55,7 +55,7 @@ func (p Plan) With(overrides []Override, origin Origin) Plan {
 				p.Rules[at].Limits = o.Limits
 				continue
 			}
-			if pattern, err := event.ParsePattern(o.Level); err == nil { // ParseOverride has seen that it is one
+			if pattern, err := event.ParsePattern(o.Level); err == nil { // parseOverride has seen that it is one
 				p.Rules = append(p.Rules, Rule{Pattern: pattern, Limits: o.Limits})
 			}
 		}

@@ -1,6 +1,7 @@
 package limits
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -45,11 +46,7 @@ func (t *Tree) boundAbove(level string, limit Limit) (Pointless, bool) {
 		}
 		for _, bound := range above.Limits {
 			if bound.Algorithm == SlidingLog && bound.Count <= limit.Count && bound.Window >= limit.Window {
-				name := above.Path
-				if name == "" {
-					name = LevelGlobal
-				}
-				return Pointless{Level: level, Limit: limit, Above: name, Bound: bound}, true
+				return Pointless{Level: level, Limit: limit, Above: cmp.Or(above.Path, LevelGlobal), Bound: bound}, true
 			}
 		}
 	}

@@ -8,12 +8,9 @@ import (
 
 // Ruleset is the limits in force at one moment.
 type Ruleset struct {
-	Tree   *Tree
-	Shadow *Tree // evaluated beside, without any effect; nil: none
-
-	// Generation and Revision are the [Position] of these limits.
-	Generation int64
-	Revision   uint64
+	Tree     *Tree
+	Shadow   *Tree // evaluated beside, without any effect; nil: none
+	Position Position
 }
 
 // NewRuleset builds the limits in force from a plan and its live overrides, with the zero [Position]. The shadow has the same limits, with
@@ -54,6 +51,3 @@ func (p Position) String() string {
 	made := time.UnixMilli(p.Generation).UTC().Format(time.RFC3339)
 	return fmt.Sprintf("revision %d of generation %d (%s)", p.Revision, p.Generation, made)
 }
-
-// Position is the place of these limits in the order of all.
-func (r Ruleset) Position() Position { return Position{r.Generation, r.Revision} }

@@ -153,13 +153,16 @@ func (t *Tree) Considered(category string) []Considered {
 	return considered
 }
 
-// Levels lists every rule that can deny, in the order in which they are configured.
+// Levels lists every rule that can deny, in the order in which they are configured. A nil tree has none.
 func (t *Tree) Levels() []Node {
 	return slices.DeleteFunc(t.AllLevels(), func(n Node) bool { return len(n.Limits) == 0 })
 }
 
 // AllLevels lists every rule, those that set no limit too: global, category, and then the others. The paths are empty.
 func (t *Tree) AllLevels() []Node {
+	if t == nil {
+		return nil
+	}
 	levels := []Node{{Level: LevelGlobal, Limits: t.global}, {Level: LevelCategory, Limits: t.category}}
 	for _, entry := range t.rules.Entries() {
 		levels = append(levels, Node{Level: entry.Pattern.String(), Limits: entry.Value})

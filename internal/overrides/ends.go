@@ -15,12 +15,6 @@ const (
 	endPause = 30 * time.Second
 )
 
-// failedEnds is what a watcher remembers of ends that could not be stored.
-type failedEnds struct {
-	logged bool      // the log has a line about them
-	again  time.Time // no attempt before, by the clock here
-}
-
 // due tells whether an override has an end and the end has passed.
 func (c Change) due(now time.Time) bool { return !c.Until.IsZero() && !c.Until.After(now) }
 
@@ -59,7 +53,7 @@ func (w *Watcher) endDue(ctx context.Context, s *state, now time.Time) (revision
 		}
 	}
 	o := w.bucket.o
-	if len(due) == 0 || time.Now().Before(w.failedEnds.again) || o.Outdated != nil && o.Outdated(ctx, s.snapshot()) {
+	if len(due) == 0 || time.Now().Before(w.endAgain) || o.Outdated != nil && o.Outdated(ctx, s.snapshot()) {
 		return 0
 	}
 	storing, cancel := context.WithTimeout(ctx, endTimeout)
@@ -72,14 +66,14 @@ func (w *Watcher) endDue(ctx context.Context, s *state, now time.Time) (revision
 			return revision
 		case errors.Is(err, ErrConflict): // another watcher has ended it, or somebody has changed it
 		case err != nil:
-			if !w.failedEnds.logged {
+			if w.endAgain.IsZero() {
 				o.Logger.Warn("live limits that have ended stay in force, since their end cannot be stored",
 					"bucket", o.Name, "level", entry.Name.String(), "until", entry.Until, "error", err)
 			}
-			w.failedEnds = failedEnds{logged: true, again: time.Now().Add(endPause)}
+			w.endAgain = time.Now().Add(endPause)
 			return revision
 		default:
-			revision, w.failedEnds = max(revision, stored), failedEnds{}
+			revision, w.endAgain = max(revision, stored), time.Time{}
 		}
 	}
 	return revision

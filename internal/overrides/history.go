@@ -26,7 +26,11 @@ func (b *Bucket) History(ctx context.Context) ([]PastChange, error) {
 		return nil, err
 	}
 	var changes []PastChange
-	complete, count := h.oldestKnown() == 1, h.count()
+	complete := h.oldestKnown() == 1
+	count := make(map[string]int) // by key: how many changes are stored
+	for _, r := range h.changes {
+		count[r.key]++
+	}
 	values := make(map[string]string) // by key, after the changes so far
 	for _, r := range h.changes {
 		if !b.understands(r) && !r.Adopted {
@@ -101,15 +105,6 @@ func (b *Bucket) history(ctx context.Context) (history, error) {
 	return history{
 		changes: r.stored, last: r.revision, limit: int(r.info.Config.MaxMsgsPerSubject), read: r.info.TimeStamp,
 	}, nil
-}
-
-// count is how many changes of each key are stored.
-func (h history) count() map[string]int {
-	count := make(map[string]int)
-	for _, r := range h.changes {
-		count[r.key]++
-	}
-	return count
 }
 
 // at returns the newest change of each key up to a revision.

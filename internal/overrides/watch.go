@@ -43,9 +43,9 @@ type Watcher struct {
 	served      uint64        // calls of Refresh that may return
 	changed     chan struct{} // closed when served changes
 
-	calls      atomic.Uint64 // of Refresh so far
-	waiting    waiter        // belongs to Run
-	failedEnds failedEnds    // likewise
+	calls    atomic.Uint64 // of Refresh so far
+	waiting  waiter        // belongs to Run
+	endAgain time.Time     // likewise: no end is stored before; zero unless the last attempt failed, which the log has said
 }
 
 // waiter is the calls of Refresh up to a number. A waiter is released once the watcher has applied the revision it waits for.
@@ -165,8 +165,7 @@ func (w *Watcher) mirror(ctx context.Context) error {
 	w.release(waiter{calls, w.endDue(ctx, state, reading.info.TimeStamp)})
 
 	health := healthCheck{created: reading.info.Created}
-	round := time.NewTicker(healthPeriod)
-	defer round.Stop()
+	rounds := time.Tick(healthPeriod)
 	for {
 		select {
 		case <-ctx.Done():
@@ -179,7 +178,7 @@ func (w *Watcher) mirror(ctx context.Context) error {
 			state.take(w.bucket, change)
 			w.advance(state)
 			continue
-		case <-round.C:
+		case <-rounds:
 		case <-w.look:
 		}
 		if err := w.check(ctx, &health); err != nil {

@@ -31,14 +31,14 @@ type paceKit struct {
 func newPaceKit(t *testing.T, client redis.UniversalClient, way script.Scripting, pace Pace) *paceKit {
 	prefix := strings.NewReplacer("/", "-", ",", "").Replace(t.Name())
 	o, clock := scripttest.WithClock(t, script.Options{Client: client, Prefix: prefix, Timeout: scripttest.Patience, Scripting: way})
-	return &paceKit{shared: newShared(script.NewRunner(o)), t: t, client: client, clock: clock, pace: pace}
+	return &paceKit{shared: shared{script.NewRunner(o)}, t: t, client: client, clock: clock, pace: pace}
 }
 
 // another returns a second instance of the deployment, with the same clock.
 func (k *paceKit) another(client redis.UniversalClient) shared {
 	o := k.runner.Options()
 	o.Client = client
-	return newShared(script.NewRunner(o))
+	return shared{script.NewRunner(o)}
 }
 
 // reserve reserves one message for each wait, and compares the waits.
@@ -335,7 +335,7 @@ func TestMentions(t *testing.T) {
 	for _, way := range []script.Scripting{script.Eval, script.Functions} {
 		t.Run(string(way), func(t *testing.T) {
 			t.Parallel()
-			r := newShared(script.NewRunner(script.Options{Client: client, Prefix: string(way), Timeout: scripttest.Patience, Scripting: way}))
+			r := shared{script.NewRunner(script.Options{Client: client, Prefix: string(way), Timeout: scripttest.Patience, Scripting: way})}
 			giveBack := func(path, id string) {
 				t.Helper()
 				testkit.NoError(t, r.returnMention(t.Context(), path, id))

@@ -42,7 +42,7 @@ type Pacer struct {
 
 // New makes a Pacer. It does not talk to the server.
 func New(o Options) *Pacer {
-	return &Pacer{o: o, shared: newShared(o.Runner), local: newLocal(o.Pace), log: newPauseLog(o.Logger)}
+	return &Pacer{o: o, shared: shared{o.Runner}, local: newLocal(o.Pace), log: newPauseLog(o.Logger)}
 }
 
 func (p *Pacer) available() bool { return p.o.Available == nil || p.o.Available() }
@@ -71,11 +71,8 @@ func (p *Pacer) Wait(ctx context.Context, destination string, maxWait time.Durat
 		if ctx.Err() != nil {
 			break
 		}
-		if !reservation.OK {
+		if !reservation.OK || reservation.Wait == 0 {
 			return reservation.Wait, nil
-		}
-		if reservation.Wait == 0 {
-			return 0, nil
 		}
 		select {
 		case <-time.After(reservation.Wait):

@@ -21,8 +21,6 @@ const (
 // shared is the pacing that all instances agree on, in Redis. Its time is the server's.
 type shared struct{ runner *script.Runner }
 
-func newShared(runner *script.Runner) shared { return shared{runner} }
-
 // keys are those of pace.lua and pause.lua.
 func (s shared) keys() []string {
 	return []string{s.runner.Key("calls"), s.runner.Key("pauses"), s.runner.Key("paces")}
@@ -68,7 +66,7 @@ func (s shared) mentionKeys(path string) []string { return []string{s.runner.Key
 // SelfTest runs every script of this package, on the keys of a scratch runner. It finds missing rights.
 func SelfTest(ctx context.Context, scratch *script.Runner) error {
 	const name = "selftest"
-	s := newShared(scratch)
+	s := shared{scratch}
 	if err := s.pause(ctx, name, Pace{}, time.Second); err != nil {
 		return err
 	}

@@ -111,15 +111,21 @@ func (r *Runner) RunInt(ctx context.Context, tried string, script lua.Script, ke
 
 // RunNumbers calls a script that answers with so many numbers.
 func (r *Runner) RunNumbers(ctx context.Context, tried string, script lua.Script, keys []string, arguments []any, count int) ([]int64, error) {
+	return RunDecoded(ctx, r, tried, script, keys, arguments, func(reply []any) ([]int64, error) { return Numbers(reply, count) })
+}
+
+// RunDecoded calls a script whose reply decode reads.
+func RunDecoded[T any](
+	ctx context.Context, r *Runner, tried string, script lua.Script, keys []string, arguments []any, decode func(reply []any) (T, error),
+) (decoded T, err error) {
 	reply, err := r.Run(ctx, tried, script, keys, arguments)
 	if err != nil {
-		return nil, err
+		return decoded, err
 	}
-	numbers, err := Numbers(reply, count)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", tried, err)
+	if decoded, err = decode(reply); err != nil {
+		return decoded, fmt.Errorf("%s: %w", tried, err)
 	}
-	return numbers, nil
+	return decoded, nil
 }
 
 func (r *Runner) call(ctx context.Context, script lua.Script, keys []string, arguments []any) *redis.Cmd {

@@ -2,7 +2,6 @@ package summary
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/script"
@@ -93,14 +92,11 @@ func (r *Redis) ClaimDigest(ctx context.Context, channel, claim string) (digest 
 	keys := []string{r.calls(), r.due(), r.dropping(), r.counts(channel), r.top(channel)}
 	arguments := append([]any{channel, claim}, r.spans...)
 	arguments = append(arguments, believed.Microseconds(), lease.Microseconds(), maxDigestPaths)
-	reply, err := r.runner.Run(ctx, "claiming a digest", lua.ClaimDigest, keys, arguments)
-	if err != nil {
-		return nil, 0, err
+	decode := func(reply []any) (digest *Digest, err error) {
+		digest, inDoubt, err = decodeClaim(channel, reply)
+		return digest, err
 	}
-	digest, inDoubt, err = decodeClaim(channel, reply)
-	if err != nil {
-		err = fmt.Errorf("claiming a digest: %w", err)
-	}
+	digest, err = script.RunDecoded(ctx, r.runner, "claiming a digest", lua.ClaimDigest, keys, arguments, decode)
 	return digest, inDoubt, err
 }
 

@@ -68,7 +68,6 @@ type SendError interface {
 type Options struct {
 	Store    Store
 	Interval time.Duration // between digests of one channel; 0: there are none
-	Instance string        // a name that no other start of a worker has; drawn if it is empty
 	Logger   *slog.Logger
 
 	// ChannelOf names the channel that is told of a category. It is called for each drop.
@@ -102,8 +101,9 @@ type Options struct {
 
 // Reporter tells what its counter has counted, and posts digests that are due.
 type Reporter struct {
-	o       Options
-	counter *Counter
+	o        Options
+	counter  *Counter
+	instance string // a name that no other start of a worker has
 
 	// These belong to the goroutine that tells what was counted.
 	untold    []Report // taken from the counter; the first may have been counted without an answer
@@ -135,8 +135,7 @@ type outage bool
 
 // NewReporter makes a reporter. Nothing happens before Run.
 func NewReporter(o Options) *Reporter {
-	o.Instance = cmp.Or(o.Instance, rand.Text())
-	r := &Reporter{o: o, channels: make(map[string]*channel)}
+	r := &Reporter{o: o, instance: rand.Text(), channels: make(map[string]*channel)}
 	if o.Interval > 0 {
 		r.counter = newCounter(o.ChannelOf)
 	}
@@ -161,15 +160,14 @@ func (r *Reporter) Run(ctx context.Context) {
 // tell tells what was counted: each second, and at once what comes after a rest, so that a worker that is killed early is
 // known to have been dropping.
 func (r *Reporter) tell(ctx context.Context) {
-	tick := time.NewTicker(reportEvery)
-	defer tick.Stop()
+	ticks := time.Tick(reportEvery)
 	for {
 		select {
 		case <-ctx.Done():
 			r.tellLast(context.WithoutCancel(ctx))
 			return
 		case <-r.counter.wake:
-		case <-tick.C:
+		case <-ticks:
 		}
 		r.tellOnce(ctx)
 	}
@@ -204,7 +202,7 @@ func (r *Reporter) addOpens(drops *Counts) {
 // newReport numbers a report. One of drops announces that there will be more.
 func (r *Reporter) newReport(drops Counts) Report {
 	r.number = max(r.number+1, time.Now().UnixMicro())
-	return Report{Instance: r.o.Instance, Number: r.number, Dropping: drops.Channel != "", Counts: drops}
+	return Report{Instance: r.instance, Number: r.number, Dropping: drops.Channel != "", Counts: drops}
 }
 
 // tellUntold makes the reports that wait. One without an answer is made again as it is.
@@ -226,11 +224,7 @@ func (r *Reporter) tellUntold(ctx context.Context) bool {
 func (r *Reporter) tellLast(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, StopPatience)
 	defer cancel()
-	told := r.tellOnce(ctx)
-	if told {
-		told = r.tellOnce(ctx) // that this was all
-	}
-	if told {
+	if r.tellOnce(ctx) && r.tellOnce(ctx) { // the second time that this was all
 		return
 	}
 	var lost int64
@@ -274,10 +268,8 @@ func (r *Reporter) deliver(ctx context.Context) {
 
 // rest waits, and tells whether the context goes on.
 func rest(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return true
 	case <-ctx.Done():
 		return false
@@ -306,11 +298,8 @@ func (r *Reporter) look(ctx, posting context.Context) {
 		}
 	}
 	for _, name := range due {
-		c := r.channels[name]
-		if c == nil {
-			c = &channel{}
-			r.channels[name] = c
-		}
+		c := cmp.Or(r.channels[name], &channel{})
+		r.channels[name] = c
 		if c.underWay || time.Now().Before(c.again) || underWay >= maxPosts || r.o.Busy(name) {
 			continue
 		}

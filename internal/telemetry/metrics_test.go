@@ -114,7 +114,7 @@ func TestSeriesAtTheStart(t *testing.T) {
 	for _, class := range sink.Classes() {
 		add(`notifier_slack_requests_total{result=%q}`, string(class))
 	}
-	for _, verdict := range throttle.Verdicts() {
+	for verdict := throttle.Admitted; verdict <= throttle.Deferred; verdict++ {
 		add(`notifier_decisions_total{source=%q,verdict="`+verdict.String()+`"}`, "redis", "cache", "local")
 	}
 	slices.Sort(want)

@@ -29,22 +29,8 @@ var verdictNames = [...]string{
 	"none", "admitted", "denied", "exceeds_capacity", "reclaimed", "leased", "done", "duplicate", "unknown", "unpaired", "deferred",
 }
 
-// Verdicts lists all verdicts.
-func Verdicts() []Verdict {
-	verdicts := make([]Verdict, Deferred)
-	for i := range verdicts {
-		verdicts[i] = Admitted + Verdict(i)
-	}
-	return verdicts
-}
-
 // String is the verdict as it is called in metrics and, in capitals, in the scripts.
-func (v Verdict) String() string {
-	if v < 0 || v > Deferred {
-		return verdictNames[0]
-	}
-	return verdictNames[v]
-}
+func (v Verdict) String() string { return verdictNames[v] }
 
 func (v Verdict) isDenial() bool { return v == Denied || v == ExceedsCapacity }
 

@@ -59,8 +59,8 @@ func delayKind(a limits.Algorithm) string {
 // Delay plans when a denied event comes back, in the order of those that wait for the same path. Events of one first-level
 // category take at most so much room at once. Repeating it changes nothing.
 func (r *Redis) Delay(ctx context.Context, p Postponement, most int) (DelayVerdict, time.Duration, error) {
-	pair := ""
-	if p.opensPair() {
+	pair := "" // that the delivery of the event opens
+	if !p.Resolves {
 		pair = p.Pair
 	}
 	k, first, nodes := r.keys, event.FirstLevel(p.Category), r.rules().tree.Path(p.Category)

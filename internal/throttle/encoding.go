@@ -198,7 +198,8 @@ func newDecideCall(names keys, s Settings, rules *ruleset, nonce string, request
 		fast, fastShadow = "", ""
 	}
 	arguments := make([]any, 0, 12+len(eventKeys)+len(versions))
-	arguments = append(arguments, nonce, s.Lease.Microseconds(), s.Retention.Microseconds(), flag(s.Forward), rules.Generation, rules.Revision,
+	arguments = append(arguments, nonce, s.Lease.Microseconds(), s.Retention.Microseconds(), flag(s.Forward),
+		rules.Position.Generation, rules.Position.Revision,
 		flag(versions != nil), askNumbers, rules.shadowKept(), fast, fastShadow, asks.definitions())
 	arguments = append(append(arguments, eventKeys...), versions...)
 	return &decideCall{

@@ -149,7 +149,7 @@ func TestArgumentsNameEachLogOnce(t *testing.T) {
 	t.Parallel()
 	settings := Settings{Tree: newTree(t, "10/1h", "5/1h", "a.b=1/1h,none=none"), Lease: time.Second, Retention: time.Minute}
 	requests := []Request{request("1", "a"), request("2", "a.b"), request("3", "a").withCost(2), derived(4, start, "none"), request("5", "a")}
-	call := newDecideCall(keysOf("p"), settings, compile(limits.Ruleset{Tree: settings.Tree, Generation: 7, Revision: 8}), "nonce", requests)
+	call := newDecideCall(keysOf("p"), settings, compile(limits.Ruleset{Tree: settings.Tree, Position: limits.Position{Generation: 7, Revision: 8}}), "nonce", requests)
 	wantKeys := []string{
 		"{p}:calls", "{p}:leased", "{p}:done", "{p}:message", "{p}:pauses", "{p}:limits", "{p}:taken",
 		"{p}:absent", "{p}:log", "{p}:log:a", "{p}:log:a.b",

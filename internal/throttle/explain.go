@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
@@ -45,17 +46,14 @@ func (e Explanatory) Denies() bool { return e.Exceeds || e.Wait > 0 }
 
 // Denial returns the first limit that would deny the event now, from the root down; nil if the event would be admitted.
 func (e Explanation) Denial() *Explanatory {
-	for i := range e.Limits {
-		if e.Limits[i].Exceeds { // decided before any limit is counted
-			return &e.Limits[i]
-		}
+	first := slices.IndexFunc(e.Limits, func(l Explanatory) bool { return l.Exceeds }) // decided before any limit is counted
+	if first < 0 {
+		first = slices.IndexFunc(e.Limits, Explanatory.Denies)
 	}
-	for i := range e.Limits {
-		if e.Limits[i].Denies() {
-			return &e.Limits[i]
-		}
+	if first < 0 {
+		return nil
 	}
-	return nil
+	return &e.Limits[first]
 }
 
 // Explain asks what a decision about an event would find, without deciding: nothing is taken, leased or recorded.
@@ -78,9 +76,7 @@ func (r *Redis) Explain(ctx context.Context, request Request) (Explanation, erro
 	known.Another = version != "" && numbers[3] != 0 && numbers[3] != request.Message.version()
 	for i, at := range buckets.limits {
 		used, wait := numbers[head+2*i], numbers[head+2*i+1]
-		known.Limits = append(known.Limits, Explanatory{
-			Node: at.node, Limit: at.limit, Used: used, Exceeds: wait < 0, Wait: time.Duration(max(0, wait)) * time.Microsecond,
-		})
+		known.Limits = append(known.Limits, Explanatory{Node: at.node, Limit: at.limit, Used: used, Exceeds: wait < 0, Wait: micros(max(0, wait))})
 	}
 	return known, nil
 }

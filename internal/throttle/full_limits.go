@@ -2,7 +2,6 @@ package throttle
 
 import (
 	"cmp"
-	"context"
 	"log/slog"
 	"slices"
 	"sync"
@@ -86,6 +85,16 @@ func (f *fullLimits) deniedAgain(path string) {
 	}
 }
 
+// opensAt is when the next slot of a path opens, as of the latest denial; the zero time if its limits are not known to be full.
+func (f *fullLimits) opensAt(path string) time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if node := f.full[path]; node != nil {
+		return node.opens
+	}
+	return time.Time{}
+}
+
 // adopt ends the spells of limits that are not in force any more.
 func (f *fullLimits) adopt(tree *limits.Tree) {
 	f.mu.Lock()
@@ -99,27 +108,11 @@ func (f *fullLimits) adopt(tree *limits.Tree) {
 			continue
 		}
 		delete(f.full, path)
-		if changed[node.Level] == nil {
-			changed[node.Level] = new(opened)
-		}
+		changed[node.Level] = cmp.Or(changed[node.Level], new(opened))
 		changed[node.Level].add(node)
 	}
 	for _, limit := range changed {
 		f.logger.Info("limit was changed while it was full", limit.attributes(time.Now())...)
-	}
-}
-
-// run tells the log until the context ends.
-func (f *fullLimits) run(ctx context.Context) {
-	tick := time.NewTicker(fullLimitsEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case now := <-tick.C:
-			f.tell(now)
-		case <-ctx.Done():
-			return
-		}
 	}
 }
 
@@ -151,12 +144,8 @@ func (f *fullLimits) tell(now time.Time) {
 }
 
 func (f *fullLimits) linesOf(level string) *levelLines {
-	lines := f.levels[level]
-	if lines == nil {
-		lines = new(levelLines)
-		f.levels[level] = lines
-	}
-	return lines
+	f.levels[level] = cmp.Or(f.levels[level], new(levelLines))
+	return f.levels[level]
 }
 
 // tellFull writes the line about limits of one level that have become full. It names the one that did so first.
@@ -180,7 +169,7 @@ func (f *fullLimits) tellFull(lines *levelLines, nodes []*fullNode, now time.Tim
 
 // attributes name the limit. The line has a level of its own.
 func (n *fullNode) attributes() []any {
-	return []any{"limit_level", n.Level, "path", nodeName(n.Node), "limit", n.limit.String()}
+	return []any{"limit_level", n.Level, "path", cmp.Or(n.Path, limits.LevelGlobal), "limit", n.limit.String()}
 }
 
 func (o *opened) attributes(now time.Time) []any {

@@ -25,7 +25,7 @@ func startFullLimits(t *testing.T) *fullLimitsKit {
 	log := testkit.NewLog(t)
 	kit := &fullLimitsKit{fullLimits: newFullLimits(log.Logger()), t: t, log: log}
 	ctx, cancel := context.WithCancel(t.Context())
-	go kit.run(ctx)
+	go repeat(ctx, fullLimitsEvery, kit.tell)
 	t.Cleanup(func() { cancel(); synctest.Wait() })
 	return kit
 }

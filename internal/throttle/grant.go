@@ -83,7 +83,7 @@ func (l *Limiter) returned(of *granted) {
 		return
 	}
 	if of.mirrored {
-		l.local.Unmirror(of.lease, of.admitted)
+		l.local.Unmirror(of.lease, of.at)
 	}
 	l.forgetFull()
 	l.o.Metrics.Refunded(1)

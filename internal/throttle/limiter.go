@@ -1,10 +1,10 @@
 package throttle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
@@ -15,7 +15,6 @@ import (
 // batch stand in the order in which they run, from Decide to take.
 type Limiter struct {
 	o         LimiterOptions
-	rules     atomic.Pointer[ruleset]
 	outage    *outage
 	staleness staleness
 	cache     *denyCache
@@ -97,7 +96,7 @@ func (l *Limiter) act(requests []Request) []Decision {
 		for i := range decisions {
 			decisions[i] = Decision{Verdict: Denied, Node: limits.Node{Level: LevelClosed}}
 		}
-		l.o.Metrics.Decision(Denied.String(), string(SourceLocal), len(requests))
+		l.o.Metrics.Decision(Denied.String(), SourceLocal, len(requests))
 		return decisions
 	}
 	asked, decisions := time.Now(), l.local.decideBatch("", requests).Decisions
@@ -130,7 +129,7 @@ func (l *Limiter) askInTurn(ctx context.Context, requests []Request) ([]Decision
 	}
 	answers := make([]Decision, len(requests))
 	if denied := standing.denyEarly(turns, answers); denied > 0 {
-		l.o.Metrics.Decision(Denied.String(), string(SourceRedis), denied)
+		l.o.Metrics.Decision(Denied.String(), SourceRedis, denied)
 	}
 	if answers, err = answerOthers(ctx, requests, answers, l.askByLimits); err != nil {
 		return nil, err
@@ -201,7 +200,7 @@ func (l *Limiter) askOnceForPairs(ctx context.Context, nonce string, requests []
 	}
 	for i := range resolutions {
 		if d := &resolutions[i]; d.Lease.resolving {
-			d.Grant = &grant{limiter: l, granted: granted{lease: d.Lease}}
+			d.Grant = &grant{limiter: l, granted: granted{admission: admission{lease: d.Lease}}}
 		}
 	}
 	l.count(SourceRedis, resolutions)
@@ -209,16 +208,15 @@ func (l *Limiter) askOnceForPairs(ctx context.Context, nonce string, requests []
 }
 
 // take gives the decisions of a store their grants, and lets the caches and the local store take note of them.
-func (l *Limiter) take(source Source, asked time.Time, decisions []Decision, requests []Request) {
+func (l *Limiter) take(source string, asked time.Time, decisions []Decision, requests []Request) {
 	var admitted []Request
-	rules := l.rules.Load()
+	rules := l.o.Redis.rules()
 	for i := range decisions {
 		d, request := &decisions[i], requests[i] // a Decision is large
 		switch d.Verdict {
 		case Admitted:
 			admitted = append(admitted, request)
 		case Denied:
-			l.usage.denied(*d, asked)
 			l.full.denied(d, asked)
 		case ExceedsCapacity:
 			l.logOnce.exceedsCapacity(l.o.Logger, request, *d)
@@ -240,7 +238,7 @@ func (l *Limiter) take(source Source, asked time.Time, decisions []Decision, req
 	for i := range decisions {
 		if d := &decisions[i]; d.Lease.ID != "" {
 			d.Grant = &grant{limiter: l, granted: granted{
-				lease: d.Lease, admitted: at, local: source == SourceLocal,
+				admission: admission{lease: d.Lease, at: at}, local: source == SourceLocal,
 				mirrored: source == SourceRedis && d.Verdict == Admitted && !at.IsZero(),
 			}}
 		}
@@ -249,30 +247,27 @@ func (l *Limiter) take(source Source, asked time.Time, decisions []Decision, req
 }
 
 // count counts decisions by their verdicts.
-func (l *Limiter) count(source Source, decisions []Decision) {
+func (l *Limiter) count(source string, decisions []Decision) {
 	var counts [Deferred + 1]int
 	for i := range decisions {
 		counts[decisions[i].Verdict]++
 	}
 	for verdict, n := range counts {
 		if n > 0 {
-			l.o.Metrics.Decision(Verdict(verdict).String(), string(source), n)
+			l.o.Metrics.Decision(Verdict(verdict).String(), source, n)
 		}
 	}
 }
 
 // learnFromShadow counts what the shadow says of an event.
-func (l *Limiter) learnFromShadow(asked time.Time, source Source, rules *ruleset, request Request, d ShadowDecision) {
-	switch d.Verdict {
-	case 0:
-	case Admitted:
-		l.o.Metrics.ShadowDecision(LevelNone, d.Verdict.String(), 1)
-	default:
-		l.o.Metrics.ShadowDecision(d.Node.Level, d.Verdict.String(), 1)
-		if source == SourceRedis && rules.shadow != nil {
-			denied := Decision{Verdict: d.Verdict, Node: d.Node, Limit: d.Limit, Wait: d.Wait}
-			l.shadow.learn(asked, rules.shadow.route(request.Category), denied, request.Cost)
-		}
+func (l *Limiter) learnFromShadow(asked time.Time, source string, rules *ruleset, request Request, d ShadowDecision) {
+	if d.Verdict == 0 {
+		return
+	}
+	l.o.Metrics.ShadowDecision(cmp.Or(d.Node.Level, LevelNone), d.Verdict.String(), 1)
+	if d.Verdict.isDenial() && source == SourceRedis && rules.shadow != nil {
+		denied := Decision{Verdict: d.Verdict, Node: d.Node, Limit: d.Limit, Wait: d.Wait}
+		l.shadow.learn(asked, rules.shadow.route(request.Category), denied, request.Cost)
 	}
 }
 
@@ -282,7 +277,7 @@ func (l *Limiter) deferred(n int, err error) []Decision {
 	for i := range decisions {
 		decisions[i] = Decision{Verdict: Deferred, Err: err}
 	}
-	l.o.Metrics.Decision(Deferred.String(), string(SourceLocal), n)
+	l.o.Metrics.Decision(Deferred.String(), SourceLocal, n)
 	return decisions
 }
 
@@ -295,7 +290,7 @@ func (l *Limiter) Full(category string) *Denial {
 	if l.o.Policy == Open && !l.outage.isAnswering() {
 		return nil
 	}
-	rules := l.rules.Load()
+	rules := l.o.Redis.rules()
 	denial := l.cache.find(rules.tree.route(category))
 	if denial == nil {
 		return nil
@@ -307,13 +302,13 @@ func (l *Limiter) Full(category string) *Denial {
 		}
 		l.o.Metrics.ShadowDecision(shadowed.Level, Denied.String(), 1)
 	}
-	l.o.Metrics.Decision(Denied.String(), string(SourceCache), 1)
+	l.o.Metrics.Decision(Denied.String(), SourceCache, 1)
 	l.full.deniedAgain(denial.Path)
 	return denial
 }
 
 // Position is that of the limits by which this instance decides.
-func (l *Limiter) Position() limits.Position { return l.rules.Load().Position() }
+func (l *Limiter) Position() limits.Position { return l.o.Redis.rules().Position }
 
 // Await returns once Decide may work: nil, or the context's error. It waits while newer limits are in force than here.
 func (l *Limiter) Await(ctx context.Context) error { return l.outage.await(ctx, l.staleness.lags) }
@@ -329,7 +324,3 @@ func (l *Limiter) Ready() error {
 
 // Available tells whether Redis answers, as far as is known.
 func (l *Limiter) Available() bool { return l.outage.isAnswering() }
-
-// NextSlot tells which level was full last and when its next slot opens: the global one if it is full, else the one
-// that opens first. The wait is 0 if no limit is known to be full.
-func (l *Limiter) NextSlot() (level string, wait time.Duration) { return l.usage.nextSlot(time.Now()) }

@@ -36,14 +36,14 @@ func TestLimiterRaisedLimitShowsAtOnce(t *testing.T) {
 	})
 	for _, kind := range []string{"log", "counter", "fixed", "token", "inflight"} {
 		for _, where := range []struct{ plan, level string }{{"global", limits.LevelGlobal}, {"category", limits.LevelCategory}, {"rule", kind + ".b"}} {
-			category, revision := kind+".b", limiter.rules.Load().Revision
+			category, revision := kind+".b", limiter.o.Redis.rules().Position.Revision
 			adopt := func(limit string) {
 				t.Helper()
 				given := map[string]string{"global": "none", "category": "none", "rule": "none"}
 				given[where.plan] = kind + ":" + limit
 				revision++
 				tree := newTree(t, given["global"], given["category"], kind+".b="+given["rule"])
-				limiter.Adopt(limits.Ruleset{Tree: tree, Generation: 1, Revision: revision})
+				limiter.Adopt(limits.Ruleset{Tree: tree, Position: limits.Position{Generation: 1, Revision: revision}})
 			}
 			event := func(n int) Request { return request(fmt.Sprint(kind, where.plan, n), category) }
 			adopt("2/1h")
@@ -117,7 +117,7 @@ func staleLimiter(t *testing.T, refresh func(ctx context.Context, limiter *limit
 	t.Helper()
 	server := servertest.StartRedis(t)
 	var limiter *limiterKit
-	newer := limits.Ruleset{Tree: newTree(t, "none", "3/1h", ""), Generation: 1, Revision: 2}
+	newer := limits.Ruleset{Tree: newTree(t, "none", "3/1h", ""), Position: limits.Position{Generation: 1, Revision: 2}}
 	o := LimiterOptions{Settings: Settings{Tree: newTree(t, "none", "2/1h", "")}, DenyCacheTTL: time.Hour}
 	if refresh != nil {
 		o.Refresh = func(ctx context.Context) error { return refresh(ctx, limiter, newer) }
@@ -231,7 +231,7 @@ func TestLimiterCannotRefresh(t *testing.T) {
 func TestLimiterIsBehindFromTheStart(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
-	newer := limits.Ruleset{Tree: newTree(t, "none", "3/1h", ""), Generation: 1, Revision: 2}
+	newer := limits.Ruleset{Tree: newTree(t, "none", "3/1h", ""), Position: limits.Position{Generation: 1, Revision: 2}}
 	other := newRedis(newClient(t, redis.Options{Addr: server.Addr}), "limiter", Settings{Tree: newer.Tree, Lease: time.Hour, Retention: testRetention})
 	other.Adopt(newer)
 	testkit.Must(other.Decide(t.Context(), []Request{request("other", "others")}))(t)

@@ -97,7 +97,7 @@ func TestLimiterDecidesLocally(t *testing.T) {
 	limiter.outage.mu.Lock()
 	for _, grant := range limiter.outage.unsynced {
 		if grant.local {
-			grant.admitted = grant.admitted.Add(-10 * time.Minute)
+			grant.at = grant.at.Add(-10 * time.Minute)
 		}
 	}
 	limiter.outage.mu.Unlock()

@@ -57,10 +57,6 @@ func TestLimiterFull(t *testing.T) {
 	}, "denial")
 	testkit.Equal(t, answers[2].Denial(asked).Used, 2, "slots taken, as the decision says")
 	limiter.wantFull("b", "")
-	level, wait := limiter.NextSlot()
-	if level != limits.LevelCategory || wait <= 0 || wait > time.Hour {
-		t.Errorf("next slot: got %q in %v, want %q within an hour", level, wait, limits.LevelCategory)
-	}
 	answers[0].Grant.Refund(t.Context())
 	limiter.wantFull("a", "")
 	// A denial of several slots does not make the limit full for one slot.
@@ -159,12 +155,12 @@ func TestLimiterUsageMetrics(t *testing.T) {
 	testkit.EqualMaps(t, limiter.metrics.size.All(), sizes, "sizes")
 
 	// Usage read for replaced limits is not shown.
-	before := limiter.usage.current()
+	before := limiter.usage.tree
 	tree := newTree(t, "100/1h", "none", "new=1/1h")
 	limiter.Adopt(limits.Ruleset{Tree: tree})
 	testkit.EqualSlices(t, limiter.metrics.levels, []string{limits.LevelGlobal, "new"}, "levels")
 	limiter.metrics.used, limiter.metrics.size = testkit.Counts{}, testkit.Counts{}
-	limiter.usage.show(before, map[string]LevelUse{"a.b": {Used: 4}})
+	limiter.usage.show(before, before.Path("a.b"), [][]int64{{4}, {4, 4}, {4}})
 	testkit.EqualMaps(t, limiter.metrics.used.All(), nil, "used of limits that are gone")
 	testkit.EqualMaps(t, limiter.metrics.size.All(), nil, "sizes of limits that are gone")
 	check(map[string]int{limits.LevelGlobal: 0})

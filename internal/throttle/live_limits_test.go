@@ -202,7 +202,7 @@ func TestOlderLimitsAreTurnedAway(t *testing.T) {
 	tree := newTree(t, "10/1h+token:10/1h", "inflight:5/1h", "")
 	instance := func(generation int64, revision uint64) *Redis {
 		r := newRedis(client, "stale", Settings{Tree: tree, Lease: testLease, Retention: testRetention})
-		r.Adopt(limits.Ruleset{Tree: tree, Shadow: tree, Generation: generation, Revision: revision})
+		r.Adopt(limits.Ruleset{Tree: tree, Shadow: tree, Position: limits.Position{Generation: generation, Revision: revision}})
 		return r
 	}
 	events := 0
@@ -239,7 +239,7 @@ func TestOlderLimitsAreTurnedAway(t *testing.T) {
 	ask(anew, nil)
 	ask(second, script.ErrStale)
 	ask(anew, nil)
-	first.Adopt(limits.Ruleset{Tree: tree, Generation: 8, Revision: 1})
+	first.Adopt(limits.Ruleset{Tree: tree, Position: limits.Position{Generation: 8, Revision: 1}})
 	ask(first, nil)
 }
 
@@ -249,8 +249,8 @@ func TestNewerLimitsAreKnownFromADenial(t *testing.T) {
 	_, client := startRedis(t)
 	settings := Settings{Tree: newTree(t, "1/1h", "none", ""), Lease: testLease, Retention: testRetention}
 	older, newer := newRedis(client, "stale", settings), newRedis(client, "stale", settings)
-	older.Adopt(limits.Ruleset{Tree: settings.Tree, Generation: 1, Revision: 1})
-	newer.Adopt(limits.Ruleset{Tree: newTree(t, "0/1h", "none", ""), Generation: 1, Revision: 2})
+	older.Adopt(limits.Ruleset{Tree: settings.Tree, Position: limits.Position{Generation: 1, Revision: 1}})
+	newer.Adopt(limits.Ruleset{Tree: newTree(t, "0/1h", "none", ""), Position: limits.Position{Generation: 1, Revision: 2}})
 	wantVerdicts(t, decisionsOf(t, newer, request("event", "a")), ExceedsCapacity)
 	if _, err := older.Decide(t.Context(), []Request{request("event", "a")}); !errors.Is(err, script.ErrStale) {
 		t.Fatalf("error %v, want %v", err, script.ErrStale)
@@ -265,7 +265,7 @@ func TestLimitsArePutInForce(t *testing.T) {
 	settings := Settings{Tree: newTree(t, "2/1h", "none", ""), Lease: testLease, Retention: testRetention}
 	instance := func(p limits.Position) *Redis {
 		r := newRedis(client, "put", settings)
-		r.Adopt(limits.Ruleset{Tree: settings.Tree, Generation: p.Generation, Revision: p.Revision})
+		r.Adopt(limits.Ruleset{Tree: settings.Tree, Position: p})
 		return r
 	}
 	// Lua does not print such large numbers exactly by default.

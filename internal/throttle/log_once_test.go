@@ -35,22 +35,3 @@ func TestRefusalsAreToldOnce(t *testing.T) {
 		logs.Want(t, "event cannot be evaluated", "event cannot be evaluated")
 	})
 }
-
-func TestNextSlot(t *testing.T) {
-	t.Parallel()
-	u := newUsage(compile(limits.Ruleset{Tree: newTree(t, "10/1h", "5/1h", "a=1/1h")}), new(fakeMetrics))
-	want := func(now time.Time, level string, wait time.Duration) {
-		t.Helper()
-		if gotLevel, gotWait := u.nextSlot(now); gotLevel != level || gotWait != wait {
-			t.Errorf("the next slot is of %q in %v, want %q in %v", gotLevel, gotWait, level, wait)
-		}
-	}
-	want(start, "", 0)
-	u.denied(denied(limits.Node{Path: "a", Level: "a"}, limits.Limit{}, time.Minute), start)
-	u.denied(denied(limits.Node{Path: "b", Level: limits.LevelCategory}, limits.Limit{}, time.Second), start)
-	want(start, limits.LevelCategory, time.Second)
-	want(start.Add(time.Second), "a", 59*time.Second)
-	u.denied(denied(limits.Node{Level: limits.LevelGlobal}, limits.Limit{}, time.Hour), start)
-	want(start.Add(time.Second), limits.LevelGlobal, time.Hour-time.Second)
-	want(start.Add(time.Hour), "", 0)
-}

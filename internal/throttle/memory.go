@@ -87,9 +87,7 @@ func newMemory(s Settings, rules *ruleset, clock func() time.Time, share func() 
 	}
 }
 
-// Adopt puts other limits in force. Counts go on where limits have the same path.
-func (m *Memory) Adopt(rules limits.Ruleset) { m.adopt(compile(rules)) }
-
+// adopt puts other limits in force. Counts go on where limits have the same path.
 func (m *Memory) adopt(rules *ruleset) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -149,7 +149,7 @@ func (m *model) changeLimits(rt *rapid.T) {
 		}
 	}
 	m.revision++
-	rules := compile(limits.Ruleset{Tree: m.settings.Tree, Shadow: m.settings.Shadow, Generation: 1, Revision: m.revision})
+	rules := compile(limits.Ruleset{Tree: m.settings.Tree, Shadow: m.settings.Shadow, Position: limits.Position{Generation: 1, Revision: m.revision}})
 	m.redis.adopt(rules)
 	if m.behind = rapid.Bool().Draw(rt, "the other is behind"); !m.behind {
 		m.other.adopt(rules)

@@ -9,14 +9,11 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/limits"
 )
 
-// Source tells who decided.
-type Source string
-
-// The sources of decisions.
+// The sources of decisions: who decided.
 const (
-	SourceRedis Source = "redis"
-	SourceCache Source = "cache"
-	SourceLocal Source = "local" // this instance alone, by the failure policy
+	SourceRedis = "redis"
+	SourceCache = "cache"
+	SourceLocal = "local" // this instance alone, by the failure policy
 )
 
 // LevelNone stands for the level of what no limit of the shadow denied.
@@ -66,9 +63,6 @@ type LimiterOptions struct {
 // NewLimiter makes a limiter that answers once [Limiter.Run] has reached Redis.
 func NewLimiter(o LimiterOptions) *Limiter {
 	rules := o.Redis.rules()
-	if rules.Ruleset != o.rules() { // else both use one cache of routes
-		rules = compile(o.rules())
-	}
 	local := o.Settings
 	local.Forward = o.Forward || o.Policy == Open
 	l := &Limiter{
@@ -78,9 +72,9 @@ func NewLimiter(o LimiterOptions) *Limiter {
 		local:    newMemory(local, rules, time.Now, o.Instances),
 		unpaired: newUnpaired(o.DenyCacheTTL, time.Now),
 	}
-	l.rules.Store(rules)
+	l.o.Instances = l.local.share // one if nobody counts them
 	l.outage = newOutage(&l.o, &l.logOnce, l.forget, l.returned)
-	l.staleness = staleness{LimiterOptions: &l.o, rules: &l.rules, outage: l.outage}
+	l.staleness = staleness{LimiterOptions: &l.o, outage: l.outage}
 	l.usage = newUsage(rules, o.Metrics)
 	l.full = newFullLimits(o.Logger)
 	l.finish.call, l.refund.call = o.Redis.Finish, o.Redis.Refund
@@ -97,7 +91,6 @@ func (l *Limiter) Adopt(adopted limits.Ruleset) {
 	l.usage.adopt(rules) // first: a denial by a new rule counts as its own
 	l.o.Redis.adopt(rules)
 	l.local.adopt(rules)
-	l.rules.Store(rules)
 	l.full.adopt(adopted.Tree)
 }
 
@@ -107,10 +100,23 @@ func (l *Limiter) Run(ctx context.Context) {
 	var keeping sync.WaitGroup
 	defer keeping.Wait()
 	keeping.Go(func() { l.staleness.keepUp(ctx) })
-	keeping.Go(func() { l.full.run(ctx) })
+	keeping.Go(func() { repeat(ctx, fullLimitsEvery, l.full.tell) })
 	refresh := func(ctx context.Context) error { return l.usage.refresh(ctx, l.o.Redis) }
 	_ = refresh(ctx) // the next tick tries again
 	l.outage.run(ctx, usageEvery, refresh)
+}
+
+// repeat calls do at each tick until the context ends.
+func repeat(ctx context.Context, every time.Duration, do func(now time.Time)) {
+	ticks := time.Tick(every)
+	for {
+		select {
+		case now := <-ticks:
+			do(now)
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // forget drops what was learned from Redis, which may lose its data.

@@ -129,8 +129,7 @@ func (o *outage) ready() error {
 // run tries Redis until the context ends. While Redis answers, each tick tells Redis what single calls failed to tell. Then check asks
 // Redis something: there an idle worker notices that Redis is unavailable.
 func (o *outage) run(ctx context.Context, every time.Duration, check func(context.Context) error) {
-	ticks := time.NewTicker(every)
-	defer ticks.Stop()
+	ticks := time.Tick(every)
 	for ctx.Err() == nil {
 		state, changed := o.watch()
 		if state != answering {
@@ -140,7 +139,7 @@ func (o *outage) run(ctx context.Context, every time.Duration, check func(contex
 		select {
 		case <-ctx.Done():
 		case <-changed:
-		case <-ticks.C:
+		case <-ticks:
 			if _, err := o.sync(ctx); err != nil && ctx.Err() == nil {
 				o.lost(err)
 				continue
@@ -230,15 +229,8 @@ func (o *outage) stay(err error) {
 		o.cause = err
 	case o.state == unavailable && o.Policy != Hold && time.Since(o.since) >= o.Grace:
 		o.enter(acting, err)
-		o.Logger.Warn("redis stays unavailable, the failure policy acts", "policy", string(o.Policy), "instances", o.instances(), "error", err)
+		o.Logger.Warn("redis stays unavailable, the failure policy acts", "policy", string(o.Policy), "instances", o.Instances(), "error", err)
 	}
-}
-
-func (o *outage) instances() int {
-	if o.Instances == nil {
-		return 1
-	}
-	return o.Instances()
 }
 
 // recover tells Redis what happened meanwhile, and lets Redis decide again.

@@ -57,7 +57,6 @@ func (r *Redis) Resolve(ctx context.Context, requests []Request) ([]Decision, er
 
 // resolveBatch makes one script call. Calling it again with the same nonce and requests gives the same answer.
 func (r *Redis) resolveBatch(ctx context.Context, nonce string, requests []Request) ([]Decision, error) {
-	const tried = "asking for what is resolved"
 	books := newPairBooks(r.keys)
 	events := make([]any, 0, 5*len(requests))
 	for _, request := range requests {
@@ -67,15 +66,8 @@ func (r *Redis) resolveBatch(ctx context.Context, nonce string, requests []Reque
 	k := r.keys
 	keys := append([]string{k.calls, k.leased, k.done, k.message}, books.keys...)
 	arguments := []any{nonce, r.settings.Lease.Microseconds(), r.settings.Retention.Microseconds(), len(books.numbers)}
-	reply, err := r.runner.Run(ctx, tried, lua.Resolve, keys, append(arguments, events...))
-	if err != nil {
-		return nil, err
-	}
-	resolutions, err := decodeResolutions(reply, requests)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", tried, err)
-	}
-	return resolutions, nil
+	decode := func(reply []any) ([]Decision, error) { return decodeResolutions(reply, requests) }
+	return script.RunDecoded(ctx, r.runner, "asking for what is resolved", lua.Resolve, keys, append(arguments, events...), decode)
 }
 
 // resolutionParts are a verdict, a time, a receipt, and whether the event is in doubt.

@@ -74,7 +74,7 @@ func (k keys) shadowTaken(rules *ruleset) string {
 	if rules.shadow == nil {
 		return k.absent
 	}
-	return k.key(fmt.Sprintf("%staken:%d:%d", inShadow, rules.Generation, rules.Revision))
+	return k.key(fmt.Sprintf("%staken:%d:%d", inShadow, rules.Position.Generation, rules.Position.Revision))
 }
 
 // room is where events of a first-level category wait; of "", events without a category.
@@ -99,17 +99,8 @@ func (r *Redis) Decide(ctx context.Context, requests []Request) (BatchResult, er
 
 // decideBatch makes one script call. Calling it again with the same nonce and requests gives the same answer.
 func (r *Redis) decideBatch(ctx context.Context, nonce string, requests []Request) (BatchResult, error) {
-	const tried = "asking the limits"
 	call := newDecideCall(r.keys, r.settings, r.rules(), nonce, requests)
-	reply, err := r.runner.Run(ctx, tried, lua.Decide, call.keys, call.arguments)
-	if err != nil {
-		return BatchResult{}, err
-	}
-	result, err := call.decode(reply)
-	if err != nil {
-		return BatchResult{}, fmt.Errorf("%s: %w", tried, err)
-	}
-	return result, nil
+	return script.RunDecoded(ctx, r.runner, "asking the limits", lua.Decide, call.keys, call.arguments, call.decode)
 }
 
 // Finish implements [Store].
@@ -244,7 +235,7 @@ func (r *Redis) appendFollowing(arguments []any, buckets *bucketIndex, lease Lea
 	return arguments
 }
 
-// admission is one that was made without Redis.
+// admission is an event that was admitted, as Redis is told of it afterwards.
 type admission struct {
 	lease  Lease
 	at     time.Time

@@ -74,9 +74,6 @@ type Request struct {
 // asksForPair tells whether the event is decided about by its pair, and not by the limits.
 func (r Request) asksForPair() bool { return r.Resolves && r.Cost > 0 }
 
-// opensPair tells whether the delivery of the event opens its pair.
-func (r Request) opensPair() bool { return r.Pair != "" && !r.Resolves }
-
 // eventKey is the event's name in the delivery record: its identity. The version of the message follows a derived identity, which a
 // stream shares with its predecessor of the same name. No identity holds a line feed.
 func (r Request) eventKey() string {

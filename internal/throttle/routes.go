@@ -24,7 +24,7 @@ func compile(r limits.Ruleset) *ruleset {
 // algorithms names those that the limits use, of which the scripts are composed.
 func (r *ruleset) algorithms() []string {
 	used := make(map[limits.Algorithm]bool)
-	for _, level := range append(levelsOf(r.Tree), levelsOf(r.Shadow)...) {
+	for _, level := range append(r.Tree.Levels(), r.Shadow.Levels()...) {
 		for _, limit := range level.Limits {
 			used[limit.Algorithm] = true
 		}
@@ -34,14 +34,6 @@ func (r *ruleset) algorithms() []string {
 		names = append(names, a.String())
 	}
 	return names
-}
-
-// levelsOf lists the rules of a tree that can deny, none of no tree.
-func levelsOf(tree *limits.Tree) []limits.Node {
-	if tree == nil {
-		return nil
-	}
-	return tree.Levels()
 }
 
 // shadowKept is how many microseconds an event counts as admitted by the shadow: as long as it can take slots there. It is 0

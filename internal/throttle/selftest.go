@@ -11,8 +11,8 @@ import (
 // SelfTest runs the scripts of one package on a scratch runner, to find missing rights.
 type SelfTest func(ctx context.Context, scratch *script.Runner) error
 
-// SelfTest looks at the server's version, and runs every script that a worker needs, as this user, to find missing rights. No deployment uses the keys of the test, and
-// they expire by themselves. The store knows its own scripts. The caller adds the self-tests of other packages.
+// SelfTest looks at the server's version, and runs every script that a worker needs, to find rights that the user lacks. No deployment
+// uses the keys of the test, and they expire by themselves. The caller adds the self-tests of other packages.
 func (r *Redis) SelfTest(ctx context.Context, others ...SelfTest) error {
 	if err := r.runner.CheckServer(ctx); err != nil {
 		return err
@@ -41,7 +41,8 @@ func selfTest(ctx context.Context, runner *script.Runner) error {
 		return err
 	}
 	scratch := NewRedis(runner, Settings{Tree: tree, Lease: time.Minute, Retention: time.Second, PairTTL: time.Second})
-	scratch.Adopt(limits.Ruleset{Tree: tree, Shadow: tree, Generation: 1, Revision: 1})
+	position := limits.Position{Generation: 1, Revision: 1}
+	scratch.Adopt(limits.Ruleset{Tree: tree, Shadow: tree, Position: position})
 
 	request := Request{ID: name, Message: Message{Stored: time.Now()}, Category: name, Cost: 1}
 	firing := Lease{Request: Request{ID: "firing", Message: request.Message, Category: name, Pair: pair}, slotless: true}
@@ -64,10 +65,7 @@ func selfTest(ctx context.Context, runner *script.Runner) error {
 		func() error {
 			return scratch.resolveAndFinish(ctx, Request{ID: "resolved", Message: request.Message, Category: name, Pair: pair})
 		},
-		func() error {
-			seen := limits.Position{Generation: 1, Revision: 1}
-			return errorOf(scratch.PutInForce(ctx, seen, limits.Position{Generation: 1}))
-		},
+		func() error { return errorOf(scratch.PutInForce(ctx, position, limits.Position{Generation: 1})) },
 		func() error {
 			_, _, err := scratch.Delay(ctx, Postponement{Request: request, Wait: time.Millisecond, Longest: time.Second, Limit: all[0]}, 1)
 			return err

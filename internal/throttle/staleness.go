@@ -28,7 +28,6 @@ const (
 // no event: instances that know these limits get the events.
 type staleness struct {
 	*LimiterOptions
-	rules   *atomic.Pointer[ruleset] // in force here
 	outage  *outage
 	current atomic.Bool // the limits here are those in force, as far as is known
 
@@ -43,18 +42,11 @@ type staleness struct {
 // keepUp compares the limits here with those in force until the context ends: also an instance without events has to notice that it is
 // behind, and that it has caught up.
 func (s *staleness) keepUp(ctx context.Context) {
-	tick := time.NewTicker(compareEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	repeat(ctx, compareEvery, func(time.Time) {
 		if s.outage.isAnswering() {
 			s.compare(ctx)
 		}
-	}
+	})
 }
 
 // compare finds out whether the limits here are those in force. If they are not, it looks for newer ones.
@@ -109,7 +101,7 @@ func (s *staleness) fellBehind(newer limits.Position, cause error) {
 	if s.told || time.Since(s.since) < behindAtMost {
 		return
 	}
-	here := s.rules.Load()
+	here := s.Redis.rules().Position
 	s.told = true
 	s.Logger.Error("limits here are older than those in force, no events are taken", "generation", here.Generation, "revision", here.Revision,
 		"newer_generation", newer.Generation, "newer_revision", newer.Revision, "error", s.reason())
@@ -123,7 +115,7 @@ func (s *staleness) caughtUp() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.told {
-		here := s.rules.Load()
+		here := s.Redis.rules().Position
 		s.Logger.Info("limits here are those in force again", "generation", here.Generation, "revision", here.Revision)
 	}
 	s.everSo, s.since, s.told, s.cause = true, time.Time{}, false, nil
@@ -147,7 +139,7 @@ func (s *staleness) ready() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if lags && (s.told || !s.everSo) {
-		return fmt.Errorf("%w: %s, here is %s: %w", script.ErrStale, s.newer, s.rules.Load().Position(), s.reason())
+		return fmt.Errorf("%w: %s, here is %s: %w", script.ErrStale, s.newer, s.Redis.rules().Position, s.reason())
 	}
 	return nil
 }

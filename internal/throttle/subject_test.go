@@ -33,7 +33,7 @@ func newMemorySubject(t *testing.T, s Settings) *subject {
 	clock := testkit.NewClock(nil)
 	memory := NewMemory(s, clock.Read, nil)
 	return &subject{
-		Store: memory, t: t, clock: clock, tree: s.Tree, shadow: s.Shadow, adopt: memory.Adopt,
+		Store: memory, t: t, clock: clock, tree: s.Tree, shadow: s.Shadow, adopt: func(rules limits.Ruleset) { memory.adopt(compile(rules)) },
 		repeat: func(nonce string, requests []Request) (BatchResult, error) {
 			return memory.decideBatch(nonce, requests), nil
 		},
@@ -159,7 +159,7 @@ func (s *subject) change(plan limits.Plan) {
 	rules := newRuleset(s.t, plan, "")
 	s.tree, s.shadow = rules.Tree, rules.Shadow
 	s.changes++
-	rules.Generation, rules.Revision = 1, s.changes
+	rules.Position = limits.Position{Generation: 1, Revision: s.changes}
 	s.adopt(rules)
 }
 

@@ -294,7 +294,7 @@ func TestClusterReshardWithEveryKey(t *testing.T) {
 	tree := newTree(t, "100/1h+counter:100/1h", "5/20ms", "")
 	settings := Settings{Tree: tree, Shadow: tree, Lease: testLease, Retention: testRetention}
 	store := newRedis(newWorkerClient(t, cluster.Addrs(), ""), "limiter", settings)
-	store.Adopt(limits.Ruleset{Tree: tree, Shadow: tree, Generation: 1, Revision: 1})
+	store.Adopt(limits.Ruleset{Tree: tree, Shadow: tree, Position: limits.Position{Generation: 1, Revision: 1}})
 	testkit.NoError(t, finish(t.Context(), store, wantAdmitted(t, store, several(2, "old", "a")...)[0]))
 	pause(t, store, "#here", time.Hour)
 	wantUsed := func(want ...[]int64) {

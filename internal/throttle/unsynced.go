@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/script"
 )
@@ -16,10 +15,8 @@ const maxUnsynced = 100_000
 type granted struct {
 	mirrored bool // the local store took note of the admission; this never changes
 
-	lease    Lease
-	admitted time.Time
+	admission
 	local    bool // Redis does not know of it
-	became   became
 	refunded bool // Redis has yet to be told
 	unsynced bool // stands among what Redis has to be told
 }
@@ -160,7 +157,7 @@ func (o *outage) tell(ctx context.Context, batch []*granted) error {
 			refunds, refunded = append(refunds, g.lease), append(refunded, g)
 			continue
 		}
-		admissions = append(admissions, admission{lease: g.lease, at: g.admitted, became: g.became})
+		admissions = append(admissions, g.admission)
 		restored = append(restored, g)
 	}
 	o.mu.Unlock()

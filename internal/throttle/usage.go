@@ -16,26 +16,21 @@ const usageEvery = time.Second
 // maxTouched bounds the categories whose usage an instance follows.
 const maxTouched = 1000
 
-// usage keeps notifier_limit_used and notifier_limit_size, and when full limits open. It does not show what is taken of a level until
-// it has read one of the level's nodes.
+// usage keeps notifier_limit_used and notifier_limit_size. It does not show what is taken of a level until it has read one of
+// the level's nodes.
 type usage struct {
 	metrics Metrics
-	uses    uses // what messages tell of them
 
 	mu      sync.Mutex
 	tree    *routes
 	known   map[string]bool      // levels of which a node was read
 	touched map[string]bool      // categories evaluated since their logs were last seen empty
-	opens   map[string]time.Time // by level, as of the latest denial
-	full    map[string]time.Time // likewise by the node's path
 	latest  []PathUse            // as read last
+	told    map[string]knownUses // by category, for messages
 }
 
 func newUsage(rules *ruleset, metrics Metrics) *usage {
-	u := &usage{
-		metrics: metrics, known: make(map[string]bool), touched: make(map[string]bool),
-		opens: make(map[string]time.Time), full: make(map[string]time.Time),
-	}
+	u := &usage{metrics: metrics, known: make(map[string]bool), touched: make(map[string]bool), told: make(map[string]knownUses)}
 	u.adopt(rules)
 	return u
 }
@@ -45,11 +40,9 @@ func (u *usage) adopt(rules *ruleset) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.tree = rules.tree
-	clear(u.opens)
-	clear(u.full)
 	u.latest = nil
 	// This also ends the series of levels that are gone. For what is still being read for them, see show.
-	u.metrics.Levels(namesOf(levelsOf(rules.Tree)), namesOf(levelsOf(rules.Shadow)))
+	u.metrics.Levels(namesOf(rules.Tree.Levels()), namesOf(rules.Shadow.Levels()))
 	known := u.known
 	u.known = make(map[string]bool, len(known))
 	for _, level := range rules.Tree.Levels() {
@@ -66,12 +59,6 @@ func namesOf(levels []limits.Node) []string {
 	return names
 }
 
-func (u *usage) current() *routes {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.tree
-}
-
 func (u *usage) touch(category string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -80,41 +67,11 @@ func (u *usage) touch(category string) {
 	}
 }
 
-func (u *usage) denied(d Decision, asked time.Time) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.opens[d.Node.Level] = asked.Add(d.Wait)
-	if _, known := u.full[d.Node.Path]; !known && len(u.full) >= maxTouched {
-		clear(u.full)
-	}
-	u.full[d.Node.Path] = asked.Add(d.Wait)
-}
-
-func (u *usage) opensAt(path string) time.Time {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.full[path]
-}
-
-func (u *usage) nextSlot(now time.Time) (level string, wait time.Duration) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if global := u.opens[limits.LevelGlobal].Sub(now); global > 0 {
-		return limits.LevelGlobal, global
-	}
-	for name, opens := range u.opens {
-		if left := opens.Sub(now); left > 0 && (wait == 0 || left < wait) {
-			level, wait = name, left
-		}
-	}
-	return level, wait
-}
-
 // refresh shows for each rule the fullest limit of its nodes. It asks Redis something in any case: an idle worker has to notice when
 // Redis is unavailable.
 func (u *usage) refresh(ctx context.Context, store *Redis) error {
-	asked, tree := time.Now(), u.current()
-	nodes, categories := u.nodes(tree)
+	asked := time.Now()
+	tree, nodes, categories := u.nodes()
 	if len(nodes) == 0 {
 		if err := store.Probe(ctx); err != nil {
 			return err
@@ -124,26 +81,27 @@ func (u *usage) refresh(ctx context.Context, store *Redis) error {
 	if err != nil {
 		return err
 	}
-	u.show(tree, fullest(nodes, used))
-	u.keep(tree, nodes, used)
+	u.show(tree, nodes, used)
 	byPath := usedByPath(nodes, used)
 	for _, category := range categories {
-		u.uses.learn(category, asked, tree, byPath)
+		u.learn(category, asked, tree, byPath)
 	}
 	u.forgetIdle(categories, byPath)
 	return nil
 }
 
-// show sets the metrics by the uses that were read with a tree, if that tree is still in force. A level without a use, read before, has
-// nothing taken.
-func (u *usage) show(tree *routes, fullest map[string]LevelUse) {
+// show takes over what is used of nodes, if the tree with which that was read is still in force. A level without a node here, read before,
+// has nothing taken.
+func (u *usage) show(tree *routes, nodes []limits.Node, used [][]int64) {
+	latest, uses := pathUses(nodes, used), fullest(nodes, used)
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.tree != tree {
 		return
 	}
+	u.latest = latest
 	for _, level := range tree.Levels() {
-		use, read := fullest[level.Level]
+		use, read := uses[level.Level]
 		if read || u.known[level.Level] {
 			use = use.of(level)
 			u.known[level.Level] = true
@@ -153,10 +111,11 @@ func (u *usage) show(tree *routes, fullest map[string]LevelUse) {
 	}
 }
 
-// nodes lists the root and the nodes of the touched categories, each once.
-func (u *usage) nodes(tree *routes) (nodes []limits.Node, categories []string) {
+// nodes lists the root and the nodes of the touched categories, each once, in the tree in force.
+func (u *usage) nodes() (tree *routes, nodes []limits.Node, categories []string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	tree = u.tree
 	nodes, categories = slices.Clone(tree.Path("")), slices.Collect(maps.Keys(u.touched))
 	seen := map[string]bool{"": true}
 	for _, category := range categories {
@@ -167,7 +126,7 @@ func (u *usage) nodes(tree *routes) (nodes []limits.Node, categories []string) {
 			}
 		}
 	}
-	return nodes, categories
+	return tree, nodes, categories
 }
 
 // forgetIdle stops following categories below the root of whose paths nothing is taken.

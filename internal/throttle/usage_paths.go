@@ -14,9 +14,8 @@ type PathUse struct {
 	Opens time.Time // when its next slot opens; zero: one is open, or it is not known
 }
 
-// keep notes what is used of each limit, if the tree with which that was read is still in force.
-func (u *usage) keep(tree *routes, nodes []limits.Node, used [][]int64) {
-	var uses []PathUse
+// pathUses lists the limits of nodes of which something is used.
+func pathUses(nodes []limits.Node, used [][]int64) (uses []PathUse) {
 	for i, node := range nodes {
 		for l, limit := range node.Limits {
 			if used[i][l] > 0 {
@@ -24,11 +23,7 @@ func (u *usage) keep(tree *routes, nodes []limits.Node, used [][]int64) {
 			}
 		}
 	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.tree == tree {
-		u.latest = uses
-	}
+	return uses
 }
 
 // PathUses lists the limits of which something is used, as of the last second, on the paths about which this instance decides.
@@ -38,7 +33,7 @@ func (l *Limiter) PathUses() []PathUse {
 	defer u.mu.Unlock()
 	uses := make([]PathUse, len(u.latest))
 	for i, use := range u.latest {
-		if opens := u.full[use.Node.Path]; opens.After(now) && use.Used >= use.Limit.Capacity() {
+		if opens := l.full.opensAt(use.Node.Path); opens.After(now) && use.Used >= use.Limit.Capacity() {
 			use.Opens = opens
 		}
 		uses[i] = use
@@ -46,12 +41,12 @@ func (l *Limiter) PathUses() []PathUse {
 	return uses
 }
 
-// PathOf is the path at which the rule of a level limits a category.
-func (l *Limiter) PathOf(category, level string) (path string, found bool) {
-	for _, node := range l.rules.Load().tree.Path(category) {
+// NodeOf is where the rule of a level limits a category.
+func (l *Limiter) NodeOf(category, level string) (node limits.Node, found bool) {
+	for _, node := range l.o.Redis.rules().tree.Path(category) {
 		if node.Level == level {
-			return node.Path, true
+			return node, true
 		}
 	}
-	return "", false
+	return limits.Node{}, false
 }

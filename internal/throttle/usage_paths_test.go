@@ -44,12 +44,12 @@ func TestLimiterPathUses(t *testing.T) {
 		{"a.b", limits.LevelGlobal, "", true}, {"a.b", limits.LevelCategory, "a", true}, {"a.b.c", "a.b", "a.b", true}, {"c", "a.b", "", false},
 		{"c", LevelUnpaired, "", false},
 	} {
-		path, found := limiter.PathOf(test.category, test.level)
-		if path != test.path || found != test.found {
-			t.Errorf("the level %s limits %s at %q, %v", test.level, test.category, path, found)
+		node, found := limiter.NodeOf(test.category, test.level)
+		if node.Path != test.path || found != test.found {
+			t.Errorf("the level %s limits %s at %q, %v", test.level, test.category, node.Path, found)
 		}
 	}
-	limiter.Adopt(limits.Ruleset{Tree: newTree(t, "none", "none", ""), Generation: 7, Revision: 9})
+	limiter.Adopt(limits.Ruleset{Tree: newTree(t, "none", "none", ""), Position: limits.Position{Generation: 7, Revision: 9}})
 	testkit.Equal(t, len(limiter.PathUses()), 0, "uses of limits that are gone")
 	testkit.Equal(t, limiter.Position(), limits.Position{Generation: 7, Revision: 9}, "position")
 }

@@ -1,8 +1,8 @@
 package throttle
 
 import (
+	"cmp"
 	"context"
-	"sync"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
@@ -11,12 +11,7 @@ import (
 // usesKept is how long uses are told without asking Redis again: as a rule until the usage metrics are read again.
 const usesKept = 2 * usageEvery
 
-// uses remembers what was used of the limits on the paths of categories.
-type uses struct {
-	mu    sync.Mutex
-	known map[string]knownUses
-}
-
+// knownUses is what was used of the limits on the path of a category.
 type knownUses struct {
 	asked time.Time
 	tree  *routes
@@ -24,35 +19,36 @@ type knownUses struct {
 }
 
 // learn takes note of what is used, by the paths of nodes, and returns the uses of a category.
-func (u *uses) learn(category string, asked time.Time, tree *routes, byPath map[string][]int64) []limits.Usage {
+func (u *usage) learn(category string, asked time.Time, tree *routes, byPath map[string][]int64) []limits.Usage {
 	var told []limits.Usage
 	for _, node := range tree.Path(category) {
+		level := cmp.Or(node.Path, limits.LevelGlobal)
 		for l, used := range byPath[node.Path] {
-			told = append(told, limits.Usage{Level: nodeName(node), Limit: node.Limits[l].String(), Used: used, Size: node.Limits[l].Count})
+			told = append(told, limits.Usage{Level: level, Limit: node.Limits[l].String(), Used: used, Size: node.Limits[l].Count})
 		}
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.known == nil || len(u.known) >= maxTouched {
-		u.known = make(map[string]knownUses)
+	if len(u.told) >= maxTouched {
+		clear(u.told)
 	}
-	if known := u.known[category]; known.tree != tree || asked.After(known.asked) {
-		u.known[category] = knownUses{asked: asked, tree: tree, uses: told}
+	if known := u.told[category]; known.tree != tree || asked.After(known.asked) {
+		u.told[category] = knownUses{asked: asked, tree: tree, uses: told}
 	}
 	return told
 }
 
-func (u *uses) find(category string, tree *routes, now time.Time) ([]limits.Usage, bool) {
+func (u *usage) find(category string, tree *routes, now time.Time) ([]limits.Usage, bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	known := u.known[category]
+	known := u.told[category]
 	return known.uses, known.tree == tree && now.Sub(known.asked) < usesKept
 }
 
 // Uses tells what is used of the limits on a category's path, from the root down, as of a moment ago; nothing if Redis cannot be asked. It
 // asks Redis unless KnownUses tells something.
 func (l *Limiter) Uses(ctx context.Context, category string) []limits.Usage {
-	asked, tree := time.Now(), l.rules.Load().tree
+	asked, tree := time.Now(), l.o.Redis.rules().tree
 	if told, known := l.KnownUses(category); known {
 		return told
 	}
@@ -64,7 +60,7 @@ func (l *Limiter) Uses(ctx context.Context, category string) []limits.Usage {
 	if err != nil {
 		return nil
 	}
-	return l.usage.uses.learn(category, asked, tree, usedByPath(nodes, used))
+	return l.usage.learn(category, asked, tree, usedByPath(nodes, used))
 }
 
 func usedByPath(nodes []limits.Node, used [][]int64) map[string][]int64 {
@@ -77,23 +73,13 @@ func usedByPath(nodes []limits.Node, used [][]int64) map[string][]int64 {
 
 // KnownUses is what Uses tells without asking Redis.
 func (l *Limiter) KnownUses(category string) (told []limits.Usage, known bool) {
-	return l.usage.uses.find(category, l.rules.Load().tree, time.Now())
-}
-
-// nodeName is how people call a node.
-func nodeName(n limits.Node) string {
-	if n.Path == "" {
-		return limits.LevelGlobal
-	}
-	return n.Path
+	return l.usage.find(category, l.o.Redis.rules().tree, time.Now())
 }
 
 // LimitOf is what a level allows a category, as configured; "" if the category has no limit at that level.
 func (l *Limiter) LimitOf(category, level string) string {
-	for _, node := range l.rules.Load().tree.Path(category) {
-		if node.Level == level {
-			return node.Limits.String()
-		}
+	if node, found := l.NodeOf(category, level); found {
+		return node.Limits.String()
 	}
 	return ""
 }
@@ -102,8 +88,8 @@ func (l *Limiter) LimitOf(category, level string) string {
 func (l *Limiter) Opens(category string) time.Time {
 	var opens time.Time
 	now := time.Now()
-	for _, node := range l.rules.Load().tree.Path(category) {
-		if opensAt := l.usage.opensAt(node.Path); opensAt.After(now) && opensAt.After(opens) {
+	for _, node := range l.o.Redis.rules().tree.Path(category) {
+		if opensAt := l.full.opensAt(node.Path); opensAt.After(now) && opensAt.After(opens) {
 			opens = opensAt
 		}
 	}

@@ -23,11 +23,11 @@ func (k *limiterKit) wantUses(category string, want ...limits.Usage) {
 
 // told sets the age of the uses kept for a category.
 func (k *limiterKit) told(category string, ago time.Duration) {
-	k.usage.uses.mu.Lock()
-	defer k.usage.uses.mu.Unlock()
-	known := k.usage.uses.known[category]
+	k.usage.mu.Lock()
+	defer k.usage.mu.Unlock()
+	known := k.usage.told[category]
 	known.asked = time.Now().Add(-ago)
-	k.usage.uses.known[category] = known
+	k.usage.told[category] = known
 }
 
 func TestLimiterUses(t *testing.T) {
@@ -78,10 +78,10 @@ func TestLimiterUsesAreBounded(t *testing.T) {
 	limiter := startLimiter(t, LimiterOptions{})
 	limiter.wantUses("a", useOf(t, "global", "100/1h", 0), useOf(t, "a", "10/1h", 0))
 	for i := range maxTouched {
-		limiter.usage.uses.known[fmt.Sprint("a", i)] = knownUses{}
+		limiter.usage.told[fmt.Sprint("a", i)] = knownUses{}
 	}
 	limiter.wantUses("b", useOf(t, "global", "100/1h", 0), useOf(t, "b", "10/1h", 0))
-	testkit.AtMost(t, len(limiter.usage.uses.known), maxTouched, "categories whose uses are kept")
+	testkit.AtMost(t, len(limiter.usage.told), maxTouched, "categories whose uses are kept")
 }
 
 func TestLimiterLimitOf(t *testing.T) {
@@ -128,8 +128,8 @@ func TestLimiterTellsWhenSlotsOpen(t *testing.T) {
 	want("a.b", 3*time.Hour) // the full limit that opens last
 	want("c", 0)
 
-	a := limiter.rules.Load().Tree.Path("a")[0]
-	limiter.usage.denied(Decision{Node: a, Wait: time.Hour}, time.Now().Add(-time.Hour))
+	a := limiter.o.Redis.rules().Tree.Path("a")[0]
+	limiter.full.denied(&Decision{Node: a, Wait: time.Hour}, time.Now().Add(-time.Hour))
 	want("a", 0)
 	limiter.Adopt(limits.Ruleset{Tree: newTree(t, "none", "2/1h", "")})
 	want("a.b", 0)
