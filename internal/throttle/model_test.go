@@ -357,6 +357,9 @@ func (m *model) extend(rt *rapid.T) {
 	}
 	for i, index := range indexes {
 		m.leases[index].Lease = got[i]
+		// A repeated call takes a lease for its own that ends as one that it has granted does. Only a clock that went back has a call come at
+		// that time.
+		m.times[got[i].End-m.settings.Lease.Microseconds()] = true
 	}
 }
 
