@@ -200,7 +200,7 @@ func newDecideCall(names keys, s Settings, rules *ruleset, nonce string, request
 	arguments := make([]any, 0, 12+len(eventKeys)+len(versions))
 	arguments = append(arguments, nonce, s.Lease.Microseconds(), s.Retention.Microseconds(), flag(s.Forward),
 		rules.Position.Generation, rules.Position.Revision,
-		flag(versions != nil), askNumbers, rules.shadowKept(), fast, fastShadow, asks.definitions())
+		flag(versions != nil), askNumbers, rules.shadowKept(s.Lease), fast, fastShadow, asks.definitions())
 	arguments = append(append(arguments, eventKeys...), versions...)
 	return &decideCall{
 		keys: buckets.keys, arguments: arguments, requests: requests, rules: rules, lease: s.Lease, forward: s.Forward,

@@ -121,7 +121,7 @@ func (m *Memory) decideBatch(nonce string, requests []Request) BatchResult {
 		m.remember(batch.now, nonce)
 	}
 	if batch.shadowAdmitted {
-		maps.DeleteFunc(m.shadow.admitted, func(_ string, at int64) bool { return at <= batch.now-m.rules.shadowKept() })
+		maps.DeleteFunc(m.shadow.admitted, func(_ string, at int64) bool { return at <= batch.now-m.rules.shadowKept(m.settings.Lease) })
 	}
 	return result
 }

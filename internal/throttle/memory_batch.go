@@ -83,7 +83,7 @@ func (b *memoryBatch) evaluate(request Request, name string, version int64) Deci
 // evaluateInShadow tells what the shadow says. An event that the shadow has admitted takes no second slot.
 func (b *memoryBatch) evaluateInShadow(request Request) ShadowDecision {
 	name := request.messageName()
-	if at, known := b.shadow.admitted[name]; known && at > b.now-b.rules.shadowKept() {
+	if at, known := b.shadow.admitted[name]; known && at > b.now-b.rules.shadowKept(b.settings.Lease) {
 		return ShadowDecision{Verdict: Admitted}
 	}
 	d := b.charge(&b.shadow, b.rules.shadow, request)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
 )
@@ -36,13 +37,13 @@ func (r *ruleset) algorithms() []string {
 	return names
 }
 
-// shadowKept is how many microseconds an event counts as admitted by the shadow: as long as it can take slots there. It is 0
-// without a shadow.
-func (r *ruleset) shadowKept() int64 {
+// shadowKept is how many microseconds an event counts as admitted by the shadow: as long as it can take slots there, which for a limit of
+// deliveries in flight is at least the lease. It is 0 without a shadow.
+func (r *ruleset) shadowKept(lease time.Duration) int64 {
 	if r.Shadow == nil {
 		return 0
 	}
-	return max(1, r.Shadow.LongestWindow().Microseconds())
+	return max(1, lease.Microseconds(), r.Shadow.LongestWindow().Microseconds())
 }
 
 // routes is a tree and the routes of its categories. It is safe for concurrent use.

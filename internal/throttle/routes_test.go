@@ -27,8 +27,10 @@ func TestRulesetKnowsItsAlgorithms(t *testing.T) {
 
 func TestShadowKept(t *testing.T) {
 	t.Parallel()
-	rules := compile(limits.Ruleset{Shadow: newTree(t, "1/1h", "2/1d", "")})
-	testkit.Equal(t, rules.shadowKept(), (24 * time.Hour).Microseconds(), "microseconds that the shadow keeps a slot")
+	for limit, want := range map[string]time.Duration{"2/1d": 24 * time.Hour, "inflight:2/1s": time.Hour} {
+		rules := compile(limits.Ruleset{Shadow: newTree(t, "1/1s", limit, "")})
+		testkit.Equal(t, rules.shadowKept(time.Hour), want.Microseconds(), "microseconds that the shadow keeps an event of %s", limit)
+	}
 }
 
 func TestRoutesAreBounded(t *testing.T) {
