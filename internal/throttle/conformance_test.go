@@ -210,11 +210,17 @@ var conformance = []conformanceCase{
 	}},
 	{name: "one that comes twice takes one slot, though there is room for both", global: "10/1h", category: "5/1h", run: func(s *subject) {
 		event := request("event", "a")
-		decisions := s.decide(event, request("f", "b"), event, request("event", "b").inMessage(2), event.withCost(0))
-		wantVerdicts(s.t, decisions, Admitted, Admitted, Leased, Duplicate, Leased)
+		decisions := s.decide(event, request("f", "b"), event)
+		wantVerdicts(s.t, decisions, Admitted, Admitted, Leased)
 		testkit.Equal(s.t, decisions[2].Wait, testLease, "leased for")
 		s.taken("a", 2, 1)
 		s.taken("b", 2, 1)
+	}},
+	{name: "one that comes twice in several forms takes one slot", global: "10/1h", category: "5/1h", run: func(s *subject) {
+		event := request("event", "a")
+		wantVerdicts(s.t, s.decide(event, request("event", "b").inMessage(2), event.withCost(0)), Admitted, Duplicate, Leased)
+		s.taken("a", 1, 1)
+		s.taken("b", 1, 0)
 	}},
 }
 
