@@ -224,7 +224,11 @@ func (r *Reporter) tellUntold(ctx context.Context) bool {
 func (r *Reporter) tellLast(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, StopPatience)
 	defer cancel()
-	if r.tellOnce(ctx) && r.tellOnce(ctx) { // the second time that this was all
+	told := r.tellOnce(ctx)
+	if told {
+		told = r.tellOnce(ctx) // that this was all
+	}
+	if told {
 		return
 	}
 	var lost int64
