@@ -162,7 +162,7 @@ end`,
 		file: "lua/lib/buckets.lua",
 		old:  `longest = math.max(longest, window)`,
 		new:  `longest = window`,
-		test: "./internal/throttle -run TestConformance/^redis$/several_limits_at_one_node",
+		test: "./internal/throttle -run TestConformance/^evaluated$/several_limits_at_one_node",
 	},
 	{
 		name: "mention-used-up",
