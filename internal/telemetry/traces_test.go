@@ -71,7 +71,7 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// The collector refuses one batch for now, then accepts it, and refuses other batches for good.
+// The collector answers the first batch with 503, takes its repetition, and answers later batches with 401.
 func TestTracesAreSent(t *testing.T) {
 	var requests, taken, lost atomic.Int64
 	var refused atomic.Bool
