@@ -286,6 +286,7 @@ func (c *check) permissions(ctx context.Context) []Finding {
 	for stream, consumers := range map[string][]string{
 		c.names.Stream: {c.names.Consumer}, c.names.RoomStream: {c.names.roomConsumer(), c.names.channelConsumer(channel)},
 	} {
+		requests["$JS.API.STREAM.MSG.DELETE."+stream] = malformed
 		for _, consumer := range consumers {
 			requests[fmt.Sprintf("$JS.ACK.%s.%s.check", stream, consumer)] = malformed
 			requests[fmt.Sprintf("$JS.API.CONSUMER.MSG.NEXT.%s.%s", stream, consumer)] = malformed

@@ -3,6 +3,7 @@ package consume
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -19,8 +20,12 @@ const watchEvery = 2 * time.Second
 func (w *Worker) watch(ctx context.Context) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
-	for {
+	for connection := uint64(math.MaxUint64); ; {
 		if w.conn.IsConnected() {
+			if reconnects := w.conn.Stats().Reconnects; reconnects != connection {
+				connection = reconnects
+				w.removeReappeared(ctx)
+			}
 			w.lookAtProducers(ctx)
 			w.lookAtRoom(ctx)
 		}

@@ -146,7 +146,6 @@ func readLength(in *bufio.Reader, mark byte) (int, error) {
 func (j *journal) apply(commands [][]string) {
 	taken := make(map[string]map[string]*admission) // by log, by ID
 	var unleased []string
-	done := make(map[string]bool)
 	for _, c := range commands {
 		if len(c) < 2 {
 			continue
@@ -159,10 +158,8 @@ func (j *journal) apply(commands [][]string) {
 			j.applyToLog(name, key, c[2:], taken)
 		case key == doneKey && name == "ZADD":
 			for score, member := range scored(c[2:]) {
-				id := j.idOf(member)
-				done[id] = true
-				if at := time.UnixMicro(score).Add(-recordsKept); j.recorded[id].IsZero() {
-					j.recorded[id] = at
+				if id := j.idOf(member); j.recorded[id].IsZero() {
+					j.recorded[id] = time.UnixMicro(score).Add(-recordsKept)
 				}
 			}
 		case key == leasedKey && name == "ZREM":
@@ -172,7 +169,7 @@ func (j *journal) apply(commands [][]string) {
 		}
 	}
 	for _, record := range unleased {
-		if id := j.idOf(record); !done[id] { // the lease ended without a delivery
+		if id := j.idOf(record); j.recorded[id].IsZero() { // the lease ended without a delivery
 			j.giveBack(id)
 		}
 	}

@@ -37,8 +37,12 @@ func (v *verdict) checkLost() {
 			must++
 		}
 	}
+	inDoubt := make(map[string]bool) // with an attempt that failed: the full room may have refused the event after it
+	for _, post := range v.d.slack.Posts() {
+		inDoubt[idOf(post)] = !post.Accepted
+	}
 	for id, a := range admitted {
-		if v.entries[id] == nil && !a.Returned && len(v.posts[id]) == 0 && v.hostileDead[id] == 0 {
+		if v.entries[id] == nil && !a.Returned && len(v.posts[id]) == 0 && v.hostileDead[id] == 0 && !inDoubt[id] {
 			lost = append(lost, fmt.Sprintf("%s was admitted at %v and never posted", id, moment(a.At)))
 		}
 	}

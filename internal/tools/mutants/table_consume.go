@@ -38,6 +38,14 @@ var ofConsume = []mutant{
 		test: "./internal/consume -run ^TestAgesByTheServersClock$",
 	},
 	{
+		name: "what-waits-is-removed",
+		bug:  "A message that is not acknowledged is removed as one that a killed server has brought back.",
+		file: "internal/consume/reappeared.go",
+		old:  `first.Sequence > info.AckFloor.Stream || `,
+		new:  ``,
+		test: "./internal/consume -run ^TestUnacknowledgedMessagesStay$",
+	},
+	{
 		name: "age-by-the-clock-of-the-host",
 		bug:  "An event is too old by the clock of the worker's host.",
 		file: "internal/consume/decode.go",

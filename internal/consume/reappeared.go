@@ -1,0 +1,58 @@
+package consume
+
+import (
+	"context"
+	"errors"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// removeReappeared removes acknowledged messages that are in a stream again. A server that was killed may bring them back (seen with
+// nats-server 2.15): it deletes the record of a deletion too early. It delivers none of them again. They would take up space, and could
+// keep resolved events waiting, until they expire.
+func (w *Worker) removeReappeared(ctx context.Context) {
+	at, subjects := w.topology.Load(), w.names.room()
+	w.removeAcknowledged(ctx, at.stream, at.consumer, w.names.subjects())
+	w.removeAcknowledged(ctx, at.room.stream, at.room.consumer, subjects.Ready())
+	for _, queue := range w.queues(ctx) {
+		if consumer, err := at.room.channel(ctx, queue.token()); err == nil {
+			w.removeAcknowledged(ctx, at.room.stream, consumer, []string{subjects.ChannelFilter(queue.token())})
+		}
+	}
+}
+
+// removeAcknowledged removes the messages on a consumer's subjects up to the consumer's acknowledgement floor.
+func (w *Worker) removeAcknowledged(ctx context.Context, stream jetstream.Stream, consumer jetstream.Consumer, subjects []string) {
+	info, err := w.ask(ctx, consumer)
+	if err != nil {
+		return // the connection is lost again
+	}
+	removed := 0
+	for _, subject := range subjects {
+		for from := uint64(1); err == nil; {
+			var first *jetstream.RawStreamMsg
+			first, err = stream.GetMsg(ctx, from, jetstream.WithGetMsgSubject(subject))
+			// A later message may be one of a stream that was made anew since.
+			if err != nil || first.Sequence > info.AckFloor.Stream || first.Time.After(info.TimeStamp) {
+				break
+			}
+			from = first.Sequence + 1
+			switch err = stream.DeleteMsg(ctx, first.Sequence); {
+			case err == nil:
+				removed++
+			case errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful): // another worker was faster, or the stream allows none
+				err = nil
+			}
+		}
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			err = nil
+		}
+	}
+	attributes := []any{"stream", info.Stream, "consumer", info.Name, "removed", removed}
+	switch {
+	case err != nil && ctx.Err() == nil:
+		w.logger.Warn("acknowledged messages that are in the stream again cannot be removed", append(attributes, "error", err)...)
+	case removed > 0:
+		w.logger.Info("acknowledged messages are removed, which were in the stream again", attributes...)
+	}
+}

@@ -1,0 +1,80 @@
+package consume
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/room"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+// reappearedCase is a message behind the acknowledgement floor of a consumer.
+type reappearedCase struct {
+	stream   string
+	consumer jetstream.ConsumerConfig
+	narrow   string // the consumer's filter while the message is stored
+	behind   string // the message's subject
+}
+
+func reappearedCases() map[string]reappearedCase {
+	token := room.Token("payments")
+	queue := testNames.room().ChannelFilter(token)
+	return map[string]reappearedCase{
+		"an event": {testNames.Stream, testNames.consumerConfig(patience, testNames.subjects()), "notify.settled", "notify.payments"},
+		"a replay": {testNames.RoomStream, testNames.roomConsumerConfig(patience), "notify-room.replay.settled", "notify-room.replay.payments"},
+		"an event for a channel": {
+			testNames.RoomStream,
+			jetstream.ConsumerConfig{
+				Durable: testNames.channelConsumer(token), AckPolicy: jetstream.AckExplicitPolicy, AckWait: patience, MaxDeliver: -1,
+				MaxAckPending: channelAckPending, FilterSubject: queue,
+			},
+			strings.TrimSuffix(queue, ">") + "settled", strings.TrimSuffix(queue, ">") + "payments",
+		},
+	}
+}
+
+// TestAcknowledgedMessagesReappear starts a worker with a message behind a consumer's acknowledgement floor, as after a kill of the server. The
+// worker removes the message without an outcome.
+func TestAcknowledgedMessagesReappear(t *testing.T) {
+	t.Parallel()
+	each(t, reappearedCases(), func(t *testing.T, f *fixture, test reappearedCase) {
+		f.provision(patience)
+		_ = f.js.DeleteConsumer(t.Context(), test.stream, test.consumer.Durable)
+		narrow := test.consumer
+		narrow.FilterSubject, narrow.FilterSubjects = test.narrow, nil
+		consumer := testkit.Must(f.js.CreateConsumer(t.Context(), test.stream, narrow))(t)
+		f.publish(test.behind, `{"id": "settled", "title": "an event"}`)
+		f.publish(test.narrow, `{}`)
+		testkit.NoError(t, testkit.Must(consumer.Next(jetstream.FetchMaxWait(patience)))(t).DoubleAck(t.Context()))
+		wide := testkit.Must(f.js.UpdateConsumer(t.Context(), test.stream, test.consumer))(t).CachedInfo()
+		testkit.Equal(t, wide.NumPending, uint64(0), "messages to come of the consumer")
+		testkit.Equal(t, f.streamInfo(test.stream).State.Msgs, uint64(1), "messages behind the floor")
+
+		f.event("payments", "order-1")
+		f.start(nil)
+		f.eventually("the stream is empty", func() bool { return f.streamInfo(test.stream).State.Msgs == 0 })
+		f.awaitSettled(1)
+		f.requireOutcomes(map[string]int{"sent payments": 1})
+		f.requireHistory("settled")
+		f.eventually("the log tells of it", func() bool { return len(f.log.Lines("acknowledged messages are removed")) == 1 })
+		if lines := f.log.Lines("acknowledged messages are removed"); !strings.Contains(lines[0], test.consumer.Durable) || !strings.Contains(lines[0], "removed=1") {
+			t.Errorf("line: got %q, want one message of consumer %q", lines[0], test.consumer.Durable)
+		}
+	})
+}
+
+// TestUnacknowledgedMessagesStay has messages that wait, and one that a worker has and that is not acknowledged.
+func TestUnacknowledgedMessagesStay(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	found := f.provision(patience)
+	f.numbered("payments", 3)
+	testkit.Must(found.consumer.Next(jetstream.FetchMaxWait(patience)))(t)
+	testkit.NoError(t, testkit.Must(found.consumer.Next(jetstream.FetchMaxWait(patience)))(t).DoubleAck(t.Context()))
+	w := f.prepare(f.newWorker(nil))
+	w.sink = f.sink
+	w.removeReappeared(t.Context())
+	testkit.Equal(t, f.streamInfo(testNames.Stream).State.Msgs, uint64(2), "messages in the stream")
+}
