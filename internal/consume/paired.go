@@ -137,8 +137,9 @@ func (w *Worker) endOfRoom(ctx context.Context) (uint64, error) {
 	return max(info.State.LastSeq, 1), nil
 }
 
-// mostLooks bounds the messages that are looked at in one go.
-const mostLooks = 256
+// mostLooks bounds the messages that are looked at in one go: other events wait meanwhile for the elements of the pool. With 256, a burst of
+// resolved events delayed their neighbours by half a second.
+const mostLooks = 16
 
 // firstThatOpens returns the sequence of the first message on some subjects that may open a pair, or end. After an error it returns
 // how far it came. Events that resolve open none, or a crowd of them would wait for each other.
