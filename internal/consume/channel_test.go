@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
@@ -146,31 +147,38 @@ func TestOrderThroughRests(t *testing.T) {
 // The posts keep their order and their distance.
 func TestOrderBehindALateMoment(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	f.provision(patience)
-	const pace = 50 * time.Millisecond
-	ids := f.numbered("payments", 6)
-	var reserved, asked atomic.Int32
-	f.throttle.reserve = func(string, time.Duration) post { return post{wait: time.Duration(reserved.Add(1)) * pace} }
-	f.throttle.askPause = func() {
-		if asked.Add(1) == 1 {
-			time.Sleep(10 * pace)
+	synctest.Test(t, func(t *testing.T) {
+		const pace = 50 * time.Millisecond
+		var reserved, asked, posted atomic.Int32
+		w := &Worker{metrics: &fakeMetrics{}, channels: newChannels(pace, 4), pacer: &fakeThrottle{
+			reserve: func(string, time.Duration) post {
+				return post{wait: time.Duration(reserved.Add(1)) * pace}
+			},
+			askPause: func() {
+				if asked.Add(1) == 1 {
+					time.Sleep(10 * pace)
+				}
+			},
+		}}
+		var latest atomic.Pointer[time.Time]
+		var posts sync.WaitGroup
+		for i := range int32(6) {
+			d := &delivery{candidate: candidate{message: new(message)}, destination: "payments"}
+			w.channels.enter(d)
+			posts.Go(func() {
+				defer d.leaveQueue()
+				_, ok := w.awaitPost(t.Context(), d)
+				testkit.Equal(t, ok, true, "post %d goes out", i)
+				testkit.Equal(t, posted.Add(1)-1, i, "posts before post %d", i)
+				began := time.Now()
+				if before := latest.Swap(&began); i > 0 && began.Sub(*before) < pace {
+					t.Errorf("time between posts %d and %d: got %v, want at least %v", i-1, i, began.Sub(*before), pace)
+				}
+				time.Sleep(postTime) // the length of a post
+			})
 		}
-	}
-	var mu sync.Mutex
-	var posts []time.Time
-	f.sink.send = func(context.Context, event.Event, int) error {
-		mu.Lock()
-		defer mu.Unlock()
-		posts = append(posts, time.Now())
-		return nil
-	}
-	f.start(func(o *Options) { o.Pace, o.Concurrency = pace, 4 })
-	f.awaitSettled(len(ids))
-	testkit.EqualSlices(t, f.calls.posted(""), ids, "posts")
-	if apart := posts[1].Sub(posts[0]); apart < pace/2 {
-		t.Errorf("time between the late post and the next one: got %v, want about %v", apart, pace)
-	}
+		posts.Wait()
+	})
 }
 
 func TestBoundsByPace(t *testing.T) {
