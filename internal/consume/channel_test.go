@@ -121,14 +121,14 @@ func TestOrderThroughRests(t *testing.T) {
 	var posts atomic.Int32
 	f.sink.send = func(context.Context, event.Event, int) error {
 		if posts.Add(1)%25 == 0 {
-			f.throttle.Pause(context.Background(), "payments", memoryWait+2*pollTime)
+			f.throttle.Pause(context.Background(), "payments", memoryWait+4*pollTime)
 		}
 		return nil
 	}
 	var refused atomic.Int32
 	f.throttle.reserve = func(channel string, maxWait time.Duration) post {
 		paused := f.throttle.pause(channel)
-		if paused > memoryWait {
+		if paused > memoryWait+2*pollTime { // what is too late is back before the worker asks again
 			refused.Add(1)
 			return post{wait: paused, tooLate: true}
 		}
@@ -324,7 +324,8 @@ func TestQueueOfAChannelThatIsNotNamed(t *testing.T) {
 		f.sink.named = []string{"another"}
 		f.throttle.Pause(t.Context(), "payments", memoryWait+3*pollTime)
 		f.throttle.reserve = func(channel string, _ time.Duration) post {
-			return post{wait: f.throttle.pause(channel), tooLate: f.throttle.pause(channel) > memoryWait}
+			paused := f.throttle.pause(channel)
+			return post{wait: paused, tooLate: paused > memoryWait+2*pollTime} // see TestOrderThroughRests
 		}
 		f.start(slow)
 		f.awaitSettled(events)
