@@ -49,7 +49,7 @@ test-raced:
 .PHONY: test-program
 test-program:
 	go test -vet=off -shuffle=on ./tests
-	$(THROTTLE) -run '$(MODEL)|$(INTERPRETED)' -rapid.checks=500
+	$(THROTTLE) -run '$(MODEL)|$(INTERPRETED)' -rapid.checks=200
 
 # Both parts of the model test run as often as -rapid.checks says.
 THROTTLE := go test -count=1 -vet=off -timeout 60m ./internal/throttle -rapid.steps=100

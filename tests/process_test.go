@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -24,11 +25,12 @@ const patience = testkit.Patience
 // settings are NOTIFIER_* variables, named without the prefix.
 type settings map[string]string
 
-// environment returns the variables of a process: the settings, and no other variable of the notifier or of OpenTelemetry.
+// environment returns the variables of a process: the settings, and no other variable of the notifier or of OpenTelemetry. What a killed
+// process leaves in the folder for temporary files goes with the program.
 func (s settings) environment() []string {
-	var variables []string
+	variables := []string{"TMPDIR=" + filepath.Dir(program)}
 	for _, variable := range os.Environ() {
-		if !strings.HasPrefix(variable, "NOTIFIER_") && !strings.HasPrefix(variable, "OTEL_") {
+		if !strings.HasPrefix(variable, "NOTIFIER_") && !strings.HasPrefix(variable, "OTEL_") && !strings.HasPrefix(variable, "TMPDIR=") {
 			variables = append(variables, variable)
 		}
 	}
