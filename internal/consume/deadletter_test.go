@@ -252,19 +252,19 @@ func TestDeadLettersOfOneSubject(t *testing.T) {
 // neighbours lose none. The producers' stream and the room still take messages.
 func TestDeadLettersWhereBytesRunOut(t *testing.T) {
 	t.Parallel()
-	const store = 64 << 20
+	const store = 16 << 20
 	n := servertest.StartNATS(t, func(o *server.Options) { o.JetStreamMaxStore = store })
 	f := newFixtureOn(t, n)
 	w := f.prepared(func(o *Options) {
 		o.Decoder.MaxBytes = 256 << 10
-		o.Names.MaxBytes, o.Names.DeadLetters = 16<<20, DeadLetterBounds{PerSubject: 1000, Bytes: 24 << 20}
+		o.Names.MaxBytes, o.Names.DeadLetters = 4<<20, DeadLetterBounds{PerSubject: 1000, Bytes: 6 << 20}
 	})
 	const neighbours = 100
 	for i := range neighbours {
 		f.deadLetter(w, fmt.Sprintf("notify.neighbour-%d", i%10), "{"+strings.Repeat("n", 1000))
 	}
 	body := strings.Repeat("x", 1<<20-100)
-	const bodies = 680
+	const bodies = 170
 	f.deadLetter(w, "notify.payments", body)
 	for i := range bodies - 1 { // stores the letters directly, which is faster
 		entry := room.Entry{
@@ -287,11 +287,11 @@ func TestDeadLettersWhereBytesRunOut(t *testing.T) {
 	testkit.Equal(t, left, neighbours, "letters of the neighbours")
 	testkit.Equal(t, len(origins["notify-dlq.bad_json.security"]), 1, "letters of security")
 	own := origins["notify-dlq.too_large.payments"]
-	if len(own) < 60 || len(own) > 96 || own[len(own)-1] != neighbours+bodies || int(own[len(own)-1]-own[0]) != len(own)-1 {
-		t.Errorf("letters of payments: got %d of the events %d to %d, want the newest 60 to 96", len(own), own[0], own[len(own)-1])
+	if len(own) < 15 || len(own) > 24 || own[len(own)-1] != neighbours+bodies || int(own[len(own)-1]-own[0]) != len(own)-1 {
+		t.Errorf("letters of payments: got %d of the events %d to %d, want the newest 15 to 24", len(own), own[0], own[len(own)-1])
 	}
 	testkit.Equal(t, f.metrics.Get("letters discarded"), bodies-len(own), "discarded letters")
-	for range 10 {
+	for range 3 {
 		f.publish("notify.security", body)
 	}
 	testkit.Must(f.js.Publish(t.Context(), w.names.room().Queue(room.Part, "security"), []byte(body)))(t)
