@@ -26,11 +26,17 @@ var names = Names{Stream: "JOURNAL", Subject: "notify", Age: 24 * time.Hour, Max
 type storage struct {
 	mu      sync.Mutex
 	fails   error
+	slow    time.Duration // the length of a publish
 	entries []Entry
 	stored  []string // subjects of the messages
 }
 
-func (s *storage) PublishMsg(_ context.Context, message *nats.Msg, _ ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
+func (s *storage) PublishMsg(ctx context.Context, message *nats.Msg, _ ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
+	select {
+	case <-time.After(s.slow):
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.fails != nil {
@@ -232,6 +238,19 @@ func TestWhatCannotBePublishedIsKept(t *testing.T) {
 		testkit.Equal(t, len(k.storage.all()), 2, "entries")
 		k.log.WantCount(t, 1, "the journal is written again")
 		testkit.Equal(t, k.lost.Get("lost"), 0, "lost entries")
+	})
+}
+
+// TestEndDuringAPublish ends the context while a batch is published. The batch is published again, and the log has no complaint.
+func TestEndDuringAPublish(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := start(t)
+		k.storage.slow = StopPatience / 2
+		k.drop("payments", "category", 0, 1)
+		time.Sleep(publishEvery + k.storage.slow/2)
+		k.stop()
+		testkit.Equal(t, len(k.storage.all()), 1, "entries")
+		k.log.WantCount(t, 0, "the journal")
 	})
 }
 

@@ -303,6 +303,7 @@ func (r *Recorder) dropOldest() {
 // report logs when publishing begins to fail, and when it works again.
 func (r *Recorder) report(err error) {
 	switch {
+	case errors.Is(err, context.Canceled): // Run has ended, and publishes once more
 	case err != nil && !r.failing:
 		r.failing = true
 		r.o.Logger.Warn("the journal cannot be written: notifier why will not know of what happens now", "stream", r.o.Names.Stream, "error", err)
