@@ -37,9 +37,10 @@ func (v *verdict) checkLost() {
 			must++
 		}
 	}
-	inDoubt := make(map[string]bool) // with an attempt that failed: the full room may have refused the event after it
+	// After a failed attempt whose result is unknown, the full room may refuse an event: it is dropped, and recorded as if delivered.
+	inDoubt := make(map[string]bool)
 	for _, post := range v.d.slack.Posts() {
-		inDoubt[idOf(post)] = !post.Accepted
+		inDoubt[idOf(post)] = !v.journal.recorded[idOf(post)].IsZero()
 	}
 	for id, a := range admitted {
 		if v.entries[id] == nil && !a.Returned && len(v.posts[id]) == 0 && v.hostileDead[id] == 0 && !inDoubt[id] {
