@@ -124,7 +124,7 @@ func TestMessagesVanish(t *testing.T) {
 	d.createStream()
 	workers := d.startFleet(2, unlimited()...)
 	d.publishUntil(workers, "sent", "notify.errors", eventBody("first"))
-	testkit.Eventually(t, "the note of the consumer's position in redis", func() bool { return d.redis.CLI("keys", "*passed:*") != "" })
+	testkit.Eventually(t, "the note of the consumer's position in redis", func() bool { return d.redis.CLI("keys", "*passed:"+streamName+" *") != "" })
 	workers.stop()
 	d.awaitConsumer("that nobody asks", func(c *jetstream.ConsumerInfo) bool { return c.NumWaiting == 0 })
 	ids := d.publishEvents([]string{"errors"}, stored)
