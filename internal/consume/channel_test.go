@@ -121,6 +121,7 @@ func TestOrderThroughRests(t *testing.T) {
 	var posts atomic.Int32
 	f.sink.send = func(context.Context, event.Event, int) error {
 		if posts.Add(1)%25 == 0 {
+			testkit.Soon(func() bool { return f.metrics.Get("held") > 0 }) // another event waits in memory
 			f.throttle.Pause(context.Background(), "payments", memoryWait+4*pollTime)
 		}
 		return nil
