@@ -107,11 +107,12 @@ mutants: ## Plant each bug of internal/tools/mutants, or those that MUTANTS name
 # A seed gives the same events and faults again.
 DURATION ?= 10m
 SEED ?=
+HOSTILE ?= true
 
 .PHONY: soak
 soak: ## Run four workers under random faults and attacks for DURATION (10m), drawn from SEED, and check every promise
 	scripts/need $(REDIS_SERVER) redis-server
-	go test -tags soak -count=1 -timeout 0 -v ./tests/soak -soak.duration $(DURATION) -soak.seed "$(SEED)"
+	go test -tags soak -count=1 -timeout 0 -v ./tests/soak -soak.duration $(DURATION) -soak.seed "$(SEED)" -soak.hostile=$(HOSTILE)
 
 .PHONY: comparison
 comparison: ## Compile and run Alertmanager and envoy ratelimit, and check what docs/comparison.md says of them

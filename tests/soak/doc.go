@@ -6,5 +6,5 @@
 // measures the latency of another category, twice with the attacks and twice without.
 //
 // The test has the build tag soak: `make soak`, `make soak DURATION=4h`, `make soak SEED=7`. A seed repeats events and faults, but not
-// their timing.
+// their timing. `make soak HOSTILE=false` leaves the hostile producer out, to compare how long the neighbours' way is under the same faults.
 package soak

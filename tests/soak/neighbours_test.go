@@ -150,6 +150,7 @@ func (p *publisher) coming() (ids []string) {
 type phase string
 
 const (
+	faulty    phase = "" // from the start until the faults have stopped, and between the others
 	alone     phase = "alone"
 	disturbed phase = "disturbed"
 )
@@ -159,6 +160,8 @@ const (
 	watchedSeldom = time.Second
 	watchedOften  = 110 * time.Millisecond
 )
+
+const watchedCategory = "watched"
 
 // watcher publishes the events whose latency is measured.
 type watcher struct {
@@ -181,7 +184,7 @@ func (w *watcher) run(end <-chan struct{}) {
 		in := w.phase
 		w.mu.Unlock()
 		pause := watchedSeldom
-		if in != "" {
+		if in != faulty {
 			pause = watchedOften
 		}
 		select {
@@ -190,7 +193,7 @@ func (w *watcher) run(end <-chan struct{}) {
 		case <-time.After(pause):
 		}
 		// A late answer to a publish delays no other publish.
-		w.published.Go(func() { w.p.publishEvent(entry{Category: "watched", Fate: certain, Phase: in}, "") })
+		w.published.Go(func() { w.p.publishEvent(entry{Category: watchedCategory, Fate: certain, Phase: in}, "") })
 	}
 }
 
@@ -212,7 +215,7 @@ func (d *deployment) measure(w *watcher, i *intruder) {
 		say("the neighbours' way is measured, %s", in)
 		w.enter(in)
 		time.Sleep(lasts) // the length of a phase
-		w.enter("")
+		w.enter(faulty)
 	}
 	i.rest(false)
 }
@@ -247,7 +250,7 @@ type way struct {
 func (v *verdict) ways(in phase) []way {
 	var ways []way
 	for id, e := range v.entries {
-		if posts := v.posts[id]; e.Phase == in && len(posts) > 0 {
+		if posts := v.posts[id]; e.Category == watchedCategory && e.Phase == in && len(posts) > 0 {
 			ways = append(ways, way{posts[0].Received.Sub(e.Began), e})
 		}
 	}
@@ -275,6 +278,10 @@ func (v *verdict) checkNeighbours() {
 				broken = append(broken, fault)
 			}
 		}
+	}
+	if under := v.ways(faulty); len(under) > 0 {
+		say("the neighbours' way under faults: p50 %v, p99 %v of %d ways", quantile(under, 0.5).Round(time.Millisecond),
+			quantile(under, 0.99).Round(time.Millisecond), len(under))
 	}
 	alone, disturbed := v.ways(alone), v.ways(disturbed)
 	if len(alone) == 0 || len(disturbed) == 0 {

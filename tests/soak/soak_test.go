@@ -18,6 +18,7 @@ import (
 var (
 	duration = flag.Duration("soak.duration", 10*time.Minute, "how long events are published and faults happen")
 	seedFlag = flag.String("soak.seed", "", "a number that draws events and faults; drawn itself if it is empty")
+	attacked = flag.Bool("soak.hostile", true, "whether the hostile producer attacks")
 )
 
 const (
@@ -77,7 +78,11 @@ func TestSoak(t *testing.T) {
 	w := &watcher{p: p}
 	publishing := make(chan struct{})
 	var producers sync.WaitGroup
-	for _, run := range []func(<-chan struct{}){p.run, i.run, w.run} {
+	actors := []func(<-chan struct{}){p.run, w.run}
+	if *attacked {
+		actors = append(actors, i.run)
+	}
+	for _, run := range actors {
 		producers.Go(func() { run(publishing) })
 	}
 	watched := make(chan struct{})
