@@ -197,14 +197,14 @@ func (a alert) message(size, maxBytes int) ([]byte, *Fault) {
 	const longestEscape, frame = 6, 512
 	shows := visible(a.Title) || visible(a.Text)
 	if !shows && (maxBytes == 0 || longestEscape*(size+len(a.Source))+frame <= maxBytes) {
-		return nil, nothingToShow()
+		return nil, nothingToShow
 	}
 	data := a.encoded()
 	switch {
 	case maxBytes > 0 && len(data) > maxBytes:
 		return nil, tooLarge(len(data), maxBytes)
 	case !shows:
-		return nil, nothingToShow()
+		return nil, nothingToShow
 	}
 	return data, nil
 }
@@ -295,7 +295,7 @@ func (r *reader) firstLink(names ...string) string {
 	var link string
 	for _, name := range names {
 		value := r.text(name)
-		if link != "" {
+		if link != "" || value == "" {
 			continue
 		}
 		if ok, _ := isLink(value); ok {

@@ -98,7 +98,7 @@ func (d Decoder) decode(m Message) (Event, *Fault) {
 		return e, fault
 	}
 	if !visible(e.Title) && !visible(e.Text) {
-		return e, nothingToShow()
+		return e, nothingToShow
 	}
 	return e, nil
 }
@@ -140,9 +140,7 @@ func tooLarge(size, allowed int) *Fault {
 	return NewFault(ReasonTooLarge, fmt.Sprintf("the body has %d bytes; at most %d are allowed", size, allowed), nil)
 }
 
-func nothingToShow() *Fault {
-	return NewFault(ReasonEmpty, "neither title nor text holds anything to show", nil)
-}
+var nothingToShow = NewFault(ReasonEmpty, "neither title nor text holds anything to show", nil)
 
 // derivedID is the ID of an event whose producer gave none: where the message is stored.
 func (m Message) derivedID() string {
