@@ -30,14 +30,14 @@ const (
 	HeaderPushedOut  = "Notifier-Pushed-Out"  // how many older letters had to go for this one
 )
 
-// deadLetter stores a dead letter, calls stored, and terminates the message. If the letter cannot be stored, the message gets a nak.
-// It tells which.
-func (w *Worker) deadLetter(ctx context.Context, m *message, fault *event.Fault, stored func()) bool {
+// deadLetter stores a message as a dead letter, calls stored, and terminates the message. If the letter cannot be stored, the message
+// gets a nak. It tells which. The event has its ID whatever is wrong with it.
+func (w *Worker) deadLetter(ctx context.Context, m *message, e event.Event, fault *event.Fault, stored func()) bool {
 	w.trace(m, time.Now(), false)
-	err := w.storeDeadLetter(ctx, m, fault)
+	err := w.storeDeadLetter(ctx, m, e, fault)
 	if w.o.Provision && errors.Is(err, jetstream.ErrNoStreamResponse) { // the stream was deleted
 		if _, err = w.names.ensureStream(ctx, w.js, w.names.DeadLetterConfig(), true, w.logger); err == nil {
-			err = w.storeDeadLetter(ctx, m, fault)
+			err = w.storeDeadLetter(ctx, m, e, fault)
 		}
 	}
 	w.health.deadLetters.note(err)
@@ -62,8 +62,7 @@ type letter struct {
 	body     []byte
 }
 
-func (w *Worker) letterOf(m *message, fault *event.Fault) letter {
-	e, _ := m.decode(w.o.Decoder) // it has its ID whatever is wrong with it
+func (w *Worker) letterOf(m *message, e event.Event, fault *event.Fault) letter {
 	first := w.firstLevel(m, e)
 	entry := m.entryFor(e, "")
 	entry.Subject, entry.ID, entry.MessageID = oneLine(entry.Subject), oneLine(entry.ID), oneLine(entry.MessageID)
@@ -138,8 +137,8 @@ func (l letter) message(which headers, most, pushedOut int) *nats.Msg {
 
 // storeDeadLetter publishes the body, cut to the bound of events, with as many headers as the server takes: all, then only the
 // worker's, then none. A cut body needs a header to say so, so it is cut further before that header goes.
-func (w *Worker) storeDeadLetter(ctx context.Context, m *message, fault *event.Fault) error {
-	l := w.letterOf(m, fault)
+func (w *Worker) storeDeadLetter(ctx context.Context, m *message, e event.Event, fault *event.Fault) error {
+	l := w.letterOf(m, e, fault)
 	most := len(l.body)
 	if bound := w.o.Decoder.MaxBytes; bound > 0 {
 		most = min(most, bound)

@@ -181,7 +181,8 @@ func TestDeadLetterOfAnEventThatMoved(t *testing.T) {
 		{inRoom(4, part("b")), 3},
 		{inRoom(5, func(entry *room.Entry) { entry.Since = entry.Since.Add(time.Second) }), 4},
 	} {
-		testkit.NoError(t, w.storeDeadLetter(t.Context(), step.m, fault))
+		e := testkit.Must(step.m.decode(w.o.Decoder))(t)
+		testkit.NoError(t, w.storeDeadLetter(t.Context(), step.m, e, fault))
 		testkit.Equal(t, len(f.deadLetters()), step.want, "dead letters after step %d", i+1)
 	}
 }
@@ -203,12 +204,12 @@ func (f *fixture) deadLetter(w *Worker, subject string, bodies ...string) {
 	for _, body := range bodies {
 		f.publish(subject, body)
 		m := f.taken(w, patience)
-		_, fault := m.decode(w.o.Decoder)
+		e, fault := m.decode(w.o.Decoder)
 		found, isFault := errors.AsType[*event.Fault](fault)
 		if !isFault {
 			f.Fatalf("fault of the body %.20q: got %v, want a fault", body, fault)
 		}
-		testkit.NoError(f, w.storeDeadLetter(f.Context(), m, found))
+		testkit.NoError(f, w.storeDeadLetter(f.Context(), m, e, found))
 		testkit.NoError(f, m.DoubleAck(f.Context()))
 	}
 }

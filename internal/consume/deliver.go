@@ -184,7 +184,7 @@ func (w *Worker) endUndelivered(work context.Context, d *delivery) {
 func (w *Worker) reject(work context.Context, d *delivery, failure *sink.Error) {
 	detail := cmp.Or(failure.Code, failure.Error())
 	fault := event.NewFault(event.ReasonSlackRejected, detail, failure)
-	if !w.deadLetter(context.WithoutCancel(work), d.message, fault, func() { w.endUndelivered(work, d) }) {
+	if !w.deadLetter(context.WithoutCancel(work), d.message, d.event, fault, func() { w.endUndelivered(work, d) }) {
 		d.grant.Release(context.WithoutCancel(work), d.uncertain)
 	}
 }

@@ -156,7 +156,8 @@ func (m *mover) settle(batch []*move) {
 			if move.bad != nil {
 				m.ended.Go(func() {
 					defer move.done()
-					w.deadLetter(m.ctx, move.message, move.bad, func() {})
+					group, _ := move.message.decode(w.o.Decoder)
+					w.deadLetter(m.ctx, move.message, group, move.bad, func() {})
 				})
 				continue
 			}

@@ -72,7 +72,7 @@ func (w *Worker) decode(ctx, work context.Context, batch []*message) (candidates
 			settled = append(settled, settlement{message: m, outcome: Expired})
 		case fault != nil:
 			w.pool <- struct{}{}
-			w.work(func() { defer w.release(); w.deadLetter(work, m, fault, func() {}) })
+			w.work(func() { defer w.release(); w.deadLetter(work, m, e, fault, func() {}) })
 		case denial != nil:
 			settled = append(settled, w.dropped(m, denial))
 		default:

@@ -46,7 +46,8 @@ func checkJSON(data []byte) *Fault {
 
 // splitObject splits a JSON object. Of what is not valid it returns the members that it recognizes.
 func splitObject(data []byte) object {
-	members := make(object, 0, 8)
+	const usual, shortest = 8, len(`"":0,`) // number of members, bytes of one
+	members := make(object, 0, min(usual, len(data)/shortest))
 	gjson.ParseBytes(data).ForEach(func(name, value gjson.Result) bool {
 		members = append(members, member{name.Str, data[value.Index : value.Index+len(value.Raw)]})
 		return true
