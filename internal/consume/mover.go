@@ -156,7 +156,7 @@ func (m *mover) settle(batch []*move) {
 			if move.bad != nil {
 				m.ended.Go(func() {
 					defer move.done()
-					group, _ := move.message.decode(w.o.Decoder)
+					group, _ := move.decode(w.o.Decoder)
 					w.deadLetter(m.ctx, move.message, group, move.bad, func() {})
 				})
 				continue
