@@ -1,6 +1,7 @@
 package ingest_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/seed-4578ace9/notifier/internal/hostile"
@@ -15,7 +17,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// TestSlowClients has many slow, silent and broken clients. Good clients still send on old and on new connections.
+// TestSlowClients has many slow, silent and broken clients. A good client keeps its connection, and can open new ones.
 func TestSlowClients(t *testing.T) {
 	t.Parallel()
 	good, line := newToken(t, "good", ">")
@@ -27,6 +29,11 @@ func TestSlowClients(t *testing.T) {
 		"POST /v1/events/a HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + good + "\r\nContent-Length: 60000\r\n\r\n{",
 		"GET / HTTP/1.1\r\n" + strings.Repeat("A: b\r\n", 100),
 	}
+	var opened atomic.Int64
+	d.client = &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		opened.Add(1)
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}}}
 	testkit.Equal(t, d.post("/v1/events/a", "before", bearer(good)...).status, 202, "status before")
 	var mu sync.Mutex
 	var slow []net.Conn
@@ -56,6 +63,8 @@ func TestSlowClients(t *testing.T) {
 		testkit.Equal(t, d.post("/v1/events/a", fmt.Sprintf("event %d", i), bearer(good)...).status, 202, "status of event %d of an old connection", i)
 	}
 	attack.Wait()
+	testkit.Equal(t, d.post("/v1/events/a", "after", bearer(good)...).status, 202, "status of the event after the attack")
+	testkit.Equal(t, opened.Load(), 1, "connections that the good client has opened") // it would open another one if the server had closed the first
 	d.client.CloseIdleConnections()
 	d.client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	for i := range 50 {
@@ -65,5 +74,5 @@ func TestSlowClients(t *testing.T) {
 	if evicted := d.counts.Get("evicted"); evicted < clients-200 {
 		t.Errorf("closed connections: got %d, want at least %d", evicted, clients-200)
 	}
-	testkit.Equal(t, d.left(), 101, "stored events")
+	testkit.Equal(t, d.left(), 102, "stored events")
 }
