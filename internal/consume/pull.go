@@ -249,7 +249,8 @@ func (w *Worker) mayPull(ctx context.Context) error {
 }
 
 // pullFailed deals with the end of a request for messages. A consumer or stream that is gone is looked for again, and
-// made anew where that is wanted.
+// made anew where that is wanted. While a cluster elects a leader nobody knows whether they are gone: the worker asks until it is
+// told, and is not ready meanwhile.
 func (w *Worker) pullFailed(ctx context.Context, consumer jetstream.Consumer, err error) error {
 	gone := errors.Is(err, jetstream.ErrConsumerDeleted) || errors.Is(err, jetstream.ErrConsumerNotFound) ||
 		errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse)
@@ -257,14 +258,35 @@ func (w *Worker) pullFailed(ctx context.Context, consumer jetstream.Consumer, er
 		w.logger.Debug("a request for messages ended", "error", err)
 		return w.sleep(ctx, 100*time.Millisecond)
 	}
-	info, cancel := context.WithTimeout(ctx, apiTimeout)
-	_, infoErr := consumer.Info(info)
-	cancel()
-	if w.conn.IsConnected() && ctx.Err() == nil {
-		w.health.consumer.note(infoErr)
-		if errors.Is(infoErr, jetstream.ErrConsumerNotFound) || errors.Is(infoErr, jetstream.ErrStreamNotFound) {
-			return w.findConsumer(ctx)
-		}
+	there, err := w.isThere(ctx, consumer)
+	switch {
+	case err != nil:
+		return err
+	case !there:
+		return w.findConsumer(ctx)
 	}
 	return w.sleep(ctx, 100*time.Millisecond)
+}
+
+// isThere asks for a consumer until the server says whether it exists. One source asks at a time, so that the log tells of an election once.
+func (w *Worker) isThere(ctx context.Context, consumer jetstream.Consumer) (bool, error) {
+	w.finding.Lock()
+	defer w.finding.Unlock()
+	for {
+		asking, cancel := context.WithTimeout(ctx, apiTimeout)
+		_, err := consumer.Info(asking)
+		cancel()
+		if err == nil || w.conn.IsConnected() && ctx.Err() == nil {
+			w.health.consumer.note(err)
+		}
+		switch {
+		case err == nil:
+			return true, nil
+		case errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrStreamNotFound):
+			return false, nil
+		}
+		if err := w.sleep(ctx, 100*time.Millisecond); err != nil {
+			return false, err
+		}
+	}
 }

@@ -1,8 +1,12 @@
 package consume
 
 import (
+	"context"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
@@ -27,4 +31,32 @@ func TestNextDemand(t *testing.T) {
 	} {
 		testkit.Equal(t, nextDemand(test.demand, test.received, test.handing, ackWait), test.want, "%s: next demand", name)
 	}
+}
+
+// leaderless is a consumer of which the server tells nothing for so many requests.
+type leaderless struct {
+	jetstream.Consumer
+	silent int
+}
+
+func (l *leaderless) Info(ctx context.Context) (*jetstream.ConsumerInfo, error) {
+	if l.silent > 0 {
+		l.silent--
+		return nil, context.DeadlineExceeded
+	}
+	return l.Consumer.Info(ctx)
+}
+
+// TestConsumerWithoutALeader has a worker ask for its consumer while a cluster elects a leader. The worker is ready again when it knows
+// that the consumer is there.
+func TestConsumerWithoutALeader(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	w := f.prepared(nil)
+	consumer := &leaderless{w.topology.Load().consumer, 2}
+	testkit.NoError(t, w.pullFailed(t.Context(), consumer, nats.ErrNoResponders))
+	testkit.NoError(t, w.Ready())
+	testkit.Equal(t, consumer.silent, 0, "requests without an answer that are left")
+	f.log.WantCount(t, 1, "the consumer is not there")
+	f.log.WantCount(t, 1, "the consumer is there")
 }

@@ -3,6 +3,14 @@ package main
 // ofConsume are the bugs in internal/consume.
 var ofConsume = []mutant{
 	{
+		name: "unready-after-an-election",
+		bug:  "A worker that is not told of its consumer at once stays not ready, though it works.",
+		file: "internal/consume/pull.go",
+		old:  "\t\tif err := w.sleep(ctx, 100*time.Millisecond); err != nil {\n\t\t\treturn false, err\n\t\t}\n\t}",
+		new:  "\t\treturn true, nil\n\t}",
+		test: "./internal/consume -run ^TestConsumerWithoutALeader$",
+	},
+	{
 		name: "acknowledged-before-stored",
 		bug:  "A message is acknowledged before its event is stored in the room.",
 		file: "internal/consume/mover.go",
