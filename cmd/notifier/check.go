@@ -126,7 +126,7 @@ func (c *check) servers(ctx context.Context, tree *limits.Tree) {
 	} else {
 		defer func() { _ = client.Close() }()
 		store := newStore(client, c.settings.Redis, throttle.Settings{
-			Tree: tree, Lease: c.settings.NATS.AckWait, Retention: throttle.Retention(0, c.settings.Event.MaxAge),
+			Tree: tree, Lease: c.settings.NATS.AckWait, Retention: throttle.Retention(0, longestLife(c.settings)),
 		})
 		bounded(func(ctx context.Context) { c.redis(ctx, client, store) })
 		if connection != nil {

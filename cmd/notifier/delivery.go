@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/consume"
 	"github.com/seed-4578ace9/notifier/internal/pacing"
 	"github.com/seed-4578ace9/notifier/internal/sink"
 )
@@ -80,4 +81,9 @@ func sendTimeout(settings config.Config) time.Duration {
 		longest += settings.Slack.Timeout + settings.Redis.Timeout // a mention that was not needed is given back
 	}
 	return longest
+}
+
+// longestLife returns the age at which the last event expires; 0: none does.
+func longestLife(settings config.Config) time.Duration {
+	return consume.LongestLife(settings.Event.MaxAge, settings.Delay.MostPatient())
 }

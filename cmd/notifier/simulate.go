@@ -115,7 +115,7 @@ func (s *simulation) run(cmd *cobra.Command, arguments []string) error {
 	reportProblems(problems, history, s.noun())
 	var reports []simulate.Report
 	for _, tree := range trees {
-		limiter := simulate.NewLimiter(tree, throttle.Retention(0, settings.Event.MaxAge), settings.PairTTL)
+		limiter := simulate.NewLimiter(tree, throttle.Retention(0, longestLife(settings)), settings.PairTTL)
 		report, err := history.Replay(ctx, limiter, bar.stage("evaluating events"))
 		bar.clear()
 		if err != nil {

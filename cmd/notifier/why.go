@@ -294,7 +294,7 @@ func (a *asker) newStore(ctx context.Context, settings config.Config) (*throttle
 		return nil, fmt.Errorf("the live limits cannot be read: %w", explainDenied(err, a.connection))
 	}
 	return newStore(a.redis, settings.Redis, throttle.Settings{
-		Tree: rules.Tree, Lease: settings.NATS.AckWait, Retention: throttle.Retention(settings.Stream.MaxAge, settings.Event.MaxAge),
+		Tree: rules.Tree, Lease: settings.NATS.AckWait, Retention: throttle.Retention(settings.Stream.MaxAge, longestLife(settings)),
 	}), nil
 }
 

@@ -173,7 +173,7 @@ type Slack struct {
 
 // Event bounds what is accepted.
 type Event struct {
-	MaxAge   time.Duration `env:"EVENT_MAX_AGE" form:"duration" shared:"true" default:"1h" desc:"an event stored longer ago than this is 'expired', not sent; '0': no limit"`
+	MaxAge   time.Duration `env:"EVENT_MAX_AGE" form:"duration" shared:"true" default:"1h" desc:"an event stored longer ago than this is 'expired', not sent; where NOTIFIER_DELAY is longer, that and a minute count instead; '0': no limit"`
 	MaxBytes int           `env:"EVENT_MAX_BYTES" form:"body size" shared:"true" default:"262144" desc:"a larger body is 'too_large'; up to 67108864"`
 }
 

@@ -91,7 +91,29 @@ func (m *message) deliveredBefore(forgotten time.Time) bool {
 	return m.delivered > 1 || m.source.inRoom || m.stored.Before(forgotten)
 }
 
-// tooOld tells whether an event is not to be delivered any more, at a time of this host's clock.
+// tooOld reports whether an event has expired at a time of this host's clock. An event whose category may wait for slots lives at least
+// until the end of that wait, and for timeToDeliver after it.
 func (w *Worker) tooOld(now time.Time, m *message) bool {
-	return w.o.MaxAge > 0 && w.clock.at(now).Sub(m.entry.Since) > w.o.MaxAge
+	age := w.clock.at(now).Sub(m.entry.Since)
+	if w.o.MaxAge == 0 || age <= w.o.MaxAge {
+		return false
+	}
+	if w.o.Delay == nil {
+		return true
+	}
+	delay := w.o.Delay(w.categoryOf(m))
+	return delay == 0 || age > delay+timeToDeliver
+}
+
+// categoryOf returns the category of a message that may not have been decoded yet, or "" if the message has none.
+func (w *Worker) categoryOf(m *message) string {
+	if m.category != "" {
+		return m.category
+	}
+	category, bare, err := w.o.Decoder.CategoryOf(m.entry.Subject)
+	if err != nil || !bare {
+		return category
+	}
+	e, _ := m.decode(w.o.Decoder)
+	return e.Category
 }

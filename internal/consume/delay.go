@@ -13,6 +13,19 @@ import (
 // refusedFor is how long a category's events are dropped without asking after one of them was not to wait.
 const refusedFor = time.Second
 
+// timeToDeliver is how long an event may take from the end of its longest wait for a slot until its post. The slot may open in the last
+// moment of the wait.
+const timeToDeliver = time.Minute
+
+// LongestLife returns the age at which the last event expires, where maxAge is [Options.MaxAge] and longestDelay the longest wait for a slot
+// in any category. 0 means that no event expires.
+func LongestLife(maxAge, longestDelay time.Duration) time.Duration {
+	if maxAge == 0 || longestDelay == 0 {
+		return maxAge
+	}
+	return max(maxAge, longestDelay+timeToDeliver)
+}
+
 // refusal says of a category that no more of its events may wait for slots now.
 type refusal struct {
 	until   time.Time

@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/summary"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
@@ -75,6 +78,48 @@ func TestDelay(t *testing.T) {
 	testkit.Equal(t, f.metrics.Get("delayed"), 2, "delayed events")
 	f.requireOutcomes(map[string]int{"sent payments": 2})
 }
+
+// TestDelayOutlivesTheMaxAge has events of the README's settings, NOTIFIER_DELAY=security=6h and the default age of 1h, grow old.
+func TestDelayOutlivesTheMaxAge(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	w := f.newWorker(func(o *Options) {
+		o.MaxAge = time.Hour
+		o.Delay = func(category string) time.Duration {
+			return map[string]time.Duration{"security": 6 * time.Hour, "audit": time.Minute}[category]
+		}
+	})
+	const securityInBody = `{"category": "security", "title": "an event"}`
+	stored := time.Now()
+	for _, test := range []struct {
+		subject, body string
+		last          time.Duration // age at which the event is not too old yet
+	}{
+		{"notify.payments", "", time.Hour},
+		{"notify.audit", "", time.Hour},
+		{"notify.security", "", 6*time.Hour + timeToDeliver},
+		{"notify", securityInBody, 6*time.Hour + timeToDeliver},
+		{"notify", `{"title": "an event"}`, time.Hour},
+		{"notify", `{"broken`, time.Hour},
+	} {
+		m := &message{Msg: dataOnly{data: test.body}, entry: room.Entry{Subject: test.subject, Since: stored}}
+		testkit.Equal(t, w.tooOld(stored.Add(test.last), m), false, "%s %s is too old after %v", test.subject, test.body, test.last)
+		testkit.Equal(t, w.tooOld(stored.Add(test.last+time.Nanosecond), m), true, "%s %s is too old after more than %v", test.subject, test.body, test.last)
+	}
+	testkit.Equal(t, LongestLife(time.Hour, 6*time.Hour), 6*time.Hour+timeToDeliver, "longest life with a long delay")
+	testkit.Equal(t, LongestLife(time.Hour, time.Minute), time.Hour, "longest life with a short delay")
+	testkit.Equal(t, LongestLife(time.Hour, 0), time.Hour, "longest life without delays")
+	testkit.Equal(t, LongestLife(0, 6*time.Hour), 0, "longest life without a maximum age")
+}
+
+// dataOnly is a message of which only the body is read.
+type dataOnly struct {
+	jetstream.Msg
+	data string
+}
+
+func (d dataOnly) Data() []byte         { return []byte(d.data) }
+func (d dataOnly) Headers() nats.Header { return nil }
 
 // TestDelayEnds delays an event three times. The third one comes too late, so the event is dropped. Younger events can still wait.
 func TestDelayEnds(t *testing.T) {

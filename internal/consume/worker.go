@@ -27,7 +27,7 @@ type Options struct {
 	Provision   bool // create what is absent
 	AckWait     time.Duration
 	Decoder     event.Decoder
-	MaxAge      time.Duration                       // since the event was stored; 0 for no bound
+	MaxAge      time.Duration                       // an older event expires, unless Delay gives its category longer; 0: no bound
 	Concurrency int                                 // posts at once to one destination
 	SendTimeout time.Duration                       // the longest that Sink.Send takes
 	Pace        time.Duration                       // between two messages for a destination, for which deliveries then wait in their order; 0: none

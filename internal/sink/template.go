@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"text/template"
 	"text/template/parse"
+	"time"
 
 	"github.com/seed-4578ace9/notifier/configs"
 )
@@ -19,8 +21,11 @@ type Template struct {
 	source string // says which markup is the operator's own
 }
 
-// maxResult bounds in bytes what a template may print.
-const maxResult = 256 << 10
+// Bounds of one rendering.
+const (
+	maxResult = 256 << 10 // bytes
+	maxTime   = time.Second
+)
 
 var summaryTemplate = sync.OnceValue(func() *Template { return builtIn("slack-summary.tmpl", configs.SlackSummary) })
 
@@ -47,7 +52,7 @@ func parseTemplate(name, text string) (*Template, error) {
 	}
 	for _, each := range parsed.Templates() {
 		if each.Tree != nil {
-			escapeResults(each.Tree, each.Root)
+			prepare(each.Tree, each.Root)
 		}
 	}
 	return &Template{parsed: parsed, source: text}, nil
@@ -67,20 +72,22 @@ func withoutPrefix(err error) error {
 	return errors.New(strings.TrimPrefix(err.Error(), "template: "))
 }
 
-// escapeResults appends the function escaped to every action that prints. So nothing reaches a message unescaped, whichever way
-// it is written.
-func escapeResults(tree *parse.Tree, node parse.Node) {
+// prepare makes a parsed template safe to execute. It appends the function escaped to every action that prints, so nothing reaches a message
+// unescaped. It begins every list of nodes with an empty text: each turn of a loop and each call of a template then writes to the
+// [boundedBuffer], which ends the execution when its time is over.
+func prepare(tree *parse.Tree, node parse.Node) {
 	branches := func(b *parse.BranchNode) {
-		escapeResults(tree, b.List)
+		prepare(tree, b.List)
 		if b.ElseList != nil {
-			escapeResults(tree, b.ElseList)
+			prepare(tree, b.ElseList)
 		}
 	}
 	switch node := node.(type) {
 	case *parse.ListNode:
 		for _, inner := range node.Nodes {
-			escapeResults(tree, inner)
+			prepare(tree, inner)
 		}
+		node.Nodes = slices.Insert(node.Nodes, 0, parse.Node(&parse.TextNode{NodeType: parse.NodeText, Pos: node.Pos}))
 	case *parse.IfNode:
 		branches(&node.BranchNode)
 	case *parse.RangeNode:
@@ -98,7 +105,7 @@ func escapeResults(tree *parse.Tree, node parse.Node) {
 
 // execute renders data and checks the result against Slack's limits.
 func (t *Template) execute(data any, mention markup) (layout, error) {
-	var result limitedBuffer
+	result := boundedBuffer{template: t.parsed.Name(), deadline: time.Now().Add(maxTime)}
 	if err := t.parsed.Execute(&result, data); err != nil {
 		return layout{}, withoutPrefix(err)
 	}
@@ -121,12 +128,19 @@ func (t *Template) allows(token string, mention markup) bool {
 		strings.Contains(string(mention), whole) || strings.Contains(t.source, whole)
 }
 
-// limitedBuffer takes at most maxResult bytes.
-type limitedBuffer struct{ bytes.Buffer }
+// boundedBuffer takes at most maxResult bytes of a template, until its deadline.
+type boundedBuffer struct {
+	bytes.Buffer
+	template string
+	deadline time.Time
+}
 
-func (b *limitedBuffer) Write(p []byte) (int, error) {
+func (b *boundedBuffer) Write(p []byte) (int, error) {
 	if b.Len()+len(p) > maxResult {
-		return 0, fmt.Errorf("the result is longer than %d bytes", maxResult)
+		return 0, fmt.Errorf("the result of %q is longer than %d bytes", b.template, maxResult)
+	}
+	if time.Now().After(b.deadline) {
+		return 0, fmt.Errorf("the execution of %q took longer than %v", b.template, maxTime)
 	}
 	return b.Buffer.Write(p)
 }

@@ -56,7 +56,10 @@ var templateFaults = map[string][]string{
 	"many-blocks":               {"(with many fields)", "the message: 302 blocks", "takes 50"},
 	"many-attachments":          {"(with many fields)", "the message: 302 attachments", "takes 20"},
 	"much-together":             {`(text of 20000 times "x")`, "all blocks together: 15000 characters", "takes 13000"},
-	"endless":                   {"(info)", "longer than 262144 bytes"},
+	"endless":                   {"(info)", `"template" is longer than 262144 bytes`},
+	"loop-without-output":       {"(info)", `"template" took longer than 1s`},
+	"loop-in-a-variable":        {"(info)", `"template" took longer than 1s`},
+	"calls-itself":              {"(info)", `"template" took longer than 1s`},
 }
 
 func TestParseTemplateFaults(t *testing.T) {

@@ -14,16 +14,30 @@ type algorithm struct {
 	timesAdmissions bool
 	// followsDelivery: the slots return when the delivery ends. The state is an inFlightBucket.
 	followsDelivery bool
+	// freed is how slots become free for events that wait behind each other.
+	freed freeing
 }
+
+// freeing names how a limit frees slots. delay.lua plans by it when an event comes back behind those ahead of it, and refuses another name.
+type freeing string
+
+const (
+	withTheWindow freeing = "window"   // each admission's slots, one window after it
+	atBoundaries  freeing = "boundary" // all slots, where a window ends
+	bySpacing     freeing = "spacing"  // at the count's rate, as many as the admission before took
+	byRate        freeing = "rate"     // at the count's rate
+	byEstimate    freeing = "estimate" // at about the count's rate: an event may come back too early, and then waits again
+	onDelivery    freeing = "delivery" // when a delivery ends
+)
 
 // algorithms are indexed by [limits.Algorithm].
 var algorithms = []algorithm{
-	limits.SlidingLog:     {inMemory: func() inMemory { return &logBucket{} }, perNode: true, firm: true},
-	limits.SlidingCounter: {inMemory: func() inMemory { return &counterBucket{} }, firm: true, timesAdmissions: true},
-	limits.FixedWindow:    {inMemory: func() inMemory { return &fixedBucket{} }, firm: true, timesAdmissions: true},
-	limits.TokenBucket:    {inMemory: func() inMemory { return &tokenBucket{} }, firm: true, timesAdmissions: true},
-	limits.LeakyBucket:    {inMemory: func() inMemory { return &leakyBucket{} }, firm: true, timesAdmissions: true},
-	limits.InFlight:       {inMemory: func() inMemory { return &inFlightBucket{} }, followsDelivery: true},
+	limits.SlidingLog:     {inMemory: func() inMemory { return &logBucket{} }, freed: withTheWindow, perNode: true, firm: true},
+	limits.SlidingCounter: {inMemory: func() inMemory { return &counterBucket{} }, freed: byEstimate, firm: true, timesAdmissions: true},
+	limits.FixedWindow:    {inMemory: func() inMemory { return &fixedBucket{} }, freed: atBoundaries, firm: true, timesAdmissions: true},
+	limits.TokenBucket:    {inMemory: func() inMemory { return &tokenBucket{} }, freed: byRate, firm: true, timesAdmissions: true},
+	limits.LeakyBucket:    {inMemory: func() inMemory { return &leakyBucket{} }, freed: bySpacing, firm: true, timesAdmissions: true},
+	limits.InFlight:       {inMemory: func() inMemory { return &inFlightBucket{} }, freed: onDelivery, followsDelivery: true},
 }
 
 // inMemory is the state of one bucket in [Memory]. The Lua file of its algorithm keeps the same in Redis. Times are microseconds.

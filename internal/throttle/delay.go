@@ -48,14 +48,6 @@ func (r Request) queueMember() string {
 	return fmt.Sprintf("%020d %d %s", r.Message.Sequence, r.Cost, r.eventKey())
 }
 
-// delayKind is how a limit frees slots, as delay.lua calls it.
-func delayKind(a limits.Algorithm) string {
-	if a == limits.SlidingCounter || a == limits.TokenBucket {
-		return "rate"
-	}
-	return a.String()
-}
-
 // Delay plans when a denied event comes back, in the order of those that wait for the same path. Events of one first-level
 // category take at most so much room at once. Repeating it changes nothing.
 func (r *Redis) Delay(ctx context.Context, p Postponement, most int) (DelayVerdict, time.Duration, error) {
@@ -78,7 +70,7 @@ func (r *Redis) Delay(ctx context.Context, p Postponement, most int) (DelayVerdi
 	arguments := []any{
 		p.eventKey(), flag(p.Derived), p.Message.Stored.UnixMicro(), p.queueMember(), max(p.Weight, 1),
 		p.Wait.Microseconds(), p.Longest.Microseconds(),
-		delayKind(p.Limit.Algorithm), p.Limit.Window.Microseconds(), max(p.Limit.Count, 1), p.Cost,
+		string(algorithms[p.Limit.Algorithm].freed), p.Limit.Window.Microseconds(), max(p.Limit.Count, 1), p.Cost,
 		most, flag(p.HasWaited), pair, len(queues), own + 1,
 	}
 	numbers, err := r.runner.RunNumbers(ctx, "planning a delay", lua.Delay, keys, arguments, 2)

@@ -54,6 +54,16 @@ func (k *pairKit) delays(want []time.Duration, postponements ...Postponement) {
 	}
 }
 
+// decideOne decides about one event.
+func (k *pairKit) decideOne(want Verdict, r Request) Decision {
+	k.t.Helper()
+	d := testkit.Must(k.Decide(k.t.Context(), []Request{r}))(k.t).Decisions[0]
+	if d.Verdict != want {
+		k.t.Fatalf("%s at %v: verdict %d with a wait of %v, want %d", r.ID, k.clock.Read(), d.Verdict, d.Wait, want)
+	}
+	return d
+}
+
 // leaves removes events from their queues.
 func (k *pairKit) leaves(postponements ...Postponement) {
 	k.t.Helper()

@@ -390,3 +390,42 @@ func TestDelays(t *testing.T) {
 	t.Parallel()
 	tellStories(t, delayStories, newTree(t, "none", "10/30m", ""))
 }
+
+// TestDelaysOfEveryAlgorithm fills a limit of each algorithm, and plans the returns of denied events of several costs. An event that comes
+// back when planned finds its slots: no event is planned too early, but for a plan that is an estimate.
+func TestDelaysOfEveryAlgorithm(t *testing.T) {
+	t.Parallel()
+	var stories []story
+	for _, a := range limits.Algorithms() {
+		stories = append(stories, story{a.String(), func(t *testing.T, k *pairKit) {
+			k.Adopt(limits.Ruleset{Tree: newTree(t, "none", a.String()+":4/4s", "")})
+			underWay := []Lease{k.decideOne(Admitted, request("filler", "a").withCost(4)).Lease}
+			var waiting []Postponement
+			var due []time.Time
+			for i, cost := range []int{1, 2, 1, 3, 1, 4} {
+				p := inQueue(i, "a")
+				p.Cost = cost
+				denial := k.decideOne(Denied, p.Request)
+				p.Wait, p.Limit = denial.Wait, denial.Limit
+				waiting = append(waiting, p)
+				due = append(due, k.clock.Read().Add(k.delay(p, mostDelayed, ComesBack)))
+				k.clock.Advance(100 * time.Millisecond)
+			}
+			for i, p := range waiting {
+				k.clock.Set(due[i].Add(time.Millisecond)) // each call of the store takes a microsecond of this clock
+				if algorithms[a].followsDelivery {        // nobody knows when: the test ends the deliveries before the return
+					for _, lease := range underWay {
+						k.finish(lease, "")
+					}
+					underWay = nil
+				}
+				underWay = append(underWay, k.decideOne(Admitted, p.comeBack().Request).Lease)
+				k.leaves(p)
+				if algorithms[a].freed == byEstimate {
+					break
+				}
+			}
+		}})
+	}
+	tellStories(t, stories, newTree(t, "none", "none", ""))
+}

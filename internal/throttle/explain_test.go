@@ -94,7 +94,7 @@ func TestExplainTellsOfRecords(t *testing.T) {
 		if e.Another {
 			told = append(told, "another message")
 		}
-		return fmt.Sprintf("%s, %d of %d", strings.Join(told, ", "), e.Limits[1].Used, e.Limits[1].Limit.Count)
+		return fmt.Sprintf("%s, %d of %d", strings.Join(told, ", "), e.Limits[1].Used, e.Limits[1].Limit.Capacity())
 	}
 	testkit.Equal(t, explain(asked), ", 0 of 5", "before the event")
 	lease := wantAdmitted(t, store, asked)

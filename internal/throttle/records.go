@@ -47,27 +47,23 @@ func (r *Redis) copyRecords(ctx context.Context, c *records) Recorded {
 	if c.done != nil {
 		from = strconv.FormatFloat(c.newest-doneOverlap, 'f', 0, 64)
 	}
-	var leased *redis.StringSliceCmd
-	var done *redis.ZSliceCmd
-	err := r.runner.Read(ctx, "copying the records", func(ctx context.Context, client redis.Cmdable) error {
-		pipe := client.Pipeline()
-		leased = pipe.ZRange(ctx, r.keys.leased, 0, mostLeasedCopied)
-		done = pipe.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{
-			Key: r.keys.done, ByScore: true, Start: from, Stop: "+inf", Count: mostDoneCopied + 1,
-		})
-		_, err := pipe.Exec(ctx)
-		return err
-	})
+	mostDone := mostDoneCopied - len(c.done)
+	// A record that is too long for a copy is only counted.
+	leasedCount, doneCount, err := r.countRecords(ctx, from)
 	if err != nil {
 		return nil
 	}
-	if len(leased.Val()) > mostLeasedCopied || len(c.done)+len(done.Val()) > mostDoneCopied {
+	if leasedCount > mostLeasedCopied || doneCount > int64(mostDone) {
 		c.done, c.newest = nil, 0
+		return nil
+	}
+	leased, done, err := r.readRecords(ctx, from, mostDone)
+	if err != nil || len(leased) > mostLeasedCopied || len(done) > mostDone {
 		return nil
 	}
 	// A copy that was given out is read without the lock: new names go into another copy.
 	fresh := make(map[string]bool)
-	for _, entry := range done.Val() {
+	for _, entry := range done {
 		name, _ := entry.Member.(string)
 		if !c.done[name] && !strings.HasPrefix(name, "\n") { // the name of a call is no event
 			fresh[name] = true
@@ -78,8 +74,8 @@ func (r *Redis) copyRecords(ctx context.Context, c *records) Recorded {
 		maps.Copy(fresh, c.done)
 		c.done = fresh
 	}
-	underWay := make(map[string]bool, len(leased.Val()))
-	for _, name := range leased.Val() {
+	underWay := make(map[string]bool, len(leased))
+	for _, name := range leased {
 		underWay[name] = true
 	}
 	delivered := c.done
@@ -88,4 +84,31 @@ func (r *Redis) copyRecords(ctx context.Context, c *records) Recorded {
 		key := request.appendEventKey(room[:0])
 		return underWay[string(key)] || delivered[string(key)]
 	}
+}
+
+// countRecords counts the events under way, and those that were delivered since a time.
+func (r *Redis) countRecords(ctx context.Context, since string) (leased, done int64, err error) {
+	err = r.runner.Read(ctx, "counting the records", func(ctx context.Context, client redis.Cmdable) error {
+		pipe := client.Pipeline()
+		leasedCount, doneCount := pipe.ZCard(ctx, r.keys.leased), pipe.ZCount(ctx, r.keys.done, since, "+inf")
+		_, err := pipe.Exec(ctx)
+		leased, done = leasedCount.Val(), doneCount.Val()
+		return err
+	})
+	return leased, done, err
+}
+
+// readRecords reads one event more than may be copied, as their number may have grown since they were counted.
+func (r *Redis) readRecords(ctx context.Context, since string, mostDone int) (leased []string, done []redis.Z, err error) {
+	err = r.runner.Read(ctx, "copying the records", func(ctx context.Context, client redis.Cmdable) error {
+		pipe := client.Pipeline()
+		leasedNames := pipe.ZRange(ctx, r.keys.leased, 0, mostLeasedCopied)
+		doneNames := pipe.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{
+			Key: r.keys.done, ByScore: true, Start: since, Stop: "+inf", Count: int64(mostDone) + 1,
+		})
+		_, err := pipe.Exec(ctx)
+		leased, done = leasedNames.Val(), doneNames.Val()
+		return err
+	})
+	return leased, done, err
 }

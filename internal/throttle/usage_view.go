@@ -24,7 +24,7 @@ func (u *usage) learn(category string, asked time.Time, tree *routes, byPath map
 	for _, node := range tree.Path(category) {
 		level := cmp.Or(node.Path, limits.LevelGlobal)
 		for l, used := range byPath[node.Path] {
-			told = append(told, limits.Usage{Level: level, Limit: node.Limits[l].String(), Used: used, Size: node.Limits[l].Count})
+			told = append(told, limits.Usage{Level: level, Limit: node.Limits[l].String(), Used: used, Size: node.Limits[l].Capacity()})
 		}
 	}
 	u.mu.Lock()

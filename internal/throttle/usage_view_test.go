@@ -12,7 +12,7 @@ import (
 // useOf returns the usage of a limit of a node.
 func useOf(t *testing.T, node, limit string, used int64) limits.Usage {
 	t.Helper()
-	return limits.Usage{Level: node, Limit: limit, Used: used, Size: parseLimits(t, limit)[0].Count}
+	return limits.Usage{Level: node, Limit: limit, Used: used, Size: parseLimits(t, limit)[0].Capacity()}
 }
 
 // wantUses compares the uses of a category.

@@ -17,7 +17,8 @@
 --   event key, whether its ID was derived from the stored message ("1" or "0"), when the message was stored (microseconds), its
 --   member of a queue, its weight in the room
 --   time until the next slots open, the longest time that the event may still wait (microseconds)
---   kind of limit: "log", "fixed", "leaky", "inflight" or "rate"; its window (microseconds) and slots; cost of the event
+--   how the limit frees slots: "window", "boundary", "spacing", "rate", "estimate" or "delivery"; its window (microseconds) and
+--   slots; cost of the event
 --   largest weight of all waiting events, whether this event has waited before ("1" or "0"), its pair if it is a firing event,
 --   else ''
 --   number of queues, number of the queue of the limit's path
@@ -27,7 +28,7 @@
 --   or, with the time 0: 2 if too many others wait, 3 if the event would come back too late, 4 if another message with its event
 --   key waits
 --
--- Errors: WRONGTYPE and NOPERM are raised before anything is written.
+-- Errors: WRONGTYPE, NOPERM, and an error for another way of freeing slots are raised before anything is written.
 
 --@include lib/records lib/queue lib/pairs lib/room
 
@@ -44,7 +45,7 @@ local next_argument = reader(ARGV, 0)
 local event_key, is_derived, stored = next_argument(), next_argument() == '1', next_argument()
 local member, weight = next_argument(), tonumber(next_argument())
 local wait, max_wait = tonumber(next_argument()), tonumber(next_argument())
-local kind, window, slots = next_argument(), tonumber(next_argument()), tonumber(next_argument())
+local freed, window, slots = next_argument(), tonumber(next_argument()), tonumber(next_argument())
 local cost, max_weight = tonumber(next_argument()), tonumber(next_argument())
 local has_waited, pair = next_argument() == '1', next_argument()
 local queue_count, own = tonumber(next_argument()), tonumber(next_argument())
@@ -131,27 +132,42 @@ local function time_of_room(ahead)
   return tonumber(redis.call('ZRANGE', log_key, rank, rank, 'WITHSCORES')[2]) + window
 end
 
--- Returns when the event finds its slots behind the events ahead.
-local function behind(ahead)
-  if kind == 'leaky' or kind == 'rate' then
-    return ahead.last + math.ceil((kind == 'leaky' and ahead.nearest or cost) * window / slots)
-  end
-  local time = ahead.last + math.min(SPREAD, math.floor(window / slots))
-  if kind == 'log' then
-    time = math.max(time, time_of_room(ahead))
-  end
-  if ahead.leaving and kind == 'log' then
-    time = math.max(time, ahead.leaving + window)
-  elseif ahead.leaving and kind == 'fixed' then
-    time = math.max(time, (math.floor(ahead.leaving / window) + 1) * window)
-  end
-  return time
+-- Each function returns when the event finds its slots behind the events ahead, by how the limit frees slots.
+local behind = {}
+
+function behind.rate(ahead)
+  return ahead.last + math.ceil(cost * window / slots)
+end
+
+behind.estimate = behind.rate
+
+function behind.spacing(ahead)
+  return ahead.last + math.ceil(ahead.nearest * window / slots)
+end
+
+function behind.delivery(ahead)
+  return ahead.last + math.min(SPREAD, math.floor(window / slots))
+end
+
+function behind.window(ahead)
+  local time = math.max(behind.delivery(ahead), time_of_room(ahead))
+  return ahead.leaving and math.max(time, ahead.leaving + window) or time
+end
+
+function behind.boundary(ahead)
+  local time = behind.delivery(ahead)
+  return ahead.leaving and math.max(time, (math.floor(ahead.leaving / window) + 1) * window) or time
+end
+
+local time_behind = behind[freed]
+if not time_behind then
+  return redis.error_reply('ERR unknown way of freeing slots: ' .. freed)
 end
 
 local comes_back = now + math.max(wait, 1)
 local ahead = look_ahead()
 if ahead.count > 0 then
-  comes_back = math.max(comes_back, behind(ahead))
+  comes_back = math.max(comes_back, time_behind(ahead))
 end
 
 -- Removes the event from its queues, but not from the queue with the number `but`.

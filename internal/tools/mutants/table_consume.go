@@ -3,6 +3,14 @@ package main
 // ofConsume are the bugs in internal/consume.
 var ofConsume = []mutant{
 	{
+		name: "delay-expires-at-the-max-age",
+		bug:  "An event that may wait for its slot for six hours expires after the maximum age of one hour.",
+		file: "internal/consume/decode.go",
+		old:  `delay == 0 || age > delay+timeToDeliver`,
+		new:  `delay == 0 || age > 0`,
+		test: "./internal/consume -run ^TestDelayOutlivesTheMaxAge$",
+	},
+	{
 		name: "unready-after-an-election",
 		bug:  "A worker that is not told of its consumer at once stays not ready, though it works.",
 		file: "internal/consume/pull.go",

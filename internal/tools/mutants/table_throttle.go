@@ -3,6 +3,22 @@ package main
 // ofThrottle are the bugs in internal/throttle.
 var ofThrottle = []mutant{
 	{
+		name: "delay-behind-a-leaky-bucket",
+		bug:  "An event that waits for a leaky bucket comes back before the cost ahead of it has leaked.",
+		file: "internal/throttle/algorithm.go",
+		old:  `freed: bySpacing,`,
+		new:  `freed: byRate,`,
+		test: "./internal/throttle -run ^TestDelaysOfEveryAlgorithm$",
+	},
+	{
+		name: "records-read-before-they-are-counted",
+		bug:  "A delivery record that is too long for a copy is fetched, and thrown away.",
+		file: "internal/throttle/records.go",
+		old:  `leasedCount > mostLeasedCopied || doneCount > int64(mostDone)`,
+		new:  `leasedCount < 0 || doneCount < 0`,
+		test: "./internal/throttle -run ^TestLongRecordsAreOnlyCounted$",
+	},
+	{
 		name: "deny-cache-after-a-refund",
 		bug:  "The deny cache goes on denying after slots were returned.",
 		file: "internal/throttle/options.go",
