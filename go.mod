@@ -3,6 +3,7 @@ module github.com/seed-4578ace9/notifier
 go 1.26.0
 
 require (
+	github.com/agext/levenshtein v1.2.3
 	github.com/alicebob/miniredis/v2 v2.40.0
 	github.com/cenkalti/backoff/v5 v5.0.3
 	github.com/chromedp/cdproto v0.159.0

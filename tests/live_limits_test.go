@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/user"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -111,6 +113,47 @@ func TestLiveLimits(t *testing.T) {
 	d.limits("unset", "category")
 	probes.await(3)
 	wantShown(t, d.limits(), "7 of 7")
+}
+
+// TestLiveLimitIsInForceAtOnce sets a limit while the only worker is suspended. The worker decides no event by the older limit after the command
+// has returned, although nobody else has decided one.
+func TestLiveLimitIsInForceAtOnce(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	worker := d.startReady("worker", quick("GLOBAL_LIMIT", "none", "CATEGORY_LIMIT", "100/1h")...)
+	d.wantEvaluated(1, "payments", "before")
+	worker.signal(syscall.SIGSTOP)
+	d.limits("set", "payments", "0/1h")
+	for i := range 50 {
+		d.publish(subjectPrefix+".payments", eventBody(fmt.Sprint("after-", i)))
+	}
+	worker.signal(syscall.SIGCONT)
+	d.awaitEmpty()
+	testkit.Equal(t, count(d.slack.Accepted(), "category")["payments"], 1, "posts of payments")
+}
+
+// TestLimitsSetWarns sets limits that do not do what their author may expect.
+func TestLimitsSetWarns(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	d.startReady("worker", quick("GLOBAL_LIMIT", "3/1h", "CATEGORY_LIMIT", "2/1h")...)
+	const full = "warning: global 3/1h is full: nothing is sent before "
+	if shown := d.limits("set", "payments", "60/30m"); strings.Contains(shown, "full") {
+		t.Errorf("limits set: got %q, want no full limit", shown)
+	}
+	d.wantEvaluated(3, "payments", "1", "2", "3", "4")
+	wantShown(t, d.limits("set", "payments", "40/1h"), "payments is 40/1h (revision 2)\n", full)
+	wantShown(t, d.limits("set", "deploys.*", "1/1h"), full)
+	wantShown(t, d.limits("set", "paymets", "1/1h"), "warning: no event of paymets is known; payments exists\n")
+	wantShown(t, d.limits("set", "global", "none"), "warning: nothing bounds all events together now: ")
+	if shown := d.limits("set", "payments.refunds", "1/1h"); strings.Contains(shown, "warning") {
+		t.Errorf("limits set: got %q, want no warning", shown)
+	}
+	shown := d.limits("rollback", "2")
+	wantShown(t, shown, "global: none -> (unset) (revision 8)\n", "paymets: 1/1h -> (unset) (revision 10)\n")
+	me, err := user.Current()
+	testkit.NoError(t, err)
+	wantShown(t, d.limits("history"), " "+me.Username+"@")
 }
 
 // TestLiveLimitEnds sets a limit for three seconds. One worker and NATS restart meanwhile. Then the previous limit is in force in both

@@ -72,7 +72,7 @@ func newLimitsCommand() *cobra.Command {
 		changing.Flags().BoolVar(&l.shadow, "shadow", false, "change the shadow limits, which have no effect on events")
 	}
 	for _, changing := range []*cobra.Command{set, unset, rollback, adopt} {
-		changing.Flags().StringVar(&l.by, "as", "", "name of the author in the history (default: the user of the NATS connection)")
+		changing.Flags().StringVar(&l.by, "as", "", "name of the author in the history (default: the user of the NATS connection, else user@host)")
 	}
 	command.AddCommand(set, unset, history, rollback, adopt)
 	return command
@@ -113,6 +113,7 @@ type limitsCommand struct {
 
 	settings config.Config     // with the limits of the running workers, where there are any
 	workers  int               // that answer
+	theirs   deployment        // what they report
 	tree     *limits.Tree      // of the settings
 	bucket   *overrides.Bucket // nil if there is none and none may be made
 	live     *limits.Live
@@ -144,6 +145,7 @@ func (l *limitsCommand) useWorkersLimits(ctx context.Context, connection *consum
 	theirs, err := askWorkersLimits(ctx, connection, l.settings)
 	if l.workers = len(theirs.reports); l.workers > 0 {
 		l.settings.Limits = theirs.settings
+		l.theirs = deployment{reports: theirs.reports, limits: theirs.settings}
 	}
 	return err
 }
@@ -154,7 +156,7 @@ func (l *limitsCommand) open(ctx context.Context, connection *consume.Connection
 		return err
 	}
 	js, options := jetStream(connection), overridesOptions(l.settings, slog.New(slog.DiscardHandler))
-	options.By = cmp.Or(l.by, natsUser(l.settings.NATS))
+	options.By = cmp.Or(l.by, natsUser(l.settings.NATS), userAtHost())
 	l.live = limits.NewLive(l.settings.Limits.Plan(), l.settings.Limits.ShadowLimits, earlierValues(js, options), options.Logger)
 	l.bucket, err = overrides.Open(ctx, js, options)
 	if errors.Is(err, overrides.ErrNoBucket) {
@@ -193,8 +195,28 @@ func (l *limitsCommand) unset(ctx context.Context, arguments []string) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(l.out, "%s is what the settings say (revision %d)\n", name, revision)
-	return err
+	_, _ = fmt.Fprintf(l.out, "%s is what the settings say (revision %d)\n", name, revision)
+	return l.enforce(ctx)
+}
+
+// enforce has Redis reject the decisions of workers that do not know the newest change of the bucket. After it, the change is in force for every
+// event, also where a worker was suspended or cut off from NATS when the change was made.
+func (l *limitsCommand) enforce(ctx context.Context) error {
+	s, err := l.bucket.Load(ctx)
+	if err != nil {
+		return fmt.Errorf("the change is stored: reading it back: %w", err)
+	}
+	var inForce limits.Position
+	err = l.withStore(l.tree, func(store *throttle.Redis) (err error) {
+		inForce, err = store.Advance(ctx, position(s))
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("revision %d is stored, and workers apply it as soon as NATS delivers it; a worker that is suspended or cut off from NATS "+
+			"may still decide by older limits, as redis does not know the revision: %s", s.Revision, explainRedis(err))
+	}
+	l.warnOfNewer(s, inForce)
+	return nil
 }
 
 func (l *limitsCommand) rollback(cmd *cobra.Command, arguments []string) error {
@@ -206,14 +228,17 @@ func (l *limitsCommand) rollback(cmd *cobra.Command, arguments []string) error {
 		if err := l.needBucket(); err != nil {
 			return err
 		}
-		changed, err := l.bucket.Rollback(ctx, revision)
-		for _, name := range changed {
-			_, _ = fmt.Fprintln(l.out, "changed:", name)
+		changes, err := l.bucket.Rollback(ctx, revision)
+		for _, change := range changes {
+			_, _ = fmt.Fprintf(l.out, "%s: %s -> %s (revision %d)\n", change.Name, valueOf(change.Old), valueOf(change.Value)+ending(change.Change), change.Revision)
 		}
-		if err == nil && len(changed) == 0 {
-			_, _ = fmt.Fprintln(l.out, "nothing to change")
+		if len(changes) == 0 {
+			if err == nil {
+				_, _ = fmt.Fprintln(l.out, "nothing to change")
+			}
+			return err
 		}
-		return err
+		return errors.Join(err, l.enforce(ctx))
 	})(cmd, arguments)
 }
 

@@ -35,9 +35,9 @@ func TestLimitsThatEnd(t *testing.T) {
 		"REVISION WHEN BY LEVEL OLD NEW",
 		"1 then ann payments (unset) 5/30m",
 		"2 then bob payments 5/30m 6/30m for 2h, until then",
-		"3 then - payments 6/30m 7/30m for 1d, until then",
-		"4 then - search (unset) 8/30m for 1h30m, until then",
-		"5 then - shadow category (unset) 9/30m for 1w, until then",
+		"3 then me payments 6/30m 7/30m for 1d, until then",
+		"4 then me search (unset) 8/30m for 1h30m, until then",
+		"5 then me shadow category (unset) 9/30m for 1w, until then",
 	)
 	history := decoded[shownHistory](t, "limits history --json")
 	bob := history.Changes[1]

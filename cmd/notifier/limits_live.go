@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -97,23 +98,40 @@ func earlierValues(js jetstream.JetStream, options overrides.Options) limits.Ear
 	}
 }
 
-// changesOf returns what lists the live limits that were changed since a time, the oldest first, or nothing if they cannot be
-// read. Shadow limits are left out: they drop nothing.
-func changesOf(limits *overrides.Watcher) func(ctx context.Context, since time.Time) []summary.Change {
-	return func(ctx context.Context, since time.Time) (changes []summary.Change) {
-		history, _ := limits.Changes(ctx, since)
+// limitChanges returns what lists the changes of live limits for digests. It asks NATS again only after a change. Shadow limits are left out:
+// they drop nothing.
+func (w *worker) limitChanges(live *overrides.Watcher) func(context.Context) summary.LimitChanges {
+	var (
+		mu    sync.Mutex
+		known summary.LimitChanges
+	)
+	return func(ctx context.Context) summary.LimitChanges {
+		mu.Lock()
+		defer mu.Unlock()
+		applied := w.changes.Load()
+		if applied == nil {
+			return summary.LimitChanges{}
+		}
+		if known.Generation == applied.Generation && known.Revision == applied.Revision {
+			return known
+		}
+		history, err := live.Changes(ctx, time.Time{})
+		if err != nil {
+			return summary.LimitChanges{} // the next digest reports them
+		}
+		known = summary.LimitChanges{Generation: applied.Generation, Revision: applied.Revision}
 		for _, change := range history {
-			if !change.Name.Shadow {
-				changes = append(changes, digestChange(change))
+			if !change.Name.Shadow && change.Revision <= applied.Revision {
+				known.Changes = append(known.Changes, digestChange(change))
 			}
 		}
-		return changes
+		return known
 	}
 }
 
 // digestChange is a change as digests tell of it. Nobody makes an end.
 func digestChange(c overrides.Change) summary.Change {
-	told := summary.Change{At: c.Changed, Limit: c.Name.Pattern, Value: c.Value, By: c.By}
+	told := summary.Change{Revision: c.Revision, At: c.Changed, Limit: c.Name.Pattern, Value: c.Value, By: c.By}
 	switch {
 	case !c.Until.IsZero():
 		told.Value += " for " + lengthOf(c)

@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/overrides"
 	"github.com/seed-4578ace9/notifier/internal/plain"
@@ -71,7 +73,7 @@ func (l *limitsCommand) set(ctx context.Context, arguments []string) error {
 	if !l.shadow {
 		l.warnOf(ctx, rules.Tree, override)
 	}
-	return nil
+	return l.enforce(ctx)
 }
 
 // checkFollowing refuses an end where workers would ignore what follows.
@@ -99,11 +101,15 @@ func ending(c overrides.Change) string {
 	}
 }
 
-// warnOf says what whoever has set a limit may not expect of it. What is used is left out where Redis does not answer.
+// warnOf prints what the author of a limit may not expect of it. What is used is left out where Redis does not answer.
 func (l *limitsCommand) warnOf(ctx context.Context, tree *limits.Tree, set limits.Override) {
+	l.warnOfPath(set.Level)
+	if set.Level == limits.LevelGlobal && len(set.Limits) == 0 {
+		l.warn("nothing bounds all events together now: a flood of many categories goes out whole")
+	}
 	for _, pointless := range tree.Pointless() {
 		if pointless.Level == set.Level {
-			_, _ = fmt.Fprintf(l.out, "warning: %s\n", pointless)
+			l.warn(pointless.String())
 		}
 	}
 	levels, _, err := l.usage(ctx, tree)
@@ -112,9 +118,48 @@ func (l *limitsCommand) warnOf(ctx context.Context, tree *limits.Tree, set limit
 	}
 	for _, use := range levels {
 		if use.Level == set.Level && use.Used > use.Limit.Capacity() {
-			_, _ = fmt.Fprintf(l.out, "warning: %s are used, so nothing more of it is sent until enough of them are free\n", inWords(use))
+			l.warn(inWords(use) + " are used, so nothing more of it is sent until enough of them are free")
 		}
 	}
+	l.warnOfFullLimits(ctx, tree, set.Level)
+}
+
+func (l *limitsCommand) warn(text string) { _, _ = fmt.Fprintf(l.out, "warning: %s\n", text) }
+
+// warnOfPath warns of a path that is probably mistyped.
+func (l *limitsCommand) warnOfPath(level string) {
+	path := strings.TrimSuffix(level, ".*")
+	known := l.theirs.categories()
+	if l.workers == 0 || event.ValidatePath(path) != nil || slices.ContainsFunc(known, func(other string) bool {
+		return other == path || strings.HasPrefix(other, path+".")
+	}) {
+		return
+	}
+	if near := plain.Nearest(path, known); near != "" {
+		l.warn(fmt.Sprintf("no event of %s is known; %s exists", path, near))
+	}
+}
+
+// warnOfFullLimits warns of a limit at another level that denies the events of a path now. A rule for many paths has only the root in common.
+func (l *limitsCommand) warnOfFullLimits(ctx context.Context, tree *limits.Tree, level string) {
+	path := level
+	if event.ValidatePath(path) != nil || level == limits.LevelGlobal || level == limits.LevelCategory {
+		path = "a" // stands for any category; the limits below the root are left out
+	}
+	_ = l.withStore(tree, func(store *throttle.Redis) error {
+		known, err := store.Explain(ctx, throttle.Request{ID: path + " ", Category: path, Cost: 1})
+		if err != nil {
+			return err
+		}
+		for _, limit := range known.Limits {
+			if limit.Wait == 0 || limit.Node.Level == level || path != level && limit.Node.Path != "" {
+				continue
+			}
+			opens := known.At.Add(limit.Wait)
+			l.warn(fmt.Sprintf("%s %s is full: nothing is sent before %s", limit.Node.Level, limit.Limit, zoned(opens)))
+		}
+		return nil
+	})
 }
 
 func inWords(use throttle.LevelUse) string { return wordsOf([]throttle.LevelUse{use})[use.Level] }

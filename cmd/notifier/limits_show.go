@@ -64,11 +64,16 @@ func (l *limitsCommand) show(ctx context.Context, arguments []string) error {
 	} else {
 		_, _ = fmt.Fprintf(l.out, "revision %d of the bucket %s\n", s.Revision, l.settings.Limits.Bucket)
 	}
+	l.warnOfNewer(s, inForce)
+	_, _ = fmt.Fprintln(l.out, l.source())
+	return notKnown(problem)
+}
+
+// warnOfNewer reports that Redis knows newer limits than the bucket holds, as after a restore of NATS.
+func (l *limitsCommand) warnOfNewer(s overrides.Snapshot, inForce limits.Position) {
 	if position(s).Before(inForce) {
 		_, _ = fmt.Fprintf(l.out, "workers that read this take no events, since newer limits are in force: %s; see limits adopt\n", inForce)
 	}
-	_, _ = fmt.Fprintln(l.out, l.source())
-	return notKnown(problem)
 }
 
 func endsOf(s overrides.Snapshot) map[overrides.Name]time.Time {

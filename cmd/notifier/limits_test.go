@@ -82,14 +82,19 @@ func TestLimits(t *testing.T) {
 	)
 	requireLimits(t, "history",
 		"REVISION WHEN BY LEVEL OLD NEW",
-		"1 then - payments (unset) 50/30m",
-		"2 then - global (unset) 3/1m+200/30m",
-		"3 then - debug.* (unset) token:100/1h;burst=20",
-		"4 then - errors.disk (unset) 0/1h",
+		"1 then me payments (unset) 50/30m",
+		"2 then me global (unset) 3/1m+200/30m",
+		"3 then me debug.* (unset) token:100/1h;burst=20",
+		"4 then me errors.disk (unset) 0/1h",
 		"5 then ann shadow category (unset) 5/30m",
-		"6 then - global 3/1m+200/30m (unset)",
+		"6 then me global 3/1m+200/30m (unset)",
 	)
-	requireLimits(t, "rollback 2", "changed: debug.*", "changed: errors.disk", "changed: global", "changed: shadow category")
+	requireLimits(t, "rollback 2",
+		"debug.*: token:100/1h;burst=20 -> (unset) (revision 7)",
+		"errors.disk: 0/1h -> (unset) (revision 8)",
+		"global: (unset) -> 3/1m+200/30m (revision 9)",
+		"shadow category: 5/30m -> (unset) (revision 10)",
+	)
 	requireLimits(t, "rollback 2", "nothing to change")
 	requireLimits(t, "",
 		limitsHeading,
@@ -166,7 +171,7 @@ func TestLimitsWithoutBucket(t *testing.T) {
 func TestLimitsWithoutRedis(t *testing.T) {
 	_, redisServer := limitsServers(t, map[string]string{"REDIS_TIMEOUT": "200ms"})
 	redisServer.Kill()
-	mustLimits(t, "set payments 5/1h") // needs NATS alone
+	requireFailure(t, exitFailure, "limits set payments 5/1h", "revision 1 is stored", "redis does not know the revision", "NOTIFIER_REDIS_URL")
 	requireFailure(t, exitFailure, "limits", "what is used is not known: redis: ", "NOTIFIER_REDIS_URL")
 	output, _, _ := execute(t.Context(), "", "limits")
 	testkit.Equal(t, fields(output), limitsHeading+"\nglobal 100/30m default\ncategory 10/30m default\npayments 5/1h live\n"+

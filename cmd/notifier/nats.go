@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"os/user"
 	"strings"
 	"time"
 
@@ -110,6 +111,19 @@ func explainDenied(err error, connection *consume.Connection) error {
 // natsUser is the name of the user as whom these settings connect, "" for none. A token is no name.
 func natsUser(settings config.NATS) string {
 	return cmp.Or(settings.User, userInURL(settings.URL.Reveal()), userInCreds(settings.CredsFile))
+}
+
+// userAtHost names who runs this program, or "" if the system does not know.
+func userAtHost() string {
+	current, err := user.Current()
+	if err != nil {
+		return ""
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return current.Username
+	}
+	return current.Username + "@" + host
 }
 
 // userInURL is the user in the first of several URLs that has one. A user without a password is a token.

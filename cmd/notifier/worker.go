@@ -219,7 +219,7 @@ func (w *worker) startParts(ctx context.Context, s throttle.Settings) (*sink.Ann
 		Send:      countedSink{deliveries, w.counts}.SendSummary,
 		LimitOf:   limiter.LimitOf,
 		Opens:     limiter.Opens,
-		Changes:   changesOf(live),
+		Changes:   w.limitChanges(live),
 		Observe:   w.observeDigest,
 	})
 	w.summaries.Store(summaries)

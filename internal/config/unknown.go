@@ -1,11 +1,12 @@
 package config
 
 import (
-	"fmt"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/agext/levenshtein"
 )
 
 // serviceLinks matches NAME=value as Kubernetes injects it for every service whose name starts with "notifier", and as Docker's
@@ -32,32 +33,7 @@ func (l *loader) checkUnknown() {
 		if !strings.HasPrefix(name, prefix+"_") || value == "" || slices.Contains(known, name) || serviceLinks.MatchString(variable) {
 			continue
 		}
-		l.faults = append(l.faults, Fault{name, mask, fmt.Sprintf("no such setting; expected perhaps %s", nearest(name, known))})
+		nearest := slices.MinFunc(known, func(a, b string) int { return levenshtein.Distance(name, a, nil) - levenshtein.Distance(name, b, nil) })
+		l.faults = append(l.faults, Fault{name, mask, "no such setting; expected perhaps " + nearest})
 	}
-}
-
-// nearest returns the known name with the smallest distance to name, the first of several.
-func nearest(name string, known []string) string {
-	return slices.MinFunc(known, func(a, b string) int { return distance(name, a) - distance(name, b) })
-}
-
-// distance counts the bytes to insert, delete or replace to turn a into b (Levenshtein).
-func distance(a, b string) int {
-	row := make([]int, len(b)+1) // distances of the prefix of a seen so far to each prefix of b
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replaced := diagonal
-			if a[i] != b[j] {
-				replaced++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(replaced, row[j+1]+1, row[j]+1)
-		}
-	}
-	return row[len(b)]
 }

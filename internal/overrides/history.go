@@ -64,12 +64,11 @@ func (b *Bucket) Earlier(ctx context.Context, name Name) ([]string, error) {
 	return values, nil
 }
 
-// Rollback sets and unsets what differs from the state right after a revision, and returns the names of these overrides, in
-// their order. An override that had an end gets that end again. If the end has passed, what followed it is restored. The errors
+// Rollback sets and unsets what differs from the state right after a revision, and returns these changes in the order of their
+// names. An override that had an end gets that end again. If the end has passed, what followed it is restored. The errors
 // are an [ErrUnknownRevision] if there is no such revision or a change up to it is no longer stored, and an [ErrConflict] if
-// someone else changes one of the overrides meanwhile. With an error come the names of the changes that were made; another call
-// makes the others.
-func (b *Bucket) Rollback(ctx context.Context, revision uint64) ([]Name, error) {
+// someone else changes one of the overrides meanwhile. With an error come the changes that were made; another call makes the others.
+func (b *Bucket) Rollback(ctx context.Context, revision uint64) ([]PastChange, error) {
 	h, err := b.history(ctx)
 	if err != nil {
 		return nil, err
@@ -78,14 +77,19 @@ func (b *Bucket) Rollback(ctx context.Context, revision uint64) ([]Name, error) 
 		return nil, err
 	}
 	changes := h.back(revision)
-	names := slices.SortedFunc(maps.Keys(changes), Name.Compare)
-	for i, name := range names {
-		if _, err := b.store(ctx, changes[name], changes[name].Revision); err != nil {
-			return names[:i], fmt.Errorf("rolling back to revision %d, with %d of %d changes made: changing %s: %w",
-				revision, i, len(names), name, err)
+	var made []PastChange
+	for i, name := range slices.SortedFunc(maps.Keys(changes), Name.Compare) {
+		replaced := h.at(h.last)[changes[name].key]
+		stored, err := b.store(ctx, changes[name], replaced.Revision)
+		if err != nil {
+			return made, fmt.Errorf("rolling back to revision %d, with %d of %d changes made: changing %s: %w",
+				revision, i, len(changes), name, err)
 		}
+		change := changes[name]
+		change.Name, change.Revision = name, stored
+		made = append(made, PastChange{Change: change, Old: replaced.Value, OldKnown: true})
 	}
-	return names, nil
+	return made, nil
 }
 
 // history is all that the bucket still holds, the oldest first.

@@ -188,7 +188,11 @@ func TestRollback(t *testing.T) {
 	f.change(b, "changed.*=other", "-shadow removed", "-blank", "added=new", "never=again")
 
 	want := []Name{enforced("added"), enforced("blank"), enforced("changed.*"), enforced("never"), shadow("removed")}
-	testkit.EqualSlices(t, testkit.Must(b.Rollback(f.context(), target))(t), want, "changes of the rollback")
+	made := testkit.Must(b.Rollback(f.context(), target))(t)
+	testkit.EqualSlices(t, namesOf(made), want, "changes of the rollback")
+	if changed := made[2]; changed.Old != "other" || changed.Value != "2" || changed.Revision != target+6+3 {
+		t.Errorf("third change: got %+v, want changed.* from other to 2 in revision %d", changed, target+6+3)
+	}
 	s := f.load(b)
 	f.requireEntries(s, "blank=", "changed.*=2", "kept=1", "shadow removed=3")
 	testkit.Equal(t, s.Revision, target+6+5, "revision, want five more than before")
@@ -213,12 +217,20 @@ func TestRollbackLosesRace(t *testing.T) {
 		}
 	}}, f.options(false))
 	changed, err := loser.Rollback(f.context(), target)
-	if !errors.Is(err, ErrConflict) || !strings.Contains(err.Error(), "1 of 3 changes made") || !slices.Equal(changed, []Name{enforced("a")}) {
+	if !errors.Is(err, ErrConflict) || !strings.Contains(err.Error(), "1 of 3 changes made") || !slices.Equal(namesOf(changed), []Name{enforced("a")}) {
 		t.Errorf("changed: %v, %v; want the first, and ErrConflict", changed, err)
 	}
 	f.requireEntries(f.load(b), "a=1", "b=theirs", "c=4")
 
 	rest := testkit.Must(b.Rollback(f.context(), target))(t)
-	testkit.EqualSlices(t, rest, []Name{enforced("b"), enforced("c")}, "changes of the next rollback")
+	testkit.EqualSlices(t, namesOf(rest), []Name{enforced("b"), enforced("c")}, "changes of the next rollback")
 	f.requireEntries(f.load(b), "a=1")
+}
+
+func namesOf(changes []PastChange) []Name {
+	names := make([]Name, len(changes))
+	for i, change := range changes {
+		names[i] = change.Name
+	}
+	return names
 }

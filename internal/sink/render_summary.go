@@ -27,6 +27,7 @@ type summaryContent struct {
 	Count, More, Unpaired, Doubt string
 	OneMinute                    bool     // the first and the last drop are shown as the same minute
 	Changed                      []string // without the times, which are in Changes
+	Earlier                      string   // changes that are not shown
 }
 
 // suppressed is what was dropped of one path, in words.
@@ -43,7 +44,8 @@ func newSummaryContent(d summary.Digest) summaryContent {
 		d.MorePaths++
 		d.MoreDropped += path.Dropped
 	}
-	d.Changes = d.Changes[max(0, len(d.Changes)-maxChanges):] // the newest
+	earlier := max(0, len(d.Changes)-maxChanges)
+	d.Changes = d.Changes[earlier:]
 	c := summaryContent{
 		Digest:    d,
 		OneMinute: d.First.Truncate(time.Minute).Equal(d.Last.Truncate(time.Minute)),
@@ -60,6 +62,9 @@ func newSummaryContent(d summary.Digest) summaryContent {
 	}
 	if d.Doubtful > 0 {
 		c.Doubt = fmt.Sprintf("including %d that may have been told before", d.Doubtful)
+	}
+	if earlier > 0 {
+		c.Earlier = fmt.Sprintf("and before that %s: notifier limits history", number(int64(earlier), "change", "changes"))
 	}
 	for _, change := range d.Changes {
 		c.Changed = append(c.Changed, changeText(change))
@@ -98,6 +103,7 @@ func (c summaryContent) line() string {
 	for i, change := range c.Changes {
 		texts = append(texts, c.Changed[i]+" at "+moment(change.At, c.Last)+" UTC")
 	}
+	texts = append(texts, c.Earlier)
 	texts = slices.DeleteFunc(texts, func(text string) bool { return text == "" })
 	line := c.Count + " " + period(c.First, c.Last)
 	if len(texts) == 0 {

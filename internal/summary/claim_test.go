@@ -255,3 +255,45 @@ func TestDigestWaitsForWhoDrops(t *testing.T) {
 		})
 	}
 }
+
+// TestEachChangeInOneDigest claims digests while limits change. Each digest begins with the revision behind the digest before it.
+func TestEachChangeInOneDigest(t *testing.T) {
+	testDrops(t, func(d *dropTest) {
+		next := func(generation int64, revision uint64, after time.Duration) Digest {
+			t.Helper()
+			d.known = LimitChanges{Generation: generation, Revision: revision}
+			d.drop(path("a", 1))
+			d.clock.Advance(after)
+			return d.wantClaim("#a")
+		}
+		want := func(digest Digest, from, before uint64) {
+			t.Helper()
+			if digest.FromRevision != from || digest.BeforeRevision != before {
+				t.Errorf("revisions: got %d to before %d, want %d to before %d", digest.FromRevision, digest.BeforeRevision, from, before)
+			}
+		}
+		first := next(1, 0, time.Hour)
+		want(first, 0, 1) // the bucket is empty
+		d.end(first, done)
+		second := next(1, 3, time.Hour)
+		want(second, 1, 4)
+		d.known.Revision = 5
+		if repeated, _ := d.claimAs("#a", second.Claim); repeated == nil || repeated.BeforeRevision != 4 {
+			t.Errorf("the same claim again: got %+v, want the same revisions", repeated)
+		}
+		d.end(second, failed)
+		third := next(1, 5, time.Hour)
+		want(third, 1, 6) // with the changes of the digest that was not posted
+		d.end(third, done)
+		late := next(1, 4, time.Hour)
+		want(late, 6, 6) // this instance has not read the newest change
+		d.end(late, done)
+		unknown := next(0, 0, time.Hour)
+		want(unknown, 0, 0)
+		d.end(unknown, done)
+		after := next(1, 7, time.Hour)
+		want(after, 6, 8)
+		d.end(after, done)
+		want(next(2, 1, time.Hour), 0, 2) // the bucket was made anew
+	})
+}

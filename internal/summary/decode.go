@@ -48,7 +48,8 @@ func decodeDigest(channel, text string, now time.Time) (*Digest, error) {
 	)
 	_, claimErr := fmt.Sscan(lines[0], &digest.Claim, &state, &until, &digest.Failures)
 	_, countsErr := fmt.Sscan(lines[1],
-		&digest.Dropped, &first, &last, &digest.Unpaired, &named, &partial, &since, &atLeast, &digest.Doubtful)
+		&digest.Dropped, &first, &last, &digest.Unpaired, &named, &partial, &since, &atLeast, &digest.Doubtful,
+		&digest.FromRevision, &digest.BeforeRevision)
 	if claimErr != nil || countsErr != nil {
 		return nil, malformed
 	}

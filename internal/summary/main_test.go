@@ -81,7 +81,7 @@ func (s *fakeStore) DueDigests(context.Context) ([]string, error) {
 	return channels, nil
 }
 
-func (s *fakeStore) ClaimDigest(_ context.Context, channel, claim string) (*Digest, int64, error) {
+func (s *fakeStore) ClaimDigest(_ context.Context, channel, claim string, _ LimitChanges) (*Digest, int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.called.Add("claim", 1)
@@ -160,8 +160,7 @@ type bench struct {
 	paused   map[string]time.Duration // what Pause was told last
 	wait     time.Duration            // until the channels take a message
 	moments  int                      // that were asked for
-	asked    []time.Time              // since when changes were asked for
-	changes  []Change
+	changes  LimitChanges
 }
 
 // startBench starts a reporter in a bubble of synctest. It runs until stop or the end of the test.
@@ -184,9 +183,9 @@ func startBench(t *testing.T, send func(ctx context.Context, d Digest) error, du
 			return wait, nil
 		},
 		Pause: func(_ context.Context, channel string, d time.Duration) { b.set(func() { b.paused[channel] = d }) },
-		Changes: func(_ context.Context, since time.Time) (changes []Change) {
-			b.set(func() { b.asked, changes = append(b.asked, since), b.changes })
-			return changes
+		Changes: func(context.Context) (known LimitChanges) {
+			b.set(func() { known = b.changes })
+			return known
 		},
 		Observe: func(result string, d Digest) {
 			b.set(func() { b.results, b.observed = append(b.results, result), append(b.observed, d) })

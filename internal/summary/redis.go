@@ -87,11 +87,11 @@ func (r *Redis) DueDigests(ctx context.Context) ([]string, error) {
 // ClaimDigest gives the caller a channel's digest to be posted now, or nil if there is none to be claimed. If the lease ends
 // before EndDigest, the digest is in doubt: its counts go into the next one. inDoubt is how many drops were found to be so.
 // The name of a claim is letters and digits. Claiming again under the same name gives the same digest as long as nobody
-// else has claimed one.
-func (r *Redis) ClaimDigest(ctx context.Context, channel, claim string) (digest *Digest, inDoubt int64, err error) {
+// else has claimed one. The digest reports the changes of live limits that the caller knows and no earlier digest of the channel has reported.
+func (r *Redis) ClaimDigest(ctx context.Context, channel, claim string, known LimitChanges) (digest *Digest, inDoubt int64, err error) {
 	keys := []string{r.calls(), r.due(), r.dropping(), r.counts(channel), r.top(channel)}
 	arguments := append([]any{channel, claim}, r.spans...)
-	arguments = append(arguments, believed.Microseconds(), lease.Microseconds(), maxDigestPaths)
+	arguments = append(arguments, believed.Microseconds(), lease.Microseconds(), maxDigestPaths, known.Generation, known.nextRevision())
 	decode := func(reply []any) (digest *Digest, err error) {
 		digest, inDoubt, err = decodeClaim(channel, reply)
 		return digest, err
@@ -129,7 +129,7 @@ func SelfTest(ctx context.Context, scratch *script.Runner) error {
 		return err
 	}
 	for _, channel := range channels {
-		if _, _, err := r.ClaimDigest(ctx, channel, name); err != nil {
+		if _, _, err := r.ClaimDigest(ctx, channel, name, LimitChanges{}); err != nil {
 			return err
 		}
 		if err := r.EndDigest(ctx, channel, name, DigestEnd{State: DigestDone}); err != nil {

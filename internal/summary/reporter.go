@@ -31,9 +31,6 @@ const (
 	shortestPause = time.Second
 	longestPause  = time.Minute
 
-	changesKept = 10 * time.Second // for the digests of other channels
-	changesAge  = 24 * time.Hour   // or two intervals; older ones are not told
-
 	endAgain = time.Second // between tries to record what became of a digest
 )
 
@@ -51,7 +48,7 @@ const (
 type Store interface {
 	CountDrops(ctx context.Context, report Report) error
 	DueDigests(ctx context.Context) (channels []string, err error)
-	ClaimDigest(ctx context.Context, channel, claim string) (digest *Digest, inDoubt int64, err error)
+	ClaimDigest(ctx context.Context, channel, claim string, known LimitChanges) (digest *Digest, inDoubt int64, err error)
 	EndDigest(ctx context.Context, channel, claim string, end DigestEnd) error
 }
 
@@ -92,8 +89,8 @@ type Options struct {
 	// Opens tells when the next slot of a category opens, as far as this instance knows.
 	Opens func(category string) time.Time
 
-	// Changes lists the changes of live limits since a time, the oldest first. None if they are not known.
-	Changes func(ctx context.Context, since time.Time) []Change
+	// Changes returns the changes of live limits up to now. It is called before each digest.
+	Changes func(ctx context.Context) LimitChanges
 
 	// Observe is told how a digest ended: Sent or GivenUp.
 	Observe func(result string, d Digest)
@@ -115,10 +112,6 @@ type Reporter struct {
 
 	mu       sync.Mutex
 	channels map[string]*channel // that are due
-
-	reading sync.Mutex // guards what follows
-	changes []Change
-	read    time.Time // when they were
 
 	telling, looking outage // each is of one goroutine
 }
@@ -321,7 +314,6 @@ func (r *Reporter) look(ctx, posting context.Context) {
 // attempt posts a channel's digest if the channel takes a message at once; else it returns when that is worth another look.
 // What goes out is claimed no sooner, so that it has all that was counted, and a channel that is not free has failed nothing.
 func (r *Reporter) attempt(ctx, posting context.Context, name string, c *channel) (again time.Duration) {
-	changes := r.recentChanges(ctx)
 	if wait, err := r.o.Wait(ctx, name, 0); wait > 0 || err != nil {
 		return min(max(wait, shortestPause), longestPause)
 	}
@@ -329,7 +321,8 @@ func (r *Reporter) attempt(ctx, posting context.Context, name string, c *channel
 		return 0
 	}
 	deadline := time.Now().Add(sendPatience)
-	digest, err := r.claim(ctx, name, c)
+	known := r.o.Changes(ctx)
+	digest, err := r.claim(ctx, name, c, known)
 	if err != nil {
 		if !r.unfinished.add(name, 0, err) {
 			r.o.Logger.Warn("digest is not claimed", "channel", name, "error", err)
@@ -337,15 +330,15 @@ func (r *Reporter) attempt(ctx, posting context.Context, name string, c *channel
 		return longestPause / 10
 	}
 	if digest != nil {
-		r.post(posting, r.complete(*digest, changes), deadline)
+		r.post(posting, r.complete(*digest, known), deadline)
 	}
 	return 0
 }
 
 // claim claims a digest. A claim without an answer may have been made: it is repeated under its name, by the next attempt.
-func (r *Reporter) claim(ctx context.Context, name string, c *channel) (*Digest, error) {
+func (r *Reporter) claim(ctx context.Context, name string, c *channel, known LimitChanges) (*Digest, error) {
 	c.claim = cmp.Or(c.claim, rand.Text())
-	digest, inDoubt, err := r.o.Store.ClaimDigest(context.WithoutCancel(ctx), name, c.claim)
+	digest, inDoubt, err := r.o.Store.ClaimDigest(context.WithoutCancel(ctx), name, c.claim, known)
 	if err == nil || errors.Is(err, script.ErrRefused) {
 		c.claim = ""
 	}
@@ -359,17 +352,6 @@ func (r *Reporter) claim(ctx context.Context, name string, c *channel) (*Digest,
 const maybePosted = "digest may not have been posted, its counts go into the next one"
 
 var errClaimantGone = errors.New("the instance that was posting it did not say what became of it")
-
-// recentChanges are the changes of limits that a digest may tell of, as of a moment ago.
-func (r *Reporter) recentChanges(ctx context.Context) []Change {
-	r.reading.Lock()
-	defer r.reading.Unlock()
-	if now := time.Now(); r.read.IsZero() || now.Sub(r.read) > changesKept {
-		r.changes = r.o.Changes(ctx, now.Add(-max(changesAge, 2*r.o.Interval)))
-		r.read = now
-	}
-	return r.changes
-}
 
 // post makes one attempt at a claimed digest, and records what became of it.
 func (r *Reporter) post(ctx context.Context, d Digest, deadline time.Time) {

@@ -156,11 +156,12 @@ func TestDigestIsPosted(t *testing.T) {
 		first, last, opens := time.Now().Add(-time.Hour), time.Now(), time.Now().Add(time.Hour)
 		b := startBench(t, nil)
 		changes := []Change{
-			{At: first.Add(-interval), Limit: "before", Value: "1/1h"},
-			{At: first.Add(-time.Minute), Limit: "payments", Value: "40/30m", By: "anna"},
-			{At: first.Add(time.Minute), Limit: "payments"},
+			{Revision: 4, At: first.Add(-interval), Limit: "before", Value: "1/1h"},
+			{Revision: 5, At: first.Add(-time.Minute), Limit: "payments", Value: "40/30m", By: "anna"},
+			{Revision: 7, At: first.Add(time.Minute), Limit: "payments"},
+			{Revision: 8, At: first.Add(time.Minute), Limit: "after the claim"},
 		}
-		b.set(func() { b.changes = changes })
+		b.set(func() { b.changes = LimitChanges{Generation: 1, Revision: 8, Changes: changes} })
 		claimed := Digest{
 			Channel: "#a", Claim: "1", Dropped: 120, Unpaired: 5, Doubtful: 7, AtLeast: true, First: first, Last: last,
 			Paths: []Path{
@@ -170,10 +171,10 @@ func TestDigestIsPosted(t *testing.T) {
 				{Path: "payments", Rest: true, Dropped: 20},
 				{Path: "errors", Dropped: 5},
 			},
-			MorePaths: 4, MoreAtLeast: true, MoreDropped: 10,
+			MorePaths: 4, MoreAtLeast: true, MoreDropped: 10, BeforeRevision: 8,
 		}
 		want := claimed
-		want.Paths, want.Changes = slices.Clone(claimed.Paths), changes[1:]
+		want.Paths, want.Changes = slices.Clone(claimed.Paths), changes[1:3]
 		want.Paths[0].Reasons = []Reason{
 			{"payments.*", "payments.* of payments.refunds", 60}, {"global", "global of payments.refunds", 20},
 		}
@@ -186,27 +187,28 @@ func TestDigestIsPosted(t *testing.T) {
 	})
 }
 
-// A digest leaves out changes of the digest before. The reporter asks once for all channels.
-func TestChangesSinceTheLastDigest(t *testing.T) {
-	testReporter(t, func(b *bench) {
-		now := time.Now()
-		b.set(func() { b.changes = []Change{{At: now.Add(-2 * time.Minute), Limit: "old"}, {At: now, Limit: "new"}} })
-		b.store.set(func() {
-			b.store.due = manyDue(10)
-			for _, digest := range b.store.due {
-				digest.First, digest.Since = now, now.Add(-time.Minute)
-			}
-		})
-		after(2 * lookEvery)
-		for _, post := range b.posts() {
-			if len(post.Changes) != 1 || post.Changes[0].Limit != "new" {
-				b.Errorf("%s is told of %+v", post.Channel, post.Changes)
-			}
-		}
-		if len(b.posts()) != 10 || len(b.asked) != 1 {
-			b.Errorf("%d posts, and changes were asked for %d times, want 10 and once", len(b.posts()), len(b.asked))
-		}
-	})
+// TestChangesOfADigest selects changes by the revisions of a digest, whatever the clocks of NATS and Redis show.
+func TestChangesOfADigest(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	var changes []Change
+	for revision := range uint64(6) {
+		changes = append(changes, Change{Revision: revision + 1, At: now.Add(time.Duration(revision) * time.Minute)})
+	}
+	known := LimitChanges{Generation: 1, Revision: 6, Changes: changes}
+	for name, test := range map[string]struct {
+		digest Digest
+		want   []Change
+	}{
+		"between two revisions":          {Digest{FromRevision: 2, BeforeRevision: 5, Since: now.Add(time.Hour), First: now.Add(time.Hour)}, changes[1:4]},
+		"none are new":                   {Digest{FromRevision: 7, BeforeRevision: 7}, nil},
+		"none were known at the claim":   {Digest{FromRevision: 2}, nil},
+		"first digest of a channel":      {Digest{BeforeRevision: 7, First: now.Add(interval + 150*time.Second)}, changes[3:]},
+		"first one that knows of any":    {Digest{BeforeRevision: 7, Since: now.Add(90 * time.Second), First: now.Add(time.Hour)}, changes[2:]},
+		"claimed before the last change": {Digest{FromRevision: 1, BeforeRevision: 6}, changes[:5]},
+	} {
+		testkit.EqualSlices(t, known.in(test.digest, interval), test.want, "%s: changes", name)
+	}
 }
 
 // postError is an error like that of a sink.

@@ -21,6 +21,7 @@ type dropTest struct {
 	*Redis
 	clock   *testkit.Clock
 	client  *redis.Client
+	known   LimitChanges // at each claim
 	reports int64
 	claims  int
 }
@@ -100,7 +101,7 @@ func (d *dropTest) claim(channel string) *Digest {
 
 func (d *dropTest) claimAs(channel, name string) (digest *Digest, inDoubt int64) {
 	d.Helper()
-	digest, inDoubt, err := d.ClaimDigest(d.Context(), channel, name)
+	digest, inDoubt, err := d.ClaimDigest(d.Context(), channel, name, d.known)
 	if err != nil {
 		d.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package summary
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -25,7 +26,11 @@ type Digest struct {
 	MoreAtLeast bool // there may be more of them
 	MoreDropped int64
 
-	Changes []Change // of limits since the digest before, the oldest first
+	// Revisions of the live limits whose changes the digest reports. FromRevision is 0 if no earlier digest of the channel is known; BeforeRevision
+	// is the first one that is not reported.
+	FromRevision, BeforeRevision uint64
+
+	Changes []Change // of live limits, the oldest first
 }
 
 // Path is what was dropped of a category. Its texts have neither tabs nor line feeds.
@@ -47,29 +52,51 @@ type Reason struct {
 
 // Change is a change of a live limit.
 type Change struct {
-	At    time.Time
-	Limit string // its path, global or category
-	Value string // such as 10/30m; "" if it was unset
-	By    string // "" if that is not recorded
+	Revision uint64
+	At       time.Time
+	Limit    string // its path, global or category
+	Value    string // such as 10/30m; "" if it was unset
+	By       string // "" if that is not recorded
 }
 
-// complete adds to a claimed digest what this instance knows: the reasons in words, and what was changed since the digest before.
-func (r *Reporter) complete(claimed Digest, changes []Change) Digest {
+// LimitChanges are the changes of live limits up to a revision, as far as they are stored. The zero value says that they are not known.
+type LimitChanges struct {
+	Generation int64 // of the bucket that keeps them
+	Revision   uint64
+	Changes    []Change // the oldest first
+}
+
+// nextRevision is the first revision after these changes, or 0 if they are not known.
+func (c LimitChanges) nextRevision() uint64 {
+	if c.Generation == 0 {
+		return 0
+	}
+	return c.Revision + 1
+}
+
+// in returns the changes that a digest reports. Of a channel's first digest these are the changes since an interval before its first drop.
+func (c LimitChanges) in(d Digest, interval time.Duration) (reported []Change) {
+	for _, change := range c.Changes {
+		isNew := change.Revision >= d.FromRevision
+		if d.FromRevision == 0 {
+			isNew = change.At.After(cmp.Or(d.Since, d.First.Add(-interval)))
+		}
+		if isNew && change.Revision < d.BeforeRevision {
+			reported = append(reported, change)
+		}
+	}
+	return reported
+}
+
+// complete adds to a claimed digest what this instance knows: the reasons in words, and the changes of live limits.
+func (r *Reporter) complete(claimed Digest, known LimitChanges) Digest {
 	for i := range claimed.Paths {
 		path := &claimed.Paths[i]
 		for j := range path.Reasons {
 			path.Reasons[j].Text = r.describe(path.Path, path.Reasons[j].Level)
 		}
 	}
-	since := claimed.Since
-	if since.IsZero() {
-		since = claimed.First.Add(-r.o.Interval)
-	}
-	for _, change := range changes {
-		if change.At.After(since) {
-			claimed.Changes = append(claimed.Changes, change)
-		}
-	}
+	claimed.Changes = known.in(claimed, r.o.Interval)
 	return claimed
 }
 

@@ -313,7 +313,7 @@ func newerThan(stale error) limits.Position {
 	return newer
 }
 
-// InForce returns the newest position that events were evaluated by, and since when. The zero Position means that no event was.
+// InForce returns the position of the limits in force, and since when. The zero Position means that no event was evaluated yet.
 func (r *Redis) InForce(ctx context.Context) (in limits.Position, since time.Time, err error) {
 	const tried = "asking which limits are in force"
 	var text string
@@ -336,6 +336,20 @@ func (r *Redis) PutInForce(ctx context.Context, seen, next limits.Position) (boo
 	arguments := []any{seen.Generation, seen.Revision, next.Generation, next.Revision}
 	put, err := r.runner.RunInt(ctx, "putting limits in force", lua.AdoptLimits, []string{r.keys.calls, r.keys.limits}, arguments)
 	return put == 1, err
+}
+
+// Advance puts a position in force, unless that position or a newer one is in force already, and returns the position in force. Calls made
+// with older limits are rejected from then on.
+func (r *Redis) Advance(ctx context.Context, next limits.Position) (limits.Position, error) {
+	for {
+		seen, _, err := r.InForce(ctx)
+		if err != nil || !seen.Before(next) {
+			return seen, err
+		}
+		if put, err := r.PutInForce(ctx, seen, next); put || err != nil {
+			return next, err
+		}
+	}
 }
 
 // compare asks about no event, which changes nothing. The error is a [script.ErrStale] if the limits here are older than those in force.

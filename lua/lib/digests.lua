@@ -4,10 +4,12 @@
 --   <category>         counts of a first-level category for the next digest: a line with the number of drops on paths
 --                      without an entry, then a line for each entry
 --   line feed, head    counts of the whole channel for the next digest: "total first last unpaired paths partial
---                      claimed_at". paths is the number of entries. partial is 1 if some drops have no entry. claimed_at is
---                      when the latest digest was claimed.
+--                      claimed_at generation next_revision". paths is the number of entries. partial is 1 if some drops have no
+--                      entry. claimed_at is when the latest digest was claimed. next_revision is the first change of a live limit
+--                      that no digest of the channel has reported, in a generation of their bucket; 0 if that is not known.
 --   line feed, claimed the claimed digest, until it has ended: a line "claim state until failures", a line
---                      "total first last unpaired paths partial since at_least doubtful", and its largest entries
+--                      "total first last unpaired paths partial since at_least doubtful from_revision before_revision", and its
+--                      largest entries. It reports the changes of live limits from one revision up to another one, exclusively.
 --
 -- The sorted set `top` has first-level category -> the largest of its entries' counts and of its drops without entry. A claim
 -- finds the largest entries of the channel with it and does not read the whole hash. The sorted set `due` has channel ->
@@ -24,8 +26,10 @@
 -- "<first-level category>.>". Times are microseconds.
 
 local HEAD, CLAIMED = '\nhead', '\nclaimed'
-local HEAD_NAMES = { 'total', 'first', 'last', 'unpaired', 'paths', 'partial', 'claimed_at' }
-local DIGEST_NAMES = { 'total', 'first', 'last', 'unpaired', 'paths', 'partial', 'since', 'at_least', 'doubtful' }
+local HEAD_NAMES = { 'total', 'first', 'last', 'unpaired', 'paths', 'partial', 'claimed_at', 'generation', 'next_revision' }
+local DIGEST_NAMES = {
+  'total', 'first', 'last', 'unpaired', 'paths', 'partial', 'since', 'at_least', 'doubtful', 'from_revision', 'before_revision',
+}
 
 -- How many levels an entry counts. The same as MaxDropLevels in Go.
 local MOST_LEVELS = 8

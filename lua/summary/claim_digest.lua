@@ -14,6 +14,7 @@
 -- ARGV
 --   channel; claim: a name that no other claim has
 --   interval, quiet, kept, report_within (see count_drops.lua), lease (all microseconds); how many entries a digest has at most
+--   generation of the bucket of live limits, and the revision after the last change that the caller knows; 0 and 0 if it knows none
 --
 -- Returns the time; the claimed digest as it is stored, '' if there is nothing to claim; and how many drops a lapsed lease has
 -- just left in doubt. A call that is repeated because its reply was lost gives the same digest.
@@ -26,6 +27,7 @@ local calls_key, due_key, dropping_key, counts_key, top_key = KEYS[1], KEYS[2], 
 local channel, claim = ARGV[1], ARGV[2]
 local interval, quiet, kept, report_within = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local lease, most_entries = tonumber(ARGV[7]), tonumber(ARGV[8])
+local generation, next_revision = tonumber(ARGV[9]), tonumber(ARGV[10])
 
 local now = deployment_time(calls_key)
 local due = tonumber(redis.call('ZSCORE', due_key, channel) or nil)
@@ -95,6 +97,10 @@ local function add_claimed(digest)
   digest.paths = math.max(digest.paths, claimed.paths, #digest.entries)
   digest.total, digest.unpaired = digest.total + claimed.total, digest.unpaired + claimed.unpaired
   digest.since, digest.at_least = claimed.since, math.max(digest.at_least, claimed.at_least)
+  if claimed.before_revision > 0 then
+    digest.from_revision = claimed.from_revision
+    digest.before_revision = math.max(digest.before_revision, claimed.before_revision)
+  end
   digest.entries = largest_of(digest.entries)
   if claimed.state == 'doubt' then
     digest.doubtful = claimed.total
@@ -115,19 +121,22 @@ else
   end
   due = counts_due(head, interval, quiet)
   if claimed and claimed.state == 'failed' or due and due <= upto then
+    local from_revision = head.generation == generation and head.next_revision or 0
+    local before_revision = next_revision > 0 and math.max(next_revision, from_revision) or 0
     local digest = {
       claim = claim, state = 'posting', lease_end = now + lease, failures = 0, entries = largest_entries(),
       total = head.total, first = head.first, last = head.last, unpaired = head.unpaired, paths = head.paths,
       partial = head.partial, since = head.claimed_at, at_least = head.total > 0 and lost_counts(head.first) and 1 or 0,
-      doubtful = 0,
+      doubtful = 0, from_revision = from_revision, before_revision = before_revision,
     }
     if claimed then
       add_claimed(digest)
     end
     due, text = digest.lease_end, claimed_text(digest)
     cleared = redis.call('ZRANGE', top_key, 0, -1)
+    local reported = before_revision > 0 and { generation, before_revision } or { head.generation, head.next_revision }
     head = read_numbers('', HEAD_NAMES)
-    head.claimed_at = now
+    head.claimed_at, head.generation, head.next_revision = now, reported[1], reported[2]
   end
 end
 

@@ -3,6 +3,14 @@ package main
 // ofDigests are the bugs in the scripts that count drops and hand out digests.
 var ofDigests = []mutant{
 	{
+		name: "digest-repeats-changes",
+		bug:  "A digest reports changes of live limits that the digest before it reported.",
+		file: "lua/summary/claim_digest.lua",
+		old:  `head.generation == generation and head.next_revision or 0`,
+		new:  `0`,
+		test: "./internal/summary -run TestEachChangeInOneDigest/eval",
+	},
+	{
 		name: "digest-claim-without-answer-in-doubt",
 		bug:  "A claim that is repeated because its reply was lost finds its own digest in doubt.",
 		file: "lua/summary/claim_digest.lua",
