@@ -18,6 +18,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/overrides"
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/lua"
 )
 
 // checkTimeout bounds the check of one server.
@@ -141,6 +142,7 @@ func (c *check) nats(ctx context.Context, connection *consume.Connection) {
 	for _, finding := range consume.Check(ctx, connection, names(c.settings), c.settings.NATS.Provision, c.settings.NATS.AckWait) {
 		c.found(finding.Subject, finding.Note, finding.Err, finding.Warning)
 	}
+	c.found("layout", fmt.Sprintf("%d, and no worker of another layout is running", lua.Layout), otherLayouts(ctx, connection.Conn, c.settings.Redis.Prefix), false)
 }
 
 func (c *check) redis(ctx context.Context, client redis.UniversalClient, store *throttle.Redis) {

@@ -18,6 +18,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/status"
 	"github.com/seed-4578ace9/notifier/internal/summary"
 	"github.com/seed-4578ace9/notifier/internal/telemetry"
+	"github.com/seed-4578ace9/notifier/lua"
 )
 
 // countedOutcomes counts for the worker's report what the metrics count.
@@ -107,6 +108,7 @@ func (w *worker) fleetOptions(ctx context.Context) fleet.Options {
 		Deployment: w.settings.Redis.Prefix,
 		Version:    v,
 		Settings:   w.settings.SharedHash(),
+		Layout:     lua.Layout,
 		Report:     func(instance string) any { return w.report(ctx, instance) },
 		Compared:   w.compareSettings,
 		Logger:     w.logger,

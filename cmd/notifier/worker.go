@@ -125,6 +125,9 @@ func (w *worker) run(ctx context.Context) (err error) {
 	if err := w.connect(); err != nil {
 		return err
 	}
+	if err := w.joinLayout(ctx); err != nil {
+		return ended(ctx, err)
+	}
 	w.journal = w.newJournal()
 	consumer, err := consume.New(w.consumeOptions())
 	if err != nil {

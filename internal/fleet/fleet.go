@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -36,6 +37,7 @@ type Options struct {
 	Deployment string // instances of another deployment in the same NATS account are not counted
 	Version    string // the protocol demands a semantic one; any other is announced as 0.0.0
 	Settings   string // hash of the settings that must be equal on all instances; "" is not compared
+	Layout     int    // number of the form in which the instance stores state
 
 	// Report is what the instance tells of itself, to be encoded as JSON.
 	Report func(instance string) any
@@ -52,12 +54,14 @@ type Fleet struct {
 	conn    *nats.Conn
 	service micro.Service
 	alive   atomic.Int64
+	mixed   atomic.Bool // an instance of another layout was seen
 }
 
 // Keys of a service's metadata.
 const (
 	deploymentKey = "deployment"
 	settingsKey   = "settings"
+	layoutKey     = "layout"
 )
 
 // StatusSubject is where the reports are asked for. Every instance of every deployment in the account gets the question.
@@ -67,7 +71,7 @@ const StatusSubject = "$SRV.STATUS." + serviceName
 func Join(conn *nats.Conn, o Options) (*Fleet, error) {
 	config := micro.Config{
 		Name: serviceName, Version: strings.TrimPrefix(o.Version, "v"), Description: "throttles notifications",
-		Metadata: map[string]string{deploymentKey: o.Deployment, settingsKey: o.Settings},
+		Metadata: map[string]string{deploymentKey: o.Deployment, settingsKey: o.Settings, layoutKey: strconv.Itoa(o.Layout)},
 	}
 	service, err := micro.AddService(conn, config)
 	if errors.Is(err, micro.ErrConfigValidation) {
@@ -128,24 +132,47 @@ func (f *Fleet) Leave() {
 	}
 }
 
-// count asks who is there. Without any answer, even this instance's own, the last number stands.
-func (f *Fleet) count(ctx context.Context) {
+// Member is an instance that is alive.
+type Member struct {
+	Instance string // name that no other start has
+	Version  string
+	Settings string // as in [Options]
+	Layout   int    // as in [Options]; 0: the instance announces none
+}
+
+// Members asks which instances of a deployment are alive. An instance that is slower than half a second is missing.
+func Members(ctx context.Context, conn *nats.Conn, deployment string) ([]Member, error) {
 	subject, err := micro.ControlSubject(micro.PingVerb, serviceName, "")
 	if err != nil {
-		return
+		return nil, err
 	}
-	asking, cancel := context.WithTimeout(ctx, askFor)
+	ctx, cancel := context.WithTimeout(ctx, askFor)
 	defer cancel()
-	alive, differ := int64(0), false
-	_ = ask(asking, f.conn, subject, nil, func(data []byte) bool {
+	var members []Member
+	err = ask(ctx, conn, subject, nil, func(data []byte) bool {
 		var who micro.Ping
-		if json.Unmarshal(data, &who) == nil && who.Metadata[deploymentKey] == f.o.Deployment { // else: another's, or nobody is there
-			alive++
-			settings := who.Metadata[settingsKey]
-			differ = differ || settings != "" && f.o.Settings != "" && settings != f.o.Settings
+		if json.Unmarshal(data, &who) == nil && who.Metadata[deploymentKey] == deployment { // else: another's, or nobody is there
+			layout, _ := strconv.Atoi(who.Metadata[layoutKey])
+			members = append(members, Member{Instance: who.ID, Version: who.Version, Settings: who.Metadata[settingsKey], Layout: layout})
 		}
 		return true
 	})
+	if err != nil {
+		return nil, fmt.Errorf("asking which instances are alive: %w", err)
+	}
+	return members, nil
+}
+
+// count asks who is there. Without any answer, even this instance's own, the last number stands.
+func (f *Fleet) count(ctx context.Context) {
+	members, _ := Members(ctx, f.conn, f.o.Deployment)
+	alive, differ := int64(len(members)), false
+	for _, m := range members {
+		differ = differ || m.Settings != "" && f.o.Settings != "" && m.Settings != f.o.Settings
+		if m.Layout != f.o.Layout && !f.mixed.Swap(true) {
+			f.o.Logger.Error("an instance of another layout is running, stop it", "instance", m.Instance, "its_layout", m.Layout, "layout", f.o.Layout)
+		}
+	}
 	if alive == 0 || ctx.Err() != nil {
 		return
 	}

@@ -219,3 +219,26 @@ func TestSettingsDiffer(t *testing.T) {
 	other.Leave()
 	await(first, 3, false)
 }
+
+// TestOtherLayout has instances of two layouts see each other. Each reports the other one once.
+func TestOtherLayout(t *testing.T) {
+	t.Parallel()
+	n := servertest.StartNATS(t)
+	const line = "an instance of another layout is running, stop it"
+	old := join(t, n.URL, Options{Version: "1.0.0", Layout: 1})
+	old.requireCount(t, 1)
+	old.log.WantCount(t, 0, line)
+	next := join(t, n.URL, Options{Version: "2.0.0", Layout: 2})
+	for range 2 {
+		old.requireCount(t, 2)
+		next.requireCount(t, 2)
+	}
+	old.log.WantCount(t, 1, line)
+	next.log.WantCount(t, 1, line)
+	members := testkit.Must(Members(t.Context(), old.conn, "of a test"))(t)
+	layouts := make(map[string]int)
+	for _, m := range members {
+		layouts[m.Version] = m.Layout
+	}
+	testkit.EqualMaps(t, layouts, map[string]int{"1.0.0": 1, "2.0.0": 2}, "layouts by version")
+}

@@ -53,7 +53,7 @@ func (r *Redis) rules() *ruleset { return r.inForce.Load() }
 
 // keys builds every key that the store uses.
 type keys struct {
-	calls, leased, done, message, limits, taken string
+	calls, leased, done, message, limits, layout, taken string
 
 	pauses string // of destinations, which internal/pacing writes
 	absent string // never exists
@@ -64,7 +64,7 @@ type keys struct {
 func newKeys(runner *script.Runner) keys {
 	return keys{
 		calls: runner.Key("calls"), leased: runner.Key("leased"), done: runner.Key("done"), message: runner.Key("message"),
-		limits: runner.Key("limits"), taken: runner.Key("taken"), pauses: runner.Key("pauses"), absent: runner.Absent(),
+		limits: runner.Key("limits"), layout: runner.Key("layout"), taken: runner.Key("taken"), pauses: runner.Key("pauses"), absent: runner.Absent(),
 		runner: runner,
 	}
 }

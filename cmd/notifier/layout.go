@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/seed-4578ace9/notifier/internal/fleet"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/lua"
+)
+
+// joinLayout refuses to run beside workers that store state in another layout. While Redis does not answer, the layout in use is not known, and
+// the worker starts.
+func (w *worker) joinLayout(ctx context.Context) error {
+	store := throttle.NewRedis(newRunner(w.redis, w.settings.Redis), throttle.Settings{})
+	stored, err := store.Layout(ctx)
+	if err != nil {
+		w.logger.Warn("cannot read the layout of the deployment", "error", explainRedis(err))
+		return nil
+	}
+	if stored != 0 && stored != lua.Layout {
+		if err := w.awaitNoOtherLayout(ctx); err != nil {
+			return err
+		}
+		w.logger.Info("no worker of the layout before is left, this layout takes its place", "layout", lua.Layout, "before", stored)
+	}
+	used, err := store.UseLayout(ctx, stored, lua.Layout)
+	if err == nil && !used {
+		err = fmt.Errorf("a worker of another layout has started at the same time; this program has layout %d", lua.Layout)
+	}
+	return err
+}
+
+// awaitNoOtherLayout asks for other layouts as soon as NATS is connected.
+func (w *worker) awaitNoOtherLayout(ctx context.Context) error {
+	for {
+		err := otherLayouts(ctx, w.connection.Conn, w.settings.Redis.Prefix)
+		if !errors.Is(err, nats.ErrDisconnected) {
+			return err
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// otherLayouts returns an error that names the running workers of another layout, or nil.
+func otherLayouts(ctx context.Context, conn *nats.Conn, deployment string) error {
+	members, err := fleet.Members(ctx, conn, deployment)
+	if err != nil {
+		return err
+	}
+	var others []string
+	for _, member := range members {
+		if member.Layout != lua.Layout {
+			others = append(others, fmt.Sprintf("%s (layout %d, version %s)", member.Instance, member.Layout, member.Version))
+		}
+	}
+	if len(others) == 0 {
+		return nil
+	}
+	return fmt.Errorf("this program stores its state in layout %d, and workers of another layout are running: %s; stop all of them before this version "+
+		"starts, since workers of two layouts lose each other's events", lua.Layout, strings.Join(others, ", "))
+}
