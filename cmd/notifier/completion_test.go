@@ -10,6 +10,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/status"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/lua"
 )
 
 // completed are the completions of a command line's last word.
@@ -35,6 +36,7 @@ func TestCompletion(t *testing.T) {
 		Changes:    []status.Change{{Path: "errors.disk"}},
 	}
 	joined := testkit.Must(fleet.Join(servertest.Connect(t, natsServer.URL), fleet.Options{
+		Layout:     lua.Layout,
 		Deployment: loadSettings(t).Redis.Prefix, Report: func(string) any { return report }, Logger: slog.New(slog.DiscardHandler),
 	}))(t)
 	defer joined.Leave()

@@ -20,6 +20,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/status"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/lua"
 )
 
 // pastEvents are three payments within a second, one error, and a payment with a duplicate.
@@ -219,6 +220,7 @@ func reports(t *testing.T, url string, report status.Report) {
 	t.Helper()
 	conn := servertest.Connect(t, url)
 	instance := testkit.Must(fleet.Join(conn, fleet.Options{
+		Layout:     lua.Layout,
 		Deployment: "notifier", Version: "1.0.0", Logger: slog.New(slog.DiscardHandler), Report: func(string) any { return report },
 	}))(t)
 	t.Cleanup(instance.Leave)
