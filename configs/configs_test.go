@@ -18,7 +18,7 @@ func TestEveryFileIsRead(t *testing.T) {
 	t.Parallel()
 	patterns := []string{
 		"*.go", "slack-*.tmpl", // the compiler, and the tests of sink
-		"redis/redis.conf", "redis/users.acl", "nats/notifier.conf",
+		"redis/redis.conf", "redis/users.acl", "nats/notifier.conf", "compose/nats.conf",
 		// tests/configs
 		"prometheus/prometheus.yml", "prometheus/rules/*.yml", "grafana/provisioning/*/*.yml", "grafana/dashboards/*.json",
 		"kubernetes/*.yaml", "helm/*.yaml", "helm/values.schema.json", "helm/templates/*", "helm/.helmignore", "compose/*.env", "compose/ingest-tokens",

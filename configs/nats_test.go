@@ -10,9 +10,11 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
 	"github.com/seed-4578ace9/notifier/internal/fleet"
+	"github.com/seed-4578ace9/notifier/internal/hostile"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
@@ -49,12 +51,13 @@ var (
 			"$KV.notifier-limits.global $JS.API.STREAM.INFO.KV_notifier-limits " +
 			"$JS.API.CONSUMER.CREATE.KV_notifier-limits.x.$KV.notifier-limits.> " +
 			"$JS.API.STREAM.MSG.GET.NOTIFICATIONS $JS.API.STREAM.MSG.GET.NOTIFICATIONS_ROOM $JS.API.STREAM.PURGE.NOTIFICATIONS_DLQ " +
-			"$JS.API.STREAM.MSG.DELETE.NOTIFICATIONS $JS.API.STREAM.MSG.DELETE.NOTIFICATIONS_ROOM " +
+			"$JS.API.STREAM.MSG.DELETE.NOTIFICATIONS $JS.API.STREAM.MSG.DELETE.NOTIFICATIONS_ROOM $JS.API.STREAM.MSG.DELETE.NOTIFICATIONS_DLQ " +
+			"$SYS.REQ.USER.INFO $SYS.REQ.ACCOUNT.PING.CONNZ " +
 			"notify-journal.payments $JS.API.STREAM.INFO.NOTIFICATIONS_JOURNAL $JS.API.STREAM.MSG.GET.NOTIFICATIONS_DLQ " +
 			"$JS.API.CONSUMER.CREATE.NOTIFICATIONS_JOURNAL.x $JS.API.CONSUMER.CREATE.NOTIFICATIONS_JOURNAL.x.notify-journal.payments " +
 			"$JS.API.CONSUMER.MSG.NEXT.NOTIFICATIONS_JOURNAL.x " +
 			"$JS.API.CONSUMER.MSG.NEXT.NOTIFICATIONS.notifier $JS.ACK.NOTIFICATIONS.notifier.1",
-		"": "notify-room $KV.other.global _INBOX_notifier.forged _INBOX_operator.forged other " +
+		"": "notify-room $SYS.REQ.SERVER.PING $KV.other.global _INBOX_notifier.forged _INBOX_operator.forged other " +
 			"$JS.API.STREAM.PURGE.NOTIFICATIONS $JS.API.STREAM.PURGE.NOTIFICATIONS_ROOM $JS.API.STREAM.PURGE.KV_notifier-limits " +
 			"$JS.API.STREAM.DELETE.NOTIFICATIONS $JS.API.STREAM.DELETE.NOTIFICATIONS_DLQ $JS.API.STREAM.DELETE.KV_notifier-limits " +
 			"$JS.API.STREAM.DELETE.NOTIFICATIONS_JOURNAL $JS.API.STREAM.PURGE.NOTIFICATIONS_JOURNAL " +
@@ -62,7 +65,7 @@ var (
 			"$JS.API.CONSUMER.CREATE.NOTIFICATIONS_ROOM.another $JS.API.CONSUMER.DELETE.NOTIFICATIONS.notifier",
 	}
 	maySubscribe = map[string]string{
-		"operator": "> notify.> notify-room.> notify-dlq.> $KV.notifier-limits.> $SRV.> _INBOX.> _INBOX_operator.>",
+		"operator": "> notify.> notify-room.> notify-dlq.> $KV.notifier-limits.> $SRV.> _INBOX.> _INBOX_operator.> _INBOX_ingest.> _INBOX_producer.>",
 		"notifier": "_INBOX_notifier.> $SRV.>", "limits": "_INBOX_limits.>", "replayer": "_INBOX_replayer.>", "ingest": "_INBOX_ingest.>", "producer": "_INBOX_producer.>",
 	}
 )
@@ -144,5 +147,111 @@ func TestNATSCounting(t *testing.T) {
 		if err != nil || strings.HasPrefix(m.Subject, "_INBOX_") && !strings.HasPrefix(m.Subject, "_INBOX_operator.") {
 			t.Fatalf("the operator receives %v, %v, want no inbox of another user", m, err)
 		}
+	}
+}
+
+// streams are those of a deployment with the names of the sample, and what an event is stored on in each.
+var streams = map[string]struct{ subjects, sample string }{
+	"NOTIFICATIONS":         {"notify notify.>", "notify.fence"},
+	"NOTIFICATIONS_ROOM":    {"notify-room.>", "notify-room.part.fence"},
+	"NOTIFICATIONS_DLQ":     {"notify-dlq.>", "notify-dlq.bad_json.fence"},
+	"NOTIFICATIONS_JOURNAL": {"notify-journal.>", "notify-journal.fence"},
+	"KV_notifier-limits":    {"$KV.notifier-limits.>", "$KV.notifier-limits.fence"},
+}
+
+// TestNATSForgedReplies has a producer publish its events with reply subjects of others. The server publishes nothing there: every stream
+// has what the operator and the producer have stored in it, and the operator hears no message on these subjects.
+func TestNATSForgedReplies(t *testing.T) {
+	running := startNATS(t)
+	operator := signIn(t, running, "operator")
+	js := testkit.Must(jetstream.New(operator))(t)
+	for name, stream := range streams {
+		testkit.Must(js.CreateStream(t.Context(), jetstream.StreamConfig{
+			Name: name, Subjects: strings.Fields(stream.subjects), AllowDirect: name == "KV_notifier-limits", AllowRollup: name == "NOTIFICATIONS_ROOM",
+		}))(t)
+		for range 3 {
+			testkit.Must(js.Publish(t.Context(), stream.sample, []byte("3/1m")))(t)
+		}
+	}
+	consumer := testkit.Must(js.CreateConsumer(t.Context(), "NOTIFICATIONS", jetstream.ConsumerConfig{Durable: "notifier"}))(t)
+	pending := testkit.Must(consumer.Next(jetstream.FetchMaxWait(testkit.Patience)))(t)
+	heard := testkit.Must(operator.SubscribeSync(">"))(t)
+
+	producer := testkit.Must(jetstream.New(signIn(t, running, "producer")))(t)
+	attack := &hostile.Producer{JetStream: producer, Subject: "notify.payments.alerts", Victim: "notify.security.alerts"}
+	forged := hostile.Replies(attack.Victim)
+	testkit.NoError(t, attack.ForgeReplies(t.Context(), 3*len(forged)))
+	testkit.NoError(t, producer.Conn().PublishMsg(&nats.Msg{Subject: attack.Subject, Reply: pending.Reply()}))
+	own := testkit.Must(producer.Publish(t.Context(), attack.Subject, nil))(t)
+	// The server itself refuses the reply subjects of acknowledgements to consumers. It stores the other events.
+	accepted := len(slices.DeleteFunc(slices.Clone(forged), func(subject string) bool { return strings.HasPrefix(subject, "$JS.ACK.") }))
+	testkit.Equal(t, own.Sequence, uint64(3+3*accepted+2), "sequence of the last event of the producer")
+	for name, stream := range streams {
+		stored := testkit.Must(js.Publish(t.Context(), stream.sample, []byte("end")))(t) // behind what was published before
+		want := uint64(4)
+		if name == "NOTIFICATIONS" {
+			want = own.Sequence + 1
+		}
+		testkit.Equal(t, stored.Sequence, want, "next sequence of %s", name)
+		state := testkit.Must(js.Stream(t.Context(), name))(t).CachedInfo().State
+		testkit.Equal(t, state.Msgs, want, "messages of %s", name)
+	}
+	testkit.Equal(t, testkit.Must(consumer.Info(t.Context()))(t).NumAckPending, 1, "messages that are not acknowledged")
+	for {
+		m := testkit.Must(heard.NextMsg(testkit.Patience))(t)
+		if string(m.Data) == "end" && m.Subject == "notify.fence" {
+			break
+		}
+		if slices.Contains(forged, m.Subject) || m.Subject == pending.Reply() {
+			t.Errorf("the operator hears %s on %s, which the producer has named as its reply subject", m.Data, m.Subject)
+		}
+	}
+}
+
+// TestNATSAcknowledgements has the users of the producers' account publish. Acknowledgements come through any inbox below their prefixes, and
+// JetStream knows a repeated Nats-Msg-Id.
+func TestNATSAcknowledgements(t *testing.T) {
+	running := startNATS(t)
+	js := testkit.Must(jetstream.New(signIn(t, running, "operator")))(t)
+	testkit.Must(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "NOTIFICATIONS", Subjects: []string{"notify", "notify.>"}}))(t)
+	sequence := uint64(0)
+	for _, user := range []string{"producer", "ingest"} {
+		publisher := testkit.Must(jetstream.New(signIn(t, running, user)))(t)
+		for _, isDuplicate := range []bool{false, true} {
+			if !isDuplicate {
+				sequence++
+			}
+			ack := testkit.Must(publisher.Publish(t.Context(), "notify.payments", nil, jetstream.WithMsgID(user)))(t)
+			testkit.Equal(t, *ack, jetstream.PubAck{Stream: "NOTIFICATIONS", Sequence: sequence, Duplicate: isDuplicate}, "acknowledgement of %s", user)
+		}
+		for range 100 {
+			testkit.Must(publisher.PublishAsync("notify.payments", nil))(t)
+		}
+		select {
+		case <-publisher.PublishAsyncComplete():
+			sequence += 100
+		case <-time.After(testkit.Patience):
+			t.Fatalf("%s: %d of 100 acknowledgements are missing", user, publisher.PublishAsyncPending())
+		}
+	}
+}
+
+// TestComposeNATS signs in to the NATS of compose.yaml. A client without a user is a producer. It publishes events, reaches nothing else, and
+// forges nothing.
+func TestComposeNATS(t *testing.T) {
+	running := servertest.StartSampleNATS(t, "compose/nats.conf")
+	worker := servertest.Connect(t, running.URL, nats.UserInfo("worker", "compose"))
+	js := testkit.Must(jetstream.New(worker))(t)
+	testkit.Must(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "NOTIFICATIONS", Subjects: []string{"notify", "notify.>"}}))(t)
+	testkit.Must(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OTHERS", Subjects: []string{"other.>"}}))(t)
+	producer := testkit.Must(jetstream.New(servertest.Connect(t, running.URL)))(t)
+	testkit.NoError(t, producer.Conn().PublishMsg(&nats.Msg{Subject: "notify.a", Reply: "other.forged"}))
+	testkit.NoError(t, producer.Conn().Publish("other.x", nil))
+	for i, subject := range []string{"notify", "notify.payments"} {
+		testkit.Equal(t, testkit.Must(producer.Publish(t.Context(), subject, nil))(t).Sequence, uint64(i+2), "sequence of the event on %s", subject)
+	}
+	testkit.Equal(t, testkit.Must(js.Publish(t.Context(), "other.own", nil))(t).Sequence, 1, "sequence of the first message of the worker")
+	if info, err := producer.AccountInfo(t.Context()); err == nil {
+		t.Errorf("JetStream of the producers' account: got %+v, want none", info)
 	}
 }

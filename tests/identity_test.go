@@ -14,13 +14,21 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// twoTeams has two users with the right to publish events of one category each, and a user with all rights.
-const twoTeams = `
-	accounts { A { jetstream: enabled, users: [
-		{ user: worker, password: secret }
+// teamUsers are two users with the right to publish events of one category each.
+const teamUsers = `
 		{ user: payments, password: secret, permissions: { publish: "notify.payments.>", subscribe: "_INBOX.>" } }
-		{ user: security, password: secret, permissions: { publish: "notify.security.>", subscribe: "_INBOX.>" } }
-	] } }`
+		{ user: security, password: secret, permissions: { publish: "notify.security.>", subscribe: "_INBOX.>" } }`
+
+// twoTeams has a user with all rights, and in another account two teams.
+const twoTeams = `
+	accounts {
+		WORKERS { jetstream: enabled, exports: [{ service: "notify.>" }], users: [{ user: worker, password: secret }] }
+		PRODUCERS { imports: [{ service: { account: WORKERS, subject: "notify.>" } }], users: [` + teamUsers + `] }
+	}`
+
+// sharedAccount has the same users in one account.
+const sharedAccount = `
+	accounts { ALL { jetstream: enabled, users: [{ user: worker, password: secret }` + teamUsers + `] } }`
 
 // team publishes as one of the users.
 type team struct {
@@ -69,7 +77,7 @@ func (p *team) claim(id string, asMessageID bool) {
 	if asMessageID {
 		p.publish(title, "Nats-Msg-Id", id)
 	}
-	own := []string{"Notifier-Id", id, "Notifier-Derived", "true", "Notifier-Subject", subjectPrefix + ".security.alerts", "Notifier-Waits-For", "replay"}
+	own := []string{"Notifier-Written-By", "notifier", "Notifier-Id", id, "Notifier-Derived", "true", "Notifier-Subject", subjectPrefix + ".security.alerts", "Notifier-Waits-For", "replay"}
 	p.publish(title, own...)
 	p.publish(fmt.Sprintf(`{"id": %q, "title": %q}`, id, title), own...)
 	for _, part := range []string{"f1", "f2"} {
@@ -139,7 +147,7 @@ func (p *team) claimAll(rounds int) (upto uint64) {
 // TestIdentityBelongsToACategory has one team claim the IDs of another team. The other team's events are posted all the same.
 func TestIdentityBelongsToACategory(t *testing.T) {
 	t.Parallel()
-	d, settings := deploySmall(t)
+	d, settings := deploySmall(t, twoTeams)
 	w := d.startReady("worker", unlimited(settings...)...)
 	payments, security := d.team("payments"), d.team("security")
 	if _, err := payments.js.Publish(t.Context(), security.subject, nil); err == nil {

@@ -16,14 +16,14 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// smallStore has the users of twoTeams and a file store of 64 MB.
+// smallStore is a file store of 64 MB.
 const smallStore = `
-	jetstream { max_file_store: 64MB }` + twoTeams
+	jetstream { max_file_store: 64MB }`
 
-// deploySmall starts servers with smallStore, and returns settings of a worker that fit into the store.
-func deploySmall(t testing.TB) (*deployment, []string) {
+// deploySmall starts servers with smallStore and the users of accounts, and returns settings of a worker that fit into the store.
+func deploySmall(t testing.TB, accounts string) (*deployment, []string) {
 	t.Helper()
-	return deploy(t, servertest.StartNATSProcess(t, smallStore), nats.UserInfo("worker", "secret")),
+	return deploy(t, servertest.StartNATSProcess(t, smallStore+accounts), nats.UserInfo("worker", "secret")),
 		[]string{"NATS_USER", "worker", "NATS_PASSWORD", "secret", "STREAM_MAX_BYTES", "24MiB", "DLQ_MAX_BYTES", "12MiB", "ROOM_MAX", "20000"}
 }
 
@@ -33,6 +33,7 @@ type neighbours struct {
 	hostile *hostile.Producer
 	victim  *team
 	worker  *worker
+	changes []string             // to the worker's settings
 	channel string               // the victim's
 	stored  map[string]time.Time // when the victim published each of its events
 	refused int                  // how often the server refused one of them
@@ -47,9 +48,15 @@ func startNeighbours(t testing.TB, changes ...string) *neighbours {
 // startNeighboursIn starts a worker that posts the victim's events to a channel.
 func startNeighboursIn(t testing.TB, channel string, changes ...string) *neighbours {
 	t.Helper()
-	d, settings := deploySmall(t)
-	n := &neighbours{deployment: d, channel: channel, stored: make(map[string]time.Time)}
-	n.worker = d.startReady("worker", append(settings, changes...)...)
+	return startNeighboursOn(t, twoTeams, channel, changes...)
+}
+
+// startNeighboursOn starts a worker on NATS with accounts.
+func startNeighboursOn(t testing.TB, accounts, channel string, changes ...string) *neighbours {
+	t.Helper()
+	d, settings := deploySmall(t, accounts)
+	n := &neighbours{deployment: d, channel: channel, changes: append(settings, changes...), stored: make(map[string]time.Time)}
+	n.worker = d.startReady("worker", n.changes...)
 	payments := d.team("payments")
 	n.victim = d.team("security")
 	n.hostile = &hostile.Producer{JetStream: payments.js, Subject: payments.subject, Victim: n.victim.subject}

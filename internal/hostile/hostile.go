@@ -47,6 +47,7 @@ var Attacks = []Attack{
 	{"sends groups of empty alerts", (*Producer).EmptyAlerts},
 	{"invents subcategories", (*Producer).Subcategories},
 	{"floods", (*Producer).Flood},
+	{"forges through reply subjects", (*Producer).ForgeReplies},
 }
 
 // Stored is how many messages the server took so far, and Refused how many it did not.
@@ -164,7 +165,7 @@ func (p *Producer) Forge(ctx context.Context, n int) error {
 			subject = prefix + "-room." + []string{"part.security", "replay.security", "due.slot.security.x"}[i/3%3]
 		}
 		return on(subject, titled(i),
-			"Notifier-Subject", p.Victim, "Notifier-Id", p.id(i), "Notifier-Part", "f1", "Notifier-Waits-For", []string{"slot", "replay", "pair"}[i%3],
+			"Notifier-Written-By", "notifier", "Notifier-Subject", p.Victim, "Notifier-Id", p.id(i), "Notifier-Part", "f1", "Notifier-Waits-For", []string{"slot", "replay", "pair"}[i%3],
 			"Notifier-Origin", fmt.Sprintf("%d %d NOTIFICATIONS", time.Now().UnixNano(), i+1), "Notifier-Since", fmt.Sprint(time.Now().Add(time.Hour).UnixMilli()),
 			"Notifier-Deadline", fmt.Sprint(time.Now().Add(time.Hour).UnixMilli()), "Notifier-Behind", "1")
 	})
@@ -231,4 +232,41 @@ func (p *Producer) Subcategories(ctx context.Context, n int) error {
 // Flood publishes events of one category.
 func (p *Producer) Flood(ctx context.Context, n int) error {
 	return p.publish(ctx, n, func(i int) *nats.Msg { return on(p.Subject, titled(i)) })
+}
+
+// Replies are subjects on which a producer has the server publish its acknowledgements, to harm whoever publishes on the victim's subject: live
+// limits, dead letters, the room, the journal, events, JetStream's requests, and the answers to others.
+func Replies(victim string) []string {
+	prefix, rest, _ := strings.Cut(victim, ".")
+	first, _, _ := strings.Cut(rest, ".")
+	const key = "0123456789abcdef0123456789abcdef"
+	return []string{
+		"$KV.notifier-limits." + first, "$KV.notifier-limits.global", "$KV.notifier-limits.state/adopted",
+		prefix + "-dlq.bad_field." + first, prefix + "-dlq.slack_rejected." + first,
+		prefix + "-room.slot." + first, prefix + "-room.slot." + first + "." + key, prefix + "-room.pair." + first + "." + key,
+		prefix + "-room.redis." + first + "." + key, prefix + "-room.due.slot." + first + "." + key,
+		prefix + "-room.part." + first, prefix + "-room.replay." + first, prefix + "-room.channel.0123456789abcdef." + first,
+		prefix + "-journal." + first, prefix + "-journal._",
+		victim, prefix + "." + first,
+		"$JS.API.STREAM.PURGE.NOTIFICATIONS_DLQ", "$JS.API.STREAM.PURGE.NOTIFICATIONS_ROOM", "$JS.API.STREAM.PURGE.KV_notifier-limits",
+		"$JS.API.STREAM.MSG.DELETE.NOTIFICATIONS_DLQ", "$JS.API.STREAM.MSG.DELETE.NOTIFICATIONS_ROOM", "$JS.API.STREAM.MSG.DELETE.KV_notifier-limits",
+		"$JS.API.STREAM.MSG.DELETE.NOTIFICATIONS", "$JS.API.STREAM.DELETE.NOTIFICATIONS_DLQ", "$JS.API.CONSUMER.DELETE.NOTIFICATIONS.notifier",
+		"$JS.API.CONSUMER.CREATE.NOTIFICATIONS", "$JS.API.STREAM.UPDATE.NOTIFICATIONS",
+		"$JS.ACK.NOTIFICATIONS.notifier.1.1.1.1.0", "$JS.ACK.NOTIFICATIONS_ROOM.notifier-room.1.1.1.1.0",
+		"$SRV.PING.notifier", "$SRV.STATUS.notifier", "_INBOX_notifier.forged",
+	}
+}
+
+// ForgeReplies publishes its own events with the subjects of [Replies] as reply subjects. Nobody sees the acknowledgements, so neither Stored nor
+// Refused counts these events. It returns when the server has acknowledged an event that it published after them.
+func (p *Producer) ForgeReplies(ctx context.Context, n int) error {
+	replies := Replies(p.Victim)
+	for i := range n {
+		m := on(p.Subject, titled(i))
+		m.Reply = replies[i%len(replies)]
+		if err := p.JetStream.Conn().PublishMsg(m); err != nil {
+			return fmt.Errorf("publishing with the reply subject %s: %w", m.Reply, err)
+		}
+	}
+	return p.publish(ctx, 1, func(int) *nats.Msg { return on(p.Subject, titled(n)) })
 }

@@ -3,6 +3,7 @@ package configs_test
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -97,6 +98,23 @@ func TestComposeIngest(t *testing.T) {
 	hash := sha256.Sum256([]byte(token))
 	if text := string(read(t, mounted.Source)); !strings.Contains(text, "\ncompose sha256:"+hex.EncodeToString(hash[:])+" >\n") {
 		t.Errorf("got the tokens %s, want one with the hash of %s", text, token)
+	}
+}
+
+// TestComposeAccounts wants workers and producers in accounts of their own: the users of the file that NATS reads.
+func TestComposeAccounts(t *testing.T) {
+	loaded := project(t)
+	server := loaded.Services["nats"]
+	mounted := server.Volumes[slices.IndexFunc(server.Volumes, func(v types.ServiceVolumeConfig) bool { return v.Type == types.VolumeTypeBind })]
+	testkit.EqualSlices(t, server.Command, []string{"--config", mounted.Target}, "command of NATS")
+	text := string(read(t, mounted.Source))
+	for service, account := range map[string]string{"worker": "WORKERS", "ingest": "PRODUCERS"} {
+		variables := environment(loaded.Services[service])
+		user := fmt.Sprintf("users: [{ user: %s, password: %s }]", variables["NOTIFIER_NATS_USER"], variables["NOTIFIER_NATS_PASSWORD"])
+		_, of, _ := strings.Cut(text, "\n  "+account+" {")
+		if of, _, _ = strings.Cut(of, "\n  }"); !strings.Contains(of, user) {
+			t.Errorf("%s: account %s of NATS lacks %q", service, account, user)
+		}
 	}
 }
 

@@ -24,14 +24,19 @@ const (
 	natsPassword    = "secret"
 )
 
-// natsUsers are the workers' user, the soak's user with all rights, and the hostile producer, who may publish below one subject.
+// natsUsers are the workers' user, the soak's user with all rights, and in the account of producers the hostile one, who may publish below one
+// subject.
 const natsUsers = `
-	accounts { SOAK { jetstream: enabled, users: [
-		{ user: notifier, password: ` + natsPassword + ` }
-		{ user: soak, password: ` + natsPassword + ` }
-		{ user: hostile, password: ` + natsPassword + `, permissions: {
-			publish: { allow: ["notify.hostile.>"] }, subscribe: { allow: ["_INBOX_hostile.>"] } } }
-	] } }`
+	accounts {
+		SOAK { jetstream: enabled, exports: [{ service: "notify.>" }], users: [
+			{ user: notifier, password: ` + natsPassword + ` }
+			{ user: soak, password: ` + natsPassword + ` }
+		] }
+		PRODUCERS { imports: [{ service: { account: SOAK, subject: "notify.>" } }], users: [
+			{ user: hostile, password: ` + natsPassword + `, permissions: {
+				publish: { allow: ["notify.hostile.>"] }, subscribe: { allow: ["_INBOX_hostile.>"] } } }
+		] }
+	}`
 
 func isHostile(category string) bool {
 	return category == hostileCategory || strings.HasPrefix(category, hostileCategory+".")
