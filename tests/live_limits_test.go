@@ -14,6 +14,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
 // bucketName is the bucket of live limits.
@@ -189,7 +190,9 @@ func TestLiveLimitsAtStart(t *testing.T) {
 	d.limits("set", "category", "2/1h")
 	d.limits("set", "errors", "3/1h")
 	for i := range 2000 {
-		testkit.Must(d.js.PublishAsync(fmt.Sprintf("$KV.%s.unused-%d", bucketName, i), []byte("1/1h")))(t)
+		override := message(fmt.Sprintf("$KV.%s.unused-%d", bucketName, i), "1/1h")
+		trusted.Mark(override.Header)
+		testkit.Must(d.js.PublishMsgAsync(override))(t)
 	}
 	<-d.js.PublishAsyncComplete()
 	d.publishEvents([]string{"errors", "other"}, 20)

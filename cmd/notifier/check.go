@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
@@ -198,8 +199,24 @@ func (c *check) limits(ctx context.Context, connection *consume.Connection, stor
 		c.fail(subject, fmt.Sprintf("bucket %s holds %s, which is older than what is in force, %s: a worker takes no events; "+
 			"after a restore, notifier limits adopt puts the bucket's state in force", options.Name, position(s), inForce))
 	default:
-		c.ok(subject, fmt.Sprintf("bucket %s holds %s", options.Name, position(s)))
+		c.readable(jetStream(connection), options, s)
 	}
+}
+
+// readable finds out whether a worker that starts would know the value of each live limit.
+func (c *check) readable(js jetstream.JetStream, options overrides.Options, s overrides.Snapshot) {
+	const subject = "live limits"
+	live := limits.NewLive(c.settings.Limits.Plan(), c.settings.Limits.ShadowLimits, earlierValues(js, options), options.Logger)
+	_, err := live.Ruleset(s.Generation, s.Revision, liveEntries(s))
+	if unreadable := live.Unreadable(); unreadable != nil {
+		c.fail(subject, fmt.Sprintf("a worker that starts takes no events: %v", unreadable))
+		return
+	}
+	if err != nil {
+		c.warn(subject, fmt.Sprintf("they do not go together, so workers keep the last ones that did: %v", err))
+		return
+	}
+	c.ok(subject, fmt.Sprintf("bucket %s holds %s", options.Name, position(s)))
 }
 
 func (c *check) slack(ctx context.Context) {

@@ -30,7 +30,7 @@ type storm struct {
 
 // publishStorm publishes events until the context ends.
 func (d *dev) publishStorm(ctx context.Context, logger *slog.Logger) {
-	connection, err := connectNATS(d.settings.NATS, slog.New(slog.DiscardHandler))
+	connection, err := connectNATS(d.settings.NATS, "", slog.New(slog.DiscardHandler))
 	if err != nil {
 		logger.Error("the storm cannot start", "error", err)
 		return

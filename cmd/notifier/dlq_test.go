@@ -17,6 +17,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
 // dlqServer starts a server with the streams of the room and the dead letters, and sets the settings to it.
@@ -46,6 +47,7 @@ func putLetter(t *testing.T, js jetstream.JetStream, reason, id, body, why strin
 		"Notifier-Sequence": {"1"}, "Notifier-Deliveries": {"2"}, room.HeaderID: {id},
 		"Notifier-Origin": {room.Origin{Stream: "NOTIFICATIONS", Sequence: 1, Stored: time.Now()}.String()},
 	}}
+	trusted.Mark(letter.Header)
 	for i := 0; i < len(headers); i += 2 {
 		letter.Header.Set(headers[i], headers[i+1])
 	}
@@ -174,7 +176,9 @@ func TestDLQJSON(t *testing.T) {
 // A fault with one letter does not stop the others. The status is 1.
 func TestDLQProblems(t *testing.T) {
 	js := dlqServer(t)
-	testkit.Must(js.Publish(t.Context(), "notify-dlq.too_large._", []byte("text")))(t)
+	bare := &nats.Msg{Subject: "notify-dlq.too_large._", Header: make(nats.Header), Data: []byte("text")}
+	trusted.Mark(bare.Header)
+	testkit.Must(js.PublishMsg(t.Context(), bare))(t)
 	putLetter(t, js, "slack_rejected", "order-2", "text", "no_text")
 	putLetter(t, js, "slack_rejected", "2", "text", "no_text")
 	requirePart := func(line, output, says string) {

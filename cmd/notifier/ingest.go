@@ -89,7 +89,7 @@ func runIngest(ctx context.Context) (err error) {
 	life := &lifecycle{timeout: settings.ShutdownTimeout}
 	defer func() { err = errors.Join(err, life.stop()) }()
 
-	connection, err := connectNATS(settings.NATS, logger)
+	connection, err := connectNATS(settings.NATS, "notifier ingest", logger)
 	if err != nil {
 		return err
 	}

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/overrides"
-	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/summary"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
@@ -50,8 +49,7 @@ func TestLimitsThatEnd(t *testing.T) {
 		t.Errorf("got %+v, want an end of the third level alone", shown.Levels)
 	}
 	testkit.Contains(t, "limits search", withoutTimes(mustLimits(t, "search")), "search search 8/30m live until then 0 of 8")
-	kv := testkit.Must(servertest.JetStream(t, natsServer.URL).KeyValue(t.Context(), "notifier-limits"))(t)
-	testkit.Must(kv.PutString(t.Context(), "payments", "lots"))(t)
+	putLive(t, natsServer, "payments", "lots")
 	requireFailure(t, exitFailure, "limits set payments 1/1h --for 1h", "cannot be in force again", "unset it first")
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -14,6 +15,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/overrides"
 	"github.com/seed-4578ace9/notifier/internal/summary"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
 // awaitLimitsFor bounds the wait for live limits at the start. A worker that has not read them begins with the limits of
@@ -29,6 +31,7 @@ func overridesOptions(settings config.Config, logger *slog.Logger) overrides.Opt
 // newLimitsWatcher makes what puts the limits of the bucket in force.
 func (w *worker) newLimitsWatcher(store *throttle.Redis) *overrides.Watcher {
 	js, options := jetStream(w.connection), overridesOptions(w.settings, w.logger)
+	options.Forged = func(n int) { w.metrics.Forged(trusted.Limits, n) }
 	options.Outdated = func(ctx context.Context, s overrides.Snapshot) bool {
 		inForce, _, err := store.InForce(ctx)
 		return err == nil && position(s).Before(inForce) // without an answer of Redis, no newer limits are known
@@ -40,10 +43,54 @@ func (w *worker) newLimitsWatcher(store *throttle.Redis) *overrides.Watcher {
 			w.logger.Error("live limits do not go together, the last ones stay", "revision", s.Revision, "error", err)
 			return
 		}
+		if err := live.Unreadable(); err != nil {
+			w.unreadable.hold(err)
+			return
+		}
 		w.limiter.Load().Adopt(rules)
-		w.changes.Store(&s)
-		w.logLimits(rules, len(s.Entries))
+		if isFirst := w.changes.Swap(&s) == nil; isFirst || !s.Forged {
+			w.logLimits(rules, len(s.Entries))
+		}
+		w.unreadable.end()
 	})
+}
+
+// unreadable is why a worker does not begin: it cannot read a live limit, and would apply the limit of its environment in its place.
+type unreadable struct {
+	err   atomic.Pointer[error]
+	ended chan struct{} // closed when all live limits were readable
+	once  sync.Once
+}
+
+func (u *unreadable) hold(err error) { u.err.Store(&err) }
+
+func (u *unreadable) end() {
+	u.err.Store(nil)
+	u.once.Do(func() { close(u.ended) })
+}
+
+// now is the reason, or nil.
+func (u *unreadable) now() error {
+	if err := u.err.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// awaitReadable waits while a live limit is not readable.
+func (w *worker) awaitReadable(ctx context.Context) error {
+	reason := w.unreadable.now()
+	if reason == nil {
+		return nil
+	}
+	w.logger.Error("no event is taken until a live limit is readable", "error", reason)
+	select {
+	case <-w.unreadable.ended:
+		w.logger.Info("live limits are readable")
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // warnOfPointless tells of limits in the settings that never deny anything.
@@ -153,7 +200,7 @@ func liveEntries(s overrides.Snapshot) []limits.LiveEntry {
 }
 
 func liveEntry(e overrides.Change) limits.LiveEntry {
-	return limits.LiveEntry{Level: e.Name.Pattern, Shadow: e.Name.Shadow, Limits: e.Value, Revision: e.Revision}
+	return limits.LiveEntry{Level: e.Name.Pattern, Shadow: e.Name.Shadow, Limits: e.Value, Lost: e.Lost, Revision: e.Revision}
 }
 
 // awaitLimits waits for live limits, and tells that those of the settings are in force if there are none in time.

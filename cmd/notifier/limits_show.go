@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
@@ -53,7 +54,13 @@ func (l *limitsCommand) show(ctx context.Context, arguments []string) error {
 	for _, guarantee := range rules.Tree.Guarantees() {
 		_, _ = fmt.Fprintf(l.out, "%d slots of each global window belong to %s\n", guarantee.Slots, guarantee.Path)
 	}
+	if err := l.live.Unreadable(); err != nil {
+		_, _ = fmt.Fprintf(l.out, "a worker that starts takes no events: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
 	for _, entry := range s.Entries {
+		if entry.Lost {
+			continue
+		}
 		if _, err := l.live.Check(liveEntry(entry)); err != nil {
 			_, _ = fmt.Fprintf(l.out, "workers ignore what %s is set to in revision %d, and keep its last good limit: %v\n",
 				entry.Name, entry.Revision, err)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -14,6 +15,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
 // limitsServers starts NATS and Redis, and sets the settings to them and to these.
@@ -182,22 +184,36 @@ func TestLimitsWithoutRedis(t *testing.T) {
 func TestLimitsOfBadValues(t *testing.T) {
 	natsServer, _ := limitsServers(t, map[string]string{"GUARANTEES": "security=20"})
 	mustLimits(t, "set payments 5/1h")
-	kv := testkit.Must(servertest.JetStream(t, natsServer.URL).KeyValue(t.Context(), "notifier-limits"))(t)
 	for key, value := range map[string]string{"payments": "lots", "global": "10/30m", "=": "1/1h"} {
-		testkit.Must(kv.PutString(t.Context(), key, value))(t)
+		putLive(t, natsServer, key, value)
 	}
 	mustLimits(t, "set errors 1/1h")
 	testkit.Contains(t, "limits", mustLimits(t, ""),
 		"\nglobal 100/30m default 0 of 100\n", "\nerrors 1/1h live 0 of 1\n", "\npayments 5/1h live 0 of 5\n",
 		`keep its last good limit: limit "lots"`, "keep its last good limit: guarantees of 20 slots", `keep its last good limit: "*" is reserved`,
 		"workers ignore what payments is set to in revision ", "\nrevision 5 of the bucket",
+		"\na worker that starts takes no events: the live limit of global is not readable, and no earlier value is known: guarantees of 20 slots",
 	)
+	t.Setenv("NOTIFIER_SINK", "console")
+	if out, _, err := execute(t.Context(), "", "check"); !errors.Is(err, errReported) ||
+		!strings.Contains(out, "FAIL  live limits: a worker that starts takes no events: the live limit of global") {
+		t.Errorf("check: got %v and\n%s", err, out)
+	}
 	for _, line := range []string{"unset global", "set payments 6/1h", "unset *"} {
 		mustLimits(t, line)
 	}
 	if shown := mustLimits(t, ""); strings.Contains(shown, "workers ignore") || !strings.Contains(shown, "\npayments 6/1h live 0 of 6\n") {
 		t.Errorf("after a repair: got\n%s\nwant no ignored value", shown)
 	}
+}
+
+// putLive stores a value of a live limit as an operator with another program does.
+func putLive(t *testing.T, server *servertest.NATS, key, value string) {
+	t.Helper()
+	m := nats.NewMsg("$KV.notifier-limits." + key)
+	m.Data = []byte(value)
+	trusted.Mark(m.Header)
+	testkit.Must(servertest.JetStream(t, server.URL).PublishMsg(t.Context(), m))(t)
 }
 
 // admit takes slots for events of a category. Each event must be admitted.

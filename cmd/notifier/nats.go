@@ -26,21 +26,21 @@ import (
 // dialTimeout bounds how long a command waits for its connection to NATS.
 const dialTimeout = 5 * time.Second
 
-// connectNATS starts to connect.
-func connectNATS(settings config.NATS, logger *slog.Logger) (*consume.Connection, error) {
+// connectNATS starts to connect, under a name that NATS lists; "" for that of workers and commands.
+func connectNATS(settings config.NATS, name string, logger *slog.Logger) (*consume.Connection, error) {
 	tls, err := settings.TLS.ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("reading the TLS files for nats: %w", err)
 	}
 	return consume.Connect(consume.ConnectOptions{
-		URL: settings.URL.Reveal(), CredsFile: settings.CredsFile, User: settings.User,
+		Name: name, URL: settings.URL.Reveal(), CredsFile: settings.CredsFile, User: settings.User,
 		Password: settings.Password.Reveal(), Token: settings.Token.Reveal(), TLS: tls, Inbox: settings.Inbox, Logger: logger,
 	})
 }
 
 // dialNATS connects for a command, and returns once the connection is there. A server that is too old is an error.
 func dialNATS(ctx context.Context, settings config.NATS) (*consume.Connection, error) {
-	connection, err := connectNATS(settings, slog.New(slog.DiscardHandler))
+	connection, err := connectNATS(settings, "", slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
 	}

@@ -52,7 +52,7 @@ func runPage(ctx context.Context, out io.Writer) (err error) {
 	life := &lifecycle{timeout: settings.ShutdownTimeout}
 	defer func() { err = errors.Join(err, life.stop()) }()
 	logger := telemetry.NewLogger(os.Stderr, settings.Log.Level, settings.Log.Format)
-	address, err := servePage(ctx, settings, false, connection, logger, life)
+	address, err := pageServer{settings: settings, connection: connection, logger: logger, life: life}.serve(ctx)
 	if err != nil {
 		return err
 	}
@@ -63,24 +63,33 @@ func runPage(ctx context.Context, out io.Writer) (err error) {
 	return nil
 }
 
-// servePage serves the page until the lifecycle stops, and returns its address; "" if none is wanted.
-func servePage(
-	ctx context.Context, settings config.Config, anotherWillDo bool, connection *consume.Connection, logger *slog.Logger, life *lifecycle,
-) (string, error) {
-	if settings.Page.Addr == "" {
+// pageServer is what it takes to serve the page.
+type pageServer struct {
+	settings      config.Config
+	anotherWillDo bool // another port, where the one of the settings is taken
+	connection    *consume.Connection
+	forged        func(n int) // called when the journal holds messages that no worker wrote; nil: nobody counts them
+	logger        *slog.Logger
+	life          *lifecycle
+}
+
+// serve serves the page until the lifecycle stops, and returns its address; "" if none is wanted.
+func (p pageServer) serve(ctx context.Context) (string, error) {
+	if p.settings.Page.Addr == "" {
 		return "", nil
 	}
-	source, err := newPageSource(settings, connection)
+	source, err := newPageSource(p.settings, p.connection)
 	if err != nil {
 		return "", err
 	}
-	life.add("the page's connection", func(context.Context) error { source.close(); return nil })
-	options := page.Options{Source: source, Token: settings.Page.Token.Reveal(), Logger: logger}
-	server, err := page.Listen(ctx, settings.Page.Addr, anotherWillDo, options)
+	source.journal.Forged = p.forged
+	p.life.add("the page's connection", func(context.Context) error { source.close(); return nil })
+	options := page.Options{Source: source, Token: p.settings.Page.Token.Reveal(), Logger: p.logger}
+	server, err := page.Listen(ctx, p.settings.Page.Addr, p.anotherWillDo, options)
 	if err != nil {
 		return "", err
 	}
-	life.serve("the page", server)
+	p.life.serve("the page", server)
 	return server.Addr(), nil
 }
 

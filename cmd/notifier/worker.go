@@ -31,6 +31,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/telemetry"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 	"github.com/seed-4578ace9/notifier/internal/tracing"
+	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
 func runWorker(ctx context.Context) error {
@@ -76,6 +77,8 @@ type worker struct {
 	summaries atomic.Pointer[summary.Reporter]
 	changes   atomic.Pointer[overrides.Snapshot] // the overrides in force; nil: not known yet
 	mismatch  mismatch
+
+	unreadable unreadable
 }
 
 // addresses are where a worker listens; "" where it does not.
@@ -99,7 +102,7 @@ func collectSeldom() {
 // run works until the context ends, and then until the deliveries under way are finished or returned to the stream.
 func (w *worker) run(ctx context.Context) (err error) {
 	collectSeldom()
-	w.instance = instanceName()
+	w.instance, w.unreadable.ended = instanceName(), make(chan struct{})
 	w.begun, w.counts, w.suppressed = time.Now(), status.NewCounts(), status.NewSuppression()
 	v, r, _ := buildInfo()
 	w.logger.Info("notifier starts", "version", v, "revision", r)
@@ -147,11 +150,14 @@ func (w *worker) run(ctx context.Context) (err error) {
 		return err
 	}
 	limiter := w.limiter.Load()
-	if at.page, err = servePage(ctx, w.settings, w.isDev && !w.settings.Page.AddrSet, w.connection, w.logger, w.life); err != nil {
+	if at.page, err = w.servePage(ctx); err != nil {
 		return err
 	}
 	if at.ingest, err = w.serveIngest(ctx); err != nil {
 		return err
+	}
+	if err := w.awaitReadable(ctx); err != nil {
+		return ended(ctx, err)
 	}
 	if w.started != nil {
 		w.started(limiter, at)
@@ -182,7 +188,7 @@ func (w *worker) connect() (err error) {
 	}
 	w.redis.AddHook(callTimes{w.counts})
 	w.life.add("redis", func(context.Context) error { return w.redis.Close() })
-	if w.connection, err = connectNATS(w.settings.NATS, w.logger); err != nil {
+	if w.connection, err = connectNATS(w.settings.NATS, "", w.logger); err != nil {
 		return err
 	}
 	w.life.add("nats", func(context.Context) error { w.connection.Conn.Close(); return nil })
@@ -399,6 +405,14 @@ func serveAdmin(ctx context.Context, life *lifecycle, o telemetry.AdminOptions) 
 	return admin.Addr(), nil
 }
 
+// servePage serves the page, if this worker is to, and returns the address.
+func (w *worker) servePage(ctx context.Context) (string, error) {
+	return pageServer{
+		settings: w.settings, anotherWillDo: w.isDev && !w.settings.Page.AddrSet, connection: w.connection,
+		forged: func(n int) { w.metrics.Forged(trusted.Journal, n) }, logger: w.logger, life: w.life,
+	}.serve(ctx)
+}
+
 // serveIngest takes events over HTTP, if this worker is to, and returns the address.
 func (w *worker) serveIngest(ctx context.Context) (string, error) {
 	if !w.isDev || w.settings.Ingest.Addr == "" {
@@ -418,7 +432,7 @@ func (w *worker) ready(ctx context.Context) error {
 	}
 	consumer, limiter := w.consumer.Load(), w.limiter.Load()
 	if consumer != nil && limiter != nil {
-		return errors.Join(consumer.Ready(), limiter.Ready())
+		return errors.Join(consumer.Ready(), limiter.Ready(), w.unreadable.now())
 	}
 	err := errors.New("the worker is starting")
 	if consumer != nil {

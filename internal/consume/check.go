@@ -25,7 +25,7 @@ type Finding struct {
 }
 
 // Check finds out whether a worker could work: whether streams and consumers are there or can be made and are fit for use, how
-// they are bounded, and whether each subject that the worker publishes to is permitted. It takes no event, stores nothing and
+// they are bounded, whether each subject that the worker publishes to is permitted, and whether producers share the worker's account. It takes no event, stores nothing and
 // creates nothing.
 func Check(ctx context.Context, connection *Connection, names Names, provision bool, ackWait time.Duration) []Finding {
 	js, err := jetstream.New(connection.Conn, jetstream.WithDefaultTimeout(apiTimeout))
@@ -44,7 +44,8 @@ func Check(ctx context.Context, connection *Connection, names Names, provision b
 		about("nats dead letters on %q", names.DeadLetterSubject+".>")(c.stored(ctx, names.DeadLetterStream, names.DeadLetterSubject+".check.check")),
 	}
 	findings = append(findings, c.journal(ctx)...)
-	return append(append(findings, c.replicas()...), c.permissions(ctx)...)
+	findings = append(append(findings, c.replicas()...), c.permissions(ctx)...)
+	return append(findings, c.account(ctx))
 }
 
 // journal tells whether the journal can be written. A worker works without it too.
@@ -278,6 +279,7 @@ func (c *check) permissions(ctx context.Context) []Finding {
 	const channel = "check"
 	const malformed = "check" // nothing is delivered or created
 	requests := map[string]string{
+		"$JS.API.STREAM.MSG.DELETE." + c.names.DeadLetterStream: malformed,
 		"$SRV.PING.notifier": malformed,
 		fmt.Sprintf("$JS.API.CONSUMER.CREATE.%s.%s.%s", c.names.RoomStream, c.names.channelConsumer(channel), c.names.room().ChannelFilter(channel)): malformed,
 		// No letter has this subject, so that none is purged.

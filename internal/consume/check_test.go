@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/journal"
@@ -22,6 +23,7 @@ const (
 	eventConsumer, roomConsumer           = `nats consumer "notifier" of stream "EVENTS"`, `nats consumer "notifier-room" of stream "ROOM"`
 	roomStored, lettersStored             = `nats events that wait on "notify-room.>"`, `nats dead letters on "notify-dlq.>"`
 	permissionsFound, replicasFound       = "nats permissions", "nats replicas"
+	accountFound                          = "nats account"
 	journalStream, journalStored          = `nats stream "JOURNAL"`, `nats journal on "notify-journal.>"`
 )
 
@@ -93,7 +95,7 @@ var checksOfPresence = map[string]checkCase{
 	"all is there": {setUp: provisioned, want: expected{
 		eventConsumer: "1 events are waiting", roomConsumer: "0 events are waiting", eventStream: "at most 64MiB, for 7d; replicas: 1", roomStream: "no bound in bytes, for 7d",
 		letterStream: "at most 64MiB, 100 messages on each subject, for 30d", roomStored: "would be stored", lettersStored: "would be stored", permissionsFound: "is allowed",
-		replicasFound: "?one server keeps EVENTS, ROOM, DEAD: a power failure",
+		replicasFound: "?one server keeps EVENTS, ROOM, DEAD: a power failure", accountFound: "?$G, which is the account of every user who has no other one",
 	}},
 	"nothing is there": {want: expected{
 		eventConsumer: "!create it", roomConsumer: "!create it", eventStream: "!create it", roomStream: "!create it", letterStream: "!create it", roomStored: "!no stream takes them",
@@ -164,6 +166,8 @@ var checksOfRights = map[string]checkCase{
 	"no right to store in the room":  {setUp: provisioned, denied: []string{"notify-room.>"}, want: expected{roomStored: "!notify-room.part.check"}},
 	"no right to store dead letters": {setUp: provisioned, denied: []string{"notify-dlq.>"}, want: expected{lettersStored: "!notify-dlq.check"}},
 	"no right to see the consumer":   {setUp: provisioned, denied: []string{"$JS.API.CONSUMER.INFO.EVENTS.>"}, want: expected{eventConsumer: "!CONSUMER.INFO.EVENTS.notifier"}},
+	"no right to see the account":    {setUp: provisioned, denied: []string{"$SYS.REQ.USER.INFO"}, want: expected{accountFound: "?the right to publish $SYS.REQ.USER.INFO is missing"}},
+	"no right to remove letters":     {setUp: provisioned, denied: []string{"$JS.API.STREAM.MSG.DELETE.DEAD"}, want: expected{permissionsFound: "!STREAM.MSG.DELETE.DEAD"}},
 	"no right to see the streams":    {setUp: provisioned, denied: []string{"$JS.API.STREAM.INFO.EVENTS"}, want: expected{eventStream: "!STREAM.INFO.EVENTS"}},
 }
 
@@ -225,6 +229,34 @@ func (f *fixture) streams() string {
 	}
 	testkit.NoError(f, list.Err())
 	return text.String()
+}
+
+// TestCheckOfAccounts has producers inside the workers' account and outside. Check warns of those inside.
+func TestCheckOfAccounts(t *testing.T) {
+	t.Parallel()
+	n := servertest.StartNATSProcess(t, `accounts {
+		WORKERS { jetstream: enabled, exports: [{ service: "notify.>" }], users: [
+			{ user: worker, password: secret }, { user: shares, password: secret }
+			{ user: blind, password: secret, permissions: { publish: { deny: "$SYS.REQ.ACCOUNT.>" } } } ] }
+		PRODUCERS { imports: [{ service: { account: WORKERS, subject: "notify.>" } }], users: [{ user: producer, password: secret }] } }`)
+	f := newFixtureOn(t, n, nats.UserInfo("producer", "secret"))
+	f.connectAs(ConnectOptions{URL: n.URL, User: "producer", Password: "secret", Name: "notifier ingest"})
+	want := func(user, text string) {
+		t.Helper()
+		c := f.connectAs(ConnectOptions{URL: n.URL, User: user, Password: "secret"})
+		f.eventually("it is connected", c.Conn.IsConnected)
+		findings := f.check(c, testNames, true, patience)
+		if !slices.ContainsFunc(findings, func(found Finding) bool { return found.Subject == accountFound && found.says(text) }) {
+			t.Errorf("findings of %s: got %v, want %q", user, findings, text)
+		}
+	}
+	want("worker", "WORKERS; only programs of the notifier are connected")
+	want("blind", "?WORKERS; who else is connected to it cannot be seen (the right to publish $SYS.REQ.ACCOUNT.PING.CONNZ is missing)")
+	for _, name := range []string{"notifier ingest", "", "a", "b", "c", "d", "e"} {
+		servertest.Connect(t, n.URL, nats.UserInfo("shares", "secret"), nats.Name(name))
+	}
+	want("worker", `?WORKERS, to which others are connected too: "a" (user "shares"), "b" (user "shares"), "c" (user "shares"), "d" (user "shares"), `+
+		`"e" (user "shares"), and 2 more. If one of them publishes events`)
 }
 
 func TestCheckWithoutJetStream(t *testing.T) {

@@ -1,6 +1,7 @@
 package consume
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -14,8 +15,12 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
+// programName is the name of the connections of workers and commands, but not of those who publish for producers.
+const programName = "notifier"
+
 // ConnectOptions say which NATS to use, and as whom.
 type ConnectOptions struct {
+	Name      string // of the connection, as NATS lists it; "" for that of a worker or a command
 	URL       string // comma separated
 	CredsFile string // "" for none, and so on
 	User      string
@@ -44,7 +49,7 @@ type Connection struct {
 func Connect(o ConnectOptions) (*Connection, error) {
 	c := &Connection{closed: make(chan struct{})}
 	options := []nats.Option{
-		nats.Name("notifier"),
+		nats.Name(cmp.Or(o.Name, programName)),
 		nats.RetryOnFailedConnect(true),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(500 * time.Millisecond),

@@ -16,6 +16,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
+	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
 // Headers of a dead letter, beside those that a message of the room has: the subject, the ID, the part and the origin of its
@@ -106,18 +107,18 @@ func (w *Worker) firstLevel(m *message, e event.Event) string {
 type headers int
 
 const (
-	noHeaders headers = iota
+	markOnly headers = iota // by which readers know that a worker wrote the letter
 	ownHeaders
 	allHeaders
 )
 
 // message is the letter with some of its headers, and with no more of its body than a number of bytes.
 func (l letter) message(which headers, most, pushedOut int) *nats.Msg {
-	m := &nats.Msg{Subject: l.subject, Data: l.body}
-	if which == noHeaders {
+	m := &nats.Msg{Subject: l.subject, Data: l.body, Header: make(nats.Header, len(l.own)+len(l.producer)+3)}
+	if which == markOnly {
+		trusted.Mark(m.Header)
 		return m
 	}
-	m.Header = make(nats.Header, len(l.own)+len(l.producer)+3)
 	if which == allHeaders {
 		maps.Copy(m.Header, l.producer)
 	}
@@ -136,7 +137,7 @@ func (l letter) message(which headers, most, pushedOut int) *nats.Msg {
 }
 
 // storeDeadLetter publishes the body, cut to the bound of events, with as many headers as the server takes: all, then only the
-// worker's, then none. A cut body needs a header to say so, so it is cut further before that header goes.
+// worker's, then only the mark. If that is still too much, the body is cut. A cut body needs the worker's headers, which say so.
 func (w *Worker) storeDeadLetter(ctx context.Context, m *message, e event.Event, fault *event.Fault) error {
 	l := w.letterOf(m, e, fault)
 	most := len(l.body)
@@ -147,9 +148,10 @@ func (w *Worker) storeDeadLetter(ctx context.Context, m *message, e event.Event,
 	for which := allHeaders; ; {
 		err := w.storeLetter(ctx, l, which, most)
 		switch {
-		case !tooMuch(err) || which == noHeaders || most == 0:
+		case !tooMuch(err) || most == 0:
 			return err
-		case which == ownHeaders && cut:
+		case which == markOnly, which == ownHeaders && cut:
+			which, cut = ownHeaders, true
 			most /= 2
 		default:
 			which--

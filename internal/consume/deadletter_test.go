@@ -22,6 +22,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
 func TestOneLine(t *testing.T) {
@@ -84,7 +85,8 @@ var letterCases = map[string]letterCase{
 	"a category in the body":             {subject: "notify", body: `{"category": "infra.disk"}`, reason: event.ReasonEmpty, first: "infra"},
 	"a thousand headers":                 {body: "{broken", headers: thousandHeaders(), reason: event.ReasonBadJSON, has: map[string]string{"X-0": "0", "X-999": "999"}},
 	"no room for the producer's headers": {body: brokenBody(maxPayload - largeHeader), headers: []string{"X-Large", largeValue}, reason: event.ReasonBadJSON, has: map[string]string{room.HeaderID: "EVENTS:1"}, hasNot: []string{"X-Large"}},
-	"no room for any header":             {body: brokenBody(maxPayload), reason: event.ReasonBadJSON, bare: true},
+	"room for the mark alone":            {body: brokenBody(maxPayload - 100), reason: event.ReasonBadJSON, bare: true},
+	"no room for any header":             {body: brokenBody(maxPayload), reason: event.ReasonBadJSON, kept: maxPayload / 2},
 	"too large":                          {body: brokenBody(5000), headers: []string{"X-Large", largeValue}, reason: event.ReasonTooLarge, kept: 1000, has: map[string]string{"X-Large": largeValue}},
 	"cut, with no room for any header":   {body: brokenBody(maxPayload), reason: event.ReasonTooLarge, most: maxPayload - 1, kept: (maxPayload - 1) / 2},
 	"too large, as large as can be":      {body: brokenBody(maxPayload), reason: event.ReasonTooLarge, kept: 1000},
@@ -126,8 +128,8 @@ func TestDeadLetter(t *testing.T) {
 		}
 		if !test.bare {
 			f.requireLetterHeaders(letter, want, test.hasNot)
-		} else if len(letter.Header) > 0 {
-			t.Errorf("headers: got %v, want none", letter.Header)
+		} else if len(letter.Header) != 1 || !trusted.IsMarked(letter.Header) {
+			t.Errorf("headers: got %v, want the mark alone", letter.Header)
 		}
 	})
 }

@@ -171,6 +171,7 @@ func (f *fakeMetrics) AckPending(n int)                 { f.Set("ack pending", n
 func (f *fakeMetrics) RoomPending(reason string, n int) { f.Set("in the room: "+reason, n) }
 func (f *fakeMetrics) RoomRefused(reason string, n int) { f.Add("refused by the room: "+reason, n) }
 func (f *fakeMetrics) Vanished(n int)                   { f.Add("vanished", n) }
+func (f *fakeMetrics) Forged(place string, n int)       { f.Add("forged "+place, n) }
 
 func (f *fakeMetrics) InFlight(delta int) {
 	f.mu.Lock()

@@ -153,38 +153,50 @@ type piles map[string][]lying
 // pile looks at all letters, without their bodies.
 func (l *letters) pile(ctx context.Context, stream jetstream.Stream) (piles, error) {
 	found := make(piles)
+	err := l.each(ctx, stream, 1, func(m jetstream.Msg, sequence uint64) error {
+		_, first, _ := strings.Cut(strings.TrimPrefix(m.Subject(), l.names.DeadLetterSubject+"."), ".")
+		body, _ := strconv.Atoi(m.Headers().Get(nats.MsgSize)) // the headers alone were asked for
+		size := storedSize(m.Subject(), m.Headers(), body)
+		found[first] = append(found[first], lying{subject: m.Subject(), sequence: sequence, size: size})
+		return nil
+	})
+	return found, err
+}
+
+// each hands over the letters from a sequence on, without their bodies.
+func (l *letters) each(ctx context.Context, stream jetstream.Stream, from uint64, take func(m jetstream.Msg, sequence uint64) error) error {
 	// It acknowledges nothing, is kept by one server in its memory, and ends by itself.
 	consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
 		AckPolicy: jetstream.AckNonePolicy, FilterSubject: l.names.DeadLetterSubject + ".*.*", HeadersOnly: true,
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from,
 		InactiveThreshold: apiTimeout, MemoryStorage: true, Replicas: 1,
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for more := consumer.CachedInfo().NumPending > 0; more; {
 		batch, err := consumer.Fetch(pileAtOnce, jetstream.FetchMaxWait(time.Second))
 		if err != nil {
-			return nil, err
+			return err
 		}
 		more = false
 		for m := range batch.Messages() {
 			meta, err := m.Metadata()
-			if err != nil {
-				return nil, err
+			if err == nil {
+				err = take(m, meta.Sequence.Stream)
 			}
-			_, first, _ := strings.Cut(strings.TrimPrefix(m.Subject(), l.names.DeadLetterSubject+"."), ".")
-			body, _ := strconv.Atoi(m.Headers().Get(nats.MsgSize)) // the headers alone were asked for
-			size := storedSize(m.Subject(), m.Headers(), body)
-			found[first] = append(found[first], lying{subject: m.Subject(), sequence: meta.Sequence.Stream, size: size})
+			if err != nil {
+				return err
+			}
 			if more = meta.NumPending > 0; !more {
-				return found, nil
+				return nil
 			}
 		}
 		if err := batch.Error(); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return found, nil
+	return nil
 }
 
 const pileAtOnce = 1000

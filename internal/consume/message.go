@@ -11,6 +11,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/tracing"
+	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
 // source is where messages come from: a consumer of the producers' stream, or of the room.
@@ -45,6 +46,7 @@ type message struct {
 	cost      int
 	span      *tracing.Span // nil: it has none
 	untraced  bool          // likewise, and is to have none unless it is admitted
+	forged    bool          // it is in the room, and neither a worker nor an operator wrote it
 
 	connection  uint64 // how often the connection had been lost when it was asked for
 	copiesBegun uint64 // of the delivery record, when it was received
@@ -68,6 +70,7 @@ func newMessage(msg jetstream.Msg, from source, asked time.Time, connection uint
 		delivered:  meta.NumDelivered,
 		connection: connection,
 		deadline:   asked.Add(ackWait),
+		forged:     from.inRoom && !trusted.IsMarked(msg.Headers()),
 	}
 	m.entry = entryOf(from.inRoom, msg.Subject(), msg.Headers(), room.Origin{Stream: m.stream, Sequence: m.sequence, Stored: m.stored})
 	return m, nil

@@ -15,6 +15,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
 // holdFresh has each fresh event of a paced channel wait in the queue of the channel. An event of the queue is posted at once.
@@ -193,7 +194,7 @@ func TestHostileHeaders(t *testing.T) {
 	for name, value := range map[string]string{
 		room.HeaderSubject: "notify.security", room.HeaderID: "victim's", room.HeaderDerived: "true", room.HeaderPart: "f1",
 		room.HeaderOrigin: old, room.HeaderSince: "1", room.HeaderReason: string(room.Slot), room.HeaderBehind: "7",
-		room.HeaderMessageID: "victim's", "Notifier-Deadline": "9999999999999",
+		room.HeaderMessageID: "victim's", "Notifier-Deadline": "9999999999999", trusted.Header: "victim's",
 	} {
 		hostile = append(hostile, name, value, strings.ToUpper(name), value, strings.ToLower(name), value)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
 // Waiting times of a resolved event in the room: half its age, within these bounds.
@@ -151,7 +152,7 @@ func (w *Worker) firstThatOpens(ctx context.Context, stream jetstream.Stream, su
 			return end, nil
 		case err != nil:
 			return from, err
-		case !w.resolves(next):
+		case !w.opensNone(next):
 			return next.Sequence, nil
 		}
 		from = next.Sequence + 1
@@ -177,12 +178,15 @@ func firstOn(ctx context.Context, stream jetstream.Stream, subjects []string, fr
 	return first, nil
 }
 
-// resolves tells whether a message is certainly an event that resolves another one, and no other.
-func (w *Worker) resolves(stored *jetstream.RawStreamMsg) bool {
+// opensNone tells whether a message certainly opens no pair: it is an event that resolves another one, and no other, or a forged message.
+func (w *Worker) opensNone(stored *jetstream.RawStreamMsg) bool {
+	inRoom := w.names.room().First(stored.Subject) != ""
+	if inRoom && !trusted.IsMarked(stored.Header) {
+		return true
+	}
 	if !event.MayResolve(stored.Data) {
 		return false
 	}
-	inRoom := w.names.room().First(stored.Subject) != ""
 	entry := entryOf(inRoom, stored.Subject, stored.Header, room.Origin{Sequence: stored.Sequence, Stored: stored.Time})
 	m := asStored(entry, stored.Header, stored.Data)
 	if parts, _ := w.o.Decoder.Parts(m); parts != nil {

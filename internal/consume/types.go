@@ -96,4 +96,5 @@ type Metrics interface {
 	RoomPending(reason string, n int) // events that wait in the room
 	RoomRefused(reason string, n int) // events that would have, if fewer others did
 	Vanished(n int)                   // messages that left the stream without the workers' doing
+	Forged(place string, n int)       // messages that neither a worker nor an operator wrote, in a place of package trusted
 }

@@ -28,6 +28,7 @@ func (w *Worker) watch(ctx context.Context) {
 			}
 			w.lookAtProducers(ctx)
 			w.lookAtRoom(ctx)
+			w.removeForgedLetters(ctx)
 		}
 		select {
 		case <-tick.C:
@@ -78,8 +79,12 @@ func (w *Worker) lookAtRoom(ctx context.Context) {
 	for _, reason := range []room.Reason{room.Slot, room.Pair, room.Redis} {
 		if n, err := at.room.waiting(ctx, reason); err == nil {
 			w.metrics.RoomPending(string(reason), n)
+			if n > 0 {
+				w.removeForged(ctx, reason)
+			}
 		}
 	}
+	w.removeForged(ctx, room.Channel)
 	held := 0
 	for _, channel := range w.sink.Destinations() {
 		consumer, err := at.room.channel(ctx, room.Token(channel))

@@ -8,6 +8,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
 // This file is the way of an event, from top to bottom: receive, decode, decide, deliver, settle. What a step has to know stands in
@@ -49,6 +50,11 @@ func (w *Worker) decode(ctx, work context.Context, batch []*message) (candidates
 	for _, m := range batch {
 		if m.leftAt(now) <= 0 {
 			continue // it waited too long here: JetStream delivers it again
+		}
+		if m.forged {
+			w.metrics.Forged(trusted.Room, 1)
+			settled = append(settled, settlement{message: m})
+			continue
 		}
 		again := m.deliveredBefore(forgotten)
 		if m.delivered > 1 {

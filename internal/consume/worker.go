@@ -72,6 +72,7 @@ type Worker struct {
 	mover        *mover
 	leases       *leaseRenewer
 	openings     openings
+	examined     examined                    // watch has it
 	refusedCache *lru.Cache[string, refusal] // of what may not wait, by category
 	planning     line                        // of delays
 	leaving      chan []throttle.Stay

@@ -17,6 +17,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -98,6 +99,7 @@ func (f *fixture) letter(reason, body string, headers ...string) uint64 {
 		consume.HeaderReason: {reason}, consume.HeaderError: {"no_text"}, consume.HeaderSequence: {"7"}, consume.HeaderDeliveries: {"2"},
 		room.HeaderSubject: {"notify.payments.cards"}, room.HeaderID: {"EVENTS:7"}, room.HeaderOrigin: {origin.String()},
 	}
+	trusted.Mark(header)
 	for i := 0; i < len(headers); i += 2 {
 		header.Set(headers[i], headers[i+1])
 	}

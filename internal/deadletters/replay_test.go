@@ -17,6 +17,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
 // TestReplay replays a letter into the room with its body, its identity and its producer's headers. The age of the event counts from the
@@ -43,6 +44,7 @@ func TestReplay(t *testing.T) {
 		room.HeaderPart: {"f1/2"}, room.HeaderOrigin: {origin.String()}, room.HeaderMessageID: {"produced"},
 		"X-Trace": {"7"}, "Content-Type": {"text/plain"}, nats.MsgIdHdr: {name}, nats.ExpectedStreamHdr: {"ROOM"},
 	}
+	trusted.Mark(want)
 	testkit.EqualDeeply(t, m.Header, want, "headers")
 	testkit.Equal(t, m.Subject+" "+string(m.Data), `notify-room.replay.payments {"title": "card declined"}`, "subject and body")
 	entry, err := room.Read(m.Header, m.Time)
@@ -56,6 +58,7 @@ func TestReplayWithoutCategory(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	header := nats.Header{room.HeaderSubject: {"notify"}, room.HeaderID: {"a"}, room.HeaderOrigin: {origin.String()}}
+	trusted.Mark(header)
 	testkit.Must(f.js.PublishMsg(t.Context(), &nats.Msg{Subject: "dead.bad_json._", Header: header, Data: []byte("{")}))(t)
 	f.requireOutcome(1, Replayed)
 	if messages := f.waiting(options.Room); len(messages) != 1 || messages[0].Subject != "notify-room.replay._" {

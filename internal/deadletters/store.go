@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/streamscan"
+	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
 // Options say where the letters are, and where they come from.
@@ -48,11 +49,19 @@ func Open(ctx context.Context, conn *nats.Conn, o Options) (*Store, error) {
 	return &Store{o: o, js: js, letters: letters}, nil
 }
 
-// List reads all letters that are there now, the oldest first.
+// List reads all letters that are there now, the oldest first. It leaves out messages that no worker wrote, which workers remove.
 func (s *Store) List(ctx context.Context, progress func(done, total int64)) ([]Letter, error) {
 	return streamscan.Read(ctx, s.js, s.o.Stream, func(m *jetstream.RawStreamMsg) (Letter, bool) {
-		return s.letterOf(m), strings.HasPrefix(m.Subject, s.o.Subject+".")
+		if !s.isLetter(m) {
+			return Letter{}, false
+		}
+		return s.letterOf(m), true
 	}, progress)
+}
+
+// isLetter tells whether a worker stored a message as a dead letter.
+func (s *Store) isLetter(m *jetstream.RawStreamMsg) bool {
+	return strings.HasPrefix(m.Subject, s.o.Subject+".") && trusted.IsMarked(m.Header)
 }
 
 // Read returns what a letter holds.
@@ -70,7 +79,7 @@ func (s *Store) message(ctx context.Context, number uint64) (*jetstream.RawStrea
 	defer cancel()
 	m, err := s.letters.GetMsg(ctx, number)
 	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound), err == nil && !strings.HasPrefix(m.Subject, s.o.Subject+"."):
+	case errors.Is(err, jetstream.ErrMsgNotFound), err == nil && !s.isLetter(m):
 		return nil, ErrNotFound
 	case err != nil:
 		return nil, fmt.Errorf("getting message %d of stream %q: %w", number, s.o.Stream, err)

@@ -8,14 +8,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/consume"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
-// TestList lists letters in order with their facts. The letters stay for all consumers.
+// TestList lists letters in order with their facts. The letters stay for all consumers. What no worker wrote is none of them.
 func TestList(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -24,7 +26,10 @@ func TestList(t *testing.T) {
 	f.letter("slack_rejected", "\n first line\x1b[2J \nsecond", room.HeaderMessageID, "message", consume.HeaderError, "\x1b[31mno_text\u202e")
 	f.letter("bad_json", "{broken\r\nhere", room.HeaderSubject, "notify.a.b")
 	f.letter("bad_category", "text", room.HeaderSubject, "notify.ä", room.HeaderID, "kept")
-	testkit.Must(f.js.Publish(t.Context(), "dead.too_large.infra", []byte(strings.Repeat("löng ", 300))))(t)
+	bare := &nats.Msg{Subject: "dead.too_large.infra", Header: make(nats.Header), Data: []byte(strings.Repeat("löng ", 300))}
+	trusted.Mark(bare.Header)
+	testkit.Must(f.js.PublishMsg(t.Context(), bare))(t)
+	forged := testkit.Must(f.js.Publish(t.Context(), "dead.bad_field.infra", []byte(`{"stream":"EVENTS","seq":7}`)))(t)
 	config := jetstream.ConsumerConfig{Durable: "other", AckPolicy: jetstream.AckExplicitPolicy}
 	consumer := testkit.Must(f.js.CreateConsumer(t.Context(), options.Stream, config))(t)
 	_, letters := f.open()
@@ -42,9 +47,12 @@ func TestList(t *testing.T) {
 		{Number: 5, Reason: "too_large", Category: "infra", Title: strings.Repeat("löng ", 39) + "löng…", Error: "the body has 1800 bytes; at most 1000 are allowed"},
 	}
 	testkit.EqualSlices(t, letters, want, "letters")
-	if info, err := consumer.Info(t.Context()); err != nil || info.NumPending != 5 || info.Delivered.Consumer != 0 {
-		t.Errorf("consumer: got %+v, %v, want five pending letters and no delivery", info, err)
+	if info, err := consumer.Info(t.Context()); err != nil || info.NumPending != 6 || info.Delivered.Consumer != 0 {
+		t.Errorf("consumer: got %+v, %v, want six pending messages and no delivery", info, err)
 	}
+	store, _ := f.open()
+	_, err := store.Read(t.Context(), forged.Sequence)
+	f.wantError(err, ErrNotFound, "")
 }
 
 func TestRead(t *testing.T) {

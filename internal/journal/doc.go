@@ -1,7 +1,8 @@
 // Package journal remembers for a day what became of every event.
 //
 // It owns the journal's stream, the form of its messages, and [Entry]. A [Recorder] gathers the entries of one worker and
-// publishes them once a second, in compressed batches of one first-level category each. A [Reader] finds entries again.
+// publishes them once a second, in compressed batches of one first-level category each. A [Reader] finds entries again. It ignores messages
+// that no worker wrote (package trusted).
 //
 // Up to [SinglesPerCategory] entries a second of a category and result stand singly. One entry for each category, result and level
 // counts the others of that second, with the first and the last of them. A flood therefore costs one entry a second for each

@@ -9,6 +9,8 @@ import (
 
 	"github.com/klauspost/compress/s2"
 	"github.com/nats-io/nats.go"
+
+	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
 // The body of a message is compressed as S2. It holds one JSON object a line, as the tags of [Entry] say. Workers write entries while they
@@ -20,6 +22,7 @@ const headerInstance = "Notifier-Instance"
 // message makes a message of a pile. The stream knows it again by its name.
 func (p pile) message(subject, instance, name string) *nats.Msg {
 	message := nats.NewMsg(subject)
+	trusted.Mark(message.Header)
 	message.Header.Set(headerInstance, instance)
 	message.Header.Set(nats.MsgIdHdr, name)
 	message.Data = s2.Encode(nil, p.lines)

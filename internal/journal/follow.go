@@ -5,10 +5,13 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
 // Follow hands over the entries that are published after a time and from now on, in batches as the workers wrote them, until ctx ends.
-// It closes the channel when ctx has ended, and within quietTime when the stream is gone. A message that cannot be decoded is passed over.
+// It closes the channel when ctx has ended, and within quietTime when the stream is gone. A message that no worker wrote, or that
+// cannot be decoded, is passed over.
 func (r Reader) Follow(ctx context.Context, since time.Time) (<-chan []Entry, error) {
 	asking, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
@@ -28,6 +31,12 @@ func (r Reader) Follow(ctx context.Context, since time.Time) (<-chan []Entry, er
 				return
 			}
 			if message == nil {
+				continue
+			}
+			if !trusted.IsMarked(message.Headers()) {
+				if r.Forged != nil {
+					r.Forged(1)
+				}
 				continue
 			}
 			entries, err := decode(message.Headers(), message.Data(), nil)

@@ -3,10 +3,14 @@ package journal
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
 // TestFollow reads recent entries, and then new ones until the reader leaves.
@@ -22,6 +26,8 @@ func TestFollow(t *testing.T) {
 		recorder.publish(t.Context())
 	}
 	record(0, 2)
+	var forged atomic.Int64
+	reader.Forged = func(n int) { forged.Add(int64(n)) }
 	ctx, leave := context.WithCancel(testkit.Context(t))
 	batches := testkit.Must(reader.Follow(ctx, time.Now().Add(-time.Minute)))(t)
 	want := func(ids ...string) {
@@ -33,9 +39,13 @@ func TestFollow(t *testing.T) {
 		testkit.EqualSlices(t, got, ids, "IDs")
 	}
 	want("evt-0", "evt-1")
-	testkit.Must(js.Publish(t.Context(), "notify-journal.x", []byte("no batch")))(t)
+	testkit.Must(js.Publish(t.Context(), "notify-journal.x", batchOf(t, "forged").Data))(t)
+	unreadable := nats.NewMsg("notify-journal.x")
+	trusted.Mark(unreadable.Header)
+	testkit.Must(js.PublishMsg(t.Context(), unreadable))(t)
 	record(2, 1)
 	want("evt-2")
+	testkit.Equal(t, forged.Load(), 1, "forged messages")
 	later := testkit.Must(reader.Follow(ctx, time.Now()))(t)
 	record(3, 1)
 	want("evt-3")

@@ -16,6 +16,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -390,12 +391,26 @@ func TestRealStream(t *testing.T) {
 	if age := time.Since(read.Begins); age < 0 || age > time.Since(begin) {
 		t.Errorf("begin of the journal: got %v, want a time since %v", read.Begins, begin)
 	}
-	testkit.Must(js.Publish(t.Context(), "notify-journal.x", []byte("no batch")))(t)
-	read = testkit.Must(reader.Search(t.Context(), []Query{{}}, func(int, Entry) {}))(t)[0]
+	unreadable := nats.NewMsg("notify-journal.x")
+	trusted.Mark(unreadable.Header)
+	testkit.Must(js.PublishMsg(t.Context(), unreadable))(t)
+	forged := batchOf(t, "forged")
+	forged.Header = nil
+	testkit.Must(js.PublishMsg(t.Context(), forged))(t)
+	read = testkit.Must(reader.Search(t.Context(), []Query{{}}, func(_ int, e Entry) { testkit.Equal(t, e.ID == "forged", false, "a forged entry") }))(t)[0]
 	testkit.Equal(t, read.Unreadable, 1, "unreadable messages")
+	testkit.Equal(t, read.Forged, 1, "forged messages")
 
 	testkit.NoError(t, js.DeleteStream(t.Context(), names.Stream))
 	record("orders", 2000, 1)
 	wantIDs(Query{}, "evt-2000")
 	log.WantCount(t, 0, "the journal cannot be written")
+}
+
+// batchOf is a message with one entry, as a worker writes it.
+func batchOf(t *testing.T, id string) *nats.Msg {
+	t.Helper()
+	s := newSecond()
+	s.add(&Entry{ID: id, Category: "orders", Result: Dropped})
+	return s.piles["orders"].message(names.SubjectOf("orders"), "worker", id)
 }

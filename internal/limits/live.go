@@ -1,14 +1,22 @@
 package limits
 
-import "log/slog"
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+)
 
 // LiveEntry is an override as somebody has set it while the workers run.
 type LiveEntry struct {
 	Level    string // LevelGlobal, LevelCategory, or a pattern
 	Shadow   bool   // of the shadow limits
 	Limits   string
+	Lost     bool // the limits are not known: somebody has overwritten them and all that was stored of them
 	Revision uint64
 }
+
+// errLost is what is wrong with a lost entry.
+var errLost = errors.New("its history holds only messages that neither a worker nor an operator wrote: set or unset it")
 
 // Live makes rulesets of a plan and the overrides of the moment. It logs a bad override once, and keeps the last good one of that level in
 // force. It is not safe for concurrent use.
@@ -18,8 +26,10 @@ type Live struct {
 	earlier Earlier
 	logger  *slog.Logger
 
-	good     map[liveLevel]Override
-	reported map[liveLevel]uint64 // the revision that was complained of
+	begun      bool                   // a state without unreadable levels was there
+	good       map[liveLevel]Override // of the last state
+	reported   map[liveLevel]uint64   // the revision that was complained of
+	unreadable []error                // of the last state
 }
 
 type liveLevel struct {
@@ -47,6 +57,10 @@ func (l *Live) Ruleset(generation int64, revision uint64, entries []LiveEntry) (
 	return rules, err
 }
 
+// Unreadable is why the last state cannot be put in force by an instance that begins with it: an override has no good value, and none is
+// known from before. An instance that goes on keeps what it had in force for that level. nil: all can be put in force.
+func (l *Live) Unreadable() error { return errors.Join(l.unreadable...) }
+
 // Plan is the plan with these overrides and no others, without the shadow limits.
 func (l *Live) Plan(entries []LiveEntry) Plan {
 	live, _ := l.overrides(entries)
@@ -56,6 +70,7 @@ func (l *Live) Plan(entries []LiveEntry) Plan {
 // overrides are the overrides that entries put in force.
 func (l *Live) overrides(entries []LiveEntry) (live, liveShadow []Override) {
 	good := make(map[liveLevel]Override, len(entries))
+	l.unreadable = nil
 	for _, entry := range entries {
 		key := liveLevel{entry.Level, entry.Shadow}
 		override, err := l.Check(entry)
@@ -66,6 +81,9 @@ func (l *Live) overrides(entries []LiveEntry) (live, liveShadow []Override) {
 		}
 		switch {
 		case !isGood:
+			if !l.begun && mayLimit(entry.Level) {
+				l.unreadable = append(l.unreadable, fmt.Errorf("the live limit of %s is not readable, and no earlier value is known: %w", key, err))
+			}
 			continue
 		case entry.Shadow:
 			liveShadow = append(liveShadow, override)
@@ -75,7 +93,22 @@ func (l *Live) overrides(entries []LiveEntry) (live, liveShadow []Override) {
 		good[key] = override
 	}
 	l.good = good
+	l.begun = l.begun || len(l.unreadable) == 0
 	return live, liveShadow
+}
+
+// mayLimit tells whether a level can have a limit at all.
+func mayLimit(level string) bool {
+	_, err := parseOverride(level, "1/1m")
+	return err == nil
+}
+
+// String is the name of the level as commands take it.
+func (l liveLevel) String() string {
+	if l.shadow {
+		return l.level + " (--shadow)"
+	}
+	return l.level
 }
 
 // lastGood is what is in force in the place of a bad value.
@@ -96,6 +129,9 @@ func (l *Live) lastGood(key liveLevel, revision uint64) (Override, bool) {
 
 // Check returns what an entry overrides, or why it cannot be put in force, whatever the others are.
 func (l *Live) Check(entry LiveEntry) (Override, error) {
+	if entry.Lost {
+		return Override{}, errLost
+	}
 	override, err := parseOverride(entry.Level, entry.Limits)
 	if err == nil {
 		_, err = NewTree(l.plan.With([]Override{override}, FromLive))

@@ -120,6 +120,35 @@ func TestLiveBadLevel(t *testing.T) {
 	k.wantLogged(4, "last_good_stays=false")
 }
 
+// An instance that begins with a value that is lost or bad, and finds no earlier one, says so. One that goes on keeps what it had.
+func TestLiveUnreadable(t *testing.T) {
+	t.Parallel()
+	k := newLiveKit(t, newPlan(t, "100/1h", "10/1h", "a=5/1h"), "")
+	lost := k.entry("a=")
+	lost.Lost = true
+	wantUnreadable := func(entries []LiveEntry, says string) {
+		t.Helper()
+		testkit.Must(k.Ruleset(3, k.revision, entries))(t)
+		if err := k.Unreadable(); says == "" && err != nil || says != "" && (err == nil || !strings.Contains(err.Error(), says)) {
+			t.Errorf("unreadable: got %v, want %q", err, says)
+		}
+	}
+	wantUnreadable([]LiveEntry{lost}, "the live limit of a is not readable, and no earlier value is known: its history holds only messages that neither")
+	wantUnreadable([]LiveEntry{k.entry("shadow:b=x")}, "the live limit of b (--shadow) is not readable")
+	wantUnreadable([]LiveEntry{k.entry("*=1/1h")}, "") // no limit has this name
+	k = newLiveKit(t, newPlan(t, "100/1h", "10/1h", "a=5/1h"), "")
+	wantUnreadable([]LiveEntry{lost, k.entry("b=x")}, "the live limit of b is")
+	k.earlier["a"], k.earlier["b"] = []string{"x", "7/1h"}, []string{"3/1h"}
+	k.revision = 100
+	lost.Revision = 100
+	bad := k.entry("b=y")
+	wantUnreadable([]LiveEntry{lost, bad}, "")
+	k.want("a", []LiveEntry{lost, bad}, "global=100/1h a=7/1h", "")
+	k.want("b", []LiveEntry{lost, bad}, "global=100/1h b=3/1h", "")
+	wantUnreadable([]LiveEntry{k.entry("c=x")}, "") // it was not set before
+	k.want("c", []LiveEntry{k.entry("c=x")}, "global=100/1h category=10/1h", "")
+}
+
 func TestLiveGlobalKeepsGuarantees(t *testing.T) {
 	t.Parallel()
 	plan := newPlan(t, "100/1h", "none", "")

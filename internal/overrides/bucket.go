@@ -30,6 +30,7 @@ type Options struct {
 	Replicas  int    // of a bucket that is created; [replicas.Auto]: what the cluster allows
 	By        string // author of the changes, for the history; "" if unknown
 	Logger    *slog.Logger
+	Forged    func(n int) // called when messages are read that neither a worker nor an operator wrote; nil: nobody counts them
 
 	// Outdated tells a watcher whether a state is older than the one in force, as after a restore. The watcher ends no override
 	// of such a state, since each end makes the state a newer one. nil: no state is.
@@ -168,7 +169,7 @@ func (b *Bucket) warnOnce(found *jetstream.StreamInfo) {
 
 // understands tells whether a change is one of a limit. A foreign key is logged once for each revision that sets it.
 func (b *Bucket) understands(c Change) bool {
-	if c.foreign && !c.Adopted && !c.Deleted {
+	if c.foreign && !c.Adopted && !c.Deleted && !c.forged && !c.overwritten {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if b.foreign[c.key] < c.Revision {

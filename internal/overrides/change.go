@@ -11,6 +11,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
 // Set stores an override that ends by itself after a time, with 0 never. It returns the override with its revision, its end and
@@ -74,13 +76,8 @@ func (b *Bucket) replace(ctx context.Context, next Change, lasts time.Duration) 
 		return Change{}, b.fail("reading", err)
 	}
 	defer r.stop()
-	last := Change{Deleted: true}
-	for _, stored := range r.stored {
-		if stored.key == next.key {
-			last = stored
-		}
-	}
-	if next.Deleted && last.Deleted {
+	last, found := r.newest()[next.key]
+	if next.Deleted && (!found || last.Deleted) {
 		return Change{}, ErrNotSet
 	}
 	if lasts > 0 {
@@ -96,6 +93,7 @@ func (b *Bucket) store(ctx context.Context, change Change, last uint64) (uint64,
 	defer cancel()
 	message := nats.NewMsg(b.prefix() + change.key)
 	message.Data = []byte(change.Value)
+	trusted.Mark(message.Header)
 	for header, value := range change.headers(b.o.By) {
 		if value != "" {
 			message.Header.Set(header, value)

@@ -20,6 +20,11 @@
 // replaces the override. No end comes early. Without a watcher, an end comes when the next one starts, before its first Refresh
 // returns. A later change of the override replaces its end too. A watcher that may not write says so once and tries again.
 //
+// A message without the mark of package trusted is forged, unless it deletes a key: it changes no override and has no place in the history. The
+// newest change before it stays in force, and the watchers store that change again, as they do with an end. A watcher remembers what it has applied, so
+// messages that push all changes of an override out of the bucket take nothing from it. A reader that comes later finds the override lost
+// ([Change.Lost]): it cannot know whether one was set.
+//
 // A [Watcher] goes on through every failure. While the bucket is unavailable, the last snapshot stays applied. The log has
 // one line when that begins and one when it ends. A bucket that went back to an older state, as after a restore, is
 // mirrored too: the caller decides whether to use that state.
@@ -28,7 +33,7 @@
 // Workers notice them with the next change or when they start.
 //
 // The client library's KeyValue creates the bucket, and the library's push consumer delivers the changes. KeyValue does not
-// read or write them, for three reasons. It neither writes nor returns headers, and author and end of a change stand there. Its
+// read or write them, for three reasons. It neither writes nor returns headers, and the mark, the author and the end of a change stand there. Its
 // watch is complete when one replica has delivered all it holds, and a replica may lag behind the leader. After an
 // interruption the watch goes on with the next revision, which mixes two states if the bucket was restored meanwhile.
 package overrides

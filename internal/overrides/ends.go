@@ -1,6 +1,7 @@
 package overrides
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strconv"
@@ -8,11 +9,14 @@ import (
 )
 
 const (
-	// endTimeout bounds the ending of overrides. No change is applied meanwhile.
-	endTimeout = 2 * time.Second
+	// tendTimeout bounds the storing of changes by a watcher. No change is applied meanwhile.
+	tendTimeout = 2 * time.Second
 
-	// endPause is the time to the next attempt after one that failed.
-	endPause = 30 * time.Second
+	// tendPause is the time to the next attempt after one that failed.
+	tendPause = 30 * time.Second
+
+	// mostLogged bounds the levels in one line of the log.
+	mostLogged = 20
 )
 
 // due tells whether an override has an end and the end has passed.
@@ -28,7 +32,7 @@ func (c Change) lasting() string {
 
 // headers are the headers of a change. An empty value stands for no header.
 func (c Change) headers(by string) map[string]string {
-	headers := map[string]string{headerBy: cleanName(by), headerThen: c.Then}
+	headers := map[string]string{headerBy: cleanName(cmp.Or(c.By, by)), headerThen: c.Then}
 	if c.Deleted {
 		headers[headerOperation] = operationDelete
 	}
@@ -37,44 +41,69 @@ func (c Change) headers(by string) map[string]string {
 	}
 	if c.Ended != 0 {
 		headers[headerEnded] = strconv.FormatUint(c.Ended, 10)
-		headers[headerBy] = c.By
 	}
 	return headers
 }
 
-// endDue ends the overrides of a state whose end has passed by the server's clock, each with a change that sets what follows. It
-// returns the newest revision of such a change, or 0. Every watcher of the bucket does that, and one of them succeeds: each end
-// names the revision that it replaces.
-func (w *Watcher) endDue(ctx context.Context, s *state, now time.Time) (revision uint64) {
-	var due []Change
+// tend stores what follows the overrides of a state that have ended by the server's clock, and again the changes that were overwritten. It
+// returns the newest revision that it stored, or 0. Every watcher of the bucket does that, and one of them succeeds: each change names
+// the revision that it replaces.
+func (w *Watcher) tend(ctx context.Context, s *state, now time.Time) (revision uint64) {
+	var next []Change
 	for _, entry := range s.entries {
-		if entry.due(now) {
-			due = append(due, entry)
+		switch {
+		case entry.Lost:
+		case entry.due(now):
+			next = append(next, Change{
+				Name: entry.Name, key: entry.key, Value: entry.Then, Deleted: entry.Then == "", Ended: entry.Revision, By: entry.By,
+			})
+		case entry.overwritten:
+			next = append(next, entry.again())
 		}
 	}
 	o := w.bucket.o
-	if len(due) == 0 || time.Now().Before(w.endAgain) || o.Outdated != nil && o.Outdated(ctx, s.snapshot()) {
+	if len(next) == 0 || time.Now().Before(w.tendAgain) || o.Outdated != nil && o.Outdated(ctx, s.snapshot()) {
 		return 0
 	}
-	storing, cancel := context.WithTimeout(ctx, endTimeout)
+	storing, cancel := context.WithTimeout(ctx, tendTimeout)
 	defer cancel()
-	for _, entry := range due {
-		next := Change{key: entry.key, Value: entry.Then, Deleted: entry.Then == "", Ended: entry.Revision, By: entry.By}
-		stored, err := w.bucket.store(storing, next, entry.Revision)
+	var again []string
+	defer func() {
+		if len(again) > 0 {
+			o.Logger.Warn("live limits were overwritten by messages that neither a worker nor an operator wrote, and are stored again",
+				"bucket", o.Name, "levels", again[:min(len(again), mostLogged)], "count", len(again))
+		}
+	}()
+	for _, change := range next {
+		stored, err := w.bucket.store(storing, change, s.entries[change.Name].Revision)
 		switch {
 		case ctx.Err() != nil:
 			return revision
-		case errors.Is(err, ErrConflict): // another watcher has ended it, or somebody has changed it
+		case errors.Is(err, ErrConflict): // another watcher has stored it, or somebody has changed the override
 		case err != nil:
-			if w.endAgain.IsZero() {
-				o.Logger.Warn("live limits that have ended stay in force, since their end cannot be stored",
-					"bucket", o.Name, "level", entry.Name.String(), "until", entry.Until, "error", err)
-			}
-			w.endAgain = time.Now().Add(endPause)
+			w.tendFailed(change, err)
 			return revision
 		default:
-			revision, w.endAgain = max(revision, stored), time.Time{}
+			revision, w.tendAgain = max(revision, stored), time.Time{}
+			if change.Ended == 0 {
+				again = append(again, change.Name.String())
+			}
 		}
 	}
 	return revision
+}
+
+// tendFailed notes that a change cannot be stored. The log has a line when that begins.
+func (w *Watcher) tendFailed(c Change, err error) {
+	o := w.bucket.o
+	attributes := []any{"bucket", o.Name, "level", c.Name.String(), "error", err}
+	switch {
+	case !w.tendAgain.IsZero():
+	case c.Ended != 0:
+		o.Logger.Warn("live limits that have ended stay in force, since their end cannot be stored", attributes...)
+	default:
+		o.Logger.Warn("live limits were overwritten by messages that neither a worker nor an operator wrote, and cannot be stored again",
+			attributes...)
+	}
+	w.tendAgain = time.Now().Add(tendPause)
 }

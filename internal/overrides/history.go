@@ -33,7 +33,7 @@ func (b *Bucket) History(ctx context.Context) ([]PastChange, error) {
 	}
 	values := make(map[string]string) // by key, after the changes so far
 	for _, r := range h.changes {
-		if !b.understands(r) && !r.Adopted {
+		if r.forged || !b.understands(r) && !r.Adopted {
 			continue
 		}
 		past := PastChange{Change: r}
@@ -111,20 +111,9 @@ func (b *Bucket) history(ctx context.Context) (history, error) {
 	}, nil
 }
 
-// at returns the newest change of each key up to a revision.
-func (h history) at(revision uint64) map[string]Change {
-	newest := make(map[string]Change)
-	for _, r := range h.changes {
-		if r.Revision <= revision {
-			newest[r.key] = r
-		}
-	}
-	return newest
-}
-
 // back returns the changes that lead from now to the state after a revision, each with the revision that it replaces.
 func (h history) back(revision uint64) map[Name]Change {
-	then, now := h.at(revision), h.at(h.last)
+	then, now := newestOf(h.changes, revision, h.limit), newestOf(h.changes, h.last, h.limit)
 	changes := make(map[Name]Change)
 	for key, current := range now {
 		earlier, known := then[key]
@@ -161,7 +150,7 @@ func (h history) knows(revision uint64) error {
 }
 
 // oldestKnown is the revision from which on every state is known. A revision that is not stored belongs to one of two kinds
-// of keys. A key with as many changes as the stream keeps, or with a purge, is known from its first stored change on. Of any
+// of keys. A key with as many messages as the stream keeps, or with a purge, is known from its first stored change on. Of any
 // other key nothing is left, so the key is not set after its last revision.
 func (h history) oldestKnown() uint64 {
 	gap := h.last // the newest revision that is not stored
@@ -175,11 +164,17 @@ func (h history) oldestKnown() uint64 {
 		return 1
 	}
 	oldest := gap
-	count := make(map[string]int)
+	count, known := make(map[string]int), make(map[string]uint64)
 	for _, r := range slices.Backward(h.changes) {
 		count[r.key]++
+		if !r.forged {
+			known[r.key] = r.Revision
+		}
 		if r.purged || count[r.key] == h.limit {
-			oldest = max(oldest, r.Revision)
+			if known[r.key] == 0 {
+				return h.last + 1
+			}
+			oldest = max(oldest, known[r.key])
 		}
 	}
 	return oldest

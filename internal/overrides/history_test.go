@@ -19,7 +19,7 @@ func TestHistory(t *testing.T) {
 	t.Parallel()
 	f, b := newBucketFixture(t)
 	f.change(b, "payments.*=1/1m", "shadow global=2/1m")
-	testkit.Must(f.keyValue().PutString(f.context(), "Foreign", "x"))(t)
+	f.put("Foreign", "x")
 	f.change(b, "payments.*=3/1m", "-shadow global")
 	changes := testkit.Must(b.History(f.context()))(t)
 	var lines []string
@@ -45,7 +45,7 @@ func at(ctx context.Context, b *Bucket, revision uint64) ([]string, error) {
 		return nil, err
 	}
 	var set []string
-	for _, c := range h.at(revision) {
+	for _, c := range newestOf(h.changes, revision, h.limit) {
 		if !c.foreign && !c.Deleted {
 			set = append(set, c.Name.String()+"="+c.Value)
 		}
@@ -71,10 +71,9 @@ func (f *fixture) requireUnknown(b *Bucket, revision uint64, says string) {
 func TestHistoryIsBounded(t *testing.T) {
 	t.Parallel()
 	f, b := newBucketFixture(t)
-	kv := f.keyValue()
 	f.change(b, "b=early")
 	for i := range 64 {
-		testkit.Must(kv.PutString(f.context(), "a", fmt.Sprint(i)))(t)
+		f.put("a", fmt.Sprint(i))
 	}
 	f.requireUnknown(b, 0, "no revision 0")
 	f.requireUnknown(b, 66, "the newest is 65")
@@ -119,10 +118,10 @@ func TestAtIsTrue(t *testing.T) {
 		removed := false
 		for range rapid.IntRange(1, 30).Draw(t, "changes") {
 			key := rapid.SampledFrom(keys).Draw(t, "key")
-			what := rapid.SampledFrom([]string{"set", "set", "set", "delete", "purge", "remove markers"}).Draw(t, "what")
+			what := rapid.SampledFrom([]string{"set", "set", "set", "delete", "purge", "remove markers", "forge"}).Draw(t, "what")
 			if what == "remove markers" {
-				for key, c := range h.at(h.last) {
-					if c.Deleted {
+				for key, c := range newestOf(h.changes, h.last, limit) {
+					if c.Deleted && !c.overwritten {
 						removed = true
 						h.changes = slices.DeleteFunc(h.changes, func(c Change) bool { return c.key == key })
 					}
@@ -134,11 +133,12 @@ func TestAtIsTrue(t *testing.T) {
 				removed = true
 				h.changes = slices.DeleteFunc(h.changes, func(c Change) bool { return c.key == key })
 			}
-			c := Change{key: key, Revision: h.last, Deleted: what != "set", purged: what == "purge"}
-			if what == "set" {
+			c := Change{key: key, Revision: h.last, Deleted: what == "delete" || what == "purge", purged: what == "purge", forged: what == "forge"}
+			switch what {
+			case "set":
 				c.Value = fmt.Sprint(h.last)
 				now[key] = c.Value
-			} else {
+			case "delete", "purge":
 				delete(now, key)
 			}
 			h.changes = append(h.changes, c)
@@ -164,7 +164,7 @@ func requireTrue(t *rapid.T, h history, truth map[uint64]map[string]string, remo
 			continue
 		}
 		got := make(map[string]string)
-		for key, c := range h.at(revision) {
+		for key, c := range newestOf(h.changes, revision, h.limit) {
 			if !c.Deleted {
 				got[key] = c.Value
 			}
@@ -173,7 +173,12 @@ func requireTrue(t *rapid.T, h history, truth map[uint64]map[string]string, remo
 			t.Fatalf("at revision %d of %+v: %v, want %v", revision, h, got, truth[revision])
 		}
 	}
-	// The newest revision is known unless it was removed.
+	// The newest revision is known unless it was removed, or forged messages alone are left of a key.
+	for _, c := range newestOf(h.changes, h.last, h.limit) {
+		if c.Lost {
+			return
+		}
+	}
 	if n := len(h.changes); n > 0 && h.changes[n-1].Revision == h.last && h.knows(h.last) != nil {
 		t.Fatalf("the newest revision of %+v is not known: %v", h, h.knows(h.last))
 	}
@@ -184,7 +189,7 @@ func TestRollback(t *testing.T) {
 	f, b := newBucketFixture(t)
 	// An override with an empty value differs from no override.
 	target := f.change(b, "kept=1", "blank=", "changed.*=2", "shadow removed=3", "never=4", "-never")
-	testkit.Must(f.keyValue().PutString(f.context(), "Foreign", "x"))(t)
+	f.put("Foreign", "x")
 	f.change(b, "changed.*=other", "-shadow removed", "-blank", "added=new", "never=again")
 
 	want := []Name{enforced("added"), enforced("blank"), enforced("changed.*"), enforced("never"), shadow("removed")}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
 func TestMain(m *testing.M) {
@@ -69,6 +70,15 @@ func newBucketFixture(t *testing.T) (*fixture, *Bucket) {
 func (f *fixture) keyValue() jetstream.KeyValue {
 	f.Helper()
 	return testkit.Must(f.js.KeyValue(f.context(), bucketName))(f)
+}
+
+// put stores a value of a key, which may name no limit, as this package does.
+func (f *fixture) put(key, value string) {
+	f.Helper()
+	m := nats.NewMsg("$KV." + bucketName + "." + key)
+	m.Data = []byte(value)
+	trusted.Mark(m.Header)
+	testkit.Must(f.js.PublishMsg(f.context(), m))(f)
 }
 
 // deleteBucket creates another stream first: after the last stream of an account the server removes the account's folder, and a

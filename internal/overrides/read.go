@@ -1,6 +1,7 @@
 package overrides
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
 const (
@@ -45,7 +48,8 @@ const (
 type Snapshot struct {
 	Generation int64    // when the bucket was created, in Unix milliseconds
 	Revision   uint64   // of the newest change up to that moment: a set, a deletion, or one of a key that is ignored; 0 for none
-	Entries    []Change // the newest change of each override that is set, ordered by name
+	Entries    []Change // the newest change of each override that is set or lost, ordered by name
+	Forged     bool     // the newest message changed no override, since neither a worker nor an operator wrote it
 }
 
 // Change is one change of an override.
@@ -62,9 +66,14 @@ type Change struct {
 	Then  string    // value that is set when the override ends; "": none is
 	Ended uint64    // revision of the override that ended by itself with this change; 0: somebody made the change
 
-	key     string
-	foreign bool // the key names no limit
-	purged  bool // deleted, and the key's older changes are no longer stored
+	// Lost means that nobody knows the value: forged messages have pushed all changes of the override out of the bucket.
+	Lost bool
+
+	key         string
+	foreign     bool // the key names no limit
+	purged      bool // deleted, and the key's older changes are no longer stored
+	forged      bool // neither a worker nor an operator wrote the message
+	overwritten bool // Revision is that of a forged message, all else is of the newest change before it
 }
 
 // Load reads the whole state. It holds every change that was confirmed before the call.
@@ -81,35 +90,41 @@ func (b *Bucket) Load(ctx context.Context) (Snapshot, error) {
 type state struct {
 	generation int64
 	revision   uint64
-	entries    map[Name]Change
-	changed    time.Time // of the newest change of an override
+	entries    map[Name]Change // the newest change of each override that is set, lost or overwritten
+	changed    time.Time       // of the newest change of an override
+	forged     bool            // the newest message is
 }
 
 func (b *Bucket) newState(r *reading) *state {
 	s := &state{generation: r.info.Created.UnixMilli(), revision: r.revision, entries: make(map[Name]Change)}
-	for _, stored := range r.stored {
-		s.take(b, stored)
+	newest := slices.SortedFunc(maps.Values(r.newest()), func(a, b Change) int { return cmp.Compare(a.Revision, b.Revision) })
+	for _, change := range newest {
+		s.take(b, change)
 	}
 	return s
 }
 
 func (s *state) take(b *Bucket, c Change) {
-	s.revision = max(s.revision, c.Revision)
+	s.revision, s.forged = max(s.revision, c.Revision), c.forged || c.overwritten
 	if !b.understands(c) {
 		return
+	}
+	if c.forged {
+		c = s.entries[c.Name].overwrittenBy(c)
 	}
 	if c.Changed.After(s.changed) {
 		s.changed = c.Changed
 	}
 	s.entries[c.Name] = c
-	if c.Deleted {
+	if c.Deleted && !c.overwritten {
 		delete(s.entries, c.Name)
 	}
 }
 
 func (s *state) snapshot() Snapshot {
 	entries := slices.SortedFunc(maps.Values(s.entries), func(a, b Change) int { return a.Name.Compare(b.Name) })
-	return Snapshot{Generation: s.generation, Revision: s.revision, Entries: entries}
+	entries = slices.DeleteFunc(entries, func(c Change) bool { return c.Deleted })
+	return Snapshot{Generation: s.generation, Revision: s.revision, Entries: entries, Forged: s.forged}
 }
 
 // reading is what a bucket held, and the changes since then. It is for one goroutine at a time.
@@ -122,7 +137,7 @@ type reading struct {
 	stop     func()
 	prefix   string
 	received uint64 // messages so far
-	newest   uint64 // revision so far
+	last     uint64 // revision so far
 }
 
 // arrival is a message, or the error that ends the reading.
@@ -146,6 +161,10 @@ func (b *Bucket) read(ctx context.Context, policy jetstream.DeliverPolicy) (*rea
 	if err := b.catchUp(ctx, r, stream, pending); err != nil {
 		r.stop()
 		return nil, err
+	}
+	if policy == jetstream.DeliverLastPerSubjectPolicy && slices.ContainsFunc(r.stored, Change.isForged) {
+		r.stop()
+		return b.read(ctx, jetstream.DeliverAllPolicy) // the last good changes stand before the forged ones
 	}
 	return r, nil
 }
@@ -203,7 +222,7 @@ func (b *Bucket) catchUp(ctx context.Context, r *reading, stream jetstream.Strea
 		return errMadeAnew
 	}
 	newest := newestStored(r.info.State)
-	for r.received < pending || r.newest < newest {
+	for r.received < pending || r.last < newest {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -215,7 +234,7 @@ func (b *Bucket) catchUp(ctx context.Context, r *reading, stream jetstream.Strea
 			r.stored = append(r.stored, change)
 		}
 	}
-	r.revision = max(r.info.State.LastSeq, r.newest)
+	r.revision = max(r.info.State.LastSeq, r.last)
 	return nil
 }
 
@@ -252,12 +271,13 @@ func (r *reading) change(a arrival) (Change, error) {
 	if meta.Sequence.Consumer != r.received {
 		return Change{}, errGap
 	}
-	r.newest = meta.Sequence.Stream
+	r.last = meta.Sequence.Stream
 	key, header := strings.TrimPrefix(a.message.Subject(), r.prefix), a.message.Headers()
 	name, err := ParseKey(key)
 	operation := header.Get(headerOperation)
 	// A marker with a reason is what the server itself leaves in the place of a key that it removed.
-	purged := operation == operationPurge || header.Get(jetstream.MarkerReasonHeader) != ""
+	marker := header.Get(jetstream.MarkerReasonHeader)
+	purged := operation == operationPurge || marker != ""
 	until, _ := time.Parse(time.RFC3339Nano, header.Get(headerUntil)) // no end where the header is absent or no time
 	ended, _ := strconv.ParseUint(header.Get(headerEnded), 10, 64)
 	return Change{
@@ -274,5 +294,6 @@ func (r *reading) change(a arrival) (Change, error) {
 		key:      key,
 		foreign:  err != nil,
 		purged:   purged,
+		forged:   !trusted.IsMarked(header) && operation == "" && marker == "",
 	}, nil
 }

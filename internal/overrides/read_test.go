@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
 // delivery is a message with a sequence number of its consumer.
@@ -30,6 +31,13 @@ func (d delivery) Metadata() (*jetstream.MsgMetadata, error) {
 	}, d.metadata
 }
 
+// marked are the headers of a message by a worker or an operator.
+func marked() nats.Header {
+	h := make(nats.Header)
+	trusted.Mark(h)
+	return h
+}
+
 func TestChangeOfMessage(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -38,7 +46,8 @@ func TestChangeOfMessage(t *testing.T) {
 		wantErr error
 		says    string
 	}{
-		"set": {arrival: arrival{message: delivery{number: 3}}, want: Change{Value: "1/1m", Revision: 7}},
+		"set":    {arrival: arrival{message: delivery{number: 3, header: marked()}}, want: Change{Value: "1/1m", Revision: 7}},
+		"forged": {arrival: arrival{message: delivery{number: 3}}, want: Change{Value: "1/1m", Revision: 7, forged: true}},
 		"purge": {arrival: arrival{message: delivery{number: 3, header: nats.Header{"KV-Operation": {"PURGE"}}}},
 			want: Change{Value: "1/1m", Revision: 7, Deleted: true, purged: true}},
 		"expiry": {arrival: arrival{message: delivery{number: 3, header: nats.Header{"Nats-Marker-Reason": {"MaxAge"}}}},
@@ -64,8 +73,8 @@ func TestChangeOfMessage(t *testing.T) {
 			}
 			test.want.Name, test.want.key, test.want.Changed = enforced("a.*"), "a.=", time.Unix(1, 0)
 			testkit.Equal(t, got, test.want, "change")
-			if r.received != 3 || r.newest != 7 {
-				t.Errorf("received %d, newest %d; want 3, 7", r.received, r.newest)
+			if r.received != 3 || r.last != 7 {
+				t.Errorf("received %d, newest %d; want 3, 7", r.received, r.last)
 			}
 		})
 	}

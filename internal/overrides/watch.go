@@ -43,14 +43,21 @@ type Watcher struct {
 	served      uint64        // calls of Refresh that may return
 	changed     chan struct{} // closed when served changes
 
-	calls    atomic.Uint64 // of Refresh so far
-	waiting  waiter        // belongs to Run
-	endAgain time.Time     // likewise: no end is stored before; zero unless the last attempt failed, which the log has said
+	calls     atomic.Uint64 // of Refresh so far
+	waiting   waiter        // belongs to Run; so do the next two fields
+	tendAgain time.Time     // nothing is stored before; zero unless the last attempt failed, which the log has said
+	forged    place         // of the newest forged message that was counted
 }
 
 // waiter is the calls of Refresh up to a number. A waiter is released once the watcher has applied the revision it waits for.
 type waiter struct {
 	calls, revision uint64
+}
+
+// place is a revision of a bucket.
+type place struct {
+	generation int64
+	revision   uint64
 }
 
 // NewWatcher prepares a watcher. It passes snapshots to apply, from one goroutine: the first one even if the bucket is
@@ -160,9 +167,11 @@ func (w *Watcher) mirror(ctx context.Context) error {
 	}
 	defer reading.stop()
 	state := w.bucket.newState(reading)
+	state.remember(w.applied)
+	w.countForged(state, reading.stored...)
 	w.advance(state)
 	w.note(nil)
-	w.release(waiter{calls, w.endDue(ctx, state, reading.info.TimeStamp)})
+	w.release(waiter{calls, w.tend(ctx, state, reading.info.TimeStamp)})
 
 	health := healthCheck{created: reading.info.Created}
 	rounds := time.Tick(healthPeriod)
@@ -175,6 +184,7 @@ func (w *Watcher) mirror(ctx context.Context) error {
 			if err != nil {
 				return w.bucket.fail("following", err)
 			}
+			w.countForged(state, change)
 			state.take(w.bucket, change)
 			w.advance(state)
 			continue
@@ -184,7 +194,24 @@ func (w *Watcher) mirror(ctx context.Context) error {
 		if err := w.check(ctx, &health); err != nil {
 			return w.bucket.fail("following", err)
 		}
-		w.endDue(ctx, state, health.now)
+		w.tend(ctx, state, health.now)
+	}
+}
+
+// countForged counts the forged messages among changes, each once.
+func (w *Watcher) countForged(s *state, changes ...Change) {
+	if w.forged.generation != s.generation {
+		w.forged = place{generation: s.generation}
+	}
+	n := 0
+	for _, c := range changes {
+		if c.forged && c.Revision > w.forged.revision {
+			n++
+			w.forged.revision = c.Revision
+		}
+	}
+	if n > 0 && w.bucket.o.Forged != nil {
+		w.bucket.o.Forged(n)
 	}
 }
 

@@ -201,7 +201,7 @@ func TestWatcherTellsOfChanges(t *testing.T) {
 	}
 	want(time.Time{})
 	f.change(ann, "a=1")
-	testkit.Must(f.keyValue().PutString(f.context(), "a", "2"))(t)
+	f.put("a", "2")
 	f.change(ann, "-a")
 	w.requireLast()
 	w.requireFollows(ann, "shadow b=3")

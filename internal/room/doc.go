@@ -2,8 +2,8 @@
 // outcome yet.
 //
 // It owns the subjects and headers of the room, and nothing that happens there: workers store and take its messages (package
-// consume), operators replay dead letters into it (package deadletters). Producers have no right to publish there, so what an
-// [Entry] says is believed.
+// consume), operators replay dead letters into it (package deadletters). Producers have no right to publish there, and what they have the server
+// publish there has no mark (package trusted), so what an [Entry] says is believed.
 //
 //	<room>.<reason>.<first level>.<key>       a message schedule; the server stores its message again when it is due, on
 //	<room>.due.<reason>.<first level>.<key>

@@ -3,6 +3,7 @@ package room
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net/textproto"
 	"strconv"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
 // Reason says what an event in the room waits for.
@@ -157,6 +160,7 @@ func (e Entry) Message(subject string, producer nats.Header, data []byte) *nats.
 	if e.MessageID != "" {
 		header.Set(HeaderMessageID, e.MessageID)
 	}
+	trusted.Mark(header)
 	header.Set(HeaderReason, string(e.Reason))
 	header.Set(HeaderSubject, e.Subject)
 	header.Set(HeaderID, e.ID)
@@ -191,8 +195,14 @@ func DueAt(header nats.Header) (at time.Time, ok bool) {
 	return at, err == nil
 }
 
+// ErrForged means that neither a worker nor an operator wrote a message: see package trusted.
+var ErrForged = errors.New("neither a worker nor an operator wrote it")
+
 // Read reads the entry of a message of the room that was stored at a time.
 func Read(header nats.Header, stored time.Time) (Entry, error) {
+	if !trusted.IsMarked(header) {
+		return Entry{}, fmt.Errorf("reading an event of the room: %w", ErrForged)
+	}
 	e := Entry{
 		Reason: Reason(header.Get(HeaderReason)), Subject: header.Get(HeaderSubject), ID: header.Get(HeaderID),
 		Derived: header.Get(HeaderDerived) == "true", Part: header.Get(HeaderPart),

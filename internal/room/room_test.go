@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
 const subjects = room.Subjects("notify-room")
@@ -97,7 +98,7 @@ func TestProducersHeadersCommandNothing(t *testing.T) {
 	producer := maps.Clone(harmless)
 	for _, name := range []string{
 		"Nats-Rollup", "nats-rollup", "NATS-Schedule", "Nats-Schedule-Target", "nats-schedule-TTL", "Nats-Msg-Id", "Nats-Expected-Stream",
-		room.HeaderOrigin, "notifier-origin", "NOTIFIER-SINCE", room.HeaderPart, room.HeaderDerived, room.HeaderBehind, "Notifier-Anything",
+		trusted.Header, "notifier-written-by", room.HeaderOrigin, "notifier-origin", "NOTIFIER-SINCE", room.HeaderPart, room.HeaderDerived, room.HeaderBehind, "Notifier-Anything",
 	} {
 		producer[name] = []string{"hostile"}
 	}

@@ -120,7 +120,7 @@ func mayPublish(subject string) bool {
 func FuzzNeighbours(f *testing.F) {
 	body := func(id string) string { return `{"id": "` + id + `", "title": "t"}` }
 	room := func(id, part string) string {
-		return "Notifier-Id: " + id + "\nNotifier-Derived: true\nNotifier-Part: " + part +
+		return "Notifier-Written-By: notifier\nNotifier-Id: " + id + "\nNotifier-Derived: true\nNotifier-Part: " + part +
 			"\nNotifier-Subject: notify.security\nNotifier-Origin: NOTIFICATIONS 2 1772323201000\nNotifier-Deadline: 9999999999999"
 	}
 	for _, seed := range []struct{ subject, header, body string }{

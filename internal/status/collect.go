@@ -206,6 +206,9 @@ func (c *collecting) askOverrides(ctx context.Context) {
 func Changes(s overrides.Snapshot) []Change {
 	var changes []Change
 	for _, entry := range s.Entries {
+		if entry.Lost {
+			continue
+		}
 		changes = append(changes, Change{
 			Path: entry.Name.Pattern, Shadow: entry.Name.Shadow, Limit: entry.Value, By: entry.By, At: entry.Changed.UTC(), Until: entry.Until,
 		})

@@ -27,6 +27,7 @@ var (
 	pairings       = closedSet{"paired", "unpaired"}
 	waits          = closedSet{"slot", "pair", "redis", "channel", "ready"}
 	refusals       = closedSet{"slot", "pair", "redis", "channel", "part"}
+	places         = closedSet{"room", "dead_letters", "journal", "limits"}
 )
 
 // RoomReasons lists what events wait for in the room. Events that are ready wait for a worker.

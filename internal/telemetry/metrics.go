@@ -43,6 +43,7 @@ type Metrics struct {
 	delays                        prometheus.Counter
 	ackPending, roomPending       *prometheus.GaugeVec
 	roomRefused                   closedCounter
+	forged                        closedCounter
 	held, inFlight                prometheus.Gauge
 
 	eventAge, decisionDuration, slackDuration prometheus.Histogram
@@ -97,6 +98,8 @@ func (m *Metrics) registerOutcomes(r registrar) {
 		"Messages that left the producers' stream without a worker, at least: deleted, purged, rolled up or above the stream's bounds.")
 	m.journalLost = r.counter("notifier_journal_lost_total",
 		"Entries that this worker could not write to the journal.")
+	m.forged = newClosedCounter(r.counters("notifier_forged_messages_total",
+		"Messages that this worker ignored or removed since neither a worker nor an operator wrote them, by the place.", "place"), places)
 	m.spansLost = r.counter("notifier_spans_lost_total",
 		"Spans of this worker that no collector took.")
 	// From an event passed on at once to one that waited for the default greatest age.
@@ -279,6 +282,9 @@ func (m *Metrics) RoomRefused(reason string, n int) { m.roomRefused.add(reason, 
 
 // Vanished counts n stored events that left their stream without a worker's doing.
 func (m *Metrics) Vanished(n int) { addTo(m.vanished, n) }
+
+// Forged counts n messages in a place that neither a worker nor an operator wrote.
+func (m *Metrics) Forged(place string, n int) { m.forged.add(place, n) }
 
 // JournalLost counts n entries that could not be written to the journal.
 func (m *Metrics) JournalLost(n int) { addTo(m.journalLost, n) }

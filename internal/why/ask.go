@@ -223,6 +223,9 @@ func (a *asking) journalFailed(read journal.Read, err error) {
 	if read.Unreadable > 0 {
 		a.unknown("the journal cannot be read as a whole", fmt.Errorf("%d of its messages are not readable", read.Unreadable))
 	}
+	if read.Forged > 0 {
+		a.unknown("the journal holds messages that no worker wrote", fmt.Errorf("%d of them are ignored; see docs/security.md", read.Forged))
+	}
 }
 
 // take takes an entry of the journal.

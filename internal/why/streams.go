@@ -13,6 +13,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/streamscan"
+	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
 // Streams are the streams in which events wait. Its methods may be called at once.
@@ -44,7 +45,11 @@ func (s Streams) Pending(ctx context.Context, search Search) ([]Pending, error) 
 	} else {
 		err = s.readAll(ctx, s.Producers, producers)
 	}
-	err = errors.Join(err, s.readAll(ctx, s.Room, func(m *jetstream.RawStreamMsg) { found.add(s.waiting(m)) }))
+	err = errors.Join(err, s.readAll(ctx, s.Room, func(m *jetstream.RawStreamMsg) {
+		if trusted.IsMarked(m.Header) { // else it is no event, and workers remove it
+			found.add(s.waiting(m))
+		}
+	}))
 	return found.pending, err
 }
 

@@ -86,6 +86,22 @@ var ofConsume = []mutant{
 		test: "./internal/consume -run ^TestMovedInDoubt$",
 	},
 	{
+		name: "forged-is-an-event",
+		bug:  "An acknowledgement of the server that a producer had published into the room becomes a dead letter of a neighbour.",
+		file: "internal/consume/message.go",
+		old:  `from.inRoom && !trusted.IsMarked(msg.Headers())`,
+		new:  `from.inRoom && !trusted.IsMarked(msg.Headers()) && false`,
+		test: "./internal/consume -run ^TestForgedMessages$",
+	},
+	{
+		name: "forged-letters-stay",
+		bug:  "Acknowledgements of the server that a producer had published among the dead letters stay there.",
+		file: "internal/consume/forged.go",
+		old:  `!trusted.IsMarked(m.Headers())`,
+		new:  `!trusted.IsMarked(m.Headers()) && false`,
+		test: "./internal/consume -run ^TestForgedMessages$",
+	},
+	{
 		name: "fresh-event-overtakes-the-queue",
 		bug:  "A fresh event goes out before those that wait for the same channel in the room.",
 		file: "internal/consume/channel.go",

@@ -36,6 +36,7 @@ var advice = map[string]string{
 	"notifier_inflight":                         "High for long: [NotifierStuck](operations.md#notifierstuck).",
 	"notifier_held":                             "High for long: a channel takes `NOTIFIER_SLACK_RATE`, whatever the number of workers. Route categories apart.",
 	"notifier_ack_pending":                      "Above 15,000: [NotifierAckPending](operations.md#notifierackpending). Take the `max` over the workers.",
+	"notifier_forged_messages_total":            "Any growth: [NotifierForgedMessages](operations.md#notifierforgedmessages).",
 	"notifier_vanished_total":                   "Any growth: [NotifierVanished](operations.md#notifiervanished).",
 	"notifier_journal_lost_total":               "Any growth: `notifier why` may not know some events. Look at the log and at the stream of [the journal](delivery.md#the-journal).",
 	"notifier_spans_lost_total":                 "Any growth: the collector of [traces](operations.md#traces) is slow or unavailable. Events are not affected.",

@@ -1,0 +1,59 @@
+package consume
+
+import (
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/seed-4578ace9/notifier/internal/room"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+// forge has the server publish its acknowledgements of events on subjects, as a producer can that shares the workers' account.
+func (f *fixture) forge(subjects ...string) {
+	f.Helper()
+	for _, subject := range subjects {
+		testkit.NoError(f, f.js.Conn().PublishMsg(&nats.Msg{Subject: "notify.forging", Reply: subject, Data: []byte(`{"title": "x"}`)}))
+	}
+	f.publish("notify.forging", `{"title": "x"}`)
+}
+
+// TestForgedMessages has acknowledgements of the server in the room and among the dead letters. They are removed and counted, and become
+// neither events nor dead letters.
+func TestForgedMessages(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.provision(patience)
+	const first, key = "security", "0123456789abcdef0123456789abcdef"
+	queue := testNames.room().Channel(room.Token("#alerts"), first)
+	inRoom := []string{
+		"notify-room.part." + first, "notify-room.replay." + first, "notify-room.due.slot." + first + "." + key, queue,
+		testNames.room().Channel("0123456789abcdef", first), "notify-room.slot." + first, "notify-room.slot." + first + "." + key, "notify-room.pair." + first + "." + key, "notify-room.redis." + first + "." + key,
+	}
+	letters := []string{"notify-dlq.bad_field." + first, "notify-dlq.bad_json._"}
+	f.forge(append(inRoom, letters...)...)
+	const events = 12
+	f.start(nil)
+	f.eventually("the forged messages of the room are counted", func() bool { return f.metrics.Get("forged room") == len(inRoom) })
+	f.eventually("the forged dead letters are counted", func() bool { return f.metrics.Get("forged dead_letters") == len(letters) })
+	f.eventually("all events end", func() bool { return f.metrics.ended() == events })
+	f.requireOutcomes(map[string]int{"sent forging": events})
+	f.eventually("the room is empty", func() bool {
+		return testkit.Must(f.js.Stream(t.Context(), testNames.RoomStream))(t).CachedInfo().State.Msgs == 0
+	})
+	testkit.Equal(t, len(f.deadLetters()), 0, "dead letters")
+}
+
+// TestForgedMessagesOpenNoPair has forged messages in the room where events that may open a pair wait. A resolved event does not wait for them.
+func TestForgedMessagesOpenNoPair(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	w := f.prepared(nil)
+	f.forge("notify-room.redis.security", "notify-room.replay.security")
+	at := w.topology.Load()
+	f.eventually("the forged messages are stored", func() bool {
+		return testkit.Must(f.js.Stream(t.Context(), testNames.RoomStream))(t).CachedInfo().State.Msgs == 2
+	})
+	first := testkit.Must(w.firstOfRoom(t.Context(), at, 0))(t)
+	testkit.Equal(t, first, 3, "sequence of the first event that may open a pair")
+}

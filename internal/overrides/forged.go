@@ -1,0 +1,85 @@
+package overrides
+
+import "strings"
+
+// A message of the bucket that has no header of a worker, an operator or a client's KeyValue is forged: see package trusted. It changes no
+// override, but it is a revision, and it pushes an older change of its key out of the bucket.
+
+// isForged tells whether neither a worker nor an operator made the change.
+func (c Change) isForged() bool { return c.forged }
+
+// overwrittenBy is a change, or the zero value for none, after a forged message on its key.
+func (c Change) overwrittenBy(forged Change) Change {
+	if c.Revision == 0 {
+		c = Change{Deleted: true}
+	}
+	c.Name, c.key, c.foreign = forged.Name, forged.key, forged.foreign
+	c.Revision, c.overwritten = forged.Revision, true
+	return c
+}
+
+// newestOf returns the newest change of each key up to a revision. If a key has forged messages alone, and as many as the bucket keeps,
+// they may have pushed out a change: it is lost, unless every revision is stored.
+func newestOf(changes []Change, upto uint64, limit int) map[string]Change {
+	newest := make(map[string]Change)
+	forged := make(map[string]int) // messages in a row, by key
+	stored := make(map[string]int) // messages, by key
+	for _, c := range changes {
+		if c.Revision > upto {
+			continue
+		}
+		stored[c.key]++
+		if !c.forged {
+			newest[c.key], forged[c.key] = c, 0
+			continue
+		}
+		newest[c.key] = newest[c.key].overwrittenBy(c)
+		forged[c.key]++
+	}
+	complete := len(changes) > 0 && changes[len(changes)-1].Revision == uint64(len(changes))
+	for key, n := range forged {
+		if n >= limit && n == stored[key] && !complete {
+			lost := newest[key]
+			lost.Deleted, lost.Lost = false, true
+			newest[key] = lost
+		}
+	}
+	return newest
+}
+
+// newest returns the newest change of each key that the bucket held.
+func (r *reading) newest() map[string]Change {
+	return newestOf(r.stored, r.revision, int(r.info.Config.MaxMsgsPerSubject))
+}
+
+// remember replaces lost overrides by what was applied before from the same bucket.
+func (s *state) remember(applied *Snapshot) {
+	if applied == nil || applied.Generation != s.generation {
+		return
+	}
+	for name, lost := range s.entries {
+		if !lost.Lost {
+			continue
+		}
+		known := Change{}
+		for _, entry := range applied.Entries {
+			if entry.Name == name {
+				known = entry
+			}
+		}
+		s.entries[name] = known.overwrittenBy(lost)
+	}
+}
+
+// restored marks the author of a change that a watcher stores again.
+const restored = "restored"
+
+// again is the change that puts an overwritten one into the bucket once more.
+func (c Change) again() Change {
+	by := strings.TrimPrefix(strings.TrimSuffix(c.By, restored), ", ")
+	by = strings.TrimSuffix(by, ", ")
+	if by != "" {
+		by += ", "
+	}
+	return Change{Name: c.Name, Value: c.Value, Deleted: c.Deleted, Until: c.Until, Then: c.Then, By: by + restored, key: c.key}
+}
