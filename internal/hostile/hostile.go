@@ -257,11 +257,11 @@ func Replies(victim string) []string {
 	}
 }
 
-// ForgeReplies publishes its own events with the subjects of [Replies] as reply subjects. Nobody sees the acknowledgements, so neither Stored nor
-// Refused counts these events. It returns when the server has acknowledged an event that it published after them.
+// ForgeReplies publishes its own events with the subjects of [Replies] as reply subjects, but for the last one. Nobody sees the acknowledgements, so
+// neither Stored nor Refused counts these events. It returns when the server has acknowledged the last one, which it stores after the others.
 func (p *Producer) ForgeReplies(ctx context.Context, n int) error {
 	replies := Replies(p.Victim)
-	for i := range n {
+	for i := range n - 1 {
 		m := on(p.Subject, titled(i))
 		m.Reply = replies[i%len(replies)]
 		if err := p.JetStream.Conn().PublishMsg(m); err != nil {
