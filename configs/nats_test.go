@@ -236,6 +236,36 @@ func TestNATSAcknowledgements(t *testing.T) {
 	}
 }
 
+// TestNATSAccountsInACluster has producers on each server of a cluster, of which one leads the stream. Acknowledgements come from there to all of them, and
+// forged replies reach nothing.
+func TestNATSAccountsInACluster(t *testing.T) {
+	t.Parallel()
+	cluster := servertest.StartNATSCluster(t, 3, `accounts {
+		NOTIFIER { jetstream: enabled, exports: [{ service: "notify.>", accounts: [PRODUCERS] }], users: [{ user: operator, password: secret }] }
+		PRODUCERS { imports: [{ service: { account: NOTIFIER, subject: "notify.>" } }], users: [{ user: producer, password: secret }] } }
+		no_auth_user: operator`)
+	js := servertest.JetStream(t, cluster.URL)
+	testkit.Must(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "NOTIFICATIONS", Subjects: []string{"notify.>"}, Replicas: 3}))(t)
+	testkit.Must(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OTHERS", Subjects: []string{"other.>"}, Replicas: 3}))(t)
+	const events = 100
+	stored := uint64(0)
+	for _, node := range cluster.Nodes {
+		producer := testkit.Must(jetstream.New(signIn(t, node, "producer")))(t)
+		testkit.NoError(t, producer.Conn().PublishMsg(&nats.Msg{Subject: "notify.payments", Reply: "other.forged"}))
+		for range events {
+			testkit.Must(producer.PublishAsync("notify.payments", nil))(t)
+		}
+		select {
+		case <-producer.PublishAsyncComplete():
+		case <-time.After(testkit.Patience):
+			t.Fatalf("%s: %d of %d acknowledgements are missing", node.URL, producer.PublishAsyncPending(), events)
+		}
+		stored += events + 1
+	}
+	testkit.Equal(t, testkit.Must(js.Stream(t.Context(), "NOTIFICATIONS"))(t).CachedInfo().State.Msgs, stored, "stored events")
+	testkit.Equal(t, testkit.Must(js.Publish(t.Context(), "other.own", nil))(t).Sequence, 1, "sequence of the first message of the operator")
+}
+
 // TestComposeNATS signs in to the NATS of compose.yaml. A client without a user is a producer. It publishes events, reaches nothing else, and
 // forges nothing.
 func TestComposeNATS(t *testing.T) {

@@ -39,12 +39,12 @@ func (w *worker) newLimitsWatcher(store *throttle.Redis) *overrides.Watcher {
 	live := limits.NewLive(w.settings.Limits.Plan(), w.settings.Limits.ShadowLimits, earlierValues(js, options), w.logger)
 	return overrides.NewWatcher(js, options, func(s overrides.Snapshot) {
 		rules, err := live.Ruleset(s.Generation, s.Revision, liveEntries(s))
-		if err != nil {
-			w.logger.Error("live limits do not go together, the last ones stay", "revision", s.Revision, "error", err)
+		if unreadable := live.Unreadable(); unreadable != nil {
+			w.unreadable.hold(unreadable)
 			return
 		}
-		if err := live.Unreadable(); err != nil {
-			w.unreadable.hold(err)
+		if err != nil {
+			w.logger.Error("live limits do not go together, the last ones stay", "revision", s.Revision, "error", err)
 			return
 		}
 		w.limiter.Load().Adopt(rules)

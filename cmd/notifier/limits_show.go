@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
@@ -55,7 +54,7 @@ func (l *limitsCommand) show(ctx context.Context, arguments []string) error {
 		_, _ = fmt.Fprintf(l.out, "%d slots of each global window belong to %s\n", guarantee.Slots, guarantee.Path)
 	}
 	if err := l.live.Unreadable(); err != nil {
-		_, _ = fmt.Fprintf(l.out, "a worker that starts takes no events: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
+		_, _ = fmt.Fprintf(l.out, "a worker that starts takes no events: %v\n", err)
 	}
 	for _, entry := range s.Entries {
 		if entry.Lost {

@@ -25,8 +25,8 @@ type Finding struct {
 }
 
 // Check finds out whether a worker could work: whether streams and consumers are there or can be made and are fit for use, how
-// they are bounded, whether each subject that the worker publishes to is permitted, and whether producers share the worker's account. It takes no event, stores nothing and
-// creates nothing.
+// they are bounded, whether each subject that the worker publishes to is permitted, and whether producers share the worker's account. It
+// takes no event, stores nothing and creates nothing.
 func Check(ctx context.Context, connection *Connection, names Names, provision bool, ackWait time.Duration) []Finding {
 	js, err := jetstream.New(connection.Conn, jetstream.WithDefaultTimeout(apiTimeout))
 	if err != nil {

@@ -73,13 +73,14 @@ func (w *Worker) removeForgedLetters(ctx context.Context) {
 	if time.Now().Before(w.examined.silent) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, roomTimeout)
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
+	before := w.examined.letter
 	stream, err := w.js.Stream(ctx, w.names.DeadLetterStream)
 	if err == nil {
 		err = w.examineLetters(ctx, stream)
 	}
-	if err != nil {
+	if err != nil && w.examined.letter == before { // else there are many, and the next look goes on
 		w.examined.silent = time.Now().Add(stockSilence)
 		w.logger.Debug("dead letters cannot be examined", "error", err)
 	}
@@ -95,9 +96,7 @@ func (w *Worker) examineLetters(ctx context.Context, stream jetstream.Stream) er
 	}
 	return w.letters.each(ctx, stream, w.examined.letter+1, func(m jetstream.Msg, sequence uint64) error {
 		if !trusted.IsMarked(m.Headers()) {
-			deleting, cancel := context.WithTimeout(ctx, apiTimeout)
-			defer cancel()
-			switch err := stream.DeleteMsg(deleting, sequence); {
+			switch err := stream.DeleteMsg(ctx, sequence); {
 			case err == nil:
 				w.metrics.Forged(trusted.DeadLetters, 1)
 			case !errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful): // else another worker was faster

@@ -1,6 +1,7 @@
 package consume
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -174,25 +175,22 @@ func (l *letters) each(ctx context.Context, stream jetstream.Stream, from uint64
 	if err != nil {
 		return err
 	}
-	for more := consumer.CachedInfo().NumPending > 0; more; {
-		batch, err := consumer.Fetch(pileAtOnce, jetstream.FetchMaxWait(time.Second))
+	for pending := consumer.CachedInfo().NumPending; pending > 0; {
+		batch, err := consumer.Fetch(int(min(pileAtOnce, pending)), jetstream.FetchMaxWait(time.Second))
 		if err != nil {
 			return err
 		}
-		more = false
-		for m := range batch.Messages() {
+		pending = 0
+		var failed error
+		for m := range batch.Messages() { // to the end, so that nothing waits for the others
 			meta, err := m.Metadata()
-			if err == nil {
+			if err == nil && failed == nil {
+				pending = meta.NumPending
 				err = take(m, meta.Sequence.Stream)
 			}
-			if err != nil {
-				return err
-			}
-			if more = meta.NumPending > 0; !more {
-				return nil
-			}
+			failed = cmp.Or(failed, err)
 		}
-		if err := batch.Error(); err != nil {
+		if err := cmp.Or(failed, batch.Error()); err != nil {
 			return err
 		}
 	}

@@ -231,7 +231,7 @@ func TestHostileHeaders(t *testing.T) {
 	}
 }
 
-// TestNonsenseInTheRoom puts messages into the room that are no events. Each one ends as a dead letter.
+// TestNonsenseInTheRoom puts messages of operators into the room that are no events. Each one ends as a dead letter.
 func TestNonsenseInTheRoom(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -241,8 +241,8 @@ func TestNonsenseInTheRoom(t *testing.T) {
 	_, due := subjects.Schedule(room.Slot, "payments", "x")
 	bare := []string{subjects.Queue(room.Part, "payments"), subjects.Queue(room.Replay, "_"), due, subjects.Channel(room.Token("payments"), "payments")}
 	for _, subject := range bare {
-		f.publish(subject, `{"title": "an event"}`)
-		f.publish(subject, `{"title": "an event"}`, room.HeaderSubject, "notify.payments", room.HeaderID, "order-1", room.HeaderOrigin, "nonsense")
+		f.publish(subject, `{"title": "an event"}`, trusted.Header, "notifier")
+		f.publish(subject, `{"title": "an event"}`, trusted.Header, "notifier", room.HeaderSubject, "notify.payments", room.HeaderID, "order-1", room.HeaderOrigin, "nonsense")
 	}
 	for _, subject := range []string{"elsewhere.payments", "notify-room.part.payments", "notify.PÄY"} {
 		origin.Sequence++

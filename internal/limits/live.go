@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 )
 
 // LiveEntry is an override as somebody has set it while the workers run.
@@ -29,7 +30,7 @@ type Live struct {
 	begun      bool                   // a state without unreadable levels was there
 	good       map[liveLevel]Override // of the last state
 	reported   map[liveLevel]uint64   // the revision that was complained of
-	unreadable []error                // of the last state
+	unreadable []string               // why levels of the last state are
 }
 
 type liveLevel struct {
@@ -59,7 +60,12 @@ func (l *Live) Ruleset(generation int64, revision uint64, entries []LiveEntry) (
 
 // Unreadable is why the last state cannot be put in force by an instance that begins with it: an override has no good value, and none is
 // known from before. An instance that goes on keeps what it had in force for that level. nil: all can be put in force.
-func (l *Live) Unreadable() error { return errors.Join(l.unreadable...) }
+func (l *Live) Unreadable() error {
+	if len(l.unreadable) == 0 {
+		return nil
+	}
+	return errors.New(strings.Join(l.unreadable, "; "))
+}
 
 // Plan is the plan with these overrides and no others, without the shadow limits.
 func (l *Live) Plan(entries []LiveEntry) Plan {
@@ -82,7 +88,7 @@ func (l *Live) overrides(entries []LiveEntry) (live, liveShadow []Override) {
 		switch {
 		case !isGood:
 			if !l.begun && mayLimit(entry.Level) {
-				l.unreadable = append(l.unreadable, fmt.Errorf("the live limit of %s is not readable, and no earlier value is known: %w", key, err))
+				l.unreadable = append(l.unreadable, fmt.Sprintf("the live limit of %s is not readable, and no earlier value is known: %v", key, err))
 			}
 			continue
 		case entry.Shadow:

@@ -83,7 +83,8 @@ func TestWatcherRepairs(t *testing.T) {
 	}
 }
 
-// A watcher whose connection is lost while a limit is pushed out remembers the limit.
+// A watcher that reads the bucket anew, since its connection was lost and the server has forgotten its consumer, remembers a limit that was pushed out
+// meanwhile.
 func TestWatcherRemembers(t *testing.T) {
 	t.Parallel()
 	f, b := newBucketFixture(t)
@@ -93,6 +94,7 @@ func TestWatcherRemembers(t *testing.T) {
 	proxy.Refuse(true)
 	proxy.Cut()
 	f.forge(pushesOut, "a", "b")
+	f.server.Restart()
 	proxy.Refuse(false)
 	testkit.Eventually(f, "everything is stored again", func() bool { return fmt.Sprint(entries(f.load(b))) == "[a=1 fence=]" && !overwritten(f.newest(b)) })
 	w.requireLast("a=1", "fence=")

@@ -20,8 +20,9 @@ type NATSCluster struct {
 }
 
 // StartNATSCluster starts so many servers, and returns when they have elected who leads JetStream, which takes some seconds. It
-// ends them with the test. The names of the servers are node-0, node-1 and so on.
-func StartNATSCluster(t testing.TB, nodes int) *NATSCluster {
+// ends them with the test. The names of the servers are node-0, node-1 and so on. Each of the configs is a part of the configuration of all servers,
+// with which whoever connects without a user can ask JetStream.
+func StartNATSCluster(t testing.TB, nodes int, configs ...string) *NATSCluster {
 	t.Helper()
 	c := &NATSCluster{t: t}
 	var routes []string
@@ -30,8 +31,8 @@ func StartNATSCluster(t testing.TB, nodes int) *NATSCluster {
 	}
 	var urls []string
 	for i, route := range routes {
-		node := StartNATSProcess(t, fmt.Sprintf("server_name: node-%d\ncluster { name: test, listen: %q, routes: [ nats://%s ] }\n",
-			i, route, strings.Join(routes, ", nats://")))
+		node := StartNATSProcess(t, fmt.Sprintf("server_name: node-%d\ncluster { name: test, listen: %q, routes: [ nats://%s ] }\n%s",
+			i, route, strings.Join(routes, ", nats://"), strings.Join(configs, "\n")))
 		c.Nodes = append(c.Nodes, node)
 		urls = append(urls, node.URL)
 	}
