@@ -77,9 +77,10 @@ func (b *Bucket) Rollback(ctx context.Context, revision uint64) ([]PastChange, e
 		return nil, err
 	}
 	changes := h.back(revision)
+	now := newestOf(h.changes, h.last, h.limit)
 	var made []PastChange
 	for i, name := range slices.SortedFunc(maps.Keys(changes), Name.Compare) {
-		replaced := h.at(h.last)[changes[name].key]
+		replaced := now[changes[name].key]
 		stored, err := b.store(ctx, changes[name], replaced.Revision)
 		if err != nil {
 			return made, fmt.Errorf("rolling back to revision %d, with %d of %d changes made: changing %s: %w",

@@ -117,7 +117,7 @@ func TestProducersHeadersCommandNothing(t *testing.T) {
 	if err != nil || got.Derived || got.Part != "" || got.Behind != 0 || got.MessageID != "" || got.Replayed() {
 		t.Errorf("entry: got %+v (%v), want nothing of the producer", got, err)
 	}
-	if len(producer) != len(harmless)+14 || producer["X-Trace"] == nil {
+	if len(producer) != len(harmless)+16 || producer["X-Trace"] == nil {
 		t.Errorf("producer's headers: got %v, want no change", producer)
 	}
 }
@@ -125,6 +125,7 @@ func TestProducersHeadersCommandNothing(t *testing.T) {
 func TestReadNonsense(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(nats.Header){
+		"no mark":                    func(h nats.Header) { h.Del(trusted.Header) },
 		"no subject":                 func(h nats.Header) { h.Del(room.HeaderSubject) },
 		"no ID":                      func(h nats.Header) { h.Del(room.HeaderID) },
 		"no origin":                  func(h nats.Header) { h.Del(room.HeaderOrigin) },
