@@ -15,11 +15,13 @@ func (n *neighbours) command(arguments ...string) string {
 	return p.stdout.String()
 }
 
-// forge has the hostile producer name each reply subject more often than the bucket of live limits keeps a key.
-func (n *neighbours) forge() {
+// pushesOut is more messages than the bucket of live limits keeps of one key.
+const pushesOut = 70
+
+// forge has the hostile producer name each reply subject a number of times.
+func (n *neighbours) forge(times int) {
 	n.t.Helper()
-	const pushesOut = 70
-	testkit.NoError(n.t, n.hostile.ForgeReplies(n.t.Context(), hostile.Times(n.t, pushesOut, pushesOut)*len(hostile.Replies(n.victim.subject))))
+	testkit.NoError(n.t, n.hostile.ForgeReplies(n.t.Context(), times*len(hostile.Replies(n.victim.subject))))
 }
 
 // prepare sets a limit for the victim, and gives it a post, a dead letter, and an event that waits for a slot.
@@ -50,7 +52,7 @@ func TestForgedReplies(t *testing.T) {
 	n := startNeighbours(t, "LIMITS", "security=100/1h", "DELAY", "security.>=5h", "CATEGORY_LIMIT", "5/1h")
 	n.prepare()
 	history := n.command("limits", "history")
-	n.forge()
+	n.forge(hostile.Times(t, pushesOut, pushesOut))
 	n.awaitLeft(streamName, 0)
 	testkit.Equal(t, n.command("limits", "history"), history, "history of the live limits")
 	n.awaitLettersOf("security", 1)
@@ -68,7 +70,7 @@ func TestForgedRepliesInASharedAccount(t *testing.T) {
 	n := startNeighboursOn(t, sharedAccount, "#security", "SLACK_ROUTES", "security=#security",
 		"LIMITS", "security=100/1h", "DELAY", "security.>=5h", "CATEGORY_LIMIT", "5/1h")
 	n.prepare()
-	n.forge()
+	n.forge(pushesOut)
 	n.awaitLeft(streamName, 0)
 	n.awaitInRoom("notify-room.>", 1)
 	for _, place := range []string{"room", "dead_letters", "limits"} {
@@ -92,7 +94,7 @@ func TestLostLimit(t *testing.T) {
 	n.command("limits", "set", "security", "2/1h")
 	n.worker.alone().awaitLog(1, `"limits in force","revision":1`)
 	n.worker.stop()
-	n.forge()
+	n.forge(pushesOut)
 	n.worker = n.startWorker("worker again", n.changes...)
 	n.worker.awaitUnready("the live limit of security is not readable, and no earlier value is known")
 	n.worker.alone().awaitLog(1, "no event is taken until a live limit is readable")
