@@ -73,16 +73,6 @@ func paceOf(settings config.Config) pacing.Pace {
 	return pacing.Pace{Interval: rate.Window / time.Duration(rate.Count), Burst: settings.Slack.Burst}
 }
 
-// sendTimeout is the longest that one attempt takes: asking Redis for the usage and for a mention, Slack for the group of a
-// mention, and the post.
-func sendTimeout(settings config.Config) time.Duration {
-	longest := settings.Slack.Timeout + 2*settings.Redis.Timeout
-	if len(settings.Slack.Mentions.Entries()) > 0 {
-		longest += settings.Slack.Timeout + settings.Redis.Timeout // a mention that was not needed is given back
-	}
-	return longest
-}
-
 // longestLife returns the age at which the last event expires; 0: none does.
 func longestLife(settings config.Config) time.Duration {
 	return consume.LongestLife(settings.Event.MaxAge, settings.Delay.MostPatient())

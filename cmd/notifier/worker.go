@@ -303,7 +303,7 @@ func (w *worker) consumeOptions() consume.Options {
 		Decoder:     event.Decoder{Prefix: w.settings.NATS.Subject, MaxBytes: w.settings.Event.MaxBytes},
 		MaxAge:      w.settings.Event.MaxAge,
 		Concurrency: w.settings.Concurrency,
-		SendTimeout: sendTimeout(w.settings),
+		SendTimeout: w.settings.SendTimeout(),
 		Pace:        paceOf(w.settings).Interval,
 		Journal:     w.journal,
 		Revision:    func() string { return revisionOf(w.limiter.Load().Position()) },

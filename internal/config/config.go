@@ -3,6 +3,7 @@ package config
 import (
 	"cmp"
 	"log/slog"
+	"math"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
@@ -61,7 +62,7 @@ type NATS struct {
 	Subject   string        `env:"NATS_SUBJECT" form:"subject" shared:"true" default:"notify" desc:"subject prefix of events: 'notify' stands for 'notify' and 'notify.>'"`
 	Consumer  string        `env:"NATS_CONSUMER" form:"stream" shared:"true" default:"notifier" desc:"durable pull consumer of the stream, shared by all workers"`
 	Provision bool          `env:"NATS_PROVISION" form:"boolean" default:"true" desc:"create absent streams and consumers; existing ones are never altered"`
-	AckWait   time.Duration `env:"NATS_ACK_WAIT" form:"positive" shared:"true" default:"30s" desc:"time that a worker has for an event before another one gets it; longer than the timeouts of Slack and Redis together"`
+	AckWait   time.Duration `env:"NATS_ACK_WAIT" form:"positive" shared:"true" default:"30s" desc:"time that a worker has for an event before another one gets it; longer than one post may take: 'NOTIFIER_SLACK_TIMEOUT' and twice 'NOTIFIER_REDIS_TIMEOUT', or with 'NOTIFIER_SLACK_MENTIONS' twice and three times"`
 	Replicas  int           `env:"NATS_REPLICAS" form:"replicas" default:"auto" desc:"replicas of every stream, bucket and consumer that is created: '1', '3', '5', or 'auto' (three in a cluster of three servers or more, else one)"`
 	Inbox     string        `env:"NATS_INBOX" form:"subject" default:"_INBOX_notifier" desc:"subject prefix of replies; each NATS user has one of its own"`
 }
@@ -210,6 +211,18 @@ type IngestTLS struct {
 type Log struct {
 	Level  slog.Level `env:"LOG_LEVEL" form:"log level" default:"info" desc:"'debug', 'info', 'warn' or 'error'"`
 	Format string     `env:"LOG_FORMAT" form:"log format" default:"json" desc:"'json', or 'text' for people"`
+}
+
+// SendTimeout is the longest that one attempt to post takes: it asks Redis for the usage and for a mention, then posts. With mentions it may
+// ask Slack for the ID of a group, and return a mention that was not needed.
+func (c *Config) SendTimeout() time.Duration {
+	const bound = math.MaxInt64 / 8 // the sum does not overflow
+	slack, redis := min(c.Slack.Timeout, bound), min(c.Redis.Timeout, bound)
+	longest := slack + 2*redis
+	if len(c.Slack.Mentions.Entries()) > 0 {
+		longest += slack + redis
+	}
+	return longest
 }
 
 // Options are defaults that depend on the command.

@@ -27,12 +27,17 @@ func (l *loader) checkBetween(o Options) {
 
 func (l *loader) checkAckWait() {
 	wait, slack, redis := l.setting(&l.NATS.AckWait), l.setting(&l.Slack.Timeout), l.setting(&l.Redis.Timeout)
-	if wait.faulty || slack.faulty || redis.faulty {
+	mentions := l.setting(&l.Slack.Mentions)
+	if wait.faulty || slack.faulty || redis.faulty || mentions.faulty {
 		return
 	}
-	if l.NATS.AckWait-l.Slack.Timeout <= l.Redis.Timeout { // a sum could overflow
-		l.add(wait, "not longer than %s=%s and %s=%s together; expected more, or a redelivery overtakes a delivery",
-			slack.Variable, slack.text, redis.Variable, redis.text)
+	if longest := l.SendTimeout(); l.NATS.AckWait <= longest {
+		also := ""
+		if mentions.given {
+			also = " and " + mentions.Variable
+		}
+		l.add(wait, "not longer than one post may take, %v by %s=%s, %s=%s%s; expected more, or a redelivery overtakes a delivery",
+			longest, slack.Variable, slack.text, redis.Variable, redis.text, also)
 	}
 }
 

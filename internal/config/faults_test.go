@@ -133,11 +133,15 @@ var badTogether = map[string]struct {
 	"key a folder":           {env{"NATS_TLS_CERT_FILE": "<certificate>", "NATS_TLS_KEY_FILE": "<folder>"}, "NATS_TLS_KEY_FILE", "is a folder"},
 	"key of another":         {env{"NATS_TLS_CERT_FILE": "<another certificate>", "NATS_TLS_KEY_FILE": "<key>"}, "NATS_TLS_CERT_FILE", "does not go with"},
 
-	"ack wait as short as the timeouts": {
-		env{"NATS_ACK_WAIT": "2s", "SLACK_TIMEOUT": "1s", "REDIS_TIMEOUT": "1s"}, "NATS_ACK_WAIT",
-		"not longer than NOTIFIER_SLACK_TIMEOUT=1s and NOTIFIER_REDIS_TIMEOUT=1s",
+	"ack wait as short as a post": {
+		env{"NATS_ACK_WAIT": "3s", "SLACK_TIMEOUT": "1s", "REDIS_TIMEOUT": "1s"}, "NATS_ACK_WAIT",
+		"not longer than one post may take, 3s by NOTIFIER_SLACK_TIMEOUT=1s, NOTIFIER_REDIS_TIMEOUT=1s; expected more",
 	},
-	"default ack wait":          {env{"SLACK_TIMEOUT": "40s"}, "NATS_ACK_WAIT", "not longer than NOTIFIER_SLACK_TIMEOUT=40s"},
+	"ack wait as short as a post with a mention": {
+		env{"NATS_ACK_WAIT": "5s", "SLACK_TIMEOUT": "1s", "REDIS_TIMEOUT": "1s", "SLACK_MENTIONS": "a=@here"}, "NATS_ACK_WAIT",
+		"not longer than one post may take, 5s by NOTIFIER_SLACK_TIMEOUT=1s, NOTIFIER_REDIS_TIMEOUT=1s and NOTIFIER_SLACK_MENTIONS; expected more",
+	},
+	"default ack wait":          {env{"SLACK_TIMEOUT": "28s"}, "NATS_ACK_WAIT", "not longer than one post may take, 30s by NOTIFIER_SLACK_TIMEOUT=28s"},
 	"ack wait with an overflow": {env{"SLACK_TIMEOUT": "2562047h", "REDIS_TIMEOUT": "2562047h"}, "NATS_ACK_WAIT", "not longer than"},
 	"guarantees above the global limit": {
 		env{"GLOBAL_LIMIT": "100/30m+30/1m", "GUARANTEES": "a=20,b=11"}, "GUARANTEES",

@@ -28,7 +28,7 @@ func TestAccepted(t *testing.T) {
 		"guarantees of a mixed limit":  {"GLOBAL_LIMIT": "token:5/1m+30/30m", "GUARANTEES": "security=30"},
 		"longest name of a bucket":     {"LIMITS_BUCKET": strings.Repeat("b", 252)},
 		"shadow of no limit":           {"SHADOW_LIMITS": "global=none,category=0/1h"},
-		"ack wait just long enough":    {"NATS_ACK_WAIT": "2001ms", "SLACK_TIMEOUT": "1s", "REDIS_TIMEOUT": "1s"},
+		"ack wait just long enough":    {"NATS_ACK_WAIT": "3001ms", "SLACK_TIMEOUT": "1s", "REDIS_TIMEOUT": "1s"},
 		"unknown but empty":            {"NAST_URL": ""},
 		"fractions of a second":        {"SLACK_RATE": "10000000/1ms", "SUMMARY_INTERVAL": "1s500ms", "PAIR_TTL": "1ms"},
 		"every kind of mention":        {"SLACK_MENTIONS": "*=@here,a=@channel,a.b=@everyone,a.*.c=@U0123ABCD+@W0123ABCD+@S0123ABCD,d=@0n.call_team-2"},

@@ -108,7 +108,7 @@ var settings = []struct{ variable, fallback, byDefault, text, value string }{
 	{"NATS_SUBJECT", "notify", "notify", "team.notify", "team.notify"},
 	{"NATS_CONSUMER", "notifier", "notifier", "C", "C"},
 	{"NATS_PROVISION", "true", "true", "0", "false"},
-	{"NATS_ACK_WAIT", "30s", "30s", "3s", "3s"},
+	{"NATS_ACK_WAIT", "30s", "30s", "4s", "4s"},
 	{"NATS_REPLICAS", "auto", "0", "5", "5"},
 	{"NATS_INBOX", "_INBOX_notifier", "_INBOX_notifier", "_INBOX.team", "_INBOX.team"},
 	{"STREAM_MAX_BYTES", "1GiB", "1073741824", "1048576", "1048576"},

@@ -62,12 +62,12 @@ func (w *Worker) decode(ctx, work context.Context, batch []*message) (candidates
 		}
 		expired := w.tooOld(now, m)
 		if expired && !again {
-			m.category, _, _ = w.o.Decoder.CategoryOf(m.entry.Subject)
+			m.category = w.categoryOf(m)
 			settled = append(settled, settlement{message: m, outcome: Expired})
 			continue
 		}
 		if parts, bad := w.o.Decoder.Parts(m.asStored()); parts != nil {
-			m.category, _, _ = w.o.Decoder.CategoryOf(m.entry.Subject)
+			m.category = w.categoryOf(m)
 			w.pool <- struct{}{}
 			w.work(func() { w.move(w.newSplit(m, parts, bad), w.release) })
 			continue

@@ -236,6 +236,14 @@ var ofConsume = []mutant{
 		test: "./internal/consume -run ^TestReplayed$",
 	},
 	{
+		name: "category-of-the-body-uncounted",
+		bug:  "An expired event on the bare subject is counted without the category of its body.",
+		file: "internal/consume/decode.go",
+		old:  `if err != nil || !bare {`,
+		new:  `if err != nil || !bare || category == "" {`,
+		test: "./internal/consume -run ^TestOutcomes$",
+	},
+	{
 		name: "room-headers-of-producers-believed",
 		bug:  "Headers that only workers write are believed from a producer.",
 		file: "internal/consume/message.go",

@@ -220,9 +220,9 @@ var ofOthers = []mutant{
 	{
 		name: "redelivery-overtakes-a-delivery",
 		bug:  "Settings are accepted that let a redelivery overtake a delivery.",
-		file: "internal/config/crosschecks.go",
-		old:  `l.NATS.AckWait-l.Slack.Timeout <= l.Redis.Timeout`,
-		new:  `l.NATS.AckWait <= l.Redis.Timeout`,
+		file: "internal/config/config.go",
+		old:  `longest := slack + 2*redis`,
+		new:  `longest := slack + redis`,
 		test: "./internal/config -run ^TestFaults$",
 	},
 	{
