@@ -2,6 +2,7 @@ package consume
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -39,21 +40,31 @@ type Connection struct {
 
 	mu        sync.Mutex
 	reconnect time.Time // the latest time at which the connection was there again
-	failure   error     // why the latest attempt to connect failed; nil if none did
-	reported  []string  // the reasons that were logged since the connection was lost
-	denied    []string  // each once, in the order in which it came up
+	present   context.Context
+	renew     context.CancelFunc // ends present
+	failure   error              // why the latest attempt to connect failed; nil if none did
+	reported  []string           // the reasons that were logged since the connection was lost
+	denied    []string           // each once, in the order in which it came up
 }
+
+// The worker tries to reconnect every reconnectWait and up to reconnectJitter more, however long the server has been away: the first event after
+// a restart of the server is to be posted within half a second.
+const (
+	reconnectWait   = 100 * time.Millisecond
+	reconnectJitter = 100 * time.Millisecond
+)
 
 // Connect starts connecting and does not wait. It fails only where waiting does not help, such as at an unreadable file of
 // credentials.
 func Connect(o ConnectOptions) (*Connection, error) {
 	c := &Connection{closed: make(chan struct{})}
+	c.present, c.renew = context.WithCancel(context.Background())
 	options := []nats.Option{
 		nats.Name(cmp.Or(o.Name, programName)),
 		nats.RetryOnFailedConnect(true),
 		nats.MaxReconnects(-1),
-		nats.ReconnectWait(500 * time.Millisecond),
-		nats.ReconnectJitter(250*time.Millisecond, 250*time.Millisecond),
+		nats.ReconnectWait(reconnectWait),
+		nats.ReconnectJitter(reconnectJitter, reconnectJitter),
 		nats.IgnoreAuthErrorAbort(), // credentials are rotated; the log says what is wrong
 		nats.Timeout(5 * time.Second),
 		nats.PingInterval(5 * time.Second), // a server that hangs is noticed within 15 s
@@ -116,6 +127,30 @@ func (c *Connection) connected(again time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.failure, c.reported, c.reconnect = nil, nil, again
+	if !again.IsZero() {
+		c.renew()
+		c.present, c.renew = context.WithCancel(context.Background())
+	}
+}
+
+// untilReconnect returns a context that ends when the connection has been lost and is there again.
+func (c *Connection) untilReconnect() context.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.present
+}
+
+// request calls a function that makes requests to the server. When the connection was lost meanwhile and is there again, nobody answers these
+// requests: request cancels the function's context and returns [nats.ErrDisconnected].
+func (c *Connection) request(ctx context.Context, ask func(context.Context) error) error {
+	present := c.untilReconnect()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(present, cancel)()
+	if err := ask(ctx); err == nil || present.Err() == nil {
+		return err
+	}
+	return nats.ErrDisconnected
 }
 
 // reconnectFailed logs why the server cannot be reached: each reason once per outage. That no server is left to try is no reason.

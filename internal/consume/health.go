@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/nats-io/nats.go"
 )
 
 // condition is something that fails at times. The log has one line for the beginning of a failure, and one for its end.
@@ -47,7 +49,8 @@ type health struct {
 	logger      *slog.Logger
 	deadLetters *condition // storing dead letters
 	sink        *condition // deliveries that were neither rejected nor put off by their destination
-	consumer    *condition // finding the consumer
+	consumer    *condition // the consumers exist
+	unanswered  *condition // the server answers whether they do
 	room        *condition // storing in the room
 	queues      *condition // finding the consumers of channels' queues
 	unsettled   *condition // at the consumer's bound of unacknowledged messages the server delivers no more
@@ -66,11 +69,28 @@ func newHealth(logger *slog.Logger) *health {
 		deadLetters: about("dead letters cannot be stored", "dead letters can be stored again"),
 		sink:        about("deliveries fail and are tried again", "deliveries work again"),
 		consumer:    about("the consumer is not there", "the consumer is there"),
+		unanswered:  about("nats does not answer whether the consumer exists", "nats answers again whether the consumer exists"),
 		room:        about("events that have to wait cannot be stored", "events that have to wait can be stored again"),
 		queues:      about("queues of channels cannot be served", "queues of channels can be served again"),
 		unsettled:   about("nothing more is delivered: too many messages are unacknowledged", "messages are delivered again"),
 		faults:      make(map[string]*setupFault),
 		changed:     make(chan struct{}),
+	}
+}
+
+// lookedForConsumer notes the result of a search for a consumer. Without an answer nobody knows whether the consumer exists, and without a
+// connection nobody was asked: the connection reports for itself.
+func (h *health) lookedForConsumer(err error) {
+	switch {
+	case errors.Is(err, nats.ErrDisconnected):
+	case err == nil:
+		h.unanswered.note(nil)
+		h.consumer.note(nil)
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout), errors.Is(err, nats.ErrNoResponders):
+		h.unanswered.note(err)
+	default:
+		h.unanswered.note(nil)
+		h.consumer.note(err)
 	}
 }
 
@@ -201,5 +221,5 @@ func (h *health) misconfiguration() (changed <-chan struct{}, err error) {
 // ready joins what keeps the worker from its work.
 func (h *health) ready() error {
 	_, misconfigured := h.misconfiguration()
-	return errors.Join(h.consumer.now(), h.unsettled.now(), misconfigured)
+	return errors.Join(h.consumer.now(), h.unanswered.now(), h.unsettled.now(), misconfigured)
 }

@@ -19,6 +19,9 @@ const (
 	largestFetch  = 2000
 )
 
+// connectedPoll is how often a worker without a connection checks whether the connection is there again.
+const connectedPoll = 20 * time.Millisecond
+
 // pollTime is how long the server waits for messages before it answers with none. It bounds how long a stop takes.
 const pollTime = time.Second
 
@@ -27,9 +30,8 @@ func (w *Worker) pullAll(ctx context.Context) error {
 	defer close(w.incoming)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	var pulling sync.WaitGroup
 	start := func(pull func(context.Context) error) {
-		pulling.Go(func() {
+		w.pulling.Go(func() {
 			if err := pull(ctx); err != nil && ctx.Err() == nil {
 				cancel(err)
 			}
@@ -44,7 +46,7 @@ func (w *Worker) pullAll(ctx context.Context) error {
 	for _, queue := range w.queues(ctx) {
 		w.serve(queue)
 	}
-	pulling.Go(func() {
+	w.pulling.Go(func() {
 		for {
 			select {
 			case queue := <-w.unserved:
@@ -54,7 +56,7 @@ func (w *Worker) pullAll(ctx context.Context) error {
 			}
 		}
 	})
-	pulling.Wait()
+	w.pulling.Wait()
 	if cause := context.Cause(ctx); errors.Is(cause, errClosed) {
 		return cause
 	}
@@ -76,16 +78,31 @@ func (w *Worker) pull(ctx context.Context, from source, consumer func() jetstrea
 	}
 }
 
-// fetch asks once for a number of messages and passes on what came. It tells how many came, and how long they waited to be taken over.
+// fetch asks once for a number of messages and passes on what came. It tells how many came, and how long they waited to be taken over. It
+// returns when a lost connection is there again: a server that was restarted does not know the request.
 func (w *Worker) fetch(ctx context.Context, from source, consumer jetstream.Consumer, demand int) (received int, handing time.Duration, err error) {
+	reconnected := w.o.Connection.untilReconnect().Done()
 	asked, connection := time.Now(), w.conn.Stats().Reconnects
 	batch, err := consumer.Fetch(demand, jetstream.FetchMaxWait(min(pollTime, w.ackWait/4)))
-	if err == nil {
-		for msg := range batch.Messages() {
-			received++
-			handing += w.pass(msg, from, asked, connection)
+	for open := err == nil; open; {
+		var msg jetstream.Msg
+		select {
+		case msg, open = <-batch.Messages():
+			if open {
+				received++
+				handing += w.pass(msg, from, asked, connection)
+			} else {
+				err = batch.Error()
+			}
+		case <-reconnected:
+			from.deciding = nil
+			w.pulling.Go(func() { // a server that went on may still answer the request
+				for msg := range batch.Messages() {
+					w.pass(msg, from, asked, connection)
+				}
+			})
+			return received, handing, nil
 		}
-		err = batch.Error()
 	}
 	if err != nil && ctx.Err() == nil {
 		return received, handing, w.pullFailed(ctx, consumer, err)
@@ -239,7 +256,7 @@ func (w *Worker) mayPull(ctx context.Context) error {
 				return errClosed
 			}
 		case !w.conn.IsConnected():
-			if err := w.sleep(ctx, 20*time.Millisecond); err != nil {
+			if err := w.sleep(ctx, connectedPoll); err != nil {
 				return err
 			}
 		default:
@@ -268,21 +285,29 @@ func (w *Worker) pullFailed(ctx context.Context, consumer jetstream.Consumer, er
 	return w.sleep(ctx, 100*time.Millisecond)
 }
 
+// isGone reports whether a server has answered that a stream or a consumer does not exist.
+func isGone(err error) bool {
+	return errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound)
+}
+
 // isThere asks for a consumer until the server says whether it exists. One source asks at a time, so that the log tells of an election once.
 func (w *Worker) isThere(ctx context.Context, consumer jetstream.Consumer) (bool, error) {
 	w.finding.Lock()
 	defer w.finding.Unlock()
 	for {
 		asking, cancel := context.WithTimeout(ctx, apiTimeout)
-		_, err := consumer.Info(asking)
+		err := w.o.Connection.request(asking, func(ctx context.Context) error {
+			_, err := consumer.Info(ctx)
+			return err
+		})
 		cancel()
 		if err == nil || w.conn.IsConnected() && ctx.Err() == nil {
-			w.health.consumer.note(err)
+			w.health.lookedForConsumer(err)
 		}
 		switch {
 		case err == nil:
 			return true, nil
-		case errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrStreamNotFound):
+		case isGone(err):
 			return false, nil
 		}
 		if err := w.sleep(ctx, 100*time.Millisecond); err != nil {

@@ -3,9 +3,22 @@ package consume
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
+
+// keepRemoving calls removeReappeared at once and after each reconnect, until the context ends. A server may bring back many thousands of messages, so
+// it runs beside the watch. After a reconnect it waits until pulling has begun again.
+func (w *Worker) keepRemoving(ctx context.Context) {
+	for {
+		present := w.o.Connection.untilReconnect()
+		_ = w.o.Connection.request(ctx, func(ctx context.Context) error { w.removeReappeared(ctx); return nil })
+		if !arrives(ctx, present.Done()) || !arrives(ctx, time.After(watchEvery)) {
+			return
+		}
+	}
+}
 
 // removeReappeared removes acknowledged messages that are in a stream again. A server that was killed may bring them back (seen with
 // nats-server 2.15): it deletes the record of a deletion too early. It delivers none of them again. They would take up space, and could

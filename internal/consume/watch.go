@@ -3,7 +3,6 @@ package consume
 import (
 	"context"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -20,12 +19,8 @@ const watchEvery = 2 * time.Second
 func (w *Worker) watch(ctx context.Context) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
-	for connection := uint64(math.MaxUint64); ; {
+	for {
 		if w.conn.IsConnected() {
-			if reconnects := w.conn.Stats().Reconnects; reconnects != connection {
-				connection = reconnects
-				w.removeReappeared(ctx)
-			}
 			w.lookAtProducers(ctx)
 			w.lookAtRoom(ctx)
 			w.removeForgedLetters(ctx)

@@ -78,6 +78,7 @@ type Worker struct {
 	leaving      chan []throttle.Stay
 	served       sync.Map    // tokens of the channels whose queues are served: the channel, "" if not known
 	unserved     chan source // queues that are to be
+	pulling      sync.WaitGroup
 	working      sync.WaitGroup
 }
 
@@ -128,7 +129,10 @@ func (w *Worker) findConsumer(ctx context.Context) error {
 	for {
 		found, err := topology{}, nats.ErrDisconnected
 		if w.conn.IsConnected() {
-			found, err = w.names.provision(ctx, w.js, w.o.AckWait, w.o.Provision, w.logger)
+			err = w.o.Connection.request(ctx, func(ctx context.Context) (err error) {
+				found, err = w.names.provision(ctx, w.js, w.o.AckWait, w.o.Provision, w.logger)
+				return err
+			})
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -136,9 +140,7 @@ func (w *Worker) findConsumer(ctx context.Context) error {
 		if err != nil && len(w.o.Connection.Denied()) > 0 {
 			err = fmt.Errorf("%w (%s)", err, w.o.Connection.Denied()[0])
 		}
-		if !errors.Is(err, nats.ErrDisconnected) { // the connection reports for itself
-			w.health.consumer.note(err)
-		}
+		w.health.lookedForConsumer(err)
 		if err == nil {
 			w.topology.Store(&found)
 			return nil
@@ -146,7 +148,11 @@ func (w *Worker) findConsumer(ctx context.Context) error {
 		if errors.Is(err, ErrUnfit) {
 			return err
 		}
-		if err := w.sleep(ctx, time.Second); err != nil {
+		pause := time.Second
+		if errors.Is(err, nats.ErrDisconnected) {
+			pause = connectedPoll
+		}
+		if err := w.sleep(ctx, pause); err != nil {
 			return err
 		}
 	}
@@ -223,8 +229,9 @@ func (w *Worker) Run(ctx context.Context, limiter Throttle, pacer Pacer, out Sin
 	keeping, stopKeeping := context.WithCancel(work)
 	defer stopKeeping()
 	go w.leases.run(keeping)
-	watching := make(chan struct{})
-	go func() { defer close(watching); w.watch(keeping) }()
+	var watching sync.WaitGroup
+	watching.Go(func() { w.watch(keeping) })
+	watching.Go(func() { w.keepRemoving(keeping) })
 	w.running.Store(true)
 
 	pulled := make(chan error, 1)
@@ -236,7 +243,7 @@ func (w *Worker) Run(ctx context.Context, limiter Throttle, pacer Pacer, out Sin
 	w.working.Wait()
 	w.mover.close()
 	stopKeeping()
-	<-watching
+	watching.Wait()
 	flushing, cancel := context.WithTimeout(context.WithoutCancel(work), confirmTimeout)
 	defer cancel()
 	w.settler.close(flushing)

@@ -33,8 +33,8 @@ var ofConsume = []mutant{
 		name: "acknowledgements-run-out-in-silence",
 		bug:  "A worker to which nothing is delivered any more, since too much is unacknowledged, counts as ready.",
 		file: "internal/consume/health.go",
-		old:  `return errors.Join(h.consumer.now(), h.unsettled.now(), misconfigured)`,
-		new:  `return errors.Join(h.consumer.now(), misconfigured)`,
+		old:  `return errors.Join(h.consumer.now(), h.unanswered.now(), h.unsettled.now(), misconfigured)`,
+		new:  `return errors.Join(h.consumer.now(), h.unanswered.now(), misconfigured)`,
 		test: "./internal/consume -run ^TestAcknowledgementsAreBounded$",
 	},
 	{
@@ -242,6 +242,14 @@ var ofConsume = []mutant{
 		old:  `if err != nil || !bare {`,
 		new:  `if err != nil || !bare || category == "" {`,
 		test: "./internal/consume -run ^TestOutcomes$",
+	},
+	{
+		name: "reconnect-unnoticed",
+		bug:  "After a reconnect a worker waits for answers that a restarted server does not give.",
+		file: "internal/consume/connect.go",
+		old:  `		c.renew()`,
+		new:  `		_ = c.renew`,
+		test: "./internal/consume -run ^TestPullAfterReconnect$",
 	},
 	{
 		name: "room-headers-of-producers-believed",
