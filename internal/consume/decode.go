@@ -15,6 +15,7 @@ type candidate struct {
 	event    event.Event
 	received time.Time // when it was decoded
 	lookUp   bool      // it is too old, and only asks what is known of it
+	again    bool      // a worker may have had the event before
 	certain  bool      // nothing that may open its pair was left undecided before the throttle is asked
 }
 
@@ -23,7 +24,7 @@ func (c candidate) request() throttle.Request {
 	request := throttle.Request{
 		ID: c.event.Identity(), Derived: c.event.Derived, Message: throttle.Message(c.entry.Origin),
 		Category: c.event.Category, Cost: c.event.Cost, Pair: c.event.Pair(), Resolves: c.event.Resolves(),
-		HasWaited: c.waited(),
+		HasWaited: c.waited(), Again: c.again && !c.source.inRoom,
 	}
 	if c.lookUp {
 		request.Cost = 0

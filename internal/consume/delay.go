@@ -70,18 +70,19 @@ func (w *Worker) delayOf(c candidate, decision *throttle.Decision, denial *throt
 }
 
 // delay stores a denied event in the room until its slot opens, or drops it if that is too late or too many wait. It calls planned
-// once the order of the event among the others is certain.
+// once the order of the event among the others is certain. The event holds an element of the pool.
 func (w *Worker) delay(ctx context.Context, c candidate, decision *throttle.Decision, denial *throttle.Denial, planned func()) {
+	defer planned()
 	deadline := c.entry.Since.Add(w.o.Delay(c.event.Category))
 	verdict, in, err := w.throttle.Delay(ctx, throttle.Postponement{
 		Request: c.request(), Wait: decision.Wait, Longest: deadline.Sub(w.clock.now()), Path: decision.Node.Path, Limit: decision.Limit,
 	})
 	if err == nil && verdict == throttle.ComesBack {
 		failpoint.Reach(failpoint.AfterPlan)
-		w.comeBack(c, in, denial, planned)
+		w.comeBack(c, in, denial)
 		return
 	}
-	planned()
+	defer w.release()
 	switch {
 	case err != nil:
 		w.nak(c.message, jitter(undecidedDelay))
@@ -95,32 +96,11 @@ func (w *Worker) delay(ctx context.Context, c candidate, decision *throttle.Deci
 	}
 }
 
-// comeBack stores an event in the room until its slot opens, and calls handedOn once its order among the others is certain. If it is
-// too large for the room, it is dropped. The denial is nil if it is not known any more.
-func (w *Worker) comeBack(c candidate, in time.Duration, denial *throttle.Denial, handedOn func()) {
-	done := make(chan struct{})
+// comeBack hands an event over to be stored in the room until its slot opens, and releases its element of the pool in the end. If the event is too
+// large for the room, it is dropped. The denial is nil if it is not known any more.
+func (w *Worker) comeBack(c candidate, in time.Duration, denial *throttle.Denial) {
 	m := w.newMove(c, goal{reason: room.Slot, in: in})
 	m.counted, m.stored, m.denial = true, w.metrics.Delayed, denial
 	m.refused = func() { w.settle(w.dropped(c.message, cmp.Or(denial, throttle.DeniedByRoom))) }
-	w.move(m, func() { close(done) })
-	handedOn()
-	<-done
-}
-
-// recall deals with a redelivered message whose event was planned to wait: the message may not have been settled after the move. It
-// tells whether nothing is left to do.
-func (w *Worker) recall(ctx context.Context, c candidate) bool {
-	if c.source.inRoom || c.lookUp || !w.waits(c.event.Category) {
-		return false
-	}
-	in, planned, err := w.throttle.Planned(ctx, c.request())
-	switch {
-	case err != nil:
-		w.nak(c.message, jitter(undecidedDelay))
-	case planned:
-		w.comeBack(c, in, nil, func() {})
-	default:
-		return false
-	}
-	return true
+	w.move(m, w.release)
 }

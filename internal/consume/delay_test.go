@@ -277,6 +277,55 @@ func TestDelayWhoseSettlementWasLost(t *testing.T) {
 	testkit.Equal(t, f.streamInfo(testNames.RoomStream).State.LastSeq, 2, "messages stored in the room: the schedule and its message")
 }
 
+// gatedRoom is a JetStream that stores nothing before its gate opens.
+type gatedRoom struct {
+	jetstream.JetStream
+	*gate
+}
+
+func (g gatedRoom) PublishMsgAsync(m *nats.Msg, o ...jetstream.PublishOpt) (jetstream.PubAckFuture, error) {
+	<-g.opened
+	return g.JetStream.PublishMsgAsync(m, o...)
+}
+
+// TestPlannedEventsDelayNoOther redelivers events that were planned to wait while the room cannot be written. Events of other categories go on
+// being decided. The plans are looked up in batches, and the events come back in their order.
+func TestPlannedEventsDelayNoOther(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	found := f.provision(patience)
+	const events = 20
+	ids := f.numbered("payments", events)
+	var delivered []jetstream.Msg
+	for msg := range testkit.Must(found.consumer.Fetch(events, jetstream.FetchMaxWait(patience)))(t).Messages() {
+		delivered = append(delivered, msg)
+	}
+	for _, msg := range delivered {
+		testkit.NoError(t, msg.Nak())
+	}
+	f.throttle.answers(func(c throttle.Request) throttle.Decision { return f.throttle.admit(c) })
+	f.throttle.planned = func(c throttle.Request) (time.Duration, bool, error) { return 0, c.Category == "payments", nil }
+	w := f.newWorker(slowDelays)
+	gate := newGate(t)
+	w.js = gatedRoom{w.js, gate}
+	f.run(f.prepare(w))
+	t.Cleanup(gate.open) // before the worker's own cleanup
+	f.event("orders", "order-1")
+	f.eventually("the other event ends", func() bool { return f.metrics.ended() == 1 })
+	f.requireOutcomes(map[string]int{"sent orders": 1})
+	gate.open()
+	f.awaitSettled(1 + events)
+	f.requireRoomEmpty()
+	f.requireOutcomes(map[string]int{"sent orders": 1, "sent payments": events})
+	var came []string
+	for _, c := range f.throttle.asked() {
+		if c.HasWaited {
+			came = append(came, shown(c))
+		}
+	}
+	testkit.EqualSlices(t, came, ids, "events in the order in which they came back")
+}
+
 // TestDelayOfWhatIsTooLarge denies an event that exceeds the room's largest message with its headers. The event is dropped.
 func TestDelayOfWhatIsTooLarge(t *testing.T) {
 	t.Parallel()

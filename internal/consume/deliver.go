@@ -29,7 +29,8 @@ type delivery struct {
 	candidate
 	grant       throttle.Grant
 	denial      *throttle.Denial // that is only measured
-	out         sink.Delivery    // for the sink
+	opened      string           // the receipt of what the event resolves; "" for none
+	prepared    func() sink.Delivery
 	destination string
 	started     time.Time // when it was first tried
 	attempts    int
@@ -44,11 +45,11 @@ type delivery struct {
 	lost atomic.Bool // someone else may be delivering it by now
 }
 
-func (w *Worker) newDelivery(c candidate, decision *throttle.Decision, denial *throttle.Denial, out sink.Delivery) *delivery {
-	d := &delivery{candidate: c, grant: decision.Grant, denial: denial, out: out, uncertain: decision.InDoubt}
-	d.out.Opened = decision.Opened
-	d.destination = w.sink.Destination(d.out)
-	return d
+func (w *Worker) newDelivery(c candidate, decision *throttle.Decision, denial *throttle.Denial, prepared func() sink.Delivery) *delivery {
+	return &delivery{
+		candidate: c, grant: decision.Grant, denial: denial, opened: decision.Opened, uncertain: decision.InDoubt, prepared: prepared,
+		destination: w.sink.Destination(sink.Delivery{Event: c.event, Opened: decision.Opened}),
+	}
 }
 
 // fromQueue tells whether the event comes from its channel's queue in the room.
@@ -103,7 +104,9 @@ func (w *Worker) attempt(work context.Context, d *delivery) (receipt string, fai
 		d.started = time.Now()
 	}
 	failpoint.Reach(failpoint.BeforePost)
-	receipt, err := w.sink.Send(d.span.In(work), d.out)
+	out := d.prepared()
+	out.Opened = d.opened
+	receipt, err := w.sink.Send(d.span.In(work), out)
 	failure = failureOf(err, d.destination)
 	if !isOfAll(failure) {
 		d.leaveLane()

@@ -1,6 +1,6 @@
 // Package consume takes events from JetStream and settles every one of them.
 //
-// It owns the connection, the streams and consumers, the room and the dead letters. It alone acknowledges. For each stored message
+// It owns the connection, the streams and consumers, the room and the dead letters. It alone acknowledges, through package settle. For each stored message
 // it asks a [Throttle], hands admitted events to a [Sink], and ends with one [Outcome]. It decides nothing about limits and knows
 // nothing about Slack: the interfaces declared here use the words of packages throttle, sink and summary.
 //
@@ -45,12 +45,14 @@
 //
 // Each event is counted once in the whole deployment: when the server has confirmed its settlement, or, if it is sent, when its
 // delivery is recorded first. A message has no outcome of its own if its event goes on in the room or was counted before. If a server
-// forgets confirmed acknowledgements, those events are counted again, except for those that were sent.
+// forgets confirmed acknowledgements, or a consumer is made anew and delivers to another worker what this worker is settling, those events are
+// counted again, except for those that were sent.
 //
 // # Running
 //
-// One [Worker] pulls from the stream, from the room, and from each channel's queue, in a goroutine each. One goroutine decides, one
-// moves, one settles, and one watches the consumers. Deliveries run beside them: to each channel as many posts at once as configured
+// One [Worker] pulls from the stream, from the room, and from each channel's queue, in a goroutine each. One goroutine settles for each
+// consumer, one decides, one moves, one watches the consumers, and one removes what reappears. The goroutine that decides waits for batches and
+// never for a single event. Deliveries run beside them: to each channel as many posts at once as configured
 // or, where channels are paced, as its pace asks for, in the order of their decisions.
 //
 // When its context ends, a worker asks for no more messages, returns what is not decided or waits to the stream, finishes the

@@ -50,11 +50,17 @@ func (f *fakeThrottle) Full(category string) *throttle.Denial {
 }
 
 func (f *fakeThrottle) Decide(ctx context.Context, candidates []throttle.Request) ([]throttle.Decision, error) {
-	f.mu.Lock()
-	f.candidates = append(f.candidates, candidates...)
-	f.mu.Unlock()
 	decisions := make([]throttle.Decision, len(candidates))
 	for i, c := range candidates {
+		if planned, err := f.plan(c); err != nil {
+			return nil, err
+		} else if planned.Verdict != 0 {
+			decisions[i] = planned
+			continue
+		}
+		f.mu.Lock()
+		f.candidates = append(f.candidates, c)
+		f.mu.Unlock()
 		if f.decideOne == nil {
 			decisions[i] = f.admit(c)
 			continue
@@ -179,11 +185,16 @@ func (f *fakeThrottle) Delay(_ context.Context, p throttle.Postponement) (thrott
 	return f.delay(p.Request, p.Longest)
 }
 
-func (f *fakeThrottle) Planned(_ context.Context, c throttle.Request) (time.Duration, bool, error) {
-	if f.planned == nil {
-		return 0, false, nil
+// plan answers a request about an event that may have been planned to come back.
+func (f *fakeThrottle) plan(c throttle.Request) (throttle.Decision, error) {
+	if f.planned == nil || !c.Again || !c.MayWait {
+		return throttle.Decision{}, nil
 	}
-	return f.planned(c)
+	in, planned, err := f.planned(c)
+	if err != nil || !planned {
+		return throttle.Decision{}, err
+	}
+	return throttle.Decision{Verdict: throttle.Planned, Wait: in}, nil
 }
 
 func (f *fakeThrottle) asked() []throttle.Request {

@@ -58,8 +58,9 @@ func (f *fixture) fetch(w *Worker) (jetstream.Msg, error) {
 func (f *fixture) prepared(change func(*Options)) *Worker {
 	f.Helper()
 	w := f.prepare(f.newWorker(change))
-	w.settler = newSettler(w.conn, f.metrics, func([]settlement, []outcomes) {}, w.ackWait, nil)
-	f.Cleanup(func() { w.settler.close(context.Background()) })
+	w.tally.counted = func([]settlement, []outcomes) {}
+	w.settlers = w.newSettlers()
+	f.Cleanup(func() { w.settlers.Close(context.Background()) })
 	return w
 }
 
@@ -119,9 +120,9 @@ func TestAfterTheLease(t *testing.T) {
 	testkit.EqualSlices(t, f.calls.all(), nil, "calls of a grant that another worker may have")
 
 	// The owner of the redelivery can still settle the message.
-	w.settler.settle(settlement{message: current, outcome: Dead})
+	w.settlers.Acknowledge(settlement{message: current, outcome: Dead})
 	f.event("payments", "another")
-	w.settler.settle(settlement{message: f.taken(w, ackWait), outcome: Sent})
+	w.settlers.Acknowledge(settlement{message: f.taken(w, ackWait), outcome: Sent})
 	f.awaitSettled(2)
 	f.requireSaid(sequence, "+ACK", "+ACK")
 	f.requireOutcomes(map[string]int{"dead ": 1, "sent ": 1})
@@ -139,7 +140,7 @@ func TestNoPostWithoutALease(t *testing.T) {
 	w.sink, w.throttle, w.leases = f.sink, f.throttle, newLeaseRenewer(w)
 	f.event("payments", "order-1")
 	d := &delivery{
-		candidate: candidate{message: f.taken(w, ackWait)}, out: sink.Delivery{Event: event.Event{ID: "order-1"}},
+		candidate: candidate{message: f.taken(w, ackWait)}, prepared: func() sink.Delivery { return sink.Delivery{Event: event.Event{ID: "order-1"}} },
 		grant: &fakeGrant{id: "order-1", calls: f.calls},
 	}
 	proxy.DropReplies(true)

@@ -36,6 +36,7 @@ type message struct {
 	jetstream.Msg
 	source    source
 	stream    string // in which it is stored
+	consumer  string // that delivered it
 	sequence  uint64
 	stored    time.Time
 	delivered uint64     // how often the consumer has delivered it, this time included
@@ -65,6 +66,7 @@ func newMessage(msg jetstream.Msg, from source, asked time.Time, connection uint
 		Msg:        msg,
 		source:     from,
 		stream:     meta.Stream,
+		consumer:   meta.Consumer,
 		sequence:   meta.Sequence.Stream,
 		stored:     meta.Timestamp,
 		delivered:  meta.NumDelivered,
@@ -86,6 +88,12 @@ func entryOf(inRoom bool, subject string, header nats.Header, at room.Origin) ro
 	}
 	return room.Entry{Subject: subject, Origin: at, Since: at.Stored}
 }
+
+// Consumer and Sequence implement settle.Message, with Reply.
+func (m *message) Consumer() string { return m.consumer }
+
+// Sequence is the message's sequence in its stream.
+func (m *message) Sequence() uint64 { return m.sequence }
 
 // waited tells whether the event has waited for a slot.
 func (m *message) waited() bool { return m.entry.Reason == room.Slot }

@@ -17,6 +17,13 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
+// What workers say about messages.
+const (
+	sayAck        = "+ACK"
+	sayNak        = "-NAK"
+	sayInProgress = "+WPI"
+)
+
 // spy hears the acks, naks and terms of workers.
 type spy struct {
 	mu    sync.Mutex
@@ -50,7 +57,7 @@ func (s *spy) hear(m *nats.Msg) {
 func (s *spy) about(sequence uint64) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(s.words[sequence]), func(word string) bool { return word == string(sayInProgress) })
+	return slices.DeleteFunc(slices.Clone(s.words[sequence]), func(word string) bool { return word == sayInProgress })
 }
 
 // delays lists the delay of each nak of a message.

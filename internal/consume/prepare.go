@@ -6,12 +6,15 @@ import "github.com/seed-4578ace9/notifier/internal/sink"
 // and most of a flood is prepared for nothing.
 const fewCandidates = 4
 
-// prepare prepares a few candidates for their delivery while they are decided about: an event that comes alone is posted sooner. The
-// returned function gives what to send of each.
-func (w *Worker) prepare(candidates []candidate) func(i int) sink.Delivery {
+// prepare prepares a few candidates for their delivery while they are decided about: an event that comes alone is posted sooner. For each
+// candidate it returns a function that waits until the candidate is prepared, and returns what to send.
+func (w *Worker) prepare(candidates []candidate) func(i int) func() sink.Delivery {
 	unprepared := func(i int) sink.Delivery { return sink.Delivery{Event: candidates[i].event} }
 	if len(candidates) > fewCandidates {
-		return unprepared
+		return func(i int) func() sink.Delivery {
+			own := unprepared(i) // else a delivery would keep the whole batch in memory
+			return func() sink.Delivery { return own }
+		}
 	}
 	prepared, done := make([]sink.Delivery, len(candidates)), make(chan struct{})
 	go func() {
@@ -20,8 +23,10 @@ func (w *Worker) prepare(candidates []candidate) func(i int) sink.Delivery {
 			prepared[i] = w.sink.Prepare(unprepared(i))
 		}
 	}()
-	return func(i int) sink.Delivery {
-		<-done
-		return prepared[i]
+	return func(i int) func() sink.Delivery {
+		return func() sink.Delivery {
+			<-done
+			return prepared[i]
+		}
 	}
 }

@@ -35,6 +35,30 @@ func TestPreparedWhileDecided(t *testing.T) {
 	testkit.Equal(t, f.sink.prepared["order-1"], "of order-1", "prepared mention")
 }
 
+// TestSlowPreparationDelaysNoOther prepares an event for ever. Events that come later are decided and sent.
+func TestSlowPreparationDelaysNoOther(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	prepared, preparing := newGate(t), newGate(t)
+	f.sink.prepare = func(e event.Event) string {
+		if e.Category == "payments" {
+			preparing.open()
+			<-prepared.opened
+		}
+		return ""
+	}
+	f.start(nil)
+	t.Cleanup(prepared.open) // before the worker's own cleanup
+	f.event("payments", "order-1")
+	f.eventually("it is prepared", preparing.isOpen)
+	f.event("orders", "order-2")
+	f.eventually("the other event ends", func() bool { return f.metrics.ended() == 1 })
+	f.requireOutcomes(map[string]int{"sent orders": 1})
+	prepared.open()
+	f.awaitSettled(2)
+	f.requireOutcomes(map[string]int{"sent orders": 1, "sent payments": 1})
+}
+
 // TestManyAreNotPrepared prepares no large batch, because most of a flood is dropped.
 func TestManyAreNotPrepared(t *testing.T) {
 	t.Parallel()
@@ -53,7 +77,7 @@ func TestManyAreNotPrepared(t *testing.T) {
 			if n > fewCandidates {
 				want = ""
 			}
-			if d := delivery(i); d.Mention != want || d.Event.ID != c.event.ID {
+			if d := delivery(i)(); d.Mention != want || d.Event.ID != c.event.ID {
 				t.Errorf("candidate %d of %d: got %+v, want the mention %q", i, n, d, want)
 			}
 		}

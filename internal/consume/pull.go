@@ -81,6 +81,9 @@ func (w *Worker) pull(ctx context.Context, from source, consumer func() jetstrea
 // fetch asks once for a number of messages and passes on what came. It tells how many came, and how long they waited to be taken over. It
 // returns when a lost connection is there again: a server that was restarted does not know the request.
 func (w *Worker) fetch(ctx context.Context, from source, consumer jetstream.Consumer, demand int) (received int, handing time.Duration, err error) {
+	if err := w.settlers.AwaitSpace(ctx, consumer.CachedInfo().Name); err != nil {
+		return 0, 0, err
+	}
 	reconnected := w.o.Connection.untilReconnect().Done()
 	asked, connection := time.Now(), w.conn.Stats().Reconnects
 	batch, err := consumer.Fetch(demand, jetstream.FetchMaxWait(min(pollTime, w.ackWait/4)))

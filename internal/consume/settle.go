@@ -4,29 +4,17 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/nats-io/nats.go"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/settle"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/summary"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 	"github.com/seed-4578ace9/notifier/internal/tracing"
-)
-
-// What a consumer is told about a message, as JetStream's protocol spells it. The worker speaks it itself: nats.go
-// acknowledges a message object once, and a settlement whose confirmation was lost has to be said again.
-var (
-	sayAck        = []byte("+ACK")
-	sayInProgress = []byte("+WPI")
-)
-
-const (
-	sayNak  = "-NAK"
-	sayTerm = "+TERM"
 )
 
 // settlement is a message whose outcome is safe.
@@ -66,18 +54,16 @@ func (w *Worker) done(c candidate) settlement {
 	return settlement{message: c.message}
 }
 
-// settler alone acknowledges. It acknowledges a batch, and the server's confirmation of the last message confirms the others. Then the
-// outcomes are counted, once each, even if the connection is lost in between.
-type settler struct {
+// tally counts settlements that the server has confirmed, each once. Its methods may be called at once.
+type tally struct {
 	conn    *nats.Conn
 	metrics Metrics
 	counted func([]settlement, []outcomes) // told what was counted
-	queue   chan []settlement
-	done    chan struct{}
-	cut     <-chan struct{} // closed when nothing is waited for any more
-	patient time.Duration   // how long a confirmation is waited for before the server's redelivery is left to settle it
+	late    *lru.Cache[stored, struct{}]   // what was settled late
+}
 
-	late *lru.Cache[stored, struct{}] // what was settled late
+func newTally(conn *nats.Conn, metrics Metrics, counted func([]settlement, []outcomes)) *tally {
+	return &tally{conn: conn, metrics: metrics, counted: counted, late: newCache[stored, struct{}](mostLate)}
 }
 
 // stored names a message, also if its stream is made anew.
@@ -90,104 +76,41 @@ type stored struct {
 // mostLate bounds what is remembered of late settlements: more than all instances together have unacknowledged.
 const mostLate = 2 * maxAckPending
 
-// settleQueue is how many batches may wait; more make the worker wait.
-const settleQueue = 64
+// patientFor is how long the confirmation of an acknowledgement is waited for, as a multiple of the acknowledgement wait. Then the server's redelivery
+// settles the message.
+const patientFor = 4
 
-// confirmTimeout is how long one confirmation is waited for before the batch is said again.
-const confirmTimeout = 2 * time.Second
-
-func newSettler(
-	conn *nats.Conn, metrics Metrics, counted func([]settlement, []outcomes), ackWait time.Duration, cut <-chan struct{},
-) *settler {
-	s := &settler{
-		conn: conn, metrics: metrics, counted: counted,
-		queue: make(chan []settlement, settleQueue), done: make(chan struct{}), cut: cut, patient: 4 * ackWait,
-		late: newCache[stored, struct{}](mostLate),
-	}
-	go s.run()
-	return s
+// newSettlers makes the settlers of a worker whose acknowledgement wait is known.
+func (w *Worker) newSettlers() *settle.Settlers[settlement] {
+	return settle.New(settle.Options[settlement]{
+		Conn: w.conn, Confirmed: w.tally.count, Patience: patientFor * w.ackWait,
+		Abandoned: func(batch []settlement) {
+			for _, settled := range batch {
+				settled.span.Left(tracing.Unconfirmed)
+			}
+		},
+	})
 }
 
-// settle hands over what is to be acknowledged. It waits for earlier batches, but not after the cut: then the server redelivers the
-// others.
-func (s *settler) settle(batch ...settlement) {
-	if len(batch) == 0 {
-		return
-	}
-	select {
-	case s.queue <- batch:
-		return
-	default:
-	}
-	select {
-	case s.queue <- batch:
-	case <-s.cut:
-	}
-}
-
-// close waits until everything handed over is settled, or the context ends.
-func (s *settler) close(ctx context.Context) {
-	close(s.queue)
-	select {
-	case <-s.done:
-	case <-ctx.Done():
-	}
-}
-
-func (s *settler) run() {
-	defer close(s.done)
-	for batch := range s.queue {
-		for len(s.queue) > 0 && len(batch) < 16*throttle.MaxBatch {
-			batch = append(batch, <-s.queue...)
-		}
-		if s.acknowledge(batch) {
-			s.count(batch)
-			continue
-		}
-		for _, settled := range batch {
-			settled.span.Left(tracing.Unconfirmed)
-		}
-	}
-}
-
-// acknowledge repeats a batch until the server confirms it, all on one connection: words on a lost connection may not have arrived. A
-// late acknowledgement still removes the message.
-func (s *settler) acknowledge(batch []settlement) bool {
-	giveUp := time.Now().Add(s.patient)
-	last := batch[len(batch)-1]
-	for time.Now().Before(giveUp) && !s.conn.IsClosed() {
-		connections := s.conn.Stats().Reconnects
-		for _, settled := range batch[:len(batch)-1] {
-			_ = s.conn.Publish(settled.Reply(), sayAck) // a failure shows in the confirmation
-		}
-		if _, err := s.conn.Request(last.Reply(), sayAck, confirmTimeout); err == nil && s.conn.Stats().Reconnects == connections {
-			return true
-		}
-		for !s.conn.IsConnected() && !s.conn.IsClosed() && time.Now().Before(giveUp) {
-			time.Sleep(50 * time.Millisecond)
-		}
-	}
-	return false
-}
-
-// count counts confirmed settlements. Of a message that was settled late, and delivered again before that, only the first one counts.
-func (s *settler) count(batch []settlement) {
+// count counts confirmed settlements. Of a message that was settled late, and delivered again before that, only the first one counts. Failed is
+// when the consumer last confirmed nothing; zero: it never failed to.
+func (t *tally) count(batch []settlement, failed time.Time) {
 	for _, settled := range batch {
 		settled.span.Settled(string(settled.outcome), settled.decided)
 	}
-	now, connection := time.Now(), s.conn.Stats().Reconnects
+	now, connection := time.Now(), t.conn.Stats().Reconnects
 	batch = slices.DeleteFunc(batch, func(settled settlement) bool {
-		late := settled.connection != connection || settled.leftAt(now) <= 0
-		return s.settledBefore(settled.message, late)
+		late := settled.connection != connection || settled.leftAt(now) <= 0 || settled.decided.Before(failed)
+		return t.settledBefore(settled.message, late)
 	})
 	groups := alike(batch)
 	for _, g := range groups {
-		s.metrics.Event(g.category, string(g.outcome), len(g.members))
+		t.metrics.Event(g.category, string(g.outcome), len(g.members))
 		if g.level != "" {
-			s.metrics.Dropped(g.category, g.level, len(g.members), g.trace)
+			t.metrics.Dropped(g.category, g.level, len(g.members), g.trace)
 		}
 	}
-	s.counted(batch, groups)
+	t.counted(batch, groups)
 }
 
 // counted tells the log, the digests, the room and the journal what was counted of a batch.
@@ -258,17 +181,17 @@ func (w *Worker) tellOfDrops(batch []settlement, groups []outcomes) {
 	}
 }
 
-// settledBefore tells whether a message was settled before. Late settlements are remembered: those of a lost connection or a lease
-// that had run out.
-func (s *settler) settledBefore(m *message, late bool) bool {
-	if !late && s.late.Len() == 0 {
+// settledBefore tells whether a message was settled before. Late settlements are remembered: of a lost connection, of a lease that had run out, and
+// of a consumer that may have been made anew before it confirmed them.
+func (t *tally) settledBefore(m *message, late bool) bool {
+	if !late && t.late.Len() == 0 {
 		return false
 	}
 	name := stored{m.stream, m.sequence, m.stored.UnixNano()}
 	if !late {
-		return s.late.Contains(name)
+		return t.late.Contains(name)
 	}
-	before, _ := s.late.ContainsOrAdd(name, struct{}{})
+	before, _ := t.late.ContainsOrAdd(name, struct{}{})
 	return before
 }
 
@@ -279,20 +202,15 @@ func (w *Worker) nak(m *message, delay time.Duration) {
 	if m.left() <= 0 {
 		return
 	}
-	word := sayNak
-	if delay > 0 {
-		word += ` {"delay": ` + strconv.FormatInt(delay.Nanoseconds(), 10) + `}`
-	}
-	_ = w.conn.Publish(m.Reply(), []byte(word)) // if it is lost, the acknowledgement wait does the same, later
+	_ = settle.Nak(w.conn, m, delay) // if it is lost, the acknowledgement wait does the same, later
 }
 
 // terminate ends a message whose dead letter is stored, and says why.
 func (w *Worker) terminate(m *message, fault *event.Fault) {
 	settled := settlement{message: m, outcome: Dead, fault: fault, decided: time.Now()}
 	if m.left() > 0 {
-		reason := string(fault.Reason) + ": " + oneLine(fault.Detail)
-		if _, err := w.conn.Request(m.Reply(), []byte(sayTerm+" "+reason), confirmTimeout); err == nil {
-			w.settler.count([]settlement{settled})
+		if settle.Terminate(w.conn, m, string(fault.Reason)+": "+oneLine(fault.Detail)) == nil {
+			w.tally.count([]settlement{settled}, time.Time{})
 			return
 		}
 	}
@@ -308,8 +226,8 @@ func (w *Worker) extend(ctx context.Context, m *message) error {
 	ctx, cancel := context.WithTimeout(ctx, min(left, w.ackWait/6))
 	defer cancel()
 	asked := time.Now()
-	if _, err := w.conn.RequestWithContext(ctx, m.Reply(), sayInProgress); err != nil {
-		return fmt.Errorf("extending the lease on message %d: %w", m.sequence, err)
+	if err := settle.Extend(ctx, w.conn, m); err != nil {
+		return fmt.Errorf("extending a lease: %w", err)
 	}
 	m.extend(asked, w.ackWait)
 	return nil

@@ -2,6 +2,7 @@ package consume
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/summary"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
@@ -69,7 +71,7 @@ type deafConn struct {
 
 func (c *deafConn) Write(data []byte) (int, error) {
 	c.dialer.mu.Lock()
-	deaf := c.dialer.armed && bytes.Contains(data, sayAck)
+	deaf := c.dialer.armed && bytes.Contains(data, []byte(sayAck))
 	if deaf {
 		c.dialer.armed = false
 	}
@@ -101,14 +103,55 @@ func TestAcknowledgementsLostWithTheConnection(t *testing.T) {
 	dialer.mu.Lock()
 	dialer.armed = true
 	dialer.mu.Unlock()
-	s := newSettler(conn, f.metrics, func([]settlement, []outcomes) {}, patience, nil)
-	s.settle(batch...)
-	s.close(t.Context())
+	w := &Worker{conn: conn, ackWait: patience, tally: newTally(conn, f.metrics, func([]settlement, []outcomes) {})}
+	s := w.newSettlers()
+	s.Acknowledge(batch...)
+	s.Close(t.Context())
 	if conn.Stats().Reconnects == 0 {
 		t.Fatal("reconnects: got none, want one")
 	}
 	f.requireEmpty()
 	f.requireOutcomes(map[string]int{"dropped ": events})
+}
+
+// TestConsumerDeletedWhileSettling deletes the producers' consumer while its messages are settled. They are acknowledged seldom, events of
+// the room's consumer are settled meanwhile, and each event is counted once when the consumer is there again.
+func TestConsumerDeletedWhileSettling(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.provision(patience)
+	decided, deciding := newGate(t), newGate(t)
+	f.throttle.decideOne = func(ctx context.Context, c throttle.Request) (throttle.Decision, error) {
+		if c.Category == "payments" {
+			deciding.open()
+			return denied(0), decided.pass(ctx)
+		}
+		return f.throttle.admit(c), nil
+	}
+	const events = 10
+	f.numbered("payments", events)
+	f.start(func(o *Options) { o.Provision = false })
+	f.eventually("it decides", deciding.isOpen)
+	testkit.NoError(t, f.js.DeleteConsumer(t.Context(), testNames.Stream, testNames.Consumer))
+	decided.open()
+
+	const attempts = 4
+	f.eventually("the last one is acknowledged again", func() bool { return len(f.said.about(events)) >= attempts })
+	for sequence := range uint64(events - 1) {
+		if n := len(f.said.about(sequence + 1)); n > 1 {
+			t.Errorf("acknowledgements of message %d without a consumer: got %d, want at most one", sequence+1, n)
+		}
+	}
+	f.putInRoom(testNames.room().Queue(room.Replay, "orders"), room.Entry{
+		Reason: room.Replay, Subject: "notify.orders", ID: "order-1", Origin: room.Origin{Stream: "OTHER", Sequence: 7, Stored: time.Now()}, Since: time.Now(),
+	}, `{"title": "an event"}`)
+	f.eventually("the room is empty", func() bool { return f.streamInfo(testNames.RoomStream).State.Msgs == 0 })
+	f.requireOutcomes(map[string]int{"sent orders": 1})
+
+	f.provision(patience)
+	f.requireEmpty()
+	f.eventually("all are counted", func() bool { return f.metrics.ended() >= events+1 })
+	f.requireOutcomes(map[string]int{"sent orders": 1, "dropped payments": events})
 }
 
 // TestSettlerEndsWithTheConnection closes the connection. The settler ends, and counts no message without an ack.
@@ -119,13 +162,8 @@ func TestSettlerEndsWithTheConnection(t *testing.T) {
 	f.event("payments", "order-1")
 	m := f.taken(w, patience)
 	w.conn.Close()
-	cut := make(chan struct{})
-	s := newSettler(w.conn, f.metrics, func([]settlement, []outcomes) {}, patience, cut)
-	close(cut)
-	for range 2 * settleQueue {
-		s.settle(settlement{message: m, outcome: Sent})
-	}
-	s.close(t.Context())
+	w.settlers.Acknowledge(settlement{message: m, outcome: Sent})
+	w.settlers.Close(t.Context())
 	f.requireOutcomes(nil)
 }
 
@@ -139,20 +177,23 @@ func TestCountedOnceThoughLate(t *testing.T) {
 	inTime, over := start.Add(patience), start.Add(-time.Second)
 	for name, test := range map[string]struct {
 		first, second *message
+		failed        time.Time // when the consumer of the first one did not confirm
 		want          int
 	}{
-		"after a lost connection":      {on(1, inTime), on(0, inTime), 1}, // 0 is the present connection
-		"after its lease":              {on(0, over), on(0, inTime), 1},
-		"twice after its lease":        {on(0, over), on(0, over), 1},
-		"another message":              {on(0, over), &message{sequence: 8, stored: start, deadline: inTime}, 2},
-		"its namesake in a new stream": {on(0, over), &message{sequence: 7, stored: start.Add(time.Hour), deadline: inTime}, 2},
+		"after a lost connection":      {first: on(1, inTime), second: on(0, inTime), want: 1}, // 0 is the present connection
+		"after its lease":              {first: on(0, over), second: on(0, inTime), want: 1},
+		"before its consumer failed":   {first: on(0, inTime), second: on(0, inTime), failed: start.Add(time.Second), want: 1},
+		"after its consumer failed":    {first: on(0, inTime), second: on(0, inTime), failed: start.Add(-time.Second), want: 2},
+		"twice after its lease":        {first: on(0, over), second: on(0, over), want: 1},
+		"another message":              {first: on(0, over), second: &message{sequence: 8, stored: start, deadline: inTime}, want: 2},
+		"its namesake in a new stream": {first: on(0, over), second: &message{sequence: 7, stored: start.Add(time.Hour), deadline: inTime}, want: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			metrics := &fakeMetrics{}
-			s := &settler{counted: func([]settlement, []outcomes) {}, conn: &nats.Conn{}, metrics: metrics, late: newCache[stored, struct{}](mostLate)}
-			s.count([]settlement{{message: test.first, outcome: Sent}})
-			s.count([]settlement{{message: test.second, outcome: Sent}})
+			counting := newTally(&nats.Conn{}, metrics, func([]settlement, []outcomes) {})
+			counting.count([]settlement{{message: test.first, outcome: Sent, decided: start}}, test.failed)
+			counting.count([]settlement{{message: test.second, outcome: Sent, decided: start}}, time.Time{})
 			testkit.Equal(t, metrics.ended(), test.want, "outcomes")
 		})
 	}

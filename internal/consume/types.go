@@ -39,10 +39,8 @@ type Throttle interface {
 	KnownUnpaired(pair string, stored time.Time) bool
 	LearnUnpaired(pair string, asked time.Time)
 
-	// Delay plans when a denied event comes back. Planned tells whether that was planned for a message before, and in what time it
-	// comes back (0: it has).
+	// Delay plans when a denied event comes back.
 	Delay(ctx context.Context, p throttle.Postponement) (throttle.DelayVerdict, time.Duration, error)
-	Planned(ctx context.Context, request throttle.Request) (in time.Duration, planned bool, err error)
 
 	// EnterRoom asks for each stay whether the event may wait in the room, where the number of each first-level category is bounded.
 	// LeaveRoom ends stays. Both may be repeated.

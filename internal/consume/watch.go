@@ -112,6 +112,9 @@ func (w *Worker) stayOfStored(m *message) (stay throttle.Stay, waited bool) {
 	return stayOf(first, m.entry, len(m.Data()), 0), first != ""
 }
 
+// leavingQueue is how many batches of stays may wait for their end; further ones end by themselves.
+const leavingQueue = 64
+
 func (w *Worker) leave(stays ...throttle.Stay) {
 	if len(stays) == 0 {
 		return

@@ -82,10 +82,7 @@ func (w *Worker) decode(ctx, work context.Context, batch []*message) (candidates
 		case denial != nil:
 			settled = append(settled, w.dropped(m, denial))
 		default:
-			c := candidate{message: m, event: e, received: now, lookUp: expired}
-			if !again || !w.recall(work, c) {
-				candidates = append(candidates, c)
-			}
+			candidates = append(candidates, candidate{message: m, event: e, received: now, lookUp: expired, again: again})
 		}
 	}
 	w.settle(settled...)
@@ -142,7 +139,7 @@ func (w *Worker) decide(ctx, work context.Context, candidates []candidate) (deci
 			if d.Grant != nil { // in shadow mode the denial is only measured
 				w.start(ctx, work, w.newDelivery(c, d, denial, prepared(i)))
 			} else if later := w.delayOf(c, d, denial); later != nil {
-				w.work(func() { defer w.release(); later(work) })
+				w.work(func() { later(work) })
 			} else {
 				end(w.dropped(c.message, denial))
 			}
@@ -160,6 +157,8 @@ func (w *Worker) decide(ctx, work context.Context, candidates []candidate) (deci
 			} else {
 				unpaired = append(unpaired, c)
 			}
+		case throttle.Planned: // the message may not have been settled after the move
+			w.comeBack(c, d.Wait, nil)
 		case throttle.Deferred:
 			w.move(w.newMove(c, goal{reason: room.Redis, in: jitter(10 * undecidedDelay)}), w.release)
 		}
@@ -281,5 +280,5 @@ func (w *Worker) settle(settled ...settlement) {
 		settled[i].decided = now
 		w.trace(settled[i].message, now, false)
 	}
-	w.settler.settle(settled...)
+	w.settlers.Acknowledge(settled...)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/settle"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/summary"
@@ -57,13 +58,14 @@ type Worker struct {
 	finding  sync.Mutex // held by whoever looks for the consumers
 	topology atomic.Pointer[topology]
 	ackWait  time.Duration
+	tally    *tally
 	clock    serverClock
 	running  atomic.Bool // Run has set what follows
 
 	throttle     Throttle
 	pacer        Pacer
 	sink         Sink
-	settler      *settler
+	settlers     *settle.Settlers[settlement]
 	incoming     chan *message
 	copies       recordCopies
 	pool         chan struct{} // has an element for each message between decision and settlement
@@ -94,11 +96,13 @@ func New(o Options) (*Worker, error) {
 	if o.Journal == nil {
 		o.Journal = (*journal.Recorder)(nil)
 	}
-	return &Worker{
+	w := &Worker{
 		o: o, names: o.Names, conn: o.Connection.Conn, js: js, logger: o.Logger, metrics: o.Metrics, journal: o.Journal,
 		health: newHealth(o.Logger), letters: newLetters(js, o.Names, o.Logger), letterLog: newLetterLog(o.Logger),
 		refusedCache: newCache[string, refusal](mostRefusals),
-	}, nil
+	}
+	w.tally = newTally(w.conn, w.metrics, w.counted)
+	return w, nil
 }
 
 // Prepare waits until the consumers are there, making them where provisioning is on. It tells the lease of a message, and how long the
@@ -218,12 +222,12 @@ func (w *Worker) Run(ctx context.Context, limiter Throttle, pacer Pacer, out Sin
 	context.AfterFunc(ctx, func() { w.cut(work, abandon) })
 	w.channels = newChannels(w.o.Pace, w.o.Concurrency)
 	w.unserved = make(chan source, 4096)
-	w.leaving = make(chan []throttle.Stay, settleQueue)
+	w.leaving = make(chan []throttle.Stay, leavingQueue)
 	leaving, stopLeaving := context.WithCancel(context.WithoutCancel(work))
 	defer stopLeaving()
 	var ending sync.WaitGroup
 	ending.Go(func() { w.endStays(leaving) })
-	w.settler = newSettler(w.conn, w.metrics, w.counted, w.ackWait, work.Done())
+	w.settlers = w.newSettlers()
 	w.leases = newLeaseRenewer(w)
 	w.mover = newMover(work, w)
 	keeping, stopKeeping := context.WithCancel(work)
@@ -244,9 +248,9 @@ func (w *Worker) Run(ctx context.Context, limiter Throttle, pacer Pacer, out Sin
 	w.mover.close()
 	stopKeeping()
 	watching.Wait()
-	flushing, cancel := context.WithTimeout(context.WithoutCancel(work), confirmTimeout)
+	flushing, cancel := context.WithTimeout(context.WithoutCancel(work), settle.ConfirmTimeout)
 	defer cancel()
-	w.settler.close(flushing)
+	w.settlers.Close(flushing)
 	w.letterLog.stop()
 	stopLeaving()
 	ending.Wait()

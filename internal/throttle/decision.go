@@ -22,11 +22,13 @@ const (
 	Unknown                            // nothing is known of it (Cost 0)
 	Unpaired                           // it resolves what nobody was told of
 	Deferred                           // it cannot be decided now, others can; no script says so
+	Planned                            // it was planned to come back; no script says so, and no metric counts it
 )
 
 // verdictNames are those of metrics and, in capitals, of the scripts.
 var verdictNames = [...]string{
 	"none", "admitted", "denied", "exceeds_capacity", "reclaimed", "leased", "done", "duplicate", "unknown", "unpaired", "deferred",
+	"planned",
 }
 
 // String is the verdict as it is called in metrics and, in capitals, in the scripts.
@@ -40,7 +42,7 @@ type Decision struct {
 	Node    limits.Node   // Denied, ExceedsCapacity: whose limit denied
 	Limit   limits.Limit  // Denied, ExceedsCapacity: that limit
 	Used    int64         // Denied: at least so many slots of the limit were taken; 0 if that is not known
-	Wait    time.Duration // Denied: until enough slots open; Leased: until the lease ends
+	Wait    time.Duration // Denied: until enough slots open; Leased: until the lease ends; Planned: until it comes back, 0 if that time is over
 	Opened  string        // of a resolved event to deliver: the receipt of what it resolves; "" if that has expired meanwhile
 	InDoubt bool          // Reclaimed: an earlier holder of the lease may have delivered the event
 	Err     error         // Deferred: why

@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/lua"
 )
 
@@ -181,23 +183,45 @@ func (r *Redis) leave(ctx context.Context, requests []Request) error {
 	return err
 }
 
-// Planned tells whether an event was planned to come back in the last hour or later, and in what time; 0 if that time is over.
-func (r *Redis) Planned(ctx context.Context, request Request) (in time.Duration, planned bool, err error) {
-	var (
-		at  float64
-		now time.Time
-	)
-	err = r.runner.Read(ctx, "looking for a plan", func(ctx context.Context, client redis.Cmdable) (err error) {
-		at, err = client.ZScore(ctx, r.keys.room(event.FirstLevel(request.Category)), request.eventKey()).Result()
-		if err == nil {
-			now, err = client.Time(ctx).Result()
+// plans looks for each request whether its event was planned to come back, in the last hour or later, and returns those that were as Planned. The
+// other decisions are empty.
+func (r *Redis) plans(ctx context.Context, requests []Request) ([]Decision, error) {
+	rooms := make(numbering[string])
+	var waiting []part // by room
+	for i, request := range requests {
+		number, isNew := rooms.of(event.FirstLevel(request.Category))
+		if isNew {
+			waiting = append(waiting, part{})
 		}
+		waiting[number-1].add(request, i)
+	}
+	scores := make([]*redis.FloatSliceCmd, len(waiting))
+	var now *redis.TimeCmd
+	err := r.runner.Read(ctx, "looking for plans", func(ctx context.Context, client redis.Cmdable) error {
+		pipe := client.Pipeline()
+		for i, part := range waiting {
+			keys := make([]string, len(part.requests))
+			for j, request := range part.requests {
+				keys[j] = request.eventKey()
+			}
+			scores[i] = pipe.ZMScore(ctx, r.keys.room(event.FirstLevel(part.requests[0].Category)), keys...)
+		}
+		now = pipe.Time(ctx)
+		_, err := pipe.Exec(ctx)
 		return err
 	})
-	if err != nil || now.IsZero() { // not planned
-		return 0, false, err
+	if err != nil {
+		return nil, err
 	}
-	return max(0, time.UnixMicro(int64(at)).Sub(now)), true, nil
+	planned := make([]Decision, len(requests))
+	for i, part := range waiting {
+		for j, due := range scores[i].Val() {
+			if due > 0 {
+				planned[part.positions[j]] = Decision{Verdict: Planned, Wait: max(0, time.UnixMicro(int64(due)).Sub(now.Val()))}
+			}
+		}
+	}
+	return planned, nil
 }
 
 // Delay plans when a denied event comes back, if it does. While Redis is unavailable nothing is planned: the event has to be asked
@@ -209,12 +233,27 @@ func (l *Limiter) Delay(ctx context.Context, p Postponement) (DelayVerdict, time
 	return l.o.Redis.Delay(ctx, p, l.o.RoomMax)
 }
 
-// Planned is [Redis.Planned]. While Redis is unavailable nothing is known.
-func (l *Limiter) Planned(ctx context.Context, request Request) (in time.Duration, planned bool, err error) {
-	if err := l.outage.mustAnswer(); err != nil {
-		return 0, false, err
+// findPlans answers requests about events that may have been planned to come back: as Planned, or not at all. While a failure policy acts, and
+// where Redis refuses the look-up, nobody knows, and the events are Deferred: decided anew, they could end twice. An error is as of Decide.
+func (l *Limiter) findPlans(ctx context.Context, requests []Request) ([]Decision, error) {
+	switch state, cause := l.outage.current(); state {
+	case answering:
+	case acting:
+		return l.deferred(len(requests), unavailableBecause(cause)), nil
+	default:
+		return nil, unavailableBecause(cause)
 	}
-	return l.o.Redis.Planned(ctx, request)
+	planned, err := l.o.Redis.plans(ctx, requests)
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case errors.Is(err, script.ErrRefused):
+		return l.deferred(len(requests), err), nil
+	case err != nil:
+		l.outage.lost(err)
+		return nil, unavailableBecause(err)
+	}
+	return planned, nil
 }
 
 // denyEarly denies the events of the part that have to wait for others, and returns their number.
@@ -228,5 +267,7 @@ func (p *part) denyEarly(turns []turn, answers []Decision) (denied int) {
 	}
 	return denied
 }
+
+func (r Request) mayBePlanned() bool { return r.MayWait && r.Again && r.Cost > 0 }
 
 func (r Request) standsInQueue() bool { return r.Cost > 0 && (r.MayWait || r.HasWaited) }

@@ -32,10 +32,25 @@ type Limiter struct {
 	refund    batcher[Lease, bool]
 }
 
-// Decide answers a batch: events that resolve others by their pairs, all others by the limits. On an error, which is
-// script.ErrUnavailable, script.ErrStale or the context's, nothing is known to be decided: give the events back and call
-// [Limiter.Await]. Where only the pairs cannot be asked for, the events that resolve are Deferred, and the others keep their decisions.
+// Decide answers a batch: events that were planned to come back by their plans, events that resolve others by their pairs, all others by the
+// limits. On an error, which is script.ErrUnavailable, script.ErrStale or the context's, nothing is known to be decided: give the events back and
+// call [Limiter.Await]. Where only the pairs cannot be asked for, the events that resolve are Deferred, and the others keep their decisions.
 func (l *Limiter) Decide(ctx context.Context, requests []Request) ([]Decision, error) {
+	again := partOf(requests, func(i int) bool { return requests[i].mayBePlanned() })
+	if len(again.requests) == 0 { // as a rule
+		return l.decideAnew(ctx, requests)
+	}
+	found, err := l.findPlans(ctx, again.requests)
+	if err != nil {
+		return nil, err
+	}
+	answers := make([]Decision, len(requests))
+	again.put(found, answers)
+	return answerOthers(ctx, requests, answers, l.decideAnew)
+}
+
+// decideAnew decides about events without a plan.
+func (l *Limiter) decideAnew(ctx context.Context, requests []Request) ([]Decision, error) {
 	resolving := partOf(requests, func(i int) bool { return requests[i].asksForPair() })
 	if len(resolving.requests) == 0 { // as a rule: nothing is copied
 		return l.decideByLimits(ctx, requests)

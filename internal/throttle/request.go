@@ -69,6 +69,7 @@ type Request struct {
 
 	MayWait   bool // denied, it waits for a slot: it does not overtake those of its first-level category that do already
 	HasWaited bool // it has come back from that
+	Again     bool // its message may have been delivered before: where it may wait, it may have been planned to come back
 }
 
 // asksForPair tells whether the event is decided about by its pair, and not by the limits.

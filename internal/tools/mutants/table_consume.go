@@ -252,6 +252,35 @@ var ofConsume = []mutant{
 		test: "./internal/consume -run ^TestPullAfterReconnect$",
 	},
 	{
+		name: "settler-without-growing-pauses",
+		bug:  "A consumer that confirms nothing is asked again after the same short pause each time.",
+		file: "internal/consume/settle/settler.go",
+		old:  `return sleep(ctx, s.pauses.NextBackOff())`,
+		new:  `return sleep(ctx, firstPause)`,
+		test: "./internal/consume/settle -run ^TestNoAnswerForLong$",
+	},
+	{
+		name: "settler-of-all-consumers",
+		bug:  "One settler acknowledges the messages of all consumers, so one of them stalls all.",
+		file: "internal/consume/settle/settle.go",
+		old: `own := s.byConsumer[consumer]
+		if own == nil {`,
+		new: `own := s.byConsumer[consumer]
+		for _, any := range s.byConsumer {
+			own = any
+		}
+		if own == nil {`,
+		test: "./internal/consume/settle -run ^TestBatchOfTwoConsumers$",
+	},
+	{
+		name: "redelivery-of-an-unconfirmed-settlement-counted",
+		bug:  "A settlement that a new consumer confirmed late is counted, and so is the redelivery of its message.",
+		file: "internal/consume/settle.go",
+		old:  ` || settled.decided.Before(failed)`,
+		new:  ``,
+		test: "./internal/consume -run ^TestCountedOnceThoughLate$",
+	},
+	{
 		name: "room-headers-of-producers-believed",
 		bug:  "Headers that only workers write are believed from a producer.",
 		file: "internal/consume/message.go",

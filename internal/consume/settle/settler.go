@@ -1,0 +1,208 @@
+package settle
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+)
+
+// Bounds of one consumer's messages: the largest batch of acknowledgements, and the backlog at which pullers wait.
+const (
+	mostAtOnce  = 4096
+	mostWaiting = 2 * mostAtOnce
+)
+
+// Pauses between two questions to a consumer that confirms nothing.
+const (
+	firstPause   = 50 * time.Millisecond
+	longestPause = time.Second
+)
+
+// connectedPoll is how often a settler without a connection checks whether the connection is there again.
+const connectedPoll = 20 * time.Millisecond
+
+// settler acknowledges the messages of one consumer.
+type settler[M Message] struct {
+	o       Options[M]
+	pauses  *backoff.ExponentialBackOff
+	failing bool          // the consumer did not confirm the latest attempt
+	failed  time.Time     // when an attempt failed last
+	wake    chan struct{} // has an element when messages were added
+
+	mu      sync.Mutex
+	waiting []handed[M]
+	backlog int           // messages that wait or are being acknowledged
+	freed   chan struct{} // closed and replaced when the backlog shrinks
+}
+
+// handed is messages with the time at which they were handed over.
+type handed[M Message] struct {
+	messages []M
+	at       time.Time
+}
+
+func newSettler[M Message](o Options[M]) *settler[M] {
+	return &settler[M]{
+		o: o, wake: make(chan struct{}, 1), freed: make(chan struct{}),
+		pauses: &backoff.ExponentialBackOff{
+			InitialInterval: firstPause, RandomizationFactor: 0.25, Multiplier: 2, MaxInterval: longestPause,
+		},
+	}
+}
+
+// add hands over messages.
+func (s *settler[M]) add(messages []M) {
+	s.mu.Lock()
+	s.waiting = append(s.waiting, handed[M]{messages, time.Now()})
+	s.backlog += len(messages)
+	s.mu.Unlock()
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// awaitSpace waits while mostWaiting messages wait.
+func (s *settler[M]) awaitSpace(ctx context.Context) error {
+	for {
+		s.mu.Lock()
+		full, freed := s.backlog >= mostWaiting, s.freed
+		s.mu.Unlock()
+		if !full {
+			return nil
+		}
+		select {
+		case <-freed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// run acknowledges messages as they come, until closing is closed and nothing waits. When the context has ended, it abandons them.
+func (s *settler[M]) run(ctx context.Context, closing <-chan struct{}) {
+	for {
+		batch, since := s.next()
+		switch {
+		case len(batch) == 0:
+			if !s.awaitMore(closing) {
+				return
+			}
+			continue
+		case s.acknowledge(ctx, batch, since.Add(s.o.Patience)):
+			s.o.Confirmed(batch, s.failed)
+		default:
+			s.o.Abandoned(batch)
+		}
+		s.free(len(batch))
+	}
+}
+
+// awaitMore waits for more messages. It returns false if there will be none.
+func (s *settler[M]) awaitMore(closing <-chan struct{}) bool {
+	select {
+	case <-s.wake:
+		return true
+	case <-closing:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.waiting) > 0
+	}
+}
+
+// next takes a batch from the messages that wait, and returns when the first of them was handed over.
+func (s *settler[M]) next() (batch []M, since time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	taken := 0
+	for ; taken < len(s.waiting) && len(batch) < mostAtOnce; taken++ {
+		batch = append(batch, s.waiting[taken].messages...)
+	}
+	if taken > 0 {
+		since = s.waiting[0].at
+	}
+	s.waiting = append(s.waiting[:0], s.waiting[taken:]...)
+	return batch, since
+}
+
+func (s *settler[M]) free(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.backlog -= n
+	close(s.freed)
+	s.freed = make(chan struct{})
+}
+
+// acknowledge acknowledges a batch, and repeats that until the consumer confirms it or the time is over. Acknowledgements sent on a lost
+// connection may not have arrived, so a batch is confirmed on the connection on which it was sent. A late acknowledgement still removes the
+// message.
+func (s *settler[M]) acknowledge(ctx context.Context, batch []M, until time.Time) bool {
+	last := putHighestLast(batch)
+	for first := true; first || time.Now().Before(until); first = false {
+		if s.failing && !s.rest(ctx, until) {
+			return false
+		}
+		// While the consumer confirms nothing, one message is enough to ask.
+		if (!s.failing || s.confirms(ctx, last)) && s.send(ctx, batch) {
+			s.failing = false
+			s.pauses.Reset()
+			return true
+		}
+		s.failing, s.failed = true, time.Now()
+	}
+	return false
+}
+
+// putHighestLast moves the message with the highest sequence to the end of a batch and returns it. A consumer that was made anew ignores the
+// acknowledgement of a message that it has not delivered yet. If it confirms the highest sequence, it has not ignored any other message.
+func putHighestLast[M Message](batch []M) M {
+	end := len(batch) - 1
+	highest := end
+	for i := range batch {
+		if batch[i].Sequence() > batch[highest].Sequence() {
+			highest = i
+		}
+	}
+	batch[highest], batch[end] = batch[end], batch[highest]
+	return batch[end]
+}
+
+// send acknowledges a batch once and reports whether the consumer confirmed it.
+func (s *settler[M]) send(ctx context.Context, batch []M) bool {
+	connection := s.o.Conn.Stats().Reconnects
+	end := len(batch) - 1
+	for _, m := range batch[:end] {
+		_ = s.o.Conn.Publish(m.Reply(), acknowledged) // a failure shows in the confirmation
+	}
+	return s.confirms(ctx, batch[end]) && s.o.Conn.Stats().Reconnects == connection
+}
+
+// confirms acknowledges a message once and reports whether the consumer confirmed it.
+func (s *settler[M]) confirms(ctx context.Context, m M) bool {
+	ctx, cancel := context.WithTimeout(ctx, ConfirmTimeout)
+	defer cancel()
+	return request(ctx, s.o.Conn, m, acknowledged) == nil
+}
+
+// rest waits until the connection is there, and then for a pause. It returns false if the settler has to give up.
+func (s *settler[M]) rest(ctx context.Context, until time.Time) bool {
+	for !s.o.Conn.IsConnected() {
+		s.pauses.Reset()
+		if s.o.Conn.IsClosed() || time.Now().After(until) || !sleep(ctx, connectedPoll) {
+			return false
+		}
+	}
+	return sleep(ctx, s.pauses.NextBackOff())
+}
+
+// sleep waits and returns false if the context ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
