@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"strconv"
 	"time"
 
@@ -48,6 +49,23 @@ func decode(header nats.Header, data []byte, wanted func(line []byte) bool) ([]E
 		entries = append(entries, entry)
 	}
 	return entries, nil
+}
+
+// categoriesOf returns the categories in the body of a message, without decoding its lines. A body that cannot be read has none.
+func categoriesOf(data []byte) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		lines, err := s2.Decode(nil, data)
+		if err != nil {
+			return
+		}
+		for line := range bytes.Lines(lines) {
+			_, rest, _ := bytes.Cut(line, []byte(`,"category":"`)) // no text holds this: quotes are escaped
+			category, _, isWhole := bytes.Cut(rest, []byte(`"`))
+			if isWhole && len(category) > 0 && !yield(string(category)) {
+				return
+			}
+		}
+	}
 }
 
 // appendLine appends an entry without its instance.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -14,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
+	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 	"github.com/seed-4578ace9/notifier/internal/trusted"
@@ -319,6 +321,7 @@ func TestMatches(t *testing.T) {
 	t.Parallel()
 	single := Entry{ID: "g-1/disk", Sequence: 10, Category: "a.b", Title: "Card declined", Result: Dropped}
 	counted := Entry{ID: "first", LastID: "last", Sequence: 20, LastSequence: 30, Category: "a.b", Count: 9, Result: Dropped}
+	long := strings.Repeat("i", event.MaxIDBytes)
 	below := Entry{Category: "a", Below: true, Count: 9, Sequence: 20, LastSequence: 30}
 	tests := []struct {
 		name  string
@@ -327,11 +330,15 @@ func TestMatches(t *testing.T) {
 		want  bool
 	}{
 		{"no condition", Query{}, single, true},
-		{"ID of a group", Query{ID: "g-1"}, single, true},
-		{"ID of a part", Query{ID: "g-1/disk"}, single, true},
-		{"another ID", Query{ID: "g-11"}, single, false},
-		{"first of those counted", Query{ID: "first"}, counted, true},
-		{"last of those counted", Query{ID: "last"}, counted, true},
+		{"ID of a group", Query{IDs: []string{"g-1"}}, single, true},
+		{"ID of a part", Query{IDs: []string{"g-1/disk"}}, single, true},
+		{"another ID", Query{IDs: []string{"g-11"}}, single, false},
+		{"ID behind the category, as ingest has it", Query{IDs: []string{"order-1"}}, Entry{ID: "a.b/order-1", Category: "a.b"}, true},
+		{"ID behind another category", Query{IDs: []string{"order-1"}}, Entry{ID: "a.c/order-1", Category: "a.b"}, false},
+		{"long ID behind the category", Query{IDs: []string{long}}, Entry{ID: event.OverHTTP("a.b", long), Category: "a.b"}, true},
+		{"long ID behind another category", Query{IDs: []string{long}}, Entry{ID: event.OverHTTP("a.c", long), Category: "a.b"}, false},
+		{"first of those counted", Query{IDs: []string{"first"}}, counted, true},
+		{"last of those counted", Query{IDs: []string{"last"}}, counted, true},
 		{"sequence", Query{Sequence: 10}, single, true},
 		{"another sequence", Query{Sequence: 11}, single, false},
 		{"sequence within those counted", Query{Sequence: 25}, counted, true},
@@ -374,19 +381,19 @@ func TestRealStream(t *testing.T) {
 	wantIDs := func(q Query, want ...string) {
 		t.Helper()
 		ids := make([]string, 0)
-		read := testkit.Must(reader.Search(t.Context(), []Query{{ID: "none"}, q}, func(query int, e Entry) {
+		read := testkit.Must(reader.Search(t.Context(), []Query{{IDs: []string{"none"}}, q}, func(query int, e Entry) {
 			testkit.Equal(t, query, 1, "query that %s matches", e.ID)
 			ids = append(ids, e.ID)
 		}))(t)
 		testkit.Equal(t, read[1].Unreadable, 0, "unreadable messages")
 		testkit.EqualSlices(t, ids, want, "IDs found")
 	}
-	wantIDs(Query{ID: "evt-42"}, "evt-42")
+	wantIDs(Query{IDs: []string{"none", "evt-42"}}, "evt-42")
 	wantIDs(Query{Sequence: 500}, "evt-100")
 	wantIDs(Query{Category: "orders"}, "evt-1000")
 	wantIDs(Query{Category: "payments", Title: "x"}, "evt-100") // the titles of counted events are unknown
 	wantIDs(Query{Since: begin.Add(time.Hour)})
-	read := testkit.Must(reader.Search(t.Context(), []Query{{ID: "evt-500"}}, func(_ int, e Entry) { t.Errorf("got %+v, want nothing", e) }))(t)[0]
+	read := testkit.Must(reader.Search(t.Context(), []Query{{IDs: []string{"evt-500"}}}, func(_ int, e Entry) { t.Errorf("got %+v, want nothing", e) }))(t)[0]
 	testkit.Equal(t, read.Counted, 900, "counted events")
 	if age := time.Since(read.Begins); age < 0 || age > time.Since(begin) {
 		t.Errorf("begin of the journal: got %v, want a time since %v", read.Begins, begin)

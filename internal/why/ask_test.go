@@ -57,13 +57,11 @@ func (k known) sources() Sources {
 			}
 			return k.record, k.fails
 		},
-		Pending: func(_ context.Context, search Search) (found []Pending, err error) {
+		Pending: func(_ context.Context, search Search) error {
 			for _, p := range k.pending {
-				if search.Matches(p) {
-					found = append(found, p)
-				}
+				search.Take(p)
 			}
-			return found, k.fails
+			return k.fails
 		},
 		Letters: func(context.Context) ([]Letter, error) { return k.letters, k.fails },
 		Denied:  func(string) string { return k.delays },
@@ -179,7 +177,7 @@ var sentences = []struct {
 	{"expired", known{entries: []journal.Entry{refund(journal.Expired, nil)}},
 		[]string{"expired at 09:14:02.119: it had become older than NOTIFIER_EVENT_MAX_AGE"}},
 	{"in hand", known{pending: []Pending{stuck}, record: throttle.Explanation{At: at("10:00:00"), Leased: at("10:00:20")}},
-		[]string{"is in the stream since 09:59:00.000, without an outcome", "a worker has it in hand"}},
+		[]string{"is in the stream without an outcome, since 09:59:00.000", "a worker has it in hand"}},
 	{"settled while the question was asked", known{entries: []journal.Entry{refund(journal.Sent, nil)}, pending: []Pending{stuck}},
 		[]string{"sent at 09:14:02.119 to #payments"}},
 	{"a replayed dead letter", known{
@@ -189,7 +187,7 @@ var sentences = []struct {
 		withKey(inRoom("pair"), "evt-4711", false), withKey(stuck, "evt-4700", true), ofAnotherKey,
 	}}, []string{
 		`is in the room now and waits for the outcome of the event that it resolves, with the key "db-1", until 10:05:00.000`,
-		"the firing event evt-4700 of 09:59:00.000 is in the stream since 09:59:00.000, without an outcome",
+		"the firing event evt-4700 of 09:59:00.000 is in the stream without an outcome, since 09:59:00.000",
 	}},
 	{"resolved while its firing event is delivered", known{
 		pending: []Pending{withKey(inRoom("pair"), "evt-4711", false)}, record: throttle.Explanation{Pair: throttle.PairUnderWay},
@@ -201,7 +199,7 @@ var sentences = []struct {
 		pending: []Pending{withKey(stuck, "evt-4711", false)},
 		record:  throttle.Explanation{Pair: throttle.PairOpen, PairUntil: at("11:00:00")},
 	}, []string{
-		"is in the stream since 09:59:00.000, without an outcome",
+		"is in the stream without an outcome, since 09:59:00.000",
 		"the message of the firing event is out, and can be resolved until 11:00:00.000", "no worker has admitted it so far",
 	}},
 	{"resolved while its firing event waits", known{
@@ -236,12 +234,12 @@ var sentences = []struct {
 		"it has its slots, and no worker has it in hand",
 	}},
 	{"not decided yet", known{pending: []Pending{stuck}},
-		[]string{"is in the stream since 09:59:00.000, without an outcome", "no worker has admitted it so far"}},
+		[]string{"is in the stream without an outcome, since 09:59:00.000", "no worker has admitted it so far"}},
 	{"lost by the journal", known{
 		pending: []Pending{stuck},
 		record:  throttle.Explanation{At: at("10:00:00"), Leased: at("10:01:00"), Done: at("11:00:00")},
 	}, []string{
-		"is in the stream since 09:59:00.000, without an outcome",
+		"is in the stream without an outcome, since 09:59:00.000",
 		"the delivery record has it as delivered",
 	}},
 }
@@ -305,7 +303,7 @@ func TestCountsAreNoAnswers(t *testing.T) {
 	testkit.Equal(t, known{}.ask(t, Question{ID: "evt-4711", Since: at("09:00:00")}).Missing, "the journal was read from 09:00:00.000", "what is missing")
 
 	answer = k.ask(t, Question{Category: "payments"})
-	testkit.EqualSlices(t, answer.Totals, []Total{{journal.Dropped, "category", 1204}}, "totals")
+	testkit.EqualSlices(t, answer.Totals, []Total{{journal.Dropped, "category", "10/30m", 1204}}, "totals")
 	answer = k.ask(t, Question{Title: "card"})
 	testkit.EqualSlices(t, answer.Totals, nil, "totals of a title, which counts do not tell")
 	testkit.Equal(t, len(answer.Counted), 1, "counts among which the title may be")
@@ -328,7 +326,7 @@ func TestOnlyTheNewestAreTold(t *testing.T) {
 	answer := known{entries: entries}.ask(t, Question{Category: "payments"})
 	testkit.Equal(t, len(answer.Events), maxEvents, "events")
 	testkit.Equal(t, answer.Events[maxEvents-1].Sequence, uint64(99), "sequence of the last one")
-	testkit.EqualSlices(t, answer.Totals, []Total{{journal.Sent, "", 100}}, "totals")
+	testkit.EqualSlices(t, answer.Totals, []Total{{Result: journal.Sent, Count: 100}}, "totals")
 }
 
 func TestWhatCannotBeAsked(t *testing.T) {
@@ -412,6 +410,129 @@ func TestManyWait(t *testing.T) {
 		"waiting in the room now for its channel: 3", "in the stream of the producers now, without an outcome: 1",
 		"waiting in the room now for a slot: 1",
 	}, "what waits")
-	testkit.EqualSlices(t, k.ask(t, Question{Category: "payments", Since: at("09:30:00")}).Waiting,
-		[]string{"in the stream of the producers now, without an outcome: 1"}, "what waits since a time")
+	testkit.Equal(t, answer.Found, 6, "events found")
+	testkit.EqualSlices(t, k.ask(t, Question{Category: "payments", Since: at("09:59:30")}).Waiting, answer.Waiting, "what waits now, asked since a time")
+}
+
+// TestWhereAnEventIsNow asks since a time at which the event waited already, or was a dead letter. Where an event is now counts whenever it
+// came there.
+func TestWhereAnEventIsNow(t *testing.T) {
+	t.Parallel()
+	waits := []journal.Entry{refund(journal.Waiting, func(e *journal.Entry) { e.Reason = "slot" })}
+	for name, test := range map[string]struct {
+		known known
+		want  State
+	}{
+		"it waits":                         {known{pending: []Pending{inRoom("slot")}}, StateWaiting},
+		"it waits, and the journal agrees": {known{entries: waits, pending: []Pending{inRoom("slot")}}, StateWaiting},
+		"it is in the stream":              {known{pending: []Pending{stuck}}, StateUndecided},
+		"it is a dead letter":              {known{letters: []Letter{{ID: "evt-4711", Category: "payments.refunds", Stored: at("09:14:03")}}}, "dead"},
+	} {
+		for _, q := range []Question{{ID: "evt-4711"}, {Sequence: 4711}, {ID: "evt-4711", Category: "payments"}} {
+			q.Since = at("09:59:30")
+			if len(test.known.letters) > 0 {
+				test.known.letters[0].Sequence = 4711
+			}
+			answer := test.known.ask(t, q)
+			if len(answer.Events) != 1 || answer.Events[0].State != test.want {
+				t.Errorf("%s, asked %+v: got %+v, want one event, %s", name, q, answer.Events, test.want)
+			}
+		}
+	}
+	answer := known{entries: waits, pending: []Pending{inRoom("slot")}}.ask(t, Question{Category: "payments", Since: at("09:10:00")})
+	testkit.Equal(t, answer.Events[0].State, StateWaiting, "state of an event of a category")
+}
+
+// TestMoreWaitThanAreKept has more events wait than are kept. The newest of them are told as waiting.
+func TestMoreWaitThanAreKept(t *testing.T) {
+	t.Parallel()
+	var k known
+	for i := range 5 * keptEvents / 2 {
+		p := withKey(inRoom("slot"), fmt.Sprint("evt-", i), false)
+		p.Stored, p.Sequence = at("09:00:00").Add(time.Duration(i)*time.Millisecond), uint64(i)
+		k.pending = append(k.pending, p)
+		k.entries = append(k.entries, refund(journal.Waiting, func(e *journal.Entry) { e.ID, e.Sequence, e.Stored = p.ID, p.Sequence, p.Stored }))
+	}
+	answer := k.ask(t, Question{Category: "payments"})
+	testkit.EqualSlices(t, answer.Waiting, []string{"waiting in the room now for a slot: 2500"}, "what waits")
+	testkit.Equal(t, len(answer.Events), maxEvents, "events told of")
+	for _, e := range answer.Events {
+		testkit.Equal(t, e.State, StateWaiting, "state of %s", e.ID)
+	}
+}
+
+// TestGroups has events of a category with three reasons. Events of one reason and digest are one group, whatever their times are.
+func TestGroups(t *testing.T) {
+	t.Parallel()
+	var k known
+	for i := range 6 {
+		result := journal.Dropped
+		if i%3 == 2 {
+			result = journal.Sent
+		}
+		k.entries = append(k.entries, refund(result, func(e *journal.Entry) {
+			e.ID, e.Sequence, e.Stored = fmt.Sprint("evt-", i), uint64(i), e.Stored.Add(time.Duration(i)*time.Second)
+			if e.Decided = e.Stored.Add(time.Millisecond); result == journal.Dropped {
+				denied(e)
+			}
+		}))
+	}
+	p := withKey(inRoom("pair"), "evt-6", false)
+	p.Stored = at("09:14:20")
+	k.pending = append(k.pending, p)
+	var got []string
+	for _, group := range k.ask(t, Question{Category: "payments"}).Groups() {
+		for _, e := range group.Events {
+			group.Reason += " | " + strings.TrimSpace(e.ID+" "+e.Note)
+		}
+		got = append(got, group.Reason)
+	}
+	testkit.EqualSlices(t, got, []string{
+		`is in the room now and waits for the outcome of the event that it resolves, with the key "db-1" | evt-6 until 10:05:00.000`,
+		"sent to #payments | evt-5 | evt-2",
+		"dropped by category 10/30m: 10 of 10 used, the next slot opened at 09:31:40; " +
+			"no digest has told #payments of it, as far as the journal knows | evt-4 | evt-3 | evt-1 | evt-0",
+	}, "groups")
+}
+
+func TestTotalsInWords(t *testing.T) {
+	t.Parallel()
+	for want, total := range map[string]Total{
+		"began to wait, denied by later 3/1h":     {Result: journal.Waiting, Level: "later", Limit: "3/1h"},
+		"began to wait":                           {Result: journal.Waiting},
+		"dropped by category 10/30m":              {Result: journal.Dropped, Level: "category", Limit: "10/30m"},
+		"dropped by unpaired":                     {Result: journal.Dropped, Level: "unpaired"},
+		"sent":                                    {Result: journal.Sent},
+		"sent, though denied by global 1/1h":      {Result: journal.Sent, Level: "global", Limit: "1/1h"},
+		"posts that failed, and were tried again": {Result: journal.Failed},
+	} {
+		testkit.Equal(t, total.What(), want, "%+v", total)
+	}
+}
+
+// TestProducersIDs asks about events by the IDs that their producers gave, which workers replace or show with a part.
+func TestProducersIDs(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("é", 40)
+	for id, identity := range map[string]event.Event{
+		long:             {ID: event.Named(long)[0].ID},
+		"a\tb":           {ID: event.Named("a\tb")[0].ID},
+		" a  b\n":        {ID: event.Named(" a  b\n")[0].ID},
+		long + "/shop/7": {ID: event.Named(long + "/shop/7")[0].ID},
+		long + "/disk":   {ID: event.Named(long)[0].ID, Part: "disk"},
+	} {
+		identity.Category = "payments.refunds"
+		sent := known{entries: []journal.Entry{refund(journal.Sent, func(e *journal.Entry) { e.ID = identity.ShownID() })}}
+		waits := known{pending: []Pending{inRoom("slot")}}
+		waits.pending[0].ID = identity.ShownID()
+		dead := known{letters: []Letter{{ID: identity.ShownID(), Category: identity.Category}}}
+		recorded := known{record: throttle.Explanation{At: at("10:00:00"), Done: at("11:00:00")}, recorded: identity.Identity()}
+		testkit.Equal(t, recorded.ask(t, Question{ID: id, Category: identity.Category}).Known(), true, "known by the delivery record")
+		for want, k := range map[State]known{"sent": sent, StateWaiting: waits, "dead": dead} {
+			answer := k.ask(t, Question{ID: id, Category: identity.Category})
+			if len(answer.Events) != 1 || answer.Events[0].State != want {
+				t.Errorf("%.20q: got %+v, want one event, %s", id, answer.Events, want)
+			}
+		}
+	}
 }
