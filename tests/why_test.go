@@ -45,6 +45,19 @@ func (d *deployment) why(arguments ...string) (answer whyAnswer) {
 	return answer
 }
 
+// whyAll asks `notifier why` several questions in one call.
+func (d *deployment) whyAll(arguments ...string) (answers []whyAnswer) {
+	d.t.Helper()
+	asking := run(d.t, d.settings("HTTP_ADDR", "off"), append([]string{"why", "--json"}, arguments...)...)
+	for decoder := json.NewDecoder(strings.NewReader(asking.stdout.String())); decoder.More(); {
+		var answer whyAnswer
+		testkit.NoError(d.t, decoder.Decode(&answer))
+		testkit.EqualSlices(d.t, answer.Unknown, nil, "what could not be asked")
+		answers = append(answers, answer)
+	}
+	return answers
+}
+
 // wantWhy wants an answer about one event, with a state and a text in its sentences.
 func (d *deployment) wantWhy(state, says string, arguments ...string) {
 	d.t.Helper()
@@ -174,6 +187,45 @@ func TestWhySince(t *testing.T) {
 	run(t, d.settings(), "why", "payments").want(0, "1 began to wait, denied by category 1/1h", "began to wait for a slot, denied by category 1/1h; ")
 	run(t, d.settings(), "why", "paymets").want(1, "paymets: not known", "the nearest category is payments")
 	run(t, d.settings(), "dlq", "drop", "--all").want(2, "standard input is no terminal: confirm with --yes")
+}
+
+// TestWhyNamesTheDigest has drops all the time, while digests are posted. The drops that are said to be told in a digest are as many as the
+// digest counts.
+func TestWhyNamesTheDigest(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	d.startFleet(2, "GLOBAL_LIMIT", "none", "CATEGORY_LIMIT", "0/1h", "SUMMARY_INTERVAL", "2s")
+	const categories, each = 5, 4
+	published := 0
+	for len(d.digests(defaultChannel)) < 4 {
+		for i := range categories * each {
+			d.publish(fmt.Sprintf("notify.c%d", i%categories), eventBody(fmt.Sprint("evt-", published)))
+			published++
+		}
+		time.Sleep(100 * time.Millisecond) // events of a flood are counted, not told singly
+	}
+	d.awaitTold(defaultChannel, published)
+	testkit.Await(t, "the journal knows of all digests", func() error {
+		entries, err := d.entries(journal.Query{Result: journal.Told})
+		if digests := len(d.digests(defaultChannel)); err == nil && len(entries) != digests {
+			err = fmt.Errorf("it knows of %d of %d", len(entries), digests)
+		}
+		return err
+	})
+	var sequences []string
+	for i := range published {
+		sequences = append(sequences, fmt.Sprint(i+1))
+	}
+	said := make(map[string]int) // by what is said of the digest
+	for _, answer := range d.whyAll("--seq", strings.Join(sequences, ",")) {
+		testkit.Equal(t, len(answer.Events), 1, "events of a message")
+		said[answer.Events[0].Sentences[1]]++
+	}
+	for sentence, n := range said {
+		if !strings.Contains(sentence, "was told in the digest of ") || !strings.HasSuffix(sentence, fmt.Sprintf(" (%d suppressed)", n)) {
+			t.Errorf("said of %d drops: %s", n, sentence)
+		}
+	}
 }
 
 // fetch returns the body of a page.

@@ -80,7 +80,7 @@ func (k whyKit) refund(result journal.Result, after time.Duration) journal.Entry
 
 func (k whyKit) drop() journal.Entry {
 	e := k.refund(journal.Dropped, 6*time.Millisecond)
-	e.Level, e.Limit, e.Used, e.Size, e.Next = "category", "2/30m", 2, 2, k.begin.Add(30*time.Minute)
+	e.Level, e.Limit, e.Used, e.Size, e.Next, e.Round = "category", "2/30m", 2, 2, k.begin.Add(30*time.Minute), 7
 	return e
 }
 
@@ -111,6 +111,7 @@ func TestWhyDropped(t *testing.T) {
 	k := newWhyKit(t)
 	k.note(k.drop(), journal.Entry{
 		Result: journal.Told, Channel: "#payments", Count: 38, Stored: k.begin, LastStored: k.begin.Add(time.Second), Decided: k.begin.Add(2 * time.Second),
+		Rounds: "worker-1 5 7",
 	})
 	want := `
 evt-4711  payments.refunds  "card declined"  stored T

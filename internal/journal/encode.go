@@ -89,6 +89,8 @@ func appendLine(line []byte, e *Entry) []byte {
 	line = appendTime(line, "stored", e.Stored)
 	line = appendTime(line, "decided", e.Decided)
 	line = appendText(line, "channel", e.Channel)
+	line = appendNumber(line, "round", e.Round)
+	line = appendText(line, "rounds", string(e.Rounds))
 	line = appendText(line, "receipt", e.Receipt)
 	line = appendText(line, "code", e.Code)
 	line = appendText(line, "trace", e.Trace)
@@ -96,6 +98,7 @@ func appendLine(line []byte, e *Entry) []byte {
 	line = appendText(line, "last_id", e.LastID)
 	line = appendNumber(line, "last_seq", e.LastSequence)
 	line = appendTime(line, "last_stored", e.LastStored)
+	line = appendNumber(line, "last_round", e.LastRound)
 	if e.Below {
 		line = append(line, `,"below":true`...)
 	}

@@ -184,7 +184,9 @@ func linesOf(queries []Query) func(line []byte) bool {
 }
 
 // hasEscaped tells whether a line may have a text in another form. A quote at its beginning is that of the line.
-func hasEscaped(text []byte) bool { return bytes.ContainsFunc(bytes.TrimPrefix(text, []byte(`"`)), isEscaped) }
+func hasEscaped(text []byte) bool {
+	return bytes.ContainsFunc(bytes.TrimPrefix(text, []byte(`"`)), isEscaped)
+}
 
 // subjectsOf lists the subjects of entries that may match; nil for all.
 func (r Reader) subjectsOf(queries []Query) []string {

@@ -184,9 +184,9 @@ func (s *second) count(k kind, n int, first, last Entry, inFull func() Entry) {
 		counted.Category, counted.Below = k.category, k.below
 	}
 	counted.Count = so.Count + n
-	counted.LastID, counted.LastSequence, counted.LastStored = so.LastID, so.LastSequence, so.LastStored
+	counted.LastID, counted.LastSequence, counted.LastStored, counted.LastRound = so.LastID, so.LastSequence, so.LastStored, so.LastRound
 	if so.Count == 0 || last.Sequence > so.LastSequence {
-		counted.LastID, counted.LastSequence, counted.LastStored = last.ID, last.Sequence, last.Stored
+		counted.LastID, counted.LastSequence, counted.LastStored, counted.LastRound = last.ID, last.Sequence, last.Stored, last.Round
 	}
 }
 

@@ -271,7 +271,7 @@ func (a *asking) asSingle(entry journal.Entry) (single journal.Entry, isAsked bo
 		return journal.Entry{}, false
 	}
 	single = entry
-	single.Count, single.LastID, single.LastSequence, single.LastStored = 0, "", 0, time.Time{}
+	single.Count, single.LastID, single.LastSequence, single.LastStored, single.LastRound = 0, "", 0, time.Time{}, 0
 	if a.query.Matches(&single) {
 		return single, true
 	}
@@ -279,7 +279,7 @@ func (a *asking) asSingle(entry journal.Entry) (single journal.Entry, isAsked bo
 	last := journal.Entry{
 		ID: entry.LastID, Stream: entry.Stream, Sequence: entry.LastSequence, Stored: entry.LastStored, Category: entry.Category,
 		Result: entry.Result, Reason: entry.Reason, Level: entry.Level, Path: entry.Path, Limit: entry.Limit, Size: entry.Size,
-		Decided: entry.Decided, Channel: entry.Channel, Instance: entry.Instance,
+		Decided: entry.Decided, Channel: entry.Channel, Round: entry.LastRound, Instance: entry.Instance,
 	}
 	return last, last.ID != "" && a.question.Title == "" && a.query.Matches(&last)
 }

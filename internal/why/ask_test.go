@@ -79,6 +79,7 @@ func refund(result journal.Result, change func(*journal.Entry)) journal.Entry {
 	e := journal.Entry{
 		ID: "evt-4711", Stream: "NOTIFICATIONS", Sequence: 4711, Category: "payments.refunds", Title: "card declined",
 		Stored: at("09:14:02"), Decided: at("09:14:02").Add(119 * time.Millisecond), Result: result, Channel: "#payments",
+		Instance: "worker-1",
 	}
 	if change != nil {
 		change(&e)
@@ -87,7 +88,7 @@ func refund(result journal.Result, change func(*journal.Entry)) journal.Entry {
 }
 
 func denied(e *journal.Entry) {
-	e.Level, e.Limit, e.Used, e.Size, e.Next = "category", "10/30m", 10, 10, at("09:31:40")
+	e.Level, e.Limit, e.Used, e.Size, e.Next, e.Round = "category", "10/30m", 10, 10, at("09:31:40"), 3
 }
 
 // ofCategory is an explanation with the used slots of a category.
@@ -122,11 +123,18 @@ func withKey(p Pending, id string, fires bool) Pending {
 // ofAnotherKey is a firing event of db-2.
 var ofAnotherKey = Pending{ID: "evt-4699", Category: "payments.refunds", Key: "db-2", Fires: true, Stored: at("09:59:00")}
 
-// digest tells of the drop of evt-4711. tooEarly tells of earlier drops.
+// Digests of #payments: digest has the round in which evt-4711 was counted, which is the third one of worker-1. The others have not, although
+// later tells of later drops too.
 var (
-	digest   = journal.Entry{Result: journal.Told, Channel: "#payments", Count: 38, LastStored: at("09:29:00"), Decided: at("09:30:00")}
-	tooEarly = journal.Entry{Result: journal.Told, Channel: "#payments", Count: 3, LastStored: at("09:14:01"), Decided: at("09:14:30")}
+	digest  = told("09:30:00", 38, "worker-2 3 9 worker-1 3 5")
+	earlier = told("09:14:30", 3, "worker-1 1 2 worker-2 1 2")
+	later   = told("09:14:02", 7, "worker-1 6 6")
+	ofOther = told("09:14:03", 7, "worker-2 3 3")
 )
+
+func told(clock string, count int, rounds journal.Rounds) journal.Entry {
+	return journal.Entry{Result: journal.Told, Channel: "#payments", Count: count, LastStored: at(clock), Decided: at(clock), Rounds: rounds}
+}
 
 // sentences has the data about evt-4711 and the answer.
 var sentences = []struct {
@@ -134,9 +142,13 @@ var sentences = []struct {
 	known known
 	want  []string
 }{
-	{"dropped and told", known{entries: []journal.Entry{digest, tooEarly, refund(journal.Dropped, denied)}}, []string{
+	{"dropped and told", known{entries: []journal.Entry{digest, earlier, later, ofOther, refund(journal.Dropped, denied)}}, []string{
 		"dropped at 09:14:02.119 by category 10/30m: 10 of 10 used, the next slot opened at 09:31:40",
 		"#payments was told in the digest of 09:30:00 (38 suppressed)",
+	}},
+	{"dropped, and told of in two reports", known{entries: []journal.Entry{digest, told("09:29:00", 5, "worker-1 3 3"), refund(journal.Dropped, denied)}}, []string{
+		"dropped at 09:14:02.119 by category 10/30m: 10 of 10 used, the next slot opened at 09:31:40",
+		"#payments was told in the digest of 09:29:00 (5 suppressed), or of 09:30:00 (38 suppressed)",
 	}},
 	{"dropped and not told", known{entries: []journal.Entry{refund(journal.Dropped, func(e *journal.Entry) {
 		denied(e)

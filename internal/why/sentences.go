@@ -215,10 +215,8 @@ func (a *asking) sayMissing() string {
 	return text
 }
 
-// clocksApart is by how much the time of a drop may differ between a digest, by Redis's clock, and the journal, by that of NATS.
-const clocksApart = 10 * time.Millisecond
-
-// sayDigest says when the channel was told of a drop: by the first digest that counts drops up to it or beyond.
+// sayDigest says when the channel was told of a drop: by the digest that has the round in which its worker counted it. A digest may be
+// claimed between two reports of one round, which then is in two digests.
 func (a *asking) sayDigest(ctx context.Context, dropped journal.Entry) []string {
 	if dropped.Channel == "" {
 		return nil
@@ -226,13 +224,16 @@ func (a *asking) sayDigest(ctx context.Context, dropped journal.Entry) []string 
 	if !a.told {
 		a.readDigests(ctx)
 	}
+	var told []string
 	for _, digest := range a.digests {
-		tells := digest.Decided.After(dropped.Decided) && !digest.LastStored.Before(dropped.Decided.Add(-clocksApart))
-		if digest.Channel == dropped.Channel && tells {
-			return []string{fmt.Sprintf("%s was told in the digest of %s (%d suppressed)", digest.Channel, a.second(digest.Decided), digest.Count)}
+		if digest.Channel == dropped.Channel && digest.Rounds.Hold(dropped.Instance, dropped.Round) {
+			told = append(told, fmt.Sprintf("%s (%d suppressed)", a.second(digest.Decided), digest.Count))
 		}
 	}
-	return []string{"no digest has told " + dropped.Channel + " of it, as far as the journal knows"}
+	if len(told) == 0 {
+		return []string{"no digest has told " + dropped.Channel + " of it, as far as the journal knows"}
+	}
+	return []string{dropped.Channel + " was told in the digest of " + strings.Join(told, ", or of ")}
 }
 
 // readDigests reads which digests were posted.
