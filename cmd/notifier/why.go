@@ -180,14 +180,14 @@ const categoriesTimeout = 10 * time.Second
 func (a *asker) categories(ctx context.Context) []string {
 	ctx, cancel := context.WithTimeout(ctx, categoriesTimeout)
 	defer cancel()
-	settings, _ := a.workersSettings(ctx)
+	settings, _, _ := a.askWorkers(ctx)
 	found, _ := journal.Reader{JetStream: a.js, Names: journalNames(settings)}.Categories(ctx) // the answer says if the journal cannot be read
 	return append(found, settings.Categories()...)
 }
 
 // ask answers questions by the settings of the running workers or, if there are none, by those here.
 func (a *asker) ask(ctx context.Context, questions ...why.Question) []why.Answer {
-	settings, problem := a.workersSettings(ctx)
+	settings, failing, problem := a.askWorkers(ctx)
 	decoder := event.Decoder{Prefix: settings.NATS.Subject, MaxBytes: settings.Event.MaxBytes}
 	reader := journal.Reader{JetStream: a.js, Names: journalNames(settings)}
 	streams := why.Streams{JetStream: a.js, Producers: settings.NATS.Stream, Room: settings.Room.Stream, Decoder: decoder}
@@ -214,22 +214,29 @@ func (a *asker) ask(ctx context.Context, questions ...why.Question) []why.Answer
 			letters, err := a.letters(ctx, settings)
 			return letters, a.explain(err)
 		},
-		Denied: func(category string) string { return denied(settings, category) },
-		Now:    time.Now,
+		Denied:  func(category string) string { return denied(settings, category) },
+		Now:     time.Now,
+		Failing: failing,
 	}, questions...)
 }
 
-// workersSettings are the settings here with those of a running worker in their place, where one answers.
-func (a *asker) workersSettings(ctx context.Context) (config.Config, error) {
+// askWorkers returns the settings here with those of a running worker in their place, where one answers, and the workers that cannot write
+// the journal.
+func (a *asker) askWorkers(ctx context.Context) (settings config.Config, failing []why.Writer, err error) {
 	reports, err := status.Workers(ctx, a.connection.Conn, a.settings.Redis.Prefix, 0)
 	if err != nil || len(reports) == 0 {
-		return a.settings, err
+		return a.settings, nil, err
 	}
-	settings, err := a.settings.WithShared(reports[0].Settings)
+	for _, report := range reports {
+		if report.Journal != nil && report.Journal.Error != "" {
+			failing = append(failing, why.Writer{Name: report.Name, Health: *report.Journal})
+		}
+	}
+	settings, err = a.settings.WithShared(reports[0].Settings)
 	if err != nil {
-		return a.settings, fmt.Errorf("reading the settings of the worker %s: %w", reports[0].Name, err)
+		return a.settings, failing, fmt.Errorf("reading the settings of the worker %s: %w", reports[0].Name, err)
 	}
-	return settings, nil
+	return settings, failing, nil
 }
 
 // explain names what the server does not permit, or what is absent.

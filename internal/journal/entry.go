@@ -30,15 +30,21 @@ const (
 // the first and the last of them were counted, Rounds are those of the workers that counted them.
 const Told Result = "told"
 
+// Lost is of no event: a worker could not write Count entries, and lost them. They were of results between Stored and LastStored.
+const Lost Result = "lost"
+
 // Ends tells whether the result is an outcome.
 func (r Result) Ends() bool {
 	switch r {
 	case Sent, Dropped, Duplicate, Dead, Expired:
 		return true
-	case Waiting, Failed, Split, Told:
+	case Waiting, Failed, Split, Told, Lost:
 	}
 	return false
 }
+
+// ofEvents tells whether entries of the result are of events.
+func (r Result) ofEvents() bool { return r != Told && r != Lost }
 
 // maxTitle is how many characters of a title an entry has.
 const maxTitle = 80

@@ -271,7 +271,7 @@ func TestOldestIsLostFirst(t *testing.T) {
 		}
 		k.storage.fail(nil)
 		time.Sleep(publishEvery + time.Millisecond)
-		entries := k.storage.all()
+		entries := slices.DeleteFunc(k.storage.all(), func(e Entry) bool { return e.Result == Lost })
 		testkit.Equal(t, len(entries), maxUnpublished, "kept entries")
 		testkit.Equal(t, k.lost.Get("lost"), seconds*perSecond-maxUnpublished, "lost entries")
 		for _, e := range entries {
@@ -279,6 +279,67 @@ func TestOldestIsLostFirst(t *testing.T) {
 				t.Fatalf("kept entries: got message %d, want none before %d", e.Sequence, 10*perSecond)
 			}
 		}
+	})
+}
+
+// TestHealth has a worker that cannot write. Its health says since when, what is kept and what is lost; the log says so when entries begin
+// to be lost. Later the journal itself says what it lacks.
+func TestHealth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := start(t)
+		begin := time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC)
+		record := func(first, n int) {
+			for i := range n / SinglesPerCategory {
+				k.Record(fmt.Sprintf("c%d.x", i), Sent, "", SinglesPerCategory, func(j int, _ bool) Entry {
+					number := first + i*SinglesPerCategory + j
+					return Entry{ID: fmt.Sprint("evt-", number), Decided: begin.Add(time.Duration(number) * time.Millisecond)}
+				})
+			}
+			time.Sleep(publishEvery)
+		}
+		time.Sleep(time.Millisecond)
+		record(0, SinglesPerCategory)
+		testkit.Equal(t, k.Health(), Health{}, "health of a worker that writes")
+		k.storage.fail(errors.New("nats: no response"))
+		const perSecond = 4000
+		for second := range 5 {
+			record(1000+second*perSecond, perSecond)
+		}
+		testkit.Equal(t, k.Health(), Health{Error: "nats: no response", Complete: begin.Add(time.Second), Kept: maxUnpublished}, "health before entries are lost")
+		k.log.WantCount(t, 0, "lost entries")
+		record(1000+5*perSecond, perSecond)
+		testkit.Equal(t, k.Health(), Health{Error: "nats: no response", Complete: begin.Add(time.Second), Kept: maxUnpublished, Lost: perSecond}, "health")
+		testkit.Equal(t, k.lost.Get("lost"), perSecond, "lost entries")
+		k.log.WantCount(t, 1, "lost entries")
+		record(1000+6*perSecond, perSecond)
+		k.log.WantCount(t, 1, "lost entries") // the log says so once a minute
+
+		k.storage.fail(nil)
+		time.Sleep(publishEvery)
+		testkit.Equal(t, k.Health(), Health{Lost: 2 * perSecond}, "health of a worker that writes again")
+		entries := k.storage.all()
+		testkit.EqualDeeply(t, entries[len(entries)-1], Entry{
+			Result: Lost, Count: 2 * perSecond, Stored: begin.Add(time.Second), LastStored: begin.Add(time.Second + (2*perSecond-1)*time.Millisecond),
+			Decided: begin.Add(time.Second + (2*perSecond-1)*time.Millisecond), Instance: "worker-1",
+		}, "the entry about what is lost")
+		time.Sleep(10 * publishEvery)
+		testkit.Equal(t, len(k.storage.all()), len(entries), "entries later")
+		var nobody *Recorder
+		testkit.Equal(t, nobody.Health(), Health{}, "health without a journal")
+	})
+}
+
+// TestEndWithoutAJournal ends a worker that cannot write. What it has kept is counted and logged as lost.
+func TestEndWithoutAJournal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := start(t)
+		k.storage.fail(errors.New("nats: no response"))
+		k.drop("payments", "category", 0, 7)
+		time.Sleep(publishEvery + time.Millisecond)
+		k.drop("payments", "category", 7, 5)
+		k.stop()
+		testkit.Equal(t, k.lost.Get("lost"), 12, "lost entries")
+		k.log.WantCount(t, 1, "lost entries of the journal")
 	})
 }
 
@@ -407,6 +468,13 @@ func TestRealStream(t *testing.T) {
 	read = testkit.Must(reader.Search(t.Context(), []Query{{}}, func(_ int, e Entry) { testkit.Equal(t, e.ID == "forged", false, "a forged entry") }))(t)[0]
 	testkit.Equal(t, read.Unreadable, 1, "unreadable messages")
 	testkit.Equal(t, read.Forged, 1, "forged messages")
+
+	recorder.lost = Entry{Result: Lost, Count: 9, Stored: begin, LastStored: begin.Add(time.Second)}
+	recorder.publish(t.Context())
+	read = testkit.Must(reader.Search(t.Context(), []Query{{IDs: []string{"none"}}}, func(_ int, e Entry) { t.Errorf("got %+v, want nothing", e) }))(t)[0]
+	if len(read.Lost) != 1 || read.Lost[0].Count != 9 || !read.Lost[0].Stored.Equal(begin) {
+		t.Errorf("what the journal lacks: got %+v, want 9 entries", read.Lost)
+	}
 
 	testkit.NoError(t, js.DeleteStream(t.Context(), names.Stream))
 	record("orders", 2000, 1)

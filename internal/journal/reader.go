@@ -23,7 +23,7 @@ type Query struct {
 	Sequence uint64    // of the producer's message
 	Category string    // and everything below it
 	Title    string    // part of the title, in any letter case
-	Result   Result    // "": every result but Told
+	Result   Result    // "": every result of events
 	Since    time.Time // when the entries were published
 }
 
@@ -32,7 +32,7 @@ type Query struct {
 // A title matches any entry that counts.
 func (q *Query) Matches(e *Entry) bool {
 	switch {
-	case q.Result == "" && e.Result == Told, q.Result != "" && e.Result != q.Result:
+	case q.Result == "" && !e.Result.ofEvents(), q.Result != "" && e.Result != q.Result:
 		return false
 	case q.Category != "" && !isBelow(e.Category, q.Category) && !e.holds(q.Category):
 		return false
@@ -89,6 +89,7 @@ type Read struct {
 	Counted    int       // events of which the journal has only a count, and which may be meant although their entries do not match
 	Unreadable int       // messages that cannot be decoded
 	Forged     int       // messages that no worker wrote, which are ignored
+	Lost       []Entry   // say which entries the journal lacks
 }
 
 // Search reads what the stream holds when it is called. It hands over the entries that match, each with the number of its query, about in
@@ -121,9 +122,12 @@ func (r Reader) Search(ctx context.Context, queries []Query, take func(query int
 				reads[i].Unreadable++
 			}
 			for j := range entries {
-				if entry := &entries[j]; queries[i].Matches(entry) {
+				switch entry := &entries[j]; {
+				case entry.Result == Lost:
+					reads[i].Lost = append(reads[i].Lost, *entry)
+				case queries[i].Matches(entry):
 					take(i, *entry)
-				} else if entry.Count > 0 && entry.Result != Told && queries[i].mayMean(entry) {
+				case entry.Count > 0 && entry.Result.ofEvents() && queries[i].mayMean(entry):
 					reads[i].Counted += entry.Count
 				}
 			}

@@ -103,7 +103,7 @@ func (t Total) What() string {
 		if by != "" { // in shadow mode
 			return what + ", though denied by " + by
 		}
-	case journal.Dropped, journal.Duplicate, journal.Dead, journal.Expired, journal.Told:
+	case journal.Dropped, journal.Duplicate, journal.Dead, journal.Expired, journal.Told, journal.Lost:
 	}
 	if by != "" {
 		what += " by " + by

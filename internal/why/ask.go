@@ -23,9 +23,18 @@ type Sources struct {
 	Letters func(ctx context.Context) ([]Letter, error)    // all dead letters
 	Now     func() time.Time
 
+	// Failing are the workers that cannot write the journal now.
+	Failing []Writer
+
 	// Denied completes the sentence that an event of a category would be denied now, such as "it would wait for a slot"; "" if it
 	// would be dropped.
 	Denied func(category string) string
+}
+
+// Writer is a worker, as far as it writes the journal.
+type Writer struct {
+	Name string
+	journal.Health
 }
 
 // Ask answers questions. Each source is read once for all of them. What cannot be asked stands in each answer.
@@ -48,6 +57,7 @@ func Ask(ctx context.Context, sources Sources, questions ...Question) []Answer {
 		a.tellEvents(ctx)
 		a.tellTotals()
 		a.tellCounted()
+		a.tellJournal()
 		a.tellNow(ctx)
 		answers[i] = a.answer
 	}
@@ -347,8 +357,23 @@ func (a *asking) tellCounted() {
 	if !a.question.single() || len(a.events) == 0 || slices.ContainsFunc(a.answer.Events, isUnknown) {
 		a.answer.Counted = a.sayCounts()
 	}
-	if !a.answer.Known() && !a.read.Begins.IsZero() {
+	if !a.answer.Known() && (!a.read.Begins.IsZero() || len(a.Failing) > 0) {
 		a.answer.Missing = a.sayMissing()
+	}
+}
+
+// tellJournal says what the journal lacks, where that may be what was asked for.
+func (a *asking) tellJournal() {
+	if a.question.single() && a.answer.Final() {
+		return
+	}
+	for _, w := range a.Failing {
+		a.unknown("the journal is complete until "+a.stamp(w.Complete), fmt.Errorf("worker %s cannot write it: %s; %d entries are kept until it can, %d are lost",
+			w.Name, w.Error, w.Kept, w.Lost))
+	}
+	for _, e := range a.read.Lost {
+		a.unknown("the journal is incomplete", fmt.Errorf("worker %s could not write %d entries of results between %s and %s",
+			e.Instance, e.Count, a.stamp(e.Stored), a.stamp(e.LastStored)))
 	}
 }
 

@@ -31,8 +31,10 @@ type known struct {
 	recorded string // the identity of the record; "": any
 	pending  []Pending
 	letters  []Letter
-	delays   string // the result of Denied
-	fails    error  // of each source
+	failing  []Writer
+	lost     []journal.Entry // that the journal lacks
+	delays   string          // the result of Denied
+	fails    error           // of each source
 }
 
 func (k known) sources() Sources {
@@ -40,7 +42,7 @@ func (k known) sources() Sources {
 		Entries: func(_ context.Context, queries []journal.Query, take func(int, journal.Entry)) ([]journal.Read, error) {
 			reads := make([]journal.Read, len(queries))
 			for i, q := range queries {
-				reads[i].Begins = at("08:00:00")
+				reads[i].Begins, reads[i].Lost = at("08:00:00"), k.lost
 				for _, e := range k.entries {
 					if q.Matches(&e) {
 						take(i, e)
@@ -66,6 +68,7 @@ func (k known) sources() Sources {
 		Letters: func(context.Context) ([]Letter, error) { return k.letters, k.fails },
 		Denied:  func(string) string { return k.delays },
 		Now:     func() time.Time { return at("10:00:00") },
+		Failing: k.failing,
 	}
 }
 
@@ -319,6 +322,30 @@ func TestCountsAreNoAnswers(t *testing.T) {
 	answer = k.ask(t, Question{Title: "card"})
 	testkit.EqualSlices(t, answer.Totals, nil, "totals of a title, which counts do not tell")
 	testkit.Equal(t, len(answer.Counted), 1, "counts among which the title may be")
+}
+
+// TestTheJournalIsIncomplete asks while workers cannot write the journal, and after one has lost entries. The answer says what is missing
+// wherever that may be what was asked for.
+func TestTheJournalIsIncomplete(t *testing.T) {
+	t.Parallel()
+	const failing = "the journal is complete until 09:10:00.000: worker host-b cannot write it: nats: no response; 213 entries are kept until it can, 4 are lost"
+	const lost = "the journal is incomplete: worker host-a-x could not write 9 entries of results between 08:30:00.000 and 08:31:00.000"
+	k := known{
+		failing: []Writer{
+			{"host-b", journal.Health{Error: "nats: no response", Complete: at("09:10:00"), Kept: 213, Lost: 4}},
+			{"host-c", journal.Health{Error: "nats: no response", Complete: at("09:12:00")}},
+		},
+		lost: []journal.Entry{{Result: journal.Lost, Instance: "host-a-x", Count: 9, Stored: at("08:30:00"), LastStored: at("08:31:00")}},
+	}
+	answer := k.ask(t, Question{ID: "evt-4711"})
+	testkit.Equal(t, answer.Missing,
+		"the journal begins at 08:00:00.000, and is complete until 09:10:00.000, since workers cannot write it", "what is missing")
+	testkit.EqualSlices(t, []string{answer.Unknown[0], answer.Unknown[2]}, []string{failing, lost}, "what is unknown")
+	k.entries = []journal.Entry{refund(journal.Waiting, nil)}
+	testkit.Equal(t, len(k.ask(t, Question{ID: "evt-4711"}).Unknown), 3, "sentences about an event whose outcome is unknown")
+	testkit.Equal(t, len(k.ask(t, Question{Category: "payments"}).Unknown), 3, "sentences about a category")
+	k.entries = append(k.entries, refund(journal.Sent, nil))
+	testkit.EqualSlices(t, k.ask(t, Question{ID: "evt-4711"}).Unknown, nil, "what is unknown of an event with an outcome")
 }
 
 func TestTheSameIDTwice(t *testing.T) {

@@ -57,7 +57,7 @@ func (a *asking) phrases(e journal.Entry) (what, how string) {
 		return "could not be posted", ": " + reasonOf(e.Reason, e.Code) + "; it is tried again"
 	case journal.Split:
 		return "its body held several alerts, and was split", " into one event for each"
-	case journal.Told:
+	case journal.Told, journal.Lost:
 	}
 	return string(e.Result), ""
 }
@@ -206,8 +206,15 @@ func (a *asking) sayCounted(e journal.Entry) string {
 // sayMissing says what the journal covers.
 func (a *asking) sayMissing() string {
 	text := "the journal begins at " + a.stamp(a.read.Begins)
-	if a.question.Since.After(a.read.Begins) {
+	switch {
+	case a.read.Begins.IsZero():
+		text = "the journal has nothing"
+	case a.question.Since.After(a.read.Begins):
 		text = "the journal was read from " + a.stamp(a.question.Since)
+	}
+	if len(a.Failing) > 0 {
+		first := slices.MinFunc(a.Failing, func(x, y Writer) int { return x.Complete.Compare(y.Complete) })
+		text += ", and is complete until " + a.stamp(first.Complete) + ", since workers cannot write it"
 	}
 	if a.read.Counted > 0 {
 		text += fmt.Sprintf(", and has only counts of %d events since then", a.read.Counted)

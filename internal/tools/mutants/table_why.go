@@ -79,6 +79,24 @@ var ofWhy = []mutant{
 		test: "./cmd/notifier -run ^TestWhyWithoutRedis$",
 	},
 	{
+		name: "journal-loses-in-silence",
+		bug:  "Entries that a worker keeps when it stops are lost uncounted.",
+		file: "internal/journal/recorder.go",
+		old:  `			r.lose(r.unpublished)
+`,
+		new:  ``,
+		test: "./internal/journal -run ^TestEndWithoutAJournal$",
+	},
+	{
+		name: "why-says-nothing-of-a-failing-journal",
+		bug:  "While workers cannot write the journal, an event is not known without a reason.",
+		file: "cmd/notifier/why.go",
+		old:  `		Failing: failing,
+`,
+		new:  ``,
+		test: "./tests -run ^TestJournalCannotBeWritten$",
+	},
+	{
 		name: "journal-counts-without-a-range",
 		bug:  "An entry that counts events names those that a worker came to first and last, not those between which the others are.",
 		file: "internal/journal/recorder.go",
