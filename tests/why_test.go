@@ -229,7 +229,8 @@ func TestWhyNamesTheDigest(t *testing.T) {
 // fetch returns the body of a page.
 func fetch(t testing.TB, address string) string {
 	t.Helper()
-	response := testkit.Must(client.Get(address))(t)
+	response, err := client.Get(address)
+	testkit.NoError(t, err)
 	defer func() { _ = response.Body.Close() }()
 	return string(testkit.Must(io.ReadAll(response.Body))(t))
 }

@@ -43,7 +43,7 @@ func TestShownAs(t *testing.T) {
 // TestIDsOfHeaders has IDs that a client library changes on their way through a header.
 func TestIDsOfHeaders(t *testing.T) {
 	t.Parallel()
-	for given, sent := range map[string]string{" order-1 ": "order-1", "order\n1": "order 1"} {
+	for sent, given := range map[string]string{"order-1": " order-1 ", "order 1": "order\n1"} {
 		if forms := event.ShownAs(given); !slices.Contains(forms, sent) {
 			t.Errorf("%q: got %q, want %q among them", given, forms, sent)
 		}

@@ -220,17 +220,18 @@ func TestQuestions(t *testing.T) {
 	s := start(t)
 	s.source.answers["evt-4711"] = why.Answer{Events: []why.Event{{ID: "evt-4711", Category: "payments.refunds", Sentences: []string{"sent at 09:14:02.119"}}}}
 	s.source.answers["payments.refund"] = why.Answer{Missing: "the journal begins at 08:00:00.000", Nearest: "payments.refunds"}
-	for text, shows := range map[string]string{
-		"evt-4711":                   "sent at 09:14:02.119",
-		"#47":                        "Not known",
-		"payments.refund":            `The nearest category is <a href="why?q=payments.refunds">`,
-		" outer  blanks\tand\n":      "Not known",
-		arn:                          "Not known",
-		strings.Repeat("é", maxID/2): "Not known",
+	for _, test := range []struct{ text, shows string }{
+		{"evt-4711", "sent at 09:14:02.119"},
+		{"#47", "Not known"},
+		{"payments.refund", `The nearest category is <a href="why?q=payments.refunds">`},
+		{" outer  blanks\tand\n", "Not known"},
+		{arn, "Not known"},
+		{strings.Repeat("é", maxID/2), "Not known"},
 	} {
+		text := test.text
 		s.source.questions = nil
 		body := s.do(http.MethodGet, "/why?"+url.Values{"since": {"1h"}, "q": {text}}.Encode()).body
-		testkit.Contains(t, text, body, shows)
+		testkit.Contains(t, text, body, test.shows)
 		if len(s.source.questions) != 1 || s.source.questions[0].text != text {
 			t.Fatalf("%q: got the questions %v, want one about the text as it is", text, s.source.questions)
 		}

@@ -553,13 +553,17 @@ func TestTotalsInWords(t *testing.T) {
 func TestProducersIDs(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("é", 40)
-	for id, identity := range map[string]event.Event{
-		long:             {ID: event.Named(long)[0].ID},
-		"a\tb":           {ID: event.Named("a\tb")[0].ID},
-		" a  b\n":        {ID: event.Named(" a  b\n")[0].ID},
-		long + "/shop/7": {ID: event.Named(long + "/shop/7")[0].ID},
-		long + "/disk":   {ID: event.Named(long)[0].ID, Part: "disk"},
+	for _, test := range []struct {
+		id       string
+		identity event.Event
+	}{
+		{long, event.Named(long)[0]},
+		{"a\tb", event.Named("a\tb")[0]},
+		{" a  b\n", event.Named(" a  b\n")[0]},
+		{long + "/shop/7", event.Named(long + "/shop/7")[0]},
+		{long + "/disk", event.Event{ID: event.Named(long)[0].ID, Part: "disk"}},
 	} {
+		id, identity := test.id, test.identity
 		identity.Category = "payments.refunds"
 		sent := known{entries: []journal.Entry{refund(journal.Sent, func(e *journal.Entry) { e.ID = identity.ShownID() })}}
 		waits := known{pending: []Pending{inRoom("slot")}}

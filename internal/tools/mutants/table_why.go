@@ -82,7 +82,7 @@ var ofWhy = []mutant{
 		name: "journal-loses-in-silence",
 		bug:  "Entries that a worker keeps when it stops are lost uncounted.",
 		file: "internal/journal/recorder.go",
-		old:  `			r.lose(r.unpublished)
+		old: `			r.lose(r.unpublished)
 `,
 		new:  ``,
 		test: "./internal/journal -run ^TestEndWithoutAJournal$",
@@ -91,7 +91,7 @@ var ofWhy = []mutant{
 		name: "why-says-nothing-of-a-failing-journal",
 		bug:  "While workers cannot write the journal, an event is not known without a reason.",
 		file: "cmd/notifier/why.go",
-		old:  `		Failing: failing,
+		old: `		Failing: failing,
 `,
 		new:  ``,
 		test: "./tests -run ^TestJournalCannotBeWritten$",
