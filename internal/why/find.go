@@ -7,9 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/agext/levenshtein"
-
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/plain"
 )
 
 // Meanings are the questions that somebody may ask with a text, the likeliest first: about the event with that ID, about the category, about
@@ -95,7 +94,7 @@ func (f Finder) suggest(ctx context.Context, arguments [][]Question, answers []A
 		if categories == nil {
 			categories = withParents(f.Categories(ctx))
 		}
-		answers[i].Nearest = nearest(arguments[i][named].Category, categories)
+		answers[i].Nearest = plain.Nearest(arguments[i][named].Category, categories)
 	}
 }
 
@@ -109,19 +108,4 @@ func withParents(categories []string) []string {
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
-}
-
-// nearest returns the name that differs least from a text, if it differs in few characters; "" if there is none, or the text itself is one.
-func nearest(text string, names []string) string {
-	const anyway, share = 1, 4
-	best, least := "", anyway+len(text)/share+1
-	for _, name := range names {
-		if distance := levenshtein.Distance(text, name, nil); distance < least {
-			best, least = name, distance
-		}
-	}
-	if best == text {
-		return ""
-	}
-	return best
 }

@@ -116,8 +116,8 @@ var ofWhy = []mutant{
 		name: "why-takes-delays-of-the-shell",
 		bug:  "What would become of an event is told by the settings of the shell, not of the workers.",
 		file: "cmd/notifier/why.go",
-		old:  `	settings, err := a.settings.WithShared(reports[0].Settings)`,
-		new:  `	settings, err := a.settings, error(nil)`,
+		old:  `	settings, err = a.settings.WithShared(reports[0].Settings)`,
+		new:  `	settings, err = a.settings, error(nil)`,
 		test: "./tests -run ^TestWhy$",
 	},
 }
