@@ -147,9 +147,12 @@ func TestJournalCannotBeWritten(t *testing.T) {
 			}
 			workers.awaitOutcomes(map[string]int{"sent": 1, "duplicate": 7})
 			w.wantLogLines(1, "the journal cannot be written")
+			asked := run(t, d.settings(append(user, "HTTP_ADDR", "off")...), "why", "another event")
+			asked.want(1, "another event: not known; the journal ", " is complete until ", "cannot write it: ", "entries are kept until it can, 0 are lost")
 			workers.awaitReady()
 			workers.awaitSum(0, "notifier_journal_lost_total") // they are kept for a while
 			w.stop()
+			w.wantLogLines(1, "lost entries of the journal")
 		})
 	}
 }

@@ -1,7 +1,6 @@
 package tests
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -51,19 +50,6 @@ func (p *proof) mayBe(state string, e *published) bool {
 		return p.mayBeLost(e)
 	}
 	return outcome == "sent" && p.ofID[e.id] > 1 && (state == "duplicate" || state == "dropped")
-}
-
-// whyAll asks `notifier why` several questions in one call.
-func (p *proof) whyAll(arguments ...string) (answers []whyAnswer) {
-	p.t.Helper()
-	asking := run(p.t, p.settings("HTTP_ADDR", "off"), append([]string{"why", "--json"}, arguments...)...)
-	for decoder := json.NewDecoder(strings.NewReader(asking.stdout.String())); decoder.More(); {
-		var answer whyAnswer
-		testkit.NoError(p.t, decoder.Decode(&answer))
-		testkit.EqualSlices(p.t, answer.Unknown, nil, "what could not be asked")
-		answers = append(answers, answer)
-	}
-	return answers
 }
 
 // sample draws random events.

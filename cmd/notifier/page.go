@@ -118,8 +118,10 @@ func (s *pageSource) Status(ctx context.Context) (status.Status, error) {
 	return status.Collect(ctx, s.options)
 }
 
-// Why says what became of events.
-func (s *pageSource) Why(ctx context.Context, q why.Question) why.Answer { return s.ask(ctx, q)[0] }
+// Why says what became of the events that a text means.
+func (s *pageSource) Why(ctx context.Context, text string, since time.Time) why.Answer {
+	return s.finder().Find(ctx, why.Meanings(text, why.Question{Since: since}))[0]
+}
 
 // firstDecisions is how far back the decisions go that a page shows at once.
 const firstDecisions = time.Minute

@@ -14,6 +14,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/consume"
 	"github.com/seed-4578ace9/notifier/internal/fleet"
+	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/status"
 	"github.com/seed-4578ace9/notifier/internal/summary"
@@ -135,6 +136,9 @@ func (w *worker) report(ctx context.Context, instance string) status.Report {
 	report.Ready = err == nil
 	if err != nil {
 		report.NotReady = strings.ReplaceAll(err.Error(), "\n", "; ")
+	}
+	if health := w.journal.Health(); health != (journal.Health{}) {
+		report.Journal = &health
 	}
 	if counted.Degraded {
 		report.Degraded = w.settings.Redis.Failure

@@ -113,6 +113,9 @@ func (p *statusPrinter) workers(s status.Status) {
 		if !w.Ready {
 			p.wrapped("not ready: ", w.Name+": "+w.NotReady)
 		}
+		if w.Journal != nil && w.Journal.Error != "" {
+			p.wrapped("journal: ", fmt.Sprintf("%s cannot write it since %s: %s", w.Name, p.since(w.Journal.Complete)+" ago", w.Journal.Error))
+		}
 	}
 	for _, m := range s.Mismatches {
 		p.wrapped("settings differ: ", m.String())

@@ -28,7 +28,7 @@ func somebodyToAsk(agreed ...*bool) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, _ []string) error {
 		isAgreed := slices.ContainsFunc(agreed, func(set *bool) bool { return *set })
 		if !isAgreed && !hasTerminal(cmd.InOrStdin()) {
-			return errors.New("there is nobody to ask: use --yes")
+			return errors.New("standard input is no terminal: confirm with --yes")
 		}
 		return nil
 	}

@@ -33,10 +33,10 @@ func newWhyCommand() *cobra.Command {
 			"The last lines tell what would happen to an event of its category now. Of a category, the command prints how many\n" +
 			"events had which outcome, and the newest events. It asks the journal (NOTIFIER_JOURNAL_STREAM), the streams of\n" +
 			"events that wait, the dead letters, the delivery record and the limits, and changes nothing.\n\n" +
-			"An argument is an ID if anything is known of an event with that ID, else a category. With --since or --title it\n" +
-			"is a category, unless no category can be written so. With --category it is an ID: of an event of that category or\n" +
-			"below. The ID of an alert is that of the message with its alerts; behind a slash the alert may be named. Many\n" +
-			"arguments take hardly longer than one: the journal is read once.\n\n" +
+			"An argument is an ID if anything is known of an event with that ID, else a category, else the number of a message,\n" +
+			"such as 371 or '#371'. With --category it is no category. An ID is what the producer gave, however long, or what\n" +
+			"Slack and the commands show. The ID of an alert is that of the message with its alerts; behind a slash the alert\n" +
+			"may be named. Many arguments take hardly longer than one: the journal is read once.\n\n" +
 			"Workers write the journal once a second, and it keeps entries for NOTIFIER_JOURNAL_AGE. Beyond 100 events a second\n" +
 			"of a category and result it has counts: the command says so, and never guesses which events were counted. With\n" +
 			"--category the delivery record tells of events that were delivered before the journal begins.\n\n" +
@@ -102,25 +102,13 @@ func (w *whyCommand) questions(arguments []string, now time.Time) (questions [][
 		questions = append(questions, []why.Question{of})
 	}
 	for _, argument := range arguments {
-		asID, asCategory := q, q
-		asID.ID, asCategory.Category = argument, argument
-		switch isCategory := event.ValidatePath(argument) == nil; {
-		case !isCategory, q.Category != "":
-			questions = append(questions, []why.Question{asID})
-		case w.since > 0, q.Title != "":
-			questions = append(questions, []why.Question{asCategory})
-		default:
-			questions = append(questions, []why.Question{asID, asCategory})
-		}
+		questions = append(questions, why.Meanings(argument, q))
 	}
 	if len(questions) == 0 {
 		return [][]why.Question{{q}}
 	}
 	return questions
 }
-
-// journalDelay is longer than the journal takes to tell of what a worker has just done.
-const journalDelay = 2 * time.Second
 
 func (w *whyCommand) run(cmd *cobra.Command, arguments []string) error {
 	ctx := cmd.Context()
@@ -130,7 +118,7 @@ func (w *whyCommand) run(cmd *cobra.Command, arguments []string) error {
 			return err
 		}
 		defer asker.close()
-		answers := asker.askAny(ctx, w.questions(arguments, time.Now()))
+		answers := asker.finder().Find(ctx, w.questions(arguments, time.Now())...)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -181,50 +169,25 @@ func newAsker(settings config.Config, connection *consume.Connection) (*asker, e
 
 func (a *asker) close() { _ = a.redis.Close() }
 
-// askAny answers the first question of each argument of which something is known, else the first one. If asking again in a moment can
-// tell more of some, it asks these again.
-func (a *asker) askAny(ctx context.Context, arguments [][]why.Question) []why.Answer {
-	answers := make([]why.Answer, len(arguments))
-	var all []int
-	for i := range arguments {
-		all = append(all, i)
-	}
-	a.askThose(ctx, arguments, all, answers)
-	again := slices.DeleteFunc(all, func(i int) bool { return answers[i].Final() })
-	if len(again) == 0 {
-		return answers
-	}
-	select {
-	case <-time.After(journalDelay):
-		a.askThose(ctx, arguments, again, answers)
-	case <-ctx.Done():
-	}
-	return answers
+func (a *asker) finder() why.Finder {
+	return why.Finder{Ask: a.ask, Categories: a.categories}
 }
 
-func (a *asker) askThose(ctx context.Context, arguments [][]why.Question, numbers []int, answers []why.Answer) {
-	for meaning := 0; len(numbers) > 0; meaning++ {
-		var questions []why.Question
-		for _, i := range numbers {
-			questions = append(questions, arguments[i][meaning])
-		}
-		var unknown []int
-		for k, answer := range a.ask(ctx, questions...) {
-			i := numbers[k]
-			if meaning == 0 || answer.Known() {
-				answers[i] = answer
-			}
-			if !answer.Known() && meaning+1 < len(arguments[i]) {
-				unknown = append(unknown, i)
-			}
-		}
-		numbers = unknown
-	}
+// categoriesTimeout bounds the search for names. Those that were found by then do.
+const categoriesTimeout = 10 * time.Second
+
+// categories lists the categories of the journal and those that the settings name.
+func (a *asker) categories(ctx context.Context) []string {
+	ctx, cancel := context.WithTimeout(ctx, categoriesTimeout)
+	defer cancel()
+	settings, _, _ := a.askWorkers(ctx)
+	found, _ := journal.Reader{JetStream: a.js, Names: journalNames(settings)}.Categories(ctx) // the answer says if the journal cannot be read
+	return append(found, settings.Categories()...)
 }
 
 // ask answers questions by the settings of the running workers or, if there are none, by those here.
 func (a *asker) ask(ctx context.Context, questions ...why.Question) []why.Answer {
-	settings, problem := a.workersSettings(ctx)
+	settings, failing, problem := a.askWorkers(ctx)
 	decoder := event.Decoder{Prefix: settings.NATS.Subject, MaxBytes: settings.Event.MaxBytes}
 	reader := journal.Reader{JetStream: a.js, Names: journalNames(settings)}
 	streams := why.Streams{JetStream: a.js, Producers: settings.NATS.Stream, Room: settings.Room.Stream, Decoder: decoder}
@@ -246,30 +209,34 @@ func (a *asker) ask(ctx context.Context, questions ...why.Question) []why.Answer
 			}
 			return explanation, err
 		},
-		Pending: func(ctx context.Context, search why.Search) ([]why.Pending, error) {
-			pending, err := streams.Pending(ctx, search)
-			return pending, a.explain(err)
-		},
+		Pending: func(ctx context.Context, search why.Search) error { return a.explain(streams.Pending(ctx, search)) },
 		Letters: func(ctx context.Context) ([]why.Letter, error) {
 			letters, err := a.letters(ctx, settings)
 			return letters, a.explain(err)
 		},
-		Denied: func(category string) string { return denied(settings, category) },
-		Now:    time.Now,
+		Denied:  func(category string) string { return denied(settings, category) },
+		Now:     time.Now,
+		Failing: failing,
 	}, questions...)
 }
 
-// workersSettings are the settings here with those of a running worker in their place, where one answers.
-func (a *asker) workersSettings(ctx context.Context) (config.Config, error) {
+// askWorkers returns the settings here with those of a running worker in their place, where one answers, and the workers that cannot write
+// the journal.
+func (a *asker) askWorkers(ctx context.Context) (settings config.Config, failing []why.Writer, err error) {
 	reports, err := status.Workers(ctx, a.connection.Conn, a.settings.Redis.Prefix, 0)
 	if err != nil || len(reports) == 0 {
-		return a.settings, err
+		return a.settings, nil, err
 	}
-	settings, err := a.settings.WithShared(reports[0].Settings)
+	for _, report := range reports {
+		if report.Journal != nil && report.Journal.Error != "" {
+			failing = append(failing, why.Writer{Name: report.Name, Health: *report.Journal})
+		}
+	}
+	settings, err = a.settings.WithShared(reports[0].Settings)
 	if err != nil {
-		return a.settings, fmt.Errorf("reading the settings of the worker %s: %w", reports[0].Name, err)
+		return a.settings, failing, fmt.Errorf("reading the settings of the worker %s: %w", reports[0].Name, err)
 	}
-	return settings, nil
+	return settings, failing, nil
 }
 
 // explain names what the server does not permit, or what is absent.
@@ -317,9 +284,9 @@ func (a *asker) letters(ctx context.Context, settings config.Config) ([]why.Lett
 	found, err := store.List(ctx, func(int64, int64) {})
 	var letters []why.Letter
 	for _, l := range found {
-		letter := why.Letter{Number: l.Number, ID: l.ID, Category: l.Category, Title: l.Title, Reason: l.Reason, Error: l.Error, Stored: l.Stored}
+		letter := why.Letter{Number: l.Number, ID: l.ShownID(), Category: l.Category, Title: l.Title, Reason: l.Reason, Error: l.Error, Stored: l.Stored}
 		if entry, err := l.Event(); err == nil {
-			letter.ID, letter.Sequence = event.Event{ID: l.ID, Part: entry.Part}.ShownID(), entry.Origin.Sequence
+			letter.Sequence = entry.Origin.Sequence
 		}
 		letters = append(letters, letter)
 	}

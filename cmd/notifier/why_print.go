@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -17,7 +16,7 @@ import (
 func printAnswer(out io.Writer, answer why.Answer, now time.Time) error {
 	var blocks []string
 	if !answer.Known() {
-		blocks = append(blocks, plain.Line(subjectOf(answer.Asked)+"not known"+behind("; ", answer.Missing))+"\n")
+		blocks = append(blocks, plain.Line(subjectOf(answer.Asked)+"not known"+behind("; ", answer.Missing)+behind("; the nearest category is ", answer.Nearest))+"\n")
 	}
 	if isOne := answer.Asked.ID != "" || answer.Asked.Sequence != 0; isOne {
 		for _, e := range answer.Events {
@@ -26,9 +25,15 @@ func printAnswer(out io.Writer, answer why.Answer, now time.Time) error {
 	} else {
 		var totals []string
 		for _, total := range answer.Totals {
-			totals = append(totals, fmt.Sprintf("%d %s%s", total.Count, cmp.Or(steps[total.Result], string(total.Result)), behind(" by ", total.Level)))
+			totals = append(totals, fmt.Sprintf("%d %s", total.Count, total.What()))
 		}
-		blocks = append(blocks, block(append(totals, answer.Waiting...)), table(answer.Events, now))
+		blocks = append(blocks, block(append(totals, answer.Waiting...)))
+		if more := answer.Found - len(answer.Events); more > 0 && len(answer.Events) > 0 {
+			blocks = append(blocks, fmt.Sprintf("the newest %d of %d:\n", len(answer.Events), answer.Found))
+		}
+		for _, group := range answer.Groups() {
+			blocks = append(blocks, plain.Line(group.Reason)+"\n"+table(group.Events, now))
+		}
 	}
 	blocks = append(blocks, block(answer.Counted), block(answer.Now), block(answer.Unknown))
 	_, err := io.WriteString(out, strings.Join(filled(blocks), "\n"))
@@ -45,17 +50,12 @@ func subjectOf(q why.Question) string {
 	switch {
 	case q.ID != "":
 		return q.ID + ": "
+	case q.Category != "" && q.Title == "" && q.Sequence == 0:
+		return q.Category + ": "
 	case q.Sequence != 0:
 		return fmt.Sprintf("message %d: ", q.Sequence)
 	}
 	return ""
-}
-
-// steps are what totals say of steps. Other results are outcomes, which have their own names.
-var steps = map[journal.Result]string{
-	journal.Waiting: "began to wait",
-	journal.Failed:  "posts that failed, and were tried again",
-	journal.Split:   "split into their alerts",
 }
 
 // block has a line for each sentence.
@@ -103,13 +103,15 @@ func facts(e why.Event) string {
 	return "(" + strings.Join(known, ", ") + ")\n"
 }
 
-// table has a line for each event, the newest first.
+// table has a line for each event, in their order.
 func table(events []why.Event, now time.Time) string {
 	var rows [][]string
-	for _, e := range slices.Backward(events) {
-		rows = append(rows, []string{
-			why.Clock(e.Stored, now), plain.Line(e.ID), plain.Line(e.Category), quoted(plain.Short(e.Title, widest)), plain.Line(strings.Join(e.Sentences, "; ")),
-		})
+	for _, e := range events {
+		row := []string{"  " + why.Clock(e.Stored, now), plain.Line(e.ID), plain.Line(e.Category), quoted(plain.Short(e.Title, widest))}
+		if e.Note != "" {
+			row = append(row, plain.Line(e.Note))
+		}
+		rows = append(rows, row)
 	}
 	return tableOf(rows)
 }

@@ -80,7 +80,7 @@ func (k whyKit) refund(result journal.Result, after time.Duration) journal.Entry
 
 func (k whyKit) drop() journal.Entry {
 	e := k.refund(journal.Dropped, 6*time.Millisecond)
-	e.Level, e.Limit, e.Used, e.Size, e.Next = "category", "2/30m", 2, 2, k.begin.Add(30*time.Minute)
+	e.Level, e.Limit, e.Used, e.Size, e.Next, e.Round = "category", "2/30m", 2, 2, k.begin.Add(30*time.Minute), 7
 	return e
 }
 
@@ -111,6 +111,7 @@ func TestWhyDropped(t *testing.T) {
 	k := newWhyKit(t)
 	k.note(k.drop(), journal.Entry{
 		Result: journal.Told, Channel: "#payments", Count: 38, Stored: k.begin, LastStored: k.begin.Add(time.Second), Decided: k.begin.Add(2 * time.Second),
+		Rounds: "worker-1 5 7",
 	})
 	want := `
 evt-4711  payments.refunds  "card declined"  stored T
@@ -121,6 +122,9 @@ dropped at T by category 2/30m: 2 of 2 used, the next slot opens at T
 ` + freeAgain
 	for _, line := range []string{"evt-4711", "--seq 4711", "evt-4711 --category payments", "evt-4711 --category payments.refunds"} {
 		k.requireWhy(exitOK, line, want)
+	}
+	for _, line := range []string{"4711", "#4711"} {
+		testkit.Equal(t, k.answer(line).Asked.Sequence, uint64(4711), "the message that %s asks for", line)
 	}
 	requireFailure(t, exitFailure, "why evt-4711 --category orders")
 	testkit.Equal(t, k.answer("evt-4711").Events[0].State, why.State(journal.Dropped), "state")
@@ -156,22 +160,27 @@ func TestWhyCategory(t *testing.T) {
 	sent := k.refund(journal.Sent, time.Second)
 	sent.ID, sent.Sequence = "payments", 4700 // an ID that is also a category
 	waited := sent
-	waited.Result, waited.Reason, waited.Level, waited.Decided = journal.Waiting, "slot", "category", k.begin
+	waited.Result, waited.Reason, waited.Level, waited.Limit, waited.Decided = journal.Waiting, "slot", "category", "2/30m", k.begin
 	hostile := k.drop()
 	hostile.ID, hostile.Category, hostile.Title, hostile.Channel = "evt-\x1b[2J", "orders", "\x1b]0;x\x07 sold\u202e out", ""
-	k.note(k.drop(), waited, sent, hostile)
+	again := k.drop()
+	again.ID, again.Sequence = "evt-4710", 4710
+	k.note(k.drop(), again, waited, sent, hostile)
 	payments := `
-1 dropped by category
+2 dropped by category 2/30m
+1 began to wait, denied by category 2/30m
 1 sent
-1 began to wait by category
 
-T  payments  payments.refunds  "card declined"  began to wait at T for a slot, denied by category; sent at T to #payments
-T  evt-4711  payments.refunds  "card declined"  dropped at T by category 2/30m: 2 of 2 used, the next slot opens at T; ` +
-		`no digest has told #payments of it, as far as the journal knows
+began to wait for a slot, denied by category 2/30m; sent to #payments
+  T  payments  payments.refunds  "card declined"
+
+dropped by category 2/30m: 2 of 2 used, the next slot opens at T; no digest has told #payments of it, as far as the journal knows
+  T  evt-4710  payments.refunds  "card declined"
+  T  evt-4711  payments.refunds  "card declined"
 
 an event of payments would be sent now: global 0 of 100 used, payments 0 of 2 used
 `
-	k.requireWhy(exitOK, "payments --since 2h", payments)
+	k.requireWhy(exitOK, "--category payments --since 2h", payments)
 	k.requireWhy(exitOK, "--category payments", payments)
 	testkit.Equal(t, k.answer("payments").Asked.ID, "payments", "the ID asked for")
 	testkit.Equal(t, k.answer("orders").Asked.Category, "orders", "the category asked for, since no event has that ID")
@@ -179,7 +188,7 @@ an event of payments would be sent now: global 0 of 100 used, payments 0 of 2 us
 		t.Errorf("got %q, want no control characters", output)
 	}
 	for line, want := range map[string]int{
-		"--title DECLINED": 2, "--title sold": 1, "orders --title sold": 1, "payments --title sold": 0, "--since 1ms": 0, "--since 1h": 3,
+		"--title DECLINED": 3, "--title sold": 1, "orders --title sold": 1, "payments --title sold": 0, "--since 1ms": 0, "--since 1h": 4,
 	} {
 		testkit.Equal(t, len(k.answer(line).Events), want, "events of %s", line)
 	}
@@ -202,6 +211,8 @@ message 4800: not known; the journal begins at T
 one of at least 1204 events of payments.refunds that were dropped by category 2/30m in the second of T may be it, of messages 4711 to `+
 		`5000: they are counted, not told singly
 `)
+	k.requireWhy(exitFailure, "payments.refund", "payments.refund: not known; the journal begins at T, and has only counts of 1204 events since then; "+
+		"the nearest category is payments.refunds\n")
 	testkit.Equal(t, k.answer("evt-5000").Events[0].State, why.State(journal.Dropped), "state of the last one that is counted")
 }
 
@@ -219,7 +230,7 @@ the journal cannot be read: there is no journal: stream "NOTIFICATIONS_JOURNAL" 
 `
 	k.requireWhy(exitOK, "evt-1", `
 evt-1  payments.refunds  "card declined"  stored T
-is in the stream since T, without an outcome
+is in the stream without an outcome, since T
 no worker has admitted it so far
 (message 1)
 
@@ -227,7 +238,7 @@ no worker has admitted it so far
 	k.requireWhy(exitOK, "evt-4", `
 evt-4  payments.refunds  "over"  stored T
 is in the room now and waits for the outcome of the event that it resolves, with the key "db-1", until T
-the firing event evt-5 of T is in the stream since T, without an outcome
+the firing event evt-5 of T is in the stream without an outcome, since T
 (message 77)
 
 `+freeAgain+noJournal)

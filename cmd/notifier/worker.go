@@ -219,6 +219,7 @@ func (w *worker) startParts(ctx context.Context, s throttle.Settings) (*sink.Ann
 	}
 	summaries := summary.NewReporter(summary.Options{
 		Store:     summary.NewRedis(runner, w.settings.SummaryInterval, s.Retention),
+		Instance:  w.instance,
 		Interval:  w.settings.SummaryInterval,
 		Logger:    w.logger,
 		ChannelOf: deliveries.SummaryDestination,
@@ -267,9 +268,13 @@ func (w *worker) observeDigest(result string, d summary.Digest) {
 	if result != summary.Sent {
 		return
 	}
+	var rounds journal.Rounds
+	for _, of := range d.Rounds {
+		rounds = rounds.With(of.Instance, of.First, of.Last)
+	}
 	w.journal.Record("", journal.Told, "", 1, func(int, bool) journal.Entry {
 		return journal.Entry{
-			Channel: d.Channel, Count: int(d.Dropped), Stored: d.First, LastStored: d.Last, Decided: w.consumer.Load().Now(),
+			Channel: d.Channel, Count: int(d.Dropped), Stored: d.First, LastStored: d.Last, Decided: w.consumer.Load().Now(), Rounds: rounds,
 		}
 	})
 }
@@ -319,9 +324,9 @@ func (w *worker) consumeOptions() consume.Options {
 	if w.settings.Delay.MostPatient() > 0 {
 		options.Delay = w.settings.Delay.For
 	}
-	options.Drops = func(drops []summary.Drop) {
+	options.Drops = func(drops []summary.Drop) (round int64) {
 		w.suppressed.Add(drops)
-		w.summaries.Load().Counter().Add(drops)
+		return w.summaries.Load().Counter().Add(drops)
 	}
 	return options
 }
@@ -342,11 +347,11 @@ func (w *worker) newJournal() *journal.Recorder {
 	return journal.NewRecorder(options)
 }
 
-// instanceName is a name that no other start of a worker has.
+// instanceName is a name that no other start of a worker has, without white space.
 func instanceName() string {
 	host, _ := os.Hostname() // without one the rest is a name as well
 	const unique = 8
-	return host + "-" + strings.ToLower(rand.Text()[:unique])
+	return strings.Join(strings.Fields(host), "_") + "-" + strings.ToLower(rand.Text()[:unique])
 }
 
 // revisionOf is a position of the limits as entries of the journal have it.

@@ -161,30 +161,47 @@ func (w *Worker) storeDeadLetter(ctx context.Context, m *message, e event.Event,
 
 // storeLetter publishes a letter, and makes room where the stream has no bytes left.
 func (w *Worker) storeLetter(ctx context.Context, l letter, which headers, most int) error {
-	pushedOut := w.letters.pushes(ctx, l.subject)
 	for range mostRooms {
 		rooms := w.letters.rooms()
-		m := l.message(which, most, pushedOut)
-		storing, cancel := context.WithTimeout(ctx, apiTimeout)
-		stored, err := w.js.PublishMsg(storing, m)
-		cancel()
-		if !full(err) {
-			if err != nil {
-				return fmt.Errorf("storing a dead letter: %w", err)
-			}
-			if !stored.Duplicate {
-				w.letters.stored(l.subject)
-				w.metrics.DeadLettersDiscarded(pushedOut)
-			}
+		size, err := w.publishLetter(ctx, l, which, most)
+		switch {
+		case err == nil:
 			return nil
+		case !full(err):
+			return fmt.Errorf("storing a dead letter: %w", err)
 		}
-		gone, err := w.letters.makeRoom(ctx, l.first, storedSize(m.Subject, m.Header, len(m.Data)), rooms)
-		pushedOut += gone
+		gone, err := w.letters.makeRoom(ctx, l.first, size, rooms)
+		w.metrics.DeadLettersDiscarded(gone)
+		w.letters.owe(gone)
 		if err != nil {
 			return fmt.Errorf("making room for a dead letter in a full stream: %w", err)
 		}
 	}
 	return fmt.Errorf("storing a dead letter: %w", errStillFull)
+}
+
+// publishLetter publishes a letter once, and counts what it pushes out. It returns about what the letter takes in the stream.
+func (w *Worker) publishLetter(ctx context.Context, l letter, which headers, most int) (size int, err error) {
+	pushed, err := w.letters.begin(ctx, l.subject)
+	if err != nil {
+		return 0, err
+	}
+	owed := w.letters.takeOwed()
+	m := l.message(which, most, owed+pushed)
+	storing, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	stored, err := w.js.PublishMsg(storing, m)
+	isNew := err == nil && !stored.Duplicate
+	w.letters.stored(l.subject, isNew, err)
+	if isNew {
+		w.metrics.DeadLettersDiscarded(pushed)
+	} else {
+		pushed = 0
+	}
+	if !isNew || m.Header == nil {
+		w.letters.owe(owed + pushed)
+	}
+	return storedSize(m.Subject, m.Header, len(m.Data)), err
 }
 
 // mostRooms bounds how often room is made for one letter: others take it too.

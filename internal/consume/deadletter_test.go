@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -249,6 +250,61 @@ func TestDeadLettersOfOneSubject(t *testing.T) {
 		pushedOut += n
 	}
 	testkit.Equal(t, pushedOut, more, "sum of the headers "+HeaderPushedOut)
+}
+
+// TestPushedOutLettersAreCounted has goroutines store letters of one subject at once, from an empty subject to far beyond its bound. The
+// metric and the headers count exactly the letters that are gone. Letters that the stream knows already push out none.
+func TestPushedOutLettersAreCounted(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	const most, more, goroutines = 50, 600, 32
+	w := f.prepared(func(o *Options) { o.Names.DeadLetters.PerSubject = most })
+	var counted atomic.Int64 // what the headers of all letters say
+	headers, err := f.js.Conn().Subscribe("notify-dlq.>", func(m *nats.Msg) {
+		n, _ := strconv.Atoi(m.Header.Get(HeaderPushedOut))
+		counted.Add(int64(n))
+	})
+	testkit.NoError(t, err)
+	store := func(number int) {
+		l := letter{subject: "notify-dlq.bad_json.payments", first: "payments", id: fmt.Sprint("dlq-", number), own: nats.Header{}, body: []byte("{")}
+		if err := w.storeLetter(t.Context(), l, allHeaders, 1); err != nil {
+			t.Errorf("storing letter %d: %v", number, err)
+		}
+	}
+	var together sync.WaitGroup
+	for i := range goroutines {
+		together.Go(func() {
+			for number := i; number < most+more; number += goroutines {
+				store(number)
+			}
+		})
+	}
+	together.Wait()
+	store(most + more - 1) // the stream knows it
+	testkit.NoError(t, f.js.Conn().Flush())
+	f.eventually("every letter is seen", func() bool { delivered, _ := headers.Delivered(); return delivered == most+more+1 })
+	testkit.Equal(t, len(f.deadLetters()), most, "letters that are left")
+	testkit.Equal(t, f.metrics.Get("letters discarded"), more, "discarded letters")
+	testkit.AtMost(t, counted.Load(), more+1, "letters pushed out by the headers, with the one of the letter that the stream knows")
+	testkit.AtMost(t, more, counted.Load(), "letters pushed out by the headers")
+}
+
+// TestPushedOutLettersAreOwed has letters pushed out for a letter that the server refuses afterwards. The next letter that is stored says so.
+func TestPushedOutLettersAreOwed(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	w := f.prepared(nil)
+	w.letters.owe(7)
+	tooLong := letter{subject: "notify-dlq.bad_json.payments", first: "payments", id: "dlq-1", own: nats.Header{}, body: make([]byte, 2<<20)}
+	if err := w.storeLetter(t.Context(), tooLong, allHeaders, 2<<20); !tooMuch(err) {
+		t.Fatalf("storing a letter above the server's bound: got %v, want a refusal", err)
+	}
+	f.deadLetter(w, "notify.payments", "{", "{")
+	var counted []string
+	for _, l := range f.deadLetters() {
+		counted = append(counted, l.Header.Get(HeaderPushedOut))
+	}
+	testkit.EqualSlices(t, counted, []string{"7", ""}, "letters pushed out, by the headers")
 }
 
 // TestDeadLettersWhereBytesRunOut has one producer send ten times the size of the store. The producer loses its own oldest letters. The

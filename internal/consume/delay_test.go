@@ -139,7 +139,7 @@ func TestDelayEnds(t *testing.T) {
 	drops := make(chan []summary.Drop, 1)
 	f.start(func(o *Options) {
 		mayDelay(o)
-		o.Drops = func(d []summary.Drop) { drops <- d }
+		o.Drops = func(d []summary.Drop) int64 { drops <- d; return 1 }
 	})
 	f.event("payments", "order-1")
 	f.awaitSettled(1)

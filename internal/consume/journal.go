@@ -19,15 +19,21 @@ type Journal interface {
 	Record(category string, result journal.Result, level string, n int, entry func(i int, inFull bool) journal.Entry)
 }
 
-// recordOutcomes records outcomes that the server has confirmed.
-func (w *Worker) recordOutcomes(batch []settlement, of outcomes) {
+// recordOutcomes records outcomes that the server has confirmed. Drops were counted in a round for the digests.
+func (w *Worker) recordOutcomes(batch []settlement, of outcomes, round int64) {
+	if of.outcome != Dropped {
+		round = 0
+	}
 	slices.SortFunc(of.members, func(a, b int) int { return cmp.Compare(batch[a].entry.Origin.Sequence, batch[b].entry.Origin.Sequence) })
 	w.journal.Record(of.category, journal.Result(of.outcome), of.level, len(of.members), func(i int, inFull bool) journal.Entry {
 		settled := batch[of.members[i]]
 		if !inFull {
-			return w.briefEntry(settled.message)
+			entry := w.briefEntry(settled.message)
+			entry.Round = round
+			return entry
 		}
 		entry := w.journalEntry(settled.message, settled.denial, settled.decided)
+		entry.Round = round
 		if settled.outcome == Dropped {
 			entry.Channel = w.sink.Destination(sink.Delivery{Event: event.Event{Category: settled.category}})
 		}

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"strconv"
 	"strings"
 	"sync"
@@ -27,19 +29,23 @@ type letters struct {
 	logger  *slog.Logger
 	making  sync.Mutex // held by who makes room
 	mu      sync.Mutex
-	made    int              // how often room was made
-	stocked map[string]stock // by subject
-	silent  time.Time        // until then the stream is not asked, since it did not answer
+	made    int               // how often room was made
+	owed    int               // letters that were pushed out, and that no stored letter counts in its header yet
+	stocked map[string]*stock // by subject
+	silent  time.Time         // until then the stream is not asked, since it did not answer
 }
 
 func newLetters(js jetstream.JetStream, names Names, logger *slog.Logger) *letters {
-	return &letters{js: js, names: names, logger: logger, stocked: make(map[string]stock)}
+	return &letters{js: js, names: names, logger: logger, stocked: make(map[string]*stock)}
 }
 
-// stock is how many letters there were on a subject, and those that this instance has added.
+// stock is what is known of the letters on a subject.
 type stock struct {
-	count, most int64
-	asked       time.Time
+	count    int64         // letters that are there, without those under way
+	most     int64         // how many the server keeps; 0 or less: any number
+	asked    time.Time     // when the server was asked; zero: it has to be asked
+	underWay int64         // letters that are being stored now; 1 while the server is asked
+	changed  chan struct{} // closed when one of them is under way no more
 }
 
 const (
@@ -48,52 +54,104 @@ const (
 	mostStocks   = 10_000
 )
 
-// pushes tells how many older letters the server pushes out for one more on a subject: none or one. It may be wrong for a second after
-// letters were taken out. Unknown counts as none.
-func (l *letters) pushes(ctx context.Context, subject string) int {
-	l.mu.Lock()
-	known := l.stocked[subject]
-	silent := time.Now().Before(l.silent)
-	l.mu.Unlock()
-	if time.Since(known.asked) > stockKnown && !silent {
-		known = l.ask(ctx, subject)
+// begin announces a letter that is about to be stored, and returns how many older letters it pushes out: none or one. The caller calls
+// stored afterwards. The result is exact while no other worker stores letters on the subject and nobody takes any out: a letter that may
+// or may not be the first to push out another waits until the letters before it are stored. An unknown stock counts as none.
+func (l *letters) begin(ctx context.Context, subject string) (pushesOut int, err error) {
+	for {
+		l.mu.Lock()
+		s := l.stockOf(subject)
+		isKnown := time.Since(s.asked) <= stockKnown || time.Now().Before(l.silent)
+		switch {
+		case isKnown && (s.most <= 0 || s.count+s.underWay < s.most):
+			s.underWay++
+			l.mu.Unlock()
+			return 0, nil
+		case isKnown && s.count >= s.most:
+			s.underWay++
+			l.mu.Unlock()
+			return 1, nil
+		case s.underWay == 0:
+			s.underWay++
+			l.mu.Unlock()
+			l.ask(ctx, subject, s)
+		default:
+			changed := s.changed
+			l.mu.Unlock()
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return 0, context.Cause(ctx)
+			}
+		}
 	}
-	if known.most > 0 && known.count >= known.most {
-		return 1
-	}
-	return 0
 }
 
-// ask looks at how many letters there are on a subject.
-func (l *letters) ask(ctx context.Context, subject string) stock {
+// stockOf returns the stock of a subject. The lock is held.
+func (l *letters) stockOf(subject string) *stock {
+	s := l.stocked[subject]
+	if s == nil {
+		if len(l.stocked) >= mostStocks {
+			maps.DeleteFunc(l.stocked, func(_ string, s *stock) bool { return s.underWay == 0 })
+		}
+		s = &stock{changed: make(chan struct{})}
+		l.stocked[subject] = s
+	}
+	return s
+}
+
+// ask looks at how many letters there are on a subject of which none is under way.
+func (l *letters) ask(ctx context.Context, subject string, s *stock) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	info, err := streamInfo(ctx, l.js, l.names.DeadLetterStream, subject)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	s.ended()
 	if err != nil {
 		l.silent = time.Now().Add(stockSilence)
-		return stock{}
+		return
 	}
-	found := stock{
-		count: int64(info.State.Subjects[subject]), most: info.Config.MaxMsgsPerSubject, //nolint:gosec // a count of messages on a disk
-		asked: time.Now(),
-	}
-	if len(l.stocked) >= mostStocks {
-		clear(l.stocked)
-	}
-	l.stocked[subject] = found
-	return found
+	s.count = int64(info.State.Subjects[subject]) //nolint:gosec // a count of messages on a disk
+	s.most, s.asked = info.Config.MaxMsgsPerSubject, time.Now()
 }
 
-// stored notes a letter that this instance has added.
-func (l *letters) stored(subject string) {
+// ended notes that a letter is under way no more. The lock is held.
+func (s *stock) ended() {
+	s.underWay--
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// stored notes what became of a letter that was announced: whether the server stored it, or the error.
+func (l *letters) stored(subject string, isNew bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if known, ok := l.stocked[subject]; ok && known.count < known.most {
-		known.count++
-		l.stocked[subject] = known
+	s := l.stockOf(subject)
+	s.ended()
+	_, isRefusal := errors.AsType[*jetstream.APIError](err)
+	switch {
+	case err != nil && !isRefusal: // the server may have stored it
+		s.asked = time.Time{}
+	case isNew && (s.most <= 0 || s.count < s.most):
+		s.count++
 	}
+}
+
+// owe notes letters that were pushed out, for the header of the next letter that is stored.
+func (l *letters) owe(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.owed += n
+}
+
+// takeOwed returns what was noted. What the caller stores no letter for it notes again.
+func (l *letters) takeOwed() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	owed := l.owed
+	l.owed = 0
+	return owed
 }
 
 // roomTimeout bounds the making of room, in which all letters are looked at.
@@ -135,7 +193,9 @@ func (l *letters) makeRoom(ctx context.Context, first string, size, rooms int) (
 	}
 	l.mu.Lock()
 	l.made++
-	clear(l.stocked)
+	for _, s := range l.stocked {
+		s.asked = time.Time{}
+	}
 	l.mu.Unlock()
 	l.logger.Warn("the stream of dead letters is full, so older ones were pushed out", "stream", l.names.DeadLetterStream, "letters", gone)
 	return gone, nil

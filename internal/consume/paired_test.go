@@ -152,9 +152,10 @@ func (f *fixture) requireUnpaired(test unpairedCase, mixed bool) {
 	early := make(chan bool, 1) // the drop came before the end of the firing event
 	f.start(func(o *Options) {
 		o.AckWait = ackWait
-		o.Drops = func(drops []summary.Drop) {
+		o.Drops = func(drops []summary.Drop) int64 {
 			early <- test.ends != "" && f.calls.count(test.ends+" firing") == 0
 			testkit.EqualSlices(f, drops, []summary.Drop{{Category: "payments", Level: throttle.LevelUnpaired, Title: "an event", N: 1}}, "dropped")
+			return 1
 		}
 	})
 	if test.keeps != nil {

@@ -116,12 +116,13 @@ func (t *tally) count(batch []settlement, failed time.Time) {
 // counted tells the log, the digests, the room and the journal what was counted of a batch.
 func (w *Worker) counted(batch []settlement, groups []outcomes) {
 	w.logOutcomes(batch...)
+	var round int64
 	if w.o.Drops != nil {
-		w.tellOfDrops(batch, groups)
+		round = w.tellOfDrops(batch, groups)
 	}
 	w.leaveRoom(batch)
 	for _, g := range groups {
-		w.recordOutcomes(batch, g)
+		w.recordOutcomes(batch, g, round)
 	}
 }
 
@@ -161,8 +162,9 @@ func alike(batch []settlement) (groups []outcomes) {
 	return groups
 }
 
-// tellOfDrops tells of the drops of a batch, with one title of each kind: the first that an event shows.
-func (w *Worker) tellOfDrops(batch []settlement, groups []outcomes) {
+// tellOfDrops tells of the drops of a batch, with one title of each kind: the first that an event shows. It returns the round in which they
+// were counted.
+func (w *Worker) tellOfDrops(batch []settlement, groups []outcomes) (round int64) {
 	var drops []summary.Drop
 	for _, g := range groups {
 		if g.outcome != Dropped {
@@ -176,9 +178,10 @@ func (w *Worker) tellOfDrops(batch []settlement, groups []outcomes) {
 		}
 		drops = append(drops, drop)
 	}
-	if len(drops) > 0 {
-		w.o.Drops(drops)
+	if len(drops) == 0 {
+		return 0
 	}
+	return w.o.Drops(drops)
 }
 
 // settledBefore tells whether a message was settled before. Late settlements are remembered: of a lost connection, of a lease that had run out, and

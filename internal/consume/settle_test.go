@@ -214,7 +214,7 @@ func TestDropsHaveOneTitleOfEachKind(t *testing.T) {
 		return settlement{message: &message{Msg: body{data: data}, category: category}, outcome: Dropped, denial: &throttle.Denial{Level: level}}
 	}
 	var got []summary.Drop
-	w := &Worker{o: Options{Drops: func(drops []summary.Drop) { got = drops }}}
+	w := &Worker{o: Options{Drops: func(drops []summary.Drop) int64 { got = drops; return 7 }}}
 	batch := []settlement{
 		dropped("payments", "category", `{"text":""}`),
 		dropped("payments", "global", "plain text\nof two lines"),
@@ -223,7 +223,7 @@ func TestDropsHaveOneTitleOfEachKind(t *testing.T) {
 		dropped("payments", "category", `{"title":"card stolen"}`),
 		dropped("logins", "category", "a login"),
 	}
-	w.tellOfDrops(batch, alike(batch))
+	testkit.Equal(t, w.tellOfDrops(batch, alike(batch)), 7, "round of the drops")
 	want := []summary.Drop{
 		{Category: "payments", Level: "category", Title: "card declined", N: 3},
 		{Category: "payments", Level: "global", Title: "plain text", N: 1},

@@ -33,7 +33,7 @@ type Options struct {
 	SendTimeout time.Duration                       // the longest that Sink.Send takes
 	Pace        time.Duration                       // between two messages for a destination, for which deliveries then wait in their order; 0: none
 	Delay       func(category string) time.Duration // how long a denied event may wait for a slot; nil: none may
-	Drops       func([]summary.Drop)                // told of events that were dropped, once that is settled; nil: nobody wants to know
+	Drops       func([]summary.Drop) (round int64)  // counts events that were dropped, once that is settled (summary.Counter.Add); nil: nobody wants to know
 	Journal     Journal                             // nil: nobody wants to know
 	Revision    func() string                       // of the limits in force, for the journal
 	Shutdown    time.Duration                       // how long to finish the deliveries under way

@@ -38,6 +38,9 @@ type Letter struct {
 // Event is what a worker is to know of the letter's event. The error says why that is not known.
 func (l Letter) Event() (room.Entry, error) { return l.entry, l.lacks }
 
+// ShownID is the ID of the letter's event as people are shown it.
+func (l Letter) ShownID() string { return event.Event{ID: l.ID, Part: l.entry.Part}.ShownID() }
+
 // Content is all that a dead letter holds.
 type Content struct {
 	Letter

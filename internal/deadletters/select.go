@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
 )
 
 // Filter says which letters are meant: those that are everything it names.
@@ -13,7 +15,7 @@ type Filter struct {
 	Reasons []string  // none for every reason
 	Under   string    // a category, with all below it; "" for every category
 	Since   time.Time // the time from which on; zero for ever
-	IDs     []string  // letters' numbers or events' IDs; none for all
+	IDs     []string  // letters' numbers or events' IDs, as producers gave them or as people are shown them; none for all
 }
 
 // Select picks letters. The missing ones are those of the filter's IDs that no letter has. An ID is refused if it is the
@@ -43,23 +45,30 @@ func (f Filter) named(letters []Letter) (numbers map[uint64]bool, missing []stri
 		if l.ID != "" {
 			byID[l.ID] = append(byID[l.ID], l.Number)
 		}
+		if shown := l.ShownID(); shown != l.ID {
+			byID[shown] = append(byID[shown], l.Number)
+		}
 		byNumber[l.Number] = true
 	}
 	numbers = make(map[uint64]bool)
 	for _, id := range f.IDs {
+		var ofEvent []uint64
+		for _, shown := range event.ShownAs(id) {
+			ofEvent = append(ofEvent, byID[shown]...)
+		}
 		number, err := strconv.ParseUint(id, 10, 64)
 		isNumber := err == nil && byNumber[number]
-		if isNumber && len(byID[id]) > 0 && !slices.Equal(byID[id], []uint64{number}) {
+		if isNumber && len(ofEvent) > 0 && !slices.Equal(ofEvent, []uint64{number}) {
 			return nil, nil, fmt.Errorf("%s is the number of one dead letter and the event's ID of another one, %d: name them by the other of the two",
-				id, byID[id][0])
+				id, ofEvent[0])
 		}
 		if isNumber {
 			numbers[number] = true
 		}
-		for _, n := range byID[id] {
+		for _, n := range ofEvent {
 			numbers[n] = true
 		}
-		if !isNumber && len(byID[id]) == 0 {
+		if !isNumber && len(ofEvent) == 0 {
 			missing = append(missing, id)
 		}
 	}

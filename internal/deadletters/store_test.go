@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/consume"
+	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 	"github.com/seed-4578ace9/notifier/internal/trusted"
@@ -107,7 +108,7 @@ func TestWithoutStreams(t *testing.T) {
 
 func TestSelect(t *testing.T) {
 	t.Parallel()
-	now := time.Now()
+	now, long := time.Now(), strings.Repeat("é", 40)
 	letters := []Letter{
 		{Number: 1, ID: "a", Reason: "bad_json", Stored: now.Add(-3 * time.Hour)},
 		{Number: 2, ID: "b", Reason: "empty", Stored: now.Add(-2 * time.Hour)},
@@ -115,20 +116,24 @@ func TestSelect(t *testing.T) {
 		{Number: 4, Reason: "too_large", Category: "paymentsother", Stored: now},
 		{Number: 5, ID: "5", Reason: "empty", Category: "payments", Stored: now},
 		{Number: 6, ID: "3", Reason: "empty", Category: "payments.cards", Stored: now},
+		{Number: 7, ID: event.Named(long)[0].ID, Reason: "dull", Stored: now, entry: room.Entry{Part: "disk"}},
 	}
 	for name, test := range map[string]struct {
 		filter  Filter
 		want    []uint64
 		missing string
 	}{
-		"everything":              {Filter{}, []uint64{1, 2, 3, 4, 5, 6}, ""},
+		"everything":              {Filter{}, []uint64{1, 2, 3, 4, 5, 6, 7}, ""},
 		"reasons":                 {Filter{Reasons: []string{"empty", "bad_json"}}, []uint64{1, 2, 5, 6}, ""},
 		"a category":              {Filter{Under: "payments"}, []uint64{5, 6}, ""},
 		"a category below":        {Filter{Under: "payments.cards"}, []uint64{6}, ""},
-		"since then":              {Filter{Since: now.Add(-2 * time.Hour)}, []uint64{2, 3, 4, 5, 6}, ""},
+		"since then":              {Filter{Since: now.Add(-2 * time.Hour)}, []uint64{2, 3, 4, 5, 6, 7}, ""},
+		"a producer's long ID":    {Filter{IDs: []string{long}}, []uint64{7}, ""},
+		"a long ID and its part":  {Filter{IDs: []string{long + "/disk"}}, []uint64{7}, ""},
+		"another part":            {Filter{IDs: []string{long + "/cpu"}}, nil, long + "/cpu"},
 		"numbers":                 {Filter{IDs: []string{"4", "1"}}, []uint64{1, 4}, ""},
 		"an event's ID":           {Filter{IDs: []string{"a"}}, []uint64{1, 3}, ""},
-		"both, and what is not":   {Filter{IDs: []string{"b", "x", "4", "7"}}, []uint64{2, 4}, "x 7"},
+		"both, and what is not":   {Filter{IDs: []string{"b", "x", "4", "8"}}, []uint64{2, 4}, "x 8"},
 		"all that is asked":       {Filter{IDs: []string{"a", "b"}, Reasons: []string{"bad_json", "empty"}, Since: now.Add(-150 * time.Minute)}, []uint64{2}, ""},
 		"a number that is its ID": {Filter{IDs: []string{"5"}}, []uint64{5}, ""},
 		"nothing":                 {Filter{IDs: []string{""}}, nil, ""},

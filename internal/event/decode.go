@@ -63,8 +63,8 @@ func (d Decoder) categoryOf(subject string) (category string, bare bool, fault *
 // counts as absent; of duplicate members the last counts. The ID is that of Message.Room, else of the
 // header Nats-Msg-Id, of the CloudEvent, of the body, else where the message is stored. No header
 // Notifier-* is read: producers can write them.
-// "sha256:" and the first 40 hexadecimal digits of its SHA-256 replace an ID or key that is longer than MaxIDBytes, holds a
-// control character or invalid UTF-8, or begins or ends with a blank. A header would lose the blank.
+// "sha256:" and the first 40 hexadecimal digits of its SHA-256 replace an ID or key that is longer than MaxIDBytes or that a reader
+// cannot copy: see isCopyable.
 //
 // The error is always a *Fault, the first that applies of: too_large, bad_category by the subject,
 // bad_utf8, bad_json and bad_cloudevent, bad_category by the body, bad_field, empty. The Event then
@@ -235,10 +235,24 @@ func checkUTF8(data []byte) *Fault {
 // stableID returns id if it may stand in keys, logs and headers as it is, else a hash of it.
 // 40 hexadecimal digits, 160 bits, leave no chance of a collision.
 func stableID(id string) string {
-	if len(id) <= MaxIDBytes && utf8.ValidString(id) && !strings.ContainsFunc(id, unicode.IsControl) && strings.TrimSpace(id) == id {
+	if len(id) <= MaxIDBytes && isCopyable(id) {
 		return id
 	}
 	return hashed([]byte(id))
+}
+
+// isCopyable tells whether somebody who reads an ID in Slack or on a terminal, and copies it, has the same ID. Readers are shown neither
+// control characters nor invisible ones, and one blank for each run of white space.
+func isCopyable(id string) bool {
+	before := ' '
+	for _, r := range id {
+		isSpace := unicode.IsSpace(r) && (r != ' ' || before == ' ')
+		if isSpace || unicode.IsControl(r) || unicode.Is(unicode.Cf, r) {
+			return false
+		}
+		before = r
+	}
+	return id == "" || before != ' ' && utf8.ValidString(id)
 }
 
 func hashed(data []byte) string {

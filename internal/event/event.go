@@ -32,7 +32,7 @@ type Field struct{ Name, Value string }
 // MaxCost is the largest cost of an event.
 const MaxCost = 100
 
-// MaxIDBytes is the longest ID taken as it is; a longer one is replaced by a hash.
+// MaxIDBytes is the longest ID taken as it is; a longer one is replaced by a hash (see Named).
 const MaxIDBytes = 64
 
 // Event is one decoded event. All strings are valid UTF-8. Title, Text, Source and the fields

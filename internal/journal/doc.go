@@ -9,7 +9,7 @@
 // category and level. Further bounds keep one first-level category from taking the entries of its neighbours: see recorder.go.
 //
 // [Recorder.Record] may be called from any number of goroutines. It never waits for NATS and never fails. Entries that cannot be
-// published are kept for a while, then they are lost: the recorder counts them and logs one line when that begins and one when it
-// ends. A worker that is killed takes the entries of its last second with it. The journal is beside the way of an event: nothing
-// waits for it, and no decision depends on it.
+// published are kept for a while, then they are lost: the recorder counts them, logs that, and adds an entry about them when it can
+// publish again. [Recorder.Health] says how far the entries are published. A worker that is killed takes the entries of its last
+// second with it. The journal is beside the way of an event: nothing waits for it, and no decision depends on it.
 package journal

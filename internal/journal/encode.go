@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"strconv"
 	"time"
 
@@ -50,6 +51,23 @@ func decode(header nats.Header, data []byte, wanted func(line []byte) bool) ([]E
 	return entries, nil
 }
 
+// categoriesOf returns the categories in the body of a message, without decoding its lines. A body that cannot be read has none.
+func categoriesOf(data []byte) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		lines, err := s2.Decode(nil, data)
+		if err != nil {
+			return
+		}
+		for line := range bytes.Lines(lines) {
+			_, rest, _ := bytes.Cut(line, []byte(`,"category":"`)) // no text holds this: quotes are escaped
+			category, _, isWhole := bytes.Cut(rest, []byte(`"`))
+			if isWhole && len(category) > 0 && !yield(string(category)) {
+				return
+			}
+		}
+	}
+}
+
 // appendLine appends an entry without its instance.
 func appendLine(line []byte, e *Entry) []byte {
 	line = append(line, `{"result":`...)
@@ -71,6 +89,8 @@ func appendLine(line []byte, e *Entry) []byte {
 	line = appendTime(line, "stored", e.Stored)
 	line = appendTime(line, "decided", e.Decided)
 	line = appendText(line, "channel", e.Channel)
+	line = appendNumber(line, "round", e.Round)
+	line = appendText(line, "rounds", string(e.Rounds))
 	line = appendText(line, "receipt", e.Receipt)
 	line = appendText(line, "code", e.Code)
 	line = appendText(line, "trace", e.Trace)
@@ -78,6 +98,7 @@ func appendLine(line []byte, e *Entry) []byte {
 	line = appendText(line, "last_id", e.LastID)
 	line = appendNumber(line, "last_seq", e.LastSequence)
 	line = appendTime(line, "last_stored", e.LastStored)
+	line = appendNumber(line, "last_round", e.LastRound)
 	if e.Below {
 		line = append(line, `,"below":true`...)
 	}

@@ -1,6 +1,8 @@
 package journal
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -25,18 +27,24 @@ const (
 )
 
 // Told is of no event: a digest was posted to Channel at Decided. Count is how many drops it told of, Stored and LastStored are when
-// the first and the last of them were counted.
+// the first and the last of them were counted, Rounds are those of the workers that counted them.
 const Told Result = "told"
+
+// Lost is of no event: a worker could not write Count entries, and lost them. They were of results between Stored and LastStored.
+const Lost Result = "lost"
 
 // Ends tells whether the result is an outcome.
 func (r Result) Ends() bool {
 	switch r {
 	case Sent, Dropped, Duplicate, Dead, Expired:
 		return true
-	case Waiting, Failed, Split, Told:
+	case Waiting, Failed, Split, Told, Lost:
 	}
 	return false
 }
+
+// ofEvents tells whether entries of the result are of events.
+func (r Result) ofEvents() bool { return r != Told && r != Lost }
 
 // maxTitle is how many characters of a title an entry has.
 const maxTitle = 80
@@ -64,6 +72,8 @@ type Entry struct {
 	Stored   time.Time `json:"stored,omitzero"`    // when JetStream stored the producer's message
 	Decided  time.Time `json:"decided,omitzero"`   // when the worker came to the result, by the server's clock
 	Channel  string    `json:"channel,omitempty"`  // where the event goes, or would be told of
+	Round    int64     `json:"round,omitempty"`    // of a Dropped one: in which its worker counted it for a digest (summary.Counter)
+	Rounds   Rounds    `json:"rounds,omitempty"`   // of a digest
 	Receipt  string    `json:"receipt,omitempty"`  // Slack's channel and timestamp of a firing event that was sent
 	Code     string    `json:"code,omitempty"`     // Slack's error code
 	Trace    string    `json:"trace,omitempty"`    // trace ID
@@ -72,6 +82,7 @@ type Entry struct {
 	LastID       string    `json:"last_id,omitempty"`
 	LastSequence uint64    `json:"last_seq,omitempty"`
 	LastStored   time.Time `json:"last_stored,omitzero"`
+	LastRound    int64     `json:"last_round,omitempty"`
 	Below        bool      `json:"below,omitempty"` // the counted events have categories at and below Category
 
 	Instance string `json:"instance,omitempty"` // the worker; stands in the message's header
@@ -88,4 +99,23 @@ func (e Entry) holds(category string) bool {
 // isBelow tells whether a category is the given path or lies below it. Every category lies below the empty path.
 func isBelow(category, path string) bool {
 	return path == "" || category == path || strings.HasPrefix(category, path+".")
+}
+
+// Rounds are rounds of workers: the instance, the first and the last round of each, with blanks between.
+type Rounds string
+
+// With adds the rounds of an instance, whose name holds no white space.
+func (r Rounds) With(instance string, first, last int64) Rounds {
+	return Rounds(strings.TrimSpace(fmt.Sprintf("%s %s %d %d", r, instance, first, last)))
+}
+
+// Hold tells whether a round of an instance is among these.
+func (r Rounds) Hold(instance string, round int64) bool {
+	for words := range slices.Chunk(strings.Fields(string(r)), 3) {
+		var first, last int64
+		if _, err := fmt.Sscan(strings.Join(words[1:], " "), &first, &last); err == nil && words[0] == instance && first <= round && round <= last {
+			return true
+		}
+	}
+	return false
 }

@@ -76,7 +76,7 @@ func TestSearchUsesOneConsumer(t *testing.T) {
 		recorder.publish(t.Context())
 	}
 	count(batches, Query{})
-	count(1, Query{ID: "evt-7"})
+	count(1, Query{IDs: []string{"evt-7"}})
 	count(0, Query{Category: "payments"})
 	stream := testkit.Must(js.Stream(t.Context(), names.Stream))(t)
 	testkit.AtMost(t, stream.CachedInfo().State.Consumers, 4, "consumers of four readers")

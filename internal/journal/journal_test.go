@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -14,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
+	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 	"github.com/seed-4578ace9/notifier/internal/trusted"
@@ -269,7 +271,7 @@ func TestOldestIsLostFirst(t *testing.T) {
 		}
 		k.storage.fail(nil)
 		time.Sleep(publishEvery + time.Millisecond)
-		entries := k.storage.all()
+		entries := slices.DeleteFunc(k.storage.all(), func(e Entry) bool { return e.Result == Lost })
 		testkit.Equal(t, len(entries), maxUnpublished, "kept entries")
 		testkit.Equal(t, k.lost.Get("lost"), seconds*perSecond-maxUnpublished, "lost entries")
 		for _, e := range entries {
@@ -277,6 +279,67 @@ func TestOldestIsLostFirst(t *testing.T) {
 				t.Fatalf("kept entries: got message %d, want none before %d", e.Sequence, 10*perSecond)
 			}
 		}
+	})
+}
+
+// TestHealth has a worker that cannot write. Its health says since when, what is kept and what is lost; the log says so when entries begin
+// to be lost. Later the journal itself says what it lacks.
+func TestHealth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := start(t)
+		begin := time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC)
+		record := func(first, n int) {
+			for i := range n / SinglesPerCategory {
+				k.Record(fmt.Sprintf("c%d.x", i), Sent, "", SinglesPerCategory, func(j int, _ bool) Entry {
+					number := first + i*SinglesPerCategory + j
+					return Entry{ID: fmt.Sprint("evt-", number), Decided: begin.Add(time.Duration(number) * time.Millisecond)}
+				})
+			}
+			time.Sleep(publishEvery)
+		}
+		time.Sleep(time.Millisecond)
+		record(0, SinglesPerCategory)
+		testkit.Equal(t, k.Health(), Health{}, "health of a worker that writes")
+		k.storage.fail(errors.New("nats: no response"))
+		const perSecond = 4000
+		for second := range 5 {
+			record(1000+second*perSecond, perSecond)
+		}
+		testkit.Equal(t, k.Health(), Health{Error: "nats: no response", Complete: begin.Add(time.Second), Kept: maxUnpublished}, "health before entries are lost")
+		k.log.WantCount(t, 0, "lost entries")
+		record(1000+5*perSecond, perSecond)
+		testkit.Equal(t, k.Health(), Health{Error: "nats: no response", Complete: begin.Add(time.Second), Kept: maxUnpublished, Lost: perSecond}, "health")
+		testkit.Equal(t, k.lost.Get("lost"), perSecond, "lost entries")
+		k.log.WantCount(t, 1, "lost entries")
+		record(1000+6*perSecond, perSecond)
+		k.log.WantCount(t, 1, "lost entries") // the log says so once a minute
+
+		k.storage.fail(nil)
+		time.Sleep(publishEvery)
+		testkit.Equal(t, k.Health(), Health{Lost: 2 * perSecond}, "health of a worker that writes again")
+		entries := k.storage.all()
+		testkit.EqualDeeply(t, entries[len(entries)-1], Entry{
+			Result: Lost, Count: 2 * perSecond, Stored: begin.Add(time.Second), LastStored: begin.Add(time.Second + (2*perSecond-1)*time.Millisecond),
+			Decided: begin.Add(time.Second + (2*perSecond-1)*time.Millisecond), Instance: "worker-1",
+		}, "the entry about what is lost")
+		time.Sleep(10 * publishEvery)
+		testkit.Equal(t, len(k.storage.all()), len(entries), "entries later")
+		var nobody *Recorder
+		testkit.Equal(t, nobody.Health(), Health{}, "health without a journal")
+	})
+}
+
+// TestEndWithoutAJournal ends a worker that cannot write. What it has kept is counted and logged as lost.
+func TestEndWithoutAJournal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := start(t)
+		k.storage.fail(errors.New("nats: no response"))
+		k.drop("payments", "category", 0, 7)
+		time.Sleep(publishEvery + time.Millisecond)
+		k.drop("payments", "category", 7, 5)
+		k.stop()
+		testkit.Equal(t, k.lost.Get("lost"), 12, "lost entries")
+		k.log.WantCount(t, 1, "lost entries of the journal")
 	})
 }
 
@@ -319,6 +382,7 @@ func TestMatches(t *testing.T) {
 	t.Parallel()
 	single := Entry{ID: "g-1/disk", Sequence: 10, Category: "a.b", Title: "Card declined", Result: Dropped}
 	counted := Entry{ID: "first", LastID: "last", Sequence: 20, LastSequence: 30, Category: "a.b", Count: 9, Result: Dropped}
+	long := strings.Repeat("i", event.MaxIDBytes)
 	below := Entry{Category: "a", Below: true, Count: 9, Sequence: 20, LastSequence: 30}
 	tests := []struct {
 		name  string
@@ -327,11 +391,15 @@ func TestMatches(t *testing.T) {
 		want  bool
 	}{
 		{"no condition", Query{}, single, true},
-		{"ID of a group", Query{ID: "g-1"}, single, true},
-		{"ID of a part", Query{ID: "g-1/disk"}, single, true},
-		{"another ID", Query{ID: "g-11"}, single, false},
-		{"first of those counted", Query{ID: "first"}, counted, true},
-		{"last of those counted", Query{ID: "last"}, counted, true},
+		{"ID of a group", Query{IDs: []string{"g-1"}}, single, true},
+		{"ID of a part", Query{IDs: []string{"g-1/disk"}}, single, true},
+		{"another ID", Query{IDs: []string{"g-11"}}, single, false},
+		{"ID behind the category, as ingest has it", Query{IDs: []string{"order-1"}}, Entry{ID: "a.b/order-1", Category: "a.b"}, true},
+		{"ID behind another category", Query{IDs: []string{"order-1"}}, Entry{ID: "a.c/order-1", Category: "a.b"}, false},
+		{"long ID behind the category", Query{IDs: []string{long}}, Entry{ID: event.OverHTTP("a.b", long), Category: "a.b"}, true},
+		{"long ID behind another category", Query{IDs: []string{long}}, Entry{ID: event.OverHTTP("a.c", long), Category: "a.b"}, false},
+		{"first of those counted", Query{IDs: []string{"first"}}, counted, true},
+		{"last of those counted", Query{IDs: []string{"last"}}, counted, true},
 		{"sequence", Query{Sequence: 10}, single, true},
 		{"another sequence", Query{Sequence: 11}, single, false},
 		{"sequence within those counted", Query{Sequence: 25}, counted, true},
@@ -374,19 +442,19 @@ func TestRealStream(t *testing.T) {
 	wantIDs := func(q Query, want ...string) {
 		t.Helper()
 		ids := make([]string, 0)
-		read := testkit.Must(reader.Search(t.Context(), []Query{{ID: "none"}, q}, func(query int, e Entry) {
+		read := testkit.Must(reader.Search(t.Context(), []Query{{IDs: []string{"none"}}, q}, func(query int, e Entry) {
 			testkit.Equal(t, query, 1, "query that %s matches", e.ID)
 			ids = append(ids, e.ID)
 		}))(t)
 		testkit.Equal(t, read[1].Unreadable, 0, "unreadable messages")
 		testkit.EqualSlices(t, ids, want, "IDs found")
 	}
-	wantIDs(Query{ID: "evt-42"}, "evt-42")
+	wantIDs(Query{IDs: []string{"none", "evt-42"}}, "evt-42")
 	wantIDs(Query{Sequence: 500}, "evt-100")
 	wantIDs(Query{Category: "orders"}, "evt-1000")
 	wantIDs(Query{Category: "payments", Title: "x"}, "evt-100") // the titles of counted events are unknown
 	wantIDs(Query{Since: begin.Add(time.Hour)})
-	read := testkit.Must(reader.Search(t.Context(), []Query{{ID: "evt-500"}}, func(_ int, e Entry) { t.Errorf("got %+v, want nothing", e) }))(t)[0]
+	read := testkit.Must(reader.Search(t.Context(), []Query{{IDs: []string{"evt-500"}}}, func(_ int, e Entry) { t.Errorf("got %+v, want nothing", e) }))(t)[0]
 	testkit.Equal(t, read.Counted, 900, "counted events")
 	if age := time.Since(read.Begins); age < 0 || age > time.Since(begin) {
 		t.Errorf("begin of the journal: got %v, want a time since %v", read.Begins, begin)
@@ -400,6 +468,13 @@ func TestRealStream(t *testing.T) {
 	read = testkit.Must(reader.Search(t.Context(), []Query{{}}, func(_ int, e Entry) { testkit.Equal(t, e.ID == "forged", false, "a forged entry") }))(t)[0]
 	testkit.Equal(t, read.Unreadable, 1, "unreadable messages")
 	testkit.Equal(t, read.Forged, 1, "forged messages")
+
+	recorder.lost = Entry{Result: Lost, Count: 9, Stored: begin, LastStored: begin.Add(time.Second)}
+	recorder.publish(t.Context())
+	read = testkit.Must(reader.Search(t.Context(), []Query{{IDs: []string{"none"}}}, func(_ int, e Entry) { t.Errorf("got %+v, want nothing", e) }))(t)[0]
+	if len(read.Lost) != 1 || read.Lost[0].Count != 9 || !read.Lost[0].Stored.Equal(begin) {
+		t.Errorf("what the journal lacks: got %+v, want 9 entries", read.Lost)
+	}
 
 	testkit.NoError(t, js.DeleteStream(t.Context(), names.Stream))
 	record("orders", 2000, 1)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,11 +19,11 @@ import (
 
 // Query says which entries are looked for: those that meet every condition that is set.
 type Query struct {
-	ID       string    // of the event, as ShownID or without the part of a group
+	IDs      []string  // of the event, one of these: as ShownID or without the part of a group
 	Sequence uint64    // of the producer's message
 	Category string    // and everything below it
 	Title    string    // part of the title, in any letter case
-	Result   Result    // "": every result but Told
+	Result   Result    // "": every result of events
 	Since    time.Time // when the entries were published
 }
 
@@ -31,11 +32,11 @@ type Query struct {
 // A title matches any entry that counts.
 func (q *Query) Matches(e *Entry) bool {
 	switch {
-	case q.Result == "" && e.Result == Told, q.Result != "" && e.Result != q.Result:
+	case q.Result == "" && !e.Result.ofEvents(), q.Result != "" && e.Result != q.Result:
 		return false
 	case q.Category != "" && !isBelow(e.Category, q.Category) && !e.holds(q.Category):
 		return false
-	case q.ID != "" && !e.mayBe(q.ID):
+	case len(q.IDs) > 0 && !slices.ContainsFunc(q.IDs, e.mayBe):
 		return false
 	case q.Sequence != 0 && !e.mayHold(q.Sequence):
 		return false
@@ -45,8 +46,17 @@ func (q *Query) Matches(e *Entry) bool {
 
 // mayBe tells whether an event of the entry has an ID. Of a counted one nobody knows.
 func (e *Entry) mayBe(id string) bool {
-	return isOf(e.ID, id) || e.Count > 0 && isOf(e.LastID, id)
+	return e.isShown(e.ID, id) || e.Count > 0 && e.isShown(e.LastID, id)
 }
+
+// isShown tells whether an event of the entry's category with an ID is shown so.
+func (e *Entry) isShown(shown, id string) bool {
+	return isOf(shown, id) || strings.HasPrefix(shown, e.Category+"/") && isOf(shown[len(e.Category)+1:], id) ||
+		strings.HasPrefix(shown, hashPrefix) && isOf(shown, event.OverHTTP(e.Category, id))
+}
+
+// hashPrefix begins an ID that replaces a longer one. The producer's stands in no entry then.
+const hashPrefix = "sha256:"
 
 // isOf tells whether a shown ID is the given one, or that of a part of its group.
 func isOf(shown, id string) bool { return shown == id || strings.HasPrefix(shown, id+"/") }
@@ -79,6 +89,7 @@ type Read struct {
 	Counted    int       // events of which the journal has only a count, and which may be meant although their entries do not match
 	Unreadable int       // messages that cannot be decoded
 	Forged     int       // messages that no worker wrote, which are ignored
+	Lost       []Entry   // say which entries the journal lacks
 }
 
 // Search reads what the stream holds when it is called. It hands over the entries that match, each with the number of its query, about in
@@ -111,9 +122,12 @@ func (r Reader) Search(ctx context.Context, queries []Query, take func(query int
 				reads[i].Unreadable++
 			}
 			for j := range entries {
-				if entry := &entries[j]; queries[i].Matches(entry) {
+				switch entry := &entries[j]; {
+				case entry.Result == Lost:
+					reads[i].Lost = append(reads[i].Lost, *entry)
+				case queries[i].Matches(entry):
 					take(i, *entry)
-				} else if entry.Count > 0 && entry.Result != Told && queries[i].mayMean(entry) {
+				case entry.Count > 0 && entry.Result.ofEvents() && queries[i].mayMean(entry):
 					reads[i].Counted += entry.Count
 				}
 			}
@@ -122,33 +136,60 @@ func (r Reader) Search(ctx context.Context, queries []Query, take func(query int
 	return reads, err
 }
 
+// Categories lists the categories of the entries that the stream holds when it is called, sorted. Beside an error it returns those found.
+func (r Reader) Categories(ctx context.Context) ([]string, error) {
+	found := make(map[string]bool)
+	err := r.each(ctx, []Query{{}}, func(message jetstream.Msg) {
+		for category := range categoriesOf(message.Data()) {
+			if len(found) < maxCategories {
+				found[category] = true
+			}
+		}
+	})
+	return slices.Sorted(maps.Keys(found)), err
+}
+
+// maxCategories bounds a list of categories: producers choose them.
+const maxCategories = 100_000
+
 // mayMean tells whether an event of an entry that counts may be looked for, by what such an entry has of all its events.
 func (q *Query) mayMean(e *Entry) bool {
 	ofAll := Query{Sequence: q.Sequence, Category: q.Category, Result: q.Result}
 	return ofAll.Matches(e)
 }
 
-// fewQueries is up to how many queries a line is searched for the texts of all of them before it is decoded.
-const fewQueries = 8
+// fewTexts is up to how many texts of queries a line is searched for before it is decoded.
+const fewTexts = 8
 
 // linesOf returns what tells whether a line may hold an entry that matches a query, without decoding it; nil: every line may. Lines of
 // entries that count are always decoded.
 func linesOf(queries []Query) func(line []byte) bool {
 	var texts [][]byte
 	for _, q := range queries {
-		text := []byte(q.ID)
-		if q.ID == "" && q.Sequence != 0 {
-			text = strconv.AppendUint(nil, q.Sequence, 10)
-		}
-		if len(queries) > fewQueries || len(text) == 0 || bytes.ContainsFunc(text, isEscaped) {
+		switch {
+		case len(q.IDs) > 0:
+			for _, id := range q.IDs {
+				texts = append(texts, []byte(id))
+			}
+			texts = append(texts, []byte(`"`+hashPrefix))
+		case q.Sequence != 0:
+			texts = append(texts, strconv.AppendUint(nil, q.Sequence, 10))
+		default:
 			return nil
 		}
-		texts = append(texts, text)
+	}
+	if len(texts) > fewTexts || slices.ContainsFunc(texts, hasEscaped) {
+		return nil
 	}
 	return func(line []byte) bool {
 		return bytes.Contains(line, []byte(`"count":`)) ||
 			slices.ContainsFunc(texts, func(text []byte) bool { return bytes.Contains(line, text) })
 	}
+}
+
+// hasEscaped tells whether a line may have a text in another form. A quote at its beginning is that of the line.
+func hasEscaped(text []byte) bool {
+	return bytes.ContainsFunc(bytes.TrimPrefix(text, []byte(`"`)), isEscaped)
 }
 
 // subjectsOf lists the subjects of entries that may match; nil for all.

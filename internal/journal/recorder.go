@@ -67,10 +67,32 @@ type Recorder struct {
 	mu     sync.Mutex
 	second *second
 
-	unpublished []batch // Run alone uses it, as what follows
-	number      int     // of the newest batch
-	failing     bool
-	lost        int // since it fails
+	health Health
+
+	unpublished []batch   // Run alone uses it, as what follows
+	number      int       // of the newest batch
+	failing     bool      // entries cannot be published
+	lost        Entry     // says what was lost, until the journal has it; a count of 0: nothing
+	unlogged    int       // entries that were lost since the log said so
+	logged      time.Time // when the log said so
+}
+
+// Health says how far a worker has written the journal. The zero value says that all is written, but for the last second.
+type Health struct {
+	Error    string    `json:"error,omitempty"`         // why entries cannot be written; "": they can
+	Complete time.Time `json:"complete_until,omitzero"` // every entry of a result before this time is written
+	Kept     int       `json:"kept_entries,omitempty"`  // that are written when that works again
+	Lost     int       `json:"lost_entries,omitempty"`  // since the worker started
+}
+
+// Health says how far the journal is written. It may be called by anybody.
+func (r *Recorder) Health() Health {
+	if r == nil {
+		return Health{}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.health
 }
 
 // NewRecorder returns a recorder whose entries are published while Run runs.
@@ -116,6 +138,8 @@ type pile struct {
 	first string // level of their categories
 	lines []byte
 	n     int
+	from  time.Time // when the first and the last of their results were decided
+	to    time.Time
 }
 
 // kind is what an entry counts, or what a bound is of.
@@ -159,6 +183,12 @@ func (s *second) add(e *Entry) {
 		s.piles[first] = p
 	}
 	p.lines = appendLine(p.lines, e)
+	if p.from.IsZero() || e.Decided.Before(p.from) {
+		p.from = e.Decided
+	}
+	if e.Decided.After(p.to) {
+		p.to = e.Decided
+	}
 	if p.n++; p.n == maxBatch {
 		s.full = append(s.full, *p)
 		*p = pile{first: first}
@@ -184,9 +214,9 @@ func (s *second) count(k kind, n int, first, last Entry, inFull func() Entry) {
 		counted.Category, counted.Below = k.category, k.below
 	}
 	counted.Count = so.Count + n
-	counted.LastID, counted.LastSequence, counted.LastStored = so.LastID, so.LastSequence, so.LastStored
+	counted.LastID, counted.LastSequence, counted.LastStored, counted.LastRound = so.LastID, so.LastSequence, so.LastStored, so.LastRound
 	if so.Count == 0 || last.Sequence > so.LastSequence {
-		counted.LastID, counted.LastSequence, counted.LastStored = last.ID, last.Sequence, last.Stored
+		counted.LastID, counted.LastSequence, counted.LastStored, counted.LastRound = last.ID, last.Sequence, last.Stored, last.Round
 	}
 }
 
@@ -201,8 +231,9 @@ func (s *second) mayCount(k kind) bool {
 
 // batch is a pile as it is stored.
 type batch struct {
-	message *nats.Msg
-	entries int
+	message  *nats.Msg
+	entries  int
+	from, to time.Time // of the pile
 }
 
 // StopPatience is how long [Recorder.Run] goes on when its context has ended.
@@ -226,6 +257,8 @@ func (r *Recorder) Run(ctx context.Context) {
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), StopPatience)
 			defer cancel()
 			r.publish(last)
+			r.lose(r.unpublished)
+			r.reportLost(true)
 			return
 		}
 	}
@@ -242,8 +275,14 @@ func (r *Recorder) publish(ctx context.Context) {
 		}
 		r.unpublished = r.unpublished[1:]
 	}
+	if err == nil && r.lost.Count > 0 {
+		if err = r.publishBatch(ctx, r.nextMessage(event.NoLevel, appendLine(nil, &r.lost))); err == nil {
+			r.lost = Entry{}
+		}
+	}
 	r.dropOldest()
 	r.report(err)
+	r.reportLost(false)
 }
 
 // batches takes what was gathered, by first-level categories.
@@ -263,11 +302,16 @@ func (r *Recorder) batches() []batch {
 	}
 	batches := make([]batch, len(piles))
 	for i, p := range piles {
-		r.number++
-		name := r.o.Instance + "-" + strconv.Itoa(r.number)
-		batches[i] = batch{message: p.message(r.o.Names.SubjectOf(p.first), r.o.Instance, name), entries: p.n}
+		batches[i] = batch{message: r.nextMessage(p.first, p.lines), entries: p.n, from: p.from, to: p.to}
 	}
 	return batches
+}
+
+// nextMessage makes a message of lines of a first level.
+func (r *Recorder) nextMessage(first string, lines []byte) *nats.Msg {
+	r.number++
+	name := r.o.Instance + "-" + strconv.Itoa(r.number)
+	return pile{lines: lines}.message(r.o.Names.SubjectOf(first), r.o.Instance, name)
 }
 
 // publishBatch stores one batch. The stream knows a batch again that it stored before although its confirmation was lost.
@@ -291,24 +335,72 @@ func (r *Recorder) dropOldest() {
 		if kept += b.entries; kept <= maxUnpublished {
 			continue
 		}
-		for _, lost := range r.unpublished[:i+1] {
-			r.lost += lost.entries
-			r.o.Metrics.JournalLost(lost.entries)
-		}
+		r.lose(r.unpublished[:i+1])
 		r.unpublished = r.unpublished[i+1:]
 		return
 	}
 }
 
-// report logs when publishing begins to fail, and when it works again.
+// lose counts batches as lost.
+func (r *Recorder) lose(batches []batch) {
+	for _, b := range batches {
+		if r.lost.Count == 0 || b.from.Before(r.lost.Stored) {
+			r.lost.Stored = b.from
+		}
+		if b.to.After(r.lost.LastStored) {
+			r.lost.LastStored, r.lost.Decided = b.to, b.to
+		}
+		r.lost.Result = Lost
+		r.lost.Count += b.entries
+		r.unlogged += b.entries
+		r.o.Metrics.JournalLost(b.entries)
+		r.mu.Lock()
+		r.health.Lost += b.entries
+		r.mu.Unlock()
+	}
+}
+
+// lossLogged is how often the log says that entries are being lost.
+const lossLogged = time.Minute
+
+// reportLost logs entries that were lost: the first ones at once, further ones once in a while or at the end.
+func (r *Recorder) reportLost(isEnd bool) {
+	if r.unlogged == 0 || !isEnd && time.Since(r.logged) < lossLogged {
+		return
+	}
+	r.o.Logger.Warn("lost entries of the journal: notifier why will never know of these results",
+		"stream", r.o.Names.Stream, "entries", r.unlogged, "since", r.lost.Stored, "until", r.lost.LastStored)
+	r.unlogged, r.logged = 0, time.Now()
+}
+
+// report notes how far the journal is written, and logs when publishing begins to fail, and when it works again.
 func (r *Recorder) report(err error) {
+	if errors.Is(err, context.Canceled) { // Run has ended, and publishes once more
+		return
+	}
+	health := Health{}
+	for _, b := range r.unpublished {
+		health.Kept += b.entries
+		if health.Complete.IsZero() || b.from.Before(health.Complete) {
+			health.Complete = b.from
+		}
+	}
+	if err != nil {
+		health.Error = err.Error()
+		if r.lost.Count > 0 { // nothing in the journal says so yet
+			health.Complete = r.lost.Stored
+		}
+	}
+	r.mu.Lock()
+	health.Lost = r.health.Lost
+	r.health = health
+	r.mu.Unlock()
 	switch {
-	case errors.Is(err, context.Canceled): // Run has ended, and publishes once more
 	case err != nil && !r.failing:
 		r.failing = true
 		r.o.Logger.Warn("the journal cannot be written: notifier why will not know of what happens now", "stream", r.o.Names.Stream, "error", err)
 	case err == nil && r.failing:
-		r.o.Logger.Info("the journal is written again", "stream", r.o.Names.Stream, "lost_entries", r.lost)
-		r.failing, r.lost = false, 0
+		r.o.Logger.Info("the journal is written again", "stream", r.o.Names.Stream, "lost_entries", health.Lost)
+		r.failing = false
 	}
 }

@@ -238,7 +238,7 @@ func TestLookUp(t *testing.T) {
 	source := s.source
 	source.mu.Lock()
 	defer source.mu.Unlock()
-	testkit.EqualSlices(t, source.questions, []why.Question{{ID: "evt-4711"}, {ID: "evt-4711"}}, "questions")
+	testkit.EqualSlices(t, source.questions, []question{{text: "evt-4711"}, {text: "evt-4711"}}, "questions")
 }
 
 // contrasts lists the texts below a contrast of 4.5, the level AA of WCAG.

@@ -18,8 +18,9 @@ import (
 type Source interface {
 	// Status says what the deployment does now.
 	Status(ctx context.Context) (status.Status, error)
-	// Why says what became of events.
-	Why(ctx context.Context, q why.Question) why.Answer
+	// Why says what became of the events that a text means: an ID, a category, or the number of a message. The zero time asks for all that
+	// the journal holds.
+	Why(ctx context.Context, text string, since time.Time) why.Answer
 	// Decisions hands over what is decided until ctx ends, the newest last, and may begin with the newest that are known. It closes the
 	// channel when it cannot go on.
 	Decisions(ctx context.Context) (<-chan []journal.Entry, error)
@@ -39,8 +40,9 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect
 // Bounds of what readers can ask for at once.
 const (
 	maxWatchers  = 256
-	maxQuestions = 2 // each may read the whole journal
-	maxText      = 256
+	maxQuestions = 2    // each may read the whole journal
+	maxText      = 256  // characters of a filter
+	maxID        = 4096 // bytes of what is looked up, which stands as it is: white space in an ID counts
 	askTimeout   = 30 * time.Second
 )
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -215,29 +216,31 @@ func TestSourceFails(t *testing.T) {
 
 func TestQuestions(t *testing.T) {
 	t.Parallel()
-	known := why.Answer{Events: []why.Event{{ID: "evt-4711", Category: "payments.refunds", Sentences: []string{"sent at 09:14:02.119"}}}}
-	tests := []struct {
-		query string
-		want  []why.Question // but for their times
-		shows string
-	}{
-		{"q=evt-4711", []why.Question{{ID: "evt-4711"}}, "sent at 09:14:02.119"},
-		{"q=%2347", []why.Question{{Sequence: 47}}, "sent at 09:14:02.119"},
-		{"q=payments.refunds", []why.Question{{ID: "payments.refunds"}, {Category: "payments.refunds"}}, "Not known"},
-		{"q=No+category", []why.Question{{ID: "No category"}}, "Not known"},
-		{"q=", nil, "Give the ID"},
-	}
-	for _, test := range tests {
-		s := start(t)
-		s.source.answers["evt-4711"], s.source.answers["#47"] = known, known
-		body := s.do(http.MethodGet, "/why?since=1h&"+test.query).body
-		testkit.Contains(t, test.query, body, test.shows)
-		for i, q := range s.source.questions {
-			if ago := time.Since(q.Since); ago < 59*time.Minute || ago > 61*time.Minute {
-				t.Errorf("%s: got a question since %s, want since an hour ago", test.query, q.Since)
-			}
-			s.source.questions[i].Since = time.Time{}
+	const arn = "arn:aws:lambda:eu-central-1:123456789012:function:payments-refunds-prod:42"
+	s := start(t)
+	s.source.answers["evt-4711"] = why.Answer{Events: []why.Event{{ID: "evt-4711", Category: "payments.refunds", Sentences: []string{"sent at 09:14:02.119"}}}}
+	s.source.answers["payments.refund"] = why.Answer{Missing: "the journal begins at 08:00:00.000", Nearest: "payments.refunds"}
+	for _, test := range []struct{ text, shows string }{
+		{"evt-4711", "sent at 09:14:02.119"},
+		{"#47", "Not known"},
+		{"payments.refund", `The nearest category is <a href="why?q=payments.refunds">`},
+		{" outer  blanks\tand\n", "Not known"},
+		{arn, "Not known"},
+		{strings.Repeat("é", maxID/2), "Not known"},
+	} {
+		text := test.text
+		s.source.questions = nil
+		body := s.do(http.MethodGet, "/why?"+url.Values{"since": {"1h"}, "q": {text}}.Encode()).body
+		testkit.Contains(t, text, body, test.shows)
+		if len(s.source.questions) != 1 || s.source.questions[0].text != text {
+			t.Fatalf("%q: got the questions %v, want one about the text as it is", text, s.source.questions)
 		}
-		testkit.EqualSlices(t, s.source.questions, test.want, "%s", test.query)
+		if ago := time.Since(s.source.questions[0].since); ago < 59*time.Minute || ago > 61*time.Minute {
+			t.Errorf("%q: got a question since %s, want since an hour ago", text, s.source.questions[0].since)
+		}
 	}
+	testkit.Contains(t, "without a text", s.do(http.MethodGet, "/why?q=").body, "Give the ID")
+	tooLong := s.do(http.MethodGet, "/why?q="+strings.Repeat("a", maxID+1))
+	testkit.Equal(t, tooLong.code, http.StatusRequestURITooLong, "status of a text that is too long")
+	testkit.Contains(t, "a text that is too long", tooLong.body, "the text has 4097 bytes; at most 4096 are looked up")
 }

@@ -2,13 +2,11 @@ package page
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/url"
-	"strconv"
-	"strings"
 	"time"
 
-	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/why"
 )
 
@@ -27,12 +25,16 @@ type found struct {
 
 // serveWhy says what became of an event, or of the events of a category.
 func (p *page) serveWhy(w http.ResponseWriter, r *http.Request) {
-	f := found{Text: textOf(r, "q"), Since: r.URL.Query().Get("since"), Spans: spans}
+	f := found{Text: r.URL.Query().Get("q"), Since: r.URL.Query().Get("since"), Spans: spans}
 	var since time.Time
 	if span, err := time.ParseDuration(f.Since); err == nil && span > 0 {
 		since = time.Now().Add(-span)
 	} else {
 		f.Since = ""
+	}
+	if len(f.Text) > maxID {
+		http.Error(w, fmt.Sprintf("the text has %d bytes; at most %d are looked up", len(f.Text), maxID), http.StatusRequestURITooLong)
+		return
 	}
 	if f.Text != "" {
 		ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
@@ -44,7 +46,7 @@ func (p *page) serveWhy(w http.ResponseWriter, r *http.Request) {
 			http.Error(w, "too many ask at once", http.StatusServiceUnavailable)
 			return
 		}
-		f.Answer, f.Asked = ask(ctx, p.Source, f.Text, since), true
+		f.Answer, f.Asked = p.Source.Why(ctx, f.Text, since), true
 		query := url.Values{"q": {f.Text}}
 		if f.Since != "" {
 			query.Set("since", f.Since)
@@ -52,23 +54,4 @@ func (p *page) serveWhy(w http.ResponseWriter, r *http.Request) {
 		f.Link = "why?" + query.Encode()
 	}
 	p.render(w, http.StatusOK, "why.html", f)
-}
-
-// ask asks for an event by its ID, or by its sequence behind a "#". A text that nothing is known of as an ID is a category, if it is the
-// path of one.
-func ask(ctx context.Context, source Source, text string, since time.Time) why.Answer {
-	if digits, found := strings.CutPrefix(text, "#"); found {
-		if sequence, err := strconv.ParseUint(digits, 10, 64); err == nil && sequence > 0 {
-			return source.Why(ctx, why.Question{Sequence: sequence, Since: since})
-		}
-	}
-	ofID := source.Why(ctx, why.Question{ID: text, Since: since})
-	if ofID.Known() || event.ValidatePath(text) != nil {
-		return ofID
-	}
-	ofCategory := source.Why(ctx, why.Question{Category: text, Since: since})
-	if !ofCategory.Known() {
-		ofCategory.Counted = append(ofCategory.Counted, ofID.Counted...)
-	}
-	return ofCategory
 }

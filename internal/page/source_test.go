@@ -24,8 +24,14 @@ type scripted struct {
 	asked     int   // how often for the status
 	following int   // readers of the decisions
 	followed  chan []journal.Entry
-	answers   map[string]why.Answer // by ID, category or "#" and the sequence
-	questions []why.Question
+	answers   map[string]why.Answer // by text
+	questions []question
+}
+
+// question is what Why was asked.
+type question struct {
+	text  string
+	since time.Time
 }
 
 func newScripted() *scripted {
@@ -39,14 +45,11 @@ func (s *scripted) Status(context.Context) (status.Status, error) {
 	return s.state, s.fails
 }
 
-func (s *scripted) Why(_ context.Context, q why.Question) why.Answer {
+func (s *scripted) Why(_ context.Context, text string, since time.Time) why.Answer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.questions = append(s.questions, q)
-	if q.Sequence > 0 {
-		return s.answers[fmt.Sprintf("#%d", q.Sequence)]
-	}
-	return s.answers[q.ID+q.Category]
+	s.questions = append(s.questions, question{text, since})
+	return s.answers[text]
 }
 
 func (s *scripted) Decisions(ctx context.Context) (<-chan []journal.Entry, error) {

@@ -1,6 +1,10 @@
 package status
 
-import "time"
+import (
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/journal"
+)
 
 // Status is what a deployment does at one moment. A part that could not be asked is empty, and Unknown says why. [Collect] makes it.
 type Status struct {
@@ -32,7 +36,8 @@ type Worker struct {
 	InHand    int               `json:"in_hand"`             // events received that have no outcome yet
 	PerMinute Rates             `json:"per_minute"`
 	Revision  string            `json:"revision"`
-	Settings  map[string]string `json:"settings"` // those that must be equal on all workers, by variable; no secrets
+	Journal   *journal.Health   `json:"journal,omitempty"` // how far it has written the journal; nil: all but the last second
+	Settings  map[string]string `json:"settings"`          // those that must be equal on all workers, by variable; no secrets
 }
 
 // Report is what a worker answers when it is asked for its status.

@@ -297,3 +297,62 @@ func TestEachChangeInOneDigest(t *testing.T) {
 		want(next(2, 1, time.Hour), 0, 2) // the bucket was made anew
 	})
 }
+
+// inRound reports drops that an instance took in a round.
+func (d *dropTest) inRound(instance string, round int64, dropping bool, drops Counts) {
+	d.Helper()
+	d.reports++
+	d.repeat(Report{Instance: instance, Number: d.clock.Read().UnixMicro() + d.reports, Round: round, Dropping: dropping, Counts: drops})
+}
+
+// TestDigestHasItsRounds has two instances count drops up to a claim and after it. Each digest has the rounds whose drops it counts, also if
+// it takes over the counts of a digest that failed, or that is in doubt.
+func TestDigestHasItsRounds(t *testing.T) {
+	testDrops(t, func(d *dropTest) {
+		wantRounds := func(digest Digest, total int64, want ...Rounds) {
+			t.Helper()
+			testkit.Equal(t, digest.Dropped, total, "drops")
+			testkit.EqualSlices(t, digest.Rounds, want, "rounds")
+		}
+		one := dropped("#a", path("a", 1))
+		d.inRound("one", 1, true, dropped("#b", path("b", 1)))
+		d.inRound("one", 2, true, one)
+		d.inRound("two", 1, false, one)
+		d.inRound("one", 4, false, one)
+		d.clock.Advance(time.Minute)
+		first := d.wantClaim("#a")
+		wantRounds(first, 3, Rounds{"one", 2, 4}, Rounds{"two", 1, 1})
+		d.inRound("one", 5, false, one) // counted while the first digest is posted
+		d.end(first, done)
+		d.clock.Advance(interval)
+		second := d.wantClaim("#a")
+		wantRounds(second, 1, Rounds{"one", 5, 5})
+		d.end(second, failed)
+		d.inRound("one", 6, false, one)
+		d.inRound("two", 2, false, one)
+		d.clock.Advance(interval)
+		third := d.wantClaim("#a")
+		wantRounds(third, 3, Rounds{"one", 5, 6}, Rounds{"two", 2, 2})
+		d.end(third, DigestEnd{State: DigestDoubt})
+		d.inRound("two", 3, false, one)
+		d.clock.Advance(interval)
+		fourth := d.wantClaim("#a")
+		wantRounds(fourth, 4, Rounds{"two", 2, 3}, Rounds{"one", 5, 6})
+		repeated, _ := d.claimAs("#a", fourth.Claim)
+		wantRounds(*repeated, 4, fourth.Rounds...)
+	})
+}
+
+// TestManyInstances has workers that restart all the time count drops for one digest. It keeps the rounds of the newest instances.
+func TestManyInstances(t *testing.T) {
+	testDrops(t, func(d *dropTest) {
+		const instances = 250
+		for i := range instances {
+			d.inRound(fmt.Sprint("worker-", i), 1, false, dropped("#a", path("a", 1)))
+		}
+		d.clock.Advance(time.Minute)
+		digest := d.wantDrops(instances, 0)
+		testkit.Equal(t, len(digest.Rounds), 200, "instances")
+		testkit.Equal(t, digest.Rounds[199].Instance, "worker-249", "the newest one")
+	})
+}

@@ -34,6 +34,7 @@ type Counter struct {
 	channels map[string]*channelCounts
 	paths    map[string]*pathCounts // by category: those that are counted by name
 	dropping bool                   // something was counted since the last time that there was nothing to take
+	rounds   int64                  // how often something was taken
 }
 
 // channelCounts are those of one channel.
@@ -64,10 +65,11 @@ func (c *Counter) clear() {
 	c.channels, c.paths = make(map[string]*channelCounts), make(map[string]*pathCounts)
 }
 
-// Add counts drops. It keeps no memory of the caller's.
-func (c *Counter) Add(drops []Drop) {
+// Add counts drops, and returns the round in which the reporter will take them: the number, counted from 1, of what it takes at once. The
+// digest that tells of the drops has that round of this instance. It keeps no memory of the caller's. Without a counter the round is 0.
+func (c *Counter) Add(drops []Drop) (round int64) {
 	if c == nil || len(drops) == 0 {
-		return
+		return 0
 	}
 	now := time.Now()
 	c.mu.Lock()
@@ -93,6 +95,7 @@ func (c *Counter) Add(drops []Drop) {
 		default: // it has not been seen yet
 		}
 	}
+	return c.rounds + 1
 }
 
 // channel returns the counts of a category's channel. The lock is held.
@@ -160,19 +163,20 @@ func (p *pathCounts) add(d *Drop) {
 	}
 }
 
-// take returns what was counted since the last time, for each channel.
-func (c *Counter) take() []Counts {
+// take returns what was counted since the last time, for each channel, and the number of this round.
+func (c *Counter) take() (drops []Counts, round int64) {
 	c.mu.Lock()
 	taken := c.channels
 	if len(taken) == 0 {
 		c.dropping = false
 		c.mu.Unlock()
-		return nil
+		return nil, 0
 	}
 	c.clear()
+	c.rounds++
+	round = c.rounds
 	c.mu.Unlock()
 
-	var drops []Counts
 	for _, name := range slices.Sorted(maps.Keys(taken)) {
 		d := taken[name].Counts
 		for first, counted := range taken[name].groups {
@@ -186,7 +190,7 @@ func (c *Counter) take() []Counts {
 		slices.SortFunc(d.Groups, func(a, b Group) int { return cmp.Compare(a.Name, b.Name) })
 		drops = append(drops, d)
 	}
-	return drops
+	return drops, round
 }
 
 // inParts divides drops into such of at most so many paths each, with all counts in one of them.

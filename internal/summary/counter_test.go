@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -20,6 +21,12 @@ func channelOf(category string) string {
 	default:
 		return "#alerts"
 	}
+}
+
+// takeCounts takes what was counted, without the number of the round.
+func takeCounts(c *Counter) []Counts {
+	drops, _ := c.take()
+	return drops
 }
 
 func TestCounterAddsUp(t *testing.T) {
@@ -47,8 +54,8 @@ func TestCounterAddsUp(t *testing.T) {
 				}}},
 			},
 		}
-		testkit.EqualDeeply(t, c.take(), want, "counts")
-		testkit.EqualDeeply(t, c.take(), nil, "counts that are taken twice")
+		testkit.EqualDeeply(t, takeCounts(c), want, "counts")
+		testkit.EqualDeeply(t, takeCounts(c), nil, "counts that are taken twice")
 	})
 }
 
@@ -63,7 +70,7 @@ func TestCounterRoom(t *testing.T) {
 	}
 	c.Add([]Drop{{Category: "security.login", N: 1}, {Category: "payments.real", N: 2}, {Category: "payments.real", N: 3}})
 	testkit.Equal(t, len(c.paths), maxPaths+1, "paths are held")
-	drops := c.take()
+	drops := takeCounts(c)
 	if len(drops) != 1 || drops[0].Total() != junk+6 || len(drops[0].Groups) != 2 {
 		t.Fatalf("%d channels, %d drops, want one and %d", len(drops), drops[0].Total(), junk+6)
 	}
@@ -89,7 +96,7 @@ func TestCounterBounds(t *testing.T) {
 	for i := range maxGroups + 10 {
 		c.Add([]Drop{{Category: fmt.Sprint("c", i), N: 1}, {Category: "x", N: 1}})
 	}
-	drops := c.take()[0]
+	drops := takeCounts(c)[0]
 	if len(drops.Groups) != maxGroups || drops.More != 11 {
 		t.Errorf("%d first levels, %d drops beside them, want %d and 11", len(drops.Groups), drops.More, maxGroups)
 	}
@@ -148,7 +155,7 @@ func TestCounterIsUsedByMany(t *testing.T) {
 	testkit.AtOnce(8, func(i int) {
 		for range 1000 {
 			c.Add([]Drop{{Category: fmt.Sprint("c", i%3), Level: "global", Title: "title", N: 1}})
-			for _, counts := range c.take() {
+			for _, counts := range takeCounts(c) {
 				total.Add(counts.Total())
 			}
 		}
@@ -161,4 +168,47 @@ func TestNoCounter(t *testing.T) {
 	k := NewReporter(Options{})
 	k.Counter().Add([]Drop{{Category: "a", N: 1}})
 	k.Run(t.Context()) // returns
+}
+
+// TestRoundsHoldWhatIsCounted counts drops while others are taken. Each is among the counts of the round that Add has named.
+func TestRoundsHoldWhatIsCounted(t *testing.T) {
+	t.Parallel()
+	c := newCounter(channelOf)
+	const adders, drops = 8, 5000
+	var counted [adders]map[int64]int64 // by round
+	var adding sync.WaitGroup
+	for i := range counted {
+		counted[i] = make(map[int64]int64)
+		adding.Go(func() {
+			for range drops {
+				counted[i][c.Add([]Drop{{Category: "a.b", Level: "category", N: 1}})]++
+			}
+		})
+	}
+	added := make(chan struct{})
+	go func() { defer close(added); adding.Wait() }()
+	taken := make(map[int64]int64)
+	take := func() {
+		if counts, round := c.take(); len(counts) > 0 {
+			taken[round] = counts[0].Total()
+		}
+	}
+	for isAdding := true; isAdding; {
+		select {
+		case <-added:
+			isAdding = false
+		default:
+		}
+		take()
+	}
+	want := make(map[int64]int64)
+	for _, rounds := range counted {
+		for round, n := range rounds {
+			want[round] += n
+		}
+	}
+	testkit.EqualMaps(t, taken, want, "drops by round")
+	if len(taken) < 2 {
+		t.Errorf("rounds: got %d, want several", len(taken))
+	}
 }

@@ -37,7 +37,7 @@ func decodeClaim(channel string, reply []any) (*Digest, int64, error) {
 func decodeDigest(channel, text string, now time.Time) (*Digest, error) {
 	malformed := fmt.Errorf("%w: the digest for %q is %q", script.ErrReply, channel, text)
 	lines := strings.Split(text, "\n")
-	if len(lines) < 2 {
+	if len(lines) < 3 {
 		return nil, malformed
 	}
 	digest := Digest{Channel: channel}
@@ -58,7 +58,12 @@ func decodeDigest(channel, text string, now time.Time) (*Digest, error) {
 	if since > 0 {
 		digest.Since = time.UnixMicro(since)
 	}
-	for _, line := range lines[2:] {
+	rounds, err := decodeRounds(lines[2])
+	if err != nil {
+		return nil, malformed
+	}
+	digest.Rounds = rounds
+	for _, line := range lines[3:] {
 		path, err := decodePath(line, now)
 		if err != nil {
 			return nil, malformed
@@ -67,6 +72,18 @@ func decodeDigest(channel, text string, now time.Time) (*Digest, error) {
 	}
 	digest.countOthers(int(named))
 	return &digest, nil
+}
+
+// decodeRounds reads the rounds of instances.
+func decodeRounds(line string) (rounds []Rounds, err error) {
+	for words := range slices.Chunk(strings.Fields(line), 3) {
+		var of Rounds
+		if _, err := fmt.Sscan(strings.Join(words, " "), &of.Instance, &of.First, &of.Last); err != nil {
+			return nil, err
+		}
+		rounds = append(rounds, of)
+	}
+	return rounds, nil
 }
 
 // countOthers counts what is not among the digest's paths, of so many that were counted by name.

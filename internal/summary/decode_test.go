@@ -35,7 +35,7 @@ func TestWhatIsNotShown(t *testing.T) {
 
 func TestMalformedDigests(t *testing.T) {
 	t.Parallel()
-	const head = "abc posting 1 0\n1 1 1 0 0 0 0 0 0"
+	const head = "abc posting 1 0\n1 1 1 0 0 0 0 0 0 1 1\nworker-1 3 5"
 	now := testkit.Start.UnixMicro()
 	for name, reply := range map[string][]any{
 		"nothing":                  {},
@@ -43,10 +43,13 @@ func TestMalformedDigests(t *testing.T) {
 		"a time that is none":      {"now", head, int64(0)},
 		"a text that is none":      {now, now, int64(0)},
 		"no counts":                {now, "abc posting 1 0", int64(0)},
-		"too few words":            {now, "abc posting 1\n1 1 1 0 0 0 0 0 0", int64(0)},
-		"failures that are none":   {now, "abc posting 1 x\n1 1 1 0 0 0 0 0 0", int64(0)},
-		"too few numbers":          {now, "abc posting 1 0\n1 1 1 0 0 0 0 0", int64(0)},
-		"a number that is too big": {now, "abc posting 1 0\n99999999999999999999 1 1 0 0 0 0 0 0", int64(0)},
+		"too few words":            {now, "abc posting 1\n1 1 1 0 0 0 0 0 0 1 1\n", int64(0)},
+		"failures that are none":   {now, "abc posting 1 x\n1 1 1 0 0 0 0 0 0 1 1\n", int64(0)},
+		"too few numbers":          {now, "abc posting 1 0\n1 1 1 0 0 0 0 0 0 1\n", int64(0)},
+		"a number that is too big": {now, "abc posting 1 0\n99999999999999999999 1 1 0 0 0 0 0 0 1 1\n", int64(0)},
+		"half the rounds":          {now, head + " worker-2 4", int64(0)},
+		"a round that is none":     {now, head + " worker-2 4 x", int64(0)},
+		"no rounds":                {now, "abc posting 1 0\n1 1 1 0 0 0 0 0 0 1 1", int64(0)},
 		"half an entry":            {now, head + "\na\t1\t", int64(0)},
 		"half a level":             {now, head + "\na\t1\t0\ttitle\tglobal\t", int64(0)},
 		"a count that is none":     {now, head + "\na\tx\t0\ttitle\t", int64(0)},

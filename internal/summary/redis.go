@@ -46,7 +46,7 @@ func (r *Redis) CountDrops(ctx context.Context, report Report) error {
 	if report.Dropping {
 		waitedFor = believed
 	}
-	arguments := []any{report.Instance, report.Number, waitedFor.Microseconds()}
+	arguments := []any{report.Instance, report.Number, report.Round, waitedFor.Microseconds()}
 	arguments = append(append(arguments, r.spans...), maxGroups, maxPaths, report.Channel)
 	now := time.Now()
 	if report.Channel != "" {

@@ -14,6 +14,7 @@ const (
 type Report struct {
 	Instance string // unique for each start of a worker
 	Number   int64  // larger than that of the report before: microseconds of the instance's clock
+	Round    int64  // in which the counts were taken from the counter: see Counter.Add
 	Dropping bool   // it goes on to drop, so if it is not heard of again, its last counts are lost
 	Counts          // without a channel: nothing was dropped
 }

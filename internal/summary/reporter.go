@@ -64,6 +64,7 @@ type SendError interface {
 // Options are what a reporter needs. All functions have to be there, unless there are no digests.
 type Options struct {
 	Store    Store
+	Instance string        // a name that no other start of a worker has, without white space
 	Interval time.Duration // between digests of one channel; 0: there are none
 	Logger   *slog.Logger
 
@@ -98,9 +99,8 @@ type Options struct {
 
 // Reporter tells what its counter has counted, and posts digests that are due.
 type Reporter struct {
-	o        Options
-	counter  *Counter
-	instance string // a name that no other start of a worker has
+	o       Options
+	counter *Counter
 
 	// These belong to the goroutine that tells what was counted.
 	untold    []Report // taken from the counter; the first may have been counted without an answer
@@ -128,7 +128,7 @@ type outage bool
 
 // NewReporter makes a reporter. Nothing happens before Run.
 func NewReporter(o Options) *Reporter {
-	r := &Reporter{o: o, instance: rand.Text(), channels: make(map[string]*channel)}
+	r := &Reporter{o: o, channels: make(map[string]*channel)}
 	if o.Interval > 0 {
 		r.counter = newCounter(o.ChannelOf)
 	}
@@ -171,15 +171,15 @@ func (r *Reporter) tellOnce(ctx context.Context) (told bool) {
 	if !r.tellUntold(ctx) {
 		return false
 	}
-	drops := r.counter.take()
+	drops, round := r.counter.take()
 	for i := range drops {
 		r.addOpens(&drops[i])
 		for _, part := range inParts(drops[i], reportSize) {
-			r.untold = append(r.untold, r.newReport(part))
+			r.untold = append(r.untold, r.newReport(part, round))
 		}
 	}
 	if len(drops) == 0 && r.announced {
-		r.untold = append(r.untold, r.newReport(Counts{}))
+		r.untold = append(r.untold, r.newReport(Counts{}, 0))
 	}
 	return r.tellUntold(ctx)
 }
@@ -193,9 +193,9 @@ func (r *Reporter) addOpens(drops *Counts) {
 }
 
 // newReport numbers a report. One of drops announces that there will be more.
-func (r *Reporter) newReport(drops Counts) Report {
+func (r *Reporter) newReport(drops Counts, round int64) Report {
 	r.number = max(r.number+1, time.Now().UnixMicro())
-	return Report{Instance: r.instance, Number: r.number, Dropping: drops.Channel != "", Counts: drops}
+	return Report{Instance: r.o.Instance, Number: r.number, Round: round, Dropping: drops.Channel != "", Counts: drops}
 }
 
 // tellUntold makes the reports that wait. One without an answer is made again as it is.
@@ -225,7 +225,8 @@ func (r *Reporter) tellLast(ctx context.Context) {
 		return
 	}
 	var lost int64
-	for _, drops := range r.counter.take() {
+	left, _ := r.counter.take()
+	for _, drops := range left {
 		lost += drops.Total()
 	}
 	for _, report := range r.untold {

@@ -179,7 +179,7 @@ func TestDropsAddUp(t *testing.T) {
 		}
 		got.Paths[0].Opens = time.Time{}
 		want := Digest{
-			Channel: "#a", Claim: "claim1", Dropped: 22, Unpaired: 5, First: testkit.Start, Last: testkit.Start.Add(20 * time.Second),
+			Channel: "#a", Claim: "claim1", Dropped: 22, Unpaired: 5, First: testkit.Start, Last: testkit.Start.Add(20 * time.Second), Rounds: []Rounds{{Instance: "one"}, {Instance: "two"}},
 			Paths: []Path{
 				{Path: "payments.refunds", Dropped: 13, Title: "slow «refund»", Reasons: []Reason{{Level: "payments.*", Dropped: 9}, {Level: "global", Dropped: 4}}},
 				{Path: "payments", Dropped: 4, Reasons: []Reason{{Level: "global", Dropped: 2}}},

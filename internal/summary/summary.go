@@ -20,6 +20,7 @@ type Digest struct {
 	Unpaired    int64 // resolved events whose firing one was not posted
 	First, Last time.Time
 	Since       time.Time // when the digest before was claimed; zero if there was none lately
+	Rounds      []Rounds  // whose drops it tells of: see Counter.Add
 	Paths       []Path    // the largest, those first
 
 	MorePaths   int  // that are not among Paths
@@ -31,6 +32,12 @@ type Digest struct {
 	FromRevision, BeforeRevision uint64
 
 	Changes []Change // of live limits, the oldest first
+}
+
+// Rounds are the rounds of an instance in which it counted drops, from the first to the last.
+type Rounds struct {
+	Instance    string
+	First, Last int64
 }
 
 // Path is what was dropped of a category. Its texts have neither tabs nor line feeds.

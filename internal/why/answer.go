@@ -2,6 +2,7 @@ package why
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/journal"
@@ -9,11 +10,11 @@ import (
 
 // Question says which events are asked about: those that meet every condition that is set. One has to be.
 type Question struct {
-	ID       string    `json:"id,omitempty"`       // as workers show it, or without the part of a group
+	ID       string    `json:"id,omitempty"`       // as its producer gave it or as workers show it (see event.Named), or without the part of a group
 	Sequence uint64    `json:"sequence,omitempty"` // of the producer's message
 	Category string    `json:"category,omitempty"` // and everything below it
 	Title    string    `json:"title,omitempty"`    // part of the title, in any letter case
-	Since    time.Time `json:"since,omitzero"`     // when the events were stored, or something became of them; zero: since the journal begins
+	Since    time.Time `json:"since,omitzero"`     // what became of events before does not count, where they are now does; zero: since the journal begins
 }
 
 // single tells whether one event is asked about, and not what became of many.
@@ -25,11 +26,13 @@ const maxEvents = 20
 // Answer says what became of the events that were asked for, and what would happen to one now.
 type Answer struct {
 	Asked   Question `json:"asked"`
+	Found   int      `json:"found,omitempty"`   // of a question about many: how many events with an outcome and events that wait there are
 	Events  []Event  `json:"events"`            // at most maxEvents, the newest last
-	Totals  []Total  `json:"totals,omitempty"`  // of a question about many: events by result and level
+	Totals  []Total  `json:"totals,omitempty"`  // of a question about many: events by result, level and limit
 	Waiting []string `json:"waiting,omitempty"` // sentences: of a question about many, how many have no outcome yet
 	Counted []string `json:"counted,omitempty"` // sentences: events that may be those asked for, and of which only a count is known
 	Missing string   `json:"missing,omitempty"` // a sentence: where nothing is known of the events, what the journal covers
+	Nearest string   `json:"nearest,omitempty"` // where nothing is known of the events of a category: a category that exists, with a name that is much alike
 	Now     []string `json:"now,omitempty"`     // sentences: what would happen to an event of the category now
 	Unknown []string `json:"unknown,omitempty"` // sentences: what could not be asked, and why
 }
@@ -55,6 +58,8 @@ type Event struct {
 	Stored    time.Time       `json:"stored,omitzero"`
 	State     State           `json:"state"`
 	Sentences []string        `json:"sentences"`         // what became of it, in order
+	Reason    string          `json:"reason,omitempty"`  // the sentences without what is of this event alone, such as times
+	Note      string          `json:"note,omitempty"`    // what Reason leaves out: until when the event waits, the number of its dead letter
 	Entries   []journal.Entry `json:"entries,omitempty"` // of the journal
 
 	pending *Pending
@@ -73,11 +78,57 @@ const (
 	StateUnknown   State = "unknown"   // it was there, and no source says where it is now
 )
 
-// Total counts events of one result and level.
+// Total counts events of one result, level and limit.
 type Total struct {
 	Result journal.Result `json:"result"`
 	Level  string         `json:"level,omitempty"`
+	Limit  string         `json:"limit,omitempty"` // such as 10/30m; empty if the level has none
 	Count  int            `json:"count"`
+}
+
+// What says what became of the counted events, such as "dropped by category 10/30m".
+func (t Total) What() string {
+	by := strings.TrimSpace(t.Level + " " + t.Limit)
+	what := string(t.Result)
+	switch t.Result {
+	case journal.Waiting:
+		if what = "began to wait"; by != "" {
+			return what + ", denied by " + by
+		}
+	case journal.Failed:
+		what = "posts that failed, and were tried again"
+	case journal.Split:
+		what = "split into their alerts"
+	case journal.Sent:
+		if by != "" { // in shadow mode
+			return what + ", though denied by " + by
+		}
+	case journal.Dropped, journal.Duplicate, journal.Dead, journal.Expired, journal.Told, journal.Lost:
+	}
+	if by != "" {
+		what += " by " + by
+	}
+	return what
+}
+
+// Group is events of an answer that have the same reason.
+type Group struct {
+	Reason string
+	Events []Event // the newest first
+}
+
+// Groups gathers the events of an answer by their reasons, the group with the newest event first.
+func (a Answer) Groups() []Group {
+	var groups []Group
+	for _, e := range slices.Backward(a.Events) {
+		i := slices.IndexFunc(groups, func(g Group) bool { return g.Reason == e.Reason })
+		if i < 0 {
+			i = len(groups)
+			groups = append(groups, Group{Reason: e.Reason})
+		}
+		groups[i].Events = append(groups[i].Events, e)
+	}
+	return groups
 }
 
 // Pending is an event that has no outcome yet: in the producers' stream, or in the room.
@@ -102,8 +153,8 @@ const Due = "due"
 
 // Search says which of the events that have no outcome yet are looked for.
 type Search struct {
-	Sequence uint64             // of the one message of the producers' stream that may hold them; 0: any
-	Matches  func(Pending) bool // called by one goroutine at a time
+	Sequence uint64        // of the one message of the producers' stream that may hold them; 0: any
+	Take     func(Pending) // is given each event; called by one goroutine at a time
 }
 
 // Letter is a dead letter.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
@@ -18,13 +19,22 @@ import (
 type Sources struct {
 	Entries func(ctx context.Context, queries []journal.Query, take func(query int, e journal.Entry)) ([]journal.Read, error)
 	Explain func(ctx context.Context, request throttle.Request) (throttle.Explanation, error)
-	Pending func(ctx context.Context, search Search) ([]Pending, error)
-	Letters func(ctx context.Context) ([]Letter, error) // all dead letters
+	Pending func(ctx context.Context, search Search) error // see Streams.Pending
+	Letters func(ctx context.Context) ([]Letter, error)    // all dead letters
 	Now     func() time.Time
+
+	// Failing are the workers that cannot write the journal now.
+	Failing []Writer
 
 	// Denied completes the sentence that an event of a category would be denied now, such as "it would wait for a slot"; "" if it
 	// would be dropped.
 	Denied func(category string) string
+}
+
+// Writer is a worker, as far as it writes the journal.
+type Writer struct {
+	Name string
+	journal.Health
 }
 
 // Ask answers questions. Each source is read once for all of them. What cannot be asked stands in each answer.
@@ -33,7 +43,7 @@ func Ask(ctx context.Context, sources Sources, questions ...Question) []Answer {
 	for _, q := range questions {
 		s.asked = append(s.asked, &asking{
 			session: s, question: q, answer: Answer{Asked: q, Events: []Event{}},
-			query:  journal.Query{ID: q.ID, Sequence: q.Sequence, Category: q.Category, Title: q.Title, Since: q.Since},
+			query:  queryOf(q),
 			totals: make(map[Total]int), waiting: make(map[string]int), index: make(map[string][]*Event),
 		})
 	}
@@ -47,10 +57,20 @@ func Ask(ctx context.Context, sources Sources, questions ...Question) []Answer {
 		a.tellEvents(ctx)
 		a.tellTotals()
 		a.tellCounted()
+		a.tellJournal()
 		a.tellNow(ctx)
 		answers[i] = a.answer
 	}
 	return answers
+}
+
+// queryOf asks the journal for the same as a question.
+func queryOf(q Question) journal.Query {
+	query := journal.Query{Sequence: q.Sequence, Category: q.Category, Title: q.Title, Since: q.Since}
+	if q.ID != "" {
+		query.IDs = event.ShownAs(q.ID)
+	}
+	return query
 }
 
 // session is one call of Ask.
@@ -72,10 +92,10 @@ type asking struct {
 
 	read    journal.Read
 	counted []journal.Entry
-	totals  map[Total]int // by results and levels, without counts
+	totals  map[Total]int // by results, levels and limits, without counts
 
-	waiting  map[string]int // events without an outcome, by what they wait for
-	matching int            // their number
+	waiting map[string]int // events without an outcome, by what they wait for
+	pending []Pending      // the newest of them
 
 	events []*Event
 	index  map[string][]*Event // by category and ID
@@ -105,17 +125,15 @@ func placeOf(id string) (stream string, sequence uint64) {
 
 // readPending adds what has no outcome yet.
 func (s *session) readPending(ctx context.Context) {
-	search := Search{Matches: func(p Pending) bool {
-		wanted := false
+	search := Search{Take: func(p Pending) {
 		for _, a := range s.asked {
-			wanted = a.counts(p) || wanted
+			a.takePending(p)
 		}
-		return wanted
 	}}
 	if len(s.asked) == 1 {
 		search.Sequence = s.asked[0].question.Sequence
 	}
-	pending, err := s.Pending(ctx, search)
+	err := s.Pending(ctx, search)
 	if err != nil {
 		s.unknown("not every event that waits was looked at", err)
 	}
@@ -123,33 +141,35 @@ func (s *session) readPending(ctx context.Context) {
 	for _, a := range s.asked {
 		if !a.question.single() {
 			a.answer.Waiting = sayWaiting(a.waiting)
-		}
-		for _, p := range pending {
-			if a.asksForPending(p) {
-				e := a.eventOf(p.ID, p.Category, p.Sequence)
-				e.Title, e.Stored, e.pending = cmp.Or(e.Title, p.Title), p.Stored, &p
+			for _, n := range a.waiting {
+				a.answer.Found += n
 			}
 		}
+		a.forgetOldestPending()
+		for _, p := range a.pending {
+			e := a.eventOf(p.ID, p.Category, p.Sequence)
+			e.Title, e.Stored, e.pending = cmp.Or(e.Title, p.Title), p.Stored, &p
+		}
 	}
 }
 
-// counts counts an event that has no outcome yet, if it is asked for. It tells whether the event itself is wanted.
-func (a *asking) counts(p Pending) bool {
-	if !a.asksForPending(p) {
-		return false
+// takePending counts an event that has no outcome yet, if it is asked for, and keeps the newest ones. Where an event is now counts however
+// long ago it came there.
+func (a *asking) takePending(p Pending) {
+	if !a.query.Matches(&journal.Entry{ID: p.ID, Category: p.Category, Title: p.Title, Sequence: p.Sequence}) {
+		return
 	}
 	a.waiting[p.Reason]++
-	a.matching++
-	return a.matching <= keptEvents
+	if a.pending = append(a.pending, p); len(a.pending) >= 2*keptEvents {
+		a.forgetOldestPending()
+	}
 }
 
-func (a *asking) asksForPending(p Pending) bool {
-	return a.asksFor(p.Stored, journal.Entry{ID: p.ID, Category: p.Category, Title: p.Title, Sequence: p.Sequence})
-}
-
-// asksFor tells whether the question asks for an event that is in a place since a time.
-func (a *asking) asksFor(since time.Time, e journal.Entry) bool {
-	return !since.Before(a.question.Since) && a.query.Matches(&e)
+// forgetOldestPending keeps the newest events that have no outcome yet. What is told of an event may depend on whether it waits, so as many
+// are kept as of all events.
+func (a *asking) forgetOldestPending() {
+	slices.SortStableFunc(a.pending, func(x, y Pending) int { return x.Stored.Compare(y.Stored) })
+	a.pending = slices.Delete(a.pending, 0, max(0, len(a.pending)-keptEvents))
 }
 
 // readLetters adds the dead letters.
@@ -160,7 +180,8 @@ func (s *session) readLetters(ctx context.Context) {
 	}
 	for _, a := range s.asked {
 		for _, l := range letters {
-			if a.asksFor(l.Stored, journal.Entry{ID: l.ID, Category: l.Category, Title: l.Title, Sequence: l.Sequence}) {
+			isRecent := a.question.single() || !l.Stored.Before(a.question.Since) // where a single event is now counts at any time
+			if isRecent && a.query.Matches(&journal.Entry{ID: l.ID, Category: l.Category, Title: l.Title, Sequence: l.Sequence}) {
 				e := a.eventOf(l.ID, l.Category, l.Sequence)
 				e.Title, e.letters = cmp.Or(e.Title, l.Title), append(e.letters, l)
 			}
@@ -196,7 +217,7 @@ func (s *session) readCounts(ctx context.Context, queries []journal.Query) {
 	for i, a := range s.asked {
 		if _, place := placeOf(a.question.ID); place != 0 && len(a.events) == 0 {
 			missing, places = append(missing, a), append(places, queries[i])
-			places[len(places)-1].ID, places[len(places)-1].Sequence = "", place
+			places[len(places)-1].IDs, places[len(places)-1].Sequence = nil, place
 		}
 	}
 	if len(missing) == 0 {
@@ -240,7 +261,7 @@ func (a *asking) take(entry journal.Entry) {
 		a.takeCounted(entry)
 	}
 	if entry.Count == 0 || a.question.Title == "" {
-		a.totals[Total{Result: entry.Result, Level: entry.Level}] += entry.Counts()
+		a.totals[Total{Result: entry.Result, Level: entry.Level, Limit: entry.Limit}] += entry.Counts()
 	}
 	if entry.Count == 0 {
 		a.add(entry)
@@ -260,7 +281,7 @@ func (a *asking) asSingle(entry journal.Entry) (single journal.Entry, isAsked bo
 		return journal.Entry{}, false
 	}
 	single = entry
-	single.Count, single.LastID, single.LastSequence, single.LastStored = 0, "", 0, time.Time{}
+	single.Count, single.LastID, single.LastSequence, single.LastStored, single.LastRound = 0, "", 0, time.Time{}, 0
 	if a.query.Matches(&single) {
 		return single, true
 	}
@@ -268,7 +289,7 @@ func (a *asking) asSingle(entry journal.Entry) (single journal.Entry, isAsked bo
 	last := journal.Entry{
 		ID: entry.LastID, Stream: entry.Stream, Sequence: entry.LastSequence, Stored: entry.LastStored, Category: entry.Category,
 		Result: entry.Result, Reason: entry.Reason, Level: entry.Level, Path: entry.Path, Limit: entry.Limit, Size: entry.Size,
-		Decided: entry.Decided, Channel: entry.Channel, Instance: entry.Instance,
+		Decided: entry.Decided, Channel: entry.Channel, Round: entry.LastRound, Instance: entry.Instance,
 	}
 	return last, last.ID != "" && a.question.Title == "" && a.query.Matches(&last)
 }
@@ -320,11 +341,13 @@ func (a *asking) tellTotals() {
 		return
 	}
 	for total, n := range a.totals {
-		total.Count = n
+		if total.Count = n; total.Result.Ends() {
+			a.answer.Found += n
+		}
 		a.answer.Totals = append(a.answer.Totals, total)
 	}
 	slices.SortFunc(a.answer.Totals, func(x, y Total) int {
-		return cmp.Or(y.Count-x.Count, strings.Compare(string(x.Result), string(y.Result)), strings.Compare(x.Level, y.Level))
+		return cmp.Or(y.Count-x.Count, strings.Compare(x.What(), y.What()))
 	})
 }
 
@@ -334,8 +357,23 @@ func (a *asking) tellCounted() {
 	if !a.question.single() || len(a.events) == 0 || slices.ContainsFunc(a.answer.Events, isUnknown) {
 		a.answer.Counted = a.sayCounts()
 	}
-	if !a.answer.Known() && !a.read.Begins.IsZero() {
+	if !a.answer.Known() && (!a.read.Begins.IsZero() || len(a.Failing) > 0) {
 		a.answer.Missing = a.sayMissing()
+	}
+}
+
+// tellJournal says what the journal lacks, where that may be what was asked for.
+func (a *asking) tellJournal() {
+	if a.question.single() && a.answer.Final() {
+		return
+	}
+	for _, w := range a.Failing {
+		a.unknown("the journal is complete until "+a.stamp(w.Complete), fmt.Errorf("worker %s cannot write it: %s; %d entries are kept until it can, %d are lost",
+			w.Name, w.Error, w.Kept, w.Lost))
+	}
+	for _, e := range a.read.Lost {
+		a.unknown("the journal is incomplete", fmt.Errorf("worker %s could not write %d entries of results between %s and %s",
+			e.Instance, e.Count, a.stamp(e.Stored), a.stamp(e.LastStored)))
 	}
 }
 

@@ -31,8 +31,10 @@ type known struct {
 	recorded string // the identity of the record; "": any
 	pending  []Pending
 	letters  []Letter
-	delays   string // the result of Denied
-	fails    error  // of each source
+	failing  []Writer
+	lost     []journal.Entry // that the journal lacks
+	delays   string          // the result of Denied
+	fails    error           // of each source
 }
 
 func (k known) sources() Sources {
@@ -40,7 +42,7 @@ func (k known) sources() Sources {
 		Entries: func(_ context.Context, queries []journal.Query, take func(int, journal.Entry)) ([]journal.Read, error) {
 			reads := make([]journal.Read, len(queries))
 			for i, q := range queries {
-				reads[i].Begins = at("08:00:00")
+				reads[i].Begins, reads[i].Lost = at("08:00:00"), k.lost
 				for _, e := range k.entries {
 					if q.Matches(&e) {
 						take(i, e)
@@ -57,17 +59,16 @@ func (k known) sources() Sources {
 			}
 			return k.record, k.fails
 		},
-		Pending: func(_ context.Context, search Search) (found []Pending, err error) {
+		Pending: func(_ context.Context, search Search) error {
 			for _, p := range k.pending {
-				if search.Matches(p) {
-					found = append(found, p)
-				}
+				search.Take(p)
 			}
-			return found, k.fails
+			return k.fails
 		},
 		Letters: func(context.Context) ([]Letter, error) { return k.letters, k.fails },
 		Denied:  func(string) string { return k.delays },
 		Now:     func() time.Time { return at("10:00:00") },
+		Failing: k.failing,
 	}
 }
 
@@ -81,6 +82,7 @@ func refund(result journal.Result, change func(*journal.Entry)) journal.Entry {
 	e := journal.Entry{
 		ID: "evt-4711", Stream: "NOTIFICATIONS", Sequence: 4711, Category: "payments.refunds", Title: "card declined",
 		Stored: at("09:14:02"), Decided: at("09:14:02").Add(119 * time.Millisecond), Result: result, Channel: "#payments",
+		Instance: "worker-1",
 	}
 	if change != nil {
 		change(&e)
@@ -89,7 +91,7 @@ func refund(result journal.Result, change func(*journal.Entry)) journal.Entry {
 }
 
 func denied(e *journal.Entry) {
-	e.Level, e.Limit, e.Used, e.Size, e.Next = "category", "10/30m", 10, 10, at("09:31:40")
+	e.Level, e.Limit, e.Used, e.Size, e.Next, e.Round = "category", "10/30m", 10, 10, at("09:31:40"), 3
 }
 
 // ofCategory is an explanation with the used slots of a category.
@@ -124,11 +126,18 @@ func withKey(p Pending, id string, fires bool) Pending {
 // ofAnotherKey is a firing event of db-2.
 var ofAnotherKey = Pending{ID: "evt-4699", Category: "payments.refunds", Key: "db-2", Fires: true, Stored: at("09:59:00")}
 
-// digest tells of the drop of evt-4711. tooEarly tells of earlier drops.
+// Digests of #payments: digest has the round in which evt-4711 was counted, which is the third one of worker-1. The others have not, although
+// later tells of later drops too.
 var (
-	digest   = journal.Entry{Result: journal.Told, Channel: "#payments", Count: 38, LastStored: at("09:29:00"), Decided: at("09:30:00")}
-	tooEarly = journal.Entry{Result: journal.Told, Channel: "#payments", Count: 3, LastStored: at("09:14:01"), Decided: at("09:14:30")}
+	digest  = told("09:30:00", 38, "worker-2 3 9 worker-1 3 5")
+	earlier = told("09:14:30", 3, "worker-1 1 2 worker-2 1 2")
+	later   = told("09:14:02", 7, "worker-1 6 6")
+	ofOther = told("09:14:03", 7, "worker-2 3 3")
 )
+
+func told(clock string, count int, rounds journal.Rounds) journal.Entry {
+	return journal.Entry{Result: journal.Told, Channel: "#payments", Count: count, LastStored: at(clock), Decided: at(clock), Rounds: rounds}
+}
 
 // sentences has the data about evt-4711 and the answer.
 var sentences = []struct {
@@ -136,9 +145,13 @@ var sentences = []struct {
 	known known
 	want  []string
 }{
-	{"dropped and told", known{entries: []journal.Entry{digest, tooEarly, refund(journal.Dropped, denied)}}, []string{
+	{"dropped and told", known{entries: []journal.Entry{digest, earlier, later, ofOther, refund(journal.Dropped, denied)}}, []string{
 		"dropped at 09:14:02.119 by category 10/30m: 10 of 10 used, the next slot opened at 09:31:40",
 		"#payments was told in the digest of 09:30:00 (38 suppressed)",
+	}},
+	{"dropped, and told of in two reports", known{entries: []journal.Entry{digest, told("09:29:00", 5, "worker-1 3 3"), refund(journal.Dropped, denied)}}, []string{
+		"dropped at 09:14:02.119 by category 10/30m: 10 of 10 used, the next slot opened at 09:31:40",
+		"#payments was told in the digest of 09:29:00 (5 suppressed), or of 09:30:00 (38 suppressed)",
 	}},
 	{"dropped and not told", known{entries: []journal.Entry{refund(journal.Dropped, func(e *journal.Entry) {
 		denied(e)
@@ -179,7 +192,7 @@ var sentences = []struct {
 	{"expired", known{entries: []journal.Entry{refund(journal.Expired, nil)}},
 		[]string{"expired at 09:14:02.119: it had become older than NOTIFIER_EVENT_MAX_AGE"}},
 	{"in hand", known{pending: []Pending{stuck}, record: throttle.Explanation{At: at("10:00:00"), Leased: at("10:00:20")}},
-		[]string{"is in the stream since 09:59:00.000, without an outcome", "a worker has it in hand"}},
+		[]string{"is in the stream without an outcome, since 09:59:00.000", "a worker has it in hand"}},
 	{"settled while the question was asked", known{entries: []journal.Entry{refund(journal.Sent, nil)}, pending: []Pending{stuck}},
 		[]string{"sent at 09:14:02.119 to #payments"}},
 	{"a replayed dead letter", known{
@@ -189,7 +202,7 @@ var sentences = []struct {
 		withKey(inRoom("pair"), "evt-4711", false), withKey(stuck, "evt-4700", true), ofAnotherKey,
 	}}, []string{
 		`is in the room now and waits for the outcome of the event that it resolves, with the key "db-1", until 10:05:00.000`,
-		"the firing event evt-4700 of 09:59:00.000 is in the stream since 09:59:00.000, without an outcome",
+		"the firing event evt-4700 of 09:59:00.000 is in the stream without an outcome, since 09:59:00.000",
 	}},
 	{"resolved while its firing event is delivered", known{
 		pending: []Pending{withKey(inRoom("pair"), "evt-4711", false)}, record: throttle.Explanation{Pair: throttle.PairUnderWay},
@@ -201,7 +214,7 @@ var sentences = []struct {
 		pending: []Pending{withKey(stuck, "evt-4711", false)},
 		record:  throttle.Explanation{Pair: throttle.PairOpen, PairUntil: at("11:00:00")},
 	}, []string{
-		"is in the stream since 09:59:00.000, without an outcome",
+		"is in the stream without an outcome, since 09:59:00.000",
 		"the message of the firing event is out, and can be resolved until 11:00:00.000", "no worker has admitted it so far",
 	}},
 	{"resolved while its firing event waits", known{
@@ -236,12 +249,12 @@ var sentences = []struct {
 		"it has its slots, and no worker has it in hand",
 	}},
 	{"not decided yet", known{pending: []Pending{stuck}},
-		[]string{"is in the stream since 09:59:00.000, without an outcome", "no worker has admitted it so far"}},
+		[]string{"is in the stream without an outcome, since 09:59:00.000", "no worker has admitted it so far"}},
 	{"lost by the journal", known{
 		pending: []Pending{stuck},
 		record:  throttle.Explanation{At: at("10:00:00"), Leased: at("10:01:00"), Done: at("11:00:00")},
 	}, []string{
-		"is in the stream since 09:59:00.000, without an outcome",
+		"is in the stream without an outcome, since 09:59:00.000",
 		"the delivery record has it as delivered",
 	}},
 }
@@ -305,10 +318,34 @@ func TestCountsAreNoAnswers(t *testing.T) {
 	testkit.Equal(t, known{}.ask(t, Question{ID: "evt-4711", Since: at("09:00:00")}).Missing, "the journal was read from 09:00:00.000", "what is missing")
 
 	answer = k.ask(t, Question{Category: "payments"})
-	testkit.EqualSlices(t, answer.Totals, []Total{{journal.Dropped, "category", 1204}}, "totals")
+	testkit.EqualSlices(t, answer.Totals, []Total{{journal.Dropped, "category", "10/30m", 1204}}, "totals")
 	answer = k.ask(t, Question{Title: "card"})
 	testkit.EqualSlices(t, answer.Totals, nil, "totals of a title, which counts do not tell")
 	testkit.Equal(t, len(answer.Counted), 1, "counts among which the title may be")
+}
+
+// TestTheJournalIsIncomplete asks while workers cannot write the journal, and after one has lost entries. The answer says what is missing
+// wherever that may be what was asked for.
+func TestTheJournalIsIncomplete(t *testing.T) {
+	t.Parallel()
+	const failing = "the journal is complete until 09:10:00.000: worker host-b cannot write it: nats: no response; 213 entries are kept until it can, 4 are lost"
+	const lost = "the journal is incomplete: worker host-a-x could not write 9 entries of results between 08:30:00.000 and 08:31:00.000"
+	k := known{
+		failing: []Writer{
+			{"host-b", journal.Health{Error: "nats: no response", Complete: at("09:10:00"), Kept: 213, Lost: 4}},
+			{"host-c", journal.Health{Error: "nats: no response", Complete: at("09:12:00")}},
+		},
+		lost: []journal.Entry{{Result: journal.Lost, Instance: "host-a-x", Count: 9, Stored: at("08:30:00"), LastStored: at("08:31:00")}},
+	}
+	answer := k.ask(t, Question{ID: "evt-4711"})
+	testkit.Equal(t, answer.Missing,
+		"the journal begins at 08:00:00.000, and is complete until 09:10:00.000, since workers cannot write it", "what is missing")
+	testkit.EqualSlices(t, []string{answer.Unknown[0], answer.Unknown[2]}, []string{failing, lost}, "what is unknown")
+	k.entries = []journal.Entry{refund(journal.Waiting, nil)}
+	testkit.Equal(t, len(k.ask(t, Question{ID: "evt-4711"}).Unknown), 3, "sentences about an event whose outcome is unknown")
+	testkit.Equal(t, len(k.ask(t, Question{Category: "payments"}).Unknown), 3, "sentences about a category")
+	k.entries = append(k.entries, refund(journal.Sent, nil))
+	testkit.EqualSlices(t, k.ask(t, Question{ID: "evt-4711"}).Unknown, nil, "what is unknown of an event with an outcome")
 }
 
 func TestTheSameIDTwice(t *testing.T) {
@@ -328,7 +365,7 @@ func TestOnlyTheNewestAreTold(t *testing.T) {
 	answer := known{entries: entries}.ask(t, Question{Category: "payments"})
 	testkit.Equal(t, len(answer.Events), maxEvents, "events")
 	testkit.Equal(t, answer.Events[maxEvents-1].Sequence, uint64(99), "sequence of the last one")
-	testkit.EqualSlices(t, answer.Totals, []Total{{journal.Sent, "", 100}}, "totals")
+	testkit.EqualSlices(t, answer.Totals, []Total{{Result: journal.Sent, Count: 100}}, "totals")
 }
 
 func TestWhatCannotBeAsked(t *testing.T) {
@@ -412,6 +449,133 @@ func TestManyWait(t *testing.T) {
 		"waiting in the room now for its channel: 3", "in the stream of the producers now, without an outcome: 1",
 		"waiting in the room now for a slot: 1",
 	}, "what waits")
-	testkit.EqualSlices(t, k.ask(t, Question{Category: "payments", Since: at("09:30:00")}).Waiting,
-		[]string{"in the stream of the producers now, without an outcome: 1"}, "what waits since a time")
+	testkit.Equal(t, answer.Found, 6, "events found")
+	testkit.EqualSlices(t, k.ask(t, Question{Category: "payments", Since: at("09:59:30")}).Waiting, answer.Waiting, "what waits now, asked since a time")
+}
+
+// TestWhereAnEventIsNow asks since a time at which the event waited already, or was a dead letter. Where an event is now counts whenever it
+// came there.
+func TestWhereAnEventIsNow(t *testing.T) {
+	t.Parallel()
+	waits := []journal.Entry{refund(journal.Waiting, func(e *journal.Entry) { e.Reason = "slot" })}
+	for name, test := range map[string]struct {
+		known known
+		want  State
+	}{
+		"it waits":                         {known{pending: []Pending{inRoom("slot")}}, StateWaiting},
+		"it waits, and the journal agrees": {known{entries: waits, pending: []Pending{inRoom("slot")}}, StateWaiting},
+		"it is in the stream":              {known{pending: []Pending{stuck}}, StateUndecided},
+		"it is a dead letter":              {known{letters: []Letter{{ID: "evt-4711", Category: "payments.refunds", Stored: at("09:14:03")}}}, "dead"},
+	} {
+		for _, q := range []Question{{ID: "evt-4711"}, {Sequence: 4711}, {ID: "evt-4711", Category: "payments"}} {
+			q.Since = at("09:59:30")
+			if len(test.known.letters) > 0 {
+				test.known.letters[0].Sequence = 4711
+			}
+			answer := test.known.ask(t, q)
+			if len(answer.Events) != 1 || answer.Events[0].State != test.want {
+				t.Errorf("%s, asked %+v: got %+v, want one event, %s", name, q, answer.Events, test.want)
+			}
+		}
+	}
+	answer := known{entries: waits, pending: []Pending{inRoom("slot")}}.ask(t, Question{Category: "payments", Since: at("09:10:00")})
+	testkit.Equal(t, answer.Events[0].State, StateWaiting, "state of an event of a category")
+}
+
+// TestMoreWaitThanAreKept has more events wait than are kept. The newest of them are told as waiting.
+func TestMoreWaitThanAreKept(t *testing.T) {
+	t.Parallel()
+	var k known
+	for i := range 5 * keptEvents / 2 {
+		p := withKey(inRoom("slot"), fmt.Sprint("evt-", i), false)
+		p.Stored, p.Sequence = at("09:00:00").Add(time.Duration(i)*time.Millisecond), uint64(i)
+		k.pending = append(k.pending, p)
+		k.entries = append(k.entries, refund(journal.Waiting, func(e *journal.Entry) { e.ID, e.Sequence, e.Stored = p.ID, p.Sequence, p.Stored }))
+	}
+	answer := k.ask(t, Question{Category: "payments"})
+	testkit.EqualSlices(t, answer.Waiting, []string{"waiting in the room now for a slot: 2500"}, "what waits")
+	testkit.Equal(t, len(answer.Events), maxEvents, "events told of")
+	for _, e := range answer.Events {
+		testkit.Equal(t, e.State, StateWaiting, "state of %s", e.ID)
+	}
+}
+
+// TestGroups has events of a category with three reasons. Events of one reason and digest are one group, whatever their times are.
+func TestGroups(t *testing.T) {
+	t.Parallel()
+	var k known
+	for i := range 6 {
+		result := journal.Dropped
+		if i%3 == 2 {
+			result = journal.Sent
+		}
+		k.entries = append(k.entries, refund(result, func(e *journal.Entry) {
+			e.ID, e.Sequence, e.Stored = fmt.Sprint("evt-", i), uint64(i), e.Stored.Add(time.Duration(i)*time.Second)
+			if e.Decided = e.Stored.Add(time.Millisecond); result == journal.Dropped {
+				denied(e)
+			}
+		}))
+	}
+	p := withKey(inRoom("pair"), "evt-6", false)
+	p.Stored = at("09:14:20")
+	k.pending = append(k.pending, p)
+	var got []string
+	for _, group := range k.ask(t, Question{Category: "payments"}).Groups() {
+		for _, e := range group.Events {
+			group.Reason += " | " + strings.TrimSpace(e.ID+" "+e.Note)
+		}
+		got = append(got, group.Reason)
+	}
+	testkit.EqualSlices(t, got, []string{
+		`is in the room now and waits for the outcome of the event that it resolves, with the key "db-1" | evt-6 until 10:05:00.000`,
+		"sent to #payments | evt-5 | evt-2",
+		"dropped by category 10/30m: 10 of 10 used, the next slot opened at 09:31:40; " +
+			"no digest has told #payments of it, as far as the journal knows | evt-4 | evt-3 | evt-1 | evt-0",
+	}, "groups")
+}
+
+func TestTotalsInWords(t *testing.T) {
+	t.Parallel()
+	for want, total := range map[string]Total{
+		"began to wait, denied by later 3/1h":     {Result: journal.Waiting, Level: "later", Limit: "3/1h"},
+		"began to wait":                           {Result: journal.Waiting},
+		"dropped by category 10/30m":              {Result: journal.Dropped, Level: "category", Limit: "10/30m"},
+		"dropped by unpaired":                     {Result: journal.Dropped, Level: "unpaired"},
+		"sent":                                    {Result: journal.Sent},
+		"sent, though denied by global 1/1h":      {Result: journal.Sent, Level: "global", Limit: "1/1h"},
+		"posts that failed, and were tried again": {Result: journal.Failed},
+	} {
+		testkit.Equal(t, total.What(), want, "%+v", total)
+	}
+}
+
+// TestProducersIDs asks about events by the IDs that their producers gave, which workers replace or show with a part.
+func TestProducersIDs(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("é", 40)
+	for _, test := range []struct {
+		id       string
+		identity event.Event
+	}{
+		{long, event.Named(long)[0]},
+		{"a\tb", event.Named("a\tb")[0]},
+		{" a  b\n", event.Named(" a  b\n")[0]},
+		{long + "/shop/7", event.Named(long + "/shop/7")[0]},
+		{long + "/disk", event.Event{ID: event.Named(long)[0].ID, Part: "disk"}},
+	} {
+		id, identity := test.id, test.identity
+		identity.Category = "payments.refunds"
+		sent := known{entries: []journal.Entry{refund(journal.Sent, func(e *journal.Entry) { e.ID = identity.ShownID() })}}
+		waits := known{pending: []Pending{inRoom("slot")}}
+		waits.pending[0].ID = identity.ShownID()
+		dead := known{letters: []Letter{{ID: identity.ShownID(), Category: identity.Category}}}
+		recorded := known{record: throttle.Explanation{At: at("10:00:00"), Done: at("11:00:00")}, recorded: identity.Identity()}
+		testkit.Equal(t, recorded.ask(t, Question{ID: id, Category: identity.Category}).Known(), true, "known by the delivery record")
+		for want, k := range map[State]known{"sent": sent, StateWaiting: waits, "dead": dead} {
+			answer := k.ask(t, Question{ID: id, Category: identity.Category})
+			if len(answer.Events) != 1 || answer.Events[0].State != want {
+				t.Errorf("%.20q: got %+v, want one event, %s", id, answer.Events, want)
+			}
+		}
+	}
 }

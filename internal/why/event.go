@@ -17,26 +17,51 @@ func (a *asking) tellEvents(ctx context.Context) {
 	for _, e := range a.events {
 		slices.SortStableFunc(e.Entries, func(x, y journal.Entry) int { return x.Decided.Compare(y.Decided) })
 		for i, entry := range e.Entries {
-			e.Sentences = append(e.Sentences, a.say(entry))
+			what, how := a.phrases(entry)
+			e.tell(what+" at "+a.stamp(entry.Decided)+how+a.sayUntil(entry), what+how)
 			if last := i == len(e.Entries)-1; last && entry.Result == journal.Dropped {
-				e.Sentences = append(e.Sentences, a.sayDigest(ctx, entry)...)
+				for _, sentence := range a.sayDigest(ctx, entry) {
+					e.tell(sentence, sentence)
+				}
 			}
 		}
 		if e.settle(); e.pending != nil {
-			e.Sentences = append(e.Sentences, a.sayPending(*e.pending))
-			e.Sentences = append(e.Sentences, a.sayPair(ctx, *e.pending)...)
+			a.tellPending(ctx, e)
 		}
 		for _, l := range e.letters {
-			e.Sentences = append(e.Sentences, a.sayLetter(l))
+			reason := "is a dead letter: " + reasonOf(l.Reason, l.Error)
+			if e.Reason != "" { // its entry says so
+				reason = ""
+			}
+			e.tell(a.sayLetter(l), reason)
+			e.Note = fmt.Sprintf("dead letter %d", l.Number)
 		}
 		if a.question.single() {
 			e.Sentences = append(e.Sentences, a.sayRecord(ctx, e)...)
 		}
 		if e.State == StateUnknown && a.looked {
-			e.Sentences = append(e.Sentences, "what became of it then is not known: it waits nowhere, and the journal has no outcome of it")
+			const lost = "what became of it then is not known: it waits nowhere, and the journal has no outcome of it"
+			e.tell(lost, lost)
 		}
 		a.answer.Events = append(a.answer.Events, *e)
 	}
+}
+
+// tell adds a sentence about the event, and what of it is true of other events too.
+func (e *Event) tell(sentence, reason string) {
+	e.Sentences = append(e.Sentences, sentence)
+	if e.Reason != "" && reason != "" {
+		e.Reason += "; "
+	}
+	e.Reason += reason
+}
+
+// tellPending says where an event waits, and for what.
+func (a *asking) tellPending(ctx context.Context, e *Event) {
+	where, since, until := a.placeOfPending(*e.pending)
+	e.tell(where+since+until, where)
+	e.Note = strings.TrimPrefix(until, ", ")
+	e.Sentences = append(e.Sentences, a.sayPair(ctx, *e.pending)...)
 }
 
 // settle finds the event's state. An event that has its outcome does not wait any more: its message is about to be acknowledged. One
@@ -119,12 +144,13 @@ func (e *Event) requests() []throttle.Request {
 	if len(e.Entries) > 0 {
 		message.Stream = e.Entries[0].Stream
 	}
-	identities := []event.Event{{ID: e.ID, Category: e.Category}}
-	if slash := strings.LastIndex(e.ID, "/"); slash > 0 {
-		identities = append(identities, event.Event{ID: e.ID[:slash], Part: e.ID[slash+1:], Category: e.Category})
+	identities := event.Named(e.ID)
+	if len(e.Entries) == 0 { // the ID is what was asked for
+		identities = append(identities, event.Event{ID: event.OverHTTP(e.Category, identities[0].ID)})
 	}
 	var requests []throttle.Request
 	for _, identity := range identities {
+		identity.Category = e.Category
 		stream, sequence := placeOf(identity.ID)
 		requests = append(requests, throttle.Request{
 			ID: identity.Identity(), Derived: stream != "" && stream == message.Stream && sequence == e.Sequence,
@@ -150,8 +176,11 @@ func (a *asking) sayPair(ctx context.Context, resolved Pending) []string {
 	if resolved.Fires || resolved.Key == "" || !a.question.single() {
 		return nil
 	}
-	firing, err := a.Pending(ctx, Search{Matches: func(p Pending) bool {
-		return p.Fires && p.Key == resolved.Key && p.Category == resolved.Category
+	var firing []Pending
+	err := a.Pending(ctx, Search{Take: func(p Pending) {
+		if p.Fires && p.Key == resolved.Key && p.Category == resolved.Category {
+			firing = append(firing, p)
+		}
 	}})
 	if err != nil {
 		a.unknown("not every event that waits was looked at", err)

@@ -29,43 +29,45 @@ func (a *asking) stamp(t time.Time) string { return Clock(t, a.now) }
 // second is a time of which milliseconds say nothing.
 func (a *asking) second(t time.Time) string { return timeOfDay(t, a.now, time.TimeOnly) }
 
-// say tells of one entry of an event.
-func (a *asking) say(e journal.Entry) string {
-	at := a.stamp(e.Decided)
+// phrases are what is said of one entry of an event: what became of the event, and how. When stands between them.
+func (a *asking) phrases(e journal.Entry) (what, how string) {
 	switch e.Result {
 	case journal.Sent:
-		text := "sent at " + at
 		if e.Channel != "" {
-			text += " to " + e.Channel
+			how += " to " + e.Channel
 		}
 		if e.Level != "" {
-			text += fmt.Sprintf("; in shadow mode, %s would have denied it", a.limit(e))
+			how += fmt.Sprintf("; in shadow mode, %s would have denied it", a.limit(e))
 		}
-		return text
+		return "sent", how
 	case journal.Dropped:
-		return "dropped at " + at + " by " + a.sayDenial(e)
+		return "dropped", " by " + a.sayDenial(e)
 	case journal.Duplicate:
-		return "duplicate at " + at + ": another message with its ID was admitted before"
+		return "duplicate", ": another message with its ID was admitted before"
 	case journal.Dead:
-		return "stored as a dead letter at " + at + ": " + reasonOf(e.Reason, e.Code)
+		return "stored as a dead letter", ": " + reasonOf(e.Reason, e.Code)
 	case journal.Expired:
-		return "expired at " + at + ": it had become older than NOTIFIER_EVENT_MAX_AGE"
+		return "expired", ": it had become older than NOTIFIER_EVENT_MAX_AGE"
 	case journal.Waiting:
-		text := "began to wait at " + at + " for " + waitsFor(e.Reason)
-		if e.Level != "" {
-			text += ", denied by " + a.limit(e)
+		if how = " for " + waitsFor(e.Reason); e.Level != "" {
+			how += ", denied by " + a.limit(e)
 		}
-		if !e.Next.IsZero() {
-			text += ", until " + a.stamp(e.Next)
-		}
-		return text
+		return "began to wait", how
 	case journal.Failed:
-		return "could not be posted at " + at + ": " + reasonOf(e.Reason, e.Code) + "; it is tried again"
+		return "could not be posted", ": " + reasonOf(e.Reason, e.Code) + "; it is tried again"
 	case journal.Split:
-		return "its body held several alerts, and was split at " + at + " into one event for each"
-	case journal.Told:
+		return "its body held several alerts, and was split", " into one event for each"
+	case journal.Told, journal.Lost:
 	}
-	return string(e.Result) + " at " + at
+	return string(e.Result), ""
+}
+
+// sayUntil says how long an event was to wait.
+func (a *asking) sayUntil(e journal.Entry) string {
+	if e.Result != journal.Waiting || e.Next.IsZero() {
+		return ""
+	}
+	return ", until " + a.stamp(e.Next)
 }
 
 // limit names the limit that denied an event.
@@ -127,20 +129,26 @@ func reasonOf(reason, detail string) string {
 
 // sayPending says where an event waits.
 func (a *asking) sayPending(p Pending) string {
+	where, since, until := a.placeOfPending(p)
+	return where + since + until
+}
+
+// placeOfPending says where an event waits, and since or until when.
+func (a *asking) placeOfPending(p Pending) (where, since, until string) {
 	switch p.Reason {
 	case "":
-		return "is in the stream since " + a.stamp(p.Stored) + ", without an outcome"
+		return "is in the stream without an outcome", ", since " + a.stamp(p.Stored), ""
 	case Due:
-		return "is back from the room, and the next worker takes it"
+		return "is back from the room, and the next worker takes it", "", ""
 	}
-	text := "is in the room now and waits for " + waitsFor(p.Reason)
+	where = "is in the room now and waits for " + waitsFor(p.Reason)
 	if p.Key != "" && p.Reason == "pair" {
-		text += fmt.Sprintf(", with the key %q", p.Key)
+		where += fmt.Sprintf(", with the key %q", p.Key)
 	}
 	if p.Due.After(a.now) {
-		text += ", until " + a.stamp(p.Due)
+		until = ", until " + a.stamp(p.Due)
 	}
-	return text
+	return where, "", until
 }
 
 // sayWaiting says how many events have no outcome yet, by what they wait for.
@@ -198,8 +206,15 @@ func (a *asking) sayCounted(e journal.Entry) string {
 // sayMissing says what the journal covers.
 func (a *asking) sayMissing() string {
 	text := "the journal begins at " + a.stamp(a.read.Begins)
-	if a.question.Since.After(a.read.Begins) {
+	switch {
+	case a.read.Begins.IsZero():
+		text = "the journal has nothing"
+	case a.question.Since.After(a.read.Begins):
 		text = "the journal was read from " + a.stamp(a.question.Since)
+	}
+	if len(a.Failing) > 0 {
+		first := slices.MinFunc(a.Failing, func(x, y Writer) int { return x.Complete.Compare(y.Complete) })
+		text += ", and is complete until " + a.stamp(first.Complete) + ", since workers cannot write it"
 	}
 	if a.read.Counted > 0 {
 		text += fmt.Sprintf(", and has only counts of %d events since then", a.read.Counted)
@@ -207,10 +222,8 @@ func (a *asking) sayMissing() string {
 	return text
 }
 
-// clocksApart is by how much the time of a drop may differ between a digest, by Redis's clock, and the journal, by that of NATS.
-const clocksApart = 10 * time.Millisecond
-
-// sayDigest says when the channel was told of a drop: by the first digest that counts drops up to it or beyond.
+// sayDigest says when the channel was told of a drop: by the digest that has the round in which its worker counted it. A digest may be
+// claimed between two reports of one round, which then is in two digests.
 func (a *asking) sayDigest(ctx context.Context, dropped journal.Entry) []string {
 	if dropped.Channel == "" {
 		return nil
@@ -218,13 +231,16 @@ func (a *asking) sayDigest(ctx context.Context, dropped journal.Entry) []string 
 	if !a.told {
 		a.readDigests(ctx)
 	}
+	var told []string
 	for _, digest := range a.digests {
-		tells := digest.Decided.After(dropped.Decided) && !digest.LastStored.Before(dropped.Decided.Add(-clocksApart))
-		if digest.Channel == dropped.Channel && tells {
-			return []string{fmt.Sprintf("%s was told in the digest of %s (%d suppressed)", digest.Channel, a.second(digest.Decided), digest.Count)}
+		if digest.Channel == dropped.Channel && digest.Rounds.Hold(dropped.Instance, dropped.Round) {
+			told = append(told, fmt.Sprintf("%s (%d suppressed)", a.second(digest.Decided), digest.Count))
 		}
 	}
-	return []string{"no digest has told " + dropped.Channel + " of it, as far as the journal knows"}
+	if len(told) == 0 {
+		return []string{"no digest has told " + dropped.Channel + " of it, as far as the journal knows"}
+	}
+	return []string{dropped.Channel + " was told in the digest of " + strings.Join(told, ", or of ")}
 }
 
 // readDigests reads which digests were posted.

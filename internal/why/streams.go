@@ -32,43 +32,31 @@ const messageTimeout = 5 * time.Second
 
 var errTooMany = fmt.Errorf("there are more than %v suffice for", searchTimeout)
 
-// Pending returns the events that a search looks for: first those of the producers' stream, since an event goes from there to the room.
-// Beside an error it returns what was found.
-func (s Streams) Pending(ctx context.Context, search Search) ([]Pending, error) {
+// Pending hands over the events without an outcome: first those of the producers' stream, since an event goes from there to the room.
+// After an error some may be missing.
+func (s Streams) Pending(ctx context.Context, search Search) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, searchTimeout, errTooMany)
 	defer cancel()
-	found := &finding{search: search}
-	producers := func(m *jetstream.RawStreamMsg) { found.add(s.published(m)...) }
+	var taking sync.Mutex
+	take := func(pending ...Pending) {
+		taking.Lock()
+		defer taking.Unlock()
+		for _, p := range pending {
+			search.Take(p)
+		}
+	}
+	producers := func(m *jetstream.RawStreamMsg) { take(s.published(m)...) }
 	var err error
 	if search.Sequence != 0 {
 		err = s.readOne(ctx, search.Sequence, producers)
 	} else {
 		err = s.readAll(ctx, s.Producers, producers)
 	}
-	err = errors.Join(err, s.readAll(ctx, s.Room, func(m *jetstream.RawStreamMsg) {
+	return errors.Join(err, s.readAll(ctx, s.Room, func(m *jetstream.RawStreamMsg) {
 		if trusted.IsMarked(m.Header) { // else it is no event, and workers remove it
-			found.add(s.waiting(m))
+			take(s.waiting(m))
 		}
 	}))
-	return found.pending, err
-}
-
-// finding gathers what a search looks for.
-type finding struct {
-	search Search
-
-	mu      sync.Mutex
-	pending []Pending
-}
-
-func (f *finding) add(pending ...Pending) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, p := range pending {
-		if f.search.Matches(p) {
-			f.pending = append(f.pending, p)
-		}
-	}
 }
 
 func (s Streams) readAll(ctx context.Context, stream string, take func(*jetstream.RawStreamMsg)) error {

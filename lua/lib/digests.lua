@@ -7,9 +7,12 @@
 --                      claimed_at generation next_revision". paths is the number of entries. partial is 1 if some drops have no
 --                      entry. claimed_at is when the latest digest was claimed. next_revision is the first change of a live limit
 --                      that no digest of the channel has reported, in a generation of their bucket; 0 if that is not known.
+--   line feed, rounds  which rounds of which instances the counts for the next digest are from: "instance first last" for each
+--                      instance, with blanks between. A round is what an instance took from its counter at once.
 --   line feed, claimed the claimed digest, until it has ended: a line "claim state until failures", a line
---                      "total first last unpaired paths partial since at_least doubtful from_revision before_revision", and its
---                      largest entries. It reports the changes of live limits from one revision up to another one, exclusively.
+--                      "total first last unpaired paths partial since at_least doubtful from_revision before_revision", a line
+--                      with its rounds, and its largest entries. It reports the changes of live limits from one revision up to
+--                      another one, exclusively.
 --
 -- The sorted set `top` has first-level category -> the largest of its entries' counts and of its drops without entry. A claim
 -- finds the largest entries of the channel with it and does not read the whole hash. The sorted set `due` has channel ->
@@ -25,7 +28,7 @@
 -- name and count of each level that denied events. Drops without entry are shown in an entry with the path
 -- "<first-level category>.>". Times are microseconds.
 
-local HEAD, CLAIMED = '\nhead', '\nclaimed'
+local HEAD, ROUNDS, CLAIMED = '\nhead', '\nrounds', '\nclaimed'
 local HEAD_NAMES = { 'total', 'first', 'last', 'unpaired', 'paths', 'partial', 'claimed_at', 'generation', 'next_revision' }
 local DIGEST_NAMES = {
   'total', 'first', 'last', 'unpaired', 'paths', 'partial', 'since', 'at_least', 'doubtful', 'from_revision', 'before_revision',
@@ -33,6 +36,9 @@ local DIGEST_NAMES = {
 
 -- How many levels an entry counts. The same as MaxDropLevels in Go.
 local MOST_LEVELS = 8
+
+-- Of how many instances the rounds are kept: the newest.
+local MOST_INSTANCES = 200
 
 local function read_numbers(text, names)
   local values, numbers = {}, {}
@@ -51,6 +57,35 @@ local function numbers_text(values, names)
     texts[i] = integer(values[name])
   end
   return table.concat(texts, ' ')
+end
+
+local function read_rounds(text)
+  local rounds = {}
+  for instance, first, last in string.gmatch(text or '', '(%S+) (%d+) (%d+)') do
+    rounds[#rounds + 1] = { instance = instance, first = tonumber(first), last = tonumber(last) }
+  end
+  return rounds
+end
+
+local function rounds_text(rounds)
+  local texts = {}
+  for i, of in ipairs(rounds) do
+    texts[i] = of.instance .. ' ' .. integer(of.first) .. ' ' .. integer(of.last)
+  end
+  return table.concat(texts, ' ')
+end
+
+local function add_rounds(rounds, instance, first, last)
+  for _, of in ipairs(rounds) do
+    if of.instance == instance then
+      of.first, of.last = math.min(of.first, first), math.max(of.last, last)
+      return
+    end
+  end
+  if #rounds >= MOST_INSTANCES then
+    table.remove(rounds, 1)
+  end
+  rounds[#rounds + 1] = { instance = instance, first = first, last = last }
 end
 
 local function count_level(entry, name, count)
@@ -126,20 +161,21 @@ local function group_text(group)
 end
 
 local function read_claimed(text)
-  local claim, state, lease_end, failures, numbers, entries =
-    string.match(text or '', '^(%w+) (%w+) (%d+) (%d+)\n([%d ]*)(.*)$')
+  local claim, state, lease_end, failures, numbers, rounds, entries =
+    string.match(text or '', '^(%w+) (%w+) (%d+) (%d+)\n([%d ]*)\n([^\n]*)(.*)$')
   if not claim then
     return nil
   end
   local digest = read_numbers(numbers, DIGEST_NAMES)
   digest.claim, digest.state, digest.lease_end = claim, state, tonumber(lease_end)
-  digest.failures, digest.entries = tonumber(failures), read_entries(entries)
+  digest.failures, digest.rounds, digest.entries = tonumber(failures), read_rounds(rounds), read_entries(entries)
   return digest
 end
 
 local function claimed_text(digest)
   local head = { digest.claim, digest.state, integer(digest.lease_end), integer(digest.failures) }
-  return table.concat(head, ' ') .. '\n' .. numbers_text(digest, DIGEST_NAMES) .. entries_text(digest.entries)
+  local lines = { table.concat(head, ' '), numbers_text(digest, DIGEST_NAMES), rounds_text(digest.rounds) }
+  return table.concat(lines, '\n') .. entries_text(digest.entries)
 end
 
 -- Returns when the counts of a channel are due: `quiet` after the last drop, but at most `interval` after the first drop, and

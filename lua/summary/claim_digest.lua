@@ -33,6 +33,7 @@ local now = deployment_time(calls_key)
 local due = tonumber(redis.call('ZSCORE', due_key, channel) or nil)
 local upto = complete_until(dropping_key, now, report_within)
 local head = read_numbers(redis.call('HGET', counts_key, HEAD), HEAD_NAMES)
+local rounds = read_rounds(redis.call('HGET', counts_key, ROUNDS))
 local claimed = read_claimed(redis.call('HGET', counts_key, CLAIMED))
 redis.call('ZCARD', top_key)
 
@@ -102,6 +103,9 @@ local function add_claimed(digest)
     digest.before_revision = math.max(digest.before_revision, claimed.before_revision)
   end
   digest.entries = largest_of(digest.entries)
+  for _, of in ipairs(claimed.rounds) do
+    add_rounds(digest.rounds, of.instance, of.first, of.last)
+  end
   if claimed.state == 'doubt' then
     digest.doubtful = claimed.total
   else
@@ -127,7 +131,7 @@ else
       claim = claim, state = 'posting', lease_end = now + lease, failures = 0, entries = largest_entries(),
       total = head.total, first = head.first, last = head.last, unpaired = head.unpaired, paths = head.paths,
       partial = head.partial, since = head.claimed_at, at_least = head.total > 0 and lost_counts(head.first) and 1 or 0,
-      doubtful = 0, from_revision = from_revision, before_revision = before_revision,
+      doubtful = 0, rounds = rounds, from_revision = from_revision, before_revision = before_revision,
     }
     if claimed then
       add_claimed(digest)
@@ -147,6 +151,7 @@ if text ~= '' or claimed then
   redis.call('PEXPIRE', counts_key, milliseconds(kept))
 end
 if cleared then
+  redis.call('HDEL', counts_key, ROUNDS)
   in_pieces('HDEL', counts_key, cleared)
   in_pieces('ZREM', top_key, cleared)
 end

@@ -14,7 +14,8 @@
 --   6   drops:top:…     sorted set: first-level category -> its largest count (see lib/digests.lua)
 --
 -- ARGV
---   instance, number of the report (microseconds of the instance's clock; each report has a larger number)
+--   instance, number of the report (microseconds of the instance's clock; each report has a larger number), number of the round
+--   whose counts it has (see lib/digests.lua)
 --   report_within: time until the deadline of the next report, 0 if the instance has no unreported counts (microseconds)
 --   interval: time between digests of a channel, and from the first drop to the digest at most; quiet: time from the last drop
 --   to the digest; kept: how long the counts are kept (microseconds)
@@ -36,7 +37,7 @@ local next_argument = reader(ARGV, 0)
 local function next_count()
   return tonumber(next_argument())
 end
-local instance, report, report_within = next_argument(), next_argument(), next_count()
+local instance, report, round, report_within = next_argument(), next_argument(), next_count(), next_count()
 local interval, quiet, kept = next_count(), next_count(), next_count()
 local most_groups, most_entries, channel = next_count(), next_count(), next_argument()
 
@@ -137,6 +138,10 @@ if channel ~= '' then
   for name in next_argument do
     group_count = count_group(name, group_count)
   end
+  local rounds = read_rounds(redis.call('HGET', counts_key, ROUNDS))
+  add_rounds(rounds, instance, round, round)
+  fields[#fields + 1] = ROUNDS
+  fields[#fields + 1] = rounds_text(rounds)
   fields[#fields + 1] = HEAD
   fields[#fields + 1] = numbers_text(head, HEAD_NAMES)
   due = channel_due(head, read_claimed(redis.call('HGET', counts_key, CLAIMED)), interval, quiet)

@@ -145,6 +145,14 @@ var ofConsume = []mutant{
 		test: "./internal/consume -run TestDeadLetter$/bad_category_below",
 	},
 	{
+		name: "pushed-out-letters-are-guessed",
+		bug:  "A letter that may be the first to push out another one is counted as if it were not.",
+		file: "internal/consume/letters.go",
+		old:  `s.count+s.underWay < s.most`,
+		new:  `s.count < s.most`,
+		test: "./internal/consume -run ^TestPushedOutLettersAreCounted$",
+	},
+	{
 		name: "letters-of-a-neighbour-go",
 		bug:  "Where the bytes of dead letters run out, the smallest first level loses its oldest ones.",
 		file: "internal/consume/letters.go",
