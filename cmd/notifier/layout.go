@@ -14,15 +14,39 @@ import (
 	"github.com/seed-4578ace9/notifier/lua"
 )
 
-// joinLayout refuses to run beside workers that store state in another layout. While Redis does not answer, the layout in use is not known, and
-// the worker starts.
+// layoutAgain is the time between attempts to store the layout.
+const layoutAgain = 5 * time.Second
+
+// joinLayout refuses to run beside workers that store state in another layout. If Redis does not answer, the worker starts, and compares the layouts
+// as soon as Redis answers.
 func (w *worker) joinLayout(ctx context.Context) error {
 	store := throttle.NewRedis(newRunner(w.redis, w.settings.Redis), throttle.Settings{})
 	stored, err := store.Layout(ctx)
-	if err != nil {
-		w.logger.Warn("cannot read the layout of the deployment", "error", explainRedis(err))
-		return nil
+	if err == nil {
+		return w.useLayout(ctx, store, stored)
 	}
+	w.life.background("storing the layout", func(ctx context.Context) {
+		for {
+			select {
+			case <-time.After(layoutAgain):
+			case <-ctx.Done():
+				return
+			}
+			stored, err := store.Layout(ctx)
+			if err != nil {
+				continue // the limiter logs that Redis is unavailable
+			}
+			if err := w.useLayout(ctx, store, stored); err != nil && ctx.Err() == nil {
+				w.logger.Error("this worker runs beside a deployment of another layout, stop it", "error", err)
+			}
+			return
+		}
+	})
+	return nil
+}
+
+// useLayout stores the layout of this program in Redis, unless workers of the stored layout are running.
+func (w *worker) useLayout(ctx context.Context, store *throttle.Redis, stored int) error {
 	if stored != 0 && stored != lua.Layout {
 		if err := w.awaitNoOtherLayout(ctx); err != nil {
 			return err
