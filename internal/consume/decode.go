@@ -16,6 +16,8 @@ type candidate struct {
 	received time.Time // when it was decoded
 	lookUp   bool      // it is too old, and only asks what is known of it
 	certain  bool      // nothing that may open its pair was left undecided before the throttle is asked
+
+	decidedUpTo time.Time // certain: by the server's clock, everything stored until then was decided; zero if that time is not known
 }
 
 // request is what the throttle is asked about a candidate, but for whether it may wait.
@@ -54,7 +56,7 @@ func (w *Worker) read(ctx context.Context, m *message, again bool) (e event.Even
 	switch {
 	case !decodeFirst || again:
 	case e.Resolves():
-		if w.throttle.KnownUnpaired(e.Pair(), m.entry.Origin.Stored) {
+		if w.throttle.KnownUnpaired(e.Pair(), m.entry.Since.Add(pairPatience)) {
 			w.metrics.Resolved("unpaired")
 			return e, throttle.DeniedUnpaired, nil
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -175,7 +176,87 @@ func (f *fixture) requireUnpaired(test unpairedCase, mixed bool) {
 	for name, want := range map[string]int{"by unpaired payments": 1, "resolved paired": 0, "resolved unpaired": 1} {
 		testkit.Equal(f, f.metrics.Get(name), want, "%q was counted", name)
 	}
-	testkit.Equal(f, f.calls.count("learns payments/k"), 1, "calls of LearnUnpaired")
+	learned := 1 // where the last answer holds for later events too
+	if test.ends != "" || test.keeps != nil {
+		learned = 0
+	}
+	testkit.Equal(f, f.calls.count("learns payments/k"), learned, "calls of LearnUnpaired")
+}
+
+// TestResolvedIsStoredFirst stores a firing event some time after its resolved event, within pairPatience. They pair, however long the
+// decision about the firing event takes.
+func TestResolvedIsStoredFirst(t *testing.T) {
+	t.Parallel()
+	each(t, map[string]struct {
+		gap  time.Duration
+		late bool // the decision comes when the resolved event has waited twice
+	}{
+		"300 ms": {300 * time.Millisecond, false}, "300 ms, decided late": {300 * time.Millisecond, true},
+		"1.5 s": {1500 * time.Millisecond, false}, "1.5 s, decided late": {1500 * time.Millisecond, true},
+	}, func(t *testing.T, f *fixture, test struct {
+		gap  time.Duration
+		late bool
+	}) {
+		settle := newGate(t)
+		nakSent(f, settle)
+		others := f.throttle.decideOne
+		f.throttle.decideOne = func(ctx context.Context, c throttle.Request) (throttle.Decision, error) {
+			if _, key, _ := strings.Cut(c.Pair, "\n"); c.Resolves && f.calls.count("finish firing-"+key) > 0 {
+				return f.throttle.admit(c), nil
+			}
+			return others(ctx, c)
+		}
+		f.start(nil)
+		f.start(nil) // another worker
+		round, began := 0, time.Time{}
+		for ; began.IsZero() || time.Since(began) >= pairPatience; round++ { // a busy machine may take longer than that
+			began = time.Now()
+			f.ofKey(event.StatusResolved, round)
+			time.Sleep(test.gap) // it is what is tested
+			f.ofKey(event.StatusFiring, round)
+		}
+		if test.late {
+			f.eventually("resolved events wait again", func() bool {
+				waiting := f.waiting(room.Pair)
+				return len(waiting) == round && waiting[round-1].Header.Get(room.HeaderUntil) != ""
+			})
+		}
+		settle.open()
+		f.awaitSettled(2 * round)
+		f.requireRoomEmpty()
+		f.requireHistory(fmt.Sprint("resolved-", round-1), "send", "finish")
+	})
+}
+
+// ofKey publishes a firing or resolved event of a key of its own.
+func (f *fixture) ofKey(status event.Status, key int) {
+	f.Helper()
+	f.publish("notify.payments", fmt.Sprintf(`{"id": "%s-%d", "title": "an event", "status": %[1]q, "key": "%[2]d"}`, status, key))
+}
+
+// TestPatience drops a resolved event no sooner than pairPatience after it was stored.
+func TestPatience(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.answerUnpaired(nil)
+	dropped := make(chan time.Time, 1)
+	f.start(func(o *Options) { o.Drops = func([]summary.Drop) { dropped <- time.Now() } })
+	began := time.Now()
+	f.status(event.StatusResolved)
+	if waited := receive(t, "the drop", dropped).Sub(began); waited < pairPatience {
+		t.Errorf("wait of a resolved event: got %v, want at least %v", waited, pairPatience)
+	}
+	f.requireRoomEmpty()
+}
+
+// resolvedBefore puts a resolved event into the room that was stored some time ago.
+func (f *fixture) resolvedBefore(d time.Duration) {
+	f.Helper()
+	_, due := testNames.room().Schedule(room.Pair, "payments", "earlier")
+	stored := time.Now().Add(-d)
+	f.putInRoom(due, room.Entry{
+		Reason: room.Pair, Subject: "notify.payments", ID: "earlier", Origin: room.Origin{Stream: testNames.Stream, Sequence: 1, Stored: stored}, Since: stored,
+	}, `{"id": "earlier", "title": "an event", "status": "resolved", "key": "k"}`)
 }
 
 // others publishes on the other subject of a mixed stream.
@@ -207,7 +288,7 @@ func (f *fixture) requireWaitsAgain(resolved uint64) {
 	f.requireOutcomes(nil)
 }
 
-// TestPairOpensMeanwhile has another worker settle the firing event between the first decision about the resolved one and the search
+// TestPairOpensMeanwhile has another worker settle the firing event between the first decision about an old resolved one and the search
 // in the streams. The worker asks the throttle again, which knows the pair now.
 func TestPairOpensMeanwhile(t *testing.T) {
 	t.Parallel()
@@ -223,12 +304,12 @@ func TestPairOpensMeanwhile(t *testing.T) {
 		opened = true
 		return throttle.Decision{Verdict: throttle.Unpaired}, elsewhere.DoubleAck(ctx)
 	}
-	f.status(event.StatusResolved)
+	f.resolvedBefore(time.Minute)
 	f.start(nil)
 	f.awaitSettled(1)
 	f.requireOutcomes(map[string]int{"sent payments": 1})
 	testkit.Equal(t, len(f.throttle.asked()), 2, "requests to the throttle")
-	f.requireHistory("resolved", "send", "finish")
+	f.requireHistory("earlier", "send", "finish")
 }
 
 // TestKnownUnpaired drops a resolved event of a known closed pair without asking the throttle. A redelivery is not dropped: another

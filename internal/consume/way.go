@@ -156,7 +156,7 @@ func (w *Worker) decide(ctx, work context.Context, candidates []candidate) (deci
 			end(settlement{message: c.message, outcome: Expired})
 		case throttle.Unpaired:
 			if c.certain {
-				end(w.neverOpened(c, w.clock.at(asked)))
+				end(w.neverOpened(c))
 			} else {
 				unpaired = append(unpaired, c)
 			}
