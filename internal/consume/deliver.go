@@ -46,7 +46,10 @@ type delivery struct {
 
 func (w *Worker) newDelivery(c candidate, decision *throttle.Decision, denial *throttle.Denial, out sink.Delivery) *delivery {
 	d := &delivery{candidate: c, grant: decision.Grant, denial: denial, out: out, uncertain: decision.InDoubt}
-	d.out.Opened = decision.Opened
+	d.out.Opened, d.out.Others = decision.Opened, decision.Others
+	if len(d.out.Others) > 0 {
+		d.out.Others = w.sink.Updatable(d.out)
+	}
 	d.destination = w.sink.Destination(d.out)
 	return d
 }
@@ -92,7 +95,7 @@ func (w *Worker) awaitTurn(ctx, work context.Context, d *delivery) bool {
 	}
 }
 
-// attempt posts once, on a lease that outlasts the post or was renewed just now. It does not post without such a lease, or after the
+// attempt posts once, or updates one of several messages before the post, on a lease that outlasts the post or was renewed just now. It does not post without such a lease, or after the
 // work context.
 func (w *Worker) attempt(work context.Context, d *delivery) (receipt string, failure *sink.Error, attempted bool) {
 	leased := work.Err() == nil && (d.left() >= w.o.SendTimeout || w.leases.extend(work, d))
@@ -102,8 +105,13 @@ func (w *Worker) attempt(work context.Context, d *delivery) (receipt string, fai
 	if d.attempts++; d.attempts == 1 {
 		d.started = time.Now()
 	}
-	failpoint.Reach(failpoint.BeforePost)
-	receipt, err := w.sink.Send(d.span.In(work), d.out)
+	var err error
+	if len(d.out.Others) > 0 {
+		err = w.sink.Update(d.span.In(work), d.out, d.out.Others[0])
+	} else {
+		failpoint.Reach(failpoint.BeforePost)
+		receipt, err = w.sink.Send(d.span.In(work), d.out)
+	}
 	failure = failureOf(err, d.destination)
 	if !isOfAll(failure) {
 		d.leaveLane()

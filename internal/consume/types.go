@@ -75,6 +75,11 @@ type Sink interface {
 	Send(ctx context.Context, d sink.Delivery) (receipt string, err error)
 	Destination(d sink.Delivery) string
 
+	// Updatable returns those of d.Others whose messages can be updated. Update has one of them show that d has resolved it. It may be
+	// repeated; a failure is a *sink.Error.
+	Updatable(d sink.Delivery) []string
+	Update(ctx context.Context, d sink.Delivery, receipt string) error
+
 	// Destinations lists those that the settings name.
 	Destinations() []string
 }

@@ -199,6 +199,9 @@ func (w *Worker) deliver(ctx, work context.Context, d *delivery) {
 		case !attempted:
 			w.postpone(work, d, 0)
 			return
+		case failure == nil && len(d.out.Others) > 0:
+			w.updated(work, d)
+			continue
 		case failure == nil:
 			w.delivered(work, d, receipt)
 			return
@@ -215,6 +218,14 @@ func (w *Worker) deliver(ctx, work context.Context, d *delivery) {
 			return
 		}
 	}
+}
+
+// updated records that one of several messages was updated. The next one is updated, or the event posted, in a turn of its own.
+func (w *Worker) updated(work context.Context, d *delivery) {
+	d.out.Others = d.out.Others[1:]
+	d.grant.Updated(context.WithoutCancel(work), len(d.out.Others))
+	d.attempts = 0
+	failpoint.Reach(failpoint.AfterUpdate)
 }
 
 // delivered records a delivery. Whoever records it first counts its outcome: its message may be settled more than once.
@@ -258,7 +269,7 @@ func (w *Worker) failed(work context.Context, d *delivery, failure *sink.Error) 
 		w.health.misconfigure(d, failure)
 		return retryDelay(misconfiguredBackoff, d.attempts-1), true
 	case sink.Unknown:
-		d.uncertain = true
+		d.uncertain = d.uncertain || len(d.out.Others) == 0 // an update may be repeated
 	case sink.Transient, sink.Rejected, sink.OK:
 	}
 	if work.Err() != nil {
