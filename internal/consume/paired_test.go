@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
+	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/summary"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
@@ -466,4 +467,29 @@ func TestFirstOpening(t *testing.T) {
 	none(13, false, 4)
 	at, failure = new(topology), nil
 	none(5, false, 5)
+}
+
+// TestSeveralMessages resolves an event that has several messages. The others are updated one by one before the reply, and each update is
+// recorded. A failed update is repeated, and not those before it.
+func TestSeveralMessages(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.throttle.answers(func(c throttle.Request) throttle.Decision {
+		d := f.throttle.admit(c)
+		d.Opened, d.Others = "r1", []string{"r2", "r3"}
+		return d
+	})
+	failed := false
+	f.sink.update = func(_ context.Context, receipt string) error {
+		if receipt == "r3" && !failed {
+			failed = true
+			return &sink.Error{Class: sink.Unknown, Err: errScripted}
+		}
+		return nil
+	}
+	f.start(nil)
+	f.status(event.StatusResolved)
+	f.awaitSettled(1)
+	f.requireOutcomes(map[string]int{"sent payments": 1})
+	f.requireHistory("resolved", "update r2", "left 1", "update r3", "update r3", "left 0", "resolve r1", "finish")
 }
