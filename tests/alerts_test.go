@@ -213,3 +213,19 @@ func TestReminder(t *testing.T) {
 	d.wantOver("A", "B")
 	d.awaitEmpty()
 }
+
+// TestRepetitionIsNoDrop repeats an alert while its category is full. The repetition is a duplicate.
+func TestRepetitionIsNoDrop(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	workers := d.startFleet(2, "LIMITS", "alerts=1/30m")
+	d.publish("notify.alerts", groupOf("A"))
+	workers.awaitOutcomes(map[string]int{"sent": 1})
+	for i := range 10 {
+		d.publish("notify.alerts", groupOf("B")) // has each worker know that the category is full
+		d.publish("notify.alerts", groupOf("A"))
+		workers.awaitOutcomes(map[string]int{"sent": 1, "dropped": i + 1, "duplicate": i + 1})
+	}
+	d.wantAlerts(1, "A")
+	d.wantAlerts(0, "B")
+}

@@ -25,7 +25,8 @@ func (f *fixture) status(status event.Status) uint64 {
 	return f.publish("notify.payments", fmt.Sprintf(`{"id": %q, "title": "an event", "status": %[1]q, "key": "k"}`, status))
 }
 
-// TestResolvedIsNeverDroppedUnasked has a full limit. The worker asks the throttle about resolved events alone.
+// TestResolvedIsNeverDroppedUnasked has a full limit. The worker asks the throttle about resolved events, and about firing ones that may repeat
+// others.
 func TestResolvedIsNeverDroppedUnasked(t *testing.T) {
 	t.Parallel()
 	type resolvedCase struct {
@@ -36,8 +37,9 @@ func TestResolvedIsNeverDroppedUnasked(t *testing.T) {
 		"resolved":            {`{"id": "order-1", "title": "x", "status": "resolved", "key": "k"}`, true},
 		"resolved, escaped":   {`{"id": "order-1", "title": "x", "st\u0061tus": "r\u0065solved", "key": "k"}`, true},
 		"of an alert":         {`{"id": "order-1", "alerts": [{"status": "resolved", "labels": {"alertname": "x"}, "fingerprint": "f"}]}`, true},
+		"firing, without ID":  {`{"title": "x", "status": "firing", "key": "k"}`, false},
 		"firing, without key": {`{"id": "order-1", "title": "x", "status": "firing"}`, false},
-		"firing":              {`{"id": "order-1", "title": "resolved", "status": "firing", "key": "k"}`, false},
+		"firing":              {`{"id": "order-1", "title": "resolved", "status": "firing", "key": "k"}`, true},
 		"not JSON":            {`resolved`, false},
 	}, func(t *testing.T, f *fixture, test resolvedCase) {
 		f.throttle.full = fullFor("the rule", "")

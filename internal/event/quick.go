@@ -13,6 +13,11 @@ func MayResolve(data []byte) bool {
 	return looksLikeObject(data) && mayHold(data, `"resolved"`)
 }
 
+// MayFire is MayResolve for an event with StatusFiring.
+func MayFire(data []byte) bool {
+	return looksLikeObject(data) && mayHold(data, `"firing"`)
+}
+
 // QuickIdentity returns the event that m decodes to with its category, as the subject names it, and its identity alone, without
 // looking at more of the body than a search does. It is not ok where the body or its envelope may hold an ID or alerts, or for a message
 // of the room: only Decode knows then.
